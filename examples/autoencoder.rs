@@ -5,9 +5,9 @@
 //! cargo run --release --example autoencoder -- --data mnist --numbers 16
 //! ```
 //!
-//! Nobody says what the numbers mean: all that is asked is that the image comes back. In the folder of the run are
-//! unseen images above what came back of them (`drawn-again.png`), what lies between the numbers of two images
-//! (`between.png`), the loss curve and the weights. Ctrl-C saves and ends; with `--resume` the training goes on.
+//! The numbers have no given meaning: the only goal is to reconstruct the image. The folder of the run holds unseen
+//! images above their reconstructions (`drawn-again.png`), interpolations between the codes of two images
+//! (`between.png`), the loss curve and the weights. Ctrl-C saves and ends the training; `--resume` continues it.
 
 use std::error::Error;
 use std::process::ExitCode;
@@ -23,14 +23,14 @@ use meganeura_examples::training::{self, Progress};
 use meganeura_examples::{curve, pictures};
 use serde_json::json;
 
-/// An image to a few numbers, and these to an image.
+/// Encodes an image in a few numbers, and decodes them.
 #[derive(Module, Debug)]
 #[module(sequential, config(
-    /// Channels, height and width of an image; the two latter are multiples of 4.
+    /// Channels, height and width of an image; height and width are multiples of 4.
     image: [usize; 3],
     /// Channels after the first layer.
     width: usize,
-    /// What an image is put into.
+    /// The numbers of the code.
     numbers: usize,
 ))]
 struct Autoencoder {
@@ -54,7 +54,7 @@ struct Encoder {
     head: Linear,
 }
 
-/// `[N, numbers]` to images `[N, C, H, W]`, the way back.
+/// `[N, numbers]` back to images `[N, C, H, W]`.
 #[derive(Module, Debug)]
 #[module(sequential, config(image: [usize; 3], width: usize, numbers: usize))]
 struct Decoder {
@@ -74,8 +74,8 @@ struct Decoder {
     head: Conv2d,
 }
 
-/// Gives rows of numbers the axes of images: `[N, C·height·width]` to `[N, C, height, width]`. A layer of one's own
-/// needs no more.
+/// Reshapes rows of numbers to images: `[N, C·height·width]` to `[N, C, height, width]`. A custom layer needs no more
+/// than this.
 #[derive(Module, Debug)]
 struct Unflatten {
     #[module(skip)]
@@ -84,7 +84,7 @@ struct Unflatten {
     width: usize,
 }
 
-/// What describes the layer is the layer: it has nothing to begin with.
+/// The layer is its own builder: it has no parameters.
 impl Init for Unflatten {
     type Output = Self;
 
@@ -107,27 +107,27 @@ struct Options {
     training: training::Options,
     #[command(flatten)]
     images: images::Options,
-    /// What an image is put into
+    /// Numbers that encode an image
     #[arg(long, default_value_t = 8)]
     numbers: usize,
     /// Channels after the first layer
     #[arg(long, default_value_t = 16)]
     width: usize,
-    /// How often every image is seen
+    /// Passes over all images
     #[arg(long, default_value_t = 100)]
     epochs: u64,
     /// Images in one step
     #[arg(long, default_value_t = 64)]
     batch: usize,
-    /// The learning rate at the start; it falls to nothing
+    /// The initial learning rate; it falls to 0
     #[arg(long, default_value_t = 3e-3)]
     lr: f64,
-    /// Threads that read images while the model learns
+    /// Threads that read images during training
     #[arg(long, default_value_t = 0)]
     workers: usize,
 }
 
-/// Unseen images in a row of the picture, and pairs of them that are blended.
+/// The number of unseen images in a row of the picture, and of pairs to interpolate.
 const SHOWN: usize = 12;
 
 fn main() -> ExitCode {
@@ -202,7 +202,7 @@ fn train(options: &Options) -> Result<(), Box<dyn Error>> {
         }
         let loss = training::recent_loss(&mut run, steps_per_epoch)?;
         if !loss.is_finite() {
-            return Err(run.fail("the loss is no number any more")?.to_string().into());
+            return Err(run.fail("the loss is not finite")?.to_string().into());
         }
         let explained = explained(&net, &images.test, &device)?;
         run.log(&[("explained", &explained)])?;
@@ -224,7 +224,7 @@ fn train(options: &Options) -> Result<(), Box<dyn Error>> {
 
     let explained = explained(&net, &images.test, &device)?;
     let (numbers, percent) = (options.numbers, 100.0 * explained);
-    writeln!(log, "\n{numbers} numbers explain {percent:.1} % of what differs in unseen images, after {seconds:.0} s")?;
+    writeln!(log, "\n{numbers} numbers explain {percent:.1} % of the variance of unseen images, after {seconds:.0} s")?;
     let folder = run.folder().to_owned();
     let [again, between, loss, weights] =
         ["drawn-again.png", "between.png", "loss.svg", "autoencoder.safetensors"].map(|name| folder.join(name));
@@ -249,8 +249,8 @@ fn train(options: &Options) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Which share of the differences between images the model draws: 0 if it always drew the mean image, 1 if all came
-/// back.
+/// The explained share of the variance between images: 0 for a model that always draws the mean image, 1 for perfect
+/// reconstructions.
 fn explained(net: &Autoencoder, dataset: &Dataset, device: &Device) -> Result<f64, meganeura::Error> {
     let (mut missed, mut sum, mut squares, mut count) = (0.0, Vec::new(), 0.0, 0.0);
     for batch in dataset.batches(250).on(device) {
@@ -271,7 +271,7 @@ fn explained(net: &Autoencoder, dataset: &Dataset, device: &Device) -> Result<f6
     Ok(1.0 - missed / differences)
 }
 
-/// The first half of the images above what comes back of them, then the second half.
+/// The first half of the images above their reconstructions, then the second half.
 fn drawn_again(net: &Autoencoder, images: &Var) -> meganeura::Result<Vec<f32>> {
     let (before, after) = (images.to_vec()?, net.forward(images).to_vec()?);
     let half = images.shape()[0].div_ceil(2) * before.len() / images.shape()[0];
@@ -279,7 +279,7 @@ fn drawn_again(net: &Autoencoder, images: &Var) -> meganeura::Result<Vec<f32>> {
     Ok(rows.flat_map(|(before, after)| [before, after]).flatten().copied().collect())
 }
 
-/// For pairs of images, a row each, what the decoder draws from numbers on the straight line between theirs.
+/// A row for each pair of images: decoded codes from the straight line between theirs.
 fn blended(net: &Autoencoder, images: &Var) -> meganeura::Result<Vec<f32>> {
     let numbers = net.encoder.forward(images);
     let mut rows = Vec::new();

@@ -1,5 +1,5 @@
-//! Compares trainings in full precision with the same in fast precision: draws the loss curves of each pair in one
-//! chart, and prints how the losses end, as a table in Markdown.
+//! Compares trainings in full precision with the same trainings in fast precision: draws the loss curves of each pair
+//! in one chart, and prints the final losses as a Markdown table.
 //!
 //! ```text
 //! cargo run --release --example bench -- --device gpu --batches 500 --warmup 0 --steps 499 --losses full.csv
@@ -18,7 +18,7 @@ use clap::Parser;
 use meganeura_examples::losses::{self, Training};
 use meganeura_examples::{curve, training};
 
-/// Compares trainings in full precision with the same in fast precision.
+/// Compares trainings in full precision with the same trainings in fast precision.
 #[derive(Parser, Debug)]
 struct Options {
     /// Two trainings: each a file that `bench --losses` wrote, or the folder of a run

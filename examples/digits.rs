@@ -4,11 +4,11 @@
 //! cargo run --release --example digits
 //! ```
 //!
-//! The model is a struct, in `examples/src/models/digits.rs`; the page of `examples/web` trains the same one in a
-//! browser. A step is five lines, and the rest is for looking at what came of it. The checkpoints, the loss of each
-//! step, its curve and the trained weights are left in a folder of `target/digits`, or that of `--run`. Ctrl-C saves
-//! and ends; with `--resume` the training goes on, to the same weights as if nothing had happened. `--weights FILE`
-//! reads the unseen digits with weights that were trained before, here or in a page.
+//! The model is a struct in `examples/src/models/digits.rs`; the page of `examples/web` trains the same model in a
+//! browser. A step is five lines; the rest shows the results. Checkpoints, the loss of each step, its curve and the
+//! trained weights go into a folder in `target/digits`, or into the folder of `--run`. Ctrl-C saves and ends the
+//! training; `--resume` continues it, to the same weights as without the interruption. `--weights FILE` reads the
+//! unseen digits with weights from an earlier training, of this program or of the page.
 
 use std::error::Error;
 use std::io::Write;
@@ -31,13 +31,13 @@ use serde_json::json;
 struct Options {
     #[command(flatten)]
     training: training::Options,
-    /// How often every image is seen
+    /// Passes over all images
     #[arg(long, default_value_t = 12)]
     epochs: u64,
-    /// Images in one step
+    /// Images per step
     #[arg(long, default_value_t = 64)]
     batch: usize,
-    /// Train nothing, and read the unseen digits with the weights in this file
+    /// Do not train; read the unseen digits with the weights in this file
     #[arg(long, value_name = "FILE", conflicts_with_all = ["run", "ranks"])]
     weights: Option<PathBuf>,
 }
@@ -52,7 +52,7 @@ fn train(options: &Options) -> Result<(), Box<dyn Error>> {
     let device = options.training.device(&world)?;
     writeln!(log, "Device: {device} — {}", device.reason())?;
 
-    // A fifth of the images is never trained on, and tells how well unseen ones are read.
+    // A fifth of the images is held out for testing.
     let (train, test) = digits::load()?.split(0.8, options.training.seed)?;
     // Whole batches only: with one shape, all steps share one plan.
     let steps_per_epoch = training::steps_per_epoch(train.len(), options.batch)?;
@@ -103,7 +103,7 @@ fn train(options: &Options) -> Result<(), Box<dyn Error>> {
         }
         let loss = training::recent_loss(&mut run, steps_per_epoch)?;
         if !loss.is_finite() {
-            return Err(run.fail("the loss is no number any more")?.to_string().into());
+            return Err(run.fail("the loss is not finite")?.to_string().into());
         }
         let accuracy = evaluate(&net, &test, &device)?.accuracy()?;
         run.log(&[("accuracy", &accuracy)])?;
@@ -139,15 +139,15 @@ fn train(options: &Options) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Says how the unseen digits are read; the share of correct ones.
+/// Reports on the unseen digits, and returns the share of correct answers.
 fn report(log: &mut dyn Write, confusion: &Confusion) -> Result<f64, Box<dyn Error>> {
     let accuracy = confusion.accuracy()?;
-    writeln!(log, "\ndigits, and what they were taken for:\n{confusion}\n")?;
+    writeln!(log, "\nConfusion matrix (row: the digit, column: the answer):\n{confusion}\n")?;
     writeln!(log, "{:.2} % of unseen digits are read correctly", 100.0 * accuracy)?;
     Ok(accuracy)
 }
 
-/// What the model takes each image of a dataset for.
+/// The model's answer for each image of a dataset.
 fn evaluate(net: &Digits, dataset: &Dataset, device: &Device) -> Result<Confusion, meganeura::Error> {
     let mut confusion = Confusion::new(digits::CLASSES)?;
     for batch in dataset.batches(512).on(device) {

@@ -1,4 +1,4 @@
-//! Checks the gradients of every layer, or the gradients of these, against finite differences, in double precision, and
+//! Checks the gradients of every layer, or the second derivatives, against finite differences in double precision, and
 //! prints the largest errors.
 //!
 //! ```text
@@ -7,11 +7,11 @@
 //! cargo run --release --example gradcheck -- --second --samples 20
 //! ```
 //!
-//! To check a layer of your own: give `Gradcheck` the layer, inputs, and a function that calls it. [`check_layer`] is
-//! all there is to it. Choose settings that are awkward: odd sizes, strides that leave a rest, more padding than half
-//! of a kernel, groups, a batch above 1. A derivative that is wrong only there is wrong. Keep away from kinks (`relu`
-//! at 0), where the finite difference has no derivative to find; random inputs hit none. Labels and indices are no
-//! subject of a check: bring them onto the tape inside of the function, or wrap the layer as [`Words`] does.
+//! To check your own layer, give `Gradcheck` the layer, inputs, and a function that calls it: [`check_layer`] is the
+//! whole code. Choose awkward settings: odd sizes, strides that leave a remainder, padding of more than half a kernel,
+//! groups, a batch above 1. Many errors show only there. Avoid kinks (`relu` at 0), where there is no derivative;
+//! random inputs hit none. Labels and indices cannot be checked: put them on the tape inside the function, or wrap the
+//! layer like [`Words`].
 
 use std::num::NonZeroUsize;
 use std::process::ExitCode;
@@ -26,22 +26,22 @@ use serde_json::json;
 /// Checks the gradients of every layer.
 #[derive(Parser, Debug)]
 struct Options {
-    /// The layers with this in their name alone
+    /// Check only layers with this in their name
     #[arg(long, default_value = "")]
     only: String,
-    /// Check at most so many elements of each parameter and input [default: all]
+    /// Check at most this number of elements of each parameter and input [default: all]
     #[arg(long)]
     samples: Option<NonZeroUsize>,
-    /// Check the gradients of the gradients, as a gradient penalty goes through
+    /// Check the second derivatives, which a gradient penalty needs
     #[arg(long)]
     second: bool,
     /// The seed of parameters, inputs and cotangents
     #[arg(long, default_value_t = 0)]
     seed: u64,
-    /// How far a derivative may be from the difference, absolutely
+    /// The absolute tolerance between derivative and finite difference
     #[arg(long, default_value_t = 1e-5)]
     atol: f64,
-    /// And relatively, besides
+    /// The relative tolerance, added to the absolute one
     #[arg(long, default_value_t = 1e-3)]
     rtol: f64,
     /// Print a line of JSON for each layer
@@ -49,10 +49,10 @@ struct Options {
     json: bool,
 }
 
-/// A layer, and how it is made: every one of them stands in a list as a `Box<dyn Layer>`.
+/// A layer and its constructor: the layers form a list of `Box<dyn Layer>`.
 struct Subject {
     name: &'static str,
-    /// What the setting has that is awkward.
+    /// The awkward part of the setting.
     setting: String,
     input: Vec<usize>,
     layer: Box<dyn Layer>,
@@ -70,7 +70,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Whether all passed.
+/// `true` if all passed.
 fn run(options: &Options) -> Result<bool> {
     let check = Gradcheck::default().tolerance(options.atol, options.rtol).seed(options.seed);
     let check = options.samples.map_or(check, |samples| check.samples(samples.get()));
@@ -97,8 +97,8 @@ fn run(options: &Options) -> Result<bool> {
     Ok(failed == 0)
 }
 
-/// The whole of a gradient check. The layer may be on any device: the check reads its parameters, and computes on the
-/// CPU in `f64`.
+/// A complete gradient check. The layer may be on any device: the check reads its parameters, and computes on the CPU
+/// in `f64`.
 fn check_layer(check: &Gradcheck, subject: &Subject, options: &Options) -> Result<Report> {
     let device = Device::cpu_with(Precision::Double);
     let normal = Initializer::Normal { mean: 0.0, std: 1.0 };
@@ -203,13 +203,13 @@ fn subjects(seed: Seed) -> Result<Vec<Subject>> {
     Ok(all)
 }
 
-/// What follows the layer's name, in one line.
+/// The text after the layer's name, in one line.
 fn setting(builder: &str) -> String {
     let setting = builder.split_once("::").map_or("", |(_, setting)| setting);
     setting.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// An embedding as a function of numbers that have a gradient: they are multiplied by the rows of its table.
+/// An embedding as a differentiable function of numbers: they are multiplied by the rows of its table.
 #[derive(Module, Debug)]
 struct Words {
     table: Embedding,
@@ -217,7 +217,7 @@ struct Words {
 
 impl Layer for Words {
     fn forward(&self, x: &Var) -> Var {
-        // A row twice, one that is never named, and the padding.
+        // A repeated row, an unused row, and the padding.
         let words = Tensor::indices(&x.tape().device(), [6], &[3, 1, 0, 4, 3, 0]);
         match words {
             Ok(words) => self.table.forward(&x.tape().input(&words)) * x,

@@ -1,5 +1,5 @@
-//! Where does my step go? Prints a reference model, its memory, what a training step costs the host, and how long each
-//! of its launches takes.
+//! Where does the time of a step go? Prints a reference model, its memory, a training step's cost on the host, and the
+//! time of each launch.
 //!
 //! ```text
 //! cargo run --release --example inspect -- --model tiny
@@ -12,10 +12,10 @@
 //! `chrome://tracing` and in
 //! <https://ui.perfetto.dev>.
 //!
-//! [`profile`] is what to do with a model of your own: turn profiling on, run a few steps, and read
-//! `Device::last_profile` after each. A launch is a kernel on a GPU, and a step of the plan on the CPU; its number is
-//! that of the line in the plan's dump (`--plan`). A launch that reads or updates parameters names them. Bytes are the
-//! least that it moves, each tensor counted once.
+//! For your own model, do the same as [`profile`]: turn profiling on, run a few steps, and read `Device::last_profile`
+//! after each. A launch is a kernel on a GPU, and a step of the plan on the CPU; its number is the line in the plan's
+//! dump (`--plan`). A launch that reads or updates parameters names them. Its bytes are the minimum that it moves, with
+//! each tensor counted once.
 
 #[path = "bench/models.rs"]
 mod models;
@@ -36,42 +36,42 @@ use meganeura_examples::training::expect_multiple;
 use models::{Mlp, ResNet18Gn, Tiny, UNet};
 use serde_json::{Value, json};
 
-/// Shows where a training step of a model goes.
+/// Shows where the time and memory of a model's training step go.
 #[derive(Parser, Debug)]
 struct Options {
     #[arg(long, value_enum, default_value_t = Name::Tiny)]
     model: Name,
-    /// What to compute on: auto, cpu, gpu, or part of an adapter's name
+    /// The device: auto, cpu, gpu, or part of an adapter's name
     #[arg(long, default_value = "auto")]
     device: String,
-    /// Examples in a step
+    /// Examples per step
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..))]
     batch: u32,
     /// Channels of the first layer of resnet18gn and unet, a multiple of 32
     #[arg(long, default_value_t = 64)]
     channels: usize,
-    /// A forward pass of a tape for inference instead of a training step
+    /// Run a forward pass on an inference tape instead of a training step
     #[arg(long)]
     inference: bool,
-    /// Steps that are timed; of each launch the middle time counts
+    /// Timed steps; the table shows the median of each launch
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     steps: u32,
-    /// What the lines of the table are
+    /// The grouping of the table's lines
     #[arg(long, value_enum, default_value_t = By::Launch)]
     by: By,
-    /// Lines of the table; 0 is all
+    /// Lines of the table; 0 means all
     #[arg(long, default_value_t = 25)]
     top: usize,
-    /// Levels of the model's tree
+    /// Levels of the model's tree to print
     #[arg(long, default_value_t = 2)]
     depth: usize,
-    /// Print the plan as well: what runs, what is fused, where results live
+    /// Also print the plan: launches, fused operations, places of results
     #[arg(long)]
     plan: bool,
     /// Write the plan as a graph in Graphviz's language
     #[arg(long)]
     dot: Option<PathBuf>,
-    /// Draw it, with the program `dot` of Graphviz
+    /// Draw the plan, with Graphviz's program `dot`
     #[arg(long)]
     svg: Option<PathBuf>,
     /// Write the timed steps as a trace of host and launches, for chrome://tracing and Perfetto
@@ -96,7 +96,7 @@ enum By {
     Launch,
     /// All launches of an operation
     Operation,
-    /// All launches of one place in the model, as far as they read or update its parameters
+    /// All launches of one layer of the model, as far as they read or update its parameters
     Module,
 }
 
@@ -165,7 +165,7 @@ fn profile(
     Ok(runs)
 }
 
-/// The middle time of each launch.
+/// The median time of each launch.
 fn middle(runs: &[Profile]) -> Vec<LaunchTime> {
     let mut launches = runs[0].launches.clone();
     for (at, launch) in launches.iter_mut().enumerate() {
@@ -176,7 +176,7 @@ fn middle(runs: &[Profile]) -> Vec<LaunchTime> {
     launches
 }
 
-/// The mean time of a step and where the host spends it, after two steps that plan it and find its memory.
+/// The mean time of a step and its breakdown on the host, after two steps that plan it and allocate its memory.
 fn host_time(
     device: &Device,
     steps: u32,
@@ -189,7 +189,7 @@ fn host_time(
     Ok((begin.elapsed() / steps, device.stats().host.since(&before)))
 }
 
-/// What the parts of the host's time are called, with the time of each in a step. The rest is recording.
+/// The names of the parts of the host's time, with the time of each per step. The rest is recording.
 fn host_rows(options: &Options, wall: Duration, host: &HostTimes) -> Vec<(&'static str, f64)> {
     let HostTimes { look_up, bind, encode, submit, wait, compute, .. } = *host;
     let parts = [("look_up", look_up), ("bind", bind), ("encode", encode), ("submit", submit)];
@@ -229,7 +229,7 @@ fn report<M: Module, O: Optimizer>(
     let memory = device.plan_memory().pop().unwrap_or_default();
     let parameters: usize = net.leaves().iter().map(|leaf| leaf.ty().bytes()).sum();
     let batch: usize = inputs.iter().map(|x| x.ty().bytes()).sum::<usize>() + 4 * options.batch as usize;
-    // What a step brings besides the model and the batch is the optimizer's.
+    // The rest of a step's tensors, besides the model and the batch, belongs to the optimizer.
     let state = if options.inference { 0 } else { memory.leaves.saturating_sub(parameters + batch) };
     let total: Duration = launches.iter().map(|launch| launch.duration).sum();
     let rows = rows(&launches, options.by);
@@ -284,7 +284,7 @@ fn print_memory(memory: &Memory, parameters: usize, state: usize) {
     println!("Memory of a step, MiB");
     println!("{:>10.2}  parameters and buffers\n{:>10.2}  optimizer state", mebi(parameters), mebi(state));
     println!("{:>10.2}  activations, gradients and scratch, in {} shared slots", mebi(slots), memory.slots.len());
-    println!("{:>10.2}  in all, with the batch and what is handed out\n", mebi(memory.total()));
+    println!("{:>10.2}  in all, with the batch and the results\n", mebi(memory.total()));
 }
 
 fn print_host(wall: Duration, rows: &[(&str, f64)]) {
@@ -338,7 +338,7 @@ impl Row {
     }
 }
 
-/// The launches, or sums of them, those that took longest first.
+/// The launches or groups of launches, slowest first.
 fn rows(launches: &[LaunchTime], by: By) -> Vec<Row> {
     let mut rows: Vec<Row> = Vec::new();
     for launch in launches {
@@ -366,7 +366,7 @@ fn full_name(launch: &LaunchTime) -> String {
     format!("#{step} {name}{variant}{of}  {paths}").trim_end().to_owned()
 }
 
-/// The layer that a parameter is of.
+/// The layer of a parameter.
 fn parent(path: &str) -> &str {
     path.rsplit_once('.').map_or(path, |(layer, _)| layer)
 }

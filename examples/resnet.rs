@@ -1,5 +1,5 @@
-//! Learns to tell images apart with a ResNet-18: coloured shapes that it draws itself, MNIST, CIFAR, or pictures of
-//! yours.
+//! Learns to classify images with a ResNet-18: coloured shapes that it draws itself, MNIST, CIFAR, or your own
+//! pictures.
 //!
 //! ```text
 //! cargo run --release --example resnet                                          # coloured shapes
@@ -8,16 +8,16 @@
 //! cargo run --release --example resnet -- --data cifar-10-batches-bin --width 64 --epochs 50 --batch 128 --workers 4   # on a GPU
 //! ```
 //!
-//! Images are cropped, flipped and shifted as they are read, by threads if `--workers` says so. In the folder of the
-//! run are some images as the model sees them, those that it got wrong in the end, the loss curve, and the weights.
-//! Ctrl-C saves and ends; with `--resume` the training goes on.
+//! Images are cropped, flipped and shifted as they are read, on threads with `--workers`. The folder of the run holds
+//! some images as the model sees them, the images that the final model got wrong, the loss curve, and the weights.
+//! Ctrl-C saves and ends the training; `--resume` continues it.
 
 use std::error::Error;
 use std::process::ExitCode;
 use std::time::Instant;
 
 use clap::Parser;
-use meganeura::data::{Batches, Dataset, HorizontalFlip, Normalise, RandomCrop};
+use meganeura::data::{Batches, Dataset, HorizontalFlip, Normalize, RandomCrop};
 use meganeura::optim::{Schedule, TrainStep};
 use meganeura::prelude::*;
 use meganeura::run::Best;
@@ -27,29 +27,29 @@ use meganeura_examples::training::{self, Progress};
 use meganeura_examples::{curve, pictures};
 use serde_json::json;
 
-/// Learns to tell images apart.
+/// Learns to classify images.
 #[derive(Parser, Debug)]
 struct Options {
     #[command(flatten)]
     training: training::Options,
     #[command(flatten)]
     images: images::Options,
-    /// How many shapes are drawn to learn from
+    /// The number of shapes to draw for training
     #[arg(long, default_value_t = 8000, conflicts_with = "data")]
     shapes: usize,
     /// Channels after the first layer, an even number; the last blocks have 8 times as many
     #[arg(long, default_value_t = 16)]
     width: usize,
-    /// How often every image is seen
+    /// Passes over all images
     #[arg(long, default_value_t = 5)]
     epochs: u64,
-    /// Images in one step
+    /// Images per step
     #[arg(long, default_value_t = 64)]
     batch: usize,
-    /// The highest learning rate; it rises to that and falls to nothing
+    /// The highest learning rate; the rate rises to it and then falls to 0
     #[arg(long, default_value_t = 2e-3)]
     lr: f64,
-    /// Threads that read images while the model learns; they pay where a GPU would wait
+    /// Threads that read images during training; they pay if a GPU would wait
     #[arg(long, default_value_t = 0)]
     workers: usize,
 }
@@ -65,7 +65,7 @@ fn train(options: &Options) -> Result<(), Box<dyn Error>> {
     writeln!(log, "Device: {device} — {}", device.reason())?;
 
     let images = match &options.images.data {
-        // A fourth as many are drawn to test with.
+        // A quarter as many are drawn for testing.
         None if options.shapes < 4 => return Err(format!("--shapes {}: must be at least 4", options.shapes).into()),
         None => Images::shapes(options.shapes, options.training.seed)?,
         Some(folder) => Images::open(folder, options.images.size, options.training.seed)?,
@@ -94,8 +94,8 @@ fn train(options: &Options) -> Result<(), Box<dyn Error>> {
     writeln!(log, "{} images to train on, {} to test with", images.train.len(), images.test.len())?;
     writeln!(log, "{}, from {} on", run.folder().display(), run.position())?;
 
-    // Both see the same range of numbers; what the model learns from is also moved about.
-    let normalise = Normalise::new(vec![0.5; channels], vec![0.25; channels]);
+    // Both have the same range of numbers; training images are also augmented.
+    let normalise = Normalize::new(vec![0.5; channels], vec![0.25; channels]);
     let train = || {
         let batches = images.train.batches(options.batch).shuffle(options.training.seed).workers(options.workers);
         let batches = batches.drop_last().transform(RandomCrop::new(height, width).padding(height / 12));
@@ -138,7 +138,7 @@ fn train(options: &Options) -> Result<(), Box<dyn Error>> {
         }
         let loss = training::recent_loss(&mut run, steps_per_epoch)?;
         if !loss.is_finite() {
-            return Err(run.fail("the loss is no number any more")?.to_string().into());
+            return Err(run.fail("the loss is not finite")?.to_string().into());
         }
         let wrong = mistakes(&net, test(&images.test, &normalise), &device)?;
         let accuracy = share_right(&wrong, &images.test);
@@ -159,7 +159,7 @@ fn train(options: &Options) -> Result<(), Box<dyn Error>> {
 
     let wrong = mistakes(&net, test(&images.test, &normalise), &device)?;
     let accuracy = share_right(&wrong, &images.test);
-    writeln!(log, "\n{:.2} % of unseen images are told apart, after {seconds:.0} s", 100.0 * accuracy)?;
+    writeln!(log, "\n{:.2} % of unseen images are classified correctly, after {seconds:.0} s", 100.0 * accuracy)?;
     let folder = run.folder().to_owned();
     let [mistaken, loss, weights] = ["mistakes.png", "loss.svg", "resnet.safetensors"].map(|name| folder.join(name));
     let mut pixels = Vec::new();
@@ -184,11 +184,11 @@ fn train(options: &Options) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-fn test(dataset: &Dataset, normalise: &Normalise) -> Batches {
+fn test(dataset: &Dataset, normalise: &Normalize) -> Batches {
     dataset.batches(250).transform(normalise.clone())
 }
 
-/// Which images of the batches, in order, are taken for what they are not.
+/// The positions of the misclassified images in the batches.
 fn mistakes(net: &ResNet18Gn, batches: Batches, device: &Device) -> meganeura::Result<Vec<usize>> {
     let (mut wrong, mut seen) = (Vec::new(), 0);
     for batch in batches.on(device) {

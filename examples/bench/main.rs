@@ -8,12 +8,12 @@
 //! python3 examples/bench/torch_twin.py --kernel matmul:1024 --device cpu --json
 //! ```
 //!
-//! The second and the last line time the same in PyTorch. Data are random, and made once, on the device; with
-//! `--workers` they are images that threads decode and augment from files. Every step reads the loss, which waits for
-//! the device, so that nothing is left running when the clock stops.
+//! The second and the last line time the same in PyTorch. The data is random, and made once, on the device; with
+//! `--workers` it is images that threads decode from files and augment. Every step reads the loss, which waits for the
+//! device, so nothing is left running when the clock stops.
 //!
-//! `--losses FILE` writes the loss of every step. One random batch is soon memorised, so a curve needs `--batches`,
-//! which trains on coloured shapes; the example `curves` draws two such files in one chart.
+//! `--losses FILE` writes the loss of every step. A single random batch is soon memorised, so a meaningful curve needs
+//! `--batches`, which trains on coloured shapes; the example `curves` draws two such files in one chart.
 
 mod kernel;
 mod models;
@@ -47,71 +47,70 @@ struct Options {
     /// attention:B,HEADS,L,D (or causal_attention; composed_attention keeps the scores in memory), copy:BYTES
     #[arg(long, value_name = "SPEC", conflicts_with_all = ["workload", "batch"])]
     kernel: Option<Kernel>,
-    /// This pass of the kernel alone
+    /// Time only this pass of the kernel
     #[arg(long, value_enum, requires = "kernel")]
     pass: Option<Pass>,
-    /// Run another variant than the device would choose: its name or its number, of every operation that has it or of
-    /// one
+    /// Override the device's choice of variant, by name or number, for every operation that has it or for one
     #[arg(long, requires = "kernel", value_name = "[OPERATION=]VARIANT")]
     variant: Option<String>,
-    /// Time a convolution of images that lie in memory as between the layers of a network: in fast precision, as
-    /// halves. Only its own launches count, each timed by itself
+    /// Time a convolution on images in the memory format between the layers of a network: in fast precision, halves.
+    /// Only its own launches count, each timed separately
     #[arg(long, requires = "kernel", conflicts_with = "check")]
     inside: bool,
     /// Compare the kernel's results with those in double precision on the CPU
     #[arg(long, requires = "kernel")]
     check: bool,
-    /// What to compute on: auto, cpu, gpu, or part of an adapter's name
+    /// The device: auto, cpu, gpu, or part of an adapter's name
     #[arg(long, default_value = "auto")]
     device: String,
-    /// Examples in a step; by default as in the table of workloads: 64, 1024, 128, 64
+    /// Examples per step; the defaults are in the table of workloads: 64, 1024, 128, 64
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     batch: Option<u32>,
     /// Channels of the first layer of resnet18gn (64) or unet (128), a multiple of 32
     #[arg(long, conflicts_with = "kernel", value_parser = clap::value_parser!(u32).range(1..))]
     channels: Option<u32>,
-    /// Read the examples of tiny or resnet18gn from a folder of PNG images, cropped and flipped at random, by so many
-    /// threads; with 0, the thread that trains reads them
+    /// Read the examples of tiny or resnet18gn from a folder of PNG images, with random crops and flips, on this number
+    /// of threads; with 0, the training thread reads them
     #[arg(long, value_name = "THREADS", conflicts_with = "kernel")]
     workers: Option<usize>,
     /// Train on this number of batches of coloured shapes, in turn, instead of on one random batch. They are made
     /// before the first step and stay in the device's memory
     #[arg(long, conflicts_with_all = ["kernel", "serve", "workers"], value_parser = clap::value_parser!(u32).range(1..))]
     batches: Option<u32>,
-    /// What these batches are drawn from
+    /// The seed of these batches
     #[arg(long, default_value_t = 42, requires = "batches")]
     seed: u64,
-    /// Another learning rate than the workload's own
+    /// Override the workload's learning rate
     #[arg(long, conflicts_with_all = ["kernel", "serve"])]
     learning_rate: Option<f64>,
     /// Write the loss of every step, warm-up included, as lines of `step,loss`
     #[arg(long, value_name = "FILE", conflicts_with_all = ["kernel", "serve"])]
     losses: Option<PathBuf>,
-    /// Steps, or runs of the kernel, that are timed
+    /// Timed steps, or timed runs of the kernel
     #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..))]
     steps: u32,
-    /// Steps before those, besides the first, which is timed alone
+    /// Steps before the timed ones, in addition to the first step, which is timed separately
     #[arg(long, default_value_t = 10)]
     warmup: u32,
     #[arg(long, value_enum, default_value_t = Accuracy::Full)]
     precision: Accuracy,
-    /// Train with so many processes, each with a GPU of its own and a batch as large as that of one; needs the feature
-    /// `mpi`, and `mpirun`
+    /// Train with this number of processes, each with its own GPU and the batch size of a single process; needs the
+    /// feature `mpi`, and `mpirun`
     #[arg(long, conflicts_with_all = ["kernel", "serve", "workers"], value_parser = clap::value_parser!(u32).range(1..))]
     ranks: Option<u32>,
-    /// Let each of them keep what the optimizer remembers of its part of the parameters alone
+    /// Shard the optimizer's state over the processes
     #[arg(long, requires = "ranks")]
     shard: bool,
-    /// Record the step once instead of on a tape each time
+    /// Record the step once, instead of on a new tape each time
     #[arg(long, conflicts_with_all = ["kernel", "serve"])]
     compile: bool,
-    /// Recompute the values inside of each block in the backward pass (unet)
+    /// Recompute the values inside each block in the backward pass (unet)
     #[arg(long, conflicts_with_all = ["kernel", "serve"])]
     recompute: bool,
-    /// Print the kernels of one more step after those, with the time that each took on the device, to standard error
+    /// Afterwards, print the kernels of one more step to standard error, each with its time on the device
     #[arg(long, conflicts_with = "kernel")]
     profile: bool,
-    /// Time forward passes instead of steps, recorded each time and compiled, by turns
+    /// Time forward passes instead of steps: recorded each time, and compiled, alternately
     #[arg(long, conflicts_with_all = ["kernel", "workers", "profile"])]
     serve: bool,
     /// Print a line of JSON
@@ -144,7 +143,7 @@ fn main() -> ExitCode {
     ExitCode::from(if matches!(failure, Failure::NotThere(_)) { 2 } else { 1 })
 }
 
-/// What was measured, in the order in which it is printed.
+/// The measurements, in the order of the output.
 type Report = Vec<(&'static str, Value)>;
 
 fn json(report: &Report) -> String {
@@ -176,7 +175,7 @@ fn run(options: &Options) -> Result<Option<Report>, Failure> {
         return serve(options, &device, batch, channels).map(Some);
     }
     if let Some(path) = options.losses.as_ref().filter(|_| world.is_first()) {
-        // A path that cannot be written is an error now, and not after the last step.
+        // An unwritable path is an error now, not after the last step.
         write_losses(path, &[])?;
     }
     let data = match (options.workers, options.batches) {
@@ -216,7 +215,7 @@ fn run(options: &Options) -> Result<Option<Report>, Failure> {
         }
     }
 
-    // What a step takes of the host, neither waiting for the device nor computing in its place.
+    // The host's share of a step, without waiting for the device or computing in its place.
     let host = after.host.since(&warm.host);
     let busy = timed.iter().map(|(_, time)| *time).sum::<Duration>().saturating_sub(host.wait + host.compute);
     let mut times: Vec<_> = timed.iter().map(|(_, time)| milliseconds(*time)).collect();
@@ -278,13 +277,14 @@ fn write_losses(path: &Path, of_steps: &[f32]) -> meganeura::Result<()> {
     fs::write(path, losses::csv(of_steps)).map_err(failed)
 }
 
-/// Whether compiled kernels were on disk before.
+/// `true` if compiled kernels were on disk before.
 fn cache_name(cache: PipelineCache) -> &'static str {
     match cache {
         PipelineCache::Off => "off",
         PipelineCache::Cold => "cold",
         PipelineCache::Warm => "warm",
         PipelineCache::Refused(why) => why,
+        _ => "unknown",
     }
 }
 
@@ -292,7 +292,7 @@ fn choose_device(options: &Options, world: &World) -> Result<Device, Failure> {
     match options.precision {
         Accuracy::Full => Ok(world.device(&options.device)?),
         Accuracy::Double if options.device == "cpu" => Ok(Device::cpu_with(Precision::Double)),
-        Accuracy::Double => Err(Failure::NotThere("double precision is there on the CPU only: --device cpu".into())),
+        Accuracy::Double => Err(Failure::NotThere("double precision needs the CPU: --device cpu".into())),
         Accuracy::Fast => {
             let device = world.device(&options.device)?;
             device.with_precision(Precision::Fast).map_err(|error| Failure::NotThere(error.to_string()))
@@ -300,9 +300,9 @@ fn choose_device(options: &Options, world: &World) -> Result<Device, Failure> {
     }
 }
 
-/// Why there is no result.
+/// The reason for a missing result.
 enum Failure {
-    /// Something that this program cannot do (yet).
+    /// A combination that this program does not support (yet).
     NotThere(String),
     Failed(Error),
 }
@@ -322,14 +322,14 @@ impl fmt::Display for Failure {
     }
 }
 
-/// As it is written on the command line.
+/// The form on the command line.
 impl fmt::Display for Accuracy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.to_possible_value().map_or(Ok(()), |value| f.write_str(value.get_name()))
     }
 }
 
-/// The most memory that this process had, where the system tells (Linux).
+/// The peak memory of this process, if the system reports it (Linux).
 fn peak_rss_mib() -> Option<f64> {
     let status = fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;

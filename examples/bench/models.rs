@@ -1,4 +1,4 @@
-//! The models of the reference workloads; `torch_twin.py` has the same in PyTorch.
+//! The models of the reference workloads; `torch_twin.py` has the same models in PyTorch.
 
 use meganeura::prelude::*;
 pub use meganeura_examples::models::{ResNet18Gn, UNet};

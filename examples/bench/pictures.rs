@@ -1,29 +1,29 @@
-//! Examples that are read from files while the model learns, as those of a large dataset are.
+//! Examples that are read from files during training, like those of a large dataset.
 
 use std::fs;
 use std::path::Path;
 
 use image::{DynamicImage, Rgb, RgbImage};
-use meganeura::data::{Batch, Batches, BatchesOn, HorizontalFlip, ImageFolder, Normalise, RandomCrop};
+use meganeura::data::{Batch, Batches, BatchesOn, HorizontalFlip, ImageFolder, Normalize, RandomCrop};
 use meganeura::prelude::*;
 use meganeura::{Error, ErrorKind};
 use tempfile::TempDir;
 
-/// Steps that the images are enough for; then they come again in another order.
+/// The number of steps per pass over the images; after that, they come again in another order.
 const STEPS: usize = 16;
 
-/// A folder of PNG images, one class a folder, and its batches without end.
+/// A folder of PNG images with one folder per class, and an endless iterator of its batches.
 pub struct Pictures {
     batches: Batches,
     device: Device,
     epoch: u64,
     rest: BatchesOn,
-    /// Gone with the workload.
+    /// Deleted with the workload.
     _folder: TempDir,
 }
 
 impl Pictures {
-    /// Images for batches of this shape, `[N, C, H, W]`, decoded and augmented by so many threads.
+    /// Images for batches of this shape, `[N, C, H, W]`, decoded and augmented by a number of threads.
     pub fn new(device: &Device, batch: Shape, classes: u32, workers: usize) -> meganeura::Result<Self> {
         let &[size, channels, height, width] = batch.dims() else {
             return Err(Error::new(ErrorKind::Shape, format!("batches of images have four axes, not {batch}")));
@@ -37,7 +37,7 @@ impl Pictures {
             .shuffle(42)
             .transform(RandomCrop::new(height, width).padding(4))
             .transform(HorizontalFlip::new(0.5))
-            .transform(Normalise::new(vec![0.5; channels], vec![0.25; channels]))
+            .transform(Normalize::new(vec![0.5; channels], vec![0.25; channels]))
             .workers(workers);
         let rest = batches.clone().epoch(0).on(device);
         Ok(Self { batches, device: device.clone(), epoch: 0, rest, _folder: folder })
@@ -54,8 +54,8 @@ impl Pictures {
     }
 }
 
-/// So many images, in classes that differ by colour: a disc somewhere on a gradient, which packs as photographs do,
-/// about.
+/// A number of images, in classes that differ by colour: a disc on a gradient, which compresses roughly like a
+/// photograph.
 fn write(folder: &Path, count: usize, classes: u32, [height, width]: [u32; 2]) -> meganeura::Result<()> {
     for index in 0..count {
         let class = index as u32 % classes;

@@ -1,4 +1,4 @@
-//! What it costs to record a forward pass each time, against a compiled function: by turns, in one run.
+//! The cost of recording a forward pass each time, compared with a compiled function: alternately, in one run.
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,7 @@ use crate::workload::Name;
 
 const SEED: u64 = 42;
 
-/// Milliseconds of both ways to call a model, each including the reading of its result.
+/// The milliseconds of both ways to call a model, including reading the result.
 pub struct Times {
     pub recorded: Vec<f64>,
     pub compiled: Vec<f64>,

@@ -1,4 +1,4 @@
-//! Batches of coloured shapes, for loss curves: one batch of noise is memorised within a few hundred steps, shapes are
+//! Batches of coloured shapes, for loss curves: a batch of noise is memorised within a few hundred steps, shapes are
 //! not.
 
 use std::f64::consts::FRAC_PI_2;
@@ -10,11 +10,11 @@ use meganeura::prelude::*;
 use meganeura::{Error, ErrorKind, Result};
 use meganeura_examples::shapes::Shapes;
 
-/// Pixels of a side, before resizing.
+/// The side length in pixels, before resizing.
 const SIDE: usize = 32;
 
 /// `count` batches of this shape, `[N, C, H, W]` with square images of at most three channels, or `[N, H·W]`. No two
-/// batches share an image. Threads of the host draw them.
+/// batches share an image. Host threads draw them.
 pub fn batches(device: &Device, batch: Shape, count: usize, seed: Seed) -> Result<Vec<Batch>> {
     let (size, input) = (batch[0], Shape::new(&batch.dims()[1..]));
     let images =
@@ -24,7 +24,7 @@ pub fn batches(device: &Device, batch: Shape, count: usize, seed: Seed) -> Resul
     dataset.batches(size).workers(threads).on(device).collect()
 }
 
-/// Shapes resized by taking the nearest pixel, the first channels of them, with brightness from -2 to 2.
+/// Shapes, resized by nearest neighbour, cut to the first channels, with brightness from -2 to 2.
 struct Resized {
     shapes: Shapes,
     input: Shape,
@@ -57,7 +57,7 @@ impl Examples for Resized {
 /// Input and target of a diffusion model.
 #[derive(Clone)]
 pub struct Noisy {
-    /// `cos φ · image + sin φ · noise`, where `φ` is a quarter turn at the last time.
+    /// `cos φ · image + sin φ · noise`, where `φ` reaches a quarter turn at the last time.
     pub x: Tensor,
     /// The time of each image.
     pub t: Tensor,

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""The reference workloads and kernels in PyTorch, timed as `cargo run --release --example bench` times them.
+"""The reference workloads and kernels in PyTorch, timed like `cargo run --release --example bench`.
 
-Same models, shapes, losses, optimizers and options, and lines of JSON with the same keys, so that a comparison is two
-commands. What PyTorch does not know (plans, launches, submissions, variants) is null.
+The models, shapes, losses, optimizers, options and JSON keys are the same, so a comparison takes two commands. Values
+that PyTorch does not have (plans, launches, submissions, variants) are null.
 
     cargo run --release --example bench -- --workload tiny --device cpu --json
     python3 examples/bench/torch_twin.py --workload tiny --device cpu --threads 2 --json
@@ -11,18 +11,18 @@ commands. What PyTorch does not know (plans, launches, submissions, variants) is
     python3 examples/bench/torch_twin.py --kernel matmul:1024 --device cpu --threads 2 --json >>theirs.jsonl
     python3 examples/bench/torch_twin.py --compare ours.jsonl theirs.jsonl
 
-The switches for a fast PyTorch compose. `--best` tries their combinations and prints the fastest last:
+The switches that make PyTorch fast can be combined. `--best` tries their combinations and prints the fastest last:
 
     python3 torch_twin.py --workload unet --device cuda --amp bf16 --channels-last --compile --fused --graph --json
     python3 torch_twin.py --workload unet --device cuda --best --json >>theirs.jsonl
     python3 torch_twin.py --kernel conv2d:64,128,32,128,3,1 --device cuda --half f16 --channels-last --json
 
-Under `torchrun`, each process trains with a GPU of its own, through DistributedDataParallel, as `bench --ranks` does:
+Under `torchrun`, each process trains on its own GPU, through DistributedDataParallel, like `bench --ranks`:
 
     torchrun --nproc-per-node 2 torch_twin.py --workload resnet18gn --device cuda --tf32 --compile --fused --json
 
-`--amp` keeps parameters in f32 and computes what autocast chooses in half precision. `--half` is for kernels, whose
-operands, cotangents and results then are half precision in memory. `--graph` replays the whole step as one CUDA graph.
+`--amp` keeps parameters in f32; autocast chooses the operations in half precision. `--half` is for kernels: operands,
+cotangents and results are then in half precision in memory. `--graph` replays the whole step as one CUDA graph.
 """
 
 import argparse
@@ -155,16 +155,16 @@ MODES = {"default": "compiled", "max-autotune-no-cudagraphs": "autotuned"}
 # Steps before the capture of a CUDA graph. They create the optimizer's state, compile, and choose cuDNN's algorithms.
 WARM_UPS = 3
 
-# The operands of a kernel in all sets together have at least so many bytes, unless that takes more sets than this.
+# The minimum size of a kernel's operands over all sets, and the maximum number of sets.
 BYTES, SETS = 100_000_000, 256
 UNITS = {"tflops": "TFLOP/s", "gbps": "GB/s"}
 GROUPS = 32
-# A GPU that waited for the host clocks low; after running so many seconds it does no more.
+# The warm-up in seconds: a GPU that idled has a low clock, and needs this long to raise it.
 AWAKE = 0.3
 
 
 class Kernel:
-    """One operation: its operands and passes, and how much work they are."""
+    """One operation: its operands, its passes, and their work."""
 
     def __init__(self, spec, dtype, channels_last):
         self.dtype, self.channels_last = dtype, channels_last
@@ -249,7 +249,7 @@ class Kernel:
         """For each pass a function of the number of a set."""
         forward = compiled(self.forward, mode)
         operands = [operands for *operands, _ in sets]
-        # What is trained; a forward pass of these keeps what the gradients need.
+        # Trained operands; a forward pass of these keeps the values that the gradients need.
         trained = [[x.detach().requires_grad_() for x in operands] for operands in operands]
 
         def gradient(which):
@@ -261,7 +261,7 @@ class Kernel:
 
         results = [forward(*operands) for operands in trained] if "backward" in self.work else []
         passes = {
-            # Operands that are not trained, so that nothing is kept.
+            # Untrained operands, so that nothing is kept.
             "forward": lambda at: forward(*operands[at]),
             "backward": lambda at: gradients(results[at], at, retain_graph=True),
             "both": lambda at: gradients(forward(*trained[at]), at),
@@ -357,7 +357,7 @@ class Training:
         self.optimizer = make_optimizer(options, net.parameters())
         if distributed.is_initialized():
             net = nn.parallel.DistributedDataParallel(net, gradient_as_bucket_view=True, static_graph=True)
-        # With the default scale, 2^16, gradients may overflow in the first step, which spoils fused SGD's momentum.
+        # With the default scale, 2^16, gradients may overflow in the first step, which corrupts fused SGD's momentum.
         self.scaler = torch.amp.GradScaler(device.type, init_scale=2.0**10, enabled=options.amp == "f16")
         self.precision = torch.autocast(device.type, HALF[options.amp]) if options.amp else contextlib.nullcontext()
         draw = lambda: lay_out(torch.randn(self.batch, *shape, device=device), options.channels_last)
@@ -390,7 +390,7 @@ class Training:
         with torch.cuda.stream(side):
             losses = [self.step().item() for _ in range(WARM_UPS)]
         torch.cuda.current_stream().wait_stream(side)
-        # Without gradients at the start, the captured backward pass allocates them in the graph's own memory, and each
+        # If there are no gradients yet, the captured backward pass allocates them in the graph's own memory, and each
         # replay overwrites them. The captured zero_grad then has nothing to do.
         self.optimizer.zero_grad(set_to_none=True)
         graph = torch.cuda.CUDAGraph()
@@ -456,14 +456,14 @@ def time_steps(options, device):
 
 
 def best(options):
-    """Times each sensible combination of switches in a process of its own; prints each line, and last the fastest."""
+    """Times each sensible combination of switches in a separate process; prints each line, then the fastest."""
     on_cuda, images = options.device.startswith("cuda"), len(WORKLOADS[options.workload][3]) == 3
     names = ("workload", "device", "batch", "steps", "warmup", "threads", "channels")
     given = [f"--{name}={value}" for name in names if (value := getattr(options, name)) is not None]
     command = [sys.executable, __file__, "--json", "--fused", *given]
 
     def either(possible, given, *switch):
-        """Without and with a switch; only with one that was given."""
+        """Without and with a switch; only with it if it was given."""
         return [switch] if given else [(), switch] if possible else [()]
     axes = (
         [PRECISIONS[name] for name in options.best or ["tf32" if on_cuda else "full", "amp-bf16"]],
@@ -481,7 +481,7 @@ def best(options):
             reports.append(json.loads(run.stdout.splitlines()[-1]))
             show(reports[-1])
         else:
-            # Hints of PyTorch follow the line that names the error.
+            # PyTorch prints hints after the line that names the error.
             lines = run.stderr.strip().splitlines() or [f"exit status {run.returncode}"]
             why = next((line for line in reversed(lines) if "Error" in line), lines[-1])
             print(f"failed: {' '.join(switches)}: {why}", file=sys.stderr, flush=True)
@@ -494,11 +494,11 @@ def compare(ours, theirs):
     """Prints how many times faster the first program is: the other's time over its own, a row for each measurement."""
 
     def read(path):
-        """The lines of a file by what they measure, the fastest first; of several with the same settings the last."""
+        """The lines of a file, grouped by measurement, fastest first; the last of several with the same settings."""
         with open(path) as lines:
             reports = [json.loads(line) for line in lines if line.startswith("{")]
         of_kernel = lambda report: (report["kernel"], report["pass"])
-        # The channels of a model show in the number of its parameters only.
+        # A model's channels show only in the number of its parameters.
         of_step = lambda report: (report["workload"], f"batch {report['batch']}, {report['params']:,} parameters")
         found = {}
         for report in reports:
@@ -549,7 +549,7 @@ def settings(options, device, images):
         "framework": "-".join(filter(None, ["torch", MODES.get(options.compile), options.graph and "graph"])),
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else cpu,
         "precision": precision,
-        # Only those that are on, as the lines of the other program have none.
+        # Only enabled switches, because the other program's lines have none.
         **{name: True for name, on in switches.items() if on},
     }
 
@@ -567,8 +567,8 @@ def time_of(report):
 def parse():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--workload", choices=WORKLOADS, default="tiny")
-    parser.add_argument("--kernel", metavar="SPEC", help="time one operation instead: as `bench --help` says")
-    parser.add_argument("--pass", dest="do_pass", help="this pass of the kernel alone")
+    parser.add_argument("--kernel", metavar="SPEC", help="time one operation instead: see `bench --help`")
+    parser.add_argument("--pass", dest="do_pass", help="time only this pass of the kernel")
     parser.add_argument("--compare", nargs=2, metavar=("OURS", "THEIRS"), help="print the ratios of two files of lines")
     parser.add_argument(
         "--best", nargs="*", choices=PRECISIONS, metavar="PRECISION",
@@ -576,7 +576,7 @@ def parse():
         f"Precisions: {', '.join(PRECISIONS)}; default: tf32 and amp-bf16, on the CPU full and amp-bf16",
     )
     parser.add_argument("--device", default="cpu", help="cpu, cuda or another that PyTorch knows")
-    parser.add_argument("--batch", type=int, help="default: as in the table of workloads")
+    parser.add_argument("--batch", type=int, help="default: from the table of workloads")
     parser.add_argument("--steps", type=int, default=50)
     parser.add_argument("--warmup", type=int, default=10)
     parser.add_argument("--threads", type=int, help="threads on the CPU; default: all cores")
@@ -596,7 +596,7 @@ def parse():
         ("--half is for kernels; a workload has --amp", options.half and not options.kernel),
         ("--amp, --fused, --graph and --best are for workloads; a kernel has --half", of_steps and options.kernel),
         (f"--graph needs a CUDA device, not {options.device}", options.graph and not on_cuda),
-        # Without it, the host reads whether gradients overflowed, which a capture does not allow.
+        # Without it, the host checks for overflow of gradients, which a capture does not allow.
         ("--graph with --amp f16 needs --fused", options.graph and options.amp == "f16" and not options.fused),
         ("--best takes precisions itself: --best tf32 amp-bf16", tries and (options.amp or options.tf32)),
     ):
@@ -620,7 +620,7 @@ def main():
 
     device = torch.device(options.device)
     if device.type == "cuda":
-        # Streams, events and graphs are those of the current device.
+        # Streams, events and graphs belong to the current device.
         device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", device.index or 0)))
         torch.cuda.set_device(device)
     if "RANK" in os.environ:

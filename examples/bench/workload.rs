@@ -1,4 +1,4 @@
-//! A workload: a model with data to learn and an optimizer.
+//! A workload: a model with data and an optimizer.
 
 use std::fmt;
 use std::iter::Cycle;
@@ -29,7 +29,7 @@ pub enum Name {
     Unet,
 }
 
-/// As it is written on the command line.
+/// The name on the command line.
 impl fmt::Display for Name {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.to_possible_value().map_or(Ok(()), |value| f.write_str(value.get_name()))
@@ -37,7 +37,7 @@ impl fmt::Display for Name {
 }
 
 impl Name {
-    /// Examples in a step of the reference.
+    /// Examples per step in the reference.
     pub fn default_batch(self) -> usize {
         match self {
             Self::Tiny | Self::Unet => 64,
@@ -46,7 +46,7 @@ impl Name {
         }
     }
 
-    /// Channels of the first layer of the reference, where they may be chosen.
+    /// Channels of the reference's first layer, if the number is an option.
     pub fn default_channels(self) -> Option<usize> {
         match self {
             Self::Tiny | Self::Mlp => None,
@@ -60,15 +60,15 @@ impl Name {
         self == Self::Unet
     }
 
-    /// Whether it learns from images, which may be files.
+    /// `true` if it learns from images, which may be files.
     pub fn takes_pictures(self) -> bool {
         matches!(self, Self::Tiny | Self::Resnet18gn)
     }
 
-    /// The workload and its first weights on the device; its data, too, unless threads read them from files. So many
-    /// channels, where they may be chosen, and another learning rate than its own.
+    /// The workload and its initial weights on the device, with its data, unless threads read it from files. `channels`
+    /// applies if the number is an option; a learning rate replaces the workload's own.
     ///
-    /// Each rank trains on its own batch, as large as that of one.
+    /// Each rank trains on its own batch, with the batch size of a single process.
     #[expect(clippy::too_many_arguments, reason = "each is an option of the command line")]
     pub fn make(
         self,
@@ -105,7 +105,7 @@ impl Name {
 pub enum Data {
     /// One batch of random numbers, the same in each step.
     Noise,
-    /// A number of batches of shapes, in turn, drawn from this seed.
+    /// A number of batches of shapes, used in turn, drawn from this seed.
     Shapes { batches: usize, seed: u64 },
     /// Images, read from files by a number of threads.
     Files { workers: usize },
@@ -119,7 +119,7 @@ const TIMES: u64 = 1000;
 #[derive(Clone)]
 pub struct Ranks {
     pub world: World,
-    /// Whether each keeps what the optimizer remembers of its part of the parameters alone.
+    /// `true` if the optimizer's state is sharded over the ranks.
     pub shard: bool,
 }
 
@@ -129,28 +129,28 @@ impl Ranks {
     }
 }
 
-/// The bytes of what an optimizer remembers here.
+/// The bytes of an optimizer's state in this process.
 fn state_bytes(optimizer: &dyn Optimizer, net: &dyn Module) -> usize {
     optimizer.state_of(net).tensors.values().map(|tensor| tensor.ty().bytes()).sum()
 }
 
-/// Something to train, a step at a time.
+/// A training, one step at a time.
 pub trait Workload {
-    /// One step; waits for it and returns the loss before it.
+    /// Takes a step, waits for it, and returns the loss before it.
     fn step(&mut self) -> meganeura::Result<f32>;
 
-    /// How many numbers are trained.
+    /// The number of trained parameters.
     fn parameter_count(&self) -> usize;
 
-    /// The bytes of what the optimizer remembers of them in this process.
+    /// The bytes of their optimizer state in this process.
     fn state_bytes(&self) -> usize;
 }
 
-/// A model, and how its steps are taken.
+/// A model, with its form of steps.
 enum Steps<M, I> {
-    /// With a tape for each.
+    /// A tape for each step.
     Taped(M, fn(&M, &I) -> Var, Ranks),
-    /// As one that was recorded once.
+    /// A step that was recorded once.
     Compiled(TrainStep<'static, Box<M>, I, Var>),
 }
 
@@ -164,7 +164,7 @@ impl<M: Module + 'static, I: Outputs + 'static> Steps<M, I> {
         Self::Compiled(step.gradients(move |net, grads| ranks.average(net, grads)))
     }
 
-    /// A step, given the batch, and what it is on a tape.
+    /// Takes a step on a batch; `on` puts the batch on a tape.
     fn take(
         &mut self,
         optimizer: &mut dyn Optimizer,
@@ -192,7 +192,7 @@ impl<M: Module + 'static, I: Outputs + 'static> Steps<M, I> {
     }
 }
 
-/// Learns to tell inputs apart.
+/// Learns to classify inputs.
 struct Classify<M, O> {
     device: Device,
     steps: Steps<M, (Var, Var)>,
@@ -200,9 +200,9 @@ struct Classify<M, O> {
     data: Inputs,
 }
 
-/// What is learned from.
+/// The training data.
 enum Inputs {
-    /// On the device from the start, in turn.
+    /// On the device from the start, used in turn.
     Made(Cycle<vec::IntoIter<Batch>>),
     Pictures(Box<Pictures>),
 }
@@ -290,7 +290,7 @@ impl<O: Optimizer + 'static> Denoise<O> {
     }
 }
 
-/// Noise that has nothing to do with its input.
+/// Noise that is independent of the input.
 fn random_noise(device: &Device, input: Shape) -> meganeura::Result<Noisy> {
     let data = Seed::new(SEED).field("data");
     let normal = |data| Initializer::Normal { mean: 0.0, std: 1.0 }.sample(device, input, data);

@@ -1,4 +1,4 @@
-//! Running sums: an operation from outside of the framework, with its gradient rule and both of its kernels.
+//! Running sums: an operation outside the framework, with its gradient rule and both kernels.
 
 use meganeura::ops::CustomOp;
 use meganeura::{Result, TensorType, Var};
@@ -8,7 +8,7 @@ use meganeura::{Result, TensorType, Var};
 /// Shapes: `x [.., n]` → `y [.., n]`. Gradient: the running sums of `dy` in the other direction.
 #[derive(Debug)]
 pub struct CumSum {
-    /// Whether sums run from the end of a row to its begin.
+    /// `true` if sums run from the end of a row to its beginning.
     pub backwards: bool,
 }
 

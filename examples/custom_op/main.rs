@@ -1,11 +1,11 @@
-//! An operation of one's own: checked, compared on the GPU with double precision, and trained through.
+//! A custom operation: checked, compared on the GPU with double precision, and trained through.
 //!
 //! ```text
 //! cargo run --release --example custom_op
 //! ```
 //!
-//! The operation is in `cumsum.rs`; it uses nothing but the crate's public interface. The model is a curve that can
-//! only rise: running sums of positive steps, fitted to noisy points.
+//! The operation is in `cumsum.rs`; it uses only the crate's public interface. The model is a curve that can only rise:
+//! running sums of positive steps, fitted to noisy points.
 
 mod cumsum;
 
@@ -17,10 +17,10 @@ use meganeura::Result;
 use meganeura::check::gradcheck;
 use meganeura::prelude::*;
 
-/// Checks an operation of one's own, and trains a model that has it.
+/// Checks a custom operation, and trains a model that contains it.
 #[derive(Parser, Debug)]
 struct Options {
-    /// What to compute on: auto, cpu, gpu, or part of an adapter's name
+    /// The device: auto, cpu, gpu, or part of an adapter's name
     #[arg(long, default_value = "auto")]
     device: String,
 }
@@ -78,7 +78,7 @@ fn run(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// How far the device's kernel is from the native one in double precision, relative to the largest sum.
+/// The difference between the device's kernel and the native one in double precision, relative to the largest sum.
 fn largest_difference(x: &Tensor) -> Result<f64> {
     let sums = |device: &Device| {
         let x = Tape::inference(device).input(&x.to_device(device)?);

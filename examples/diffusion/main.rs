@@ -1,16 +1,15 @@
-//! Learns to draw handwritten digits from noise: a diffusion model (DDPM), in minutes on a CPU of two cores.
+//! Learns to draw handwritten digits from noise: a diffusion model (DDPM), in minutes on two CPU cores.
 //!
 //! ```text
 //! cargo run --release --example diffusion
 //! cargo run --release --example diffusion -- --data cifar-10-batches-bin --channels 128 --lr 2e-4 --epochs 500   # on a GPU
 //! ```
 //!
-//! The model sees an image with some noise in it, and learns to say which part is noise. Drawing starts with nothing
-//! but noise, and takes away a little of what the model says, again and again (`examples/src/process.rs`). The weights
-//! that draw are a moving average of those that learn; `--draw` takes those of the last checkpoint, while the training
-//! goes on or later. In the folder of the run are samples of every few epochs, `samples.png`, how some of them came
-//! about in `denoising.png`, the loss curve and the weights. Ctrl-C saves and ends; with `--resume` the training goes
-//! on.
+//! The model sees a noisy image, and learns to predict the noise. Drawing starts with pure noise, and repeatedly
+//! removes a little of the predicted noise (`examples/src/process.rs`). The weights for drawing are a moving average of
+//! the trained weights; `--draw` uses those of the last checkpoint, during the training or later. The folder of the run
+//! holds samples from every few epochs, the final `samples.png`, the denoising steps of some of them in
+//! `denoising.png`, the loss curve and the weights. Ctrl-C saves and ends the training; `--resume` continues it.
 
 use std::error::Error;
 use std::path::{Path, PathBuf};
@@ -18,7 +17,7 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use clap::Parser;
-use meganeura::data::{HorizontalFlip, Normalise};
+use meganeura::data::{HorizontalFlip, Normalize};
 use meganeura::optim::{Ema, Schedule, TrainStep};
 use meganeura::prelude::*;
 use meganeura::run::{Overview, Parts, Position, Run};
@@ -29,7 +28,7 @@ use meganeura_examples::training::{self, Progress};
 use meganeura_examples::{curve, pictures};
 use serde_json::json;
 
-/// Learns to draw images like those that it is shown.
+/// Learns to draw images like its training data.
 #[derive(Parser, Debug)]
 struct Options {
     #[command(flatten)]
@@ -39,35 +38,34 @@ struct Options {
     /// Channels of the first level of the model, a multiple of 8
     #[arg(long, default_value_t = 16)]
     channels: usize,
-    /// Recompute the values inside of each block in the backward pass: larger batches in the same memory
+    /// Recompute the values inside each block in the backward pass: larger batches in the same memory
     #[arg(long)]
     recompute: bool,
-    /// How often every image is seen
+    /// Passes over all images
     #[arg(long, default_value_t = 200)]
     epochs: u64,
-    /// Images in one step
+    /// Images per step
     #[arg(long, default_value_t = 64)]
     batch: usize,
-    /// The learning rate at the start; it falls to nothing
+    /// The initial learning rate; it falls to 0
     #[arg(long, default_value_t = 2e-3)]
     lr: f64,
-    /// How many times there are between image and noise
+    /// The number of diffusion times between image and noise
     #[arg(long, default_value_t = 1000)]
     times: usize,
-    /// How the final samples are drawn
+    /// The sampler of the final samples
     #[arg(long, default_value = "ddpm")]
     sampler: Sampler,
     /// Steps of the final samples [default: all times for DDPM, 50 for DDIM]
     #[arg(long)]
     steps: Option<usize>,
-    /// Learn nothing, and draw with the weights of the last checkpoint of --run, also while another process learns
-    /// there
+    /// Do not train; draw with the weights of the last checkpoint of --run, also while another process trains there
     #[arg(long, requires = "run", conflicts_with_all = ["resume", "resume_from_last_good"])]
     draw: bool,
     /// Epochs between two pictures of samples
     #[arg(long, default_value_t = 20)]
     every: u64,
-    /// Threads that read images while the model learns
+    /// Threads that read images during training
     #[arg(long, default_value_t = 0)]
     workers: usize,
 }
@@ -75,7 +73,7 @@ struct Options {
 /// Samples in a picture, in rows of eight.
 const SAMPLES: usize = 64;
 
-/// Images whose way from noise is shown, and how many stages of it.
+/// The number of images whose denoising is shown, and the number of its stages.
 const STRIP: [usize; 2] = [6, 10];
 
 fn main() -> ExitCode {
@@ -102,7 +100,7 @@ fn train(options: &Options) -> Result<(), Box<dyn Error>> {
     training::expect_at_least("--times", 1, options.times as u64)?;
     training::expect_at_least("--every", 1, options.every)?;
     training::expect_multiple("--channels", 8, options.channels)?;
-    // Now, and not when the training is done.
+    // Checked now, not after the training.
     if let Some(steps) = options.steps.filter(|steps| !(1..=options.times).contains(steps)) {
         return Err(format!("--steps {steps}: must be from 1 to {}, the value of --times", options.times).into());
     }
@@ -156,7 +154,7 @@ fn train(options: &Options) -> Result<(), Box<dyn Error>> {
             batches = batches.transform(HorizontalFlip::new(0.5));
         }
         // Pixels are numbers from 0 to 1; noise lies around 0.
-        let batches = batches.transform(Normalise::new(vec![0.5; channels], vec![0.5; channels]));
+        let batches = batches.transform(Normalize::new(vec![0.5; channels], vec![0.5; channels]));
         for batch in batches.drop_last().skip(run.batch()).workers(options.workers).part_of(&world).on(&device) {
             let batch = batch?;
             schedule.set_lr(run.step(), &mut optimizer);
@@ -183,10 +181,10 @@ fn train(options: &Options) -> Result<(), Box<dyn Error>> {
         if (epoch + 1).is_multiple_of(options.every) || epoch + 1 == options.epochs {
             let loss = training::recent_loss(&mut run, steps_per_epoch * options.every as usize)?;
             if !loss.is_finite() {
-                return Err(run.fail("the loss is no number any more")?.to_string().into());
+                return Err(run.fail("the loss is not finite")?.to_string().into());
             }
             progress.suspend(|| writeln!(log, "epoch {:3}   loss {loss:.4}", epoch + 1))?;
-            // The same noise each time, so that one sees what was learned meanwhile.
+            // The same noise each time, so that the pictures show the progress.
             let noise = normal(&device, [SAMPLES, channels, height, width].into(), seed.field("samples"))?;
             let samples = Sampler::Ddim.sample(
                 |_, x, t| average.model().forward(x, t),
@@ -240,8 +238,8 @@ fn checkpoint(run: &mut Run, net: &UNet, optimizer: &AdamW, average: &Ema<UNet>)
     Ok(())
 }
 
-/// Gives the model the averaged weights of the last checkpoint, and says where that was made. A run is files: whoever
-/// reads them disturbs nobody.
+/// Gives the model the averaged weights of the last checkpoint, and returns the checkpoint's position. A run consists
+/// of files, so reading them does not disturb the training.
 fn load_average(options: &Options, folder: &Path, net: &mut UNet) -> Result<Position, Box<dyn Error>> {
     let run = Overview::of(folder)?;
     let program = ("program", "diffusion".to_owned());
@@ -263,7 +261,7 @@ fn load_average(options: &Options, folder: &Path, net: &mut UNet) -> Result<Posi
     Ok(position)
 }
 
-/// The final samples, and how the first of them came about: the two pictures.
+/// The two pictures: the final samples, and the denoising of the first of them.
 fn draw(
     options: &Options,
     net: &UNet,
@@ -299,7 +297,7 @@ fn draw(
         },
     )?;
     pictures::grid(&samples, &bright(&drawn)?, shape, 8)?;
-    // A row for each image, from noise on the left to what was drawn on the right.
+    // A row for each image, from noise on the left to the result on the right.
     let size = channels * height * width;
     let rows: Vec<_> =
         (0..images).flat_map(|i| seen.iter().flat_map(move |x| &x[i * size..(i + 1) * size])).copied().collect();
@@ -307,7 +305,7 @@ fn draw(
     Ok([samples, denoising])
 }
 
-/// Numbers from -1 to 1 as brightness from 0 to 1.
+/// Converts numbers from -1 to 1 to brightness from 0 to 1.
 fn bright(images: &Tensor) -> meganeura::Result<Vec<f32>> {
     Ok(images.to_vec()?.iter().map(|x| 0.5 + 0.5 * x).collect())
 }

@@ -37,11 +37,11 @@ pub fn draw(path: &Path, title: &str, losses: &[f32], steps_per_epoch: usize) ->
 ///
 /// If the file cannot be written.
 pub fn compare(path: &Path, title: &str, trainings: [(&str, &[f32]); 2]) -> Result<(), Box<dyn Error>> {
-    // The first is a broad line, which the second does not cover where the two are the same.
+    // The first is a broad line, so it stays visible below the second where both coincide.
     let styles = [BLACK.mix(0.35).stroke_width(4), BLUE.stroke_width(1)];
     let lines = [0, 1].map(|which| {
         let ((label, losses), style) = (trainings[which], styles[which]);
-        // More points would not be seen, and make the file larger.
+        // More points would be invisible, and make the file larger.
         let every = losses.len().div_ceil(300).max(1);
         let points = losses.iter().copied().map(drawable).enumerate().step_by(every).collect();
         Line { points, style, label: Some(label) }
@@ -49,10 +49,10 @@ pub fn compare(path: &Path, title: &str, trainings: [(&str, &[f32]); 2]) -> Resu
     chart(path, title, (480, 300), &lines)
 }
 
-/// Losses below it, and NaN, are drawn here.
+/// The lowest drawn loss; smaller losses and NaN are drawn here.
 const FLOOR: f32 = 1e-8;
 
-/// A loss on a logarithmic axis, which has no place for zero and infinity.
+/// A loss on a logarithmic axis, clamped because zero and infinity have no place there.
 fn drawable(loss: f32) -> f32 {
     if loss.is_nan() { FLOOR } else { loss.clamp(FLOOR, 1e30) }
 }
@@ -74,7 +74,7 @@ fn chart(path: &Path, title: &str, size: (u32, u32), lines: &[Line<'_>]) -> Resu
             .x_label_area_size(45)
             .y_label_area_size(65)
             .build_cartesian_2d(0..steps, losses.log_scale().with_key_points(marks))?;
-        // Light lines where the others are: their number must not be 0.
+        // Light lines at the intervals of the others: their number must not be 0.
         chart.configure_mesh().x_desc("step").y_desc("loss").x_max_light_lines(1).draw()?;
         for Line { points, style, label } in lines {
             let series = chart.draw_series(LineSeries::new(points.iter().copied(), *style))?;
@@ -97,7 +97,7 @@ fn marks(low: f32, high: f32) -> Vec<f32> {
     let exponents = low.log10().floor() as i32..=high.log10().ceil() as i32;
     let tenths = |multiples: &[u32]| -> Vec<f32> {
         let all = exponents.clone().flat_map(|exponent| multiples.iter().map(move |tenths| (*tenths, exponent - 1)));
-        // Through text, so that 0.001 is the number that is printed so.
+        // Through text, so that 0.001 is exactly the printed number.
         let numbers = all.filter_map(|(digits, exponent)| format!("{digits}e{exponent}").parse().ok());
         numbers.filter(|number| (low..=high).contains(number)).collect()
     };
@@ -134,7 +134,7 @@ mod tests {
             for part in ["A title", "first", "second", "step", "loss"] {
                 assert!(svg.contains(part), "{part}: {svg}");
             }
-            // Of 2000 steps, not all are drawn.
+            // Not all of 2000 steps are drawn.
             assert!(svg.len() < 20_000, "{} bytes", svg.len());
         }
     }

@@ -1,4 +1,4 @@
-//! Handwritten digits, small enough to be part of the program: see `examples/data/README.md`.
+//! Handwritten digits, small enough to embed in the program: see `examples/data/README.md`.
 
 use meganeura::Result;
 use meganeura::data::{Csv, Dataset};
@@ -33,7 +33,7 @@ mod tests {
             assert!(image.values().iter().all(|ink| (0.0..=1.0).contains(ink)));
             counts[label as usize] += 1;
         }
-        // As the dataset's documentation counts them.
+        // The counts in the dataset's documentation.
         assert_eq!(counts, [178, 182, 177, 183, 181, 182, 181, 179, 174, 180]);
     }
 }

@@ -1,4 +1,4 @@
-//! Where images come from: the files of a well-known dataset in a folder, or what comes with these programs.
+//! Sources of images: the files of a well-known dataset in a folder, or the embedded data of these programs.
 
 use std::error::Error;
 use std::path::{Path, PathBuf};
@@ -10,37 +10,37 @@ use meganeura::module::Seed;
 use crate::digits;
 use crate::shapes::{self, Shapes};
 
-/// Options of programs that learn from images; `#[command(flatten)]` puts them beside a program's own.
+/// The options of programs that learn from images; `#[command(flatten)]` puts them beside a program's own.
 #[derive(Args, Debug)]
 #[group(id = "images")]
 pub struct Options {
-    /// A folder with the files of MNIST or CIFAR, as they are downloaded, or with a folder of pictures for each class
-    /// [default: images that come with the program]
+    /// A folder with the downloaded files of MNIST or CIFAR, or with a folder of pictures for each class
+    /// [default: the program's own images]
     #[arg(long)]
     pub data: Option<PathBuf>,
-    /// Scale pictures to so many pixels each way, as they are read
+    /// Scale pictures to this width and height as they are read
     #[arg(long, requires = "data")]
     pub size: Option<usize>,
 }
 
-/// Labels above are no classes, but damage.
+/// Larger labels are not classes; the file is damaged.
 const MOST_CLASSES: usize = 1 << 16;
 
-/// Images to train on, and others to test with.
+/// Images for training and for testing.
 #[derive(Debug, Clone)]
 pub struct Images {
-    /// To learn from.
+    /// The training images.
     pub train: Dataset,
-    /// Never learned from.
+    /// The test images.
     pub test: Dataset,
     /// The number of classes.
     pub classes: usize,
-    /// Whether what is seen in a mirror is of the same class.
+    /// `true` if a mirror image is of the same class.
     pub may_be_flipped: bool,
 }
 
 impl Images {
-    /// The embedded digits, a fifth of them to test with.
+    /// The embedded digits, a fifth of them for testing.
     ///
     /// # Errors
     ///
@@ -50,7 +50,7 @@ impl Images {
         Ok(Self { train, test, classes: digits::CLASSES, may_be_flipped: false })
     }
 
-    /// Generated shapes: so many to train on, and a fourth of that to test with.
+    /// Generated shapes: `count` for training, and a quarter of that for testing.
     ///
     /// # Errors
     ///
@@ -62,9 +62,9 @@ impl Images {
         Ok(Self { train, test, classes: shapes::CLASSES.len(), may_be_flipped: true })
     }
 
-    /// What is in a folder: CIFAR-10 or CIFAR-100 (binary), or MNIST and its kin (IDX), packed with gzip or not; else a
-    /// folder of pictures for each class, scaled to squares of `size` pixels if that is said. Where there is one part
-    /// only, a tenth of it is for testing.
+    /// The contents of a folder: CIFAR-10 or CIFAR-100 (binary), or MNIST and its relatives (IDX), with or without
+    /// gzip; otherwise a folder of pictures for each class, scaled to squares of `size` pixels if given. If there is
+    /// only one part, a tenth of it is for testing.
     ///
     /// # Errors
     ///
@@ -87,7 +87,7 @@ impl Images {
         }
     }
 
-    /// Those of the well-known datasets, if there is one.
+    /// The images of a well-known dataset, if there is one.
     fn known(folder: &Path, seed: u64) -> Result<Option<Self>, Box<dyn Error>> {
         let find = |name: &str| {
             let names = [name.to_owned(), format!("{name}.gz")];
@@ -130,7 +130,8 @@ impl Images {
             Some(size) => pictures.resize(size, size),
             None => pictures,
         };
-        // Every header now, rather than an error in the middle of the training; in the words of these programs.
+        // Checks every header now, rather than fail in the middle of the training, and phrases errors in terms of these
+        // programs.
         pictures.check().map_err(|error| error.to_string().replace("`resize`", "`--size`"))?;
         let classes = pictures.classes().len();
         let (train, test) = Dataset::of(pictures)?.split(0.9, seed)?;
@@ -142,24 +143,24 @@ impl Images {
     fn expect_tests(&self, folder: &Path) -> Result<(), Box<dyn Error>> {
         let count = self.train.len();
         if self.test.is_empty() {
-            return Err(format!("{}: of {count} images none is left to test with", folder.display()).into());
+            return Err(format!("{}: {count} images are too few to hold some out for testing", folder.display()).into());
         }
         Ok(())
     }
 
-    /// Of these, as they were read from a folder; the labels tell how many classes there are.
+    /// From images that were read from a folder; the labels determine the number of classes.
     fn of_files(folder: &Path, train: Dataset, test: Dataset, may_be_flipped: bool) -> Result<Self, Box<dyn Error>> {
         let wrong = |what: String| Err(format!("{}: {what}", folder.display()).into());
         let labels = [train.targets()?, test.targets()?].concat();
         let classes = labels.into_iter().max().map_or(0, |label| label as usize + 1);
         if classes > MOST_CLASSES {
-            return wrong(format!("labels up to {}, where {MOST_CLASSES} classes are the most", classes - 1));
+            return wrong(format!("labels up to {}, but at most {MOST_CLASSES} classes", classes - 1));
         }
         let images = Self { train, test, classes, may_be_flipped };
         images.expect_tests(folder)?;
         let [train, test] = [images.train.shape()?, images.test.shape()?];
         if train != test {
-            return wrong(format!("images to train on are {train}, those to test with {test}"));
+            return wrong(format!("training images are {train}, test images {test}"));
         }
         Ok(images)
     }
@@ -168,9 +169,9 @@ impl Images {
     ///
     /// # Errors
     ///
-    /// If examples are no images, or the first cannot be read.
+    /// If the examples are not images, or the first cannot be read.
     pub fn shape(&self) -> Result<[usize; 3], Box<dyn Error>> {
         let shape = self.train.shape()?;
-        shape.dims().try_into().map_err(|_| format!("examples of shape {shape} are no images").into())
+        shape.dims().try_into().map_err(|_| format!("examples of shape {shape} are not images").into())
     }
 }

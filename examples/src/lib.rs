@@ -1,7 +1,6 @@
-//! What the examples share and what is not about meganeura: datasets to learn from, options, and ways to show what came
-//! of it.
+//! Shared code of the examples that is not about meganeura: datasets, options, and the display of results.
 
-// Whatever the page of `examples/web` has as well stands alone: the others read files, draw pictures and parse
+// Modules that the page of `examples/web` uses, too, stand alone; the others read files, draw pictures and parse
 // arguments.
 pub mod digits;
 pub mod models;

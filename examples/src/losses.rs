@@ -1,4 +1,4 @@
-//! The loss of each step of a training: files of it, smoothing, and figures that compare two trainings.
+//! The loss of each step of a training: files, smoothing, and figures that compare two trainings.
 
 use std::error::Error;
 use std::path::Path;
@@ -8,7 +8,7 @@ use meganeura::run::read_metrics;
 /// The first line of a file of losses.
 const COLUMNS: &str = "step,loss";
 
-/// The text of a file of losses: a line for each step, which count from 1.
+/// The text of a file of losses: a line for each step, counted from 1.
 #[must_use]
 pub fn csv(losses: &[f32]) -> String {
     let lines = losses.iter().enumerate().map(|(index, loss)| format!("{},{loss}\n", index + 1));
@@ -62,7 +62,7 @@ fn parse(text: &str) -> Result<Vec<f32>, String> {
     lines.enumerate().map(loss).collect()
 }
 
-/// The mean of each loss and those before it, `window` of them; of fewer in the first steps.
+/// The running mean of `window` losses, of fewer in the first steps.
 #[must_use]
 pub fn running_mean(losses: &[f32], window: usize) -> Vec<f32> {
     (1..=losses.len()).map(|end| mean_of_last(&losses[..end], window)).collect()
@@ -75,7 +75,7 @@ pub fn mean_of_last(losses: &[f32], count: usize) -> f32 {
     last.iter().sum::<f32>() / last.len().max(1) as f32
 }
 
-/// The head of the table that [`row`] adds to, in Markdown.
+/// The head of the Markdown table that [`row`] adds to.
 pub const TABLE: &str = "| training | steps | final loss, full | fast | difference | accuracy, full | fast |\n\
                          |---|---|---|---|---|---|---|";
 

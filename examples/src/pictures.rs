@@ -5,16 +5,15 @@ use std::path::Path;
 
 use image::{GrayImage, RgbImage};
 
-/// Pixels between two images.
+/// The gap between two images, in pixels.
 const GAP: usize = 2;
 
-/// Writes images `[C, H, W]`, one after the other, numbers from 0 to 1 (others are cut), of one channel or three, in
-/// rows of so many. Each is enlarged by a whole number, so that small ones can be seen. Nothing is written where there
-/// are no images.
+/// Writes images `[C, H, W]` of one channel or three in rows, with numbers from 0 to 1 (others are clamped). Each image
+/// is enlarged by a whole number, so that small ones are visible. Writes nothing if there are no images.
 ///
 /// # Errors
 ///
-/// If the images are of two channels, or of more than three; if the file cannot be written.
+/// If the images have two channels, or more than three; if the file cannot be written.
 pub fn grid(path: &Path, images: &[f32], shape: [usize; 3], columns: usize) -> Result<(), Box<dyn Error>> {
     let [channels, height, width] = shape;
     let count = images.len() / (channels * height * width);
@@ -22,7 +21,7 @@ pub fn grid(path: &Path, images: &[f32], shape: [usize; 3], columns: usize) -> R
         return Ok(());
     }
     let columns = columns.clamp(1, count);
-    // About as large as a thumb.
+    // About the size of a thumb.
     let scale = (48 / height.max(width)).max(1);
     let (down, right) = (height * scale + GAP, width * scale + GAP);
     let [rows_high, columns_wide] = [count.div_ceil(columns) * down - GAP, columns * right - GAP];
@@ -40,7 +39,7 @@ pub fn grid(path: &Path, images: &[f32], shape: [usize; 3], columns: usize) -> R
     match channels {
         1 => GrayImage::from_fn(w, h, |x, y| image::Luma([pixel(x, y, 0)])).save(path)?,
         3 => RgbImage::from_fn(w, h, |x, y| image::Rgb([0, 1, 2].map(|channel| pixel(x, y, channel)))).save(path)?,
-        _ => return Err(format!("{}: images of {channels} channels are not drawn", path.display()).into()),
+        _ => return Err(format!("{}: images of {channels} channels cannot be drawn", path.display()).into()),
     }
     Ok(())
 }

@@ -1,7 +1,7 @@
-//! From images to noise and back: what a diffusion model is trained on, and how it is sampled.
+//! From images to noise and back: the training data of a diffusion model, and its samplers.
 //!
-//! `x_t = √ᾱ_t · image + √(1 − ᾱ_t) · noise`, where `ᾱ` falls from nearly 1 to nearly 0 in so many steps. The model
-//! learns to tell the noise from `x_t` and `t`. Ho et al., 2020 (<https://arxiv.org/abs/2006.11239>).
+//! `x_t = √ᾱ_t · image + √(1 − ᾱ_t) · noise`, where `ᾱ` falls from nearly 1 to nearly 0 over the times. The model
+//! learns to predict the noise from `x_t` and `t`. Ho et al., 2020 (<https://arxiv.org/abs/2006.11239>).
 
 use std::f64::consts::FRAC_PI_2;
 
@@ -9,46 +9,46 @@ use meganeura::Result;
 use meganeura::init::Initializer;
 use meganeura::prelude::*;
 
-/// How much is left of the image at each time.
+/// The share of the image that is left at each time.
 #[derive(Debug)]
 pub struct Process {
     /// `ᾱ` at times 0, 1, …
     kept: Vec<f64>,
 }
 
-/// What is random about a step of training.
+/// The random values of a training step.
 #[derive(Debug)]
 pub struct Draw {
     /// The noise in each image.
     pub noise: Tensor,
-    /// How far it has got, `f32 [N]`.
+    /// The time, `f32 [N]`.
     pub times: Tensor,
-    /// How much is left of each image, and how much noise there is in its place: factors, `f32 [N, 1, 1, 1]`.
+    /// The factors of each image and of its noise, `f32 [N, 1, 1, 1]`.
     pub shares: [Tensor; 2],
 }
 
 impl Process {
-    /// `ᾱ` falls like a squared cosine, which spares small images from times of nothing but noise: Nichol and Dhariwal,
-    /// 2021 (<https://arxiv.org/abs/2102.09672>).
+    /// `ᾱ` falls like a squared cosine, which spares small images times with only noise: Nichol and Dhariwal, 2021
+    /// (<https://arxiv.org/abs/2102.09672>).
     #[must_use]
     pub fn cosine(times: usize) -> Self {
         let level = |t: usize| ((t as f64 / times as f64 + 0.008) / 1.008 * FRAC_PI_2).cos().powi(2);
         let mut kept = 1.0;
         let fall = |t| {
-            // Never all of it at once: the way back divides by what is kept.
+            // Never removes everything in one step: the reverse process divides by the share that is kept.
             kept *= (level(t + 1) / level(t)).max(1e-3);
             kept
         };
         Self { kept: (0..times).map(fall).collect() }
     }
 
-    /// How many times there are.
+    /// The number of times.
     #[must_use]
     pub fn times(&self) -> usize {
         self.kept.len()
     }
 
-    /// Noise like these images, and a time for each. The same for the same seed.
+    /// Noise in the shape of these images, and a time for each. The same for the same seed.
     ///
     /// # Errors
     ///
@@ -72,22 +72,22 @@ impl Process {
     }
 }
 
-/// How noise becomes images.
+/// The sampler that turns noise into images.
 #[cfg_attr(not(target_family = "wasm"), derive(clap::ValueEnum))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sampler {
-    /// New noise in every step, which wants many of them
+    /// New noise in every step, which needs many steps
     Ddpm,
-    /// No noise but the first: good images in a few steps, the same ones for the same noise
+    /// Only the initial noise: good images in a few steps, the same for the same noise
     Ddim,
 }
 
 impl Sampler {
-    /// Images from noise `x`, in so many steps, from -1 to 1. `noise_in` is the model: images and times `[N]` to the
-    /// noise in them. `watch` sees what `x` is after each step.
+    /// Images from noise `x` in `steps` steps, with values from -1 to 1. `noise_in` is the model: it maps images and
+    /// times `[N]` to the noise in the images. `watch` sees `x` after each step.
     ///
     /// Both samplers are one formula, (12) of Song et al., 2020 (<https://arxiv.org/abs/2010.02502>): they differ in
-    /// `σ`, how much of the noise is new. With as many steps as there are times and all of `σ`, it is the DDPM.
+    /// `σ`, the share of new noise. With one step for each time and the full `σ`, it is the DDPM.
     ///
     /// # Errors
     ///
@@ -103,7 +103,7 @@ impl Sampler {
     ) -> Result<Tensor> {
         let (device, shape) = (x.device().clone(), x.shape());
         let steps = steps.clamp(1, process.times());
-        // Steps are spread over all times; the last one leads to the image itself.
+        // The steps are spread over all times; the last one leads to the image itself.
         let kept = |step: usize| if step == 0 { 1.0 } else { process.kept[step * process.times() / steps - 1] };
         for step in (1..=steps).rev() {
             let t = step * process.times() / steps - 1;
@@ -116,7 +116,7 @@ impl Sampler {
             let times = Tensor::full(&device, [shape[0]], t as f32)?;
             let noisy = tape.input(&x);
             let noise = noise_in(&tape, &noisy, &tape.input(&times));
-            // What the image would be, which no pixel brighter than white is part of, and the noise by that.
+            // The predicted image, clamped so that no pixel is brighter than white, and the noise that follows from it.
             let image = ((&noisy - &noise * (1.0 - now).sqrt()) * now.sqrt().recip()).clamp(-1.0, 1.0);
             let noise = (&noisy - &image * now.sqrt()) * (1.0 - now).sqrt().recip();
             let mut less = image * next.sqrt() + noise * (1.0 - next - sigma * sigma).max(0.0).sqrt();

@@ -1,4 +1,4 @@
-//! Options, exit code and device of every program.
+//! Options, exit code and device: shared by every program.
 
 use std::fmt::Display;
 use std::process::ExitCode;
@@ -6,8 +6,8 @@ use std::process::ExitCode;
 use clap::Parser;
 use meganeura::{Device, Result};
 
-/// All of a program's `main`: calls it with the options of the command line. An error is told on stderr, and exit code
-/// 1.
+/// The whole of a program's `main`: calls the function with the options of the command line. An error is printed to
+/// stderr and gives exit code 1.
 pub fn run<O: Parser, E: Display>(program: impl FnOnce(&O) -> Result<(), E>) -> ExitCode {
     match program(&O::parse()) {
         Ok(()) => ExitCode::SUCCESS,
@@ -18,11 +18,11 @@ pub fn run<O: Parser, E: Display>(program: impl FnOnce(&O) -> Result<(), E>) -> 
     }
 }
 
-/// The device of a `--device` option: `auto` lets the framework choose, all else is a name.
+/// The device of a `--device` option: `auto` lets the framework choose, anything else is a name.
 ///
 /// # Errors
 ///
-/// If there is no device of this name; the message lists those that there are.
+/// If there is no device of this name; the message lists the existing ones.
 pub fn device(name: &str) -> Result<Device> {
     match name {
         "auto" => Device::best(),

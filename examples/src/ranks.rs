@@ -8,11 +8,11 @@ use meganeura::run::Interrupt;
 use meganeura::world::World;
 use meganeura::{Error, ErrorKind, Result};
 
-/// Set in the processes that were started here.
+/// The variable that is set in processes started here.
 const STARTED: &str = "MEGANEURA_RANKS";
 
-/// What Open MPI is told by the environment, so that other MPIs need not understand it: more processes than cores are
-/// no mistake, none is held to one core, and a container's only user may start them.
+/// Open MPI's settings, passed in the environment, so that other MPIs need not understand them: there may be more
+/// processes than cores, no process is bound to one core, and a container's root user may start them.
 const OPEN_MPI: [(&str, &str); 5] = [
     ("OMPI_MCA_rmaps_base_oversubscribe", "1"),
     ("OMPI_MCA_hwloc_base_binding_policy", "none"),
@@ -21,8 +21,8 @@ const OPEN_MPI: [(&str, &str); 5] = [
     ("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1"),
 ];
 
-/// The world of this process. Where several ranks are wanted and this is none of them yet, starts them, waits for their
-/// end, and ends with their exit code.
+/// The world of this process. If several ranks are requested and this process is not one of them, it starts them, waits
+/// for them, and exits with their exit code.
 ///
 /// # Errors
 ///
@@ -50,7 +50,7 @@ fn start(ranks: u32) -> Result<World> {
     command.args(["-n", &ranks.to_string()]).arg(program).args(env::args_os().skip(1));
     let user = |name: &str| env::var_os(name).is_some();
     command.envs(OPEN_MPI.into_iter().filter(|(name, _)| !user(name))).env(STARTED, ranks.to_string());
-    // Ctrl-C is for `mpirun`, which passes it on; this process waits for its end.
+    // `mpirun` handles Ctrl-C and passes it on; this process waits for `mpirun`.
     let _held = Interrupt::on_ctrl_c()?;
     match command.status() {
         Ok(status) => exit(status.code().unwrap_or(1)),

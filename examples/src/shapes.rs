@@ -1,17 +1,17 @@
-//! Coloured shapes, drawn as they are needed: something to learn without a download.
+//! Coloured shapes, drawn on demand: a dataset without a download.
 
 use meganeura::Result;
 use meganeura::data::{Array, Examples};
 use meganeura::module::Seed;
 
-/// What there is to tell apart; the label of an image is the position in this list.
+/// The classes; an image's label is the position in this list.
 pub const CLASSES: [&str; 8] = ["disc", "ring", "square", "frame", "triangle", "cross", "bar", "half-disc"];
 
-/// Pixels of a side.
+/// The side length in pixels.
 const SIDE: usize = 32;
 
-/// So many images of shape `[3, 32, 32]`, the classes in turn. Place, size, angle and both colours depend on the seed
-/// and the number of the image, the class on nothing but the form.
+/// A number of images of shape `[3, 32, 32]`, cycling through the classes. Position, size, angle and both colours
+/// depend on the seed and the image's number; the class depends only on the form.
 #[derive(Debug, Clone, Copy)]
 pub struct Shapes {
     count: usize,
@@ -19,7 +19,7 @@ pub struct Shapes {
 }
 
 impl Shapes {
-    /// So many images.
+    /// A number of images.
     #[must_use]
     pub fn new(count: usize, seed: impl Into<Seed>) -> Self {
         Self { count, seed: seed.into() }
@@ -44,12 +44,12 @@ impl Examples for Shapes {
         let centre = |name| SIDE as f32 / 2.0 + between(name, -1.0, 1.0) * (SIDE as f32 / 2.0 - radius);
         let (x0, y0) = (centre("x"), centre("y"));
         let (sin, cos) = between("angle", 0.0, std::f32::consts::TAU).sin_cos();
-        // One of them is dark and the other bright, either way round.
+        // One colour is dark and the other bright, in either order.
         let colours = ["paper", "ink"].map(|name| [0, 1, 2].map(|channel| unit(seed.field(name).index(channel)) * 0.4));
         let lift = if unit(seed.field("bright")) < 0.5 { [0.0, 0.6] } else { [0.6, 0.0] };
 
         for (pixel, noise) in (0..SIDE * SIDE).map(|pixel| (pixel, seed.field("noise").index(pixel))) {
-            // Four points of each pixel, so that edges are smooth.
+            // Four sample points per pixel, for smooth edges.
             let covered = [(0.25, 0.25), (0.75, 0.25), (0.25, 0.75), (0.75, 0.75)].map(|(dx, dy)| {
                 let (x, y) = ((pixel % SIDE) as f32 + dx - x0, (pixel / SIDE) as f32 + dy - y0);
                 is_inside(class, (cos * x + sin * y) / radius, (cos * y - sin * x) / radius)
@@ -65,7 +65,7 @@ impl Examples for Shapes {
     }
 }
 
-/// Whether a point is part of a form, which fits into the disc of radius 1 around the origin.
+/// `true` if a point is part of a form, which fits into the disc of radius 1 around the origin.
 fn is_inside(class: usize, x: f32, y: f32) -> bool {
     let (from_centre, largest) = (x.hypot(y), x.abs().max(y.abs()));
     match CLASSES[class] {
@@ -81,7 +81,7 @@ fn is_inside(class: usize, x: f32, y: f32) -> bool {
     }
 }
 
-/// A number from 0 to 1, without 1.
+/// A number from 0 to 1, excluding 1.
 fn unit(seed: Seed) -> f32 {
     (seed.get() >> 40) as f32 / (1u32 << 24) as f32
 }

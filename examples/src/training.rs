@@ -1,4 +1,4 @@
-//! What every program that trains has: options, a run, a progress bar.
+//! The common parts of every program that trains: options, a run, a progress bar.
 
 use std::error::Error;
 use std::io::Write;
@@ -13,33 +13,33 @@ use meganeura::{Device, Precision, Result, Tensor};
 
 use crate::losses::mean_of_last;
 
-/// Options that all these programs have; `#[command(flatten)]` puts them beside a program's own.
+/// The options of all these programs; `#[command(flatten)]` puts them beside a program's own.
 #[derive(Args, Debug)]
 #[group(id = "training")]
 pub struct Options {
-    /// What to compute on: auto, cpu, gpu, or part of an adapter's name
+    /// The device: auto, cpu, gpu, or part of an adapter's name
     #[arg(long, default_value = "auto")]
     pub device: String,
-    /// How precisely to compute
+    /// The precision of the computation
     #[arg(long, value_enum, default_value_t = Accuracy::Full)]
     pub precision: Accuracy,
-    /// For the first weights, for which images are held out, and for the order of the others
+    /// The seed of the initial weights, of the choice of held-out images, and of the order of the others
     #[arg(long, default_value_t = 42, allow_negative_numbers = true)]
     pub seed: u64,
-    /// Where checkpoints, metrics and pictures go [default: a new folder in target/]
+    /// The folder for checkpoints, metrics and pictures [default: a new folder in target/]
     #[arg(long)]
     pub run: Option<PathBuf>,
-    /// Go on with the training in the folder of --run
+    /// Resume the training in the folder of --run
     #[arg(long, requires = "run")]
     pub resume: bool,
-    /// Resume from the last checkpoint that is whole, if newer ones are damaged
+    /// Resume from the last intact checkpoint, if newer ones are damaged
     #[arg(long, requires = "run", conflicts_with = "resume")]
     pub resume_from_last_good: bool,
-    /// How many processes train together, each with a GPU of its own or a share of the CPU; needs the feature `mpi`,
-    /// and `mpirun`
+    /// The number of processes that train together, each with its own GPU or a share of the CPU; needs the feature
+    /// `mpi`, and `mpirun`
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     pub ranks: Option<u32>,
-    /// Write the metrics for TensorBoard as well, into the folder `tensorboard` of the run
+    /// Also write the metrics for TensorBoard, to the run's folder `tensorboard`
     #[arg(long)]
     pub tensorboard: bool,
     /// Print the result as one line of JSON, and everything else to stderr
@@ -47,7 +47,7 @@ pub struct Options {
     pub json: bool,
 }
 
-/// How precisely a program computes.
+/// The precision of a program.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Accuracy {
     /// 32-bit floats everywhere
@@ -57,8 +57,7 @@ pub enum Accuracy {
 }
 
 impl Options {
-    /// The processes that train together. With `--ranks`, the first process becomes the one that starts them, and ends
-    /// with them.
+    /// The processes that train together. With `--ranks`, the first process starts them, and ends with them.
     ///
     /// # Errors
     ///
@@ -67,11 +66,11 @@ impl Options {
         crate::ranks::join(self.ranks)
     }
 
-    /// This process's device of those that were asked for, in the precision that was.
+    /// This process's device, in the requested precision.
     ///
     /// # Errors
     ///
-    /// If there is no device of this name, and the message lists those that there are; or it has not this precision.
+    /// If there is no device of this name (the message lists the existing ones), or it does not support the precision.
     pub fn device(&self, world: &World) -> Result<Device> {
         let device = world.device(&self.device)?;
         match self.precision {
@@ -80,7 +79,7 @@ impl Options {
         }
     }
 
-    /// Where the program says how it goes: one of those that train together does.
+    /// The output for progress: only one of the processes reports it.
     #[must_use]
     pub fn log(&self, world: &World) -> Box<dyn Write> {
         match (world.is_first(), self.json) {
@@ -90,12 +89,12 @@ impl Options {
         }
     }
 
-    /// The run in the folder that was asked for, begun or taken up. What must not change in between are its settings,
-    /// which `settings` adds to the program and the seed.
+    /// Begins or resumes the run in the requested folder. Its settings, which must not change, are the program, the
+    /// seed and those that `settings` adds.
     ///
     /// # Errors
     ///
-    /// If there is a run where one should begin, or none where one should be taken up, or it has other settings.
+    /// If there is a run where one should begin, or none to resume, or it has other settings.
     pub fn open_run(
         &self,
         program: &str,
@@ -103,7 +102,7 @@ impl Options {
         world: &World,
         settings: impl FnOnce(RunOptions) -> RunOptions,
     ) -> Result<Run> {
-        // The first process knows which folder is new.
+        // The first process determines the new folder.
         let folder = self.run.clone().unwrap_or_else(|| new_folder(&Path::new("target").join(program)));
         let folder = PathBuf::from(world.text_of_first(&folder.to_string_lossy())?);
         let arguments = std::env::args_os().map(|argument| argument.to_string_lossy().into_owned());
@@ -123,8 +122,7 @@ impl Options {
     }
 }
 
-/// The same command once more, to be typed by who comes back to a run that ended early; with the folder, if nobody
-/// named it.
+/// The command that resumes a run that ended early; it adds the folder if the original command did not name one.
 fn go_on_with(arguments: impl Iterator<Item = String>, folder: Option<&PathBuf>) -> String {
     let mut command: Vec<_> = arguments.filter(|argument| !argument.starts_with("--resume")).collect();
     command.extend(folder.into_iter().flat_map(|folder| ["--run".to_owned(), folder.display().to_string()]));
@@ -132,23 +130,23 @@ fn go_on_with(arguments: impl Iterator<Item = String>, folder: Option<&PathBuf>)
     command.iter().map(|argument| quoted(argument)).collect::<Vec<_>>().join(" ")
 }
 
-/// As shells read it as one word: a path may have spaces.
+/// Quoted, so that a shell reads it as one word: a path may have spaces.
 fn quoted(argument: &str) -> String {
     let is_plain = |c: char| c.is_alphanumeric() || "_-+=./:,@%".contains(c) || cfg!(windows) && c == '\\';
     if !argument.is_empty() && argument.chars().all(is_plain) {
         return argument.to_owned();
     }
-    // A quote within quotes ends them, stands alone, and opens them again; Windows has another kind.
+    // A quote inside quotes closes them, is escaped, and opens them again; Windows uses double quotes.
     if cfg!(windows) { format!("\"{argument}\"") } else { format!("'{}'", argument.replace('\'', "'\\''")) }
 }
 
-/// The first of `run-1`, `run-2`, … that is not there yet.
+/// The first of `run-1`, `run-2`, … that does not exist yet.
 fn new_folder(parent: &Path) -> PathBuf {
     let mut names = (1..).map(|number: u64| parent.join(format!("run-{number}")));
     names.find(|folder| !folder.exists()).expect("numbers do not end")
 }
 
-/// The loss of each step, also of those before the run was taken up.
+/// The loss of each step, including those before the run was resumed.
 ///
 /// # Errors
 ///
@@ -157,7 +155,7 @@ pub fn losses(run: &mut Run) -> Result<Vec<f32>> {
     Ok(run.metrics()?.iter().filter_map(|line| Some(*line.values.get("loss")? as f32)).collect())
 }
 
-/// The mean of the last `count` losses; 0 where there are none, as when somebody took the metrics away.
+/// The mean of the last `count` losses; 0 if there are none, for example because the metrics were deleted.
 ///
 /// # Errors
 ///
@@ -166,7 +164,7 @@ pub fn recent_loss(run: &mut Run, count: usize) -> Result<f32> {
     Ok(mean_of_last(&losses(run)?, count))
 }
 
-/// That an option is at least so large.
+/// Checks that an option has at least the value `least`.
 ///
 /// # Errors
 ///
@@ -178,7 +176,7 @@ pub fn expect_at_least(option: &str, least: u64, value: u64) -> Result<(), Box<d
     Ok(())
 }
 
-/// That an option is a positive multiple of a number.
+/// Checks that an option is a positive multiple of a number.
 ///
 /// # Errors
 ///
@@ -190,11 +188,11 @@ pub fn expect_multiple(option: &str, of: usize, value: usize) -> Result<(), Box<
     Ok(())
 }
 
-/// How many steps an epoch has, if only whole batches are taken: with one shape, all steps share one plan.
+/// The number of steps in an epoch with only whole batches: with one shape, all steps share one plan.
 ///
 /// # Errors
 ///
-/// If there is no step to make, because the batch is of no examples, or of more than there are.
+/// If there is no step to make, because the batch is empty, or larger than the dataset.
 pub fn steps_per_epoch(examples: usize, batch: usize) -> Result<usize, Box<dyn Error>> {
     if examples == 0 {
         return Err("there are no examples to learn from".into());
@@ -207,7 +205,7 @@ pub fn steps_per_epoch(examples: usize, batch: usize) -> Result<usize, Box<dyn E
     Ok(examples / batch)
 }
 
-/// A bar of the steps that were made, with their rate, the time that the others will take, and the loss.
+/// A progress bar of the steps, with the rate, the time left and the loss.
 #[derive(Debug)]
 pub struct Progress {
     bar: ProgressBar,
@@ -215,7 +213,7 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Of so many steps, the first of which were made before the run was taken up.
+    /// A bar of `steps` steps; the first of them were made before the run was resumed.
     #[must_use]
     pub fn new(steps: u64, done: u64, world: &World) -> Self {
         let template = "{bar:32} step {pos}/{len}, {per_sec}, {eta} left{msg}";
@@ -226,7 +224,7 @@ impl Progress {
         Self { bar, read: None }
     }
 
-    /// One step further. The loss is read twice a second at most, since the device is waited for.
+    /// Advances by one step. Reads the loss at most twice a second, because reading waits for the device.
     ///
     /// # Errors
     ///
@@ -240,12 +238,12 @@ impl Progress {
         Ok(())
     }
 
-    /// Does something with the bar out of the way: prints a line.
+    /// Hides the bar while a function runs, for example to print a line.
     pub fn suspend<T>(&self, print: impl FnOnce() -> T) -> T {
         self.bar.suspend(print)
     }
 
-    /// Takes the bar away.
+    /// Removes the bar.
     pub fn finish(&self) {
         self.bar.finish_and_clear();
     }

@@ -10,21 +10,21 @@ use meganeura::data::{Array, Dataset, Examples};
 /// "As You Like It": see `examples/data/README.md`.
 const PLAY: &str = include_str!("../data/as-you-like-it.txt");
 
-/// The part of a text that is learned from; the rest is at its end, and tells how well unseen text is foretold.
+/// The share of a text for training; the rest, at its end, is the unseen text for testing.
 const LEARNED: f64 = 0.9;
 
-/// A text, and the characters it is made of.
+/// A text and its alphabet.
 pub struct Corpus {
-    /// Each character once, sorted; its place is its number.
+    /// Each character once, sorted; its position is its number.
     characters: Vec<char>,
     codes: Arc<[u32]>,
 }
 
-/// Windows of a text, and the same windows one character further.
+/// Windows of a text, and the same windows shifted by one character.
 pub type Windows = Dataset<Array<u32>, Array<u32>>;
 
 impl Corpus {
-    /// The play that is part of the program.
+    /// The built-in play.
     pub fn embedded() -> Self {
         Self::new(PLAY)
     }
@@ -35,7 +35,7 @@ impl Corpus {
     }
 
     fn new(text: &str) -> Self {
-        // Windows ends lines in two characters.
+        // Windows ends lines with two characters.
         let text = text.replace("\r\n", "\n");
         let mut characters: Vec<_> = text.chars().collect();
         characters.sort_unstable();
@@ -45,19 +45,19 @@ impl Corpus {
         Self { characters, codes }
     }
 
-    /// How many characters the text has.
+    /// The number of characters in the text.
     pub fn len(&self) -> usize {
         self.codes.len()
     }
 
-    /// A number that differs for other texts.
+    /// A hash of the text.
     pub fn digest(&self) -> u64 {
         let characters = self.characters.iter().map(|&c| u64::from(u32::from(c)));
         let numbers = characters.chain(self.codes.iter().map(|&code| u64::from(code)));
         numbers.fold(0, |digest: u64, number| digest.wrapping_mul(0x0100_0000_01b3).wrapping_add(number))
     }
 
-    /// How many different characters.
+    /// The number of different characters.
     pub fn characters(&self) -> usize {
         self.characters.len()
     }
@@ -71,8 +71,8 @@ impl Corpus {
         codes.iter().map(|&code| self.characters[code as usize]).collect()
     }
 
-    /// Two sets of windows of so many characters. Those to learn from begin a quarter of a window apart; those to test
-    /// with do not overlap.
+    /// Two sets of windows of `context` characters. Training windows begin a quarter of a window apart; test windows do
+    /// not overlap.
     pub fn windows(&self, context: usize) -> Result<(Windows, Windows)> {
         let learned = (self.len() as f64 * LEARNED) as usize;
         let window = |begin, end, stride| Window { codes: self.codes.clone(), begin, end, context, stride };
@@ -95,7 +95,7 @@ impl Examples for Window {
     type Targets = Array<u32>;
 
     fn len(&self) -> usize {
-        // The character behind a window is the last target.
+        // The character after a window is the last target.
         (self.end - self.begin).checked_sub(self.context + 1).map_or(0, |rest| rest / self.stride + 1)
     }
 

@@ -1,13 +1,13 @@
-//! Learns to write like a text, character by character: after Shakespeare's "As You Like It", in minutes on two cores.
+//! Learns to write like a text, character by character: like Shakespeare's "As You Like It", in minutes on two cores.
 //!
 //! ```text
 //! cargo run --release --example text
 //! cargo run --release --example text -- --text novel.txt --epochs 3
 //! ```
 //!
-//! The model is a small GPT. It sees up to `--context` characters and learns which comes next. Then it continues
-//! `--prompt`. The folder of the run has the result (`written.txt`), the loss curve and the weights. Ctrl-C saves and
-//! ends; with `--resume` the training goes on. `torch_twin.py` beside this file trains the same model in PyTorch.
+//! The model is a small GPT. It sees up to `--context` characters and learns to predict the next one. Then it continues
+//! `--prompt`. The folder of the run holds the result (`written.txt`), the loss curve and the weights. Ctrl-C saves and
+//! ends the training; `--resume` continues it. `torch_twin.py` beside this file trains the same model in PyTorch.
 
 mod corpus;
 mod writer;
@@ -34,13 +34,13 @@ use writer::{Writer, WriterConfig};
 struct Options {
     #[command(flatten)]
     training: training::Options,
-    /// A text of UTF-8 to learn from [default: "As You Like It", which is part of the program]
+    /// A UTF-8 text to learn from [default: the built-in "As You Like It"]
     #[arg(long)]
     text: Option<PathBuf>,
-    /// How often the text is seen; each time, every character in four windows
+    /// Passes over the text; in each pass, every character is in four windows
     #[arg(long, default_value_t = 8)]
     epochs: u64,
-    /// Windows in one step
+    /// Windows per step
     #[arg(long, default_value_t = 32)]
     batch: usize,
     /// Characters that the model sees at once
@@ -55,19 +55,19 @@ struct Options {
     /// Layers of attention and feed-forward
     #[arg(long, default_value_t = 3)]
     layers: usize,
-    /// The share of features that are dropped in training
+    /// The dropout probability in training
     #[arg(long, default_value_t = 0.1)]
     dropout: f64,
-    /// The learning rate at first; it falls to a tenth along half a cosine
+    /// The initial learning rate; it falls to a tenth along half a cosine
     #[arg(long, default_value_t = 2e-3)]
     learning_rate: f64,
-    /// The beginning of the text to write
+    /// The beginning of the text to continue
     #[arg(long, default_value = "ROSALIND\t")]
     prompt: String,
-    /// How many characters are written
+    /// The number of characters to write
     #[arg(long, default_value_t = 600)]
     length: usize,
-    /// How daring the writer is: below 1 it prefers what is likely
+    /// The sampling temperature: below 1, likely characters are preferred
     #[arg(long, default_value_t = 0.8)]
     temperature: f64,
 }
@@ -141,7 +141,7 @@ fn train(options: &Options) -> Result<(), Box<dyn Error>> {
         }
         let loss = training::recent_loss(&mut run, steps_per_epoch)?;
         if !loss.is_finite() {
-            return Err(run.fail("the loss is no number any more")?.to_string().into());
+            return Err(run.fail("the loss is not finite")?.to_string().into());
         }
         let test_loss = evaluate(&net, &test, &device)?;
         run.log(&[("test_loss", &test_loss)])?;
@@ -191,7 +191,7 @@ fn check(options: &Options, corpus: &Corpus) -> Result<Vec<u32>, Box<dyn Error>>
     if !(options.temperature > 0.0 && options.temperature.is_finite()) {
         return Err(format!("--temperature {}: must be above 0", options.temperature).into());
     }
-    // A tenth of the text is to test with, and has one window at least.
+    // A tenth of the text is for testing, and must have at least one window.
     let least = 10 * (options.context + 2);
     if corpus.len() < least {
         return Err(

@@ -4,7 +4,8 @@
     cargo run --release --example text -- --device cpu --json
     python3 examples/text/torch_twin.py --device cpu --threads 2
 
-Prints a line for each epoch and the last one as JSON. Random numbers differ, so losses agree as those of two seeds do.
+Prints a line for each epoch, the last one as JSON. Random numbers differ, so the losses differ as they do between two
+seeds.
 """
 
 import argparse

@@ -1,14 +1,14 @@
-//! The model: a transformer that foretells the next character, and writes by guessing again and again.
+//! The model: a transformer that predicts the next character, and writes by sampling one character after the other.
 
 use meganeura::Error;
 use meganeura::init::Initializer;
 use meganeura::nn::{FeedForwardActivation, KeyValueCache, Visible};
 use meganeura::prelude::*;
 
-/// A small GPT: numbers of characters `[N, L]` to scores of the character after each of them `[N, L, characters]`.
+/// A small GPT: maps character numbers `[N, L]` to scores of the next character at each position, `[N, L, characters]`.
 #[derive(Module, Debug, Clone)]
 #[module(config(
-    /// How many different characters there are.
+    /// The number of different characters.
     characters: usize,
     /// The longest sequence.
     context: usize,
@@ -18,7 +18,7 @@ use meganeura::prelude::*;
     heads: usize,
     /// Layers of attention and feed-forward.
     layers: usize,
-    /// The share of features that are dropped in training.
+    /// The dropout probability in training.
     dropout: f64,
 ))]
 pub struct Writer {
@@ -35,7 +35,7 @@ pub struct Writer {
     head: Linear,
 }
 
-/// The residual path begins small, so that the layers' results count from the beginning.
+/// The residual path starts small, so that the layers' results matter from the beginning.
 const SMALL: Initializer = Initializer::Normal { mean: 0.0, std: 0.02 };
 
 impl Writer {
@@ -44,7 +44,7 @@ impl Writer {
         self.position.weight.shape()[0]
     }
 
-    /// Characters, the first of which comes after `before` others, as features.
+    /// Characters as features; the first one follows `before` others.
     fn embed(&self, codes: &Var, before: usize) -> Var {
         let tape = codes.tape();
         let places = tape.iota([codes.shape()[1]], 0) + tape.scalar(before as f64);
@@ -60,7 +60,7 @@ impl Writer {
         self.head.forward(&self.norm.forward(&x))
     }
 
-    /// The mean loss of foretelling each character, in nats.
+    /// The mean loss per character, in nats.
     pub fn loss(&self, codes: &Var, next: &Var) -> Var {
         let scores = self.forward(codes);
         let characters = scores.shape()[2];
@@ -68,11 +68,11 @@ impl Writer {
         scores.reshape([count, characters]).cross_entropy(&next.reshape([count]))
     }
 
-    /// Goes on with a text for so many characters. A character of probability `p` is drawn in proportion to
+    /// Continues a text by `count` characters. A character of probability `p` is drawn in proportion to
     /// `p^(1/temperature)`.
     ///
-    /// Keys and values of what was written stay in memory, so that a character takes one step through the layers. When
-    /// the context is full, its second half begins a new one.
+    /// Keys and values of earlier characters are cached, so each character takes one step through the layers. When the
+    /// context is full, its second half starts a new one.
     pub fn write(
         &self,
         text: &mut Vec<u32>,
@@ -107,7 +107,7 @@ impl Writer {
     }
 }
 
-/// Draws a number by its score.
+/// Samples a number by its scores.
 fn draw(scores: &[f32], temperature: f64, random: &mut fastrand::Rng) -> u32 {
     let largest = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     let weights: Vec<_> = scores.iter().map(|score| (f64::from(score - largest) / temperature).exp()).collect();

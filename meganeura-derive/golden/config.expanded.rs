@@ -153,7 +153,7 @@ impl ::meganeura::__private::Layer for Block {
         ::meganeura::__private::FlowChain::finish(__y)
     }
 }
-/// What a `Block` is told when it is built. As an `Init`, it describes one.
+/// The constructor arguments of a `Block`. As an `Init`, it builds one.
 #[derive(
     ::meganeura::__private::core::fmt::Debug,
     ::meganeura::__private::core::clone::Clone
@@ -234,11 +234,11 @@ impl ::meganeura::__private::Init for BlockConfig {
 impl Block {
     /// Builds a `Block` on `device`, its initial values drawn from `seed`.
     ///
-    /// Each field is built as its `#[module(init)]` says, and every parameter is told its path.
+    /// The `#[module(init)]` of each field builds the field, and every parameter learns its path.
     ///
     /// # Errors
     ///
-    /// That of the first field that cannot be built.
+    /// The error of the first field that cannot be built.
     #[allow(
         dead_code,
         reason = "a part of another module may be built through that alone"

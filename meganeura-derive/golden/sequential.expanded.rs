@@ -215,11 +215,11 @@ impl ::meganeura::__private::FromSeed for Digits {
 impl Digits {
     /// Builds a `Digits` on `device`, its initial values drawn from `seed`.
     ///
-    /// Each field is built as its `#[module(init)]` says, and every parameter is told its path.
+    /// The `#[module(init)]` of each field builds the field, and every parameter learns its path.
     ///
     /// # Errors
     ///
-    /// That of the first field that cannot be built.
+    /// The error of the first field that cannot be built.
     #[allow(
         dead_code,
         reason = "a part of another module may be built through that alone"

@@ -44,7 +44,7 @@ impl<'a> Input<'a> {
         Self { original, options, data }
     }
 
-    /// The field that a residual struct's input takes beside the others.
+    /// The field of a residual struct's shortcut.
     pub fn shortcut(&self) -> Option<&Field<'a>> {
         let member = self.options.residual.as_ref()?.value.as_ref()?;
         self.data.fields().find(|field| field.member == *member)
@@ -71,7 +71,7 @@ impl<'a> Variant<'a> {
         }
     }
 
-    /// The segment of the path that the variant adds, if asked for: by a `rename` of its own, or for all variants.
+    /// The variant's segment of the path, if requested: by its own `rename`, or for all variants.
     pub fn key(&self, container: &attr::Container) -> Option<String> {
         let renamed = self.options.rename.as_ref().map(|rename| rename.value.value());
         renamed.or_else(|| container.named_variants.as_ref().map(|_| self.ident.unraw().to_string()))
@@ -95,12 +95,12 @@ impl<'a> Field<'a> {
         &self.original.ty
     }
 
-    /// Whether it is left out of visits, and so of everything else.
+    /// `true` if visits skip the field, and therefore everything else does.
     pub fn is_skipped(&self) -> bool {
         self.options.skip.is_some()
     }
 
-    /// Whether it is left out although it may hold parameters.
+    /// `true` if the field is skipped even if it holds parameters.
     pub fn is_skipped_on_purpose(&self) -> bool {
         self.options.skip.as_ref().is_some_and(|skip| skip.value == attr::Skip::Parameters)
     }
@@ -113,12 +113,12 @@ impl<'a> Field<'a> {
         }
     }
 
-    /// The segment of the path: what the field is saved under.
+    /// The field's segment of the path, and its key in files.
     pub fn key(&self) -> String {
         self.options.rename.as_ref().map_or_else(|| self.name(), |rename| rename.value.value())
     }
 
-    /// What to underline to point at the field as a whole.
+    /// The token to underline for the field as a whole.
     pub fn tokens(&self) -> &dyn ToTokens {
         match &self.original.ident {
             Some(ident) => ident,

@@ -1,7 +1,7 @@
-//! Which bounds the impls of a generic struct need.
+//! The bounds on the impls of a generic struct.
 //!
-//! They are on the types of fields: `Vec<L>: Module`, not `L: Module`, which would be too much for a `Tagged<L>` that
-//! holds no `L`, and too little for an `L::Block`.
+//! They bound the types of fields, `Vec<L>: Module`, not the parameter, `L: Module`. The latter would be too strict for
+//! a `Tagged<L>` that holds no `L`, and too weak for an `L::Block`.
 
 use proc_macro2::{TokenStream, TokenTree};
 use quote::ToTokens;
@@ -18,7 +18,7 @@ pub fn with_field_types(input: &Input<'_>, bounds: impl Fn(&Field<'_>) -> Vec<To
         .data
         .fields()
         .filter(|field| !field.is_skipped() && mentions(field.ty(), &|ident| parameters.contains(&ident)))
-        // Of a recursive type, `Vec<Self>: Module` would be asked for in order to prove itself.
+        // For a recursive type, the proof of `Vec<Self>: Module` would need itself.
         .filter(|field| !mentions(field.ty(), &|ident| ident == &input.original.ident || ident == "Self"))
         .filter_map(|field| match (field.ty(), bounds(field)) {
             (_, bounds) if bounds.is_empty() => None,
@@ -55,7 +55,7 @@ pub fn mentioned_generics<'a>(input: &Input<'_>, types: impl Iterator<Item = &'a
     generics
 }
 
-/// What a generic parameter is called; a lifetime without its quote.
+/// The name of a generic parameter; a lifetime without its quote.
 pub fn name(parameter: &GenericParam) -> &Ident {
     match parameter {
         GenericParam::Type(parameter) => &parameter.ident,
@@ -64,7 +64,7 @@ pub fn name(parameter: &GenericParam) -> &Ident {
     }
 }
 
-/// Whether a name that `wanted` accepts occurs in `ty`, other than as a later part of a path.
+/// `true` if a name that `wanted` accepts occurs in `ty`, other than as a later segment of a path.
 pub fn mentions(ty: &impl ToTokens, wanted: &dyn Fn(&Ident) -> bool) -> bool {
     fn search(tokens: TokenStream, wanted: &dyn Fn(&Ident) -> bool) -> bool {
         let mut after_colon = false;

@@ -6,7 +6,7 @@ use std::thread;
 
 use quote::ToTokens;
 
-/// The mistakes found so far. Must be [checked](Self::check) in the end: dropped unchecked, it panics.
+/// The mistakes found so far. Must be [checked](Self::check) in the end; dropping it unchecked panics.
 pub struct Ctxt {
     errors: RefCell<Option<Vec<syn::Error>>>,
 }

@@ -1,5 +1,5 @@
-//! What an input with mistakes becomes: the mistakes, and impls in place of the real ones, so that the user does not
-//! also read that the struct is not a module wherever it is used as one.
+//! The output for an input with mistakes: the mistakes, and stub impls. Without the stubs, the compiler would also
+//! report that the struct is not a module wherever it is used as one.
 
 use proc_macro2::TokenStream;
 use quote::quote;
@@ -20,7 +20,7 @@ pub fn expand(original: &DeriveInput, mistakes: &syn::Error) -> TokenStream {
     quote!(#compile_errors #module #display #layer #built)
 }
 
-/// The input once more, whose mistakes are known.
+/// A second reading of the input, whose mistakes are already known.
 fn read(original: &DeriveInput) -> Input<'_> {
     let ctxt = Ctxt::new();
     let input = Input::new(&ctxt, original);
@@ -28,8 +28,8 @@ fn read(original: &DeriveInput) -> Input<'_> {
     input
 }
 
-/// The real walk over the fields without mistakes, so that what only types can tell of them is reported along with the
-/// rest. With type parameters, it would need bounds that the other impls have no use for.
+/// The real walk over the fields without mistakes, so that their type errors are reported together with the rest. With
+/// type parameters, it would need bounds that the other impls do not need.
 fn walk(original: &DeriveInput) -> Option<TokenStream> {
     let mut input = read(original);
     match &mut input.data {
@@ -86,7 +86,7 @@ fn layer(input: &Input<'_>) -> TokenStream {
     expand::impl_trait(input, &input.original.generics, &quote!(#private::Layer), &body)
 }
 
-/// What builds the input: from a seed, or from a config as well.
+/// The constructors: from a seed, and from a config if there is one.
 fn built(input: &Input<'_>) -> TokenStream {
     let private = expand::private(input);
     let generics = &input.original.generics;

@@ -22,17 +22,17 @@ use crate::init::Initializer;
 use crate::module::{Module, ModuleExt, Role, Seed};
 use crate::{DType, Device, Grads, Precision, Result, Tape, Tensor, Var};
 
-/// Checks the gradients of a function of a module and some inputs; see [`Gradcheck`] for what can be set.
+/// Checks the gradients of a function of a module and some inputs; [`Gradcheck`] has settings.
 ///
-/// The module may live on any device and in any precision: its parameters are read once and the check itself runs on
-/// the CPU in double precision, without changing the module. Frozen parameters are left out. Tensors that `f` captures
-/// (labels) must be on a CPU device.
+/// The module may be on any device and in any precision. Its parameters are read once, and the check runs on the CPU in
+/// double precision, without changing the module. Frozen parameters are left out. Tensors that `f` captures (labels)
+/// must be on a CPU device.
 ///
 /// # Errors
 ///
-/// If `f` records something that does not fit, or an operation without a gradient rule;
-/// [`NoGradient`](crate::ErrorKind::NoGradient) if the module has trained parameters and `f` uses none of them, as it
-/// uses another's.
+/// Fails if `f` records operands that do not fit, or an operation without a gradient rule. Fails with
+/// [`NoGradient`](crate::ErrorKind::NoGradient) if the module has trained parameters and `f` uses none of them, for
+/// example because it uses another module's.
 #[track_caller]
 pub fn gradcheck<M: Module + ?Sized>(
     module: &M,
@@ -42,12 +42,11 @@ pub fn gradcheck<M: Module + ?Sized>(
     Gradcheck::default().run(module, inputs, f)
 }
 
-/// Checks the gradients of the gradients of a function of a module and some inputs, as [`gradcheck`] checks the
-/// gradients.
+/// Checks the gradients of the gradients of a function of a module and some inputs.
 ///
-/// Each output gets a random cotangent. What is checked is the function from parameters, inputs and these cotangents to
-/// the gradients of all parameters and inputs: whatever a gradient penalty or a Hessian-vector product goes through.
-/// See [`Gradcheck::gradgrad`] for what can be set.
+/// Each output gets a random cotangent. The checked function maps parameters, inputs and these cotangents to the
+/// gradients of all parameters and inputs: the path of a gradient penalty or a Hessian-vector product. Its gradients
+/// are checked like those of [`gradcheck`]. See [`Gradcheck::gradgrad`] for settings.
 ///
 /// ```
 /// use meganeura::check::gradgradcheck;
@@ -62,7 +61,7 @@ pub fn gradcheck<M: Module + ?Sized>(
 ///
 /// # Errors
 ///
-/// As [`gradcheck`], and if none of the outputs depends on an input or a trained parameter.
+/// Fails like [`gradcheck`], and if none of the outputs depends on an input or a trained parameter.
 #[track_caller]
 pub fn gradgradcheck<M: Module + ?Sized>(
     module: &M,
@@ -72,11 +71,11 @@ pub fn gradgradcheck<M: Module + ?Sized>(
     Gradcheck::default().gradgrad(module, inputs, f)
 }
 
-/// How gradients are checked.
+/// The settings of a gradient check.
 ///
-/// With a random normal cotangent `c` for each output, the function `L = Σ c·y` is differentiated once by the tape and,
-/// for each element of each parameter and input, by central differences `(L(x+ε) − L(x−ε)) / 2ε`. The two must agree
-/// within `atol + rtol·|numeric|`.
+/// Each output gets a random normal cotangent `c`. The function `L = Σ c·y` is differentiated once by the tape, and for
+/// each element of each parameter and input by central differences `(L(x+ε) − L(x−ε)) / 2ε`. The two must agree within
+/// `atol + rtol·|numeric|`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Gradcheck {
     eps: f64,
@@ -100,7 +99,7 @@ impl Gradcheck {
         Self { eps, ..self }
     }
 
-    /// How far the two may be apart: `atol + rtol·|numeric|`.
+    /// The allowed difference between the two derivatives: `atol + rtol·|numeric|`.
     #[must_use]
     pub fn tolerance(self, atol: f64, rtol: f64) -> Self {
         Self { atol, rtol, ..self }
@@ -122,7 +121,7 @@ impl Gradcheck {
     ///
     /// # Errors
     ///
-    /// As [`gradcheck`].
+    /// Fails like [`gradcheck`].
     #[track_caller]
     pub fn run<M: Module + ?Sized>(
         &self,
@@ -142,7 +141,7 @@ impl Gradcheck {
     ///
     /// # Errors
     ///
-    /// As [`gradgradcheck`].
+    /// Fails like [`gradgradcheck`].
     #[track_caller]
     pub fn gradgrad<M: Module + ?Sized>(
         &self,
@@ -173,7 +172,7 @@ impl Gradcheck {
         Ok(Report { entries })
     }
 
-    /// `Σ c·y` with random normal cotangents `c`, and those.
+    /// `Σ c·y` with random normal cotangents `c`, and the cotangents.
     fn weighted_sum(&self, subjects: &Subjects, name: &str, outputs: Vec<Var>) -> Result<(Var, Vec<Subject>)> {
         let seed = Seed::new(self.seed).field(name);
         let normal = Initializer::Normal { mean: 0.0, std: 1.0 };
@@ -229,7 +228,7 @@ impl Gradcheck {
             let numeric = (above - below) / (2.0 * self.eps);
             let error = (analytic[i] - numeric).abs();
             let allowed = self.atol + self.rtol * numeric.abs();
-            // A NaN is worse than everything.
+            // NaN is worse than any difference.
             let excess = if error.is_nan() { f64::INFINITY } else { error - allowed };
             entry.checked += 1;
             entry.passed &= excess <= 0.0;
@@ -261,7 +260,7 @@ struct Subjects {
 }
 
 impl Subjects {
-    /// The subjects of a check of a module, and all inputs on the tape.
+    /// The subjects for a check of a module, and all inputs on the tape.
     fn of<M: Module + ?Sized>(module: &M, inputs: &[Tensor], seed: u64) -> Result<(Self, Vec<Var>)> {
         let device = Device::cpu_with(Precision::Double);
         let tape = Tape::with_seed(&device, seed);
@@ -287,7 +286,7 @@ impl Subjects {
         Ok((Self { device, tape, all, parameters }, x))
     }
 
-    /// The gradients of the function that is checked, which must be one of the module's parameters if there are any.
+    /// The gradients of the checked function, which must depend on one of the module's parameters if there are any.
     fn differentiate(&self, loss: &Var) -> Result<Grads> {
         let grads = self.tape.backward(loss)?;
         let parameters = &self.all[..self.parameters];
@@ -317,13 +316,16 @@ mod tests {
         let x = [Tensor::full(&device, [4, 3], 0.5).unwrap()];
         let error = gradcheck(&layers, &x, |_, x| vec![x[0].square()]).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::NoGradient, "{error}");
-        // One of several parameters may be left out, and inputs alone may be checked.
+        // Some of the parameters may be unused, and inputs may be checked alone.
         gradcheck(&layers, &x, |layers, x| vec![layers[0].forward(&x[0])]).unwrap().ok().unwrap();
         gradcheck(&(), &x, |(), x| vec![x[0].square()]).unwrap().ok().unwrap();
         let error = gradgradcheck(&layers, &x, |_, x| vec![x[0].square()]).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::NoGradient, "{error}");
-        let error = gradgradcheck(&(), &[], |(), _| vec![Tape::new(&Device::cpu_with(Precision::Double)).scalar(1.0)]);
-        assert_eq!(error.unwrap_err().kind(), ErrorKind::Argument);
+        let error = gradgradcheck(&(), &x, |(), x| vec![x[0].tape().scalar(1.0)]).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::NoGradient, "{error}");
+        let elsewhere = |(): &(), _: &[Var]| vec![Tape::new(&Device::cpu_with(Precision::Double)).scalar(1.0)];
+        let error = gradgradcheck(&(), &x, elsewhere).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Argument, "{error}");
     }
 
     /// `x³` with the right first derivative, which is detached, so that the second one is 0.

@@ -1,8 +1,8 @@
-//! Graphs in Graphviz's language, to be drawn by `dot -Tsvg graph.dot > graph.svg`.
+//! Graphs in Graphviz's language, for drawing with `dot -Tsvg graph.dot > graph.svg`.
 
 use std::fmt::{self, Write};
 
-/// A drawing that is being written: boxes and arrows.
+/// A drawing under construction: boxes and arrows.
 pub(crate) struct Dot {
     text: String,
 }
@@ -10,7 +10,7 @@ pub(crate) struct Dot {
 /// The look of a box.
 #[derive(Clone, Copy)]
 pub(crate) enum Look {
-    /// A value that the caller brings or gets.
+    /// A tensor of the caller: an operand or a result.
     Data,
     /// A computation.
     Work,
@@ -39,7 +39,7 @@ impl Dot {
         self.write(format_args!("  {id} [label=\"{label}\", {style}];\n"));
     }
 
-    /// An arrow, with what it stands for.
+    /// An arrow with a label.
     pub(crate) fn edge(&mut self, from: &str, to: &str, label: &str) {
         match label {
             "" => self.write(format_args!("  {from} -> {to};\n")),
@@ -57,7 +57,7 @@ impl Dot {
     }
 }
 
-/// Text inside of quotes.
+/// Text inside quotes.
 struct Escaped<'a>(&'a str);
 
 impl fmt::Display for Escaped<'_> {

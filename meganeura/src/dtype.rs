@@ -1,4 +1,4 @@
-//! Element types, and the type of a tensor: element type and shape.
+//! Element types, and the type of a tensor: its element type and shape.
 
 use std::fmt;
 
@@ -6,17 +6,18 @@ use crate::Shape;
 
 /// The type of a tensor's elements.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[non_exhaustive]
 pub enum DType {
-    /// 32-bit float: what layers compute with.
+    /// 32-bit float, the type that layers compute in.
     F32,
-    /// 64-bit float: what gradients are checked with, on the CPU.
+    /// 64-bit float, the type for checking gradients. CPU only.
     F64,
-    /// 32-bit unsigned integer: class labels, indices and random seeds. Has no gradient.
+    /// 32-bit unsigned integer, for class labels, indices and random seeds. Has no gradient.
     U32,
 }
 
 impl DType {
-    /// Bytes of one element.
+    /// The size of one element in bytes.
     #[must_use]
     pub const fn bytes(self) -> usize {
         match self {
@@ -25,7 +26,7 @@ impl DType {
         }
     }
 
-    /// Whether values of this type can have a gradient.
+    /// `true` if values of this type can have a gradient.
     #[must_use]
     pub const fn is_float(self) -> bool {
         matches!(self, Self::F32 | Self::F64)
@@ -42,14 +43,13 @@ impl fmt::Display for DType {
     }
 }
 
-/// `true` for a positive number that is one on every device: GPUs may take for 0 what is below the normal numbers of
-/// `f32`.
+/// `true` for a number that is positive on every device. GPUs may flush subnormal `f32` numbers to 0.
 #[expect(clippy::cast_possible_truncation, reason = "asks about the rounded number")]
 pub(crate) fn is_positive(x: f64) -> bool {
     x > 0.0 && (x as f32).is_normal()
 }
 
-/// The error message for a number that does not keep a denominator above 0.
+/// The error message for an `eps` that cannot keep a denominator above 0.
 pub(crate) fn check_eps(eps: f64) -> Result<(), String> {
     if is_positive(eps) {
         return Ok(());
@@ -59,29 +59,29 @@ pub(crate) fn check_eps(eps: f64) -> Result<(), String> {
     ))
 }
 
-/// Element type and shape: all that recording an operation needs to know of its operands.
+/// The element type and shape of a tensor: all that recording an operation needs to know of its operands.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct TensorType {
     /// The type of each element.
     pub dtype: DType,
-    /// The extents.
+    /// The extents along each axis.
     pub shape: Shape,
 }
 
 impl TensorType {
-    /// The type with these parts.
+    /// The type with this element type and shape.
     #[must_use]
     pub const fn new(dtype: DType, shape: Shape) -> Self {
         Self { dtype, shape }
     }
 
-    /// The same element type under another shape.
+    /// The same element type with another shape.
     #[must_use]
     pub fn with_shape(self, shape: impl Into<Shape>) -> Self {
         Self { shape: shape.into(), ..self }
     }
 
-    /// Bytes of all elements.
+    /// The size of all elements in bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.shape.elements().saturating_mul(self.dtype.bytes())
@@ -94,23 +94,25 @@ impl fmt::Display for TensorType {
     }
 }
 
-/// How precisely a device computes.
+/// The precision in which a device computes.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+#[non_exhaustive]
 pub enum Precision {
     /// 32-bit floats everywhere.
     #[default]
     Full,
-    /// 64-bit floats everywhere; the CPU only. What gradients are checked with.
+    /// 64-bit floats everywhere, for checking gradients. CPU only.
     Double,
-    /// Matrix products and convolutions multiply 16-bit floats on matrix units and sum in 32 bits, and images and large
-    /// matrices between the operations of a step are kept in 16 bits (bf16); GPUs that have such units only.
-    /// Parameters, their updates, statistics and losses are 32-bit floats, as is every tensor that you hold. There is
-    /// no loss scale to set.
+    /// 16-bit products with 32-bit sums, on GPUs with matrix units only.
+    ///
+    /// Matrix products and convolutions multiply 16-bit floats on matrix units and accumulate in 32 bits. Images and
+    /// large matrices between the operations of a step are stored in 16 bits (bf16). Parameters, their updates,
+    /// statistics and losses are 32-bit floats, as is every tensor that you hold. There is no loss scale to set.
     Fast,
 }
 
 impl Precision {
-    /// The element type of the floats on a device of this precision.
+    /// The element type of floats on a device with this precision.
     #[must_use]
     pub const fn dtype(self) -> DType {
         match self {

@@ -1,4 +1,4 @@
-//! The one error type: a kind to match on, and a message that teaches.
+//! The one error type: a kind to match on, and a message that explains the mistake.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -7,45 +7,47 @@ use std::sync::Arc;
 
 use crate::TensorType;
 
-/// What went wrong, for code that handles it.
+/// The kind of an error, for code that handles it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum ErrorKind {
     /// Operands whose shapes or element types do not fit an operation.
     Shape,
-    /// A value outside what an operation or a setting allows: a label past the classes, a stride of 0.
+    /// A value outside the allowed range of an operation or a setting, such as a label past the classes or a stride of
+    /// 0.
     Argument,
-    /// A parameter was updated after the tape recorded it, so the tape no longer describes it.
+    /// A parameter was updated after a tape recorded it, so the tape is out of date.
     StaleTape,
     /// A parameter that should be trained got no gradient.
     NoGradient,
     /// An operation has no gradient rule where one is needed.
     NotDifferentiable,
-    /// NaN or infinity where it was asked to be an error.
+    /// NaN or infinity where the caller asked for an error.
     NotFinite,
-    /// No device of the wanted kind answered, or operands live on different devices.
+    /// No device of the wanted kind answered, or operands are on different devices.
     Device,
-    /// The device, or the host, has no room for a tensor or for what is read from a file, or cannot count its elements.
+    /// The device or the host has no room for a tensor or a file's content, or cannot count its elements.
     OutOfMemory,
-    /// The device went away: a driver reset, an unplugged adapter.
+    /// The device was lost, for example to a driver reset or an unplugged adapter.
     DeviceLost,
-    /// Another process of the same [world](crate::world) left while it was waited for.
+    /// Another process of the same [world](crate::world) left while this one waited for it.
     PeerLost,
     /// A file could not be read or written.
     Io,
-    /// A file was read but does not fit: truncated, hostile, or of another model.
+    /// A file was read but is not valid: truncated, malicious, or of another model.
     Checkpoint,
-    /// A file of data was read but does not fit: truncated, too long, of another format, of another size than the
-    /// others, or past a limit on what may be read.
+    /// A data file was read but is not valid: truncated, too long, of another format, of another size than the others,
+    /// or beyond a limit on reading.
     Data,
-    /// What the caller brought panicked on a thread of the framework.
+    /// The caller's code panicked on a thread of the framework.
     Panic,
 }
 
 /// A failed operation, device or file.
 ///
-/// `Display` names the operation, what was expected and what was given, the operands with their shapes and parameter
-/// paths, and the line of the caller's code: the one that recorded the operation, else the one that called what failed.
+/// `Display` shows the operation, what was expected and what was given, the operands with their shapes and parameter
+/// paths, and a line of the caller's code. This is the line that recorded the operation, else the line of the call that
+/// failed.
 #[derive(Clone)]
 pub struct Error(Arc<Inner>);
 
@@ -69,8 +71,10 @@ struct Operand {
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 impl Error {
-    /// An error of this kind; the message says what was expected and what was found. It is cut after 16 KiB: names and
-    /// texts that it quotes may be a file's.
+    /// An error of this kind.
+    ///
+    /// The message should state what was expected and what was found. It is cut after 16 KiB, since it may quote names
+    /// and texts from a file.
     #[must_use]
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
         Self(Arc::new(Inner {
@@ -83,22 +87,22 @@ impl Error {
         }))
     }
 
-    /// What went wrong.
+    /// The kind of the error.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
         self.0.kind
     }
 
-    /// The line of the caller's code that recorded the failed operation, or the line that called what failed.
+    /// The line of the caller's code that recorded the failed operation, or of the call that failed.
     ///
-    /// `None` where nobody knows it: after a call through a function pointer, or by the standard library, as in
+    /// `None` if it is unknown: after a call through a function pointer, or from the standard library, as in
     /// `tensors.iter().map(Tensor::item)` or `text.parse::<Schedule>()`.
     #[must_use]
     pub fn location(&self) -> Option<&'static Location<'static>> {
         self.0.location
     }
 
-    /// The message alone: what was expected and what was found, without the operation, its operands and the line.
+    /// The bare message: what was expected and what was found, without the operation, its operands and the line.
     #[must_use]
     pub fn message(&self) -> &str {
         &self.0.message
@@ -123,7 +127,7 @@ impl Error {
         self
     }
 
-    /// The same error with this line, if that is a line of the user's and the error names none yet.
+    /// The same error with this line, if the line is the user's and the error has none yet.
     pub(crate) fn at(mut self, location: &'static Location<'static>) -> Self {
         if self.0.location.is_none() && is_users(location) {
             self.inner().location = Some(location);
@@ -165,7 +169,7 @@ impl fmt::Display for Error {
     }
 }
 
-// A panic on `unwrap` should read as the message does.
+// A panic from `unwrap` should read like the message.
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:?}: {self}", self.0.kind)
@@ -178,24 +182,24 @@ impl std::error::Error for Error {
     }
 }
 
-/// Runs the body of a public function. Its error names the caller's line, unless it names that of an operation already.
+/// Runs the body of a public function. Its error gets the caller's line, unless it already has that of an operation.
 ///
-/// Every public function that returns a `Result` is `#[track_caller]` and does this; `tests/suite/lines/` looks.
+/// Every public function that returns a `Result` is `#[track_caller]` and does this; `tests/suite/lines/` checks.
 #[track_caller]
 pub(crate) fn here<T>(body: impl FnOnce() -> Result<T>) -> Result<T> {
     let location = Location::caller();
     body().map_err(|error| error.at(location))
 }
 
-/// Async form of [`here`]: the line is the one that called, not the one that awaits.
+/// Async form of [`here`]. The line is that of the call, not of the `await`.
 #[track_caller]
 pub(crate) fn here_async<T>(body: impl Future<Output = Result<T>>) -> impl Future<Output = Result<T>> {
     let location = Location::caller();
     async move { body.await.map_err(|error| error.at(location)) }
 }
 
-/// `false` for lines of this crate and of the standard library. Both stand for a caller who is not known: closures and
-/// function pointers do not pass the caller's line on, nor do `Iterator::map` and `str::parse`.
+/// `false` for lines of this crate and of the standard library. Either means that the caller is unknown, since closures
+/// and function pointers do not pass the caller's line on, nor do `Iterator::map` and `str::parse`.
 fn is_users(location: &Location<'_>) -> bool {
     let file = location.file();
     // In unit tests this crate is its own user, and so is the guide.
@@ -205,7 +209,7 @@ fn is_users(location: &Location<'_>) -> bool {
     !is_own && !["core", "alloc", "std"].into_iter().any(is_std)
 }
 
-/// A message that somebody can still print.
+/// A message that is short enough to print.
 fn bounded(mut message: String) -> String {
     const LONGEST: usize = 1 << 14;
     let length = message.len();
@@ -216,7 +220,7 @@ fn bounded(mut message: String) -> String {
     message
 }
 
-/// A text of somebody else's as it stands in a message: its beginning, where it is longer than anybody reads.
+/// Quotes a foreign text in a message: its beginning, if it is longer than anybody would read.
 pub(crate) fn shortened(text: &str) -> Cow<'_, str> {
     const LONGEST: usize = 256;
     if text.len() <= LONGEST {

@@ -1,4 +1,4 @@
-//! Gradients of a tape's values: what a backward pass gives, and who may ask it for what.
+//! Gradients of the values on a tape: the result of a backward pass, and which gradients it can return.
 
 mod products;
 mod replay;
@@ -21,13 +21,13 @@ use crate::{Error, ErrorKind, Param, Result};
 
 /// The gradients of one backward pass, as values on the same tape.
 ///
-/// Nothing is computed until a gradient is read or an optimizer steps, and what is not read costs nothing: gradients
-/// can be scaled, clipped, added and differentiated again like any other value. Read or hold a gradient before the
-/// step; the step does not keep the gradients that it goes along, unless somebody holds them.
+/// Nothing is computed until a gradient is read or an optimizer steps, and a gradient that is never read costs nothing.
+/// Gradients can be scaled, clipped, added and differentiated again like any other value. Read or hold a gradient
+/// before the optimizer's step: the step keeps only gradients that are held in a `Var`.
 ///
 /// # Several optimizers
 ///
-/// Optimizers may step different parts of a model along the same gradients, one after the other, as in PyTorch:
+/// Several optimizers may step different parts of a model with the same gradients, one after the other, as in PyTorch:
 ///
 /// ```
 /// use meganeura::prelude::*;
@@ -45,41 +45,40 @@ use crate::{Error, ErrorKind, Param, Result};
 /// # }
 /// ```
 ///
-/// The first step changes parameters that the other gradients depend on. So it computes these gradients along, those of
-/// all trained parameters that it does not step itself, for as many `Grads` of the tape as somebody holds. A step of
-/// the whole model has none to compute. If only a part of what is trained is ever stepped,
-/// [freeze](crate::ModuleExt::freeze) the rest while the step is recorded, or drop the `Grads` of losses that are done
-/// with: a gradient that nobody steps along costs its computation.
+/// The first step changes parameters that the other gradients depend on. So in the same run it also computes the
+/// gradients of all trained parameters that it does not step itself, for all `Grads` of the tape that are alive. A step
+/// of the whole model has none to add. A gradient that no optimizer uses still costs its computation. So if only a part
+/// of the trained parameters is ever stepped, [freeze](crate::ModuleExt::freeze) the rest while the step is recorded,
+/// and drop the `Grads` of losses that are no longer needed.
 pub struct Grads {
     tape: Tape,
     cotangents: Rc<RefCell<Cotangents>>,
     /// The parameters that were frozen, by identity.
     frozen: HashSet<u64>,
-    /// Patterns of the paths of parameters that need no gradient.
+    /// Path patterns of parameters that may lack a gradient.
     unused: Vec<String>,
-    /// The parameters whose gradients are those of several micro-batches, by identity, if any are.
+    /// The identities of the parameters whose gradients are sums over several micro-batches, if there are any.
     summed: Option<HashSet<u64>>,
-    /// The world whose ranks they are the mean of, if they are.
+    /// The world whose ranks the gradients are averaged over, if they are.
     world: Option<World>,
-    /// Which rank has the mean of which parameter's, if not all have all.
+    /// Which rank has the mean of which parameter's gradient, if ranks have different ones.
     shards: Option<Shards>,
 }
 
 impl Tape {
-    /// Appends the gradient of a scalar with respect to all parameters that are trained, and to every value that the
-    /// caller holds.
+    /// Appends the gradient of a scalar with respect to all trained parameters, and to every value that the caller
+    /// holds.
     ///
-    /// Nothing is appended for what lies below: a frozen part of a model costs nothing unless its input is held in a
-    /// `Var`.
+    /// Nothing is appended below that: a frozen part of a model costs nothing unless its input is held in a `Var`.
     ///
-    /// Each call sweeps afresh: nothing accumulates from one call to the next, so two losses can be differentiated one
-    /// after the other on one tape, or together as their sum. A gradient is a value like any other and may be part of a
-    /// later loss.
+    /// Each call sweeps the tape afresh, and nothing accumulates from one call to the next. So two losses can be
+    /// differentiated one after the other on one tape, or together as their sum. A gradient is a value like any other
+    /// and may be part of a later loss.
     ///
     /// # Errors
     ///
-    /// What went wrong while recording the loss; if the loss has more than one element or is on another tape; or if an
-    /// operation on the way has no gradient rule.
+    /// Any error from recording the loss. Fails also if the loss has more than one element or is on another tape, or if
+    /// an operation on the way has no gradient rule.
     #[track_caller]
     pub fn backward(&self, loss: &Var) -> Result<Grads> {
         here(|| loss.id())?;
@@ -94,11 +93,11 @@ impl Tape {
         self.backward_with(loss, &seed)
     }
 
-    /// Appends the gradient of `Σ y·cotangent`, as [`Tape::backward`].
+    /// Appends the gradients of `Σ y·cotangent`, like [`Tape::backward`].
     ///
     /// # Errors
     ///
-    /// As [`Tape::backward`], and if the cotangent has not the value's shape.
+    /// Fails like [`Tape::backward`], and if the cotangent does not have the shape of `y`.
     #[track_caller]
     pub fn backward_with(&self, y: &Var, cotangent: &Var) -> Result<Grads> {
         let (start, seed) = here(|| Ok((y.id()?, cotangent.id()?)))?;
@@ -115,7 +114,7 @@ impl Tape {
         here(|| self.sweep_from(&[(start, seed)]))
     }
 
-    /// The gradients that a sweep from these cotangents finds, each with the value that it is one of.
+    /// The gradients found by a sweep from these pairs of a value and its cotangent.
     fn sweep_from(&self, seeds: &[(ValueId, ValueId)]) -> Result<Grads> {
         let cotangents = sweep::sweep(self, 0, seeds, self.differentiated())?;
         let frozen = self.cells().iter().filter(|cell| !cell.is_trained()).map(|cell| cell.id()).collect();
@@ -149,7 +148,7 @@ impl Grads {
         gradient.map(|gradient| self.tape.var(gradient))
     }
 
-    /// Whether the loss may depend on it, and its gradient was left out.
+    /// `true` if the loss may depend on the parameter, but its gradient was left out because it was frozen.
     pub(crate) fn was_frozen(&self, cell: &Cell) -> bool {
         self.frozen.contains(&cell.id())
     }
@@ -165,13 +164,15 @@ impl Grads {
         gradient.map(|gradient| self.tape.var(gradient))
     }
 
-    /// Lets parameters be without a gradient where their paths match the pattern, as for [`ModuleExt::freeze`]: layers
-    /// that a pass leaves out at random, heads that it does not use. An optimizer's step along these gradients, or an
-    /// accumulation of them, leaves such parameters as they are, with what it remembers of them and the count of their
-    /// updates; the others are stepped as ever.
+    /// Allows parameters whose paths match the pattern to have no gradient.
     ///
-    /// Without this they are an error, which names them: a parameter that is left out by mistake would never train. The
-    /// paths are those in the module that is stepped. May be called several times; `"**"` stands for all parameters.
+    /// Patterns are those of [`ModuleExt::freeze`]. This is for layers that a pass drops at random, or heads that it
+    /// does not use. An optimizer's step with these gradients, or their accumulation, skips such parameters: their
+    /// values, their optimizer state and their update counts stay. Other parameters are stepped as usual.
+    ///
+    /// Otherwise a missing gradient is an error that names the parameters, since one that is left out by mistake would
+    /// never train. The paths are those in the module that is stepped. May be called several times; `"**"` matches all
+    /// parameters.
     ///
     /// ```
     /// use meganeura::prelude::*;
@@ -197,8 +198,8 @@ impl Grads {
         self
     }
 
-    /// `true` if a parameter may be without a gradient. One that the backward pass found frozen may not: it would have
-    /// one.
+    /// `true` if a parameter may lack a gradient. One that was frozen in the backward pass may not, as it would have
+    /// one otherwise.
     pub(crate) fn may_lack(&self, leaf: &Leaf<'_>) -> bool {
         let is_unused = |pattern: &String| Selection::Pattern(pattern.clone()).selects(leaf);
         !self.was_frozen(leaf.cell()) && self.unused.iter().any(is_unused)
@@ -209,22 +210,23 @@ impl Grads {
         self.tape.cells().iter().any(|cell| cell.is_trained() && self.of_cell(cell).is_some())
     }
 
-    /// The gradient of the parameter with this path, among those of parameters that were named: the `init` of a model
-    /// with `#[derive(Module)]`, the first optimizer step and `name_parameters` do that. So a tuple of layers has no
-    /// names before its first step; [`named`](Self::named) needs none. A tied parameter has several paths, and one
-    /// gradient: the sum.
+    /// The gradient of the parameter with this path; `None` without such a parameter or gradient.
+    ///
+    /// Parameters get paths from the `init` of a model with `#[derive(Module)]`, from the first optimizer step, and
+    /// from `name_parameters`. So a tuple of layers has no paths before its first step; [`named`](Self::named) needs
+    /// none. A tied parameter has several paths, and one gradient: the sum.
     #[must_use]
     pub fn by_path(&self, path: &str) -> Option<Var> {
         self.tape.cells().iter().filter(|cell| cell.is_called(path)).find_map(|cell| self.of_cell(cell))
     }
 
-    /// The gradients in the shape of a model: of each of its parameters that has one, with the path in it, in the order
-    /// of a visit.
+    /// The gradients of a model's parameters, with their paths in the model, in the order of a visit. Parameters
+    /// without a gradient are left out.
     ///
     /// # Errors
     ///
-    /// [`NoGradient`](ErrorKind::NoGradient) if there are parameters to train, and none has a gradient, unless all
-    /// [may lack one](Self::allow_unused): they are another model's gradients.
+    /// [`NoGradient`](ErrorKind::NoGradient) if there are trained parameters and none has a gradient, unless all [may
+    /// lack one](Self::allow_unused). Then the gradients are those of another model.
     #[track_caller]
     pub fn named(&self, module: &dyn Module) -> Result<Vec<(String, Var)>> {
         here(|| {
@@ -238,7 +240,7 @@ impl Grads {
         })
     }
 
-    /// The error for a module none of whose parameters has a gradient here.
+    /// The error for a module of which no parameter has a gradient here.
     pub(crate) fn none_of(&self, leaves: &[Leaf<'_>]) -> Error {
         let of = |role| leaves.iter().filter(move |leaf| leaf.role == role).map(|leaf| &leaf.path);
         let message = match (of(Role::Trained).next(), of(Role::Frozen).next()) {
@@ -262,19 +264,19 @@ impl Grads {
         Error::new(ErrorKind::NoGradient, message)
     }
 
-    /// `true` unless others of these gradients are of several micro-batches, and the one of this parameter is not.
+    /// `true` unless some of these gradients are sums over micro-batches, and that of this parameter is not.
     pub(crate) fn has_sum_of(&self, cell: &Cell) -> bool {
         self.summed.as_ref().is_none_or(|summed| summed.contains(&cell.id()))
     }
 
-    /// The same gradients, with those of several micro-batches in the place of some parameters'.
+    /// The same gradients, with some parameters' replaced by sums over micro-batches.
     #[must_use]
     pub(crate) fn with_sums(mut self, entries: Vec<(Arc<Cell>, Var)>) -> Self {
         self.summed = Some(entries.iter().map(|(cell, _)| cell.id()).collect());
         self.with_entries(entries)
     }
 
-    /// The world whose ranks these are the mean of, if they are.
+    /// The world whose ranks these gradients are averaged over, if they are.
     pub(crate) fn world(&self) -> Option<&World> {
         self.world.as_ref()
     }
@@ -283,7 +285,7 @@ impl Grads {
         self.world = Some(world.clone());
     }
 
-    /// Who has which of these, if not all ranks have all.
+    /// Which rank has which gradients, if not all ranks have all.
     pub(crate) fn shards(&self) -> Option<&Shards> {
         self.shards.as_ref()
     }
@@ -292,7 +294,7 @@ impl Grads {
         self.shards = Some(shards);
     }
 
-    /// The same gradients, with others, made from them, in the place of some parameters'.
+    /// The same gradients, with some parameters' replaced by values computed from them.
     #[must_use]
     pub(crate) fn with_entries(self, entries: Vec<(Arc<Cell>, Var)>) -> Self {
         for (cell, gradient) in entries {
@@ -303,7 +305,7 @@ impl Grads {
     }
 }
 
-/// The same gradients once more, to be clipped or accumulated apart from these.
+/// A copy of the gradients, to be clipped or accumulated separately.
 impl Clone for Grads {
     fn clone(&self) -> Self {
         let cotangents = self.tape.register(self.cotangents.borrow().clone());

@@ -1,7 +1,8 @@
 //! The structure of a computation: nodes, their operands and types. Pure data, without values or devices.
 //!
-//! A tape records into a graph; a plan is made from one and remembered under it. Two steps with equal graphs share a
-//! plan, so nothing that changes from step to step may stand here: numbers of the caller are [`Source::Host`] slots.
+//! A tape records into a graph; a plan is made from a graph and cached under it. Two steps with equal graphs share a
+//! plan, so a graph must not contain anything that changes from step to step: the caller's numbers are [`Source::Host`]
+//! slots.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -11,7 +12,7 @@ use smallvec::SmallVec;
 use crate::TensorType;
 use crate::ops::Op;
 
-/// Names one value of a graph: one output of one node.
+/// The name of a value in a graph: one output of one node.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ValueId(pub(crate) u32);
 
@@ -27,7 +28,7 @@ impl fmt::Debug for ValueId {
     }
 }
 
-/// A float compared and hashed by its bits: an attribute of an operation.
+/// A float that is compared and hashed by its bits, as an attribute of an operation.
 #[derive(Clone, Copy)]
 pub struct Exact(pub f64);
 
@@ -51,24 +52,24 @@ impl Hash for Exact {
     }
 }
 
-/// Where a node's values come from.
+/// The source of a node's values.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Source {
-    /// Tensor number `.0` that the caller brings: an input, a parameter, an optimizer's state.
+    /// Tensor number `.0` from the caller: an input, a parameter, an optimizer's state.
     Leaf(usize),
-    /// Words from number `.0` on in the block of small numbers that the host sends with each run: a learning rate, a
-    /// seed.
+    /// Words from number `.0` on in the block of small numbers that the host sends with each run, such as a learning
+    /// rate or a seed.
     Host(usize),
-    /// One number everywhere.
+    /// A constant that fills the value.
     Const(Exact),
     /// An operation on other values.
     Op(Op),
 }
 
-/// The operands of a node. Few have more than four.
+/// The operands of a node. Few nodes have more than four.
 pub(crate) type Operands = SmallVec<[ValueId; 4]>;
 
-/// The types of a node's results. Few have more than one.
+/// The types of a node's results. Few nodes have more than one.
 pub(crate) type Types = SmallVec<[TensorType; 1]>;
 
 /// One step of a computation.
@@ -88,11 +89,11 @@ impl Node {
     }
 }
 
-/// Nodes in an order where operands come first.
+/// Nodes in topological order, operands first.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub(crate) struct Graph {
     nodes: Vec<Node>,
-    /// The node that makes each value.
+    /// For each value, the node that computes it.
     makers: Vec<u32>,
 }
 
@@ -113,7 +114,7 @@ impl Graph {
         first
     }
 
-    /// The nodes, to make another graph of.
+    /// The nodes, for building another graph.
     pub(crate) fn into_nodes(self) -> Vec<Node> {
         self.nodes
     }
@@ -126,7 +127,7 @@ impl Graph {
         self.makers.len()
     }
 
-    /// The index of the node that makes a value.
+    /// The index of the node that computes a value.
     pub(crate) fn maker_index(&self, value: ValueId) -> usize {
         self.makers[value.index()] as usize
     }
@@ -141,22 +142,26 @@ impl Graph {
     }
 }
 
-impl fmt::Display for Graph {
-    /// One line a node: `%7 = conv2d(%1, %4) {attributes} : f32[64, 16, 8, 8]`.
+impl fmt::Display for Node {
+    /// `%7 = conv2d{attributes}(%1, %4) : f32[64, 16, 8, 8]`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for node in &self.nodes {
-            let outputs: Vec<_> = node.outputs().map(|v| format!("{v:?}")).collect();
-            let inputs: Vec<_> = node.inputs.iter().map(|v| format!("{v:?}")).collect();
-            let types: Vec<_> = node.types.iter().map(ToString::to_string).collect();
-            write!(f, "{} = ", outputs.join(", "))?;
-            match &node.source {
-                Source::Leaf(k) => write!(f, "leaf {k}")?,
-                Source::Host(k) => write!(f, "host {k}")?,
-                Source::Const(Exact(value)) => write!(f, "const {value}")?,
-                Source::Op(op) => write!(f, "{op}({})", inputs.join(", "))?,
-            }
-            writeln!(f, " : {}", types.join(", "))?;
+        let outputs: Vec<_> = self.outputs().map(|v| format!("{v:?}")).collect();
+        let inputs: Vec<_> = self.inputs.iter().map(|v| format!("{v:?}")).collect();
+        let types: Vec<_> = self.types.iter().map(ToString::to_string).collect();
+        write!(f, "{} = ", outputs.join(", "))?;
+        match &self.source {
+            Source::Leaf(k) => write!(f, "leaf {k}")?,
+            Source::Host(k) => write!(f, "host {k}")?,
+            Source::Const(Exact(value)) => write!(f, "const {value}")?,
+            Source::Op(op) => write!(f, "{op}({})", inputs.join(", "))?,
         }
-        Ok(())
+        write!(f, " : {}", types.join(", "))
+    }
+}
+
+impl fmt::Display for Graph {
+    /// One line a node.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.nodes.iter().try_for_each(|node| writeln!(f, "{node}"))
     }
 }

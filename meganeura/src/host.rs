@@ -1,15 +1,33 @@
-//! Host memory of one element type: what tensors come from and go to, and what the native executor computes in.
+//! Host memory of one element type: the source and destination of tensors, and the memory of the native executor. Also
+//! the small numbers that the host sends along with each run.
 
 use crate::error::bail;
 use crate::{DType, Result};
+
+/// A small number that the host sends along with each run.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum HostWord {
+    Float(f64),
+    Word(u32),
+}
+
+impl HostWord {
+    /// The word's 32 bits, for kernels that read bits.
+    #[expect(clippy::cast_possible_truncation, reason = "words are 32 bits; native programs read the full number")]
+    pub(crate) fn bits(self) -> u32 {
+        match self {
+            Self::Float(x) => (x as f32).to_bits(),
+            Self::Word(x) => x,
+        }
+    }
+}
 
 /// Reserves memory for `more` elements. Every allocation whose size comes from a file or from a caller's shape is made
 /// here: a plain `Vec` would end the process if there is no room.
 ///
 /// # Errors
 ///
-/// [`OutOfMemory`](crate::ErrorKind::OutOfMemory). Where the system promises more memory than it has, it may end the
-/// process later all the same.
+/// [`OutOfMemory`](crate::ErrorKind::OutOfMemory). A system that overcommits memory may still end the process later.
 pub(crate) fn reserve<T>(data: &mut Vec<T>, more: usize) -> Result<()> {
     #[cfg(test)]
     let is_short = shortage::strikes();
@@ -21,7 +39,7 @@ pub(crate) fn reserve<T>(data: &mut Vec<T>, more: usize) -> Result<()> {
     Ok(())
 }
 
-/// Collects as many elements as the iterator says that it has, or fails as [`reserve`] does.
+/// Collects the elements of an iterator into memory of its exact length. Fails like [`reserve`].
 pub(crate) fn try_collect<T>(elements: impl ExactSizeIterator<Item = T>) -> Result<Vec<T>> {
     let mut data = Vec::new();
     reserve(&mut data, elements.len())?;
@@ -29,7 +47,7 @@ pub(crate) fn try_collect<T>(elements: impl ExactSizeIterator<Item = T>) -> Resu
     Ok(data)
 }
 
-/// `len` times the same value, or fails as [`reserve`] does.
+/// A vector of `len` copies of a value. Fails like [`reserve`].
 pub(crate) fn try_filled<T: Clone>(len: usize, value: T) -> Result<Vec<T>> {
     let mut data = Vec::new();
     reserve(&mut data, len)?;
@@ -37,17 +55,18 @@ pub(crate) fn try_filled<T: Clone>(len: usize, value: T) -> Result<Vec<T>> {
     Ok(data)
 }
 
-/// Tests let a reservation fail.
+/// Lets tests make a reservation fail.
 #[cfg(test)]
 pub(crate) mod shortage {
     use std::cell::Cell;
 
     thread_local! {
-        /// Reservations on this thread before the one that fails.
+        /// The number of reservations on this thread before the one that fails.
         static LEFT: Cell<Option<usize>> = const { Cell::new(None) };
     }
 
-    /// Runs `work` with its reservation `number`, from 0 on, failing once. Tells whether there was one.
+    /// Runs `work`; its reservation `number`, counted from 0, fails once. Also returns `true` if there was such a
+    /// reservation.
     pub(crate) fn at<T>(number: usize, work: impl FnOnce() -> T) -> (T, bool) {
         LEFT.set(Some(number));
         let result = work();
@@ -70,12 +89,12 @@ pub enum HostBuffer {
 }
 
 impl HostBuffer {
-    /// Zeros, or an error where there is no room for them.
+    /// Zeros. Fails if there is no room.
     pub(crate) fn try_zeros(dtype: DType, len: usize) -> Result<Self> {
         Self::try_full(dtype, len, 0.0)
     }
 
-    /// This number everywhere, or an error where there is no room.
+    /// `len` times this number. Fails if there is no room.
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "integers are filled with 0 only")]
     pub(crate) fn try_full(dtype: DType, len: usize, value: f32) -> Result<Self> {
         let buffer = match dtype {
@@ -86,7 +105,7 @@ impl HostBuffer {
         buffer.map_err(|error| error.context(format_args!("{len} numbers of {dtype}")))
     }
 
-    /// A copy, or an error where there is no room for it.
+    /// A copy. Fails if there is no room.
     pub(crate) fn try_clone(&self) -> Result<Self> {
         Ok(match self {
             Self::F32(data) => Self::F32(try_collect(data.iter().copied())?),
@@ -111,7 +130,7 @@ impl HostBuffer {
         }
     }
 
-    /// Floats in another float type, or an error where there is no room for them; everything else as it is.
+    /// Converts floats to another float type; other elements stay. Fails if there is no room.
     #[expect(clippy::cast_possible_truncation, reason = "rounding to the asked precision")]
     pub(crate) fn try_cast(self, dtype: DType) -> Result<Self> {
         Ok(match (self, dtype) {
@@ -121,7 +140,7 @@ impl HostBuffer {
         })
     }
 
-    /// The bytes, in the machine's order.
+    /// The bytes, in native byte order.
     pub(crate) fn bytes(&self) -> &[u8] {
         match self {
             Self::F32(data) => bytemuck::cast_slice(data),
@@ -130,7 +149,7 @@ impl HostBuffer {
         }
     }
 
-    /// The bytes, to be written.
+    /// The bytes, for writing.
     pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
         match self {
             Self::F32(data) => bytemuck::cast_slice_mut(data),
@@ -139,7 +158,7 @@ impl HostBuffer {
         }
     }
 
-    /// Overwrites everything with what no kernel should ever read.
+    /// Overwrites everything with NaN or invalid indices, which no kernel should ever read.
     pub(crate) fn poison(&mut self) {
         match self {
             Self::F32(data) => data.fill(f32::NAN),

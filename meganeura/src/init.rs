@@ -8,13 +8,14 @@ mod distribution;
 use distribution::Distribution;
 
 use crate::error::{bail, here};
-use crate::module::{Init, Seed};
+use crate::module::Init;
+use crate::seed::Seed;
 use crate::{Device, Param, Result, Shape, Tensor, TensorType};
 
-/// How the values that a parameter starts with are drawn.
+/// The distribution of a parameter's initial values.
 ///
-/// The fans are those of a weight `[out, in, …]`: `fan_in = in·…` numbers are summed into each output,
-/// `fan_out = out·…` numbers are fed by each input, where `…` is the size of a convolution's kernel.
+/// The fans are those of a weight `[out, in, …]`: each output is a sum of `fan_in = in·…` numbers, and each input feeds
+/// `fan_out = out·…` numbers, where `…` is the size of a convolution's kernel.
 ///
 /// ```
 /// use meganeura::init::{Initializer, Nonlinearity};
@@ -39,49 +40,49 @@ pub enum Initializer {
     Uniform {
         /// The smallest value.
         low: f64,
-        /// No value reaches this.
+        /// The upper bound, which no value reaches.
         high: f64,
     },
     /// Gaussian.
     Normal {
-        /// The centre.
+        /// The mean.
         mean: f64,
         /// The standard deviation.
         std: f64,
     },
-    /// Uniform in ±`gain·√(3/fan)`, which keeps the variance through a layer and the nonlinearity beside it.
+    /// Uniform in ±`gain·√(3/fan)`, which keeps the variance through a layer and its nonlinearity.
     /// [He et al., 2015](https://arxiv.org/abs/1502.01852).
     KaimingUniform {
-        /// What stands beside the layer.
+        /// The nonlinearity next to the layer.
         nonlinearity: Nonlinearity,
-        /// Whether the variance of activations or that of gradients is kept.
+        /// The variance to keep: that of activations or that of gradients.
         fan: Fan,
     },
     /// Gaussian with standard deviation `gain/√fan`; see [`KaimingUniform`](Self::KaimingUniform).
     KaimingNormal {
-        /// What stands beside the layer.
+        /// The nonlinearity next to the layer.
         nonlinearity: Nonlinearity,
-        /// Whether the variance of activations or that of gradients is kept.
+        /// The variance to keep: that of activations or that of gradients.
         fan: Fan,
     },
     /// Uniform in ±`gain·√(6/(fan_in + fan_out))`: a compromise between activations and gradients.
     /// [Glorot and Bengio, 2010](https://proceedings.mlr.press/v9/glorot10a.html).
     XavierUniform {
-        /// What stands beside the layer.
+        /// The nonlinearity next to the layer.
         nonlinearity: Nonlinearity,
     },
     /// Gaussian with standard deviation `gain·√(2/(fan_in + fan_out))`; see [`XavierUniform`](Self::XavierUniform).
     XavierNormal {
-        /// What stands beside the layer.
+        /// The nonlinearity next to the layer.
         nonlinearity: Nonlinearity,
     },
 }
 
-/// What stands beside a layer, and therefore by how much its weights must make up for it.
+/// The nonlinearity next to a layer, which determines the gain of the layer's weights.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Nonlinearity {
-    /// Nothing: gain 1.
+    /// No nonlinearity: gain 1.
     Linear,
     /// Gain 1.
     Sigmoid,
@@ -89,16 +90,16 @@ pub enum Nonlinearity {
     Tanh,
     /// Gain √2. Also fits GELU and SiLU.
     Relu,
-    /// With this slope below 0: gain `√(2/(1 + slope²))`.
+    /// Leaky ReLU with this slope below 0: gain `√(2/(1 + slope²))`.
     LeakyRelu(f64),
 }
 
-/// Which of a weight's two fans counts.
+/// The fan of a weight that an initializer uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fan {
-    /// Numbers summed into each output: activations keep their variance.
+    /// The number of terms summed into each output: activations keep their variance.
     In,
-    /// Numbers fed by each input: gradients keep their variance.
+    /// The number of terms fed by each input: gradients keep their variance.
     Out,
 }
 
@@ -115,7 +116,7 @@ impl Nonlinearity {
     }
 }
 
-/// Uniform in ±1/√fan_in, as in PyTorch: Kaiming's for a leaky ReLU of slope √5.
+/// Uniform in ±1/√fan_in, as in PyTorch: Kaiming's distribution for a leaky ReLU of slope √5.
 impl Default for Initializer {
     fn default() -> Self {
         Self::kaiming_uniform(Nonlinearity::LeakyRelu(5f64.sqrt()))
@@ -123,13 +124,13 @@ impl Default for Initializer {
 }
 
 impl Initializer {
-    /// [`KaimingUniform`](Self::KaimingUniform) by the fan in.
+    /// [`KaimingUniform`](Self::KaimingUniform) with the fan in.
     #[must_use]
     pub const fn kaiming_uniform(nonlinearity: Nonlinearity) -> Self {
         Self::KaimingUniform { nonlinearity, fan: Fan::In }
     }
 
-    /// [`KaimingNormal`](Self::KaimingNormal) by the fan in.
+    /// [`KaimingNormal`](Self::KaimingNormal) with the fan in.
     #[must_use]
     pub const fn kaiming_normal(nonlinearity: Nonlinearity) -> Self {
         Self::KaimingNormal { nonlinearity, fan: Fan::In }
@@ -143,23 +144,23 @@ impl Initializer {
 
     /// A tensor on `device` with values drawn from `seed`.
     ///
-    /// The `i`-th value depends on the seed and the fans alone: uniform values take 53 bits of one PCG number each,
-    /// Gaussian ones come in pairs from two by Box and Muller's method.
+    /// The `i`-th value depends on the seed and the fans alone. A uniform value takes 53 bits of one PCG number;
+    /// Gaussian values come in pairs from two such values, by Box and Muller's method.
     ///
     /// # Errors
     ///
-    /// If a setting is not finite or a spread negative; if fans are needed and the shape has fewer than two axes; if
-    /// the device has no room.
+    /// Fails if a setting is not finite or a spread is negative, if fans are needed and the shape has fewer than two
+    /// axes, or if the device runs out of memory.
     #[track_caller]
-    pub fn sample(self, device: &Device, shape: impl Into<Shape>, seed: Seed) -> Result<Tensor> {
+    pub fn sample(self, device: &Device, shape: impl Into<Shape>, seed: impl Into<Seed>) -> Result<Tensor> {
         here(|| {
             let shape = shape.into();
             device.expect_fits(TensorType::new(device.precision().dtype(), shape))?;
-            Tensor::from_f64(device, shape, &self.distribution(shape)?.draw(shape, seed)?)
+            Tensor::from_f64(device, shape, &self.distribution(shape)?.draw(shape, seed.into())?)
         })
     }
 
-    /// A builder of a parameter with these values, for a field of your own layer. The shape is the parameter's.
+    /// A builder for a parameter of this shape with these initial values, for a field of your own layer.
     ///
     /// ```
     /// use meganeura::prelude::*;
@@ -208,7 +209,7 @@ impl Initializer {
     }
 }
 
-/// Describes a [`Param`]; [`Init::init`] builds it. [`Initializer::param`] gives it.
+/// Describes a [`Param`]; [`Initializer::param`] returns it, and [`Init::init`] builds it.
 #[derive(Clone, Copy, Debug)]
 #[must_use]
 pub struct ParamConfig {
@@ -216,7 +217,7 @@ pub struct ParamConfig {
     shape: Shape,
 }
 
-/// Fails as [`Initializer::sample`] does.
+/// Fails like [`Initializer::sample`].
 impl Init for ParamConfig {
     type Output = Param;
 
@@ -225,7 +226,7 @@ impl Init for ParamConfig {
     }
 }
 
-/// The fan of a weight `[out, in, …]`.
+/// The chosen fan of a weight `[out, in, …]`.
 fn fan(weight: Shape, which: Fan) -> Result<f64> {
     let [outputs, inputs, kernel @ ..] = weight.dims() else {
         bail!(
@@ -238,6 +239,28 @@ fn fan(weight: Shape, which: Fan) -> Result<f64> {
         Fan::Out => *outputs,
     };
     Ok(kernel.iter().fold(channels as f64, |product, &extent| product * extent as f64))
+}
+
+impl Tensor {
+    /// Uniform random numbers in `[0, 1)`. A seed gives the same numbers on every device.
+    ///
+    /// # Errors
+    ///
+    /// If the shape has no elements or the device no room for it.
+    #[track_caller]
+    pub fn rand(device: &Device, shape: impl Into<Shape>, seed: impl Into<Seed>) -> Result<Self> {
+        Initializer::Uniform { low: 0.0, high: 1.0 }.sample(device, shape, seed.into())
+    }
+
+    /// Gaussian random numbers with mean 0 and variance 1. A seed gives the same numbers on every device.
+    ///
+    /// # Errors
+    ///
+    /// As [`Tensor::rand`].
+    #[track_caller]
+    pub fn randn(device: &Device, shape: impl Into<Shape>, seed: impl Into<Seed>) -> Result<Self> {
+        Initializer::Normal { mean: 0.0, std: 1.0 }.sample(device, shape, seed.into())
+    }
 }
 
 #[cfg(test)]

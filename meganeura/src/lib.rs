@@ -37,8 +37,9 @@
 //! ```
 //!
 //! The [guide] is a short book: a first model, layers and operations of your own, data, training and resuming, plans,
-//! and what to do when it is slow or wrong. To look things up: [every attribute of the derive](derive@Module),
-//! [where PyTorch's parts are here](guide::from_pytorch), [three models, declared and written out](guide::models).
+//! and what to do when a model is slow or wrong. Its reference pages cover [every attribute of the
+//! derive](derive@Module), [the equivalents of PyTorch's names](guide::from_pytorch), and [three models, declared and
+//! written out](guide::models).
 //!
 //! # What there is
 //!
@@ -47,58 +48,60 @@
 //!   on every device.
 //! * **Operations** ([`Var`]'s methods): elementwise arithmetic and functions with NumPy's broadcasting, reductions,
 //!   batched `matmul`, convolution and its transpose with stride, padding, dilation and groups, normalisation, pooling,
-//!   resampling, rows by index, softmax, losses, views that copy nothing. [`ops::CustomOp`] takes yours, with its own
+//!   resampling, rows by index, softmax, losses, views without copies. [`ops::CustomOp`] adds your own, with its own
 //!   WGSL.
-//! * **Models** ([`module`]): structs, enums and containers nested as you like, `Vec<Box<dyn Layer>>` included;
-//!   parameters tied, shared, frozen or thawed by patterns of paths (`net.freeze("encoder.**")`), which then cost no
-//!   gradient; parts in evaluation while others train (`net.evaluate("encoder")`); counted, printed, averaged and
-//!   copied.
-//! * **Functions** ([`Var`]): what NumPy and PyTorch have, from `argmax` and `sort` over `scatter_add` to `einsum` and
-//!   attention; of a [`Tensor`] through [`Tensor::map`].
+//! * **Models** ([`module`]): structs, enums and containers, nested at will, including `Vec<Box<dyn Layer>>`.
+//!   Parameters can be tied, shared, and frozen or thawed by patterns of paths (`net.freeze("encoder.**")`); frozen
+//!   ones cost no gradient. Parts can be in evaluation mode while others train (`net.evaluate("encoder")`). Models can
+//!   be counted, printed, averaged and copied.
+//! * **Functions** ([`Var`]): those of NumPy and PyTorch, such as `argmax`, `sort`, `scatter_add`, `einsum` and
+//!   attention; on a [`Tensor`] through [`Tensor::map`].
 //! * **Losses** ([`loss`]): mean squared and absolute error, Huber and smooth L1, binary cross-entropy with weights,
-//!   cross-entropy with class weights, smoothed labels and labels to ignore, or with probabilities as targets, negative
-//!   log-likelihood, KL divergence, focal, Dice, hinge, cosine and triplet losses; as mean, as sum, or one by one.
+//!   cross-entropy with class weights, label smoothing and ignored labels, or with probabilities as targets, negative
+//!   log-likelihood, KL divergence, focal, Dice, hinge, cosine and triplet losses; reduced to their mean or sum, or
+//!   unreduced.
 //! * **Metrics** ([`metric`]): accuracy, top-k accuracy, confusion matrix with F1, ROC AUC, absolute and squared
 //!   errors, perplexity; they add up over batches, threads and ranks.
-//! * **Training** ([`optim`]): SGD, Adam, AdamW, NAdam, RAdam, RMSProp, Adagrad, Lion and Muon with groups of
-//!   parameters, and a trait for yours; schedules that are written as text; gradients accumulated over micro-batches;
-//!   clipping by the global norm or by value; steps that refuse or skip NaN; moving averages of models; state that is
-//!   saved and restored bit for bit. Gradients of gradients of every operation; products of Hessians and Jacobians with
-//!   vectors ([`Tape::hvp`], [`Tape::jvp`]).
+//! * **Training** ([`optim`]): SGD, Adam, AdamW, NAdam, RAdam, RMSProp, Adagrad, Lion and Muon with parameter groups,
+//!   and a trait for your own; schedules with a text form; gradients accumulated over micro-batches; clipping by the
+//!   global norm or by value; steps that refuse or skip NaN; moving averages of models; state that is saved and
+//!   restored bit for bit. Higher-order gradients of every operation; products of Hessians and Jacobians with vectors
+//!   ([`Tape::hvp`], [`Tape::jvp`]).
 //! * **Memory** ([`Tape::recompute`]): blocks whose intermediate values are recomputed in the backward pass instead of
 //!   kept.
-//! * **Fine-tuning** ([`Lora`]): low-rank adapters beside the weights that a pattern names, saved alone or merged.
+//! * **Fine-tuning** ([`Lora`]): low-rank adapters for the weights that match a pattern, saved separately or merged.
 //! * **Many devices** ([`world`]): processes that each train on a part of every batch and average their gradients,
-//!   through MPI (the feature `mpi`).
+//!   through MPI (feature `mpi`).
 //! * **Looking** ([the guide's page](guide::seeing)): layers with shapes, multiply-adds and memory
-//!   ([`ModuleExt::summary_with`]), graphs and plans for Graphviz, event files of TensorBoard (the feature
-//!   `tensorboard`), traces for Perfetto ([`Profile::chrome_trace`]).
+//!   ([`ModuleExt::summary_with`]), graphs and plans for Graphviz, TensorBoard event files (feature `tensorboard`),
+//!   traces for Perfetto ([`Profile::chrome_trace`]).
 //! * **Checks** ([`check`]): gradients of your own layers and operations against finite differences, in double
 //!   precision.
-//! * **Data** ([`data`]): MNIST's format, CIFAR, CSV, folders of images decoded as they are needed (the features `gzip`
-//!   and `images`), and a trait for yours; any number of inputs and targets; shuffled, weighted and stratified orders
-//!   by seed and epoch; sequences padded by a function; random crops, flips and cut-out; loader threads that give the
-//!   same bits in any number. An epoch can be taken up in the middle.
-//! * **Serving** ([`Device::compile`]): a function recorded once and called from any thread, keeping no activations. It
-//!   sees the parameters as they are then; a clone of the model stays as it was.
-//! * **Runs** ([`run`]): a folder with checkpoints, metrics and what happened. A training that was killed, interrupted
-//!   or ran out of disk goes on bit for bit; the last and the best checkpoints are kept.
-//! * **Files** ([`io`]): safetensors. A file that does not fit leaves the model as it was; ties are saved and restored.
-//!   Files of PyTorch's models load by rules for their names, and are written by the same. Files of `torch.save` load
-//!   with the feature `pt`.
-//! * **ONNX** (the module `onnx`, with the feature of that name): export of a forward pass, import of models from
-//!   elsewhere.
+//! * **Data** ([`data`]): MNIST's format, CIFAR, CSV, folders of images decoded on demand (features `gzip` and
+//!   `images`), and a trait for your own; any number of inputs and targets; shuffled, weighted and stratified orders by
+//!   seed and epoch; sequences padded by a function; random crops, flips and cut-out; any number of loader threads,
+//!   with the same bits. An epoch can be resumed in the middle.
+//! * **Serving** ([`Device::compile`]): a function recorded once and called from any thread, keeping no activations.
+//!   Each call sees the current parameters; a clone of the model keeps its own.
+//! * **Runs** ([`run`]): a folder with checkpoints, metrics and a log of events. A training run that was killed,
+//!   interrupted or ran out of disk space resumes bit for bit; the last and the best checkpoints are kept.
+//! * **Files** ([`io`]): safetensors. A file that does not match leaves the model unchanged; ties are saved and
+//!   restored. Files of PyTorch models are loaded and written by renaming rules. Files of `torch.save` load with the
+//!   feature `pt`.
+//! * **ONNX** (module and feature `onnx`): export of a forward pass, and import of models from elsewhere.
 //! * **Devices** ([`Device`]): a GPU through Vulkan, Metal, DirectX 12 or, in a browser, WebGPU; else the CPU.
-//!   `MEGANEURA_DEVICE` overrides the choice. Metal and DirectX 12 were never run; the README says what was.
-//!   [`Precision::Double`] on the CPU, [`Precision::Fast`] on a GPU's matrix units. Compiled kernels are kept on disk
-//!   (`MEGANEURA_CACHE`). [`Device::last_profile`] says how long each kernel of a run took.
+//!   `MEGANEURA_DEVICE` overrides the choice. Metal and DirectX 12 were never run; the README lists the tested devices.
+//!   [`Precision::Double`] on the CPU, [`Precision::Fast`] on a GPU's matrix units. Compiled kernels are cached on disk
+//!   (`MEGANEURA_CACHE`). [`Device::last_profile`] returns the time of each kernel of a run.
 
+// docs.rs builds with nightly Rust, which can show the feature that an item needs.
+#![cfg_attr(docsrs, feature(doc_cfg))]
 #![cfg_attr(
     target_family = "wasm",
     expect(dead_code, unused_imports, reason = "what blocks, reads files or starts threads is used natively only")
 )]
 
-// Expansions of the derive name this crate from outside; inside, too.
+// Expansions of the derive refer to this crate by its external name, also inside it.
 extern crate self as meganeura;
 
 mod cpu;
@@ -106,6 +109,7 @@ mod device;
 mod dot;
 mod dtype;
 mod error;
+mod executor;
 mod functions;
 #[cfg(feature = "gpu")]
 mod gpu;
@@ -117,6 +121,7 @@ mod lora;
 mod mode;
 mod param;
 mod plan;
+mod seed;
 mod shape;
 mod tape;
 mod tensor;
@@ -140,23 +145,26 @@ pub mod optim;
 pub mod run;
 pub mod world;
 
-pub use device::{Device, HostSpan, HostTimes, LaunchTime, PipelineCache, Profile, Stats};
+pub use device::{Device, HostSpan, LaunchTime, Profile, Stats};
 pub use dtype::{DType, Precision, TensorType};
 pub use error::{Error, ErrorKind, Result};
+pub use executor::{HostTimes, PipelineCache, Profiling};
 pub use functions::{AxisRange, Ranges};
 #[cfg(all(feature = "gpu", feature = "testing"))]
 pub use gpu::PlannedKernel;
 pub use grad::Grads;
 pub use lora::{Adapters, Lora};
 pub use meganeura_derive::Module;
-pub use module::{FromConfig, FromSeed, Init, Layer, Module, ModuleExt, Seed};
+pub use module::{FromConfig, FromSeed, Init, Layer, Module, ModuleExt};
 pub use param::{Buffer, Param};
-pub use plan::{KernelChoice, Memory, Profiling};
-pub use shape::{Layout, MAX_RANK, Shape};
+pub use plan::{KernelChoice, Memory};
+pub use seed::Seed;
+pub(crate) use shape::Layout;
+pub use shape::{MAX_RANK, Shape};
 pub use tape::{Compiled, Inputs, Outputs, Tape, Tensors, Var};
 pub use tensor::Tensor;
 
-/// What nearly every program needs.
+/// The names that almost every program needs.
 pub mod prelude {
     pub use crate::data::Dataset;
     pub use crate::init::Initializer;
@@ -170,7 +178,7 @@ pub mod prelude {
     pub use meganeura_derive::Module;
 }
 
-/// Names that expansions of the derive use. Not for anybody else.
+/// Names for expansions of the derive. Not for any other use.
 #[doc(hidden)]
 pub mod __private {
     pub use core;

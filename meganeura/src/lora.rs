@@ -1,6 +1,6 @@
-//! Fine-tuning by matrices of low rank beside frozen weights.
+//! Fine-tuning with low-rank matrices beside frozen weights.
 //!
-//! Knows modules, parameters and what is added to them, and no layer: layers ask their parameters.
+//! Knows modules, parameters and their adapters, but no layers: layers ask their parameters.
 
 #[cfg(not(target_family = "wasm"))]
 use std::collections::BTreeMap;
@@ -15,11 +15,11 @@ use crate::{Buffer, Device, Param, Precision, Result, Shape, Tape, Tensor};
 /// Low-rank adaptation: trains `B·A` beside a frozen weight `W`, which acts as `W + α/r·B·A`.
 /// [Hu et al., 2021](https://arxiv.org/abs/2106.09685).
 ///
-/// [`attach`](Self::attach) puts adapters on any matrices and kernels of a model, by a pattern of their paths, without
-/// a change to its struct: an adapter's factors are further leaves below the weight, `head.weight.lora_a` and
-/// `head.weight.lora_b`, which optimizers, checkpoints, averages and summaries see like others.
-/// [`Linear`](crate::nn::Linear) and [`Conv2d`](crate::nn::Conv2d) multiply by the factors one after the other, so that
-/// no gradient of the weight's size is computed; other layers use the sum.
+/// [`attach`](Self::attach) adds adapters to the matrices and kernels of a model, by a pattern of their paths, without
+/// a change to its struct. An adapter's factors are additional leaves below the weight, `head.weight.lora_a` and
+/// `head.weight.lora_b`. Optimizers, checkpoints, averages and summaries see them like any other leaves.
+/// [`Linear`](crate::nn::Linear) and [`Conv2d`](crate::nn::Conv2d) multiply by one factor after the other, so no
+/// gradient of the weight's size is computed. Other layers use the sum.
 ///
 /// ```
 /// use meganeura::prelude::*;
@@ -57,31 +57,32 @@ pub struct Lora {
 }
 
 impl Lora {
-    /// Adapters of this rank, with `α = rank`: a factor of 1.
+    /// Adapters of this rank, with `α = rank`, which makes the factor 1.
     pub fn new(rank: usize) -> Self {
         Self { rank, alpha: rank as f64 }
     }
 
-    /// The numerator of the factor `α/rank` before `B·A`.
+    /// Sets α, the numerator of the factor `α/rank` of `B·A`.
     pub fn alpha(self, alpha: f64) -> Self {
         Self { alpha, ..self }
     }
 
-    /// Puts an adapter on each matrix and kernel whose path matches the pattern, as for [`freeze`](ModuleExt::freeze);
-    /// vectors that match get none. Returns the number of adapters.
+    /// Adds an adapter to each matrix and kernel whose path matches the pattern, as for [`freeze`](ModuleExt::freeze).
+    /// Vectors that match get none. Returns the number of adapters.
     ///
     /// Every other parameter of the module is frozen. [Thaw](ModuleExt::thaw) those that train as a whole, such as a
     /// new head, afterwards.
     ///
     /// A kernel is a matrix of its first axis by all others. `A` is drawn uniformly from ±1/√in and `B` is 0, as in
-    /// PEFT, so the model computes the same as before. A tied parameter gets one adapter, tied as well, where the
-    /// module holds all places of it; so call this, and [`merge`](Self::merge), on the whole model. A clone of the
-    /// module has adapters of its own. A function that was [compiled](Device::compile) before is without them.
+    /// PEFT, so the model computes the same as before. A tied parameter gets one adapter, tied as well, if the module
+    /// contains all places of the parameter; so call this, and [`merge`](Self::merge), on the whole model. A clone of
+    /// the module has adapters of its own. A function that was [compiled](Device::compile) before does not have the
+    /// adapters.
     ///
     /// # Errors
     ///
-    /// If the rank is 0 or α is not finite; if the pattern matches nothing (the message names paths near it) or no
-    /// matrix; if a parameter already has an adapter, is a factor of one, or is in a module that several share by
+    /// Fails if the rank is 0 or α is not finite; if the pattern matches nothing (the message names paths near it) or
+    /// no matrix; if a parameter already has an adapter, is a factor of one, or is in a module that several share by
     /// `Arc`; or if the device runs out of memory. Nothing has changed then.
     #[track_caller]
     pub fn attach<M: Module + ?Sized>(&self, module: &mut M, pattern: &str, seed: impl Into<Seed>) -> Result<usize> {
@@ -127,9 +128,10 @@ impl Lora {
         })
     }
 
-    /// Puts adapters on a module from a file that [`Adapters`] were [saved](crate::io::Checkpoint::save) to, each on
-    /// the weight of its path. Every other parameter is frozen, as by [`attach`](Self::attach). Returns the number of
-    /// adapters.
+    /// Adds adapters from a file of saved [`Adapters`], each to the weight at its path.
+    ///
+    /// Freezes every other parameter, like [`attach`](Self::attach). Returns the number of adapters.
+    /// [`save`](crate::io::Checkpoint::save) writes such a file.
     ///
     /// ```
     /// use meganeura::prelude::*;
@@ -151,9 +153,9 @@ impl Lora {
     ///
     /// # Errors
     ///
-    /// If the file cannot be read; [`Checkpoint`](crate::ErrorKind::Checkpoint) if it has anything but adapters, parts
-    /// of one, or one that fits no weight of the module; as [`attach`](Self::attach) if a weight has an adapter.
-    /// Nothing has changed then.
+    /// Fails if the file cannot be read; with [`Checkpoint`](crate::ErrorKind::Checkpoint) if it has anything but
+    /// adapters, only a part of one, or one that fits no weight of the module; and like [`attach`](Self::attach) if a
+    /// weight has an adapter. Nothing has changed then.
     #[cfg(not(target_family = "wasm"))]
     #[track_caller]
     pub fn load<M: Module + ?Sized>(module: &mut M, path: impl AsRef<std::path::Path>) -> Result<usize> {
@@ -166,11 +168,11 @@ impl Lora {
     }
 
     /// Adds each adapter's product to its weight and removes the adapters. Returns their number. The sums are computed
-    /// in double precision and rounded once. What was frozen stays frozen.
+    /// in double precision and rounded once. Frozen parameters stay frozen.
     ///
     /// # Errors
     ///
-    /// If there are no adapters, or the device fails. Nothing has changed then.
+    /// Fails if there are no adapters, or the device fails. Nothing has changed then.
     #[track_caller]
     pub fn merge<M: Module + ?Sized>(module: &mut M) -> Result<usize> {
         here(|| {
@@ -179,8 +181,8 @@ impl Lora {
             expect_own(module, Param::is_adapted)?;
             each_own(module, |param| {
                 if let (Some((value, zeros)), Some(adapter)) = (values.get(&param.cell().id()), param.adapter()) {
-                    // The same value again where it is tied. Whoever still holds the adapter, such as a compiled
-                    // function, adds nothing from now on.
+                    // Set once more where it is tied. Other holders of the adapter, such as a compiled function, add
+                    // nothing from now on.
                     adapter.b.cell().set(zeros.clone());
                     param.cell().set(value.clone());
                     param.set_adapter(None);
@@ -190,11 +192,11 @@ impl Lora {
         })
     }
 
-    /// Removes the adapters, so that the weights act as before. Returns their number. What was frozen stays frozen.
+    /// Removes the adapters, so that the weights act as before. Returns their number. Frozen parameters stay frozen.
     ///
     /// # Errors
     ///
-    /// If there are no adapters. Nothing has changed then.
+    /// Fails if there are no adapters. Nothing has changed then.
     #[track_caller]
     pub fn detach<M: Module + ?Sized>(module: &mut M) -> Result<usize> {
         here(|| {
@@ -206,8 +208,9 @@ impl Lora {
     }
 }
 
-/// A module's adapters as a module of their own, to save, load, count or print them without the rest. Its leaves are
-/// the factors and the scales `α/r`.
+/// A module's adapters as a module of their own, to save, load, count or print them without the rest.
+///
+/// Its leaves are the factors and the scales `α/r`.
 ///
 /// ```
 /// use meganeura::prelude::*;
@@ -235,7 +238,7 @@ pub struct Adapters<'m> {
 }
 
 impl<'m> Adapters<'m> {
-    /// Those of a module; none where it has none. Values are behind locks, so that loading needs no exclusive borrow.
+    /// The adapters of a module, none if it has none. Values are behind locks, so loading needs no exclusive borrow.
     #[must_use]
     pub fn of(module: &'m dyn Module) -> Self {
         let leaves = module.leaves();
@@ -268,7 +271,7 @@ impl std::fmt::Debug for Adapters<'_> {
     }
 }
 
-/// Puts these adapters on the parameters with their identities, and freezes every parameter that is no factor of one.
+/// Puts these adapters on the parameters with their identities, and freezes every parameter that is not a factor.
 fn put<M: Module + ?Sized>(module: &mut M, adapters: &HashMap<u64, Adapter>) -> Result<usize> {
     expect_own(module, |param| adapters.contains_key(&param.cell().id()))?;
     each_own(module, |param| {
@@ -287,7 +290,7 @@ fn put<M: Module + ?Sized>(module: &mut M, adapters: &HashMap<u64, Adapter>) -> 
     Ok(adapters.len())
 }
 
-/// The adapters of a file, by the identity of the weight that each has the path of.
+/// The adapters of a file, by the identity of the weight at each path.
 #[cfg(not(target_family = "wasm"))]
 fn read(leaves: &[Leaf<'_>], mut tensors: BTreeMap<String, Tensor>) -> Result<HashMap<u64, Adapter>> {
     let mut adapters = HashMap::new();
@@ -297,7 +300,7 @@ fn read(leaves: &[Leaf<'_>], mut tensors: BTreeMap<String, Tensor>) -> Result<Ha
             let (a, b, scale) = match (a, b, scale) {
                 (None, None, None) => continue,
                 (Some(a), Some(b), Some(scale)) => (a, b, scale),
-                _ => bail!(Checkpoint, "only a part of an adapter of `{path}` is there; nothing was loaded"),
+                _ => bail!(Checkpoint, "the adapter of `{path}` is incomplete; nothing was loaded"),
             };
             expect_bare(&[leaf], &HashSet::new())?;
             let found = [&a, &b, &scale].map(Tensor::shape);
@@ -319,7 +322,7 @@ fn read(leaves: &[Leaf<'_>], mut tensors: BTreeMap<String, Tensor>) -> Result<Ha
     }
     match tensors.first_key_value() {
         Some((name, _)) => {
-            bail!(Checkpoint, "`{name}` is no part of an adapter of a parameter of the module; nothing was loaded")
+            bail!(Checkpoint, "`{name}` does not belong to an adapter of the module; nothing was loaded")
         }
         None if adapters.is_empty() => bail!(Checkpoint, "there are no adapters"),
         None => Ok(adapters),
@@ -360,7 +363,7 @@ fn expect_adapters<M: Module + ?Sized>(module: &M) -> Result<Vec<&Param>> {
     Ok(adapted)
 }
 
-/// Refuses to change what several modules share.
+/// Refuses to change parameters that several modules share.
 fn expect_own<M: Module + ?Sized>(module: &mut M, is_meant: impl Fn(&Param) -> bool) -> Result<()> {
     let mut shared = None;
     module.visit_mut(At::root(), &mut |at, slot| {
@@ -387,7 +390,7 @@ fn each_own<M: Module + ?Sized>(module: &mut M, mut f: impl FnMut(&mut Param)) {
     });
 }
 
-/// The value of `B` with which an adapter adds nothing.
+/// The value of `B` that gives an adapter no effect.
 fn without_effect(param: &Param) -> Result<Tensor> {
     let b = param.adapter().expect("it is adapted").b.value();
     Tensor::zeros(b.device(), b.shape())

@@ -1,14 +1,14 @@
-//! The mode of a part of a model: training, or evaluation.
+//! The mode of a part of a model: training or evaluation.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// The mode of a layer that has neither parameters nor buffers, as a field of it.
+/// The mode of a layer without parameters and buffers, stored as a field.
 ///
-/// Every [`Param`](crate::Param) and [`Buffer`](crate::Buffer) has a mode of its own. Only a layer that holds none of
-/// them needs a field of this type, if it is to behave otherwise in a part of the model that is
-/// [evaluated](crate::ModuleExt::evaluate). The layer asks [`is_training`](crate::ModuleExt::is_training). A clone has
-/// the mode of its original.
+/// Every [`Param`](crate::Param) and [`Buffer`](crate::Buffer) has a mode of its own. A layer without any needs this
+/// field only if it behaves differently in a part of the model that is in [evaluation
+/// mode](crate::ModuleExt::evaluate). The layer asks [`is_training`](crate::ModuleExt::is_training). A clone has the
+/// mode of its original.
 ///
 /// ```
 /// use meganeura::module::Mode;
@@ -47,19 +47,19 @@ pub struct Mode {
 }
 
 impl Mode {
-    /// In training: as the tape says.
+    /// Training mode, which leaves the choice to the tape.
     #[must_use]
     pub const fn new() -> Self {
         Self { evaluated: AtomicBool::new(false) }
     }
 
-    /// `true` if it is in evaluation, whatever the tape says.
+    /// `true` in evaluation mode, regardless of the tape's mode.
     #[must_use]
     pub fn is_evaluated(&self) -> bool {
         self.evaluated.load(Ordering::Relaxed)
     }
 
-    /// Through a shared reference, since a module may be held by several, in an `Arc`.
+    /// Takes a shared reference, since several owners may hold a module in an `Arc`.
     pub(crate) fn set_evaluated(&self, evaluated: bool) {
         self.evaluated.store(evaluated, Ordering::Relaxed);
     }

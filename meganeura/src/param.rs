@@ -13,14 +13,14 @@ use crate::error::{bail, here};
 use crate::mode::Mode;
 use crate::{Device, Result, Shape, Tensor, TensorType};
 
-/// A tensor that is replaced over time, seen under one identity by the tapes that read it.
+/// A tensor that is replaced over time. Tapes that read it see it under one identity.
 pub(crate) struct Cell {
     id: u64,
     kind: Kind,
     state: Mutex<State>,
 }
 
-/// What becomes of a cell besides being read.
+/// The role of a cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// Trained, saved and moved.
@@ -33,25 +33,25 @@ pub(crate) enum Kind {
 
 pub(crate) struct State {
     pub(crate) tensor: Tensor,
-    /// Counts the updates: a tape that recorded an older version is stale.
+    /// The number of updates so far. A tape that recorded an older version is stale.
     pub(crate) version: u64,
     names: Names,
     freezing: Freezing,
 }
 
-/// Where a cell stands in its model.
+/// The paths of a cell in its model.
 #[derive(Clone, Default)]
 struct Names {
     path: Option<Arc<str>>,
-    /// Where else, if it is tied.
+    /// Further paths, if it is tied.
     aliases: Arc<[String]>,
 }
 
-/// Whether a parameter is frozen: what was said of it at run time, else what the model's struct says.
+/// The state of freezing: set at run time, else declared in the model's struct.
 #[derive(Clone, Copy, Default)]
 struct Freezing {
     said: Option<bool>,
-    /// As the walk that told the parameter its path found it.
+    /// The declaration found by the walk that gave the parameter its path.
     declared: bool,
 }
 
@@ -74,7 +74,7 @@ impl Cell {
         self.kind
     }
 
-    /// The state is plain data that no panic leaves half changed, so a poisoned lock is taken as it is.
+    /// The state is plain data that a panic cannot leave half changed, so poisoning is ignored.
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -83,7 +83,7 @@ impl Cell {
         self.lock().names.path.clone()
     }
 
-    /// Whether this is one of the paths that it was told.
+    /// `true` if this is one of its known paths.
     pub(crate) fn is_called(&self, path: &str) -> bool {
         let names = &self.lock().names;
         names.path.as_deref() == Some(path) || names.aliases.iter().any(|alias| alias == path)
@@ -93,13 +93,13 @@ impl Cell {
         self.lock().names = Names { path: Some(path.into()), aliases: aliases.into() };
     }
 
-    /// The paths that it was told, the first one first.
+    /// Its known paths, the first one first.
     pub(crate) fn names(&self) -> Vec<String> {
         let Names { path, aliases } = self.lock().names.clone();
         path.iter().map(ToString::to_string).chain(aliases.iter().cloned()).collect()
     }
 
-    /// Takes names as further ones: those of what it takes the place of.
+    /// Adds paths: those of a cell that this one replaces.
     pub(crate) fn adopt_names(&self, names: impl IntoIterator<Item = String>) {
         let mut known: HashSet<String> = self.names().into_iter().collect();
         let own = &mut self.lock().names;
@@ -121,7 +121,7 @@ impl Cell {
         state.version += 1;
     }
 
-    /// As [`set`](Self::set), if the value fits.
+    /// Like [`set`](Self::set), if the value fits.
     pub(crate) fn replace(&self, value: Tensor) -> Result<()> {
         let old = self.value();
         if old.ty() != value.ty() {
@@ -140,7 +140,7 @@ impl Cell {
         Ok(())
     }
 
-    /// What was said at run time, else `declared`.
+    /// The state set at run time, else `declared`.
     pub(crate) fn is_frozen_or(&self, declared: bool) -> bool {
         self.lock().freezing.said.unwrap_or(declared)
     }
@@ -153,7 +153,7 @@ impl Cell {
         self.lock().freezing.declared = frozen;
     }
 
-    /// Whether gradients are to reach it.
+    /// `true` if it gets gradients.
     pub(crate) fn is_trained(&self) -> bool {
         let Freezing { said, declared } = self.lock().freezing;
         self.kind == Kind::Param && !said.unwrap_or(declared)
@@ -165,13 +165,14 @@ macro_rules! cell_newtype {
         $(#[$doc])*
         pub struct $name {
             cell: Arc<Cell>,
-            /// Of this place in the model: a tied one may be in evaluation in one place and in training in another.
+            /// The mode of this place in the model. A tied tensor may be in evaluation mode in one place and in
+            /// training mode in another.
             mode: Mode,
             beside: $beside,
         }
 
         impl $name {
-            /// One that starts with this value.
+            /// Creates it with this initial value.
             #[must_use]
             pub fn new(value: Tensor) -> Self {
                 Self::of(Cell::new(value, Kind::$name), Mode::new())
@@ -181,40 +182,40 @@ macro_rules! cell_newtype {
                 Self { cell, mode, beside: Default::default() }
             }
 
-            /// The value now.
+            /// The current value.
             #[must_use]
             pub fn value(&self) -> Tensor {
                 self.cell.value()
             }
 
-            /// The extents.
+            /// The extents along each axis.
             #[must_use]
             pub fn shape(&self) -> Shape {
                 self.ty().shape
             }
 
-            /// Element type and shape.
+            /// The element type and shape.
             #[must_use]
             pub fn ty(&self) -> TensorType {
                 self.cell.ty()
             }
 
-            /// Where it stands in its model, if the model was ever walked: `blocks.0.conv.weight`.
+            /// The path in its model, such as `blocks.0.conv.weight`, once the model has been walked.
             #[must_use]
             pub fn path(&self) -> Option<Arc<str>> {
                 self.cell.path()
             }
 
-            /// Says where it stands in its model; error messages use it.
+            /// Sets the path in its model, for error messages.
             pub fn set_path(&self, path: &str) {
                 self.cell.set_names(path, &[]);
             }
 
-            /// Replaces the value by one of the same shape. Tapes that recorded the old one become stale.
+            /// Replaces the value by one of the same type. Tapes that recorded the old value become stale.
             ///
             /// # Errors
             ///
-            /// If the shape, element type or device differs; the old value stays then.
+            /// Fails if the shape, element type or device differs; then the old value stays.
             #[track_caller]
             pub fn set(&mut self, value: Tensor) -> Result<()> {
                 here(|| self.cell.replace(value))
@@ -224,13 +225,13 @@ macro_rules! cell_newtype {
             ///
             /// # Errors
             ///
-            /// If either device fails; the value stays where it was then.
+            /// Fails if either device does; then the value stays where it was.
             #[track_caller]
             pub fn to_device(&mut self, device: &Device) -> Result<()> {
                 here(|| self.cell.to_device(device))
             }
 
-            /// The same one once more: one identity and one value in two places.
+            /// Another handle to the same tensor: one identity and one value in two places.
             ///
             /// ```
             /// use meganeura::prelude::*;
@@ -247,12 +248,12 @@ macro_rules! cell_newtype {
                 Self { cell: Arc::clone(&self.cell), mode: Mode::new(), beside: self.beside.tied() }
             }
 
-            /// The same one once more, to stand where `place` stands: in that place's mode.
+            /// Another handle to the same tensor, to replace `place`. It takes over that place's mode.
             pub(crate) fn tied_in_place_of(&self, place: &Self) -> Self {
                 Self { cell: Arc::clone(&self.cell), mode: place.mode.clone(), beside: self.beside.tied() }
             }
 
-            /// Whether both are one.
+            /// `true` if both are handles to the same tensor.
             #[must_use]
             pub fn is_tied_to(&self, other: &Self) -> bool {
                 self.cell.id() == other.cell.id()
@@ -267,8 +268,8 @@ macro_rules! cell_newtype {
             }
         }
 
-        /// A copy with an identity of its own: updating one leaves the other alone. What is frozen, evaluated or not
-        /// saved stays so.
+        /// A copy with an identity of its own, so updating one does not affect the other. It stays frozen, in
+        /// evaluation mode or unsaved if the original is.
         impl Clone for $name {
             fn clone(&self) -> Self {
                 let state = self.cell.lock();
@@ -291,26 +292,29 @@ cell_newtype! {
 }
 
 cell_newtype! {
-    /// A tensor of a model that is saved and moved with it but not trained: running statistics, say. One made by
+    /// A tensor of a model that is saved and moved with it but not trained, such as running statistics. One made by
     /// [`constant`](Self::constant) is not saved either.
     Buffer, ()
 }
 
 impl Param {
-    /// Stops training it: no gradient is computed for it and no optimizer changes it, whatever the model's struct says.
+    /// Stops training this parameter: it gets no gradient and no optimizer changes it, regardless of the declaration in
+    /// the model's struct.
     ///
-    /// [`ModuleExt::freeze`](crate::ModuleExt::freeze) does that to many, by their paths.
+    /// [`ModuleExt::freeze`](crate::ModuleExt::freeze) freezes many parameters, by their paths.
     pub fn freeze(&mut self) {
         self.cell.set_frozen(true);
     }
 
-    /// Trains it from the next step on, even where the model's struct has it `#[module(frozen)]`.
+    /// Trains this parameter from the next step on, even if the model's struct declares it `#[module(frozen)]`.
     pub fn thaw(&mut self) {
         self.cell.set_frozen(false);
     }
 
-    /// Whether it is not trained: what was last said by [`freeze`](Self::freeze) and [`thaw`](Self::thaw), else what
-    /// the model's struct said when the model was built or last named.
+    /// `true` if this parameter is not trained.
+    ///
+    /// The last call of [`freeze`](Self::freeze) or [`thaw`](Self::thaw) decides, else the declaration in the model's
+    /// struct when the model was built or last named.
     #[must_use]
     pub fn is_frozen(&self) -> bool {
         !self.cell.is_trained()
@@ -318,13 +322,14 @@ impl Param {
 }
 
 impl Buffer {
-    /// One that is moved with the model but not saved, as the model makes it anew: a mask, a table of positions.
+    /// A buffer that is moved with the model but not saved, because the model computes it again: a mask, a table of
+    /// positions.
     #[must_use]
     pub fn constant(value: Tensor) -> Self {
         Self::of(Cell::new(value, Kind::Constant), Mode::new())
     }
 
-    /// Whether it is in no file.
+    /// `true` if this buffer is not saved to files.
     #[must_use]
     pub fn is_constant(&self) -> bool {
         self.cell.kind() == Kind::Constant

@@ -1,10 +1,10 @@
-//! Shapes of tensors, and layouts: how the elements of a shape lie in a storage.
+//! Shapes of tensors, and layouts: the places of a shape's elements in a storage.
 //!
-//! Knows nothing of devices, operations or values.
+//! It knows nothing of devices, operations or values.
 
 use std::fmt;
 
-/// The largest number of axes a tensor may have.
+/// The largest number of axes of a tensor.
 pub const MAX_RANK: usize = 8;
 
 /// The extents of a tensor, outermost axis first. A scalar has rank 0 and one element.
@@ -22,7 +22,7 @@ impl Shape {
     ///
     /// # Panics
     ///
-    /// If there are more than [`MAX_RANK`] extents; [`Shape::try_new`] returns `None` instead.
+    /// Panics if there are more than [`MAX_RANK`] extents; [`Shape::try_new`] returns `None` instead.
     #[must_use]
     #[track_caller]
     pub fn new(dims: &[usize]) -> Self {
@@ -56,14 +56,15 @@ impl Shape {
         self.dims().iter().fold(1, |n, &d| n.saturating_mul(d))
     }
 
-    /// The same extents, with axis `axis` of extent `extent`.
+    /// The same shape, with extent `extent` along axis `axis`.
     #[must_use]
     pub(crate) fn with(mut self, axis: usize, extent: usize) -> Self {
         self.dims[..self.rank][axis] = extent;
         self
     }
 
-    /// The shape that NumPy's broadcasting gives two operands: aligned at the last axis, extents equal or 1.
+    /// The shape of two operands after NumPy's broadcasting: aligned at the last axis, with extents that are equal or
+    /// 1.
     #[must_use]
     pub fn broadcast(&self, other: &Self) -> Option<Self> {
         let rank = self.rank.max(other.rank);
@@ -80,13 +81,13 @@ impl Shape {
         Some(out)
     }
 
-    /// Strides, in elements, of rows that follow each other without gaps.
+    /// The strides, in elements, of a contiguous row-major layout.
     fn contiguous_strides(&self) -> [usize; MAX_RANK] {
         let mut strides = [0; MAX_RANK];
         let mut step = 1usize;
         for axis in (0..self.rank).rev() {
             strides[axis] = step;
-            // Saturates as the number of elements does: there is no memory for such a shape, which is found out later.
+            // Saturates like the number of elements: no memory can hold such a shape, as a later check finds.
             step = step.saturating_mul(self.dims[axis]);
         }
         strides
@@ -102,7 +103,7 @@ impl<const N: usize> From<[usize; N]> for Shape {
 
 /// # Panics
 ///
-/// As [`Shape::new`], if there are more than [`MAX_RANK`] extents.
+/// Panics like [`Shape::new`], if there are more than [`MAX_RANK`] extents.
 impl From<&[usize]> for Shape {
     #[track_caller]
     fn from(dims: &[usize]) -> Self {
@@ -130,9 +131,9 @@ impl fmt::Debug for Shape {
     }
 }
 
-/// Where the elements of a shape lie in a storage: element `i` is at `offset + Σ i[a]·strides[a]`.
+/// The places of a shape's elements in a storage: element `i` is at `offset + Σ i[a]·strides[a]`.
 ///
-/// A stride of 0 repeats an element, which is how broadcasting costs nothing.
+/// A stride of 0 repeats an element, so broadcasting costs nothing.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Layout {
     shape: Shape,
@@ -141,13 +142,13 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// Rows that follow each other from the start of the storage.
+    /// The contiguous row-major layout from the start of the storage.
     #[must_use]
     pub fn contiguous(shape: Shape) -> Self {
         Self { shape, strides: shape.contiguous_strides(), offset: 0 }
     }
 
-    /// The extents.
+    /// The extents along each axis.
     #[must_use]
     pub fn shape(&self) -> Shape {
         self.shape
@@ -157,7 +158,7 @@ impl Layout {
         &self.shape
     }
 
-    /// Elements between neighbours on each axis.
+    /// The distance in elements between neighbours along each axis.
     #[must_use]
     pub fn strides(&self) -> &[usize] {
         &self.strides[..self.shape.rank]
@@ -169,14 +170,14 @@ impl Layout {
         self.offset
     }
 
-    /// Whether the elements are the storage's first, in order. Strides of axes of extent 1 do not matter.
+    /// `true` if the elements are the storage's first, in order. Strides of axes with extent 1 do not matter.
     #[must_use]
     pub fn is_contiguous(&self) -> bool {
         let dense = self.shape.contiguous_strides();
         self.offset == 0 && (0..self.shape.rank).all(|a| self.shape.dims[a] == 1 || self.strides[a] == dense[a])
     }
 
-    /// Axis `a` of the result is axis `axes[a]` of this layout.
+    /// Permutes the axes: axis `a` of the result is axis `axes[a]` of this layout.
     #[must_use]
     pub fn permute(&self, axes: &[usize]) -> Self {
         let mut out = *self;
@@ -187,7 +188,7 @@ impl Layout {
         out
     }
 
-    /// Repeats axes of extent 1 (and new leading ones) to fill `shape`.
+    /// Repeats axes of extent 1 (and adds leading ones) to fill `shape`.
     #[must_use]
     pub fn expand(&self, shape: Shape) -> Self {
         let lead = shape.rank - self.shape.rank;
@@ -200,7 +201,7 @@ impl Layout {
         out
     }
 
-    /// Elements `start..start + len` of an axis.
+    /// The elements `start..start + len` along an axis.
     #[must_use]
     pub fn slice(&self, axis: usize, start: usize, len: usize) -> Self {
         let mut out = *self;
@@ -209,14 +210,14 @@ impl Layout {
         out
     }
 
-    /// Elements that lie so far apart along each axis.
+    /// The layout with these strides, from the start of the storage.
     pub(crate) fn strided(shape: Shape, strides: &[usize]) -> Self {
         let mut out = Self { shape, strides: [0; MAX_RANK], offset: 0 };
         out.strides[..strides.len()].copy_from_slice(strides);
         out
     }
 
-    /// The same elements under another shape of as many, where strides can say where they are; else it takes a copy.
+    /// The same elements in another shape of the same size; `None` if strides cannot express it, so it takes a copy.
     #[must_use]
     pub fn reshape(&self, shape: Shape) -> Option<Self> {
         let dense = Self::contiguous(shape);
@@ -224,7 +225,7 @@ impl Layout {
         if shifted.is_contiguous() {
             return Some(Self { offset: self.offset, ..dense });
         }
-        // From the last axis on, each is a part of what is left of an axis of the collapsed layout.
+        // From the last axis on, each must divide the rest of an axis of the collapsed layout.
         let from = self.collapse();
         let mut parts = from.shape.dims().iter().zip(&from.strides).rev();
         let (mut left, mut stride) = (1, 0);
@@ -240,7 +241,8 @@ impl Layout {
         Some(out)
     }
 
-    /// The same elements in the same order over as few axes as the strides allow. Kernels decode fewer indices so.
+    /// The same elements in the same order, with as few axes as the strides allow, so that kernels decode fewer
+    /// indices.
     #[must_use]
     pub fn collapse(&self) -> Self {
         let mut dims: Vec<(usize, usize)> = Vec::with_capacity(self.shape.rank);
@@ -274,7 +276,7 @@ impl Layout {
         place
     }
 
-    /// Splits off some axes: the layout of the others and that of `axes`, each in order. Offsets stay with the first.
+    /// Splits the layout in two: the other axes, and `axes`, each in order. The first keeps the offset.
     #[must_use]
     pub(crate) fn split(&self, axes: &[usize]) -> (Self, Self) {
         let pick = |wanted: bool, offset: usize| {

@@ -1,7 +1,7 @@
 //! Waiting for a device.
 //!
-//! Every function that waits for a device has one body, which is async. Natively a blocking form runs it by
-//! [`block_on`]. In a browser there is none: a page's thread must return before anything that it waits for can come.
+//! Every function that waits for a device has one async body. Natively a blocking form runs it with [`block_on`]. A
+//! browser has no blocking form: the thread of a page must return before any result can arrive.
 
 #[cfg(any(feature = "gpu", target_family = "wasm"))]
 use std::pin::pin;
@@ -21,9 +21,9 @@ mod native {
         static BLOCKS: Cell<bool> = const { Cell::new(false) };
     }
 
-    /// Runs a future to its end on this thread.
+    /// Runs a future to completion on this thread.
     pub(crate) fn block_on<T>(future: impl Future<Output = T>) -> T {
-        /// Sets back what it was, also after a panic.
+        /// Restores the previous value on drop, even after a panic.
         struct Before(bool);
         impl Drop for Before {
             fn drop(&mut self) {
@@ -34,7 +34,7 @@ mod native {
         pollster::block_on(future)
     }
 
-    /// Whether this thread is in [`block_on`]: a future of a device then waits in its first poll, as only the device
+    /// `true` if this thread is in [`block_on`]. Then a device's future blocks in its first poll, as only the device
     /// knows how.
     #[cfg(feature = "gpu")]
     pub(crate) fn blocks() -> bool {
@@ -42,8 +42,8 @@ mod native {
     }
 }
 
-/// Runs the body of a function that may wait but mostly does not: [`block_on`], or in a browser an error if the result
-/// is not there already. `instead` says what to do, or why there is no way.
+/// Runs the body of a function that may wait but mostly does not. This is [`block_on`]; in a browser, it is an error
+/// unless the result is ready. `instead` is the advice in the message, or the reason why there is none.
 #[cfg_attr(not(target_family = "wasm"), expect(unused_variables, reason = "natively it waits"))]
 pub(crate) fn block_or_refuse<T>(body: impl Future<Output = crate::Result<T>>, instead: &str) -> crate::Result<T> {
     #[cfg(not(target_family = "wasm"))]
@@ -57,7 +57,7 @@ pub(crate) fn block_or_refuse<T>(body: impl Future<Output = crate::Result<T>>, i
     }
 }
 
-/// The result of a future that has it already.
+/// The result of a future that is already complete.
 #[cfg(any(feature = "gpu", target_family = "wasm"))]
 pub(crate) fn now<T>(future: impl Future<Output = T>) -> Option<T> {
     match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {

@@ -1,7 +1,7 @@
-"""Compiles kernels with DXC, DirectX's compiler of HLSL: python3 dxc.py libdxcompiler.so FOLDER [--all]
+"""Compiles kernels with DXC, DirectX's HLSL compiler: python3 dxc.py libdxcompiler.so FOLDER [--all]
 
-The .hlsl files in FOLDER and below are compiled with the options of wgpu, to shader model 6.0; with numbers of 16 bits, to 6.2.
-Of files that differ in numbers alone, as kernels for several shapes do, one is compiled, unless all are asked for.
+Compiles the .hlsl files in FOLDER and below with wgpu's options, for shader model 6.0, or 6.2 with 16-bit numbers. If files differ
+only in numbers, like kernels for several shapes, it compiles one of them, or all with --all.
 """
 
 import ctypes
@@ -29,12 +29,12 @@ def guid(of):
     return ctypes.create_string_buffer(of.bytes_le, 16)
 
 
-# Methods of IUnknown, where it is not on Windows: its own three, and the two destructors of a C++ class.
+# Methods of IUnknown outside Windows: its own three, and the two destructors of a C++ class.
 RELEASE, OWN = 2, 5
 
 
 def method(this, number, *types, returns=ctypes.c_int32):
-    """A method of a COM object, by its place in the table."""
+    """A method of a COM object, by its index in the table."""
     table = ctypes.cast(this, ctypes.POINTER(ctypes.POINTER(ctypes.c_void_p))).contents
     function = ctypes.CFUNCTYPE(returns, ctypes.c_void_p, *types)(table[number])
     return lambda *arguments: function(this, *arguments)
@@ -53,7 +53,7 @@ class Dxc:
         expect("no compiler", make(guid(CLSID_COMPILER), guid(IID_COMPILER3), ctypes.byref(self.compiler)))
 
     def compile(self, text):
-        """The compiled shader, or None, and what the compiler says."""
+        """The compiled shader, or None, and the compiler's messages."""
         halves = "float16_t" in text or "half" in text
         words = ["-E", "main", "-T", "cs_6_2" if halves else "cs_6_0", "-HV", "2018", "-no-warnings", "-Ges"]
         words += ["-enable-16bit-types"] if halves else []
@@ -94,7 +94,7 @@ def main(library, folder, everything):
     local = threading.local()
 
     def compile(file):
-        # A compiler for each thread.
+        # One compiler per thread.
         if not hasattr(local, "dxc"):
             local.dxc = Dxc(library)
         shader, errors = local.dxc.compile(file.read_text())
@@ -103,7 +103,7 @@ def main(library, folder, everything):
         lines = [line for line in errors.splitlines() if "error" in line]
         return f"{file.relative_to(folder)}: {lines[0] if lines else 'no shader'}"
 
-    # A compiler that takes everything would find nothing.
+    # The compiler must refuse invalid code; otherwise it would find nothing.
     if Dxc(library).compile("[numthreads(1, 1, 1)] void main() { unknown(); }")[0] is not None:
         raise RuntimeError("DXC lets an unknown function pass")
     files = sorted(pathlib.Path(folder).rglob("*.hlsl"))

@@ -1,8 +1,8 @@
-// Compiles kernels with Tint, Chrome's compiler of WGSL, on a device of Dawn's without a GPU: node tint.mjs FOLDER
+// Compiles kernels with Tint, Chrome's WGSL compiler, on a Dawn device without a GPU: node tint.mjs FOLDER
 //
 // FOLDER/baseline   WGSL for every device: each module becomes a pipeline within WebGPU's default limits.
-// FOLDER/beyond     WGSL that needs more memory, f16 or subgroups: each module compiles, with what this device has of the features.
-// Kernels on cooperative matrices are no WebGPU, and are not looked at.
+// FOLDER/beyond     WGSL that needs more memory, f16 or subgroups: each module compiles, with the features that this device has.
+// Kernels on cooperative matrices are not WebGPU, and are skipped.
 import fs from 'node:fs';
 import path from 'node:path';
 import { create, globals } from 'webgpu';
@@ -24,7 +24,7 @@ const files = (part) => {
   return names.filter((name) => name.endsWith('.wgsl')).map((name) => path.join(part, name));
 };
 
-// The faults of a module, and then of its pipeline.
+// The errors of a module, and then of its pipeline.
 async function faults(device, code, withPipeline) {
   device.pushErrorScope('validation');
   const module = device.createShaderModule({ code });
@@ -56,7 +56,7 @@ async function compile(part, requiredFeatures, withPipeline) {
   return { failed, count: list.length };
 }
 
-// A compiler that takes everything would find nothing.
+// The compiler must refuse invalid code; otherwise it would find nothing.
 const probe = await (await adapter()).requestDevice();
 const refused = {
   'a number out of range': 'const x: f32 = 3.4028236e38;',
@@ -76,5 +76,5 @@ const optional = ['shader-f16', 'subgroups'].filter((feature) => features.has(fe
 const baseline = await compile('baseline', [], true);
 const beyond = await compile('beyond', optional, false);
 if (baseline.count === 0) throw new Error(`${folder} has no kernels`);
-// Dawn's threads would keep the process from ending.
+// Dawn's threads would keep the process alive.
 process.exit(baseline.failed + beyond.failed > 0 ? 1 : 0);

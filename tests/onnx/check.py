@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Compares what `onnxruntime` computes from files of ONNX with what this framework computed.
+"""Compares `onnxruntime`'s results on ONNX files with this framework's.
 
     MEGANEURA_ONNX=DIR cargo test -p meganeura-tests --test suite onnx
     python3 tests/onnx/check.py DIR
 
-The tests leave `NAME.onnx` with inputs and outputs beside it, in `NAME.safetensors`. Each file has to pass the checker of the package
-`onnx`, shape inference included. Needs onnx, onnxruntime, safetensors and numpy; `cargo xtask onnx` does all of this.
+The tests write `NAME.onnx`, with inputs and outputs in `NAME.safetensors` beside it. Each file has to pass the checker of the package
+`onnx`, including shape inference. Needs onnx, onnxruntime, safetensors and numpy; `cargo xtask onnx` does all of this.
 """
 
 import argparse
@@ -21,7 +21,7 @@ TYPES = {"tensor(float)": np.float32, "tensor(double)": np.float64, "tensor(int6
 
 
 def error(x, want):
-    """The largest difference, relative to the largest magnitude, which counts as 1 at least."""
+    """The largest difference, relative to the largest magnitude or 1, whichever is larger."""
     if x.shape != want.shape:
         sys.exit(f"error: shape {x.shape}, not {want.shape}")
     x, want = x.astype(np.float64), want.astype(np.float64)
@@ -34,7 +34,7 @@ def error(x, want):
 
 
 def check(path, opset, tolerance):
-    """The largest error of a model's outputs, and the largest that is allowed."""
+    """The largest error of a model's outputs, and the tolerance."""
     tensors = load_file(path.with_suffix(".safetensors"))
     model = onnx.load(path)
     if opset:

@@ -1,4 +1,4 @@
-"""What is compared: expressions of PyTorch, which are the names of the cases too, and the shapes of what goes in."""
+"""The comparisons: PyTorch expressions, which are also the names of the cases, and the shapes of the inputs."""
 
 from dataclasses import dataclass
 
@@ -9,9 +9,9 @@ class Case:
 
     torch: str
     inputs: dict
-    # How a module is called.
+    # The call of a module.
     call: str = "m(x)"
-    # Floats are multiples of this: halves give zeros, ties and numbers that meet a threshold.
+    # Floats are multiples of this: multiples of 0.5 give zeros, ties and numbers at a threshold.
     unit: float = 2**-10
 
 
@@ -92,7 +92,7 @@ LAYERS = [
     case("nn.Softplus()", x=(5, 7)),
 ]
 
-# Each of these draws its numbers from its name, so that a new one changes no other's. Add cases here.
+# Each of these draws its numbers from its name, so a new case does not change the others. Add cases here.
 LATER_LAYERS = [
     case("nn.BatchNorm1d(3)", x=(7, 3)),
     case("nn.BatchNorm1d(3, eps=0.1, momentum=0.3)", x=(2, 3, 5)),
@@ -113,7 +113,7 @@ LATER_LAYERS = [
     case("F.grid_sample(x, w, mode='nearest', padding_mode='border', align_corners=False)", x=(1, 3, 3, 7), w=(1, 5, 5, 2)),
 ]
 
-# Layers over sequences and over volumes, drawn apart from the others.
+# Layers over sequences and volumes, with separate random numbers.
 SEQUENCES = [
     case("nn.TransformerEncoderLayer(4, 2, 6, 0.0, batch_first=True)", x=(2, 3, 4)),
     case(
@@ -209,7 +209,7 @@ LOSSES = [
     ),
 ]
 
-# As LATER_LAYERS.
+# Like LATER_LAYERS.
 LATER_LOSSES = [
     *(
         case(f"F.nll_loss(x, labels{options}, reduction='{reduction}')", x=shape, labels=ints(4, labels), w=(4,))
@@ -274,7 +274,7 @@ LATER_LOSSES = [
     ),
 ]
 
-# Of `p`, the parameters of a linear layer.
+# Optimizers of `p`, the parameters of a linear layer.
 OPTIMIZERS = [
     "optim.SGD(p, lr=0.125)",
     "optim.SGD(p, lr=0.125, momentum=0.9, weight_decay=0.01)",
@@ -291,7 +291,7 @@ OPTIMIZERS = [
     "Lion(p, lr=0.125, betas=(0.5, 0.75), weight_decay=0.1)",
 ]
 
-# As LATER_LAYERS, and for how many steps.
+# Like LATER_LAYERS, with the number of steps.
 LATER_OPTIMIZERS = {
     "optim.Adam(p, lr=0.125, betas=(0.5, 0.25), weight_decay=0.1, amsgrad=True)": 5,
     "optim.AdamW(p, lr=0.125, betas=(0.5, 0.25), eps=0.01, weight_decay=0.3, amsgrad=True)": 5,
@@ -309,7 +309,7 @@ LATER_OPTIMIZERS = {
 
 METRICS = [3.0, 2.5, 2.49, 2.6, 2.4, 2.4, 2.4, 2.3999, 2.5, 2.45, 2.41, 1.0, 1.5, 1.2, 0.9999, 1.1, -2.0, -2.0001, -1.0]
 
-# Of an optimizer `o` with a learning rate of 0.1, and for how many steps, or with which metrics.
+# Schedules of an optimizer `o` with a learning rate of 0.1, with the number of steps or the metrics.
 SCHEDULES = {
     "ConstantLR(o, factor=1.0)": 5,
     "LinearLR(o, start_factor=1.0, end_factor=0.2, total_iters=4)": 8,
@@ -377,7 +377,7 @@ FUNCTIONS = [
     case("torch.logcumsumexp(x * 30, 1)", x=(2, 70, 3)),
 ]
 
-# Gradients, whose own gradients are compared.
+# Gradients whose gradients are compared, too.
 PENALTIES = [
     case(
         "torch.autograd.grad(F.silu(F.group_norm(x, 2, v, b)).sum(), x, create_graph=True)[0].square().sum((1, 2)).sqrt()",

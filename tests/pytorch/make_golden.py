@@ -1,26 +1,26 @@
 #!/usr/bin/env python3
-"""What PyTorch computes, for the tests to compare with: files beside this one, computed in double precision.
+"""PyTorch's results, for the tests to compare with: files beside this one, computed in double precision.
 
     python3 tests/pytorch/make_golden.py
     python3 tests/pytorch/make_golden.py --onnx
     cargo xtask agreement --save DIR && python3 tests/pytorch/make_golden.py --check-ours DIR
 
-Needs torch and safetensors. The second line writes files of ONNX alone, by both exporters of torch, and needs onnx and onnxscript
-besides. The third writes this framework's models under PyTorch's names, loads them with
-`load_state_dict(strict=True)` and compares what they compute with what they should.
+Needs torch and safetensors. The second line writes only the ONNX files, with both of torch's exporters, and also needs onnx and
+onnxscript. The third writes this framework's models under PyTorch's names, loads them with `load_state_dict(strict=True)` and
+compares their results with the expected ones.
 
-A file of cases has for each, by its number (line N of `cases` in `__metadata__` is its name, from 0):
+A file of cases holds these tensors for case N (line N of `cases` in `__metadata__`, from 0, is its name):
 
     N.state.KEY      the module's parameters and buffers, under PyTorch's keys
-    N.input.NAME     what goes in
-    N.cotangent      what the gradients are of: Σ output · cotangent
-    N.output         what comes out
+    N.input.NAME     the inputs
+    N.cotangent      the gradients are those of Σ output · cotangent
+    N.output         the results
     N.grad.KEY       the gradient of a parameter
     N.input_grad.NAME
-    N.after.KEY      a buffer after a forward pass that changed it; of an optimizer, `N.after.STEP.KEY`
+    N.after.KEY      a buffer after a forward pass that changed it; for an optimizer, `N.after.STEP.KEY`
 
-Everything that goes in is exact in 16 bits, so every precision starts from the same numbers. Gradients of models are rounded to
-single precision, 6e-8 of each; all else that comes out is stored in double.
+All inputs are exact in 16 bits, so every precision starts from the same numbers. Gradients of models are rounded to single
+precision, with a relative error of 6e-8; all other results are stored in double precision.
 """
 
 import argparse
@@ -60,7 +60,7 @@ def draw(spec, generator, unit):
 
 @torch.no_grad()
 def fill(module, generator):
-    """Other numbers than the first ones, of which many are 0 or 1: weights such that sums of them are about 1."""
+    """Different numbers from the initial ones, many of which are 0 or 1: weights whose sums are about 1."""
     for name, x in module.state_dict(keep_vars=True).items():
         if name.endswith("running_var"):
             x.copy_((0.5 + exact(x.shape, generator).abs()).half())
@@ -77,8 +77,8 @@ def as_float(tensors):
 
 
 def differentiate(module, inputs, call, generator):
-    """What a case's file has of a call of a module, if there is one."""
-    # Weights of classes are settings, not operands.
+    """The part of a case's file about the call of a module, if there is one."""
+    # Class weights are settings, not operands.
     floats = {name: x.requires_grad_() for name, x in inputs.items() if x.is_floating_point() and name != "w"}
     before = {} if module is None else {name: x.clone() for name, x in module.named_buffers()}
     y = eval(call, {**NAMES, "m": module, **inputs})
@@ -105,7 +105,7 @@ def of_case(case, generator):
 
 
 def of_optimizer(expression, generator, steps=3):
-    """Steps of a linear layer's squared error. Muon takes matrices alone, and computes in `bfloat16` unless told otherwise; `NAdam` keeps a
+    """Steps on a linear layer's squared error. Muon takes only matrices, and computes in `bfloat16` by default; `NAdam` keeps a
     number in the default type."""
     net = nn.Linear(4, 3, bias="Muon" not in expression).double()
     fill(net, generator)
@@ -151,19 +151,19 @@ def of_schedule(expression, steps):
 
 
 def resnet18gn():
-    """The reference workload, of 4 channels."""
+    """The reference workload, with 4 channels."""
     inputs = {"x": (3, 3, 17, 15), "labels": cases.ints(10, (3,))}
     return torch_twin.ResNet18Gn(4, groups=2), inputs, "F.cross_entropy(m(x), labels)"
 
 
 def unet():
-    """The reference workload, of 4 channels."""
+    """The reference workload, with 4 channels."""
     inputs = {"x": (2, 3, 8, 12), "t": cases.ints(1000, (2,)), "noise": (2, 3, 8, 12)}
     return torch_twin.UNet(4, groups=2), inputs, "F.mse_loss(m(x, t.double()), noise)"
 
 
 def torchvision_resnet():
-    """Narrow, and with one stage of two blocks."""
+    """Narrow, with one stage of two blocks."""
     return modules.ResNet((1, 2, 1, 1), 4, 10).eval(), {"x": (2, 3, 37, 41)}, "m(x)"
 
 
@@ -171,7 +171,7 @@ MODELS = [resnet18gn, unet, torchvision_resnet]
 
 
 def of_model(model, generator):
-    """The model's own file, as `state_dict` has it, what it computes, and what its name says more."""
+    """The model's file with the keys of `state_dict`, its results, and a suffix of its name."""
     module, inputs, call = model()
     module = module.double()
     fill(module, generator)
@@ -190,12 +190,12 @@ def save(name, tensors, metadata=None):
 
 def save_cases(name, named):
     tensors = {f"{i}.{key}": x for i, (_, case) in enumerate(named) for key, x in case.items()}
-    # One entry: several would come in another order each time.
+    # One entry: several would come in a different order each time.
     save(name, tensors, {"cases": "\n".join(name for name, _ in named)})
 
 
 def own_generator(name):
-    """Numbers that depend on the name of a case alone."""
+    """Numbers that depend only on the name of a case."""
     return torch.Generator().manual_seed(zlib.crc32(name.encode()))
 
 
@@ -204,7 +204,7 @@ def later(named):
 
 
 def save_pickled():
-    """A checkpoint as `torch.save` writes it, the same tensors in safetensors, and a module that is saved whole."""
+    """A checkpoint from `torch.save`, the same tensors in safetensors, and a module that is pickled as a whole."""
     generator = own_generator("pickled")
     net = torch.nn.Sequential(torch.nn.Conv2d(2, 3, 3), torch.nn.BatchNorm2d(3), torch.nn.Linear(4, 4))
     fill(net, generator)
@@ -253,7 +253,7 @@ def save_pickled():
 
 
 class Decoder(nn.Module):
-    """What small networks of images are made of besides."""
+    """The other parts of small image networks."""
 
     def __init__(self):
         super().__init__()
@@ -280,7 +280,7 @@ class Decoder(nn.Module):
 
 
 class Words(nn.Module):
-    """A transformer of a sequence's words."""
+    """A transformer on a sequence of tokens."""
 
     def __init__(self):
         super().__init__()
@@ -299,7 +299,7 @@ class Words(nn.Module):
 
 
 def plain(path):
-    """Takes out where in the program a node comes from: paths of this machine."""
+    """Removes the source locations of nodes: paths of this machine."""
     import onnx
 
     model = onnx.load(path)
@@ -313,7 +313,7 @@ def plain(path):
 
 
 def save_onnx():
-    """Models as `torch.onnx` writes them, by the exporter of TorchScript and by that of `torch.export`."""
+    """Models from `torch.onnx`, by the exporters of TorchScript and of `torch.export`."""
     folder = HERE / "onnx"
     folder.mkdir(exist_ok=True)
     resnet = modules.ResNet((1, 2, 1, 1), 2, 10)
@@ -335,7 +335,7 @@ def save_onnx():
         module = module.float()
         files = {"script": {"dynamo": False}, "export": {"dynamo": True, "external_data": False}}
         if name == "resnet":
-            # Both others fold normalisation into the convolutions before.
+            # The other two fold normalisation into the preceding convolutions.
             kept = {"training": torch.onnx.TrainingMode.PRESERVE, "do_constant_folding": False}
             files["norms"] = {"dynamo": False, "opset_version": 13, **kept}
         for suffix, settings in files.items():
@@ -367,7 +367,7 @@ def make():
 
 
 def check_ours(directory):
-    """Loads what this framework saved, strictly, and compares what it computes with the golden output."""
+    """Loads files of this framework, strictly, and compares the results with the golden output."""
     answers = load_file(HERE / "models.safetensors")
     for i, model in enumerate(MODELS):
         module, inputs, call = model()

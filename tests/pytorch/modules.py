@@ -1,4 +1,4 @@
-"""Modules and optimizers that PyTorch does not have, or that live outside of it."""
+"""Modules and optimizers that PyTorch does not have, or that live outside it."""
 
 import math
 
@@ -8,7 +8,7 @@ from torch.nn import functional as F
 
 
 class BasicBlock(nn.Module):
-    """As torchvision has it."""
+    """Like torchvision's."""
 
     def __init__(self, inplanes, planes, stride=1, downsample=None):
         super().__init__()
@@ -30,7 +30,7 @@ class BasicBlock(nn.Module):
 
 
 class ResNet(nn.Module):
-    """As torchvision has it, but of any width: `resnet18` has layers (2, 2, 2, 2) and a width of 64."""
+    """Like torchvision's, but of any width: `resnet18` has layers (2, 2, 2, 2) and a width of 64."""
 
     def __init__(self, layers, width, num_classes):
         super().__init__()
@@ -63,7 +63,7 @@ class ResNet(nn.Module):
 
 
 class SelfAttention2d(nn.Module):
-    """Attention of every pixel to every pixel, written with PyTorch's."""
+    """Attention of every pixel to every pixel, based on PyTorch's attention."""
 
     def __init__(self, channels, heads):
         super().__init__()
@@ -80,7 +80,7 @@ class SelfAttention2d(nn.Module):
 
 
 class SinusoidalEmbedding(nn.Module):
-    """As DDPM has it."""
+    """Like DDPM's."""
 
     def __init__(self, width, max_period=10_000):
         super().__init__()
@@ -93,7 +93,7 @@ class SinusoidalEmbedding(nn.Module):
 
 
 class SwiGlu(nn.Module):
-    """The feed-forward layer of Llama."""
+    """Llama's feed-forward layer."""
 
     def __init__(self, width, hidden, bias=False):
         super().__init__()
@@ -106,7 +106,7 @@ class SwiGlu(nn.Module):
 
 
 class RotaryEmbedding(nn.Module):
-    """As Llama and GPT-NeoX have it: a feature of the first half turns with its fellow of the second."""
+    """Like Llama's and GPT-NeoX's: a feature of the first half rotates with its partner in the second."""
 
     def __init__(self, width, base=10_000.0, offset=0):
         super().__init__()
@@ -134,7 +134,7 @@ def recurrent(module, x, *states, lengths=None):
 
 
 class Lion(optim.Optimizer):
-    """As its authors write it (Chen et al., 2023, algorithm 2)."""
+    """The authors' algorithm (Chen et al., 2023, algorithm 2)."""
 
     def __init__(self, params, lr, betas, weight_decay):
         super().__init__(params, {"lr": lr, "betas": betas, "weight_decay": weight_decay})
@@ -155,14 +155,14 @@ def reduced(losses, reduction):
 
 
 def dice_loss(x, t, smooth=1.0, squared=False, reduction="mean"):
-    """Of Milletari et al., 2016, for each class of each example."""
+    """The loss of Milletari et al., 2016, for each class of each example."""
     x, t = x.flatten(2), t.flatten(2)
     both = x**2 + t**2 if squared else x + t
     return reduced(1 - (2 * (x * t).sum(2) + smooth) / (both.sum(2) + smooth), reduction)
 
 
 def sigmoid_focal_loss(x, t, alpha=0.25, gamma=2.0, reduction="mean"):
-    """As torchvision has it."""
+    """Like torchvision's."""
     p = x.sigmoid()
     p_t = p * t + (1 - p) * (1 - t)
     loss = F.binary_cross_entropy_with_logits(x, t, reduction="none") * (1 - p_t) ** gamma
@@ -172,7 +172,7 @@ def sigmoid_focal_loss(x, t, alpha=0.25, gamma=2.0, reduction="mean"):
 
 
 def focal_loss(x, labels, gamma=2.0, weight=None, reduction="mean"):
-    """Of Lin et al., 2017, for several classes; the mean is weighted, as that of cross-entropy."""
+    """The loss of Lin et al., 2017, for several classes; the mean is weighted like cross-entropy's."""
     surprise = F.cross_entropy(x, labels, reduction="none")
     weights = torch.ones_like(surprise) if weight is None else weight[labels]
     losses = weights * (1 - (-surprise).exp()) ** gamma * surprise

@@ -24,9 +24,14 @@ pub(crate) fn adapter() -> Result<&'static Device, &'static str> {
     Ok(OWN.with(|device| *device.get_or_init(own)))
 }
 
-/// Whether this is Mesa's driver that computes on the CPU.
+/// `true` for Mesa's driver that computes on the CPU.
 pub(crate) fn is_software(device: &Device) -> bool {
     device.to_string().contains("llvmpipe")
+}
+
+/// `true` if wgpu encodes a GPU's launches, so that the driver may contract operations.
+pub(crate) fn is_encoded_by_wgpu(device: &Device) -> bool {
+    !device.to_string().contains("Vulkan") || std::env::var("MEGANEURA_ENCODER").is_ok_and(|name| name == "wgpu")
 }
 
 fn find() -> Result<Device, String> {

@@ -1,4 +1,4 @@
-//! The async forms of whatever waits, driven by an executor that knows nothing of devices: the same bits, the same
+//! The async forms of functions that wait, driven by an executor that knows nothing of devices: the same bits, the same
 //! errors.
 
 use libtest_mimic::Trial;

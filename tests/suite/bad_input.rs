@@ -14,7 +14,7 @@ use crate::Outcome;
 use crate::adapter::gpu_trial;
 use crate::nets::tensor;
 
-/// What the mistakes are made with.
+/// The values that the mistakes use.
 struct Operands {
     /// `[2, 3]`
     a: Var,
@@ -36,7 +36,7 @@ struct Misuse {
     call: fn(&Operands) -> Var,
 }
 
-/// `"name in the message" ["what it says", …] |x| the call;`, on one line: the error must name that line.
+/// `"name in the message" ["parts of the message", …] |x| the call;`, on one line: the error must name that line.
 macro_rules! misuses {
     ($($op:literal [$($part:literal),*] |$x:ident| $call:expr;)+) => {
         const MISUSES: &[Misuse] = &[$(Misuse { op: $op, parts: &[$($part),*], call: |$x| $call }),+];
@@ -84,8 +84,8 @@ misuses! {
     "le" ["f32[2, 3]", "f32[4, 5]"] |x| x.a.le(&x.b);
     "gt" ["f32[2, 3]", "f32[4, 5]"] |x| x.a.gt(&x.b);
     "ge" ["f32[2, 3]", "f32[4, 5]"] |x| x.a.ge(&x.b);
-    "select" ["f32[2, 3]", "f32[4, 5]"] |x| x.a.select(&x.a, &x.b);
-    "select" ["f32[4, 5]", "f32[2, 3]"] |x| x.b.select(&x.a, &x.a);
+    "where_cond" ["f32[2, 3]", "f32[4, 5]"] |x| x.a.where_cond(&x.a, &x.b);
+    "where_cond" ["f32[4, 5]", "f32[2, 3]"] |x| x.b.where_cond(&x.a, &x.a);
     "reshape" ["[2, 3]", "[5]", "6"] |x| x.a.reshape([5]);
     "reshape" ["[2, 3]"] |x| x.a.reshape(WIDE);
     "permute" ["[0]", "f32[2, 3]"] |x| x.a.permute(&[0]);
@@ -374,8 +374,8 @@ struct Wide {
     head: Linear,
 }
 
-/// What no device has room for: the error says what it is (the operation with its line and operands, or the parameter),
-/// how many bytes it needs, and on a GPU how many there may be.
+/// Values that fit on no device: the error says what they are (the operation with its line and operands, or the
+/// parameter), how many bytes it needs, and on a GPU how many there may be.
 fn sizes(device: &Device) -> Outcome {
     let w = Param::new(tensor(device, "w", [1, 1])?);
     w.set_path("head.weight");
@@ -393,7 +393,7 @@ fn sizes(device: &Device) -> Outcome {
         // Inside a chain, and with a parameter in it.
         (|x, w| (w.expand(HUGE) * x).softmax(0).sum(), &["mul: its result", "(parameter head.weight)"]),
         (|x, w| w.expand([1 << 30, 1]).matmul(&x.expand([1, 1 << 30])).sum(), &["matmul: its result", "head.weight)"]),
-        // What must be copied before it can be read.
+        // Values that must be copied before they can be read.
         (|x, _| x.expand(HUGE).softmax(1).sum(), &["softmax: a copy f32[1073741824, 1073741824] without gaps: "]),
     ];
     for (f, parts) in cases {

@@ -1,4 +1,4 @@
-//! The adapter with WebGPU's default limits: kernels and plans that are chosen there compute what they should.
+//! The adapter with WebGPU's default limits: the kernels and plans chosen there are right.
 
 use std::sync::Arc;
 

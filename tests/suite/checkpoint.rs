@@ -1,4 +1,4 @@
-//! Checkpoints: bit for bit to a file and back on every device, and files that are not what they should be.
+//! Checkpoints: bit for bit to a file and back on every device, and invalid files.
 
 use libtest_mimic::{Failed, Trial};
 use meganeura::io::Checkpoint;
@@ -163,7 +163,7 @@ fn report() -> Outcome {
     let error = report.strict().expect_err("two sides differ");
     assert_eq!(error.kind(), ErrorKind::Checkpoint);
     assert!(error.to_string().contains("blocks.1.norm.bias") && error.to_string().contains("unused.weight"), "{error}");
-    // What was missing kept its values, everything else is the file's.
+    // Missing parameters kept their values, everything else is from the file.
     let expected = bits(&net(&device)?)?;
     for ((path, now), ((_, old), (_, file))) in bits(&loaded)?.into_iter().zip(before.into_iter().zip(expected)) {
         assert_eq!(now, if path.starts_with("blocks.1") { old } else { file }, "{path}");

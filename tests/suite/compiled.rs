@@ -1,4 +1,5 @@
-//! Compiled functions: what a call gives, what it sees and keeps, what it refuses, and that threads may share one.
+//! Compiled functions: the results of a call, the values that it sees and keeps, the inputs that it refuses, and
+//! sharing between threads.
 
 use std::thread;
 
@@ -143,7 +144,7 @@ fn memory(device: &Device) -> Outcome {
     Ok(())
 }
 
-/// What threads share.
+/// The values that threads share.
 fn shared<T: Send + Sync>(value: T) -> T {
     value
 }

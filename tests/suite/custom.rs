@@ -1,4 +1,4 @@
-//! An operation from outside of the framework: that of the example `custom_op`, on every executor.
+//! An operation outside the framework, from the example `custom_op`, on every executor.
 
 #[path = "../../examples/custom_op/cumsum.rs"]
 mod cumsum;

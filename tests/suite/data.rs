@@ -1,9 +1,9 @@
-//! Data on their way into a training: from files, through threads, and from the middle of an epoch.
+//! Data for a training: from files, through threads, and from the middle of an epoch.
 
 use std::path::Path;
 
 use libtest_mimic::Trial;
-use meganeura::data::{Batches, HorizontalFlip, ImageFolder, Normalise, RandomCrop};
+use meganeura::data::{Batches, HorizontalFlip, ImageFolder, Normalize, RandomCrop};
 use meganeura::nn::{Conv2d, Linear};
 use meganeura::optim::{Optimizer, Sgd};
 use meganeura::prelude::Dataset;
@@ -57,7 +57,7 @@ fn batches(root: &Path) -> Result<Batches> {
         .shuffle(11)
         .transform(RandomCrop::new(6, 6).padding(1))
         .transform(HorizontalFlip::new(0.5))
-        .transform(Normalise::new([0.5; 3], [0.25; 3])))
+        .transform(Normalize::new([0.5; 3], [0.25; 3])))
 }
 
 /// The bits of the losses of one step after the other.

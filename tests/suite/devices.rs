@@ -1,4 +1,4 @@
-//! Asking for devices that are not there, choosing one by the environment, and asking one for more memory than it has.
+//! Missing devices, the choice of a device by the environment, and requests for more memory than a device has.
 
 use std::path::Path;
 use std::process::Command;
@@ -74,7 +74,7 @@ fn unknown() -> Outcome {
     let message = error.to_string();
     assert!(message.contains(name), "{message}");
     match adapter() {
-        // What there is instead.
+        // The existing devices.
         Ok(device) => assert!(message.contains(&device.to_string()), "{message}"),
         Err(_) => assert!(message.contains("no adapter"), "{message}"),
     }
@@ -83,7 +83,7 @@ fn unknown() -> Outcome {
         Ok(device) => assert!(device.is_gpu()),
         Err(error) => {
             assert_eq!(error.kind(), ErrorKind::Device, "{error}");
-            // Software is there by its name, which the message says.
+            // A software driver is available by its name, which the message contains.
             if let Ok(device) = adapter() {
                 let name = device.to_string();
                 let word = name.split(' ').next().expect("a name");
@@ -108,7 +108,7 @@ fn best(wanted: Option<&str>) -> Result<String, Failed> {
     best_with(wanted, None)
 }
 
-/// The best device of a process in which rayon is told this number of threads.
+/// The best device of a process with this number of rayon threads.
 fn best_with(wanted: Option<&str>, threads: Option<&str>) -> Result<String, Failed> {
     let mut command = Command::new(std::env::current_exe()?);
     command.arg(BEST).env_remove("MEGANEURA_DEVICE");
@@ -243,8 +243,8 @@ fn uncountable(device: &Device) -> Outcome {
     Ok(())
 }
 
-/// Patches of a convolution are memory that a kernel needs besides its operands and results: here 2⁵⁰ bytes, more than
-/// processors address.
+/// The patches of a convolution need memory in addition to operands and results: here 2⁵⁰ bytes, more than processors
+/// address.
 fn no_room_to_work_in() -> Outcome {
     const SIDE: usize = 4096;
     for device in [Device::cpu(), Device::cpu_with(Precision::Double)] {
@@ -310,8 +310,7 @@ fn profile(device: &Device) -> Outcome {
     let profile = device.last_profile()?;
     let launches: Vec<_> = profile.launches.iter().map(|launch| (launch.step, launch.name, launch.variant)).collect();
     if device.is_gpu() {
-        // How many launches the product takes, and of what, is the device's choice. The last stores the softmax's
-        // `tanh`.
+        // The device chooses the number and kind of the product's launches. The last stores the softmax's `tanh`.
         let (last, product) = launches.split_last().expect("something ran");
         assert!(
             !product.is_empty() && product.iter().all(|launch| launch.0 == 0 && !launch.1.is_empty()),
@@ -348,7 +347,7 @@ fn cpu_precisions() -> Outcome {
     Ok(())
 }
 
-/// Where a device multiplies 16-bit floats on matrix units it does so right, on the tensors of full precision;
+/// A device that multiplies 16-bit floats on matrix units does so correctly, on the tensors of full precision;
 /// elsewhere it says what it lacks.
 fn fast(device: &Device) -> Outcome {
     let error = device.with_precision(Precision::Double).expect_err("no GPU has it");
@@ -374,7 +373,7 @@ fn fast(device: &Device) -> Outcome {
     assert!(fast.same(device) && fast.to_string().ends_with(", fast precision"), "{fast}");
     assert_eq!(device.fast_if_available().precision(), Precision::Fast);
     assert_eq!(fast.with_precision(Precision::Full)?.precision(), Precision::Full);
-    // Tensors and parameters of the one are those of the other.
+    // Tensors and parameters of one device work on the other.
     let (x, w) = (tensor(device, "x", [64, 96])?, Param::new(tensor(device, "w", [96, 80])?));
     let product = |device: &Device| {
         let tape = Tape::new(device);
@@ -391,7 +390,7 @@ fn fast(device: &Device) -> Outcome {
     Ok(())
 }
 
-/// Compiled kernels are there for the next process. A file that is broken, or in the way, costs time only.
+/// Compiled kernels are kept for the next process. A file that is damaged, or in the way, only costs time.
 fn kept(device: &Device) -> Outcome {
     let folder = tempfile::tempdir()?;
     let compile = |cache: &Path| {
@@ -446,7 +445,7 @@ fn shared(compile: &dyn Fn(&Path) -> Result<String, Failed>, folder: &Path, file
     Ok(())
 }
 
-/// Where memory runs out, what lies unused and the bind groups that hold on to it are given back first.
+/// When memory runs out, unused buffers, and the bind groups that keep them, are freed first.
 fn makes_room(device: &Device) -> Outcome {
     // Opened for itself: the limit is the adapter's.
     let device = Device::named(&device.to_string())?;
@@ -455,7 +454,7 @@ fn makes_room(device: &Device) -> Outcome {
         (x.matmul(&x.exp()).softmax(1) + 1.0).sum().item()
     };
     let before = run(200)?;
-    // What is held now: tensors of 160,000 bytes, slots as large.
+    // Held now: tensors of 160,000 bytes, and slots of the same size.
     device.limit_memory(device.stats().peak_bytes);
     let error = Tensor::zeros(&device, [1 << 20]).map(drop).expect_err("there are 4 MiB too few");
     assert_eq!(error.kind(), ErrorKind::OutOfMemory);

@@ -1,5 +1,5 @@
-//! Examples of many fields, of different lengths, and in orders of other kinds: through threads, and from the middle of
-//! an epoch.
+//! Examples with many fields, of different lengths, and in weighted and stratified orders: through threads, and from
+//! the middle of an epoch.
 
 use libtest_mimic::Trial;
 use meganeura::data::{Array, Batches, Collate, Examples, Fields, HorizontalFlip};
@@ -40,7 +40,7 @@ impl<A: Bits, B: Bits> Bits for (A, B) {
     }
 }
 
-/// What each batch consists of.
+/// The contents of each batch.
 fn all<I: Fields, T: Fields, C: Collate<I, T>>(batches: Batches<I, T, C>, device: &Device) -> Result<Vec<Vec<u32>>>
 where
     <C::Inputs as Fields>::Tensors: Bits,
@@ -53,7 +53,7 @@ where
     batches.on(device).map(bits).collect()
 }
 
-/// Threads make the same, and so does whoever goes on in the middle.
+/// Threads make the same batches, and so does resuming in the middle.
 fn expect_same<I: Fields, T: Fields, C: Collate<I, T>>(batches: &Batches<I, T, C>, device: &Device) -> Outcome
 where
     <C::Inputs as Fields>::Tensors: Bits,

@@ -1,4 +1,4 @@
-//! What is frozen costs no gradient: nothing of it is in the plan, and below what is trained nothing is even recorded.
+//! Frozen parameters cost no gradient: it is not in the plan, and below the trained part it is not even recorded.
 
 use libtest_mimic::Trial;
 use meganeura::nn::{BatchNorm2d, Conv2d, Dropout, Linear};
@@ -11,7 +11,7 @@ use crate::nets::{bits, images};
 
 pub(crate) fn collect(trials: &mut Vec<Trial>) {
     let mut both = |name: &str, run: fn(&Device) -> Outcome| {
-        // Devices of their own: the plans that they keep are this test's alone.
+        // Separate devices: the plans that they keep are only this test's.
         trials.push(Trial::test(format!("frozen::{name}"), move || run(&Device::cpu())));
         trials.push(gpu_trial(format!("frozen::gpu::{name}"), move |device| run(&device.for_testing(0)?)));
     };
@@ -66,7 +66,7 @@ fn lines(dump: &str, op: &str, shape: &str) -> usize {
     dump.lines().filter(|line| line.contains(&format!("{op}{{")) && line.contains(shape)).count()
 }
 
-/// How many results of this operation there are.
+/// The number of results of this operation.
 fn count(dump: &str, op: &str) -> usize {
     dump.matches(&format!("{op}{{")).count()
 }
@@ -87,7 +87,7 @@ fn sweep_stops(device: &Device) -> Outcome {
     let dump = plan(device, &mut net, false)?;
     assert_eq!(lines(&dump, "conv2d_grad_weight", NECK), 1, "{dump}");
     assert_eq!(count(&dump, "conv2d_grad_weight"), 1, "{dump}");
-    // The neck has the gradient of its input recorded along; nobody reads it, so it is not computed.
+    // The gradient of the neck's input is recorded as well, but nobody reads it, so it is not computed.
     assert_eq!(count(&dump, "conv2d_grad_input"), 0, "{dump}");
     // With the whole frozen but for the head, no convolution is differentiated.
     net.freeze("neck.*")?;
@@ -106,12 +106,12 @@ fn held_input(device: &Device) -> Outcome {
     let dx = grads.of(&x.expect("held")).expect("the loss depends on it").to_vec()?;
     assert!(dx.iter().any(|&dx| dx != 0.0));
     assert!(grads.get(&net.encoder.0.weight).is_none());
-    // Of the same values it is the same, whether parameters are trained or not.
+    // The same values give the same gradient, whether parameters are trained or not.
     net.thaw("**")?;
     let (_, grads, x) = record(&net, device, true)?;
     assert_eq!(grads.of(&x.expect("held")).expect("depends").to_vec()?, dx);
     net.freeze("encoder.**")?;
-    // Recorded, it costs nothing as long as nobody reads it.
+    // A recorded gradient costs nothing as long as nobody reads it.
     let dump = plan(device, &mut net, true)?;
     assert_eq!((count(&dump, "conv2d_grad_weight"), count(&dump, "conv2d_grad_input")), (1, 0), "{dump}");
     Ok(())
@@ -162,7 +162,7 @@ struct FineTuned {
     head: Linear,
 }
 
-/// Which tensors a step of training changes.
+/// The tensors that a training step changes.
 fn changed(net: &mut FineTuned, device: &Device) -> Result<Vec<String>> {
     let before = bits(net)?;
     let (images, labels) = images(device, "evaluated", 4)?;
@@ -181,7 +181,7 @@ fn evaluated(device: &Device) -> Outcome {
     assert_eq!(changed(&mut net, device)?, [&statistics[..], &trained].concat(), "frozen alone, statistics move");
     net.evaluate("encoder")?;
     assert_eq!(changed(&mut net, device)?, trained);
-    // What it computes in a training step is what it computes in inference, and a copy's does too.
+    // It computes the same in a training step and in inference, and so does a copy.
     let (images, _) = images(device, "evaluated", 4)?;
     let of = |net: &FineTuned, tape: &Tape| net.encoder.forward(&tape.input(&images)).to_vec();
     let expected = of(&net, &Tape::inference(device))?;

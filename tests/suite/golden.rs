@@ -1,4 +1,4 @@
-//! Text that must not change unnoticed. `MEGANEURA_BLESS=1` writes what is found instead of comparing it.
+//! Text that must not change unnoticed. `MEGANEURA_BLESS=1` writes the new text instead of comparing it.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! The reverse sweep: sums over uses, several losses, several sweeps, higher derivatives, and who gets which gradient.
+//! The reverse sweep: sums over uses, several losses, several sweeps, higher derivatives, and the choice of gradients.
 
 use libtest_mimic::Trial;
 use meganeura::check::Gradcheck;
@@ -176,7 +176,7 @@ fn made_again() -> Outcome {
     Ok(report.ok()?)
 }
 
-/// What [`penalty`] holds to finite differences in `f64`, in `f32` on this device.
+/// The derivatives that [`penalty`] compares with finite differences in `f64`, in `f32` on this device.
 fn penalties_agree(device: &Device) -> Outcome {
     let run = |device: &Device, f: Penalised| -> Result<Vec<Vec<f64>>> {
         let tape = Tape::new(device);
@@ -207,12 +207,12 @@ fn lookup(device: &Device) -> Outcome {
     assert_eq!(grads.by_path("stem.weight").expect("named").to_vec()?, weight.to_vec()?);
     assert_ne!(grads.by_path("down.weight").expect("named").shape(), weight.shape());
     assert!(grads.by_path("stem").is_none() && grads.by_path("").is_none());
-    // Of any value: inputs, and what lies between. A bias sees the sum over its channel.
+    // Of any value: inputs and intermediate values. A bias sees the sum over its channel.
     assert_eq!(grads.of(&x).expect("depends").shape(), images.shape());
     let sums = grads.of(&features).expect("between").sum_over(&[0, 2, 3]).to_tensor()?.to_f64_vec()?;
     let bias = net.stem.bias.as_ref().and_then(|bias| grads.get(bias)).expect("trained").to_tensor()?.to_f64_vec()?;
     compare("the bias's gradient", &Computed(bias), &Reference(sums), 1e-6)?;
-    // What the loss does not depend on has none.
+    // A value that does not affect the loss has no gradient.
     assert!(grads.of(&tape.scalar(1.0)).is_none());
     assert!(grads.get(&Param::new(images)).is_none());
     Ok(())

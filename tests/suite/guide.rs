@@ -1,5 +1,5 @@
-//! What the guide shows and its own examples cannot hold it to: the plans of its page on plans, the gradients at
-//! corners of its page on PyTorch.
+//! Parts of the guide that its own examples cannot test: the plans on its page about plans, and the gradients at
+//! corners on its page about PyTorch.
 
 use libtest_mimic::Trial;
 use meganeura::nn::Linear;

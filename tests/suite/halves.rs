@@ -1,5 +1,5 @@
-//! What lies in memory as halves, with channels innermost: conversions, rounding, and models in which everything that
-//! can does.
+//! Halves in memory, with channels innermost: conversions, rounding, and models in which every possible value is held
+//! as halves.
 
 use libtest_mimic::Trial;
 use meganeura::nn::{Conv2d, GroupNorm};
@@ -47,7 +47,7 @@ fn parts(device: &Device) -> Outcome {
     let sum = results.iter().map(|(_, y)| y.sum()).reduce(|a, b| a + b).expect("three");
     sum.item()?;
     for (images, y) in results {
-        // Read by a sum, it is rounded; alone it is not.
+        // If a sum reads it, it is rounded; otherwise it is not.
         let expected: Vec<_> = apart(images)?.into_iter().map(half).collect();
         assert_eq!(y.to_tensor()?.to_vec()?, expected, "{images} images");
     }

@@ -1,5 +1,5 @@
-//! What is larger than the cases of operations: more workgroups than one dimension of a grid has, and operations of the
-//! size of a layer.
+//! Sizes above the cases of operations: more workgroups than fit in one dimension of a grid, and operations of the size
+//! of a layer.
 
 use libtest_mimic::{Failed, Trial};
 use meganeura::ops::Conv2dOptions;

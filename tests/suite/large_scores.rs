@@ -1,10 +1,10 @@
-//! Losses and softmax of scores far from 0, in every form that they have: neither values nor gradients lose digits with
-//! the magnitude of the scores. `--nocapture` prints the largest errors.
+//! Losses and softmax of scores far from 0, in every form: neither values nor gradients lose digits with the magnitude
+//! of the scores. `--nocapture` prints the largest errors.
 
 use std::cell::Cell;
 
 use libtest_mimic::Trial;
-use meganeura::loss::{BceOptions, CrossEntropyOptions, Reduction};
+use meganeura::loss::{BceWithLogitsOptions, CrossEntropyOptions, Reduction};
 use meganeura::{Device, Precision, Result, Shape, Tape, Tensor, Var};
 
 use crate::Outcome;
@@ -21,7 +21,7 @@ const MAGNITUDES: [f64; 5] = [1.0, 1e2, 1e4, 1e6, 1e7];
 /// parts.
 const ROWS: [(usize, usize); 4] = [(3, 1), (3, 5), (70, 3), (100, 1)];
 
-/// What becomes of scores `[2, C, I]` given labels `[2, I]` and class weights `[C]`, not reduced.
+/// The unreduced losses of scores `[2, C, I]`, given labels `[2, I]` and class weights `[C]`.
 type Formula = fn(&Var, Tensor, Tensor) -> Var;
 
 const FORMULAS: [(&str, Formula); 7] = [
@@ -37,7 +37,10 @@ const FORMULAS: [(&str, Formula); 7] = [
     ("log_softmax", |x, _, _| x.log_softmax(1)),
     ("bce_with_logits", |x, _, weights| {
         let target = x.tape().input(&weights).reshape([x.shape()[1], 1]).expand(x.shape()) * 0.25;
-        x.bce_with(&target, &BceOptions { reduction: Reduction::None, ..BceOptions::default() })
+        x.bce_with_logits_with(
+            &target,
+            &BceWithLogitsOptions { reduction: Reduction::None, ..BceWithLogitsOptions::default() },
+        )
     }),
 ];
 
@@ -64,7 +67,7 @@ fn results(device: &Device, formula: Formula, magnitude: f64, classes: usize, in
         let shape = Shape::new(shape);
         Tensor::from_f64(device, shape, &(0..shape.elements()).map(f).collect::<Vec<_>>())
     };
-    // Of each class some labels: far below the largest score, and near it.
+    // Some labels of each class: far below the largest score, and near it.
     let labels: Vec<_> = (0..2 * inner).map(|row| (row % 3) as u32).collect();
     let tape = Tape::new(device);
     let x = tape.input(&floats(&[2, classes, inner], &score)?);

@@ -1,11 +1,11 @@
-//! Every layer, every loss and a model made of them: gradients against finite differences, and outputs and gradients in
-//! `f32`, natively and on the GPU, against `f64`.
+//! Every layer, every loss and a model: gradients against finite differences, and outputs and gradients in `f32`,
+//! natively and on the GPU, against `f64`.
 
 use std::sync::Arc;
 
 use libtest_mimic::{Failed, Trial};
 use meganeura::check::Gradcheck;
-use meganeura::loss::{BceOptions, CrossEntropyOptions, KlDivOptions, Reduction};
+use meganeura::loss::{BceWithLogitsOptions, CrossEntropyOptions, KlDivOptions, Reduction};
 use meganeura::module::Role;
 use meganeura::nn::*;
 use meganeura::ops::Padding;
@@ -221,7 +221,8 @@ pub(crate) fn subjects() -> Vec<Subject> {
         subject.tolerance = 5e-5;
     }
     for subject in all.iter_mut().filter(|subject| subject.name.starts_with("multihead_attention")) {
-        // What is added to all scores of a query has no effect: the gradient of the keys' bias is nothing but rounding.
+        // A constant added to all scores of a query has no effect: the gradient of the keys' bias is only rounding
+        // error.
         subject.tolerance = 5e-5;
     }
     all
@@ -263,7 +264,7 @@ fn signs(x: &Var, shape: &[usize]) -> Var {
 
 fn weighted_bce(x: &Var, target: &Var) -> Var {
     let weight = Tensor::from_f64(&x.tape().device(), [5], &[0.5, 1.0, 2.0, 3.0, 0.25]).expect("fits");
-    x.bce_with(target, &BceOptions { positive_weight: Some(weight), reduction: Reduction::Sum })
+    x.bce_with_logits_with(target, &BceWithLogitsOptions { positive_weight: Some(weight), reduction: Reduction::Sum })
 }
 
 /// Attention to another sequence, with a mask.
@@ -402,7 +403,7 @@ fn second(subject: &Subject) -> Result<(), Failed> {
     let mut layer = (subject.build)(&device)?;
     randomise(&mut *layer)?;
     let x = tensor(&device, "x", meganeura::Shape::new(&subject.x))?;
-    // As for first derivatives; those of a normalisation over few elements are larger by 1/σ.
+    // Like first derivatives; those of a normalisation over few elements are larger by 1/σ.
     let check = Gradcheck::default().tolerance(1e-6, 1e-5).samples(25);
     let report = check.gradgrad(&layer, &[x], |layer, x| vec![layer.forward(&x[0])])?;
     let trained = layer.leaves().into_iter().filter(|leaf| leaf.role == Role::Trained).count();

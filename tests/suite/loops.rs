@@ -1,7 +1,7 @@
-//! Windows, rows and reductions so long that one invocation may not loop over them.
+//! Windows, rows and reductions that are too long for one invocation's loop.
 //!
-//! Mesa's lavapipe ends the loops of a shader, without a word, once an invocation has gone through 65,535 iterations of
-//! all of them together. On other drivers these are tests of the forms that share a long loop between invocations.
+//! Mesa's lavapipe silently ends the loops of a shader after 65,535 iterations of an invocation, counted over all loops
+//! together. On other drivers, these tests cover the forms that share a long loop between invocations.
 
 use libtest_mimic::{Failed, Trial};
 use meganeura::loss::{CrossEntropyOptions, Reduction};
@@ -92,7 +92,7 @@ fn run(device: &Device, part: Part, shapes: &[&[usize]], operation: impl Fn(&[Va
     x.iter().map(|x| grads.of(x).expect("the result depends on it").to_tensor()?.to_f64_vec()).collect()
 }
 
-/// Where a window is large and its plane small, the rest is padding.
+/// If a window is large and its plane small, the rest is padding.
 const SMALL: &[usize] = &[1, 2, 3, 5];
 /// A window of 67,600 pixels, and half of what of it lies outside of [`SMALL`].
 const LARGE: [usize; 2] = [260, 260];
@@ -228,7 +228,7 @@ fn table(device: &Device) -> Result<(), Failed> {
         let gathered = |x: &[Var]| {
             let index: Vec<u32> = (0..uses).map(|i| if i % 500 == 7 { i % 4 } else { 1 }).collect();
             let index = Tensor::indices(&x[0].tape().device(), [index.len()], &index).expect("as many");
-            x[0].gather(&x[0].tape().input(&index))
+            x[0].embedding(&x[0].tape().input(&index))
         };
         // Up to 600,000 terms, one after the other: ε·√K is 5e-5, and terms of one sign grow beyond.
         hold(device, Part::Gradients, &[&[4, width]], 3e-4, gathered)?;

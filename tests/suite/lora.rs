@@ -92,7 +92,7 @@ fn attached(device: &Device) -> Outcome {
         net.leaves().iter().filter(|leaf| leaf.path.ends_with("weight") && leaf.ty().shape.rank() > 1).count();
     assert_eq!(Lora::new(3).attach(&mut net, "**", 5)?, weights);
     compare("the output", &Computed(output(&net, device)?), &Reference(before), 1e-5)?;
-    // Of PEFT's distribution, other numbers in each, the same for the same seed.
+    // From PEFT's distribution, different numbers in each, the same for the same seed.
     let a = |path: &str| net.leaves().into_iter().find(|leaf| leaf.path == path).expect("there").value().to_f64_vec();
     let (stem, head) = (a("stem.weight.lora_a")?, a("head.weight.lora_a")?);
     assert_eq!((stem.len(), head.len()), (3 * 2 * 9, 3 * 6));
@@ -166,10 +166,10 @@ fn trains(device: &Device) -> Outcome {
     for ((path, before), (_, after)) in factors.iter().zip(&changed) {
         assert_eq!(before == after, path.ends_with("lora_scale"), "{path}");
     }
-    // Its state is that of the factors alone.
+    // Its state covers only the factors.
     let tensors = optimizer.state_of(&net).tensors;
     assert!(!tensors.is_empty() && tensors.keys().all(|name| name.contains(".lora_")), "{:?}", tensors.keys());
-    // Others may train besides.
+    // Other parameters may train as well.
     net.thaw("head.bias")?;
     step(&mut net, &mut Sgd::new(0.1), device)?;
     let moved: Vec<_> = parts(&net)?[0].iter().zip(&after).filter(|(a, b)| a != b).map(|(a, _)| a.0.clone()).collect();
@@ -194,7 +194,7 @@ fn saved(device: &Device) -> Outcome {
     Adapters::of(&other).load_safetensors(&bytes)?.strict()?;
     assert_eq!(bits(&other)?, bits(&net)?);
 
-    // Put on a model that has none, by the file alone.
+    // Attached to a model without adapters, from the file alone.
     let (folder, mut loaded) = (tempfile::tempdir()?, super::lora::net(device)?);
     let file = |name: &str| folder.path().join(name);
     Adapters::of(&net).save(file("adapters"))?;
@@ -218,10 +218,10 @@ fn saved(device: &Device) -> Outcome {
     net.save(file("whole"))?;
     let before = bits(&small)?;
     for (name, message) in [
-        ("half", "only a part of an adapter of `weight` is there"),
+        ("half", "the adapter of `weight` is incomplete"),
         ("wide", "an adapter of [2, 5], [2, 5] and [2, 5] does not fit `weight` f32[3, 6]"),
-        ("whole", "is no part of an adapter of a parameter of the module"),
-        ("adapters", "is no part of an adapter of a parameter of the module"),
+        ("whole", "does not belong to an adapter of the module"),
+        ("adapters", "does not belong to an adapter of the module"),
     ] {
         let error = Lora::load(&mut small, file(name)).expect_err(message);
         assert!(error.kind() == ErrorKind::Checkpoint && error.to_string().contains(message), "{error}");
@@ -267,7 +267,7 @@ fn gradients() -> Outcome {
     report.ok()?;
     assert_eq!(report.entries.len(), Adapters::of(&net).leaves().len() / 3 * 2 + 1, "both factors, and the input");
     assert!(report.entries.iter().all(|entry| entry.analytic != 0.0 || entry.largest_absolute > 0.0), "{report}");
-    // The weight may train besides.
+    // The weight may train as well.
     net.thaw("**.weight")?;
     gradcheck(&net, &x, |net, x| vec![net.forward(&x[0])])?.ok()?;
     let linear = Linear::new(4, 3).init(&device, Seed::new(1))?;
@@ -276,7 +276,7 @@ fn gradients() -> Outcome {
     randomise(&mut linear)?;
     let x = [tensor(&device, "x", [5, 4])?];
     gradgradcheck(&linear, &x, |linear, x| vec![linear.0.forward(&x[0]).tanh()])?.ok()?;
-    // The Hessian's product with a vector of the weight alone is not that with nothing.
+    // The Hessian's product with a vector of the weight alone is not zero.
     linear.thaw("0.weight")?;
     let tape = Tape::new(&device);
     let loss = linear.0.forward(&tape.input(&x[0])).tanh().square().sum();

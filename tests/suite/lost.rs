@@ -1,4 +1,5 @@
-//! Devices that go away: every call says so, nothing hangs, and training goes on elsewhere from the last checkpoint.
+//! Lost devices: every call returns the error, nothing hangs, and training continues on another device from the last
+//! checkpoint.
 
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
@@ -141,7 +142,7 @@ fn while_others_wait(device: &Device) -> Outcome {
     Ok(())
 }
 
-/// Six steps with a checkpoint after each; the device is lost after so many.
+/// Six steps with a checkpoint after each; the device is lost after a given number.
 fn train(device: &Device, run: &mut Run, lost_after: Option<u64>) -> Result<Tiny> {
     let mut net = Tiny::init(device, 1)?;
     let mut optimizer = AdamW::new(0.01);

@@ -1,13 +1,13 @@
-//! The tests of the whole, as one binary.
+//! The integration tests, as one binary.
 //!
-//! Tests are listed when the binary starts, so that those that need a GPU can show as ignored where no adapter answers.
-//! `MEGANEURA_DEVICE` names the adapter to test; without it the best one is taken, software drivers included. With
-//! `MEGANEURA_REQUIRE_GPU=1` a missing adapter is a failure. `--table` prints the errors that the tests of operations
-//! measured, `--agreement` how far every layer, loss, optimizer and model is from PyTorch's.
+//! Tests are listed when the binary starts, so that GPU tests can show as ignored if there is no adapter.
+//! `MEGANEURA_DEVICE` names the adapter to test; without it the best one is used, software drivers included. With
+//! `MEGANEURA_REQUIRE_GPU=1` a missing adapter is a failure. `--table` prints the errors measured by the tests of
+//! operations, `--agreement` the differences between PyTorch and every layer, loss, optimizer and model.
 //!
-//! Devices made by `for_testing`, which the tests of operations, layers and optimizers run on, check every access of
-//! every kernel; those of whole trainings and of devices run as users' do, unchecked where the shaders crate trusts a
-//! kernel. With `MEGANEURA_UNCHECKED=1` all do.
+//! The tests of operations, layers and optimizers use devices from `for_testing`, which check every access of every
+//! kernel. The tests of whole trainings and of devices use the devices of users, which do not check kernels that the
+//! shaders crate trusts. With `MEGANEURA_UNCHECKED=1` all tests do.
 
 mod adapter;
 mod awaiting;
@@ -69,7 +69,7 @@ mod world;
 
 use libtest_mimic::Failed;
 
-/// What a test says when it is over.
+/// The result of a test.
 type Outcome = Result<(), Failed>;
 
 fn main() {

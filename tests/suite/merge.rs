@@ -1,5 +1,5 @@
-//! Elementwise work inside of the launches of kernels: how many launches there are, what is kept for the backward pass,
-//! and that results and gradients are those of the native executor in `f64`, with and without.
+//! Elementwise work inside the launches of kernels: the number of launches, the values kept for the backward pass, and
+//! results and gradients, with and without merging, against the native executor in `f64`.
 
 use libtest_mimic::Trial;
 use meganeura::{Device, Precision, Result, Tape, Tensor, Var};
@@ -202,7 +202,7 @@ fn golden_group_norm(device: &Device) -> Outcome {
     drop(held);
     let dump = &device.plan_dumps()[0];
     let forward = dump.lines().find(|line| line.contains("group_norm{")).expect("there is one");
-    // Of the size of the input, the caller's result and nothing else.
+    // Memory of the size of the input, the caller's result and nothing else.
     assert_eq!(forward.split(" = ").next().unwrap_or("").matches("f32[2, 6, 4, 4]").count(), 1, "{dump}");
     // Forward the sum and the block; backward the block's gradient, its sums over the batch, and the convolution's.
     assert_eq!(device.stats().launches, 5, "{dump}");
@@ -261,7 +261,8 @@ fn read_elsewhere(device: &Device) -> Outcome {
     Ok(())
 }
 
-/// What computes an operand of a concatenation stores it into the result. The second one is read elsewhere, and copied.
+/// The kernel that computes an operand of a concatenation stores it into the result. The second operand is read
+/// elsewhere, and copied.
 fn golden_concat(device: &Device) -> Outcome {
     let run = |device: &Device| -> Result<Vec<f64>> {
         let tape = Tape::new(device);

@@ -1,4 +1,4 @@
-//! A large model of every kind of part (ties, a frozen encoder, shared modules, an enum, maps): trained, averaged,
+//! A large model with every kind of part (ties, a frozen encoder, shared modules, an enum, maps): trained, averaged,
 //! saved and loaded, bit for bit.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -46,7 +46,7 @@ struct Deep {
     #[module(frozen)]
     encoder: Vec<(Conv2d, GroupNorm)>,
     pool: MaxPool2d,
-    /// Its weight is that of `unembed`, too.
+    /// Its weight is also the weight of `unembed`.
     embed: Linear,
     /// Each of three layers.
     blocks: VecDeque<Block>,
@@ -86,7 +86,7 @@ enum Head {
 }
 
 impl Deep {
-    /// With ties, as it is meant, or each of them a parameter of its own with values of its own.
+    /// With ties, as intended, or with a separate parameter and values for each place.
     fn new(device: &Device, seed: u64, tied: bool) -> Result<Self> {
         let seed = Seed::new(seed);
         let convs = (0..4).map(|k| (Conv2d::new(if k == 0 { 1 } else { 4 }, 4, 3).padding(1), GroupNorm::new(2, 4)));

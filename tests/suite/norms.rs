@@ -1,4 +1,4 @@
-//! Normalisations where they lose digits: a mean far above the spread, groups of two elements and of many.
+//! Normalisations of inputs that cost digits: a mean far above the spread, groups of two elements and of many.
 
 use libtest_mimic::Trial;
 use meganeura::check::Gradcheck;
@@ -120,7 +120,7 @@ fn constant(device: &Device) -> Outcome {
     Ok(())
 }
 
-/// What is not finite makes its group NaN, forward and backward, and changes no bit of other groups.
+/// A value that is not finite makes its group NaN, forward and backward, and changes no bit of other groups.
 fn poisoned(device: &Device) -> Outcome {
     for (shape, groups) in [([3, 4, 3, 5], 2), ([4, 2, 40, 60], 1), ([2, 6, 1, 1], 1), ([2, 2, 129, 33], 2)] {
         let count = Shape::from(shape).elements();

@@ -1,5 +1,5 @@
-//! NaN, infinities, zeros of both signs and subnormal numbers in every row of the elementwise table, alone and where a
-//! value meets itself, in the gradients of all of them, on a GPU as on the native executor.
+//! NaN, infinities, zeros of both signs and subnormal numbers in every row of the elementwise table, alone and combined
+//! with themselves, including all gradients, on a GPU and on the native executor.
 
 use libtest_mimic::Trial;
 use meganeura::ops::Pointwise;
@@ -18,8 +18,8 @@ const TINY: f32 = 1e-40;
 
 const SPECIAL: [f32; 9] = [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 0.0, -0.0, TINY, -TINY, 1.5, -0.75];
 
-/// What a value comes to with itself. Compilers that assume that all numbers are finite know the result without
-/// computing it.
+/// A value combined with itself. Compilers that assume that all numbers are finite know the result without computing
+/// it.
 type Formula = fn(&Var) -> Var;
 
 #[expect(clippy::eq_op, reason = "a value that meets itself is what is tested")]
@@ -70,12 +70,12 @@ fn results(device: &Device, columns: &[Vec<f32>], build: Build<'_>) -> Result<Ve
     let y = build(&x);
     let grads = tape.backward(&y.sum())?;
     let values = [Some(y)].into_iter().chain(x.iter().map(|x| grads.of(x))).flatten();
-    // One after the other: read together, they could share what one alone computes.
+    // One after the other: read together, they could share computations.
     values.map(|value| value.to_vec()).collect()
 }
 
-/// Holds the first so many parts of a device's results to the native executor's. Where an operand is tiny, only NaN
-/// must be the same, that of 0 or of the tiny number.
+/// Compares the first `parts` of a device's results with the native executor's. If an operand is tiny, only NaN must
+/// agree: with the result for the tiny number, or for 0 in its place.
 fn agrees(device: &Device, arity: usize, parts: usize, build: Build<'_>) -> Outcome {
     let columns = grid(arity, |x| x);
     let flushed = grid(arity, |x| if x.abs() == TINY { x * 0.0 } else { x });

@@ -55,7 +55,7 @@ pub(crate) fn operands(case: &Case) -> Vec<Numbers> {
     case.operands.iter().map(&mut draw).collect()
 }
 
-/// Numbers computed in `f64` by the native executor, or by an obvious reference: what everything else is held to.
+/// Numbers computed in `f64` by the native executor, or by an obvious reference: the reference for everything else.
 #[derive(Debug)]
 pub(crate) struct Reference(pub(crate) Vec<f64>);
 
@@ -73,7 +73,7 @@ pub(crate) fn compare(what: &str, computed: &Computed, reference: &Reference, to
     let scale = reference.iter().filter(|x| x.is_finite()).fold(1.0f64, |max, x| max.max(x.abs()));
     let mut worst = (0.0, 0);
     for (at, (x, want)) in computed.iter().zip(reference).enumerate() {
-        // What is not finite must be the same; else it is as wrong as can be.
+        // Values that are not finite must be equal; otherwise the error is infinite.
         let error = match (x.is_finite(), want.is_finite()) {
             (true, true) => (x - want).abs() / scale,
             _ if x == want || (x.is_nan() && want.is_nan()) => 0.0,

@@ -49,7 +49,7 @@ pub(crate) fn collect(trials: &mut Vec<Trial>) {
     }
 }
 
-/// Whether an operand is one of images whose channels fall into lines, so that it may lie in memory as halves.
+/// `true` if an operand is images whose channels form whole lines, so that it may be held as halves.
 fn has_lines(case: &Case) -> bool {
     operands(case).iter().any(|numbers| match numbers {
         Numbers::Floats(Array { shape, .. }) => shape.rank() == 4 && shape[1] % 8 == 0 && shape[2] * shape[3] > 1,
@@ -80,7 +80,7 @@ fn numbers_of(tensor: &Tensor) -> Result<Vec<f64>> {
 /// Numbers that a device computed, and the kernels that they went through.
 pub(crate) type Values = (Vec<f64>, Vec<KernelChoice>);
 
-/// What ran last.
+/// The last run.
 fn last_kernels(device: &Device) -> Vec<KernelChoice> {
     device.kernel_choices().pop().unwrap_or_default()
 }
@@ -111,7 +111,7 @@ pub(crate) fn gradients(case: &Case, device: &Device, operands: &[Numbers]) -> R
     }
     let loss = terms.into_iter().reduce(|a, b| a + b).expect("every operation has a float result");
     let grads = tape.backward(&loss)?;
-    // Held, they would be computed along, and the kernels would be those of the operation, too.
+    // If they were held, they would be computed as well, and the operation's kernels would run, too.
     drop((loss, y));
     let read = |x: &Var| match grads.of(x) {
         Some(gradient) if x.ty().dtype.is_float() => {
@@ -144,7 +144,7 @@ fn hold_results(case: &Case, device: &Device, operands: &[Numbers], reference: &
     Ok(variants)
 }
 
-/// As [`hold_results`], the gradients, which chain a few operations of the case's own precision.
+/// Like [`hold_results`], for the gradients, which chain a few operations of the case's own precision.
 fn hold_gradients(
     case: &Case,
     device: &Device,
@@ -252,7 +252,7 @@ pub(crate) fn wgsl(case: &Case, device: &Device) -> Result<(), Failed> {
     each_variant(device, |device| hold_results(case, device, &operands, &reference))
 }
 
-/// Gradients on the GPU against those of the native executor in `f64`, which `gradient` holds to finite differences.
+/// Gradients on the GPU against the native executor's in `f64`, which `gradient` compares with finite differences.
 pub(crate) fn wgsl_gradient(case: &Case, device: &Device) -> Result<(), Failed> {
     let operands = operands(case);
     let reference = gradients(case, &Device::cpu_with(Precision::Double), &operands).map_err(failed)?;

@@ -15,7 +15,7 @@ const N: usize = 4;
 /// One number's update: `(w, dw, t)` to the new `w`.
 type Rule = Box<dyn FnMut(usize, f64, f64, usize) -> f64>;
 
-/// An optimizer and what it should do, at the learning rate of each step.
+/// An optimizer and its expected update, at the learning rate of each step.
 struct Subject {
     name: &'static str,
     optimizer: fn() -> Box<dyn Optimizer>,
@@ -246,7 +246,7 @@ fn clip(device: &Device) -> Outcome {
     Ok(())
 }
 
-/// Updates are written in place, but never into memory that somebody else reads.
+/// Updates are written in place, but never into memory with another reader.
 fn copies(device: &Device) -> Outcome {
     let mut net = Tiny::init(device, 1)?;
     let read = |net: &Tiny| -> Result<Vec<Vec<f32>>> {

@@ -1,5 +1,5 @@
-//! Normalisations of numbers among which one is far from all others, wherever it stands: what the others come to must
-//! be right in their own units, not in those of the outlier.
+//! Normalisations of numbers with one outlier, at any position: the results of the other numbers must be right in their
+//! own units, not in the outlier's.
 
 use libtest_mimic::{Failed, Trial};
 use meganeura::check::Gradcheck;
@@ -241,7 +241,7 @@ fn gradients() -> Outcome {
     Ok(())
 }
 
-/// The statistics that batch normalisation keeps, which a momentum of 1 makes those of the batch.
+/// The running statistics of batch normalisation; with a momentum of 1, they are the batch's.
 fn running(device: &Device) -> Outcome {
     for subject in SUBJECTS.iter().filter(|subject| matches!(subject.group, Group::Channels)) {
         for at in places(subject.groups()[0].len()) {

@@ -1,4 +1,4 @@
-//! What a step turns into: how many plans and submissions, what is fused, where memory goes, and that it never changes.
+//! The plan of a step: the number of plans and submissions, fusion, memory, and that it never changes.
 
 use libtest_mimic::Trial;
 use meganeura::data::Dataset;
@@ -12,7 +12,7 @@ use crate::{Outcome, golden};
 
 pub(crate) fn collect(trials: &mut Vec<Trial>) {
     let mut both = |name: &str, run: fn(&Device) -> Outcome| {
-        // Devices of their own: what they count is this test's alone.
+        // Separate devices: their counts are only this test's.
         trials.push(Trial::test(format!("plan::{name}"), move || run(&Device::cpu())));
         trials.push(gpu_trial(format!("plan::gpu::{name}"), move |device| run(&device.for_testing(0)?)));
     };
@@ -135,7 +135,7 @@ fn reuse(device: &Device) -> Outcome {
     let line = dump.lines().find(|line| line.starts_with("slots: ")).expect("dumps say it");
     let total = line.rsplit_once(" bytes, ").and_then(|(_, rest)| rest.split(' ').next()).expect("dumps say it");
     let total: usize = total.parse().expect("a number");
-    // Where kernels do the elementwise work there is less to write in the first place.
+    // If kernels do the elementwise work, there is less to write in the first place.
     let most = if device.is_gpu() { written * 7 / 8 } else { written * 3 / 4 };
     assert!(total > 0 && total < most, "{total} bytes for {written}:\n{dump}");
     Ok(())
@@ -190,7 +190,7 @@ fn unread(device: &Device) -> Outcome {
     wanted.to_vec()?;
     assert!(!device.plan_dumps()[0].contains("matmul"));
     assert_eq!(device.stats().launches, 1);
-    // What is known is not computed again.
+    // Known values are not computed again.
     wanted.to_vec()?;
     assert_eq!(device.stats().runs, 1);
     Ok(())

@@ -1,6 +1,6 @@
-//! Plans for GPUs that are not there: one with matrix units, and one with the limits that every device of WebGPU has.
-//! Networks and the cases of all operations run on the CPU, and each run is planned for such a GPU as well. Every
-//! kernel of these plans is held to the GPU's limits, and translated for Metal and DirectX 12.
+//! Plans for GPUs that are not present: one with matrix units, and one with WebGPU's default limits. Networks and the
+//! cases of all operations run on the CPU, and each run is also planned for such a GPU. Every kernel of these plans is
+//! checked against the GPU's limits, and translated for Metal and DirectX 12.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -137,7 +137,7 @@ impl CustomOp for Large {
     }
 }
 
-/// Runs a kernel whose workgroups have so many invocations.
+/// Runs a kernel with a number of invocations per workgroup.
 pub(crate) fn run_large(device: &Device, invocations: usize) -> Result<Vec<f32>> {
     let x = Tape::new(device).input(&tensor(device, "x", [3])?);
     x.custom(Large(invocations), &[]).to_vec()

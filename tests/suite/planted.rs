@@ -1,4 +1,4 @@
-//! Mistakes planted on purpose: the checks that everything else relies on must find each of them, and name it.
+//! Planted mistakes: the checks that all other tests rely on must find and name each of them.
 
 use libtest_mimic::{Failed, Trial};
 use meganeura::check::{Report, gradcheck};
@@ -18,7 +18,7 @@ struct Family {
     output: &'static [usize],
     cpu: fn(&[&[f64]], &mut [f64]),
     right: Rule,
-    /// What is wrong, the rule, and the operand whose gradient it spoils.
+    /// The mistake, the rule, and the operand whose gradient is wrong.
     wrong: Vec<(&'static str, Rule, usize)>,
 }
 

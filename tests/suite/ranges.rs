@@ -1,7 +1,7 @@
 //! The range of fast precision: tiny, large, growing and mixed magnitudes through every operation of a network, forward
 //! and backward. Images lie in memory as bf16 and products are computed in f16, so a result may lose digits but not its
 //! magnitude. A result beyond the range of `f32` is infinite or NaN, as in full precision, and the training step is
-//! held back.
+//! refused.
 //!
 //! References are computed in `f64`. Operands and cotangents are exact in bf16, so storing them as halves changes
 //! nothing.
@@ -67,7 +67,7 @@ struct Subject {
     size: Size,
     /// Given the magnitudes of operands and cotangents, this and its gradients are sums of the magnitudes of terms.
     terms: Option<Record>,
-    /// How many roundings to bf16 a result may go through.
+    /// The largest number of roundings to bf16 on the way to a result.
     roundings: f64,
     /// The number of operands whose magnitudes vary; the others are parameters of about 1.
     inputs: usize,
@@ -139,9 +139,9 @@ const SUBJECTS: &[Subject] = &[
     linear("adaptive_avg_pool2d", &[&[2, 8, 5, 7]], |x| Ok(x[0].adaptive_avg_pool2d([2, 3]))),
     linear("upsample_nearest", &[IMAGES], |x| Ok(x[0].upsample_nearest([2, 3]))),
     linear("resize_bilinear", &[IMAGES], |x| Ok(x[0].resize_bilinear([7, 8], false))),
-    linear("gather", &[&[9, 16]], |x| {
+    linear("embedding", &[&[9, 16]], |x| {
         let (tape, index) = (x[0].tape(), [3, 0, 8, 3, 3, 5, 0, 1]);
-        Ok(x[0].gather(&tape.input(&Tensor::indices(&tape.device(), [2, 4], &index)?)))
+        Ok(x[0].embedding(&tape.input(&Tensor::indices(&tape.device(), [2, 4], &index)?)))
     }),
     linear("sum over pixels", &[IMAGES], |x| Ok(x[0].sum_over(&[2, 3]))),
     linear("sum over images", &[IMAGES], |x| Ok(x[0].sum_over(&[0]))),

@@ -1,4 +1,4 @@
-//! Reading results: small ones are copied by the commands of their own run, large ones by a submission of their own.
+//! Reading results: the run's own commands copy small ones, a separate submission copies large ones.
 
 use std::sync::Arc;
 use std::thread;

@@ -1,4 +1,4 @@
-//! One tape, used again and again: what nobody holds is forgotten, and what somebody holds stays as it was.
+//! A reused tape: values that nobody holds are forgotten, and held values stay unchanged.
 
 use libtest_mimic::Trial;
 use meganeura::nn::{Linear, Relu};
@@ -11,7 +11,7 @@ use crate::nets::{Tiny, images, tensor};
 
 pub(crate) fn collect(trials: &mut Vec<Trial>) {
     let mut both = |name: &str, run: fn(&Device) -> Outcome| {
-        // Devices of their own: the plans that they make are this test's alone.
+        // Separate devices: the plans that they make are only this test's.
         trials.push(Trial::test(format!("reuse::{name}"), move || run(&Device::cpu())));
         trials.push(gpu_trial(format!("reuse::gpu::{name}"), move |device| run(&device.for_testing(0)?)));
     };
@@ -20,7 +20,7 @@ pub(crate) fn collect(trials: &mut Vec<Trial>) {
     both("a_state_that_is_detached_does_not_grow", recurrent);
 }
 
-/// How many nodes a tape has: its `Debug` form says so.
+/// The number of nodes on a tape, from its `Debug` form.
 fn nodes(tape: &Tape) -> usize {
     let text = format!("{tape:?}");
     let number = text.trim_start_matches("Tape(").split(' ').next().expect("a number comes first");
@@ -49,7 +49,7 @@ fn passes(device: &Device) -> Outcome {
     Ok(())
 }
 
-/// What led to a value that is held stays on the tape, as its gradient may be asked for.
+/// The nodes that led to a held value stay on the tape, because its gradient may be requested.
 fn held(device: &Device) -> Outcome {
     let mut net = (Linear::new(5, 4), Relu, Linear::new(4, 3)).init(device, Seed::new(1))?;
     let x = tensor(device, "x", [6, 5])?;

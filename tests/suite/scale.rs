@@ -1,5 +1,5 @@
-//! Long tapes and large models. Nothing here asserts on a time: work that grows with the square of these sizes takes
-//! hours, and what recurses as deep as a tape is long overflows the small stacks.
+//! Long tapes and large models. No test here asserts a time: quadratic work takes hours at these sizes, and recursion
+//! along a tape overflows the small stacks.
 
 use libtest_mimic::{Failed, Trial};
 use meganeura::optim::{AdamW, Optimizer};
@@ -19,7 +19,7 @@ pub(crate) fn collect(trials: &mut Vec<Trial>) {
     trials.push(gpu_trial("scale::gpu::a_long_chain", |device| chain(device, 3_000)));
     trials.push(gpu_trial("scale::gpu::a_deep_network", |device| deep_network(device, 1_000)));
     trials.push(gpu_trial("scale::gpu::a_step_of_two_thousand_parameters", |device| {
-        // A device whose plans nobody else makes.
+        // A device whose plans are only this test's.
         many_parameters(&device.for_testing(0)?, 2_000)
     }));
 }
@@ -110,7 +110,7 @@ fn views(device: &Device, count: usize) -> Outcome {
     Ok(())
 }
 
-/// The first two steps of a model with so many parameters, whose loss reaches each along a way of its own.
+/// The first two steps of a model with a number of parameters, whose loss reaches each parameter on a separate path.
 fn many_parameters(device: &Device, count: usize) -> Outcome {
     let new = |k: usize| Ok(Param::new(Tensor::full(device, [3], (k % 7) as f32)?));
     let mut params = (0..count).map(new).collect::<Result<Vec<_>>>()?;

@@ -1,4 +1,4 @@
-//! NaN, infinities and ties in operations that work on rows or windows, in every form that they have.
+//! NaN, infinities and ties in operations on rows or windows, in every form.
 
 use libtest_mimic::Trial;
 use meganeura::loss::{CrossEntropyOptions, Reduction};
@@ -79,11 +79,11 @@ fn infinities(device: &Device) -> Outcome {
         assert_eq!(least.min_over(&[1]).to_vec()?[2], -INF);
         assert_eq!(least.max_over(&[1]).to_vec()?[2], if columns == 1 { -INF } else { largest_of(columns, at) });
         assert_eq!([least.sum_over(&[1]).to_vec()?[2], most.sum().item()?], [-INF, INF]);
-        // Of nothing but −∞ the maximum is that, not what a fold starts with.
+        // The maximum of only −∞ is −∞, not the fold's initial value.
         let all = Tape::new(device).input(&Tensor::full(device, [3, columns], -INF)?);
         assert_eq!(all.max_over(&[1]).to_vec()?, [-INF; 3]);
         assert_eq!((&all * -1.0).min_over(&[0]).to_vec()?, vec![INF; columns]);
-        // Of +∞, or of nothing but −∞, there is no softmax.
+        // The softmax of +∞, or of only −∞, is undefined.
         let labels = Tensor::indices(device, [5], &[0; 5])?;
         assert!(most.softmax(1).to_vec()?[2 * columns..3 * columns].iter().all(|y| y.is_nan()), "{columns}");
         assert!(cross_entropy(&most, &labels, 0.0).to_vec()?[2].is_nan(), "{columns}");
@@ -158,7 +158,7 @@ fn ties(device: &Device) -> Outcome {
     let grads = tape.backward_with(&y, &dy)?;
     let dx = grads.of(&x).expect("depends").to_vec()?;
     assert_eq!(dx, [1.0, 10.0, 0.0, 100.0, 0.0, 1e3, 0.0, 0.0, 0.0, 0.0, 1.1e5, 0.0]);
-    // Where all are equal, the first of each window.
+    // If all are equal, the first of each window.
     let x = tape.input(&Tensor::zeros(device, [1, 1, 3, 3])?);
     let y = x.max_pool2d([3, 3], [1, 1], [1, 1], [1, 1]);
     let grads = tape.backward(&y.sum())?;
@@ -171,7 +171,7 @@ fn rows_past_the_end(device: &Device) -> Outcome {
     let tape = Tape::new(device);
     let table = tape.input(&Tensor::from_slice(device, [3, 2], &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0])?);
     let index = Buffer::constant(Tensor::indices(device, [4], &[2, 3, 0, u32::MAX])?);
-    let y = table.gather(&tape.buffer(&index));
+    let y = table.embedding(&tape.buffer(&index));
     let grads = tape.backward(&y.sum())?;
     let rows = y.to_vec()?;
     assert_eq!((&rows[..2], &rows[4..6]), (&[5.0, 6.0][..], &[1.0, 2.0][..]));

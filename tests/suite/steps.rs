@@ -1,5 +1,5 @@
-//! Whole trainings with each optimizer: one plan whatever its schedule, taken up again from a saved state, accumulated
-//! over micro-batches, averaged.
+//! Whole trainings with each optimizer: one plan for any schedule, resuming from a saved state, accumulation over
+//! micro-batches, averaging.
 
 use std::collections::BTreeMap;
 
@@ -68,7 +68,7 @@ fn train(net: &mut Tiny, optimizer: &mut dyn Optimizer, from: u64, to: u64) -> R
     Ok(())
 }
 
-/// As a file would keep it.
+/// The state, copied through the host's memory like through a file.
 fn through_host(device: &Device, state: &OptimizerState) -> Result<OptimizerState> {
     let copy = |(name, tensor): (&String, &Tensor)| {
         Ok((name.clone(), Tensor::from_f64(device, tensor.shape(), &tensor.to_f64_vec()?)?))

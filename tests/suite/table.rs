@@ -1,7 +1,7 @@
-//! The largest error of every operation and kernel, as the comparisons of the tests measure them.
+//! The largest error of every operation and kernel, as measured by the tests.
 //!
-//! `--table` before the other arguments prints them when the tests are over; without a filter only the operations are
-//! tested.
+//! `--table` before the other arguments prints them after the tests; without a filter, only the tests of operations
+//! run.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -19,7 +19,7 @@ const TABLES: [(&str, &str, Print); 2] =
 
 type Print = fn(&Conclusion);
 
-/// What was compared.
+/// The subject of a comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Part {
     Result,
@@ -36,7 +36,7 @@ struct Row {
 /// Rows by the operation and what computes it.
 static ROWS: Mutex<BTreeMap<(String, Way), Row>> = Mutex::new(BTreeMap::new());
 
-/// What computes an operation.
+/// The executor of an operation.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Way {
     Native(&'static str),

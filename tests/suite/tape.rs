@@ -1,4 +1,4 @@
-//! What a tape records, as text; and what it refuses, with the line of the mistake.
+//! The recording of a tape, as text; and the errors of a tape, with the line of the mistake.
 
 use std::panic::Location;
 
@@ -198,7 +198,7 @@ fn stale(device: &Device) -> Outcome {
     let weight = tape.param(&net.stem.weight);
     let held = grads.get(&net.head.weight).expect("trained");
     AdamW::new(0.1).step(&mut net, &grads)?;
-    // What was held was computed along; it is of before the step.
+    // The held value was computed in the same run, from the parameters before the step.
     assert!(loss.item()?.is_finite());
     assert_eq!(held.to_vec()?.len(), net.head.weight.shape().elements());
     // Everything else would be of parameters that are no longer there.

@@ -1,5 +1,5 @@
-//! Whatever a task of somebody's thread pool calls, it ends: runs hold the parameters that they update, and while they
-//! wait, no thread that holds some begins a task that wants them.
+//! No call from a task of a user's thread pool deadlocks: runs hold the parameters that they update, and while they
+//! wait, no thread that holds parameters begins a task that wants them.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -36,7 +36,7 @@ pub(crate) fn collect(trials: &mut Vec<Trial>) {
     }));
 }
 
-/// Runs a test on a thread of its own, and fails it where it hangs. The limit is some hundred times what it takes.
+/// Runs a test on a separate thread, and fails it if it hangs. The limit is some hundred times its usual duration.
 fn within_minutes(device: Device, run: fn(&Device) -> Outcome) -> Outcome {
     let (done, finished) = mpsc::channel();
     thread::spawn(move || done.send(run(&device)));

@@ -1,4 +1,4 @@
-//! Files of `torch.save`.
+//! Files from `torch.save`.
 
 use std::fs;
 use std::path::Path;

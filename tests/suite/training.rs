@@ -1,4 +1,4 @@
-//! Training: the same curve, the same start and the same dropout on every device, and steps that are not taken.
+//! Training: the same curve, the same initial weights and the same dropout on every device, and refused steps.
 
 use libtest_mimic::{Failed, Trial};
 use meganeura::nn::{Dropout, Linear};

@@ -1,4 +1,4 @@
-//! Which variant of a kernel runs: the same one every time, and another where somebody prefers it.
+//! The choice of a kernel's variant: the same one every time, unless the user prefers another.
 
 use libtest_mimic::Trial;
 use meganeura::optim::{AdamW, Optimizer};
@@ -16,7 +16,7 @@ pub(crate) fn collect(trials: &mut Vec<Trial>) {
     trials.push(Trial::test("variants::the_cpu_has_one", only));
 }
 
-/// The choices of a training step, and those of a few products, on a device that has made no plan yet.
+/// The chosen variants of a training step and of a few products, on a device that has made no plan yet.
 fn choices(device: &Device) -> Result<Vec<Vec<KernelChoice>>> {
     let mut net = Tiny::from_seed(device, Seed::new(1))?;
     let (images, labels) = images(device, "variants", 4)?;

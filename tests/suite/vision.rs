@@ -1,5 +1,5 @@
-//! Layers of vision models together: second derivatives of what is composed, how many launches views cost, a small
-//! diffusion U-Net and a small residual net with batch normalisation that train.
+//! Layers of vision models in combination: second derivatives, the launches that views cost, and trainings of a small
+//! diffusion U-Net and a small residual net with batch normalisation.
 
 use libtest_mimic::Trial;
 use meganeura::check::Gradcheck;
@@ -52,7 +52,7 @@ fn second_derivatives() -> Outcome {
         assert!(report.entries.iter().any(|entry| entry.numeric != 0.0), "{report}");
         report.ok()?;
     }
-    // Of a table by its rows, twice: ∂²/∂w² of Σ w³ over the rows that are used.
+    // The second derivative of an embedding's table: ∂²/∂w² of Σ w³ over the rows that are used.
     let words = Embedding::new(4, 2).init(&device, Seed::new(1))?;
     let twice = |words: &Embedding, x: &[Var]| {
         let tape = x[0].tape();

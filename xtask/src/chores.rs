@@ -1,20 +1,14 @@
-//! The list of what CI checks besides the tests.
-
-use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::{env, fs};
+//! CI's checks besides the tests.
 
 use crate::process::{self, cargo};
-use crate::{Done, deny, mpi, msrv, test, tidy};
+use crate::{Done, deny, mpi, msrv, publish, surface, test, tidy};
 
 /// The checks, cheapest first.
-pub const LINTS: [fn() -> Done; 7] = [fmt, tidy::run, clippy, doc, msrv::run, package, deny::run];
+pub const LINTS: [fn() -> Done; 8] =
+    [fmt, tidy::run, clippy, doc, surface::check, msrv::run, publish::check, deny::run];
 
-/// Features of the framework that are checked without the others; `testing` and `gpu` the tests have on.
+/// Features of the framework that are checked separately; the tests enable `testing` and `gpu`.
 const ALONE: [&str; 4] = ["", "gzip", "images", "onnx"];
-
-/// The crates that are published, in the order that publishing needs.
-const PUBLISHED: [&str; 3] = ["meganeura-shaders", "meganeura-derive", "meganeura"];
 
 /// Runs all, also after a failure, so that one round shows everything; then says which failed.
 pub fn run(chores: &[fn() -> Done]) -> Done {
@@ -33,7 +27,7 @@ fn clippy() -> Done {
     let (features, alone) = if mpi::is_there() { (mpi::FEATURES, Some("mpi")) } else { ("", None) };
     let all = ["clippy", "--workspace", "--all-targets", "--features", features];
     process::run(cargo().args(all).args(["--", "-D", "warnings"]))?;
-    // The workspace has every feature on; what they leave out must stand alone, and so must each of them.
+    // The workspace enables every feature; the framework must also build without any, and with each of them alone.
     ALONE.into_iter().chain(alone).try_for_each(|features| {
         let only = ["clippy", "-p", "meganeura", "--no-default-features", "--features", features];
         process::run(cargo().args(only).args(["--", "-D", "warnings"]))
@@ -42,34 +36,6 @@ fn clippy() -> Done {
 
 fn doc() -> Done {
     process::run(cargo().args(["doc", "--workspace", "--no-deps"]).env("RUSTDOCFLAGS", "-D warnings"))
-}
-
-/// Builds each published crate from the files it would be published with, which need not be those of the repository.
-fn package() -> Done {
-    let home = env::var_os("CARGO_HOME").map(PathBuf::from);
-    let home = home.or_else(|| env::home_dir().map(|home| home.join(".cargo")));
-    if let Some(home) = home {
-        forget_unpacked(&home.join("registry").join("src"));
-    }
-    process::run(package_command(&mut cargo()))
-}
-
-/// Cargo unpacks the crates that it verifies into a folder named after the place of the target directory alone, and
-/// keeps what it finds there from the last time: an old version of this project, of the same number.
-fn forget_unpacked(sources: &Path) {
-    let folders = |path: &Path| fs::read_dir(path).into_iter().flatten().flatten().map(|entry| entry.path());
-    let name = |path: &Path| path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-    // Registries that are nowhere on the net have no host before the dash.
-    for registry in folders(sources).filter(|path| name(path).starts_with('-')) {
-        let own = |path: &PathBuf| PUBLISHED.iter().any(|crate_| name(path).starts_with(&format!("{crate_}-")));
-        // What cannot be removed may be as it should be; if it is not, packaging fails.
-        folders(&registry).filter(own).for_each(|path| drop(fs::remove_dir_all(path)));
-    }
-}
-
-fn package_command(cargo: &mut Command) -> &mut Command {
-    // What matters is what the package holds, not whether it is committed yet.
-    cargo.args(["package", "--allow-dirty"]).args(PUBLISHED.iter().flat_map(|name| ["--package", name]))
 }
 
 #[cfg(test)]
@@ -81,29 +47,5 @@ mod tests {
         let chores: [fn() -> Done; 3] = [|| Err("first".into()), || Ok(()), || Err("second".into())];
         assert_eq!(run(&chores), Err("first\nxtask: second".into()));
         assert_eq!(run(&chores[1..2]), Ok(()));
-    }
-
-    #[test]
-    fn only_own_crates_of_local_registries_are_forgotten() {
-        let sources = env::temp_dir().join(format!("meganeura-xtask-{}", std::process::id()));
-        for folder in ["-12ab/meganeura-shaders-0.1.0", "-12ab/serde-1.0.0", "index.example-34cd/meganeura-0.1.0"] {
-            fs::create_dir_all(sources.join(folder).join("src")).unwrap();
-        }
-        forget_unpacked(&sources);
-        let left = |folder: &str| sources.join(folder).exists();
-        assert!(!left("-12ab/meganeura-shaders-0.1.0"));
-        assert!(left("-12ab/serde-1.0.0") && left("index.example-34cd/meganeura-0.1.0"));
-        fs::remove_dir_all(sources).unwrap();
-    }
-
-    #[test]
-    fn every_published_crate_is_packaged() {
-        let root = process::root();
-        for entry in fs::read_dir(&root).unwrap() {
-            let Ok(manifest) = fs::read_to_string(entry.unwrap().path().join("Cargo.toml")) else { continue };
-            let name = manifest.lines().find_map(|line| line.strip_prefix("name = ")).unwrap().trim_matches('"');
-            let published = !manifest.contains("\npublish = false");
-            assert_eq!(PUBLISHED.contains(&name), published, "{name}: publish in its Cargo.toml, or PUBLISHED here");
-        }
     }
 }

@@ -1,14 +1,14 @@
-//! `cargo xtask deny`: licences, sources and second versions in the dependency tree, and known faults of what is in it.
+//! `cargo xtask deny`: licences, sources, duplicate versions and known faults in the dependency tree.
 
 use std::process::Command;
 
 use crate::Done;
 use crate::process::{self, cargo, root};
 
-/// The release that is installed where there is none.
+/// The release to install if there is none.
 const VERSION: &str = "0.20.2";
 
-/// Checks the tree by `deny.toml`. Advisories are skipped, and said to be, where their database cannot be fetched.
+/// Checks the tree by `deny.toml`. If the database of advisories cannot be fetched, it skips them and says so.
 pub fn run() -> Done {
     let deny = installed()?;
     let check = |what: &[&str]| process::run(deny().args(["--workspace", "check"]).args(what));
@@ -17,11 +17,11 @@ pub fn run() -> Done {
     if fetched.is_ok_and(|status| status.success()) {
         return check(&["--disable-fetch", "advisories"]);
     }
-    eprintln!("xtask: the database of advisories cannot be fetched, so known faults were not looked for");
+    eprintln!("xtask: the database of advisories cannot be fetched, so known faults were not checked");
     Ok(())
 }
 
-/// How to call cargo-deny: the one on the path, or one that is built into the target directory.
+/// The command of cargo-deny: the one on the path, or one that is built into the target directory.
 fn installed() -> Result<impl Fn() -> Command, String> {
     let on_path = process::output("cargo-deny", &["--version"]).is_some();
     let tools = root().join("target").join("tools");

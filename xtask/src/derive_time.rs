@@ -1,7 +1,7 @@
-//! `cargo xtask derive-time`: what `#[derive(Module)]` adds to a debug build.
+//! `cargo xtask derive-time`: the time that `#[derive(Module)]` adds to a debug build.
 //!
-//! A crate of 200 structs with ten fields each is built with the derive and without it, in turns, after everything that
-//! it depends on.
+//! It builds a crate of 200 structs with ten fields each, alternately with and without the derive, after the
+//! dependencies.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -14,10 +14,10 @@ use crate::process::{cargo, root};
 const STRUCTS: usize = 200;
 const ROUNDS: usize = 3;
 
-/// What the derive alone may take, in seconds.
+/// The limit for the derive alone, in seconds.
 const LIMIT: f64 = 3.0;
 
-/// Types of fields, and what builds them.
+/// The types of fields, and their builders.
 const FIELDS: [(&str, &str); 10] = [
     ("Conv2d", "Conv2d::new(8, 8, 3)"),
     ("GroupNorm", "GroupNorm::new(2, 8)"),
@@ -31,11 +31,11 @@ const FIELDS: [(&str, &str); 10] = [
     ("Linear", "Linear::new(8, 8)"),
 ];
 
-/// Measures and prints; fails if the derive takes more than it may.
+/// Measures and prints the times; fails if the derive exceeds its limit.
 pub fn run() -> Done {
     let folder = folder();
     write(&folder).map_err(|error| format!("cannot write {}: {error}", folder.display()))?;
-    // The first builds are those of the dependencies.
+    // The first builds include the dependencies.
     for features in [Features::None, Features::Derive, Features::All] {
         build(&folder, features)?;
     }
@@ -46,7 +46,7 @@ pub fn run() -> Done {
         }
     }
     let [none, derive, all] = times.map(median);
-    println!("{STRUCTS} structs of {} fields, a debug build, middle of {ROUNDS}:", FIELDS.len());
+    println!("{STRUCTS} structs of {} fields, a debug build, median of {ROUNDS}:", FIELDS.len());
     println!("  without the derive                  {none:5.2} s");
     println!("  with it                             {derive:5.2} s, {:+.2} s", derive - none);
     println!("  and with `sequential` and `init`    {all:5.2} s, {:+.2} s", all - none);
@@ -73,7 +73,7 @@ impl Features {
     }
 }
 
-/// A place that is no part of the repository.
+/// A folder outside the repository's files.
 fn folder() -> PathBuf {
     let target = env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from);
     root().join(target).join("derive-time")
@@ -90,7 +90,7 @@ fn write(folder: &Path) -> std::io::Result<()> {
              [features]\nderive = []\nall = [\"derive\"]\n"
         ),
     )?;
-    // The same versions as everywhere else.
+    // The same versions as in the workspace.
     fs::copy(root().join("Cargo.lock"), folder.join("Cargo.lock"))?;
     fs::write(folder.join("src/lib.rs"), source())
 }
@@ -112,10 +112,10 @@ fn source() -> String {
     source
 }
 
-/// How long the crate itself takes, all of it.
+/// The build time of the crate itself.
 fn build(folder: &Path, features: Features) -> Result<Duration, String> {
     let lib = folder.join("src/lib.rs");
-    // Cargo builds what is newer than the last build.
+    // Cargo rebuilds files that are newer than the last build.
     fs::write(&lib, source()).map_err(|error| format!("{}: {error}", lib.display()))?;
     let mut cargo = cargo();
     cargo.args(["build", "--quiet", "--features", features.name()]).current_dir(folder);

@@ -1,14 +1,14 @@
-//! `cargo xtask fuzz`: fuzzers of every reader and parser, for some time and from a seed.
+//! `cargo xtask fuzz`: fuzzers of every reader and parser, for a given time and from a given seed.
 
 use clap::Args;
 
 use crate::Done;
 use crate::process::{self, cargo};
 
-/// A minute from a fixed seed, as CI has it, unless told otherwise.
+/// By default a minute from a fixed seed, as in CI.
 #[derive(Args, Debug)]
 pub struct Options {
-    /// How long, all readers together
+    /// The total time for all readers
     #[arg(long, default_value_t = Self::default().seconds)]
     seconds: u64,
 

@@ -1,7 +1,7 @@
-//! `cargo xtask kernels`: compiles every kernel with the compilers of drivers that no test runs them on.
+//! `cargo xtask kernels`: compiles every kernel with the compilers of drivers on which no test runs.
 //!
 //! Tests translate the kernels and write them to a folder. Tint, Chrome's compiler of WGSL, comes with npm's package of
-//! Dawn, and DXC, DirectX's compiler of HLSL, with a package of Python's. Metal's compiler is there on macOS alone, so
+//! Dawn, and DXC, DirectX's compiler of HLSL, with a package of Python's. Metal's compiler exists only on macOS, so
 //! nothing compiles the MSL here.
 
 use std::fs;
@@ -16,7 +16,7 @@ use crate::test;
 /// The tests that translate kernels: a target, and a part of their names.
 const TRANSLATING: [[&str; 2]; 2] = [["variants", "every_variant_translates"], ["suite", "planned::"]];
 
-/// Programs, and Debian's packages with them.
+/// Programs, and their Debian packages.
 const PROGRAMS: [(&str, &str); 4] =
     [("node", "nodejs"), ("npm", "npm"), ("python3", "python3"), ("pip3", "python3-pip")];
 
@@ -32,16 +32,16 @@ pub fn run() -> Done {
     let dxc = match library() {
         Some(name) => dxc(&folder, &wgsl, name),
         None => {
-            eprintln!("xtask: DXC comes for Linux on x86-64 and 64-bit ARM alone, so it did not compile the kernels");
+            eprintln!("xtask: DXC for Linux exists only for x86-64 and 64-bit ARM, so it did not compile the kernels");
             Ok(())
         }
     };
     tint.and(dxc)
 }
 
-/// Lets tests translate all kernels.
+/// Runs the tests that translate all kernels.
 fn write(folder: &Path) -> Done {
-    // What an earlier run wrote may be no kernel any more.
+    // Files of an earlier run may no longer be kernels.
     if folder.exists() {
         fs::remove_dir_all(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
     }
@@ -52,7 +52,7 @@ fn write(folder: &Path) -> Done {
     Ok(())
 }
 
-/// Installs what runs the compilers, where that can be done.
+/// Installs the programs that run the compilers, if possible.
 fn install() -> Done {
     let missing: Vec<_> = PROGRAMS.iter().filter(|(program, _)| !has_program(program)).collect();
     if missing.is_empty() {

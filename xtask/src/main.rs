@@ -1,7 +1,7 @@
 //! The project's chores, as `cargo xtask …`.
 //!
-//! Whatever CI runs is a subcommand here, so that it runs the same on anybody's machine. Depends on nothing heavy: it
-//! has to be built before it can say anything.
+//! Everything that CI runs is a subcommand here, so it runs the same on anybody's machine. The dependencies are light,
+//! because xtask has to be built before it can do anything.
 
 mod chores;
 mod deny;
@@ -13,7 +13,9 @@ mod msrv;
 mod onnx;
 mod packages;
 mod process;
+mod publish;
 mod sanitize;
+mod surface;
 mod test;
 mod tidy;
 mod vulkan;
@@ -33,31 +35,33 @@ struct Cli {
 
 #[derive(Subcommand, Debug)]
 enum Chore {
-    /// Run every test, after making sure that there is a Vulkan driver to run the GPU's on
+    /// Run every test, after making sure that there is a Vulkan driver for the GPU tests
     Test(test::Options),
     /// Test every operation, and print the largest error of each kernel
     Table,
     /// Compare every layer, loss, optimizer and model with PyTorch's numbers, and print the largest errors
     Agreement(test::Agreement),
-    /// Check what the compiler does not: layers, names, lengths, left-overs
+    /// Check rules that the compiler does not: layers, names, lengths, left-overs
     Tidy,
     /// Check that the oldest supported Rust release compiles everything
     Msrv,
-    /// Compile every kernel with Chrome's compiler of WGSL, and, as HLSL, with DirectX's
+    /// Compile every kernel with Chrome's WGSL compiler, and, as HLSL, with DirectX's compiler
     Kernels,
-    /// Export every layer, operation and model to ONNX, and compare what onnxruntime computes of it
+    /// Export every layer, operation and model to ONNX, and compare onnxruntime's results with ours
     Onnx,
     /// Fuzz every reader and parser
     Fuzz(fuzz::Options),
     /// Build the page that trains in the browser, and serve or test it
     Web(web::Options),
+    /// Compare the public surface of each published crate with its list, `public-api.txt`
+    Surface(surface::Options),
     /// Check licences, sources and known faults of all dependencies, with cargo-deny
     Deny,
     /// Run the native kernels' tests under AddressSanitizer (needs a nightly toolchain)
     Sanitize,
     /// Measure what `#[derive(Module)]` adds to a debug build of 200 structs
     DeriveTime,
-    /// Everything that CI checks apart from the tests: fmt, clippy, doc, tidy, msrv, package, deny
+    /// Everything that CI checks apart from the tests: fmt, tidy, clippy, doc, surface, msrv, package, deny
     Lint,
     /// Everything that CI checks: lint, kernels, fuzz, web test, then test
     Ci,
@@ -74,12 +78,13 @@ fn main() -> ExitCode {
         Chore::Onnx => onnx::run(),
         Chore::Fuzz(options) => fuzz::run(&options),
         Chore::Web(options) => web::run(&options),
+        Chore::Surface(options) => surface::run(&options),
         Chore::Deny => deny::run(),
         Chore::Sanitize => sanitize::run(),
         Chore::DeriveTime => derive_time::run(),
         Chore::Lint => chores::run(&chores::LINTS),
         Chore::Ci => {
-            // The tests run last and whatever was found before: one round shows everything.
+            // The tests run last, and also after failures: one round shows everything.
             let found = chores::run(&chores::LINTS).and(kernels::run()).and(fuzz::run(&fuzz::Options::default()));
             let found = found.and(web::test());
             test::run(&test::Options::default()).and(found)
@@ -94,5 +99,5 @@ fn main() -> ExitCode {
     }
 }
 
-/// What a chore comes to: the error is a message for the terminal.
+/// The result of a chore: the error is a message for the terminal.
 type Done = Result<(), String>;

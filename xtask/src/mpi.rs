@@ -1,21 +1,21 @@
-//! MPI, for the tests of several ranks.
+//! MPI, for the tests with several ranks.
 
 use std::fs;
 
 use crate::packages::{administrator, has_program, install};
 
-/// Debian's packages: Open MPI's programs, its headers, and what the crate `mpi` reads those with.
+/// Debian's packages: Open MPI's programs, its headers, and the library with which the crate `mpi` reads them.
 const PACKAGES: [&str; 4] = ["openmpi-bin", "libopenmpi-dev", "libclang-dev", "clang"];
 
-/// Whether programs with the feature `mpi` can be built and started.
+/// `true` if programs with the feature `mpi` can be built and started.
 pub fn is_there() -> bool {
     ["mpicc", "mpirun", "clang"].into_iter().all(has_program)
 }
 
-/// The features of the workspace that are on where it is there.
+/// The workspace's features that need MPI.
 pub const FEATURES: &str = "meganeura-examples/mpi,meganeura-tests/mpi";
 
-/// Installs it where that can be done. Without it, what needs it is left out.
+/// Installs MPI if possible. Without it, the tests that need it are left out.
 pub fn ensure() {
     if is_there() {
         return;

@@ -28,7 +28,7 @@ pub fn run() -> Done {
 }
 
 fn install(oldest: &str) -> Done {
-    eprintln!("\nRust {oldest}, the oldest supported release, is not there to check with: installing it");
+    eprintln!("\nRust {oldest}, the oldest supported release, is not installed: installing it");
     let mut rustup = Command::new("rustup");
     process::run(rustup.args(["toolchain", "install", oldest, "--profile", "minimal"])).map_err(|error| {
         format!("{error}; to check with Rust {oldest}, install it: rustup toolchain install {oldest} --profile minimal")
@@ -41,8 +41,8 @@ fn rust_version(manifest: &str) -> Option<&str> {
     value.split('"').nth(1)
 }
 
-/// Whether `version` (`1.95.0`, `1.95-x86_64-unknown-linux-gnu`) is a release of `series` (`1.95`), beta versions
-/// excluded.
+/// `true` if `version` (`1.95.0`, `1.95-x86_64-unknown-linux-gnu`) is a release of `series` (`1.95`), excluding beta
+/// versions.
 fn is_release(version: &str, series: &str) -> bool {
     let Some(rest) = version.strip_prefix(series) else { return false };
     !rest.contains("beta") && !rest.contains("nightly") && (rest.is_empty() || rest.starts_with(['.', '-']))

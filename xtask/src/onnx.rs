@@ -1,7 +1,7 @@
-//! `cargo xtask onnx`: compares what `onnxruntime` computes from exported files with what this framework computed.
+//! `cargo xtask onnx`: compares `onnxruntime`'s results on exported files with this framework's.
 //!
-//! Tests export every layer, every operation and the models of the examples, and leave the files with inputs and
-//! outputs beside them.
+//! Tests export every layer, every operation and the models of the examples, and write inputs and outputs beside the
+//! files.
 
 use std::fs;
 use std::path::Path;
@@ -18,7 +18,7 @@ const PACKAGES: [&str; 4] = ["numpy", "onnx", "onnxruntime", "safetensors"];
 pub fn run() -> Done {
     let folder = root().join("target").join("onnx");
     let (files, python) = (folder.join("files"), folder.join("python"));
-    // What an earlier run wrote may be no test any more.
+    // Files of an earlier run may no longer have a test.
     if files.exists() {
         fs::remove_dir_all(&files).map_err(|error| format!("{}: {error}", files.display()))?;
     }
@@ -29,7 +29,7 @@ pub fn run() -> Done {
     process::run(Command::new("python3").env("PYTHONPATH", &python).arg(script).arg(&files))
 }
 
-/// Installs the packages into a folder, unless they are there.
+/// Installs the packages into a folder, unless they are already there.
 fn install(python: &Path) -> Done {
     if PACKAGES.iter().all(|package| python.join(package).is_dir()) {
         return Ok(());

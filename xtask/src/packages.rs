@@ -1,4 +1,4 @@
-//! Packages of the system that tests need, where apt installs them.
+//! System packages that tests need, installed with apt.
 
 use std::env;
 use std::process::Command;
@@ -6,17 +6,17 @@ use std::process::Command;
 use crate::Done;
 use crate::process::{self, output};
 
-/// Who installs packages with apt, on systems that have it.
+/// The prefix for commands of apt, on systems that have it.
 pub fn administrator(release: &str) -> Option<&'static [&'static str]> {
     superuser().filter(|_| is_debian(release) && has_program("apt-get"))
 }
 
-/// Whether the system finds a program of this name.
+/// `true` if the system finds a program of this name.
 pub fn has_program(name: &str) -> bool {
     env::var_os("PATH").is_some_and(|path| env::split_paths(&path).any(|dir| dir.join(name).is_file()))
 }
 
-/// What goes before a command that changes the system: nothing for root, sudo for others, `None` if there is no way.
+/// The prefix of a command that changes the system: nothing for root, sudo for others, `None` if neither works.
 fn superuser() -> Option<&'static [&'static str]> {
     match output("id", &["-u"])?.trim() {
         "0" => Some(&[]),
@@ -24,7 +24,7 @@ fn superuser() -> Option<&'static [&'static str]> {
     }
 }
 
-/// Refreshes the lists of packages, which a fresh image has none of, and installs.
+/// Refreshes the package lists, which a fresh image lacks, and installs.
 pub fn install(administrator: &[&str], packages: &[&str]) -> Done {
     let apt_get = |args: &[&str]| {
         // sudo clears the environment, hence `env`.
@@ -35,7 +35,7 @@ pub fn install(administrator: &[&str], packages: &[&str]) -> Done {
     apt_get(&[&["install", "--yes", "--no-install-recommends"][..], packages].concat())
 }
 
-/// Whether `/etc/os-release` names Debian or a descendant.
+/// `true` if `/etc/os-release` names Debian or a descendant.
 pub fn is_debian(release: &str) -> bool {
     let values = release.lines().filter_map(|line| line.strip_prefix("ID=").or(line.strip_prefix("ID_LIKE=")));
     values.flat_map(|value| value.trim_matches('"').split(' ')).any(|id| matches!(id, "debian" | "ubuntu"))

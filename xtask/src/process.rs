@@ -12,12 +12,12 @@ pub fn root() -> PathBuf {
     xtask.parent().map(Path::to_owned).unwrap_or(xtask)
 }
 
-/// The cargo that called us, or the one on the path.
+/// The cargo that called xtask, or the one on the path.
 pub fn cargo() -> Command {
     Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
 }
 
-/// Shows the command and runs it in the root, its output going straight to the terminal.
+/// Prints the command and runs it in the root; its output goes straight to the terminal.
 pub fn run(command: &mut Command) -> Done {
     let line = display(command);
     eprintln!("\n$ {line}");
@@ -25,7 +25,7 @@ pub fn run(command: &mut Command) -> Done {
     if status.success() { Ok(()) } else { Err(format!("`{line}` failed ({status})")) }
 }
 
-/// What a command prints, or `None` if it is not there or fails.
+/// The output of a command, or `None` if the command is missing or fails.
 pub fn output(program: &str, args: &[&str]) -> Option<String> {
     let output = Command::new(program).args(args).current_dir(root()).output().ok()?;
     output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
@@ -37,7 +37,7 @@ fn display(command: &Command) -> String {
         let (key, value) = (key.to_string_lossy(), value?.to_string_lossy());
         Some(if value.contains(' ') { format!("{key}=\"{value}\"") } else { format!("{key}={value}") })
     });
-    // Cargo hands us its full path, which says less than its name.
+    // Cargo passes its full path, which is less readable than its name.
     let program = Path::new(command.get_program()).file_stem().unwrap_or(command.get_program());
     let args = command.get_args().map(|arg| arg.to_string_lossy().into_owned());
     envs.chain([program.to_string_lossy().into_owned()]).chain(args).collect::<Vec<_>>().join(" ")

@@ -3,20 +3,20 @@
 use crate::Done;
 use crate::process;
 
-/// The tests that reach unsafe code: of the kernels themselves, and of every operation on the CPU.
+/// The tests that reach unsafe code: the kernels' own, and every operation's on the CPU.
 const TESTS: [[&str; 4]; 2] =
     [["-p", "meganeura", "--lib", "kernel"], ["-p", "meganeura-tests", "--test=suite", "ops::"]];
 
-/// Builds without the GPU executor, whose drivers the sanitizer does not know, into a folder of its own.
+/// Builds without the GPU executor, whose drivers the sanitizer does not know, into a separate folder.
 pub fn run() -> Done {
     let version = process::output("rustc", &["-vV"]).unwrap_or_default();
     let host = version.lines().find_map(|line| line.strip_prefix("host: ")).ok_or("rustc does not name its host")?;
     TESTS.iter().try_for_each(|tests| {
         let mut cargo = std::process::Command::new("cargo");
         cargo.args(["+nightly", "test", "--no-default-features", "--target", host, "--target-dir", "target/sanitize"]);
-        // The threads of rayon's pool never end, which is no leak.
+        // The threads of rayon's pool never end; that is not a leak.
         cargo.args(tests).env("RUSTFLAGS", "-Zsanitizer=address").env("ASAN_OPTIONS", "detect_leaks=0");
-        // A cargo that was started for one toolchain hands it on to those that it starts.
+        // A cargo that was started for one toolchain passes it on to the cargos that it starts.
         for name in ["CARGO", "RUSTC", "RUSTDOC", "RUSTUP_TOOLCHAIN"] {
             cargo.env_remove(name);
         }

@@ -1,5 +1,5 @@
-//! `cargo xtask test`: every test, on the GPU too. `cargo xtask table` and `agreement`: the errors that some of them
-//! measure.
+//! `cargo xtask test`: every test, including those on the GPU. `cargo xtask table` and `agreement`: the errors that
+//! some tests measure.
 
 use std::env;
 use std::path::PathBuf;
@@ -12,21 +12,44 @@ use crate::{Done, mpi, vulkan};
 
 #[derive(Args, Debug, Default)]
 pub struct Options {
-    /// Fail where no GPU answers, instead of showing its tests as ignored; implied by CI=true
+    /// Fail if there is no GPU, instead of showing its tests as ignored; implied by CI=true
     #[arg(long)]
     require_gpu: bool,
 
-    /// Install nothing: say what is missing and go on
+    /// Install nothing: report missing programs and continue
     #[arg(long)]
     no_install: bool,
+
+    /// The inner loop: the framework's unit tests, and the native kernel of every operation and layer, without wgpu.
+    /// With a FILTER, all tests with that in their names that need no GPU
+    #[arg(long, value_name = "FILTER", num_args = 0..=1, default_missing_value = "")]
+    quick: Option<String>,
 
     /// Passed on to `cargo test`, for example `-- -p meganeura conv2d`
     #[arg(last = true, value_name = "ARGS")]
     args: Vec<String>,
 }
 
+/// The features of the framework that need no GPU and no other process.
+const WITHOUT_GPU: &str = "gzip,images,onnx,pt,tensorboard,testing";
+
+/// Runs the tests of a change that can be built and run within a minute after it.
+fn quick(filter: &str) -> Done {
+    let run = |package: &[&str], filter: &str| {
+        let mut cargo = cargo();
+        cargo.args(["test", "--profile", "quick", "--no-default-features"]).args(package);
+        process::run(cargo.arg("--").args((!filter.is_empty()).then_some(filter)))
+    };
+    let units = run(&["--package", "meganeura", "--lib", "--features", WITHOUT_GPU], filter);
+    let native = if filter.is_empty() { "::native::" } else { filter };
+    run(&["--package", "meganeura-tests", "--test", "suite"], native).and(units)
+}
+
 /// Makes sure that there is a Vulkan driver, then runs the tests.
 pub fn run(options: &Options) -> Done {
+    if let Some(filter) = &options.quick {
+        return quick(filter);
+    }
     vulkan::ensure(!options.no_install);
     let in_ci = is_ci();
     if in_ci && !options.no_install {
@@ -36,7 +59,7 @@ pub fn run(options: &Options) -> Done {
     if in_ci && cfg!(target_os = "linux") && !with_mpi() {
         return Err("there is no MPI, and CI tests several ranks".to_owned());
     }
-    // First, so that the last lines of the output are those of all tests.
+    // First, so that the last lines of the output belong to all tests.
     let second = if options.args.is_empty() { on_swiftshader(in_ci && !options.no_install) } else { Ok(()) };
     let mut cargo = command(&options.args);
     if options.require_gpu || in_ci {
@@ -45,12 +68,12 @@ pub fn run(options: &Options) -> Done {
     process::run(&mut cargo).and(second)
 }
 
-/// Tests of operations that are left out on SwiftShader, by parts of their names. It compiles attention's tiles for
-/// minutes, so attention is composed there. Its sine and cosine are off by 2e-4, and Vulkan allows 2⁻¹¹; the test of an
-/// expanded operand takes a sine.
+/// Tests of operations that are skipped on SwiftShader, by parts of their names. It takes minutes to compile
+/// attention's tiles, so attention is composed there. Its sine and cosine have an error of 2e-4 (Vulkan allows 2⁻¹¹),
+/// and the test of an expanded operand uses a sine.
 const NOT_ON_SWIFTSHADER: [&str; 4] = ["::attention", "wgsl::sin ", "wgsl::cos ", "::expand recorded [4]"];
 
-/// Runs kernels on a second driver, where that is there. In CI it must be.
+/// Runs kernels on a second driver, if it is installed. In CI it must be.
 fn on_swiftshader(install: bool) -> Done {
     let Some(manifest) = vulkan::swiftshader(install) else {
         return if is_ci() && cfg!(target_os = "linux") {
@@ -70,28 +93,29 @@ fn with_mpi() -> bool {
     cfg!(target_os = "linux") && mpi::is_there()
 }
 
-/// `cargo test` with these arguments, of the whole workspace unless they name packages: built as all tests are.
+/// `cargo test` with these arguments, for the whole workspace unless they name packages, with the build options of all
+/// tests.
 pub fn command(args: &[String]) -> Command {
     let mut cargo = cargo();
     cargo.args(arguments(args, with_mpi()));
-    // Else Mesa looks for a display to choose the adapter by, and complains on every start where there is none.
+    // Otherwise Mesa looks for a display to choose the adapter by, and complains on every start if there is none.
     cargo.env("NODEVICE_SELECT", "1");
     cargo
 }
 
-/// Runs the tests of the operations, and prints what they measured.
+/// Runs the tests of the operations, and prints their measurements.
 pub fn table() -> Done {
     process::run(&mut tables("--table"))
 }
 
 #[derive(Args, Debug)]
 pub struct Agreement {
-    /// Write the models there as well, under PyTorch's names, for `tests/pytorch/make_golden.py --check-ours DIR`
+    /// Also write the models to this folder, under PyTorch's names, for `tests/pytorch/make_golden.py --check-ours DIR`
     #[arg(long, value_name = "DIR")]
     save: Option<PathBuf>,
 }
 
-/// Runs the tests against PyTorch's numbers, and prints how far off ours are.
+/// Runs the tests against PyTorch's numbers, and prints the differences.
 pub fn agreement(options: &Agreement) -> Done {
     let mut cargo = tables("--agreement");
     if let Some(directory) = &options.save {
@@ -102,7 +126,7 @@ pub fn agreement(options: &Agreement) -> Done {
     process::run(&mut cargo)
 }
 
-/// The tests of the whole, with an argument that prints a table.
+/// The integration tests, with an argument that prints a table.
 fn tables(asked: &str) -> Command {
     vulkan::ensure(true);
     let mut cargo = cargo();
@@ -111,7 +135,7 @@ fn tables(asked: &str) -> Command {
     cargo
 }
 
-/// The whole workspace, unless packages are named: with the tests of several ranks, where there is MPI.
+/// The whole workspace, unless packages are named; with the tests of several ranks, if there is MPI.
 fn arguments(args: &[String], with_mpi: bool) -> Vec<&str> {
     let own = args.iter().take_while(|arg| *arg != "--");
     let named =
@@ -127,7 +151,7 @@ fn arguments(args: &[String], with_mpi: bool) -> Vec<&str> {
     all
 }
 
-/// Whether this runs in CI.
+/// `true` in CI.
 pub fn is_ci() -> bool {
     is_set(env::var("CI").ok().as_deref())
 }

@@ -1,7 +1,7 @@
-//! A Vulkan driver for the tests of the GPU.
+//! A Vulkan driver for the GPU tests.
 //!
-//! On Linux a driver is a loader, `libvulkan.so.1`, and a manifest that names the driver's library. Where there is no
-//! GPU, Mesa's lavapipe runs every kernel on the CPU. macOS has Metal and Windows DX12, and nothing is needed there.
+//! On Linux a driver is a loader, `libvulkan.so.1`, and a manifest that names the driver's library. Without a GPU,
+//! Mesa's lavapipe runs every kernel on the CPU. macOS has Metal and Windows has DX12, so nothing is needed there.
 
 use std::env;
 use std::fs;
@@ -12,29 +12,29 @@ use crate::process::output;
 
 const PACKAGES: [&str; 2] = ["libvulkan1", "mesa-vulkan-drivers"];
 
-/// Debian's package of the validation layer, which finds wrong uses of Vulkan.
+/// Debian's package of the validation layer, which detects misuse of Vulkan.
 const LAYER: &str = "vulkan-validationlayers";
 
-/// Looks for a driver, and where the system's package manager is apt and `install` is wanted, installs Mesa's. Never
-/// fails: without a driver the tests say themselves what they could not do.
+/// Looks for a driver, and with `install`, installs Mesa's if the system has apt. Never fails: without a driver, the
+/// tests themselves report the missing adapter.
 pub fn ensure(install: bool) {
     if !cfg!(target_os = "linux") || is_present() {
         return;
     }
-    eprintln!("There is no Vulkan driver here, and the tests of the GPU need one.");
+    eprintln!("There is no Vulkan driver, and the GPU tests need one.");
     let release = fs::read_to_string("/etc/os-release").unwrap_or_default();
     let line = install_line(&release);
     let Some(administrator) = administrator(&release).filter(|_| install) else {
         eprintln!("Without one they cannot run. A driver that runs on the CPU comes with: {line}");
         return;
     };
-    eprintln!("Installing Mesa's, which runs on the CPU where there is no GPU: {line}");
+    eprintln!("Installing Mesa's, which runs on the CPU if there is no GPU: {line}");
     if let Err(message) = packages::install(administrator, &PACKAGES) {
-        eprintln!("That did not work: {message}\nThe tests of the GPU cannot run.");
+        eprintln!("That did not work: {message}\nThe GPU tests cannot run.");
     }
 }
 
-/// Installs Vulkan's validation layer where that can be done. Without it the tests that need it show as ignored.
+/// Installs Vulkan's validation layer if possible. Without it, the tests that need it show as ignored.
 pub fn ensure_layer() {
     let release = fs::read_to_string("/etc/os-release").unwrap_or_default();
     let is_there = ["/usr/share", "/usr/local/share", "/etc"].iter().any(|root| {
@@ -50,11 +50,11 @@ pub fn ensure_layer() {
     }
 }
 
-/// SwiftShader's manifest, in Debian's package of Chromium, which runs WebGPU on it where there is no GPU.
+/// SwiftShader's manifest in Debian's package of Chromium, which runs WebGPU on it if there is no GPU.
 const SWIFTSHADER: (&str, &str) = ("/usr/lib/chromium/vk_swiftshader_icd.json", "chromium");
 
-/// The manifest of SwiftShader, a second driver that computes on the CPU. Where it is missing and `install` is wanted,
-/// it is installed if that can be done.
+/// The manifest of SwiftShader, a second driver that computes on the CPU. With `install`, installs it if it is missing
+/// and can be installed.
 pub fn swiftshader(install: bool) -> Option<&'static str> {
     let (manifest, package) = SWIFTSHADER;
     if install && !is_manifest(manifest) {
@@ -77,7 +77,7 @@ fn has_loader() -> bool {
     let path = env::var_os("LD_LIBRARY_PATH").unwrap_or_default();
     let mut dirs: Vec<PathBuf> = env::split_paths(&path).collect();
     dirs.extend(["/usr/lib", "/usr/lib64", "/usr/local/lib", "/lib", "/lib64"].map(PathBuf::from));
-    // Debian keeps libraries in a directory for each architecture.
+    // Debian has a directory of libraries for each architecture.
     dirs.extend(children(Path::new("/usr/lib")));
     dirs.iter().any(|dir| dir.join(NAME).exists())
         || ["ldconfig", "/sbin/ldconfig"].iter().any(|l| output(l, &["-p"]).is_some_and(|list| list.contains(NAME)))
@@ -105,7 +105,7 @@ fn children(dir: &Path) -> Vec<PathBuf> {
     fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path()).collect()
 }
 
-/// What to type to get a driver.
+/// The command that installs a driver.
 fn install_line(release: &str) -> String {
     let ids: Vec<_> =
         release.lines().filter_map(|line| line.strip_prefix("ID=").or(line.strip_prefix("ID_LIKE="))).collect();

@@ -1,4 +1,4 @@
-//! `cargo xtask web`: makes sure of what the page needs, then hands over to the program in `xtask/web`.
+//! `cargo xtask web`: installs the page's requirements, then runs the program in `xtask/web`.
 
 use std::path::Path;
 use std::process::Command;
@@ -11,12 +11,12 @@ use crate::{Done, vulkan};
 
 const TARGET: &str = "wasm32-unknown-unknown";
 
-/// Debian's packages of the browser and of the program that drives it.
+/// Debian's packages of the browser and its driver program.
 const PACKAGES: [&str; 2] = ["chromium", "chromium-driver"];
 
 #[derive(Args, Debug, Default)]
 pub struct Options {
-    /// `build`, `test`, or nothing to serve the page; `help` says more
+    /// `build`, `test`, or nothing to serve the page; `help` has details
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGS")]
     args: Vec<String>,
 }
@@ -44,7 +44,7 @@ fn ensure_target() -> Done {
     if Path::new(libraries.trim()).is_dir() {
         return Ok(());
     }
-    eprintln!("Rust's standard library for {TARGET} is not there, and the page needs it.");
+    eprintln!("Rust's standard library for {TARGET} is not installed, and the page needs it.");
     process::run(Command::new("rustup").args(["target", "add", TARGET]))
         .map_err(|error| format!("{error}; install Rust's standard library for {TARGET}"))
 }
@@ -55,7 +55,7 @@ fn ensure_browser() -> Done {
         return Ok(());
     }
     let release = std::fs::read_to_string("/etc/os-release").unwrap_or_default();
-    // Elsewhere the package of this name only points to one of another kind.
+    // On other systems, the package of this name only points to another packaging format.
     if let Some(administrator) = administrator(&release).filter(|_| is_debian(&release)) {
         install(administrator, &PACKAGES)?;
     }

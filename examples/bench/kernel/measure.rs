@@ -12,16 +12,17 @@ use crate::{Failure, Options, median, milliseconds};
 const BYTES: usize = 100_000_000;
 /// … unless that takes more sets than this.
 const SETS: usize = 256;
-/// Runs on a GPU without clock that are timed together, so that the device need not wait for the host between them.
+/// The number of runs that are timed together on a GPU without timestamps, so that the device does not wait for the
+/// host between them.
 const BURST: u32 = 10;
-/// Random numbers that are drawn; operands repeat them. A prime, so that no row begins like the next.
+/// The number of random numbers; operands repeat them. A prime, so that no row begins like the next.
 const NUMBERS: usize = 1_000_003;
-/// More than this is not computed again in double precision.
+/// The largest amount of work that is repeated in double precision.
 const CHECKED_FLOPS: f64 = 3e11;
-/// A GPU that waited for kernels to be compiled clocks low; after running so long it does no more.
+/// The warm-up: a GPU that idled while kernels were compiled has a low clock, and needs this long to raise it.
 const AWAKE: Duration = Duration::from_millis(300);
 
-/// The kernel that brings weights into the order in which convolutions read them.
+/// The kernel that packs weights for convolutions.
 const PACKING: &str = "conv2d_pack_halves";
 
 /// A kernel on a device, with its data.
@@ -38,29 +39,28 @@ pub struct Bench {
     known: Vec<(Pass, Times)>,
 }
 
-/// What a pass took, in milliseconds.
+/// The time of a pass, in milliseconds.
 #[derive(Debug, Clone)]
 pub struct Times {
     pub median: f64,
     pub min: f64,
-    /// The part of the median that packs weights, in milliseconds; `None` where none are packed.
+    /// The share of the median that packs weights, in milliseconds; `None` if none are packed.
     pub packing: Option<f64>,
     pub launches: u64,
     /// The operation and its variant of each step that has variants.
     pub variants: Vec<String>,
-    /// The kernels that were launched, each with its microseconds when each is timed by itself; empty by the host's
-    /// clock.
+    /// The launched kernels, each with its microseconds if they are timed separately; empty with the host's clock.
     pub kernels: Vec<String>,
-    /// Whose clock it was: the device's or the host's.
+    /// The clock: the device's or the host's.
     pub timer: &'static str,
-    /// Whether the variant that was asked for ran.
+    /// `true` if the requested variant ran.
     preferred: bool,
-    /// The variants that there are, a text for each kernel.
+    /// The existing variants, a text for each kernel.
     offered: Vec<String>,
 }
 
 impl Times {
-    /// The variants, each once; `None` where there are none to choose from.
+    /// The variants, each once; `None` if there is no choice.
     pub fn variant(&self) -> Option<String> {
         let mut variants: Vec<&str> = Vec::new();
         for variant in &self.variants {
@@ -71,7 +71,7 @@ impl Times {
         (!variants.is_empty()).then(|| variants.join(", "))
     }
 
-    /// What this takes more than a part of it.
+    /// The difference to a part of it.
     pub fn without(self, part: &Self) -> Self {
         let median = self.median - part.median;
         let mut variants = self.variants.clone();
@@ -132,7 +132,7 @@ impl Bench {
         wanted.iter().map(meganeura::Var::to_tensor).collect()
     }
 
-    /// Times a pass, once. Fails where the variant that was asked for is not there.
+    /// Times a pass, once. Fails if the requested variant does not exist.
     pub fn time(&mut self, pass: Pass) -> Result<Times, Failure> {
         let times = self.times(pass)?;
         match &self.variant {
@@ -157,7 +157,7 @@ impl Bench {
         Ok(times)
     }
 
-    /// Runs a pass with the variant that was asked for from now on. Whether there is one, and what there is.
+    /// Makes later runs of a pass use the requested variant. Returns whether it exists, and the existing ones.
     fn prepare(&self, pass: Pass) -> Result<(bool, Vec<String>)> {
         self.device.prefer_variants(&[])?;
         self.run(&self.device, &self.sets[0], pass)?;
@@ -180,8 +180,7 @@ impl Bench {
         let (preferred, offered) = self.prepare(pass)?;
         let mut sets = self.sets.iter().cycle();
         let mut run = || self.run(&self.device, sets.next().expect("at least one set"), pass);
-        // The CPU has computed when a run returns, and the host's clock is the one that PyTorch's operations are timed
-        // with.
+        // On the CPU a run is finished when it returns, and PyTorch's operations are timed with the host's clock, too.
         let device_clock = self.device.is_gpu() && self.device.set_profiling(Profiling::Runs).is_ok();
         let before = self.device.stats().launches;
         run()?;
@@ -207,7 +206,7 @@ impl Bench {
             }
         } else if device_clock {
             for _ in 0..self.steps {
-                // The run before it keeps the device busy until the timed one has arrived.
+                // The run before keeps the device busy until the timed run arrives.
                 run()?;
                 run()?;
                 times.push(milliseconds(self.device.last_profile()?.total));
@@ -239,14 +238,14 @@ impl Bench {
         Ok(Times { median, min, packing, launches, variants, kernels, timer, preferred, offered })
     }
 
-    /// The launches that are of the kernel: inside of a network, other operations have some, too.
+    /// The kernel's own launches: with `--inside`, other operations launch, too.
     fn own<'a>(&self, launches: &'a [LaunchTime]) -> impl Iterator<Item = &'a LaunchTime> {
         let name = self.kernel.convolution().filter(|_| self.inside);
         launches.iter().filter(move |launch| name.is_none_or(|name| launch.op.starts_with(name)))
     }
 
-    /// The largest difference from the native executor in double precision, relative to the largest magnitude of the
-    /// same result; the largest of all results. `None` where that would take too long.
+    /// The largest difference from the native executor in double precision, over all results, each relative to its own
+    /// largest magnitude. `None` if that would take too long.
     pub fn error(&self, pass: Pass) -> Result<Option<f64>> {
         if matches!(self.kernel.work(pass), Work::Flops(flops) if flops > CHECKED_FLOPS) {
             return Ok(None);
@@ -260,7 +259,7 @@ impl Bench {
             let (computed, reference) = (computed.to_f64_vec()?, reference.to_f64_vec()?);
             let scale = reference.iter().fold(f64::MIN_POSITIVE, |max, x| x.abs().max(max));
             let difference = computed.iter().zip(&reference).map(|(x, y)| (x - y).abs());
-            // NaN is as wrong as can be.
+            // NaN counts as an infinite error.
             let error = difference.fold(0.0, |max: f64, x| if x.is_nan() { f64::INFINITY } else { max.max(x) }) / scale;
             worst = f64::max(worst, error);
         }

@@ -1,7 +1,7 @@
-//! Times one operation: its forward pass and its gradients, each in a plan of its own.
+//! Times one operation: its forward pass and its gradients, each in a separate plan.
 //!
-//! A gradient alone is the gradient of `Σ y·dy` for a random `dy`; what it does not need of the forward pass is not in
-//! its plan. Runs take their operands by turns from several sets, so that no cache holds them from one run to the next.
+//! A single gradient is the gradient of `Σ y·dy` for a random `dy`; its plan contains only the part of the forward pass
+//! that it needs. Runs rotate among several sets of operands, so that no cache holds them from one run to the next.
 
 mod measure;
 mod spec;
@@ -16,17 +16,15 @@ use crate::{Accuracy, Failure, Options, Report, choose_device, json, rounded};
 use measure::{Bench, Times};
 use spec::Work;
 
-/// Measures the passes that are asked for, and prints a line for each as soon as it is there.
+/// Measures the requested passes, and prints a line for each as soon as it is done.
 pub fn run(kernel: Kernel, options: &Options) -> Result<(), Failure> {
     if options.check && options.precision == Accuracy::Double {
-        return Err(Failure::NotThere(
-            "nothing is there to check double precision with: it is what others are held to".into(),
-        ));
+        return Err(Failure::NotThere("double precision has no reference for --check: it is the reference".into()));
     }
     let device = choose_device(options, &World::alone())?;
     if options.inside && (kernel.convolution().is_none() || options.precision != Accuracy::Fast || !device.is_gpu()) {
         return Err(Failure::NotThere(
-            "only convolutions in fast precision on a GPU read other images inside of a network".into(),
+            "--inside makes a difference only for convolutions in fast precision on a GPU".into(),
         ));
     }
     let wanted = |pass: &&Pass| options.pass.is_none_or(|wanted| wanted == **pass);
@@ -74,7 +72,7 @@ fn report(bench: &Bench, pass: Pass, options: &Options, times: &Times, error: Op
     report
 }
 
-/// The report as a line for people.
+/// The report as a human-readable line.
 fn line(report: &Report) -> String {
     let value = |key: &str| report.iter().find(|(name, _)| *name == key).map(|(_, value)| value);
     let text = |key: &str| value(key).map_or_else(String::new, |value| value.as_str().unwrap_or("").to_owned());

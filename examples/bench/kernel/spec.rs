@@ -1,4 +1,4 @@
-//! What a kernel's specification names: operands, what is computed of them, and how much work that is.
+//! A kernel's specification: operands, computation, and amount of work.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,10 +7,10 @@ use clap::ValueEnum;
 use meganeura::ops::{AttentionOptions, Conv2dOptions};
 use meganeura::{Result, Shape, Tape, Tensor, Var};
 
-/// Groups of the group normalisation.
+/// The number of groups of the group normalisation.
 const GROUPS: usize = 32;
 
-/// An operation on operands of certain shapes; `Display` is how it is written on the command line.
+/// An operation on operands of given shapes; `Display` writes it as on the command line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kernel {
     /// `a [M,K] · b [K,N]`
@@ -21,20 +21,20 @@ pub enum Kernel {
     GroupNorm { n: usize, c: usize, h: usize, w: usize },
     /// `gelu(x [M,K] · w [N,K]ᵀ + b)`
     LinearGelu { m: usize, k: usize, n: usize },
-    /// Attention of `b` sequences of length `l` to themselves by `h` heads of `d` features
+    /// Self-attention on `b` sequences of length `l` with `h` heads of `d` features
     Attention { b: usize, h: usize, l: usize, d: usize, form: Form },
-    /// A copy in the device's memory: how fast that is
+    /// A copy in the device's memory, for its bandwidth
     Copy { bytes: usize },
 }
 
-/// How an attention is computed.
+/// The algorithm of an attention.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
-    /// `Var::attention_with`, in the way that it chooses
+    /// `Var::attention_with`, in the form that it chooses
     Full,
     /// The same, causal
     Causal,
-    /// By products of matrices, with the scores in memory
+    /// Matrix products, with the scores in memory
     Composed,
 }
 
@@ -50,7 +50,7 @@ impl Form {
     }
 }
 
-/// What is computed of a kernel.
+/// The pass that is computed.
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
 #[value(rename_all = "snake_case")]
 pub enum Pass {
@@ -59,13 +59,14 @@ pub enum Pass {
     GradInput,
     /// The gradient of the second operand
     GradWeight,
-    /// All gradients, after a forward pass that kept what they need: what `both` takes more than `forward`
+    /// All gradients, after a forward pass that kept the values that they need: the time of `both` minus that of
+    /// `forward`
     Backward,
     /// The forward pass and all gradients
     Both,
 }
 
-/// How much a pass does at least.
+/// The minimum work of a pass.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Work {
     /// Multiplications and additions of the direct algorithm.
@@ -132,7 +133,7 @@ impl fmt::Display for Pass {
 }
 
 impl Kernel {
-    /// What there is to compute.
+    /// The passes of the kernel.
     pub fn passes(&self) -> &'static [Pass] {
         match self {
             Self::Matmul { .. } | Self::Conv2d { .. } => &[Pass::Forward, Pass::GradInput, Pass::GradWeight],
@@ -143,7 +144,7 @@ impl Kernel {
         }
     }
 
-    /// The operands, with the standard deviation of their numbers: weights are as small as initial ones are.
+    /// The operands, with the standard deviation of their numbers: weights are as small as initial weights.
     pub fn operands(&self) -> Vec<(Shape, f32)> {
         let scale = |terms: usize| 1.0 / (terms as f32).sqrt();
         match *self {
@@ -162,12 +163,12 @@ impl Kernel {
         }
     }
 
-    /// What the names of a convolution's operations begin with, those of its gradients too; `None` of other kernels.
+    /// The common prefix of the names of a convolution's operations, including its gradients; `None` for other kernels.
     pub fn convolution(&self) -> Option<&'static str> {
         matches!(self, Self::Conv2d { .. }).then_some("conv2d")
     }
 
-    /// The shape of the result, which is that of its cotangent.
+    /// The shape of the result and of its cotangent.
     pub fn result(&self) -> Shape {
         match *self {
             Self::Matmul { m, n, .. } | Self::LinearGelu { m, n, .. } => Shape::from([m, n]),
@@ -178,13 +179,13 @@ impl Kernel {
         }
     }
 
-    /// The side of a convolution's result.
+    /// The side length of a convolution's result.
     fn side(&self) -> usize {
         let Self::Conv2d { h, r, stride, .. } = *self else { return 1 };
         (h + 2 * (r / 2) - r) / stride + 1
     }
 
-    /// How much a pass does.
+    /// The work of a pass.
     pub fn work(&self, pass: Pass) -> Work {
         let real = |x: usize| x as f64;
         match *self {
@@ -200,7 +201,7 @@ impl Kernel {
                 };
                 Work::Flops(products * 2.0 * real(m) * real(k) * real(n))
             }
-            // Of a causal attention as much, though about half need not be computed.
+            // The same for causal attention, although about half of it need not be computed.
             Self::Attention { b, h, l, d, .. } => {
                 let products = match pass {
                     Pass::Both => 7.0,
@@ -209,7 +210,7 @@ impl Kernel {
                 };
                 Work::Flops(products * 2.0 * real(b * h) * real(l * l) * real(d))
             }
-            // The parameters and their gradients are next to nothing.
+            // The parameters and their gradients are negligible.
             Self::GroupNorm { .. } => {
                 let tensors = match pass {
                     Pass::Both => 4,
@@ -222,9 +223,9 @@ impl Kernel {
         }
     }
 
-    /// Records a pass on a tape; the wanted values, and no others are held. `data` are the operands, then the cotangent
-    /// of the result. With `inside`, other operations make the images and read those that come out, as in a network:
-    /// what is wanted then is what they make of them.
+    /// Records a pass on a tape and returns the requested values; no others are held. `data` holds the operands, then
+    /// the cotangent of the result. With `inside`, other operations produce the images and read the results, as in a
+    /// network; the requested values are then the results of those operations.
     pub fn record(&self, tape: &Tape, data: &[Tensor], pass: Pass, inside: bool) -> Result<Vec<Var>> {
         let is_image = |shape: Shape| inside && shape != self.operands()[1].0;
         let input = |tensor| {
@@ -267,7 +268,7 @@ impl Kernel {
                 let options = AttentionOptions { causal: form == Form::Causal, ..AttentionOptions::default() };
                 x[0].attention_with(&x[1], &x[2], options)
             }
-            // A view of a tensor in memory of its own is a copy.
+            // A view that is stored in its own memory is a copy.
             Self::Copy { .. } => x[0].reshape(self.result()),
         }
     }

@@ -7,7 +7,7 @@ use crate::digits::CLASSES;
 /// Pixels of an image.
 const PIXELS: usize = 8 * 8;
 
-/// Noisy images `[N, 1, 8, 8]`, their times `[N]` and the digits that they show `u32 [N]` to the noise in them.
+/// Maps noisy images `[N, 1, 8, 8]`, their times `[N]` and their digits `u32 [N]` to the noise in them.
 #[derive(Module, Debug, Clone)]
 #[module(config(
     /// Numbers in a hidden layer.
@@ -41,7 +41,7 @@ impl Denoiser {
     }
 }
 
-/// Adds to `h` what two layers make of it and of `about`, which says the time and the digit.
+/// Adds to `h` the result of two layers on `h` and on `about`, which encodes the time and the digit.
 #[derive(Module, Debug, Clone)]
 #[module(config(width: usize))]
 struct Block {

@@ -2,7 +2,7 @@
 
 use meganeura::prelude::*;
 
-/// The model: an image `[N, 1, 8, 8]` goes through the fields in order, and a score for each digit `[N, 10]` comes out.
+/// The model: images `[N, 1, 8, 8]` pass through the fields in order and give a score for each digit, `[N, 10]`.
 #[derive(Module, Debug, Clone)]
 #[module(sequential)]
 pub struct Digits {
@@ -16,7 +16,7 @@ pub struct Digits {
     head: Linear,
 }
 
-/// Adds its input to what its layers make of it.
+/// Adds its input to the result of its layers.
 #[derive(Module, Debug, Clone)]
 #[module(sequential, residual, then = relu)]
 struct Residual {

@@ -1,5 +1,5 @@
-//! Models that several programs train: the benchmark at the sizes of its reference, the tutorials at sizes of yours,
-//! and the page of `examples/web`.
+//! Models that several programs train: the benchmark at its reference sizes, the tutorials at sizes of your choice, and
+//! the page of `examples/web`.
 
 mod denoiser;
 mod digits;

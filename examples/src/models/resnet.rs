@@ -3,16 +3,16 @@
 
 use meganeura::prelude::*;
 
-/// Images `[N, images, H, W]` to a score for each class, `[N, classes]`.
+/// Maps images `[N, images, H, W]` to a score for each class, `[N, classes]`.
 #[derive(Module, Debug)]
 #[module(sequential, config(
     /// Channels of the images: 1 for grey ones, 3 for coloured ones.
     images: usize,
     /// Channels after the first layer; a multiple of the groups.
     width: usize,
-    /// Of each normalisation, 32 in the reference.
+    /// The groups of each normalisation, 32 in the reference.
     groups: usize,
-    /// What images are told apart into.
+    /// The number of classes.
     classes: usize,
 ))]
 pub struct ResNet18Gn {
@@ -26,7 +26,7 @@ pub struct ResNet18Gn {
     head: Linear,
 }
 
-/// Two blocks for each of four widths, of which each but the first begins with a stride.
+/// Two blocks for each of four widths; each width except the first begins with a stride.
 fn blocks(width: usize, groups: usize) -> Vec<BlockConfig> {
     let widths = [1, 1, 2, 2, 4, 4, 8, 8].map(|factor| factor * width);
     let block = |inputs, outputs| BlockConfig { inputs, outputs, stride: outputs / inputs, groups };

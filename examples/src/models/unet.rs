@@ -1,15 +1,15 @@
-//! The U-Net of a diffusion model (DDPM) for small images: 22,944,003 parameters for coloured ones at 128 channels.
+//! The U-Net of a diffusion model (DDPM) for small images: 22,944,003 parameters for colour images at 128 channels.
 
 use meganeura::prelude::*;
 
-/// Noisy images `[N, images, H, W]` and their times `[N]` to the noise in them; H and W are multiples of 4.
+/// Maps noisy images `[N, images, H, W]` and their times `[N]` to the noise in them; H and W are multiples of 4.
 #[derive(Module, Debug, Clone)]
 #[module(config(
     /// Channels of the images: 1 for grey ones, 3 for coloured ones.
     images: usize,
     /// Channels of the first level; a multiple of the groups.
     channels: usize,
-    /// Of each normalisation, 32 in the reference.
+    /// The groups of each normalisation, 32 in the reference.
     groups: usize,
 ))]
 pub struct UNet {
@@ -38,7 +38,7 @@ pub struct UNet {
 }
 
 impl UNet {
-    /// Recomputes the values inside of each block in the backward pass instead of keeping them, or does not.
+    /// Whether the backward pass recomputes the values inside each block instead of keeping them.
     #[must_use]
     pub fn recompute(self, recompute: bool) -> Self {
         Self { recompute, ..self }
@@ -72,7 +72,7 @@ impl UNet {
         self.head.forward(&self.norm.forward(&h).silu())
     }
 
-    /// A block, whose intermediate values are recomputed in the backward pass if the model does so.
+    /// Runs a block; the backward pass recomputes its intermediate values if the model is set to.
     fn region(&self, tape: &Tape, f: impl FnOnce() -> Var) -> Var {
         if self.recompute { tape.recompute(f) } else { f() }
     }
@@ -88,7 +88,7 @@ struct Down {
     half: Option<Conv2d>,
 }
 
-/// A level on the way up, whose blocks take what the way down left as well.
+/// A level on the way up, whose blocks also take the results of the way down.
 #[derive(Module, Debug, Clone)]
 #[module(config(inputs: usize, skips: [usize; 3], outputs: usize, time: usize, groups: usize, doubles: bool))]
 struct Up {

@@ -1,4 +1,4 @@
-//! `bench`: what it measures, and what it refuses.
+//! `bench`: its measurements, and the options that it refuses.
 
 use serde_json::Value;
 
@@ -96,7 +96,7 @@ fn bench_measures_kernels() {
         assert_eq!(reports.len(), 3, "{reports:?}");
         for ((report, pass), launches) in reports.iter().zip(passes).zip(launches) {
             assert_eq!((&report["kernel"], &report["pass"]), (&kernel.into(), &pass.into()));
-            // A gradient alone holds nothing of the forward pass.
+            // A single gradient keeps nothing from the forward pass.
             assert_eq!(report["launches"], launches, "{report}");
             assert!(report["error"].as_f64().unwrap() < 1e-5, "{report}");
             let rate = report["tflops"].as_f64().or(report["gbps"].as_f64());

@@ -1,4 +1,4 @@
-//! The examples as programs: what they print, and how they end.
+//! The examples as programs: their output and exit codes.
 
 mod bench;
 mod curves;

@@ -1,4 +1,4 @@
-//! Programs that train: that they learn, go on where they were, and say what is wrong.
+//! Programs that train: they learn, resume, and report errors.
 
 use std::process::Command;
 
@@ -20,7 +20,7 @@ fn digits_are_learned() {
     for file in ["loss.svg", "digits.safetensors"] {
         assert!(out.join(file).metadata().unwrap().len() > 1000, "{file}");
     }
-    // The weights alone read as well, and what is no file of weights says so.
+    // The weights alone are enough to read digits, and a file without weights is an error.
     let read = |weights: &std::path::Path| run("digits", &["--json", "--weights", weights.to_str().unwrap()]);
     assert_eq!(last_line(&read(&out.join("digits.safetensors")))["test_accuracy"], result["test_accuracy"]);
     let wrong = read(&out.join("loss.svg"));
@@ -124,7 +124,7 @@ fn goes_on(program: &str, args: &[&str], weights: &str, pictures: &[&str]) {
         assert!(picture.width() > 48 && picture.iter().any(|&pixel| pixel != picture.get_pixel(0, 0).0[0]));
     }
 
-    // As if it had been killed before its last checkpoint was there.
+    // The state of a run that was killed before its last checkpoint.
     let mut checkpoints: Vec<_> =
         std::fs::read_dir(there.join("checkpoints")).unwrap().map(|e| e.unwrap().path()).collect();
     checkpoints.sort();
@@ -137,7 +137,7 @@ fn goes_on(program: &str, args: &[&str], weights: &str, pictures: &[&str]) {
     std::fs::remove_dir_all(folder).unwrap();
 }
 
-/// What a program says when it is called like this, after it ended with an error and before it made a step.
+/// The message of a program that is called like this, and ends with an error before its first step.
 fn refusal(program: &str, args: &[&str]) -> String {
     let output = run(program, args);
     assert_eq!(output.status.code(), Some(1), "{program} {args:?}: {output:?}");
@@ -195,10 +195,10 @@ fn resnet_learns_from_pictures() {
     std::fs::write(&wrong, "").unwrap();
     // The device, the error and the line that it comes from.
     let said = refusal("resnet", &[&sized[..], &["--resume"]].concat());
-    assert!(said.contains("notes.txt: no image by its name") && said.lines().count() == 3, "{said}");
+    assert!(said.contains("notes.txt: not an image by its name") && said.lines().count() == 3, "{said}");
     std::fs::rename(&wrong, wrong.with_file_name("notes.png")).unwrap();
     let said = refusal("resnet", &[&sized[..], &["--resume"]].concat());
-    assert!(said.contains("notes.png, byte 0: no image that can be read") && said.lines().count() == 3, "{said}");
+    assert!(said.contains("notes.png, byte 0: not a readable image") && said.lines().count() == 3, "{said}");
     // One more than the training began with.
     std::fs::copy(pictures.join("class 0").join("0.png"), wrong.with_file_name("notes.png")).unwrap();
     std::fs::copy(pictures.join("class 0").join("0.png"), wrong.with_file_name("more.png")).unwrap();
@@ -253,9 +253,9 @@ fn a_training_that_diverges_fails() {
         let args = [&["--run", there.to_str().unwrap(), "--lr", "1e20", "--epochs", "3"], args].concat();
         let output = run(program, &args);
         assert_eq!(output.status.code(), Some(1), "{program}: {output:?}");
-        assert!(stderr(&output).contains("(epoch 1, batch 0): the loss is no number any more"), "{output:?}");
+        assert!(stderr(&output).contains("(epoch 1, batch 0): the loss is not finite"), "{output:?}");
         let events = std::fs::read_to_string(there.join("events.jsonl")).unwrap();
-        assert!(events.lines().last().unwrap().contains("the loss is no number any more"), "{events}");
+        assert!(events.lines().last().unwrap().contains("the loss is not finite"), "{events}");
         assert!(!there.join("checkpoints").exists(), "nothing of it is kept");
     }
     std::fs::remove_dir_all(out).unwrap();

@@ -1,4 +1,4 @@
-//! The session for JavaScript: numbers in, numbers out, errors as exceptions that are named after their kind.
+//! The session's JavaScript bindings: numbers in, numbers out, errors as exceptions named after their kind.
 
 use meganeura::prelude::*;
 use meganeura::{Error, Result};
@@ -12,20 +12,20 @@ extern "C" {
     fn log_error(message: &str);
 }
 
-/// Where a panic would be a bare "unreachable", says what it was about.
+/// Logs the message of a panic, which otherwise would be a bare "unreachable".
 #[wasm_bindgen(start)]
 fn start() {
     std::panic::set_hook(Box::new(|panic| log_error(&panic.to_string())));
 }
 
-/// A session. While a promise of one of its methods is pending, no other may be called.
+/// A session. While the promise of one method is pending, no other method may be called.
 #[wasm_bindgen]
 #[derive(Debug)]
 pub struct Trainer(Session);
 
 #[wasm_bindgen]
 impl Trainer {
-    /// Models that have learned nothing yet. `device` is `auto`, or a name: `webgpu` or `cpu`.
+    /// Untrained models. `device` is `auto`, or a name: `webgpu` or `cpu`.
     pub async fn open(seed: u32, device: &str) -> Result<Trainer, JsValue> {
         async { Ok(Self(Session::new(&open_device(device).await?, seed.into())?)) }.await.map_err(exception)
     }
@@ -65,7 +65,7 @@ impl Trainer {
         self.0.train(model, steps).await.map_err(exception)
     }
 
-    /// Rows of counts: the digit, by what it was read as.
+    /// Rows of counts: a row for each digit, a column for each answer.
     pub async fn evaluate(&self) -> Result<Vec<u32>, JsValue> {
         let confusion = self.0.evaluate().await.map_err(exception)?;
         Ok(confusion.rows().flatten().map(|&count| count as u32).collect())
@@ -92,7 +92,8 @@ impl Trainer {
     }
 }
 
-/// An image of strokes: `points` one after the other, right and down from 0 to 1, so many of them a stroke.
+/// An image of strokes: `points` are the coordinates one after the other, to the right and down, from 0 to 1; `lengths`
+/// are the numbers of points in each stroke.
 #[wasm_bindgen]
 pub fn image_of(points: &[f32], lengths: &[u32]) -> Option<Vec<f32>> {
     let (mut points, _) = points.as_chunks::<2>();

@@ -1,4 +1,4 @@
-//! A model that learns: its training step, its optimizer, and how often it has stepped.
+//! A model in training: its training step, its optimizer, and the number of steps.
 
 use meganeura::optim::{OptimizerState, TrainStep};
 use meganeura::prelude::*;
@@ -12,12 +12,12 @@ pub struct Learner<M: Module, I> {
 }
 
 impl<M: Module + Clone, I: Outputs> Learner<M, I> {
-    /// A model that has learned nothing yet. `loss` is recorded with the first batch.
+    /// An untrained model. `loss` is recorded with the first batch.
     pub fn new(net: M, lr: f64, loss: impl FnMut(&M, &I) -> Var + 'static) -> Self {
         Self { step: TrainStep::new(Box::new(net), loss), optimizer: AdamW::new(lr), steps: 0 }
     }
 
-    /// Takes a step with this batch; its loss, on the device.
+    /// Takes a step with this batch. Returns its loss, on the device.
     pub async fn advance(&mut self, batch: <I::Tensors as Tensors>::Refs<'_>) -> Result<Tensor> {
         let loss = self.step.call_async(&mut self.optimizer, batch).await?;
         self.steps += 1;
@@ -41,7 +41,7 @@ impl<M: Module + Clone, I: Outputs> Learner<M, I> {
         self.optimizer.set_lr(lr);
     }
 
-    /// Takes over the weights of a safetensors file, and forgets the momenta of the old ones. An error changes nothing.
+    /// Loads the weights of a safetensors file, and resets the optimizer's moments. An error changes nothing.
     pub fn load(&mut self, bytes: &[u8]) -> Result<()> {
         let mut net = self.net().clone();
         net.load_safetensors(bytes)?.strict()?;
@@ -50,14 +50,14 @@ impl<M: Module + Clone, I: Outputs> Learner<M, I> {
         Ok(())
     }
 
-    /// The weights and what the optimizer remembers, as two safetensors files.
+    /// The weights and the optimizer's state, as two safetensors files.
     pub async fn snapshot(&self) -> Result<[Vec<u8>; 2]> {
         let weights = self.net().to_safetensors_async().await?;
         let state = self.optimizer.state_of(self.net()).to_safetensors_async().await?;
         Ok([weights, state])
     }
 
-    /// Goes on from a [`snapshot`](Self::snapshot) that was taken after so many steps.
+    /// Continues from a [`snapshot`](Self::snapshot) that was taken after `steps` steps.
     pub fn restore(&mut self, device: &Device, [weights, state]: [&[u8]; 2], steps: u64) -> Result<()> {
         self.step.module_mut().load_safetensors(weights)?.strict()?;
         self.optimizer.load_state(self.step.module(), &OptimizerState::from_safetensors(state, device)?)?;

@@ -1,8 +1,8 @@
 //! Training in a page: a model learns to read digits, then another to draw them.
 //!
-//! [`Session`] is plain Rust and the same natively, where `cargo run --release -p meganeura-web` runs it. `bindings.rs`
-//! hands it to JavaScript, `www/worker.js` calls it in a worker, and `www/main.js` shows what comes of it. `cargo xtask
-//! web` builds and serves the page.
+//! [`Session`] is plain Rust and works natively, too: `cargo run --release -p meganeura-web` runs it. `bindings.rs`
+//! exposes it to JavaScript, `www/worker.js` calls it in a worker, and `www/main.js` shows the results.
+//! `cargo xtask web` builds and serves the page.
 
 #[cfg(target_family = "wasm")]
 mod bindings;

@@ -1,4 +1,4 @@
-//! The training of the page, natively: the same session, the same weights.
+//! The page's training, natively: the same session, the same weights.
 //!
 //! ```text
 //! cargo run --release -p meganeura-web

@@ -1,4 +1,4 @@
-//! Several byte strings in one: each after its length, 8 bytes.
+//! Several byte strings in one, each preceded by its length in 8 bytes.
 
 use meganeura::{Error, ErrorKind, Result};
 
@@ -18,7 +18,7 @@ pub fn split<const N: usize>(mut bytes: &[u8]) -> Result<[&[u8]; N]> {
     if bytes.is_empty() { Ok(parts) } else { Err(Error::new(ErrorKind::Checkpoint, "the snapshot is too long")) }
 }
 
-/// A part that is numbers.
+/// A part that holds numbers.
 pub fn numbers<const N: usize>(part: &[u8]) -> Result<[u64; N]> {
     let (numbers, []) = part.as_chunks() else { return Err(too_short()) };
     let numbers: &[[u8; 8]; N] = numbers.try_into().map_err(|_| too_short())?;

@@ -15,13 +15,13 @@ const DIGITS: usize = 10;
 /// Rows of drawings.
 const ROWS: usize = 4;
 
-/// Learns to read digits, then to draw them, as the page does
+/// Learns to read digits, then to draw them, like the page
 #[derive(Parser, Debug)]
 pub struct Options {
-    /// What to compute on: auto, cpu, gpu, or part of an adapter's name
+    /// The device: auto, cpu, gpu, or part of an adapter's name
     #[arg(long, default_value = "auto")]
     device: String,
-    /// For the first weights, the order of the images and the noise
+    /// The seed of the initial weights, the order of the images and the noise
     #[arg(long, default_value_t = 42)]
     seed: u64,
     /// Steps of the reader
@@ -30,10 +30,10 @@ pub struct Options {
     /// Steps of the drawer
     #[arg(long, default_value_t = 3000)]
     drawer_steps: usize,
-    /// Weights to begin with, of either model, as a page saves them
+    /// Initial weights of either model, as saved by a page
     #[arg(long, value_name = "FILE")]
     load: Vec<PathBuf>,
-    /// Where the weights and the drawings go
+    /// The folder for the weights and the drawings
     #[arg(long, default_value = "target/session")]
     out: PathBuf,
 }
@@ -77,7 +77,7 @@ async fn train_async(options: &Options) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// The digit that is the likeliest.
+/// The most likely digit.
 fn best(chances: &[f32]) -> usize {
     (0..chances.len()).max_by(|&a, &b| chances[a].total_cmp(&chances[b])).expect("ten digits")
 }

@@ -1,4 +1,4 @@
-//! What the page does: a reader of digits and a drawer of digits, which learn from the same images.
+//! The page's logic: a reader and a drawer of digits, which learn from the same images.
 
 use std::fmt;
 
@@ -14,10 +14,10 @@ use meganeura_examples::process::{Process, Sampler, normal};
 use crate::learner::Learner;
 use crate::parts;
 
-/// Images in a step.
+/// Images per step.
 const BATCH: usize = 64;
 
-/// Times between image and noise.
+/// Diffusion times between image and noise.
 const TIMES: usize = 1000;
 
 /// Steps from noise to a drawing.
@@ -29,7 +29,7 @@ const WIDTH: usize = 128;
 /// Decay of the average of the drawer's weights, which draws better than the weights themselves.
 const DECAY: f64 = 0.995;
 
-/// Learning rates to begin with.
+/// The initial learning rates.
 const READER_LR: f64 = 2e-3;
 const DRAWER_LR: f64 = 2e-3;
 
@@ -44,7 +44,7 @@ pub enum Model {
 }
 
 /// Both models, with their training. The same seed and the same device give the same weights, in a page or natively;
-/// the reader's are those of the example `digits`.
+/// the reader gets the weights of the example `digits`.
 pub struct Session {
     device: Device,
     seed: u64,
@@ -63,7 +63,7 @@ impl fmt::Debug for Session {
 }
 
 impl Session {
-    /// Models that have learned nothing yet.
+    /// Untrained models.
     ///
     /// # Errors
     ///
@@ -109,7 +109,7 @@ impl Session {
         }
     }
 
-    /// Sets the learning rate of a model: from the next step on.
+    /// Sets the learning rate of a model, from the next step on.
     ///
     /// # Errors
     ///
@@ -125,11 +125,11 @@ impl Session {
         Ok(())
     }
 
-    /// Takes so many steps; the loss of each.
+    /// Takes a number of steps. Returns the loss of each.
     ///
     /// # Errors
     ///
-    /// Those of the device; if a loss is not a number.
+    /// Those of the device; if a loss is NaN.
     pub async fn train(&mut self, model: Model, steps: usize) -> Result<Vec<f32>> {
         let mut losses = Vec::new();
         for _ in 0..steps {
@@ -176,7 +176,7 @@ impl Session {
         Ok((batch.inputs, batch.targets))
     }
 
-    /// How the reader reads the digits that it never trained on.
+    /// The reader's answers for the unseen digits.
     ///
     /// # Errors
     ///
@@ -190,11 +190,11 @@ impl Session {
         Ok(confusion)
     }
 
-    /// How likely each digit is, for each image `[1, 8, 8]` with 0 for paper and 1 for ink: rows of ten.
+    /// The probability of each digit, for each image `[1, 8, 8]` with 0 for paper and 1 for ink: rows of ten.
     ///
     /// # Errors
     ///
-    /// If these are no whole images; those of the device.
+    /// If the numbers are not whole images; those of the device.
     pub async fn read(&self, images: &[f32]) -> Result<Vec<f32>> {
         let count = images.len() / 64;
         let images = Tensor::from_slice(&self.device, [count, 1, 8, 8], images)?;
@@ -202,8 +202,8 @@ impl Session {
         self.reader.net().forward(&tape.input(&images)).softmax(1).to_vec_async().await
     }
 
-    /// So many rows of drawings of the digits 0 to 9, `[1, 8, 8]` each, from 0 to 1. The noise that they begin with is
-    /// always the same, so that one sees what was learned meanwhile.
+    /// A number of rows of drawings of the digits 0 to 9, `[1, 8, 8]` each, from 0 to 1. The initial noise is always
+    /// the same, so that the drawings show the progress.
     ///
     /// # Errors
     ///
@@ -220,7 +220,7 @@ impl Session {
         Ok(drawn.to_vec_async().await?.iter().map(|x| (0.5 + 0.5 * x).clamp(0.0, 1.0)).collect())
     }
 
-    /// The weights of a model as a safetensors file; of the drawer, those that draw.
+    /// The weights of a model as a safetensors file; for the drawer, the averaged weights.
     ///
     /// # Errors
     ///
@@ -232,11 +232,11 @@ impl Session {
         }
     }
 
-    /// Takes over the weights of a safetensors file; the model that it is of.
+    /// Loads the weights of a safetensors file. Returns the file's model.
     ///
     /// # Errors
     ///
-    /// If the file is of neither model, or damaged. Nothing has changed then.
+    /// If the file belongs to neither model, or is damaged. Nothing has changed then.
     pub fn load(&mut self, bytes: &[u8]) -> Result<Model> {
         let Err(not_the_reader) = self.reader.load(bytes) else { return Ok(Model::Reader) };
         match self.drawer.load(bytes) {
@@ -254,7 +254,7 @@ impl Session {
         }
     }
 
-    /// All that was learned, to go on from on any device.
+    /// The state of the training, to continue on any device.
     ///
     /// # Errors
     ///
@@ -268,11 +268,11 @@ impl Session {
         Ok(parts::join(&[&counts, &reader, &reader_state, &drawer, &drawer_state, &average]))
     }
 
-    /// Goes on from a [`snapshot`](Self::snapshot), on this device.
+    /// Continues from a [`snapshot`](Self::snapshot), on this device.
     ///
     /// # Errors
     ///
-    /// If it is no snapshot; those of the device.
+    /// If it is not a snapshot; those of the device.
     pub fn restore(device: &Device, snapshot: &[u8]) -> Result<Self> {
         let [counts, reader, reader_state, drawer, drawer_state, average_weights] = parts::split(snapshot)?;
         let [seed, reader_steps, drawer_steps, updates] = parts::numbers(counts)?;

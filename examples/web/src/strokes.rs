@@ -1,26 +1,26 @@
-//! From what a hand drew to an image like those of the dataset.
+//! From hand-drawn strokes to an image like those of the dataset.
 //!
-//! Those were scanned as 32×32 pixels, scaled to fill them, and counted: a pixel of the 8×8 is the ink in a block of
-//! 4×4. The same is done here, so where and how large somebody draws does not matter.
+//! The dataset's digits were scanned as 32×32 pixels, scaled to fill them, and counted: a pixel of the 8×8 is the ink
+//! in a block of 4×4. The same is done here, so position and size of a drawing do not matter.
 
-/// Pixels on a side of the scan.
+/// The side length of the scan in pixels.
 const SCAN: usize = 32;
 
-/// Pixels on a side of the image.
+/// The side length of the image in pixels.
 const SIDE: usize = 8;
 
-/// Pixels of the scan that are ink, in an image of the dataset: short digits are as black as long ones, so their
-/// strokes are wider.
+/// The number of ink pixels in the scan of a dataset image: short digits are as black as long ones, so their strokes
+/// are wider.
 const INK: f32 = 313.0;
 
 /// Half the width of a stroke, at least and at most, in pixels of the scan.
 const RADIUS: [f32; 2] = [1.7, 3.2];
 
-/// Smaller drawings are not enlarged to fill the image: a dot stays one. A share of the box that is drawn in.
+/// The smallest drawing that is enlarged to fill the image, as a share of the box: a dot stays a dot.
 const SMALLEST: f32 = 0.1;
 
 /// An image `[1, 8, 8]` of strokes, 0 for paper to 1 for ink; `None` if nothing is drawn. Each stroke is a line through
-/// points from 0 to 1, first to the right, then down.
+/// points; the coordinates are from 0 to 1, first to the right, then down.
 #[must_use]
 pub fn image_of(strokes: &[&[[f32; 2]]]) -> Option<Vec<f32>> {
     let points = || strokes.iter().copied().flatten().filter(|point| point.iter().all(|x| x.is_finite()));
@@ -28,8 +28,7 @@ pub fn image_of(strokes: &[&[[f32; 2]]]) -> Option<Vec<f32>> {
     let low = [bound(0, f32::min)?, bound(1, f32::min)?];
     let high = [bound(0, f32::max)?, bound(1, f32::max)?];
     let extent = (high[0] - low[0]).max(high[1] - low[1]).max(SMALLEST);
-    // The room that the strokes' width leaves depends on the width, which depends on their length: the last but
-    // slightly.
+    // The space left beside the strokes depends on their width, which depends slightly on their length.
     let length: f32 = strokes.iter().flat_map(|stroke| stroke.windows(2)).map(|ends| between(ends[0], ends[1])).sum();
     let length = length / extent * (SCAN as f32 - 2.0 * RADIUS[0]);
     let radius = (INK / (2.0 * length.max(1.0))).clamp(RADIUS[0], RADIUS[1]);
@@ -59,7 +58,7 @@ fn between(a: [f32; 2], b: [f32; 2]) -> f32 {
     (a[0] - b[0]).hypot(a[1] - b[1])
 }
 
-/// From a point to the line from `a` to `b`.
+/// The distance from a point to the line from `a` to `b`.
 fn distance(point: [f32; 2], a: [f32; 2], b: [f32; 2]) -> f32 {
     let (ab, ap) = ([b[0] - a[0], b[1] - a[1]], [point[0] - a[0], point[1] - a[1]]);
     let length = ab[0] * ab[0] + ab[1] * ab[1];

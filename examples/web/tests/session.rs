@@ -1,11 +1,11 @@
-//! The session, natively: it learns, it reads a hand, it goes on from files and snapshots.
+//! The session, natively: it learns, reads hand-drawn digits, and continues from files and snapshots.
 
 use meganeura::prelude::*;
 use meganeura::{ErrorKind, Result};
 use meganeura_web::{Model, Session, image_of};
 use pollster::block_on;
 
-/// Twelve epochs, as the page has them.
+/// Twelve epochs, like the page.
 const STEPS: usize = 264;
 
 fn session(reader: usize, drawer: usize) -> Result<Session> {
@@ -19,7 +19,7 @@ fn best(chances: &[f32]) -> usize {
     (0..chances.len()).max_by(|&a, &b| chances[a].total_cmp(&chances[b])).unwrap()
 }
 
-/// A part of an ellipse, in degrees clockwise from the right.
+/// An arc of an ellipse, in degrees clockwise from the right.
 fn arc([x, y]: [f32; 2], [rx, ry]: [f32; 2], from: i32, to: i32) -> Vec<[f32; 2]> {
     let steps = 24;
     let at = |i| (from as f32 + (to - from) as f32 * i as f32 / steps as f32).to_radians();

@@ -2,7 +2,7 @@
 
 const style = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
-/** CSS resolves `light-dark()` where a colour is used, not where it is declared: an element shows what it comes to. */
+/** CSS resolves `light-dark()` where a colour is used, not where it is declared: an element shows the result. */
 function colour(name) {
   const probe = document.createElement("span");
   probe.style.color = style(name);
@@ -54,7 +54,7 @@ export function curve(canvas, series) {
   }
 }
 
-/** Every loss faintly, and above it their running mean. */
+/** Every loss as a faint line, and above it the running mean. */
 function line(context, losses, x, y, stroke, pixels) {
   if (losses.length === 0) return;
   const each = Math.max(1, Math.floor(losses.length / pixels));
@@ -74,7 +74,7 @@ function line(context, losses, x, y, stroke, pixels) {
   context.globalAlpha = 1;
 }
 
-/** Fills the table with counts `[label, read as]`; the share of correct ones. */
+/** Fills the table with counts `[label, answer]`; returns the share of correct answers. */
 export function confusion(table, counts) {
   const classes = Math.sqrt(counts.length);
   const cell = (name, text, scope) => {
@@ -114,7 +114,7 @@ export function confusion(table, counts) {
   return right / Math.max(total, 1);
 }
 
-/** Draws images of 8×8 pixels, 0 for paper and 1 for ink, in rows of so many, with crisp edges. */
+/** Draws images of 8×8 pixels, 0 for paper and 1 for ink, in rows, with crisp edges. */
 export function images(canvas, values, columns) {
   const [pixel, gap] = columns > 1 ? [8, 8] : [1, 0];
   const count = values.length / 64;

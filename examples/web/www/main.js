@@ -1,7 +1,7 @@
-// What is seen. All that computes is in worker.js; the two talk by messages.
+// The visible part of the page. worker.js does all the computing; the two communicate through messages.
 //
-// Parameters of the address: `device=cpu` or `device=webgpu` instead of the best there is, `seed=7`, `pause=100` to pause after so many
-// steps. A driver that runs kernels on the CPU is used only when `webgpu` is asked for: the CPU's own kernels are faster.
+// Parameters of the address: `device=cpu` or `device=webgpu` instead of the best device, `seed=7`, `pause=100` to pause after 100 steps.
+// A driver that runs kernels on the CPU is used only if `webgpu` is requested: the native kernels, as WebAssembly, are faster.
 
 import { confusion, curve, images } from "./charts.js";
 import { Pad } from "./pad.js";
@@ -56,7 +56,7 @@ const receive = {
   progress({ model, steps, losses, ms }) {
     state.steps[model] = steps;
     const all = state.losses[model];
-    // What a snapshot of another page brought along has no losses here.
+    // Steps from a snapshot of another page have no losses here.
     while (all.length < steps - losses.length) all.push(losses[0]);
     all.push(...losses);
     state.pace.push([losses.length, ms]);
@@ -129,7 +129,7 @@ const receive = {
   },
 };
 
-/** Starts another worker with the last snapshot, unless that has been tried. */
+/** Starts another worker with the last snapshot, unless that was tried already. */
 function crashed(message) {
   console.error(message);
   if (!state.opened || state.restarts === 2) {
@@ -181,7 +181,7 @@ function showRunning() {
   $("start").textContent = state.running ? "Pause" : "Start";
 }
 
-/** Draws what has changed, at most once a frame: not at all in the background. */
+/** Draws changes, at most once a frame, and not at all in the background. */
 function frame() {
   if (state.stale) {
     state.stale = false;
@@ -208,7 +208,7 @@ function showReading(image, chances, trained) {
   });
 }
 
-/** Has the worker read what is drawn: again later, if it is still at the last. */
+/** Sends the drawing to the worker to read: later, if the worker still reads the last one. */
 function read() {
   const strokes = pad.strokes;
   if (strokes.length === 0) {

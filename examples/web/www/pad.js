@@ -1,4 +1,4 @@
-// The box to draw a digit in: with a mouse, a pen or a finger.
+// The box for drawing a digit, with a mouse, a pen or a finger.
 
 const WIDTH = 0.07;
 
@@ -7,7 +7,7 @@ export class Pad {
   #strokes = [];
   #changed;
 
-  /** `changed` is called with the strokes whenever there is more of them: lists of points from 0 to 1. */
+  /** `changed` is called with the strokes whenever they grow: lists of points from 0 to 1. */
   constructor(canvas, changed) {
     this.#canvas = canvas;
     this.#changed = changed;

@@ -1,14 +1,14 @@
-// Everything that computes, away from the page's thread: the page stays responsive however slow the device is.
+// All computation, away from the page's thread: the page stays responsive however slow the device is.
 //
-// Commands of the page are queued and handled between chunks of steps, because the session does one thing at a time.
+// The page's commands are queued and handled between chunks of steps, because the session does one thing at a time.
 
 import init, { Model, Trainer, image_of } from "./pkg/meganeura_web.js";
 
-/** What a chunk of steps should take, in milliseconds: short enough to look live, long enough to keep the device busy. */
+/** The target duration of a chunk of steps, in milliseconds: short enough to look live, long enough to keep the device busy. */
 const CHUNK = 100;
-/** Steps of the reader after which the drawer's turn comes: 12 epochs. */
+/** The reader's steps before the drawer's turn: 12 epochs. */
 const READER_STEPS = 264;
-/** The drawer is trained this far. */
+/** The drawer's steps. */
 const DRAWER_STEPS = 6000;
 /** Rows of ten drawings. */
 const ROWS = 4;
@@ -30,7 +30,7 @@ onmessage = ({ data }) => {
   wake();
 };
 
-/** Lets messages in. A timer would do, but browsers slow timers of tabs in the background down. */
+/** Lets messages in. A timer would work, but browsers slow down timers of background tabs. */
 const breath = new MessageChannel();
 const breathe = () =>
   new Promise((resolve) => {
@@ -96,7 +96,7 @@ function opened() {
   tell("opened", { device: trainer.device(), reason: trainer.reason(), gpu: trainer.is_gpu(), rates, steps });
 }
 
-/** Trains for about as long as a chunk should take. */
+/** Trains for about the duration of a chunk. */
 async function train() {
   const model = state.model;
   const before = trainer.steps(models[model]);
@@ -132,7 +132,7 @@ async function stop(message) {
   tell("paused", { message });
 }
 
-/** Whether something may be done again that should not take more than a share of the time. */
+/** Whether an action may be repeated that should take only a share of the time. */
 function due(watch) {
   const now = performance.now();
   watch.last ??= now;
@@ -168,7 +168,7 @@ async function draw() {
   tell("drawings", { images, recognised: read ? recognised : null, count: ROWS * 10 }, [images.buffer]);
 }
 
-/** Keeps all that was learned in memory that neither a lost device nor a lost worker takes away. */
+/** Keeps the trained state in memory that survives the loss of the device or the worker. */
 async function keep() {
   await timed(watches.snapshot, async () => {
     snapshot = await trainer.snapshot();
@@ -176,7 +176,7 @@ async function keep() {
   });
 }
 
-/** After a loss of the device: the last snapshot, on a device that is there. The CPU is, where the next GPU is lost at once as well. */
+/** After a loss of the device: restores the last snapshot on another device. On the CPU, if the next GPU is lost at once as well. */
 async function recover(error) {
   const old = trainer;
   const open = (device) => (snapshot ? Trainer.restore(snapshot, device) : Trainer.open(settings.seed, device));
@@ -196,7 +196,7 @@ async function guarded(what, command) {
     if (error instanceof WebAssembly.RuntimeError || !trainer) throw error;
     if (error.name === "DeviceLost") {
       await recover(error);
-      // What was asked for is done on the new device.
+      // The command is repeated on the new device.
       if (command && command.type !== "reset") commands.unshift(command);
     } else {
       if (!command) state.running = false;
@@ -222,6 +222,6 @@ try {
     }
   }
 } catch (error) {
-  // Nothing in here can be trusted any more: the page starts another worker.
+  // The state of this worker is unreliable now: the page starts another worker.
   tell("crashed", { message: String(error.message ?? error) });
 }

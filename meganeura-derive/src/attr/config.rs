@@ -1,4 +1,4 @@
-//! `config(channels: usize)` and `config = NetConfig`: what a model is told when it is built.
+//! `config(channels: usize)` and `config = NetConfig`: a model's constructor arguments.
 
 use syn::parse::ParseStream;
 use syn::{Attribute, Error, Ident, Result, Token, Type, parenthesized, token};
@@ -6,7 +6,7 @@ use syn::{Attribute, Error, Ident, Result, Token, Type, parenthesized, token};
 use super::read::{equals, malformed};
 use crate::ctxt::Ctxt;
 
-/// What the expressions of `init` are told.
+/// The arguments that the `init` expressions see.
 pub enum Config {
     /// `config(channels: usize)`: these values, as a struct that is generated.
     Values(Vec<Value>),
@@ -21,7 +21,7 @@ pub struct Value {
     pub ty: Type,
 }
 
-const WANTED: &str = "values, `config(channels: usize)`, or a type of yours, `config = NetConfig`";
+const WANTED: &str = "arguments, `config(channels: usize)`, or a type of your own, `config = NetConfig`";
 
 impl Config {
     pub fn parse(ctxt: &Ctxt, name: &Ident, input: ParseStream<'_>) -> Result<Self> {

@@ -1,4 +1,4 @@
-//! `input = [_, 3, 32, 32]`: the shape that `init` tries a model on.
+//! `input = [_, 3, 32, 32]`: the shape on which `init` checks a model.
 
 use proc_macro2::Span;
 use syn::parse::ParseStream;
@@ -10,7 +10,7 @@ use super::read::{equals, malformed};
 
 /// The extents of a model's input.
 pub struct ModelInput {
-    /// The numbers of classes or rows: `u32 [_, 16]`.
+    /// Indices of classes or rows: `u32 [_, 16]`.
     pub is_index: bool,
     /// `None` for `_`, the batch.
     pub extents: Vec<Option<Expr>>,
@@ -18,7 +18,7 @@ pub struct ModelInput {
 }
 
 const WANTED: &str =
-    "the shape of one input, with `_` for the batch: `input = [_, 3, 32, 32]`, of indices `input = u32 [_, 16]`";
+    "the shape of one input, with `_` for the batch: `input = [_, 3, 32, 32]`, or for indices `input = u32 [_, 16]`";
 
 impl ModelInput {
     pub fn parse(name: &Ident, input: ParseStream<'_>) -> Result<Self> {
@@ -29,8 +29,8 @@ impl ModelInput {
             None => false,
         };
         if input.peek(token::Paren) {
-            let message = "`input` is of one input; remove it from a model that takes several, and have a test record that: \
-                           `net.summary_by(([2, 3], [2, 4]), |net, (x, y)| net.forward(x, y))`";
+            let message = "`input` describes a single input; if the model takes several, remove it, and record the \
+                           model in a test: `net.summary_by(([2, 3], [2, 4]), |net, (x, y)| net.forward(x, y))`";
             return Err(Error::new(input.span(), message));
         }
         if !input.peek(token::Bracket) {

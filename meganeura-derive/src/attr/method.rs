@@ -1,5 +1,5 @@
-//! The methods of `Var` that `then` and `before` can apply, to say which one was meant. Others are the compiler's to
-//! find: a trait of the user's may have them.
+//! The methods of `Var` that `then` and `before` can apply, for suggestions. Other names are left to the compiler,
+//! because a user's trait may define them.
 
 use super::nearest::nearest;
 
@@ -37,7 +37,8 @@ const KEEP_SHAPE: &[&str] = &[
     "tanh",
 ];
 
-/// Other methods from a value to a value. Methods that take a second value are left out: a chain has no such argument.
+/// Other methods from one value to one value. Methods with a second value are missing, because a chain has no argument
+/// for it.
 const CHANGE_SHAPE: &[&str] = &[
     "adaptive_avg_pool2d",
     "avg_pool2d",
@@ -82,7 +83,7 @@ pub fn is_method(name: &str) -> bool {
     methods().any(|method| method == name)
 }
 
-/// The method that was probably meant.
+/// The most similar method.
 pub fn nearest_method(name: &str) -> Option<&'static str> {
     nearest(name, methods())
 }

@@ -1,4 +1,4 @@
-//! Parses `#[module(…)]`: knows how each option is written, not what options mean together.
+//! Parses `#[module(…)]`: the syntax of each option. It does not know which options fit together.
 
 mod config;
 mod input;
@@ -29,10 +29,10 @@ pub struct Container {
     pub no_init: Option<Given<()>>,
     pub named_variants: Option<Given<()>>,
     pub config: Option<Given<Config>>,
-    /// The input that its `init` records a forward pass of.
+    /// The input for the forward pass that `init` records.
     pub input: Option<Given<ModelInput>>,
     pub sequential: Option<Given<()>>,
-    /// With the field that the input takes beside the others, if it is not passed on as it is.
+    /// With the field of the shortcut, if the input is not added unchanged.
     pub residual: Option<Given<Option<Member>>>,
     pub then: Option<Given<Vec<Step>>>,
     /// Not all could be read, so that what is missing may be there in other words.
@@ -65,7 +65,7 @@ pub struct Given<T> {
     pub value: T,
 }
 
-/// What a skipped field may hold.
+/// The permitted contents of a skipped field.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Skip {
     /// `skip`: no module.
@@ -74,7 +74,7 @@ pub enum Skip {
     Parameters,
 }
 
-/// How a field is built.
+/// The constructor of a field.
 pub enum Init {
     /// `init`: from the seed alone.
     FromSeed,
@@ -144,7 +144,7 @@ impl Field {
     }
 }
 
-/// What to say of an option that is not one of those that are `known` here: where it belongs, or what was meant.
+/// The error for an option that is not `known` here: it says where the option belongs, or suggests a similar one.
 fn not_here(name: &Ident, known: &[&str]) -> Error {
     let given = &*name.to_string();
     if FIELD.contains(&given) {
@@ -157,14 +157,14 @@ fn not_here(name: &Ident, known: &[&str]) -> Error {
     }
 }
 
-/// `= "name"`, to stand in a path.
+/// `= "name"`, a segment of a path.
 fn key(name: &Ident, input: ParseStream<'_>) -> Result<LitStr> {
     string(name, input, "a name in quotes: `rename = \"conv1\"`")
 }
 
 /// Nothing, or `(parameters)`.
 fn skip(name: &Ident, input: ParseStream<'_>) -> Result<Skip> {
-    const WANTED: &str = "nothing, or for a module that is left out on purpose: `skip(parameters)`";
+    const WANTED: &str = "no value, or `(parameters)` to skip a module on purpose: `skip(parameters)`";
     if at_end_of_option(input) {
         return Ok(Skip::Settings);
     }
@@ -186,7 +186,7 @@ fn residual(name: &Ident, input: ParseStream<'_>) -> Result<Option<Member>> {
     if at_end_of_option(input) {
         return Ok(None);
     }
-    let wanted = "nothing, or the field for the shortcut: `residual = shortcut`";
+    let wanted = "no value, or the field of the shortcut: `residual = shortcut`";
     equals(name, input, wanted)?;
     input.parse().map(Some).map_err(|error| Error::new(error.span(), format!("`{name}` takes {wanted}")))
 }

@@ -1,8 +1,8 @@
-//! The option that was meant.
+//! Suggestions for misspelled names.
 
 use syn::{Error, Ident};
 
-/// What to say of an option that there is not.
+/// The message for an unknown option.
 pub fn unknown(name: &Ident, known: &[&str]) -> Error {
     let given = name.to_string();
     let message = match nearest(&given, known.iter().copied()) {
@@ -17,7 +17,7 @@ fn there_is(known: &[&str]) -> String {
     format!("there {verb} {}", known.iter().map(|known| format!("`{known}`")).collect::<Vec<_>>().join(", "))
 }
 
-/// The one that was probably meant, if any is near enough.
+/// The most similar name, if any is similar enough.
 pub fn nearest<T: AsRef<str>>(given: &str, known: impl IntoIterator<Item = T>) -> Option<T> {
     let (distance, nearest) = known
         .into_iter()
@@ -27,7 +27,7 @@ pub fn nearest<T: AsRef<str>>(given: &str, known: impl IntoIterator<Item = T>) -
     is_near.then_some(nearest)
 }
 
-/// How many letters must be inserted, removed or replaced to get from `a` to `b` (Levenshtein).
+/// The Levenshtein distance: the number of letters to insert, remove or replace to get from `a` to `b`.
 fn distance(a: &str, b: &str) -> usize {
     let mut row: Vec<usize> = (0..=b.len()).collect();
     for (i, x) in a.bytes().enumerate() {

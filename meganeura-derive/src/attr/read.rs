@@ -1,4 +1,4 @@
-//! How options are written: names with what follows them, parted by commas. Reading goes on after a mistake.
+//! The syntax of options: names with optional values, separated by commas. Reading continues after a mistake.
 
 use proc_macro2::TokenTree;
 use quote::ToTokens;
@@ -14,7 +14,7 @@ fn of_module(attrs: &[Attribute]) -> impl Iterator<Item = &Attribute> {
 }
 
 /// Calls `option` with the name of each option and the input after it. A mistake does not end the attribute: reading
-/// goes on after the next comma. Returns whether there was none.
+/// continues after the next comma. Returns `true` if there was no mistake.
 pub fn for_each_option(
     ctxt: &Ctxt,
     attrs: &[Attribute],
@@ -25,7 +25,7 @@ pub fn for_each_option(
     for attr in of_module(attrs) {
         match &attr.meta {
             Meta::List(list) if list.tokens.is_empty() => {
-                ctxt.error(attr, format!("this says nothing; remove it, or give an option: `{example}`"));
+                ctxt.error(attr, format!("this has no effect; remove it, or give an option: `{example}`"));
                 all_read = false;
                 continue;
             }
@@ -46,7 +46,7 @@ pub fn for_each_option(
             }
             Ok(())
         });
-        // After a mistake inside brackets, what is left of them is an error again.
+        // After a mistake inside brackets, the rest of the brackets would be another error.
         if let Err(error) = parsed
             && all_read
         {
@@ -86,7 +86,7 @@ pub fn set<T>(ctxt: &Ctxt, slot: &mut Option<Given<T>>, name: &Ident, value: T) 
     Ok(())
 }
 
-/// What follows an option that has no value: nothing.
+/// Checks that nothing follows an option without a value.
 pub fn flag(name: &Ident, input: ParseStream<'_>) -> Result<()> {
     if input.peek(Token![=]) || input.peek(token::Paren) {
         return Err(Error::new_spanned(name, format!("`{name}` takes no value; write just `{name}`")));

@@ -1,4 +1,4 @@
-//! What `before` and `then` take: methods, layers, functions and closures, one or a list of them.
+//! The values of `before` and `then`: methods, layers, functions and closures, one or a list of them.
 
 use proc_macro2::Span;
 use quote::ToTokens;
@@ -10,7 +10,7 @@ use syn::{Error, Expr, ExprClosure, ExprPath, Ident, Path, PathSegment, Result, 
 use super::read::{equals, malformed};
 use crate::ctxt::Ctxt;
 
-/// One thing applied by `before` or `then`.
+/// One operation in `before` or `then`.
 pub enum Step {
     /// `relu` or `leaky_relu(0.1)`: a method of `Var`.
     Method(PathSegment, Punctuated<Expr, Token![,]>),
@@ -24,7 +24,7 @@ pub enum Step {
 
 /// `= step` or `= [step, step]`.
 pub fn steps(ctxt: &Ctxt, name: &Ident, input: ParseStream<'_>) -> Result<Vec<Step>> {
-    equals(name, input, &format!("what to apply: `{name} = relu`, or several: `{name} = [relu, flatten]`"))?;
+    equals(name, input, &format!("an operation: `{name} = relu`, or several: `{name} = [relu, flatten]`"))?;
     let exprs = match ungroup(input.parse()?) {
         Expr::Array(list) if list.elems.is_empty() => {
             return Err(Error::new_spanned(list, format!("this applies nothing; remove `{name}`, or list something")));
@@ -72,7 +72,7 @@ impl Step {
     }
 }
 
-/// Whether a chain of method calls begins with a call such as `MaxPool2d::new(3)`.
+/// `true` if a chain of method calls begins with a call such as `MaxPool2d::new(3)`.
 fn is_made(receiver: &Expr) -> bool {
     match receiver {
         Expr::MethodCall(call) => is_made(&call.receiver),

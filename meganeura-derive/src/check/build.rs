@@ -1,9 +1,9 @@
-//! How a struct is built: every field says so or none does, and the config is of use to some.
+//! Checks of the constructor: either every field has an `init` or none, and a config is used.
 
 use crate::ast::{Data, Field, Input};
 use crate::ctxt::Ctxt;
 
-/// Either every field says how it is built, or none does.
+/// Either every field has an `init`, or none.
 pub fn check_init(ctxt: &Ctxt, fields: &[Field<'_>]) {
     if fields.iter().all(|field| field.options.init.is_none()) {
         return;
@@ -23,20 +23,20 @@ pub fn check_init(ctxt: &Ctxt, fields: &[Field<'_>]) {
     }
 }
 
-/// A config is for the expressions of `init`.
+/// A config needs `init` expressions that use it.
 pub fn check_config(ctxt: &Ctxt, input: &Input<'_>) {
     let Some(config) = &input.options.config else { return };
     if let Data::Enum(_) = input.data {
         ctxt.error(
             &config.name,
-            "which variant is to be built is not known; remove `config` and implement `Init` for a builder",
+            "it is unknown which variant to build; remove `config` and implement `Init` for a builder",
         );
     } else if input.data.fields().all(|field| field.options.init.is_none() && !field.options.is_unclear) {
         ctxt.error(&config.name, "nothing is built from the config; remove it, or give every field an `init`");
     }
 }
 
-/// What is not generated cannot be left out.
+/// `no_init` needs an `init` to leave out.
 pub fn check_no_init(ctxt: &Ctxt, input: &Input<'_>) {
     let Some(no_init) = &input.options.no_init else { return };
     if input.data.fields().all(|field| field.options.init.is_none() && !field.options.is_unclear) {
@@ -48,23 +48,23 @@ pub fn check_no_init(ctxt: &Ctxt, input: &Input<'_>) {
 pub fn check_input(ctxt: &Ctxt, input: &Input<'_>) {
     let Some(given) = &input.options.input else { return };
     if let Data::Enum(_) = input.data {
-        ctxt.error(&given.name, "an enum has no generated `init` that could apply it; remove `input`");
+        ctxt.error(&given.name, "an enum has no generated `init` that could check it; remove `input`");
     } else if input.data.fields().next().is_none() {
         ctxt.error(
             &given.name,
-            "a struct without fields has no generated `init` that could apply it; remove `input`, and have a test call \
-             `summary_with([2, 3, 32, 32])`",
+            "a struct without fields has no generated `init` that could check it; remove `input`, and call \
+             `summary_with([2, 3, 32, 32])` in a test",
         );
     } else if input.data.fields().all(|field| field.options.init.is_none() && !field.options.is_unclear) {
         ctxt.error(
             &given.name,
-            "the generated `init` applies the model to an input like this; give every field an `init`, or remove `input`",
+            "only a generated `init` can check this input; give every field an `init`, or remove `input`",
         );
     } else if input.original.generics.type_params().next().is_some() {
         ctxt.error(
             &given.name,
-            "whether a generic struct is a layer depends on its parameters; remove `input`, and have a test call \
-             `summary_with([2, 3, 32, 32])` of the model that holds it",
+            "a generic struct may not be a layer for every parameter; remove `input`, and call \
+             `summary_with([2, 3, 32, 32])` on the enclosing model in a test",
         );
     }
 }

@@ -1,15 +1,16 @@
-//! What is in a field's type, as far as its words tell.
+//! The contents of a field's type, as far as its tokens tell.
 
 use syn::{GenericArgument, PathArguments, Type};
 
-/// Containers that are modules if what they hold is one.
+/// Containers that are modules if their contents are.
 const CONTAINERS: [&str; 7] = ["Arc", "Box", "BTreeMap", "HashMap", "Option", "Vec", "VecDeque"];
 
-/// Types that are no modules, but may hold some. Maps are modules for some keys.
+/// Types that are not modules, but may hold some. Maps are modules for some types of keys.
 const WRAPPERS: [&str; 11] =
     ["BTreeMap", "Cell", "HashMap", "LazyCell", "LazyLock", "Mutex", "OnceCell", "OnceLock", "Rc", "RefCell", "RwLock"];
 
-/// The types in `ty` that show whether it holds a module: `ty` itself, unless a wrapper that is none stands in the way.
+/// The types in `ty` that show whether it holds a module: `ty` itself, or the contents of a wrapper that is not a
+/// module.
 pub fn held(ty: &Type) -> Vec<&Type> {
     fn inner(ty: &Type) -> Vec<&Type> {
         match ungroup(ty) {
@@ -24,7 +25,7 @@ pub fn held(ty: &Type) -> Vec<&Type> {
     if has_wrapper(ty) { inner(ty).into_iter().flat_map(held).collect() } else { vec![ungroup(ty)] }
 }
 
-/// The types in `ty`, if it is a container, however deep, and else `ty` itself.
+/// The types inside `ty` at any depth, if it is a container; otherwise `ty` itself.
 pub fn contents(ty: &Type) -> Vec<&Type> {
     match ungroup(ty) {
         Type::Array(array) => contents(&array.elem),
@@ -36,13 +37,13 @@ pub fn contents(ty: &Type) -> Vec<&Type> {
     }
 }
 
-/// The types that one of these is given.
+/// The type arguments of one of these types.
 fn arguments<'a>(ty: &'a Type, known: &[&str]) -> Option<impl Iterator<Item = &'a Type> + use<'a>> {
     let Type::Path(path) = ty else { return None };
     let last = path.path.segments.last()?;
     match &last.arguments {
         PathArguments::AngleBracketed(arguments) if known.iter().any(|name| last.ident == name) => {
-            // A map's key is no part of what is visited.
+            // A map's keys are not visited.
             let keys = usize::from(last.ident == "BTreeMap" || last.ident == "HashMap");
             Some(arguments.args.iter().skip(keys).filter_map(|argument| match argument {
                 GenericArgument::Type(ty) => Some(ty),

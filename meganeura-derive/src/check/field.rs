@@ -1,4 +1,4 @@
-//! One field: whether its options contradict each other, its key can stand in a path, and its type can be visited.
+//! Checks of a single field: contradicting options, a key that cannot be part of a path, a type that cannot be visited.
 
 use syn::{LitStr, Type};
 
@@ -13,7 +13,7 @@ pub fn check(ctxt: &Ctxt, field: &Field<'_>) {
     check_type(ctxt, field);
 }
 
-/// A skipped field is not visited, saved or applied, and what says how is a contradiction.
+/// A skipped field is not visited, saved or applied, so options for that contradict `skip`.
 fn check_skip(ctxt: &Ctxt, field: &Field<'_>) {
     let options = &field.options;
     if !field.is_skipped() {
@@ -38,7 +38,7 @@ fn check_skip(ctxt: &Ctxt, field: &Field<'_>) {
     }
 }
 
-/// A key must be able to stand in a path.
+/// A key must be a valid segment of a path.
 pub fn check_rename(ctxt: &Ctxt, rename: Option<&Given<LitStr>>) {
     let Some(rename) = rename else { return };
     let key = rename.value.value();
@@ -49,15 +49,14 @@ pub fn check_rename(ctxt: &Ctxt, rename: Option<&Given<LitStr>>) {
     }
 }
 
-/// Types of which no value can be visited, whatever they refer to. Others are found by the compiler, which knows
-/// traits.
+/// Types whose values can never be visited, whatever they refer to. The compiler, which knows traits, finds the others.
 fn check_type(ctxt: &Ctxt, field: &Field<'_>) {
     if field.is_skipped() || field.options.is_unclear {
         return;
     }
     for ty in contents(field.ty()) {
         let message = match ty {
-            Type::Reference(_) => "a module owns what it trains: hold this by value, or add `#[module(skip)]`",
+            Type::Reference(_) => "a module owns its parameters: hold this by value, or add `#[module(skip)]`",
             Type::Ptr(_) => "a pointer cannot be visited: hold this by value, or add `#[module(skip)]`",
             Type::FnPtr(_) => "a function has nothing to train: add `#[module(skip)]`",
             _ => continue,

@@ -1,5 +1,5 @@
-//! A type parameter that is a module in one field cannot be left out in another: whose parameters the model has would
-//! depend on the field that was looked at.
+//! A type parameter that is a module in one field must not be skipped in another: the model would contain one field's
+//! parameters and not the other's.
 
 use syn::{Ident, Type};
 
@@ -19,7 +19,7 @@ pub fn check(ctxt: &Ctxt, input: &Input<'_>) {
         for field in skipped.iter().filter(holds).filter(|field| !field.is_skipped_on_purpose()) {
             let message = format!(
                 "`{parameter}` is a module in `{}`, and skipped here, where it would be neither saved nor moved; remove \
-                 `skip` (`frozen` keeps it from training), or mean it: `skip(parameters)`",
+                 `skip` (`frozen` keeps it from training), or confirm it: `skip(parameters)`",
                 module.name()
             );
             ctxt.error(field.ty(), message);

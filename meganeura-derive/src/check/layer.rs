@@ -8,7 +8,7 @@ use crate::ast::{Field, Input};
 use crate::attr::{Given, nearest};
 use crate::ctxt::Ctxt;
 
-/// The options of a struct that has a `forward`, or should have.
+/// The options of a struct that has a `forward`, or should have one.
 pub fn check(ctxt: &Ctxt, input: &Input<'_>, fields: &[Field<'_>]) {
     match &input.options.sequential {
         Some(sequential) => {
@@ -25,8 +25,7 @@ pub fn check(ctxt: &Ctxt, input: &Input<'_>, fields: &[Field<'_>]) {
         None if input.options.is_unclear => {}
         None => {
             for name in options_of_sequential(input).chain(steps(fields)) {
-                let message =
-                    format!("nothing applies `{name}`; to have it done, put `#[module(sequential)]` above `struct`");
+                let message = format!("nothing applies `{name}`; put `#[module(sequential)]` above `struct`");
                 ctxt.error(name, message);
             }
             for field in fields {
@@ -42,7 +41,7 @@ pub fn check(ctxt: &Ctxt, input: &Input<'_>, fields: &[Field<'_>]) {
     }
 }
 
-/// What has a meaning in a sequential struct only.
+/// Options that only a sequential struct can have.
 pub fn options_of_sequential<'a>(input: &'a Input<'_>) -> impl Iterator<Item = &'a Ident> {
     let options = &input.options;
     options.residual.iter().map(|given| &given.name).chain(options.then.iter().map(|given| &given.name))
@@ -61,22 +60,21 @@ pub fn recompute<'a>(field: &'a Field<'_>) -> Option<&'a Ident> {
     field.options.recompute.as_ref().filter(|_| !field.is_skipped()).map(|given| &given.name)
 }
 
-/// In a chain, a missing layer may pass its input on, or be a shortcut that was put there by mistake.
+/// In a chain, `None` is ambiguous: the layer may pass its input on, or be a shortcut in the wrong place.
 fn check_option(ctxt: &Ctxt, field: &Field<'_>) {
     let Type::Path(path) = ungroup(field.ty()) else { return };
     if path.path.segments.last().is_none_or(|last| last.ident != "Option" || last.arguments.is_none()) {
         return;
     }
     let message = format!(
-        "what a chain does where this is missing is not said: if it is a shortcut around the others, write \
-         `#[module(sequential, residual = {})]`; if its input is passed on, hold a `Vec`, which may be empty",
+        "a chain cannot tell what to do if this is missing: for a shortcut around the other fields, write \
+         `#[module(sequential, residual = {})]`; to pass the input on, hold a `Vec`, which may be empty",
         field.name()
     );
     ctxt.error(field.ty(), message);
 }
 
-/// The field of `residual = field` must be there, and is applied to the input alone. Returns whether it is known which
-/// one that is.
+/// The field of `residual = field` must exist, and is applied to the input only. Returns `true` if the field was found.
 fn check_residual(ctxt: &Ctxt, input: &Input<'_>, fields: &[Field<'_>]) -> bool {
     let Some(Given { value: Some(member), .. }) = &input.options.residual else { return true };
     let Some(field) = input.shortcut() else {
@@ -84,7 +82,7 @@ fn check_residual(ctxt: &Ctxt, input: &Input<'_>, fields: &[Field<'_>]) -> bool 
         let names = fields.iter().filter(|field| field.original.ident.is_some()).map(Field::name);
         let message = match nearest(&given, names) {
             Some(nearest) => format!("there is no field `{given}`; did you mean `{nearest}`?"),
-            None => format!("there is no field `{given}`; name the field that the input takes beside the others"),
+            None => format!("there is no field `{given}`; name the field of the shortcut"),
         };
         ctxt.error(member, message);
         return false;
@@ -94,7 +92,8 @@ fn check_residual(ctxt: &Ctxt, input: &Input<'_>, fields: &[Field<'_>]) -> bool 
     }
     for name in steps([field]) {
         let message = format!(
-            "whether a missing shortcut has a `{name}` is not said; make it a tuple of layers, such as `(Conv2d, Relu)`"
+            "it is unclear whether `{name}` applies to a missing shortcut; use a tuple of layers instead, such as \
+             `(Conv2d, Relu)`"
         );
         ctxt.error(name, message);
     }

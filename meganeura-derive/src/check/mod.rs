@@ -1,4 +1,4 @@
-//! What makes sense: options that contradict each other, fields that cannot be visited, keys given twice.
+//! Checks of the whole input: options that contradict each other, fields that cannot be visited, duplicate keys.
 
 mod build;
 pub mod contents;
@@ -29,7 +29,7 @@ pub fn check(ctxt: &Ctxt, input: &Input<'_>) {
             }
         }
         Data::Union(data) => {
-            ctxt.error(data.union_token, "which field of a union holds a value is not known; make it an enum");
+            ctxt.error(data.union_token, "it is unknown which field of a union holds a value; make it an enum");
         }
     }
     build::check_config(ctxt, input);
@@ -77,7 +77,7 @@ fn check_enum(ctxt: &Ctxt, input: &Input<'_>, variants: &[Variant<'_>]) {
     if let Some(sequential) = &input.options.sequential {
         ctxt.error(
             &sequential.name,
-            "the variants of an enum do not follow one another; write `impl Layer` with a `match`, or use a struct",
+            "the variants of an enum are not a chain; write `impl Layer` with a `match`, or use a struct",
         );
     }
     let recomputed = input.data.fields().filter_map(layer::recompute);
@@ -90,7 +90,7 @@ fn check_enum(ctxt: &Ctxt, input: &Input<'_>, variants: &[Variant<'_>]) {
     for init in input.data.fields().filter_map(|field| field.options.init.as_ref()) {
         ctxt.error(
             &init.name,
-            "which variant is to be built is not known; remove `init` and implement `Init` for a builder",
+            "it is unknown which variant to build; remove `init` and implement `Init` for a builder",
         );
     }
 }

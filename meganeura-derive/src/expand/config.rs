@@ -1,4 +1,4 @@
-//! A struct that is told something when it is built: its config, `impl FromConfig`, and `impl Init` for the config.
+//! A struct with constructor arguments: its config, `impl FromConfig`, and `impl Init` for the config.
 
 use proc_macro2::{Ident, TokenStream};
 use quote::{ToTokens, format_ident, quote, quote_spanned};
@@ -54,10 +54,10 @@ pub fn declaration(input: &Input<'_>, config: &Config) -> TokenStream {
         let docs = if docs.is_empty() { quote!(#[doc = #stand_in]) } else { quote!(#(#docs)*) };
         quote!(#docs #vis #ident: #ty)
     });
-    let summary = format!(" What a `{model}` is told when it is built. As an `Init`, it describes one.");
+    let summary = format!(" The constructor arguments of a `{model}`. As an `Init`, it builds one.");
     let generics = bound::mentioned_generics(input, values.iter().map(|value| &value.ty));
     let where_clause = &generics.where_clause;
-    // All of it is the option's doing, for the compiler to point at that where there is such a struct already.
+    // All tokens have the option's span, so the compiler points at the option if there is already such a struct.
     quote_spanned! { span_of(option_of(input))=>
         #[doc = #summary]
         #[derive(#private::core::fmt::Debug, #private::core::clone::Clone)]
@@ -75,7 +75,7 @@ fn impl_from_config(
     names: &Names,
 ) -> TokenStream {
     let Names { private, config, .. } = names;
-    // Called as the user calls it, for the user's expressions to see.
+    // With the user's name, so that the user's expressions see it.
     let pattern = match &given.value {
         Config::Values(values) => {
             let (name, idents) = (name(input), values.iter().map(|value| &value.ident));
@@ -101,8 +101,8 @@ fn impl_from_config(
     impl_trait_for(Some(&given.name), input, &generics, &quote!(#private::FromConfig), &body)
 }
 
-/// The config as a builder, for the `init` of others. If its type does not say which `Net<T>` it is for, there is none,
-/// and `Net::init` is all that builds one.
+/// The config as a builder, for the `init` of other structs. If its type does not determine the `Net<T>`, there is no
+/// builder, and only `Net::init` can build the struct.
 pub fn impl_init(input: &Input<'_>, ty: &TokenStream) -> Option<TokenStream> {
     let names = &Names::new(input);
     let Names { private, device, seed, .. } = names;

@@ -1,4 +1,4 @@
-//! What builds a struct whose every field has an `init`: `impl FromSeed`, and the `init` that users call.
+//! The constructors of a struct whose fields all have an `init`: `impl FromSeed`, and the `init` that users call.
 
 use proc_macro2::{Span, TokenStream};
 use quote::{ToTokens, quote, quote_spanned};
@@ -33,7 +33,7 @@ fn impl_from_seed(input: &Input<'_>, fields: &[Field<'_>], names: &Names) -> Tok
     impl_trait_for(first_init(input), input, &generics, &quote!(#private::FromSeed), &body)
 }
 
-/// The first `init`, because of which there is something to build with.
+/// The first `init`, which is the reason for the constructor.
 pub fn first_init<'a>(input: &'a Input<'_>) -> Option<&'a Ident> {
     input.data.fields().find_map(|field| field.options.init.as_ref()).map(|given| &given.name)
 }
@@ -65,10 +65,10 @@ pub fn built(input: &Input<'_>, fields: &[Field<'_>], names: &Names) -> TokenStr
     }
 }
 
-/// The extents of `input`, bound before a field's builder may take the config's values.
+/// The extents of `input`, bound before a field's builder may move the config's values.
 fn extents(input: &Input<'_>, names: &Names) -> Option<TokenStream> {
     let given = &input.options.input.as_ref()?.value;
-    // For a batch of two, so that nothing takes its axis for one to broadcast.
+    // For a batch of two, because an axis of size one would broadcast.
     let extents = given.extents.iter().map(|extent| match extent {
         Some(extent) => extent.to_token_stream(),
         None => quote!(2),
@@ -77,7 +77,7 @@ fn extents(input: &Input<'_>, names: &Names) -> Option<TokenStream> {
     Some(quote_spanned!(given.span=> let #name: [#private::core::primitive::usize; #rank] = [#(#extents),*];))
 }
 
-/// The checks of a model before `init` returns it. Whether a generic one is a layer is not known here.
+/// The checks of a model before `init` returns it. A generic model may or may not be a layer, so it gets none.
 fn checks(input: &Input<'_>, names: &Names) -> TokenStream {
     let mut checks = TokenStream::new();
     if input.original.generics.type_params().next().is_some() {
@@ -98,7 +98,7 @@ fn checks(input: &Input<'_>, names: &Names) -> TokenStream {
     checks
 }
 
-/// What a field's type must be for its `init`.
+/// The bounds on a field's type for its `init`.
 pub fn from_seed_bound(field: &Field<'_>, names: &Names) -> Vec<TokenStream> {
     let private = &names.private;
     match field.options.init.as_ref().map(|given| &given.value) {
@@ -132,8 +132,8 @@ fn init_field(field: &Field<'_>, names: &Names) -> TokenStream {
     }
 }
 
-/// What was built, apart from the `?`: if it is of another type than the field, that is no mistake of an operator that
-/// the user did not write.
+/// The built value, separate from the `?`: if its type differs from the field's, the compiler must not blame an
+/// operator that the user did not write.
 fn unwrapped(built: &TokenStream, span: Span) -> TokenStream {
     let value = Ident::new("__built", Span::mixed_site().located_at(span));
     quote!({
@@ -156,7 +156,7 @@ pub fn method(input: &Input<'_>, names: &Names, config: &TokenStream, body: &Tok
     });
     let (impl_generics, ty_generics, where_clause) = generics.split_for_impl();
     let summary = format!(" Builds a `{}` on `device`, its initial values drawn from `seed`.", ident.unraw());
-    // The parameters have plain names, as they are read in the documentation.
+    // The parameters have plain names, because the documentation shows them.
     let signature = quote_spanned! { span_of(first_init(input))=>
         fn init(
             device: &#private::Device,
@@ -168,11 +168,11 @@ pub fn method(input: &Input<'_>, names: &Names, config: &TokenStream, body: &Tok
         impl #impl_generics #ident #ty_generics #where_clause {
             #[doc = #summary]
             ///
-            /// Each field is built as its `#[module(init)]` says, and every parameter is told its path.
+            /// The `#[module(init)]` of each field builds the field, and every parameter learns its path.
             ///
             /// # Errors
             ///
-            /// That of the first field that cannot be built.
+            /// The error of the first field that cannot be built.
             #[allow(dead_code, reason = "a part of another module may be built through that alone")]
             #[track_caller]
             #vis #signature {

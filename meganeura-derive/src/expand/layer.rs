@@ -43,8 +43,8 @@ pub fn impl_layer(input: &Input<'_>, fields: &[Field<'_>], names: &Names) -> Tok
     let flows = &chain.flows;
     let mut applications = chain.applications;
     let last = applications.pop();
-    // `forward` passes its caller's line on to what it calls, a closure does not: what a field records is recorded at
-    // the line of the field.
+    // `forward` passes its caller's line on to its callees, but a closure does not: a field's operations are recorded
+    // at the line of the field.
     let body = quote! {
         fn forward(&self, #x: &#private::Var) -> #private::Var {
             let #guard = #private::enter(self, #x);
@@ -71,16 +71,16 @@ pub fn impl_layer(input: &Input<'_>, fields: &[Field<'_>], names: &Names) -> Tok
     impl_trait_for(option, input, &generics, &quote!(#private::Layer), &body)
 }
 
-/// What is applied, one after the other: to the input first, then to what came before.
+/// The operations, in order: the first takes the input, each other one the result of the operation before it.
 struct Chain<'a> {
     names: &'a Names,
     applications: Vec<TokenStream>,
-    /// The flow of each, to be compared with its neighbours'.
+    /// The flow of each operation, to be compared with its neighbours'.
     flows: Vec<TokenStream>,
 }
 
 impl Chain<'_> {
-    /// Steps that stand at what is `held`, and are in its mode.
+    /// Adds the `before` or `then` of the field `held`, in the field's mode.
     fn steps(&mut self, steps: Option<&Given<Vec<Step>>>, held: &TokenStream) {
         for step in steps.iter().flat_map(|given| &given.value) {
             let names = self.names;
@@ -89,7 +89,7 @@ impl Chain<'_> {
         }
     }
 
-    /// Adds what `apply` makes of the last result. If that takes something else, `span` is to blame.
+    /// Adds the operation `apply` on the last result. The compiler reports a type error at `span`.
     fn push(&mut self, span: Span, apply: impl FnOnce(&TokenStream) -> TokenStream) {
         let blamed = |ident: &Ident| Ident::new(&ident.to_string(), ident.span().located_at(span));
         let last = if self.applications.is_empty() {
@@ -114,7 +114,7 @@ fn apply_field(field: &Field<'_>, names: &Names, x: &TokenStream) -> TokenStream
     entered(field, names, x, &quote_spanned!(span=> <#ty as #private::Layer>::#forward(&#this.#member, #x)))
 }
 
-/// The application of a field, under the field's name in summaries.
+/// The call of a field, under the field's name in summaries.
 fn entered(field: &Field<'_>, names: &Names, x: &TokenStream, applied: &TokenStream) -> TokenStream {
     let Names { private, entered, .. } = names;
     let (member, key) = (&field.member, field.key());
@@ -124,7 +124,7 @@ fn entered(field: &Field<'_>, names: &Names, x: &TokenStream, applied: &TokenStr
     })
 }
 
-/// The flow of a layer. If it is none, `forward` says so.
+/// The flow of a layer. If it is not a layer, `forward` reports the error.
 fn known_flow(layer: &TokenStream, names: &Names) -> TokenStream {
     let private = &names.private;
     quote!({
@@ -198,8 +198,8 @@ fn apply_step(step: &Step, names: &Names, x: &TokenStream, held: &TokenStream) -
     }
 }
 
-/// A method that is not among those of `Var`. A trait of the user's may have it. If none has, it is that of a trait
-/// which is here for its message alone: implemented one reference further out, it is found last.
+/// A method that `Var` does not have. A user's trait may have it. If none has, the method comes from a local trait,
+/// which exists only for its error message: it is implemented for one more reference, so the compiler finds it last.
 fn unknown_method<'a>(
     method: &PathSegment,
     arguments: impl ExactSizeIterator<Item = &'a Expr>,
@@ -222,7 +222,7 @@ fn unknown_method<'a>(
             note = "a function is told from a method by its `::`, as in `self::swish`; a closure is written `|x| x * 2.0`"
         )]
         trait __Method {}
-        // Of something, so that the compiler does not ask for impls.
+        // Bound to a type, so that the compiler does not suggest impls.
         #[diagnostic::do_not_recommend]
         impl __Method for () {}
         #[allow(dead_code, reason = "it is called if there is no other")]

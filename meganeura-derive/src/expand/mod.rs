@@ -1,5 +1,5 @@
-//! Writes the impls. Everything is named by its full path and every variable is hygienic, so that nothing in the user's
-//! scope, and no field, can get in the way.
+//! Writes the impls. Everything is named by its full path and every variable is hygienic, so that names in the user's
+//! scope and names of fields cannot interfere.
 
 pub mod config;
 mod init;
@@ -40,7 +40,7 @@ pub fn derive(input: &DeriveInput) -> syn::Result<TokenStream> {
     Ok(impls)
 }
 
-/// What the generated code calls things.
+/// The names in the generated code.
 pub struct Names {
     private: TokenStream,
     at: Ident,
@@ -57,8 +57,8 @@ pub struct Names {
 
 impl Names {
     pub fn new(input: &Input<'_>) -> Self {
-        // Of mixed site, so that the user's expressions do not see them, and with underscores, so that no constant of
-        // the user's turns the binding into a pattern.
+        // With mixed-site hygiene, so that the user's expressions do not see them, and with underscores, so that no
+        // constant of the user turns the binding into a pattern.
         let local = |name| Ident::new(name, Span::mixed_site());
         Self {
             private: private(input),
@@ -75,8 +75,8 @@ impl Names {
         }
     }
 
-    /// The private module, blamed on `span`. A call whose tokens are all the user's own is where the compiler points,
-    /// and what the tape records as the caller.
+    /// The private module, with the tokens at `span`. If all tokens of a call have the user's span, the compiler points
+    /// there, and the tape records that line as the caller.
     fn private_at(&self, span: Span) -> TokenStream {
         let blame = |mut token: TokenTree| {
             token.set_span(span);
@@ -86,7 +86,7 @@ impl Names {
     }
 }
 
-/// The path of what the framework exports for generated code alone.
+/// The path of the framework's exports for generated code only.
 pub fn private(input: &Input<'_>) -> TokenStream {
     match &input.options.krate {
         Some(given) => {
@@ -102,7 +102,7 @@ pub fn impl_trait(input: &Input<'_>, generics: &Generics, path: &TokenStream, bo
     impl_trait_for(None, input, generics, path, body)
 }
 
-/// The same, generated because of an option: where the user has written the impl as well, the compiler points at the
+/// The same, generated because of an option: if the user has written the impl as well, the compiler points at the
 /// option.
 pub fn impl_trait_for(
     option: Option<&Ident>,
@@ -115,7 +115,7 @@ pub fn impl_trait_for(
     impl_for(option, &quote!(#ident #ty_generics), generics, path, body)
 }
 
-/// Where generated code is that is there because of an option.
+/// The span of code that is generated because of an option.
 pub fn span_of(option: Option<&Ident>) -> Span {
     option.map_or_else(Span::call_site, |option| Span::call_site().located_at(option.span()))
 }
@@ -129,7 +129,8 @@ pub fn impl_for(
     body: &TokenStream,
 ) -> TokenStream {
     let (impl_generics, _, where_clause) = generics.split_for_impl();
-    // A function in `then` is told from a method by its `self::`, and the compiler must not ask for that to be removed.
+    // The `self::` of a function in `then` distinguishes it from a method, so the compiler must not suggest removing
+    // it.
     quote_spanned! { span_of(option)=>
         #[automatically_derived]
         #[allow(unused_qualifications, reason = "paths are written out so that nothing can shadow them")]
@@ -211,7 +212,7 @@ mod tests {
                 "a skipped field is not trained anyway; remove `frozen` or `skip`",
                 "a skipped field needs a plain value: `#[module(skip, init = 0.5)]`",
                 "a key cannot be empty; remove `rename`, or give a name",
-                "a module owns what it trains: hold this by value, or add `#[module(skip)]`",
+                "a module owns its parameters: hold this by value, or add `#[module(skip)]`",
                 "a key cannot contain a dot, which separates the names in a path; use `_`",
             ]
         );

@@ -14,7 +14,7 @@ use crate::check::contents::held;
 pub fn impl_module(input: &Input<'_>, names: &Names) -> TokenStream {
     let Names { private, at, f, .. } = names;
     let [visit, visit_mut] = ["visit", "visit_mut"].map(|method| visit_body(input, names, &format_ident!("{method}")));
-    // A parameter that is not used has no name.
+    // An unused parameter has no name.
     let named = |is_used| if is_used { (quote!(#at), quote!(#f)) } else { (quote!(_), quote!(_)) };
     let has_fields = !input.data.fields().all(Field::is_skipped);
     let (at, f) = named(has_fields || matches!(input.data, Data::Enum(_)));
@@ -62,7 +62,7 @@ fn visit_body(input: &Input<'_>, names: &Names, method: &Ident) -> TokenStream {
             .iter()
             .map(|variant| {
                 let (ident, name) = (variant.ident, variant.ident.unraw().to_string());
-                // Which variant is there is told once, in the walk that changes nothing.
+                // The variant is reported only in the walk that changes nothing.
                 let tell = (method == "visit").then(|| quote!(#f(#at, #private::Slot::Variant(#name));));
                 arm(quote!(Self::#ident), quote!(#tell), variant.key(&input.options), &variant.fields)
             })
@@ -87,10 +87,10 @@ fn visit_field(field: &Field<'_>, variable: &Ident, names: &Names, method: &Iden
     quote!(<#ty as #private::Module>::#method(#variable, #place, #f);)
 }
 
-/// Asks the type of a skipped field, which may be an alias or another's, whether it is a module.
+/// A check by type that a skipped field is not a module: the type may be an alias or come from another crate.
 fn check_skipped(ty: &Type, names: &Names) -> TokenStream {
     let (private, blamed) = (&names.private, names.private_at(ty.span()));
-    // All of the call is the type's, for the compiler to point at that.
+    // All tokens of the call have the type's span, so the compiler points at the type.
     let check = quote_spanned!(ty.span()=> #blamed::check_skipped::<#ty, _>(&#blamed::skipped::<#ty>().__content()););
     quote!({
         use #private::{Content as _, ModuleContent as _};

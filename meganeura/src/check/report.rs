@@ -5,49 +5,51 @@ use std::fmt;
 use crate::error::{bail, here};
 use crate::{Result, Shape};
 
-/// What a gradient check found.
+/// The result of a gradient check.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct Report {
-    /// One entry for each parameter that is trained, in the module's order, then one for each input; behind them, in a
-    /// check of second derivatives, one for each cotangent of the outputs.
+    /// One entry for each trained parameter, in the module's order, then one for each input. A check of second
+    /// derivatives adds one for each cotangent of the outputs.
     pub entries: Vec<Entry>,
 }
 
-/// What a gradient check found for one tensor.
+/// The result of a gradient check for one tensor.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct Entry {
     /// The parameter's path, `input k` or `cotangent k`.
     pub name: String,
     /// The tensor's extents.
     pub shape: Shape,
-    /// How many elements were checked.
+    /// The number of checked elements.
     pub checked: usize,
-    /// The largest difference of the two derivatives.
+    /// The largest difference between the two derivatives.
     pub largest_absolute: f64,
     /// The largest difference relative to the numeric derivative.
     pub largest_relative: f64,
-    /// The row-major number of the element that agrees worst …
+    /// The row-major index of the element with the worst agreement.
     pub worst: usize,
-    /// … its derivative by the tape …
+    /// The derivative of that element by the tape.
     pub analytic: f64,
-    /// … and by finite differences.
+    /// The derivative of that element by finite differences.
     pub numeric: f64,
-    /// Whether all elements agree.
+    /// `true` if all elements agree.
     pub passed: bool,
 }
 
 impl Report {
-    /// Whether every derivative agrees.
+    /// `true` if every derivative agrees.
     #[must_use]
     pub fn passed(&self) -> bool {
         self.entries.iter().all(|entry| entry.passed)
     }
 
-    /// An error with the whole report unless every derivative agrees.
+    /// Fails with the whole report unless every derivative agrees.
     ///
     /// # Errors
     ///
-    /// If a derivative disagrees.
+    /// Fails if a derivative disagrees.
     #[track_caller]
     pub fn ok(&self) -> Result<()> {
         here(|| {

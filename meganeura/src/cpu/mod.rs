@@ -1,6 +1,6 @@
 //! The native executor: runs a plan's steps on the CPU, in threads.
 //!
-//! Knows plans and how to call the native kernels of operations; not what an operation means.
+//! It knows plans and how to call the native kernels of operations, but not what an operation means.
 
 mod pointwise;
 mod pool;
@@ -14,30 +14,31 @@ use web_time::Instant;
 
 pub(crate) use pool::{share_cores, threads};
 
-use crate::host::HostBuffer;
+use crate::executor::Bindings;
+use crate::host::{HostBuffer, HostWord};
 use crate::kernel::native::{Buffers, OutView, Real, Scratch, Slice, View};
-use crate::plan::{Bindings, HostWord, Place, Plan, Step, StorageId, StorageInfo, Work};
+use crate::plan::{Place, Plan, Step, StorageId, StorageInfo, Work};
 use crate::tensor::Storage;
 use crate::{DType, Result};
 
-/// The memory that plans share, and nothing else: everything is in the plan.
+/// The memory that plans share. All other state is in the plan.
 ///
-/// There is a set of slots for each run that goes on at the same time. No run waits for another: a thread of the pool
-/// that waits for the parts of one run may begin another, which would then be waiting for itself.
+/// Each concurrent run has its own set of slots, so no run waits for another. Otherwise a pool thread that waits for
+/// the parts of one run could begin another run, and wait for itself.
 #[derive(Debug, Default)]
 pub(crate) struct Cpu {
-    /// The sets that no run uses, the last used last.
+    /// Sets that no run uses, the most recently used last.
     idle: Mutex<Vec<Slots>>,
-    /// Of all sets; they only grow.
+    /// The bytes of all sets, which only grow.
     bytes: AtomicU64,
-    /// What the kernels of all runs borrow from.
+    /// The scratch memory of the kernels of all runs.
     scratch: Arc<Buffers>,
 }
 
-/// Memory of one run, by rank.
+/// Slots of one run, by index.
 type Slots = Vec<HostBuffer>;
 
-/// The memory of one run, by where the plan placed it.
+/// The memory of one run, by the place that the plan chose.
 struct Memory<'a> {
     plan: &'a Plan,
     leaves: &'a mut [Storage],
@@ -48,8 +49,8 @@ struct Memory<'a> {
 }
 
 impl Cpu {
-    /// Runs a plan; the storages of its outputs, and how long each step took where `timed`. Updated leaves are written
-    /// in place and must not be shared.
+    /// Runs a plan. Returns the storages of its outputs and, if `timed`, the duration of each step. Updated leaves are
+    /// written in place and must not be shared.
     pub(crate) fn run(
         &self,
         plan: &Arc<Plan>,
@@ -75,7 +76,8 @@ impl Cpu {
             poison,
             timed,
         };
-        // One entry into the pool a run: from outside, each loop of each step would be handed over and waited for.
+        // One entry into the pool for each run. From outside, every loop of every step would be handed over and waited
+        // for.
         let lent = (std::mem::take(bindings.leaves), slots);
         let ((leaves, slots), done) = pool::run(threads, lent, move |(leaves, slots)| run.steps(leaves, slots));
         *bindings.leaves = leaves;
@@ -87,13 +89,13 @@ impl Cpu {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Bytes of all slots and of the memory that kernels borrow.
+    /// The bytes of all slots and of the scratch memory of kernels.
     pub(crate) fn slot_bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed) + self.scratch.bytes() as u64
     }
 }
 
-/// A run, as it goes to the threads that compute.
+/// A run, moved to the threads that compute it.
 struct Run {
     plan: Arc<Plan>,
     dtype: DType,
@@ -131,6 +133,8 @@ impl Run {
 }
 
 const NO_RANGES: &str = "only plans for GPUs have ranges";
+/// Why no step reads or writes a storage without a place.
+const PLACED: &str = "the last pass places what steps touch";
 
 fn bytes(slots: &Slots) -> u64 {
     slots.iter().map(|slot| (slot.len() * slot.dtype().bytes()) as u64).sum()
@@ -140,14 +144,14 @@ fn zeros(storage: StorageInfo) -> Result<HostBuffer> {
     HostBuffer::try_zeros(storage.dtype, storage.elements)
 }
 
-/// Makes the shared slots large enough for a plan, and of its types.
+/// Allocates or grows the shared slots for a plan, with its element types.
 fn prepare_slots(plan: &Plan, slots: &mut Slots) -> Result<()> {
+    if slots.len() < plan.slots.len() {
+        slots.resize_with(plan.slots.len(), || HostBuffer::F32(Vec::new()));
+    }
     for (at, storage) in plan.storages.iter().enumerate() {
         let Place::Slot(rank) = storage.place else { continue };
-        while slots.len() <= rank && storage.elements > 0 {
-            slots.push(HostBuffer::F32(Vec::new()));
-        }
-        let Some(slot) = slots.get_mut(rank) else { continue };
+        let slot = &mut slots[rank];
         if slot.dtype() != storage.dtype || slot.len() < storage.elements {
             *slot = HostBuffer::F32(Vec::new());
             *slot = zeros(*storage).map_err(|error| plan.blame(at, error))?;
@@ -167,11 +171,12 @@ impl Memory<'_> {
             Place::Host => &self.host,
             Place::Output(k) => &self.outputs[k],
             Place::Slot(rank) => &self.slots[rank],
+            Place::Unplaced => unreachable!("{PLACED}"),
             Place::Range { .. } => unreachable!("{NO_RANGES}"),
         }
     }
 
-    /// Takes a buffer out to be written while others are read.
+    /// Takes a buffer out to write to it while others are read.
     fn take(&mut self, storage: StorageId) -> HostBuffer {
         let empty = HostBuffer::F32(Vec::new());
         match self.plan.storages[storage].place {
@@ -183,6 +188,7 @@ impl Memory<'_> {
             Place::Host => unreachable!("nothing writes the host's words"),
             Place::Output(k) => std::mem::replace(&mut self.outputs[k], empty),
             Place::Slot(rank) => std::mem::replace(&mut self.slots[rank], empty),
+            Place::Unplaced => unreachable!("{PLACED}"),
             Place::Range { .. } => unreachable!("{NO_RANGES}"),
         }
     }
@@ -193,12 +199,12 @@ impl Memory<'_> {
             Place::Host => unreachable!("nothing writes the host's words"),
             Place::Output(k) => self.outputs[k] = buffer,
             Place::Slot(rank) => self.slots[rank] = buffer,
+            Place::Unplaced => unreachable!("{PLACED}"),
             Place::Range { .. } => unreachable!("{NO_RANGES}"),
         }
     }
 
-    /// Fails where a kernel gets no memory to work in, or meets another error. What steps before have written stays
-    /// written.
+    /// Fails if a kernel gets no scratch memory, or returns another error. Results of earlier steps stay written.
     fn step<T: Real>(&mut self, step: &Step, host: &[HostWord], poison: bool) -> Result<()> {
         let mut written: Vec<_> = step.outputs.iter().map(|&(storage, _)| self.take(storage)).collect();
         if poison {
@@ -227,7 +233,7 @@ impl Memory<'_> {
                 kernel.op.cpu(&inputs, &mut outputs, &self.scratch);
             }
             Work::Pointwise(program) => {
-                // An operand that is updated in place is read from the result.
+                // An operand that is updated in place is read through the result.
                 let updated = |storage| step.outputs.iter().position(|&(output, _)| output == storage);
                 let inputs = step.inputs.iter().map(|input| match updated(input.storage) {
                     Some(result) => pointwise::Source::Updated(result),

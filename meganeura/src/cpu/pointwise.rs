@@ -1,22 +1,23 @@
-//! Fused pointwise programs, run in blocks that stay in the first cache: each row of the program is one SIMD loop over
-//! a block, and only the program's operands and results touch memory.
+//! Fused pointwise programs, run in blocks that stay in the first-level cache. Each row of the program is one SIMD loop
+//! over a block; only the program's operands and results touch memory.
 
 use pulp::{Simd, WithSimd};
 use rayon::prelude::*;
 
 use crate::Layout;
+use crate::host::HostWord;
 use crate::kernel::native::{OutView, Real, View};
-use crate::plan::{HostWord, Input, Program};
+use crate::plan::{Input, Program};
 
-/// Elements of a block.
+/// Elements in a block.
 const BLOCK: usize = 256;
-/// Elements of a task.
+/// Elements in a task.
 const TASK: usize = 32 * BLOCK;
 
-/// Where an operand is read.
+/// The source of an operand.
 pub(super) enum Source<'a, T> {
     View(View<'a, T>),
-    /// From this result, which the program updates in place.
+    /// This result, which the program updates in place.
     Updated(usize),
 }
 
@@ -35,7 +36,7 @@ pub(super) fn run<T: Real>(
     if elements <= TASK {
         return machine.run(0, &mut machine.blocks(), &mut outputs);
     }
-    // Cut every result into tasks, and run the tasks in threads.
+    // Splits every result into tasks, which run in threads.
     let mut tasks: Vec<Vec<&mut [T]>> = Vec::new();
     tasks.resize_with(elements.div_ceil(TASK), Vec::new);
     for output in outputs {
@@ -47,7 +48,7 @@ pub(super) fn run<T: Real>(
     tasks.for_each_init(|| machine.blocks(), |blocks, (at, parts)| machine.run(at * TASK, blocks, parts));
 }
 
-/// Indices are only ever copied.
+/// Copies indices, the only work on them.
 fn copy_indices<T: Real>(inputs: &[Source<'_, T>], to: &mut [u32]) {
     let Source::View(view) = &inputs[0] else { unreachable!("indices are not updated in place") };
     for (i, to) in to.iter_mut().enumerate() {
@@ -55,21 +56,21 @@ fn copy_indices<T: Real>(inputs: &[Source<'_, T>], to: &mut [u32]) {
     }
 }
 
-/// A block of the result of each row, and of each operand that is not read where it lies.
+/// A block for the result of each row, and for each operand that is not read in place.
 struct Blocks<T> {
     results: Vec<[T; BLOCK]>,
     gathered: Vec<[T; BLOCK]>,
 }
 
 struct Machine<'a, T> {
-    /// The widest SIMD of this processor, found when the program runs: tasks are compiled for each. Lanes are all that
-    /// differs, so results are the same bits everywhere.
+    /// The widest SIMD of this processor, found at run time; tasks are compiled for each width. Only the number of
+    /// lanes differs, so the results have the same bits everywhere.
     arch: pulp::Arch,
     program: &'a Program,
     inputs: &'a [Source<'a, T>],
-    /// Layouts with as few axes as possible, by operand.
+    /// The layout of each operand, with as few axes as possible.
     layouts: Vec<Option<Layout>>,
-    /// Constants and host numbers of the program, a block of each.
+    /// The program's constants and host numbers, each filling a block.
     numbers: Vec<(Input, Vec<T>)>,
 }
 
@@ -102,7 +103,7 @@ impl<'a, T: Real> Machine<'a, T> {
         Blocks { results: zeros(self.program.instructions.len()), gathered: zeros(self.inputs.len()) }
     }
 
-    /// Runs the elements from `first` on that `outputs` have room for.
+    /// Runs the program for the elements that fit in `outputs`, from `first` on.
     fn run(&self, first: usize, blocks: &mut Blocks<T>, outputs: &mut [&mut [T]]) {
         self.arch.dispatch(Task { machine: self, first, blocks, outputs });
     }
@@ -161,7 +162,7 @@ impl<'a, T: Real> Machine<'a, T> {
     }
 }
 
-/// A task as `pulp` wants it: a closure would be compiled once, for the least of processors.
+/// A task in the form that `pulp` needs. A closure would be compiled only once, for the least capable processor.
 struct Task<'a, 'b, T> {
     machine: &'a Machine<'a, T>,
     first: usize,
@@ -178,8 +179,8 @@ impl<T: Real> WithSimd for Task<'_, '_, T> {
     }
 }
 
-/// Elements of an innermost axis that are gathered at a time, at least; of a shorter one together with those of the
-/// next.
+/// The minimum number of elements of an innermost axis to gather at a time. A shorter axis is gathered together with
+/// the next.
 const STRETCH: usize = 16;
 
 /// The elements of a layout from number `first` on.
@@ -206,7 +207,7 @@ fn gather<T: Copy>(data: &[T], layout: &Layout, first: usize, out: &mut [T]) {
     }
 }
 
-/// The same over the two innermost axes, of these extents and strides.
+/// The same for the two innermost axes, with these extents and strides.
 fn gather_pairs<T: Copy>(
     data: &[T],
     layout: &Layout,

@@ -1,9 +1,8 @@
-//! The threads that compute: a pool of the framework's own, in which nothing runs but plans.
+//! The threads that compute: a pool of the framework's own, in which only plans run.
 //!
-//! A thread of a pool that waits for the parts of its work begins other work of the same pool meanwhile. In a pool that
-//! users share, that may be a task that wants a parameter which the waiting run holds. So plans run in a pool that
-//! users put no work into, and whoever asks for a run sleeps until it is done, whichever pool the asking thread belongs
-//! to.
+//! While a pool thread waits for the parts of its work, it begins other work of the same pool. In a pool shared with
+//! users, that might be a task that wants a parameter locked by the waiting run. So users cannot submit work to this
+//! pool, and a thread that asks for a run sleeps until it is done, whichever pool the thread belongs to.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::OnceLock;
@@ -15,15 +14,15 @@ use rayon::{ThreadPool, ThreadPoolBuildError, ThreadPoolBuilder};
 
 use crate::{Error, ErrorKind, Result};
 
-/// How many processes of this host compute at a time.
+/// The number of processes on this host that compute at the same time.
 static SHARERS: AtomicUsize = AtomicUsize::new(1);
 
-/// Lets the pool, if it has not started yet, have its share of the cores among so many processes.
+/// Limits the pool, unless it has started, to its share of the cores among this many processes.
 pub(crate) fn share_cores(processes: usize) {
     SHARERS.store(processes.max(1), Ordering::Relaxed);
 }
 
-/// The threads of this process's share of the cores; 0 leaves it to rayon.
+/// The number of threads for this process's share of the cores; 0 leaves it to rayon.
 fn share() -> usize {
     match SHARERS.load(Ordering::Relaxed) {
         1 => 0,
@@ -32,11 +31,11 @@ fn share() -> usize {
     }
 }
 
-/// The pool, started by the first run. `RAYON_NUM_THREADS` sets the number of threads, as of any pool of rayon's.
+/// The pool, started by the first run. `RAYON_NUM_THREADS` sets the number of threads, as for any rayon pool.
 ///
 /// # Errors
 ///
-/// If the threads do not start.
+/// Fails if the threads do not start.
 pub(super) fn get() -> Result<&'static ThreadPool> {
     static POOL: OnceLock<Result<ThreadPool, ThreadPoolBuildError>> = OnceLock::new();
     let start = || {
@@ -56,8 +55,8 @@ pub(crate) fn threads() -> usize {
     get().map_or(1, ThreadPool::current_num_threads)
 }
 
-/// Runs `work` among the threads of `pool` and waits for it, doing nothing else meanwhile; on one of these threads it
-/// runs at once. Gives the state back together with the result, or with what `work` panicked with.
+/// Runs `work` in the threads of `pool` and sleeps until it is done; on one of these threads it runs at once. Returns
+/// the state together with the result, or with the payload if `work` panicked.
 pub(super) fn run<S: Send + 'static, R: Send + 'static>(
     pool: &ThreadPool,
     mut state: S,
@@ -67,7 +66,7 @@ pub(super) fn run<S: Send + 'static, R: Send + 'static>(
         let done = catch_unwind(AssertUnwindSafe(|| work(&mut state)));
         (state, done)
     };
-    // Where there are no threads, the pool is this one.
+    // Without threads, it runs right here.
     if cfg!(target_family = "wasm") || pool.current_thread_index().is_some() {
         return attempt();
     }
@@ -112,7 +111,7 @@ mod tests {
         assert_eq!((state, done.unwrap_err().downcast_ref::<&str>()), (vec![1, 2], Some(&"a kernel's")));
     }
 
-    /// The only thread of a user's pool asks for a run while another task of that pool is waiting to begin.
+    /// The only thread of a user's pool asks for a run while another task of that pool is ready to begin.
     #[test]
     fn a_thread_that_waits_begins_nothing_else() {
         let users = ThreadPoolBuilder::new().num_threads(1).build().unwrap();

@@ -1,9 +1,9 @@
-//! Numbers on the host with a shape: a field of an example, or of a batch.
+//! Arrays on the host: the fields of an example, or of a batch.
 
 use super::Transform;
 use crate::error::{bail, here};
 use crate::host::{HostBuffer, reserve, try_filled};
-use crate::module::Seed;
+use crate::seed::Seed;
 use crate::{DType, Device, Result, Shape, Tensor};
 
 /// The element types of arrays of examples: `f32` and `u32`.
@@ -38,8 +38,9 @@ mod sealed {
     }
 }
 
-/// Numbers on the host, row by row, and their shape: a field of an example, of all examples (the first axis counts
-/// them), or of a batch.
+/// Numbers on the host, row by row, with a shape.
+///
+/// An array is a field of an example, of all examples (the first axis counts them), or of a batch.
 ///
 /// ```
 /// use meganeura::data::Array;
@@ -56,11 +57,11 @@ pub struct Array<E> {
 }
 
 impl<E: Number> Array<E> {
-    /// These numbers, row by row, under this shape. It may have no elements, but a batch cannot.
+    /// An array of these numbers, row by row, with this shape. It may have no elements, but a batch cannot.
     ///
     /// # Errors
     ///
-    /// If there are not as many numbers as the shape has elements.
+    /// Fails if the number of values is not the shape's number of elements.
     #[track_caller]
     pub fn new(values: Vec<E>, shape: impl Into<Shape>) -> Result<Self> {
         let shape = shape.into();
@@ -72,11 +73,11 @@ impl<E: Number> Array<E> {
         })
     }
 
-    /// Zeros.
+    /// An array of zeros.
     ///
     /// # Errors
     ///
-    /// [`OutOfMemory`](crate::ErrorKind::OutOfMemory) if there is no memory for them.
+    /// Fails with [`OutOfMemory`](crate::ErrorKind::OutOfMemory) if there is no memory for them.
     #[track_caller]
     pub fn zeros(shape: impl Into<Shape>) -> Result<Self> {
         let shape = shape.into();
@@ -98,7 +99,7 @@ impl<E: Number> Array<E> {
         &self.values
     }
 
-    /// The numbers, to be written.
+    /// The numbers, mutable.
     #[must_use]
     pub fn values_mut(&mut self) -> &mut [E] {
         &mut self.values
@@ -110,7 +111,7 @@ impl<E: Number> Array<E> {
         self.values
     }
 
-    /// This array as the first of a batch, with room for `count`.
+    /// This array as the first one of a batch, with room for `count`.
     pub(super) fn begin(self, count: usize) -> Result<Self> {
         let Self { mut values, shape } = self;
         if shape.elements() == 0 {
@@ -124,7 +125,7 @@ impl<E: Number> Array<E> {
         Ok(Self { values, shape: Shape::new(&[&[1], shape.dims()].concat()) })
     }
 
-    /// Puts another array behind those of a batch.
+    /// Appends another array to a batch.
     pub(super) fn push(&mut self, values: &[E], shape: Shape) -> Result<()> {
         let (count, of) = (self.shape[0], &self.shape.dims()[1..]);
         if of != shape.dims() {
@@ -136,10 +137,10 @@ impl<E: Number> Array<E> {
         Ok(())
     }
 
-    /// On a device; floats in its precision.
+    /// The array on a device; floats in the device's precision.
     pub(super) fn into_tensor(self, device: &Device) -> Result<Tensor> {
         match E::host(self.values) {
-            // The largest label is known then, so that one past the end is an error.
+            // This determines the largest label, so that a label out of range is an error.
             HostBuffer::U32(data) => Tensor::from_indices(device, self.shape, data),
             host => Tensor::from_host(device, self.shape, host.try_cast(device.precision().dtype())?),
         }
@@ -151,12 +152,12 @@ impl<E: Number> Array<E> {
 }
 
 impl Array<f32> {
-    /// This array after a [transformation](Transform), which draws from this seed. Two arrays that are to change alike,
-    /// an image and its mask, get the same seed.
+    /// This array after a [transformation](Transform), which draws from this seed. Two arrays that change together,
+    /// such as an image and its mask, get the same seed.
     ///
     /// # Errors
     ///
-    /// If the transformation does not fit the shape, or there is no memory for the result.
+    /// Fails if the transformation does not fit the shape, or there is no memory for the result.
     #[track_caller]
     pub fn transformed(self, transform: &(impl Transform + ?Sized), seed: impl Into<Seed>) -> Result<Self> {
         let (seed, Self { mut values, shape }) = (seed.into(), self);
@@ -176,7 +177,7 @@ impl Array<f32> {
     }
 }
 
-/// One axis.
+/// An array of one axis.
 impl<E: Number> From<Vec<E>> for Array<E> {
     fn from(values: Vec<E>) -> Self {
         let shape = Shape::from([values.len()]);

@@ -1,4 +1,4 @@
-//! Batches: the examples of a dataset, some at a time, as tensors.
+//! Batches: tensors of some of a dataset's examples.
 
 use std::fmt;
 use std::panic::Location;
@@ -9,27 +9,27 @@ use super::recipe::{Mapped, Recipe, Source};
 use super::settings::{Last, Settings};
 use super::transform::Transform;
 use super::{Array, BatchesOn, Collate, Collated, Fields, Stack};
-use crate::module::Seed;
+use crate::seed::Seed;
 use crate::world::World;
 use crate::{Device, Result, Tensor};
 
-/// How a dataset is cut into batches; [`on`](Self::on) cuts it.
+/// The settings for batches of a dataset; [`on`](Self::on) makes the batches.
 ///
-/// A batch depends on the seed, the epoch and its number alone: it has the same bits with [workers](Self::workers) or
-/// without, and after the batches before it were [skipped](Self::skip).
+/// A batch depends only on the seed, the epoch and its index. It has the same bits with [workers](Self::workers) or
+/// without, and after earlier batches were [skipped](Self::skip).
 ///
-/// `I` and `T` are the inputs and the targets of an example, `C` what makes a batch of examples.
+/// `I` and `T` are the inputs and the targets of an example, `C` makes a batch of examples.
 #[must_use]
 pub struct Batches<I = Array<f32>, T = u32, C = Stack> {
     source: Arc<dyn Source<I, T>>,
-    /// How many functions change each example.
+    /// The number of functions that change each example.
     stages: usize,
     collate: C,
     rows: Arc<Vec<usize>>,
     settings: Settings,
 }
 
-/// Some examples on a device.
+/// A batch of examples on a device.
 #[derive(Clone, Debug)]
 pub struct Batch<I = Tensor, T = Tensor> {
     /// The inputs, `[N, …]`; `[N, C, H, W]` for images. A tuple of tensors where examples have several.
@@ -43,9 +43,11 @@ impl<I: Fields, T: Fields> Batches<I, T> {
         Self { source, stages: 0, collate: Stack, rows, settings: Settings::new(size) }
     }
 
-    /// With batches made by this function of their examples, instead of stacking examples of equal shapes: for
-    /// sequences of different lengths, which it pads to the longest. It is called once for each batch, with its
-    /// examples in order, and returns the inputs and targets of the batch, axis of the batch included.
+    /// Makes batches with this function, instead of stacking examples of equal shapes.
+    ///
+    /// For sequences of different lengths, for example, which the function pads to the longest. It is called once for
+    /// each batch, with its examples in order, and returns the inputs and targets of the batch, including the batch
+    /// axis.
     ///
     /// ```
     /// use meganeura::data::{Array, Examples};
@@ -83,8 +85,8 @@ impl<I: Fields, T: Fields> Batches<I, T> {
     /// # Ok::<(), meganeura::Error>(())
     /// ```
     ///
-    /// Like everything else that makes a batch, it runs in the [workers](Self::workers), and must give the same for the
-    /// same examples. Of a [world](Self::part_of), each rank collates its own part.
+    /// Like everything else that makes a batch, it runs in the [workers](Self::workers), and must return the same for
+    /// the same examples. In a [world](Self::part_of), each rank collates its own part.
     pub fn collate<A: Fields, B: Fields>(
         self,
         function: impl Fn(Vec<(I, T)>) -> Result<(A, B)> + Send + Sync + 'static,
@@ -93,9 +95,10 @@ impl<I: Fields, T: Fields> Batches<I, T> {
         Batches { source, stages, collate: Collated::new(function), rows, settings }
     }
 
-    /// With each example changed by this function as it is put into a batch, after what was named before. All that is
-    /// random about it comes from its seed, which depends on the seed of the batches, the epoch and the position of the
-    /// example in the epoch.
+    /// Changes each example with this function, after the functions added before.
+    ///
+    /// All randomness must come from the seed that it gets, which depends on the seed of the batches, the epoch and the
+    /// position of the example in the epoch.
     ///
     /// ```
     /// use meganeura::data::{Array, HorizontalFlip};
@@ -123,11 +126,11 @@ impl<I: Fields, T: Fields> Batches<I, T> {
 }
 
 impl<T: Fields> Batches<Array<f32>, T> {
-    /// With the input of each example changed as it is put into a batch: cropped, flipped, normalised. Those named
-    /// first are applied first. [`map`](Self::map) changes targets, and several inputs, along.
+    /// Changes the input of each example: crops, flips, normalises. Transformations apply in the order in which they
+    /// are added. [`map`](Self::map) can also change targets and several inputs.
     ///
-    /// Its random numbers depend on the seed, the epoch and the position of the example in the epoch, nothing
-    /// else.
+    /// The random numbers of a transformation depend only on the seed, the epoch and the position of the example in the
+    /// epoch.
     pub fn transform(self, transform: impl Transform + 'static) -> Self {
         self.map(move |input, targets, seed| Ok((input.transformed(&transform, seed)?, targets)))
     }
@@ -140,22 +143,22 @@ impl<I: Fields, T: Fields, C: Collate<I, T>> Batches<I, T, C> {
         Self { settings, ..self }
     }
 
-    /// In a random order, another for each seed: let it depend on the epoch, by [`epoch`](Self::epoch) or as you like.
+    /// Shuffles the examples, in another order for each seed. The seed should depend on the epoch, by
+    /// [`epoch`](Self::epoch) or in your own way.
     ///
     /// The order is that of Durstenfeld's shuffle with the numbers of [`Seed::rng`], and will not change. The seed is
     /// also that of the [transformations](Self::transform). Of `shuffle`, [`weighted`](Self::weighted) and
-    /// [`stratified`](Self::stratified), the last counts.
+    /// [`stratified`](Self::stratified), the last one called applies.
     pub fn shuffle(self, seed: impl Into<Seed>) -> Self {
         self.with(|settings| settings.order = Order::Shuffled).seed(seed)
     }
 
-    /// With examples drawn at random, each time anew, with these chances: rare classes more often than they are there.
-    /// An epoch has as many draws as there are examples, or as [`draws`](Self::draws) says: some examples come several
-    /// times and others not at all.
+    /// Draws examples at random with replacement and with these weights: rare classes more often, for example.
     ///
-    /// Example `i` of the dataset is drawn with the probability `wᵢ / Σw`. The draws follow the seed and the epoch as
-    /// those of [`shuffle`](Self::shuffle) do. What makes no sense is an error of [`on`](Self::on): a weight that is
-    /// NaN, infinite or below 0, weights that add up to 0, or not one for each example.
+    /// An epoch has as many draws as there are examples, or as set by [`draws`](Self::draws). Some examples come
+    /// several times, others not at all. Example `i` of the dataset is drawn with the probability `wᵢ / Σw`. Draws
+    /// follow the seed and the epoch like the order of [`shuffle`](Self::shuffle). Invalid weights are an error of
+    /// [`on`](Self::on): a weight that is NaN, infinite or below 0, a sum of 0, or not exactly one weight per example.
     ///
     /// ```
     /// use meganeura::prelude::*;
@@ -176,18 +179,18 @@ impl<I: Fields, T: Fields, C: Collate<I, T>> Batches<I, T, C> {
         self.with(|settings| settings.order = Order::Weighted(weights)).seed(seed)
     }
 
-    /// With so many draws in an epoch, by the weights of [`weighted`](Self::weighted). PyTorch's `num_samples`. Without
-    /// weights it is an error of [`on`](Self::on).
+    /// Sets the number of draws in an epoch, by the weights of [`weighted`](Self::weighted). PyTorch's `num_samples`.
+    /// Without weights, this is an error of [`on`](Self::on).
     pub fn draws(self, draws: usize) -> Self {
         self.with(|settings| settings.draws = Some(draws))
     }
 
-    /// In a random order in which the classes are spread evenly, given the class of each example: every example comes
-    /// once, and every batch has about the classes of the whole.
+    /// Shuffles the examples so that classes are spread evenly, given the class of each example. Every example comes
+    /// once, and every batch has about the class proportions of the whole.
     ///
-    /// Up to any place of the epoch, a class has come less than once too often or too seldom for its share; in a batch,
-    /// less than twice. The order follows the seed and the epoch as that of [`shuffle`](Self::shuffle) does. Not one
-    /// class for each example is an error of [`on`](Self::on).
+    /// Up to any position of the epoch, the count of a class differs from its share by less than one; within a batch,
+    /// by less than two. The order follows the seed and the epoch like that of [`shuffle`](Self::shuffle). It is an
+    /// error of [`on`](Self::on) if there is not exactly one class per example.
     ///
     /// ```
     /// use meganeura::prelude::*;
@@ -204,46 +207,48 @@ impl<I: Fields, T: Fields, C: Collate<I, T>> Batches<I, T, C> {
         self.with(|settings| settings.order = Order::Stratified(classes)).seed(seed)
     }
 
-    /// The seed of the [transformations](Self::transform), where there is no [`shuffle`](Self::shuffle) to name it. It
-    /// is 0 otherwise.
+    /// Sets the seed of the [transformations](Self::transform), for batches without [`shuffle`](Self::shuffle); 0 by
+    /// default.
     pub fn seed(self, seed: impl Into<Seed>) -> Self {
         let seed = seed.into();
         self.with(|settings| settings.seed = seed)
     }
 
-    /// Which round through the data this is: the order and the transformations are others in each. The seed is then
-    /// [`seed.index(epoch)`](Seed::index). A [run](crate::run::Run::next_epoch) says it.
+    /// Sets the epoch, which changes the order and the transformations. The seed is then
+    /// [`seed.index(epoch)`](Seed::index). A [run](crate::run::Run::next_epoch) knows the epoch.
     pub fn epoch(self, epoch: u64) -> Self {
         self.with(|settings| settings.epoch = Some(epoch))
     }
 
-    /// Without the last batch if it is smaller than the others. Every step then has the same shapes, and so the same
+    /// Drops the last batch if it is smaller than the others. Every step then has the same shapes, and so the same
     /// plan.
     ///
-    /// Unless told otherwise, a smaller batch at the end is kept.
+    /// By default, a smaller last batch is kept.
     pub fn drop_last(self) -> Self {
         self.with(|settings| settings.last = Last::Drop)
     }
 
-    /// With the last batch filled up by examples from the front of the order, if it would be smaller than the others.
-    /// No example is left out and every step has the same shapes, but some examples come twice: for training, not for
-    /// counting errors.
+    /// Fills up the last batch with examples from the start of the order, if it would be smaller than the others.
+    ///
+    /// No example is left out and every step has the same shapes, but some examples come twice. This suits training,
+    /// but not counting errors.
     pub fn fill_last(self) -> Self {
         self.with(|settings| settings.last = Last::Fill)
     }
 
-    /// Without the first `batches` batches, of which nothing is read: to go on in the middle of an epoch.
+    /// Skips the first `batches` batches without reading them: to resume in the middle of an epoch.
     pub fn skip(self, batches: usize) -> Self {
         self.with(|settings| settings.skip = batches)
     }
 
-    /// The part of each batch that is this rank's of a [world](crate::world): the batches, their order and the random
-    /// numbers of transformations are those of one rank, and each rank reads and makes its own examples alone. The part
-    /// of rank 0 comes first in each batch.
+    /// Makes only this rank's part of each batch, in a [world](crate::world).
     ///
-    /// Batches must be a multiple of the number of ranks: of unequal parts, the mean of the ranks is not the mean of
-    /// the batch. So a smaller one at the end is [dropped](Self::drop_last) or [filled up](Self::fill_last), unless it
-    /// is such a multiple, too.
+    /// Batches, their order and the random numbers of transformations are the same as on one rank, and each rank reads
+    /// and makes only its own examples. The part of rank 0 comes first in each batch.
+    ///
+    /// The batch size must be a multiple of the number of ranks: with unequal parts, the mean over ranks is not the
+    /// mean over the batch. So a smaller batch at the end must be [dropped](Self::drop_last) or
+    /// [filled up](Self::fill_last), unless it is such a multiple, too.
     ///
     /// [`on`](Self::on) is then a collective call: ranks compare the size of the batches and the order of the examples.
     /// A difference is an error on every rank.
@@ -254,28 +259,29 @@ impl<I: Fields, T: Fields, C: Collate<I, T>> Batches<I, T, C> {
         })
     }
 
-    /// With so many threads that make batches while the device computes, each one batch at a time. With 0, the default,
-    /// a batch is made by the thread that asks for it; so it is in a browser, which has no threads.
+    /// Makes batches in this many threads while the device computes, each thread one batch at a time. With 0, the
+    /// default, and in a browser, which has no threads, the thread that asks for a batch makes it.
     ///
-    /// Batches come in the same order and with the same bits. What goes wrong in a thread, panics included, is the
-    /// error of that batch. The threads start with the first batch that is asked for, and have ended when the iterator
-    /// is dropped.
+    /// Batches come in the same order and with the same bits. An error in a thread, including a panic, becomes the
+    /// error of that batch. The threads start when the first batch is requested, and have ended when the iterator is
+    /// dropped.
     pub fn workers(self, threads: usize) -> Self {
         self.with(|settings| settings.workers = if cfg!(target_family = "wasm") { 0 } else { threads })
     }
 
-    /// How many batches the [workers](Self::workers) may be ahead of the loop: at most so many are there or in the
-    /// making, besides those that the loop holds. By default two for each worker. This bounds the memory, on the host
-    /// and on the device.
+    /// The number of batches by which the [workers](Self::workers) may be ahead of the loop: at most this many are
+    /// finished or in progress, besides those that the loop holds.
+    ///
+    /// By default two per worker. This bounds the memory, on the host and on the device.
     pub fn ahead(self, batches: usize) -> Self {
         self.with(|settings| settings.ahead = Some(batches))
     }
 
     /// The batches, one after the other, as tensors on `device`.
     ///
-    /// Each is an error if an example cannot be read, changed or put into a batch with the others, or the device has no
-    /// room for it. What is wrong from the beginning (batches of 0 examples, 0 batches ahead, weights that make no
-    /// sense) is one error and no batches. Errors name the line of this call.
+    /// A batch is an error if an example cannot be read, changed or put into a batch with the others, or if the device
+    /// has no room for it. Invalid settings (batches of 0 examples, 0 batches ahead, invalid weights) give a single
+    /// error and no batches. Errors name the line of this call.
     #[track_caller]
     pub fn on(self, device: &Device) -> BatchesOn<<C::Inputs as Fields>::Tensors, <C::Targets as Fields>::Tensors> {
         let Settings { skip, workers, ahead, .. } = self.settings;
@@ -380,7 +386,7 @@ mod tests {
         assert_eq!(labels(dataset.batches(2).fill_last().shuffle(7)), [[30, 10], [20, 40], [0, 30]]);
         assert_ne!(labels(dataset.batches(5).shuffle(8)), labels(dataset.batches(5).shuffle(7)));
         assert_eq!(labels(dataset.batches(5)), [[0, 10, 20, 30, 40]]);
-        // An epoch is a seed.
+        // An epoch acts as a seed.
         let epoch = |epoch| labels(dataset.batches(5).epoch(epoch).shuffle(7));
         assert_eq!(epoch(3), labels(dataset.batches(5).shuffle(Seed::new(7).index(3))));
         assert_ne!(epoch(3), epoch(4));
@@ -425,7 +431,7 @@ mod tests {
         assert_ne!(seen(&batches.clone().seed(1)), first);
         assert_ne!(seen(&batches.clone().epoch(1)), first);
         assert_eq!(inputs(batches.clone().with(|settings| settings.size = 7)).concat(), first);
-        // Examples that come twice to fill the last batch are transformed anew.
+        // Examples that come twice to fill the last batch are transformed independently.
         let twice = seen(&batches.fill_last().with(|settings| settings.size = 128));
         assert_eq!(twice[..128], first);
         assert_ne!(twice[128..], first);

@@ -1,4 +1,4 @@
-//! The batches of an epoch, one after the other.
+//! The iterator over the batches of an epoch.
 
 use std::fmt;
 use std::iter::FusedIterator;
@@ -10,24 +10,24 @@ use super::loader::Loader;
 use super::recipe::Make;
 use crate::{Error, Result, Tensor};
 
-/// The batches of a dataset on a device: an iterator. `nth` reads nothing of what it skips, nor do loops over `skip`
+/// The batches of a dataset on a device, as an iterator. `nth` does not read what it skips, nor do loops over `skip`
 /// and `step_by`, which call it.
 #[must_use]
 pub struct BatchesOn<I = Tensor, T = Tensor> {
     state: State<I, T>,
-    /// Where the batches were asked for: a `for` loop has no line to call from.
+    /// The line that asked for the batches: a `for` loop has no line to call from.
     line: &'static Location<'static>,
 }
 
 enum State<I, T> {
-    /// What was asked for cannot be had. It is said once.
+    /// Invalid settings. The error is returned once.
     Wrong(Option<Error>),
     Ready {
         recipe: Arc<dyn Make<I, T>>,
         next: usize,
         workers: usize,
         ahead: usize,
-        /// Once the first batch was asked for, if there are workers.
+        /// Set when the first batch is requested, if there are workers.
         loader: Option<Loader<I, T>>,
     },
 }
@@ -39,7 +39,7 @@ impl<I, T> fmt::Debug for BatchesOn<I, T> {
 }
 
 impl<I: Send + 'static, T: Send + 'static> BatchesOn<I, T> {
-    /// The batches of a recipe from `first` on, by so many threads, which may be so many batches ahead.
+    /// The batches of a recipe from `first` on, made by `workers` threads, which may be `ahead` batches ahead.
     pub(super) fn new(
         recipe: Result<Arc<dyn Make<I, T>>>,
         [first, workers, ahead]: [usize; 3],
@@ -65,7 +65,7 @@ impl<I: Send + 'static, T: Send + 'static> BatchesOn<I, T> {
 }
 
 impl<I, T> State<I, T> {
-    /// The number of results to come.
+    /// The number of remaining results.
     fn left(&self) -> usize {
         match self {
             Self::Wrong(error) => usize::from(error.is_some()),
@@ -83,7 +83,7 @@ impl<I: Send + 'static, T: Send + 'static> State<I, T> {
         let number = next.saturating_add(skipped);
         *next = number.saturating_add(1).min(recipe.count());
         if number >= recipe.count() {
-            // No batch is left for the threads.
+            // No batch remains for the threads.
             *loader = None;
             return None;
         }

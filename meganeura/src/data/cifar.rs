@@ -1,7 +1,7 @@
 //! CIFAR-10 and CIFAR-100, the binary version (A. Krizhevsky: Learning Multiple Layers of Features from Tiny Images,
 //! 2009).
 //!
-//! Records of one label (two in CIFAR-100, the coarse one first) and 3·32·32 pixels, red, green, blue, each row by row.
+//! A record is a label (two in CIFAR-100, the coarse one first) and 3·32·32 pixels: red, green, blue, each row by row.
 
 use std::io::{BufReader, Read};
 #[cfg(not(target_family = "wasm"))]
@@ -16,22 +16,24 @@ use crate::host::reserve;
 const SHAPE: [usize; 3] = [3, 32, 32];
 const PIXELS: usize = 3 * 32 * 32;
 
-/// The classes of each label.
+/// The number of classes of each label.
 const CIFAR_10: [u8; 1] = [10];
 const CIFAR_100: [u8; 2] = [20, 100];
 
-/// Which of the two labels of CIFAR-100.
+/// The label of CIFAR-100 to use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cifar100Label {
-    /// One of 20 groups.
+    /// The coarse label, one of 20 groups.
     Coarse,
-    /// One of 100 classes.
+    /// The fine label, one of 100 classes.
     Fine,
 }
 
 impl Dataset {
-    /// The images of files of CIFAR-10, one after the other: `data_batch_1.bin` to `data_batch_5.bin`, or
-    /// `test_batch.bin`. Examples are `[3, 32, 32]`, from 0 to 1.
+    /// The images of CIFAR-10 files, one file after the other: `data_batch_1.bin` to `data_batch_5.bin`, or
+    /// `test_batch.bin`.
+    ///
+    /// Examples are `[3, 32, 32]`, from 0 to 1.
     ///
     /// ```no_run
     /// use meganeura::prelude::*;
@@ -42,42 +44,45 @@ impl Dataset {
     ///
     /// # Errors
     ///
-    /// If no file is named; if one cannot be read, has no images, ends in the middle of one, or has a label of 10 or
-    /// above, which is said with the place in the file.
+    /// Fails if there is no file, or if a file cannot be read, has no images, ends in the middle of one, or has a label
+    /// of 10 or above. The error names the position in the file.
     #[cfg(not(target_family = "wasm"))]
     #[track_caller]
     pub fn from_cifar10<P: AsRef<Path>>(files: impl IntoIterator<Item = P>) -> Result<Self> {
         here(|| read(files.into_iter().map(|path| Contents::open(path.as_ref())), &CIFAR_10, 0))
     }
 
-    /// As [`from_cifar10`](Self::from_cifar10), from whatever has bytes, such as files that are part of the program or
-    /// were fetched by a page. In messages they are called `file 0` and so on.
+    /// Like [`from_cifar10`](Self::from_cifar10), but reads any source of bytes, such as files embedded in the program
+    /// or fetched by a web page. Messages call them `file 0` and so on.
     ///
     /// # Errors
     ///
-    /// As [`from_cifar10`](Self::from_cifar10).
+    /// Fails like [`from_cifar10`](Self::from_cifar10).
     #[track_caller]
     pub fn read_cifar10<R: Read>(files: impl IntoIterator<Item = R>) -> Result<Self> {
         here(|| read(numbered(files), &CIFAR_10, 0))
     }
 
-    /// The images of files of CIFAR-100, one after the other: `train.bin` or `test.bin`, with one of their two labels.
+    /// The images of CIFAR-100 files, one file after the other: `train.bin` or `test.bin`, with one of their two
+    /// labels.
+    ///
     /// Examples are `[3, 32, 32]`, from 0 to 1.
     ///
     /// # Errors
     ///
-    /// As [`from_cifar10`](Self::from_cifar10); there are 20 coarse and 100 fine labels.
+    /// Fails like [`from_cifar10`](Self::from_cifar10); there are 20 coarse and 100 fine labels.
     #[cfg(not(target_family = "wasm"))]
     #[track_caller]
     pub fn from_cifar100<P: AsRef<Path>>(files: impl IntoIterator<Item = P>, label: Cifar100Label) -> Result<Self> {
         here(|| read(files.into_iter().map(|path| Contents::open(path.as_ref())), &CIFAR_100, label as usize))
     }
 
-    /// As [`from_cifar100`](Self::from_cifar100), from whatever has bytes; see [`read_cifar10`](Self::read_cifar10).
+    /// Like [`from_cifar100`](Self::from_cifar100), but reads any source of bytes; see
+    /// [`read_cifar10`](Self::read_cifar10).
     ///
     /// # Errors
     ///
-    /// As [`from_cifar100`](Self::from_cifar100).
+    /// Fails like [`from_cifar100`](Self::from_cifar100).
     #[track_caller]
     pub fn read_cifar100<R: Read>(files: impl IntoIterator<Item = R>, label: Cifar100Label) -> Result<Self> {
         here(|| read(numbered(files), &CIFAR_100, label as usize))
@@ -89,7 +94,7 @@ fn numbered<'a, R: Read + 'a>(files: impl IntoIterator<Item = R>) -> impl Iterat
     files.into_iter().enumerate().map(contents)
 }
 
-/// Records with a label for each of these numbers of classes, of which one is wanted.
+/// Reads records with one label for each of these numbers of classes, of which one is wanted.
 fn read<'a>(files: impl Iterator<Item = Result<Contents<'a>>>, classes: &[u8], wanted: usize) -> Result<Dataset> {
     let (mut pixels, mut labels) = (Vec::new(), Vec::new());
     for file in files {
@@ -101,7 +106,7 @@ fn read<'a>(files: impl Iterator<Item = Result<Contents<'a>>>, classes: &[u8], w
             if bytes.is_empty() && start > 0 {
                 break;
             }
-            // Before the length: a file with other records is told by its labels, long before it ends.
+            // Checked before the length: a file with other records shows in its labels, long before its end.
             for (index, (label, classes)) in bytes.iter().zip(classes).enumerate() {
                 if label >= classes {
                     let message = format!("label {label} where there are {classes} classes; no file of this format?");

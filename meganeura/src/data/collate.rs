@@ -1,4 +1,4 @@
-//! How examples become a batch: stacked, or by a function of the user's.
+//! Collation: examples become a batch, stacked or by a function of the user's.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,10 +8,10 @@ use crate::error::bail;
 use crate::host::reserve;
 use crate::{Result, TensorType};
 
-/// An example on its way into a batch.
+/// An example to be collated.
 #[derive(Debug)]
 pub struct Example<I, T> {
-    /// Its number in the source, for messages.
+    /// The example's index in the source, for messages.
     number: usize,
     inputs: I,
     targets: T,
@@ -23,7 +23,7 @@ impl<I, T> Example<I, T> {
     }
 }
 
-/// What makes a batch of examples: [`Stack`], or the function of [`Batches::collate`](super::Batches::collate).
+/// A function that makes a batch of examples: [`Stack`], or that of [`Batches::collate`](super::Batches::collate).
 pub trait Collate<I, T>: Clone + Send + Sync + 'static {
     /// The inputs of a batch on the host.
     type Inputs: Fields;
@@ -31,7 +31,7 @@ pub trait Collate<I, T>: Clone + Send + Sync + 'static {
     /// The targets of a batch on the host.
     type Targets: Fields;
 
-    /// A batch of the next `count` examples; `None` if it is not wanted any more.
+    /// A batch of the next `count` examples; `None` if it is no longer wanted.
     #[doc(hidden)]
     fn collate(
         &self,
@@ -40,7 +40,7 @@ pub trait Collate<I, T>: Clone + Send + Sync + 'static {
     ) -> Result<Option<(Self::Inputs, Self::Targets)>>;
 }
 
-/// Puts examples of the same shapes behind each other, along an axis in front.
+/// Stacks examples of equal shapes along a new first axis.
 #[derive(Clone, Copy, Debug)]
 pub struct Stack;
 
@@ -80,7 +80,7 @@ impl<I: Fields, T: Fields> Collate<I, T> for Stack {
     }
 }
 
-/// The types of both sides of an example: `inputs f32[3], u32[] and no targets`.
+/// The types of an example, for messages: `inputs f32[3], u32[] and no targets`.
 fn shown([inputs, targets]: &[Vec<TensorType>; 2]) -> String {
     let side = |name, types: &[TensorType]| match types {
         [] => format!("no {name}"),
@@ -91,8 +91,7 @@ fn shown([inputs, targets]: &[Vec<TensorType>; 2]) -> String {
 
 type Function<I, T, A, B> = dyn Fn(Vec<(I, T)>) -> Result<(A, B)> + Send + Sync;
 
-/// The function of [`Batches::collate`](super::Batches::collate), which takes examples `(I, T)` and makes a batch `(A,
-/// B)`.
+/// The function of [`Batches::collate`](super::Batches::collate), from examples `(I, T)` to a batch `(A, B)`.
 pub struct Collated<I, T, A, B>(Arc<Function<I, T, A, B>>);
 
 impl<I, T, A, B> Collated<I, T, A, B> {

@@ -1,6 +1,6 @@
-//! Rows of numbers as text.
+//! CSV files: rows of numbers as text.
 //!
-//! Numbers need neither quotes nor escapes, so a row is a line cut at its commas.
+//! Numbers need neither quotes nor escapes, so a row is a line, split at its commas.
 
 use std::io::{BufReader, Read};
 #[cfg(not(target_family = "wasm"))]
@@ -13,11 +13,11 @@ use crate::error::{bail, here};
 use crate::host::reserve;
 use crate::{Result, Shape};
 
-/// The longest name or number that a cell can be expected to have.
+/// The longest plausible name or number in a cell.
 const CELL: u64 = 64;
 
-/// How examples stand in a CSV file: a row for each, its numbers and its label, or the [numbers](Self::targets) of its
-/// target.
+/// The layout of examples in a CSV file: one row each, with its numbers and its label, or with the
+/// [numbers](Self::targets) of its target.
 ///
 /// ```
 /// use meganeura::data::{Array, Csv};
@@ -57,7 +57,7 @@ impl<T> Clone for Csv<T> {
 impl<T> Copy for Csv<T> {}
 
 impl Csv {
-    /// Rows of as many numbers as an input of this shape has, and then the label.
+    /// Rows with the numbers of an input of this shape, followed by the label.
     pub fn new(shape: impl Into<Shape>) -> Self {
         Self {
             shape: shape.into(),
@@ -71,7 +71,7 @@ impl Csv {
         }
     }
 
-    /// With as many numbers as a target of this shape has, in place of the label.
+    /// Expects the numbers of a target of this shape, in place of the label.
     pub fn targets(self, shape: impl Into<Shape>) -> Csv<Array<f32>> {
         let Self { shape: of_input, is_target_first, has_header, divisor, classes, unpacked_limit, .. } = self;
         Csv {
@@ -96,54 +96,55 @@ impl Csv {
         }
     }
 
-    /// With labels below this number; others are an error.
+    /// Expects labels below this number; others are an error.
     pub fn classes(self, classes: u32) -> Self {
         Self { classes: Some(classes), ..self }
     }
 }
 
 impl<T: Columns> Csv<T> {
-    /// With the label, or the numbers of the target, in the first columns instead of the last.
+    /// Expects the label, or the numbers of the target, in the first columns instead of the last.
     pub fn target_first(self) -> Self {
         Self { is_target_first: true, ..self }
     }
 
-    /// With the names of the columns in the first line, which is passed over.
+    /// Skips the first line, which names the columns.
     pub fn header(self) -> Self {
         Self { has_header: true, ..self }
     }
 
-    /// With the numbers of the inputs divided by this one: the largest that a pixel can be, to have them from 0 to 1.
+    /// Divides the numbers of the inputs: by the largest pixel value, for example, to scale them to 0 to 1.
     pub fn divided_by(self, divisor: f32) -> Self {
         Self { divisor, ..self }
     }
 
-    /// With at most this many bytes unpacked from a file that is packed with gzip. The default is 250 times what is
-    /// packed, or 64 MiB where that is more: a table that shrinks further says next to nothing, and a file made to fill
-    /// the memory shrinks 1000 times.
+    /// Limits the unpacked size of a file packed with gzip.
+    ///
+    /// The default is 250 times the packed size, or 64 MiB if that is more: a table that shrinks further contains
+    /// almost nothing, and a file made to exhaust memory shrinks 1000 times.
     pub fn unpacked_limit(self, bytes: u64) -> Self {
         Self { unpacked_limit: Some(bytes), ..self }
     }
 
-    /// The examples of a file, packed with gzip or not (the feature `gzip`).
+    /// Reads the examples of a file, packed with gzip or not (the feature `gzip`).
     ///
     /// # Errors
     ///
-    /// If the file cannot be read; if a row has not as many columns as it should, a number is none or not finite, or a
-    /// label none, all of which are said with file, line, column and byte; if a packed file grows beyond the
-    /// [limit](Self::unpacked_limit), or there is no memory for the rows.
+    /// Fails if the file cannot be read; if a row has another number of columns, a value is not a finite number, or a
+    /// label is invalid; if a packed file grows beyond the [limit](Self::unpacked_limit), or if memory runs out. The
+    /// error names file, line, column and byte.
     #[cfg(not(target_family = "wasm"))]
     #[track_caller]
     pub fn read(self, path: impl AsRef<Path>) -> Result<Dataset<Array<f32>, T::Fields>> {
         here(|| self.parse(Contents::open(path.as_ref())?))
     }
 
-    /// As [`read`](Self::read), from whatever has bytes, such as a file that is part of the program. The name is for
-    /// messages.
+    /// Like [`read`](Self::read), but reads any source of bytes, such as a file embedded in the program. The name is
+    /// for messages.
     ///
     /// # Errors
     ///
-    /// As [`read`](Self::read).
+    /// Fails like [`read`](Self::read).
     #[track_caller]
     pub fn read_from(self, name: &str, bytes: impl Read) -> Result<Dataset<Array<f32>, T::Fields>> {
         here(|| self.parse(Contents::new(name.to_owned(), BufReader::new(bytes))?))
@@ -154,7 +155,7 @@ impl<T: Columns> Csv<T> {
             bail!(Argument, "the numbers of a CSV file cannot be divided by {}", self.divisor);
         }
         if self.classes.is_some() && self.target_shape.is_some() {
-            bail!(Argument, "classes are asked for where targets are numbers: `Csv::classes` goes with labels alone");
+            bail!(Argument, "`Csv::classes` is for labels, but the targets are numbers");
         }
         let longest = CELL.saturating_mul(self.columns() as u64).max(1 << 16);
         file = file.limited(self.unpacked_limit, "Csv::unpacked_limit");
@@ -175,7 +176,7 @@ impl<T: Columns> Csv<T> {
         dataset().map_err(|error| error.context(file.name()))
     }
 
-    /// The columns of a target.
+    /// The number of columns of a target.
     fn target_columns(&self) -> usize {
         self.target_shape.map_or(1, |shape| shape.elements())
     }
@@ -184,7 +185,7 @@ impl<T: Columns> Csv<T> {
         self.shape.elements().saturating_add(self.target_columns())
     }
 
-    /// Appends a row, or says where in it something is wrong, and what.
+    /// Appends a row, or returns the position and the description of an error in it.
     fn row(&self, line: &[u8], rows: &mut Rows) -> Result<(), (usize, String)> {
         let expected = self.columns();
         let cells = line.split(|&byte| byte == b',');
@@ -194,7 +195,7 @@ impl<T: Columns> Csv<T> {
             let what = format!(": {found} columns, {expected} were expected: {target} and an input {}", self.shape);
             return Err((0, what));
         }
-        // Every column has a byte at least, so there are not more than were read.
+        // Every column has at least one byte, so there are at most as many as were read.
         let target_columns = self.target_columns();
         let room = reserve(&mut rows.inputs, expected - target_columns).and_then(|()| match self.target_shape {
             Some(_) => reserve(&mut rows.values, target_columns),
@@ -204,7 +205,7 @@ impl<T: Columns> Csv<T> {
         let first = if self.is_target_first { 0 } else { expected - target_columns };
         let mut at = 0;
         for (column, cell) in cells.enumerate() {
-            let wrong = |what: &str| (at, format!(", column {}: {} is no {what}", column + 1, shown(cell)));
+            let wrong = |what: &str| (at, format!(", column {}: {} is not a {what}", column + 1, shown(cell)));
             let text = str::from_utf8(cell).unwrap_or_default().trim();
             let finite = |divisor: f32| {
                 let number = text.parse().ok().map(|number: f32| number / divisor);
@@ -227,10 +228,10 @@ impl<T: Columns> Csv<T> {
     }
 }
 
-/// The inputs and the targets of all rows, given the shape of a target that is numbers.
+/// The inputs and targets of all rows, given the shape of a target of numbers.
 type Gather<T> = fn(Rows, Option<Shape>) -> Result<(Vec<f32>, T)>;
 
-/// The rows so far: of labels and values, the one that targets are.
+/// The rows so far. Either labels or values are the targets.
 #[derive(Default)]
 struct Rows {
     inputs: Vec<f32>,
@@ -238,7 +239,7 @@ struct Rows {
     values: Vec<f32>,
 }
 
-/// A cell for a message, or the beginning of a long one.
+/// A cell for a message; of a long one, only the beginning.
 fn shown(cell: &[u8]) -> String {
     match cell.get(..CELL as usize) {
         Some(start) if cell.len() > start.len() => format!("{:?}…", String::from_utf8_lossy(start)),
@@ -277,8 +278,8 @@ mod tests {
         assert_eq!(read(csv.target_first(), "3,-4.5,2\n0,1,1\n").unwrap(), expected);
         for (csv, text, part) in [
             (csv, "2,3", "line 1: 2 columns, 3 were expected: a target [2] and an input [1]"),
-            (csv, "2,3,x", "line 1, column 3: \"x\" is no finite number"),
-            (Csv::new([1]).classes(2).targets([2]), "2,3,4", "`Csv::classes` goes with labels alone"),
+            (csv, "2,3,x", "line 1, column 3: \"x\" is not a finite number"),
+            (Csv::new([1]).classes(2).targets([2]), "2,3,4", "`Csv::classes` is for labels"),
             (Csv::new([1]).targets([0]), "2", "a target needs at least one number"),
             (Csv::new([1]).targets([1; 8]), "2,3", "a target of shape [1, 1, 1, 1, 1, 1, 1, 1] leaves no axis"),
         ] {
@@ -297,22 +298,22 @@ mod tests {
             ("1,2,3,4", "byte 0: line 1: 4 columns"),
             ("1,2,3\n\n1,2,3", "byte 6: line 2: 0 columns"),
             ("\n", "line 1: 0 columns"),
-            ("1,2,3\n1,x,3", "byte 8: line 2, column 2: \"x\" is no finite number"),
+            ("1,2,3\n1,x,3", "byte 8: line 2, column 2: \"x\" is not a finite number"),
             ("1,,3", "byte 2: line 1, column 2"),
             ("1,nan,3", "byte 2: line 1, column 2"),
             ("1,1e99,3", "byte 2: line 1, column 2"),
-            ("1,2,10", "byte 4: line 1, column 3: \"10\" is no label of 10 classes"),
-            ("1,2,-1", "\"-1\" is no label"),
-            ("1,2,3.5", "\"3.5\" is no label"),
+            ("1,2,10", "byte 4: line 1, column 3: \"10\" is not a label of 10 classes"),
+            ("1,2,-1", "\"-1\" is not a label"),
+            ("1,2,3.5", "\"3.5\" is not a label"),
             ("a,b,c\n1,2,3", "byte 0: line 1, column 1: \"a\""),
             (&long, "byte 0: a line of more than 65536 bytes"),
-            (&cell, "xxx\"… is no finite number"),
+            (&cell, "xxx\"… is not a finite number"),
         ] {
             let error = read(csv, text).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Data, "{error}");
             assert!(error.to_string().contains(part) && error.to_string().len() < 200, "{part}: {error}");
         }
-        assert!(read(csv.divided_by(1e-30), "1e30,2,3").unwrap_err().to_string().contains("no finite number"));
+        assert!(read(csv.divided_by(1e-30), "1e30,2,3").unwrap_err().to_string().contains("not a finite number"));
         assert_eq!(read(csv.divided_by(0.0), "1,2,3").unwrap_err().kind(), ErrorKind::Argument);
         assert_eq!(read(Csv::new([0]), "3").unwrap_err().kind(), ErrorKind::Shape);
         assert_eq!(Csv::new([2]).read("no such file").unwrap_err().kind(), ErrorKind::Io);
@@ -335,7 +336,7 @@ mod tests {
     fn a_packed_table_grows_to_a_limit() {
         use std::io::Write;
         let mut gz = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
-        // A number may have as many zeros as it likes.
+        // A number may have any number of zeros.
         let row = format!("{0},{0},0\n", "0".repeat(30_000));
         (0..1200).for_each(|_| gz.write_all(row.as_bytes()).unwrap());
         let packed = gz.finish().unwrap();

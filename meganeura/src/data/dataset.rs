@@ -9,13 +9,13 @@ use super::order::{numbered, shuffle};
 use super::{Array, Batches, Examples, Fields};
 use crate::error::{bail, here};
 use crate::host::{reserve, try_collect};
-use crate::module::Seed;
+use crate::seed::Seed;
 use crate::{Result, Shape};
 
-/// Examples, each of inputs `I` and targets `T`, in memory or read as they are needed. Clones and splits share them.
+/// Examples, each with inputs `I` and targets `T`, in memory or read on demand. Clones and splits share them.
 ///
-/// Unless it says otherwise, a dataset has one input of `f32` and a label: `Dataset` is `Dataset<Array<f32>, u32>`.
-/// [`Fields`] lists what else inputs and targets can be.
+/// By default, a dataset has one input of `f32` and a label: `Dataset` is `Dataset<Array<f32>, u32>`. [`Fields`] lists
+/// the other types of inputs and targets.
 ///
 /// ```
 /// use meganeura::prelude::*;
@@ -34,7 +34,7 @@ use crate::{Result, Shape};
 /// ```
 pub struct Dataset<I = Array<f32>, T = u32> {
     examples: Arc<dyn Examples<Inputs = I, Targets = T>>,
-    /// Which of them belong to this set, in order.
+    /// The indices of this set's examples, in order.
     rows: Arc<Vec<usize>>,
 }
 
@@ -45,14 +45,16 @@ impl<I, T> Clone for Dataset<I, T> {
 }
 
 impl<T: Fields> Dataset<Array<f32>, T> {
-    /// Examples in memory: inputs of this shape, `[channels, height, width]` for images, one after the other, and the
-    /// [targets](Columns) of each: a `Vec<u32>` of labels, a `Vec<f32>` of numbers to predict, or an [`Array`] whose
-    /// first axis counts the examples.
+    /// Examples in memory, with one input each.
+    ///
+    /// Inputs have this shape, `[channels, height, width]` for images, and are stored one after the other. The
+    /// [targets](Columns) are a `Vec<u32>` of labels, a `Vec<f32>` of numbers to predict, or an [`Array`] whose first
+    /// axis counts the examples.
     ///
     /// # Errors
     ///
-    /// If there are not as many inputs as targets, the shape has no elements, or it has as many axes as a tensor can
-    /// have, which leaves none for the batch.
+    /// Fails if there are not as many inputs as targets, if the shape has no elements, or if it has as many axes as a
+    /// tensor can have, which leaves none for the batch.
     #[track_caller]
     pub fn new(inputs: Vec<f32>, shape: impl Into<Shape>, targets: impl Columns<Fields = T>) -> Result<Self> {
         here(|| {
@@ -62,12 +64,12 @@ impl<T: Fields> Dataset<Array<f32>, T> {
         })
     }
 
-    /// As [`new`](Self::new), from the bytes of pixels. They stay bytes in memory and become numbers from 0 to 1 (255
+    /// Like [`new`](Self::new), from the bytes of pixels. They stay bytes in memory and become numbers from 0 to 1 (255
     /// is 1) when a batch is made.
     ///
     /// # Errors
     ///
-    /// As [`new`](Self::new).
+    /// Fails like [`new`](Self::new).
     #[track_caller]
     pub fn from_bytes(pixels: Vec<u8>, shape: impl Into<Shape>, targets: impl Columns<Fields = T>) -> Result<Self> {
         here(|| {
@@ -77,11 +79,11 @@ impl<T: Fields> Dataset<Array<f32>, T> {
         })
     }
 
-    /// The shape of the first input, which is read for that.
+    /// The shape of the first input, which this reads.
     ///
     /// # Errors
     ///
-    /// If there are no examples, or the first cannot be read.
+    /// Fails if there are no examples, or the first cannot be read.
     #[track_caller]
     pub fn shape(&self) -> Result<Shape> {
         here(|| Ok(self.get(0)?.0.shape()))
@@ -89,7 +91,7 @@ impl<T: Fields> Dataset<Array<f32>, T> {
 }
 
 impl<I: Fields, T: Fields> Dataset<I, T> {
-    /// Examples in memory with any [columns](Columns) of inputs and of targets.
+    /// Examples in memory, with any [columns](Columns) of inputs and targets.
     ///
     /// ```
     /// use meganeura::data::Array;
@@ -116,7 +118,7 @@ impl<I: Fields, T: Fields> Dataset<I, T> {
     ///
     /// # Errors
     ///
-    /// If the columns are not of as many examples each, or there are none.
+    /// Fails if the columns have different numbers of examples, or none.
     #[track_caller]
     pub fn from_columns(inputs: impl Columns<Fields = I>, targets: impl Columns<Fields = T>) -> Result<Self> {
         here(|| Self::of(Memory::new(inputs, targets)?))
@@ -126,7 +128,8 @@ impl<I: Fields, T: Fields> Dataset<I, T> {
     ///
     /// # Errors
     ///
-    /// [`OutOfMemory`](crate::ErrorKind::OutOfMemory) if there are more examples than can be counted in memory.
+    /// Fails with [`OutOfMemory`](crate::ErrorKind::OutOfMemory) if there are more examples than can be counted in
+    /// memory.
     #[track_caller]
     pub fn of(examples: impl Examples<Inputs = I, Targets = T> + 'static) -> Result<Self> {
         here(|| {
@@ -141,7 +144,7 @@ impl<I: Fields, T: Fields> Dataset<I, T> {
         self.rows.len()
     }
 
-    /// Whether there are no examples.
+    /// `true` if there are no examples.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty()
@@ -151,7 +154,7 @@ impl<I: Fields, T: Fields> Dataset<I, T> {
     ///
     /// # Errors
     ///
-    /// If there is no such example, it cannot be read, or there is no memory for it.
+    /// Fails if there is no such example, it cannot be read, or there is no memory for it.
     #[track_caller]
     pub fn get(&self, index: usize) -> Result<(I, T)> {
         here(|| match self.rows.get(index) {
@@ -160,13 +163,14 @@ impl<I: Fields, T: Fields> Dataset<I, T> {
         })
     }
 
-    /// The targets of all examples, in order: labels to [stratify](Batches::stratified) by, or to
-    /// [weigh](Batches::weighted) classes by. Inputs are not read where the source knows the targets without them, as
-    /// all of this crate do.
+    /// The targets of all examples, in order: labels to [stratify](Batches::stratified) by, or to compute class
+    /// [weights](Batches::weighted) from.
+    ///
+    /// Inputs are not read if the source knows the targets without them, as all sources in this crate do.
     ///
     /// # Errors
     ///
-    /// If one cannot be read, or there is no memory for all.
+    /// Fails if one cannot be read, or there is no memory for all.
     #[track_caller]
     pub fn targets(&self) -> Result<Vec<T>> {
         here(|| {
@@ -179,14 +183,14 @@ impl<I: Fields, T: Fields> Dataset<I, T> {
         })
     }
 
-    /// Two sets drawn at random: the share `fraction` of the examples, rounded, and the rest.
+    /// Splits the dataset at random: the share `fraction` of the examples, rounded, and the rest.
     ///
-    /// `let (train, test) = dataset.split(0.8, seed)?` leaves a fifth to test with. The seed says which, by the order
-    /// that [`shuffle`](Batches::shuffle) would give.
+    /// `let (train, test) = dataset.split(0.8, seed)?` leaves a fifth for testing. The seed selects the examples, by
+    /// the order that [`shuffle`](Batches::shuffle) would give.
     ///
     /// # Errors
     ///
-    /// If `fraction` is not between 0 and 1, or there is no memory for the two orders.
+    /// Fails if `fraction` is not between 0 and 1, or there is no memory for the two orders.
     #[track_caller]
     pub fn split(&self, fraction: f64, seed: impl Into<Seed>) -> Result<(Self, Self)> {
         here(|| {
@@ -204,7 +208,7 @@ impl<I: Fields, T: Fields> Dataset<I, T> {
         })
     }
 
-    /// The examples in batches of `size`, in order until told otherwise.
+    /// Batches of `size` examples, in the order of the dataset by default.
     pub fn batches(&self, size: usize) -> Batches<I, T> {
         Batches::new(Arc::new(Arc::clone(&self.examples)), Arc::clone(&self.rows), size)
     }
@@ -216,7 +220,7 @@ impl<I: Fields, T: Fields> fmt::Debug for Dataset<I, T> {
     }
 }
 
-/// How many inputs of this shape so many numbers are.
+/// The number of inputs of this shape in `numbers` numbers.
 fn count(numbers: usize, shape: Shape) -> Result<usize> {
     if shape.elements() == 0 {
         bail!(Shape, "an input needs at least one number, shape {shape} has none");
@@ -295,7 +299,7 @@ mod tests {
         assert!(dataset.get(0).is_err() && dataset.shape().is_err());
     }
 
-    /// A source whose length or shape is whatever it says.
+    /// A source with any claimed length or shape.
     struct Claims(usize, Shape);
 
     impl Examples for Claims {
@@ -320,7 +324,7 @@ mod tests {
             let error = dataset.get(0).unwrap_err();
             assert_eq!(kind(error.clone()), ErrorKind::OutOfMemory);
             assert!(error.to_string().starts_with(&format!("an array {}", Shape::from(shape))), "{error}");
-            // As the source of a transformation, too, which makes it small.
+            // Also as the source of a transformation, which makes it small.
             for batches in [dataset.batches(1), dataset.batches(1).transform(crate::data::RandomCrop::new(1, 1))] {
                 let batch = batches.on(&Device::cpu()).next().unwrap();
                 assert_eq!(kind(batch.unwrap_err()), ErrorKind::OutOfMemory);
@@ -331,7 +335,7 @@ mod tests {
             let (split, struck) = crate::host::shortage::at(step, || dataset.split(0.5, 1));
             assert!(struck && kind(split.unwrap_err()) == ErrorKind::OutOfMemory);
         }
-        // Whatever is reserved on the way to a batch.
+        // Every reservation on the way to a batch.
         let mut step = 0;
         let batch = || {
             let batches = dataset.batches(4).shuffle(1);

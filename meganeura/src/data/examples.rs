@@ -4,11 +4,11 @@ use super::fields::{Columns, Fields};
 use crate::Result;
 use crate::error::bail;
 
-/// Where examples come from: memory, a folder of images, or whatever you can read by number.
+/// A source of examples: memory, a folder of images, or anything that can be read by index.
 ///
-/// [`Dataset::of`](super::Dataset::of) makes a dataset of it; shuffling, splits, transformations, batches and loader
-/// threads then work as with any other. Examples are read when they are needed, by several threads at once if there are
-/// [workers](super::Batches::workers), and in any order.
+/// [`Dataset::of`](super::Dataset::of) makes a dataset of it. Shuffling, splits, transformations, batches and loader
+/// threads then work as with any other dataset. Examples are read on demand, in any order, and by several threads at
+/// once if there are [workers](super::Batches::workers).
 ///
 /// ```
 /// use meganeura::data::{Array, Examples};
@@ -38,7 +38,7 @@ use crate::error::bail;
 /// # Ok::<(), meganeura::Error>(())
 /// ```
 pub trait Examples: Send + Sync {
-    /// The inputs of an example: `Array<f32>` for an image, a tuple for several inputs. [`Fields`] lists what there is.
+    /// The inputs of an example: `Array<f32>` for an image, a tuple for several inputs. [`Fields`] lists all types.
     type Inputs: Fields;
 
     /// The targets of an example: `u32` for a label, `Array<f32>` for a mask, `()` for none.
@@ -47,7 +47,7 @@ pub trait Examples: Send + Sync {
     /// The number of examples.
     fn len(&self) -> usize;
 
-    /// Whether there are no examples.
+    /// `true` if there are no examples.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -56,16 +56,15 @@ pub trait Examples: Send + Sync {
     ///
     /// # Errors
     ///
-    /// Any error ends up in the training loop in place of the batch, so its message should say where the example comes
-    /// from.
+    /// An error reaches the training loop in place of the batch, so its message should name the origin of the example.
     fn read(&self, index: usize) -> Result<(Self::Inputs, Self::Targets)>;
 
-    /// The targets alone. A source that has them without reading the inputs should say so here:
-    /// [`Dataset::targets`](super::Dataset::targets) asks for those of all examples.
+    /// The targets alone. A source that has them without reading the inputs should override this:
+    /// [`Dataset::targets`](super::Dataset::targets) reads those of all examples.
     ///
     /// # Errors
     ///
-    /// As [`read`](Self::read).
+    /// Fails like [`read`](Self::read).
     fn read_targets(&self, index: usize) -> Result<Self::Targets> {
         self.read(index).map(|(_, targets)| targets)
     }

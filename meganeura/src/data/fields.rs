@@ -1,4 +1,4 @@
-//! The fields of one side of an example, and how those of many become tensors.
+//! The inputs or targets of an example, and their stacking into tensors.
 
 use super::Array;
 use super::array::Number;
@@ -6,16 +6,16 @@ use crate::error::bail;
 use crate::host::{reserve, try_collect};
 use crate::{Device, Result, Shape, Tensor, TensorType};
 
-/// The inputs or the targets of an example: any number of fields, each of any shape, of `f32` or `u32`.
+/// The inputs or the targets of an example: any number of fields, of any shape, of `f32` or `u32`.
 ///
-/// | fields of an example | in a batch of N |
+/// | fields of an example | in a batch of N examples |
 /// |---|---|
 /// | `Array<f32>`, `Array<u32>` of shape `[…]` | a [`Tensor`] `[N, …]` |
 /// | `u32`, a label; `f32` | a [`Tensor`] `[N]` |
-/// | a tuple of up to six, an array `[F; M]`, a `Vec` of fields | a tuple, an array, a `Vec` of as many |
-/// | `()`, nothing | `()` |
+/// | a tuple of up to six, an array `[F; M]`, a `Vec` of fields | a tuple, an array, a `Vec` of the same length |
+/// | `()`, for nothing | `()` |
 ///
-/// A struct of yours can be fields as well; its methods call those of its own fields.
+/// Your own struct can be fields as well; its methods call those of its fields.
 ///
 /// ```
 /// use meganeura::data::{Array, Fields};
@@ -50,34 +50,34 @@ use crate::{Device, Result, Shape, Tensor, TensorType};
 /// }
 /// ```
 pub trait Fields: Sized + Send + 'static {
-    /// The fields of a batch on the host: those of its examples with an axis in front.
+    /// The fields of a batch on the host: those of its examples, with an additional first axis.
     type Stacked: Fields;
 
     /// The fields on a device.
     type Tensors: Send + 'static;
 
-    /// Element type and shape of each field. Examples whose types differ do not make a batch.
+    /// The element type and shape of each field. Examples with different types do not make a batch.
     fn types(&self) -> Vec<TensorType>;
 
-    /// A batch with this example, the first, and room for `count` examples.
+    /// A batch that starts with this example and has room for `count` examples.
     ///
     /// # Errors
     ///
-    /// If a shape has no elements or leaves no axis for the batch, or there is no memory.
+    /// Fails if a shape has no elements or leaves no axis for the batch, or there is no memory.
     fn stack(self, count: usize) -> Result<Self::Stacked>;
 
-    /// Puts this example behind those of a batch.
+    /// Appends this example to a batch.
     ///
     /// # Errors
     ///
-    /// If a shape is not that of the first example, or there is no memory.
+    /// Fails if a shape differs from that of the first example, or if there is no memory.
     fn push_onto(self, batch: &mut Self::Stacked) -> Result<()>;
 
     /// The fields as tensors; floats in the device's precision.
     ///
     /// # Errors
     ///
-    /// If a field has no elements, or the device has no room for it.
+    /// Fails if a field has no elements, or the device has no room for it.
     fn into_tensors(self, device: &Device) -> Result<Self::Tensors>;
 }
 
@@ -239,26 +239,26 @@ fn each<F, G, const M: usize>(fields: [F; M], of: impl FnMut(F) -> Result<G>) ->
 
 /// The inputs or the targets of all examples of a dataset in memory ([`Dataset::from_columns`]).
 ///
-/// `Vec<u32>` and `Vec<f32>` have a number for each example; the first axis of an [`Array`] counts the examples. Tuples
-/// of up to six and arrays have as many fields. `()` has none.
+/// `Vec<u32>` and `Vec<f32>` have one number per example; the first axis of an [`Array`] counts the examples. Tuples of
+/// up to six, and arrays, have that many fields. `()` has none.
 ///
 /// [`Dataset::from_columns`]: super::Dataset::from_columns
 pub trait Columns: Send + Sync + 'static {
     /// The fields of an example.
     type Fields: Fields;
 
-    /// Appends the number of examples that each column has.
+    /// Appends the number of examples of each column.
     ///
     /// # Errors
     ///
-    /// If a column has no first axis.
+    /// Fails if a column has no first axis.
     fn counts(&self, counts: &mut Vec<usize>) -> Result<()>;
 
-    /// The fields of example `index`, which all columns have.
+    /// The fields of example `index`, which is in range for all columns.
     ///
     /// # Errors
     ///
-    /// If there is no memory for them.
+    /// Fails if there is no memory for them.
     fn row(&self, index: usize) -> Result<Self::Fields>;
 }
 
@@ -343,11 +343,11 @@ impl<C: Columns, const M: usize> Columns for [C; M] {
     }
 }
 
-/// Pixels of all examples, which become numbers from 0 to 1 when one is read: 255 is 1.
+/// The pixels of all examples, which become numbers from 0 to 1 when one is read: 255 is 1.
 pub(super) struct Pixels {
     pub bytes: Vec<u8>,
     pub count: usize,
-    /// Of one example.
+    /// The shape of one example.
     pub shape: Shape,
 }
 

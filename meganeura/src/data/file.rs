@@ -1,7 +1,6 @@
-//! The contents of a data file: unpacked if need be, and with the place in the file in every error.
+//! The contents of a data file, unpacked if necessary. Every error has the position in the file.
 //!
-//! Memory grows with the bytes that are there, never with the size that a header announces. Unpacked bytes have a
-//! limit.
+//! Memory grows with the bytes that are read, never with a size from a header. Unpacked bytes have a limit.
 
 use std::cell::Cell;
 use std::fs::File;
@@ -15,22 +14,22 @@ use crate::{Error, ErrorKind, Result};
 /// The first bytes of a gzip file.
 const GZIP: [u8; 2] = [0x1f, 0x8b];
 
-/// The limit on unpacked bytes, as a multiple of the packed ones. Tables and images reach 50, the format itself 1032.
+/// The limit on unpacked bytes, as a multiple of the packed ones. Tables and images reach 50; the format allows 1032.
 const GROWTH: u64 = 250;
 
-/// Unpacked bytes that are always allowed, however small the packed file is.
+/// The unpacked size that is always allowed, however small the packed file is.
 const SMALL: u64 = 64 << 20;
 
-/// A file that is read from the beginning to the end.
+/// A file that is read from beginning to end.
 pub(super) struct Contents<'a> {
     name: String,
     bytes: Box<dyn BufRead + 'a>,
-    /// Bytes read so far, unpacked ones if the file is packed.
+    /// The number of bytes read so far; unpacked bytes, if the file is packed.
     offset: u64,
-    /// Bytes of the file that this took.
+    /// The number of bytes of the file that were consumed for this.
     taken: Rc<Cell<u64>>,
     is_packed: bool,
-    /// The limit on unpacked bytes, if it was set, and the name of the setting, if there is one.
+    /// The limit on unpacked bytes, if one was set, and the name of the setting, if there is one.
     limit: Option<u64>,
     setting: Option<&'static str>,
 }
@@ -84,19 +83,19 @@ impl<'a> Contents<'a> {
         &self.name
     }
 
-    /// Bytes read so far.
+    /// The number of bytes read so far.
     pub(super) fn offset(&self) -> u64 {
         self.offset
     }
 
-    /// The next bytes, at most `most` of them. Memory grows with the bytes that are there.
+    /// The next bytes, at most `most` of them. Memory grows with the bytes that are read.
     pub(super) fn up_to(&mut self, most: u64) -> Result<Vec<u8>> {
         let mut bytes = Vec::new();
         self.append(&mut bytes, most, None)?;
         Ok(bytes)
     }
 
-    /// Appends the next bytes, up to `most` of them or to the first that is `last`.
+    /// Appends the next bytes, up to `most` of them or up to the first byte equal to `last`.
     fn append(&mut self, bytes: &mut Vec<u8>, mut most: u64, last: Option<u8>) -> Result<()> {
         while most > 0 {
             let there = match self.bytes.fill_buf() {
@@ -129,10 +128,10 @@ impl<'a> Contents<'a> {
         }
         let or = self.setting.map_or(String::new(), |setting| format!(", or raise `{setting}`"));
         let message = format!("{taken} bytes of gzip grow to more than {limit}, the limit");
-        Err(self.wrong(self.offset, format!("{message}; unpack the file first if this is no mistake{or}")))
+        Err(self.wrong(self.offset, format!("{message}; unpack the file first if this is intended{or}")))
     }
 
-    /// The next `count` bytes, which are `what`.
+    /// The next `count` bytes; errors call them `what`.
     pub(super) fn exactly(&mut self, count: u64, what: &str) -> Result<Vec<u8>> {
         let start = self.offset;
         let bytes = self.up_to(count)?;
@@ -143,7 +142,7 @@ impl<'a> Contents<'a> {
         Ok(bytes)
     }
 
-    /// The next line, without what ends it; `None` at the end. One longer than `most` bytes is an error.
+    /// The next line, without its terminator; `None` at the end. A line longer than `most` bytes is an error.
     pub(super) fn line(&mut self, most: u64) -> Result<Option<Vec<u8>>> {
         let (start, mut line) = (self.offset, Vec::new());
         self.append(&mut line, most.saturating_add(1), Some(b'\n'))?;
@@ -153,7 +152,7 @@ impl<'a> Contents<'a> {
         if line.last() == Some(&b'\n') {
             line.pop();
         } else if line.len() as u64 > most {
-            return Err(self.wrong(start, format!("a line of more than {most} bytes, which is no row of numbers")));
+            return Err(self.wrong(start, format!("a line of more than {most} bytes, which is not a row of numbers")));
         }
         if line.last() == Some(&b'\r') {
             line.pop();
@@ -175,7 +174,7 @@ impl<'a> Contents<'a> {
     }
 
     fn failed(&self, error: io::Error) -> Error {
-        // What the unpacking complains about; files themselves end without an error.
+        // Errors of unpacking; files themselves end without an error.
         let is_wrong = [io::ErrorKind::InvalidData, io::ErrorKind::InvalidInput, io::ErrorKind::UnexpectedEof];
         if self.is_packed && is_wrong.contains(&error.kind()) {
             return self.wrong(self.offset, format!("cannot be unpacked further: {error}")).caused_by(error);
@@ -185,7 +184,7 @@ impl<'a> Contents<'a> {
     }
 }
 
-/// Counts what is read.
+/// Counts the bytes that are read.
 struct Counted<R> {
     inner: R,
     taken: Rc<Cell<u64>>,
@@ -238,8 +237,6 @@ mod tests {
     fn what_is_unpacked_grows_to_a_limit() {
         use std::io::Write;
 
-        use rand_pcg::rand_core::Rng;
-
         let packed = |chunk: &[u8], count: usize| {
             let mut gz = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
             (0..count).for_each(|_| gz.write_all(chunk).unwrap());
@@ -253,12 +250,12 @@ mod tests {
         assert!(message.starts_with("some.gz, byte 671") && message.contains("of what was unpacked"), "{message}");
         assert!(message.contains("more than 67108864, the limit; unpack the file first"), "{message}");
         assert!(!message.contains("raise"), "{message}");
-        // What is asked for bounds it as well, and a setting goes before growth.
+        // The request is a bound as well, and a setting takes precedence over growth.
         assert_eq!(open().up_to(1 << 20).unwrap().len(), 1 << 20);
         assert_eq!(open().limited(Some(65 << 20), "a setting").up_to(u64::MAX).unwrap().len(), 65 << 20);
         let error = open().limited(Some(4096), "a setting").up_to(u64::MAX).unwrap_err().to_string();
         assert!(error.contains("more than 4096") && error.contains("or raise `a setting`"), "{error}");
-        // One that grows 200 times, as a table of few values may, is read whole.
+        // A file that grows 200 times, as a table of few values may, is read whole.
         let mut rng = crate::Seed::new(1).rng();
         let noise: Vec<u8> = (0..5000).map(|_| rng.next_u64() as u8).collect();
         let sparse = packed(&[&noise[..], &[0; 1_000_000]].concat(), 70);

@@ -1,7 +1,8 @@
-//! IDX: the format of MNIST and its kin (Y. LeCun, C. Cortes, C. Burges: The MNIST database of handwritten digits).
+//! IDX: the format of MNIST and similar datasets (Y. LeCun, C. Cortes, C. Burges: The MNIST database of handwritten
+//! digits).
 //!
-//! Two zeros, a byte for the type of the elements, one for the number of axes; the extents in 32 bits; the elements.
-//! Everything has its highest byte first.
+//! A file has two zeros, a byte for the element type, a byte for the number of axes, the extents in 32 bits, and the
+//! elements. All numbers are big-endian.
 
 use std::io::{BufReader, Read};
 #[cfg(not(target_family = "wasm"))]
@@ -14,11 +15,10 @@ use crate::host::{reserve, try_collect};
 use crate::{Result, Shape};
 
 impl Dataset {
-    /// The examples and labels of two files in the IDX format, that of MNIST, packed with gzip or not (the feature
-    /// `gzip`).
+    /// The examples and labels of two files in IDX, the format of MNIST, packed with gzip or not (the feature `gzip`).
     ///
-    /// Images `[N, H, W]` become examples `[1, H, W]`; with more or fewer axes, all but the first are the example's.
-    /// Bytes are pixels, and become numbers from 0 to 1; elements of other types are taken as they are.
+    /// Images `[N, H, W]` become examples `[1, H, W]`. With more or fewer axes, all axes but the first are the
+    /// example's. Bytes are pixels, and become numbers from 0 to 1; elements of other types are not scaled.
     ///
     /// ```
     /// use meganeura::data::Array;
@@ -35,20 +35,20 @@ impl Dataset {
     ///
     /// # Errors
     ///
-    /// If a file cannot be read, is no such file, or is shorter or longer than its header says, which is said with the
-    /// place in the file; if labels are no whole numbers, or there are not as many of them as examples.
+    /// Fails if a file cannot be read, has another format, or is shorter or longer than its header says; the error
+    /// names the position in the file. Fails if labels are not whole numbers, or if there are not as many as examples.
     #[cfg(not(target_family = "wasm"))]
     #[track_caller]
     pub fn from_idx(images: impl AsRef<Path>, labels: impl AsRef<Path>) -> Result<Self> {
         here(|| Self::of_idx(Contents::open(images.as_ref())?, Contents::open(labels.as_ref())?))
     }
 
-    /// As [`from_idx`](Self::from_idx), from whatever has bytes, such as files that are part of the program or were
-    /// fetched by a page. In messages they are called `the images` and `the labels`.
+    /// Like [`from_idx`](Self::from_idx), but reads any source of bytes, such as files embedded in the program or
+    /// fetched by a web page. Messages call them `the images` and `the labels`.
     ///
     /// # Errors
     ///
-    /// As [`from_idx`](Self::from_idx).
+    /// Fails like [`from_idx`](Self::from_idx).
     #[track_caller]
     pub fn read_idx(images: impl Read, labels: impl Read) -> Result<Self> {
         here(|| {
@@ -88,7 +88,7 @@ impl Dataset {
             let label = number as u32;
             if f64::from(label) != number {
                 let at = numbers.start + index as u64 * numbers.element.bytes() as u64;
-                bail!(Data, "{labels}, byte {at}: {number} is no label");
+                bail!(Data, "{labels}, byte {at}: {number} is not a label");
             }
             Ok(label)
         };
@@ -106,14 +106,14 @@ impl Dataset {
     }
 }
 
-/// What a file holds.
+/// The contents of a file.
 struct Idx {
-    /// What it is called in messages.
+    /// The file's name in messages.
     name: String,
     element: Element,
     extents: Vec<usize>,
     bytes: Vec<u8>,
-    /// Where in the file the elements begin.
+    /// The position of the first element in the file.
     start: u64,
 }
 
@@ -155,10 +155,10 @@ impl Idx {
         let magic = file.exactly(4, "the header")?;
         let element = match magic[..] {
             [0, 0, code, _] => Element::from_code(code),
-            _ => return Err(file.wrong(0, "no IDX file: those begin with two zeros")),
+            _ => return Err(file.wrong(0, "not an IDX file, which begins with two zeros")),
         };
         let Some(element) = element else {
-            return Err(file.wrong(2, format!("no IDX file: there is no type of elements {:#04x}", magic[2])));
+            return Err(file.wrong(2, format!("not an IDX file: the element type {:#04x} does not exist", magic[2])));
         };
         let axes = u64::from(magic[3]);
         let header = file.exactly(4 * axes, "the header")?;
@@ -186,7 +186,7 @@ impl Idx {
     }
 }
 
-/// A number from as many bytes as it has.
+/// A number from its bytes, the highest first.
 fn be_bytes<const N: usize, T>(bytes: &[u8], from: fn([u8; N]) -> T) -> T {
     from(bytes.try_into().expect("a chunk of the element's size"))
 }
@@ -255,7 +255,7 @@ mod tests {
             (&images[..7], &labels, ["images, byte 7: ", "the header"]),
             (&[], &labels, ["images, byte 0: ", "the header"]),
             (&long, &labels, ["images, byte 20: ", "the file goes on"]),
-            (b"a text file", &labels, ["images, byte 0: ", "no IDX file"]),
+            (b"a text file", &labels, ["images, byte 0: ", "not an IDX file"]),
             (&idx(0x0a, &[2], &[]), &labels, ["images, byte 2: ", "0x0a"]),
             (&idx(8, &[u32::MAX; 3], &[]), &labels, ["images, byte 4: ", "more than any file holds"]),
             (&idx(8, &[u32::MAX, 1, 1], &[0; 9]), &labels, ["images, byte 25: ", "4294967295 bytes from byte 16"]),
@@ -265,7 +265,7 @@ mod tests {
             (&images, &images, ["labels, byte 3: ", "exchanged"]),
             (&images, &labels[..9], ["labels, byte 9: ", "the file ends here"]),
             (&images, &idx(8, &[3], &[0; 3]), ["3 labels in ", "2 examples in "]),
-            (&images, &idx(0x0b, &[2], &[0, 0, 255, 255]), ["labels, byte 10: ", "-1 is no label"]),
+            (&images, &idx(0x0b, &[2], &[0, 0, 255, 255]), ["labels, byte 10: ", "-1 is not a label"]),
             (&images, &idx(0x0d, &[2], &[127; 8]), ["labels, byte 8: ", "no label"]),
         ] {
             let error = read(images, labels).unwrap_err();

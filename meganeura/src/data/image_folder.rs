@@ -13,25 +13,25 @@ use super::{Array, Examples};
 use crate::error::{bail, here};
 use crate::{Error, ErrorKind, Result, Shape};
 
-/// How the files end that are taken for images, in small letters.
+/// The extensions of image files, in lower case.
 const EXTENSIONS: [&str; 8] = ["png", "jpg", "jpeg", "bmp", "pnm", "pgm", "ppm", "pbm"];
 
-/// As many wrong files are named in one error.
+/// The maximum number of wrong files that one error names.
 const NAMED: usize = 10;
 
-/// Images in folders, one folder for each class; needs the feature `images`.
+/// Images in folders, one folder for each class. Needs the feature `images`.
 ///
 /// ```text
 /// pets/cat/1.png  pets/cat/2.jpg  pets/dog/1.png
 /// ```
 ///
-/// Classes are numbered in the order of their folders' names, from 0; images come in the order of their files' names.
-/// An image is read and decoded (PNG, JPEG, BMP, PNM) each time that a batch needs it, and never kept, so the folder
-/// may be larger than the memory.
+/// Classes are numbered from 0 in the order of their folders' names; images are in the order of their files' names. An
+/// image is read and decoded (PNG, JPEG, BMP, PNM) each time that a batch needs it, and never kept, so the folder may
+/// be larger than memory.
 ///
-/// Examples are `[channels, height, width]`, from 0 to 1 (255, or 65,535 in images of 16 bits). All are as the first
-/// image is, unless they are made alike by [`resize`](Self::resize), [`rgb`](Self::rgb) or [`gray`](Self::gray). One
-/// that is not is an error when it is read; [`check`](Self::check) finds them all beforehand.
+/// Examples are `[channels, height, width]`, from 0 to 1 (255, or 65,535 in images of 16 bits). All must have the size
+/// and the channels of the first image, unless [`resize`](Self::resize), [`rgb`](Self::rgb) or [`gray`](Self::gray)
+/// unify them. An image that differs is an error when it is read; [`check`](Self::check) finds them all in advance.
 ///
 /// ```
 /// use meganeura::data::ImageFolder;
@@ -59,9 +59,9 @@ pub struct ImageFolder {
     root: PathBuf,
     classes: Vec<String>,
     folders: Vec<PathBuf>,
-    /// The class of each image, and its file in that class's folder.
+    /// The class of each image, and its file in the folder of that class.
     files: Vec<(u32, OsString)>,
-    /// What the first image is like.
+    /// The header of the first image.
     first: Header,
     channels: Option<usize>,
     size: Option<[usize; 2]>,
@@ -69,27 +69,28 @@ pub struct ImageFolder {
 }
 
 impl ImageFolder {
-    /// Lists the images of a folder, and reads the header of the first. Files and folders whose names begin with a dot
-    /// are passed over.
+    /// Lists the images of a folder, and reads the header of the first. Files and folders whose names start with a dot
+    /// are skipped.
     ///
-    /// Images of more than 2²⁶ pixels, 8192 by 8192, are errors: a file of a few bytes can announce any number of them.
+    /// Images of more than 2²⁶ pixels, 8192 by 8192, are errors: a file of a few bytes can announce any number of
+    /// pixels.
     ///
     /// # Errors
     ///
-    /// If the folder cannot be read or has no classes; if anything in it is out of place, all of which is named: files
-    /// beside the folders of the classes, folders inside of those, files that are no images by their names, classes
-    /// without images.
+    /// Fails if the folder cannot be read or has no classes, or if anything in it is out of place: files next to the
+    /// class folders, folders inside them, files without an image extension, classes without images. The error names
+    /// all of these.
     #[track_caller]
     pub fn open(root: impl AsRef<Path>) -> Result<Self> {
         here(|| Self::list(root.as_ref(), MOST_PIXELS))
     }
 
-    /// Opens a folder with another limit on the pixels of an image. Reading takes up to 8 bytes a pixel, besides the
-    /// numbers of the example.
+    /// Opens a folder with another limit on the pixels of an image. Reading takes up to 8 bytes per pixel, in addition
+    /// to the numbers of the example.
     ///
     /// # Errors
     ///
-    /// The same as those of [`open`](Self::open).
+    /// Fails like [`open`](Self::open).
     #[track_caller]
     pub fn open_with_limit(root: impl AsRef<Path>, most_pixels: u64) -> Result<Self> {
         here(|| Self::list(root.as_ref(), most_pixels))
@@ -127,20 +128,21 @@ impl ImageFolder {
         Ok(Self { root, classes, folders, files, first, channels, size, most_pixels })
     }
 
-    /// With every image scaled to this size, whatever its proportions: averaged where it becomes smaller, interpolated
-    /// where larger.
+    /// Scales every image to this size, regardless of its proportions: by averaging where it shrinks, by interpolation
+    /// where it grows.
     #[must_use]
     pub fn resize(self, height: usize, width: usize) -> Self {
         Self { size: Some([height, width]), ..self }
     }
 
-    /// With three channels of every image, red, green and blue; gray ones have three alike. Transparency is dropped.
+    /// Converts every image to three channels, red, green and blue. Gray images get three equal ones. Transparency is
+    /// dropped.
     #[must_use]
     pub fn rgb(self) -> Self {
         Self { channels: Some(3), ..self }
     }
 
-    /// With one channel of every image, the brightness. Transparency is dropped.
+    /// Converts every image to one channel, the brightness. Transparency is dropped.
     #[must_use]
     pub fn gray(self) -> Self {
         Self { channels: Some(1), ..self }
@@ -158,12 +160,12 @@ impl ImageFolder {
         self.files.get(index).map(|(class, name)| self.folders[*class as usize].join(name))
     }
 
-    /// Reads the header of every image, to find before a training what would end it.
+    /// Reads the header of every image, to find in advance the images that would stop a training.
     ///
     /// # Errors
     ///
-    /// If images are not alike and not made so, or cannot be read: the first ten are named. Damage behind the headers
-    /// is found when an image is decoded, and no earlier.
+    /// Fails if images differ and are not unified, or cannot be read; the first ten are named. Damage after the header
+    /// is only found when an image is decoded.
     #[track_caller]
     pub fn check(&self) -> Result<()> {
         here(|| {
@@ -176,7 +178,7 @@ impl ImageFolder {
         })
     }
 
-    /// That an image is as the others are, or will be made so.
+    /// Checks that an image is like the first, or will be unified with it.
     fn fits(&self, path: &Path, header: Header) -> Result<()> {
         let Header { channels, height, width } = self.first;
         if self.channels.is_none() && header.channels != channels {
@@ -224,9 +226,9 @@ impl Examples for ImageFolder {
         let (height, width) = (shape[1], shape[2]);
         if (image.height() as usize, image.width() as usize) != (height, width) {
             if shape.elements() == 0 {
-                bail!(Argument, "{}: resized to {height} by {width} pixels, nothing is left of it", path.display());
+                bail!(Argument, "{}: resized to {height} by {width} pixels, it would be empty", path.display());
             }
-            // In between, it is as wide as it was and as high as it will be.
+            // The intermediate image has its original width and its final height.
             let most = (image.width() as usize).max(width).saturating_mul(height);
             let (Ok(high), Ok(wide), true) = (height.try_into(), width.try_into(), most as u64 <= self.most_pixels)
             else {
@@ -252,7 +254,7 @@ impl Examples for ImageFolder {
     }
 }
 
-/// The names and paths in a folder, in the order of the names.
+/// The names and paths in a folder, sorted by name.
 fn entries(folder: &Path) -> Result<Vec<(OsString, PathBuf)>> {
     let list = || fs::read_dir(folder)?.collect::<io::Result<Vec<_>>>();
     let list = list().map_err(|error| unreadable(folder, error))?;
@@ -271,10 +273,10 @@ fn why_no_image(path: &Path) -> Option<&'static str> {
     }
     let extension = path.extension().map(|extension| extension.to_string_lossy().to_lowercase());
     let is_image = extension.is_some_and(|extension| EXTENSIONS.contains(&&*extension));
-    (!is_image).then_some("no image by its name (png, jpg, jpeg, bmp, pnm, pgm, ppm, pbm)")
+    (!is_image).then_some("not an image by its name (png, jpg, jpeg, bmp, pnm, pgm, ppm, pbm)")
 }
 
-/// An error with what is wrong in a folder, if anything is.
+/// Fails with the list of everything that is wrong in a folder, if anything is.
 fn all_well(root: &Path, mut wrong: Vec<String>) -> Result<()> {
     if wrong.is_empty() {
         return Ok(());
@@ -299,7 +301,7 @@ mod tests {
     use super::*;
     use crate::data::Dataset;
 
-    /// Writes an image of one colour; its folder is made if need be.
+    /// Writes an image of one colour, and creates its folder if necessary.
     fn image(root: &Path, name: &str, [height, width]: [u32; 2], gray: u8) {
         let path = root.join(name);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -391,7 +393,7 @@ mod tests {
             ImageFolder::open(root),
             &[
                 "4 wrong",
-                "a/labels.txt: no image by its name",
+                "a/labels.txt: not an image by its name",
                 "a/nested: a folder inside of a class",
                 "beside.png: a file beside",
                 "empty: a class without images",
@@ -410,13 +412,13 @@ mod tests {
         image(root, "a/2.png", [1, 1], 0);
         fs::write(root.join("a/3.png"), "a text file").unwrap();
         let folder = ImageFolder::open(root).unwrap();
-        expect(folder.check(), &["a folder of images: ", "a/3.png, byte ", "no image that can be read"]);
+        expect(folder.check(), &["a folder of images: ", "a/3.png, byte ", "not a readable image"]);
         expect(Dataset::of(folder).unwrap().get(1), &["a/3.png, byte "]);
         fs::write(root.join("a/1.png"), "").unwrap();
         expect(ImageFolder::open(root), &["a/1.png, byte 0"]);
     }
 
-    /// Before any of its pixels are given memory.
+    /// Named before any of its pixels are allocated.
     #[test]
     fn a_first_image_beyond_the_limit_is_named() {
         let root = tempfile::tempdir().unwrap();

@@ -1,8 +1,8 @@
-//! Threads that make batches before they are asked for.
+//! Threads that make batches in advance.
 //!
-//! The loop hands out a job for each batch, in order and no more than it may be ahead; whichever thread is free takes
-//! the next. A job carries the channel for its answer, and the loop waits on those channels in order: so batches cannot
-//! come out of order, and the jobs handed out and not yet answered to the loop are the bound on memory.
+//! The loop hands out one job per batch, in order, and at most as many as it may be ahead; the next free thread takes
+//! the next job. A job carries the channel for its answer, and the loop waits on these channels in order. So batches
+//! cannot come out of order, and the jobs that were handed out and not yet answered bound the memory.
 
 use std::any::Any;
 use std::collections::VecDeque;
@@ -16,17 +16,17 @@ use super::Batch;
 use super::recipe::Make;
 use crate::{Error, ErrorKind, Result};
 
-/// Threads, and the batches that they are at.
+/// The threads, and the batches in progress.
 pub(super) struct Loader<I, T> {
     recipe: Arc<dyn Make<I, T>>,
     /// `None` ends the threads.
     jobs: Option<Sender<Job<I, T>>>,
-    /// The answers to the last jobs that were handed out, in order.
+    /// The answers to the jobs in progress, in order.
     answers: VecDeque<Receiver<Answer<I, T>>>,
-    /// The first batch that there is no job for yet.
+    /// The first batch without a job.
     unasked: usize,
     ahead: usize,
-    /// Batches below are not wanted any more.
+    /// The first batch that is still wanted.
     wanted_from: Arc<AtomicUsize>,
     threads: Vec<JoinHandle<()>>,
 }
@@ -36,11 +36,11 @@ struct Job<I, T> {
     answer: SyncSender<Answer<I, T>>,
 }
 
-/// `None` if the batch is not wanted any more.
+/// `None` if the batch is no longer wanted.
 type Answer<I, T> = Result<Option<Batch<I, T>>>;
 
 impl<I: Send + 'static, T: Send + 'static> Loader<I, T> {
-    /// Starts up to so many threads for the batches from `first` on.
+    /// Starts up to `workers` threads for the batches from `first` on.
     pub(super) fn new(recipe: &Arc<dyn Make<I, T>>, workers: usize, ahead: usize, first: usize) -> Result<Self> {
         let (jobs, taken) = channel();
         let taken = Arc::new(Mutex::new(taken));
@@ -58,7 +58,7 @@ impl<I: Send + 'static, T: Send + 'static> Loader<I, T> {
             let wanted_from = Arc::clone(&loader.wanted_from);
             let thread = thread::Builder::new().name(format!("meganeura data {index}"));
             let thread = thread.spawn(move || work(&*recipe, &taken, &wanted_from));
-            // Those that have started end when the loader is dropped here.
+            // Dropping the loader here ends those that have started.
             loader.threads.push(thread.map_err(|error| {
                 Error::new(ErrorKind::Io, format!("no thread could be started to make batches: {error}"))
                     .caused_by(error)
@@ -67,7 +67,7 @@ impl<I: Send + 'static, T: Send + 'static> Loader<I, T> {
         Ok(loader)
     }
 
-    /// Batch `number`, which is not one before the last that was asked for. Waits until it is there.
+    /// Batch `number`, which must not precede the last one requested. Waits until it is finished.
     pub(super) fn batch(&mut self, number: usize) -> Option<Result<Batch<I, T>>> {
         self.wanted_from.store(number, Ordering::Relaxed);
         let front = self.unasked - self.answers.len();
@@ -75,7 +75,7 @@ impl<I: Send + 'static, T: Send + 'static> Loader<I, T> {
         self.unasked = self.unasked.max(number);
         self.ask(number.saturating_add(self.ahead));
         let answer = self.answers.pop_front()?.recv();
-        // Only now that there is one batch less in the making.
+        // Only now is one batch less in progress.
         self.ask(number.saturating_add(1).saturating_add(self.ahead));
         match answer {
             Ok(made) => made.transpose(),
@@ -88,7 +88,7 @@ impl<I: Send + 'static, T: Send + 'static> Loader<I, T> {
         let Some(jobs) = &self.jobs else { return };
         while self.unasked < end.min(self.recipe.count()) {
             let (answer, answered) = sync_channel(1);
-            // Where no thread is left, the answer's channel is closed, and the loop is told.
+            // If no thread remains, the answer's channel is closed, and the loop notices.
             drop(jobs.send(Job { number: self.unasked, answer }));
             self.answers.push_back(answered);
             self.unasked += 1;
@@ -97,12 +97,12 @@ impl<I: Send + 'static, T: Send + 'static> Loader<I, T> {
 }
 
 impl<I, T> Drop for Loader<I, T> {
-    /// Waits for the threads: each ends after the example that it is at.
+    /// Waits for the threads, each of which first finishes its current example.
     fn drop(&mut self) {
         self.wanted_from.store(usize::MAX, Ordering::Relaxed);
         self.jobs = None;
         for thread in self.threads.drain(..) {
-            // Its panics were answers.
+            // Its panics were sent as answers.
             drop(thread.join());
         }
     }
@@ -111,15 +111,15 @@ impl<I, T> Drop for Loader<I, T> {
 fn work<I, T>(recipe: &dyn Make<I, T>, jobs: &Mutex<Receiver<Job<I, T>>>, wanted_from: &AtomicUsize) {
     while let Some(Job { number, answer }) = next(jobs) {
         let make = || recipe.batch(number, &|| number >= wanted_from.load(Ordering::Relaxed));
-        // The recipe never changes, so that a panic leaves nothing half done.
+        // The recipe never changes, so a panic leaves nothing half done.
         let made =
             catch_unwind(AssertUnwindSafe(make)).unwrap_or_else(|payload| Err(panicked(number, said(&*payload))));
-        // Nobody listens if it was skipped.
+        // Nobody receives it if the batch was skipped.
         drop(answer.send(made));
     }
 }
 
-/// The next job; `None` once the loader is dropped. One thread waits for it, the others for that one's lock.
+/// The next job; `None` once the loader is dropped. One thread waits for the job, the others for that thread's lock.
 fn next<I, T>(jobs: &Mutex<Receiver<Job<I, T>>>) -> Option<Job<I, T>> {
     jobs.lock().unwrap_or_else(PoisonError::into_inner).recv().ok()
 }
@@ -128,7 +128,7 @@ fn panicked(number: usize, said: &str) -> Error {
     Error::new(ErrorKind::Panic, format!("a thread that made batch {number} panicked: {said}"))
 }
 
-/// What a panic says, which is text unless somebody panicked with something else.
+/// The message of a panic, which is text unless the program panicked with another value.
 fn said(payload: &(dyn Any + Send)) -> &str {
     let text = payload.downcast_ref::<&str>().copied();
     text.or_else(|| payload.downcast_ref::<String>().map(String::as_str)).unwrap_or("with no message")
@@ -146,15 +146,15 @@ mod tests {
 
     const EXAMPLES: usize = 600;
 
-    /// What the examples of a [`Watched`] are read by, and what was read.
+    /// The log of the reads of a [`Watched`].
     #[derive(Default)]
     struct Log {
-        /// How often each was read.
+        /// The number of reads of each example.
         reads: Mutex<Vec<usize>>,
         changed: Condvar,
-        /// Reads that there may be by now.
+        /// The number of reads allowed so far.
         allowed: AtomicUsize,
-        /// Reads beyond what was allowed.
+        /// The number of reads beyond the allowed ones.
         beyond: AtomicUsize,
         threads: Mutex<Vec<thread::ThreadId>>,
     }
@@ -164,7 +164,7 @@ mod tests {
             self.reads.lock().unwrap().len()
         }
 
-        /// Waits until so many examples were read. The time is for a loader that would hang; nothing depends on it.
+        /// Waits until `count` examples were read. The timeout is for a loader that hangs; no result depends on it.
         fn wait_for(&self, count: usize) {
             let waiting =
                 self.changed.wait_timeout_while(self.reads.lock().unwrap(), Duration::from_secs(60), |reads| {
@@ -174,7 +174,7 @@ mod tests {
         }
     }
 
-    /// Examples `[1, 1, 2]` that know who reads them. Example `i` is `(i, −i)` with label `i`; some fail.
+    /// Examples `[1, 1, 2]` that record their reads. Example `i` is `(i, −i)` with label `i`; some fail.
     #[derive(Clone)]
     struct Watched {
         log: Arc<Log>,
@@ -203,7 +203,7 @@ mod tests {
             if self.fails_at == Some(index) {
                 return Err(Error::new(ErrorKind::Data, format!("example {index} is damaged")));
             }
-            // Threads overtake each other wherever they can.
+            // Lets threads overtake each other wherever they can.
             thread::yield_now();
             Ok((Array::new(vec![index as f32, -(index as f32)], [1, 1, 2])?, index as u32))
         }
@@ -265,10 +265,10 @@ mod tests {
             let (dataset, log, _) = watched();
             let mut batches = dataset.batches(SIZE).shuffle(1).workers(workers).ahead(ahead).on(&Device::cpu());
             for taken in 0..EXAMPLES / SIZE {
-                // The one that the loop gets now, and so many more.
+                // The batch that the loop gets now, and those ahead of it.
                 log.allowed.store((taken + 1 + ahead) * SIZE, Ordering::SeqCst);
                 batches.next().unwrap().unwrap();
-                // The workers do use what they may.
+                // The workers use all that they may.
                 log.wait_for(EXAMPLES.min((taken + 1 + ahead) * SIZE));
             }
             assert!(batches.next().is_none());
@@ -284,7 +284,7 @@ mod tests {
             let batches = dataset.batches(10).workers(workers);
             let left: Vec<_> = batches.clone().skip(57).on(&Device::cpu()).map(Result::unwrap).collect();
             assert_eq!((left.len(), log.count()), (3, 30));
-            // As an iterator is skipped, by a loop: `count` would make one batch of those to throw it away.
+            // A loop that skips the iterator: `count` would make one of those batches and drop it.
             for batch in batches.clone().on(&Device::cpu()).skip(57) {
                 batch.unwrap();
             }
@@ -321,9 +321,9 @@ mod tests {
                 _ => assert_eq!(bits(result.as_ref().unwrap()).1[0], 10 * number as u32),
             }
         }
-        // Batches 1 and 4 end with what was wrong.
+        // Batches 1 and 4 stop at the failing example.
         assert_eq!(log.count(), EXAMPLES - 2 - 7);
-        // Without workers, an error is the same.
+        // Without workers, the error is the same.
         let error = dataset.batches(10).on(&Device::cpu()).nth(1).unwrap().unwrap_err();
         assert_eq!(error.message(), "example 17 is damaged");
     }
@@ -340,7 +340,7 @@ mod tests {
             let holders = || recipe.as_ref().map_or(0, Weak::strong_count);
             assert_eq!(holders() > 0, taken > 0);
             drop(batches);
-            // Every thread held it.
+            // Every thread had held it.
             assert_eq!(holders(), 0);
             let read = log.count() - before;
             assert!(read <= (taken + 16) * 10, "{read} examples for {taken} batches");

@@ -1,6 +1,6 @@
-//! Data: examples, where they come from, and how they become batches on a device.
+//! Data: sources of examples, datasets, and batches on a device.
 //!
-//! Knows tensors and seeds, nothing of models. The [guide](crate::guide::data) shows how the parts go together.
+//! Knows tensors and seeds, but no models. The [guide](crate::guide::data) shows how the parts work together.
 
 mod array;
 mod batches;
@@ -34,4 +34,4 @@ pub use examples::Examples;
 pub use fields::{Columns, Fields};
 #[cfg(all(feature = "images", not(target_family = "wasm")))]
 pub use image_folder::ImageFolder;
-pub use transform::{CutOut, HorizontalFlip, Normalise, RandomCrop, Transform};
+pub use transform::{CutOut, HorizontalFlip, Normalize, RandomCrop, Transform};

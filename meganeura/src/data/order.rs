@@ -1,18 +1,15 @@
-//! Orders and draws: what a seed means for data. All of it is part of the interface and will not change.
+//! Orders and draws of examples from a seed. They are part of the interface and will not change.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::sync::Arc;
 
-use rand_pcg::Pcg64;
-use rand_pcg::rand_core::Rng;
-
 use crate::Result;
 use crate::error::bail;
 use crate::host::{reserve, try_collect};
-use crate::module::Seed;
+use crate::seed::{Generator, Seed};
 
-/// The order in which the examples of an epoch come.
+/// The order of the examples in an epoch.
 #[derive(Clone, Debug, Default)]
 pub(super) enum Order {
     #[default]
@@ -25,7 +22,7 @@ pub(super) enum Order {
 }
 
 impl Order {
-    /// The numbers of the examples, of which there are so many, as they come; with `draws`, that many.
+    /// The indices of `examples` examples, in their order in the epoch; `draws` of them, if it is given.
     pub(super) fn of(&self, examples: usize, draws: Option<usize>, seed: Seed) -> Result<Vec<usize>> {
         match self {
             Self::Given | Self::Shuffled | Self::Stratified(_) if draws.is_some() => {
@@ -56,14 +53,14 @@ fn expect_one_each(what: &str, found: usize, examples: usize) -> Result<()> {
     Ok(())
 }
 
-/// The numbers of so many examples, in their order.
+/// The indices of `examples` examples, in ascending order.
 pub(super) fn numbered(examples: usize) -> Result<Vec<usize>> {
     let numbers = try_collect(0..examples);
     numbers.map_err(|error| error.context(format_args!("the order of {examples} examples")))
 }
 
-/// Durstenfeld's shuffle: for `i` from the last place down to the second, exchange it with place [`below`]`(i + 1)`, by
-/// the numbers of [`Seed::rng`].
+/// Durstenfeld's shuffle: for `i` from the last position down to the second, swaps it with position [`below`]`(i + 1)`,
+/// by the numbers of [`Seed::rng`].
 pub(super) fn shuffle(rows: &mut [usize], seed: Seed) {
     let mut rng = seed.rng();
     for i in (1..rows.len()).rev() {
@@ -71,8 +68,8 @@ pub(super) fn shuffle(rows: &mut [usize], seed: Seed) {
     }
 }
 
-/// Draws with replacement: the first example up to which the weights add up to more than
-/// `u·Σw`, where `u` is the [`fraction`] of the next number.
+/// Draws with replacement: the first example at which the cumulative weight exceeds `u·Σw`, where `u` is the
+/// [`fraction`] of the next number.
 fn weighted(weights: &[f64], draws: usize, seed: Seed) -> Result<Vec<usize>> {
     let (mut sums, mut sum) = (Vec::new(), 0.0);
     reserve(&mut sums, weights.len())?;
@@ -88,7 +85,7 @@ fn weighted(weights: &[f64], draws: usize, seed: Seed) -> Result<Vec<usize>> {
         bail!(Argument, "the weights of {} examples add up to {sum}; the sum is finite and above 0", weights.len());
     }
     let mut rng = seed.rng();
-    // Where rounding makes the draw as large as the sum, it is the last example that has a weight.
+    // If rounding makes the draw as large as the sum, the last example with a weight is drawn.
     let last = weights.iter().rposition(|&weight| weight > 0.0).unwrap_or(0);
     let mut draw = || {
         let draw = fraction(&mut rng) * sum;
@@ -98,16 +95,16 @@ fn weighted(weights: &[f64], draws: usize, seed: Seed) -> Result<Vec<usize>> {
     try_collect((0..draws).map(|_| draw()))
 }
 
-/// Every class spread evenly. Of n examples, n꜀ are of class c: the j-th of them, from 0 on and in shuffled order,
-/// comes at one of the places from `⌊j·n/n꜀⌋` to `⌈(j+1)·n/n꜀⌉ − 1`. Of those that may come at a place, the one that
-/// must come first does, of several the first in shuffled order.
+/// Spreads every class evenly. Of n examples, n꜀ are of class c. The j-th of them, from 0 on and in shuffled order,
+/// comes at one of the positions from `⌊j·n/n꜀⌋` to `⌈(j+1)·n/n꜀⌉ − 1`. Of the candidates for a position, the one with
+/// the earliest deadline comes; of several, the first in shuffled order.
 ///
-/// So the first p examples have more than `p·n꜀/n − 1` and fewer than `p·n꜀/n + 1` of the class. Earliest deadlines
-/// first keeps all deadlines, since the classes' shares add up to 1 (Baruah et al., Proportionate Progress, 1996).
+/// So among the first p examples, the class has more than `p·n꜀/n − 1` and fewer than `p·n꜀/n + 1`. Earliest deadline
+/// first meets all deadlines, since the classes' shares add up to 1 (Baruah et al., Proportionate Progress, 1996).
 fn stratified(classes: &[u32], seed: Seed) -> Result<Vec<usize>> {
     let mut order = numbered(classes.len())?;
     shuffle(&mut order, seed);
-    // Of each class the number of examples, and how many of them have their window.
+    // For each class, the number of examples, and the number of those whose window has opened.
     let mut counts: BTreeMap<u32, (u128, u128)> = BTreeMap::new();
     for class in classes {
         counts.entry(*class).or_default().0 += 1;
@@ -134,17 +131,17 @@ fn stratified(classes: &[u32], seed: Seed) -> Result<Vec<usize>> {
 
 /// A number below `bound`, which is not 0: `⌊r·bound/2⁶⁴⌋` of the next 64-bit number `r`.
 #[expect(clippy::cast_possible_truncation, reason = "below the bound")]
-pub(super) fn below(rng: &mut Pcg64, bound: usize) -> usize {
+pub(super) fn below(rng: &mut Generator, bound: usize) -> usize {
     ((u128::from(rng.next_u64()) * bound as u128) >> 64) as usize
 }
 
-/// From 0 on and below 1: the upper 53 bits of the next number, as a fraction.
-fn fraction(rng: &mut Pcg64) -> f64 {
+/// A number from 0 (included) to 1 (excluded): the upper 53 bits of the next number, as a fraction.
+fn fraction(rng: &mut Generator) -> f64 {
     (rng.next_u64() >> 11) as f64 / (1u64 << 53) as f64
 }
 
-/// Whether a thing of this probability happens: the upper 53 bits of the next number, as a fraction, are below it.
-pub(super) fn happens(rng: &mut Pcg64, probability: f64) -> bool {
+/// `true` with this probability: if the upper 53 bits of the next number, as a fraction, are below it.
+pub(super) fn happens(rng: &mut Generator, probability: f64) -> bool {
     fraction(rng) < probability
 }
 
@@ -191,7 +188,7 @@ mod tests {
         assert!(seen[0].abs_diff(1500) < 5 * 34, "{seen:?}");
         assert_eq!(weighted(&weights, weights.len(), Seed::new(3)).unwrap(), drawn);
         assert_ne!(weighted(&weights, weights.len(), Seed::new(4)).unwrap(), drawn);
-        // By another method: go through the weights until the draw is used up.
+        // By another method: subtracts weights until the draw is used up.
         let mut rng = Seed::new(3).rng();
         for row in &drawn[..100] {
             let draw = fraction(&mut rng) * 8000.0;
@@ -204,7 +201,7 @@ mod tests {
         }
         assert_eq!(weighted(&[0.0, 1e-300, 0.0], 3, Seed::new(1)).unwrap(), [1; 3]);
         assert_eq!(weighted(&[], 5, Seed::new(1)).unwrap(), [0; 0]);
-        // Another number of draws begins or goes on the same.
+        // With another number of draws, the common part is the same.
         assert_eq!(weighted(&weights, 10, Seed::new(3)).unwrap(), drawn[..10]);
         assert_eq!(weighted(&weights, 9000, Seed::new(3)).unwrap()[..6000], drawn);
     }
@@ -251,7 +248,7 @@ mod tests {
         let order = |seed| stratified(&classes, Seed::new(seed)).unwrap();
         assert_eq!(order(1), order(1));
         assert_ne!(order(1), order(2));
-        // Which class comes first in a pair is random.
+        // The class that comes first in a pair is random.
         let first: Vec<_> = order(1).chunks(2).map(|pair| pair[0] % 2).collect();
         assert!(first.contains(&0) && first.contains(&1), "{first:?}");
         assert_eq!(stratified(&[], Seed::new(1)).unwrap(), [0; 0]);

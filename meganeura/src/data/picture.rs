@@ -1,4 +1,4 @@
-//! One image of a file: what its header says, and its pixels as numbers.
+//! An image file: its header, and its pixels as numbers.
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Cursor, Seek};
@@ -11,13 +11,13 @@ use super::file::unreadable;
 use crate::error::shortened;
 use crate::{Error, ErrorKind, Result};
 
-/// A file of more bytes than this is no image to train on.
+/// The largest file that is read as an image, in bytes.
 const MOST: u64 = 512 << 20;
 
-/// Images of more pixels are not read, unless another number is asked for: 8192 by 8192.
+/// The default limit on the pixels of an image: 8192 by 8192.
 pub(super) const MOST_PIXELS: u64 = 1 << 26;
 
-/// What is known of an image without its pixels.
+/// The properties of an image that its header gives.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Header {
     pub channels: usize,
@@ -45,8 +45,8 @@ impl Header {
                 "{height} by {width} pixels, and the limit is {most} pixels; `ImageFolder::open_with_limit` sets another"
             ));
         }
-        // Pixels have a bit at least. PNM does not compress; deflate, PNG's compression, makes at most 1032 bytes of
-        // one.
+        // A pixel has at least one bit. PNM does not compress; deflate, PNG's compression, turns one byte into at most
+        // 1032.
         let densest = match format {
             Some(ImageFormat::Pnm) => 8,
             Some(ImageFormat::Png) => 8 * 1032,
@@ -59,7 +59,7 @@ impl Header {
     }
 }
 
-/// Reads what a file says of its image, which has so many pixels at most, and no pixels.
+/// Reads the header of an image file, which has at most `most` pixels, and no pixels.
 pub(super) fn header(path: &Path, most: u64) -> Result<Header> {
     let file = File::open(path).map_err(|error| unreadable(path, error))?;
     let length = file.metadata().map_err(|error| unreadable(path, error))?.len();
@@ -69,7 +69,7 @@ pub(super) fn header(path: &Path, most: u64) -> Result<Header> {
     header.map_err(|what| wrong(path, file.stream_position().unwrap_or(0), &what))
 }
 
-/// Reads the image of a file, which has so many pixels at most, if its header passes `check`: no memory is spent on the
+/// Reads the image of a file, which has at most `most` pixels, if its header passes `check`: no memory is spent on the
 /// pixels of others.
 pub(super) fn read(path: &Path, most: u64, check: impl Fn(Header) -> Result<()>) -> Result<DynamicImage> {
     let length = fs::metadata(path).map_err(|error| unreadable(path, error))?.len();
@@ -96,21 +96,21 @@ pub(super) fn read(path: &Path, most: u64, check: impl Fn(Header) -> Result<()>)
     Ok(image)
 }
 
-/// The format and the decoder of an image of so many pixels at most, by its contents rather than its name.
+/// The format and the decoder of an image of at most `most` pixels, by the file's contents rather than its name.
 fn decoder<'a>(
     bytes: impl BufRead + Seek + 'a,
     most: u64,
 ) -> ImageResult<(Option<ImageFormat>, impl ImageDecoder + 'a)> {
     let mut reader = ImageReader::new(bytes).with_guessed_format()?;
     let mut limits = Limits::default();
-    // The widest pixels are four numbers of 16 bits; what is written about a small image takes memory, too.
+    // The widest pixels are four numbers of 16 bits. The metadata of a small image takes memory, too.
     limits.max_alloc = Some(most.saturating_mul(8).max(1 << 20));
     reader.limits(limits);
     Ok((reader.format(), reader.into_decoder()?))
 }
 
-/// What `read` gives, or what it says is wrong, which may quote the file. Decoders are known to panic on files made to
-/// that end.
+/// The result of `read`, or its error message, which may quote the file. Decoders are known to panic on files crafted
+/// for it.
 fn guarded<T>(read: impl FnOnce() -> ImageResult<T>) -> Result<T, String> {
     match catch_unwind(AssertUnwindSafe(read)) {
         Ok(read) => read.map_err(|error| shortened(&error.to_string()).into_owned()),
@@ -119,16 +119,16 @@ fn guarded<T>(read: impl FnOnce() -> ImageResult<T>) -> Result<T, String> {
 }
 
 fn wrong(path: &Path, offset: u64, what: &str) -> Error {
-    let message = format!("{}, byte {offset}: no image that can be read: {what}", path.display());
+    let message = format!("{}, byte {offset}: not a readable image: {what}", path.display());
     Error::new(ErrorKind::Data, message)
 }
 
-/// Whether a JPEG file has the marker of its end behind the pixels. The decoder makes up what is missing.
+/// `true` if a JPEG file has its end marker after the pixels. The decoder would make up missing pixels.
 fn jpeg_ends(bytes: &[u8]) -> bool {
     const SCAN: u8 = 0xda;
     let mut at = 2;
-    // Segments with their lengths, up to the first one with pixels; there, a marker is told from data by its second
-    // byte.
+    // Segments with their lengths, up to the first one with pixels. In pixel data, the second byte distinguishes a
+    // marker from data.
     while let [0xff, marker, high, low, ..] = bytes[at.min(bytes.len())..] {
         if marker == SCAN {
             return bytes[at..].windows(2).any(|pair| pair == [0xff, 0xd9]);
@@ -139,8 +139,8 @@ fn jpeg_ends(bytes: &[u8]) -> bool {
     false
 }
 
-/// Writes the pixels as numbers from 0 to 1, channel by channel, with so many channels: gray, gray and alpha, RGB, RGB
-/// and alpha.
+/// Writes the pixels as numbers from 0 to 1, channel by channel, with this number of channels: gray, gray and alpha,
+/// RGB, RGB and alpha.
 pub(super) fn write(image: DynamicImage, channels: usize, example: &mut [f32]) {
     let color = image.color();
     let is_wide = color.bits_per_pixel() > 8 * u16::from(color.channel_count());
@@ -212,7 +212,7 @@ mod tests {
         }
     }
 
-    /// No prefix of a file may pass for another picture than the whole.
+    /// No prefix of a file may pass for another image than the whole file.
     #[test]
     fn truncated_files_are_told() {
         let folder = tempfile::tempdir().unwrap();
@@ -268,7 +268,7 @@ mod tests {
     fn what_a_header_announces_is_bounded() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("x.png");
-        // A bitmap that is compressed may have any number of pixels in few bytes.
+        // A compressed bitmap may have any number of pixels in few bytes.
         let bmp = |side: i32| {
             let mut file = b"BM\0\0\0\0\0\0\0\0\x36\x04\0\0\x28\0\0\0".to_vec();
             file.extend([side.to_le_bytes(), side.to_le_bytes(), [1, 0, 8, 0], [1, 0, 0, 0]].concat());

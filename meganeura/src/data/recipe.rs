@@ -1,16 +1,16 @@
-//! How a batch is made: by its number alone, so that it has the same bits whoever makes it, and whatever was made
-//! before.
+//! The recipe of a batch. It depends on the batch's index alone, so the batch has the same bits whichever thread makes
+//! it, and whatever was made before.
 
 use std::sync::Arc;
 
 use super::collate::{Collate, Example};
 use super::{Batch, Examples, Fields};
-use crate::module::Seed;
+use crate::seed::Seed;
 use crate::{Device, Result};
 
-/// Where the examples of a batch come from: a dataset, and what is done to each.
+/// The source of a batch's examples: a dataset, and the changes to each example.
 pub(super) trait Source<I, T>: Send + Sync {
-    /// Example `row`. All that is random about it comes from the seed, which is another for each epoch and position.
+    /// Example `row`. All randomness comes from the seed, which differs for each epoch and position.
     fn read(&self, row: usize, seed: Seed) -> Result<(I, T)>;
 }
 
@@ -20,12 +20,12 @@ impl<I: Fields, T: Fields> Source<I, T> for Arc<dyn Examples<Inputs = I, Targets
     }
 }
 
-/// Examples changed by a function. Each function draws from a seed of its own, so that one more at the end leaves the
-/// others as they were.
+/// Examples changed by a function. Each function draws from its own seed, so one more function at the end does not
+/// affect the others.
 pub(super) struct Mapped<I, T, F> {
     pub source: Arc<dyn Source<I, T>>,
     pub function: F,
-    /// How many functions come before.
+    /// The number of functions before this one.
     pub stage: usize,
 }
 
@@ -42,25 +42,25 @@ pub(super) struct Recipe<I, T, C> {
     pub source: Arc<dyn Source<I, T>>,
     pub collate: C,
     pub device: Device,
-    /// The examples, in the order in which they come. Positions past the end begin again at the front.
+    /// The examples, in their order. Positions past the end start again at the front.
     pub order: Vec<usize>,
-    /// Positions of the epoch: up to here there are batches.
+    /// The number of positions in the epoch for which there are batches.
     pub positions: usize,
-    /// Positions of a batch; the last may have fewer.
+    /// The number of positions in a batch; the last may have fewer.
     pub size: usize,
-    /// Which of how many equal parts of each batch is made.
+    /// The part of each batch to make, and the number of equal parts.
     pub part: usize,
     pub parts: usize,
-    /// Of what is random about examples.
+    /// The seed of the random numbers for examples.
     pub seed: Seed,
 }
 
-/// A [`Recipe`] for whoever knows the batches only.
+/// A [`Recipe`], for code that knows only the batches.
 pub(super) trait Make<I, T>: Send + Sync {
     /// The number of batches.
     fn count(&self) -> usize;
 
-    /// Batch `number`; `None` if it is not wanted any more, which is asked before each example.
+    /// Batch `number`; `None` if it is no longer wanted, which is checked before each example.
     fn batch(&self, number: usize, is_wanted: &dyn Fn() -> bool) -> Result<Option<Batch<I, T>>>;
 }
 

@@ -1,4 +1,4 @@
-//! The settings of batches that do not depend on what examples are.
+//! The settings of batches that do not depend on the type of the examples.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
@@ -6,7 +6,7 @@ use super::order::Order;
 use crate::Result;
 use crate::error::bail;
 use crate::host::try_collect;
-use crate::module::Seed;
+use crate::seed::Seed;
 use crate::world::World;
 
 /// Sizes, orders and threads of [`Batches`](super::Batches).
@@ -15,20 +15,20 @@ pub(super) struct Settings {
     pub size: usize,
     pub seed: Seed,
     pub order: Order,
-    /// How many examples are drawn in an epoch, if not as many as there are.
+    /// The number of examples drawn in an epoch, if not the number of all examples.
     pub draws: Option<usize>,
     pub epoch: Option<u64>,
     pub last: Last,
     pub skip: usize,
     pub workers: usize,
     pub ahead: Option<usize>,
-    /// The rank whose part of each batch is made, and how many there are.
+    /// The rank whose part of each batch is made, and the number of ranks.
     pub part: (usize, usize),
-    /// The ranks that have the other parts.
+    /// The ranks with the other parts.
     pub world: Option<World>,
 }
 
-/// What becomes of examples at the end that are too few for a batch.
+/// The handling of examples at the end that are too few for a batch.
 #[derive(Clone, Copy)]
 pub(super) enum Last {
     Keep,
@@ -58,7 +58,7 @@ impl Settings {
     }
 
     /// These rows in the order of the epoch, and the number of positions for which there are batches. With several
-    /// ranks, a collective call: an error of one rank, or a difference, is one of all.
+    /// ranks, the call is collective: an error of one rank, or a difference, is an error of all.
     pub(super) fn order_of(&self, rows: &[usize]) -> Result<(Vec<usize>, usize)> {
         let own = self.own_order(rows);
         let Some(world) = &self.world else { return own };

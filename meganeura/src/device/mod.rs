@@ -1,8 +1,8 @@
-//! Devices: which executor computes, in which precision, and the plans that it has made.
+//! Devices: an executor, its precision, and the plans that it keeps.
 
-mod choose;
 mod plans;
 mod profile;
+mod selection;
 mod stats;
 #[cfg(all(feature = "gpu", feature = "testing", not(target_family = "wasm")))]
 mod testing;
@@ -18,19 +18,22 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use web_time::Instant;
 
 pub use profile::{LaunchTime, Profile};
-pub use stats::{HostTimes, PipelineCache, Stats};
+pub use stats::Stats;
 pub use trace::HostSpan;
 
 use crate::cpu::{Cpu, threads};
 #[cfg(feature = "gpu")]
 use crate::error::bail;
 use crate::error::here_async;
+#[cfg(feature = "gpu")]
+use crate::executor::HostTimes;
+use crate::executor::{Bindings, Profiling};
 #[cfg(all(feature = "gpu", feature = "testing"))]
 use crate::gpu::{Absent, PlannedKernel};
 #[cfg(feature = "gpu")]
-use crate::gpu::{Executable as GpuProgram, Gpu};
+use crate::gpu::{Executable, Gpu};
 use crate::host::HostBuffer;
-use crate::plan::{Bindings, Excerpt, Plan, Preferences, Profiling, Request, Target};
+use crate::plan::{Excerpt, Plan, Preferences, Request, Target};
 use crate::tensor::Storage;
 #[cfg(not(target_family = "wasm"))]
 use crate::wait::block_on;
@@ -39,12 +42,12 @@ use plans::Plans;
 use profile::{Timed, Times};
 use trace::Timeline;
 
-/// Why there is no fast precision on the CPU.
-const NO_MATRIX_UNITS: &str = "fast precision is there on GPUs with matrix units only, not on the CPU";
+/// The reason why the CPU has no fast precision.
+const NO_MATRIX_UNITS: &str = "fast precision is available on GPUs with matrix units only, not on the CPU";
 
-/// What computes: a GPU, or the CPU's threads. Cheap to clone; clones are the same device.
+/// A device that computes: a GPU, or the CPU's threads. Cheap to clone; clones are the same device.
 ///
-/// `Display` says what it runs on.
+/// `Display` shows the adapter or processor.
 #[derive(Clone)]
 pub struct Device(Arc<Inner>);
 
@@ -54,18 +57,18 @@ struct Inner {
     reason: String,
     plans: Mutex<Plans>,
     seed: AtomicU64,
-    /// The number of this process in a world: ranks draw numbers of their own.
+    /// The number of this process in a world; each rank draws random numbers of its own.
     rank: u64,
     stats: Mutex<Stats>,
     profiling: Mutex<Profiling>,
     profile: Mutex<Option<Timed>>,
-    /// `true` while runs are timed. Otherwise no run looks at the timeline or the clock for it.
+    /// `true` while runs are timed. Otherwise no run touches the timeline or reads the clock for it.
     is_timed: AtomicBool,
     timeline: Mutex<Option<Timeline>>,
     preferences: Mutex<Preferences>,
-    /// For tests: whether kernels run with checks, and whether memory holds NaN before it is written.
+    /// For tests: options for checked kernels, and for memory that holds NaN until it is written.
     testing: Testing,
-    /// For tests: kernels of plans for a GPU that is not there.
+    /// For tests: kernels of plans for a hypothetical GPU.
     #[cfg(all(feature = "gpu", feature = "testing"))]
     planned: Mutex<BTreeSet<PlannedKernel>>,
 }
@@ -81,20 +84,20 @@ struct Testing {
     #[cfg_attr(not(feature = "gpu"), expect(dead_code, reason = "the native executor always checks"))]
     checked: bool,
     poison: bool,
-    /// The GPU that each run is also planned for.
+    /// The hypothetical GPU for which each run is also planned.
     #[cfg(all(feature = "gpu", feature = "testing"))]
     absent: Option<Absent>,
 }
 
 /// A plan, ready to run on its device.
-pub(crate) struct Program {
+pub(crate) struct PreparedPlan {
     pub(crate) plan: Arc<Plan>,
     #[cfg(feature = "gpu")]
-    gpu: Option<GpuProgram>,
+    gpu: Option<Executable>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Each is plain data that no panic leaves half changed.
+    // Each mutex holds plain data that a panic cannot leave half changed.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -119,43 +122,45 @@ impl Device {
         }))
     }
 
-    /// The CPU, in single precision. All such devices compute in the same threads, which are the framework's own: the
-    /// first run starts them, and `RAYON_NUM_THREADS` sets their number, by default that of the cores.
+    /// The CPU, in single precision.
+    ///
+    /// All such devices share the framework's own threads. The first run starts them; `RAYON_NUM_THREADS` sets their
+    /// number, by default that of the cores.
     #[must_use]
     pub fn cpu() -> Self {
         Self::cpu_with(Precision::Full)
     }
 
-    /// The CPU, in a precision.
+    /// The CPU, in a given precision.
     ///
     /// # Panics
     ///
-    /// With [`Precision::Fast`], which the CPU has not; [`Device::with_precision`] says so by an error.
+    /// Panics for [`Precision::Fast`], which the CPU lacks. [`Device::with_precision`] returns an error instead.
     #[must_use]
     pub fn cpu_with(precision: Precision) -> Self {
         assert_ne!(precision, Precision::Fast, "{NO_MATRIX_UNITS}");
         Self::make(Engine::Cpu(Cpu::default()), precision, "asked for".into())
     }
 
-    /// Why this device was chosen.
+    /// The reason why this device was chosen.
     #[must_use]
     pub fn reason(&self) -> &str {
         &self.0.reason
     }
 
-    /// How precisely this device computes.
+    /// The precision in which this device computes.
     #[must_use]
     pub fn precision(&self) -> Precision {
         self.0.precision
     }
 
-    /// Whether this is a GPU (or a software driver in its place) rather than the native executor.
+    /// `true` if this is a GPU (or a software driver for one), `false` for the native executor.
     #[must_use]
     pub fn is_gpu(&self) -> bool {
         !matches!(self.0.engine, Engine::Cpu(_))
     }
 
-    /// Whether tensors of the one can be used on the other: the same adapter opened once, in full precision or fast, or
+    /// `true` if the devices can use each other's tensors: the same adapter, opened once, in full or fast precision; or
     /// the CPU in one precision.
     #[must_use]
     pub fn same(&self, other: &Self) -> bool {
@@ -168,7 +173,7 @@ impl Device {
         }
     }
 
-    /// Whether kernels may keep tiles of products in registers.
+    /// `true` if kernels may keep tiles of products in registers.
     pub(crate) fn tiles(&self) -> bool {
         match &self.0.engine {
             Engine::Cpu(_) => true,
@@ -177,19 +182,20 @@ impl Device {
         }
     }
 
-    /// Whether plans of this device can read the tensor where it is. Labels are the same numbers in every precision.
+    /// `true` if plans of this device can read the tensor in place. Labels are the same numbers in every precision.
     pub(crate) fn takes(&self, tensor: &Tensor) -> bool {
         let shared = tensor.ty().dtype == DType::U32 && !self.is_gpu() && !tensor.device().is_gpu();
         shared || self.same(tensor.device())
     }
 
-    /// The random seed of the next [`Tape::new`](crate::Tape::new); each tape after it gets the next number.
+    /// Sets the random seed of the next [`Tape::new`](crate::Tape::new). Each later tape gets the next number.
     pub fn set_seed(&self, seed: u64) {
         self.0.seed.store(seed, Ordering::Relaxed);
     }
 
-    /// The random seed that the next [`Tape::new`](crate::Tape::new) gets: given to [`set_seed`](Self::set_seed) later,
-    /// the tapes after it draw the same numbers once more.
+    /// The random seed of the next [`Tape::new`](crate::Tape::new).
+    ///
+    /// Passing it to [`set_seed`](Self::set_seed) later makes new tapes draw the same numbers again.
     #[must_use]
     pub fn seed(&self) -> u64 {
         self.0.seed.load(Ordering::Relaxed)
@@ -199,22 +205,22 @@ impl Device {
         self.0.seed.fetch_add(1, Ordering::Relaxed) ^ self.0.rank << 48
     }
 
-    /// Waits until everything submitted so far is done.
+    /// Waits until all submitted work is done.
     ///
     /// # Errors
     ///
-    /// What the device met meanwhile: a lost device, memory that ran out, a kernel that it refused.
+    /// Any fault of the device in the meantime: a lost device, exhausted memory, or a kernel that it refused.
     #[cfg(not(target_family = "wasm"))]
     #[track_caller]
     pub fn wait(&self) -> Result<()> {
         block_on(self.wait_async())
     }
 
-    /// As [`Device::wait`], without blocking the thread.
+    /// Like [`Device::wait`], without blocking the thread.
     ///
     /// # Errors
     ///
-    /// As [`Device::wait`].
+    /// Fails like [`Device::wait`].
     #[track_caller]
     pub fn wait_async(&self) -> impl Future<Output = Result<()>> {
         here_async(async {
@@ -226,7 +232,7 @@ impl Device {
         })
     }
 
-    /// Waits until one more run may be submitted. Natively submitting does.
+    /// Waits until another run may be submitted. Natively, submitting does that itself.
     pub(crate) async fn room(&self) -> Result<()> {
         match &self.0.engine {
             Engine::Cpu(_) => Ok(()),
@@ -235,7 +241,7 @@ impl Device {
         }
     }
 
-    /// Refuses a tensor that no buffer of the device may hold, before its numbers are made.
+    /// Refuses a tensor too large for any buffer of the device, before its numbers are generated.
     #[cfg_attr(not(feature = "gpu"), expect(unused_variables, reason = "the host's memory says when it is full"))]
     pub(crate) fn expect_fits(&self, ty: TensorType) -> Result<()> {
         match &self.0.engine {
@@ -264,7 +270,7 @@ impl Device {
         }
     }
 
-    /// A copy of a storage, for whoever wants to write it while others still read.
+    /// A copy of a storage, to write to while others read the original.
     #[cfg_attr(not(feature = "gpu"), expect(unused_variables, reason = "host storages know their type"))]
     pub(crate) fn copy(&self, storage: &Storage, ty: TensorType) -> Result<Storage> {
         match (storage, &self.0.engine) {
@@ -272,35 +278,35 @@ impl Device {
             #[cfg(feature = "gpu")]
             (Storage::Gpu(buffer), Engine::Gpu(gpu)) => Ok(Storage::Gpu(gpu.copy(buffer, ty)?)),
             #[cfg(feature = "gpu")]
-            (Storage::Gpu(_), Engine::Cpu(_)) => bail!(Device, "a value {ty} of another device"),
+            (Storage::Gpu(_), Engine::Cpu(_)) => bail!(Device, "a value {ty} is on another device"),
         }
     }
 
-    /// The program for a part of a graph: an earlier one of the same structure, or a new one.
-    pub(crate) fn plan(&self, excerpt: &Excerpt<'_>) -> Result<Arc<Program>> {
+    /// The program for an excerpt of a graph: a kept one of the same structure, or a new one.
+    pub(crate) fn plan(&self, excerpt: &Excerpt<'_>) -> Result<Arc<PreparedPlan>> {
         let known = self.spend("look up", |host| &mut host.look_up, || lock(&self.0.plans).find(excerpt));
-        if let Some(program) = known {
-            return Ok(program);
+        if let Some(prepared) = known {
+            return Ok(prepared);
         }
         let start = Instant::now();
         let key = excerpt.to_key();
-        let program = Arc::new(self.make_program(&key.request())?);
-        lock(&self.0.plans).keep(key, Arc::clone(&program));
+        let prepared = Arc::new(self.prepare(&key.request())?);
+        lock(&self.0.plans).keep(key, Arc::clone(&prepared));
         let duration = start.elapsed();
         self.note("plan", start, duration);
         let mut stats = lock(&self.0.stats);
         stats.plans += 1;
         stats.plan_time += duration;
-        Ok(program)
+        Ok(prepared)
     }
 
-    fn make_program(&self, request: &Request<'_>) -> Result<Program> {
+    fn prepare(&self, request: &Request<'_>) -> Result<PreparedPlan> {
         #[cfg(all(feature = "gpu", feature = "testing"))]
         if let Some(absent) = self.0.testing.absent {
             crate::gpu::plan_for(absent, request, &mut lock(&self.0.planned))?;
         }
         match &self.0.engine {
-            Engine::Cpu(_) => Ok(Program {
+            Engine::Cpu(_) => Ok(PreparedPlan {
                 plan: Arc::new(Plan::new(request, Target::Cpu)?),
                 #[cfg(feature = "gpu")]
                 gpu: None,
@@ -311,28 +317,28 @@ impl Device {
                 let preferences = lock(&self.0.preferences).clone();
                 let plan = Plan::new(request, Target::Gpu { caps, preferences: &preferences })?;
                 let compiled = gpu.compile(&plan, self.0.testing.checked)?;
-                Ok(Program { plan: Arc::new(plan), gpu: Some(compiled) })
+                Ok(PreparedPlan { plan: Arc::new(plan), gpu: Some(compiled) })
             }
         }
     }
 
-    /// Runs a program; the storages of its outputs.
-    pub(crate) fn run(&self, program: &Program, bindings: &mut Bindings<'_>) -> Result<Vec<Storage>> {
+    /// Runs a program and returns the storages of its outputs.
+    pub(crate) fn run(&self, prepared: &PreparedPlan, bindings: &mut Bindings<'_>) -> Result<Vec<Storage>> {
         let poison = self.0.testing.poison;
         let profiling = *lock(&self.0.profiling);
         let begin = (profiling != Profiling::Off).then(Instant::now);
         let (outputs, times, submissions) = match &self.0.engine {
             Engine::Cpu(cpu) => {
                 let (timed, dtype) = (profiling != Profiling::Off, self.0.precision.dtype());
-                let compute = || cpu.run(&program.plan, dtype, bindings, poison, timed);
+                let compute = || cpu.run(&prepared.plan, dtype, bindings, poison, timed);
                 let (outputs, times) = self.spend("compute", |host| &mut host.compute, compute)?;
                 (outputs, times.map(Times::Cpu), 0)
             }
             #[cfg(feature = "gpu")]
             Engine::Gpu(gpu) => {
-                let compiled = program.gpu.as_ref().expect("GPU programs are compiled");
+                let compiled = prepared.gpu.as_ref().expect("plans of a GPU are compiled");
                 let before = begin.map(|begin| (begin, gpu.host_times(HostTimes::default())));
-                let (outputs, times, submissions) = gpu.run(&program.plan, compiled, bindings, poison, profiling)?;
+                let (outputs, times, submissions) = gpu.run(&prepared.plan, compiled, bindings, poison, profiling)?;
                 if let Some((begin, before)) = before {
                     self.note_run(begin, &gpu.host_times(HostTimes::default()).since(&before));
                 }
@@ -340,16 +346,16 @@ impl Device {
             }
         };
         if let (Some(begin), Some(times)) = (begin, times) {
-            *lock(&self.0.profile) = Some(Timed::new(self, program, bindings.paths, profiling, (begin, times)));
+            *lock(&self.0.profile) = Some(Timed::new(self, prepared, bindings.paths, profiling, (begin, times)));
         }
         let mut stats = lock(&self.0.stats);
         stats.runs += 1;
-        stats.launches += program.plan.launches() as u64;
+        stats.launches += prepared.plan.launches() as u64;
         stats.submissions += submissions;
         Ok(outputs)
     }
 
-    /// For tests of memory that runs out: from here on the adapter of a GPU has this many bytes; 0 is no limit.
+    /// For tests of exhausted memory: limits the adapter of a GPU to this many bytes from now on; 0 is no limit.
     #[cfg(feature = "testing")]
     #[cfg_attr(not(feature = "gpu"), expect(unused_variables, reason = "the CPU has what the system gives"))]
     pub fn limit_memory(&self, bytes: u64) {
@@ -360,8 +366,8 @@ impl Device {
         }
     }
 
-    /// For tests of a GPU that goes away: its driver loses it, and tells at once or when it is asked next. The CPU
-    /// stays.
+    /// For tests of a GPU that goes away: its driver loses it, and reports that at once or when it is next polled. The
+    /// CPU is unaffected.
     #[cfg(feature = "testing")]
     #[cfg_attr(not(feature = "gpu"), expect(unused_variables, reason = "the CPU cannot be lost"))]
     pub fn lose(&self, at_once: bool) {
@@ -372,37 +378,38 @@ impl Device {
         }
     }
 
-    /// The same adapter with everything made for tests of kernels: variant number `variant` of each kernel runs (the
-    /// last where there are fewer), memory holds NaN before it is written, and every kernel's accesses are checked,
-    /// also those of kernels that need it not. With the environment variable `MEGANEURA_UNCHECKED=1` those run
-    /// unchecked, as they do on other devices.
+    /// For tests of kernels: the same adapter, opened with special options.
+    ///
+    /// Variant number `variant` of each kernel runs (the last where there are fewer). Memory holds NaN until it is
+    /// written. Every access of every kernel is checked, even in trusted kernels. With the environment variable
+    /// `MEGANEURA_UNCHECKED=1`, trusted kernels run unchecked, as on other devices.
     ///
     /// # Errors
     ///
-    /// If the adapter does not answer again.
+    /// Fails if the adapter does not answer again.
     #[cfg(feature = "testing")]
     #[track_caller]
     pub fn for_testing(&self, variant: usize) -> Result<Self> {
         Ok(self.under_test(Preferences { number: variant, ..Preferences::default() }))
     }
 
-    /// As [`Device::for_testing`], with elementwise work in launches of its own rather than in those of kernels.
+    /// Like [`Device::for_testing`], with elementwise work in separate launches instead of those of kernels.
     ///
     /// # Errors
     ///
-    /// As [`Device::for_testing`].
+    /// Fails like [`Device::for_testing`].
     #[cfg(feature = "testing")]
     #[track_caller]
     pub fn for_testing_apart(&self, variant: usize) -> Result<Self> {
         Ok(self.under_test(Preferences { number: variant, apart: true, ..Preferences::default() }))
     }
 
-    /// As [`Device::for_testing`], where every kernel that can, and that this device has, reads and stores halves
-    /// (bf16, channels innermost). Adapters without matrix units do so only here.
+    /// Like [`Device::for_testing`], where every kernel that supports it reads and stores halves (bf16, channels
+    /// innermost). This is the only way to get halves on adapters without matrix units.
     ///
     /// # Errors
     ///
-    /// As [`Device::for_testing`].
+    /// Fails like [`Device::for_testing`].
     #[cfg(feature = "testing")]
     #[track_caller]
     pub fn for_testing_halves(&self, variant: usize) -> Result<Self> {

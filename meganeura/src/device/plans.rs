@@ -1,33 +1,33 @@
-//! The plans that a device keeps.
+//! The plan cache of a device.
 
 use std::sync::Arc;
 
-use super::{Device, Program, lock};
+use super::{Device, PreparedPlan, lock};
 use crate::plan::{Excerpt, Key, Memory};
 
-/// Plans kept at most, and the nodes that their graphs may have together; the one that was not used for longest goes
-/// first.
+/// The most plans to keep, and the most nodes that their graphs may have in total; the least recently used plan is
+/// evicted first.
 const PLANS_KEPT: (usize, usize) = (64, 1 << 21);
 
 /// Plans by the structure that they were made for, the least recently used first.
 #[derive(Default)]
-pub(super) struct Plans(pub(super) Vec<(Key, Arc<Program>)>);
+pub(super) struct Plans(pub(super) Vec<(Key, Arc<PreparedPlan>)>);
 
 impl Plans {
-    /// Mostly the last one, which takes less time to compare with than a hash to compute; others differ early.
-    pub(super) fn find(&mut self, excerpt: &Excerpt<'_>) -> Option<Arc<Program>> {
+    /// A hit is mostly the last plan, which is faster to compare than a hash is to compute. Others differ early.
+    pub(super) fn find(&mut self, excerpt: &Excerpt<'_>) -> Option<Arc<PreparedPlan>> {
         let at = self.0.iter().rposition(|(key, _)| excerpt.is(key))?;
         self.0[at..].rotate_left(1);
-        self.0.last().map(|(_, program)| Arc::clone(program))
+        self.0.last().map(|(_, prepared)| Arc::clone(prepared))
     }
 
-    pub(super) fn keep(&mut self, key: Key, program: Arc<Program>) {
-        self.0.push((key, program));
+    pub(super) fn keep(&mut self, key: Key, prepared: Arc<PreparedPlan>) {
+        self.0.push((key, prepared));
         self.0.drain(..surplus(&self.0.iter().map(|(key, _)| key.nodes()).collect::<Vec<_>>()));
     }
 }
 
-/// How many of the first plans, whose graphs have so many nodes, are too many. The last one always stays.
+/// The number of plans to evict from the front, given the number of nodes of each. The last one always stays.
 fn surplus(nodes: &[usize]) -> usize {
     let mut kept = 0;
     let fits = |&&nodes: &&usize| {
@@ -39,15 +39,17 @@ fn surplus(nodes: &[usize]) -> usize {
 }
 
 impl Device {
-    /// The plans that this device keeps, as text, the most recently used last: what runs, what is fused, where results
-    /// live, and how many bytes that takes.
+    /// The kept plans as text, the most recently used last: their steps, what is fused, where results are placed, and
+    /// how many bytes that takes.
     #[must_use]
     pub fn plan_dumps(&self) -> Vec<String> {
-        lock(&self.0.plans).0.iter().map(|(_, program)| program.plan.to_string()).collect()
+        lock(&self.0.plans).0.iter().map(|(_, prepared)| prepared.plan.to_string()).collect()
     }
 
-    /// The same plans in Graphviz's language, in the same order: `dot -Tsvg plan.dot > plan.svg` draws one. A box is a
-    /// step, with all that is fused into it, its kernels, and the bytes of its results.
+    /// The same plans in Graphviz's language, in the same order.
+    ///
+    /// `dot -Tsvg plan.dot > plan.svg` draws one. A box is a step with the operations fused into it, its kernels, and
+    /// the bytes of its results.
     ///
     /// ```
     /// use meganeura::prelude::*;
@@ -62,13 +64,13 @@ impl Device {
     /// ```
     #[must_use]
     pub fn plan_dots(&self) -> Vec<String> {
-        lock(&self.0.plans).0.iter().map(|(_, program)| program.plan.to_dot()).collect()
+        lock(&self.0.plans).0.iter().map(|(_, prepared)| prepared.plan.to_dot()).collect()
     }
 
-    /// The memory of those plans, in the same order.
+    /// The memory of each of these plans, in the same order.
     #[must_use]
     pub fn plan_memory(&self) -> Vec<Memory> {
-        lock(&self.0.plans).0.iter().map(|(_, program)| program.plan.memory()).collect()
+        lock(&self.0.plans).0.iter().map(|(_, prepared)| prepared.plan.memory()).collect()
     }
 }
 

@@ -1,4 +1,4 @@
-//! How long each launch of a run takes.
+//! Profiles: the duration of each launch of a run.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,49 +8,49 @@ use std::time::Duration;
 use web_time::Instant;
 
 use super::trace::Timeline;
-use super::{Device, Engine, HostSpan, Program, lock};
+use super::{Device, Engine, HostSpan, PreparedPlan, lock};
 use crate::error::{bail, here};
-use crate::plan::Profiling;
+use crate::executor::Profiling;
 use crate::{Result, TensorType};
 
-/// Times of one launch: of a kernel on a GPU, of a step of the plan on the CPU.
+/// The time of one launch: a kernel on a GPU, a step of the plan on the CPU.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct LaunchTime {
-    /// The step that the launch belongs to: its number in [`Device::plan_dumps`].
+    /// The launch's step: its number in [`Device::plan_dumps`].
     pub step: usize,
-    /// The kernel; on the CPU the operation.
+    /// The kernel's name; on the CPU, the operation's.
     pub name: &'static str,
-    /// Which of the operation's ways to be computed this is; empty where there is one.
+    /// The variant of the operation; empty if there is only one.
     pub variant: &'static str,
-    /// From the end of the launch before it to its own end.
+    /// The time from the end of the previous launch to the end of this one.
     pub duration: Duration,
     /// The type of its step's first result.
     pub result: TensorType,
-    /// The operation that the launch is of; `pointwise` for elementwise work that no kernel does along with its own.
+    /// The operation that the launch belongs to; `pointwise` for elementwise work outside kernels.
     pub op: &'static str,
-    /// Bytes of what it reads and writes, each tensor counted once: the least that it moves.
+    /// The bytes that it reads and writes, each tensor counted once: a lower bound on its traffic.
     pub bytes: usize,
-    /// The paths of the parameters and buffers that its step reads or updates, where they have any.
+    /// The paths of the parameters and buffers that its step reads or updates, where they have paths.
     pub parameters: Vec<Arc<str>>,
 }
 
-/// How long a run took, launch by launch.
+/// The duration of a run, launch by launch.
 ///
-/// `Display` lists the kernels, those that took longest first.
+/// `Display` lists the kernels, the slowest first.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Profile {
-    /// In the order in which they ran; empty with [`Profiling::Runs`].
+    /// In the order of execution; empty with [`Profiling::Runs`].
     pub launches: Vec<LaunchTime>,
-    /// From the begin of the first launch to the end of the last.
+    /// The time from the start of the first launch to the end of the last.
     pub total: Duration,
-    /// The host's work for it and since the run before. Empty for work from before profiling was turned on.
+    /// The host's work for this run, and since the previous one. Empty for work from before profiling was turned on.
     pub host: Vec<HostSpan>,
-    /// When the first launch could begin, since profiling was turned on: on the CPU when it did, on a GPU when all was
-    /// submitted.
+    /// The earliest start of the first launch, since profiling was turned on. On the CPU this is its actual start, on a
+    /// GPU the time when everything was submitted.
     pub begin: Duration,
-    /// The device.
+    /// The name of the device.
     pub(super) device: Arc<str>,
 }
 
@@ -74,7 +74,7 @@ impl fmt::Display for Profile {
     }
 }
 
-/// What an executor measured: how long each launch took.
+/// Times of the launches, measured by an executor.
 pub(super) enum Times {
     Cpu(Vec<Duration>),
     #[cfg(feature = "gpu")]
@@ -83,23 +83,23 @@ pub(super) enum Times {
 
 /// The last run that was timed.
 pub(super) enum Timed {
-    /// All but the times of the launches, and those.
+    /// A profile without the times of its launches, and those times.
     Measured(Profile, Times),
     Read(Profile),
 }
 
 impl Timed {
-    /// A run that ends now, and on the CPU began then.
+    /// A run that ends now. On the CPU it started at `begin`.
     pub(super) fn new(
         device: &Device,
-        program: &Program,
+        prepared: &PreparedPlan,
         paths: &[Option<Arc<str>>],
         profiling: Profiling,
         (begin, times): (Instant, Times),
     ) -> Self {
         let wanted = if profiling == Profiling::Launches { usize::MAX } else { 0 };
         let path = |leaf: usize| paths.get(leaf).cloned().flatten();
-        let launches = program.plan.launched().take(wanted).map(|launched| LaunchTime {
+        let launches = prepared.plan.launched().take(wanted).map(|launched| LaunchTime {
             step: launched.step,
             name: launched.kernel,
             variant: launched.variant,
@@ -134,11 +134,11 @@ impl Timed {
 }
 
 impl Device {
-    /// What of later runs of this device is timed; nothing at first.
+    /// Sets what is timed in later runs of this device; nothing by default.
     ///
     /// # Errors
     ///
-    /// Where the adapter writes no timestamps between the launches of a pass, unless it is `Off`.
+    /// Fails, unless it is `Off`, if the adapter cannot write timestamps between the launches of a pass.
     #[track_caller]
     pub fn set_profiling(&self, profiling: Profiling) -> Result<()> {
         here(|| {
@@ -157,13 +157,14 @@ impl Device {
         })
     }
 
-    /// The paths of a run's leaves, where it is timed launch by launch; else none.
+    /// The paths of a run's leaves if launches are timed, else nothing.
     pub(crate) fn paths_to_report(&self, paths: impl Iterator<Item = Option<Arc<str>>>) -> Vec<Option<Arc<str>>> {
         if *lock(&self.0.profiling) == Profiling::Launches { paths.collect() } else { Vec::new() }
     }
 
-    /// The times of the last run that [`Device::set_profiling`] asked for, as the device itself measured them. Waits
-    /// for it.
+    /// The times of the last timed run, measured by the device itself. Waits for that run.
+    ///
+    /// [`Device::set_profiling`] turns timing on.
     ///
     /// ```
     /// # fn main() -> meganeura::Result<()> {
@@ -182,13 +183,13 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// If nothing was timed, or the device was lost.
+    /// Fails if no run was timed, or if the device was lost.
     #[track_caller]
     pub fn last_profile(&self) -> Result<Profile> {
         here(|| {
             let last = lock(&self.0.profile).take();
-            let Some(timed) = last else { bail!(Device, "no run was timed: `set_profiling` comes before it") };
-            // Not under the lock, which every run that is timed takes: this waits for the device.
+            let Some(timed) = last else { bail!(Device, "no run was timed; call `set_profiling` before the run") };
+            // Outside the lock, which every timed run takes: this waits for the device.
             let profile = timed.read()?;
             lock(&self.0.profile).get_or_insert_with(|| Timed::Read(profile.clone()));
             Ok(profile)

@@ -1,4 +1,4 @@
-//! For tests: devices whose limits are others than those of the adapters that are there.
+//! For tests: devices with limits other than those of the available adapters.
 
 use std::sync::Arc;
 
@@ -30,21 +30,21 @@ impl Device {
         made
     }
 
-    /// The kernels of all plans for the GPU that is not there, each once. None on other devices.
+    /// The kernels of all plans for the hypothetical GPU, each once. Empty on other devices.
     #[must_use]
     pub fn planned_kernels(&self) -> Vec<PlannedKernel> {
         lock(&self.0.planned).iter().cloned().collect()
     }
 
-    /// The adapter, opened anew with WebGPU's default limits: it refuses launches that exceed them.
+    /// The adapter, opened again with WebGPU's default limits: it refuses launches that exceed them.
     ///
     /// # Errors
     ///
-    /// If this is the CPU, or the adapter does not open.
+    /// Fails if this is the CPU, or if the adapter does not open.
     #[track_caller]
     pub fn at_baseline(&self) -> Result<Self> {
         here(|| {
-            let Engine::Gpu(gpu) = &self.0.engine else { bail!(Device, "the CPU has no limits of WebGPU") };
+            let Engine::Gpu(gpu) = &self.0.engine else { bail!(Device, "the CPU does not have WebGPU's limits") };
             let gpu = block_on(gpu.at_baseline())?;
             Ok(Self::make(Engine::Gpu(gpu), self.0.precision, self.0.reason.clone()))
         })

@@ -1,4 +1,4 @@
-//! Timed runs for the viewers of the Trace Event Format: `chrome://tracing` and Perfetto.
+//! Traces of timed runs in the Trace Event Format, for `chrome://tracing` and Perfetto.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -6,18 +6,18 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use web_time::Instant;
 
-#[cfg(feature = "gpu")]
-use super::HostTimes;
 use super::{Device, LaunchTime, Profile, lock};
+#[cfg(feature = "gpu")]
+use crate::executor::HostTimes;
 
-/// Something that the host did for a run.
+/// A span of the host's work for a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct HostSpan {
-    /// The kind of work: `record` (all that the program did since the run before, recording among it), `look up`
-    /// (finding the plan), `plan`, `bind`, `encode`, `submit`, `run`, or `compute` on the CPU.
+    /// The kind of work: `record` (everything since the previous run, recording included), `look up` (finding the
+    /// plan), `plan`, `bind`, `encode`, `submit`, `run`, or `compute` on the CPU.
     pub name: &'static str,
-    /// When it began, since profiling was turned on.
+    /// Its start, since profiling was turned on.
     pub begin: Duration,
     /// Its duration.
     pub duration: Duration,
@@ -25,7 +25,7 @@ pub struct HostSpan {
 
 /// The host's work while runs are timed.
 pub(super) struct Timeline {
-    /// When profiling was turned on.
+    /// The time when profiling was turned on.
     origin: Instant,
     /// The end of the last run.
     ended: Instant,
@@ -47,7 +47,7 @@ impl Timeline {
         self.spans.push(HostSpan { name, begin: begin.saturating_duration_since(self.origin), duration });
     }
 
-    /// The work up to the end of a run.
+    /// Takes the work up to the end of a run.
     fn end(&mut self) -> Vec<HostSpan> {
         self.ended = Instant::now();
         std::mem::take(&mut self.spans)
@@ -55,7 +55,7 @@ impl Timeline {
 }
 
 impl Device {
-    /// Notes something that the host did, if runs are timed.
+    /// Notes some of the host's work, if runs are timed.
     pub(super) fn note(&self, name: &'static str, begin: Instant, duration: Duration) {
         if !self.0.is_timed.load(Ordering::Relaxed) {
             return;
@@ -65,7 +65,7 @@ impl Device {
         }
     }
 
-    /// Notes a run of a GPU and what the host did in it, one after the other.
+    /// Notes a run of a GPU and the host's work in it, one after the other.
     #[cfg(feature = "gpu")]
     pub(super) fn note_run(&self, begin: Instant, host: &HostTimes) {
         self.note("run", begin, begin.elapsed());
@@ -76,7 +76,7 @@ impl Device {
         }
     }
 
-    /// The time from the start of profiling until then.
+    /// The time from the start of profiling to `then`.
     pub(super) fn since_profiling(&self, then: Instant) -> Duration {
         let timeline = lock(&self.0.timeline);
         timeline.as_ref().map_or(Duration::ZERO, |timeline| then.saturating_duration_since(timeline.origin))
@@ -93,23 +93,26 @@ const HOST: u32 = 1;
 const DEVICE: u32 = 2;
 
 impl Profile {
-    /// The run in the [Trace Event
-    /// Format](https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU): a file with this text
-    /// opens in `chrome://tracing`, or in <https://ui.perfetto.dev>. See [`Profile::chrome_trace`].
+    /// The run as JSON in the [Trace Event
+    /// Format](https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU).
+    ///
+    /// A file with this text opens in `chrome://tracing`, or in <https://ui.perfetto.dev>. See
+    /// [`Profile::chrome_trace`].
     #[must_use]
     pub fn to_chrome_trace(&self) -> String {
         Self::chrome_trace(std::slice::from_ref(self))
     }
 
-    /// Several runs of a device in one trace, with a track for the host and one for the launches. A launch bears its
-    /// kernel, variant, operation, result, bytes and parameters.
+    /// Several runs of a device in one trace, with a track for the host and one for the launches.
     ///
-    /// The clocks of host and GPU have nothing in common: a run's first launch is drawn where the host had submitted
-    /// it, or behind the run before. Durations, and what follows what, are measured. A run that was timed with
-    /// [`Profiling::Runs`](crate::Profiling::Runs) has one event with its total in place of its launches.
+    /// An event of a launch has its kernel, variant, operation, result, bytes and parameters.
     ///
-    /// Threads that run on the same device share its timeline: what the host did for one may be drawn with the run of
-    /// another. For a trace of one thread, let the others wait or give them a device of their own.
+    /// The clocks of host and GPU are unrelated. So a run's first launch is placed at the time when the host submitted
+    /// it, or after the previous run. Durations and order are measured. A run timed with
+    /// [`Profiling::Runs`](crate::Profiling::Runs) has a single event with its total instead of launches.
+    ///
+    /// Threads that use the same device share its timeline, so the host's work for one may appear with the run of
+    /// another. To trace a single thread, let the others wait, or give them a device of their own.
     ///
     /// ```
     /// use meganeura::{Profile, Profiling, prelude::*};
@@ -155,7 +158,7 @@ impl Profile {
     }
 }
 
-/// Something that took some time, in microseconds.
+/// An event with its start and duration, in microseconds.
 fn event(track: u32, name: &str, (begin, duration): (Duration, Duration), arguments: &Value) -> Value {
     let micro = |time: Duration| time.as_secs_f64() * 1e6;
     json!({
@@ -199,7 +202,7 @@ mod tests {
         for track in [track(HOST), track(DEVICE)] {
             for pair in track.windows(2) {
                 let end = pair[0]["ts"].as_f64().unwrap() + pair[0]["dur"].as_f64().unwrap();
-                // A nanosecond, since times are rounded to microseconds in floating point.
+                // A tolerance of a nanosecond, since times are rounded to microseconds in floating point.
                 assert!(pair[1]["ts"].as_f64().unwrap() >= end - 1e-3, "{pair:?}");
             }
         }
@@ -215,7 +218,7 @@ mod tests {
         let drawn: Vec<_> = events.filter(|event| event["ph"] == "X" && event["tid"] == DEVICE).collect();
         assert_eq!((drawn.len(), &drawn[0]["name"]), (1, &json!("run")));
         assert!((drawn[0]["dur"].as_f64().unwrap() - run.total.as_secs_f64() * 1e6).abs() < 1e-6);
-        // Turned off and on again, the clock begins anew, and what lay between is not counted.
+        // After turning profiling off and on again, the clock starts over, and the time in between does not count.
         device.set_profiling(Profiling::Off).unwrap();
         assert!(device.noted().is_empty());
     }

@@ -1,4 +1,4 @@
-//! Running other variants of kernels than the best, and what was chosen.
+//! Choosing other variants of kernels, and listing the choices.
 
 use super::{Device, Engine, lock};
 use crate::Result;
@@ -6,9 +6,10 @@ use crate::error::{bail, here};
 use crate::plan::KernelChoice;
 
 impl Device {
-    /// Runs other variants of kernels than the device would choose, in order to measure them: pairs of an operation's
-    /// name and a variant's, as [`Device::kernel_choices`] has them. They take the place of all preferences before, so
-    /// none gives the device its choice back. Plans are made anew.
+    /// Runs other variants of kernels than the device would choose, to measure them.
+    ///
+    /// `preferences` are pairs of the names of an operation and a variant, as in [`Device::kernel_choices`]. They
+    /// replace all earlier preferences; an empty list restores the device's own choice. All plans are made again.
     ///
     /// ```no_run
     /// # fn main() -> meganeura::Result<()> {
@@ -20,13 +21,13 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// On the CPU, where every operation is computed in one way. A run whose plan has an operation of this name without
-    /// this variant fails and lists those that there are.
+    /// Fails on the CPU, where every operation has a single variant. If an operation with this name lacks the variant,
+    /// the run that needs it fails; its message lists the existing ones.
     #[track_caller]
     pub fn prefer_variants(&self, preferences: &[(&str, &str)]) -> Result<()> {
         here(|| {
             if matches!(self.0.engine, Engine::Cpu(_)) && !preferences.is_empty() {
-                bail!(Argument, "the CPU computes every operation in one way; only GPUs have variants to prefer");
+                bail!(Argument, "the CPU has a single variant of every operation; only GPUs have others to prefer");
             }
             let named = preferences.iter().map(|&(op, variant)| (op.to_owned(), variant.to_owned())).collect();
             lock(&self.0.preferences).named = named;
@@ -35,9 +36,9 @@ impl Device {
         })
     }
 
-    /// How the kernels of each plan that this device keeps were chosen, in the order of [`Device::plan_dumps`].
+    /// The choices made for the kernels of each plan that this device keeps, in the order of [`Device::plan_dumps`].
     #[must_use]
     pub fn kernel_choices(&self) -> Vec<Vec<KernelChoice>> {
-        lock(&self.0.plans).0.iter().map(|(_, program)| program.plan.choices().collect()).collect()
+        lock(&self.0.plans).0.iter().map(|(_, prepared)| prepared.plan.choices().collect()).collect()
     }
 }

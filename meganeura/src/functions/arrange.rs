@@ -1,14 +1,14 @@
-//! The same elements in other places.
+//! Rearrangement of elements.
 
 use super::Ranges;
 use crate::{ErrorKind, MAX_RANK, Shape, Var};
 
 impl Var {
-    /// The values side by side along a new axis: `k` of shape `[.., ..]` → `[.., k, ..]`.
+    /// Stacks values along a new axis: `k` of shape `[.., ..]` → `[.., k, ..]`.
     ///
     /// # Panics
     ///
-    /// If there are none: there is no tape to record on then.
+    /// Panics if there are no values: then there is no tape to record on.
     #[must_use]
     #[track_caller]
     pub fn stack(values: &[&Self], axis: usize) -> Self {
@@ -24,7 +24,7 @@ impl Var {
         Self::concat(&rows.iter().collect::<Vec<_>>(), axis)
     }
 
-    /// An axis in parts of these extents, which add up to its own.
+    /// Splits an axis into parts of these extents, which must add up to its own.
     #[must_use]
     #[track_caller]
     pub fn split(&self, axis: usize, extents: &[usize]) -> Vec<Self> {
@@ -43,8 +43,8 @@ impl Var {
         parts
     }
 
-    /// An axis in so many parts as equal as PyTorch's `chunk` makes them: `⌈extent/parts⌉` elements each, fewer in the
-    /// last. There are fewer parts where that uses the elements up.
+    /// Splits an axis into `parts` parts, like PyTorch's `chunk`: `⌈extent/parts⌉` elements each, fewer in the last.
+    /// There are fewer parts if these use up the elements.
     #[must_use]
     #[track_caller]
     pub fn chunk(&self, axis: usize, parts: usize) -> Vec<Self> {
@@ -63,7 +63,7 @@ impl Var {
         chunks
     }
 
-    /// Without an axis of extent 1.
+    /// Removes an axis of extent 1.
     #[must_use]
     #[track_caller]
     pub fn squeeze(&self, axis: usize) -> Self {
@@ -75,7 +75,7 @@ impl Var {
         self.reshape(&[&shape.dims()[..axis], &shape.dims()[axis + 1..]].concat()[..])
     }
 
-    /// With a new axis of extent 1 before axis `axis`, or behind the last one.
+    /// Adds a new axis of extent 1 before axis `axis`, or after the last one.
     #[must_use]
     #[track_caller]
     pub fn unsqueeze(&self, axis: usize) -> Self {
@@ -87,7 +87,7 @@ impl Var {
         self.reshape(&[&shape.dims()[..axis], &[1], &shape.dims()[axis..]].concat()[..])
     }
 
-    /// Two axes exchanged. See [`Var::t`] for the last two, [`Var::permute`] for any order.
+    /// Swaps two axes. See [`Var::t`] for the last two, [`Var::permute`] for any order.
     #[must_use]
     #[track_caller]
     pub fn transpose(&self, a: usize, b: usize) -> Self {
@@ -99,8 +99,9 @@ impl Var {
         self.permute(&axes)
     }
 
-    /// Ranges of several axes, from the first on: `x.at((.., 1..3, 0))`. A number takes one element, and its axis away.
-    /// Axes that are not named stay whole.
+    /// Slices several axes, starting with the first: `x.at((.., 1..3, 0))`.
+    ///
+    /// A number selects one element and removes its axis. Axes without a range stay whole.
     ///
     /// ```
     /// use meganeura::prelude::*;
@@ -141,7 +142,7 @@ impl Var {
         result.reshape(&dims[..])
     }
 
-    /// The elements of an axis moved so many places towards its end, the last ones to its begin; a negative number
+    /// Moves the elements of an axis by `places` towards its end, and the last ones to its start. A negative number
     /// moves them the other way.
     #[must_use]
     #[track_caller]
@@ -160,7 +161,7 @@ impl Var {
         }
     }
 
-    /// The value so many times along each axis: `[d₀, d₁, …]` → `[r₀·d₀, r₁·d₁, …]`, as NumPy's `tile` and PyTorch's
+    /// Repeats the value along each axis: `[d₀, d₁, …]` → `[r₀·d₀, r₁·d₁, …]`, like NumPy's `tile` and PyTorch's
     /// `repeat`. More numbers than axes add axes before the first.
     #[doc(alias = "repeat")]
     #[must_use]
@@ -182,7 +183,7 @@ impl Var {
         result
     }
 
-    /// Each element of an axis so many times in a row: `[.., d, ..]` → `[.., times·d, ..]`, as NumPy's `repeat`.
+    /// Repeats each element of an axis in a row: `[.., d, ..]` → `[.., times·d, ..]`, like NumPy's `repeat`.
     #[doc(alias = "repeat")]
     #[must_use]
     #[track_caller]
@@ -196,7 +197,7 @@ impl Var {
         self.repeated(axis, axis + 1, times)
     }
 
-    /// The value with a new axis of so many repetitions, joined with the axis `axis`.
+    /// The value with a new axis of `times` repetitions, which is then joined with axis `axis`.
     #[track_caller]
     fn repeated(&self, axis: usize, new: usize, times: usize) -> Self {
         let shape = self.shape();
@@ -216,26 +217,26 @@ impl Var {
         self.reshape(view).expand(repeated).reshape(shape.with(axis, extent))
     }
 
-    /// The diagonal of the last two axes, which have one extent: `[.., n, n]` → `[.., n]`.
+    /// The diagonal of the last two axes, which must have equal extents: `[.., n, n]` → `[.., n]`.
     #[must_use]
     #[track_caller]
     pub fn diagonal(&self) -> Self {
         let shape = self.shape();
         let [outer @ .., rows, columns] = shape.dims() else {
-            return self.refuse("diagonal", ErrorKind::Shape, format!("of {shape}, which is no matrix"));
+            return self.refuse("diagonal", ErrorKind::Shape, format!("of {shape}, which is not a matrix"));
         };
         let (&n, outer) = (rows, outer.to_vec());
         if n != *columns {
             return self.refuse("diagonal", ErrorKind::Shape, format!("of {shape}, which is not square"));
         }
-        // With n more elements, rows of n + 1 begin on the diagonal.
+        // With n more elements, rows of n + 1 start on the diagonal.
         let flat = self.reshape([outer.iter().product(), n * n]).pad(&[(0, 0), (0, n)], 0.0);
         let on_it = flat.reshape([outer.iter().product(), n, n + 1]).slice(2, 0..1);
         on_it.reshape(&[&outer[..], &[n]].concat()[..])
     }
 }
 
-/// The extents of a shape without one.
+/// The extents of a shape, without one axis.
 pub(super) fn without(shape: Shape, axis: usize) -> Vec<usize> {
     [&shape.dims()[..axis], &shape.dims()[axis + 1..]].concat()
 }

@@ -1,16 +1,16 @@
-//! Einstein's summation.
+//! Einstein summation.
 
 use std::panic::Location;
 
 use crate::{Error, ErrorKind, Shape, Var};
 
 impl Var {
-    /// Products summed over the axes that the result does not name, as NumPy's and PyTorch's `einsum`:
-    /// `Var::einsum("bij,bjk->bik", &[a, b])`
+    /// Einstein summation, like NumPy's and PyTorch's `einsum`: `Var::einsum("bij,bjk->bik", &[a, b])`
     ///
-    /// Each operand's axes are named by letters; axes of one name have one extent. A name twice in one operand takes
-    /// the diagonal. Without `->`, the result has the names that occur once, in alphabetical order. Operands are joined
-    /// from the first to the last, each pair by one [`matmul`](Self::matmul).
+    /// Products are summed over the axes that the result does not name. Letters name the axes of each operand; axes
+    /// with the same name have the same extent. A name that occurs twice in one operand takes the diagonal. Without
+    /// `->`, the result has the names that occur once, in alphabetical order. Operands are joined from the first to the
+    /// last, each pair by one [`matmul`](Self::matmul).
     ///
     /// ```
     /// use meganeura::prelude::*;
@@ -24,11 +24,11 @@ impl Var {
     /// # Ok::<(), meganeura::Error>(())
     /// ```
     ///
-    /// Errors: a formula that does not parse, or does not fit the operands. Ellipses are not understood.
+    /// Errors: a formula that does not parse, or does not fit the operands. Ellipses are not supported.
     ///
     /// # Panics
     ///
-    /// If there is no operand: there is no tape to record on then.
+    /// Panics if there is no operand: then there is no tape to record on.
     #[must_use]
     #[track_caller]
     pub fn einsum(formula: &str, operands: &[&Self]) -> Self {
@@ -51,7 +51,7 @@ impl Var {
         let mut terms = terms.into_iter();
         let mut product = terms.next().expect("at least one operand");
         while let Some(next) = terms.next() {
-            // What no later operand and not the result names is summed here.
+            // Names that neither a later operand nor the result has are summed here.
             let rest: Vec<_> =
                 terms.as_slice().iter().flat_map(|term| term.names.clone()).chain(result.clone()).collect();
             product = product.join(&next, &rest);
@@ -62,7 +62,7 @@ impl Var {
 
 type Names = Vec<char>;
 
-/// The names of each operand's axes, and those of the result's.
+/// The names of each operand's axes, and those of the result's axes.
 fn parse(formula: &str, operands: &[&Var]) -> Result<(Vec<Names>, Names), String> {
     let formula: String = formula.chars().filter(|c| !c.is_whitespace()).collect();
     let (inputs, result) = match formula.split_once("->") {
@@ -109,14 +109,14 @@ fn parse(formula: &str, operands: &[&Var]) -> Result<(Vec<Names>, Names), String
     Ok((names, result))
 }
 
-/// A value whose axes have names.
+/// A value with named axes.
 struct Term {
     value: Var,
     names: Names,
 }
 
 impl Term {
-    /// With each name once.
+    /// The term with each name once.
     #[track_caller]
     fn diagonal(mut self) -> Self {
         while let Some((a, b)) = self.twice() {
@@ -134,7 +134,7 @@ impl Term {
         names.clone().find_map(|(b, name)| self.names[..b].iter().position(|other| other == name).map(|a| (a, b)))
     }
 
-    /// Summed over what `kept` does not name.
+    /// The term, summed over all names but `kept`.
     #[track_caller]
     fn summed(self, kept: &[char]) -> Self {
         let axes: Vec<_> = (0..self.names.len()).filter(|&axis| !kept.contains(&self.names[axis])).collect();
@@ -145,7 +145,7 @@ impl Term {
         Self { value: self.value.sum_over(&axes), names }
     }
 
-    /// With these names, in this order.
+    /// The term with these names, in this order.
     #[track_caller]
     fn ordered(self, names: &[char]) -> Self {
         let axis = |name: &char| self.names.iter().position(|other| other == name).expect("the term has this name");
@@ -154,7 +154,7 @@ impl Term {
         Self { value: if is_ordered { self.value } else { self.value.permute(&axes) }, names: names.to_vec() }
     }
 
-    /// The product with another, summed over what `rest` does not name.
+    /// The product with another term, summed over all names but `rest`.
     #[track_caller]
     fn join(self, other: &Self, rest: &[char]) -> Self {
         let needed = |names: &[char]| [names, rest].concat();

@@ -1,9 +1,9 @@
-//! What people know from NumPy and PyTorch, as methods of [`Var`] written on the operations of [`ops`](crate::ops).
+//! Functions known from NumPy and PyTorch, as methods of [`Var`] written on the operations of [`ops`](crate::ops).
 //!
-//! Whatever takes an axis takes one that is there: an axis out of range is an error that names it and the shape. Axes
-//! are counted from the first. What has a gradient has it from the operations below.
+//! Axes are counted from the first and must exist: an axis out of range is an error that names it and the shape.
+//! Gradients come from the operations below.
 //!
-//! | where | what |
+//! | file | functions |
 //! |---|---|
 //! | `arrange.rs` | `stack`, `split`, `chunk`, `squeeze`, `unsqueeze`, `transpose`, `at`, `roll`, `tile`, `repeat_interleave`, `diagonal` |
 //! | `pick.rs` | `index_select`, `one_hot`, `masked_fill`, `tril`, `triu`, `argmax`, `argmin` |
@@ -23,7 +23,7 @@ pub use ranges::{AxisRange, Ranges};
 use crate::{ErrorKind, Var};
 
 impl Var {
-    /// This value poisoned, if it has no such axis.
+    /// This value, poisoned, if it has no such axis.
     #[track_caller]
     fn without_axis(&self, op: &'static str, axis: usize) -> Option<Self> {
         let rank = self.shape().rank();
@@ -66,10 +66,10 @@ mod tests {
             (x.tile(&[2]), "tile: [2] does not say how often"),
             (x.repeat_interleave(0, 0), "repeat_interleave: 0 times"),
             (x.diagonal(), "diagonal: of [2, 3], which is not square"),
-            (x.tril(0).sum().tril(0), "tril: of [], which is no matrix"),
+            (x.tril(0).sum().tril(0), "tril: of [], which is not a matrix"),
             (x.norm_over(&[0], -1.0), "norm: p must be at least 0, it is -1"),
             (x.masked_fill(&y, 0.0), "masked_fill: a mask [2, 4] does not broadcast to [2, 3]"),
-            (x.gather_along(1, &index), "gather_along: index 3 is past the end, axis 1 has 3 elements"),
+            (x.gather(1, &index), "gather: index 3 is past the end, axis 1 has 3 elements"),
             (x.scatter_add(1, &index, &y), "scatter_add: index 3 is past the end"),
             (x.index_select(1, &index), "index_select: takes one index for each slice"),
             (Var::stack(&[&x, &y], 0), "stack: shapes [2, 3] and [2, 4]"),
@@ -108,7 +108,7 @@ mod tests {
         assert_eq!(of(&[0.5, 1.5, 2.5, -0.5])?.round().to_vec()?, [0.0, 2.0, 2.0, -0.0]);
         let index = of(&[-1.0, 0.5, 5e9, f32::NAN])?.to_index().to_tensor()?;
         assert_eq!(index.to_u32_vec()?, [u32::MAX, 0, u32::MAX, u32::MAX]);
-        // The last of several sources of one place wins.
+        // The last of several sources for one place wins.
         let index = tape.input(&Tensor::indices(&tape.device(), [3], &[1, 1, 0])?);
         let scattered = of(&[7.0, 8.0, 9.0])?.scatter(0, &index, &of(&[1.0, 2.0, 3.0])?);
         assert_eq!(scattered.to_vec()?, [3.0, 2.0, 9.0]);

@@ -1,4 +1,4 @@
-//! Numbers of many numbers.
+//! Norms, running products and other numeric functions.
 
 use crate::{ErrorKind, Var};
 
@@ -10,10 +10,11 @@ impl Var {
         self.norm_over(&(0..self.shape().rank()).collect::<Vec<_>>(), 2.0)
     }
 
-    /// The `p`-norm over some axes, which the result has no longer: `(Σ |x|ᵖ)^(1/p)`, the largest `|x|` for `p = ∞`,
-    /// the number of elements other than 0 for `p = 0`. Where the norm is 0, so is its gradient.
+    /// The `p`-norm over some axes, which are removed: `(Σ |x|ᵖ)^(1/p)`, the largest `|x|` for `p = ∞`, the number of
+    /// elements other than 0 for `p = 0`. Where the norm is 0, so is its gradient.
     ///
-    /// Error: a `p` below 0, or NaN.
+    /// Errors: a `p` below 0, or NaN.
+    #[doc(alias = "vector_norm")]
     #[must_use]
     #[track_caller]
     pub fn norm_over(&self, axes: &[usize], p: f64) -> Self {
@@ -25,28 +26,27 @@ impl Var {
             p if p > 0.0 => {
                 let magnitude = self.abs();
                 let is_zero = magnitude.eq(&self.constant(0.0));
-                let power = is_zero.select(&self.constant(1.0), &magnitude).powf(p);
-                is_zero.select(&self.constant(0.0), &power)
+                let power = is_zero.where_cond(&self.constant(1.0), &magnitude).powf(p);
+                is_zero.where_cond(&self.constant(0.0), &power)
             }
             _ => return self.refuse("norm", ErrorKind::Argument, format!("p must be at least 0, it is {p}")),
         };
         let sum = power.sum_over(axes);
-        // A root of 0 has no derivative: one of 1 in its place, whose result is not taken.
+        // A root of 0 has no derivative: the root of 1 is computed instead, and not used.
         let is_zero = sum.eq(&sum.constant(0.0));
-        let sum = is_zero.select(&sum.constant(1.0), &sum);
+        let sum = is_zero.where_cond(&sum.constant(1.0), &sum);
         let root = if p == 2.0 { sum.sqrt() } else { sum.powf(p.recip()) };
-        is_zero.select(&sum.constant(0.0), &root)
+        is_zero.where_cond(&sum.constant(0.0), &root)
     }
 
-    /// `ln Σ eˣ` over some axes, which the result has no longer. Nothing overflows: the largest element is taken off
-    /// first.
+    /// `ln Σ eˣ` over some axes, which are removed. Nothing overflows: the largest element is subtracted first.
     #[must_use]
     #[track_caller]
     pub fn logsumexp(&self, axes: &[usize]) -> Self {
-        // Of nothing but −∞, or where there is ∞, the peak is infinite, and a difference from it no number.
+        // If all elements are −∞, or one is ∞, the peak is infinite, and a difference from it is NaN.
         let peak = self.max_keep(axes).detach();
         let is_infinite = peak.abs().eq(&self.tape().scalar(f64::INFINITY));
-        let peak = is_infinite.select(&peak.constant(0.0), &peak);
+        let peak = is_infinite.where_cond(&peak.constant(0.0), &peak);
         let sum = (self - &peak).exp().sum_keep(axes).log() + peak;
         let dims: Vec<_> =
             (0..self.shape().rank()).filter(|axis| !axes.contains(axis)).map(|a| self.shape()[a]).collect();
@@ -60,15 +60,14 @@ impl Var {
         self.variance(correction).sqrt()
     }
 
-    /// The standard deviation over some axes, which the result has no longer.
+    /// The standard deviation over some axes, which are removed.
     #[must_use]
     #[track_caller]
     pub fn std_over(&self, axes: &[usize], correction: usize) -> Self {
         self.variance_over(axes, correction).sqrt()
     }
 
-    /// Running products along an axis: `y[…, k, …] = Π_{l ≤ k} x[…, l, …]`. The gradient is exact where there are
-    /// zeros, too.
+    /// Running products along an axis: `y[…, k, …] = Π_{l ≤ k} x[…, l, …]`. The gradient is exact even with zeros.
     #[must_use]
     #[track_caller]
     pub fn cumprod(&self, axis: usize) -> Self {
@@ -78,7 +77,7 @@ impl Var {
         let (mut product, extent) = (self.clone(), self.shape()[axis]);
         let mut widths = vec![(0, 0); self.shape().rank()];
         let mut step = 1;
-        // Each element times the product of as many before it.
+        // Each element times the product of as many elements before it.
         while step < extent {
             widths[axis] = (step, 0);
             let before = product.slice(axis, 0..extent - step).pad(&widths, 1.0);
@@ -95,7 +94,7 @@ impl Var {
         self.ne(&self.constant(0.0)).min()
     }
 
-    /// [`all`](Self::all) over some axes, which the result has no longer.
+    /// [`all`](Self::all) over some axes, which are removed.
     #[must_use]
     #[track_caller]
     pub fn all_over(&self, axes: &[usize]) -> Self {
@@ -109,7 +108,7 @@ impl Var {
         self.ne(&self.constant(0.0)).max()
     }
 
-    /// [`any`](Self::any) over some axes, which the result has no longer.
+    /// [`any`](Self::any) over some axes, which are removed.
     #[must_use]
     #[track_caller]
     pub fn any_over(&self, axes: &[usize]) -> Self {
@@ -118,6 +117,7 @@ impl Var {
 
     /// Gaussian random numbers of this value's shape, with mean 0 and variance 1, from the tape's seed: by
     /// [Box and Muller, 1958](https://doi.org/10.1214/aoms/1177706645).
+    #[doc(alias = "randn_like")]
     #[must_use]
     #[track_caller]
     pub fn random_normal(&self) -> Self {

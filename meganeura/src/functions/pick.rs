@@ -1,13 +1,13 @@
-//! Elements by number, and by condition.
+//! Selection of elements, by index and by condition.
 
 use super::arrange::without;
 use crate::{ErrorKind, Var};
 
 impl Var {
-    /// Slices of an axis by their numbers: `[.., R, ..]` and `index u32 [K]` → `[.., K, ..]`. For rows of a table see
-    /// [`gather`](Self::gather), which this is along the first axis.
+    /// Selects slices of an axis by index: `[.., R, ..]` and `index u32 [K]` → `[.., K, ..]`. For rows of a table,
+    /// [`gather`](Self::gather) does this along the first axis.
     ///
-    /// Errors: as [`gather`](Self::gather).
+    /// Errors: those of [`gather`](Self::gather).
     #[must_use]
     #[track_caller]
     pub fn index_select(&self, axis: usize, index: &Self) -> Self {
@@ -23,14 +23,14 @@ impl Var {
         }
         let mut axes: Vec<_> = (0..self.shape().rank()).collect();
         axes[..=axis].rotate_right(1);
-        let selected = self.permute(&axes).gather(index);
+        let selected = self.permute(&axes).embedding(index);
         axes = (0..self.shape().rank()).collect();
         axes[..=axis].rotate_left(1);
         selected.permute(&axes)
     }
 
-    /// Each index as a row that is 1 at its place and 0 elsewhere: `u32 [I…]` → `[I…, classes]`. Of an index past the
-    /// end, the row is zeros. Has no gradient.
+    /// One row for each index, with 1 at that index and 0 elsewhere: `u32 [I…]` → `[I…, classes]`. An index past the
+    /// end gives a row of zeros. Has no gradient.
     #[must_use]
     #[track_caller]
     pub fn one_hot(&self, classes: usize) -> Self {
@@ -38,7 +38,7 @@ impl Var {
         numbers.eq(&self.tape().iota([classes], 0))
     }
 
-    /// A number where the mask is not 0. The mask broadcasts to this value's shape.
+    /// Replaces elements by `value` where the mask is not 0. The mask broadcasts to this value's shape.
     #[must_use]
     #[track_caller]
     pub fn masked_fill(&self, mask: &Self, value: f64) -> Self {
@@ -49,19 +49,19 @@ impl Var {
             let message = format!("a mask {} does not broadcast to {}", mask.shape(), self.shape());
             return self.refuse("masked_fill", ErrorKind::Shape, message);
         }
-        mask.select(&self.tape().scalar(value), self)
+        mask.where_cond(&self.tape().scalar(value), self)
     }
 
-    /// The lower triangle of the last two axes: 0 above the diagonal. `diagonal` moves it to the right, or to the left
-    /// if it is negative.
+    /// The lower triangle of the last two axes: 0 above the diagonal. `diagonal` moves the diagonal to the right, or to
+    /// the left if it is negative.
     #[must_use]
     #[track_caller]
     pub fn tril(&self, diagonal: isize) -> Self {
         self.triangle("tril", diagonal)
     }
 
-    /// The upper triangle of the last two axes: 0 below the diagonal. `diagonal` moves it to the right, or to the left
-    /// if it is negative.
+    /// The upper triangle of the last two axes: 0 below the diagonal. `diagonal` moves the diagonal to the right, or to
+    /// the left if it is negative.
     #[must_use]
     #[track_caller]
     pub fn triu(&self, diagonal: isize) -> Self {
@@ -73,17 +73,17 @@ impl Var {
     fn triangle(&self, op: &'static str, diagonal: isize) -> Self {
         let shape = self.shape();
         let &[.., rows, columns] = shape.dims() else {
-            return self.refuse(op, ErrorKind::Shape, format!("of {shape}, which is no matrix"));
+            return self.refuse(op, ErrorKind::Shape, format!("of {shape}, which is not a matrix"));
         };
         let tape = self.tape();
         let diagonal = tape.iota([rows, 1], 0) + self.constant(diagonal as f64);
         let place = tape.iota([1, columns], 1);
         let keeps = if op == "tril" { place.le(&diagonal) } else { place.ge(&diagonal) };
-        keeps.select(self, &self.constant(0.0))
+        keeps.where_cond(self, &self.constant(0.0))
     }
 
-    /// The place of the largest element along an axis, which the result has no longer: `u32`. The first of several; NaN
-    /// counts as the largest. Has no gradient.
+    /// The index of the largest element along an axis, which is removed: `u32`. Of several largest elements, the first;
+    /// NaN counts as the largest. Has no gradient.
     ///
     /// Errors: in single precision, an axis of more than 2²⁴ elements.
     #[must_use]
@@ -92,7 +92,7 @@ impl Var {
         self.arg_extremum(axis, true)
     }
 
-    /// The place of the smallest element along an axis, as [`argmax`](Self::argmax); NaN counts as the smallest.
+    /// The index of the smallest element along an axis, like [`argmax`](Self::argmax); NaN counts as the smallest.
     #[must_use]
     #[track_caller]
     pub fn argmin(&self, axis: usize) -> Self {
@@ -105,9 +105,9 @@ impl Var {
         let extremum = if largest { x.max_keep(&[axis]) } else { x.min_keep(&[axis]) };
         let attains = x.eq(&extremum).maximum(&x.ne(&x));
         let places = self.tape().iota(self.shape(), axis);
-        // Above every place.
+        // Above every index.
         let far = self.constant(f64::from(u32::MAX));
-        let first = attains.select(&places, &far).min_keep(&[axis]);
+        let first = attains.where_cond(&places, &far).min_keep(&[axis]);
         let shape = self.shape();
         first.reshape(&if axis < shape.rank() { without(shape, axis) } else { Vec::new() }[..]).to_index()
     }

@@ -1,8 +1,8 @@
-//! Ranges of several axes, as [`Var::at`](crate::Var::at) takes them.
+//! Ranges of several axes, the argument of [`Var::at`](crate::Var::at).
 
 use std::ops::{Range, RangeFrom, RangeFull, RangeInclusive, RangeTo, RangeToInclusive};
 
-/// What is taken of an axis: a range of its elements, or one, which takes the axis away.
+/// The selection of an axis: a range of its elements, or a single one, which removes the axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AxisRange {
     start: usize,
@@ -41,9 +41,9 @@ ranges! {
     RangeFull: |_range| 0, None, false;
 }
 
-/// Ranges of axes, from the first on: one, a tuple or a slice of them.
+/// Ranges of axes, starting with the first: one, a tuple or a slice of them.
 pub trait Ranges {
-    /// What is taken of each axis.
+    /// The selection of each axis.
     fn ranges(self) -> Vec<AxisRange>;
 }
 

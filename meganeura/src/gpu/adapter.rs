@@ -12,13 +12,13 @@ use crate::kernel::launch::{Caps, Kind};
 use crate::world::World;
 use crate::{Error, ErrorKind, Result};
 
-/// The environment variable that, if it is `wgpu`, leaves Vulkan's launches to wgpu as well.
+/// The environment variable that, set to `wgpu`, has wgpu encode launches on Vulkan as well.
 const ENCODER: &str = "MEGANEURA_ENCODER";
 
-/// Every adapter that can compute, the best kind first.
+/// All adapters that can compute, the best kind first.
 async fn adapters() -> Vec<wgpu::Adapter> {
     let mut descriptor = wgpu::InstanceDescriptor::new_without_display_handle();
-    // wgpu's own validation stays; the driver's layers are for those who debug drivers.
+    // wgpu's own validation stays on. The driver's validation layers are for debugging drivers.
     descriptor.flags = wgpu::InstanceFlags::empty();
     let instance = wgpu::Instance::new(descriptor);
     let mut adapters = instance.enumerate_adapters(wgpu::Backends::all()).await;
@@ -38,7 +38,7 @@ async fn adapters() -> Vec<wgpu::Adapter> {
 fn name(info: &wgpu::AdapterInfo) -> String {
     let driver = [info.driver.trim(), info.driver_info.trim()].join(" ");
     match driver.trim() {
-        // Browsers keep it to themselves.
+        // Browsers do not reveal it.
         "" if info.name.is_empty() && info.device_type == wgpu::DeviceType::Cpu => "a software adapter (WebGPU)".into(),
         "" if info.name.is_empty() => "a GPU (WebGPU)".into(),
         "" => format!("{} ({:?})", info.name, info.backend),
@@ -51,16 +51,16 @@ fn holds(name: &str, part: &str) -> bool {
     name.to_lowercase().contains(&part.to_lowercase())
 }
 
-/// The error text where only software drivers answered: their names, and a short name for each.
+/// The error text if only software drivers answered: their names, and a short name for each.
 fn software(names: &[String]) -> String {
     let spelled = |(at, name): (usize, &String)| {
-        // The first word, where it leads to this adapter and not to one before.
+        // The first word, unless it also matches an earlier adapter.
         let word = name.split(' ').next().unwrap_or(name);
         let leads = names.iter().position(|other| holds(other, word)) == Some(at);
         format!("{name} (`{}` names it)", if leads { word } else { name })
     };
     let names: Vec<_> = names.iter().enumerate().map(spelled).collect();
-    format!("no GPU answered, only software, which is slower than the CPU's own kernels: {}", names.join("; "))
+    format!("no GPU answered, only software drivers, which are slower than the CPU's own kernels: {}", names.join("; "))
 }
 
 fn list(adapters: &[wgpu::Adapter]) -> String {
@@ -68,13 +68,13 @@ fn list(adapters: &[wgpu::Adapter]) -> String {
     if names.is_empty() { "no adapter answered".into() } else { format!("these answered: {}", names.join("; ")) }
 }
 
-/// Whether this is SwiftShader, which browsers fall back on.
+/// `true` for SwiftShader, which browsers fall back to.
 fn is_swiftshader(info: &wgpu::AdapterInfo) -> bool {
     let is_fallback = info.device_type == wgpu::DeviceType::Cpu && info.backend == wgpu::Backend::BrowserWebGpu;
     is_fallback || holds(&info.name, "SwiftShader")
 }
 
-/// What kernels may count on in full precision.
+/// The capabilities that kernels may rely on in full precision.
 fn caps(info: &wgpu::AdapterInfo, limits: &wgpu::Limits) -> Caps {
     let size = |limit: u32| limit as usize;
     Caps {
@@ -98,7 +98,7 @@ fn caps(info: &wgpu::AdapterInfo, limits: &wgpu::Limits) -> Caps {
 }
 
 impl Gpu {
-    /// The first adapter that is not a software driver, or why there is none.
+    /// The first adapter that is not a software driver, or the reason why there is none.
     pub(crate) async fn first() -> Result<Self, String> {
         let adapters = adapters().await;
         match adapters.first() {
@@ -111,7 +111,7 @@ impl Gpu {
         }
     }
 
-    /// The first adapter whose name holds `part`, whatever its case; software drivers too.
+    /// The first adapter whose name contains `part`, ignoring case; software drivers included.
     pub(crate) async fn named(part: &str) -> Result<Self> {
         let adapters = adapters().await;
         if part.trim().is_empty() {
@@ -123,7 +123,7 @@ impl Gpu {
         }
     }
 
-    /// The adapter at this place on the PCI bus, if its name holds `part`.
+    /// The adapter at this place on the PCI bus, if its name contains `part`.
     #[cfg(target_os = "linux")]
     async fn at_bus(part: &str, bus: &str) -> Result<Self> {
         let adapters = adapters().await;
@@ -137,9 +137,9 @@ impl Gpu {
         }
     }
 
-    /// The adapter of a rank: the one that NCCL has, if it has one already, else number so and so on its host, counted
-    /// around, of those whose name holds `part`; if that is empty, of those of the first one's kind, which is no
-    /// software.
+    /// The adapter for a rank. If NCCL already has one for this rank, it is that one. Otherwise ranks are assigned in
+    /// order, by their number on the host, to the adapters whose name contains `part`, starting over at the end. If
+    /// `part` is empty, those are the adapters of the same kind as the first, software drivers excluded.
     pub(crate) async fn of_rank(part: &str, world: &World) -> Result<Self> {
         #[cfg(target_os = "linux")]
         if let Some(bus) = world.bus() {
@@ -161,22 +161,22 @@ impl Gpu {
         }
     }
 
-    /// Opens an adapter; if it `exports`, so that other interfaces of the driver can use its memory, where it has that.
+    /// Opens an adapter. With `exports`, other APIs of the driver can use its memory, where supported.
     async fn open(adapter: &wgpu::Adapter, exports: bool) -> Result<Self> {
         Self::open_with(adapter, exports, adapter.limits()).await
     }
 
-    /// For tests: this adapter, opened anew with WebGPU's default limits.
+    /// For tests: this adapter, opened again with WebGPU's default limits.
     #[cfg(feature = "testing")]
     pub(crate) async fn at_baseline(&self) -> Result<Self> {
         let adapters = adapters().await;
         match adapters.iter().find(|adapter| name(&adapter.get_info()) == self.0.name) {
             Some(adapter) => Self::open_with(adapter, false, wgpu::Limits::default()).await,
-            None => bail!(Device, "{} does not answer any more; {}", self.0.name, list(&adapters)),
+            None => bail!(Device, "{} no longer answers; {}", self.0.name, list(&adapters)),
         }
     }
 
-    /// Opens an adapter with these limits, which it has.
+    /// Opens an adapter with these limits, which it must support.
     async fn open_with(adapter: &wgpu::Adapter, exports: bool, limits: wgpu::Limits) -> Result<Self> {
         let info = adapter.get_info();
         let name = name(&info);
@@ -187,8 +187,8 @@ impl Gpu {
                 required_features: features,
                 required_limits: limits.clone(),
                 experimental_features: if features.intersects(wgpu::Features::all_experimental_mask()) {
-                    // SAFETY: the one such feature here is cooperative matrices, and the only kernels that use them are
-                    // this project's, on devices whose results were probed.
+                    // SAFETY: the only such feature here is cooperative matrices. Only this project's kernels use them,
+                    // on devices whose results were probed.
                     unsafe { wgpu::ExperimentalFeatures::enabled() }
                 } else {
                     wgpu::ExperimentalFeatures::disabled()
@@ -200,7 +200,7 @@ impl Gpu {
                 None => adapter.request_device(&descriptor).await,
             }
         };
-        // What is optional must not keep a device from being used at all.
+        // Optional features must not keep a device from opening at all.
         let exporting = if exports { vulkan::exporting(adapter) } else { wgpu::Features::empty() };
         let features = timer::features(adapter) | matrix::features(adapter);
         let opened = match open(features | exporting).await {

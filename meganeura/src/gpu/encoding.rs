@@ -1,18 +1,18 @@
-//! Launches that wgpu encodes anew in each run: a compute pass, and for many launches several, so that the GPU need not
-//! wait for the last.
+//! Launches that wgpu encodes again in each run. Many launches are split into several command buffers, so that the GPU
+//! can start before the last is encoded.
 
 use std::sync::Arc;
 
 use super::Inner;
 use super::recording::{Dispatch, Pipeline};
 use super::timer::Timer;
-use crate::plan::Profiling;
+use crate::executor::Profiling;
 
-/// Launches of the first command buffer of a run, and the most of one that others follow.
+/// The number of launches in the first command buffer of a run, and the most in a command buffer that is not the last.
 const PORTION: (usize, usize) = (32, 256);
 
-/// The numbers of launches in a run's command buffers. To encode a launch takes nearly as long as a small kernel. So
-/// the first command buffer is short, which lets the GPU begin, and each one after it, encoded meanwhile, has twice as
+/// The numbers of launches in a run's command buffers. Encoding a launch takes almost as long as a small kernel runs.
+/// So the first command buffer is short, to let the GPU start, and each later one, encoded meanwhile, has twice as
 /// many.
 fn portions(launches: usize) -> Vec<usize> {
     let (mut portions, mut left, mut next) = (Vec::new(), launches, PORTION.0);
@@ -25,7 +25,7 @@ fn portions(launches: usize) -> Vec<usize> {
     portions
 }
 
-/// Launches with the bind groups of their buffers, which stay alive with them.
+/// Launches with their bind groups, which keep the buffers alive.
 pub(super) struct Recording {
     launches: Vec<(Arc<Pipeline>, wgpu::BindGroup, (u32, u32))>,
     profiling: Profiling,
@@ -61,11 +61,11 @@ impl Recording {
         Self { launches: dispatches.iter().map(launch).collect(), profiling }
     }
 
-    /// Encodes the launches, and submits all but the last of them; the encoder of those, where the stamps go, and the
-    /// number of submissions with the last.
+    /// Encodes the launches, and submits all command buffers except the last. Returns the encoder of the last, the
+    /// buffer for timestamps, and the total number of submissions.
     pub(super) fn encode(&self, gpu: &Inner) -> (wgpu::CommandEncoder, Option<wgpu::Buffer>, u64) {
         let timer = Timer::new(&gpu.device, self.profiling, self.launches.len());
-        // Times are taken of an uninterrupted run.
+        // A timed run is not split.
         let portions = if timer.is_some() { vec![self.launches.len()] } else { portions(self.launches.len()) };
         let new_encoder = || gpu.device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
         let mut encoder = new_encoder();

@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use web_time::Instant;
 
+use super::executable::{Meeting, Memory};
 use super::memory::Buffer;
-use super::program::{Meeting, Memory};
 use super::reading::Reading;
 use super::recording::Part;
 use super::{Gpu, Inner};
+use crate::executor::Profiling;
 use crate::host::HostBuffer;
 use crate::ops::Exchange;
-use crate::plan::Profiling;
 use crate::wait::block_or_refuse;
 use crate::world::Range;
 use crate::{DType, Result, Shape, TensorType};
@@ -21,7 +21,7 @@ pub(super) const ALIGNMENT: usize = 256;
 
 /// The buffers of a range, one per value. Plans with equal exchanges share it.
 pub(super) struct Ranged {
-    /// Number of the first meeting in its plan that uses it: meetings of one plan may overlap.
+    /// The number of the first meeting in its plan that uses it, since meetings of one plan may overlap.
     meeting: usize,
     range: Range,
     pub(super) buffers: Vec<Arc<Buffer>>,
@@ -31,7 +31,7 @@ pub(super) struct Ranged {
 }
 
 impl Ranged {
-    /// `true` if a meeting's values lie here.
+    /// `true` if this is the memory of a meeting's values.
     pub(super) fn is_of(&self, meeting: &Meeting) -> bool {
         self.meeting == meeting.memory && self.range == meeting.range
     }
@@ -71,7 +71,7 @@ impl Gpu {
         })
     }
 
-    /// Exchanges what the launches before the meeting computed.
+    /// Exchanges values computed by launches before the meeting.
     pub(super) fn meet(
         &self,
         meeting: &Meeting,

@@ -3,8 +3,8 @@
 
 use std::sync::{Arc, Mutex};
 
+use super::executable::Meeting;
 use super::memory::Buffer;
-use super::program::Meeting;
 use super::vulkan::{Exported, Timeline};
 use super::{Gpu, Inner, lock};
 use crate::Result;
@@ -64,7 +64,7 @@ impl Inner {
         }
     }
 
-    /// Fails if a rank was lost or came for something else. NCCL is aborted then, so that nothing waits for it.
+    /// Fails if a rank was lost or entered a different exchange. Then NCCL is aborted, so that nothing waits for it.
     pub(super) fn expect_linked(&self) -> Result<()> {
         let fault = self.link.get().and_then(|link| Some((link, link.world.fault()?)));
         fault.map_or(Ok(()), |(link, fault)| {
@@ -99,7 +99,7 @@ impl Link {
         let mut number = lock(&self.number);
         let [ready, done] = [*number + 1, *number + 2];
         *number = done;
-        // Commands that another thread may submit before these come after those of the run all the same.
+        // Commands that another thread submits before these still run after those of this run.
         self.timeline.signal(&gpu.queue, ready);
         gpu.submit([], None);
         let took = self.nccl.exchange(collective, (memory, range), &self.semaphore, [ready, done], is_timed);

@@ -1,4 +1,4 @@
-//! Matrix units: whether a device has those that kernels use, and whether they multiply right.
+//! Matrix units: detecting the features that kernels use, and probing the results.
 
 use std::sync::Arc;
 
@@ -7,22 +7,22 @@ use super::recording::Dispatch;
 use super::vulkan::Vulkan;
 use super::{Buffer, Gpu};
 use crate::error::bail;
+use crate::executor::Profiling;
 use crate::host::HostBuffer;
 use crate::kernel::launch::BFLOAT;
-use crate::plan::Profiling;
 use crate::wait::block_or_refuse;
 use crate::{DType, Error, Result, Shape, TensorType};
 
-/// What kernels on matrix units use.
+/// The features that kernels on matrix units use.
 const FEATURES: wgpu::Features =
     wgpu::Features::SHADER_F16.union(wgpu::Features::EXPERIMENTAL_COOPERATIVE_MATRIX).union(wgpu::Features::SUBGROUP);
 
-/// The features to open an adapter with, so that kernels may use its matrix units: all or none.
+/// The features to open an adapter with so that kernels can use its matrix units: all or none.
 pub(super) fn features(adapter: &wgpu::Adapter) -> wgpu::Features {
     if missing(adapter).is_empty() { FEATURES } else { wgpu::Features::empty() }
 }
 
-/// What an adapter lacks of what kernels on matrix units need.
+/// The features and properties that an adapter lacks for kernels on matrix units.
 pub(super) fn missing(adapter: &wgpu::Adapter) -> Vec<&'static str> {
     let features = adapter.features();
     let info = adapter.get_info();
@@ -37,9 +37,10 @@ pub(super) fn missing(adapter: &wgpu::Adapter) -> Vec<&'static str> {
         (features.contains(wgpu::Features::SUBGROUP), "operations of subgroups"),
         (
             adapter.cooperative_matrix_properties().iter().any(multiplies),
-            "products of 16×16 matrices of f16 that are summed in f32",
+            "products of 16×16 f16 matrices with f32 sums",
         ),
-        // Each subgroup has its own part of a product: kernels must know how many there are in a workgroup.
+        // Each subgroup computes its own part of a product, so kernels must know the number of subgroups in a
+        // workgroup.
         (info.subgroup_min_size == info.subgroup_max_size, "subgroups of one size"),
     ]
     .into_iter()
@@ -47,11 +48,11 @@ pub(super) fn missing(adapter: &wgpu::Adapter) -> Vec<&'static str> {
     .collect()
 }
 
-/// What was found when matrix units were first asked for.
+/// The result of the first request for matrix units.
 pub(super) struct Probe {
-    /// Why they are not used.
+    /// The reason not to use them, if there is one.
     refused: Option<String>,
-    /// Whether they multiply bf16 as well.
+    /// `true` if they also multiply bf16.
     pub(super) bfloat: bool,
 }
 
@@ -60,7 +61,7 @@ fn line(dtype: DType, elements: usize) -> TensorType {
 }
 
 impl Gpu {
-    /// Whether the matrix units are there and compute what they should, or why they are not used. Asked once.
+    /// Fails with the reason if matrix units are missing or compute wrong results. Probed only once.
     pub(crate) fn expect_matrix(&self) -> Result<()> {
         let probe = self.0.matrix.get_or_init(|| {
             let refused = self.probe().err().map(|error| error.to_string());
@@ -80,7 +81,7 @@ impl Gpu {
         if !self.0.device.features().contains(FEATURES) {
             bail!(Device, "its driver does not open it with matrix units");
         }
-        let fails = |error: Error| error.context("its matrix units do not run");
+        let fails = |error: Error| error.context("its matrix units failed to run");
         let (a, b) = (numbers(1, 256), numbers(2, 256));
         let halves = |x: &[f32]| self.upload(&HostBuffer::U32(pairs(x)), line(DType::U32, x.len() / 2));
         let y = self.product("direct", 512, &halves(&a)?, &halves(&b)?).map_err(fails)?;
@@ -95,7 +96,7 @@ impl Gpu {
         expect_overflow(&y[..64])
     }
 
-    /// Whether they multiply bf16 as they should. They need not: there is f16.
+    /// Fails unless they multiply bf16 correctly. This is optional, as there is f16.
     fn probe_bfloat(&self) -> Result<()> {
         let (mut a, b) = (numbers(1, 256), numbers(2, 256));
         let words =
@@ -104,13 +105,13 @@ impl Gpu {
         let y = self.product("bfloat", 512, &halves(&a)?, &halves(&b)?)?;
         expect_product("16×16 product of bf16", 16, |i, k| a[i * 16 + k], &b, &y[..256])?;
         expect_product("product of a transposed 16×16 matrix of bf16", 16, |i, k| a[k * 16 + i], &b, &y[256..])?;
-        // A power of two that f16 has not.
+        // A power of two that overflows f16.
         a[0] = 2f32.powi(100);
         let y = self.product("bfloat", 512, &halves(&a)?, &halves(&b)?)?;
         expect_product("16×16 product of large bf16", 16, |i, k| a[i * 16 + k], &b, &y[..256])
     }
 
-    /// The result of a form of the probe's kernel.
+    /// The result of one form of the probe's kernel.
     fn product(&self, form: &str, elements: usize, a: &Arc<Buffer>, b: &Arc<Buffer>) -> Result<Vec<f32>> {
         let subgroup = self.0.caps.subgroup.1.to_string();
         let mut defines = vec![("FORM", form), ("SUBGROUP", subgroup.as_str())];
@@ -120,7 +121,7 @@ impl Gpu {
         let source = Source::expand("matrix_probe", &defines, false)?;
         let pipeline = Arc::new(self.0.pipeline(&source)?);
         let ty = line(DType::F32, elements);
-        // What the kernel leaves out shows.
+        // Elements that the kernel does not write stay NaN.
         let y = self.upload(&HostBuffer::F32(vec![f32::NAN; elements]), ty)?;
         let buffers = [a, b, &y].map(|buffer| (&**buffer, buffer.raw().size())).to_vec();
         let dispatch = Dispatch { pipeline: &pipeline, buffers, grid: (1, 1) };
@@ -132,8 +133,8 @@ impl Gpu {
     }
 }
 
-/// Random multiples of 1/128 between −1 and 1. `f16` holds them exactly, and `f32` their products and the sums of
-/// those: what differs from the exact result was not summed in `f32`.
+/// Random multiples of 1/128 between −1 and 1. They are exact in `f16`, and their products and sums are exact in `f32`.
+/// So any deviation from the exact result means that sums were not in `f32`.
 fn numbers(seed: u32, count: usize) -> Vec<f32> {
     let mut state = seed;
     let mut next = || {
@@ -143,19 +144,19 @@ fn numbers(seed: u32, count: usize) -> Vec<f32> {
     std::iter::repeat_with(&mut next).take(count).collect()
 }
 
-/// The bits of such a number as `f16`: the same exponent with another bias, and the mantissa's first ten bits.
+/// The bits of such a number as `f16`: the same exponent with another bias, and the first ten bits of the mantissa.
 fn half(x: f32) -> u32 {
     let bits = x.to_bits();
     let magnitude = bits & 0x7fff_ffff;
     if magnitude == 0 { 0 } else { bits >> 31 << 15 | (magnitude - (112 << 23)) >> 13 }
 }
 
-/// As `f16`, two in a word.
+/// Converts to `f16`, two numbers per word.
 fn pairs(x: &[f32]) -> Vec<u32> {
     x.chunks_exact(2).map(|pair| half(pair[0]) | half(pair[1]) << 16).collect()
 }
 
-/// Holds `y` to the product of square matrices, to a hundredth of what sums in `f16` would be off by.
+/// Compares `y` with the product of square matrices. The tolerance is a hundredth of the error of sums in `f16`.
 fn expect_product(what: &str, n: usize, a: impl Fn(usize, usize) -> f32, b: &[f32], y: &[f32]) -> Result<()> {
     for (at, &found) in y.iter().enumerate() {
         let terms = (0..n).map(|k| f64::from(a(at / n, k)) * f64::from(b[k * n + at % n]));
@@ -173,15 +174,15 @@ fn expect_product(what: &str, n: usize, a: impl Fn(usize, usize) -> f32, b: &[f3
     Ok(())
 }
 
-/// What `f16` cannot hold.
+/// A number that overflows `f16`.
 const TOO_LARGE: f32 = 1e6;
 
-/// Holds the row of a product that has such a number in it to be infinite, or no number: by that, kernels find out.
+/// Checks that the row of a product with such a number is infinite or NaN, as kernels detect overflow that way.
 fn expect_overflow(y: &[f32]) -> Result<()> {
     if let Some(found) = y.iter().find(|y| y.is_finite()) {
         bail!(
             Device,
-            "{TOO_LARGE} is {found} to its matrix units (or their driver), where 16-bit floats should be infinite"
+            "its matrix units (or their driver) turn {TOO_LARGE} into {found}, which should be infinite in 16-bit floats"
         );
     }
     Ok(())

@@ -1,6 +1,6 @@
-//! Device memory: buffers that go back to a pool when the last tensor in them is dropped.
+//! Device memory: buffers that return to a pool when the last tensor in them is dropped.
 //!
-//! Reuse needs no waiting: whatever is submitted later runs later.
+//! Reuse needs no wait, since work that is submitted later runs later.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,14 +15,14 @@ pub(crate) struct Buffer {
     /// Taken only by `drop`.
     raw: Option<Raw>,
     home: Weak<Memory>,
-    /// Where the host finds the same numbers, if the run that wrote them put them there.
+    /// The copy of the same numbers on the host, if the run that wrote them made one.
     copied: Mutex<Option<Copied>>,
 }
 
-/// wgpu's buffer, with a number that cached bind groups know it by.
+/// wgpu's buffer, with an identity for cached bind groups.
 struct Raw {
     id: u64,
-    /// How often memory had run out unnoticed when it was made.
+    /// The value of `Memory::distrusted` when the buffer was created.
     trust: u64,
     buffer: wgpu::Buffer,
 }
@@ -44,7 +44,7 @@ impl Buffer {
         *lock(&self.copied) = Some(copied);
     }
 
-    /// Said before the buffer is written again.
+    /// Called before the buffer is written again.
     pub(super) fn forget_copy(&self) {
         *lock(&self.copied) = None;
     }
@@ -72,7 +72,7 @@ impl std::fmt::Debug for Buffer {
     }
 }
 
-/// What an adapter's tensors live in.
+/// The memory of an adapter's tensors.
 #[derive(Default)]
 pub(crate) struct Memory {
     /// Buffers that no tensor uses, by size.
@@ -80,14 +80,15 @@ pub(crate) struct Memory {
     created: AtomicU64,
     bytes: AtomicU64,
     peak: AtomicU64,
-    /// How often a browser said, later, that there was no memory for some buffer.
+    /// The number of times that a browser reported a failed allocation late.
     distrusted: AtomicU64,
-    /// For tests: more bytes than this are refused; 0 is no limit.
+    /// For tests: the limit in bytes; 0 is no limit.
     #[cfg(feature = "testing")]
     pub(super) limit: AtomicU64,
 }
 
-/// Sizes are rounded up so that tensors of similar sizes share buffers: to an eighth of a power of two, at least 256.
+/// The size of the buffer for a tensor. Sizes are rounded up to an eighth of a power of two, at least 256, so that
+/// tensors of similar sizes share buffers.
 pub(super) fn size_class(bytes: usize) -> u64 {
     let bytes = (bytes as u64).max(256);
     let step = (bytes.next_power_of_two() / 16).max(256);
@@ -105,7 +106,7 @@ impl Memory {
         Arc::new(Buffer { raw: Some(raw), home: Arc::downgrade(self), copied: Mutex::default() })
     }
 
-    /// A new buffer of this size. One that the device refuses at once never enters the pool.
+    /// A new buffer of this size. A buffer that the device refuses immediately never enters the pool.
     pub(super) fn create(
         self: &Arc<Self>,
         device: &wgpu::Device,
@@ -129,7 +130,7 @@ impl Memory {
         Ok(self.adopt(buffer))
     }
 
-    /// A buffer that was made for it elsewhere.
+    /// Wraps a buffer that was allocated elsewhere.
     pub(super) fn adopt(self: &Arc<Self>, buffer: wgpu::Buffer) -> Arc<Buffer> {
         let size = buffer.size();
         let bytes = self.bytes.fetch_add(size, Ordering::Relaxed) + size;
@@ -138,13 +139,13 @@ impl Memory {
         self.buffer(Raw { id, trust: self.distrusted.load(Ordering::Relaxed), buffer })
     }
 
-    /// Lets no buffer that there is now be used again: one of them is none, and nobody knows which.
+    /// Keeps all current buffers from reuse: one of them has no memory, and it is unknown which.
     pub(super) fn distrust(&self) {
         self.distrusted.fetch_add(1, Ordering::Relaxed);
         self.release_unused();
     }
 
-    /// Gives unused buffers back to the driver.
+    /// Returns unused buffers to the driver.
     pub(super) fn release_unused(&self) {
         let unused = std::mem::take(&mut *lock(&self.unused));
         let freed: u64 = unused.iter().map(|(size, buffers)| size * buffers.len() as u64).sum();

@@ -1,10 +1,11 @@
-//! The GPU executor, through wgpu: Vulkan, Metal and DirectX 12. The only place that knows wgpu, and, below it, Vulkan.
+//! The GPU executor, through wgpu: Vulkan, Metal and DirectX 12. The only code that uses wgpu and, below it, Vulkan.
 //!
-//! Knows plans and their launches, not what an operation means.
+//! It knows plans and their launches, but not what an operation means.
 
 mod adapter;
 mod encoding;
 mod exchange;
+mod executable;
 #[cfg(target_os = "linux")]
 mod link;
 #[cfg(not(target_os = "linux"))]
@@ -15,7 +16,6 @@ mod memory;
 mod pipelines;
 #[cfg(feature = "testing")]
 mod planned;
-mod program;
 mod reading;
 mod recording;
 mod timer;
@@ -37,29 +37,30 @@ use std::time::Duration;
 
 use web_time::Instant;
 
+pub(crate) use executable::Executable;
 pub(crate) use link::without_link;
 pub(crate) use memory::Buffer;
-pub(crate) use pipelines::Compiled;
+pub(crate) use pipelines::PipelineCounts;
 #[cfg(feature = "testing")]
 pub use planned::PlannedKernel;
 #[cfg(feature = "testing")]
 pub(crate) use planned::{Absent, plan_for};
-pub(crate) use program::Executable;
 pub(crate) use recording::Times;
 
 use crate::error::bail;
+use crate::executor::HostTimes;
 use crate::host::HostBuffer;
 use crate::kernel::launch::Caps;
 use crate::wait::now;
-use crate::{Error, ErrorKind, HostTimes, Result, TensorType};
+use crate::{Error, ErrorKind, Result, TensorType};
+use executable::Recordings;
 use matrix::Probe;
 use memory::Memory;
 use pipelines::Pipelines;
-use program::Recordings;
 use reading::{InFlight, wake_later};
 use vulkan::Vulkan;
 
-/// An adapter, opened. Cheap to clone; clones are the same.
+/// An open adapter. Cheap to clone; clones are the same adapter.
 #[derive(Clone)]
 pub(crate) struct Gpu(Arc<Inner>);
 
@@ -69,45 +70,45 @@ struct Inner {
     queue: wgpu::Queue,
     limits: wgpu::Limits,
     caps: Caps,
-    /// What the adapter lacks of what kernels on matrix units need.
+    /// The features that the adapter lacks for kernels on matrix units.
     missing: Vec<&'static str>,
-    /// Whether matrix units are used, and for what, once they were asked for.
+    /// The result of the probe of matrix units, after the first request for them.
     matrix: OnceLock<Probe>,
     memory: Arc<Memory>,
-    /// Where the adapter is on the PCI bus.
+    /// The adapter's place on the PCI bus.
     #[cfg_attr(not(target_os = "linux"), expect(dead_code, reason = "NCCL knows GPUs by it"))]
     bus: String,
-    /// The way to the GPUs of other ranks. Before Vulkan, which it needs to be dropped.
+    /// The link to the GPUs of other ranks. Declared before Vulkan, which it needs on drop.
     #[cfg(target_os = "linux")]
     link: OnceLock<link::Link>,
-    /// What launches are recorded with, where wgpu runs on it.
+    /// Vulkan below wgpu, where available, to record launches.
     vulkan: Option<Vulkan>,
     pipelines: Pipelines,
-    /// The recordings of every executable there is.
+    /// The recordings of all living executables.
     executables: Mutex<Vec<Weak<Mutex<Recordings>>>>,
-    /// Slots that all plans share, and the buffer of the host's words: one run at a time encodes with them.
-    arena: Mutex<program::Arena>,
+    /// The slots that all plans share, and the buffer of host words. Only one run at a time encodes with them.
+    arena: Mutex<executable::Arena>,
     faults: Arc<Mutex<Faults>>,
     in_flight: Arc<Mutex<InFlight>>,
-    /// Buffers that small readings went through.
+    /// Spare buffers for small readings.
     staging: Arc<Mutex<Vec<wgpu::Buffer>>>,
-    /// Copies submitted in order to read.
+    /// The number of copies submitted to read a tensor.
     reads: AtomicU64,
-    /// What of the host's time was spent here.
+    /// The host's time spent in this executor.
     host: Mutex<HostTimes>,
 }
 
-/// What the driver reported outside of any call.
+/// Faults that the driver reported outside any call.
 #[derive(Default)]
 struct Faults {
     lost: Option<String>,
     error: Option<Error>,
-    /// What a browser has not answered yet.
+    /// Error scopes that a browser has not answered yet.
     asked: VecDeque<Answer>,
     waiting: Arc<Waiting>,
 }
 
-/// Those who wait for a browser's answers. All are woken, since any of them may be dropped.
+/// Tasks that wait for a browser's answers. All are woken, since any of them may be dropped.
 #[derive(Default)]
 struct Waiting(Mutex<Vec<Waker>>);
 
@@ -118,14 +119,14 @@ impl Wake for Waiting {
     }
 }
 
-/// What an error scope caught.
+/// The error caught by an error scope.
 type Answer = Pin<Box<dyn Future<Output = Option<wgpu::Error>> + Send>>;
 
-/// How often those who wait for the device look after the other ranks.
+/// The interval at which threads that wait for the device also check on the other ranks.
 const ASKING: Duration = Duration::from_millis(100);
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Each is plain data that no panic leaves half changed.
+    // Each mutex holds plain data that a panic cannot leave half changed.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -134,7 +135,7 @@ impl Faults {
         self.error.get_or_insert(fault(error));
     }
 
-    /// What a scope caught. In a browser nobody knows yet, and [`Inner::settle`] notes it.
+    /// The error that a scope caught. In a browser it is not known yet, and [`Inner::settle`] notes it later.
     fn caught(faults: &Mutex<Self>, scope: wgpu::ErrorScopeGuard) -> Option<wgpu::Error> {
         let mut answer: Answer = Box::pin(scope.pop());
         now(&mut answer).unwrap_or_else(|| {
@@ -154,7 +155,7 @@ fn fault(error: wgpu::Error) -> Error {
 }
 
 impl Inner {
-    /// Counts the time of some work as a part of the host's.
+    /// Adds the time of some work to one of the host's times.
     fn spend<T>(&self, part: fn(&mut HostTimes) -> &mut Duration, work: impl FnOnce() -> T) -> T {
         let begin = Instant::now();
         let done = work();
@@ -166,7 +167,7 @@ impl Inner {
     fn check(&self) -> Result<()> {
         let error = lock(&self.faults).error.take();
         if error.is_some() {
-            // A command is refused because the device is lost, too, and only polling tells that.
+            // A command may have been refused because the device is lost, and only polling reveals that.
             drop(self.poll_device(wgpu::PollType::wait_indefinitely()));
         }
         if let Some(why) = &lock(&self.faults).lost {
@@ -181,10 +182,10 @@ impl Inner {
         error.map_or(Ok(()), Err)
     }
 
-    /// Waits for what a browser has yet to say about earlier commands.
+    /// Waits for a browser's answers about earlier commands.
     async fn settle(&self) -> Result<()> {
-        // An answer stays in the list until it is there: this future may be dropped, and others may wait for the same
-        // one.
+        // An answer stays in the list until it is ready: this future may be dropped, and others may wait for the same
+        // answer.
         let settled = |context: &mut Context<'_>| {
             let mut faults = lock(&self.faults);
             let waiting = Arc::clone(&faults.waiting);
@@ -208,9 +209,9 @@ impl Inner {
         self.check()
     }
 
-    /// Why the device does not take commands, once it is asked.
+    /// The reason why the device refused commands, found by polling it; else `otherwise`.
     fn refusal(&self, otherwise: Error) -> Error {
-        // Polling tells that the device is lost, once it is done with what it had.
+        // Polling reveals a lost device, once it has finished its work.
         drop(self.poll_device(wgpu::PollType::wait_indefinitely()));
         self.check().err().unwrap_or(otherwise)
     }
@@ -221,8 +222,8 @@ impl Inner {
         polled.map_err(|error| Error::new(ErrorKind::Device, "waiting for the device failed").caused_by(error))
     }
 
-    /// Polls, and notes a loss of the device on the way, or that another rank is lost for which commands wait: those go
-    /// on then.
+    /// Polls, and notes if the device is lost, or a rank for which commands wait. In the latter case those commands are
+    /// released.
     fn poll_device(&self, until: wgpu::PollType) -> Result<(), wgpu::PollError> {
         let wgpu::PollType::Wait { submission_index, timeout: None } = until else { return self.poll_once(until) };
         loop {
@@ -235,7 +236,7 @@ impl Inner {
                     }
                 }
                 polled => {
-                    // A mismatch of sizes may not have kept the exchange from ending.
+                    // If sizes did not match, the exchange may have ended all the same.
                     if let Err(error) = self.expect_linked() {
                         lock(&self.faults).error.get_or_insert(error);
                     }
@@ -245,20 +246,20 @@ impl Inner {
         }
     }
 
-    /// As [`Inner::poll_device`]: wgpu panics where the driver loses the device while it is waited for.
+    /// A single poll for [`Inner::poll_device`]. wgpu panics if the driver loses the device during a wait.
     fn poll_once(&self, until: wgpu::PollType) -> Result<(), wgpu::PollError> {
         match catch_unwind(AssertUnwindSafe(|| self.device.poll(until))) {
             Ok(polled) => polled.map(drop),
             Err(_) => {
-                let why = || "the driver failed while it was waited for".to_owned();
+                let why = || "the driver failed during a wait".to_owned();
                 lock(&self.faults).lost.get_or_insert_with(why);
                 Ok(())
             }
         }
     }
 
-    /// wgpu clears a buffer before its own first use of it. What a launch below wgpu had written by then would be lost,
-    /// so it is cleared at once.
+    /// Clears a new buffer. wgpu clears a buffer before its own first use of it, which would erase what launches below
+    /// wgpu have written by then.
     fn clear(&self, buffer: &Buffer) {
         if self.vulkan.is_some() {
             let mut encoder = self.device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
@@ -270,13 +271,13 @@ impl Inner {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        // What recordings are made of must not go while they run. There is nobody left to tell of a fault.
+        // Recordings must not lose their buffers and pipelines while they run. Nobody is left to receive a fault.
         drop(self.poll_device(wgpu::PollType::wait_indefinitely()));
     }
 }
 
 impl Gpu {
-    /// What kernels may count on; `matrix` where they are to use matrix units, which were probed before.
+    /// The capabilities that kernels may rely on. Set `matrix` to use matrix units, which must have passed the probe.
     pub(crate) fn caps(&self, matrix: bool) -> Caps {
         let probed = self.0.matrix.get().is_some_and(|probe| probe.bfloat);
         Caps { matrix, half: matrix, bfloat: matrix && probed, ..self.0.caps }
@@ -286,28 +287,28 @@ impl Gpu {
         self.0.reads.load(Ordering::Relaxed)
     }
 
-    /// The host's time with what of it was spent here.
+    /// The device's host times, plus the time spent in this executor.
     pub(crate) fn host_times(&self, device: HostTimes) -> HostTimes {
         let HostTimes { bind, encode, submit, wait, .. } = *lock(&self.0.host);
         HostTimes { bind: device.bind + bind, encode, submit, wait, ..device }
     }
 
-    /// Whether the buffers of the one are buffers of the other.
+    /// `true` if both can use each other's buffers.
     pub(crate) fn same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
-    pub(crate) fn compiled(&self) -> Compiled {
-        self.0.compiled()
+    pub(crate) fn pipeline_counts(&self) -> PipelineCounts {
+        self.0.pipeline_counts()
     }
 
-    /// For tests: from here on the adapter has this many bytes; 0 is no limit.
+    /// For tests: limits the adapter to this many bytes from now on; 0 is no limit.
     #[cfg(feature = "testing")]
     pub(crate) fn limit_memory(&self, bytes: u64) {
         self.0.memory.limit.store(bytes, Ordering::Relaxed);
     }
 
-    /// For tests: the driver loses the adapter, and tells at once or when it is polled next.
+    /// For tests: the driver loses the adapter, and reports that at once or when it is next polled.
     #[cfg(feature = "testing")]
     pub(crate) fn lose(&self, at_once: bool) {
         self.0.device.destroy();
@@ -320,7 +321,7 @@ impl Gpu {
         self.0.memory.peak()
     }
 
-    /// Whether runs can be timed, or why not.
+    /// Fails with the reason if runs cannot be timed.
     pub(crate) fn expect_timing(&self) -> Result<()> {
         self.0.expect_timing()
     }
@@ -331,7 +332,7 @@ impl Gpu {
         limits.max_buffer_size.min(limits.max_storage_buffer_binding_size)
     }
 
-    /// Refuses what no buffer of the device may hold.
+    /// Refuses a size that no buffer of the device can have.
     pub(crate) fn expect_fits(&self, bytes: usize) -> Result<()> {
         let most = self.most_bytes();
         if bytes as u64 > most {
@@ -356,14 +357,14 @@ impl Gpu {
         Ok(buffer)
     }
 
-    /// Gives back what lies unused; recordings would keep it alive.
+    /// Frees unused memory. Recordings would keep it alive, so they are dropped.
     fn make_room(&self) -> Result<()> {
         self.forget_recordings();
         self.0.memory.release_unused();
         self.wait_here()
     }
 
-    /// Drops the recordings that executables keep; the next run of each makes one anew.
+    /// Drops the recordings that executables keep; the next run of each records again.
     fn forget_recordings(&self) {
         for recordings in lock(&self.0.executables).iter().filter_map(Weak::upgrade) {
             lock(&recordings).clear();
@@ -374,7 +375,7 @@ impl Gpu {
         self.0.check()?;
         let buffer = self.allocate(ty.bytes()).map_err(|error| error.context(format!("a tensor {ty}")))?;
         self.0.queue.write_buffer(buffer.raw(), 0, host.bytes());
-        // The queue may have found no memory for the way there.
+        // The queue may have run out of memory for the transfer.
         self.0.check().map_err(|error| error.context(format!("a tensor {ty}")))?;
         Ok(buffer)
     }

@@ -1,4 +1,4 @@
-//! In place of [`link`](super::link) on systems without NCCL: there is never any.
+//! Replaces [`link`](super::link) on systems without NCCL: there is never a link.
 
 use super::{Gpu, Inner};
 use crate::Result;

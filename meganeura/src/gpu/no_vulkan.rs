@@ -1,10 +1,10 @@
-//! In place of [`vulkan`](super::vulkan) on systems on which wgpu does not speak it: there is never any.
+//! Replaces [`vulkan`](super::vulkan) on systems where wgpu does not use Vulkan: there is never one.
 
 use super::memory::Buffer;
 use super::pipelines::Source;
 use super::recording::Dispatch;
-use crate::plan::Profiling;
-use crate::{PipelineCache, Result};
+use crate::Result;
+use crate::executor::{PipelineCache, Profiling};
 
 pub(super) enum Vulkan {}
 

@@ -1,4 +1,4 @@
-//! Pipelines: compiled side by side, and kept by the WGSL that they were made from.
+//! Pipelines: compiled in parallel, and cached by their WGSL.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -12,26 +12,27 @@ use web_time::Instant;
 use super::recording::Pipeline;
 use super::vulkan::Vulkan;
 use super::{Faults, Inner, fault, lock};
+use crate::executor::PipelineCache;
 use crate::kernel::launch::{BFLOAT, Launch};
-use crate::{Error, ErrorKind, PipelineCache, Result};
+use crate::{Error, ErrorKind, Result};
 
-/// Pipelines kept at most, besides those of plans that are kept.
+/// The most pipelines to keep besides those of plans that are kept.
 const PIPELINES_KEPT: usize = 1024;
 
-/// What a pipeline is made from.
+/// The source of a pipeline.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Source {
     pub(super) wgsl: String,
-    /// Whether every access is held to its bounds and every loop to an end.
+    /// `true` if every access is bounds-checked and every loop is bounded.
     pub(super) checked: bool,
-    /// Whether workgroup memory begins as zeros: kernels of this project write it first.
+    /// `true` if workgroup memory is zero-initialised. This project's kernels write it before they read it.
     pub(super) zeroed: bool,
-    /// Whether what the text calls f16 is bf16.
+    /// `true` if `f16` in the text stands for bf16.
     pub(super) bfloat: bool,
 }
 
 impl Source {
-    /// Of a launch; `checked` asks for checks also where the kernel needs none.
+    /// The source of a launch; `checked` adds checks even if the kernel needs none.
     pub(super) fn new(launch: &Launch, checked: bool) -> Result<Self> {
         let defines: Vec<_> = launch.defines.iter().map(|(name, value)| (*name, value.as_str())).collect();
         let source = Self::expand(launch.kernel, &defines, checked)?;
@@ -50,7 +51,7 @@ impl Source {
     }
 }
 
-/// What `work` makes of each item, by as many threads as there are. They take the items in their order.
+/// The results of `work` for each item, computed by as many threads as there are cores. Items are taken in order.
 pub(super) fn side_by_side<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
     let next = AtomicUsize::new(0);
     let take = || {
@@ -68,7 +69,7 @@ pub(super) fn side_by_side<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R
     made.into_iter().map(|(_, made)| made).collect()
 }
 
-/// Does some work, and other work beside it where there are threads.
+/// Runs `work`, with `beside` in parallel where there are threads.
 pub(super) fn meanwhile<R>(beside: impl FnOnce() + Send, work: impl FnOnce() -> R) -> R {
     if cfg!(target_family = "wasm") {
         beside();
@@ -80,7 +81,7 @@ pub(super) fn meanwhile<R>(beside: impl FnOnce() + Send, work: impl FnOnce() -> 
     })
 }
 
-/// `true` if a module has loops, as the project's kernels spell them.
+/// `true` if a module has loops, in the spelling of this project's kernels.
 fn has_loop(wgsl: &str) -> bool {
     wgsl.lines().any(|line| ["for (", "while ", "loop {"].iter().any(|word| line.trim_start().starts_with(word)))
 }
@@ -92,18 +93,18 @@ pub(super) struct Pipelines {
     counts: Mutex<(u64, Duration)>,
 }
 
-/// What was compiled.
-pub(crate) struct Compiled {
+/// Statistics of the compiled pipelines.
+pub(crate) struct PipelineCounts {
     pub(crate) pipelines: u64,
     pub(crate) time: Duration,
     /// The state of the cache on disk when the adapter was opened.
     pub(crate) cache: PipelineCache,
-    /// How often what is kept could not be written.
+    /// The number of failed attempts to write the cache.
     pub(crate) failures: u64,
 }
 
 impl Pipelines {
-    /// Forgets what nobody uses where there is too much.
+    /// Evicts unused entries when there are too many.
     fn evict<T>(known: &mut HashMap<Source, Arc<T>>, kept: usize) {
         if known.len() > kept {
             known.retain(|_, pipeline| Arc::strong_count(pipeline) > 1);
@@ -112,13 +113,13 @@ impl Pipelines {
 }
 
 impl Inner {
-    pub(super) fn compiled(&self) -> Compiled {
+    pub(super) fn pipeline_counts(&self) -> PipelineCounts {
         let (pipelines, time) = *lock(&self.pipelines.counts);
         let (cache, failures) = self.vulkan.as_ref().map_or((PipelineCache::Off, 0), Vulkan::cache);
-        Compiled { pipelines, time, cache, failures }
+        PipelineCounts { pipelines, time, cache, failures }
     }
 
-    /// The pipeline of each source. What is not known yet is compiled, side by side; nobody else waits for it.
+    /// The pipeline of each source. Missing ones are compiled in parallel, without blocking other threads.
     pub(super) fn pipelines(&self, sources: &[Source]) -> Result<Vec<Arc<Pipeline>>> {
         let mut found: BTreeMap<&Source, Arc<_>> = {
             let known = lock(&self.pipelines.known);
@@ -133,7 +134,7 @@ impl Inner {
 
     fn compile<'a>(&self, missing: &[&'a Source]) -> Result<BTreeMap<&'a Source, Arc<Pipeline>>> {
         let start = Instant::now();
-        // The longest first: none is left for the end that all threads would wait for.
+        // The longest first, so that no long one is left at the end for all threads to wait for.
         let mut missing = missing.to_vec();
         missing.sort_by_key(|source| Reverse(source.wgsl.len()));
         let (mut made, mut refused) = (BTreeMap::new(), None);
@@ -169,7 +170,7 @@ impl Inner {
     }
 
     fn wgpu_pipeline(&self, source: &Source) -> Result<wgpu::ComputePipeline> {
-        // Scopes belong to the thread: another thread's faults are not this kernel's.
+        // Error scopes are per thread, so other threads' faults are not attributed to this kernel.
         let filters = [wgpu::ErrorFilter::Internal, wgpu::ErrorFilter::OutOfMemory, wgpu::ErrorFilter::Validation];
         let scopes = filters.map(|filter| self.device.push_error_scope(filter));
         let descriptor =
@@ -179,9 +180,8 @@ impl Inner {
             checks.bounds_checks = false;
             checks.force_loop_bounding = false;
         }
-        // SAFETY: checks are left out for kernels that stay inside of their buffers and end their loops whatever the
-        // buffers hold: the list in the shaders crate says which, and the launches that fill their holes are this
-        // project's.
+        // SAFETY: checks are left out only for kernels that stay inside their buffers and end their loops whatever the
+        // buffers contain. The list of these is in the shaders crate, and this project's launches fill in their holes.
         let module = unsafe { self.device.create_shader_module_trusted(descriptor, checks) };
         let pipeline = self.device.create_compute_pipeline(&wgpu::ComputePipelineDescriptor {
             label: None,
@@ -194,7 +194,7 @@ impl Inner {
             },
             cache: None,
         });
-        // The innermost first, and all of them.
+        // Innermost first, and every one of them.
         let faults = scopes.into_iter().rev().filter_map(|scope| Faults::caught(&self.faults, scope));
         let faults: Vec<_> = faults.collect();
         faults.into_iter().next().map_or(Ok(pipeline), |error| Err(fault(error)))

@@ -1,38 +1,38 @@
-//! For tests: plans for GPUs that are not there.
+//! For tests: plans for hypothetical GPUs.
 
 use std::collections::BTreeSet;
 
+use super::executable::fold;
 use super::pipelines::Source;
-use super::program::fold;
 use crate::Result;
 use crate::error::bail;
 use crate::kernel::launch::Caps;
 use crate::plan::{Plan, Preferences, Request, Target};
 
-/// A GPU that is not there.
+/// A hypothetical GPU.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Absent {
-    /// A large one with matrix units.
+    /// A large GPU with matrix units.
     MatrixUnits,
-    /// One with the limits that every device of WebGPU has, and no optional feature.
+    /// A GPU with the limits that every WebGPU device has, and no optional feature.
     Baseline,
 }
 
-/// A kernel of a plan for a GPU that is not there.
+/// A kernel of a plan for a hypothetical GPU.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct PlannedKernel {
     /// The kernel's file in the shaders crate.
     pub kernel: &'static str,
-    /// Its source, with everything that the plan wrote.
+    /// Its source, including everything that the plan added.
     pub wgsl: String,
     /// `true` if it runs without checks.
     pub trusted: bool,
-    /// The buffers that its launch binds.
+    /// The number of buffers that its launch binds.
     pub bindings: usize,
 }
 
-/// Plans a part of a graph, and keeps the kernels: every variant of a plan at the baseline, or for units that multiply
-/// bf16, and the first choice for those that multiply f16.
+/// Plans a part of a graph, and keeps the kernels. At the baseline, and for units that multiply bf16, these are all
+/// variants; for units that multiply f16, only the first choice.
 pub(crate) fn plan_for(absent: Absent, request: &Request<'_>, kept: &mut BTreeSet<PlannedKernel>) -> Result<()> {
     let caps = match absent {
         Absent::Baseline => Caps::BASELINE,
@@ -50,7 +50,7 @@ pub(crate) fn plan_for(absent: Absent, request: &Request<'_>, kept: &mut BTreeSe
     Ok(())
 }
 
-/// Keeps the kernels of a plan with variant `number` of each. Returns how many variants the step with the most has.
+/// Keeps the kernels of a plan with variant `number` of each. Returns the largest number of variants of any step.
 fn plan_variant(request: &Request<'_>, caps: Caps, number: usize, kept: &mut BTreeSet<PlannedKernel>) -> Result<usize> {
     let preferences = Preferences { number, ..Preferences::default() };
     let plan = Plan::new(request, Target::Gpu { caps, preferences: &preferences })?;

@@ -1,7 +1,7 @@
-//! Reading device memory: buffers that the host can map, and waiting for what is copied there.
+//! Reading device memory: buffers that the host can map, and waiting for copies into them.
 //!
-//! Small results of a run, such as a loss, are copied by the run's own commands ([`Along`]). To read one takes no
-//! submission, and waits for that run alone: later ones go on.
+//! Small results of a run, such as a loss, are copied by the run's own commands ([`Along`]). Reading one needs no
+//! submission, and waits only for that run while later ones continue.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -24,52 +24,51 @@ use crate::kernel::launch::Kind;
 use crate::wait::blocks;
 use crate::{DType, Error, ErrorKind, Result, TensorType};
 
-/// Has whoever polls be woken with the others, once however often it polls.
+/// Registers a task to be woken with the others, only once even if it polls several times.
 pub(super) fn wake_later(wakers: &mut Vec<Waker>, context: &Context<'_>) {
     if !wakers.iter().any(|waker| waker.will_wake(context.waker())) {
         wakers.push(context.waker().clone());
     }
 }
 
-/// Whether this thread may wait for the device; a page's may not.
+/// `true` if this thread may block on the device; the main thread of a web page may not.
 const MAY_WAIT: bool = cfg!(not(target_family = "wasm"));
 
-/// Runs that may wait on the device at a time: enough to keep it busy, few enough to bound the memory of what waits.
+/// The most runs in flight: enough to keep the device busy, few enough to bound the memory of waiting ones.
 const RUNS_IN_FLIGHT: usize = 8;
 
-/// The most bytes of the results that are copied along with a run, all of them together.
+/// The most bytes of all results that a run copies to the host.
 pub(super) const SMALL: usize = 1 << 10;
 
-/// Bytes of the staging buffers that are kept, and how many of them.
+/// The size of the staging buffers that are kept, and their number.
 const STAGING_KEPT: (u64, usize) = (SMALL as u64, 16);
 
-/// The most results of a run that are copied along with it.
+/// The most results that a run copies to the host.
 const MOST_ALONG: usize = 16;
 
-/// How long a read asks the device again and again before it sleeps. To be woken takes about 20 µs, a tenth of a small
-/// step.
+/// The time for which a read polls the device before it sleeps. A wake-up takes about 20 µs, a tenth of a small step.
 #[cfg(not(target_family = "wasm"))]
 const SPINNING: Duration = Duration::from_millis(1);
 
-/// Commands that the queue took.
+/// Commands that were submitted to the queue.
 #[derive(Clone)]
 pub(super) struct Submission {
     number: u64,
     index: wgpu::SubmissionIndex,
 }
 
-/// Submissions that may not be done, oldest first, and what they execute.
+/// Submissions that may not be done yet, oldest first, with the recordings that they execute.
 #[derive(Default)]
 pub(super) struct InFlight {
     submissions: VecDeque<(Submission, Option<Arc<Recording>>)>,
     submitted: u64,
-    /// Those who wait for submissions in a browser.
+    /// Tasks in a browser that wait for submissions.
     #[cfg(target_family = "wasm")]
     wakers: Vec<Waker>,
 }
 
 impl InFlight {
-    /// Takes out a submission and those before it: they are done.
+    /// Removes a submission and all earlier ones, which are done.
     fn take_until(&mut self, last: u64) -> Vec<(Submission, Option<Arc<Recording>>)> {
         let done = self.submissions.iter().take_while(|(submission, _)| submission.number <= last).count();
         self.submissions.drain(..done).collect()
@@ -77,9 +76,8 @@ impl InFlight {
 }
 
 impl Inner {
-    /// Submits commands, and natively waits for earlier ones where too many would be in flight; in a browser,
-    /// [`Gpu::room`] waits. What goes wrong from here on is returned by the next call that checks: the commands are on
-    /// their way.
+    /// Submits commands. Natively it waits for earlier ones if too many are in flight; in a browser, [`Gpu::room`]
+    /// waits. The commands are on their way, so the next call that checks returns any fault from here on.
     pub(super) fn submit(
         &self,
         commands: impl IntoIterator<Item = wgpu::CommandBuffer>,
@@ -102,7 +100,7 @@ impl Inner {
         submission
     }
 
-    /// Has a submission retired when it is done, and wakes who waits for that.
+    /// Retires a submission when it is done, and wakes the tasks that wait for that.
     #[cfg(target_family = "wasm")]
     fn note_end(&self, number: u64) {
         let in_flight = Arc::clone(&self.in_flight);
@@ -116,7 +114,7 @@ impl Inner {
         });
     }
 
-    /// Waits for a submission, and so for those before it.
+    /// Waits for a submission, and so for all earlier ones.
     fn wait_for(&self, submission: &Submission) -> Result<()> {
         let until = wgpu::PollType::Wait { submission_index: Some(submission.index.clone()), timeout: None };
         let waited = self.spend(|host| &mut host.wait, || self.poll(until));
@@ -124,13 +122,13 @@ impl Inner {
         waited
     }
 
-    /// Lets go of what a submission and those before it executed: they are done.
+    /// Drops the recordings of a submission and all earlier ones, which are done.
     fn retire(&self, last: &Submission) {
         let done = lock(&self.in_flight).take_until(last.number);
         drop(done);
     }
 
-    /// Whether fewer runs than that are in flight.
+    /// `true` if fewer than `runs` runs are in flight.
     #[cfg(not(target_family = "wasm"))]
     fn has_fewer_than(&self, runs: usize, _: &Context<'_>) -> bool {
         let last = {
@@ -146,7 +144,7 @@ impl Inner {
         is_done
     }
 
-    /// Whether fewer runs than that are in flight. If not, whoever asks is woken when a run ends.
+    /// `true` if fewer than `runs` runs are in flight. If not, the task is woken when a run ends.
     #[cfg(target_family = "wasm")]
     fn has_fewer_than(&self, runs: usize, context: &Context<'_>) -> bool {
         let mut in_flight = lock(&self.in_flight);
@@ -157,7 +155,7 @@ impl Inner {
         is_done
     }
 
-    /// What is to be done while a future waits for the device. Natively nobody else polls it, so the future asks to be
+    /// One poll of a future that waits for the device. Natively nothing else polls the device, so the future asks to be
     /// polled again.
     fn poll_pending<T>(&self, context: &Context<'_>) -> Poll<Result<T>> {
         #[cfg(target_family = "wasm")]
@@ -170,7 +168,7 @@ impl Inner {
         polled.map_or_else(|error| Poll::Ready(Err(error)), |()| Poll::Pending)
     }
 
-    /// A buffer that the host can read, of so many bytes at least.
+    /// A mappable buffer of at least this size.
     pub(super) fn staging(&self, bytes: u64) -> wgpu::Buffer {
         let kept = if bytes <= STAGING_KEPT.0 { lock(&self.staging).pop() } else { None };
         kept.unwrap_or_else(|| {
@@ -184,28 +182,28 @@ impl Inner {
     }
 }
 
-/// What was copied to the host, or is on its way there.
+/// Numbers that have been copied to the host, or are on their way.
 pub(super) struct Reading {
     staging: wgpu::Buffer,
     bytes: u64,
     submission: Submission,
-    /// Begun when the numbers are first wanted.
+    /// Started when the numbers are first wanted.
     mapping: OnceLock<Arc<Mutex<Mapping>>>,
     kept: Arc<Mutex<Vec<wgpu::Buffer>>>,
 }
 
-/// Making the host see a buffer.
+/// The progress of mapping a buffer.
 #[derive(Default)]
 struct Mapping {
     ended: Option<Mapped>,
-    /// Those who wait for the end.
+    /// Tasks that wait for the end.
     wakers: Vec<Waker>,
 }
 
 type Mapped = Result<(), wgpu::BufferAsyncError>;
 
 impl Reading {
-    /// Of the first bytes of a buffer that submitted commands write.
+    /// A reading of the first bytes of a buffer that submitted commands write.
     pub(super) fn new(gpu: &Inner, staging: wgpu::Buffer, bytes: u64, submission: Submission) -> Self {
         Self { staging, bytes, submission, mapping: OnceLock::new(), kept: Arc::clone(&gpu.staging) }
     }
@@ -230,13 +228,13 @@ impl Reading {
         })
     }
 
-    /// How mapping the buffer ended, if it did.
+    /// The result of mapping the buffer, once it is known.
     #[cfg(not(target_family = "wasm"))]
     fn mapped(&self) -> Option<Mapped> {
         lock(self.mapping()).ended.clone()
     }
 
-    /// As [`Reading::mapped`]; wakes who asked when there is an answer.
+    /// Like [`Reading::mapped`]; wakes the task when the result is known.
     fn poll_mapped(&self, context: &Context<'_>) -> Poll<Mapped> {
         let mut mapping = lock(self.mapping());
         if let Some(mapped) = mapping.ended.clone() {
@@ -259,7 +257,7 @@ impl Reading {
         .await
     }
 
-    /// Asks a GPU for a short while whether the buffer is mapped. A software driver needs the processor itself.
+    /// Polls a GPU briefly for the mapping. A software driver needs the processor itself.
     #[cfg(not(target_family = "wasm"))]
     fn spin(&self, gpu: &Inner) -> Result<Option<Mapped>> {
         let begin = Instant::now();
@@ -273,7 +271,7 @@ impl Reading {
         }
     }
 
-    /// [`Reading::ended`] of a thread that may wait.
+    /// [`Reading::ended`] for a thread that may block.
     #[cfg(not(target_family = "wasm"))]
     fn wait(&self, gpu: &Inner) -> Result<Mapped> {
         if let Some(mapped) = gpu.spend(|host| &mut host.wait, || self.spin(gpu))? {
@@ -284,8 +282,8 @@ impl Reading {
             if let Some(mapped) = self.mapped() {
                 return Ok(mapped);
             }
-            // Another thread's wait ended first and may be about to make this reading's callback. Or the device is
-            // lost, which polling tells.
+            // Another thread's wait may have ended first and be about to call this reading's callback. Or the device is
+            // lost, which polling reveals.
             std::thread::yield_now();
             gpu.poll(wgpu::PollType::Poll)?;
         }
@@ -294,7 +292,7 @@ impl Reading {
     /// The numbers from byte `offset` on.
     fn numbers(&self, gpu: &Inner, mapped: Mapped, offset: u64, ty: TensorType) -> Result<HostBuffer> {
         gpu.retire(&self.submission);
-        // Buffers of a device that was lost are gone, also between mapping and reading them.
+        // Buffers of a lost device are gone, even between mapping and reading them.
         let failed =
             |error: String| gpu.refusal(Error::new(ErrorKind::Device, format!("reading {ty} back failed: {error}")));
         mapped.map_err(|error| failed(error.to_string()))?;
@@ -327,14 +325,14 @@ fn words<T: bytemuck::Pod>(bytes: &[u8]) -> Result<Vec<T>> {
     Ok(words)
 }
 
-/// Where in a reading the numbers of a buffer are.
+/// The place of a buffer's numbers in a reading.
 #[derive(Clone)]
 pub(super) struct Copied {
     reading: Arc<Reading>,
     offset: u64,
 }
 
-/// A result of a plan that is copied along, and where it goes in the staging buffer.
+/// A result of a plan that is copied to the host, and its place in the staging buffer.
 #[derive(Debug, PartialEq)]
 pub(super) struct Small {
     pub(super) output: usize,
@@ -342,7 +340,7 @@ pub(super) struct Small {
     bytes: u64,
 }
 
-/// Which of a plan's results, given their bytes, are copied along: the smallest.
+/// Given the bytes of a plan's results, selects those to copy to the host: the smallest.
 pub(super) fn small(outputs: impl Iterator<Item = u64>) -> Vec<Small> {
     let mut sizes: Vec<_> = outputs.enumerate().filter(|(_, bytes)| *bytes <= STAGING_KEPT.0).collect();
     sizes.sort_by_key(|(_, bytes)| *bytes);
@@ -355,16 +353,16 @@ pub(super) fn small(outputs: impl Iterator<Item = u64>) -> Vec<Small> {
     sizes.into_iter().take(MOST_ALONG).map_while(place).collect()
 }
 
-/// The small results of a run. Launches write them where they do in every run, so that one recording serves runs whose
-/// results are kept; commands after them copy each to its tensor, and to the host.
+/// The small results of a run. Launches always write them to the same place, so that one recording serves runs whose
+/// results are kept. Commands after the launches copy each result to its tensor, and to the host.
 pub(super) struct Along<'a> {
     staging: wgpu::Buffer,
-    /// Where each is written, and its tensor.
+    /// For each result, the buffer where it is written, and its tensor.
     results: Vec<(&'a Small, &'a Buffer, &'a Buffer)>,
 }
 
 impl<'a> Along<'a> {
-    /// `None` if there are none.
+    /// `None` if there are no results.
     pub(super) fn new(gpu: &Inner, results: Vec<(&'a Small, &'a Buffer, &'a Buffer)>) -> Option<Self> {
         (!results.is_empty()).then(|| Self { staging: gpu.staging(STAGING_KEPT.0), results })
     }
@@ -377,7 +375,7 @@ impl<'a> Along<'a> {
         }
     }
 
-    /// Notes where the results are to be read, once the commands were submitted.
+    /// Notes where to read the results, once the commands are submitted.
     pub(super) fn note(self, gpu: &Inner, submission: &Submission) {
         let bytes = self.results.iter().map(|(small, ..)| small.offset + small.bytes).max().unwrap_or(0);
         let reading = Arc::new(Reading::new(gpu, self.staging, bytes, submission.clone()));
@@ -388,12 +386,12 @@ impl<'a> Along<'a> {
 }
 
 impl Gpu {
-    /// Waits for everything that was submitted, where a thread may; in a browser, only asks for faults.
+    /// Waits for all submitted work, if the thread may block; in a browser, only checks for faults.
     pub(crate) fn wait_here(&self) -> Result<()> {
         let last = lock(&self.0.in_flight).submitted;
         let until = wgpu::PollType::wait_indefinitely();
         let waited = self.0.spend(|host| &mut host.wait, || self.0.poll(until));
-        // What they executed is not in use any more. In a browser their callbacks say so.
+        // Recordings are no longer in use. In a browser, callbacks report that.
         if MAY_WAIT {
             let done = lock(&self.0.in_flight).take_until(last);
             drop(done);
@@ -401,18 +399,18 @@ impl Gpu {
         waited
     }
 
-    /// Waits for everything that was submitted.
+    /// Waits for all submitted work.
     pub(crate) async fn wait(&self) -> Result<()> {
         #[cfg(not(target_family = "wasm"))]
         if blocks() {
             return self.wait_here();
         }
         self.until_fewer_than(1).await?;
-        // Only polling tells that a device is lost which has nothing to do.
+        // If an idle device is lost, only polling reveals it.
         self.0.poll(wgpu::PollType::Poll)
     }
 
-    /// Waits until one more run may be in flight, so that submitting need not wait.
+    /// Waits until another run may be in flight, so that submitting need not wait.
     pub(crate) async fn room(&self) -> Result<()> {
         #[cfg(not(target_family = "wasm"))]
         if blocks() {
@@ -430,28 +428,27 @@ impl Gpu {
         self.0.settle().await
     }
 
-    /// The numbers of a buffer. Waits for what writes them.
+    /// The numbers of a buffer. Waits until they are written.
     pub(crate) async fn download(&self, from: &Buffer, ty: TensorType) -> Result<HostBuffer> {
         let Copied { reading, offset } = self.copied(from, ty)?;
         let mapped = reading.ended(&self.0).await?;
-        // What went wrong on the way is the better error than that nothing arrived.
+        // An earlier fault is a better error than the missing result.
         self.0.settle().await?;
         if !MAY_WAIT && mapped.is_err() {
-            // Nothing was refused, so the device is gone. The browser's own word for that may come later.
+            // Nothing was refused, so the device is gone. The browser's own notice may come later.
             lock(&self.0.faults).lost.get_or_insert_with(String::new);
             self.0.check()?;
         }
         reading.numbers(&self.0, mapped, offset, ty)
     }
 
-    /// The numbers that a reading begins with. Waits for them.
+    /// The numbers at the start of a reading. Waits for them.
     pub(super) async fn read(&self, reading: &Reading, ty: TensorType) -> Result<HostBuffer> {
         let mapped = reading.ended(&self.0).await?;
         reading.numbers(&self.0, mapped, 0, ty)
     }
 
-    /// Where the host finds the numbers of a buffer: where the run that made them put them, or in a copy that is
-    /// submitted now.
+    /// The host's copy of a buffer: made by the run that wrote it, or submitted now.
     fn copied(&self, from: &Buffer, ty: TensorType) -> Result<Copied> {
         self.0.check()?;
         if let Some(copied) = from.copied() {

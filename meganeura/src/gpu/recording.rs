@@ -1,7 +1,7 @@
-//! Launches, recorded with the buffers that they touch, and run as often as those stay the same.
+//! Launches, recorded with their buffers, and run again as long as those stay the same.
 //!
-//! On Vulkan a recording is a command buffer (`vulkan`); elsewhere bind groups, which wgpu is given anew in each run
-//! (`encoding`).
+//! On Vulkan a recording is a command buffer (`vulkan`). Elsewhere it is a list of bind groups, which wgpu encodes
+//! again in each run (`encoding`).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,8 +11,8 @@ use web_time::Instant;
 use super::memory::Buffer;
 use super::reading::{Along, Reading};
 use super::{Gpu, Inner, encoding, lock, vulkan};
+use crate::executor::Profiling;
 use crate::host::HostBuffer;
-use crate::plan::Profiling;
 use crate::wait::block_or_refuse;
 use crate::{DType, Error, ErrorKind, Result, Shape, TensorType};
 
@@ -34,10 +34,10 @@ pub(super) enum Recording {
     Wgpu(encoding::Recording),
 }
 
-/// Why a browser's times are not read.
+/// The reason why times are not read in a browser.
 const NO_TIMES: &str = "profiles are read natively";
 
-/// The stamps of a run: one before its first launch, and one after the last or after each.
+/// The number of timestamps in a run: one before its first launch, and one after the last or after each.
 pub(super) fn stamps(profiling: Profiling, launches: usize) -> Option<u32> {
     let stamps = match profiling {
         _ if launches == 0 => return None,
@@ -48,7 +48,7 @@ pub(super) fn stamps(profiling: Profiling, launches: usize) -> Option<u32> {
     Some(u32::try_from(stamps).expect("plans are small"))
 }
 
-/// How long the launches of a run took, which may not be over.
+/// The durations of a run's launches, which may still be running.
 pub(crate) struct Times {
     gpu: Gpu,
     parts: Vec<Part>,
@@ -56,11 +56,11 @@ pub(crate) struct Times {
 
 /// The times of a part of a run.
 pub(super) enum Part {
-    /// Of launches.
+    /// The launches of a part.
     Launches(Stamps),
-    /// Of the host between them.
+    /// Work of the host between launches.
     Host(Duration),
-    /// Of an exchange from GPU to GPU.
+    /// An exchange from GPU to GPU.
     #[cfg(target_os = "linux")]
     Link(crate::world::nccl::Took),
 }
@@ -77,7 +77,7 @@ impl Times {
         is_timed.then(|| Self { gpu: gpu.clone(), parts })
     }
 
-    /// How long each launch took, from the end of the one before it. Waits for the run.
+    /// The duration of each launch, from the end of the previous one. Waits for the run.
     pub(crate) fn read(&self) -> Result<Vec<Duration>> {
         let mut times = Vec::new();
         for part in &self.parts {
@@ -94,7 +94,7 @@ impl Times {
         Ok(times)
     }
 
-    /// The times between stamps.
+    /// The times between timestamps.
     fn between(&self, stamps: &Stamps) -> Result<Vec<Duration>> {
         let stamps = match stamps {
             Stamps::Vulkan(recording) => {
@@ -118,7 +118,7 @@ impl Times {
 }
 
 impl Inner {
-    /// Records launches. With `profiling`, a recording is for one run.
+    /// Records launches. With `profiling`, a recording serves only one run.
     pub(super) fn record(&self, dispatches: &[Dispatch<'_>], profiling: Profiling) -> Result<Arc<Recording>> {
         let recorded = match &self.vulkan {
             Some(vulkan) => vulkan.record(dispatches, profiling).map(Recording::Vulkan),
@@ -129,8 +129,8 @@ impl Inner {
 }
 
 impl Gpu {
-    /// Runs what was recorded, with these words of the host, and copies small results; how long it takes, where that is
-    /// wanted, and the number of submissions.
+    /// Runs a recording with these host words, and copies small results. Returns its timestamps if it is timed, and the
+    /// number of submissions.
     pub(super) fn play(
         &self,
         recording: &Arc<Recording>,
@@ -148,9 +148,9 @@ impl Gpu {
             Recording::Vulkan(launches) => {
                 let mut encoder = new_encoder();
                 if !launches.execute(&mut encoder, words) {
-                    return Err(inner.refusal(Error::new(ErrorKind::Device, "the device takes no commands")));
+                    return Err(inner.refusal(Error::new(ErrorKind::Device, "the device accepts no commands")));
                 }
-                // wgpu lets no encoder have both commands of its own and others.
+                // wgpu allows no encoder with both its own commands and foreign ones.
                 let copies = along.as_ref().map(|along| {
                     let mut encoder = new_encoder();
                     along.encode(&mut encoder);

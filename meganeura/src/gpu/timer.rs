@@ -1,20 +1,20 @@
-//! Timing the launches of a run: a stamp before the first and after each, which the GPU itself writes.
+//! Timing the launches of a run: the GPU itself writes a timestamp before the first and after each.
 
 use super::Inner;
 use super::recording::stamps;
 use crate::Result;
 use crate::error::bail;
-use crate::plan::Profiling;
+use crate::executor::Profiling;
 
-/// What an adapter needs in order to stamp between launches.
+/// The features that an adapter needs to write timestamps between launches.
 const FEATURES: wgpu::Features = wgpu::Features::TIMESTAMP_QUERY.union(wgpu::Features::TIMESTAMP_QUERY_INSIDE_PASSES);
 
-/// The features to open an adapter with, so that its runs can be timed: all or none.
+/// The features to open an adapter with so that its runs can be timed: all or none.
 pub(super) fn features(adapter: &wgpu::Adapter) -> wgpu::Features {
     if adapter.features().contains(FEATURES) { FEATURES } else { wgpu::Features::empty() }
 }
 
-/// The stamps of one run.
+/// The timestamps of one run.
 pub(super) struct Timer {
     /// No set holds more than [`wgpu::QUERY_SET_MAX_QUERIES`].
     sets: Vec<wgpu::QuerySet>,
@@ -22,7 +22,7 @@ pub(super) struct Timer {
 }
 
 impl Timer {
-    /// For a run of so many launches, if it is to be timed.
+    /// A timer for a run with this number of launches, if it is to be timed.
     pub(super) fn new(device: &wgpu::Device, profiling: Profiling, launches: usize) -> Option<Self> {
         let stamps = stamps(profiling, launches)?;
         let most = wgpu::QUERY_SET_MAX_QUERIES;
@@ -36,13 +36,13 @@ impl Timer {
         Some(Self { sets: sets.collect(), stamps })
     }
 
-    /// Writes stamp number `at` when everything before it in the pass is done.
+    /// Writes timestamp number `at` when everything before it in the pass is done.
     pub(super) fn stamp(&self, pass: &mut wgpu::ComputePass<'_>, at: usize) {
         let most = wgpu::QUERY_SET_MAX_QUERIES as usize;
         pass.write_timestamp(&self.sets[at / most], (at % most) as u32);
     }
 
-    /// Encodes the copy of the stamps to the host.
+    /// Encodes the copy of the timestamps to the host.
     pub(super) fn finish(self, device: &wgpu::Device, encoder: &mut wgpu::CommandEncoder) -> wgpu::Buffer {
         let buffer = |usage| {
             device.create_buffer(&wgpu::BufferDescriptor {
@@ -64,10 +64,10 @@ impl Timer {
 }
 
 impl Inner {
-    /// Whether runs can be timed, or why not.
+    /// Fails with the reason if runs cannot be timed.
     pub(super) fn expect_timing(&self) -> Result<()> {
         if !self.device.features().contains(FEATURES) {
-            bail!(Device, "{} cannot time launches: it has no timestamps inside of compute passes", self.name);
+            bail!(Device, "{} cannot time launches: it has no timestamps inside compute passes", self.name);
         }
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! Products of second derivatives and of Jacobians with vectors, each by two sweeps.
+//! Products of Hessians and Jacobians with vectors, each by two sweeps.
 
 use super::Grads;
 use super::sweep::sweep;
@@ -10,15 +10,17 @@ use crate::tape::{Tape, Var};
 use crate::{Error, ErrorKind, Param, Result};
 
 impl Tape {
-    /// Appends the product of a scalar's Hessian with a vector: `Σⱼ ∂²loss/∂xᵢ∂xⱼ · vⱼ` for every parameter and value
-    /// `xᵢ` that [`backward`](Self::backward) gives a gradient of.
+    /// Appends the product of a scalar's Hessian with a vector.
     ///
-    /// `vectors` holds values with their parts of the vector, which have the values' shapes; values that are left out
-    /// count as zeros. Values must not depend on each other. The Hessian is never in memory: the gradient is
-    /// differentiated once more, along the vector. The products are values like any other, to be differentiated again
-    /// or to be vectors of the next product.
+    /// This is `Σⱼ ∂²loss/∂xᵢ∂xⱼ · vⱼ`, for every parameter and value `xᵢ` for which [`backward`](Self::backward)
+    /// returns a gradient.
     ///
-    /// The largest eigenvalue of a Hessian, by power iteration:
+    /// `vectors` pairs each value with its part of the vector, of the same shape; the parts of other values are zero.
+    /// The values must not depend on each other. The Hessian is never in memory: the gradient is differentiated once
+    /// more, along the vector. The products are values like any other; they may be differentiated again, or be the
+    /// vectors of another product.
+    ///
+    /// For example, the largest eigenvalue of a Hessian by power iteration:
     ///
     /// ```
     /// use meganeura::prelude::*;
@@ -43,8 +45,8 @@ impl Tape {
     ///
     /// # Errors
     ///
-    /// As [`backward`](Self::backward); if a vector has not the shape of its value, or the loss depends on none of the
-    /// values.
+    /// Fails like [`backward`](Self::backward). Fails also if a vector does not have the shape of its value, or if the
+    /// loss depends on none of the values.
     #[track_caller]
     pub fn hvp(&self, loss: &Var, vectors: &[(&Var, &Var)]) -> Result<Grads> {
         here(|| self.expect_vectors("hvp", vectors))?;
@@ -52,8 +54,10 @@ impl Tape {
         here(|| self.along("hvp", &grads, vectors))
     }
 
-    /// [`hvp`](Self::hvp) for a module's parameters: `vectors` holds parts of the vector by path, as [`Grads::named`]
-    /// gives gradients and products.
+    /// [`hvp`](Self::hvp) for a module's parameters.
+    ///
+    /// `vectors` holds the parts of the vector by path, in the form in which [`Grads::named`] returns gradients and
+    /// products.
     ///
     /// ```
     /// use meganeura::prelude::*;
@@ -79,24 +83,26 @@ impl Tape {
     ///
     /// # Errors
     ///
-    /// As [`hvp`](Self::hvp), and if the module has no parameter of a path.
+    /// Fails like [`hvp`](Self::hvp), and if the module has no parameter with a given path.
     #[track_caller]
     pub fn module_hvp(&self, loss: &Var, module: &dyn Module, vectors: &[(String, Var)]) -> Result<Grads> {
         let leaves = module.named_parameters();
         let mut parameters = Vec::with_capacity(vectors.len());
         for (path, _) in vectors {
-            // Without its adapter, if it has one: that is what has the gradient.
+            // The parameter without its adapter, if it has one, since that has the gradient.
             parameters.push(self.cell(here(|| at_path(&leaves, path))?.cell()));
         }
         let vectors: Vec<_> = parameters.iter().zip(vectors.iter().map(|(_, v)| v)).collect();
         self.hvp(loss, &vectors)
     }
 
-    /// Appends the product of a Jacobian with a vector: `Σⱼ ∂y/∂xⱼ · vⱼ`, the derivative of `y` along it. Has the shape
-    /// of `y`.
+    /// Appends the product of a Jacobian with a vector.
     ///
-    /// `vectors` is as for [`hvp`](Self::hvp). It takes two sweeps: the gradient of `Σ u·y` is linear in `u`, and its
-    /// derivative by `u` along the vector is the product. What only the first sweep needs is never computed.
+    /// This is `Σⱼ ∂y/∂xⱼ · vⱼ`, the derivative of `y` along the vector. It has the shape of `y`.
+    ///
+    /// `vectors` is the same as for [`hvp`](Self::hvp). The product takes two sweeps: the gradient of `Σ u·y` is linear
+    /// in `u`, and its derivative with respect to `u`, along the vector, is the product. Values that only the first
+    /// sweep needs are never computed.
     ///
     /// ```
     /// use meganeura::prelude::*;
@@ -113,7 +119,7 @@ impl Tape {
     ///
     /// # Errors
     ///
-    /// As [`hvp`](Self::hvp).
+    /// Fails like [`hvp`](Self::hvp).
     #[track_caller]
     pub fn jvp(&self, y: &Var, vectors: &[(&Var, &Var)]) -> Result<Var> {
         here(|| self.expect_vectors("jvp", vectors))?;
@@ -123,9 +129,9 @@ impl Tape {
         Ok(products.of(&u).unwrap_or(u))
     }
 
-    /// The cotangents of the values `x` from those of others, each with its own, where all on the way is recorded in
-    /// node `first` or later: `None` where nothing leads to a value. For gradient rules that differentiate a formula
-    /// which they recorded.
+    /// Propagates cotangents from the seeds, pairs of a value and its cotangent, back to the values `x`. All nodes on
+    /// the way have number `first` or higher. The cotangent is `None` where no path leads to a value. For gradient
+    /// rules that differentiate a formula which they recorded themselves.
     pub(crate) fn pull_back<const N: usize>(
         &self,
         first: usize,

@@ -1,4 +1,4 @@
-//! Recomputed regions in the backward pass: recorded once more, where the sweep reaches them.
+//! Recomputed regions in the backward pass: the sweep records a region again when it reaches it.
 
 use std::collections::HashMap;
 
@@ -6,12 +6,12 @@ use super::sweep::Sweep;
 use crate::graph::{Node, Operands, Source, ValueId};
 
 impl Sweep<'_> {
-    /// Records the region of a node again, the first time that the sweep reaches one of its nodes. From then on
-    /// gradient rules get the new values in the place of the old ones.
+    /// Records the region of a node again, the first time the sweep reaches one of its nodes. From then on gradient
+    /// rules get the copies in place of the original values.
     ///
-    /// The copy reads the region's inputs through a view that waits for the cotangents of the region's results. So
-    /// the planner takes the two for different computations, and schedules the second into the backward pass. A node
-    /// that no gradient needs is in no plan.
+    /// The copy reads the region's inputs through a view that waits for the cotangents of the region's results. So the
+    /// planner treats the two as different computations, and schedules the copy into the backward pass. Nodes that no
+    /// gradient needs get into no plan.
     pub(super) fn enter_region(&mut self, node: usize) {
         let Some(region) = self.tape.region(node).filter(|&region| self.region != Some(region)) else { return };
         self.region = Some(region);
@@ -42,9 +42,9 @@ impl Sweep<'_> {
         }
     }
 
-    /// A value from outside of a region, for a copy of the region that waits.
+    /// A value from outside a region, for a copy of the region that must wait.
     fn await_all(&self, value: ValueId, awaited: &[ValueId], node: usize) -> ValueId {
-        // The seed of random numbers is words of the host, and their operation's only operand.
+        // Random numbers have a seed, host words, as their only operand.
         let is_number = self.tape.with_graph(|graph| match graph.maker(value).source {
             Source::Const(_) => true,
             Source::Host(_) => graph.ty(value).dtype.is_float(),
@@ -53,7 +53,7 @@ impl Sweep<'_> {
         if is_number { value } else { self.tape.after(value, awaited, self.tape.origin_of(node)) }
     }
 
-    /// The value that gradient rules get in the place of another: its copy, if its region was recorded again.
+    /// The value that gradient rules get in place of another: its copy, if its region was recorded again.
     pub(super) fn replayed(&self, value: ValueId) -> ValueId {
         self.replayed.get(&value).copied().unwrap_or(value)
     }

@@ -1,13 +1,13 @@
-//! The reverse sweep: appends gradient operations to the tape, and gathers what belongs to one value into one sum.
+//! The reverse sweep: appends gradient operations to the tape, and accumulates the contributions to each cotangent.
 //!
-//! Names no operation: rules come from `Op::vjp`. Un-broadcasting is the gradient rule of the broadcasting view.
+//! It names no operation: rules come from `Op::vjp`. Un-broadcasting is the gradient rule of the broadcasting view.
 //!
-//! The sweep goes only where gradients are wanted: in a backward pass to parameters that are trained, and to values
-//! that the caller holds. Below a frozen part of a model it stops, unless the caller holds what went in.
+//! The sweep goes only where gradients are wanted. In a backward pass those are trained parameters, and values that the
+//! caller holds. The sweep stops at a frozen part of a model, unless the caller holds its input.
 //!
-//! What an operation can make again elementwise, from its operands and small results, the rules of elementwise
-//! operations on it get so: there it is fused into what they compute and costs arithmetic, where keeping it would cost
-//! memory. The rules of others get the value itself.
+//! Some operations can recompute their result elementwise, from their operands and small results. The rules of
+//! elementwise operations get the recomputed value: it is fused into their work and costs arithmetic, where the
+//! original would cost memory. Other rules get the original.
 
 use std::collections::HashMap;
 
@@ -18,15 +18,15 @@ use crate::ops::{Op, OuterProduct, sum_of_cotangents};
 use crate::tape::{Region, Tape, Var};
 use crate::{Error, ErrorKind, Result};
 
-/// The cotangents of all values on the way from those of `seeds`, each with its own, to those that are `wanted`,
-/// through no node before number `first`.
+/// Propagates cotangents from the seeds, pairs of a value and its cotangent, to the `wanted` values, through nodes
+/// number `first` and higher. Returns the cotangents of all values on the way.
 pub(super) fn sweep(
     tape: &Tape,
     first: usize,
     seeds: &[(ValueId, ValueId)],
     mut wanted: Vec<bool>,
 ) -> Result<HashMap<ValueId, ValueId>> {
-    // Cotangents are names of values, while rules record and perhaps read.
+    // Cotangents are bare names of values, and rules may record nodes and run the tape.
     let pin = tape.pin();
     let open = tape.interrupt_region();
     let last = tape.with_graph(|graph| seeds.iter().map(|&(value, _)| graph.maker_index(value)).max());
@@ -43,7 +43,7 @@ pub(super) fn sweep(
         sweep.add(value, tape.with_graph(|graph| graph.maker_index(value)), &tape.var(cotangent))?;
     }
     nodes.rev().try_for_each(|node| sweep.node(node))?;
-    // Of values that are made before the first node.
+    // Products of values from before the first node.
     let mut left: Vec<_> = sweep.products.keys().copied().collect();
     debug_assert!(first > 0 || left.is_empty(), "a value is made before it is used");
     left.sort_unstable();
@@ -54,17 +54,16 @@ pub(super) fn sweep(
 
 pub(super) struct Sweep<'a> {
     pub(super) tape: &'a Tape,
-    /// Whether a value's cotangent leads anywhere.
+    /// For each value, `true` if its cotangent leads to a wanted one.
     wanted: Vec<bool>,
     pub(super) cotangents: HashMap<ValueId, ValueId>,
-    /// Products that are part of a leaf's cotangent too, each with the node that it came from. Their sum will be one
-    /// product.
+    /// Products to add to each leaf's cotangent, each with the node that it came from. They become one product.
     products: HashMap<ValueId, Vec<(usize, ValueId)>>,
-    /// What gradient rules get in the place of values that can be made again.
+    /// For values that can be recomputed, the values that gradient rules get instead.
     again: HashMap<ValueId, ValueId>,
-    /// The recomputed region that the sweep has reached last.
+    /// The recomputed region that the sweep reached last.
     pub(super) region: Option<Region>,
-    /// The values of such regions, each with its copy.
+    /// The values of recomputed regions, each with its copy.
     pub(super) replayed: HashMap<ValueId, ValueId>,
 }
 
@@ -81,7 +80,7 @@ impl<'a> Sweep<'a> {
         }
     }
 
-    /// Adds to the cotangent of a value what comes from a node.
+    /// Adds a node's contribution to the cotangent of a value.
     fn add(&mut self, value: ValueId, node: usize, dx: &Var) -> Result<()> {
         let sum = match self.cotangents.get(&value) {
             Some(&sum) => self.tape.on_behalf_of(node, || sum_of_cotangents(&self.tape.var(sum), dx)).id()?,
@@ -91,7 +90,7 @@ impl<'a> Sweep<'a> {
         Ok(())
     }
 
-    /// Adds to the cotangent of a value the products that belong to it.
+    /// Adds the pending products to the cotangent of a value.
     fn settle(&mut self, value: ValueId) -> Result<()> {
         let Some(products) = self.products.remove(&value) else { return Ok(()) };
         let (node, last) = *products.last().expect("one at least");
@@ -106,8 +105,8 @@ impl<'a> Sweep<'a> {
         self.add(value, node, &sum)
     }
 
-    /// Leaves and views of leaves, among them weights, which many steps of a layer may use. Products that belong to
-    /// other values would grow from layer to layer if they were joined.
+    /// `true` for leaves and views of leaves. They include weights, which many steps of a layer may share. If the
+    /// products of other values were joined as well, they would grow from layer to layer.
     fn is_of_leaf(&self, mut value: ValueId) -> bool {
         self.tape.with_graph(|graph| {
             loop {
@@ -121,7 +120,7 @@ impl<'a> Sweep<'a> {
         })
     }
 
-    /// Sends the cotangents of a node's results on to its operands.
+    /// Propagates the cotangents of a node's results to its operands.
     fn node(&mut self, index: usize) -> Result<()> {
         let outputs: Operands = self.tape.with_graph(|graph| graph.nodes()[index].outputs().collect());
         outputs.iter().try_for_each(|&y| self.settle(y))?;
@@ -149,17 +148,17 @@ impl<'a> Sweep<'a> {
         let here = |error: Error| error.in_op(op.name()).at(self.tape.origin_of(index));
         let dx = self.tape.on_behalf_of(index, || op.vjp(&x, &y, &dy)).map_err(here)?;
         if dx.len() != x.len() {
-            let message = format!("the gradient rule gives {} gradients for {} operands", dx.len(), x.len());
+            let message = format!("the gradient rule returns {} gradients for {} operands", dx.len(), x.len());
             return Err(here(Error::new(ErrorKind::Argument, message)));
         }
         for ((value, x), dx) in inputs.into_iter().zip(&x).zip(dx) {
             let Some(dx) = dx else { continue };
             if !self.tape.same(dx.tape()) {
-                let message = "the gradient rule gives a value of another tape";
+                let message = "the gradient rule returns a value on another tape";
                 return Err(here(Error::new(ErrorKind::Argument, message)));
             }
             if dx.error().is_none() && dx.ty() != x.ty() {
-                let message = format!("the gradient rule gives a gradient {} for an operand {}", dx.ty(), x.ty());
+                let message = format!("the gradient rule returns a gradient {} for an operand {}", dx.ty(), x.ty());
                 return Err(here(Error::new(ErrorKind::Shape, message)));
             }
             if !self.wanted[value.index()] {
@@ -173,7 +172,7 @@ impl<'a> Sweep<'a> {
         Ok(())
     }
 
-    /// A value, made again if its operation can do that.
+    /// A value, recomputed if its operation can do that.
     fn again(&mut self, value: ValueId) -> Var {
         if let Some(&again) = self.again.get(&value) {
             return self.tape.var(again);

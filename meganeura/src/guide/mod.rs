@@ -1,4 +1,4 @@
-//! A short book. Its examples are compiled and run, and so is what they print.
+//! A short book. Tests run its examples and compare their output.
 //!
 //! | | |
 //! |---|---|
@@ -6,19 +6,19 @@
 //! | 2. [A layer of your own](your_own_layer) | a `forward` and parameters, checked in two lines |
 //! | 3. [An operation of your own](custom_op) | gradient rule, native kernel and WGSL |
 //! | 4. [Data](data) | from files to batches on a device |
-//! | 5. [Training and resuming](runs) | trainings that survive, and looking at them the morning after |
-//! | 6. [Seeing a model](seeing) | layers and what they cost, graphs, curves, traces |
+//! | 5. [Training and resuming](runs) | trainings that survive a crash, and inspecting them afterwards |
+//! | 6. [Seeing a model](seeing) | layers and their costs, graphs, curves, traces |
 //! | 7. [Many devices](scaling) | several processes that train one model |
-//! | 8. [In a page](in_a_page) | your model in a browser, in twenty lines |
-//! | 9. [How a step becomes a plan](plans) | what runs, read line by line |
+//! | 8. [In a web page](in_a_page) | your model in a browser, in twenty lines |
+//! | 9. [How a step becomes a plan](plans) | reading a plan line by line |
 //! | 10. [When it is slow or wrong](troubleshooting) | errors, NaN, gradients, time, memory |
 //!
-//! And to look things up:
+//! Reference pages:
 //!
 //! | | |
 //! |---|---|
-//! | [From PyTorch](from_pytorch) | where its parts are here |
-#![cfg_attr(feature = "onnx", doc = "| [ONNX](onnx) | models for other programs, and theirs for this one |")]
+//! | [From PyTorch](from_pytorch) | PyTorch's counterparts here, and the differences |
+#![cfg_attr(feature = "onnx", doc = "| [ONNX](onnx) | export and import of ONNX files |")]
 //! | [Three models](models) | declared, written out, in PyTorch and in burn |
 //! | [The derive](derive@crate::Module) | every attribute |
 
@@ -81,14 +81,14 @@ mod tests {
 
     const MODELS: &str = include_str!("models.md");
 
-    /// How many lines of code there are below each heading and subheading.
+    /// The number of lines of code below each heading and subheading.
     fn counted() -> HashMap<(&'static str, &'static str), usize> {
         let (mut counts, mut in_code, mut place) = (HashMap::new(), false, ("", ""));
         for line in MODELS.lines() {
             if line.starts_with("```") {
                 in_code = !in_code;
             } else if in_code {
-                // What rustdoc hides begins with `# `.
+                // Lines hidden by rustdoc begin with `# `.
                 *counts.entry(place).or_default() += usize::from(!line.trim().is_empty() && !line.starts_with("# "));
             } else if let Some(form) = line.strip_prefix("## ") {
                 place.1 = form;

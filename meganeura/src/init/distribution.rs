@@ -1,22 +1,19 @@
 //! Random numbers from a seed.
 //!
-//! The algorithms stand here rather than in a library of distributions because they are part of the interface: a seeded
-//! model must not start elsewhere after an update.
+//! The algorithms are here rather than in a library of distributions because they are part of the interface: a seeded
+//! model must not start from other values after an update.
 
 use std::f64::consts::TAU;
 
-use rand_pcg::Pcg64;
-use rand_pcg::rand_core::Rng;
-
 use crate::error::bail;
-use crate::module::Seed;
+use crate::seed::{Generator, Seed};
 use crate::{Result, Shape};
 
-/// What is drawn.
+/// The distribution to draw from.
 #[derive(Clone, Copy)]
 pub(super) enum Distribution {
     Constant(f64),
-    /// From the first, included, to the second, excluded.
+    /// Uniform from the first number, included, to the second, excluded.
     Uniform(f64, f64),
     /// Mean and standard deviation.
     Normal(f64, f64),
@@ -31,7 +28,7 @@ impl Distribution {
         }
     }
 
-    /// As many numbers as the shape has elements.
+    /// One number for each element of the shape.
     pub(super) fn draw(self, shape: Shape, seed: Seed) -> Result<Vec<f64>> {
         let count = shape.elements();
         let mut values = Vec::new();
@@ -58,13 +55,13 @@ impl Distribution {
 }
 
 /// Uniform in [0, 1), a multiple of 2⁻⁵³.
-fn unit(rng: &mut Pcg64) -> f64 {
+fn unit(rng: &mut Generator) -> f64 {
     (rng.next_u64() >> 11) as f64 * (1.0 / (1u64 << 53) as f64)
 }
 
 /// Two independent standard Gaussian numbers ([Box and Muller, 1958](https://doi.org/10.1214/aoms/1177706645)). Through
 /// `libm`, because `f64::ln` and `f64::sin_cos` differ between platforms.
-fn normal_pair(rng: &mut Pcg64) -> [f64; 2] {
+fn normal_pair(rng: &mut Generator) -> [f64; 2] {
     // 1 − u lies in (0, 1], where the logarithm is finite.
     let radius = (-2.0 * libm::log(1.0 - unit(rng))).sqrt();
     let (sin, cos) = libm::sincos(TAU * unit(rng));
@@ -82,7 +79,7 @@ mod tests {
     #[test]
     fn first_numbers_never_change() {
         // Computed by another implementation from the generator's published outputs. If this fails, every seeded model
-        // of every user starts elsewhere.
+        // of every user starts from other values.
         let uniform = draw(Distribution::Uniform(0.0, 1.0), 3);
         assert_eq!(uniform, [0.226_512_517_928_313_5, 0.239_106_690_318_599_55, 0.760_833_410_686_741]);
         let normal = draw(Distribution::Normal(0.0, 1.0), 3);

@@ -1,6 +1,6 @@
-//! The file operations of saving and of runs: all that write, and all whose failure must lose nothing.
+//! The file operations of saving and of runs: all operations that write, and whose failure must lose nothing.
 //!
-//! A test can record them on its thread, to work out what a power failure may leave, and make any of them fail. In
+//! A test can record them on its thread, to determine what a power failure may leave, and can make any of them fail. In
 //! production each is a plain call of the standard library.
 
 #[cfg(test)]
@@ -11,13 +11,13 @@ use std::io::{self, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A file operation that is about to be done.
+/// A file operation that is about to start.
 #[derive(Clone, Copy, Debug)]
 #[cfg_attr(not(test), expect(dead_code, reason = "only tests look at operations"))]
 pub(crate) enum Operation<'a> {
     Read,
     List,
-    /// A file that exists stays as it is.
+    /// An existing file keeps its contents.
     OpenFile(&'a Path),
     Write(&'a Path, u64, &'a [u8]),
     Cut(&'a Path, u64),
@@ -47,7 +47,7 @@ pub(crate) struct File {
 impl File {
     /// Opens a file for writing, and creates it if it is missing.
     pub(crate) fn open(path: &Path) -> io::Result<Self> {
-        // Not to append alone: Windows does not let such a file be cut.
+        // Not in append mode: Windows cannot truncate such a file.
         let open = || fs::OpenOptions::new().write(true).create(true).truncate(false).open(path);
         Ok(Self { path: path.to_owned(), file: perform(Operation::OpenFile(path), open)? })
     }
@@ -68,12 +68,12 @@ impl File {
         perform(Operation::Write(path, offset, bytes), write)
     }
 
-    /// Cuts or extends the file to this length.
+    /// Truncates or extends the file to this length.
     pub(crate) fn cut(&self, length: u64) -> io::Result<()> {
         perform(Operation::Cut(&self.path, length), || self.file.set_len(length))
     }
 
-    /// Makes durable what was written.
+    /// Makes the written bytes durable.
     pub(crate) fn sync(&self) -> io::Result<()> {
         perform(Operation::Sync(&self.path), || self.file.sync_all())
     }
@@ -119,7 +119,7 @@ pub(crate) fn create_folders(path: &Path) -> io::Result<()> {
     let missing: Vec<_> = path.ancestors().take_while(is_missing).collect();
     for folder in missing.iter().rev() {
         match create_folder(folder) {
-            // Somebody else was faster.
+            // Another process was faster.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists && folder.is_dir() => {}
             result => result?,
         }
@@ -130,7 +130,7 @@ pub(crate) fn create_folders(path: &Path) -> io::Result<()> {
     path.ancestors().take(missing.len().max(1)).filter_map(Path::parent).try_for_each(sync_folder)
 }
 
-/// Makes names in a folder as durable as the files are. Other systems have no call for it, or need none.
+/// Makes names in a folder as durable as the files. Other systems have no call for it, or need none.
 pub(crate) fn sync_folder(folder: &Path) -> io::Result<()> {
     use io::ErrorKind::{InvalidInput, PermissionDenied, Unsupported};
     let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
@@ -138,7 +138,7 @@ pub(crate) fn sync_folder(folder: &Path) -> io::Result<()> {
         return Ok(());
     }
     match perform(Operation::SyncFolder(folder), || fs::File::open(folder)?.sync_all()) {
-        // Some file systems have no call for it either, and in some folders one may write but not look.
+        // Some file systems have no such call either, and some folders allow writing but not reading.
         Err(error) if matches!(error.kind(), InvalidInput | PermissionDenied | Unsupported) => Ok(()),
         result => result,
     }
@@ -151,18 +151,18 @@ pub(crate) fn write_new(path: &Path, bytes: &[u8]) -> io::Result<()> {
     file.sync()
 }
 
-/// Writes a file beside `path`, then gives it that name.
+/// Writes a file next to `path`, then renames it.
 pub(crate) fn replace_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let mut name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?.to_owned();
-    // Of this process and this call alone: others may be saving under the same name.
+    // Unique to this process and this call: others may be saving under the same name.
     name.push(format!(".{}-{}.partial", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed)));
     let partial = path.with_file_name(name);
-    // Of a process that had this one's number and was killed.
+    // From a killed process with the same number.
     if partial.exists() {
         remove_file(&partial)?;
     }
-    // Else the new name could survive a power failure, and the contents not.
+    // Otherwise the new name could survive a power failure, and the contents not.
     let written = write_new(&partial, bytes);
     let result = written.and_then(|()| rename(&partial, path));
     if result.is_err() {

@@ -1,6 +1,6 @@
-//! Tensors to and from safetensors.
+//! Conversion of tensors to and from safetensors.
 //!
-//! Files are little-endian whatever the machine.
+//! Files are little-endian on every machine.
 
 use std::collections::BTreeMap;
 
@@ -11,18 +11,20 @@ use crate::error::bail;
 use crate::host::{HostBuffer, reserve, try_collect};
 use crate::{DType, Device, Error, ErrorKind, MAX_RANK, Result, Shape, Tensor};
 
-/// Bytes that a header may have. The format says so, and whatever reads it holds files to it.
+/// The maximum size of a header. The format defines it, and its readers enforce it.
 const MOST_HEADER: usize = 100_000_000;
 
-/// A file with these tensors, each put together of parts of one type, and of tied ones the other names: each alias with
-/// the name under which the tensor is. One tensor at a time is copied, into a file that has its whole length from the
-/// beginning.
+/// A file with these tensors. Each is joined from parts of one type; tied tensors have aliases, each with the name
+/// under which the tensor is stored.
+///
+/// Copies one tensor at a time, into a file that has its full length from the start.
 pub(super) async fn write(
     tensors: BTreeMap<String, Vec<Tensor>>,
     aliases: BTreeMap<String, String>,
 ) -> Result<Vec<u8>> {
     let mut tensors: Vec<_> = tensors.into_iter().map(|(name, parts)| (stored_as(&parts), name, parts)).collect();
-    // The order of the format's own library, whose files begin with the widest elements; the sort keeps that of names.
+    // The order of the format's own library, whose files start with the widest elements; the stable sort keeps the
+    // order of names.
     tensors.sort_by(|(a, ..), (b, ..)| b.cmp(a));
     let mut end = 0;
     let mut infos = Vec::new();
@@ -63,14 +65,14 @@ fn append<T, const N: usize>(bytes: &mut Vec<u8>, numbers: Vec<T>, le: impl Fn(T
     bytes.extend(numbers.into_iter().flat_map(le));
 }
 
-/// A header with these words, in their order: the crate would shuffle them, and a model saved twice would not give the
+/// A header with these words, in order. The crate would shuffle them, so that a model saved twice would not give the
 /// same bytes.
 pub(super) fn header(infos: Vec<(String, TensorInfo)>, words: &BTreeMap<String, String>) -> Result<Vec<u8>> {
     let count = infos.len();
     let tensors = Metadata::new(None, infos).map_err(malformed)?;
     let text = serde_json::to_string(&tensors).map_err(|error| malformed(error.into()))?;
     let mut header = if words.is_empty() { text.into_bytes() } else { with_words(&text, words) };
-    // Numbers begin at multiples of 8.
+    // Numbers start at multiples of 8.
     header.resize(header.len().next_multiple_of(8), b' ');
     if header.len() > MOST_HEADER {
         bail!(
@@ -90,7 +92,7 @@ fn with_words(header: &str, words: &BTreeMap<String, String>) -> Vec<u8> {
     format!("{{\"__metadata__\":{{{}}}{comma}{}", entries.join(","), &header[1..]).into_bytes()
 }
 
-/// As a string of JSON.
+/// A text as a JSON string.
 fn quoted(text: &str) -> String {
     let mut out = String::from('"');
     for c in text.chars() {
@@ -110,7 +112,7 @@ fn metadata(bytes: &[u8]) -> Result<impl Iterator<Item = (String, String)>> {
     Ok(header.metadata().clone().unwrap_or_default().into_iter())
 }
 
-/// A whole file: its tensors, now on `device`, and the words of its header.
+/// The contents of a file: its tensors, on `device`, and the words of its header.
 pub(super) fn read_all(bytes: &[u8], device: &Device) -> Result<(BTreeMap<String, Tensor>, BTreeMap<String, String>)> {
     let file = parse(bytes)?;
     let tensor = |(name, view): (&str, TensorView<'_>)| {
@@ -130,9 +132,9 @@ pub(super) fn read_all(bytes: &[u8], device: &Device) -> Result<(BTreeMap<String
     Ok((file.iter().map(tensor).collect::<Result<_>>()?, metadata(bytes)?.collect()))
 }
 
-/// The other names of tied tensors, each with the name under which the tensor is in the file.
+/// The aliases of tied tensors, each with the name under which the tensor is stored.
 pub(super) fn aliases(bytes: &[u8], file: &SafeTensors<'_>) -> Result<BTreeMap<String, String>> {
-    // Others note other things there.
+    // Other programs write other words there.
     Ok(metadata(bytes)?.filter(|(alias, name)| file.tensor(alias).is_err() && file.tensor(name).is_ok()).collect())
 }
 
@@ -145,7 +147,7 @@ pub(super) fn malformed(error: SafeTensorError) -> Error {
     Error::new(ErrorKind::Checkpoint, format!("not a complete safetensors file: {error}")).caused_by(error)
 }
 
-/// A stored tensor that can take the place of `current`, on its device.
+/// A stored tensor that can replace `current`, on its device.
 pub(super) fn read(stored: &TensorView<'_>, current: &Tensor) -> Result<Tensor> {
     if stored.shape() != current.shape().dims() {
         bail!(Checkpoint, "{:?} in the file, {} in the model", stored.shape(), current.shape());
@@ -259,7 +261,7 @@ mod tests {
         assert!(from_f16(u16::to_le_bytes(0x7e01)).is_nan());
     }
 
-    /// Byte for byte what the format's own library writes, whatever the types, and for each allocation an error.
+    /// Byte for byte the files of the format's own library, for all types, and an error for each allocation.
     #[test]
     fn files_are_those_of_the_library() {
         let device = Device::cpu_with(crate::Precision::Double);

@@ -1,4 +1,4 @@
-//! From the bytes of a file into a model: all of it is read and checked before anything is changed.
+//! From the bytes of a file into a model: everything is read and checked before anything changes.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -12,20 +12,21 @@ use crate::error::bail;
 use crate::module::{Leaf, Module, ModuleExt, Role, tie};
 use crate::{Error, ErrorKind, Result, Tensor};
 
-/// What PyTorch's batch normalisation counts in its files. Nothing is computed with it, unless its momentum is `None`.
+/// The counter of PyTorch's batch normalisation in its files. It is not used in computations, unless the momentum is
+/// `None`.
 const COUNTER: &str = "num_batches_tracked";
 
-/// What a model gets from a file, on the model's devices: all that can go wrong there did not.
+/// The values that a model gets from a file, on the model's devices: every error there is ruled out.
 pub(crate) struct Loaded {
     /// By the leaf's first path.
     tensors: HashMap<String, Tensor>,
-    /// The paths of what was tied.
+    /// The paths of tied tensors.
     groups: Vec<Vec<String>>,
     pub(super) report: LoadReport,
 }
 
 impl Loaded {
-    /// Reads what `bytes` has for a model. If `exactly`, both sides must have the same names.
+    /// Reads the values in `bytes` for a model. If `exactly`, both sides must have the same names.
     pub(super) fn read<M: Module + ?Sized>(module: &M, bytes: &[u8], names: &Names, exactly: bool) -> Result<Self> {
         names.check()?;
         let file = format::parse(bytes)?;
@@ -42,7 +43,8 @@ impl Loaded {
         Ok(Self { tensors, groups, report })
     }
 
-    /// Gives it to the model that it was read for, and ties what was tied when it was saved. An error changes nothing.
+    /// Puts the values into the model that they were read for, and restores the ties of the saved model. An error
+    /// changes nothing.
     pub(crate) fn put<M: Module + ?Sized>(self, module: &mut M) -> Result<LoadReport> {
         tie(module, &self.groups).map_err(|error| {
             Error::new(ErrorKind::Checkpoint, format!("the file is of another model; nothing was loaded: {error}"))
@@ -56,7 +58,7 @@ impl Loaded {
     }
 }
 
-/// The other paths of tied tensors, as paths of the model. Parts go with parts.
+/// The aliases of tied tensors, as paths of the model. Parts are matched with parts.
 fn renamed_aliases(aliases: BTreeMap<String, String>, names: &Names) -> BTreeMap<String, String> {
     let pairs = aliases.into_iter().flat_map(|(alias, name)| {
         let (aliases, names) = (names.paths(&alias), names.paths(&name));
@@ -65,7 +67,7 @@ fn renamed_aliases(aliases: BTreeMap<String, String>, names: &Names) -> BTreeMap
     pairs.filter(|(alias, name)| alias != name).collect()
 }
 
-/// The paths of each tensor that has several, the one that it is stored under first.
+/// The paths of each tensor that has several, first the one under which it is stored.
 fn groups(aliases: &BTreeMap<String, String>) -> Vec<Vec<String>> {
     let mut groups: BTreeMap<&String, Vec<String>> = BTreeMap::new();
     for (alias, name) in aliases {
@@ -76,27 +78,27 @@ fn groups(aliases: &BTreeMap<String, String>) -> Vec<Vec<String>> {
 
 /// A tensor of the file, or a part of one.
 struct Entry<'a> {
-    /// What the file calls it.
+    /// The name in the file.
     name: String,
     view: TensorView<'a>,
 }
 
-/// What a file has for a model.
+/// The contents of a file for a model.
 struct Found<'a> {
-    /// By the paths that the names become.
+    /// By the paths that the rules make of the names.
     entries: BTreeMap<String, Entry<'a>>,
     aliases: BTreeMap<String, String>,
     ignored: Vec<String>,
     /// By the leaf's first path.
     tensors: HashMap<String, Tensor>,
-    /// Paths of entries that were looked at.
+    /// The paths of entries that were used.
     used: HashSet<String>,
     loaded: Vec<String>,
     missing: Vec<Lone>,
     mismatched: Vec<Mismatch>,
 }
 
-/// A leaf that what has its name does not fit.
+/// A leaf and an entry of its name that do not fit.
 struct Mismatch {
     leaf: Lone,
     message: String,
@@ -105,7 +107,7 @@ struct Mismatch {
 impl<'a> Found<'a> {
     /// # Errors
     ///
-    /// If the rules make two names of the file one, or split what cannot be split.
+    /// Fails if the rules give two names of the file the same path, or split a tensor that cannot be split.
     fn new(file: &SafeTensors<'a>, aliases: BTreeMap<String, String>, names: &Names) -> Result<Self> {
         let mut entries: BTreeMap<String, Entry<'a>> = BTreeMap::new();
         let mut ignored = Vec::new();
@@ -129,7 +131,7 @@ impl<'a> Found<'a> {
         Ok(Self { entries, aliases, ignored, tensors, used, loaded, missing, mismatched })
     }
 
-    /// Reads what will be the value of `leaf`. What does not fit is noted; an error is of the device.
+    /// Reads the new value of `leaf`. A value that does not fit is recorded; an error comes from the device.
     fn read(&mut self, leaf: &Leaf<'_>) -> Result<()> {
         let lone = || Lone { path: leaf.path.clone(), name: None, shape: leaf.ty().shape.dims().to_vec() };
         let stored = |path: &str| {
@@ -195,7 +197,7 @@ impl<'a> Found<'a> {
 }
 
 impl Mismatch {
-    /// With what in the file would fit and nothing else asks for.
+    /// The message, with an entry of the file that would fit and that nothing else needs.
     fn describe(&self, unexpected: &[Lone]) -> String {
         let fitting = || unexpected.iter().filter(|lone| lone.shape == self.leaf.shape);
         match self.leaf.nearest(fitting(), fitting().nth(1).is_none()) {

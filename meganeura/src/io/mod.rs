@@ -1,11 +1,11 @@
-//! Checkpoints: the parameters and buffers of a model in a file; and files of tensors alone.
+//! Checkpoints: files with the parameters and buffers of a model, and files of tensors alone.
 //!
-//! The format is [safetensors](https://huggingface.co/docs/safetensors): a header with names, types and shapes, then
-//! the numbers. A name is the path in the model, `blocks.0.conv.weight`. A tied tensor, shared by several places, is
-//! stored once; the header's `__metadata__` has for each of its other paths the name under which it is, as the library
-//! of that format writes it. Nothing here knows a layer: a checkpoint is a visit. Files that call things otherwise are
-//! read, and written, by the rules of [`Names`]. Tensors that belong to no model are read and written by
-//! [`load_tensors`] and [`save_tensors`].
+//! The format is [safetensors](https://huggingface.co/docs/safetensors): a header with names, types and shapes,
+//! followed by the numbers. A name is the path in the model, `blocks.0.conv.weight`. A tied tensor, shared by several
+//! places, is stored once. For each of its other paths, the header's `__metadata__` has the name under which the tensor
+//! is stored, as the format's own library does. Nothing here knows any layer: a checkpoint is a visit. Files with other
+//! names are read and written by the rules of [`Names`]. [`load_tensors`] and [`save_tensors`] read and write tensors
+//! that belong to no model.
 
 #[cfg(not(target_family = "wasm"))]
 pub(crate) mod disk;
@@ -36,7 +36,7 @@ use crate::module::Module;
 use crate::wait::block_on;
 use crate::{Error, ErrorKind, Result};
 
-/// Saving a model and loading it. Implemented for every [`Module`].
+/// Saves and loads models. Implemented for every [`Module`].
 ///
 /// ```
 /// use meganeura::prelude::*;
@@ -54,15 +54,15 @@ use crate::{Error, ErrorKind, Result};
 /// # Ok::<(), meganeura::Error>(())
 /// ```
 pub trait Checkpoint: Module {
-    /// Writes all parameters and buffers, constants apart, to a file, as 32-bit floats (64-bit ones from a device of
-    /// that precision).
+    /// Writes all parameters and buffers, except constants, to a file, as 32-bit floats (64-bit floats from a device
+    /// with that precision).
     ///
-    /// The file appears under its name only when it is complete, so that a crash leaves the old one as it was.
+    /// The file gets its name only when it is complete, so a crash leaves the old one unchanged.
     ///
     /// # Errors
     ///
-    /// If the file cannot be written or the device was lost; [`Checkpoint`](ErrorKind::Checkpoint) if two parameters
-    /// have the same path.
+    /// Fails if the file cannot be written or the device was lost, and with [`Checkpoint`](ErrorKind::Checkpoint) if
+    /// two parameters have the same path.
     #[cfg(not(target_family = "wasm"))]
     #[track_caller]
     fn save(&self, path: impl AsRef<Path>) -> Result<()> {
@@ -72,34 +72,34 @@ pub trait Checkpoint: Module {
         })
     }
 
-    /// The bytes that [`save`](Self::save) writes.
+    /// The bytes of the file that [`save`](Self::save) writes.
     ///
     /// # Errors
     ///
-    /// As [`save`](Self::save).
+    /// Fails like [`save`](Self::save).
     #[cfg(not(target_family = "wasm"))]
     #[track_caller]
     fn to_safetensors(&self) -> Result<Vec<u8>> {
         block_on(self.to_safetensors_async())
     }
 
-    /// As [`to_safetensors`](Self::to_safetensors), without blocking the thread.
+    /// Like [`to_safetensors`](Self::to_safetensors), without blocking the thread.
     ///
     /// # Errors
     ///
-    /// As [`save`](Self::save).
+    /// Fails like [`save`](Self::save).
     #[track_caller]
     fn to_safetensors_async(&self) -> impl Future<Output = Result<Vec<u8>>> {
         here_async(save::to_safetensors(self, &Names::new()))
     }
 
-    /// As [`save`](Self::save), under the names that these rules read as the model's paths: for whoever the file is
-    /// for.
+    /// Like [`save`](Self::save), under the names that these rules map to the model's paths: for the file's intended
+    /// reader.
     ///
     /// # Errors
     ///
-    /// As [`save`](Self::save); [`Argument`](ErrorKind::Argument) if a path has no name that the rules lead back to it,
-    /// if two have the same, or if there are not all the equal parts of what is one in the file.
+    /// Fails like [`save`](Self::save), and with [`Argument`](ErrorKind::Argument) if a path has no name that the rules
+    /// map back to it, if two paths have the same name, or if a tensor of the file lacks some of its equal parts.
     #[cfg(not(target_family = "wasm"))]
     #[track_caller]
     fn save_with(&self, path: impl AsRef<Path>, names: &Names) -> Result<()> {
@@ -110,58 +110,58 @@ pub trait Checkpoint: Module {
         })
     }
 
-    /// The bytes that [`save_with`](Self::save_with) writes.
+    /// The bytes of the file that [`save_with`](Self::save_with) writes.
     ///
     /// # Errors
     ///
-    /// As [`save_with`](Self::save_with).
+    /// Fails like [`save_with`](Self::save_with).
     #[cfg(not(target_family = "wasm"))]
     #[track_caller]
     fn to_safetensors_with(&self, names: &Names) -> Result<Vec<u8>> {
         block_on(self.to_safetensors_with_async(names))
     }
 
-    /// As [`to_safetensors_with`](Self::to_safetensors_with), without blocking the thread.
+    /// Like [`to_safetensors_with`](Self::to_safetensors_with), without blocking the thread.
     ///
     /// # Errors
     ///
-    /// As [`save_with`](Self::save_with).
+    /// Fails like [`save_with`](Self::save_with).
     #[track_caller]
     fn to_safetensors_with_async(&self, names: &Names) -> impl Future<Output = Result<Vec<u8>>> {
         here_async(save::to_safetensors(self, names))
     }
 
-    /// Replaces parameters and buffers by those of the same name in a file. Floats of 64, 32 and 16 bits are read,
-    /// brain floats too, and rounded to the device's precision.
+    /// Replaces parameters and buffers by those with the same names in a file. Floats of 64, 32 and 16 bits and bf16
+    /// are read, and rounded to the device's precision.
     ///
-    /// What was tied when the file was saved is tied again: parameters that shared a tensor then share one afterwards.
+    /// Ties of the saved model are restored: parameters that shared a tensor then share one again.
     ///
-    /// Names that only the model or only the file has are in the report, which [`strict`](LoadReport::strict) makes an
-    /// error. The counters `num_batches_tracked` of PyTorch's batch normalisation are passed over.
+    /// The report has the names that only the model or only the file has; [`strict`](LoadReport::strict) makes them an
+    /// error. The counters `num_batches_tracked` of PyTorch's batch normalisation are skipped.
     ///
     /// # Errors
     ///
-    /// Nothing has changed when any of these is returned: [`Io`](ErrorKind::Io) if the file cannot be read;
-    /// [`Checkpoint`](ErrorKind::Checkpoint) if it is truncated or malformed, if it has no name in common with the
-    /// model, if shapes or element types differ, or if it has several values for what is tied in the model, with the
-    /// first of them and what may have been meant; and what the device meets.
+    /// Fails with [`Io`](ErrorKind::Io) if the file cannot be read. Fails with [`Checkpoint`](ErrorKind::Checkpoint) if
+    /// the file is truncated or malformed, if it has no name in common with the model, if shapes or element types
+    /// differ, or if it has several values for a tensor that is tied in the model; the message lists the first of these
+    /// and suggests what was meant. Fails if the device does. Nothing has changed in any of these cases.
     #[cfg(not(target_family = "wasm"))]
     #[track_caller]
     fn load(&mut self, path: impl AsRef<Path>) -> Result<LoadReport> {
         self.load_with(path, &Names::new())
     }
 
-    /// As [`load`](Self::load), from the bytes of a file.
+    /// Like [`load`](Self::load), from the bytes of a file.
     ///
     /// # Errors
     ///
-    /// As [`load`](Self::load).
+    /// Fails like [`load`](Self::load).
     #[track_caller]
     fn load_safetensors(&mut self, bytes: &[u8]) -> Result<LoadReport> {
         self.load_safetensors_with(bytes, &Names::new())
     }
 
-    /// As [`load`](Self::load), from a file with other names: of PyTorch's model, say.
+    /// Like [`load`](Self::load), from a file with other names: those of a PyTorch model, for example.
     ///
     /// ```
     /// use meganeura::io::Names;
@@ -182,8 +182,8 @@ pub trait Checkpoint: Module {
     ///
     /// # Errors
     ///
-    /// As [`load`](Self::load); also if a rule makes no sense, if the rules give two names in the file one path, or if
-    /// a tensor does not fall into the parts that they want of it.
+    /// Fails like [`load`](Self::load), and if a rule is invalid, if the rules give two names in the file the same
+    /// path, or if a tensor cannot be split into the parts that they require.
     #[cfg(not(target_family = "wasm"))]
     #[track_caller]
     fn load_with(&mut self, path: impl AsRef<Path>, names: &Names) -> Result<LoadReport> {
@@ -195,11 +195,11 @@ pub trait Checkpoint: Module {
         })
     }
 
-    /// As [`load_with`](Self::load_with), from the bytes of a file.
+    /// Like [`load_with`](Self::load_with), from the bytes of a file.
     ///
     /// # Errors
     ///
-    /// As [`load_with`](Self::load_with).
+    /// Fails like [`load_with`](Self::load_with).
     #[track_caller]
     fn load_safetensors_with(&mut self, bytes: &[u8], names: &Names) -> Result<LoadReport> {
         here(|| Loaded::read(self, bytes, names, false)?.put(self))
@@ -208,31 +208,31 @@ pub trait Checkpoint: Module {
 
 impl<M: Module + ?Sized> Checkpoint for M {}
 
-/// The bytes of a safetensors file with the tensors of a file that `torch.save` wrote (the feature `pt`).
+/// Converts a file that `torch.save` wrote to the bytes of a safetensors file (the feature `pt`).
 ///
-/// Names are the keys of the dictionaries that the tensors lie in, joined by dots: `model.conv1.weight` where a program
-/// saved `{"model": net.state_dict(), …}`. Whatever is no tensor is left out. Tensors that show the same memory are
-/// tied. Such a file is a program for Python; here none of it is run. [`load`](Checkpoint::load) and [`load_tensors`]
-/// call this for such files.
+/// Names are the keys of the nested dictionaries, joined by dots: `model.conv1.weight` for a program that saved
+/// `{"model": net.state_dict(), …}`. Anything that is not a tensor is left out. Tensors that are views of the same
+/// memory are tied. Such a file is a program for Python; none of it is run here. [`load`](Checkpoint::load) and
+/// [`load_tensors`] call this for such files.
 ///
 /// # Errors
 ///
-/// [`Checkpoint`](ErrorKind::Checkpoint) if the file is truncated or no archive of PyTorch's 1.6 or later; if it would
-/// call anything but what describes tensors, with the name of that, as a file does that holds whole modules, numbers of
-/// NumPy or a `Namespace`; if values lie in one another in a circle, or more than 64 deep; if elements are complex; if
-/// two tensors have the same name; if tensors are larger than 64 times the file, as only views that repeat their
-/// numbers are.
+/// Fails with [`Checkpoint`](ErrorKind::Checkpoint) if the file is truncated or not an archive of PyTorch 1.6 or later;
+/// if it would call anything that does not describe tensors, which the message names, as files with whole modules,
+/// NumPy numbers or a `Namespace` do; if values contain each other in a cycle, or are nested more than 64 deep; if
+/// elements are complex; if two tensors have the same name; or if the tensors are larger than 64 times the file, as
+/// only views that repeat their numbers are.
 #[cfg(feature = "pt")]
 #[track_caller]
 pub fn safetensors_from_pt(bytes: &[u8]) -> Result<Vec<u8>> {
     here(|| pt::to_safetensors(bytes))
 }
 
-/// What the archives of `torch.save` begin with, and what came before them.
+/// The start of archives of `torch.save`, and of their earlier format.
 const PT: &[u8] = b"PK\x03\x04";
 const PT_BEFORE_1_6: &[u8] = b"\x80\x02\x8a\x0a\x6c\xfc\x9c\x46";
 
-/// The contents of a file as safetensors: as they are, or brought into that form.
+/// The contents of a file as safetensors, converted if necessary.
 fn as_safetensors(bytes: Vec<u8>) -> Result<Vec<u8>> {
     if bytes.starts_with(PT_BEFORE_1_6) {
         bail!(Checkpoint, "the format of PyTorch before 1.6; load the file there and save it again");
@@ -248,7 +248,7 @@ fn as_safetensors(bytes: Vec<u8>) -> Result<Vec<u8>> {
     bail!(Checkpoint, "a file of `torch.save`, which is read with the feature `pt` of this crate")
 }
 
-/// What [`Checkpoint::load_safetensors`] would load, where names that only one side has are an error, too.
+/// The result of [`Checkpoint::load_safetensors`], except that names on only one side are an error.
 pub(crate) fn read_exactly(module: &dyn Module, bytes: &[u8]) -> Result<Loaded> {
     Loaded::read(module, bytes, &Names::new(), true)
 }

@@ -1,20 +1,19 @@
-//! Files whose names are not the model's paths.
+//! Rules for files whose names are not the model's paths.
 
 use crate::Result;
 use crate::error::{bail, here};
 use crate::module::pattern::{captures, fill, wildcards};
 
-/// How the names in a file become paths in a model: rules, of which each takes what the one before it made.
+/// The mapping from names in a file to paths in a model: a list of rules, each applied to the result of the one before.
 ///
-/// In a pattern `*` stands for any characters of a segment between dots, `**` for any number of segments; what they
-/// stand for goes into the same wildcards of the new name, in their order. A name that a rule does not match passes it
-/// by.
+/// In a pattern, `*` matches any characters of a segment between dots, and `**` any number of segments. Their matches
+/// replace the same wildcards of the new name, in order. A name that a rule does not match stays unchanged.
 ///
-/// [`load_with`](super::Checkpoint::load_with) goes by them, and [`save_with`](super::Checkpoint::save_with) goes back,
-/// so that one value serves to take over a model from elsewhere and to give it back. Where rules make several names one
-/// path, the last of them says which name it is saved under.
+/// [`load_with`](super::Checkpoint::load_with) applies the rules, and [`save_with`](super::Checkpoint::save_with)
+/// inverts them, so the same value imports a model from elsewhere and exports it again. If rules map several names to
+/// one path, the last rule determines the name for saving.
 ///
-/// The file of a ResNet from torchvision, for a model that calls its parts otherwise:
+/// For the file of a torchvision ResNet, and a model with other names for its parts:
 ///
 /// ```
 /// use meganeura::io::Names;
@@ -34,7 +33,7 @@ pub struct Names(Vec<Rule>);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Rule {
-    /// A tensor becomes one, or so many equal parts along its first axis.
+    /// One tensor becomes one, or several equal parts along its first axis.
     Rename {
         from: String,
         to: Vec<String>,
@@ -52,26 +51,26 @@ pub(super) struct Part {
 impl Part {
     pub(super) const WHOLE: Self = Self { index: 0, of: 1 };
 
-    /// This part's part.
+    /// A part of this part.
     const fn then(self, inner: Self) -> Self {
         Self { index: self.index * inner.of + inner.index, of: self.of * inner.of }
     }
 }
 
 impl Names {
-    /// Names as they are, to begin with.
+    /// No rules: names stay as they are.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// What is called `from` in the file is `to` in the model.
+    /// Maps the name `from` in the file to the path `to` in the model.
     pub fn rename(self, from: impl Into<String>, to: impl Into<String>) -> Self {
         self.and(Rule::Rename { from: from.into(), to: vec![to.into()] })
     }
 
-    /// What is one tensor in the file is several in the model: equal parts along its first axis, in this order.
+    /// Splits one tensor in the file into several in the model: equal parts along its first axis, in this order.
     ///
-    /// PyTorch has the projections of its attention in one:
+    /// PyTorch stores the projections of its attention as one tensor:
     ///
     /// ```
     /// use meganeura::io::Names;
@@ -85,8 +84,8 @@ impl Names {
         self.and(Rule::Rename { from: from.into(), to: to.into_iter().map(Into::into).collect() })
     }
 
-    /// What is called so in the file is nothing of the model's. The counters of PyTorch's batch normalisation,
-    /// `num_batches_tracked`, are passed over anyway.
+    /// Ignores these names in the file. The counters of PyTorch's batch normalisation, `num_batches_tracked`, are
+    /// always skipped.
     pub fn ignore(self, pattern: impl Into<String>) -> Self {
         self.and(Rule::Ignore(pattern.into()))
     }
@@ -96,11 +95,11 @@ impl Names {
         self
     }
 
-    /// The path of what is called `name` in a file.
+    /// The path for `name` in a file.
     ///
     /// # Errors
     ///
-    /// If a rule makes no sense, or if there is not one path: the name is ignored or split.
+    /// Fails if a rule is invalid, or if there is not exactly one path because the name is ignored or split.
     #[track_caller]
     pub fn path(&self, name: &str) -> Result<String> {
         here(|| {
@@ -113,12 +112,12 @@ impl Names {
         })
     }
 
-    /// The rules as they must be.
+    /// Checks the rules.
     pub(super) fn check(&self) -> Result<()> {
         for rule in &self.0 {
             let Rule::Rename { from, to } = rule else { continue };
             if to.is_empty() {
-                bail!(Argument, "the rule for `{from}` splits it into nothing; `Names::ignore` passes it over");
+                bail!(Argument, "the rule for `{from}` splits it into nothing; `Names::ignore` skips it");
             }
             if let Some(to) = to.iter().find(|to| wildcards(to) != wildcards(from)) {
                 bail!(Argument, "the rule from `{from}` to `{to}` must have the same wildcards on both sides");
@@ -127,7 +126,7 @@ impl Names {
         Ok(())
     }
 
-    /// What becomes of a name in the file: nothing if it is ignored.
+    /// The paths for a name in the file; empty if it is ignored.
     pub(super) fn paths(&self, name: &str) -> Vec<(String, Part)> {
         let mut names = vec![(name.to_owned(), Part::WHOLE)];
         for rule in &self.0 {
@@ -136,11 +135,11 @@ impl Names {
         names
     }
 
-    /// Where in a file the tensor at `path` stands.
+    /// The name in a file for the tensor at `path`.
     ///
     /// # Errors
     ///
-    /// If it would not be found there again.
+    /// Fails if the tensor would not be found there again.
     pub(super) fn name(&self, path: &str) -> Result<(String, Part)> {
         let back = |(path, part): (String, Part), rule: &Rule| rule.revert(path, part);
         let (name, part) = self.0.iter().rev().fold((path.to_owned(), Part::WHOLE), back);
@@ -166,7 +165,7 @@ impl Rule {
         }
     }
 
-    /// The name that [`apply`](Self::apply) makes this one of.
+    /// The name that [`apply`](Self::apply) maps to this path.
     fn revert(&self, path: String, part: Part) -> (String, Part) {
         let Self::Rename { from, to } = self else { return (path, part) };
         let found = to.iter().enumerate().find_map(|(index, to)| Some((index, captures(to, &path)?)));

@@ -1,5 +1,5 @@
-//! A beginning that the names of a file have and those of a model lack, or the other way round: found by looking up
-//! what is left of each name without its first segments.
+//! Prefixes that the names of a file have and those of a model lack, or vice versa. They are found by looking up the
+//! rest of each name without its first segments.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -7,22 +7,22 @@ use std::fmt;
 
 use super::report::Lone;
 
-/// What stands before most names of one side, where the other side has the same names without it.
+/// A prefix of most names on one side, where the other side has the same names without it.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Prefix {
     segments: String,
-    /// How many names are explained by it.
+    /// The number of names that it explains.
     count: usize,
-    /// Whether the file has it, and the model not.
+    /// `true` if the file has it, and the model does not.
     in_file: bool,
 }
 
-/// Segments that a prefix has at most.
+/// The maximum number of segments in a prefix.
 const SEGMENTS: usize = 4;
 
 impl Prefix {
-    /// The prefix by which at least half of the names that one side lacks, or of those that the other has too many,
-    /// would be the same with equal shapes. None if the rule would do harm to what was loaded.
+    /// The prefix that would match at least half of the names that one side lacks, or of those that the other has in
+    /// excess, with equal shapes. `None` if the rule would break names that were loaded.
     pub(super) fn between(loaded: &[String], missing: &[Lone], unexpected: &[Lone]) -> Option<Self> {
         let found = |longer: &[Lone], shorter: &[Lone]| {
             let (segments, count) = most_frequent(longer, shorter)?;
@@ -37,7 +37,7 @@ impl Prefix {
     }
 }
 
-/// What stands most often before a path of `shorter` among those of `longer`, and how often.
+/// The most frequent prefix of a path of `shorter` among those of `longer`, and its count.
 fn most_frequent(longer: &[Lone], shorter: &[Lone]) -> Option<(String, usize)> {
     let known: HashMap<&str, &[usize]> = shorter.iter().map(|lone| (&*lone.path, &lone.shape[..])).collect();
     let mut counts: HashMap<&str, usize> = HashMap::new();
@@ -48,7 +48,7 @@ fn most_frequent(longer: &[Lone], shorter: &[Lone]) -> Option<(String, usize)> {
             }
         }
     }
-    // In a pattern, it would be a wildcard.
+    // In a pattern, `*` would be a wildcard.
     let plain = counts.into_iter().filter(|(segments, _)| !segments.contains('*'));
     let (segments, count) = plain.max_by_key(|&(segments, count)| (count, Reverse(segments)))?;
     Some((segments.to_owned(), count))
@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     fn side(names: &[&str]) -> Vec<Lone> {
-        // The shape goes by the last letter.
+        // The last letter determines the shape.
         let shape = |name: &str| vec![name.bytes().last().map_or(0, usize::from)];
         names.iter().map(|name| Lone { path: (*name).to_owned(), name: None, shape: shape(name) }).collect()
     }
@@ -98,7 +98,7 @@ mod tests {
         let expected = "without `module.` before them, which PyTorch's `DataParallel` puts there, 3 names of the file are the \
                         model's; load with `Names::new().rename(\"module.**\", \"**\")`";
         assert_eq!(found.as_deref(), Some(expected));
-        // Several segments, and a model that is a part of what is in the file.
+        // Several segments, and a model that is a part of the file's.
         let found = between(&[], &["0.w", "1.w"], &["_orig_mod.model.0.w", "_orig_mod.model.1.w", "_orig_mod.head.w"]);
         assert!(found.is_some_and(|found| found.contains("rename(\"_orig_mod.model.**\", \"**\")")));
     }
@@ -107,7 +107,7 @@ mod tests {
     fn what_the_model_has_before_names_is_put_there() {
         let found = between(&[], &["net.a.w", "net.b.w", "head.w"], &["a.w", "b.w"]);
         assert!(found.is_some_and(|found| found.contains("2 names") && found.contains("rename(\"**\", \"net.**\")")));
-        // The rule would put it before names that fit already.
+        // The rule would also apply to names that fit already.
         assert_eq!(between(&["c.w"], &["net.a.w", "net.b.w"], &["a.w", "b.w"]), None);
         assert_eq!(between(&["module.w"], &["a.w"], &["module.a.w"]), None);
         assert!(between(&["modules.w"], &["a.w"], &["module.a.w"]).is_some());

@@ -1,4 +1,4 @@
-//! What loading did, and what it could not find.
+//! Reports of loading: what was loaded, and what was not found.
 
 use std::collections::HashMap;
 
@@ -7,32 +7,32 @@ use crate::error::{here, shortened};
 use crate::module::near::nearest;
 use crate::{Error, ErrorKind, Result};
 
-/// Names of each side that a message lists.
+/// The number of names of each side that a message lists.
 pub(super) const LISTED: usize = 8;
 
-/// Which names were loaded, and which only one side had.
+/// The names that were loaded, and those that only one side had.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[must_use = "names may be missing from the file; look, or make that an error: `net.load(path)?.strict()?`"]
 pub struct LoadReport {
-    /// Replaced by what the file has: paths in the order of the model.
+    /// Paths whose values were replaced by the file's, in the order of the model.
     pub loaded: Vec<String>,
-    /// Paths in the model but not in the file: these kept their values.
+    /// Paths in the model but not in the file, which kept their values.
     pub missing: Vec<String>,
-    /// Names in the file but not in the model: nothing was made of these.
+    /// Names in the file but not in the model, which were not used.
     pub unexpected: Vec<String>,
-    /// Names in the file that were passed over as [`Names::ignore`](super::Names::ignore) says, and the counters of
+    /// Names in the file that were skipped because of [`Names::ignore`](super::Names::ignore), and the counters of
     /// PyTorch's batch normalisation.
     pub ignored: Vec<String>,
-    /// What is in `missing` and `unexpected`, to be compared.
+    /// The contents of `missing` and `unexpected`, for comparing.
     pub(super) sides: [Vec<Lone>; 2],
 }
 
 /// A tensor that only one side has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Lone {
-    /// The path that it has in the model, or would have.
+    /// Its path in the model, actual or mapped.
     pub(super) path: String,
-    /// What the file calls it, where it is from there.
+    /// Its name in the file, if it comes from there.
     pub(super) name: Option<String>,
     pub(super) shape: Vec<usize>,
 }
@@ -44,20 +44,20 @@ impl LoadReport {
         Self { loaded, missing: missing_names, unexpected: unexpected_names, ignored, sides: [missing, unexpected] }
     }
 
-    /// Makes names that only one side had an error. What is ignored is none.
+    /// Makes names that only one side had an error. Ignored names are fine.
     ///
     /// # Errors
     ///
-    /// [`Checkpoint`](ErrorKind::Checkpoint), with the first of those names on either side, the number of others, and
-    /// what may have been meant: where the names of one side have a beginning that the other's lack, the rule of
-    /// [`Names`](super::Names) that maps them; else for each name what the other side has instead, where that is very
-    /// like it. What both sides had is loaded by then.
+    /// Fails with [`Checkpoint`](ErrorKind::Checkpoint), which lists the first of those names on either side, the
+    /// number of others, and a suggestion. If the names of one side have a prefix that the other's lack, the suggestion
+    /// is the rule of [`Names`](super::Names) that maps them; otherwise it is, for each name, a very similar name of
+    /// the other side. Names that both sides had are loaded by then.
     #[track_caller]
     pub fn strict(&self) -> Result<()> {
         here(|| if self.missing.is_empty() && self.unexpected.is_empty() { Ok(()) } else { Err(self.difference()) })
     }
 
-    /// The names that only one side had, as an error.
+    /// The error for names that only one side had.
     pub(super) fn difference(&self) -> Error {
         let [missing, unexpected] = &self.sides;
         let prefix = Prefix::between(&self.loaded, missing, unexpected);
@@ -69,7 +69,7 @@ impl LoadReport {
                 continue;
             }
             lines.push(what.to_owned());
-            // A prefix says what was meant by all of them.
+            // A prefix explains all of them.
             let (own_shapes, other_shapes) = (Shapes::of(own), Shapes::of(others));
             let meant = |lone: &Lone| match prefix {
                 Some(_) => None,
@@ -83,12 +83,12 @@ impl LoadReport {
     }
 }
 
-/// The last line of a list that is cut.
+/// The last line of a list that was cut.
 pub(super) fn and_more(count: usize) -> Option<String> {
     count.checked_sub(LISTED).filter(|&more| more > 0).map(|more| format!("  and {more} more"))
 }
 
-/// How many names have each shape.
+/// The number of names with each shape.
 struct Shapes<'a>(HashMap<&'a [usize], usize>);
 
 impl<'a> Shapes<'a> {
@@ -120,8 +120,8 @@ impl Lone {
         format!("`{}` {:?}{renamed}{hint}", shortened(self.own_name()), self.shape)
     }
 
-    /// The other one that is most like this, if that is not a wild guess: a fifth of the letters may differ, half of
-    /// them where both are the `only` ones of their shape. Another shape counts as three letters.
+    /// The most similar of `others`, if it is not a wild guess: a fifth of the letters may differ, or half of them if
+    /// both are the `only` ones with their shape. Another shape counts as three letters.
     pub(super) fn nearest<'o>(&self, others: impl IntoIterator<Item = &'o Self>, only: bool) -> Option<&'o Self> {
         let misfit = |other: &Self| if other.shape == self.shape { 0 } else { 3 };
         let names = others.into_iter().map(|other| (&*other.path, misfit(other), other));
@@ -174,7 +174,7 @@ mod tests {
     fn guesses_are_not_wild() {
         let fc = [lone("fc.weight", None, &[10, 32])];
         let head = lone("head.weight", None, &[10, 32]);
-        // Four of eleven letters: only where nothing else can be meant.
+        // Four of eleven letters: only if there is no other candidate.
         assert_eq!((head.nearest(&fc, false), head.nearest(&fc, true)), (None, Some(&fc[0])));
         assert_eq!(lone("decoder.weight", None, &[10, 32]).nearest(&fc, true), Some(&fc[0]));
         assert_eq!(lone("classifier.bias", None, &[10, 32]).nearest(&fc, true), None);

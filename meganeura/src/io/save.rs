@@ -8,7 +8,7 @@ use crate::error::bail;
 use crate::module::{Module, ModuleExt, Role};
 use crate::{Result, Tensor};
 
-/// The parameters and buffers of a model, constants apart, under the names that `names` read as their paths.
+/// The parameters and buffers of a model, except constants, under the names that `names` maps to their paths.
 pub(super) fn to_safetensors<M: Module + ?Sized>(
     module: &M,
     names: &Names,
@@ -21,15 +21,15 @@ pub(super) fn to_safetensors<M: Module + ?Sized>(
     }
 }
 
-/// What will be in a file.
+/// The contents of a file.
 #[derive(Default)]
 struct Contents {
     tensors: BTreeMap<String, Parts>,
-    /// Of tied tensors the other names, each with the one under which it is stored.
+    /// The aliases of tied tensors, each with the name under which the tensor is stored.
     aliases: BTreeMap<String, String>,
 }
 
-/// What is one tensor in the file, with the paths of what it is made of.
+/// The parts of one tensor in the file, with their paths.
 struct Parts(Vec<Option<(String, Tensor)>>);
 
 impl Contents {
@@ -48,7 +48,7 @@ impl Contents {
             contents.add(&leaf.path, &first, leaf.value())?;
             for alias in &leaf.aliases {
                 let other = names.name(alias)?;
-                // A tie holds between whole tensors of a file; parts are stored wherever they stand.
+                // A tie holds between whole tensors of a file; parts are stored at each of their places.
                 match (first.1, other.1) {
                     (Part::WHOLE, Part::WHOLE) => drop(contents.aliases.insert(other.0, first.0.clone())),
                     _ => contents.add(alias, &other, leaf.value())?,
@@ -75,7 +75,7 @@ impl Contents {
 }
 
 impl Parts {
-    /// All of them, in their order.
+    /// All parts, in order.
     fn joined(self, name: &str) -> Result<Vec<Tensor>> {
         let Self(parts) = self;
         let of = parts.len();

@@ -1,5 +1,4 @@
-//! What optimizers remember, as a file: tensors by their names, and numbers in the header, as text that is read back
-//! bit for bit.
+//! The state of optimizers as a file: tensors by name, and numbers in the header, as text that is parsed bit for bit.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +9,7 @@ use crate::optim::OptimizerState;
 use crate::wait::block_on;
 use crate::{Device, Result};
 
-/// The word of the header that names the optimizer. Numbers end in a word of their own, so that none is called this.
+/// The word of the header that names the optimizer. Names of numbers end in other words.
 const OPTIMIZER: &str = "optimizer";
 
 impl OptimizerState {
@@ -18,22 +17,22 @@ impl OptimizerState {
     ///
     /// # Errors
     ///
-    /// What the device meets.
+    /// Fails if the device fails.
     #[cfg(not(target_family = "wasm"))]
     #[track_caller]
     pub fn to_safetensors(&self) -> Result<Vec<u8>> {
         block_on(self.to_safetensors_async())
     }
 
-    /// As [`to_safetensors`](Self::to_safetensors), without blocking the thread.
+    /// Like [`to_safetensors`](Self::to_safetensors), without blocking the thread.
     ///
     /// # Errors
     ///
-    /// What the device meets.
+    /// Fails if the device fails.
     #[track_caller]
     pub fn to_safetensors_async(&self) -> impl Future<Output = Result<Vec<u8>>> {
         here_async(async {
-            // The shortest text that reads back as the same number.
+            // The shortest text that parses to the same number.
             let mut words: BTreeMap<_, _> =
                 self.numbers.iter().map(|(name, number)| (name.clone(), format!("{number:?}"))).collect();
             words.insert(OPTIMIZER.to_owned(), self.optimizer.clone());
@@ -42,7 +41,7 @@ impl OptimizerState {
         })
     }
 
-    /// What [`to_safetensors`](Self::to_safetensors) wrote, its tensors on `device`.
+    /// Parses the bytes of [`to_safetensors`](Self::to_safetensors), with tensors on `device`.
     ///
     /// ```
     /// use meganeura::optim::OptimizerState;
@@ -60,7 +59,8 @@ impl OptimizerState {
     ///
     /// # Errors
     ///
-    /// [`Checkpoint`](crate::ErrorKind::Checkpoint) if the bytes are no such file, or what the device meets.
+    /// Fails with [`Checkpoint`](crate::ErrorKind::Checkpoint) if the bytes are not such a file, or if the device
+    /// fails.
     #[track_caller]
     pub fn from_safetensors(bytes: &[u8], device: &Device) -> Result<Self> {
         here(|| {
@@ -74,7 +74,7 @@ impl OptimizerState {
             let mut numbers = BTreeMap::new();
             for (name, text) in words {
                 let Ok(number) = text.parse::<f64>() else {
-                    bail!(Checkpoint, "`{name}` is `{text}`, which is no number");
+                    bail!(Checkpoint, "`{name}` is `{text}`, which is not a number");
                 };
                 numbers.insert(name, number);
             }

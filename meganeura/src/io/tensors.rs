@@ -1,4 +1,4 @@
-//! Files of tensors by name, with no model around them.
+//! Files of tensors by name, without a model.
 
 use std::collections::BTreeMap;
 #[cfg(not(target_family = "wasm"))]
@@ -12,11 +12,11 @@ use crate::error::{bail, here, here_async};
 use crate::wait::block_on;
 use crate::{Device, Result, Tensor};
 
-/// Reads every tensor of a safetensors file, by name: weights of a model that is not written yet, data, or results of
+/// Reads every tensor of a safetensors file, by name: weights of a model that is yet to be written, data, or results of
 /// another program.
 ///
-/// Floats of 64, 32 and 16 bits, brain floats too, are rounded to the device's precision. Integers become `u32`, as
-/// labels are.
+/// Floats of 64, 32 and 16 bits and bf16 are rounded to the device's precision. Integers become `u32`, the type of
+/// labels.
 ///
 /// ```
 /// use meganeura::io::{load_tensors, save_tensors};
@@ -37,9 +37,10 @@ use crate::{Device, Result, Tensor};
 ///
 /// # Errors
 ///
-/// [`Io`](crate::ErrorKind::Io) if the file cannot be read; [`Checkpoint`](crate::ErrorKind::Checkpoint) if it is
-/// truncated or malformed, if a tensor has no elements or more than [`MAX_RANK`](crate::MAX_RANK) axes, if its numbers
-/// are of another type, or if an integer is negative or above `u32::MAX`; and what the device meets.
+/// Fails with [`Io`](crate::ErrorKind::Io) if the file cannot be read; with
+/// [`Checkpoint`](crate::ErrorKind::Checkpoint) if it is truncated or malformed, if a tensor has no elements or more
+/// than [`MAX_RANK`](crate::MAX_RANK) axes, if its numbers have another type, or if an integer is negative or above
+/// `u32::MAX`; and if the device fails.
 #[cfg(not(target_family = "wasm"))]
 #[track_caller]
 pub fn load_tensors(path: impl AsRef<Path>, device: &Device) -> Result<BTreeMap<String, Tensor>> {
@@ -51,24 +52,24 @@ pub fn load_tensors(path: impl AsRef<Path>, device: &Device) -> Result<BTreeMap<
     })
 }
 
-/// As [`load_tensors`], from the bytes of a file.
+/// Like [`load_tensors`], from the bytes of a file.
 ///
 /// # Errors
 ///
-/// As [`load_tensors`].
+/// Fails like [`load_tensors`].
 #[track_caller]
 pub fn tensors_from_safetensors(bytes: &[u8], device: &Device) -> Result<BTreeMap<String, Tensor>> {
     here(|| format::read_all(bytes, device).map(|(tensors, _)| tensors))
 }
 
-/// Writes tensors to a safetensors file, each under its name, as numbers of the type that they have.
+/// Writes tensors to a safetensors file, each under its name and with its own element type.
 ///
-/// The file appears under its name only when it is complete.
+/// The file gets its name only when it is complete.
 ///
 /// # Errors
 ///
-/// [`Argument`](crate::ErrorKind::Argument) if two tensors have the same name; if the file cannot be written, or the
-/// device was lost.
+/// Fails with [`Argument`](crate::ErrorKind::Argument) if two tensors have the same name. Fails if the file cannot be
+/// written, or if the device was lost.
 #[cfg(not(target_family = "wasm"))]
 #[track_caller]
 pub fn save_tensors<'a, N: Into<String>>(
@@ -81,11 +82,11 @@ pub fn save_tensors<'a, N: Into<String>>(
     })
 }
 
-/// The bytes that [`save_tensors`] writes.
+/// The bytes of the file that [`save_tensors`] writes.
 ///
 /// # Errors
 ///
-/// As [`save_tensors`].
+/// Fails like [`save_tensors`].
 #[cfg(not(target_family = "wasm"))]
 #[track_caller]
 pub fn tensors_to_safetensors<'a, N: Into<String>>(
@@ -94,11 +95,11 @@ pub fn tensors_to_safetensors<'a, N: Into<String>>(
     block_on(tensors_to_safetensors_async(tensors))
 }
 
-/// As [`tensors_to_safetensors`], without blocking the thread.
+/// Like [`tensors_to_safetensors`], without blocking the thread.
 ///
 /// # Errors
 ///
-/// As [`save_tensors`].
+/// Fails like [`save_tensors`].
 #[track_caller]
 pub fn tensors_to_safetensors_async<'a, N: Into<String>>(
     tensors: impl IntoIterator<Item = (N, &'a Tensor)>,

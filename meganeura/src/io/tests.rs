@@ -37,7 +37,7 @@ fn values(net: &Net) -> [Vec<f32>; 3] {
     [param.value(), buffer.value(), net.weight.value()].map(|tensor| tensor.to_vec().unwrap())
 }
 
-/// A file with these tensors, all bytes as given.
+/// A file with these tensors, with bytes exactly as given.
 fn file(tensors: &[(&str, Dtype, &[usize], &[u8])]) -> Vec<u8> {
     let views = tensors
         .iter()
@@ -53,7 +53,7 @@ fn with_header(header: &str, data: usize) -> Vec<u8> {
     bytes
 }
 
-/// The error of loading this, which must leave the model alone.
+/// The error of loading this, which must leave the model unchanged.
 #[track_caller]
 fn refused(bytes: &[u8]) -> String {
     let mut net = net(1.0);
@@ -210,7 +210,7 @@ fn a_file_of_another_model_is_refused() {
     ]));
     assert!(message.contains("`weight`: [4] in the file, [2, 2] in the model"), "{message}");
     assert!(message.contains("`blocks.0.0`: I32 in the file"), "{message}");
-    // All of it is listed, with what may have been meant.
+    // Everything is listed, with suggestions.
     let message = refused(&file(&[
         ("weight", Dtype::F32, &[4], &[0; 16]),
         ("wieght", Dtype::F32, &[2, 2], &[0; 16]),
@@ -293,7 +293,7 @@ fn an_error_of_the_contents_names_the_file() {
     assert!(error.to_string().contains("bad.safetensors"), "{error}");
 }
 
-/// Two leaves under one path.
+/// Two leaves with one path.
 struct Clash(Param, Param);
 
 impl Module for Clash {
@@ -328,7 +328,7 @@ fn tied_tensors_are_stored_once_and_tied_again() {
     assert_eq!(report.loaded, ["0", "1", "2"]);
     assert!(apart[0].is_tied_to(&apart[2]) && !apart[0].is_tied_to(&apart[1]));
     assert_eq!(apart.each_ref().map(|param| param.value().to_vec().unwrap()[0]), [1.0, 2.0, 1.0]);
-    // Into a model that is tied itself, its tensors are loaded once, and the bytes are the same again.
+    // Loaded into a model that is tied itself, its tensors are loaded once, and the bytes are the same again.
     let mut again = tied(7.0);
     assert_eq!(again.load_safetensors(&bytes).unwrap().loaded, ["0", "1"]);
     assert_eq!(again.to_safetensors().unwrap(), bytes);
@@ -345,7 +345,7 @@ fn ties_are_kept_under_other_names() {
     let mut apart = tied(5.0).map(|param| Param::new(param.value()));
     apart.load_safetensors_with(&bytes, &names).unwrap().strict().unwrap();
     assert!(apart[0].is_tied_to(&apart[2]) && !apart[0].is_tied_to(&apart[1]));
-    // What is a part of something in the file is stored wherever it stands.
+    // A part of a tensor in the file is stored at each of its places.
     let names = Names::new().split("all", ["0", "1", "2"]);
     let bytes = tied(1.0).to_safetensors_with(&names).unwrap();
     assert_eq!(SafeTensors::deserialize(&bytes).unwrap().tensor("all").unwrap().shape(), [6]);
@@ -383,7 +383,7 @@ fn ties_that_the_model_cannot_take_over_are_refused() {
         assert!(error.to_string().contains(message), "{error}");
         assert_eq!((net.0.value().to_vec().unwrap(), net.1.value().to_vec().unwrap()), (vec![1.0; 2], vec![2.0; 2]));
     }
-    // What others note there is not in the way.
+    // The words of other programs do no harm.
     let report = net.load_safetensors(&header("3")).unwrap();
     assert_eq!((report.loaded, report.missing.len()), (vec!["0".to_owned()], 2));
 }
@@ -407,7 +407,7 @@ fn a_header_beyond_the_formats_limit_is_said_to_be_that() {
     let error = two(&format!("{long}b"), &long).to_safetensors().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Checkpoint);
     assert!(error.to_string().contains(limit), "{error}");
-    // The other names of what is tied are in the header as well.
+    // The aliases of tied tensors are in the header as well.
     let first = param();
     let names = [long.clone(), format!("{long}b"), "0".to_owned()];
     let tied = std::collections::BTreeMap::from(names.map(|name| (name, first.tied())));

@@ -3,13 +3,13 @@
 use super::Reduction;
 use crate::{Tensor, Var};
 
-/// How [`Var::bce_with`] differs from [`Var::bce_with_logits`].
+/// The options of [`Var::bce_with`]. The defaults are those of [`Var::bce_with_logits`].
 #[derive(Clone, Debug, Default)]
-pub struct BceOptions {
-    /// How much more a positive target counts than a negative one, p: of a shape that broadcasts to that of the scores,
+pub struct BceWithLogitsOptions {
+    /// The weight of a positive target relative to a negative one, p: of a shape that broadcasts to that of the scores,
     /// `[C]` for scores `[N, C]`.
     pub positive_weight: Option<Tensor>,
-    /// What becomes of the losses of single scores.
+    /// The reduction of the losses of single scores.
     pub reduction: Reduction,
 }
 
@@ -18,7 +18,7 @@ impl Var {
     ///
     /// Precise for large scores of either sign, where taking the logarithm of a sigmoid is not.
     ///
-    /// Shapes: scores and targets the same → a scalar. Targets are probabilities: 0, 1, or between.
+    /// Shapes: scores and targets the same → a scalar. Targets are probabilities, from 0 to 1.
     ///
     /// ```
     /// use meganeura::prelude::*;
@@ -30,20 +30,22 @@ impl Var {
     /// assert_eq!(scores.bce_with_logits(&target).item()?, 50.0);
     /// # Ok::<(), meganeura::Error>(())
     /// ```
+    #[doc(alias = "binary_cross_entropy_with_logits")]
     #[must_use]
     #[track_caller]
     pub fn bce_with_logits(&self, target: &Self) -> Self {
-        self.bce_with(target, &BceOptions::default())
+        self.bce_with_logits_with(target, &BceWithLogitsOptions::default())
     }
 
-    /// [`bce_with_logits`](Self::bce_with_logits) with weights for positive targets, and reduced as you like:
-    /// `−(p·t·ln σ(x) + (1 − t)·ln(1 − σ(x)))`. As in PyTorch, the mean divides by the number of scores, not by the
-    /// weights.
+    /// [`bce_with_logits`](Self::bce_with_logits) with weights for positive targets, or with another reduction:
+    /// `−(p·t·ln σ(x) + (1 − t)·ln(1 − σ(x)))`.
     ///
-    /// Shapes: as there. Error: also if the weights do not broadcast to the shape of the scores.
+    /// The mean divides by the number of scores, not by the weights, as in PyTorch.
+    ///
+    /// Shapes: the same. Errors: also if the weights do not broadcast to the shape of the scores.
     #[must_use]
     #[track_caller]
-    pub fn bce_with(&self, target: &Self, options: &BceOptions) -> Self {
+    pub fn bce_with_logits_with(&self, target: &Self, options: &BceWithLogitsOptions) -> Self {
         const NAME: &str = "bce_with_logits";
         let fits = |weight: &Tensor| weight.shape().broadcast(&self.shape()) == Some(self.shape());
         if let Some(weight) = options.positive_weight.as_ref().filter(|weight| !fits(weight)) {
@@ -89,19 +91,19 @@ mod tests {
         let tape = tape();
         let x = input(&tape, &[2, 2], &[0.0, 0.0, 0.0, 100.0]);
         let target = input(&tape, &[2, 2], &[1.0, 1.0, 0.0, 0.5]);
-        let options = |reduction| BceOptions { positive_weight: Some(tensor(&[2], &[3.0, 0.5])), reduction };
+        let options = |reduction| BceWithLogitsOptions { positive_weight: Some(tensor(&[2], &[3.0, 0.5])), reduction };
         let ln2 = std::f64::consts::LN_2;
-        assert_values(&x.bce_with(&target, &options(Reduction::None)), &[3.0 * ln2, 0.5 * ln2, ln2, 50.0]);
-        assert_values(&x.bce_with(&target, &options(Reduction::Sum)), &[4.5 * ln2 + 50.0]);
-        assert_values(&x.bce_with(&target, &options(Reduction::Mean)), &[(4.5 * ln2 + 50.0) / 4.0]);
+        assert_values(&x.bce_with_logits_with(&target, &options(Reduction::None)), &[3.0 * ln2, 0.5 * ln2, ln2, 50.0]);
+        assert_values(&x.bce_with_logits_with(&target, &options(Reduction::Sum)), &[4.5 * ln2 + 50.0]);
+        assert_values(&x.bce_with_logits_with(&target, &options(Reduction::Mean)), &[(4.5 * ln2 + 50.0) / 4.0]);
     }
 
     #[test]
     fn gradients_are_right() {
         let x = [tensor(&[2, 3], &[0.1, -1.3, 2.5, 0.7, -9.0, 4.0]), tensor(&[2, 3], &[1.0, 0.2, 0.3, 0.5, 0.0, 0.9])];
         for reduction in [Reduction::Mean, Reduction::Sum, Reduction::None] {
-            let options = BceOptions { positive_weight: Some(tensor(&[3], &[3.0, 0.5, 1.0])), reduction };
-            let losses = |_: &(), x: &[Var]| vec![x[0].bce_with(&x[1], &options)];
+            let options = BceWithLogitsOptions { positive_weight: Some(tensor(&[3], &[3.0, 0.5, 1.0])), reduction };
+            let losses = |_: &(), x: &[Var]| vec![x[0].bce_with_logits_with(&x[1], &options)];
             gradcheck(&(), &x, losses).unwrap().ok().unwrap();
         }
     }
@@ -119,9 +121,9 @@ mod tests {
     #[test]
     fn huge_scores_stay_finite() {
         let weight = Tensor::full(&Device::cpu(), [2], 3.0).unwrap();
-        let options = BceOptions { positive_weight: Some(weight), ..Default::default() };
+        let options = BceWithLogitsOptions { positive_weight: Some(weight), ..Default::default() };
         for target in [0.0, 1.0] {
-            assert_finite(&[1e4, -1e4], |x| x.bce_with(&(x * 0.0 + target), &options));
+            assert_finite(&[1e4, -1e4], |x| x.bce_with_logits_with(&(x * 0.0 + target), &options));
         }
     }
 
@@ -131,8 +133,8 @@ mod tests {
         let x = input(&tape, &[3, 1], &[0.0; 3]);
         let error = x.bce_with_logits(&input(&tape, &[3], &[0.0; 3])).error().unwrap();
         assert_eq!(error.kind(), ErrorKind::Shape);
-        let options = BceOptions { positive_weight: Some(tensor(&[2], &[1.0; 2])), ..Default::default() };
-        let error = x.bce_with(&x, &options).error().unwrap();
+        let options = BceWithLogitsOptions { positive_weight: Some(tensor(&[2], &[1.0; 2])), ..Default::default() };
+        let error = x.bce_with_logits_with(&x, &options).error().unwrap();
         assert!(error.to_string().contains("f64[2], for scores f64[3, 1]"), "{error}");
     }
 }

@@ -5,17 +5,17 @@ use crate::{Tensor, Var};
 
 const NAME: &str = "cross_entropy";
 
-/// How [`Var::cross_entropy_with`] differs from [`Var::cross_entropy`].
+/// The options of [`Var::cross_entropy_with`]. The defaults are those of [`Var::cross_entropy`].
 #[derive(Clone, Debug, Default)]
 pub struct CrossEntropyOptions {
-    /// The share of the probability that is spread evenly over all classes instead of standing on the label, between 0
-    /// and 1. [Szegedy et al., 2015](https://arxiv.org/abs/1512.00567).
+    /// The share of the probability that is spread evenly over all classes instead of being on the label, between 0 and
+    /// 1. [Szegedy et al., 2015](https://arxiv.org/abs/1512.00567).
     pub label_smoothing: f64,
-    /// How much each class counts, `[C]`, on the device of the scores: rare ones more, say.
+    /// The weight of each class, `[C]`, on the device of the scores: larger for rare classes, for example.
     pub class_weights: Option<Tensor>,
-    /// The label of what has none and costs nothing: of pixels at an edge, of padding. Any number, below `C` or not.
+    /// The ignored label, which costs nothing: for pixels at an edge, for padding. Any number, below `C` or not.
     pub ignored: Option<u32>,
-    /// What becomes of the losses of single labels.
+    /// The reduction of the losses of single labels.
     pub reduction: Reduction,
 }
 
@@ -23,7 +23,7 @@ impl Var {
     /// Cross-entropy of a classification: `−mean ln softmax(x)[n, label[n]]`
     ///
     /// Shapes: scores `[N, C, …]`, not yet normalised; labels `[N, …]`, each below `C`, a tensor or a value on the tape
-    /// → a scalar. A label beyond is an error; one that only the device knows makes the loss NaN.
+    /// → a scalar. A label out of range is an error; one that only the device knows makes the loss NaN.
     ///
     /// ```
     /// use meganeura::prelude::*;
@@ -40,16 +40,16 @@ impl Var {
         self.cross_entropy_with(labels, &CrossEntropyOptions::default())
     }
 
-    /// [`cross_entropy`](Self::cross_entropy) with smoothed labels, weighted classes and labels to ignore:
+    /// [`cross_entropy`](Self::cross_entropy) with smoothed labels, class weights and an ignored label:
     ///
     /// ```text
     /// ℓ[n] = −Σ_c w[c]·q[n, c]·ln softmax(x)[n, c]     with  q[n, c] = (1 − s)·[c = label[n]] + s/C
     /// mean = Σ_n ℓ[n] / Σ_n w[label[n]]                over the n that are not ignored
     /// ```
     ///
-    /// As in PyTorch, the mean of nothing but ignored labels is NaN.
+    /// The mean of ignored labels alone is NaN, as in PyTorch.
     ///
-    /// Shapes: as there; unreduced `[N, …]`.
+    /// Shapes: the same; unreduced `[N, …]`.
     ///
     /// ```
     /// use meganeura::loss::CrossEntropyOptions;
@@ -82,7 +82,7 @@ impl Var {
         if let Some(poisoned) = self.misweighted(NAME, Some(weights)) {
             return poisoned;
         }
-        // The share of the label itself; what is spread evenly is weighted by each class, not by the label's.
+        // The share on the label itself. The evenly spread share is weighted by each class, not by the label's.
         let rows = self.cross_entropy_rows(labels, 0.0, *ignored);
         if rows.error().is_some() {
             return rows;
@@ -107,8 +107,8 @@ impl Var {
             return -(weights * self.log_softmax(1)).sum_over(&[1]);
         }
         let present = self.present(labels, ignored);
-        // Chosen before anything is computed with it: what is ignored may be anything, and 0·NaN is no 0.
-        let scores = present.reshape(self.kept_along(|axis| axis != 1)).select(self, &self.constant(0.0));
+        // Selected before anything is computed: scores of ignored labels may be anything, and 0·NaN is not 0.
+        let scores = present.reshape(self.kept_along(|axis| axis != 1)).where_cond(self, &self.constant(0.0));
         -(weights * scores.log_softmax(1)).sum_over(&[1]) * present
     }
 }
@@ -124,7 +124,7 @@ mod tests {
         Tensor::indices(&device(), [labels.len()], labels).unwrap()
     }
 
-    /// The loss of each row and the mean of all, as the formula has it.
+    /// The loss of each row and the mean of all, straight from the formula.
     fn naive(x: &[f64], classes: usize, labels: &[u32], w: &[f64], s: f64, ignored: Option<u32>) -> (Vec<f64>, f64) {
         let (mut losses, mut total) = (Vec::new(), 0.0);
         for (x, &label) in x.chunks(classes).zip(labels) {
@@ -221,7 +221,7 @@ mod tests {
         let x = input(&tape, &[3, 1], &[0.0; 3]);
         assert!(x.cross_entropy(&labels(&[0, 0, 1])).error().is_some(), "a label past the classes");
         assert!(x.cross_entropy(&labels(&[0, 0])).error().is_some(), "fewer labels than rows");
-        // A label past the classes is found behind those that are ignored.
+        // A label out of range is found behind ignored ones.
         let weights = Some(tensor(&[1], &[1.0]));
         for class_weights in [None, weights] {
             let options = CrossEntropyOptions { ignored: Some(255), class_weights, ..Default::default() };

@@ -3,29 +3,29 @@
 use super::{Labels, Reduction};
 use crate::Var;
 
-/// How [`Var::ctc_with`] differs from [`Var::ctc`].
+/// The options of [`Var::ctc_with`]. The defaults are those of [`Var::ctc`].
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CtcOptions {
-    /// The class that stands for no label; 0 by default.
+    /// The blank class, which stands for no label; 0 by default.
     pub blank: u32,
-    /// Whether targets that are longer than their input allows cost 0 and have no gradient; by default they cost
-    /// infinity, and their gradient is NaN.
+    /// `true` if targets that are too long for their input cost 0 and have no gradient. By default they cost infinity,
+    /// and their gradient is NaN.
     pub zero_infinity: bool,
-    /// What becomes of the losses of single examples.
+    /// The reduction of the losses of single examples.
     pub reduction: Reduction,
 }
 
 impl Var {
-    /// CTC loss of sequences whose labels are not aligned with them: `−ln p(targets)` of each example, divided by its
-    /// number of labels (or 1), and the mean of those. [Graves et al., 2006](https://doi.org/10.1145/1143844.1143891).
+    /// CTC loss of sequences with unaligned labels: the mean of `−ln p(targets)` of each example, divided by its number
+    /// of labels (or 1)
     ///
-    /// `p` is the probability of all paths, a class for each step, that become the targets when repeated classes are
-    /// merged and blanks, class 0, left out.
+    /// `p` is the probability of all paths, with a class for each step, that become the targets when repeated classes
+    /// are merged and blanks, class 0, are removed. [Graves et al., 2006](https://doi.org/10.1145/1143844.1143891).
     ///
-    /// Shapes: log-probabilities `[T, N, C]`, as [`log_softmax(2)`](Var::log_softmax) gives them; targets `[N, S]`,
-    /// padded with any class; lengths of inputs, up to `T`, and of targets, up to `S`, `[N]` → a scalar. Targets and
-    /// lengths are tensors of indices or values on the tape. One that is out of range is an error; one that only the
-    /// device knows makes the loss NaN.
+    /// Shapes: log-probabilities `[T, N, C]`, from [`log_softmax(2)`](Var::log_softmax); targets `[N, S]`, padded with
+    /// any class; lengths of inputs, up to `T`, and of targets, up to `S`, `[N]` → a scalar. Targets and lengths are
+    /// tensors of indices or values on the tape. A value out of range is an error; one that only the device knows makes
+    /// the loss NaN.
     ///
     /// ```
     /// use meganeura::prelude::*;
@@ -38,6 +38,7 @@ impl Var {
     /// assert!((loss.item()? - 3f32.ln()).abs() < 1e-6);
     /// # Ok::<(), meganeura::Error>(())
     /// ```
+    #[doc(alias = "ctc_loss")]
     #[must_use]
     #[track_caller]
     pub fn ctc(
@@ -49,10 +50,10 @@ impl Var {
         self.ctc_with(targets, input_lengths, target_lengths, &CtcOptions::default())
     }
 
-    /// [`ctc`](Self::ctc) with another blank, without infinite losses, or reduced otherwise. As in PyTorch, only the
-    /// mean divides by the number of labels.
+    /// [`ctc`](Self::ctc) with another blank, without infinite losses, or with another reduction. Only the mean divides
+    /// by the number of labels, as in PyTorch.
     ///
-    /// Shapes: as there; unreduced `[N]`. Error: also if the blank is no class.
+    /// Shapes: the same; unreduced `[N]`. Errors: also if the blank is not a class.
     #[must_use]
     #[track_caller]
     pub fn ctc_with(
@@ -99,7 +100,7 @@ mod tests {
     fn paths_of_equal_probability_are_counted() {
         let tape = tape();
         let x = input(&tape, &[4, 5, 3], &[0.0; 60]).log_softmax(2);
-        // Paths of 4 steps, or of 3, 2, 0 and 0, by what they become.
+        // Paths of 4 steps, or of 3, 2, 0 and 0, and the targets that they become.
         let targets = indices(&[5, 2], &[1, 2, 1, 1, 1, 1, 0, 0, 2, 0]);
         let lengths = [indices(&[5], &[4, 3, 2, 0, 0]), indices(&[5], &[2, 2, 2, 0, 1])];
         let with = |zero_infinity, reduction| {
@@ -121,7 +122,7 @@ mod tests {
         for reduction in [Reduction::Mean, Reduction::Sum, Reduction::None] {
             let losses = |_: &(), x: &[Var]| {
                 let options = CtcOptions { blank: 3, zero_infinity: false, reduction };
-                // Of what is not normalised as well: the gradient is that of the formula.
+                // Unnormalised inputs as well: the gradient is that of the formula.
                 let x = [&x[0], &x[0].log_softmax(2)];
                 let lengths = [indices(&[2], &[6, 5]), indices(&[2], &[3, 2])];
                 x.map(|x| x.ctc_with(&targets, &lengths[0], &lengths[1], &options)).to_vec()
@@ -147,7 +148,7 @@ mod tests {
         let ([loss, dx], [exact, exact_dx]) = (run(&Device::cpu()), run(&device()));
         assert!((loss[0] - exact[0]).abs() <= 2e-6 * exact[0], "{loss:?}, not {exact:?}");
         let largest = exact_dx.iter().fold(0.0, |largest: f64, dx| largest.max(dx.abs()));
-        // As a sum in one logarithm, of which a unit in the last place is 1e-4, it would be off by as much.
+        // Computed as a sum in one logarithm, in which a unit in the last place is 1e-4, it would be off by as much.
         assert!(dx.iter().zip(&exact_dx).all(|(a, b)| (a - b).abs() <= 2e-5 * largest));
     }
 

@@ -1,16 +1,16 @@
-//! Dice loss: how much regions overlap.
+//! Dice loss: the overlap of regions.
 
 use super::Reduction;
 use crate::{ErrorKind, Var};
 
-/// How [`Var::dice_with`] differs from [`Var::dice`].
+/// The options of [`Var::dice_with`]. The defaults are those of [`Var::dice`].
 #[derive(Clone, Copy, Debug)]
 pub struct DiceOptions {
-    /// What is added above and below, so that two empty regions agree, s: at least 0; 1 by default.
+    /// The number added to numerator and denominator, so that two empty regions agree, s: at least 0; 1 by default.
     pub smooth: f64,
-    /// Whether the denominator has squares, `Σ x² + Σ t² + s`; not by default.
+    /// `true` for squares in the denominator, `Σ x² + Σ t² + s`; `false` by default.
     pub squared: bool,
-    /// What becomes of the losses of single regions.
+    /// The reduction of the losses of single regions.
     pub reduction: Reduction,
 }
 
@@ -21,9 +21,10 @@ impl Default for DiceOptions {
 }
 
 impl Var {
-    /// Dice loss of probabilities: the mean over all regions of `1 − (2·Σ x·t + s)/(Σ x + Σ t + s)`, with sums over the
-    /// pixels of a region and s = 1. Other than a loss of single pixels, it gives small regions the weight of large
-    /// ones. [Milletari et al., 2016](https://arxiv.org/abs/1606.04797).
+    /// Dice loss of probabilities: the mean over all regions of `1 − (2·Σ x·t + s)/(Σ x + Σ t + s)`
+    ///
+    /// Sums are over the pixels of a region, and s = 1. Unlike losses of single pixels, this one gives small regions
+    /// the weight of large ones. [Milletari et al., 2016](https://arxiv.org/abs/1606.04797).
     ///
     /// Shapes: probabilities, after `sigmoid` or `softmax(1)`, and targets `[N, C, …]` → a scalar. Each class of each
     /// example is a region.
@@ -44,9 +45,9 @@ impl Var {
         self.dice_with(target, &DiceOptions::default())
     }
 
-    /// [`dice`](Self::dice) with another s, with squares in the denominator as in the paper, or reduced otherwise.
+    /// [`dice`](Self::dice) with another s, with squares in the denominator as in the paper, or with another reduction.
     ///
-    /// Shapes: as there; unreduced `[N, C]`. Error: also if s is negative, NaN or infinite. With s = 0, two empty
+    /// Shapes: the same; unreduced `[N, C]`. Errors: also if s is negative, NaN or infinite. With s = 0, two empty
     /// regions give NaN.
     #[must_use]
     #[track_caller]

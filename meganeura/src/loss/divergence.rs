@@ -3,30 +3,30 @@
 use super::Reduction;
 use crate::{ErrorKind, Tensor, Var};
 
-/// How [`Var::soft_cross_entropy_with`] differs from [`Var::soft_cross_entropy`].
+/// The options of [`Var::soft_cross_entropy_with`]. The defaults are those of [`Var::soft_cross_entropy`].
 #[derive(Clone, Debug, Default)]
 pub struct SoftCrossEntropyOptions {
     /// The share of the probability that is spread evenly over all classes, between 0 and 1.
     pub label_smoothing: f64,
-    /// How much each class counts, `[C]`, on the device of the scores.
+    /// The weight of each class, `[C]`, on the device of the scores.
     pub class_weights: Option<Tensor>,
-    /// What becomes of the losses of single rows.
+    /// The reduction of the losses of single rows.
     pub reduction: Reduction,
 }
 
-/// How [`Var::kl_div_with`] differs from [`Var::kl_div`].
+/// The options of [`Var::kl_div_with`]. The defaults are those of [`Var::kl_div`].
 #[derive(Clone, Copy, Debug, Default)]
 pub struct KlDivOptions {
-    /// Whether the target holds log-probabilities, which lose nothing where probabilities are tiny.
+    /// `true` if the target holds log-probabilities, which stay precise where probabilities are tiny.
     pub log_target: bool,
-    /// What becomes of the terms of single classes.
+    /// The reduction of the terms of single classes.
     pub reduction: Reduction,
 }
 
 impl Var {
     /// Cross-entropy of scores against probabilities of all classes: `−mean_n Σ_c t[n, c]·ln softmax(x)[n, c]`
     ///
-    /// For targets that another model computed, or that two examples were mixed to. Against labels there is
+    /// For targets that another model computed, or that mix two examples. For labels, see
     /// [`cross_entropy`](Self::cross_entropy).
     ///
     /// Shapes: scores and targets `[N, C, …]` → a scalar. Nothing checks that targets add up to 1.
@@ -47,11 +47,12 @@ impl Var {
         self.soft_cross_entropy_with(target, &SoftCrossEntropyOptions::default())
     }
 
-    /// [`soft_cross_entropy`](Self::soft_cross_entropy) with smoothed targets and weighted classes:
-    /// `ℓ[n] = −Σ_c w[c]·((1 − s)·t[n, c] + s/C)·ln softmax(x)[n, c]`. As in PyTorch, the mean divides by the number of
-    /// rows, not by weights.
+    /// [`soft_cross_entropy`](Self::soft_cross_entropy) with smoothed targets and class weights:
+    /// `ℓ[n] = −Σ_c w[c]·((1 − s)·t[n, c] + s/C)·ln softmax(x)[n, c]`.
     ///
-    /// Shapes: as there; unreduced `[N, …]`. Error: also if the label smoothing is not between 0 and 1, or the class
+    /// The mean divides by the number of rows, not by weights, as in PyTorch.
+    ///
+    /// Shapes: the same; unreduced `[N, …]`. Errors: also if the label smoothing is not between 0 and 1, or the class
     /// weights are not `[C]`.
     #[must_use]
     #[track_caller]
@@ -81,11 +82,11 @@ impl Var {
         reduction.of(&-(weighted * self.log_softmax(1)).sum_over(&[1]))
     }
 
-    /// The Kullback–Leibler divergence of log-probabilities from a target's probabilities: `mean t·(ln t − x)`, where a
-    /// probability of 0 costs 0, if the other is not 0.
+    /// The Kullback–Leibler divergence of log-probabilities from a target's probabilities: `mean t·(ln t − x)`
     ///
-    /// As in PyTorch, the mean is over all elements. The divergence per example is that of [`Reduction::Sum`], divided
-    /// by their number (PyTorch's `batchmean`). [Kullback and Leibler, 1951](https://doi.org/10.1214/aoms/1177729694).
+    /// A target of 0 costs 0, unless the other probability is 0 as well. The mean is over all elements, as in PyTorch.
+    /// For the divergence per example, divide that of [`Reduction::Sum`] by the number of examples (PyTorch's
+    /// `batchmean`). [Kullback and Leibler, 1951](https://doi.org/10.1214/aoms/1177729694).
     ///
     /// Shapes: log-probabilities and targets the same → a scalar.
     ///
@@ -105,9 +106,9 @@ impl Var {
         self.kl_div_with(target, &KlDivOptions::default())
     }
 
-    /// [`kl_div`](Self::kl_div) with log-probabilities as the target, `eᵗ·(t − x)`, or reduced otherwise.
+    /// [`kl_div`](Self::kl_div) with log-probabilities as the target, `eᵗ·(t − x)`, or with another reduction.
     ///
-    /// Shapes: as there.
+    /// Shapes: the same.
     #[must_use]
     #[track_caller]
     pub fn kl_div_with(&self, target: &Self, options: &KlDivOptions) -> Self {
@@ -117,9 +118,9 @@ impl Var {
         let terms = if options.log_target {
             target.exp() * (target - self)
         } else {
-            // ln 1 in the place of ln 0, so that the gradient of the target is finite, too.
+            // ln 1 in place of ln 0, so that the gradient of the target is finite, too.
             let none = target.eq(&self.constant(0.0));
-            let log = none.select(&self.constant(1.0), target).log();
+            let log = none.where_cond(&self.constant(1.0), target).log();
             target * (log - self)
         };
         options.reduction.of(&terms)

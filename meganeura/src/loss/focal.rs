@@ -1,17 +1,17 @@
-//! Focal losses: cross-entropy in which what is right already hardly counts.
+//! Focal losses: cross-entropy that gives little weight to predictions that are already right.
 
 use super::{Labels, Reduction};
 use crate::{Tensor, Var};
 
-/// How [`Var::focal_bce_with`] differs from [`Var::focal_bce`].
+/// The options of [`Var::focal_bce_with`]. The defaults are those of [`Var::focal_bce`].
 #[derive(Clone, Copy, Debug)]
 pub struct FocalBceOptions {
-    /// How fast what is right ceases to count, γ: 0 or above; 2 by default.
+    /// The focusing exponent, γ, which reduces the weight of right predictions: 0 or above; 2 by default.
     pub gamma: f64,
     /// The weight of positive targets, α, between 0 and 1; that of negative ones is `1 − α`. 0.25 by default; `None`
-    /// weighs neither.
+    /// weights neither.
     pub alpha: Option<f64>,
-    /// What becomes of the losses of single scores.
+    /// The reduction of the losses of single scores.
     pub reduction: Reduction,
 }
 
@@ -21,16 +21,16 @@ impl Default for FocalBceOptions {
     }
 }
 
-/// How [`Var::focal_cross_entropy_with`] differs from [`Var::focal_cross_entropy`].
+/// The options of [`Var::focal_cross_entropy_with`]. The defaults are those of [`Var::focal_cross_entropy`].
 #[derive(Clone, Debug)]
 pub struct FocalCrossEntropyOptions {
-    /// How fast what is right ceases to count, γ: 0 or above; 2 by default.
+    /// The focusing exponent, γ, which reduces the weight of right predictions: 0 or above; 2 by default.
     pub gamma: f64,
-    /// How much each class counts, `[C]`, on the device of the scores.
+    /// The weight of each class, `[C]`, on the device of the scores.
     pub class_weights: Option<Tensor>,
-    /// The label of what has none and costs nothing. Any number, below `C` or not.
+    /// The ignored label, which costs nothing. Any number, below `C` or not.
     pub ignored: Option<u32>,
-    /// What becomes of the losses of single labels.
+    /// The reduction of the losses of single labels.
     pub reduction: Reduction,
 }
 
@@ -41,9 +41,10 @@ impl Default for FocalCrossEntropyOptions {
 }
 
 impl Var {
-    /// Focal loss of scores, yes or no: `mean α_t·(1 − p_t)^γ·(−ln p_t)`, where `p_t` is the probability `σ(x)` that
-    /// the score gives to the target, with γ = 2, α = 0.25. As torchvision's `sigmoid_focal_loss`.
-    /// [Lin et al., 2017](https://arxiv.org/abs/1708.02002).
+    /// Focal loss of binary scores: `mean α_t·(1 − p_t)^γ·(−ln p_t)` with γ = 2, α = 0.25
+    ///
+    /// `p_t` is the probability that the score gives to the target, by `σ(x)`. This is torchvision's
+    /// `sigmoid_focal_loss`. [Lin et al., 2017](https://arxiv.org/abs/1708.02002).
     ///
     /// Shapes: scores and targets the same → a scalar. Targets are 0 or 1, or between: then `1 − p_t` is
     /// `t·(1 − σ(x)) + (1 − t)·σ(x)`, and the logarithm is that of [`bce_with_logits`](Self::bce_with_logits).
@@ -65,9 +66,9 @@ impl Var {
         self.focal_bce_with(target, &FocalBceOptions::default())
     }
 
-    /// [`focal_bce`](Self::focal_bce) with another γ or α, or reduced otherwise. Neither makes a new plan.
+    /// [`focal_bce`](Self::focal_bce) with another γ or α, or with another reduction. Another γ or α makes no new plan.
     ///
-    /// Shapes: as there. Error: also if γ is negative, NaN or infinite, or α not between 0 and 1.
+    /// Shapes: the same. Errors: also if γ is negative, NaN or infinite, or α not between 0 and 1.
     #[must_use]
     #[track_caller]
     pub fn focal_bce_with(&self, target: &Self, options: &FocalBceOptions) -> Self {
@@ -83,7 +84,7 @@ impl Var {
             return poisoned;
         }
         let other = self.constant(1.0) - target;
-        // As in `bce_with`; and 1 − σ(x) = σ(−x), which does not cancel.
+        // Like `bce_with`; and 1 − σ(x) = σ(−x), which does not cancel.
         let negated = -self;
         let surprise = target * negated.softplus() + &other * self.softplus();
         let wrong = target * negated.sigmoid() + &other * self.sigmoid();
@@ -94,8 +95,8 @@ impl Var {
         })
     }
 
-    /// Focal loss of a classification: `mean (1 − p)^γ·(−ln p)`, where `p = softmax(x)[n, label[n]]` and γ = 2.
-    /// [Lin et al., 2017](https://arxiv.org/abs/1708.02002), for several classes.
+    /// Focal loss of a classification: `mean (1 − p)^γ·(−ln p)`, where `p = softmax(x)[n, label[n]]` and γ = 2. It is
+    /// the loss of [Lin et al., 2017](https://arxiv.org/abs/1708.02002) for several classes.
     ///
     /// Shapes: scores `[N, C, …]`, labels `[N, …]`, as for [`cross_entropy`](Self::cross_entropy) → a scalar.
     ///
@@ -115,7 +116,7 @@ impl Var {
         self.focal_cross_entropy_with(labels, &FocalCrossEntropyOptions::default())
     }
 
-    /// [`focal_cross_entropy`](Self::focal_cross_entropy) with another γ, weighted classes and labels to ignore:
+    /// [`focal_cross_entropy`](Self::focal_cross_entropy) with another γ, class weights and an ignored label:
     ///
     /// ```text
     /// ℓ[n] = −w[label[n]]·(1 − p[n])^γ·ln p[n]
@@ -124,7 +125,7 @@ impl Var {
     ///
     /// With γ = 0 it is [`cross_entropy_with`](Self::cross_entropy_with). Another γ makes no new plan.
     ///
-    /// Shapes: as there; unreduced `[N, …]`. Error: also if γ is negative, NaN or infinite, or the class weights are
+    /// Shapes: the same; unreduced `[N, …]`. Errors: also if γ is negative, NaN or infinite, or the class weights are
     /// not `[C]`.
     #[must_use]
     #[track_caller]
@@ -143,20 +144,20 @@ impl Var {
             return poisoned;
         }
         let surprise = self.cross_entropy_rows(labels, 0.0, *ignored);
-        // 1 − p = 1 − e^(ln p), of which no digit is lost where p is nearly 1.
+        // 1 − p = 1 − e^(ln p), which loses no digits where p is close to 1.
         let wrong = -(-&surprise).expm1();
         let weights = self.row_weights(labels, class_weights.as_ref(), *ignored);
         reduction.of_weighted(&(wrong.focus(*gamma) * surprise * &weights), &weights)
     }
 
-    /// `xᵞ` of a probability. One that is 0, or nearly, counts as the least normal `f32`: for γ below 1 the derivative
-    /// there is infinite.
+    /// `xᵞ` of a probability. A probability at or close to 0 counts as the least normal `f32`: for γ below 1, the
+    /// derivative at 0 is infinite.
     #[track_caller]
     fn focus(&self, gamma: f64) -> Self {
         self.maximum(&self.constant(f64::from(f32::MIN_POSITIVE))).powf(gamma)
     }
 
-    /// The scores poisoned, if γ makes no sense.
+    /// The scores, poisoned, if γ is invalid.
     #[track_caller]
     fn unfocused(&self, name: &'static str, gamma: f64) -> Option<Self> {
         if gamma >= 0.0 && gamma.is_finite() {

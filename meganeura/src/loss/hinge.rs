@@ -1,14 +1,14 @@
-//! Losses with a margin: whatever is right by more than that costs nothing.
+//! Losses with a margin: predictions that are right by more than the margin cost nothing.
 
 use super::{Labels, Reduction};
 use crate::{Tensor, Var};
 
-/// How [`Var::hinge_embedding_with`] differs from [`Var::hinge_embedding`].
+/// The options of [`Var::hinge_embedding_with`]. The defaults are those of [`Var::hinge_embedding`].
 #[derive(Clone, Copy, Debug)]
 pub struct HingeEmbeddingOptions {
     /// The distance from which unlike pairs cost nothing, m; 1 by default.
     pub margin: f64,
-    /// What becomes of the losses of single distances.
+    /// The reduction of the losses of single distances.
     pub reduction: Reduction,
 }
 
@@ -18,16 +18,16 @@ impl Default for HingeEmbeddingOptions {
     }
 }
 
-/// How [`Var::multi_margin_with`] differs from [`Var::multi_margin`].
+/// The options of [`Var::multi_margin_with`]. The defaults are those of [`Var::multi_margin`].
 #[derive(Clone, Debug)]
 pub struct MultiMarginOptions {
-    /// How far the label's score is to be above all others, m; 1 by default.
+    /// The margin of the label's score over all others, m; 1 by default.
     pub margin: f64,
-    /// Whether what is missing to the margin is squared; it is not by default.
+    /// `true` to square the shortfall from the margin; `false` by default.
     pub squared: bool,
-    /// How much each class counts, `[C]`, on the device of the scores.
+    /// The weight of each class, `[C]`, on the device of the scores.
     pub class_weights: Option<Tensor>,
-    /// What becomes of the losses of single labels.
+    /// The reduction of the losses of single labels.
     pub reduction: Reduction,
 }
 
@@ -38,8 +38,7 @@ impl Default for MultiMarginOptions {
 }
 
 impl Var {
-    /// Hinge loss of distances: the mean of `x` for pairs that are alike, and of `max(0, m − x)` with m = 1 for the
-    /// others.
+    /// Hinge loss of distances: the mean of `x` for pairs that are alike, and of `max(0, m − x)` with m = 1 for others
     ///
     /// Shapes: distances and targets the same → a scalar. Targets are 1 for pairs that are alike, else −1.
     /// [Hadsell et al., 2006](https://doi.org/10.1109/CVPR.2006.100), without their squares.
@@ -60,10 +59,10 @@ impl Var {
         self.hinge_embedding_with(target, &HingeEmbeddingOptions::default())
     }
 
-    /// [`hinge_embedding`](Self::hinge_embedding) with another margin, or reduced otherwise. Another margin makes no
-    /// new plan.
+    /// [`hinge_embedding`](Self::hinge_embedding) with another margin, or with another reduction. Another margin makes
+    /// no new plan.
     ///
-    /// Shapes: as there. Error: also if the margin is NaN or infinite.
+    /// Shapes: the same. Errors: also if the margin is NaN or infinite.
     #[must_use]
     #[track_caller]
     pub fn hinge_embedding_with(&self, target: &Self, options: &HingeEmbeddingOptions) -> Self {
@@ -73,15 +72,16 @@ impl Var {
             return poisoned;
         }
         let unlike = (self.tape().scalar(margin) - self).relu();
-        reduction.of(&target.gt(&self.constant(0.0)).select(self, &unlike))
+        reduction.of(&target.gt(&self.constant(0.0)).where_cond(self, &unlike))
     }
 
-    /// Multi-class hinge loss: the mean over `n` of `1/C · Σ_{c ≠ label} max(0, m − x[n, label] + x[n, c])`, with a
-    /// margin m of 1. [Crammer and Singer, 2001](https://jmlr.org/papers/v2/crammer01a.html), with the sum in the place
-    /// of their maximum.
+    /// Multi-class hinge loss: the mean over `n` of `1/C · Σ_{c ≠ label} max(0, m − x[n, label] + x[n, c])` with m = 1.
+    ///
+    /// The loss of [Crammer and Singer, 2001](https://jmlr.org/papers/v2/crammer01a.html), with the sum in place of
+    /// their maximum.
     ///
     /// Shapes: scores `[N, C, …]`, labels `[N, …]`, each below `C`, a tensor or a value on the tape → a scalar. A label
-    /// beyond is an error; one that only the device knows makes the loss NaN.
+    /// out of range is an error; one that only the device knows makes the loss NaN.
     ///
     /// ```
     /// use meganeura::prelude::*;
@@ -98,11 +98,13 @@ impl Var {
         self.multi_margin_with(labels, &MultiMarginOptions::default())
     }
 
-    /// [`multi_margin`](Self::multi_margin) with another margin, squares, weighted classes, or reduced otherwise. The
-    /// weight is that of the label. As in PyTorch, the mean divides by the number of labels, not by weights.
+    /// [`multi_margin`](Self::multi_margin) with another margin, squares, class weights, or another reduction.
     ///
-    /// Shapes: as there; unreduced `[N, …]`. Error: also if the margin is NaN or infinite, or the class weights are not
-    /// `[C]`.
+    /// Each term has the weight of its label's class. The mean divides by the number of labels, not by weights, as in
+    /// PyTorch.
+    ///
+    /// Shapes: the same; unreduced `[N, …]`. Errors: also if the margin is NaN or infinite, or the class weights are
+    /// not `[C]`.
     #[must_use]
     #[track_caller]
     pub fn multi_margin_with(&self, labels: &(impl Labels + ?Sized), options: &MultiMarginOptions) -> Self {
@@ -116,15 +118,15 @@ impl Var {
             return poisoned;
         }
         let (is_label, zero) = (self.is_label(labels, None), self.constant(0.0));
-        let own = is_label.select(self, &zero).sum_keep(&[1]);
+        let own = is_label.where_cond(self, &zero).sum_keep(&[1]);
         let missing = (self - own + *margin).relu();
         let missing = if *squared { missing.square() } else { missing };
-        // Weights of 1 as well: those of labels beyond the classes are NaN.
+        // Weights of 1 as well: labels out of range have NaN.
         let weights = self.row_weights(labels, class_weights.as_ref(), None);
-        reduction.of(&(is_label.select(&zero, &missing).mean_over(&[1]) * weights))
+        reduction.of(&(is_label.where_cond(&zero, &missing).mean_over(&[1]) * weights))
     }
 
-    /// The value poisoned, if the margin is no number.
+    /// The value, poisoned, if the margin is not finite.
     #[track_caller]
     pub(super) fn unbounded(&self, name: &'static str, margin: f64) -> Option<Self> {
         if margin.is_finite() {

@@ -1,4 +1,4 @@
-//! Labels of classifications, and what losses read at them.
+//! Labels of classifications, and their use in losses.
 
 use super::Reduction;
 use crate::{DType, Error, ErrorKind, Shape, Tape, Tensor, Var};
@@ -30,7 +30,8 @@ impl Var {
         self.shape().dims().get(1).copied().unwrap_or(0)
     }
 
-    /// The scores poisoned, if they are not `[N, C, …]`, the labels not `u32 [N, …]`, or a known label is `C` or above.
+    /// The scores, poisoned, if they are not `[N, C, …]`, the labels not `u32 [N, …]`, or a known label is `C` or
+    /// above.
     #[track_caller]
     pub(super) fn mislabelled(&self, name: &'static str, labels: &Self, ignored: Option<u32>) -> Option<Self> {
         if labels.error().is_some() {
@@ -62,7 +63,7 @@ impl Var {
         Some(self.fail(error.operand(labels.ty(), None)))
     }
 
-    /// The scores poisoned, if the class weights are not `[C]`.
+    /// The scores, poisoned, if the class weights are not `[C]`.
     #[track_caller]
     pub(super) fn misweighted(&self, name: &'static str, weights: Option<&Tensor>) -> Option<Self> {
         let classes = self.classes();
@@ -72,8 +73,8 @@ impl Var {
         Some(self.senseless(name, message))
     }
 
-    /// The weight of each label's class, 1 without class weights; 0 where the label is ignored, NaN for a label beyond
-    /// the classes.
+    /// The weight of each label's class, 1 without class weights; 0 where the label is ignored, NaN for a label out of
+    /// range.
     #[track_caller]
     pub(super) fn row_weights(&self, labels: &Self, weights: Option<&Tensor>, ignored: Option<u32>) -> Self {
         match weights {

@@ -1,31 +1,31 @@
-//! Losses of metric learning: how near vectors are to each other.
+//! Losses of metric learning: distances between vectors.
 
 use super::Reduction;
 use crate::dtype::is_positive;
 use crate::{ErrorKind, Shape, Var};
 
-/// How [`Var::cosine_embedding_with`] differs from [`Var::cosine_embedding`].
+/// The options of [`Var::cosine_embedding_with`]. The defaults are those of [`Var::cosine_embedding`].
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CosineEmbeddingOptions {
     /// The cosine up to which unlike pairs cost nothing, m, between −1 and 1; 0 by default.
     pub margin: f64,
-    /// What becomes of the losses of single pairs.
+    /// The reduction of the losses of single pairs.
     pub reduction: Reduction,
 }
 
-/// How [`Var::triplet_margin_with`] differs from [`Var::triplet_margin`].
+/// The options of [`Var::triplet_margin_with`]. The defaults are those of [`Var::triplet_margin`].
 #[derive(Clone, Copy, Debug)]
 pub struct TripletMarginOptions {
-    /// How much farther the negative is to be than the positive, m; 1 by default.
+    /// The margin by which the negative should be farther than the positive, m; 1 by default.
     pub margin: f64,
-    /// The norm that distances are taken in, p: at least 1; 2 by default.
+    /// The order of the norm for distances, p: at least 1; 2 by default.
     pub p: f64,
-    /// What is added to each difference, so that the norm of equal vectors has a derivative; 1e-6 by default.
+    /// The number added to each difference, so that the norm of equal vectors has a derivative; 1e-6 by default.
     pub eps: f64,
-    /// Whether the distance from the positive to the negative counts where it is the shorter one; not by default.
+    /// `true` to use the distance from the positive to the negative where it is the shorter one; `false` by default.
     /// [Balntas et al., 2016](https://doi.org/10.5244/C.30.119).
     pub swap: bool,
-    /// What becomes of the losses of single triplets.
+    /// The reduction of the losses of single triplets.
     pub reduction: Reduction,
 }
 
@@ -37,9 +37,9 @@ impl Default for TripletMarginOptions {
 
 impl Var {
     /// Cosine embedding loss: the mean of `1 − cos(x, y)` for pairs of vectors that are alike, and of
-    /// `max(0, cos(x, y) − m)` with m = 0 for the others.
+    /// `max(0, cos(x, y) − m)` with m = 0 for others
     ///
-    /// As in PyTorch, 1e-12 is added to the squares of both norms.
+    /// 1e-12 is added to the squares of both norms, as in PyTorch.
     ///
     /// Shapes: both `[…, D]`, targets `[…]` → a scalar. Targets are 1 for pairs that are alike, else −1.
     ///
@@ -60,10 +60,10 @@ impl Var {
         self.cosine_embedding_with(other, target, &CosineEmbeddingOptions::default())
     }
 
-    /// [`cosine_embedding`](Self::cosine_embedding) with another margin, or reduced otherwise. Another margin makes no
-    /// new plan.
+    /// [`cosine_embedding`](Self::cosine_embedding) with another margin, or with another reduction. Another margin
+    /// makes no new plan.
     ///
-    /// Shapes: as there; unreduced `[…]`. Error: also if the margin is not between −1 and 1.
+    /// Shapes: the same; unreduced `[…]`. Errors: also if the margin is not between −1 and 1.
     #[must_use]
     #[track_caller]
     pub fn cosine_embedding_with(&self, other: &Self, target: &Self, options: &CosineEmbeddingOptions) -> Self {
@@ -90,13 +90,13 @@ impl Var {
         let eps = self.constant(EPS);
         let own = self.square().sum_over(&[axis]) + &eps;
         let others = other.square().sum_over(&[axis]) + &eps;
-        // Each root for itself: a product of squares would overflow first.
+        // Two roots: the product of the squares would overflow first.
         let cosine = (self * other).sum_over(&[axis]) * own.rsqrt() * others.rsqrt();
         let unlike = (&cosine - margin).relu();
-        reduction.of(&target.gt(&self.constant(0.0)).select(&(self.constant(1.0) - cosine), &unlike))
+        reduction.of(&target.gt(&self.constant(0.0)).where_cond(&(self.constant(1.0) - cosine), &unlike))
     }
 
-    /// Triplet loss of anchors, which this is: the mean of `max(0, ‖a − p‖ − ‖a − n‖ + m)`, with a margin m of 1.
+    /// Triplet loss with this value as the anchors: the mean of `max(0, ‖a − p‖ − ‖a − n‖ + m)` with m = 1.
     /// [Balntas et al., 2016](https://doi.org/10.5244/C.30.119),
     /// [Schroff et al., 2015](https://arxiv.org/abs/1503.03832).
     ///
@@ -118,10 +118,10 @@ impl Var {
         self.triplet_margin_with(positive, negative, &TripletMarginOptions::default())
     }
 
-    /// [`triplet_margin`](Self::triplet_margin) in another norm, with another margin, with swapped negatives, or
-    /// reduced otherwise: distances are `(Σ |x − y + ε|ᵖ)^(1/p)`, as in PyTorch. Another margin makes no new plan.
+    /// [`triplet_margin`](Self::triplet_margin) in another norm, with another margin, with swapped negatives, or with
+    /// another reduction. Distances are `(Σ |x − y + ε|ᵖ)^(1/p)`, as in PyTorch. Another margin makes no new plan.
     ///
-    /// Shapes: as there; unreduced `[…]`. Error: also if the margin is NaN or infinite, p below 1 or infinite, or ε
+    /// Shapes: the same; unreduced `[…]`. Errors: also if the margin is NaN or infinite, p below 1 or infinite, or ε
     /// negative.
     #[must_use]
     #[track_caller]
@@ -178,10 +178,10 @@ mod tests {
             let options = CosineEmbeddingOptions { margin: 0.25, reduction: Reduction::None };
             let loss = x.cosine_embedding_with(&y, &input(&tape, &[2], &target), &options);
             let found = loss.to_tensor().unwrap().to_f64_vec().unwrap();
-            // Of the 1e-12 in the norms a few 1e-13 are left.
+            // Of the 1e-12 in the norms, a few 1e-13 remain.
             assert!(found.iter().zip(expected).all(|(a, b)| (a - b).abs() < 1e-12), "{found:?}");
         }
-        // A single pair has no axis before.
+        // A single pair has no leading axis.
         let loss = x.slice(0, 0..1).reshape([2]).cosine_embedding(&y.slice(0, 0..1).reshape([2]), &tape.scalar(1.0));
         assert!((loss.item().unwrap() - 0.4).abs() < 1e-6);
     }

@@ -1,18 +1,18 @@
-//! Losses: from predictions and targets to the one number that training makes small.
+//! Losses: from predictions and targets to the one number that training minimizes.
 //!
-//! | for | there is |
+//! | for | use |
 //! |---|---|
 //! | numbers | [`mse`](Var::mse), [`l1`](Var::l1), [`huber`](Var::huber), [`smooth_l1`](Var::smooth_l1) |
-//! | yes or no, once or many times | [`bce_with_logits`](Var::bce_with_logits), [`focal_bce`](Var::focal_bce) |
-//! | one class of many | [`cross_entropy`](Var::cross_entropy), [`focal_cross_entropy`](Var::focal_cross_entropy), [`multi_margin`](Var::multi_margin); of log-probabilities [`nll`](Var::nll) |
+//! | binary labels, one or several | [`bce_with_logits`](Var::bce_with_logits), [`focal_bce`](Var::focal_bce) |
+//! | one class of many | [`cross_entropy`](Var::cross_entropy), [`focal_cross_entropy`](Var::focal_cross_entropy), [`multi_margin`](Var::multi_margin); for log-probabilities [`nll`](Var::nll) |
 //! | label sequences without alignment | [`ctc`](Var::ctc) |
 //! | distributions | [`soft_cross_entropy`](Var::soft_cross_entropy), [`kl_div`](Var::kl_div) |
 //! | regions of images | [`dice`](Var::dice) |
-//! | vectors that are to be near or far | [`cosine_embedding`](Var::cosine_embedding), [`triplet_margin`](Var::triplet_margin); of distances [`hinge_embedding`](Var::hinge_embedding) |
+//! | vectors that should be close or far apart | [`cosine_embedding`](Var::cosine_embedding), [`triplet_margin`](Var::triplet_margin); for distances [`hinge_embedding`](Var::hinge_embedding) |
 //!
-//! All are methods of [`Var`] and give the mean; beside each is one that ends in `_with`, which takes another
-//! [`Reduction`] and what else there is to choose. They are written with `Var`'s operations, and a loss of your own is
-//! written the same way.
+//! All are methods of [`Var`] and return the mean. Each has a variant that ends in `_with`, which takes another
+//! [`Reduction`] and all other options. They are written with `Var`'s operations; you write a loss of your own in the
+//! same way.
 
 mod binary;
 mod cross_entropy;
@@ -26,7 +26,7 @@ mod metric;
 mod nll;
 mod regression;
 
-pub use binary::BceOptions;
+pub use binary::BceWithLogitsOptions;
 pub use cross_entropy::CrossEntropyOptions;
 pub use ctc::CtcOptions;
 pub use dice::DiceOptions;
@@ -39,15 +39,15 @@ pub use nll::NllOptions;
 
 use crate::{Error, ErrorKind, Var};
 
-/// What becomes of the losses of single elements.
+/// The reduction of the losses of single elements.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Reduction {
-    /// Their mean, a scalar. Of cross-entropy with class weights it is the weighted one.
+    /// Their mean, a scalar. With class weights, cross-entropy has the weighted mean.
     #[default]
     Mean,
     /// Their sum, a scalar.
     Sum,
-    /// They stay as they are: to be weighted, say.
+    /// No reduction: to weight them, for example.
     None,
 }
 
@@ -63,9 +63,9 @@ impl Reduction {
 }
 
 impl Var {
-    /// The value poisoned, if the target has another shape.
+    /// The value, poisoned, if the target has another shape.
     ///
-    /// No closure takes what is to be done otherwise: it would not know the caller's line.
+    /// It takes no closure for the other case: a closure would not know the caller's line.
     #[track_caller]
     fn misfit(&self, name: &'static str, target: &Self) -> Option<Self> {
         if self.shape() == target.shape() {
@@ -76,7 +76,7 @@ impl Var {
         Some(self.fail(error.operand(target.ty(), None)))
     }
 
-    /// The value poisoned by a setting that makes no sense.
+    /// The value, poisoned by an invalid setting.
     #[track_caller]
     fn senseless(&self, name: &'static str, message: String) -> Self {
         self.fail(Error::new(ErrorKind::Argument, message).in_op(name))

@@ -5,25 +5,25 @@ use crate::{Tensor, Var};
 
 const NAME: &str = "nll";
 
-/// How [`Var::nll_with`] differs from [`Var::nll`].
+/// The options of [`Var::nll_with`]. The defaults are those of [`Var::nll`].
 #[derive(Clone, Debug, Default)]
 pub struct NllOptions {
-    /// How much each class counts, `[C]`, on the device of the log-probabilities.
+    /// The weight of each class, `[C]`, on the device of the log-probabilities.
     pub class_weights: Option<Tensor>,
-    /// The label of what has none and costs nothing. Any number, below `C` or not.
+    /// The ignored label, which costs nothing. Any number, below `C` or not.
     pub ignored: Option<u32>,
-    /// What becomes of the losses of single labels.
+    /// The reduction of the losses of single labels.
     pub reduction: Reduction,
 }
 
 impl Var {
     /// Negative log-likelihood of log-probabilities: `−mean x[n, label[n]]`
     ///
-    /// For a model that ends in [`log_softmax`](Var::log_softmax), or computes log-probabilities otherwise. Of scores,
-    /// [`cross_entropy`](Var::cross_entropy) is the same in one pass.
+    /// For a model that ends in [`log_softmax`](Var::log_softmax), or computes log-probabilities in another way. For
+    /// scores, [`cross_entropy`](Var::cross_entropy) computes the same in one pass.
     ///
     /// Shapes: log-probabilities `[N, C, …]`, labels `[N, …]`, each below `C`, a tensor or a value on the tape → a
-    /// scalar. A label beyond is an error; one that only the device knows makes the loss NaN.
+    /// scalar. A label out of range is an error; one that only the device knows makes the loss NaN.
     ///
     /// ```
     /// use meganeura::prelude::*;
@@ -34,22 +34,23 @@ impl Var {
     /// assert_eq!(x.nll(&labels).item()?, 0.375);
     /// # Ok::<(), meganeura::Error>(())
     /// ```
+    #[doc(alias = "nll_loss")]
     #[must_use]
     #[track_caller]
     pub fn nll(&self, labels: &(impl Labels + ?Sized)) -> Self {
         self.nll_with(labels, &NllOptions::default())
     }
 
-    /// [`nll`](Self::nll) with weighted classes and labels to ignore:
+    /// [`nll`](Self::nll) with class weights and an ignored label:
     ///
     /// ```text
     /// ℓ[n] = −w[label[n]]·x[n, label[n]]
     /// mean = Σ_n ℓ[n] / Σ_n w[label[n]]       over the n that are not ignored
     /// ```
     ///
-    /// As in PyTorch, the mean of nothing but ignored labels is NaN.
+    /// The mean of ignored labels alone is NaN, as in PyTorch.
     ///
-    /// Shapes: as there; unreduced `[N, …]`. Error: also if the class weights are not `[C]`.
+    /// Shapes: the same; unreduced `[N, …]`. Errors: also if the class weights are not `[C]`.
     #[must_use]
     #[track_caller]
     pub fn nll_with(&self, labels: &(impl Labels + ?Sized), options: &NllOptions) -> Self {
@@ -62,8 +63,8 @@ impl Var {
             return poisoned;
         }
         let weights = self.row_weights(labels, class_weights.as_ref(), *ignored);
-        // Chosen, not multiplied: what is not the label's may be anything, and 0·∞ is no 0.
-        let own = self.is_label(labels, *ignored).select(&-self, &self.constant(0.0)).sum_over(&[1]);
+        // Selected, not multiplied: elements that are not the label's may be anything, and 0·∞ is not 0.
+        let own = self.is_label(labels, *ignored).where_cond(&-self, &self.constant(0.0)).sum_over(&[1]);
         reduction.of_weighted(&(own * &weights), &weights)
     }
 }
@@ -94,7 +95,7 @@ mod tests {
         assert_values(&with(Reduction::None, None), &[0.5, 0.75, 8.0, 21.0]);
         assert_values(&with(Reduction::Sum, Some(2)), &[8.5]);
         assert_values(&with(Reduction::Mean, Some(2)), &[8.5 / 2.5]);
-        // Of pixels, the class is the second axis.
+        // With pixels, the class is the second axis.
         let x = input(&tape, &[2, 3, 2], &X);
         let options = NllOptions { reduction: Reduction::None, ..NllOptions::default() };
         assert_values(&x.nll_with(&labels(&[2, 2], &[0, 1, 2, 0]), &options), &[1.0, 0.5, 5.0, 4.0]);

@@ -1,4 +1,4 @@
-//! Losses between numbers.
+//! Losses for regression.
 
 use super::Reduction;
 use crate::Var;
@@ -7,8 +7,8 @@ use crate::dtype::is_positive;
 impl Var {
     /// Mean squared error: `mean (x − target)²`
     ///
-    /// Shapes: both the same → a scalar. They are not broadcast, because `[N, 1]` against `[N]` would silently compare
-    /// everything with everything.
+    /// Shapes: both the same → a scalar. They are not broadcast: `[N, 1]` against `[N]` would silently compare every
+    /// element with every other.
     ///
     /// ```
     /// use meganeura::prelude::*;
@@ -20,13 +20,14 @@ impl Var {
     /// assert_eq!(x.mse(&target).item()?, 2.5);
     /// # Ok::<(), meganeura::Error>(())
     /// ```
+    #[doc(alias = "mse_loss")]
     #[must_use]
     #[track_caller]
     pub fn mse(&self, target: &Self) -> Self {
         self.mse_with(target, Reduction::Mean)
     }
 
-    /// As [`mse`](Self::mse), reduced otherwise.
+    /// Like [`mse`](Self::mse), with another reduction.
     #[must_use]
     #[track_caller]
     pub fn mse_with(&self, target: &Self, reduction: Reduction) -> Self {
@@ -39,13 +40,14 @@ impl Var {
     /// Mean absolute error: `mean |x − target|`, with gradient 0 where both are equal.
     ///
     /// Shapes: both the same → a scalar.
+    #[doc(alias = "l1_loss")]
     #[must_use]
     #[track_caller]
     pub fn l1(&self, target: &Self) -> Self {
         self.l1_with(target, Reduction::Mean)
     }
 
-    /// As [`l1`](Self::l1), reduced otherwise.
+    /// Like [`l1`](Self::l1), with another reduction.
     #[must_use]
     #[track_caller]
     pub fn l1_with(&self, target: &Self, reduction: Reduction) -> Self {
@@ -55,10 +57,11 @@ impl Var {
         }
     }
 
-    /// Huber's loss, the mean of `½d²` where `|d| ≤ δ` and of `δ·(|d| − ½δ)` beyond, for `d = x − target`: outliers
-    /// pull with force δ, however far away. [Huber, 1964](https://doi.org/10.1214/aoms/1177703732).
+    /// Huber's loss: the mean of `½d²` where `|d| ≤ δ` and of `δ·(|d| − ½δ)` beyond, for `d = x − target`
     ///
-    /// Shapes: both the same → a scalar. Error: if δ is not above 0. Another δ makes no new plan.
+    /// Outliers pull with force δ, however far away they are. [Huber, 1964](https://doi.org/10.1214/aoms/1177703732).
+    ///
+    /// Shapes: both the same → a scalar. Errors: if δ is not above 0. Another δ makes no new plan.
     ///
     /// ```
     /// use meganeura::loss::Reduction;
@@ -71,13 +74,14 @@ impl Var {
     /// assert_eq!(x.huber_with(&target, 2.0, Reduction::None).to_vec()?, [0.5, 12.0]);
     /// # Ok::<(), meganeura::Error>(())
     /// ```
+    #[doc(alias = "huber_loss")]
     #[must_use]
     #[track_caller]
     pub fn huber(&self, target: &Self, delta: f64) -> Self {
         self.huber_with(target, delta, Reduction::Mean)
     }
 
-    /// As [`huber`](Self::huber), reduced otherwise.
+    /// Like [`huber`](Self::huber), with another reduction.
     #[must_use]
     #[track_caller]
     pub fn huber_with(&self, target: &Self, delta: f64, reduction: Reduction) -> Self {
@@ -91,22 +95,24 @@ impl Var {
         reduction.of(&(&slope * (distance - slope.scale(0.5))))
     }
 
-    /// Smooth L1, which is [`huber`](Self::huber) divided by its δ, here called β: the mean of `½d²/β` where `|d| ≤ β`
-    /// and of `|d| − ½β` beyond. With β = 0 it is [`l1`](Self::l1). [Girshick, 2015](https://arxiv.org/abs/1504.08083),
-    /// who has β = 1.
+    /// Smooth L1: the mean of `½d²/β` where `|d| ≤ β` and of `|d| − ½β` beyond
     ///
-    /// Shapes: both the same → a scalar. Error: if β is negative, or positive but 0 in `f32`.
+    /// It is [`huber`](Self::huber) divided by its δ, here called β. With β = 0 it is [`l1`](Self::l1).
+    /// [Girshick, 2015](https://arxiv.org/abs/1504.08083), with β = 1.
+    ///
+    /// Shapes: both the same → a scalar. Errors: if β is negative, or positive but 0 in `f32`.
+    #[doc(alias = "smooth_l1_loss")]
     #[must_use]
     #[track_caller]
     pub fn smooth_l1(&self, target: &Self, beta: f64) -> Self {
         self.smooth_l1_with(target, beta, Reduction::Mean)
     }
 
-    /// As [`smooth_l1`](Self::smooth_l1), reduced otherwise.
+    /// Like [`smooth_l1`](Self::smooth_l1), with another reduction.
     #[must_use]
     #[track_caller]
     pub fn smooth_l1_with(&self, target: &Self, beta: f64, reduction: Reduction) -> Self {
-        // It divides.
+        // β is a divisor.
         if beta != 0.0 && !is_positive(beta) {
             return self.senseless("smooth_l1", format!("β is {beta:?}; it must be 0, or at least 1.2e-38"));
         }
@@ -120,8 +126,8 @@ impl Var {
         reduction.of(&((&slope / beta) * (distance - slope.scale(0.5))))
     }
 
-    /// `min(|d|, cap)` and `|d|`. Their product, less half of the first one's square, is Huber's loss: the rule of
-    /// `minimum` then gives the exact gradient, `min(|d|, cap)·sign d`, also where the two are equal.
+    /// `min(|d|, cap)` and `|d|`. Their product, minus half the square of the first, is Huber's loss. The rule of
+    /// `minimum` then gives the exact gradient, `min(|d|, cap)·sign d`, even where the two are equal.
     #[track_caller]
     fn capped(&self, target: &Self, cap: f64) -> (Self, Self) {
         let distance = (self - target).abs();

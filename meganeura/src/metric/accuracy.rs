@@ -10,7 +10,7 @@ use crate::{Result, Tensor};
 
 /// The share of examples whose label has the largest score, or is among the `k` largest ([`top`](Self::top)).
 ///
-/// Of equal scores, that of the lower class counts as larger.
+/// Of equal scores, the score of the lower class counts as larger.
 ///
 /// ```
 /// use meganeura::metric::Accuracy;
@@ -41,17 +41,17 @@ impl Default for Accuracy {
 }
 
 impl Accuracy {
-    /// The label must have the largest score.
+    /// Requires the label to have the largest score.
     pub fn new() -> Self {
         Self::top(1)
     }
 
-    /// The label must be among the `k` largest scores.
+    /// Requires the label to be among the `k` largest scores.
     pub fn top(k: usize) -> Self {
         Self { top: k, ignored: None, hits: 0, count: 0 }
     }
 
-    /// Examples of this label are not counted, whatever their scores: padding, or pixels without a class.
+    /// Excludes examples of this label, whatever their scores: padding, or pixels without a class.
     pub fn ignored(self, label: u32) -> Self {
         Self { ignored: Some(label), ..self }
     }
@@ -60,24 +60,24 @@ impl Accuracy {
     ///
     /// # Errors
     ///
-    /// If the shapes do not fit, a label is not below `C`, a score is NaN, or `k` is 0 or above `C`.
+    /// Fails if the shapes do not fit, a label is not below `C`, a score is NaN, or `k` is 0 or above `C`.
     #[cfg(not(target_family = "wasm"))]
     #[track_caller]
     pub fn update(&mut self, scores: &Tensor, labels: &Tensor) -> Result<()> {
         block_on(self.update_async(scores, labels))
     }
 
-    /// As [`update`](Self::update), without blocking the thread.
+    /// Like [`update`](Self::update), without blocking the thread.
     ///
     /// # Errors
     ///
-    /// As [`update`](Self::update).
+    /// Fails like [`update`](Self::update).
     #[track_caller]
     pub fn update_async(&mut self, scores: &Tensor, labels: &Tensor) -> impl Future<Output = Result<()>> {
         here_async(async {
             let scores = Scores::read(scores, labels, self.ignored).await?;
             if self.top == 0 || self.top > scores.classes() {
-                bail!(Argument, "there are no {} best of {} classes", self.top, scores.classes());
+                bail!(Argument, "k is {}; it must be from 1 to {}, the number of classes", self.top, scores.classes());
             }
             for (row, label) in scores.rows() {
                 self.count += 1;
@@ -87,11 +87,11 @@ impl Accuracy {
         })
     }
 
-    /// Adds what another accumulator has counted.
+    /// Adds the counts of another accumulator.
     ///
     /// # Errors
     ///
-    /// If the other counts other hits: with another `k`, or another ignored label.
+    /// Fails if the other counts hits differently: with another `k`, or another ignored label.
     #[track_caller]
     pub fn merge(&mut self, other: &Self) -> Result<()> {
         here(|| {
@@ -104,11 +104,11 @@ impl Accuracy {
         })
     }
 
-    /// The accuracy on all ranks, the same on each. A collective call: it waits for all ranks.
+    /// The accuracy over all ranks, the same on each. The call is collective: it waits for all ranks.
     ///
     /// # Errors
     ///
-    /// If another rank came with something else, or left.
+    /// Fails if another rank called something else, or left.
     #[track_caller]
     pub fn over(&self, world: &World) -> Result<Self> {
         here(|| {
@@ -127,7 +127,7 @@ impl Accuracy {
     ///
     /// # Errors
     ///
-    /// If no examples were counted.
+    /// Fails if no examples were counted.
     #[track_caller]
     pub fn value(&self) -> Result<f64> {
         here(|| share(self.hits, self.count, "the accuracy"))
@@ -162,7 +162,7 @@ mod tests {
         for k in 1..=classes {
             let hits = scores.chunks(classes).zip(&labels).filter(|(row, label)| {
                 let mut order: Vec<_> = (0..classes).collect();
-                // Stable: of equal scores the lower class stays in front.
+                // Stable: of equal scores, the lower class stays in front.
                 order.sort_by(|&a, &b| row[b].total_cmp(&row[a]));
                 order[..k].contains(&(**label as usize))
             });

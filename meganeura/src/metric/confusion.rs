@@ -1,4 +1,4 @@
-//! The confusion matrix, and what follows from it.
+//! The confusion matrix, and the metrics that follow from it.
 
 use std::fmt;
 
@@ -11,7 +11,7 @@ use crate::wait::block_on;
 use crate::world::World;
 use crate::{DType, Result, Tensor};
 
-/// How often each class was taken for each other: precision, recall and F1 of the classes, macro and micro F1.
+/// The counts of examples by label and prediction: precision, recall and F1 of the classes, macro and micro F1.
 ///
 /// ```
 /// use meganeura::metric::Confusion;
@@ -37,11 +37,11 @@ pub struct Confusion {
 }
 
 impl Confusion {
-    /// A matrix of so many classes.
+    /// A matrix of `classes` classes.
     ///
     /// # Errors
     ///
-    /// If there are no classes, or no memory for the matrix.
+    /// Fails if there are no classes, or no memory for the matrix.
     #[track_caller]
     pub fn new(classes: usize) -> Result<Self> {
         here(|| {
@@ -55,28 +55,28 @@ impl Confusion {
         })
     }
 
-    /// Examples of this label are not counted, whatever their predictions: padding, or pixels without a class.
+    /// Excludes examples of this label, whatever their predictions: padding, or pixels without a class.
     pub fn ignored(self, label: u32) -> Self {
         Self { ignored: Some(label), ..self }
     }
 
-    /// Counts a batch: scores `[N, C, …]`, of which the largest is the prediction (of equal ones the lowest class), or
-    /// predicted classes `[N, …]`; and labels `[N, …]`.
+    /// Counts a batch: scores `[N, C, …]`, of which the largest is the prediction (of equal scores, the lowest class),
+    /// or predicted classes `[N, …]`; and labels `[N, …]`.
     ///
     /// # Errors
     ///
-    /// If the shapes do not fit, a label or a prediction is not below `C`, or a score is NaN.
+    /// Fails if the shapes do not fit, a label or a prediction is not below `C`, or a score is NaN.
     #[cfg(not(target_family = "wasm"))]
     #[track_caller]
     pub fn update(&mut self, predictions: &Tensor, labels: &Tensor) -> Result<()> {
         block_on(self.update_async(predictions, labels))
     }
 
-    /// As [`update`](Self::update), without blocking the thread.
+    /// Like [`update`](Self::update), without blocking the thread.
     ///
     /// # Errors
     ///
-    /// As [`update`](Self::update).
+    /// Fails like [`update`](Self::update).
     #[track_caller]
     pub fn update_async(&mut self, predictions: &Tensor, labels: &Tensor) -> impl Future<Output = Result<()>> {
         here_async(async {
@@ -114,11 +114,11 @@ impl Confusion {
         })
     }
 
-    /// Adds what another accumulator has counted.
+    /// Adds the counts of another accumulator.
     ///
     /// # Errors
     ///
-    /// If the other has other classes, or another ignored label.
+    /// Fails if the other has another number of classes, or another ignored label.
     #[track_caller]
     pub fn merge(&mut self, other: &Self) -> Result<()> {
         here(|| {
@@ -134,11 +134,11 @@ impl Confusion {
         })
     }
 
-    /// The matrix of all ranks, the same on each. A collective call: it waits for all ranks.
+    /// The matrix over all ranks, the same on each. The call is collective: it waits for all ranks.
     ///
     /// # Errors
     ///
-    /// If another rank came with something else, or left.
+    /// Fails if another rank called something else, or left.
     #[track_caller]
     pub fn over(&self, world: &World) -> Result<Self> {
         here(|| Ok(Self { counts: counted(world, &self.counts)?, ..self.clone() }))
@@ -150,7 +150,7 @@ impl Confusion {
         self.classes
     }
 
-    /// How many examples of class `label` were taken for class `predicted`; 0 past the classes.
+    /// The number of examples of class `label` predicted as class `predicted`; 0 for classes out of range.
     #[must_use]
     pub fn count(&self, label: usize, predicted: usize) -> u64 {
         if label.max(predicted) < self.classes { self.counts[label * self.classes + predicted] } else { 0 }
@@ -184,7 +184,7 @@ impl Confusion {
     ///
     /// # Errors
     ///
-    /// If no examples were counted.
+    /// Fails if no examples were counted.
     #[track_caller]
     pub fn accuracy(&self) -> Result<f64> {
         here(|| {
@@ -193,11 +193,11 @@ impl Confusion {
         })
     }
 
-    /// The mean of the F1 of all classes that have examples or predictions: each class counts alike, however rare.
+    /// The mean F1 of all classes that have examples or predictions: each class counts equally, however rare.
     ///
     /// # Errors
     ///
-    /// If no examples were counted.
+    /// Fails if no examples were counted.
     #[track_caller]
     pub fn macro_f1(&self) -> Result<f64> {
         here(|| {
@@ -209,12 +209,12 @@ impl Confusion {
         })
     }
 
-    /// The F1 of the counts of all classes together: each example counts alike. As each has one label and one
+    /// The F1 of the counts of all classes together: each example counts equally. As each example has one label and one
     /// prediction, it is the [accuracy](Self::accuracy).
     ///
     /// # Errors
     ///
-    /// If no examples were counted.
+    /// Fails if no examples were counted.
     #[track_caller]
     pub fn micro_f1(&self) -> Result<f64> {
         here(|| self.accuracy())
@@ -285,7 +285,7 @@ mod tests {
         assert_eq!((confusion.recall(0), confusion.f1(1)), (Some(1.0), Some(0.0)));
         near(confusion.macro_f1().unwrap(), 0.8 / 3.0);
         near(confusion.micro_f1().unwrap(), 1.0 / 3.0);
-        // Class 3 has nothing, and there is no class 4.
+        // Class 3 has no examples, and there is no class 4.
         for class in [3, 4] {
             assert_eq!([confusion.precision(class), confusion.recall(class), confusion.f1(class)], [None; 3]);
         }

@@ -32,7 +32,7 @@ impl Mean {
         Ok(self.sum / self.count as f64)
     }
 
-    /// The mean of this function of the differences.
+    /// The mean of `of` over the differences.
     async fn of_differences(predictions: &Tensor, targets: &Tensor, of: impl Fn(f64) -> f64) -> Result<Self> {
         let (found, expected) = (predictions.ty(), targets.ty());
         if found.shape != expected.shape || !found.dtype.is_float() || !expected.dtype.is_float() {
@@ -60,27 +60,27 @@ macro_rules! of_differences {
         pub struct $name(Mean);
 
         impl $name {
-            /// No predictions yet.
+            /// An accumulator without predictions.
             pub fn new() -> Self {
                 Self::default()
             }
 
-            /// Counts a batch: predictions and targets of one shape. Every element counts alike.
+            /// Counts a batch: predictions and targets of one shape. Every element counts equally.
             ///
             /// # Errors
             ///
-            /// If the shapes differ, one of them is not of floats, or a difference is NaN.
+            /// Fails if the shapes differ, one of them is not of floats, or a difference is NaN.
             #[cfg(not(target_family = "wasm"))]
             #[track_caller]
             pub fn update(&mut self, predictions: &Tensor, targets: &Tensor) -> Result<()> {
                 block_on(self.update_async(predictions, targets))
             }
 
-            /// As [`update`](Self::update), without blocking the thread.
+            /// Like [`update`](Self::update), without blocking the thread.
             ///
             /// # Errors
             ///
-            /// As [`update`](Self::update).
+            /// Fails like [`update`](Self::update).
             #[track_caller]
             pub fn update_async(
                 &mut self,
@@ -90,26 +90,26 @@ macro_rules! of_differences {
                 here_async(async { Ok(self.0.merge(Mean::of_differences(predictions, targets, $of).await?)) })
             }
 
-            /// Adds what another accumulator has counted.
+            /// Adds the counts of another accumulator.
             pub fn merge(&mut self, other: &Self) {
                 self.0.merge(other.0);
             }
 
-            /// The error on all ranks, the same on each. A collective call: it waits for all ranks.
+            /// The error over all ranks, the same on each. The call is collective: it waits for all ranks.
             ///
             /// # Errors
             ///
-            /// If another rank came with something else, or left.
+            /// Fails if another rank called something else, or left.
             #[track_caller]
             pub fn over(&self, world: &World) -> Result<Self> {
                 here(|| Ok(Self(self.0.over(world)?)))
             }
 
-            /// The mean of all elements so far; infinite if a difference was.
+            /// The mean over all elements so far; infinite if a difference was.
             ///
             /// # Errors
             ///
-            /// If nothing was counted.
+            /// Fails if nothing was counted.
             #[track_caller]
             pub fn value(&self) -> Result<f64> {
                 here(|| self.0.value($what))
@@ -150,8 +150,8 @@ of_differences! {
     MeanSquaredError, "the mean squared error", |difference| difference * difference
 }
 
-/// The perplexity of a language model, `exp (Σ n·ℓ / Σ n)` of mean losses `ℓ` in nats over `n` tokens each: what
-/// [`cross_entropy`](crate::Var::cross_entropy) gives.
+/// The perplexity of a language model, `exp (Σ n·ℓ / Σ n)`, from mean losses `ℓ` in nats over `n` tokens each, such as
+/// those of [`cross_entropy`](crate::Var::cross_entropy).
 ///
 /// ```
 /// use meganeura::metric::Perplexity;
@@ -167,16 +167,16 @@ of_differences! {
 pub struct Perplexity(Mean);
 
 impl Perplexity {
-    /// No tokens yet.
+    /// An accumulator without tokens.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Counts a batch: the mean loss of so many tokens, in nats. Tokens that the loss ignores are not among them.
+    /// Counts a batch: the mean loss over `tokens` tokens, in nats. Tokens that the loss ignores are not among them.
     ///
     /// # Errors
     ///
-    /// If the loss is NaN, or of no tokens.
+    /// Fails if the loss is NaN, or the number of tokens is 0.
     #[track_caller]
     pub fn update(&mut self, loss: impl Into<f64>, tokens: usize) -> Result<()> {
         let loss = loss.into();
@@ -192,26 +192,27 @@ impl Perplexity {
         })
     }
 
-    /// Adds what another accumulator has counted.
+    /// Adds the counts of another accumulator.
     pub fn merge(&mut self, other: &Self) {
         self.0.merge(other.0);
     }
 
-    /// The perplexity on all ranks, the same on each. A collective call: it waits for all ranks.
+    /// The perplexity over all ranks, the same on each. The call is collective: it waits for all ranks.
     ///
     /// # Errors
     ///
-    /// If another rank came with something else, or left.
+    /// Fails if another rank called something else, or left.
     #[track_caller]
     pub fn over(&self, world: &World) -> Result<Self> {
         here(|| Ok(Self(self.0.over(world)?)))
     }
 
-    /// The perplexity: 1 for a model that is always certain and right, the number of words for one that knows nothing.
+    /// The perplexity: 1 for a model that is always certain and right, the number of words for a model that knows
+    /// nothing.
     ///
     /// # Errors
     ///
-    /// If nothing was counted.
+    /// Fails if nothing was counted.
     #[track_caller]
     pub fn value(&self) -> Result<f64> {
         here(|| Ok(self.0.value("the perplexity")?.exp()))

@@ -1,8 +1,8 @@
-//! Metrics: how good a model is, in numbers that add up over batches.
+//! Metrics: numbers that tell how good a model is, and that add up over batches.
 //!
 //! Each metric is an accumulator. `update` takes the predictions and targets of a batch, `merge` adds another
-//! accumulator (of a thread, for example), `over` adds those of all ranks of a [`World`], and `value` gives the number.
-//! Knows tensors and worlds, nothing of models.
+//! accumulator (of a thread, for example), `over` adds those of all ranks of a [`World`], and `value` returns the
+//! metric. The module knows tensors and worlds, but no models.
 //!
 //! ```
 //! use meganeura::metric::{Accuracy, Confusion};
@@ -21,10 +21,10 @@
 //! # Ok::<(), meganeura::Error>(())
 //! ```
 //!
-//! An update reads each of its tensors once. It either counts the whole batch or fails and counts nothing. NaN among
-//! the predictions is an error of kind [`NotFinite`](crate::ErrorKind::NotFinite), never a number; so is the value of
-//! an accumulator that has seen nothing, of kind [`Argument`](crate::ErrorKind::Argument). The same updates in the same
-//! order give the same bits.
+//! An update reads each of its tensors once. It either counts the whole batch, or fails and counts nothing. NaN among
+//! the predictions is an error of kind [`NotFinite`](crate::ErrorKind::NotFinite), never a number. The value of an
+//! accumulator that has counted nothing is an error of kind [`Argument`](crate::ErrorKind::Argument). The same updates
+//! in the same order give the same bits.
 
 mod accuracy;
 mod confusion;
@@ -41,7 +41,7 @@ use crate::Result;
 use crate::error::bail;
 use crate::world::World;
 
-/// `part / whole` of counts; an error if nothing was counted.
+/// `part / whole` of two counts; an error if nothing was counted.
 fn share(part: u64, whole: u64, what: &str) -> Result<f64> {
     if whole == 0 {
         bail!(Argument, "{what} of no examples: `update` has counted none");
@@ -61,7 +61,7 @@ mod tests {
     use super::*;
     use crate::{Device, ErrorKind, Precision, Tensor};
 
-    /// Numbers that only depend on their place.
+    /// Numbers that only depend on their index.
     pub(super) fn noise(count: usize) -> impl Iterator<Item = u32> {
         (0..count).scan(1_u32, |state, _| {
             *state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);

@@ -10,12 +10,13 @@ use crate::wait::block_on;
 use crate::world::World;
 use crate::{DType, Result, Tensor};
 
-/// The area under the receiver operating characteristic of a binary classifier: the probability that a positive example
-/// has a larger score than a negative one, where equal scores count half (Hanley & McNeil, The meaning and use of the
-/// area under a ROC curve, 1982). 1 is a perfect order, ½ one by chance.
+/// The area under the receiver operating characteristic (ROC) curve of a binary classifier.
 ///
-/// `Σₚ Σₙ ([sₚ > sₙ] + ½·[sₚ = sₙ]) / (P·N)`, by the ranks of the scores. The sum is counted exactly, so the value does
-/// not depend on the order of updates and merges. All scores are kept: 8 bytes an example.
+/// It is the probability that a positive example has a larger score than a negative one, where equal scores count half
+/// (Hanley & McNeil, The meaning and use of the area under a ROC curve, 1982). A perfect order has 1, a random one ½.
+///
+/// The formula is `Σₚ Σₙ ([sₚ > sₙ] + ½·[sₚ = sₙ]) / (P·N)`, computed from the ranks of the scores. The sum is exact,
+/// so the value does not depend on the order of updates and merges. All scores are kept: 8 bytes per example.
 ///
 /// ```
 /// use meganeura::metric::RocAuc;
@@ -36,7 +37,7 @@ pub struct RocAuc {
 }
 
 impl RocAuc {
-    /// No examples yet.
+    /// An accumulator without examples.
     pub fn new() -> Self {
         Self::default()
     }
@@ -46,18 +47,18 @@ impl RocAuc {
     ///
     /// # Errors
     ///
-    /// If the shapes differ, a score is NaN, a label is neither 0 nor 1, or there is no memory for the scores.
+    /// Fails if the shapes differ, a score is NaN, a label is neither 0 nor 1, or there is no memory for the scores.
     #[cfg(not(target_family = "wasm"))]
     #[track_caller]
     pub fn update(&mut self, scores: &Tensor, labels: &Tensor) -> Result<()> {
         block_on(self.update_async(scores, labels))
     }
 
-    /// As [`update`](Self::update), without blocking the thread.
+    /// Like [`update`](Self::update), without blocking the thread.
     ///
     /// # Errors
     ///
-    /// As [`update`](Self::update).
+    /// Fails like [`update`](Self::update).
     #[track_caller]
     pub fn update_async(&mut self, scores: &Tensor, labels: &Tensor) -> impl Future<Output = Result<()>> {
         here_async(async {
@@ -96,7 +97,7 @@ impl RocAuc {
     ///
     /// # Errors
     ///
-    /// If there is no memory for them.
+    /// Fails if there is no memory for them.
     #[track_caller]
     pub fn merge(&mut self, other: &Self) -> Result<()> {
         here(|| {
@@ -108,11 +109,11 @@ impl RocAuc {
         })
     }
 
-    /// The examples of all ranks, on each. A collective call: it waits for all ranks.
+    /// The examples of all ranks, the same on each. The call is collective: it waits for all ranks.
     ///
     /// # Errors
     ///
-    /// If another rank came with something else, or left, or there is no memory.
+    /// Fails if another rank called something else, or left, or if memory runs out.
     #[track_caller]
     pub fn over(&self, world: &World) -> Result<Self> {
         here(|| {
@@ -121,7 +122,7 @@ impl RocAuc {
                 counts[world.rank()] = own.len() as u64;
                 let counts: Vec<_> = counted(world, &counts)?.into_iter().map(|count| count as usize).collect();
                 let begin: usize = counts[..world.rank()].iter().sum();
-                // Each rank's scores lie where the others have zeros.
+                // Each rank's scores are where the others have zeros.
                 let mut all = world.expect_all(try_filled(counts.iter().sum(), 0.0))?;
                 all[begin..][..own.len()].copy_from_slice(own);
                 world.sum(&all)
@@ -134,7 +135,7 @@ impl RocAuc {
     ///
     /// # Errors
     ///
-    /// If there are no positive or no negative examples, or there is no memory to sort them.
+    /// Fails if there are no positive or no negative examples, or there is no memory to sort them.
     #[track_caller]
     pub fn value(&self) -> Result<f64> {
         here(|| {
@@ -152,7 +153,7 @@ impl RocAuc {
                 Ok(scores)
             };
             let (positives, negatives) = (sorted(&self.positive)?, sorted(&self.negative)?);
-            // How many negative scores are below the positive one, and how many are not above it.
+            // The number of negative scores below the positive one, and the number of those not above it.
             let (mut below, mut up_to, mut twice) = (0, 0, 0_u128);
             for score in positives {
                 below += negatives[below..].iter().take_while(|&&other| other < score).count();

@@ -8,13 +8,13 @@ pub(super) struct Scores {
     values: Vec<f64>,
     labels: Vec<u32>,
     classes: usize,
-    /// Elements from one class to the next.
+    /// The distance from one class to the next, in elements.
     stride: usize,
     ignored: Option<u32>,
 }
 
 impl Scores {
-    /// Reads both tensors once. Labels that are not ignored lie below `C`, and their rows have no NaN.
+    /// Reads both tensors once. Labels that are not ignored are below `C`, and their rows have no NaN.
     pub(super) async fn read(scores: &Tensor, labels: &Tensor, ignored: Option<u32>) -> Result<Self> {
         let (found, shape) = (scores.ty(), scores.shape());
         let [n, classes, rest @ ..] = shape.dims() else {
@@ -51,14 +51,14 @@ impl Scores {
         (0..self.classes).map(move |class| self.values[first + class * self.stride])
     }
 
-    /// The number of classes that come before this one: those of a larger score, and of equal ones the lower classes.
+    /// The number of classes that rank before this one: those with a larger score, and lower classes with an equal one.
     pub(super) fn rank(&self, row: usize, class: u32) -> usize {
         let class = class as usize;
         let Some(own) = self.of(row).nth(class) else { return self.classes };
         self.of(row).enumerate().filter(|&(other, score)| score > own || (score == own && other < class)).count()
     }
 
-    /// The class of the largest score; of equal ones the lowest.
+    /// The class of the largest score; of equal scores, the lowest class.
     pub(super) fn best(&self, row: usize) -> usize {
         let (mut best, mut largest) = (0, f64::NEG_INFINITY);
         for (class, score) in self.of(row).enumerate() {
@@ -70,7 +70,7 @@ impl Scores {
     }
 }
 
-/// Labels of this shape, which belong to predictions of that one.
+/// Reads labels of this shape, for predictions of shape `predictions`.
 pub(super) async fn read_labels(labels: &Tensor, shape: Shape, predictions: Shape) -> Result<Vec<u32>> {
     if labels.ty().dtype != DType::U32 || labels.shape() != shape {
         bail!(Shape, "the labels must be u32{shape} for predictions {predictions}, they are {}", labels.ty());

@@ -1,4 +1,4 @@
-//! What the generated `forward` of a sequential struct calls.
+//! The functions that the generated `forward` of a sequential struct calls.
 
 use std::panic::Location;
 
@@ -6,7 +6,7 @@ use super::evaluate::is_evaluated;
 use super::{At, Flow, Layer, Module, Slot, enter_field};
 use crate::{Error, ErrorKind, Var};
 
-/// What the input of a residual struct takes beside the others: a layer, or nothing where it is passed on as it is.
+/// A shortcut of a residual struct: a layer beside the others, or `None` to pass the input on unchanged.
 #[doc(hidden)]
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is no shortcut: it is neither a layer nor an `Option` of one",
@@ -14,7 +14,7 @@ use crate::{Error, ErrorKind, Var};
     note = "the field that `residual = …` names is applied to the input, whose sum with the rest is the output"
 )]
 pub trait Shortcut: Module {
-    /// Applies the field of this name. One that is `None` records nothing.
+    /// Applies the field of this name. `None` records nothing.
     #[track_caller]
     fn shortcut(&self, name: &str, x: &Var) -> Var;
 
@@ -45,7 +45,7 @@ impl<L: Layer> Shortcut for Option<L> {
     }
 }
 
-/// The sum of a residual struct. One that broadcasts is a shortcut that was forgotten.
+/// The sum of a residual struct. A sum that would broadcast means that a shortcut was forgotten.
 #[doc(hidden)]
 #[track_caller]
 pub fn add_residual(x: &Var, y: &Var) -> Var {
@@ -58,7 +58,7 @@ pub fn add_residual(x: &Var, y: &Var) -> Var {
     y.fail(error.operand(x.ty(), x.path()).operand(y.ty(), y.path()))
 }
 
-/// What a call in `then` or `before` must return.
+/// The required return type of a call in `then` or `before`.
 #[doc(hidden)]
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a layer, to be applied",
@@ -71,9 +71,10 @@ pub trait Applied: Layer {}
 
 impl<L: Layer> Applied for L {}
 
-/// Applies the layer of a `then` or `before`, in the mode of the field that it stands at, or of the whole struct if
-/// that field holds nothing. It is made anew by each `forward`: a parameter in it that is no part of the struct would
-/// never be trained.
+/// Applies the layer of a `then` or `before`, in the mode of the field next to it, or of the whole struct if that field
+/// holds nothing.
+///
+/// Each `forward` creates the layer anew: a parameter in it that is not part of the struct would never be trained.
 #[doc(hidden)]
 #[track_caller]
 pub fn apply_layer<L: Applied>(layer: &L, x: &Var, field: &dyn Module, whole: &dyn Module) -> Var {
@@ -98,13 +99,12 @@ pub fn apply_layer<L: Applied>(layer: &L, x: &Var, field: &dyn Module, whole: &d
     layer.forward(x)
 }
 
-/// What has no method at all, for the message of one that is not there.
+/// A type without methods, for the message about a missing method.
 #[doc(hidden)]
 #[derive(Debug)]
 pub struct Unknown;
 
-/// Applies the closure of a `then` or `before`. Through a function, so that the closure's parameter has a type to be
-/// inferred from.
+/// Applies the closure of a `then` or `before`. It is a function so that the closure's parameter has an inferred type.
 #[doc(hidden)]
 pub fn apply(f: impl FnOnce(&Var) -> Var, x: &Var) -> Var {
     f(x)

@@ -1,11 +1,11 @@
-//! Where in a model a visit is.
+//! The position of a visit in a model.
 
 use std::fmt;
 
-/// A place in a model, as a visit goes down: the path from the root, and whether anything on it is frozen.
+/// A position in a model during a visit: the path from the root, and whether anything on the path is frozen.
 ///
-/// A linked list on the stack of the visit: going down a level allocates nothing, and [`path`](Self::path) makes the
-/// string only for those who want it.
+/// It is a linked list on the stack of the visit. Going down a level allocates nothing; only [`path`](Self::path) makes
+/// a string.
 ///
 /// ```
 /// use meganeura::module::At;
@@ -22,7 +22,7 @@ pub struct At<'p> {
     frozen: bool,
 }
 
-/// One step down.
+/// One level down.
 #[derive(Clone, Copy)]
 pub(super) enum Segment<'p> {
     Root,
@@ -31,13 +31,13 @@ pub(super) enum Segment<'p> {
 }
 
 impl<'p> At<'p> {
-    /// The top of the model, where the path is empty and nothing is frozen.
+    /// The root of the model, with an empty path and nothing frozen.
     #[must_use]
     pub const fn root() -> Self {
         Self { parent: None, segment: Segment::Root, frozen: false }
     }
 
-    /// The field, or the entry of a map, called `name`.
+    /// The field, or the entry of a map, named `name`.
     #[must_use]
     pub const fn field<'a>(&'a self, name: &'a str) -> At<'a> {
         At { parent: Some(self), segment: Segment::Field(name), frozen: self.frozen }
@@ -49,13 +49,13 @@ impl<'p> At<'p> {
         At { parent: Some(self), segment: Segment::Index(index), frozen: self.frozen }
     }
 
-    /// The same place, frozen: parameters from here down are not trained, unless thawed at run time.
+    /// The same position, frozen: parameters from here down are not trained, unless thawed at run time.
     #[must_use]
     pub const fn frozen(self) -> Self {
         Self { frozen: true, ..self }
     }
 
-    /// Whether this place, or one above it, is frozen.
+    /// `true` if this position, or one above it, is frozen.
     #[must_use]
     pub const fn is_frozen(&self) -> bool {
         self.frozen

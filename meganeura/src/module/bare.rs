@@ -1,9 +1,9 @@
-//! A bare tensor in a module: its role is not said, which only types can tell, so a trait says it.
+//! Bare tensors in modules, whose role is unknown. Only types can detect one, so a trait reports it.
 
 use super::{At, Module, Slot, SlotMut};
 use crate::Tensor;
 
-/// What a bare tensor would have to be to stand in a module. It is not.
+/// The trait that a bare tensor in a module would need. A tensor does not have it.
 #[doc(hidden)]
 #[diagnostic::on_unimplemented(
     message = "a bare `Tensor` is not a module: is it a parameter, a buffer or neither?",
@@ -14,12 +14,12 @@ use crate::Tensor;
 )]
 pub trait Role {}
 
-/// In place of the tensor, whose own type would give the message of [`Module`].
+/// Stands in for the tensor, whose own type would give the message of [`Module`].
 #[doc(hidden)]
 #[derive(Debug)]
 pub struct Bare;
 
-/// Never holds: it is here for the message of the bound. Without the lifetime, the compiler would refuse the impl.
+/// Never holds: the bound exists for its message. Without the lifetime, the compiler would refuse the impl.
 #[doc(hidden)]
 impl Module for Tensor
 where

@@ -1,5 +1,5 @@
-//! The check in the derived `init` of a struct with `#[module(input = […])]`: records the forward pass once, for its
-//! types alone.
+//! The check in the derived `init` of a struct with `#[module(input = […])]`: records the forward pass once, only for
+//! its types.
 
 use super::forward_summary::Recorded;
 use super::{Layer, ModuleExt};
@@ -18,7 +18,7 @@ pub trait TakesInput: Layer {}
 
 impl<L: Layer + ?Sized> TakesInput for L {}
 
-/// Records the forward pass of an input of these extents, floats or indices, on the device that the model was built on.
+/// Records the forward pass of an input with these extents, floats or indices, on the device of the model.
 #[doc(hidden)]
 #[track_caller]
 pub fn check_input<M: TakesInput + ?Sized>(
@@ -27,7 +27,7 @@ pub fn check_input<M: TakesInput + ?Sized>(
     extents: &[usize],
     is_index: bool,
 ) -> Result<()> {
-    // Messages call parameters by their paths.
+    // Messages name parameters by their paths.
     model.name_parameters();
     here(|| match extents.len() {
         0..=MAX_RANK => Ok(()),

@@ -1,4 +1,4 @@
-//! Two models of one structure, tensor by tensor; and new values for all tensors of one, in a single run.
+//! Operations on two models of one structure, tensor by tensor, and updates of all tensors of a model in one run.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -28,7 +28,7 @@ pub(super) fn zip<'a, M: Module + ?Sized>(one: &'a M, other: &'a M) -> Result<Ve
     Ok(leaves(one).into_iter().map(|leaf| (leaf.clone(), partner(&leaf))).collect())
 }
 
-/// What two models must have in common.
+/// The properties that two models must have in common.
 enum Part {
     Tensor { id: u64, kind: Kind, dtype: DType, shape: Shape },
     Variant(&'static str),
@@ -39,7 +39,7 @@ fn outline<M: Module + ?Sized>(module: &M) -> Vec<(String, Part)> {
     module.visit(At::root(), &mut |at, slot| {
         let part = match slot {
             Slot::Variant(variant) => Part::Variant(variant),
-            // Nothing of two models' values: the one may train where the other is evaluated.
+            // Not compared: one model may train while the other is evaluated.
             Slot::Mode(_) => return,
             Slot::Param(_) | Slot::Buffer(_) => {
                 let cell = slot.cell().expect("a tensor");
@@ -87,7 +87,7 @@ fn same_structure(ones: &[(String, Part)], others: &[(String, Part)]) -> Result<
     Ok(())
 }
 
-/// Replaces the value of each tensor of floats, constants apart, by what `f` makes of it: one run for all.
+/// Replaces the value of each tensor of floats, except constants, by the result of `f`: one run for all.
 pub(super) fn update<'a>(
     leaves: impl IntoIterator<Item = (Leaf<'a>, Option<Leaf<'a>>)>,
     mut f: impl FnMut(&Leaf<'_>, &Var, Option<&Var>) -> Var,
@@ -155,7 +155,7 @@ mod tests {
         average.zip_with(&net, |_, average, new| average * 0.75 + new * 0.25).unwrap();
         assert_eq!(values(&average), [1.0, 2.0, 3.0, 7.0]);
         assert_eq!(values(&net), [4.0, 5.0, 6.0, 7.0]);
-        // Values that nothing computes: an old one, and the other model's.
+        // Values that nothing computes: an old one, and one of the other model.
         average.map(|_, x| x.clone()).unwrap();
         assert_eq!(values(&average), [1.0, 2.0, 3.0, 7.0]);
         average.zip_with(&net, |_, _, new| new.clone()).unwrap();
@@ -183,7 +183,7 @@ mod tests {
         to.copy_from(&from).unwrap();
         assert_eq!(values(&to), [4.0, 5.0, 6.0, 7.0]);
         assert_eq!(to.stem.ty().dtype, DType::F32);
-        // They are copies.
+        // The values are copies.
         to.map(|_, x| x * 2.0).unwrap();
         assert_eq!(values(&from), [4.0, 5.0, 6.0, 7.0]);
     }
@@ -216,7 +216,7 @@ mod tests {
         assert_eq!(values(&one), [0.0, 1.0, 2.0, 7.0]);
     }
 
-    /// Variants without leaves, and with leaves of the same paths and shapes.
+    /// Variants without leaves, and variants with leaves of the same paths and shapes.
     #[derive(Module)]
     enum Layer {
         Relu,

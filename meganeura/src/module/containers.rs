@@ -1,8 +1,8 @@
-//! Containers are modules if what they hold is one.
+//! Containers are modules if their elements are.
 //!
 //! Elements of sequences, arrays and tuples have their index as the path segment, entries of maps their key. `Option`,
 //! `Box` and `Arc` add no segment: a layer keeps its path when it becomes optional. A `HashMap` is visited in the order
-//! of its keys, so that the order of parameters never depends on the process.
+//! of its keys, so the order of parameters never depends on the process.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::marker::PhantomData;
@@ -105,8 +105,8 @@ impl<M: Module + ?Sized> Module for Box<M> {
 /// One module in several places, or in several models: one set of parameters under several paths, trained and saved
 /// once.
 ///
-/// A clone of the `Arc` is the same module. Parameters in it cannot be exchanged for others, as [`Param::tied`] would,
-/// but their values can be set.
+/// A clone of the `Arc` is the same module. Parameters in it cannot be replaced by others, for example by
+/// [`Param::tied`], but their values can be set.
 ///
 /// [`Param::tied`]: crate::Param::tied
 impl<M: Module + ?Sized> Module for Arc<M> {
@@ -155,7 +155,7 @@ impl<K: Key, M: Module, S> Module for HashMap<K, M, S> {
     }
 }
 
-/// Holds nothing, so that a struct may be generic over a type it has no value of.
+/// Holds nothing, so a struct may be generic over a type without a value of it.
 impl<T: ?Sized> Module for PhantomData<T> {
     fn visit<'a>(&'a self, _: At<'_>, _: &mut dyn FnMut(At<'_>, Slot<'a>)) {}
 
@@ -205,7 +205,7 @@ mod tests {
         Param::new(Tensor::zeros(&Device::cpu(), [1]).unwrap())
     }
 
-    /// The paths of both walks, which must agree.
+    /// The paths of both visits, which must agree.
     fn paths(mut module: impl Module) -> Vec<String> {
         let (mut paths, mut paths_mut) = (Vec::new(), Vec::new());
         module.visit(At::root(), &mut |at, _| paths.push(at.path()));

@@ -1,4 +1,4 @@
-//! The line that opens a layer's `forward`, `enter(self, x)`. It makes the layer a row of a
+//! The call that opens a layer's `forward`, `enter(self, x)`. It makes the layer a row of a
 //! [summary](super::ForwardSummary).
 
 use super::{At, Module, Slot};
@@ -9,7 +9,7 @@ use crate::tape::{Entered, Held, Part, Place};
 /// first line of `forward`.
 ///
 /// The row covers everything recorded on the tape of `x` until the result is dropped. The layers of [`nn`](crate::nn)
-/// and sequential structs do the same. It costs nothing while no summary is made.
+/// and sequential structs call it as well. It costs nothing while no summary is made.
 ///
 /// ```
 /// use meganeura::module::enter;
@@ -34,7 +34,7 @@ pub fn enter<M: Module + ?Sized>(layer: &M, x: &Var) -> Entered {
     x.tape().enter(|| Part { held: held(layer), ..Part::new(layer, x.ty()) })
 }
 
-/// [`enter`] for a layer that is called `name` in its parent. Its own `forward` names its parts.
+/// [`enter`] for a layer named `name` in its parent. Its own `forward` names its parts.
 #[doc(hidden)]
 pub fn enter_field<M: ?Sized>(layer: &M, name: &str, x: &Var) -> Entered {
     x.tape().enter(|| Part { name: Some(name.to_owned()), ..Part::new(layer, x.ty()) })

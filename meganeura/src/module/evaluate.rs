@@ -1,4 +1,4 @@
-//! Which parts of a model are in evaluation: said by their paths, kept with each leaf.
+//! Parts of a model in evaluation, selected by path. The mode is kept with each leaf.
 
 use super::near::nearest;
 use super::pattern::matches;
@@ -6,7 +6,7 @@ use super::{At, Module};
 use crate::Result;
 use crate::error::{bail, shortened};
 
-/// `true` if everything in the module is in evaluation; nothing if there is nothing in it to be.
+/// `true` if everything in the module is in evaluation; `None` if it has nothing with a mode.
 pub(super) fn is_evaluated<M: Module + ?Sized>(module: &M) -> Option<bool> {
     let mut all = None;
     module.visit(At::root(), &mut |_, slot| {
@@ -17,10 +17,10 @@ pub(super) fn is_evaluated<M: Module + ?Sized>(module: &M) -> Option<bool> {
     all
 }
 
-/// Says of the parts whose paths match, and of all below them, whether they are in evaluation.
+/// Sets the mode of the parts whose paths match, and of everything below them.
 pub(super) fn set_evaluated<M: Module + ?Sized>(module: &M, pattern: &str, evaluated: bool) -> Result<()> {
     let whole = if pattern.is_empty() { "**" } else { pattern };
-    // Of a leaf's path, a part of the model is what stands before its last segment, or before any other.
+    // A part of the model is a leaf's path without its last segment, or without several.
     let below = format!("{whole}.**.*");
     let (mut leaves, mut is_named) = (Vec::new(), false);
     module.visit(At::root(), &mut |at, slot| {
@@ -30,7 +30,7 @@ pub(super) fn set_evaluated<M: Module + ?Sized>(module: &M, pattern: &str, evalu
             mode.set_evaluated(evaluated);
             is_named = true;
         } else if !is_named {
-            // For the message, if there is none.
+            // For the message, if no part matches.
             leaves.push(path);
         }
     });
@@ -53,7 +53,7 @@ fn no_part(pattern: &str, leaves: &[String]) -> Result<()> {
     bail!(Argument, "the pattern `{shown}` names no part of the model{hint}; there are {}`**`", near.concat())
 }
 
-/// The parts that leaves are in, each once, if the leaves come in the order of a tree.
+/// The parts that contain leaves, each once, if the leaves come in the order of a tree.
 fn parts(leaves: &[String]) -> impl Iterator<Item = &str> {
     leaves.iter().enumerate().flat_map(|(index, path)| {
         let before = index.checked_sub(1).map_or("", |before| &*leaves[before]);
@@ -79,7 +79,7 @@ mod tests {
         Param::new(Tensor::zeros(&Device::cpu(), [1]).unwrap())
     }
 
-    /// The paths of what is in evaluation.
+    /// The paths of everything in evaluation.
     fn evaluated(module: &(impl Module + ?Sized)) -> Vec<String> {
         let mut paths = Vec::new();
         module.visit(At::root(), &mut |at, slot| {
@@ -126,7 +126,7 @@ mod tests {
         net.train("encoder.1").unwrap();
         net.evaluate("head.0.1").unwrap();
         assert_eq!(evaluated(&net), ["encoder.0.0", "encoder.0.1.mode", "head.0.1.mode"]);
-        // A part by itself is part of the whole.
+        // A part on its own is still part of the whole.
         net.get_mut("head").unwrap().evaluate("**").unwrap();
         assert_eq!(evaluated(&net).len(), 6);
         net.train("**").unwrap();
@@ -176,7 +176,7 @@ mod tests {
         let mut tied = [w.tied(), w];
         tied[1].evaluate("**").unwrap();
         assert_eq!(evaluated(&tied), ["1"]);
-        // Tied anew, each stays in its place's mode.
+        // When tied anew, each keeps the mode of its place.
         let mut copy = tied.clone();
         copy.tie_like(&tied).unwrap();
         assert!(copy[0].is_tied_to(&copy[1]));
@@ -229,10 +229,10 @@ mod tests {
     #[test]
     fn an_evaluated_part_normalises_by_its_statistics_and_leaves_them_while_the_rest_trains() {
         let mut net = FineTuned::init(&Device::cpu(), 42).unwrap();
-        // Statistics of the encoder's own, unlike those of any batch.
+        // Statistics of the encoder's own, different from those of any batch.
         step(&mut net);
         net.freeze("encoder.**").unwrap();
-        // Frozen alone, they move.
+        // Frozen but not evaluated, they move.
         let before = statistics(&net.encoder.norm);
         step(&mut net);
         assert_ne!(statistics(&net.encoder.norm), before);
@@ -255,7 +255,7 @@ mod tests {
     #[test]
     fn gradients_go_through_an_evaluated_part() {
         let mut net = FineTuned::init(&Device::cpu(), 42).unwrap();
-        // Away from zero means and unit variances.
+        // Away from means of 0 and variances of 1.
         step(&mut net);
         net.evaluate("encoder").unwrap();
         let forward = |net: &FineTuned, x: &[Var]| vec![net.forward(&x[0])];
@@ -296,7 +296,7 @@ mod tests {
         let device = Device::cpu();
         let mut chain = Chain { first: Scale(param()), second: Scale(param()), nothing: Nothing };
         let x = Tensor::full(&device, [4096], 1.0).unwrap();
-        // The share that is kept: a half for each dropout that drops.
+        // The number that is kept: half for each dropout that drops.
         let mut kept = |pattern: &str| {
             chain.train("**").unwrap();
             if !pattern.is_empty() {
@@ -305,7 +305,7 @@ mod tests {
             let y = chain.forward(&Tape::with_seed(&device, 7).input(&x)).to_vec().unwrap();
             y.iter().filter(|&&y| y != 0.0).count()
         };
-        // Six standard errors at most, of √(4096·p·(1 − p)).
+        // At most six standard errors, of √(4096·p·(1 − p)).
         let near = |count: usize, expected: usize| count.abs_diff(expected) <= 120;
         assert!(near(kept(""), 256), "{}", kept(""));
         assert!(near(kept("first"), 512), "{}", kept("first"));

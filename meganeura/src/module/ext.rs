@@ -1,4 +1,4 @@
-//! The ready-made walks over a module.
+//! The ready-made visits of a module.
 
 use std::collections::HashSet;
 
@@ -12,10 +12,10 @@ use super::{Counts, ForwardSummary, FromSeed, Layer, Leaf, Module, Seed, Summary
 use crate::error::{bail, here};
 use crate::{Buffer, Device, Inputs, Outputs, Param, Result, Tape, Var};
 
-/// What every [`Module`] can do. Implemented for all of them, `dyn` ones included.
+/// The methods of every [`Module`], `dyn` ones included.
 ///
-/// A tied tensor, shared by several places of the model, is one: it has one entry, under the first of its paths, and
-/// counts once.
+/// A tied tensor, shared by several places of the model, is a single one: it has one entry, under the first of its
+/// paths, and counts once.
 pub trait ModuleExt: Module {
     /// Every parameter and buffer with its path, role and value, in the order of the visit.
     ///
@@ -41,20 +41,20 @@ pub trait ModuleExt: Module {
         leaves(self).into_iter().filter_map(|leaf| leaf.buffer().map(|buffer| (leaf.path, buffer))).collect()
     }
 
-    /// How many numbers are parameters, frozen ones included. Buffers are not parameters.
+    /// The number of elements in parameters, frozen ones included. Buffers are not parameters.
     fn parameter_count(&self) -> usize {
         self.counts().parameters()
     }
 
-    /// How many numbers are trained, how many are frozen, and how many are in buffers.
+    /// The number of trained elements, of frozen ones, and of elements in buffers.
     fn counts(&self) -> Counts {
         Counts::of(&leaves(self))
     }
 
-    /// Builds the module on `device`, its initial values drawn from `seed`, and tells every parameter its path.
+    /// Builds the module on `device`, with initial values drawn from `seed`, and tells every parameter its path.
     ///
-    /// A struct whose fields all have an `init` has a function of this name of its own; this is the same for arrays,
-    /// tuples and boxes of such, and for generic code.
+    /// A struct whose fields all have an `init` has its own function of this name. This one does the same for arrays,
+    /// tuples and boxes of such structs, and for generic code.
     ///
     /// ```
     /// use meganeura::prelude::*;
@@ -72,7 +72,7 @@ pub trait ModuleExt: Module {
     ///
     /// # Errors
     ///
-    /// That of the first part that cannot be built.
+    /// Fails with the error of the first part that cannot be built.
     #[track_caller]
     fn init(device: &Device, seed: impl Into<Seed>) -> Result<Self>
     where
@@ -81,19 +81,19 @@ pub trait ModuleExt: Module {
         init_module(device, seed)
     }
 
-    /// Tells every parameter and buffer its path, for messages and saved files to call it by, and whether the model's
-    /// struct has it frozen, for the backward pass to stop there.
+    /// Tells every parameter and buffer its path, which messages and saved files use, and whether the model's struct
+    /// freezes it, so that the backward pass can stop there.
     ///
-    /// The generated `init` has done so. Call it on a model that was put together by hand.
+    /// The generated `init` does this. Call it on a model that was assembled by hand.
     fn name_parameters(&self) {
         leaves(self).iter().for_each(Leaf::name);
     }
 
-    /// Stops training the parameters whose paths match: no gradient is computed for them, and where nothing below is
-    /// trained, the backward pass ends.
+    /// Freezes the parameters whose paths match: no gradient is computed for them, and the backward pass ends where
+    /// nothing below is trained.
     ///
-    /// In a pattern `*` stands for any characters of a segment, `**` for any number of segments: `encoder.**`,
-    /// `**.bias`, `blocks.*.conv.weight`. What is said last holds, also against `#[module(frozen)]`.
+    /// In a pattern, `*` matches any characters of a segment, and `**` any number of segments: `encoder.**`, `**.bias`,
+    /// `blocks.*.conv.weight`. The last call wins, and also overrides `#[module(frozen)]`.
     ///
     /// ```
     /// use meganeura::prelude::*;
@@ -108,51 +108,51 @@ pub trait ModuleExt: Module {
     ///
     /// # Errors
     ///
-    /// If the pattern matches no parameter; the message names paths that come near it.
+    /// Fails if the pattern matches no parameter; the message names similar paths.
     #[track_caller]
     fn freeze(&mut self, pattern: &str) -> Result<()> {
         here(|| set_frozen(self, &Selection::Pattern(pattern.to_owned()), true))
     }
 
-    /// As [`freeze`](Self::freeze), for the parameters that `rule` accepts, given each of their paths.
+    /// Like [`freeze`](Self::freeze), for the parameters that `rule` accepts, given each of their paths.
     ///
     /// # Errors
     ///
-    /// If there is no such parameter.
+    /// Fails if there is no such parameter.
     #[track_caller]
     fn freeze_where(&mut self, rule: impl Fn(&str, &Param) -> bool + Send + Sync) -> Result<()> {
         here(|| set_frozen(self, &Selection::Rule(Box::new(rule)), true))
     }
 
-    /// Trains the parameters whose paths match from the next step on; see [`freeze`](Self::freeze).
+    /// Trains the parameters whose paths match, from the next step on; see [`freeze`](Self::freeze).
     ///
     /// # Errors
     ///
-    /// As [`freeze`](Self::freeze).
+    /// Fails like [`freeze`](Self::freeze).
     #[track_caller]
     fn thaw(&mut self, pattern: &str) -> Result<()> {
         here(|| set_frozen(self, &Selection::Pattern(pattern.to_owned()), false))
     }
 
-    /// As [`thaw`](Self::thaw), for the parameters that `rule` accepts, given each of their paths.
+    /// Like [`thaw`](Self::thaw), for the parameters that `rule` accepts, given each of their paths.
     ///
     /// # Errors
     ///
-    /// If there is no such parameter.
+    /// Fails if there is no such parameter.
     #[track_caller]
     fn thaw_where(&mut self, rule: impl Fn(&str, &Param) -> bool + Send + Sync) -> Result<()> {
         here(|| set_frozen(self, &Selection::Rule(Box::new(rule)), false))
     }
 
-    /// Puts the parts whose paths match, and all below them, into evaluation: on a training tape, too, batch
-    /// normalisation goes by its running statistics and leaves them alone, and dropout drops nothing.
+    /// Puts the parts whose paths match, and everything below them, into evaluation. Even on a training tape, batch
+    /// normalisation then uses its running statistics without updating them, and dropout drops nothing.
     ///
-    /// `encoder` and `encoder.**` are the same part. The pattern is written as for [`freeze`](Self::freeze), but names
-    /// parts, not parameters; `**` is the whole. What is said last of a part holds. It holds from the next use on, and
-    /// clones have it. Files and checkpoints do not: a program says it each time it starts.
+    /// `encoder` and `encoder.**` are the same part. Patterns are those of [`freeze`](Self::freeze), but select parts
+    /// rather than parameters; `**` is the whole. The last call for a part wins. The mode applies from the next use on,
+    /// and clones keep it. Files and checkpoints do not: a program sets it each time it starts.
     ///
-    /// Freezing is another matter: frozen parameters stay as they are, while the running statistics of a frozen part
-    /// move. A part that is to stay as it is, the pretrained one in fine-tuning, is frozen and evaluated:
+    /// Freezing is something else: frozen parameters stay as they are, but the running statistics of a frozen part
+    /// move. For a part that must not change, such as the pretrained one in fine-tuning, do both:
     ///
     /// ```
     /// use meganeura::prelude::*;
@@ -173,19 +173,19 @@ pub trait ModuleExt: Module {
     ///
     /// # Errors
     ///
-    /// If the pattern names no part that holds a parameter, a buffer or a [mode](super::Mode); the message names parts
-    /// that come near it.
+    /// Fails if the pattern selects no part that holds a parameter, a buffer or a [mode](super::Mode); the message
+    /// names similar parts.
     #[track_caller]
     fn evaluate(&mut self, pattern: &str) -> Result<()> {
         here(|| set_evaluated(self, pattern, true))
     }
 
-    /// Takes the parts whose paths match, and all below them, out of evaluation, so that the tape decides; see
+    /// Takes the parts whose paths match, and everything below them, out of evaluation, so that the tape decides; see
     /// [`evaluate`](Self::evaluate). New models are in training everywhere.
     ///
     /// # Errors
     ///
-    /// As [`evaluate`](Self::evaluate).
+    /// Fails like [`evaluate`](Self::evaluate).
     #[track_caller]
     fn train(&mut self, pattern: &str) -> Result<()> {
         here(|| set_evaluated(self, pattern, false))
@@ -194,7 +194,7 @@ pub trait ModuleExt: Module {
     /// `true` if this module trains on `tape`: a [training tape](Tape::is_training), unless all of the module's
     /// parameters, buffers and [modes](super::Mode) are in [evaluation](Self::evaluate).
     ///
-    /// What a layer asks in its `forward`, if it behaves otherwise in training.
+    /// Call it in the `forward` of a layer that behaves differently in training.
     fn is_training(&self, tape: &Tape) -> bool {
         tape.is_training() && is_evaluated(self) != Some(true)
     }
@@ -203,7 +203,7 @@ pub trait ModuleExt: Module {
     ///
     /// # Errors
     ///
-    /// The first tensor that cannot be moved; nothing has been moved then.
+    /// Fails if a tensor cannot be moved, and names the first one. Nothing has been moved then.
     #[track_caller]
     fn to_device(&mut self, device: &Device) -> Result<()> {
         here(|| {
@@ -214,8 +214,8 @@ pub trait ModuleExt: Module {
         })
     }
 
-    /// Replaces every parameter and buffer by what `f` makes of it, all in one run on the device. Constants and buffers
-    /// of integers stay.
+    /// Replaces every parameter and buffer by the result of `f`, all in one run on the device. Constants and buffers of
+    /// integers stay.
     ///
     /// ```
     /// use meganeura::prelude::*;
@@ -227,26 +227,27 @@ pub trait ModuleExt: Module {
     ///
     /// # Errors
     ///
-    /// If a new value has another type, or what went wrong while recording it, with the path; nothing has changed then.
+    /// Fails if a new value has another type, or if recording it failed; the message names the path. Nothing has
+    /// changed then.
     #[track_caller]
     fn map(&mut self, mut f: impl FnMut(&Leaf<'_>, &Var) -> Var) -> Result<()> {
         here(|| update(leaves(self).into_iter().map(|leaf| (leaf, None)), |leaf, x, _| f(leaf, x)))
     }
 
-    /// The parameters and buffers of two models, pair by pair: what differs, and by how much.
+    /// Pairs the parameters and buffers of two models: to find what differs, and by how much.
     ///
     /// # Errors
     ///
-    /// If the models differ in structure: an `Option` that is there in one only, another variant of an enum, another
+    /// Fails if the models differ in structure: an `Option` that only one has, another variant of an enum, another
     /// shape or role, a tie that `other` does not have. The message names the path.
     #[track_caller]
     fn zip<'a>(&'a self, other: &'a Self) -> Result<Vec<(Leaf<'a>, Leaf<'a>)>> {
         here(|| zip(self, other))
     }
 
-    /// Replaces every parameter and buffer by what `f` makes of it and of that of the other model, which stays, all in
-    /// one run on the device: averages of models, moving or not. A model that is saved with its average has that in a
-    /// `#[module(frozen)]` field.
+    /// Replaces every parameter and buffer by the result of `f` of it and its counterpart in the other model, which
+    /// stays. One run on the device for all: averages of models, moving or not. A model that is saved with its average
+    /// has it in a `#[module(frozen)]` field.
     ///
     /// ```
     /// use meganeura::prelude::*;
@@ -260,7 +261,7 @@ pub trait ModuleExt: Module {
     ///
     /// # Errors
     ///
-    /// As [`zip`](Self::zip) and [`map`](Self::map), and if the models are on different devices.
+    /// Fails like [`zip`](Self::zip) and [`map`](Self::map), and if the models are on different devices.
     #[track_caller]
     fn zip_with(&mut self, other: &Self, mut f: impl FnMut(&Leaf<'_>, &Var, &Var) -> Var) -> Result<()> {
         here(|| {
@@ -269,11 +270,11 @@ pub trait ModuleExt: Module {
         })
     }
 
-    /// Takes over the values of another model. Both keep their devices, precisions and ties.
+    /// Copies the values of another model. Both keep their devices, precisions and ties.
     ///
     /// # Errors
     ///
-    /// As [`zip`](Self::zip), or what the devices meet; nothing has changed then.
+    /// Fails like [`zip`](Self::zip), or if a device fails. Nothing has changed then.
     #[track_caller]
     fn copy_from(&mut self, other: &Self) -> Result<()> {
         here(|| {
@@ -285,13 +286,13 @@ pub trait ModuleExt: Module {
         })
     }
 
-    /// Ties what is tied in `other`: parameters that share a tensor there share one here, that of the first path. A
-    /// clone has a copy for each path, so this is for clones.
+    /// Ties what is tied in `other`: parameters that share a tensor there share the one of the first path here. A clone
+    /// has a copy for each path, so this is for clones.
     ///
     /// # Errors
     ///
-    /// If types differ, `other` has a tie at a path that is not here, or parameters are in different modules shared by
-    /// `Arc`; nothing has changed then.
+    /// Fails if types differ, if `other` has a tie at a path that is missing here, or if parameters are in different
+    /// modules shared by `Arc`. Nothing has changed then.
     #[track_caller]
     fn tie_like(&mut self, other: &Self) -> Result<()> {
         here(|| {
@@ -311,14 +312,14 @@ pub trait ModuleExt: Module {
         })
     }
 
-    /// The tree of parameters and buffers, with their types and sizes, to be printed.
+    /// The tree of parameters and buffers, with their types and sizes, for printing.
     fn summary(&self) -> Summary {
         Summary::of(self)
     }
 
-    /// The layers that an input of this type goes through, with what each gives, its parameters, multiply-adds and
-    /// memory, to be printed. The forward pass is recorded as for inference and not computed, so that a batch of any
-    /// size costs nothing, and neither parameters nor buffers nor random numbers are touched.
+    /// The layers that an input of this type passes through, with their outputs, parameters, multiply-adds and memory,
+    /// for printing. The forward pass is recorded as for inference and not computed, so a batch of any size costs
+    /// nothing, and parameters, buffers and random numbers stay untouched.
     ///
     /// ```
     /// use meganeura::prelude::*;
@@ -333,7 +334,7 @@ pub trait ModuleExt: Module {
     ///
     /// # Errors
     ///
-    /// The errors of the forward pass: an input that does not fit, with the line of the field.
+    /// Fails like the forward pass: for an input that does not fit, with the line of the field.
     #[track_caller]
     fn summary_with<I: Inputs<Vars = Var>>(&self, input: I) -> Result<ForwardSummary>
     where
@@ -344,7 +345,7 @@ pub trait ModuleExt: Module {
         here(|| recorded.finish(self, &[y]))
     }
 
-    /// [`summary_with`](Self::summary_with) for a model that is no [`Layer`]: `forward` is the call.
+    /// [`summary_with`](Self::summary_with) for a model that is not a [`Layer`]: `forward` calls it.
     ///
     /// ```
     /// use meganeura::prelude::*;
@@ -358,7 +359,7 @@ pub trait ModuleExt: Module {
     ///
     /// # Errors
     ///
-    /// As [`summary_with`](Self::summary_with).
+    /// Fails like [`summary_with`](Self::summary_with).
     #[track_caller]
     fn summary_by<I: Inputs, O: Outputs>(
         &self,
@@ -436,7 +437,7 @@ mod tests {
         let expected = [("0", Role::Frozen), ("1.0.0", Role::Trained), ("1.0.1", Role::Buffer)];
         assert_eq!(roles, expected.map(|(path, role)| (path.to_owned(), role)));
         assert!(net.freeze("1.0.1").unwrap_err().to_string().contains("near it are `1.0.0`, `0`"));
-        // A copy is frozen where its original is.
+        // A copy is frozen if its original is.
         assert!(net.0.clone().is_frozen() && !net.1[0].0.clone().is_frozen());
     }
 
@@ -458,7 +459,7 @@ mod tests {
         net().to_device(&Device::cpu()).unwrap();
     }
 
-    /// Each within the other: the paths of all are 16 MB together.
+    /// Each one inside the next: all paths together are 16 MB.
     struct Nested(Param, Option<Box<Nested>>);
 
     impl Module for Nested {
@@ -485,7 +486,7 @@ mod tests {
             assert_eq!(net.counts(), Counts { trained: DEPTH - 3, frozen: 3, buffers: 0 });
             assert!(net.freeze("**.weight").unwrap_err().to_string().contains("selects no parameter; near it are `"));
         };
-        // A walk goes as deep as the model, and so does its end.
+        // A visit recurses as deep as the model, and so does its drop.
         std::thread::Builder::new().stack_size(256 << 20).spawn(run).unwrap().join().unwrap();
     }
 }

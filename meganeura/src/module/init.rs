@@ -1,4 +1,4 @@
-//! From a builder, or from a seed alone, to a module on a device.
+//! Initialization: from a builder, or from a seed alone, to a module on a device.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::hash::{BuildHasher, Hash};
@@ -12,9 +12,9 @@ use crate::{Device, Result};
 
 /// A module not yet built: the sizes and options of a layer, such as `Conv2d::new(1, 32, 3).padding(1)`.
 ///
-/// What `#[module(init = …)]` takes. A `Vec`, `VecDeque`, `Option`, array, tuple, `Box`, `Arc` or map of builders
-/// builds the same container of modules; each element gets a seed of its own. Implement it for the settings of your own
-/// modules, to be able to write them there too:
+/// `#[module(init = …)]` takes one. A `Vec`, `VecDeque`, `Option`, array, tuple, `Box`, `Arc` or map of builders builds
+/// the same container of modules; each element gets its own seed. Implement it for the settings of your own modules, to
+/// use them there as well:
 ///
 /// ```
 /// use meganeura::module::{Init, Seed};
@@ -56,24 +56,25 @@ pub trait Init: Sized {
     ///
     /// # Errors
     ///
-    /// Sizes or options that make no sense, or a device that is out of memory.
+    /// Fails if sizes or options are invalid, or if the device runs out of memory.
     fn build(self, device: &Device, seed: Seed) -> Result<Self::Output>;
 
-    /// Builds the module on `device`, its initial values drawn from `seed`: a [`Seed`] or a plain number.
+    /// Builds the module on `device`, with initial values drawn from `seed`: a [`Seed`] or a plain number.
     ///
     /// # Errors
     ///
-    /// Sizes or options that make no sense, or a device that is out of memory. The error names the line of this call.
+    /// Fails if sizes or options are invalid, or if the device runs out of memory. The error names the line of this
+    /// call.
     #[track_caller]
     fn init(self, device: &Device, seed: impl Into<Seed>) -> Result<Self::Output> {
         here(|| self.build(device, seed.into()))
     }
 }
 
-/// A module that can be built without being told anything.
+/// A module that can be built without settings.
 ///
-/// `#[derive(Module)]` implements it where every field has an `init`, and the bare `#[module(init)]` asks for it.
-/// Arrays, tuples, `Box` and `Arc` of such modules can be built the same way.
+/// `#[derive(Module)]` implements it if every field has an `init`; the bare `#[module(init)]` requires it. Arrays,
+/// tuples, `Box` and `Arc` of such modules can be built the same way.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be built from a seed alone",
     label = "nothing says how to build it",
@@ -82,19 +83,19 @@ pub trait Init: Sized {
     note = "a type with a config is built by that: `#[module(init = NetConfig {{ … }})]`"
 )]
 pub trait FromSeed: Sized {
-    /// Builds the module on `device`, its initial values drawn from `seed`.
+    /// Builds the module on `device`, with initial values drawn from `seed`.
     ///
     /// # Errors
     ///
-    /// As for [`Init::init`], from the first part that fails.
+    /// Fails like [`Init::init`] for the first part that fails.
     #[track_caller]
     fn from_seed(device: &Device, seed: Seed) -> Result<Self>;
 }
 
 /// A module that is built from a config.
 ///
-/// `#[derive(Module)]` implements it for a struct with `#[module(config(…))]`, whose config also implements [`Init`]
-/// and can stand where a builder can.
+/// `#[derive(Module)]` implements it for a struct with `#[module(config(…))]`. Its config also implements [`Init`] and
+/// can be used in place of a builder.
 ///
 /// ```
 /// use meganeura::prelude::*;
@@ -126,14 +127,14 @@ pub trait FromSeed: Sized {
     note = "if it derives `Module`, put `#[module(config(…))]` above it and give each of its fields an `init`"
 )]
 pub trait FromConfig: Sized {
-    /// What it is told: sizes and options.
+    /// The config: sizes and options.
     type Config;
 
-    /// Builds the module on `device`, its initial values drawn from `seed`.
+    /// Builds the module on `device`, with initial values drawn from `seed`.
     ///
     /// # Errors
     ///
-    /// As for [`Init::init`], from the first part that fails.
+    /// Fails like [`Init::init`] for the first part that fails.
     #[track_caller]
     fn from_config(config: Self::Config, device: &Device, seed: Seed) -> Result<Self>;
 }
@@ -162,7 +163,7 @@ impl<I: Init, const N: usize> Init for [I; N] {
     }
 }
 
-/// A layer keeps its seed, as it keeps its path, when it becomes optional.
+/// A layer keeps its seed, like its path, when it becomes optional.
 impl<I: Init> Init for Option<I> {
     type Output = Option<I::Output>;
 
@@ -240,7 +241,7 @@ impl<T: ?Sized> FromSeed for PhantomData<T> {
     }
 }
 
-/// In training.
+/// Starts in training.
 impl FromSeed for Mode {
     fn from_seed(_: &Device, _: Seed) -> Result<Self> {
         Ok(Self::new())
@@ -282,7 +283,7 @@ tuple!(A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7, I 8, J 9);
 tuple!(A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7, I 8, J 9, K 10);
 tuple!(A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7, I 8, J 9, K 10, L 11);
 
-/// What the derived `init` does.
+/// The body of the derived `init`.
 #[doc(hidden)]
 #[track_caller]
 pub fn init_module<M: Module + FromSeed>(device: &Device, seed: impl Into<Seed>) -> Result<M> {
@@ -293,7 +294,7 @@ pub fn init_module<M: Module + FromSeed>(device: &Device, seed: impl Into<Seed>)
     })
 }
 
-/// What the derived `init` of a module with a config does.
+/// The body of the derived `init` of a module with a config.
 #[doc(hidden)]
 #[track_caller]
 pub fn init_configured<M: Module + FromConfig>(device: &Device, seed: impl Into<Seed>, config: M::Config) -> Result<M> {
@@ -304,14 +305,14 @@ pub fn init_configured<M: Module + FromConfig>(device: &Device, seed: impl Into<
     })
 }
 
-/// Calls the closure of an `init`. Through a function, so that the closure's parameters have types to be inferred from.
+/// Calls the closure of an `init`. It is a function so that the closure's parameters have inferred types.
 #[doc(hidden)]
 #[track_caller]
 pub fn init_by<M>(build: impl FnOnce(&Device, Seed) -> Result<M>, device: &Device, seed: Seed) -> Result<M> {
     here(|| build(device, seed))
 }
 
-/// Puts the field's name into the error of building it.
+/// Adds the field's name to the error of building it.
 #[doc(hidden)]
 #[track_caller]
 pub fn init_field<M>(key: &str, built: Result<M>) -> Result<M> {
@@ -323,7 +324,7 @@ mod tests {
     use super::*;
     use crate::{Error, ErrorKind};
 
-    /// Builds its own seed; the builder `Fails` does not.
+    /// Builds its own seed; the builder `Fails` fails.
     #[derive(Clone, Debug)]
     struct Echo;
 

@@ -1,4 +1,4 @@
-//! Layers: modules that turn one value into one value.
+//! Layers: modules that map one value to one value.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -9,16 +9,16 @@ use super::flow::FlowChain;
 use super::{Flow, Module, fmt_module};
 use crate::Var;
 
-/// A module that turns one value into one value, so that it can be chained.
+/// A module that maps one value to one value, so that it can be chained.
 ///
 /// A `Vec`, `VecDeque`, array or tuple of layers is a layer: its elements are applied in order, and an empty `Vec`
-/// passes its input on. `Box<dyn Layer>` and `Arc<dyn Layer>` hold any, so that a `Vec` of them is a chain put together
+/// passes its input on. `Box<dyn Layer>` and `Arc<dyn Layer>` hold any layer, so a `Vec` of them is a chain assembled
 /// at run time. `Option` is deliberately not a layer: whether a missing layer means "pass on" or "leave out the whole
-/// branch" is the model's to say.
+/// branch" is up to the model.
 ///
 /// `#[module(sequential)]` generates `forward` for a struct whose fields are applied in order; `residual = shortcut`
-/// says of an `Option` that it is beside them. A module with another signature, two inputs say, just has a method of
-/// its own: nothing asks for this trait but chaining.
+/// places an `Option` beside them. A module with another signature, such as two inputs, just has a method of its own:
+/// only chaining requires this trait.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a layer: it cannot be applied in a chain",
     label = "not a layer",
@@ -26,14 +26,14 @@ use crate::Var;
     note = "to do anything but apply the fields in order, remove `#[module(sequential)]` and write `forward` by hand"
 )]
 pub trait Layer: Module {
-    /// Records this layer on the tape of `x` and returns what comes out.
+    /// Records this layer on the tape of `x` and returns its output.
     #[track_caller]
     fn forward(&self, x: &Var) -> Var;
 
     /// [`forward`](Self::forward), with its intermediate values recomputed in the backward pass instead of kept: see
     /// [`Tape::recompute`](crate::Tape::recompute).
     ///
-    /// Each layer of a `Vec`, `VecDeque` or array is recomputed by itself, so that what lies between them is kept. A
+    /// Each layer of a `Vec`, `VecDeque` or array is recomputed separately, so the values between layers are kept. A
     /// tuple is one region.
     ///
     /// ```
@@ -56,14 +56,14 @@ pub trait Layer: Module {
         self.forward(x)
     }
 
-    /// The extents that it takes and gives, as far as its settings say them. The `init` of a sequential struct compares
-    /// neighbours by it. By default nothing is known.
+    /// The extents that the layer takes and gives, as far as its settings determine them. The `init` of a sequential
+    /// struct compares those of neighbours. By default nothing is known.
     fn flow(&self) -> Flow {
         Flow::unknown()
     }
 }
 
-/// What it holds is not known, so that it shows what can be counted: `dyn Layer (20 parameters)`.
+/// The contents are unknown, so this shows their size: `dyn Layer (20 parameters)`.
 impl fmt::Debug for dyn Layer + '_ {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt_module(self, f)

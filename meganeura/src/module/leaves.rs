@@ -1,4 +1,4 @@
-//! The tensors of a model, each once, however many paths lead to it.
+//! The tensors of a model, each once, regardless of the number of paths to it.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -7,41 +7,43 @@ use super::{At, Module, Slot};
 use crate::param::{Cell, Kind};
 use crate::{Buffer, Param, Tensor, TensorType};
 
-/// A tensor of a model: where it stands and what becomes of it.
+/// A tensor of a model, with its paths and its role.
 #[derive(Debug, Clone)]
 pub struct Leaf<'a> {
-    /// The first path that leads to it.
+    /// The first path to it.
     pub path: String,
     /// The other paths, if it is tied: shared by several places of the model.
     pub aliases: Vec<String>,
-    /// What becomes of it in a step.
+    /// Its role in a step.
     pub role: Role,
     slot: Slot<'a>,
-    /// Whether the model's struct has it frozen wherever it stands.
+    /// `true` if the model's struct freezes it in all of its places.
     declared_frozen: bool,
 }
 
-/// What becomes of a tensor of a model.
+/// The role of a model's tensor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Role {
     /// A parameter that optimizers update.
     Trained,
-    /// A parameter that they leave alone: frozen by the model's struct, wherever it stands, or at run time.
+    /// A parameter that they leave alone: frozen by the model's struct in all of its places, or at run time.
     Frozen,
-    /// A buffer: saved, not trained.
+    /// A buffer: saved, but not trained.
     Buffer,
-    /// A buffer that is not even saved.
+    /// A buffer that is not saved either.
     Constant,
 }
 
-/// How many numbers of each role a model has. Those of tied tensors count once.
+/// The number of elements of each role in a model. Those of tied tensors count once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub struct Counts {
-    /// In parameters that are trained.
+    /// Elements of trained parameters.
     pub trained: usize,
-    /// In frozen parameters.
+    /// Elements of frozen parameters.
     pub frozen: usize,
-    /// In buffers, constant ones included.
+    /// Elements of buffers, constant ones included.
     pub buffers: usize,
 }
 
@@ -93,19 +95,19 @@ impl<'a> Leaf<'a> {
         }
     }
 
-    /// The value now.
+    /// The current value.
     #[must_use]
     pub fn value(&self) -> Tensor {
         self.cell().value()
     }
 
-    /// Element type and shape.
+    /// The element type and shape.
     #[must_use]
     pub fn ty(&self) -> TensorType {
         self.cell().ty()
     }
 
-    /// All paths that lead to it, the first one first.
+    /// All paths to it, the first one first.
     pub fn paths(&self) -> impl Iterator<Item = &str> {
         std::iter::once(&self.path).chain(&self.aliases).map(String::as_str)
     }
@@ -114,7 +116,7 @@ impl<'a> Leaf<'a> {
         self.slot.cell().expect("a leaf is a tensor")
     }
 
-    /// Tells it where it stands, and what the model's struct says of it.
+    /// Tells the tensor its paths, and whether the model's struct freezes it.
     pub(crate) fn name(&self) {
         self.cell().set_names(&self.path, &self.aliases);
         self.cell().declare_frozen(self.declared_frozen);
@@ -135,7 +137,7 @@ impl Counts {
         counts
     }
 
-    /// Trained ones and frozen ones.
+    /// The elements of trained and frozen parameters.
     #[must_use]
     pub const fn parameters(&self) -> usize {
         self.trained + self.frozen

@@ -1,18 +1,18 @@
-//! Modules: structs that hold parameters, and everything that walks them.
+//! Modules: structs that hold parameters, and the visits of them.
 //!
 //! A module is a tree. Its leaves are [`Param`]s and [`Buffer`]s; its inner nodes are structs, enums and containers.
-//! One operation, [`Module::visit`], walks the tree and hands every leaf to a closure together with its path
-//! (`blocks.0.conv.weight`); counting, naming, saving, optimizing are all visits. `#[derive(Module)]` writes the walk,
-//! fields in the order of their declaration.
+//! One operation, [`Module::visit`], walks the tree and passes every leaf to a closure together with its path
+//! (`blocks.0.conv.weight`). Counting, naming, saving and optimizing are all visits. `#[derive(Module)]` writes the
+//! visit, with fields in the order of their declaration.
 //!
-//! | to | there is |
+//! | to | use |
 //! |---|---|
-//! | walk the parameters of a model | [`Module`], derived; its ready-made walks in [`ModuleExt`] |
-//! | list them, each once, with its role | [`ModuleExt::leaves`], which gives a [`Leaf`] for each |
-//! | know where in the model a walk is | [`At`] |
-//! | chain modules that turn one value into one value | [`Layer`] |
+//! | visit the parameters of a model | [`Module`], derived; ready-made visits in [`ModuleExt`] |
+//! | list them, each once, with its role | [`ModuleExt::leaves`], which returns a [`Leaf`] for each |
+//! | know the position of a visit in the model | [`At`] |
+//! | chain modules that map one value to one value | [`Layer`] |
 //! | build a module on a device, from a seed | [`Init`] for a layer's builder, [`FromSeed`] and [`FromConfig`] for a derived struct, [`Seed`] |
-//! | say what a layer takes and gives, for its neighbours to be compared with | [`Flow`] |
+//! | declare the extents that a layer takes and gives, to be compared with its neighbours' | [`Flow`] |
 //! | print a model | [`Summary`] |
 //! | print a forward pass layer by layer, with its shapes and costs | [`ForwardSummary`], [`enter`] |
 //! | freeze, evaluate, tie, average, copy | [`ModuleExt`] |
@@ -36,7 +36,6 @@ mod layer;
 mod leaves;
 pub(crate) mod near;
 pub(crate) mod pattern;
-mod seed;
 mod select;
 mod skip;
 mod slot;
@@ -51,12 +50,11 @@ pub use forward_summary::{ForwardSummary, LayerRow};
 pub use init::{FromConfig, FromSeed, Init};
 pub use layer::Layer;
 pub use leaves::{Counts, Leaf, Role};
-pub use rand_pcg::rand_core::Rng;
-pub use seed::Seed;
 pub use slot::{LeafMut, Slot, SlotMut};
 pub use summary::Summary;
 
 pub use crate::mode::Mode;
+pub use crate::seed::Seed;
 pub use crate::tape::Entered;
 
 pub(crate) use select::Selection;
@@ -82,10 +80,9 @@ pub use summary::fmt_module;
 use crate::param::Adapter;
 use crate::{Buffer, Param};
 
-/// A part of a model: something whose parameters and buffers can be visited.
+/// A part of a model: a type whose parameters and buffers can be visited.
 ///
-/// Derive it. The derive visits every field, in the order of their declaration, and a field's name becomes its segment
-/// of the path:
+/// Derive it. The derive visits every field, in the order of declaration, and a field's name becomes its path segment:
 ///
 /// ```
 /// use meganeura::{Param, prelude::*};
@@ -98,12 +95,12 @@ use crate::{Buffer, Param};
 /// ```
 ///
 /// [`Param`] and [`Buffer`] are the leaves. `Vec`, `VecDeque`, `Option`, arrays, tuples, `Box`, `Arc` and maps from
-/// `String` are modules if what they hold is one. A field that is no module is left alone with `#[module(skip)]`, a
-/// module that is left out on purpose with `#[module(skip(parameters))]`.
+/// `String` are modules if their elements are. `#[module(skip)]` leaves out a field that is not a module;
+/// `#[module(skip(parameters))]` leaves out a module on purpose.
 ///
-/// Written by hand, the two methods must visit the same leaves under the same paths and in the same order, and no two
-/// leaves may share a path. An enum hands out its [variant](Slot::Variant) too, and a [`Mode`] itself, in `visit`
-/// alone.
+/// In an implementation by hand, the two methods must visit the same leaves under the same paths and in the same order,
+/// and no two leaves may share a path. In `visit` alone, an enum also passes its [variant](Slot::Variant), and a
+/// [`Mode`] itself.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a module: its parameters cannot be visited",
     label = "not a module",
@@ -113,14 +110,14 @@ use crate::{Buffer, Param};
     note = "a tuple of more than 12: nest tuples, or make it a struct"
 )]
 pub trait Module {
-    /// Hands every parameter and buffer to `f`, with its place below `at`, and of every enum the variant that is there.
+    /// Passes every parameter and buffer to `f`, with its position below `at`, and the variant of every enum.
     fn visit<'a>(&'a self, at: At<'_>, f: &mut dyn FnMut(At<'_>, Slot<'a>));
 
-    /// Hands every parameter and buffer to `f` to be changed, with its place below `at`.
+    /// Passes every parameter and buffer to `f`, mutable, with its position below `at`.
     fn visit_mut<'a>(&'a mut self, at: At<'_>, f: &mut dyn FnMut(At<'_>, SlotMut<'a>));
 }
 
-/// The factors of an adapter and its scale are further leaves below the parameter: `weight.lora_a`, `weight.lora_b`,
+/// The factors of an adapter and its scale are additional leaves below the parameter: `weight.lora_a`, `weight.lora_b`,
 /// `weight.lora_scale`.
 impl Module for Param {
     fn visit<'a>(&'a self, at: At<'_>, f: &mut dyn FnMut(At<'_>, Slot<'a>)) {
@@ -133,7 +130,7 @@ impl Module for Param {
     }
 
     fn visit_mut<'a>(&'a mut self, at: At<'_>, f: &mut dyn FnMut(At<'_>, SlotMut<'a>)) {
-        // Handles: the parameter itself is held by whoever takes it.
+        // Handles, because the parameter itself belongs to whoever takes it.
         let handles = self.adapter().map(|Adapter { a, b, scale }| {
             (LeafMut::<Self>::handle(a), LeafMut::<Self>::handle(b), LeafMut::<Buffer>::handle(scale))
         });
@@ -161,6 +158,6 @@ impl Module for Mode {
         f(at, Slot::Mode(self));
     }
 
-    /// Hands out nothing: a mode changes through a shared reference.
+    /// Passes nothing: a mode changes through a shared reference.
     fn visit_mut<'a>(&'a mut self, _: At<'_>, _: &mut dyn FnMut(At<'_>, SlotMut<'a>)) {}
 }

@@ -1,14 +1,13 @@
-//! Names that resemble another, to be suggested in messages. The work is bounded whatever the names are.
+//! Suggestions of similar names, for messages. The work is bounded, whatever the names are.
 
-/// Longer names are nobody's, and dear to compare.
+/// Longer names are implausible, and expensive to compare.
 const LONGEST: usize = 256;
-/// Names that are compared letter by letter; models have thousands.
+/// The number of names compared letter by letter; models have thousands.
 const COMPARED: usize = 16;
 
-/// Of `names`, each with something that counts against it, the nearest to `wanted`: at most 16 with their distances,
-/// the nearest first.
+/// The nearest of `names` to `wanted`, each name with a penalty: at most 16, with their distances, the nearest first.
 ///
-/// `wanted` may be a pattern: `**` stands for any number of segments, `*` for any characters of one.
+/// `wanted` may be a pattern: `**` matches any number of segments, `*` any characters of one.
 pub(crate) fn nearest<'n, T>(wanted: &str, names: impl IntoIterator<Item = (&'n str, usize, T)>) -> Vec<(usize, T)> {
     let is_short = |name: &str| name.len().max(wanted.len()) <= LONGEST;
     let unlike = |name: &str| name.len().max(wanted.len()) - shared_ends(wanted, name);
@@ -18,7 +17,7 @@ pub(crate) fn nearest<'n, T>(wanted: &str, names: impl IntoIterator<Item = (&'n 
         likely.select_nth_unstable_by_key(COMPARED, |(unlike, _)| *unlike);
         likely.truncate(COMPARED);
     }
-    // In the order in which they came, which decides between those that are as near.
+    // In the original order, which decides between equally near names.
     likely.sort_unstable_by_key(|((_, at), _)| *at);
     let distance = |(_, (name, misfit, item))| (misfit + distance(wanted, name), item);
     let mut near: Vec<_> = likely.into_iter().map(distance).collect();
@@ -26,14 +25,14 @@ pub(crate) fn nearest<'n, T>(wanted: &str, names: impl IntoIterator<Item = (&'n 
     near
 }
 
-/// How many letters two names have in common at their beginnings and at their ends.
+/// The number of characters that two names share at their starts and at their ends.
 fn shared_ends(a: &str, b: &str) -> usize {
     let same = |(a, b): &(u8, u8)| a == b;
     let (front, back) = (a.bytes().zip(b.bytes()), a.bytes().rev().zip(b.bytes().rev()));
     (front.take_while(same).count() + back.take_while(same).count()).min(a.len().min(b.len()))
 }
 
-/// How many characters must change until the pattern matches: 0 if it does.
+/// The number of characters that must change until the pattern matches: 0 if it does.
 fn distance(pattern: &str, path: &str) -> usize {
     let (pattern, path): (Vec<&str>, Vec<&str>) = (pattern.split('.').collect(), path.split('.').collect());
     let length = |segment: &&str| segment.chars().count().max(1);
@@ -49,7 +48,7 @@ fn distance(pattern: &str, path: &str) -> usize {
     )
 }
 
-/// Levenshtein's distance, where some parts of the pattern stand for anything.
+/// Levenshtein's distance, where some parts of the pattern match anything.
 fn edits<T>(
     pattern: &[T],
     found: &[T],
@@ -57,7 +56,7 @@ fn edits<T>(
     cost: impl Fn(&T) -> usize,
     exchange: impl Fn(&T, &T) -> usize,
 ) -> usize {
-    // From no pattern to the first parts of what was found.
+    // From an empty pattern to the first parts of the name.
     let mut row: Vec<usize> = vec![0];
     row.extend(found.iter().scan(0, |sum, part| {
         *sum += cost(part);

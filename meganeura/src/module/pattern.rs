@@ -1,8 +1,8 @@
-//! Patterns of paths: segments between dots, where `**` stands for any number of them and `*` in one for any
+//! Patterns of paths: segments between dots, where `**` matches any number of segments, and `*` within one any
 //! characters.
 //!
-//! Matching takes time in proportion to the length of the pattern times that of the path at most, whatever is in them.
-//! What stands between two wildcards is taken where it is found first: anything later would leave less for the rest. So
+//! Matching takes at most time proportional to the product of both lengths, whatever the pattern and the path contain.
+//! The part between two wildcards matches at its first occurrence: any later one would leave less for the rest. So
 //! nothing is tried twice.
 
 /// `true` if the pattern matches the whole path.
@@ -10,16 +10,16 @@ pub(crate) fn matches(pattern: &str, path: &str) -> bool {
     match_segments(pattern, path, &mut |_| ())
 }
 
-/// What the wildcards of a pattern stand for in a path that it matches, in their order; each takes as little as it can.
+/// The matches of a pattern's wildcards in a path that it matches, in order; each is as short as possible.
 pub(crate) fn captures<'p>(pattern: &str, path: &'p str) -> Option<Vec<Vec<&'p str>>> {
     let mut found = Vec::new();
     match_segments(pattern, path, &mut |capture| found.push(capture.to_vec())).then_some(found)
 }
 
-/// Hands out what each wildcard stands for; to be forgotten where the rest does not match.
+/// Passes the match of each wildcard to `capture`; these are invalid if the rest does not match.
 fn match_segments<'p>(pattern: &str, path: &'p str, capture: &mut dyn FnMut(&[&'p str])) -> bool {
     let (pattern, path): (Vec<&str>, Vec<&'p str>) = (pattern.split('.').collect(), path.split('.').collect());
-    // The runs of segments between `**`, of which the first and the last stand at the ends of the path.
+    // The runs of segments between `**`. The first and the last are at the ends of the path.
     let mut runs = pattern.split(|segment| *segment == "**");
     let first = runs.next().unwrap_or_default();
     let Some((front, mut rest)) = path.split_at_checked(first.len()) else { return false };
@@ -40,7 +40,7 @@ fn match_segments<'p>(pattern: &str, path: &'p str, capture: &mut dyn FnMut(&[&'
     match_run(last, &rest[taken..], capture)
 }
 
-/// As many segments as there are patterns of segments.
+/// Matches as many segments as there are patterns of segments.
 fn match_run<'p>(patterns: &[&str], segments: &[&'p str], capture: &mut dyn FnMut(&[&'p str])) -> bool {
     patterns.iter().zip(segments).all(|(pattern, segment)| match_segment(pattern, segment, capture))
 }
@@ -60,7 +60,7 @@ fn match_segment<'p>(pattern: &str, segment: &'p str, capture: &mut dyn FnMut(&[
     true
 }
 
-/// A pattern with these in the places of its wildcards, which must be as many.
+/// A pattern with its wildcards replaced by these captures, which must be equally many.
 pub(crate) fn fill(pattern: &str, captures: &[Vec<&str>]) -> String {
     let mut captures = captures.iter();
     let mut segments = Vec::new();
@@ -81,7 +81,7 @@ pub(crate) fn fill(pattern: &str, captures: &[Vec<&str>]) -> String {
     segments.join(".")
 }
 
-/// The wildcards of a pattern, in their order.
+/// The wildcards of a pattern, in order.
 pub(crate) fn wildcards(pattern: &str) -> Vec<&'static str> {
     let of = |segment: &str| if segment == "**" { vec!["**"] } else { vec!["*"; segment.matches('*').count()] };
     pattern.split('.').flat_map(of).collect()
@@ -89,8 +89,6 @@ pub(crate) fn wildcards(pattern: &str) -> Vec<&'static str> {
 
 #[cfg(test)]
 mod tests {
-    use rand_pcg::rand_core::Rng;
-
     use super::*;
 
     #[test]
@@ -149,7 +147,7 @@ mod tests {
         assert_eq!(wildcards("a.**.b*c*.*"), ["**", "*", "*", "*"]);
     }
 
-    /// The obvious matcher, which tries everything, shorter captures first: its time is exponential.
+    /// The obvious matcher, which tries everything, shorter captures first, in exponential time.
     fn backtracked<'p>(pattern: &[&str], path: &[&'p str], found: &mut Vec<Vec<&'p str>>) -> bool {
         let Some((&wanted, rest)) = pattern.split_first() else { return path.is_empty() };
         let before = found.len();
@@ -222,7 +220,7 @@ mod tests {
 
     #[test]
     fn hostile_names_take_no_longer_than_others() {
-        // Backtracking takes the square of the first, and more years than there are for the others.
+        // With backtracking, the first would take quadratic time, and the others more years than there are.
         let dots = ".".repeat(1_000_000);
         assert!(!matches("**.counter", &dots) && matches("**", &dots) && !matches("*.**.x.**", &dots));
         let stars = ["**"; 64].join(".x.");

@@ -1,4 +1,4 @@
-//! Which parameters of a model are meant: by a pattern of paths, or by a rule.
+//! Selections of a model's parameters: by a pattern of paths, or by a rule.
 
 use std::fmt;
 
@@ -8,24 +8,24 @@ use super::pattern::matches;
 use crate::error::{bail, shortened};
 use crate::{Param, Result};
 
-/// What a path, or a parameter, is held to.
+/// A condition on a path, or on a parameter.
 pub(crate) enum Selection<'r> {
-    /// Segments between dots: `**` stands for any number of them, `*` in a segment for any characters.
+    /// Segments between dots: `**` matches any number of them, `*` in a segment any characters.
     Pattern(String),
     Rule(Rule<'r>),
 }
 
-/// Given one of its paths, whether a parameter is meant.
+/// `true` if a parameter is selected, given one of its paths.
 type Rule<'r> = Box<dyn Fn(&str, &Param) -> bool + Send + Sync + 'r>;
 
 impl Selection<'_> {
-    /// The parameters among `leaves` that are meant, by index.
+    /// The indices of the selected parameters among `leaves`.
     ///
-    /// A tied parameter is meant if any of its paths is.
+    /// A tied parameter is selected if any of its paths is.
     ///
     /// # Errors
     ///
-    /// If there is none. A pattern's error names the paths that come near it.
+    /// Fails if there is none. The error for a pattern names similar paths.
     pub(crate) fn among(&self, leaves: &[Leaf<'_>]) -> Result<Vec<usize>> {
         let meant: Vec<_> = (0..leaves.len()).filter(|&index| self.selects(&leaves[index])).collect();
         if meant.is_empty() {
@@ -34,7 +34,7 @@ impl Selection<'_> {
         Ok(meant)
     }
 
-    /// `true` for a parameter that is meant.
+    /// `true` for a selected parameter.
     pub(crate) fn selects(&self, leaf: &Leaf<'_>) -> bool {
         let Some(param) = leaf.param() else { return false };
         leaf.paths().any(|path| match self {
@@ -50,7 +50,7 @@ impl Selection<'_> {
         if paths().next().is_none() {
             bail!(Argument, "the pattern `{}` selects nothing: there are no parameters", shortened(pattern));
         }
-        // A place in the model, where its parameters were meant.
+        // A part of the model, where its parameters were meant.
         let below = format!("{pattern}.**");
         let hint = match paths().any(|path| matches(&below, path)) {
             true => format!("; for all below a field, write `{}`", shortened(&below)),

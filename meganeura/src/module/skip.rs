@@ -1,17 +1,18 @@
-//! Skipped fields: whether a type is a module, which is left out by mistake, only types can tell, so traits say it.
+//! Skipped fields. Only types can tell whether a skipped field is a module, left out by mistake, so traits report it.
 
 use std::marker::PhantomData;
 
 use super::Module;
 
-/// A skipped field of this type. An expansion asks it for its content. Of its methods of one name the compiler takes
-/// the first that there is: one of its own, that of [`ModuleContent`], and else that of [`Content`], which needs one
-/// reference more.
+/// A skipped field of this type.
+///
+/// An expansion asks it for its content. Of the methods of one name, the compiler takes the first that exists: the
+/// type's own, then that of [`ModuleContent`], and then that of [`Content`], which needs one more reference.
 #[doc(hidden)]
 #[derive(Debug)]
 pub struct Skipped<T: ?Sized>(PhantomData<T>);
 
-/// The content of a skipped field that is not known to be a mistake.
+/// The content of a skipped field that is not a mistake as far as is known.
 #[doc(hidden)]
 #[derive(Debug)]
 pub struct Anything;
@@ -34,7 +35,7 @@ pub trait MayBeSkipped<T: ?Sized> {}
 #[diagnostic::do_not_recommend]
 impl<T: ?Sized> MayBeSkipped<T> for Anything {}
 
-/// The method has a name that no trait of the user's has: it is called on every type.
+/// The method has a name that no trait of a user has, because it is called on every type.
 #[doc(hidden)]
 pub trait ModuleContent: Sized {
     fn __content(self) -> AModule {
@@ -53,7 +54,7 @@ pub trait Content {
 
 impl<T: ?Sized> Content for Skipped<T> {}
 
-/// Modules of nothing, which may be skipped like anything else.
+/// Empty modules, which may be skipped like anything else.
 macro_rules! empty {
     ($(<$($T:ident)?> $Empty:ty),+) => {
         $(impl<$($T: ?Sized)?> Skipped<$Empty> {
@@ -66,7 +67,7 @@ macro_rules! empty {
 
 empty!(<> (), <T> PhantomData<T>);
 
-/// Stands for a skipped field of this type.
+/// Represents a skipped field of this type.
 #[doc(hidden)]
 #[must_use]
 pub const fn skipped<T: ?Sized>() -> Skipped<T> {

@@ -1,4 +1,4 @@
-//! What a visit hands out.
+//! The items that a visit passes to its closure.
 
 use std::fmt;
 use std::ops::Deref;
@@ -9,7 +9,7 @@ use crate::mode::Mode;
 use crate::param::Cell;
 use crate::{Buffer, Device, Param, Result, Tensor, TensorType};
 
-/// What a visit meets: a tensor of the model and its role, the mode of a layer without tensors, or the variant of an
+/// An item of a visit: a tensor of the model and its role, the mode of a layer without tensors, or the variant of an
 /// enum.
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
@@ -18,13 +18,13 @@ pub enum Slot<'a> {
     Param(&'a Param),
     /// Saved with the model, but not trained: running statistics, tables.
     Buffer(&'a Buffer),
-    /// No tensor: a layer that has none is in this mode.
+    /// Not a tensor: the mode of a layer that has no tensor.
     Mode(&'a Mode),
-    /// No tensor: here is an enum, and this variant of it. What the variant holds is visited next.
+    /// Not a tensor: the variant of an enum. The contents of the variant are visited next.
     Variant(&'static str),
 }
 
-/// A tensor of the model, to be changed, and the role it has.
+/// A mutable tensor of the model, and its role.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum SlotMut<'a> {
@@ -34,13 +34,15 @@ pub enum SlotMut<'a> {
     Buffer(LeafMut<'a, Buffer>),
 }
 
-/// A [`Param`] or [`Buffer`] that [`SlotMut`] can change: held alone, or in a module that several share by `Arc`, where
-/// its value is theirs in common, or a tensor of an adapter, which its parameter holds. It reads as what it is.
+/// A [`Param`] or [`Buffer`] that [`SlotMut`] can change.
+///
+/// It may be owned, or in a module that several share by `Arc`, which then share its value, or a tensor of an adapter,
+/// which its parameter holds. It dereferences to the leaf.
 pub struct LeafMut<'a, L>(Hold<'a, L>);
 
 enum Hold<'a, L> {
     Own(&'a mut L),
-    /// Values are behind a lock, so they may change here too; which cell it is may not.
+    /// Values are behind a lock, so they may change here as well; the cell may not.
     Shared(&'a L),
     /// Another handle on the same cell.
     Handle(L),
@@ -55,7 +57,7 @@ impl<'a> Slot<'a> {
         }
     }
 
-    /// The mode of this place.
+    /// The mode at this position.
     pub(crate) fn mode(self) -> Option<&'a Mode> {
         match self {
             Self::Param(param) => Some(param.mode()),
@@ -65,7 +67,7 @@ impl<'a> Slot<'a> {
         }
     }
 
-    /// The same tensor, to be changed without being held alone.
+    /// The same tensor, mutable without being owned.
     pub(crate) fn shared(self) -> Option<SlotMut<'a>> {
         match self {
             Self::Param(param) => Some(SlotMut::Param(LeafMut(Hold::Shared(param)))),
@@ -83,23 +85,23 @@ impl SlotMut<'_> {
         }
     }
 
-    /// The value now.
+    /// The current value.
     #[must_use]
     pub fn value(&self) -> Tensor {
         self.cell().value()
     }
 
-    /// Element type and shape.
+    /// The element type and shape.
     #[must_use]
     pub fn ty(&self) -> TensorType {
         self.cell().ty()
     }
 
-    /// Replaces the value by one of the same shape, as [`Param::set`].
+    /// Replaces the value by one of the same shape, like [`Param::set`].
     ///
     /// # Errors
     ///
-    /// If the shape, element type or device differs; the old value stays then.
+    /// Fails if the shape, element type or device differs. The old value stays then.
     #[track_caller]
     pub fn set(&mut self, value: Tensor) -> Result<()> {
         here(|| self.cell().replace(value))
@@ -109,7 +111,7 @@ impl SlotMut<'_> {
     ///
     /// # Errors
     ///
-    /// If either device fails; the value stays where it was then.
+    /// Fails if either device fails. The value stays where it was then.
     #[track_caller]
     pub fn to_device(&mut self, device: &Device) -> Result<()> {
         here(|| self.cell().to_device(device))
@@ -121,7 +123,7 @@ impl<'a, L> LeafMut<'a, L> {
         Self(Hold::Own(leaf))
     }
 
-    /// Puts another in its place, if it is held alone; whether it was.
+    /// Replaces the leaf by another if it is owned; `true` if it was.
     pub(super) fn put(&mut self, other: L) -> bool {
         match &mut self.0 {
             Hold::Own(leaf) => {
@@ -132,17 +134,17 @@ impl<'a, L> LeafMut<'a, L> {
         }
     }
 
-    /// Whether another could be put in its place.
+    /// `true` if the leaf can be replaced by another.
     pub(crate) fn is_own(&self) -> bool {
         matches!(self.0, Hold::Own(_))
     }
 
-    /// `true` if somebody else holds it, and this is a handle on the same cell.
+    /// `true` if this is a handle on a cell that is held elsewhere.
     pub(super) fn is_handle(&self) -> bool {
         matches!(self.0, Hold::Handle(_))
     }
 
-    /// The leaf, if it is held alone.
+    /// The leaf, if it is owned.
     pub(crate) fn own_mut(&mut self) -> Option<&mut L> {
         match &mut self.0 {
             Hold::Own(leaf) => Some(leaf),
@@ -154,7 +156,7 @@ impl<'a, L> LeafMut<'a, L> {
 macro_rules! handle {
     ($leaf:ident) => {
         impl LeafMut<'_, $leaf> {
-            /// The same leaf at the same place, which somebody else holds.
+            /// A handle on the same leaf at the same place, which is held elsewhere.
             pub(super) fn handle(leaf: &$leaf) -> Self {
                 Self(Hold::Handle(leaf.tied_in_place_of(leaf)))
             }

@@ -1,4 +1,4 @@
-//! A model, printed.
+//! A printable model.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -8,8 +8,8 @@ use super::leaves::leaves;
 use super::{At, Mode, Module, Role, Slot};
 use crate::TensorType;
 
-/// The tree of a module's parameters and buffers. `{}` prints it, with the types, how many numbers are parameters, and
-/// the bytes that all of it takes:
+/// The tree of a module's parameters and buffers. `{}` prints it, with types, the number of elements in parameters, and
+/// the bytes of everything:
 ///
 /// ```text
 /// Digits (20,874 parameters, 81.5 KiB)
@@ -24,9 +24,9 @@ use crate::TensorType;
 ///    └─ bias    f32[10]               10      40 B
 /// ```
 ///
-/// Frozen parameters and buffers are marked, so are parts in [evaluation](super::ModuleExt::evaluate), an enum is
-/// followed by the variant that is there, and where a tied tensor stands again there is the path under which it counts.
-/// [`depth`](Self::depth) cuts the tree of a large model.
+/// Frozen parameters, buffers and parts in [evaluation](super::ModuleExt::evaluate) are marked. An enum is followed by
+/// its variant. Further places of a tied tensor show the path at which it counts. [`depth`](Self::depth) cuts the tree
+/// of a large model.
 #[derive(Debug, Clone)]
 pub struct Summary {
     /// The root first, and children after their parents.
@@ -52,26 +52,26 @@ enum Printed {
     Tied(TensorType, String),
 }
 
-/// The sums of a node and all below it.
+/// The sums over a node and everything below it.
 #[derive(Debug, Clone, Copy, Default)]
 struct Total {
     parameters: usize,
     frozen: usize,
     bytes: usize,
-    /// Leaves that have a mode, and those in evaluation.
+    /// The number of leaves with a mode, and of those in evaluation.
     modes: usize,
     evaluated: usize,
-    /// Leaves and variants: what makes a line.
+    /// The number of leaves and variants, which have lines.
     lines: usize,
 }
 
 impl Total {
-    /// All of it is in evaluation.
+    /// `true` if everything is in evaluation.
     fn is_evaluated(&self) -> bool {
         self.modes > 0 && self.evaluated == self.modes
     }
 
-    /// A layer that has nothing but a mode is a line only where that is news.
+    /// A layer with nothing but a mode has a line only if its mode differs from what is already said.
     fn is_shown(&self, said: bool) -> bool {
         self.lines > 0 || self.evaluated > 0 && !said
     }
@@ -86,7 +86,7 @@ impl Summary {
         module.visit(At::root(), &mut |at, slot| {
             let segments = at.segments();
             if let Slot::Mode(mode) = slot {
-                // That of the layer which holds it.
+                // The mode of the layer that holds it.
                 let node = tree.descend(segments.split_last().map_or(&[], |(_, layer)| layer));
                 tree.nodes[node].evaluated = Some(mode.is_evaluated());
                 return;
@@ -108,7 +108,7 @@ impl Summary {
         Self { nodes: tree.finish(), depth: usize::MAX }
     }
 
-    /// The same, of this many levels: what is below is counted in its place, not shown.
+    /// Shows this many levels. Anything below is counted in its part, and not shown.
     #[must_use]
     pub fn depth(self, depth: usize) -> Self {
         Self { depth, ..self }
@@ -118,7 +118,7 @@ impl Summary {
         &self.nodes[0]
     }
 
-    /// One line: `Digits (20,874 parameters)`, and what else there is to say.
+    /// One line: `Digits (20,874 parameters)`, with the other remarks.
     fn headline(&self, more: &str) -> String {
         let Total { parameters, frozen, .. } = self.root().total;
         let noun = if parameters == 1 { "parameter" } else { "parameters" };
@@ -134,13 +134,12 @@ impl Summary {
         format!("{} ({} {noun}{frozen}{mode}{more})", self.root().label(), thousands(parameters))
     }
 
-    /// The lines below the headline, as columns: the branches and the name; the type; the count; the bytes; the role.
+    /// The lines below the headline, as columns: branches and name, type, count, bytes, role.
     fn rows(&self) -> Vec<[String; 5]> {
         let mut rows = Vec::new();
-        // What is still to be written, the next line last: nodes, each with its level and what stands before its
-        // branch.
+        // The remaining nodes, the next one last: each with its level and the indentation of its branch.
         let mut open: Vec<(usize, usize, String)> = Vec::new();
-        // The mode that is said of a part is that of all below: down to which level it has been said.
+        // A mode printed for a part applies to everything below: the level at which it was printed.
         let (mut at, mut level, mut indent, mut said) = (0, 0, String::new(), None);
         loop {
             said = said.filter(|&above| above < level).or_else(|| self.nodes[at].total.is_evaluated().then_some(level));
@@ -171,19 +170,19 @@ impl fmt::Display for Summary {
     }
 }
 
-/// What the derived `Display` does: `{}` is the headline, `{:#}` the tree.
+/// The body of the derived `Display`: `{}` is the headline, `{:#}` the tree.
 #[doc(hidden)]
 pub fn fmt_module<M: Module + ?Sized>(module: &M, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     let summary = Summary::of(module);
     if f.alternate() { fmt::Display::fmt(&summary, f) } else { f.pad(&summary.headline("")) }
 }
 
-/// The nodes of a summary while a visit meets them.
+/// The nodes of a summary, collected during a visit.
 struct Tree {
     nodes: Vec<Node>,
     /// The children of all nodes by their names.
     children: HashMap<(usize, String), usize>,
-    /// The way to the last node that was met. The next one is near it.
+    /// The path to the last node. The next one is near it.
     way: Vec<(Step, usize)>,
 }
 
@@ -198,7 +197,7 @@ impl Tree {
         Self { nodes: vec![Node::new(name)], children: HashMap::new(), way: Vec::new() }
     }
 
-    /// The node at a place, made if it is not there.
+    /// The node at a position, created if it does not exist.
     fn descend(&mut self, segments: &[Segment<'_>]) -> usize {
         let known = self.way.iter().zip(segments).take_while(|((step, _), segment)| step.is(segment)).count();
         self.way.truncate(known);
@@ -224,7 +223,7 @@ impl Tree {
     /// The nodes with their totals.
     fn finish(mut self) -> Vec<Node> {
         for node in (0..self.nodes.len()).rev() {
-            // Children come after their parents, so theirs are there.
+            // Children come after their parents, so their totals are known.
             let below = self.nodes[node].children.iter().map(|&child| self.nodes[child].total);
             self.nodes[node].total = below.fold(self.nodes[node].own(), |a, b| Total {
                 parameters: a.parameters + b.parameters,
@@ -265,7 +264,7 @@ impl Node {
         self.variant.map_or_else(|| self.name.clone(), |variant| format!("{}: {variant}", self.name))
     }
 
-    /// Without what is below.
+    /// The total without everything below.
     fn own(&self) -> Total {
         let modes = Total {
             modes: usize::from(self.evaluated.is_some()),
@@ -304,7 +303,7 @@ impl Node {
         if self.total.is_evaluated() && !said {
             role = if role.is_empty() { "evaluated".to_owned() } else { format!("{role}, evaluated") };
         }
-        // A buffer's elements are not parameters, and would not add up.
+        // The elements of a buffer are not parameters, and would not add up.
         let Total { parameters, bytes: size, .. } = self.total;
         let unless_zero = |n: usize, text: fn(usize) -> String| if n == 0 { String::new() } else { text(n) };
         [name, ty, unless_zero(parameters, thousands), unless_zero(size, bytes), role]

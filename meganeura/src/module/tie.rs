@@ -1,4 +1,4 @@
-//! Tying: making the parameters of several places one.
+//! Tying: parameters in several places become one.
 
 use std::collections::{HashMap, HashSet};
 
@@ -7,34 +7,34 @@ use crate::error::bail;
 use crate::param::Cell;
 use crate::{Buffer, Param, Result, TensorType};
 
-/// One more handle on a tensor of a model.
+/// Another handle on a tensor of a model.
 enum Handle {
     Param(Param),
     Buffer(Buffer),
 }
 
-/// A tensor of a model, before anything is tied, where it stands first.
+/// A tensor of a model before tying, at its first place.
 struct Place {
     handle: Handle,
     ty: TensorType,
     path: String,
-    /// Whether another could be put wherever it stands.
+    /// `true` if another tensor can replace it in all of its places.
     is_own: bool,
-    /// `true` if it belongs to an adapter, which goes where its parameter goes.
+    /// `true` if it belongs to an adapter, which goes with its parameter.
     is_adapters: bool,
 }
 
-/// What becomes what, by identity.
+/// The replacement of each tensor, by identity.
 #[derive(Default)]
 struct Ties(HashMap<u64, u64>);
 
-/// Makes the tensors at the paths of each group one: that of the first path, or one that cannot be exchanged. What was
-/// one stays one. Paths that the module does not have are passed over.
+/// Ties the tensors at the paths of each group: they become the one of the first path, or one that cannot be replaced.
+/// Existing ties stay. Paths that the module does not have are skipped.
 ///
 /// # Errors
 ///
-/// If types or roles differ within a group, if tensors of different modules that are shared by `Arc` would have to be
-/// exchanged, or those of adapters whose parameters are not tied; nothing has changed then.
+/// Fails if types or roles differ within a group, if tensors of different modules shared by `Arc` would have to be
+/// replaced, or if tensors of adapters are tied whose parameters are not. Nothing has changed then.
 pub(crate) fn tie<M: Module + ?Sized>(module: &mut M, groups: &[Vec<String>]) -> Result<()> {
     let (mut ids, mut places) = (HashMap::new(), HashMap::new());
     module.visit_mut(At::root(), &mut |at, slot| {
@@ -64,7 +64,7 @@ pub(crate) fn tie<M: Module + ?Sized>(module: &mut M, groups: &[Vec<String>]) ->
             bail!(Argument, "`{}` and `{}` cannot be tied: their parameters are not", group[0], group[1]);
         }
     }
-    // The names of what goes, by the identity of what takes its place.
+    // The names of replaced tensors, by the identity of the replacement.
     let mut names: HashMap<u64, Vec<String>> = HashMap::new();
     let mut gone = HashSet::new();
     module.visit_mut(At::root(), &mut |at, slot| {
@@ -83,13 +83,13 @@ pub(crate) fn tie<M: Module + ?Sized>(module: &mut M, groups: &[Vec<String>]) ->
 }
 
 impl Ties {
-    /// What `id` becomes in the end.
+    /// The final replacement of `id`.
     fn root(&mut self, id: u64) -> u64 {
         let mut root = id;
         while let Some(&keeper) = self.0.get(&root) {
             root = keeper;
         }
-        // The next call goes there at once.
+        // Shortens the way for the next call.
         let mut at = id;
         while at != root {
             at = self.0.insert(at, root).unwrap_or(root);
@@ -213,7 +213,7 @@ mod tests {
     #[test]
     fn what_was_tied_stays_tied() {
         let [a, b] = [1.0, 2.0].map(|value| param(&[2], value));
-        // Both groups reach the pair in the middle, from places that are named first.
+        // Both groups reach the pair in the middle, from places that are named earlier.
         let mut net = (param(&[2], 3.0), [a.tied(), a], param(&[2], 4.0), b);
         tie(&mut net, &[group(&["0", "1.0"]), group(&["2", "1.1"])].concat()).unwrap();
         let (first, [a, b], second, other) = &net;
@@ -232,7 +232,8 @@ mod tests {
 
     #[test]
     fn long_rows_of_ties_are_followed_once() {
-        // Each group ties the one before to a place of its own: what the first becomes is known only at the end.
+        // Each group ties the previous one to a place of its own: the replacement of the first is known only at the
+        // end.
         const COUNT: usize = 100_000;
         let one = Tensor::full(&Device::cpu(), [1], 1.0).unwrap();
         let mut net: Vec<_> = (0..COUNT).map(|_| Param::new(one.clone())).collect();

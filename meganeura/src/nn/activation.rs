@@ -1,4 +1,4 @@
-//! Nonlinearities as layers, to stand in a chain; in a `forward` of your own, call the method of [`Var`].
+//! Nonlinearities as layers, for chains. In a `forward` of your own, call the method of [`Var`].
 
 use meganeura_derive::Module;
 
@@ -30,7 +30,7 @@ macro_rules! activations {
     };
 }
 
-/// Nothing needs to be built.
+/// [`Init`] without anything to build.
 macro_rules! inits {
     ($($Name:ident),+) => {
         $(impl Init for $Name {
@@ -95,7 +95,7 @@ impl Layer for LeakyRelu {
 /// Shapes: any, kept.
 #[derive(Module, Debug, Clone, Copy, PartialEq)]
 pub struct Elu {
-    /// What it falls to, negated; 1 in many models.
+    /// The negated limit for `x → −∞`; 1 in many models.
     #[module(skip)]
     pub alpha: f64,
 }

@@ -7,9 +7,9 @@ use crate::error::bail;
 use crate::module::{Init, Layer, Seed};
 use crate::{Device, Result, Var};
 
-/// Average pooling to `P×Q` whatever the input's size: the means of rows `⌊p·H/P⌋ .. ⌈(p+1)·H/P⌉`, columns likewise
+/// Average pooling to `P×Q` for inputs of any size: the means of rows `⌊p·H/P⌋ .. ⌈(p+1)·H/P⌉`, columns likewise
 ///
-/// Windows overlap where `P` does not divide `H`, as in PyTorch. With `P` above `H`, pixels come several times.
+/// Windows overlap where `P` does not divide `H`, as in PyTorch. Where `P` exceeds `H`, pixels are repeated.
 ///
 /// Shapes: `x [N, C, H, W]` → `y [N, C, P, Q]`.
 ///
@@ -29,13 +29,13 @@ pub struct AdaptiveAvgPool2d {
 }
 
 impl AdaptiveAvgPool2d {
-    /// To images of this height and width, or this many pixels in both directions.
+    /// Pools to images of this height and width, or of this extent in both directions.
     pub fn new(size: impl IntoPair) -> Self {
         Self { size: size.into_pair() }
     }
 }
 
-/// Checks the size, as [`forward`](Layer::forward) does too.
+/// Checks the size, like [`forward`](Layer::forward).
 impl Init for AdaptiveAvgPool2d {
     type Output = Self;
 
@@ -109,7 +109,7 @@ mod tests {
         let of = |size: (usize, usize)| AdaptiveAvgPool2d::new(size).forward(&x).to_vec().unwrap();
         // Rows 0..2 and 1..3; columns 0..2, 1..4 and 3..5.
         assert_eq!(of((2, 3)), [3.0, 4.5, 6.0, 8.0, 9.5, 11.0]);
-        // Equal windows, which go another way.
+        // Equal windows, which take another path.
         assert_eq!(of((3, 1)), [2.0, 7.0, 12.0]);
         assert_eq!(of((1, 10))[..4], [5.0, 5.0, 6.0, 6.0]);
     }

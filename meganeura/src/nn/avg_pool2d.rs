@@ -37,13 +37,13 @@ pub struct AvgPool2d {
 }
 
 impl AvgPool2d {
-    /// Windows of this extent, or of these two, side by side.
+    /// Non-overlapping windows of this extent, or of this height and width.
     pub fn new(kernel: impl IntoPair) -> Self {
         let kernel = kernel.into_pair();
         Self { kernel, stride: kernel, padding: [0, 0], count_include_pad: true }
     }
 
-    /// How far the window moves from one output to the next; by default its own extent.
+    /// The step of the window from one output to the next; the window's extent by default.
     pub fn stride(self, stride: impl IntoPair) -> Self {
         Self { stride: stride.into_pair(), ..self }
     }
@@ -53,13 +53,13 @@ impl AvgPool2d {
         Self { padding: padding.into_pair(), ..self }
     }
 
-    /// Whether padding counts in the average; it does by default.
+    /// Counts padding in the average if `true`, the default.
     pub fn count_include_pad(self, count_include_pad: bool) -> Self {
         Self { count_include_pad, ..self }
     }
 }
 
-/// Checks the settings, as [`forward`](Layer::forward) does too.
+/// Checks the settings, like [`forward`](Layer::forward).
 impl Init for AvgPool2d {
     type Output = Self;
 

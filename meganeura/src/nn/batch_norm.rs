@@ -1,4 +1,4 @@
-//! What batch normalisations share, whatever their inputs are.
+//! The common part of batch normalisations, whatever their inputs are.
 
 use std::panic::Location;
 
@@ -8,19 +8,19 @@ use crate::ops::exchange;
 use crate::world::{Collective, World};
 use crate::{Buffer, Device, Error, ErrorKind, Param, Result, Shape, Tensor, Var};
 
-/// What tells one batch normalisation from another.
+/// The differences between batch normalisations.
 pub(super) struct Kind {
-    /// What messages call it.
+    /// The layer's name in messages.
     pub(super) name: &'static str,
-    /// The axes behind the channels, for messages.
+    /// The axes after the channels, for messages.
     pub(super) behind: &'static str,
-    /// How many axes inputs may have.
+    /// The numbers of axes that inputs may have.
     pub(super) ranks: &'static [usize],
-    /// What the numbers of a channel in an example are.
+    /// The word for the elements of a channel in one example, for messages.
     pub(super) places: &'static str,
 }
 
-/// A layer on its way through a forward pass.
+/// A layer in a forward pass.
 pub(super) struct Pass<'a> {
     pub(super) kind: &'static Kind,
     pub(super) weight: Option<&'a Param>,
@@ -34,7 +34,7 @@ pub(super) struct Pass<'a> {
 }
 
 impl Pass<'_> {
-    /// What is wrong with an input, if anything.
+    /// The reason why an input does not fit, if it does not.
     fn misfit(&self, x: &Var) -> Option<String> {
         let Kind { behind, ranks, places, .. } = self.kind;
         let (channels, dims) = (self.running_mean.shape().elements(), x.shape());
@@ -56,19 +56,20 @@ impl Pass<'_> {
         })
     }
 
-    /// Ranks over which the statistics are taken.
+    /// The number of ranks over which the statistics are taken.
     fn ranks(&self) -> usize {
         self.world.map_or(1, World::size)
     }
 
-    /// The input moved near 0, and the batch's mean of that and variance, `[1, C, 1, …]`. The running ones are told.
+    /// The input shifted near 0, with the batch's mean and variance after the shift, `[1, C, 1, …]`. Updates the
+    /// running statistics.
     #[track_caller]
     #[expect(clippy::cast_precision_loss, reason = "counts are far below 2^53")]
     fn of_batch(&self, x: &Var) -> (Var, Var, Var) {
         let axes: Vec<_> = (0..x.shape().rank()).filter(|&axis| axis != 1).collect();
-        // Less a number of each channel, which changes nothing that is normalised afterwards and no gradient. Where the
-        // mean is far above the spread the difference is exact, and its mean is what the rounding of `rounded` left. No
-        // element decides alone.
+        // A number per channel is subtracted, which changes no normalised value and no gradient. Where the mean is far
+        // larger than the spread, the difference is exact, and its mean is the rounding error of `rounded`. No single
+        // element decides.
         let rounded = x.mean_keep(&axes).detach();
         let (rounded, moved, mean, variance) = match self.world.filter(|world| !world.is_alone()) {
             None => {
@@ -80,7 +81,7 @@ impl Pass<'_> {
             Some(world) => {
                 let rounded = rounded.all_mean(world);
                 let moved = x - &rounded;
-                // In one exchange. The mean is near 0, so that its square takes no digits.
+                // One exchange for both. The mean is near 0, so its square costs no digits.
                 let own = [moved.mean_keep(&axes), moved.square().mean_keep(&axes)];
                 let means = exchange(&own.each_ref(), world, Collective::AllMean);
                 let variance = &means[1] - means[0].square();
@@ -120,7 +121,7 @@ impl Pass<'_> {
             let (mean, variance) = (x.buffer(self.running_mean), x.buffer(self.running_var));
             (x - channels(&mean, x), None, channels(&variance, x))
         };
-        // A factor and an offset for each channel: centred numbers are only squared, which the reduction does as it
+        // A factor and an offset per channel: the centred numbers are only squared, which the reduction does as it
         // loads.
         let factor = (variance + x.constant(self.eps)).rsqrt();
         let factor = match self.weight {
@@ -145,7 +146,7 @@ impl Pass<'_> {
     }
 }
 
-/// A number of each channel, as what broadcasts to an input.
+/// One number per channel, in a shape that broadcasts to an input.
 #[track_caller]
 fn channels(numbers: &Var, x: &Var) -> Var {
     let mut shape = vec![1; x.shape().rank() - 1];
@@ -153,7 +154,7 @@ fn channels(numbers: &Var, x: &Var) -> Var {
     numbers.reshape(Shape::new(&shape))
 }
 
-/// Weight, bias and running statistics at first.
+/// The initial weight, bias and running statistics.
 pub(super) struct Start {
     pub(super) weight: Option<Param>,
     pub(super) bias: Option<Param>,
@@ -183,27 +184,27 @@ impl Start {
     }
 }
 
-/// A batch normalisation and its description: a type for each kind of input, so that a model says what it takes.
+/// A batch normalisation and its config: one type per kind of input, so that a model states which inputs it takes.
 macro_rules! batch_norm {
     ($(#[$doc:meta])* $Layer:ident $Config:ident $kind:expr;) => {
         $(#[$doc])*
         #[derive(meganeura_derive::Module, Debug, Clone)]
         pub struct $Layer {
-            /// What each normalised channel is multiplied by, `[C]`; ones at first.
+            /// The factor of each normalised channel, `[C]`; initially ones.
             pub weight: Option<$crate::Param>,
-            /// What is then added, `[C]`; zeros at first.
+            /// The offset of each channel, added last, `[C]`; initially zeros.
             pub bias: Option<$crate::Param>,
-            /// The mean for inference, `[C]`; zeros at first.
+            /// The mean for inference, `[C]`; initially zeros.
             pub running_mean: $crate::Buffer,
-            /// The variance for inference, `[C]`; ones at first.
+            /// The variance for inference, `[C]`; initially ones.
             pub running_var: $crate::Buffer,
-            /// The share of the batch's statistics in the new running ones, from 0 to 1. May change from step to step.
+            /// The weight of the batch's statistics in the new running ones, from 0 to 1. May change from step to step.
             #[module(skip)]
             pub momentum: f64,
-            /// What is added to the variance, so that a constant channel does not divide by 0.
+            /// The number added to the variance, so that a constant channel causes no division by 0.
             #[module(skip)]
             pub eps: f64,
-            /// The world over whose ranks the statistics are taken, if they are synchronised.
+            /// The world whose ranks share their statistics, if they are synchronised.
             #[module(skip)]
             pub world: Option<$crate::world::World>,
         }
@@ -257,19 +258,21 @@ macro_rules! batch_norm {
                 Self { eps, ..self }
             }
 
-            /// The share of the batch's statistics in the new running ones; 0.1 by default.
+            /// The weight of the batch's statistics in the new running ones; 0.1 by default.
             pub fn momentum(self, momentum: f64) -> Self {
                 Self { momentum, ..self }
             }
 
-            /// Synchronises mean and variance over the ranks of a [world](crate::world), each with an equal part of the
-            /// batch. By default each rank uses its own batch. Ranks meet twice in each forward pass of the layer, and
-            /// once in the backward pass.
+            /// Synchronises mean and variance over the ranks of a [world](crate::world), each of which has an equal
+            /// part of the batch.
+            ///
+            /// By default each rank uses its own batch. Ranks exchange data twice in each forward pass of the layer,
+            /// and once in the backward pass.
             pub fn synchronized(self, world: &$crate::world::World) -> Self {
                 Self { world: Some(world.clone()), ..self }
             }
 
-            /// Whether there are a weight and a bias; there are by default.
+            /// Gives the layer a weight and a bias if `true`, the default.
             pub fn affine(self, affine: bool) -> Self {
                 Self { affine, ..self }
             }

@@ -5,8 +5,8 @@ use super::batch_norm::{Kind, batch_norm};
 batch_norm! {
     /// Batch normalisation of vectors, or of sequences with channels: `y = (x − mean)/√(variance + ε) · weight + bias`
     ///
-    /// Mean and variance are those of each channel: over the batch, and over the positions of sequences. Training,
-    /// inference and running statistics are as with [`BatchNorm2d`](super::BatchNorm2d), which is the same for images.
+    /// Mean and variance are taken per channel: over the batch, and over the positions of sequences. Training,
+    /// inference and running statistics work as in [`BatchNorm2d`](super::BatchNorm2d), the same layer for images.
     ///
     /// Shapes: `x [N, C]` or `[N, C, L]`, all others `[C]` → `y` like `x`.
     /// [Ioffe and Szegedy, 2015](https://arxiv.org/abs/1502.03167).

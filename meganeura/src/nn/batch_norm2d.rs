@@ -6,11 +6,13 @@ batch_norm! {
     /// Batch normalisation of images: `y = (x − mean)/√(variance + ε) · weight + bias`
     ///
     /// On a training tape, mean and variance are those of each channel over the whole batch, the variance without
-    /// Bessel's correction, and the running ones move towards them by the share [`momentum`](Self::momentum), the
-    /// variance with the correction, when the step is taken: by the optimizer, in the same run, or by
-    /// [`Tape::apply`](crate::Tape::apply). On an inference tape, and in a part of the model that is
-    /// [evaluated](crate::ModuleExt::evaluate), they are the running ones, which stay, and examples do not see each
-    /// other. Freezing the layer does not do that. As in PyTorch.
+    /// Bessel's correction. The running statistics move towards them by the weight [`momentum`](Self::momentum), the
+    /// variance with the correction. They move when the step is taken: by the optimizer, in the same run, or by
+    /// [`Tape::apply`](crate::Tape::apply).
+    ///
+    /// On an inference tape, and in a part of the model that is [evaluated](crate::ModuleExt::evaluate), mean and
+    /// variance are the running statistics. These stay as they are, and examples do not affect each other. Freezing the
+    /// layer does not have this effect. All of this is as in PyTorch.
     ///
     /// Shapes: `x [N, C, H, W]`, all others `[C]` → `y [N, C, H, W]`.
     /// [Ioffe and Szegedy, 2015](https://arxiv.org/abs/1502.03167).

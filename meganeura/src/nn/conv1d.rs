@@ -9,16 +9,16 @@ use crate::module::{Init, Layer, Seed, init_field};
 use crate::ops::Conv2dOptions;
 use crate::{Device, Param, Result, Shape, TensorType, Var};
 
-/// How a 1-D convolution steps over its input.
+/// The geometry of a 1-D convolution.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Conv1dOptions {
-    /// Input elements between neighbouring output elements; at least 1.
+    /// The distance in the input between neighbouring output elements; at least 1.
     pub stride: usize,
     /// Zeros on each side of the input.
     pub padding: usize,
-    /// Input elements between neighbouring weights; at least 1.
+    /// The distance in the input between neighbouring weights; at least 1.
     pub dilation: usize,
-    /// Parts that the channels are split into, each convolved by itself; divides both numbers of channels.
+    /// The number of groups of channels, each convolved on its own; a divisor of both channel counts.
     pub groups: usize,
 }
 
@@ -29,7 +29,7 @@ impl Default for Conv1dOptions {
 }
 
 impl Conv1dOptions {
-    /// The output's shape, or why operands of these types have none.
+    /// The output's shape, or the error for operands that do not fit.
     fn output(self, x: TensorType, weight: TensorType) -> Result<[usize; 3], String> {
         let Self { stride, padding, dilation, groups } = self;
         if x.dtype != weight.dtype || !x.dtype.is_float() {
@@ -49,8 +49,8 @@ impl Conv1dOptions {
 impl Var {
     /// 1-D convolution with a weight `[O, C/groups, K]`: `y[n,o,p] = Σ x[n,c,p·s+i·d−pad] · w[o,c,i]`
     ///
-    /// Shapes: `x [N, C, L]` → `y [N, O, P]` with `P = ⌊(L + 2·pad − d·(K−1) − 1)/s⌋ + 1`. Computed by [`Var::conv2d`],
-    /// of images of one row.
+    /// Shapes: `x [N, C, L]` → `y [N, O, P]` with `P = ⌊(L + 2·pad − d·(K−1) − 1)/s⌋ + 1`. Computed by [`Var::conv2d`]
+    /// on images of one row.
     #[must_use]
     #[track_caller]
     pub fn conv1d(&self, weight: &Self, options: Conv1dOptions) -> Self {
@@ -91,6 +91,7 @@ pub(super) fn as_row(x: &Var) -> Var {
 /// # Ok::<(), meganeura::Error>(())
 /// ```
 #[derive(Module, Debug, Clone)]
+#[non_exhaustive]
 pub struct Conv1d {
     /// The kernels, `[O, C/groups, K]`.
     pub weight: Param,
@@ -139,7 +140,7 @@ pub struct Conv1dConfig {
 }
 
 impl Conv1dConfig {
-    /// How far the kernel moves from one output to the next; 1 by default.
+    /// The step of the kernel from one output to the next; 1 by default.
     pub fn stride(mut self, stride: usize) -> Self {
         self.options.stride = stride;
         self
@@ -151,24 +152,24 @@ impl Conv1dConfig {
         self
     }
 
-    /// How far apart in the input the kernel's neighbours are; 1 by default.
+    /// The distance in the input between neighbouring weights of the kernel; 1 by default.
     pub fn dilation(mut self, dilation: usize) -> Self {
         self.options.dilation = dilation;
         self
     }
 
-    /// The number of groups that the channels fall into, each convolved on its own; 1 by default.
+    /// The number of groups of channels, each convolved on its own; 1 by default.
     pub fn groups(mut self, groups: usize) -> Self {
         self.options.groups = groups;
         self
     }
 
-    /// Whether there is a bias; there is by default.
+    /// Adds a bias if `true`, the default.
     pub fn bias(self, bias: bool) -> Self {
         Self { bias, ..self }
     }
 
-    /// How the weight is drawn; by default uniform in ±1/√(C/groups·K), as the bias always is.
+    /// The weight's initializer; uniform in ±1/√(C/groups·K) by default, as the bias always is.
     pub fn weight_init(self, weight_init: Initializer) -> Self {
         Self { weight_init, ..self }
     }
@@ -190,7 +191,7 @@ impl Init for Conv1dConfig {
     }
 }
 
-/// What every convolution asks of its channels and groups.
+/// Checks the channels and groups of any convolution.
 pub(super) fn check(layer: &str, [inputs, outputs]: [usize; 2], groups: usize) -> Result<()> {
     if inputs == 0 || outputs == 0 {
         bail!(Argument, "{layer}: from {inputs} to {outputs} channels; both must be at least 1");

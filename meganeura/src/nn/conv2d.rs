@@ -13,7 +13,7 @@ use crate::{Device, Param, Result, Shape, Var};
 ///
 /// Shapes: `x [N, C, H, W]`, `weight [O, C/groups, KH, KW]`, `bias [O]` → `y [N, O, P, Q]` with
 /// `P = ⌊(H + 2·pad − d·(KH−1) − 1)/s⌋ + 1`, and `Q` likewise. An [adapter](crate::Lora) on the weight of a convolution
-/// without groups is one of `rank` output channels, and one of 1×1 kernels behind it.
+/// without groups is a convolution to `rank` channels, followed by a convolution with 1×1 kernels.
 ///
 /// ```
 /// use meganeura::prelude::*;
@@ -27,21 +27,22 @@ use crate::{Device, Param, Result, Shape, Var};
 /// # Ok::<(), meganeura::Error>(())
 /// ```
 #[derive(Module, Debug, Clone)]
+#[non_exhaustive]
 pub struct Conv2d {
     /// The kernels, `[O, C/groups, KH, KW]`.
     pub weight: Param,
-    /// What is added to each output channel, `[O]`.
+    /// The number added to each output channel, `[O]`.
     pub bias: Option<Param>,
     /// Stride, padding, dilation and groups.
     #[module(skip)]
     pub options: Conv2dOptions,
-    /// What the padding is made of.
+    /// The values that pad the input.
     #[module(skip)]
     pub padding_mode: Padding,
 }
 
 impl Conv2d {
-    /// A convolution from `inputs` to `outputs` channels, with a kernel of this extent or of these two.
+    /// A convolution from `inputs` to `outputs` channels, with a kernel of this extent, or of this height and width.
     #[expect(clippy::new_ret_no_self, reason = "a layer needs a device and a seed; this describes one without")]
     pub fn new(inputs: usize, outputs: usize, kernel: impl IntoPair) -> Conv2dConfig {
         Conv2dConfig {
@@ -62,7 +63,7 @@ impl Layer for Conv2d {
         let padded;
         let (x, options) = match (self.padding_mode, self.options.padding, x.shape().rank()) {
             (Padding::Zeros, ..) | (_, [0, 0], _) => (x, self.options),
-            // Not of images, which the operation says.
+            // Not images: the operation reports it.
             (_, _, rank) if rank != 4 => (x, self.options),
             (mode, [p, q], _) => {
                 padded = x.pad_with(&[(0, 0), (0, 0), (p, p), (q, q)], mode);
@@ -70,7 +71,7 @@ impl Layer for Conv2d {
             }
         };
         let y = match self.weight.adapter() {
-            // Factor after factor, so that no gradient of the weight is made. Kernels of groups are small.
+            // One factor after the other, which needs no gradient of the whole weight. Kernels of groups are small.
             Some(adapter) if options.groups == 1 => {
                 let [w, a, b, scale] = adapter.parts(x.tape(), &self.weight);
                 let rank = adapter.rank();
@@ -106,43 +107,43 @@ pub struct Conv2dConfig {
 }
 
 impl Conv2dConfig {
-    /// How far the kernel moves from one output to the next; 1 by default.
+    /// The step of the kernel from one output to the next; 1 by default.
     pub fn stride(mut self, stride: impl IntoPair) -> Self {
         self.options.stride = stride.into_pair();
         self
     }
 
-    /// Rows and columns on each side of the input; none by default. They are zeros unless there is a
-    /// [mode](Self::padding_mode).
+    /// Rows and columns of padding on each side of the input; none by default. They are zeros unless
+    /// [`padding_mode`](Self::padding_mode) says otherwise.
     pub fn padding(mut self, padding: impl IntoPair) -> Self {
         self.options.padding = padding.into_pair();
         self
     }
 
-    /// What the padding is made of: zeros by default. Other padding is made before the convolution, in memory of its
-    /// own.
+    /// The values that pad the input; zeros by default. Other values are written before the convolution, into memory of
+    /// their own.
     pub fn padding_mode(self, padding_mode: Padding) -> Self {
         Self { padding_mode, ..self }
     }
 
-    /// How far apart in the input the kernel's neighbours are; 1 by default.
+    /// The distance in the input between neighbouring weights of the kernel; 1 by default.
     pub fn dilation(mut self, dilation: impl IntoPair) -> Self {
         self.options.dilation = dilation.into_pair();
         self
     }
 
-    /// Into how many groups the channels fall, each convolved on its own; 1 by default.
+    /// The number of groups of channels, each convolved on its own; 1 by default.
     pub fn groups(mut self, groups: usize) -> Self {
         self.options.groups = groups;
         self
     }
 
-    /// Whether there is a bias; there is by default.
+    /// Adds a bias if `true`, the default.
     pub fn bias(self, bias: bool) -> Self {
         Self { bias, ..self }
     }
 
-    /// How the weight is drawn; by default uniform in ±1/√(C/groups·KH·KW), as the bias always is.
+    /// The weight's initializer; uniform in ±1/√(C/groups·KH·KW) by default, as the bias always is.
     pub fn weight_init(self, weight_init: Initializer) -> Self {
         Self { weight_init, ..self }
     }

@@ -11,16 +11,16 @@ use crate::module::{Init, Layer, Seed, init_field};
 use crate::ops::Conv2dOptions;
 use crate::{Device, Param, Result, Shape, TensorType, Var};
 
-/// How a 3-D convolution steps over its input, per axis `[depth, height, width]`.
+/// The geometry of a 3-D convolution, per axis `[depth, height, width]`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Conv3dOptions {
-    /// Input voxels between neighbouring output voxels; at least 1.
+    /// The distance in the input between neighbouring output voxels; at least 1.
     pub stride: [usize; 3],
     /// Zeros around the input.
     pub padding: [usize; 3],
-    /// Input voxels between neighbouring weights; at least 1.
+    /// The distance in the input between neighbouring weights; at least 1.
     pub dilation: [usize; 3],
-    /// Parts that the channels are split into, each convolved by itself; divides both numbers of channels.
+    /// The number of groups of channels, each convolved on its own; a divisor of both channel counts.
     pub groups: usize,
 }
 
@@ -34,7 +34,7 @@ impl Default for Conv3dOptions {
 pub(super) const AXES: [&str; 3] = ["depth", "height", "width"];
 
 impl Conv3dOptions {
-    /// The output's shape, or why operands of these types have none.
+    /// The output's shape, or the error for operands that do not fit.
     fn output(self, x: TensorType, weight: TensorType) -> Result<[usize; 5], String> {
         if x.dtype != weight.dtype || !x.dtype.is_float() {
             return Err(format!("needs floats of one type, not {} and {}", x.dtype, weight.dtype));
@@ -62,8 +62,8 @@ impl Var {
     /// Shapes: `x [N, C, D, H, W]` → `y [N, O, P, Q, R]` with `P = ⌊(D + 2·pad − d·(KD−1) − 1)/s⌋ + 1`, and `Q`, `R`
     /// likewise.
     ///
-    /// Computed by one [`Var::conv2d`] of `N·P` images: the slices that an output slice depends on are channels beside
-    /// each other, so that the input is copied `KD` times.
+    /// Computed by one [`Var::conv2d`] of `N·P` images. The slices that an output slice depends on become its channels,
+    /// so the input is copied `KD` times.
     #[must_use]
     #[track_caller]
     pub fn conv3d(&self, weight: &Self, options: Conv3dOptions) -> Self {
@@ -81,7 +81,7 @@ impl Var {
         let depth = Depth { kernel: kd, stride: stride[0], padding: padding[0], dilation: dilation[0], output: p };
         let mut slices = Vec::with_capacity(kd);
         for slice in depth.slices(self) {
-            // [N, C, P, H, W], of each group on its own.
+            // [N, C, P, H, W] of each group.
             slices.push(slice.reshape([n, groups, per_group, p, h, w]).permute(&[0, 3, 1, 2, 4, 5]));
         }
         let images = match &slices[..] {
@@ -100,25 +100,25 @@ impl Var {
     }
 }
 
-/// How a kernel's slices move along the depth.
+/// The geometry of the kernel along the depth.
 struct Depth {
     kernel: usize,
     stride: usize,
     padding: usize,
     dilation: usize,
-    /// Output slices.
+    /// The number of output slices.
     output: usize,
 }
 
 impl Depth {
-    /// For each slice of the kernel, the input's slices that it meets: `[N, C, P, H, W]`.
+    /// For each slice of the kernel, the input slices that it meets: `[N, C, P, H, W]`.
     #[track_caller]
     fn slices(&self, x: &Var) -> Vec<Var> {
         let Self { kernel, stride, padding, dilation, output } = *self;
-        // Of one result, the next would be however far away.
+        // With a single output slice, the stride does not matter.
         let stride = if output == 1 { 1 } else { stride };
         let [n, c, d, h, w] = *x.shape().dims() else { unreachable!("five axes, as was checked") };
-        // Whole strides, so that they are rows of a reshape: more zeros at the end, or less of the input.
+        // A multiple of the stride, which a reshape can split: zeros are appended, or the end of the input is cut off.
         let needed = (kernel - 1) * dilation + output * stride;
         let after = needed.saturating_sub(padding + d);
         let x = match (padding, after) {
@@ -155,6 +155,7 @@ impl Depth {
 /// # Ok::<(), meganeura::Error>(())
 /// ```
 #[derive(Module, Debug, Clone)]
+#[non_exhaustive]
 pub struct Conv3d {
     /// The kernels, `[O, C/groups, KD, KH, KW]`.
     pub weight: Param,
@@ -166,7 +167,7 @@ pub struct Conv3d {
 }
 
 impl Conv3d {
-    /// A convolution from `inputs` to `outputs` channels, with a kernel of this extent or of these three.
+    /// A convolution from `inputs` to `outputs` channels, with a kernel of this extent, or of these three.
     #[expect(clippy::new_ret_no_self, reason = "a layer needs a device and a seed; this describes one without")]
     pub fn new(inputs: usize, outputs: usize, kernel: impl IntoTriple) -> Conv3dConfig {
         let (options, weight_init) = (Conv3dOptions::default(), Initializer::default());
@@ -203,7 +204,7 @@ pub struct Conv3dConfig {
 }
 
 impl Conv3dConfig {
-    /// How far the kernel moves from one output to the next; 1 by default.
+    /// The step of the kernel from one output to the next; 1 by default.
     pub fn stride(mut self, stride: impl IntoTriple) -> Self {
         self.options.stride = stride.into_triple();
         self
@@ -215,24 +216,24 @@ impl Conv3dConfig {
         self
     }
 
-    /// How far apart in the input the kernel's neighbours are; 1 by default.
+    /// The distance in the input between neighbouring weights of the kernel; 1 by default.
     pub fn dilation(mut self, dilation: impl IntoTriple) -> Self {
         self.options.dilation = dilation.into_triple();
         self
     }
 
-    /// The number of groups that the channels fall into, each convolved on its own; 1 by default.
+    /// The number of groups of channels, each convolved on its own; 1 by default.
     pub fn groups(mut self, groups: usize) -> Self {
         self.options.groups = groups;
         self
     }
 
-    /// Whether there is a bias; there is by default.
+    /// Adds a bias if `true`, the default.
     pub fn bias(self, bias: bool) -> Self {
         Self { bias, ..self }
     }
 
-    /// How the weight is drawn; by default uniform in ±1/√(C/groups·KD·KH·KW), as the bias always is.
+    /// The weight's initializer; uniform in ±1/√(C/groups·KD·KH·KW) by default, as the bias always is.
     pub fn weight_init(self, weight_init: Initializer) -> Self {
         Self { weight_init, ..self }
     }

@@ -10,18 +10,18 @@ use crate::module::{Init, Layer, Seed, init_field};
 use crate::ops::ConvTranspose2dOptions;
 use crate::{Device, Param, Result, Shape, TensorType, Var};
 
-/// How a transposed 1-D convolution steps over its output.
+/// The geometry of a transposed 1-D convolution.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct ConvTranspose1dOptions {
-    /// Output elements between the kernels of neighbouring inputs; at least 1.
+    /// The distance in the output between the kernels of neighbouring inputs; at least 1.
     pub stride: usize,
-    /// Elements that are cut off each side of the output.
+    /// Elements cut off each side of the output.
     pub padding: usize,
-    /// Elements that the output has more, at its end; less than the stride or than the dilation.
+    /// Extra elements at the end of the output; fewer than the stride or the dilation.
     pub output_padding: usize,
-    /// Output elements between neighbouring weights; at least 1.
+    /// The distance in the output between neighbouring weights; at least 1.
     pub dilation: usize,
-    /// Parts that the channels are split into, each convolved by itself; divides both numbers of channels.
+    /// The number of groups of channels, each convolved on its own; a divisor of both channel counts.
     pub groups: usize,
 }
 
@@ -32,7 +32,7 @@ impl Default for ConvTranspose1dOptions {
 }
 
 impl ConvTranspose1dOptions {
-    /// The output's shape, or why operands of these types have none.
+    /// The output's shape, or the error for operands that do not fit.
     fn output(self, x: TensorType, weight: TensorType) -> Result<[usize; 3], String> {
         let Self { stride, padding, output_padding, dilation, groups } = self;
         if x.dtype != weight.dtype || !x.dtype.is_float() {
@@ -60,7 +60,7 @@ impl Var {
     /// `y[n,o,p] = Σ x[n,c,l] · weight[c,o,i]` over all `l·s + i·d − pad = p`
     ///
     /// Shapes: `x [N, C, L]` → `y [N, O, P]` with `P = (L − 1)·s − 2·pad + d·(K − 1) + output_pad + 1`. Computed by
-    /// [`Var::conv_transpose2d`], of images of one row.
+    /// [`Var::conv_transpose2d`] on images of one row.
     #[must_use]
     #[track_caller]
     pub fn conv_transpose1d(&self, weight: &Self, options: ConvTranspose1dOptions) -> Self {
@@ -83,11 +83,11 @@ impl Var {
     }
 }
 
-/// Transposed 1-D convolution, which makes sequences longer where a [`Conv1d`](super::Conv1d) makes them shorter:
+/// Transposed 1-D convolution, which lengthens sequences where a [`Conv1d`](super::Conv1d) shortens them:
 /// `y[n,o,p] = b[o] + Σ x[n,c,l] · weight[c,o,i]` over all `l·s + i·d − pad = p`
 ///
-/// It maps the output's shape of the convolution with the same settings back to that one's input's shape. With a stride
-/// several inputs of that convolution share an output shape; the output padding says which of them is meant.
+/// It maps the output shape of the convolution with the same settings back to the input shape of that convolution. With
+/// a stride, several input shapes lead to the same output shape; the output padding selects one of them.
 ///
 /// Shapes: `x [N, C, L]`, `weight [C, O/groups, K]`, `bias [O]` → `y [N, O, P]` with
 /// `P = (L − 1)·s − 2·pad + d·(K − 1) + output_pad + 1`.
@@ -105,6 +105,7 @@ impl Var {
 /// # Ok::<(), meganeura::Error>(())
 /// ```
 #[derive(Module, Debug, Clone)]
+#[non_exhaustive]
 pub struct ConvTranspose1d {
     /// The kernels, `[C, O/groups, K]`.
     pub weight: Param,
@@ -153,43 +154,43 @@ pub struct ConvTranspose1dConfig {
 }
 
 impl ConvTranspose1dConfig {
-    /// How far apart in the output the kernels of neighbouring inputs are placed; 1 by default.
+    /// The distance in the output between the kernels of neighbouring inputs; 1 by default.
     pub fn stride(mut self, stride: usize) -> Self {
         self.options.stride = stride;
         self
     }
 
-    /// Elements that are cut off each side of the output; none by default.
+    /// Elements cut off each side of the output; none by default.
     pub fn padding(mut self, padding: usize) -> Self {
         self.options.padding = padding;
         self
     }
 
-    /// Elements that the output has more, at its end; none by default. Less than the stride or than the dilation.
+    /// Extra elements at the end of the output; none by default. Fewer than the stride or the dilation.
     pub fn output_padding(mut self, output_padding: usize) -> Self {
         self.options.output_padding = output_padding;
         self
     }
 
-    /// How far apart in the output the kernel's neighbours are; 1 by default.
+    /// The distance in the output between neighbouring weights of the kernel; 1 by default.
     pub fn dilation(mut self, dilation: usize) -> Self {
         self.options.dilation = dilation;
         self
     }
 
-    /// The number of groups that the channels fall into, each convolved on its own; 1 by default.
+    /// The number of groups of channels, each convolved on its own; 1 by default.
     pub fn groups(mut self, groups: usize) -> Self {
         self.options.groups = groups;
         self
     }
 
-    /// Whether there is a bias; there is by default.
+    /// Adds a bias if `true`, the default.
     pub fn bias(self, bias: bool) -> Self {
         Self { bias, ..self }
     }
 
-    /// How the weight is drawn; by default uniform in ±1/√(O/groups·K), as the bias always is. The fans are those of
-    /// the weight as it lies: `fan_in` counts the output's channels, as in PyTorch.
+    /// The weight's initializer; uniform in ±1/√(O/groups·K) by default, as the bias always is. The fans are those of
+    /// the weight's own layout: `fan_in` counts the output channels, as in PyTorch.
     pub fn weight_init(self, weight_init: Initializer) -> Self {
         Self { weight_init, ..self }
     }

@@ -9,11 +9,11 @@ use crate::module::{Init, Layer, Seed, init_field};
 use crate::ops::ConvTranspose2dOptions;
 use crate::{Device, Param, Result, Shape, Var};
 
-/// Transposed 2-D convolution, which makes images larger where a [`Conv2d`](super::Conv2d) makes them smaller:
+/// Transposed 2-D convolution, which enlarges images where a [`Conv2d`](super::Conv2d) shrinks them:
 /// `y[n,o,p,q] = b[o] + Σ x[n,c,h,w] · weight[c,o,i,j]` over all `h·s + i·d − pad = p`, `w·s + j·d − pad = q`
 ///
-/// It maps the output's shape of the convolution with the same settings back to that one's input's shape. With a stride
-/// several inputs of that convolution share an output shape; the output padding says which of them is meant.
+/// It maps the output shape of the convolution with the same settings back to the input shape of that convolution. With
+/// a stride, several input shapes lead to the same output shape; the output padding selects one of them.
 ///
 /// Shapes: `x [N, C, H, W]`, `weight [C, O/groups, KH, KW]`, `bias [O]` → `y [N, O, P, Q]` with
 /// `P = (H − 1)·s − 2·pad + d·(KH − 1) + output_pad + 1`, and `Q` likewise.
@@ -31,10 +31,11 @@ use crate::{Device, Param, Result, Shape, Var};
 /// # Ok::<(), meganeura::Error>(())
 /// ```
 #[derive(Module, Debug, Clone)]
+#[non_exhaustive]
 pub struct ConvTranspose2d {
     /// The kernels, `[C, O/groups, KH, KW]`.
     pub weight: Param,
-    /// What is added to each output channel, `[O]`.
+    /// The number added to each output channel, `[O]`.
     pub bias: Option<Param>,
     /// Stride, paddings, dilation and groups.
     #[module(skip)]
@@ -42,7 +43,8 @@ pub struct ConvTranspose2d {
 }
 
 impl ConvTranspose2d {
-    /// A transposed convolution from `inputs` to `outputs` channels, with a kernel of this extent or of these two.
+    /// A transposed convolution from `inputs` to `outputs` channels, with a kernel of this extent, or of this height
+    /// and width.
     #[expect(clippy::new_ret_no_self, reason = "a layer needs a device and a seed; this describes one without")]
     pub fn new(inputs: usize, outputs: usize, kernel: impl IntoPair) -> ConvTranspose2dConfig {
         ConvTranspose2dConfig {
@@ -85,44 +87,44 @@ pub struct ConvTranspose2dConfig {
 }
 
 impl ConvTranspose2dConfig {
-    /// How far apart in the output the kernels of neighbouring inputs are placed; 1 by default.
+    /// The distance in the output between the kernels of neighbouring inputs; 1 by default.
     pub fn stride(mut self, stride: impl IntoPair) -> Self {
         self.options.stride = stride.into_pair();
         self
     }
 
-    /// Rows and columns that are cut off each side of the output; none by default.
+    /// Rows and columns cut off each side of the output; none by default.
     pub fn padding(mut self, padding: impl IntoPair) -> Self {
         self.options.padding = padding.into_pair();
         self
     }
 
-    /// Rows and columns that the output has more, at its lower and right side; none by default. Less than the stride or
-    /// than the dilation.
+    /// Extra rows and columns at the bottom and right of the output; none by default. Fewer than the stride or the
+    /// dilation.
     pub fn output_padding(mut self, output_padding: impl IntoPair) -> Self {
         self.options.output_padding = output_padding.into_pair();
         self
     }
 
-    /// How far apart in the output the kernel's neighbours are; 1 by default.
+    /// The distance in the output between neighbouring weights of the kernel; 1 by default.
     pub fn dilation(mut self, dilation: impl IntoPair) -> Self {
         self.options.dilation = dilation.into_pair();
         self
     }
 
-    /// Into how many groups the channels fall, each convolved on its own; 1 by default.
+    /// The number of groups of channels, each convolved on its own; 1 by default.
     pub fn groups(mut self, groups: usize) -> Self {
         self.options.groups = groups;
         self
     }
 
-    /// Whether there is a bias; there is by default.
+    /// Adds a bias if `true`, the default.
     pub fn bias(self, bias: bool) -> Self {
         Self { bias, ..self }
     }
 
-    /// How the weight is drawn; by default uniform in ±1/√(O/groups·KH·KW), as the bias always is. The fans are those
-    /// of the weight as it lies: `fan_in` counts the output's channels, as in PyTorch.
+    /// The weight's initializer; uniform in ±1/√(O/groups·KH·KW) by default, as the bias always is. The fans are those
+    /// of the weight's own layout: `fan_in` counts the output channels, as in PyTorch.
     pub fn weight_init(self, weight_init: Initializer) -> Self {
         Self { weight_init, ..self }
     }

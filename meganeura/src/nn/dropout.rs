@@ -8,11 +8,11 @@ use crate::error::bail;
 use crate::module::{Init, Layer, Mode, ModuleExt, Seed};
 use crate::{Device, Error, Result, Var};
 
-/// Dropout: `y = x·mask/(1 − p)`, each element of the mask 0 with probability `p`, else 1
+/// Dropout: `y = x·mask/(1 − p)`; each element of the mask is 0 with probability `p`, else 1
 ///
-/// On an inference tape, and in a part of the model that is [evaluated](crate::ModuleExt::evaluate), it does nothing.
-/// The mask comes from the tape's seed and is the same on every device; dividing by `1 − p` keeps the expected value,
-/// so that inference needs no factor. `p` may change from step to step.
+/// It does nothing on an inference tape, and in a part of the model that is [evaluated](crate::ModuleExt::evaluate).
+/// The mask comes from the tape's seed and is the same on every device. Dividing by `1 − p` keeps the expected value,
+/// so inference needs no factor. `p` may change from step to step.
 /// [Srivastava et al., 2014](https://jmlr.org/papers/v15/srivastava14a.html).
 ///
 /// Shapes: any, kept.
@@ -52,7 +52,7 @@ impl Dropout {
     }
 }
 
-/// Checks the probability, as [`forward`](Layer::forward) does too.
+/// Checks the probability, like [`forward`](Layer::forward).
 impl Init for Dropout {
     type Output = Self;
 
@@ -71,9 +71,9 @@ impl Layer for Dropout {
         if !self.is_training(tape) || self.p == 0.0 {
             return x.clone();
         }
-        // A selection rather than a product: an infinity that is dropped is gone, and the mask needs no gradient.
+        // A selection rather than a product: a dropped infinity becomes 0, and the mask needs no gradient.
         let kept = x.random_uniform().ge(&tape.scalar(self.p));
-        kept.select(&(x * tape.scalar((1.0 - self.p).recip())), &tape.constant(0.0))
+        kept.where_cond(&(x * tape.scalar((1.0 - self.p).recip())), &tape.constant(0.0))
     }
 
     fn flow(&self) -> crate::module::Flow {

@@ -1,4 +1,4 @@
-//! Vectors by number.
+//! Learned vectors, looked up by index.
 
 use std::panic::Location;
 
@@ -9,11 +9,11 @@ use crate::init::Initializer;
 use crate::module::{Init, Layer, Seed, init_field};
 use crate::{DType, Device, Error, ErrorKind, Param, Result, Shape, Var};
 
-/// Vectors by number, learned: `y[i…] = weight[x[i…]]`
+/// Learned vectors, looked up by index: `y[i…] = weight[x[i…]]`
 ///
-/// With [`padding`](EmbeddingConfig::padding), that number gives zeros, and its row is never trained. A number past the
-/// end is an error where the host knows the numbers, which it does of inputs from
-/// [`Tensor::indices`](crate::Tensor::indices); else it gives NaN.
+/// With [`padding`](EmbeddingConfig::padding), that index gives zeros, and its row is never trained. An index past the
+/// end is an error if the host knows the indices, as it does for inputs from
+/// [`Tensor::indices`](crate::Tensor::indices); otherwise it gives NaN.
 ///
 /// Shapes: `x u32 [I…]`, `weight [count, width]` → `y [I…, width]`.
 ///
@@ -30,16 +30,17 @@ use crate::{DType, Device, Error, ErrorKind, Param, Result, Shape, Var};
 /// # Ok::<(), meganeura::Error>(())
 /// ```
 #[derive(Module, Debug, Clone)]
+#[non_exhaustive]
 pub struct Embedding {
-    /// The vectors, one a row: `[count, width]`.
+    /// The vectors, one per row: `[count, width]`.
     pub weight: Param,
-    /// The number that stands for nothing.
+    /// The index for padding, which gives zeros.
     #[module(skip)]
     pub padding: Option<u32>,
 }
 
 impl Embedding {
-    /// So many vectors of so many numbers.
+    /// `count` vectors of `width` numbers.
     #[expect(clippy::new_ret_no_self, reason = "a layer needs a device and a seed; this describes one without")]
     pub fn new(count: usize, width: usize) -> EmbeddingConfig {
         EmbeddingConfig { count, width, padding: None, weight_init: Initializer::Normal { mean: 0.0, std: 1.0 } }
@@ -54,7 +55,7 @@ impl Layer for Embedding {
             (DType::U32, Some(largest)) if largest as usize >= count => {
                 (ErrorKind::Argument, format!("number {largest} is past the end, there are {count} vectors"))
             }
-            (DType::U32, _) => return x.param(&self.weight).gather_with(x, self.padding),
+            (DType::U32, _) => return x.param(&self.weight).embedding_with(x, self.padding),
             (dtype, _) => (ErrorKind::Shape, format!("takes u32, from `Tensor::indices`, the input holds {dtype}")),
         };
         let error = Error::new(message.0, message.1).in_op("embedding").at(Location::caller());
@@ -77,12 +78,12 @@ pub struct EmbeddingConfig {
 }
 
 impl EmbeddingConfig {
-    /// The number that stands for nothing: it gives zeros and is not trained. None by default.
+    /// The index for padding: it gives zeros and is not trained. None by default.
     pub fn padding(self, padding: u32) -> Self {
         Self { padding: Some(padding), ..self }
     }
 
-    /// How the vectors are drawn; by default from the normal distribution with deviation 1.
+    /// The weight's initializer; the standard normal distribution by default.
     pub fn weight_init(self, weight_init: Initializer) -> Self {
         Self { weight_init, ..self }
     }

@@ -1,10 +1,10 @@
-//! Extents of what layers along one axis give, and the error of two operands that do not fit.
+//! Output extents of layers along one axis, and the error for two operands that do not fit.
 
 use std::panic::Location;
 
 use crate::{Error, ErrorKind, Var};
 
-/// How a window moves along one axis.
+/// The geometry of a window along one axis.
 #[derive(Clone, Copy)]
 pub(super) struct Window {
     pub(super) kernel: usize,
@@ -14,7 +14,7 @@ pub(super) struct Window {
 }
 
 impl Window {
-    /// `⌊(extent + 2·pad − d·(K − 1) − 1)/s⌋ + 1`, or why there is no such extent.
+    /// `⌊(extent + 2·pad − d·(K − 1) − 1)/s⌋ + 1`, or the error if there is no such extent.
     pub(super) fn slide(self, axis: &str, extent: usize) -> Result<usize, String> {
         let Self { kernel, stride, padding, .. } = self;
         let reach = self.reach(axis)?;
@@ -29,8 +29,8 @@ impl Window {
         Ok((padded - reach) / stride + 1)
     }
 
-    /// `(extent − 1)·s − 2·pad + d·(K − 1) + more + 1`, the extent that [`slide`](Self::slide) leads back from, or why
-    /// there is none.
+    /// `(extent − 1)·s − 2·pad + d·(K − 1) + more + 1`, the extent that [`slide`](Self::slide) maps back, or the error
+    /// if there is none.
     pub(super) fn spread(self, axis: &str, extent: usize, more: usize) -> Result<usize, String> {
         let Self { stride, padding, dilation, .. } = self;
         let reach = self.reach(axis)?;
@@ -49,7 +49,7 @@ impl Window {
         }
     }
 
-    /// The elements from a window's first to its last.
+    /// The number of elements from a window's first to its last.
     fn reach(self, axis: &str) -> Result<usize, String> {
         let Self { kernel, stride, dilation, .. } = self;
         if kernel == 0 || stride == 0 || dilation == 0 {
@@ -60,7 +60,7 @@ impl Window {
     }
 }
 
-/// Why a convolution's channels do not fit: those of the input and of the weight's two first axes, `[O, C/groups, …]`.
+/// Checks a convolution's channels: those of the input against the weight's first two axes, `[O, C/groups, …]`.
 pub(super) fn check_channels(c: usize, [o, per_group]: [usize; 2], groups: usize) -> Result<(), String> {
     if groups == 0 || !c.is_multiple_of(groups) || !o.is_multiple_of(groups) {
         return Err(format!("{groups} groups do not divide {c} input channels and {o} output channels"));
@@ -71,7 +71,7 @@ pub(super) fn check_channels(c: usize, [o, per_group]: [usize; 2], groups: usize
     }
 }
 
-/// `x`, poisoned: it and another operand do not fit.
+/// `x`, poisoned because it and another operand do not fit.
 #[track_caller]
 pub(super) fn misfit(op: &'static str, x: &Var, other: &Var, message: String) -> Var {
     let error = Error::new(ErrorKind::Shape, message).in_op(op).at(Location::caller());

@@ -1,11 +1,11 @@
-//! From images to vectors.
+//! Flattening of images to vectors.
 
 use meganeura_derive::Module;
 
 use crate::module::{Init, Layer, Seed};
 use crate::{Device, Result, Var};
 
-/// Joins all axes but the first: from images to vectors, without moving anything.
+/// Joins all axes but the first: images become vectors, and no data moves.
 ///
 /// Shapes: `[N, C, H, W]` → `[N, C·H·W]`.
 ///

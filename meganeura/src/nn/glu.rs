@@ -9,7 +9,7 @@ use crate::{Device, ErrorKind, Result, Var};
 
 /// The gated linear unit: `y = a·σ(b)`, where `a` is the first half of the input along an axis and `b` the second
 ///
-/// Shapes: `x [.., 2D, ..]` → `y [.., D, ..]`; the last axis unless another is [named](Self::axis).
+/// Shapes: `x [.., 2D, ..]` → `y [.., D, ..]`; along the last axis unless [`axis`](Self::axis) sets another.
 /// [Dauphin et al., 2017](https://arxiv.org/abs/1612.08083).
 ///
 /// ```
@@ -28,12 +28,12 @@ pub struct Glu {
 }
 
 impl Glu {
-    /// Along the last axis.
+    /// Splits the last axis.
     pub const fn new() -> Self {
         Self { axis: None }
     }
 
-    /// Along this axis, counted from 0: 1 for channels.
+    /// Splits this axis, counted from 0: 1 for channels.
     pub const fn axis(self, axis: usize) -> Self {
         Self { axis: Some(axis) }
     }
@@ -67,7 +67,7 @@ impl Layer for Glu {
 
 /// A feed-forward layer with a gate, as in the Llama family: `y = W_down·(silu(W_gate·x)·(W_up·x))`
 ///
-/// Parameters have the names of these models. Normalisation and residual are the caller's.
+/// Parameters have the names used in these models. Normalisation and residual are up to the caller.
 ///
 /// Shapes: `x [.., width]` → `y [.., width]`, with `hidden` features in between.
 /// [Shazeer, 2020](https://arxiv.org/abs/2002.05202).
@@ -84,16 +84,16 @@ impl Layer for Glu {
 /// ```
 #[derive(Module, Debug, Clone)]
 pub struct SwiGlu {
-    /// From the input to the gates.
+    /// The projection of the input to the gates.
     pub gate_proj: Linear,
-    /// From the input to what they multiply.
+    /// The projection of the input to the values that the gates multiply.
     pub up_proj: Linear,
-    /// From the products to the result.
+    /// The projection of the products to the result.
     pub down_proj: Linear,
 }
 
 impl SwiGlu {
-    /// Over vectors of `width` features, with `hidden` ones in between.
+    /// A layer over vectors of `width` features, with `hidden` features in between.
     #[expect(clippy::new_ret_no_self, reason = "a layer needs a device and a seed; this describes one without")]
     pub fn new(width: usize, hidden: usize) -> SwiGluConfig {
         SwiGluConfig { width, hidden, bias: false }
@@ -122,7 +122,7 @@ pub struct SwiGluConfig {
 }
 
 impl SwiGluConfig {
-    /// Whether the projections have biases; they have none by default.
+    /// Gives the projections biases if `true`; `false` by default.
     pub fn bias(self, bias: bool) -> Self {
         Self { bias, ..self }
     }

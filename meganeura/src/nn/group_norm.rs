@@ -9,8 +9,8 @@ use crate::{Device, Param, Result, Tensor, Var};
 
 /// Group normalisation: `y = (x − mean)/√(variance + ε) · weight + bias`
 ///
-/// Mean and variance are those of each example's groups of neighbouring channels, the variance without Bessel's
-/// correction. One group is layer normalisation over all but the batch; as many groups as channels is instance
+/// Mean and variance are taken over each group of neighbouring channels in each example, the variance without Bessel's
+/// correction. One group is layer normalisation over all axes but the batch; as many groups as channels is instance
 /// normalisation. No statistics are kept: training and inference compute the same.
 ///
 /// Shapes: `x [N, C, ..]`, `weight [C]`, `bias [C]` → `y [N, C, ..]`.
@@ -28,15 +28,16 @@ use crate::{Device, Param, Result, Tensor, Var};
 /// # Ok::<(), meganeura::Error>(())
 /// ```
 #[derive(Module, Debug, Clone)]
+#[non_exhaustive]
 pub struct GroupNorm {
-    /// What each normalised channel is multiplied by, `[C]`; ones at first.
+    /// The factor of each normalised channel, `[C]`; initially ones.
     pub weight: Param,
-    /// What is then added, `[C]`; zeros at first.
+    /// The offset of each channel, added last, `[C]`; initially zeros.
     pub bias: Param,
     /// The number of groups, a divisor of the number of channels.
     #[module(skip)]
     pub groups: usize,
-    /// What is added to the variance, so that a constant group does not divide by 0.
+    /// The number added to the variance, so that a constant group causes no division by 0.
     #[module(skip)]
     pub eps: f64,
 }

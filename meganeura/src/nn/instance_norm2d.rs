@@ -13,8 +13,8 @@ use crate::{Device, Error, ErrorKind, Param, Result, Tensor, Var};
 /// Instance normalisation of images: `y = (x − mean)/√(variance + ε)`, with [`affine`](InstanceNorm2dConfig::affine)
 /// `· weight + bias`
 ///
-/// Mean and variance are those of each channel of each image, the variance without Bessel's correction. No statistics
-/// are kept: training and inference compute the same. As in PyTorch, there is no weight and no bias unless asked for.
+/// Mean and variance are taken over each channel of each image, the variance without Bessel's correction. No statistics
+/// are kept: training and inference compute the same. As in PyTorch, there are no weight and no bias by default.
 ///
 /// Shapes: `x [N, C, H, W]`, `weight [C]`, `bias [C]` → `y [N, C, H, W]`.
 /// [Ulyanov et al., 2016](https://arxiv.org/abs/1607.08022).
@@ -31,15 +31,16 @@ use crate::{Device, Error, ErrorKind, Param, Result, Tensor, Var};
 /// # Ok::<(), meganeura::Error>(())
 /// ```
 #[derive(Module, Debug, Clone)]
+#[non_exhaustive]
 pub struct InstanceNorm2d {
-    /// What each normalised channel is multiplied by, `[C]`; ones at first.
+    /// The factor of each normalised channel, `[C]`; initially ones.
     pub weight: Option<Param>,
-    /// What is then added, `[C]`; zeros at first.
+    /// The offset of each channel, added last, `[C]`; initially zeros.
     pub bias: Option<Param>,
     /// The number of channels.
     #[module(skip)]
     pub channels: usize,
-    /// What is added to the variance, so that a constant channel does not divide by 0.
+    /// The number added to the variance, so that a constant channel causes no division by 0.
     #[module(skip)]
     pub eps: f64,
 }
@@ -97,7 +98,7 @@ impl InstanceNorm2dConfig {
         Self { eps, ..self }
     }
 
-    /// Whether there are a weight and a bias; there are none by default.
+    /// Gives the layer a weight and a bias if `true`; `false` by default.
     pub fn affine(self, affine: bool) -> Self {
         Self { affine, ..self }
     }

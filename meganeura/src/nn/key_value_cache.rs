@@ -1,14 +1,14 @@
-//! What attention keeps of a sequence that is written place by place.
+//! The cache of an attention that generates a sequence step by step.
 
 use crate::{ErrorKind, Tape, Var};
 
 use super::MultiheadAttention;
 
-/// Keys and values of the places that an attention has seen, for generating: [`MultiheadAttention::attend_next`] adds
-/// the next ones
+/// The keys and values of the positions that an attention has seen, for generation: [`MultiheadAttention::attend_next`]
+/// adds the next ones
 ///
-/// It has room for a fixed number of places, so that every step has the same structure and runs the same plan. It
-/// belongs to one tape, which is to be an inference tape that all steps use.
+/// It has room for a fixed number of positions, so every step has the same structure and runs the same plan. It belongs
+/// to one tape: an inference tape that all steps use.
 ///
 /// ```
 /// use meganeura::nn::KeyValueCache;
@@ -34,7 +34,7 @@ pub struct KeyValueCache {
 }
 
 impl KeyValueCache {
-    /// An empty cache for so many sequences of at most `capacity` places.
+    /// An empty cache for `batch` sequences of at most `capacity` positions.
     #[must_use]
     #[track_caller]
     pub fn new(tape: &Tape, attention: &MultiheadAttention, batch: usize, capacity: usize) -> Self {
@@ -43,20 +43,20 @@ impl KeyValueCache {
         Self { key: empty.clone(), value: empty, len: 0 }
     }
 
-    /// The number of places that were seen.
+    /// The number of positions seen so far.
     #[must_use]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether no place was seen.
+    /// `true` if no position was seen yet.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Takes the keys and values `[N, heads, L, d]` of the next places in, and gives those of all,
-    /// `[N, heads, capacity, d]`, with the mask `[L, capacity]` that hides what comes after a place.
+    /// Adds the keys and values `[N, heads, L, d]` of the next positions. Returns those of all positions,
+    /// `[N, heads, capacity, d]`, and the mask `[L, capacity]` that hides what comes after each position.
     #[track_caller]
     #[expect(clippy::cast_precision_loss, reason = "places are far below 2^53")]
     pub(super) fn push(&mut self, key: &Var, value: &Var) -> [Var; 3] {
@@ -77,18 +77,18 @@ impl KeyValueCache {
         }
         let tape = key.tape();
         let before = tape.scalar(self.len as f64);
-        // The number of each place of the cache among the next ones.
+        // The index of each cached position, counted from the first of the next ones.
         let number = tape.iota([capacity], 0) - &before;
         let last = tape.constant(next as f64 - 1.0);
         let is_next = (number.ge(&tape.constant(0.0)) * number.le(&last)).reshape([capacity, 1]);
         let from = number.maximum(&tape.constant(0.0)).minimum(&last).to_index();
         for (all, next) in [(&mut self.key, key), (&mut self.value, value)] {
-            *all = is_next.select(&next.index_select(2, &from), all).detach();
+            *all = is_next.where_cond(&next.index_select(2, &from), all).detach();
         }
         self.len += next;
         let last_seen = tape.iota([next, 1], 0) + before;
         let is_seen = tape.iota([1, capacity], 1).le(&last_seen);
-        let mask = is_seen.select(&tape.constant(0.0), &tape.scalar(f64::NEG_INFINITY));
+        let mask = is_seen.where_cond(&tape.constant(0.0), &tape.scalar(f64::NEG_INFINITY));
         [self.key.clone(), self.value.clone(), mask]
     }
 }

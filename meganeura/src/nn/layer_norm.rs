@@ -9,12 +9,12 @@ use crate::error::bail;
 use crate::module::{Init, Layer, Seed};
 use crate::{Device, Error, ErrorKind, Param, Result, Shape, Tensor, Var};
 
-/// Layer normalisation: `y = (x − mean)/√(variance + ε) · weight + bias`, elementwise in the last axes
+/// Layer normalisation: `y = (x − mean)/√(variance + ε) · weight + bias`, elementwise over the last axes
 ///
-/// Mean and variance are those of each example's last axes, as many as were given, the variance without Bessel's
-/// correction. No statistics are kept: training and inference compute the same.
+/// Mean and variance are taken over the last axes of each example, as many as [`shape`](Self::shape) has, the variance
+/// without Bessel's correction. No statistics are kept: training and inference compute the same.
 ///
-/// Shapes: `x [.., D₁, …, Dₖ]`, `weight` and `bias` `[D₁, …, Dₖ]` → `y` as `x`.
+/// Shapes: `x [.., D₁, …, Dₖ]`, `weight` and `bias` `[D₁, …, Dₖ]` → `y` like `x`.
 /// [Ba et al., 2016](https://arxiv.org/abs/1607.06450).
 ///
 /// ```
@@ -29,21 +29,22 @@ use crate::{Device, Error, ErrorKind, Param, Result, Shape, Tensor, Var};
 /// # Ok::<(), meganeura::Error>(())
 /// ```
 #[derive(Module, Debug, Clone)]
+#[non_exhaustive]
 pub struct LayerNorm {
-    /// What each normalised element is multiplied by; ones at first.
+    /// The factor of each normalised element; initially ones.
     pub weight: Option<Param>,
-    /// What is then added; zeros at first.
+    /// The offset of each element, added last; initially zeros.
     pub bias: Option<Param>,
-    /// The extents of the axes that are normalised together, the last ones of the input.
+    /// The extents of the axes that are normalised together, the last axes of the input.
     #[module(skip)]
     pub shape: Shape,
-    /// What is added to the variance, so that a constant example does not divide by 0.
+    /// The number added to the variance, so that a constant example causes no division by 0.
     #[module(skip)]
     pub eps: f64,
 }
 
 impl LayerNorm {
-    /// Normalises over the last axes, which have these extents, with ε = 1e-5.
+    /// Normalises over the last axes, of these extents, with ε = 1e-5.
     #[expect(clippy::new_ret_no_self, reason = "a layer needs a device and a seed; this describes one without")]
     pub fn new(shape: impl Into<Shape>) -> LayerNormConfig {
         LayerNormConfig { shape: shape.into(), eps: 1e-5, affine: true }
@@ -66,8 +67,8 @@ impl Layer for LayerNorm {
                 None => error,
             });
         }
-        // Each example is a group of one channel. Elements as channels would bring their weights along, but their
-        // gradients are sums over examples, which reductions are better at.
+        // Each example is a group of one channel. With elements as channels, the kernel would apply the weights as
+        // well, but their gradients are sums over examples, which reductions compute faster.
         let count = self.shape.elements();
         let examples = x.reshape([x.shape().elements() / count, 1, count]);
         let (one, zero) = (scale_or(None, 1.0, x, 1), scale_or(None, 0.0, x, 1));
@@ -87,7 +88,7 @@ impl Layer for LayerNorm {
     }
 }
 
-/// A parameter as a vector of `count` numbers on the tape of `x`, or a number in its place.
+/// A parameter as a vector of `count` numbers on the tape of `x`, or the number `otherwise` without a parameter.
 #[track_caller]
 pub(super) fn scale_or(param: Option<&Param>, otherwise: f64, x: &Var, count: usize) -> Var {
     match param {
@@ -111,7 +112,7 @@ impl LayerNormConfig {
         Self { eps, ..self }
     }
 
-    /// Whether there are a weight and a bias; there are by default.
+    /// Gives the layer a weight and a bias if `true`, the default.
     pub fn affine(self, affine: bool) -> Self {
         Self { affine, ..self }
     }

@@ -29,12 +29,12 @@ use crate::{Device, Error, ErrorKind, Param, Result, Shape, Var};
 pub struct Linear {
     /// The matrix, `[out, in]`.
     pub weight: Param,
-    /// What is added to each output, `[out]`.
+    /// The number added to each output, `[out]`.
     pub bias: Option<Param>,
 }
 
 impl Linear {
-    /// A layer from vectors of `inputs` numbers to vectors of `outputs`.
+    /// A layer from vectors of `inputs` numbers to vectors of `outputs` numbers.
     #[expect(clippy::new_ret_no_self, reason = "a layer needs a device and a seed; this describes one without")]
     pub fn new(inputs: usize, outputs: usize) -> LinearConfig {
         LinearConfig { inputs, outputs, bias: true, weight_init: Initializer::default() }
@@ -60,7 +60,7 @@ impl Layer for Linear {
         let rows = x.reshape([rows, inputs]);
         let y = match self.weight.adapter() {
             None => rows.matmul(&x.param(&self.weight).t()),
-            // Factor after factor, so that no gradient of the weight is made.
+            // One factor after the other, which needs no gradient of the whole weight.
             Some(adapter) => {
                 let [w, a, b, scale] = adapter.parts(x.tape(), &self.weight);
                 rows.matmul(&w.t()) + rows.matmul(&a.t()).matmul(&b.t()) * scale
@@ -90,12 +90,12 @@ pub struct LinearConfig {
 }
 
 impl LinearConfig {
-    /// Whether there is a bias; there is by default.
+    /// Adds a bias if `true`, the default.
     pub fn bias(self, bias: bool) -> Self {
         Self { bias, ..self }
     }
 
-    /// How the weight is drawn; by default uniform in ±1/√in, as the bias always is.
+    /// The weight's initializer; uniform in ±1/√in by default, as the bias always is.
     pub fn weight_init(self, weight_init: Initializer) -> Self {
         Self { weight_init, ..self }
     }

@@ -9,7 +9,7 @@ use crate::{Device, Result, Var};
 
 /// Max pooling: `y[n,c,p,q] = max x[n,c,p·s+i·d−pad,q·s+j·d−pad]` over the kernel's `i, j`
 ///
-/// What lies outside the input never wins. The gradient goes to the one element that won.
+/// Padding never wins. The gradient goes to the single element that won.
 ///
 /// Shapes: `x [N, C, H, W]` → `y [N, C, P, Q]` with `P = ⌊(H + 2·pad − d·(KH−1) − 1)/s⌋ + 1`, and `Q` likewise.
 ///
@@ -36,29 +36,29 @@ pub struct MaxPool2d {
 }
 
 impl MaxPool2d {
-    /// Windows of this extent, or of these two, side by side.
+    /// Non-overlapping windows of this extent, or of this height and width.
     pub fn new(kernel: impl IntoPair) -> Self {
         let kernel = kernel.into_pair();
         Self { kernel, stride: kernel, padding: [0, 0], dilation: [1, 1] }
     }
 
-    /// How far the window moves from one output to the next; by default its own extent.
+    /// The step of the window from one output to the next; the window's extent by default.
     pub fn stride(self, stride: impl IntoPair) -> Self {
         Self { stride: stride.into_pair(), ..self }
     }
 
-    /// Rows and columns outside the input that a window may reach; none by default, at most half the kernel.
+    /// Rows and columns of padding on each side of the input; none by default, at most half the kernel.
     pub fn padding(self, padding: impl IntoPair) -> Self {
         Self { padding: padding.into_pair(), ..self }
     }
 
-    /// How far apart in the input the window's neighbours are; 1 by default.
+    /// The distance in the input between neighbouring elements of a window; 1 by default.
     pub fn dilation(self, dilation: impl IntoPair) -> Self {
         Self { dilation: dilation.into_pair(), ..self }
     }
 }
 
-/// Checks the settings, as [`forward`](Layer::forward) does too.
+/// Checks the settings, like [`forward`](Layer::forward).
 impl Init for MaxPool2d {
     type Output = Self;
 
@@ -82,7 +82,7 @@ impl Layer for MaxPool2d {
     }
 }
 
-/// What every pooling asks of its settings. More padding than half the kernel would make windows that miss the input.
+/// Checks a pooling's settings. Padding of more than half the kernel would make windows that miss the input.
 pub(super) fn check(layer: &str, kernel: [usize; 2], stride: [usize; 2], padding: [usize; 2]) -> Result<()> {
     for (name, pair) in [("kernel", kernel), ("stride", stride)] {
         if pair.contains(&0) {

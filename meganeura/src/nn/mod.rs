@@ -1,9 +1,10 @@
 //! Layers, one per file.
 //!
-//! A layer is a struct with its parameters and settings in the open: nothing here is special, a layer of your own is
-//! written the same way. Those with parameters are built from a description, `Conv2d::new(1, 32, 3).padding(1)`, by
-//! [`Init::init`](crate::module::Init::init), which returns an error for settings that make no sense; those without can
-//! be used as they are. An input that does not fit gives a poisoned [`Var`](crate::Var), which names the layer's line.
+//! A layer is a struct whose parameters and settings are public. Nothing here is special: you write a layer of your own
+//! in the same way. A layer with parameters is built from a config, `Conv2d::new(1, 32, 3).padding(1)`, by
+//! [`Init::init`](crate::module::Init::init), which returns an error for invalid settings. A layer without parameters
+//! is ready for use. An input that does not fit gives a poisoned [`Var`](crate::Var), whose error names the layer's
+//! line.
 //!
 //! | layer | shapes |
 //! |---|---|
@@ -122,15 +123,15 @@ mod tests {
     use super::*;
     use crate::{Device, Init, Layer, ModuleExt, Seed, Shape, Tape, Tensor};
 
-    /// As a layer of any type.
+    /// Any built layer, boxed.
     fn boxed<I: Init<Output: Layer + 'static>>(builder: I) -> Box<dyn Layer> {
         Box::new(builder.init(&Device::cpu(), Seed::new(1)).unwrap())
     }
 
-    /// What a layer says of itself is what it does.
+    /// The flow that a layer declares is the one of its forward pass.
     #[test]
     fn flows_are_those_of_the_forward_pass() {
-        // With the axes that it says something of: channels, then features.
+        // With the axes that its flow describes: channels, then features.
         type Case<'a> = (Box<dyn Layer>, &'a [usize], [bool; 2]);
         let layers: Vec<Case<'_>> = vec![
             (boxed(Linear::new(5, 7)), &[3, 4, 5], [false, true]),
@@ -178,7 +179,7 @@ mod tests {
                 assert!(!says || axis.1.is_some(), "{layer:?} takes {given} and gives nothing known");
             }
         }
-        // What a linear layer makes of a table's rows fits.
+        // The rows of an embedding's table have the width that the next linear layer reads.
         assert_eq!(Embedding::new(9, 4).init(&device, 1).unwrap().flow().of_input([5, 5])[1].1, Some(4));
     }
 

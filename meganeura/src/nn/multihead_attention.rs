@@ -10,11 +10,11 @@ use crate::module::{Init, Layer, Seed, init_field};
 use crate::ops::AttentionOptions;
 use crate::{Device, Error, ErrorKind, Result, Var};
 
-/// Attention of several heads over sequences: `y = concat(head₁, …, headₕ)·Wₒᵀ`, each head
-/// `softmax(q·kᵀ/√d)·v` of its `d = width/heads` features of the projected queries, keys and values
+/// Multi-head attention over sequences: `y = concat(head₁, …, headₕ)·Wₒᵀ`, where each head is `softmax(q·kᵀ/√d)·v` over
+/// its `d = width/heads` features of the projected queries, keys and values
 ///
-/// [`forward`](Layer::forward) attends from a sequence to itself, [`attend`](Self::attend) from one to another, with a
-/// mask where there is one. Normalisation and residual are the caller's.
+/// [`forward`](Layer::forward) attends from a sequence to itself, [`attend`](Self::attend) from one sequence to
+/// another, with an optional mask. Normalisation and residual are up to the caller.
 ///
 /// Shapes: `x [N, L, width]` → `y [N, L, width]`. [Vaswani et al., 2017](https://arxiv.org/abs/1706.03762).
 ///
@@ -32,14 +32,15 @@ use crate::{Device, Error, ErrorKind, Result, Var};
 /// # Ok::<(), meganeura::Error>(())
 /// ```
 #[derive(Module, Debug, Clone)]
+#[non_exhaustive]
 pub struct MultiheadAttention {
-    /// What is asked.
+    /// The projection to the queries.
     pub query: Linear,
-    /// What is answered to.
+    /// The projection to the keys.
     pub key: Linear,
-    /// What is answered.
+    /// The projection to the values.
     pub value: Linear,
-    /// From the heads' answers to the result.
+    /// The projection of the heads' results to the output.
     pub output: Linear,
     /// The number of heads, a divisor of the width.
     #[module(skip)]
@@ -47,21 +48,23 @@ pub struct MultiheadAttention {
 }
 
 impl MultiheadAttention {
-    /// Over vectors of `width` features, in `heads` heads.
+    /// An attention over vectors of `width` features, in `heads` heads.
     #[expect(clippy::new_ret_no_self, reason = "a layer needs a device and a seed; this describes one without")]
     pub fn new(width: usize, heads: usize) -> MultiheadAttentionConfig {
         MultiheadAttentionConfig { width, heads, bias: true }
     }
 
-    /// Attends from `x [N, L, width]` to `context [N, S, width]` → `[N, L, width]`. The mask is added to the scores, so
-    /// −∞ hides a place; it broadcasts to `[N, heads, L, S]`, and must leave each row something to see.
+    /// Attends from `x [N, L, width]` to `context [N, S, width]` → `[N, L, width]`.
+    ///
+    /// The mask is added to the scores, so −∞ hides a position. It broadcasts to `[N, heads, L, S]`, and must leave at
+    /// least one position visible to each row.
     #[must_use]
     #[track_caller]
     pub fn attend(&self, x: &Var, context: &Var, mask: Option<&Var>) -> Var {
         self.attend_with(x, context, AttentionOptions { mask, ..AttentionOptions::default() })
     }
 
-    /// As [`attend`](Self::attend), with the options of [`Var::attention_with`]: a causal attention, for example.
+    /// Like [`attend`](Self::attend), with the options of [`Var::attention_with`]: causal attention, for example.
     #[must_use]
     #[track_caller]
     pub fn attend_with(&self, x: &Var, context: &Var, options: AttentionOptions<'_>) -> Var {
@@ -79,10 +82,10 @@ impl MultiheadAttention {
         self.output.forward(&heads.permute(&[0, 2, 1, 3]).reshape([n, l, width]))
     }
 
-    /// As a causal attention of a whole sequence to itself, but of the next places `x [N, L, width]` alone, which see
-    /// those in the cache and are then in it.
+    /// Causal self-attention of the next positions `x [N, L, width]` of a sequence, which see the positions in the
+    /// cache and are added to it. The result is the one that attention over the whole sequence has at these positions.
     ///
-    /// Errors: more places than the cache has room for; another batch or width than the cache was made for.
+    /// Errors: more positions than the cache has room for; a batch or width other than the cache's.
     #[must_use]
     #[track_caller]
     pub fn attend_next(&self, x: &Var, cache: &mut KeyValueCache) -> Var {
@@ -111,7 +114,7 @@ impl MultiheadAttention {
             format!("attends from [N, L, {width}] to [N, S, {width}], not from {} to {}", x.shape(), context.shape());
         let error = Error::new(ErrorKind::Shape, message).in_op("multihead_attention").at(Location::caller());
         let error = error.operand(x.ty(), x.path()).operand(context.ty(), context.path());
-        // Whichever went wrong before says why.
+        // The operand that failed before has the reason.
         let poisoned = if context.error().is_some() { context } else { x };
         poisoned.fail(error.operand(weight.ty(), weight.path()))
     }
@@ -137,13 +140,13 @@ pub struct MultiheadAttentionConfig {
 }
 
 impl MultiheadAttentionConfig {
-    /// Whether the projections have biases; they do by default.
+    /// Gives the projections biases if `true`, the default.
     pub fn bias(self, bias: bool) -> Self {
         Self { bias, ..self }
     }
 }
 
-/// What every attention asks of its heads.
+/// Checks the heads of any attention.
 pub(super) fn check_heads(layer: &str, width: usize, heads: usize) -> Result<()> {
     if width == 0 || heads == 0 || !width.is_multiple_of(heads) {
         bail!(Argument, "{layer}: {width} features do not fall into {heads} equal heads");
@@ -187,7 +190,7 @@ mod tests {
         assert_eq!(q.attention(&k, &v, Some(&mask)).item().unwrap(), 20.0);
     }
 
-    /// With the identity for every projection, heads are seen to look at their own features alone.
+    /// With the identity for every projection, heads can be seen to look at their own features alone.
     #[test]
     fn heads_are_blocks_of_features_and_masks_hide() {
         let device = Device::cpu();
@@ -199,7 +202,7 @@ mod tests {
         }
         let tape = Tape::new(&device);
         let x = tape.input(&Tensor::from_slice(&device, [1, 2, 2], &[100.0, 0.0, -100.0, 3.0]).unwrap());
-        // Head 0 sees the like of itself; head 1 asks 0 first, of which it gets the mean.
+        // Head 0 finds its own vector; the first query of head 1 is 0, which gets the mean.
         let y = attention.forward(&x).to_vec().unwrap();
         let share = 9f32.exp() / (9f32.exp() + 1.0);
         let expected = [100.0, 1.5, -100.0, 3.0 * share];

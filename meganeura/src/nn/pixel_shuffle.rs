@@ -1,4 +1,4 @@
-//! From channels to pixels and back.
+//! Rearrangement of channels to pixels and back.
 
 use meganeura_derive::Module;
 
@@ -6,10 +6,10 @@ use crate::error::bail;
 use crate::module::{Init, Layer, Seed};
 use crate::{Device, ErrorKind, Result, Var};
 
-/// Channels as pixels: `y[n, c, r·h + i, r·w + j] = x[n, r²·c + r·i + j, h, w]`
+/// Rearranges channels to pixels: `y[n, c, r·h + i, r·w + j] = x[n, r²·c + r·i + j, h, w]`
 ///
-/// Shapes: `x [N, C·r², H, W]` → `y [N, C, r·H, r·W]`. A view, which whatever reads it may have to copy. As in PyTorch.
-/// [Shi et al., 2016](https://arxiv.org/abs/1609.05158).
+/// Shapes: `x [N, C·r², H, W]` → `y [N, C, r·H, r·W]`. The result is a view, which its readers may have to copy. As in
+/// PyTorch. [Shi et al., 2016](https://arxiv.org/abs/1609.05158).
 ///
 /// ```
 /// use meganeura::prelude::*;
@@ -27,9 +27,10 @@ pub struct PixelShuffle {
     factor: usize,
 }
 
-/// Pixels as channels, the inverse of [`PixelShuffle`]: `y[n, r²·c + r·i + j, h, w] = x[n, c, r·h + i, r·w + j]`
+/// Rearranges pixels to channels, the inverse of [`PixelShuffle`]:
+/// `y[n, r²·c + r·i + j, h, w] = x[n, c, r·h + i, r·w + j]`
 ///
-/// Shapes: `x [N, C, r·H, r·W]` → `y [N, C·r², H, W]`. A view, which whatever reads it may have to copy.
+/// Shapes: `x [N, C, r·H, r·W]` → `y [N, C·r², H, W]`. The result is a view, which its readers may have to copy.
 ///
 /// ```
 /// use meganeura::prelude::*;
@@ -47,14 +48,14 @@ pub struct PixelUnshuffle {
 }
 
 impl PixelShuffle {
-    /// Makes images this many times as high and as wide.
+    /// Multiplies height and width by this factor.
     pub const fn new(factor: usize) -> Self {
         Self { factor }
     }
 }
 
 impl PixelUnshuffle {
-    /// Makes images this many times less high and less wide.
+    /// Divides height and width by this factor.
     pub const fn new(factor: usize) -> Self {
         Self { factor }
     }
@@ -67,7 +68,7 @@ fn check(layer: &str, factor: usize) -> Result<()> {
     Ok(())
 }
 
-/// Checks the factor; [`forward`](Layer::forward) refuses 0 too.
+/// Checks the factor, like [`forward`](Layer::forward), which refuses 0.
 impl Init for PixelShuffle {
     type Output = Self;
 
@@ -76,7 +77,7 @@ impl Init for PixelShuffle {
     }
 }
 
-/// Checks the factor; [`forward`](Layer::forward) refuses 0 too.
+/// Checks the factor, like [`forward`](Layer::forward), which refuses 0.
 impl Init for PixelUnshuffle {
     type Output = Self;
 

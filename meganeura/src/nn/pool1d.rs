@@ -10,7 +10,7 @@ use crate::{Device, ErrorKind, Result, Var};
 
 /// Max pooling along sequences: `y[n,c,p] = max x[n,c,p·s+i·d−pad]` over the kernel's `i`
 ///
-/// What lies outside the input never wins. The gradient goes to the one element that won.
+/// Padding never wins. The gradient goes to the single element that won.
 ///
 /// Shapes: `x [N, C, L]` → `y [N, C, P]` with `P = ⌊(L + 2·pad − d·(K−1) − 1)/s⌋ + 1`.
 ///
@@ -36,22 +36,22 @@ pub struct MaxPool1d {
 }
 
 impl MaxPool1d {
-    /// Windows of this extent, side by side.
+    /// Non-overlapping windows of this extent.
     pub fn new(kernel: usize) -> Self {
         Self { kernel, stride: kernel, padding: 0, dilation: 1 }
     }
 
-    /// How far the window moves from one output to the next; by default its own extent.
+    /// The step of the window from one output to the next; the window's extent by default.
     pub fn stride(self, stride: usize) -> Self {
         Self { stride, ..self }
     }
 
-    /// Elements outside the input that a window may reach on each side; none by default, at most half the kernel.
+    /// Elements of padding on each side of the input; none by default, at most half the kernel.
     pub fn padding(self, padding: usize) -> Self {
         Self { padding, ..self }
     }
 
-    /// How far apart in the input the window's neighbours are; 1 by default.
+    /// The distance in the input between neighbouring elements of a window; 1 by default.
     pub fn dilation(self, dilation: usize) -> Self {
         Self { dilation, ..self }
     }
@@ -62,7 +62,7 @@ impl MaxPool1d {
     }
 }
 
-/// Checks the settings, as [`forward`](Layer::forward) does too.
+/// Checks the settings, like [`forward`](Layer::forward).
 impl Init for MaxPool1d {
     type Output = Self;
 
@@ -116,12 +116,12 @@ pub struct AvgPool1d {
 }
 
 impl AvgPool1d {
-    /// Windows of this extent, side by side.
+    /// Non-overlapping windows of this extent.
     pub fn new(kernel: usize) -> Self {
         Self { kernel, stride: kernel, padding: 0, count_include_pad: true }
     }
 
-    /// How far the window moves from one output to the next; by default its own extent.
+    /// The step of the window from one output to the next; the window's extent by default.
     pub fn stride(self, stride: usize) -> Self {
         Self { stride, ..self }
     }
@@ -131,7 +131,7 @@ impl AvgPool1d {
         Self { padding, ..self }
     }
 
-    /// Whether padding counts in the average; it does by default.
+    /// Counts padding in the average if `true`, the default.
     pub fn count_include_pad(self, count_include_pad: bool) -> Self {
         Self { count_include_pad, ..self }
     }
@@ -142,7 +142,7 @@ impl AvgPool1d {
     }
 }
 
-/// Checks the settings, as [`forward`](Layer::forward) does too.
+/// Checks the settings, like [`forward`](Layer::forward).
 impl Init for AvgPool1d {
     type Output = Self;
 
@@ -167,9 +167,9 @@ impl Layer for AvgPool1d {
     }
 }
 
-/// Average pooling to `P` elements whatever the input's length: the means of elements `⌊p·L/P⌋ .. ⌈(p+1)·L/P⌉`
+/// Average pooling to `P` elements for inputs of any length: the means of elements `⌊p·L/P⌋ .. ⌈(p+1)·L/P⌉`
 ///
-/// Windows overlap where `P` does not divide `L`, as in PyTorch. With `P` above `L`, elements come several times.
+/// Windows overlap where `P` does not divide `L`, as in PyTorch. Where `P` exceeds `L`, elements are repeated.
 ///
 /// Shapes: `x [N, C, L]` → `y [N, C, P]`.
 ///
@@ -189,13 +189,13 @@ pub struct AdaptiveAvgPool1d {
 }
 
 impl AdaptiveAvgPool1d {
-    /// To sequences of this length.
+    /// Pools to sequences of this length.
     pub fn new(size: usize) -> Self {
         Self { size }
     }
 }
 
-/// Checks the size, as [`forward`](Layer::forward) does too.
+/// Checks the size, like [`forward`](Layer::forward).
 impl Init for AdaptiveAvgPool1d {
     type Output = Self;
 
@@ -223,7 +223,7 @@ impl Layer for AdaptiveAvgPool1d {
     }
 }
 
-/// The shape that pooling gives, or why there is none.
+/// The output's shape, or the error if the input does not fit.
 fn output(x: &Var, window: Window) -> Result<[usize; 3], String> {
     let (&[n, c, length], true) = (x.shape().dims(), x.ty().dtype.is_float()) else {
         return Err(format!("the input must be floats [N, C, L], it is {}", x.ty()));

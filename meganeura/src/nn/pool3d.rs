@@ -9,7 +9,7 @@ use crate::error::bail;
 use crate::module::{Init, Layer, Seed};
 use crate::{Device, ErrorKind, Result, Var};
 
-/// How a window moves over volumes, per axis `[depth, height, width]`.
+/// The geometry of windows over volumes, per axis `[depth, height, width]`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Windows {
     kernel: [usize; 3],
@@ -23,7 +23,7 @@ impl Windows {
         Self { kernel, stride: kernel, padding: [0; 3], dilation: [1; 3] }
     }
 
-    /// The shapes of the input and of the output, or why there is none.
+    /// The shapes of the input and of the output, or the error if the input does not fit.
     fn shapes(&self, x: &Var) -> Result<[[usize; 5]; 2], String> {
         let (&[n, c, d, h, w], true) = (x.shape().dims(), x.ty().dtype.is_float()) else {
             return Err(format!("the input must be floats [N, C, D, H, W], it is {}", x.ty()));
@@ -50,15 +50,15 @@ impl Windows {
     }
 }
 
-/// The first number of three, for the depth, and those of an image.
+/// Splits a triple into two pairs: the depth with `one`, and the height with the width.
 fn split(triple: [usize; 3], one: usize) -> ([usize; 2], [usize; 2]) {
     ([triple[0], one], [triple[1], triple[2]])
 }
 
 /// Max pooling of volumes: `y[n,c,p,q,r] = max x[n,c,p·s+i·d−pad,q·s+j·d−pad,r·s+k·d−pad]` over the kernel's `i, j, k`
 ///
-/// What lies outside the input never wins. The gradient goes to the one element that won. Computed by
-/// [`Var::max_pool2d`] of every slice, then along the depth.
+/// Padding never wins. The gradient goes to the single element that won. Computed by
+/// [`Var::max_pool2d`] on every slice, then along the depth.
 ///
 /// Shapes: `x [N, C, D, H, W]` → `y [N, C, P, Q, R]` with `P = ⌊(D + 2·pad − d·(KD−1) − 1)/s⌋ + 1`, and `Q`, `R`
 /// likewise.
@@ -79,31 +79,31 @@ pub struct MaxPool3d {
 }
 
 impl MaxPool3d {
-    /// Windows of this extent, or of these three, side by side.
+    /// Non-overlapping windows of this extent, or of this depth, height and width.
     pub fn new(kernel: impl IntoTriple) -> Self {
         Self { windows: Windows::of(kernel.into_triple()) }
     }
 
-    /// How far the window moves from one output to the next; by default its own extent.
+    /// The step of the window from one output to the next; the window's extent by default.
     pub fn stride(mut self, stride: impl IntoTriple) -> Self {
         self.windows.stride = stride.into_triple();
         self
     }
 
-    /// Voxels outside the input that a window may reach on each side; none by default, at most half the kernel.
+    /// Voxels of padding on each side of the input; none by default, at most half the kernel.
     pub fn padding(mut self, padding: impl IntoTriple) -> Self {
         self.windows.padding = padding.into_triple();
         self
     }
 
-    /// How far apart in the input the window's neighbours are; 1 by default.
+    /// The distance in the input between neighbouring elements of a window; 1 by default.
     pub fn dilation(mut self, dilation: impl IntoTriple) -> Self {
         self.windows.dilation = dilation.into_triple();
         self
     }
 }
 
-/// Checks the settings, as [`forward`](Layer::forward) does too.
+/// Checks the settings, like [`forward`](Layer::forward).
 impl Init for MaxPool3d {
     type Output = Self;
 
@@ -158,12 +158,12 @@ pub struct AvgPool3d {
 }
 
 impl AvgPool3d {
-    /// Windows of this extent, or of these three, side by side.
+    /// Non-overlapping windows of this extent, or of this depth, height and width.
     pub fn new(kernel: impl IntoTriple) -> Self {
         Self { windows: Windows::of(kernel.into_triple()), count_include_pad: true }
     }
 
-    /// How far the window moves from one output to the next; by default its own extent.
+    /// The step of the window from one output to the next; the window's extent by default.
     pub fn stride(mut self, stride: impl IntoTriple) -> Self {
         self.windows.stride = stride.into_triple();
         self
@@ -175,13 +175,13 @@ impl AvgPool3d {
         self
     }
 
-    /// Whether padding counts in the average; it does by default.
+    /// Counts padding in the average if `true`, the default.
     pub fn count_include_pad(self, count_include_pad: bool) -> Self {
         Self { count_include_pad, ..self }
     }
 }
 
-/// Checks the settings, as [`forward`](Layer::forward) does too.
+/// Checks the settings, like [`forward`](Layer::forward).
 impl Init for AvgPool3d {
     type Output = Self;
 

@@ -9,12 +9,12 @@ use crate::error::bail;
 use crate::module::{Init, Layer, Seed};
 use crate::{Device, Error, ErrorKind, Param, Result, Shape, Tensor, Var};
 
-/// Normalisation by the root mean square: `y = x/√(mean x² + ε) · weight`, elementwise in the last axes
+/// Normalisation by the root mean square: `y = x/√(mean x² + ε) · weight`, elementwise over the last axes
 ///
-/// The mean is that of each example's last axes, as many as were given. Unlike [`LayerNorm`](super::LayerNorm), the
-/// mean of `x` stays, and there is no bias.
+/// The mean is taken over the last axes of each example, as many as [`shape`](Self::shape) has. Unlike
+/// [`LayerNorm`](super::LayerNorm), this layer does not subtract the mean of `x` and has no bias.
 ///
-/// Shapes: `x [.., D₁, …, Dₖ]`, `weight [D₁, …, Dₖ]` → `y` as `x`.
+/// Shapes: `x [.., D₁, …, Dₖ]`, `weight [D₁, …, Dₖ]` → `y` like `x`.
 /// [Zhang and Sennrich, 2019](https://arxiv.org/abs/1910.07467).
 ///
 /// ```
@@ -29,19 +29,20 @@ use crate::{Device, Error, ErrorKind, Param, Result, Shape, Tensor, Var};
 /// # Ok::<(), meganeura::Error>(())
 /// ```
 #[derive(Module, Debug, Clone)]
+#[non_exhaustive]
 pub struct RmsNorm {
-    /// The factor of each element; ones at first.
+    /// The factor of each element; initially ones.
     pub weight: Option<Param>,
-    /// The extents of the axes that are normalised together, the last ones of the input.
+    /// The extents of the axes that are normalised together, the last axes of the input.
     #[module(skip)]
     pub shape: Shape,
-    /// The number added to the mean square, so that zeros do not divide by 0.
+    /// The number added to the mean square, so that zeros cause no division by 0.
     #[module(skip)]
     pub eps: f64,
 }
 
 impl RmsNorm {
-    /// Normalises over the last axes, which have these extents, with ε = 2⁻²³, PyTorch's in single precision.
+    /// Normalises over the last axes, of these extents, with ε = 2⁻²³, PyTorch's in single precision.
     #[expect(clippy::new_ret_no_self, reason = "a layer needs a device and a seed; this describes one without")]
     pub fn new(shape: impl Into<Shape>) -> RmsNormConfig {
         RmsNormConfig { shape: shape.into(), eps: f64::from(f32::EPSILON), affine: true }
@@ -89,13 +90,13 @@ pub struct RmsNormConfig {
 }
 
 impl RmsNormConfig {
-    /// The number added to the mean square, at least 1.2e-38; 2⁻²³ by default. Models of the Llama family have 1e-5 or
+    /// The number added to the mean square, at least 1.2e-38; 2⁻²³ by default. Models of the Llama family use 1e-5 or
     /// 1e-6.
     pub fn eps(self, eps: f64) -> Self {
         Self { eps, ..self }
     }
 
-    /// Whether there is a weight; there is by default.
+    /// Gives the layer a weight if `true`, the default.
     pub fn affine(self, affine: bool) -> Self {
         Self { affine, ..self }
     }

@@ -1,4 +1,4 @@
-//! Positions as rotations.
+//! Rotary position embedding.
 
 use meganeura_derive::Module;
 
@@ -6,12 +6,11 @@ use crate::error::bail;
 use crate::module::{Init, Layer, Seed};
 use crate::{Device, ErrorKind, Result, Shape, Tensor, Var};
 
-/// Rotary position embedding of queries and keys: features `i` and `i + d/2` of the vector at position `p` turn by the
-/// angle `p·base^(−2i/d)`
+/// Rotary position embedding of queries and keys.
 ///
-/// So the product of a query and a key depends on the distance between them. The pairing of features is the one of
-/// Llama and GPT-NeoX, "rotate half". Sines and cosines are computed in double precision, for positions as large as you
-/// like.
+/// Features `i` and `i + d/2` of the vector at position `p` are rotated by the angle `p·base^(−2i/d)`. So the product
+/// of a query and a key depends on the distance between them. Features are paired as in Llama and GPT-NeoX, "rotate
+/// half". Sines and cosines are computed in double precision, for positions as large as you like.
 ///
 /// Shapes: `x [.., L, d]`, `d` even, kept: heads `[N, heads, L, d]`, for example.
 /// [Su et al., 2021](https://arxiv.org/abs/2104.09864).
@@ -40,18 +39,18 @@ pub struct RotaryEmbedding {
 }
 
 impl RotaryEmbedding {
-    /// Of vectors of this many features, those of a head; an even number.
+    /// An embedding of vectors of this many features, those of a head; an even number.
     pub const fn new(width: usize) -> Self {
         Self { width, base: 10_000.0 }
     }
 
-    /// The ratio of the slowest period to the fastest, nearly; 10,000 by default.
+    /// The base of the frequencies, about the ratio of the slowest period to the fastest; 10,000 by default.
     pub const fn base(self, base: f64) -> Self {
         Self { base, ..self }
     }
 
-    /// [`forward`](Layer::forward), of vectors whose first one is at position `offset`: the number of those that came
-    /// before.
+    /// [`forward`](Layer::forward) for vectors whose first one is at position `offset`, the number of vectors before
+    /// it.
     #[must_use]
     #[track_caller]
     pub fn forward_from(&self, x: &Var, offset: usize) -> Var {
@@ -78,10 +77,11 @@ impl RotaryEmbedding {
         }
     }
 
-    /// [`forward`](Layer::forward), of vectors at these positions: `u32 [L]`, rows of `table`, or `[N, L]` for each
-    /// example its own. For [compiled](crate::Device::compile) functions, whose positions change from call to call.
+    /// [`forward`](Layer::forward) for vectors at given positions.
     ///
-    /// The table is [`table`](Self::table) on this tape.
+    /// Positions are `u32 [L]`, or `[N, L]` if each example has its own. They index the rows of `table`, which is
+    /// [`table`](Self::table) on this tape. For [compiled](crate::Device::compile) functions, whose positions change
+    /// from call to call.
     #[must_use]
     #[track_caller]
     pub fn forward_at(&self, x: &Var, table: &Var, positions: &Var) -> Var {
@@ -104,9 +104,9 @@ impl RotaryEmbedding {
             );
             return x.refuse("rotary_embedding", ErrorKind::Shape, message);
         }
-        let rows = table.gather(positions);
+        let rows = table.embedding(positions);
         let axis = positions.shape().rank();
-        // [N, L] becomes [N, 1, .., L] beside heads.
+        // [N, L] becomes [N, 1, .., L], which broadcasts over heads.
         let mut shape = vec![1; rank - 2];
         if axis == 2 {
             shape[0] = positions.shape()[0];
@@ -117,12 +117,12 @@ impl RotaryEmbedding {
         rotate(x, &cos, &sin, rank - 1)
     }
 
-    /// The cosines and sines of the first `positions` positions, `[positions, 2, d/2]`: for
+    /// The cosines and sines of the first `positions` positions, `[positions, 2, d/2]`, for
     /// [`forward_at`](Self::forward_at).
     ///
     /// # Errors
     ///
-    /// For senseless settings, no positions, and what the device meets.
+    /// Fails if the settings are invalid, if there are no positions, or if the device fails.
     #[track_caller]
     pub fn table(&self, device: &Device, positions: usize) -> Result<Tensor> {
         crate::error::here(|| {
@@ -142,7 +142,7 @@ impl RotaryEmbedding {
         position as f64 * self.base.powf(-2.0 * pair as f64 / self.width as f64)
     }
 
-    /// The number of positions, or why there is none.
+    /// The number of positions, or the error if the input does not fit.
     fn length(self, x: &Var) -> Result<usize, (ErrorKind, String)> {
         if let Err(error) = self.check() {
             let message = error.to_string();
@@ -170,7 +170,7 @@ impl RotaryEmbedding {
     }
 }
 
-/// `(a, b) → (a·cos − b·sin, b·cos + a·sin)` of the halves of the last axis.
+/// `(a, b) → (a·cos − b·sin, b·cos + a·sin)` for the halves of the last axis.
 #[track_caller]
 fn rotate(x: &Var, cos: &Var, sin: &Var, axis: usize) -> Var {
     let width = x.shape()[axis];
@@ -178,7 +178,7 @@ fn rotate(x: &Var, cos: &Var, sin: &Var, axis: usize) -> Var {
     Var::concat(&[&(&a * cos - &b * sin), &(&b * cos + &a * sin)], axis)
 }
 
-/// Checks the settings, as [`forward`](Layer::forward) does too.
+/// Checks the settings, like [`forward`](Layer::forward).
 impl Init for RotaryEmbedding {
     type Output = Self;
 

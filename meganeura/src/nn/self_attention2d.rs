@@ -7,11 +7,11 @@ use super::{Conv2d, Conv2dConfig};
 use crate::module::{Init, Layer, Seed, init_field};
 use crate::{Device, ErrorKind, Result, Var};
 
-/// Attention of every pixel to every pixel, in several heads: `y = Wₒ·concat(head₁, …, headₕ)`, each head
-/// `softmax(q·kᵀ/√d)·v` of its `d = C/heads` channels of the projected queries, keys and values
+/// Multi-head attention of every pixel to every pixel: `y = Wₒ·concat(head₁, …, headₕ)`, where each head is
+/// `softmax(q·kᵀ/√d)·v` over its `d = C/heads` channels of the projected queries, keys and values
 ///
-/// Projections are 1×1 convolutions. Normalisation and residual are the caller's: `x + attention(norm(x))` in U-Nets.
-/// The scores take `N·heads·(H·W)²` floats: meant for small maps.
+/// Projections are 1×1 convolutions. Normalisation and residual are up to the caller: `x + attention(norm(x))` in
+/// U-Nets. The scores take `N·heads·(H·W)²` floats, so the layer is meant for small maps.
 ///
 /// Shapes: `x [N, C, H, W]` → `y [N, C, H, W]`.
 ///
@@ -27,10 +27,11 @@ use crate::{Device, ErrorKind, Result, Var};
 /// # Ok::<(), meganeura::Error>(())
 /// ```
 #[derive(Module, Debug, Clone)]
+#[non_exhaustive]
 pub struct SelfAttention2d {
-    /// To queries, keys and values, `C` channels each, in one product.
+    /// The projection to queries, keys and values, `C` channels each, in one product.
     pub qkv: Conv2d,
-    /// From the heads' answers to the result.
+    /// The projection of the heads' results to the output.
     pub output: Conv2d,
     /// The number of heads, a divisor of the number of channels.
     #[module(skip)]
@@ -38,7 +39,7 @@ pub struct SelfAttention2d {
 }
 
 impl SelfAttention2d {
-    /// Over pixels of `channels` channels, in `heads` heads.
+    /// An attention over pixels of `channels` channels, in `heads` heads.
     #[expect(clippy::new_ret_no_self, reason = "a layer needs a device and a seed; this describes one without")]
     pub fn new(channels: usize, heads: usize) -> SelfAttention2dConfig {
         SelfAttention2dConfig { channels, heads, bias: true }
@@ -82,7 +83,7 @@ pub struct SelfAttention2dConfig {
 }
 
 impl SelfAttention2dConfig {
-    /// Whether the projections have biases; they do by default.
+    /// Gives the projections biases if `true`, the default.
     pub fn bias(self, bias: bool) -> Self {
         Self { bias, ..self }
     }

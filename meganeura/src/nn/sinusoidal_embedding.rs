@@ -1,4 +1,4 @@
-//! Vectors for points in time.
+//! Embeddings of points in time.
 
 use meganeura_derive::Module;
 
@@ -6,11 +6,11 @@ use crate::error::bail;
 use crate::module::{Init, Layer, Seed};
 use crate::{Buffer, Device, ErrorKind, Result, Tensor, Var};
 
-/// Vectors for points in time, sines then cosines:
+/// Embeddings of points in time, sines before cosines:
 /// `y[n] = (sin t[n]·f₀, …, sin t[n]·fₖ₋₁, cos t[n]·f₀, …, cos t[n]·fₖ₋₁)`
 ///
-/// Of a width of `2k`, with frequencies `fᵢ = P^(−i/(k−1))` from 1 down to `1/P`, `P` = 10,000 by default; a single one
-/// is 1. As in [Ho et al., 2020](https://arxiv.org/abs/2006.11239), "DDPM".
+/// The width is `2k`. The frequencies are `fᵢ = P^(−i/(k−1))`, from 1 down to `1/P`, with `P` = 10,000 by default; a
+/// single frequency is 1. As in [Ho et al., 2020](https://arxiv.org/abs/2006.11239), "DDPM".
 ///
 /// Shapes: `t [N]`, floats → `y [N, 2k]`.
 ///
@@ -33,7 +33,7 @@ pub struct SinusoidalEmbedding {
 }
 
 impl SinusoidalEmbedding {
-    /// To vectors of this width, an even number.
+    /// An embedding of this width, an even number.
     #[expect(clippy::new_ret_no_self, reason = "a layer needs a device and a seed; this describes one without")]
     pub fn new(width: usize) -> SinusoidalEmbeddingConfig {
         SinusoidalEmbeddingConfig { width, max_period: 10_000.0 }

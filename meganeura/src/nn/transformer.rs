@@ -1,4 +1,4 @@
-//! Layers of transformers, as encoders and decoders stack them.
+//! Transformer layers, which encoders and decoders stack.
 
 use meganeura_derive::Module;
 
@@ -7,7 +7,7 @@ use crate::module::{Init, Layer, Seed, init_field};
 use crate::ops::AttentionOptions;
 use crate::{Device, ErrorKind, Result, Var};
 
-/// What stands between the two linear maps of a feed-forward part.
+/// The activation between the two linear maps of a feed-forward part.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FeedForwardActivation {
@@ -18,19 +18,20 @@ pub enum FeedForwardActivation {
     Gelu,
 }
 
-/// Which places of a sequence a transformer's layer sees.
+/// The positions of a sequence that a transformer layer sees.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Visible<'a> {
-    /// What is added to the scores: −∞ hides a place. Broadcasts to `[N, heads, L, S]`.
+    /// The mask that is added to the scores: −∞ hides a position. Broadcasts to `[N, heads, L, S]`.
     pub mask: Option<&'a Var>,
-    /// `[N, S]`: what is not 0 is padding, which nobody sees. PyTorch's `key_padding_mask`.
+    /// The padding mask, `[N, S]`: a position that is not 0 is padding, which nothing sees. PyTorch's
+    /// `key_padding_mask`.
     pub padding: Option<&'a Var>,
-    /// Whether a place sees none after itself.
+    /// `true` if a position sees no later ones.
     pub causal: bool,
 }
 
 impl Visible<'_> {
-    /// What [`MultiheadAttention::attend_with`] is to do.
+    /// [`MultiheadAttention::attend_with`], restricted to these positions.
     #[track_caller]
     fn attend(self, attention: &MultiheadAttention, x: &Var, context: &Var) -> Var {
         let mut mask = self.mask.cloned();
@@ -39,7 +40,7 @@ impl Visible<'_> {
                 return padding.refuse("padding", ErrorKind::Shape, format!("needs [N, S], not {}", padding.shape()));
             };
             let tape = padding.tape();
-            let hidden = padding.select(&tape.scalar(f64::NEG_INFINITY), &tape.scalar(0.0)).reshape([n, 1, 1, s]);
+            let hidden = padding.where_cond(&tape.scalar(f64::NEG_INFINITY), &tape.scalar(0.0)).reshape([n, 1, 1, s]);
             mask = Some(match mask {
                 Some(mask) => mask + hidden,
                 None => hidden,
@@ -49,13 +50,14 @@ impl Visible<'_> {
     }
 }
 
-/// A layer of a transformer's encoder: attention of a sequence to itself, then two linear maps with an activation
-/// between, each with dropout, a residual and a layer normalisation
+/// A layer of a transformer's encoder: self-attention, then two linear maps with an activation between.
 ///
-/// With `norm_first`, `x + attention(norm(x))`, else `norm(x + attention(x))`, and so for the linear maps. It is
-/// PyTorch's `nn.TransformerEncoderLayer(width, heads, batch_first=True)`, which besides drops weights of the attention
-/// in training, and draws its projections from another distribution. A decoder without cross-attention, as in GPT, is
-/// this with [`Visible::causal`].
+/// Each part has dropout, a residual and a layer normalisation. With `norm_first`, a part computes
+/// `x + attention(norm(x))`, else `norm(x + attention(x))`, and likewise for the linear maps.
+///
+/// It is PyTorch's `nn.TransformerEncoderLayer(width, heads, batch_first=True)`, with two differences: PyTorch also
+/// drops weights of the attention in training, and draws its projections from another distribution. A decoder without
+/// cross-attention, as in GPT, is this layer with [`Visible::causal`].
 ///
 /// Shapes: `x [N, L, width]`, kept. [Vaswani et al., 2017](https://arxiv.org/abs/1706.03762); `norm_first`
 /// [Xiong et al., 2020](https://arxiv.org/abs/2002.04745).
@@ -73,61 +75,64 @@ impl Visible<'_> {
 /// # Ok::<(), meganeura::Error>(())
 /// ```
 #[derive(Module, Debug, Clone)]
+#[non_exhaustive]
 pub struct TransformerEncoderLayer {
-    /// From each place to all.
+    /// The self-attention.
     pub attention: MultiheadAttention,
     /// The two linear maps.
     pub feed_forward: FeedForward,
-    /// Of the attention.
+    /// The normalisation of the attention.
     pub norm1: LayerNorm,
-    /// Of the linear maps.
+    /// The normalisation of the linear maps.
     pub norm2: LayerNorm,
-    /// On the attention's result.
+    /// The dropout on the attention's result.
     pub dropout: Dropout,
-    /// Whether what is normalised is the operand of each part, rather than its sum with the residual.
+    /// `true` if the operand of each part is normalised, rather than its sum with the residual.
     #[module(skip)]
     pub norm_first: bool,
 }
 
-/// A layer of a transformer's decoder: as [`TransformerEncoderLayer`], with an attention to the encoder's result
-/// between the two parts
+/// A layer of a transformer's decoder: a [`TransformerEncoderLayer`] that also attends to the encoder's result, between
+/// its two parts.
 ///
-/// PyTorch's `nn.TransformerDecoderLayer(width, heads, batch_first=True)`, with the same differences.
+/// It is PyTorch's `nn.TransformerDecoderLayer(width, heads, batch_first=True)`, with the same two differences.
 ///
 /// Shapes: `x [N, L, width]` and `memory [N, S, width]` → `[N, L, width]`.
 #[derive(Module, Debug, Clone)]
+#[non_exhaustive]
 pub struct TransformerDecoderLayer {
-    /// From each place to all.
+    /// The self-attention.
     pub attention: MultiheadAttention,
-    /// From each place to the encoder's.
+    /// The attention to the encoder's result.
     pub cross_attention: MultiheadAttention,
     /// The two linear maps.
     pub feed_forward: FeedForward,
-    /// Of the attention.
+    /// The normalisation of the attention.
     pub norm1: LayerNorm,
-    /// Of the attention to the encoder's result.
+    /// The normalisation of the attention to the encoder's result.
     pub norm2: LayerNorm,
-    /// Of the linear maps.
+    /// The normalisation of the linear maps.
     pub norm3: LayerNorm,
-    /// On the results of both attentions.
+    /// The dropout on the results of both attentions.
     pub dropout: Dropout,
-    /// Whether what is normalised is the operand of each part, rather than its sum with the residual.
+    /// `true` if the operand of each part is normalised, rather than its sum with the residual.
     #[module(skip)]
     pub norm_first: bool,
 }
 
-/// Two linear maps with an activation and dropout between, and dropout behind.
+/// Two linear maps with an activation and dropout between, and dropout after them.
 ///
 /// Shapes: `x [.., width]`, kept.
 #[derive(Module, Debug, Clone)]
+#[non_exhaustive]
 pub struct FeedForward {
     /// `width → hidden`
     pub linear1: Linear,
     /// `hidden → width`
     pub linear2: Linear,
-    /// Between the maps and behind them.
+    /// The dropout between the maps and after them.
     pub dropout: Dropout,
-    /// Between the maps.
+    /// The activation between the maps.
     #[module(skip)]
     pub activation: FeedForwardActivation,
 }
@@ -148,7 +153,7 @@ impl Layer for FeedForward {
     }
 }
 
-/// How a part, its residual and its normalisation follow each other.
+/// The order of a part, its residual and its normalisation.
 #[derive(Clone, Copy)]
 struct Residual<'a> {
     norm: &'a LayerNorm,
@@ -162,7 +167,7 @@ impl Residual<'_> {
         if self.first { self.norm.forward(x) } else { x.clone() }
     }
 
-    /// What follows of the part's result.
+    /// The part's result, joined with its residual.
     #[track_caller]
     fn join(self, x: &Var, result: &Var) -> Var {
         if self.first { x + result } else { self.norm.forward(&(x + result)) }
@@ -170,13 +175,13 @@ impl Residual<'_> {
 }
 
 impl TransformerEncoderLayer {
-    /// Over vectors of `width` features, in `heads` heads; 2,048 hidden features and dropout of 0.1, as in PyTorch.
+    /// A layer of `width` features and `heads` heads, with 2,048 hidden features and dropout of 0.1, as in PyTorch.
     #[expect(clippy::new_ret_no_self, reason = "a layer needs a device and a seed; this describes one without")]
     pub fn new(width: usize, heads: usize) -> TransformerEncoderLayerConfig {
         TransformerEncoderLayerConfig(Settings::new(width, heads))
     }
 
-    /// The layer's result, where places see what they may.
+    /// The layer's result, where positions see what `visible` allows.
     #[must_use]
     #[track_caller]
     pub fn run(&self, x: &Var, visible: Visible<'_>) -> Var {
@@ -188,7 +193,7 @@ impl TransformerEncoderLayer {
         feed_forward.join(&x, &self.feed_forward.forward(&feed_forward.operand(&x)))
     }
 
-    /// The causal layer's result for the next places of a sequence whose earlier ones are in the cache: see
+    /// The causal layer's result for the next positions of a sequence whose earlier positions are in the cache: see
     /// [`MultiheadAttention::attend_next`].
     #[must_use]
     #[track_caller]
@@ -212,13 +217,14 @@ impl Layer for TransformerEncoderLayer {
 }
 
 impl TransformerDecoderLayer {
-    /// Over vectors of `width` features, in `heads` heads; 2,048 hidden features and dropout of 0.1, as in PyTorch.
+    /// A layer of `width` features and `heads` heads, with 2,048 hidden features and dropout of 0.1, as in PyTorch.
     #[expect(clippy::new_ret_no_self, reason = "a layer needs a device and a seed; this describes one without")]
     pub fn new(width: usize, heads: usize) -> TransformerDecoderLayerConfig {
         TransformerDecoderLayerConfig(Settings::new(width, heads))
     }
 
-    /// The layer's result, where places see what they may, of the sequence itself and of the encoder's result.
+    /// The layer's result, where positions see what `visible` allows of the sequence itself, and `visible_memory` of
+    /// the encoder's result.
     #[must_use]
     #[track_caller]
     pub fn run(&self, x: &Var, memory: &Var, visible: Visible<'_>, visible_memory: Visible<'_>) -> Var {
@@ -234,7 +240,7 @@ impl TransformerDecoderLayer {
     }
 }
 
-/// What both layers are made of.
+/// The settings of both layers.
 #[derive(Debug, Clone)]
 struct Settings {
     width: usize,
@@ -289,27 +295,27 @@ macro_rules! configs {
             pub struct $Config(Settings);
 
             impl $Config {
-                /// The features between the two linear maps; 2,048 unless set.
+                /// The number of features between the two linear maps; 2,048 by default.
                 pub fn feed_forward(self, hidden: usize) -> Self {
                     Self(Settings { hidden, ..self.0 })
                 }
 
-                /// The probability of dropping an element; 0.1 unless set.
+                /// The probability of dropping an element; 0.1 by default.
                 pub fn dropout(self, dropout: f64) -> Self {
                     Self(Settings { dropout, ..self.0 })
                 }
 
-                /// What stands between the two linear maps; ReLU unless set.
+                /// The activation between the two linear maps; ReLU by default.
                 pub fn activation(self, activation: FeedForwardActivation) -> Self {
                     Self(Settings { activation, ..self.0 })
                 }
 
-                /// Whether each part's operand is normalised, rather than its sum with the residual; not unless set.
+                /// Normalises each part's operand if `true`, rather than its sum with the residual; `false` by default.
                 pub fn norm_first(self, norm_first: bool) -> Self {
                     Self(Settings { norm_first, ..self.0 })
                 }
 
-                /// What normalisations add to the variance; 1e-5 unless set.
+                /// The number that normalisations add to the variance; 1e-5 by default.
                 pub fn eps(self, eps: f64) -> Self {
                     Self(Settings { eps, ..self.0 })
                 }

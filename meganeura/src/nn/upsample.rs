@@ -7,12 +7,12 @@ use crate::error::bail;
 use crate::module::{Init, Layer, Seed};
 use crate::{Device, Result, Var};
 
-/// Images made larger by whole factors: pixels repeated, or interpolated between the four or sixteen nearest
+/// Upsampling of images by whole factors: pixels are repeated, or interpolated between the nearest four or sixteen
 ///
-/// [`nearest`](Self::nearest): `y[n,c,p,q] = x[n,c,⌊p/s⌋,⌊q/s⌋]`. [`bilinear`](Self::bilinear) and
-/// [`bicubic`](Self::bicubic): pixel `p` lies at `(p + ½)/s − ½` of the original, or with
-/// [`align_corners(true)`](Self::align_corners) at `p·(H − 1)/(s·H − 1)`. To any other size go [`Var::resize_bilinear`]
-/// and [`Var::resize_bicubic`].
+/// [`nearest`](Self::nearest) computes `y[n,c,p,q] = x[n,c,⌊p/s⌋,⌊q/s⌋]`. For [`bilinear`](Self::bilinear) and
+/// [`bicubic`](Self::bicubic), pixel `p` lies at `(p + ½)/s − ½` of the input, or with
+/// [`align_corners(true)`](Self::align_corners) at `p·(H − 1)/(s·H − 1)`. [`Var::resize_bilinear`] and
+/// [`Var::resize_bicubic`] resize to any other size.
 ///
 /// Shapes: `x [N, C, H, W]` → `y [N, C, s·H, s·W]`.
 ///
@@ -36,7 +36,7 @@ pub struct Upsample {
     align_corners: bool,
 }
 
-/// What pixels are made of.
+/// The kind of interpolation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Mode {
     Nearest,
@@ -45,24 +45,25 @@ enum Mode {
 }
 
 impl Upsample {
-    /// Repeats each pixel so many times in both directions, or down and across.
+    /// Repeats each pixel `scale` times in both directions, or by one factor for the height and one for the width.
     pub fn nearest(scale: impl IntoPair) -> Self {
         Self { scale: scale.into_pair(), mode: Mode::Nearest, align_corners: false }
     }
 
-    /// Interpolates between pixels, so many times as many in both directions, or down and across.
+    /// Interpolates linearly to `scale` times as many pixels in both directions, or by one factor for the height and
+    /// one for the width.
     pub fn bilinear(scale: impl IntoPair) -> Self {
         Self { scale: scale.into_pair(), mode: Mode::Bilinear, align_corners: false }
     }
 
-    /// Interpolates by cubic polynomials, which are sharper, so many times as many pixels in both directions, or down
-    /// and across.
+    /// Interpolates by cubic polynomials, which are sharper, to `scale` times as many pixels in both directions, or by
+    /// one factor for the height and one for the width.
     pub fn bicubic(scale: impl IntoPair) -> Self {
         Self { scale: scale.into_pair(), mode: Mode::Bicubic, align_corners: false }
     }
 
-    /// Whether the centres of the corner pixels stay the corners, rather than the corners of the image; they do not by
-    /// default. Not for [`nearest`](Self::nearest).
+    /// Keeps the centres of the corner pixels at the corners if `true`, rather than the corners of the image; `false`
+    /// by default. Not for [`nearest`](Self::nearest).
     pub fn align_corners(self, align_corners: bool) -> Self {
         Self { align_corners, ..self }
     }
@@ -72,13 +73,13 @@ impl Upsample {
             bail!(Argument, "upsample: scale {:?}; both must be at least 1", self.scale);
         }
         if self.align_corners && self.mode == Mode::Nearest {
-            bail!(Argument, "upsample: to the nearest pixel there are no corners to align; use `Upsample::bilinear`");
+            bail!(Argument, "upsample: `Upsample::nearest` has no corners to align; use `Upsample::bilinear`");
         }
         Ok(())
     }
 }
 
-/// Checks the settings, as [`forward`](Layer::forward) does too.
+/// Checks the settings, like [`forward`](Layer::forward).
 impl Init for Upsample {
     type Output = Self;
 
@@ -119,7 +120,7 @@ mod tests {
         let of = |layer: Upsample| layer.forward(&x).to_vec().unwrap();
         let rows = [[1.0, 1.0, 2.0, 2.0], [3.0, 3.0, 4.0, 4.0]];
         assert_eq!(of(Upsample::nearest(2)), [rows[0], rows[0], rows[1], rows[1]].concat());
-        // What PyTorch computes.
+        // PyTorch's values.
         let expected = [[1.0, 1.25, 1.75, 2.0], [1.5, 1.75, 2.25, 2.5], [2.5, 2.75, 3.25, 3.5], [3.0, 3.25, 3.75, 4.0]];
         assert_eq!(of(Upsample::bilinear(2)), expected.concat());
         let aligned = of(Upsample::bilinear((1, 2)).align_corners(true));

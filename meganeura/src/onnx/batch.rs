@@ -1,7 +1,7 @@
-//! The extent of the batch left open: what of a recorded function depends on it.
+//! Export with an open batch size: finds the parts of a recorded function that depend on it.
 //!
-//! The same function is recorded for three sizes. Its nodes must be the same ones; numbers in which they differ are
-//! functions `a·N + b` of the size, by the first two, and the third must agree.
+//! The same function is recorded for three sizes. Its nodes must be the same. Integers that differ are functions
+//! `a·N + b` of the size, determined by the first two recordings, and the third must agree.
 
 use std::collections::HashMap;
 
@@ -17,17 +17,17 @@ pub(super) struct Affine {
     pub(super) more: i64,
 }
 
-/// The integers that depend on the size of the batch.
+/// The integers that depend on the batch size.
 #[derive(Debug)]
 pub(super) struct Symbolic {
-    /// The elements of constants, all of those that have one that differs.
+    /// The elements of constants of which at least one depends on the size.
     pub(super) constants: HashMap<Value, Vec<Affine>>,
     /// The extents of each output.
     pub(super) outputs: Vec<Vec<Affine>>,
 }
 
 impl Affine {
-    /// The one with these values at these sizes.
+    /// The function with these values at these sizes; `None` if it is not linear.
     fn through(sizes: [usize; 3], values: [i64; 3]) -> Option<Self> {
         let [n, m, last] = sizes.map(|size| i64::try_from(size).expect("extents are far below 2^63"));
         let rise = values[1].checked_sub(values[0])?;
@@ -52,7 +52,7 @@ pub(super) fn compare(all: &[Recorded], sizes: [usize; 3]) -> Result<Symbolic> {
         let is_input = |at: usize| matches!(first.leaves[at].1, crate::tape::TraceLeaf::Input(_));
         let differs = |&(at, (a, b)): &(usize, (_, _))| a != b && !is_input(at);
         if let Some((_, (a, b))) = known.iter().zip(&found).enumerate().find(differs) {
-            bail!(Argument, "a tensor that the function brings depends on the batch: {} and {}", a.1, b.1);
+            bail!(Argument, "a tensor that the function captures depends on the batch: {} and {}", a.1, b.1);
         }
     }
     let mut constants = HashMap::new();
@@ -80,7 +80,7 @@ pub(super) fn compare(all: &[Recorded], sizes: [usize; 3]) -> Result<Symbolic> {
         let Some(extents) = extents else {
             bail!(
                 Argument,
-                "the shape of output {k} does not grow evenly with the batch: {}, {}",
+                "the shape of output {k} does not grow linearly with the batch: {}, {}",
                 shapes[0],
                 shapes[1]
             );
@@ -98,7 +98,7 @@ fn extents(sizes: [usize; 3], shapes: [Shape; 3]) -> Option<Vec<Affine>> {
     (0..shapes[0].rank()).map(extent).collect()
 }
 
-/// Refuses another size of the batch for which the function does something else.
+/// Refuses a recording for another size whose nodes differ.
 fn same_nodes(one: &Recorded, other: &Recorded) -> Result<()> {
     let pairs = one.form.nodes.iter().zip(&other.form.nodes).zip(&one.lines);
     let differs = pairs.into_iter().find(|((a, b), _)| a != b);
@@ -108,20 +108,20 @@ fn same_nodes(one: &Recorded, other: &Recorded) -> Result<()> {
         || one.outputs.len() != other.outputs.len();
     match differs {
         Some(((a, _), line)) => {
-            let message = format!("what is computed depends on the size of the batch, from a node `{}` on", a.op);
+            let message = format!("the computation depends on the size of the batch, from a node `{}` on", a.op);
             Err(Error::new(ErrorKind::Argument, message).at(line))
         }
-        None if counts => bail!(Argument, "what is computed depends on the size of the batch"),
+        None if counts => bail!(Argument, "the computation depends on the size of the batch"),
         None => Ok(()),
     }
 }
 
-/// The error for a constant that is no even function of the size.
+/// The error for a constant that is not a linear function of the size.
 fn misfit(recorded: &Recorded, value: Value) -> Error {
     let reader = recorded.form.nodes.iter().position(|node| node.inputs.contains(&Some(value)));
     let op = reader.map_or("a node", |at| recorded.form.nodes[at].op);
     let message = format!(
-        "a number that `{op}` takes does not grow evenly with the batch, as the divisor of a mean over it; export for a fixed \
+        "a number that `{op}` takes does not grow linearly with the batch, like the divisor of a mean over it; export for a fixed \
          size instead"
     );
     let error = Error::new(ErrorKind::Argument, message);

@@ -1,4 +1,4 @@
-//! From nodes with numbered values to a graph in which everything has a name.
+//! From nodes with numbered values to a graph in which every value has a name.
 
 use std::collections::{HashMap, HashSet};
 
@@ -12,7 +12,7 @@ use crate::ops::form::{Attribute, Constant, Form, Node, Value, element, int, int
 use crate::tape::TraceLeaf;
 use crate::{DType, Result, Shape, TensorType};
 
-/// The version of the format with which an operator set came.
+/// The version of the format that introduced an operator set.
 fn ir_version(opset: i64) -> i64 {
     match opset {
         ..=22 => 10,
@@ -94,7 +94,7 @@ pub(super) fn model(named: Named) -> Result<Onnx> {
     Ok(Onnx::new(model, weights))
 }
 
-/// The values that results depend on.
+/// The values that the results depend on.
 fn live(form: &Form, results: &[(Value, TensorType)]) -> HashSet<Value> {
     let mut live: HashSet<Value> = results.iter().map(|(value, _)| *value).collect();
     for node in form.nodes.iter().rev() {
@@ -110,7 +110,7 @@ fn data_type(dtype: DType) -> i32 {
 }
 
 impl Affine {
-    /// As the name of an extent.
+    /// The text of a symbolic extent.
     fn text(self, batch: &str) -> String {
         let product = if self.factor == 1 { batch.to_owned() } else { format!("{}*{batch}", self.factor) };
         match self.more {
@@ -120,21 +120,21 @@ impl Affine {
     }
 }
 
-/// A graph that grows.
+/// A graph under construction.
 #[derive(Default)]
 struct Writer {
     names: HashMap<Value, String>,
     taken: HashSet<String>,
     nodes: Vec<proto::Node>,
     initializers: Vec<proto::Tensor>,
-    /// Small constants by their type, shape and bytes: equal ones are one.
+    /// Small constants by type, shape and bytes; equal ones are shared.
     known: HashMap<(i32, Vec<i64>, Bytes), String>,
-    /// The extent of the batch, once it is read.
+    /// The name of the value with the batch size, once it has been read.
     batch: Option<String>,
 }
 
 impl Writer {
-    /// A name that nothing else has.
+    /// A name that is not taken yet.
     fn unique(&mut self, wish: &str) -> String {
         let mut name = wish.to_owned();
         let mut number = 1;
@@ -145,7 +145,7 @@ impl Writer {
         name
     }
 
-    /// The name of a constant, which may be an earlier one.
+    /// The name of a constant, possibly an earlier equal one.
     fn constant(&mut self, data_type: i32, shape: Shape, bytes: Bytes) -> String {
         let key = (data_type, ints(shape.dims()), bytes);
         if let Some(name) = self.known.get(&key) {
@@ -189,7 +189,7 @@ impl Writer {
         }
     }
 
-    /// Extents that depend on the batch: computed from the first axis of an input, or left to `Reshape` to find.
+    /// Extents that depend on the batch size: computed from the first axis of an input, or left for `Reshape` to infer.
     fn extents(&mut self, extents: &[Affine], is_shape: bool, input: &str) -> String {
         let open = extents.iter().filter(|extent| !extent.is_fixed()).count();
         if is_shape && open == 1 {
@@ -211,7 +211,7 @@ impl Writer {
         }
     }
 
-    /// One extent as a vector.
+    /// One extent, as a vector.
     fn extent(&mut self, Affine { factor, more }: Affine, input: &str) -> String {
         let mut extent = match &self.batch {
             Some(known) => known.clone(),
@@ -230,7 +230,7 @@ impl Writer {
         extent
     }
 
-    /// A node with one result, which gets a name.
+    /// Adds a node with one result and returns the result's name.
     fn node(&mut self, op: &str, input: Vec<String>, attribute: Vec<proto::Attribute>) -> String {
         let name = self.unique(&op.to_lowercase());
         self.nodes.push(proto::Node {
@@ -245,7 +245,7 @@ impl Writer {
     }
 
     fn nodes(&mut self, form: &Form, live: &HashSet<Value>, results: &[(Value, TensorType)], outputs: &[String]) {
-        // What a node makes is called as the output that it is, unless it is two.
+        // The result of a node gets the name of the output that it is, unless it is two outputs.
         for ((value, _), name) in results.iter().zip(outputs) {
             if !self.names.contains_key(value) {
                 self.names.insert(*value, name.clone());
@@ -295,7 +295,7 @@ impl Writer {
     }
 }
 
-/// `true` if a value is the shape of `Reshape` nodes alone, one of whose extents may be left open.
+/// `true` if a value is used only as the shape of `Reshape` nodes, which can infer one extent.
 fn is_shape(form: &Form, value: Value) -> bool {
     let reads = |node: &&Node| node.inputs.contains(&Some(value));
     form.nodes.iter().filter(reads).all(|node| node.op == "Reshape" && node.inputs[0] != Some(value))

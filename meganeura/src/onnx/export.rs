@@ -1,4 +1,4 @@
-//! From a function to a graph of ONNX's operators.
+//! From a function to a graph of ONNX operators.
 
 use std::collections::{HashMap, HashSet};
 use std::panic::Location;
@@ -8,17 +8,17 @@ use super::file::Onnx;
 use super::{FIRST_OPSET, LAST_OPSET, OPSET, encode};
 use crate::error::{bail, here};
 use crate::graph::{Exact, Graph, Source, ValueId};
+use crate::host::HostWord;
 use crate::ops::form::{Form, Operand, Value};
 use crate::ops::{Op, View};
-use crate::plan::HostWord;
 use crate::tape::{Trace, TraceLeaf};
 use crate::{Device, Error, ErrorKind, Inputs, Module, ModuleExt, Outputs, Result, TensorType};
 
-/// Records a function of tensors of these types, as [`Device::compile`] does, and writes it as a model of ONNX.
+/// Records a function of tensors of these types, like [`Device::compile`], and writes it as an ONNX model.
 ///
-/// The types of the inputs are declared (see [`Inputs`]); extents are fixed. Inputs are called `input`, or `input_0`
-/// and so on, outputs `output`. Parameters and buffers are written as they are now; dropout does
-/// nothing, and batch normalisation goes by its running statistics. [`Export`] has options.
+/// The types of the inputs are declared (see [`Inputs`]), with fixed extents. Inputs are named `input`, or `input_0`
+/// and so on; outputs are named `output` likewise. Parameters and buffers are written with their current values.
+/// Dropout does nothing, and batch normalisation uses its running statistics. [`Export`] has options.
 ///
 /// ```
 /// use meganeura::prelude::*;
@@ -32,8 +32,8 @@ use crate::{Device, Error, ErrorKind, Inputs, Module, ModuleExt, Outputs, Result
 ///
 /// # Errors
 ///
-/// What goes wrong while recording; [`Argument`](ErrorKind::Argument) for an operation that ONNX has no form of: random
-/// numbers, operations that [users bring](crate::ops::CustomOp), exchanges between ranks, and gradients.
+/// Any error from recording. [`Argument`](ErrorKind::Argument) for an operation without an ONNX form: random numbers,
+/// [custom operations](crate::ops::CustomOp), exchanges between ranks, and gradients.
 #[track_caller]
 pub fn export<I: Inputs, O: Outputs>(device: &Device, inputs: I, function: impl Fn(&I::Vars) -> O) -> Result<Onnx> {
     Export::new().record(device, inputs, function)
@@ -69,19 +69,19 @@ pub struct Export {
 /// A recorded function as nodes of ONNX.
 pub(super) struct Recorded {
     pub(super) form: Form,
-    /// The caller's line behind each node of the form.
+    /// For each node of the form, the caller's line.
     pub(super) lines: Vec<&'static Location<'static>>,
-    /// The values that are inputs, parameters and the function's own tensors.
+    /// The values that are inputs, parameters or the function's own tensors.
     pub(super) leaves: Vec<(Value, TraceLeaf, TensorType)>,
     pub(super) outputs: Vec<(Value, TensorType)>,
 }
 
-/// A model that can be encoded.
+/// A recorded function with names, ready to be encoded.
 pub(super) struct Named {
     pub(super) recorded: Recorded,
     pub(super) inputs: Vec<(String, TensorType)>,
     pub(super) outputs: Vec<String>,
-    /// The name of the first axis, where it is left open, and what depends on it.
+    /// The name of the first axis if it is left open, and the integers that depend on it.
     pub(super) batch: Option<(String, Symbolic)>,
     pub(super) opset: i64,
     pub(super) paths: HashMap<u64, String>,
@@ -94,47 +94,48 @@ impl Default for Export {
 }
 
 impl Export {
-    /// No options: see [`export`].
+    /// The default options: see [`export`].
     #[must_use]
     pub fn new() -> Self {
         Self { inputs: Vec::new(), outputs: Vec::new(), batch: None, opset: OPSET, paths: HashMap::new() }
     }
 
-    /// Names for the inputs, in their order.
+    /// Sets the names of the inputs, in order.
     #[must_use]
     pub fn inputs<N: Into<String>>(mut self, names: impl IntoIterator<Item = N>) -> Self {
         self.inputs = names.into_iter().map(Into::into).collect();
         self
     }
 
-    /// Names for the outputs, in their order.
+    /// Sets the names of the outputs, in order.
     #[must_use]
     pub fn outputs<N: Into<String>>(mut self, names: impl IntoIterator<Item = N>) -> Self {
         self.outputs = names.into_iter().map(Into::into).collect();
         self
     }
 
-    /// Leaves the first axis of every input open, under a name such as `N`: a batch of any size.
+    /// Leaves the first axis of every input open, under a name such as `N`, for batches of any size.
     ///
-    /// The function is recorded for three sizes, and what differs must grow evenly with them. An error names what does
-    /// not: a mean over the batch, a tensor that the function makes of the batch's size, or a function that does
-    /// something else for another size.
+    /// The function is recorded for three sizes, and integers that differ must grow linearly with the size. An error
+    /// names the first that does not. Causes are a mean over the batch, a tensor that the function creates with the
+    /// batch's size, and a function that computes something else for another size.
     #[must_use]
     pub fn batch(mut self, name: impl Into<String>) -> Self {
         self.batch = Some(name.into());
         self
     }
 
-    /// The operator set to write in, from 21 to 27; [`OPSET`] unless this is said. What reads the file must know it:
-    /// `onnxruntime` knows 21 from its release 1.18 on.
+    /// Sets the operator set to write, from 21 to 27; the default is [`OPSET`].
+    ///
+    /// The program that reads the file must support it: `onnxruntime` supports 21 since release 1.18.
     #[must_use]
     pub fn opset(mut self, version: i64) -> Self {
         self.opset = version;
         self
     }
 
-    /// Names parameters and buffers by their paths in this model. Else those bear paths that were told them, as by a
-    /// derived `init`.
+    /// Names parameters and buffers by their paths in this model. By default they have the paths that were set earlier,
+    /// for example by a derived `init`.
     #[must_use]
     pub fn names_of<M: Module + ?Sized>(mut self, module: &M) -> Self {
         let leaves = module.leaves().into_iter();
@@ -142,12 +143,12 @@ impl Export {
         self
     }
 
-    /// As [`export`], with these options.
+    /// Like [`export`], with these options.
     ///
     /// # Errors
     ///
-    /// As [`export`]; [`Argument`](ErrorKind::Argument) if there are not as many names as inputs or outputs, if two are
-    /// the same, or where something does not grow evenly with the [batch](Self::batch).
+    /// Fails like [`export`]. [`Argument`](ErrorKind::Argument) if the number of names is not that of the inputs or
+    /// outputs, if two names are equal, or if an integer does not grow linearly with the [batch](Self::batch).
     #[track_caller]
     #[expect(clippy::needless_pass_by_value, reason = "shapes and tuples of them are written where they are passed")]
     pub fn record<I: Inputs, O: Outputs>(
@@ -159,7 +160,7 @@ impl Export {
         let types = inputs.types(device.precision().dtype());
         here(|| self.check(&types))?;
         let sizes = match &self.batch {
-            // One element would broadcast.
+            // A batch of one element would broadcast.
             Some(_) => (0..3).map(|more| types[0].shape[0].max(2) + more).map(Some).collect(),
             None => vec![None],
         };
@@ -191,7 +192,7 @@ impl Export {
         }
         let mut known = HashSet::new();
         if let Some(twice) = self.inputs.iter().chain(&self.outputs).find(|name| !known.insert(*name)) {
-            bail!(Argument, "two inputs or outputs are called `{twice}`");
+            bail!(Argument, "two inputs or outputs have the name `{twice}`");
         }
         let Some(name) = &self.batch else { return Ok(()) };
         if name.is_empty() {
@@ -204,7 +205,7 @@ impl Export {
                 let types: Vec<_> = types.iter().map(ToString::to_string).collect();
                 bail!(
                     Argument,
-                    "the first axis of every input is to be the batch `{name}`; they are {}",
+                    "the first axis of every input must be the batch `{name}`; the inputs are {}",
                     types.join(", ")
                 )
             }
@@ -213,7 +214,7 @@ impl Export {
     }
 }
 
-/// Names for so many inputs or outputs.
+/// Names for `count` inputs or outputs.
 fn names(given: &[String], what: &str, count: usize) -> Result<Vec<String>> {
     match given.len() {
         0 if count == 1 => Ok(vec![what.to_owned()]),
@@ -240,14 +241,14 @@ impl Recorded {
                 Source::Const(Exact(number)) => vec![Some(form.float(ty.dtype, *number))],
                 Source::Host(first) => match host[*first] {
                     HostWord::Float(number) => vec![Some(form.float(ty.dtype, number))],
-                    // A seed, of random numbers that have no form.
+                    // A seed, for random numbers, which have no ONNX form.
                     HostWord::Word(_) => vec![None],
                 },
                 Source::Op(op) => {
                     let operands = operands(&graph, &node.inputs, &values);
                     let written = operands.and_then(|operands| op.onnx(&operands, &node.types, &mut form));
                     written.ok_or_else(|| {
-                        let message = "ONNX has no form of this operation";
+                        let message = "this operation has no ONNX form";
                         let error = Error::new(ErrorKind::Argument, message).in_op(op.name()).at(origins[at]);
                         node.inputs.iter().fold(error, |error, &x| error.operand(graph.ty(x), path(&graph, &leaves, x)))
                     })?
@@ -261,8 +262,8 @@ impl Recorded {
         let mut results = Vec::with_capacity(outputs.len());
         for &output in &outputs {
             let Some(value) = values[output.index()] else {
-                let Source::Op(op) = &graph.maker(output).source else { bail!(Argument, "a seed is no result") };
-                let error = Error::new(ErrorKind::Argument, "ONNX has no form of this result").in_op(op.name());
+                let Source::Op(op) = &graph.maker(output).source else { bail!(Argument, "a seed cannot be a result") };
+                let error = Error::new(ErrorKind::Argument, "this result has no ONNX form").in_op(op.name());
                 return Err(error.at(origins[graph.maker_index(output)]));
             };
             results.push((value, graph.ty(output)));
@@ -274,7 +275,7 @@ impl Recorded {
     }
 }
 
-/// The operands of a node, if all have a form.
+/// The operands of a node, if all have an ONNX form.
 fn operands(graph: &Graph, inputs: &[ValueId], values: &[Option<Value>]) -> Option<Vec<Operand>> {
     let operand = |&input: &ValueId| {
         let mut narrow = input;
@@ -287,7 +288,7 @@ fn operands(graph: &Graph, inputs: &[ValueId], values: &[Option<Value>]) -> Opti
     inputs.iter().map(operand).collect()
 }
 
-/// The path of the parameter that a value is.
+/// The path of a value that is a parameter.
 fn path(graph: &Graph, leaves: &[TraceLeaf], value: ValueId) -> Option<std::sync::Arc<str>> {
     match graph.maker(value).source {
         Source::Leaf(leaf) => match &leaves[leaf] {

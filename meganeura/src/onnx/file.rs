@@ -1,4 +1,4 @@
-//! A model as the bytes of a file, with its weights inside or beside it.
+//! A model as the bytes of a file, with its weights inside or in a separate file.
 
 use std::fmt;
 #[cfg(not(target_family = "wasm"))]
@@ -14,27 +14,27 @@ use crate::host::{HostBuffer, reserve};
 #[cfg(not(target_family = "wasm"))]
 use crate::io::{disk, io_error};
 
-/// The most bytes of a message of protocol buffers.
+/// The most bytes in a protocol buffer message.
 const LARGEST: usize = i32::MAX as usize;
 
-/// Weights of fewer bytes stay inside.
+/// Weights of fewer bytes stay inside the model.
 #[cfg(not(target_family = "wasm"))]
 const SMALL: usize = 1 << 10;
 
-/// Weights beside the model begin at multiples of so many bytes: a page, so that they can be mapped.
+/// The alignment in bytes of weights in a separate file: a page, so that they can be memory-mapped.
 #[cfg(not(target_family = "wasm"))]
 const PAGE: usize = 1 << 12;
 
-/// A model of ONNX, to be saved: see [`export`](super::export()).
+/// An ONNX model to be saved: see [`export`](super::export()).
 #[derive(Clone)]
 pub struct Onnx {
-    /// Without the numbers of `weights`.
+    /// The model, without the numbers of `weights`.
     model: proto::Model,
-    /// The numbers of initializers, by their place.
+    /// The numbers of initializers, by index.
     weights: Vec<(usize, Bytes)>,
 }
 
-/// Numbers as a file has them; indices become `int64`.
+/// Numbers in the byte order of the file; indices become `int64`.
 pub(super) fn bytes(host: HostBuffer) -> Result<Bytes> {
     let mut bytes = Vec::new();
     match host {
@@ -59,11 +59,11 @@ impl Onnx {
         self.model.graph.as_mut().expect("what is exported has a graph")
     }
 
-    /// The bytes that [`save`](Self::save) writes.
+    /// The bytes of the file that [`save`](Self::save) writes.
     ///
     /// # Errors
     ///
-    /// [`Argument`](crate::ErrorKind::Argument) if they are more than 2 GiB, which no such file can be.
+    /// [`Argument`](crate::ErrorKind::Argument) if there are more than 2 GiB, the limit of the format.
     #[track_caller]
     pub fn to_bytes(&self) -> Result<Vec<u8>> {
         here(|| {
@@ -75,26 +75,26 @@ impl Onnx {
         })
     }
 
-    /// Writes one file with everything. It appears under its name only when it is complete.
+    /// Writes a single file with model and weights. The name appears only when the file is complete.
     ///
     /// # Errors
     ///
-    /// As [`to_bytes`](Self::to_bytes); if the file cannot be written.
+    /// Fails like [`to_bytes`](Self::to_bytes), and if the file cannot be written.
     #[cfg(not(target_family = "wasm"))]
     #[track_caller]
     pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
         here(|| write(path.as_ref(), &self.to_bytes()?))
     }
 
-    /// Writes the weights to a file of their own, `name.onnx.data` for `name.onnx`, then the model, which refers to it
-    /// by that name. The two must stay in one folder. For models of more than 2 GiB.
+    /// Writes the weights to a separate file, for models of more than 2 GiB.
     ///
-    /// Each file appears under its name only when it is complete. If a model of that name is there already, do not read
-    /// it meanwhile.
+    /// The weights go to `name.onnx.data` for `name.onnx`, then the model is written, which refers to them by that
+    /// name. The two must stay in one folder. Each name appears only when its file is complete. If a model of that name
+    /// exists already, do not read it in the meantime.
     ///
     /// # Errors
     ///
-    /// If a file cannot be written, or the path has no name in Unicode.
+    /// Fails if a file cannot be written, or if the file name is not valid Unicode.
     #[cfg(not(target_family = "wasm"))]
     #[track_caller]
     pub fn save_with_weights_beside(&self, path: impl AsRef<Path>) -> Result<()> {
@@ -103,7 +103,7 @@ impl Onnx {
             let Some(name) = path.file_name().and_then(|name| name.to_str()) else {
                 bail!(
                     Argument,
-                    "{} is not the name of a file in Unicode, as the model refers to its weights by it",
+                    "{} is not a file name in Unicode, which the model needs to refer to its weights",
                     path.display()
                 );
             };
@@ -139,7 +139,7 @@ fn encoded(model: &proto::Model) -> Result<Vec<u8>> {
     if length > LARGEST {
         bail!(
             Argument,
-            "the model takes {length} bytes, a file of ONNX holds {LARGEST}; use `save_with_weights_beside`"
+            "the model takes {length} bytes, and an ONNX file holds at most {LARGEST}; use `save_with_weights_beside`"
         );
     }
     let mut bytes = Vec::new();

@@ -1,4 +1,4 @@
-//! Models as files of [ONNX](https://onnx.ai): export of a forward pass, and import of one. The feature `onnx`.
+//! Export and import of [ONNX](https://onnx.ai) models. Feature `onnx`.
 //!
 //! ```
 //! use meganeura::onnx;
@@ -20,14 +20,14 @@
 //! # }
 //! ```
 //!
-//! * [`export`] records a function as [`Device::compile`](crate::Device::compile) does, and writes what it recorded.
-//!   Each operation says in [`ops`](crate::ops) how it is written. [`Export`] names inputs and outputs, and makes the
-//!   extent of the batch one that whoever runs the file chooses.
-//! * [`load`] compiles a file for a device. A [`Model`] tells its inputs first, takes their extents where the file
-//!   leaves them open, and records the model onto a tape, as a part of a function of yours.
+//! * [`export`] records a function like [`Device::compile`](crate::Device::compile), and writes the recording. The ONNX
+//!   form of each operation is in [`ops`](crate::ops). [`Export`] names inputs and outputs, and can leave the batch
+//!   size open for the user of the file.
+//! * [`load`] compiles a file for a device. A [`Model`] lists its inputs first, takes extents that the file leaves
+//!   open, and can be recorded on a tape as a part of a function of your own.
 //!
-//! Floats become `float`, or `double` from a device of that precision; indices become `int64`. The
-//! [guide](crate::guide::onnx) says which operators are read.
+//! Floats become `float`, or `double` on a device with double precision; indices become `int64`. The
+//! [guide](crate::guide::onnx) lists the operators that can be imported.
 
 mod batch;
 mod encode;
@@ -41,11 +41,11 @@ pub use export::{Export, export};
 pub use file::Onnx;
 pub use import::{Model, Port, load};
 
-/// The operator set that files are written in, unless [`Export::opset`] says another.
+/// The operator set of written files, unless [`Export::opset`] sets another.
 pub const OPSET: i64 = 21;
 
-/// The first operator set that files can be written in: before it, group normalisation had another meaning.
+/// The first operator set that can be written: before it, group normalisation had another meaning.
 const FIRST_OPSET: i64 = 21;
 
-/// The last operator set that files can be written in, and whose operators are read.
+/// The last operator set that can be written or read.
 const LAST_OPSET: i64 = 27;

@@ -1,8 +1,7 @@
-//! The messages of ONNX that are read and written: `onnx.proto3` without what is not used. Owns the format, and knows
-//! no operation.
+//! The ONNX messages that are read and written: `onnx.proto3` without unused fields. Owns the format, and knows no
+//! operation.
 //!
-//! Fields that are not here are skipped. A field that decides on the meaning of others is here even if any use of it is
-//! refused.
+//! Other fields are skipped. A field that changes the meaning of others is included even if every use of it is refused.
 
 use prost::bytes::Bytes;
 
@@ -30,7 +29,7 @@ pub(super) struct OperatorSet {
     pub(super) version: i64,
 }
 
-/// Nodes in an order where operands come first.
+/// Nodes in topological order, operands first.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(super) struct Graph {
     #[prost(message, repeated, tag = "1")]
@@ -47,7 +46,7 @@ pub(super) struct Graph {
     pub(super) sparse_initializer: Vec<Present>,
 }
 
-/// A message of which only the number is of interest.
+/// A message whose content does not matter.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(super) struct Present {}
 
@@ -68,7 +67,7 @@ pub(super) struct Node {
     pub(super) domain: String,
 }
 
-/// A setting of a node. The field that counts is the one that `kind` names.
+/// An attribute of a node. Its value is in the field that `kind` names.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(super) struct Attribute {
     #[prost(string, tag = "1")]
@@ -103,7 +102,7 @@ pub(super) mod attribute {
     pub(in crate::onnx) const INTS: i32 = 7;
 }
 
-/// Numbers, in the file or beside it.
+/// Numbers, in the file or in a separate one.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(super) struct Tensor {
     #[prost(int64, repeated, packed = "false", tag = "1")]
@@ -130,7 +129,7 @@ pub(super) struct Tensor {
     pub(super) data_location: i32,
 }
 
-/// The value of [`Tensor::data_location`] for numbers beside the file.
+/// The value of [`Tensor::data_location`] for numbers in a separate file.
 pub(super) const EXTERNAL: i32 = 1;
 
 /// A key and its value.
@@ -151,7 +150,7 @@ pub(super) struct ValueInfo {
     pub(super) ty: Option<Type>,
 }
 
-/// The type of a value; `None` for what is no tensor.
+/// The type of a value; `None` if it is not a tensor.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(super) struct Type {
     #[prost(message, optional, tag = "1")]
@@ -183,7 +182,7 @@ pub(super) struct Dimension {
     pub(super) param: Option<String>,
 }
 
-/// The element types of ONNX by their numbers.
+/// The numbers of ONNX element types.
 pub(super) mod element {
     pub(in crate::onnx) const FLOAT: i32 = 1;
     pub(in crate::onnx) const UINT8: i32 = 2;

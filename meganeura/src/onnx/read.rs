@@ -1,4 +1,4 @@
-//! From the bytes of a file to its messages and numbers, all of which are checked: what reads on may trust counts and
+//! From the bytes of a file to its messages and numbers. All are checked here, so later code may trust counts and
 //! extents.
 
 #[cfg(not(target_family = "wasm"))]
@@ -16,15 +16,15 @@ use crate::error::{bail, shortened};
 use crate::host::{reserve, try_collect};
 use crate::{Error, ErrorKind, Result};
 
-/// Axes that a tensor of a file may have.
+/// The most axes of a tensor in a file.
 const MOST_AXES: usize = 64;
 
-/// The folder in which numbers beside a file may lie.
+/// The folder for numbers in separate files.
 #[derive(Clone, Copy)]
 pub(super) enum Beside<'a> {
-    /// Nowhere: there are bytes alone.
+    /// None: there are only bytes.
     Nowhere,
-    /// In this folder.
+    /// This folder.
     #[cfg(not(target_family = "wasm"))]
     Folder(&'a Path),
     #[cfg(target_family = "wasm")]
@@ -54,10 +54,10 @@ impl Numbers {
 /// The messages of a file.
 pub(super) fn model(bytes: Bytes) -> Result<proto::Model> {
     let model = proto::Model::decode(bytes).map_err(|error| {
-        Error::new(ErrorKind::Checkpoint, format!("not a complete file of ONNX: {error}")).caused_by(error)
+        Error::new(ErrorKind::Checkpoint, format!("not a complete ONNX file: {error}")).caused_by(error)
     })?;
     if model.graph.is_none() {
-        bail!(Checkpoint, "not a complete file of ONNX: it has no graph");
+        bail!(Checkpoint, "not a complete ONNX file: it has no graph");
     }
     Ok(model)
 }
@@ -73,10 +73,10 @@ pub(super) fn dims(tensor: &proto::Tensor) -> Result<Vec<usize>> {
         .iter()
         .map(extent)
         .collect::<Result<_, _>>()
-        .map_err(|_| Error::new(ErrorKind::Checkpoint, format!("extents {:?}, one of which is none", tensor.dims)))
+        .map_err(|_| Error::new(ErrorKind::Checkpoint, format!("extents {:?}, one of which is invalid", tensor.dims)))
 }
 
-/// The numbers of a tensor, as many as its extents say.
+/// The numbers of a tensor; their count matches its extents.
 pub(super) fn numbers(tensor: &proto::Tensor, beside: Beside<'_>) -> Result<Numbers> {
     let dims = dims(tensor)?;
     let elements = dims.iter().try_fold(1usize, |product, &extent| product.checked_mul(extent));
@@ -94,7 +94,7 @@ pub(super) fn numbers(tensor: &proto::Tensor, beside: Beside<'_>) -> Result<Numb
     Ok(numbers)
 }
 
-/// Numbers in fields of their type.
+/// Numbers from the field of their type.
 fn typed(tensor: &proto::Tensor) -> Result<Numbers> {
     let small = || try_collect(tensor.int32_data.iter().copied().map(i64::from));
     let bits = |number: &i32| number.cast_unsigned() & 0xffff;
@@ -115,14 +115,14 @@ fn typed(tensor: &proto::Tensor) -> Result<Numbers> {
     })
 }
 
-/// Numbers as bytes.
+/// Numbers from raw bytes.
 fn untyped(data_type: i32, raw: &[u8]) -> Result<Numbers> {
     macro_rules! each {
         ($ty:ty, $kind:ident, $to:expr) => {{
             const WIDTH: usize = size_of::<$ty>();
             let (chunks, rest) = raw.as_chunks::<WIDTH>();
             if !rest.is_empty() {
-                bail!(Checkpoint, "{} bytes of numbers that take {WIDTH} each", raw.len());
+                bail!(Checkpoint, "{} bytes of numbers with {WIDTH} bytes each", raw.len());
             }
             Numbers::$kind(try_collect(chunks.iter().map(|&chunk| $to(<$ty>::from_le_bytes(chunk))))?)
         }};
@@ -146,20 +146,20 @@ fn untyped(data_type: i32, raw: &[u8]) -> Result<Numbers> {
 }
 
 fn unread(data_type: i32) -> Error {
-    let message = format!("elements of type {data_type}, {}, are not read", element_name(data_type));
+    let message = format!("elements of type {data_type}, {}, are not supported", element_name(data_type));
     Error::new(ErrorKind::Checkpoint, message)
 }
 
-/// The largest number where there is no room.
+/// Saturates at the largest number.
 fn signed(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 
-/// A number of 16 bits, of which five are its exponent.
+/// Converts a 16-bit float with a 5-bit exponent.
 fn half(bits: u32) -> f32 {
     let (sign, exponent, fraction) = ((bits & 0x8000) << 16, (bits >> 10) & 0x1f, bits & 0x3ff);
     let magnitude = match exponent {
-        // Of the smallest numbers, a unit is 2⁻²⁴.
+        // Subnormal numbers are multiples of 2⁻²⁴.
         0 => return f32::from_bits((fraction as f32 * 2f32.powi(-24)).to_bits() | sign),
         0x1f => 0x7f80_0000 | (fraction << 13),
         _ => ((exponent + 112) << 23) | (fraction << 13),
@@ -167,7 +167,7 @@ fn half(bits: u32) -> f32 {
     f32::from_bits(sign | magnitude)
 }
 
-/// The bytes of a tensor in another file.
+/// The bytes of a tensor in a separate file.
 #[cfg(not(target_family = "wasm"))]
 fn external(tensor: &proto::Tensor, beside: Beside<'_>) -> Result<Bytes> {
     let entry = |key: &str| tensor.external_data.iter().find(|entry| entry.key == key).map(|entry| &entry.value[..]);
@@ -184,7 +184,7 @@ fn external(tensor: &proto::Tensor, beside: Beside<'_>) -> Result<Bytes> {
     let number = |key: &str| match entry(key).map(str::parse::<u64>) {
         None => Ok(None),
         Some(Ok(number)) => Ok(Some(number)),
-        Some(Err(_)) => bail!(Checkpoint, "its `{key}` in another file is no number"),
+        Some(Err(_)) => bail!(Checkpoint, "its `{key}` in another file is not a number"),
     };
     let (offset, length) = (number("offset")?.unwrap_or(0), number("length")?);
     let path = inside(folder, location)?;
@@ -214,11 +214,11 @@ fn external(_: &proto::Tensor, _: Beside<'_>) -> Result<Bytes> {
     bail!(Checkpoint, "its numbers are in another file")
 }
 
-/// A file of a folder. Neither `..` nor a link may lead out of it.
+/// The path of a file in a folder. Neither `..` nor a link may lead out of it.
 #[cfg(not(target_family = "wasm"))]
 fn inside(folder: &Path, location: &str) -> Result<PathBuf> {
     let refuse = || {
-        let message = format!("its numbers are in `{}`, which is outside of the model's folder", shortened(location));
+        let message = format!("its numbers are in `{}`, which is outside the model's folder", shortened(location));
         Error::new(ErrorKind::Checkpoint, message)
     };
     let named = Path::new(location);
@@ -268,7 +268,7 @@ mod tests {
         let absolute = folder.path().join("secret");
         for location in ["../secret", "weights/../../secret", absolute.to_str().expect("in Unicode")] {
             let error = inside(&model, location).expect_err("it is outside");
-            assert!(error.to_string().contains("outside of the model's folder"), "{error}");
+            assert!(error.to_string().contains("outside the model's folder"), "{error}");
         }
         #[cfg(unix)]
         {

@@ -1,4 +1,4 @@
-//! Cases: the operands that tests hold each operation to, with the tolerance and its reason beside them.
+//! Cases: operands on which tests check each operation, with the tolerance and its reason.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,25 +10,25 @@ use crate::{Error, Shape};
 /// Numbers with a shape, in double precision.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Array {
-    /// The extents.
+    /// The extents along each axis.
     pub shape: Shape,
-    /// The numbers, row by row.
+    /// The numbers, in row-major order.
     pub data: Vec<f64>,
 }
 
 /// One operand of a case.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Operand {
-    /// Random normal numbers times a scale, moved into a range where that is given, rounded to `f32`.
+    /// Random normal numbers times a scale, or uniform in a range if one is given, rounded to `f32`.
     Floats {
-        /// The extents.
+        /// The extents along each axis.
         shape: Shape,
     },
     /// Random labels below a bound.
     Labels {
-        /// The extents.
+        /// The extents along each axis.
         shape: Shape,
-        /// One past the largest.
+        /// The upper bound, exclusive.
         classes: usize,
     },
 }
@@ -52,21 +52,21 @@ type Naive = Arc<dyn Fn(&[Array]) -> Vec<Array> + Send + Sync>;
 /// One operation on operands of certain shapes.
 #[derive(Clone)]
 pub struct Case {
-    /// Operation and shapes.
+    /// The operation and shapes.
     pub name: String,
     /// The operands.
     pub operands: Vec<Operand>,
     /// Records the operation.
     pub build: Build,
-    /// The largest error of an `f32` result, relative to the largest magnitude of the reference.
+    /// The largest error of an `f32` result, relative to the largest magnitude in the reference.
     pub tolerance: f64,
-    /// Operands are normal numbers times this …
+    /// The factor of normal random operands.
     pub scale: f64,
-    /// … or lie in this range.
+    /// The range of the operands instead.
     pub range: Option<(f64, f64)>,
-    /// An obvious way to compute the results.
+    /// A naive way to compute the results.
     pub naive: Option<Naive>,
-    /// Whether recording must fail.
+    /// `true` if recording must fail.
     pub fails: bool,
     /// Whether several operations are recorded.
     pub recorded: bool,
@@ -75,7 +75,8 @@ pub struct Case {
 }
 
 impl Case {
-    /// An operation as it is.
+    /// A case of an operation itself.
+    #[expect(private_bounds, reason = "tests have operations, but never name the type of any operation")]
     pub fn new(op: impl Into<Op>) -> Self {
         let op: Op = op.into();
         let name = op.to_string();
@@ -97,7 +98,7 @@ impl Case {
         }
     }
 
-    /// Something recorded through the public methods, on operands of these shapes.
+    /// A case recorded through public methods, on operands of these shapes.
     pub fn recorded(name: &str, shapes: &[&[usize]], f: impl Fn(&[Var]) -> Var + Send + Sync + 'static) -> Self {
         let case = Self {
             name: format!("{name} recorded"),
@@ -114,7 +115,7 @@ impl Case {
         shapes.iter().fold(case, |case, shape| case.input(shape))
     }
 
-    /// With one more operand of floats.
+    /// Adds an operand of floats.
     #[must_use]
     pub fn input(mut self, shape: &[usize]) -> Self {
         let shape = Shape::new(shape);
@@ -123,42 +124,42 @@ impl Case {
         self
     }
 
-    /// With one more operand of labels.
+    /// Adds an operand of labels.
     #[must_use]
     pub fn labels(mut self, shape: &[usize], classes: usize) -> Self {
         self.operands.push(Operand::Labels { shape: Shape::new(shape), classes });
         self
     }
 
-    /// With another tolerance.
+    /// Sets the tolerance.
     #[must_use]
     pub fn tolerance(mut self, tolerance: f64) -> Self {
         self.tolerance = tolerance;
         self
     }
 
-    /// With larger or smaller operands.
+    /// Sets the scale of the operands.
     #[must_use]
     pub fn scale(mut self, scale: f64) -> Self {
         self.scale = scale;
         self
     }
 
-    /// With operands in a range.
+    /// Sets the range of the operands.
     #[must_use]
     pub fn range(mut self, lo: f64, hi: f64) -> Self {
         self.range = Some((lo, hi));
         self
     }
 
-    /// With an obvious way to compute the results.
+    /// Sets a naive way to compute the results.
     #[must_use]
     pub fn naive(mut self, f: impl Fn(&[Array]) -> Vec<Array> + Send + Sync + 'static) -> Self {
         self.naive = Some(Arc::new(f));
         self
     }
 
-    /// Recording must fail.
+    /// Expects that recording fails.
     #[must_use]
     pub fn expect_error(mut self) -> Self {
         self.fails = true;
@@ -195,7 +196,7 @@ pub(super) fn of<P: Primitive>() -> impl Iterator<Item = Case> {
     P::cases().into_iter().map(|case| Case { special: P::special(), ..case })
 }
 
-/// Every view, alone and as an operand of something that must undo it.
+/// Every view, alone and as an operand of an operation that must undo it.
 pub(super) fn views() -> Vec<Case> {
     let mut cases = vec![
         Case::new(View::Reshape(Shape::from([4, 3]))).input(&[2, 6]),

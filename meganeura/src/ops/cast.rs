@@ -1,4 +1,4 @@
-//! Between floats and the integers that index.
+//! Conversions between floats and integers for indexing.
 
 use super::{Kernel, Primitive};
 use crate::kernel::launch::{Argument, Caps, Launch, Variant, define};
@@ -9,14 +9,14 @@ use crate::ops::form::{self, Form};
 use crate::tape::Var;
 use crate::{DType, Precision, Result, TensorType};
 
-/// Integers as floats of a device's precision. Shapes: `x u32 […]` → `y […]`. Has no gradient.
+/// Converts integers to floats of a device's precision. Shapes: `x u32 […]` → `y […]`. Has no gradient.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct ToFloat {
     precision: Precision,
 }
 
-/// Floats as integers, rounded down; what no `u32` holds becomes the largest one. Shapes: `x […]` → `y u32 […]`. Has no
-/// gradient.
+/// Converts floats to integers, rounded down; values outside `u32` become its maximum. Shapes: `x […]` → `y u32 […]`.
+/// Has no gradient.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct ToIndex;
 
@@ -44,7 +44,7 @@ impl Primitive for ToFloat {
     #[cfg(feature = "testing")]
     fn cases() -> Vec<super::case::Case> {
         use super::case::Case;
-        // With a float beside it: a case has a gradient.
+        // With a float added, since a case needs a gradient.
         let case = |shape: &[usize], classes, f: fn(&Var) -> Var| {
             Case::recorded("to_float", &[&[1]], move |x| &x[0] * f(&x[1]).to_float()).labels(shape, classes)
         };
@@ -91,7 +91,7 @@ impl Primitive for ToIndex {
 
     #[cfg(feature = "onnx")]
     fn onnx(&self, x: &[form::Operand], y: &[TensorType], to: &mut Form) -> Option<form::Results> {
-        // What is below 0, or NaN, is past every end.
+        // Numbers below 0 and NaN become an index past every end.
         let [zero, past] = [0.0, f64::from(u32::MAX)].map(|number| to.float(x[0].ty.dtype, number));
         let is_index = to.node("GreaterOrEqual", &[x[0].value, zero], Vec::new());
         let index = to.node("Where", &[is_index, x[0].value, past], Vec::new());
@@ -103,7 +103,7 @@ impl Primitive for ToIndex {
     fn cases() -> Vec<super::case::Case> {
         use super::case::Case;
         let case = |shape: &[usize], f: fn(&Var) -> Var| {
-            // What is below 0 becomes the largest integer.
+            // Numbers below 0 become the largest integer.
             Case::recorded("to_index", &[shape], move |x| f(&x[0]).to_index().to_float() + &x[0] * 0.0).scale(100.0)
         };
         vec![case(&[1], Var::clone), case(&[5, 67], Var::clone), case(&[4, 4], |x| x.t())]
@@ -138,7 +138,8 @@ fn launch(kernel: &'static str, x: &Argument, y: &TensorType) -> Launch {
 }
 
 impl Var {
-    /// These integers as floats. In single precision, those above 2²⁴ are rounded. Has no gradient.
+    /// Converts these integers to floats. In single precision, those above 2²⁴ are rounded. Has no gradient.
+    #[doc(alias = "float")]
     #[must_use]
     #[track_caller]
     pub fn to_float(&self) -> Self {
@@ -146,8 +147,11 @@ impl Var {
         self.record(ToFloat { precision: if is_double { Precision::Double } else { Precision::Full } }, &[self])
     }
 
-    /// These numbers as integers, rounded down: places for [`gather`](Self::gather) and its like. NaN, and what no
-    /// `u32` holds, becomes the largest `u32`, which is past the end of every axis. Has no gradient.
+    /// Converts these numbers to integers, rounded down, as indices for [`gather`](Self::gather) and similar
+    /// operations.
+    ///
+    /// NaN and values outside `u32` become the largest `u32`, which is past the end of every axis. Has no gradient.
+    #[doc(alias = "long")]
     #[must_use]
     #[track_caller]
     pub fn to_index(&self) -> Self {

@@ -11,16 +11,16 @@ use crate::ops::form::{self, Form};
 use crate::tape::Var;
 use crate::{Layout, Result, Shape, TensorType};
 
-/// The operands one after the other along an axis.
+/// Concatenates the operands along an axis.
 ///
-/// Shapes: equal but for the axis, whose extents add up. Gradient: each operand's part of `dy`.
+/// Shapes: equal except along the axis, whose extents add up. Gradient: each operand's part of `dy`.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Concat {
     axis: usize,
 }
 
 impl Concat {
-    /// Whether it joins its operands along this axis.
+    /// `true` if it joins its operands along this axis.
     pub(super) fn is_along(&self, axis: usize) -> bool {
         self.axis == axis
     }
@@ -82,8 +82,8 @@ impl Primitive for Concat {
             Case::recorded("concat", &[&[3, 4], &[2, 3]], |x| Var::concat(&[&x[0].t(), &x[1].t()], 1).slice(0, 0..3))
                 .expect_error(),
             Case::recorded("concat", &[&[3, 4], &[2, 4]], |x| Var::concat(&[&x[0].t(), &x[1].t()], 1)),
-            // Operands stored in place by kernels, with and without elementwise work, and by elementwise work alone.
-            // Leaves, and values with other readers, are copied.
+            // Operands that are stored in place by kernels, with and without elementwise work, and by elementwise work
+            // alone. Leaves, and values with other readers, are copied.
             Case::recorded("concat", &[&[3, 4], &[4, 5]], |x| {
                 let (product, t) = (x[0].matmul(&x[1]), x[0].tanh());
                 let square = t.square();
@@ -106,7 +106,7 @@ impl Primitive for Concat {
                 let [a, b] = [&x[0], &x[1]].map(|x| x.avg_pool2d([2, 2], [2, 2], [0, 0], true));
                 Var::concat(&[&a.reshape([4, 8, 2, 3]).exp(), &b], 1).square()
             }),
-            // Channels that fall into lines, and then a part of them.
+            // Channels that divide into lines, and then a part of them.
             Case::new(Self { axis: 1 }).input(&[2, 8, 3, 5]).input(&[2, 24, 3, 5]).input(&[2, 16, 3, 5]),
             Case::recorded("concat", &[&[2, 8, 3, 5], &[2, 24, 3, 5]], |x| {
                 let y = Var::concat(&[&x[0], &x[1].slice(1, 8..24), &x[0].tanh()], 1);
@@ -123,12 +123,12 @@ impl Kernel for Concat {
 
     fn parts(&self, x: &[Shape], format: Format) -> Option<Vec<Layout>> {
         let Format::Half(_) = format else { return Some(parts(x, self.axis)) };
-        // Channels after channels, of each pixel.
+        // For each pixel, the channels of one operand after those of the other.
         let pixels: Vec<_> = x.iter().map(|x| Shape::from([x.elements() / x[1], x[1]])).collect();
         Some(parts(&pixels, 1))
     }
 
-    /// Of channels, line by line.
+    /// Concatenates channels, line by line.
     fn halves(&self, x: &[TensorType], _: &[TensorType], caps: &Caps) -> Option<Halves> {
         const OPERANDS: [usize; 8] = [0, 1, 2, 3, 4, 5, 6, 7];
         let operands = OPERANDS.get(..x.len())?;
@@ -167,7 +167,7 @@ impl Kernel for Concat {
     }
 }
 
-/// The layout of each of these shapes inside their concatenation along an axis.
+/// The layout of each of these shapes in their concatenation along an axis.
 fn parts(x: &[Shape], axis: usize) -> Vec<Layout> {
     let extent = x.iter().map(|shape| shape[axis]).sum();
     let whole = Layout::contiguous(x[0].with(axis, extent));
@@ -180,11 +180,12 @@ fn parts(x: &[Shape], axis: usize) -> Vec<Layout> {
 }
 
 impl Var {
-    /// The values one after the other along an axis.
+    /// Concatenates values along an axis.
     ///
     /// # Panics
     ///
-    /// If there are none: there is no tape to record on then.
+    /// Panics if `values` is empty, as there is no tape to record on then.
+    #[doc(alias = "cat")]
     #[must_use]
     #[track_caller]
     pub fn concat(values: &[&Self], axis: usize) -> Self {

@@ -1,4 +1,4 @@
-//! Cross-entropy of logits against integer labels.
+//! Cross-entropy of logits with integer labels.
 
 mod native_rule;
 
@@ -20,8 +20,8 @@ use crate::{DType, Error, ErrorKind, Result, Shape, TensorType};
 /// label.
 ///
 /// Shapes: `x [N,C,…]`, `labels u32 [N,…]` → `ℓ [N,…]`, and for the gradient the peak `m = max x [N,…]` and the mass
-/// `Σ eˣ⁻ᵐ [N,…]`. They are kept apart: `ln Σ eˣ = m + ln(mass)` would be rounded at the magnitude of `m`.
-/// Gradient: `dx = dℓ·(eˣ⁻ᵐ/mass − (1−s)·onehot − s/C)`; 0 in rows of an ignored label, whatever they hold.
+/// `Σ eˣ⁻ᵐ [N,…]`. They are kept apart because `ln Σ eˣ = m + ln(mass)` would be rounded at the magnitude of `m`.
+/// Gradient: `dx = dℓ·(eˣ⁻ᵐ/mass − (1−s)·onehot − s/C)`; 0 in rows with an ignored label, even if they contain NaN.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct CrossEntropy {
     smoothing: Exact,
@@ -30,7 +30,8 @@ pub struct CrossEntropy {
 
 /// `dx` of [`CrossEntropy`]. Shapes: `x [N,C,…]`, `labels u32 [N,…]`, peak, mass and `dℓ [N,…]` → `dx [N,C,…]`.
 /// Gradient: with `p = softmax(x)` and the cotangent `u`, `dℓ` gets `Σ u·(p − (1−s)·onehot − s/C)`, and `x` gets
-/// `dℓ·p·(u − Σ u·p)`: all of it, as peak and mass are functions of `x` and get nothing. 0 in rows of an ignored label.
+/// `dℓ·p·(u − Σ u·p)`. The whole gradient goes to `x`: peak and mass are functions of `x` and get nothing. 0 in rows
+/// with an ignored label.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct CrossEntropyGrad {
     smoothing: Exact,
@@ -56,7 +57,7 @@ fn expect_labels(x: &TensorType, labels: &TensorType) -> Result<Shape, String> {
     Ok(rows)
 }
 
-/// Whether `label` is to be ignored, as WGSL.
+/// The WGSL condition that `label` is ignored.
 pub(super) fn is_ignored(ignored: Option<u32>) -> String {
     ignored.map_or_else(|| "false".to_owned(), |ignored| format!("label == {ignored}u"))
 }
@@ -118,7 +119,7 @@ impl Primitive for CrossEntropy {
         let ignoring = |x: &[usize], smoothing, ignored| {
             let labels = rows(Shape::new(x)).expect("cases fit");
             let case = super::case::Case::new(Self { smoothing: Exact(smoothing), ignored }).input(x);
-            // The serial form adds up a mass of so many terms one by one: ε·√K.
+            // The serial form adds up a mass of this many terms one by one: ε·√K.
             let tolerance = (f64::from(f32::EPSILON) * crate::kernel::native::real::<f64>(x[1]).sqrt()).max(1e-5);
             case.labels(labels.dims(), x[1]).tolerance(tolerance).scale(3.0)
         };
@@ -135,7 +136,7 @@ impl Primitive for CrossEntropy {
             case(&[3, 300], 0.0),
             case(&[133, 10], 0.1),
             case(&[2, 40, 3, 5], 0.2),
-            // so many classes that they are split
+            // enough classes to be split
             case(&[3, 16_500], 0.1),
             case(&[1, 1100, 7], 0.3),
         ]
@@ -200,10 +201,10 @@ impl Primitive for CrossEntropyGrad {
         let (zero, smoothing) = (x.constant(0.0), self.smoothing.0);
         let ignored = self.ignored.map(|ignored| labels.to_float().eq(&x.constant(f64::from(ignored))));
         let unless_ignored = |value: Var| match &ignored {
-            Some(ignored) => ignored.select(&zero, &value),
+            Some(ignored) => ignored.where_cond(&zero, &value),
             None => value,
         };
-        // Ignored rows may hold anything.
+        // Ignored rows may contain anything.
         let p = unless_ignored(x.clone()).softmax(1);
         let mean = (u * &p).sum_keep(&[1]);
         let of_label = u.record(GatherAlong { axis: 1, permutation: false }, &[u, &labels]).scale(1.0 - smoothing);
@@ -220,7 +221,7 @@ impl Primitive for CrossEntropyGrad {
 
     #[cfg(feature = "testing")]
     fn cases() -> Vec<super::case::Case> {
-        // Peak and mass are no operands of their own, see above. Gradients of `cross_entropy`'s cases reach this, on
+        // Peak and mass are not independent operands, see above. The gradients of `cross_entropy`'s cases test this, on
         // every device.
         Vec::new()
     }
@@ -228,7 +229,7 @@ impl Primitive for CrossEntropyGrad {
 
 impl Kernel for CrossEntropyGrad {
     fn loads(&self) -> Option<usize> {
-        // Often a number, 1/N; read once for each class, beside an exponential.
+        // Often a constant, 1/N; read once per class, along with an exponential.
         Some(4)
     }
 
@@ -256,7 +257,7 @@ impl Kernel for CrossEntropyGrad {
 }
 
 impl Var {
-    /// The cross-entropy of each row of logits `[N, classes, …]` against labels `u32 [N, …]`; 0 where the label is
+    /// The cross-entropy of each row of logits `[N, classes, …]` with labels `u32 [N, …]`; 0 where the label is
     /// `ignored`.
     #[track_caller]
     pub(crate) fn cross_entropy_rows(&self, labels: &Self, smoothing: f64, ignored: Option<u32>) -> Self {
@@ -266,7 +267,7 @@ impl Var {
             let error = Error::new(ErrorKind::Argument, message).in_op("cross_entropy").operand(self.ty(), self.path());
             return self.fail(error.operand(labels.ty(), None).at(Location::caller()));
         }
-        // Those of an input that is not there yet are looked at when it is.
+        // Labels of an input that is bound later are checked then.
         labels.note_range(classes, ignored);
         let [loss, _, _] = self.record_many(CrossEntropy { smoothing: Exact(smoothing), ignored }, &[self, labels]);
         loss
@@ -293,7 +294,7 @@ mod tests {
     #[test]
     fn equal_scores_share_the_gradient_however_large_they_are() -> Result<()> {
         let device = Device::cpu();
-        // The class that is far below has a probability of e⁻¹⁰⁰ at most.
+        // The class far below has a probability of at most e⁻¹⁰⁰.
         let close = |x: &[f32], y: [f32; 6]| x.iter().zip(y).all(|(x, y)| (x - y).abs() < 1e-40);
         for large in [1e2, 1e4, 1e6, 1e7, 1e30] {
             let tape = Tape::new(&device);
@@ -305,7 +306,7 @@ mod tests {
             let ln2 = std::f32::consts::LN_2;
             assert_eq!(losses.to_vec()?, [large + ln2, ln2], "{large}");
             assert!(close(&dx, [-1.0, 0.5, 0.5, 0.0, -0.5, 0.5]), "{large}: {dx:?}");
-            // Rows side by side.
+            // Rows along the other axis.
             let y = x.t().softmax(0).to_vec()?;
             assert!(close(&y, [0.0, 0.0, 0.5, 0.5, 0.5, 0.5]), "{large}: {y:?}");
         }

@@ -1,4 +1,4 @@
-//! Running sums along an axis.
+//! Cumulative sums along an axis.
 
 use super::scan::Parts;
 use super::softmax::around;
@@ -10,9 +10,9 @@ use crate::ops::form::{self, Form};
 use crate::tape::Var;
 use crate::{Result, TensorType};
 
-/// Running sums along an axis: `y[…, k, …] = Σ_{l ≤ k} x[…, l, …]`, or over `l ≥ k` where `reverse` is set
+/// Cumulative sums along an axis: `y[…, k, …] = Σ_{l ≤ k} x[…, l, …]`, or over `l ≥ k` with `reverse`
 ///
-/// Shapes: `y` as `x`. Gradient: the running sums of `dy` from the other end.
+/// Shapes: `y` has that of `x`. Gradient: the cumulative sums of `dy` from the other end.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Cumsum {
     axis: usize,
@@ -51,7 +51,7 @@ impl Primitive for Cumsum {
     fn cases() -> Vec<super::case::Case> {
         use super::case::Case;
         let case = |shape: &[usize], axis, reverse| {
-            // One term after the other rounds to a sum of size √K.
+            // Terms are added one by one to a sum of size √K, each with a rounding error.
             Case::new(Self { axis, reverse }).input(shape).tolerance(2e-5)
         };
         vec![
@@ -61,7 +61,7 @@ impl Primitive for Cumsum {
             case(&[2, 67, 3], 1, true),
             case(&[600, 2], 0, false),
             case(&[2, 515], 1, true),
-            // In parts.
+            // Long enough for parts.
             Case::recorded("cumsum", &[&[2, 5003]], |x| x[0].cumsum(1)),
         ]
     }
@@ -105,7 +105,7 @@ impl Kernel for Cumsum {
 }
 
 impl Var {
-    /// Running sums along an axis: `y[…, k, …] = Σ_{l ≤ k} x[…, l, …]`. Shapes: `y` as `x`.
+    /// Cumulative sums along an axis: `y[…, k, …] = Σ_{l ≤ k} x[…, l, …]`. The shape stays.
     #[must_use]
     #[track_caller]
     pub fn cumsum(&self, axis: usize) -> Self {

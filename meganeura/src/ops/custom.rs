@@ -1,4 +1,4 @@
-//! Operations that users bring: rule, native kernel and WGSL included.
+//! Custom operations: gradient rule, native kernel and WGSL from the user.
 
 use std::any::Any;
 use std::fmt;
@@ -12,7 +12,7 @@ use crate::kernel::native::{OutView, Real, Scratch, View};
 use crate::tape::Var;
 use crate::{DType, Result, TensorType};
 
-/// An operation that a user brings. Operands are contiguous, results must be written completely.
+/// A custom operation. Operands are contiguous; results must be written completely.
 ///
 /// ```
 /// use meganeura::ops::CustomOp;
@@ -62,41 +62,44 @@ use crate::{DType, Result, TensorType};
 /// # Ok::<(), meganeura::Error>(())
 /// ```
 pub trait CustomOp: Any + fmt::Debug + Send + Sync {
-    /// The operation's name, in error messages and dumps.
+    /// The name of the operation in error messages and dumps.
     fn name(&self) -> &'static str;
 
-    /// Every attribute that changes what is computed, as text; empty if there are none. Two operations of one type and
-    /// key are the same operation: they share plans, and equal uses of them are computed once.
+    /// All attributes that affect the result, as text; empty if there are none. Two operations with the same type and
+    /// key are the same operation: they share plans, and equal uses are computed once.
     fn key(&self) -> String;
 
     /// The types of the results.
     ///
     /// # Errors
     ///
-    /// A message that says what was expected, if the operands do not fit.
+    /// A message that states the requirement, if the operands do not meet it.
     fn outputs(&self, x: &[TensorType]) -> Result<Vec<TensorType>, String>;
 
-    /// The gradient rule; see [`Primitive::vjp`].
+    /// The gradient rule: the cotangent of each operand, or `None` where it has none, from the operands `x`, the
+    /// results `y` and their cotangents `dy`. A result that the loss does not depend on has no cotangent. The rule
+    /// records operations by the methods of `x`, `y` and `dy`.
     ///
     /// # Errors
     ///
-    /// If there is none.
+    /// If the operation has no derivative.
     fn vjp(&self, x: &[Var], y: &[Var], dy: &[Option<Var>]) -> Result<Vec<Option<Var>>>;
 
-    /// The native kernel for operands of these types: their elements row by row, and the results' to write.
-    /// Single-precision devices round what it writes.
+    /// The native kernel for operands of these types. `x` are their elements in row-major order, `y` the results to
+    /// write. Single-precision devices round the results.
     ///
-    /// It runs on one of the threads that compute, and may use `rayon`, whose tasks run on these threads as well, or a
-    /// compiled function; but it must not wait for another run, such as the step that trains the function's parameters.
+    /// It runs on one of the threads that compute. It may use `rayon`, whose tasks run on these threads as well, and
+    /// may call a compiled function. But it must not wait for another run, such as the step that trains the function's
+    /// parameters.
     fn cpu(&self, types: &[TensorType], x: &[&[f64]], y: &mut [&mut [f64]]);
 
-    /// A WGSL module with entry point `main` and the number of workgroups for operands of these types. Binding `i` is
-    /// operand `i`, results follow. The grid may be folded: take `x + y·num_workgroups.x` for the workgroup's number
-    /// and expect some past the end.
+    /// A WGSL module with entry point `main`, and the number of workgroups, for operands of these types. Binding `i` is
+    /// operand `i`; results follow. The grid may be folded: compute the workgroup's number as `x + y·num_workgroups.x`,
+    /// and expect some numbers past the end.
     fn wgsl(&self, types: &[TensorType]) -> (String, usize);
 }
 
-/// A [`CustomOp`] as the framework carries it.
+/// A [`CustomOp`] behind a shared pointer.
 #[derive(Clone)]
 pub struct Custom(Arc<dyn CustomOp>);
 
@@ -134,7 +137,7 @@ impl Primitive for Custom {
         let fits = |ty: &TensorType| x.first().is_none_or(|x| ty.dtype == x.dtype) && ty.shape.elements() > 0;
         match outputs.iter().find(|ty| !fits(ty)) {
             Some(odd) => Err(format!("a result {odd}: results have the operands' element type, and elements")),
-            None if outputs.is_empty() => Err("custom operations give at least one result".into()),
+            None if outputs.is_empty() => Err("custom operations return at least one result".into()),
             None => Ok(outputs),
         }
     }
@@ -145,13 +148,13 @@ impl Primitive for Custom {
 
     #[cfg(feature = "testing")]
     fn cases() -> Vec<super::case::Case> {
-        // Whoever brings an operation brings its cases: `check::gradcheck` takes any.
+        // The author of an operation tests it; `check::gradcheck` checks gradients of any.
         Vec::new()
     }
 }
 
 impl Kernel for Custom {
-    /// Through `f64`, so that an operation is written once.
+    /// Converts to `f64` and back, so that an operation is written only once.
     fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>], _: &Scratch) {
         let types: Vec<_> = x.iter().map(|x| TensorType::new(T::DTYPE, x.layout().shape())).collect();
         let wide = |x: &[T]| x.iter().map(|x| x.to_f64()).collect::<Vec<_>>();
@@ -174,7 +177,7 @@ impl Kernel for Custom {
 }
 
 impl Var {
-    /// Appends an operation that you bring; its first result. Further operands come after `self`.
+    /// Appends a custom operation and returns its first result. `others` are the operands after `self`.
     #[must_use]
     #[track_caller]
     pub fn custom(&self, op: impl CustomOp, others: &[&Self]) -> Self {

@@ -9,10 +9,10 @@ use crate::tape::Var;
 use crate::world::{Collective, World};
 use crate::{Error, ErrorKind, Result, TensorType};
 
-/// `yₖ = Σᵣ xₖᵣ / R` over the `R` ranks of a world, or another collective, of any number of values at once.
+/// A collective over the `R` ranks of a world, such as the mean `yₖ = Σᵣ xₖᵣ / R`, of any number of values at once.
 ///
-/// Shapes: each result has its operand's, the same on every rank. Gradient of the mean: that of the sum of all ranks'
-/// losses, `dxₖ = Σᵣ dyₖᵣ / R`.
+/// Shapes: each result has that of its operand, which is the same on every rank. Gradient of the mean: that of the sum
+/// of all ranks' losses, `dxₖ = Σᵣ dyₖᵣ / R`.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Exchange {
     pub(crate) world: World,
@@ -37,7 +37,7 @@ impl Primitive for Exchange {
 
     fn vjp(&self, _: &[Var], _: &[Var], dy: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
         if self.collective != Collective::AllMean {
-            let message = "has no gradient: what a rank owns is its alone";
+            let message = "has no gradient, since each rank owns different values";
             return Err(Error::new(ErrorKind::NotDifferentiable, message).in_op(self.name()));
         }
         let given: Vec<_> = dy.iter().flatten().collect();
@@ -53,7 +53,7 @@ impl Primitive for Exchange {
     #[cfg(feature = "testing")]
     fn cases() -> Vec<super::case::Case> {
         use super::case::Case;
-        // Of one rank; several are tested as several processes.
+        // A single rank; several are tested with several processes.
         let alone = || Case::new(Self { world: World::alone(), collective: Collective::AllMean });
         let shapes: [&[&[usize]]; 4] = [&[&[3, 5]], &[&[1]], &[&[2, 1, 300], &[7]], &[&[1], &[4, 3], &[5]]];
         shapes.iter().map(|shapes| shapes.iter().fold(alone(), |case, shape| case.input(shape))).collect()
@@ -94,7 +94,7 @@ impl Kernel for Exchange {
     }
 }
 
-/// Exchanges values of every rank; in a world of one, the values themselves.
+/// Exchanges values of all ranks; in a world of one, returns the values themselves.
 #[track_caller]
 pub(crate) fn exchange(values: &[&Var], world: &World, collective: Collective) -> Vec<Var> {
     let Some(first) = values.first() else { return Vec::new() };
@@ -106,8 +106,9 @@ pub(crate) fn exchange(values: &[&Var], world: &World, collective: Collective) -
 }
 
 impl Var {
-    /// The mean over all ranks of a [world](crate::world), the same on each: `y = Σᵣ xᵣ / R`. In a world of one rank,
-    /// the value itself.
+    /// The mean over all ranks of a [world](crate::world): `y = Σᵣ xᵣ / R`.
+    ///
+    /// Every rank gets the same result. In a world of one rank, this is the value itself.
     ///
     /// The gradient is that of the sum of all ranks' losses.
     ///
@@ -121,6 +122,7 @@ impl Var {
     /// assert_eq!(loss.all_mean(&world).item()?, 2.0);
     /// # Ok::<(), meganeura::Error>(())
     /// ```
+    #[doc(alias = "all_reduce")]
     #[must_use]
     #[track_caller]
     pub fn all_mean(&self, world: &World) -> Self {

@@ -1,4 +1,4 @@
-//! Elements in the opposite order.
+//! Reversal of axes.
 
 use super::{Kernel, Primitive};
 use crate::kernel::launch::{Argument, Caps, Launch, Variant, define};
@@ -8,10 +8,10 @@ use crate::ops::form::{self, Form};
 use crate::tape::Var;
 use crate::{Layout, Result, TensorType};
 
-/// The elements of some axes in the opposite order. Shapes: `y` as `x`. Gradient: `dy` turned back.
+/// Reverses the elements along some axes. Shapes: `y` has that of `x`. Gradient: `dy` reversed.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Flip {
-    /// In ascending order, each once.
+    /// In ascending order, without duplicates.
     axes: Vec<usize>,
 }
 
@@ -44,7 +44,7 @@ impl Primitive for Flip {
             return form::only(x[0].value);
         }
         let mut each = |number: i64| to.ints(vec![number; self.axes.len()]);
-        // From the last element back beyond the first.
+        // From the last element backwards, past the first.
         let [start, end, step] = [-1, i64::MIN + 1, -1].map(&mut each);
         let axes = to.ints(form::ints(&self.axes));
         form::only(to.node("Slice", &[x[0].value, start, end, axes, step], Vec::new()))
@@ -99,12 +99,12 @@ impl Kernel for Flip {
 }
 
 impl Flip {
-    /// The number of the element that element `at` of the result comes from.
+    /// The index of the operand's element that becomes element `at` of the result.
     fn source(&self, dense: &Layout, at: usize) -> usize {
         let turned = |&axis: &usize| {
             let (extent, stride): (usize, usize) = (dense.shape()[axis], dense.strides()[axis]);
             let number = at / stride % extent;
-            // What the element's place changes by, wrapping around below 0.
+            // The change of the element's index, wrapping around below 0.
             ((extent - 1 - number) * stride).wrapping_sub(number * stride)
         };
         self.axes.iter().map(turned).fold(at, usize::wrapping_add)
@@ -112,7 +112,7 @@ impl Flip {
 }
 
 impl Var {
-    /// The elements of some axes in the opposite order. Errors: an axis that is none, or named twice.
+    /// Reverses the elements along some axes. An axis out of range, or named twice, is an error.
     #[must_use]
     #[track_caller]
     pub fn flip(&self, axes: &[usize]) -> Self {

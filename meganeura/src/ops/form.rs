@@ -1,36 +1,35 @@
-//! The parts of an operation's form in ONNX: nodes and constants as data. Knows neither the format of files nor any
-//! operation.
+//! The ONNX form of an operation: nodes and constants as data. Knows neither the file format nor any operation.
 //!
-//! [`Primitive::onnx`](super::Primitive::onnx) appends an operation's nodes to a [`Form`]. Whoever encodes the form
+//! [`Primitive::onnx`](super::Primitive::onnx) appends an operation's nodes to a [`Form`]. The encoder of the form
 //! names its values.
 
 use crate::{DType, Shape, TensorType};
 
-/// A value of a [`Form`] by its number.
+/// A value of a [`Form`], by number.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Value(pub(crate) usize);
 
-/// An operand as an operation sees it.
+/// An operand in the view of an operation.
 #[derive(Clone, Copy, Debug)]
 pub struct Operand {
-    /// The operand.
+    /// The value after broadcasting.
     pub value: Value,
     /// Its type.
     pub ty: TensorType,
-    /// The operand before it was broadcast to that type, for operators of ONNX that broadcast by themselves.
+    /// The value before it was broadcast to that type, for ONNX operators that broadcast by themselves.
     pub narrow: (Value, Shape),
 }
 
-/// A setting of a node.
+/// An attribute of a node.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Attribute {
     /// An integer.
     Int(i64),
     /// Several integers.
     Ints(Vec<i64>),
-    /// A number.
+    /// A float.
     Float(f64),
-    /// A word.
+    /// A string.
     Text(&'static str),
 }
 
@@ -47,13 +46,13 @@ pub struct Node {
 /// Numbers that are part of the program.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Constant {
-    /// Integers: extents, axes, places.
+    /// Integers: extents, axes, indices.
     Ints(Shape, Vec<i64>),
     /// Floats of a type.
     Floats(TensorType, Vec<f64>),
 }
 
-/// Nodes in an order where operands come first.
+/// Nodes in topological order, operands first.
 #[derive(Debug, Default)]
 pub struct Form {
     pub(crate) nodes: Vec<Node>,
@@ -61,18 +60,18 @@ pub struct Form {
     values: usize,
 }
 
-/// An extent or a place as ONNX has it.
+/// An extent or an index as an ONNX integer.
 pub(crate) fn int(number: usize) -> i64 {
     i64::try_from(number).expect("extents are far below 2^63")
 }
 
-/// Extents or places as ONNX has them.
+/// Extents or indices as ONNX integers.
 pub(crate) fn ints(numbers: &[usize]) -> Vec<i64> {
     numbers.iter().copied().map(int).collect()
 }
 
-/// A type's number among ONNX's element types, for the operator `Cast`. Indices are `int64`, as its operators take no
-/// `uint32`.
+/// The number of a type among ONNX's element types, for the operator `Cast`. Indices are `int64`, as ONNX's operators
+/// accept no `uint32`.
 pub(crate) const fn element(dtype: DType) -> i64 {
     match dtype {
         DType::F32 => 1,
@@ -81,7 +80,7 @@ pub(crate) const fn element(dtype: DType) -> i64 {
     }
 }
 
-/// The number of ONNX's type of conditions.
+/// The number of ONNX's boolean type.
 const BOOL: i64 = 9;
 
 impl Form {
@@ -91,7 +90,7 @@ impl Form {
         Value(self.values - 1)
     }
 
-    /// A node with one result.
+    /// Appends a node with one result.
     pub(crate) fn node(
         &mut self,
         op: &'static str,
@@ -102,7 +101,7 @@ impl Form {
         self.optional(op, inputs, 1, attributes).swap_remove(0)
     }
 
-    /// A node some of whose operands may be left out, with so many results.
+    /// Appends a node with optional operands, and with several results.
     pub(crate) fn optional(
         &mut self,
         op: &'static str,
@@ -126,22 +125,22 @@ impl Form {
         self.constant(Constant::Ints(Shape::from([numbers.len()]), numbers))
     }
 
-    /// One integer, without an axis.
+    /// One integer, of rank 0.
     pub(crate) fn int(&mut self, number: i64) -> Value {
         self.constant(Constant::Ints(Shape::SCALAR, vec![number]))
     }
 
-    /// Floats of a type, row by row.
+    /// Floats of a type, in row-major order.
     pub(crate) fn floats(&mut self, ty: TensorType, numbers: Vec<f64>) -> Value {
         self.constant(Constant::Floats(ty, numbers))
     }
 
-    /// One float of a type, without an axis.
+    /// One float of a type, of rank 0.
     pub(crate) fn float(&mut self, dtype: DType, number: f64) -> Value {
         self.floats(TensorType::new(dtype, Shape::SCALAR), vec![number])
     }
 
-    /// The elements of a value under another shape.
+    /// The elements of a value in another shape.
     pub(crate) fn reshape(&mut self, x: Value, shape: Shape) -> Value {
         let shape = self.ints(ints(shape.dims()));
         self.node("Reshape", &[x, shape], Vec::new())
@@ -152,9 +151,9 @@ impl Form {
         self.node("Cast", &[x], vec![("to", Attribute::Int(element(dtype)))])
     }
 
-    /// `true` where a number is not 0.
+    /// A condition that is true where a number is not 0.
     pub(crate) fn condition(&mut self, x: Value) -> Value {
-        // What was a condition before is taken as it is.
+        // A number that was converted from a condition yields that condition.
         let made = self.nodes.iter().rev().take(64).find(|node| node.outputs == [x]);
         if let Some(Node { op: "Cast", inputs, .. }) = made
             && let &[Some(condition)] = &inputs[..]
@@ -165,7 +164,7 @@ impl Form {
         self.node("Cast", &[x], vec![("to", Attribute::Int(BOOL))])
     }
 
-    /// The number that a value is everywhere, if it is a constant of one element.
+    /// The number that fills a value, if it is a constant of one element.
     pub(crate) fn number(&self, x: Value) -> Option<f64> {
         let (_, constant) = self.constants.iter().rev().find(|(value, _)| *value == x)?;
         match constant {
@@ -180,10 +179,10 @@ impl Form {
     }
 }
 
-/// Operators whose results are conditions.
+/// Operators with boolean results.
 const CONDITIONS: [&str; 6] = ["Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual", "Not"];
 
-/// A value for each result of an operation, `None` for those that ONNX has no form of.
+/// A value for each result of an operation, `None` for those without an ONNX form.
 pub type Results = Vec<Option<Value>>;
 
 /// The form of an operation with one result.
@@ -193,7 +192,7 @@ pub(crate) fn only(value: Value) -> Option<Results> {
 }
 
 impl Operand {
-    /// The operands of an operator that broadcasts by itself, whose result is of this shape.
+    /// The operands of an operator that broadcasts by itself to a result of this shape.
     pub(crate) fn broadcast(x: &[Self], shape: Shape) -> Vec<Value> {
         let narrow = x.iter().try_fold(Shape::SCALAR, |shape, operand| shape.broadcast(&operand.narrow.1));
         let full = |k: usize| k == 0 && narrow != Some(shape);

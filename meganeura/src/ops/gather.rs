@@ -1,4 +1,4 @@
-//! Rows of a table by their numbers, and the sums of what comes back to each row.
+//! Gathering rows of a table by index, and scattering their cotangents back.
 
 use std::panic::Location;
 
@@ -11,22 +11,23 @@ use crate::ops::form::{self, Form};
 use crate::tape::Var;
 use crate::{DType, Error, ErrorKind, Result, Shape, TensorType};
 
-/// Indices that a workgroup looks at, at most, where it takes their marks by the word: a bound on its loops.
+/// The most indices that a workgroup examines where it reads marks by the word: a bound on its loops.
 const PART: usize = 1 << 19;
 
-/// Rows by number: `y[i…, d…] = table[index[i…], d…]`
+/// Gathers rows: `y[i…, d…] = table[index[i…], d…]`
 ///
-/// Shapes: `table [R, D…]`, `index u32 [I…]` → `y [I…, D…]`. An index past the end gives NaN, one that is the padding
-/// zeros. Gradient: each row's sum of the cotangents that came from it, [`GatherGrad`].
+/// Shapes: `table [R, D…]`, `index u32 [I…]` → `y [I…, D…]`. An index past the end gives NaN; the padding index gives
+/// zeros.
+/// Gradient: for each row, the sum of the cotangents of its uses, [`GatherGrad`].
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Gather {
-    /// The index whose row counts as zeros.
+    /// The index of the row that counts as zeros.
     padding: Option<u32>,
 }
 
-/// `dtable` of [`Gather`]: `dtable[r, d…] = Σ dy[i…, d…]` over the `i` with `index[i…] = r`, in their order.
+/// `dtable` of [`Gather`]: `dtable[r, d…] = Σ dy[i…, d…]` over the `i` with `index[i…] = r`, in order.
 ///
-/// Shapes: `index u32 [I…]`, `dy [I…, D…]` → `dtable [R, D…]`. Gradient: the gathering itself.
+/// Shapes: `index u32 [I…]`, `dy [I…, D…]` → `dtable [R, D…]`. Gradient: the gather itself.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct GatherGrad {
     forward: Gather,
@@ -38,20 +39,20 @@ impl Gather {
         self.padding.is_some_and(|padding| padding as usize == index)
     }
 
-    /// The padding as a condition of WGSL on a row's number.
+    /// The WGSL condition that a row's index is the padding.
     fn padded(&self) -> String {
         self.padding.map_or_else(|| "false".to_owned(), |padding| format!("row == {padding}u"))
     }
 }
 
-/// The indices of an operand that is contiguous.
+/// The indices of a contiguous operand.
 fn indices<'a, T>(x: &View<'a, T>) -> &'a [u32] {
     &x.indices()[x.layout().offset()..][..x.layout().shape().elements()]
 }
 
 impl Primitive for Gather {
     fn name(&self) -> &'static str {
-        "gather"
+        "embedding"
     }
 
     fn outputs(&self, x: &[TensorType]) -> Result<Vec<TensorType>, String> {
@@ -79,7 +80,7 @@ impl Primitive for Gather {
         let Some(padding) = self.padding else { return form::only(rows) };
         let padding = to.int(i64::from(padding));
         let is_padding = to.node("Equal", &[index, padding], Vec::new());
-        // An axis of one element for each of a row.
+        // An axis of extent 1 for each axis of a row.
         let one = [x[1].ty.shape.dims(), &vec![1; x[0].ty.shape.rank() - 1][..]].concat();
         let is_padding = to.reshape(is_padding, Shape::new(&one));
         let zero = to.float(y[0].dtype, 0.0);
@@ -99,9 +100,9 @@ impl Primitive for Gather {
             case(None, &[3, 2, 4], &[2, 1, 3]),
             case(Some(0), &[4, 70], &[150]),
             case(None, &[130, 1], &[9]),
-            Case::recorded("gather", &[&[4, 3]], |x| {
+            Case::recorded("embedding", &[&[4, 3]], |x| {
                 let index = crate::Tensor::indices(&x[0].tape().device(), [6], &[3, 1, 1, 0, 3, 3]).expect("six");
-                x[0].gather(&x[0].tape().input(&index)).square()
+                x[0].embedding(&x[0].tape().input(&index)).square()
             }),
         ]
     }
@@ -131,14 +132,14 @@ impl Kernel for Gather {
         let (rows, elements) = (x[0].ty.shape[0], y[0].shape.elements());
         let mut defines = define![WG: 64, N: elements, ROWS: rows, WIDTH: x[0].ty.shape.elements() / rows];
         defines.push(("PADDED", self.padded()));
-        let launch = Launch::new(self.name(), defines, (2, 1), elements.div_ceil(64));
+        let launch = Launch::new("gather", defines, (2, 1), elements.div_ceil(64));
         vec![Variant::simple("element", launch.stores_through_epilogue())]
     }
 }
 
 impl Primitive for GatherGrad {
     fn name(&self) -> &'static str {
-        "gather_grad"
+        "embedding_grad"
     }
 
     fn outputs(&self, x: &[TensorType]) -> Result<Vec<TensorType>, String> {
@@ -175,7 +176,7 @@ impl Primitive for GatherGrad {
             case(None, 1, &[1], &[]),
             case(None, 5, &[7], &[3]),
             case(Some(1), 3, &[2, 2], &[2, 3]),
-            // more indices, and longer rows, than a workgroup has invocations
+            // more indices, and longer rows, than invocations in a workgroup
             case(None, 4, &[300], &[5]),
             case(Some(3), 6, &[71], &[67]),
             case(None, 3, &[11], &[260]),
@@ -222,9 +223,10 @@ impl Kernel for GatherGrad {
             defines.push(("PADDED", self.forward.padded()));
             let turns = count.div_ceil(parts).div_ceil(lanes);
             let workgroups = parts.saturating_mul(self.rows * width.div_ceil(lanes));
-            Launch::new(self.name(), defines, (2, 1), workgroups).loops(turns.saturating_mul(of_each).saturating_add(1))
+            Launch::new("gather_grad", defines, (2, 1), workgroups)
+                .loops(turns.saturating_mul(of_each).saturating_add(1))
         };
-        // A turn goes over the words of marks, and over all marks if they are set; or over the words alone.
+        // A turn goes over the words of marks, and over all marks if any is set; or over the words alone.
         let each = launch(1, "one", "result", 2 + 2 * words + lanes).stores_through_epilogue();
         let mut variants = vec![Variant::simple("row", each)];
         let by_words = |parts, to| launch(parts, "word", to, 2 + words);
@@ -243,28 +245,28 @@ impl Kernel for GatherGrad {
 }
 
 impl Var {
-    /// Rows of this table by their numbers: `y[i…, d…] = x[index[i…], d…]`
+    /// Gathers rows of this table by index: `y[i…, d…] = x[index[i…], d…]`
     ///
     /// Shapes: `x [R, D…]`, `index u32 [I…]`, from [`Tensor::indices`](crate::Tensor::indices) → `y [I…, D…]`. The
-    /// gradient of a row is the sum of those of all its uses, in their order.
+    /// gradient of a row is the sum over all its uses, in order.
     ///
-    /// An index past the end is an error where the host knows the indices, which it does of
-    /// [`Tape::input`](crate::Tape::input)s that [`Tensor::indices`](crate::Tensor::indices) made; else that row of the
-    /// result is NaN, and no row gets a gradient from it.
+    /// An index past the end is an error if the host knows the indices, which is the case for
+    /// [`Tape::input`](crate::Tape::input)s made by [`Tensor::indices`](crate::Tensor::indices). Otherwise that row of
+    /// the result is NaN, and no row gets a gradient from it.
     #[must_use]
     #[track_caller]
-    pub fn gather(&self, index: &Self) -> Self {
-        self.gather_with(index, None)
+    pub fn embedding(&self, index: &Self) -> Self {
+        self.embedding_with(index, None)
     }
 
-    /// As [`gather`](Self::gather), with zeros where the index is `padding`, whose row gets no gradient.
+    /// Like [`gather`](Self::gather), with zeros where the index is `padding`. The padding row gets no gradient.
     #[must_use]
     #[track_caller]
-    pub fn gather_with(&self, index: &Self, padding: Option<u32>) -> Self {
+    pub fn embedding_with(&self, index: &Self, padding: Option<u32>) -> Self {
         let rows = self.shape().dims().first().copied().unwrap_or(0);
         if let Some(largest) = index.largest_index(None).filter(|&largest| largest as usize >= rows) {
             let message = format!("index {largest} is past the end, the table has {rows} rows");
-            let error = Error::new(ErrorKind::Argument, message).in_op("gather").operand(self.ty(), self.path());
+            let error = Error::new(ErrorKind::Argument, message).in_op("embedding").operand(self.ty(), self.path());
             return self.fail(error.operand(index.ty(), None).at(Location::caller()));
         }
         index.note_range(rows, None);
@@ -283,10 +285,10 @@ mod tests {
         let table = tape.input(&Tensor::from_slice(&device, [2, 1], &[1.0, 2.0])?);
         let index = tape.input(&Tensor::indices(&device, [2, 2], &[0, 1, 2, 1])?);
         for index in [index.clone(), index.reshape([4])] {
-            let (y, line) = (table.gather(&index), line!());
+            let (y, line) = (table.embedding(&index), line!());
             let error = y.error().expect("2 is past the end");
             assert_eq!((error.kind(), error.location().expect("a line").line()), (ErrorKind::Argument, line));
-            assert!(error.to_string().contains("gather: index 2 is past the end, the table has 2 rows"), "{error}");
+            assert!(error.to_string().contains("embedding: index 2 is past the end, the table has 2 rows"), "{error}");
         }
         Ok(())
     }
@@ -296,10 +298,10 @@ mod tests {
         let device = Device::cpu();
         let tape = Tape::new(&device);
         let table = tape.input(&Tensor::from_slice(&device, [2, 1], &[1.0, 2.0])?);
-        let error = table.gather(&table).error().expect("floats");
+        let error = table.embedding(&table).error().expect("floats");
         assert!(error.to_string().contains("the indices must be u32, from `Tensor::indices`"), "{error}");
         let index = tape.input(&Tensor::indices(&device, [1], &[0])?);
-        assert!(tape.scalar(1.0).gather(&index).error().is_some());
+        assert!(tape.scalar(1.0).embedding(&index).error().is_some());
         Ok(())
     }
 }

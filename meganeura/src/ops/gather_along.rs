@@ -1,4 +1,4 @@
-//! Elements along an axis by their numbers, and the sums of what comes back to each.
+//! Gathering elements along an axis by index, and scattering them back.
 
 use super::softmax::around;
 use super::{Kernel, Primitive};
@@ -9,19 +9,19 @@ use crate::ops::form::{self, Form};
 use crate::tape::Var;
 use crate::{DType, Error, ErrorKind, Result, TensorType};
 
-/// Elements along an axis by number: `y[o…, k, i…] = x[o…, index[o…, k, i…], i…]`
+/// Gathers elements along an axis: `y[o…, k, i…] = x[o…, index[o…, k, i…], i…]`
 ///
 /// Shapes: `x [O…, R, I…]`, `index u32 [O…, K, I…]` → `y [O…, K, I…]`. An index past the end gives NaN.
-/// Gradient: [`ScatterAlong`]; of a permutation, the gathering by the inverse one.
+/// Gradient: [`ScatterAlong`]; for a permutation, a gather by its inverse.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct GatherAlong {
     pub(super) axis: usize,
-    /// Whether the indices of each line name each element once, and are those of a sort.
+    /// `true` if the indices of each line are those of a sort, a permutation.
     pub(super) permutation: bool,
 }
 
-/// What the elements with each number come to: `y[o…, r, i…]` is the sum, or the maximum, of the `x[o…, k, i…]` with
-/// `index[o…, k, i…] = r`, in a fixed order; 0 where there are none. An index past the end is left out.
+/// Scatters elements along an axis: `y[o…, r, i…]` is the sum, or the maximum, of all `x[o…, k, i…]` with
+/// `index[o…, k, i…] = r`, in a fixed order; 0 if there are none. An index past the end is ignored.
 ///
 /// Shapes: `index u32 [O…, K, I…]`, `x [O…, K, I…]` → `y [O…, R, I…]`. Gradient of a sum: `dy` gathered by the indices.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -31,17 +31,17 @@ pub struct ScatterAlong {
     pub(super) fold: Fold,
 }
 
-/// How the elements with one number are joined.
+/// The reduction of elements with one index.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(super) enum Fold {
     Sum,
-    /// Of numbers that are at least 0. Has no gradient.
+    /// The maximum of numbers that are at least 0. Has no gradient.
     Max,
 }
 
 impl Primitive for GatherAlong {
     fn name(&self) -> &'static str {
-        "gather_along"
+        "gather"
     }
 
     fn outputs(&self, x: &[TensorType]) -> Result<Vec<TensorType>, String> {
@@ -61,9 +61,9 @@ impl Primitive for GatherAlong {
     fn vjp(&self, x: &[Var], _y: &[Var], dy: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
         let Some(dy) = &dy[0] else { return Ok(vec![None, None]) };
         let (index, axis) = (&x[1], self.axis);
-        // Floats number so many elements.
+        // The most elements that floats can number exactly.
         let dx = if self.permutation && x[0].shape()[axis] <= 1 << 24 {
-            // The place of `r` in a permutation is where sorting brings it from.
+            // Sorting a permutation finds the position of each `r`, which is the inverse.
             let inverse = index.to_float().argsort(axis, false);
             dy.record(self.clone(), &[dy, &inverse])
         } else {
@@ -119,7 +119,7 @@ impl Kernel for GatherAlong {
         let (_, rows, inner) = around(x[0].ty.shape, self.axis);
         let (elements, count) = (y[0].shape.elements(), y[0].shape[self.axis]);
         let defines = define![WG: 64, N: elements, ROWS: rows, COUNT: count, INNER: inner];
-        let launch = Launch::new(self.name(), defines, (2, 1), elements.div_ceil(64));
+        let launch = Launch::new("gather_along", defines, (2, 1), elements.div_ceil(64));
         vec![Variant::simple("element", launch.stores_through_epilogue())]
     }
 }
@@ -142,13 +142,13 @@ impl Primitive for ScatterAlong {
 
     fn vjp(&self, x: &[Var], _y: &[Var], dy: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
         let (Some(dy), Fold::Sum) = (&dy[0], self.fold) else { return Ok(vec![None, None]) };
-        // What is past the end has no part in the result.
+        // Indices past the end do not affect the result.
         Ok(vec![None, Some(dy.gather_or_zero(self.axis, &x[0]))])
     }
 
     #[cfg(feature = "onnx")]
     fn onnx(&self, x: &[form::Operand], y: &[TensorType], to: &mut Form) -> Option<form::Results> {
-        // What is past the end goes into one row more, which is cut off.
+        // Indices past the end go to one extra row, which is then sliced off.
         let zero = to.float(y[0].dtype, 0.0);
         let shape = to.ints(form::ints(y[0].shape.with(self.axis, self.rows + 1).dims()));
         let zeros = to.node("Expand", &[zero, shape], Vec::new());
@@ -175,7 +175,7 @@ impl Primitive for ScatterAlong {
             of(&[1], 0, 1, 1),
             of(&[300], 0, 5, 5),
             of(&[3, 4], 1, 6, 6),
-            // Some past the end, some named by nobody.
+            // Some indices are past the end, and some elements are never named.
             of(&[2, 7, 3], 1, 5, 9),
             of(&[1030, 3], 0, 2, 2),
             Case::recorded("scatter_along", &[&[3, 300]], |x| {
@@ -229,28 +229,28 @@ impl Kernel for ScatterAlong {
 }
 
 impl Var {
-    /// Elements along an axis by their numbers: `y[o…, k, i…] = x[o…, index[o…, k, i…], i…]`, as PyTorch's `gather`
+    /// Gathers elements along an axis by index: `y[o…, k, i…] = x[o…, index[o…, k, i…], i…]`, like PyTorch's `gather`
     ///
     /// Shapes: `x [O…, R, I…]`, `index u32 [O…, K, I…]` → `y [O…, K, I…]`. For rows of a table, see
-    /// [`gather`](Self::gather); for the same rows of every line, [`index_select`](Self::index_select).
+    /// [`gather`](Self::gather); for the same indices in every line, [`index_select`](Self::index_select).
     ///
-    /// Errors: shapes that differ outside of the axis; an index past the end, where the host knows the indices. Else
-    /// that element of the result is NaN.
+    /// Shapes that differ outside the axis are an error. So is an index past the end, if the host knows the indices;
+    /// otherwise that element of the result is NaN.
     #[must_use]
     #[track_caller]
-    pub fn gather_along(&self, axis: usize, index: &Self) -> Self {
-        if let Some(poisoned) = self.misplaced(axis, index, "gather_along") {
+    pub fn gather(&self, axis: usize, index: &Self) -> Self {
+        if let Some(poisoned) = self.misplaced(axis, index, "gather") {
             return poisoned;
         }
         self.record(GatherAlong { axis, permutation: false }, &[self, index])
     }
 
-    /// This value with others added to its elements: `y[o…, index[o…, k, i…], i…] += source[o…, k, i…]`, in a fixed
+    /// Adds elements to this value at given positions: `y[o…, index[o…, k, i…], i…] += source[o…, k, i…]`, in a fixed
     /// order
     ///
     /// Shapes: `x [O…, R, I…]`, `index u32 [O…, K, I…]`, `source [O…, K, I…]` → `y [O…, R, I…]`.
     ///
-    /// Errors: as [`gather_along`](Self::gather_along); an index past the end that the host does not know is left out.
+    /// Fails like [`gather_along`](Self::gather_along); an index past the end that the host does not know is ignored.
     #[must_use]
     #[track_caller]
     pub fn scatter_add(&self, axis: usize, index: &Self, source: &Self) -> Self {
@@ -260,11 +260,11 @@ impl Var {
         self + self.scattered(axis, index, source, Fold::Sum)
     }
 
-    /// This value with some elements replaced: `y[o…, index[o…, k, i…], i…] = source[o…, k, i…]`. Where several name
-    /// one place, the last does it.
+    /// Replaces elements of this value: `y[o…, index[o…, k, i…], i…] = source[o…, k, i…]`. If several have the same
+    /// index, the last one wins.
     ///
-    /// Shapes and errors: as [`scatter_add`](Self::scatter_add). Along an axis, at most 2²⁴ − 1 elements in single
-    /// precision.
+    /// Shapes and errors are those of [`scatter_add`](Self::scatter_add). In single precision, the axis has at most 2²⁴
+    /// − 1 elements.
     #[must_use]
     #[track_caller]
     pub fn scatter(&self, axis: usize, index: &Self, source: &Self) -> Self {
@@ -274,25 +274,26 @@ impl Var {
         if source.shape() != index.shape() {
             return self.record(ScatterAlong { axis, rows: 1, fold: Fold::Sum }, &[index, source]);
         }
-        // One more than the number of the last source of each place, 0 where there is none.
+        // For each position, one more than the number of its last source, 0 if there is none.
         let numbers = self.tape().iota(source.shape(), axis) + self.constant(1.0);
         let last = self.scattered(axis, index, &numbers, Fold::Max);
         let is_kept = last.eq(&self.constant(0.0));
         let from = (&last - self.constant(1.0)).maximum(&self.constant(0.0)).to_index();
         let replaced = source.record(GatherAlong { axis, permutation: false }, &[source, &from]);
-        is_kept.select(self, &replaced)
+        is_kept.where_cond(self, &replaced)
     }
 
-    /// As [`gather_along`](Self::gather_along), with 0 instead of NaN for an index past the end: the transpose of a
+    /// Like [`gather_along`](Self::gather_along), with 0 instead of NaN for an index past the end: the transpose of a
     /// scattered sum.
     #[track_caller]
     pub(super) fn gather_or_zero(&self, axis: usize, index: &Self) -> Self {
         let past = index.to_float().ge(&self.constant(self.shape()[axis] as f64));
         let gathered = self.record(GatherAlong { axis, permutation: false }, &[self, index]);
-        past.select(&self.constant(0.0), &gathered)
+        past.where_cond(&self.constant(0.0), &gathered)
     }
 
-    /// The larger of each element and of the sources that name it. Shapes and errors: as [`scatter`](Self::scatter).
+    /// The maximum of each element and the sources with its index. Shapes and errors are those of
+    /// [`scatter`](Self::scatter).
     #[cfg(feature = "onnx")]
     #[must_use]
     #[track_caller]
@@ -300,14 +301,15 @@ impl Var {
         if let Some(poisoned) = self.misplaced(axis, index, "scatter_max") {
             return poisoned;
         }
-        // By places in order: the largest of sources is the one with the largest place, and places are at least 0.
+        // Computed on positions in sorted order: the largest source has the largest position, and positions are at
+        // least 0.
         let (sorted, order) = source.sort(axis, false);
         let places = order.to_float().argsort(axis, false).to_float() + self.constant(1.0);
         let last = self.scattered(axis, index, &places, Fold::Max);
         let is_kept = last.eq(&self.constant(0.0));
         let from = (&last - self.constant(1.0)).maximum(&self.constant(0.0)).to_index();
         let largest = source.record(GatherAlong { axis, permutation: false }, &[&sorted, &from]);
-        is_kept.select(self, &self.maximum(&largest))
+        is_kept.where_cond(self, &self.maximum(&largest))
     }
 
     #[track_caller]
@@ -316,7 +318,7 @@ impl Var {
         self.record(ScatterAlong { axis, rows, fold }, &[index, source])
     }
 
-    /// This value poisoned, if the indices do not fit it, or the host knows one that is past the end of the axis.
+    /// This value, poisoned, if the indices do not fit it, or if the host knows one that is past the end of the axis.
     #[track_caller]
     fn misplaced(&self, axis: usize, index: &Self, op: &'static str) -> Option<Self> {
         let rows = self.shape().dims().get(axis).copied().unwrap_or(0);

@@ -1,31 +1,33 @@
-//! Images read at places that are computed.
+//! Sampling of images at computed positions.
 
 use crate::ErrorKind;
 use crate::tape::Var;
 
-/// How [`Var::grid_sample`] reads an image; by default between the four nearest pixels, with zeros outside, as PyTorch
-/// does.
+/// Options of [`Var::grid_sample`]. By default it interpolates between the four nearest pixels, with zeros outside,
+/// like PyTorch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct GridSampleOptions {
-    /// Whether the nearest pixel is read, of two the one with the even number. The grid has no gradient then.
+    /// `true` to read the nearest pixel, on a tie the one with the even index. The grid has no gradient then.
     pub nearest: bool,
-    /// Whether places outside of the image are moved to its edge.
+    /// `true` to move positions outside the image to its edge.
     pub border: bool,
-    /// Whether −1 and 1 are the centres of the outermost pixels, rather than their outer edges.
+    /// `true` if −1 and 1 are the centres of the outermost pixels, `false` if they are their outer edges.
     pub align_corners: bool,
 }
 
 impl Var {
-    /// Images read at the places of a grid, between their pixels: `y[n,c,p,q] = x[n,c,h,w]` where
-    /// `grid[n,p,q] = (w, h)`, from −1 at the left or upper edge to 1 at the right or lower one.
-    /// [Jaderberg et al., 2015](https://arxiv.org/abs/1506.02025).
+    /// Samples images at the positions of a grid, between their pixels. [Jaderberg et al.,
+    /// 2015](https://arxiv.org/abs/1506.02025).
     ///
-    /// Where the grid is NaN, so is the result. The gradient of the grid is 0 outside of the image. That of a pixel is
-    /// a sum in a fixed order; on a GPU, each pixel looks at all places of its image for it, so its time grows with the
-    /// product of both sizes.
+    /// `y[n,c,p,q] = x[n,c,h,w]` where `grid[n,p,q] = (w, h)`, from −1 at the left or upper edge to 1 at the right or
+    /// lower edge.
     ///
-    /// Shapes: `x [N, C, H, W]`, `grid [N, P, Q, 2]` → `y [N, C, P, Q]`. Errors: other shapes; images of more than 2²⁴
-    /// pixels, with a margin of three rows and columns.
+    /// Where the grid is NaN, the result is NaN. The gradient of the grid is 0 outside the image. The gradient of a
+    /// pixel is a sum in a fixed order. On a GPU, each pixel searches all positions of its image for it, so its time
+    /// grows with the product of the two sizes.
+    ///
+    /// Shapes: `x [N, C, H, W]`, `grid [N, P, Q, 2]` → `y [N, C, P, Q]`. Other shapes are an error, and so are images
+    /// of more than 2²⁴ pixels, counting a margin of three rows and columns.
     ///
     /// ```
     /// use meganeura::ops::GridSampleOptions;
@@ -54,7 +56,7 @@ impl Var {
             let message = format!("needs floats for as many images as grids, not {} and {}", self.ty(), grid.ty());
             return self.refuse(NAME, ErrorKind::Shape, message);
         }
-        // With a margin, so that all that is read is there.
+        // With a margin, so that every pixel that is read exists.
         let [rows, columns] = [h, w].map(|extent| extent.saturating_add(3));
         if rows.saturating_mul(columns) > 1 << 24 {
             return self.refuse(NAME, ErrorKind::Argument, format!("images of {h}×{w} pixels are too large"));
@@ -82,7 +84,7 @@ impl Var {
         read.permute(&[0, 2, 1]).reshape([n, c, p, q])
     }
 
-    /// Where a coordinate from −1 to 1 lies among `extent` pixels behind a margin of one.
+    /// The position of a coordinate from −1 to 1 among `extent` pixels, after a margin of one.
     #[track_caller]
     #[expect(clippy::cast_precision_loss, reason = "extents are far below 2^53")]
     fn place_among(&self, extent: usize, options: GridSampleOptions) -> Self {
@@ -96,20 +98,20 @@ impl Var {
         place.clamp(first, last) + self.constant(1.0)
     }
 
-    /// Rows `[N, R, C]` by their numbers, which are floats `[N, K, 1]`.
+    /// Gathers rows of `[N, R, C]` by indices, which are floats `[N, K, 1]`.
     #[track_caller]
     fn rows_at(&self, numbers: &Self) -> Self {
         let shape = numbers.shape().with(2, self.shape()[2]);
-        self.gather_along(1, &numbers.to_index().expand(shape))
+        self.gather(1, &numbers.to_index().expand(shape))
     }
 }
 
-/// Four extents, if there are as many.
+/// The four extents of a value, if it has four axes.
 fn dims(x: &Var) -> [usize; 4] {
     x.shape().dims().try_into().unwrap_or_default()
 }
 
-/// What tests hold it to.
+/// Test cases.
 #[cfg(feature = "testing")]
 pub(super) fn cases() -> Vec<super::case::Case> {
     use super::case::{Array, Case};
@@ -155,7 +157,7 @@ pub(super) fn cases() -> Vec<super::case::Case> {
         let options = GridSampleOptions { nearest: bits & 1 != 0, border: bits & 2 != 0, align_corners: bits & 4 != 0 };
         for (x, grid) in [(&[2, 3, 4, 5][..], &[2, 3, 2, 2][..]), (&[1, 1, 1, 3], &[1, 2, 5, 2])] {
             let case = Case::recorded("grid_sample", &[x, grid], move |x| x[0].grid_sample(&x[1], options));
-            // A third of the places lie outside.
+            // A third of the positions are outside.
             cases.push(case.range(-1.4, 1.4).naive(naive(options)).tolerance(4e-6));
         }
     }

@@ -1,4 +1,4 @@
-//! The numbers of elements along an axis.
+//! The indices of elements along an axis.
 
 use std::panic::Location;
 
@@ -11,7 +11,7 @@ use crate::ops::form::{self, Form};
 use crate::tape::{Tape, Var};
 use crate::{DType, Precision, Result, Shape, TensorType};
 
-/// The number of each element along an axis: `y[…, i, …] = i`
+/// The index of each element along an axis: `y[…, i, …] = i`
 ///
 /// Shapes: no operand → the given shape. Has no gradient.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -87,10 +87,10 @@ impl Kernel for Iota {
 }
 
 impl Tape {
-    /// The number of each element along an axis of a shape: `y[…, i, …] = i`, as floats. Computed where it is needed,
+    /// The index of each element along an axis of a shape: `y[…, i, …] = i`, as floats. Computed where it is used,
     /// without an upload.
     ///
-    /// Errors: an axis that the shape has not; in single precision, more than 2²⁴ elements along it.
+    /// An axis out of range is an error, and so are more than 2²⁴ elements along it in single precision.
     ///
     /// ```
     /// use meganeura::prelude::*;

@@ -1,4 +1,4 @@
-//! The weights of labels' classes.
+//! The class weights of labels.
 
 use super::cross_entropy::is_ignored;
 use super::{Kernel, Primitive};
@@ -9,9 +9,9 @@ use crate::ops::form::{self, Form};
 use crate::tape::{Tape, Var};
 use crate::{DType, Result, TensorType};
 
-/// The weight of each label's class, 0 for an ignored label; NaN for a label beyond the classes.
+/// The weight of each label's class, 0 for an ignored label; NaN for a label past the classes.
 ///
-/// Shapes: `weights [C]`, `labels u32 [N,…]` → `[N,…]`. The weights are data: they get no gradient.
+/// Shapes: `weights [C]`, `labels u32 [N,…]` → `[N,…]`. The weights are data and get no gradient.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct LabelWeights {
     ignored: Option<u32>,
@@ -50,7 +50,8 @@ impl Primitive for LabelWeights {
     fn cases() -> Vec<super::case::Case> {
         use super::case::{Array, Case};
         use crate::Shape;
-        // The weights are made of what has no gradient, so that there is none to check. What is read is not rounded.
+        // The weights are computed from values without a gradient, so there is none to check. Values that are only read
+        // are not rounded.
         let case = |shape: &'static [usize], classes: u32, ignored| {
             let count: usize = shape.iter().product();
             let labels: Vec<_> = (0..count as u32).map(|i| i * 7 % classes).collect();

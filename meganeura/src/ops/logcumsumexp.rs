@@ -1,4 +1,4 @@
-//! Logarithms of running sums of exponentials along an axis.
+//! Logarithms of cumulative sums of exponentials along an axis.
 
 use super::scan::Parts;
 use super::softmax::around;
@@ -10,10 +10,10 @@ use crate::ops::form::{self, Attribute, Form, Value};
 use crate::tape::Var;
 use crate::{Result, TensorType};
 
-/// The logarithm of running sums of exponentials along an axis: `y[…, k, …] = ln Σ_{l ≤ k} exp(x[…, l, …])`
+/// The logarithm of cumulative sums of exponentials along an axis: `y[…, k, …] = ln Σ_{l ≤ k} exp(x[…, l, …])`
 ///
-/// Shapes: `y` as `x`. Gradient: `dx_l = exp(x_l − y_l)·s_l` with `s_l = Σ_{k ≥ l} dy_k·exp(y_l − y_k)`. `y` never
-/// falls along the axis, so no exponent is positive.
+/// Shapes: `y` has that of `x`. Gradient: `dx_l = exp(x_l − y_l)·s_l` with `s_l = Σ_{k ≥ l} dy_k·exp(y_l − y_k)`. No
+/// exponent is positive, because `y` never falls along the axis.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct LogCumsumExp {
     axis: usize,
@@ -158,14 +158,14 @@ fn with<T: Real>(peak: T, mass: T, x: T) -> (T, T) {
 
 /// `exp(a − b)`, 1 where the two are equal: infinities, too.
 fn ratio(a: &Var, b: &Var) -> Var {
-    a.eq(b).select(&a.constant(0.0), &(a - b)).exp()
+    a.eq(b).where_cond(&a.constant(0.0), &(a - b)).exp()
 }
 
 impl Var {
-    /// Logarithms of running sums of exponentials along an axis, as `torch.logcumsumexp`:
+    /// Logarithms of cumulative sums of exponentials along an axis, as `torch.logcumsumexp`:
     /// `y[…, k, …] = ln Σ_{l ≤ k} exp(x[…, l, …])`. Nothing overflows. After NaN, all is NaN; −∞ adds nothing.
     ///
-    /// Shapes: `y` as `x`. Error: an axis that is not there, or an operand of indices.
+    /// Shapes: `y` has that of `x`. Error: an axis that is not there, or an operand of indices.
     ///
     /// ```
     /// use meganeura::prelude::*;
@@ -184,7 +184,7 @@ impl Var {
         let before = parts.totals(&within).logcumsumexp(axis);
         let rest = parts.rest(&within);
         // ln(eᵃ + eᵇ) = max(a, b) + ln(1 + e^−|a − b|)
-        let gap = rest.eq(&before).select(&rest.constant(0.0), &-(&rest - &before).abs());
+        let gap = rest.eq(&before).where_cond(&rest.constant(0.0), &-(&rest - &before).abs());
         parts.join(&within, &(rest.maximum(&before) + gap.softplus()))
     }
 }

@@ -1,4 +1,4 @@
-//! Matrix multiplication, batched.
+//! Batched matrix multiplication.
 
 use super::terms::{Terms, Tree};
 use super::{Halves, Innermost, Kernel, Primitive, Stores};
@@ -13,12 +13,13 @@ use crate::{Error, ErrorKind, Result, Shape, TensorType};
 /// Matrix product of each pair: `y[b,i,j] = Σ a[b,i,k] · b[b,k,j]`
 ///
 /// Shapes: `a [B…,M,K]`, `b [B…,K,N]` → `y [B…,M,N]`. Operands may have any strides, so a transposed or broadcast
-/// operand costs no copy. Gradient: `da = dy·bᵀ`, `db = aᵀ·dy`; of an operand that is transposed, the transposition of
-/// its product, `db = (dyᵀ·a)ᵀ`: so that what lies in memory in order is the gradient of what was transposed.
+/// operand costs no copy.
+/// Gradient: `da = dy·bᵀ`, `db = aᵀ·dy`. For a transposed operand it is the transpose of a product, `db = (dyᵀ·a)ᵀ`, so
+/// that the gradient of the original matrix is contiguous.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Matmul;
 
-/// `(M, K, N)` and the strides that the kernels need of one product.
+/// `(M, K, N)` and the strides that the kernels need for one product.
 struct Geometry {
     batch: usize,
     m: usize,
@@ -102,18 +103,18 @@ impl Primitive for Matmul {
             case(&[1, 300], &[300, 2]),
             case(&[3, 5, 7], &[3, 7, 2]),
             case(&[2, 3, 4, 5], &[2, 3, 5, 6]),
-            // beyond one tile of every size, with and without fours
+            // more than one tile of every size, with and without fours
             case(&[131, 40], &[40, 133]),
             case(&[132, 68], &[68, 136]),
-            // and a reduction that is cut into parts, the last of them shorter
+            // and a reduction that is split into parts, the last one shorter
             case(&[2, 36, 1000], &[2, 1000, 40]),
             // eights, whole tiles
             case(&[136, 72], &[72, 152]),
             case(&[128, 40], &[40, 256]),
-            // what 16-bit floats cannot hold
+            // numbers that 16-bit floats cannot hold
             case(&[34, 40], &[40, 35]).scale(1e-10),
             Case::recorded("matmul", &[&[9, 40], &[40, 35]], |x| x[0].scale(1e5).matmul(&x[1].scale(1e5)).scale(1e-10)),
-            // blocks of the reduction that differ in size: scales that were found with the first do not hold
+            // blocks of the reduction of different magnitude: scales that were found in the first do not fit the others
             Case::recorded("matmul", &[&[70, 64], &[64, 72]], |x| growing(x, [0.0, 1e-9, 1e6, 1.0])),
             Case::recorded("matmul", &[&[70, 64], &[64, 72]], |x| growing(x, [1e-9, 1e6, 0.0, 1.0])),
             Case::recorded("matmul", &[&[72, 64], &[64, 136]], |x| growing(x, [0.0, 1e-9, 1e6, 1.0])),
@@ -131,7 +132,7 @@ impl Primitive for Matmul {
     }
 }
 
-/// A product whose left operand has these magnitudes along the reduction, one after the other.
+/// A product whose left operand has these magnitudes along the reduction, in order.
 #[cfg(feature = "testing")]
 fn growing(x: &[Var], magnitudes: [f64; 4]) -> Var {
     let left = magnitudes.map(|magnitude| x[0].scale(magnitude));
@@ -167,7 +168,7 @@ impl Kernel for Matmul {
 
     fn halves(&self, x: &[TensorType], _: &[TensorType], caps: &Caps) -> Option<Halves> {
         let Geometry { batch, m, k, n } = Geometry::new(x[0].shape.dims(), x[1].shape.dims());
-        // Below that, converting the operands takes longer than reading halves saves.
+        // For smaller products, converting the operands takes longer than reading halves saves.
         let wanted = m.min(n).min(k) >= 256 && batch.saturating_mul(m).saturating_mul(n).saturating_mul(k) >= 1 << 27;
         let fits = gemm::multiplies_halves(caps) && n.is_multiple_of(LINE) && m > 0 && n > 0 && k > 0;
         let halves = Halves { innermost: Innermost::Last, operands: &[0, 1], stores: Stores::Lines, wanted };
@@ -226,9 +227,10 @@ impl Kernel for Matmul {
 }
 
 impl Var {
-    /// The matrix product of the last two axes; leading axes broadcast as NumPy does.
+    /// The matrix product over the last two axes; leading axes broadcast like in NumPy.
     ///
     /// Transposing an operand with [`Var::t`] costs nothing.
+    #[doc(alias("mm", "bmm"))]
     #[must_use]
     #[track_caller]
     pub fn matmul(&self, other: &Self) -> Self {

@@ -1,14 +1,15 @@
-//! The primitive operations: everything the framework knows about each, in one place.
+//! Operations: the options of [`Var`]'s methods, and [`CustomOp`] for operations of your own.
 //!
-//! An operation is plain data (its attributes) with pure functions: the types it gives, the gradient rule (which
-//! appends operations to the tape), the native kernel, and the launches that compute it on a GPU. It holds no device
-//! and no values. Engines know operations only through the families below and never name one.
+//! For the framework, this module holds all that it knows about each primitive operation. An operation is plain data
+//! (its attributes) with pure functions: the types of its results, the gradient rule (which appends operations to the
+//! tape), the native kernel, and the launches on a GPU. It holds no device and no values. Executors know operations
+//! only through the families below and never name one.
 //!
 //! | family | what it is | examples |
 //! |---|---|---|
-//! | [`Pointwise`] | a row of a table; fused freely | add, exp, gelu |
-//! | [`View`] | another way to look at the same memory; costs nothing | reshape, permute, expand, slice |
-//! | [`Kernel`] | has kernels of its own | matmul, conv2d, group_norm |
+//! | `Pointwise` | a row of a table; fused freely | add, exp, gelu |
+//! | `View` | another way to read the same memory; costs nothing | reshape, permute, expand, slice |
+//! | `Kernel` | has kernels of its own | matmul, conv2d, group_norm |
 
 mod attention;
 mod cast;
@@ -21,7 +22,7 @@ mod custom;
 mod exchange;
 mod flip;
 #[cfg(feature = "onnx")]
-pub mod form;
+pub(crate) mod form;
 mod gather;
 mod gather_along;
 mod grid_sample;
@@ -53,16 +54,17 @@ use std::fmt;
 use smallvec::smallvec;
 
 pub use attention::AttentionOptions;
-pub use custom::{Custom, CustomOp};
-pub use exchange::Exchange;
-pub(crate) use exchange::exchange;
+pub use custom::CustomOp;
+pub(crate) use exchange::{Exchange, exchange};
 pub use grid_sample::GridSampleOptions;
 pub(crate) use outer::OuterProduct;
 pub(crate) use pad::sum_of_cotangents;
 pub use padding::Padding;
+#[cfg(not(feature = "testing"))]
+pub(crate) use pointwise::Pointwise;
+#[cfg(feature = "testing")]
 pub use pointwise::Pointwise;
-pub use random::philox;
-pub use view::View;
+pub(crate) use view::View;
 
 pub use self::conv2d::{Conv2dOptions, ConvTranspose2dOptions};
 
@@ -72,49 +74,50 @@ use crate::kernel::native::{OutView, Real, Scratch, View as Operand};
 use crate::tape::Var;
 use crate::{Layout, Result, Shape, TensorType};
 
-/// What every operation says of itself, whatever its family.
-pub trait Primitive: fmt::Debug {
+/// The interface of every operation, in any family.
+pub(crate) trait Primitive: fmt::Debug {
     /// The operation's name, as in error messages, dumps and the names of kernels.
     fn name(&self) -> &'static str;
 
-    /// The types of the results. The error says what was expected and what was found; the tape adds the operands.
+    /// The types of the results. The error states the requirement and what was found; the tape adds the operands.
     ///
     /// # Errors
     ///
-    /// If the operands' shapes or element types, or the attributes, do not fit.
+    /// Fails if the operands' shapes or element types, or the attributes, do not fit.
     fn outputs(&self, x: &[TensorType]) -> Result<Vec<TensorType>, String>;
 
-    /// The gradient rule: from the operands `x`, the results `y` and the cotangents `dy` of the results (those that
-    /// matter), the cotangent of each operand, or `None` where it has none. Appends operations to the operands' tape.
+    /// The gradient rule: appends operations to the operands' tape and returns the cotangent of each operand, or `None`
+    /// where it has none. `x` are the operands, `y` the results, and `dy` the cotangents of the results that have one.
     ///
     /// # Errors
     ///
-    /// If the operation has no derivative although one of its operands could have one.
+    /// Fails if the operation has no derivative although one of its operands could have one.
     fn vjp(&self, x: &[Var], y: &[Var], dy: &[Option<Var>]) -> Result<Vec<Option<Var>>>;
 
-    /// Result 0 once more, as elementwise operations on the operands and the other results, if that is possible.
-    /// Gradient rules of elementwise operations on the result get it so, and it need not be kept from the forward pass.
+    /// Recomputes result 0 by elementwise operations on the operands and the other results, if that is possible.
+    /// Gradient rules of elementwise operations on the result get this value, so the result need not be kept from the
+    /// forward pass.
     fn again(&self, x: &[Var], y: &[Var]) -> Option<Var> {
         let _ = (x, y);
         None
     }
 
-    /// The multiply-adds of products and convolutions, by their definition: an algorithm that needs fewer changes
-    /// nothing. 0 for any other operation. A summary of a model adds them up.
+    /// The multiply-adds of products and convolutions, by definition: an algorithm that needs fewer does not count. 0
+    /// for any other operation. A model's summary adds them up.
     fn multiply_adds(&self, x: &[TensorType], y: &[TensorType]) -> u64 {
         let _ = (x, y);
         0
     }
 
-    /// The operation in ONNX: its nodes are appended, and there is a value for each result. `None` where ONNX has no
-    /// form of it, as of a gradient.
+    /// The ONNX form of the operation: appends its nodes and returns a value for each result. `None` if it has no ONNX
+    /// form, such as a gradient.
     #[cfg(feature = "onnx")]
     fn onnx(&self, x: &[form::Operand], y: &[TensorType], to: &mut form::Form) -> Option<form::Results> {
         let _ = (x, y, to);
         None
     }
 
-    /// Examples that tests hold every part of the operation to.
+    /// Examples on which tests check every part of the operation.
     #[cfg(feature = "testing")]
     fn cases() -> Vec<case::Case>
     where
@@ -131,7 +134,7 @@ pub trait Primitive: fmt::Debug {
 }
 
 /// An operation with kernels of its own.
-pub trait Kernel: Primitive {
+pub(crate) trait Kernel: Primitive {
     /// Whether operand `index` may have any layout; otherwise it is made contiguous first.
     fn reads_strided(&self, index: usize) -> bool {
         let _ = index;
@@ -139,72 +142,72 @@ pub trait Kernel: Primitive {
     }
 
     /// The operand that every variant reads through `load` of `shared/prologue`. On GPUs the elementwise work that
-    /// makes it may run there, as often as the kernel reads an element, instead of on its own: not for operands that
-    /// are read many times.
+    /// computes this operand may run inside the kernel, once for each read of an element. So this is not for operands
+    /// that are read many times.
     fn loads(&self) -> Option<usize> {
         None
     }
 
-    /// The part that halves (`Format::Half`) play, where operands and results of these types allow it.
+    /// The operands and results that are halves (`Format::Half`), if operands and results of these types allow it.
     fn halves(&self, x: &[TensorType], y: &[TensorType], caps: &Caps) -> Option<Halves> {
         let _ = (x, y, caps);
         None
     }
 
-    /// The layout of each operand inside the result, for an operation that only joins its operands. `format` is the
-    /// result's; an operand in halves has its own channels innermost. On GPUs, the program that computes an operand may
+    /// The layout of each operand in the result, for an operation that only joins its operands. `format` is that of the
+    /// result; an operand in halves has its own channels innermost. On GPUs, the program that computes an operand may
     /// store it there.
     fn parts(&self, x: &[Shape], format: Format) -> Option<Vec<Layout>> {
         let _ = (x, format);
         None
     }
 
-    /// Whether every variant stores result 0 through `store` of `shared/epilogue`. On GPUs the elementwise work on it
-    /// may run there instead of on its own.
+    /// `true` if every variant stores result 0 through `store` of `shared/epilogue`. On GPUs the elementwise work on it
+    /// may run inside the kernel.
     fn stores(&self) -> bool {
         false
     }
 
-    /// What ranks of a world meet for to compute this: each comes with its operands, and leaves with as many results.
-    /// On GPUs nothing is launched.
+    /// The exchange between ranks that computes this, if it is one: each rank contributes its operands, and gets as
+    /// many results. Nothing is launched on GPUs.
     fn meets(&self) -> Option<&Exchange> {
         None
     }
 
-    /// The native kernel. Results are contiguous and must be written completely. What it needs besides is borrowed from
-    /// `scratch`; if that has none, the kernel returns, and the run fails.
+    /// The native kernel. Results are contiguous and must be written completely. Temporary memory is borrowed from
+    /// `scratch`; if there is none left, the kernel returns and the run fails.
     fn cpu<T: Real>(&self, x: &[Operand<'_, T>], y: &mut [OutView<'_, T>], scratch: &Scratch);
 
-    /// Ways to compute this on a GPU, best first; those on matrix units only where `caps` says that they are to be
-    /// used. Never empty.
+    /// The variants that compute this on a GPU, best first. Variants on matrix units are included only if `caps` allows
+    /// them. Never empty.
     fn variants(&self, x: &[Argument], y: &[TensorType], caps: &Caps) -> Vec<Variant>;
 }
 
-/// What of a kernel lies in halves: all of this or none.
+/// The operands and results of a kernel that are halves: all of these or none.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Halves {
+pub(crate) struct Halves {
     /// The order of the elements.
     pub innermost: Innermost,
-    /// The operands that are read so.
+    /// The operands that are read as halves.
     pub operands: &'static [usize],
-    /// How result 0 is stored.
+    /// The form in which result 0 is stored.
     pub stores: Stores,
-    /// Whether that is worth converting operands for.
+    /// `true` if that is worth converting operands.
     pub wanted: bool,
 }
 
-/// The axis along which lines of halves lie.
+/// The axis along which elements form lines of halves.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Innermost {
+pub(crate) enum Innermost {
     /// The channels of images `[N, C, H, W]`.
     Channels,
-    /// The last axis, as in the API. Operands that the kernel reads strided must lie in lines; they are read through
+    /// The last axis, as in the API. Operands that the kernel reads strided must be in lines; they are read through
     /// their views, in halves or in `f32`.
     Last,
 }
 
 impl Innermost {
-    /// The order of the elements of a tensor in halves, if it can be held so.
+    /// The order of the elements of a tensor as halves, if it can be stored so.
     #[must_use]
     pub fn order(self, shape: Shape) -> Option<Channels> {
         match self {
@@ -214,14 +217,14 @@ impl Innermost {
     }
 }
 
-/// How a kernel that reads halves stores result 0.
+/// The way in which a kernel that reads halves stores result 0.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Stores {
+pub(crate) enum Stores {
     /// As other kernels do, in `f32`, element by element.
     Full,
     /// By lines, through `store_line` of `shared/epilogue_lines`.
     Lines,
-    /// As halves, which it writes itself.
+    /// Halves that the kernel writes itself.
     Words,
 }
 
@@ -229,7 +232,7 @@ macro_rules! ops {
     ($($module:ident::$name:ident),+ $(,)?) => {
         /// Any operation with kernels of its own.
         #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-        pub enum KernelOp {
+        pub(crate) enum KernelOp {
             $(#[doc = concat!("See `ops/", stringify!($module), ".rs`.")] $name($module::$name),)+
         }
 
@@ -334,10 +337,10 @@ ops! {
 
 /// Any operation.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub enum Op {
+pub(crate) enum Op {
     /// A row of the elementwise table.
     Pointwise(Pointwise),
-    /// Another way to look at the operand's memory.
+    /// Another way to read the operand's memory.
     View(View),
     /// An operation with kernels of its own.
     Kernel(KernelOp),
@@ -396,14 +399,15 @@ impl Op {
     }
 }
 
-/// The name, and the attributes where there are any: `sum{fold: Sum, axes: [0]}`.
+/// The name, and the attributes if there are any: `sum{fold: Sum, axes: [0]}`.
 impl fmt::Display for Op {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())?;
         if let Self::Pointwise(_) = self {
             return Ok(());
         }
-        // `Name { attributes }`, `Name(attributes)` or `Name`, as derived.
+        // The derived form, `Name { attributes }`, `Name(attributes)` or `Name`, without the name. An operation then
+        // need not list its attributes a second time.
         let debug = format!("{:?}", self.primitive());
         let Some((_, attributes)) = debug.split_once(['{', '(']) else { return Ok(()) };
         let attributes = attributes.strip_suffix(['}', ')']).unwrap_or(attributes);

@@ -1,4 +1,4 @@
-//! Gradients of a weight that is used many times: one product instead of a sum of products.
+//! Gradients of a weight that is used several times: one product instead of a sum of products.
 
 use super::matmul::Matmul;
 use super::{KernelOp, Op};
@@ -6,16 +6,17 @@ use crate::tape::Var;
 
 /// The product of two matrices that are smaller than it, `left [M, K]` and `right [K, N]`.
 ///
-/// The gradient of a weight is one where few rows were multiplied by the weight, as in each step of a recurrent layer.
+/// The gradient of a weight is such a product if few rows were multiplied by the weight, as in each step of a recurrent
+/// layer.
 pub(crate) struct OuterProduct {
     left: Var,
     right: Var,
-    /// The matrix is `(left·right)ᵀ`, not `left·right`.
+    /// `true` if the matrix is `(left·right)ᵀ` instead of `left·right`.
     is_transposed: bool,
 }
 
 impl OuterProduct {
-    /// `x` as such a product; `None` if it is none, or its operands are together no smaller than it.
+    /// `x` as such a product; `None` if it is not a product, or if its operands are together no smaller than it.
     pub(crate) fn of(x: &Var) -> Option<Self> {
         let (mut product, mut is_transposed) = (x.clone(), false);
         while let Some(straight) = untransposed(&product) {
@@ -28,10 +29,10 @@ impl OuterProduct {
         (k * (m + n) < m * n).then_some(Self { left, right, is_transposed })
     }
 
-    /// The sum of such products of one shape: the product of their operands, joined along the terms.
+    /// The sum of such products of one shape: the product of their operands, concatenated along the terms.
     #[track_caller]
     pub(crate) fn sum(products: &[Self]) -> Var {
-        // Each as it is, or all the other way round.
+        // All products as they are, or all transposed.
         let is_transposed = products.iter().all(|product| product.is_transposed);
         let operands = products.iter().map(|product| match product.is_transposed == is_transposed {
             true => (product.left.clone(), product.right.clone()),
@@ -43,7 +44,8 @@ impl OuterProduct {
     }
 }
 
-/// Matrices joined along an axis. Transpositions are joined first and transposed then: their operands lie in order.
+/// Matrices concatenated along an axis. Transposed matrices are concatenated before the transposition, as their
+/// operands are contiguous.
 #[track_caller]
 fn joined(x: &[Var], axis: usize) -> Var {
     let concat = |x: &[Var], axis| Var::concat(&x.iter().collect::<Vec<_>>(), axis);
@@ -53,7 +55,7 @@ fn joined(x: &[Var], axis: usize) -> Var {
     }
 }
 
-/// What a value is the transposition of, if it is one.
+/// The operand of a transposition, if the value is one.
 fn untransposed(x: &Var) -> Option<Var> {
     if !x.is_transposed() {
         return None;
@@ -66,7 +68,7 @@ mod tests {
     use super::*;
     use crate::{Device, Param, Precision, Result, Tape, Tensor};
 
-    /// The gradient of `Σₜ Σ f(xₜ, w)²` by a weight `[16, 12]`, and the extents of the product that it is.
+    /// The gradient of `Σₜ Σ f(xₜ, w)²` with respect to a weight `[16, 12]`, and the extents of the product that it is.
     fn gradient(steps: &[fn(&Var, &Var) -> Var]) -> Result<(Vec<f64>, Option<[usize; 3]>)> {
         let device = Device::cpu_with(Precision::Double);
         let weight = Param::new(Tensor::randn(&device, [16, 12], 1)?);
@@ -94,7 +96,7 @@ mod tests {
         for (steps, extents) in [
             (vec![straight; 2], Some([16, 4, 12])),
             (vec![straight; 3], Some([16, 6, 12])),
-            // More terms make operands no smaller than the matrix, and are one product all the same.
+            // With more terms, the operands are no smaller than the matrix; it is one product all the same.
             (vec![straight; 4], None),
             (vec![straight, turned], Some([16, 4, 12])),
             (vec![straight, scaled, straight], None),
@@ -103,7 +105,7 @@ mod tests {
             assert_eq!(product, extents);
             let mut expected = vec![0.0; whole.len()];
             for (seed, step) in steps.iter().enumerate() {
-                // A step alone, with the numbers that it has among the others.
+                // One step alone, with the same numbers as among the others.
                 let silent: fn(&Var, &Var) -> Var = |x, w| (x.matmul(w)) * 0.0;
                 let alone: Vec<_> = (0..steps.len()).map(|other| if other == seed { *step } else { silent }).collect();
                 expected.iter_mut().zip(gradient(&alone)?.0).for_each(|(sum, x)| *sum += x);
@@ -115,7 +117,7 @@ mod tests {
         Ok(())
     }
 
-    /// The cotangents of an activation are added up as they come: joined products would grow from layer to layer.
+    /// The cotangents of an activation are simply added up: joined products would grow from layer to layer.
     #[test]
     fn activations_have_sums() -> Result<()> {
         let device = Device::cpu_with(Precision::Double);

@@ -9,12 +9,12 @@ use crate::ops::form::{self, Form};
 use crate::tape::Var;
 use crate::{Layout, Result, Shape, TensorType};
 
-/// The operand surrounded by a constant.
+/// Surrounds the operand with a constant.
 ///
 /// Shapes: each axis grows by its two widths. Gradient: `dy` without the margins.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Pad {
-    /// Elements before and after, for each axis.
+    /// The elements before and after, for each axis.
     widths: Vec<(usize, usize)>,
     value: Exact,
 }
@@ -24,7 +24,7 @@ impl Pad {
         self.widths.iter().enumerate().fold(x, |shape, (axis, (lo, hi))| shape.with(axis, shape[axis] + lo + hi))
     }
 
-    /// Where the operand's elements lie in the result.
+    /// The layout of the operand's elements in the result.
     fn inside(&self, x: Shape) -> Layout {
         let whole = Layout::contiguous(self.output(x));
         self.widths.iter().enumerate().fold(whole, |layout, (axis, (lo, _))| layout.slice(axis, *lo, x[axis]))
@@ -119,8 +119,8 @@ impl Kernel for Pad {
     }
 }
 
-/// The sum of two cotangents of one value. Where each is that of a part, among zeros, and the parts lie side by side,
-/// they are joined instead: what was split into slices has the concatenation of their cotangents.
+/// The sum of two cotangents of one value. If each is a part surrounded by zeros, and the parts are adjacent, they are
+/// concatenated instead. So a value that was split into slices gets the concatenation of their cotangents.
 #[track_caller]
 pub(crate) fn sum_of_cotangents(a: &Var, b: &Var) -> Var {
     let (Some(first), Some(second)) = (Part::of(a), Part::of(b)) else { return a + b };
@@ -137,7 +137,7 @@ pub(crate) fn sum_of_cotangents(a: &Var, b: &Var) -> Var {
     if widths[axis] == (0, 0) { joined } else { joined.pad(&widths, 0.0) }
 }
 
-/// A value that is one part along an axis, and zeros before and after it.
+/// A value that is one part along an axis, with zeros before and after it.
 struct Part {
     value: Var,
     axis: usize,
@@ -163,7 +163,8 @@ impl Part {
         self.value.shape()[self.axis]
     }
 
-    /// What the part was joined of before, so that joining one after the other gives one concatenation.
+    /// The values that the part was concatenated from before, so that joining them one after the other gives a single
+    /// concatenation.
     fn pieces(&self) -> Vec<Var> {
         let made = self.value.made_by(|op| match op {
             Op::Kernel(KernelOp::Concat(concat)) => concat.is_along(self.axis).then_some(()),
@@ -174,7 +175,7 @@ impl Part {
 }
 
 impl Var {
-    /// The value surrounded by a constant: `widths` says how many elements come before and after, for each axis.
+    /// Surrounds the value with a constant. `widths` are the numbers of elements before and after, for each axis.
     #[must_use]
     #[track_caller]
     pub fn pad(&self, widths: &[(usize, usize)], value: f64) -> Self {

@@ -1,10 +1,11 @@
-//! Padding with what the value itself holds: compositions of views, flips and concatenations.
+//! Padding with elements of the value itself: compositions of views, flips and concatenations.
 
 use crate::ErrorKind;
 use crate::tape::Var;
 
-/// What values are surrounded by.
+/// The content of a padding.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Padding {
     /// Zeros.
     #[default]
@@ -13,18 +14,19 @@ pub enum Padding {
     Reflect,
     /// The first and the last element: `a a | a b c d | d d`
     Replicate,
-    /// The other end: `c d | a b c d | a b`
+    /// The opposite end: `c d | a b c d | a b`
     Circular,
 }
 
 impl Var {
-    /// The value surrounded by elements of its own, or by zeros: `widths` says how many come before and after, for each
-    /// axis.
+    /// Surrounds the value with elements of its own, or with zeros.
     ///
-    /// The gradient of an element is the sum of those of all its copies.
+    /// `widths` are the numbers of elements before and after, for each axis.
     ///
-    /// Errors: widths for another number of axes; to [reflect](Padding::Reflect), a width that is not below the extent;
-    /// for a [circle](Padding::Circular), one above it.
+    /// The gradient of an element is the sum over all its copies.
+    ///
+    /// Widths for another number of axes are an error. So is a width that is not below the extent for
+    /// [reflection](Padding::Reflect), or one above it for [circular](Padding::Circular) padding.
     ///
     /// ```
     /// use meganeura::ops::Padding;
@@ -71,7 +73,7 @@ impl Var {
         result
     }
 
-    /// The margins of an axis beside it.
+    /// The margins of an axis, concatenated to it.
     #[track_caller]
     fn pad_axis(&self, axis: usize, before: usize, after: usize, padding: Padding) -> Self {
         let extent = self.shape()[axis];
@@ -98,7 +100,7 @@ impl Var {
     }
 }
 
-/// What tests hold it to.
+/// Test cases.
 #[cfg(feature = "testing")]
 pub(super) fn cases() -> Vec<super::case::Case> {
     use super::case::{Array, Case};

@@ -1,8 +1,8 @@
-//! The elementwise operations: one row of a table each.
+//! The elementwise operations, each a row of one table.
 //!
-//! A row gives the formula, the native expression, the WGSL expression, the ONNX operator and the gradient rule, and
-//! makes the method of [`Var`]. Operands of a row have one shape: broadcasting is a view that the tape records before
-//! it, and un-broadcasting is that view's gradient rule.
+//! A row has the formula, the native expression, the WGSL expression, the ONNX operator and the gradient rule, and
+//! makes the method of [`Var`]. All operands of a row have the same shape: broadcasting is a view that the tape records
+//! first, and un-broadcasting is that view's gradient rule.
 
 #[cfg(feature = "testing")]
 mod cases;
@@ -66,9 +66,18 @@ macro_rules! table {
             self.record(Pointwise::$name, &[self])
         }
     };
+    (@method $name:ident ($method:ident) ($x:ident, $other:ident) $(#[$doc:meta])*) => {
+        $(#[$doc])*
+        #[doc = concat!("\n`", stringify!($x), "` is `self`, `", stringify!($other), "` is `other`, with NumPy's broadcasting.")]
+        #[must_use]
+        #[track_caller]
+        pub fn $method(&self, other: &Self) -> Self {
+            self.record_broadcast(Pointwise::$name, &[self, other])
+        }
+    };
     (@method $name:ident ($method:ident) ($x:ident, $($other:ident),+) $(#[$doc:meta])*) => {
         $(#[$doc])*
-        #[doc = concat!("\n`", stringify!($x), "` is `self`. Operands are broadcast as in NumPy.")]
+        #[doc = concat!("\n`", stringify!($x), "` is `self`, with NumPy's broadcasting.")]
         #[must_use]
         #[track_caller]
         pub fn $method(&self, $($other: &Self),+) -> Self {
@@ -93,6 +102,7 @@ macro_rules! table {
 
         impl Pointwise {
             /// Every row.
+            #[cfg(any(feature = "testing", feature = "onnx"))]
             pub const ALL: &[Self] = &[$(Self::$name),+];
 
             /// The number of operands.
@@ -101,7 +111,7 @@ macro_rules! table {
                 match self { $(Self::$name => [$(stringify!($x)),+].len(),)+ }
             }
 
-            /// The row as a WGSL function: a prefix and the row's name.
+            /// The row as a WGSL function, named with a prefix and the row's name.
             #[must_use]
             pub fn wgsl_function(self, prefix: &str) -> String {
                 match self {
@@ -112,7 +122,7 @@ macro_rules! table {
                 }
             }
 
-            /// Computes the row for each element, by the instructions of whatever this is inlined into.
+            /// Computes the row for each element, with the instructions of the function that this is inlined into.
             #[inline(always)]
             pub(crate) fn eval<T: Real>(self, x: &[&[T]], out: &mut [T]) {
                 match self { $(Self::$name => each!(x, out, ($($x),+) $cpu),)+ }
@@ -197,7 +207,7 @@ table! {
         "m_sign(x)"; onnx "Sign"; |y, dy| [none];
     /// `eˣ`
     Exp "exp" exp(x) = x.exp(); "exp(x)"; onnx "Exp"; |y, dy| [(dy * y)];
-    /// `eˣ − 1`, precise near 0.
+    /// `eˣ − 1`, accurate near 0.
     ExpM1 "expm1" expm1(x) = x.exp_m1(); "m_expm1(x)"; |y, dy| [(dy * x.exp())];
     /// `ln x`, the natural logarithm.
     Log "log" log(x) = x.ln(); "log(x)"; onnx "Log"; on 0.2..3.0; |y, dy| [(dy / x)];
@@ -205,7 +215,7 @@ table! {
     Floor "floor" floor(x) = x.floor(); "floor(x)"; onnx "Floor"; |y, dy| [none];
     /// The smallest integer that is at least `x`; has no gradient.
     Ceil "ceil" ceil(x) = x.ceil(); "ceil(x)"; onnx "Ceil"; |y, dy| [none];
-    /// The integer next to `x`, of two the even one, as NumPy and PyTorch round; has no gradient.
+    /// The nearest integer to `x`, on a tie the even one, as in NumPy and PyTorch; has no gradient.
     Round "round" round(x) = x.round(); "round(x)"; onnx "Round"; |y, dy| [none];
     /// `√x`
     Sqrt "sqrt" sqrt(x) = x.sqrt(); "sqrt(x)"; onnx "Sqrt"; on 0.2..3.0; |y, dy| [(dy.scale(0.5) / y)];
@@ -223,20 +233,20 @@ table! {
     Sigmoid "sigmoid" sigmoid(x) = T::ONE / (T::ONE + (-x).exp()); "m_sigmoid(x)"; onnx "Sigmoid"; |y, dy| [(dy * (y - y.square()))];
     /// `max(x, 0)`; NaN stays NaN, the derivative at 0 is 0.
     Relu "relu" relu(x) = if x <= T::ZERO { T::ZERO } else { x }; "select(x, 0.0, is_at_most_zero(x))";
-        onnx "Relu"; |y, dy| [(y.le(&y.constant(0.0)).select(&y.constant(0.0), dy))];
+        onnx "Relu"; |y, dy| [(y.le(&y.constant(0.0)).where_cond(&y.constant(0.0), dy))];
     /// `x` above 0, `a·x` below.
     LeakyRelu "leaky_relu"(x, a) = if x <= T::ZERO { a * x } else { x }; "select(x, a * x, is_at_most_zero(x))";
-        |y, dy| [(x.le(&x.constant(0.0)).select(&(a * dy), dy)), (x.le(&x.constant(0.0)).select(&(x * dy), &x.constant(0.0)))];
+        |y, dy| [(x.le(&x.constant(0.0)).where_cond(&(a * dy), dy)), (x.le(&x.constant(0.0)).where_cond(&(x * dy), &x.constant(0.0)))];
     /// `x` above 0, `a(eˣ − 1)` below.
     Elu "elu"(x, a) = if x <= T::ZERO { a * x.exp_m1() } else { x }; "select(x, a * m_expm1(x), is_at_most_zero(x))";
         |y, dy| [
-            (x.le(&x.constant(0.0)).select(&(dy * a * x.exp()), dy)),
-            (x.le(&x.constant(0.0)).select(&(dy * x.expm1()), &x.constant(0.0)))
+            (x.le(&x.constant(0.0)).where_cond(&(dy * a * x.exp()), dy)),
+            (x.le(&x.constant(0.0)).where_cond(&(dy * x.expm1()), &x.constant(0.0)))
         ];
-    /// `x·Φ(x)`, exactly, through `erf`. [Hendrycks and Gimpel, 2016](https://arxiv.org/abs/1606.08415).
+    /// Exact GELU, `x·Φ(x)` through `erf`. [Hendrycks and Gimpel, 2016](https://arxiv.org/abs/1606.08415).
     Gelu "gelu" gelu(x) = x * T::from_f64(0.5) * (T::ONE + (x * T::from_f64(std::f64::consts::FRAC_1_SQRT_2)).erf());
         "m_gelu(x)"; |y, dy| [(dy * gelu_derivative(x))];
-    /// GELU through `tanh`: `x/2·(1 + tanh(√(2/π)(x + 0.044715 x³)))`.
+    /// GELU approximated by `tanh`: `x/2·(1 + tanh(√(2/π)(x + 0.044715 x³)))`.
     GeluTanh "gelu_tanh" gelu_tanh(x) = {
             let u = T::from_f64(SQRT_2_OVER_PI) * (x + T::from_f64(0.044_715) * x * x * x);
             x * T::from_f64(0.5) * (T::ONE + u.tanh())
@@ -260,17 +270,18 @@ table! {
     Mul "mul"(a, b) = a * b; "a * b"; onnx "Mul"; |y, dy| [(dy * b), (dy * a)];
     /// `a/b`
     Div "div"(a, b) = a / b; "a / b"; onnx "Div"; on 0.5..2.0; |y, dy| [(dy / b), (-(dy * y / b))];
-    /// The smaller of `a` and `b`; NaN if either is NaN. Where they are equal, each gets half of the gradient.
+    /// The minimum of each pair; NaN if either is NaN. Equal operands get half of the gradient each.
     Min "min" minimum(a, b) = if b.is_nan() || b < a { b } else { a }; "m_min(a, b)";
         onnx "Min"; |y, dy| [(extremum_gradient(a, b, dy, Var::gt)), (extremum_gradient(b, a, dy, Var::gt))];
-    /// The larger of `a` and `b`; NaN if either is NaN. Where they are equal, each gets half of the gradient.
+    /// The maximum of each pair; NaN if either is NaN. Equal operands get half of the gradient each.
     Max "max" maximum(a, b) = if b.is_nan() || b > a { b } else { a }; "m_max(a, b)";
         onnx "Max"; |y, dy| [(extremum_gradient(a, b, dy, Var::lt)), (extremum_gradient(b, a, dy, Var::lt))];
-    /// `aᵇ`; where `b` is 0 the derivative by `a` is 0, where `a` is 0 and `b` at least 0 that by `b`.
+    /// `aᵇ`. The derivative with respect to `a` is 0 where `b` is 0; that with respect to `b` is 0 where `a` is 0 and
+    /// `b` is at least 0.
     Pow "pow" pow(a, b) = a.powf(b); "m_pow(a, b)";
         onnx "Pow"; on 0.2..3.0; within 1e-5; |y, dy| [
-            (b.eq(&b.constant(0.0)).select(&b.constant(0.0), &(dy * b * a.pow(&(b - b.constant(1.0)))))),
-            ((a.eq(&a.constant(0.0)) * b.ge(&b.constant(0.0))).select(&a.constant(0.0), &(dy * y * a.log())))
+            (b.eq(&b.constant(0.0)).where_cond(&b.constant(0.0), &(dy * b * a.pow(&(b - b.constant(1.0)))))),
+            ((a.eq(&a.constant(0.0)) * b.ge(&b.constant(0.0))).where_cond(&a.constant(0.0), &(dy * y * a.log())))
         ];
     /// 1 where `a = b`, else 0. Has no gradient.
     Eq "eq" eq(a, b) = truth(a == b); "select(0.0, 1.0, a == b && !any_nan(a, b))"; |y, dy| [none, none];
@@ -285,16 +296,17 @@ table! {
     /// 1 where `a ≥ b`, else 0. Has no gradient.
     Ge "ge" ge(a, b) = truth(a >= b); "select(0.0, 1.0, a >= b && !any_nan(a, b))"; |y, dy| [none, none];
     /// `a` where `c` is not 0, else `b`.
-    Select "select" select(c, a, b) = if c == T::ZERO { b } else { a }; "select(a, b, is_zero(c))";
-        |y, dy| [none, (c.select(dy, &c.constant(0.0))), (c.select(&c.constant(0.0), dy))];
-    /// `x` held between `lo` and `hi`; NaN stays NaN. The derivative is 0 on the bounds themselves: there and outside,
-    /// the gradient goes to the bound.
+    #[doc(alias("where", "select"))]
+    WhereCond "where_cond" where_cond(c, a, b) = if c == T::ZERO { b } else { a }; "select(a, b, is_zero(c))";
+        |y, dy| [none, (c.where_cond(dy, &c.constant(0.0))), (c.where_cond(&c.constant(0.0), dy))];
+    /// `x` clamped between `lo` and `hi`; NaN stays NaN. The derivative on the bounds is 0: there and outside, the
+    /// gradient goes to the bound.
     Clamp "clamp"(x, lo, hi) = if x < lo { lo } else if x > hi { hi } else { x };
         "select(select(select(x, hi, x > hi), lo, x < lo), x, is_nan(x))";
         |y, dy| [
-            ((x.le(lo) + x.ge(hi)).select(&x.constant(0.0), dy)),
-            (x.le(lo).select(dy, &x.constant(0.0))),
-            ((x.ge(hi) * x.gt(lo)).select(dy, &x.constant(0.0)))
+            ((x.le(lo) + x.ge(hi)).where_cond(&x.constant(0.0), dy)),
+            (x.le(lo).where_cond(dy, &x.constant(0.0))),
+            ((x.ge(hi) * x.gt(lo)).where_cond(dy, &x.constant(0.0)))
         ];
 }
 
@@ -327,9 +339,9 @@ fn silu_derivative(x: &Var) -> Var {
     &s * (x * (&one - &s) + &one)
 }
 
-/// The gradient of `min` or `max` with respect to `a`: nothing where `b` won, half where they are equal. NaN loses to
-/// nobody, so its gradient goes to both.
+/// The gradient of `min` or `max` with respect to `a`: 0 where `b` won, half where they are equal. NaN never loses, so
+/// its gradient goes to both.
 fn extremum_gradient(a: &Var, b: &Var, dy: &Var, loses: fn(&Var, &Var) -> Var) -> Var {
-    let tied = a.eq(b).select(&dy.scale(0.5), dy);
-    loses(a, b).select(&a.constant(0.0), &tied)
+    let tied = a.eq(b).where_cond(&dy.scale(0.5), dy);
+    loses(a, b).where_cond(&a.constant(0.0), &tied)
 }

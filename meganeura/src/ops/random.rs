@@ -1,5 +1,5 @@
-//! Random numbers from a counter: each element depends on the seed, the stream and its own place alone, so every device
-//! draws the same numbers and a step run again draws them again.
+//! Random numbers from a counter. Each element depends only on the seed, the stream and its own index, so every device
+//! draws the same numbers, and a repeated step draws them again.
 
 use super::{Kernel, Primitive};
 use crate::kernel::launch::{Argument, Caps, Launch, Variant, define};
@@ -9,9 +9,8 @@ use crate::{DType, Precision, Result, Shape, TensorType};
 
 /// Uniform numbers in `[0, 1)`: multiples of 2⁻²⁴ from Philox-4x32-10.
 ///
-/// Shapes: `seed u32 [2]` → the given shape. The seed is a value, so a new one makes no new plan; the stream tells
-/// apart the draws of one step. Has no gradient. Source:
-/// [Salmon et al., 2011](https://doi.org/10.1145/2063384.2063405).
+/// Shapes: `seed u32 [2]` → the given shape. The seed is a value, so a new seed needs no new plan; streams separate the
+/// draws of one step. Has no gradient. Source: [Salmon et al., 2011](https://doi.org/10.1145/2063384.2063405).
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct RandomUniform {
     stream: u32,
@@ -102,7 +101,8 @@ impl Kernel for RandomUniform {
 }
 
 impl Var {
-    /// Uniform random numbers in `[0, 1)` of this value's shape, from the tape's seed.
+    /// Uniform random numbers in `[0, 1)` with this value's shape, from the tape's seed.
+    #[doc(alias = "rand_like")]
     #[must_use]
     #[track_caller]
     pub fn random_uniform(&self) -> Self {

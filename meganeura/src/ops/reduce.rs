@@ -1,4 +1,4 @@
-//! Reductions over any axes: sum, maximum, minimum; and what is made of them: mean and variance.
+//! Reductions over any axes: sum, maximum and minimum; and the mean and variance made of them.
 
 mod forms;
 
@@ -16,27 +16,27 @@ use crate::ops::form::{self, Form};
 use crate::tape::Var;
 use crate::{Error, ErrorKind, Layout, Result, Shape, TensorType};
 
-/// On the CPU, results of which there are fewer than this are split into parts …
+/// On the CPU, fewer results than this are each split into parts …
 const FEW: usize = 256;
-/// … of so many elements at least …
+/// … of at least this many elements …
 const PART: usize = 1 << 14;
-/// … and at most so many parts.
+/// … and at most this many parts.
 const PARTS: usize = 256;
 /// Interleaved partial results of a row: two of the widest vectors.
 const LANES: usize = 32;
-/// Columns that are folded at once.
+/// The number of columns that are folded at once.
 const COLUMNS: usize = 256;
-/// Elements of a block: so many of each column, or of each partial of a row, are folded one after the other.
+/// The elements of a block: this many of each column, or of each partial result of a row, are folded in sequence.
 const RUN: usize = 16;
 
 /// `y[kept] = fold over the reduced axes of x`
 ///
-/// Shapes: the reduced axes keep extent 1; [`Var::sum_over`] and its like drop them.
+/// Shapes: the reduced axes keep extent 1; [`Var::sum_over`] and similar methods drop them.
 /// Gradient: of a sum, `dy` repeated; of a maximum or minimum, `dy` shared equally among the elements that attain it.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Reduce {
     fold: Fold,
-    /// In ascending order, each once.
+    /// In ascending order, without duplicates.
     axes: Vec<usize>,
 }
 
@@ -137,8 +137,8 @@ impl Primitive for Reduce {
             cases.push(case(fold, &[1], &[2, 1030]));
         }
         cases.push(case(Fold::Sum, &[], &[2, 3]));
-        // Long enough to be split, by rows and by columns, into parts of different lengths. The serial form adds one
-        // term after the other to a sum of size √K: each rounds by as many units of a term.
+        // Long enough to be split, by rows and by columns, into parts of different lengths. The serial form adds terms
+        // one by one to a sum of size √K, each with a rounding error of that size.
         for fold in [Fold::Sum, Fold::Max] {
             cases.push(case(fold, &[0], &[50_001]).tolerance(1e-4));
             cases.push(case(fold, &[0, 2], &[3, 2, 6007]));
@@ -147,7 +147,7 @@ impl Primitive for Reduce {
         }
         cases.push(case(Fold::Sum, &[0], &[33_001, 3]));
         cases.push(case(Fold::Min, &[1], &[3, 77, 65]));
-        // Channels of images that fall into lines: squared on the way, and held as lines; in one part and in several.
+        // Channels of images that divide into lines: squared on the way, and stored as lines; in one and several parts.
         for shape in [[2, 24, 6, 5], [2, 40, 33, 31]] {
             cases.push(Case::recorded("sum", &[&shape], |x| x[0].square().sum_over(&[0, 2, 3])));
             cases.push(Case::recorded("sum", &[&shape], |x| {
@@ -174,7 +174,7 @@ impl Kernel for Reduce {
         true
     }
 
-    /// In any order of the elements; results are few.
+    /// The order of the elements does not matter, and results are few.
     fn halves(&self, _: &[TensorType], _: &[TensorType], caps: &Caps) -> Option<Halves> {
         caps.half.then_some(Halves {
             innermost: Innermost::Channels,
@@ -196,7 +196,7 @@ impl Kernel for Reduce {
         let rows = |first, y: &mut [T], range| {
             arch.dispatch(By(self.fold, Rows { data, kept: &kept, reduced: &reduced, range, first, y }));
         };
-        // Few results with many elements each: parts of those. Their number depends on the shape, not on the threads.
+        // Few results with many elements each, split into parts. Their number depends on the shape, not on the threads.
         let chunk = PART.max(len.div_ceil(PARTS));
         if outs < FEW && len > chunk {
             let mut partials = vec![self.fold.start(); outs * len.div_ceil(chunk)];
@@ -231,7 +231,7 @@ impl Kernel for Reduce {
 }
 
 impl Reduce {
-    /// Folds a range of the elements of consecutive results at once, where those lie side by side and the elements do
+    /// Folds a range of the elements of several results at once, where the results are adjacent and the elements are
     /// not.
     fn columns<T: Real>(&self, data: &[T], kept: &Layout, reduced: &Layout, range: Range<usize>, y: &mut [T]) {
         let width = *kept.shape().dims().last().expect("columns are an axis");
@@ -250,11 +250,11 @@ impl Reduce {
 trait Folded {
     type Number: Real;
 
-    /// Does it with a function, and what changes none of its results.
+    /// Runs with a fold's function and its neutral element.
     fn folded(self, neutral: Self::Number, join: impl Fn(Self::Number, Self::Number) -> Self::Number);
 }
 
-/// Work by a fold, compiled for each of them and for the processor's SIMD.
+/// Work with a fold, compiled for each fold and for the processor's SIMD.
 struct By<W>(Fold, W);
 
 impl<W: Folded> WithSimd for By<W> {
@@ -271,9 +271,9 @@ impl<W: Folded> WithSimd for By<W> {
     }
 }
 
-/// Folds a range of the elements of each of some results that lie side by side, [`COLUMNS`] at most.
+/// Folds a range of the elements of at most [`COLUMNS`] adjacent results.
 struct Columns<'a, T> {
-    /// From the first result's first element on.
+    /// The operand, from the first result's first element on.
     data: &'a [T],
     reduced: &'a Layout,
     range: Range<usize>,
@@ -301,13 +301,13 @@ impl<T: Real> Folded for Columns<'_, T> {
     }
 }
 
-/// Folds the few elements of each of some results, for all results along the innermost kept axis at once.
+/// Folds the few elements of each result, for all results along the innermost kept axis at once.
 struct Short<'a, T> {
     data: &'a [T],
     kept: &'a Layout,
-    /// Of [`RUN`] elements at most.
+    /// At most [`RUN`] elements.
     reduced: &'a Layout,
-    /// The number of the first result.
+    /// The index of the first result.
     first: usize,
     y: &'a mut [T],
 }
@@ -340,13 +340,13 @@ impl<T: Real> Folded for Short<'_, T> {
     }
 }
 
-/// Folds a range of the elements of each of some results.
+/// Folds a range of the elements of each of several results.
 struct Rows<'a, T> {
     data: &'a [T],
     kept: &'a Layout,
     reduced: &'a Layout,
     range: Range<usize>,
-    /// The number of the first result.
+    /// The index of the first result.
     first: usize,
     y: &'a mut [T],
 }
@@ -363,8 +363,8 @@ impl<T: Real> Folded for Rows<'_, T> {
     }
 }
 
-/// Folds a range of the elements of one result: stretches of the innermost reduced axis, in interleaved partials, so
-/// that the loop is SIMD, and those in blocks.
+/// Folds a range of the elements of one result: stretches of the innermost reduced axis, in blocks, with interleaved
+/// partial results so that the loop is SIMD.
 #[inline(always)]
 fn row<T: Real>(data: &[T], reduced: &Layout, range: Range<usize>, neutral: T, join: impl Fn(T, T) -> T) -> T {
     let inner = reduced.shape().dims().last().copied().unwrap_or(1);
@@ -386,7 +386,7 @@ fn row<T: Real>(data: &[T], reduced: &Layout, range: Range<usize>, neutral: T, j
             }
         }
         at += count;
-        // Elements in the first lane, which has the most.
+        // The number of elements in the first lane, which has the most.
         folded += count.div_ceil(LANES);
         if folded >= RUN && at < range.end {
             cascade.push(&lanes, &join);
@@ -432,7 +432,7 @@ macro_rules! reductions {
                     self.$over(&self.all_axes())
                 }
 
-                #[doc = concat!("The ", $what, " over some axes, which the result has no longer.")]
+                #[doc = concat!("The ", $what, " over some axes, which are dropped from the result.")]
                 #[must_use]
                 #[track_caller]
                 pub fn $over(&self, axes: &[usize]) -> Self {
@@ -464,15 +464,16 @@ reductions! {
 }
 
 impl Var {
-    /// The variance of all elements; `correction` 1 gives the unbiased estimate, 0 that of the population.
+    /// The variance of all elements. `correction` 1 gives the unbiased estimate, 0 that of the population.
+    #[doc(alias = "var")]
     #[must_use]
     #[track_caller]
     pub fn variance(&self, correction: usize) -> Self {
         self.variance_over(&self.all_axes(), correction)
     }
 
-    /// The variance over some axes, which the result has no longer. From centred squares, so that a mean far from 0
-    /// costs no digits, and no single element costs the others theirs.
+    /// The variance over some axes, which are dropped from the result. Squares are centred, so neither a mean far from
+    /// 0 nor a single element costs precision.
     #[must_use]
     #[track_caller]
     pub fn variance_over(&self, axes: &[usize], correction: usize) -> Self {
@@ -490,11 +491,10 @@ impl Var {
             let error = Error::new(ErrorKind::Argument, message).in_op("variance").operand(self.ty(), self.path());
             return self.fail(error.at(Location::caller()));
         }
-        let freedom = as_f64(count - correction);
         // A mean far above the spread is rounded by as much as that spread. What is left is the mean of differences,
         // which are exact then; taking a number off changes no variance, so it has no gradient.
         let near = self - self.mean_keep(axes).detach();
         let centred = &near - near.mean_keep(axes);
-        centred.square().sum_keep(axes).scale(1.0 / freedom)
+        centred.square().sum_keep(axes).scale(1.0 / as_f64(count - correction))
     }
 }

@@ -1,64 +1,64 @@
-//! How the invocations of workgroups share rows: what `shared/segments.wgsl` is told, and when long rows are split.
+//! The distribution of rows over the invocations of workgroups: the defines of `shared/segments.wgsl`, and the choice
+//! of when to split long rows.
 //!
-//! A row is worked on by one invocation, or by a segment of a workgroup whose members are neighbours (the row's
-//! elements lie side by side) or a row of the workgroup apart (rows lie side by side). Where that leaves most of a GPU
-//! idle, rows are split into parts, which a second launch joins in order. All depends on shapes and layouts, and on
-//! whether the device has workgroups of 512, so that the same step gives the same bits on every device that computes
-//! the same way.
+//! A row is processed by one invocation, or by a segment of a workgroup. The members of a segment are adjacent if the
+//! row's elements are, or one row of the workgroup apart if the rows are adjacent. If that leaves most of a GPU idle,
+//! rows are split into parts, which a second launch combines in order. All of this depends on shapes and layouts, and
+//! on whether the device has workgroups of 512. So the same step gives the same bits on every device that computes the
+//! same way.
 
 use crate::kernel::launch::{Caps, define, tree};
 
-/// Invocations of a workgroup, but for the serial form and the tall one.
+/// The invocations of a workgroup, except for the serial and the tall form.
 const GROUP: usize = 256;
 
-/// Workgroups that keep a large GPU busy.
+/// The number of workgroups that keeps a large GPU busy.
 const ENOUGH: usize = 1024;
 
-/// Elements that an invocation of a split row works on at least; a quarter of what makes a split worth its second
-/// launch.
+/// The fewest elements of a split row for each invocation; a quarter of what makes a split worth its second launch.
 const EACH: usize = 16;
 
-/// Elements of a row that an invocation goes over at most where rows are split: a bound on its loops.
+/// The most elements of a split row for each invocation: a bound on its loops.
 const MOST: usize = 1 << 14;
 
-/// How the invocations of a workgroup share the work.
+/// The distribution of work over the invocations of a workgroup.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Segments {
     group: usize,
-    /// Invocations for a row.
+    /// The invocations for a row.
     lanes: usize,
     across: bool,
 }
 
 impl Segments {
-    /// One invocation a row.
+    /// One invocation per row.
     pub(super) const SERIAL: Self = Self { group: 64, lanes: 1, across: false };
 
-    /// Many invocations for each of eight rows that lie side by side: so a few hundred rows fill a device, without a
-    /// second launch.
+    /// Many invocations for each of eight adjacent rows, so that a few hundred rows fill a device without a second
+    /// launch.
     pub(super) const TALL: Self = Self { group: 512, lanes: 64, across: true };
 
-    /// Neighbours for a row of `len` elements: so many that each reads up to four elements of a short one.
+    /// Adjacent invocations for a row of `len` elements; each reads up to four elements of a short row.
     pub(super) fn rows(len: usize) -> Self {
         Self { group: GROUP, lanes: len.div_ceil(4).min(GROUP).next_power_of_two(), across: false }
     }
 
-    /// Invocations that read the same place of up to 64 of `width` rows that lie side by side, and several such places.
+    /// Invocations that read the same element of up to 64 of `width` adjacent rows, and several such elements.
     pub(super) fn columns(width: usize) -> Self {
         Self { group: GROUP, lanes: GROUP / width.min(64).next_power_of_two(), across: true }
     }
 
-    /// Whether a device has workgroups as large.
+    /// `true` if the device supports workgroups of this size.
     pub(super) fn fit(self, caps: &Caps) -> bool {
         self.group <= caps.workgroup_size
     }
 
-    /// Workgroups for so many rows.
+    /// The number of workgroups for `rows` rows.
     pub(super) fn blocks(self, rows: usize) -> usize {
         rows.div_ceil(self.group / self.lanes)
     }
 
-    /// Into how many parts so many rows of `len` elements are split, if they are. With `forced`, at least two.
+    /// The number of parts of rows of `len` elements; 1 if they are not split. With `forced`, at least two.
     pub(super) fn parts(self, rows: usize, len: usize, forced: bool) -> usize {
         let most = ENOUGH / self.blocks(rows).clamp(1, ENOUGH);
         let least = len.div_ceil(MOST * self.lanes).max(if forced { 2 } else { 1 });
@@ -67,19 +67,19 @@ impl Segments {
         len.div_ceil(len.div_ceil(parts))
     }
 
-    /// Whether a split is worth its second launch.
+    /// `true` if a split is worth its second launch.
     pub(super) fn is_split(self, rows: usize, len: usize) -> bool {
         len >= 4 * EACH * self.lanes && self.parts(rows, len, false) > 1
     }
 
-    /// A bound on the iterations of a kernel that goes over the elements of a part so many times, and joins what its
-    /// members have found as often as that: see [`Launch::loops`](crate::kernel::launch::Launch::loops).
+    /// An upper bound on the iterations of a kernel that goes over the elements of a part `times` times, each with a
+    /// reduction over the segment: see [`Launch::loops`](crate::kernel::launch::Launch::loops).
     pub(super) fn loops(self, len: usize, parts: usize, times: usize) -> usize {
         let each = len.div_ceil(parts).div_ceil(self.lanes);
         (each.saturating_add(1 + tree(self.lanes))).saturating_mul(times)
     }
 
-    /// What fills the holes of `shared/segments`, and of the kernel's own for rows of `len` elements in `parts` parts.
+    /// The defines of `shared/segments`, and of its kernels, for rows of `len` elements in `parts` parts.
     pub(super) fn defines(self, len: usize, parts: usize) -> Vec<(&'static str, String)> {
         let Self { group, lanes, across } = self;
         define![WG: group, LANES: lanes, ACROSS: u32::from(across), PARTS: parts, CHUNK: len.div_ceil(parts)]
@@ -121,7 +121,8 @@ mod tests {
             for (rows, width) in [(1, 1), (3, 3), (70_000, 64), (1 << 24, 1 << 24)] {
                 for segments in [Segments::rows(len), Segments::columns(width)] {
                     let parts = segments.parts(rows, len, true);
-                    // The launch that splits goes over its part, the second over all parts and over its own elements.
+                    // The launch that splits goes over its part; the second goes over all parts and over its own
+                    // elements.
                     let second = segments.loops(parts, 1, 3) + segments.loops(len, parts, 1);
                     let most = segments.loops(len, parts, 3).max(second);
                     assert!(most <= Caps::LOOPS_IN_SOFTWARE, "{most} for {rows} rows of {len}, {segments:?}");

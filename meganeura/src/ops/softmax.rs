@@ -15,40 +15,40 @@ use crate::{Result, Shape, TensorType};
 /// `y = eˣ / Σ eˣ` along an axis, or its logarithm `x − ln Σ eˣ`; the maximum is subtracted first, so nothing
 /// overflows.
 ///
-/// Shapes: `y` as `x`. Gradient: `dx = y·(dy − Σ dy·y)`; of the logarithm, `dx = dy − eʸ·Σ dy`.
+/// Shapes: `y` has that of `x`. Gradient: `dx = y·(dy − Σ dy·y)`; of the logarithm, `dx = dy − eʸ·Σ dy`.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Softmax {
     axis: usize,
     log: bool,
 }
 
-/// Extents before, along and after an axis.
+/// The extents before, along and after an axis.
 pub(super) fn around(shape: Shape, axis: usize) -> (usize, usize, usize) {
     let dims = shape.dims();
     (dims[..axis].iter().product(), dims[axis], dims[axis + 1..].iter().product())
 }
 
-/// The extents around a row, and how rows are worked on.
+/// The extents around a row, and the distribution of rows over invocations.
 #[derive(Clone, Copy)]
 pub(super) struct Rows {
     outer: usize,
     pub(super) len: usize,
     inner: usize,
     pub(super) segments: Segments,
-    /// More than one where rows are split: `softmax_parts` runs first.
+    /// More than one if rows are split; then `softmax_parts` runs first.
     pub(super) parts: usize,
 }
 
 impl Rows {
-    /// The ways to work on rows, with their names, the best one first: an invocation a row where rows are short or
-    /// plenty, else a few, up to a workgroup; a split of long ones where there are few.
+    /// The forms for processing rows, with their names, best first: one invocation per row if rows are short or
+    /// plentiful, else a few, up to a workgroup; a split if rows are long and few.
     pub(super) fn forms(shape: Shape, axis: usize) -> [(&'static str, Self); 4] {
         let (outer, len, inner) = around(shape, axis);
         let rows = outer.saturating_mul(inner);
         let of = |segments, parts| Self { outer, len, inner, segments, parts };
         let serial = ("serial", of(Segments::SERIAL, 1));
-        // Neighbours share a row whose elements lie side by side; where rows do, with an axis after theirs, they take
-        // those.
+        // Adjacent invocations share a row if its elements are adjacent; if the rows are adjacent, because another axis
+        // follows, each takes a different row.
         let neighbours = ("rows", of(Segments::rows(len), 1));
         let across = ("columns", of(Segments::columns(inner), 1));
         let best = if inner == 1 { Segments::rows(len) } else { Segments::columns(inner) };
@@ -62,24 +62,23 @@ impl Rows {
         }
     }
 
-    /// Whether rows are so few and long that workgroups share one.
+    /// `true` if rows are so few and long that several workgroups share one.
     fn is_split(&self) -> bool {
         self.segments.is_split(self.outer.saturating_mul(self.inner), self.len)
     }
 
-    /// Workgroups that work on all rows once.
+    /// The number of workgroups that process all rows once.
     pub(super) fn blocks(&self) -> usize {
         self.segments.blocks(self.outer.saturating_mul(self.inner))
     }
 
-    /// The iterations of a kernel that goes so often over a row, or where rows are split, over what is known of its
-    /// parts.
+    /// The iterations of a kernel that goes over a row `times` times; if rows are split, over the results of its parts.
     pub(super) fn loops(&self, times: usize) -> usize {
         self.segments.loops(if self.parts == 1 { self.len } else { self.parts }, 1, times)
     }
 
-    /// The launch of `softmax_parts`, which writes that many scratch buffers of the second number's floats: peaks,
-    /// masses and, if there is a third, drifts.
+    /// The launch of `softmax_parts`, and the number of floats in each scratch buffer that it writes: peaks, masses
+    /// and, if there is a third, drifts.
     pub(super) fn parts_launch(&self, results: usize) -> (Launch, Vec<usize>) {
         let mut defines = self.segments.defines(self.len, self.parts);
         defines.extend(define![OUTER: self.outer, LEN: self.len, INNER: self.inner, DRIFT: u32::from(results == 3)]);
@@ -91,7 +90,7 @@ impl Rows {
         (launch, vec![partials; results])
     }
 
-    /// The way to work on rows that lie in lines, each of which counts as an element.
+    /// The form for rows that are stored in lines; a line counts as one element.
     fn of_lines(shape: Shape, axis: usize) -> Self {
         let (outer, len, _) = around(shape, axis);
         let lines = len / LINE;
@@ -158,7 +157,7 @@ impl Primitive for Softmax {
         };
         let case = |x: &[usize], axis, log| {
             let case = Case::new(Self { axis, log }).input(x).tolerance(1e-5).scale(3.0);
-            // Quadratic in the row: not for the long ones.
+            // Quadratic in the length of a row, so not for long ones.
             if around(Shape::new(x), axis).1 > 1000 { case } else { case.naive(move |a| naive(&a[0], axis, log)) }
         };
         let shapes: [(&[usize], usize); 12] = [
@@ -174,7 +173,7 @@ impl Primitive for Softmax {
             // in lines of eight
             (&[5, 24], 1),
             (&[3, 2, 520], 2),
-            // so long that they are split
+            // long enough to be split
             (&[2, 17_001], 1),
             (&[1, 1100, 5], 1),
         ];
@@ -191,7 +190,7 @@ impl Kernel for Softmax {
         let (_, len, inner) = around(x[0].layout().shape(), self.axis);
         let x = x[0].floats();
         let arch = pulp::Arch::new();
-        // Short rows go together.
+        // Short rows are grouped.
         let blocks = native::grain(len * inner);
         native::parallel(y[0].floats(), blocks * len * inner, |first, y| {
             let x = &x[first..][..y.len()];
@@ -199,7 +198,7 @@ impl Kernel for Softmax {
         });
     }
 
-    /// Logarithms stay in `f32`: losses are made of them.
+    /// Logarithms stay in `f32`, as losses are computed from them.
     fn halves(&self, x: &[TensorType], _: &[TensorType], caps: &Caps) -> Option<Halves> {
         let (outer, len, inner) = around(x[0].shape, self.axis);
         let fits = caps.half && !self.log && inner == 1 && len > 0 && len.is_multiple_of(LINE) && outer > 0;

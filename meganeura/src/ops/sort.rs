@@ -1,4 +1,4 @@
-//! The order of elements along an axis.
+//! Sorting along an axis.
 
 use super::gather_along::GatherAlong;
 use super::softmax::around;
@@ -10,11 +10,11 @@ use crate::ops::form::{self, Form};
 use crate::tape::Var;
 use crate::{DType, Error, ErrorKind, Result, TensorType};
 
-/// Elements that a workgroup sorts at once.
+/// The number of elements that a workgroup sorts at once.
 const BLOCK: usize = 256;
 
-/// The places of the elements of each line along an axis, in the order of their numbers:
-/// `x[order[0]] ≤ x[order[1]] ≤ …`, or ≥. Equal numbers stay in order; NaN counts as the largest.
+/// The indices that sort each line along an axis: `x[order[0]] ≤ x[order[1]] ≤ …`, or ≥. The sort is stable; NaN counts
+/// as the largest.
 ///
 /// Shapes: `x […]` → `order u32 […]`. Has no gradient.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -64,12 +64,12 @@ impl Primitive for ArgSort {
             case(&[1], 0, false),
             case(&[3, 5], 1, true),
             case(&[67, 4], 0, false),
-            // Several blocks, the last of them short; runs without another to merge with.
+            // Several blocks, the last one short; runs without a partner to merge with.
             case(&[2, 300, 3], 1, false),
             case(&[2, 515], 1, true),
             case(&[1, 1030], 1, false),
         ];
-        // Equal numbers stay in order: their places are compared.
+        // Equal numbers stay in order: their indices are compared.
         for descending in [false, true] {
             cases.push(Case::recorded("argsort", &[&[2, 700]], move |x| {
                 let order = (&x[0] * 2.0).floor().argsort(1, descending);
@@ -104,8 +104,8 @@ impl Kernel for ArgSort {
         });
     }
 
-    /// Blocks in workgroup memory, then runs of twice the length, and so on. Each pass has a buffer of its own to
-    /// write.
+    /// Sorts blocks in workgroup memory, then merges runs, whose length doubles in each pass. Each pass writes to a
+    /// buffer of its own.
     fn variants(&self, x: &[Argument], _: &[TensorType], _: &Caps) -> Vec<Variant> {
         let (outer, len, inner) = around(x[0].ty.shape, self.axis);
         let (lines, elements) = (outer * inner, x[0].ty.shape.elements());
@@ -128,16 +128,17 @@ impl Kernel for ArgSort {
 }
 
 impl Var {
-    /// The places along an axis in the order of their numbers, ascending or descending: `u32`, of the same shape. Equal
-    /// numbers stay in order; NaN counts as the largest. Has no gradient.
+    /// The indices that sort this value along an axis, ascending or descending: `u32`, with the same shape.
+    ///
+    /// The sort is stable; NaN counts as the largest. Has no gradient.
     #[must_use]
     #[track_caller]
     pub fn argsort(&self, axis: usize, descending: bool) -> Self {
         self.record(ArgSort { axis, descending }, &[self])
     }
 
-    /// The numbers along an axis in order, and their places before: see [`argsort`](Self::argsort). The gradient goes
-    /// back to these places.
+    /// The sorted numbers along an axis, and their original indices: see [`argsort`](Self::argsort). The gradient goes
+    /// back to these positions.
     #[must_use]
     #[track_caller]
     pub fn sort(&self, axis: usize, descending: bool) -> (Self, Self) {
@@ -145,10 +146,11 @@ impl Var {
         (self.record(GatherAlong { axis, permutation: true }, &[self, &order]), order)
     }
 
-    /// The `k` largest numbers along an axis in descending order, and their places: `x [.., R, ..]` → `[.., k, ..]` of
-    /// both. Equal numbers stay in order; NaN counts as the largest. For the smallest, negate.
+    /// The `k` largest numbers along an axis in descending order, and their indices: `x [.., R, ..]` → `[.., k, ..]` of
+    /// both.
     ///
-    /// Errors: `k` is 0 or more than the axis has.
+    /// The order of equal numbers is kept; NaN counts as the largest. For the smallest numbers, negate. It is an error
+    /// if `k` is 0 or exceeds the extent.
     #[must_use]
     #[track_caller]
     pub fn topk(&self, axis: usize, k: usize) -> (Self, Self) {

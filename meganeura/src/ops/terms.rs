@@ -1,20 +1,20 @@
-//! Kernels whose results are sums of terms: the launches of those that include `shared/terms.wgsl`.
+//! Kernels whose results are sums of terms: the launches of kernels that include `shared/terms.wgsl`.
 //!
-//! An invocation computes a result, or a workgroup does. An invocation that adds up all terms of a large window loops
-//! for long. So it keeps a GPU waiting, and on Mesa's lavapipe it never reaches the end: see
+//! A result is computed by an invocation or by a workgroup. An invocation that adds up all terms of a large window
+//! loops for long. It then keeps a GPU waiting, and on Mesa's lavapipe it never reaches the end: see
 //! [`Caps::LOOPS_IN_SOFTWARE`](crate::kernel::launch::Caps::LOOPS_IN_SOFTWARE).
 
 use super::{Halves, Innermost, Stores};
 use crate::Shape;
 use crate::kernel::launch::{Caps, Channels, Format, LINE, Launch, Variant, define, tree};
 
-/// Terms from which a workgroup computes a result, rather than an invocation.
+/// The number of terms from which a workgroup computes a result, instead of an invocation.
 const LONG: usize = 4096;
 
-/// Terms from which a sum has a large tree.
+/// The number of terms from which a sum has a large tree.
 const MANY: usize = 1 << 20;
 
-/// The invocations of a workgroup in which each computes a result.
+/// The size of a workgroup in which each invocation computes a result.
 const GROUP: usize = 64;
 
 /// A kernel, and the sums that it computes.
@@ -22,21 +22,21 @@ const GROUP: usize = 64;
 pub(super) struct Terms {
     pub(super) kernel: &'static str,
     pub(super) defines: Vec<(&'static str, String)>,
-    /// How many operands it binds, then how many results. The first result is stored through the epilogue.
+    /// The number of operands that it binds, and of results. The first result is stored through the epilogue.
     pub(super) bindings: (usize, usize),
-    /// Elements of the first result.
+    /// The elements of the first result.
     pub(super) results: usize,
-    /// The most terms of one, down and across.
+    /// The most terms of one result, vertically and horizontally.
     pub(super) extent: [usize; 2],
 }
 
 impl Terms {
-    /// An invocation computes a result.
+    /// Each invocation computes a result.
     pub(super) fn by_invocations(self) -> Launch {
         self.launch("invocation", "full", 1)
     }
 
-    /// An invocation computes a line, of operands and results in [halves](crate::kernel::launch::Format::Half).
+    /// Each invocation computes a line, with operands and results in [halves](crate::kernel::launch::Format::Half).
     pub(super) fn by_lines(self) -> Launch {
         self.launch("invocation", "lines", LINE).by_lines()
     }
@@ -49,15 +49,14 @@ impl Terms {
         launch.loops(loops).stores_through_epilogue()
     }
 
-    /// A workgroup computes a result.
+    /// Each workgroup computes a result.
     pub(super) fn by_workgroups(mut self, shape: Tree) -> Launch {
         let loops = shape.loops(self.extent[0].saturating_mul(self.extent[1]));
         self.defines.extend(define![WG: shape.group, EACH: shape.each, BY: "workgroup", FORMAT: "full"]);
         Launch::new(self.kernel, self.defines, self.bindings, self.results).loops(loops).stores_through_epilogue()
     }
 
-    /// The ways to compute this from an operand in a format, the best one first; by invocations under a name of the
-    /// operation's.
+    /// The variants for an operand in this format, best first. The variant by invocations has the given name.
     pub(super) fn variants(self, format: Format, name: &'static str) -> Vec<Variant> {
         if let Format::Half(_) = format {
             return vec![Variant::simple("lines", self.by_lines())];
@@ -69,7 +68,8 @@ impl Terms {
     }
 }
 
-/// The part that halves play in a kernel which makes `y`, by lines, from an operand like `x` and sums of so many terms.
+/// The operands and results that a kernel takes as halves if it computes `y` by lines, from an operand like `x` and
+/// sums of this number of terms.
 pub(super) fn halves(
     operands: &'static [usize],
     [x, y]: [Shape; 2],
@@ -81,16 +81,16 @@ pub(super) fn halves(
     fit.then_some(Halves { innermost: Innermost::Channels, operands, stores: Stores::Lines, wanted: false })
 }
 
-/// Whether a workgroup is to compute a result of so many terms, rather than an invocation.
+/// `true` if a workgroup should compute a result with this number of terms, instead of an invocation.
 fn is_long([down, across]: [usize; 2]) -> bool {
     down.saturating_mul(across) >= LONG
 }
 
-/// The shape of a workgroup that computes a sum.
+/// The tree by which a workgroup computes a sum.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Tree {
     group: usize,
-    /// Terms that an invocation adds in a row.
+    /// The terms that an invocation adds in a row.
     each: usize,
 }
 
@@ -98,12 +98,12 @@ impl Tree {
     /// For sums that fill it.
     pub(super) const LARGE: Self = Self { group: 256, each: 4 };
 
-    /// For what is a sum of so many terms by nature: a dot product, the gradient of a weight.
+    /// For a sum that naturally has `terms` terms: a dot product, the gradient of a weight.
     pub(super) fn of(terms: usize) -> Self {
         if terms < MANY { Self { group: 64, each: 1 } } else { Self::LARGE }
     }
 
-    /// Turns of several terms, then of one, and the tree.
+    /// The iterations: turns of several terms, then of one, and the tree.
     fn loops(self, terms: usize) -> usize {
         (terms / (self.group * self.each)).saturating_add(self.each + 2 + tree(self.group))
     }

@@ -1,4 +1,4 @@
-//! Views: other ways to look at the same memory. They cost nothing; a plan turns them into layouts.
+//! Views: other ways to read the same memory. They cost nothing, as a plan turns them into layouts.
 
 use std::ops::Range;
 
@@ -9,33 +9,33 @@ use crate::ops::form::{self, Form};
 use crate::tape::Var;
 use crate::{Error, ErrorKind, Layout, Result, Shape, TensorType};
 
-/// Another way to look at an operand's memory.
+/// Another way to read an operand's memory.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum View {
-    /// The same elements in the same order under another shape. Gradient: the reshape back.
+    /// The same elements in the same order with another shape. Gradient: the inverse reshape.
     Reshape(Shape),
-    /// Axis `a` of the result is axis `.0[a]` of the operand. Gradient: the permutation back.
+    /// A permutation of axes: axis `a` of the result is axis `.0[a]` of the operand. Gradient: the inverse permutation.
     Permute(Vec<usize>),
     /// NumPy's broadcasting to this shape. Gradient: the sum over the repeated axes.
     Expand(Shape),
-    /// Elements `start..start + len` of an axis. Gradient: padded with zeros.
+    /// Elements `start..start + len` along an axis. Gradient: padded with zeros.
     Slice {
-        /// The axis to take from.
+        /// The axis to slice.
         axis: usize,
-        /// The first element taken.
+        /// The first element.
         start: usize,
-        /// How many are taken.
+        /// The number of elements.
         len: usize,
     },
-    /// The same values, where gradients stop.
+    /// The same values, without a gradient.
     Detach,
-    /// The same values, for readers that wait until the other operands are computed. Gradient: passed on to the first
-    /// operand.
+    /// The same values, for readers that wait until the other operands are computed.
+    /// Gradient: goes to the first operand.
     After,
 }
 
 impl View {
-    /// How the result lies in the operand's memory, or `None` if the operand must be made contiguous first.
+    /// The layout of the result in the operand's memory; `None` if the operand must be made contiguous first.
     pub(crate) fn layout(&self, x: &Layout) -> Option<Layout> {
         match self {
             Self::Reshape(shape) => x.reshape(*shape),
@@ -150,7 +150,7 @@ impl Primitive for View {
 }
 
 impl Var {
-    /// The same elements, in order, under another shape.
+    /// The same elements, in order, with another shape.
     #[must_use]
     #[track_caller]
     pub fn reshape(&self, shape: impl Into<Shape>) -> Self {
@@ -158,7 +158,7 @@ impl Var {
         if self.shape() == shape { self.clone() } else { self.record(View::Reshape(shape), &[self]) }
     }
 
-    /// All axes from the second on as one: `[N, C, H, W]` becomes `[N, C·H·W]`.
+    /// Flattens all axes from the second on: `[N, C, H, W]` becomes `[N, C·H·W]`.
     #[must_use]
     #[track_caller]
     pub fn flatten(&self) -> Self {
@@ -167,21 +167,22 @@ impl Var {
         self.reshape([batch, rest.iter().product()])
     }
 
-    /// Axis `a` of the result is axis `axes[a]` of this value.
+    /// Permutes the axes: axis `a` of the result is axis `axes[a]` of this value.
     #[must_use]
     #[track_caller]
     pub fn permute(&self, axes: &[usize]) -> Self {
         self.record(View::Permute(axes.to_vec()), &[self])
     }
 
-    /// The last two axes exchanged: a matrix transposed. Costs nothing, also as an operand of [`Var::matmul`].
+    /// The transpose of the last two axes. Costs nothing, also as an operand of [`Var::matmul`].
+    #[doc(alias = "mT")]
     #[must_use]
     #[track_caller]
     pub fn t(&self) -> Self {
         let rank = self.shape().rank();
         let mut axes: Vec<_> = (0..rank).collect();
         if rank < 2 {
-            let message = format!("a transposition needs at least 2 axes, the shape is {}", self.shape());
+            let message = format!("a transposition needs at least 2 axes, but the shape is {}", self.shape());
             let error = Error::new(ErrorKind::Shape, message).in_op("t").operand(self.ty(), self.path());
             return self.fail(error.at(std::panic::Location::caller()));
         }
@@ -189,7 +190,7 @@ impl Var {
         self.permute(&axes)
     }
 
-    /// Whether this is what [`Var::t`] gives.
+    /// `true` if this value was made by [`Var::t`].
     pub(crate) fn is_transposed(&self) -> bool {
         let Ok(id) = self.id() else { return false };
         self.tape().with_graph(|graph| match &graph.maker(id).source {
@@ -203,7 +204,7 @@ impl Var {
         })
     }
 
-    /// What `f` finds in the operation that made this value, and that operation's operands.
+    /// The result of `f` for the operation that computed this value, and that operation's operands.
     pub(super) fn made_by<T>(&self, f: impl FnOnce(&Op) -> Option<T>) -> Option<(T, Vec<Self>)> {
         let id = self.id().ok()?;
         let (found, inputs) = self.tape().with_graph(|graph| {
@@ -216,7 +217,7 @@ impl Var {
         Some((found, inputs.iter().map(|&input| self.tape().var(input)).collect()))
     }
 
-    /// NumPy's broadcasting to a shape.
+    /// Broadcasts to a shape, like NumPy.
     #[must_use]
     #[track_caller]
     pub fn expand(&self, shape: impl Into<Shape>) -> Self {
@@ -224,7 +225,8 @@ impl Var {
         if self.shape() == shape { self.clone() } else { self.record(View::Expand(shape), &[self]) }
     }
 
-    /// The elements of an axis in a range.
+    /// The elements of a range along an axis.
+    #[doc(alias = "narrow")]
     #[must_use]
     #[track_caller]
     pub fn slice(&self, axis: usize, range: Range<usize>) -> Self {
@@ -232,7 +234,7 @@ impl Var {
         self.record(View::Slice { axis, start: range.start, len }, &[self])
     }
 
-    /// The same values, where gradients stop.
+    /// The same values, without a gradient.
     #[must_use]
     #[track_caller]
     pub fn detach(&self) -> Self {

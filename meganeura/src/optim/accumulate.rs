@@ -1,4 +1,4 @@
-//! Gradients of several small batches, for one step.
+//! Accumulation of gradients over several small batches, for one step.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use crate::module::{Leaf, Module, ModuleExt, Role};
 use crate::param::Cell;
 use crate::{Grads, Result, Var};
 
-/// How many micro-batches make a step, and what becomes of their gradients:
+/// The number of micro-batches in a step, and how their gradients are combined:
 /// [`Optimizer::accumulate`](super::Optimizer::accumulate) adds them up.
 ///
 /// ```
@@ -40,52 +40,52 @@ pub struct Accumulate {
 }
 
 impl Accumulate {
-    /// The mean of as many micro-batches, for losses that are means: the gradient of the whole batch, where
-    /// micro-batches are equally large.
+    /// The mean of `every` micro-batches, for losses that are means. It is the gradient of the whole batch if
+    /// micro-batches have equal sizes.
     pub fn mean(every: u64) -> Self {
         Self { every, is_mean: true }
     }
 
-    /// The sum of as many micro-batches, for losses that are sums.
+    /// The sum of `every` micro-batches, for losses that are sums.
     pub fn sum(every: u64) -> Self {
         Self { every, is_mean: false }
     }
 }
 
-/// What micro-batches come to, until they make a step.
+/// The sums of micro-batches, until they make a step.
 #[derive(Default)]
 pub(super) struct Sums {
-    /// How many are in the sums.
+    /// The number of micro-batches in the sums.
     pub(super) added: u64,
-    /// By the identity of the parameter: its sum, and the number of gradients in it. These are fewer than `added` where
-    /// the parameter [was unused](Grads::allow_unused) or frozen. With none, the sum may hold anything.
+    /// By the identity of the parameter: its sum, and the number of gradients in it. The number is below `added` where
+    /// the parameter [was unused](Grads::allow_unused) or frozen. Where it is 0, the sum may hold anything.
     pub(super) cells: HashMap<u64, Kept>,
-    /// The tensors of the module that the micro-batches are of, by identity; nothing after loading.
+    /// The tensors of the module that the micro-batches belong to, by identity; `None` after loading.
     pub(super) module: Option<HashSet<u64>>,
 }
 
-/// What comes of a micro-batch whose gradients are added to those before.
+/// A micro-batch whose gradients are added to the sums.
 pub(super) struct Addition {
     sums: Vec<Sum>,
     pub(super) basis: Basis,
 }
 
-/// What an [`Addition`] depends on besides the gradients, and what of that changes from one micro-batch to the next.
+/// The dependencies of an [`Addition`] besides the gradients, some of which change from one micro-batch to the next.
 #[derive(Default)]
 pub(super) struct Basis {
-    /// Parameters, by identity, with the tensor that their sums are kept in. A number of each list says whether they
-    /// have sums: 1 or 0.
+    /// Parameters, by identity, with the tensor of their sums. Each list has a number: 1 if its parameters have sums,
+    /// else 0.
     parameters: Vec<Vec<(u64, u64)>>,
-    /// Parameters that this micro-batch gives no gradient, and whether they have sums from those before.
+    /// Parameters without a gradient from this micro-batch, and whether they have sums from earlier ones.
     besides: Vec<(u64, bool)>,
-    /// Whether the last number is the share of one micro-batch in the mean.
+    /// `true` if the last number is the weight of one micro-batch in the mean.
     has_mean: bool,
     /// The numbers on the tape.
     pub(super) numbers: Vec<Var>,
 }
 
 impl Basis {
-    /// What the numbers are now; `None` if the addition would be another.
+    /// The current values of the numbers; `None` if the addition would be a different one.
     pub(super) fn values(&self, sums: &Sums) -> Option<Vec<f64>> {
         let is_alike = |&(parameter, had): &(u64, bool)| sums.has(parameter) == had;
         if !self.besides.iter().all(is_alike) {
@@ -106,13 +106,13 @@ impl Basis {
 }
 
 impl Addition {
-    /// The sums that this micro-batch changes, and the parameters that they are of.
+    /// The sums that this micro-batch changes, and the parameters that they belong to.
     pub(super) fn updates(self) -> (HashSet<u64>, Vec<(Arc<Cell>, Var)>) {
         let new = self.sums.into_iter().filter(|sum| sum.is_new);
         new.map(|sum| (sum.parameter.id(), (sum.kept, sum.value))).unzip()
     }
 
-    /// The gradients with the sums in their place, or with the means.
+    /// The gradients, replaced by the sums or by the means.
     pub(super) fn into_grads(self, sums: &Sums, grads: Grads, how: Accumulate) -> (Grads, Basis) {
         let Self { sums: all, mut basis } = self;
         let share = how.is_mean.then(|| grads.tape().scalar(sums.share()));
@@ -124,12 +124,12 @@ impl Addition {
     }
 }
 
-/// The sum of a parameter's gradients, with that of the micro-batch at hand.
+/// The sum of a parameter's gradients, including the current micro-batch.
 struct Sum {
     parameter: Arc<Cell>,
     kept: Arc<Cell>,
     value: Var,
-    /// `true` if this micro-batch adds something to it.
+    /// `true` if this micro-batch adds to the sum.
     is_new: bool,
 }
 
@@ -140,7 +140,7 @@ impl Sums {
         }
         let (added, updates) = self.record(module, &grads)?.updates();
         let tape = grads.tape().clone();
-        // These gradients have served; others of the tape may be wanted yet.
+        // These gradients are done with; others of the tape may still be needed.
         drop(grads);
         tape.update_besides(updates, &added)?;
         self.count(added);
@@ -156,31 +156,31 @@ impl Sums {
         Ok(grads)
     }
 
-    /// Whether the next micro-batch makes a step.
+    /// `true` if the next micro-batch completes a step.
     pub(super) fn is_last(&self, how: Accumulate) -> Result<bool> {
         if how.every == 0 {
-            bail!(Argument, "gradients of 0 micro-batches make no step");
+            bail!(Argument, "a step of 0 micro-batches; there must be at least 1");
         }
         Ok(self.added + 1 >= how.every)
     }
 
-    /// Whether the next micro-batch is a whole step.
+    /// `true` if the next micro-batch is a whole step.
     pub(super) fn is_alone(&self, how: Accumulate) -> bool {
         how.every == 1 && self.added == 0
     }
 
-    /// The share of each micro-batch in the mean, if the next one is the last.
+    /// The weight of each micro-batch in the mean, if the next one is the last.
     #[expect(clippy::cast_precision_loss, reason = "nobody adds 2^53 gradients")]
     fn share(&self) -> f64 {
         1.0 / (self.added + 1) as f64
     }
 
-    /// Whether a parameter has a sum.
+    /// `true` if a parameter has a sum.
     fn has(&self, parameter: u64) -> bool {
         self.cells.get(&parameter).is_some_and(|kept| kept.steps > 0)
     }
 
-    /// Notes that gradients of these parameters were added.
+    /// Records that gradients of these parameters were added.
     pub(super) fn count(&mut self, added: impl IntoIterator<Item = u64>) {
         for id in added {
             self.cells.entry(id).or_default().steps += 1;
@@ -188,20 +188,20 @@ impl Sums {
         self.added += 1;
     }
 
-    /// Begins anew, after the last micro-batch of a step.
+    /// Starts over, after the last micro-batch of a step.
     pub(super) fn clear(&mut self) {
         self.added = 0;
         self.cells.values_mut().for_each(|kept| kept.steps = 0);
     }
 
-    /// The sum of each parameter's gradients, these included. The first ones of a step take the place of old sums,
-    /// which may hold anything, in the plan of those that come after.
+    /// The sum of each parameter's gradients, these included. The first ones of a step use the plan of those that
+    /// follow: they replace old sums, which may hold anything.
     pub(super) fn record(&mut self, module: &dyn Module, grads: &Grads) -> Result<Addition> {
         let leaves = module.leaves();
         let gradients = expect_gradients(&leaves, grads)?;
         self.expect_same(&leaves)?;
         let tape = grads.tape();
-        // Two numbers at most, so that the plan is the same for all micro-batches in which all parameters are used.
+        // At most two numbers, so that all micro-batches in which all parameters are used have the same plan.
         let mut numbers: BTreeMap<bool, (Var, Vec<(u64, u64)>)> = BTreeMap::new();
         let zero = tape.constant(0.0);
         let (mut sums, mut besides) = (Vec::new(), Vec::new());
@@ -226,7 +226,7 @@ impl Sums {
                     let number = || (tape.scalar(if has { 1.0 } else { 0.0 }), Vec::new());
                     let (number, parameters) = numbers.entry(has).or_insert_with(number);
                     parameters.push((parameter.id(), kept.id()));
-                    number.select(&sum, &zero) + dw
+                    number.where_cond(&sum, &zero) + dw
                 }
                 None => sum,
             };
@@ -236,7 +236,7 @@ impl Sums {
         Ok(Addition { sums, basis: Basis { parameters, besides, has_mean: false, numbers } })
     }
 
-    /// A step is of the same parameters in each of its micro-batches, some of which may be frozen or unused.
+    /// Checks that all micro-batches of a step have the same parameters, some of which may be frozen or unused.
     fn expect_same(&mut self, leaves: &[Leaf<'_>]) -> Result<()> {
         let here: HashSet<_> = leaves.iter().map(|leaf| leaf.cell().id()).collect();
         if self.added == 0 {
@@ -267,7 +267,7 @@ mod tests {
         Param::new(Tensor::from_f64(&Device::cpu_with(Precision::Double), [2], &[1.0, -2.0]).unwrap())
     }
 
-    /// The gradient is `x`, whatever `w` is.
+    /// Gradients of `x`, whatever `w` is.
     fn grads(w: &Param, x: [f64; 2]) -> Grads {
         let tape = Tape::new(w.value().device());
         let x = tape.input(&Tensor::from_f64(&tape.device(), [2], &x).unwrap());
@@ -356,7 +356,7 @@ mod tests {
             let tape = Tape::new(net[0].value().device());
             tape.backward(&(tape.param(&net[0]) * tape.param(&net[1])).sum()).unwrap()
         };
-        // Only the head is accumulated, and all are stepped.
+        // Only the head is accumulated, but both layers are stepped.
         let mut sgd = Sgd::new(0.5);
         assert!(sgd.accumulate(&net[1], grads(&net), how).unwrap().is_none());
         let last = sgd.accumulate(&net[1], grads(&net), how).unwrap().unwrap();
@@ -365,7 +365,7 @@ mod tests {
         assert!(error.to_string().starts_with("`0` was left out of `accumulate`"), "{error}");
         sgd.step(&mut net[1], &last).unwrap();
         assert_eq!((value(&net[0]), value(&net[1])), (vec![1.0, -2.0], vec![0.0, 0.0]));
-        // One part, and then another or more.
+        // First one part, then another or a larger one.
         for (first, second, message) in [(0, 0..2, "`1` was in no micro-batch"), (1, 0..1, "`0` was in no micro-batch")]
         {
             let mut sgd = Sgd::new(0.5);
@@ -379,14 +379,14 @@ mod tests {
         assert!(sgd.accumulate(&net, grads(&net), how).unwrap().is_none());
         let error = sgd.accumulate(&net[1], grads(&net), how).unwrap_err();
         assert!(error.to_string().starts_with("1 tensors of the micro-batches before"), "{error}");
-        // What is frozen meanwhile is left alone.
+        // A parameter that was frozen in between is left alone.
         net[0].freeze();
         let last = sgd.accumulate(&net, grads(&net), how).unwrap().unwrap();
         sgd.step(&mut net, &last).unwrap();
         assert_eq!(value(&net[0]), [1.0, -2.0]);
     }
 
-    /// What of two micro-batches' sums goes on in another optimizer, of another model of the same structure.
+    /// The sums of two micro-batches move to another optimizer, of another model of the same structure.
     #[test]
     fn sums_go_on_elsewhere() {
         let how = Accumulate::mean(3);
@@ -410,16 +410,16 @@ mod tests {
         let state = sgd.state_of(&w);
         assert_eq!(state.tensors["gradient_sum"].to_f64_vec().unwrap(), [3.0, 0.5 + 1.0 / 3.0]);
         let (mut w, mut other) = (param(), Sgd::new(9.0).momentum(0.9));
-        // Sums of its own, of which nothing may be left.
+        // Sums of its own, of which nothing may remain.
         assert!(other.accumulate(&w, grads(&w, [f64::NAN; 2]), how).unwrap().is_none());
         other.load_state(&w, &state).unwrap();
         assert_eq!(after(&mut w, &mut other, 2), expected);
-        // And nothing goes on from a state without sums.
+        // A state without sums clears them.
         other.load_state(&w, &Sgd::new(0.5).momentum(0.9).state_of(&w)).unwrap();
         assert_eq!(other.accumulated(), 0);
     }
 
-    /// Stochastic depth: each parameter is missing from some micro-batches, one of them from all of a step's.
+    /// Stochastic depth: each parameter is missing from some micro-batches, one of them from all those of a step.
     #[test]
     fn parameters_may_be_unused_in_some_micro_batches() {
         type Net = [Param; 3];

@@ -1,11 +1,11 @@
-//! Adagrad: gradients divided by the size of all gradients so far.
+//! Adagrad: gradients divided by the magnitude of all gradients so far.
 
 use super::rule::{Given, Rule, expect_eps, expect_not_negative};
 use super::{Settings, Stepper};
 use crate::module::Leaf;
 use crate::{Result, Var};
 
-/// Adagrad with weight decay λ and a learning rate that falls by η, at a parameter's update number `t`:
+/// Adagrad with weight decay λ and a learning rate that decays by η, at a parameter's update number `t`:
 ///
 /// ```text
 /// g ← dw + λ·w
@@ -13,8 +13,8 @@ use crate::{Result, Var};
 /// w ← w − lr/(1 + (t − 1)·η) · g/(√s + ε)
 /// ```
 ///
-/// As in PyTorch, with its defaults η = 0, a = 0, ε = 1e-10, λ = 0. For parameters that few examples touch, such as
-/// embeddings; the steps of all others only ever get shorter.
+/// PyTorch's formula, with its defaults η = 0, a = 0, ε = 1e-10, λ = 0. Suits parameters that few examples touch, such
+/// as embeddings; the steps of all others only ever get shorter.
 /// [Duchi et al., 2011](https://jmlr.org/papers/v12/duchi11a.html).
 ///
 /// ```
@@ -44,13 +44,13 @@ impl Adagrad {
         Self { lr_decay: 0.0, initial: 0.0, eps: 1e-10, stepper: Stepper::new(lr, 0.0) }
     }
 
-    /// How fast the learning rate falls with the updates, η: 0 or above; 0 by default. A [`Schedule`](super::Schedule)
-    /// does more.
+    /// The decay of the learning rate with the updates, η: 0 or above; 0 by default. A [`Schedule`](super::Schedule)
+    /// can do more.
     pub fn lr_decay(self, lr_decay: f64) -> Self {
         Self { lr_decay, ..self }
     }
 
-    /// What the sum of squares begins with, a: 0 or above; 0 by default.
+    /// The initial sum of squares, a: 0 or above; 0 by default.
     pub fn initial(self, initial: f64) -> Self {
         Self { initial, ..self }
     }
@@ -60,7 +60,7 @@ impl Adagrad {
         Self { eps, ..self }
     }
 
-    /// The share of each parameter that is added to its gradient, λ; 0 by default.
+    /// The weight decay, λ: the share of each parameter that is added to its gradient; 0 by default.
     pub fn weight_decay(self, weight_decay: f64) -> Self {
         Self { stepper: self.stepper.with_weight_decay(weight_decay), ..self }
     }
@@ -92,7 +92,7 @@ impl Rule for Adagrad {
     fn numbers(&self, Settings { lr, weight_decay }: Settings, t: u64) -> Vec<f64> {
         #[expect(clippy::cast_precision_loss, reason = "nobody makes 2^53 steps")]
         let before = (t - 1) as f64;
-        // State is zeros at first: what it is to begin with comes with the first update.
+        // State starts as zeros, so the first update adds the initial value.
         let initial = if t == 1 { self.initial } else { 0.0 };
         vec![lr / (1.0 + before * self.lr_decay), weight_decay, initial, self.eps]
     }

@@ -14,8 +14,8 @@ use crate::{Result, Var};
 /// w ← w − lr/(1 − β₁ᵗ) · m / (√v/√(1 − β₂ᵗ) + ε)
 /// ```
 ///
-/// As in PyTorch, with its defaults β = (0.9, 0.999), ε = 1e-8, λ = 0. Where weights are to decay, [`AdamW`] is mostly
-/// the better choice. [Kingma and Ba, 2014](https://arxiv.org/abs/1412.6980); with [`amsgrad`](Self::amsgrad),
+/// PyTorch's formula, with its defaults β = (0.9, 0.999), ε = 1e-8, λ = 0. With weight decay, [`AdamW`] is usually the
+/// better choice. [Kingma and Ba, 2014](https://arxiv.org/abs/1412.6980); with [`amsgrad`](Self::amsgrad),
 /// [Reddi et al., 2018](https://arxiv.org/abs/1904.09237).
 ///
 /// ```
@@ -47,8 +47,8 @@ pub struct Adam {
 /// w ← w − lr/(1 − β₁ᵗ) · m / (√v/√(1 − β₂ᵗ) + ε)
 /// ```
 ///
-/// As in PyTorch, with its defaults β = (0.9, 0.999), ε = 1e-8, λ = 0.01. Parameters count their own updates, so one
-/// that is thawed later starts with its own bias correction.
+/// PyTorch's formula, with its defaults β = (0.9, 0.999), ε = 1e-8, λ = 0.01. Each parameter counts its own updates, so
+/// one that is thawed later starts with its own bias correction.
 /// [Loshchilov and Hutter, 2017](https://arxiv.org/abs/1711.05101).
 ///
 /// ```
@@ -76,7 +76,7 @@ impl Adam {
         Self { moments: Moments::default(), stepper: Stepper::new(lr, 0.0) }
     }
 
-    /// How slowly the moments of the gradient are forgotten, as for [`AdamW::betas`].
+    /// The decay rates of the moments, as for [`AdamW::betas`].
     pub fn betas(self, first: f64, second: f64) -> Self {
         Self { moments: Moments { betas: (first, second), ..self.moments }, ..self }
     }
@@ -86,12 +86,12 @@ impl Adam {
         Self { moments: Moments { eps, ..self.moments }, ..self }
     }
 
-    /// The share of each parameter that is added to its gradient, λ; 0 by default.
+    /// The weight decay, λ: the share of each parameter that is added to its gradient; 0 by default.
     pub fn weight_decay(self, weight_decay: f64) -> Self {
         Self { stepper: self.stepper.with_weight_decay(weight_decay), ..self }
     }
 
-    /// Whether the largest `v` so far takes the place of `v` in the step, as for [`AdamW::amsgrad`].
+    /// Uses the largest `v` so far in the step if `true`, as for [`AdamW::amsgrad`].
     pub fn amsgrad(self, amsgrad: bool) -> Self {
         Self { moments: Moments { amsgrad, ..self.moments }, ..self }
     }
@@ -103,8 +103,8 @@ impl AdamW {
         Self { moments: Moments::default(), stepper: Stepper::new(lr, 0.01) }
     }
 
-    /// How slowly the moments of the gradient are forgotten: that of the gradient and that of its square, each at least
-    /// 0 and below 1; (0.9, 0.999) by default.
+    /// The decay rates of the moments: that of the gradient and that of its square, each at least 0 and below 1; (0.9,
+    /// 0.999) by default.
     pub fn betas(self, first: f64, second: f64) -> Self {
         Self { moments: Moments { betas: (first, second), ..self.moments }, ..self }
     }
@@ -114,25 +114,26 @@ impl AdamW {
         Self { moments: Moments { eps, ..self.moments }, ..self }
     }
 
-    /// The share of each parameter that a step of learning rate 1 would take away, λ; 0.01 by default.
+    /// The weight decay, λ: the share of a parameter that a step with learning rate 1 subtracts; 0.01 by default.
     pub fn weight_decay(self, weight_decay: f64) -> Self {
         Self { stepper: self.stepper.with_weight_decay(weight_decay), ..self }
     }
 
-    /// Whether the largest `v` so far takes the place of `v` in the step, so that steps do not grow again after rare
-    /// large gradients; it does not by default. It is kept beside the moments, as `v_max`.
-    /// [Reddi et al., 2018](https://arxiv.org/abs/1904.09237).
+    /// Uses the largest `v` so far in the step if `true`, so that steps do not grow again after rare large gradients;
+    /// `false` by default.
+    ///
+    /// The state keeps it beside the moments, as `v_max`. [Reddi et al., 2018](https://arxiv.org/abs/1904.09237).
     pub fn amsgrad(self, amsgrad: bool) -> Self {
         Self { moments: Moments { amsgrad, ..self.moments }, ..self }
     }
 }
 
-/// The moments of a gradient and its square, and the step that follows from them.
+/// The moments of a gradient and of its square, and the resulting step.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Moments {
     pub(super) betas: (f64, f64),
     pub(super) eps: f64,
-    /// Whether the largest second moment so far decides.
+    /// `true` if the step uses the largest second moment so far.
     pub(super) amsgrad: bool,
 }
 
@@ -163,7 +164,7 @@ impl Moments {
         [1.0 - beta1, beta2, 1.0 - beta2, eps, corrected_lr, root_scale]
     }
 
-    /// What is to be taken away from the parameter, and the new moments.
+    /// The amount to subtract from the parameter, and the new moments.
     pub(super) fn step(g: &Var, state: &[Var], numbers: &[Var]) -> (Var, Vec<Var>) {
         let [fresh1, old2, fresh2, eps, corrected_lr, root_scale] = exactly(numbers, "numbers");
         let [m, v, largest @ ..] = state else { unreachable!("`state` names both") };
@@ -289,14 +290,14 @@ mod tests {
             }
             before - w.value().to_f64_vec().unwrap()[0]
         };
-        // v = 1/2 and v = 16/2: of a bias correction nothing is left.
+        // v = 1/2 and v = 16/2: nothing is left of the bias correction.
         assert!((last(false) - 2.0_f64.sqrt()).abs() < 1e-6, "{}", last(false));
         assert!((last(true) - 1.0 / 8.0_f64.sqrt()).abs() < 1e-6, "{}", last(true));
     }
 
     #[test]
     fn parameters_count_their_own_updates() {
-        // With β = (0.5, 0.5) and a gradient of 1 each update is the whole learning rate, if the correction is right.
+        // With β = (0.5, 0.5) and a gradient of 1, a correct bias correction makes each update the whole learning rate.
         let device = Device::cpu_with(Precision::Double);
         let mut params = [0.0, 0.0].map(|w| Param::new(Tensor::from_f64(&device, [1], &[w]).unwrap()));
         let mut optimizer = AdamW::new(1.0).betas(0.5, 0.5).weight_decay(0.0);

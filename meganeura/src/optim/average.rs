@@ -1,4 +1,4 @@
-//! Models and gradients that ranks of a world have in common.
+//! Models and gradients that the ranks of a world share.
 
 use std::sync::Arc;
 
@@ -10,12 +10,14 @@ use crate::world::{Collective, Shards, World};
 use crate::{Grads, Result, Tensor};
 
 impl Grads {
-    /// The gradients, with the mean over all ranks of a [world](crate::world) in the place of a model's: those of the
-    /// batch of all ranks, where each has an equal part of it. In a world of one rank, the gradients as they are.
+    /// Replaces a model's gradients by their mean over all ranks of a [world](crate::world).
     ///
-    /// It comes before clipping, whose norm is then that of the whole batch. Of several micro-batches,
-    /// [accumulate](super::Optimizer::accumulate) first: then ranks meet once a step. A step that is not finite on one
-    /// rank is not finite on any.
+    /// The mean is the gradient of the batch of all ranks, if each rank has an equal part of it. In a world of one
+    /// rank, the gradients stay as they are.
+    ///
+    /// Average before clipping, so that the norm is that of the whole batch. With several micro-batches,
+    /// [accumulate](super::Optimizer::accumulate) first: then ranks exchange data once a step. A step that is not
+    /// finite on one rank is not finite on any.
     ///
     /// ```
     /// use meganeura::prelude::*;
@@ -32,9 +34,9 @@ impl Grads {
     ///
     /// # Errors
     ///
-    /// [`NoGradient`](crate::ErrorKind::NoGradient) as [`clip_norm`](Self::clip_norm). Where the step runs, as every
-    /// meeting of ranks: [`PeerLost`](crate::ErrorKind::PeerLost) if another rank left,
-    /// [`Argument`](crate::ErrorKind::Argument) if it came with something else.
+    /// Fails like [`clip_norm`](Self::clip_norm) with [`NoGradient`](crate::ErrorKind::NoGradient). The run of the step
+    /// fails like any exchange between ranks: with [`PeerLost`](crate::ErrorKind::PeerLost) if another rank left, and
+    /// with [`Argument`](crate::ErrorKind::Argument) if another rank called something else.
     #[track_caller]
     pub fn average(mut self, module: &dyn Module, world: &World) -> Result<Self> {
         let trained = here(|| expect_some(module, &self))?;
@@ -49,9 +51,11 @@ impl Grads {
     }
 
     /// Like [`average`](Self::average), but shards the optimizer's state: each rank owns an equal share of the
-    /// parameters. It gets their mean gradients, keeps their state, and updates them; the step then gives the new
-    /// values to all ranks. With AdamW on `R` ranks, a rank keeps `2/R` numbers per parameter instead of two. The
-    /// result of a step is the same. This is stage 1 of [ZeRO](https://arxiv.org/abs/1910.02054).
+    /// parameters.
+    ///
+    /// It gets their mean gradients, keeps their state, and updates them; the step then gives the new values to all
+    /// ranks. With AdamW on `R` ranks, a rank keeps `2/R` numbers per parameter instead of two. The result of a step is
+    /// the same. This is stage 1 of [ZeRO](https://arxiv.org/abs/1910.02054).
     ///
     /// Owners depend on the parameters that are trained. To freeze or thaw some later, load the
     /// [whole state](super::Optimizer::whole_state_of) before the next step.
@@ -76,8 +80,8 @@ impl Grads {
     ///
     /// # Errors
     ///
-    /// As [`average`](Self::average); [`Argument`](crate::ErrorKind::Argument) for a second call, and if there are more
-    /// ranks than trained parameters.
+    /// Fails like [`average`](Self::average), and with [`Argument`](crate::ErrorKind::Argument) if it is called twice
+    /// or if there are more ranks than trained parameters.
     #[track_caller]
     pub fn average_to_owners(mut self, module: &dyn Module, world: &World) -> Result<Self> {
         let trained = here(|| expect_some(module, &self))?;
@@ -110,13 +114,14 @@ impl Grads {
 }
 
 impl World {
-    /// Gives every rank the parameters and buffers that rank 0 has: at the beginning, so that all ranks train the same
-    /// model.
+    /// Gives every rank the parameters and buffers of rank 0.
+    ///
+    /// Call it at the start, so that all ranks train the same model.
     ///
     /// # Errors
     ///
-    /// [`Argument`](crate::ErrorKind::Argument) if the model of another rank has other parameters; what devices meet. A
-    /// rank that fails has its parameters as they were.
+    /// Fails with [`Argument`](crate::ErrorKind::Argument) if the model of another rank has other parameters, and if a
+    /// device fails. A rank that fails keeps its parameters as they were.
     #[track_caller]
     pub fn share(&self, module: &mut dyn Module) -> Result<()> {
         here(|| {

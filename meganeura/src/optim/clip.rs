@@ -1,4 +1,4 @@
-//! Clipping: by the norm of all gradients, or number by number.
+//! Clipping: by the norm of all gradients, or element by element.
 
 use super::trained::{Trained, expect_some};
 use crate::error::{bail, here};
@@ -7,11 +7,11 @@ use crate::world::Shards;
 use crate::{Grads, Result, Var};
 
 impl Grads {
-    /// The norm of a model's gradients taken as one vector: `√Σ dw²`, over every element of every parameter that is not
-    /// frozen.
+    /// The norm of a model's gradients as one vector: `√Σ dw²` over all elements of all parameters that are not frozen.
     ///
-    /// A value on the gradients' tape. Hold it across the step and read it afterwards: it is computed along. To read it
-    /// is an error if none of the module's parameters has a gradient here, as those of another model.
+    /// The norm is a value on the gradients' tape. Hold it across the step and read it afterwards: the step's run
+    /// computes it. Reading it is an error if none of the module's parameters has a gradient here, for example if it is
+    /// another model.
     #[must_use]
     #[track_caller]
     pub fn norm(&self, module: &dyn Module) -> Var {
@@ -21,10 +21,10 @@ impl Grads {
         }
     }
 
-    /// The gradients, with those of a model scaled down by one factor so that their [`norm`](Self::norm) is at most
-    /// `max_norm`: `dw·min(1, max_norm/(norm + 1e-6))`
+    /// Scales a model's gradients down by one factor, so that their [`norm`](Self::norm) is at most `max_norm`:
+    /// `dw·min(1, max_norm/(norm + 1e-6))`
     ///
-    /// One factor for all keeps the direction of the step; it is not each tensor's own norm that is clipped.
+    /// One factor for all gradients keeps the direction of the step; the norms of single tensors are not clipped.
     /// [Pascanu et al., 2013](https://arxiv.org/abs/1211.5063).
     ///
     /// ```
@@ -42,8 +42,8 @@ impl Grads {
     ///
     /// # Errors
     ///
-    /// If `max_norm` is not above 0; [`NoGradient`](crate::ErrorKind::NoGradient) if none of the module's parameters
-    /// has a gradient here, as those of another model.
+    /// Fails if `max_norm` is not above 0, and with [`NoGradient`](crate::ErrorKind::NoGradient) if none of the
+    /// module's parameters has a gradient here, for example if it is another model.
     #[track_caller]
     pub fn clip_norm(self, module: &dyn Module, max_norm: f64) -> Result<Self> {
         let trained = here(|| {
@@ -60,8 +60,9 @@ impl Grads {
         Ok(self.with_entries(clipped))
     }
 
-    /// The gradients, with each number of those of a model held between `−limit` and `limit`. Unlike
-    /// [`clip_norm`](Self::clip_norm) that turns the step. NaN stays NaN.
+    /// Limits each element of a model's gradients to `−limit ..= limit`.
+    ///
+    /// Unlike [`clip_norm`](Self::clip_norm), this changes the direction of the step. NaN stays NaN.
     ///
     /// ```
     /// use meganeura::prelude::*;
@@ -77,7 +78,8 @@ impl Grads {
     ///
     /// # Errors
     ///
-    /// If `limit` is not above 0; [`NoGradient`](crate::ErrorKind::NoGradient) as [`clip_norm`](Self::clip_norm).
+    /// Fails if `limit` is not above 0, and like [`clip_norm`](Self::clip_norm) with
+    /// [`NoGradient`](crate::ErrorKind::NoGradient).
     #[track_caller]
     pub fn clip_value(self, module: &dyn Module, limit: f64) -> Result<Self> {
         let trained = here(|| {
@@ -121,7 +123,8 @@ mod tests {
     use crate::optim::{Optimizer, Sgd};
     use crate::{Buffer, Device, ErrorKind, ModuleExt, Param, Tape, Tensor};
 
-    /// On the sum of halved squares, gradients are the values: `(3, 0)` and `(0, 4)`, of norm 5, are to be trained.
+    /// With the sum of halved squares as the loss, gradients equal the values: `(3, 0)` and `(0, 4)`, of norm 5, are
+    /// trained.
     #[derive(Module)]
     struct Net {
         a: Param,
@@ -153,7 +156,7 @@ mod tests {
         assert_eq!(grads.norm(&net).item().unwrap(), 5.0);
         let grads = grads.clip_norm(&net, 2.5).unwrap();
         let (da, db) = (gradient(&grads, &net.a), gradient(&grads, &net.b));
-        // Clipped one by one they would be (2.5, 0) and (0, 2.5).
+        // Clipped one by one, they would be (2.5, 0) and (0, 2.5).
         assert!((da[0] - 1.5).abs() < 1e-6 && (db[1] - 2.0).abs() < 1e-6, "{da:?} {db:?}");
         assert!((grads.norm(&net).item().unwrap() - 2.5).abs() < 1e-6);
     }
@@ -215,16 +218,16 @@ mod tests {
             ];
             assert!(errors[0].to_string().contains(part), "{}", errors[0]);
             assert!(errors.iter().all(|error| error.kind() == ErrorKind::NoGradient), "{errors:?}");
-            // Where nothing is to be trained, a list of nothing is right.
+            // If nothing is trained, an empty list is right.
             let error = grads.named(module).err();
             assert_eq!(error.map(|error| error.kind()), (module.counts().trained > 0).then_some(ErrorKind::NoGradient));
         }
-        // What a pass leaves out on purpose has the norm 0.
+        // Parameters that a pass leaves out on purpose have the norm 0.
         let unused = net_and_grads().1.allow_unused("**");
         assert!(unused.named(&other).unwrap().is_empty());
         assert_eq!(unused.norm(&other).item().unwrap(), 0.0);
         unused.clip_norm(&other, 1.0).unwrap();
-        // Of a part, what is trained in it.
+        // For a part of the model, the trained parameters in it.
         net.freeze("a").unwrap();
         assert_eq!(grads.norm(&net).item().unwrap(), 4.0);
     }

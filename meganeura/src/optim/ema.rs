@@ -6,14 +6,14 @@ use crate::error::{bail, here};
 use crate::module::{Leaf, Module, ModuleExt, Role};
 use crate::{Error, ErrorKind, Result};
 
-/// The exponential moving average of a model's parameters, which is often the better model:
+/// The exponential moving average of a model's parameters, which often evaluates better than the model:
 ///
 /// ```text
 /// a ← a + (1 − d)·(w − a)      with the decay d, or, with warm-up, min(d, (1 + t)/(10 + t)) after t updates
 /// ```
 ///
-/// Buffers are copied. [Polyak and Juditsky, 1992](https://doi.org/10.1137/0330046); the warm-up, which lets the
-/// average forget the start, is that of TensorFlow's `ExponentialMovingAverage`.
+/// Buffers are copied. [Polyak and Juditsky, 1992](https://doi.org/10.1137/0330046). The warm-up, with which the
+/// average forgets the start, is that of TensorFlow's `ExponentialMovingAverage`.
 ///
 /// ```
 /// use meganeura::optim::Ema;
@@ -44,12 +44,12 @@ pub struct Ema<M> {
 }
 
 impl<M: Module + Clone> Ema<M> {
-    /// An average that starts with the model as it is, and forgets by this decay, between 0 and 1: 0.999, say.
+    /// An average that starts at the model's current values, with this decay between 0 and 1: 0.999, for example.
     ///
     /// # Errors
     ///
-    /// If the decay is not between 0 and 1, or a clone of the model cannot be tied as the model is; if a parameter that
-    /// is trained is shared by both, in an `Arc`, as it would be its own average.
+    /// Fails if the decay is not between 0 and 1, if a clone of the model cannot be tied like the model, or if both
+    /// share a trained parameter in an `Arc`, which would be its own average.
     #[track_caller]
     pub fn new(model: &M, decay: f64) -> Result<Self> {
         here(|| {
@@ -67,11 +67,11 @@ impl<M: Module + Clone> Ema<M> {
 }
 
 impl<M: Module> Ema<M> {
-    /// An average that goes on from this one after so many updates: from a file, or of a model that cannot be cloned.
+    /// Continues this average after `updates` updates: from a file, or for a model that cannot be cloned.
     ///
     /// # Errors
     ///
-    /// If the decay is not between 0 and 1.
+    /// Fails if the decay is not between 0 and 1.
     #[track_caller]
     pub fn resume(average: M, decay: f64, updates: u64) -> Result<Self> {
         here(|| {
@@ -82,7 +82,7 @@ impl<M: Module> Ema<M> {
         })
     }
 
-    /// Whether the decay starts small; it does not by default.
+    /// Starts with a small decay if `true`; `false` by default.
     pub fn warmup(self, warmup: bool) -> Self {
         Self { warmup, ..self }
     }
@@ -95,7 +95,7 @@ impl<M: Module> Ema<M> {
         if self.warmup { self.decay.min((1.0 + t) / (10.0 + t)) } else { self.decay }
     }
 
-    /// How many updates there were.
+    /// The number of updates so far.
     #[must_use]
     pub fn updates(&self) -> u64 {
         self.updates
@@ -105,12 +105,12 @@ impl<M: Module> Ema<M> {
         self.updates = updates;
     }
 
-    /// Moves the average towards the model, in one run on the device: after each step.
+    /// Moves the average towards the model, in one run on the device. Call it after each step.
     ///
     /// # Errors
     ///
-    /// If the model has changed its structure or its device, or shares a trained parameter with the average; nothing
-    /// has changed then.
+    /// Fails if the model has changed its structure or its device, or shares a trained parameter with the average.
+    /// Nothing has changed then.
     #[track_caller]
     pub fn update(&mut self, model: &M) -> Result<()> {
         here(|| {
@@ -120,7 +120,7 @@ impl<M: Module> Ema<M> {
                 Role::Trained if average.id().ok() == new.id().ok() => average.fail(is_shared()),
                 _ => average + (new - average) * rate,
             })?;
-            // What is no float is not computed with.
+            // Only floats are averaged.
             for (own, other) in self.average.zip(model)? {
                 if own.role == Role::Buffer && !own.ty().dtype.is_float() {
                     own.cell().set(other.value());
@@ -131,23 +131,23 @@ impl<M: Module> Ema<M> {
         })
     }
 
-    /// The model with averages for parameters: to evaluate, and to save.
+    /// The averaged model, to evaluate and to save.
     #[must_use]
     pub fn model(&self) -> &M {
         &self.average
     }
 
-    /// The same, to load a file into or to move to another device.
+    /// The averaged model, to load a file into or to move to another device.
     #[must_use]
     pub fn model_mut(&mut self) -> &mut M {
         &mut self.average
     }
 
-    /// Exchanges the values of model and average. Exchanged once more, all is as before.
+    /// Swaps the values of the model and the average. A second swap restores both.
     ///
     /// # Errors
     ///
-    /// If the model has changed its structure, or what the devices meet; nothing has changed then.
+    /// Fails if the model has changed its structure, or if a device fails. Nothing has changed then.
     #[track_caller]
     pub fn swap(&mut self, model: &mut M) -> Result<()> {
         here(|| {
@@ -165,11 +165,11 @@ impl<M: Module> Ema<M> {
         })
     }
 
-    /// Gives the model the averages, for good.
+    /// Copies the averages into the model, for good.
     ///
     /// # Errors
     ///
-    /// As [`swap`](Self::swap).
+    /// Fails like [`swap`](Self::swap).
     #[track_caller]
     pub fn apply(&self, model: &mut M) -> Result<()> {
         here(|| model.copy_from(&self.average))
@@ -257,7 +257,7 @@ mod tests {
         }
         assert_eq!((decays[0], decays[1], decays[7], decays[8]), (0.1, 2.0 / 11.0, 8.0 / 17.0, 0.5));
         assert_eq!(device.stats().plans - before, 1);
-        // The average of what does not change is that, bit for bit.
+        // The average of a constant is that constant, bit for bit.
         assert_eq!(values(ema.model()), [1.0; 3]);
     }
 
@@ -287,7 +287,7 @@ mod tests {
         let error = ema.update(&model).unwrap_err();
         assert!(error.to_string().starts_with("1: one parameter"), "{error}");
         assert_eq!((ema.updates(), ema.model().0.value().to_vec().unwrap()), (0, vec![4.0; 2]));
-        // What is not trained may be shared.
+        // Parameters that are not trained may be shared.
         model.freeze("1").unwrap();
         ema.update(&model).unwrap();
         assert_eq!(ema.model().0.value().to_vec().unwrap(), [3.0; 2]);

@@ -1,32 +1,31 @@
-//! Steps that are not taken where a gradient, or the loss, is not finite.
+//! Steps that are held back if a gradient, or the loss, is not finite.
 
 use super::trained::{Trained, listed};
 use crate::error::bail;
 use crate::world::Shards;
 use crate::{DType, Result, Tape, Tensor, Var};
 
-/// What an optimizer does about a gradient, or a loss, that is not finite.
+/// An optimizer's response to a gradient, or a loss, that is not finite.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NotFinite {
-    /// Nothing: it does not look.
+    /// None: it is not checked.
     Unchecked,
-    /// The step changes nothing and is an error.
+    /// The step changes nothing and returns an error.
     Error,
     /// The step changes nothing and is counted.
     Skip,
 }
 
-/// Whether the gradients of a step are finite, computed in the same run as the update, which it holds back if they are
-/// not.
+/// The check that a step's gradients are finite. It runs along with the update, and holds it back if they are not.
 pub(super) struct FiniteCheck {
-    /// For each value, what it is called, and 1 if all of it is finite, else 0.
+    /// For each value, its name, and 1 if all its elements are finite, else 0.
     each: Vec<(String, Var)>,
-    /// 1 if all of them are.
+    /// 1 if all values are finite.
     all: Var,
 }
 
 impl FiniteCheck {
-    /// Where ranks have some of the gradients each, they tell each other.
+    /// Where ranks have some of the gradients each, they exchange their verdicts.
     pub(super) fn new(tape: &Tape, trained: &[Trained], loss: Option<&Var>, shards: Option<&Shards>) -> Self {
         let loss = loss.map(|loss| ("the loss".to_owned(), is_finite(loss)));
         let verdict = |parameter: &Trained| match shards {
@@ -44,29 +43,29 @@ impl FiniteCheck {
         Self { each, all }
     }
 
-    /// The new value, or where the step is held back, the old one, bit for bit.
+    /// The new value, or the old one bit for bit if the step is held back.
     pub(super) fn gate(&self, new: &Var, old: &Var) -> Var {
-        self.all.select(new, old)
+        self.all.where_cond(new, old)
     }
 
-    /// What a run has to compute for [`verify`]: the verdict, then that on each value.
+    /// The values that a run has to compute for [`verify`]: the overall verdict, then the verdict on each value.
     pub(super) fn vars(&self) -> impl Iterator<Item = &Var> {
         std::iter::once(&self.all).chain(self.each.iter().map(|(_, finite)| finite))
     }
 
-    /// The values of [`FiniteCheck::vars`], which a run has computed.
+    /// The computed values of [`FiniteCheck::vars`].
     pub(super) fn verdicts(&self) -> Result<Vec<Tensor>> {
         self.vars().map(Var::to_tensor).collect()
     }
 
-    /// What the values are called.
+    /// The names of the values.
     pub(super) fn names(&self) -> Vec<String> {
         self.each.iter().map(|(name, _)| name.clone()).collect()
     }
 }
 
-/// Whether a step was taken, by the values of [`FiniteCheck::vars`]; the error says which values held it back. Waits
-/// for the device.
+/// Fails if the step was held back, by the values of [`FiniteCheck::vars`]; the error names the values that are not
+/// finite. Waits for the device.
 pub(super) async fn verify(names: &[String], verdicts: &[Tensor]) -> Result<()> {
     let [all, each @ ..] = verdicts else { return Ok(()) };
     if all.item_async().await? == 1.0 {
@@ -86,8 +85,8 @@ pub(super) async fn verify(names: &[String], verdicts: &[Tensor]) -> Result<()> 
     );
 }
 
-/// 1 if all elements are finite, else 0. By comparison with the largest number, false for NaN: drivers may fold the
-/// likes of `x − x = 0` and `x = x`.
+/// 1 if all elements are finite, else 0. Compares with the largest number, which is false for NaN: drivers may fold
+/// expressions such as `x − x = 0` and `x = x`.
 fn is_finite(x: &Var) -> Var {
     let largest = match x.ty().dtype {
         DType::F64 => f64::MAX,
@@ -107,7 +106,7 @@ mod tests {
     fn net() -> Net {
         let device = Device::cpu();
         let param = |data: &[f32]| Param::new(Tensor::from_slice(&device, [2], data).unwrap());
-        // Among them a number whose update by 0 would lose its sign.
+        // Among them a number that would lose its sign in an update by 0.
         (param(&[1.0, -0.0]), param(&[0.1, 3.0]))
     }
 
@@ -115,7 +114,7 @@ mod tests {
         [&net.0, &net.1].iter().flat_map(|p| p.value().to_vec().unwrap()).map(f32::to_bits).collect()
     }
 
-    /// A step along the gradient `factor` for the second parameter and 1 for the first.
+    /// A step with the gradient `factor` for the second parameter and 1 for the first.
     fn step(net: &mut Net, optimizer: &mut dyn Optimizer, factor: f32, offset: f32) -> Result<()> {
         let tape = Tape::new(net.0.value().device());
         let factor = tape.input(&Tensor::from_slice(&tape.device(), [2], &[1.0, factor])?);

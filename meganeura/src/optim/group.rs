@@ -1,4 +1,4 @@
-//! Settings that some of the parameters have for themselves.
+//! Settings for some of the parameters.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -8,17 +8,17 @@ use crate::error::bail;
 use crate::module::{Leaf, Selection};
 use crate::{Param, Result};
 
-/// A number that no other call gives.
+/// A number that no other call returns.
 pub(super) fn stamp() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
-/// Parameters with a learning rate, or a weight decay, of their own.
+/// Parameters with their own learning rate or weight decay.
 ///
-/// Chosen by a pattern of paths, as for [`ModuleExt::freeze`](crate::ModuleExt::freeze), or by a rule. The paths are
-/// those in the module that the optimizer steps. What no group says is the optimizer's; where several groups say it,
-/// the last one holds.
+/// A group is selected by a pattern of paths, as for [`ModuleExt::freeze`](crate::ModuleExt::freeze), or by a rule. The
+/// paths are those in the module that the optimizer steps. Settings that no group has are the optimizer's; if several
+/// groups set one, the last of them wins.
 ///
 /// ```
 /// use meganeura::optim::Group;
@@ -39,7 +39,7 @@ pub(super) fn stamp() -> u64 {
 /// ```
 #[must_use]
 pub struct Group {
-    /// What tells it from other groups, whatever its numbers are.
+    /// The group's identity, whatever its numbers are.
     id: u64,
     selection: Selection<'static>,
     lr: Option<Rate>,
@@ -53,12 +53,12 @@ enum Rate {
 }
 
 impl Group {
-    /// The parameters whose paths match. A step is an error if there are none.
+    /// The parameters whose paths match. A step fails if there are none.
     pub fn new(pattern: impl Into<String>) -> Self {
         Self::of(Selection::Pattern(pattern.into()))
     }
 
-    /// The parameters that `rule` accepts, given each of their paths. A step is an error if there are none.
+    /// The parameters that `rule` accepts, given each of their paths. A step fails if there are none.
     pub fn by(rule: impl Fn(&str, &Param) -> bool + Send + Sync + 'static) -> Self {
         Self::of(Selection::Rule(Box::new(rule)))
     }
@@ -71,35 +71,35 @@ impl Group {
         self.id
     }
 
-    /// Their learning rate, whatever the optimizer's is.
+    /// Sets their learning rate, independent of the optimizer's.
     pub fn lr(mut self, lr: f64) -> Self {
         self.set_lr(lr);
         self
     }
 
-    /// Their learning rate as a multiple of the optimizer's, whose schedule they follow.
+    /// Sets their learning rate as a multiple of the optimizer's, whose schedule it follows.
     pub fn lr_scale(mut self, scale: f64) -> Self {
         self.set_lr_scale(scale);
         self
     }
 
-    /// Their weight decay.
+    /// Sets their weight decay.
     pub fn weight_decay(mut self, weight_decay: f64) -> Self {
         self.set_weight_decay(weight_decay);
         self
     }
 
-    /// As [`lr`](Self::lr), from the next step on.
+    /// Like [`lr`](Self::lr), from the next step on.
     pub fn set_lr(&mut self, lr: f64) {
         self.lr = Some(Rate::Own(lr));
     }
 
-    /// As [`lr_scale`](Self::lr_scale), from the next step on.
+    /// Like [`lr_scale`](Self::lr_scale), from the next step on.
     pub fn set_lr_scale(&mut self, scale: f64) {
         self.lr = Some(Rate::Scaled(scale));
     }
 
-    /// As [`weight_decay`](Self::weight_decay), from the next step on.
+    /// Like [`weight_decay`](Self::weight_decay), from the next step on.
     pub fn set_weight_decay(&mut self, weight_decay: f64) {
         self.weight_decay = Some(weight_decay);
     }
@@ -129,8 +129,9 @@ impl fmt::Debug for Group {
     }
 }
 
-/// The numbers that every optimizer has, and a [`Group`] may have for itself.
+/// The settings that every optimizer has, and a [`Group`] may override.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct Settings {
     /// The learning rate.
     pub lr: f64,
@@ -139,23 +140,23 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// What decoupled weight decay leaves of a parameter: `1 − lr·λ`.
+    /// The share of a parameter that decoupled weight decay keeps: `1 − lr·λ`.
     #[must_use]
     pub fn kept(&self) -> f64 {
         1.0 - self.lr * self.weight_decay
     }
 }
 
-/// Which parameters have which settings. Parameters are of one class if they are in the same groups, not if their
-/// numbers happen to be equal: so the structure of a step, and with it its plan, does not depend on the numbers.
+/// Assigns parameters to settings. Parameters are in one class if they are in the same groups, not if their numbers
+/// happen to be equal: so the structure of a step, and with it its plan, does not depend on the numbers.
 pub(super) struct Classes {
-    /// By leaf.
+    /// The class of each leaf.
     classes: Vec<usize>,
-    /// By class, for each group, whether it has the parameters of the class.
+    /// For each class, and for each group, whether the group has the parameters of the class.
     members: Vec<Vec<bool>>,
 }
 
-/// The settings of a class that these of the groups have. Numbers that make no sense are an error.
+/// The settings of a class, given the groups that have it. Invalid numbers are an error.
 pub(super) fn settings_within(groups: &[Group], members: &[bool], default: Settings) -> Result<Settings> {
     let within = groups.iter().zip(members).filter_map(|(group, is_member)| is_member.then_some(group));
     let mut settings = default;
@@ -239,7 +240,7 @@ mod tests {
         // w − lr·(1 + λ·w)
         step(&mut sgd, &mut net).unwrap();
         assert_eq!(values(&net), [0.5, 0.75, 0.0, 0.875]);
-        // The second rate follows the optimizer's, the last one does not.
+        // The second learning rate follows the optimizer's, the last one does not.
         sgd.set_lr(0.25);
         sgd.groups_mut()[1].set_weight_decay(2.0);
         step(&mut sgd, &mut net).unwrap();
@@ -254,7 +255,7 @@ mod tests {
             .group(Group::new("0.*").lr(0.25))
             .group(Group::new("*.0").weight_decay(0.0));
         step(&mut adam, &mut net).unwrap();
-        // The first step is the whole rate.
+        // The first step is the whole learning rate.
         for (found, expected) in values(&net).into_iter().zip([0.75, 0.875 - 0.25, 0.5, 0.75 - 0.5]) {
             assert!((found - expected).abs() < 1e-6, "{found} {expected}");
         }

@@ -1,4 +1,4 @@
-//! Lion: steps of one size, along the sign of a momentum.
+//! Lion: steps of one size, along the sign of the momentum.
 
 use super::rule::{Given, Rule, expect_share};
 use super::{Settings, Stepper};
@@ -13,8 +13,8 @@ use crate::{Result, Var};
 /// m ← β₂·m + (1 − β₂)·dw
 /// ```
 ///
-/// With the authors' defaults β = (0.9, 0.99), λ = 0. Every step is of size `lr`, so they advise a third to a tenth of
-/// AdamW's learning rate and as much more decay. It keeps one tensor for each parameter.
+/// With the authors' defaults β = (0.9, 0.99), λ = 0. Every step is of size `lr`, so the authors recommend a third to a
+/// tenth of AdamW's learning rate, and a weight decay larger by as much. Lion keeps one tensor per parameter.
 /// [Chen et al., 2023](https://arxiv.org/abs/2302.06675), algorithm 2.
 ///
 /// ```
@@ -42,13 +42,12 @@ impl Lion {
         Self { betas: (0.9, 0.99), stepper: Stepper::new(lr, 0.0) }
     }
 
-    /// The momentum's share in the step, and how slowly it is forgotten, each at least 0 and below 1; (0.9, 0.99) by
-    /// default.
+    /// The weight of the momentum in the step, and its decay rate, each at least 0 and below 1; (0.9, 0.99) by default.
     pub fn betas(self, step: f64, momentum: f64) -> Self {
         Self { betas: (step, momentum), ..self }
     }
 
-    /// The share of each parameter that a step of learning rate 1 would take away, λ; 0 by default.
+    /// The weight decay, λ: the share of a parameter that a step with learning rate 1 subtracts; 0 by default.
     pub fn weight_decay(self, weight_decay: f64) -> Self {
         Self { stepper: self.stepper.with_weight_decay(weight_decay), ..self }
     }

@@ -1,20 +1,19 @@
-//! Optimizers: how a step along the gradient is made.
+//! Optimizers, which update parameters along their gradients.
 //!
-//! A step appends the update of every parameter to the tape that the gradients are on and runs the tape: forward pass,
-//! backward pass and update are one plan, and parameters and state are written in place. Learning rate,
-//! decay and bias corrections are numbers that the plan is given, so a schedule never makes a new one.
+//! A step appends the update of every parameter to the gradients' tape, and runs the tape. Forward pass, backward pass
+//! and update are one plan, and parameters and state are written in place. Learning rate, decay and bias corrections
+//! are inputs of the plan, so a schedule never makes a new one.
 //!
-//! An optimizer is a [`Rule`], a formula of a few lines. What all share (which parameters are trained, where state
-//! lives, refusing what is not finite) is in `step.rs`; settings that some of the parameters have for themselves are in
-//! `group.rs`.
+//! An optimizer is a [`Rule`], a formula of a few lines. The common part (which parameters are trained, where state
+//! lives, refusing what is not finite) is in `step.rs`. Settings for some of the parameters are in `group.rs`.
 //!
-//! | for | there is |
+//! | for | use |
 //! |---|---|
-//! | images, much data, time to find a rate | [`Sgd`] with momentum |
+//! | images, much data, time to tune the learning rate | [`Sgd`] with momentum |
 //! | nearly everything else | [`AdamW`]; [`Lion`] where memory is short, [`Muon`] for large matrices |
-//! | what papers had before | [`Adam`], [`NAdam`], [`RAdam`], [`RmsProp`], [`Adagrad`] |
+//! | reproducing papers | [`Adam`], [`NAdam`], [`RAdam`], [`RmsProp`], [`Adagrad`] |
 //! | losses without noise, few parameters | [`Lbfgs`], which takes a closure |
-//! | a rate that changes | [`Schedule`]; by a metric, [`Plateau`] |
+//! | a changing learning rate | [`Schedule`]; by a metric, [`Plateau`] |
 //! | batches too large for the device | [`Optimizer::accumulate`] |
 //! | a steadier model to evaluate | [`Ema`] |
 
@@ -73,7 +72,7 @@ use crate::{Error, Grads, Result, Var};
 use finite::NotFinite;
 use step::expect_no_wait;
 
-/// Something that changes the parameters of a model for the better, given their gradients.
+/// An algorithm that improves the parameters of a model, given their gradients.
 ///
 /// ```
 /// use meganeura::prelude::*;
@@ -94,28 +93,28 @@ use step::expect_no_wait;
 /// # Ok::<(), meganeura::Error>(())
 /// ```
 pub trait Optimizer: Rule {
-    /// Updates every parameter of `module` that is not frozen, and everything that is held on the tape is computed
-    /// along.
+    /// Updates every parameter of `module` that is not frozen. The same run computes everything that is held on the
+    /// tape.
     ///
-    /// `module` may be a part of what the gradients are of: the rest is left alone, and another optimizer may step
-    /// another part along the same gradients ([an example, and what it costs](Grads#several-optimizers)). Buffers that
-    /// the forward pass gave new values change with the first of these steps. A step ends the tape for everything else
-    /// that depends on the parameters which it changes.
+    /// `module` may be a part of the model that the gradients belong to. The rest is left alone, and another optimizer
+    /// may step another part along the same gradients ([an example, and what it costs](Grads#several-optimizers)).
+    /// Buffers that the forward pass updated change with the first of these steps. A step ends the tape for everything
+    /// else that depends on the parameters that it changes.
     ///
     /// # Errors
     ///
     /// Nothing has changed when any of these is returned:
     ///
-    /// * what went wrong while recording the step;
+    /// * the error of recording the step, if it failed;
     /// * [`NoGradient`](crate::ErrorKind::NoGradient), with their paths, if parameters that are not frozen got no
-    ///   gradient, unless that [was allowed](Grads::allow_unused);
-    /// * [`StaleTape`](crate::ErrorKind::StaleTape) if one of the parameters was stepped along these gradients already,
+    ///   gradient, unless that [was allowed](Grads::allow_unused); also if there are parameters and all of them are
+    ///   frozen;
+    /// * [`StaleTape`](crate::ErrorKind::StaleTape) if one of the parameters was already stepped along these gradients,
     ///   or changed otherwise;
-    /// * likewise if there are parameters, and all of them are frozen;
-    /// * [`Argument`](crate::ErrorKind::Argument) if a setting makes no sense, or a [`Group`] has no parameter or sets
-    ///   nothing; if the gradients were [accumulated](Self::accumulate) for a part of `module` only;
+    /// * [`Argument`](crate::ErrorKind::Argument) if a setting is invalid, if a [`Group`] has no parameter or sets
+    ///   nothing, or if the gradients were [accumulated](Self::accumulate) for only a part of `module`;
     /// * [`NotFinite`](crate::ErrorKind::NotFinite), with their paths, if gradients hold NaN or infinity and the
-    ///   optimizer was told to [check](Self::check_finite).
+    ///   optimizer [checks](Self::check_finite) them.
     #[track_caller]
     fn step(&mut self, module: &mut dyn Module, grads: &Grads) -> Result<()> {
         let line = Location::caller();
@@ -125,14 +124,15 @@ pub trait Optimizer: Rule {
         })
     }
 
-    /// As [`step`](Self::step), without blocking the thread: for a page, and for other programs that are async. It
-    /// waits while more runs are in flight than the device needs to be busy, as `step` does natively, and for the
-    /// verdict of a [check](Self::check_finite). A future that is dropped while it waits for a verdict leaves the step
+    /// Like [`step`](Self::step), without blocking the thread: for web pages and other async programs.
+    ///
+    /// It waits while more runs are in flight than the device needs to be busy, as `step` does natively, and for the
+    /// verdict of a [check](Self::check_finite). If the future is dropped while it waits for a verdict, the step is
     /// taken and not counted.
     ///
     /// # Errors
     ///
-    /// As [`step`](Self::step).
+    /// Fails like [`step`](Self::step).
     #[track_caller]
     fn step_async<'a>(
         &'a mut self,
@@ -146,12 +146,12 @@ pub trait Optimizer: Rule {
         }))
     }
 
-    /// As [`step`](Self::step), for an optimizer that was told to check: NaN or infinity in the loss counts as well,
-    /// even where every gradient is finite.
+    /// Like [`step`](Self::step), for an optimizer that checks: NaN or infinity in the loss counts as well, even if
+    /// every gradient is finite.
     ///
     /// # Errors
     ///
-    /// As [`step`](Self::step).
+    /// Fails like [`step`](Self::step).
     #[track_caller]
     fn step_with_loss(&mut self, module: &mut dyn Module, grads: &Grads, loss: &Var) -> Result<()> {
         let line = Location::caller();
@@ -161,11 +161,12 @@ pub trait Optimizer: Rule {
         })
     }
 
-    /// As [`step_with_loss`](Self::step_with_loss), without blocking the thread; see [`step_async`](Self::step_async).
+    /// Like [`step_with_loss`](Self::step_with_loss), without blocking the thread; see
+    /// [`step_async`](Self::step_async).
     ///
     /// # Errors
     ///
-    /// As [`step`](Self::step).
+    /// Fails like [`step`](Self::step).
     #[track_caller]
     fn step_with_loss_async<'a>(
         &'a mut self,
@@ -180,13 +181,14 @@ pub trait Optimizer: Rule {
         }))
     }
 
-    /// Adds the gradients of a micro-batch to those before, so that a step is that of a batch too large for the device.
-    /// With those of the last one it gives the gradients to [`step`](Self::step) along, clipped or not, on the same
-    /// tape; with others it runs what was recorded, and everything that is held on the tape is computed along. See
-    /// [`Accumulate`].
+    /// Adds the gradients of a micro-batch to earlier ones, for batches that are too large for the device.
     ///
-    /// Each micro-batch but the last is one run: forward pass, backward pass and sum. In the last one the update is
-    /// part of the run. So there are two plans however many micro-batches make a step.
+    /// For the last micro-batch of a step, it returns the gradients to [`step`](Self::step) along, clipped or not, on
+    /// the same tape. For any other, it runs the recording and returns `None`; that run also computes everything held
+    /// on the tape. See [`Accumulate`].
+    ///
+    /// Each micro-batch but the last is one run: forward pass, backward pass and sum. The run of the last one includes
+    /// the update. So there are two plans, however many micro-batches make a step.
     ///
     /// A parameter that some of the micro-batches leave out has the sum over the others, if that
     /// [is allowed](Grads::allow_unused). Where several optimizers step parts of a model, each accumulates a
@@ -194,25 +196,25 @@ pub trait Optimizer: Rule {
     ///
     /// # Errors
     ///
-    /// What went wrong while recording; [`NoGradient`](crate::ErrorKind::NoGradient), as for [`step`](Self::step);
-    /// [`Argument`](crate::ErrorKind::Argument) if every 0 are to make a step, or the micro-batches before were of
-    /// other parameters. The sums have not changed then.
+    /// Fails if recording failed; with [`NoGradient`](crate::ErrorKind::NoGradient), as for [`step`](Self::step); with
+    /// [`Argument`](crate::ErrorKind::Argument) if a step has 0 micro-batches, or if earlier micro-batches had other
+    /// parameters. The sums have not changed then.
     #[track_caller]
     fn accumulate(&mut self, module: &dyn Module, grads: Grads, how: Accumulate) -> Result<Option<Grads>> {
         here(|| self.stepper_mut().sums.add(module, grads, how))
     }
 
-    /// As [`accumulate`](Self::accumulate) with the last micro-batch, whichever it is: where data end early.
+    /// Like [`accumulate`](Self::accumulate) for the last micro-batch of a step, for data that end early.
     ///
     /// # Errors
     ///
-    /// As [`accumulate`](Self::accumulate).
+    /// Fails like [`accumulate`](Self::accumulate).
     #[track_caller]
     fn accumulate_last(&mut self, module: &dyn Module, grads: Grads, how: Accumulate) -> Result<Grads> {
         here(|| self.stepper_mut().sums.finish(module, grads, how))
     }
 
-    /// How many micro-batches [were added](Self::accumulate) and wait for their step.
+    /// The number of micro-batches that [were added](Self::accumulate) and wait for their step.
     fn accumulated(&self) -> u64 {
         self.stepper().sums.added
     }
@@ -227,8 +229,8 @@ pub trait Optimizer: Rule {
         self.stepper_mut().settings.lr = lr;
     }
 
-    /// Gives some of the parameters settings of their own. Of several groups that have a parameter in common, the last
-    /// one that says something holds.
+    /// Gives some of the parameters their own settings. If several groups have a parameter in common, the last one that
+    /// has a setting wins.
     #[must_use]
     fn group(mut self, group: Group) -> Self
     where
@@ -238,13 +240,13 @@ pub trait Optimizer: Rule {
         self
     }
 
-    /// The groups of parameters with settings of their own, in the order in which they were given.
+    /// The groups of parameters with their own settings, in the order in which they were added.
     fn groups_mut(&mut self) -> &mut Vec<Group> {
         &mut self.stepper_mut().groups
     }
 
-    /// Whether a gradient with NaN or infinity is an error that leaves the model, and this optimizer, as they were; it
-    /// is not by default. The verdict is computed along with the step, but each step then waits for the device.
+    /// Makes a gradient with NaN or infinity an error that leaves the model, and this optimizer, unchanged. `false` by
+    /// default. The check runs along with the step, but each step then waits for the device.
     #[must_use]
     fn check_finite(mut self, check: bool) -> Self
     where
@@ -254,7 +256,7 @@ pub trait Optimizer: Rule {
         self
     }
 
-    /// As [`check_finite`](Self::check_finite), but such a step is no error: it is skipped, and counted.
+    /// Like [`check_finite`](Self::check_finite), but such a step is skipped and counted instead of being an error.
     ///
     /// ```
     /// use meganeura::prelude::*;
@@ -277,19 +279,19 @@ pub trait Optimizer: Rule {
         self
     }
 
-    /// How many steps were skipped.
+    /// The number of skipped steps.
     fn skipped(&self) -> u64 {
         self.stepper().skipped
     }
 
-    /// If the last step was skipped: why, with the paths of the gradients that were not finite. This is no part of the
-    /// [state](Self::state_of).
+    /// The reason if the last step was skipped, with the paths of the gradients that were not finite. It is not part of
+    /// the [state](Self::state_of).
     fn last_skip(&self) -> Option<&Error> {
         self.stepper().last_skip.as_ref()
     }
 
-    /// What is remembered from the steps, and of [micro-batches](Self::accumulate) that wait for theirs, by the paths
-    /// of the parameters in `module`: to be saved with it.
+    /// The optimizer's memory of its steps, and of [micro-batches](Self::accumulate) that wait for theirs, by the paths
+    /// of the parameters in `module`. Save it with the module.
     ///
     /// ```
     /// use meganeura::prelude::*;
@@ -312,24 +314,25 @@ pub trait Optimizer: Rule {
         state::save(self, module)
     }
 
-    /// Like [`state_of`](Self::state_of), with the state of all ranks if it is [sharded](Grads::average_to_owners). It
-    /// is then a collective call, and the tensors of other ranks are on the CPU. Any number of ranks can load it.
+    /// Like [`state_of`](Self::state_of), with the state of all ranks if it is [sharded](Grads::average_to_owners). The
+    /// call is then collective, and the tensors of other ranks are on the CPU. Any number of ranks can load the state.
     ///
     /// # Errors
     ///
-    /// [`PeerLost`](crate::ErrorKind::PeerLost) if another rank left; what the device meets.
+    /// Fails with [`PeerLost`](crate::ErrorKind::PeerLost) if another rank left, and if the device fails.
     #[track_caller]
     fn whole_state_of(&self, module: &dyn Module) -> Result<OptimizerState> {
         here(|| state::save_whole(self, module))
     }
 
-    /// Takes up a state that [`state_of`](Self::state_of) gave: for a model of the same structure, by an optimizer with
-    /// the same settings. Training then goes on bit for bit; the learning rate is that of the state.
+    /// Loads a state that [`state_of`](Self::state_of) returned: for a model of the same structure, into an optimizer
+    /// with the same settings. Training then continues bit for bit, with the learning rate of the state.
     ///
     /// # Errors
     ///
-    /// [`Checkpoint`](crate::ErrorKind::Checkpoint) if something is missing, has another shape or belongs to no
-    /// parameter, or if the learning rate is NaN, infinite or below 0; what the device meets. Nothing has changed then.
+    /// Fails with [`Checkpoint`](crate::ErrorKind::Checkpoint) if a part is missing, has another shape or belongs to no
+    /// parameter, or if the learning rate is NaN, infinite or below 0. Fails if the device fails. Nothing has changed
+    /// then.
     #[track_caller]
     fn load_state(&mut self, module: &dyn Module, state: &OptimizerState) -> Result<()> {
         here(|| state::load(self, module, state))
@@ -343,7 +346,8 @@ mod tests {
     use super::*;
     use crate::{Device, ErrorKind, Param, Precision, Tape, Tensor};
 
-    /// Where three steps lead from `w = (1, −2, 3)` on `½·Σ c·w²` with `c = (1, 0.5, −2)`, the last at half the rate.
+    /// The result of three steps from `w = (1, −2, 3)` on `½·Σ c·w²` with `c = (1, 0.5, −2)`, the last at half the
+    /// learning rate.
     pub(super) fn after_three_steps(mut optimizer: impl Optimizer) -> Vec<f64> {
         let device = Device::cpu_with(Precision::Double);
         let tensor = |data: &[f64]| Tensor::from_f64(&device, [3], data).unwrap();
@@ -358,7 +362,7 @@ mod tests {
         w.value().to_f64_vec().unwrap()
     }
 
-    /// Equal up to the roundings of a different order of operations.
+    /// Equal up to the rounding errors of another order of operations.
     #[track_caller]
     pub(super) fn assert_close(found: &[f64], expected: &[f64]) {
         assert_eq!(found.len(), expected.len());
@@ -366,7 +370,7 @@ mod tests {
         assert!(found.iter().zip(expected).all(close), "{found:?} is not {expected:?}");
     }
 
-    /// A step with these settings is an error, and changes nothing.
+    /// A step with these settings fails and changes nothing.
     #[track_caller]
     pub(super) fn assert_senseless(mut optimizer: impl Optimizer) {
         let device = Device::cpu();

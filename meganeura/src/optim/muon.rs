@@ -1,4 +1,4 @@
-//! Muon: momentum made orthogonal, for matrices.
+//! Muon: orthogonalised momentum, for matrices.
 
 use std::fmt;
 
@@ -17,11 +17,11 @@ use crate::{Param, Result, Shape, Var};
 /// w ← w·(1 − lr·λ) − lr·0.2·√max(rows, columns) · orthogonal(u)
 /// ```
 ///
-/// `orthogonal` sends the singular values of a matrix near to 1 by five steps of a Newton–Schulz iteration. A tensor of
-/// more axes is the matrix of its first axis and all others, as the weight of a convolution is. The factor gives steps
-/// the size of AdamW's ([Liu et al., 2025](https://arxiv.org/abs/2502.16982)), so that one learning rate is right for
-/// both; PyTorch calls that `match_rms_adamw`, and its other defaults are these: µ = 0.95, λ = 0.1.
-/// [Jordan et al., 2024](https://kellerjordan.github.io/posts/muon/), who leave the first and the last layer to Adam:
+/// `orthogonal` moves the singular values of a matrix close to 1, by five steps of a Newton–Schulz iteration. A tensor
+/// with more axes, such as the weight of a convolution, is a matrix of its first axis by all others. The factor makes
+/// steps the size of AdamW's ([Liu et al., 2025](https://arxiv.org/abs/2502.16982)), so that one learning rate is right
+/// for both; PyTorch calls this `match_rms_adamw`. The other defaults are PyTorch's: µ = 0.95, λ = 0.1.
+/// [Jordan et al., 2024](https://kellerjordan.github.io/posts/muon/) leave the first and the last layer to Adam:
 /// [`adam_for`](Self::adam_for).
 ///
 /// ```
@@ -45,12 +45,12 @@ pub struct Muon {
     nesterov: bool,
     moments: Moments,
     adam_for: Choice,
-    /// What tells this choice from others.
+    /// The identity of this choice.
     choice: u64,
     stepper: Stepper,
 }
 
-/// Whether a parameter is meant, given one of its paths.
+/// Accepts a parameter, given one of its paths.
 type Choice = Box<dyn Fn(&str, &Param) -> bool + Send + Sync>;
 
 impl Muon {
@@ -60,17 +60,17 @@ impl Muon {
         Self { momentum: 0.95, nesterov: true, moments, adam_for, choice: 0, stepper: Stepper::new(lr, 0.1) }
     }
 
-    /// How slowly gradients are forgotten, µ: at least 0 and below 1; 0.95 by default.
+    /// The momentum, µ, the decay rate of gradients: at least 0 and below 1; 0.95 by default.
     pub fn momentum(self, momentum: f64) -> Self {
         Self { momentum, ..self }
     }
 
-    /// Whether the momentum is Nesterov's; it is by default.
+    /// Uses Nesterov's momentum if `true`, the default.
     pub fn nesterov(self, nesterov: bool) -> Self {
         Self { nesterov, ..self }
     }
 
-    /// The share of each parameter that a step of learning rate 1 would take away, λ; 0.1 by default.
+    /// The weight decay, λ: the share of a parameter that a step with learning rate 1 subtracts; 0.1 by default.
     pub fn weight_decay(self, weight_decay: f64) -> Self {
         Self { stepper: self.stepper.with_weight_decay(weight_decay), ..self }
     }
@@ -80,7 +80,8 @@ impl Muon {
         Self { moments: Moments { betas: (first, second), ..self.moments }, ..self }
     }
 
-    /// Which matrices are AdamW's besides all that are none, given their paths: embeddings and heads.
+    /// Selects matrices that AdamW steps, besides everything that is not a matrix, given their paths: embeddings and
+    /// heads.
     pub fn adam_for(self, rule: impl Fn(&str, &Param) -> bool + Send + Sync + 'static) -> Self {
         Self { adam_for: Box::new(rule), choice: stamp(), ..self }
     }
@@ -91,7 +92,7 @@ impl Muon {
     }
 }
 
-/// How many of the numbers are not Adam's.
+/// The count of numbers that are not Adam's.
 const OWN: usize = 4;
 
 impl Rule for Muon {
@@ -144,7 +145,7 @@ impl Rule for Muon {
     }
 }
 
-/// A matrix of the same singular vectors, with singular values between about 0.7 and 1.2: five steps of
+/// A matrix with the same singular vectors, and singular values between about 0.7 and 1.2: five steps of
 /// `x ← a·x + (b·A + c·A²)·x`, `A = x·xᵀ`, from a matrix of norm 1, whose singular values are below 1.
 fn orthogonal(x: &Var) -> Var {
     const STEPS: usize = 5;
@@ -188,7 +189,7 @@ mod tests {
         (0..a[0].len()).map(|j| a.iter().map(|row| row[j]).collect()).collect()
     }
 
-    /// Always by rows, and one number at a time.
+    /// Always by rows, one element at a time.
     fn naive_orthogonal(x: &Matrix) -> Matrix {
         let norm = x.iter().flatten().map(|x| x * x).sum::<f64>().sqrt();
         let mut y: Matrix = x.iter().map(|row| row.iter().map(|x| x / norm).collect()).collect();
@@ -208,7 +209,7 @@ mod tests {
         (0..count).map(|i| (i as f64 * factor).sin()).collect()
     }
 
-    /// Three steps on `Σ c·w²/2` from a matrix of that shape, or a weight of a convolution.
+    /// Three steps on `Σ c·w²/2` from a matrix of this shape, or from a weight of a convolution.
     fn assert_steps(shape: &[usize], nesterov: bool) {
         let device = Device::cpu_with(Precision::Double);
         let (rows, count) = (shape[0], shape.iter().product());

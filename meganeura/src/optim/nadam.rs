@@ -17,7 +17,7 @@ use crate::{Result, Var};
 /// w ← w − lr·n / (√(v/(1 − β₂ᵗ)) + ε)
 /// ```
 ///
-/// As in PyTorch, with its defaults β = (0.9, 0.999), ε = 1e-8, ψ = 0.004, λ = 0.
+/// PyTorch's formula, with its defaults β = (0.9, 0.999), ε = 1e-8, ψ = 0.004, λ = 0.
 /// [Dozat, 2016](https://openreview.net/forum?id=OM0jvwB8jIp57ZJjtNEZ).
 ///
 /// ```
@@ -48,7 +48,7 @@ impl NAdam {
         Self { moments, momentum_decay: 0.004, decoupled: false, stepper }
     }
 
-    /// How slowly the moments of the gradient are forgotten, as for [`AdamW::betas`](super::AdamW::betas).
+    /// The decay rates of the moments, as for [`AdamW::betas`](super::AdamW::betas).
     pub fn betas(self, first: f64, second: f64) -> Self {
         Self { moments: Moments { betas: (first, second), ..self.moments }, ..self }
     }
@@ -58,17 +58,17 @@ impl NAdam {
         Self { moments: Moments { eps, ..self.moments }, ..self }
     }
 
-    /// How fast the momentum grows from half of β₁ to all of it, ψ: 0 or above; 0.004 by default.
+    /// The growth of the momentum from half of β₁ to all of it, ψ: 0 or above; 0.004 by default.
     pub fn momentum_decay(self, momentum_decay: f64) -> Self {
         Self { momentum_decay, ..self }
     }
 
-    /// The share of each parameter that is added to its gradient, λ; 0 by default.
+    /// The weight decay, λ: the share of each parameter that is added to its gradient; 0 by default.
     pub fn weight_decay(self, weight_decay: f64) -> Self {
         Self { stepper: self.stepper.with_weight_decay(weight_decay), ..self }
     }
 
-    /// Whether weight decay is taken off the parameters as [`AdamW`](super::AdamW) does; it is not by default.
+    /// Decouples weight decay from the gradient if `true`, like [`AdamW`](super::AdamW); `false` by default.
     pub fn decoupled(self, decoupled: bool) -> Self {
         Self { decoupled, ..self }
     }
@@ -78,12 +78,12 @@ impl NAdam {
         self.moments.betas.0 * (1.0 - 0.5 * 0.96_f64.powf(t * self.momentum_decay))
     }
 
-    /// `µ₁⋯µₜ`, which is 0 from some `t` on: each factor is below β₁.
+    /// `µ₁⋯µₜ`, which underflows to 0 from some `t` on: each factor is below β₁.
     fn product(&self, t: u64) -> f64 {
         let mut product = 1.0;
         for t in 1..=t {
             product *= self.momentum(float(t));
-            // 1 − µ₁⋯µₜ is 1 then.
+            // Then 1 − µ₁⋯µₜ is 1.
             if product < 1e-17 {
                 return 0.0;
             }

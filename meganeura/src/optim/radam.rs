@@ -1,4 +1,4 @@
-//! RAdam: Adam that waits for its second moment.
+//! RAdam: Adam that waits for a reliable second moment.
 
 use super::adam::Moments;
 use super::rule::{Given, Rule};
@@ -17,8 +17,8 @@ use crate::{Result, Var};
 /// w ← w − lr·m/(1 − β₁ᵗ) · (r·√(1 − β₂ᵗ)/(√v + ε) if ρ > 5, else 1)
 /// ```
 ///
-/// The variance of `v` is that of ρ gradients. While they are few, it is a step of momentum, so that no warm-up is
-/// needed. As in PyTorch, with its defaults β = (0.9, 0.999), ε = 1e-8, λ = 0.
+/// The variance of `v` is that of ρ gradients. While these are few, the step is one of plain momentum, so no warm-up is
+/// needed. PyTorch's formula, with its defaults β = (0.9, 0.999), ε = 1e-8, λ = 0.
 /// [Liu et al., 2019](https://arxiv.org/abs/1908.03265).
 ///
 /// ```
@@ -47,7 +47,7 @@ impl RAdam {
         Self { moments: Moments::default(), decoupled: false, stepper: Stepper::new(lr, 0.0) }
     }
 
-    /// How slowly the moments of the gradient are forgotten, as for [`AdamW::betas`](super::AdamW::betas).
+    /// The decay rates of the moments, as for [`AdamW::betas`](super::AdamW::betas).
     pub fn betas(self, first: f64, second: f64) -> Self {
         Self { moments: Moments { betas: (first, second), ..self.moments }, ..self }
     }
@@ -57,17 +57,17 @@ impl RAdam {
         Self { moments: Moments { eps, ..self.moments }, ..self }
     }
 
-    /// The share of each parameter that is added to its gradient, λ; 0 by default.
+    /// The weight decay, λ: the share of each parameter that is added to its gradient; 0 by default.
     pub fn weight_decay(self, weight_decay: f64) -> Self {
         Self { stepper: self.stepper.with_weight_decay(weight_decay), ..self }
     }
 
-    /// Whether weight decay is taken off the parameters as [`AdamW`](super::AdamW) does; it is not by default.
+    /// Decouples weight decay from the gradient if `true`, like [`AdamW`](super::AdamW); `false` by default.
     pub fn decoupled(self, decoupled: bool) -> Self {
         Self { decoupled, ..self }
     }
 
-    /// What the step is multiplied by: as it is, and divided by `√v + ε`. One of both is 0.
+    /// The factors of the step: without a denominator, and divided by `√v + ε`. One of them is 0.
     fn factors(&self, t: f64) -> (f64, f64) {
         let beta2 = self.moments.betas.1;
         let (all, left) = (2.0 / (1.0 - beta2) - 1.0, 1.0 - beta2.powf(t));
@@ -136,7 +136,7 @@ mod tests {
         let (plain, adaptive) = optimizer.factors(6.0);
         assert!(plain == 0.0 && adaptive > 0.0 && adaptive < 0.01, "{adaptive}");
         assert!((optimizer.factors(1e6).1 - 1.0).abs() < 1e-12);
-        // So few are remembered that it never ends.
+        // So few gradients are remembered that this phase never ends.
         assert_eq!(RAdam::new(0.1).betas(0.9, 0.5).factors(1e6), (1.0, 0.0));
     }
 

@@ -1,5 +1,5 @@
-//! What a step computes, whatever the rule: find the trained parameters, their gradients and their state, and apply the
-//! rule.
+//! The recording of a step, whatever the rule: finds the trained parameters, their gradients and their state, and
+//! applies the rule.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,9 +15,9 @@ use crate::param::Cell;
 use crate::world::Shards;
 use crate::{Grads, Result, Var};
 
-/// A step that was recorded, and has yet to run.
+/// A step that is recorded and has yet to run.
 pub(super) struct Recorded {
-    /// What becomes of parameters and their state.
+    /// The new values of parameters and their state.
     pub(super) updates: Vec<(Arc<Cell>, Var)>,
     /// The parameters, in the order of the module.
     pub(super) stepped: Vec<Arc<Cell>>,
@@ -25,17 +25,17 @@ pub(super) struct Recorded {
     pub(super) numbers: Vec<Numbers>,
 }
 
-/// The rule's numbers for parameters of one class that were updated equally often.
+/// The rule's numbers for parameters of one class with the same number of updates.
 pub(super) struct Numbers {
     /// For each group, whether it has these parameters.
     pub(super) members: Vec<bool>,
     pub(super) settings: Settings,
     pub(super) vars: Vec<Var>,
-    /// Their identities.
+    /// The identities of the parameters.
     pub(super) parameters: Vec<u64>,
 }
 
-/// Refuses settings with which no rule steps.
+/// Refuses settings that are invalid for every rule.
 pub(super) fn expect_settings(rule: &(impl Rule + ?Sized)) -> Result<Settings> {
     let settings = rule.stepper().settings;
     expect_not_negative(rule.name(), "learning rate", settings.lr)?;
@@ -44,7 +44,7 @@ pub(super) fn expect_settings(rule: &(impl Rule + ?Sized)) -> Result<Settings> {
     Ok(settings)
 }
 
-/// Refuses gradients by which another rank would own a parameter than the one that keeps its state. All ranks do so.
+/// Refuses gradients that give a parameter to another rank than the one that keeps its state. All ranks do so.
 fn expect_owners(rule: &(impl Rule + ?Sized), trained: &[Trained], shards: Option<&Shards>) -> Result<()> {
     let Some(known) = &rule.stepper().shards else { return Ok(()) };
     let owner = |shards: &Shards, trained: &Trained| shards.owner(trained.cell.id());
@@ -63,7 +63,7 @@ fn expect_owners(rule: &(impl Rule + ?Sized), trained: &[Trained], shards: Optio
     }
 }
 
-/// Records a step along gradients. The loss is checked along with them, where they are.
+/// Records a step along gradients. A check covers the loss as well as the gradients.
 pub(super) fn record(
     rule: &mut (impl Rule + ?Sized),
     module: &dyn Module,
@@ -81,7 +81,7 @@ pub(super) fn record(
         if names.contains(&GRADIENT_SUM) {
             bail!(
                 Argument,
-                "{}: `{GRADIENT_SUM}` is what micro-batches come to, and no name for a rule's state",
+                "{}: `{GRADIENT_SUM}` holds the sum of micro-batches; name the state of the rule otherwise",
                 rule.name()
             );
         }
@@ -100,17 +100,17 @@ pub(super) fn record(
     }
     let tape = grads.tape();
     let is_checked = rule.stepper().not_finite != NotFinite::Unchecked;
-    // What holds back one rank's step holds back those of all.
+    // If one rank's step is held back, those of all are.
     let of_all = loss.zip(grads.world()).map(|(loss, world)| loss.all_mean(world));
     let check = is_checked.then(|| FiniteCheck::new(tape, &trained, of_all.as_ref().or(loss), shards));
-    // Parameters of one class that were updated equally often have their numbers in common.
+    // Parameters of one class with the same number of updates share their numbers.
     let mut known: HashMap<(usize, u64), usize> = HashMap::new();
     let mut numbers: Vec<Numbers> = Vec::new();
     let mut stepped = Vec::with_capacity(trained.len());
     let mut updates = Vec::new();
-    // Of all parameters, what becomes of them here.
+    // For all parameters, their new values on this rank.
     let mut values = Vec::with_capacity(trained.len());
-    // Takes the gradients: those that nobody holds are not kept by the run.
+    // Takes the gradients by value, so that the run does not keep those that nobody holds.
     for Trained { cell, path, dw, leaf } in trained {
         let Kept { cells, steps, .. } = &rule.stepper().states[&cell.id()];
         let (class, members) = classes.of(leaf);
@@ -127,7 +127,7 @@ pub(super) fn record(
         };
         numbers[at].parameters.push(cell.id());
         if shards.is_some_and(|shards| !shards.is_own(cell.id())) {
-            // Not read; but every rank takes part in the exchanges that its gradients come from.
+            // Not read, but every rank takes part in the exchanges that compute the gradient.
             values.push(dw);
             stepped.push(cell);
             continue;
@@ -148,7 +148,7 @@ pub(super) fn record(
                 bail!(Shape, "{}: the rule gives {} in the place of {} of `{path}`", rule.name(), new.ty(), old.ty());
             }
             let gated = check.as_ref().map_or_else(|| new.clone(), |check| check.gate(&new, old));
-            // The parameter is everybody's, its state this rank's own.
+            // All ranks share the parameter; its state is this rank's own.
             if shards.is_some() && cell.id() == parameter {
                 values.push(gated);
             } else {

@@ -1,4 +1,4 @@
-//! `RMSProp`: gradients divided by their recent size.
+//! `RMSProp`: gradients divided by their recent magnitude.
 
 use super::rule::{Given, Rule, expect_eps, expect_share};
 use super::{Settings, Stepper};
@@ -14,8 +14,8 @@ use crate::{Result, Var};
 /// w ← w − lr·g/d          or, with momentum,  b ← µ·b + g/d,  w ← w − lr·b
 /// ```
 ///
-/// As in PyTorch, with its defaults α = 0.99, ε = 1e-8; a variance that rounding makes negative counts as 0.
-/// [Hinton, 2012](https://www.cs.toronto.edu/~tijmen/csc321/slides/lecture_slides_lec6.pdf); centered:
+/// PyTorch's formula, with its defaults α = 0.99, ε = 1e-8; a variance that rounding makes negative counts as 0.
+/// [Hinton, 2012](https://www.cs.toronto.edu/~tijmen/csc321/slides/lecture_slides_lec6.pdf). Centered:
 /// [Graves, 2013](https://arxiv.org/abs/1308.0850).
 ///
 /// ```
@@ -46,7 +46,7 @@ impl RmsProp {
         Self { alpha: 0.99, eps: 1e-8, momentum: 0.0, centered: false, stepper: Stepper::new(lr, 0.0) }
     }
 
-    /// How slowly the size of the gradient is forgotten, α: at least 0 and below 1; 0.99 by default.
+    /// The decay rate of the squared gradients' average, α: at least 0 and below 1; 0.99 by default.
     pub fn alpha(self, alpha: f64) -> Self {
         Self { alpha, ..self }
     }
@@ -56,17 +56,17 @@ impl RmsProp {
         Self { eps, ..self }
     }
 
-    /// The share of the last step that is taken again, µ: at least 0 and below 1; 0 by default.
+    /// The momentum, µ: the share of the last step that is added again, at least 0 and below 1; 0 by default.
     pub fn momentum(self, momentum: f64) -> Self {
         Self { momentum, ..self }
     }
 
-    /// Whether gradients are divided by their deviation from their mean, not from 0; they are not by default.
+    /// Divides gradients by their deviation from their mean if `true`, rather than from 0; `false` by default.
     pub fn centered(self, centered: bool) -> Self {
         Self { centered, ..self }
     }
 
-    /// The share of each parameter that is added to its gradient, λ; 0 by default.
+    /// The weight decay, λ: the share of each parameter that is added to its gradient; 0 by default.
     pub fn weight_decay(self, weight_decay: f64) -> Self {
         Self { stepper: self.stepper.with_weight_decay(weight_decay), ..self }
     }

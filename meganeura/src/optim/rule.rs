@@ -1,4 +1,4 @@
-//! What an optimizer is: its formula. All that a user calls is made from that.
+//! The formula of an optimizer, from which everything that a user calls is derived.
 
 use crate::dtype::check_eps;
 use crate::error::bail;
@@ -8,11 +8,11 @@ use crate::{Result, Var};
 use super::Stepper;
 use super::group::Settings;
 
-/// An optimizer's formula: everything that tells it from others. Whatever implements it is an
-/// [`Optimizer`](super::Optimizer).
+/// An optimizer's formula.
 ///
-/// What changes from step to step are [`numbers`](Self::numbers), computed on the host and handed to the plan; how they
-/// are used is [`update`](Self::update), recorded with [`Var`]'s operations. So a schedule makes no new plan.
+/// Every type that implements it is an [`Optimizer`](super::Optimizer). The values that change from step to step are
+/// [`numbers`](Self::numbers), computed on the host and passed to the plan. [`update`](Self::update) records how they
+/// are used, with [`Var`]'s operations. So a schedule makes no new plan.
 ///
 /// ```
 /// use meganeura::optim::{Given, Rule, Settings, Stepper};
@@ -56,34 +56,35 @@ use super::group::Settings;
 /// # Ok::<(), meganeura::Error>(())
 /// ```
 pub trait Rule {
-    /// What messages call it.
+    /// The optimizer's name in messages.
     fn name(&self) -> &'static str;
 
-    /// What every optimizer has: settings, groups, and the state of each parameter.
+    /// The common part of every optimizer: settings, groups, and the state of each parameter.
     fn stepper(&self) -> &Stepper;
 
-    /// The same, to be changed.
+    /// The common part, mutable.
     fn stepper_mut(&mut self) -> &mut Stepper;
 
-    /// Whether the settings make sense; asked before each step. Learning rate and weight decay were checked then.
+    /// Checks the settings before each step. Learning rate and weight decay were checked before.
     ///
     /// # Errors
     ///
-    /// The setting that does not.
+    /// Fails if a setting is invalid, and names it.
     fn check(&self) -> Result<()>;
 
-    /// The names of the tensors that are kept for a parameter: of its shape, and zeros at first. `gradient_sum` is
-    /// taken.
+    /// The names of the tensors kept for a parameter, which have its shape and are initially zeros. The name
+    /// `gradient_sum` is reserved.
     fn state(&self, parameter: &Leaf<'_>) -> &'static [&'static str];
 
-    /// The numbers of the formula for a parameter with these settings at its update number `t`, from 1 on. How many
-    /// there are may not depend on either.
+    /// The numbers of the formula for a parameter with these settings at its update number `t`, starting from 1. Their
+    /// count must not depend on either.
     fn numbers(&self, settings: Settings, t: u64) -> Vec<f64>;
 
-    /// What decides which operations [`update`](Self::update) records, besides the parameter and its settings: rules of
-    /// one name whose numbers and state may be updated by the same operations give the same. A
-    /// [`TrainStep`](super::TrainStep) is recorded anew when it changes. 0 by default, for rules that always record the
-    /// same.
+    /// The identity of the operations that [`update`](Self::update) records, apart from the parameter and its settings.
+    ///
+    /// Rules with the same name return the same number if the same operations update their numbers and state. A
+    /// [`TrainStep`](super::TrainStep) is recorded anew when the number changes. 0 by default, for rules that always
+    /// record the same operations.
     fn variant(&self) -> u64 {
         0
     }
@@ -92,7 +93,7 @@ pub trait Rule {
     fn update(&self, given: &Given<'_>) -> (Var, Vec<Var>);
 }
 
-/// What a [`Rule`] makes a parameter's new value from.
+/// The operands from which a [`Rule`] computes a parameter's new value.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Given<'a> {
@@ -102,30 +103,30 @@ pub struct Given<'a> {
     pub w: Var,
     /// Its gradient.
     pub dw: Var,
-    /// Its settings. A formula that leaves out what is 0 gets another plan when that changes.
+    /// Its settings. A formula that omits terms that are 0 gets another plan when that changes.
     pub settings: Settings,
     pub(super) state: Vec<Var>,
     pub(super) numbers: &'a [Var],
 }
 
 impl Given<'_> {
-    /// What is kept for the parameter, as [`Rule::state`] names it.
+    /// The parameter's state, in the order of [`Rule::state`].
     ///
     /// # Panics
     ///
-    /// If that does not name `N` tensors.
+    /// Panics if the state does not have `N` tensors.
     #[must_use]
     pub fn state<const N: usize>(&self) -> [&Var; N] {
         exactly(&self.state, "tensors of state")
     }
 
-    /// The gradient with weight decay as a part of it: `dw + λ·w`, where λ is one of the numbers.
+    /// The gradient with weight decay added: `dw + λ·w`, where λ is one of the numbers.
     #[must_use]
     pub fn decayed_gradient(&self, decay: &Var) -> Var {
         if self.settings.weight_decay == 0.0 { self.dw.clone() } else { &self.dw + decay * &self.w }
     }
 
-    /// The parameter and its gradient with weight decay as a part of one of them: `w·kept` and `dw` if it is decoupled,
+    /// The parameter and its gradient, with weight decay applied to one of them: `w·kept` and `dw` if it is decoupled,
     /// else `w` and [`decayed_gradient`](Self::decayed_gradient).
     pub(super) fn decayed(&self, decoupled: bool, decay: &Var) -> (Var, Var) {
         match decoupled {
@@ -134,11 +135,11 @@ impl Given<'_> {
         }
     }
 
-    /// The numbers, as [`Rule::numbers`] gives them.
+    /// The numbers, in the order of [`Rule::numbers`].
     ///
     /// # Panics
     ///
-    /// If those are not `N`.
+    /// Panics if there are not `N` of them.
     #[must_use]
     pub fn numbers<const N: usize>(&self) -> [&Var; N] {
         exactly(self.numbers, "numbers")
@@ -150,7 +151,7 @@ pub(super) fn exactly<'v, const N: usize>(vars: &'v [Var], what: &str) -> [&'v V
     all.try_into().unwrap_or_else(|_| panic!("the rule has {} {what} and asks for {N}", vars.len()))
 }
 
-/// An error unless the number is at least 0.
+/// Fails unless the number is at least 0.
 pub(super) fn expect_not_negative(optimizer: &str, what: &str, number: f64) -> Result<()> {
     if !number.is_finite() || number < 0.0 {
         bail!(Argument, "{optimizer}: the {what} is {number}; it must be 0 or above");
@@ -158,7 +159,7 @@ pub(super) fn expect_not_negative(optimizer: &str, what: &str, number: f64) -> R
     Ok(())
 }
 
-/// An error unless the number keeps a denominator above 0.
+/// Fails unless the number keeps a denominator above 0.
 pub(super) fn expect_eps(optimizer: &str, eps: f64) -> Result<()> {
     match check_eps(eps) {
         Ok(()) => Ok(()),
@@ -166,7 +167,7 @@ pub(super) fn expect_eps(optimizer: &str, eps: f64) -> Result<()> {
     }
 }
 
-/// An error unless the number is at least 0 and below 1.
+/// Fails unless the number is at least 0 and below 1.
 pub(super) fn expect_share(optimizer: &str, what: &str, number: f64) -> Result<()> {
     if !(0.0..1.0).contains(&number) {
         bail!(Argument, "{optimizer}: the {what} is {number}; it must be at least 0 and below 1");
@@ -180,7 +181,7 @@ mod tests {
     use crate::optim::Optimizer;
     use crate::{Device, ErrorKind, Param, Tape, Tensor};
 
-    /// Gives what `update` is.
+    /// A rule with `update` as its formula.
     struct Own {
         update: fn(&Given<'_>) -> (Var, Vec<Var>),
         state: &'static [&'static str],
@@ -217,7 +218,7 @@ mod tests {
         }
     }
 
-    /// Where two steps lead from 8, with gradients of 2.
+    /// The result of two steps from 8, with gradients of 2.
     fn two_steps(update: fn(&Given<'_>) -> (Var, Vec<Var>)) -> Result<f32> {
         let device = Device::cpu();
         let mut w = Param::new(Tensor::full(&device, [1], 8.0)?);
@@ -254,7 +255,7 @@ mod tests {
         let grads = tape.backward(&tape.param(&w).sum()).unwrap();
         let error = own.step(&mut w, &grads).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Argument);
-        assert!(error.to_string().contains("own: `gradient_sum` is what micro-batches come to"), "{error}");
+        assert!(error.to_string().contains("own: `gradient_sum` holds the sum of micro-batches"), "{error}");
     }
 
     #[test]

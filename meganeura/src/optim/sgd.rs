@@ -14,7 +14,7 @@ use crate::{Result, Var};
 /// w ← w − lr·v            or, with Nesterov's momentum,  w ← w − lr·(g + µ·v)
 /// ```
 ///
-/// As in PyTorch, without dampening. [Sutskever et al., 2013](https://proceedings.mlr.press/v28/sutskever13.html).
+/// PyTorch's formula, without dampening. [Sutskever et al., 2013](https://proceedings.mlr.press/v28/sutskever13.html).
 ///
 /// ```
 /// use meganeura::prelude::*;
@@ -44,17 +44,17 @@ impl Sgd {
         Self { momentum: 0.0, nesterov: false, stepper: Stepper::new(lr, 0.0) }
     }
 
-    /// The share of the last step that is taken again, µ: at least 0 and below 1; 0 by default.
+    /// The momentum, µ: the share of the last step that is added again, at least 0 and below 1; 0 by default.
     pub fn momentum(self, momentum: f64) -> Self {
         Self { momentum, ..self }
     }
 
-    /// Whether the momentum is Nesterov's; it is not by default.
+    /// Uses Nesterov's momentum if `true`; `false` by default.
     pub fn nesterov(self, nesterov: bool) -> Self {
         Self { nesterov, ..self }
     }
 
-    /// The share of each parameter that is added to its gradient, λ; 0 by default.
+    /// The weight decay, λ: the share of each parameter that is added to its gradient; 0 by default.
     pub fn weight_decay(self, weight_decay: f64) -> Self {
         Self { stepper: self.stepper.with_weight_decay(weight_decay), ..self }
     }

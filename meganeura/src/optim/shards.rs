@@ -15,23 +15,24 @@ impl Shards {
         Self::new(world, trained.iter().map(|trained| (trained.dw.shape().elements(), trained.cell.id())).collect())
     }
 
-    /// Owners of the parameters, in order.
+    /// The owners of the parameters, in order.
     pub(super) fn owners(&self, trained: &[Trained]) -> Vec<usize> {
         self.expect_owners(trained.iter().map(|trained| trained.cell.id()))
     }
 
     fn expect_owners(&self, parameters: impl Iterator<Item = u64>) -> Vec<usize> {
-        parameters.map(|id| self.owner(id).expect("what is trained has an owner")).collect()
+        parameters.map(|id| self.owner(id).expect("every trained parameter has an owner")).collect()
     }
 
-    /// The owner's value of each, given the parameters to which the values belong.
+    /// The owner's copy of each value, given the parameters to which the values belong.
     #[track_caller]
     pub(super) fn exchange_from_owners(&self, parameters: &[u64], values: &[&Var]) -> Vec<Var> {
         let owners = self.expect_owners(parameters.iter().copied());
         exchange(values, &self.world, Collective::FromOwners(owners))
     }
 
-    /// Completes this rank's state with that of the others. A collective call; tensors of others are on the CPU.
+    /// Completes this rank's state with that of the others. The call is collective; tensors of other ranks are on the
+    /// CPU.
     pub(super) fn gather(
         &self,
         module: &dyn Module,

@@ -1,4 +1,4 @@
-//! What optimizers remember of each parameter, and how that is saved.
+//! The state that optimizers keep for each parameter, and its form in a file.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -10,43 +10,45 @@ use crate::module::{Leaf, Module, ModuleExt};
 use crate::param::{Cell, Kind};
 use crate::{Result, Tensor};
 
-/// Everything that an optimizer remembers from its steps, by name: `stem.weight.m` is what the optimizer calls `m` of
-/// the parameter at `stem.weight`, and the number `stem.weight.steps` is how often that one was updated. The number
-/// `lr` is the learning rate, `skipped` how many steps [were skipped](super::Optimizer::skipped). While micro-batches
-/// wait for their step, `accumulated` says [how many](super::Optimizer::accumulated), and `stem.weight.gradient_sum` is
-/// what they come to. What would be 0 is left out.
+/// Everything that an optimizer remembers from its steps, by name.
 ///
-/// Settings that the program gives, like betas and groups, are not among it.
+/// `stem.weight.m` is the tensor `m` of the parameter at `stem.weight`, and the number `stem.weight.steps` counts the
+/// updates of that parameter. The number `lr` is the learning rate, and `skipped` counts the steps that
+/// [were skipped](super::Optimizer::skipped). While micro-batches wait for their step, `accumulated` is
+/// [their number](super::Optimizer::accumulated), and `stem.weight.gradient_sum` holds their sum. Numbers that would be
+/// 0 are left out.
+///
+/// Settings that the program gives, like betas and groups, are not part of it.
 #[derive(Clone, Debug, Default)]
 pub struct OptimizerState {
-    /// What the optimizer [calls itself](Rule::name): what one remembers means nothing to another.
+    /// The [name](Rule::name) of the optimizer: a state means nothing to another one.
     pub optimizer: String,
-    /// Momenta, sums and the like, of the shapes of their parameters.
+    /// Momenta, sums and the like, with the shapes of their parameters.
     pub tensors: BTreeMap<String, Tensor>,
     /// Counts and the learning rate.
     pub numbers: BTreeMap<String, f64>,
 }
 
-/// What is kept for one parameter.
+/// The state of one parameter.
 #[derive(Default)]
 pub(super) struct Kept {
-    /// Tensors of the parameter's shape, zeros at first.
+    /// Tensors of the parameter's shape, initially zeros.
     pub(super) cells: Vec<Arc<Cell>>,
-    /// The number of updates of the parameter; of a sum, the number of gradients in it.
+    /// The number of updates of the parameter; for a sum, the number of gradients in it.
     pub(super) steps: u64,
-    /// Whoever holds the cells besides can tell by this that they have become useless.
+    /// Tells other holders of the cells that these have become useless.
     pub(super) life: Arc<()>,
 }
 
 impl Kept {
-    /// Lets go of what another rank keeps.
+    /// Drops the state that another rank keeps.
     pub(super) fn leave_to_owner(&mut self) {
         if !self.cells.is_empty() {
             *self = Self { steps: self.steps, ..Self::default() };
         }
     }
 
-    /// Makes what is kept of a parameter that is new, and moves that of one that went to another device.
+    /// Creates the state of a new parameter, and moves that of a parameter that went to another device.
     pub(super) fn prepare(&mut self, parameter: &Cell, count: usize) -> Result<()> {
         let tensor = parameter.value();
         self.cells.truncate(count);
@@ -67,15 +69,15 @@ const LR: &str = "lr";
 const STEPS: &str = "steps";
 const SKIPPED: &str = "skipped";
 const ACCUMULATED: &str = "accumulated";
-/// What micro-batches come to: no name for what a rule keeps.
+/// The name for the sums of micro-batches, which no rule's state may have.
 pub(super) const GRADIENT_SUM: &str = "gradient_sum";
 
-/// A name of what is kept for a parameter. A model that is one parameter has no path to it.
+/// The name of a parameter's state. A model that is a single parameter has no path to it.
 fn named(leaf: &Leaf<'_>, name: &str) -> String {
     if leaf.path.is_empty() { name.to_owned() } else { format!("{}.{name}", leaf.path) }
 }
 
-/// What all ranks remember.
+/// The state of all ranks.
 pub(super) fn save_whole(rule: &(impl Rule + ?Sized), module: &dyn Module) -> Result<OptimizerState> {
     let own = save(rule, module);
     let names = |leaf: &Leaf<'_>| rule.state(leaf).iter().map(|name| named(leaf, name)).collect();
@@ -97,7 +99,7 @@ pub(super) fn save(rule: &(impl Rule + ?Sized), module: &dyn Module) -> Optimize
         if let Some(Kept { cells, .. }) = stepper.sums.cells.get(&leaf.cell().id()).filter(|kept| kept.steps > 0) {
             state.tensors.insert(named(&leaf, GRADIENT_SUM), cells[0].value());
         }
-        // A parameter that was never updated has no state to speak of.
+        // A parameter that was never updated has no state.
         let kept = stepper.states.get(&leaf.cell().id()).filter(|kept| kept.steps > 0);
         let Some(Kept { cells, steps, .. }) = kept else { continue };
         #[expect(clippy::cast_precision_loss, reason = "nobody makes 2^53 steps")]
@@ -109,7 +111,7 @@ pub(super) fn save(rule: &(impl Rule + ?Sized), module: &dyn Module) -> Optimize
     state
 }
 
-/// A state that fits an optimizer and a model, as what they are to be given.
+/// A state that fits an optimizer and a model, in the form in which they take it.
 struct Fitting {
     lr: f64,
     skipped: u64,
@@ -127,9 +129,9 @@ impl Fitting {
         let Some(&lr) = state.numbers.get(LR) else {
             bail!(Checkpoint, "{}: the number `{LR}` is missing from the state", rule.name());
         };
-        // As of a file that something changed: a step with it would be an error or spoil the model.
+        // From a changed file, for example: a step with it would fail or spoil the model.
         if !(lr.is_finite() && lr >= 0.0) {
-            bail!(Checkpoint, "{}: the number `{LR}` is {lr} in the state, which is no learning rate", rule.name());
+            bail!(Checkpoint, "{}: the number `{LR}` is {lr} in the state, which is not a learning rate", rule.name());
         }
         let number = |name: &str| state.numbers.get(name).map_or(Ok(0), |&number| count(name, number));
         let (skipped, accumulated) = (number(SKIPPED)?, number(ACCUMULATED)?);
@@ -149,7 +151,7 @@ impl Fitting {
             };
             known.insert(name);
             states.push((leaf.cell().id(), kept));
-            // None where the parameter was frozen or unused meanwhile.
+            // `None` if the parameter was frozen or unused in between.
             let name = named(leaf, GRADIENT_SUM);
             let sum = (accumulated > 0 && state.tensors.contains_key(&name)).then(|| cell(&name)).transpose()?;
             known.extend(sum.is_some().then_some(name));
@@ -171,12 +173,12 @@ impl Fitting {
     }
 }
 
-/// Whether an optimizer could [load](super::Optimizer::load_state) a state.
+/// Fails unless an optimizer could [load](super::Optimizer::load_state) a state.
 pub(crate) fn fits(optimizer: &dyn Optimizer, module: &dyn Module, state: &OptimizerState) -> Result<()> {
     Fitting::new(optimizer, module, state).map(drop)
 }
 
-/// Whether an optimizer has stepped parameters, and none of this module's: what it remembers is of another model.
+/// `true` if an optimizer has stepped parameters, but none of this module: its state belongs to another model.
 pub(crate) fn is_of_another(optimizer: &dyn Optimizer, module: &dyn Module) -> bool {
     let states = &optimizer.stepper().states;
     !states.is_empty() && !module.leaves().iter().any(|leaf| states.contains_key(&leaf.cell().id()))
@@ -202,7 +204,7 @@ pub(super) fn load(rule: &mut (impl Rule + ?Sized), module: &dyn Module, state: 
 
 fn count(name: &str, number: f64) -> Result<u64> {
     if !(number >= 0.0 && number.fract() == 0.0 && number < 2f64.powi(53)) {
-        bail!(Checkpoint, "the number `{name}` is {number}, which is no count");
+        bail!(Checkpoint, "the number `{name}` is {number}, which is not a count");
     }
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "checked")]
     Ok(number as u64)
@@ -250,10 +252,10 @@ mod tests {
         assert_eq!(velocities, [("0.velocity", vec![2.0, 4.0]), ("1.0.velocity", vec![6.0])]);
         let numbers: Vec<_> = state.numbers.iter().map(|(name, &number)| (&**name, number)).collect();
         assert_eq!(numbers, [("0.steps", 1.0), ("1.0.steps", 1.0), ("lr", 0.25)]);
-        // It is a snapshot.
+        // The state is a snapshot.
         step(&mut sgd, &mut net);
         assert_eq!(state.tensors["1.0.velocity"].to_vec().unwrap(), [6.0]);
-        // Of a model that is one parameter, names have no path.
+        // In a model that is a single parameter, names have no path.
         let mut w = net.0.clone();
         let tape = Tape::new(&Device::cpu());
         let grads = tape.backward(&tape.param(&w).sum()).unwrap();
@@ -273,7 +275,7 @@ mod tests {
             (&|state| _ = state.numbers.remove("lr"), "`lr` is missing"),
             (
                 &|state| _ = state.numbers.insert("lr".into(), f64::NAN),
-                "`lr` is NaN in the state, which is no learning",
+                "`lr` is NaN in the state, which is not a learning",
             ),
             (&|state| _ = state.numbers.insert("lr".into(), f64::INFINITY), "`lr` is inf in the state"),
             (&|state| _ = state.numbers.insert("lr".into(), f64::NEG_INFINITY), "`lr` is -inf in the state"),
@@ -282,8 +284,8 @@ mod tests {
             (&|state| _ = state.tensors.insert("0.m".into(), short.clone()), "`0.m` is f32[1] in the state"),
             (&|state| _ = state.tensors.insert("2.m".into(), short.clone()), "the state has `2.m`"),
             (&|state| _ = state.numbers.remove("0.steps"), "the state has `0.m`, `0.v`"),
-            (&|state| _ = state.numbers.insert("0.steps".into(), 0.5), "`0.steps` is 0.5, which is no count"),
-            (&|state| _ = state.numbers.insert("skipped".into(), -1.0), "`skipped` is -1, which is no count"),
+            (&|state| _ = state.numbers.insert("0.steps".into(), 0.5), "`0.steps` is 0.5, which is not a count"),
+            (&|state| _ = state.numbers.insert("skipped".into(), -1.0), "`skipped` is -1, which is not a count"),
             (&|state| _ = state.numbers.insert("accumulated".into(), 2.0), "sums of 2 micro-batches are missing"),
             (&|state| _ = state.tensors.insert("0.gradient_sum".into(), short.clone()), "has `0.gradient_sum`"),
         ];
@@ -299,7 +301,7 @@ mod tests {
         assert!(Sgd::new(0.1).load_state(&net, &good).is_err(), "another optimizer's");
     }
 
-    /// A parameter that was never updated, being frozen, is in no state, however often the state is saved and loaded.
+    /// A parameter that is frozen and was never updated is in no state, however often the state is saved and loaded.
     #[test]
     fn a_state_that_was_loaded_can_be_saved() {
         let (mut net, mut sgd) = (net(), Sgd::new(0.25).momentum(0.5));

@@ -1,4 +1,4 @@
-//! What a step is, whatever the rule: record it, run it, count it.
+//! A step, whatever the rule: records it, runs it, counts it.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -15,15 +15,15 @@ use crate::module::Module;
 use crate::world::Shards;
 use crate::{Device, Error, ErrorKind, Grads, Result, Var};
 
-/// What every optimizer has besides its [`Rule`]: learning rate, weight decay, groups of parameters, and the state of
-/// each parameter.
+/// The common part of every optimizer, besides its [`Rule`]: learning rate, weight decay, groups of parameters, and the
+/// state of each parameter.
 pub struct Stepper {
     pub(super) settings: Settings,
     pub(super) groups: Vec<Group>,
     pub(super) not_finite: NotFinite,
     /// By the identity of the parameter.
     pub(super) states: HashMap<u64, Kept>,
-    /// Who keeps what, if not all ranks keep all.
+    /// The owners of the state, if each rank keeps only a part of it.
     pub(super) shards: Option<Shards>,
     pub(super) sums: Sums,
     pub(super) skipped: u64,
@@ -31,7 +31,7 @@ pub struct Stepper {
 }
 
 impl Stepper {
-    /// One that has not stepped yet.
+    /// A stepper without state.
     #[must_use]
     pub fn new(lr: f64, weight_decay: f64) -> Self {
         let settings = Settings { lr, weight_decay };
@@ -40,14 +40,14 @@ impl Stepper {
         Self { settings, groups, not_finite, states, shards: None, sums, skipped: 0, last_skip: None }
     }
 
-    /// The same with another weight decay.
+    /// Replaces the weight decay.
     #[must_use]
     pub fn with_weight_decay(mut self, weight_decay: f64) -> Self {
         self.settings.weight_decay = weight_decay;
         self
     }
 
-    /// What becomes of a step that was held back.
+    /// Handles a step that was held back.
     fn refuse(&mut self, error: Error) -> Result<()> {
         if error.kind() != ErrorKind::NotFinite || self.not_finite != NotFinite::Skip {
             return Err(error);
@@ -65,8 +65,8 @@ impl fmt::Debug for Stepper {
     }
 }
 
-/// Updates each trained parameter, and its state, to what `rule` says. The loss is checked along with the gradients. A
-/// step that is skipped is noted with the user's line. Waits for the device where gradients are checked.
+/// Updates each trained parameter, and its state, by `rule`. A check covers the loss as well as the gradients. A
+/// skipped step is noted with the user's line. Waits for the device where gradients are checked.
 pub(super) async fn step(
     rule: &mut (impl Rule + ?Sized),
     module: &dyn Module,
@@ -75,7 +75,7 @@ pub(super) async fn step(
     line: &'static Location<'static>,
 ) -> Result<()> {
     let Recorded { updates, stepped, check, numbers } = record(rule, module, grads, loss)?;
-    // Held, they would be handed out.
+    // If they were held, the run would return them.
     drop(numbers);
     let stepped: HashSet<u64> = stepped.iter().map(|cell| cell.id()).collect();
     grads.tape().update_besides(updates, &stepped)?;
@@ -89,7 +89,7 @@ pub(super) async fn step(
     finish(rule.stepper_mut(), stepped, verdict, line)
 }
 
-/// Refuses a step that could not tell at once whether it was taken.
+/// Refuses a step that would have to wait to know whether it was taken.
 pub(super) fn expect_no_wait(stepper: &Stepper, device: &Device, instead: &str) -> Result<()> {
     if cfg!(target_family = "wasm") && device.is_gpu() && stepper.not_finite != NotFinite::Unchecked {
         bail!(
@@ -219,7 +219,7 @@ mod tests {
         assert_eq!(value(&net.used), 0.0);
     }
 
-    /// Two factors, each of which the other's gradient depends on, and a buffer.
+    /// Two factors, each of which the gradient of the other depends on, and a buffer.
     #[derive(Module)]
     struct Pair {
         a: Param,
@@ -259,7 +259,7 @@ mod tests {
             let grads = grads.clip_norm(&whole, 3.0).unwrap();
             sgd.step(&mut whole, &grads).unwrap();
             let (loss, grads) = pair_loss(&parts, 0.125);
-            // The norm is that of both, though they are stepped one after the other.
+            // The norm covers both, though they are stepped one after the other.
             let grads = grads.clip_norm(&parts, 3.0).unwrap();
             first.step(&mut parts.a, &grads).unwrap();
             third.step(&mut parts.b, &grads).unwrap();
@@ -283,7 +283,7 @@ mod tests {
         let (one, other) = (tape.backward(&product.sum()).unwrap(), tape.backward(&(product.square().sum())).unwrap());
         Sgd::new(1.0).step(&mut net.a, &one).unwrap();
         Sgd::new(0.25).step(&mut net.b, &other).unwrap();
-        // a − b, and b − 0.25·2·a²·b of the old a.
+        // a − b, and b − 0.25·2·a²·b with the old a.
         assert_eq!(values(&net)[..2], [vec![-2.0, 6.0], vec![3.0 - 0.5 * 3.0, -4.0 + 0.5 * 16.0]]);
     }
 
@@ -294,7 +294,7 @@ mod tests {
         let (_, grads) = pair_loss(&net, 1.0);
         Sgd::new(0.5).step(&mut net, &grads).unwrap();
         assert_eq!(outputs(&net), 0);
-        // A frozen parameter, or one whose gradients nobody holds, costs nothing either.
+        // A frozen parameter costs nothing either, nor does one whose gradients nobody holds.
         net.b.freeze();
         let (_, grads) = pair_loss(&net, 1.0);
         Sgd::new(0.5).step(&mut net.a, &grads).unwrap();
@@ -331,7 +331,7 @@ mod tests {
         let (loss, grads) = pair_loss(&net, 1.0);
         let tape = loss.tape().clone();
         Sgd::new(0.5).step(&mut net.a, &grads).unwrap();
-        // Depends on the old a, which is gone: it cannot be read, and does not keep b from its step.
+        // Depends on the old a, which is gone: it cannot be read, and does not prevent the step of b.
         let stale = tape.param(&net.a) * 2.0;
         let later = tape.backward(&(tape.param(&net.b) * 3.0 + &stale).sum()).unwrap();
         Sgd::new(0.5).step(&mut net.b, &later).unwrap();
@@ -369,20 +369,20 @@ mod tests {
         let grads = loss(&net).1.allow_unused("used");
         let error = Sgd::new(0.5).step(&mut net, &grads).unwrap_err();
         assert!(error.to_string().contains("`unused`") && error.to_string().contains("allow_unused"), "{error}");
-        // What was frozen during the backward pass would have a gradient.
+        // A parameter that was frozen during the backward pass would have a gradient.
         let grads = loss(&net).1.allow_unused("**");
         net.thaw("fixed").unwrap();
         let error = Sgd::new(0.5).step(&mut net, &grads).unwrap_err();
         assert!(error.to_string().contains("found `fixed` frozen"), "{error}");
         net.freeze("fixed").unwrap();
-        // And a loss that has nothing to do with the model is a mistake all the same.
+        // A loss that does not depend on the model at all is still a mistake.
         let tape = tape(&net.used);
         let detached = tape.param(&net.used).detach().sum();
         let grads = tape.backward(&detached).unwrap().allow_unused("**");
         let error = Sgd::new(0.5).step(&mut net, &grads).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::NoGradient);
         assert!(error.to_string().contains("no parameter at all"), "{error}");
-        // A part may be unused as a whole, where something else is used.
+        // A part may be entirely unused, if another part is used.
         let grads = loss(&net).1.allow_unused("**");
         Sgd::new(0.5).step(&mut net.unused, &grads).unwrap();
         Sgd::new(0.5).step(&mut net.used, &grads).unwrap();

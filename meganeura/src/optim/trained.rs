@@ -12,12 +12,11 @@ pub(super) struct Trained {
     pub(super) cell: Arc<Cell>,
     pub(super) path: String,
     pub(super) dw: Var,
-    /// Its place among the module's leaves.
+    /// Its index among the module's leaves.
     pub(super) leaf: usize,
 }
 
-/// The parameters that are to be trained, each with its gradient, without those that
-/// [may lack one](Grads::allow_unused).
+/// The trained parameters, each with its gradient, without those that [may lack one](Grads::allow_unused).
 pub(super) fn expect_gradients(leaves: &[Leaf<'_>], grads: &Grads) -> Result<Vec<Trained>> {
     let (trained, missing) = trained(leaves, grads);
     let refused: Vec<_> = missing.iter().copied().filter(|leaf| !grads.may_lack(leaf)).collect();
@@ -41,8 +40,8 @@ pub(super) fn expect_gradients(leaves: &[Leaf<'_>], grads: &Grads) -> Result<Vec
     Ok(trained)
 }
 
-/// The parameters that are not frozen and have gradients. There is one at least, or all
-/// [may lack one](Grads::allow_unused): of another model's gradients, nothing would come.
+/// The parameters that are not frozen and have gradients. There is at least one, unless all
+/// [may lack one](Grads::allow_unused): gradients of another model would have no effect.
 pub(super) fn expect_some(module: &dyn Module, grads: &Grads) -> Result<Vec<Trained>> {
     let leaves = module.leaves();
     let (trained, missing) = trained(&leaves, grads);
@@ -50,11 +49,11 @@ pub(super) fn expect_some(module: &dyn Module, grads: &Grads) -> Result<Vec<Trai
     if trained.is_empty() && !is_unused { Err(grads.none_of(&leaves)) } else { Ok(trained) }
 }
 
-/// The parameters that are not frozen: those with a gradient, and those without. Tells all that have no path theirs.
+/// The parameters that are not frozen: those with a gradient, and those without. Gives a path to each that has none.
 pub(super) fn trained<'a>(leaves: &'a [Leaf<'a>], grads: &Grads) -> (Vec<Trained>, Vec<&'a Leaf<'a>>) {
     let (mut trained, mut missing) = (Vec::new(), Vec::new());
     for (index, leaf) in leaves.iter().enumerate() {
-        // A part that is stepped by itself keeps the names that it has in the whole.
+        // A part that is stepped separately keeps the names that it has in the whole.
         if leaf.cell().path().is_none() {
             leaf.name();
         }
@@ -88,7 +87,7 @@ fn no_gradient(missing: &[&Leaf<'_>], grads: &Grads) -> Error {
     Error::new(ErrorKind::NoGradient, message)
 }
 
-/// Paths for a message, the first few if there are many.
+/// Paths for a message; only the first few if there are many.
 pub(super) fn listed<P: AsRef<str>>(paths: &[P]) -> String {
     const SHOWN: usize = 8;
     let shown: Vec<_> = paths.iter().take(SHOWN).map(|path| format!("`{}`", path.as_ref())).collect();

@@ -1,4 +1,4 @@
-//! Adapters: two factors of a matrix that is added to a parameter.
+//! Adapters: two factors whose product is added to a parameter.
 
 use std::sync::Arc;
 
@@ -6,9 +6,9 @@ use super::{Cell, Param};
 use crate::tape::{Tape, Var};
 use crate::{Buffer, Shape};
 
-/// A matrix of low rank that is added to a parameter wherever it is used: `W + s·B·A`.
+/// A low-rank matrix that is added to a parameter wherever the parameter is used: `W + s·B·A`.
 ///
-/// Shapes: `W [out, …]`, which is a matrix `[out, in]` with all but the first axis joined; `a [rank, in]`,
+/// Shapes: `W [out, …]`, taken as a matrix `[out, in]` with all axes but the first joined; `a [rank, in]`,
 /// `b [out, rank]`, `s []`.
 #[derive(Clone, Debug)]
 pub(crate) struct Adapter {
@@ -18,7 +18,7 @@ pub(crate) struct Adapter {
 }
 
 impl Adapter {
-    /// The two extents of a parameter as a matrix, if it is one.
+    /// The extents of a parameter as a matrix; `None` if it is not one.
     pub(crate) fn matrix(shape: Shape) -> Option<[usize; 2]> {
         match shape.dims() {
             [out, rest @ ..] if !rest.is_empty() => Some([*out, rest.iter().product()]),
@@ -35,7 +35,7 @@ impl Adapter {
         [self.a.cell(), self.b.cell(), self.scale.cell()]
     }
 
-    /// Another handle on the same adapter.
+    /// Another handle to the same adapter.
     pub(crate) fn tied(&self) -> Self {
         Self { a: self.a.tied(), b: self.b.tied(), scale: self.scale.tied() }
     }
@@ -49,16 +49,16 @@ impl Adapter {
         weight + product.reshape(weight.shape())
     }
 
-    /// `W`, which this is beside, `A`, `B` and `s`.
+    /// `W`, the parameter that this adapts, `A`, `B` and `s`.
     #[track_caller]
     pub(crate) fn parts(&self, tape: &Tape, weight: &Param) -> [Var; 4] {
         [tape.cell(weight.cell()), tape.param(&self.a), tape.param(&self.b), tape.buffer(&self.scale)]
     }
 }
 
-/// The part of a leaf that is not its cell: an adapter, or nothing.
+/// The part of a leaf beside its cell: an adapter, or nothing.
 pub(super) trait Beside: Clone + Default {
-    /// Another handle on the same part.
+    /// Another handle to the same part.
     fn tied(&self) -> Self;
 }
 
@@ -73,8 +73,8 @@ impl Beside for Option<Box<Adapter>> {
 }
 
 impl Param {
-    /// `true` if a matrix of low rank is added to it where it is used; see [`Lora`](crate::Lora).
-    /// [`value`](Self::value) is without.
+    /// `true` if a low-rank matrix is added to it where it is used; see [`Lora`](crate::Lora). [`value`](Self::value)
+    /// does not include it.
     #[must_use]
     pub fn is_adapted(&self) -> bool {
         self.beside.is_some()

@@ -1,11 +1,11 @@
-//! Whose memory it is that a device has no room for.
+//! Names the operation whose memory could not be allocated.
 
 use super::{Input, Plan, Step, StorageId, Work};
 use crate::ops::Primitive;
 use crate::{Error, TensorType};
 
 impl Step {
-    /// The operation that gives result `k`; none if that is a copy of something.
+    /// The operation that computes result `k`; `None` if the result is a copy.
     fn op(&self, k: usize) -> Option<&'static str> {
         match &self.work {
             Work::Kernel(kernel) => Some(kernel.op.name()),
@@ -16,14 +16,14 @@ impl Step {
         }
     }
 
-    /// The error with the operation that the step is of.
+    /// Adds the step's operation to an error.
     pub(crate) fn blame(&self, error: Error) -> Error {
         in_op(self.op(0), error)
     }
 }
 
 impl Plan {
-    /// The error with the operation whose storage could not be had, and what that storage is to it.
+    /// Adds to an error the operation whose storage could not be allocated, and the role of that storage.
     pub(crate) fn blame(&self, storage: StorageId, error: Error) -> Error {
         for step in &self.steps {
             if step.scratch.contains(&storage) {
@@ -40,7 +40,7 @@ impl Plan {
         error
     }
 
-    /// As [`Plan::blame`], of the largest storage in a shared slot.
+    /// Like [`Plan::blame`], for the largest storage in a shared slot.
     #[cfg(feature = "gpu")]
     pub(crate) fn blame_slot(&self, rank: usize, error: Error) -> Error {
         let inside = (0..self.storages.len()).filter(|&s| self.storages[s].place == super::Place::Slot(rank));

@@ -1,4 +1,4 @@
-//! Plans as drawings.
+//! Plans as Graphviz drawings.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -6,44 +6,61 @@ use super::{Place, Plan, Program, Step, StorageId, Work};
 use crate::dot::{Dot, Look};
 use crate::ops::Primitive;
 
+/// The node of a drawing that has the contents of a storage.
+#[derive(Clone, Copy)]
+enum Holder {
+    Leaf(StorageId),
+    Step(usize),
+}
+
+impl Holder {
+    fn id(self) -> String {
+        match self {
+            Self::Leaf(storage) => format!("s{storage}"),
+            Self::Step(number) => format!("n{number}"),
+        }
+    }
+}
+
 impl Plan {
-    /// The plan in Graphviz's language: a box for each step, with all that is fused into it, the kernels of its
-    /// launches and the bytes of its results; ellipses for what the caller brings and gets.
+    /// The plan in Graphviz's language. Each step is a box with the operations fused into it, the kernels of its
+    /// launches and the bytes of its results; the caller's tensors are ellipses.
     pub(crate) fn to_dot(&self) -> String {
         let mut dot = Dot::new("plan");
-        // What holds each storage's contents at this point of the plan.
-        let mut written: HashMap<StorageId, String> = HashMap::new();
+        // The node that wrote each storage last, up to this step of the plan.
+        let mut written: HashMap<StorageId, Holder> = HashMap::new();
         for (storage, info) in self.storages.iter().enumerate() {
             if let Place::Leaf(_) = info.place {
-                let id = format!("s{storage}");
-                dot.node(&id, Look::Data, &[self.name(storage), format!("{} B", info.bytes())]);
-                written.insert(storage, id);
+                let holder = Holder::Leaf(storage);
+                dot.node(&holder.id(), Look::Data, &[self.name(storage), format!("{} B", info.bytes())]);
+                written.insert(storage, holder);
             }
         }
         for (number, step) in self.steps.iter().enumerate() {
-            let id = format!("n{number}");
+            let holder = Holder::Step(number);
+            let id = holder.id();
             dot.node(&id, Look::Work, &self.lines(number, step));
             let read: BTreeSet<_> = step.reads().collect();
             for storage in read {
                 if let Some(from) = written.get(&storage) {
                     let info = self.storages[storage];
                     let label = format!("{}, {} B", self.name(storage), info.bytes());
-                    dot.edge(from, &id, if matches!(info.place, Place::Leaf(_)) { "" } else { &label });
+                    dot.edge(&from.id(), &id, if matches!(info.place, Place::Leaf(_)) { "" } else { &label });
                 }
             }
             for storage in step.writes() {
-                written.insert(storage, id.clone());
+                written.insert(storage, holder);
             }
         }
         for (storage, info) in self.storages.iter().enumerate() {
             let (what, from) = match (info.place, written.get(&storage)) {
                 (Place::Output(_), Some(from)) => ("", from),
-                (Place::Leaf(_), Some(from)) if from.starts_with('n') => (", updated", from),
+                (Place::Leaf(_), Some(from @ Holder::Step(_))) => (", updated", from),
                 _ => continue,
             };
             let id = format!("r{storage}");
             dot.node(&id, Look::Data, &[format!("{}{what}", self.name(storage)), format!("{} B", info.bytes())]);
-            dot.edge(from, &id, "");
+            dot.edge(&from.id(), &id, "");
         }
         dot.finish()
     }

@@ -1,4 +1,4 @@
-//! Plans as text: what runs, where results live, and what it costs. Golden tests hold plans to it.
+//! Plans as text: steps, the places of their results, and costs. Golden tests compare this text.
 
 use std::fmt;
 
@@ -28,6 +28,7 @@ impl Plan {
             Place::Host => "host".into(),
             Place::Output(k) => format!("out{k}"),
             Place::Slot(slot) => format!("slot{slot}"),
+            Place::Unplaced => "nowhere".into(),
             Place::Range { meeting, value } => format!("range{meeting}.{value}"),
         }
     }

@@ -1,4 +1,4 @@
-//! Keys of plans: the structure that a plan was made for, and others that are held to it without being written out.
+//! Keys of the plan cache: the structure that a plan was made for, compared with new ones without copying them.
 
 use std::borrow::Cow;
 
@@ -14,7 +14,7 @@ pub(crate) struct Key {
 }
 
 impl Key {
-    /// The number of nodes of its graph.
+    /// The number of nodes in its graph.
     pub(crate) fn nodes(&self) -> usize {
         self.graph.nodes().len()
     }
@@ -24,16 +24,14 @@ impl Key {
     }
 }
 
-/// A part of a graph, and what is wanted of it: some of the nodes, in their order, and some of the values as leaves.
-/// Values, leaves and words of the host have names of their own, from 0 on. So equal parts of different graphs are
-/// equal.
+/// A part of a graph with its wanted values: some of the nodes, in order, and some of the values as leaves. Values,
+/// leaves and host words are renumbered from 0, so equal parts of different graphs are equal.
 ///
-/// A graph of a step has thousands of nodes. So an excerpt is compared with keys as it stands in the graph; only a new
-/// key copies it.
+/// A step's graph has thousands of nodes. So an excerpt is compared with keys in place; only a new key copies it.
 pub(crate) struct Excerpt<'a> {
     graph: &'a Graph,
     entries: Vec<Entry>,
-    /// The names here of the graph's values; those of values that are not here mean nothing.
+    /// For each value of the graph, its name in the excerpt; meaningless for values outside it.
     names: Vec<ValueId>,
     /// The next name.
     next: ValueId,
@@ -46,21 +44,21 @@ pub(crate) struct Excerpt<'a> {
 enum Entry {
     /// A node of the graph.
     Node(usize),
-    /// A node of the graph, of another number: a leaf, or words of the host.
+    /// A node of the graph, renumbered: a leaf, or host words.
     Numbered(usize, usize),
-    /// A value of the graph, as the leaf of a number.
+    /// A value of the graph, as a leaf of this number.
     Leaf(ValueId, usize),
 }
 
 impl<'a> Excerpt<'a> {
-    /// An empty one.
+    /// An empty excerpt.
     pub(crate) fn new(graph: &'a Graph) -> Self {
         let names = vec![ValueId(u32::MAX); graph.values()];
         let entries = Vec::with_capacity(graph.nodes().len());
         Self { graph, entries, names, next: ValueId(0), outputs: Vec::new(), assigns: Vec::new() }
     }
 
-    /// Appends a node of the graph; one that is a leaf, or words of the host, gets `number`.
+    /// Appends a node of the graph. A leaf, or host words, gets `number`.
     pub(crate) fn push(&mut self, node: usize, number: Option<usize>) {
         self.entries.push(number.map_or(Entry::Node(node), |number| Entry::Numbered(node, number)));
         for value in self.graph.nodes()[node].outputs() {
@@ -68,7 +66,7 @@ impl<'a> Excerpt<'a> {
         }
     }
 
-    /// Appends a value of the graph as the leaf of this number.
+    /// Appends a value of the graph as a leaf of this number.
     pub(crate) fn push_leaf(&mut self, value: ValueId, number: usize) {
         self.entries.push(Entry::Leaf(value, number));
         self.name(value);
@@ -79,12 +77,12 @@ impl<'a> Excerpt<'a> {
         self.next.0 += 1;
     }
 
-    /// The name here of a value that is here.
+    /// The name in the excerpt of a value that it contains.
     pub(crate) fn named(&self, value: ValueId) -> ValueId {
         self.names[value.index()]
     }
 
-    /// The graph's node behind each node.
+    /// The graph node behind each node of the excerpt.
     pub(crate) fn nodes(&self) -> impl Iterator<Item = usize> + '_ {
         self.entries.iter().map(|entry| match *entry {
             Entry::Node(node) | Entry::Numbered(node, _) => node,
@@ -92,7 +90,7 @@ impl<'a> Excerpt<'a> {
         })
     }
 
-    /// Source, operands in the graph's names, and types of each node.
+    /// The source, the operands in the graph's names, and the types of each node.
     fn described(&self) -> impl Iterator<Item = (Cow<'a, Source>, &'a [ValueId], &'a [TensorType])> + '_ {
         self.entries.iter().map(|entry| match *entry {
             Entry::Node(node) => {
@@ -116,7 +114,7 @@ impl<'a> Excerpt<'a> {
         })
     }
 
-    /// Written out as a graph.
+    /// The excerpt copied into a graph of its own.
     pub(crate) fn to_graph(&self) -> Graph {
         let mut graph = Graph::default();
         for (source, inputs, types) in self.described() {
@@ -148,7 +146,7 @@ mod tests {
     use crate::ops::Pointwise;
     use crate::{DType, Shape};
 
-    /// `exp(a) + b`, after so many other nodes.
+    /// `exp(a) + b`, after `before` other nodes.
     fn graph(before: usize) -> (Graph, [ValueId; 4]) {
         let ty = TensorType::new(DType::F32, Shape::from([2]));
         let mut graph = Graph::default();

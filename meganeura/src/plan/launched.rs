@@ -1,10 +1,10 @@
-//! What each launch of a plan is, for whoever times it.
+//! Descriptions of a plan's launches, for profiling.
 
 use super::{Place, Plan, Step, StorageId, StorageInfo, Work};
 use crate::TensorType;
 use crate::kernel::launch::Binding;
 
-/// A launch of a run; on the CPU a step of the plan.
+/// A launch of a run; on the CPU, a step of the plan.
 pub(crate) struct Launched {
     pub(crate) step: usize,
     pub(crate) op: &'static str,
@@ -12,7 +12,7 @@ pub(crate) struct Launched {
     pub(crate) variant: &'static str,
     /// The type of its step's first result.
     pub(crate) result: TensorType,
-    /// Of what it reads and writes, each counted once.
+    /// The bytes that it reads and writes, each counted once.
     pub(crate) bytes: usize,
     /// The leaves that its step reads or updates.
     pub(crate) leaves: Vec<usize>,
@@ -42,7 +42,7 @@ impl Plan {
     }
 
     fn traffic(&self, step: &Step, bindings: impl Iterator<Item = Binding>) -> usize {
-        // A broadcast operand is no larger than the memory that it shows.
+        // A broadcast operand counts no more bytes than the memory behind it.
         let shown = |storage: StorageId, ty: TensorType| {
             let whole = self.storages[storage];
             StorageInfo { elements: ty.shape.elements(), ..whole }.bytes().min(whole.bytes())

@@ -1,4 +1,4 @@
-//! How much memory a plan takes.
+//! Memory use of a plan.
 
 use super::{Place, Plan};
 
@@ -6,19 +6,19 @@ use super::{Place, Plan};
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Memory {
-    /// Each slot of the memory that all plans of a device share, largest first: activations, gradients and scratch
-    /// memory, those that live at different times in one slot.
+    /// The slots of the memory that all plans of a device share, largest first. They hold activations, gradients and
+    /// scratch memory; values with disjoint lifetimes share a slot.
     pub slots: Vec<usize>,
-    /// What is handed out: values that the caller holds.
+    /// Values that are handed out because the caller holds them.
     pub outputs: usize,
-    /// What ranks of a [world](crate::world) exchange, each exchange for itself. Only on GPUs.
+    /// Values that ranks of a [world](crate::world) exchange, each exchange on its own. Only on GPUs.
     pub exchanged: usize,
-    /// What the caller brings and the plan reads or updates: inputs, parameters, an optimizer's state.
+    /// The caller's tensors that the plan reads or updates: inputs, parameters, an optimizer's state.
     pub leaves: usize,
 }
 
 impl Memory {
-    /// The most that a run has at one time, if no other plan made slots larger.
+    /// The peak memory of a run, unless another plan has made slots larger.
     #[must_use]
     pub fn total(&self) -> usize {
         self.slots.iter().sum::<usize>() + self.outputs + self.exchanged + self.leaves

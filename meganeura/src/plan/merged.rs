@@ -1,5 +1,4 @@
-//! The holes of a kernel's launch that the plan fills: `load` and `store`, with the elementwise work that was merged
-//! into them.
+//! Fills in the `load` and `store` functions of a kernel's launch, with the elementwise work merged into them.
 
 use super::pointwise::{Element, Input, Program, Wgsl, eight, spell};
 use super::{KernelWork, Load, Step};
@@ -7,15 +6,15 @@ use crate::Shape;
 use crate::kernel::launch::{Binding, Format, LINE, Launch};
 
 impl KernelWork {
-    /// The number of bindings of a kernel's launch, with what its `load` and `store` need.
+    /// The number of bindings of a kernel's launch, including those of its `load` and `store`.
     pub(super) fn bindings(&self, step: &Step, launch: &Launch) -> usize {
         let mut launch = launch.clone();
         self.complete(step, &mut launch);
         launch.bindings.len()
     }
 
-    /// Writes the `load` of a kernel's launch and the inside of its `store`, whose bindings are those of the step
-    /// already.
+    /// Writes the `load` function of a kernel's launch and the body of its `store`. The step already has their
+    /// bindings.
     pub(super) fn complete(&self, step: &Step, launch: &mut Launch) {
         if let Some(operand) = launch.loads {
             let (wgsl, body, result) = match &self.load {
@@ -58,8 +57,8 @@ impl KernelWork {
         }
     }
 
-    /// What the program declares that makes the operand which a launch loads, the statements that compute it, and what
-    /// it is then.
+    /// For the program that computes a launch's loaded operand: its declarations, its statements, and the expression
+    /// for the result.
     fn load_program(&self, step: &Step, program: &Program, launch: &mut Launch) -> (Wgsl, String, String) {
         let wgsl = program.wgsl(step, &[], "load_", launch.lines, &mut launch.bindings);
         if launch.lines {

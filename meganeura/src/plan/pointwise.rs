@@ -1,4 +1,4 @@
-//! Fused pointwise operations: a straight-line program run for each element, and its WGSL.
+//! Fused pointwise operations: a straight-line program that runs for each element, and its WGSL.
 
 use std::fmt::Write as _;
 
@@ -9,7 +9,7 @@ use crate::kernel::offset::{Places, offset};
 use crate::ops::{Pointwise, Primitive};
 use crate::{DType, Layout, Shape};
 
-/// Where an instruction's operand comes from.
+/// The source of an instruction's operand.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Input {
     /// Operand number `.0` of the step, at this element.
@@ -19,48 +19,47 @@ pub(crate) enum Input {
     Const(Exact),
     /// The result of an earlier instruction.
     Result(usize),
-    /// This element of what the kernel computes into whose launch the program is merged.
+    /// The current element of the result of the kernel that hosts the program.
     Kernel,
 }
 
-/// Pointwise operations on elements of one shape, in order, and which of their results are stored.
+/// Pointwise operations on elements of one shape, in order, and the results to store.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Program {
     pub(crate) shape: Shape,
-    /// Where the channels of the elements are, if these are counted in the order of [`Format::Half`], and not in that
-    /// of the API.
+    /// The position of the channels, if elements are counted in the order of [`Format::Half`] instead of the API's.
     pub(crate) order: Option<Channels>,
     pub(crate) instructions: Vec<(Pointwise, Vec<Input>)>,
-    /// What result `k` of the program is.
+    /// The source of each result.
     pub(crate) results: Vec<Input>,
-    /// How result `k` is held in memory.
+    /// The storage format of each result.
     pub(crate) formats: Vec<Format>,
-    /// The layout of result `k` inside a larger tensor that it is a part of. It maps the order in which the result's
-    /// format counts elements.
+    /// For each result that is a part of a larger tensor, its layout there. The layout maps the element order of the
+    /// result's format.
     pub(crate) places: Vec<Option<Layout>>,
 }
 
-/// What a program declares in a shader. All names in it begin with a prefix of its own.
+/// A program's declarations in a shader. All names start with the program's own prefix.
 pub(super) struct Wgsl {
     pub(super) declarations: String,
     pub(super) functions: String,
 }
 
-/// Statements for the element whose index is the variable `i` with a suffix, which all local variables have.
+/// The statements for one element. Its index is the variable `i`; all local variables have a suffix.
 #[derive(Default)]
 pub(super) struct Element {
     pub(super) reads: String,
-    /// With what a kernel computed in `value`.
+    /// The computation. A kernel's result is in `value`.
     pub(super) work: String,
     writes: String,
 }
 
-/// Elements from which an invocation computes several: what then takes the time is to start workgroups, and reading is
-/// faster with more under way.
+/// From this many elements on, an invocation computes several: starting workgroups would dominate the time, and memory
+/// is faster with more reads in flight.
 const MANY: usize = 1 << 20;
 
 impl Program {
-    /// The program that stores one thing.
+    /// The program that stores a copy of one input.
     pub(crate) fn copy(shape: Shape, from: Input) -> Self {
         let (instructions, results) = (Vec::new(), vec![from]);
         Self { shape, order: None, instructions, results, formats: vec![Format::Full], places: vec![None] }
@@ -70,24 +69,24 @@ impl Program {
         self.instructions.iter().flat_map(|(_, inputs)| inputs).chain(&self.results).copied()
     }
 
-    /// The row that makes an input, and that row's first operand.
+    /// The operation that computes an input, and that operation's first operand.
     fn maker(&self, input: Input) -> Option<(Pointwise, Input)> {
         let Input::Result(k) = input else { return None };
         let (op, inputs) = &self.instructions[k];
         Some((*op, *inputs.first()?))
     }
 
-    /// The operands of the step that this reads, in order.
+    /// The step's operands that the program reads, in order.
     fn operands(&self) -> Vec<usize> {
         self.read(|input| if let Input::Operand(k) = input { Some(k) } else { None })
     }
 
-    /// The words of the host's block that this reads, in order.
+    /// The words of the host's block that the program reads, in order.
     fn words(&self) -> Vec<usize> {
         self.read(|input| if let Input::Host(at) = input { Some(at) } else { None })
     }
 
-    /// What this reads of one kind, each once.
+    /// The inputs of one kind, each once, in order.
     fn read(&self, kind: impl Fn(Input) -> Option<usize>) -> Vec<usize> {
         let mut read: Vec<_> = self.inputs().filter_map(kind).collect();
         read.sort_unstable();
@@ -95,10 +94,10 @@ impl Program {
         read
     }
 
-    /// What the statements of [`Program::element`] need, with its bindings appended to a launch's. Result `k` is result
-    /// `results[k]` of the step; with no results given, nothing is stored. An operand in the memory of a result is read
-    /// from there. Where statements are for `lines`, halves are read and written in whole ones, and so is what else
-    /// lies beside each other.
+    /// The declarations for the statements of [`Program::element`] or, with `lines`, of [`Program::line`]. Appends the
+    /// program's bindings to those of a launch. Result `k` of the program is result `results[k]` of the step; with no
+    /// results given, nothing is stored. An operand that shares the memory of a result is read through that binding.
+    /// With `lines`, halves are accessed in whole lines, and so are other elements that are adjacent.
     pub(super) fn wgsl(
         &self,
         step: &Step,
@@ -155,14 +154,14 @@ impl Program {
         Wgsl { declarations, functions: functions.join("\n") }
     }
 
-    /// The operands that are held as halves.
+    /// The operands that are stored as halves.
     fn halves(&self, step: &Step) -> Vec<usize> {
         let mut operands = self.operands();
         operands.retain(|&k| step.inputs[k].argument.format != Format::Full);
         operands
     }
 
-    /// The statements for one element. In the order of halves `i` counts places in memory, and `l` elements in the
+    /// The statements for one element. In the order of halves, `i` counts places in memory and `l` elements in the
     /// order of the API.
     pub(super) fn element(&self, step: &Step, results: &[usize], prefix: &str, suffix: &str) -> Element {
         let mut element = Element::default();
@@ -187,12 +186,13 @@ impl Program {
         element
     }
 
-    /// Where element `index` of result `k` is stored.
+    /// The place in memory of element `index` of result `k`.
     fn place(&self, k: usize, index: &str) -> String {
         self.places[k].as_ref().map_or_else(|| index.to_owned(), |layout| offset(layout, index))
     }
 
-    /// The variable that counts elements in the order of the API, which is declared where they are counted in another.
+    /// The variable that counts elements in the order of the API. It is declared if the program counts in another
+    /// order.
     fn index(&self, statements: &mut String, suffix: &str) -> String {
         let Some(channels) = self.order else { return format!("i{suffix}") };
         let _ = writeln!(statements, "    let l{suffix} = {};", channels.element(&format!("i{suffix}")));
@@ -225,8 +225,8 @@ impl Program {
         work
     }
 
-    /// The statements for a line, the first of whose elements is `i` with a suffix: `reads` are those of halves alone,
-    /// in variables `w{k}` with the suffix.
+    /// The statements for one line, whose first element is `i` with the suffix. `reads` loads only halves, into
+    /// variables `w{k}` with the suffix.
     pub(super) fn line(&self, step: &Step, results: &[usize], prefix: &str, suffix: &str) -> Element {
         let mut line = Element::default();
         let halves = self.halves(step);
@@ -272,35 +272,35 @@ impl Program {
         line
     }
 
-    /// The order in which lines are counted.
+    /// The order of elements in lines.
     fn channels(&self) -> Channels {
         self.order.expect("lines are in an order of theirs")
     }
 
-    /// Where the elements of a line of an operand are that is not held as halves. The line begins with channel `c` with
-    /// the suffix, counted through all images, of pixel `s`.
+    /// The places of a line's elements in an operand that is not stored as halves. The line starts at channel `c` (with
+    /// the suffix), counted through all images, of pixel `s`.
     fn places(&self, step: &Step, k: usize, suffix: &str) -> Places {
         let layout = &step.inputs[k].argument.layout;
         Places::new(layout, self.channels(), &format!("c{suffix}"), &format!("s{suffix}"))
     }
 
-    /// The place of such an operand's first four elements, where two vectors of four hold a line.
+    /// The place of the first four elements of a line in such an operand, if two vectors of four hold the line.
     fn fours(&self, step: &Step, results: &[usize], k: usize, suffix: &str) -> Option<String> {
         let is_bound_so = self.in_fours() || updated(step, results, k).is_none();
         self.places(step, k, suffix).fours().filter(|_| is_bound_so)
     }
 
-    /// Whether the elements of a line are neighbours in `f32`, too.
+    /// `true` if the elements of a line are adjacent in `f32` as well.
     fn in_fours(&self) -> bool {
         self.order == Some(Channels::ROWS)
     }
 
-    /// Whether result `k`, in `f32`, is written four elements at a time.
+    /// `true` if result `k`, in `f32`, is written four elements at a time.
     fn stores_fours(&self, k: usize) -> bool {
         self.in_fours() && self.places[k].is_none()
     }
 
-    /// The statements that read a line of such an operand.
+    /// The statements that read a line of an operand that is not stored as halves.
     fn line_of_full(&self, step: &Step, results: &[usize], k: usize, prefix: &str, suffix: &str) -> String {
         let source = format!("{prefix}{}", source(step, results, k));
         let element = |e: usize| format!("a{k}{suffix}_{e}");
@@ -319,7 +319,7 @@ impl Program {
             Places::Regular { first, steps, .. } => {
                 let _ = writeln!(line, "    let p{k}{suffix} = {first};");
                 for (e, step) in steps.iter().enumerate() {
-                    // What several elements share is read once.
+                    // Elements at the same place are read once.
                     let _ = match steps.iter().position(|other| other == step).filter(|&other| other < e) {
                         Some(other) => writeln!(line, "    let {} = {};", element(e), element(other)),
                         None => writeln!(line, "    let {} = {source}[p{k}{suffix} + {step}u];", element(e)),
@@ -335,7 +335,8 @@ impl Program {
         line
     }
 
-    /// The `Epilogue` of a kernel whose first result goes through this, and its functions; see `shared/epilogue.wgsl`.
+    /// The `Epilogue` struct and functions of a kernel whose first result goes through this program; see
+    /// `shared/epilogue.wgsl`.
     pub(super) fn epilogue(&self, step: &Step, results: &[usize], prefix: &str) -> String {
         let Element { reads, work, writes } = self.element(step, results, prefix, "");
         let (mut fields, mut held, mut values) = (String::new(), String::new(), String::new());
@@ -353,7 +354,7 @@ impl Program {
         )
     }
 
-    /// The same for a kernel that stores lines; see `shared/epilogue_lines.wgsl`.
+    /// Like [`Program::epilogue`], for a kernel that stores lines; see `shared/epilogue_lines.wgsl`.
     pub(super) fn epilogue_of_lines(&self, step: &Step, results: &[usize], prefix: &str) -> String {
         let Element { reads, work, writes } = self.line(step, results, prefix, "");
         let (mut fields, mut held, mut words) = (String::new(), String::new(), String::new());
@@ -373,7 +374,7 @@ impl Program {
         )
     }
 
-    /// The launch of a step that computes this and nothing else.
+    /// The launch of a step that consists of this program alone.
     pub(super) fn launch(&self, step: &Step) -> Launch {
         const GROUP: usize = 256;
         if let Some(launch) = self.conversion(step) {
@@ -412,7 +413,7 @@ impl Program {
         Launch { bindings, ..Launch::new("pointwise", defines, (0, 0), units.div_ceil(GROUP * each)) }
     }
 
-    /// The launch that brings a contiguous value into the other format, if this does nothing else.
+    /// The launch that converts a contiguous value to the other format, if the program does nothing else.
     fn conversion(&self, step: &Step) -> Option<Launch> {
         let (Some(Channels { channels, pixels }), [Input::Operand(0)], []) =
             (self.order, &self.results[..], &self.instructions[..])
@@ -433,36 +434,36 @@ impl Program {
     }
 }
 
-/// The eight elements of a line of what an input is.
+/// The expression for the eight elements of an input's line.
 pub(super) fn eight(input: &Input, suffix: &str) -> String {
     let [first, second] = fours(input, suffix);
     format!("Eight(vec4({first}), vec4({second}))")
 }
 
-/// The first and the last four of them.
+/// The expressions for the first and the last four of them.
 fn fours(input: &Input, suffix: &str) -> [String; 2] {
     let four =
         |first| (first..first + 4).map(|e| spell(input, &format!("{suffix}_{e}"))).collect::<Vec<_>>().join(", ");
     [four(0), four(4)]
 }
 
-/// An element of this type in a shader.
+/// The WGSL type of an element.
 fn wgsl_type(dtype: DType) -> &'static str {
     if dtype == DType::U32 { "u32" } else { "f32" }
 }
 
-/// The result of the step in whose memory operand `k` is, if there is one.
+/// The result of the step that shares memory with operand `k`, if there is one.
 fn updated(step: &Step, results: &[usize], k: usize) -> Option<usize> {
     results.iter().copied().find(|&result| step.outputs[result].0 == step.inputs[k].storage)
 }
 
-/// The result whose binding has the memory of `result`: the first one there, as several may be parts of one buffer.
+/// The result that binds the memory of `result`: the first result there, as several may be parts of one buffer.
 fn bound(step: &Step, results: &[usize], result: usize) -> usize {
     let storage = step.outputs[result].0;
     results.iter().copied().find(|&other| step.outputs[other].0 == storage).unwrap_or(result)
 }
 
-/// The buffer from which operand `k` is read.
+/// The name of the buffer from which operand `k` is read.
 fn source(step: &Step, results: &[usize], k: usize) -> String {
     updated(step, results, k).map_or_else(|| format!("x{k}"), |result| format!("y{result}"))
 }

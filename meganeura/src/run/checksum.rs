@@ -1,14 +1,14 @@
 //! The checksum of a run's files.
 
-/// A running sum of bytes. It notices every change within one aligned word of eight bytes, and all other changes but
-/// one in 2⁶⁴.
+/// A running checksum. It detects every change within one aligned word of eight bytes, and all other changes but one in
+/// 2⁶⁴.
 ///
-/// FNV-1a over words of eight bytes, with a rotation, without which the upper bytes would hardly matter. Each step is a
-/// bijection, so two sums that differ stay different while the same bytes follow.
+/// It is FNV-1a over words of eight bytes, with a rotation, without which the upper bytes would hardly matter. Each
+/// step is a bijection, so two different sums stay different while the same bytes follow.
 #[derive(Clone, Debug)]
 pub(super) struct Checksum {
     sum: u64,
-    /// The bytes behind the last eight.
+    /// The bytes after the last whole word.
     rest: Vec<u8>,
 }
 
@@ -17,7 +17,7 @@ impl Checksum {
         Self { sum: 0xcbf2_9ce4_8422_2325, rest: Vec::with_capacity(8) }
     }
 
-    /// The sum of these bytes.
+    /// The checksum of these bytes.
     pub(super) fn of(bytes: &[u8]) -> Self {
         let mut sum = Self::new();
         sum.add(bytes);
@@ -39,7 +39,7 @@ impl Checksum {
         self.rest.extend_from_slice(rest);
     }
 
-    /// The sum in sixteen hexadecimal digits, the form that files have.
+    /// The checksum in sixteen hexadecimal digits, the form used in files.
     pub(super) fn digits(&self) -> String {
         let sum = self.rest.iter().fold(self.sum, |sum, &byte| mixed(sum, byte.into()));
         format!("{sum:016x}")
@@ -75,7 +75,7 @@ mod tests {
         for first in 0..bytes.len() * 8 {
             for length in 1..=64 {
                 let mut other = bytes.clone();
-                // The ends of the burst differ, and of what is between every third bit.
+                // The ends of the burst differ, and every third bit in between.
                 for bit in
                     (first..first + length).filter(|bit| (bit - first).is_multiple_of(3) || bit - first + 1 == length)
                 {

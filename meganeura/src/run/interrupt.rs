@@ -1,12 +1,12 @@
-//! Being asked to stop.
+//! Requests to stop.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 #[cfg(feature = "ctrlc")]
 use std::time::{Duration, Instant};
 
-/// Somebody's wish that the training end soon, with its work saved: a flag that any thread may raise. Clones are the
-/// same flag.
+/// A request that the training stop soon, with its work saved: a flag that any thread may set. Clones are the same
+/// flag.
 ///
 /// ```
 /// use meganeura::run::Interrupt;
@@ -20,38 +20,38 @@ use std::time::{Duration, Instant};
 pub struct Interrupt(Arc<AtomicBool>);
 
 impl Interrupt {
-    /// A flag that is not raised.
+    /// A flag that is not set.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Asks for an end.
+    /// Requests a stop.
     pub fn request(&self) {
         self.0.store(true, Ordering::Relaxed);
     }
 
-    /// Whether somebody asked for an end.
+    /// `true` if a stop was requested.
     #[must_use]
     pub fn is_requested(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// A flag that Ctrl-C raises, and the system's own requests to end: SIGTERM and SIGHUP, or Ctrl-Break on Windows,
-    /// which leaves no time to save when the console is closed. A second one ends the process at once, with exit code
-    /// 130; within a fifth of a second it counts as the first, because some programs send two.
+    /// A flag set by Ctrl-C, and by the system's own requests to stop: SIGTERM and SIGHUP, or Ctrl-Break on Windows.
     ///
-    /// SIGHUP stays ignored where it is when this is called: `nohup` is for trainings that outlive their terminal.
-    /// Ctrl-C is caught even then, and where a shell has it ignored in the background of a script: a request to end
-    /// loses nothing, and who asks this process for it, as with `kill -INT`, means it. What the program itself does
-    /// about signals is done as well.
+    /// On Windows, closing the console leaves no time to save. A second request ends the process at once, with exit
+    /// code 130. Within a fifth of a second it counts as the first, because some programs send two.
+    ///
+    /// SIGHUP stays ignored if it is ignored at this call: `nohup` is for trainings that outlive their terminal. Ctrl-C
+    /// is caught even then, and even if a shell ignores it for background jobs of a script: a request to stop loses
+    /// nothing, and an explicit one, such as `kill -INT`, is meant. The program's own signal handlers still run.
     ///
     /// Needs the feature `ctrlc`.
     ///
     /// # Errors
     ///
-    /// [`Argument`](crate::ErrorKind::Argument) if it was called before: a process has one flag; or if the system
-    /// refuses.
+    /// Fails with [`Argument`](crate::ErrorKind::Argument) if it was called before, because a process has one flag, or
+    /// if the system refuses.
     #[cfg(feature = "ctrlc")]
     #[track_caller]
     pub fn on_ctrl_c() -> crate::Result<Self> {
@@ -70,7 +70,7 @@ impl Interrupt {
         let (flag, mut first) = (interrupt.clone(), None::<Instant>);
         let handler = move || {
             flag.request();
-            // `timeout` tells its child and then the child's group.
+            // `timeout` signals its child and then the child's group.
             if first.get_or_insert_with(Instant::now).elapsed() > Duration::from_millis(200) {
                 std::process::exit(130);
             }

@@ -1,5 +1,4 @@
-//! What happened to a run: when it began, was taken up again, and why it ended. A line of JSON for each, in
-//! `events.jsonl`.
+//! The events of a run: when it began, when it was resumed, and why it ended. Each is a line of JSON in `events.jsonl`.
 
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -11,18 +10,18 @@ use super::lines::{self, Lines};
 use super::{FILES, Position};
 use crate::{Error, Result};
 
-/// Something that happened.
+/// An event.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Event {
     /// Seconds since 1970.
     pub(super) time: f64,
     pub(super) position: Position,
     pub(super) what: What,
-    /// What is to be known of it.
+    /// A remark on the event.
     pub(super) note: String,
 }
 
-/// What can happen.
+/// The kinds of events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum What {
     Began,
@@ -30,7 +29,7 @@ pub(super) enum What {
     Finished,
     Interrupted,
     Failed,
-    /// Something went wrong that does not end the run.
+    /// A problem that does not end the run.
     Warned,
 }
 
@@ -49,7 +48,7 @@ impl What {
     }
 }
 
-/// The file, to be written.
+/// The file, for writing.
 #[derive(Debug)]
 pub(super) struct Journal(Lines);
 
@@ -69,11 +68,11 @@ impl Journal {
     }
 }
 
-/// All that happened, and what is wrong with lines that do not say what.
+/// All events, and the errors for invalid lines.
 pub(super) fn read(run: &Path) -> Result<(Vec<Event>, Vec<Error>)> {
     let event = |object: Object| {
         let name = object.text("event")?;
-        // A later version may know others.
+        // A later version may know other events.
         let Some((what, _)) = NAMES.iter().find(|(_, known)| *known == name) else { return Ok(None) };
         let batch = usize::try_from(object.whole("batch")?).unwrap_or(usize::MAX);
         let position = Position { step: object.whole("step")?, epoch: object.whole("epoch")?, batch };
@@ -141,7 +140,7 @@ mod tests {
         }
         let path = folder.path().join(FILES.events);
         let text = std::fs::read_to_string(&path).unwrap();
-        // A line that says nothing leaves the others.
+        // An invalid line does not affect the others.
         std::fs::write(&path, format!("nothing\n{text}")).unwrap();
         let (events, damage) = read(folder.path()).unwrap();
         assert_eq!((events.len(), damage.len()), (NAMES.len(), 1));

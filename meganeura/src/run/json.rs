@@ -1,5 +1,4 @@
-//! Objects of JSON, read with errors that name the file and the field; and files of one object with a checksum of
-//! themselves.
+//! JSON objects whose errors name the file and the field, and files of one object with its own checksum.
 
 use std::collections::BTreeMap;
 
@@ -9,16 +8,16 @@ use super::checksum::Checksum;
 use crate::error::bail;
 use crate::{Error, ErrorKind, Result};
 
-/// Of all files of a run. Another number means that this version cannot tell what they say.
+/// The format of all files of a run. This version cannot interpret files with another number.
 pub(super) const FORMAT: u64 = 2;
 
 /// The version of the framework.
 pub(super) const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// The beginning of a sealed file, up to the digits of its sum.
+/// The start of a sealed file, up to the digits of its checksum.
 const SEAL: &str = "{\n  \"checksum\": \"";
 
-/// A file of this object, whose first line is the checksum of those that follow.
+/// A file with this object, whose first line is the checksum of the lines that follow.
 pub(super) fn sealed(object: &Value) -> Vec<u8> {
     let text = format!("{object:#}\n");
     let rest = text.strip_prefix("{\n").expect("an object with fields");
@@ -26,7 +25,7 @@ pub(super) fn sealed(object: &Value) -> Vec<u8> {
     format!("{SEAL}{}{rest}", Checksum::of(rest.as_bytes()).digits()).into_bytes()
 }
 
-/// A sealed file that somebody changed, sealed again; `None` if it is no object with fields.
+/// A sealed file after a change by the user, sealed again; `None` if it is not an object with fields.
 #[cfg(any(test, feature = "testing"))]
 pub fn resealed(text: &[u8]) -> Option<Vec<u8>> {
     let mut object: Map<String, Value> = serde_json::from_slice(text).ok()?;
@@ -39,7 +38,7 @@ pub fn resealed(text: &[u8]) -> Option<Vec<u8>> {
 pub(super) enum Seal {
     Whole,
     Broken,
-    /// The file does not begin with a checksum.
+    /// The file does not start with a checksum.
     Missing,
 }
 
@@ -52,7 +51,7 @@ impl Seal {
     }
 }
 
-/// An object, and what messages call it.
+/// An object, and its name in messages.
 #[derive(Debug)]
 pub(super) struct Object {
     what: String,
@@ -77,7 +76,7 @@ impl Object {
             Seal::Whole => {}
             Seal::Broken => bail!(Checkpoint, "{what} is damaged: it has other bytes than were written"),
             Seal::Missing => {
-                // Those of other versions may have none.
+                // Files of other versions may have none.
                 Self::parse(what.clone(), text)?.expect_format()?;
                 bail!(Checkpoint, "{what} is damaged: it does not begin with its checksum");
             }
@@ -87,7 +86,7 @@ impl Object {
         Ok(object)
     }
 
-    /// An error unless this was written in the format that is read here.
+    /// Fails unless the object has the format that this version reads.
     pub(super) fn expect_format(&self) -> Result<()> {
         let format = self.whole("format")?;
         if format != FORMAT {
@@ -105,44 +104,44 @@ impl Object {
         match self.fields.get(name) {
             None => bail!(Checkpoint, "{} is damaged: `{name}` is missing", self.what),
             Some(value) => read(value).ok_or_else(|| {
-                Error::new(ErrorKind::Checkpoint, format!("{} is damaged: `{name}` is no {kind}: {value}", self.what))
+                Error::new(ErrorKind::Checkpoint, format!("{} is damaged: `{name}` is not {kind}: {value}", self.what))
             }),
         }
     }
 
     pub(super) fn whole(&self, name: &str) -> Result<u64> {
-        self.get(name, "whole number", Value::as_u64)
+        self.get(name, "a whole number", Value::as_u64)
     }
 
     pub(super) fn number(&self, name: &str) -> Result<f64> {
-        self.get(name, "number", read_number)
+        self.get(name, "a number", read_number)
     }
 
     pub(super) fn text(&self, name: &str) -> Result<&str> {
-        self.get(name, "text", Value::as_str)
+        self.get(name, "a text", Value::as_str)
     }
 
     pub(super) fn truth(&self, name: &str) -> Result<bool> {
-        self.get(name, "truth value", Value::as_bool)
+        self.get(name, "a truth value", Value::as_bool)
     }
 
     pub(super) fn object(&self, name: &str) -> Result<Self> {
-        let fields = self.get(name, "object", Value::as_object)?.clone();
+        let fields = self.get(name, "an object", Value::as_object)?.clone();
         Ok(Self { what: format!("{}, `{name}`,", self.what), fields })
     }
 
-    /// The fields of the object at `name`, texts all of them.
+    /// The fields of the object at `name`, all of them texts.
     pub(super) fn texts(&self, name: &str) -> Result<BTreeMap<String, String>> {
         let object = self.object(name)?;
         object.fields.keys().map(|key| Ok((key.clone(), object.text(key)?.to_owned()))).collect()
     }
 
-    /// The fields of the object at `name`, numbers all of them.
+    /// The fields of the object at `name`, all of them numbers.
     pub(super) fn numbers(&self, name: &str) -> Result<BTreeMap<String, f64>> {
         self.object(name)?.numbers_except(&[])
     }
 
-    /// All fields but these, numbers all of them.
+    /// All fields but these, all of them numbers.
     pub(super) fn numbers_except(&self, other: &[&str]) -> Result<BTreeMap<String, f64>> {
         let names = self.fields.keys().filter(|name| !other.contains(&name.as_str()));
         names.map(|name| Ok((name.clone(), self.number(name)?))).collect()
@@ -153,7 +152,7 @@ impl Object {
     }
 }
 
-/// A number; as text what JSON has no number for, so that a loss of NaN can be told from one of infinity, or from none.
+/// A number. Values without a JSON number are text, so that a loss of NaN differs from an infinite one, and from none.
 pub(super) fn number(number: f64) -> Value {
     if number.is_finite() { number.into() } else { number.to_string().into() }
 }
@@ -176,7 +175,7 @@ mod tests {
             let found = read_number(&serde_json::from_str(&text).unwrap()).unwrap();
             assert!(found.to_bits() == expected.to_bits() || found.is_nan() && expected.is_nan(), "{text}");
         }
-        assert!(read_number(&Value::from("12")).is_none(), "text is no number");
+        assert!(read_number(&Value::from("12")).is_none(), "text is not a number");
     }
 
     #[test]
@@ -189,9 +188,9 @@ mod tests {
         assert!(message(read("{\"a\":").unwrap_err()).contains("f.json is damaged: EOF"));
         assert!(message(read("[1]").unwrap_err()).contains("f.json is damaged"));
         let object = read("{\"a\": -1, \"b\": {\"c\": true}, \"format\": 3, \"meganeura\": \"9.0\"}").unwrap();
-        assert_eq!(message(object.whole("a").unwrap_err()), "f.json is damaged: `a` is no whole number: -1");
+        assert_eq!(message(object.whole("a").unwrap_err()), "f.json is damaged: `a` is not a whole number: -1");
         assert_eq!(message(object.text("x").unwrap_err()), "f.json is damaged: `x` is missing");
-        assert_eq!(message(object.numbers("b").unwrap_err()), "f.json, `b`, is damaged: `c` is no number: true");
+        assert_eq!(message(object.numbers("b").unwrap_err()), "f.json, `b`, is damaged: `c` is not a number: true");
         let expected =
             format!("f.json is of format 3, by meganeura 9.0; this is meganeura {VERSION}, which reads format 2");
         assert_eq!(message(object.expect_format().unwrap_err()), expected);

@@ -1,8 +1,8 @@
-//! Files of lines of JSON, which only grow.
+//! Append-only files of JSON lines.
 //!
-//! A crash can cut the last line; no other. A line that could not be written whole, on a full disk, is taken back. If a
-//! sync fails, everything since the last good one is written again: after the failure the system may believe that
-//! nothing is left to write.
+//! A crash can cut the last line, but no other. A line that could not be written completely, on a full disk, is
+//! removed. If a sync fails, everything since the last successful one is written again: after a failure, the system may
+//! consider nothing left to write.
 
 use std::path::{Path, PathBuf};
 
@@ -14,19 +14,19 @@ use crate::Result;
 use crate::error::bail;
 use crate::io::{disk, io_error};
 
-/// A file to append to.
+/// A file for appending.
 #[derive(Debug)]
 pub(super) struct Lines {
     path: PathBuf,
     file: disk::File,
     durable: Extent,
-    /// The lines behind those.
+    /// The lines after those.
     recent: Vec<u8>,
-    /// `true` if the file ends behind `recent`, as far as is known.
+    /// `true` if the file is known to end after `recent`.
     is_written: bool,
 }
 
-/// The first bytes of a file: their number and checksum.
+/// A prefix of a file: its length and its checksum.
 #[derive(Clone, Debug)]
 pub(super) struct Extent {
     pub(super) bytes: u64,
@@ -45,17 +45,17 @@ impl Extent {
 }
 
 impl Lines {
-    /// Opens a file, or makes one, to go on behind the last whole line.
+    /// Opens or creates a file, to continue after its last whole line.
     pub(super) fn open(path: &Path) -> Result<Self> {
         let whole = whole_lines(path)?;
         Self::open_behind(path, Extent::of(&whole))
     }
 
-    /// Opens a file to go on behind its first bytes, which have this checksum. What was written since, which is to be
-    /// written again, is taken away by the first [`append`](Self::append).
+    /// Opens a file to continue after a prefix with this checksum. The first [`append`](Self::append) removes
+    /// everything after it, which will be written again.
     ///
-    /// A file with fewer or other bytes is an error, for no crash of this program does that. One that is not there is
-    /// begun anew: somebody took it away.
+    /// A file with fewer or other bytes is an error, because no crash of this program causes that. A missing file is
+    /// started anew: somebody removed it.
     pub(super) fn open_at(path: &Path, (bytes, digits): (u64, &str)) -> Result<Self> {
         let there = if bytes > 0 { read_if_there(path)? } else { None };
         let Some(found) = there else { return Self::open_behind(path, Extent::of(&[])) };
@@ -65,7 +65,7 @@ impl Lines {
 
     fn open_behind(path: &Path, durable: Extent) -> Result<Self> {
         let file = disk::File::open(path).map_err(|error| io_error("opened", path, error))?;
-        // Of an old file as well: the process that created it may have been killed before it could.
+        // Also for an old file: the process that created it may have been killed before its own sync.
         let folder = path.parent().unwrap_or(Path::new(""));
         disk::sync_folder(folder).map_err(|error| io_error("written", folder, error))?;
         let length = file.length().map_err(|error| io_error("read", path, error))?;
@@ -80,7 +80,7 @@ impl Lines {
         extent
     }
 
-    /// Writes lines, all or none of them.
+    /// Appends lines, all or none of them.
     pub(super) fn append(&mut self, lines: &[Value]) -> Result<()> {
         self.expect_written()?;
         if lines.is_empty() {
@@ -96,7 +96,7 @@ impl Lines {
         Ok(())
     }
 
-    /// Brings the file to where it should be, after an error or a crash.
+    /// Restores the file's expected state, after an error or a crash.
     fn expect_written(&mut self) -> Result<()> {
         if !self.is_written {
             let cut = self.file.cut(self.durable.bytes);
@@ -110,7 +110,7 @@ impl Lines {
         Ok(())
     }
 
-    /// Makes durable what was written.
+    /// Makes the appended lines durable.
     pub(super) fn sync(&mut self) -> Result<()> {
         self.expect_written()?;
         self.is_written = false;
@@ -122,7 +122,7 @@ impl Lines {
     }
 }
 
-/// Returns an error unless the file begins with `bytes` bytes of this checksum.
+/// Fails unless the file starts with `bytes` bytes of this checksum.
 pub(super) fn expect_whole(path: &Path, found: &[u8], (bytes, digits): (u64, &str)) -> Result<()> {
     const REMEDY: &str = "Put it back, or rename it to go on with an empty one";
     let length = found.len();
@@ -143,8 +143,8 @@ pub(super) fn expect_whole(path: &Path, found: &[u8], (bytes, digits): (u64, &st
     Ok(())
 }
 
-/// What the whole lines of a file are made of, one by one: a file of a long training has a million. Of one that is not
-/// there, nothing.
+/// The whole lines of a file, converted one by one: the file of a long training has a million. Empty if there is no
+/// file.
 pub(super) fn read<T>(path: &Path, make: impl Fn(Result<Object>) -> Result<T>) -> Result<Vec<T>> {
     let bytes = whole_lines(path)?;
     let object = |(index, line)| Object::parse(format!("{}, line {},", path.display(), index + 1), line);
@@ -158,7 +158,7 @@ pub(super) fn last(path: &Path) -> Result<Option<Object>> {
     line.map(|line| Object::parse(format!("{}, the last line,", path.display()), line)).transpose()
 }
 
-/// A file up to the last end of a line. What is behind is being written, or was when a crash struck.
+/// A file up to its last newline. Anything after that is being written, or was when a crash happened.
 fn whole_lines(path: &Path) -> Result<Vec<u8>> {
     let mut bytes = read_if_there(path)?.unwrap_or_default();
     bytes.truncate(bytes.iter().rposition(|&byte| byte == b'\n').map_or(0, |at| at + 1));

@@ -1,7 +1,7 @@
-//! One process at a time: a lock on a file of the run's folder, which the system takes back when the process is gone.
+//! One process at a time: a lock on a file in the run's folder, which the system releases when the process ends.
 //!
 //! A lock belongs to a file, not to a path. So before a run writes, it checks that the locked file is still the one in
-//! its folder. Otherwise, if somebody deleted or moved the folder and began another run there, both would write to it.
+//! its folder. Otherwise, if the folder was deleted or moved and another run began there, both would write to it.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind, Write};
@@ -25,7 +25,7 @@ impl Lock {
     pub(super) fn take(folder: &Path) -> Result<Self> {
         let path = folder.join(FILES.lock);
         let file = open(&path).map_err(|error| io_error("opened", &path, error))?;
-        // Who only looks whether the run goes on holds the lock for a moment.
+        // A process that only checks whether the run is active holds the lock for a moment.
         for patience in (0..5u8).rev() {
             match file.try_lock() {
                 Ok(()) => break,
@@ -45,16 +45,16 @@ impl Lock {
         let lock = Self { folder: folder.to_owned(), file };
         // It may have been replaced between opening and locking.
         lock.expect_held()?;
-        // For messages: who cannot write this trains all the same.
+        // For messages only: training does not depend on this write.
         drop(lock.file.set_len(0).and_then(|()| (&lock.file).write_all(std::process::id().to_string().as_bytes())));
         Ok(lock)
     }
 
-    /// Returns an error unless the locked file is still the one in the folder.
+    /// Checks that the locked file is still the one in the folder.
     ///
     /// # Errors
     ///
-    /// [`Io`](crate::ErrorKind::Io) if the folder was deleted, moved or made anew.
+    /// Fails with [`Io`](crate::ErrorKind::Io) if the folder was deleted, moved or created anew.
     pub(super) fn expect_held(&self) -> Result<()> {
         let path = self.folder.join(FILES.lock);
         match is_at(&self.file, &path) {
@@ -71,7 +71,7 @@ impl Lock {
         }
     }
 
-    /// Whether a process has it.
+    /// `true` if a process holds the lock.
     pub(super) fn is_taken(folder: &Path) -> bool {
         let open = File::open(folder.join(FILES.lock));
         open.is_ok_and(|file| matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)))
@@ -81,7 +81,7 @@ impl Lock {
 fn open(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.read(true).write(true).create(true).truncate(false);
-    // On Windows nobody can delete or move what is opened without FILE_SHARE_DELETE, nor a folder that it is in.
+    // Without FILE_SHARE_DELETE, Windows lets nobody delete or move an open file, or a folder that contains it.
     #[cfg(windows)]
     std::os::windows::fs::OpenOptionsExt::share_mode(&mut options, 0x1 | 0x2);
     options.open(path)
@@ -95,7 +95,7 @@ fn is_at(file: &File, path: &Path) -> io::Result<bool> {
     Ok((here.dev(), here.ino()) == (there.dev(), there.ino()))
 }
 
-/// `true` if there is a file at `path`: Windows keeps a file that is opened like this where it is.
+/// `true` if there is a file at `path`: Windows keeps a file in place that is opened like this.
 #[cfg(not(unix))]
 fn is_at(_: &File, path: &Path) -> io::Result<bool> {
     fs::metadata(path).map(|_| true)
@@ -140,7 +140,7 @@ mod tests {
         let second = Lock::take(&folder).unwrap();
         lost(&first);
         second.expect_held().unwrap();
-        // Moved back, it is the first one's again.
+        // Moved back, it belongs to the first run again.
         fs::remove_dir_all(&folder).unwrap();
         fs::rename(&elsewhere, &folder).unwrap();
         first.expect_held().unwrap();

@@ -1,4 +1,4 @@
-//! Numbers by step, as lines of JSON: `{"batch":30,"epoch":2,"loss":0.25,"step":400,"time":1763666411.9}`.
+//! Metrics by step, as lines of JSON: `{"batch":30,"epoch":2,"loss":0.25,"step":400,"time":1763666411.9}`.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -16,25 +16,26 @@ use crate::Error;
 use crate::error::{bail, here};
 use crate::{Result, Tensor};
 
-/// Fields of a line that are no metrics.
+/// The fields of a line that are not metrics.
 const OWN: [&str; 4] = ["step", "epoch", "batch", "time"];
 
-/// How long numbers may wait to be read from the device and written.
+/// The time after which pending numbers are read from the device and written.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// A number to log: a float, an integer, or a tensor of one element, which is read later, so that logging a loss does
 /// not wait for the device.
 pub trait Metric {
-    /// The number, or where it will be.
+    /// The number, or the tensor that holds it.
     fn reading(&self) -> Reading;
 }
 
-/// A number that is there, or will be.
+/// A number that is known, or will be.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub enum Reading {
-    /// One that is there.
+    /// A known number.
     Number(f64),
-    /// The element of a tensor.
+    /// A tensor with one element.
     Tensor(Tensor),
 }
 
@@ -58,28 +59,30 @@ macro_rules! numbers {
 
 numbers!(f32 f64 u32 u64 usize i32 i64);
 
-/// What was logged at once.
+/// The metrics of one call to `log`.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct Line {
-    /// The step after which it was logged.
+    /// The step after which they were logged.
     pub step: u64,
     /// The epoch of that step.
     pub epoch: u64,
-    /// The batches that were taken of that epoch.
+    /// The number of batches taken from that epoch.
     pub batch: usize,
     /// Seconds since 1970.
     pub time: f64,
-    /// The numbers by name.
+    /// The metrics by name.
     pub values: BTreeMap<String, f64>,
 }
 
-/// Reads the metrics of a run, whether it goes on or not. A line that is being written, or that a crash cut, is left
-/// out.
+/// Reads the metrics of a run, whether it is active or not. A line that is being written, or that a crash cut, is left
+/// out. Without metrics, the result is empty.
 ///
 /// # Errors
 ///
-/// [`Io`](crate::ErrorKind::Io) if the file cannot be read; [`Checkpoint`](crate::ErrorKind::Checkpoint), with the
-/// number of the line, if a whole line is not what a run writes. Of a run without metrics there are none.
+/// Fails with [`Io`](crate::ErrorKind::Io) if the file cannot be read, and with
+/// [`Checkpoint`](crate::ErrorKind::Checkpoint), which names the number of the line, if a whole line is not one that a
+/// run writes.
 #[track_caller]
 pub fn read_metrics(run: impl AsRef<Path>) -> Result<Vec<Line>> {
     here(|| read(run.as_ref()))
@@ -89,14 +92,14 @@ fn read(run: &Path) -> Result<Vec<Line>> {
     lines::read(&run.join(FILES.metrics), |line| line.and_then(Line::of))
 }
 
-/// Returns an error if the metrics do not begin as they did when a checkpoint was saved. A missing file is none:
-/// whoever took it away knows.
+/// Fails unless the metrics start as they did when a checkpoint was saved. A missing file is fine: it was removed on
+/// purpose.
 pub(super) fn expect_whole(run: &Path, extent: (u64, &str)) -> Result<()> {
     let path = run.join(FILES.metrics);
     lines::read_if_there(&path)?.map_or(Ok(()), |found| lines::expect_whole(&path, &found, extent))
 }
 
-/// The last line of what [`read_metrics`] reads.
+/// The last line that [`read_metrics`] reads.
 pub(super) fn last_line(run: &Path) -> Result<Option<Line>> {
     lines::last(&run.join(FILES.metrics))?.map(Line::of).transpose()
 }
@@ -111,7 +114,7 @@ impl Line {
     }
 }
 
-/// What was logged at once, and may be to come.
+/// Numbers of one call, some of which may still be pending.
 #[derive(Debug)]
 struct Logged {
     position: Position,
@@ -119,13 +122,13 @@ struct Logged {
     values: Vec<(String, Reading)>,
 }
 
-/// The file, to be written.
+/// The file, for writing.
 #[derive(Debug)]
 pub(super) struct Metrics {
     file: Lines,
     pending: Vec<Logged>,
     written: Instant,
-    /// The last step that something was logged at, and what.
+    /// The last step with metrics, and these metrics.
     last: (u64, BTreeMap<String, f64>),
     #[cfg(feature = "tensorboard")]
     pub(super) board: Option<Board>,
@@ -133,19 +136,19 @@ pub(super) struct Metrics {
     board_failure: BoardFailure,
 }
 
-/// The first failure to write the event file, which ends no training.
+/// The first failure to write the event file, which does not end the training.
 #[cfg(feature = "tensorboard")]
 #[derive(Debug, Default)]
 enum BoardFailure {
     #[default]
     None,
-    /// It is to be told.
+    /// It has yet to be reported.
     New(Position, Error),
     Told,
 }
 
 impl Metrics {
-    /// The file as it was when it had so many bytes, with this checksum.
+    /// The file as it was with this length and checksum.
     pub(super) fn open_at(run: &Path, extent: (u64, &str)) -> Result<Self> {
         let file = Lines::open_at(&run.join(FILES.metrics), extent)?;
         Ok(Self {
@@ -160,21 +163,21 @@ impl Metrics {
         })
     }
 
-    /// Writes what is there, and what will be logged, for TensorBoard as well.
+    /// Also writes past and future metrics for TensorBoard.
     #[cfg(feature = "tensorboard")]
     pub(super) fn show(&mut self, run: &Path) -> Result<()> {
-        // Takes away the lines that are to be written again.
+        // Removes the lines that will be written again.
         self.file.append(&[])?;
         self.board = Some(Board::open(run, &read(run)?)?);
         Ok(())
     }
 
-    /// Takes the numbers that were logged at a step before this process.
+    /// Takes the metrics that an earlier process logged at a step.
     pub(super) fn recall(&mut self, step: u64, values: BTreeMap<String, f64>) {
         self.last = (step, values);
     }
 
-    /// Notes numbers; whether it is time to [`flush`](Self::flush).
+    /// Records metrics. Returns `true` if it is time to [`flush`](Self::flush).
     pub(super) fn log(&mut self, position: Position, values: &[(&str, &dyn Metric)]) -> Result<bool> {
         let mut readings: Vec<(String, Reading)> = Vec::new();
         for (name, value) in values {
@@ -185,7 +188,7 @@ impl Metrics {
             if let Reading::Tensor(tensor) = &reading
                 && tensor.shape().elements() != 1
             {
-                bail!(Shape, "`{name}` cannot be logged: a tensor {} is no number", tensor.ty());
+                bail!(Shape, "`{name}` cannot be logged: a tensor {} is not a number", tensor.ty());
             }
             readings.push(((*name).to_owned(), reading));
         }
@@ -193,7 +196,7 @@ impl Metrics {
         Ok(self.written.elapsed() >= PATIENCE)
     }
 
-    /// Reads what waits and writes it.
+    /// Reads and writes everything pending.
     pub(super) fn flush(&mut self) -> Result<()> {
         self.written = Instant::now();
         let mut lines = Vec::new();
@@ -241,7 +244,7 @@ impl Metrics {
         Ok(())
     }
 
-    /// The first failure to write the event file, and where the run was; once.
+    /// The first failure to write the event file, with the run's position then; only once.
     #[cfg(feature = "tensorboard")]
     pub(super) fn take_board_failure(&mut self) -> Option<(Position, Error)> {
         match std::mem::replace(&mut self.board_failure, BoardFailure::Told) {
@@ -254,7 +257,7 @@ impl Metrics {
         }
     }
 
-    /// Makes all of it durable; the file as it then is, and what was logged at a step.
+    /// Makes everything durable. Returns the extent of the file, and the metrics logged at a step.
     pub(super) fn settle(&mut self, step: u64) -> Result<(Extent, BTreeMap<String, f64>)> {
         self.flush()?;
         self.file.sync()?;
@@ -288,7 +291,7 @@ mod tests {
         assert_eq!(places, [(1, 1, 7), (2, 1, 7), (2, 1, 7)]);
         assert_eq!(lines[0].values, [("loss".to_owned(), 0.25), ("n".to_owned(), 7.0)].into());
         assert!(lines[1].values["loss"].is_nan());
-        // Later lines go where the checkpoint was.
+        // Later lines replace those after the checkpoint.
         metrics.log(position(3), &[("loss", &1)]).unwrap();
         metrics.flush().unwrap();
         assert_eq!(read_metrics(folder.path()).unwrap().len(), 4);
@@ -305,7 +308,7 @@ mod tests {
         let cases: [(Values<'_>, ErrorKind, &str); 3] = [
             (&[("batch", &1)], ErrorKind::Argument, "`batch` cannot be logged"),
             (&[("a", &1), ("a", &2)], ErrorKind::Argument, "`a` cannot be logged"),
-            (&[("w", &tensor)], ErrorKind::Shape, "a tensor f32[2] is no number"),
+            (&[("w", &tensor)], ErrorKind::Shape, "a tensor f32[2] is not a number"),
         ];
         for (values, kind, message) in cases {
             let error = metrics.log(position(1), values).unwrap_err();

@@ -1,5 +1,5 @@
-//! Runs: trainings that survive. A folder with checkpoints, metrics and what happened, from which a training that
-//! ended, however it did, goes on bit for bit.
+//! Runs: trainings that survive crashes. A run is a folder with checkpoints, metrics and events, from which a training
+//! resumes bit for bit, however it ended.
 //!
 //! ```
 //! use meganeura::prelude::*;
@@ -41,30 +41,31 @@
 //! # }
 //! ```
 //!
-//! The loop is the program's; a run only remembers. What a checkpoint holds: parameters and buffers, what the optimizer
-//! remembers, the position in the data, the device's random seed, the metrics up to there; and in `run.json`, what must
-//! not change ([`RunOptions::setting`]). The guide [training and resuming](crate::guide::runs) goes through it.
+//! The loop belongs to the program; a run only remembers. A checkpoint holds parameters and buffers, the optimizer's
+//! state, the position in the data, the device's random seed, and the metrics so far. `run.json` holds the settings
+//! that must not change ([`RunOptions::setting`]). The guide [training and resuming](crate::guide::runs) explains it
+//! step by step.
 //!
-//! Nothing here knows what is computed in a step.
+//! Runs do not know what a step computes.
 //!
 //! # When something goes wrong
 //!
-//! These are errors, and lose nothing:
+//! These are errors, and nothing is lost:
 //!
-//! | what | what happens |
+//! | problem | effect |
 //! |---|---|
 //! | the disk is full | saving is an error that names the file and the last checkpoint, which stays |
 //! | another process trains in the folder | an error with its number |
-//! | a checkpoint of another model, another optimizer, another format | an error that names what differs; nothing is loaded |
-//! | a file of the last checkpoint is missing, cut or changed, by a single bit | an error that names it, and the checkpoint that [`resume_from_last_good`](RunOptions::resume_from_last_good) goes on from |
-//! | there are no checkpoints any more | an error that names their folder |
-//! | somebody deletes old checkpoints while the run goes on | the others are kept |
-//! | somebody deletes or moves the folder, or begins another run there | saving is an error; the other's files are left alone, and no folder is made anew |
-//! | `metrics.jsonl` is cut in a line behind the checkpoint, as by a crash | that part is written again |
-//! | `metrics.jsonl` is shorter than it was at the checkpoint, or has other bytes | an error: put it back, or rename it to begin a new one |
+//! | a checkpoint of another model, another optimizer, another format | an error that names the difference; nothing is loaded |
+//! | a file of the last checkpoint is missing, cut or changed, by a single bit | an error that names it, and the checkpoint from which [`resume_from_last_good`](RunOptions::resume_from_last_good) would resume |
+//! | no checkpoint is left | an error that names their folder |
+//! | somebody deletes old checkpoints during the run | the others are kept |
+//! | somebody deletes or moves the folder, or begins another run there | saving is an error; the other run's files are left alone, and no folder is created |
+//! | `metrics.jsonl` is cut in a line after the checkpoint, for example by a crash | that part is written again |
+//! | `metrics.jsonl` is shorter than at the checkpoint, or has other bytes | an error: put it back, or rename it to begin a new one |
 //! | `run.json` was changed | an error: put it back, or delete its line `checksum` if it was on purpose |
-//! | the run was begun with other settings | an error that tells both |
-//! | nobody called `restore` | saving is an error, for it would replace the training by another |
+//! | the run was begun with other settings | an error that names both values |
+//! | `restore` was not called | saving is an error, because it would replace the training by another |
 
 mod checksum;
 #[cfg(all(test, unix))]
@@ -109,14 +110,14 @@ use journal::What;
 use ranks::Written;
 use store::{Saved, State};
 
-/// What files are called in the folder of a run.
+/// The names of files in the folder of a run.
 struct Files {
     run: &'static str,
     metrics: &'static str,
     events: &'static str,
     lock: &'static str,
     checkpoints: &'static str,
-    /// In that of a checkpoint.
+    /// In the folder of a checkpoint.
     state: &'static str,
 }
 
@@ -129,41 +130,42 @@ const FILES: Files = Files {
     state: "state.json",
 };
 
-/// A training in a folder: where it is, what it logged, its checkpoints. See the [module's page](self).
+/// A training in a folder: its position, its metrics, its checkpoints. See the [module's page](self).
 ///
-/// Dropped without [`finish`](Self::finish) or [`fail`](Self::fail), as by `?`, it notes that it was left early.
+/// If it is dropped without [`finish`](Self::finish) or [`fail`](Self::fail), for example by `?`, it records that it
+/// was left early.
 pub struct Run {
     folder: PathBuf,
     device: Device,
     options: RunOptions,
     begun: Begun,
-    /// Whether `run.json` says how the run is kept now.
+    /// `true` if `run.json` has the current options.
     is_described: bool,
     is_resumed: bool,
     position: Position,
-    /// Whether the epoch of the position was handed out.
+    /// `true` if the epoch of the position was handed out.
     has_epoch: bool,
-    /// Whether the run had been asked to end when it came to its position.
+    /// `true` if a stop had been requested when the run reached its position.
     is_interrupted: bool,
-    /// What this process writes. Of the ranks of a world, the first one does.
+    /// The files that this process writes. In a world, only the first rank has them.
     files: Option<Written>,
-    /// Whether there were checkpoints.
+    /// `true` if there were checkpoints.
     has_checkpoint: bool,
     saved_at: Instant,
-    /// Whether the time to save had come, by the clock of the first rank, when the run came to its position.
+    /// `true` if it was time to save, by the clock of the first rank, when the run reached its position.
     is_time: bool,
-    /// Why ranks did not meet there.
+    /// The reason why the ranks did not meet there.
     apart: Option<Error>,
     saved_position: Position,
-    /// What nobody took up yet, and the seed that belongs to it.
+    /// The parts that have yet to be restored, and their seed.
     restoring: Option<(Parts, u64)>,
     is_over: bool,
-    /// Checkpoints that were damaged when the run was resumed.
+    /// Checkpoints that were found damaged when the run was resumed.
     set_aside: Vec<PathBuf>,
 }
 
 impl Run {
-    /// A run in this folder, whose tapes are made on this device: [`RunOptions`] say the rest.
+    /// The options for a run in this folder, whose tapes are created on this device.
     pub fn at(folder: impl AsRef<Path>, device: &Device) -> RunOptions {
         RunOptions::new(folder.as_ref(), device)
     }
@@ -174,33 +176,33 @@ impl Run {
         &self.folder
     }
 
-    /// Whether it was there before.
+    /// `true` if the run existed before.
     #[must_use]
     pub fn is_resumed(&self) -> bool {
         self.is_resumed
     }
 
-    /// The damaged checkpoints that [`RunOptions::resume_from_last_good`] passed over when this run was resumed, at
-    /// their new paths. Nothing reads them again; delete them when you like.
+    /// The damaged checkpoints that [`RunOptions::resume_from_last_good`] skipped when this run was resumed, at their
+    /// new paths. Nothing reads them again; you may delete them.
     #[must_use]
     pub fn set_aside(&self) -> &[PathBuf] {
         &self.set_aside
     }
 
-    /// What the run was begun with: see [`RunOptions::setting`].
+    /// A setting with which the run was begun: see [`RunOptions::setting`].
     #[must_use]
     pub fn setting(&self, name: &str) -> Option<&str> {
         self.begun.settings.get(name).map(String::as_str)
     }
 
-    /// Gives model and optimizer what the last checkpoint has, and the device its random seed; `false` if there is no
-    /// checkpoint yet, as in a run just begun.
+    /// Restores model and optimizer from the last checkpoint, and the device's random seed. Returns `false` if there is
+    /// no checkpoint yet, as in a new run.
     ///
     /// # Errors
     ///
-    /// [`Checkpoint`](crate::ErrorKind::Checkpoint), naming what differs, if it is of another model or optimizer, or
-    /// has other parts than [`checkpoint`](Self::checkpoint) saves; what the device meets, as having no memory left.
-    /// Nothing has changed then, neither model nor optimizer nor folder.
+    /// Fails with [`Checkpoint`](crate::ErrorKind::Checkpoint), which names the difference, if the checkpoint is of
+    /// another model or optimizer, or has other parts than [`checkpoint`](Self::checkpoint) saves. Fails if the device
+    /// does, for example without memory. Nothing has changed then, neither model nor optimizer nor folder.
     #[track_caller]
     pub fn restore(&mut self, model: &mut dyn Module, optimizer: &mut dyn Optimizer) -> Result<bool> {
         here(|| {
@@ -215,12 +217,12 @@ impl Run {
         })
     }
 
-    /// What the last checkpoint has, to be taken out one by one; gives the device its random seed. `None` if there is
-    /// no checkpoint yet. [`Parts::finish`] tells what was forgotten.
+    /// The parts of the last checkpoint, to be taken one by one. Restores the device's random seed. `None` if there is
+    /// no checkpoint yet. [`Parts::finish`] reports forgotten parts.
     ///
     /// # Errors
     ///
-    /// [`Argument`](crate::ErrorKind::Argument) the second time.
+    /// Fails with [`Argument`](crate::ErrorKind::Argument) at the second call.
     #[track_caller]
     pub fn restore_parts(&mut self) -> Result<Option<Parts>> {
         here(|| {
@@ -233,7 +235,7 @@ impl Run {
         })
     }
 
-    /// That there never was anything to restore.
+    /// Fails if there was a checkpoint to restore.
     fn expect_no_checkpoint(&self) -> Result<()> {
         if self.is_resumed && self.has_checkpoint {
             bail!(Argument, "the checkpoint was restored already, or has been left behind");
@@ -241,25 +243,25 @@ impl Run {
         Ok(())
     }
 
-    /// Where the training is.
+    /// The position of the training.
     #[must_use]
     pub fn position(&self) -> Position {
         self.position
     }
 
-    /// How many steps were made: what a [`Schedule`](crate::optim::Schedule) goes by.
+    /// The number of steps so far, the argument of a [`Schedule`](crate::optim::Schedule).
     #[must_use]
     pub fn step(&self) -> u64 {
         self.position.step
     }
 
-    /// How many batches of this epoch were taken: so many are to be skipped.
+    /// The number of batches taken from this epoch, which are to be skipped.
     #[must_use]
     pub fn batch(&self) -> usize {
         self.position.batch
     }
 
-    /// The epoch to go on with, if it is one of the first so many; the one that was given before is over then.
+    /// The next epoch to train, if it is one of the first `epochs`; the previous one is then over.
     pub fn next_epoch(&mut self, epochs: u64) -> Option<u64> {
         if self.has_epoch {
             self.end_epoch();
@@ -268,14 +270,14 @@ impl Run {
         self.has_epoch.then_some(self.position.epoch)
     }
 
-    /// One step and one batch further: to be called after each step, or micro-batch.
+    /// Advances by one step and one batch. Call it after each step or micro-batch.
     pub fn advance(&mut self) {
         self.position.step += 1;
         self.position.batch += 1;
         self.notice();
     }
 
-    /// The epoch is over. A checkpoint saved from here on goes on with the next one.
+    /// Ends the epoch. A checkpoint saved after this resumes with the next one.
     pub fn end_epoch(&mut self) {
         self.position.epoch += 1;
         self.position.batch = 0;
@@ -283,16 +285,15 @@ impl Run {
         self.notice();
     }
 
-    /// Notes numbers: a line of `metrics.jsonl` with the step and the time. Tensors are read and lines written once a
-    /// second, so that nothing waits for the device.
+    /// Logs metrics: a line of `metrics.jsonl` with the step and the time. Tensors are read and lines are written once
+    /// a second, so nothing waits for the device.
     ///
-    /// A run that is taken up has the lines that were logged before its checkpoint was saved, and no others: log first,
-    /// then save.
+    /// A resumed run has exactly the lines that were logged before its checkpoint was saved: log first, then save.
     ///
     /// # Errors
     ///
-    /// If a name is there twice or is `step`, `epoch`, `batch` or `time`, or a tensor has not one element; if the file
-    /// cannot be written, or what the device meets.
+    /// Fails if a name occurs twice or is `step`, `epoch`, `batch` or `time`, if a tensor does not have exactly one
+    /// element, if the file cannot be written, or if the device fails.
     #[track_caller]
     pub fn log(&mut self, values: &[(&str, &dyn Metric)]) -> Result<()> {
         here(|| {
@@ -302,11 +303,11 @@ impl Run {
         })
     }
 
-    /// All that was logged, by earlier processes too.
+    /// All metrics, including those of earlier processes.
     ///
     /// # Errors
     ///
-    /// As [`log`](Self::log) and [`read_metrics`].
+    /// Fails like [`log`](Self::log) and [`read_metrics`].
     #[track_caller]
     pub fn metrics(&mut self) -> Result<Vec<Line>> {
         here(|| {
@@ -315,7 +316,7 @@ impl Run {
         })
     }
 
-    /// Whether it is time to save: after so many steps or so much time, or because the run was asked to end.
+    /// `true` if it is time to save: after some steps or some time, or because a stop was requested.
     #[must_use]
     pub fn is_due(&self) -> bool {
         let every = self.options.every_steps;
@@ -328,27 +329,28 @@ impl Run {
         is_new && (steps || is_time || self.is_interrupted())
     }
 
-    /// Whether somebody asked the run to end, by [`RunOptions::interrupt`], before the last [`advance`](Self::advance)
-    /// or [`end_epoch`](Self::end_epoch). So it is the same from one step to the next, and where the loop leaves for
-    /// it, [`is_due`](Self::is_due) has said that it is time to save.
+    /// `true` if a stop was requested, by [`RunOptions::interrupt`], before the last [`advance`](Self::advance) or
+    /// [`end_epoch`](Self::end_epoch). So the answer does not change within a step, and if the loop ends because of it,
+    /// [`is_due`](Self::is_due) has said that it is time to save.
     #[must_use]
     pub fn is_interrupted(&self) -> bool {
         self.is_interrupted
     }
 
-    /// Saves model, optimizer and all that the run knows; the path of the checkpoint. Older ones are deleted, but for
-    /// those [to be kept](RunOptions::keep_last).
+    /// Saves model, optimizer and the state of the run, and returns the path of the checkpoint. Older checkpoints are
+    /// deleted, except those [to be kept](RunOptions::keep_last).
     ///
     /// # Errors
     ///
-    /// [`Io`](crate::ErrorKind::Io) if it cannot be written, on a full disk, say: those that were there still are then.
-    /// The same if the folder is no longer the one that the run was opened in: it was deleted or moved, and nothing is
-    /// written. [`Argument`](crate::ErrorKind::Argument) if the run was taken up and its last checkpoint not restored.
+    /// Fails with [`Io`](crate::ErrorKind::Io) if it cannot be written, for example on a full disk; earlier checkpoints
+    /// are then still there. Fails in the same way if the folder is no longer the one in which the run was opened,
+    /// because it was deleted or moved; nothing is then written. Fails with [`Argument`](crate::ErrorKind::Argument) if
+    /// the run was resumed and its last checkpoint was not restored.
     #[track_caller]
     pub fn checkpoint(&mut self, model: &dyn Module, optimizer: &dyn Optimizer) -> Result<PathBuf> {
         here(|| {
             if self.files.is_none() {
-                // Rank 0 may need what this one remembers.
+                // Rank 0 may need the state of this rank.
                 drop(optimizer.whole_state_of(model)?);
                 return self.save(Parts::new());
             }
@@ -359,11 +361,11 @@ impl Run {
         })
     }
 
-    /// As [`checkpoint`](Self::checkpoint), of other parts than one model and one optimizer.
+    /// Like [`checkpoint`](Self::checkpoint), for other parts than one model and one optimizer.
     ///
     /// # Errors
     ///
-    /// As [`checkpoint`](Self::checkpoint).
+    /// Fails like [`checkpoint`](Self::checkpoint).
     #[expect(clippy::needless_pass_by_value, reason = "a checkpoint is of one moment, and so are its parts")]
     #[track_caller]
     pub fn save(&mut self, parts: Parts) -> Result<PathBuf> {
@@ -385,7 +387,7 @@ impl Run {
             let path = saved.path.clone();
             files.saved.push(saved);
             (self.saved_at, self.saved_position, self.is_time) = (Instant::now(), self.position, false);
-            // Not before: who could not restore is not how the run is kept.
+            // Not earlier: a program that could not restore must not change the run's description.
             if !self.is_described {
                 self.begun.has_saved = true;
                 self.options.describe(&self.begun)?;
@@ -396,7 +398,7 @@ impl Run {
         })
     }
 
-    /// The best checkpoint so far, by the metric that decides.
+    /// The best checkpoint so far, by the metric of [`RunOptions::keep_best`].
     #[must_use]
     pub fn best(&self) -> Option<&Path> {
         self.best_index().map(|index| &*self.saved()[index].path)
@@ -413,14 +415,14 @@ impl Run {
 
     /// Deletes the checkpoints that are not to be kept.
     fn prune(&mut self) -> Result<()> {
-        // Others may delete some; the best of those that are there is kept.
+        // Others may delete some; the best of the remaining ones is kept.
         if let Some(files) = &mut self.files {
             files.saved.retain(|saved| saved.path.exists());
         }
         let best = self.best_index();
         let Some(Written { saved, .. }) = &mut self.files else { return Ok(()) };
         let old = saved.len().saturating_sub(self.options.keep_last);
-        // Last to first, so that indices stay. What is damaged is somebody's to look at.
+        // From last to first, so that indices stay valid. Damaged ones are left for inspection.
         for index in (0..old).rev().filter(|&index| Some(index) != best) {
             if saved[index].state.is_ok() {
                 store::delete(&saved[index])?;
@@ -430,11 +432,11 @@ impl Run {
         Ok(())
     }
 
-    /// Ends the run, as finished or, if it was asked to end, as interrupted; says how it stands, and how to go on.
+    /// Ends the run as finished, or as interrupted if a stop was requested. Returns its state, and how to resume it.
     ///
     /// # Errors
     ///
-    /// If what was logged last cannot be written.
+    /// Fails if the last metrics cannot be written.
     #[track_caller]
     pub fn finish(self) -> Result<Overview> {
         here(|| {
@@ -443,11 +445,11 @@ impl Run {
         })
     }
 
-    /// Ends the run for a reason, which is noted: an error, a loss that is NaN.
+    /// Ends the run for a reason, which is recorded: an error, a loss that is NaN.
     ///
     /// # Errors
     ///
-    /// If what was logged last cannot be written.
+    /// Fails if the last metrics cannot be written.
     #[track_caller]
     pub fn fail(self, why: impl fmt::Display) -> Result<Overview> {
         here(|| self.end(What::Failed, &why.to_string()))
@@ -462,7 +464,7 @@ impl Run {
         self.is_over = true;
         together?;
         let folder = self.folder.clone();
-        // With its lock: else it would seem to go on.
+        // Along with its lock: otherwise it would seem to be active.
         drop(self);
         Overview::of(folder)
     }
@@ -475,7 +477,7 @@ impl Drop for Run {
         }
         let note = if std::thread::panicking() { "a panic" } else { "the program left early, by an error or a return" };
         let Some(files) = &mut self.files else { return };
-        // Nobody is there to be told.
+        // There is nobody to report an error to.
         drop(files.flush());
         drop(files.journal.write(self.position, What::Failed, note));
     }

@@ -1,4 +1,4 @@
-//! How a run is begun or taken up again.
+//! Options of runs, and opening them.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -20,7 +20,7 @@ use crate::io::{disk, io_error};
 use crate::world::World;
 use crate::{Device, Result};
 
-/// How a run is kept; [`create`](Self::create), [`resume`](Self::resume) or [`open`](Self::open) opens it.
+/// The options of a run; [`create`](Self::create), [`resume`](Self::resume) or [`open`](Self::open) opens it.
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct RunOptions {
@@ -39,19 +39,19 @@ pub struct RunOptions {
     tensorboard: bool,
 }
 
-/// What a run is from its beginning on.
+/// The fixed properties of a run.
 pub(super) struct Begun {
     /// Seconds since 1970.
     pub(super) time: f64,
     pub(super) settings: BTreeMap<String, String>,
-    /// Whether there were checkpoints.
+    /// `true` if there were checkpoints.
     pub(super) has_saved: bool,
 }
 
 /// A checkpoint that was read.
 type Whole = (State, Parts);
 
-/// What may be in the folder.
+/// The expected contents of the folder.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Expected {
     Nothing,
@@ -78,70 +78,77 @@ impl RunOptions {
         }
     }
 
-    /// Something that must stay as it is when the run goes on: the seed of the shuffle, the batch size, a
-    /// [`Schedule`](crate::optim::Schedule), the model's config as JSON. It is kept in `run.json`, where
-    /// [`Run::setting`] reads it; a run that is taken up with another value is an error that tells both.
+    /// Sets a value that must stay the same when the run is resumed: the seed of the shuffle, the batch size, a
+    /// [`Schedule`](crate::optim::Schedule), the model's config as JSON.
+    ///
+    /// It is stored in `run.json`, and [`Run::setting`] reads it. Resuming with another value is an error that names
+    /// both.
     pub fn setting(mut self, name: impl Into<String>, value: impl fmt::Display) -> Self {
         self.settings.insert(name.into(), value.to_string());
         self
     }
 
-    /// How many checkpoints are kept, the last ones; 3 by default. Older ones are deleted.
+    /// The number of latest checkpoints that are kept; 3 by default. Older ones are deleted.
     pub fn keep_last(self, count: usize) -> Self {
         Self { keep_last: count, ..self }
     }
 
-    /// Keeps the checkpoint with the lowest or highest value of a metric as well: of what was logged at its step,
+    /// Also keeps the checkpoint with the lowest or highest value of a metric: the one that was logged at its step,
     /// before it was saved. NaN is never the best.
     pub fn keep_best(self, metric: impl Into<String>, best: Best) -> Self {
         Self { keep_best: Some((metric.into(), best)), ..self }
     }
 
-    /// How much time may pass until [`Run::is_due`] says that it is time to save; 10 minutes by default.
+    /// The time until [`Run::is_due`] says that it is time to save; 10 minutes by default.
     pub fn every(self, time: Duration) -> Self {
         Self { every: time, ..self }
     }
 
-    /// Lets [`Run::is_due`] say so at every multiple of so many steps as well.
+    /// Makes [`Run::is_due`] say so at every multiple of `steps` as well.
     pub fn every_steps(self, steps: u64) -> Self {
         Self { every_steps: steps, ..self }
     }
 
-    /// The command that takes the run up again, for who comes back and asks: `train --run runs/digits --resume`
+    /// The command that resumes the run, which an [`Overview`](super::Overview) shows:
+    /// `train --run runs/digits --resume`
     pub fn go_on_with(self, command: impl Into<String>) -> Self {
         Self { go_on: Some(command.into()), ..self }
     }
 
-    /// What tells the run that it should end. See [`Interrupt`].
+    /// The flag that asks the run to stop. See [`Interrupt`].
     pub fn interrupt(self, interrupt: &Interrupt) -> Self {
         Self { interrupt: interrupt.clone(), ..self }
     }
 
-    /// Resumes from the last checkpoint that is whole, if newer ones are damaged. Without this, a damaged last
-    /// checkpoint is an error. The steps since then are made again. The damaged folders are kept, renamed to end in
-    /// `.damaged`: see [`Run::set_aside`].
+    /// Resumes from the last undamaged checkpoint, if newer ones are damaged.
+    ///
+    /// Without this, a damaged last checkpoint is an error. The steps since then are repeated. The damaged folders are
+    /// kept, and renamed to end in `.damaged`: see [`Run::set_aside`].
     pub fn resume_from_last_good(self, is_allowed: bool) -> Self {
         Self { from_last_good: is_allowed, ..self }
     }
 
-    /// Lets the ranks of a [world](crate::world) train in this run. All open it, in a folder that all of them see. The
-    /// first one writes checkpoints, metrics and events; what the others log and save is left out. They read the
-    /// checkpoint that the first one takes up, so a run may go on with another number of ranks. One that is asked to
-    /// end ends all of them at the same step.
+    /// Lets the ranks of a [world](crate::world) train in this run.
     ///
-    /// Log what counts for all: the [mean](crate::Var::all_mean) or the [sum](World::sum) over the ranks.
+    /// All of them open it, in a folder that all of them can access. The first rank writes checkpoints, metrics and
+    /// events; whatever the others log and save is ignored. The others read the checkpoint that the first rank resumes
+    /// from, so a run may resume with another number of ranks. A request to stop at one rank stops all of them at the
+    /// same step.
+    ///
+    /// Log values that cover all ranks: the [mean](crate::Var::all_mean) or the [sum](World::sum) over the ranks.
     pub fn world(self, world: &World) -> Self {
         Self { world: world.clone(), ..self }
     }
 
-    /// Also writes what is [logged](Run::log) for TensorBoard, into the folder `tensorboard` of the run; not by
-    /// default. Then `tensorboard --logdir runs` shows the curves of all runs below `runs`, while they train.
+    /// Also writes [logged](Run::log) metrics for TensorBoard, into the run's folder `tensorboard`; `false` by default.
+    /// Then `tensorboard --logdir runs` shows the curves of all runs below `runs`, while they train.
     ///
-    /// A run that is resumed writes the file anew, from the metrics up to its checkpoint. So no point is there twice,
-    /// and the history of a run that was begun without this is there as well. A run that is resumed without this leaves
-    /// an earlier file as it is, and its curves end there; the next resume with it brings them up to date.
+    /// A resumed run writes the file anew, from the metrics up to its checkpoint. So no point occurs twice, and the
+    /// history of a run that was begun without this is included. A run that is resumed without this leaves an earlier
+    /// file as it is, and its curves end there; the next resume with it brings them up to date.
     ///
-    /// An event file that cannot be written ends no training: a line `warned` in `events.jsonl` says so, once.
+    /// An event file that cannot be written does not end the training; a line `warned` in `events.jsonl` reports it,
+    /// once.
     #[cfg(feature = "tensorboard")]
     pub fn tensorboard(self, is_on: bool) -> Self {
         Self { tensorboard: is_on, ..self }
@@ -151,33 +158,33 @@ impl RunOptions {
     ///
     /// # Errors
     ///
-    /// [`Argument`](crate::ErrorKind::Argument) if there is one in the folder already, or a setting makes no sense;
-    /// [`Io`](crate::ErrorKind::Io) if the folder cannot be written, or another process trains there. Nothing was
-    /// changed then.
+    /// Fails with [`Argument`](crate::ErrorKind::Argument) if the folder already has a run, or if a setting is invalid;
+    /// with [`Io`](crate::ErrorKind::Io) if the folder cannot be written, or if another process trains there. Nothing
+    /// has changed then.
     #[track_caller]
     pub fn create(self) -> Result<Run> {
         here(|| self.start(Expected::Nothing))
     }
 
-    /// Takes a run up at its last checkpoint, or at its beginning if it has none yet; [`Run::restore`] then gives model
-    /// and optimizer their values.
+    /// Resumes a run at its last checkpoint, or at its beginning if it has none yet. [`Run::restore`] then restores
+    /// model and optimizer.
     ///
     /// # Errors
     ///
-    /// [`Argument`](crate::ErrorKind::Argument) if there is no run in the folder, or it was begun with other
-    /// [settings](Self::setting); [`Checkpoint`](crate::ErrorKind::Checkpoint) if it is damaged, or of another version,
-    /// with the file and what to do; [`Io`](crate::ErrorKind::Io) if another process trains there, or the folder cannot
-    /// be read or written. Nothing was changed then.
+    /// Fails with [`Argument`](crate::ErrorKind::Argument) if the folder has no run, or if it was begun with other
+    /// [settings](Self::setting); with [`Checkpoint`](crate::ErrorKind::Checkpoint), which names the file and the
+    /// remedy, if it is damaged or of another version; with [`Io`](crate::ErrorKind::Io) if another process trains
+    /// there, or if the folder cannot be read or written. Nothing has changed then.
     #[track_caller]
     pub fn resume(self) -> Result<Run> {
         here(|| self.start(Expected::Run))
     }
 
-    /// Takes a run up if there is one, else begins it: for programs that a machine starts again and again.
+    /// Resumes a run if there is one, else begins it: for programs that are restarted automatically.
     ///
     /// # Errors
     ///
-    /// As [`create`](Self::create) and [`resume`](Self::resume).
+    /// Fails like [`create`](Self::create) and [`resume`](Self::resume).
     #[track_caller]
     pub fn open(self) -> Result<Run> {
         here(|| self.start(Expected::Either))
@@ -188,7 +195,7 @@ impl RunOptions {
             bail!(Argument, "a run keeps at least 1 checkpoint, and saves every 1 or more steps");
         }
         let world = self.world.clone();
-        // The others once the first rank has opened it.
+        // The other ranks open it once the first one has.
         let own = if world.is_first() { self.clone().write(expected).map(Some) } else { Ok(None) };
         let run = match world.expect_all(own)? {
             Some(run) => Ok(run),
@@ -200,7 +207,7 @@ impl RunOptions {
         Ok(run)
     }
 
-    /// The run in which the first rank writes, as the others see it.
+    /// The run as the other ranks see it, while the first one writes.
     fn follow(self) -> Result<Run> {
         let folder = self.folder.as_path();
         let begun = self.begun(&folder.join(FILES.run))?;
@@ -232,7 +239,7 @@ impl RunOptions {
         let folder = self.folder.as_path();
         let file = folder.join(FILES.run);
         if expected == Expected::Run && !file.exists() {
-            bail!(Argument, "there is no run in {} to go on with: {} is missing", folder.display(), file.display());
+            bail!(Argument, "there is no run to resume in {}: {} is missing", folder.display(), file.display());
         }
         disk::create_folders(folder).map_err(|error| io_error("created", folder, error))?;
         let lock = Lock::take(folder)?;
@@ -273,7 +280,7 @@ impl RunOptions {
         let position = last.as_ref().map_or_else(Position::default, |(state, _)| state.position);
         let extent = last.as_ref().map_or((0, ""), |(state, _)| (state.metrics_bytes, &*state.metrics_checksum));
         let mut metrics = Metrics::open_at(folder, extent)?;
-        // Nothing was changed up to here.
+        // Up to here, nothing was changed.
         store::sweep(folder)?;
         if !is_resumed {
             self.describe(&begun)?;
@@ -315,7 +322,7 @@ impl RunOptions {
         })
     }
 
-    /// The checkpoint to resume from, and the damaged ones behind it, which are taken out of `saved`.
+    /// The checkpoint to resume from, and the damaged ones after it, which are removed from `saved`.
     fn last_good(&self, saved: &mut Vec<Saved>) -> Result<(Option<Whole>, Vec<Saved>)> {
         let whole = |saved: &Saved| Ok((saved.state.clone()?, store::read_parts(saved)?));
         let last = match saved.last() {
@@ -334,7 +341,7 @@ impl RunOptions {
         }
     }
 
-    /// What is known of the run in this file, if the settings are the same.
+    /// The properties of the run in this file, if the settings are the same.
     fn begun(&self, file: &Path) -> Result<Begun> {
         let object = read_run(file)?;
         let (time, settings, has_saved) = (object.number("began")?, object.texts("settings")?, object.truth("saved")?);
@@ -355,11 +362,11 @@ impl RunOptions {
         Ok(Begun { time, settings, has_saved })
     }
 
-    /// Writes what the run is, and how it is kept now.
+    /// Writes the run's properties and its current options.
     pub(super) fn describe(&self, begun: &Begun) -> Result<()> {
         let Begun { time, settings, has_saved } = begun;
         let best = self.keep_best.as_ref().map(|(metric, best)| json!({ "metric": metric, "which": best.name() }));
-        // What is no text is of no use in a message.
+        // Arguments that are not text are of no use in a message.
         let command: Vec<Value> = std::env::args_os().map(|arg| arg.to_string_lossy().into_owned().into()).collect();
         let object = json!({
             "format": FORMAT,
@@ -380,7 +387,7 @@ impl RunOptions {
 pub(super) fn read_run(file: &Path) -> Result<Object> {
     let text = disk::read(file).map_err(|error| io_error("read", file, error))?;
     let object = Object::parse(file.display().to_string(), &text)?;
-    // Without its checksum it is taken as it is: settings are the user's to change, if it is on purpose.
+    // Without its checksum it is accepted as it is: users may change settings on purpose.
     if Seal::of(&text) == Seal::Broken {
         bail!(
             Checkpoint,

@@ -1,4 +1,4 @@
-//! What somebody who comes back wants to know of a run.
+//! An overview of a run, for its user.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,8 +12,8 @@ use super::{Best, FILES, Position, store};
 use crate::Result;
 use crate::error::here;
 
-/// What became of a run: whether it goes on or why it ended, what is saved, which checkpoint is the best, how to go on.
-/// Printed, it says all of that.
+/// The state of a run: whether it is active or why it ended, its checkpoints, the best one, and how to resume it. `{}`
+/// prints all of that.
 ///
 /// ```
 /// use meganeura::prelude::*;
@@ -33,35 +33,35 @@ use crate::error::here;
 pub struct Overview {
     /// The run's folder.
     pub folder: PathBuf,
-    /// Whether it goes on, or why it ended.
+    /// Its state: active, or the reason why it ended.
     pub fate: Fate,
-    /// How far it came, as far as it told.
+    /// The position that it last reported.
     pub position: Position,
-    /// When it told so, in seconds since 1970.
+    /// The time of that report, in seconds since 1970.
     pub time: f64,
-    /// The last checkpoint, and where it was made.
+    /// The last checkpoint, and its position.
     pub last: Option<(PathBuf, Position)>,
-    /// The best checkpoint by the metric that the run [was told](super::RunOptions::keep_best), and its value.
+    /// The best checkpoint by the metric of [`keep_best`](super::RunOptions::keep_best), its position, and the value.
     pub best: Option<(PathBuf, Position, f64)>,
-    /// That metric.
+    /// The metric that decides which is the best.
     pub metric: Option<(String, Best)>,
-    /// Checkpoints and other files that something damaged, and how.
+    /// Damaged checkpoints and other files, with the kind of damage.
     pub damaged: Vec<String>,
-    /// What the run was begun with: see [`RunOptions::setting`](super::RunOptions::setting).
+    /// The settings of the run: see [`RunOptions::setting`](super::RunOptions::setting).
     pub settings: BTreeMap<String, String>,
-    /// The command that takes the run up again, if it [was told](super::RunOptions::go_on_with).
+    /// The command that resumes the run, if it was set by [`go_on_with`](super::RunOptions::go_on_with).
     pub go_on: Option<String>,
 }
 
-/// Whether a run goes on, or why it ended.
+/// The state of a run: active, or the reason why it ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Fate {
     /// A process trains there.
     Running,
-    /// It ended as it should.
+    /// It finished.
     Finished,
-    /// It was asked to end.
+    /// It was asked to stop.
     Interrupted,
     /// The program ended it, for this reason.
     Failed(String),
@@ -70,11 +70,11 @@ pub enum Fate {
 }
 
 impl Overview {
-    /// Looks at the run in a folder, whether it goes on or not, and changes nothing.
+    /// Reads the state of the run in a folder, active or not, and changes nothing.
     ///
     /// # Errors
     ///
-    /// If there is no run, or what it consists of cannot be read.
+    /// Fails if there is no run, or if its files cannot be read.
     #[track_caller]
     pub fn of(folder: impl AsRef<Path>) -> Result<Self> {
         here(|| Self::read(folder.as_ref()))
@@ -82,7 +82,8 @@ impl Overview {
 
     fn read(folder: &Path) -> Result<Self> {
         let about = read_run(&folder.join(FILES.run))?;
-        // Asked before and after: who trained and ended in between has said so, who began in between holds the lock.
+        // Checked before and after: a process that ended in between has recorded it, and one that began in between
+        // holds the lock.
         let trained = Lock::is_taken(folder);
         let (events, wrong) = journal::read(folder)?;
         let is_running = trained || Lock::is_taken(folder);
@@ -100,14 +101,14 @@ impl Overview {
         };
         let (mut position, mut time) =
             event.map_or((Position::default(), about.number("began")?), |event| (event.position, event.time));
-        // Who did not say good-bye was last heard of by what it logged and saved.
+        // A run that did not record its end was last heard of by its metrics and checkpoints.
         let states: Vec<_> = saved.iter().filter_map(|saved| Some((saved, saved.state.as_ref().ok()?))).collect();
         if let (Fate::Running | Fate::Died, Some((_, state))) = (&fate, states.last())
             && state.time > time
         {
             (position, time) = (state.position, state.time);
         }
-        // Damaged metrics are no reason to tell nothing.
+        // Damaged metrics are no reason to report nothing.
         if let (Fate::Running | Fate::Died, Some(line)) = (&fate, last_line(folder).ok().flatten())
             && line.time >= time
         {

@@ -1,4 +1,4 @@
-//! What a checkpoint is made of, in memory.
+//! The parts of a checkpoint, in memory.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,10 +9,10 @@ use crate::module::{Module, ModuleExt};
 use crate::optim::{self, Ema, Optimizer, OptimizerState};
 use crate::{Device, Error, ErrorKind, Result};
 
-/// What a checkpoint is made of: models, what optimizers remember, and texts, each under a name.
+/// The parts of a checkpoint: models, states of optimizers, and texts, each under a name.
 ///
 /// [`Run::checkpoint`](super::Run::checkpoint) and [`Run::restore`](super::Run::restore) are for one model and one
-/// optimizer; whoever has more puts them in and takes them out one by one:
+/// optimizer. With more, put them in and take them out one by one:
 ///
 /// ```
 /// use meganeura::optim::Ema;
@@ -47,15 +47,15 @@ use crate::{Device, Error, ErrorKind, Result};
 #[derive(Clone, Default, PartialEq, Eq)]
 #[must_use]
 pub struct Parts {
-    /// Where they come from, for messages.
+    /// Their origin, for messages.
     pub(super) source: String,
-    /// Each is a file of this name and `.safetensors`.
+    /// Each is a file with this name and the extension `.safetensors`.
     pub(super) files: BTreeMap<String, Vec<u8>>,
     pub(super) texts: BTreeMap<String, String>,
 }
 
 impl Parts {
-    /// Nothing yet.
+    /// An empty set of parts.
     pub fn new() -> Self {
         Self { source: "the checkpoint".into(), ..Self::default() }
     }
@@ -64,8 +64,8 @@ impl Parts {
     ///
     /// # Errors
     ///
-    /// [`Argument`](ErrorKind::Argument) if there is a part of this name or the name cannot be a file's, or as
-    /// [`Checkpoint::to_safetensors`].
+    /// Fails with [`Argument`](ErrorKind::Argument) if there is a part with this name, or if the name cannot be a file
+    /// name. Fails like [`Checkpoint::to_safetensors`].
     #[track_caller]
     pub fn put_model(&mut self, name: &str, model: &dyn Module) -> Result<()> {
         here(|| {
@@ -76,19 +76,19 @@ impl Parts {
         })
     }
 
-    /// Adds what an optimizer remembers of a model. If its state is [sharded](crate::Grads::average_to_owners), all
-    /// ranks call this together.
+    /// Adds an optimizer's state of a model. If it is [sharded](crate::Grads::average_to_owners), all ranks call this
+    /// together.
     ///
     /// # Errors
     ///
-    /// As [`put_model`](Self::put_model); [`Argument`](ErrorKind::Argument) if the optimizer has made steps, and none
-    /// of this model.
+    /// Fails like [`put_model`](Self::put_model), and with [`Argument`](ErrorKind::Argument) if the optimizer has made
+    /// steps, but none with this model.
     #[track_caller]
     pub fn put_optimizer(&mut self, name: &str, optimizer: &dyn Optimizer, model: &dyn Module) -> Result<()> {
         here(|| {
             self.expect_free(name)?;
             if optim::is_of_another(optimizer, model) {
-                bail!(Argument, "{name}: the optimizer has stepped another model, and remembers nothing of this one");
+                bail!(Argument, "{name}: the optimizer has stepped another model, and has no state of this one");
             }
             let state = optimizer.whole_state_of(model).map_err(|error| error.context(name))?;
             let bytes = state.to_safetensors().map_err(|error| error.context(name))?;
@@ -97,11 +97,11 @@ impl Parts {
         })
     }
 
-    /// Adds a moving average, and how many updates made it.
+    /// Adds a moving average, with its number of updates.
     ///
     /// # Errors
     ///
-    /// As [`put_model`](Self::put_model).
+    /// Fails like [`put_model`](Self::put_model).
     #[track_caller]
     pub fn put_ema<M: Module>(&mut self, name: &str, average: &Ema<M>) -> Result<()> {
         here(|| {
@@ -110,11 +110,12 @@ impl Parts {
         })
     }
 
-    /// Adds anything that is written as text.
+    /// Adds any value that can be written as text.
     ///
     /// # Errors
     ///
-    /// [`Argument`](ErrorKind::Argument) if there is a part of this name, or the name cannot be a file's.
+    /// Fails with [`Argument`](ErrorKind::Argument) if there is a part with this name, or if the name cannot be a file
+    /// name.
     #[track_caller]
     pub fn put_text(&mut self, name: &str, text: impl fmt::Display) -> Result<()> {
         here(|| {
@@ -124,12 +125,12 @@ impl Parts {
         })
     }
 
-    /// Gives a model its values back.
+    /// Restores the values of a model.
     ///
     /// # Errors
     ///
-    /// [`Checkpoint`](ErrorKind::Checkpoint) if there is no such part or it is of another model; the model has not
-    /// changed then.
+    /// Fails with [`Checkpoint`](ErrorKind::Checkpoint) if there is no such part, or if it is of another model. The
+    /// model has not changed then.
     #[track_caller]
     pub fn take_model(&mut self, name: &str, model: &mut dyn Module) -> Result<()> {
         here(|| {
@@ -139,12 +140,12 @@ impl Parts {
         })
     }
 
-    /// Gives an optimizer what it remembered of a model, which got its own values before.
+    /// Restores an optimizer's state of a model whose own values were restored before.
     ///
     /// # Errors
     ///
-    /// [`Checkpoint`](ErrorKind::Checkpoint) if there is no such part, or it is of another optimizer or another model;
-    /// the optimizer has not changed then.
+    /// Fails with [`Checkpoint`](ErrorKind::Checkpoint) if there is no such part, or if it is of another optimizer or
+    /// another model. The optimizer has not changed then.
     #[track_caller]
     pub fn take_optimizer(&mut self, name: &str, optimizer: &mut dyn Optimizer, model: &dyn Module) -> Result<()> {
         here(|| {
@@ -154,8 +155,8 @@ impl Parts {
         })
     }
 
-    /// Gives a model and an optimizer what [`put_model`](Self::put_model) and [`put_optimizer`](Self::put_optimizer)
-    /// saved under these names, if there is nothing else: all of it, or nothing where there is an error.
+    /// Restores a model and an optimizer that [`put_model`](Self::put_model) and [`put_optimizer`](Self::put_optimizer)
+    /// saved under these names, if there are no other parts. Restores everything, or nothing if it fails.
     pub(super) fn restore(
         &self,
         (model_name, model): (&str, &mut dyn Module),
@@ -168,21 +169,21 @@ impl Parts {
         optim::fits(optimizer, model, &state).map_err(in_optimizer)?;
         self.expect_no_others(&[model_name, optimizer_name])?;
         drop(loaded.put(model).map_err(|error| self.named(model_name, error))?);
-        // Its parameters may be others only now that what was tied is tied again.
+        // After the model, because restoring its ties may exchange its parameters.
         optimizer.load_state(model, &state).map_err(in_optimizer)
     }
 
-    /// Gives a moving average its values back.
+    /// Restores the values of a moving average.
     ///
     /// # Errors
     ///
-    /// As [`take_model`](Self::take_model).
+    /// Fails like [`take_model`](Self::take_model).
     #[track_caller]
     pub fn take_ema<M: Module>(&mut self, name: &str, average: &mut Ema<M>) -> Result<()> {
         here(|| {
             let text = self.take_text(&updates(name))?;
             let Ok(count) = text.parse() else {
-                bail!(Checkpoint, "{}: `{}` is `{text}`, which is no count", self.source, updates(name));
+                bail!(Checkpoint, "{}: `{}` is `{text}`, which is not a count", self.source, updates(name));
             };
             self.take_model(name, average.model_mut())?;
             average.set_updates(count);
@@ -190,26 +191,27 @@ impl Parts {
         })
     }
 
-    /// A text.
+    /// Takes a text.
     ///
     /// # Errors
     ///
-    /// [`Checkpoint`](ErrorKind::Checkpoint) if there is none of this name.
+    /// Fails with [`Checkpoint`](ErrorKind::Checkpoint) if there is none with this name.
     #[track_caller]
     pub fn take_text(&mut self, name: &str) -> Result<String> {
         here(|| self.texts.remove(name).ok_or_else(|| self.missing(name)))
     }
 
-    /// The names of the parts that are there.
+    /// The names of the remaining parts.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.files.keys().chain(self.texts.keys()).map(String::as_str)
     }
 
-    /// Ends the taking: what was saved and nobody took would be missing from the training that goes on.
+    /// Checks that every part was taken: a part that was saved and not taken would be missing from the resumed
+    /// training.
     ///
     /// # Errors
     ///
-    /// [`Checkpoint`](ErrorKind::Checkpoint), with the names of parts that are left.
+    /// Fails with [`Checkpoint`](ErrorKind::Checkpoint), which names the remaining parts.
     #[track_caller]
     pub fn finish(self) -> Result<()> {
         here(|| self.expect_no_others(&[]))
@@ -231,7 +233,7 @@ impl Parts {
         if !is_name(name) {
             bail!(Argument, "a part cannot be called `{name}`: names are of letters, digits, `_`, `-` and `.`");
         }
-        // Some systems have one file for names that differ in case alone.
+        // On some systems, names that differ only in case are one file.
         if self.names().any(|known| known.eq_ignore_ascii_case(name)) {
             bail!(Argument, "there is a part called `{name}` already");
         }
@@ -249,7 +251,7 @@ impl Parts {
     }
 }
 
-/// Whether a part can be called this: its file must lie in the folder of the checkpoint.
+/// `true` if a part can have this name: its file must be inside the folder of the checkpoint.
 pub(super) fn is_name(name: &str) -> bool {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "_-.".contains(c);
     !name.is_empty() && !name.starts_with('.') && name.chars().all(is_plain)
@@ -260,7 +262,7 @@ fn listed(names: &[&str]) -> String {
     if names.is_empty() { "none".into() } else { names.join(", ") }
 }
 
-/// What an optimizer remembers of a model. Each tensor goes to the device of its parameter later.
+/// An optimizer's state of a model. Each tensor moves to the device of its parameter later.
 fn state_of(model: &dyn Module, bytes: &[u8]) -> Result<OptimizerState> {
     let device = model.leaves().first().map(|leaf| leaf.value().device().clone());
     OptimizerState::from_safetensors(bytes, &device.unwrap_or_else(Device::cpu))
@@ -287,7 +289,7 @@ mod tests {
         let device = Device::cpu();
         let [mut net, other] = [1.0, 2.0].map(|value| Param::new(Tensor::full(&device, [2], value).unwrap()));
         let mut sgd = Sgd::new(0.1).momentum(0.9);
-        // Before the first step there is nothing to lose.
+        // Before the first step, there is nothing to lose.
         Parts::new().put_optimizer("optimizer", &sgd, &other).unwrap();
         let tape = Tape::new(&device);
         let grads = tape.backward(&tape.param(&net).square().sum()).unwrap();

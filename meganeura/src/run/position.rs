@@ -1,17 +1,17 @@
-//! Where a training is, and which of several places is the best.
+//! The position of a training, and the best of several positions.
 
 use std::fmt;
 
 use super::store::{Saved, State};
 
-/// Where a training is. With the seed of the shuffle, this is the position in the data.
+/// The position of a training. Together with the seed of the shuffle, it determines the position in the data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Position {
-    /// Steps made since the beginning.
+    /// The number of steps since the beginning.
     pub step: u64,
-    /// The epoch that it is in, from 0 on.
+    /// The current epoch, from 0 on.
     pub epoch: u64,
-    /// Batches taken of that epoch.
+    /// The number of batches taken from that epoch.
     pub batch: usize,
 }
 
@@ -22,12 +22,12 @@ impl fmt::Display for Position {
     }
 }
 
-/// Which values of a metric are good.
+/// The good values of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Best {
-    /// Low ones, as of a loss.
+    /// Low values are good, as for a loss.
     Lowest,
-    /// High ones, as of an accuracy.
+    /// High values are good, as for an accuracy.
     Highest,
 }
 
@@ -43,7 +43,7 @@ impl Best {
         [Self::Lowest, Self::Highest].into_iter().find(|best| best.name() == name)
     }
 
-    /// The checkpoint with the best value of a metric, the first of several, among those that have one.
+    /// The checkpoint with the best value of a metric, among those that have one; of several, the first.
     pub(super) fn of<'a>(self, saved: &'a [Saved], metric: &str) -> Option<(usize, &'a State, f64)> {
         let mut best: Option<(usize, &State, f64)> = None;
         for (index, saved) in saved.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! A run of several ranks: what one of them writes, and what all decide together.
+//! A run of several ranks: one of them writes, and all decide together.
 
 use super::Run;
 use super::journal::Journal;
@@ -9,7 +9,7 @@ use super::metrics::Metrics;
 use super::store::Saved;
 use crate::Result;
 
-/// The files of a run's folder, by the one process that writes them.
+/// The files of a run's folder, held by the one process that writes them.
 pub(super) struct Written {
     pub(super) metrics: Metrics,
     pub(super) journal: Journal,
@@ -18,7 +18,7 @@ pub(super) struct Written {
 }
 
 impl Written {
-    /// Writes what was logged, where it will be found.
+    /// Writes everything logged.
     pub(super) fn flush(&mut self) -> Result<()> {
         self.lock.expect_held()?;
         self.metrics.flush()?;
@@ -35,20 +35,20 @@ impl Written {
 }
 
 impl Run {
-    /// From here on to the next position a request to end is there or not, whenever it comes: else one between the
-    /// questions whether to save and whether to end would lose what was not saved.
+    /// Fixes, up to the next position, whether a stop was requested. Otherwise a request between the questions whether
+    /// to save and whether to stop would lose unsaved steps.
     pub(super) fn notice(&mut self) {
         let world = &self.options.world;
         let is_requested = self.options.interrupt.is_requested();
         let is_time = world.is_first() && self.saved_at.elapsed() >= self.options.every;
-        // One rank that is asked to end ends all, at the same step.
+        // A request at one rank stops all, at the same step.
         match world.agree([is_requested, is_time]) {
             Ok(agreed) => [self.is_interrupted, self.is_time] = agreed,
             Err(error) => self.apart = self.apart.take().or(Some(error)),
         }
     }
 
-    /// That ranks met at this position.
+    /// Fails unless the ranks met at this position.
     pub(super) fn expect_together(&mut self) -> Result<()> {
         self.apart.take().map_or(Ok(()), Err)
     }

@@ -1,8 +1,8 @@
-//! What systems send to a process that is to end, as calls of a function.
+//! The system's requests to stop, as calls of a function.
 
 use std::io;
 
-/// Calls `handler`, on a thread of its own, whenever the process is asked to end.
+/// Calls `handler`, on a thread of its own, whenever the process is asked to stop.
 #[cfg(unix)]
 pub(super) fn on_request(mut handler: impl FnMut() + Send + 'static) -> io::Result<()> {
     use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -17,21 +17,21 @@ pub(super) fn on_request(mut handler: impl FnMut() + Send + 'static) -> io::Resu
     thread.spawn(move || signals.forever().for_each(|_| handler())).map(drop)
 }
 
-/// Whether nothing happens when the process gets this signal.
+/// `true` if the process ignores this signal.
 #[cfg(unix)]
 fn is_ignored(signal: libc::c_int) -> io::Result<bool> {
     let mut action = std::mem::MaybeUninit::uninit();
-    // SAFETY: without a new action nothing changes, and the old one is written where there is room for it.
+    // SAFETY: without a new action nothing changes, and there is room for the old one.
     let failed = unsafe { libc::sigaction(signal, std::ptr::null(), action.as_mut_ptr()) } != 0;
     if failed {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the call has written it, since it did not fail.
+    // SAFETY: the call did not fail, so it wrote the action.
     let action: libc::sigaction = unsafe { action.assume_init() };
     Ok(action.sa_sigaction == libc::SIG_IGN)
 }
 
-/// Calls `handler`, on a thread of its own, whenever the process is asked to end.
+/// Calls `handler`, on a thread of its own, whenever the process is asked to stop.
 #[cfg(not(unix))]
 pub(super) fn on_request(handler: impl FnMut() + Send + 'static) -> io::Result<()> {
     ctrlc::set_handler(handler).map_err(io::Error::other)
@@ -43,7 +43,7 @@ mod tests {
 
     #[test]
     fn what_is_ignored_is_known() {
-        // Rust's runtime has it ignored; the other is of no use to a test.
+        // Rust's runtime ignores it; no test uses the other.
         assert!(is_ignored(libc::SIGPIPE).unwrap());
         assert!(!is_ignored(libc::SIGUSR2).unwrap());
         assert!(is_ignored(-1).is_err());

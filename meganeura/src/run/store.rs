@@ -1,12 +1,12 @@
-//! Checkpoints on disk: a folder for each, which appears under its name when all of it is durable.
+//! Checkpoints on disk: one folder each, which gets its name only when all of it is durable.
 //!
 //! ```text
 //! checkpoints/step-00000400/model.safetensors, optimizer.safetensors, state.json
 //! ```
 //!
-//! While it is written, and before it is deleted, a folder's name ends in `.partial`; the next run sweeps such ones
-//! away. What has a whole name and is not whole was damaged by something else: that is told, and nothing is deleted.
-//! Each byte of a checkpoint is in a checksum, and the folder's name says what `state.json` says.
+//! While a folder is written, and before it is deleted, its name ends in `.partial`; the next run deletes such folders.
+//! A folder with a full name but incomplete contents was damaged by something else: that is reported, and nothing is
+//! deleted. A checksum covers each byte of a checkpoint, and the folder's name repeats the step of `state.json`.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -22,19 +22,19 @@ use crate::error::bail;
 use crate::io::{disk, io_error};
 use crate::{Error, ErrorKind, Result};
 
-/// The end of names of folders that are no checkpoints: not yet, or not any more.
+/// The suffix of folders that are no checkpoints: not yet, or no longer.
 const PARTIAL: &str = ".partial";
 
-/// The end of names of damaged checkpoints that a run was not resumed from.
+/// The suffix of damaged checkpoints that a run skipped when it was resumed.
 const DAMAGED: &str = ".damaged";
 
-/// What names of checkpoints begin with.
+/// The prefix of checkpoints.
 const STEP: &str = "step-";
 
-/// No run makes as many steps, and counting on from there could not go wrong.
+/// No run makes this many steps, and counting on from there is safe.
 const MOST_STEPS: u64 = 1 << 53;
 
-/// What a checkpoint says besides its parts.
+/// The contents of a checkpoint besides its parts.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct State {
     pub(super) position: Position,
@@ -42,9 +42,9 @@ pub(super) struct State {
     pub(super) time: f64,
     /// The device's next random seed.
     pub(super) seed: u64,
-    /// The numbers that were logged at this step.
+    /// The metrics logged at this step.
     pub(super) metrics: BTreeMap<String, f64>,
-    /// The length of the file of metrics, and its checksum.
+    /// The length of the metrics file, and its checksum.
     pub(super) metrics_bytes: u64,
     pub(super) metrics_checksum: String,
 }
@@ -53,9 +53,9 @@ pub(super) struct State {
 #[derive(Debug)]
 pub(super) struct Saved {
     pub(super) path: PathBuf,
-    /// Step, and how often that step was saved before.
+    /// The step, and the number of earlier checkpoints of that step.
     order: (u64, u64),
-    /// Or why it is none.
+    /// Or the reason why it is no checkpoint.
     pub(super) state: Result<State>,
 }
 
@@ -79,7 +79,7 @@ pub(super) fn list(run: &Path) -> Result<Vec<Saved>> {
     Ok(saved)
 }
 
-/// Deletes what a crash left unfinished. Only who holds the lock may.
+/// Deletes what a crash left unfinished. Only the holder of the lock may call it.
 pub(super) fn sweep(run: &Path) -> Result<()> {
     let is_unfinished = |path: &&PathBuf, of: &str| {
         let name = path.file_name().and_then(|name| name.to_str());
@@ -95,7 +95,7 @@ pub(super) fn sweep(run: &Path) -> Result<()> {
     Ok(())
 }
 
-/// What is in a folder; nothing if there is none.
+/// The contents of a folder; empty if it does not exist.
 fn contents(path: &Path) -> Result<Vec<PathBuf>> {
     match disk::list(path) {
         Err(error) if error.kind() == NotFound => Ok(Vec::new()),
@@ -111,11 +111,11 @@ fn name((step, again): (u64, u64)) -> String {
 fn order(text: &str) -> Option<(u64, u64)> {
     let (step, again) = text.strip_prefix(STEP).map(|rest| rest.split_once('.').unwrap_or((rest, "0")))?;
     let order = (step.parse().ok()?, again.parse().ok()?);
-    // And no other way to write it: two folders would be one checkpoint.
+    // And no other spelling: two folders would be one checkpoint.
     (name(order) == text).then_some(order)
 }
 
-/// Writes a checkpoint behind the others. `expect_held` fails if the folder is no longer this run's.
+/// Writes a checkpoint after the others. `expect_held` fails if the folder no longer belongs to this run.
 pub(super) fn write(
     run: &Path,
     last: Option<&Saved>,
@@ -126,7 +126,7 @@ pub(super) fn write(
     let step = state.position.step;
     let checkpoints = run.join(FILES.checkpoints);
     let mut order = (step, last.filter(|last| last.order.0 == step).map_or(0, |last| last.order.1.saturating_add(1)));
-    // A checkpoint that could neither be finished nor cleared away.
+    // A checkpoint that could neither be finished nor removed.
     while checkpoints.join(name(order)).exists() {
         order.1 += 1;
     }
@@ -139,7 +139,7 @@ pub(super) fn write(
         }
         .map_err(|error| io_error("created", &checkpoints, error))?;
         if partial.exists() {
-            // Of an earlier try that could not be cleared away.
+            // From an earlier attempt that could not be removed.
             drop(disk::remove_folder(&partial));
         }
         disk::create_folder(&partial).map_err(|error| io_error("created", &partial, error))?;
@@ -151,13 +151,13 @@ pub(super) fn write(
         }
         disk::sync_folder(&partial).map_err(|error| io_error("written", &partial, error))?;
         expect_held()?;
-        // The names inside, then the folder's own: whatever a power failure leaves under that name is whole.
+        // First the names inside, then the folder's own: after a power failure, a folder with that name is complete.
         disk::rename(&partial, &path)
             .and_then(|()| disk::sync_folder(&checkpoints))
             .map_err(|error| io_error("written", &path, error))
     };
     if let Err(error) = write() {
-        // If the folder is another run's now, so is a checkpoint of this name.
+        // If the folder now belongs to another run, so does a checkpoint with this name.
         if expect_held().is_ok() {
             clear_away(&path, &partial);
         }
@@ -170,10 +170,10 @@ pub(super) fn write(
     Ok(Saved { path, order, state: Ok(state) })
 }
 
-/// Removes what is left of a checkpoint that could not be saved. Its own errors are ignored: the first one is reported.
+/// Removes the rest of a checkpoint that could not be saved. Its own errors are ignored: the first one is reported.
 fn clear_away(path: &Path, partial: &Path) {
     if path.exists() {
-        // Nobody was told of it, and its name may not be durable.
+        // It was not reported to anyone, and its name may not be durable.
         drop(disk::rename(path, partial));
     }
     if partial.exists() {
@@ -181,8 +181,8 @@ fn clear_away(path: &Path, partial: &Path) {
     }
 }
 
-/// Deletes a checkpoint, if it is still there. Its name goes first, durably, so that no crash and no power failure
-/// leaves half of one.
+/// Deletes a checkpoint, if it still exists. Its name is removed first, durably, so that no crash or power failure
+/// leaves half of it.
 pub(super) fn delete(saved: &Saved) -> Result<()> {
     let partial = saved.path.with_file_name(saved.name() + PARTIAL);
     let delete = || {
@@ -257,7 +257,7 @@ fn read_state(path: &Path, (step, _): (u64, u64)) -> Result<(State, Object)> {
     Ok((State { position, time, seed, metrics, metrics_bytes, metrics_checksum }, object))
 }
 
-/// The parts of a checkpoint, each of them whole.
+/// The parts of a checkpoint, all of them complete.
 pub(super) fn read_parts(saved: &Saved) -> Result<Parts> {
     let (_, object) = read_state(&saved.path, saved.order)?;
     let mut parts = Parts::new();
@@ -270,7 +270,7 @@ pub(super) fn read_parts(saved: &Saved) -> Result<Parts> {
         }
         let (mark, path) = (files.object(name)?, saved.path.join(file_name(name)));
         let read = |error| io_error("read", &path, error);
-        // Before it is in memory.
+        // Checked before reading it into memory.
         let (found, expected) = (fs::metadata(&path).map_err(read)?.len(), mark.whole("bytes")?);
         if found != expected {
             bail!(Checkpoint, "{} is damaged: it has {found} bytes of {expected}", path.display());
@@ -284,16 +284,14 @@ pub(super) fn read_parts(saved: &Saved) -> Result<Parts> {
     Ok(parts)
 }
 
-/// That the last checkpoint cannot be used, and what to do.
+/// The error for an unusable last checkpoint, with the remedy.
 pub(super) fn unusable(all: &[Saved], error: &Error) -> Error {
     let remedy = match all.iter().rev().skip(1).find(|saved| read_parts(saved).is_ok()) {
         Some(before) => format!(
-            "put it back, or go on from {}: by `RunOptions::resume_from_last_good`, or by moving the other folder away",
+            "put it back, or resume from {}: by `RunOptions::resume_from_last_good`, or by moving the other folder away",
             before.path.display()
         ),
-        None => {
-            "put it back; there is no other that is whole, so else the run has to begin again, in another folder".into()
-        }
+        None => "put it back, or begin the run again in another folder: no other checkpoint is undamaged".into(),
     };
     let last = all.last().map(|last| last.path.display().to_string()).unwrap_or_default();
     Error::new(

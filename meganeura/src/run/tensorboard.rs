@@ -1,7 +1,7 @@
 //! The metrics of a run as an event file of TensorBoard, a copy of `metrics.jsonl`.
 //!
-//! When a run is resumed, the event file is written anew from the lines that stay, so it needs neither be durable nor
-//! be cut. Its first events tell TensorBoard to forget the files before it.
+//! When a run is resumed, the event file is written anew from the remaining lines, so it needs to be neither durable
+//! nor cut. Its first events tell TensorBoard to discard the files before it.
 //!
 //! A file is a sequence of records: the length, its checksum, an `Event` in the format of Protocol Buffers, its
 //! checksum.
@@ -14,16 +14,16 @@ use super::{Line, journal};
 use crate::Result;
 use crate::io::{disk, io_error};
 
-/// The folder of event files in that of a run.
+/// The folder of event files inside the folder of a run.
 const FOLDER: &str = "tensorboard";
 
-/// The beginning of the names of event files, which TensorBoard looks for.
+/// The prefix of event files, which TensorBoard looks for.
 const PREFIX: &str = "events.out.tfevents.";
 
-/// The end of the names of ours. Other programs may keep event files in the same folder.
+/// The suffix of our files. Other programs may keep event files in the same folder.
 const SUFFIX: &str = ".meganeura";
 
-/// `tensorflow.Event`, as far as a scalar needs it.
+/// `tensorflow.Event`, as far as scalars need it.
 #[derive(Clone, PartialEq, Message)]
 struct Event {
     /// Seconds since 1970.
@@ -55,24 +55,24 @@ struct Value {
 
 #[derive(Clone, PartialEq, Message)]
 struct SessionLog {
-    /// 1 is `START`: what was read of later steps than that of the event is void.
+    /// 1 is `START`: events of later steps that were read before are void.
     #[prost(int32, tag = "1")]
     status: i32,
 }
 
-/// The event file of a run, to be written.
+/// The event file of a run, for writing.
 #[derive(Debug)]
 pub(super) struct Board {
     path: PathBuf,
     file: disk::File,
-    /// The bytes of whole records in the file.
+    /// The length of the whole records in the file, in bytes.
     length: u64,
     /// Records that are not in the file yet.
     pending: Vec<u8>,
 }
 
 impl Board {
-    /// Begins a new file with the metrics so far, and deletes those of earlier processes.
+    /// Starts a new file with the metrics so far, and deletes those of earlier processes.
     pub(super) fn open(run: &Path, lines: &[Line]) -> Result<Self> {
         let folder = run.join(FOLDER);
         disk::create_folders(&folder).map_err(|error| io_error("created", &folder, error))?;
@@ -83,7 +83,7 @@ impl Board {
         };
         let old: Vec<_> = old.into_iter().filter(is_ours).collect();
         let time = journal::now();
-        // TensorBoard reads files in the order of their names, which begin with the time.
+        // TensorBoard reads files in the order of their names, which start with the time.
         let mut names = (0u32..).map(|number| format!("{PREFIX}{time:017.6}.{}.{number}{SUFFIX}", std::process::id()));
         let path =
             names.by_ref().map(|name| folder.join(name)).find(|path| !path.exists()).expect("numbers do not end");
@@ -97,13 +97,13 @@ impl Board {
         lines.iter().for_each(|line| board.note(line));
         board.flush()?;
         for path in old {
-            // One that stays is void: the new file says so.
+            // A file that cannot be deleted is void: the new file says so.
             drop(disk::remove_file(&path));
         }
         Ok(board)
     }
 
-    /// Notes the numbers of a line, for the next [`flush`](Self::flush).
+    /// Queues the metrics of a line, for the next [`flush`](Self::flush).
     pub(super) fn note(&mut self, line: &Line) {
         #[expect(clippy::cast_possible_truncation, reason = "TensorBoard keeps single precision")]
         let value = |(tag, value): (&String, &f64)| Value { tag: tag.clone(), simple_value: Some(*value as f32) };
@@ -112,7 +112,7 @@ impl Board {
         self.push(&Event { wall_time: line.time, step, summary, ..Event::default() });
     }
 
-    /// Writes what was noted. What could not be written is written by the next call, in the same place.
+    /// Writes everything queued. After a failure, the next call writes it again, in the same place.
     pub(super) fn flush(&mut self) -> Result<()> {
         let written = self.file.write(self.length, &self.pending);
         written.map_err(|error| io_error("written", &self.path, error))?;
@@ -131,7 +131,8 @@ impl Board {
     }
 }
 
-/// A checksum as records have it: turned and moved, so that one of data with checksums in it is none of those.
+/// A checksum in the form used in records: rotated and shifted, so that a checksum of data with checksums is not one of
+/// them.
 fn masked(crc: u32) -> u32 {
     crc.rotate_right(15).wrapping_add(0xa282_ead8)
 }
@@ -147,8 +148,8 @@ mod tests {
     use crate::run::{Fate, Overview, Run, read_metrics};
     use crate::{Device, Init};
 
-    /// The contents of a file, read by the description of the format alone: for each event its step, its scalars, and
-    /// the status of its session log.
+    /// The contents of a file, read by the format's description alone: for each event its step, its scalars, and the
+    /// status of its session log.
     fn events(path: &Path) -> Vec<(u64, BTreeMap<String, f32>, Option<u64>)> {
         let bytes = fs::read(path).unwrap();
         let mut rest = &bytes[..];
@@ -278,7 +279,7 @@ mod tests {
             let lines = read_metrics(folder.path()).unwrap();
             lines.iter().map(|line| (line.step, line.values["loss"] as f32)).collect()
         };
-        // Begun without it; three steps are checkpointed, two more are lost.
+        // Begun without it. Three steps are in a checkpoint, two more are lost.
         let mut run = Run::at(folder.path(), &device).create().unwrap();
         for step in 1..6u64 {
             run.advance();
@@ -326,11 +327,11 @@ mod tests {
     fn a_run_that_is_taken_up_leaves_one_file() {
         let folder = tempfile::tempdir().unwrap();
         drop(Board::open(folder.path(), &[line(1, 4.0), line(2, 3.0)]).unwrap());
-        // The user's own are left alone.
+        // The user's own files are left alone.
         for name in ["notes.txt", "events.out.tfevents.1500000000.host.1.0"] {
             fs::write(folder.path().join(FOLDER).join(name), "mine").unwrap();
         }
-        // A folder in the place of an earlier file cannot be deleted as a file is.
+        // A folder in place of an earlier file cannot be deleted like a file.
         fs::create_dir(folder.path().join(FOLDER).join(format!("{PREFIX}1{SUFFIX}"))).unwrap();
         let board = Board::open(folder.path(), &[line(1, 4.0)]).unwrap();
         assert_eq!(files(folder.path()).len(), 4);

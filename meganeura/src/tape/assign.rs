@@ -1,4 +1,4 @@
-//! Buffers that a forward pass gives new values: noted while recording, applied when the step is taken.
+//! Updates of buffers: noted while a forward pass is recorded, applied when the step is taken.
 
 use std::panic::Location;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use crate::graph::ValueId;
 use crate::param::Cell;
 use crate::{Buffer, Error, ErrorKind, Result};
 
-/// A buffer that is given a new value.
+/// A buffer with its new value.
 pub(super) struct Assigned {
     cell: Arc<Cell>,
     pub(super) new: New,
@@ -18,11 +18,11 @@ pub(super) struct Assigned {
 /// The new value of a buffer.
 #[derive(Clone)]
 pub(super) enum New {
-    /// This value, with the next step.
+    /// This value, on the next step.
     Pending(ValueId),
-    /// Nothing more: a step has taken it.
+    /// None: a step has taken it.
     Taken,
-    /// Nothing, for this reason.
+    /// None, because of this error.
     Wrong(Error),
 }
 
@@ -42,15 +42,15 @@ impl From<Result<ValueId>> for New {
 }
 
 impl Tape {
-    /// Gives a model's buffer a new value, made from its latest on this tape: running statistics, say.
+    /// Updates a model's buffer, such as running statistics, to a function of its latest value on this tape.
     ///
-    /// The buffer changes when the step is taken, in the same run: by an optimizer's step, or without one by
-    /// [`Tape::apply`]. A tape of which only values are read changes nothing. Where a step is held back, because a
-    /// gradient is not finite, buffers stay as well. Where several optimizers step parts of a model, the first step
-    /// takes the buffers of all.
+    /// The buffer changes when the step is taken, in the same run: by an optimizer's step, or by [`Tape::apply`]
+    /// without an optimizer. Reading values of the tape changes no buffer. If a step is skipped because a gradient is
+    /// not finite, buffers keep their values as well. If several optimizers step parts of a model, the first step
+    /// updates all buffers.
     ///
-    /// Whether the tape [is training](Self::is_training) is the caller's to ask. A new value that does not fit is an
-    /// error of the step.
+    /// The caller checks whether the tape [is training](Self::is_training). A new value of the wrong type is an error
+    /// of the step.
     ///
     /// ```
     /// use meganeura::prelude::*;
@@ -72,7 +72,7 @@ impl Tape {
         self.assign(buffer, &old, &new(&old));
     }
 
-    /// What a buffer is by now on this tape.
+    /// The latest value of a buffer on this tape.
     #[track_caller]
     pub(crate) fn latest(&self, buffer: &Buffer) -> Var {
         let recorded = self.buffer(buffer);
@@ -84,7 +84,8 @@ impl Tape {
         self.recording.borrow().assigned_at.get(&buffer.cell().id()).copied()
     }
 
-    /// [`update_buffer`](Self::update_buffer) with the new value made, where no closure is to hide the caller's line.
+    /// [`update_buffer`](Self::update_buffer) with the new value already recorded, for callers whose line a closure
+    /// would hide.
     #[track_caller]
     pub(crate) fn assign(&self, buffer: &Buffer, old: &Var, new: &Var) {
         let location = Location::caller();
@@ -103,11 +104,11 @@ impl Tape {
             }
             Ok(value)
         };
-        // A buffer on another device is on this tape only as the error that says so.
+        // For a buffer on another device, `old` is poisoned; the step returns its error.
         let assigned = Assigned { cell: Arc::clone(buffer.cell()), new: old.id().and_then(|_| fits()).into() };
         let mut recording = self.recording.borrow_mut();
         match known {
-            // What went wrong first stays.
+            // The first error stays.
             Some(at) if matches!(recording.assigned[at].new, New::Wrong(_)) => (),
             Some(at) => recording.assigned[at] = assigned,
             None => {
@@ -118,13 +119,15 @@ impl Tape {
         }
     }
 
-    /// Takes the step without an optimizer: computes everything that is held, and gives the buffers their new values.
-    /// As any step, it ends the tape for what depends on them.
+    /// Takes the step without an optimizer.
+    ///
+    /// Computes everything that is held, and gives the buffers their new values. Like any step, it makes values on the
+    /// tape that depend on them stale.
     ///
     /// # Errors
     ///
-    /// What went wrong while recording; [`StaleTape`](ErrorKind::StaleTape) if a parameter changed meanwhile, or if a
-    /// step has taken the buffers already; what the device meets.
+    /// Any error from recording, and errors of the device. [`StaleTape`](ErrorKind::StaleTape) if a parameter has
+    /// changed since, or if a step has already taken the buffers.
     #[track_caller]
     pub fn apply(&self) -> Result<()> {
         here(|| {
@@ -143,7 +146,7 @@ impl Tape {
         }
     }
 
-    /// Replaces the new value of each buffer by what `gate` makes of it and the old one.
+    /// Replaces the new value of each buffer by `gate` of it and the old one.
     pub(crate) fn gate_buffers(&self, gate: impl Fn(&Var, &Var) -> Var) {
         let mut assigned = std::mem::take(&mut self.recording.borrow_mut().assigned);
         for Assigned { cell, new } in &mut assigned {
@@ -156,7 +159,7 @@ impl Tape {
 }
 
 impl Recording {
-    /// The buffers that are to change, and to what.
+    /// The buffers to update, with their new values.
     pub(super) fn assigned_values(&self) -> Result<Vec<(Arc<Cell>, ValueId)>> {
         let value = |Assigned { cell, new }: &Assigned| match new {
             New::Pending(value) => Some(Ok((Arc::clone(cell), *value))),

@@ -10,56 +10,57 @@ use super::part::PartLeaf;
 use super::run::{Lent, locate};
 use super::signature::{Inputs, Outputs, Tensors};
 use super::{Leaf, Range, Recording, Tape, Var};
-use crate::device::Program;
+use crate::device::PreparedPlan;
 use crate::error::{bail, here};
+use crate::executor::Bindings;
 use crate::graph::{Graph, Source, ValueId};
+use crate::host::HostWord;
 use crate::param::{Cell, State};
-use crate::plan::{Bindings, HostWord, Memory};
+use crate::plan::Memory;
 use crate::tensor::Storage;
 use crate::{DType, Device, Error, ErrorKind, Result, Tensor, TensorType};
 
-/// A function that was recorded and planned once: for serving a model. [`Device::compile`] makes it.
+/// A function that was recorded and planned once, to serve a model. Made by [`Device::compile`].
 ///
-/// A call binds its tensors and the parameters to the plan and runs it: nothing is recorded, and no plan is looked for.
-/// Clones are the same function; threads may share it and call it at the same time, and each gets the bits that it
-/// would get alone. Types to name it by are those of its inputs and results: `Compiled<Tensor, Tensor>`,
-/// `Compiled<(Tensor, Tensor), Tensor>`.
+/// A call binds its tensors and the parameters to the plan and runs it; it records nothing and looks up no plan. Clones
+/// are the same function. Threads may share it and call it at the same time; each call returns the same bits as alone.
+/// The type names the inputs and results: `Compiled<Tensor, Tensor>`, `Compiled<(Tensor, Tensor), Tensor>`.
 pub struct Compiled<I = Tensor, O = Tensor> {
     function: Arc<Function>,
     signature: PhantomData<fn(I) -> O>,
 }
 
-/// What is left of the tape.
+/// The parts of a recording that a call needs.
 pub(super) struct Function {
     device: Device,
-    program: Arc<Program>,
-    /// What names an operation for which there is no memory.
+    prepared: Arc<PreparedPlan>,
+    /// To name the operation in an error when memory runs out.
     graph: Graph,
     origins: Vec<&'static Location<'static>>,
     leaves: Vec<Bound>,
-    /// The numbers of the leaves that are cells, in the order in which cells are locked.
+    /// The leaves that are cells, in the order in which cells are locked.
     cells: Vec<usize>,
-    /// For each leaf, whether a call gives its cell a new value.
+    /// For each leaf, `true` if a call gives its cell a new value.
     updated: Vec<bool>,
     host: Vec<HostWord>,
     inputs: Vec<Input>,
     outputs: Vec<(TensorType, Output)>,
 }
 
-/// What an input must be.
+/// The requirements on an input.
 struct Input {
     ty: TensorType,
     ranges: Vec<Range>,
 }
 
-/// Where a leaf's tensor comes from.
+/// The source of a leaf's tensor.
 enum Bound {
     Input(usize),
     Captured(Tensor),
     Cell(Arc<Cell>),
 }
 
-/// Where a result comes from.
+/// The source of a result.
 #[derive(Clone, Copy)]
 enum Output {
     Leaf(usize),
@@ -69,8 +70,8 @@ enum Output {
 impl Device {
     /// Records a function of tensors of these types, as on a [`Tape::inference`], and plans it.
     ///
-    /// The types of the inputs are declared (see [`Inputs`]): a shape, a type, a tensor of the type, or a tuple of
-    /// such; the function gets a [`Var`] or a tuple of them, and gives one, a tuple or an array.
+    /// The types of the inputs are declared as a shape, a type, a tensor of the type, or a tuple of these (see
+    /// [`Inputs`]). The function takes a [`Var`] or a tuple of them, and returns one, a tuple or an array.
     ///
     /// ```
     /// use meganeura::prelude::*;
@@ -89,21 +90,21 @@ impl Device {
     /// # }
     /// ```
     ///
-    /// # What is seen and what is kept
+    /// # Later changes
     ///
-    /// * Parameters and buffers are **seen**: each call reads what they hold then, and an optimizer's step either whole
-    ///   or not at all. So a model can be served while it is trained; compile a clone of it (`net.clone()`), whose
-    ///   parameters have an identity of their own, to serve it as it is now. Parameters that were moved to another
-    ///   device are an error of the call.
-    /// * Everything else that the function reads is **kept** as it was: tensors that it brings onto the tape, numbers,
-    ///   seeds. What it says of buffers ([`Tape::update_buffer`]) is not done: a call changes nothing.
-    /// * Tensors of another shape are an error, not a reason to plan anew: a request must not take seconds because it
-    ///   is the first of its size. Compile the function for each batch size that is served; plans share their memory.
+    /// * Parameters and buffers are **live**: each call reads their current values, and sees an optimizer's step either
+    ///   entirely or not at all. So a model can be served while it is trained. To serve it as it is now, compile a
+    ///   clone (`net.clone()`), which has parameters of its own. A call fails if parameters were moved to another
+    ///   device.
+    /// * All else that the function reads is **captured**: tensors that it puts on the tape, numbers, seeds. Its
+    ///   updates of buffers ([`Tape::update_buffer`]) are ignored: a call changes nothing.
+    /// * Tensors of another shape are an error, never a reason to plan again: a request must not take seconds because
+    ///   it is the first of its size. Compile the function once for each batch size; the plans share memory.
     ///
     /// # Errors
     ///
-    /// What goes wrong while recording, at once; what [`Var::to_tensor`] returns besides. Reading a value of the tape
-    /// inside of the function: there is none yet.
+    /// Returns the first error from recording, and fails like [`Var::to_tensor`]. Fails also if the function reads a
+    /// value of the tape, as there is none yet.
     #[track_caller]
     #[expect(clippy::needless_pass_by_value, reason = "shapes and tuples of them are written where they are passed")]
     pub fn compile<I: Inputs, O: Outputs>(
@@ -120,7 +121,7 @@ impl Device {
 }
 
 impl Tape {
-    /// The name of a value, which has to be on this tape.
+    /// The name of a value, which must be on this tape.
     pub(super) fn own(&self, y: &Var) -> Result<ValueId> {
         let id = y.id()?;
         if self.same(y.tape()) {
@@ -144,27 +145,27 @@ impl Tape {
     }
 }
 
-/// Refuses an input that no tensor can be.
+/// Refuses an input that no tensor can match.
 fn expect_declared(input: usize, ty: TensorType, device: &Device) -> Result<()> {
     if ty.shape.elements() == 0 {
-        bail!(Shape, "input {input} needs at least one element, {} has none", ty.shape);
+        bail!(Shape, "input {input} needs at least one element, but {} has none", ty.shape);
     }
     if ty.dtype != DType::U32 && ty.dtype != device.precision().dtype() {
-        bail!(Argument, "input {input} is {ty}, {device} computes in {}", device.precision().dtype());
+        bail!(Argument, "input {input} is {ty}, but {device} computes in {}", device.precision().dtype());
     }
     Ok(())
 }
 
 impl Recording {
-    /// A function of inputs of these types that computes what is wanted, and gives cells new values. With it, the
-    /// number that each of its words has in the recording.
+    /// Compiles the function from inputs of these types to the wanted values, with new values for cells. Also returns
+    /// each host word's number in the recording.
     pub(super) fn compile(
         &self,
         types: &[TensorType],
         wanted: &[ValueId],
         assigns: &[(Arc<Cell>, ValueId)],
     ) -> Result<(Function, Vec<usize>)> {
-        // Nothing is known: parameters that were read meanwhile are those of each call all the same.
+        // No values are known yet: a call uses current parameters, even those that were read while recording.
         let assigned: Vec<_> = assigns.iter().map(|(cell, value)| (self.cells[&cell.id()], *value)).collect();
         let mut part = self.part(wanted, &assigned, &HashMap::new());
         let (graph, origins) = (part.excerpt.to_graph(), self.part_origins(&part));
@@ -199,11 +200,11 @@ impl Recording {
         let mut cells: Vec<_> = (0..leaves.len()).filter(|&leaf| matches!(leaves[leaf], Bound::Cell(_))).collect();
         cells.sort_by_key(|&leaf| leaves[leaf].cell().map(Cell::id));
         let path = |leaf: usize| leaves[leaf].cell().and_then(Cell::path);
-        let program = self.device.plan(&part.excerpt).map_err(|error| locate(error, &graph, &origins, path))?;
+        let prepared = self.device.plan(&part.excerpt).map_err(|error| locate(error, &graph, &origins, path))?;
         let mut updated = vec![false; leaves.len()];
         part.excerpt.assigns.iter().for_each(|&(leaf, _)| updated[leaf] = true);
         let function = Function {
-            program,
+            prepared,
             device: self.device.clone(),
             graph,
             origins,
@@ -237,14 +238,14 @@ impl Function {
         self.inputs.iter().map(|input| input.ty)
     }
 
-    /// Whether all cells are on the device.
+    /// `true` if all cells are on the device.
     pub(super) fn is_at_home(&self) -> bool {
         self.cells
             .iter()
             .all(|&leaf| self.leaves[leaf].cell().is_none_or(|cell| self.device.takes(&cell.lock().tensor)))
     }
 
-    /// The numbers that were recorded.
+    /// The recorded numbers.
     pub(super) fn host(&self) -> &[HostWord] {
         &self.host
     }
@@ -260,7 +261,7 @@ impl Function {
         let paths = self.device.paths_to_report((0..self.leaves.len()).map(|leaf| self.path(leaf)));
         let (tensors, mut lent) = self.device.spend("bind", |host| &mut host.bind, || self.bind(inputs))?;
         let mut bindings = Bindings { leaves: &mut lent.leaves, host, paths: &paths };
-        let results = self.device.run(&self.program, &mut bindings);
+        let results = self.device.run(&self.prepared, &mut bindings);
         lent.give_back(results.is_ok());
         let results = results.map_err(|error| self.locate(error))?;
         let result = |&(ty, output): &(TensorType, Output)| match output {
@@ -270,11 +271,12 @@ impl Function {
         Ok(self.outputs.iter().map(result).collect())
     }
 
-    /// The tensor of each leaf, those of the cells as they are at one time. Cells that the call updates lend theirs.
+    /// The tensor of each leaf; those of the cells are a consistent snapshot. Cells that the call updates lend their
+    /// storage.
     fn bind(&self, inputs: &[&Tensor]) -> Result<(Vec<Option<Tensor>>, Lent<'_>)> {
         let mut lent = Lent { leaves: vec![Storage::empty(); self.leaves.len()], cells: Vec::new() };
         let mut tensors: Vec<Option<Tensor>> = self.leaves.iter().map(|_| None).collect();
-        // Held until all are known.
+        // Held until all are read.
         let mut states: Vec<MutexGuard<'_, State>> = Vec::new();
         for &leaf in &self.cells {
             let cell = self.leaves[leaf].cell().expect("the leaves of cells");
@@ -290,7 +292,7 @@ impl Function {
                 continue;
             }
             if is_result() {
-                // As it was before.
+                // Keeps its old value.
                 tensors[leaf] = Some(cell.value());
             }
             if !self.device.takes(&cell.lock().tensor) {
@@ -312,7 +314,7 @@ impl Function {
         Ok((tensors, lent))
     }
 
-    /// The error for a parameter that is on another device than it was. Locks its cell.
+    /// The error for a parameter that has moved to another device. Locks its cell.
     fn moved(&self, leaf: usize) -> Error {
         let path = self.path(leaf).map_or_else(|| "a parameter".to_owned(), |path| format!("parameter {path}"));
         let device = self.leaves[leaf].cell().map_or_else(String::new, |cell| cell.value().device().to_string());
@@ -330,7 +332,7 @@ impl Function {
 }
 
 impl Input {
-    /// Refuses a tensor that is not what was declared.
+    /// Refuses a tensor that differs from its declaration.
     fn expect(&self, k: usize, tensor: &Tensor, device: &Device) -> Result<()> {
         let wrong = |kind, message: String| Err(Error::new(kind, message).in_op("call").operand(tensor.ty(), None));
         if tensor.ty() != self.ty {
@@ -340,7 +342,7 @@ impl Input {
             );
         }
         if !device.takes(tensor) {
-            let message = format!("input {k} is on {}, the function was compiled for {device}", tensor.device());
+            let message = format!("input {k} is on {}, but the function was compiled for {device}", tensor.device());
             return wrong(ErrorKind::Device, message);
         }
         for &Range { count, ignored } in &self.ranges {
@@ -355,16 +357,15 @@ impl Input {
 }
 
 impl<I: Tensors, O: Tensors> Compiled<I, O> {
-    /// The results for these tensors: a tensor, or a tuple or an array, as declared.
+    /// Computes the results for these tensors: a tensor, or a tuple or an array of them, as declared.
     ///
     /// On a GPU this submits the work and returns; [`Tensor::to_vec`] waits for it, and [`Tensor::to_vec_async`] does
-    /// so without blocking the thread. The CPU has computed when this returns; calls of several threads share its
-    /// threads.
+    /// so without blocking the thread. On the CPU the results are ready on return; concurrent calls share its threads.
     ///
     /// # Errors
     ///
-    /// If a tensor is not of the declared type, or on another device; if parameters were moved to another; what the
-    /// device meets.
+    /// Fails if a tensor does not have the declared type or is on another device, or if parameters have moved to
+    /// another device. Returns errors of the device.
     #[track_caller]
     pub fn call(&self, inputs: I::Refs<'_>) -> Result<O> {
         here(|| {
@@ -385,10 +386,10 @@ impl<I: Tensors, O: Tensors> Compiled<I, O> {
         self.function.outputs.iter().map(|&(ty, _)| ty).collect()
     }
 
-    /// What a call takes of the device's memory.
+    /// The device memory that a call takes.
     #[must_use]
     pub fn memory(&self) -> Memory {
-        self.function.program.plan.memory()
+        self.function.prepared.plan.memory()
     }
 }
 

@@ -1,4 +1,4 @@
-//! The names of cotangents, which a backward pass leaves on the tape.
+//! The names of cotangents that a backward pass leaves on the tape.
 
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
@@ -7,13 +7,13 @@ use std::rc::{Rc, Weak};
 use super::{Leaf, Recording, Tape};
 use crate::graph::ValueId;
 
-/// The cotangents of one backward pass: names, not holds, so that a run computes only what it needs of them. The tape
-/// renames them when it forgets other values.
+/// The cotangents of one backward pass. These are names, not holds, so a run computes only those that it needs. The
+/// tape renames them when it forgets other values.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Cotangents {
-    /// By value.
+    /// Indexed by value.
     own: HashMap<ValueId, ValueId>,
-    /// Gradients that took the place of a parameter's own, by the parameter's identity: clipped ones, for example.
+    /// Values that replaced a parameter's own gradient, such as clipped ones, by the parameter's identity.
     replaced: HashMap<u64, ValueId>,
 }
 
@@ -30,7 +30,7 @@ impl Cotangents {
         self.own.get(&value).copied()
     }
 
-    /// The gradient of the parameter with this identity, which is `value` on the tape if it was used.
+    /// The gradient of the parameter with this identity. `value` is the parameter on the tape, if it was used.
     pub(crate) fn of_parameter(&self, id: u64, value: Option<ValueId>) -> Option<ValueId> {
         self.replaced.get(&id).copied().or_else(|| self.of(value?))
     }
@@ -39,13 +39,13 @@ impl Cotangents {
         self.replaced.insert(id, gradient);
     }
 
-    /// The cotangents that can be asked for: of values that somebody can name, which `is_held` says, and of parameters.
+    /// The cotangents that the caller can ask for: of parameters, and of values for which `is_held` returns `true`.
     pub(super) fn named<'a>(&'a self, is_held: impl Fn(ValueId) -> bool + 'a) -> impl Iterator<Item = ValueId> + 'a {
         let own = self.own.iter().filter(move |(value, _)| is_held(**value)).map(|(_, cotangent)| cotangent);
         own.chain(self.replaced.values()).copied()
     }
 
-    /// Goes over to other names; what has none any more is forgotten.
+    /// Renames all values; entries without a new name are dropped.
     pub(super) fn rename(&mut self, renamed: impl Fn(ValueId) -> Option<ValueId>) {
         let own = std::mem::take(&mut self.own).into_iter();
         self.own = own.filter_map(|(value, cotangent)| Some((renamed(value)?, renamed(cotangent)?))).collect();
@@ -55,7 +55,7 @@ impl Cotangents {
 }
 
 impl Tape {
-    /// Makes the tape keep what these name for as long as they live.
+    /// Makes the tape keep the named values for as long as the result lives.
     pub(crate) fn register(&self, cotangents: Cotangents) -> Rc<RefCell<Cotangents>> {
         let cotangents = Rc::new(RefCell::new(cotangents));
         let known = &mut self.recording.borrow_mut().cotangents;
@@ -66,8 +66,8 @@ impl Tape {
 }
 
 impl Recording {
-    /// Gradients that a later step may go along: those of trained parameters, but for the parameters that are `stepped`
-    /// now, or that have changed already.
+    /// The gradients that a later step may use: those of trained parameters, except parameters that are `stepped` now
+    /// or have already changed.
     pub(super) fn gradients_besides(&self, stepped: &HashSet<u64>) -> Vec<ValueId> {
         let tables: Vec<_> = self.cotangents.iter().filter_map(Weak::upgrade).collect();
         let mut gradients = Vec::new();

@@ -1,4 +1,4 @@
-//! Tapes as drawings.
+//! Tapes as Graphviz drawings.
 
 use super::{Leaf, Tape};
 use crate::dot::{Dot, Look};
@@ -6,8 +6,10 @@ use crate::graph::{Exact, Source};
 use crate::ops::Op;
 
 impl Tape {
-    /// The recorded graph in Graphviz's language, for `dot -Tsvg tape.dot > tape.svg`: a box for each operation with
-    /// its name and the types of its results, ellipses for inputs and for parameters, which bear their paths.
+    /// The recorded graph in Graphviz's language, for `dot -Tsvg tape.dot > tape.svg`.
+    ///
+    /// Boxes are operations, with their names and the types of their results. Ellipses are inputs, and parameters with
+    /// their paths.
     ///
     /// ```
     /// use meganeura::prelude::*;

@@ -1,8 +1,9 @@
-//! Tapes as text. Golden tests hold recording to it.
+//! Tapes as text. Golden tests compare this text.
 
 use std::fmt;
 
 use super::{Leaf, Tape};
+use crate::graph::Source;
 
 impl fmt::Debug for Tape {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -11,19 +12,21 @@ impl fmt::Debug for Tape {
     }
 }
 
-/// The recorded graph, one line a node; leaves that are parameters bear their paths.
+/// The recorded graph, one line per node; parameters are shown with their paths.
 impl fmt::Display for Tape {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let recording = self.recording.borrow();
-        for line in recording.graph.to_string().lines() {
-            let leaf = line.split_once(" = leaf ").and_then(|(_, rest)| rest.split(' ').next()?.parse::<usize>().ok());
-            match leaf.map(|leaf| &recording.leaves[leaf]) {
-                Some(Leaf::Input(_) | Leaf::Declared { .. }) => writeln!(f, "{line}  # input")?,
-                Some(Leaf::Cell { cell, .. }) => {
+        for node in recording.graph.nodes() {
+            let Source::Leaf(leaf) = node.source else {
+                writeln!(f, "{node}")?;
+                continue;
+            };
+            match &recording.leaves[leaf] {
+                Leaf::Input(_) | Leaf::Declared { .. } => writeln!(f, "{node}  # input")?,
+                Leaf::Cell { cell, .. } => {
                     let path = cell.path();
-                    writeln!(f, "{line}  # {}", path.as_deref().unwrap_or("cell"))?;
+                    writeln!(f, "{node}  # {}", path.as_deref().unwrap_or("cell"))?;
                 }
-                None => writeln!(f, "{line}")?,
             }
         }
         Ok(())

@@ -1,27 +1,27 @@
-//! Layers on the tape: while a forward pass is traced, the tape logs which layer was entered or left before which node.
-//! A layer is known by its place in memory, its name and the tensors that it holds. Nothing else of a model is known
-//! here.
+//! The log of layers on a tape: while a forward pass is traced, it notes which layer was entered or left before which
+//! node. A layer is known by its place in memory, its name and the tensors that it holds; nothing else of a model is
+//! known here.
 
 use super::Tape;
 use crate::graph::Graph;
 use crate::{Device, Inputs, Result, TensorType, Var};
 
-/// A layer, or another part of a model, at the moment when it is entered.
+/// A layer, or another part of a model, when it is entered.
 #[derive(Debug)]
 pub(crate) struct Part {
-    /// Its name in the part around it; `None` if nobody named it.
+    /// Its name in the enclosing part, if it has one.
     pub(crate) name: Option<String>,
     pub(crate) place: Place,
-    /// The `Box` or `Arc` that points to it, if it is entered through one.
+    /// The `Box` or `Arc` that points to it, if it was entered through one.
     pub(crate) pointer: Option<Place>,
-    /// The tensors and modes inside.
+    /// The tensors and modes that it contains.
     pub(crate) held: Vec<Held>,
     /// The type of its input.
     pub(crate) input: TensorType,
 }
 
-/// A value in memory. All three tell one part from another: a struct begins where its first field does, and values
-/// without a size may lie anywhere.
+/// A value in memory. All three fields are needed to tell parts apart: a struct starts where its first field does, and
+/// zero-sized values may have any address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Place {
     address: usize,
@@ -35,14 +35,16 @@ pub(crate) struct Place {
 pub(crate) struct Held {
     /// The path within the part.
     pub(crate) path: String,
-    /// The address of the `Param`, `Buffer` or `Mode`. Tied parameters differ in it.
+    /// The address of the `Param`, `Buffer` or `Mode`: its place in the model. No identity says that, since tied
+    /// parameters share theirs and modes have none. A model is borrowed while its forward pass is traced, so nothing in
+    /// it moves, and equal addresses are one place. A layer made for one call lies elsewhere; `cell` finds its tensors.
     pub(crate) address: usize,
     /// The identity of the tensor, which tied parameters share.
     pub(crate) cell: Option<u64>,
 }
 
 impl Part {
-    /// A part without a name, of which nothing inside is known.
+    /// A part without a name and without known contents.
     pub(crate) fn new<M: ?Sized>(part: &M, input: TensorType) -> Self {
         Self { name: None, place: Place::of(part), pointer: None, held: Vec::new(), input }
     }
@@ -54,14 +56,14 @@ impl Place {
         Self { address, size: size_of_val(value), kind: std::any::type_name::<T>() }
     }
 
-    /// `true` if the other place is this one. The type behind a `dyn` is not known, so it is not compared.
+    /// `true` if the places are the same. The type behind a `dyn` is unknown and not compared.
     pub(crate) fn is(&self, other: &Self) -> bool {
         let is_type = self.kind == other.kind || self.kind.starts_with("dyn ");
         is_type && (self.address, self.size) == (other.address, other.size)
     }
 }
 
-/// An entry of the log, made before the node of this number was recorded.
+/// An entry of the log, made before the node with this number was recorded.
 #[derive(Debug)]
 pub(crate) struct Event {
     pub(crate) node: usize,
@@ -71,13 +73,13 @@ pub(crate) struct Event {
 #[derive(Debug)]
 pub(crate) enum What {
     Entered(Part),
-    /// Its result's type, if the result is not the last value that it recorded.
+    /// The type of its result, if that is not the last value that it recorded.
     Left(Option<TensorType>),
     /// A value was poisoned.
     Failed,
 }
 
-/// A layer that is entered, until this is dropped: [`enter`](crate::module::enter) makes it.
+/// The guard of an entered layer, which leaves it on drop. Made by [`enter`](crate::module::enter).
 #[must_use = "the part is left when this is dropped"]
 #[derive(Debug)]
 pub struct Entered {
@@ -86,8 +88,8 @@ pub struct Entered {
 }
 
 impl Entered {
-    /// Names the layer's result, for a layer that records more values behind it. Without this, its result is the last
-    /// value that it records.
+    /// Sets the layer's result, if the layer records further values after it. By default, its result is the last value
+    /// that it records.
     ///
     /// ```
     /// use meganeura::module::enter;
@@ -128,7 +130,7 @@ impl Drop for Entered {
 }
 
 impl Tape {
-    /// An inference tape with inputs that have no tensors: nothing on it can be computed, and nothing need be.
+    /// An inference tape with inputs that have no tensors, from which no value can be computed.
     #[track_caller]
     pub(crate) fn declared<I: Inputs>(device: &Device, inputs: &I) -> Result<(Self, Vec<TensorType>, I::Vars)> {
         let tape = Self::inference(device);
@@ -141,12 +143,12 @@ impl Tape {
         Ok((tape, types, vars))
     }
 
-    /// Logs from here on which parts are entered and left.
+    /// Starts the log of parts that are entered and left.
     pub(crate) fn trace(&self) {
         self.recording.borrow_mut().trace = Some(Vec::new());
     }
 
-    /// Reads the log, and the graph that it is about.
+    /// Reads the log together with its graph.
     pub(crate) fn traced<R>(&self, read: impl FnOnce(&[Event], &Graph) -> R) -> R {
         let recording = self.recording.borrow();
         read(recording.trace.as_deref().unwrap_or_default(), &recording.graph)

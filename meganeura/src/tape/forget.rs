@@ -1,7 +1,7 @@
-//! Forgetting: what nobody can ask for any more leaves the recording, so that a tape may be used again and again.
+//! Forgetting: unreachable nodes leave the recording, so that a tape can be reused.
 //!
-//! Values that somebody holds stay, and cotangents that somebody's `Grads` names, with all that led to them: their
-//! gradients may be asked for. Parameters stay as well, so that the tape goes on seeing the version that it recorded.
+//! Held values stay, and so do cotangents named by a living `Grads`, with all that led to them, since their gradients
+//! may be asked for. Parameters stay as well, so that the tape remembers the versions that it recorded.
 
 use std::rc::Weak;
 use std::sync::Arc;
@@ -11,11 +11,11 @@ use super::{Leaf, Recording, Tape};
 use crate::graph::{Node, Source, ValueId};
 use crate::ops::{Op, View};
 
-/// While it lives, the tape keeps the names of its values.
+/// A guard: while it lives, values on the tape keep their names.
 pub(crate) struct Pin(Tape);
 
 impl Tape {
-    /// For callers that hold bare names of values while others record and read.
+    /// For callers that keep bare names of values while others record nodes and run the tape.
     pub(crate) fn pin(&self) -> Pin {
         self.recording.borrow_mut().pins += 1;
         Pin(self.clone())
@@ -29,10 +29,9 @@ impl Drop for Pin {
 }
 
 impl Recording {
-    /// After a run: forgets what nobody can ask for any more, once that is more than half of the nodes, or of the bytes
-    /// of inputs and values. So what is kept stays below twice what is wanted, and each node is moved a few times at
-    /// most. A tape that runs once, as that of a training step does, has nothing to gain and is not even looked
-    /// through.
+    /// Called after a run. Forgets unreachable nodes, once they are more than half of the nodes, or of the bytes of
+    /// inputs and values. So the tape keeps less than twice what is needed, and each node moves only a few times. A
+    /// tape on its first run, such as that of a training step, has nothing to gain and is not searched.
     pub(super) fn forget(&mut self) {
         if !std::mem::replace(&mut self.has_run, true) || self.pins > 0 {
             return;
@@ -45,7 +44,7 @@ impl Recording {
         }
     }
 
-    /// For each node, whether somebody can ask for it, or for what was made from it.
+    /// For each node, `true` if it is reachable: the caller can ask for its value, or for one that depends on it.
     fn live_nodes(&self) -> Vec<bool> {
         let mut live = vec![false; self.graph.nodes().len()];
         let mut root = |value: ValueId| live[self.graph.maker_index(value)] = true;
@@ -54,7 +53,7 @@ impl Recording {
             node.outputs().filter(|&value| is_held(value)).for_each(&mut root);
         }
         for leaf in &self.leaves {
-            // The tape itself has one hold on a parameter.
+            // The tape itself holds each parameter once.
             if let Leaf::Cell { cell, value, .. } = leaf
                 && Arc::strong_count(cell) > 1
             {
@@ -78,12 +77,12 @@ impl Recording {
         live
     }
 
-    /// `true` if a node's value is known and no gradient passes it: nobody can ask for what led to it.
+    /// `true` if a node's value is known and blocks all gradients, so the nodes that led to it are unreachable.
     fn is_cut_off(&self, node: &Node) -> bool {
         matches!(node.source, Source::Op(Op::View(View::Detach))) && self.values.contains_key(&node.first)
     }
 
-    /// The bytes of inputs and values that are live, and of all.
+    /// The bytes of live inputs and values, and of all.
     fn bytes(&self, live: &[bool]) -> (usize, usize) {
         let inputs = self.graph.nodes().iter().enumerate().filter_map(|(at, node)| match node.source {
             Source::Leaf(leaf) => match &self.leaves[leaf] {
@@ -99,7 +98,7 @@ impl Recording {
         })
     }
 
-    /// Drops all nodes but these, and gives the rest new names.
+    /// Keeps only the live nodes, and renames their values.
     fn keep(&mut self, live: &[bool]) {
         let mut renamed: Vec<Option<ValueId>> = vec![None; self.graph.values()];
         let cut_off: Vec<bool> = self.graph.nodes().iter().map(|node| self.is_cut_off(node)).collect();
@@ -187,7 +186,7 @@ mod tests {
         }
     }
 
-    /// Makes more of what nobody holds than of anything else.
+    /// Records more unreachable values than live ones.
     fn litter(tape: &Tape) {
         for _ in 0..3 {
             let mut x = tape.input(&tensor(&[1.0; 64]));
@@ -208,7 +207,7 @@ mod tests {
         for pass in 0..4000_u16 {
             let x = tensor(&[f32::from(pass), 1.0]);
             memories.push(memory(&x));
-            // A parameter of a model that is gone after the pass.
+            // The parameter of a model that is dropped after the pass.
             let own = Param::new(tensor(&[1.0, -1.0]));
             let y = (tape.input(&x) * tape.param(&w) + tape.param(&own)) * 0.5;
             assert_eq!(y.to_vec().unwrap(), [f32::from(pass) + 0.5, 1.0]);
@@ -248,13 +247,13 @@ mod tests {
         assert_eq!(grads.get(&v).unwrap().to_vec().unwrap(), [4.0 * 2.0 * 5.0 * 3.0]);
         tape.apply().unwrap();
         assert_eq!(seen.value().to_vec().unwrap(), [12.0]);
-        // Not the parameter: the tape saw its version before.
+        // The parameter stays: the tape recorded an earlier version.
         v.set(tensor(&[7.0])).unwrap();
         litter(&tape);
         assert_eq!(tape.param(&v).to_vec().unwrap_err().kind(), crate::ErrorKind::StaleTape);
     }
 
-    /// Its gradient rule reads values.
+    /// A gradient rule that reads values.
     #[derive(Debug)]
     struct Reads;
 

@@ -1,6 +1,6 @@
-//! The tape: records operations as a graph, and runs what was recorded through a plan.
+//! The tape: records operations as a graph, and runs it through a plan.
 //!
-//! Recording computes types only. Values come into being when one is read or an update is applied; the graph is then
+//! Recording computes only types. Values are computed when one is read or an update is applied: the graph is then
 //! turned into a plan, or finds the plan of an earlier step with the same structure. The tape knows operations only as
 //! `Op`.
 
@@ -42,20 +42,20 @@ pub use var::Var;
 pub(crate) use var::{Handle, VarState};
 
 use crate::graph::{Graph, Operands, Source, ValueId};
+use crate::host::HostWord;
 use crate::ops::Op;
 use crate::param::Cell;
-use crate::plan::HostWord;
 use crate::{Buffer, Device, Error, ErrorKind, Param, Shape, Tensor, TensorType};
 
 /// Records one step of computation on one device.
 ///
-/// Make a new tape for each step: recording is cheap, and a step of the same structure runs the plan of the one before.
-/// Clones are the same tape.
+/// Make a new tape for each step: recording is cheap, and a step with the same structure reuses the plan of the one
+/// before. Clones are the same tape.
 ///
-/// A tape may also be used again and again, for inference in a loop, say. A run computes what is wanted and not known
-/// yet, and what nobody can ask for any more is forgotten: nodes, inputs and values that lead to no [`Var`] and to no
-/// [`Grads`](crate::Grads) that somebody holds. A held `Var` keeps all that led to it, since its gradient may be asked
-/// for; a state that goes from pass to pass is cut off from its past by [`Var::detach`].
+/// A tape may also be reused, for example for inference in a loop. Each run computes the wanted values that are not
+/// known yet. It forgets unreachable nodes, inputs and values: those that lead to no live [`Var`] and no live
+/// [`Grads`](crate::Grads). A held `Var` keeps all that led to it, since its gradient may be asked for. [`Var::detach`]
+/// cuts off the past of a state that goes from pass to pass.
 #[derive(Clone)]
 pub struct Tape {
     recording: Rc<RefCell<Recording>>,
@@ -64,47 +64,46 @@ pub struct Tape {
 struct Recording {
     device: Device,
     graph: Graph,
-    /// The caller's line behind each node.
+    /// For each node, the caller's line.
     origins: Vec<&'static Location<'static>>,
-    /// The recomputed region that each node is in, if it is in one.
+    /// For each node, the recomputed region that it is in, if any.
     regions: Vec<Option<Region>>,
-    /// The region that is being recorded.
+    /// The region that is currently recorded.
     region: Option<Region>,
-    /// The next region that will be.
+    /// The next region's number.
     next_region: Region,
-    /// The caller's hold on each value: values that somebody holds are computed, others only where needed.
+    /// The caller's hold on each value. Held values are computed, others only where needed.
     handles: Vec<Weak<Handle>>,
     leaves: Vec<Leaf>,
     host: Vec<HostWord>,
     cells: HashMap<u64, usize>,
-    /// Values already computed.
+    /// Values that are already computed.
     values: HashMap<ValueId, Tensor>,
-    /// The cotangents that somebody's `Grads` name.
+    /// The cotangents named by living `Grads`.
     cotangents: Vec<Weak<RefCell<Cotangents>>>,
-    /// `true` once something ran on this tape.
+    /// `true` once the tape has run.
     has_run: bool,
-    /// The number of callers that hold bare names of values, which must not change meanwhile.
+    /// The number of callers that keep bare names of values, which must not change meanwhile.
     pins: usize,
-    /// While gradient rules run, their operations bear the line of the operation that they differentiate.
+    /// While gradient rules run, the line of the operation that they differentiate; new nodes get this line.
     origin: Option<&'static Location<'static>>,
     training: bool,
     seed: u64,
-    /// The number of random operations so far: each draws from a stream of its own.
+    /// The number of random operations so far; each draws from a stream of its own.
     streams: u32,
-    /// The host words that hold the seed, once something drew from it.
+    /// The host words of the seed, once an operation draws from it.
     seed_value: Option<ValueId>,
-    /// What buffers become when the step is taken.
+    /// The new values of buffers when the step is taken.
     assigned: Vec<assign::Assigned>,
-    /// Where each buffer is among those, by its identity.
+    /// The index of each buffer in `assigned`, by its identity.
     assigned_at: HashMap<u64, usize>,
-    /// Values to read instead of a parameter's own, by parameter identity: how gradients are checked in another
-    /// precision.
+    /// Values to use instead of parameters' own, by identity, to check gradients in another precision.
     substitutes: HashMap<u64, Tensor>,
-    /// Which parts of a model recorded what, while a summary is made.
+    /// The log of entered layers, while a summary is made.
     trace: Option<Vec<Event>>,
 }
 
-/// What the elements of an input name: one of so many classes or rows, unless they are the one that is ignored.
+/// A bound on an input of indices: the number of classes or rows, and an index that is ignored.
 #[derive(Clone, Copy, PartialEq)]
 struct Range {
     count: usize,
@@ -114,7 +113,7 @@ struct Range {
 /// The results of an operation, as the caller holds them.
 pub(crate) type Vars = SmallVec<[Var; 1]>;
 
-/// A tensor that the caller brought, or will bring.
+/// A tensor that the caller provides, now or later.
 enum Leaf {
     Input(Tensor),
     /// An input of a function that is being compiled.
@@ -130,20 +129,21 @@ enum Leaf {
 }
 
 impl Tape {
-    /// A tape for a training step: dropout drops, batch normalisation goes by the batch. Each tape of a device gets the
-    /// next random seed, from [`Device::set_seed`]'s on.
+    /// A tape for a training step: dropout is active, and batch normalisation uses the batch's statistics.
+    ///
+    /// Each tape of a device gets the next random seed, counted from that of [`Device::set_seed`].
     #[must_use]
     pub fn new(device: &Device) -> Self {
         Self::make(device, true, device.next_seed())
     }
 
-    /// A tape for a training step with random numbers of its own.
+    /// A tape for a training step with the given random seed.
     #[must_use]
     pub fn with_seed(device: &Device, seed: u64) -> Self {
         Self::make(device, true, seed)
     }
 
-    /// A tape for using a model: dropout does nothing, batch normalisation goes by what it has seen in training.
+    /// A tape for inference: dropout does nothing, and batch normalisation uses its running statistics.
     #[must_use]
     pub fn inference(device: &Device) -> Self {
         Self::make(device, false, 0)
@@ -178,15 +178,17 @@ impl Tape {
         Self { recording: Rc::new(RefCell::new(recording)) }
     }
 
-    /// The device that values are computed on.
+    /// The device that computes the values.
     #[must_use]
     pub fn device(&self) -> Device {
         self.recording.borrow().device.clone()
     }
 
-    /// `true` if this is a training step, in which dropout drops. The mode is the tape's, so that no model can be left
-    /// in the wrong one; of a part of a model, [evaluation](crate::ModuleExt::evaluate) may be said besides. So layers
-    /// of your own ask [`is_training`](crate::ModuleExt::is_training).
+    /// `true` if this is a training step, in which dropout is active.
+    ///
+    /// The mode belongs to the tape, so a model cannot be left in the wrong one. Parts of a model can be put into
+    /// [evaluation mode](crate::ModuleExt::evaluate) besides, so layers of your own should ask
+    /// [`is_training`](crate::ModuleExt::is_training) instead.
     #[must_use]
     pub fn is_training(&self) -> bool {
         self.recording.borrow().training
@@ -196,13 +198,13 @@ impl Tape {
         Rc::ptr_eq(&self.recording, &other.recording)
     }
 
-    /// Brings a tensor onto the tape.
+    /// Puts a tensor on the tape.
     #[must_use]
     #[track_caller]
     pub fn input(&self, tensor: &Tensor) -> Var {
         let device = self.device();
         if !device.takes(tensor) {
-            let message = format!("the tensor is on {}, the tape on {device}", tensor.device());
+            let message = format!("the tensor is on {}, but the tape is on {device}", tensor.device());
             let error = Error::new(ErrorKind::Device, message).in_op("input").operand(tensor.ty(), None);
             return self.poisoned(tensor.ty(), error.at(Location::caller()));
         }
@@ -214,8 +216,10 @@ impl Tape {
         self.var(value)
     }
 
-    /// Brings a parameter onto the tape. The same parameter is the same value however often it is used, so its gradient
-    /// is one sum. With an [adapter](crate::Lora), this is the parameter and what is added to it.
+    /// Puts a parameter on the tape.
+    ///
+    /// All uses of a parameter are the same value, so its gradient is a single sum. With an [adapter](crate::Lora),
+    /// this is the sum of the parameter and its adapter's product.
     #[must_use]
     #[track_caller]
     pub fn param(&self, param: &Param) -> Var {
@@ -226,7 +230,7 @@ impl Tape {
         }
     }
 
-    /// Brings a model's buffer onto the tape.
+    /// Puts a model's buffer on the tape.
     #[must_use]
     #[track_caller]
     pub fn buffer(&self, buffer: &Buffer) -> Var {
@@ -245,7 +249,7 @@ impl Tape {
         let tensor = cell.lock().tensor.clone();
         let device = self.device();
         if !device.same(tensor.device()) {
-            let message = format!("the parameter is on {}, the tape on {device}", tensor.device());
+            let message = format!("the parameter is on {}, but the tape is on {device}", tensor.device());
             let error = Error::new(ErrorKind::Device, message).in_op("param").operand(tensor.ty(), cell.path());
             return self.poisoned(tensor.ty(), error.at(Location::caller()));
         }
@@ -283,7 +287,7 @@ impl Tape {
         recording.leaves.iter().filter_map(cell).collect()
     }
 
-    /// For each value, whether its gradient can be asked for: parameters that are trained, and what somebody holds.
+    /// For each value, `true` if its gradient can be asked for: trained parameters and held values.
     pub(crate) fn differentiated(&self) -> Vec<bool> {
         let recording = self.recording.borrow();
         let mut wanted: Vec<_> = recording.handles.iter().map(|handle| handle.strong_count() > 0).collect();
@@ -299,7 +303,7 @@ impl Tape {
         self.recording.borrow_mut().substitutes.insert(cell.id(), tensor);
     }
 
-    /// Appends an operation; its results, poisoned if an operand is or the types do not fit.
+    /// Appends an operation and returns its results. They are poisoned if an operand is, or if the types do not fit.
     pub(crate) fn record(&self, op: Op, x: &[&Var], location: &'static Location<'static>) -> Vars {
         let types: SmallVec<[TensorType; 4]> = x.iter().map(|v| v.ty()).collect();
         let poison = |error: Error| {
@@ -310,7 +314,7 @@ impl Tape {
             match var.state() {
                 VarState::Poisoned(error) => return poison(error.clone()),
                 VarState::Live(_) if !self.same(var.tape()) => {
-                    let message = "operands belong to different tapes; bring tensors over with `tape.input`";
+                    let message = "operands belong to different tapes; put tensors on this tape with `tape.input`";
                     return poison(Error::new(ErrorKind::Argument, message).in_op(op.name()).at(location));
                 }
                 VarState::Live(handle) => inputs.push(handle.id.get()),
@@ -354,12 +358,12 @@ impl Tape {
         Var::new(self.clone(), ty, VarState::Live(handle))
     }
 
-    /// The path of the parameter that a value is, if it is one.
+    /// The path of a value that is a parameter.
     pub(crate) fn path_of(&self, value: ValueId) -> Option<Arc<str>> {
         self.recording.borrow().path(value)
     }
 
-    /// The largest element of an input of indices, or of what views are of one, if that is known.
+    /// The largest element of an input of indices, or of a view of one, if it is known.
     pub(crate) fn largest_index(&self, value: ValueId, ignored: Option<u32>) -> Option<u32> {
         let recording = self.recording.borrow();
         match &recording.leaves[recording.viewed_leaf(value)?] {
@@ -368,8 +372,8 @@ impl Tape {
         }
     }
 
-    /// Notes that the value names one of so many classes or rows, so that an input that is known later can be checked
-    /// then.
+    /// Notes that the value's elements index `count` classes or rows, so that an input that is bound later can be
+    /// checked then.
     pub(crate) fn note_range(&self, value: ValueId, count: usize, ignored: Option<u32>) {
         let mut recording = self.recording.borrow_mut();
         let Some(leaf) = recording.viewed_leaf(value) else { return };
@@ -382,19 +386,19 @@ impl Tape {
         f(&self.recording.borrow().graph)
     }
 
-    /// The caller's line behind node `node`.
+    /// The caller's line behind a node.
     pub(crate) fn origin_of(&self, node: usize) -> &'static Location<'static> {
         self.recording.borrow().origins[node]
     }
 
-    /// For tests: the line behind each node, in the order of recording.
+    /// For tests: the line of each node, in the order of recording.
     #[cfg(feature = "testing")]
     #[must_use]
     pub fn lines(&self) -> Vec<&'static Location<'static>> {
         self.recording.borrow().origins.clone()
     }
 
-    /// Runs `f` with every recorded operation bearing the line of node `node`.
+    /// Runs `f`; operations recorded in it get the line of node `node`.
     pub(crate) fn on_behalf_of<R>(&self, node: usize, f: impl FnOnce() -> R) -> R {
         let origin = self.origin_of(node);
         let outer = self.recording.borrow_mut().origin.replace(origin);
@@ -405,7 +409,7 @@ impl Tape {
 }
 
 impl Leaf {
-    /// Where a parameter stands in its model, if that is known.
+    /// The parameter's path in its model, if it is known.
     fn path(&self) -> Option<Arc<str>> {
         match self {
             Self::Cell { cell, .. } => cell.path(),

@@ -1,14 +1,14 @@
-//! Numbers of the host on a tape: scalars, constants, and the seed of random numbers.
+//! Numbers of the host on a tape: scalars, constants, and the random seed.
 
 use std::panic::Location;
 
 use super::{Tape, Var};
 use crate::graph::{Exact, Source};
-use crate::plan::HostWord;
+use crate::host::HostWord;
 use crate::{DType, Shape, TensorType};
 
 impl Tape {
-    /// A number that may change from step to step without making a new plan: a learning rate, a loss weight.
+    /// A number that may change from step to step without a new plan, such as a learning rate or a loss weight.
     #[must_use]
     #[track_caller]
     pub fn scalar(&self, value: f64) -> Var {
@@ -21,7 +21,7 @@ impl Tape {
         self.var(value)
     }
 
-    /// A number that is part of the program: changing it makes a new plan.
+    /// A number that is part of the program: a different one needs a new plan.
     #[track_caller]
     pub(crate) fn constant(&self, value: f64) -> Var {
         let mut recording = self.recording.borrow_mut();
@@ -31,7 +31,7 @@ impl Tape {
         self.var(value)
     }
 
-    /// The tape's random seed as two `u32` words, and the number of a fresh stream.
+    /// The tape's random seed as two `u32` words, and the number of a new stream.
     #[track_caller]
     pub(crate) fn random_stream(&self) -> (Var, u32) {
         let mut recording = self.recording.borrow_mut();

@@ -1,4 +1,4 @@
-//! The part of a recording that one run computes: what is wanted, back to leaves and to values that are known.
+//! The part of a recording that one run computes: from the wanted values back to leaves and known values.
 
 use std::collections::HashMap;
 use std::panic::Location;
@@ -7,19 +7,20 @@ use std::sync::Arc;
 use super::Recording;
 use crate::Tensor;
 use crate::graph::{Node, Source, ValueId};
-use crate::plan::{Excerpt, HostWord};
+use crate::host::HostWord;
+use crate::plan::Excerpt;
 
-/// An excerpt of the recording, in its order: two passes of the same structure are the same to the device, whatever
-/// else is on their tapes.
+/// An excerpt of the recording, in its order. Passes with the same structure are equal to the device, even if the rest
+/// of their tapes differs.
 pub(super) struct Part<'a> {
     pub(super) excerpt: Excerpt<'a>,
     pub(super) leaves: Vec<PartLeaf>,
     pub(super) host: Vec<HostWord>,
-    /// The number that each of these words has in the recording.
+    /// For each of these words, its number in the recording.
     pub(super) words: Vec<usize>,
 }
 
-/// Where the tensor of a part's leaf comes from.
+/// The source of the tensor of a part's leaf.
 #[derive(Clone, Copy)]
 pub(super) enum PartLeaf {
     /// A leaf of the recording.
@@ -29,7 +30,7 @@ pub(super) enum PartLeaf {
 }
 
 impl Part<'_> {
-    /// The number of a new leaf.
+    /// Adds a leaf and returns its number.
     fn leaf(&mut self, leaf: PartLeaf) -> usize {
         self.leaves.push(leaf);
         self.leaves.len() - 1
@@ -37,8 +38,7 @@ impl Part<'_> {
 }
 
 impl Recording {
-    /// The part that computes `outputs`, and the values that leaves of the recording are to become. `known` values are
-    /// leaves of it.
+    /// The part that computes `outputs` and the new values of leaves. The `known` values are its leaves.
     pub(super) fn part(
         &self,
         outputs: &[ValueId],
@@ -51,7 +51,7 @@ impl Recording {
         let wanted = self.wanted(roots(), &is_known);
         let mut part =
             Part { excerpt: Excerpt::new(&self.graph), leaves: Vec::new(), host: Vec::new(), words: Vec::new() };
-        // By leaf of the recording.
+        // Indexed by leaf of the recording.
         let mut numbers: Vec<Option<usize>> = vec![None; self.leaves.len()];
         let end = roots().map(|root| self.graph.maker_index(root) + 1).max().unwrap_or(0);
         for (at, node) in self.graph.nodes()[..end].iter().enumerate() {
@@ -84,12 +84,12 @@ impl Recording {
         part
     }
 
-    /// The words of the host that a node of [`Source::Host`] is.
+    /// The host words of a [`Source::Host`] node.
     pub(super) fn words(&self, at: usize, node: &Node) -> &[HostWord] {
         &self.host[at..at + node.types[0].shape.elements()]
     }
 
-    /// For each value, whether `roots` need it.
+    /// For each value, `true` if `roots` need it.
     fn wanted(&self, roots: impl Iterator<Item = ValueId>, is_known: &[bool]) -> Vec<bool> {
         let mut wanted = vec![false; self.graph.values()];
         roots.for_each(|root| wanted[root.index()] = true);
@@ -101,7 +101,7 @@ impl Recording {
         wanted
     }
 
-    /// Where a leaf of a part stands in its model, if it is a parameter that knows.
+    /// The path in its model of a leaf, if it is a parameter that has one.
     pub(super) fn leaf_path(&self, leaf: PartLeaf) -> Option<Arc<str>> {
         match leaf {
             PartLeaf::Leaf(leaf) => self.leaves[leaf].path(),

@@ -1,7 +1,7 @@
-//! Regions whose values the backward pass computes again instead of keeping them.
+//! Regions whose values are recomputed in the backward pass instead of kept.
 //!
-//! A region is a run of nodes. `grad/replay.rs` records those nodes once more where the sweep reaches the region, and
-//! has them wait for the cotangents of its results. So nothing here runs the caller's code twice.
+//! A region is a range of nodes. When the sweep reaches it, `grad/replay.rs` records those nodes again, and makes them
+//! wait for the cotangents of the region's results. The caller's code never runs twice.
 
 use std::ops::Range;
 use std::panic::Location;
@@ -15,17 +15,17 @@ use crate::ops::{Op, View};
 pub(crate) struct Region(u32);
 
 impl Tape {
-    /// Records `f` as a region whose intermediate values are recomputed in the backward pass: a trade of time for
-    /// memory, known as activation checkpointing or rematerialisation.
+    /// Records `f` as a region whose intermediate values are recomputed in the backward pass.
     ///
-    /// The inputs of the region and its results are kept, as they would be without this; values in between live no
-    /// longer than their readers in the forward pass. Where the backward pass reaches the region, it computes again
-    /// those of them that gradients need. That is less than the region: what leads to its results alone is not computed
-    /// twice.
+    /// This trades time for memory; it is known as activation checkpointing or rematerialisation.
     ///
-    /// On the CPU, the numbers are the same to the bit. On a GPU, they are where its driver rounds alike: it may
-    /// contract a multiplication and an addition in one kernel and not in another, and kernels differ in what is fused
-    /// into them. Fast precision rounds values where they are kept. Gradients of gradients have sums of another order.
+    /// The inputs and results of the region are kept as usual; values in between live only until their last reader in
+    /// the forward pass. When the backward pass reaches the region, it recomputes the values that gradients need. That
+    /// is less than the whole region: values that only its results need are not computed twice.
+    ///
+    /// In full precision, results are the same to the bit on the CPU and on Vulkan. Metal and DirectX may contract a
+    /// multiplication and an addition in one kernel and not in another, so results there agree only up to rounding.
+    /// Fast precision rounds stored values. Gradients of gradients add up in another order.
     ///
     /// ```
     /// use meganeura::prelude::*;
@@ -44,26 +44,25 @@ impl Tape {
     /// # }
     /// ```
     ///
-    /// * **It pays** for a part with many large values inside and a small input: a block of a network. Around a single
-    ///   operation, or a whole network, there is nothing to gain. [`Layer::recompute`](crate::Layer::recompute) does
-    ///   this for a layer, `#[module(recompute)]` for a field of a sequential struct.
-    /// * **`f` is called once.** What was recorded is computed again, not the closure. So random numbers are drawn once
-    ///   (the same elements are dropped), [buffers](Self::update_buffer) are updated once, and whatever else `f` does
-    ///   happens once.
-    /// * **What is held is kept**: a [`Var`](crate::Var) of the region that somebody holds at a run is handed out as
-    ///   ever, and computed again besides.
-    /// * A region inside of another one is part of that.
-    /// * Each backward pass computes the region again: two losses that are differentiated apart do it twice.
+    /// * **It pays off** for a part with many large values inside and a small input, such as a block of a network. A
+    ///   single operation, or a whole network, gains nothing. [`Layer::recompute`](crate::Layer::recompute) does this
+    ///   for a layer, `#[module(recompute)]` for a field of a sequential struct.
+    /// * **`f` is called once.** The recorded operations run again, the closure does not. So random numbers are drawn
+    ///   once (the same elements are dropped), [buffers](Self::update_buffer) are updated once, and other side effects
+    ///   of `f` happen once.
+    /// * **Held values are kept**: a [`Var`](crate::Var) of the region that is held during a run is computed as usual,
+    ///   and recomputed besides.
+    /// * A region inside another is part of the outer one.
+    /// * Each backward pass recomputes the region: two separate passes for two losses do it twice.
     ///
-    /// On a tape without a backward pass this changes nothing. [`Device::plan_memory`](crate::Device::plan_memory) has
-    /// the bytes of each plan.
+    /// Without a backward pass this changes nothing. [`Device::plan_memory`](crate::Device::plan_memory) returns the
+    /// bytes of each plan.
     pub fn recompute<R>(&self, f: impl FnOnce() -> R) -> R {
         let _open = self.open_region();
         f()
     }
 
-    /// Begins a region, which ends when the guard is dropped. For callers that a closure would hide from what they
-    /// record.
+    /// Begins a region, which ends when the guard is dropped. For callers whose line a closure would hide.
     pub(crate) fn open_region(&self) -> OpenRegion {
         let mut recording = self.recording.borrow_mut();
         let outer = recording.region;
@@ -71,7 +70,7 @@ impl Tape {
         OpenRegion { tape: self.clone(), outer }
     }
 
-    /// Ends the region that is open, until the guard is dropped: another one begins then.
+    /// Ends the open region until the guard is dropped; then another one begins.
     pub(crate) fn interrupt_region(&self) -> OpenRegion {
         let mut recording = self.recording.borrow_mut();
         let outer = recording.region.take().map(|_| recording.new_region());
@@ -83,15 +82,15 @@ impl Tape {
         self.recording.borrow().regions[node]
     }
 
-    /// The nodes of a region up to `last`, which is one of them.
+    /// The nodes of a region up to and including `last`.
     pub(crate) fn nodes_of(&self, region: Region, last: usize) -> Range<usize> {
         let before = &self.recording.borrow().regions[..last];
         let count = before.iter().rev().take_while(|other| **other == Some(region)).count();
         last - count..last + 1
     }
 
-    /// Records the operation of a node once more, on these operands of the same types, and returns its first result. No
-    /// region is open during a sweep.
+    /// Records a node's operation again, on these operands of the same types, and returns its first result. No region
+    /// may be open, as in a sweep.
     pub(crate) fn record_again(&self, node: usize, inputs: Operands) -> ValueId {
         let mut recording = self.recording.borrow_mut();
         let again = &recording.graph.nodes()[node];
@@ -99,7 +98,7 @@ impl Tape {
         recording.push(source, inputs, types, origin)
     }
 
-    /// The same value, for nodes that wait until `others` are computed.
+    /// A view of a value whose readers wait until `others` are computed.
     pub(crate) fn after(&self, value: ValueId, others: &[ValueId], origin: &'static Location<'static>) -> ValueId {
         let mut recording = self.recording.borrow_mut();
         let ty = recording.graph.ty(value);
@@ -116,10 +115,10 @@ impl Recording {
     }
 }
 
-/// While it lives, its tape records into the region that was opened, or into none.
+/// A guard: while it lives, the tape records into the opened region, or into none.
 pub(crate) struct OpenRegion {
     tape: Tape,
-    /// The region that is open afterwards.
+    /// The region to reopen afterwards.
     outer: Option<Region>,
 }
 

@@ -1,4 +1,4 @@
-//! Running a tape: what is wanted goes through a plan, with the leaves' tensors, and comes back as tensors.
+//! Running a tape: wanted values and the leaves' tensors go through a plan, and come back as tensors.
 
 use std::collections::{HashMap, HashSet};
 use std::panic::Location;
@@ -6,16 +6,15 @@ use std::sync::{Arc, MutexGuard};
 
 use super::part::{Part, PartLeaf};
 use super::{Leaf, Recording, Tape, Var};
+use crate::executor::Bindings;
 use crate::graph::{Graph, Node, Source, ValueId};
 use crate::ops::Op;
 use crate::param::{Cell, State};
-use crate::plan::Bindings;
 use crate::tensor::Storage;
 use crate::{Device, Error, ErrorKind, Result, Tensor, TensorType};
 
 impl Tape {
-    /// The value of `value`, computed now unless it was before. Everything else that the caller holds is computed
-    /// along.
+    /// The tensor of `value`, computed now unless it is known. All other held values are computed in the same run.
     pub(crate) fn tensor_of(&self, value: ValueId) -> Result<Tensor> {
         let mut recording = self.recording.borrow_mut();
         if recording.leaves.iter().any(|leaf| matches!(leaf, Leaf::Declared { .. })) {
@@ -30,17 +29,16 @@ impl Tape {
         Ok(tensor)
     }
 
-    /// Computes everything that the caller holds, and replaces the value of each cell and of the buffers that were
-    /// given new ones while recording, all in one run.
+    /// Computes all held values, and gives cells and updated buffers their new values, in one run.
     ///
-    /// Takes the new values by name only: held, each would also be handed out as a tensor of its own.
+    /// New values should be held nowhere else: a held one would also be handed out as a tensor of its own.
     pub(crate) fn update(&self, updates: Vec<(Arc<Cell>, Var)>) -> Result<()> {
         self.update_and_keep(updates, |_| Vec::new())
     }
 
-    /// [`update`](Self::update) for a step along gradients. The gradients of trained parameters besides the `stepped`
-    /// ones are computed along and kept: a later step may go along them, and this one changes what they are computed
-    /// from.
+    /// [`update`](Self::update) for an optimizer's step. The gradients of trained parameters outside `stepped` are
+    /// computed in the same run and kept, as a later step may use them, and this step changes parameters that they
+    /// depend on.
     pub(crate) fn update_besides(&self, updates: Vec<(Arc<Cell>, Var)>, stepped: &HashSet<u64>) -> Result<()> {
         self.update_and_keep(updates, |recording| recording.gradients_besides(stepped))
     }
@@ -61,7 +59,7 @@ impl Tape {
         Ok(())
     }
 
-    /// Computes `value` with other tensors in the place of some leaves, leaving the tape as it is.
+    /// Computes `values` with other tensors in place of some leaves, without changing the tape.
     pub(crate) fn evaluate_with(&self, values: &[ValueId], replaced: &[(ValueId, Tensor)]) -> Result<Vec<Tensor>> {
         self.recording.borrow().execute(values, &[], &HashMap::new(), replaced)
     }
@@ -79,7 +77,7 @@ impl Recording {
         }
     }
 
-    /// Computes `wanted`, and along with it what is held and what is to be `kept`, as far as that can be computed.
+    /// Computes `wanted`, and in the same run the held values and those to be `kept`, if they can be computed.
     fn run(&mut self, wanted: &[ValueId], assigns: &[(Arc<Cell>, ValueId)], kept: &[ValueId]) -> Result<()> {
         let outputs = self.outputs(wanted, kept);
         if outputs.is_empty() && assigns.is_empty() {
@@ -97,7 +95,7 @@ impl Recording {
         let is_held = |value: &ValueId| self.handles[value.index()].strong_count() > 0;
         let held = self.graph.nodes().iter().filter(|node| matches!(node.source, Source::Op(_)));
         let held = held.flat_map(Node::outputs).filter(is_held);
-        // A parameter may be another's gradient.
+        // The gradient of one parameter may itself be a parameter.
         let changes = |value: &ValueId| match self.graph.maker(*value).source {
             Source::Leaf(leaf) => matches!(self.leaves[leaf], Leaf::Cell { .. }),
             Source::Op(_) => true,
@@ -110,8 +108,8 @@ impl Recording {
         along.chain(wanted.iter().copied()).filter(is_new).collect()
     }
 
-    /// For each value, whether it can be computed: no parameter that it depends on has changed, and every input is
-    /// there. `None` if all can.
+    /// For each value, `true` if it can be computed: no parameter that it depends on has changed, and every input is
+    /// bound. `None` if all can.
     fn available(&self) -> Option<Vec<bool>> {
         let is_there = |leaf: &Leaf| match leaf {
             Leaf::Input(_) => true,
@@ -157,11 +155,11 @@ impl Recording {
         };
         let storages = || part.leaves.iter().map(storage).collect::<Result<_>>();
         let leaves = self.device.spend("bind", |host| &mut host.bind, storages)?;
-        let program = self.device.plan(&part.excerpt).map_err(|error| self.locate(error, &part))?;
+        let prepared = self.device.plan(&part.excerpt).map_err(|error| self.locate(error, &part))?;
         // Before any cell is locked.
         let paths = self.device.paths_to_report(part.leaves.iter().map(|&leaf| self.leaf_path(leaf)));
         let mut lent = Lent { leaves, cells: Vec::with_capacity(assigns.len()) };
-        // Whoever locks several cells does so in the order of their identities, so that nobody waits in a circle.
+        // Locking cells in the order of their identities prevents deadlock.
         let mut updated: Vec<_> = assigns.iter().map(|(cell, _)| cell).zip(&part.excerpt.assigns).collect();
         updated.sort_unstable_by_key(|(cell, _)| cell.id());
         for (cell, &(number, _)) in updated {
@@ -170,7 +168,7 @@ impl Recording {
             lent.lend(&self.device, number, cell, Some(version))?;
         }
         let mut bindings = Bindings { leaves: &mut lent.leaves, host: &part.host, paths: &paths };
-        let results = self.device.run(&program, &mut bindings);
+        let results = self.device.run(&prepared, &mut bindings);
         lent.give_back(results.is_ok());
         let storages = results.map_err(|error| self.locate(error, &part))?;
         let tensor = |(&value, storage)| Tensor::from_storage(&self.device, self.graph.ty(value), storage);
@@ -191,7 +189,7 @@ impl Recording {
         }
     }
 
-    /// The tensor of a leaf. A parameter must be what it was when it was recorded.
+    /// The tensor of a leaf. A parameter must still have the version that was recorded.
     fn leaf_tensor(&self, leaf: usize) -> Result<Tensor> {
         match &self.leaves[leaf] {
             Leaf::Input(tensor) => Ok(tensor.clone()),
@@ -211,7 +209,7 @@ impl Recording {
     }
 }
 
-/// The error for computing with, or updating, a parameter that changed after the tape recorded it.
+/// The error for reading or updating a parameter that changed after the tape recorded it.
 pub(super) fn stale(cell: &Cell) -> Error {
     let name = cell.path().map_or_else(|| "a parameter".to_owned(), |path| format!("parameter {path}"));
     let message = format!(
@@ -221,8 +219,8 @@ pub(super) fn stale(cell: &Cell) -> Error {
     Error::new(ErrorKind::StaleTape, message)
 }
 
-/// An error for want of memory with the line and the operands of the operation that wanted it: of those of that name
-/// the one with the largest tensor. `path` names the parameter that a leaf is.
+/// Adds to an out-of-memory error the line and operands of its operation. If there are several of that name, it takes
+/// the one with the largest tensor. `path` returns the path of a leaf that is a parameter.
 pub(super) fn locate(
     error: Error,
     graph: &Graph,
@@ -236,7 +234,7 @@ pub(super) fn locate(
     let Some((at, node)) = graph.nodes().iter().enumerate().filter(named).max_by_key(|(_, node)| largest(node)) else {
         return error;
     };
-    // A view is named by the parameter that it shows.
+    // A view is named after the parameter behind it.
     let path = |mut x: ValueId| loop {
         match graph.maker(x) {
             Node { source: Source::Op(Op::View(_)), inputs, .. } => x = inputs[0],
@@ -247,23 +245,23 @@ pub(super) fn locate(
     node.inputs.iter().fold(error.at(origins[at]), |error, &x| error.operand(graph.ty(x), path(x)))
 }
 
-/// The error for reading while a function is compiled.
+/// The error for reading a value while a function is compiled.
 fn nothing_to_read() -> Error {
     let message = "nothing has a value while a function is compiled, and a number that was read would be the same in every call; \
                    return it as a result";
     Error::new(ErrorKind::Argument, message)
 }
 
-/// The storages of a run's leaves. Cells that the run updates lend theirs, so that it can be written in place, and get
-/// it back however the run ends.
+/// The storages of a run's leaves. Cells that the run updates lend theirs, to be written in place, and get it back even
+/// if the run fails.
 pub(super) struct Lent<'a> {
     pub(super) leaves: Vec<Storage>,
     pub(super) cells: Vec<(usize, MutexGuard<'a, State>)>,
 }
 
 impl<'a> Lent<'a> {
-    /// Moves a cell's storage into the run: a copy of it, if somebody else sees the storage too. The cell must still
-    /// have the version, if there is one.
+    /// Moves a cell's storage into the run, or a copy if the storage is shared. If `version` is given, the cell must
+    /// still have it.
     pub(super) fn lend(&mut self, device: &Device, leaf: usize, cell: &'a Cell, version: Option<u64>) -> Result<()> {
         let mut state = cell.lock();
         if version.is_some_and(|version| version != state.version) {
@@ -282,7 +280,7 @@ impl<'a> Lent<'a> {
 }
 
 impl Lent<'_> {
-    /// Ends the run: the cells have new values, or not.
+    /// Returns the storages to their cells after the run; `updated` tells whether they have new values.
     pub(super) fn give_back(mut self, updated: bool) {
         if updated {
             self.cells.iter_mut().for_each(|(_, state)| state.version += 1);
@@ -306,7 +304,7 @@ mod tests {
     use crate::ops::CustomOp;
     use crate::{Device, Param, Result, Tape, Tensor, TensorType, Var};
 
-    /// Its native kernel panics, as a user's may.
+    /// A native kernel that panics, as a user's may.
     #[derive(Debug)]
     struct Panics;
 
@@ -345,7 +343,7 @@ mod tests {
         let run = AssertUnwindSafe(|| tape.update(vec![(Arc::clone(param.cell()), new.clone())]));
         assert!(catch_unwind(run).is_err());
         assert_eq!(param.value().to_vec()?, [1.0, 2.0]);
-        // And the device still works.
+        // The device still works.
         assert_eq!((Tape::new(&device).param(&param) * 2.0).to_vec()?, [2.0, 4.0]);
         Ok(())
     }

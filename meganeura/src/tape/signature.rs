@@ -1,56 +1,57 @@
-//! What a compiled function takes and gives: one tensor, or a tuple or an array of several.
+//! Signatures of compiled functions: their inputs and results, each one tensor, or a tuple or an array of several.
 
 use super::Var;
 use crate::{Shape, Tensor, TensorType};
 
-/// Types to declare the inputs of a [compiled function](crate::Compiled) by.
+/// Declarations of the inputs of a [compiled function](crate::Compiled).
 ///
-/// One input: a [`TensorType`], a shape (`[8, 3, 32, 32]`: floats of the device's precision), or a tensor of the type,
-/// `&x`. Several: a tuple of such, or where their number is known at run time only, a `Vec<TensorType>`.
+/// One input is declared by a [`TensorType`], a shape (`[8, 3, 32, 32]`, for floats of the device's precision), or a
+/// tensor of the type, `&x`. Several inputs are a tuple of these, or a `Vec<TensorType>` if their number is known only
+/// at run time.
 pub trait Inputs {
-    /// What a call takes: [`Tensor`], or a tuple or `Vec` of them.
+    /// The arguments of a call: [`Tensor`], or a tuple or `Vec` of them.
     type Tensors: Tensors;
-    /// What the function sees while it is recorded: [`Var`], or a tuple or `Vec` of them.
+    /// The arguments of the function while it is recorded: [`Var`], or a tuple or `Vec` of them.
     type Vars;
 
-    /// The types in order; those of floats are of type `float`.
+    /// The types in order; floats have the type `float`.
     #[doc(hidden)]
     fn types(&self, float: crate::DType) -> Vec<TensorType>;
 
-    /// Inputs of these types as the function takes them.
+    /// The inputs in the form that the function takes.
     #[doc(hidden)]
     fn vars(&self, inputs: &mut dyn Iterator<Item = Var>) -> Self::Vars;
 }
 
-/// What a function that is [compiled](crate::Compiled) gives: a [`Var`], or a tuple, an array or a `Vec` of them.
+/// The results of a function that is [compiled](crate::Compiled): a [`Var`], or a tuple, an array or a `Vec` of them.
 pub trait Outputs: Sized {
-    /// What a call gives: [`Tensor`], or a tuple, an array or a `Vec` of them.
+    /// The results of a call: [`Tensor`], or a tuple, an array or a `Vec` of them.
     type Tensors: Tensors;
 
     /// The values in order.
     #[doc(hidden)]
     fn vars(self) -> Vec<Var>;
 
-    /// As many as there are to be, in order.
+    /// Builds the results from as many values as there are, in order.
     #[doc(hidden)]
     fn collect(vars: &mut dyn Iterator<Item = Var>) -> Self;
 }
 
 /// A [`Tensor`], or a tuple, an array or a `Vec` of them: inputs and results of a [compiled function](crate::Compiled).
 pub trait Tensors: Sized {
-    /// The same, borrowed: `&Tensor`, a tuple or an array of them, or for a `Vec` a slice, `&[&a, &b]`.
+    /// The borrowed form: `&Tensor`, a tuple or an array of them, or for a `Vec` a slice, `&[&a, &b]`.
     type Refs<'a>;
 
     /// The tensors in order.
     #[doc(hidden)]
     fn list(refs: Self::Refs<'_>) -> Vec<&Tensor>;
 
-    /// As many as there are to be, in order.
+    /// Builds the value from as many tensors as there are, in order.
     #[doc(hidden)]
     fn collect(tensors: &mut dyn Iterator<Item = Tensor>) -> Self;
 }
 
-/// The next of as many as the type says.
+/// The next item; the type guarantees that there are enough.
 fn next<T>(items: &mut dyn Iterator<Item = T>) -> T {
     items.next().expect("there are as many as the signature has")
 }
@@ -165,7 +166,7 @@ impl Tensors for Vec<Tensor> {
     }
 }
 
-/// The tuple of as many as there are names.
+/// A tuple type with as many elements as there are names.
 macro_rules! repeated {
     ($item:ty; $($name:ident)+) => { ($(repeated!(@ $name $item),)+) };
     (@ $name:ident $item:ty) => { $item };

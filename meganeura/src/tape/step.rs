@@ -1,27 +1,26 @@
-//! A training step that was recorded once: a compiled function that gives cells new values, with numbers that each call
-//! brings.
+//! Compiled training steps: functions that update cells, and take numbers with each call.
 
 use std::sync::Arc;
 
 use super::compile::Function;
 use super::{Tape, Var};
 use crate::graph::Source;
+use crate::host::HostWord;
 use crate::param::Cell;
-use crate::plan::HostWord;
 use crate::{Device, Result, Tensor, TensorType};
 
-/// A step, compiled. A call takes the batch and the numbers, and updates the cells.
+/// A compiled step. A call takes the batch and the numbers, and updates the cells.
 pub(crate) struct CompiledStep {
     function: Function,
     host: Vec<HostWord>,
-    /// The word that each number is, unless nothing depends on it.
+    /// The host word of each number, unless nothing depends on it.
     numbers: Vec<Option<usize>>,
-    /// The first of the two words of the random seed, if something draws from it.
+    /// The first of the two host words of the random seed, if it is used.
     seed: Option<usize>,
 }
 
 impl Tape {
-    /// A tape to record a training step on, and the inputs of the step, which have no tensors yet.
+    /// A tape to record a training step on, and the step's inputs, which have no tensors yet.
     #[track_caller]
     pub(crate) fn of_step(device: &Device, types: &[TensorType]) -> Result<(Self, Vec<Var>)> {
         let tape = Self::with_seed(device, 0);
@@ -32,8 +31,8 @@ impl Tape {
         Ok((tape, inputs))
     }
 
-    /// Compiles what was recorded: the values that are wanted, the new values of cells and of the buffers that were
-    /// given some, and the [scalars](Self::scalar) that each call is to bring.
+    /// Compiles the recording: the wanted values, the new values of cells and of updated buffers, and the
+    /// [scalars](Self::scalar) that each call provides.
     pub(crate) fn compile_step(
         &self,
         types: &[TensorType],
@@ -58,7 +57,7 @@ impl Tape {
 }
 
 impl CompiledStep {
-    /// Whether a call can take these inputs, and the cells are where it needs them.
+    /// `true` if a call can take these inputs, and the cells are on its device.
     pub(crate) fn takes(&self, inputs: &[&Tensor]) -> bool {
         let device = self.function.device();
         let is_here = |tensor: &&Tensor| device.takes(tensor);
@@ -68,14 +67,14 @@ impl CompiledStep {
             && self.function.is_at_home()
     }
 
-    /// Takes a step with these inputs and numbers, and the device's next random seed; the values that were wanted.
+    /// Takes a step with these inputs and numbers, and the device's next random seed. Returns the wanted values.
     pub(crate) fn call(&mut self, inputs: &[&Tensor], numbers: impl IntoIterator<Item = f64>) -> Result<Vec<Tensor>> {
         for (word, number) in self.numbers.iter().zip(numbers) {
             if let Some(at) = *word {
                 self.host[at] = HostWord::Float(number);
             }
         }
-        // Drawn for each step, as a tape of its own would.
+        // Drawn for each step, as a new tape would.
         let seed = self.function.device().next_seed();
         if let Some(at) = self.seed {
             #[expect(clippy::cast_possible_truncation, reason = "the seed's two halves")]

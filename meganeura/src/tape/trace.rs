@@ -1,4 +1,4 @@
-//! A function recorded as it would be [compiled](super::compile), for whoever writes it in another form than a plan.
+//! A function recorded like a [compiled](super::compile) one, for conversion to a form other than a plan.
 
 use std::panic::Location;
 use std::sync::Arc;
@@ -8,18 +8,18 @@ use super::signature::{Inputs, Outputs};
 use super::{Leaf, Tape};
 use crate::error::here;
 use crate::graph::{Graph, ValueId};
+use crate::host::HostWord;
 use crate::param::Cell;
-use crate::plan::HostWord;
 use crate::{Device, Result, Tensor, TensorType};
 
-/// A recorded function: what its results depend on.
+/// A recorded function, reduced to the nodes that its results depend on.
 pub(crate) struct Trace {
     pub(crate) graph: Graph,
     /// The caller's line behind each node.
     pub(crate) origins: Vec<&'static Location<'static>>,
     /// The leaves of the graph, by number.
     pub(crate) leaves: Vec<TraceLeaf>,
-    /// The host's words of the graph, by number.
+    /// The host words of the graph, by number.
     pub(crate) host: Vec<HostWord>,
     pub(crate) outputs: Vec<ValueId>,
 }
@@ -28,14 +28,14 @@ pub(crate) struct Trace {
 pub(crate) enum TraceLeaf {
     /// This input.
     Input(usize),
-    /// A tensor that the function brings.
+    /// A tensor that the function captures.
     Tensor(Tensor),
     /// A parameter or a buffer.
     Cell(Arc<Cell>),
 }
 
 impl Trace {
-    /// Records a function of inputs of these types, which need not be those that `inputs` says.
+    /// Records a function of inputs with these types, which may differ from those declared in `inputs`.
     #[track_caller]
     pub(crate) fn record<I: Inputs, O: Outputs>(
         device: &Device,

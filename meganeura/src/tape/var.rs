@@ -16,11 +16,11 @@ use crate::ops::{Op, View};
 use crate::wait::block_on;
 use crate::{Buffer, Error, ErrorKind, Param, Result, Shape, Tensor, TensorType};
 
-/// A value on a [`Tape`]: what layers take and give. Cheap to clone.
+/// A value on a [`Tape`], which layers take and return. Cheap to clone.
 ///
 /// Nothing is computed until a value is read ([`Var::to_tensor`], [`Var::item`]) or an optimizer steps. An operation
-/// whose operands do not fit gives a poisoned `Var`; the error, with the caller's line, is returned by the first call
-/// that needs a value.
+/// whose operands do not fit returns a poisoned `Var`. The first call that needs a value returns the error, with the
+/// caller's line.
 #[derive(Clone)]
 pub struct Var {
     tape: Tape,
@@ -34,7 +34,7 @@ pub(crate) enum VarState {
     Poisoned(Error),
 }
 
-/// Lives as long as somebody holds the value.
+/// Lives as long as the caller holds the value.
 pub(crate) struct Handle {
     /// The value's name, which changes when the tape forgets others.
     pub(crate) id: Cell<ValueId>,
@@ -61,13 +61,13 @@ impl Var {
         self.id().ok().and_then(|id| self.tape.path_of(id))
     }
 
-    /// The largest of these indices but for those that are ignored, if they are the caller's and so known without
-    /// reading them back.
+    /// The largest of these indices, except ignored ones, if they come from the caller and so are known without a
+    /// read-back.
     pub(crate) fn largest_index(&self, ignored: Option<u32>) -> Option<u32> {
         self.tape.largest_index(self.id().ok()?, ignored)
     }
 
-    /// Notes that this names one of so many classes or rows, or what is ignored.
+    /// Notes that these are indices of `count` classes or rows, or the ignored index.
     pub(crate) fn note_range(&self, count: usize, ignored: Option<u32>) {
         if let Ok(value) = self.id() {
             self.tape.note_range(value, count, ignored);
@@ -80,26 +80,26 @@ impl Var {
         &self.tape
     }
 
-    /// Element type and shape.
+    /// The element type and shape.
     #[must_use]
     pub fn ty(&self) -> TensorType {
         self.ty
     }
 
-    /// The extents.
+    /// The extents along each axis.
     #[must_use]
     pub fn shape(&self) -> Shape {
         self.ty.shape
     }
 
-    /// The error that an operation before this value met, if one did.
+    /// The error of an operation that led to this value, if there was one.
     #[must_use]
     #[track_caller]
     pub fn error(&self) -> Option<Error> {
         here(|| self.id()).err()
     }
 
-    /// The same value, poisoned.
+    /// The value, poisoned by an error.
     #[must_use]
     #[track_caller]
     pub(crate) fn fail(&self, error: Error) -> Self {
@@ -109,9 +109,10 @@ impl Var {
         }
     }
 
-    /// The same value, poisoned: what an operation or a layer says of an operand that does not fit, at the caller's
-    /// line. The first call that needs a value returns it as an error, with `op`, this operand's shape and, if it is a
-    /// parameter, its path.
+    /// Poisons the value with an error, for an operation or a layer that refuses it as an operand.
+    ///
+    /// The first call that needs a value returns the error, with the caller's line, `op`, this operand's type and, if
+    /// it is a parameter, its path.
     ///
     /// ```
     /// use meganeura::ErrorKind;
@@ -137,14 +138,14 @@ impl Var {
         self.fail(error.at(Location::caller()))
     }
 
-    /// Brings a parameter onto this value's tape.
+    /// Puts a parameter on this value's tape.
     #[must_use]
     #[track_caller]
     pub fn param(&self, param: &Param) -> Self {
         self.tape.param(param)
     }
 
-    /// Brings a model's buffer onto this value's tape.
+    /// Puts a model's buffer on this value's tape.
     #[must_use]
     #[track_caller]
     pub fn buffer(&self, buffer: &Buffer) -> Self {
@@ -186,57 +187,57 @@ impl Var {
         self.record(op, &x.iter().collect::<SmallVec<[_; 3]>>())
     }
 
-    /// The value as a tensor. Computes what is needed, together with all other values that the caller holds.
+    /// The value as a tensor. Computes all other held values in the same run.
     ///
-    /// Read a loss after the optimizer's step: the step computes it along with everything else, while reading before
-    /// runs the forward pass on its own and the step runs it again.
+    /// Read a loss after the optimizer's step, which computes it along with everything else. Reading it before the step
+    /// runs the forward pass on its own, and the step runs it again.
     ///
     /// # Errors
     ///
-    /// What went wrong while recording; [`StaleTape`](crate::ErrorKind::StaleTape) if a parameter changed meanwhile;
-    /// what the device meets.
+    /// Any error from recording, and errors of the device. [`StaleTape`](crate::ErrorKind::StaleTape) if a parameter
+    /// has changed since.
     #[track_caller]
     pub fn to_tensor(&self) -> Result<Tensor> {
         here(|| self.tape.tensor_of(self.id()?))
     }
 
-    /// The value as numbers, row by row. Waits for the device.
+    /// The value's numbers, in row-major order. Waits for the device.
     ///
     /// # Errors
     ///
-    /// As [`Var::to_tensor`].
+    /// Fails like [`Var::to_tensor`].
     #[cfg(not(target_family = "wasm"))]
     #[track_caller]
     pub fn to_vec(&self) -> Result<Vec<f32>> {
         block_on(self.to_vec_async())
     }
 
-    /// As [`Var::to_vec`], without blocking the thread.
+    /// Like [`Var::to_vec`], without blocking the thread.
     ///
     /// # Errors
     ///
-    /// As [`Var::to_tensor`].
+    /// Fails like [`Var::to_tensor`].
     #[track_caller]
     pub fn to_vec_async(&self) -> impl Future<Output = Result<Vec<f32>>> {
         here_async(async { self.to_tensor()?.to_vec_async().await })
     }
 
-    /// The one number of a scalar, a loss for example. Waits for the device.
+    /// The number of a one-element value, such as a loss. Waits for the device.
     ///
     /// # Errors
     ///
-    /// If there are more numbers, or as [`Var::to_tensor`].
+    /// Fails if there are more elements, or like [`Var::to_tensor`].
     #[cfg(not(target_family = "wasm"))]
     #[track_caller]
     pub fn item(&self) -> Result<f32> {
         block_on(self.item_async())
     }
 
-    /// As [`Var::item`], without blocking the thread.
+    /// Like [`Var::item`], without blocking the thread.
     ///
     /// # Errors
     ///
-    /// As [`Var::item`].
+    /// Fails like [`Var::item`].
     #[track_caller]
     pub fn item_async(&self) -> impl Future<Output = Result<f32>> {
         here_async(async { self.to_tensor()?.item_async().await })

@@ -1,4 +1,4 @@
-//! Whether tensors hold the same numbers, nearly: for tests.
+//! Approximate comparison of tensors, for tests.
 
 use super::Tensor;
 use crate::error::{bail, here};
@@ -6,19 +6,21 @@ use crate::host::HostBuffer;
 use crate::{DType, Result};
 
 impl Tensor {
-    /// Whether each number is within `absolute + relative·|expected|` of the expected one. NaN is near nothing, an
-    /// infinity near itself alone. Reads both; the devices may differ.
+    /// `true` if each number is within `absolute + relative·|expected|` of the expected one.
+    ///
+    /// NaN is close to nothing, infinity only to itself. Reads both tensors, which may be on different devices.
     ///
     /// # Errors
     ///
-    /// If shapes or kinds of elements differ, or a device was lost.
+    /// Fails if shapes or kinds of elements differ, or if a device was lost.
     #[track_caller]
-    pub fn is_close(&self, expected: &Self, relative: f64, absolute: f64) -> Result<bool> {
+    pub fn allclose(&self, expected: &Self, relative: f64, absolute: f64) -> Result<bool> {
         here(|| Ok(self.farthest(expected, relative, absolute)?.is_none()))
     }
 
-    /// As [`is_close`](Self::is_close), for a test: the error says how many numbers are too far off, and which is
-    /// farthest.
+    /// Fails unless the numbers are close, as [`is_close`](Self::is_close) defines it.
+    ///
+    /// This is for tests: the error shows how many numbers are too far off, and which is farthest.
     ///
     /// ```
     /// use meganeura::prelude::*;
@@ -34,7 +36,8 @@ impl Tensor {
     ///
     /// # Errors
     ///
-    /// If a number is too far off, or as [`is_close`](Self::is_close).
+    /// Fails if a number is too far off, or like [`is_close`](Self::is_close).
+    #[doc(alias = "assert_close")]
     #[track_caller]
     pub fn expect_close(&self, expected: &Self, relative: f64, absolute: f64) -> Result<()> {
         here(|| {
@@ -63,7 +66,7 @@ impl Tensor {
         let mut farthest: Option<Farthest> = None;
         for (at, (&found, &expected)) in found.iter().zip(&expected).enumerate() {
             let excess = (found - expected).abs() - (absolute + relative * expected.abs());
-            // An infinity less itself is NaN.
+            // Infinity minus itself is NaN.
             if found.to_bits() == expected.to_bits() && !found.is_nan() || excess <= 0.0 {
                 continue;
             }
@@ -91,7 +94,7 @@ impl Tensor {
 
 /// The number that is farthest off.
 struct Farthest {
-    /// Numbers that are too far off.
+    /// The count of numbers that are too far off.
     count: usize,
     at: usize,
     found: f64,

@@ -1,22 +1,23 @@
-//! Tensors as NumPy prints arrays.
+//! Tensors printed like NumPy arrays.
 
 use std::fmt;
 
 use super::Tensor;
 use crate::DType;
 
-/// Elements from which only the edges are shown.
+/// The number of elements above which only the edges are shown.
 const THRESHOLD: usize = 1000;
-/// Elements at each edge.
+/// The number of elements at each edge.
 const EDGE: usize = 3;
-/// Columns of a line.
+/// The number of columns in a line.
 const WIDTH: usize = 75;
-/// Digits behind the point, unless the format says how many.
+/// The number of digits after the decimal point, unless the format sets it.
 const PRECISION: usize = 8;
 
-/// The numbers, as NumPy prints them: row by row, with points below each other; of more than 1,000 only the first and
-/// last three of each axis. A precision, as in `{:.3}`, bounds the digits behind the point. Waits for the device; if
-/// that fails, its error is printed.
+/// The numbers as NumPy prints them: row by row, with aligned decimal points.
+///
+/// Above 1,000 elements, only the first and last three along each axis are shown. A precision, as in `{:.3}`, limits
+/// the digits after the decimal point. Waits for the device; if that fails, prints the error.
 ///
 /// ```
 /// use meganeura::prelude::*;
@@ -45,7 +46,7 @@ impl fmt::Display for Tensor {
     }
 }
 
-/// The places of the elements that are shown, in order; `None` stands for those left out.
+/// The places of the elements to show, in order; `None` stands for omitted ones.
 fn shown(dims: &[usize], summarised: bool) -> Vec<Option<usize>> {
     let Some((&extent, rest)) = dims.split_first() else { return vec![Some(0)] };
     let inner = shown(rest, summarised);
@@ -57,7 +58,7 @@ fn shown(dims: &[usize], summarised: bool) -> Vec<Option<usize>> {
     along(extent, summarised).into_iter().flat_map(of).collect()
 }
 
-/// The numbers of an axis that are shown.
+/// The indices along an axis to show.
 fn along(extent: usize, summarised: bool) -> Vec<Option<usize>> {
     if summarised && extent > 2 * EDGE {
         (0..EDGE).map(Some).chain([None]).chain((extent - EDGE..extent).map(Some)).collect()
@@ -66,18 +67,18 @@ fn along(extent: usize, summarised: bool) -> Vec<Option<usize>> {
     }
 }
 
-/// How all numbers of a tensor are written.
+/// The number format of all elements of a tensor.
 enum Style {
     Integer {
         width: usize,
     },
-    /// With so many columns before the point and digits behind it, filled up with blanks.
+    /// This many columns before the decimal point and digits after it, padded with blanks.
     Fixed {
         before: usize,
         after: usize,
         dtype: DType,
     },
-    /// With so many digits behind the point of the mantissa, filled up with zeros.
+    /// This many digits after the decimal point of the mantissa, padded with zeros.
     Exponent {
         width: usize,
         after: usize,
@@ -133,7 +134,7 @@ fn spell(x: f64) -> &'static str {
     }
 }
 
-/// As few digits as tell the number from its neighbours, and at most so many behind the point.
+/// The fewest digits that identify the number, but at most `precision` after the decimal point.
 #[expect(clippy::cast_possible_truncation, reason = "the number was an f32")]
 fn fixed(x: f64, precision: usize, dtype: DType) -> String {
     let text = if dtype == DType::F64 { format!("{x}") } else { format!("{}", x as f32) };
@@ -144,7 +145,7 @@ fn fixed(x: f64, precision: usize, dtype: DType) -> String {
     if rounded.contains('.') { rounded.trim_end_matches('0').trim_end_matches('.').to_owned() } else { rounded }
 }
 
-/// The mantissa in as few digits as tell the number from its neighbours, and the exponent.
+/// The mantissa in the fewest digits that identify the number, and the exponent.
 #[expect(clippy::cast_possible_truncation, reason = "the number was an f32")]
 fn mantissa(x: f64, dtype: DType) -> (String, String) {
     let text = if dtype == DType::F64 { format!("{x:e}") } else { format!("{:e}", x as f32) };
@@ -168,7 +169,7 @@ fn exponent(x: f64, after: usize, dtype: DType) -> String {
     format!("{digits}e{sign}{power:0>2}")
 }
 
-/// What is printed.
+/// The text of a tensor.
 struct Text<'a> {
     dims: &'a [usize],
     numbers: &'a [f64],
@@ -177,7 +178,7 @@ struct Text<'a> {
 }
 
 impl Text<'_> {
-    /// Writes what an axis holds, of the elements from `first` on.
+    /// Writes the content of an axis, starting from element `first`.
     fn axis(&self, out: &mut String, axis: usize, first: usize) {
         let Some(&extent) = self.dims.get(axis) else {
             out.push_str(&self.style.write(self.numbers[first]));
@@ -195,7 +196,7 @@ impl Text<'_> {
                 None => item.push_str("..."),
             }
             if k > 0 && !is_last {
-                // An empty line for each axis below the next.
+                // One line break for each axis inside this one.
                 out.push_str(&"\n".repeat(self.dims.len() - axis - 1));
                 out.push_str(&indent);
             } else if k > 0 {
@@ -223,7 +224,7 @@ mod tests {
         Tensor::from_slice(&Device::cpu(), crate::Shape::new(shape), data).unwrap().to_string()
     }
 
-    /// What NumPy 2 prints of the same `float32` arrays.
+    /// The output of NumPy 2 for the same `float32` arrays.
     #[test]
     fn numbers_look_as_in_numpy() -> Result<()> {
         assert_eq!(text(&[3], &[1.0, 2.0, 3.0]), "[1. 2. 3.]");

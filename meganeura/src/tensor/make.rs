@@ -1,10 +1,8 @@
-//! Tensors of known numbers.
+//! Tensors filled with a sequence, a constant or random numbers.
 
 use super::Tensor;
 use crate::error::{bail, here};
 use crate::host::try_collect;
-use crate::init::Initializer;
-use crate::module::Seed;
 use crate::{Device, Result, Shape};
 
 impl Tensor {
@@ -12,14 +10,15 @@ impl Tensor {
     ///
     /// # Errors
     ///
-    /// As [`Tensor::full`].
+    /// Fails like [`Tensor::full`].
     #[track_caller]
     pub fn ones(device: &Device, shape: impl Into<Shape>) -> Result<Self> {
         Self::full(device, shape, 1.0)
     }
 
-    /// `start, start + step, …` as far as it is before `end`: `[⌈(end − start)/step⌉]`. Each is computed by itself, so
-    /// that errors do not add up.
+    /// The numbers `start, start + step, …` before `end`: `[⌈(end − start)/step⌉]`.
+    ///
+    /// Each number is computed independently, so rounding errors do not accumulate.
     ///
     /// ```
     /// use meganeura::prelude::*;
@@ -30,24 +29,24 @@ impl Tensor {
     ///
     /// # Errors
     ///
-    /// If a number is not finite, if there is nothing between `start` and `end` in the direction of `step`, or if the
-    /// device has no room.
+    /// Fails if an argument is not finite, if there is no number between `start` and `end` in the direction of `step`,
+    /// or if the device has no room.
     #[track_caller]
     pub fn arange(device: &Device, start: f64, end: f64, step: f64) -> Result<Self> {
         here(|| {
             let count = ((end - start) / step).ceil();
             if ![start, end, step].iter().all(|x| x.is_finite()) || count.is_nan() || count < 1.0 {
-                bail!(Argument, "there is nothing from {start} to {end} in steps of {step}");
+                bail!(Argument, "there are no numbers from {start} to {end} in steps of {step}");
             }
             Self::numbered(device, count, |i| i.mul_add(step, start))
         })
     }
 
-    /// `count` numbers from `start` to `end`, both included, equally far apart: `[count]`. One number is `start`.
+    /// `count` equally spaced numbers from `start` to `end`, both included: `[count]`. A single number is `start`.
     ///
     /// # Errors
     ///
-    /// If a number is not finite, `count` is 0, or the device has no room.
+    /// Fails if an argument is not finite, if `count` is 0, or if the device has no room.
     #[track_caller]
     pub fn linspace(device: &Device, start: f64, end: f64, count: usize) -> Result<Self> {
         here(|| {
@@ -55,7 +54,7 @@ impl Tensor {
                 bail!(Argument, "{count} numbers from {start} to {end}");
             }
             let last = (count as f64 - 1.0).max(1.0);
-            // From the nearer end, so that both are met exactly.
+            // From the nearer end, so that both ends are exact.
             let at = |i: f64| {
                 if i * 2.0 <= last {
                     start + (end - start) * (i / last)
@@ -67,7 +66,7 @@ impl Tensor {
         })
     }
 
-    /// So many numbers, by their place.
+    /// The numbers `at(0)` to `at(count − 1)`.
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
@@ -75,7 +74,7 @@ impl Tensor {
     )]
     fn numbered(device: &Device, count: f64, at: impl Fn(f64) -> f64) -> Result<Self> {
         if count > f64::from(u32::MAX) {
-            bail!(OutOfMemory, "{count} numbers are more than a tensor holds");
+            bail!(OutOfMemory, "{count} numbers are too many for a tensor");
         }
         let count = count as usize;
         let data = try_collect((0..count).map(|i| at(i as f64)))?;
@@ -86,32 +85,12 @@ impl Tensor {
     ///
     /// # Errors
     ///
-    /// If `n` is 0 or the device has no room.
+    /// Fails if `n` is 0, or if the device has no room.
     #[track_caller]
     pub fn eye(device: &Device, n: usize) -> Result<Self> {
         here(|| {
             let zeros = Self::zeros(device, [n, n])?;
             zeros.map(|zeros| zeros.tape().iota([n, 1], 0).eq(&zeros.tape().iota([1, n], 1)))
         })
-    }
-
-    /// Uniform random numbers in `[0, 1)`. A seed gives the same numbers on every device.
-    ///
-    /// # Errors
-    ///
-    /// If the shape has no elements or the device no room for it.
-    #[track_caller]
-    pub fn rand(device: &Device, shape: impl Into<Shape>, seed: impl Into<Seed>) -> Result<Self> {
-        Initializer::Uniform { low: 0.0, high: 1.0 }.sample(device, shape, seed.into())
-    }
-
-    /// Gaussian random numbers with mean 0 and variance 1. A seed gives the same numbers on every device.
-    ///
-    /// # Errors
-    ///
-    /// As [`Tensor::rand`].
-    #[track_caller]
-    pub fn randn(device: &Device, shape: impl Into<Shape>, seed: impl Into<Seed>) -> Result<Self> {
-        Initializer::Normal { mean: 0.0, std: 1.0 }.sample(device, shape, seed.into())
     }
 }

@@ -14,16 +14,16 @@ use crate::wait::block_on;
 use crate::wait::block_or_refuse;
 use crate::{DType, Device, Result, Shape, Tape, TensorType, Var};
 
-/// An array of numbers on a [`Device`]. Cheap to clone; never changes once made.
+/// An array of numbers on a [`Device`]. Cheap to clone, and immutable.
 ///
-/// Elements lie row by row (NCHW for images, OIHW for convolution weights). Floats have the device's precision.
+/// Elements are in row-major order (NCHW for images, OIHW for convolution weights). Floats have the device's precision.
 #[derive(Clone)]
 pub struct Tensor {
     device: Device,
     ty: TensorType,
     storage: Storage,
-    /// The largest and the second largest of the different elements of a `u32` tensor, known from when it was made:
-    /// labels are checked without reading them back from the device, even where one of them says "no label".
+    /// The largest and the second-largest distinct element of a `u32` tensor, computed when it was made. So labels can
+    /// be checked without reading them back from the device, even if one label means "no label".
     largest: [Option<u32>; 2],
 }
 
@@ -36,12 +36,12 @@ pub(crate) enum Storage {
 }
 
 impl Storage {
-    /// A storage of nothing, to stand in while the real one is out being updated.
+    /// An empty storage, in place of the real one while that is lent for an update.
     pub(crate) fn empty() -> Self {
         Self::Host(Arc::new(HostBuffer::F32(Vec::new())))
     }
 
-    /// Whether nobody else can see this memory, so that it may be updated in place.
+    /// `true` if this is the only handle to the memory, so that it may be updated in place.
     pub(crate) fn is_unique(&self) -> bool {
         match self {
             Self::Host(buffer) => Arc::strong_count(buffer) == 1,
@@ -52,11 +52,12 @@ impl Storage {
 }
 
 impl Tensor {
-    /// A tensor of floats, row by row.
+    /// A tensor of floats from numbers in row-major order.
     ///
     /// # Errors
     ///
-    /// If `data` has not as many numbers as `shape`, if that is none, or if the device has no room.
+    /// Fails if the length of `data` is not the number of elements of `shape`, if that is 0, or if the device has no
+    /// room.
     #[track_caller]
     pub fn from_slice(device: &Device, shape: impl Into<Shape>, data: &[f32]) -> Result<Self> {
         let host = match device.precision().dtype() {
@@ -70,7 +71,7 @@ impl Tensor {
     ///
     /// # Errors
     ///
-    /// As [`Tensor::from_slice`].
+    /// Fails like [`Tensor::from_slice`].
     #[track_caller]
     #[expect(clippy::cast_possible_truncation, reason = "rounding to the device's precision is what is asked for")]
     pub fn from_f64(device: &Device, shape: impl Into<Shape>, data: &[f64]) -> Result<Self> {
@@ -85,7 +86,7 @@ impl Tensor {
     ///
     /// # Errors
     ///
-    /// As [`Tensor::from_slice`].
+    /// Fails like [`Tensor::from_slice`].
     #[track_caller]
     pub fn indices(device: &Device, shape: impl Into<Shape>, data: &[u32]) -> Result<Self> {
         Self::from_indices(device, shape.into(), data.to_vec())
@@ -98,11 +99,11 @@ impl Tensor {
         Ok(Self { largest: [first, second], ..Self::from_host(device, shape, HostBuffer::U32(data))? })
     }
 
-    /// A tensor with this number everywhere.
+    /// A tensor filled with one number.
     ///
     /// # Errors
     ///
-    /// If the shape has no elements or the device no room for it.
+    /// Fails if the shape has no elements, or if the device has no room.
     #[track_caller]
     pub fn full(device: &Device, shape: impl Into<Shape>, value: f32) -> Result<Self> {
         here(|| {
@@ -117,7 +118,7 @@ impl Tensor {
     ///
     /// # Errors
     ///
-    /// As [`Tensor::full`].
+    /// Fails like [`Tensor::full`].
     #[track_caller]
     pub fn zeros(device: &Device, shape: impl Into<Shape>) -> Result<Self> {
         Self::full(device, shape, 0.0)
@@ -127,7 +128,7 @@ impl Tensor {
     pub(crate) fn from_host(device: &Device, shape: Shape, host: HostBuffer) -> Result<Self> {
         here(|| {
             if shape.elements() == 0 {
-                bail!(Shape, "a tensor needs at least one element, {shape} has none (an empty batch?)");
+                bail!(Shape, "a tensor needs at least one element, but {shape} has none (an empty batch?)");
             }
             if shape.elements() != host.len() {
                 bail!(Shape, "{} numbers given for shape {shape}, which has {}", host.len(), shape.elements());
@@ -147,13 +148,13 @@ impl Tensor {
         &self.device
     }
 
-    /// Element type and shape.
+    /// The element type and shape.
     #[must_use]
     pub fn ty(&self) -> TensorType {
         self.ty
     }
 
-    /// The extents.
+    /// The extents along each axis.
     #[must_use]
     pub fn shape(&self) -> Shape {
         self.ty.shape
@@ -167,13 +168,15 @@ impl Tensor {
         &mut self.storage
     }
 
-    /// The largest element of a `u32` tensor but for those that are ignored, where the host knows it.
+    /// The largest element of a `u32` tensor, except ignored ones, if the host knows it.
     pub(crate) fn largest_index(&self, ignored: Option<u32>) -> Option<u32> {
         self.largest.into_iter().flatten().find(|&element| Some(element) != ignored)
     }
 
-    /// What a function of [`Var`]s makes of this tensor: every operation and layer, without a tape in sight. In
-    /// evaluation, as [`Tape::inference`](crate::Tape::inference).
+    /// Applies a function of [`Var`]s to this tensor, without a visible tape.
+    ///
+    /// The function may use every operation and layer. It runs in evaluation mode, like
+    /// [`Tape::inference`](crate::Tape::inference).
     ///
     /// ```
     /// use meganeura::prelude::*;
@@ -185,7 +188,7 @@ impl Tensor {
     ///
     /// # Errors
     ///
-    /// What the function's operations meet, and what the device does.
+    /// Any error of the function's operations, or of the device.
     #[track_caller]
     pub fn map(&self, f: impl FnOnce(&Var) -> Var) -> Result<Self> {
         let tape = Tape::inference(&self.device);
@@ -193,11 +196,11 @@ impl Tensor {
         here(|| result.to_tensor())
     }
 
-    /// The same numbers under another shape of as many elements.
+    /// The same numbers in another shape with as many elements.
     ///
     /// # Errors
     ///
-    /// If the number of elements differs.
+    /// Fails if the number of elements differs.
     #[track_caller]
     pub fn reshape(&self, shape: impl Into<Shape>) -> Result<Self> {
         here(|| {
@@ -209,11 +212,11 @@ impl Tensor {
         })
     }
 
-    /// The numbers on another device, in that device's precision. Nothing is copied where both hold the same memory.
+    /// The numbers on another device, in that device's precision. If both devices share memory, nothing is copied.
     ///
     /// # Errors
     ///
-    /// If either device fails or the other has no room.
+    /// Fails if either device does, or if the other has no room.
     #[track_caller]
     pub fn to_device(&self, device: &Device) -> Result<Self> {
         here(|| {
@@ -226,7 +229,7 @@ impl Tensor {
         })
     }
 
-    /// The numbers on the host; an error where that would block a page's thread.
+    /// The numbers on the host. Fails where that would block the thread of a web page.
     pub(crate) fn to_host_here(&self) -> Result<HostBuffer> {
         block_or_refuse(
             Device::download(self),
@@ -234,22 +237,22 @@ impl Tensor {
         )
     }
 
-    /// The numbers, row by row. Waits for the device.
+    /// The numbers, in row-major order. Waits for the device.
     ///
     /// # Errors
     ///
-    /// If the device was lost or the elements are not floats.
+    /// Fails if the device was lost, or if the elements are not floats.
     #[cfg(not(target_family = "wasm"))]
     #[track_caller]
     pub fn to_vec(&self) -> Result<Vec<f32>> {
         block_on(self.to_vec_async())
     }
 
-    /// As [`Tensor::to_vec`], without blocking the thread.
+    /// Like [`Tensor::to_vec`], without blocking the thread.
     ///
     /// # Errors
     ///
-    /// As [`Tensor::to_vec`].
+    /// Fails like [`Tensor::to_vec`].
     #[track_caller]
     pub fn to_vec_async(&self) -> impl Future<Output = Result<Vec<f32>>> {
         here_async(async { self.as_f32(Device::download(self).await?) })
@@ -262,22 +265,22 @@ impl Tensor {
         }
     }
 
-    /// The numbers as `f64`, row by row. Waits for the device.
+    /// The numbers as `f64`, in row-major order. Waits for the device.
     ///
     /// # Errors
     ///
-    /// As [`Tensor::to_vec`].
+    /// Fails like [`Tensor::to_vec`].
     #[cfg(not(target_family = "wasm"))]
     #[track_caller]
     pub fn to_f64_vec(&self) -> Result<Vec<f64>> {
         block_on(self.to_f64_vec_async())
     }
 
-    /// As [`Tensor::to_f64_vec`], without blocking the thread.
+    /// Like [`Tensor::to_f64_vec`], without blocking the thread.
     ///
     /// # Errors
     ///
-    /// As [`Tensor::to_vec`].
+    /// Fails like [`Tensor::to_vec`].
     #[track_caller]
     pub fn to_f64_vec_async(&self) -> impl Future<Output = Result<Vec<f64>>> {
         here_async(async { Self::as_f64(Device::download(self).await?) })
@@ -290,22 +293,22 @@ impl Tensor {
         }
     }
 
-    /// The elements of a `u32` tensor, row by row. Waits for the device.
+    /// The elements of a `u32` tensor, in row-major order. Waits for the device.
     ///
     /// # Errors
     ///
-    /// If the device was lost or the elements are not `u32`.
+    /// Fails if the device was lost, or if the elements are not `u32`.
     #[cfg(not(target_family = "wasm"))]
     #[track_caller]
     pub fn to_u32_vec(&self) -> Result<Vec<u32>> {
         block_on(self.to_u32_vec_async())
     }
 
-    /// As [`Tensor::to_u32_vec`], without blocking the thread.
+    /// Like [`Tensor::to_u32_vec`], without blocking the thread.
     ///
     /// # Errors
     ///
-    /// As [`Tensor::to_u32_vec`].
+    /// Fails like [`Tensor::to_u32_vec`].
     #[track_caller]
     pub fn to_u32_vec_async(&self) -> impl Future<Output = Result<Vec<u32>>> {
         here_async(async { self.as_u32(Device::download(self).await?) })
@@ -318,22 +321,22 @@ impl Tensor {
         }
     }
 
-    /// The one number of a tensor with one element. Waits for the device.
+    /// The number of a one-element tensor. Waits for the device.
     ///
     /// # Errors
     ///
-    /// If there are more elements, or as [`Tensor::to_vec`].
+    /// Fails if there are more elements, or like [`Tensor::to_vec`].
     #[cfg(not(target_family = "wasm"))]
     #[track_caller]
     pub fn item(&self) -> Result<f32> {
         block_on(self.item_async())
     }
 
-    /// As [`Tensor::item`], without blocking the thread.
+    /// Like [`Tensor::item`], without blocking the thread.
     ///
     /// # Errors
     ///
-    /// As [`Tensor::item`].
+    /// Fails like [`Tensor::item`].
     #[track_caller]
     pub fn item_async(&self) -> impl Future<Output = Result<f32>> {
         here_async(async { self.single(&self.to_vec_async().await?) })
@@ -342,7 +345,7 @@ impl Tensor {
     fn single(&self, data: &[f32]) -> Result<f32> {
         match *data {
             [x] => Ok(x),
-            _ => bail!(Shape, "`item` reads a tensor of one element, this one is {}", self.shape()),
+            _ => bail!(Shape, "`item` reads a tensor of one element, but this one is {}", self.shape()),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Collectives: exchanges of any number of values that every rank has, side by side in one range of memory.
+//! Collectives: exchanges of any number of values that every rank has, adjacent in one range of memory.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::ops::Range as Bounds;
@@ -21,15 +21,15 @@ pub(crate) enum Collective {
 /// The layout of the values in a range.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Range {
-    /// First byte of each value.
+    /// The first byte of each value.
     pub(crate) offsets: Vec<usize>,
     pub(crate) bytes: usize,
-    /// Bytes of one rank's part; all bytes if values have no owners.
+    /// The size in bytes of one rank's part, or of everything if values have no owners.
     pub(crate) part: usize,
 }
 
 impl Collective {
-    /// Owner of each value, if values have owners.
+    /// The owner of each value, if values have owners.
     fn owners(&self) -> Option<&[usize]> {
         match self {
             Self::AllMean => None,
@@ -37,7 +37,7 @@ impl Collective {
         }
     }
 
-    /// `true` if values of the same sizes lie in the same places.
+    /// `true` if values of the same sizes have the same offsets.
     pub(crate) fn is_arranged_as(&self, other: &Self) -> bool {
         self.owners() == other.owners()
     }
@@ -87,7 +87,7 @@ impl Collective {
 }
 
 impl Range {
-    /// Bytes of a rank's part.
+    /// The byte range of a rank's part.
     pub(crate) fn part_of(&self, rank: usize) -> Bounds<usize> {
         if self.part == self.bytes { 0..self.bytes } else { rank * self.part..(rank + 1) * self.part }
     }

@@ -28,11 +28,11 @@ impl Purpose {
 /// A way to exchange host memory. Every rank makes the same calls in the same order, and each call waits for all ranks.
 /// Floats are passed as bytes.
 pub(super) trait Engine: Send {
-    /// The name, as in `Open MPI v4.1.4 through the host`.
+    /// The name, for example `Open MPI v4.1.4 through the host`.
     fn name(&self) -> String;
 
-    /// The sums over all ranks. The same bits on every rank, and in every run with the same ranks: the MPI standard
-    /// recommends that, and its implementations do so.
+    /// The sums over all ranks: the same bits on every rank, and in every run with the same ranks. The MPI standard
+    /// recommends this, and its implementations follow it.
     fn all_reduce(&mut self, dtype: DType, from: &[u8], to: &mut [u8]) -> Result<()>;
 
     /// This rank's part of the sums over all ranks; all parts are of equal size.

@@ -1,4 +1,4 @@
-//! Exchanges from GPU to GPU: starting NCCL, and agreeing on it.
+//! Exchanges from GPU to GPU: starts NCCL if all ranks can use it.
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
@@ -46,15 +46,15 @@ impl World {
         self.0.gpus.nccl.get().map(|nccl| nccl.bus())
     }
 
-    /// Starts NCCL on the GPU at `bus`, or with `Err`, tells the others why this rank cannot. A collective call; `None`
-    /// if any rank cannot.
+    /// Starts NCCL on the GPU at `bus`, or, with `Err`, tells the others why this rank cannot. The call is collective;
+    /// it returns `None` if any rank cannot.
     pub(crate) fn connect_gpus(&self, bus: Result<&str, String>) -> Result<Option<Arc<Nccl>>> {
         let without = |why: String| {
             self.0.gpus.note(Some(why));
             Ok(None)
         };
         if let Some(nccl) = self.0.gpus.nccl.get() {
-            // Every rank's device has a link, or none has.
+            // Either every rank's device has a link, or none has.
             let [is_missing] = self.agree([bus.is_err()])?;
             if is_missing {
                 return without(bus.err().unwrap_or_else(another_cannot));
@@ -67,7 +67,7 @@ impl World {
             _ if named.as_ref().is_some_and(|named| named == "off") => Err(format!("{NAMED}=off")),
             Err(why) => Err(why.clone()),
             Ok(_) => match Libraries::open() {
-                // Who names a library wants it.
+                // A user who names a library wants it.
                 Err(error) if named.is_some() => return self.expect_all(Err(error)),
                 opened => opened.map_err(|error| error.message().to_owned()),
             },
@@ -108,7 +108,7 @@ impl World {
         }
     }
 
-    /// Notes that GPUs exchange numbers themselves. A loss aborts what waits for the rank that is lost.
+    /// Records that GPUs exchange numbers directly. A loss aborts the exchanges that wait for the lost rank.
     pub(super) fn link_gpus(&self, nccl: &Arc<Nccl>) {
         drop(self.0.gpus.nccl.set(Arc::clone(nccl)));
         self.0.gpus.note(None);
@@ -128,7 +128,7 @@ impl World {
         watch.come(collective.header(DType::F32, range)).map(drop)
     }
 
-    /// Lets the others know that this rank cannot take part in an exchange that it announced.
+    /// Tells the others that this rank cannot take part in an exchange that it announced.
     pub(crate) fn abandon(&self) {
         if let Some(watch) = &self.0.watch {
             watch.abandon();

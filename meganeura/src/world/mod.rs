@@ -1,4 +1,4 @@
-//! Worlds: the processes that train one model together, each with a device of its own.
+//! Worlds: the processes that train one model together, each with its own device.
 //!
 //! The *ranks* of a world run the same program, each on its part of every batch. They average their gradients
 //! ([`Grads::average`](crate::Grads::average)), so their models stay equal. `mpirun` or `torchrun` starts the ranks:
@@ -7,8 +7,8 @@
 //! mpirun -n 4 target/release/my-training
 //! ```
 //!
-//! A program without a starter is a world of one rank, and computes what it always did. The guide [many
-//! devices](crate::guide::scaling) goes through a program.
+//! A program without a starter is a world of one rank, and computes the same as without a world. The guide
+//! [many devices](crate::guide::scaling) explains a program step by step.
 //!
 //! ```
 //! use meganeura::prelude::*;
@@ -33,10 +33,10 @@
 //!
 //! # Collective calls
 //!
-//! Ranks meet in each step, in [`share`](World::share), [`sum`](World::sum), [`device`](World::device), and where
-//! batches are [asked for](crate::data::Batches::on). All ranks make these calls, in the same order. Where they differ
-//! in purpose or size, every rank gets an error with both. A rank that leaves, is killed or hangs while others wait for
-//! it is their error ([`PeerLost`](crate::ErrorKind::PeerLost)), which names it and its host.
+//! Ranks meet in each step, in [`share`](World::share), [`sum`](World::sum) and [`device`](World::device), and where
+//! batches are [requested](crate::data::Batches::on). All ranks make these calls, in the same order. If they differ in
+//! purpose or size, every rank gets an error with both. A rank that leaves, is killed or hangs while others wait for it
+//! causes an error on those ([`PeerLost`](crate::ErrorKind::PeerLost)), which names it and its host.
 //!
 //! Rank 0 writes the files ([`is_first`](World::is_first)).
 
@@ -77,7 +77,7 @@ use watch::{Header, Watch};
 /// The processes that train one model together; see the [module's page](self). Cheap to clone; clones are the same
 /// world.
 ///
-/// A process leaves the world when the last clone is dropped.
+/// A process leaves the world when its last clone is dropped.
 #[derive(Clone)]
 pub struct World(Arc<Inner>);
 
@@ -94,13 +94,13 @@ struct Inner {
 }
 
 impl World {
-    /// A world of this process alone.
+    /// A world of only this process.
     #[must_use]
     pub fn alone() -> Self {
         Self::made(0, vec!["this host".to_owned()], Box::new(engine::Alone), None)
     }
 
-    /// Rank 0 of two, of which the other is not there.
+    /// Rank 0 of two, without the other one.
     #[cfg(test)]
     pub(crate) fn of_two() -> Self {
         Self::made(0, vec!["this host".to_owned(); 2], Box::new(engine::Alone), None)
@@ -136,40 +136,40 @@ impl World {
         self.0.rank
     }
 
-    /// How many ranks there are.
+    /// The number of ranks.
     #[must_use]
     pub fn size(&self) -> usize {
         self.0.hosts.len()
     }
 
-    /// Whether this is rank 0, which writes files and tells how it goes.
+    /// `true` on rank 0, which writes files and reports progress.
     #[must_use]
     pub fn is_first(&self) -> bool {
         self.rank() == 0
     }
 
-    /// Whether there is no other rank.
+    /// `true` if there is no other rank.
     #[must_use]
     pub fn is_alone(&self) -> bool {
         self.size() == 1
     }
 
-    /// The number of this process among the ranks of its host: 0 for the first.
+    /// The index of this process among the ranks of its host: 0 for the first.
     #[must_use]
     pub fn local_rank(&self) -> usize {
         let hosts = &self.0.hosts;
         hosts[..self.rank()].iter().filter(|host| **host == hosts[self.rank()]).count()
     }
 
-    /// How many ranks this host has.
+    /// The number of ranks on this host.
     #[must_use]
     pub fn local_size(&self) -> usize {
         let hosts = &self.0.hosts;
         hosts.iter().filter(|host| **host == hosts[self.rank()]).count()
     }
 
-    /// The sums of these numbers over all ranks, the same on each. For what is counted and logged: it waits for all
-    /// ranks.
+    /// The sums of these numbers over all ranks, the same on each. For counts and metrics to log: the call waits for
+    /// all ranks.
     ///
     /// ```
     /// use meganeura::world::World;
@@ -182,7 +182,7 @@ impl World {
     ///
     /// # Errors
     ///
-    /// If another rank came with something else, or left.
+    /// Fails if another rank called something else, or left.
     #[track_caller]
     pub fn sum(&self, numbers: &[f64]) -> Result<Vec<f64>> {
         let mut sums = vec![0.0; numbers.len()];
@@ -196,7 +196,7 @@ impl World {
         self.completed(engine.all_reduce(DType::F64, from, bytemuck::cast_slice_mut(sums)))
     }
 
-    /// The result of this rank's part in a meeting. If it failed, the others get to know.
+    /// The result of this rank's part in a meeting. If it failed, the others are told.
     fn completed<T>(&self, result: Result<T>) -> Result<T> {
         if let (Err(_), Some(watch)) = (&result, &self.0.watch) {
             watch.abandon();
@@ -204,7 +204,7 @@ impl World {
         result
     }
 
-    /// Waits until all ranks have arrived with the same header; returns the engine.
+    /// Waits until all ranks have arrived with the same header, and returns the engine.
     fn meet(&self, header: Header) -> Result<MutexGuard<'_, Box<dyn Engine>>> {
         let engine = self.0.engine.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(watch) = &self.0.watch {
@@ -213,18 +213,18 @@ impl World {
         Ok(engine)
     }
 
-    /// For each question, whether any rank says yes.
+    /// For each question, `true` if any rank says yes.
     pub(crate) fn agree<const N: usize>(&self, own: [bool; N]) -> Result<[bool; N]> {
         let mut sums = [0.0; N];
         self.add_up(Purpose::Agree, &own.map(|yes| f64::from(u8::from(yes))), &mut sums)?;
         Ok(sums.map(|sum| sum > 0.0))
     }
 
-    /// The text that rank 0 came with: something that it alone knows, such as the name of a new folder.
+    /// The text of rank 0: something that only it knows, such as the name of a new folder.
     ///
     /// # Errors
     ///
-    /// If another rank came with something else, or left.
+    /// Fails if another rank called something else, or left.
     #[track_caller]
     pub fn text_of_first(&self, text: &str) -> Result<String> {
         here(|| {
@@ -237,11 +237,11 @@ impl World {
         })
     }
 
-    /// That all ranks have the same text: a setting, a path, the version of a program.
+    /// Checks that all ranks have the same text: a setting, a path, the version of a program.
     ///
     /// # Errors
     ///
-    /// [`Argument`](crate::ErrorKind::Argument) on every rank, telling which one has another.
+    /// Fails with [`Argument`](crate::ErrorKind::Argument) on every rank, and names the rank with another text.
     #[track_caller]
     pub fn expect_same(&self, what: &str, text: &str) -> Result<()> {
         here(|| {
@@ -263,7 +263,7 @@ impl World {
         })
     }
 
-    /// The result of this rank, if all ranks come with one: else the error of this rank, or that of another.
+    /// The result of this rank if all ranks have one, else the error of this rank, or that of another.
     pub(crate) fn expect_all<T>(&self, result: Result<T>) -> Result<T> {
         let mut failed = vec![0.0; self.size()];
         failed[self.rank()] = f64::from(u8::from(result.is_err()));
@@ -272,11 +272,11 @@ impl World {
         let result = result?;
         match all_failed.iter().position(|failed| *failed != 0.0) {
             None => Ok(result),
-            Some(rank) => bail!(PeerLost, "rank {rank} on {} met an error, which it tells", self.0.hosts[rank]),
+            Some(rank) => bail!(PeerLost, "rank {rank} on {} failed, and reports its own error", self.0.hosts[rank]),
         }
     }
 
-    /// The bytes that rank 0 has.
+    /// Broadcasts the bytes of rank 0.
     pub(crate) fn broadcast(&self, bytes: &mut [u8]) -> Result<()> {
         let mut engine = self.meet([Purpose::Share as u64, 1, bytes.len() as u64, 0])?;
         self.completed(engine.broadcast(bytes))
@@ -284,7 +284,7 @@ impl World {
 }
 
 impl Drop for Inner {
-    /// Says so to the other ranks, and waits until they leave as well: an engine ends for all at once.
+    /// Tells the other ranks, and waits until they leave as well: an engine ends for all at once.
     fn drop(&mut self) {
         let in_order = self.watch.as_ref().is_none_or(|watch| watch.leave());
         self.engine.get_mut().unwrap_or_else(PoisonError::into_inner).end(in_order);
@@ -316,7 +316,7 @@ impl fmt::Display for World {
     }
 }
 
-/// The same on every rank, as in the dump of a plan.
+/// The same on every rank, for the dumps of plans.
 impl fmt::Debug for World {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "World({})", self.size())

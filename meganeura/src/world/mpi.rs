@@ -1,4 +1,4 @@
-//! The MPI engine. Callers know from the [watch](super::watch) that all ranks have arrived.
+//! The MPI engine. Its callers know from the [watch](super::watch) that all ranks have arrived.
 
 use std::mem;
 use std::time::Duration;
@@ -14,10 +14,10 @@ use super::Engine;
 use crate::error::bail;
 use crate::{DType, Result};
 
-/// Elements per call: MPI counts in 32 bits.
+/// The maximum number of elements per call: MPI counts in 32 bits.
 const MOST: usize = 1 << 30;
 
-/// Time that a rank stays after it lost another, so that the other can report its error before `mpirun` kills it.
+/// The time that a rank stays after it lost another, so that the other can report its error before `mpirun` kills it.
 const PARTING: Duration = Duration::from_millis(500);
 
 /// A process started by `mpirun`.
@@ -108,7 +108,7 @@ impl Engine for Mpi {
     }
 
     fn all_gather(&mut self, from: &[u8], to: &mut [u8]) -> Result<()> {
-        // Words, as there are fewer of them than bytes.
+        // As words, of which there are fewer than bytes.
         let (from, to): (&[u32], &mut [u32]) = (bytemuck::cast_slice(from), bytemuck::cast_slice_mut(to));
         expect_countable(to.len())?;
         SimpleCommunicator::world().all_gather_into(from, to);
@@ -127,8 +127,7 @@ impl Engine for Mpi {
         if in_order {
             return drop(universe);
         }
-        // Ending MPI would wait for those who do not come. Whoever started the ranks ends the others once this process
-        // is gone.
+        // Ending MPI would wait for ranks that do not come. The starter ends the others once this process is gone.
         mem::forget(universe);
         std::thread::sleep(PARTING);
     }

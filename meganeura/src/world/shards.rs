@@ -1,4 +1,4 @@
-//! Owners: which rank keeps the optimizer's state of which parameter.
+//! Owners: the ranks that keep the optimizer's state of each parameter.
 
 use std::collections::HashMap;
 
@@ -12,10 +12,10 @@ pub(crate) struct Shards {
 }
 
 impl Shards {
-    /// Distributes parameters evenly by their elements, given these and their identities. The result depends on sizes
-    /// and order alone, so it is the same on all ranks.
+    /// Distributes parameters, given by element count and identity, evenly by their elements. The result depends only
+    /// on sizes and order, so it is the same on all ranks.
     pub(crate) fn new(world: &World, mut parameters: Vec<(usize, u64)>) -> Self {
-        // The largest first; those of one size stay in order.
+        // The largest first; equal sizes stay in order.
         parameters.sort_by_key(|&(elements, _)| std::cmp::Reverse(elements));
         let mut loads = vec![0; world.size()];
         let mut assign = |(elements, id): (usize, u64)| {

@@ -8,7 +8,7 @@ use super::{Engine, Inner, World};
 use crate::error::{bail, here};
 use crate::{Error, ErrorKind, Result};
 
-/// Environment variables with rank and size, by starter.
+/// Environment variables with the rank and the number of ranks, by starter.
 const STARTERS: [(&str, &str, &str); 4] = [
     ("mpirun", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
     ("mpiexec", "PMI_RANK", "PMI_SIZE"),
@@ -22,7 +22,7 @@ const HERE: &str = "127.0.0.1";
 /// The interfaces for ranks of any host.
 const EVERYWHERE: &str = "0.0.0.0";
 
-/// The starter that does without MPI.
+/// The starter that works without MPI.
 const TORCHRUN: &str = "torchrun";
 
 /// Rank 0's text for ranks that MPI connects.
@@ -30,16 +30,16 @@ const TORCHRUN: &str = "torchrun";
 const MPI: &str = "mpi";
 
 impl World {
-    /// The world of this process: the ranks started by `mpirun`, `mpiexec`, `srun` or `torchrun`, or else this process
-    /// alone.
+    /// The world of this process: the ranks started by `mpirun`, `mpiexec`, `srun` or `torchrun`, or only this process
+    /// if there is no starter.
     ///
     /// MPI connects the ranks of the first three, with the feature `mpi`. The ranks of `torchrun` meet at
     /// `MASTER_ADDR`, and NCCL connects them; each needs an NVIDIA GPU.
     ///
     /// # Errors
     ///
-    /// One of several ranks without the feature or library that connects them; ranks that do not find each other within
-    /// a minute, or that differ in the number of ranks or the framework's version.
+    /// Fails if there are several ranks, but not the feature or library that connects them; if ranks do not find each
+    /// other within a minute; or if they differ in the number of ranks or in the framework's version.
     #[track_caller]
     pub fn join() -> Result<Self> {
         static JOINED: Mutex<Weak<Inner>> = Mutex::new(Weak::new());
@@ -74,7 +74,7 @@ impl World {
             );
         }
         let (rank, size, host) = (engine.rank(), engine.size(), engine.host());
-        // Nobody else need reach ranks that are all here.
+        // If all ranks are on this host, no other host needs to reach it.
         let (interface, name) = if engine.is_one_host() { (HERE, HERE) } else { (EVERYWHERE, &host[..]) };
         let mut address = [0; 256];
         if rank == 0 {
@@ -86,7 +86,7 @@ impl World {
         let address = String::from_utf8_lossy(&address);
         let watch = Watch::join(address.trim_end_matches('\0'), rank, size, &host)?;
         if watch.word() != MPI {
-            bail!(PeerLost, "what listens at {} is no rank 0 of this kind", address.trim_end_matches('\0'));
+            bail!(PeerLost, "the listener at {} is not rank 0 of such a world", address.trim_end_matches('\0'));
         }
         Ok(Self::connected(rank, Arc::new(watch), Box::new(engine)))
     }
@@ -102,14 +102,14 @@ impl World {
         use super::nccl::{Libraries, Nccl, Staged, UniqueId, Which};
 
         let number = |name: &str, text: &str| {
-            text.parse::<usize>().map_err(|_| Error::new(ErrorKind::Argument, format!("{name}={text} is no number")))
+            text.parse::<usize>().map_err(|_| Error::new(ErrorKind::Argument, format!("{name}={text} is not a number")))
         };
         let var =
             |name: &str| std::env::var(name).map_err(|_| Error::new(ErrorKind::Argument, format!("{name} is not set")));
         let (rank, size) = (number("RANK", rank)?, number("WORLD_SIZE", size)?);
         let local = number("LOCAL_RANK", &var("LOCAL_RANK")?)?;
         let (master, port) = (var("MASTER_ADDR")?, number("MASTER_PORT", &var("MASTER_PORT")?)?);
-        // The port itself may be that of the starter's own store.
+        // The port itself may be in use by the starter's own store.
         let is_taken = std::env::var("TORCHELASTIC_USE_AGENT_STORE").is_ok_and(|value| value == "True");
         let port = port + usize::from(is_taken);
         let libraries = Libraries::open()
@@ -138,7 +138,7 @@ impl World {
     }
 }
 
-/// Starts the hub at an address, with a text for all ranks; returns the port.
+/// Starts the hub at an address, with a text for all ranks, and returns the port.
 fn listen(address: &str, size: usize, word: String) -> Result<u16> {
     let failed = |error| Error::new(ErrorKind::Io, format!("rank 0 cannot listen at {address}")).caused_by(error);
     let listener = TcpListener::bind(address).map_err(failed)?;
@@ -147,7 +147,7 @@ fn listen(address: &str, size: usize, word: String) -> Result<u16> {
     Ok(port)
 }
 
-/// The starter of this process, its rank and the number of ranks, if it is one of several.
+/// The starter of this process, its rank and the number of ranks, if there are several.
 fn started(var: impl Fn(&str) -> Option<String>) -> Option<(&'static str, String, String)> {
     // `srun` may have started `torchrun`.
     let is_torchrun = var("TORCHELASTIC_RUN_ID").is_some();

@@ -1,4 +1,4 @@
-//! Small layers of known behaviour, for the cases in `tests/` to be made of.
+//! Small layers of known behaviour, for the cases in `tests/`.
 
 pub mod strict;
 
@@ -93,7 +93,7 @@ impl Layer for Shift {
     }
 }
 
-/// What a module has, in the order of its visits: `a.weight`, frozen ones as `a.weight (frozen)`, buffers as
+/// The contents of a module, in the order of its visits: `a.weight`, frozen ones as `a.weight (frozen)`, buffers as
 /// `a.offset (buffer)`.
 ///
 /// # Panics
@@ -114,11 +114,11 @@ pub fn leaves(module: &mut (impl Module + ?Sized)) -> Vec<String> {
     shared
 }
 
-/// What `layer`, which lies on [`device`], makes of the number `x`.
+/// The result of `layer`, which is on [`device`], for the number `x`.
 ///
 /// # Errors
 ///
-/// What went wrong in the layer.
+/// The error of the layer.
 pub fn apply(layer: &(impl Layer + ?Sized), x: f32) -> Result<f32> {
     let device = device();
     let tape = Tape::new(&device);

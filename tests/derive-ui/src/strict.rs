@@ -1,5 +1,5 @@
-//! Models in a library whose lints are stricter than anyone's. That this compiles, and passes Clippy, is the test:
-//! generated code warns of nothing.
+//! Models in a library with the strictest lints. Compiling and passing Clippy is the test: generated code causes no
+//! warnings.
 #![deny(
     warnings,
     clippy::all,
@@ -100,7 +100,7 @@ pub enum Choice {
 #[derive(Module, Debug)]
 #[module(sequential, residual = shortcut, then = relu, config(
     factor: f32,
-    /// How wide.
+    /// The width.
     width: usize,
 ))]
 pub struct Told {

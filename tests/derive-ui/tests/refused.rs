@@ -1,5 +1,5 @@
-//! What the derive refuses, and in which words: one misuse per file, in a folder for its kind. `TRYBUILD=overwrite`
-//! writes the words anew.
+//! Code that the derive refuses, with the expected messages: one misuse per file, in a folder for its kind.
+//! `TRYBUILD=overwrite` rewrites the messages.
 
 #[test]
 fn refused() {

@@ -1,4 +1,4 @@
-//! Limits of what reading one input may take. More is a fault, whatever comes of it.
+//! Limits on the time and memory of reading one input. Exceeding them is a fault, whatever the result.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::fs;
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 /// The most time: a thousand times what the longest of inputs needs, so that a busy machine makes no fault.
 pub const TIME: Duration = Duration::from_secs(4);
 
-/// The most memory besides what was there before: a few copies of the largest thing that a reader may unpack.
+/// The limit on additional memory: a few copies of the largest value that a reader may unpack.
 pub const MEMORY: usize = 128 << 20;
 
 /// The system's allocator, which counts.
@@ -56,7 +56,7 @@ unsafe impl GlobalAlloc for Counting {
     }
 }
 
-/// What reading an input took.
+/// The time and memory of reading an input.
 pub struct Used {
     time: Duration,
     memory: usize,
@@ -77,14 +77,14 @@ impl Used {
 /// When this process began to measure.
 static BEGAN: LazyLock<Instant> = LazyLock::new(Instant::now);
 
-/// When the reading that goes on must be over, in milliseconds since then.
+/// The deadline of the current reading, in milliseconds since then.
 static DEADLINE: AtomicU64 = AtomicU64::new(u64::MAX);
 
 fn now() -> u64 {
     u64::try_from(BEGAN.elapsed().as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Ends the process if a reading goes on for several times as long as it may, as one that never ends does.
+/// Ends the process if a reading takes several times its limit, because it may never end.
 fn watch() {
     static WATCHES: Once = Once::new();
     WATCHES.call_once(|| {

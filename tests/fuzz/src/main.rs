@@ -1,14 +1,12 @@
-//! Fuzzers of everything that reads what others wrote: checkpoints, optimizers' states, files of data, images,
-//! patterns, schedules.
+//! Fuzzers of every reader of foreign input: checkpoints, optimizer states, data files, images, patterns, schedules.
 //!
-//! Each [`Target`] starts from well-formed inputs and those of its corpus. An input is changed a few times, now and
-//! then in ways that keep its frame whole (lengths, sums, compression), and read. Finding a fault means that the reader
-//! panicked, aborted, took more than [`limits::TIME`] or [`limits::MEMORY`], returned an error of a kind that it does
-//! not document, or broke a promise of its own, such as leaving the model as it was. The same seed makes the same
-//! inputs.
+//! Each [`Target`] starts from well-formed inputs and its corpus. An input is mutated a few times, sometimes in ways
+//! that keep its framing intact (lengths, checksums, compression), and read. A fault is a panic, an abort, more than
+//! [`limits::TIME`] or [`limits::MEMORY`], an error of an undocumented kind, or a broken promise, such as leaving the
+//! model unchanged. The same seed makes the same inputs.
 //!
-//! The input that found a fault is in `target/fuzz/`; `--replay FILE --target NAME` reads it again, and belongs into
-//! `corpus/` once the fault is mended: the tests of this crate read the whole corpus.
+//! The input that found a fault is in `target/fuzz/`; `--replay FILE --target NAME` reads it again. Once the fault is
+//! fixed, the input belongs in `corpus/`: the tests of this crate read the whole corpus.
 
 mod limits;
 mod mutate;
@@ -37,7 +35,7 @@ const KEPT: usize = 256;
 #[derive(Parser, Debug)]
 #[command(name = "fuzz", about = "Fuzz every reader and parser")]
 struct Options {
-    /// How long, all targets together
+    /// The total time for all targets
     #[arg(long, default_value_t = 60)]
     seconds: u64,
 
@@ -45,7 +43,7 @@ struct Options {
     #[arg(long, default_value_t = 1)]
     seed: u64,
 
-    /// One target alone
+    /// Run only this target
     #[arg(long, value_name = "NAME")]
     target: Option<String>,
 
@@ -53,7 +51,7 @@ struct Options {
     #[arg(long, value_name = "FILE", requires = "target")]
     replay: Option<PathBuf>,
 
-    /// Where the input of a fault goes
+    /// The folder for the input of a fault
     #[arg(long, value_name = "DIR", default_value = "target/fuzz")]
     faults: PathBuf,
 }

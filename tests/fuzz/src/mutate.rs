@@ -1,4 +1,4 @@
-//! Changes of inputs: of bytes, of numbers between them, and of JSON.
+//! Mutations of inputs: bytes, numbers among them, and JSON.
 
 use fastrand::Rng;
 use serde_json::{Map, Value, json};

@@ -1,4 +1,4 @@
-//! Errors name the user's line: a case for every public function that can fail, and a check that none is without one.
+//! Errors name the user's line: a case for every public function that can fail, and a check that no function lacks one.
 
 mod sources;
 mod stage;
@@ -37,7 +37,7 @@ cases! {
     "check.rs::run" |_| Gradcheck::default().run(&(), &[], |(), _| Vec::new());
     "check.rs::gradgradcheck" |_| gradgradcheck(&(), &[], |(), _| Vec::new());
     "check.rs::gradgrad" |_| Gradcheck::default().gradgrad(&(), &[], |(), _| Vec::new());
-    "check/report.rs::ok" |_| disagreement().ok();
+    "check/report.rs::ok" |w| disagreement(&w).ok();
     "grad.rs::backward" |w| w.tape.backward(&w.var);
     "grad.rs::backward_with" |w| w.tape.backward_with(&w.var, &w.var.sum());
     "grad/products.rs::hvp" |w| w.tape.hvp(&w.var, &[]);
@@ -62,7 +62,7 @@ cases! {
     "tensor/make.rs::eye" |w| Tensor::eye(&w.device, 0);
     "tensor/make.rs::rand" |w| Tensor::rand(&w.device, [0], 1);
     "tensor/make.rs::randn" |w| Tensor::randn(&w.device, [0], 1);
-    "tensor/compare.rs::is_close" |w| w.tensor.is_close(&w.labels, 0.0, 0.0);
+    "tensor/compare.rs::allclose" |w| w.tensor.allclose(&w.labels, 0.0, 0.0);
     "tensor/compare.rs::expect_close" |w| w.tensor.expect_close(&w.labels, 0.0, 0.0);
     "tensor/mod.rs::to_vec" |w| w.labels.to_vec();
     "tensor/mod.rs::to_vec_async" |w| ready(w.labels.to_vec_async());
@@ -90,10 +90,10 @@ cases! {
     "onnx/import/mod.rs::compile" |w| w.model().compile();
     "onnx/import/mod.rs::compile_for" |w| w.model().compile_for(&[]);
     "onnx/import/mod.rs::record" |w| w.model().record(&w.tape, &[]);
-    "device/choose.rs::device" |_| World::alone().device("no such adapter");
-    "device/choose.rs::named" |_| Device::named("no such adapter");
-    "device/choose.rs::named_async" |_| ready(Device::named_async("no such adapter"));
-    "device/choose.rs::with_precision" |w| w.device.with_precision(Precision::Fast);
+    "device/selection.rs::device" |_| World::alone().device("no such adapter");
+    "device/selection.rs::named" |_| Device::named("no such adapter");
+    "device/selection.rs::named_async" |_| ready(Device::named_async("no such adapter"));
+    "device/selection.rs::with_precision" |w| w.device.with_precision(Precision::Fast);
     "device/profile.rs::last_profile" |w| w.device.last_profile();
     "device/variants.rs::prefer_variants" |w| w.device.prefer_variants(&[("matmul", "tile 32")]);
     "module/init.rs::init" |w| Linear::new(0, 1).init(&w.device, 1);
@@ -223,8 +223,8 @@ cases! {
 
 /// Functions that carry the line without a case, each with the reason.
 const WITHOUT_A_CASE: &[(&str, &str)] = &[
-    ("device/choose.rs::best", "fails by an environment variable alone"),
-    ("device/choose.rs::best_async", "fails by an environment variable alone"),
+    ("device/selection.rs::best", "fails by an environment variable alone"),
+    ("device/selection.rs::best_async", "fails by an environment variable alone"),
     ("device/mod.rs::wait", "fails where a GPU does"),
     ("device/mod.rs::wait_async", "fails where a GPU does"),
     ("device/mod.rs::for_testing", "never fails"),
@@ -328,7 +328,7 @@ fn every_function_has_a_case() -> Outcome {
             wrong.push(format!("{name}: no such function"));
         }
     }
-    // Fewer would mean that the walk misses what it should find.
+    // Fewer would mean that the walk misses some.
     assert!(all.len() > 100, "{} functions found", all.len());
     if wrong.is_empty() { Ok(()) } else { Err(wrong.join("\n").into()) }
 }

@@ -25,7 +25,7 @@ fn fallible(file: &str, text: &str) -> Vec<Fallible> {
         let signature = match code.strip_prefix("pub ") {
             Some(rest) => rest,
             None if in_public_trait && indent == 4 => code,
-            // Of the standard library's trait.
+            // Implementations of the standard library's trait.
             None if code.starts_with("fn from_str(") => code,
             None => continue,
         };

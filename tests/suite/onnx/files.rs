@@ -1,4 +1,4 @@
-//! Files as such: weights beside them, names, what is damaged, and what is not read.
+//! Files: external weights, names, damaged files, and unsupported contents.
 
 use std::fs;
 use std::panic::Location;
@@ -55,7 +55,7 @@ fn weights_beside() -> Outcome {
     Ok(())
 }
 
-/// A cut file is refused, or lacks what is at its end alone and says so.
+/// A truncated file is refused, or only lacks its last parts and says so.
 fn truncated() -> Outcome {
     let device = Device::cpu();
     let net = net(&device)?;
@@ -83,7 +83,7 @@ fn unknown_operators() -> Outcome {
     let error = Model::from_bytes(&device, &renamed("Softmax", "Sadmax!")?).expect_err("there is no such operator");
     assert_eq!(error.kind(), ErrorKind::Checkpoint);
     let message = error.to_string();
-    assert!(message.contains("node `softmax` (Sadmax!): the operator `Sadmax!` is not read"), "{message}");
+    assert!(message.contains("node `softmax` (Sadmax!): the operator `Sadmax!` is not supported"), "{message}");
     // An axis that the operand has not: the node is named.
     let bytes = onnx::export(&device, [2, 3], |x| x.softmax(1))?.to_bytes()?;
     let model = Model::from_bytes(&device, &bytes)?;
@@ -97,12 +97,12 @@ fn uneven_batches() -> Outcome {
     let of_batch = |f: fn(&Var) -> Var| Export::new().batch("N").record(&device, [4, 3], f);
     let (error, line) = (of_batch(|x| x.mean()).expect_err("a mean over the batch"), line!());
     assert_eq!((error.kind(), error.location().map(Location::line)), (ErrorKind::Argument, Some(line)), "{error}");
-    assert!(error.to_string().contains("does not grow evenly with the batch"), "{error}");
+    assert!(error.to_string().contains("does not grow linearly with the batch"), "{error}");
     let depends: fn(&Var) -> Var = |x| if x.shape()[0] % 2 == 0 { x.exp() } else { x.sin() };
     let error = of_batch(depends).expect_err("it does something else");
-    assert!(error.to_string().contains("what is computed depends on the size of the batch"), "{error}");
+    assert!(error.to_string().contains("the computation depends on the size of the batch"), "{error}");
     let error = Export::new().batch("N").record(&device, ([4, 3], [2]), |(a, b)| (a.exp(), b.exp()));
-    assert!(error.expect_err("two sizes").to_string().contains("the first axis of every input is to be the batch `N`"));
+    assert!(error.expect_err("two sizes").to_string().contains("the first axis of every input must be the batch `N`"));
     // Sums grow, and so do images that are one axis.
     let open = of_batch(|x| {
         x.reshape([x.shape()[0] * 3]).sum() + x.sum_over(&[1]).reshape([1, x.shape()[0]]).expand([2, x.shape()[0]])
@@ -127,7 +127,7 @@ fn names() -> Outcome {
     for (export, message) in [
         (Export::new().inputs(["a"]), "1 names for 2 inputs"),
         (Export::new().outputs(["a"]), "1 names for 3 outputs"),
-        (Export::new().inputs(["a", "b"]).outputs(["a", "c", "d"]), "two inputs or outputs are called `a`"),
+        (Export::new().inputs(["a", "b"]).outputs(["a", "c", "d"]), "two inputs or outputs have the name `a`"),
         (Export::new().opset(20), "operator set 20; files are written in 21 to"),
     ] {
         let error = export.record(&device, ([2], [2]), both).expect_err(message);
@@ -147,7 +147,7 @@ fn without_form() -> Outcome {
     let device = Device::cpu();
     let (error, line) = (onnx::export(&device, [2], |x| x.random_uniform()).expect_err("random"), line!());
     assert_eq!((error.kind(), error.location().map(Location::line)), (ErrorKind::Argument, Some(line)), "{error}");
-    assert!(error.to_string().starts_with("random_uniform: ONNX has no form of this operation"), "{error}");
+    assert!(error.to_string().starts_with("random_uniform: this operation has no ONNX form"), "{error}");
     let error = onnx::export(&device, [2, 3], |x| x.matmul(x)).expect_err("it does not fit");
     assert_eq!(error.kind(), ErrorKind::Shape, "{error}");
     Ok(())
@@ -166,7 +166,7 @@ fn wrong_inputs() -> Outcome {
     let (x, index) = (tape.input(&x), tape.input(&index));
     let error = model.record(&tape, &[x.clone(), index]).expect_err("indices");
     assert!(error.to_string().contains("input input_1: float[2] is given u32[2]"), "{error}");
-    // What is recorded has a gradient.
+    // A recorded model has a gradient.
     let y = model.record(&tape, &[x.clone(), &x * 3.0])?.swap_remove(0);
     assert_eq!(tape.backward(&y.sum())?.of(&x).expect("it depends on x").to_vec()?, [4.0, 4.0]);
     Ok(())

@@ -1,8 +1,8 @@
-//! Files of ONNX: every layer and every operation is exported, imported again and compared with what it was; models,
+//! ONNX files: every layer and every operation is exported, imported again and compared with the original; also models,
 //! and files that PyTorch wrote.
 //!
-//! With `MEGANEURA_ONNX=DIR`, each file is kept there, with its inputs and outputs beside it, for `onnxruntime` to be
-//! compared: `cargo xtask onnx`.
+//! With `MEGANEURA_ONNX=DIR`, each file is kept there, with its inputs and outputs beside it, for the comparison with
+//! `onnxruntime`: `cargo xtask onnx`.
 
 mod files;
 mod models;
@@ -60,7 +60,7 @@ pub(crate) fn collect(trials: &mut Vec<Trial>) {
     torch::collect(trials);
 }
 
-/// A layer as it is, and as it is after it was a file, which is read on a device.
+/// A layer, and the same layer after a round trip through a file, read on a device.
 fn layer(subject: &Subject, device: &Device) -> Outcome {
     let cpu = Device::cpu();
     let mut layer = (subject.build)(&cpu)?;
@@ -71,8 +71,8 @@ fn layer(subject: &Subject, device: &Device) -> Outcome {
     round_trip(&subject.name, &onnx, &[x], &[expected], device, 1e-5)
 }
 
-/// Reads a model again and compares what it computes; keeps it where that is asked for. Sums are the same ones in
-/// another order, and functions of ONNX are made of other rows than ours: a few roundings.
+/// Reads a model again and compares its results; keeps the file if requested. Sums are the same ones in another order,
+/// and functions of ONNX are made of other rows than ours: a few roundings.
 fn round_trip(
     name: &str,
     onnx: &Onnx,

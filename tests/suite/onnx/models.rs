@@ -1,4 +1,4 @@
-//! The models of the examples, at small sizes, for one batch and for any.
+//! The models of the examples, at small sizes, for a fixed and a variable batch size.
 
 use std::slice::from_ref;
 

@@ -1,4 +1,4 @@
-//! Every case of every operation as a file: it is the same afterwards, or is refused by its name.
+//! Every case of every operation as a file: it is the same after a round trip, or an error that names the operation.
 
 use std::sync::Arc;
 
@@ -28,7 +28,7 @@ fn operation(number: usize, case: &Case) -> Outcome {
     let onnx = match Export::new().record(&cpu, types.clone(), first) {
         Err(error) if case.is(Special::WithoutOnnx) => {
             assert_eq!(error.kind(), ErrorKind::Argument, "{error}");
-            assert!(error.to_string().contains("ONNX has no form of this operation"), "{error}");
+            assert!(error.to_string().contains("this operation has no ONNX form"), "{error}");
             assert!(error.location().is_some(), "{error}");
             return Ok(());
         }
@@ -36,7 +36,7 @@ fn operation(number: usize, case: &Case) -> Outcome {
     };
     assert!(!case.is(Special::WithoutOnnx), "{} has a form", case.op());
     let expected = cpu.compile(types, first)?.call(&inputs.iter().collect::<Vec<_>>())?;
-    // As the tests of operations have it, of sums in another order.
+    // The tolerance of the tests of operations, for sums in another order.
     let tolerance = case.tolerance.max(1e-5);
     round_trip(&format!("op {number} {}", case.name), &onnx, &inputs, &expected, &cpu, tolerance)
 }

@@ -1,7 +1,7 @@
-//! The table of how far we are from PyTorch: of every layer, loss, optimizer and model the largest error, by what
-//! computed it.
+//! The table of differences from PyTorch: the largest error of every layer, loss, optimizer and model, for each
+//! executor and precision.
 //!
-//! `--agreement` before the other arguments prints it when the tests are over, as rows of Markdown.
+//! `--agreement` before the other arguments prints it after the tests, as rows of Markdown.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
@@ -59,11 +59,11 @@ fn add(file: &str, case: &str, executor: Executor, error: f64) {
     *largest = largest.max(error);
 }
 
-/// What an expression is of, and whether it is not of a training step.
+/// The module or function of an expression, with `.eval()` if it is in evaluation mode.
 fn subject(case: &str) -> String {
     let mode = if case.ends_with(".eval()") { ".eval()" } else { "" };
     let name = case.split('(').next().unwrap_or(case);
-    // A chain is known by what it does.
+    // A chain is named after its function.
     let name = if name == "nn.Sequential" { "nn.AdaptiveAvgPool2d(1)" } else { name.trim_end_matches(".eval") };
     format!("{name}{mode}")
 }

@@ -1,4 +1,4 @@
-//! How far computed numbers are from PyTorch's.
+//! The difference between computed numbers and PyTorch's.
 
 use libtest_mimic::Trial;
 

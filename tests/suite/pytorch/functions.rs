@@ -1,4 +1,4 @@
-//! Functions of values, as PyTorch writes them and as they are written here.
+//! Functions of values, written in PyTorch and here.
 
 use std::sync::Arc;
 
@@ -46,7 +46,7 @@ fn arrangement(of: Of<'_>) -> Vec<Arc<Case>> {
 
 fn picks(of: Of<'_>) -> Vec<Arc<Case>> {
     vec![
-        of("torch.gather(x, 1, labels)", |i| i.var("x").gather_along(1, i.var("labels"))),
+        of("torch.gather(x, 1, labels)", |i| i.var("x").gather(1, i.var("labels"))),
         of("torch.scatter_add(x, 0, labels, t)", |i| i.var("x").scatter_add(0, i.var("labels"), i.var("t"))),
         of("torch.scatter(x, 1, labels.argsort(1), t)", |i| {
             i.var("x").scatter(1, &i.var("labels").to_float().argsort(1, false), i.var("t"))
@@ -55,7 +55,7 @@ fn picks(of: Of<'_>) -> Vec<Arc<Case>> {
         of("F.one_hot(labels, 5) * x", |i| i.var("labels").one_hot(5) * i.var("x")),
         of("torch.where(x > t, x, t * 2)", |i| {
             let (x, t) = (i.var("x"), i.var("t"));
-            x.gt(t).select(x, &(t * 2.0))
+            x.gt(t).where_cond(x, &(t * 2.0))
         }),
         of("x.masked_fill(t > 0, -2.5)", |i| {
             i.var("x").masked_fill(&i.var("t").gt(&i.var("t").tape().scalar(0.0)), -2.5)

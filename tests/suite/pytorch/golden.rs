@@ -1,4 +1,4 @@
-//! The files that PyTorch's numbers are in; `make_golden.py` says what there is.
+//! The files with PyTorch's numbers; `make_golden.py` describes them.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -116,7 +116,7 @@ impl Golden {
         })
     }
 
-    /// What comes out, by key.
+    /// The results, by key.
     pub(super) fn results(&self) -> Result<Numbers, Failed> {
         let comes_out = |key: &str| !["state.", "input.", "cotangent"].iter().any(|start| key.starts_with(start));
         let keys = self.tensors.keys().filter(|key| comes_out(key));

@@ -1,4 +1,4 @@
-//! Every layer, as PyTorch writes it and as it is written here.
+//! Every layer, written in PyTorch and here.
 
 use std::sync::Arc;
 
@@ -32,7 +32,7 @@ pub(super) fn cases() -> Vec<Arc<Case>> {
     [linear_maps(), paddings(), norms(), others(), images(), activations()].concat()
 }
 
-/// Layers that are not quite those of their names, with what that changes.
+/// Layers that deviate slightly from their names, with the results that this changes.
 pub(super) fn wrong() -> Vec<(Arc<Case>, Vec<&'static str>)> {
     vec![
         (layer("nn.LeakyReLU(0.2)", LeakyRelu { slope: 0.201 }), vec!["input_grad.x", "output"]),

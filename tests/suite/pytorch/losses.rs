@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use meganeura::loss::{
-    BceOptions, CosineEmbeddingOptions, CrossEntropyOptions, CtcOptions, DiceOptions, FocalBceOptions,
+    BceWithLogitsOptions, CosineEmbeddingOptions, CrossEntropyOptions, CtcOptions, DiceOptions, FocalBceOptions,
     FocalCrossEntropyOptions, HingeEmbeddingOptions, KlDivOptions, MultiMarginOptions, NllOptions, Reduction,
     SoftCrossEntropyOptions, TripletMarginOptions,
 };
@@ -44,11 +44,12 @@ pub(super) fn cases() -> Vec<Arc<Case>> {
         each("F.huber_loss(x, t, delta=0.5", |i, reduction| i.var("x").huber_with(i.var("t"), 0.5, reduction)),
         each("F.smooth_l1_loss(x, t, beta=1.5", |i, reduction| i.var("x").smooth_l1_with(i.var("t"), 1.5, reduction)),
         each("F.binary_cross_entropy_with_logits(x, t.sigmoid()", |i, reduction| {
-            i.var("x").bce_with(&i.var("t").sigmoid(), &BceOptions { reduction, ..Default::default() })
+            i.var("x")
+                .bce_with_logits_with(&i.var("t").sigmoid(), &BceWithLogitsOptions { reduction, ..Default::default() })
         }),
         each("F.binary_cross_entropy_with_logits(x, t.sigmoid(), pos_weight=w.exp()", |i, reduction| {
             let positive_weight = Some(i.setting("w", f64::exp));
-            i.var("x").bce_with(&i.var("t").sigmoid(), &BceOptions { positive_weight, reduction })
+            i.var("x").bce_with_logits_with(&i.var("t").sigmoid(), &BceWithLogitsOptions { positive_weight, reduction })
         }),
         cross_entropy("", false, &plain()),
         cross_entropy(", ignore_index=1", false, &CrossEntropyOptions { ignored: Some(1), ..plain() }),

@@ -1,9 +1,9 @@
-//! What PyTorch computes, number for number: results, every gradient, and what becomes of buffers and parameters.
+//! PyTorch's results, number for number: outputs, every gradient, and the updated buffers and parameters.
 //!
 //! `tests/pytorch/make_golden.py` writes the files, in double precision, under PyTorch's own keys. A case here has the
-//! name of a case there, which is the expression that PyTorch evaluated; beside it stands what is held to be the same.
-//! Its numbers go into the layer by [`Checkpoint::load_safetensors_with`], and its gradients come out by
-//! [`Checkpoint::to_safetensors_with`], under PyTorch's keys again.
+//! name of a case there: the expression that PyTorch evaluated, with our equivalent beside it. Its numbers go into the
+//! layer through [`Checkpoint::load_safetensors_with`], and its gradients come out through
+//! [`Checkpoint::to_safetensors_with`], again under PyTorch's keys.
 
 mod agreement;
 mod compare;
@@ -34,7 +34,7 @@ pub(crate) use agreement::print;
 use compare::relative_error;
 use golden::{Array, Golden, cases_of};
 
-/// What has a golden case to be compared with.
+/// An equivalent of a golden case.
 struct Case {
     /// The file that has the golden case.
     file: &'static str,
@@ -48,7 +48,7 @@ type Run = dyn Fn(&Device, &Golden) -> Result<Numbers, Failed> + Send + Sync;
 
 type Numbers = BTreeMap<String, Array>;
 
-/// How far from PyTorch's numbers ours may be, relative to the largest of a tensor.
+/// The tolerance between PyTorch's numbers and ours, relative to the largest number of a tensor.
 fn tolerance(file: &str, torch: &str, precision: Precision) -> f64 {
     match precision {
         // Gradients of models are stored in single precision, 6e-8 of each number.
@@ -61,7 +61,7 @@ fn tolerance(file: &str, torch: &str, precision: Precision) -> f64 {
         Precision::Fast if torch.contains("LBFGS") => 5e-2,
         Precision::Fast => 1e-2,
         // Sums of thousands of roundings of 6e-8, through seventeen layers in the deepest model.
-        Precision::Full => 1e-4,
+        _ => 1e-4,
     }
 }
 
@@ -128,7 +128,7 @@ fn within(errors: &[(String, f64)], allowed: f64) -> Result<(), Failed> {
     }
 }
 
-/// How far off all is that a golden case has. Nothing else may be computed.
+/// The errors of everything in a golden case. Nothing else may be computed.
 fn errors(case: &Case, device: &Device) -> Result<Vec<(String, f64)>, Failed> {
     let golden = golden::case_of(case.file, &case.torch)?;
     let computed = (case.run)(device, &golden)?;
@@ -147,7 +147,7 @@ fn errors(case: &Case, device: &Device) -> Result<Vec<(String, f64)>, Failed> {
     expected.into_iter().map(compare).collect()
 }
 
-/// What is a little different from what PyTorch evaluated, only where it is to be noticed.
+/// Slight deviations from PyTorch's expression, which the comparison must detect.
 fn wrong_settings() -> Result<(), Failed> {
     for (case, keys) in layers::wrong().into_iter().chain(optimizers::wrong()) {
         for precision in [Precision::Double, Precision::Full] {
@@ -161,8 +161,8 @@ fn wrong_settings() -> Result<(), Failed> {
     Ok(())
 }
 
-/// A module that `build` makes, with the state of the golden case, whose names `names` reads; and what it computes of
-/// the inputs.
+/// A module from `build`, with the state of the golden case, whose names `names` translates; and its results for the
+/// inputs.
 fn module<M: Module + 'static>(
     file: &'static str,
     torch: impl Into<String>,
@@ -235,14 +235,14 @@ fn under_their_names<M: Module>(
     Ok(all.filter(|(key, _)| golden.has(key)).collect())
 }
 
-/// What a file of the model has.
+/// The contents of a file of the model.
 fn saved<M: Module>(net: &M, names: &Names) -> Result<Numbers, Failed> {
     let bytes = net.to_safetensors_with(names)?;
     let file = SafeTensors::deserialize(&bytes)?;
     file.iter().map(|(name, view)| Ok((name.to_owned(), Array::decode(&view)?))).collect()
 }
 
-/// What a golden case puts in, on a tape.
+/// The inputs of a golden case, on a tape.
 struct Inputs {
     tape: Tape,
     tensors: BTreeMap<String, Tensor>,

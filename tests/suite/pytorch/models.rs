@@ -1,4 +1,5 @@
-//! The models of the reference workloads, small, and one from elsewhere: from PyTorch's files, and back.
+//! The models of the reference workloads, at small sizes, and a model in torchvision's style: from PyTorch's files, and
+//! back.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -116,7 +117,7 @@ fn counters() -> Outcome {
     Ok(())
 }
 
-/// What is not theirs: nothing is loaded, and the first of what differs is listed.
+/// A file of another model: nothing is loaded, and the first differences are listed.
 fn refused() -> Outcome {
     let mut net = resnet18gn(&Device::cpu())?;
     let before = net.to_safetensors()?;

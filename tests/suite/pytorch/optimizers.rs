@@ -38,7 +38,7 @@ fn optimizer<O: Optimizer + 'static>(torch: &str, make: fn() -> O) -> Arc<Case> 
     Arc::new(Case { file: "optimizers", torch: torch.to_owned(), run: Box::new(run) })
 }
 
-/// As [`optimizer`], of what evaluates the loss itself.
+/// Like [`optimizer`], for an optimizer that evaluates the loss itself.
 fn lbfgs(torch: &str, make: fn() -> Lbfgs) -> Arc<Case> {
     let run = move |device: &Device, golden: &Golden| {
         let mut net = Linear::new(4, 3).init(device, Seed::new(1))?;
@@ -162,7 +162,7 @@ fn schedules() -> Vec<(&'static str, Schedule)> {
     ]
 }
 
-/// What goes by a metric, from a rate of 0.1.
+/// A schedule that depends on a metric, from a rate of 0.1.
 fn plateaus() -> Vec<(&'static str, Plateau)> {
     let new = || Plateau::new(0.1);
     vec![

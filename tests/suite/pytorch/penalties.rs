@@ -1,4 +1,4 @@
-//! Gradients as PyTorch takes them, and as they are taken here: what is compared besides is their own gradients.
+//! Gradients, computed in PyTorch and here, and the gradients of these gradients.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Layers over sequences and volumes, and parts of transformers, as PyTorch writes them and as they are written here.
+//! Layers over sequences and volumes, and transformer parts, written in PyTorch and here.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! A residual net of the kind that torchvision has, with batch normalisation, in words of its own.
+//! A residual net in torchvision's style, with batch normalisation, under our own names.
 
 use meganeura::io::Names;
 use meganeura::prelude::*;
@@ -16,7 +16,7 @@ pub(super) struct ResNet {
     head: Linear,
 }
 
-/// Of each stage the first block changes the width, and but for the first stage halves the images.
+/// The first block of each stage changes the width and, except in the first stage, halves the images.
 fn stages(depths: [usize; 4], width: usize) -> Vec<Vec<BlockConfig>> {
     let stage = |index: usize| {
         let outputs = width << index;
@@ -43,7 +43,7 @@ struct Block {
     skip: Option<(Conv2d, BatchNorm2d)>,
 }
 
-/// What torchvision calls its parts.
+/// Torchvision's names of the parts.
 pub(super) fn names() -> Names {
     let names = Names::new().rename("conv1.*", "stem.*").rename("bn1.*", "norm.*").rename("fc.*", "head.*");
     let stage = |names: Names, k: usize| names.rename(format!("layer{}.**", k + 1), format!("stages.{k}.**"));

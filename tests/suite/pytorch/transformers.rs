@@ -1,4 +1,4 @@
-//! Layers of transformers, as PyTorch writes them and as they are written here.
+//! Transformer layers, written in PyTorch and here.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Runs whose folder somebody else deletes, moves or changes, byte by byte.
+//! Runs whose folder is deleted, moved or changed from outside, byte by byte.
 
 use std::fs;
 use std::path::Path;
@@ -100,7 +100,7 @@ fn gone() -> Outcome {
         drop(run);
         assert!(!folder.exists(), "it was made anew");
     }
-    // Where it was moved it goes on.
+    // It continues at its new place.
     let mut run = options(&directory.path().join("moved")).resume()?;
     assert!(run.restore(&mut net()?, &mut AdamW::new(0.1))?);
     save(&mut run, 0.25)?;
@@ -132,7 +132,7 @@ fn deleted() -> Outcome {
     Ok(())
 }
 
-/// One bit of every byte of every file that a run goes on from.
+/// Flips one bit of every byte of every file that a run resumes from.
 fn flipped() -> Outcome {
     let directory = tempfile::tempdir()?;
     let folder = directory.path();
@@ -159,7 +159,7 @@ fn flipped() -> Outcome {
                     );
                 }
                 Ok(mut run) => {
-                    // The name of the checksum is no part of what it is of.
+                    // The checksum does not cover its own name.
                     assert!(
                         path.ends_with("run.json") && at < 20,
                         "{}, byte {at}: nothing was noticed",
@@ -175,7 +175,7 @@ fn flipped() -> Outcome {
         fs::write(path, &whole)?;
     }
     assert!(harmless < 20, "{harmless}");
-    // Who looks at it is told of the metrics.
+    // An overview reports the damaged metrics.
     let path = folder.join("metrics.jsonl");
     fs::write(&path, fs::read_to_string(&path)?.replace("0.5", "0.4"))?;
     let damaged = Overview::of(folder)?.damaged;
@@ -215,7 +215,7 @@ fn last_good() -> Outcome {
     assert!(run.set_aside().iter().all(|path| path.join("state.json").exists()), "nothing was deleted");
     assert!(run.restore(&mut net()?, &mut AdamW::new(0.0))?);
     assert_eq!((run.step(), read_metrics(folder)?.len()), (2, 4));
-    // The steps are made again, under the same names; nobody stumbles over the others later.
+    // The steps are made again, under the same names; the damaged ones cause no errors later.
     save(&mut run, 0.25)?;
     save(&mut run, 0.15)?;
     run.finish()?;
@@ -234,8 +234,8 @@ fn last_good() -> Outcome {
         flip(&checkpoint(step).join("state.json"))?;
     }
     let error = good().resume().expect_err("none is whole").to_string();
-    assert!(error.contains("there is no other that is whole"), "{error}");
-    // Who resumes with another optimizer is told so, and nothing is set aside.
+    assert!(error.contains("no other checkpoint is undamaged"), "{error}");
+    // Resuming with another optimizer is an error that says so, and nothing is set aside.
     for step in 1..=4 {
         flip(&checkpoint(step).join("state.json"))?;
     }

@@ -1,4 +1,4 @@
-//! Runs that are taken up between two micro-batches of one step, or after steps that were skipped.
+//! Runs that resume between two micro-batches of one step, or after skipped steps.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use meganeura::optim::{Accumulate, AdamW, Optimizer};
 use meganeura::run::{Run, read_metrics};
 use meganeura::{Device, Layer, Tape};
 
-use super::program::{Net, data};
+use super::training_program::{Net, data};
 use crate::Outcome;
 use crate::adapter::gpu_trial;
 use crate::nets::bits;
@@ -21,7 +21,7 @@ pub(crate) fn collect(trials: &mut Vec<Trial>) {
 const ALL: u64 = 25;
 const EVERY: u64 = 3;
 
-/// Trains until so many micro-batches were seen, and saves. The loss of every seventh is not a number.
+/// Trains up to a number of micro-batches, and saves. The loss of every seventh is NaN.
 fn train(folder: &Path, device: &Device, seed: u64, until: u64) -> Result<Net, Failed> {
     let mut run = Run::at(folder, device).open()?;
     let (mut net, mut optimizer) = (Net::init(device, seed)?, AdamW::new(0.01).skip_not_finite(true));

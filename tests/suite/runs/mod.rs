@@ -1,10 +1,10 @@
-//! Runs: they go on bit for bit, keep what they should, and refuse what does not fit without losing anything.
+//! Runs: they resume bit for bit, keep the right checkpoints, and refuse mismatches without losing anything.
 
 mod damage;
 mod micro_batches;
 #[cfg(unix)]
 mod processes;
-mod program;
+mod training_program;
 
 use std::fs;
 use std::path::Path;
@@ -18,9 +18,9 @@ use meganeura::{Device, Error, ErrorKind, FromSeed, Init, Layer, Module, Seed, T
 use crate::Outcome;
 use crate::adapter::gpu_trial;
 use crate::nets::{Tiny, bits};
-use program::{Net, data};
+use training_program::{Net, data};
 
-pub(crate) use program::train_if_asked;
+pub(crate) use training_program::train_if_asked;
 
 pub(crate) fn collect(trials: &mut Vec<Trial>) {
     let mut test = |name: &str, run: fn() -> Outcome| trials.push(Trial::test(format!("runs::{name}"), run));
@@ -42,7 +42,7 @@ pub(crate) fn collect(trials: &mut Vec<Trial>) {
     processes::collect(trials);
 }
 
-/// Trains until so many steps were made, and saves.
+/// Trains up to a number of steps, and saves.
 fn train(run: &mut Run, device: &Device, net: &mut Net, optimizer: &mut dyn Optimizer, steps: u64) -> Outcome {
     let data = data()?;
     while let Some(epoch) = run.next_epoch(100) {
@@ -149,7 +149,7 @@ fn kept() -> Outcome {
     Ok(())
 }
 
-/// What opening and restoring says; the checkpoint stays as it was, and how to go on from there.
+/// The error of opening and restoring, which says how to continue; the checkpoint stays unchanged.
 fn refused(folder: &Path, net: &mut dyn Module, optimizer: &mut dyn Optimizer) -> Result<String, Failed> {
     let contents = || Ok::<_, Failed>((names(folder)?, fs::read(folder.join("run.json"))?));
     let before = contents()?;
@@ -198,7 +198,7 @@ fn another() -> Outcome {
         }
         fs::write(folder.join(path), text)?;
     }
-    // And with the right ones it goes on, all the same.
+    // With the right ones, it still continues.
     let mut run = Run::at(folder, &device).go_on_with("the right program").resume()?;
     assert!(run.restore(&mut net, &mut AdamW::new(0.1))?);
     run.advance();
@@ -232,7 +232,7 @@ fn settings() -> Outcome {
     assert_eq!((same.setting("batch"), same.setting("seed")), (Some("8"), None));
     assert!(same.is_resumed());
     drop(same);
-    // Who does not say it can read it.
+    // A program that does not set it can read it.
     assert_eq!(run().resume()?.setting("batch"), Some("8"));
     assert_eq!(Overview::of(directory.path())?.settings, [("batch".to_owned(), "8".to_owned())].into());
     Ok(())
@@ -251,7 +251,7 @@ fn folders() -> Outcome {
     let before = fs::read(directory.path().join("run/run.json"))?;
     expect_error(at("run").create(), ErrorKind::Argument, &["there is a run in", "already", "finished, step 2"]);
     assert_eq!(fs::read(directory.path().join("run/run.json"))?, before);
-    // What `create` made before a crash is begun again; what has lost its description is not.
+    // A folder that `create` made before a crash is begun again; a folder that lost its description is not.
     fs::create_dir(directory.path().join("half"))?;
     fs::write(directory.path().join("half/lock"), "")?;
     at("half").create()?;
@@ -322,7 +322,7 @@ fn metrics() -> Outcome {
     let (net, optimizer) = trained(folder, 4)?;
     let path = folder.join("metrics.jsonl");
     let whole = fs::read(&path)?;
-    // What a killed process logged after its last checkpoint, cut anywhere: it is logged once more.
+    // The log lines of a killed process after its last checkpoint, cut anywhere, are logged once more.
     let more = b"{\"batch\":5,\"epoch\":0,\"step\":5,\"time\":1}\n{\"batch\":6,\"epoch\":0,\"step\":6,\"time\":1}\n";
     for cut in 0..=more.len() {
         fs::write(&path, [&whole[..], &more[..cut]].concat())?;
@@ -373,7 +373,7 @@ fn forgotten() -> Outcome {
     let error = parts.finish().expect_err("the optimizer is left");
     assert!(error.to_string().contains("has parts that the program did not take: `optimizer`"), "{error}");
     drop(run);
-    // Who leaves without a word is noted.
+    // A process that ends without `finish` is recorded.
     let overview = Overview::of(directory.path())?;
     assert!(matches!(&overview.fate, Fate::Failed(why) if why.contains("left early")), "{overview}");
     let mut run = resume()?;

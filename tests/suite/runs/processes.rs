@@ -1,4 +1,4 @@
-//! Runs whose process is killed, is asked to end, or has no room on the disk. Signals and limits are Unix's.
+//! Runs whose process is killed, is asked to end, or has a full disk. The signals and limits need Unix.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -13,10 +13,10 @@ use meganeura::run::{Fate, Overview, Run, read_metrics};
 use meganeura::{Device, ErrorKind, Seed};
 use rand_distr::{Distribution, Uniform};
 
-use super::program::{BATCHES, Program};
+use super::training_program::{BATCHES, TrainingProgram};
 use crate::Outcome;
 
-/// How often the training is killed, how long it is then, and how long that is which is asked to end.
+/// The number of kills, the length of the killed training, and the length of the training that is asked to end.
 const KILLS: usize = 20;
 const EPOCHS: u64 = 40;
 const FEWER: u64 = 12;
@@ -38,7 +38,7 @@ pub(crate) fn collect(trials: &mut Vec<Trial>) {
     }
 }
 
-/// Whether something goes on in the folder of checkpoints, and the last step that is saved.
+/// Whether a save is in progress in the folder of checkpoints, and the last saved step.
 fn look(folder: &Path) -> (bool, u64) {
     let entries = fs::read_dir(folder.join("checkpoints")).into_iter().flatten().flatten();
     let names: Vec<_> = entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
@@ -47,15 +47,15 @@ fn look(folder: &Path) -> (bool, u64) {
     (names.iter().any(|name| name.ends_with(".partial")), whole.filter_map(step).max().unwrap_or(0))
 }
 
-/// What a training comes to: the model, its average, and what was logged, but for the time.
-fn outcome(program: &Program) -> Result<(Vec<Vec<u8>>, String), Failed> {
+/// The result of a training: the model, its average, and the log without times.
+fn outcome(program: &TrainingProgram) -> Result<(Vec<Vec<u8>>, String), Failed> {
     let files = program.results().iter().map(fs::read).collect::<Result<_, _>>()?;
     let lines = read_metrics(&program.folder)?;
     Ok((files, lines.iter().map(|line| format!("{} {} {:?}\n", line.step, line.epoch, line.values)).collect()))
 }
 
 fn undisturbed(folder: &Path, epochs: u64) -> Result<(Vec<Vec<u8>>, String), Failed> {
-    let program = Program::new(&folder.join("undisturbed"), epochs);
+    let program = TrainingProgram::new(&folder.join("undisturbed"), epochs);
     program.train(&Device::cpu()).map_err(|error| error.to_string())?;
     outcome(&program)
 }
@@ -85,7 +85,7 @@ impl Drop for Guard {
 fn survives_being_killed() -> Outcome {
     let directory = tempfile::tempdir()?;
     let expected = undisturbed(directory.path(), EPOCHS)?;
-    let program = Program::new(&directory.path().join("killed"), EPOCHS);
+    let program = TrainingProgram::new(&directory.path().join("killed"), EPOCHS);
     let mut rng = Seed::new(20).rng();
     // When as many steps are saved, about, so that the test is the same on fast machines and slow ones.
     let steps = Uniform::new(0, EPOCHS * BATCHES - 30)?;
@@ -124,7 +124,7 @@ fn survives_being_killed() -> Outcome {
     Ok(())
 }
 
-/// Sends a signal so many times, without a pause.
+/// Sends a signal several times, without a pause.
 fn signal(child: &Child, name: &str, times: usize) -> Outcome {
     let pid = child.id().to_string();
     let status = Command::new("kill").arg(format!("-{name}")).args(vec![pid; times]).status()?;
@@ -132,14 +132,14 @@ fn signal(child: &Child, name: &str, times: usize) -> Outcome {
 }
 
 /// The program, started as `nohup` does in the background of a script.
-fn under_nohup(program: &Program) -> Command {
+fn under_nohup(program: &TrainingProgram) -> Command {
     let mut command = Command::new("sh");
     command.args(["-c", "trap '' HUP INT; exec \"$@\"", "sh"]).arg(std::env::current_exe().expect("a path"));
     command.args(program.arguments()).env("RAYON_NUM_THREADS", "1");
     command
 }
 
-/// A child, and what it has yet to say.
+/// A child process, and its remaining output.
 type Waiting = (Guard, BufReader<ChildStdout>);
 
 /// The program at a step that takes as long as its input: until that is dropped, or waited for the child.
@@ -151,18 +151,19 @@ fn waiting(mut command: Command) -> Result<Waiting, Failed> {
     Ok((child, said))
 }
 
-/// Lets a program that waits go on, and waits for its end: how it ended, and what it said.
+/// Lets a waiting program continue, and waits for its end. Returns its status and output.
 fn ended((mut child, said): Waiting) -> Result<(ExitStatus, String), Failed> {
     drop(child.0.stdin.take());
     let said = std::io::read_to_string(said)?;
     Ok((child.0.wait()?, said))
 }
 
-/// What `nohup` has ignored stays ignored, and the training ends as it would have.
+/// A signal that `nohup` ignores stays ignored, and the training ends normally.
 fn left_alone() -> Outcome {
     let directory = tempfile::tempdir()?;
     let expected = undisturbed(directory.path(), FEWER)?;
-    let program = Program { catch: true, wait_at: 20, ..Program::new(&directory.path().join("nohup"), FEWER) };
+    let program =
+        TrainingProgram { catch: true, wait_at: 20, ..TrainingProgram::new(&directory.path().join("nohup"), FEWER) };
     let child = waiting(under_nohup(&program))?;
     signal(&child.0.0, "HUP", 1)?;
     let (status, _) = ended(child)?;
@@ -176,7 +177,8 @@ fn interrupted() -> Outcome {
     let directory = tempfile::tempdir()?;
     let expected = undisturbed(directory.path(), FEWER)?;
     for name in ["INT", "TERM", "HUP"] {
-        let program = Program { catch: true, wait_at: 20, ..Program::new(&directory.path().join(name), FEWER) };
+        let program =
+            TrainingProgram { catch: true, wait_at: 20, ..TrainingProgram::new(&directory.path().join(name), FEWER) };
         saves_and_ends(&program, program.command_by_default(), name, &expected)?;
     }
     Ok(())
@@ -187,14 +189,20 @@ fn interrupted_under_nohup() -> Outcome {
     let directory = tempfile::tempdir()?;
     let expected = undisturbed(directory.path(), FEWER)?;
     for name in ["INT", "TERM"] {
-        let program = Program { catch: true, wait_at: 20, ..Program::new(&directory.path().join(name), FEWER) };
+        let program =
+            TrainingProgram { catch: true, wait_at: 20, ..TrainingProgram::new(&directory.path().join(name), FEWER) };
         saves_and_ends(&program, under_nohup(&program), name, &expected)?;
     }
     Ok(())
 }
 
-/// Asked to end by this signal, the program saves and says so; taken up again, it comes to the same.
-fn saves_and_ends(program: &Program, command: Command, name: &str, expected: &(Vec<Vec<u8>>, String)) -> Outcome {
+/// When this signal asks the program to end, it saves and says so; resumed, it gives the same result.
+fn saves_and_ends(
+    program: &TrainingProgram,
+    command: Command,
+    name: &str,
+    expected: &(Vec<Vec<u8>>, String),
+) -> Outcome {
     let child = waiting(command)?;
     // Some programs send two.
     signal(&child.0.0, name, 2)?;
@@ -213,7 +221,7 @@ fn saves_and_ends(program: &Program, command: Command, name: &str, expected: &(V
 
 fn interrupted_twice() -> Outcome {
     let directory = tempfile::tempdir()?;
-    let program = Program { catch: true, wait_at: 5, ..Program::new(&directory.path().join("run"), 2) };
+    let program = TrainingProgram { catch: true, wait_at: 5, ..TrainingProgram::new(&directory.path().join("run"), 2) };
     let (mut child, _said) = waiting(program.command_by_default())?;
     signal(&child.0, "INT", 1)?;
     // So long that the next one is another request, and no echo of the first.
@@ -231,7 +239,7 @@ fn interrupted_twice() -> Outcome {
 
 fn locked() -> Outcome {
     let directory = tempfile::tempdir()?;
-    let program = Program { wait_at: 5, ..Program::new(&directory.path().join("run"), 2) };
+    let program = TrainingProgram { wait_at: 5, ..TrainingProgram::new(&directory.path().join("run"), 2) };
     let (mut child, _said) = waiting(program.command_by_default())?;
     let second = program.command().output()?;
     assert_eq!(second.status.code(), Some(1));
@@ -246,8 +254,8 @@ fn locked() -> Outcome {
 }
 
 /// A run that came to its end, for one more epoch that will not fit.
-fn before(folder: &Path) -> Result<(Program, Overview), Failed> {
-    let program = Program::new(&folder.join("run"), 2);
+fn before(folder: &Path) -> Result<(TrainingProgram, Overview), Failed> {
+    let program = TrainingProgram::new(&folder.join("run"), 2);
     program.train(&Device::cpu()).map_err(|error| error.to_string())?;
     let overview = Overview::of(&program.folder)?;
     // The schedule goes by the number of epochs.
@@ -255,11 +263,11 @@ fn before(folder: &Path) -> Result<(Program, Overview), Failed> {
     let longer = text.replace("cosine(0.02, 16,", "cosine(0.02, 32,");
     assert_ne!(text, longer);
     fs::write(program.folder.join("run.json"), longer)?;
-    Ok((Program { epochs: 4, ..program }, overview))
+    Ok((TrainingProgram { epochs: 4, ..program }, overview))
 }
 
-/// The program failed because a file could not be written, and the last checkpoint is what it was.
-fn is_as_before(output: &Output, cause: &str, program: &Program, before: &Overview) -> Outcome {
+/// The program failed because a file could not be written, and the last checkpoint is unchanged.
+fn is_as_before(output: &Output, cause: &str, program: &TrainingProgram, before: &Overview) -> Outcome {
     let said = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     let last = &before.last.as_ref().expect("a checkpoint").0;
@@ -269,7 +277,7 @@ fn is_as_before(output: &Output, cause: &str, program: &Program, before: &Overvi
     let after = Overview::of(&program.folder)?;
     assert!(matches!(after.fate, Fate::Failed(_)), "{after}");
     assert_eq!((&after.last, &after.best), (&before.last, &before.best));
-    // With room again, it goes on.
+    // With free space again, it continues.
     let output = program.command().output()?;
     assert!(output.status.success(), "{output:?}");
     assert_eq!(Overview::of(&program.folder)?.position.epoch, 4);

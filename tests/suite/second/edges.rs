@@ -1,5 +1,5 @@
-//! Second derivatives where there is nothing to differentiate: rows that are left out, windows of padding, targets
-//! without a path.
+//! Second derivatives where there is nothing to differentiate: ignored rows, windows of padding, targets without a
+//! path.
 
 use libtest_mimic::Trial;
 use meganeura::loss::{CrossEntropyOptions, CtcOptions, Reduction};

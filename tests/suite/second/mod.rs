@@ -54,7 +54,7 @@ pub(crate) fn native(case: &Case) -> Result<(), Failed> {
     hold(case, &on(Precision::Full)?, &numbers, reference)
 }
 
-/// Second derivatives on the GPU against those of the native executor in `f64`, which `native` holds to finite
+/// Second derivatives on the GPU against the native executor's in `f64`, which `native` compares with finite
 /// differences.
 pub(crate) fn wgsl(case: &Case, device: &Device) -> Result<(), Failed> {
     let numbers = operands(case);

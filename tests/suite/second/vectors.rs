@@ -1,4 +1,4 @@
-//! Products of Hessians and Jacobians with vectors.
+//! Hessian-vector and Jacobian-vector products.
 
 use libtest_mimic::Trial;
 use meganeura::nn::{Conv2d, Flatten, GroupNorm, Linear, MaxPool2d, Silu};
@@ -35,7 +35,7 @@ fn quadratic(device: &Device) -> Outcome {
         .collect();
     let product = tape.hvp(&loss, &[(&x, &v)])?.of(&x).expect("not linear").to_tensor()?.to_f64_vec()?;
     compare("the product", &Computed(product), &Reference(expected), 1e-6)?;
-    // Of what a loss is linear in, there is nothing to multiply.
+    // For values in which a loss is linear, there is no Hessian to multiply.
     assert!(tape.hvp(&x.sum(), &[(&x, &v)])?.of(&x).is_none());
     Ok(())
 }

@@ -60,7 +60,7 @@ fn input(tape: &Tape, points: &[Point]) -> Result<Var> {
     Ok(tape.input(&Tensor::from_f64(&tape.device(), [points.len(), 2], points.as_flattened())?))
 }
 
-/// `2·E‖x − y‖ − E‖x − x'‖ − E‖y − y'‖`, which is 0 for equal distributions alone.
+/// `2·E‖x − y‖ − E‖x − x'‖ − E‖y − y'‖`, which is 0 only for equal distributions.
 fn energy_distance(x: &[Point], y: &[Point]) -> f64 {
     let mean = |x: &[Point], y: &[Point]| {
         let distances = x.iter().flat_map(|a| y.iter().map(move |b| (a[0] - b[0]).hypot(a[1] - b[1])));

@@ -1,4 +1,4 @@
-//! What changes between the calls of a training step: whatever it is, the same bits as a tape for every step.
+//! Changes between the calls of a training step: after each of them, the same bits as with a tape for every step.
 
 use libtest_mimic::Trial;
 use meganeura::optim::{Accumulate, AdamW, Group, Muon, Optimizer, RAdam, RmsProp, Sgd, TrainStep};

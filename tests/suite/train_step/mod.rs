@@ -1,4 +1,4 @@
-//! Training steps that are recorded once: the same bits as a tape for every step, whatever changes in between.
+//! Training steps that are recorded once: the same bits as with a tape for every step, whatever changes in between.
 
 mod follows;
 
@@ -295,7 +295,7 @@ fn bad_input(device: &Device) -> Outcome {
     let beyond = Tensor::indices(device, [4], &[0, 1, 2, 3])?;
     let mut step = compiled(&net);
     expect("labels", step.call(&mut optimizer, (&x, &beyond)), ErrorKind::Argument, "3");
-    // What is ignored may be anything; nothing else may.
+    // Ignored values may be anything; nothing else may.
     let options = CrossEntropyOptions { ignored: Some(9), ..CrossEntropyOptions::default() };
     let ignoring = |net: &Tiny, (x, labels): &Classes| net.forward(x).cross_entropy_with(labels, &options);
     let mut ignoring = TrainStep::new(&net, ignoring);

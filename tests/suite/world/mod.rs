@@ -1,4 +1,4 @@
-//! Ranks that train together, through MPI: this program starts itself under `mpirun`, and each rank runs one of the
+//! Ranks that train together through MPI: this program starts itself under `mpirun`, and each rank runs one of the
 //! [`programs`].
 //!
 //! Without `mpirun` these tests show as ignored, and fail in CI.
@@ -103,7 +103,7 @@ fn ranks(folder: &Path, ranks: usize, program: &[&str]) -> std::io::Result<Outpu
     command.output()
 }
 
-/// Runs a program that checks by itself what it computes.
+/// Runs a program that checks its own results.
 fn succeed(folder: &Path, number: usize, program: &[&str]) -> Outcome {
     let output = ranks(folder, number, program)?;
     if output.status.success() { Ok(()) } else { Err(Failed::from(said(&output))) }
@@ -113,7 +113,7 @@ fn said(output: &Output) -> String {
     format!("{}: {}", output.status, String::from_utf8_lossy(&output.stderr))
 }
 
-/// What the first rank trained, and what one rank trains here.
+/// The model that the first rank trained, and the model that a single rank trains here.
 fn equal_one(number: usize, how: How, tolerance: f64) -> Outcome {
     let folder = tempfile::tempdir()?;
     succeed(folder.path(), number, &["train", &how.to_string()])?;

@@ -1,4 +1,4 @@
-//! What ranks run.
+//! The programs that ranks run.
 
 use std::fmt;
 use std::fs;
@@ -21,7 +21,7 @@ use crate::nets::{Tiny, bits, normal, tensor};
 /// The file that rank 0 writes.
 pub(super) const WEIGHTS: &str = "weights.safetensors";
 
-/// How a model is trained: `double cpu tape 16 1 all`
+/// The form of a training: `double cpu tape 16 1 all`
 #[derive(Clone, Copy, Debug)]
 pub(super) struct How {
     pub(super) precision: &'static str,
@@ -35,14 +35,14 @@ pub(super) struct How {
     pub(super) kind: Kind,
 }
 
-/// What ranks have in common.
+/// The state that ranks share.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Kind {
     /// Gradients, and what the optimizer remembers.
     All,
     /// Parameters; gradients, and what the optimizer remembers, belong to one rank each.
     Owned,
-    /// As `All`, and the statistics of batch normalisation.
+    /// `All`, and the statistics of batch normalisation.
     Synchronized,
 }
 
@@ -125,7 +125,7 @@ pub(super) fn run(folder: &Path, program: &str, options: &[String]) -> Result<()
     }
 }
 
-/// That every rank has the same numbers.
+/// Checks that every rank has the same numbers.
 fn expect_same_weights(world: &World, net: &dyn Module) -> Result<()> {
     world.expect_same("the trained model", &format!("{:?}", bits(net)?))
 }
@@ -178,7 +178,7 @@ fn train_net<M: Module + Layer>(world: &World, how: How, folder: &Path, device: 
         }
     }
     expect_same_weights(world, &net)?;
-    // What is remembered of each parameter is there once, or on every rank.
+    // The optimizer state of each parameter exists once, or on every rank.
     let parameters = net.named_parameters().len();
     let kept = world.sum(&[sgd.state_of(&net).tensors.len() as f64])?[0];
     let copies = if how.kind == Kind::Owned { 1 } else { world.size() };
@@ -187,7 +187,7 @@ fn train_net<M: Module + Layer>(world: &World, how: How, folder: &Path, device: 
     if world.is_first() { net.save(folder.join(WEIGHTS)) } else { Ok(()) }
 }
 
-/// Trains in a run, up to so many epochs.
+/// Trains in a run, up to a number of epochs.
 pub(super) fn in_run(world: &World, folder: &Path, epochs: u64, kind: &str) -> Result<()> {
     let kind = if kind == "owned" { Kind::Owned } else { Kind::All };
     let device = world.device("cpu")?.with_precision(Precision::Double)?;
@@ -251,7 +251,7 @@ fn gradients(world: &World) -> Result<()> {
     Ok(())
 }
 
-/// Each rank draws numbers of its own, and rank 0 those of one rank.
+/// Each rank draws different numbers; rank 0 draws those of a single rank.
 fn random(world: &World) -> Result<()> {
     let device = world.device("cpu")?;
     let draw = |device: &Device| {
@@ -266,7 +266,7 @@ fn random(world: &World) -> Result<()> {
     Ok(())
 }
 
-/// One rank's image has a NaN, or one rank's loss alone is infinite: all hold the step back, and go on.
+/// One rank's image has a NaN, or only one rank's loss is infinite: all ranks skip the step, and continue.
 fn not_finite(world: &World, kind: &str) -> Result<()> {
     let kind = if kind == "owned" { Kind::Owned } else { Kind::All };
     let device = world.device("cpu")?;
@@ -308,7 +308,7 @@ fn shared(world: &World) -> Result<()> {
     let error = world.share(&mut odd).expect_err("rank 2 has another model");
     assert!(error.kind() == ErrorKind::Argument && error.to_string().contains("; rank 2 on "), "{error}");
     assert_eq!(odd.value().to_vec()?[0], world.rank() as f32);
-    // Ranks with other batches are told so.
+    // Ranks with different batches get an error.
     let batches =
         |of: usize, seed: u64| dataset().map(|data| data.batches(of).shuffle(seed).part_of(world).on(&device));
     let odd = world.rank() == 2;
@@ -326,7 +326,8 @@ fn shared(world: &World) -> Result<()> {
     Ok(())
 }
 
-/// Metrics over ranks that counted different parts are those of one that counted all. The last rank counts nothing.
+/// Metrics over ranks that counted different parts equal those of one rank that counted everything. The last rank
+/// counts nothing.
 fn metrics(world: &World) -> Result<()> {
     let device = world.device("cpu")?;
     let scores: Vec<_> = normal("scores", 24).into_iter().map(|x| x as f32).collect();
@@ -356,7 +357,7 @@ fn metrics(world: &World) -> Result<()> {
     equal(own.2.over(world)?.value()?, all.2.value()?);
     equal(own.3.over(world)?.value()?, all.3.value()?);
     equal(own.4.over(world)?.value()?, all.4.value()?);
-    // What a rank counted is still its own.
+    // A rank's own counts are unchanged.
     assert_eq!(own.0.count(), parts[world.rank()].len() as u64);
     // Another number of classes on one rank is an error of all.
     let odd = Confusion::new(2 + world.rank() / 2)?.over(world);

@@ -1,4 +1,4 @@
-//! HLSL, as wgpu-hal 30 has it written (`dx12/device.rs`).
+//! HLSL, with the options of wgpu-hal 30 (`dx12/device.rs`).
 
 use naga::back::hlsl::{BindTarget, Options, PipelineOptions, ShaderModel, Writer};
 

@@ -1,9 +1,8 @@
-//! Kernels for Metal and DirectX 12, on which no test runs them: naga translates their WGSL with the options of wgpu
-//! 30.
+//! Kernels for Metal and DirectX 12, on which no test runs: naga translates their WGSL with wgpu 30's options.
 //!
-//! What tests translate is also written to the folder [`FOLDER`], where that is set: to `baseline/` what every device
-//! of WebGPU runs, to `beyond/` what needs more, and to `matrices/` what needs cooperative matrices. `cargo xtask
-//! kernels` sets it, and lets other compilers read the files: Tint, which is Chrome's, and DXC, which is DirectX's.
+//! If [`FOLDER`] is set, the translations are also written to that folder: to `baseline/` the kernels that every WebGPU
+//! device can run, to `beyond/` those that need more, and to `matrices/` those that need cooperative matrices.
+//! `cargo xtask kernels` sets it, and passes the files to other compilers: Chrome's Tint and DirectX's DXC.
 
 mod hlsl;
 mod msl;
@@ -20,18 +19,17 @@ pub use needs::{BASELINE, Needs};
 /// The environment variable with the folder that kernels are written to.
 pub const FOLDER: &str = "MEGANEURA_KERNELS";
 
-/// How wgpu guards a kernel.
+/// The checks that wgpu adds to a kernel.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Guard {
-    /// Every access is held to its bounds and every loop to an end, and workgroup memory begins as zeros: users'
-    /// kernels.
+    /// Every access is bounds-checked, every loop is bounded, and workgroup memory begins as zeros: users' kernels.
     Checked,
     /// None of that: kernels that the shaders crate trusts.
     Trusted,
 }
 
 impl Guard {
-    /// As users run a kernel.
+    /// The checks of a kernel that users run.
     #[must_use]
     pub fn of(is_trusted: bool) -> Self {
         if is_trusted { Self::Trusted } else { Self::Checked }
@@ -67,7 +65,7 @@ impl Kernel {
         Ok(Self { name: name.to_owned(), wgsl: wgsl.to_owned(), module, info, needs })
     }
 
-    /// What a device must have to run it.
+    /// The device requirements.
     #[must_use]
     pub fn needs(&self) -> &Needs {
         &self.needs
@@ -75,7 +73,7 @@ impl Kernel {
 
     /// Translates the kernel to MSL, of an old and of the newest version, and to HLSL, of each shader model that has
     /// what it needs: with each of these guards in turn. Kernels on matrix units are not translated: naga writes those
-    /// for Vulkan alone. Writes files with the last guard, where that is asked for.
+    /// only for Vulkan. Writes files with the last guard, if requested.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! MSL, as wgpu-hal 30 has it written (`metal/device.rs`).
+//! MSL, with the options of wgpu-hal 30 (`metal/device.rs`).
 
 use naga::back::msl::{BindTarget, EntryPointResourceMap, EntryPointResources, Options, PipelineOptions, write_string};
 use naga::proc::{BoundsCheckPolicies, BoundsCheckPolicy};
@@ -39,7 +39,7 @@ pub(crate) fn write(kernel: &Kernel, guard: Guard, lang_version: (u8, u8)) -> Re
     };
     let (text, info) =
         write_string(&kernel.module, &kernel.info, &options, &pipeline).map_err(|error| error.to_string())?;
-    // What cannot be bound is an error of the entry point alone.
+    // Bindings that do not fit are errors of the entry point only.
     info.entry_point_names[0].as_ref().map_err(ToString::to_string)?;
     Ok(text)
 }

@@ -1,8 +1,8 @@
-//! What a kernel needs of a device.
+//! The device requirements of a kernel.
 
 use naga::{AddressSpace, ShaderStage, TypeInner};
 
-/// What a kernel needs, or a device has.
+/// The requirements of a kernel, or the features of a device.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Needs {
     /// Storage buffers.
@@ -19,12 +19,12 @@ pub struct Needs {
     pub matrices: bool,
 }
 
-/// What every device of WebGPU has.
+/// The features of every WebGPU device.
 pub const BASELINE: Needs =
     Needs { buffers: 8, workgroup_memory: 16_384, invocations: 256, f16: false, subgroups: false, matrices: false };
 
 impl Needs {
-    /// Of a valid module whose entry point is `main`.
+    /// The requirements of a valid module whose entry point is `main`.
     pub(crate) fn of(module: &naga::Module) -> Result<Self, String> {
         let [main] = module.entry_points.as_slice() else { return Err("a kernel has one entry point".into()) };
         if main.name != "main" || main.stage != ShaderStage::Compute || main.workgroup_size[1..] != [1, 1] {

@@ -1,5 +1,6 @@
-//! Just enough of Rust's grammar to tell code from comments and literals, and to read paths.
+//! Just enough of Rust's grammar to distinguish code from comments and literals, and to read paths.
 
+use std::collections::HashMap;
 use std::iter;
 
 /// The text with comments and the contents of string and character literals replaced by spaces. Newlines stay.
@@ -28,7 +29,8 @@ fn token(rest: &[char], before: Option<char>) -> (usize, bool) {
         ['r', '"' | '#', ..] | ['b' | 'c', 'r', '"' | '#', ..] if !before.is_some_and(is_word) => {
             raw_string(rest).map_or((1, true), |len| (len, false))
         }
-        // A quote begins a character if another closes it right after one or an escape; else a lifetime.
+        // A quote begins a character literal if another quote closes it after one character or an escape; otherwise it
+        // begins a lifetime.
         ['\'', '\\', ..] => (until(&|i| i > 2 && rest[i] == '\'').saturating_add(1).min(rest.len()), false),
         ['\'', _, '\'', ..] => (3, false),
         _ => (1, true),
@@ -63,7 +65,7 @@ fn string(rest: &[char]) -> usize {
     rest.len()
 }
 
-/// `None` if this is no string but a raw identifier.
+/// `None` if this is a raw identifier, not a string.
 fn raw_string(rest: &[char]) -> Option<usize> {
     let start = rest.iter().position(|&c| c == 'r')? + 1;
     let hashes = rest[start..].iter().take_while(|&&c| c == '#').count();
@@ -76,21 +78,114 @@ fn raw_string(rest: &[char]) -> Option<usize> {
     Some(len.map_or(rest.len(), |len| body + len + end.len()))
 }
 
-/// Every path that begins with `crate::`, with its line: `use crate::{nn, ops::conv2d::X}` is `nn` and
-/// `ops::conv2d::X`.
-pub fn crate_paths(code: &str) -> Vec<(usize, String)> {
-    let mut paths = Vec::new();
-    for (at, _) in code.match_indices("crate::") {
-        if !code[..at].ends_with(|c: char| c.is_alphanumeric() || c == '_') {
-            let line = code[..at].matches('\n').count() + 1;
-            path(&code[at + "crate::".len()..], line, "", &mut paths);
+/// The code without items that only tests have: what follows `#[cfg(test)]` is replaced by spaces. Newlines stay.
+pub fn without_tests(code: &str) -> String {
+    const TEST: &str = "#[cfg(test)]";
+    let mut out = String::with_capacity(code.len());
+    let mut rest = code;
+    while let Some(at) = rest.find(TEST) {
+        out.push_str(&rest[..at]);
+        let item = &rest[at..];
+        let len = item_len(item);
+        out.extend(item[..len].chars().map(|c| if c == '\n' { c } else { ' ' }));
+        rest = &item[len..];
+    }
+    out + rest
+}
+
+/// The bytes of an item with its attributes: up to its closing brace, or to a semicolon outside of braces.
+fn item_len(item: &str) -> usize {
+    let mut depth = 0_usize;
+    for (at, c) in item.char_indices() {
+        match c {
+            '{' | '[' | '(' => depth += 1,
+            '}' | ']' | ')' => {
+                depth = depth.saturating_sub(1);
+                if depth == 0 && c == '}' {
+                    // `use` has a semicolon after its braces.
+                    let end = &item[at + 1..];
+                    return at + 1 + usize::from(end.starts_with(';'));
+                }
+            }
+            ';' if depth == 0 => return at + 1,
+            _ => {}
         }
     }
+    item.len()
+}
+
+/// A path below the root of a crate.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Named {
+    pub line: usize,
+    pub path: String,
+    /// What it is called after `as`.
+    pub rename: Option<String>,
+}
+
+/// Every path that begins with `crate::`: `use crate::{nn, ops::conv2d::X}` is `nn` and `ops::conv2d::X`. In a module
+/// `depth` levels below the root, a path that begins with so many `super::` is one of them.
+pub fn crate_paths(code: &str, depth: usize) -> Vec<Named> {
+    let supers = "super::".repeat(depth);
+    let starts = ["crate::", &supers].into_iter().filter(|start| !start.is_empty());
+    let mut paths = Vec::new();
+    for (start, at) in starts.flat_map(|start| code.match_indices(start).map(move |(at, _)| (start, at))) {
+        let is_inside = code[..at].ends_with(|c: char| is_word(c) || c == ':');
+        let rest = &code[at + start.len()..];
+        if !is_inside && !rest.starts_with("super::") {
+            path(rest, code[..at].matches('\n').count() + 1, "", &mut paths);
+        }
+    }
+    paths.sort_by_key(|named| named.line);
     paths
 }
 
+/// The paths that a file re-exports outside of inner modules, by their names there.
+pub fn reexports(code: &str) -> HashMap<String, String> {
+    let mut paths = Vec::new();
+    for statement in statements(code) {
+        match statement.split_once("use ") {
+            Some((visibility, tree)) if visibility.contains("pub") => {
+                path(tree.trim(), 1, "", &mut paths);
+            }
+            _ => {}
+        }
+    }
+    let name = |Named { path, rename, .. }| {
+        let own = path.rsplit("::").find(|&segment| segment != "self").unwrap_or_default().to_owned();
+        (rename.unwrap_or(own), path)
+    };
+    paths.into_iter().map(name).collect()
+}
+
+/// The `use` statements outside of blocks.
+fn statements(code: &str) -> Vec<&str> {
+    let (mut found, mut begin, mut depth) = (Vec::new(), 0, 0_usize);
+    for (at, c) in code.char_indices() {
+        let statement = &code[begin..=at];
+        let is_use = statement.split('{').next().is_some_and(|head| head.split_whitespace().any(|word| word == "use"));
+        match c {
+            '{' => depth += 1,
+            '}' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        match c {
+            ';' if depth == 0 && is_use => found.push(statement.trim_end_matches(';')),
+            ';' if depth == 0 => {}
+            '}' if depth == 0 && !is_use => {}
+            _ => continue,
+        }
+        begin = at + 1;
+    }
+    found
+}
+
+fn is_word(c: char) -> bool {
+    c.is_alphanumeric() || c == '_'
+}
+
 /// Reads a path, or a group of them, that follows `prefix`; what comes after it.
-fn path<'a>(mut rest: &'a str, mut line: usize, prefix: &str, paths: &mut Vec<(usize, String)>) -> &'a str {
+fn path<'a>(mut rest: &'a str, mut line: usize, prefix: &str, paths: &mut Vec<Named>) -> &'a str {
     let mut own = prefix.to_owned();
     loop {
         if let Some(mut group) = rest.strip_prefix('{') {
@@ -104,13 +199,13 @@ fn path<'a>(mut rest: &'a str, mut line: usize, prefix: &str, paths: &mut Vec<(u
                     return after;
                 }
                 let after = path(trimmed, line, &own, paths);
-                // What the grammar does not allow here is skipped, so that reading always moves on.
+                // Invalid syntax is skipped, so that reading always advances.
                 let after = if after.len() == trimmed.len() { skip_one(after) } else { after };
                 line += trimmed[..trimmed.len() - after.len()].matches('\n').count();
                 group = after;
             }
         }
-        let word = rest.len() - rest.trim_start_matches(|c: char| c.is_alphanumeric() || c == '_').len();
+        let word = rest.len() - rest.trim_start_matches(is_word).len();
         own.push_str(&rest[..word]);
         rest = &rest[word..];
         match rest.strip_prefix("::") {
@@ -121,16 +216,20 @@ fn path<'a>(mut rest: &'a str, mut line: usize, prefix: &str, paths: &mut Vec<(u
             _ => break,
         }
     }
-    if own != prefix {
-        paths.push((line, own));
-    }
     // `as name` belongs to this path.
-    match rest.trim_start().strip_prefix("as ") {
-        Some(name) if !prefix.is_empty() || rest.starts_with(' ') => {
-            name.trim_start_matches(|c: char| c.is_alphanumeric() || c == '_' || c == ' ')
+    let renamed = rest.trim_start().strip_prefix("as ").filter(|_| !prefix.is_empty() || rest.starts_with(' '));
+    let (rename, after) = match renamed {
+        Some(name) => {
+            let name = name.trim_start();
+            let after = name.trim_start_matches(is_word);
+            (Some(name[..name.len() - after.len()].to_owned()), after)
         }
-        _ => rest,
+        None => (None, rest),
+    };
+    if own != prefix {
+        paths.push(Named { line, path: own, rename });
     }
+    after
 }
 
 fn skip_one(text: &str) -> &str {
@@ -163,7 +262,48 @@ mod tests {
     }
 
     fn paths(code: &str) -> Vec<(usize, String)> {
-        crate_paths(code)
+        crate_paths(code, 2).into_iter().map(|named| (named.line, named.path)).collect()
+    }
+
+    #[test]
+    fn what_only_tests_have_is_left_out() {
+        for (code, rest) in [
+            ("a;\n#[cfg(test)]\nmod tests {\n{}}\nb", "a;\n\n\n\nb"),
+            ("#[cfg(test)]\n#[path = x]\nmod tests;\nb", "\n\n\nb"),
+            ("#[cfg(test)] use a::{b, c}; d", "d"),
+            ("#[cfg(test)]\nlet x = [1; 2]; d", "\nd"),
+            ("#[cfg(test)", "#[cfg(test)"),
+            ("#[cfg(test)] {", ""),
+            ("#[cfg(not(test))] a", "#[cfg(not(test))] a"),
+        ] {
+            assert_eq!(without_tests(code).replace(' ', ""), rest.replace(' ', ""), "{code}");
+        }
+    }
+
+    #[test]
+    fn enough_supers_are_the_root() {
+        assert_eq!(paths("use super::super::{nn, gpu::X};"), [(1, "nn".into()), (1, "gpu::X".into())]);
+        assert_eq!(paths("use super::nn; use super::super::super::x; my_super::super::y"), []);
+        assert_eq!(crate_paths("super::gpu::X", 1)[0].path, "gpu::X");
+        assert_eq!(crate_paths("super::gpu::X", 0), []);
+    }
+
+    #[test]
+    fn reexports_are_read() {
+        let code = "mod tape;\n\
+            #[cfg(feature = a)]\npub use tape::{Tape, run::Runs as Other};\n\
+            pub(crate) use kept::{self, X as Y};\n\
+            use private::Z;\n\
+            pub mod inner {\n pub use deep::Hidden;\n}\n\
+            fn f() { x; }\npub use last::End;";
+        let expected = [
+            ("Tape", "tape::Tape"),
+            ("Other", "tape::run::Runs"),
+            ("kept", "kept::self"),
+            ("Y", "kept::X"),
+            ("End", "last::End"),
+        ];
+        assert_eq!(reexports(code), expected.map(|(name, path)| (name.into(), path.into())).into());
     }
 
     #[test]
@@ -186,6 +326,8 @@ mod tests {
     fn nonsense_ends() {
         for code in ["crate::{", "crate::{{}}", "crate::{a b ! c}", "crate::", "crate::{a::{b}, ]"] {
             paths(code);
+            reexports(&format!("pub use {code}"));
+            without_tests(&format!("#[cfg(test)]{code}"));
         }
     }
 }

@@ -1,13 +1,13 @@
-//! Rules on files as such: their names, how long they are, and how wide their prose is.
+//! Rules on files: their names, their lengths, and the width of their prose.
 
 use std::path::Path;
 
 use super::File;
 
-/// Names that say nothing about what is inside.
+/// Names that say nothing about the contents.
 const EMPTY_NAMES: [&str; 8] = ["base", "common", "helper", "helpers", "misc", "util", "utils", "stuff"];
 
-/// Past this, a file has a second idea in it.
+/// A longer file contains a second idea.
 const MAX_LINES: usize = 500;
 
 pub fn has_a_name_of_its_own(file: &File<'_>) -> Vec<(usize, String)> {
@@ -25,10 +25,10 @@ pub fn is_short(file: &File<'_>) -> Vec<(usize, String)> {
     vec![(MAX_LINES + 1, format!("{lines} lines, at most {MAX_LINES}: give the second idea a file of its own"))]
 }
 
-/// Columns of comments, as of code.
+/// The columns of comments, and of code.
 const WIDTH_OF_COMMENTS: usize = 120;
 
-/// Columns of prose in Markdown.
+/// The columns of prose in Markdown.
 const WIDTH_OF_PROSE: usize = 100;
 
 /// Comments and prose wrap. Tables, headings, code and lines of one word do not.
@@ -55,12 +55,12 @@ pub fn is_narrow(file: &File<'_>) -> Vec<(usize, String)> {
     wide
 }
 
-/// The text of a line that is nothing but a comment.
+/// The text of a line that is only a comment.
 fn comment(line: &str) -> Option<&str> {
     line.trim_start().strip_prefix("//").map(|text| text.trim_start_matches(['/', '!']).trim_start())
 }
 
-/// The parts that a line can be wrapped between: spaces in code and in the text of a link are none.
+/// The number of parts between which a line can wrap. Spaces in code and in the text of a link do not count.
 fn words(text: &str) -> usize {
     let (mut words, mut code, mut link, mut inside) = (0, false, 0_usize, false);
     for c in text.chars() {
@@ -74,7 +74,7 @@ fn words(text: &str) -> usize {
         words += usize::from(!is_gap && !inside);
         inside = !is_gap;
     }
-    // The mark of a list is no part of its own.
+    // A list marker does not count.
     words - usize::from(text.starts_with(['*', '-', '+']) && words > 0)
 }
 

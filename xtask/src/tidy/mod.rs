@@ -1,7 +1,7 @@
 //! `cargo xtask tidy`: the house rules that no compiler checks.
 //!
-//! Each rule is a function from a file to the lines that break it, with what to do instead. A rule that
-//! needs exceptions is not here.
+//! Each rule is a function from a file to the lines that break it, each with the remedy. There are no rules with
+//! exceptions.
 
 mod code;
 mod files;
@@ -16,10 +16,10 @@ use crate::process::root;
 
 /// A file of the repository.
 struct File<'a> {
-    /// From the root, with `/` on every system.
+    /// The path from the root, with `/` on every system.
     path: &'a str,
     text: &'a str,
-    /// The text with comments and the contents of literals blanked, if this is Rust; line numbers are the same.
+    /// The text with comments and literals blanked, if this is Rust; line numbers are the same.
     code: Option<&'a str>,
 }
 
@@ -37,7 +37,7 @@ impl fmt::Display for Violation {
     }
 }
 
-/// The lines that break a rule, and what to do instead.
+/// The lines that break a rule, with the remedy.
 type Rule = fn(&File<'_>) -> Vec<(usize, String)>;
 
 const RULES: [Rule; 9] = [
@@ -62,7 +62,7 @@ pub fn run() -> Done {
     let mut violations = Vec::new();
     for path in &paths {
         let bytes = fs::read(root.join(path)).map_err(|error| format!("tidy cannot read {path}: {error}"))?;
-        // What is not text is data.
+        // A file that is not text is data.
         if let Ok(text) = String::from_utf8(bytes) {
             violations.extend(check(path, &text));
         }
@@ -86,8 +86,8 @@ fn check(path: &str, text: &str) -> Vec<Violation> {
     RULES.iter().flat_map(|rule| rule(&file)).map(violation).collect()
 }
 
-/// Lists files below `dir`, but for what is built (`target`) and what belongs to tools (hidden folders other than our
-/// own, and the file that stands for `.git` in a second working tree).
+/// Lists files below `dir`, except build output (`target`) and files of tools (hidden folders other than our own, and
+/// the file `.git` of a second working tree).
 fn collect(root: &Path, dir: &str, paths: &mut Vec<String>) -> std::io::Result<()> {
     for entry in fs::read_dir(root.join(dir))? {
         let entry = entry?;
@@ -110,7 +110,7 @@ fn collect(root: &Path, dir: &str, paths: &mut Vec<String>) -> std::io::Result<(
 mod tests {
     use super::*;
 
-    /// What tidy says of a file, without the path.
+    /// Tidy's complaints about a file, without the path.
     pub fn complaints(path: &str, text: &str) -> Vec<String> {
         check(path, text).into_iter().map(|v| format!("{}: {}", v.line, v.message)).collect()
     }

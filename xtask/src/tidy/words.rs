@@ -1,11 +1,12 @@
-//! Rules on words that must not stand in a file.
+//! Rules on words that must not occur in a file.
 
 use super::File;
 
 /// Macros that mean "not finished".
 const LEFT_OVER: [&str; 3] = ["todo!", "unimplemented!", "dbg!"];
 
-/// Words that tie the project to one machine, and why. In two pieces, so that this file keeps its own rule.
+/// Words that tie the project to one machine, with the reason. They are split in two, so that this file obeys its own
+/// rule.
 const ONE_MACHINE: [(&str, &str, &str); 7] = [
     ("/wo", "rk/", "a path of one machine"),
     ("/ro", "ot/", "a path of one machine"),
@@ -42,7 +43,7 @@ pub fn attributes_have_reasons(file: &File<'_>) -> Vec<(usize, String)> {
 }
 
 pub fn names_no_machine(file: &File<'_>) -> Vec<(usize, String)> {
-    // Cargo writes it, with where each package came from.
+    // Cargo writes this file, with the source of each package.
     if file.path == "Cargo.lock" {
         return Vec::new();
     }
@@ -58,7 +59,7 @@ fn find(text: &str, complaint: impl Fn(&str) -> Option<String>) -> Vec<(usize, S
     text.lines().enumerate().filter_map(|(index, line)| Some((index + 1, complaint(line)?))).collect()
 }
 
-/// Whether `word` stands in `line`, and not as the end of a longer one.
+/// `true` if `word` occurs in `line`, and not as the end of a longer word.
 fn starts_word(line: &str, word: &str) -> bool {
     line.match_indices(word).any(|(at, _)| !line[..at].ends_with(|c: char| c.is_alphanumeric() || c == '_'))
 }

@@ -12,16 +12,16 @@ use tempfile::TempDir;
 
 use crate::Done;
 
-/// WebGPU on the CPU, by the driver that Chromium brings along.
+/// WebGPU on the CPU, with Chromium's own driver.
 pub const WEBGPU: [&str; 2] = ["--enable-unsafe-webgpu", "--use-webgpu-adapter=swiftshader"];
 
 /// A browser without WebGPU.
 pub const NO_WEBGPU: [&str; 1] = ["--disable-features=WebGPU"];
 
-/// How long the page may take for anything.
+/// The time limit for any action of the page.
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// A browser of its own, with an empty profile and a folder for downloads. It ends with this.
+/// A separate browser, with an empty profile and a folder for downloads. It ends when this is dropped.
 pub struct Browser {
     driver: Child,
     session: String,
@@ -42,7 +42,7 @@ impl Browser {
             let port = line.split_once("started successfully on port ")?.1;
             port.trim_end_matches('.').parse::<u16>().ok()
         });
-        // A driver that nobody listens to ends with its next line.
+        // A driver whose output nobody reads ends with its next line.
         std::thread::spawn(move || lines.for_each(drop));
         let downloads = tempfile::tempdir().map_err(|error| error.to_string())?;
         let mut browser = Self { driver, session: String::new(), downloads };
@@ -72,7 +72,7 @@ impl Browser {
         self.post("url", &json!({ "url": url })).map(drop)
     }
 
-    /// What a function's body returns in the page.
+    /// Runs the body of a function in the page, and returns its result.
     pub fn run(&self, script: &str) -> Done<Value> {
         self.post("execute/sync", &json!({ "script": script, "args": [] }))
     }
@@ -111,7 +111,7 @@ impl Browser {
         self.post(&format!("element/{}/click", self.id(selector)?), &json!({})).map(drop)
     }
 
-    /// Types, or gives a file to an input of files.
+    /// Types text, or gives a file to a file input.
     pub fn keys(&self, selector: &str, text: &str) -> Done {
         self.post(&format!("element/{}/value", self.id(selector)?), &json!({ "text": text })).map(drop)
     }
@@ -128,7 +128,7 @@ impl Browser {
         self.post("actions", &json!({ "actions": [mouse] })).map(drop)
     }
 
-    /// A file that the page saved, once it is whole.
+    /// A file that the page saved, once it is complete.
     pub fn download(&self, name: &str) -> Done<Vec<u8>> {
         let (path, start) = (self.downloads.path().join(name), Instant::now());
         while !path.exists() {
@@ -142,7 +142,7 @@ impl Browser {
         Ok(bytes)
     }
 
-    /// A folder that goes away with the browser.
+    /// A folder that is deleted with the browser.
     pub fn folder(&self) -> &Path {
         self.downloads.path()
     }
@@ -156,13 +156,13 @@ impl Browser {
         self.post("window", &json!({ "handle": page })).map(drop)
     }
 
-    /// Gives the page a size in CSS pixels, as a phone or a desktop has it.
+    /// Sets the page's size in CSS pixels, to that of a phone or a desktop.
     pub fn resize(&self, width: u32, height: u32, is_phone: bool) -> Done {
         let metrics = json!({ "width": width, "height": height, "deviceScaleFactor": 1, "mobile": is_phone });
         self.cdp("Emulation.setDeviceMetricsOverride", &metrics)
     }
 
-    /// A command of Chromium's own protocol.
+    /// Sends a command of Chromium's own protocol.
     pub fn cdp(&self, command: &str, parameters: &Value) -> Done {
         self.post("goog/cdp/execute", &json!({ "cmd": command, "params": parameters })).map(drop)
     }
@@ -179,7 +179,7 @@ impl Browser {
         fs::write(path, bytes).map_err(|error| format!("{}: {error}", path.display()))
     }
 
-    /// What the console said since the last call: warnings and errors.
+    /// The console's warnings and errors since the last call.
     pub fn complaints(&self) -> Done<Vec<String>> {
         let entries = self.post("se/log", &json!({ "type": "browser" }))?;
         let entries = entries.as_array().cloned().unwrap_or_default();
@@ -194,14 +194,14 @@ impl Browser {
 
 impl Drop for Browser {
     fn drop(&mut self) {
-        // The session ends Chromium; the driver ends when it is told to.
+        // Ending the session ends Chromium; the driver needs a separate signal.
         drop(exchange(minreq::delete(&self.session), None));
         drop(self.driver.kill());
         drop(self.driver.wait());
     }
 }
 
-/// The `value` of an answer; an error says what the driver said.
+/// The `value` of an answer; an error contains the driver's message.
 fn exchange(request: minreq::Request, body: Option<&Value>) -> Done<Value> {
     let request = match body {
         Some(body) => request.with_header("Content-Type", "application/json").with_body(body.to_string()),

@@ -15,13 +15,13 @@ use crate::{Done, root};
 
 const TARGET: &str = "wasm32-unknown-unknown";
 
-/// The profile of `Cargo.toml` that the page is built with.
+/// The page's build profile in `Cargo.toml`.
 const PROFILE: &str = "web";
 
-/// Compressed, the WebAssembly is to stay below this.
+/// The largest compressed size of the WebAssembly.
 const MOST: usize = 3 << 20;
 
-/// Builds the page into `target/page`, and says how large it is.
+/// Builds the page into `target/page`, and prints its size.
 pub fn build() -> Done<PathBuf> {
     let target = env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from);
     let mut cargo = Command::new(env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo")));
@@ -42,11 +42,7 @@ pub fn build() -> Done<PathBuf> {
     let kib = |bytes: usize| bytes.div_ceil(1024);
     eprintln!("{}: {} KiB of WebAssembly, {} KiB compressed", folder.display(), kib(bytes.len()), kib(packed));
     if packed > MOST {
-        return Err(format!(
-            "the WebAssembly has {} KiB compressed, and is to have at most {}",
-            kib(packed),
-            kib(MOST)
-        ));
+        return Err(format!("the WebAssembly has {} KiB compressed, and the limit is {}", kib(packed), kib(MOST)));
     }
     Ok(folder)
 }
@@ -72,7 +68,7 @@ fn make(wasm: &Path, folder: &Path) -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// Runs binaryen's `wasm-opt`, where it is there: without it the file is somewhat larger, and as good.
+/// Runs binaryen's `wasm-opt`, if it is installed: without it the file is somewhat larger, but works as well.
 fn shrink(wasm: &Path) {
     let smaller = wasm.with_extension("opt");
     let done = Command::new("wasm-opt").args(["-O3", "--all-features"]).arg(wasm).arg("-o").arg(&smaller).output();

@@ -1,4 +1,4 @@
-//! What the page must do, tried in a browser.
+//! The tests of the page, in a browser.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -12,11 +12,11 @@ use crate::browser::{NO_WEBGPU, WEBGPU};
 use crate::native::{self, LAVAPIPE};
 use crate::suite::{Case, Page};
 
-/// Steps after which weights are compared: an epoch of the reader. Rounding differs from device to device, and grows
-/// from step to step.
+/// The number of steps before weights are compared: an epoch of the reader. Rounding differs between devices, and the
+/// differences grow from step to step.
 const FEW: usize = 22;
 
-/// The largest difference that rounding makes in so many steps, as a share of a tensor's norm.
+/// The largest difference that rounding causes in that number of steps, as a share of a tensor's norm.
 const ROUNDING: f64 = 2e-3;
 
 /// Strokes of a seven, in pixels from the middle of the pad.
@@ -49,7 +49,7 @@ pub const CASES: [Case; 12] = [
     case("first_it_reads_then_it_draws", &NO_WEBGPU, draws),
     case("webgpu_computes_what_lavapipe_does", &WEBGPU, as_lavapipe),
     Case {
-        // Chromium says so in the console when a page asks for one.
+        // Chromium logs to the console when a page requests an adapter.
         complaint: Some("No available adapters"),
         ..case("without_webgpu_the_cpu_computes", &NO_WEBGPU, without_webgpu)
     },
@@ -72,7 +72,7 @@ fn expect(holds: bool, message: impl FnOnce() -> String) -> Done {
 }
 
 impl Page {
-    /// Opens the page, and lets it train until it pauses.
+    /// Opens the page, and trains until it pauses.
     fn train(&self, query: &str) -> Done {
         self.open(query)?;
         self.click("#start")?;
@@ -105,14 +105,14 @@ impl Page {
         self.browser.download(name)
     }
 
-    /// Gives the page a file, as its input does.
+    /// Gives the page a file, through its file input.
     fn give(&self, name: &str, bytes: &[u8]) -> Done {
         let path = self.browser.folder().join(name);
         fs::write(&path, bytes).map_err(|error| error.to_string())?;
         self.browser.keys("#file", &path.to_string_lossy())
     }
 
-    /// The text of the notice on a topic, which is waited for.
+    /// Waits for the notice on a topic, and returns its text.
     fn notice(&self, topic: &str) -> Done<String> {
         let selector = format!("[data-topic={topic}]");
         self.browser.wait(&format!("document.querySelector('{selector}')"))?;
@@ -124,7 +124,7 @@ impl Page {
     }
 }
 
-/// Chromium's driver on the CPU takes a second or two for a step of the reader: three epochs are enough to see that it
+/// Chromium's driver on the CPU takes a second or two for a step of the reader: three epochs are enough to show that it
 /// learns.
 fn trains_on_webgpu(page: &Page) -> Done {
     let start = Instant::now();
@@ -150,7 +150,7 @@ fn trains_on_webgpu(page: &Page) -> Done {
     Ok(())
 }
 
-/// On the CPU, from reading to drawing; the picture is that of the README.
+/// On the CPU, from reading to drawing; this takes the README's picture.
 fn draws(page: &Page) -> Done {
     page.browser.resize(1200, 1000, false)?;
     page.open("device=cpu")?;
@@ -168,7 +168,7 @@ fn draws(page: &Page) -> Done {
     page.picture("page.png")
 }
 
-/// Compares the weights of both models with those of a native device.
+/// Compares the weights of both models with a native device's.
 fn compare(page: &Page, device: &str, query: &str) -> Done {
     let native = native::session(device, FEW, FEW)?;
     for (model, name) in [(Model::Reader, "reader"), (Model::Drawer, "drawer")] {
@@ -210,7 +210,7 @@ fn controls(page: &Page) -> Done {
     page.click("#reset")?;
     page.browser.wait("document.getElementById('steps').textContent == '0'")?;
 
-    // The rate of the slider is the one that trains.
+    // The training uses the slider's rate.
     page.open(&format!("device=cpu&pause={FEW}"))?;
     page.browser.run(
         "const rate = document.getElementById('rate'); rate.value = -3; rate.dispatchEvent(new Event('input'));",
@@ -249,7 +249,7 @@ fn reads_the_mouse(page: &Page) -> Done {
 }
 
 fn files(page: &Page) -> Done {
-    // From the page to a native session, which reads as well with it.
+    // From the page to a native session, which reads equally well with the file.
     page.train("device=cpu&pause=132")?;
     let mut native = native::session("cpu", 0, 0)?;
     let loaded = native.load(&page.save(Model::Reader)?).map_err(|error| error.to_string())?;
@@ -259,7 +259,7 @@ fn files(page: &Page) -> Done {
     let on_page = page.accuracy()?;
     expect((accuracy - on_page).abs() < 0.06, || format!("{on_page} % in the page, {accuracy} % natively"))?;
 
-    // And back, into a page that has learned nothing.
+    // And back, into an untrained page.
     page.open("device=cpu")?;
     for model in [Model::Reader, Model::Drawer] {
         let bytes = native::weights(&native, model)?;

@@ -1,5 +1,5 @@
-//! The page of `examples/web`: built, served, and tested in a browser. `cargo xtask web` calls this, and installs
-//! before what is missing.
+//! Builds, serves and tests the page of `examples/web`. `cargo xtask web` calls this after it has installed missing
+//! programs.
 
 mod browser;
 mod bundle;
@@ -19,14 +19,14 @@ use clap::{Parser, Subcommand};
 struct Cli {
     #[command(subcommand)]
     command: Option<Command>,
-    /// Where to serve it
+    /// The address to serve it at
     #[arg(long, default_value_t = 8080)]
     port: u16,
 }
 
 #[derive(Subcommand, Debug)]
 enum Command {
-    /// Build it, into target/page
+    /// Build it into target/page
     Build,
     /// Build it, and test it in Chromium
     Test(suite::Options),

@@ -1,4 +1,4 @@
-//! The same training outside of the browser, to compare with.
+//! The same training outside the browser, for comparison.
 
 use std::time::Instant;
 
@@ -12,10 +12,10 @@ use crate::Done;
 /// The seed of the page.
 const SEED: u64 = 42;
 
-/// The driver that runs kernels on the CPU, as the browser's does.
+/// The driver that runs kernels on the CPU, like the browser's.
 pub const LAVAPIPE: &str = "llvmpipe";
 
-/// A session after so many steps of the reader and of the drawer, at the page's learning rates.
+/// A session after a number of steps of the reader and of the drawer, at the page's learning rates.
 pub fn session(device: &str, reader: usize, drawer: usize) -> Done<Session> {
     let trained = || {
         let mut session = Session::new(&Device::named(device)?, SEED)?;
@@ -31,7 +31,7 @@ pub fn weights(session: &Session, model: Model) -> Done<Vec<u8>> {
     block_on(session.save(model)).map_err(|error| error.to_string())
 }
 
-/// Steps a second of a model on a device, after the first few.
+/// Steps per second of a model on a device, after the first few.
 pub fn pace(device: &str, model: Model, steps: usize) -> Done<f64> {
     let mut session = session(device, 2, 2)?;
     let start = Instant::now();
@@ -39,8 +39,8 @@ pub fn pace(device: &str, model: Model, steps: usize) -> Done<f64> {
     Ok(steps as f64 / start.elapsed().as_secs_f64())
 }
 
-/// How far apart two files of weights are: over all tensors the largest `‖a − b‖ / ‖b‖`. Norms, because an element
-/// whose gradient is nothing but rounding still moves by the learning rate under Adam.
+/// The difference between two files of weights: the largest `‖a − b‖ / ‖b‖` over all tensors. It uses norms because an
+/// element whose gradient is only rounding error still moves by the learning rate under Adam.
 pub fn difference(a: &[u8], b: &[u8]) -> Done<f64> {
     let cpu = Device::cpu();
     let read = |bytes| {

@@ -1,4 +1,4 @@
-//! A folder on a port of this machine.
+//! Serves a folder on a local port.
 
 use std::fs;
 use std::path::{Component, Path, PathBuf};
@@ -16,7 +16,7 @@ pub fn serve(folder: &Path, port: u16) -> Done {
     Ok(())
 }
 
-/// Serves a folder from another thread, with some code at the beginning of the worker; the port.
+/// Serves a folder from another thread, with extra code at the beginning of the worker. Returns the port.
 pub fn start(folder: &Path, worker_prefix: &'static str) -> Done<(Arc<Server>, u16)> {
     let server = Arc::new(listen(0)?);
     let address = server.server_addr().to_ip().ok_or("the server has no port")?;
@@ -40,17 +40,17 @@ fn answer(server: &Server, folder: &Path, worker_prefix: &str) {
                 }
                 let header = |name: &str, value: &str| Header::from_bytes(name, value).expect("a header of ASCII");
                 let response = Response::from_data(content).with_header(header("Content-Type", media_type(&path)));
-                // A page that was just built again is what one wants to see.
+                // No caching: a rebuilt page must show at once.
                 request.respond(response.with_header(header("Cache-Control", "no-store")))
             }
             _ => request.respond(Response::from_string("not found").with_status_code(404)),
         };
-        // A browser that has gone away misses nothing.
+        // Errors do not matter: the browser is gone.
         drop(sent);
     }
 }
 
-/// The file below the folder that an address means; none that is elsewhere.
+/// The file of an address; `None` for files outside the folder.
 fn file_of(url: &str) -> Option<PathBuf> {
     let path = url.split(['?', '#']).next()?.trim_start_matches('/');
     let path = PathBuf::from(if path.is_empty() { "index.html" } else { path });

@@ -1,4 +1,4 @@
-//! Runs the cases, each in a browser of its own.
+//! Runs the cases, each in a separate browser.
 
 use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -17,13 +17,13 @@ pub struct Options {
     filter: Option<String>,
 }
 
-/// A test: what the browser is started with, and what is done there.
+/// A test: the browser's options, and the actions in it.
 pub struct Case {
     pub name: &'static str,
     pub flags: &'static [&'static str],
     /// Code at the beginning of the worker.
     pub worker_prefix: &'static str,
-    /// What must be in every warning and error of the console; `None` if there must be none.
+    /// A text that every warning and error of the console must contain; `None` if there must be none.
     pub complaint: Option<&'static str>,
     pub run: fn(&Page) -> Done,
 }
@@ -48,7 +48,7 @@ impl Page {
     }
 }
 
-/// Runs all, also after a failure.
+/// Runs all cases, also after a failure.
 pub fn run(folder: &Path, options: &Options) -> Done {
     let pictures = root().join("target").join("page-pictures");
     fs::create_dir_all(&pictures).map_err(|error| format!("{}: {error}", pictures.display()))?;

@@ -1,12 +1,12 @@
-//! A piece of the image.
+//! Random crops of images.
 
 use super::{Transform, image};
 use crate::data::order::below;
 use crate::error::bail;
-use crate::module::Seed;
+use crate::seed::Seed;
 use crate::{Result, Shape};
 
-/// Cuts out a piece of this size at a random place, each as likely as the next, after adding a border of zeros.
+/// Crops an image to this size at a random position, uniformly distributed, after adding a border of zeros.
 ///
 /// `RandomCrop::new(32, 32).padding(4)` moves a 32×32 image by up to four pixels each way.
 #[derive(Clone, Copy, Debug)]
@@ -17,14 +17,14 @@ pub struct RandomCrop {
 }
 
 impl RandomCrop {
-    /// Pieces of this size.
+    /// Crops of this size.
     #[must_use]
     pub fn new(height: usize, width: usize) -> Self {
         Self { height, width, padding: 0 }
     }
 
-    /// With a border of so many zeros on every side before. Put it ahead of [`Normalise`](super::Normalise) for a black
-    /// border, behind for one of the mean colour.
+    /// Adds a border of zeros to every side first. Put the crop before [`Normalize`](super::Normalize) for a black
+    /// border, after it for a border in the mean colour.
     #[must_use]
     pub fn padding(self, padding: usize) -> Self {
         Self { padding, ..self }
@@ -36,16 +36,16 @@ impl Transform for RandomCrop {
         let [channels, height, width] = image(shape)?;
         let Self { height: h, width: w, padding } = *self;
         if h == 0 || w == 0 {
-            bail!(Argument, "a piece of {h}×{w} pixels is none");
+            bail!(Argument, "a crop of {h}×{w} pixels is empty");
         }
         if padding > height.max(width).max(h).max(w) {
-            bail!(Argument, "a border of {padding} pixels is more than there is in an image of {height}×{width}");
+            bail!(Argument, "a border of {padding} pixels is larger than an image of {height}×{width}");
         }
         let border = padding.checked_mul(2);
         let is_in =
             |piece, extent: usize| border.and_then(|border| extent.checked_add(border)).is_some_and(|all| piece <= all);
         if !is_in(h, height) || !is_in(w, width) {
-            bail!(Shape, "there is no piece of {h}×{w} in an image of {height}×{width} with a border of {padding}");
+            bail!(Shape, "a crop of {h}×{w} does not fit into an image of {height}×{width} with a border of {padding}");
         }
         Ok([channels, h, w].into())
     }
@@ -57,7 +57,7 @@ impl Transform for RandomCrop {
         // In the image with its border.
         let top = below(&mut rng, height + 2 * padding - h + 1);
         let left = below(&mut rng, width + 2 * padding - w + 1);
-        // The piece is put behind the image, where there is room for it, and the image is taken away.
+        // The crop is appended after the image, where there is room for it, and the image is removed.
         let whole = example.len();
         for channel in (0..whole).step_by(height * width) {
             for y in top..top + h {
@@ -91,7 +91,7 @@ mod tests {
             .map(|seed| cropped(RandomCrop::new(2, 1).padding(1), [1, 2, 2], seed))
             .map(|crop| crop.into_iter().map(|x| x as u32).collect())
             .collect();
-        // By hand: 3 × 4 windows of 2×1 in (0 0 0 0, 0 1 2 0, 0 3 4 0, 0 0 0 0); those of the two border columns are
+        // By hand: 3 × 4 windows of 2×1 in (0 0 0 0, 0 1 2 0, 0 3 4 0, 0 0 0 0). Those of the two border columns are
         // all zeros.
         let expected = [[0, 0], [0, 1], [1, 3], [3, 0], [0, 2], [2, 4], [4, 0]];
         assert_eq!(crops, expected.map(Vec::from).into());

@@ -1,14 +1,16 @@
-//! A piece of the image is hidden.
+//! Cutout: hides a part of the image.
 
 use super::{Transform, image};
 use crate::data::order::below;
-use crate::module::Seed;
+use crate::seed::Seed;
 use crate::{Result, Shape};
 
-/// Hides a square of zeros, whose centre is any pixel and which may reach over the border (DeVries & Taylor, Improved
+/// Hides a square of an image with zeros.
+///
+/// The centre of the square is any pixel, and the square may extend beyond the border (DeVries & Taylor, Improved
 /// Regularization of Convolutional Neural Networks with Cutout, 2017).
 ///
-/// Zero is the mean behind [`Normalise`](super::Normalise), black ahead of it; the authors hide with the mean.
+/// Zero is the mean after [`Normalize`](super::Normalize), and black before it; the authors use the mean.
 #[derive(Clone, Copy, Debug)]
 pub struct CutOut {
     side: usize,
@@ -57,7 +59,7 @@ mod tests {
     #[test]
     fn a_square_is_hidden() {
         let sizes: Vec<_> = (0..200).map(|seed| hidden(3, seed).len()).collect();
-        // 2 or 3 rows by 2 or 3 columns, as the centre lies at the border or not.
+        // 2 or 3 rows by 2 or 3 columns, depending on whether the centre is at the border.
         for size in [4, 6, 9] {
             assert!(sizes.contains(&size), "{size}");
         }
@@ -70,7 +72,7 @@ mod tests {
     fn sides_may_be_nothing_or_everything() {
         assert!(hidden(0, 1).is_empty());
         assert_eq!(hidden(usize::MAX, 1).len(), 20);
-        // Every pixel is the centre sometimes.
+        // Every pixel is the centre at some point.
         let mut alone: Vec<_> = (0..500).flat_map(|seed| hidden(1, seed)).collect();
         alone.sort_unstable();
         alone.dedup();

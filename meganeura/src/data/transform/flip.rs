@@ -1,19 +1,19 @@
-//! Left becomes right.
+//! Horizontal flips of images.
 
 use super::{Transform, image};
 use crate::data::order::happens;
 use crate::error::bail;
-use crate::module::Seed;
+use crate::seed::Seed;
 use crate::{Result, Shape};
 
-/// Mirrors an image left to right, with a probability.
+/// Flips an image left to right, with some probability.
 #[derive(Clone, Copy, Debug)]
 pub struct HorizontalFlip {
     probability: f64,
 }
 
 impl HorizontalFlip {
-    /// With this probability, from 0 to 1.
+    /// Flips with this probability, from 0 to 1.
     #[must_use]
     pub fn new(probability: f64) -> Self {
         Self { probability }

@@ -1,29 +1,29 @@
-//! What is done to examples on their way into a batch. One transformation per file.
+//! Transformations of examples, which apply before they are put into a batch. One transformation per file.
 
 mod crop;
 mod cut_out;
 mod flip;
-mod normalise;
+mod normalize;
 
 use std::fmt;
 
 pub use crop::RandomCrop;
 pub use cut_out::CutOut;
 pub use flip::HorizontalFlip;
-pub use normalise::Normalise;
+pub use normalize::Normalize;
 
 use crate::error::bail;
-use crate::module::Seed;
+use crate::seed::Seed;
 use crate::{Result, Shape};
 
-/// A change of an example: [`Batches::transform`](super::Batches::transform) applies it.
+/// A transformation of an example: [`Batches::transform`](super::Batches::transform) applies it.
 ///
-/// Here are [`RandomCrop`], [`HorizontalFlip`], [`CutOut`] and [`Normalise`]; yours is a type with these two methods.
+/// The crate has [`RandomCrop`], [`HorizontalFlip`], [`CutOut`] and [`Normalize`]; your own is a type with these two
+/// methods.
 ///
 /// ```
 /// use meganeura::data::Transform;
 /// use meganeura::prelude::*;
-/// use meganeura::module::Rng;
 ///
 /// /// Half of the images with paper and ink exchanged.
 /// #[derive(Debug)]
@@ -48,16 +48,17 @@ use crate::{Result, Shape};
 /// # Ok::<(), meganeura::Error>(())
 /// ```
 pub trait Transform: fmt::Debug + Send + Sync {
-    /// The shape that examples of this shape get.
+    /// The shape of an example of this shape after the transformation.
     ///
     /// # Errors
     ///
-    /// If such examples cannot be transformed, or the transformation itself makes no sense.
+    /// Fails if such examples cannot be transformed, or if the transformation itself is invalid.
     fn shape(&self, shape: Shape) -> Result<Shape>;
 
-    /// Changes an example of this shape, row by row, into one of [`shape(shape)`](Self::shape). All that is random
-    /// about it comes from the seed, which is another for each epoch, position and transformation. `example` has room
-    /// for both, one behind the other.
+    /// Changes an example of this shape, row by row, into one of [`shape(shape)`](Self::shape).
+    ///
+    /// All randomness must come from the seed, which differs for each epoch, position and transformation. `example` has
+    /// capacity for both, one after the other.
     fn apply(&self, example: &mut Vec<f32>, shape: Shape, seed: Seed);
 }
 
@@ -96,9 +97,9 @@ mod tests {
             (Box::new(HorizontalFlip::new(0.5)), &[2, 2], ErrorKind::Shape, "HorizontalFlip"),
             (Box::new(HorizontalFlip::new(f64::NAN)), &[1, 2, 2], ErrorKind::Argument, "HorizontalFlip"),
             (Box::new(CutOut::new(2)), &[2, 2], ErrorKind::Shape, "CutOut"),
-            (Box::new(Normalise::new([0.5; 3], [0.5; 3])), &[1, 2, 2], ErrorKind::Shape, "3 means"),
-            (Box::new(Normalise::new([0.5], [0.5; 2])), &[1, 2, 2], ErrorKind::Shape, "2 deviations"),
-            (Box::new(Normalise::new([0.5], [0.0])), &[1, 2, 2], ErrorKind::Argument, "Normalise"),
+            (Box::new(Normalize::new([0.5; 3], [0.5; 3])), &[1, 2, 2], ErrorKind::Shape, "3 means"),
+            (Box::new(Normalize::new([0.5], [0.5; 2])), &[1, 2, 2], ErrorKind::Shape, "2 deviations"),
+            (Box::new(Normalize::new([0.5], [0.0])), &[1, 2, 2], ErrorKind::Argument, "Normalize"),
         ];
         for (transform, shape, kind, part) in wrong {
             let error = Array::zeros(shape).unwrap().transformed(&*transform, 1).unwrap_err();

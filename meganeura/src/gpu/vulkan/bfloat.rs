@@ -1,7 +1,7 @@
-//! bf16 on matrix units: `VK_KHR_shader_bfloat16`, which neither wgpu nor naga knows. Devices are opened with it where
-//! they have it. Kernels that multiply bf16 say f16, and compute nothing with it but products of matrices. So it is
-//! enough to turn that type into bf16 in their SPIR-V, and what takes words apart into f16 into a cast that keeps the
-//! bits.
+//! bf16 on matrix units: `VK_KHR_shader_bfloat16`, which neither wgpu nor naga supports. Devices that have the
+//! extension are opened with it. Kernels that multiply bf16 are written with f16, and use it only for matrix products.
+//! So it suffices to rewrite two things in their SPIR-V: the type f16 becomes bf16, and unpacking a word into two f16
+//! becomes a bit cast.
 
 use std::collections::HashMap;
 use std::ffi::{CStr, c_void};
@@ -13,7 +13,7 @@ use wgpu::hal::vulkan::Adapter;
 use super::spirv::{HEADER, instruction, instructions};
 
 pub(super) const EXTENSION: &CStr = c"VK_KHR_shader_bfloat16";
-/// Both the extension's structure and its type of components, which `ash` does not have yet.
+/// The number of both the extension's structure and its component type, which `ash` does not have yet.
 const NUMBER: i32 = 1_000_141_000;
 
 /// `VkPhysicalDeviceShaderBfloat16FeaturesKHR`
@@ -40,24 +40,24 @@ impl Default for Features<'_> {
     }
 }
 
-// SAFETY: begins as Vulkan's structures do, and has the layout of the one that its type stands for.
+// SAFETY: it starts like all Vulkan structures, and has the layout of the structure that its type names.
 unsafe impl<'a> vk::TaggedStructure for Features<'a> {
     const STRUCTURE_TYPE: vk::StructureType = vk::StructureType::from_raw(NUMBER);
 }
 
-// SAFETY: the specification lets it extend both.
+// SAFETY: the specification allows it to extend both.
 unsafe impl vk::ExtendsPhysicalDeviceFeatures2 for Features<'_> {}
 // SAFETY: as above.
 unsafe impl vk::ExtendsDeviceCreateInfo for Features<'_> {}
 
 impl Features<'_> {
-    /// What kernels need of it.
+    /// The features that kernels need.
     pub(super) fn all() -> Self {
         Self { numbers: vk::TRUE, cooperative_matrices: vk::TRUE, ..Self::default() }
     }
 }
 
-/// Whether the matrix units of an adapter, which is to be opened with these features, multiply bf16.
+/// `true` if the matrix units of an adapter, to be opened with these features, multiply bf16.
 pub(super) fn is_there(above: &Adapter, features: wgpu::Features) -> bool {
     let units = wgpu::Features::EXPERIMENTAL_COOPERATIVE_MATRIX;
     if !features.contains(units) || !above.physical_device_capabilities().supports_extension(EXTENSION) {
@@ -67,7 +67,7 @@ pub(super) fn is_there(above: &Adapter, features: wgpu::Features) -> bool {
     let matrices = ash::khr::cooperative_matrix::Instance::new(instance.entry(), instance.raw_instance());
     let mut features = Features::default();
     let mut found = vk::PhysicalDeviceFeatures2::default().push_next(&mut features);
-    // SAFETY: the device is the instance's, and knows the extensions.
+    // SAFETY: the device belongs to the instance, and supports the extensions.
     let products = unsafe {
         instance.raw_instance().get_physical_device_features2(physical, &mut found);
         matrices.get_physical_device_cooperative_matrix_properties(physical).unwrap_or_default()
@@ -82,13 +82,13 @@ pub(super) fn is_there(above: &Adapter, features: wgpu::Features) -> bool {
     features.numbers == vk::TRUE && features.cooperative_matrices == vk::TRUE && products.iter().any(is_wanted)
 }
 
-/// Whether a device was opened with it.
+/// `true` if a device was opened with it.
 pub(super) fn is_open(extensions: &[&CStr]) -> bool {
     extensions.contains(&EXTENSION)
 }
 
-/// A module that says bf16 where `words`, a module of naga's, says f16. What it makes of the two halves of a word by
-/// `unpack2x16float` and a conversion to f16 has the bits of that word.
+/// Replaces f16 by bf16 in `words`, a module written by naga. Each pair of f16 from `unpack2x16float` and a conversion
+/// becomes a pair of bf16 with the bits of the word.
 pub(super) fn instead_of_f16(words: &[u32]) -> Vec<u32> {
     const CAPABILITY: u32 = 17;
     const EXTENSION: u32 = 10;
@@ -96,14 +96,14 @@ pub(super) fn instead_of_f16(words: &[u32]) -> Vec<u32> {
     const TYPE_FLOAT: u32 = 22;
     const CONVERT: u32 = 115;
     const CAST: u32 = 124;
-    /// `UnpackHalf2x16` of GLSL's instructions, the only ones that naga imports.
+    /// `UnpackHalf2x16` in the GLSL instruction set, the only one that naga imports.
     const UNPACK: u32 = 62;
     /// `BFloat16TypeKHR` and `BFloat16CooperativeMatrixKHR`.
     const CAPABILITIES: [u32; 2] = [5116, 5118];
-    /// `BFloat16KHR`, how a float is encoded.
+    /// `BFloat16KHR`, the encoding of a float.
     const ENCODING: u32 = 0;
 
-    // Text ends with zeros, and fills whole words.
+    // Strings end with a zero byte, and are padded to whole words.
     let text = b"SPV_KHR_bfloat16\0\0\0\0";
     let name: Vec<u32> = text.as_chunks().0.iter().map(|bytes| u32::from_le_bytes(*bytes)).collect();
     let mut module = words[..HEADER].to_vec();

@@ -39,7 +39,7 @@ pub(in crate::gpu) struct Timeline {
 
 impl Drop for Timeline {
     fn drop(&mut self) {
-        // SAFETY: whoever used it waited for the queue.
+        // SAFETY: all users have waited for the queue.
         unsafe { self.shared.raw.destroy_semaphore(self.raw, None) };
     }
 }
@@ -47,7 +47,7 @@ impl Drop for Timeline {
 impl Timeline {
     /// Adds a signal of `number` to the next submission.
     pub(in crate::gpu) fn signal(&self, queue: &wgpu::Queue, number: u64) {
-        // SAFETY: the semaphore is the device's, and numbers grow.
+        // SAFETY: the semaphore belongs to the device, and numbers increase.
         unsafe {
             if let Some(queue) = queue.as_hal::<api::Vulkan>() {
                 queue.add_signal_semaphore(self.raw, Some(number));
@@ -78,7 +78,7 @@ impl Vulkan {
     /// Buffers at these places (offset, bytes) of one allocation. Offsets are multiples of `align`.
     pub(in crate::gpu) fn export(&self, places: &[(usize, usize)], bytes: usize, align: usize) -> Result<Exported> {
         let raw = &self.shared.raw;
-        // SAFETY: the device is open; handles are looked at.
+        // SAFETY: the device is open; handles are only read.
         let Some(below) = (unsafe { self.shared.device.as_hal::<api::Vulkan>() }) else {
             bail!(DeviceLost, "the device is gone")
         };
@@ -98,12 +98,12 @@ impl Vulkan {
                 raw.get_buffer_memory_requirements(buffer)
             };
             if !(align as u64).is_multiple_of(needs.alignment) {
-                bail!(Device, "buffers begin at multiples of {}, not of {align}", needs.alignment);
+                bail!(Device, "buffers must start at multiples of {}, not of {align}", needs.alignment);
             }
             types &= needs.memory_type_bits;
             end = end.max(offset as u64 + needs.size);
         }
-        // SAFETY: the device is the instance's.
+        // SAFETY: the device belongs to the instance.
         let known = unsafe { instance.get_physical_device_memory_properties(below.raw_physical_device()) };
         let local = vk::MemoryPropertyFlags::DEVICE_LOCAL;
         let is_fit =
@@ -113,8 +113,8 @@ impl Vulkan {
         let description =
             vk::MemoryAllocateInfo::default().allocation_size(end).memory_type_index(kind).push_next(&mut exported);
         let files = ash::khr::external_memory_fd::Device::new(instance, raw);
-        // SAFETY: buffers are bound before anything uses them, side by side; the file is opened anew, for whoever gets
-        // it.
+        // SAFETY: buffers are bound before anything uses them, without overlap. The file descriptor is new, for its new
+        // owner.
         let (memory, file) = unsafe {
             let memory = Memory {
                 shared: Arc::clone(&self.shared),
@@ -137,7 +137,7 @@ impl Vulkan {
     fn wrap(&self, buffer: vk::Buffer, bytes: usize, memory: &Arc<Memory>) -> wgpu::Buffer {
         let memory = Arc::clone(memory);
         let drop_it = Box::new(move || {
-            // SAFETY: wgpu calls this once nothing uses the buffer. The memory goes after its last buffer.
+            // SAFETY: wgpu calls this once nothing uses the buffer. The memory is freed after its last buffer.
             unsafe { memory.shared.raw.destroy_buffer(buffer, None) };
         });
         let description = wgpu::BufferDescriptor {
@@ -156,7 +156,7 @@ impl Vulkan {
     /// A timeline semaphore at 0, and a file descriptor of it.
     pub(in crate::gpu) fn timeline(&self) -> Result<(Timeline, OwnedFd)> {
         let raw = &self.shared.raw;
-        // SAFETY: the device is open; handles are looked at.
+        // SAFETY: the device is open; handles are only read.
         let Some(below) = (unsafe { self.shared.device.as_hal::<api::Vulkan>() }) else {
             bail!(DeviceLost, "the device is gone")
         };
@@ -165,7 +165,7 @@ impl Vulkan {
         let mut kind = vk::SemaphoreTypeCreateInfo::default().semaphore_type(vk::SemaphoreType::TIMELINE);
         let description = vk::SemaphoreCreateInfo::default().push_next(&mut exported).push_next(&mut kind);
         let files = ash::khr::external_semaphore_fd::Device::new(below.shared_instance().raw_instance(), raw);
-        // SAFETY: destroyed with what is returned; the file is opened anew, for whoever gets it.
+        // SAFETY: destroyed with the returned value. The file descriptor is new, for its new owner.
         unsafe {
             let semaphore = raw.create_semaphore(&description, None).map_err(fault)?;
             let timeline = Timeline { shared: Arc::clone(&self.shared), raw: semaphore };

@@ -1,8 +1,8 @@
 //! Vulkan itself, below wgpu: a plan's launches as a command buffer that is recorded once.
 //!
-//! wgpu opens the device, owns its memory and its queue, and is told of no launch: it would put a barrier between any
-//! two, and check and encode each of them in every run. Command buffers of this module are executed from wgpu's
-//! encoders, so that everything is submitted in one order. The only place that knows `ash`.
+//! wgpu opens the device and owns its memory and queue, but never sees the launches. It would put a barrier between any
+//! two, and would check and encode each of them in every run. Command buffers of this module are executed from wgpu's
+//! encoders, so that everything is submitted in one order. The only code that uses `ash`.
 
 mod bfloat;
 #[cfg(target_os = "linux")]
@@ -31,27 +31,28 @@ pub(super) use recording::Recording;
 use store::Keeping;
 
 use super::lock;
-use crate::{Error, ErrorKind, PipelineCache, Result};
+use crate::executor::PipelineCache;
+use crate::{Error, ErrorKind, Result};
 
-/// A device that wgpu opened, and what kernels are compiled with.
+/// A device that wgpu opened, with the settings for compiling kernels.
 pub(super) struct Vulkan {
     shared: Arc<Shared>,
     family: u32,
     spirv: spv::Options<'static>,
     capabilities: valid::Capabilities,
     limits: wgpu::Limits,
-    /// Whether subgroups of a kernel may be of any size that the device has.
+    /// `true` if subgroups of a kernel may have any size that the device supports.
     varying_subgroups: bool,
     bfloat: bool,
-    /// Whether others can use its memory.
+    /// `true` if other APIs can use its memory.
     exports: bool,
     kept: Keeping,
 }
 
-/// What pipelines and recordings need for as long as they live.
+/// The device objects that pipelines and recordings need while they live.
 struct Shared {
     raw: ash::Device,
-    /// The layouts of kernels that bind so many buffers.
+    /// The layouts of kernels, by the number of buffers that they bind.
     layouts: Mutex<BTreeMap<usize, Layouts>>,
     /// Keeps `raw` open.
     device: wgpu::Device,
@@ -64,9 +65,9 @@ struct Layouts {
 }
 
 impl Vulkan {
-    /// The Vulkan below a device, if that is what wgpu runs on.
+    /// The Vulkan device below a wgpu device, if wgpu runs on Vulkan.
     pub(super) fn below(adapter: &wgpu::Adapter, device: &wgpu::Device, limits: &wgpu::Limits) -> Option<Self> {
-        // SAFETY: handles are looked at, and used while `device` is kept; nothing of wgpu's is destroyed here.
+        // SAFETY: handles are only read, and used while `device` is kept; no object of wgpu's is destroyed here.
         let (below, above) = unsafe { (device.as_hal::<api::Vulkan>()?, adapter.as_hal::<api::Vulkan>()?) };
         let raw = below.raw_device().clone();
         let (instance, physical) = (below.shared_instance().raw_instance(), below.raw_physical_device());
@@ -75,7 +76,7 @@ impl Vulkan {
         let mut robustness = vk::PhysicalDeviceRobustness2FeaturesEXT::default();
         if below.enabled_device_extensions().contains(&ash::ext::robustness2::NAME) {
             let mut features = vk::PhysicalDeviceFeatures2::default().push_next(&mut robustness);
-            // SAFETY: as above; the device knows the extension.
+            // SAFETY: as above; the device supports the extension.
             unsafe { instance.get_physical_device_features2(physical, &mut features) };
         }
         let bfloat = bfloat::is_open(below.enabled_device_extensions());
@@ -98,12 +99,12 @@ impl Vulkan {
         })
     }
 
-    /// Whether matrix units are said to multiply bf16.
+    /// `true` if matrix units claim to multiply bf16.
     pub(super) fn multiplies_bfloat(&self) -> bool {
         self.bfloat
     }
 
-    /// Whether compiled kernels were found on disk, and how often they could not be written.
+    /// The state of the on-disk cache of kernels, and the number of failed writes to it.
     pub(super) fn cache(&self) -> (PipelineCache, u64) {
         match &self.kept {
             Keeping::Off => (PipelineCache::Off, 0),
@@ -113,7 +114,7 @@ impl Vulkan {
         }
     }
 
-    /// Writes what the driver has compiled to disk.
+    /// Writes the driver's compiled kernels to disk.
     pub(super) fn save(&self) {
         if let Keeping::On(store) = &self.kept {
             store.save();
@@ -122,7 +123,7 @@ impl Vulkan {
 }
 
 impl Shared {
-    /// The layouts of kernels that bind so many buffers, in this order.
+    /// The layouts of kernels that bind this number of buffers, in order.
     fn layouts(&self, buffers: usize) -> Result<Layouts> {
         let mut known = lock(&self.layouts);
         if let Some(&layouts) = known.get(&buffers) {
@@ -137,7 +138,7 @@ impl Shared {
         };
         let bindings: Vec<_> = (0..buffers as u32).map(binding).collect();
         let description = vk::DescriptorSetLayoutCreateInfo::default().bindings(&bindings);
-        // SAFETY: the device is open; what is made is destroyed with `self`.
+        // SAFETY: the device is open; the objects are destroyed with `self`.
         let layouts = unsafe {
             let set = self.raw.create_descriptor_set_layout(&description, None).map_err(fault)?;
             let description = vk::PipelineLayoutCreateInfo::default().set_layouts(std::slice::from_ref(&set));
@@ -157,7 +158,7 @@ impl Shared {
 impl Drop for Shared {
     fn drop(&mut self) {
         for layouts in lock(&self.layouts).values() {
-            // SAFETY: whatever was made with them kept `self`, so nothing is left of it.
+            // SAFETY: all objects made with these kept `self`, so none is left.
             unsafe {
                 self.raw.destroy_pipeline_layout(layouts.pipeline, None);
                 self.raw.destroy_descriptor_set_layout(layouts.set, None);
@@ -166,14 +167,14 @@ impl Drop for Shared {
     }
 }
 
-/// What a call of the driver failed with.
+/// The error for a failed call of the driver.
 fn fault(error: vk::Result) -> Error {
     match error {
         vk::Result::ERROR_OUT_OF_DEVICE_MEMORY | vk::Result::ERROR_OUT_OF_POOL_MEMORY => {
             Error::new(ErrorKind::OutOfMemory, "the device has no memory left")
         }
         vk::Result::ERROR_OUT_OF_HOST_MEMORY => {
-            Error::new(ErrorKind::OutOfMemory, "the driver has no memory of the host left")
+            Error::new(ErrorKind::OutOfMemory, "the driver has no host memory left")
         }
         other => Error::new(ErrorKind::Device, format!("the driver refused a command: {other}")),
     }

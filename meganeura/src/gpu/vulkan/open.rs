@@ -5,13 +5,13 @@ use wgpu::hal::api;
 use super::bfloat;
 
 /// Opens an adapter as `descriptor` says, with bf16 on matrix units where available, and with exportable semaphores if
-/// it `exports`. `None` if there is nothing to add, or the device does not open so.
+/// it `exports`. `None` if there is nothing to add, or if the device fails to open this way.
 pub(in crate::gpu) fn open(
     adapter: &wgpu::Adapter,
     descriptor: &wgpu::DeviceDescriptor<'_>,
     exports: bool,
 ) -> Option<(wgpu::Device, wgpu::Queue)> {
-    // SAFETY: handles are looked at while `adapter` is there; nothing of wgpu's is destroyed.
+    // SAFETY: handles are only read while `adapter` lives; no object of wgpu's is destroyed.
     let above = unsafe { adapter.as_hal::<api::Vulkan>()? };
     let semaphores = ash::khr::external_semaphore_fd::NAME;
     let exports = exports && above.physical_device_capabilities().supports_extension(semaphores);
@@ -20,7 +20,7 @@ pub(in crate::gpu) fn open(
         return None;
     }
     let mut wanted = bfloat::Features::all();
-    // SAFETY: what is added is what the device was found to have.
+    // SAFETY: only extensions and features that the device has are added.
     unsafe {
         let opened = above.open_with_callback(
             descriptor.required_features,

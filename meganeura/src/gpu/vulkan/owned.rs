@@ -1,11 +1,11 @@
-//! Folders and files that nobody else can write: this user's, by the system's permissions. On systems other than Unix
-//! they are not looked at; there the folder for caches is the user's own unless `MEGANEURA_CACHE` names another.
+//! Folders and files that only this user can write, by the system's permissions. On systems other than Unix,
+//! permissions are not checked; there the cache folder belongs to the user unless `MEGANEURA_CACHE` names another.
 
 use std::fs::{self, File};
 use std::io;
 use std::path::Path;
 
-/// Creates a folder, and those around it, for this user alone.
+/// Creates a folder and its parents, for this user alone.
 pub(super) fn create_folder(path: &Path) -> io::Result<()> {
     let mut builder = fs::DirBuilder::new();
     builder.recursive(true);
@@ -14,7 +14,7 @@ pub(super) fn create_folder(path: &Path) -> io::Result<()> {
     builder.create(path)
 }
 
-/// Creates a file for this user alone, where there is none.
+/// Creates a file for this user alone; fails if it exists.
 pub(super) fn create_file(path: &Path) -> io::Result<File> {
     let mut options = File::options();
     options.write(true).create_new(true);
@@ -23,22 +23,22 @@ pub(super) fn create_file(path: &Path) -> io::Result<File> {
     options.open(path)
 }
 
-/// Checks a folder, if it is there; the error is the reason not to use it.
+/// Checks a folder, if it exists; the error is the reason not to use it.
 pub(super) fn folder(path: &Path) -> Result<(), &'static str> {
     match fs::metadata(path) {
         Err(_) => Ok(()),
-        Ok(found) if !found.is_dir() => Err("its folder is none"),
+        Ok(found) if !found.is_dir() => Err("its folder is not a directory"),
         Ok(found) => expect_own(&found, ["its folder belongs to another user", "others can write to its folder"]),
     }
 }
 
-/// Checks a file that is open; the error is the reason not to use it.
+/// Checks an open file; the error is the reason not to use it.
 pub(super) fn file(file: &File) -> Result<(), &'static str> {
     match file.metadata() {
         Ok(found) if found.is_file() => {
             expect_own(&found, ["its file belongs to another user", "others can write to its file"])
         }
-        _ => Err("its file is none"),
+        _ => Err("its file is not a regular file"),
     }
 }
 
@@ -46,7 +46,7 @@ pub(super) fn file(file: &File) -> Result<(), &'static str> {
 fn expect_own(found: &fs::Metadata, [of_another, writable]: [&'static str; 2]) -> Result<(), &'static str> {
     use std::os::unix::fs::MetadataExt;
 
-    // SAFETY: the call reads a number of the process, and cannot fail.
+    // SAFETY: the call returns a number of the process, and cannot fail.
     let user = unsafe { libc::geteuid() };
     if found.uid() != user {
         return Err(of_another);

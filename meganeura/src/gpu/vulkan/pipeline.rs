@@ -1,4 +1,4 @@
-//! Pipelines: WGSL to SPIR-V, and what wgpu would check of a kernel on the way.
+//! Pipelines: translates WGSL to SPIR-V, with the checks of a kernel that wgpu would make on the way.
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ pub(in crate::gpu) struct Pipeline {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Binding {
     pub(super) writes: bool,
-    /// The fewest bytes that the kernel's types have room in.
+    /// The least size in bytes that the kernel's types need.
     pub(super) bytes: u64,
 }
 
@@ -37,7 +37,7 @@ impl Drop for Pipeline {
     }
 }
 
-/// How SPIR-V is written for a device that was opened with these features, as wgpu writes it.
+/// The options for writing SPIR-V for a device that was opened with these features, the same as wgpu's.
 pub(super) fn options(features: wgpu::Features, version: u32, robust: bool) -> spv::Options<'static> {
     use spv::Capability as C;
 
@@ -64,18 +64,18 @@ pub(super) fn options(features: wgpu::Features, version: u32, robust: bool) -> s
         capabilities: Some(capabilities.into_iter().collect()),
         bounds_check_policies: BoundsCheckPolicies {
             index: BoundsCheckPolicy::Restrict,
-            // Else the driver does.
+            // Otherwise the driver checks.
             buffer: if robust { BoundsCheckPolicy::Unchecked } else { BoundsCheckPolicy::Restrict },
             ..BoundsCheckPolicies::default()
         },
         zero_initialize_workgroup_memory: spv::ZeroInitializeWorkgroupMemoryMode::Polyfill,
-        // Of 16 bits, between the stages of a pipeline: there is one stage.
+        // For 16-bit values between the stages of a pipeline, but there is only one stage.
         use_storage_input_output_16: false,
         ..spv::Options::default()
     }
 }
 
-/// What kernels may use on a device that was opened with these features.
+/// The capabilities of kernels on a device that was opened with these features.
 pub(super) fn capabilities(features: wgpu::Features) -> valid::Capabilities {
     use valid::Capabilities as C;
 
@@ -115,10 +115,10 @@ impl Vulkan {
         if !source.zeroed {
             options.zero_initialize_workgroup_memory = spv::ZeroInitializeWorkgroupMemoryMode::None;
         }
-        // With their defaults: kernels of the user's may declare some.
+        // With their defaults; user kernels may declare some.
         let constants = PipelineConstants::default();
         let (module, info) = process_overrides(&module, &info, None, &constants).map_err(refused)?;
-        let words = spv::write_vec(&module, &info, &options, None).map_err(refused)?;
+        let words = spirv::without_contraction(&spv::write_vec(&module, &info, &options, None).map_err(refused)?);
         let is_matrix = |(_, ty): (_, &naga::Type)| matches!(ty.inner, naga::TypeInner::CooperativeMatrix { .. });
         let words = if module.types.iter().any(is_matrix) { spirv::without_unrolling(&words) } else { words };
         let words = if source.bfloat { bfloat::instead_of_f16(&words) } else { words };
@@ -134,8 +134,8 @@ impl Vulkan {
             flags |= vk::PipelineShaderStageCreateFlags::ALLOW_VARYING_SUBGROUP_SIZE;
         }
         let cache = self.kept.store().map_or(vk::PipelineCache::null(), Store::cache);
-        // SAFETY: naga validated the module, and wrote it for what the device was opened with. The module is needed for
-        // the one call; who gets the pipeline destroys it.
+        // SAFETY: naga validated the module, and wrote it for the device's features. The module is needed only for this
+        // call; the caller destroys the pipeline.
         unsafe {
             let description = vk::ShaderModuleCreateInfo::default().code(words);
             let module = device.create_shader_module(&description, None).map_err(fault)?;
@@ -151,7 +151,7 @@ impl Vulkan {
         }
     }
 
-    /// The buffers of a kernel, by number. It binds nothing else.
+    /// The buffers of a kernel, by number. It has no other bindings.
     fn bindings(&self, module: &naga::Module) -> Result<Vec<Binding>> {
         let bound = |space| !matches!(space, AddressSpace::Private | AddressSpace::WorkGroup | AddressSpace::Function);
         let mut bindings = Vec::new();
@@ -162,7 +162,7 @@ impl Vulkan {
                     let bytes = u64::from(module.types[variable.ty].inner.size(module.to_ctx()));
                     bindings.push((at.binding, Binding { writes: access.contains(StorageAccess::STORE), bytes }));
                 }
-                _ => bail!(Device, "a kernel may bind storage buffers of group 0 only, and `{name}` is something else"),
+                _ => bail!(Device, "a kernel may only bind storage buffers of group 0, and `{name}` is something else"),
             }
         }
         bindings.sort_by_key(|(number, _)| *number);
@@ -175,17 +175,17 @@ impl Vulkan {
         }
         let most = self.limits.max_storage_buffers_per_shader_stage;
         if bindings.len() > most as usize {
-            bail!(Device, "a kernel binds {} buffers, and the device lets it bind {most}", bindings.len());
+            bail!(Device, "a kernel binds {} buffers, and the device allows {most}", bindings.len());
         }
         Ok(bindings.into_iter().map(|(_, binding)| binding).collect())
     }
 
-    /// Refuses kernels that are larger than the device runs.
+    /// Refuses kernels that exceed the device's limits.
     fn expect_runs(&self, module: &naga::Module) -> Result<()> {
         let limits = &self.limits;
         let is_main = |entry: &&naga::EntryPoint| entry.name == "main" && entry.stage == naga::ShaderStage::Compute;
         let Some(main) = module.entry_points.iter().find(is_main) else {
-            bail!(Device, "a kernel has a compute shader `main`, and this one has none");
+            bail!(Device, "a kernel needs a compute shader `main`, and this one has none");
         };
         let most = [
             limits.max_compute_workgroup_size_x,

@@ -1,4 +1,4 @@
-//! Launches in a command buffer of their own, which runs as often as it is executed.
+//! Launches in a command buffer of their own, which can be executed many times.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -9,14 +9,14 @@ use wgpu::hal::api;
 use super::{Pipeline, Shared, Vulkan, fault};
 use crate::Result;
 use crate::error::bail;
+use crate::executor::Profiling;
 use crate::gpu::memory::Buffer;
 use crate::gpu::recording::{Dispatch, stamps};
-use crate::plan::Profiling;
 
-/// Words that one command writes at most: 65,536 bytes.
+/// The most words that one command can write: 65,536 bytes.
 const MOST_WORDS: usize = 1 << 14;
 
-/// Launches with the buffers that they were recorded for. Kept until it has run for the last time.
+/// Launches with the buffers that they were recorded for. Kept until its last run is done.
 pub(in crate::gpu) struct Recording {
     shared: Arc<Shared>,
     pool: vk::CommandPool,
@@ -24,15 +24,15 @@ pub(in crate::gpu) struct Recording {
     descriptors: vk::DescriptorPool,
     queries: Option<(vk::QueryPool, u32)>,
     _pipelines: Vec<Arc<crate::gpu::recording::Pipeline>>,
-    /// wgpu frees their memory with the last of these.
+    /// wgpu frees their memory with the last reference.
     _buffers: Vec<wgpu::Buffer>,
 }
 
 impl Drop for Recording {
     fn drop(&mut self) {
         let device = &self.shared.raw;
-        // SAFETY: whoever executed the recording kept it until that was done, and nothing refers to the parts any more.
-        // Null handles, of a recording that failed halfway, are ignored.
+        // SAFETY: all users kept the recording until its runs were done, and nothing refers to its parts any more. A
+        // recording that failed halfway has null handles, which are ignored.
         unsafe {
             device.destroy_command_pool(self.pool, None);
             device.destroy_descriptor_pool(self.descriptors, None);
@@ -43,7 +43,7 @@ impl Drop for Recording {
     }
 }
 
-/// Which buffers launches have touched since the last barrier.
+/// The buffers that launches have touched since the last barrier.
 #[derive(Default)]
 struct Hazards {
     read: HashSet<u64>,
@@ -51,8 +51,8 @@ struct Hazards {
 }
 
 impl Hazards {
-    /// Notes a launch, by the buffers that it binds and whether it writes them. `true` if it must wait for those before
-    /// it.
+    /// Notes a launch by its buffers, each with `true` if it is written. Returns `true` if the launch must wait for
+    /// earlier ones.
     fn wait(&mut self, bound: &[(u64, bool)]) -> bool {
         let conflicts =
             |&(buffer, writes): &(u64, bool)| self.written.contains(&buffer) || (writes && self.read.contains(&buffer));
@@ -83,7 +83,7 @@ impl Vulkan {
         };
         let sets = self.descriptors(&mut recording, dispatches)?;
         let description = vk::CommandPoolCreateInfo::default().queue_family_index(self.family);
-        // SAFETY: as long as `recording` lives, so do the pipelines and buffers; what is made is destroyed with it.
+        // SAFETY: the pipelines and buffers live as long as `recording`; new objects are destroyed with it.
         unsafe {
             recording.pool = device.create_command_pool(&description, None).map_err(fault)?;
             let description = vk::CommandBufferAllocateInfo::default()
@@ -114,12 +114,12 @@ impl Vulkan {
         for dispatch in dispatches {
             let bindings = &pipeline(dispatch).bindings;
             if bindings.len() != dispatch.buffers.len() {
-                bail!(Device, "a kernel binds {} buffers, and is given {}", bindings.len(), dispatch.buffers.len());
+                bail!(Device, "a kernel binds {} buffers, but got {}", bindings.len(), dispatch.buffers.len());
             }
             for (number, ((buffer, bytes), binding)) in dispatch.buffers.iter().zip(bindings).enumerate() {
                 if *bytes == 0 || *bytes > buffer.raw().size() {
                     let size = buffer.raw().size();
-                    bail!(Device, "a kernel is given {bytes} bytes as buffer {number}, which has {size}");
+                    bail!(Device, "a kernel should bind {bytes} bytes of buffer {number}, which has {size}");
                 }
                 if *bytes < binding.bytes {
                     bail!(Device, "a kernel needs {} bytes in buffer {number}, which has {bytes}", binding.bytes);
@@ -163,9 +163,11 @@ impl Vulkan {
         }
     }
 
+    /// Records the launches.
+    ///
     /// # Safety
     ///
-    /// `recording.commands` is being recorded, and `sets` hold the buffers of `dispatches`.
+    /// `recording.commands` must be in the recording state, and `sets` must hold the buffers of `dispatches`.
     unsafe fn write(
         &self,
         recording: &Recording,
@@ -185,7 +187,7 @@ impl Vulkan {
         };
         let stamp = |at: u32| {
             if let Some((queries, _)) = recording.queries {
-                // SAFETY: the pool has a query for each stamp.
+                // SAFETY: the pool has a query for each timestamp.
                 unsafe { device.cmd_write_timestamp(commands, Stage::BOTTOM_OF_PIPE, queries, at) };
             }
         };
@@ -194,7 +196,8 @@ impl Vulkan {
             Stage::COMPUTE_SHADER | Stage::TRANSFER,
             Access::SHADER_READ | Access::SHADER_WRITE | Access::TRANSFER_READ | Access::TRANSFER_WRITE,
         );
-        // wgpu knows nothing of what these launches touch: whatever it does before and after them is apart from them.
+        // wgpu does not know which buffers these launches touch, so they are kept apart from its commands before and
+        // after.
         barrier(others, kernels);
         if let Some((queries, stamps)) = recording.queries {
             // SAFETY: by the contract.
@@ -207,7 +210,7 @@ impl Vulkan {
             let Pipeline { raw, layouts, bindings, .. } = pipeline(dispatch);
             let bound = dispatch.buffers.iter().zip(bindings);
             let bound: Vec<_> = bound.map(|((buffer, _), binding)| (buffer.id(), binding.writes)).collect();
-            // Of launches that are timed, each waits for the one before.
+            // With timed launches, each waits for the one before.
             if hazards.wait(&bound) || (profiling == Profiling::Launches && number > 1) {
                 barrier(kernels, kernels);
             }
@@ -240,13 +243,13 @@ fn pipeline<'a>(dispatch: &Dispatch<'a>) -> &'a Pipeline {
 }
 
 impl Recording {
-    /// Puts the launches into wgpu's commands, with the words of the host that they read from a buffer; `false` if the
-    /// device is gone. The recording is to be kept until they have run.
+    /// Adds the launches to wgpu's commands, with the host words that they read from a buffer. Returns `false` if the
+    /// device is gone. The caller keeps the recording until they have run.
     pub(in crate::gpu) fn execute(&self, encoder: &mut wgpu::CommandEncoder, words: Option<(&Buffer, &[u32])>) -> bool {
         let device = &self.shared.raw;
-        // SAFETY: the encoder is open and outside of any pass; the recording was finished, and allows to be pending
-        // several times. It ends and begins with barriers, so words are written after an earlier run has read them, and
-        // before this one does.
+        // SAFETY: the encoder is open and outside any pass. The recording is finished, and may be pending several
+        // times. It starts and ends with barriers, so words are written after an earlier run has read them, and before
+        // this one reads them.
         unsafe {
             let words = match words {
                 Some((buffer, words)) => match buffer.raw().as_hal::<api::Vulkan>() {
@@ -269,16 +272,16 @@ impl Recording {
         }
     }
 
-    /// Whether its runs are timed.
+    /// `true` if its runs are timed.
     pub(in crate::gpu) fn has_stamps(&self) -> bool {
         self.queries.is_some()
     }
 
-    /// The stamps of the last run, in ticks. It has to be over.
+    /// The timestamps of the last run, in ticks. The run must be over.
     pub(in crate::gpu) fn stamps(&self) -> Result<Vec<u64>> {
         let Some((queries, count)) = self.queries else { return Ok(Vec::new()) };
         let mut stamps = vec![0u64; count as usize];
-        // SAFETY: the pool has as many queries.
+        // SAFETY: the pool has this many queries.
         unsafe { self.shared.raw.get_query_pool_results(queries, 0, &mut stamps, vk::QueryResultFlags::TYPE_64) }
             .map_err(fault)?;
         Ok(stamps)

@@ -1,11 +1,11 @@
-//! What the driver compiled, kept on disk from one process to the next.
+//! The on-disk cache of kernels that the driver compiled, kept from one process to the next.
 //!
-//! A file for each adapter, in the user's folder for caches or the one that `MEGANEURA_CACHE` names; `off` keeps
-//! nothing. A file that does not fit is ignored, and one that cannot be written is counted: neither is worth an error.
+//! There is one file per adapter, in the user's cache folder or the one that `MEGANEURA_CACHE` names; `off` disables
+//! the cache. A file that does not match is ignored, and a failed write is counted: neither is worth an error.
 //!
-//! A driver trusts what it is given, so whoever can write the file can run code in the processes that read it. What
-//! keeps others out is the system's permissions: see [`owned`]. The checksum is against damage, a full disk or a torn
-//! write. It proves nothing about who wrote the file, and neither would a key that lies beside it.
+//! A driver trusts its input, so anyone who can write the file can run code in the processes that read it. The system's
+//! permissions keep others out: see [`owned`]. The checksum protects against damage by a full disk or a torn write. It
+//! does not prove who wrote the file, and neither would a key that is stored beside it.
 
 use std::fs;
 use std::io::{self, Read, Write};
@@ -20,11 +20,11 @@ use super::{Shared, lock, owned};
 /// The environment variable that names the folder.
 const OVERRIDE: &str = "MEGANEURA_CACHE";
 
-/// What a file begins with, before the checksum of what follows.
+/// The start of a file, before the checksum of the rest.
 const MAGIC: [u8; 8] = *b"mgnpipe3";
 
-/// A file that would be larger is removed instead: it holds the shapes of past experiments, and the next process keeps
-/// what it compiles itself.
+/// A file that would grow larger is removed instead: it holds the shapes of past experiments, and the next process
+/// stores the kernels that it compiles itself.
 const MOST_BYTES: usize = 64 << 20;
 
 /// BLAKE3.
@@ -32,14 +32,14 @@ type Checksum = [u8; 32];
 
 /// The cache on disk, if there is one.
 pub(super) enum Keeping {
-    /// Turned off, or there is no way.
+    /// Turned off, or not supported.
     Off,
-    /// The reason not to use it: others could have written what is there, or could write it later.
+    /// The reason not to use it: others could have written its content, or could write it later.
     Refused(&'static str),
     On(Store),
 }
 
-/// The driver's cache, and where it is kept.
+/// The driver's cache, and its place on disk.
 pub(super) struct Store {
     shared: Arc<Shared>,
     cache: vk::PipelineCache,
@@ -48,16 +48,16 @@ pub(super) struct Store {
     state: Mutex<State>,
 }
 
-/// What is on disk, and what went wrong.
+/// The state of the file on disk, and the failures.
 #[derive(Default)]
 struct State {
-    /// Bytes of the driver's cache in the file.
+    /// The bytes of the driver's cache in the file.
     kept: Option<usize>,
     failures: u64,
 }
 
 impl Keeping {
-    /// Opens the file of this adapter, which need not be there yet.
+    /// Opens the file of this adapter, which need not exist yet.
     pub(super) fn open(shared: &Arc<Shared>, properties: &vk::PhysicalDeviceProperties) -> Self {
         let Some(folder) = folder() else { return Self::Off };
         let path = folder.join(format!("vulkan_{:04x}_{:04x}.bin", properties.vendor_id, properties.device_id));
@@ -67,8 +67,8 @@ impl Keeping {
         };
         let create = |data: &[u8]| {
             let description = vk::PipelineCacheCreateInfo::default().initial_data(data);
-            // SAFETY: the bytes are those that the driver gave a process of this user for this device: the file was
-            // this user's alone to write, is whole, and begins with the device and the driver that it is of.
+            // SAFETY: the driver itself gave these bytes to a process of this user for this device. Only this user
+            // could write the file, it is intact, and it starts with the right device and driver.
             unsafe { shared.raw.create_pipeline_cache(&description, None) }.ok()
         };
         let data = kept.as_deref().and_then(unpack).filter(|data| is_of(data, properties));
@@ -90,18 +90,18 @@ impl Store {
         self.cache
     }
 
-    /// Whether an earlier process left something.
+    /// `true` if the cache held kernels of an earlier process.
     pub(super) fn is_warm(&self) -> bool {
         self.warm
     }
 
-    /// How often the file could not be written.
+    /// The number of failed writes of the file.
     pub(super) fn failures(&self) -> u64 {
         lock(&self.state).failures
     }
 
-    /// Writes the file if there is anything new. A cache only grows, and telling how large it is costs nothing beside
-    /// copying it.
+    /// Writes the file if there is anything new. A cache only grows, and asking for its size costs nothing compared
+    /// with copying it.
     pub(super) fn save(&self) {
         if self.bytes().is_none_or(|bytes| lock(&self.state).kept == Some(bytes)) {
             return;
@@ -116,11 +116,11 @@ impl Store {
         }
     }
 
-    /// How large the driver's cache is.
+    /// The size of the driver's cache.
     fn bytes(&self) -> Option<usize> {
         let (mut bytes, nowhere) = (0, std::ptr::null_mut());
         let get = self.shared.raw.fp_v1_0().get_pipeline_cache_data;
-        // SAFETY: the cache lives as long as `self`; without a place to write to, only its size is written.
+        // SAFETY: the cache lives as long as `self`; with a null pointer, only the size is written.
         let told = unsafe { get(self.shared.raw.handle(), self.cache, &raw mut bytes, nowhere) };
         (told == vk::Result::SUCCESS).then_some(bytes)
     }
@@ -128,20 +128,20 @@ impl Store {
 
 impl Drop for Store {
     fn drop(&mut self) {
-        // SAFETY: nothing is compiled any more.
+        // SAFETY: no compilation is running any more.
         unsafe { self.shared.raw.destroy_pipeline_cache(self.cache, None) };
     }
 }
 
-/// Whether a driver's bytes begin as those of this device and this driver do. Drivers look at that as well; this tells
-/// what they take from what they leave.
+/// `true` if the data starts with the header of this device and driver. Drivers check it as well; this tells data that
+/// they accept from data that they ignore.
 fn is_of(data: &[u8], properties: &vk::PhysicalDeviceProperties) -> bool {
     let version = vk::PipelineCacheHeaderVersion::ONE.as_raw() as u32;
     let words = [32, version, properties.vendor_id, properties.device_id].map(u32::to_le_bytes);
     data.strip_prefix(words.as_flattened()).is_some_and(|data| data.starts_with(&properties.pipeline_cache_uuid))
 }
 
-/// The folder that files go to, if any.
+/// The folder for cache files, if there is one.
 fn folder() -> Option<PathBuf> {
     let var = |name: &str| env::var_os(name).filter(|value| !value.is_empty());
     match var(OVERRIDE) {
@@ -151,7 +151,7 @@ fn folder() -> Option<PathBuf> {
     }
 }
 
-/// The user's folder for caches, by the conventions of the system.
+/// The user's cache folder, by the conventions of the system.
 fn user_folder(var: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
     let absolute = |name| var(name).map(PathBuf::from).filter(|path| path.is_absolute());
     if cfg!(windows) {
@@ -167,7 +167,7 @@ fn pack(data: &[u8]) -> Vec<u8> {
     [&MAGIC[..], &checksum(data), data].concat()
 }
 
-/// What a file holds, if it is whole.
+/// The content of a file, if it is intact.
 fn unpack(file: &[u8]) -> Option<&[u8]> {
     let (sum, data) = file.strip_prefix(&MAGIC)?.split_first_chunk()?;
     (data.len() <= MOST_BYTES && checksum(data) == *sum).then_some(data)
@@ -177,10 +177,10 @@ fn checksum(data: &[u8]) -> Checksum {
     blake3::hash(data).into()
 }
 
-/// The file's bytes, if it is there and can be read; the error is the reason not to trust it.
+/// The file's bytes, if it exists and can be read; the error is the reason not to trust it.
 fn read(path: &Path) -> Result<Option<Vec<u8>>, &'static str> {
     let Ok(file) = fs::File::open(path) else { return Ok(None) };
-    // Of the file that is open: another may have its name by now.
+    // Checks the open file: by now another may have its name.
     owned::file(&file)?;
     let mut bytes = Vec::new();
     let most = (MOST_BYTES + MAGIC.len() + size_of::<Checksum>()) as u64;
@@ -188,7 +188,7 @@ fn read(path: &Path) -> Result<Option<Vec<u8>>, &'static str> {
     Ok(read.is_ok().then_some(bytes))
 }
 
-/// Writes a file, or removes it if the bytes are too many.
+/// Writes a file, or removes it if there are too many bytes.
 fn keep(path: &Path, data: &[u8], most: usize) -> io::Result<()> {
     if data.len() <= most {
         return write(path, &pack(data));
@@ -199,14 +199,15 @@ fn keep(path: &Path, data: &[u8], most: usize) -> io::Result<()> {
     }
 }
 
-/// Readers see the old file or the new one, never a part; of two processes that write at a time, one wins.
+/// Replaces a file atomically: readers see the old one or the new one, never a part. Of two processes that write at
+/// once, one wins.
 fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let Some(folder) = path.parent() else { return Err(io::ErrorKind::InvalidInput.into()) };
     owned::create_folder(folder)?;
-    // It may have changed hands since it was opened.
+    // Its owner may have changed since it was opened.
     owned::folder(folder).map_err(|why| io::Error::new(io::ErrorKind::PermissionDenied, why))?;
     let unfinished = path.with_extension(format!("{}.tmp", std::process::id()));
-    // One that a process of this number left behind.
+    // A file left behind by an earlier process with this number.
     let _ = fs::remove_file(&unfinished);
     let written = owned::create_file(&unfinished).and_then(|mut file| file.write_all(bytes));
     written.and_then(|()| fs::rename(&unfinished, path)).inspect_err(|_| drop(fs::remove_file(&unfinished)))
@@ -267,7 +268,7 @@ mod tests {
         assert_eq!(unpack(&file), Some(&[7; 9][..]));
     }
 
-    /// Whoever may write the file or its folder decides what the driver runs.
+    /// Anyone who can write the file or its folder decides what code the driver runs.
     #[test]
     #[cfg(unix)]
     fn what_others_may_write_is_neither_read_nor_written() {
@@ -293,14 +294,14 @@ mod tests {
         }
         set(&folder, 0o755);
         assert_eq!(owned::folder(&folder), Ok(()));
-        // A link in the place of the unfinished file is replaced, not followed.
+        // A link in place of the unfinished file is replaced, not followed.
         let (target, unfinished) =
             (outside.path().join("mine"), folder.join(format!("pipelines.{}.tmp", std::process::id())));
         fs::write(&target, b"mine").expect("written");
         std::os::unix::fs::symlink(&target, &unfinished).expect("linked");
         write(&path, b"two").expect("written");
         assert_eq!((fs::read(&target).expect("read"), read(&path)), (b"mine".to_vec(), Ok(Some(b"two".to_vec()))));
-        assert_eq!(owned::folder(&path), Err("its folder is none"));
+        assert_eq!(owned::folder(&path), Err("its folder is not a directory"));
         assert_eq!(owned::folder(&folder.join("not yet")), Ok(()));
     }
 }

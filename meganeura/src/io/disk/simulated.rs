@@ -1,4 +1,4 @@
-//! A disk for tests: it records the operations of a thread, and makes one of them fail.
+//! A simulated disk for tests: records the operations of a thread, and makes one of them fail.
 
 use std::cell::RefCell;
 use std::fs::OpenOptions;
@@ -7,14 +7,14 @@ use std::path::{Path, PathBuf};
 
 use super::Operation;
 
-/// An operation that took effect, or a note of the test.
+/// An operation that took effect, or a note by the test.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Event {
     Create(PathBuf),
     Write(PathBuf, u64, Vec<u8>),
     Cut(PathBuf, u64),
     Sync(PathBuf),
-    /// A sync that failed. Later ones do not write what this one should have written.
+    /// A sync that failed. Later ones do not write the data that this one should have written.
     Lost(PathBuf),
     CreateFolder(PathBuf),
     Remove(PathBuf),
@@ -30,7 +30,7 @@ pub(crate) enum Fault {
     Refused(ErrorKind),
     /// Half of the bytes were written. For other operations, the same as `Refused`.
     Half(ErrorKind),
-    /// It took effect, and reported an error all the same.
+    /// The operation took effect, and still reported an error.
     Done(ErrorKind),
     /// The process was killed: neither this operation nor any later one is done.
     Killed,
@@ -53,11 +53,11 @@ thread_local! {
 pub(crate) struct Seen {
     pub(crate) events: Vec<Event>,
     pub(crate) operations: usize,
-    /// `true` if the run came to the operation that was to fail.
+    /// `true` if the run reached the operation that was to fail.
     pub(crate) has_failed: bool,
 }
 
-/// Runs `work` on the real disk, with one operation, counted from 0 on, failing.
+/// Runs `work` on the real disk, with one operation failing, counted from 0.
 pub(crate) fn on_disk<T>(fault: Option<(usize, Fault)>, work: impl FnOnce() -> T) -> (T, Seen) {
     CURRENT.with_borrow_mut(|current| *current = Some(Simulation { fault, ..Simulation::default() }));
     let result = work();
@@ -65,7 +65,7 @@ pub(crate) fn on_disk<T>(fault: Option<(usize, Fault)>, work: impl FnOnce() -> T
     (result, Seen { events, operations, has_failed })
 }
 
-/// Notes a moment among the events.
+/// Records a note among the events.
 pub(crate) fn note(what: u64) {
     CURRENT.with_borrow_mut(|current| current.iter_mut().for_each(|current| current.events.push(Event::Note(what))));
 }
@@ -99,7 +99,7 @@ fn record(event: Event) {
     CURRENT.with_borrow_mut(|current| current.as_mut().expect("a simulation").events.push(event));
 }
 
-/// Does it and records what was done.
+/// Runs the operation and records it.
 fn recorded<T>(operation: Operation<'_>, act: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
     let is_new = matches!(operation, Operation::OpenFile(path) if !path.exists());
     let result = act()?;
@@ -118,7 +118,7 @@ fn recorded<T>(operation: Operation<'_>, act: impl FnOnce() -> io::Result<T>) ->
     Ok(result)
 }
 
-/// Does as much of it as this way to fail lets happen.
+/// Runs as much of the operation as this fault allows.
 fn fail<T>(operation: Operation<'_>, fault: Fault, act: impl FnOnce() -> io::Result<T>) {
     match (fault, operation) {
         (Fault::Killed, _) => {}

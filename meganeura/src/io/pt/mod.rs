@@ -1,8 +1,7 @@
-//! Files of `torch.save`: a zip archive with a pickle that describes tensors, and their numbers in entries of their
-//! own.
+//! Files of `torch.save`: a zip archive with a pickle that describes tensors, and with entries that hold their numbers.
 //!
-//! They are brought into the form of safetensors, which the rest of [`io`](super) reads. Tensors that are the same view
-//! of the same memory are tied.
+//! They are converted to safetensors, which the rest of [`io`](super) reads. Tensors that are the same view of the same
+//! memory are tied.
 
 mod pickle;
 
@@ -20,26 +19,26 @@ use crate::host::{reserve, try_filled};
 use crate::{Error, ErrorKind, Result};
 use pickle::{Place, Storage, Tensor, Value, Values};
 
-/// Levels of dictionaries that names are joined from.
+/// The maximum nesting of dictionaries, whose keys are joined to names.
 const DEEPEST: usize = 64;
 
-/// Values that are looked at: a few bytes can describe lists of the same lists, without end.
+/// The maximum number of values: a few bytes can describe endlessly repeated lists.
 const MOST: usize = 1 << 22;
 
-/// Bytes of all names together, as many as a header of safetensors may have.
+/// The maximum size of all names together, that of a safetensors header.
 const MOST_LETTERS: usize = 100_000_000;
 
-/// How many times as large as the file its tensors may be: views that repeat their numbers are larger than what is
-/// stored.
+/// The maximum size of the tensors as a multiple of the file's: views that repeat their numbers are larger than their
+/// storage.
 const GROWTH: usize = 64;
 
-/// Bytes that tensors may have in any case.
+/// The size of tensors that is always allowed.
 const SMALL: usize = 64 << 20;
 
 type Archive<'a> = ZipArchive<Cursor<&'a [u8]>>;
 
-/// The tensors of a file as a file of safetensors. Their names are the keys of the dictionaries that they lie in,
-/// joined by dots, and positions in lists and tuples.
+/// Converts the tensors of a file to a safetensors file. Their names are the keys of the nested dictionaries and the
+/// positions in lists and tuples, joined by dots.
 pub(super) fn to_safetensors(bytes: &[u8]) -> Result<Vec<u8>> {
     let mut archive = ZipArchive::new(Cursor::new(bytes)).map_err(|error| malformed(&error))?;
     let Some(pickle) = archive.file_names().flatten().find(|name| *name == "data.pkl" || name.ends_with("/data.pkl"))
@@ -66,7 +65,7 @@ fn malformed(error: &impl ToString) -> Error {
     Error::new(ErrorKind::Checkpoint, format!("not a complete file of `torch.save`: {}", error.to_string()))
 }
 
-/// The contents of an entry, which take no more memory than there are bytes: PyTorch packs nothing.
+/// The contents of an entry. They take no more memory than there are bytes, because PyTorch does not compress.
 fn entry(archive: &mut Archive<'_>, name: &str) -> Result<Vec<u8>> {
     let mut entry = archive.by_name(name).map_err(|error| malformed(&format!("`{name}`: {error}")))?;
     let mut bytes = Vec::new();
@@ -79,16 +78,16 @@ fn entry(archive: &mut Archive<'_>, name: &str) -> Result<Vec<u8>> {
 #[derive(Default)]
 struct Named {
     tensors: BTreeMap<String, Arc<Tensor>>,
-    /// Lists and dictionaries that the current name goes through.
+    /// The lists and dictionaries on the path of the current name.
     within: HashSet<Place>,
-    /// How many values were looked at.
+    /// The number of values visited.
     seen: usize,
-    /// Bytes of all names.
+    /// The size of all names in bytes.
     letters: usize,
 }
 
 impl Named {
-    /// Notes the tensors in a value. `path` is where it lies.
+    /// Collects the tensors in a value at `path`.
     fn find(&mut self, values: &Values, place: Place, path: &mut Vec<String>) -> Result<()> {
         let inner = match values.get(place) {
             Value::Dict(pairs) => pairs.len(),
@@ -128,7 +127,7 @@ impl Named {
             _ => return Ok(()),
         };
         if path.len() == DEEPEST || !self.within.insert(place) {
-            bail!(Checkpoint, "values lie in one another more than {DEEPEST} deep, or in a circle");
+            bail!(Checkpoint, "values are nested more than {DEEPEST} deep, or in a cycle");
         }
         for (name, child) in children {
             path.push(name);
@@ -139,7 +138,7 @@ impl Named {
         Ok(())
     }
 
-    /// A file of safetensors with these tensors. Of several names for one view, the first has it.
+    /// A safetensors file with these tensors. Of several names for one view, the first is stored.
     fn write(self, archive: &mut Archive<'_>, folder: &str, size: usize) -> Result<Vec<u8>> {
         let mut stored: Vec<(String, Arc<Tensor>, Dtype)> = Vec::new();
         let (mut aliases, mut known) = (BTreeMap::new(), HashMap::<Arc<Tensor>, String>::new());
@@ -212,7 +211,7 @@ fn dtype(storage: &Storage) -> Result<Dtype> {
     })
 }
 
-/// Adds a tensor's elements of so many bytes, row by row.
+/// Adds a tensor's elements of `width` bytes, row by row.
 fn gather(tensor: &Tensor, width: usize, storage: &[u8], file: &mut Vec<u8>) -> Result<()> {
     let Tensor { offset, shape, strides, .. } = tensor;
     if shape.contains(&0) {
@@ -226,7 +225,7 @@ fn gather(tensor: &Tensor, width: usize, storage: &[u8], file: &mut Vec<u8>) -> 
     if !fits {
         bail!(Checkpoint, "it reaches beyond its storage `{}` of {} bytes", tensor.storage.key, storage.len());
     }
-    // From the last axis on: as long as elements follow one another, they are one run.
+    // From the last axis: consecutive elements are one run.
     let mut run = 1;
     let mut outer = shape.len();
     while outer > 0 && (strides[outer - 1] == run || shape[outer - 1] == 1) {

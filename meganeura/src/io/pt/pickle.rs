@@ -1,5 +1,5 @@
-//! The part of Python's pickle format that describes tensors. Nothing is run: what a pickle would call is compared with
-//! a list of names, and anything else is an error that names it.
+//! The part of Python's pickle format that describes tensors. Nothing is run: the calls of a pickle are compared with a
+//! list of names, and any other is an error that names it.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -7,14 +7,14 @@ use std::sync::Arc;
 use crate::Result;
 use crate::error::{bail, shortened};
 
-/// The place of a value in [`Values`]. Values refer to one another by place, as a pickle may describe circles, and
-/// values that lie in one another a million deep.
+/// The index of a value in [`Values`]. Values refer to each other by index, as a pickle may describe cycles, and values
+/// nested a million deep.
 pub(super) type Place = usize;
 
-/// What a pickle describes.
+/// A value that a pickle describes.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) enum Value {
-    /// `None`, a float, bytes: nothing that a tensor is made of.
+    /// `None`, a float, bytes: not a part of any tensor.
     Other,
     Bool(bool),
     Int(i64),
@@ -23,13 +23,13 @@ pub(super) enum Value {
     Tuple(Vec<Place>),
     List(Vec<Place>),
     Dict(Vec<(Place, Place)>),
-    /// Something that Python would import, as `module.name`.
+    /// A Python import, as `module.name`.
     Global(String),
     Storage(Storage),
     Tensor(Arc<Tensor>),
 }
 
-/// Memory that tensors lie in, as numbers of one type in an entry of the archive.
+/// The memory of tensors: numbers of one type in an entry of the archive.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(super) struct Storage {
     /// `FloatStorage` and the like.
@@ -46,13 +46,13 @@ pub(super) struct Tensor {
     pub(super) strides: Vec<usize>,
 }
 
-/// Bytes of a text that is kept. Keys and names are shorter.
+/// The maximum size of a text that is kept. Keys and names are shorter.
 const LONGEST: usize = 1 << 12;
 
-/// Axes of a tensor.
+/// The maximum number of axes of a tensor.
 const MOST_AXES: usize = 64;
 
-/// Classes of storages, of which PyTorch has one for each type of elements.
+/// The suffix of storage classes; PyTorch has one for each element type.
 const STORAGE: &str = "Storage";
 
 /// The values of a pickle.
@@ -67,8 +67,8 @@ impl Values {
     }
 }
 
-/// Reads a pickle made of the instructions that `torch.save` writes: protocol 2, and those of later ones that mean the
-/// same.
+/// Reads a pickle made of the instructions that `torch.save` writes: those of protocol 2, and their equivalents in
+/// later ones.
 pub(super) fn read(bytes: &[u8]) -> Result<Values> {
     let mut machine =
         Machine { bytes, at: 0, all: Vec::new(), stack: Vec::new(), marks: Vec::new(), memo: HashMap::new() };
@@ -76,13 +76,13 @@ pub(super) fn read(bytes: &[u8]) -> Result<Values> {
     Ok(Values { all: machine.all, root })
 }
 
-/// The stack machine that a pickle is a program of.
+/// The stack machine that runs a pickle's instructions.
 struct Machine<'a> {
     bytes: &'a [u8],
     at: usize,
     all: Vec<Value>,
     stack: Vec<Place>,
-    /// Heights of the stack.
+    /// The heights of the stack at marks.
     marks: Vec<usize>,
     memo: HashMap<u32, Place>,
 }
@@ -208,7 +208,7 @@ impl Machine<'_> {
                 b'Q' => self.storage()?,
                 // REDUCE, NEWOBJ
                 b'R' | 0x81 => self.call()?,
-                // BUILD sets what an object has besides its contents, such as the versions of a state_dict's layers.
+                // BUILD sets attributes besides the contents, such as the versions of a state_dict's layers.
                 b'b' => drop(self.pop()?),
                 other => {
                     bail!(Checkpoint, "byte {start} of the pickle: instruction {other:#04x}, which no tensor needs")
@@ -260,7 +260,7 @@ impl Machine<'_> {
         Ok(self.stack.split_off(mark))
     }
 
-    /// An integer of any length, as far as 64 bits hold it.
+    /// An integer of any length, if it fits into 64 bits.
     fn long(&mut self) -> Result<()> {
         let length = self.byte()?.into();
         let bytes = self.take(length)?;
@@ -322,24 +322,24 @@ impl Machine<'_> {
         Ok(())
     }
 
-    /// What PyTorch keeps outside of the pickle: `('storage', class, key, device, elements)`.
+    /// A reference to data outside of the pickle: `('storage', class, key, device, elements)`.
     fn storage(&mut self) -> Result<()> {
         let id = self.pop()?;
         let Value::Tuple(parts) = &self.all[id] else { bail!(Checkpoint, "the pickle refers to something unknown") };
         let parts: Vec<_> = parts.iter().map(|&part| &self.all[part]).collect();
         let [Value::Text(kind), Value::Global(class), Value::Text(key), ..] = &parts[..] else {
-            bail!(Checkpoint, "the pickle refers to something that is no storage");
+            bail!(Checkpoint, "the pickle refers to something that is not a storage");
         };
         let class = class.strip_prefix("torch.").filter(|class| class.ends_with(STORAGE));
         let Some(class) = class.filter(|_| **kind == *"storage") else {
-            bail!(Checkpoint, "the pickle refers to `{}`, which is no storage", shortened(kind));
+            bail!(Checkpoint, "the pickle refers to `{}`, which is not a storage", shortened(kind));
         };
         let storage = Storage { class: class.into(), key: Arc::clone(key) };
         self.push(Value::Storage(storage));
         Ok(())
     }
 
-    /// A call. Of the few that are known, the result is described; all others are refused.
+    /// A call. The results of a few known ones are described; all others are refused.
     fn call(&mut self) -> Result<()> {
         let (arguments, function) = (self.pop()?, self.pop()?);
         let (Value::Global(name), Value::Tuple(places)) = (&self.all[function], &self.all[arguments]) else {
@@ -373,7 +373,7 @@ impl Machine<'_> {
                     {
                         Value::Tensor(Arc::new(Tensor { storage: storage.clone(), offset, shape, strides }))
                     }
-                    _ => bail!(Checkpoint, "the pickle describes a tensor with extents that are no sizes"),
+                    _ => bail!(Checkpoint, "the pickle describes a tensor with invalid extents"),
                 }
             }
             _ => bail!(

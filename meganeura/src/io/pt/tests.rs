@@ -108,7 +108,7 @@ fn what_runs_code_is_refused_by_name() {
     assert!(error(&call("torchvision.models.resnet\nResNet", &[])).contains("`torchvision.models.resnet.ResNet`"));
     assert!(error(&call("collections\nOrderedDict", &[b"N"])).contains("`collections.OrderedDict`"));
     assert!(error(&call("torch._utils\n_rebuild_tensor_v2", &[b"N", b"N"])).contains("_rebuild_tensor_v2"));
-    // Without a call, a name alone does nothing.
+    // Without a call, a name alone has no effect.
     assert!(error(&archive(&pickle(b"cos\nsystem\n"), &[])).contains("the file has no tensors"));
 }
 
@@ -148,11 +148,11 @@ fn every_truncated_or_changed_pickle_is_an_error_or_read() {
 
 #[test]
 fn circles_and_depths_end() {
-    // A list that is in itself.
-    assert!(error(&archive(&pickle(b"]q\x00h\x00a"), &[])).contains("in a circle"));
+    // A list that contains itself.
+    assert!(error(&archive(&pickle(b"]q\x00h\x00a"), &[])).contains("in a cycle"));
     let deep = [&b")"[..], &[0x85; 100_000]].concat();
     assert!(error(&archive(&pickle(&deep), &[])).contains("deep"));
-    // Each list has the one before twice.
+    // Each list contains the previous one twice.
     let doubled = (0..50u8).flat_map(|level| [b'q', level, b']', b'(', b'h', level, b'h', level, b'e']);
     let doubled = [&b"]"[..], &doubled.collect::<Vec<_>>()].concat();
     assert!(error(&archive(&pickle(&doubled), &[])).contains("more than 4194304 values"));

@@ -1,4 +1,4 @@
-//! A chain of layers: folds their flows into one, and compares each pair of neighbours.
+//! A chain of layers: folds their flows into one, and compares neighbours.
 
 use std::panic::Location;
 
@@ -25,7 +25,7 @@ impl FlowChain {
         let location = Location::caller();
         let Flow { channels, features, misfit } = &mut self.0;
         *misfit = misfit.take().or_else(|| next.misfit_within(name, location));
-        // The channels given, once the loop is at the features.
+        // The channels of the output, once the loop reaches the features.
         let mut before = Given::Unknown;
         for (own, (what, other)) in [channels, features].into_iter().zip(next.axes()) {
             let takes = other.takes.as_ref().map(|known| known.within(name));
@@ -58,7 +58,7 @@ impl FlowChain {
         self
     }
 
-    /// Adds a function, of which nothing is known.
+    /// Adds a function, whose flow is unknown.
     #[doc(hidden)]
     #[must_use]
     pub fn unknown(mut self) -> Self {
@@ -81,7 +81,7 @@ impl FlowChain {
             let is_kept = matches!(other.gives, Given::Kept) && taken.is_none();
             let given = match &other.gives {
                 Given::Known(known) => Some(known.within(name)),
-                // The input, whose extent is what somebody takes.
+                // The input, whose extent is the one that a layer takes.
                 Given::Kept => taken.clone().or_else(|| own.takes.clone()),
                 Given::Channels | Given::Unknown => None,
             };

@@ -1,4 +1,4 @@
-//! Flows: the numbers of channels and features that a layer takes and gives, as its settings tell them. The derived
+//! Flows: the numbers of channels and features that a layer takes and gives, according to its settings. The derived
 //! `init` of a sequential struct compares those of neighbours, before there is any data.
 
 mod chain;
@@ -11,12 +11,12 @@ use super::{Layer, Shortcut};
 use crate::error::here;
 use crate::{Error, Result};
 
-/// The extents of a layer's input and output along two axes: the channels `[N, C, ..]` and the last axis, the features
-/// `[.., D]`. With two axes, `[N, C]`, these are one.
+/// The extents of a layer's input and output along two axes: the channels `[N, C, ..]`, and the last axis, the features
+/// `[.., D]`. With two axes, `[N, C]`, they are the same.
 ///
-/// The `init` of a struct with `#[module(sequential)]` compares what each field gives with what the next one takes: 32
-/// channels into a layer for 64 are an error. A layer with an unknown flow ends the comparison, up to the next layer
-/// that gives something known.
+/// The `init` of a struct with `#[module(sequential)]` compares the extents that a field gives with those that the next
+/// one takes: 32 channels into a layer for 64 are an error. A layer with an unknown flow ends the comparison, up to the
+/// next layer that gives a known extent.
 ///
 /// ```
 /// use meganeura::module::Flow;
@@ -56,18 +56,18 @@ use crate::{Error, Result};
 pub struct Flow {
     channels: Axis,
     features: Axis,
-    /// The first pair of neighbours inside that do not fit.
+    /// The first pair of neighbours inside the layer that do not fit.
     misfit: Option<Error>,
 }
 
-/// One of the axes.
+/// One of the two axes.
 #[derive(Clone, Debug)]
 struct Axis {
     takes: Option<Known>,
     gives: Given,
 }
 
-/// An extent, and the path of the layer that says it.
+/// An extent, and the path of the layer that determines it.
 #[derive(Clone, Debug)]
 struct Known {
     extent: usize,
@@ -78,7 +78,7 @@ struct Known {
 enum Given {
     /// The extent of the input.
     Kept,
-    /// Of the features alone: as many as the channels of the input.
+    /// For the features only: the number of channels of the input.
     Channels,
     Unknown,
     Known(Known),
@@ -89,14 +89,14 @@ impl Known {
         Self { extent, path: String::new() }
     }
 
-    /// As a part of what holds the layer.
+    /// The flow as a part of the module that holds the layer.
     fn within(&self, name: &str) -> Self {
         Self { extent: self.extent, path: joined(name, &self.path) }
     }
 }
 
 impl Flow {
-    /// Nothing is known.
+    /// A flow of which nothing is known.
     pub const fn unknown() -> Self {
         Self {
             channels: Axis { takes: None, gives: Given::Unknown },
@@ -105,7 +105,7 @@ impl Flow {
         }
     }
 
-    /// Takes anything and gives the same extents, as an activation does.
+    /// A flow that takes anything and gives the same extents, like an activation.
     pub const fn kept() -> Self {
         Self {
             channels: Axis { takes: None, gives: Given::Kept },
@@ -114,7 +114,7 @@ impl Flow {
         }
     }
 
-    /// Takes anything and gives as many channels, as pooling does. The last axis is unknown.
+    /// A flow that takes anything and gives the same channels, like pooling. The last axis is unknown.
     pub const fn kept_channels() -> Self {
         Self {
             channels: Axis { takes: None, gives: Given::Kept },
@@ -123,8 +123,8 @@ impl Flow {
         }
     }
 
-    /// Takes anything and gives as many features as there were channels, as global pooling does: `[N, C, ..]` →
-    /// `[N, C]`
+    /// A flow that takes anything and gives as many features as there were channels, like global pooling: `[N, C, ..]`
+    /// → `[N, C]`
     pub(crate) const fn channels_as_features() -> Self {
         Self {
             channels: Axis { takes: None, gives: Given::Kept },
@@ -139,8 +139,8 @@ impl Flow {
         self
     }
 
-    /// Gives this many channels `[N, C, ..]`. Features that were [kept](Self::kept) are unknown from here on: with two
-    /// axes they are the channels.
+    /// Gives this many channels `[N, C, ..]`. [Kept](Self::kept) features become unknown: with two axes they are the
+    /// channels.
     pub fn gives_channels(mut self, channels: usize) -> Self {
         self.features.forget_kept();
         self.channels.gives = Given::Known(Known::new(channels));
@@ -153,14 +153,14 @@ impl Flow {
         self
     }
 
-    /// Gives a last axis of this extent, `[.., D]`. Channels that were [kept](Self::kept) are unknown from here on.
+    /// Gives a last axis of this extent, `[.., D]`. [Kept](Self::kept) channels become unknown.
     pub fn gives_features(mut self, features: usize) -> Self {
         self.channels.forget_kept();
         self.features.gives = Given::Known(Known::new(features));
         self
     }
 
-    /// For tests: the channels and features that are taken, and what an input of so many gives, as far as they are
+    /// For tests: the channels and features that are taken, and those given for an input with `x`, as far as they are
     /// known.
     #[cfg(test)]
     pub(crate) fn of_input(&self, x: [usize; 2]) -> [(Option<usize>, Option<usize>); 2] {
@@ -180,8 +180,8 @@ impl Flow {
         [("channels", &self.channels), ("features", &self.features)]
     }
 
-    /// The misfit inside a field or element of this name. One inside a `Vec` has no line of the user's; it gets this
-    /// one.
+    /// The misfit inside a field or element of this name. An error inside a `Vec` has no line of the user's, so it gets
+    /// this one.
     fn misfit_within(&self, name: &str, location: &'static Location<'static>) -> Option<Error> {
         let inner = self.misfit.clone()?;
         Some(inner.context(format!("`{name}`")).at(location))
@@ -196,12 +196,12 @@ impl Axis {
     }
 }
 
-/// Asks a value for its [`Flow`] in generated code, whether it is a layer or not.
+/// Gets the [`Flow`] of a value in generated code, whether the value is a layer or not.
 #[doc(hidden)]
 #[derive(Debug)]
 pub struct FlowOf<'a, T: ?Sized>(pub &'a T);
 
-/// Of a layer.
+/// The flow of a layer.
 #[doc(hidden)]
 pub trait KnownFlow {
     fn flow(&self) -> Flow;
@@ -213,7 +213,7 @@ impl<L: Layer + ?Sized> KnownFlow for FlowOf<'_, L> {
     }
 }
 
-/// Of a shortcut.
+/// The flow of a shortcut.
 #[doc(hidden)]
 pub trait KnownFlowBeside {
     fn flow_beside(&self) -> Flow;
@@ -225,7 +225,8 @@ impl<S: Shortcut> KnownFlowBeside for FlowOf<'_, S> {
     }
 }
 
-/// Of anything else. It is implemented one reference further out, so the compiler finds it last.
+/// The flow of anything else, which is unknown. It is implemented one reference further out, so the compiler finds it
+/// last.
 #[doc(hidden)]
 pub trait UnknownFlow {
     fn flow(&self) -> Flow;
@@ -242,7 +243,7 @@ impl<T: ?Sized> UnknownFlow for &FlowOf<'_, T> {
     }
 }
 
-/// The check in the derived `init` of a sequential struct: the error of the first neighbours that do not fit.
+/// The check in the derived `init` of a sequential struct: fails for the first neighbours that do not fit.
 #[doc(hidden)]
 #[track_caller]
 pub fn check_flow<L: Layer + ?Sized>(layer: &L) -> Result<()> {

@@ -1,4 +1,4 @@
-//! A forward pass, printed: what each layer gives, and what that costs.
+//! A printable forward pass: the output and the cost of each layer.
 
 mod scopes;
 #[cfg(test)]
@@ -12,7 +12,7 @@ use super::summary::{bytes, thousands};
 use super::{Counts, Module};
 use crate::{Device, Inputs, Result, Tape, TensorType, Var};
 
-/// The layers that a forward pass goes through, in the order of execution. `{}` prints them:
+/// The layers of a forward pass in the order of execution. `{}` prints them:
 ///
 /// ```text
 /// Digits              output            parameters  multiply-adds   memory
@@ -25,10 +25,10 @@ use crate::{Device, Inputs, Result, Tape, TensorType, Var};
 /// 256 B of input, 24.0 KiB of activations
 /// ```
 ///
-/// [`ModuleExt::summary_with`](super::ModuleExt::summary_with) makes it. A layer is called by its path, where its
-/// parameters or the struct around it tell that. A layer that is used twice stands there twice; the second time its
-/// parameters are marked `again`, and not counted. The same goes for tied parameters. Functions of values, such as
-/// `x.relu()`, are no rows; their multiply-adds count for the layer that calls them.
+/// [`ModuleExt::summary_with`](super::ModuleExt::summary_with) makes it. A layer is named by its path, if its
+/// parameters or the struct around it determine one. A layer that is used twice has two rows; in the second, its
+/// parameters are marked `again`, and not counted. The same applies to tied parameters. Functions of values, such as
+/// `x.relu()`, have no rows; their multiply-adds count for the layer that calls them.
 #[derive(Debug, Clone)]
 pub struct ForwardSummary {
     /// The root first, and each row before those below it.
@@ -46,23 +46,24 @@ pub struct LayerRow {
     /// The path in the model; empty for the model itself. `None` for a layer that holds nothing and that no field
     /// names.
     pub path: Option<String>,
-    /// The name of its type; empty for a part that only its layers' paths tell of.
+    /// The name of its type; empty for a part that is known only from the paths of its layers.
     pub kind: String,
-    /// The number of rows that it is below.
+    /// The number of rows above it in the tree.
     pub depth: usize,
-    /// The type of its result. Of several results, the first.
+    /// The type of its output; of several, the first.
     pub output: TensorType,
-    /// The numbers in its parameters, frozen ones included. Tied parameters count for the first row that uses them.
+    /// The number of elements in its parameters, frozen ones included. Tied parameters count for the first row that
+    /// uses them.
     pub parameters: usize,
-    /// `true` if it has parameters, and rows before it have counted all of them.
+    /// `true` if it has parameters, all of which earlier rows have counted.
     pub is_again: bool,
-    /// The multiply-adds of products and convolutions, those of the rows below included.
+    /// The multiply-adds of products and convolutions, including those of the rows below.
     pub multiply_adds: u64,
-    /// The bytes of its result.
+    /// The size of its output, in bytes.
     pub bytes: usize,
     /// `true` if there are no rows below.
     pub is_leaf: bool,
-    /// The name in the row above.
+    /// The name within the row above.
     label: String,
 }
 
@@ -73,13 +74,13 @@ impl ForwardSummary {
         &self.rows
     }
 
-    /// Shows rows down to this depth; what is below is counted in its part.
+    /// Shows rows down to this depth. Rows below it are counted in their part.
     #[must_use]
     pub fn depth(self, depth: usize) -> Self {
         Self { depth, ..self }
     }
 
-    /// The numbers in parameters and buffers of the whole model, each counted once.
+    /// The number of elements in parameters and buffers of the whole model, each counted once.
     #[must_use]
     pub fn counts(&self) -> Counts {
         self.counts
@@ -91,20 +92,20 @@ impl ForwardSummary {
         self.rows[0].multiply_adds
     }
 
-    /// Bytes of parameters and buffers.
+    /// The size of parameters and buffers, in bytes.
     #[must_use]
     pub fn model_bytes(&self) -> usize {
         self.model_bytes
     }
 
-    /// Bytes of the inputs.
+    /// The size of the inputs, in bytes.
     #[must_use]
     pub fn input_bytes(&self) -> usize {
         self.input_bytes
     }
 
-    /// Bytes of what all layers give, as if each result had memory of its own. A plan needs less: it fuses, and uses
-    /// memory again ([`Device::plan_memory`]).
+    /// The size of all layers' outputs, in bytes, as if each had its own memory. A plan needs less: it fuses, and
+    /// reuses memory ([`Device::plan_memory`]).
     #[must_use]
     pub fn activation_bytes(&self) -> usize {
         self.rows.iter().filter(|row| row.is_leaf).map(|row| row.bytes).sum()
@@ -116,7 +117,7 @@ pub(super) fn device_of(model: &(impl Module + ?Sized)) -> Device {
     leaves(model).first().map_or_else(Device::cpu, |leaf| leaf.value().device().clone())
 }
 
-/// A forward pass that is being recorded for a summary.
+/// A forward pass recorded for a summary.
 pub(super) struct Recorded<V> {
     tape: Tape,
     types: Vec<TensorType>,
@@ -124,7 +125,7 @@ pub(super) struct Recorded<V> {
 }
 
 impl<V> Recorded<V> {
-    /// Begins one, with inputs on this device.
+    /// Starts a recording, with inputs on this device.
     #[track_caller]
     pub(super) fn new<I: Inputs<Vars = V>>(device: &Device, inputs: &I) -> Result<Self> {
         let (tape, types, inputs) = Tape::declared(device, inputs)?;
@@ -132,7 +133,7 @@ impl<V> Recorded<V> {
         Ok(Self { tape, types, inputs })
     }
 
-    /// Returns the error that the recording ran into, with the path of the layer that did.
+    /// Fails if the recording did, with the path of the layer at fault.
     pub(super) fn expect_fit(&self, model: &(impl Module + ?Sized), outputs: &[Var]) -> Result<()> {
         let Some(error) = outputs.iter().find_map(Var::error) else { return Ok(()) };
         let input = self.types.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
@@ -145,7 +146,7 @@ impl<V> Recorded<V> {
         })
     }
 
-    /// The summary, or the error that the recording ran into.
+    /// The summary, or the error of the recording.
     pub(super) fn finish(self, model: &(impl Module + ?Sized), outputs: &[Var]) -> Result<ForwardSummary> {
         self.expect_fit(model, outputs)?;
         let leaves = leaves(model);

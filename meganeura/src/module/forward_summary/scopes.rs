@@ -1,4 +1,4 @@
-//! The layers of a traced forward pass as a tree, with the path of each, and the rows of a summary made from it.
+//! The layers of a traced forward pass as a tree, with the path of each, and the summary's rows made from it.
 
 use std::collections::{HashMap, HashSet};
 
@@ -15,24 +15,24 @@ use crate::{TensorType, Var};
 /// The paths of the tensors and modes of the whole model.
 #[derive(Default)]
 struct Known {
-    /// By the address of the `Param`, `Buffer` or `Mode`. One that an `Arc` shares has several.
+    /// By the address of the `Param`, `Buffer` or `Mode`, which has several paths if it is shared by an `Arc`.
     addresses: HashMap<usize, Vec<String>>,
-    /// By the identity of the tensor, for a layer made of tied parameters while it is called. A tied tensor has
-    /// several.
+    /// By the identity of the tensor, for a layer that is created from tied parameters while it is called. A tied
+    /// tensor has several paths.
     cells: HashMap<u64, Vec<String>>,
 }
 
-/// The layers that were entered, each before those inside it. The first one is the model.
+/// The entered layers, each before those inside it. The first one is the model.
 pub(super) struct Scopes {
     all: Vec<Scope>,
-    /// The path of the layer that met an error first.
+    /// The path of the layer with the first error.
     pub(super) failed: Option<String>,
 }
 
 struct Scope {
     path: Option<String>,
     place: Place,
-    /// The number of nodes when it was entered.
+    /// The number of nodes at entry.
     begin: usize,
     output: TensorType,
     /// `true` if the layer itself named its output.
@@ -47,8 +47,8 @@ impl Scope {
         Self { path, place, begin, output: input, is_said: false, multiply_adds: 0, children: Vec::new() }
     }
 
-    /// `true` if a part entered inside this scope is the scope's own layer once more: first what holds it enters it by
-    /// its name, then its own `forward` does, and each `Box` or `Arc` between.
+    /// `true` if a part entered inside this scope is the scope's own layer again: its holder enters it first, by its
+    /// name, then its own `forward` does, and each `Box` or `Arc` in between.
     fn is(&self, part: &Part, path: Option<&String>) -> bool {
         let has_own_path = part.name.is_some() || path.is_some() && path != self.path.as_ref();
         let is_here = self.place.is(&part.place) || part.pointer.is_some_and(|pointer| self.place.is(&pointer));
@@ -100,7 +100,7 @@ impl Scopes {
         }
         let end = graph.nodes().len();
         scopes[open[open.len() - 1]].multiply_adds += multiply_adds(graph, node..end);
-        // A layer's work includes that of the layers inside.
+        // The work of a layer includes that of the layers inside.
         for at in (0..scopes.len()).rev() {
             let below: u64 = scopes[at].children.iter().map(|&child| scopes[child].multiply_adds).sum();
             scopes[at].multiply_adds += below;
@@ -108,7 +108,7 @@ impl Scopes {
         Self { all: scopes, failed }
     }
 
-    /// The rows, of a model with these tensors.
+    /// The rows of a model with these tensors.
     pub(super) fn rows(mut self, leaves: &[Leaf<'_>], outputs: &[Var]) -> Vec<LayerRow> {
         if let Some(y) = outputs.first() {
             self.all[0].output = y.ty();
@@ -131,7 +131,7 @@ impl Known {
         known
     }
 
-    /// The path of a part in the model: by its name in the part around it, or by what it holds.
+    /// The path of a part in the model: from its name in the part around it, or from the tensors it holds.
     fn path(&self, part: &Part, around: &Scope) -> Option<String> {
         if let Some(name) = &part.name {
             return Some(joined(around.path.as_ref()?, name));
@@ -143,7 +143,7 @@ impl Known {
         found.iter().find(is_within).or(found.first()).map(|&path| path.to_owned())
     }
 
-    /// The paths of the parts that may hold this at its path within them.
+    /// The paths of the parts that may hold this tensor at its path within them.
     fn holders(&self, held: &Held) -> Vec<&str> {
         let by_cell = || self.cells.get(&held.cell?);
         let paths = self.addresses.get(&held.address).or_else(by_cell);
@@ -151,7 +151,8 @@ impl Known {
     }
 }
 
-/// The path of what holds `local` at `path`; `None` if `path` does not end so.
+/// The path of the part that holds `local`, given the path of `local` in the model; `None` if `path` does not end in
+/// it.
 fn above<'a>(path: &'a str, local: &str) -> Option<&'a str> {
     match path.strip_suffix(local)? {
         "" => Some(""),
@@ -183,7 +184,7 @@ struct Rows<'a> {
     scopes: &'a [Scope],
     leaves: &'a [Leaf<'a>],
     rows: Vec<LayerRow>,
-    /// The numbers of the leaves whose parameters have been counted by layers that are complete.
+    /// The indices of the leaves whose parameters were counted by finished layers.
     counted: HashSet<usize>,
 }
 
@@ -192,7 +193,7 @@ struct Rows<'a> {
 struct Use {
     /// `true` if there are any, counted before or not.
     has_parameters: bool,
-    /// The numbers in those that no row before counted.
+    /// The number of elements in those that no earlier row counted.
     new: usize,
 }
 
@@ -209,7 +210,7 @@ impl LayerRow {
 }
 
 impl Rows<'_> {
-    /// Adds the row of a layer, and those below. Returns the parameters of all.
+    /// Adds the row of a layer and the rows below. Returns the parameters of all.
     fn scope(&mut self, number: usize, depth: usize, label: &str) -> Use {
         let scope = &self.scopes[number];
         let held = scope.path.as_deref().map(|path| self.parameters_in(path));
@@ -249,13 +250,13 @@ impl Rows<'_> {
             }
         }
         self.counted.extend(held.into_iter().flatten());
-        // A layer without a path holds nothing, and uses what is inside.
+        // A layer without a path holds nothing, and uses the parameters of the layers inside.
         let used = own.unwrap_or(within);
         self.rows[at].uses(used);
         used
     }
 
-    /// The numbers of the leaves that are the parameters of a part.
+    /// The indices of the leaves that are the parameters of a part.
     fn parameters_in(&self, part: &str) -> Vec<usize> {
         let is_in = |leaf: &Leaf<'_>| {
             let is_parameter = matches!(leaf.role, Role::Trained | Role::Frozen);
@@ -270,8 +271,8 @@ impl Rows<'_> {
         Use { has_parameters: !parameters.is_empty(), new }
     }
 
-    /// For each layer in a scope the parts between, joined by dots. A layer without a path is where those around it
-    /// are.
+    /// For each layer in a scope, the parts in between, joined by dots. A layer without a path is placed with its
+    /// neighbours.
     fn places(&self, scope: &Scope) -> Vec<String> {
         let parts = |child: &usize| {
             let rest = below(self.scopes[*child].path.as_deref()?, scope.path.as_deref()?)?;
@@ -291,7 +292,7 @@ impl Rows<'_> {
     }
 }
 
-/// A row that uses no parameters yet.
+/// A row without parameters so far.
 fn row(path: Option<String>, kind: String, depth: usize, label: &str, output: TensorType) -> LayerRow {
     LayerRow {
         path,

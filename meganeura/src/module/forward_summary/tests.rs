@@ -1,4 +1,4 @@
-//! Summaries of forward passes as they are printed, and what is known of each row.
+//! Printed summaries of forward passes, and the properties of each row.
 
 mod identity;
 
@@ -44,7 +44,7 @@ Net               output            parameters  multiply-adds   memory
 ├─ MaxPool2d      f32[2, 4, 4, 4]                                512 B
 ├─ blocks: [Block; 2]  f32[2, 4, 4, 4]        312          9,216    512 B";
     let shown = summary.to_string();
-    // The layout of the columns has a test of its own below.
+    // The layout of the columns has its own test below.
     let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
     let first: Vec<_> = shown.lines().take(4).map(words).collect();
     assert_eq!(first, expected.lines().map(words).collect::<Vec<_>>(), "\n{shown}");
@@ -129,7 +129,7 @@ fn layers_called_by_hand_are_known_by_what_they_hold() {
     ];
     assert_eq!(rows, expected, "\n{shown}");
     assert!(shown.contains("again"), "{shown}");
-    // The output, not the last state, which the layer records behind it.
+    // The output, not the last state, which the layer records after it.
     let rnn = summary.rows().last().unwrap();
     assert_eq!(rnn.output.shape, Shape::from([1, 2, 3]));
     assert_eq!(summary.rows()[2].parameters, 40);
@@ -143,7 +143,7 @@ fn nothing_is_touched_and_nothing_runs() {
     let mut net = net();
     net.evaluate("stem").unwrap();
     let (before, runs) = (net.summary().to_string(), device.stats().runs);
-    // Far more than there is memory for.
+    // Far more than fits into memory.
     let summary = net.summary_with([1 << 30, 3, 8, 8]).unwrap();
     assert!(summary.activation_bytes() > 1 << 40);
     assert_eq!((net.summary().to_string(), device.stats().runs, device.seed()), (before, runs, 7));
@@ -164,7 +164,7 @@ fn multiply_adds_are_those_of_the_definition() {
     let device = Device::cpu();
     type Case<'a> = (Box<dyn Layer>, &'a [usize], u64);
     let cases: [Case<'_>; 6] = [
-        // Groups of 2 of 4 channels.
+        // Groups of 2 of the 4 channels.
         (Box::new(Conv2d::new(4, 6, 3).groups(2).init(&device, 1).unwrap()), &[2, 4, 7, 6], 2 * 5 * 4 * 6 * 2 * 9),
         // Each element of the input meets each weight of its channel.
         (Box::new(ConvTranspose2d::new(4, 6, 3).init(&device, 1).unwrap()), &[2, 4, 5, 5], 2 * 4 * 25 * 6 * 9),

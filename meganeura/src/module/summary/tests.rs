@@ -1,4 +1,4 @@
-//! Summaries as they are printed.
+//! Printed summaries.
 
 use super::*;
 use crate::module::SlotMut;
@@ -123,7 +123,7 @@ fn children_are_one_by_their_names() {
     struct Scattered(Vec<Param>);
     impl Module for Scattered {
         fn visit<'a>(&'a self, at: At<'_>, f: &mut dyn FnMut(At<'_>, Slot<'a>)) {
-            // Back to a branch that was left, once by its number and once by its name.
+            // Back to a branch that was left: once by its index, once by its name.
             f(at.field("a").index(0), Slot::Param(&self.0[0]));
             f(at.field("b"), Slot::Param(&self.0[1]));
             f(at.field("a").field("1"), Slot::Param(&self.0[2]));

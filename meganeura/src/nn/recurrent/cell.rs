@@ -10,8 +10,9 @@ use crate::init::Initializer;
 use crate::module::{Init, Seed, init_field};
 use crate::{Device, Error, ErrorKind, Param, Result, Shape, Var};
 
-/// A recurrent cell: one step of a layer. The formula is that of [`Rnn`](super::Rnn), [`Lstm`](super::Lstm) or
-/// [`Gru`](super::Gru), by its gates.
+/// A recurrent cell: one step of a layer.
+///
+/// The gates determine the formula, that of [`Rnn`](super::Rnn), [`Lstm`](super::Lstm) or [`Gru`](super::Gru).
 ///
 /// Weights have PyTorch's names, shapes and order of gates: `COUNT·H` rows, `H` for each gate.
 ///
@@ -29,6 +30,7 @@ use crate::{Device, Error, ErrorKind, Param, Result, Shape, Var};
 /// # Ok::<(), meganeura::Error>(())
 /// ```
 #[derive(Module, Debug, Clone)]
+#[non_exhaustive]
 pub struct RecurrentCell<G> {
     /// The input's weight, `[COUNT·H, I]`.
     pub weight_ih: Param,
@@ -44,7 +46,7 @@ pub struct RecurrentCell<G> {
 }
 
 impl<G: RecurrentGates + Default> RecurrentCell<G> {
-    /// A cell from vectors of `inputs` numbers to a state of `hidden`.
+    /// A cell from vectors of `inputs` numbers to a state of `hidden` numbers.
     #[expect(clippy::new_ret_no_self, reason = "a layer needs a device and a seed; this describes one without")]
     pub fn new(inputs: usize, hidden: usize) -> RecurrentCellConfig<G> {
         RecurrentCellConfig { inputs, hidden, bias: true, gates: G::default() }
@@ -52,7 +54,7 @@ impl<G: RecurrentGates + Default> RecurrentCell<G> {
 }
 
 impl<G: RecurrentGates> RecurrentCell<G> {
-    /// The state after one step of `x [N, I]`, from a state of `[N, H]` or from zeros.
+    /// The state after one step over `x [N, I]`, from a state of `[N, H]`, or from zeros without one.
     #[must_use]
     #[track_caller]
     pub fn step(&self, x: &Var, state: Option<&G::State>) -> G::State {
@@ -81,12 +83,12 @@ impl<G: RecurrentGates> RecurrentCell<G> {
         G::State::from_parts(next)
     }
 
-    /// The numbers of an input vector.
+    /// The length of an input vector.
     pub(super) fn inputs(&self) -> usize {
         self.weight_ih.shape()[1]
     }
 
-    /// The numbers of the hidden state.
+    /// The length of the hidden state.
     pub(super) fn hidden(&self) -> usize {
         self.weight_hh.shape()[1]
     }
@@ -97,7 +99,7 @@ impl<G: RecurrentGates> RecurrentCell<G> {
         x.fail(error.operand(x.ty(), x.path()).operand(self.weight_ih.ty(), self.weight_ih.path()))
     }
 
-    /// A cell with initial values: uniform in ±1/√H, as in PyTorch. `suffix` ends the names of its parameters.
+    /// A cell with random parameters, uniform in ±1/√H, as in PyTorch. `suffix` ends their names.
     pub(super) fn draw(config: &RecurrentCellConfig<G>, suffix: &str, device: &Device, seed: Seed) -> Result<Self> {
         let &RecurrentCellConfig { inputs, hidden, bias, gates } = config;
         let rows = G::COUNT * hidden;
@@ -126,8 +128,7 @@ pub(super) struct OnTape {
     /// `W_hhᵀ`
     pub(super) hidden: Var,
     bias: Option<Var>,
-    /// The bias within the formula, `[N, H]`. One value for all steps, so that its gradient is summed over the batch
-    /// once.
+    /// The bias within the formula, `[N, H]`. All steps share one value, so its gradient is summed over the batch once.
     pub(super) within: Option<Var>,
 }
 
@@ -145,7 +146,7 @@ impl OnTape {
         Self { input: x.param(&cell.weight_ih).t(), hidden: x.param(&cell.weight_hh).t(), bias, within }
     }
 
-    /// `x·W_ihᵀ + b` of vectors in rows.
+    /// `x·W_ihᵀ + b` for vectors in rows.
     #[track_caller]
     pub(super) fn of_input(&self, x: &Var) -> Var {
         match &self.bias {
@@ -162,7 +163,7 @@ pub(super) fn zeros<G: RecurrentGates>(x: &Var, shape: &[usize]) -> Parts {
     std::iter::repeat_n(zero, G::PARTS).collect()
 }
 
-/// A state that bears the error of `x`.
+/// A state with the error of `x`.
 pub(super) fn poisoned<G: RecurrentGates>(x: &Var) -> G::State {
     G::State::from_parts(std::iter::repeat_n(x.clone(), G::PARTS).collect())
 }
@@ -178,7 +179,7 @@ pub struct RecurrentCellConfig<G> {
 }
 
 impl<G: RecurrentGates> RecurrentCellConfig<G> {
-    /// Whether there are biases; there are by default.
+    /// Adds biases if `true`, the default.
     pub fn bias(self, bias: bool) -> Self {
         Self { bias, ..self }
     }
@@ -193,7 +194,7 @@ impl<G: RecurrentGates> RecurrentCellConfig<G> {
 }
 
 impl RecurrentCellConfig<RnnGates> {
-    /// The function that a step ends with; the hyperbolic tangent by default.
+    /// The activation that ends a step; the hyperbolic tangent by default.
     pub fn nonlinearity(mut self, nonlinearity: RnnNonlinearity) -> Self {
         self.gates.nonlinearity = nonlinearity;
         self

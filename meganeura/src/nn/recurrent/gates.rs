@@ -6,16 +6,16 @@ use smallvec::{SmallVec, smallvec};
 
 use crate::Var;
 
-/// The values of a state: one, or two of an LSTM.
+/// The values of a state: one, or two for an LSTM.
 pub(super) type Parts = SmallVec<[Var; 2]>;
 
 /// The state that a recurrent layer carries from step to step: a [`Var`], or an [`LstmState`].
 pub trait RecurrentState: Clone + fmt::Debug {
-    /// The values that it consists of, the hidden state first.
+    /// The values in it, the hidden state first.
     #[doc(hidden)]
     fn to_parts(&self) -> SmallVec<[Var; 2]>;
 
-    /// The state of these values.
+    /// A state from its values.
     #[doc(hidden)]
     fn from_parts(parts: SmallVec<[Var; 2]>) -> Self;
 }
@@ -33,9 +33,9 @@ impl RecurrentState for Var {
 /// The state of an LSTM.
 #[derive(Clone, Debug)]
 pub struct LstmState {
-    /// The hidden state, which is the output too.
+    /// The hidden state, which is also the output.
     pub h: Var,
-    /// The memory.
+    /// The cell state.
     pub c: Var,
 }
 
@@ -52,30 +52,32 @@ impl RecurrentState for LstmState {
 
 /// The formula of a recurrent cell: [`RnnGates`], [`LstmGates`] or [`GruGates`].
 pub trait RecurrentGates: Copy + fmt::Debug + Send + Sync + 'static {
-    /// The state that goes from step to step.
+    /// The state passed from step to step.
     type State: RecurrentState;
 
     /// The name of the layer in messages.
     #[doc(hidden)]
     const NAME: &'static str;
 
-    /// The blocks of `H` rows in a weight.
+    /// The number of blocks of `H` rows in a weight.
     #[doc(hidden)]
     const COUNT: usize;
 
-    /// The values of a state.
+    /// The number of values in a state.
     #[doc(hidden)]
     const PARTS: usize;
 
-    /// The bias to add to the input's products, `[COUNT·H]`, and the one that takes part in the formula, `[H]`.
+    /// The bias added to the input's products, `[COUNT·H]`, and the bias within the formula, `[H]`.
     #[doc(hidden)]
     #[track_caller]
     fn biases(bias_ih: Var, bias_hh: Var) -> (Var, Option<Var>) {
         (bias_ih + bias_hh, None)
     }
 
-    /// The next state. `x [N, COUNT·H]` are the input's products with their bias, `weight [H, COUNT·H]` is the
-    /// transposed weight of the hidden state, `bias [N, H]` the second of [`biases`](Self::biases).
+    /// The next state.
+    ///
+    /// `x [N, COUNT·H]` holds the input's products with their bias, `weight [H, COUNT·H]` is the transposed weight of
+    /// the hidden state, and `bias [N, H]` is the second result of [`biases`](Self::biases).
     #[doc(hidden)]
     #[track_caller]
     fn step(self, x: &Var, weight: &Var, bias: Option<&Var>, state: &[Var]) -> SmallVec<[Var; 2]>;
@@ -87,8 +89,9 @@ fn block(x: &Var, index: usize, hidden: usize) -> Var {
     x.slice(1, index * hidden..(index + 1) * hidden)
 }
 
-/// The function of an [`Rnn`](super::Rnn).
+/// The activation of an [`Rnn`](super::Rnn).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
 pub enum RnnNonlinearity {
     /// The hyperbolic tangent.
     #[default]
@@ -100,7 +103,7 @@ pub enum RnnNonlinearity {
 /// The formula of an [`Rnn`](super::Rnn).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct RnnGates {
-    /// The function that a step ends with.
+    /// The activation that ends a step.
     pub nonlinearity: RnnNonlinearity,
 }
 
@@ -133,7 +136,7 @@ impl RecurrentGates for LstmGates {
 
     fn step(self, x: &Var, weight: &Var, _: Option<&Var>, state: &[Var]) -> Parts {
         let hidden = weight.shape()[0];
-        // Whole rows: they are added where the product is stored.
+        // Whole rows, so that the sum is fused with the product.
         let sums = state[0].matmul(weight) + x;
         let input = block(&sums, 0, hidden).sigmoid();
         let forget = block(&sums, 1, hidden).sigmoid();
@@ -155,7 +158,8 @@ impl RecurrentGates for GruGates {
     const COUNT: usize = 3;
     const PARTS: usize = 1;
 
-    /// The reset gate multiplies the hidden state's product in `n` with its bias, so that this bias stays apart.
+    /// In `n`, the reset gate multiplies the hidden state's product together with its bias, so this bias stays
+    /// separate.
     fn biases(bias_ih: Var, bias_hh: Var) -> (Var, Option<Var>) {
         let hidden = bias_hh.shape().elements() / 3;
         let of_gates = bias_hh.slice(0, 0..2 * hidden).pad(&[(0, hidden)], 0.0);

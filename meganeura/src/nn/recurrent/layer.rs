@@ -11,16 +11,16 @@ use crate::nn::Dropout;
 use crate::{Device, Result, Shape, Var};
 
 /// A stack of recurrent cells over sequences: [`Rnn`](super::Rnn), [`Lstm`](super::Lstm) or [`Gru`](super::Gru), by its
-/// gates
+/// gates.
 ///
-/// [`forward`](Layer::forward) starts from zeros and gives the outputs of the last layer. [`run`](Self::run) starts
-/// from any state, knows sequences of different lengths, and gives the final state too.
+/// [`forward`](Layer::forward) starts from zeros and returns the outputs of the last layer. [`run`](Self::run) starts
+/// from any state, supports sequences of different lengths, and also returns the final state.
 ///
-/// Each layer reads what the one below gives. With two directions, a second cell goes from the end to the beginning,
-/// and the outputs of both stand side by side. Dropout is between layers, in training.
+/// Each layer reads the outputs of the one below. With two directions, a second cell runs from the end to the
+/// beginning, and the outputs of both are concatenated. Dropout applies between layers, in training.
 ///
-/// Parameters have the names, shapes and order of gates of PyTorch's: `weight_ih_l0`, `weight_hh_l0`, `bias_ih_l0`,
-/// `bias_hh_l0`, with `_reverse` at the end for the second direction. Sequences have the batch first, as with
+/// Parameters have PyTorch's names, shapes and order of gates: `weight_ih_l0`, `weight_hh_l0`, `bias_ih_l0`,
+/// `bias_hh_l0`, with the suffix `_reverse` for the second direction. Sequences have the batch first, as with
 /// `batch_first=True`.
 ///
 /// Shapes, with `L` layers, `D` directions and a state of `H` numbers: `x [N, T, I]` → `y [N, T, D·H]`; states
@@ -36,7 +36,7 @@ pub struct Recurrent<G> {
 }
 
 impl<G: RecurrentGates + Default> Recurrent<G> {
-    /// A layer from vectors of `inputs` numbers, with a state of `hidden`.
+    /// A layer from vectors of `inputs` numbers, with a state of `hidden` numbers.
     #[expect(clippy::new_ret_no_self, reason = "a layer needs a device and a seed; this describes one without")]
     pub fn new(inputs: usize, hidden: usize) -> RecurrentConfig<G> {
         RecurrentConfig { cell: RecurrentCell::new(inputs, hidden), layers: 1, bidirectional: false, dropout: 0.0 }
@@ -44,11 +44,10 @@ impl<G: RecurrentGates + Default> Recurrent<G> {
 }
 
 impl<G: RecurrentGates> Recurrent<G> {
-    /// The outputs `[N, T, D·H]` and the final state, from sequences `[N, T, I]`, an initial state (zeros if there is
-    /// none), and the steps that there are.
+    /// Runs over sequences `[N, T, I]`. Returns the outputs `[N, T, D·H]` and the final state.
     ///
-    /// States are `[L·D, N, H]`. The final state is the one after each sequence's last step, in the reverse direction
-    /// the one after its first.
+    /// The initial state is zeros without `state`; `steps` selects the steps that exist. States are `[L·D, N, H]`. The
+    /// final state is the one after each sequence's last step, and in the reverse direction the one after its first.
     #[must_use]
     #[track_caller]
     pub fn run(&self, x: &Var, state: Option<&G::State>, steps: Steps<'_>) -> (Var, G::State) {
@@ -89,7 +88,7 @@ impl<G: RecurrentGates> Recurrent<G> {
                 outputs.push(over_steps(cell, &y, &mut state, mask.as_ref(), direction == 1));
                 last.push(state);
             }
-            // Step by step, the directions of a step side by side.
+            // Step by step, with both directions of a step side by side.
             let in_order: Vec<_> = (0..t).flat_map(|step| outputs.iter().map(move |of| &of[step])).collect();
             y = Var::concat(&in_order, 1).reshape([n, t, cells.len() * hidden]);
             if y.error().is_some() {
@@ -115,14 +114,14 @@ impl<G: RecurrentGates> Recurrent<G> {
         (y.clone(), poisoned::<G>(&y))
     }
 
-    /// The end of the names of a cell's parameters.
+    /// The suffix of a cell's parameter names.
     fn suffix(index: usize, directions: usize) -> String {
         let (layer, direction) = (index / directions, index % directions);
         format!("_l{layer}{}", if direction == 1 { "_reverse" } else { "" })
     }
 }
 
-/// The outputs `[N, H]` of all steps, in the order of time; `state` becomes that after the last step.
+/// The outputs `[N, H]` of all steps, in the order of time. `state` becomes the state after the last step.
 #[track_caller]
 fn over_steps<G: RecurrentGates>(
     cell: &RecurrentCell<G>,
@@ -146,9 +145,9 @@ fn over_steps<G: RecurrentGates>(
             continue;
         };
         let is_there = mask.slice(1, step..step + 1);
-        outputs.push(is_there.select(&next[0], &x.constant(0.0)));
+        outputs.push(is_there.where_cond(&next[0], &x.constant(0.0)));
         for (old, new) in state.iter_mut().zip(next) {
-            *old = is_there.select(&new, old);
+            *old = is_there.where_cond(&new, old);
         }
     }
     if reverse {
@@ -168,7 +167,7 @@ impl<G: RecurrentGates> Layer for Recurrent<G> {
     }
 }
 
-/// PyTorch's names: those of a cell, with the layer and the direction at their end.
+/// PyTorch's names: those of a cell, with layer and direction as a suffix.
 impl<G: RecurrentGates> Module for Recurrent<G> {
     fn visit<'a>(&'a self, at: At<'_>, f: &mut dyn FnMut(At<'_>, Slot<'a>)) {
         for (index, cell) in self.cells.iter().enumerate() {
@@ -208,29 +207,29 @@ pub struct RecurrentConfig<G> {
 }
 
 impl<G: RecurrentGates> RecurrentConfig<G> {
-    /// The number of layers, each of which reads what the one below gives; 1 by default.
+    /// The number of layers, each of which reads the outputs of the one below; 1 by default.
     pub fn layers(self, layers: usize) -> Self {
         Self { layers, ..self }
     }
 
-    /// Whether a second cell in each layer goes from the end to the beginning; there is none by default.
+    /// Adds a second cell to each layer, which runs from the end to the beginning; `false` by default.
     pub fn bidirectional(self, bidirectional: bool) -> Self {
         Self { bidirectional, ..self }
     }
 
-    /// The probability of dropping an element of what one layer gives to the next, in training; 0 by default.
+    /// The probability of dropping an element between two layers, in training; 0 by default.
     pub fn dropout(self, dropout: f64) -> Self {
         Self { dropout, ..self }
     }
 
-    /// Whether there are biases; there are by default.
+    /// Adds biases if `true`, the default.
     pub fn bias(self, bias: bool) -> Self {
         Self { cell: self.cell.bias(bias), ..self }
     }
 }
 
 impl RecurrentConfig<RnnGates> {
-    /// The function that a step ends with; the hyperbolic tangent by default.
+    /// The activation that ends a step; the hyperbolic tangent by default.
     pub fn nonlinearity(self, nonlinearity: RnnNonlinearity) -> Self {
         Self { cell: self.cell.nonlinearity(nonlinearity), ..self }
     }

@@ -1,8 +1,8 @@
-//! Recurrent layers: [`Rnn`], [`Lstm`] and [`Gru`] over sequences, and their cells, which take a single step.
+//! Recurrent layers: [`Rnn`], [`Lstm`] and [`Gru`] over sequences, and their cells, which compute a single step.
 //!
-//! The formulas of a cell are a [`RecurrentGates`]; [`RecurrentCell`] holds its weights, [`Recurrent`] the cells of all
-//! layers and directions. One matrix product computes the input's part of all steps. A step is one product of the
-//! hidden state, and one launch of elementwise work.
+//! [`RecurrentGates`] is the formula of a cell, [`RecurrentCell`] holds the weights of one cell, and [`Recurrent`] the
+//! cells of all layers and directions. One matrix product computes the input's part of all steps. A step is then one
+//! product of the hidden state, and one launch of elementwise work.
 
 mod cell;
 mod gates;
@@ -14,9 +14,9 @@ pub use gates::{GruGates, LstmGates, LstmState, RecurrentGates, RecurrentState, 
 pub use layer::{Recurrent, RecurrentConfig};
 pub use steps::Steps;
 
-/// A recurrent layer of Elman's kind: `h′ = tanh(W_ih·x + b_ih + W_hh·h + b_hh)`, or `relu` in place of `tanh`
+/// Elman's recurrent layer: `h′ = tanh(W_ih·x + b_ih + W_hh·h + b_hh)`, or `relu` in place of `tanh`
 ///
-/// Everything but the formula is that of [`Recurrent`].
+/// See [`Recurrent`] for everything but the formula.
 ///
 /// Shapes: `x [N, T, I]` → `y [N, T, D·H]`, with the batch first.
 /// [Elman, 1990](https://doi.org/10.1207/s15516709cog1402_1).
@@ -34,10 +34,10 @@ pub use steps::Steps;
 /// ```
 pub type Rnn = Recurrent<RnnGates>;
 
-/// A recurrent layer with long short-term memory: `i, f, o = σ(…)`, `g = tanh(…)`, `c′ = f·c + i·g`, `h′ = o·tanh(c′)`,
-/// where `…` is `W_ih·x + b_ih + W_hh·h + b_hh` with a block of rows for each of `i`, `f`, `g` and `o`, in this order
+/// Long short-term memory: `i, f, o = σ(…)`, `g = tanh(…)`, `c′ = f·c + i·g`, `h′ = o·tanh(c′)`
 ///
-/// Everything but the formula is that of [`Recurrent`]. The state is an [`LstmState`].
+/// Each `…` is `W_ih·x + b_ih + W_hh·h + b_hh`, with a block of rows for each of `i`, `f`, `g` and `o`, in this order.
+/// See [`Recurrent`] for everything but the formula. The state is an [`LstmState`].
 ///
 /// Shapes: `x [N, T, I]` → `y [N, T, D·H]`, with the batch first.
 /// [Hochreiter and Schmidhuber, 1997](https://doi.org/10.1162/neco.1997.9.8.1735).
@@ -58,11 +58,11 @@ pub type Rnn = Recurrent<RnnGates>;
 /// ```
 pub type Lstm = Recurrent<LstmGates>;
 
-/// A recurrent layer of gated units: `r, z = σ(W_ih·x + b_ih + W_hh·h + b_hh)`,
-/// `n = tanh(W_in·x + b_in + r·(W_hn·h + b_hn))`, `h′ = (1 − z)·n + z·h`, with a block of rows for each of `r`, `z` and
-/// `n`, in this order
+/// Gated recurrent units: `r, z = σ(W_ih·x + b_ih + W_hh·h + b_hh)`, `n = tanh(W_in·x + b_in + r·(W_hn·h + b_hn))`,
+/// `h′ = (1 − z)·n + z·h`
 ///
-/// Everything but the formula is that of [`Recurrent`].
+/// Weights have a block of rows for each of `r`, `z` and `n`, in this order. See [`Recurrent`] for everything but the
+/// formula.
 ///
 /// Shapes: `x [N, T, I]` → `y [N, T, D·H]`, with the batch first. [Cho et al., 2014](https://arxiv.org/abs/1406.1078).
 ///

@@ -1,27 +1,28 @@
-//! Which steps of a batch's sequences there are.
+//! The steps that exist in the sequences of a batch.
 
 use std::panic::Location;
 
 use crate::{DType, Error, ErrorKind, Shape, Tensor, Var};
 
-/// The steps that the sequences of a batch `[N, T, I]` have; the others are padding.
+/// The steps that exist in the sequences of a batch `[N, T, I]`; the others are padding.
 ///
-/// Padding leaves states as they are and gives zeros. What stands there does not matter: it may be NaN. The reverse
-/// direction of a bidirectional layer begins at each sequence's own end.
+/// Padding leaves states as they are and gives zeros. Its contents do not matter and may be NaN. The reverse direction
+/// of a bidirectional layer starts at each sequence's own end.
 #[derive(Clone, Copy, Debug, Default)]
+#[non_exhaustive]
 pub enum Steps<'a> {
-    /// All of them.
+    /// All steps.
     #[default]
     All,
-    /// Of each sequence the first so many: `u32 [N]`, from [`Tensor::indices`]. A sequence of length 0 keeps its
-    /// initial state.
+    /// The first steps of each sequence, as many as its length: `u32 [N]`, from [`Tensor::indices`]. A sequence of
+    /// length 0 keeps its initial state.
     Lengths(&'a Var),
-    /// Those where this is not 0, `[N, T]`, wherever they are.
+    /// The steps where this mask, `[N, T]`, is not 0, wherever they are.
     Mask(&'a Var),
 }
 
 impl Steps<'_> {
-    /// The mask `[N, T]`, if not all steps are there, or `x` poisoned.
+    /// The mask `[N, T]`, `None` if all steps exist, or `x` poisoned.
     #[track_caller]
     pub(super) fn mask(self, name: &'static str, x: &Var, [n, t]: [usize; 2]) -> Result<Option<Var>, Var> {
         let (given, kind, message) = match self {
@@ -50,7 +51,7 @@ impl Steps<'_> {
     }
 }
 
-/// 1 in as many places of each row as its length says, then 0.
+/// Ones in the first places of each row, as many as its length, then zeros.
 #[track_caller]
 #[expect(clippy::cast_precision_loss, reason = "steps are far below 2^24, up to which `f32` counts exactly")]
 fn from_lengths(x: &Var, lengths: &Var, t: usize) -> Result<Var, Var> {
@@ -60,5 +61,5 @@ fn from_lengths(x: &Var, lengths: &Var, t: usize) -> Result<Var, Var> {
         Err(error) => return Err(x.fail(error)),
     };
     let n = lengths.shape().elements();
-    Ok(numbers.slice(0, 0..t).lt(&numbers.gather(lengths).reshape([n, 1])))
+    Ok(numbers.slice(0, 0..t).lt(&numbers.embedding(lengths).reshape([n, 1])))
 }

@@ -66,7 +66,7 @@ fn initial_values_lie_within_the_bound_and_differ() {
     assert_ne!(all[2], all[6]);
 }
 
-/// What padding holds does not matter, and each sequence has the results of its own length.
+/// The contents of padding do not matter, and each sequence has the results of its own length.
 #[test]
 fn sequences_of_a_batch_are_as_if_alone() -> Result<()> {
     let device = Device::cpu();
@@ -75,7 +75,7 @@ fn sequences_of_a_batch_are_as_if_alone() -> Result<()> {
     let x = input(&tape, &[3, 4, 2]);
     let mask = [[1.0f32, 1.0, 1.0, 1.0], [1.0, 1.0, 0.0, 0.0], [0.0; 4]];
     let mask = tape.input(&Tensor::from_slice(&device, [3, 4], mask.as_flattened())?);
-    let x = mask.reshape([3, 4, 1]).select(&x, &tape.scalar(f64::NAN));
+    let x = mask.reshape([3, 4, 1]).where_cond(&x, &tape.scalar(f64::NAN));
     let lengths = tape.input(&Tensor::indices(&device, [3], &[4, 2, 0])?);
     let (y, state) = lstm.run(&x, None, Steps::Lengths(&lengths));
     let (same, _) = lstm.run(&x, None, Steps::Mask(&mask));

@@ -1,5 +1,4 @@
-//! A node with its operands, as the rows of the tables see it: operands by what they must be, settings with their
-//! defaults.
+//! A node with its operands, in the form that operators need: typed operands, and attributes with defaults.
 
 use std::sync::Arc;
 
@@ -9,28 +8,28 @@ use crate::onnx::proto::{self, attribute};
 use crate::onnx::read::{self, Beside};
 use crate::{DType, Result, Shape, Tape, Var};
 
-/// Records or computes a node; its results in order.
+/// Records or computes a node and returns its results in order.
 pub(super) type Operator = fn(&Call<'_>) -> Result<Vec<Value>>;
 
-/// The operators of a file, by name.
+/// Operators by name.
 pub(super) type Operators = &'static [(&'static str, Operator)];
 
 /// A node and its operands.
 pub(super) struct Call<'a> {
     node: &'a proto::Node,
-    /// `None` for an optional operand that is left out.
+    /// The operands; `None` for an optional one that is left out.
     pub(super) inputs: Vec<Option<Value>>,
     pub(super) tape: &'a Tape,
     pub(super) opset: i64,
 }
 
-/// A float on the tape as the only result.
+/// A float on the tape, as the only result.
 #[expect(clippy::unnecessary_wraps, reason = "what an operator returns")]
 pub(super) fn float(var: Var) -> Result<Vec<Value>> {
     Ok(vec![Value::Var(var, Kind::Float)])
 }
 
-/// A value on the tape of a kind as the only result.
+/// A value of this kind on the tape, as the only result.
 #[expect(clippy::unnecessary_wraps, reason = "what an operator returns")]
 pub(super) fn of(kind: Kind, var: Var) -> Result<Vec<Value>> {
     Ok(vec![Value::Var(var, kind)])
@@ -50,7 +49,7 @@ impl<'a> Call<'a> {
         self.node.output.len()
     }
 
-    /// `true` if somebody may read result `k`.
+    /// `true` if result `k` may be used.
     pub(super) fn wants(&self, k: usize) -> bool {
         self.node.output.get(k).is_some_and(|name| !name.is_empty())
     }
@@ -78,15 +77,15 @@ impl<'a> Call<'a> {
         self.optional(k).map(|value| value.float(self.tape)).transpose()
     }
 
-    /// An operand that must be known.
+    /// An operand that must be known on the host.
     pub(super) fn known(&self, k: usize) -> Result<&Array> {
         match self.value(k)? {
             Value::Known(array) => Ok(array),
-            Value::Var(..) => bail!(Checkpoint, "operand {k} is computed when the model runs; it must be known before"),
+            Value::Var(..) => bail!(Checkpoint, "operand {k} is computed at run time; it must be known before"),
         }
     }
 
-    /// An operand of integers that must be known.
+    /// An operand of integers that must be known on the host.
     pub(super) fn ints(&self, k: usize) -> Result<Vec<i64>> {
         match self.known(k)?.as_ints() {
             Some(ints) => Ok(ints.to_vec()),
@@ -94,12 +93,12 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// An optional operand of integers that must be known.
+    /// An optional operand of integers that must be known on the host.
     pub(super) fn optional_ints(&self, k: usize) -> Result<Option<Vec<i64>>> {
         if self.optional(k).is_none() { Ok(None) } else { self.ints(k).map(Some) }
     }
 
-    /// An operand of one number that must be known.
+    /// An operand of one number that must be known on the host.
     pub(super) fn number(&self, k: usize) -> Result<f64> {
         match self.known(k)?.as_floats()[..] {
             [number] => Ok(number),
@@ -107,7 +106,7 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Indices into an axis of so many elements; those below 0 are counted from its end.
+    /// Indices along an axis of this extent; negative ones count from its end.
     pub(super) fn indices(&self, k: usize, extent: usize) -> Result<Var> {
         let count = i64::try_from(extent).unwrap_or(i64::MAX);
         match self.value(k)? {
@@ -121,7 +120,7 @@ impl<'a> Call<'a> {
             #[expect(clippy::cast_precision_loss, reason = "extents are far below 2^53")]
             Value::Var(var, Kind::Int) => {
                 let (zero, end) = (var.constant(0.0), var.constant(extent as f64));
-                Ok(var.lt(&zero).select(&(var + end), var).to_index())
+                Ok(var.lt(&zero).where_cond(&(var + end), var).to_index())
             }
             Value::Var(..) => bail!(Checkpoint, "operand {k} holds floats, not indices"),
         }
@@ -133,7 +132,7 @@ impl<'a> Call<'a> {
             Some(attribute) if !attribute.ref_attr_name.is_empty() || attribute.g.is_some() => {
                 bail!(
                     Checkpoint,
-                    "the attribute `{name}` is of a function or a graph inside of a node, which are not read"
+                    "the attribute `{name}` belongs to a function or to a graph inside a node, which are not supported"
                 )
             }
             found => Ok(found),
@@ -164,7 +163,7 @@ impl<'a> Call<'a> {
     pub(super) fn real(&self, name: &str, default: f64) -> Result<f64> {
         let Some(found) = self.attribute(name)? else { return Ok(default) };
         match found.f {
-            // The shortest decimal number of this `f32`, as it was written: 1e-5.
+            // The shortest decimal number that rounds to this `f32`, as it was written: 1e-5.
             Some(number) if found.kind == attribute::FLOAT => {
                 Ok(number.to_string().parse().unwrap_or(f64::from(number)))
             }
@@ -177,7 +176,7 @@ impl<'a> Call<'a> {
         if found.kind == attribute::INTS { Ok(Some(found.ints.clone())) } else { Err(self.mistyped(found)) }
     }
 
-    /// Several numbers that are at least 0; `default` where they are left out. `count` of them.
+    /// An attribute of `count` numbers, all at least 0; filled with `default` if it is left out.
     pub(super) fn sizes(&self, name: &str, count: usize, default: usize) -> Result<Vec<usize>> {
         let Some(list) = self.optional_list(name)? else { return Ok(vec![default; count]) };
         match list.iter().map(|&number| usize::try_from(number)).collect::<Result<Vec<_>, _>>() {
@@ -195,14 +194,14 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// A tensor among the settings.
+    /// An attribute that is a tensor.
     pub(super) fn tensor(&self, name: &str) -> Result<Option<Array>> {
         let Some(found) = self.attribute(name)? else { return Ok(None) };
         let Some(tensor) = &found.t else { return Err(self.mistyped(found)) };
         Ok(Some(Array::new(read::dims(tensor)?, read::numbers(tensor, Beside::Nowhere)?)))
     }
 
-    /// An axis of a value of so many axes, counted from the end where it is below 0.
+    /// An axis of a value with `rank` axes; negative ones count from the end.
     pub(super) fn axis(&self, axis: i64, rank: usize) -> Result<usize> {
         let count = i64::try_from(rank).unwrap_or(i64::MAX);
         let from_start = if axis < 0 { axis.saturating_add(count) } else { axis };
@@ -216,7 +215,7 @@ impl<'a> Call<'a> {
         axes.iter().map(|&axis| self.axis(axis, rank)).collect()
     }
 
-    /// Axes from an operand, or in older files from an attribute.
+    /// Axes from an operand or, in older files, from an attribute.
     pub(super) fn optional_axes(&self, k: usize, rank: usize) -> Result<Option<Vec<usize>>> {
         let list = match self.optional_list("axes")? {
             None => self.optional_ints(k)?,
@@ -225,30 +224,30 @@ impl<'a> Call<'a> {
         list.map(|list| self.axes(&list, rank)).transpose()
     }
 
-    /// A shape of these extents.
+    /// A shape with these extents.
     pub(super) fn shape(&self, dims: &[usize]) -> Result<Shape> {
         match Shape::try_new(dims) {
             Some(shape) if dims.contains(&0) => bail!(Checkpoint, "a result {shape}, which has no elements"),
             Some(shape) => Ok(shape),
-            None => bail!(Checkpoint, "a result of {} axes, at most {} are there", dims.len(), crate::MAX_RANK),
+            None => bail!(Checkpoint, "a result of {} axes; there are at most {}", dims.len(), crate::MAX_RANK),
         }
     }
 
-    /// The same operation under the kind of its operand.
+    /// A value on the tape of the same kind as operand `k`, as the only result.
     pub(super) fn like(&self, k: usize, var: Var) -> Result<Vec<Value>> {
         of(self.value(k)?.kind(), var)
     }
 
-    /// Refuses a setting other than the ones that are read.
+    /// Refuses values of an attribute other than the supported ones.
     pub(super) fn only(&self, name: &str, default: i64, read: i64) -> Result<()> {
         match self.int(name, default)? {
             found if found == read => Ok(()),
-            found => bail!(Checkpoint, "the attribute `{name}` is {found}; only {read} is read"),
+            found => bail!(Checkpoint, "the attribute `{name}` is {found}; only {read} is supported"),
         }
     }
 }
 
-/// A known value as the only result.
+/// A known value, as the only result.
 #[expect(clippy::unnecessary_wraps, reason = "what an operator returns")]
 pub(super) fn known(array: Array) -> Result<Vec<Value>> {
     Ok(vec![Value::Known(Arc::new(array))])

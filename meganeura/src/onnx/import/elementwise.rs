@@ -1,4 +1,4 @@
-//! Operators that work element by element, and broadcast; those that are rows of the elementwise table are not listed.
+//! Elementwise operators, which broadcast. Rows of the elementwise table are not listed here.
 
 use super::call::{Call, Operators, float, of};
 use super::value::{Kind, Value};
@@ -7,7 +7,7 @@ use crate::onnx::proto::element;
 use crate::ops::Pointwise;
 use crate::{DType, Result, Var};
 
-/// `x` to the only result, of floats.
+/// An operator with one operand and a float result.
 fn unary(call: &Call<'_>, f: impl FnOnce(&Var) -> Var) -> Result<Vec<Value>> {
     float(f(&call.float(0)?))
 }
@@ -18,7 +18,7 @@ pub(super) fn row(call: &Call<'_>) -> Result<Vec<Value>> {
     unary(call, |x| x.record(row, &[x]))
 }
 
-/// Operands of one kind, to a result of that kind.
+/// An operator whose result has the kind of its operands.
 fn same(call: &Call<'_>, f: impl Fn(&Var, &Var) -> Var) -> Result<Vec<Value>> {
     let mut result = call.float(0)?;
     for k in 1..call.inputs.len() {
@@ -27,12 +27,12 @@ fn same(call: &Call<'_>, f: impl Fn(&Var, &Var) -> Var) -> Result<Vec<Value>> {
     of(call.value(0)?.kind(), result)
 }
 
-/// Two operands, to a condition.
+/// An operator with two operands and a condition as its result.
 fn condition(call: &Call<'_>, f: fn(&Var, &Var) -> Var) -> Result<Vec<Value>> {
     of(Kind::Bool, f(&call.float(0)?, &call.float(1)?))
 }
 
-/// Rounded towards 0.
+/// Rounds towards 0.
 fn truncated(x: &Var) -> Var {
     x.sign() * x.abs().floor()
 }
@@ -66,7 +66,7 @@ pub(super) const OPERATORS: Operators = &[
             .optional(2)
             .is_some_and(|training| !matches!(training, Value::Known(known) if known.as_floats() == [0.0]))
         {
-            bail!(Checkpoint, "it drops elements as in training, which is not read");
+            bail!(Checkpoint, "it drops elements as in training, which is not supported");
         }
         Ok(vec![call.value(0)?.clone()])
     }),
@@ -120,7 +120,7 @@ pub(super) const OPERATORS: Operators = &[
     ("Or", |call| condition(call, Var::maximum)),
     ("PRelu", |call| {
         let (x, slope) = (call.float(0)?, call.float(1)?);
-        float(x.lt(&x.constant(0.0)).select(&(slope * &x), &x))
+        float(x.lt(&x.constant(0.0)).where_cond(&(slope * &x), &x))
     }),
     ("Pow", pow),
     ("Relu", |call| call.like(0, call.float(0)?.relu())),
@@ -129,7 +129,7 @@ pub(super) const OPERATORS: Operators = &[
         unary(call, |x| x.elu(alpha).scale(gamma))
     }),
     ("Sign", |call| call.like(0, call.float(0)?.sign())),
-    // Precise near 0.
+    // Accurate near 0.
     ("Sinh", |call| unary(call, |x| (x.expm1() - (-x).expm1()).scale(0.5))),
     ("Softsign", |call| unary(call, |x| x / (x.abs() + one(x)))),
     ("Sub", |call| same(call, |a, b| a - b)),
@@ -140,22 +140,22 @@ pub(super) const OPERATORS: Operators = &[
     }),
     ("ThresholdedRelu", |call| {
         let alpha = call.real("alpha", 1.0)?;
-        unary(call, |x| x.gt(&x.constant(alpha)).select(x, &x.constant(0.0)))
+        unary(call, |x| x.gt(&x.constant(alpha)).where_cond(x, &x.constant(0.0)))
     }),
     ("Where", |call| {
         let (condition, a, b) = (call.float(0)?, call.float(1)?, call.float(2)?);
-        call.like(1, condition.select(&a, &b))
+        call.like(1, condition.where_cond(&a, &b))
     }),
     ("Xor", |call| condition(call, Var::ne)),
 ];
 
-/// 1 where the operand is not 0.
+/// 1 where the operand is not 0, else 0.
 fn truth(call: &Call<'_>) -> Result<Var> {
     let x = call.float(0)?;
     Ok(if call.value(0)?.kind() == Kind::Bool { x } else { x.ne(&x.constant(0.0)) })
 }
 
-/// The operand as integers: floats towards 0, and indices as they are.
+/// The operand as integers: floats rounded towards 0, indices unchanged.
 fn whole(call: &Call<'_>) -> Result<Vec<Value>> {
     match call.value(0)? {
         Value::Var(var, Kind::Int) => of(Kind::Int, var.clone()),
@@ -167,7 +167,7 @@ fn whole(call: &Call<'_>) -> Result<Vec<Value>> {
 fn cast(call: &Call<'_>) -> Result<Vec<Value>> {
     let to = call.int("to", 0)?;
     match i32::try_from(to).unwrap_or(0) {
-        // Everything is computed in the device's precision.
+        // All floats are computed in the device's precision.
         element::FLOAT | element::DOUBLE | element::FLOAT16 | element::BFLOAT16 => float(call.float(0)?),
         element::BOOL => of(Kind::Bool, truth(call)?),
         element::INT64
@@ -178,7 +178,7 @@ fn cast(call: &Call<'_>) -> Result<Vec<Value>> {
         | element::UINT32
         | element::UINT16
         | element::UINT8 => whole(call),
-        other => bail!(Checkpoint, "casts to type {other} are not read"),
+        other => bail!(Checkpoint, "casts to type {other} are not supported"),
     }
 }
 
@@ -206,7 +206,7 @@ fn clip(call: &Call<'_>) -> Result<Vec<Value>> {
 fn pow(call: &Call<'_>) -> Result<Vec<Value>> {
     let x = call.float(0)?;
     let y = match call.value(1)? {
-        // Precise, and of numbers below 0, too.
+        // Accurate, and valid for negative numbers.
         Value::Known(array) if array.len() == 1 && array.dims.len() <= x.shape().rank() => match array.as_floats()[0] {
             1.0 => x,
             2.0 => x.square(),

@@ -1,7 +1,6 @@
-//! Work of the host when the model is recorded: extents, and small numbers that are computed of nothing but
-//! constants.
+//! Constant folding on the host while the model is recorded: extents, and small numbers computed from constants.
 //!
-//! Exporters write the shapes of a model as nodes: `Shape`, `Gather`, `Mul`, `Concat`, `Reshape`. None of that is left
+//! Exporters write the shapes of a model as nodes: `Shape`, `Gather`, `Mul`, `Concat`, `Reshape`. None of these is left
 //! when a model runs.
 
 use super::call::{Call, Operators, known};
@@ -11,10 +10,10 @@ use crate::host::{reserve, try_filled};
 use crate::onnx::proto::{attribute, element};
 use crate::{Result, Shape};
 
-/// Elements of a constant that is computed on the host.
+/// The most elements of a constant that is computed on the host.
 const MOST: usize = 1 << 16;
 
-/// Nodes that are known whatever they are given.
+/// Operators with results that are always known.
 pub(super) const OPERATORS: Operators = &[
     ("Constant", |call| known(constant(call)?)),
     ("ConstantOfShape", |call| known(constant_of_shape(call)?)),
@@ -27,7 +26,7 @@ pub(super) const OPERATORS: Operators = &[
     ("Range", |call| known(range(call)?)),
 ];
 
-/// The results of a node whose operands are all known, if it is one of these.
+/// The results of a node, if all its operands are known and its operator can be folded.
 pub(super) fn fold(call: &Call<'_>) -> Result<Option<Vec<Array>>> {
     let Some(x) = call.inputs.iter().map(operand).collect::<Option<Vec<_>>>() else { return Ok(None) };
     let Some(Some(first)) = x.first() else { return Ok(None) };
@@ -46,7 +45,7 @@ pub(super) fn fold(call: &Call<'_>) -> Result<Option<Vec<Array>>> {
             let mut dims = first.dims.clone();
             for axis in axes {
                 if axis > dims.len() {
-                    bail!(Checkpoint, "the axes {list:?} name one twice");
+                    bail!(Checkpoint, "the axes {list:?} contain one twice");
                 }
                 dims.insert(axis, 1);
             }
@@ -97,7 +96,7 @@ pub(super) fn fold(call: &Call<'_>) -> Result<Option<Vec<Array>>> {
     Ok(Some(vec![array]))
 }
 
-/// A known operand, or one that is left out.
+/// A known operand, or an omitted one.
 #[expect(clippy::option_option, reason = "neither is an operand that is computed when the model runs")]
 fn operand(value: &Option<Value>) -> Option<Option<&Array>> {
     match value {
@@ -129,14 +128,14 @@ fn constant(call: &Call<'_>) -> Result<Array> {
             let floats: Vec<_> = found.floats.iter().copied().map(f64::from).collect();
             Ok(Array { dims: vec![floats.len()], data: Data::Floats(floats) })
         }
-        None => bail!(Checkpoint, "it has none of the values that are read: numbers, or a tensor of them"),
+        None => bail!(Checkpoint, "it has none of the supported values: numbers, or a tensor of them"),
     }
 }
 
 fn constant_of_shape(call: &Call<'_>) -> Result<Array> {
     let ints = call.ints(0)?;
     let Ok(dims) = ints.iter().map(|&extent| usize::try_from(extent)).collect::<Result<Vec<_>, _>>() else {
-        bail!(Checkpoint, "extents {ints:?}, one of which is none");
+        bail!(Checkpoint, "extents {ints:?}, one of which is invalid");
     };
     let count = dims.iter().try_fold(1usize, |n, &extent| n.checked_mul(extent));
     let Some(count) = count.filter(|&count| count <= MOST) else {
@@ -149,7 +148,7 @@ fn constant_of_shape(call: &Call<'_>) -> Result<Array> {
     spread(&one, dims, count)
 }
 
-/// One number everywhere.
+/// `count` copies of one number.
 fn spread(one: &Array, dims: Vec<usize>, count: usize) -> Result<Array> {
     let data = match &one.data {
         Data::Floats(numbers) => Data::Floats(try_filled(count, numbers[0])?),
@@ -190,7 +189,7 @@ fn range(call: &Call<'_>) -> Result<Array> {
     Ok(Array { dims: vec![count as usize], data })
 }
 
-/// The extents of `Reshape`: 0 keeps one, −1 is what is left.
+/// The extents of `Reshape`: 0 keeps an extent, −1 is inferred.
 pub(super) fn reshaped(from: &[usize], to: &[i64], zero_is_zero: bool) -> Result<Vec<usize>> {
     let mut open = None;
     let mut dims = Vec::with_capacity(to.len());
@@ -198,7 +197,7 @@ pub(super) fn reshaped(from: &[usize], to: &[i64], zero_is_zero: bool) -> Result
         dims.push(match extent {
             0 if !zero_is_zero => match from.get(axis) {
                 Some(&extent) => extent,
-                None => bail!(Checkpoint, "the shape {to:?} keeps axis {axis} of {from:?}, which it has not"),
+                None => bail!(Checkpoint, "the shape {to:?} keeps axis {axis}, which {from:?} does not have"),
             },
             -1 if open.is_none() => {
                 open = Some(axis);
@@ -242,12 +241,12 @@ fn cast(x: &Array, to: i64) -> Result<Array> {
             Data::Floats(numbers) => Data::Ints(numbers.iter().map(|&number| number as i64).collect()),
             Data::Ints(numbers) | Data::Bools(numbers) => Data::Ints(numbers.clone()),
         },
-        other => bail!(Checkpoint, "casts to type {other} are not read"),
+        other => bail!(Checkpoint, "casts to type {other} are not supported"),
     };
     Ok(Array { dims: x.dims.clone(), data })
 }
 
-/// Vectors one after the other.
+/// The concatenation of vectors.
 fn concat(call: &Call<'_>, x: &[Option<&Array>]) -> Result<Option<Array>> {
     let x: Vec<_> = x.iter().flatten().collect();
     if x.iter().any(|array| array.dims.len() != 1) {
@@ -266,7 +265,7 @@ fn concat(call: &Call<'_>, x: &[Option<&Array>]) -> Result<Option<Array>> {
     Ok(Some(Array { dims: vec![count], data }))
 }
 
-/// Elements of a vector.
+/// Selected elements of a vector.
 fn pick(x: &Array, places: &[usize], dims: Vec<usize>) -> Array {
     let data = match &x.data {
         Data::Floats(numbers) => Data::Floats(places.iter().map(|&at| numbers[at]).collect()),
@@ -277,7 +276,7 @@ fn pick(x: &Array, places: &[usize], dims: Vec<usize>) -> Array {
 }
 
 fn gather(x: &Array, index: &Array) -> Result<Array> {
-    let Some(ints) = index.as_ints() else { bail!(Checkpoint, "floats are no indices") };
+    let Some(ints) = index.as_ints() else { bail!(Checkpoint, "floats cannot be indices") };
     let count = i64::try_from(x.len()).unwrap_or(i64::MAX);
     let place = |&index: &i64| {
         let at = if index < 0 { index.saturating_add(count) } else { index };
@@ -313,7 +312,8 @@ fn transpose(call: &Call<'_>, x: &Array) -> Result<Array> {
     Ok(arranged(x, dims, |axis, at| (axes[axis], at)))
 }
 
-/// Elements in another order: `from` tells for each axis of the result which one of `x` it is, and the place along it.
+/// Elements in another order. For an axis of the result and a place along it, `from` returns the axis of `x` and the
+/// place along that.
 fn arranged(x: &Array, dims: Vec<usize>, from: impl Fn(usize, usize) -> (usize, usize)) -> Array {
     let mut strides = vec![1; x.dims.len()];
     (1..strides.len()).rev().for_each(|axis| strides[axis - 1] = strides[axis] * x.dims[axis]);
@@ -345,7 +345,7 @@ fn source(dims: &[usize], out: &[usize], mut at: usize) -> usize {
     place
 }
 
-/// The extents of the result of operands that broadcast; `None` where it is empty or not small.
+/// The extents of the result of operands that broadcast; `None` if it is empty or not small.
 fn together(x: &[&Array]) -> Result<Option<Vec<usize>>> {
     if x.iter().any(|array| array.dims.contains(&0)) {
         return Ok(None);
@@ -363,7 +363,7 @@ fn together(x: &[&Array]) -> Result<Option<Vec<usize>>> {
 
 fn where_(condition: &Array, a: &Array, b: &Array) -> Result<Option<Array>> {
     let Some(dims) = together(&[condition, a, b])? else { return Ok(None) };
-    let Some(truth) = condition.as_ints() else { bail!(Checkpoint, "a condition of floats") };
+    let Some(truth) = condition.as_ints() else { bail!(Checkpoint, "the condition holds floats") };
     let count = dims.iter().product();
     let places = (0..count).map(|at| (truth[source(&condition.dims, &dims, at)] != 0, at));
     let data = match (&a.data, &b.data) {
@@ -437,7 +437,7 @@ fn binary(op: &str, a: &Array, b: &Array) -> Result<Option<Array>> {
     let count: usize = dims.iter().product();
     let places = (0..count).map(|at| (source(&a.dims, &dims, at), source(&b.dims, &dims, at)));
     if matches!(op, "And" | "Or") && a.as_ints().zip(b.as_ints()).is_none() {
-        bail!(Checkpoint, "conditions of floats");
+        bail!(Checkpoint, "the conditions hold floats");
     }
     let data = match (a.as_ints().zip(b.as_ints()), truth, number) {
         (Some((x, y)), Some((f, _)), _) => Data::Bools(places.map(|(i, j)| i64::from(f(x[i], y[j]))).collect()),

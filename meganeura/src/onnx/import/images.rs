@@ -1,4 +1,4 @@
-//! Convolutions, pooling and resizing. Sequences `[N, C, L]` are images of one row.
+//! Convolutions, pooling and resizing. Sequences `[N, C, L]` are treated as images with one row.
 
 use super::call::{Call, Operators, float};
 use super::value::Value;
@@ -16,10 +16,10 @@ pub(super) const OPERATORS: Operators = &[
     ("Resize", resize),
 ];
 
-/// Numbers down and across.
+/// Numbers for the vertical and the horizontal axis.
 type Pair = [usize; 2];
 
-/// The steps of a window over images.
+/// A sliding window over images: its kernel, stride, dilation and padding.
 struct Window {
     /// `true` if the values are sequences.
     is_line: bool,
@@ -30,20 +30,20 @@ struct Window {
     after: Pair,
 }
 
-/// Images, or sequences as images of one row.
+/// Images, or sequences as images with one row.
 fn images(x: &Var) -> Result<Var> {
     match *x.shape().dims() {
         [n, c, l] => Ok(x.reshape([n, c, 1, l])),
         [_, _, _, _] => Ok(x.clone()),
         _ => bail!(
             Checkpoint,
-            "{} is neither images [N, C, H, W] nor sequences [N, C, L]; others are not read",
+            "{} is neither images [N, C, H, W] nor sequences [N, C, L]; others are not supported",
             x.shape()
         ),
     }
 }
 
-/// A result as what the operand was.
+/// Returns a result to the form of the operand.
 fn back(y: &Var, is_line: bool) -> Var {
     match *y.shape().dims() {
         [n, c, _, l] if is_line && y.error().is_none() => y.reshape([n, c, l]),
@@ -51,7 +51,7 @@ fn back(y: &Var, is_line: bool) -> Var {
     }
 }
 
-/// The numbers of one axis as those of two.
+/// The numbers for one or two axes as a pair; `one` for the missing axis.
 fn pair(list: &[usize], one: usize) -> Pair {
     match *list {
         [a, b] => [a, b],
@@ -61,7 +61,7 @@ fn pair(list: &[usize], one: usize) -> Pair {
 }
 
 impl Window {
-    /// That of a node whose kernel has these extents.
+    /// The window of a node whose kernel has these extents.
     fn of(call: &Call<'_>, kernel: &[usize], x: Shape) -> Result<Self> {
         let axes = kernel.len();
         let (stride, dilation) = (call.sizes("strides", axes, 1)?, call.sizes("dilations", axes, 1)?);
@@ -92,20 +92,20 @@ impl Window {
         Ok(Self { is_line: axes == 1, kernel, stride, dilation, before, after })
     }
 
-    /// The padding behind the images with which the last windows that begin inside of them are whole.
+    /// Increases the padding at the end until the last windows that start inside the images are complete.
     fn round_up(&mut self, x: Shape) {
         for axis in 0..2 {
             let padded = x[axis + 2] + self.before[axis] + self.after[axis];
             let reach = self.dilation[axis] * (self.kernel[axis] - 1) + 1;
             let Some(steps) = padded.checked_sub(reach).map(|far| far.div_ceil(self.stride[axis])) else { continue };
-            // No window begins behind the images.
+            // No window starts past the end of the images.
             let begins = steps * self.stride[axis] < x[axis + 2] + self.before[axis];
             let steps = if begins { steps } else { steps - 1 };
             self.after[axis] += (steps * self.stride[axis] + reach).saturating_sub(padded);
         }
     }
 
-    /// The widths on each side, where they are the same and an operation takes them.
+    /// The padding, if it is the same at both ends and an operation supports it.
     fn symmetric(&self, most: Pair) -> Option<Pair> {
         (self.before == self.after && self.before[0] <= most[0] && self.before[1] <= most[1]).then_some(self.before)
     }
@@ -116,11 +116,11 @@ impl Window {
     }
 }
 
-/// The extents of a weight behind its first two axes, which must be one or two.
+/// The extents of a weight after its first two axes; there must be one or two.
 fn kernel(weight: &Var) -> Result<Vec<usize>> {
     match weight.shape().dims() {
         [_, _, kernel @ ..] if (1..=2).contains(&kernel.len()) => Ok(kernel.to_vec()),
-        _ => bail!(Checkpoint, "a weight {}; read are those of one and two dimensions", weight.shape()),
+        _ => bail!(Checkpoint, "a weight {}; only those of one and two dimensions are supported", weight.shape()),
     }
 }
 
@@ -157,7 +157,7 @@ fn conv(call: &Call<'_>) -> Result<Vec<Value>> {
     float(back(&with_bias(call, y)?, window.is_line))
 }
 
-/// Images of as many dimensions as a kernel.
+/// Images with as many dimensions as a kernel.
 fn expect_rank(x: &Var, kernel: usize) -> Result<Var> {
     if x.shape().rank() != kernel + 2 {
         bail!(Checkpoint, "a kernel of {kernel} dimensions on {}", x.shape());
@@ -172,11 +172,11 @@ fn conv_transpose(call: &Call<'_>) -> Result<Vec<Value>> {
     let window = Window::of(call, &kernel, x.shape())?;
     if call.attribute("output_shape")?.is_some() || !matches!(call.text("auto_pad", "NOTSET")?, "NOTSET" | "" | "VALID")
     {
-        bail!(Checkpoint, "the attributes `output_shape` and `auto_pad` are not read");
+        bail!(Checkpoint, "the attributes `output_shape` and `auto_pad` are not supported");
     }
     let more = pair(&call.sizes("output_padding", kernel.len(), 0)?, 0);
     let weight = images(&weight)?;
-    // What a side is cut by more than the other is cut afterwards.
+    // The excess of one side's cut over the other's is cut afterwards.
     let common = [0, 1].map(|axis| window.before[axis].min(window.after[axis]));
     let options = ConvTranspose2dOptions {
         stride: window.stride,
@@ -195,7 +195,7 @@ fn conv_transpose(call: &Call<'_>) -> Result<Vec<Value>> {
     float(back(&with_bias(call, y)?, window.is_line))
 }
 
-/// The kernel of a pooling, and its operand as images.
+/// The window of a pooling operator, and its operand as images.
 fn pooling(call: &Call<'_>) -> Result<(Var, Window)> {
     let x = call.float(0)?;
     let axes = x.shape().rank().saturating_sub(2);
@@ -210,7 +210,7 @@ fn pooling(call: &Call<'_>) -> Result<(Var, Window)> {
 
 fn max_pool(call: &Call<'_>) -> Result<Vec<Value>> {
     if call.wants(1) {
-        bail!(Checkpoint, "the places that it offers as a second result are not read");
+        bail!(Checkpoint, "its second result, the indices of the maxima, is not supported");
     }
     let (x, window) = pooling(call)?;
     let most = window.kernel.map(|extent| extent / 2);
@@ -227,13 +227,13 @@ fn average_pool(call: &Call<'_>) -> Result<Vec<Value>> {
     let (counts, is_line) = (call.flag("count_include_pad", false)?, window.is_line);
     let Window { kernel, stride, dilation, .. } = window;
     if dilation != [1; 2] {
-        bail!(Checkpoint, "dilations of averages are not read");
+        bail!(Checkpoint, "dilated averages are not supported");
     }
     let ceils = call.flag("ceil_mode", false)?;
     let most = kernel.map(|extent| extent / 2);
     let y = match window.symmetric(most).filter(|_| !(ceils && counts)) {
         Some(padding) => x.avg_pool2d(kernel, stride, padding, counts),
-        // Sums over counts of what is averaged.
+        // Sums divided by the number of averaged elements.
         None => {
             let ones = x.constant(1.0).expand(x.shape().with(0, 1).with(1, 1));
             let ones = if counts { window_ones(call, &window, &ones)? } else { window.padded(&ones, 0.0) };
@@ -244,7 +244,8 @@ fn average_pool(call: &Call<'_>) -> Result<Vec<Value>> {
     float(back(&y, is_line))
 }
 
-/// 1 where an element counts: in the images and the margins that the node names, but not in what rounding up adds.
+/// 1 for elements that count: those in the images and in the padding that the node declares, but not in padding from
+/// rounding up.
 fn window_ones(call: &Call<'_>, window: &Window, ones: &Var) -> Result<Var> {
     let kernel = if window.is_line { vec![window.kernel[1]] } else { window.kernel.to_vec() };
     let named = Window::of(call, &kernel, ones.shape())?;
@@ -258,7 +259,7 @@ fn global(call: &Call<'_>, fold: fn(&Var, &[usize]) -> Var) -> Result<Vec<Value>
     float(fold(&x, &(2..x.shape().rank()).collect::<Vec<_>>()))
 }
 
-/// The place of a result's pixel among those of the operand.
+/// The mapping of a result's pixels to those of the operand.
 struct Places<'a> {
     mode: &'a str,
     scale: f64,
@@ -276,7 +277,7 @@ impl Places<'_> {
             "pytorch_half_pixel" if self.to == 1 => 0.0,
             "half_pixel" | "pytorch_half_pixel" => (p + 0.5) / self.scale - 0.5,
             other => {
-                bail!(Checkpoint, "the attribute `coordinate_transformation_mode` is {other:?}, which is not read")
+                bail!(Checkpoint, "the attribute `coordinate_transformation_mode` is {other:?}, which is not supported")
             }
         })
     }
@@ -297,7 +298,7 @@ fn resize(call: &Call<'_>) -> Result<Vec<Value>> {
     let mode = call.text("mode", "nearest")?;
     let places = call.text("coordinate_transformation_mode", "half_pixel")?;
     if call.text("keep_aspect_ratio_policy", "stretch")? != "stretch" || call.flag("antialias", false)? {
-        bail!(Checkpoint, "antialiasing and kept aspect ratios are not read");
+        bail!(Checkpoint, "antialiasing and fixed aspect ratios are not supported");
     }
     call.only("exclude_outside", 0, 0)?;
     let numbers = match (&sizes, &scales) {
@@ -317,12 +318,12 @@ fn resize(call: &Call<'_>) -> Result<Vec<Value>> {
         each.push((axis, Places { mode: places, scale, from, to }));
     }
     each.retain(|(_, places)| places.from != places.to || places.scale != 1.0);
-    // The operation of its own for images.
+    // There is an operation for this on images.
     let is_even = |places: &Places<'_>| (places.from as f64 * places.scale - places.to as f64).abs() < 1e-9;
     let is_plain = rank == 4 && each.iter().all(|(axis, places)| *axis >= 2 && is_even(places));
     let corners = match places {
         "half_pixel" => Some(false),
-        // The two differ where there is one pixel.
+        // The two modes differ for a single pixel.
         "pytorch_half_pixel" if each.iter().all(|(_, places)| places.to > 1) => Some(false),
         "align_corners" => Some(true),
         _ => None,
@@ -341,13 +342,13 @@ fn resize(call: &Call<'_>) -> Result<Vec<Value>> {
         y = match mode {
             "nearest" => nearest(&y, *axis, places, call.text("nearest_mode", "round_prefer_floor")?)?,
             "linear" => linear(&y, *axis, places)?,
-            other => bail!(Checkpoint, "the attribute `mode` is {other:?}, which is not read here"),
+            other => bail!(Checkpoint, "the attribute `mode` is {other:?}, which is not supported here"),
         };
     }
     float(y)
 }
 
-/// Each element of the result is one of the operand's.
+/// Nearest-neighbour resizing: each element of the result is one of the operand's.
 fn nearest(x: &Var, axis: usize, places: &Places<'_>, rounding: &str) -> Result<Var> {
     let last = places.from as f64 - 1.0;
     let mut index = Vec::new();
@@ -367,7 +368,7 @@ fn nearest(x: &Var, axis: usize, places: &Places<'_>, rounding: &str) -> Result<
     let times = places.to / places.from;
     let repeats = |(p, &at): (usize, &u32)| at as usize == p / times;
     if places.to.is_multiple_of(places.from) && index.iter().enumerate().all(repeats) {
-        // A view.
+        // A view suffices.
         let dims = x.shape();
         let dims = dims.dims();
         let apart = [&dims[..=axis], &[1], &dims[axis + 1..]].concat();
@@ -381,7 +382,7 @@ fn nearest(x: &Var, axis: usize, places: &Places<'_>, rounding: &str) -> Result<
     Ok(x.index_select(axis, &x.tape().input(&index)))
 }
 
-/// The elements of an axis between two of the operand's: a product with a matrix.
+/// Linear interpolation along an axis: a product with a matrix.
 fn linear(x: &Var, axis: usize, places: &Places<'_>) -> Result<Var> {
     let Some(count) = places.from.checked_mul(places.to).filter(|&count| count <= 1 << 22) else {
         bail!(Checkpoint, "{} elements between {} are too many", places.to, places.from);

@@ -1,4 +1,4 @@
-//! Products of matrices.
+//! Matrix products.
 
 use super::call::{Call, Operators, float};
 use super::value::Value;
@@ -20,7 +20,7 @@ pub(super) const OPERATORS: Operators = &[
     ("MatMul", |call| float(product(&call.float(0)?, &call.float(1)?))),
 ];
 
-/// A product in which a vector is a row on the left and a column on the right.
+/// A product in which a vector is a row on the left or a column on the right.
 fn product(a: &Var, b: &Var) -> Var {
     let (x, y) = (a.shape(), b.shape());
     let (row, column) = (x.rank() == 1, y.rank() == 1);
@@ -53,30 +53,33 @@ fn gemm(call: &Call<'_>) -> Result<Vec<Value>> {
     })
 }
 
-/// Scaled dot-product attention of heads `[N, H, L, D]`, as exporters write it from operator set 23 on.
+/// Scaled dot-product attention with heads `[N, H, L, D]`, as exporters write it since operator set 23.
 fn attention(call: &Call<'_>) -> Result<Vec<Value>> {
     let [q, k, v] = [call.float(0)?, call.float(1)?, call.float(2)?];
     if [&q, &k, &v].iter().any(|x| x.shape().rank() != 4) || call.inputs.iter().skip(4).any(Option::is_some) {
-        bail!(Checkpoint, "only attention of heads [N, H, L, D], without keys and values of earlier calls, is read");
+        bail!(
+            Checkpoint,
+            "only attention with heads [N, H, L, D], without keys and values of earlier calls, is supported"
+        );
     }
     call.only("qk_matmul_output_mode", 0, 0)?;
     if call.real("softcap", 0.0)? != 0.0 {
-        bail!(Checkpoint, "the attribute `softcap` is not read");
+        bail!(Checkpoint, "the attribute `softcap` is not supported");
     }
     let causal = call.flag("is_causal", false)?;
     if causal && q.shape()[2] != k.shape()[2] {
-        bail!(Checkpoint, "causal attention of {} queries to {} keys is not read", q.shape()[2], k.shape()[2]);
+        bail!(Checkpoint, "causal attention of {} queries to {} keys is not supported", q.shape()[2], k.shape()[2]);
     }
     let mask = match call.optional(3) {
-        // Where a condition is false, the key is hidden.
+        // The key is masked where the condition is false.
         Some(mask) if mask.kind() == super::value::Kind::Bool => {
             let sees = mask.float(call.tape)?;
-            Some(sees.select(&sees.constant(0.0), &sees.constant(f64::NEG_INFINITY)))
+            Some(sees.where_cond(&sees.constant(0.0), &sees.constant(f64::NEG_INFINITY)))
         }
         Some(mask) => Some(mask.float(call.tape)?),
         None => None,
     };
-    // Fewer heads of keys serve several of queries each.
+    // Each head of keys may serve several heads of queries.
     let heads = q.shape()[1];
     let shared = |x: &Var| match x.shape()[1] {
         own if own != 0 && own < heads && heads % own == 0 => x.repeat_interleave(1, heads / own),

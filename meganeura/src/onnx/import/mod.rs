@@ -1,8 +1,8 @@
-//! From a file to a function: the graph is walked once for each tape that it is recorded onto.
+//! From a file to a function: the graph is walked once for each tape that it is recorded on.
 //!
-//! Values are known on the host, as shapes and what is computed of them, or are on the tape (`value.rs`). A node whose
-//! operands are all known is computed at once if it is one of `fold.rs`; any other is recorded by the row of its
-//! operator in one of the tables.
+//! Values are either known on the host, such as shapes and numbers computed from them, or on the tape (`value.rs`). A
+//! node whose operands are all known is computed at once if `fold.rs` can. Any other node is recorded by its operator's
+//! entry in one of the tables.
 
 mod call;
 mod elementwise;
@@ -35,29 +35,29 @@ use crate::io::{disk, io_error};
 use crate::ops::Pointwise;
 use crate::{Compiled, Device, Error, ErrorKind, Result, Shape, Tape, Tensor, TensorType, Var};
 
-/// The oldest operator set whose operators are read.
+/// The oldest supported operator set.
 const OLDEST_OPSET: i64 = 9;
 
-/// Constants of at most so many elements are known on the host as well.
+/// Constants with at most this many elements are also known on the host.
 const SMALL: usize = 1 << 12;
 
-/// Elements that may be computed on the host in all.
+/// The most elements to compute on the host in total.
 const MOST_FOLDED: usize = 1 << 21;
 
-/// A file of ONNX, compiled for a device: as [`Model::load`] and [`Model::compile`].
+/// Loads an ONNX file and compiles it for a device: [`Model::load`] and [`Model::compile`] in one.
 ///
-/// A call takes the inputs as a slice, in the order of the file, and gives a `Vec` of the outputs.
+/// A call takes the inputs as a slice, in the order of the file, and returns a `Vec` of the outputs.
 ///
 /// # Errors
 ///
-/// As [`Model::load`] and [`Model::compile`].
+/// Fails like [`Model::load`] and [`Model::compile`].
 #[cfg(not(target_family = "wasm"))]
 #[track_caller]
 pub fn load(device: &Device, path: impl AsRef<Path>) -> Result<Compiled<Vec<Tensor>, Vec<Tensor>>> {
     here(|| Model::load(device, path)?.compile())
 }
 
-/// A model that was read from a file of ONNX, with its weights on a device.
+/// A model that was read from an ONNX file, with its weights on a device.
 ///
 /// ```
 /// use meganeura::onnx::{self, Model};
@@ -83,19 +83,20 @@ pub struct Model {
     initializers: HashMap<String, Initial>,
 }
 
-/// The first form of a value.
+/// The initial state of a value.
 enum Initial {
     Known(Arc<Array>),
     Tensor(Tensor),
 }
 
 impl Model {
-    /// Reads a file, and weights beside it, which must be in its folder.
+    /// Reads a file, and weights in separate files, which must be in its folder.
     ///
     /// # Errors
     ///
-    /// If the file cannot be read; [`Checkpoint`](ErrorKind::Checkpoint) if it is damaged, or has what is not read: an
-    /// operator, which the message names with its node, or an element type; if the device has no room for the weights.
+    /// Fails if the file cannot be read, or if the device has no room for the weights.
+    /// [`Checkpoint`](ErrorKind::Checkpoint) if the file is damaged, or uses an unsupported element type or operator;
+    /// the message names the operator with its node.
     #[cfg(not(target_family = "wasm"))]
     #[track_caller]
     pub fn load(device: &Device, path: impl AsRef<Path>) -> Result<Self> {
@@ -108,11 +109,11 @@ impl Model {
         })
     }
 
-    /// Reads the bytes of a file whose weights are inside of it.
+    /// Reads the bytes of a file that contains its weights.
     ///
     /// # Errors
     ///
-    /// As [`load`](Self::load).
+    /// Fails like [`load`](Self::load).
     #[track_caller]
     pub fn from_bytes(device: &Device, bytes: &[u8]) -> Result<Self> {
         here(|| {
@@ -128,17 +129,17 @@ impl Model {
         let opset = opset(&model)?;
         let mut graph = model.graph.unwrap_or_default();
         if !graph.sparse_initializer.is_empty() {
-            bail!(Checkpoint, "sparse tensors are not read");
+            bail!(Checkpoint, "sparse tensors are not supported");
         }
         let mut initializers = HashMap::new();
         for tensor in std::mem::take(&mut graph.initializer) {
             let within = |error: Error| error.context(format_args!("tensor `{}`", shortened(&tensor.name)));
             let initial = Initial::of(device, &tensor, beside).map_err(within)?;
             if initializers.insert(tensor.name.clone(), initial).is_some() {
-                bail!(Checkpoint, "two tensors are called `{}`", shortened(&tensor.name));
+                bail!(Checkpoint, "two tensors have the name `{}`", shortened(&tensor.name));
             }
         }
-        // Older files list what begins as a tensor among the inputs as well.
+        // Older files also list initializers among the inputs.
         let is_input = |info: &&proto::ValueInfo| !initializers.contains_key(&info.name);
         let inputs = graph.input.iter().filter(is_input).map(Port::of).collect::<Result<_>>()?;
         let outputs = graph.output.iter().map(Port::of).collect::<Result<_>>()?;
@@ -160,12 +161,12 @@ impl Model {
         &self.outputs
     }
 
-    /// Compiles the model for the extents that the file gives its inputs.
+    /// Compiles the model for the extents of its inputs in the file.
     ///
     /// # Errors
     ///
-    /// [`Argument`](ErrorKind::Argument) if the file leaves an extent open, which [`compile_for`](Self::compile_for)
-    /// takes; else as [`compile_for`](Self::compile_for).
+    /// [`Argument`](ErrorKind::Argument) if the file leaves an extent open; then use
+    /// [`compile_for`](Self::compile_for). Otherwise fails like [`compile_for`](Self::compile_for).
     #[track_caller]
     pub fn compile(&self) -> Result<Compiled<Vec<Tensor>, Vec<Tensor>>> {
         here(|| {
@@ -181,9 +182,8 @@ impl Model {
     ///
     /// # Errors
     ///
-    /// [`Argument`](ErrorKind::Argument) if a shape is not one that the file allows;
-    /// [`Checkpoint`](ErrorKind::Checkpoint) if a node does not fit its operands, or has a setting that is not read; as
-    /// [`Device::compile`].
+    /// [`Argument`](ErrorKind::Argument) if the file does not allow a shape. [`Checkpoint`](ErrorKind::Checkpoint) if a
+    /// node does not fit its operands, or has an unsupported attribute. Fails also like [`Device::compile`].
     #[track_caller]
     pub fn compile_for(&self, shapes: &[Shape]) -> Result<Compiled<Vec<Tensor>, Vec<Tensor>>> {
         here(|| {
@@ -211,12 +211,13 @@ impl Model {
         })
     }
 
-    /// Records the model onto a tape, with these inputs: as a part of a function of yours, of which gradients may be
-    /// asked for. Its weights are not trained.
+    /// Records the model on a tape, as a part of a function of your own.
+    ///
+    /// Gradients can flow through it to the inputs; its weights are not trained.
     ///
     /// # Errors
     ///
-    /// As [`compile_for`](Self::compile_for); if the tape is on another device.
+    /// Fails like [`compile_for`](Self::compile_for), and if the tape is on another device.
     #[track_caller]
     pub fn record(&self, tape: &Tape, inputs: &[Var]) -> Result<Vec<Var>> {
         here(|| self.recorded(tape, inputs))
@@ -224,7 +225,7 @@ impl Model {
 
     fn recorded(&self, tape: &Tape, inputs: &[Var]) -> Result<Vec<Var>> {
         if inputs.len() != self.inputs.len() {
-            bail!(Argument, "{} inputs, the model has {}", inputs.len(), self.inputs.len());
+            bail!(Argument, "{} inputs, but the model has {}", inputs.len(), self.inputs.len());
         }
         let mut known = HashMap::new();
         for (port, var) in self.inputs.iter().zip(inputs) {
@@ -258,7 +259,7 @@ impl Model {
         }
         let output = |port: &Port| match values.get(port.name()) {
             Some(value) => value.result(tape),
-            None => bail!(Checkpoint, "no node makes the output `{}`", shortened(port.name())),
+            None => bail!(Checkpoint, "no node computes the output `{}`", shortened(port.name())),
         };
         self.outputs.iter().map(output).collect()
     }
@@ -274,7 +275,7 @@ impl Model {
         let operand = |name: &String| match values.get(&name[..]) {
             _ if name.is_empty() => Ok(None),
             Some(value) => Ok(Some(value.clone())),
-            None => bail!(Checkpoint, "it takes `{}`, which no node before it makes", shortened(name)),
+            None => bail!(Checkpoint, "it takes `{}`, which no earlier node computes", shortened(name)),
         };
         let inputs = node.input.iter().map(operand).collect::<Result<Vec<_>>>()?;
         let call = Call::new(node, inputs, tape, self.opset);
@@ -282,7 +283,7 @@ impl Model {
             Some(arrays) => {
                 *folded += arrays.iter().map(Array::len).sum::<usize>();
                 if *folded > MOST_FOLDED {
-                    bail!(Checkpoint, "with this node, more than {MOST_FOLDED} numbers are computed of constants");
+                    bail!(Checkpoint, "with this node, more than {MOST_FOLDED} numbers are computed from constants");
                 }
                 arrays.into_iter().map(|array| Value::Known(Arc::new(array))).collect()
             }
@@ -318,24 +319,24 @@ impl Initial {
     }
 }
 
-/// The version of the operators of a file.
+/// The version of the operator set of a file.
 fn opset(model: &proto::Model) -> Result<i64> {
     let own = |set: &&proto::OperatorSet| is_own(&set.domain);
     let Some(set) = model.opset_import.iter().find(own) else {
-        bail!(Checkpoint, "the file names no version of ONNX's operators");
+        bail!(Checkpoint, "the file has no version of ONNX's operator set");
     };
     if !(OLDEST_OPSET..=LAST_OPSET).contains(&set.version) {
-        bail!(Checkpoint, "operator set {}; read are {OLDEST_OPSET} to {LAST_OPSET}", set.version);
+        bail!(Checkpoint, "operator set {}; supported are {OLDEST_OPSET} to {LAST_OPSET}", set.version);
     }
     Ok(set.version)
 }
 
-/// `true` if a domain is that of ONNX itself.
+/// `true` for ONNX's own domain.
 fn is_own(domain: &str) -> bool {
     matches!(domain, "" | "ai.onnx")
 }
 
-/// The operator of a node, or the error that it is not read.
+/// The operator of a node, or an error if it is not supported.
 fn find(node: &proto::Node) -> Result<Operator> {
     let tables = [
         elementwise::OPERATORS,
@@ -351,11 +352,11 @@ fn find(node: &proto::Node) -> Result<Operator> {
         Some((_, operator)) => Ok(*operator),
         None if is_own(&node.domain) && Pointwise::of_operator(&node.op_type).is_some() => Ok(elementwise::row),
         None if is_own(&node.domain) => {
-            bail!(Checkpoint, "node {}: the operator `{}` is not read", title(node), shortened(&node.op_type))
+            bail!(Checkpoint, "node {}: the operator `{}` is not supported", title(node), shortened(&node.op_type))
         }
         None => bail!(
             Checkpoint,
-            "node {}: operators of `{}` are not read; they are no part of ONNX",
+            "node {}: operators of `{}` are not supported; they are not part of ONNX",
             title(node),
             shortened(&node.domain)
         ),

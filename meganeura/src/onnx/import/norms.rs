@@ -41,7 +41,7 @@ pub(super) const OPERATORS: Operators = &[
     ("Softmax", |call| softmax(call, Var::softmax)),
 ];
 
-/// A vector of numbers for each channel, along the second of so many axes.
+/// A vector with a number for each channel, shaped to broadcast along axis 1 of `x`.
 fn of_channels(call: &Call<'_>, k: usize, x: Shape) -> Result<Var> {
     let Some(&channels) = x.dims().get(1) else { bail!(Checkpoint, "{x} has no channels") };
     let vector = call.float(k)?;
@@ -53,7 +53,7 @@ fn of_channels(call: &Call<'_>, k: usize, x: Shape) -> Result<Var> {
     Ok(vector.reshape(&dims[..]))
 }
 
-/// By running statistics.
+/// Normalises by running statistics.
 fn batch_norm(call: &Call<'_>) -> Result<Vec<Value>> {
     let x = call.float(0)?;
     call.only("training_mode", 0, 0)?;
@@ -74,7 +74,7 @@ fn group_norm(call: &Call<'_>) -> Result<Vec<Value>> {
     if groups == 0 || c % groups != 0 {
         bail!(Checkpoint, "{groups} groups of {c} channels");
     }
-    // Before operator set 21, the scale was that of a group.
+    // Before operator set 21, there was one scale per group.
     let of_group = |scale: Var| match call.opset {
         ..21 => scale.repeat_interleave(0, c / groups),
         _ => scale,
@@ -83,7 +83,7 @@ fn group_norm(call: &Call<'_>) -> Result<Vec<Value>> {
     float(x.group_norm(groups, call.real("epsilon", 1e-5)?, &scale, &bias))
 }
 
-/// The elements before an axis and from there on, as `[examples, numbers]`.
+/// The extents before an axis, and from it on, as `[examples, numbers]`.
 fn split(call: &Call<'_>, x: Shape) -> Result<[usize; 2]> {
     let axis = call.axis(call.int("axis", -1)?, x.rank())?;
     Ok([x.dims()[..axis].iter().product(), x.dims()[axis..].iter().product()])
@@ -91,7 +91,7 @@ fn split(call: &Call<'_>, x: Shape) -> Result<[usize; 2]> {
 
 fn layer_norm(call: &Call<'_>) -> Result<Vec<Value>> {
     if call.wants(1) || call.wants(2) {
-        bail!(Checkpoint, "the statistics that it offers as further results are not read");
+        bail!(Checkpoint, "its further results, the statistics, are not supported");
     }
     let x = call.float(0)?;
     let [examples, count] = split(call, x.shape())?;
@@ -118,14 +118,14 @@ fn softmax(call: &Call<'_>, along: fn(&Var, usize) -> Var) -> Result<Vec<Value>>
     if call.opset >= 13 {
         return float(along(&x, call.axis(call.int("axis", -1)?, x.shape().rank())?));
     }
-    // As one axis from `axis` on.
+    // Flattened from `axis` on.
     let axis = call.axis(call.int("axis", 1)?, x.shape().rank())?;
     let dims = x.shape();
     let rows = [dims.dims()[..axis].iter().product(), dims.dims()[axis..].iter().product()];
     float(along(&x.reshape(rows), 1).reshape(x.shape()))
 }
 
-/// The last of running products.
+/// A product over axes: the last of the cumulative products.
 fn product(x: &Var, axes: &[usize]) -> Var {
     let along = |x: Var, &axis: &usize| {
         let last = x.shape()[axis];
@@ -134,7 +134,7 @@ fn product(x: &Var, axes: &[usize]) -> Var {
     axes.iter().fold(x.clone(), along)
 }
 
-/// A reduction that keeps its axes, which then go unless they are to stay.
+/// A reduction that keeps its axes; they are removed afterwards unless the node keeps them.
 fn reduce(call: &Call<'_>, keep: impl FnOnce(&Var, &[usize]) -> Var) -> Result<Vec<Value>> {
     let x = call.float(0)?;
     let rank = x.shape().rank();

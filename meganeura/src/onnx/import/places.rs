@@ -1,4 +1,4 @@
-//! Operators that take elements by their places, or find places: gathering, scattering, sorting.
+//! Operators that use or return the positions of elements: gathering, scattering, sorting.
 
 use super::call::{Call, Operators, float, of};
 use super::value::{Kind, Value};
@@ -26,21 +26,21 @@ pub(super) const OPERATORS: Operators = &[
         let x = call.float(0)?;
         let axis = call.axis(call.int("axis", 0)?, x.shape().rank())?;
         let index = call.indices(1, x.shape()[axis])?;
-        // Other axes of the indices may be shorter.
+        // The indices may be shorter along other axes.
         let mut part = x;
         for (k, &extent) in index.shape().dims().iter().enumerate().filter(|(k, _)| *k != axis) {
             if part.shape().dims().get(k).is_some_and(|&whole| extent < whole) {
                 part = part.slice(k, 0..extent);
             }
         }
-        call.like(0, part.gather_along(axis, &index))
+        call.like(0, part.gather(axis, &index))
     }),
     ("GridSample", |call| {
         let padding = call.text("padding_mode", "zeros")?;
         let mode = call.text("mode", "linear")?;
         let (nearest, border) = match (mode, padding) {
             ("linear" | "bilinear" | "nearest", "zeros" | "border") => (mode == "nearest", padding == "border"),
-            _ => bail!(Checkpoint, "the mode {mode:?} with the padding {padding:?} is not read"),
+            _ => bail!(Checkpoint, "the mode {mode:?} with the padding {padding:?} is not supported"),
         };
         let options = GridSampleOptions { nearest, border, align_corners: call.flag("align_corners", false)? };
         float(call.float(0)?.grid_sample(&call.float(1)?, options))
@@ -51,13 +51,13 @@ pub(super) const OPERATORS: Operators = &[
         let x = call.float(0)?;
         let axis = call.axis(call.int("axis", -1)?, x.shape().rank())?;
         let Ok(k) = usize::try_from(call.ints(1)?.first().copied().unwrap_or(0)) else {
-            bail!(Checkpoint, "a number of elements below 0");
+            bail!(Checkpoint, "the number of elements is negative");
         };
         if !(1..=x.shape()[axis]).contains(&k) {
             bail!(Checkpoint, "{k} elements of axis {axis} of {}", x.shape());
         }
         let order = x.argsort(axis, call.flag("largest", true)?).slice(axis, 0..k);
-        Ok(vec![Value::Var(x.gather_along(axis, &order), call.value(0)?.kind()), Value::Var(order, Kind::Int)])
+        Ok(vec![Value::Var(x.gather(axis, &order), call.value(0)?.kind()), Value::Var(order, Kind::Int)])
     }),
 ];
 
@@ -69,7 +69,7 @@ fn extremum(call: &Call<'_>, find: fn(&Var, usize) -> Var) -> Result<Vec<Value>>
     of(Kind::Int, if call.flag("keepdims", true)? { place.reshape(x.shape().with(axis, 1)) } else { place })
 }
 
-/// Slices of an axis: `[A…, R, B…]` and indices `[I…]` → `[A…, I…, B…]`
+/// Slices along an axis: `[A…, R, B…]` and indices `[I…]` → `[A…, I…, B…]`
 fn gather(call: &Call<'_>) -> Result<Vec<Value>> {
     let x = call.float(0)?;
     let rank = x.shape().rank();
@@ -78,7 +78,7 @@ fn gather(call: &Call<'_>) -> Result<Vec<Value>> {
     let mut axes: Vec<_> = (0..rank).collect();
     axes[..=axis].rotate_right(1);
     let rows = if axis == 0 { x } else { x.permute(&axes) };
-    let rows = rows.gather(&index);
+    let rows = rows.embedding(&index);
     if axis == 0 {
         return of(kind, rows);
     }
@@ -91,7 +91,7 @@ fn gather(call: &Call<'_>) -> Result<Vec<Value>> {
 fn one_hot(call: &Call<'_>) -> Result<Vec<Value>> {
     let classes = match usize::try_from(call.ints(1)?.first().copied().unwrap_or(0)) {
         Ok(classes) if (1..1 << 24).contains(&classes) => classes,
-        _ => bail!(Checkpoint, "a depth that is none"),
+        _ => bail!(Checkpoint, "the depth is not a positive number"),
     };
     let [off, on] = call.known(2)?.as_floats()[..] else { bail!(Checkpoint, "operand 2 must hold two numbers") };
     let index = call.indices(0, classes)?;
@@ -111,13 +111,13 @@ fn scatter(call: &Call<'_>) -> Result<Vec<Value>> {
     let index = call.indices(1, x.shape()[axis])?;
     let rest = |shape: Shape| if axis < shape.rank() { Some(shape.with(axis, 1)) } else { None };
     if rest(index.shape()) != rest(x.shape()) {
-        bail!(Checkpoint, "indices {} into {}, which must differ along axis {axis} alone", index.shape(), x.shape());
+        bail!(Checkpoint, "indices {} into {}, which may differ only along axis {axis}", index.shape(), x.shape());
     }
     let y = match call.text("reduction", "none")? {
         "none" => x.scatter(axis, &index, &source),
         "add" => x.scatter_add(axis, &index, &source),
         "max" => x.scatter_max(axis, &index, &source),
-        other => bail!(Checkpoint, "the attribute `reduction` is {other:?}, which is not read"),
+        other => bail!(Checkpoint, "the attribute `reduction` is {other:?}, which is not supported"),
     };
     call.like(0, y)
 }

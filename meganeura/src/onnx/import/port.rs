@@ -13,14 +13,14 @@ use crate::{DType, Result, Shape, Var};
 pub struct Port {
     name: String,
     element: i32,
-    /// `None` where the file does not say.
+    /// `None` if the file does not specify them.
     extents: Option<Vec<Extent>>,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Extent {
     Fixed(usize),
-    /// Whoever runs the model chooses; the same wherever the name is, unless that is empty.
+    /// Chosen by the caller; the same wherever the name occurs, unless it is empty.
     Open(String),
 }
 
@@ -28,7 +28,7 @@ impl Port {
     pub(super) fn of(info: &proto::ValueInfo) -> Result<Self> {
         let name = &info.name;
         let Some(ty) = info.ty.as_ref().and_then(|ty| ty.tensor.as_ref()) else {
-            bail!(Checkpoint, "`{}` is an input or output that is no tensor", shortened(name));
+            bail!(Checkpoint, "`{}` is an input or output that is not a tensor", shortened(name));
         };
         let extent = |dimension: &proto::Dimension| match (dimension.value, &dimension.param) {
             (Some(extent), _) if extent > 0 => match usize::try_from(extent) {
@@ -58,20 +58,20 @@ impl Port {
             | element::BOOL => Ok(port),
             other => bail!(
                 Checkpoint,
-                "`{}` holds elements of type {other}, {}, which are not read",
+                "`{}` holds elements of type {other}, {}, which are not supported",
                 shortened(name),
                 element_name(other)
             ),
         }
     }
 
-    /// Its name in the file.
+    /// The name in the file.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The shape, if the file fixes all of it.
+    /// The shape, if the file fixes every extent.
     #[must_use]
     pub fn shape(&self) -> Option<Shape> {
         let fixed = |extent: &Extent| match extent {
@@ -81,7 +81,7 @@ impl Port {
         Shape::try_new(&self.extents.as_ref()?.iter().map(fixed).collect::<Option<Vec<_>>>()?)
     }
 
-    /// Its contents.
+    /// The kind of its elements.
     pub(super) fn kind(&self) -> Kind {
         match self.element {
             element::FLOAT | element::DOUBLE | element::FLOAT16 | element::BFLOAT16 => Kind::Float,
@@ -90,13 +90,13 @@ impl Port {
         }
     }
 
-    /// The type of a tensor's elements for it, on a device whose floats are of type `float`: integers are indices.
+    /// The element type of a tensor for it, on a device whose floats are of type `float`. Integers are indices.
     #[must_use]
     pub fn dtype(&self, float: DType) -> DType {
         if self.kind() == Kind::Int { DType::U32 } else { float }
     }
 
-    /// Refuses a value that the file does not allow. `known` are the extents with names, so far.
+    /// Refuses a value that the file does not allow. `known` has the named extents so far.
     pub(super) fn expect<'a>(&'a self, x: &Var, known: &mut HashMap<&'a str, usize>) -> Result<()> {
         if x.ty().dtype.is_float() == (self.kind() == Kind::Int) {
             bail!(Argument, "input {self} is given {}", x.ty());

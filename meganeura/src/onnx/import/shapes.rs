@@ -1,4 +1,4 @@
-//! Operators that arrange elements: reshapes, transpositions, parts and what is joined of them.
+//! Operators that rearrange elements: reshapes, transpositions, slices and concatenations.
 
 use super::call::{Call, Operators};
 use super::fold::reshaped;
@@ -7,7 +7,7 @@ use crate::error::bail;
 use crate::ops::Padding;
 use crate::{DType, Result, Shape, Var};
 
-/// One operand, to a result of the same kind. Indices stay indices where what is done to them is a view.
+/// An operator with one operand, and a result of the same kind. Indices stay indices if `f` is a view.
 fn view(call: &Call<'_>, f: impl FnOnce(&Var) -> Result<Var>) -> Result<Vec<Value>> {
     let x = match call.value(0)? {
         Value::Var(var, _) => var.clone(),
@@ -16,7 +16,7 @@ fn view(call: &Call<'_>, f: impl FnOnce(&Var) -> Result<Var>) -> Result<Vec<Valu
     call.like(0, f(&x)?)
 }
 
-/// One operand of floats, to a result of the same kind.
+/// An operator with one float operand, and a result of the same kind.
 fn moved(call: &Call<'_>, f: impl FnOnce(&Var) -> Result<Var>) -> Result<Vec<Value>> {
     call.like(0, f(&call.float(0)?)?)
 }
@@ -97,7 +97,7 @@ pub(super) const OPERATORS: Operators = &[
         axes.sort_unstable();
         for axis in axes {
             if axis > dims.len() {
-                bail!(Checkpoint, "the axes {list:?} name one twice");
+                bail!(Checkpoint, "the axes {list:?} contain one twice");
             }
             dims.insert(axis, 1);
         }
@@ -105,7 +105,7 @@ pub(super) const OPERATORS: Operators = &[
     }),
 ];
 
-/// Numbers of at least 0.
+/// Converts to numbers that must be at least 0.
 fn sizes(ints: &[i64]) -> Result<Vec<usize>> {
     match ints.iter().map(|&number| usize::try_from(number)).collect() {
         Ok(sizes) => Ok(sizes),
@@ -113,7 +113,7 @@ fn sizes(ints: &[i64]) -> Result<Vec<usize>> {
     }
 }
 
-/// Places of an axis: the first, how many, and the distance.
+/// Positions along an axis: the first, their number, and the step.
 #[derive(Clone, Copy)]
 pub(super) struct Range {
     first: usize,
@@ -128,7 +128,7 @@ impl Range {
     }
 }
 
-/// The places that `Slice` takes, by axis.
+/// The positions that `Slice` takes, by axis.
 pub(super) fn ranges(call: &Call<'_>, dims: &[usize]) -> Result<Vec<(usize, Range)>> {
     let (starts, ends, axes, steps) = if call.opset < 10 {
         let list = |name: &str| call.optional_list(name).map(Option::unwrap_or_default);
@@ -178,7 +178,7 @@ fn sliced(x: &Var, ranges: &[(usize, Range)]) -> Result<Var> {
     let mut y = x.clone();
     for &(axis, range) in ranges {
         if range.count == 0 {
-            bail!(Checkpoint, "nothing is taken of axis {axis}, whose extent is {}", y.shape()[axis]);
+            bail!(Checkpoint, "no element is taken from axis {axis}, whose extent is {}", y.shape()[axis]);
         }
         y = match range.step {
             1 => y.slice(axis, range.first..range.first + range.count),
@@ -245,7 +245,7 @@ fn pad(call: &Call<'_>) -> Result<Vec<Value>> {
     let mut cut = x.clone();
     for (k, &axis) in axes.iter().enumerate() {
         let [mut before, mut after] = [widths[k], widths[axes.len() + k]];
-        // A width below 0 cuts off.
+        // Negative widths crop.
         if before < 0 || after < 0 {
             let lost = |width: i64| usize::try_from(width.min(0).unsigned_abs()).unwrap_or(usize::MAX);
             let (first, end) = (lost(before), cut.shape()[axis].saturating_sub(lost(after)));
@@ -266,7 +266,7 @@ fn pad(call: &Call<'_>) -> Result<Vec<Value>> {
     call.like(0, y)
 }
 
-/// The extents of images, and the size of a block that divides `divided` of them.
+/// The extents of images, and the size of a block.
 fn blocks(call: &Call<'_>, x: Shape) -> Result<([usize; 4], usize)> {
     let block = usize::try_from(call.int("blocksize", 0)?).unwrap_or(0);
     match *x.dims() {

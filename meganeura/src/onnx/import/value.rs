@@ -10,7 +10,7 @@ use crate::{DType, Error, Result, Shape, Tape, Tensor, Var};
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::onnx) enum Kind {
     Float,
-    /// On the tape, an index as it came, else a float that is a whole number.
+    /// On the tape, an index as it was given, else a float with an integer value.
     Int,
     /// On the tape, 0 or 1.
     Bool,
@@ -69,7 +69,7 @@ impl Array {
         }
     }
 
-    /// Integers, if they are.
+    /// The integers, if the elements are integers.
     pub(super) fn as_ints(&self) -> Option<&[i64]> {
         match &self.data {
             Data::Ints(numbers) | Data::Bools(numbers) => Some(numbers),
@@ -88,31 +88,31 @@ impl Array {
 
     pub(super) fn shape(&self) -> Result<Shape> {
         let Some(shape) = Shape::try_new(&self.dims) else {
-            bail!(Checkpoint, "{} axes are more than a value has", self.dims.len());
+            bail!(Checkpoint, "{} axes are too many for a value", self.dims.len());
         };
         if self.len() == 0 {
-            bail!(Checkpoint, "a constant {shape} without elements is computed with");
+            bail!(Checkpoint, "an operand is a constant {shape} without elements");
         }
         Ok(shape)
     }
 
-    /// On the tape, as floats.
+    /// The numbers on the tape, as floats.
     fn floats(&self, tape: &Tape) -> Result<Var> {
         let (shape, numbers) = (self.shape()?, self.as_floats());
         if let [number] = numbers[..] {
-            // A number of the program.
+            // A constant of the program.
             return Ok(tape.constant(number).reshape(shape));
         }
         Ok(tape.input(&Tensor::from_f64(&tape.device(), shape, &numbers)?))
     }
 
-    /// On the tape, as indices.
+    /// The numbers on the tape, as indices.
     pub(super) fn indices(&self, tape: &Tape) -> Result<Var> {
         let shape = self.shape()?;
-        let Some(numbers) = self.as_ints() else { bail!(Checkpoint, "floats are no indices") };
+        let Some(numbers) = self.as_ints() else { bail!(Checkpoint, "floats cannot be indices") };
         let index = |&number: &i64| match u32::try_from(number) {
             Ok(index) => Ok(index),
-            Err(_) => bail!(Checkpoint, "{number} is no index"),
+            Err(_) => bail!(Checkpoint, "{number} is not an index"),
         };
         let numbers = numbers.iter().map(index).collect::<Result<Vec<_>>>()?;
         Ok(tape.input(&Tensor::indices(&tape.device(), shape, &numbers)?))
@@ -127,7 +127,7 @@ impl Value {
         }
     }
 
-    /// The extents.
+    /// The extents along each axis.
     pub(super) fn dims(&self) -> Vec<usize> {
         match self {
             Self::Known(array) => array.dims.clone(),
@@ -143,7 +143,7 @@ impl Value {
         }
     }
 
-    /// On the tape, as floats.
+    /// The value on the tape, as floats.
     pub(super) fn float(&self, tape: &Tape) -> Result<Var> {
         match self {
             Self::Known(array) => array.floats(tape),
@@ -152,7 +152,7 @@ impl Value {
         }
     }
 
-    /// On the tape as it leaves the model: integers as indices.
+    /// The value on the tape as an output of the model: integers as indices.
     pub(super) fn result(&self, tape: &Tape) -> Result<Var> {
         match self {
             Self::Known(array) if array.kind() == Kind::Int => array.indices(tape),

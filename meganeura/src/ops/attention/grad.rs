@@ -1,4 +1,4 @@
-//! The gradient of attention by queries, keys and values.
+//! The gradient of attention with respect to queries, keys and values.
 
 use super::{Attention, launch, native};
 use crate::kernel::launch::{Argument, Caps, Variant};
@@ -9,9 +9,9 @@ use crate::{Result, Shape, TensorType};
 
 /// `dq`, `dk` and `dv` of [`Attention`].
 ///
-/// Shapes: `q`, `k`, `v`, `spread [B…, L, 2]`, `drift [B…, L]`, `dy [B…, L, E]`, and a bias where there is one → those
-/// of `q`, `k` and `v`. The drift is `Σ dy·y − dspread`. Gradient: by operations on the scores, which are in memory
-/// then.
+/// Shapes: `q`, `k`, `v`, `spread [B…, L, 2]`, `drift [B…, L]`, `dy [B…, L, E]`, and the bias if there is one → the
+/// shapes of `q`, `k` and `v`. The drift is `Σ dy·y − dspread`.
+/// Gradient: by operations on the scores, which are then in memory.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct AttentionGrad {
     pub(super) forward: Attention,
@@ -37,9 +37,9 @@ impl Primitive for AttentionGrad {
         Ok(vec![*q, *k, *v])
     }
 
-    /// With `w` the weights, `p = dy·vᵀ − drift` and `ds = scale·w·p`, from cotangents `a`, `b` and `c` of `dq = ds·k`,
-    /// `dk = dsᵀ·q` and `dv = wᵀ·dy`: that of `ds` is `a·kᵀ + q·bᵀ`, that of `w` is `dy·cᵀ` and what comes through
-    /// `ds`, and so on down to the scores.
+    /// Let `w` be the weights, `p = dy·vᵀ − drift` and `ds = scale·w·p`, and let `a`, `b` and `c` be the cotangents of
+    /// `dq = ds·k`, `dk = dsᵀ·q` and `dv = wᵀ·dy`. Then the cotangent of `ds` is `a·kᵀ + q·bᵀ`, that of `w` is `dy·cᵀ`
+    /// plus the contribution through `ds`, and so on back to the scores.
     fn vjp(&self, x: &[Var], _y: &[Var], dy: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
         let [q, k, v, spread, drift, dresult] = &x[..6] else { unreachable!("the type rule counted the operands") };
         let scale = self.forward.scale.0;
@@ -71,7 +71,7 @@ impl Primitive for AttentionGrad {
         let _ = y;
         let (q, k, dy) = (x[0].shape, x[1].shape, x[5].shape);
         let keys = k[k.rank() - 2] as u64;
-        // The scores, `dq` and `dk` have the width of the queries; `dy·vᵀ` and `dv` that of the values.
+        // The scores, `dq` and `dk` have the width of the queries; `dy·vᵀ` and `dv` have that of the values.
         (3 * q.elements() as u64 + 2 * dy.elements() as u64) * keys
     }
 
@@ -87,7 +87,7 @@ impl Primitive for AttentionGrad {
         use crate::ops::case::Case;
         let of = |[l, s, d, e]: [usize; 4], causal, bias: bool| {
             let forward = Attention { scale: Exact(0.4), causal };
-            // A spread above most scores: the weights of another would be large.
+            // A spread above most scores, since the weights of any other would be large.
             let case = Case::new(Self { forward }).input(&[2, l, d]).input(&[2, s, d]).input(&[2, s, e]);
             let case = case.input(&[2, l, 2]).input(&[2, l]).input(&[2, l, e]).tolerance(2e-5).range(-0.5, 1.5);
             if bias { case.input(&[2, l, s]) } else { case }
@@ -97,7 +97,7 @@ impl Primitive for AttentionGrad {
 }
 
 impl Kernel for AttentionGrad {
-    /// `q`, `k`, `v` and the bias.
+    /// True for `q`, `k`, `v` and the bias.
     fn reads_strided(&self, index: usize) -> bool {
         index < 3 || index == 6
     }

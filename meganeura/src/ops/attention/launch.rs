@@ -1,31 +1,31 @@
-//! How attention is launched on a GPU.
+//! The launches of attention on a GPU.
 
 use super::{Attention, Geometry};
 use crate::kernel::gemm::{element, reads_fours, strides};
 use crate::kernel::launch::{Argument, Binding, Caps, Launch, Variant, define, literal};
 use crate::kernel::offset::offset;
 
-/// Fours of features in each row of a chunk for scores.
+/// Groups of four features in each row of a chunk for scores.
 const DEPTH: usize = 8;
 
 /// The tile of scores that a workgroup holds at a time.
 #[derive(Clone, Copy)]
 struct Tiling {
     name: &'static str,
-    /// Its rows, and its columns.
+    /// The number of its rows, and of its columns.
     tile: usize,
     /// Groups of four rows that an invocation computes.
     height: usize,
-    /// Fours of features of a result.
+    /// Groups of four features of a result.
     fours: usize,
 }
 
-/// The names, tiles and heights there are, the fastest of large attentions first.
+/// The name, tile and height of each tiling, the fastest for large attentions first.
 const TILINGS: [(&str, usize, usize); 2] = [("tile 64", 64, 2), ("tile 32", 32, 1)];
 
 impl Tiling {
-    /// Bytes of workgroup memory. A multiprocessor of NVIDIA's has 48 KB, room for two workgroups; registers allow no
-    /// more.
+    /// Bytes of workgroup memory. One of NVIDIA's multiprocessors has 48 KB, enough for two workgroups; registers allow
+    /// no more than that either.
     fn memory(self) -> usize {
         2 * 16 * (self.tile / 4) * (4 * DEPTH + 1)
     }
@@ -34,18 +34,18 @@ impl Tiling {
         self.tile * self.tile / (16 * self.height)
     }
 
-    /// Fours of features in an invocation's part of a result.
+    /// Groups of four features in an invocation's part of a result.
     fn each(self) -> usize {
         (4 * self.fours / self.tile).max(1)
     }
 
-    /// Parts of so many features of a result.
+    /// The number of parts of a result with this number of features.
     fn parts(self, features: usize) -> usize {
         features.div_ceil(4 * self.fours)
     }
 
-    /// A bound on the iterations of an invocation: in each tile of columns, the products of these features, and the
-    /// weighted sums of so many results.
+    /// An upper bound on the iterations of an invocation: in each tile of columns, the products over these features,
+    /// and `sums` weighted sums.
     fn loops(self, columns: usize, features: &[usize], sums: usize) -> usize {
         let products: usize = features.iter().map(|&features| features.div_ceil(4 * DEPTH) * (DEPTH + 2) + 1).sum();
         let weighted = 2 * (self.tile / 8 + 1) + 1;
@@ -54,7 +54,7 @@ impl Tiling {
     }
 }
 
-/// The tilings that a device has room for, the best one first: large ones, unless queries or keys are few.
+/// The tilings that fit on a device, the best one first: the largest, unless there are few queries or keys.
 fn tilings(g: Geometry, caps: &Caps) -> Vec<Tiling> {
     let fours = g.d.max(g.e).div_ceil(4).next_power_of_two().clamp(4, 16);
     let tilings = TILINGS.into_iter().map(|(name, tile, height)| Tiling { name, tile, height, fours });
@@ -113,8 +113,8 @@ pub(super) fn forward(op: &Attention, x: &[Argument], caps: &Caps) -> Vec<Varian
 
 pub(super) fn backward(op: &Attention, x: &[Argument], caps: &Caps) -> Vec<Variant> {
     let g = Geometry::of(x[0].ty.shape.dims(), x[2].ty.shape.dims());
-    // Queries, keys, values, spread, drift, dy, a bias, and two results: nine buffers. Where fewer can be bound, a
-    // launch joins spread and drift first.
+    // Queries, keys, values, spread, drift, dy, a bias, and two results: nine buffers. If fewer can be bound, a launch
+    // joins spread and drift first.
     let is_packed = x.len() + 2 > caps.bindings;
     let mut inputs: Vec<_> = (0..x.len()).map(Binding::Input).collect();
     if is_packed {

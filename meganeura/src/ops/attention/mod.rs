@@ -21,15 +21,15 @@ use crate::{Error, ErrorKind, Precision, Result, Shape, TensorType};
 ///
 /// A spread has two parts, the largest score and the rest. Their sum would be rounded at the magnitude of the scores.
 ///
-/// Shapes: `q [B…, L, D]`, `k [B…, S, D]`, `v [B…, S, E]`, and where there is one `bias [B…, L, S]` → `y [B…, L, E]`,
-/// `spread [B…, L, 2]`. Differentiation takes the first part of a spread for a constant, and the second for the rest.
+/// Shapes: `q [B…, L, D]`, `k [B…, S, D]`, `v [B…, S, E]`, and optionally `bias [B…, L, S]` → `y [B…, L, E]`,
+/// `spread [B…, L, 2]`. Differentiation treats the first part of a spread as a constant, and the second as the rest.
 /// With `causal`, query `i` sees the keys up to `i + S − L`. A query that sees no key gives NaN.
 ///
 /// Gradient: with `w = e^(score − spread)`, `dv = wᵀ·dy` and `ds = w·(dy·vᵀ − Σ dy·y + dspread)`, `dq = scale·ds·k`,
-/// `dk = scale·dsᵀ·q`, `dbias = ds`: [`AttentionGrad`] computes `w` anew.
+/// `dk = scale·dsᵀ·q`, `dbias = ds`. [`AttentionGrad`] recomputes `w`.
 ///
-/// Sources: [Rabe and Staats, 2021](https://arxiv.org/abs/2112.05682),
-/// [Dao et al., 2022](https://arxiv.org/abs/2205.14135).
+/// Sources: [Rabe and Staats, 2021](https://arxiv.org/abs/2112.05682), [Dao et al.,
+/// 2022](https://arxiv.org/abs/2205.14135).
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Attention {
     pub(super) scale: Exact,
@@ -47,7 +47,7 @@ pub(super) struct Geometry {
 }
 
 impl Geometry {
-    /// Of operands that the type rule let pass.
+    /// The extents of operands that passed the type rule.
     pub(super) fn of(q: &[usize], v: &[usize]) -> Self {
         let ([batch @ .., l, d], [.., s, e]) = (q, v) else { unreachable!("the type rule checked the axes") };
         Self { batch: batch.iter().product(), l: *l, s: *s, d: *d, e: *e }
@@ -84,7 +84,7 @@ impl Attention {
     }
 }
 
-/// Leading axes and the last two of a shape.
+/// The leading axes and the last two of a shape.
 fn split(ty: &TensorType) -> Result<[&[usize]; 3], String> {
     let dims = ty.shape.dims();
     match dims.len() {
@@ -121,7 +121,7 @@ impl Primitive for Attention {
         let [dq, dk, dv] = q.record_many(AttentionGrad { forward: self.clone() }, &operands);
         let mut gradients = vec![Some(dq), Some(dk), Some(dv)];
         if let Some(bias) = x.get(3) {
-            // As large as the bias: where this is asked for, the scores are in memory.
+            // As large as the bias: with this gradient, the scores are in memory.
             let [weights, slopes] = self.weights([q, &x[1], v], Some(bias), [spread, &drift, &dy]);
             gradients.push(Some(weights * slopes));
         }
@@ -173,7 +173,7 @@ impl Primitive for Attention {
             let shapes = [shape(l, d), shape(s, d), shape(s, e), shape(l, s)];
             let shapes: Vec<_> = shapes[..3 + usize::from(bias)].iter().map(Vec::as_slice).collect();
             let op = Self { scale: Exact(0.4), causal };
-            // The spread is held to through the gradients.
+            // The spread is tested through the gradients.
             let attend = move |x: &[Var]| x[0].record_many::<2>(op.clone(), &x.iter().collect::<Vec<_>>())[0].clone();
             Case::recorded("attention", &shapes, attend).tolerance(2e-5)
         };
@@ -185,12 +185,12 @@ impl Primitive for Attention {
             of(&[1], [3, 70, 5, 2], true, false),
             of(&[1], [67, 130, 17, 33], false, true),
             of(&[2], [130, 130, 16, 70], true, false),
-            // Features in several chunks, read by fours and one by one; results in several parts.
+            // Features in several chunks, read in fours and singly; results in several parts.
             of(&[1], [67, 70, 72, 20], true, true),
             of(&[2], [33, 90, 32, 24], false, false),
             of(&[1], [67, 65, 128, 128], false, false),
             of(&[1], [66, 34, 45, 128], false, true),
-            // A finite number that hides all keys: the weights are equal, not 1 each.
+            // A finite number that masks all keys: then the weights are equal, and not 1 each.
             Case::recorded("attention", &[&[2, 5, 4], &[2, 8, 4], &[2, 8, 3], &[2, 5, 8]], |x| {
                 let (q, bias) = (&x[0] * 0.0, &x[3] * 0.0 - 1e9);
                 let attention = Self { scale: Exact(1.0), causal: false };
@@ -200,7 +200,7 @@ impl Primitive for Attention {
             Case::recorded("attention", &[&[1, 5, 130], &[1, 7, 130], &[1, 7, 6]], |x| {
                 x[0].attention_with(&x[1], &x[2], AttentionOptions { causal: true, ..AttentionOptions::default() })
             }),
-            // Heads where they lie, and a bias for all of a batch.
+            // Heads read in place, and one bias for the whole batch.
             Case::recorded("attention", &[&[2, 9, 3, 8], &[9, 9]], |x| {
                 let heads = x[0].permute(&[0, 2, 1, 3]);
                 let (key, bias) = (&heads * 0.7, x[1].expand([2, 3, 9, 9]));
@@ -213,7 +213,7 @@ impl Primitive for Attention {
 }
 
 impl Attention {
-    /// The weights, and `dy·vᵀ − drift`, in memory: for what needs them as a whole.
+    /// The weights, and `dy·vᵀ − drift`, in memory, for computations that need them as a whole.
     fn weights(&self, [q, k, v]: [&Var; 3], bias: Option<&Var>, [spread, drift, dy]: [&Var; 3]) -> [Var; 2] {
         let column = |x: &Var| x.reshape(&[x.shape().dims(), &[1]].concat()[..]);
         let mut scores = q.scale(self.scale.0).matmul(&k.t());
@@ -225,7 +225,7 @@ impl Attention {
         if self.causal {
             let rank = weights.shape().rank();
             let (l, s) = (weights.shape()[rank - 2], weights.shape()[rank - 1]);
-            weights = sees(q.tape(), l, s).select(&weights, &q.constant(0.0));
+            weights = sees(q.tape(), l, s).where_cond(&weights, &q.constant(0.0));
         }
         [weights, dy.matmul(&v.t()) - column(drift)]
     }
@@ -249,38 +249,39 @@ impl Kernel for Attention {
     }
 }
 
-/// How [`Var::attention_with`] attends.
+/// Options of [`Var::attention_with`].
 #[derive(Clone, Copy, Debug, Default)]
 pub struct AttentionOptions<'a> {
-    /// What is added to the scores, so −∞ hides a key: a mask, or a bias that is learned. Broadcasts to `[.., L, S]`.
+    /// Added to the scores: a mask, where −∞ hides a key, or a learned bias. Broadcasts to `[.., L, S]`.
     pub mask: Option<&'a Var>,
-    /// Whether query `i` of `L` sees the first `i + 1 + S − L` of `S` keys alone: the last query sees all. For `L = S`
-    /// that is PyTorch's `is_causal`; with fewer queries than keys, the keys before are those of an earlier part of the
-    /// sequence.
+    /// `true` to let query `i` of `L` see only the first `i + 1 + S − L` of `S` keys, so that the last query sees all.
+    /// For `L = S` this is PyTorch's `is_causal`. With fewer queries than keys, the first keys are those of an earlier
+    /// part of the sequence.
     pub causal: bool,
-    /// The factor of the scores; `1/√d` unless it is given.
+    /// The factor of the scores; the default is `1/√d`.
     pub scale: Option<f64>,
 }
 
 impl Var {
-    /// Scaled dot-product attention from these queries: `softmax(q·kᵀ/√d + mask)·v`, over the last two axes
+    /// Scaled dot-product attention with this value as the queries: `softmax(q·kᵀ/√d + mask)·v`, over the last two axes
     ///
-    /// Shapes: `q [.., L, d]`, `key [.., S, d]`, `value [.., S, e]`, leading axes as for [`Var::matmul`]; the mask
-    /// broadcasts to `[.., L, S]` → `[.., L, e]`. A query must see some key, else its result is NaN.
+    /// Shapes: `q [.., L, d]`, `key [.., S, d]`, `value [.., S, e]`, with leading axes as for [`Var::matmul`]; the mask
+    /// broadcasts to `[.., L, S]` → `[.., L, e]`. A query that sees no key gives NaN.
+    #[doc(alias = "scaled_dot_product_attention")]
     #[must_use]
     #[track_caller]
     pub fn attention(&self, key: &Self, value: &Self, mask: Option<&Self>) -> Self {
         self.attention_with(key, value, AttentionOptions { mask, ..AttentionOptions::default() })
     }
 
-    /// As [`attention`](Self::attention), causal or with another scale.
+    /// Like [`attention`](Self::attention), with options: causal, or with another scale.
     ///
-    /// One pass over the keys computes scores as they are needed, forward and backward, so that attention takes as much
-    /// memory as `q`, `key`, `value` and the result. Scores are kept instead
+    /// One pass over the keys computes scores on the fly, forward and backward. So attention takes only the memory of
+    /// `q`, `key`, `value` and the result. Scores are stored instead
     ///
-    /// * when training on a GPU, where products of whole matrices are faster: up to 2²⁴ scores, unless the attention is
-    ///   causal, heads have up to 32 features, or there are up to 32 queries or keys;
-    /// * on devices of [fast](crate::Precision::Fast) precision;
+    /// * when training on a GPU with up to 2²⁴ scores, where products of whole matrices are faster, unless the
+    ///   attention is causal, heads have at most 32 features, or there are at most 32 queries or keys;
+    /// * on devices with [fast](crate::Precision::Fast) precision;
     /// * for heads of more than 128 features;
     /// * for the gradient of a mask.
     ///
@@ -350,7 +351,7 @@ impl Var {
         y
     }
 
-    /// The matrices of the last two axes, as many as these leading axes say.
+    /// The last two axes as a batch of matrices, broadcast to these leading axes.
     #[track_caller]
     fn as_matrices(&self, lead: Shape) -> Self {
         let shape = self.shape();
@@ -358,14 +359,15 @@ impl Var {
     }
 }
 
-/// Features of a head up to which attention is in one pass. The passes over wider ones compute scores several times.
+/// The most features of a head for attention in one pass. With wider heads, the pass would compute scores several
+/// times.
 const WIDEST: usize = 128;
 
-/// Features of a head, queries or keys up to which one pass trains faster on a GPU: products of whole matrices are
-/// small.
+/// The most features of a head, queries or keys for which one pass trains faster on a GPU: products of whole matrices
+/// are small then.
 const NARROW: usize = 32;
 
-/// Scores up to which products of whole matrices are worth their memory, 64 MiB.
+/// The most scores for which products of whole matrices are worth their memory, 64 MiB.
 const FEW_SCORES: usize = 1 << 24;
 
 /// Attention as products of matrices.
@@ -378,7 +380,7 @@ fn composed(x: &[Var], causal: bool, scale: f64) -> Var {
     let rank = scores.shape().rank();
     if causal {
         let (tape, hidden) = (scores.tape().clone(), scores.tape().scalar(f64::NEG_INFINITY));
-        scores = sees(&tape, scores.shape()[rank - 2], scores.shape()[rank - 1]).select(&scores, &hidden);
+        scores = sees(&tape, scores.shape()[rank - 2], scores.shape()[rank - 1]).where_cond(&scores, &hidden);
     }
     scores.softmax(rank - 1).matmul(&x[2])
 }

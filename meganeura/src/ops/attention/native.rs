@@ -1,4 +1,4 @@
-//! Attention on the CPU: the scores of a block of queries at a time, through the matrix product.
+//! Attention on the CPU: computes the scores of one block of queries at a time, by matrix products.
 
 use pulp::{Arch, Simd, WithSimd};
 use rayon::prelude::*;
@@ -8,13 +8,13 @@ use crate::Layout;
 use crate::kernel::gemm::strides;
 use crate::kernel::native::{self, Accumulate, Matrix, OutView, Real, Scratch, Threads, View};
 
-/// Queries of a block.
+/// Queries in a block.
 const ROWS: usize = 64;
 
-/// Heads of all sequences that are too few to keep a processor's threads busy.
+/// With fewer heads than this in all sequences, they do not keep a processor's threads busy.
 const FEW_HEADS: usize = 8;
 
-/// An operand, as matrices of a batch.
+/// An operand, as a batch of matrices.
 struct Matrices<'a, T> {
     data: &'a [T],
     batch: Layout,
@@ -43,7 +43,7 @@ impl<'a, T: Real> Matrices<'a, T> {
     }
 }
 
-/// What both passes read.
+/// The operands of both passes.
 struct Operands<'a, T> {
     op: &'a Attention,
     g: Geometry,
@@ -60,14 +60,14 @@ impl<'a, T: Real> Operands<'a, T> {
         Self { op, g, q, k, v, bias: bias.map(Matrices::new) }
     }
 
-    /// The keys that a query sees.
+    /// The number of keys that a query sees.
     fn visible(&self, i: usize) -> usize {
         let Geometry { l, s, .. } = self.g;
         if self.op.causal { (i + 1 + s).saturating_sub(l) } else { s }
     }
 
-    /// The scores of some queries with all keys that the last of them sees, in rows of so many; −∞ where a key is not
-    /// seen.
+    /// Computes the scores of some queries with all keys that the last of them sees; −∞ for hidden keys. Returns the
+    /// length of a row.
     fn scores(&self, b: usize, first: usize, rows: usize, scores: &mut [T]) -> usize {
         let keys = self.visible(first + rows - 1);
         if keys == 0 {
@@ -90,12 +90,12 @@ impl<'a, T: Real> Operands<'a, T> {
     }
 }
 
-/// The blocks of so many rows: the first and how many.
+/// The blocks of `rows` rows: the first row and the number of rows of each.
 fn blocks(rows: usize) -> impl Iterator<Item = (usize, usize)> {
     (0..rows).step_by(ROWS).map(move |first| (first, ROWS.min(rows - first)))
 }
 
-/// Makes scores of some queries to their weights, and finds their spreads.
+/// Turns scores of some queries into their weights, and computes their spreads.
 struct Weights<'a, T> {
     scores: &'a mut [T],
     keys: usize,
@@ -108,7 +108,7 @@ impl<T: Real> WithSimd for Weights<'_, T> {
     #[inline(always)]
     fn with_simd<S: Simd>(self, _: S) {
         for (scores, spread) in self.scores.chunks_exact_mut(self.keys).zip(self.spread.as_chunks_mut::<2>().0) {
-            // A NaN is no peak. It makes the mass NaN.
+            // NaN is not counted as a peak. It makes the mass NaN.
             let peak = native::peak(scores);
             let base = if peak == T::NEG_INFINITY { T::ZERO } else { peak };
             for score in &mut *scores {
@@ -123,7 +123,7 @@ impl<T: Real> WithSimd for Weights<'_, T> {
     }
 }
 
-/// Makes scores of some queries to their weights, and the products of `dy` and `v` to slopes.
+/// Turns scores of some queries into their weights, and the products of `dy` and `v` into slopes.
 struct Slopes<'a, T> {
     weights: &'a mut [T],
     slopes: &'a mut [T],
@@ -182,8 +182,8 @@ pub(super) fn backward<T: Real>(op: &Attention, x: &[View<'_, T>], y: &mut [OutV
     let all = Operands::new(op, x, x.get(6));
     let Geometry { batch, l, s, d, e } = all.g;
     let [spread, drift, dy] = [&x[3], &x[4], &x[5]].map(View::floats);
-    // Blocks of queries add to the same keys. So heads go side by side, and few heads by all threads one after the
-    // other.
+    // Blocks of queries add to the same keys. So heads run in parallel; if there are few, one head after the other uses
+    // all threads.
     let threads = if batch < FEW_HEADS { Threads::All } else { Threads::One };
     let [dq, dk, dv] = y else { unreachable!("three results") };
     let arch = Arch::new();
@@ -210,7 +210,7 @@ pub(super) fn backward<T: Real>(op: &Attention, x: &[View<'_, T>], y: &mut [OutV
             arch.dispatch(Slopes { weights, slopes, keys, spread, drift, scale });
             for (i, (weights, slopes)) in weights.chunks_exact_mut(keys).zip(slopes.chunks_exact_mut(keys)).enumerate()
             {
-                // Of a query that sees no key, too.
+                // This includes queries that see no key.
                 let hidden = all.visible(first + i).min(keys);
                 weights[hidden..].fill(T::ZERO);
                 slopes[hidden..].fill(T::ZERO);

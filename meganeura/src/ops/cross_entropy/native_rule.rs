@@ -1,12 +1,12 @@
-//! Cross-entropy on the processor. Logits are `[N, classes, inner]`, whose rows lie side by side where `inner` is 1,
-//! else are columns.
+//! Cross-entropy on the CPU. Logits are `[N, classes, inner]`. Where `inner` is 1, rows are contiguous; otherwise they
+//! are columns.
 
 use pulp::{Simd, WithSimd};
 use rayon::prelude::*;
 
 use crate::kernel::native::{self, COLUMNS, Columns, Real};
 
-/// What a loss depends on besides its logits and label.
+/// The parameters of a loss besides its logits and label.
 #[derive(Clone, Copy)]
 pub(super) struct Rule<T> {
     pub(super) smoothing: T,
@@ -16,10 +16,10 @@ pub(super) struct Rule<T> {
 }
 
 impl<T: Real> Rule<T> {
-    /// Losses, peaks and masses.
+    /// Computes losses, peaks and masses.
     pub(super) fn losses(self, x: &[T], labels: &[u32], loss: &mut [T], [peak, mass]: [&mut [T]; 2]) {
         let arch = pulp::Arch::new();
-        // Some images' columns, or some rows.
+        // The columns of some images, or some rows.
         let block = if self.inner == 1 { native::grain(self.classes) } else { self.inner };
         let part = if self.inner == 1 { block } else { COLUMNS };
         let statistics = peak.par_chunks_mut(block).zip(mass.par_chunks_mut(block));
@@ -35,7 +35,7 @@ impl<T: Real> Rule<T> {
         });
     }
 
-    /// The gradient of the logits, from peaks, masses and cotangents.
+    /// Computes the gradient of the logits from peaks, masses and cotangents.
     pub(super) fn gradient(self, x: &[T], labels: &[u32], rows: [&[T]; 3], dx: &mut [T]) {
         let arch = pulp::Arch::new();
         let size = self.classes * self.inner;
@@ -46,18 +46,18 @@ impl<T: Real> Rule<T> {
         });
     }
 
-    /// `−ln softmax(x)` of the label's class and of all, put together.
+    /// Combines `−ln softmax(x)` of the label's class and the mean over all classes.
     #[inline(always)]
     fn loss(self, label: u32, of_label: T, of_all: impl FnOnce() -> T) -> T {
         if Some(label) == self.ignored {
             return T::ZERO;
         }
         let loss = (T::ONE - self.smoothing) * of_label;
-        // Without smoothing a class that is masked by −∞ costs nothing.
+        // Without smoothing, a class that is masked by −∞ costs nothing.
         if self.smoothing > T::ZERO { loss + self.smoothing * of_all() } else { loss }
     }
 
-    /// What the probability of class `c` has to be less by.
+    /// The amount to subtract from the probability of class `c`.
     #[inline(always)]
     fn hit(self, label: u32, c: usize) -> T {
         match label as usize {
@@ -71,7 +71,7 @@ impl<T: Real> Rule<T> {
 /// The losses of some rows, or of some columns of one block.
 struct Losses<'a, T> {
     rule: Rule<T>,
-    /// From the first row's, or the first column's, first class on.
+    /// The logits, starting at the first class of the first row or column.
     x: &'a [T],
     labels: &'a [u32],
     loss: &'a mut [T],
@@ -92,7 +92,8 @@ impl<T: Real> WithSimd for Losses<'_, T> {
                 loss.iter_mut().zip(labels).zip(x.chunks_exact(classes)).zip(statistics)
             {
                 (*peak, *mass) = native::peak_and_mass(x);
-                // From differences: what is large has cancelled before anything is rounded to its magnitude.
+                // Computed from differences, so large numbers have cancelled before anything is rounded at their
+                // magnitude.
                 let (log, peak) = (mass.ln(), *peak);
                 let of_label = x.get(label as usize).map_or(T::NAN, |&x| log - (x - peak));
                 *loss = rule.loss(label, of_label, || log - native::sum_by(x, |x| x - peak) / native::real(classes));

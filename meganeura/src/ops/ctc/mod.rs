@@ -14,17 +14,18 @@ use crate::kernel::native::{OutView, Real, Scratch, View};
 use crate::tape::Var;
 use crate::{DType, Error, ErrorKind, Result, Shape, TensorType};
 
-/// `−ln p(targets | x)` of each example: of all paths through T steps that are the targets once repeated classes are
-/// merged and blanks left out, `p = Σ_path Π_t e^x[t, n, path[t]]`.
+/// `−ln p(targets | x)` of each example: the sum `p = Σ_path Π_t e^x[t, n, path[t]]` over all paths through T steps
+/// that yield the targets once repeated classes are merged and blanks are removed.
 ///
-/// A path goes through `L = 2S + 1` states: each label, and a blank before, between and behind. It stays, goes on to
-/// the next state, or skips a blank between two different labels. So
-/// `α[t,s] = e^x[t,s]·(α[t−1,s] + α[t−1,s−1] + α[t−1,s−2])`, in logarithms; rows are kept relative to the largest
-/// number of the row before, so that their digits do not depend on T.
+/// A path goes through `L = 2S + 1` states: each label, and a blank before, between and after labels. It stays in a
+/// state, goes on to the next, or skips a blank between two different labels. So
+/// `α[t,s] = e^x[t,s]·(α[t−1,s] + α[t−1,s−1] + α[t−1,s−2])`, computed in logarithms. Rows are stored relative to the
+/// largest number of the previous row, so their precision does not depend on T.
 ///
 /// Shapes: `x [T,N,C]`, targets `u32 [N,S]`, lengths of inputs and of targets `u32 [N]` → losses `[N]`, and for the
-/// gradient `ln α [N,T,L]`. Gradient: `dx[t,n,c] = −dℓ[n]·γ[t,n,c]` with the share γ of the paths that are at class c
-/// at step t, [`CtcGrad`].
+/// gradient `ln α [N,T,L]`.
+/// Gradient: `dx[t,n,c] = −dℓ[n]·γ[t,n,c]`, where γ is the share of the paths that are at class c at step t,
+/// [`CtcGrad`].
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Ctc {
     blank: u32,
@@ -33,9 +34,9 @@ pub struct Ctc {
 
 /// `dx` of [`Ctc`], from `γ ∝ α·β/eˣ`, where β is α from the other end.
 ///
-/// Shapes: those of [`Ctc`]'s operands, `ln α [N,T,L]`, `dℓ [N]` → `dx [T,N,C]`; 0 behind an example's length.
-/// Gradient: by recording the loss step by step (`recorded.rs`) and differentiating that twice. `x` gets all of it, as
-/// `ln α` is a function of it and gets nothing. NaN where the gradient is.
+/// Shapes: those of [`Ctc`]'s operands, `ln α [N,T,L]`, `dℓ [N]` → `dx [T,N,C]`; 0 past an example's length.
+/// Gradient: records the loss step by step (`recorded.rs`) and differentiates that twice. All of it goes to `x`, as
+/// `ln α` is a function of `x` and gets nothing. NaN where the gradient is.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct CtcGrad {
     forward: Ctc,
@@ -69,7 +70,7 @@ impl Geometry {
             return Err(format!("the lengths of inputs and of targets must be {lengths}, one is {other}"));
         }
         let geometry = Self { steps: *steps, examples: *examples, classes: *classes, labels };
-        // Shaders compute places in 32 bits.
+        // Shaders compute indices in 32 bits.
         let states = labels.checked_mul(2).and_then(|states| states.checked_add(1));
         let elements = states.and_then(|states| states.checked_mul(*steps)?.checked_mul(*examples));
         match elements {
@@ -86,12 +87,12 @@ impl Geometry {
         2 * self.labels + 1
     }
 
-    /// Elements of an example's `ln α`.
+    /// The number of elements of an example's `ln α`.
     fn rows(self) -> usize {
         self.steps * self.states()
     }
 
-    /// Invocations that share the states of an example.
+    /// The number of invocations that share the states of an example.
     fn lanes(self, caps: &Caps) -> usize {
         let most = if caps.workgroup_size >= 256 { 256 } else { 64 };
         self.states().next_power_of_two().clamp(32, most)
@@ -104,7 +105,7 @@ impl Geometry {
         ]
     }
 
-    /// Iterations of the recursion over all steps: its own, those over the states, and those that find the largest.
+    /// The iterations of the recursion over all steps: its own, those over the states, and those that find the largest.
     fn loops(self, lanes: usize) -> usize {
         let each = self.states().div_ceil(lanes).saturating_add(2 + tree(lanes));
         each.saturating_mul(self.steps).saturating_add(1)
@@ -118,7 +119,7 @@ fn types<T>(x: &[View<'_, T>], float: DType) -> Vec<TensorType> {
     x.iter().enumerate().map(ty).collect()
 }
 
-/// Indices of an operand, which is contiguous.
+/// The indices of an operand, which is contiguous.
 fn indices<'a, T>(x: &View<'a, T>) -> &'a [u32] {
     &x.indices()[x.layout().offset()..][..x.layout().shape().elements()]
 }
@@ -205,7 +206,7 @@ impl Primitive for CtcGrad {
         let (x, d_loss) = (&x[0], &x[5]);
         let [Some(dx)] = tape.pull_back(first, &[(&losses, d_loss)], [x])? else { return none };
         let [of_x, of_loss] = tape.pull_back(first, &[(&dx, u)], [x, d_loss])?;
-        // A label or a length that is out of range, or a target that has no path.
+        // For a label or a length out of range, or a target without a path.
         let of_x = of_x.map(|of_x| of_x + &y[0] * y[0].constant(0.0));
         Ok(vec![of_x, None, None, None, None, of_loss])
     }
@@ -217,7 +218,7 @@ impl Primitive for CtcGrad {
 
     #[cfg(feature = "testing")]
     fn cases() -> Vec<super::case::Case> {
-        // Reached, on every device, through the gradients of `ctc`'s cases.
+        // Tested on every device through the gradients of `ctc`'s cases.
         Vec::new()
     }
 }
@@ -251,7 +252,7 @@ impl Kernel for CtcGrad {
         defines.extend(define![FROM: "end"]);
         let mut betas = Launch::new("ctc", defines, (4, 0), g.examples).loops(g.loops(lanes));
         betas.bindings.push(Binding::Scratch(0));
-        // Twice over the states, with three reductions in all, then over the labels for each of its classes.
+        // Twice over the states, with three reductions in total, then over the labels for each of its classes.
         let states = g.states().div_ceil(lanes).saturating_add(3 + tree(lanes)).saturating_mul(3);
         let classes = g.classes.div_ceil(lanes).saturating_mul(g.labels.saturating_add(3));
         let mut defines = g.defines(blank, lanes);
@@ -266,7 +267,7 @@ impl Kernel for CtcGrad {
 }
 
 impl Var {
-    /// The loss of each example, `[N]`; see [`Ctc`]. With `zero_infinity`, targets that have no path cost 0 and have no
+    /// The loss of each example, `[N]`; see [`Ctc`]. With `zero_infinity`, targets without a path cost 0 and have no
     /// gradient.
     #[track_caller]
     pub(crate) fn ctc_losses(

@@ -1,9 +1,9 @@
-//! The native recursions of CTC, and what tests hold it to.
+//! The native recursions of CTC, and its test cases.
 
 use super::{Geometry, indices};
 use crate::kernel::native::{Real, View};
 
-/// The logarithm of what is impossible: far below any other, and a number, so that sums and differences of it are.
+/// The logarithm of an impossible event: far below any other, but finite, so that sums and differences stay finite.
 const LEAST: f64 = -1e30;
 
 /// One example of a batch.
@@ -15,7 +15,7 @@ pub(super) struct Example<'a, T> {
     n: usize,
     steps: usize,
     labels: usize,
-    /// Whether a length is beyond its bound: everything is NaN then.
+    /// `true` if a length exceeds its bound; then all results are NaN.
     is_broken: bool,
 }
 
@@ -70,12 +70,12 @@ impl<'a, T: Real> Example<'a, T> {
         larger(self.x[row + class], T::from_f64(LEAST))
     }
 
-    /// Writes all rows of `ln α`, or of `ln β` from the end: each of the logarithms of what came before it, divided by
-    /// the largest of those. The logarithm of the probability of all paths.
+    /// Writes all rows of `ln α`, or of `ln β` from the end. Each row is computed from the previous one, relative to
+    /// that row's largest number. Returns the logarithm of the probability of all paths.
     pub(super) fn recursion(&self, rows: &mut [T], from_end: bool) -> T {
         let (states, width, least) = (self.states(), self.g.states(), T::from_f64(LEAST));
         rows.fill(least);
-        // Counted from where paths begin.
+        // Counted from the start of the paths.
         let place = |q: usize| if from_end { states - 1 - q } else { q };
         let row_of = |step: usize| if from_end { self.steps - 1 - step } else { step } * width;
         let mut scale = T::ZERO;
@@ -116,7 +116,7 @@ impl<'a, T: Real> Example<'a, T> {
         if is_impossible(total) { T::NEG_INFINITY } else { scale + total }
     }
 
-    /// Turns `ln β` into the shares of all paths that are in each state, which add up to 1 at each step.
+    /// Turns `ln β` into the share of all paths in each state. The shares add up to 1 at each step.
     pub(super) fn shares(&self, alphas: &[T], betas: &mut [T], zero_infinity: bool) {
         let width = self.g.states();
         let rows = alphas.chunks_exact(width).zip(betas.chunks_exact_mut(width)).enumerate();
@@ -142,14 +142,14 @@ impl<'a, T: Real> Example<'a, T> {
         if t >= self.steps {
             return;
         }
-        // Of no path, or of one with a NaN: then all are.
+        // NaN if there is no path, or if a path has a NaN: then all are.
         if shares[0].is_nan() {
             return dx.fill(T::NAN);
         }
         for (state, &share) in shares[..self.states()].iter().enumerate() {
             match dx.get_mut(self.class(state)) {
                 Some(dx) => *dx = *dx - dloss * share,
-                // A label beyond the classes.
+                // The label is past the classes.
                 None => return dx.fill(T::NAN),
             }
         }
@@ -160,14 +160,14 @@ impl<'a, T: Real> Example<'a, T> {
 pub(super) fn cases() -> Vec<crate::ops::case::Case> {
     use super::Ctc;
     use crate::ops::case::{Array, Case};
-    // Targets below the blank, and lengths of all kinds: those without a path cost 0.
+    // Targets below the blank, and all kinds of lengths; those without a path cost 0.
     let case = |[steps, examples, classes, labels]: [usize; 4], blank: usize| {
         let op = Ctc { blank: blank as u32, zero_infinity: true };
         let case = Case::new(op).input(&[steps, examples, classes]).labels(&[examples, labels], classes - 1);
         // Sums of `steps` rounded terms; those of a row are relative to its largest.
         case.labels(&[examples], steps + 1).labels(&[examples], labels + 1).tolerance(1e-5)
     };
-    // Every path through a few steps.
+    // Enumerates every path through a few steps.
     let naive = |x: &[Array]| {
         let [steps, _, classes] = *x[0].shape.dims() else { unreachable!("three axes") };
         let of_example = |n: usize, targets: &[usize]| {
@@ -199,7 +199,7 @@ pub(super) fn cases() -> Vec<crate::ops::case::Case> {
         case([7, 3, 4, 2], 3),
         case([12, 5, 3, 3], 0),
         case([40, 4, 30, 9], 29),
-        // more states than a workgroup has invocations, and more classes
+        // more states than invocations in a workgroup, and more classes
         case([9, 2, 300, 140], 299),
         case([300, 2, 6, 100], 5),
     ]

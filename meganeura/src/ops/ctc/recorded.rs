@@ -1,19 +1,19 @@
-//! The loss of CTC once more, of differentiable operations: what the gradient is differentiated through.
+//! The CTC loss, recorded with differentiable operations, so that its gradient can be differentiated.
 
 use super::{Ctc, Geometry};
 use crate::ops::gather_along::GatherAlong;
 use crate::tape::Var;
 
-/// The logarithm of what is impossible, as in the kernels: a number, so that differences of it are.
+/// The logarithm of an impossible event, as in the kernels: finite, so that differences are.
 const LEAST: f64 = -1e30;
 
 impl Ctc {
     /// The loss of each example up to a constant, `[N]`, by one elementwise step for each step of the input; `None` if
     /// there are no steps.
     ///
-    /// The constant is that of the rows' scales: `ln α` is kept relative to the largest number of a row, which is
-    /// detached. Derivatives of every order are the loss's, since it is the same function of the input plus what does
-    /// not depend on it.
+    /// The constant comes from the scales of the rows: `ln α` is kept relative to the largest number of a row, which is
+    /// detached. Derivatives of every order are those of the loss, since the two differ only by terms that do not
+    /// depend on the input.
     pub(super) fn recorded(&self, x: &[Var]) -> Option<Var> {
         let [x, targets, steps, lengths] = x else { unreachable!("four operands") };
         let g = Geometry::of(&[x, targets, steps, lengths].map(Var::ty));
@@ -32,27 +32,27 @@ impl Ctc {
             0 => zero.expand(states),
             _ => classes.slice(1, 2..g.states()).ne(&classes.slice(1, 0..g.states() - 2)).pad(&[(0, 0), (2, 0)], 0.0),
         };
-        // Targets are padded with any class.
-        let index = is_state.select(&classes, &x.constant(f64::from(self.blank))).to_index();
+        // Targets may be padded with any class.
+        let index = is_state.where_cond(&classes, &x.constant(f64::from(self.blank))).to_index();
         let index = index.reshape([1, g.examples, g.states()]).expand([g.steps, g.examples, g.states()]);
         let emissions = x.record(GatherAlong { axis: 2, permutation: false }, &[x, &index]).maximum(&least);
 
         let mut row = zero.expand(states);
         for t in 0..g.steps {
             let reached = match t {
-                0 => place.lt(&x.constant(2.0)).select(&zero, &least),
+                0 => place.lt(&x.constant(2.0)).where_cond(&zero, &least),
                 _ => reached(&row, &skips, &least),
             };
-            let next = is_state.select(&(reached + emissions.slice(0, t..t + 1).reshape(states)), &least);
-            row = x.constant(t as f64).lt(&steps).select(&next, &row);
+            let next = is_state.where_cond(&(reached + emissions.slice(0, t..t + 1).reshape(states)), &least);
+            row = x.constant(t as f64).lt(&steps).where_cond(&next, &row);
         }
         let is_end = place.eq(&last) + place.eq(&(last - x.constant(1.0)));
-        let losses = -log_sum(&is_end.select(&row, &least)).reshape([g.examples]);
+        let losses = -log_sum(&is_end.where_cond(&row, &least)).reshape([g.examples]);
         // An example without a path has no gradient, or that of the kernel, which is NaN.
-        Some(losses.gt(&x.constant(-0.5 * LEAST)).select(&zero, &losses))
+        Some(losses.gt(&x.constant(-0.5 * LEAST)).where_cond(&zero, &losses))
     }
 
-    /// The class of each state, `[N, 2S + 1]`, as floats: a blank before, between and behind the labels.
+    /// The class of each state, `[N, 2S + 1]`, as floats: a blank before, between and after the labels.
     fn classes(&self, targets: &Var, g: Geometry) -> Var {
         let blank = targets.constant(f64::from(self.blank));
         let last = blank.expand([g.examples, 1]);
@@ -70,12 +70,12 @@ fn reached(row: &Var, skips: &Var, least: &Var) -> Var {
     let states = row.shape()[1];
     let peak = row.max_keep(&[1]).detach();
     let is_possible = peak.gt(&least.scale(0.5));
-    let stay = row - is_possible.select(&peak, &peak.constant(0.0));
+    let stay = row - is_possible.where_cond(&peak, &peak.constant(0.0));
     if states == 1 {
         return stay;
     }
     let back = |by: usize| stay.slice(1, 0..states - by).pad(&[(0, 0), (by, 0)], LEAST);
-    let (next, skip) = (back(1), skips.select(&back(2), least));
+    let (next, skip) = (back(1), skips.where_cond(&back(2), least));
     let peak = stay.maximum(&next).maximum(&skip).detach();
     let [a, b, c] = [&stay, &next, &skip].map(|x| (x - &peak).exp());
     (a + b + c).log() + peak

@@ -1,7 +1,7 @@
-//! How group normalisation is launched on a GPU: the forms, and which fits which shape.
+//! The launches of group normalisation on a GPU: the forms, and the choice for each shape.
 //!
-//! A form that reads memory once holds a group in the registers of a workgroup, or of a segment of one where groups are
-//! small. What is too long for that falls into parts: a launch sums each part, another adds those and computes the
+//! A form that reads memory once holds a group in the registers of a workgroup, or of a segment of one if groups are
+//! small. A longer group is split into parts: one launch sums each part, another adds these sums and computes the
 //! elements.
 //!
 //! | direction | group | form |
@@ -12,50 +12,52 @@
 //! | backward | of up to 256 channels, up to 32 elements for each of 256 invocations | held |
 //! | backward | longer | split |
 //!
-//! Backward a last launch adds the sums of each channel over the samples; two do where those are many. Where samples
-//! are very many, a workgroup adds the sums of a few of them itself, so that these take less memory than the samples.
+//! In the backward pass, a last launch adds the sums of each channel over the samples; two launches if there are many
+//! samples. With very many samples, each workgroup adds the sums of a few of them itself, so that the sums take less
+//! memory than the samples.
 //!
-//! The table depends on shapes alone, so that the same step gives the same bits on every device that computes the same
-//! way.
+//! The table depends on shapes alone, so the same step gives the same bits on every device that computes the same way.
 
 use super::Geometry;
 use crate::graph::Exact;
 use crate::kernel::launch::{Binding, LINE, Launch, Variant, define, literal};
 
-/// A bound on the iterations of `shared/totals`, and of the sum over a block's channels.
+/// An upper bound on the iterations of `shared/totals`, and of the sum over a block's channels.
 const TOTAL: usize = 64;
 
-/// Invocations of a workgroup at most …
+/// The most invocations of a workgroup …
 const GROUP: usize = 256;
-/// … and at least, where small groups share one.
+/// … and the fewest, where small groups share one.
 const SMALL: usize = 64;
 
-/// Elements of a part of a long group.
+/// The elements in a part of a long group.
 const PART: usize = 4096;
 
-/// Elements that a workgroup computes of a long group, once its parts are known.
+/// The elements of a long group that a workgroup computes once its parts are summed.
 const CHUNK: usize = 2048;
 
-/// Elements that an invocation holds at most: forward one number each, backward two, in rows several.
+/// The most elements that an invocation holds: one number each in the forward pass, two in the backward pass, several
+/// in rows.
 const HELD: [usize; 3] = [64, 32, 16];
 
-/// Groups that are worth one workgroup each even where those are long.
+/// The number of groups from which each gets one workgroup even if it is long.
 const MANY: usize = 128;
 
-/// Samples whose sums are kept apart, and the most that one workgroup adds.
+/// The number of samples whose sums are kept separately, and the most samples that one workgroup adds.
 const APART: usize = 1024;
 const ROWS: usize = 16;
 
-/// Sums of a channel that one launch adds, and as many of those as a first one adds at a time.
+/// The most sums of a channel that one launch adds. If there are more, a first launch adds this range at a time.
 const SUMS: usize = 2048;
 const RANGE: usize = 256;
 
-/// So many neighbours for so many elements that each holds `each`, or as few more as there must be.
+/// The number of adjacent invocations for `elements` elements, if each holds `each`; at most `most`, so each may hold
+/// more.
 fn lanes(elements: usize, each: usize, most: usize) -> usize {
     elements.div_ceil(each).next_power_of_two().min(most)
 }
 
-/// How many segments of a workgroup share one, where they have so many invocations.
+/// The number of segments of `lanes` invocations that share a workgroup.
 fn segments(lanes: usize) -> usize {
     (SMALL / lanes).max(1)
 }
@@ -64,7 +66,7 @@ fn shape(g: &Geometry) -> Vec<(&'static str, String)> {
     define![N: g.n, C: g.c, S: g.s, G: g.groups]
 }
 
-/// What a pass works on: elements, or lines of halves.
+/// The unit of a pass: elements, or lines of halves.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Unit {
     Element,
@@ -77,10 +79,9 @@ impl Unit {
     }
 }
 
-/// The form of a pass, `backward` or forward, that works on lines along rows of one channel: normalisation over the
-/// last axes.
+/// The form of a pass, `backward` or forward, over lines along rows of one channel: normalisation over the last axes.
 fn of_lines(g: &Geometry, eps: Exact, backward: bool) -> Option<Variant> {
-    /// Lines that an invocation holds at most.
+    /// The most lines that an invocation holds.
     const MOST: usize = 8;
     let lines = Geometry { s: g.s / LINE, ..*g };
     let len = lines.group();
@@ -93,22 +94,22 @@ fn of_lines(g: &Geometry, eps: Exact, backward: bool) -> Option<Variant> {
     Some(Variant::simple("rows of lines", launch.by_lines()))
 }
 
-/// Whether both passes have a form that works on lines along rows.
+/// `true` if both passes have a form over lines along rows.
 pub(super) fn fit_lines(g: &Geometry) -> bool {
     of_lines(g, Exact(0.0), true).is_some()
 }
 
-/// The forward pass on lines along rows.
+/// The forward pass over lines along rows.
 pub(super) fn forward_of_lines(g: &Geometry, eps: Exact) -> Vec<Variant> {
     of_lines(g, eps, false).into_iter().collect()
 }
 
-/// The backward pass on lines along rows.
+/// The backward pass over lines along rows.
 pub(super) fn backward_of_lines(g: &Geometry) -> Vec<Variant> {
     of_lines(g, Exact(0.0), true).into_iter().collect()
 }
 
-/// The ways to compute the forward pass, the one that fits best first.
+/// The variants of the forward pass, best first.
 pub(super) fn forward(g: &Geometry, eps: Exact) -> Vec<Variant> {
     let (len, groups) = (g.group(), g.n * g.groups);
     let mut variants = vec![split_forward(g, eps)];
@@ -120,7 +121,7 @@ pub(super) fn forward(g: &Geometry, eps: Exact) -> Vec<Variant> {
     variants
 }
 
-/// Parts of `part` elements, `parts` to a group, of which an invocation holds `each` where possible.
+/// A launch over parts of `part` elements, `parts` per group. An invocation holds `each` of them where possible.
 fn held_forward(g: &Geometry, eps: Exact, (to, unit): (&'static str, Unit), sizes: (usize, usize, usize)) -> Launch {
     let (part, parts, each) = sizes;
     let lanes = lanes(part, each, GROUP);
@@ -136,7 +137,7 @@ fn held_forward(g: &Geometry, eps: Exact, (to, unit): (&'static str, Unit), size
 
 fn split_forward(g: &Geometry, eps: Exact) -> Variant {
     let (len, groups) = (g.group(), g.n * g.groups);
-    // Tests run this form on what is too short for it.
+    // Tests run this form on groups that are too short for it.
     let part = PART.min(len.div_ceil(2));
     let parts = len.div_ceil(part);
     let mut first = held_forward(g, eps, ("scratch", Unit::Element), (part, parts, 16));
@@ -151,22 +152,22 @@ fn split_forward(g: &Geometry, eps: Exact) -> Variant {
     Variant { name: "split", launches, scratch: vec![4 * groups.saturating_mul(parts)] }
 }
 
-/// How the invocations of a workgroup share a group's channels, backward.
+/// The distribution of a group's channels over the invocations of a workgroup, in the backward pass.
 struct Blocks {
-    /// Channels of a block.
+    /// The channels of a block.
     channels: usize,
-    /// Invocations for a channel.
+    /// The invocations for a channel.
     lanes: usize,
     piece: usize,
-    /// Parts that a channel falls into.
+    /// The number of parts of a channel.
     pieces: usize,
-    /// Samples whose sums a workgroup adds.
+    /// The samples whose sums a workgroup adds.
     rows: usize,
 }
 
 impl Blocks {
-    /// A block for a whole group, if that can be held: by invocations that hold `each` units, or up to `holds` where
-    /// that is too few.
+    /// A block for a whole group, if it can be held: by invocations with `each` units, or up to `holds` if there are
+    /// too few invocations.
     fn held(g: &Geometry, [each, holds]: [usize; 2]) -> Option<Self> {
         let channels = g.c / g.groups;
         let most = 1 << (GROUP / channels).checked_ilog2()?;
@@ -183,7 +184,7 @@ impl Blocks {
         Self { channels, lanes, piece, pieces, rows: 1 }
     }
 
-    /// How many there are to a group.
+    /// The number of blocks in a group.
     fn count(&self, g: &Geometry) -> usize {
         (g.c / g.groups).div_ceil(self.channels) * self.pieces
     }
@@ -203,12 +204,12 @@ impl Blocks {
     }
 }
 
-/// Samples whose sums a workgroup adds, where so many workgroups would do without.
+/// The samples whose sums a workgroup adds, given the number of workgroups with one sample each.
 fn rows(g: &Geometry, workgroups: usize) -> usize {
     (g.n / APART).min(workgroups / GROUP).clamp(1, ROWS)
 }
 
-/// The ways to compute the backward pass, the one that fits best first.
+/// The variants of the backward pass, best first.
 pub(super) fn backward(g: &Geometry) -> Vec<Variant> {
     let few = g.group() > PART && g.n * g.groups < MANY;
     let split = split_backward(g);
@@ -268,7 +269,7 @@ fn split_backward(g: &Geometry) -> Variant {
     variant
 }
 
-/// Appends what adds so many sums of each channel, which scratch 0 holds.
+/// Appends launches that add `parts` sums of each channel, which are in scratch buffer 0.
 pub(super) fn add_sums(g: &Geometry, parts: usize, variant: &mut Variant) {
     let lanes = 32;
     let launch = |parts: usize, range: usize, bindings: Vec<Binding>| {
@@ -281,7 +282,7 @@ pub(super) fn add_sums(g: &Geometry, parts: usize, variant: &mut Variant) {
     variant.scratch.push(parts.saturating_mul(2 * g.c));
     let (mut from, mut left) = (0, parts);
     if parts > SUMS {
-        // Behind what the variant has else.
+        // After the variant's other scratch buffers.
         (from, left) = (if variant.launches.len() == 1 { 1 } else { 2 }, parts.div_ceil(RANGE));
         variant.launches.push(launch(parts, RANGE, vec![Binding::Scratch(0), Binding::Scratch(from)]));
         variant.scratch.push(left * 2 * g.c);

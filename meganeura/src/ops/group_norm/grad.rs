@@ -1,4 +1,4 @@
-//! Gradients of group normalisation, all in one operation: they share what they read.
+//! Gradients of group normalisation, all in one operation because they share operands.
 
 use pulp::{Simd, WithSimd};
 use rayon::prelude::*;
@@ -14,9 +14,9 @@ use crate::{Result, Shape, TensorType};
 ///
 /// Shapes: `x [N,C,…]`, `γ [C]`, `μ [N,G,2]`, `r [N,G]`, `dy [N,C,…]` → `dx [N,C,…]`, `dγ [C]`, `dβ [C]`.
 /// Gradient: by elementwise operations and sums over groups. With `x̂ = (x − μ)·r`, `g = dy·γ` and cotangents `u`, `v`,
-/// `w` of `dx`, `dγ`, `dβ`: the cotangent of `g` is `h = r·(u − mean(u) − x̂·mean(u·x̂))`, as `dx` is linear in `g` by
-/// a symmetric matrix; that of `x̂` is `k = dy·v − r·(u·mean(g·x̂) + g·mean(u·x̂))`. So `dy` gets `γ·h + v·x̂ + w`, `γ`
-/// gets `Σ dy·h`, `x` gets `k·r`, `μ` gets `−Σ k·r`, and `r` gets `Σ k·(x − μ) + Σ u·dx/r`.
+/// `w` of `dx`, `dγ`, `dβ`: the cotangent of `g` is `h = r·(u − mean(u) − x̂·mean(u·x̂))`, since `dx` is linear in `g`
+/// with a symmetric matrix; that of `x̂` is `k = dy·v − r·(u·mean(g·x̂) + g·mean(u·x̂))`. So `dy` gets
+/// `γ·h + v·x̂ + w`, `γ` gets `Σ dy·h`, `x` gets `k·r`, `μ` gets `−Σ k·r`, and `r` gets `Σ k·(x − μ) + Σ u·dx/r`.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct GroupNormGrad {
     groups: usize,
@@ -58,7 +58,7 @@ impl Primitive for GroupNormGrad {
         let centred = groups(&g.centred(x, mean));
         let rstd = rstd.reshape([g.n, g.groups, 1, 1]);
         let (normal, slope, weight) = (&centred * &rstd, groups(dy), channels(weight));
-        // Cotangents of the normalised input, `γ`, `r` by itself and `dy`.
+        // Cotangents of the normalised input, of `γ`, of `r` alone and of `dy`.
         let (mut of_normal, mut of_weight, mut of_rstd, mut of_dy) = (None, None, None, None);
         if let Some(u) = of_dx {
             let (u, g) = (groups(u), &slope * &weight);
@@ -81,7 +81,7 @@ impl Primitive for GroupNormGrad {
         if let Some(of_normal) = of_normal {
             add(&mut of_rstd, (&of_normal * centred).sum_over(&[2, 3]));
             let of_centred = of_normal * rstd;
-            // A mean is a sum of two numbers.
+            // A mean is the sum of two numbers.
             let sum = -of_centred.sum_over(&[2, 3]).reshape([g.n, g.groups, 1]);
             of_mean = Some(sum.expand(mean.shape()));
             of_x = Some(of_centred.reshape(x.shape()));
@@ -98,8 +98,8 @@ impl Primitive for GroupNormGrad {
     #[cfg(feature = "testing")]
     fn cases() -> Vec<crate::ops::case::Case> {
         use crate::ops::case::Case;
-        // Statistics of anything: `1/σ` and the mean are operands like others. Gradients of `group_norm`'s cases reach
-        // the rest.
+        // Arbitrary statistics: `1/σ` and the mean are operands like others. The gradients of `group_norm`'s cases
+        // cover the rest.
         let case = |shape: &[usize], groups: usize| {
             let (means, rstds) = ([shape[0], groups, 2], [shape[0], groups]);
             let case =
@@ -152,7 +152,7 @@ impl Kernel for GroupNormGrad {
     }
 }
 
-/// One group of one image: `dx`, and what each of its channels adds to `dγ` and `dβ`.
+/// One group of one image: `dx`, and the contributions of its channels to `dγ` and `dβ`.
 struct Group<'a, T> {
     x: &'a [T],
     dy: &'a [T],
@@ -189,8 +189,8 @@ impl<T: Real> WithSimd for Group<'_, T> {
     }
 }
 
-/// `y[c] = Σ x[n,c]`: 64 samples at a time, so that rounding errors grow with their number and that of the blocks, not
-/// of all.
+/// `y[c] = Σ x[n,c]`, added in blocks of 64 samples, so that rounding errors grow with the size and number of blocks
+/// instead of the number of samples.
 fn add_samples<T: Real>(x: &[T], y: &mut [T]) {
     let channels = y.len();
     native::parallel(y, 256, |first, y| {

@@ -1,8 +1,8 @@
-//! How group normalisation of [halves](Format::Half) is launched on a GPU.
+//! The launches of group normalisation for [halves](Format::Half) on a GPU.
 //!
 //! A workgroup computes a slab of an image: channels that are whole groups and whole lines. Its invocations hold the
-//! lines in registers, so that memory is read once. Where a slab is too long for that, each pass reads it again, mostly
-//! from the second level of cache.
+//! lines in registers, so memory is read once. If a slab is too long for that, each pass reads it again, mostly from
+//! the second-level cache.
 
 use super::{Geometry, forms};
 use crate::TensorType;
@@ -10,39 +10,39 @@ use crate::graph::Exact;
 use crate::kernel::launch::{Binding, Caps, Channels, LINE, Launch, Variant, define, literal};
 use crate::ops::{Halves, Innermost, Stores};
 
-/// Invocations of a workgroup at most.
+/// The most invocations of a workgroup.
 const GROUP: usize = 256;
 
-/// Lines that an invocation holds at most: in the backward pass, those of two tensors.
+/// The most lines that an invocation holds; in the backward pass, of two tensors.
 const HELD: usize = 16;
 const HELD_BACKWARD: usize = 8;
 
-/// Slabs are wide, up to WIDE channels, where that leaves MANY workgroups with few lines for each invocation.
+/// Slabs are wide, up to WIDE channels, if that leaves MANY workgroups with few lines per invocation.
 const MANY: usize = 512;
 const FEW_LINES: usize = 4;
 const WIDE: usize = 128;
 
-/// Else they are as wide as two sectors of memory where that leaves ENOUGH workgroups: on an H200 an eighth faster than
-/// one sector. Narrower slabs than a sector would read what their neighbours need.
+/// Otherwise they are as wide as two memory sectors if that leaves ENOUGH workgroups: on an H200 this is an eighth
+/// faster than one sector. Slabs narrower than a sector would read data that their neighbours need.
 const ENOUGH: usize = 128;
 const SECTOR: usize = 2 * LINE;
 
-/// The most channels of a slab: with more, a workgroup would have less than two pixels.
+/// The most channels of a slab: with more, a workgroup would have fewer than two pixels.
 const WIDEST: usize = LINE * GROUP / 2;
 
-/// Quads of lines that an invocation reads at a step if it does not hold them all.
+/// The quads of lines that an invocation reads at a time if it does not hold them all.
 const QUADS: usize = 2;
 
-/// A bound on the iterations of sums over a slab, between two passes.
+/// An upper bound on the iterations of sums over a slab, between two passes.
 const TOTAL: usize = 256;
 
-/// The channels that a workgroup computes, and which of their lines an invocation takes.
+/// The channels of a workgroup, and the distribution of their lines over its invocations.
 #[derive(Clone, Copy)]
 struct Slab {
     channels: usize,
-    /// Pixels that a workgroup takes at once, a power of two.
+    /// The pixels that a workgroup processes at once, a power of two.
     pixels: usize,
-    /// Lines of an invocation.
+    /// The lines of an invocation.
     lines: usize,
 }
 
@@ -53,7 +53,7 @@ impl Slab {
         Self { channels, pixels, lines: g.s.div_ceil(pixels) }
     }
 
-    /// The slab that fits best, if there is one, where an invocation holds so many lines at most.
+    /// The best slab, if any fits, where an invocation holds at most `held` lines.
     fn of(g: &Geometry, held: usize) -> Option<Self> {
         let least = least_channels(g.c / g.groups);
         if least > WIDEST {
@@ -68,22 +68,22 @@ impl Slab {
         many.or_else(enough).or_else(|| narrowest(SECTOR)).or(slabs.first()).copied()
     }
 
-    /// A launch of a kernel with so many passes over the lines, in which an invocation has `sums` sums besides those of
-    /// its cells.
+    /// A launch of a kernel with `passes` passes over the lines. An invocation has `sums` sums besides those of its
+    /// cells.
     fn launch(&self, g: &Geometry, kernel: &'static str, is_held: bool, passes: usize, sums: usize) -> Launch {
         let &Self { channels, pixels, lines } = self;
         let each = if is_held { lines.next_power_of_two().min(4) } else { 4 };
         let quads = if is_held { lines.div_ceil(each) } else { QUADS };
-        // Channels of a cell, and cells of a line.
+        // The channels of a cell, and the cells of a line.
         let group = g.c / g.groups;
         let cell = LINE >> LINE.ilog2().saturating_sub(group.trailing_zeros());
         let cells = LINE / cell;
         let planes = 2 * cells + sums;
-        // Where there are many planes, half of the pixels' sums are left after the first addition; it takes eight at a
-        // time then.
+        // With many planes, half of the pixels' sums are left after the first addition, which then takes eight at a
+        // time.
         let pixels_left = (if planes > 8 { pixels / 2 } else { pixels }).div_ceil(8);
         let terms = pixels_left * (group / cell);
-        // About as many partial sums as each has terms.
+        // About as many partial sums as there are terms in each.
         let folds = if terms <= 16 { 1 } else { 1 << terms.ilog2().div_ceil(2) };
         let mut defines = define![N: g.n, C: g.c, S: g.s, G: g.groups, SLAB: channels, PIXELS: pixels, CELLS: cells];
         defines.extend(define![HELD: u32::from(is_held), QUADS: quads, EACH: each, PLANES: planes, FOLDS: folds]);
@@ -92,7 +92,7 @@ impl Slab {
         launch.by_lines()
     }
 
-    /// `true` to hold the lines, `false` to read them again; the best way first.
+    /// `true` to hold the lines, `false` to read them again; the better one first.
     fn ways(&self, held: usize) -> impl Iterator<Item = bool> + use<> {
         let lines = self.lines;
         [true, false].into_iter().filter(move |&is_held| !is_held || lines <= held)
@@ -109,7 +109,7 @@ fn name(is_held: bool) -> &'static str {
     if is_held { "lines_held" } else { "lines" }
 }
 
-/// The ways to compute the forward pass, best first; empty if no form fits.
+/// The variants of the forward pass, best first; empty if no form fits.
 pub(super) fn forward(g: &Geometry, eps: Exact) -> Vec<Variant> {
     let Some(slab) = Slab::of(g, HELD) else { return Vec::new() };
     let variant = |is_held| {
@@ -121,7 +121,7 @@ pub(super) fn forward(g: &Geometry, eps: Exact) -> Vec<Variant> {
     slab.ways(HELD).map(variant).collect()
 }
 
-/// The ways to compute the backward pass, best first; empty if no form fits.
+/// The variants of the backward pass, best first; empty if no form fits.
 pub(super) fn backward(g: &Geometry) -> Vec<Variant> {
     let Some(slab) = Slab::of(g, HELD_BACKWARD) else { return Vec::new() };
     let variant = |is_held| {
@@ -135,7 +135,7 @@ pub(super) fn backward(g: &Geometry) -> Vec<Variant> {
     slab.ways(HELD_BACKWARD).map(variant).collect()
 }
 
-/// `true` if the device keeps results in halves, and there are forms for an operand of this type.
+/// `true` if the device stores results as halves, and there are forms for an operand of this type.
 fn fit(x: TensorType, groups: usize, caps: &Caps) -> bool {
     let fits = |g: Geometry| {
         let variants = [forward(&g, Exact(0.0)), backward(&g)];
@@ -145,7 +145,8 @@ fn fit(x: TensorType, groups: usize, caps: &Caps) -> bool {
     caps.half && Channels::of(x.shape).is_some() && fits(Geometry::of(x.shape, groups))
 }
 
-/// The part that halves play in either pass, which reads `operands` so: images, or rows that lie in lines.
+/// The operands and results that a pass takes as halves: images, or rows in lines. `operands` are those that it reads
+/// so.
 pub(super) fn halves(x: TensorType, groups: usize, operands: &'static [usize], caps: &Caps) -> Option<Halves> {
     let innermost = if fit(x, groups, caps) { Innermost::Channels } else { Innermost::Last };
     let rows = || caps.half && forms::fit_lines(&Geometry::of(x.shape, groups));

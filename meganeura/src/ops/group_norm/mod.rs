@@ -23,12 +23,12 @@ use crate::{Result, Shape, TensorType};
 /// Group normalisation: `y = (x − μ)·r·γ + β`, with `μ` and `r = 1/√(σ² + ε)` of each image and group of channels.
 ///
 /// Shapes: `x [N,C,…]`, `γ [C]`, `β [C]` → `y [N,C,…]`, `μ [N,G,2]`, `r [N,G]`; the statistics are kept for the
-/// gradient. `μ` is the sum of two numbers: the mean rounded, `h`, and the mean of `x − h`. As one `f32` a mean of 1000
-/// would be off by 3e-5, the fourth digit of a spread of 0.1, while `x − h` is exact where the two are within a factor
-/// of 2. No single element decides on `h`, so an outlier costs the others no digits, wherever it stands. Gradient: with
-/// `g = dy·γ` and `x̂ = (x − μ)·r`, `dx = r·(g − mean(g) − x̂·mean(g·x̂))`; `dγ = Σ dy·x̂`, `dβ = Σ dy`. Of the
-/// statistics, over `K` elements each: `dh/dx = 1/K`, and 0 of what rounding left; `dr/dx = −r³·(x − μ)/K`. Source:
-/// [Wu and He, 2018](https://arxiv.org/abs/1803.08494).
+/// gradient. `μ` is the sum of two numbers: the rounded mean `h`, and the mean of `x − h`. As a single `f32`, a mean of
+/// 1000 would be off by 3e-5, the fourth digit of a spread of 0.1, while `x − h` is exact where the two are within a
+/// factor of 2. No single element determines `h`, so an outlier costs the others no precision, wherever it is.
+/// Gradient: with `g = dy·γ` and `x̂ = (x − μ)·r`, `dx = r·(g − mean(g) − x̂·mean(g·x̂))`; `dγ = Σ dy·x̂`, `dβ = Σ dy`.
+/// For the statistics, over `K` elements each: `dh/dx = 1/K`, and 0 for the remainder of the rounding;
+/// `dr/dx = −r³·(x − μ)/K`. Source: [Wu and He, 2018](https://arxiv.org/abs/1803.08494).
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct GroupNorm {
     groups: usize,
@@ -39,7 +39,7 @@ pub struct GroupNorm {
 struct Geometry {
     n: usize,
     c: usize,
-    /// Pixels of one channel.
+    /// The pixels of one channel.
     s: usize,
     groups: usize,
 }
@@ -57,12 +57,12 @@ impl Geometry {
         Self::new(x, groups).expect("checked when recorded")
     }
 
-    /// Elements of one group of one image; they follow each other.
+    /// The elements of one group of one image, which are contiguous.
     fn group(&self) -> usize {
         self.c / self.groups * self.s
     }
 
-    /// Each group less its mean, `[N, G, K]`.
+    /// Each group minus its mean, `[N, G, K]`.
     fn centred(&self, x: &Var, mean: &Var) -> Var {
         let groups = x.reshape([self.n, self.groups, self.group()]);
         groups - mean.slice(2, 0..1) - mean.slice(2, 1..2)
@@ -149,7 +149,8 @@ impl Primitive for GroupNorm {
 
     #[cfg(feature = "onnx")]
     fn onnx(&self, x: &[form::Operand], _: &[TensorType], to: &mut Form) -> Option<form::Results> {
-        // Of each group by itself: `GroupNormalization` loses the digits of a spread that is far below the mean.
+        // Normalises each group separately: ONNX's `GroupNormalization` loses precision if the spread is far below the
+        // mean.
         let (dtype, shape, Geometry { n, c, .. }) =
             (x[0].ty.dtype, x[0].ty.shape, Geometry::of(x[0].ty.shape, self.groups));
         let groups = to.reshape(x[0].value, Shape::from([n, self.groups, shape.elements() / (n * self.groups)]));
@@ -192,11 +193,10 @@ impl Primitive for GroupNorm {
             case(&[1, 32, 5, 5], 32),
             case(&[3, 10], 5),
             case(&[1, 2, 33, 31], 1),
-            // Channels whose elements lie in line with the invocations, groups that share a workgroup, one channel
-            // each.
+            // Channels whose elements align with the invocations, groups that share a workgroup, and one channel each.
             case(&[2, 8, 8, 16], 2),
             case(&[5, 4, 16, 16], 4),
-            // Many channels of few elements: in blocks, in rows of one, and in longer ones.
+            // Many channels with few elements: in blocks, in rows of one element, and in longer rows.
             case(&[2, 300, 3], 1),
             case(&[3, 90, 2], 2),
             case(&[3, 700], 2),
@@ -211,8 +211,8 @@ impl Primitive for GroupNorm {
             case(&[2049, 16, 3], 8),
             // Longer than a workgroup holds, and channels longer than a block.
             case(&[1, 2, 129, 130], 1),
-            // A mean far above the spread: E[x²] − E[x]² would keep no digit. What it errs by is that f32 rounds the
-            // input, by 3e-5 of 0.1.
+            // A mean far above the spread, where E[x²] − E[x]² would lose every digit. The remaining error is the
+            // rounding of the input to f32, by 3e-5 of 0.1.
             Case::recorded("group_norm", &[&[2, 4, 4, 4], &[4], &[4]], |x| {
                 (x[0].scale(0.1) + x[0].constant(1000.0)).group_norm(2, 1e-5, &x[1], &x[2])
             })
@@ -291,7 +291,7 @@ impl<T: Real> Mean<T> {
     }
 }
 
-/// One group of one image, which stays in the first cache from one pass over it to the next.
+/// One group of one image, which stays in the first-level cache between passes.
 struct Group<'a, T> {
     x: &'a [T],
     weight: &'a [T],
@@ -309,7 +309,7 @@ impl<T: Real> WithSimd for Group<'_, T> {
     fn with_simd<S: Simd>(self, _: S) {
         let Self { x, weight, bias, eps, y, .. } = self;
         let count = native::real::<T>(x.len());
-        // As `group_norm.wgsl`, which says why: from the first element to `high`, and from there to `low` and the
+        // Like `group_norm.wgsl`, which explains why: from the first element to `high`, and from there to `low` and the
         // squares.
         let first = x[0];
         let high = first + native::sum_by(x, |x| x - first) / count;

@@ -14,7 +14,7 @@ pub(super) fn all() -> Vec<Case> {
     cases.push(compare("add", |x| &x[0] + &x[1]));
     cases.push(compare("mul", |x| &x[0] * &x[1]));
     cases.push(compare("minimum", |x| x[0].minimum(&x[1])));
-    cases.push(compare("select", |x| x[0].gt(&x[1]).select(&x[0], &x[1])));
+    cases.push(compare("where_cond", |x| x[0].gt(&x[1]).where_cond(&x[0], &x[1])));
     cases
         .push(Case::recorded("scalars", &[&[3, 3]], |x| (1.0 - &x[0] * 2.0).leaky_relu(0.1).elu(0.5).clamp(-0.4, 1.5)));
     let fused = Case::recorded("fused", &[&[7, 9], &[9]], |x| {

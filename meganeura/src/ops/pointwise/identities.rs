@@ -1,10 +1,10 @@
-//! What is known of a row's result before anything is computed: plans leave out rows without effect, and spell out
-//! those that drivers would leave out.
+//! Results of rows that are known before anything is computed. Plans drop rows without effect, and spell out rows that
+//! drivers would otherwise simplify.
 
 use super::Pointwise;
 
 impl Pointwise {
-    /// The operand that the result equals when another operand is this constant everywhere: `x + 0`, `x · 1`.
+    /// The operand that the result equals when another operand is filled with this constant: `x + 0`, `x · 1`.
     pub(crate) fn neutral(self, constants: &[Option<f64>]) -> Option<usize> {
         match (self, constants) {
             (Self::Add | Self::Sub, [_, Some(0.0)]) | (Self::Mul | Self::Div, [_, Some(1.0)]) => Some(0),
@@ -13,9 +13,9 @@ impl Pointwise {
         }
     }
 
-    /// The function of `shared/math` for this row where a value meets itself, as in `x − x`, and that value. Compilers
-    /// that assume neither NaN nor infinity make a number of such a row. `maker` tells the row that made an operand,
-    /// and the first of its own.
+    /// The `shared/math` function for this row if both operands are the same value, as in `x − x`, and that value.
+    /// Compilers that assume neither NaN nor infinity would fold such a row to a number. `maker` returns the row that
+    /// computed an operand, and that row's first operand.
     pub(crate) fn of_itself<T: PartialEq + Copy>(
         self,
         operands: &[T],

@@ -1,4 +1,4 @@
-//! The rows of the table in ONNX.
+//! The ONNX forms of the table's rows.
 
 use super::Pointwise;
 use crate::TensorType;
@@ -10,7 +10,7 @@ impl Pointwise {
         Self::ALL.iter().copied().find(|row| row.arity() == 1 && row.operator() == Some(op))
     }
 
-    /// The row as nodes, with operands that ONNX broadcasts; the result is of this type.
+    /// The row as nodes, with operands that ONNX broadcasts. The result has this type.
     pub(super) fn form(self, x: &[Operand], y: TensorType, to: &mut Form) -> Option<Value> {
         let full = x[0].value;
         let narrow = Operand::broadcast(x, y.shape);
@@ -31,7 +31,7 @@ impl Pointwise {
                 to.node("Mul", &[full, share], Vec::new())
             }
             Self::Square => to.node("Mul", &[full, full], Vec::new()),
-            // `2·e^(x/2)·sinh(x/2)`, precise near 0.
+            // `2·e^(x/2)·sinh(x/2)`, accurate near 0.
             Self::ExpM1 => {
                 let [half, two] = [0.5, 2.0].map(|number| to.float(y.dtype, number));
                 let half = to.node("Mul", &[full, half], Vec::new());
@@ -58,15 +58,15 @@ impl Pointwise {
                 let equal = to.node("Equal", &narrow, Vec::new());
                 truth("Not", &[equal], y, to)
             }
-            Self::Select => {
+            Self::WhereCond => {
                 let condition = to.condition(narrow[0]);
                 to.node("Where", &[condition, narrow[1], narrow[2]], Vec::new())
             }
-            // Bounds of ONNX's `Clip` have no axis.
+            // The bounds of ONNX's `Clip` are scalars.
             Self::Clamp if x[1..].iter().all(|bound| bound.narrow.1.rank() == 0) => {
                 to.node("Clip", &[full, x[1].narrow.0, x[2].narrow.0], Vec::new())
             }
-            // Where the bounds cross, the lower one counts.
+            // If the bounds cross, the lower one wins.
             Self::Clamp => {
                 let [low, high] = [x[1].value, x[2].value];
                 let is_above = to.node("Greater", &[full, high], Vec::new());
@@ -79,7 +79,7 @@ impl Pointwise {
     }
 }
 
-/// A condition as 0 and 1.
+/// A condition as 0 or 1.
 fn truth(op: &'static str, x: &[Value], y: TensorType, to: &mut Form) -> Value {
     let condition = to.node(op, x, Vec::new());
     to.cast(condition, y.dtype)

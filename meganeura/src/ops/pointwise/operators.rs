@@ -19,8 +19,8 @@ impl Var {
         self.record_broadcast(Pointwise::Elu, &[self, &self.tape().scalar(alpha)])
     }
 
-    /// Each number held between `lo` and `hi`, either of which may be infinite; the derivative on a bound is 0. Error:
-    /// if `lo` is above `hi`, or one of them is NaN.
+    /// Clamps each number between `lo` and `hi`, either of which may be infinite. The derivative on a bound is 0. It is
+    /// an error if `lo` is above `hi`, or if one of them is NaN.
     #[must_use]
     #[track_caller]
     pub fn clamp(&self, lo: f64, hi: f64) -> Self {
@@ -38,7 +38,8 @@ impl Var {
         self.pow(&self.tape().scalar(exponent))
     }
 
-    /// `factor·x` for a factor that is part of the program; a number that changes from step to step is `x * factor`.
+    /// `factor·x` for a factor that is part of the program. For a number that changes from step to step, use
+    /// `x * factor`.
     #[must_use]
     #[track_caller]
     pub(crate) fn scale(&self, factor: f64) -> Self {

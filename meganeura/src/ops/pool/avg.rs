@@ -12,7 +12,7 @@ use crate::{Result, Shape, TensorType};
 
 /// Mean of each window: `y[n,c,p,q] = Σ x[n,c,p·s+i−pad,q·s+j−pad] / count`
 ///
-/// Shapes: `x [N,C,H,W]` → `y [N,C,P,Q]`. `count` is the window's size, or what of it lies inside the input.
+/// Shapes: `x [N,C,H,W]` → `y [N,C,P,Q]`. `count` is the window's size, or the number of its elements inside the input.
 /// Gradient: `dy/count` to each element of the window.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct AvgPool2d {
@@ -28,7 +28,7 @@ pub struct AvgPool2dGrad {
 }
 
 impl AvgPool2d {
-    /// What the sum over window `(p, q)` is divided by.
+    /// The divisor of the sum over window `(p, q)`.
     fn count(&self, g: &Geometry, p: usize, q: usize) -> usize {
         if self.count_padding { self.pool.kernel[0] * self.pool.kernel[1] } else { g.window(p, q).count() }
     }
@@ -188,7 +188,7 @@ impl Kernel for AvgPool2dGrad {
 }
 
 impl Var {
-    /// The mean of each window of `[N, C, H, W]`; `count_padding` says whether padding counts as zeros or not at all.
+    /// The mean of each window of `[N, C, H, W]`. Padding counts as zeros with `count_padding`, otherwise not at all.
     #[must_use]
     #[track_caller]
     pub fn avg_pool2d(&self, kernel: [usize; 2], stride: [usize; 2], padding: [usize; 2], count_padding: bool) -> Self {

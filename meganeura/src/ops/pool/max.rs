@@ -11,13 +11,14 @@ use crate::{DType, Result, Shape, TensorType};
 
 /// Maximum of each window: `y[n,c,p,q] = max x[n,c,p·s+i·d−pad,q·s+j·d−pad]`
 ///
-/// Shapes: `x [N,C,H,W]` → `y [N,C,P,Q]` and the winner's place `h·W + w` as `u32 [N,C,P,Q]`. The first of several
-/// maxima wins; NaN wins over everything. Gradient: `dy` goes to the winner alone.
+/// Shapes: `x [N,C,H,W]` → `y [N,C,P,Q]` and the winner's index `h·W + w` as `u32 [N,C,P,Q]`. The first of several
+/// maxima wins; NaN wins over everything.
+/// Gradient: `dy` goes only to the winner.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct MaxPool2d(pub(crate) Pool2d);
 
 /// `dx` of [`MaxPool2d`]. Shapes: `index u32 [N,C,P,Q]`, `dy [N,C,P,Q]` → `dx [N,C,H,W]`.
-/// Gradient: what stands at each winner; 0 for a window without one.
+/// Gradient: the element at each winner; 0 for a window without one.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct MaxPool2dGrad {
     pool: Pool2d,
@@ -41,7 +42,7 @@ impl Primitive for MaxPool2d {
 
     #[cfg(feature = "onnx")]
     fn onnx(&self, x: &[form::Operand], _: &[TensorType], to: &mut Form) -> Option<form::Results> {
-        // ONNX counts the places of winners otherwise.
+        // ONNX counts the indices of winners differently.
         Some(vec![Some(to.node("MaxPool", &[x[0].value], self.0.onnx())), None])
     }
 
@@ -54,7 +55,7 @@ impl Primitive for MaxPool2d {
         cases.push((dilated, [2, 16, 7, 9]));
         let mut cases: Vec<_> =
             cases.into_iter().map(|(pool, x)| Case::new(Self(pool)).input(&x).tolerance(1e-6)).collect();
-        // Between others, which leave a value that halves hold.
+        // Between other operations, which leave a value stored as halves.
         cases.push(Case::recorded("max_pool2d", &[&[2, 24, 9, 7]], |x| {
             let y = (&x[0] * -2.0).max_pool2d([3, 2], [2, 3], [1, 0], [1, 1]);
             (y * 4.0).max_pool2d([2, 2], [1, 1], [0, 0], [1, 1]).sum_over(&[2, 3])
@@ -88,7 +89,7 @@ impl Kernel for MaxPool2d {
         });
     }
 
-    /// The places of the winners stay as they are.
+    /// The indices of the winners stay in their format.
     fn halves(&self, x: &[TensorType], _: &[TensorType], caps: &Caps) -> Option<Halves> {
         super::halves(self.0, x[0].shape, caps)
     }
@@ -124,7 +125,7 @@ impl Primitive for MaxPool2dGrad {
 
     #[cfg(feature = "testing")]
     fn cases() -> Vec<crate::ops::case::Case> {
-        // Reached, on every device, through the gradients of `max_pool2d`'s cases: a winner lies in its window.
+        // Tested on every device through the gradients of `max_pool2d`'s cases, where a winner is in its window.
         Vec::new()
     }
 }
@@ -141,7 +142,7 @@ impl Kernel for MaxPool2dGrad {
             dx.fill(T::ZERO);
             let from = first / (g.h * g.w) * g.p * g.q;
             for (&place, &dy) in index[from..][..g.p * g.q].iter().zip(&dy[from..]) {
-                // A window that lies in the padding alone has no winner.
+                // A window entirely in the padding has no winner.
                 if let Some(dx) = dx.get_mut(place as usize) {
                     *dx += dy;
                 }

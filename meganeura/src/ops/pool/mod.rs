@@ -14,7 +14,7 @@ use crate::kernel::launch::{Caps, Format, LINE, define};
 use crate::ops::form::{self, Attribute};
 use crate::{Shape, TensorType};
 
-/// A window and how it steps, per axis `[vertical, horizontal]`.
+/// A window and its steps, per axis `[vertical, horizontal]`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Pool2d {
     pub(crate) kernel: [usize; 2],
@@ -25,7 +25,7 @@ pub(crate) struct Pool2d {
 
 #[cfg(feature = "onnx")]
 impl Pool2d {
-    /// The attributes of ONNX's poolings.
+    /// The attributes of ONNX's pooling operators.
     fn onnx(self) -> Vec<(&'static str, Attribute)> {
         let Self { kernel, stride, padding: [rows, columns], dilation } = self;
         let ints = |numbers: &[usize]| Attribute::Ints(form::ints(numbers));
@@ -38,7 +38,7 @@ impl Pool2d {
     }
 }
 
-/// All extents of one pooling. `planes` counts images times channels.
+/// All extents of a pooling. `planes` is the number of images times channels.
 #[derive(Clone, Copy)]
 struct Geometry {
     planes: usize,
@@ -74,7 +74,7 @@ impl Geometry {
         x.with(2, self.p).with(3, self.q)
     }
 
-    /// The pixels of the input that window `(p, q)` covers, as places inside a plane.
+    /// The input pixels that window `(p, q)` covers, as indices in a plane.
     fn window(&self, p: usize, q: usize) -> impl Iterator<Item = usize> {
         let Pool2d { kernel, stride, padding, dilation } = self.pool;
         let (h, w) = (self.h, self.w);
@@ -86,7 +86,7 @@ impl Geometry {
         along(0, p, h).flat_map(move |row| along(1, q, w).map(move |column| row * w + column))
     }
 
-    /// Those of kernels on planes, or on images in lines.
+    /// The defines of kernels on planes, or on images in lines.
     fn defines(&self, format: Format) -> Vec<(&'static str, String)> {
         let Pool2d { kernel, stride, padding, dilation } = self.pool;
         let side = format.channels().map_or(1, |lines| lines.channels / LINE);
@@ -97,14 +97,14 @@ impl Geometry {
         ]
     }
 
-    /// The most elements of the input that a window covers, down and across, and the most outputs that cover one: there
-    /// are no more than there are taps.
+    /// The most input elements that a window covers, vertically and horizontally, and the most outputs that cover one
+    /// element; both at most the number of taps.
     fn extents(&self) -> [[usize; 2]; 2] {
         let [down, across] = self.pool.kernel;
         [[self.h, self.w], [self.p, self.q]].map(|[rows, columns]| [rows.min(down), columns.min(across)])
     }
 
-    /// The kernel of the forward pass, for an operand in a format.
+    /// The kernel of the forward pass, for an operand in this format.
     fn forward(&self, kernel: &'static str, format: Format, results: usize) -> Terms {
         let [extent, _] = self.extents();
         Terms {
@@ -116,7 +116,7 @@ impl Geometry {
         }
     }
 
-    /// The kernel of the backward pass, for a cotangent in a format.
+    /// The kernel of the backward pass, for a cotangent in this format.
     fn backward(&self, kernel: &'static str, format: Format, operands: usize) -> Terms {
         let [_, extent] = self.extents();
         Terms {
@@ -129,19 +129,19 @@ impl Geometry {
     }
 }
 
-/// The part that halves play in the forward pass, for images of these shapes.
+/// The operands and results that the forward pass takes as halves, for images of these shapes.
 fn halves(pool: Pool2d, x: Shape, caps: &Caps) -> Option<Halves> {
     let g = Geometry::of(x, pool);
     terms::halves(&[0], [x, g.output(x)], g.extents()[0], caps)
 }
 
-/// The part that halves play in the backward pass, whose cotangent is operand `dy`.
+/// The operands and results that the backward pass takes as halves; its cotangent is operand `dy`.
 fn halves_backward(pool: Pool2d, x: Shape, dy: &'static [usize], caps: &Caps) -> Option<Halves> {
     let g = Geometry::of(x, pool);
     terms::halves(dy, [x, g.output(x)], g.extents()[1], caps)
 }
 
-/// Windows that overlap, leave remainders, and reach into the padding.
+/// Windows that overlap, leave remainders, and extend into the padding.
 #[cfg(feature = "testing")]
 fn cases() -> Vec<(Pool2d, [usize; 4])> {
     let of = |kernel, stride, padding, dilation| Pool2d { kernel, stride, padding, dilation };
@@ -152,7 +152,7 @@ fn cases() -> Vec<(Pool2d, [usize; 4])> {
         (of([3, 3], [2, 2], [1, 1], [1, 1]), [2, 2, 8, 7]),
         (of([3, 2], [1, 3], [1, 0], [1, 1]), [1, 3, 5, 11]),
         (of([3, 3], [1, 1], [0, 0], [1, 1]), [2, 1, 3, 41]),
-        // channels that fall into lines
+        // channels that divide into lines
         (of([3, 2], [2, 3], [1, 1], [1, 1]), [2, 24, 9, 7]),
     ]
 }

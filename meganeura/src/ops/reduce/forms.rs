@@ -1,6 +1,6 @@
-//! How a reduction is launched on a GPU: the forms, and which fits which shape.
+//! The launches of a reduction on a GPU: the forms, and the choice for each shape.
 //!
-//! | results lie side by side | elements of each | results | form |
+//! | results are adjacent | elements of each | results | form |
 //! |---|---|---|---|
 //! | any | below 8 | any | serial |
 //! | yes | up to 32, or of 65,536 results | any | serial |
@@ -12,7 +12,7 @@
 //! | no | more | fill 512 workgroups | rows |
 //! | no | more | fewer | split rows |
 //!
-//! Sums of the channels of images in halves have a form of their own, which reads eight channels at a time.
+//! Sums of channels of images in halves have a form of their own, which reads eight channels at a time.
 
 use crate::Layout;
 use crate::kernel::gemm::sum_parts;
@@ -110,7 +110,7 @@ fn launch(
     let mut defines = segments.defines(len, parts);
     defines.extend(define![OP: op, OUTS: outs, LEN: len, BASE: base, STEP: step, FROM: from, TO: to]);
     let mut launch = Launch::new("reduce", defines, (0, 0), parts.saturating_mul(segments.blocks(outs)));
-    // Four elements at a time, then up to three; sixteen times four are a run, sixteen runs a stretch.
+    // Four elements at a time, then up to three single ones; sixteen times four are a run, sixteen runs a stretch.
     let steps = segments.loops(len.div_ceil(4), parts, 1);
     launch = launch.loops(steps.saturating_add(steps / 16 + steps / 256).saturating_add(7));
     launch.bindings = bindings.into();
@@ -120,7 +120,7 @@ fn launch(
     if to == "result" { launch.stores_through_epilogue() } else { launch }
 }
 
-/// Every form, the one that fits best first.
+/// All forms, best first.
 pub(super) fn variants(op: &'static str, x: &Argument, axes: &[usize], caps: &Caps) -> Vec<Variant> {
     let (kept, reduced) = x.layout.split(axes);
     let (kept, reduced) = (kept.collapse(), reduced.collapse());
@@ -132,12 +132,12 @@ pub(super) fn variants(op: &'static str, x: &Argument, axes: &[usize], caps: &Ca
     lines(op, x, &extents).into_iter().chain(forms).collect()
 }
 
-/// The sums of the channels of images that lie in lines, over all pixels: parts of those first.
+/// Sums of the channels of images that are stored in lines, over all pixels; in parts first.
 fn lines(op: &'static str, x: &Argument, extents: &Extents) -> Option<Variant> {
     const GROUP: usize = 256;
-    /// Lines of a pixel that a workgroup sums, 64 bytes beside each other.
+    /// The lines of a pixel that a workgroup sums: 64 adjacent bytes.
     const EIGHTS: usize = 4;
-    /// Workgroups that keep a large GPU busy, and parts that are added up in no time.
+    /// The number of workgroups that keeps a large GPU busy, and of parts that are quickly added up.
     const WORKGROUPS: usize = 256;
     const PARTS: usize = 64;
 
@@ -186,10 +186,10 @@ mod tests {
             (&[100, 200], &[0], "columns"),
             (&[100_000, 10], &[0], "split columns"),
             (&[1000, 100_000], &[0], "serial"),
-            // the gradient of a bias of a convolution
+            // the gradient of a convolution's bias
             (&[32, 64, 56, 56], &[0, 2, 3], "split rows"),
             (&[8, 64, 7, 7], &[0, 2, 3], "rows"),
-            // a channel's mean at each pixel
+            // the mean over channels at each pixel
             (&[4, 64, 7, 7], &[1], "columns"),
         ] {
             assert_eq!(best(shape, axes, &Caps::DISCRETE).name, name, "{shape:?} over {axes:?}");

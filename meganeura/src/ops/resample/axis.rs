@@ -1,26 +1,27 @@
-//! What one axis of a resampling takes from where, in integers: no position depends on how a fraction rounds.
+//! The source positions and weights along one axis of a resampling. Positions are integers, so none depends on how a
+//! fraction rounds.
 
 use std::ops::Range;
 
-/// The positions of one axis of the result, made of those of the operand's.
+/// One axis of a resampling: positions of the result computed from those of the operand.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(super) struct Axis {
-    /// The extent of what is taken from.
+    /// The extent of the operand.
     pub(super) taken: usize,
-    /// The extent of what is made.
+    /// The extent of the result.
     pub(super) made: usize,
 }
 
-/// What a position is made of.
+/// The rule for computing a position.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(super) enum Rule {
     /// Position `p` is the mean of `⌊p·taken/made⌋ .. ⌈(p+1)·taken/made⌉`.
     Mean,
-    /// Interpolated between the two next to `(p + ½)·taken/made − ½`, or with corners on corners,
+    /// Interpolated between the two neighbours of `(p + ½)·taken/made − ½` or, with aligned corners,
     /// `p·(taken−1)/(made−1)`.
     Linear { corners: bool },
-    /// Interpolated between the four nearest by cubic polynomials, at the same places. Beyond the ends, the outermost
-    /// counts.
+    /// Interpolated between the four nearest neighbours by cubic polynomials, at the same places. Positions past an end
+    /// use the outermost one.
     Cubic { corners: bool },
 }
 
@@ -37,7 +38,7 @@ fn cubic(distance: f64) -> f64 {
     }
 }
 
-/// Where a position of an interpolated axis lies: `max(p·slope + shift, 0)/unit`.
+/// The source place of a position on an interpolated axis: `max(p·slope + shift, 0)/unit`.
 #[derive(Clone, Copy)]
 pub(super) struct Line {
     pub(super) slope: usize,
@@ -49,14 +50,14 @@ impl Axis {
     pub(super) fn line(self, corners: bool) -> Line {
         let Self { taken, made } = self;
         match corners {
-            // One position lies on the first.
+            // A single position maps to the first.
             true if taken == 1 || made == 1 => Line { slope: 1, shift: 0, unit: made },
             true => Line { slope: taken - 1, shift: 0, unit: made - 1 },
             false => Line { slope: 2 * taken, shift: taken.cast_signed() - made.cast_signed(), unit: 2 * made },
         }
     }
 
-    /// The positions that position `p` is made of.
+    /// The source positions of position `p`.
     pub(super) fn window(self, rule: Rule, p: usize) -> Range<usize> {
         match rule {
             Rule::Mean => p * self.taken / self.made..((p + 1) * self.taken).div_ceil(self.made),
@@ -73,7 +74,7 @@ impl Axis {
         }
     }
 
-    /// A bound on the positions that one is made of.
+    /// An upper bound on the source positions of one position.
     pub(super) fn most_taken(self, rule: Rule) -> usize {
         match rule {
             Rule::Mean => (self.taken.div_ceil(self.made) + 1).min(self.taken),
@@ -82,7 +83,7 @@ impl Axis {
         }
     }
 
-    /// A bound on the positions of [`Axis::readers`].
+    /// An upper bound on the positions of [`Axis::readers`].
     pub(super) fn most_readers(self, rule: Rule) -> usize {
         match rule {
             Rule::Mean => Self { taken: self.made, made: self.taken }.most_taken(rule),
@@ -97,14 +98,14 @@ impl Axis {
         }
     }
 
-    /// What share position `h` has in position `p`; 0 outside of its window.
+    /// The weight of source position `h` in position `p`; 0 outside its window.
     #[expect(clippy::cast_precision_loss, reason = "extents are far below 2^53")]
     pub(super) fn share(self, rule: Rule, p: usize, h: usize) -> f64 {
         let window = self.window(rule, p);
         match rule {
             _ if !window.contains(&h) => 0.0,
             Rule::Mean => 1.0 / window.len() as f64,
-            // The last has no neighbour.
+            // The last position has no neighbour.
             Rule::Linear { .. } if window.len() == 1 => 1.0,
             Rule::Linear { corners } => {
                 let line = self.line(corners);
@@ -120,14 +121,14 @@ impl Axis {
         }
     }
 
-    /// The positions in which position `h` may have a share: all that it has one in, and perhaps a few besides.
+    /// The positions that may have a nonzero weight for source position `h`: all that do, and perhaps a few more.
     pub(super) fn readers(self, rule: Rule, h: usize) -> Range<usize> {
         match rule {
             Rule::Mean => Self { taken: self.made, made: self.taken }.window(rule, h),
             Rule::Linear { corners } => {
                 let line = self.line(corners);
                 let end = line.first_at(h.cast_signed() + 1).min(self.made);
-                // Where all that is made is the first position, others have no share.
+                // If all positions map to the first source position, others have no weight.
                 line.first_at(h.cast_signed() - 1).min(end)..end
             }
             Rule::Cubic { corners } => {
@@ -144,14 +145,14 @@ impl Line {
         (p * self.slope).saturating_add_signed(self.shift)
     }
 
-    /// Where position `p` lies, before the start as well: rounded down, and what that leaves.
+    /// The source place of position `p`, possibly before the start: rounded down, and the remainder.
     #[expect(clippy::cast_precision_loss, reason = "extents are far below 2^53")]
     fn around(self, p: usize) -> (isize, f64) {
         let (at, unit) = ((p * self.slope).cast_signed() + self.shift, self.unit.cast_signed());
         (at.div_euclid(unit), at.rem_euclid(unit) as f64 / unit as f64)
     }
 
-    /// The first position that lies at `h` or past it.
+    /// The first position whose source place is `h` or later.
     fn first_at(self, h: isize) -> usize {
         (h * self.unit.cast_signed() - self.shift).max(0).cast_unsigned().div_ceil(self.slope)
     }

@@ -1,9 +1,9 @@
-//! What tests hold resampling to: the formulas in floating point, as matrices.
+//! Test cases of resampling: the formulas in floating point, as matrices.
 
 use super::{Axis, Resample, Rule};
 use crate::ops::case::{Array, Case};
 
-/// Growing, shrinking, neither; by whole factors and not; single pixels.
+/// Growing, shrinking and neither; by integer factors and others; single pixels.
 const SIZES: [([usize; 4], [usize; 2]); 9] = [
     ([2, 3, 4, 5], [8, 10]),
     ([1, 2, 3, 4], [7, 5]),
@@ -25,7 +25,7 @@ pub(super) fn cases() -> Vec<Case> {
             let back = Resample { transposed: true, ..op.clone() };
             for (op, shape) in [(op, [n, c, h, w]), (back, [n, c, size[0], size[1]])] {
                 let reference = op.clone();
-                // Sums of sixteen products; weights of a cubic polynomial, from a position that is rounded.
+                // Sums of sixteen products; weights from a cubic polynomial, at a rounded position.
                 let tolerance = if matches!(rule, Rule::Cubic { .. }) { 4e-6 } else { 1e-6 };
                 let case = Case::new(op).input(&shape).tolerance(tolerance);
                 cases.push(case.naive(move |x| vec![naive(&reference, &x[0])]));
@@ -36,7 +36,7 @@ pub(super) fn cases() -> Vec<Case> {
         (&x[0] * 2.0).resize_bicubic([3, 9], true).square()
     }));
     cases.push(Case::recorded("resize_bicubic", &[&[3, 4]], |x| x[0].resize_bicubic([3, 9], true)).expect_error());
-    // Between others, of channels that fall into lines.
+    // Between other operations, with channels that divide into lines.
     cases.push(Case::recorded("resize_bilinear", &[&[2, 24, 5, 4]], |x| {
         let y = (&x[0] * -2.0).resize_bilinear([7, 9], false);
         (y * 4.0).adaptive_avg_pool2d([3, 4]).square().sum_over(&[2, 3])
@@ -53,7 +53,7 @@ pub(super) fn cases() -> Vec<Case> {
     cases
 }
 
-/// As a matrix `[made][taken]`, by the formulas in floating point.
+/// The resampling of an axis as a matrix `[made][taken]`, by the formulas in floating point.
 fn matrix(rule: Rule, axis: Axis) -> Vec<Vec<f64>> {
     let (taken, made) = (axis.taken as f64, axis.made as f64);
     let row = |p: usize| {
@@ -72,7 +72,7 @@ fn matrix(rule: Rule, axis: Axis) -> Vec<Vec<f64>> {
         };
         if let Rule::Cubic { .. } = rule {
             let (low, part) = (at.floor(), at - at.floor());
-            // With a = −¾, as polynomials of the part.
+            // With a = −¾, as polynomials of the fraction.
             let (t, s) = (part, 1.0 - part);
             let weights = [
                 -0.75 * t * s * s,

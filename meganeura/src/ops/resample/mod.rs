@@ -1,6 +1,5 @@
-//! Resampling of images: each axis of the result is made of the operand's by a rule of its own. Bilinear and bicubic
-//! interpolation and averages over windows that need not be equal are one operation, and what the gradient needs is its
-//! transpose.
+//! Resampling of images, with one rule along each axis. Bilinear and bicubic interpolation, and means over windows of
+//! unequal size, are one operation; its gradient is the transpose.
 
 mod axis;
 #[cfg(feature = "testing")]
@@ -19,11 +18,11 @@ use crate::kernel::native::{self, OutView, Real, Scratch, View};
 use crate::tape::Var;
 use crate::{ErrorKind, Result, Shape, TensorType};
 
-/// Planes of another extent: `y[n,c,p,q] = Σ x[n,c,h,w]·a(p,h)·b(q,w)`, or the transpose
+/// Resizes planes: `y[n,c,p,q] = Σ x[n,c,h,w]·a(p,h)·b(q,w)`, or the transpose
 /// `y[n,c,h,w] = Σ x[n,c,p,q]·a(p,h)·b(q,w)`
 ///
-/// Shapes: `x [N,C,H,W]` → `y [N,C,P,Q]`, or the other way round. Gradient: the transpose, which gathers as the
-/// operation does: each element of either is a sum in a fixed order.
+/// Shapes: `x [N,C,H,W]` → `y [N,C,P,Q]`, or the reverse.
+/// Gradient: the transpose, which gathers like the operation: each element of either is a sum in a fixed order.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Resample {
     rule: Rule,
@@ -39,18 +38,18 @@ impl Resample {
         Self { rule, axes: [axis(0), axis(1)], transposed: false }
     }
 
-    /// The extents that go in and come out.
+    /// The extents of the operand and of the result.
     fn extents(&self) -> ([usize; 2], [usize; 2]) {
         let (taken, made) = (self.axes.map(|axis| axis.taken), self.axes.map(|axis| axis.made));
         if self.transposed { (made, taken) } else { (taken, made) }
     }
 
-    /// A bound on the elements that one is made of, down and across.
+    /// An upper bound on the terms of one element, vertically and horizontally.
     fn most_terms(&self) -> [usize; 2] {
         self.axes.map(|axis| if self.transposed { axis.most_readers(self.rule) } else { axis.most_taken(self.rule) })
     }
 
-    /// For each position that comes out, the first that goes in and the shares from there on.
+    /// For each position of the result, the first position of the operand and the weights from there on.
     fn taps<T: Real>(&self, axis: Axis) -> Vec<(usize, Vec<T>)> {
         let Self { rule, transposed, .. } = *self;
         let tap = |out: usize| {
@@ -75,10 +74,10 @@ impl Primitive for Resample {
             [_, _, h, w] if [h, w] == read => (),
             _ => return Err(format!("needs images [N, C, {}, {}], not {}", read[0], read[1], x[0].shape)),
         }
-        // Shaders compute places in 32 bits.
+        // Shaders compute indices in 32 bits.
         if self.axes.iter().any(|axis| axis.made == 0 || axis.taken.saturating_mul(axis.made) > 1 << 28) {
             return Err(format!(
-                "a plane of {p}×{q} of one of {}×{}; both need elements, and not that many",
+                "a plane of {p}×{q} from one of {}×{}; both need at least one element, and not too many",
                 read[0], read[1]
             ));
         }
@@ -158,9 +157,11 @@ impl Kernel for Resample {
 }
 
 impl Var {
-    /// Each pixel of `[N, C, H, W]` repeated `scale` times down and across: `y[n,c,p,q] = x[n,c,⌊p/s⌋,⌊q/t⌋]`
+    /// Repeats each pixel of `[N, C, H, W]` `scale` times vertically and horizontally:
+    /// `y[n,c,p,q] = x[n,c,⌊p/s⌋,⌊q/t⌋]`
     ///
-    /// A view, which whatever reads it may have to copy; the gradient is one sum over each pixel's copies.
+    /// This is a view, which its readers may have to copy. The gradient is a single sum over each pixel's copies.
+    #[doc(alias = "interpolate")]
     #[must_use]
     #[track_caller]
     pub fn upsample_nearest(&self, scale: [usize; 2]) -> Self {
@@ -182,38 +183,41 @@ impl Var {
         }
     }
 
-    /// Images `[N, C, H, W]` of another size, interpolated between the four nearest pixels.
+    /// Resizes images `[N, C, H, W]` by interpolation between the four nearest pixels.
     ///
-    /// Pixel `p` lies at `(p + ½)·H/P − ½` of the original, or with `align_corners`, so that the corners' centres
-    /// coincide, at `p·(H − 1)/(P − 1)`; outside of the outermost centres the outermost pixel counts. As PyTorch's
-    /// `interpolate`, which does not average either when it shrinks.
+    /// Pixel `p` is at `(p + ½)·H/P − ½` in the original. With `align_corners` it is at `p·(H − 1)/(P − 1)`, so that
+    /// the centres of the corners coincide. Outside the outermost centres, the outermost pixel is used. Like PyTorch's
+    /// `interpolate`, it does not average when it shrinks.
+    #[doc(alias = "interpolate")]
     #[must_use]
     #[track_caller]
     pub fn resize_bilinear(&self, size: [usize; 2], align_corners: bool) -> Self {
         self.resample("resize_bilinear", Rule::Linear { corners: align_corners }, size)
     }
 
-    /// Images `[N, C, H, W]` of another size, interpolated between the sixteen nearest pixels by cubic polynomials with
-    /// a = −¾. Results may lie beyond the pixels that they are made of.
-    /// [Keys, 1981](https://doi.org/10.1109/TASSP.1981.1163711).
+    /// Resizes images `[N, C, H, W]` by cubic polynomials between the sixteen nearest pixels, with a = −¾. [Keys,
+    /// 1981](https://doi.org/10.1109/TASSP.1981.1163711).
     ///
-    /// Pixels lie where those of [`resize_bilinear`](Self::resize_bilinear) do; beyond the edges, the outermost pixel
-    /// counts. As PyTorch's `interpolate`, without antialiasing.
+    /// Results may lie outside the range of the original pixels. Positions are those of
+    /// [`resize_bilinear`](Self::resize_bilinear); beyond the edges, the outermost pixel is used. Like PyTorch's
+    /// `interpolate` without antialiasing.
+    #[doc(alias = "interpolate")]
     #[must_use]
     #[track_caller]
     pub fn resize_bicubic(&self, size: [usize; 2], align_corners: bool) -> Self {
         self.resample("resize_bicubic", Rule::Cubic { corners: align_corners }, size)
     }
 
-    /// The means of `P×Q` windows that cover images `[N, C, H, W]`: of rows `⌊p·H/P⌋ .. ⌈(p+1)·H/P⌉`, columns likewise
+    /// The means of `P×Q` windows that cover images `[N, C, H, W]`: of rows `⌊p·H/P⌋ .. ⌈(p+1)·H/P⌉`, and columns
+    /// likewise
     ///
-    /// Windows overlap where `P` does not divide `H`, as in PyTorch.
+    /// Windows overlap if `P` does not divide `H`, as in PyTorch.
     #[must_use]
     #[track_caller]
     pub fn adaptive_avg_pool2d(&self, size: [usize; 2]) -> Self {
         let [p, q] = size;
         match *self.shape().dims() {
-            // Equal windows are a sum, which reductions split where it is long.
+            // Equal windows are a sum, which reductions split if it is long.
             [n, c, h, w] if p > 0 && q > 0 && h % p == 0 && w % q == 0 && self.ty().dtype.is_float() => {
                 self.reshape([n, c, p, h / p, q, w / q]).mean_over(&[3, 5])
             }

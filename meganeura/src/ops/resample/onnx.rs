@@ -1,4 +1,4 @@
-//! Resampling in ONNX: the operator `Resize` where it is one, else a product with a matrix on each side.
+//! Resampling in ONNX: the operator `Resize` where it matches, else a product with a matrix on each side.
 
 use super::Resample;
 use super::axis::{Axis, Rule};
@@ -23,7 +23,7 @@ impl Resample {
         form::only(to.optional("Resize", vec![Some(x), None, None, Some(size)], 1, attributes)[0])
     }
 
-    /// `y = A·x·Bᵀ`, with the shares of rows in `A` and of columns in `B`.
+    /// `y = A·x·Bᵀ`, with the weights of rows in `A` and of columns in `B`.
     fn products(&self, x: Value, dtype: DType, to: &mut Form) -> Value {
         let [rows, columns] = self.axes;
         let (taken, made) = self.extents();
@@ -36,7 +36,7 @@ impl Resample {
         to.node("MatMul", &[left, half], Vec::new())
     }
 
-    /// The share of each position that goes in, `[out, in]`.
+    /// The weight of each position of the operand, `[out, in]`.
     fn shares(&self, axis: Axis) -> Vec<f64> {
         let extent = if self.transposed { axis.made } else { axis.taken };
         let dense = |(first, shares): (usize, Vec<f64>)| {

@@ -1,10 +1,10 @@
-//! Softmax on the processor.
+//! Softmax on the CPU.
 
 use pulp::{Simd, WithSimd};
 
 use crate::kernel::native::{self, COLUMNS, Columns, Real};
 
-/// Some blocks of `len` rows of `inner` numbers, each normalised along its columns.
+/// Blocks of `len` rows of `inner` numbers, each normalised along its columns.
 pub(super) struct Blocks<'a, T> {
     pub(super) log: bool,
     pub(super) len: usize,
@@ -54,7 +54,7 @@ fn columns<T: Real>(log: bool, x: Columns<'_, T>, y: &mut [T]) {
     let (mut peaks, mut masses) = ([T::ZERO; COLUMNS], [T::ZERO; COLUMNS]);
     let (peaks, masses) = (&mut peaks[..x.width], &mut masses[..x.width]);
     x.peaks_and_masses(peaks, masses);
-    // From here on their logarithms, or inverses.
+    // From here on the logarithms of the masses, or their inverses.
     masses.iter_mut().for_each(|mass| *mass = if log { mass.ln() } else { T::ONE / *mass });
     for (y, row) in y.chunks_mut(x.pitch).zip(x.rows()) {
         let places = y.iter_mut().zip(row).zip(peaks.iter().zip(&*masses));

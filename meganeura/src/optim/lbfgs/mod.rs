@@ -1,4 +1,4 @@
-//! L-BFGS: steps along an estimate of the inverse Hessian, for losses that can be evaluated again and again.
+//! L-BFGS: steps along an estimate of the inverse Hessian, for losses that can be evaluated repeatedly.
 
 mod search;
 
@@ -11,21 +11,21 @@ use crate::error::{bail, here};
 use crate::module::{Leaf, Module, ModuleExt};
 use crate::{Result, Tensor, Var};
 
-/// L-BFGS: Newton's method with an inverse Hessian `H` that is made of the last changes of parameters and gradients.
+/// L-BFGS: Newton's method with an inverse Hessian `H` estimated from the last changes of parameters and gradients.
 ///
 /// ```text
 /// d = −H·g                 by the two-loop recursion over pairs (s, y) of changes
 /// w ← w + t·d              with t = lr, or as a line search finds it
 /// ```
 ///
-/// One [`step`](Self::step) makes up to 20 such iterations, each with a new evaluation of the loss. So it is no
-/// [`Optimizer`](super::Optimizer): it takes a closure, not gradients. It is for losses without noise: full batches,
-/// dropout off, a few thousand to a few million parameters. The vectors are kept in the host's memory, in double
-/// precision, `2·history + 5` of them. They are not saved: a training that is resumed begins with an empty history.
+/// One [`step`](Self::step) makes up to 20 such iterations, each of which evaluates the loss anew. So it is not an
+/// [`Optimizer`](super::Optimizer): it takes a closure, not gradients. It suits losses without noise: full batches,
+/// dropout off, a few thousand to a few million parameters. Its `2·history + 5` vectors are in host memory, in double
+/// precision. They are not saved: a resumed training starts with an empty history.
 ///
-/// As in PyTorch, with its defaults. [Liu and Nocedal, 1989](https://doi.org/10.1007/BF01589116); the line search for
-/// the strong Wolfe conditions: [Nocedal and Wright, 2006](https://doi.org/10.1007/978-0-387-40065-5), algorithms 3.5
-/// and 3.6.
+/// PyTorch's algorithm, with its defaults. [Liu and Nocedal, 1989](https://doi.org/10.1007/BF01589116); the line search
+/// for the strong Wolfe conditions: [Nocedal and Wright, 2006](https://doi.org/10.1007/978-0-387-40065-5), algorithms
+/// 3.5 and 3.6.
 ///
 /// ```
 /// use meganeura::optim::Lbfgs;
@@ -59,18 +59,18 @@ pub struct Lbfgs {
     memory: Memory,
 }
 
-/// What is remembered from one iteration to the next.
+/// The memory from one iteration to the next.
 #[derive(Debug, Default)]
 struct Memory {
-    /// Changes of parameters and of gradients with `1/(s·y)`, the oldest first.
+    /// Changes of parameters and of gradients, with `1/(s·y)`; the oldest first.
     pairs: VecDeque<(Vec<f64>, Vec<f64>, f64)>,
-    /// `s·y/(y·y)` of the last pair: what the inverse Hessian is assumed to be along everything else.
+    /// `s·y/(y·y)` of the last pair: the assumed inverse Hessian along all other directions.
     scale: f64,
-    /// The last iteration: its direction, the length of its step, and the gradient before.
+    /// The last iteration: its direction, its step length, and the gradient before it.
     last: Option<(Vec<f64>, f64, Vec<f64>)>,
 }
 
-/// The loss and its gradient somewhere.
+/// The loss and its gradient at some parameters.
 #[derive(Clone, Debug)]
 struct Point {
     loss: f64,
@@ -91,7 +91,7 @@ fn add(y: &mut [f64], a: f64, x: &[f64]) {
 }
 
 impl Memory {
-    /// Takes the change since the last iteration into account; and the direction from a point.
+    /// Records the change since the last iteration, and returns the direction from a point.
     fn direction(&mut self, gradient: &[f64], history: usize) -> Vec<f64> {
         let Some((mut change, length, before)) = self.last.take() else {
             return gradient.iter().map(|g| -g).collect();
@@ -99,7 +99,7 @@ impl Memory {
         let of_gradient: Vec<_> = gradient.iter().zip(&before).map(|(new, old)| new - old).collect();
         change.iter_mut().for_each(|s| *s *= length);
         let curvature = dot(&of_gradient, &change);
-        // Of a loss that curves downwards, nothing can be learned.
+        // A loss that curves downwards teaches nothing.
         if curvature > 1e-10 {
             while self.pairs.len() >= history {
                 self.pairs.pop_front();
@@ -126,7 +126,7 @@ impl Memory {
 }
 
 impl Lbfgs {
-    /// L-BFGS with this step length, mostly 1: a direction comes with the length that it thinks right.
+    /// L-BFGS with this step length, usually 1: a direction already has the length estimated to be right.
     pub fn new(lr: f64) -> Self {
         Self {
             lr,
@@ -140,49 +140,49 @@ impl Lbfgs {
         }
     }
 
-    /// Iterations of a step, at most; 20 by default.
+    /// The maximum number of iterations in a step; 20 by default.
     pub fn iterations(self, iterations: u64) -> Self {
         Self { iterations, ..self }
     }
 
-    /// Evaluations of the loss in a step, after which no further iteration begins; by default 5/4 of the iterations.
+    /// The number of evaluations in a step after which no further iteration starts; by default 5/4 of the iterations.
     pub fn evaluations(self, evaluations: u64) -> Self {
         Self { evaluations: Some(evaluations), ..self }
     }
 
-    /// A step ends where no element of the gradient is larger; 1e-7 by default.
+    /// The largest gradient element at which a step ends; 1e-7 by default.
     pub fn gradient_tolerance(self, tolerance: f64) -> Self {
         Self { gradient_tolerance: tolerance, ..self }
     }
 
-    /// A step ends where neither the loss nor any parameter changes by more; 1e-9 by default.
+    /// The change of the loss and of every parameter at or below which a step ends; 1e-9 by default.
     pub fn change_tolerance(self, tolerance: f64) -> Self {
         Self { change_tolerance: tolerance, ..self }
     }
 
-    /// How many changes the inverse Hessian is made of, at least 1; 100 by default.
+    /// The number of changes that the inverse Hessian is estimated from, at least 1; 100 by default.
     pub fn history(self, history: usize) -> Self {
         Self { history, ..self }
     }
 
-    /// Whether the length of each step is searched for: one that lowers the loss and the slope enough (the strong Wolfe
-    /// conditions). It is not by default. It costs evaluations, and makes sure that the loss never rises.
+    /// Searches for the length of each step if `true`: one that lowers the loss and the slope enough (the strong Wolfe
+    /// conditions). `false` by default. A search costs evaluations, and ensures that the loss never rises.
     pub fn line_search(self, line_search: bool) -> Self {
         Self { line_search, ..self }
     }
 
-    /// Iterates from where the parameters are; the loss there.
+    /// Iterates from the current parameters, and returns the loss there.
     ///
-    /// `loss` records a forward pass on a tape of its own and returns the loss. It is called for each evaluation and
-    /// must give the same loss for the same parameters. Running statistics of batch normalisation do not move.
+    /// `loss` records a forward pass on a tape of its own and returns the loss. It is called for each evaluation, and
+    /// must give the same loss for the same parameters. Running statistics of batch normalisation do not change.
     ///
     /// # Errors
     ///
-    /// Those of `loss` and of the backward pass; [`NoGradient`](crate::ErrorKind::NoGradient), as for
-    /// [`step`](super::Optimizer::step); [`NotFinite`](crate::ErrorKind::NotFinite) if the loss or its gradient are NaN
-    /// or infinite at the start, or the loss after an iteration; [`Argument`](crate::ErrorKind::Argument) if a setting
-    /// makes no sense, or the number of trained numbers is another than before. The parameters are as before the step
-    /// then, and the history is forgotten, but for a setting that makes no sense.
+    /// Fails if `loss` or the backward pass fails; with [`NoGradient`](crate::ErrorKind::NoGradient), as for
+    /// [`step`](super::Optimizer::step); with [`NotFinite`](crate::ErrorKind::NotFinite) if the loss or its gradient is
+    /// NaN or infinite at the start, or the loss after an iteration; with [`Argument`](crate::ErrorKind::Argument) if a
+    /// setting is invalid, or if the number of trained elements has changed. The parameters are then as before the
+    /// step. The history is forgotten, unless a setting was invalid.
     #[track_caller]
     pub fn step<M: Module>(&mut self, module: &mut M, mut loss: impl FnMut(&M) -> Result<Var>) -> Result<f64> {
         here(|| {
@@ -220,7 +220,7 @@ impl Lbfgs {
         }
         if let Some((direction, ..)) = self.memory.last.as_ref().filter(|(d, ..)| d.len() != point.gradient.len()) {
             let (before, now) = (direction.len(), point.gradient.len());
-            bail!(Argument, "lbfgs: {now} numbers are trained, and it remembers a step of {before}");
+            bail!(Argument, "lbfgs: {now} elements are trained, and {before} were before");
         }
         let most = self.evaluations.unwrap_or(self.iterations.saturating_add(self.iterations / 4));
         let mut parameters = read(module)?;
@@ -256,7 +256,7 @@ impl Lbfgs {
             }
             add(&mut parameters, length, &direction);
             write(module, &parameters)?;
-            // The last evaluation would be that of the next step.
+            // The last evaluation would be the first one of the next step.
             if !self.line_search && iteration != self.iterations {
                 point = evaluate(module, loss)?;
                 count += 1;
@@ -275,7 +275,7 @@ impl Lbfgs {
     }
 }
 
-/// The loss and its gradient where the parameters are.
+/// The loss and its gradient at the current parameters.
 fn evaluate<M: Module>(module: &M, loss: &mut impl FnMut(&M) -> Result<Var>) -> Result<Point> {
     let loss = loss(module)?;
     let grads = loss.tape().backward(&loss)?;
@@ -290,7 +290,7 @@ fn evaluate<M: Module>(module: &M, loss: &mut impl FnMut(&M) -> Result<Var>) -> 
     }
 }
 
-/// All numbers that are trained.
+/// All trained elements.
 fn read<M: Module>(module: &M) -> Result<Vec<f64>> {
     let mut numbers = Vec::new();
     for leaf in trained(module) {
@@ -330,7 +330,7 @@ mod tests {
         w.value().to_f64_vec().unwrap()
     }
 
-    /// `½·Σ c·w²`, whose condition is 100.
+    /// `½·Σ c·w²`, with condition number 100.
     fn bowl(w: &Param) -> Result<Var> {
         let tape = Tape::new(&device());
         let c = Tensor::from_f64(&device(), [3], &[1.0, 10.0, 100.0])?;
@@ -414,6 +414,6 @@ mod tests {
         lbfgs.step(&mut w, bowl).unwrap();
         let other = |w: &Param| Ok(Tape::new(&device()).param(w).square().sum());
         let error = lbfgs.step(&mut param(&[1.0]), other).unwrap_err();
-        assert!(error.to_string().contains("1 numbers are trained, and it remembers a step of 3"), "{error}");
+        assert!(error.to_string().contains("1 elements are trained, and 3 were before"), "{error}");
     }
 }

@@ -1,39 +1,39 @@
-//! A line search: a step length that fulfils the strong Wolfe conditions.
+//! A line search for a step length that satisfies the strong Wolfe conditions.
 //!
-//! With the loss `φ(t)` along a direction, `φ(t) ≤ φ(0) + c₁·t·φ′(0)` (it falls enough) and `|φ′(t)| ≤ c₂·|φ′(0)|` (it
-//! is nearly flat). First two lengths are found that have such a one between them, then the interval is made smaller;
-//! both by cubic interpolation.
+//! The loss along a direction is `φ(t)`. The conditions are `φ(t) ≤ φ(0) + c₁·t·φ′(0)` (it falls enough) and
+//! `|φ′(t)| ≤ c₂·|φ′(0)|` (it is nearly flat). The search first finds two lengths with such a length between them, then
+//! narrows the interval; both by cubic interpolation.
 
 use crate::Result;
 
-/// How much of the fall that the slope promises is enough, c₁.
+/// The share of the decrease promised by the slope that is enough, c₁.
 const FALL: f64 = 1e-4;
 
-/// How much of the slope may be left, c₂.
+/// The share of the slope that may remain, c₂.
 const FLAT: f64 = 0.9;
 
-/// Evaluations after the first, at most.
+/// The maximum number of evaluations after the first.
 const MOST: usize = 25;
 
 /// A length that was tried.
 #[derive(Clone, Debug)]
 pub(super) struct Trial {
     pub(super) length: f64,
-    /// The derivative by the length.
+    /// The derivative with respect to the length.
     pub(super) slope: f64,
     pub(super) loss: f64,
     pub(super) gradient: Vec<f64>,
 }
 
 pub(super) struct Search {
-    /// An interval over which no parameter changes by more is not made smaller.
+    /// The largest change of a parameter over an interval that is no longer narrowed.
     pub(super) tolerance: f64,
     /// The largest element of the direction.
     pub(super) largest: f64,
 }
 
 impl Search {
-    /// Where the search ends, from length 0 and a first one to try.
+    /// The end of the search, from length 0 and a first length to try.
     pub(super) fn run(&self, start: Trial, first: f64, at: &mut impl FnMut(f64) -> Result<Trial>) -> Result<Trial> {
         let mut before = start.clone();
         let mut trial = at(first)?;
@@ -58,7 +58,7 @@ impl Search {
         Ok(if trial.loss < start.loss { trial } else { start })
     }
 
-    /// Makes the interval between two lengths smaller until it has an end that will do.
+    /// Narrows the interval between two lengths until one of its ends satisfies the conditions.
     fn narrow(
         &self,
         start: &Trial,
@@ -77,7 +77,8 @@ impl Search {
             }
             let (left, right) = if low.length <= high.length { (&low, &high) } else { (&high, &low) };
             let mut length = lowest(left, right, least, most);
-            // An end again and again would get nowhere: the second time, a tenth of the interval lies between.
+            // Trying an end repeatedly would make no progress: the second time, the length stays a tenth of the
+            // interval away from it.
             let tenth = 0.1 * (most - least);
             let is_slow = (most - length).min(length - least) < tenth;
             if is_slow && (was_slow || length >= most || length <= least) {
@@ -106,7 +107,7 @@ impl Search {
     }
 }
 
-/// Not where the loss is NaN.
+/// False where the loss is NaN.
 fn falls_enough(start: &Trial, trial: &Trial) -> bool {
     trial.loss <= start.loss + FALL * trial.length * start.slope
 }
@@ -115,8 +116,7 @@ fn is_flat(start: &Trial, trial: &Trial) -> bool {
     trial.slope.abs() <= -FLAT * start.slope
 }
 
-/// The lowest point of the cubic polynomial with the losses and slopes of two trials, or the middle where there is
-/// none.
+/// The minimum of the cubic polynomial through the losses and slopes of two trials, or the midpoint if there is none.
 fn lowest(a: &Trial, b: &Trial, least: f64, most: f64) -> f64 {
     let (a, b) = if a.length <= b.length { (a, b) } else { (b, a) };
     let mean = a.slope + b.slope - 3.0 * (a.loss - b.loss) / (a.length - b.length);
@@ -131,7 +131,7 @@ fn lowest(a: &Trial, b: &Trial, least: f64, most: f64) -> f64 {
 mod tests {
     use super::*;
 
-    /// What a search finds along a function, and how often it was evaluated.
+    /// The result of a search along a function, and the number of evaluations.
     fn found(first: f64, f: impl Fn(f64) -> (f64, f64)) -> (Trial, Trial, usize) {
         let trial = |length: f64| Trial { length, slope: f(length).1, loss: f(length).0, gradient: Vec::new() };
         let mut count = 0;

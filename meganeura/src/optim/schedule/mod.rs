@@ -1,7 +1,7 @@
-//! Schedules: how a learning rate, or a factor, changes with the steps.
+//! Schedules: a learning rate, or a factor, as a function of the step.
 //!
-//! A [`Schedule`] is a pure function from the number of a step to a number. It remembers nothing, so a training that is
-//! taken up again needs its step alone, and it is written out and read back as its description:
+//! A [`Schedule`] is a pure function from the index of a step to a number. It has no memory, so a resumed training
+//! needs only its step, and it is written and parsed as its description:
 //!
 //! ```
 //! use meganeura::optim::Schedule;
@@ -12,7 +12,7 @@
 //! # Ok::<(), meganeura::Error>(())
 //! ```
 //!
-//! A [`Plateau`] goes by a metric instead, and remembers what it was told.
+//! A [`Plateau`] follows a metric instead, and remembers what it was told.
 
 mod plateau;
 mod text;
@@ -23,7 +23,7 @@ pub use plateau::Plateau;
 
 use super::{Group, Optimizer};
 
-/// A number that changes with the steps, which count from 0.
+/// A number as a function of the step, counted from 0.
 ///
 /// ```
 /// use meganeura::optim::Schedule;
@@ -65,7 +65,7 @@ enum Form {
 }
 
 impl Schedule {
-    /// Always the same.
+    /// The same number always.
     #[must_use]
     pub fn constant(value: f64) -> Self {
         Self(Form::Constant(value))
@@ -77,35 +77,35 @@ impl Schedule {
         Self(Form::Linear { from, to, steps })
     }
 
-    /// Times a factor every so many steps: `from·factor^⌊s/every⌋`; PyTorch's `StepLR`. Every 0 steps is never.
+    /// Multiplied by a factor every `every` steps: `from·factor^⌊s/every⌋`; PyTorch's `StepLR`. 0 means never.
     #[must_use]
     pub fn step(from: f64, factor: f64, every: u64) -> Self {
         Self(Form::Step { from, factor, every })
     }
 
-    /// Times a factor at each milestone: `from·factor^k` with the number k of milestones that are at most s; PyTorch's
-    /// `MultiStepLR`.
+    /// Multiplied by a factor at each milestone: `from·factor^k` with the number k of milestones up to and including s;
+    /// PyTorch's `MultiStepLR`.
     #[must_use]
     pub fn multi_step(from: f64, factor: f64, milestones: &[u64]) -> Self {
         Self(Form::MultiStep { from, factor, milestones: milestones.to_vec() })
     }
 
-    /// Times a factor each step: `from·factorˢ`
+    /// Multiplied by a factor each step: `from·factorˢ`
     #[must_use]
     pub fn exponential(from: f64, factor: f64) -> Self {
         Self(Form::Exponential { from, factor })
     }
 
-    /// Half a cosine: `floor + (from − floor)·(1 + cos(π·min(s, steps)/steps))/2`; PyTorch's `CosineAnnealingLR`, held
-    /// at the floor afterwards. [Loshchilov and Hutter, 2016](https://arxiv.org/abs/1608.03983), without restarts.
+    /// Half a cosine: `floor + (from − floor)·(1 + cos(π·min(s, steps)/steps))/2`; PyTorch's `CosineAnnealingLR`, which
+    /// then stays at the floor. [Loshchilov and Hutter, 2016](https://arxiv.org/abs/1608.03983), without restarts.
     #[must_use]
     pub fn cosine(from: f64, steps: u64, floor: f64) -> Self {
         Self(Form::Cosine { from, steps, floor })
     }
 
-    /// Half a cosine again and again: [`cosine`](Self::cosine)`(from, steps, floor)`, then the same in `steps·growth`
-    /// steps, then in `steps·growth²`, and so on; PyTorch's `CosineAnnealingWarmRestarts`. With a growth of 0 it stays
-    /// at the floor after the first. [Loshchilov and Hutter, 2016](https://arxiv.org/abs/1608.03983).
+    /// Repeated half cosines: [`cosine`](Self::cosine)`(from, steps, floor)`, then the same over `steps·growth` steps,
+    /// then over `steps·growth²`, and so on; PyTorch's `CosineAnnealingWarmRestarts`. With a growth of 0 it stays at
+    /// the floor after the first cycle. [Loshchilov and Hutter, 2016](https://arxiv.org/abs/1608.03983).
     ///
     /// ```
     /// use meganeura::optim::Schedule;
@@ -124,29 +124,29 @@ impl Schedule {
         Self(Form::Polynomial { from, steps, power, floor })
     }
 
-    /// Up to a peak and down to nearly nothing, in `steps` steps in all:
+    /// Up to a peak and down to almost 0, over `steps` steps in all:
     /// [`one_cycle_with`](Self::one_cycle_with)`(peak, steps, 0.3, 25, 1e4)`, PyTorch's `OneCycleLR` with its defaults.
     #[must_use]
     pub fn one_cycle(peak: f64, steps: u64) -> Self {
         Self::one_cycle_with(peak, steps, 0.3, 25.0, 1e4)
     }
 
-    /// From `peak/division` along half a cosine to the peak, which is step `share·steps − 1`, and along another to
-    /// `peak/division/last_division`, which is the last step, `steps − 1`.
+    /// Two half cosines: from `peak/division` up to the peak at step `share·steps − 1`, then down to
+    /// `peak/division/last_division` at the last step, `steps − 1`.
     /// [Smith and Topin, 2017](https://arxiv.org/abs/1708.07120).
     #[must_use]
     pub fn one_cycle_with(peak: f64, steps: u64, share: f64, division: f64, last_division: f64) -> Self {
         Self(Form::OneCycle { peak, steps, share, division, last_division })
     }
 
-    /// Steps of a straight line up to this schedule's first number, and then the schedule from its beginning:
-    /// step s of the warm-up is `(s + 1)/(steps + 1)` of that number, so that none is wasted on 0.
+    /// A linear warm-up to this schedule's first number, followed by the schedule from its start. Step s of the warm-up
+    /// is `(s + 1)/(steps + 1)` of that number, so that no step is wasted on 0.
     #[must_use]
     pub fn warmup(self, steps: u64) -> Self {
         Self(Form::Warmup(steps, Box::new(self.0)))
     }
 
-    /// This schedule for so many steps, and then another one from its beginning.
+    /// This schedule for `steps` steps, then another one from its start.
     ///
     /// ```
     /// use meganeura::optim::Schedule;
@@ -165,13 +165,13 @@ impl Schedule {
         self.0.at(step)
     }
 
-    /// Sets the learning rate of an optimizer, and with it that of groups whose rate is a multiple of it, to that of a
-    /// step.
+    /// Sets the learning rate of an optimizer to the number at a step. Groups whose learning rate is a multiple of it
+    /// follow.
     pub fn set_lr(&self, step: u64, optimizer: &mut (impl Optimizer + ?Sized)) {
         optimizer.set_lr(self.at(step));
     }
 
-    /// Sets the factor of a group's learning rate to that of a step.
+    /// Sets the factor of a group's learning rate to the number at a step.
     ///
     /// ```
     /// use meganeura::optim::{Group, Schedule};
@@ -209,7 +209,7 @@ impl Form {
                 let (first, last) = (peak / division, peak / division / last_division);
                 let (step, end) = (float(step), float(steps) - 1.0);
                 let top = share * float(steps) - 1.0;
-                // In this order no division is by 0.
+                // In this order, nothing divides by 0.
                 match step {
                     step if step >= end => last,
                     step if step < top => half_cosine(first, peak, step / top),
@@ -223,7 +223,8 @@ impl Form {
     }
 }
 
-/// The step within its cycle, and the steps of that. A cycle of no steps never ends, nor does the first without growth.
+/// The step within its cycle, and the cycle's length. A cycle of no steps never ends, nor does the first one with a
+/// growth of 0.
 fn since_restart(mut step: u64, mut steps: u64, growth: u64) -> (u64, u64) {
     if growth == 1 && steps > 0 {
         step %= steps;
@@ -234,7 +235,7 @@ fn since_restart(mut step: u64, mut steps: u64, growth: u64) -> (u64, u64) {
     (step, steps)
 }
 
-/// The share of `steps` that is done, at most 1. Of no steps all are.
+/// The completed share of `steps`, at most 1. With no steps it is 1.
 fn progress(step: u64, steps: u64) -> f64 {
     if step >= steps { 1.0 } else { float(step) / float(steps) }
 }

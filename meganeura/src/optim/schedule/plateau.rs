@@ -5,15 +5,14 @@ use crate::Result;
 use crate::error::{bail, here, shortened};
 use crate::optim::{Group, Optimizer};
 
-/// A learning rate that is multiplied by a factor when a metric has not improved for some time; PyTorch's
-/// `ReduceLROnPlateau`.
+/// A learning rate that is reduced when a metric stops improving; PyTorch's `ReduceLROnPlateau`.
 ///
 /// [`tell`](Self::tell) it the metric of each validation. A metric improves if it is below `best·(1 − threshold)`, or
-/// above `best·(1 + threshold)` if it is to [grow](Self::maximize); NaN never improves. The rate falls at the first
-/// metric after `patience` others that did not improve.
+/// above `best·(1 + threshold)` if it is [maximized](Self::maximize); NaN never improves. The learning rate is
+/// multiplied by a factor at the first metric after `patience` others that did not improve.
 ///
-/// Unlike a [`Schedule`](super::Schedule), it remembers something: [`state`](Self::state) is saved with the
-/// optimizer's, and [`load_state`](Self::load_state) takes it up again.
+/// Unlike a [`Schedule`](super::Schedule), it has a memory: [`state`](Self::state) is saved with the optimizer's, and
+/// [`load_state`](Self::load_state) restores it.
 ///
 /// ```
 /// use meganeura::optim::Plateau;
@@ -49,20 +48,20 @@ pub struct Plateau {
     state: State,
 }
 
-/// What is remembered of the metrics.
+/// The memory of the metrics.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct State {
     lr: f64,
     /// Infinite before the first metric.
     best: f64,
-    /// Metrics since the last that improved.
+    /// The number of metrics since the last that improved.
     bad: u64,
-    /// Metrics that are still not counted as bad.
+    /// The number of metrics that are still not counted as bad.
     cooling: u64,
 }
 
 impl Plateau {
-    /// Begins with this learning rate, and waits for a metric to fall: by the factor 0.1, with a patience of 10 and a
+    /// Starts with this learning rate, for a metric that is minimized: with a factor of 0.1, a patience of 10 and a
     /// threshold of 1e-4.
     pub fn new(lr: f64) -> Self {
         Self {
@@ -78,48 +77,49 @@ impl Plateau {
         }
     }
 
-    /// What the rate is multiplied by; 0.1 by default.
+    /// The factor of a reduction; 0.1 by default.
     pub fn factor(self, factor: f64) -> Self {
         Self { factor, ..self }
     }
 
-    /// How many metrics in a row may fail to improve; 10 by default.
+    /// The number of metrics in a row that may fail to improve; 10 by default.
     pub fn patience(self, patience: u64) -> Self {
         Self { patience, ..self }
     }
 
-    /// By how much of the best metric another must be better; 1e-4 by default.
+    /// The share of the best metric by which another must be better; 1e-4 by default.
     pub fn threshold(self, threshold: f64) -> Self {
         Self { threshold, ..self }
     }
 
-    /// Whether the threshold is a distance, not a share of the best metric; it is a share by default.
+    /// Makes the threshold a distance if `true`, rather than a share of the best metric; `false` by default.
     pub fn absolute(self, absolute: bool) -> Self {
         Self { absolute, ..self }
     }
 
-    /// Whether the metric is to grow, as an accuracy is; it is to fall by default. To be said before the first metric.
+    /// Expects the metric to grow if `true`, like an accuracy, rather than to fall; `false` by default. Set this before
+    /// the first metric.
     pub fn maximize(self, maximize: bool) -> Self {
         let best = if maximize { f64::NEG_INFINITY } else { f64::INFINITY };
         Self { maximize, state: State { best, ..self.state }, ..self }
     }
 
-    /// How many metrics after a fall are not counted as bad; 0 by default.
+    /// The number of metrics after a reduction that are not counted as bad; 0 by default.
     pub fn cooldown(self, cooldown: u64) -> Self {
         Self { cooldown, ..self }
     }
 
-    /// The least rate; 0 by default.
+    /// The smallest learning rate; 0 by default.
     pub fn floor(self, floor: f64) -> Self {
         Self { floor, ..self }
     }
 
-    /// What a fall must change the rate by, or the rate stays; 1e-8 by default.
+    /// The smallest change of a reduction; the learning rate stays if it would change by less. 1e-8 by default.
     pub fn least_change(self, least_change: f64) -> Self {
         Self { least_change, ..self }
     }
 
-    /// Takes a metric into account. `true` if the rate has fallen.
+    /// Records a metric. Returns `true` if the learning rate was reduced.
     pub fn tell(&mut self, metric: f64) -> bool {
         let before = self.state.lr;
         if self.is_better(metric) {
@@ -164,7 +164,7 @@ impl Plateau {
         self.state.best
     }
 
-    /// Sets the learning rate of an optimizer, and with it that of groups whose rate is a multiple of it.
+    /// Sets the learning rate of an optimizer. Groups whose learning rate is a multiple of it follow.
     pub fn set_lr(&self, optimizer: &mut (impl Optimizer + ?Sized)) {
         optimizer.set_lr(self.lr());
     }
@@ -174,20 +174,19 @@ impl Plateau {
         group.set_lr_scale(self.lr());
     }
 
-    /// What is remembered of the metrics, as text: `plateau(lr, best, bad, cooling)`. The settings are not a part of
-    /// it.
+    /// The memory of the metrics as text: `plateau(lr, best, bad, cooling)`. The settings are not part of it.
     #[must_use]
     pub fn state(&self) -> String {
         let State { lr, best, bad, cooling } = self.state;
         format!("plateau({lr:?}, {best:?}, {bad}, {cooling})")
     }
 
-    /// Takes up what [`state`](Self::state) gave.
+    /// Restores a [`state`](Self::state).
     ///
     /// # Errors
     ///
-    /// [`Checkpoint`](crate::ErrorKind::Checkpoint) if the text is not such a state, its learning rate is NaN, infinite
-    /// or below 0, or its best value is NaN. Nothing has changed then.
+    /// Fails with [`Checkpoint`](crate::ErrorKind::Checkpoint) if the text is not such a state, its learning rate is
+    /// NaN, infinite or below 0, or its best value is NaN. Nothing has changed then.
     #[track_caller]
     pub fn load_state(&mut self, text: &str) -> Result<()> {
         here(|| {

@@ -45,11 +45,11 @@ impl fmt::Display for Form {
 impl FromStr for Schedule {
     type Err = Error;
 
-    /// Reads a description. Numbers are Rust's.
+    /// Parses a description. Numbers are written as in Rust.
     ///
     /// # Errors
     ///
-    /// [`Argument`](crate::ErrorKind::Argument) with what was expected, and what is there.
+    /// Fails with [`Argument`](crate::ErrorKind::Argument), which names what was expected and what was found.
     #[track_caller]
     fn from_str(text: &str) -> Result<Self> {
         here(|| {
@@ -61,7 +61,7 @@ impl FromStr for Schedule {
     }
 }
 
-/// Reads names, numbers and punctuation, one by one.
+/// A reader of names, numbers and punctuation, one by one.
 pub(super) struct Reader<'t> {
     rest: &'t str,
 }
@@ -72,9 +72,9 @@ impl<'t> Reader<'t> {
     }
 
     fn form(&mut self, depth: usize) -> Result<Form> {
-        // A text must not be able to exhaust the stack.
+        // A text must not exhaust the stack.
         if depth > 64 {
-            bail!(Argument, "a schedule of more than 64 schedules in one another");
+            bail!(Argument, "schedules are nested more than 64 deep");
         }
         let name = self.word();
         self.expect('(')?;
@@ -129,15 +129,15 @@ impl<'t> Reader<'t> {
 
     pub(super) fn number<N: FromStr>(&mut self) -> Result<N> {
         let word = self.word();
-        // As Rust writes long ones.
+        // Rust allows underscores in long numbers.
         let Ok(number) = word.replace('_', "").parse() else {
             let (word, rest) = (shortened(word), shortened(self.rest));
-            bail!(Argument, "`{word}` stands in a schedule where a number should, before `{rest}`");
+            bail!(Argument, "a schedule has `{word}` where a number should be, before `{rest}`");
         };
         Ok(number)
     }
 
-    /// What there is up to punctuation.
+    /// The text up to the next punctuation.
     pub(super) fn word(&mut self) -> &'t str {
         let end = self.rest.find(['(', ')', ',']).unwrap_or(self.rest.len());
         let (word, rest) = self.rest.split_at(end);
@@ -203,7 +203,7 @@ mod tests {
             ("", "where `(` should be"),
             ("cosine", "where `(` should be"),
             ("sine(1)", "no schedule is called `sine`"),
-            ("constant()", "`` stands in a schedule where a number should"),
+            ("constant()", "a schedule has `` where a number should be"),
             ("constant(one)", "`one` stands"),
             ("step(0.1, 0.5, -3)", "`-3` stands"),
             ("step(0.1, 0.5)", "has `)` where `,` should be"),

@@ -1,6 +1,6 @@
 //! Training steps that are recorded once.
 
-mod compiled;
+mod cached;
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
@@ -14,20 +14,20 @@ use crate::module::Module;
 use crate::tape::{Outputs, Tensors};
 use crate::wait::block_or_refuse;
 use crate::{Grads, Result, Tape, Tensor, TensorType};
-use compiled::{Compiled, Recorder, identities};
+use cached::{CachedStep, Recorder, identities};
 
-/// Compiled steps that are kept: one for the batches of an epoch, one for its last, and a few more.
+/// The number of compiled steps kept: one for the batches of an epoch, one for its last, and a few more.
 const KEPT: usize = 8;
 
-/// A training step that is recorded once for each shape of its inputs: forward, loss, backward and update as one call.
+/// A training step that is recorded once for each shape of its inputs: forward, loss, backward and update in one call.
 ///
-/// A tape for every step costs the host about a microsecond for each operation, which small models wait for. A
-/// `TrainStep` runs its closure when it is called first, keeps the plan, and only binds tensors and numbers from then
-/// on. It computes the same bits.
+/// A new tape for every step costs the host about a microsecond per operation, which dominates for small models. A
+/// `TrainStep` runs its closure on the first call, keeps the plan, and only binds tensors and numbers from then on. It
+/// computes the same bits.
 ///
-/// The closure gets the batch, a [`Var`](crate::Var) or a tuple or an array of them, and gives the loss, or a tuple or
-/// an array that begins with the loss: what follows are values to read along with it, such as a metric.
-/// [`call`](Self::call) takes the tensors and gives as many.
+/// The closure takes the batch: a [`Var`](crate::Var), or a tuple or an array of them. It returns the loss, or a tuple
+/// or an array that starts with the loss, followed by values to read along with it, such as a metric.
+/// [`call`](Self::call) takes tensors in place of the inputs, and returns tensors in place of the results.
 ///
 /// ```
 /// use meganeura::optim::{Schedule, TrainStep};
@@ -52,20 +52,20 @@ const KEPT: usize = 8;
 /// # }
 /// ```
 ///
-/// # What is seen and what is kept
+/// # What each call sees, and what is fixed
 ///
-/// * Parameters, buffers and the optimizer's state are **seen** as they are in each call: one may evaluate, save, load
-///   or average the model in between. So are the learning rate, weight decay, groups' numbers, and whatever else the
-///   [`Rule`](super::Rule) computes from them.
+/// * Parameters, buffers and the optimizer's state are **seen** as they are at each call: one may evaluate, save, load
+///   or average the model in between. So are the learning rate, weight decay, the groups' numbers, and everything else
+///   that the [`Rule`](super::Rule) computes from them.
 /// * Each call draws **new random numbers**, those that the next [`Tape::new`] would draw.
-/// * It is **recorded anew** for other shapes, when parameters are replaced, frozen or thawed, for another optimizer or
-///   another state of it, and where the optimizer's groups, its formula, or what it does about NaN change. The last
-///   eight recordings are kept.
-/// * Everything else that the closures read is **kept** as it was when they ran: tensors that they bring onto the tape,
-///   numbers, the mode of parts of the model. What is to change from step to step is an input. Reading a value of the
-///   tape inside is an error.
+/// * The step is **recorded anew** for other shapes, when parameters are replaced, frozen or thawed, for another
+///   optimizer or another state of it, and when the optimizer's groups, its formula, or its handling of NaN change. The
+///   last eight recordings are kept.
+/// * Everything else that the closures read is **fixed** when they run: tensors that they bring onto the tape, numbers,
+///   the mode of parts of the model. Anything that changes from step to step must be an input. Reading a value of the
+///   tape inside a closure is an error.
 ///
-/// It computes on the device, and in the precision, of the batch's first tensor.
+/// The step runs on the device, and in the precision, of the batch's first tensor.
 ///
 /// # Speed
 ///
@@ -75,10 +75,10 @@ pub struct TrainStep<'a, M: Deref, I, O> {
     loss: Box<LossFn<'a, M::Target, I, O>>,
     gradients: Box<GradientsFn<'a, M::Target>>,
     accumulate: Accumulate,
-    /// Whether the module may have other tensors than before.
+    /// `true` if the module may have other tensors than before.
     changed: bool,
-    /// The one that was used last comes last.
-    compiled: Vec<Compiled>,
+    /// The most recently used one is last.
+    cached: Vec<CachedStep>,
     recorded: u64,
 }
 
@@ -91,8 +91,8 @@ where
     I: Outputs,
     O: Outputs,
 {
-    /// A step of a module's parameters down the loss that the closure records, given the module and the batch. The
-    /// module is borrowed, or owned through a pointer: `&net`, `&mut net`, a `Box`, an `Rc`.
+    /// A step that minimizes the loss that the closure records, given the module and the batch. The module is borrowed,
+    /// or owned through a pointer: `&net`, `&mut net`, a `Box`, an `Rc`.
     #[must_use]
     pub fn new(module: M, loss: impl FnMut(&M::Target, &I) -> O + 'a) -> Self {
         let gradients = Box::new(|_: &M::Target, grads| Ok(grads));
@@ -102,25 +102,25 @@ where
             gradients,
             accumulate: Accumulate::sum(1),
             changed: false,
-            compiled: Vec::new(),
+            cached: Vec::new(),
             recorded: 0,
         }
     }
 
-    /// What to do with the gradients before the optimizer gets them, such as [`Grads::clip_norm`].
+    /// Sets a change to the gradients before the optimizer gets them, such as [`Grads::clip_norm`].
     #[must_use]
     pub fn gradients(mut self, change: impl FnMut(&M::Target, Grads) -> Result<Grads> + 'a) -> Self {
         self.gradients = Box::new(change);
-        self.compiled.clear();
+        self.cached.clear();
         self
     }
 
-    /// Lets so many calls make a step, each with a micro-batch: the last takes it, and those before only add up their
-    /// gradients. What [`gradients`](Self::gradients) does is done to what they come to.
+    /// Makes a step of several calls, each with a micro-batch: the last call takes the step, and earlier ones only add
+    /// up their gradients. [`gradients`](Self::gradients) applies to the result.
     #[must_use]
     pub fn accumulate(mut self, how: Accumulate) -> Self {
         self.accumulate = how;
-        self.compiled.clear();
+        self.cached.clear();
         self
     }
 
@@ -140,20 +140,20 @@ where
         &mut self.module
     }
 
-    /// How often the closures have run.
+    /// The number of times that the closures have run.
     #[must_use]
     pub fn recorded(&self) -> u64 {
         self.recorded
     }
 
-    /// Takes a step with this batch; the loss and what else the closure gave, as tensors on the device.
+    /// Takes a step with this batch. Returns the loss and the closure's other results, as tensors on the device.
     ///
-    /// A GPU is given the work and this returns; reading the loss waits for it. An optimizer that
-    /// [checks](Optimizer::check_finite) its gradients waits at once, and looks at the loss as well.
+    /// On a GPU, the call submits the work and returns; reading the loss waits for it. If the optimizer
+    /// [checks](Optimizer::check_finite) its gradients, the call waits, and the check covers the loss as well.
     ///
     /// # Errors
     ///
-    /// Those of recording, of [`Tape::backward`] and of [`Optimizer::step`]; if the batch is on another device than the
+    /// Fails like recording, [`Tape::backward`] and [`Optimizer::step`], and if the batch is on another device than the
     /// model.
     #[track_caller]
     pub fn call(
@@ -170,13 +170,14 @@ where
         })
     }
 
-    /// As [`call`](Self::call), without blocking the thread: for a page, and for other programs that are async. It
-    /// waits while more runs are in flight than the device needs to be busy, as `call` does natively, and for the
+    /// Like [`call`](Self::call), without blocking the thread: for web pages and other async programs.
+    ///
+    /// It waits while more runs are in flight than the device needs to be busy, as `call` does natively, and for the
     /// verdict of a [check](Optimizer::check_finite).
     ///
     /// # Errors
     ///
-    /// As [`call`](Self::call).
+    /// Fails like [`call`](Self::call).
     #[track_caller]
     pub fn call_async(
         &mut self,
@@ -201,26 +202,26 @@ where
         expect_settings(optimizer)?;
         if std::mem::take(&mut self.changed) {
             let leaves = identities(&*self.module);
-            self.compiled.retain(|compiled| compiled.is_of(&leaves));
+            self.cached.retain(|step| step.is_of(&leaves));
         }
         let adds = !optimizer.stepper().sums.is_last(self.accumulate)?;
-        match self.compiled.iter().position(|compiled| compiled.fits(inputs, optimizer, adds)) {
-            Some(at) => self.compiled[at..].rotate_left(1),
+        match self.cached.iter().position(|step| step.fits(inputs, optimizer, adds)) {
+            Some(at) => self.cached[at..].rotate_left(1),
             None => {
-                let compiled = self.compile(inputs, optimizer)?;
-                self.compiled.retain(|compiled| !compiled.is_dead());
-                if self.compiled.len() == KEPT {
-                    self.compiled.remove(0);
+                let step = self.compile(inputs, optimizer)?;
+                self.cached.retain(|step| !step.is_dead());
+                if self.cached.len() == KEPT {
+                    self.cached.remove(0);
                 }
-                self.compiled.push(compiled);
+                self.cached.push(step);
             }
         }
-        let last = self.compiled.last_mut().expect("the one that fits");
+        let last = self.cached.last_mut().expect("the one that fits");
         let results = last.call(inputs, optimizer, line).await?;
         Ok(O::Tensors::collect(&mut results.into_iter()))
     }
 
-    fn compile(&mut self, inputs: &[&Tensor], optimizer: &mut dyn Optimizer) -> Result<Compiled> {
+    fn compile(&mut self, inputs: &[&Tensor], optimizer: &mut dyn Optimizer) -> Result<CachedStep> {
         let Some(first) = inputs.first() else { bail!(Argument, "a training step needs a batch") };
         let types: Vec<TensorType> = inputs.iter().map(|tensor| tensor.ty()).collect();
         let (tape, vars) = Tape::of_step(first.device(), &types)?;
@@ -251,6 +252,6 @@ where
 
 impl<M: Deref, I, O> fmt::Debug for TrainStep<'_, M, I, O> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "TrainStep({} compiled)", self.compiled.len())
+        write!(f, "TrainStep({} compiled)", self.cached.len())
     }
 }

@@ -1,5 +1,5 @@
 //! Runs that meet every failure while they write: the power fails after each file operation, each operation fails, the
-//! process is killed before each, each reservation of memory fails. From what is left, the training goes on to the same
+//! process is killed before each, each reservation of memory fails. From what is left, training continues to the same
 //! bits.
 
 mod power;
@@ -33,7 +33,7 @@ struct Training {
     expected: Outcome,
 }
 
-/// The program's reaction to a save that failed.
+/// The program's reaction to a failed save.
 #[derive(Clone, Copy, PartialEq)]
 enum Patience {
     GiveUp,
@@ -56,7 +56,7 @@ impl Training {
         training
     }
 
-    /// Trains to the end, in steps from wherever the run is; the step that it began from.
+    /// Trains to the end, from wherever the run is. Returns the step where it started.
     fn run(&self, folder: &Path, patience: Patience) -> Result<u64> {
         self.run_with(folder, patience, &mut |run, net, optimizer| run.checkpoint(net, optimizer))
     }
@@ -111,7 +111,7 @@ impl Training {
         Outcome { model: fs::read(folder.join("net.safetensors")).unwrap(), losses }
     }
 
-    /// Takes up what is left in a folder, and expects that it comes to the same; the step that it went on from.
+    /// Resumes from the contents of a folder, and expects the same result. Returns the step from which it resumed.
     #[track_caller]
     fn expect_same(&self, folder: &Path, when: &str) -> u64 {
         let start = self.run(folder, Patience::GiveUp).unwrap_or_else(|error| panic!("{when}: {error}"));
@@ -122,7 +122,7 @@ impl Training {
         start
     }
 
-    /// The same of what a power failure left.
+    /// The same for the contents after a power failure.
     #[track_caller]
     fn expect_same_from(&self, tree: &Tree, when: &str) -> u64 {
         let root = folder();
@@ -137,13 +137,13 @@ impl Training {
     }
 }
 
-/// A folder in memory, where there are any: nothing here depends on a disk.
+/// A folder in memory, if the system has one: nothing here depends on a disk.
 fn folder() -> tempfile::TempDir {
     let memory = Path::new("/dev/shm");
     if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() }.unwrap()
 }
 
-/// The last step that was saved without an error, as far as events tell.
+/// The last step that was saved without an error, according to the events.
 fn acknowledged(events: &[Event]) -> u64 {
     let mut notes = events.iter().filter_map(|event| if let Event::Note(step) = event { Some(*step) } else { None });
     notes.next_back().unwrap_or(0)
@@ -158,7 +158,7 @@ fn the_power_fails_after_each_operation() {
     assert_eq!(result.unwrap(), 0);
     assert!(training.outcome(&run) == training.expected, "it only looks on");
     let (mut disk, mut rng) = (Disk::new(root.path()), Seed::new(1).rng());
-    // By what is left, the step that the training goes on from.
+    // For each state that is left, the step from which training resumes.
     let mut known: HashMap<Tree, u64> = HashMap::new();
     for (index, event) in seen.events.iter().enumerate() {
         disk.apply(event);
@@ -173,7 +173,8 @@ fn the_power_fails_after_each_operation() {
     assert!(known.len() > 100, "{}", known.len());
 }
 
-/// Each in four ways; the program gives up at the first error, or goes on and saves later. And then the power fails.
+/// Each fails in four ways. The program gives up at the first error, or continues and saves later. Then the power
+/// fails.
 #[test]
 fn each_operation_fails_once() {
     let training = Training::new();
@@ -206,7 +207,7 @@ fn each_operation_fails_once() {
     assert!(cases > 500, "{cases}");
 }
 
-/// Then another process takes up what it left, and the power fails.
+/// Then another process resumes from what is left, and the power fails.
 #[test]
 fn the_process_is_killed_before_each_operation() {
     let training = Training::new();
@@ -221,7 +222,7 @@ fn the_process_is_killed_before_each_operation() {
         let mut saved = acknowledged(&seen.events);
         let (start, then) = on_disk(None, || training.expect_same(&run, &when));
         assert!(start >= saved, "{when}: step {saved} was saved, and it goes on from step {start}");
-        // The first are those that make the folder.
+        // The first operations create the folder.
         if number > 20 && number % 3 > 0 {
             continue;
         }
@@ -231,7 +232,7 @@ fn the_process_is_killed_before_each_operation() {
             disk.apply(&event);
             match event {
                 Event::Note(step) => saved = step,
-                // What was durable before may have a name only now.
+                // Data that was durable before may get its name only now.
                 Event::Rename(..) | Event::SyncFolder(_) => {}
                 _ => continue,
             }
@@ -241,7 +242,7 @@ fn the_process_is_killed_before_each_operation() {
     }
 }
 
-/// Where a save has no memory it is an error, and the next one saves.
+/// A save without memory is an error, and the next one saves.
 #[test]
 fn memory_runs_out_in_each_reservation_of_a_save() {
     let training = Training::new();

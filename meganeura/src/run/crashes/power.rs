@@ -1,23 +1,21 @@
-//! A model of a file system that loses power: it keeps what was made durable, and some of what was not.
+//! A model of a file system that loses power: it keeps everything durable, and a part of the rest.
 //!
-//! Of the writes to a file since its last sync, it keeps the first few, none or all of them, half of the last one, or
-//! the length of the last one without its bytes. Of the changes to the names in a folder since its last sync, it keeps
-//! the first few.
+//! Of the writes to a file since its last sync, it keeps the first few, none, all, half of the last one, or the length
+//! of the last one without its bytes. Of the changes to the names in a folder since its last sync, it keeps the first
+//! few.
 
 use std::collections::{BTreeMap, HashSet};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use rand_pcg::Pcg64;
-use rand_pcg::rand_core::Rng;
-
 use crate::io::disk::simulated::Event;
+use crate::module::Generator;
 
 /// Folders, and files with their bytes, by their paths from the root.
 pub(super) type Tree = BTreeMap<PathBuf, Option<Vec<u8>>>;
 
-/// Up to so many states are all looked at. Of more, those where one file or folder differs from the others, and some at
-/// random.
+/// The number of states up to which all are checked. Of more states, those where one file or folder differs from the
+/// others are checked, and some at random.
 const ALL: usize = 32;
 const AT_RANDOM: usize = 12;
 
@@ -73,7 +71,7 @@ impl Disk {
                 self.changes(from).1.push(Change::Rename(name(from), name(to)));
             }
             Event::SyncFolder(path) => {
-                // What is outside of the model was there before.
+                // Anything outside of the model existed before.
                 if let Some(index) = path.starts_with(&self.root).then(|| self.find(path)) {
                     let Node::Folder { durable, since } = &mut self.nodes[index] else { panic!("{path:?} is a file") };
                     since.drain(..).for_each(|change| change.apply(durable));
@@ -109,7 +107,7 @@ impl Disk {
         }
     }
 
-    /// Of the folder that a path is in.
+    /// The names and the changes of the folder that contains a path.
     fn changes(&mut self, path: &Path) -> (&mut Names, &mut Vec<Change>) {
         let index = self.find(path.parent().expect("below the root"));
         match &mut self.nodes[index] {
@@ -118,14 +116,14 @@ impl Disk {
         }
     }
 
-    /// The tree if nothing survives that was not made durable.
+    /// The tree if only durable data survives.
     pub(super) fn least(&self) -> Tree {
         self.tree(&vec![0; self.nodes.len()])
     }
 
     /// The trees that a power failure may leave now.
-    pub(super) fn leavings(&self, rng: &mut Pcg64) -> HashSet<Tree> {
-        // For each node the number of states that it may be in; one that nothing happened to has one.
+    pub(super) fn leavings(&self, rng: &mut Generator) -> HashSet<Tree> {
+        // For each node, the number of states that it may be in; an unchanged node has one.
         let counts: Vec<_> = self.nodes.iter().map(Node::states).collect();
         let (none, all) = (vec![0; counts.len()], counts.iter().map(|count| count - 1).collect::<Vec<_>>());
         let product = counts.iter().fold(1usize, |product, &count| product.saturating_mul(count));
@@ -181,14 +179,14 @@ impl Node {
     fn states(&self) -> usize {
         match self {
             Self::File { since, .. } if since.is_empty() => 1,
-            // Besides the beginnings: torn, and not filled.
+            // In addition to the prefixes: torn, and not filled.
             Self::File { since, .. } => since.len() + 3,
             Self::Folder { since, .. } => since.len() + 1,
         }
     }
 }
 
-/// The bytes left of a file.
+/// The remaining bytes of a file.
 fn left(durable: &[u8], since: &[Data], choice: usize) -> Vec<u8> {
     let mut bytes = durable.to_vec();
     let count = since.len();
@@ -236,7 +234,7 @@ fn name(path: &Path) -> OsString {
     path.file_name().expect("below the root").to_owned()
 }
 
-/// The model itself: what is not made durable can be lost, what is cannot.
+/// The model itself: data that is not durable can be lost, durable data cannot.
 #[test]
 fn only_what_is_durable_stays() {
     let root = Path::new("root");

@@ -53,9 +53,9 @@ fn damage_is_noticed_and_named() {
         fs::write(&state, &text.as_bytes()[..cut]).unwrap();
         assert!(list(folder.path()).unwrap()[0].state.is_err(), "cut at {cut}");
     }
-    // And what says of itself that it is whole.
+    // Contents with a valid checksum of their own.
     for (from, to, part) in [
-        ("\"step\": 9", "\"step\": -9", "`step` is no whole number: -9"),
+        ("\"step\": 9", "\"step\": -9", "`step` is not a whole number: -9"),
         ("\"step\": 9", "\"step\": 18446744073709551615", "`step` is 18446744073709551615, and no run comes as far"),
         ("\"step\": 9", "\"step\": 8", "state.json is of step 8, and its folder's name is of another"),
         ("\"model\": {", "\"../model\": {", "state.json is damaged: no part is called `../model`"),
@@ -137,7 +137,7 @@ fn what_somebody_deleted_is_deleted() {
     delete(&saved).unwrap();
 }
 
-/// Another run's files may lie there now, under the same names.
+/// Another run's files may be there now, under the same names.
 #[test]
 fn a_folder_that_is_no_longer_ours_is_left_alone() {
     let folder = tempfile::tempdir().unwrap();
@@ -146,7 +146,7 @@ fn a_folder_that_is_no_longer_ours_is_left_alone() {
     let error = write(folder.path(), None, state(9), &parts(), lost).unwrap_err();
     assert!(error.to_string().contains("no longer ours"), "{error}");
     assert!(checkpoints.join("step-00000009.partial").exists() && list(folder.path()).unwrap().is_empty());
-    // And no folder is made anew.
+    // And no folder is created.
     fs::remove_dir_all(folder.path()).unwrap();
     assert_eq!(write(folder.path(), None, state(9), &parts(), || Ok(())).unwrap_err().kind(), ErrorKind::Io);
     assert!(!folder.path().exists());
@@ -175,7 +175,7 @@ fn what_is_unfinished_is_no_checkpoint() {
 fn what_cannot_be_written_leaves_the_last_one() {
     let folder = tempfile::tempdir().unwrap();
     let saved = write(folder.path(), None, state(9), &parts(), || Ok(())).unwrap();
-    // A file where the folder should be made: no rights are too few for anybody here, root included.
+    // A file at the path of the folder: this fails for every user, including root.
     fs::write(saved.path.with_file_name("step-00000010.partial"), "").unwrap();
     let error = write(folder.path(), Some(&saved), state(10), &parts(), || Ok(())).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Io);

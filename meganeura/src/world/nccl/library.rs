@@ -1,4 +1,4 @@
-//! CUDA's driver and NCCL, loaded at run time. Builds need neither.
+//! CUDA's driver and NCCL, loaded at run time. Builds need neither of them.
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::fmt;
@@ -64,7 +64,7 @@ pub(super) struct SemaphoreParameters {
 #[derive(Clone, Copy)]
 pub(in crate::world) struct UniqueId(pub(in crate::world) [u8; 128]);
 
-/// In hexadecimal.
+/// The identity in hexadecimal.
 impl fmt::Display for UniqueId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
@@ -78,7 +78,7 @@ impl UniqueId {
         let bytes: Option<Vec<u8>> = text.as_bytes().as_chunks().0.iter().map(byte).collect();
         match bytes.and_then(|bytes| <[u8; 128]>::try_from(bytes).ok()) {
             Some(bytes) => Ok(Self(bytes)),
-            None => bail!(PeerLost, "rank 0 is of another kind: it tells no identity of NCCL"),
+            None => bail!(PeerLost, "rank 0 sent no NCCL identity: it connects ranks in another way"),
         }
     }
 }
@@ -94,8 +94,8 @@ macro_rules! functions {
 
         impl $name {
             fn of(library: Library) -> Result<Self, libloading::Error> {
-                // SAFETY: the signatures are those of the library's headers, and it stays open as long as the functions
-                // are there.
+                // SAFETY: the signatures are those of the library's headers, and the library stays open as long as the
+                // functions exist.
                 unsafe { Ok(Self { $($function: *library.get($symbol)?,)+ _library: library }) }
             }
         }
@@ -154,7 +154,7 @@ functions! {
 pub(in crate::world) struct Libraries {
     pub(super) cuda: Cuda,
     pub(super) nccl: Functions,
-    /// As in `2.28.9`.
+    /// The version, for example `2.28.9`.
     pub(super) version: String,
 }
 
@@ -165,13 +165,13 @@ impl fmt::Debug for Libraries {
 }
 
 impl Libraries {
-    /// Loads both. The error names the one that is missing.
+    /// Loads both. The error names the missing one.
     pub(in crate::world) fn open() -> Result<Self> {
         let refused = |what: &str, error: libloading::Error| {
             Error::new(ErrorKind::Device, format!("{what} cannot be used: {error}"))
         };
-        // SAFETY: the driver's library, and one that the user named or has installed as NCCL, run their own
-        // initialisation only.
+        // SAFETY: the driver's library, and one that the user named or installed as NCCL, run only their own
+        // initialisation.
         let open = |name: &std::ffi::OsStr| unsafe { Library::new(name) };
         let named = std::env::var_os(NAMED);
         let spelled = named.as_ref().map_or_else(|| "NCCL".to_owned(), |path| format!("{NAMED}={}", path.display()));
@@ -183,7 +183,7 @@ impl Libraries {
         };
         let nccl = nccl.and_then(Functions::of).map_err(|error| refused(&spelled, error))?;
         let mut number = 0;
-        // SAFETY: each writes what it is given room for.
+        // SAFETY: each writes into memory of its type.
         let (started, asked) = unsafe { ((cuda.init)(0), (nccl.version)(&raw mut number)) };
         if asked != 0 {
             bail!(Device, "{spelled} does not tell its version");
@@ -202,13 +202,13 @@ impl Libraries {
         Ok(id)
     }
 
-    /// The error for a nonzero result of the driver.
+    /// Fails for a nonzero result of the driver.
     pub(super) fn cuda(&self, returned: c_int, what: &str) -> Result<()> {
         if returned == 0 {
             return Ok(());
         }
         let mut name = std::ptr::null();
-        // SAFETY: it writes the address of a text that stays.
+        // SAFETY: it writes the address of a static text.
         let name = unsafe {
             match (self.cuda.name_error)(returned, &raw mut name) {
                 0 if !name.is_null() => CStr::from_ptr(name).to_string_lossy().into_owned(),
@@ -218,7 +218,7 @@ impl Libraries {
         bail!(Device, "CUDA: {what} failed: {name}")
     }
 
-    /// The error for a nonzero result of NCCL.
+    /// Fails for a nonzero result of NCCL.
     pub(super) fn nccl(&self, returned: c_int, what: &str) -> Result<()> {
         let why = match returned {
             0 => return Ok(()),

@@ -1,4 +1,4 @@
-//! NCCL on memory that Vulkan exports, ordered with Vulkan's queue by a timeline semaphore.
+//! NCCL on memory exported by Vulkan, ordered with Vulkan's queue by a timeline semaphore.
 
 mod library;
 mod staged;
@@ -19,7 +19,7 @@ use crate::error::bail;
 use crate::{DType, Error, ErrorKind, Result};
 use library::{Address, Handle, MemoryBuffer, MemoryHandle, SemaphoreHandle, SemaphoreParameters};
 
-/// Interval between polls.
+/// The interval between polls.
 const ASKING: Duration = Duration::from_micros(100);
 
 /// `CU_STREAM_NON_BLOCKING`
@@ -39,7 +39,7 @@ const BYTES: c_int = 1;
 
 /// A choice of GPU.
 pub(super) enum Which<'a> {
-    /// By PCI bus id, as in `0000:06:00.0`.
+    /// By PCI bus id, for example `0000:06:00.0`.
     Bus(&'a str),
     /// By CUDA's device number.
     Number(usize),
@@ -88,8 +88,8 @@ impl Communicator {
         }
     }
 
-    /// Takes the handle out, also from under a call that waits for a rank that never comes: NCCL lets another thread
-    /// abort it.
+    /// Takes the handle out, even from a call that waits for a rank that never comes: NCCL lets another thread abort
+    /// it.
     fn take(&self) -> Option<Handle> {
         let _calling = self.calling.try_lock();
         match self.handle.swap(0, Ordering::SeqCst) {
@@ -112,7 +112,7 @@ pub(crate) struct Semaphore {
     handle: usize,
 }
 
-/// Events around an exchange.
+/// The events around an exchange.
 pub(crate) struct Took {
     nccl: Arc<Nccl>,
     events: [usize; 2],
@@ -128,17 +128,17 @@ fn data_type(dtype: DType) -> c_int {
 }
 
 impl Nccl {
-    /// A new identity for a communicator. One rank makes it, and all use it.
+    /// A new identity for a communicator. One rank creates it, and all use it.
     pub(super) fn unique_id(&self) -> Result<UniqueId> {
         self.libraries.unique_id()
     }
 
-    /// Opens this rank's GPU. No other rank has a part in it.
+    /// Opens this rank's GPU, without the other ranks.
     pub(super) fn open(libraries: Libraries, which: &Which<'_>, (rank, size): (usize, usize)) -> Result<Arc<Self>> {
         let cuda = &libraries.cuda;
         let (mut device, mut context, mut stream, mut bus): (_, Handle, Handle, _) =
             (0, null_mut(), null_mut(), [0; 64]);
-        // SAFETY: each call writes what it is given room for.
+        // SAFETY: each call writes into memory of its type.
         unsafe {
             match which {
                 Which::Bus(bus) => {
@@ -168,7 +168,7 @@ impl Nccl {
         Ok(Arc::new(Self { libraries, device, context, stream, bus, rank, size, communicator }))
     }
 
-    /// Connects the ranks. Each calls it with the same identity; it waits for the others until `fault` returns an
+    /// Connects the ranks. Each calls it with the same identity. It waits for the others until `fault` returns an
     /// error.
     pub(super) fn connect(self: &Arc<Self>, id: UniqueId, fault: impl Fn() -> Option<Error>) -> Result<()> {
         let connecting = Arc::clone(self);
@@ -200,14 +200,14 @@ impl Nccl {
         &self.libraries.version
     }
 
-    /// PCI bus id of this rank's GPU.
+    /// The PCI bus id of this rank's GPU.
     pub(crate) fn bus(&self) -> &str {
         &self.bus
     }
 
     /// Makes the GPU's context current on this thread.
     fn enter(&self) -> Result<()> {
-        // SAFETY: the context is retained as long as `self` is there.
+        // SAFETY: the context is retained as long as `self` exists.
         self.libraries.cuda(unsafe { (self.libraries.cuda.use_context)(self.context as Handle) }, "using the GPU")
     }
 
@@ -219,7 +219,7 @@ impl Nccl {
         let (mut handle, mut address): (Handle, Address) = (null_mut(), 0);
         let buffer = MemoryBuffer { size: bytes, ..MemoryBuffer::default() };
         let cuda = &self.libraries.cuda;
-        // SAFETY: each call writes a handle or an address; the descriptor is open, and nobody else's.
+        // SAFETY: each call writes a handle or an address; the descriptor is open, and owned here.
         unsafe {
             let imported = (cuda.import_memory)(&raw mut handle, from_ref(&description));
             self.libraries.cuda(imported, "importing memory")?;
@@ -241,8 +241,8 @@ impl Nccl {
         Ok(Semaphore { nccl: Arc::clone(self), handle: handle as usize })
     }
 
-    /// Enqueues an exchange of a range, after `semaphore` reaches `ready`; it then sets it to `done`. Returns events
-    /// around the exchange if `is_timed`.
+    /// Enqueues an exchange of a range, which waits until `semaphore` reaches `ready`, and then sets it to `done`.
+    /// Returns events around the exchange if `is_timed`.
     pub(crate) fn exchange(
         self: &Arc<Self>,
         collective: &Collective,
@@ -256,13 +256,13 @@ impl Nccl {
         let took = if is_timed { Some(Took::new(self)?) } else { None };
         let record = |number: usize| {
             let Some(took) = &took else { return Ok(()) };
-            // SAFETY: the event and the stream are there.
+            // SAFETY: the event and the stream exist.
             let recorded = unsafe { (cuda.record_event)(took.events[number] as Handle, stream) };
             self.libraries.cuda(recorded, "a time")
         };
         let value = |value| SemaphoreParameters { value, ..SemaphoreParameters::default() };
         let handle = semaphore.handle as Handle;
-        // SAFETY: handles are there as long as those that hold them, which outlive what is enqueued.
+        // SAFETY: handles exist as long as their holders, which outlive the enqueued work.
         let waited = unsafe { (cuda.wait)(&raw const handle, from_ref(&value(ready)), 1, stream) };
         self.libraries.cuda(waited, "waiting for Vulkan")?;
         record(0)?;
@@ -292,7 +292,7 @@ impl Nccl {
     ) -> Result<()> {
         let (nccl, kind, stream) = (&self.libraries.nccl, data_type(dtype), self.stream as Handle);
         let count = bytes / dtype.bytes();
-        // SAFETY: the addresses are of memory of so many bytes, which stays until the stream is done with it.
+        // SAFETY: the addresses are those of `bytes` bytes, which stay valid until the stream is done with them.
         let enqueued = self.communicator.call(|communicator| unsafe {
             match call {
                 Call::AllReduce => (nccl.all_reduce)(from, to, count, kind, how, communicator, stream),
@@ -308,20 +308,19 @@ impl Nccl {
     /// `true` once the stream is idle.
     fn is_done(&self) -> Result<bool> {
         self.enter()?;
-        // SAFETY: the stream is there.
+        // SAFETY: the stream exists.
         match unsafe { (self.libraries.cuda.query_stream)(self.stream as Handle) } {
             NOT_READY => Ok(false),
             returned => self.libraries.cuda(returned, "an exchange").map(|()| true),
         }
     }
 
-    /// Aborts pending exchanges, so that the stream and Vulkan go on. The communicator is gone then.
+    /// Aborts pending exchanges, so that the stream and Vulkan continue. The communicator is gone afterwards.
     pub(crate) fn abort(&self) {
         if let Some(communicator) = self.communicator.take()
             && self.enter().is_ok()
         {
-            // SAFETY: the communicator was there, and nobody uses it from here on. There is nothing to do about a
-            // failure.
+            // SAFETY: the communicator existed, and nobody uses it after this. A failure cannot be handled.
             unsafe { (self.libraries.nccl.abort)(communicator) };
         }
     }
@@ -332,7 +331,7 @@ impl Drop for Nccl {
         if self.enter().is_err() {
             return;
         }
-        // SAFETY: nothing is enqueued any more that is not aborted, and nobody else has these handles.
+        // SAFETY: all enqueued work is done or aborted, and nobody else has these handles.
         unsafe {
             if let Some(communicator) = self.communicator.take() {
                 (self.libraries.nccl.destroy)(communicator);
@@ -346,7 +345,7 @@ impl Drop for Nccl {
 impl Drop for Memory {
     fn drop(&mut self) {
         if self.nccl.enter().is_ok() {
-            // SAFETY: whoever exchanged it has waited for that. A mapping is freed like an allocation.
+            // SAFETY: every exchange of it was waited for. A mapping is freed like an allocation.
             unsafe {
                 (self.nccl.libraries.cuda.free)(self.address);
                 (self.nccl.libraries.cuda.drop_memory)(self.handle as Handle);
@@ -375,7 +374,7 @@ impl Took {
         Ok(Self { nccl: Arc::clone(nccl), events: handles.map(|handle| handle as usize) })
     }
 
-    /// Duration of the exchange, once it is over.
+    /// The duration of the exchange, once it is over.
     pub(crate) fn read(&self) -> Result<Duration> {
         self.nccl.enter()?;
         let mut milliseconds = 0.0;
@@ -391,7 +390,7 @@ impl Drop for Took {
     fn drop(&mut self) {
         if self.nccl.enter().is_ok() {
             for event in self.events {
-                // SAFETY: the driver keeps it until it is done with it.
+                // SAFETY: the driver keeps the event until it is done with it.
                 unsafe { (self.nccl.libraries.cuda.drop_event)(event as Handle) };
             }
         }

@@ -45,7 +45,8 @@ impl Staged {
         }
     }
 
-    /// Uploads `from`, runs the collective that `enqueue` is given source and target addresses for, and downloads `to`.
+    /// Uploads `from`, runs the collective that `enqueue` enqueues, given source and target addresses, and downloads
+    /// `to`.
     fn exchange(
         &mut self,
         from: &[u8],
@@ -57,7 +58,7 @@ impl Staged {
         self.reserve(begin + to.len())?;
         let Nccl { libraries, .. } = &*self.nccl;
         let (source, target) = (self.memory, self.memory + begin as u64);
-        // SAFETY: there are as many bytes on both sides.
+        // SAFETY: both sides have the same number of bytes.
         let sent = unsafe { (libraries.cuda.upload)(source, from.as_ptr().cast::<c_void>(), from.len()) };
         libraries.cuda(sent, "sending numbers to the GPU")?;
         enqueue(&self.nccl, source, target)?;
@@ -104,7 +105,7 @@ impl Engine for Staged {
         let from = bytes.to_vec();
         self.exchange(&from, bytes, |nccl, source, target| {
             let (broadcast, stream) = (nccl.libraries.nccl.broadcast, nccl.stream as Handle);
-            // SAFETY: both pieces have as many bytes.
+            // SAFETY: both pieces have the same number of bytes.
             let enqueued = nccl.communicator.call(|communicator| unsafe {
                 broadcast(source, target, from.len(), BYTES, 0, communicator, stream)
             })?;

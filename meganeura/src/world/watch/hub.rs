@@ -12,10 +12,10 @@ use std::time::{Duration, Instant};
 use super::message::Message;
 use super::{BEAT, Header, JOINING, Purpose, SILENCE, STALL, configure};
 
-/// Interval between looks for new connections.
+/// The interval between checks for new connections.
 const KNOCK: Duration = Duration::from_millis(5);
 
-/// Time for a new connection to identify itself.
+/// The time in which a new connection must identify itself.
 const GREETING: Duration = Duration::from_secs(10);
 
 enum Event {
@@ -45,9 +45,9 @@ struct Hub {
     word: String,
     /// Set once nobody else may join.
     closed: Arc<AtomicBool>,
-    /// Meetings that all ranks reached.
+    /// The number of meetings that all ranks reached.
     met: u64,
-    /// The reason why these ranks make no world.
+    /// The reason why these ranks are not a world.
     misfit: Option<String>,
 }
 
@@ -68,7 +68,7 @@ fn admit(listener: &TcpListener, closed: &AtomicBool, events: &Sender<Event>) {
         match listener.accept() {
             Ok((stream, _)) => {
                 let events = events.clone();
-                // Without a thread for it, the rank is not admitted, and says so itself.
+                // Without a thread for it, the rank is not admitted, and reports that itself.
                 drop(thread::Builder::new().name("ranks: ear".into()).spawn(move || drop(listen(stream, &events))));
             }
             Err(_) => thread::sleep(KNOCK),
@@ -156,7 +156,7 @@ impl Hub {
                 return;
             }
         };
-        // Whoever it is hears it, and so do those that are here.
+        // The newcomer is told, and so are the ranks that have joined.
         drop(Message::Refused(0, refused.clone()).write(&mut &stream));
         self.refuse(0, &refused);
         self.misfit = Some(refused);
@@ -193,7 +193,7 @@ impl Hub {
         }
     }
 
-    /// A rank that left before a meeting which others have reached is lost.
+    /// A rank that left before a meeting that others have reached is lost.
     fn look_for_leavers(&mut self) {
         if self.seats.iter().flatten().all(|seat| seat.came.is_empty()) {
             return;
@@ -204,7 +204,7 @@ impl Hub {
         }
     }
 
-    /// Sends a sign of life, and looks for silent ranks. After a stall of the hub itself, everybody's time starts anew.
+    /// Sends a sign of life, and looks for silent ranks. After a stall of the hub itself, everybody's time starts over.
     fn tick(&mut self, has_stalled: bool) {
         self.tell_all(&Message::Beat);
         let now = Instant::now();
@@ -218,7 +218,7 @@ impl Hub {
         }
     }
 
-    /// A rank that ends without saying so is lost.
+    /// A rank that ends without announcing it is lost.
     fn lose(&mut self, rank: usize, why: &str) {
         let Some(seat) = self.seats.get_mut(rank).and_then(Option::as_mut).filter(|seat| seat.is_here) else { return };
         seat.is_here = false;

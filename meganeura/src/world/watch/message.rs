@@ -4,15 +4,15 @@ use std::io::{self, Error, ErrorKind, Read, Write};
 
 use super::Header;
 
-/// Bytes of the longest text. A large world's list of hosts is the longest.
+/// The size of the longest text in bytes: a large world's list of hosts.
 const MOST: usize = 1 << 20;
 
-/// Words before the text.
+/// The number of words before the text.
 const WORDS: usize = 6;
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Message {
-    /// A rank's greeting: its number, the size of its world, and two lines with its host and version.
+    /// A rank's greeting: its index, the size of its world, and two lines with its host and version.
     Hello { rank: u64, size: u64, about: String },
     /// The hub's reply once all ranks are there: rank 0's text, then the hosts, one per line.
     Hosts(String),
@@ -22,9 +22,9 @@ pub(super) enum Message {
     Come(Header),
     /// All ranks arrived at this meeting, with equal headers.
     Go(u64),
-    /// Ranks arrived at this meeting with different headers. Number 0: they make no world.
+    /// Ranks arrived at this meeting with different headers. With number 0, they are not a world.
     Refused(u64, String),
-    /// A rank comes to no more meetings.
+    /// A rank that comes to no more meetings.
     Leaving,
     /// A lost rank, and the reason.
     Lost(u64, String),
@@ -61,7 +61,7 @@ impl Message {
         };
         let mut text = vec![0; len];
         from.read_exact(&mut text)?;
-        let Ok(text) = String::from_utf8(text) else { return refused("a message that is no text") };
+        let Ok(text) = String::from_utf8(text) else { return refused("a message that is not text") };
         Ok(match kind {
             0 => Self::Hello { rank: a, size: b, about: text },
             1 => Self::Hosts(text),
@@ -72,7 +72,7 @@ impl Message {
             6 => Self::Leaving,
             7 => Self::Lost(a, text),
             8 => Self::Gone,
-            _ => return refused("no message of a rank"),
+            _ => return refused("not the message of a rank"),
         })
     }
 }

@@ -1,8 +1,8 @@
-//! The control connection: ranks find each other, compare what they are about to exchange, and notice losses.
+//! The control connection: ranks find each other, compare their next exchange, and detect losses.
 //!
 //! Each rank has a TCP connection to the *hub* in rank 0's process. A *meeting* is one exchange. Before it, every rank
-//! sends a header; the hub compares them, and answers with a go or the difference. Signs of life go both ways four
-//! times a second. A process that ends is lost at once, one that is silent after a few seconds.
+//! sends a header; the hub compares the headers, and answers with a go or with the difference. Signs of life are sent
+//! both ways four times a second. A process that ends is lost at once, a silent one after a few seconds.
 
 mod hub;
 mod message;
@@ -18,19 +18,19 @@ use crate::error::bail;
 use crate::{Error, ErrorKind, Result};
 use message::Message;
 
-/// Interval between signs of life.
+/// The interval between signs of life.
 const BEAT: Duration = Duration::from_millis(250);
 
-/// Silence after which a rank is lost.
+/// The duration of silence after which a rank is lost.
 const SILENCE: Duration = Duration::from_secs(3);
 
-/// A gap this long between the listener's own ticks means that it was stopped itself.
+/// A gap this long between the listener's own ticks means that the listener itself was stopped.
 const STALL: Duration = Duration::from_secs(2);
 
-/// Time for all ranks to join.
+/// The time in which all ranks must join.
 const JOINING: Duration = Duration::from_secs(60);
 
-/// The header of a meeting: purpose, bytes per number, bytes in all, and a digest of the rest.
+/// The header of a meeting: purpose, bytes per number, total bytes, and a digest of the rest.
 pub(super) type Header = [u64; 4];
 
 /// A rank's control connection.
@@ -47,16 +47,16 @@ pub(super) struct Watch {
 struct Shared {
     state: Mutex<State>,
     changed: Condvar,
-    /// Run by the thread that learns of a loss.
+    /// Run by the thread that detects a loss.
     on_loss: Mutex<Vec<Box<dyn Fn() + Send>>>,
 }
 
 #[derive(Default)]
 struct State {
     hosts: Option<Vec<String>>,
-    /// Meetings that this rank arrived at.
+    /// The number of meetings at which this rank arrived.
     came: u64,
-    /// Meetings that the hub has answered.
+    /// The number of meetings that the hub has answered.
     judged: u64,
     /// A meeting with different headers, and the difference; number 0 concerns the whole world.
     refused: Option<(u64, String)>,
@@ -138,7 +138,7 @@ impl Watch {
         watch.word = lines.next().unwrap_or_default();
         watch.hosts = lines.collect();
         if watch.hosts.len() != size {
-            bail!(PeerLost, "what listens at {address} is no rank 0 of {size} ranks");
+            bail!(PeerLost, "the listener at {address} is not rank 0 of {size} ranks");
         }
         Ok(watch)
     }
@@ -152,7 +152,7 @@ impl Watch {
         &self.hosts
     }
 
-    /// Announces an arrival; returns the meeting's number.
+    /// Announces an arrival, and returns the meeting's number.
     pub(super) fn come(&self, header: Header) -> Result<u64> {
         let number = {
             let mut state = self.shared.lock();
@@ -168,7 +168,7 @@ impl Watch {
     pub(super) fn expect(&self, number: u64) -> Result<()> {
         let mut state = self.shared.lock();
         loop {
-            // A mismatch before this meeting, at one that nobody waited for, remains one.
+            // A mismatch at an earlier meeting that nobody waited for is still a mismatch.
             if let Some((_, why)) = state.refused.as_ref().filter(|(refused, _)| *refused < number) {
                 bail!(Argument, "{why}");
             }
@@ -191,13 +191,13 @@ impl Watch {
         refused.or_else(|| self.expect_here(&state).err())
     }
 
-    /// Has `act` run once a rank is lost, by another thread.
+    /// Runs `act` once a rank is lost, on another thread.
     #[cfg(any(test, all(feature = "gpu", target_os = "linux")))]
     pub(super) fn on_loss(&self, act: impl Fn() + Send + 'static) {
         self.shared.on_loss.lock().unwrap_or_else(PoisonError::into_inner).push(Box::new(act));
     }
 
-    /// Lets the others know that this rank failed in the middle of a meeting: they would wait for it.
+    /// Tells the others, which would wait for it, that this rank failed in the middle of a meeting.
     pub(super) fn abandon(&self) {
         self.shared.lose(self.rank, "failed".to_owned());
         let stream = self.stream.lock().unwrap_or_else(PoisonError::into_inner);
@@ -232,7 +232,7 @@ impl Watch {
 
 impl Drop for Watch {
     fn drop(&mut self) {
-        // The ear hears the end, and the heart stops with it.
+        // The ear hears the end, and then the heart stops.
         let stream = self.stream.lock().unwrap_or_else(PoisonError::into_inner);
         drop(stream.shutdown(Shutdown::Both));
     }
@@ -281,7 +281,7 @@ impl Shared {
         }
     }
 
-    /// Sends signs of life as long as the world lasts, and notices a silent hub.
+    /// Sends signs of life as long as the world lasts, and detects a silent hub.
     fn beat(&self, stream: &Mutex<TcpStream>) {
         let mut beaten = Instant::now();
         loop {
@@ -309,7 +309,7 @@ impl Shared {
     }
 }
 
-/// Connects to an address that may start to listen only later.
+/// Connects to an address that may start listening only later.
 fn connect(address: &str) -> io::Result<TcpStream> {
     let begin = Instant::now();
     loop {
@@ -338,7 +338,7 @@ mod tests {
 
     const COUNT: Header = [Purpose::Count as u64, 8, 16, 0];
 
-    /// Runs `size` ranks in threads; returns their results.
+    /// Runs `size` ranks in threads, and returns their results.
     fn ranks<T: Send>(size: usize, run: impl Fn(Watch, usize) -> T + Sync) -> Vec<T> {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap().to_string();
@@ -403,7 +403,7 @@ mod tests {
             ranks(3, |watch, rank| {
                 meet(&watch, COUNT).unwrap();
                 if rank == 1 {
-                    // To leave waits for the others; to be gone does not.
+                    // Leaving waits for the others; dying does not.
                     if leaves {
                         assert!(!watch.leave());
                     }
@@ -447,7 +447,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap().to_string();
         Watch::serve(listener, 2, String::new()).unwrap();
-        // Somebody else's connection is of no account.
+        // The connection of a stranger does not matter.
         io::Write::write_all(&mut TcpStream::connect(&address).unwrap(), b"GET / HTTP/1.1\r\n\r\n").unwrap();
         let first = thread::spawn({
             let address = address.clone();

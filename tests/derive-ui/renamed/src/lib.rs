@@ -1,5 +1,5 @@
-//! Models in a crate that knows the framework as `dragonfly`, has no prelude, and gives every name that generated code
-//! could lean on another meaning. Nothing may cause a warning. That this compiles is half of the test.
+//! Models in a crate that imports the framework as `dragonfly`, has no prelude, and gives another meaning to every name
+//! that generated code could use. Nothing may cause a warning. Compiling is half of the test.
 #![no_implicit_prelude]
 #![deny(warnings, missing_docs, clippy::all, clippy::pedantic)]
 
@@ -15,7 +15,7 @@ use ::dragonfly::{Module, Var};
 /// With every option of a struct and its fields.
 #[derive(Module, ::core::fmt::Debug)]
 #[module(crate = "::dragonfly", sequential, residual = shortcut, then = [relu, |x| x * self.gain], config(
-    /// How many channels come in.
+    /// The number of input channels.
     inputs: usize,
     outputs: usize,
 ))]
@@ -30,7 +30,7 @@ pub struct Block {
     gain: f64,
 }
 
-/// Of parts, which are built from the seed alone or told something.
+/// A model of parts that are built from the seed alone or from a config.
 #[derive(Module, ::core::fmt::Debug)]
 #[module(crate = "::dragonfly", sequential, no_display)]
 pub struct Net {

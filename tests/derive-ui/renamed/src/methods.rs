@@ -1,5 +1,4 @@
-//! A model whose own methods, and those of a trait that all types implement, have the names of everything that is
-//! generated or called.
+//! A model with methods, and a blanket trait, that have the names of everything that is generated or called.
 #![expect(clippy::wrong_self_convention, reason = "the names are those of generated code")]
 
 use ::dragonfly::Module;

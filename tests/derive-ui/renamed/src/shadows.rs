@@ -1,4 +1,4 @@
-//! Names that stand in the way.
+//! Names that shadow those of generated code.
 
 /// Not `core`.
 pub mod core {}

@@ -1,10 +1,10 @@
-//! What the generated code does beyond visiting: seeds, errors that name fields, and the lines that errors point at.
+//! The behaviour of generated code besides visiting: seeds, errors that name fields, and the lines of errors.
 
 use meganeura::prelude::*;
 use meganeura::{Device, Error, ErrorKind, Param, Result, Tensor, Var};
 use meganeura_derive_ui::{Scale, Shift, apply, device};
 
-/// A module that remembers what it was seeded with.
+/// A module that remembers its seed.
 #[derive(Module, Debug)]
 struct Seeded {
     #[module(skip)]

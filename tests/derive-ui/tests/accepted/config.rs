@@ -1,4 +1,4 @@
-//! The values of `config` are seen by every `init`, and are given by name.
+//! Every `init` sees the arguments of `config`, which are passed by name.
 
 use std::marker::PhantomData;
 
@@ -16,7 +16,7 @@ struct Block {
     width: usize,
 }
 
-/// Of parts that are told what the whole is told.
+/// A model whose parts get the model's own arguments.
 #[derive(Module)]
 #[module(sequential, config(
     /// How many blocks there are.

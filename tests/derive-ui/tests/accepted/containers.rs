@@ -1,4 +1,4 @@
-//! Containers of modules are modules. Fields are told apart by traits, so an alias is as good as a name.
+//! Containers of modules are modules. Traits distinguish fields, so an alias works like the type.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 

@@ -1,4 +1,4 @@
-//! Of an enum the variant that is there is visited; its name is not in the path.
+//! The current variant of an enum is visited; its name is not in the path.
 
 use meganeura::module::{At, Slot};
 use meganeura::prelude::*;

@@ -1,4 +1,4 @@
-//! Fields, constants and generics may be called like anything in the generated code; expressions see the user's own.
+//! Fields, constants and generics may have any name of the generated code; expressions see the user's.
 #![expect(non_upper_case_globals, non_camel_case_types, reason = "the names are those of the generated code")]
 
 use meganeura::prelude::*;

@@ -1,4 +1,4 @@
-//! Nothing the generated code uses is looked up in the user's scope.
+//! Generated code looks up no name in the user's scope.
 #![no_implicit_prelude]
 #![expect(non_camel_case_types, dead_code, reason = "they only stand in the way")]
 

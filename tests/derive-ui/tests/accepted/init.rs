@@ -1,4 +1,4 @@
-//! `init` takes any builder, or containers of them; bare, it asks the field's type.
+//! `init` takes any builder, or containers of them; a bare `init` uses the field's type.
 
 use std::collections::BTreeMap;
 use std::marker::PhantomData;

@@ -1,4 +1,4 @@
-//! `init` compares neighbours, and with `input` records the whole model.
+//! `init` compares neighbouring layers, and with `input` records the whole model.
 
 use meganeura::prelude::*;
 use meganeura::{ErrorKind, Result};

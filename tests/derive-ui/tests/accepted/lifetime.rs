@@ -1,4 +1,4 @@
-//! A struct may borrow, as long as what it borrows is skipped. The lifetime may have any name.
+//! A struct may have borrowed fields if they are skipped. The lifetime may have any name.
 
 use std::fmt::Debug;
 

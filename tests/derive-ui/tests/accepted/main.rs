@@ -1,4 +1,4 @@
-//! What the derive accepts. Every case is run, and none may cause a warning.
+//! Code that the derive accepts. Every case runs, and none may cause a warning.
 #![deny(warnings)]
 
 mod behaviour;

@@ -1,4 +1,4 @@
-//! The name of a field is its segment of the path, in the order of declaration.
+//! A field's name is its segment of the path; fields are visited in declaration order.
 
 use meganeura::prelude::*;
 use meganeura_derive_ui::{Scale, Shift, device, leaves};

@@ -35,7 +35,7 @@ fn options_are_followed() -> meganeura::Result<()> {
 
 type Cache = std::collections::HashMap<u32, Tensor>;
 
-/// What may be skipped: settings, tensors, references, what holds nothing, and on purpose anything.
+/// Fields that may be skipped: settings, tensors, references, empty types, and on purpose anything.
 #[derive(Module)]
 struct Skipping<'a, L: Layer> {
     layer: L,

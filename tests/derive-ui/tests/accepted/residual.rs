@@ -1,4 +1,4 @@
-//! `residual` adds the input to what the fields make of it; `then` above the struct comes last.
+//! `residual` adds the input to the fields' result; `then` above the struct comes last.
 
 use meganeura::Var;
 use meganeura::check::gradcheck;

@@ -89,7 +89,7 @@ fn steps_are_applied_in_order() -> meganeura::Result<()> {
     Ok(())
 }
 
-/// Methods that `Var` has of a trait alone, by reference and by value, with arguments and without.
+/// Methods that `Var` has only through a trait, by reference and by value, with and without arguments.
 trait Activation {
     fn swish(&self) -> Var;
     fn relu6(&self, slope: f64) -> Var;

@@ -1,4 +1,4 @@
-//! A struct without fields is a module that holds nothing, and needs nothing to be built.
+//! A struct without fields is a module without parameters, and its own constructor.
 
 use meganeura::Var;
 use meganeura::prelude::*;

@@ -1,4 +1,4 @@
-//! safetensors: models, models under other names, and optimizers' states.
+//! safetensors: models, models under other names, and optimizer states.
 
 use std::collections::BTreeMap;
 
@@ -55,7 +55,7 @@ fn names() -> Names {
         .ignore("**.extra.**")
 }
 
-/// Changes the header as a document, and its length with it; or the length alone.
+/// Changes the header as a document, together with its length; or only the length.
 fn reshape_header(input: &mut Vec<u8>, rng: &mut Rng) {
     let header = input.split_first_chunk().and_then(|(length, rest)| {
         let length = usize::try_from(u64::from_le_bytes(*length)).ok()?;
@@ -89,7 +89,7 @@ fn load(input: &[u8], names: &Names) -> Result<bool, String> {
     Ok(report.is_some())
 }
 
-/// Reads the tensors alone. What was read is written to a file that has the same tensors.
+/// Reads only the tensors. They are written to another file, which must have the same tensors.
 fn tensors(input: &[u8]) -> Result<(), String> {
     let read = |input: &[u8]| documented(tensors_from_safetensors(input, &Device::cpu()), &[ErrorKind::Checkpoint]);
     let write = |tensors: &BTreeMap<String, Tensor>| documented(tensors_to_safetensors(tensors), &[]);
@@ -164,7 +164,7 @@ impl Target for Renamed {
     }
 }
 
-/// What an optimizer remembers.
+/// An optimizer's state.
 pub struct State;
 
 impl State {

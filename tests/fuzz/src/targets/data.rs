@@ -1,4 +1,4 @@
-//! Files of data: IDX, CIFAR and CSV, packed with gzip or not.
+//! Data files: IDX, CIFAR and CSV, with or without gzip.
 
 use std::io::Write;
 
@@ -61,7 +61,7 @@ impl Target for Idx {
         let part = &mut parts[rng.usize(..2)];
         match rng.u8(..4) {
             0 => *part = gzip(part),
-            // What unpacks to far more than it is.
+            // A file that unpacks to far more than its size.
             1 => *part = gzip(&[&part[..], &vec![0; 1 << rng.u32(..24)]].concat()),
             _ => mutate::bytes(part, rng),
         }

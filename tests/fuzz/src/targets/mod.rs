@@ -16,7 +16,7 @@ use tempfile::TempDir;
 
 /// Something that reads what others wrote.
 pub trait Target {
-    /// As in `--target`, and the name of its corpus.
+    /// The name in `--target` and of its corpus.
     fn name(&self) -> &'static str;
 
     /// Well-formed inputs to start from.
@@ -58,7 +58,7 @@ pub fn all() -> Vec<Box<dyn Target>> {
     all
 }
 
-/// What reading came to, where an error of these kinds is as good as a value.
+/// The result of reading; errors of these kinds are as valid as values.
 fn documented<T>(result: Result<T, Error>, kinds: &[ErrorKind]) -> Result<Option<T>, String> {
     match result {
         Ok(value) => Ok(Some(value)),

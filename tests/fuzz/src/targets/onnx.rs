@@ -1,4 +1,4 @@
-//! Models of ONNX.
+//! ONNX models.
 
 use meganeura::onnx::{Export, Model};
 use meganeura::prelude::*;

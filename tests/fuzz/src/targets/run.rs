@@ -1,4 +1,4 @@
-//! The files of a run's folder, each in the place of the one that was written there.
+//! The files of a run's folder; each mutated file replaces the original.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -42,7 +42,7 @@ fn begin(folder: &Path) -> meganeura::run::RunOptions {
     Run::at(folder, &Device::cpu()).setting("seed", 7).keep_best("loss", Best::Lowest)
 }
 
-/// What a run of two steps with a checkpoint each leaves: all files, below its folder.
+/// The files of a run of two steps with a checkpoint each, with paths below its folder.
 fn template() -> &'static [(PathBuf, Vec<u8>)] {
     static TEMPLATE: OnceLock<Vec<(PathBuf, Vec<u8>)>> = OnceLock::new();
     TEMPLATE.get_or_init(|| {
@@ -89,7 +89,7 @@ impl FileOf {
         let (mut net, mut optimizer) = parts();
         let restored = documented(run.restore(&mut net, &mut optimizer), &kinds)?;
         let metrics = documented(run.metrics(), &kinds)?;
-        // What was taken up goes on.
+        // A resumed run continues.
         run.advance();
         documented(run.log(&[("loss", &0.5)]), &kinds)?;
         documented(run.checkpoint(&net, &optimizer), &kinds)?;

@@ -1,5 +1,5 @@
-//! Which rows are the same layer: boxes, shared layers, tied parameters, layers without a size, and parts that are left
-//! and entered again.
+//! The identity of layers: boxes, shared layers, tied parameters, layers without a size, and parts that are left and
+//! entered again.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use crate::nn::{BatchNorm2d, Conv2d, Embedding, KeyValueCache, Linear, LstmCell,
 use crate::nn::{RotaryEmbedding, Sigmoid};
 use crate::{DType, Device, Init, Layer, Module, ModuleExt, Precision, Shape, Tensor, TensorType, Var};
 
-/// Path, type, depth, and the parameters or `None` if they are there again.
+/// The path, the type, the depth, and the parameters, or `None` if they occur again.
 type Told<'a> = (&'a str, &'a str, usize, Option<usize>);
 
 fn told(summary: &ForwardSummary) -> Vec<Told<'_>> {
@@ -50,7 +50,7 @@ fn a_layer_behind_a_pointer_is_one_row() {
         ("rest.2.1", "Sigmoid", 3, Some(0)),
     ];
     assert_eq!(told(&summary), expected, "\n{summary}");
-    // 3 rows of Linear and Relu, and two activations behind.
+    // 3 rows of Linear and Relu, and two activations after them.
     assert_eq!(summary.activation_bytes(), 4 * 2 * 4 * 5);
 }
 
@@ -63,7 +63,7 @@ fn a_boxed_root_is_the_model() {
     assert_eq!(told(&boxed.summary_with([2, 3]).unwrap()), [("", "Relu", 0, Some(0))]);
 }
 
-/// A newtype has the place of what it holds, and so has a value without a size.
+/// A newtype has the address of its contents, and so has a value without a size.
 #[derive(Module, Debug)]
 struct Squashed(Sigmoid);
 
@@ -83,7 +83,7 @@ fn a_newtype_without_a_size_is_not_what_it_holds() {
     assert_eq!(rows, expected, "\n{summary}");
 }
 
-/// Calls the elements of two fields by turns.
+/// Calls the elements of two fields alternately.
 #[derive(Module, Debug)]
 struct ByTurns {
     #[module(init = [Conv2d::new(2, 2, 1), Conv2d::new(2, 2, 1)])]
@@ -150,12 +150,12 @@ fn tied_layers_have_their_own_paths_and_count_once() {
     let summary = Tied::new().summary_with(words(&[2, 4])).unwrap();
     let expected = [("", "Tied", 0, Some(15)), ("embedding", "Embedding", 1, Some(15)), ("head", "Linear", 1, None)];
     assert_eq!(told(&summary), expected, "\n{summary}");
-    // In the chain that names them as well.
+    // In the chain, which names them as well.
     let Tied { embedding, head } = Tied::new();
     let summary = (embedding, head).summary_with(words(&[2, 4])).unwrap();
     let counted: Vec<_> = told(&summary).into_iter().map(|(.., counted)| counted).collect();
     assert_eq!(counted, [Some(15), Some(15), None], "\n{summary}");
-    // A layer put together while it is called is known by its tensor alone.
+    // A layer that is created while it is called is identified by its tensor alone.
     let net = Tied::new();
     let head = |net: &Tied, x: &Var| Linear { weight: net.head.weight.tied(), bias: None }.forward(x);
     let summary = net.summary_by([2, 3], head).unwrap();
@@ -185,7 +185,7 @@ fn a_shortcut_is_a_row_if_it_is_there() {
     assert_eq!(summary.rows().len(), 3);
 }
 
-/// Adds a tensor that is no buffer, so that nothing visits it.
+/// Adds a tensor that is not a buffer, so no visit finds it.
 #[derive(Module, Debug)]
 #[module(input = [_, width], config(shift: Tensor, width: usize))]
 struct Shifted {

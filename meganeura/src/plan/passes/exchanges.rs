@@ -2,12 +2,12 @@
 //!
 //! The cost of an exchange is mostly fixed, so independent ones are merged: the mean of a loss joins those of the
 //! gradients. On GPUs the values of an exchange lie side by side in a range. A later exchange with the same layout
-//! reuses the range of an earlier one that nobody reads any more: updated parameters replace the gradients that they
-//! are made from.
+//! reuses the range of an earlier one that is no longer read: updated parameters replace the gradients that they are
+//! made from.
 
-use super::{KernelWork, Plan, Step, StorageId, Work};
 use crate::kernel::launch::Argument;
 use crate::ops::{Exchange, KernelOp};
+use crate::plan::{KernelWork, Operand, Place, Plan, Step, StorageId, Work};
 use crate::world::Collective;
 
 /// Merges exchanges of means that do not depend on each other.
@@ -42,7 +42,7 @@ fn storages(step: &Step) -> [Vec<StorageId>; 2] {
     [step.reads().collect(), step.outputs.iter().map(|&(storage, _)| storage).collect()]
 }
 
-/// `true` if step `later` can move up to step `at`: its operands are ready there, and nobody in between touches its
+/// `true` if step `later` can move up to step `at`: its operands are ready there, and no step in between touches its
 /// results.
 fn may_rise(steps: &[Step], at: usize, later: usize) -> bool {
     let [reads, results] = storages(&steps[later]);
@@ -50,7 +50,7 @@ fn may_rise(steps: &[Step], at: usize, later: usize) -> bool {
     between.iter().all(|step| !touches(step, &results) && step.writes().all(|storage| !reads.contains(&storage)))
 }
 
-/// `true` if step `at` can move down to step `later`: nobody in between reads its results or writes its operands.
+/// `true` if step `at` can move down to step `later`: no step in between reads its results or writes its operands.
 fn may_sink(steps: &[Step], at: usize, later: usize) -> bool {
     let [reads, results] = storages(&steps[at]);
     let between = &steps[at + 1..=later];
@@ -102,7 +102,7 @@ fn is_free(plan: &Plan, earlier: usize, later: usize) -> bool {
     }
     let pairs = results(plan, earlier).into_iter().zip(results(plan, later));
     pairs.into_iter().all(|(place, storage)| {
-        let is_unplaced = |storage: StorageId| plan.storages[storage].place == super::lower::UNPLACED;
+        let is_unplaced = |storage: StorageId| plan.storages[storage].place == Place::Unplaced;
         let touches =
             |storage: StorageId| move |step: &Step| step.reads().chain(step.writes()).any(|touched| touched == storage);
         let last = plan.steps.iter().rposition(touches(place));
@@ -121,9 +121,8 @@ fn is_in_place(step: &Step, place: StorageId, storage: StorageId) -> bool {
     };
     let elements = step.outputs[output].1.shape.elements();
     let whole = |argument: &Argument| argument.layout.is_contiguous() && argument.ty.shape.elements() == elements;
-    let is_harmless = |(k, input): (usize, &super::Operand)| {
-        input.storage != place || (elementwise.contains(&k) && whole(&input.argument))
-    };
+    let is_harmless =
+        |(k, input): (usize, &Operand)| input.storage != place || (elementwise.contains(&k) && whole(&input.argument));
     step.writes().all(|written| written != place) && step.inputs.iter().enumerate().all(is_harmless)
 }
 
@@ -169,7 +168,7 @@ mod tests {
     #[test]
     fn what_can_wait_is_exchanged_together() -> Result<()> {
         let world = World::of_two();
-        // The second reads what is there before the first, or the first is read only after the second.
+        // The second exchange reads a value that is ready before the first, or the first is read only after the second.
         let early = |[x, y]: [Var; 2]| {
             let means = [x.exp().all_mean(&world), y.all_mean(&world)];
             means.map(|mean| mean.square()).to_vec()
@@ -178,7 +177,7 @@ mod tests {
             let first = x.exp().all_mean(&world);
             vec![(y.sum() + 1.0).all_mean(&world) + first]
         };
-        // The second is made from the first.
+        // The second exchange depends on the first.
         let after = |[x, _]: [Var; 2]| vec![x.all_mean(&world).exp().all_mean(&world)];
         for plan in plans(early)?.into_iter().chain(plans(late)?) {
             assert_eq!(exchanges(&plan), [2], "{plan}");
@@ -211,7 +210,7 @@ mod tests {
         let gradients = [w[0].exp(), w[1].sin()];
         let owners = vec![0, 1];
         let means = exchange(&gradients.each_ref(), &world, Collective::MeanToOwners(owners.clone()));
-        // This rank steps the first, the other one the second.
+        // This rank steps the first parameter, the other rank the second.
         let stepped = [&w[0] - &means[0] * 0.1, means[1].clone()];
         let updated = exchange(&stepped.each_ref(), &world, Collective::FromOwners(owners));
         let assigns = [(0, updated[0].id()?), (1, updated[1].id()?)];

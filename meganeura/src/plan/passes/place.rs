@@ -1,15 +1,15 @@
-//! Last pass: puts temporary storages into shared slots. Two share one if they never live at the same time.
+//! Last pass: places temporary storages in shared slots. Storages with disjoint lifetimes may share a slot.
 //!
-//! Slots are separate buffers, not one arena: graphics APIs track hazards per buffer, and one arena would serialise
-//! everything and may not be bound for reading and writing at once.
+//! Slots are separate buffers, not one arena. Graphics APIs track hazards per buffer, so an arena would serialise all
+//! launches, and it could not be bound for reading and writing at once.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap, HashMap};
 
-use super::{Place, Plan, Target};
 use crate::DType;
+use crate::plan::{Place, Plan, Target};
 
-/// First and last step that touch a storage, its bytes and element type.
+/// The first and the last step that touch a storage, its bytes and its element type.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Interval {
     first: usize,
@@ -30,12 +30,12 @@ pub(super) fn place(plan: &mut Plan, target: Target<'_>) {
         }
     }
     let wanted: Vec<usize> = (0..plan.storages.len())
-        .filter(|&s| matches!(plan.storages[s].place, Place::Slot(_)) && intervals[s].is_some())
+        .filter(|&s| plan.storages[s].place == Place::Unplaced && intervals[s].is_some())
         .collect();
     let live: Vec<_> = wanted.iter().map(|&s| intervals[s].expect("filtered")).collect();
     let (slots, sizes) = assign(&live);
 
-    // Largest first, so that plans of one device share big buffers with big buffers.
+    // Largest first, so that the large buffers of all plans of a device coincide.
     let mut order: Vec<usize> = (0..sizes.len()).collect();
     order.sort_by_key(|&slot| Reverse(sizes[slot]));
     plan.slots = order.iter().map(|&slot| sizes[slot]).collect();
@@ -46,27 +46,28 @@ pub(super) fn place(plan: &mut Plan, target: Target<'_>) {
     }
 }
 
-/// Gives the results of each meeting, unless they are handed out, a range of their own: what lies in slots is apart,
-/// and NCCL reads and writes one piece of memory.
+/// Gives the results of each meeting that are not handed out a range of their own. Slots are separate buffers, but NCCL
+/// reads and writes one contiguous range.
 fn place_ranges(plan: &mut Plan) {
     for (meeting, step) in plan.steps.iter().filter(|step| step.meets().is_some()).enumerate() {
         for (value, &(storage, _)) in step.outputs.iter().enumerate() {
-            if let Place::Slot(_) = plan.storages[storage].place {
+            if plan.storages[storage].place == Place::Unplaced {
                 plan.storages[storage].place = Place::Range { meeting, value };
             }
         }
     }
 }
 
-/// A slot for each interval, and the bytes of each slot. In order of first use: the free slot of the same element type
-/// that fits closest, else the largest free one grown, else a new one; of several the first.
+/// Assigns a slot to each interval; also returns the bytes of each slot. In order of first use, an interval takes the
+/// tightest-fitting free slot of its element type, else it grows the largest free one, else it gets a new one. Ties go
+/// to the first slot.
 fn assign(intervals: &[Interval]) -> (Vec<usize>, Vec<usize>) {
     let mut order: Vec<usize> = (0..intervals.len()).collect();
     order.sort_by_key(|&i| (intervals[i].first, Reverse(intervals[i].bytes)));
     let mut slots = vec![0; intervals.len()];
     let mut sizes: Vec<usize> = Vec::new();
     let mut free = Free::default();
-    // The next to become free first.
+    // A heap with the next slot to become free on top.
     let mut taken: BinaryHeap<Reverse<(usize, usize)>> = BinaryHeap::new();
     for i in order {
         let Interval { first, last, bytes, dtype } = intervals[i];
@@ -85,7 +86,7 @@ fn assign(intervals: &[Interval]) -> (Vec<usize>, Vec<usize>) {
     (slots, sizes)
 }
 
-/// Slots that nobody uses at the moment: size and number, by element type.
+/// Slots that are currently free: size and number, by element type.
 #[derive(Default)]
 struct Free(HashMap<DType, BTreeSet<(usize, usize)>>);
 
@@ -94,7 +95,7 @@ impl Free {
         self.0.entry(dtype).or_default().insert((size, slot));
     }
 
-    /// The smallest that has room, else the largest.
+    /// Takes the smallest slot with room, else the largest.
     fn take(&mut self, dtype: DType, bytes: usize) -> Option<usize> {
         let slots = self.0.get_mut(&dtype)?;
         let &(largest, _) = slots.last()?;
@@ -106,8 +107,6 @@ impl Free {
 
 #[cfg(test)]
 mod tests {
-    use rand_pcg::rand_core::Rng;
-
     use super::*;
 
     fn interval(first: usize, last: usize, bytes: usize) -> Interval {
@@ -136,7 +135,7 @@ mod tests {
         }
     }
 
-    /// The same by looking at every slot for every interval.
+    /// The same assignment, by a search over every slot for every interval.
     fn assign_by_search(intervals: &[Interval]) -> (Vec<usize>, Vec<usize>) {
         let mut order: Vec<usize> = (0..intervals.len()).collect();
         order.sort_by_key(|&i| (intervals[i].first, Reverse(intervals[i].bytes)));
@@ -175,7 +174,7 @@ mod tests {
 
     #[test]
     fn many_that_live_together_are_placed_at_once() {
-        // As gradients wait for the optimizer: each has a slot, and another use of it later.
+        // Like gradients that wait for the optimizer: each has a slot, which is used again later.
         const COUNT: usize = 200_000;
         let together = (0..COUNT).map(|i| interval(i, COUNT + i, 100 + i));
         let after = (0..COUNT).map(|i| interval(3 * COUNT, 4 * COUNT, 100 + i));

@@ -1,23 +1,22 @@
-//! GPU only: launches whose results an earlier launch has left in scratch memory, the same kernel with the same numbers
-//! on operands that nobody has written since, are not done again. Convolutions that read the same weight bring it into
-//! the same form; that is done once for all of them.
+//! GPU pass: drops launches whose results an earlier launch left in scratch memory, by the same kernel with the same
+//! defines on operands that have not been written since. So convolutions that read the same weight transform it once.
 
 use std::collections::HashMap;
 
-use super::{Plan, Step, StorageId};
 use crate::kernel::launch::{Binding, Launch};
+use crate::plan::{Plan, Step, StorageId};
 
-/// Elements that a scratch buffer may have to be kept for later steps, each for itself: what is larger is computed
-/// again, rather than held from the forward to the backward pass.
+/// The most elements of a scratch buffer that is kept for later steps. A larger one is recomputed rather than held from
+/// the forward to the backward pass.
 const MOST: usize = 1 << 21;
 
-/// What a launch computes: its kernel, its defines, and the storages that it reads.
+/// The computation of a launch: its kernel, its defines, and the storages that it reads.
 type Transform = (&'static str, Vec<(&'static str, String)>, Vec<StorageId>);
 
 pub(super) fn share(plan: &mut Plan) {
-    // With the step that left it there.
+    // The scratch buffers with each transform's result, and the step that wrote them.
     let mut known: HashMap<Transform, (usize, Vec<StorageId>)> = HashMap::new();
-    // The last step that wrote a storage.
+    // The last step that wrote each storage.
     let mut written: HashMap<StorageId, usize> = HashMap::new();
     for (at, step) in plan.steps.iter_mut().enumerate() {
         let mut kept: Vec<Launch> = Vec::with_capacity(step.launches.len());
@@ -46,8 +45,8 @@ pub(super) fn share(plan: &mut Plan) {
     }
 }
 
-/// What a launch computes that reads operands alone, and the scratch buffers that it writes: it is the first of its
-/// step to bind them. Launches after it only read them: a scratch buffer has one writer.
+/// The computation of a launch that reads only operands, and the scratch buffers that it writes. It must be the first
+/// in its step to bind them, and later launches must only read them: a scratch buffer has one writer.
 fn transform(step: &Step, launch: &Launch, bound: &[bool]) -> Option<(Transform, Vec<usize>)> {
     if launch.loads.is_some() || launch.stores {
         return None;
@@ -71,7 +70,7 @@ mod tests {
     use crate::plan::{Plan, Preferences, Request, Target};
     use crate::{Device, Result, Shape, Tape, Tensor, Var};
 
-    /// The kernels that a large GPU launches for what is recorded on inputs of these shapes: its first value, where
+    /// The kernels that a large GPU launches for a recording on inputs of these shapes. The recording's first value, if
     /// there is one, becomes the first input.
     fn kernels(shapes: &[Shape], f: impl Fn(&[Var]) -> (Option<Var>, Vec<Var>)) -> Result<Vec<&'static str>> {
         let device = Device::cpu();
@@ -108,7 +107,7 @@ mod tests {
 
     #[test]
     fn what_was_written_since_is_packed_again() -> Result<()> {
-        // The last convolution's weight is in the memory of the first one's.
+        // The last convolution's weight shares the memory of the first one's.
         let updated = |x: &[Var]| {
             let z = &x[0] * 0.5;
             (Some(z.clone()), vec![x[1].conv2d(&x[0], STRIDE), x[1].conv2d(&z, STRIDE)])
@@ -121,7 +120,7 @@ mod tests {
 
     #[test]
     fn what_reads_a_dropped_launch_is_told_apart() -> Result<()> {
-        // Each product writes its parts to scratch memory, and reads weights that another convolution packed.
+        // Each product writes partial sums to scratch memory, and reads weights that another convolution packed.
         let [image, weight] = [Shape::from([8, 64, 16, 16]), Shape::from([64, 64, 3, 3])];
         let convolutions = |x: &[Var]| {
             let pairs = [(0, 2), (0, 3), (1, 2), (1, 3)];

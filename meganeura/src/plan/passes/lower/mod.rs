@@ -1,20 +1,22 @@
-//! Third pass: turns a schedule into steps on storages. Views become layouts here; what a kernel cannot read as it lies
-//! is copied first. `parts.rs` has what is joined without a copy, `assign.rs` the last of it: what leaves become.
+//! Third pass: turns a schedule into steps on storages. Views become layouts here, and an operand whose layout a kernel
+//! cannot read is copied first. `parts.rs` joins values without a copy; `assign.rs` does the last part, the new
+//! contents of leaves.
+
+mod assign;
+mod parts;
 
 use std::collections::HashMap;
 
+pub(super) use assign::added_up;
+
 use super::format::Formats;
 use super::fuse::Item;
-use super::parts;
 use super::uses::{Origin, Uses};
-use super::{Input, KernelWork, Load, Operand, Place, Plan, Program, Step, StorageId, StorageInfo, Work};
 use crate::graph::{Exact, Graph, Node, Source, ValueId};
 use crate::kernel::launch::{Argument, Channels, Format};
 use crate::ops::{Halves, Innermost, Op, Stores, View};
+use crate::plan::{Input, KernelWork, Load, Operand, Place, Plan, Program, Step, StorageId, StorageInfo, Work};
 use crate::{DType, Layout, Shape, TensorType};
-
-/// Marks a storage that the placing pass has yet to put somewhere.
-pub(super) const UNPLACED: Place = Place::Slot(usize::MAX);
 
 /// Where `programs` says that kernels load through programs, they load numbers so.
 pub(super) fn lower(
@@ -56,42 +58,41 @@ pub(super) fn lower(
     lowering.plan
 }
 
-pub(super) struct Lowering<'a> {
-    pub(super) graph: &'a Graph,
+struct Lowering<'a> {
+    graph: &'a Graph,
     uses: &'a Uses<'a>,
-    pub(super) formats: &'a Formats,
+    formats: &'a Formats,
     programs: bool,
-    /// The channels by which the step that is made counts its elements, if it does not count them in the order of the
-    /// API.
+    /// The channels by which the current step counts its elements; `None` if it counts them in the order of the API.
     order: Option<Channels>,
-    pub(super) plan: Plan,
+    plan: Plan,
     /// The storage of each computed value.
-    pub(super) storage: HashMap<ValueId, StorageId>,
+    storage: HashMap<ValueId, StorageId>,
     /// Views resolved so far.
     views: HashMap<ValueId, Operand>,
     /// Contiguous copies made so far.
     copies: HashMap<(StorageId, Layout), StorageId>,
-    /// So many contiguous elements from the first on in the other format, made so far.
+    /// The storages that have been converted: storage, new format, and number of contiguous elements from the first on.
     converted: HashMap<(StorageId, Format, usize), StorageId>,
-    /// Constants written out so far, for kernels that read memory only.
+    /// Constants stored so far, for kernels that read only memory.
     constants: HashMap<(Exact, TensorType), StorageId>,
     leaves: HashMap<usize, StorageId>,
     host: Option<StorageId>,
-    /// Values that programs may store into a part of another, with that one and their place in it.
-    pub(super) parts: HashMap<ValueId, (ValueId, Layout)>,
+    /// Values that programs may store into a part of another: that value, and the place in it.
+    parts: HashMap<ValueId, (ValueId, Layout)>,
 }
 
-/// What an operand turns out to be behind its views.
+/// An operand behind its views.
 #[expect(clippy::large_enum_variant, reason = "lives on the stack for a moment; a box would only cost")]
 enum Resolved {
     Const(Exact),
-    /// A float among the host's words.
+    /// A float in the host's words.
     Host(usize),
     Stored(Operand),
 }
 
 impl Lowering<'_> {
-    pub(super) fn new_storage(&mut self, ty: TensorType, place: Place) -> StorageId {
+    fn new_storage(&mut self, ty: TensorType, place: Place) -> StorageId {
         self.new_storage_in(Format::Full, ty, place)
     }
 
@@ -100,7 +101,7 @@ impl Lowering<'_> {
         self.plan.storages.len() - 1
     }
 
-    pub(super) fn leaf(&mut self, leaf: usize, ty: TensorType) -> StorageId {
+    fn leaf(&mut self, leaf: usize, ty: TensorType) -> StorageId {
         if let Some(&storage) = self.leaves.get(&leaf) {
             return storage;
         }
@@ -129,7 +130,7 @@ impl Lowering<'_> {
         resolved
     }
 
-    /// A value that is no view.
+    /// A value that is not a view.
     fn source(&mut self, value: ValueId) -> Resolved {
         let ty = self.graph.ty(value);
         let storage = match self.graph.maker(value).source {
@@ -159,12 +160,12 @@ impl Lowering<'_> {
 
     /// A contiguous value in another format, converted once.
     fn convert(&mut self, storage: StorageId, ty: TensorType, from: Format, to: Format) -> StorageId {
-        // A part of a tensor may begin where that does.
+        // A part of a tensor may start where the tensor does.
         let key = (storage, to, ty.shape.elements());
         if let Some(&converted) = self.converted.get(&key) {
             return converted;
         }
-        let converted = self.new_storage_in(to, ty, UNPLACED);
+        let converted = self.new_storage_in(to, ty, Place::Unplaced);
         let order = [from, to].into_iter().find_map(Format::channels);
         let work = Program { order, formats: vec![to], ..Program::copy(ty.shape, Input::Operand(0)) };
         let mut argument = Argument { format: from, ..Argument::contiguous(ty) };
@@ -177,18 +178,18 @@ impl Lowering<'_> {
         converted
     }
 
-    /// The memory of a value that lies in lines of halves, if its channels are these: as it is held, or as some
-    /// channels of that. What is held in `f32` is read so by elementwise work, whether or not a kernel has it
-    /// converted, and keeps its digits.
-    pub(super) fn half(&self, value: ValueId, channels: Channels) -> Option<Operand> {
+    /// The memory of a value that is stored in lines of halves with these channels, or as a range of channels of such a
+    /// value. Elementwise work reads a value that is stored in `f32` from there, even if a copy as halves exists for a
+    /// kernel, so it keeps full precision.
+    fn half(&self, value: ValueId, channels: Channels) -> Option<Operand> {
         let (found, layout) = self.formats.lines(self.uses, value)?;
         let argument = Argument { ty: self.graph.ty(value), layout, format: Format::Half(channels) };
         (found == channels).then(|| Operand { storage: self.storage[&self.uses.origin(value).value], argument })
     }
 
-    /// The operand of a kernel that reads halves: converted where it is not held so. Where the kernel reads strided
-    /// operands, any view of what is held so, if strides can say it; or of what is converted, if the kernel gains from
-    /// that and sees at least half of it.
+    /// The operand of a kernel that reads halves, converted if it is stored in `f32`. A kernel that reads strided
+    /// operands gets any view that strides can express: of a value stored as halves, or of a converted one if the
+    /// kernel gains from halves and reads at least half of it.
     fn halves(&mut self, value: ValueId, halves: &Halves, strided: bool) -> Option<Operand> {
         let ty = self.graph.ty(value);
         if strided {
@@ -223,7 +224,7 @@ impl Lowering<'_> {
         Some(Operand { storage, argument: Argument { ty, layout: channels.layout(ty.shape)?, format } })
     }
 
-    /// The memory of lines that lie pixel after pixel without gaps, copied unless they do so already.
+    /// The memory of lines that are contiguous, pixel after pixel; a copy unless they already are.
     fn contiguous_lines(&mut self, operand: Operand) -> StorageId {
         let Argument { ty, layout, format } = operand.argument;
         if layout.is_contiguous() {
@@ -232,7 +233,7 @@ impl Lowering<'_> {
         if let Some(&storage) = self.copies.get(&(operand.storage, layout)) {
             return storage;
         }
-        let storage = self.new_storage_in(format, ty, UNPLACED);
+        let storage = self.new_storage_in(format, ty, Place::Unplaced);
         let copy = Program::copy(ty.shape, Input::Operand(0));
         let copy = Program { order: format.channels(), formats: vec![format], ..copy };
         self.step(Work::Pointwise(copy), vec![operand], vec![(storage, ty)]);
@@ -240,7 +241,7 @@ impl Lowering<'_> {
         storage
     }
 
-    /// A view of an operand: of a contiguous copy where layouts cannot express it.
+    /// A view of an operand, or of a contiguous copy where layouts cannot express it.
     fn view(&mut self, view: &View, operand: Operand, ty: TensorType) -> Operand {
         if let Some(layout) = view.layout(&operand.argument.layout) {
             return Operand { storage: operand.storage, argument: Argument { layout, ..Argument::contiguous(ty) } };
@@ -250,7 +251,7 @@ impl Lowering<'_> {
         Operand { storage: copy.storage, argument: Argument { layout, ..Argument::contiguous(ty) } }
     }
 
-    /// The operand as rows without gaps, copied unless it is so already.
+    /// The operand in contiguous row-major order; a copy unless it already is.
     fn contiguous(&mut self, operand: Operand) -> Operand {
         let Argument { ty, layout, format } = operand.argument;
         let argument = Argument { ty, layout: Layout::contiguous(layout.shape()), format };
@@ -260,23 +261,23 @@ impl Lowering<'_> {
         if let Some(&storage) = self.copies.get(&(operand.storage, layout)) {
             return Operand { storage, argument };
         }
-        let storage = self.new_storage(argument.ty, UNPLACED);
+        let storage = self.new_storage(argument.ty, Place::Unplaced);
         self.copy(operand, storage);
         self.copies.insert((operand.storage, layout), storage);
         Operand { storage, argument }
     }
 
-    pub(super) fn copy(&mut self, from: Operand, to: StorageId) {
+    fn copy(&mut self, from: Operand, to: StorageId) {
         let work = Work::Pointwise(Program::copy(from.argument.ty.shape, Input::Operand(0)));
         self.step(work, vec![from], vec![(to, from.argument.ty)]);
     }
 
-    pub(super) fn step(&mut self, work: Work, inputs: Vec<Operand>, outputs: Vec<(StorageId, TensorType)>) {
+    fn step(&mut self, work: Work, inputs: Vec<Operand>, outputs: Vec<(StorageId, TensorType)>) {
         let (scratch, launches, offered) = (Vec::new(), Vec::new(), Vec::new());
         self.plan.steps.push(Step { work, inputs, outputs, scratch, variant: "", offered, launches });
     }
 
-    /// The number that a value is everywhere, if it is one.
+    /// The number that fills a value, if it is a constant or a number of the host.
     fn number(&self, value: ValueId) -> Option<Input> {
         match self.graph.maker(self.uses.origin(value).value).source {
             Source::Const(number) => Some(Input::Const(number)),
@@ -285,8 +286,8 @@ impl Lowering<'_> {
         }
     }
 
-    /// The operand in memory, whatever it is.
-    pub(super) fn stored(&mut self, value: ValueId) -> Operand {
+    /// The operand in memory, even if it is a number.
+    fn stored(&mut self, value: ValueId) -> Operand {
         let ty = self.graph.ty(value);
         let operand = |storage| Operand { storage, argument: Argument::contiguous(ty) };
         let number = match self.resolve(value) {
@@ -297,7 +298,7 @@ impl Lowering<'_> {
             },
             Resolved::Host(at) => Input::Host(at),
         };
-        let storage = self.new_storage(ty, UNPLACED);
+        let storage = self.new_storage(ty, Place::Unplaced);
         if let Input::Const(number) = number {
             self.constants.insert((number, ty), storage);
         }
@@ -352,7 +353,7 @@ impl Lowering<'_> {
         let is_part = op.stores() && self.parts.contains_key(&node.first);
         let store = if !store.is_empty() {
             let (program, results) = self.program(store, Some(node.first), &mut inputs);
-            // The first takes the place of the kernel's first result, the others follow.
+            // The program's first result replaces the kernel's first, the others follow.
             values.splice(..1, results[..1].iter().copied());
             values.extend(&results[1..]);
             Some(program)
@@ -371,8 +372,8 @@ impl Lowering<'_> {
         self.step(Work::Kernel(Box::new(work)), inputs, outputs);
     }
 
-    /// Has ranks exchange values where they lie, if nobody else reads them there. Only GPUs do so; a native kernel's
-    /// results are apart.
+    /// Lets ranks exchange values in place, if no other step reads them there. GPUs only; a native kernel has separate
+    /// results.
     fn exchange_in_place(&mut self, node: &Node, inputs: &[Operand]) {
         if !self.programs {
             return;
@@ -384,7 +385,7 @@ impl Lowering<'_> {
                 && self.storage.get(&value) == Some(&input.storage);
             let is_whole = info.elements == self.graph.ty(value).shape.elements();
             let is_only = is_whole && self.uses.readers(value).len() == 1 && !self.uses.is_wanted(value);
-            if is_own && is_only && in_order && info.place == UNPLACED && info.format == Format::Full {
+            if is_own && is_only && in_order && info.place == Place::Unplaced && info.format == Format::Full {
                 self.storage.insert(result, input.storage);
             }
         }
@@ -397,19 +398,19 @@ impl Lowering<'_> {
         self.step(Work::Pointwise(program), operands, outputs);
     }
 
-    /// Memory for a value that is computed next, unless it is stored into another's.
-    pub(super) fn result(&mut self, value: ValueId) -> (StorageId, TensorType) {
+    /// Memory for the value to be computed next, which may be a part of another's.
+    fn result(&mut self, value: ValueId) -> (StorageId, TensorType) {
         let ty = self.graph.ty(value);
         let storage = match self.storage.get(&value) {
             Some(&storage) => storage,
-            None => self.new_storage_in(self.formats.of(value), ty, UNPLACED),
+            None => self.new_storage_in(self.formats.of(value), ty, Place::Unplaced),
         };
         self.storage.insert(value, storage);
         (storage, ty)
     }
 
-    /// The program of a group, which appends what it reads to a step's operands, and the values that are its results.
-    /// Where it runs as an epilogue, `kernel` is what the kernel computes.
+    /// The program of a group and the values that it stores. Appends its operands to those of the step. As an epilogue,
+    /// it reads the kernel's result `kernel`.
     fn program(
         &mut self,
         nodes: &[usize],
@@ -465,10 +466,11 @@ impl Lowering<'_> {
         (program, results)
     }
 
-    /// Hands a value out: in its own storage if nothing else claimed that, else as a copy.
+    /// Hands a value out: in its own storage if no other output claims it, else as a copy.
     fn output(&mut self, k: usize, value: ValueId) {
         let operand = self.stored(value);
-        let free = self.plan.storages[operand.storage].place == UNPLACED && operand.argument.layout.is_contiguous();
+        let free =
+            self.plan.storages[operand.storage].place == Place::Unplaced && operand.argument.layout.is_contiguous();
         let storage = if free && self.plan.storages[operand.storage].elements == operand.argument.ty.shape.elements() {
             self.plan.storages[operand.storage].place = Place::Output(k);
             operand.storage

@@ -1,15 +1,17 @@
 //! Seeds that follow the path of a parameter.
 
-use rand_pcg::Pcg64;
-use rand_pcg::rand_core::SeedableRng;
+use std::convert::Infallible;
 
-/// Where the initial values of a model come from: a number for every place in it.
+use rand_pcg::Pcg64;
+use rand_pcg::rand_core::{Rng, SeedableRng, TryRng};
+
+/// The source of a model's initial values: a number for every place in it.
 ///
-/// A child's seed depends on the root's seed and the path alone, so a parameter keeps its initial values when a field
-/// is added before it, and models built on several threads or devices agree.
+/// A child's seed depends only on the root's seed and the path. So a parameter keeps its initial values when a field is
+/// added before it, and models built on several threads or devices agree.
 ///
-/// The rule is part of the interface and will not change: with `mix` the finalizer of SplitMix64 and `fnv1a` the 64-bit
-/// FNV-1a hash of the name's bytes,
+/// The rule is part of the interface and will not change. With `mix` as the finalizer of SplitMix64, and `fnv1a` as the
+/// 64-bit FNV-1a hash of the name's bytes:
 ///
 /// ```text
 /// seed.field(name) = mix(mix(seed + 0x9e3779b97f4a7c15) ^ fnv1a(name))
@@ -33,7 +35,7 @@ impl Seed {
         Self(seed)
     }
 
-    /// The seed of the field, or the entry of a map, called `name`.
+    /// The seed of the field, or the entry of a map, named `name`.
     #[must_use]
     pub const fn field(self, name: &str) -> Self {
         Self(mix(mix(self.0.wrapping_add(GOLDEN_GAMMA)) ^ fnv1a(name.as_bytes())))
@@ -51,17 +53,51 @@ impl Seed {
         self.0
     }
 
-    /// A generator that starts from this seed. Its methods are those of the trait [`Rng`](super::Rng).
+    /// A generator that starts from this seed.
     ///
     /// ```
-    /// use meganeura::module::{Rng, Seed};
+    /// use meganeura::module::Seed;
     ///
     /// let mut rng = Seed::new(42).rng();
     /// assert_ne!(rng.next_u32(), rng.next_u32());
     /// ```
     #[must_use]
-    pub fn rng(self) -> Pcg64 {
-        Pcg64::seed_from_u64(self.0)
+    pub fn rng(self) -> Generator {
+        Generator(Pcg64::seed_from_u64(self.0))
+    }
+}
+
+/// A generator of random numbers, from [`Seed::rng`]. The same seed always gives the same numbers, on every platform.
+///
+/// It implements `Rng` of the crate `rand_core` 0.10, so the distributions of `rand_distr` draw from it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Generator(Pcg64);
+
+impl Generator {
+    /// The next number of 32 bits.
+    pub fn next_u32(&mut self) -> u32 {
+        self.0.next_u32()
+    }
+
+    /// The next number of 64 bits.
+    pub fn next_u64(&mut self) -> u64 {
+        self.0.next_u64()
+    }
+}
+
+impl TryRng for Generator {
+    type Error = Infallible;
+
+    fn try_next_u32(&mut self) -> Result<u32, Infallible> {
+        self.0.try_next_u32()
+    }
+
+    fn try_next_u64(&mut self) -> Result<u64, Infallible> {
+        self.0.try_next_u64()
+    }
+
+    fn try_fill_bytes(&mut self, bytes: &mut [u8]) -> Result<(), Infallible> {
+        self.0.try_fill_bytes(bytes)
     }
 }
 
@@ -94,8 +130,6 @@ const fn fnv1a(bytes: &[u8]) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use rand_pcg::rand_core::Rng;
-
     use super::*;
 
     #[test]
@@ -109,7 +143,7 @@ mod tests {
     }
     #[test]
     fn children_never_change() {
-        // Computed by another implementation. If this fails, every seeded model of every user starts elsewhere.
+        // Computed by another implementation. If this fails, every seeded model of every user starts from other values.
         let seed = Seed::new(42);
         assert_eq!(seed.field("stem").get(), 0x5c40_3d0d_2f57_ce39);
         assert_eq!(seed.field("head").get(), 0x158f_86a7_db07_7688);
@@ -122,6 +156,12 @@ mod tests {
         let mut rng = Seed::new(42).rng();
         let first: [u64; 2] = std::array::from_fn(|_| rng.next_u64());
         assert_eq!(first, [4_178_418_447_715_145_737, 4_410_739_922_618_931_473]);
+        // Through the trait, as distributions of other crates draw.
+        let mut bytes = [0; 16];
+        Seed::new(42).rng().fill_bytes(&mut bytes);
+        assert_eq!(bytes.as_chunks::<8>().0.iter().map(|&bytes| u64::from_le_bytes(bytes)).collect::<Vec<_>>(), first);
+        let mut rng = Seed::new(42).rng();
+        assert_eq!((rng.next_u32(), Rng::next_u32(&mut Seed::new(42).rng())), (first[0] as u32, first[0] as u32));
     }
 
     #[test]

@@ -1,24 +1,26 @@
-//! Pass for GPUs, after fusing: decides which groups run inside of a kernel's launch, so that values pass through no
-//! memory on their way.
+//! GPU pass, after fusing: decides which groups run inside a kernel's launch, so that values between the two skip
+//! memory.
 //!
-//! A group becomes a kernel's *prologue*, the way in which it loads an operand, if
+//! A group becomes a kernel's *prologue*, which loads an operand, if
 //!
-//! * the kernel can load that operand so, and reads it in order: element `i` is element `i` of the group's result;
-//! * the group has this result alone, and nobody else reads it.
+//! * the kernel can load that operand through a program, and reads it in order: element `i` is element `i` of the
+//!   group's result;
+//! * this is the group's only result, and the kernel its only reader.
 //!
-//! Nothing moves then: the group runs where the kernel does.
+//! Then nothing moves: the group runs in the place of the kernel.
 //!
-//! A group becomes a kernel's *epilogue*, the way in which it stores its first result, if
+//! A group becomes a kernel's *epilogue*, which stores its first result, if
 //!
-//! * the kernel can store so, and stores through no other group;
+//! * the kernel can store through a program, and has no other epilogue;
 //! * the group reads this result in order, and no other result of the kernel;
-//! * the group needs the kernel in no other way: no way leads from the kernel through other steps to the group. So
-//!   contracting the two makes no circle, and the kernel can wait until all else that the group reads is computed.
+//! * the group does not depend on the kernel in another way: no path leads from the kernel through other steps to the
+//!   group. So contracting the two makes no cycle, and the kernel can wait until all other operands of the group are
+//!   computed.
 //!
-//! Of several kernels whose results a group reads, the last one hosts it. Prologues come first: they save storing what
-//! the group computes, and a kernel's operands that it reads as well.
+//! A group that reads the results of several kernels is merged into the last. Prologues come first: they save storing
+//! the group's result, and a kernel's operands that the group also reads.
 //!
-//! Both keep to the buffers that a launch may bind, scratch memory included.
+//! Both respect the limit on the buffers of a launch, scratch memory included.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashSet};
@@ -29,7 +31,7 @@ use crate::DType;
 use crate::graph::{Source, ValueId};
 use crate::ops::{KernelOp, Op};
 
-/// Scratch buffers that a launch may read where every variant of an operation has such launches.
+/// The most scratch buffers that a launch reads in the least demanding variant of any operation.
 const MOST_SCRATCH: usize = 2;
 
 /// The same steps with groups merged into kernels, in order.
@@ -58,7 +60,7 @@ fn nodes(item: &Item) -> impl Iterator<Item = usize> + '_ {
 
 struct Merging<'a> {
     uses: &'a Uses<'a>,
-    /// What went into another item leaves an empty group behind.
+    /// Items merged into another leave an empty group behind.
     items: Vec<Item>,
     /// The item of each node.
     owner: Vec<usize>,
@@ -74,7 +76,7 @@ impl Merging<'_> {
         }
     }
 
-    /// Merges what makes the kernel's operand into the kernel.
+    /// Merges the group that computes the kernel's operand into the kernel.
     fn prologue(&mut self, at: usize) {
         let Item::Kernel { node, .. } = self.items[at] else { return };
         let Some(operand) = self.op(node).and_then(KernelOp::loads) else { return };
@@ -89,7 +91,7 @@ impl Merging<'_> {
         let mut others = self.uses.readers(origin.value).iter().filter(|read| is_outside(read.node));
         let only_reader = others.all(|read| (read.node, read.operand) == (node, operand));
         let alone = self.uses.results(group) == [maker];
-        // Neither the operand nor the group's result are in memory.
+        // Neither the operand nor the group's result is in memory.
         if !only_reader || !alone || self.own_bindings(node) + self.uses.bindings(group, None) > self.most + 2 {
             return;
         }
@@ -98,13 +100,13 @@ impl Merging<'_> {
         self.items[at] = Item::Kernel { node, load: group, store: Vec::new() };
     }
 
-    /// Operands, results, and what the least demanding variant may read of scratch memory besides.
+    /// The number of operands, results, and scratch buffers that the least demanding variant may read.
     fn own_bindings(&self, node: usize) -> usize {
         let node = &self.uses.graph.nodes()[node];
         node.inputs.len() + node.types.len() + MOST_SCRATCH
     }
 
-    /// Merges a group into the last of the kernels that it can be merged into.
+    /// Merges a group into the last kernel that can host it.
     fn epilogue(&mut self, at: usize) {
         let Item::Group(group) = &self.items[at] else { return };
         let mut hosts: Vec<usize> =
@@ -136,14 +138,14 @@ impl Merging<'_> {
         };
         let mut reads = group.iter().flat_map(|&member| &self.uses.graph.nodes()[member].inputs);
         let kept = usize::from(self.uses.is_read_outside(kernel.first, group));
-        // Neither what the kernel loads through a group is in memory, nor, unless others read it, what it computes.
+        // Operands loaded through a group are not in memory. Nor is the kernel's result, unless others read it.
         let (loaded, absent) = if load.is_empty() { (0, 1) } else { (self.uses.bindings(load, None), 3) };
         let bound = self.own_bindings(*node) + loaded + kept + self.uses.bindings(group, Some(kernel.first));
         reads.all(elementwise) && bound <= self.most + absent && !self.leads_around(host, at)
     }
 
-    /// Whether a way leads from one item to another through a third. Kernels have moved to places up to `to` so far, so
-    /// what comes after that leads on, and not back.
+    /// `true` if a path leads from one item to another through a third. Kernels up to `to` have already moved, so items
+    /// after it lead further on, and never back.
     fn leads_around(&self, from: usize, to: usize) -> bool {
         let mut seen = HashSet::new();
         let mut open = Vec::new();
@@ -167,7 +169,7 @@ impl Merging<'_> {
         false
     }
 
-    /// Calls `f` with every item that reads what an item computes, or waits for it, perhaps several times.
+    /// Calls `f` with every item that reads results of an item, or waits for it; perhaps several times.
     fn readers_of(&self, item: usize, mut f: impl FnMut(usize)) {
         for value in nodes(&self.items[item]).flat_map(|node| self.uses.graph.nodes()[node].outputs()) {
             self.uses.readers(value).iter().for_each(|read| f(self.owner[read.node]));
@@ -175,7 +177,7 @@ impl Merging<'_> {
         }
     }
 
-    /// The items in an order where operands come first, and else in the order that they had.
+    /// The items in topological order, otherwise in their previous order.
     fn sorted(mut self) -> Vec<Item> {
         let mut missing = vec![0usize; self.items.len()];
         for item in 0..self.items.len() {
@@ -205,10 +207,10 @@ impl Merging<'_> {
 mod tests {
     use super::*;
     use crate::graph::Graph;
-    use crate::plan::fuse::fuse;
+    use crate::plan::passes::fuse::fuse;
     use crate::{Device, Tape, Tensor, Var};
 
-    /// The graph of what is recorded on a few `[4, 4]` matrices, and its last value.
+    /// The graph of a recording on a few `[4, 4]` matrices, and its last value.
     fn recorded(f: impl Fn(&[Var]) -> Var) -> (Graph, ValueId) {
         let device = Device::cpu();
         let tape = Tape::new(&device);
@@ -217,7 +219,7 @@ mod tests {
         (tape.with_graph(Clone::clone), y)
     }
 
-    /// The steps by their operations: `(load → ) kernel ( → store)`.
+    /// The operations of each step: `(load → ) kernel ( → store)`.
     fn steps(f: impl Fn(&[Var]) -> Var, bindings: usize) -> Vec<String> {
         let (graph, y) = recorded(f);
         let uses = Uses::new(&graph, &[y]);
@@ -240,7 +242,7 @@ mod tests {
     fn a_kernel_stores_and_loads_through_groups() {
         assert_eq!(steps(|x| (x[0].matmul(&x[1]) + &x[2]).tanh(), 8), ["matmul → add tanh"]);
         assert_eq!(steps(|x| (&x[0] - &x[1]).square().sum().exp(), 8), ["sub square → sum → exp"]);
-        // What the sum loads is not stored by the product.
+        // The product does not store the value that the sum loads.
         assert_eq!(steps(|x| x[0].matmul(&x[1]).tanh().sum(), 8), ["matmul", "tanh → sum"]);
     }
 
@@ -267,7 +269,7 @@ mod tests {
 
     #[test]
     fn a_kernel_waits_for_what_its_group_reads() {
-        // The product's other reader was before the sum, and comes after it now.
+        // The product's other reader was before the sum, and is now after it.
         let late = |x: &[Var]| {
             let y = x[0].matmul(&x[1]);
             let other = y.t().softmax(0);
@@ -280,7 +282,7 @@ mod tests {
     #[test]
     fn launches_respect_the_binding_limit() {
         let many = |x: &[Var]| x[3..8].iter().fold(x[0].matmul(&x[1]), |sum, x| sum + x);
-        // Two operands, five more, a result, and what a variant may read of scratch memory.
+        // Two operands, five more, a result, and the scratch buffers that a variant may read.
         assert_eq!(steps(many, 10), ["matmul → add add add add add"]);
         assert_eq!(steps(many, 9), ["matmul", "add add add add add"]);
         let load = |x: &[Var]| x[1..7].iter().fold(x[0].exp(), |sum, x| sum + x).sum();

@@ -1,4 +1,4 @@
-//! Plans as pipelines, and running them.
+//! Compiling plans to pipelines, and running them.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -12,85 +12,94 @@ use super::reading::{Along, SMALL, Small, small};
 use super::recording::{Dispatch, Part, Pipeline, Recording, Times};
 use super::{Gpu, Inner, lock};
 use crate::error::bail;
+use crate::executor::{Bindings, Profiling};
 use crate::kernel::launch::{Binding, Launch};
 use crate::ops::Exchange;
-use crate::plan::{Bindings, Place, Plan, Profiling, Step, StorageId};
+use crate::plan::{Place, Plan, Step, StorageId};
 use crate::tensor::Storage;
 use crate::world::Range;
 use crate::{ErrorKind, Result};
 
-/// Recordings kept of each plan: a step alternates between few sets of buffers.
+/// The number of recordings kept for each plan: a step alternates between a few sets of buffers.
 const RECORDINGS_KEPT: usize = 4;
 
 /// A plan's launches, compiled.
 pub(crate) struct Executable {
-    launches: Vec<Compiled>,
-    /// Where ranks of a world meet between launches.
+    launches: Vec<CompiledLaunch>,
+    /// The meetings of ranks between launches.
     meetings: Vec<Meeting>,
     /// The leaves that launches write.
     updated: Vec<usize>,
-    /// The results that are copied along.
+    /// The small results that a run copies to the host.
     small: Vec<Small>,
     recordings: Arc<Mutex<Recordings>>,
 }
 
-/// The last recordings of a plan with the buffers that each of them binds, and keeps alive. The one that was used last
+/// The last recordings of a plan, with the buffers that each of them binds and keeps alive. The most recently used
 /// comes last.
 pub(super) type Recordings = Vec<(Vec<u64>, Recorded)>;
 
 /// The launches up to each meeting, and those after the last.
 type Recorded = Arc<[Arc<Recording>]>;
 
-/// Something that ranks exchange between launches.
+/// An exchange between ranks in the middle of a run.
 pub(super) struct Meeting {
     /// The number of launches before it.
     after: usize,
     pub(super) exchange: Exchange,
-    /// The meeting whose memory the values have: this one, or an earlier one.
+    /// The meeting whose memory holds the values: this one, or an earlier one.
     pub(super) memory: usize,
     pub(super) values: Vec<Exchanged>,
-    /// The results lie in this range where they have memory of their own.
+    /// The range of the results, if they have memory of their own.
     pub(super) range: Range,
 }
 
-/// A value that ranks exchange: where it is before and after, which may be the same.
+/// A value that ranks exchange: its storages before and after, which may be the same.
 pub(super) struct Exchanged {
     pub(super) from: StorageId,
     pub(super) to: StorageId,
     pub(super) bytes: usize,
 }
 
-struct Compiled {
+struct CompiledLaunch {
     pipeline: Arc<Pipeline>,
-    /// The storage of each binding, and the bytes of it that are bound.
-    storages: Vec<(StorageId, u64)>,
+    /// The storage of each binding, and the number of its bytes to bind.
+    bindings: Vec<Bound>,
     grid: (u32, u32),
+}
+
+/// The memory of a binding.
+enum Bound {
+    /// The host's words.
+    Host,
+    /// A storage, and the bytes of it that are bound.
+    Storage(StorageId, u64),
 }
 
 /// Buffers that runs share.
 #[derive(Default)]
 pub(super) struct Arena {
     slots: Vec<Arc<Buffer>>,
-    /// Where launches write small results, before they are copied to their tensors.
+    /// Small results, before they are copied to their tensors.
     small: Vec<Arc<Buffer>>,
     host: Option<Arc<Buffer>>,
-    /// What ranks exchange.
+    /// The ranges that ranks exchange.
     ranges: Vec<Ranged>,
 }
 
-/// The memory of a meeting, for which there is some.
+/// The memory of a meeting, which must have been allocated.
 fn ranged<'a>(arena: &'a Arena, meeting: &Meeting) -> &'a Ranged {
     arena.ranges.iter().find(|ranged| ranged.is_of(meeting)).expect("it was made room for")
 }
 
-/// A grid of at least `workgroups`, folded where one dimension does not reach.
+/// A grid of at least `workgroups`, folded into two dimensions if one is too short.
 pub(super) fn fold(workgroups: usize, most: u32) -> Option<(u32, u32)> {
     let workgroups = u32::try_from(workgroups).ok()?.max(1);
     let rows = workgroups.div_ceil(most);
     (rows <= most).then(|| (workgroups.div_ceil(rows), rows))
 }
 
-/// Where ranks meet in a plan.
+/// The meetings of ranks in a plan.
 fn meetings(plan: &Plan) -> Vec<Meeting> {
     let (mut launches, mut number) = (0, 0);
     let mut meeting = |step: &Step| {
@@ -112,28 +121,28 @@ fn meetings(plan: &Plan) -> Vec<Meeting> {
     plan.steps.iter().filter_map(&mut meeting).collect()
 }
 
-/// Refuses numbers that no `u32` of a shader holds.
+/// Refuses numbers that overflow a shader's `u32`.
 fn expect_spelled(launch: &Launch) -> Result<()> {
     let large = |(_, value): &&(&str, String)| value.parse().is_ok_and(|number: u64| u32::try_from(number).is_err());
     match launch.defines.iter().find(large) {
         Some((name, value)) => {
-            bail!(OutOfMemory, "kernel {} counts in 32 bits, not to {name} = {value}", launch.kernel)
+            bail!(OutOfMemory, "kernel {} counts in 32 bits, which {name} = {value} exceeds", launch.kernel)
         }
         None => Ok(()),
     }
 }
 
 impl Gpu {
-    /// Compiles the launches of a plan; `checked` asks for checks also where kernels need none.
+    /// Compiles the launches of a plan; `checked` adds checks even where kernels need none.
     pub(crate) fn compile(&self, plan: &Plan, checked: bool) -> Result<Executable> {
         self.0.check()?;
-        // Shaders could not even spell the extents of what does not fit.
+        // Shaders could not even spell the extents of a storage that does not fit.
         for (storage, info) in plan.storages.iter().enumerate() {
             self.expect_fits(info.bytes()).map_err(|error| plan.blame(storage, error))?;
         }
         let launches: Vec<(&Step, &Launch)> =
             plan.steps.iter().flat_map(|step| step.launches.iter().map(move |launch| (step, launch))).collect();
-        // Of many parameters, most launches are the same: their text is made once.
+        // With many parameters, most launches are alike, so their text is generated once.
         let mut distinct = Vec::new();
         let mut known = HashMap::new();
         let numbers: Vec<usize> = launches
@@ -150,7 +159,7 @@ impl Gpu {
         };
         let sources = side_by_side(&distinct, source).into_iter().collect::<Result<Vec<_>>>()?;
         let meetings = meetings(plan);
-        // Drivers take their time for large buffers, too. Where memory is short, the run says so.
+        // Drivers take their time for large buffers as well. If memory is short, the run reports it.
         let reserve = || drop(self.reserve(plan, &meetings, &mut lock(&self.0.arena)));
         let pipelines = meanwhile(reserve, || self.0.pipelines(&sources))?;
         let most = self.0.limits.max_compute_workgroups_per_dimension;
@@ -165,17 +174,17 @@ impl Gpu {
                     self.0.name
                 );
             };
-            let storages = launch.bindings.iter().map(|binding| {
+            let bindings = launch.bindings.iter().map(|binding| {
                 let storage = match *binding {
                     Binding::Input(k) => step.inputs[k].storage,
                     Binding::Output(k) => step.outputs[k].0,
                     Binding::Scratch(k) => step.scratch[k],
-                    Binding::Host => return (StorageId::MAX, 0),
+                    Binding::Host => return Bound::Host,
                 };
-                (storage, plan.storages[storage].bytes() as u64)
+                Bound::Storage(storage, plan.storages[storage].bytes() as u64)
             });
-            let storages = storages.collect();
-            Ok(Compiled { pipeline, storages, grid })
+            let bindings = bindings.collect();
+            Ok(CompiledLaunch { pipeline, bindings, grid })
         });
         let launches = compiled.collect::<Result<Vec<_>>>()?;
         let written = plan.steps.iter().flat_map(|step| step.outputs.iter().map(|&(storage, _)| storage));
@@ -192,7 +201,7 @@ impl Gpu {
         Ok(Executable { launches, meetings, updated, small, recordings })
     }
 
-    /// Runs a compiled plan; the storages of its outputs, how long it takes where that is wanted, and the number of
+    /// Runs a compiled plan. Returns the storages of its outputs, its times if it is profiled, and the number of
     /// submissions.
     pub(crate) fn run(
         &self,
@@ -234,7 +243,8 @@ impl Gpu {
                 },
                 Place::Host => host.clone(),
                 Place::Output(k) => Some(Arc::clone(&bound[k])),
-                Place::Slot(rank) => arena.slots.get(rank).cloned(),
+                Place::Slot(rank) => Some(Arc::clone(&arena.slots[rank])),
+                Place::Unplaced => None,
                 Place::Range { meeting, value } => Some(Arc::clone(&ranges[meeting].buffers[value])),
             })
             .collect();
@@ -253,7 +263,7 @@ impl Gpu {
         let mut words = host.as_deref().map(|host| (host, &words[..]));
         for (recording, number) in recorded.iter().zip(0..) {
             let meeting = executable.meetings.get(number);
-            // Words of the host stay where the first commands put them; results are there after the last.
+            // The first commands write the host words, which stay; results exist after the last.
             let along = if meeting.is_none() { along.take() } else { None };
             let (stamps, submitted) = self.play(recording, words.take(), along)?;
             parts.extend(stamps.map(Part::Launches));
@@ -265,12 +275,12 @@ impl Gpu {
         Ok((outputs.into_iter().map(Storage::Gpu).collect(), Times::new(self, parts), submissions))
     }
 
-    /// Makes room for the slots of a plan, and for what ranks exchange in it.
+    /// Allocates the slots of a plan, and the ranges that ranks exchange in it.
     fn reserve(&self, plan: &Plan, meetings: &[Meeting], arena: &mut Arena) -> Result<()> {
         for meeting in meetings {
             if !arena.ranges.iter().any(|ranged| ranged.is_of(meeting)) {
                 let ranged = self.ranged(meeting).or_else(|_| {
-                    // Those of other plans may go.
+                    // Frees the ranges of other plans.
                     self.wait_here()?;
                     arena.ranges.retain(|ranged| meetings.iter().any(|meeting| ranged.is_of(meeting)));
                     self.make_room()?;
@@ -324,7 +334,7 @@ impl Gpu {
         Ok(recorded)
     }
 
-    /// The buffer for so many words of the host, if there are any.
+    /// A buffer for the host words, if there are any.
     fn host_buffer(&self, arena: &mut Arena, words: usize) -> Result<Option<Arc<Buffer>>> {
         if words == 0 {
             return Ok(None);
@@ -339,7 +349,7 @@ impl Gpu {
 }
 
 impl Inner {
-    /// For tests: what a kernel leaves unwritten shows.
+    /// For tests: makes elements visible that a kernel does not write.
     fn fill_with_nan(&self, buffer: &Buffer) {
         let words = usize::try_from(buffer.raw().size() / 4).expect("buffers of tests are small");
         self.queue.write_buffer(buffer.raw(), 0, bytemuck::cast_slice(&vec![f32::NAN; words]));
@@ -348,27 +358,27 @@ impl Inner {
 
 /// The memory of a run.
 pub(super) struct Memory<'a> {
-    /// Of each storage of the plan that has any.
+    /// The buffer of each storage of the plan that has memory.
     buffers: Vec<Option<Arc<Buffer>>>,
-    /// The words of the host.
+    /// The host words.
     host: Option<&'a Buffer>,
 }
 
 impl Memory<'_> {
-    /// That of a storage that has some.
+    /// The buffer of a storage that has memory.
     pub(super) fn buffer(&self, storage: StorageId) -> &Buffer {
         self.buffers[storage].as_deref().expect("every bound storage has memory")
     }
 }
 
-impl Compiled {
+impl CompiledLaunch {
     fn dispatch<'a>(&'a self, memory: &'a Memory<'_>) -> Dispatch<'a> {
-        let bound = self.storages.iter().map(|&(storage, bytes)| match storage {
-            StorageId::MAX => {
+        let bound = self.bindings.iter().map(|bound| match *bound {
+            Bound::Host => {
                 let host = memory.host.expect("kernels read host words only where there are some");
                 (host, host.raw().size())
             }
-            storage => (memory.buffer(storage), bytes),
+            Bound::Storage(storage, bytes) => (memory.buffer(storage), bytes),
         });
         Dispatch { pipeline: &self.pipeline, buffers: bound.collect(), grid: self.grid }
     }

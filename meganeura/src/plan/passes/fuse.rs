@@ -1,31 +1,30 @@
-//! Second pass: decides which pointwise operations run together, and the order of everything.
+//! Second pass: groups pointwise operations that run together, and orders all steps.
 //!
-//! Each operation gets a *stage*. An edge between two pointwise operations that leaves the elements in order keeps the
-//! stage, every other edge raises it: reshapes between the two do no harm, since a program counts elements and knows no
-//! axes. Connected pointwise operations of one stage form a group: a way out of a group and back would have raised the
-//! stage, so groups never depend on each other in a circle, and sorting by stage is a valid order.
+//! Each operation gets a *stage*. An edge between two pointwise operations keeps the stage if it preserves the order of
+//! elements; every other edge raises it. Reshapes between the two preserve the order, since a program counts elements
+//! and knows no axes. Connected pointwise operations of one stage form a group. A path that leaves a group and returns
+//! to it would have raised the stage, so groups never form a cycle, and sorting by stage is a valid order.
 //!
-//! Pointwise operations (and those without computed operands) wait for the stage of their first reader. So a factor
-//! that only a gradient needs is recomputed there from what was kept anyway, rather than stored during the forward
-//! pass.
+//! Pointwise operations (and those without computed operands) are delayed to the stage of their first reader. So a
+//! factor that only a gradient needs is recomputed there from values that are kept anyway, instead of being stored
+//! during the forward pass.
 
 use std::collections::BTreeMap;
 
 use super::uses::{Bindings, Uses};
 
-/// The most operations of a group. A forward pass that is fused with its backward pass has about half of its group's
-/// values alive in between, so as many fit into the registers of a GPU's thread (255 on NVIDIA's), and what a thread of
-/// the native executor keeps of them, a kilobyte each, into its second cache. The time to plan and to compile a group
-/// is bounded as well.
+/// The most operations in a group. When a forward pass is fused with its backward pass, about half of the group's
+/// values are alive in between. That many fit into the registers of a GPU thread (255 on NVIDIA GPUs), and into the
+/// second-level cache of a native executor's thread, at a kilobyte each. The limit also bounds the time to plan and
+/// compile a group.
 const MOST_OPERATIONS: usize = 256;
 
-/// What runs as one step: nodes by index, in order.
+/// The content of one step: nodes by index, in order.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Item {
     /// Pointwise operations.
     Group(Vec<usize>),
-    /// A kernel, with the groups that run inside of its launch: where it loads an operand, and where it stores its
-    /// result.
+    /// A kernel, with the groups that run inside its launch: to load an operand, and to store its result.
     Kernel { node: usize, load: Vec<usize>, store: Vec<usize> },
 }
 
@@ -35,7 +34,7 @@ impl Item {
     }
 }
 
-/// The steps that compute what is wanted, in order. No group has more than [`MOST_OPERATIONS`], or binds more than
+/// The steps that compute the wanted values, in order. No group has more than [`MOST_OPERATIONS`], or binds more than
 /// `bindings` buffers: operands, results and the host's words.
 pub(super) fn fuse(uses: &Uses<'_>, bindings: usize) -> Vec<Item> {
     let nodes = uses.graph.nodes().len();
@@ -68,7 +67,7 @@ fn stages(uses: &Uses<'_>) -> Vec<usize> {
     let computed = || (0..nodes.len()).filter(|&node| uses.is_computed(node));
     let mut stage = vec![0; nodes.len()];
     let mut computed_operands = vec![false; nodes.len()];
-    // What a node waits for comes before it as what it reads does.
+    // A node comes after the nodes that it waits for, as it does after its operands.
     let before = |node: usize| uses.makers(node).chain(uses.awaited(node).map(|maker| (maker, false)));
     for node in computed() {
         for (maker, fusible) in before(node) {
@@ -84,7 +83,7 @@ fn stages(uses: &Uses<'_>) -> Vec<usize> {
             stage[node] = latest[node];
         }
         for (maker, fusible) in before(node) {
-            // A node without operands may have readers in stage 0 only if it is there itself.
+            // A node without operands may have readers in stage 0 only if it is in that stage itself.
             latest[maker] = latest[maker].min(stage[node] - usize::from(!fusible));
         }
     }
@@ -93,7 +92,8 @@ fn stages(uses: &Uses<'_>) -> Vec<usize> {
 
 /// Splits a group, in order, where it would be too long or bind too many buffers.
 fn cut(uses: &Uses<'_>, nodes: Vec<usize>, most: usize) -> Vec<Vec<usize>> {
-    // A part of a group may bind more than the whole, whose later nodes read what would have to be stored.
+    // A part of a group may bind more buffers than the whole, since later nodes read values that would have to be
+    // stored.
     if nodes.len() <= MOST_OPERATIONS && uses.bindings(&nodes, None) <= most {
         return vec![nodes];
     }
@@ -123,14 +123,14 @@ impl Groups {
 
     fn find(&mut self, mut node: usize) -> usize {
         while self.0[node] != node {
-            // Halves the way for the next call.
+            // Path halving, for the next call.
             self.0[node] = self.0[self.0[node]];
             node = self.0[node];
         }
         node
     }
 
-    /// The earlier node stands for the group.
+    /// The earlier node represents the group.
     fn join(&mut self, a: usize, b: usize) {
         let (a, b) = (self.find(a), self.find(b));
         self.0[a.max(b)] = a.min(b);
@@ -177,7 +177,7 @@ mod tests {
 
     #[test]
     fn what_only_a_late_reader_needs_waits_for_it() {
-        // cos(x) is read only by the last product, whose other operand went through a broadcast.
+        // cos(x) is read only by the last product, whose other operand goes through a broadcast.
         let mut g = Graph::default();
         let x = leaf(&mut g, 0, &[4, 4]);
         let cos = op(&mut g, Pointwise::Cos, &[x], &[4, 4]);
@@ -227,7 +227,7 @@ mod tests {
     }
     #[test]
     fn bindings_are_counted_as_groups_grow() {
-        // Two chains side by side, one of which is read again at the end, and a value that is wanted.
+        // Two parallel chains, one of which is read again at the end, and a wanted value.
         let mut g = Graph::default();
         let (x, y) = (leaf(&mut g, 0, &[4]), leaf(&mut g, 1, &[4]));
         let a = op(&mut g, Pointwise::Exp, &[x], &[4]);
@@ -255,7 +255,7 @@ mod tests {
 
     #[test]
     fn groups_are_found_without_recursion_however_they_were_joined() {
-        // Each join has the group before it join an earlier one.
+        // Each join has the previous group join an earlier one.
         const LENGTH: usize = 1_000_000;
         let mut groups = Groups::new(LENGTH);
         (1..LENGTH).rev().for_each(|node| groups.join(node, node - 1));

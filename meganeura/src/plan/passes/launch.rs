@@ -1,12 +1,12 @@
 //! GPU only: chooses how each step is launched.
 
-use super::{KernelWork, Place, Plan, Preferences, Step, StorageInfo, Work};
 use crate::kernel::launch::{Argument, Binding, Caps, Format, Variant};
+use crate::plan::{KernelWork, Place, Plan, Preferences, Step, StorageInfo, Work};
 use crate::{DType, Error, ErrorKind, Result};
 
 /// Chooses the launches of every step: the best variant of each kernel, unless another is preferred.
 pub(super) fn launch(plan: &mut Plan, caps: &Caps, preferences: &Preferences) -> Result<()> {
-    // What does not fit in a buffer is refused where buffers are made.
+    // A value too large for a buffer is refused where buffers are allocated.
     let fits = plan.storages.iter().all(|storage| storage.bytes() <= caps.buffer);
     for step in &mut plan.steps {
         match &step.work {
@@ -24,7 +24,7 @@ pub(super) fn launch(plan: &mut Plan, caps: &Caps, preferences: &Preferences) ->
                 }
                 let merged = kernel.load.is_some() || kernel.store.is_some();
                 if merged {
-                    // Merging reckons with operands and results; launches that read scratch memory as well bind more.
+                    // Merging counts operands and results; launches that also read scratch memory bind more.
                     variants.retain(|variant| {
                         variant.launches.iter().all(|launch| kernel.bindings(step, launch) <= caps.bindings)
                     });
@@ -50,7 +50,7 @@ pub(super) fn launch(plan: &mut Plan, caps: &Caps, preferences: &Preferences) ->
                         dtype: DType::F32,
                         format: Format::Full,
                         elements,
-                        place: Place::Slot(usize::MAX),
+                        place: Place::Unplaced,
                     });
                 }
                 (step.variant, step.launches) = (chosen.name, chosen.launches);
@@ -60,20 +60,20 @@ pub(super) fn launch(plan: &mut Plan, caps: &Caps, preferences: &Preferences) ->
     Ok(())
 }
 
-/// Leaves out what loops longer than a device lets an invocation loop. An operation whose sums can be long has a
-/// variant that shares them between invocations.
+/// Leaves out variants whose loops exceed the device's limit for one invocation. Every operation with long sums has a
+/// variant that shares them among invocations.
 fn expect_ends(op: &'static str, variants: &mut Vec<Variant>, caps: &Caps) -> Result<()> {
     let most = |variant: &Variant| variant.launches.iter().map(|launch| launch.loops).max().unwrap_or(0);
     let fewest = variants.iter().map(most).min().unwrap_or(0);
     if fewest > caps.loops {
-        let message = format!("needs {fewest} iterations of a loop, the device runs at most {}", caps.loops);
+        let message = format!("needs {fewest} iterations of a loop, but the device runs at most {}", caps.loops);
         return Err(Error::new(ErrorKind::OutOfMemory, message).in_op(op));
     }
     variants.retain(|variant| most(variant) <= caps.loops);
     Ok(())
 }
 
-/// The ways to compute a kernel, with operands and results as the operation counts them.
+/// The variants of a kernel, for the operands and results of the operation.
 fn variants(kernel: &KernelWork, step: &Step, caps: &Caps) -> Vec<Variant> {
     let mut arguments: Vec<Argument> = step.inputs.iter().map(|input| input.argument).collect();
     if let Some(load) = &kernel.load {
@@ -90,8 +90,8 @@ mod tests {
     use crate::plan::{Request, Target};
     use crate::{Device, Tape, Tensor, Var};
 
-    /// The kernels that a device launches for a value of `x`, which has one element, and for the value's gradient: with
-    /// the variant of each, and how long an invocation loops at most.
+    /// The kernels that a device launches for a value of `x`, which has one element, and for the value's gradient: each
+    /// with its variant and the most loop iterations of one invocation.
     fn planned(caps: Caps, f: impl Fn(&Var) -> Var) -> Result<Vec<(&'static str, &'static str, usize)>> {
         let device = Device::cpu();
         let tape = Tape::new(&device);
@@ -108,7 +108,7 @@ mod tests {
         })
     }
 
-    /// Nothing has more elements than a buffer of lavapipe holds, 2²⁵.
+    /// No value has more elements than a buffer of lavapipe holds, 2²⁵.
     #[test]
     fn whatever_fits_lavapipe_has_a_variant_that_reaches_its_end() -> Result<()> {
         type Build = fn(&Var) -> Var;
@@ -145,9 +145,9 @@ mod tests {
                 let labels = Tensor::indices(&Device::cpu(), [1], &[3]).expect("one");
                 x.expand([1, 1, 1, 1 << 25]).reshape([1, 1 << 25]).cross_entropy(&labels)
             }),
-            ("gather_grad", |x| {
+            ("embedding_grad", |x| {
                 let index = Tensor::indices(&Device::cpu(), [1], &[3]).expect("one");
-                x.expand([1, 1, 5, 1]).reshape([5, 1]).gather(&x.tape().input(&index).expand([1 << 25]))
+                x.expand([1, 1, 5, 1]).reshape([5, 1]).embedding(&x.tape().input(&index).expand([1 << 25]))
             }),
             ("group_norm", |x| {
                 let one = x.reshape([1]);

@@ -1,5 +1,5 @@
-//! A training program, small and with everything that a run has to remember: dropout, running statistics, the moments
-//! of an optimizer, a schedule, a moving average, a shuffled data set whose epochs end between checkpoints.
+//! A small training program with every kind of state that a run has to save: dropout, running statistics, an
+//! optimizer's moments, a schedule, a moving average, a shuffled dataset whose epochs end between checkpoints.
 
 use std::error::Error;
 use std::path::{Path, PathBuf};
@@ -17,12 +17,12 @@ use crate::nets::normal;
 /// The first argument that makes the test binary be this program.
 const TRAIN: &str = "train-in-this-folder";
 
-/// How the program trains.
+/// The program's training options.
 #[derive(Clone, Debug)]
-pub(crate) struct Program {
+pub(crate) struct TrainingProgram {
     pub(crate) folder: PathBuf,
     pub(crate) epochs: u64,
-    /// Says so after so many steps and waits until its input ends, as a long step would.
+    /// Prints a message after this number of steps, and waits until its input ends, like a long step.
     pub(crate) wait_at: u64,
     pub(crate) catch: bool,
 }
@@ -51,7 +51,7 @@ pub(crate) fn data() -> meganeura::Result<Dataset> {
 /// Batches of an epoch: the last is smaller.
 pub(crate) const BATCHES: u64 = 8;
 
-impl Program {
+impl TrainingProgram {
     pub(crate) fn new(folder: &Path, epochs: u64) -> Self {
         Self { folder: folder.to_owned(), epochs, wait_at: 0, catch: false }
     }
@@ -81,7 +81,7 @@ impl Program {
         vec![TRAIN.to_owned(), folder, epochs.to_string(), wait_at.to_string(), catch.to_string()]
     }
 
-    /// What the trained model and its average are saved as.
+    /// The files of the trained model and its average.
     pub(crate) fn results(&self) -> [PathBuf; 2] {
         ["net.safetensors", "average.safetensors"].map(|name| self.folder.join(name))
     }
@@ -154,7 +154,7 @@ pub(crate) fn train_if_asked() -> bool {
     }
     let number = |text: &str| text.parse().expect("a number");
     let folder = PathBuf::from(folder);
-    let program = Program { folder, epochs: number(epochs), wait_at: number(wait_at), catch: catch == "true" };
+    let program = TrainingProgram { folder, epochs: number(epochs), wait_at: number(wait_at), catch: catch == "true" };
     match program.train(&Device::cpu()) {
         Ok(overview) => println!("{overview}"),
         Err(error) => {

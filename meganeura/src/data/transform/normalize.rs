@@ -1,28 +1,28 @@
-//! Numbers around 0.
+//! Normalisation to mean 0 and deviation 1.
 
 use super::Transform;
 use crate::error::bail;
-use crate::module::Seed;
+use crate::seed::Seed;
 use crate::{Result, Shape};
 
 /// `(x − mean) / deviation`, with a mean and a standard deviation for each channel, the first axis of an example.
 ///
-/// Nothing about it is random: apply it to the examples that you test with, too.
+/// It has no randomness: apply it to test examples, too.
 #[derive(Clone, Debug)]
-pub struct Normalise {
+pub struct Normalize {
     mean: Vec<f32>,
     deviation: Vec<f32>,
 }
 
-impl Normalise {
-    /// These means and standard deviations.
+impl Normalize {
+    /// Normalises with these means and standard deviations.
     #[must_use]
     pub fn new(mean: impl Into<Vec<f32>>, deviation: impl Into<Vec<f32>>) -> Self {
         Self { mean: mean.into(), deviation: deviation.into() }
     }
 }
 
-impl Transform for Normalise {
+impl Transform for Normalize {
     fn shape(&self, shape: Shape) -> Result<Shape> {
         let Self { mean, deviation } = self;
         let Some(&channels) = shape.dims().first() else { bail!(Shape, "a single number has no channels") };
@@ -51,7 +51,7 @@ mod tests {
     #[test]
     fn each_channel_has_its_own() {
         let mut example = vec![1.0, 2.0, 3.0, 4.0];
-        let normalise = Normalise::new([1.0, 4.0], [0.5, 2.0]);
+        let normalise = Normalize::new([1.0, 4.0], [0.5, 2.0]);
         normalise.apply(&mut example, [2, 1, 2].into(), Seed::new(0));
         assert_eq!(example, [0.0, 2.0, -0.5, 0.0]);
     }

@@ -1,4 +1,5 @@
-//! Who reads what behind views, gathered once for a graph, so that the passes after need not search.
+//! The readers of each value, looked up through views. Collected once for a graph, so that later passes need not
+//! search.
 
 use std::collections::{HashMap, HashSet};
 
@@ -6,41 +7,41 @@ use crate::Layout;
 use crate::graph::{Graph, Source, ValueId};
 use crate::ops::Op;
 
-/// What a value is behind its views.
+/// A value with its views removed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Origin {
     /// The value that has memory of its own.
     pub(super) value: ValueId,
-    /// Whether the views, if there are any, leave every element in its place: reshapes do, so that element number `i`
-    /// of both is the same.
+    /// `true` if the views, if any, preserve the order of elements: element number `i` of both is the same. Reshapes
+    /// do.
     pub(super) in_order: bool,
 }
 
-/// An operand of an operation that is no view.
+/// One use of a value as an operand of an operation that is not a view.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Read {
     pub(super) node: usize,
     pub(super) operand: usize,
-    /// As [`Origin::in_order`].
+    /// Like [`Origin::in_order`].
     pub(super) in_order: bool,
 }
 
 pub(super) struct Uses<'a> {
     pub(super) graph: &'a Graph,
-    /// By value.
+    /// Indexed by value.
     origins: Vec<Origin>,
-    /// By value; views have no readers, what is behind them has.
+    /// Indexed by value. Views have no readers; the values behind them do.
     readers: Vec<Vec<Read>>,
-    /// By value, behind views: whether somebody outside of the graph wants it.
+    /// Indexed by value, behind views: `true` if the value is wanted outside the graph.
     wanted: Vec<bool>,
-    /// The values that readers of a view wait for besides the one that it shows.
+    /// For each view that waits, the values that its readers wait for, other than the one that it shows.
     awaited: HashMap<ValueId, Vec<ValueId>>,
-    /// By value, behind views: the nodes that wait for it and do not read it.
+    /// For each value behind views, the nodes that wait for it without reading it.
     waiting: HashMap<ValueId, Vec<usize>>,
 }
 
 impl<'a> Uses<'a> {
-    /// `roots` are the values that are wanted.
+    /// `roots` are the wanted values.
     pub(super) fn new(graph: &'a Graph, roots: &[ValueId]) -> Self {
         let mut layouts: Vec<Option<Layout>> = Vec::with_capacity(graph.values());
         let mut origins: Vec<Origin> = Vec::with_capacity(graph.values());
@@ -83,7 +84,7 @@ impl<'a> Uses<'a> {
         self.origins[value.index()]
     }
 
-    /// What the views of a value make of the layout of what is behind them.
+    /// The layout of a value, given that of the memory behind its views.
     pub(super) fn view_of(&self, value: ValueId, behind: Layout) -> Option<Layout> {
         let (mut views, mut at) = (Vec::new(), value);
         while let Source::Op(Op::View(view)) = &self.graph.maker(at).source {
@@ -93,13 +94,13 @@ impl<'a> Uses<'a> {
         views.into_iter().rev().try_fold(behind, |layout, view| view.layout(&layout))
     }
 
-    /// Whether a value is at least half of what is behind its views.
+    /// `true` if a value has at least half of the elements behind its views.
     pub(super) fn shows_most(&self, value: ValueId) -> bool {
         let elements = |value: ValueId| self.graph.ty(value).shape.elements();
         elements(value) >= elements(self.origin(value).value) / 2
     }
 
-    /// The readers of a value that is no view.
+    /// The readers of a value that is not a view.
     pub(super) fn readers(&self, value: ValueId) -> &[Read] {
         &self.readers[value.index()]
     }
@@ -108,7 +109,7 @@ impl<'a> Uses<'a> {
         self.wanted[value.index()]
     }
 
-    /// `true` if others than the nodes in `part`, which are in order, need a value.
+    /// `true` if nodes outside `part`, a sorted list, need a value.
     pub(super) fn is_read_outside(&self, value: ValueId, part: &[usize]) -> bool {
         self.is_wanted(value) || self.readers(value).iter().any(|read| part.binary_search(&read.node).is_err())
     }
@@ -117,12 +118,12 @@ impl<'a> Uses<'a> {
         matches!(self.graph.nodes()[node].source, Source::Op(Op::Pointwise(_)))
     }
 
-    /// Whether a node is computed by a step: no leaf, number or view.
+    /// `true` if a step computes the node: it is not a leaf, number or view.
     pub(super) fn is_computed(&self, node: usize) -> bool {
         matches!(self.graph.nodes()[node].source, Source::Op(Op::Pointwise(_) | Op::Kernel(_)))
     }
 
-    /// The computed operands of a node: the node that makes each, and whether the two could be one pointwise program.
+    /// The nodes that compute the operands of a node, each with `true` if both could be in one pointwise program.
     pub(super) fn makers(&self, node: usize) -> impl Iterator<Item = (usize, bool)> + '_ {
         self.graph.nodes()[node].inputs.iter().filter_map(move |&input| {
             let Origin { value, in_order } = self.origin(input);
@@ -132,41 +133,43 @@ impl<'a> Uses<'a> {
         })
     }
 
-    /// The nodes that a node waits for without reading what they make.
+    /// The nodes that a node waits for without reading their results.
     pub(super) fn awaited(&self, node: usize) -> impl Iterator<Item = usize> + '_ {
         let values =
             self.graph.nodes()[node].inputs.iter().flat_map(|input| self.awaited.get(input).into_iter().flatten());
         values.map(|&value| self.graph.maker_index(value)).filter(|&maker| self.is_computed(maker))
     }
 
-    /// The nodes that wait for a value that is no view, and do not read it.
+    /// The nodes that wait for a value, which is not a view, without reading it.
     pub(super) fn waiting(&self, value: ValueId) -> &[usize] {
         self.waiting.get(&value).map_or(&[], Vec::as_slice)
     }
 
-    /// The number of buffers that nodes, in order, bind when they run together, not counting what `except` is in.
+    /// The number of buffers that the nodes `part`, a sorted list, bind when they run together. The memory of `except`
+    /// does not count.
     pub(super) fn bindings(&self, part: &[usize], except: Option<ValueId>) -> usize {
         let mut bindings = Bindings::new(self, except);
         part.iter().for_each(|&node| bindings.add(node));
         bindings.count()
     }
 
-    /// The nodes of a group, which are in order, whose values others need.
+    /// The nodes of a group, in order, whose values are needed outside it.
     pub(super) fn results(&self, part: &[usize]) -> Vec<usize> {
         let first = |node: usize| self.graph.nodes()[node].first;
         part.iter().copied().filter(|&node| self.is_read_outside(first(node), part)).collect()
     }
 }
 
-/// The buffers that pointwise nodes bind when they run together, as one after the other joins them: operands that
-/// others make, the host's words, and results that others need.
+/// The buffers that a growing list of pointwise nodes binds when they run together: operands computed elsewhere, the
+/// host's words, and results needed elsewhere.
 pub(super) struct Bindings<'a> {
     uses: &'a Uses<'a>,
-    /// A value that the nodes read and that is in no buffer.
+    /// A value that the nodes read from no buffer.
     except: Option<ValueId>,
     operands: HashSet<ValueId>,
     host: bool,
-    /// How often others need the result of a node, those who join later among them; no entry where nobody does.
+    /// For each node, the number of uses of its result outside the list, including those by nodes that join later; no
+    /// entry without uses.
     needed: HashMap<usize, usize>,
 }
 
@@ -175,7 +178,7 @@ impl<'a> Bindings<'a> {
         Self { uses, except, operands: HashSet::new(), host: false, needed: HashMap::new() }
     }
 
-    /// Adds a node that comes after those before.
+    /// Adds a node that comes after all previous ones.
     pub(super) fn add(&mut self, node: usize) {
         let Uses { graph, .. } = self.uses;
         for &input in &graph.nodes()[node].inputs {
@@ -186,7 +189,7 @@ impl<'a> Bindings<'a> {
                 Source::Host(_) => self.host = true,
                 _ if Some(value) == self.except => {}
                 _ => match self.needed.get_mut(&maker) {
-                    // By this node, for one.
+                    // One of them is this node.
                     Some(1) => _ = self.needed.remove(&maker),
                     Some(count) => *count -= 1,
                     None => _ = self.operands.insert(input),

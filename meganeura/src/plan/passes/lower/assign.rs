@@ -1,19 +1,19 @@
-//! The end of lowering: values become the new contents of leaves, in place where nobody reads the old contents later.
+//! The end of lowering: writes values back into leaves, in place where no later step reads the old contents.
 
 use std::collections::{HashMap, HashSet};
 
-use super::lower::{Lowering, UNPLACED};
-use super::uses::Uses;
-use super::{Operand, Place, Plan, StorageId};
+use super::Lowering;
 use crate::graph::ValueId;
 use crate::kernel::launch::Argument;
+use crate::plan::passes::uses::Uses;
+use crate::plan::{Operand, Place, Plan, StorageId};
 
 /// The steps that touch each storage.
 struct Steps {
-    /// The first one that writes it.
+    /// The first step that writes it.
     writer: Vec<Option<usize>>,
-    /// How many write it. A leaf that is assigned twice has several, a result that parts are stored into, and what
-    /// ranks exchange where it lies. None of these is moved.
+    /// The number of steps that write it. Several write a leaf that is assigned twice, a result assembled from parts,
+    /// and values that ranks exchange in place. Such a storage never moves.
     writers: Vec<usize>,
     readers: Vec<Vec<usize>>,
 }
@@ -35,7 +35,7 @@ impl Steps {
         }
     }
 
-    /// Puts one storage in the place of another in every step.
+    /// Substitutes one storage for another in every step.
     fn replace(&mut self, plan: &mut Plan, old: StorageId, new: StorageId) {
         let (readers, writer) = (std::mem::take(&mut self.readers[old]), self.writer[old].take());
         for &at in &readers {
@@ -55,11 +55,11 @@ impl Steps {
 impl Lowering<'_> {
     /// Makes values the new contents of leaves.
     pub(super) fn assign(&mut self, assigns: &[(usize, ValueId)]) {
-        // All values first: those that are another leaf's old contents are copied before anything is overwritten.
+        // All values first: one that is another leaf's old contents must be copied before anything is overwritten.
         let mut operands: Vec<_> = assigns.iter().map(|&(_, value)| self.stored(value)).collect();
         for operand in &mut operands {
             if let Place::Leaf(_) = self.plan.storages[operand.storage].place {
-                let storage = self.new_storage(operand.argument.ty, UNPLACED);
+                let storage = self.new_storage(operand.argument.ty, Place::Unplaced);
                 self.copy(*operand, storage);
                 let argument = Argument::contiguous(operand.argument.ty);
                 *operand = Operand { storage, argument };
@@ -67,7 +67,7 @@ impl Lowering<'_> {
         }
         let targets: Vec<_> = assigns.iter().map(|&(leaf, value)| self.leaf(leaf, self.graph.ty(value))).collect();
         let mut steps = Steps::new(&self.plan);
-        // Where values are that are written in place.
+        // The new storages of values that are written in place.
         let mut moved: HashMap<StorageId, StorageId> = HashMap::new();
         for (operand, target) in operands.into_iter().zip(targets) {
             let storage = moved.get(&operand.storage).copied().unwrap_or(operand.storage);
@@ -83,8 +83,8 @@ impl Lowering<'_> {
         }
     }
 
-    /// Whether the step that computes `value` may write it into `target` straight away: nobody reads the old contents
-    /// later, and the step itself reads of them only the element that it writes.
+    /// `true` if the step that computes `value` may write it directly into `target`: no later step reads the old
+    /// contents, and this step reads each old element only to compute the same element.
     fn can_write_in_place(&self, steps: &Steps, value: Operand, target: StorageId) -> bool {
         let Some(maker) = steps.writer[value.storage] else { return false };
         let step = &self.plan.steps[maker];
@@ -95,7 +95,7 @@ impl Lowering<'_> {
         let harmless = |(k, input): (usize, &Operand)| {
             input.storage != target || (elementwise.contains(&k) && whole(&input.argument))
         };
-        self.plan.storages[value.storage].place == UNPLACED
+        self.plan.storages[value.storage].place == Place::Unplaced
             && self.plan.storages[value.storage].elements == elements
             && whole(&value.argument)
             && steps.writers[value.storage] == 1
@@ -105,8 +105,8 @@ impl Lowering<'_> {
     }
 }
 
-/// The values that leaves become, and those that elementwise work alone makes them of.
-pub(super) fn added_up(uses: &Uses<'_>, assigned: &[ValueId]) -> HashSet<ValueId> {
+/// The assigned values, and all values from which elementwise work alone computes them.
+pub(in crate::plan::passes) fn added_up(uses: &Uses<'_>, assigned: &[ValueId]) -> HashSet<ValueId> {
     let mut found = HashSet::new();
     let mut left: Vec<_> = assigned.iter().map(|&value| uses.origin(value).value).collect();
     while let Some(value) = left.pop() {

@@ -1,4 +1,4 @@
-//! What a training step becomes for one structure of its inputs, its parameters and its optimizer.
+//! The compiled form of a training step, for one structure of its inputs, its parameters and its optimizer.
 
 use std::panic::Location;
 use std::sync::{Arc, Weak};
@@ -15,23 +15,23 @@ use crate::param::Cell;
 use crate::tape::CompiledStep;
 use crate::{Grads, Result, Tensor, TensorType, Var};
 
-/// A step, or the addition of a micro-batch to those before, for one structure.
-pub(super) struct Compiled {
+/// A step, or the addition of a micro-batch to earlier ones, for one structure.
+pub(super) struct CachedStep {
     step: CompiledStep,
     /// The parameters of the module, and whether they were trained.
     parameters: Vec<(Arc<Cell>, bool)>,
     /// The identities of all tensors of the module.
     leaves: Vec<u64>,
-    /// How many results the closure gave; the check's come after them.
+    /// The number of the closure's results; those of the check come after them.
     results: usize,
-    /// What the sums of micro-batches are made of, if there are any.
+    /// The basis of the sums of micro-batches, if there are any.
     basis: Option<Basis>,
-    /// How many numbers a call brings.
+    /// The count of numbers that a call passes.
     numbers: usize,
     effect: Effect,
 }
 
-/// What a call does besides giving results.
+/// The effect of a call, besides its results.
 enum Effect {
     /// Adds the gradients of these parameters to their sums.
     Adds(Vec<u64>),
@@ -43,7 +43,7 @@ struct Update {
     structure: Structure,
     numbers: Vec<Numbers>,
     stepped: Vec<Stepped>,
-    /// What the check looks at.
+    /// The names of the checked values.
     checked: Vec<String>,
 }
 
@@ -51,11 +51,11 @@ struct Update {
 struct Stepped {
     parameter: u64,
     state: Vec<u64>,
-    /// Gone with the state.
+    /// Dropped with the state.
     life: Weak<()>,
 }
 
-/// What of an optimizer decides what is recorded.
+/// The properties of an optimizer that decide what is recorded.
 #[derive(PartialEq)]
 struct Structure {
     rule: &'static str,
@@ -72,23 +72,23 @@ impl Structure {
     }
 }
 
-/// What was recorded of a step up to the gradients.
+/// The recording of a step, up to the gradients.
 pub(super) struct Recorder<'a> {
     pub(super) types: &'a [TensorType],
     /// The loss first.
     pub(super) results: &'a [Var],
-    /// What the gradients are made of, if they are sums.
+    /// The basis of the gradients, if they are sums.
     pub(super) basis: Option<Basis>,
 }
 
 impl Recorder<'_> {
-    /// Adds the gradients to those of the micro-batches before.
+    /// Adds the gradients to those of earlier micro-batches.
     pub(super) fn addition(
         self,
         optimizer: &mut dyn Optimizer,
         module: &dyn Module,
         grads: &Grads,
-    ) -> Result<Compiled> {
+    ) -> Result<CachedStep> {
         let mut addition = optimizer.stepper_mut().sums.record(module, grads)?;
         let recorder = Self { basis: Some(std::mem::take(&mut addition.basis)), ..self };
         let (added, updates) = addition.updates();
@@ -96,7 +96,12 @@ impl Recorder<'_> {
     }
 
     /// Steps along the gradients.
-    pub(super) fn update(self, optimizer: &mut dyn Optimizer, module: &dyn Module, grads: &Grads) -> Result<Compiled> {
+    pub(super) fn update(
+        self,
+        optimizer: &mut dyn Optimizer,
+        module: &dyn Module,
+        grads: &Grads,
+    ) -> Result<CachedStep> {
         let Recorded { updates, stepped, check, mut numbers } = record(optimizer, module, grads, self.results.first())?;
         let stepper = optimizer.stepper();
         let state = |cell: Arc<Cell>| {
@@ -105,7 +110,7 @@ impl Recorder<'_> {
             Stepped { parameter: cell.id(), state, life: Arc::downgrade(life) }
         };
         let stepped = stepped.into_iter().map(state).collect();
-        // Held, they would keep the tape.
+        // If they were held, they would keep the tape.
         let words: Vec<Var> = numbers.iter_mut().flat_map(|numbers| std::mem::take(&mut numbers.vars)).collect();
         let checks: Vec<&Var> = check.iter().flat_map(FiniteCheck::vars).collect();
         let checked = check.as_ref().map_or_else(Vec::new, FiniteCheck::names);
@@ -121,13 +126,13 @@ impl Recorder<'_> {
         updates: Vec<(Arc<Cell>, Var)>,
         numbers: Vec<Var>,
         effect: Effect,
-    ) -> Result<Compiled> {
+    ) -> Result<CachedStep> {
         let wanted: Vec<&Var> = self.results.iter().chain(checks.iter().copied()).collect();
         let mut words = self.basis.as_mut().map_or_else(Vec::new, |basis| std::mem::take(&mut basis.numbers));
         words.extend(numbers);
         let leaves = module.leaves();
         let parameters = leaves.iter().filter(|leaf| leaf.param().is_some()).map(|leaf| Arc::clone(leaf.cell()));
-        Ok(Compiled {
+        Ok(CachedStep {
             step: grads.tape().compile_step(self.types, &wanted, updates, &words)?,
             parameters: parameters.map(|cell| (Arc::clone(&cell), cell.is_trained())).collect(),
             leaves: identities(module),
@@ -144,13 +149,13 @@ pub(super) fn identities(module: &dyn Module) -> Vec<u64> {
     module.leaves().iter().map(|leaf| leaf.cell().id()).collect()
 }
 
-impl Compiled {
-    /// Whether the module has the tensors that it had.
+impl CachedStep {
+    /// `true` if the module has the same tensors as before.
     pub(super) fn is_of(&self, leaves: &[u64]) -> bool {
         self.leaves == leaves
     }
 
-    /// Whether it can never fit again: the optimizer that it was recorded with is gone, or has loaded another state.
+    /// `true` if it can never fit again: the optimizer that it was recorded with is gone, or has loaded another state.
     pub(super) fn is_dead(&self) -> bool {
         match &self.effect {
             Effect::Adds(_) => false,
@@ -158,7 +163,7 @@ impl Compiled {
         }
     }
 
-    /// Whether recording with this batch and this optimizer would give the same step; `adds` if it is to add up
+    /// `true` if recording with this batch and this optimizer would give the same step; `adds` if it would add up
     /// gradients.
     pub(super) fn fits(&self, inputs: &[&Tensor], optimizer: &dyn Optimizer, adds: bool) -> bool {
         let sums = &optimizer.stepper().sums;
@@ -201,7 +206,7 @@ impl Compiled {
         Ok(results)
     }
 
-    /// Notes what became of the sums of micro-batches.
+    /// Records the new counts of the sums of micro-batches.
     fn count(&self, optimizer: &mut dyn Optimizer) {
         let sums = &mut optimizer.stepper_mut().sums;
         match &self.effect {
@@ -222,7 +227,7 @@ impl Update {
         let is_alike = |numbers: &Numbers| {
             let mut steps = numbers.parameters.iter().map(|id| stepper.states.get(id).map(|kept| kept.steps));
             let first = steps.next();
-            // Rules leave out what a weight decay of 0 would do.
+            // Rules omit a weight decay of 0.
             let settings = settings_within(&stepper.groups, &numbers.members, stepper.settings);
             let decays = settings.is_ok_and(|settings| settings.weight_decay != 0.0);
             steps.all(|steps| Some(steps) == first) && decays == (numbers.settings.weight_decay != 0.0)

@@ -1,19 +1,19 @@
-//! Lowering of operations that only join their operands, such as a concatenation. Where it can, the program that
-//! computes an operand stores it into its part of the result. Only GPUs do so; native programs store whole results.
+//! Lowering of operations that only join their operands, such as a concatenation. Where possible, the program that
+//! computes an operand stores it directly into its part of the result. GPUs only; native programs store whole results.
 
 use std::collections::HashMap;
 
-use super::format::Formats;
-use super::lower::Lowering;
-use super::uses::Uses;
-use super::{Input, Program, Work};
+use super::Lowering;
 use crate::Layout;
 use crate::graph::{Graph, Node, Source, ValueId};
 use crate::kernel::launch::{Channels, Format};
 use crate::ops::Op;
+use crate::plan::passes::format::Formats;
+use crate::plan::passes::uses::Uses;
+use crate::plan::{Input, Program, Work};
 
-/// Values that can be stored into a part of another: their only reader joins its operands, and has its result in their
-/// format. For each, that result and the value's place in it.
+/// Values that can be stored into a part of another. Their only reader joins its operands, and its result has their
+/// format. For each value, that result and the value's place in it.
 pub(super) fn parts(uses: &Uses<'_>, formats: &Formats) -> HashMap<ValueId, (ValueId, Layout)> {
     let mut parts = HashMap::new();
     for node in uses.graph.nodes() {
@@ -21,13 +21,13 @@ pub(super) fn parts(uses: &Uses<'_>, formats: &Formats) -> HashMap<ValueId, (Val
         let goes = |value: ValueId| {
             let is_own = uses.is_computed(uses.graph.maker_index(value)) && uses.origin(value).value == value;
             let alike = match (formats.of(value), formats.of(node.first)) {
-                // Its own channels innermost, not those of an image that it was reshaped from.
+                // The value's own channels must be innermost, not those of an image that it was reshaped from.
                 (Format::Half(part), Format::Half(_)) => Channels::of(uses.graph.ty(value).shape) == Some(part),
                 (part, whole) => part == whole,
             };
             is_own && alike && !uses.is_wanted(value) && uses.readers(value).len() == 1
         };
-        // A wanted result may be moved into a leaf, by `assign.rs`, which knows one writer of each storage.
+        // `assign.rs` may move a wanted result into a leaf, and expects one writer of each storage.
         if !uses.is_wanted(node.first) {
             let values = node.inputs.iter().zip(layouts).filter(|(value, _)| goes(**value));
             parts.extend(values.map(|(&value, layout)| (value, (node.first, layout))));
@@ -44,7 +44,7 @@ fn assembled(graph: &Graph, node: &Node, formats: &Formats) -> Option<Vec<Layout
 }
 
 impl Lowering<'_> {
-    /// Redirects those results of a program that are parts of other values into these. Several may be parts of one.
+    /// Redirects a program's results that are parts of other values into those values. Several results may go into one.
     pub(super) fn store_parts(&mut self, program: &mut Program, results: &[ValueId]) {
         for (value, place) in results.iter().zip(&mut program.places) {
             let Some(&(whole, layout)) = self.parts.get(value) else { continue };
@@ -54,7 +54,7 @@ impl Lowering<'_> {
         }
     }
 
-    /// Copies the operands of a joining node that were not stored into its result. `false` if none was: then the
+    /// Copies the operands of a joining node that are not yet stored in its result. `false` if none is: then the
     /// operation's own kernel copies all of them.
     pub(super) fn assemble(&mut self, node: &Node) -> bool {
         let Some(&storage) = self.storage.get(&node.first) else { return false };

@@ -1,43 +1,43 @@
-//! Pass for GPUs, after merging: decides which values lie in memory as halves ([`Format::Half`]), and in which order
-//! each step counts its elements.
+//! GPU pass, after merging: decides which values are stored as halves ([`Format::Half`]), and in which order each step
+//! counts its elements.
 //!
-//! Kernels say what they read and store so. Those that gain from it, convolutions and large products on matrix units,
-//! always read halves. Other kernels follow what they read. A group of elementwise operations follows its operands, or
-//! else its readers: its elements all lie in one order, since it knows no axes. Leaves and what they become, numbers of
-//! the host, results that the caller alone wants, and whatever a kernel without such a form reads or makes are `f32` in
-//! the order of the API. Lowering converts for kernels, each value once.
+//! Kernels declare which operands and results they take as halves. Those that gain from halves, convolutions and large
+//! products on matrix units, always read them. Other kernels follow their operands. A group of elementwise operations
+//! follows its operands, or else its readers: it knows no axes, so all its elements have one order. `f32` in the order
+//! of the API is kept for leaves and their new values, numbers of the host, results that only the caller wants, and the
+//! operands and results of kernels without a halves form. Lowering inserts conversions for kernels, one for each value.
 
 use std::collections::HashMap;
 
-use super::assign::added_up;
 use super::fuse::Item;
+use super::lower::added_up;
 use super::uses::{Origin, Read, Uses};
 use crate::graph::{Node, Source, ValueId};
 use crate::kernel::launch::{Caps, Channels, Format, LINE, lies_in_lines};
 use crate::ops::{Halves, Innermost, KernelOp, Op, Stores, View};
 use crate::{DType, Layout, Shape, TensorType};
 
-/// What lies how.
+/// The format of every value, and the element order of every item.
 pub(super) struct Formats {
-    /// By value: how its memory holds it, unless it is a view.
+    /// The storage format of each value that is not a view.
     values: Vec<Format>,
-    /// By item of the schedule: where the channels of the elements are that it stores, or else loads, if it counts
-    /// those in the order of [`Format::Half`].
+    /// For each item of the schedule, the position of the channels among the elements that it stores, or else loads;
+    /// `None` if it counts them in the order of the API.
     orders: Vec<Option<Channels>>,
-    /// By item of the schedule: what of a kernel lies in halves.
+    /// For each item of the schedule, the operands and results of its kernel that are halves.
     kernels: Vec<Option<Halves>>,
 }
 
 impl Formats {
-    /// All in `f32`.
+    /// Every value in `f32`.
     pub(super) fn full(uses: &Uses<'_>, items: &[Item]) -> Self {
         let values = vec![Format::Full; uses.graph.values()];
         Self { values, orders: vec![None; items.len()], kernels: vec![None; items.len()] }
     }
 
-    /// What becomes of a leaf, one of `assigned`, is not rounded: it is added up from run to run. Nor is what
-    /// elementwise work makes it of, such as a weight's gradient. With `all`, every kernel that can reads and stores
-    /// halves.
+    /// Chooses formats. The new value of a leaf, one of `assigned`, is not rounded, because it accumulates from run to
+    /// run. Neither are the values from which elementwise work computes it, such as a weight's gradient. With `all`,
+    /// every capable kernel reads and stores halves.
     pub(super) fn new(uses: &Uses<'_>, items: &[Item], assigned: &[ValueId], caps: &Caps, all: bool) -> Self {
         let mut formats = Self::full(uses, items);
         if !caps.half {
@@ -47,7 +47,7 @@ impl Formats {
         let kernels = items.iter().filter_map(|item| match item {
             Item::Kernel { node, .. } => {
                 let halves = halves(uses, *node, caps)?;
-                // As long as nothing is held as halves: what kernels make of rows.
+                // Nothing is stored as halves yet, so this takes operands for lines of rows.
                 formats.reads_lines(uses, *node, &halves).then_some((*node, halves))
             }
             Item::Group(_) => None,
@@ -64,8 +64,8 @@ impl Formats {
                 }
             };
             let Some(channels) = order else { continue };
-            // Whether another item may read a value as halves. What becomes of a leaf is not rounded, nor what the
-            // caller wants, unless a kernel gains from that.
+            // `true` if another item may read the value as halves. New values of leaves are not rounded. Values that
+            // the caller wants are rounded only where a kernel gains from it.
             let is_read = |value: ValueId, inside: &dyn Fn(usize) -> bool| {
                 let is_wanted = uses.is_wanted(value);
                 let may_read = |read: &&Read| {
@@ -96,7 +96,7 @@ impl Formats {
         formats
     }
 
-    /// How a value that is no view is held.
+    /// The storage format of a value that is not a view.
     pub(super) fn of(&self, value: ValueId) -> Format {
         self.values[value.index()]
     }
@@ -109,8 +109,8 @@ impl Formats {
         self.kernels[item].as_ref()
     }
 
-    /// The channels of a value that lies in memory in lines of halves, as a whole or as some channels of what is held
-    /// so; and where its elements are, pixel after pixel.
+    /// The channels of a value that is stored in lines of halves, entirely or as a range of channels of such a value;
+    /// and the layout of its elements, pixel after pixel.
     pub(super) fn lines(&self, uses: &Uses<'_>, value: ValueId) -> Option<(Channels, Layout)> {
         let mut slices = Vec::new();
         let mut behind = value;
@@ -162,11 +162,11 @@ impl Formats {
             held.filter(|&held| stores == Stores::Full || Some(held) == innermost.order(ty(k).shape))
         };
         let held = match innermost {
-            // The statistics of rows were found from the first operand as it is held.
+            // The statistics of the rows were computed from the first operand in its stored format.
             Innermost::Last if !where_they_lie(operands[0]) => held(&operands[0]),
             _ => operands.iter().find_map(held).or_else(loaded),
         };
-        // Images are always converted, matrices only where the kernel sees most of one.
+        // Images are always converted, matrices only where the kernel reads most of one.
         let shows_most = || operands.iter().any(|&k| uses.shows_most(node.inputs[k]));
         let wanted = wanted && (innermost == Innermost::Channels || shows_most());
         let order = match stores {
@@ -174,12 +174,12 @@ impl Formats {
             Stores::Lines | Stores::Words => innermost.order(node.types[0].shape),
         };
         let order = order.filter(|_| wanted || held.is_some())?;
-        // The order of what a program loads must be one that strides can say.
+        // Strides must be able to express the order of the elements that a program loads.
         let says = |k: usize| order.layout(ty(k).shape).is_some();
         op.loads().is_none_or(says).then_some(order)
     }
 
-    /// Whether the operands that a kernel reads where they lie do so in lines.
+    /// `true` if all operands that the kernel reads through views are stored in lines.
     fn reads_lines(&self, uses: &Uses<'_>, node: usize, halves: &Halves) -> bool {
         let node = &uses.graph.nodes()[node];
         let lies_so = |&k: &usize| {
@@ -189,7 +189,7 @@ impl Formats {
         halves.innermost != Innermost::Last || halves.operands.iter().all(lies_so)
     }
 
-    /// Whether a kernel can read the lines of an operand through its views, converted or not.
+    /// `true` if a kernel can read lines of an operand through its views, converted or not.
     fn lies_in_lines(&self, uses: &Uses<'_>, value: ValueId) -> bool {
         let origin = uses.origin(value).value;
         let shape = uses.graph.ty(origin).shape;
@@ -217,27 +217,27 @@ fn op(node: &Node) -> Option<&KernelOp> {
     }
 }
 
-/// The part that halves play in a kernel.
+/// The operands and results that a kernel takes as halves.
 fn halves(uses: &Uses<'_>, node: usize, caps: &Caps) -> Option<Halves> {
     let node = &uses.graph.nodes()[node];
     let types: Vec<TensorType> = node.inputs.iter().map(|&input| uses.graph.ty(input)).collect();
     op(node)?.halves(&types, &node.types, caps)
 }
 
-/// By value: the channels by which a kernel that gains from halves reads it, element by element.
+/// For each value, the channels by which a kernel that gains from halves reads it, element by element.
 fn wants(uses: &Uses<'_>, kernels: &HashMap<usize, Halves>) -> Vec<Option<Channels>> {
     let mut wants = vec![None; uses.graph.values()];
     for (&node, halves) in kernels.iter().filter(|(_, halves)| halves.wanted) {
         for &operand in halves.operands {
             let input = uses.graph.nodes()[node].inputs[operand];
             let Origin { value, in_order } = uses.origin(input);
-            // Images are held by the channels that this kernel sees, rows as whatever makes them has them.
+            // Images are stored by the channels that this kernel sees, rows in the order of their producer.
             let order = match halves.innermost {
                 Innermost::Channels if in_order => Innermost::Channels.order(uses.graph.ty(input).shape),
                 Innermost::Channels => None,
                 Innermost::Last => Innermost::Last.order(uses.graph.ty(value).shape),
             };
-            // That of images, or the greatest of several, whatever the order in which they are found.
+            // The order of images, or the greatest of several, so that the sequence of nodes does not matter.
             let wanted = &mut wants[value.index()];
             *wanted = (*wanted).max(order);
         }
@@ -258,7 +258,7 @@ mod tests {
         let tape = Tape::new(&device);
         let image = tape.input(&Tensor::zeros(&device, [8, 16, 6, 6])?);
         let weight = tape.input(&Tensor::zeros(&device, [16, 16, 3, 3])?);
-        // Read as halves before, updated, and read as halves again.
+        // Read as halves, updated, and read as halves again.
         let updated = &image - convolved(&image, &weight) * 0.1;
         let outputs = [convolved(&updated, &weight).id()?];
         let assigns = [(0, updated.id()?)];
@@ -274,7 +274,7 @@ mod tests {
         Ok(())
     }
 
-    /// The plan of a large GPU with matrix units for the gradients of what is recorded on images `[8, 16, 6, 6]` and
+    /// The plan of a large GPU with matrix units for the gradients of a recording on images `[8, 16, 6, 6]` and
     /// weights.
     fn planned(f: impl Fn(&Var, &[Var]) -> Var) -> Result<Plan> {
         let device = Device::cpu();
@@ -350,15 +350,15 @@ mod tests {
         let padded = planned(|x, w| convolved(x, &w[0]).pad(&[(0, 0), (0, 0), (1, 0), (0, 1)], 0.0))?;
         let images = padded.steps.iter().filter(|step| step.outputs.iter().any(|(_, ty)| ty.shape.rank() == 4));
         let stored = images.flat_map(|step| &step.outputs).filter(|(s, _)| padded.storages[*s].format != Format::Full);
-        // The input and the cotangent of the product that reads both, converted.
+        // The input, and the cotangent of the product that reads both, are converted.
         assert_eq!((stored.count(), conversions(&padded)), (2, 2), "{padded}");
         Ok(())
     }
 
     #[test]
     fn what_knows_f32_alone_gets_it() -> Result<()> {
-        // The input, and once for both that read it so. Their gradient is elementwise work, which reads `f32` as it
-        // lies.
+        // The input, and one conversion for the two that read it so. Their gradient is elementwise work, which reads
+        // the stored `f32`.
         let padded = planned(|x, w| {
             let y = convolved(x, &w[0]).relu();
             let pad = |value| y.pad(&[(0, 0), (0, 0), (1, 0), (0, 1)], value);
@@ -375,14 +375,14 @@ mod tests {
             let small = y.max_pool2d([2, 2], [2, 2], [0, 0], [1, 1]) + y.avg_pool2d([2, 2], [2, 2], [0, 0], false);
             small.resize_bilinear([5, 7], true)
         })?;
-        // The input alone.
+        // Only the input.
         assert_eq!(conversions(&pooled), 1, "{pooled}");
         let launched: Vec<_> = pooled.launched().filter(|launched| launched.variant == "lines").collect();
         assert_eq!(launched.len(), 6, "{pooled}");
         Ok(())
     }
 
-    /// What a large GPU with matrix units launches for a value of matrices of these shapes.
+    /// The plan of a large GPU with matrix units for values computed from matrices of these shapes.
     fn of_matrices(shapes: &[&[usize]], f: impl Fn(&[Var]) -> Result<Vec<Var>>) -> Result<Plan> {
         let device = Device::cpu();
         let tape = Tape::new(&device);
@@ -415,7 +415,7 @@ mod tests {
         Ok(())
     }
 
-    /// Whether a storage is held as halves of what is a leaf.
+    /// `true` if a storage is a copy of a leaf as halves.
     fn is_copy(plan: &Plan, storage: usize) -> bool {
         let made = plan.steps.iter().find(|step| step.outputs.iter().any(|&(made, _)| made == storage));
         let of_leaf = |input: &crate::plan::Operand| matches!(plan.storages[input.storage].place, Place::Leaf(_));
@@ -428,7 +428,7 @@ mod tests {
         let tape = Tape::new(&device);
         let [x, w, dy] = [0, 1, 2].map(|_| Tensor::zeros(&device, [1024, 1024]).map(|zeros| tape.input(&zeros)));
         let (x, w, dy) = (x?, w?, dy?);
-        // Clipped by its norm, so that it lies in memory before it is used.
+        // Clipped by its norm, so that it is stored before it is used.
         let gradient = dy.t().matmul(&x);
         let norm = gradient.square().sum();
         let updated = &w - &gradient / norm.expand([1024, 1024]);

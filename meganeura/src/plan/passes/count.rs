@@ -1,13 +1,13 @@
-//! Limits on the elements of operands. A view, or a value computed while it is loaded, may have more elements than any
-//! memory, and more than 32 bits count. Values in memory are checked where that is allocated.
+//! Limits on the number of elements of operands. A view, or a value computed while it is loaded, may have more elements
+//! than fit in any memory, and more than 32 bits can count. Values in memory are checked where it is allocated.
 
-use super::{Plan, Step, Target, Work};
+use crate::plan::{Plan, Step, Target, Work};
 use crate::{Error, ErrorKind, Result, TensorType};
 
-/// The most elements that kernels of a GPU count, in 32 bits: less a million, because loops look past the end.
+/// The most elements that a GPU kernel counts, in 32 bits: a million less, because loops run past the end.
 const COUNTED: usize = u32::MAX as usize - (1 << 20);
 
-/// Refuses a plan with a kernel that would have to count further than it can.
+/// Refuses a plan with a kernel that would count past its limit.
 pub(super) fn expect_countable(plan: &Plan, target: Target<'_>) -> Result<()> {
     let most = match target {
         // `Shape::elements` saturates here.
@@ -24,7 +24,8 @@ pub(super) fn expect_countable(plan: &Plan, target: Target<'_>) -> Result<()> {
     Ok(())
 }
 
-/// The types of operands with more elements than their memory has, and of what a kernel makes as it loads it.
+/// The types of operands that have more elements than their memory, and of values that a kernel computes as it loads
+/// them.
 fn unstored<'a>(plan: &'a Plan, step: &'a Step) -> impl Iterator<Item = TensorType> + 'a {
     let loaded = match &step.work {
         Work::Kernel(kernel) => kernel.load.as_ref().map(|load| load.argument.ty),

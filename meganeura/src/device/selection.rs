@@ -1,4 +1,4 @@
-//! Which device to use where the caller leaves it open.
+//! The choice of a device where the caller leaves it open.
 
 use super::Device;
 use super::Engine;
@@ -12,30 +12,30 @@ use crate::{Precision, Result};
 /// The environment variable that overrides [`Device::best`]'s choice.
 const OVERRIDE: &str = "MEGANEURA_DEVICE";
 
-/// The name that leaves the choice open.
+/// The name for an automatic choice.
 const AUTO: &str = "auto";
 
 impl Device {
-    /// The best device here: a GPU if one answers, else the CPU. [`Device::reason`] says why.
+    /// The best device: a GPU if one answers, else the CPU. [`Device::reason`] explains the choice.
     ///
-    /// The environment variable `MEGANEURA_DEVICE` overrides the choice: `cpu`, `gpu`, or part of an adapter's name.
-    /// Software drivers are used only when named: the native executor is faster.
+    /// The environment variable `MEGANEURA_DEVICE` overrides it: `cpu`, `gpu`, or part of an adapter's name. Software
+    /// drivers are used only if named, as the native executor is faster.
     ///
     /// # Errors
     ///
-    /// If the override asks for what is not there; the message begins with the variable.
+    /// Fails if the device named by the variable does not exist; the message starts with the variable's name.
     #[cfg(not(target_family = "wasm"))]
     #[track_caller]
     pub fn best() -> Result<Self> {
         block_on(Self::best_async())
     }
 
-    /// As [`Device::best`], for async code. In a browser the GPU is reached through WebGPU. Natively the driver opens
+    /// Like [`Device::best`], for async code. In a browser the GPU is reached through WebGPU. Natively the driver opens
     /// it on this thread.
     ///
     /// # Errors
     ///
-    /// As [`Device::best`].
+    /// Fails like [`Device::best`].
     #[track_caller]
     pub fn best_async() -> impl Future<Output = Result<Self>> {
         here_async(async {
@@ -54,23 +54,23 @@ impl Device {
         })
     }
 
-    /// The device of this name: `cpu`, `gpu` (the first that answers), or part of an adapter's name, whatever its case.
+    /// The device with this name: `cpu`, `gpu` (the first that answers), or part of an adapter's name, ignoring case.
     ///
     /// # Errors
     ///
-    /// If there is none, or `name` is blank; the message lists the adapters that answered.
+    /// Fails if there is none, or if `name` is blank; the message lists the adapters that answered.
     #[cfg(not(target_family = "wasm"))]
     #[track_caller]
     pub fn named(name: &str) -> Result<Self> {
         block_on(Self::named_async(name))
     }
 
-    /// As [`Device::named`], for async code. A browser shows at most one adapter, and most give it no name: `webgpu` is
-    /// a part of every name there.
+    /// Like [`Device::named`], for async code. A browser shows at most one adapter, and most browsers give it no name;
+    /// `webgpu` is part of every name there.
     ///
     /// # Errors
     ///
-    /// As [`Device::named`].
+    /// Fails like [`Device::named`].
     #[track_caller]
     pub fn named_async(name: &str) -> impl Future<Output = Result<Self>> {
         here_async(Self::called(name))
@@ -87,9 +87,10 @@ impl Device {
         }
     }
 
-    /// This device in another precision: the same adapter, opened once, so that full and fast precision share tensors
-    /// and models; tapes, plans, counts and seeds are each device's own. Which one computes is what the tape was made
-    /// on.
+    /// This device in another precision.
+    ///
+    /// Both use the same adapter, opened once, so full and fast precision share tensors and models. Tapes, plans,
+    /// statistics and seeds belong to each device. A tape computes in the precision of the device that it was made on.
     ///
     /// ```
     /// # use meganeura::{Device, Precision};
@@ -105,9 +106,9 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// Where the device has not this precision: the message says what it lacks. [`Precision::Double`] is there on the
-    /// CPU only, [`Precision::Fast`] on GPUs with matrix units whose results hold up to a probe, which runs the first
-    /// time it is asked for.
+    /// Fails if the device does not have this precision; the message says what it lacks. Only the CPU has
+    /// [`Precision::Double`]. [`Precision::Fast`] needs a GPU with matrix units that pass a probe, which runs at the
+    /// first request.
     #[track_caller]
     pub fn with_precision(&self, precision: Precision) -> Result<Self> {
         here(|| {
@@ -119,7 +120,9 @@ impl Device {
                     match precision {
                         Precision::Full => {}
                         Precision::Fast => gpu.expect_matrix()?,
-                        Precision::Double => bail!(Device, "double precision is there on the CPU only, not on {gpu}"),
+                        Precision::Double => {
+                            bail!(Device, "double precision is available on the CPU only, not on {gpu}")
+                        }
                     }
                     Engine::Gpu(gpu.clone())
                 }
@@ -128,8 +131,10 @@ impl Device {
         })
     }
 
-    /// This device in [`Precision::Fast`] if it has that, else as it is. [`Device::precision`] and `Display` say which
-    /// it is, [`Device::with_precision`] says why it is not fast.
+    /// This device in [`Precision::Fast`] if it has that, else unchanged.
+    ///
+    /// [`Device::precision`] and `Display` tell which; the error of [`Device::with_precision`] explains why it is not
+    /// fast.
     #[must_use]
     pub fn fast_if_available(&self) -> Self {
         self.with_precision(Precision::Fast).unwrap_or_else(|_| self.clone())
@@ -160,7 +165,7 @@ impl Device {
         Ok(device.of_rank(world.rank() as u64))
     }
 
-    /// The first GPU, or why there is none. Without the `gpu` feature there is none.
+    /// The first GPU, or the reason why there is none. Without the `gpu` feature there is none.
     async fn first_gpu() -> Result<Self, String> {
         #[cfg(feature = "gpu")]
         {
@@ -172,7 +177,7 @@ impl Device {
         }
     }
 
-    /// Any adapter with this in its name, software drivers included.
+    /// Any adapter with this in its name, including software drivers.
     async fn adapter(part: &str) -> Result<Self> {
         #[cfg(feature = "gpu")]
         {
@@ -185,8 +190,8 @@ impl Device {
         }
     }
 
-    /// The adapter of a rank, of those with this in their name; of no name in particular, of those that are no
-    /// software.
+    /// The adapter for a rank, among those with `part` in their name. If that is empty, among those that are not
+    /// software drivers.
     #[cfg(not(target_family = "wasm"))]
     async fn gpu(part: &str, world: &World) -> Result<Self> {
         #[cfg(feature = "gpu")]
@@ -201,13 +206,13 @@ impl Device {
         }
     }
 
-    /// The same device, which was just made, as that of a rank.
+    /// Makes this new device that of a rank.
     fn of_rank(self, rank: u64) -> Self {
         let inner = std::sync::Arc::into_inner(self.0).expect("nobody else has seen the device");
         Self(std::sync::Arc::new(super::Inner { rank, ..inner }))
     }
 
-    /// The same device, which was just made, with another reason.
+    /// Sets the reason of this new device.
     fn because(self, reason: String) -> Self {
         let inner = std::sync::Arc::into_inner(self.0).expect("nobody else has seen the device");
         Self(std::sync::Arc::new(super::Inner { reason, ..inner }))
@@ -216,19 +221,20 @@ impl Device {
 
 #[cfg(not(target_family = "wasm"))]
 impl World {
-    /// The device of this rank: `auto` as [`Device::best`], else a name as of [`Device::named`]. Where several adapters
-    /// are meant, the ranks of a host take one after the other, so that each has a GPU of its own; where there are
-    /// fewer adapters than ranks, they begin again. Ranks that compute on the CPU divide its cores, unless
-    /// `RAYON_NUM_THREADS` says how many threads each has.
+    /// The device for this rank.
     ///
-    /// It is a collective call: ranks agree on whether their GPUs exchange numbers themselves
+    /// The name is `auto`, for the choice of [`Device::best`], or one for [`Device::named`]. If it matches several
+    /// adapters, the ranks of a host take one each, in order; with fewer adapters than ranks, they start over. Ranks
+    /// that compute on the CPU divide its cores, unless `RAYON_NUM_THREADS` sets the number of threads.
+    ///
+    /// This is a collective call: ranks agree on whether their GPUs exchange numbers directly
     /// ([`engine`](Self::engine)).
     ///
-    /// Tapes of this device draw other random numbers than those of other ranks: each drops other elements.
+    /// Tapes of this device draw different random numbers from those of other ranks: each drops different elements.
     ///
     /// # Errors
     ///
-    /// As of [`Device::best`] and [`Device::named`].
+    /// Fails like [`Device::best`] and [`Device::named`].
     #[track_caller]
     pub fn device(&self, name: &str) -> Result<Device> {
         here(|| block_on(Device::for_rank(self, name)))

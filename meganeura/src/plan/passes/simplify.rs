@@ -1,4 +1,4 @@
-//! First pass: leaves out what nobody wants, folds constants, drops operations without effect, and merges equal ones.
+//! First pass: removes dead nodes, folds constants, drops operations without effect, and merges equal ones.
 
 use std::collections::HashMap;
 
@@ -6,14 +6,14 @@ use crate::Layout;
 use crate::graph::{Exact, Graph, Node, Operands, Source, Types, ValueId};
 use crate::ops::{Op, View};
 
-/// The same computation of `roots` in fewer nodes, and the roots' names there.
+/// Simplifies the computation of `roots`; returns the new graph, and the names of the roots in it.
 pub(super) fn simplify(graph: &Graph, roots: &[ValueId]) -> (Graph, Vec<ValueId>) {
     let live = live_nodes(graph, roots);
     let mut out = Graph::default();
     let mut renamed: Vec<Option<ValueId>> = vec![None; graph.values()];
     let mut seen: HashMap<(Source, Operands, Types), ValueId> = HashMap::new();
     for (node, _) in graph.nodes().iter().zip(&live).filter(|(_, live)| **live) {
-        // What is awaited and left out need not be waited for.
+        // A removed node need not be waited for.
         let inputs: Operands = node.inputs.iter().filter_map(|v| renamed[v.index()]).collect();
         if let Some(same) = without_effect(&out, node, &inputs) {
             renamed[node.first.index()] = Some(same);
@@ -49,7 +49,7 @@ fn live_nodes(graph: &Graph, roots: &[ValueId]) -> Vec<bool> {
     live
 }
 
-/// The operands whose values a node needs: of a view that waits, the one that it shows.
+/// The operands whose values a node needs; for a view that waits, only the value that it shows.
 fn read(node: &Node) -> &[ValueId] {
     match node.source {
         Source::Op(Op::View(View::After)) => &node.inputs[..1],
@@ -67,7 +67,7 @@ fn constant(graph: &Graph, value: ValueId) -> Option<f64> {
 /// The operand that a node's result is identical to.
 fn without_effect(graph: &Graph, node: &Node, inputs: &[ValueId]) -> Option<ValueId> {
     match &node.source {
-        // Merged with what it is a copy of, a recomputed value would be kept instead.
+        // Merging a recomputed value with its original would keep the original instead.
         Source::Op(Op::View(View::After)) => constant(graph, inputs[0]).map(|_| inputs[0]),
         Source::Op(Op::View(view)) => {
             let layout = Layout::contiguous(graph.ty(inputs[0]).shape);
@@ -81,8 +81,8 @@ fn without_effect(graph: &Graph, node: &Node, inputs: &[ValueId]) -> Option<Valu
     }
 }
 
-/// The number that a node's result is everywhere, if that is known now. Infinities stay computed: shaders cannot spell
-/// them.
+/// The number that fills a node's result, if it is known at planning time. Infinities are not folded: WGSL has no
+/// literal for them.
 fn folded(graph: &Graph, node: &Node, inputs: &[ValueId]) -> Option<f64> {
     let constants: Vec<_> = inputs.iter().map(|&v| constant(graph, v)).collect::<Option<_>>()?;
     match &node.source {
@@ -122,7 +122,7 @@ mod tests {
         let (out, roots) = simplify(&graph, &[sum]);
         assert!(unused < half);
         let names: Vec<_> = out.to_string().lines().map(str::to_owned).collect();
-        // What was folded leaves its constants behind; they cost nothing.
+        // Folding leaves unused constants behind; they cost nothing.
         assert!(names[1..4].iter().all(|line| line.contains(" = const ")), "{out}");
         assert_eq!(names[4..], ["%4 = tanh(%0) : f32[2, 3]", "%5 = add(%4, %4) : f32[2, 3]"]);
         assert_eq!(roots, [ValueId(5)]);
@@ -137,7 +137,7 @@ mod tests {
         let b = graph.push(Source::Op(Pointwise::Tanh.into()), [late], [ty(&[2])]);
         let (out, roots) = simplify(&graph, &[a, b]);
         assert_ne!(roots[0], roots[1], "{out}");
-        // Nobody reads what it waits for.
+        // Nobody reads the value that it waits for.
         let (out, roots) = simplify(&graph, &[b]);
         assert_eq!((roots.len(), out.to_string().matches("tanh").count()), (1, 1), "{out}");
         let constant = graph.push(Source::Const(Exact(0.5)), [], [ty(&[2])]);

@@ -1,9 +1,9 @@
-//! Which of its variants each kernel of a GPU runs: the one that the operation puts first, unless another is preferred.
+//! Picks the variant of each GPU kernel: the operation's first, unless another is preferred.
 
 use crate::Result;
 use crate::error::bail;
 
-/// The ways to compute one step of a plan, and the one that was chosen.
+/// The variants that can compute one step of a plan, and the one that was chosen.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct KernelChoice {
@@ -11,34 +11,34 @@ pub struct KernelChoice {
     pub step: usize,
     /// The operation's name.
     pub op: &'static str,
-    /// The variant that runs; on the CPU `native`.
+    /// The variant that runs; `native` on the CPU.
     pub variant: &'static str,
-    /// All that the operation offers for these operands on this device, best first.
+    /// All variants that the operation offers for these operands on this device, best first.
     pub offered: Vec<&'static str>,
 }
 
-/// Which variants to run in place of the first that is offered.
+/// Preferences for variants other than the first offered.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Preferences {
-    /// The number of the variant, the last where there are fewer.
+    /// The index of the variant among those offered; the last one where there are fewer.
     pub(crate) number: usize,
-    /// Whether elementwise work stays out of the launches of kernels.
+    /// `true` to keep elementwise work out of the launches of kernels.
     pub(crate) apart: bool,
-    /// Whether every kernel that can reads and stores halves, whether or not it gains from that.
+    /// `true` to have every capable kernel read and store halves, even where it gains nothing.
     pub(crate) halves: bool,
-    /// Operations, and the name of the variant of each.
+    /// Operations, each with the name of its preferred variant.
     pub(crate) named: Vec<(String, String)>,
 }
 
 impl Preferences {
-    /// The place of the variant of `op` to run among those offered, or what is wrong with the one that is preferred.
+    /// The index of the variant of `op` to run among those offered. Fails if the preferred variant is not among them.
     pub(crate) fn choose(&self, op: &str, offered: &[&'static str]) -> Result<usize> {
         let Some((_, wanted)) = self.named.iter().find(|(name, _)| name == op) else {
             return Ok(self.number.min(offered.len() - 1));
         };
         match offered.iter().position(|name| name == wanted) {
             Some(at) => Ok(at),
-            None => bail!(Argument, "{op} has no variant {wanted:?} for these operands; there are {offered:?}"),
+            None => bail!(Argument, "{op} has no variant {wanted:?} for these operands; the variants are {offered:?}"),
         }
     }
 }

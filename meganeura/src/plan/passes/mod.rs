@@ -1,0 +1,74 @@
+//! The passes that make a plan from a graph, in order. Each has tests of its own.
+//!
+//! | pass | what it does |
+//! |---|---|
+//! | `simplify` | drops unwanted nodes, folds constants, merges equal operations |
+//! | `fuse` | groups pointwise operations, and orders all work |
+//! | `merge` | moves groups into the launches of kernels (GPU only) |
+//! | `format` | decides which values are stored as halves (GPU only) |
+//! | `lower` | turns the schedule into steps on storages, and views into layouts |
+//! | `exchanges` | joins the exchanges of a world's ranks, and reuses their memory |
+//! | `count` | refuses operands with more elements than kernels can count |
+//! | `launch` | chooses the variant of each kernel (GPU only) |
+//! | `share` | drops launches whose scratch results an earlier launch left (GPU only) |
+//! | `place` | assigns storages to shared slots |
+//!
+//! `uses` is no pass: it tells the passes up to `lower` who reads which value.
+
+mod count;
+mod exchanges;
+mod format;
+mod fuse;
+mod launch;
+mod lower;
+mod merge;
+mod place;
+mod share;
+mod simplify;
+mod uses;
+
+use super::{Plan, Request, Target};
+use crate::Result;
+
+/// Buffers that a step of the native executor touches at most: few enough for a block of each to stay in the first
+/// cache.
+const MOST_BUFFERS: usize = 8;
+
+impl Plan {
+    /// Plans the request for a target.
+    pub(crate) fn new(request: &Request<'_>, mut target: Target<'_>) -> Result<Self> {
+        if let Target::Gpu { caps, preferences } = &mut target {
+            caps.half |= preferences.halves;
+        }
+        let roots: Vec<_> =
+            request.outputs.iter().chain(request.assigns.iter().map(|(_, value)| value)).copied().collect();
+        let (graph, roots) = simplify::simplify(request.graph, &roots);
+        let (outputs, assigned) = roots.split_at(request.outputs.len());
+        let assigns: Vec<_> = request.assigns.iter().map(|&(leaf, _)| leaf).zip(assigned.iter().copied()).collect();
+        let uses = uses::Uses::new(&graph, &roots);
+        let (bindings, merges) = match target {
+            Target::Cpu => (MOST_BUFFERS, false),
+            Target::Gpu { caps, preferences } => (caps.bindings, !preferences.apart),
+        };
+        let mut schedule = fuse::fuse(&uses, bindings);
+        if merges {
+            schedule = merge::merge(&uses, schedule, bindings);
+        }
+        let formats = match target {
+            Target::Cpu => format::Formats::full(&uses, &schedule),
+            Target::Gpu { caps, preferences } => {
+                format::Formats::new(&uses, &schedule, assigned, &caps, preferences.halves)
+            }
+        };
+        let mut plan = lower::lower(&uses, &schedule, &formats, outputs, &assigns, merges);
+        exchanges::join(&mut plan);
+        count::expect_countable(&plan, target)?;
+        if let Target::Gpu { caps, preferences } = target {
+            exchanges::reuse(&mut plan);
+            launch::launch(&mut plan, &caps, preferences)?;
+            share::share(&mut plan);
+        }
+        place::place(&mut plan, target);
+        Ok(plan)
+    }
+}

@@ -1,0 +1,117 @@
+//! The crates that are published: the files in each package, and that they build.
+
+use std::path::{Path, PathBuf};
+use std::{env, fs};
+
+use crate::Done;
+use crate::process::{self, cargo, output, root};
+
+/// The crates that are published, as folder and name, in the order that publishing needs.
+pub const PUBLISHED: [(&str, &str); 3] =
+    [("shaders", "meganeura-shaders"), ("meganeura-derive", "meganeura-derive"), ("meganeura", "meganeura")];
+
+/// Files that every package must have. The licences are links in the repository, and files in the package.
+const FILES: [&str; 3] = ["LICENSE-APACHE", "LICENSE-MIT", "README.md"];
+
+/// Checks that each published crate has what its page in the registry shows, and builds it from the packaged files,
+/// which need not be those of the repository.
+pub fn check() -> Done {
+    for (folder, name) in PUBLISHED {
+        let packaged = output("cargo", &["package", "--list", "--allow-dirty", "--package", name]).unwrap_or_default();
+        let read = |file: &str| {
+            let path = root().join(folder).join(file);
+            fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))
+        };
+        let mut wrong = missing(name, &packaged, &read("Cargo.toml")?);
+        wrong.extend(links_nowhere(&read("README.md")?));
+        if !wrong.is_empty() {
+            return Err(format!("{name} cannot be published: {}", wrong.join("; ")));
+        }
+    }
+    let home = env::var_os("CARGO_HOME").map(PathBuf::from);
+    let home = home.or_else(|| env::home_dir().map(|home| home.join(".cargo")));
+    if let Some(home) = home {
+        forget_unpacked(&home.join("registry").join("src"));
+    }
+    // What matters is what the package holds, not whether it is committed yet.
+    let packages = PUBLISHED.iter().flat_map(|(_, name)| ["--package", name]);
+    process::run(cargo().args(["package", "--allow-dirty"]).args(packages))
+}
+
+/// Cargo unpacks the crates that it verifies into a folder named after the place of the target directory alone, and
+/// keeps what it finds there from the last time: an old version of this project, of the same number.
+fn forget_unpacked(sources: &Path) {
+    let folders = |path: &Path| fs::read_dir(path).into_iter().flatten().flatten().map(|entry| entry.path());
+    let name = |path: &Path| path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    // Registries that are nowhere on the net have no host before the dash.
+    for registry in folders(sources).filter(|path| name(path).starts_with('-')) {
+        let own = |path: &PathBuf| PUBLISHED.iter().any(|(_, own)| name(path).starts_with(&format!("{own}-")));
+        // What cannot be removed may be as it should be; if it is not, packaging fails.
+        folders(&registry).filter(own).for_each(|path| drop(fs::remove_dir_all(path)));
+    }
+}
+
+/// The files that a package lacks, by cargo's list, and the lines that its manifest lacks.
+fn missing(name: &str, packaged: &str, manifest: &str) -> Vec<String> {
+    let files = FILES.into_iter().filter(|&file| !packaged.lines().any(|line| line == file));
+    let files = files.map(|file| format!("no {file} in the package"));
+    let documentation = format!("documentation = \"https://docs.rs/{name}\"");
+    let lines = ["description = ", "keywords = ", "categories", "license", "readme = \"README.md\"", &documentation];
+    let lines = lines.into_iter().filter(|&start| !manifest.lines().any(|line| line.starts_with(start)));
+    files.chain(lines.map(|line| format!("no `{}` in Cargo.toml", line.trim_end_matches(" = ")))).collect()
+}
+
+/// Links and pictures of a README that a registry's page cannot follow: those to files of the repository.
+fn links_nowhere(readme: &str) -> Vec<String> {
+    let targets = readme.match_indices("](").map(|(at, open)| &readme[at + open.len()..]);
+    let targets = targets.filter_map(|rest| rest.split([')', ' ']).next());
+    let nowhere = targets.filter(|target| !target.starts_with("https://") && !target.starts_with('#'));
+    nowhere.map(|target| format!("the README links to `{target}`, which is not in the registry")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_own_crates_of_local_registries_are_forgotten() {
+        let sources = env::temp_dir().join(format!("meganeura-xtask-{}", std::process::id()));
+        for folder in ["-12ab/meganeura-shaders-0.1.0", "-12ab/serde-1.0.0", "index.example-34cd/meganeura-0.1.0"] {
+            fs::create_dir_all(sources.join(folder).join("src")).unwrap();
+        }
+        forget_unpacked(&sources);
+        let left = |folder: &str| sources.join(folder).exists();
+        assert!(!left("-12ab/meganeura-shaders-0.1.0"));
+        assert!(left("-12ab/serde-1.0.0") && left("index.example-34cd/meganeura-0.1.0"));
+        fs::remove_dir_all(sources).unwrap();
+    }
+
+    #[test]
+    fn every_published_crate_is_listed() {
+        for entry in fs::read_dir(root()).unwrap() {
+            let folder = entry.unwrap().path();
+            let Ok(manifest) = fs::read_to_string(folder.join("Cargo.toml")) else { continue };
+            let name = manifest.lines().find_map(|line| line.strip_prefix("name = ")).unwrap().trim_matches('"');
+            let listed = PUBLISHED.contains(&(folder.file_name().unwrap().to_str().unwrap(), name));
+            let published = !manifest.contains("\npublish = false");
+            assert_eq!(listed, published, "{name}: publish in its Cargo.toml, or PUBLISHED here");
+        }
+    }
+
+    #[test]
+    fn what_a_package_lacks_is_named() {
+        let files = "Cargo.toml\nLICENSE-APACHE\nLICENSE-MIT\nREADME.md\nsrc/lib.rs\n";
+        let manifest = "description = \"\"\nkeywords = []\nreadme = \"README.md\"\nlicense.workspace = true\n\
+                        categories.workspace = true\ndocumentation = \"https://docs.rs/a\"\n";
+        assert!(missing("a", files, manifest).is_empty());
+        assert_eq!(missing("a", &files.replace("LICENSE-MIT", "src/LICENSE-MIT"), manifest).len(), 1);
+        assert_eq!(missing("b", files, manifest), ["no `documentation = \"https://docs.rs/b\"` in Cargo.toml"]);
+        assert_eq!(missing("a", "", "").len(), 9);
+    }
+
+    #[test]
+    fn links_to_files_of_the_repository_are_found() {
+        assert!(links_nowhere("[a](https://docs.rs/a) ![b](https://b.org/b.png \"b\") [c](#more)").is_empty());
+        assert_eq!(links_nowhere("![a](pictures/a.png) [b](../LICENSE)").len(), 2);
+    }
+}
