@@ -97,8 +97,8 @@ fn encoders(device: &Device) -> Outcome {
     assert!(vulkan.starts_with("[(\"") && vulkan.ends_with(" launches"), "{vulkan}");
     let launches = |trained: &str| trained.rsplit_once("] ").map(|(_, launches)| launches.to_owned());
     assert_eq!(launches(&wgpu), launches(&vulkan));
-    // Drivers contract multiplications and additions in the kernels that wgpu encodes. AdamW's first steps have the size
-    // of the rate, 0.01, however small a gradient is, so a weight may be a few of them away; not most of them.
+    // Drivers contract multiplications and additions in the kernels that wgpu encodes. AdamW's first steps have the
+    // size of the rate, 0.01, however small a gradient is, so a weight may be a few of them away; not most of them.
     let (vulkan, wgpu) = (weights(&vulkan), weights(&wgpu));
     assert_eq!(vulkan.len(), wgpu.len());
     let largest = vulkan.iter().zip(&wgpu).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
