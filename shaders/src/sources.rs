@@ -49,6 +49,7 @@ const SOURCES: &[(&str, &str)] = embed! {
     "group_norm_lines"
     "iota"
     "label_weights"
+    "logcumsumexp"
     "matmul_dot"
     "matmul_halves"
     "matrix_probe"
@@ -159,6 +160,7 @@ const TRUSTED: &[&str] = &[
     "group_norm_lines",
     "iota",
     "label_weights",
+    "logcumsumexp",
     "matmul_dot",
     "matmul_halves",
     "matrix_probe",

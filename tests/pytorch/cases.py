@@ -373,6 +373,8 @@ FUNCTIONS = [
     case("torch.einsum('ij,kj,j->ki', x, t, v.exp())", x=(2, 5), t=(3, 5), v=(5,)),
     case("torch.einsum('nchw,cd->ndwh', x, t)", x=(2, 3, 4, 5), t=(3, 2)),
     case("torch.einsum('ab,cd', x, t)", x=(2, 3), t=(4, 5)),
+    case("torch.tan(x)", x=(5, 7)),
+    case("torch.logcumsumexp(x * 30, 1)", x=(2, 70, 3)),
 ]
 
 # Gradients whose gradients are compared, too.

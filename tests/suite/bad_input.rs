@@ -4,7 +4,8 @@ use libtest_mimic::{Failed, Trial};
 use meganeura::data::Dataset;
 use meganeura::loss::CrossEntropyOptions;
 use meganeura::nn::*;
-use meganeura::ops::{Conv2dOptions, ConvTranspose2dOptions, CustomOp};
+use meganeura::ops::case::Case;
+use meganeura::ops::{Conv2dOptions, ConvTranspose2dOptions, CustomOp, Pointwise};
 use meganeura::{
     Device, Error, ErrorKind, Init, Layer, Module, Param, Precision, Result, Seed, Tape, Tensor, TensorType, Var,
 };
@@ -61,25 +62,7 @@ fn transposed(change: impl FnOnce(&mut ConvTranspose2dOptions)) -> ConvTranspose
 
 misuses! {
     "neg" ["u32[4]"] |x| -&x.u;
-    "abs" ["u32[4]"] |x| x.u.abs();
-    "sign" ["u32[4]"] |x| x.u.sign();
     "exp" ["u32[4]"] |x| x.u.exp();
-    "expm1" ["u32[4]"] |x| x.u.expm1();
-    "log" ["u32[4]"] |x| x.u.log();
-    "sqrt" ["u32[4]"] |x| x.u.sqrt();
-    "rsqrt" ["u32[4]"] |x| x.u.rsqrt();
-    "sin" ["u32[4]"] |x| x.u.sin();
-    "cos" ["u32[4]"] |x| x.u.cos();
-    "tanh" ["u32[4]"] |x| x.u.tanh();
-    "sigmoid" ["u32[4]"] |x| x.u.sigmoid();
-    "relu" ["u32[4]"] |x| x.u.relu();
-    "gelu" ["u32[4]"] |x| x.u.gelu();
-    "gelu_tanh" ["u32[4]"] |x| x.u.gelu_tanh();
-    "silu" ["u32[4]"] |x| x.u.silu();
-    "softplus" ["u32[4]"] |x| x.u.softplus();
-    "recip" ["u32[4]"] |x| x.u.recip();
-    "square" ["u32[4]"] |x| x.u.square();
-    "erf" ["u32[4]"] |x| x.u.erf();
     "leaky_relu" ["u32[4]"] |x| x.u.leaky_relu(0.1);
     "elu" ["u32[4]"] |x| x.u.elu(1.0);
     "clamp" ["u32[4]"] |x| x.u.clamp(0.0, 1.0);
@@ -126,6 +109,10 @@ misuses! {
     "pad" ["inf"] |x| x.v.pad(&[(1, 1)], f64::INFINITY);
     "pad" ["f32[3]"] |x| x.v.pad(&[(1, 1)], 1e300);
     "pad" ["f32[3]"] |x| x.v.pad(&[(usize::MAX, usize::MAX)], 0.0);
+    "cumsum" ["axis 2", "f32[2, 3]"] |x| x.a.cumsum(2);
+    "cumsum" ["u32[4]"] |x| x.u.cumsum(0);
+    "logcumsumexp" ["axis 2", "f32[2, 3]"] |x| x.a.logcumsumexp(2);
+    "logcumsumexp" ["u32[4]"] |x| x.u.logcumsumexp(0);
     "sum" ["axis 2", "f32[2, 3]"] |x| x.a.sum_over(&[2]);
     "sum" ["axis 1", "twice"] |x| x.a.sum_keep(&[1, 0, 1]);
     "sum" ["u32[4]"] |x| x.u.sum();
@@ -301,6 +288,10 @@ pub(crate) fn collect(trials: &mut Vec<Trial>) {
         let name = format!("bad_input::{}::{k}", misuse.op);
         trials.push(Trial::test(name, || refused(misuse)));
     }
+    for &op in Pointwise::ALL {
+        let case = Case::new(op);
+        trials.push(Trial::test(format!("bad_input::{}::indices", case.name), move || indices(&case, op.arity())));
+    }
     trials.push(Trial::test("bad_input::descriptions", descriptions));
     trials.push(Trial::test("bad_input::tensors", || tensors(&Device::cpu())));
     trials.push(gpu_trial("bad_input::gpu::tensors", tensors));
@@ -320,6 +311,15 @@ fn refused(misuse: &Misuse) -> Outcome {
     // The operation's own line, which in this file has its name.
     assert!(line_of(&error)?.starts_with(&format!("{:?} [", misuse.op)), "not the line of the mistake: {message}");
     assert!(y.to_vec().is_err());
+    Ok(())
+}
+
+/// A row of the elementwise table refuses operands that are no floats.
+fn indices(case: &Case, arity: usize) -> Outcome {
+    let x = vec![operands(&Device::cpu())?.u; arity];
+    let error = Case::error(&(case.build)(&x)).ok_or("recorded without complaint")?;
+    let message = error.to_string();
+    assert!(message.starts_with(&format!("{}: ", case.name)) && message.contains("u32[4]"), "{message}");
     Ok(())
 }
 

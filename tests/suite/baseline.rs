@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use libtest_mimic::Trial;
-use meganeura::ops::case::Case;
+use meganeura::ops::case::{Case, Special};
 use meganeura::optim::{AdamW, Optimizer};
 use meganeura::{Device, ErrorKind, FromSeed, ModuleExt, Precision, Result, Seed};
 
@@ -13,13 +13,9 @@ use crate::nets::{Tiny, images, record};
 use crate::numbers::{Computed, Reference, compare};
 use crate::ops::{wgsl, wgsl_gradient};
 
-/// Operations that are launched otherwise, or merged with less, where eight buffers are bound: the beginnings of their
-/// cases' names.
-const OTHERWISE: [&str; 4] = ["attention", "concat", "fused", "embedding_grad"];
-
 pub(crate) fn collect(trials: &mut Vec<Trial>) {
-    let is_otherwise = |case: &Case| OTHERWISE.iter().any(|op| case.name.starts_with(op)) && !case.fails;
-    for case in meganeura::ops::all_cases().into_iter().filter(is_otherwise).map(Arc::new) {
+    let differs = |case: &Case| case.is(Special::AtBaseline) && !case.fails;
+    for case in meganeura::ops::all_cases().into_iter().filter(differs).map(Arc::new) {
         let name = |part: &str| format!("baseline::{part}::{}", case.name);
         let (result, gradient) = (Arc::clone(&case), Arc::clone(&case));
         trials.push(gpu_trial(name("wgsl"), move |device| wgsl(&result, &device.at_baseline()?)));

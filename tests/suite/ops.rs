@@ -6,16 +6,13 @@ use std::sync::Arc;
 
 use libtest_mimic::{Failed, Trial};
 use meganeura::check::Gradcheck;
-use meganeura::ops::case::{Array, Case};
+use meganeura::ops::case::{Array, Case, Special};
 use meganeura::{DType, Device, Error, KernelChoice, Precision, Result, Tape, Tensor, Var};
 
 use crate::adapter::{gpu_trial, is_software};
 use crate::numbers::{self, Computed, Numbers, Reference, compare, operands};
 use crate::second;
 use crate::table::{self, Part};
-
-/// Operations that matrix units compute, by the beginnings of their cases' names.
-const MULTIPLY: [&str; 3] = ["matmul", "conv2d", "conv_transpose2d"];
 
 pub(crate) fn collect(trials: &mut Vec<Trial>) {
     for case in meganeura::ops::all_cases() {
@@ -45,15 +42,11 @@ pub(crate) fn collect(trials: &mut Vec<Trial>) {
             let shared = Arc::clone(&case);
             trials.push(gpu_trial(name("halves"), move |device| halves(&shared, device)));
         }
-        if multiplies(&case) {
+        if case.is(Special::Product) {
             let shared = Arc::clone(&case);
             trials.push(gpu_trial(name("fast"), move |device| fast(&shared, device)));
         }
     }
-}
-
-fn multiplies(case: &Case) -> bool {
-    MULTIPLY.iter().any(|op| case.name.starts_with(op))
 }
 
 /// `true` if an operand is images whose channels form whole lines, so that it may be held as halves.
@@ -62,11 +55,6 @@ fn has_lines(case: &Case) -> bool {
         Numbers::Floats(Array { shape, .. }) => shape.rank() == 4 && shape[1] % 8 == 0 && shape[2] * shape[3] > 1,
         Numbers::Labels(..) => false,
     })
-}
-
-/// `true` if results after the first are statistics for the gradient, not differentiable themselves.
-pub(crate) fn has_statistics(case: &Case) -> bool {
-    case.name.starts_with("cross_entropy") || case.name.starts_with("ctc")
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "stands in `map_err`")]
@@ -114,7 +102,7 @@ pub(crate) fn gradients(case: &Case, device: &Device, operands: &[Numbers]) -> R
     let (x, y) = record(case, &tape, operands)?;
     let mut terms = Vec::new();
     for (k, y) in y.iter().enumerate().filter(|(_, y)| y.ty().dtype.is_float()) {
-        if k > 0 && has_statistics(case) {
+        if k > 0 && case.is(Special::Statistics) {
             continue;
         }
         let cotangent = Case::new(meganeura::ops::Pointwise::Neg).input(y.shape().dims());
@@ -220,7 +208,7 @@ fn gradient(case: &Case) -> Result<(), Failed> {
     let device = Device::cpu_with(Precision::Double);
     let inputs =
         operands(case).iter().map(|numbers| numbers.tensor(&device)).collect::<Result<Vec<_>>>().map_err(failed)?;
-    let first_only = has_statistics(case);
+    let first_only = case.is(Special::Statistics);
     let build = |(): &(), x: &[Var]| {
         let mut y = (case.build)(x);
         if first_only {
@@ -268,7 +256,7 @@ pub(crate) fn wgsl(case: &Case, device: &Device) -> Result<(), Failed> {
 pub(crate) fn wgsl_gradient(case: &Case, device: &Device) -> Result<(), Failed> {
     let operands = operands(case);
     let reference = gradients(case, &Device::cpu_with(Precision::Double), &operands).map_err(failed)?;
-    if is_software(device) && multiplies(case) {
+    if is_software(device) && case.is(Special::Product) {
         // Gradients of products are products, whose variants their own cases run: each takes such a driver long to
         // compile.
         return hold_gradients(case, &device.for_testing(0).map_err(failed)?, &operands, &reference).map(drop);
@@ -279,8 +267,7 @@ pub(crate) fn wgsl_gradient(case: &Case, device: &Device) -> Result<(), Failed> 
 /// The case with the tolerance of operations that read operands which halves hold and store what they give in `f32`; or
 /// with the other, where it is recorded of several operations, between which values are rounded to eight digits.
 fn with_halves(case: &Case, tolerance: f64, between: f64) -> Case {
-    let recorded = case.name.contains(" recorded ");
-    case.clone().tolerance(if recorded { between } else { tolerance })
+    case.clone().tolerance(if case.recorded { between } else { tolerance })
 }
 
 /// The same where kernels read and store halves, on operands that halves hold. What gradients need of the result is

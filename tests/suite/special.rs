@@ -21,6 +21,7 @@ pub(crate) fn collect(trials: &mut Vec<Trial>) {
     };
     both("nan_stays_in_its_row", nan);
     both("infinities", infinities);
+    both("sums_of_exponentials_run_past_infinities", running);
     both("nan_wins_a_window", windows);
     both("the_first_of_ties_gets_the_gradient", ties);
     both("rows_past_the_end_are_nan", rows_past_the_end);
@@ -94,6 +95,37 @@ fn infinities(device: &Device) -> Outcome {
             assert!(y.sum_over(&[1]).to_vec()?.iter().all(|sum| (sum - 1.0).abs() < 1e-4), "{columns}");
         }
     }
+    Ok(())
+}
+
+/// Along a short line and along a long one, and as PyTorch has it.
+fn running(device: &Device) -> Outcome {
+    for repeats in [1, 90] {
+        // Each number in a run of its own.
+        let line = |numbers: [f32; 4]| -> Result<Vec<f32>> {
+            let x: Vec<_> = numbers.iter().flat_map(|&x| vec![x; repeats]).collect();
+            let x = Tape::new(device).input(&Tensor::from_slice(device, [4 * repeats], &x)?);
+            let y = x.logcumsumexp(0).to_vec()?;
+            Ok((1..=4).map(|run| y[run * repeats - 1]).collect())
+        };
+        let count = (repeats as f32).ln();
+        let close = |y: f32, want: f32| (y - want).abs() < 1e-5 * want.abs().max(1.0);
+        let y = line([-INF, -1.0, -INF, 1e4])?;
+        assert!(
+            y[0] == -INF && close(y[1], count - 1.0) && close(y[2], count - 1.0) && close(y[3], count + 1e4),
+            "{y:?}"
+        );
+        let y = line([1.0, INF, -INF, 2.0])?;
+        assert!(close(y[0], count + 1.0) && y[1..] == [INF; 3], "{y:?}");
+        let y = line([1.0, NAN, INF, 2.0])?;
+        assert!(close(y[0], count + 1.0) && y[1..].iter().all(|y| y.is_nan()), "{y:?}");
+    }
+    // −∞ adds nothing, so its gradient is 0; the first element is its own sum.
+    let tape = Tape::new(device);
+    let x = tape.input(&Tensor::from_slice(device, [4], &[0.0, -INF, 0.0, -INF])?);
+    let grads = tape.backward(&x.logcumsumexp(0).sum())?;
+    let dx = grads.of(&x).expect("depends").to_vec()?;
+    assert!(dx.iter().zip([3.0, 0.0, 1.0, 0.0]).all(|(dx, want)| (dx - want).abs() < 1e-5), "{dx:?}");
     Ok(())
 }
 

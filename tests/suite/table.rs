@@ -69,7 +69,7 @@ impl fmt::Display for Way {
 /// Notes the error of one comparison, for every kernel that the compared numbers went through, and for the case's
 /// operation if it is none of them.
 pub(crate) fn note(case: &Case, device: &Device, kernels: &[KernelChoice], part: Part, error: f64) {
-    let op = case.name.split([' ', '{']).next().unwrap_or_default();
+    let op = case.op();
     let mut ways: Vec<_> = kernels.iter().map(|kernel| (kernel.op, Way::new(device, Some(kernel.variant)))).collect();
     if kernels.iter().all(|kernel| kernel.op != op) {
         ways.push((op, Way::new(device, None)));

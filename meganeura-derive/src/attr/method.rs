@@ -3,25 +3,47 @@
 
 use super::nearest::nearest;
 
-/// Methods from one value to one value. Methods with a second value are missing, because a chain has no argument for
-/// it.
-const METHODS: &[&str] = &[
+/// Methods whose result has the shape of their operand.
+const KEEP_SHAPE: &[&str] = &[
     "abs",
-    "adaptive_avg_pool2d",
-    "avg_pool2d",
+    "ceil",
     "clamp",
     "cos",
     "detach",
     "elu",
+    "erf",
     "exp",
-    "expand",
     "expm1",
-    "flatten",
+    "floor",
     "gelu",
     "gelu_tanh",
     "leaky_relu",
     "log",
     "log_softmax",
+    "powf",
+    "recip",
+    "relu",
+    "round",
+    "rsqrt",
+    "sigmoid",
+    "sign",
+    "silu",
+    "sin",
+    "softmax",
+    "softplus",
+    "sqrt",
+    "square",
+    "tan",
+    "tanh",
+];
+
+/// Other methods from one value to one value. Methods with a second value are missing, because a chain has no argument
+/// for it.
+const CHANGE_SHAPE: &[&str] = &[
+    "adaptive_avg_pool2d",
+    "avg_pool2d",
+    "expand",
+    "flatten",
     "max",
     "max_keep",
     "max_over",
@@ -34,74 +56,36 @@ const METHODS: &[&str] = &[
     "min_over",
     "pad",
     "permute",
-    "powf",
     "random_uniform",
-    "recip",
-    "relu",
     "reshape",
     "resize_bilinear",
-    "rsqrt",
-    "sigmoid",
-    "sign",
-    "silu",
-    "sin",
     "slice",
-    "softmax",
-    "softplus",
-    "sqrt",
-    "square",
     "sum",
     "sum_keep",
     "sum_over",
     "t",
-    "tanh",
     "upsample_nearest",
     "variance",
     "variance_keep",
     "variance_over",
 ];
 
-/// The methods among these whose result has the shape of their input.
-const ELEMENTWISE: &[&str] = &[
-    "abs",
-    "clamp",
-    "cos",
-    "detach",
-    "elu",
-    "exp",
-    "expm1",
-    "gelu",
-    "gelu_tanh",
-    "leaky_relu",
-    "log",
-    "log_softmax",
-    "powf",
-    "recip",
-    "relu",
-    "rsqrt",
-    "sigmoid",
-    "sign",
-    "silu",
-    "sin",
-    "softmax",
-    "softplus",
-    "sqrt",
-    "square",
-    "tanh",
-];
-
 /// `true` if the result of a method of `Var` has its input's shape.
 pub fn keeps_shape(name: &str) -> bool {
-    ELEMENTWISE.contains(&name)
+    KEEP_SHAPE.contains(&name)
+}
+
+fn methods() -> impl Iterator<Item = &'static str> {
+    KEEP_SHAPE.iter().chain(CHANGE_SHAPE).copied()
 }
 
 pub fn is_method(name: &str) -> bool {
-    METHODS.contains(&name)
+    methods().any(|method| method == name)
 }
 
 /// The most similar method.
 pub fn nearest_method(name: &str) -> Option<&'static str> {
-    nearest(name, METHODS.iter().copied())
+    nearest(name, methods())
 }
 
 #[cfg(test)]
@@ -119,11 +103,10 @@ mod tests {
         }
         assert_eq!(nearest_method("frobnicate"), None);
         assert!(is_method("relu") && !is_method("relew"));
-        assert!(ELEMENTWISE.iter().all(|method| is_method(method)), "elementwise methods are methods");
     }
-    /// Reads the declarations of the methods: `fn relu(`, or a row of a table, `relu Relu;`.
-    #[test]
-    fn all_of_them_are_methods_of_var() {
+
+    /// The sources of the framework's operations.
+    fn operations() -> String {
         let ops = Path::new(env!("CARGO_MANIFEST_DIR")).join("../meganeura/src/ops");
         let mut sources = String::new();
         let mut folders = vec![ops];
@@ -135,15 +118,33 @@ mod tests {
                 }
             }
         }
-        let is_word = |c: char| c.is_alphanumeric() || c == '_';
-        let declared = |method: &&&str| {
-            sources.match_indices(**method).any(|(at, _)| {
-                let (before, after) = (&sources[..at], &sources[at + method.len()..]);
-                let is_whole = !before.ends_with(is_word) && !after.starts_with(is_word);
-                is_whole && (before.ends_with("pub fn ") || before.ends_with(' ') && after.starts_with(' '))
-            })
-        };
-        let unknown: Vec<_> = METHODS.iter().filter(|method| !declared(method)).collect();
+        sources
+    }
+
+    /// The methods of rows of the elementwise table with one operand: `Tanh "tanh" tanh(x) = …`.
+    fn rows(sources: &str) -> impl Iterator<Item = &str> {
+        sources.lines().filter_map(|line| {
+            let (row, _) = line.split_once("(x) = ")?;
+            let (_, method) = row.rsplit_once("\" ")?;
+            (!method.is_empty()).then_some(method)
+        })
+    }
+
+    #[test]
+    fn all_of_them_are_methods_of_var() {
+        let sources = operations();
+        // A function, or a word of a row.
+        let ends = [" ", "(", "<"];
+        let is_declared = |method: &&str| ends.iter().any(|end| sources.contains(&format!(" {method}{end}")));
+        let unknown: Vec<_> = methods().filter(|method| !is_declared(method)).collect();
         assert!(unknown.is_empty(), "{unknown:?}");
+    }
+
+    #[test]
+    fn every_row_of_one_operand_keeps_the_shape() {
+        let sources = operations();
+        assert!(rows(&sources).any(|row| row == "tanh"), "no rows are found");
+        let missing: Vec<_> = rows(&sources).filter(|row| !keeps_shape(row)).collect();
+        assert!(missing.is_empty(), "{missing:?} are not in KEEP_SHAPE");
     }
 }

@@ -50,6 +50,7 @@ mod tests {
             (x.topk(2, 1).0, "argsort: axis 2 of a shape of 2 axes"),
             (x.sort(5, true).0, "argsort: axis 5"),
             (x.cumsum(2), "cumsum: axis 2"),
+            (x.logcumsumexp(2), "logcumsumexp: axis 2"),
             (x.cumprod(2), "cumprod: axis 2"),
             (x.argmax(2), "axis 2 of a shape of 2 axes"),
             (x.flip(&[0, 0]), "flip: axis 0 is named twice"),

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::{Op, Pointwise, View};
+use super::{Op, Primitive, View};
 use crate::tape::Var;
 use crate::{Error, Shape};
 
@@ -33,6 +33,19 @@ pub enum Operand {
     },
 }
 
+/// What the tests do with the cases of an operation besides the usual, or leave out.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Special {
+    /// A product, which matrix units compute: the cases also run in fast precision.
+    Product,
+    /// Results after the first are statistics for the gradient and are not differentiable.
+    Statistics,
+    /// Launches or merges differ where only eight buffers are bound: the cases also run on such a device.
+    AtBaseline,
+    /// ONNX has no form of the operation.
+    WithoutOnnx,
+}
+
 type Build = Arc<dyn Fn(&[Var]) -> Vec<Var> + Send + Sync>;
 type Naive = Arc<dyn Fn(&[Array]) -> Vec<Array> + Send + Sync>;
 
@@ -55,6 +68,10 @@ pub struct Case {
     pub naive: Option<Naive>,
     /// `true` if recording must fail.
     pub fails: bool,
+    /// Whether several operations are recorded.
+    pub recorded: bool,
+    /// What is special about the operation.
+    pub special: &'static [Special],
 }
 
 impl Case {
@@ -76,6 +93,8 @@ impl Case {
             range: None,
             naive: None,
             fails: false,
+            recorded: false,
+            special: &[],
         }
     }
 
@@ -90,6 +109,8 @@ impl Case {
             range: None,
             naive: None,
             fails: false,
+            recorded: true,
+            special: &[],
         };
         shapes.iter().fold(case, |case, shape| case.input(shape))
     }
@@ -145,6 +166,18 @@ impl Case {
         self
     }
 
+    /// `true` if this is special about the operation.
+    #[must_use]
+    pub fn is(&self, special: Special) -> bool {
+        self.special.contains(&special)
+    }
+
+    /// The operation's name.
+    #[must_use]
+    pub fn op(&self) -> &str {
+        self.name.split([' ', '{']).next().unwrap_or_default()
+    }
+
     /// The error of a poisoned result.
     #[must_use]
     pub fn error(results: &[Var]) -> Option<Error> {
@@ -158,36 +191,9 @@ impl fmt::Debug for Case {
     }
 }
 
-/// Every row of the elementwise table, on a domain where it is defined and smooth at almost every point.
-pub(super) fn pointwise() -> Vec<Case> {
-    let mut cases = Vec::new();
-    for &op in Pointwise::ALL {
-        let case = || (0..op.arity()).fold(Case::new(op), |case, _| case.input(&[5, 67]));
-        let case = match op {
-            Pointwise::Log | Pointwise::Sqrt | Pointwise::Rsqrt | Pointwise::Recip | Pointwise::Pow => {
-                case().range(0.2, 3.0)
-            }
-            Pointwise::Div => case().range(0.5, 2.0),
-            _ => case(),
-        };
-        // Functions of a few operations each; shaders' exp, sin and pow may be several units off.
-        cases.push(case.tolerance(match op {
-            Pointwise::Pow => 1e-5,
-            _ => 4e-6,
-        }));
-    }
-    let compare = |name, f: fn(&[Var]) -> Var| Case::recorded(name, &[&[4, 1, 3], &[2, 1]], f);
-    cases.push(compare("add", |x| &x[0] + &x[1]));
-    cases.push(compare("mul", |x| &x[0] * &x[1]));
-    cases.push(compare("minimum", |x| x[0].minimum(&x[1])));
-    cases.push(compare("where_cond", |x| x[0].gt(&x[1]).where_cond(&x[0], &x[1])));
-    cases
-        .push(Case::recorded("scalars", &[&[3, 3]], |x| (1.0 - &x[0] * 2.0).leaky_relu(0.1).elu(0.5).clamp(-0.4, 1.5)));
-    cases.push(Case::recorded("fused", &[&[7, 9], &[9]], |x| {
-        let y = (&x[0] * &x[1]).tanh();
-        (&y + x[0].t().t()).gelu() * y.square() + &x[1]
-    }));
-    cases
+/// The cases of an operation, with what is special about it.
+pub(super) fn of<P: Primitive>() -> impl Iterator<Item = Case> {
+    P::cases().into_iter().map(|case| Case { special: P::special(), ..case })
 }
 
 /// Every view, alone and as an operand of an operation that must undo it.

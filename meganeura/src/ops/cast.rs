@@ -57,10 +57,6 @@ impl Kernel for ToFloat {
         true
     }
 
-    fn loads(&self) -> Option<usize> {
-        None
-    }
-
     fn stores(&self) -> bool {
         true
     }
@@ -73,7 +69,7 @@ impl Kernel for ToFloat {
     }
 
     fn variants(&self, x: &[Argument], y: &[TensorType], _: &Caps) -> Vec<Variant> {
-        vec![Variant::simple("element", launch("to_float", &x[0], &y[0]).stores_through_epilogue())]
+        vec![Variant::simple("element", launch(self.name(), &x[0], &y[0]).stores_through_epilogue())]
     }
 }
 
@@ -119,14 +115,6 @@ impl Kernel for ToIndex {
         true
     }
 
-    fn loads(&self) -> Option<usize> {
-        None
-    }
-
-    fn stores(&self) -> bool {
-        false
-    }
-
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "only what fits is cast")]
     fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>], _: &Scratch) {
         let (layout, x) = (x[0].layout(), x[0].floats());
@@ -139,7 +127,7 @@ impl Kernel for ToIndex {
     }
 
     fn variants(&self, x: &[Argument], y: &[TensorType], _: &Caps) -> Vec<Variant> {
-        vec![Variant::simple("element", launch("to_index", &x[0], &y[0]))]
+        vec![Variant::simple("element", launch(self.name(), &x[0], &y[0]))]
     }
 }
 

@@ -68,6 +68,11 @@ impl Primitive for Concat {
     }
 
     #[cfg(feature = "testing")]
+    fn special() -> &'static [super::case::Special] {
+        &[super::case::Special::AtBaseline]
+    }
+
+    #[cfg(feature = "testing")]
     fn cases() -> Vec<super::case::Case> {
         use super::case::Case;
         vec![
@@ -114,14 +119,6 @@ impl Primitive for Concat {
 impl Kernel for Concat {
     fn reads_strided(&self, _: usize) -> bool {
         true
-    }
-
-    fn loads(&self) -> Option<usize> {
-        None
-    }
-
-    fn stores(&self) -> bool {
-        false
     }
 
     fn parts(&self, x: &[Shape], format: Format) -> Option<Vec<Layout>> {

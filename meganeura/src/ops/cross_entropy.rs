@@ -110,6 +110,11 @@ impl Primitive for CrossEntropy {
     }
 
     #[cfg(feature = "testing")]
+    fn special() -> &'static [super::case::Special] {
+        &[super::case::Special::Statistics]
+    }
+
+    #[cfg(feature = "testing")]
     fn cases() -> Vec<super::case::Case> {
         let ignoring = |x: &[usize], smoothing, ignored| {
             let labels = rows(Shape::new(x)).expect("cases fit");
@@ -139,14 +144,6 @@ impl Primitive for CrossEntropy {
 }
 
 impl Kernel for CrossEntropy {
-    fn reads_strided(&self, _: usize) -> bool {
-        false
-    }
-
-    fn loads(&self) -> Option<usize> {
-        None
-    }
-
     fn stores(&self) -> bool {
         true
     }
@@ -170,7 +167,7 @@ impl CrossEntropy {
         let mut defines = form.segments.defines(classes, form.parts);
         defines.extend(define![ROWS: rows, CLASSES: classes, INNER: inner, SMOOTH: literal(self.smoothing.0)]);
         defines.push(("IGNORED", is_ignored(self.ignored)));
-        let launch = Launch::new("cross_entropy", defines, (2, 3), form.blocks()).loops(form.loops(3));
+        let launch = Launch::new(self.name(), defines, (2, 3), form.blocks()).loops(form.loops(3));
         let mut launch = launch.stores_through_epilogue();
         if form.parts == 1 {
             return Variant::simple(name, launch);
@@ -218,6 +215,11 @@ impl Primitive for CrossEntropyGrad {
     }
 
     #[cfg(feature = "testing")]
+    fn special() -> &'static [super::case::Special] {
+        &[super::case::Special::WithoutOnnx]
+    }
+
+    #[cfg(feature = "testing")]
     fn cases() -> Vec<super::case::Case> {
         // Peak and mass are not independent operands, see above. The gradients of `cross_entropy`'s cases test this, on
         // every device.
@@ -226,10 +228,6 @@ impl Primitive for CrossEntropyGrad {
 }
 
 impl Kernel for CrossEntropyGrad {
-    fn reads_strided(&self, _: usize) -> bool {
-        false
-    }
-
     fn loads(&self) -> Option<usize> {
         // Often a constant, 1/N; read once per class, along with an exponential.
         Some(4)
@@ -253,9 +251,7 @@ impl Kernel for CrossEntropyGrad {
         let groups = y[0].shape.elements().div_ceil(64);
         vec![Variant::simple(
             "element",
-            Launch::new("cross_entropy_grad", defines, (5, 1), groups)
-                .loads_through_prologue(4)
-                .stores_through_epilogue(),
+            Launch::new(self.name(), defines, (5, 1), groups).loads_through_prologue(4).stores_through_epilogue(),
         )]
     }
 }

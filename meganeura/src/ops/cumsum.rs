@@ -1,5 +1,6 @@
 //! Cumulative sums along an axis.
 
+use super::scan::Parts;
 use super::softmax::around;
 use super::{Kernel, Primitive};
 use crate::kernel::launch::{Argument, Caps, Launch, Variant, define, tree};
@@ -8,9 +9,6 @@ use crate::kernel::native::{self, OutView, Real, Scratch, View};
 use crate::ops::form::{self, Form};
 use crate::tape::Var;
 use crate::{Result, TensorType};
-
-/// The most elements that are summed in one line. Longer lines are summed in parts, and then over the parts.
-const PART: usize = 1 << 12;
 
 /// Cumulative sums along an axis: `y[…, k, …] = Σ_{l ≤ k} x[…, l, …]`, or over `l ≥ k` with `reverse`
 ///
@@ -70,14 +68,6 @@ impl Primitive for Cumsum {
 }
 
 impl Kernel for Cumsum {
-    fn reads_strided(&self, _: usize) -> bool {
-        false
-    }
-
-    fn loads(&self) -> Option<usize> {
-        None
-    }
-
     fn stores(&self) -> bool {
         true
     }
@@ -104,7 +94,7 @@ impl Kernel for Cumsum {
         let launch = |by: &str, group: usize, workgroups, loops| {
             let mut defines = define![WG: group, BY: by, REVERSE: u32::from(self.reverse)];
             defines.extend(define![LINES: lines, LEN: len, INNER: inner]);
-            Launch::new("cumsum", defines, (1, 1), workgroups).loops(loops).stores_through_epilogue()
+            Launch::new(self.name(), defines, (1, 1), workgroups).loops(loops).stores_through_epilogue()
         };
         let serial = launch("invocation", 64, lines.div_ceil(64), len.saturating_add(1));
         let loops = len.div_ceil(GROUP).saturating_mul(1 + tree(GROUP)).saturating_add(1);
@@ -119,21 +109,11 @@ impl Var {
     #[must_use]
     #[track_caller]
     pub fn cumsum(&self, axis: usize) -> Self {
-        let shape = self.shape();
-        let is_long = |len: &&usize| **len > PART && shape.rank() < crate::MAX_RANK && self.ty().dtype.is_float();
-        let Some(&len) = shape.dims().get(axis).filter(is_long).filter(|_| self.error().is_none()) else {
+        let Some(parts) = Parts::of(self, axis) else {
             return self.record(Cumsum { axis, reverse: false }, &[self]);
         };
-        // [.., parts, PART, ..], with the last part padded with zeros.
-        let parts = len.div_ceil(PART);
-        let mut widths = vec![(0, 0); shape.rank()];
-        widths[axis] = (0, parts * PART - len);
-        let split = [&shape.dims()[..axis], &[parts, PART], &shape.dims()[axis + 1..]].concat();
-        let within = self.pad(&widths, 0.0).reshape(&split[..]).cumsum(axis + 1);
-        // The offset of each part: the cumulative sum up to the previous one, and 0 for the first.
-        let mut shifted = vec![(0, 0); shape.rank() + 1];
-        shifted[axis] = (1, 0);
-        let totals = within.slice(axis + 1, PART - 1..PART).slice(axis, 0..parts - 1);
-        (within + totals.cumsum(axis).pad(&shifted, 0.0)).reshape(shape.with(axis, parts * PART)).slice(axis, 0..len)
+        let within = parts.split(self).cumsum(axis + 1);
+        let rest = parts.rest(&within) + parts.totals(&within).cumsum(axis);
+        parts.join(&within, &rest)
     }
 }

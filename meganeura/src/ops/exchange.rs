@@ -46,6 +46,11 @@ impl Primitive for Exchange {
     }
 
     #[cfg(feature = "testing")]
+    fn special() -> &'static [super::case::Special] {
+        &[super::case::Special::WithoutOnnx]
+    }
+
+    #[cfg(feature = "testing")]
     fn cases() -> Vec<super::case::Case> {
         use super::case::Case;
         // A single rank; several are tested with several processes.
@@ -56,18 +61,6 @@ impl Primitive for Exchange {
 }
 
 impl Kernel for Exchange {
-    fn reads_strided(&self, _: usize) -> bool {
-        false
-    }
-
-    fn loads(&self) -> Option<usize> {
-        None
-    }
-
-    fn stores(&self) -> bool {
-        false
-    }
-
     fn meets(&self) -> Option<&Exchange> {
         Some(self)
     }

@@ -70,10 +70,6 @@ impl Kernel for Flip {
         true
     }
 
-    fn loads(&self) -> Option<usize> {
-        None
-    }
-
     fn stores(&self) -> bool {
         true
     }

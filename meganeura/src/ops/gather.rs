@@ -109,14 +109,6 @@ impl Primitive for Gather {
 }
 
 impl Kernel for Gather {
-    fn reads_strided(&self, _: usize) -> bool {
-        false
-    }
-
-    fn loads(&self) -> Option<usize> {
-        None
-    }
-
     fn stores(&self) -> bool {
         true
     }
@@ -166,6 +158,12 @@ impl Primitive for GatherGrad {
     }
 
     #[cfg(feature = "testing")]
+    fn special() -> &'static [super::case::Special] {
+        use super::case::Special::{AtBaseline, WithoutOnnx};
+        &[AtBaseline, WithoutOnnx]
+    }
+
+    #[cfg(feature = "testing")]
     fn cases() -> Vec<super::case::Case> {
         use super::case::{Case, Operand};
         let case = |padding, rows, index: &[usize], row: &[usize]| {
@@ -187,14 +185,6 @@ impl Primitive for GatherGrad {
 }
 
 impl Kernel for GatherGrad {
-    fn reads_strided(&self, _: usize) -> bool {
-        false
-    }
-
-    fn loads(&self) -> Option<usize> {
-        None
-    }
-
     fn stores(&self) -> bool {
         true
     }

@@ -98,14 +98,6 @@ impl Primitive for GatherAlong {
 }
 
 impl Kernel for GatherAlong {
-    fn reads_strided(&self, _: usize) -> bool {
-        false
-    }
-
-    fn loads(&self) -> Option<usize> {
-        None
-    }
-
     fn stores(&self) -> bool {
         true
     }
@@ -197,14 +189,6 @@ impl Primitive for ScatterAlong {
 }
 
 impl Kernel for ScatterAlong {
-    fn reads_strided(&self, _: usize) -> bool {
-        false
-    }
-
-    fn loads(&self) -> Option<usize> {
-        None
-    }
-
     fn stores(&self) -> bool {
         true
     }
@@ -235,7 +219,7 @@ impl Kernel for ScatterAlong {
         let of = |name, group: usize, lanes: usize| {
             let mut defines = define![WG: group, LANES: lanes, ACROSS: 0, FOLD: fold, N: elements];
             defines.extend(define![ROWS: self.rows, COUNT: count, INNER: inner]);
-            let launch = Launch::new("scatter_along", defines, (2, 1), elements.div_ceil(group / lanes));
+            let launch = Launch::new(self.name(), defines, (2, 1), elements.div_ceil(group / lanes));
             let loops = count.div_ceil(lanes).saturating_add(1 + tree(lanes));
             Variant::simple(name, launch.loops(loops).stores_through_epilogue())
         };

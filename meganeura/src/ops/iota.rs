@@ -67,10 +67,6 @@ impl Kernel for Iota {
         true
     }
 
-    fn loads(&self) -> Option<usize> {
-        None
-    }
-
     fn stores(&self) -> bool {
         true
     }
@@ -85,7 +81,7 @@ impl Kernel for Iota {
     fn variants(&self, _: &[Argument], y: &[TensorType], _: &Caps) -> Vec<Variant> {
         let ((_, extent, inner), elements) = (around(self.shape, self.axis), y[0].shape.elements());
         let defines = define![WG: 64, N: elements, EXTENT: extent, INNER: inner];
-        let launch = Launch::new("iota", defines, (0, 1), elements.div_ceil(64));
+        let launch = Launch::new(self.name(), defines, (0, 1), elements.div_ceil(64));
         vec![Variant::simple("element", launch.stores_through_epilogue())]
     }
 }

@@ -72,14 +72,6 @@ impl Primitive for LabelWeights {
 }
 
 impl Kernel for LabelWeights {
-    fn reads_strided(&self, _: usize) -> bool {
-        false
-    }
-
-    fn loads(&self) -> Option<usize> {
-        None
-    }
-
     fn stores(&self) -> bool {
         true
     }
@@ -101,7 +93,7 @@ impl Kernel for LabelWeights {
     fn variants(&self, x: &[Argument], y: &[TensorType], _: &Caps) -> Vec<Variant> {
         let rows = y[0].shape.elements();
         let defines = define![WG: 64, ROWS: rows, CLASSES: x[0].ty.shape.elements(), IGNORED: is_ignored(self.ignored)];
-        let launch = Launch::new("label_weights", defines, (2, 1), rows.div_ceil(64));
+        let launch = Launch::new(self.name(), defines, (2, 1), rows.div_ceil(64));
         vec![Variant::simple("row", launch.stores_through_epilogue())]
     }
 }

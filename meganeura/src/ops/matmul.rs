@@ -87,6 +87,11 @@ impl Primitive for Matmul {
     }
 
     #[cfg(feature = "testing")]
+    fn special() -> &'static [super::case::Special] {
+        &[super::case::Special::Product]
+    }
+
+    #[cfg(feature = "testing")]
     fn cases() -> Vec<super::case::Case> {
         use super::case::Case;
         let case = |a: &[usize], b: &[usize]| Case::new(Self).input(a).input(b).tolerance(1e-5).naive(naive);
@@ -155,10 +160,6 @@ fn triples(a: usize, b: usize, c: usize) -> impl Iterator<Item = (usize, usize, 
 impl Kernel for Matmul {
     fn reads_strided(&self, _: usize) -> bool {
         true
-    }
-
-    fn loads(&self) -> Option<usize> {
-        None
     }
 
     fn stores(&self) -> bool {

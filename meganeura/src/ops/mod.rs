@@ -29,6 +29,7 @@ mod grid_sample;
 mod group_norm;
 mod iota;
 mod label_weights;
+mod logcumsumexp;
 mod matmul;
 mod outer;
 mod pad;
@@ -38,6 +39,7 @@ mod pool;
 mod random;
 mod reduce;
 mod resample;
+mod scan;
 mod segments;
 mod softmax;
 mod sort;
@@ -120,17 +122,31 @@ pub(crate) trait Primitive: fmt::Debug {
     fn cases() -> Vec<case::Case>
     where
         Self: Sized;
+
+    /// What the tests do differently with all of these cases.
+    #[cfg(feature = "testing")]
+    fn special() -> &'static [case::Special]
+    where
+        Self: Sized,
+    {
+        &[]
+    }
 }
 
 /// An operation with kernels of its own.
 pub(crate) trait Kernel: Primitive {
     /// Whether operand `index` may have any layout; otherwise it is made contiguous first.
-    fn reads_strided(&self, index: usize) -> bool;
+    fn reads_strided(&self, index: usize) -> bool {
+        let _ = index;
+        false
+    }
 
     /// The operand that every variant reads through `load` of `shared/prologue`. On GPUs the elementwise work that
     /// computes this operand may run inside the kernel, once for each read of an element. So this is not for operands
     /// that are read many times.
-    fn loads(&self) -> Option<usize>;
+    fn loads(&self) -> Option<usize> {
+        None
+    }
 
     /// The operands and results that are halves (`Format::Half`), if operands and results of these types allow it.
     fn halves(&self, x: &[TensorType], y: &[TensorType], caps: &Caps) -> Option<Halves> {
@@ -148,7 +164,9 @@ pub(crate) trait Kernel: Primitive {
 
     /// `true` if every variant stores result 0 through `store` of `shared/epilogue`. On GPUs the elementwise work on it
     /// may run inside the kernel.
-    fn stores(&self) -> bool;
+    fn stores(&self) -> bool {
+        false
+    }
 
     /// The exchange between ranks that computes this, if it is one: each rank contributes its operands, and gets as
     /// many results. Nothing is launched on GPUs.
@@ -272,7 +290,7 @@ macro_rules! ops {
         pub fn all_cases() -> Vec<case::Case> {
             let mut cases = Pointwise::cases();
             cases.extend(View::cases());
-            $(cases.extend($module::$name::cases());)+
+            $(cases.extend(case::of::<$module::$name>());)+
             cases
         }
     };
@@ -299,6 +317,7 @@ ops! {
     pad::Pad,
     flip::Flip,
     cumsum::Cumsum,
+    logcumsumexp::LogCumsumExp,
     sort::ArgSort,
     iota::Iota,
     cast::ToFloat,

@@ -89,10 +89,6 @@ impl Kernel for Pad {
         true
     }
 
-    fn loads(&self) -> Option<usize> {
-        None
-    }
-
     fn stores(&self) -> bool {
         true
     }
@@ -118,7 +114,7 @@ impl Kernel for Pad {
         defines.extend([("IN_OFFSET", at.join(" + ")), ("VALUE", literal(self.value.0))]);
         vec![Variant::simple(
             "gather",
-            Launch::new("pad", defines, (1, 1), out.elements().div_ceil(64)).stores_through_epilogue(),
+            Launch::new(self.name(), defines, (1, 1), out.elements().div_ceil(64)).stores_through_epilogue(),
         )]
     }
 }

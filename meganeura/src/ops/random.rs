@@ -54,6 +54,11 @@ impl Primitive for RandomUniform {
     }
 
     #[cfg(feature = "testing")]
+    fn special() -> &'static [super::case::Special] {
+        &[super::case::Special::WithoutOnnx]
+    }
+
+    #[cfg(feature = "testing")]
     fn cases() -> Vec<super::case::Case> {
         use super::case::Case;
         [1, 5, 1027].map(|n| Case::recorded("random_uniform", &[&[n]], |x| x[0].random_uniform()).tolerance(0.0)).into()
@@ -63,10 +68,6 @@ impl Primitive for RandomUniform {
 impl Kernel for RandomUniform {
     fn reads_strided(&self, _: usize) -> bool {
         true
-    }
-
-    fn loads(&self) -> Option<usize> {
-        None
     }
 
     fn stores(&self) -> bool {
@@ -94,7 +95,7 @@ impl Kernel for RandomUniform {
         vec![Variant::simple(
             "philox",
             // Ten rounds, four words.
-            Launch::new("random_uniform", defines, (1, 1), groups).loops(16).stores_through_epilogue(),
+            Launch::new(self.name(), defines, (1, 1), groups).loops(16).stores_through_epilogue(),
         )]
     }
 }

@@ -182,14 +182,6 @@ impl Primitive for Softmax {
 }
 
 impl Kernel for Softmax {
-    fn reads_strided(&self, _: usize) -> bool {
-        false
-    }
-
-    fn loads(&self) -> Option<usize> {
-        None
-    }
-
     fn stores(&self) -> bool {
         true
     }

@@ -81,18 +81,6 @@ impl Primitive for ArgSort {
 }
 
 impl Kernel for ArgSort {
-    fn reads_strided(&self, _: usize) -> bool {
-        false
-    }
-
-    fn loads(&self) -> Option<usize> {
-        None
-    }
-
-    fn stores(&self) -> bool {
-        false
-    }
-
     fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>], scratch: &Scratch) {
         let (_, len, inner) = around(x[0].layout().shape(), self.axis);
         let x = x[0].floats();

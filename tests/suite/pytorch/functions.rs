@@ -23,6 +23,7 @@ fn order(of: Of<'_>) -> Vec<Arc<Case>> {
         of("x + torch.argmax(x, 1, keepdim=True)", |i| i.var("x") + i.var("x").argmax(1).to_float().unsqueeze(1)),
         of("x + torch.argmin(x, 0)", |i| i.var("x") + i.var("x").argmin(0).to_float()),
         of("torch.cumsum(x, 1)", |i| i.var("x").cumsum(1)),
+        of("torch.logcumsumexp(x * 30, 1)", |i| (i.var("x") * 30.0).logcumsumexp(1)),
         of("torch.cumprod(x, 0)", |i| i.var("x").cumprod(0)),
     ]
 }
@@ -70,6 +71,7 @@ fn numbers(of: Of<'_>) -> Vec<Arc<Case>> {
             let x = i.var("x");
             x.floor() + x.ceil() + x.round() + x
         }),
+        of("torch.tan(x)", |i| i.var("x").tan()),
         of("torch.linalg.vector_norm(x)", |i| i.var("x").norm()),
         of("torch.linalg.vector_norm(x, 3, (0, 2))", |i| i.var("x").norm_over(&[0, 2], 3.0)),
         of("torch.linalg.vector_norm(x, 1, 1)", |i| i.var("x").norm_over(&[1], 1.0)),

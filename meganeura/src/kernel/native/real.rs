@@ -8,9 +8,59 @@ use super::gemm::Product;
 use crate::DType;
 use crate::host::HostBuffer;
 
-/// `f32` or `f64`, with the functions that the elementwise table needs.
+/// `docs name: the function of f32, that of f64`
+macro_rules! functions {
+    ($($(#[$doc:meta])* $name:ident: $single:path, $double:path;)+) => {
+        /// The functions of one number that rows of the elementwise table are written with.
+        pub trait Functions: Sized {
+            $($(#[$doc])* fn $name(self) -> Self;)+
+        }
+
+        impl Functions for f32 {
+            $(#[inline(always)] fn $name(self) -> Self { $single(self) })+
+        }
+
+        impl Functions for f64 {
+            $(#[inline(always)] fn $name(self) -> Self { $double(self) })+
+        }
+    };
+}
+
+functions! {
+    /// `|x|`
+    abs: f32::abs, f64::abs;
+    /// `eˣ`
+    exp: fast::exp, f64::exp;
+    /// `eˣ − 1`, precise near 0.
+    exp_m1: f32::exp_m1, f64::exp_m1;
+    /// `ln x`
+    ln: f32::ln, f64::ln;
+    /// `ln(1 + x)`, precise near 0.
+    ln_1p: f32::ln_1p, f64::ln_1p;
+    /// The largest integer that is at most `x`.
+    floor: f32::floor, f64::floor;
+    /// The smallest integer that is at least `x`.
+    ceil: f32::ceil, f64::ceil;
+    /// The integer next to `x`, of two the even one.
+    round: f32::round_ties_even, f64::round_ties_even;
+    /// `√x`
+    sqrt: f32::sqrt, f64::sqrt;
+    /// `sin x`
+    sin: f32::sin, f64::sin;
+    /// `cos x`
+    cos: f32::cos, f64::cos;
+    /// `tan x`
+    tan: f32::tan, f64::tan;
+    /// `tanh x`
+    tanh: fast::tanh, f64::tanh;
+    /// The error function.
+    erf: fast::erf, libm::erf;
+}
+
+/// `f32` or `f64`.
 pub trait Real:
-    bytemuck::Pod
+    Functions
+    + bytemuck::Pod
     + Send
     + Sync
     + Debug
@@ -40,32 +90,6 @@ pub trait Real:
     fn from_f64(x: f64) -> Self;
     /// Widens to 64 bits.
     fn to_f64(self) -> f64;
-    /// `|x|`
-    fn abs(self) -> Self;
-    /// eˣ
-    fn exp(self) -> Self;
-    /// eˣ − 1, precise near 0.
-    fn exp_m1(self) -> Self;
-    /// ln x
-    fn ln(self) -> Self;
-    /// ln(1 + x), precise near 0.
-    fn ln_1p(self) -> Self;
-    /// The largest integer that is at most `x`.
-    fn floor(self) -> Self;
-    /// The smallest integer that is at least `x`.
-    fn ceil(self) -> Self;
-    /// The integer next to `x`, of two the even one.
-    fn round(self) -> Self;
-    /// √x
-    fn sqrt(self) -> Self;
-    /// sin x
-    fn sin(self) -> Self;
-    /// cos x
-    fn cos(self) -> Self;
-    /// tanh x
-    fn tanh(self) -> Self;
-    /// The error function.
-    fn erf(self) -> Self;
     /// xʸ
     fn powf(self, y: Self) -> Self;
 
@@ -89,7 +113,7 @@ pub trait Real:
 }
 
 macro_rules! real {
-    ($T:ident, $variant:ident, exp: $exp:path, tanh: $tanh:path, erf: $erf:path, product: $product:path, singles: $singles:path) => {
+    ($T:ident, $variant:ident, product: $product:path, singles: $singles:path) => {
         impl Real for $T {
             const DTYPE: DType = DType::$variant;
             const ZERO: Self = 0.0;
@@ -106,58 +130,6 @@ macro_rules! real {
             #[inline(always)]
             fn to_f64(self) -> f64 {
                 f64::from(self)
-            }
-            #[inline(always)]
-            fn abs(self) -> Self {
-                self.abs()
-            }
-            #[inline(always)]
-            fn exp(self) -> Self {
-                $exp(self)
-            }
-            #[inline(always)]
-            fn exp_m1(self) -> Self {
-                self.exp_m1()
-            }
-            #[inline(always)]
-            fn ln(self) -> Self {
-                self.ln()
-            }
-            #[inline(always)]
-            fn ln_1p(self) -> Self {
-                self.ln_1p()
-            }
-            #[inline(always)]
-            fn floor(self) -> Self {
-                self.floor()
-            }
-            #[inline(always)]
-            fn ceil(self) -> Self {
-                self.ceil()
-            }
-            #[inline(always)]
-            fn round(self) -> Self {
-                self.round_ties_even()
-            }
-            #[inline(always)]
-            fn sqrt(self) -> Self {
-                self.sqrt()
-            }
-            #[inline(always)]
-            fn sin(self) -> Self {
-                self.sin()
-            }
-            #[inline(always)]
-            fn cos(self) -> Self {
-                self.cos()
-            }
-            #[inline(always)]
-            fn tanh(self) -> Self {
-                $tanh(self)
-            }
-            #[inline(always)]
-            fn erf(self) -> Self {
-                $erf(self)
             }
             #[inline(always)]
             fn powf(self, y: Self) -> Self {
@@ -188,8 +160,8 @@ macro_rules! real {
     };
 }
 
-real!(f32, F32, exp: fast::exp, tanh: fast::tanh, erf: fast::erf, product: gemm_f32::gemm::f32::get_gemm_fn, singles: Some);
-real!(f64, F64, exp: f64::exp, tanh: f64::tanh, erf: libm::erf, product: gemm_f64::gemm::f64::get_gemm_fn, singles: none);
+real!(f32, F32, product: gemm_f32::gemm::f32::get_gemm_fn, singles: Some);
+real!(f64, F64, product: gemm_f64::gemm::f64::get_gemm_fn, singles: none);
 
 /// Doubles are no singles.
 fn none<A, B>(_: A) -> Option<B> {

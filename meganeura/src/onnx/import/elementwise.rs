@@ -1,14 +1,21 @@
-//! Elementwise operators, which broadcast.
+//! Elementwise operators, which broadcast. Rows of the elementwise table are not listed here.
 
 use super::call::{Call, Operators, float, of};
 use super::value::{Kind, Value};
 use crate::error::bail;
 use crate::onnx::proto::element;
+use crate::ops::Pointwise;
 use crate::{DType, Result, Var};
 
 /// An operator with one operand and a float result.
 fn unary(call: &Call<'_>, f: impl FnOnce(&Var) -> Var) -> Result<Vec<Value>> {
     float(f(&call.float(0)?))
+}
+
+/// A row of the elementwise table that is an operator of ONNX.
+pub(super) fn row(call: &Call<'_>) -> Result<Vec<Value>> {
+    let Some(row) = Pointwise::of_operator(call.op()) else { unreachable!("no row is {}", call.op()) };
+    unary(call, |x| x.record(row, &[x]))
 }
 
 /// An operator whose result has the kind of its operands.
@@ -44,13 +51,11 @@ pub(super) const OPERATORS: Operators = &[
         Kind::Bool => of(Kind::Bool, truth(call)?),
         Kind::Int => whole(call),
     }),
-    ("Ceil", |call| unary(call, Var::ceil)),
     ("Celu", |call| {
         let alpha = call.real("alpha", 1.0)?;
         unary(call, |x| x.scale(alpha.recip()).elu(1.0).scale(alpha))
     }),
     ("Clip", clip),
-    ("Cos", |call| unary(call, Var::cos)),
     ("Cosh", |call| unary(call, |x| (x.exp() + (-x).exp()).scale(0.5))),
     ("Div", |call| match call.value(0)?.kind() {
         Kind::Int => same(call, |a, b| truncated(&(a / b))),
@@ -70,9 +75,6 @@ pub(super) const OPERATORS: Operators = &[
         unary(call, |x| x.elu(alpha))
     }),
     ("Equal", |call| condition(call, Var::eq)),
-    ("Erf", |call| unary(call, Var::erf)),
-    ("Exp", |call| unary(call, Var::exp)),
-    ("Floor", |call| unary(call, Var::floor)),
     ("Gelu", |call| match call.text("approximate", "none")? {
         "none" => unary(call, Var::gelu),
         "tanh" => unary(call, Var::gelu_tanh),
@@ -96,7 +98,6 @@ pub(super) const OPERATORS: Operators = &[
     }),
     ("Less", |call| condition(call, Var::lt)),
     ("LessOrEqual", |call| condition(call, Var::le)),
-    ("Log", |call| unary(call, Var::log)),
     ("Max", |call| same(call, Var::maximum)),
     ("Mean", |call| {
         let count = call.inputs.len() as f64;
@@ -122,29 +123,21 @@ pub(super) const OPERATORS: Operators = &[
         float(x.lt(&x.constant(0.0)).where_cond(&(slope * &x), &x))
     }),
     ("Pow", pow),
-    ("Reciprocal", |call| unary(call, Var::recip)),
     ("Relu", |call| call.like(0, call.float(0)?.relu())),
-    ("Round", |call| unary(call, Var::round)),
     ("Selu", |call| {
         let (alpha, gamma) = (call.real("alpha", 1.673_263_2)?, call.real("gamma", 1.050_701)?);
         unary(call, |x| x.elu(alpha).scale(gamma))
     }),
-    ("Sigmoid", |call| unary(call, Var::sigmoid)),
     ("Sign", |call| call.like(0, call.float(0)?.sign())),
-    ("Sin", |call| unary(call, Var::sin)),
     // Accurate near 0.
     ("Sinh", |call| unary(call, |x| (x.expm1() - (-x).expm1()).scale(0.5))),
-    ("Softplus", |call| unary(call, Var::softplus)),
     ("Softsign", |call| unary(call, |x| x / (x.abs() + one(x)))),
-    ("Sqrt", |call| unary(call, Var::sqrt)),
     ("Sub", |call| same(call, |a, b| a - b)),
     ("Sum", |call| same(call, |a, b| a + b)),
     ("Swish", |call| match call.real("alpha", 1.0)? {
         1.0 => unary(call, Var::silu),
         alpha => unary(call, |x| x * x.scale(alpha).sigmoid()),
     }),
-    ("Tan", |call| unary(call, |x| x.sin() / x.cos())),
-    ("Tanh", |call| unary(call, Var::tanh)),
     ("ThresholdedRelu", |call| {
         let alpha = call.real("alpha", 1.0)?;
         unary(call, |x| x.gt(&x.constant(alpha)).where_cond(x, &x.constant(0.0)))

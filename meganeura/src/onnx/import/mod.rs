@@ -32,6 +32,7 @@ use crate::error::{bail, here, shortened};
 use crate::host::{HostBuffer, reserve};
 #[cfg(not(target_family = "wasm"))]
 use crate::io::{disk, io_error};
+use crate::ops::Pointwise;
 use crate::{Compiled, Device, Error, ErrorKind, Result, Shape, Tape, Tensor, TensorType, Var};
 
 /// The oldest supported operator set.
@@ -349,6 +350,7 @@ fn find(node: &proto::Node) -> Result<Operator> {
     let mut rows = tables.into_iter().flatten();
     match rows.find(|(name, _)| *name == node.op_type && is_own(&node.domain)) {
         Some((_, operator)) => Ok(*operator),
+        None if is_own(&node.domain) && Pointwise::of_operator(&node.op_type).is_some() => Ok(elementwise::row),
         None if is_own(&node.domain) => {
             bail!(Checkpoint, "node {}: the operator `{}` is not supported", title(node), shortened(&node.op_type))
         }

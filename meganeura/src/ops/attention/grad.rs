@@ -76,6 +76,12 @@ impl Primitive for AttentionGrad {
     }
 
     #[cfg(feature = "testing")]
+    fn special() -> &'static [crate::ops::case::Special] {
+        use crate::ops::case::Special::{AtBaseline, WithoutOnnx};
+        &[AtBaseline, WithoutOnnx]
+    }
+
+    #[cfg(feature = "testing")]
     fn cases() -> Vec<crate::ops::case::Case> {
         use crate::graph::Exact;
         use crate::ops::case::Case;
@@ -94,14 +100,6 @@ impl Kernel for AttentionGrad {
     /// True for `q`, `k`, `v` and the bias.
     fn reads_strided(&self, index: usize) -> bool {
         index < 3 || index == 6
-    }
-
-    fn loads(&self) -> Option<usize> {
-        None
-    }
-
-    fn stores(&self) -> bool {
-        false
     }
 
     fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>], scratch: &Scratch) {

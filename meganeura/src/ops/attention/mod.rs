@@ -161,6 +161,11 @@ impl Primitive for Attention {
     }
 
     #[cfg(feature = "testing")]
+    fn special() -> &'static [crate::ops::case::Special] {
+        &[crate::ops::case::Special::AtBaseline]
+    }
+
+    #[cfg(feature = "testing")]
     fn cases() -> Vec<super::case::Case> {
         use super::case::Case;
         let of = |b: &[usize], [l, s, d, e]: [usize; 4], causal, bias: bool| {
@@ -229,10 +234,6 @@ impl Attention {
 impl Kernel for Attention {
     fn reads_strided(&self, _: usize) -> bool {
         true
-    }
-
-    fn loads(&self) -> Option<usize> {
-        None
     }
 
     fn stores(&self) -> bool {

@@ -60,6 +60,11 @@ impl Primitive for Conv2dGradInput {
     }
 
     #[cfg(feature = "testing")]
+    fn special() -> &'static [crate::ops::case::Special] {
+        &[crate::ops::case::Special::Product]
+    }
+
+    #[cfg(feature = "testing")]
     fn cases() -> Vec<crate::ops::case::Case> {
         use crate::ops::case::{Array, Case};
         let mut cases = super::geometry::cases(|options, x, w| {
@@ -76,14 +81,6 @@ impl Primitive for Conv2dGradInput {
 }
 
 impl Kernel for Conv2dGradInput {
-    fn reads_strided(&self, _: usize) -> bool {
-        false
-    }
-
-    fn loads(&self) -> Option<usize> {
-        None
-    }
-
     fn halves(&self, x: &[TensorType], _: &[TensorType], caps: &Caps) -> Option<Halves> {
         let geometry = Geometry::new(self.input, x[1].shape, self.options).expect("checked when recorded");
         launch::halves(Pass::GradInput, &geometry, caps)

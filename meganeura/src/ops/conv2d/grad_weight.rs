@@ -43,6 +43,12 @@ impl Primitive for Conv2dGradWeight {
     }
 
     #[cfg(feature = "testing")]
+    fn special() -> &'static [crate::ops::case::Special] {
+        use crate::ops::case::Special::{Product, WithoutOnnx};
+        &[Product, WithoutOnnx]
+    }
+
+    #[cfg(feature = "testing")]
     fn cases() -> Vec<crate::ops::case::Case> {
         use crate::ops::case::{Array, Case};
         super::geometry::cases(|options, x, w| {
@@ -57,14 +63,6 @@ impl Primitive for Conv2dGradWeight {
 }
 
 impl Kernel for Conv2dGradWeight {
-    fn reads_strided(&self, _: usize) -> bool {
-        false
-    }
-
-    fn loads(&self) -> Option<usize> {
-        None
-    }
-
     fn halves(&self, x: &[TensorType], _: &[TensorType], caps: &Caps) -> Option<Halves> {
         let geometry = Geometry::new(x[0].shape, self.weight, self.options).expect("checked when recorded");
         launch::halves(Pass::GradWeight, &geometry, caps)

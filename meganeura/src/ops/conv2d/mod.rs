@@ -69,6 +69,11 @@ impl Primitive for Conv2d {
     }
 
     #[cfg(feature = "testing")]
+    fn special() -> &'static [crate::ops::case::Special] {
+        &[crate::ops::case::Special::Product]
+    }
+
+    #[cfg(feature = "testing")]
     fn cases() -> Vec<super::case::Case> {
         let mut cases = geometry::cases(|options, x, w| {
             let naive = move |a: &[super::case::Array]| geometry::naive(a, options, x, w).swap_remove(0);
@@ -101,14 +106,6 @@ impl Primitive for Conv2d {
 }
 
 impl Kernel for Conv2d {
-    fn reads_strided(&self, _: usize) -> bool {
-        false
-    }
-
-    fn loads(&self) -> Option<usize> {
-        None
-    }
-
     fn halves(&self, x: &[TensorType], _: &[TensorType], caps: &Caps) -> Option<Halves> {
         let geometry = Geometry::new(x[0].shape, x[1].shape, self.0).expect("checked when recorded");
         launch::halves(Pass::Forward, &geometry, caps)

@@ -145,20 +145,18 @@ impl Primitive for Ctc {
     }
 
     #[cfg(feature = "testing")]
+    fn special() -> &'static [super::case::Special] {
+        use super::case::Special::{Statistics, WithoutOnnx};
+        &[Statistics, WithoutOnnx]
+    }
+
+    #[cfg(feature = "testing")]
     fn cases() -> Vec<super::case::Case> {
         native::cases()
     }
 }
 
 impl Kernel for Ctc {
-    fn reads_strided(&self, _: usize) -> bool {
-        false
-    }
-
-    fn loads(&self) -> Option<usize> {
-        None
-    }
-
     fn stores(&self) -> bool {
         true
     }
@@ -181,7 +179,7 @@ impl Kernel for Ctc {
         let lanes = g.lanes(caps);
         let mut defines = g.defines(self.blank, lanes);
         defines.extend(define![FROM: "start", ZERO_INFINITY: self.zero_infinity]);
-        let launch = Launch::new("ctc", defines, (4, 2), g.examples).loops(g.loops(lanes));
+        let launch = Launch::new(self.name(), defines, (4, 2), g.examples).loops(g.loops(lanes));
         vec![Variant::simple("example", launch.stores_through_epilogue())]
     }
 }
@@ -214,6 +212,11 @@ impl Primitive for CtcGrad {
     }
 
     #[cfg(feature = "testing")]
+    fn special() -> &'static [super::case::Special] {
+        &[super::case::Special::WithoutOnnx]
+    }
+
+    #[cfg(feature = "testing")]
     fn cases() -> Vec<super::case::Case> {
         // Tested on every device through the gradients of `ctc`'s cases.
         Vec::new()
@@ -221,14 +224,6 @@ impl Primitive for CtcGrad {
 }
 
 impl Kernel for CtcGrad {
-    fn reads_strided(&self, _: usize) -> bool {
-        false
-    }
-
-    fn loads(&self) -> Option<usize> {
-        None
-    }
-
     fn stores(&self) -> bool {
         true
     }
@@ -263,7 +258,7 @@ impl Kernel for CtcGrad {
         let mut defines = g.defines(blank, lanes);
         defines.extend(define![ZERO_INFINITY: zero_infinity]);
         let rows = g.steps.saturating_mul(g.examples);
-        let mut grad = Launch::new("ctc_grad", defines, (6, 1), rows).loops(states.saturating_add(classes));
+        let mut grad = Launch::new(self.name(), defines, (6, 1), rows).loops(states.saturating_add(classes));
         grad = grad.stores_through_epilogue();
         grad.bindings.push(Binding::Scratch(0));
         let scratch = vec![g.examples.saturating_mul(g.rows())];

@@ -242,14 +242,6 @@ fn naive(a: &[super::case::Array], groups: usize) -> Vec<super::case::Array> {
 }
 
 impl Kernel for GroupNorm {
-    fn reads_strided(&self, _: usize) -> bool {
-        false
-    }
-
-    fn loads(&self) -> Option<usize> {
-        None
-    }
-
     fn halves(&self, x: &[TensorType], _: &[TensorType], caps: &Caps) -> Option<Halves> {
         lines::halves(x[0], self.groups, &[0], caps)
     }

@@ -5,29 +5,23 @@ use crate::TensorType;
 use crate::ops::form::{Attribute, Form, Operand, Value};
 
 impl Pointwise {
+    /// The row that is the same as an ONNX operator of one operand.
+    pub(crate) fn of_operator(op: &str) -> Option<Self> {
+        Self::ALL.iter().copied().find(|row| row.arity() == 1 && row.operator() == Some(op))
+    }
+
     /// The row as nodes, with operands that ONNX broadcasts. The result has this type.
-    pub(super) fn form(self, x: &[Operand], y: TensorType, to: &mut Form) -> Value {
+    pub(super) fn form(self, x: &[Operand], y: TensorType, to: &mut Form) -> Option<Value> {
         let full = x[0].value;
         let narrow = Operand::broadcast(x, y.shape);
+        if let Some(op) = self.operator() {
+            return Some(match x {
+                [_] => to.node(op, &[full], Vec::new()),
+                _ => to.node(op, &narrow, Vec::new()),
+            });
+        }
         let mut unary = |op| to.node(op, &[full], Vec::new());
-        match self {
-            Self::Neg => unary("Neg"),
-            Self::Abs => unary("Abs"),
-            Self::Sign => unary("Sign"),
-            Self::Exp => unary("Exp"),
-            Self::Log => unary("Log"),
-            Self::Floor => unary("Floor"),
-            Self::Ceil => unary("Ceil"),
-            Self::Round => unary("Round"),
-            Self::Sqrt => unary("Sqrt"),
-            Self::Sin => unary("Sin"),
-            Self::Cos => unary("Cos"),
-            Self::Tanh => unary("Tanh"),
-            Self::Sigmoid => unary("Sigmoid"),
-            Self::Relu => unary("Relu"),
-            Self::Softplus => unary("Softplus"),
-            Self::Recip => unary("Reciprocal"),
-            Self::Erf => unary("Erf"),
+        Some(match self {
             Self::Rsqrt => {
                 let root = unary("Sqrt");
                 to.node("Reciprocal", &[root], Vec::new())
@@ -55,13 +49,6 @@ impl Pointwise {
                 Some(alpha) => to.node("Elu", &[full], vec![("alpha", Attribute::Float(alpha))]),
                 None => elu(full, x[1].value, y, to),
             },
-            Self::Add => to.node("Add", &narrow, Vec::new()),
-            Self::Sub => to.node("Sub", &narrow, Vec::new()),
-            Self::Mul => to.node("Mul", &narrow, Vec::new()),
-            Self::Div => to.node("Div", &narrow, Vec::new()),
-            Self::Min => to.node("Min", &narrow, Vec::new()),
-            Self::Max => to.node("Max", &narrow, Vec::new()),
-            Self::Pow => to.node("Pow", &narrow, Vec::new()),
             Self::Eq => truth("Equal", &narrow, y, to),
             Self::Lt => truth("Less", &narrow, y, to),
             Self::Le => truth("LessOrEqual", &narrow, y, to),
@@ -87,7 +74,8 @@ impl Pointwise {
                 let is_below = to.node("Less", &[full, low], Vec::new());
                 to.node("Where", &[is_below, low, below], Vec::new())
             }
-        }
+            _ => return None,
+        })
     }
 }
 

@@ -65,14 +65,6 @@ impl Primitive for MaxPool2d {
 }
 
 impl Kernel for MaxPool2d {
-    fn reads_strided(&self, _: usize) -> bool {
-        false
-    }
-
-    fn loads(&self) -> Option<usize> {
-        None
-    }
-
     fn stores(&self) -> bool {
         true
     }
@@ -139,14 +131,6 @@ impl Primitive for MaxPool2dGrad {
 }
 
 impl Kernel for MaxPool2dGrad {
-    fn reads_strided(&self, _: usize) -> bool {
-        false
-    }
-
-    fn loads(&self) -> Option<usize> {
-        None
-    }
-
     fn stores(&self) -> bool {
         true
     }

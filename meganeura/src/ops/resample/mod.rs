@@ -101,14 +101,6 @@ impl Primitive for Resample {
 }
 
 impl Kernel for Resample {
-    fn reads_strided(&self, _: usize) -> bool {
-        false
-    }
-
-    fn loads(&self) -> Option<usize> {
-        None
-    }
-
     fn stores(&self) -> bool {
         true
     }
@@ -159,7 +151,7 @@ impl Kernel for Resample {
         defines.extend(define![
             RULE: rule, TRANSPOSED: u32::from(self.transposed), ROWS: axis(self.axes[0]), COLUMNS: axis(self.axes[1]),
         ]);
-        let terms = Terms { kernel: "resample", defines, bindings: (1, 1), results, extent: self.most_terms() };
+        let terms = Terms { kernel: self.name(), defines, bindings: (1, 1), results, extent: self.most_terms() };
         terms.variants(x[0].format, "gather")
     }
 }
