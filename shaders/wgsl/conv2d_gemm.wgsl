@@ -8,17 +8,29 @@
 // as they are, by FORM as in `conv2d`; or taps, tap by tap, with the weights from `conv2d_pack`, where C/G and O/G are
 // multiples of 4: four channels are read where one's place is found
 
-#include "shared/conv2d_gemm"
+#include "shared/conv2d_product"
 
 const ROWS: u32 = GROUP_O;
 const COLUMNS: u32 = N * P * Q;
 const DEPTH: u32 = GROUP_C * TAPS;
 const RESULT: u32 = N * O * P * Q;
 
-@group(0) @binding(0) var<storage, read> x: array<f32>;
 #if ORDER == taps
-#include "shared/conv2d_gather"
-#include "shared/conv2d_packed"
+@group(0) @binding(1) var<storage, read> w: array<vec4<f32>>;
+
+fn weights(group: u32, i: u32, k: u32, end: u32) -> vec4<f32> {
+    let there = is_row(i) && is_term(k, end);
+    return select(vec4<f32>(), w[select(0u, ((group * DEPTH + k) * ROWS + i) / 4u, there)], there);
+}
+
+fn load_a(group: u32, i: u32, k: u32, end: u32) -> mat4x4<f32> {
+    return mat4x4(
+        weights(group, i, k, end),
+        weights(group, i, k + 1u, end),
+        weights(group, i, k + 2u, end),
+        weights(group, i, k + 3u, end),
+    );
+}
 
 fn load_b(group: u32, k: u32, j: u32, end: u32) -> mat4x4<f32> {
     let tap = k / GROUP_C;

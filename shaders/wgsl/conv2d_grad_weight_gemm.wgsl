@@ -9,14 +9,13 @@
 //          ORDER of the columns: channels, as the weights are; or taps, tap by tap, where C/G is a multiple of 4
 //          FOURS defined where P·Q is a multiple of 4
 
-#include "shared/conv2d_gemm"
+#include "shared/conv2d_product"
 
 const ROWS: u32 = GROUP_O;
 const COLUMNS: u32 = GROUP_C * TAPS;
 const DEPTH: u32 = N * P * Q;
 const RESULT: u32 = O * GROUP_C * TAPS;
 
-@group(0) @binding(0) var<storage, read> x: array<f32>;
 #if FOURS
 @group(0) @binding(1) var<storage, read> dy: array<vec4<f32>>;
 
@@ -59,8 +58,6 @@ fn load_a(group: u32, i: u32, k: u32, end: u32) -> mat4x4<f32> {
 #endif
 
 #if ORDER == taps
-#include "shared/conv2d_gather"
-
 fn load_b(group: u32, k: u32, j: u32, end: u32) -> mat4x4<f32> {
     let tap = j / GROUP_C;
     let c = j % GROUP_C;

@@ -222,7 +222,7 @@ fn main(
 #endfor
 #endfor
 #endfor
-#insert "shared/fit_check"
+#insert check_fit()
         if fit || attempt + 1u == ATTEMPTS {
             break;
         }

@@ -15,12 +15,12 @@
 //          FORM  forward, or grad_input, with PHASES_P, PHASES_Q, BASE_P, BASE_Q, STEP_P, STEP_Q, DH, DW
 
 #if BFLOAT
+#include "shared/half"
 #else
 enable f16;
-#endif
 
-#include "shared/powers"
-#include "shared/half"
+#include "shared/units"
+#endif
 #include "shared/reduce"
 #include "shared/grid"
 

@@ -23,7 +23,7 @@ enable f16;
 enable wgpu_cooperative_matrix;
 
 #include "shared/conv2d_tile"
-#include "shared/gemm_epilogue"
+#include "shared/product"
 #include "shared/fit"
 
 const SM: u32 = ${SM};
@@ -253,7 +253,7 @@ fn main(
         total = total + sum_${I}_${J};
 #endfor
 #endfor
-#insert "shared/fit_check"
+#insert check_fit()
         if fit || attempt + 1u == ATTEMPTS {
             break;
         }

@@ -9,7 +9,6 @@
 // stride 1 the extent is a multiple of 4, and so are the other stride and every beginning; else f32
 
 #include "shared/gemm"
-#include "shared/gemm_result"
 
 const BATCH: u32 = ${BATCH};
 const ROWS: u32 = ${M};
@@ -130,3 +129,14 @@ fn load_b(b: u32, k: u32, j: u32, end: u32) -> mat4x4<f32> {
 #endif
 }
 #endif
+
+const PITCH_RESULT: u32 = COLUMNS;
+
+/// The place of a row in [b,i,j] or parts[part,b,i,j].
+fn row_at(b: u32, part: u32, i: u32) -> u32 {
+    return ((part * BATCH + b) * ROWS + i) * COLUMNS;
+}
+
+fn column_at(j: u32) -> u32 {
+    return j;
+}

@@ -19,7 +19,7 @@ diagnostic(off, derivative_uniformity);
 enable f16;
 enable wgpu_cooperative_matrix;
 
-#include "shared/gemm_epilogue"
+#include "shared/product"
 #include "shared/fit"
 
 const BATCH: u32 = ${BATCH};
@@ -174,7 +174,7 @@ fn main(
     @builtin(num_workgroups) workgroups: vec3<u32>,
     @builtin(local_invocation_index) invocation: u32,
 ) {
-#include "shared/matrix_tile"
+#insert find_tile()
     let of_a = begin_a(batch);
     let of_b = begin_b(batch);
     let origin_a = vec2(row0, begin);
@@ -257,7 +257,7 @@ fn main(
         total = total + sum_${I}_${J};
 #endfor
 #endfor
-#insert "shared/fit_check"
+#insert check_fit()
         if fit || attempt + 1u == ATTEMPTS {
             break;
         }

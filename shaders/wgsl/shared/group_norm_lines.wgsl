@@ -269,3 +269,16 @@ fn group_total(g: u32, planes: u32) -> vec2<f32> {
     }
     return total;
 }
+
+// Reads the lines of a step of `x`. BEGIN is the line of the image's first pixel, FIRST the invocation's first pixel of
+// the step. It declares in_Q_K: `true` if there is such a pixel; at_Q_K: its line, or that of the image's first pixel;
+// and x_Q_K: the line as it is in memory.
+#macro read_step(BEGIN, FIRST)
+#for Q in QUADS
+#for K in EACH
+    let in_${Q}_${K} = is_pixel(${FIRST}, ${Q}u * ${EACH}u + ${K}u);
+    let at_${Q}_${K} = ${BEGIN} + select(0u, ${FIRST} + (${Q}u * ${EACH}u + ${K}u) * PIXELS, in_${Q}_${K}) * LINES;
+    let x_${Q}_${K} = x[at_${Q}_${K}];
+#endfor
+#endfor
+#endmacro
