@@ -27,15 +27,3 @@ fn workgroup_max(lane: u32, value: f32) -> f32 {
     }
     return workgroupUniformLoad(&partials[0]);
 }
-
-/// NaN if any value is.
-fn workgroup_min(lane: u32, value: f32) -> f32 {
-    partials[lane] = value;
-    for (var stride = WG / 2u; stride > 0u; stride /= 2u) {
-        workgroupBarrier();
-        if lane < stride {
-            partials[lane] = m_min(partials[lane], partials[lane + stride]);
-        }
-    }
-    return workgroupUniformLoad(&partials[0]);
-}
