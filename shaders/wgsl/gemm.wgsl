@@ -1,12 +1,13 @@
-// y[b,i,j] = Σ_k lhs[b,i,k] · rhs[b,k,j], y contiguous, the operands strided, in large tiles; see shared/gemm.
+// y[b,i,j] = Σ_k lhs[b,i,k] · rhs[b,k,j] in large tiles, by shared/gemm. y is contiguous, the operands are strided.
 //
-// Bindings: lhs, rhs → y by its epilogue (SUMS whole), or parts[part,b,i,j], which another kernel adds up
-// (SUMS parts).
+// Bindings: lhs, rhs → y by its epilogue (SUMS whole), or parts[part,b,i,j] (SUMS parts).
 //
-// Defines: those of shared/gemm SUMS whole or parts SUMS_AT the binding of parts BATCH, M, N, K A_BATCH, A_ROW, A_COL
-// where batch b of lhs begins, an expression of `b: u32`; its strides along i and k B_BATCH, B_ROW, B_COL the same for
-// rhs, its strides along k and j A_ELEM, B_ELEM vec4<f32> where four neighbours can be read at once: along the axis of
-// stride 1 the extent is a multiple of 4, and so are the other stride and every beginning; else f32
+// Defines: those of shared/gemm
+//          BATCH, M, N, K
+//          A_BATCH, A_ROW, A_COL   where product b begins in lhs, an expression of `b: u32`; strides along i and k
+//          B_BATCH, B_ROW, B_COL   the same for rhs, with strides along k and j
+//          A_ELEM, B_ELEM   vec4<f32> where four neighbours can be read at once: one stride is 1 and the extent along
+//                           it is a multiple of 4, as are the other stride and the first element's place; else f32
 
 #include "shared/gemm"
 
