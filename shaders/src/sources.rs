@@ -17,7 +17,7 @@ const SHARED: &str = "shared/";
 const SOURCES: &[(&str, &str)] = embed! {
     "attention"
     "attention_grad"
-    "attention_pack"
+    "attention_join"
     "avg_pool2d"
     "avg_pool2d_grad"
     "conv2d"

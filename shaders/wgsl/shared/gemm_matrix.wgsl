@@ -105,7 +105,7 @@ fn put(half: u32, lane: u32, first: u32, block: mat4x4<f32>, scale: vec2<f32>) {
 // Adds the products of a step, which is in half H of workgroup memory, to sum_I_J. It takes `y` and `x` of find_tile.
 #macro multiply_step(H)
 #for U in STEPS
-        // Named, because naga's SPIR-V writer does not take them inside of the calls.
+        // Places are variables, because naga's SPIR-V writer rejects them inside the calls.
 #for I in FM
         let at_a_${H}_${U}_${I} = (${H}u * BK + ${U}u * 16u) * PITCH_A + 4u * (y + ${I}u);
         let a_${H}_${U}_${I} = coopLoad<coop_mat16x16<f16, A>>(&tile_a[at_a_${H}_${U}_${I}], PITCH_A);
@@ -165,7 +165,7 @@ fn main(
 #endfor
     }
 
-    // A sum that is not finite has something in it that was too large for f16, or was not finite itself.
+    // A sum that is not finite has a term that was too large for f16, or was not finite itself.
     var total = sum_0_0;
 #for I in FM
 #for J in FN
@@ -183,7 +183,7 @@ fn main(
     }
     workgroupBarrier();
     if too_large.x != 0u {
-        // Once more, in small steps: hardly a tile gets here.
+        // Once more, in single steps: this is rare.
         exponents = exponents_of_block(lane, largest_of_all(batch, row0, column0, begin, end, lane));
         let lower = powers(exponents);
 #for I in FM
@@ -201,11 +201,11 @@ fn main(
         }
     }
 
-    // The sums of the fragments, scaled back. The smaller power first: no product overflows that need not.
+    // Sums are scaled back, by the smaller power first, so that no product overflows that need not.
     let inverse = powers(-exponents);
     let back = vec2(min(inverse.x, inverse.y), max(inverse.x, inverse.y));
 #if PLAIN == none
-    // Through memory of the workgroup, one fragment of each subgroup at a time.
+    // They go through workgroup memory, one fragment of each subgroup at a time.
     let begin_sums = subgroup * 16u * PITCH;
     let member = lane % SUBGROUP;
 #for I in FM
@@ -214,7 +214,7 @@ fn main(
     coopStoreT(sum_${I}_${J}, &sums[begin_sums], PITCH);
     workgroupBarrier();
     {
-        // Neighbours store neighbours.
+        // Neighbouring invocations store neighbouring elements.
 #for E in EACH
         let place_${E} = ${E}u * SUBGROUP + member;
         let row_${E} = row0 + (y + ${I}u) * 16u + place_${E} / 16u;

@@ -1,14 +1,14 @@
-// Group normalisation of halves works on slabs, SLAB channels of an image, one for each workgroup. Neighbouring
-// invocations read the lines of a pixel, the next OCTETS those of the next pixel, so that loads coalesce. Lines are
-// counted through the tensor: line i begins with element 8·i.
+// Slabs, for group normalisation of halves: SLAB channels of an image, one slab for each workgroup. Neighbouring
+// invocations read the lines of a pixel, the next OCTETS invocations those of the next pixel, so that loads coalesce.
+// Lines are counted through the tensor: line i begins with element 8·i.
 //
 // An invocation holds its lines, one of every PIXELS-th pixel, as they are in memory (HELD 1), or reads them in each
 // pass (HELD 0), QUADS·EACH of them at a step.
 //
-// A cell is as many neighbouring channels of a line as lie in one group: a line has CELLS of them. A group's sums are
+// A cell is the neighbouring channels of a line that are in one group: a line has CELLS of them. A group's sums are
 // those of its cells.
 //
-// Sums have a fixed order and short chains: what follows one far larger term all rounds in the same direction.
+// Sums have a fixed order and short chains: terms after a far larger one all round in the same direction.
 //
 // Defines: N, C, S, G
 //          SLAB   a divisor of C, a multiple of 8 and of C/G
@@ -63,7 +63,7 @@ fn only(is_in: bool, a: Eight) -> Eight {
 }
 
 #if HELD == 1
-/// 0, unknown to compilers.
+/// 0, which compilers cannot know.
 var<workgroup> nothing: u32;
 #endif
 
@@ -169,8 +169,8 @@ fn group_of(octet: u32, j: u32) -> u32 {
     return (octet * CELLS + j) / GROUP_CELLS;
 }
 
-/// Workgroup memory has the sums of KEPT invocations: of all, or of half, to which the other half's are added. TERMS of
-/// these are added at once, which leaves FEWER, of ROWS pixels.
+/// Workgroup memory holds the sums of KEPT invocations: of all, or of half, to which the other half's are added. TERMS
+/// of these are added at once, which leaves FEWER, of ROWS pixels.
 const KEPT: u32 = WG / min((PLANES + 7u) / 8u, 2u);
 const TERMS: u32 = min(KEPT / OCTETS, 8u);
 const FEWER: u32 = KEPT / TERMS;

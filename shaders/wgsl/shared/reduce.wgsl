@@ -1,5 +1,5 @@
-// Reductions over the `WG` values of a workgroup, in a tree whose order is fixed. All invocations must call them
-// together; all get the result. `WG`, a constant of the kernel, is a power of two.
+// Reductions over the WG values of a workgroup, in a tree of fixed order. All invocations call them together, and all
+// get the result. WG, a constant of the kernel, is a power of two.
 
 #include "shared/float"
 
