@@ -16,32 +16,33 @@
 //!
 //! * The entry point is `main`. All bindings are in group 0: the inputs in order, `read`, then the outputs in order,
 //!   `read_write`. The head comment of each file gives the formula, the bindings and the defines.
-//! * A kernel that includes `shared/epilogue` stores its first output through `store(i, value)` alone, each element
-//!   once, and does not declare that output: the host does, after the kernel's own bindings, with whatever else it
-//!   merges into the store. An invocation that stores a few elements begins with `epilogue(i)` of each, which reads
-//!   what the merged work takes, and ends with `finish(epilogue, value)`: then these reads wait for no store. One that
-//!   includes `shared/prologue` reads an operand through `load(i)` in the same way. Kernels that go by lines, eight
-//!   neighbouring channels (`shared/half`), include `shared/epilogue_lines` and `shared/prologue_lines` instead, and
-//!   call `store_line(i, line)` or `finish(epilogue, line)`, and `load_line(i)`, i a multiple of 8.
-//! * Workgroups are counted linearly. A count above the limit of one dimension is folded into x and y; indexes past the
-//!   end do nothing, so that the fold may round up.
+//! * A kernel that includes `shared/epilogue` stores each element of its first output once, through `store(i, value)`
+//!   alone. It does not declare that output. The host does, after the kernel's own bindings, along with whatever else
+//!   it merges into the store. An invocation that stores a few elements calls `epilogue(i)` for each first, which reads
+//!   the operands of the merged work, and then `finish(epilogue, value)`: so these reads wait for no store.
+//! * A kernel that includes `shared/prologue` reads an operand through `load(i)` in the same way.
+//! * Kernels that go by lines, eight neighbouring channels (`shared/half`), include `shared/epilogue_lines` and
+//!   `shared/prologue_lines` instead. They call `store_line(i, line)` or `finish(epilogue, line)`, and `load_line(i)`,
+//!   with i a multiple of 8.
+//! * Workgroups are counted linearly. A count above the limit of one dimension is folded into x and y. The fold may
+//!   round up, so indexes past the end do nothing.
 //! * `WG`, the workgroup's size, is a define. Where a workgroup reduces in a tree it must be a power of two.
 //! * Every element of an output is written, with the same bits at every run: no atomics, sums in a fixed order.
-//! * A NaN that is read becomes a NaN that is written.
-//! * 256 invocations a workgroup suffice. So do 16 KB of workgroup memory, but for large tiles of products, 48 KB at
-//!   most, which are for devices that have as much. No optional feature is needed but where a kernel's first lines
-//!   enable it: matrix units multiply f16. With `BFLOAT`, what a kernel calls f16 is to be compiled as bf16
-//!   (`shared/units`).
+//! * NaN in, NaN out.
+//! * 256 invocations a workgroup suffice. So do 16 KB of workgroup memory, except for large tiles of products, of at
+//!   most 48 KB, for devices that have as much. No optional feature is needed except where a kernel's first lines
+//!   enable it: matrix units multiply f16. With `BFLOAT`, the kernel's f16 is to be compiled as bf16 (`shared/units`).
 //! * An element's index fits `u32`.
-//! * Kernels of which [`is_trusted`] holds keep inside of their bindings and end their loops without anybody checking,
-//!   whatever numbers they read, and write workgroup memory before they read it.
+//! * Kernels for which [`is_trusted`] holds need no checks at run time: whatever numbers they read, they stay inside
+//!   their bindings, end their loops, and write workgroup memory before they read it.
 //!
 //! # The preprocessor
 //!
 //! | line | meaning |
 //! |---|---|
 //! | `#include "shared/grid"` | the text of `wgsl/shared/grid.wgsl`, the first time; nothing after that |
-//! | `#insert "shared/lines_step"` | the text of that file, each time: statements rather than declarations |
+//! | `#macro step(H)` … `#endmacro` | keeps the lines between under that name; `${H}` stands for an argument |
+//! | `#insert step(0)` | the lines of that macro: statements rather than declarations. An argument is the value of the define or counter of its name, or else the text itself |
 //! | `#if NAME` … `#else` … `#endif` | keeps the first part where `NAME` is defined, else the second; nests |
 //! | `#if NAME == value`, `#if NAME != value` | the same, by the value of `NAME`, which must be defined |
 //! | `#if NAME == A * B + 2` | the same, by a sum of products of numbers and names |

@@ -1,104 +1,10 @@
-//! Includes, conditions and holes. Knows neither WGSL nor which files there are.
+//! Includes, conditions, loops, macros and holes. Knows neither WGSL nor which files there are.
 
-use std::{borrow::Cow, error::Error, fmt};
+use std::borrow::Cow;
 
-/// A line of a WGSL file.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Location {
-    /// The file's name, without folder `wgsl/` and extension: `shared/grid`.
-    pub file: String,
-    /// Counted from one.
-    pub line: usize,
-}
+pub use error::{ExpandError, Location};
 
-impl fmt::Display for Location {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}.wgsl:{}", self.file, self.line)
-    }
-}
-
-/// Why a kernel could not be expanded.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum ExpandError {
-    /// No kernel has this name.
-    UnknownKernel {
-        /// The name that was asked for.
-        kernel: String,
-    },
-    /// No file has the name that an `#include` or `#insert` gives.
-    UnknownInclude {
-        /// Where that is.
-        at: Location,
-        /// The name it gives.
-        name: String,
-    },
-    /// A file that an `#insert` would put into itself.
-    Circular {
-        /// Where the `#insert` is.
-        at: Location,
-        /// The file's name.
-        name: String,
-    },
-    /// A hole or an `#if` that compares needs a define that was not given.
-    Undefined {
-        /// Where the first such line is.
-        at: Location,
-        /// The define's name.
-        name: String,
-    },
-    /// A define that nothing in the kernel mentions.
-    Unused {
-        /// The kernel.
-        kernel: String,
-        /// The define's name.
-        name: String,
-    },
-    /// A define that was given twice.
-    Duplicate {
-        /// The define's name.
-        name: String,
-    },
-    /// An `#if` or `#for` without its end, or an `#else` or an end without its beginning.
-    Unbalanced {
-        /// Where the lonely directive is.
-        at: Location,
-        /// The directive: `#if`.
-        directive: String,
-    },
-    /// A line that starts with `#` but is no directive, or a `${` that is no hole.
-    Malformed {
-        /// Where the line is.
-        at: Location,
-        /// The line, without the blanks around it.
-        line: String,
-    },
-}
-
-impl fmt::Display for ExpandError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::UnknownKernel { kernel } => write!(f, "there is no kernel `{kernel}`"),
-            Self::UnknownInclude { at, name } => write!(f, "{at}: there is no file `{name}` to include"),
-            Self::Circular { at, name } => write!(f, "{at}: `{name}` would be inserted into itself"),
-            Self::Undefined { at, name } => write!(f, "{at}: `{name}` is used here, but not defined"),
-            Self::Unused { kernel, name } => write!(f, "`{name}` is defined, but kernel `{kernel}` does not use it"),
-            Self::Duplicate { name } => write!(f, "`{name}` is defined twice"),
-            Self::Unbalanced { at, directive } => {
-                let other = match directive.as_str() {
-                    "#if" => "#endif",
-                    "#for" => "#endfor",
-                    "#endfor" => "#for",
-                    _ => "#if",
-                };
-                write!(f, "{at}: this {directive} has no {other}")
-            }
-            Self::Malformed { at, line } => write!(f, "{at}: cannot make sense of `{line}`"),
-        }
-    }
-}
-
-impl Error for ExpandError {}
+mod error;
 
 /// Expands `kernel`; `source` gives the text of a file by its name.
 pub(crate) fn expand<'s>(
@@ -111,7 +17,8 @@ pub(crate) fn expand<'s>(
         source,
         defines: Defines::new(defines)?,
         seen: vec![kernel.to_owned()],
-        inside: vec![kernel.to_owned()],
+        macros: Vec::new(),
+        inside: Vec::new(),
         wgsl: String::with_capacity(2 * text.len()),
     };
     expansion.file(kernel, text)?;
@@ -139,15 +46,28 @@ struct Expansion<'d, F> {
     defines: Defines<'d>,
     /// The files that are in already.
     seen: Vec<String>,
-    /// Those around the current line, the innermost last.
+    /// The macros of these files so far.
+    macros: Vec<Macro>,
+    /// The names of the macros around the current line, the innermost last.
     inside: Vec<String>,
     wgsl: String,
+}
+
+/// Lines between `#macro NAME(PARAMETERS)` and `#endmacro`.
+#[derive(Clone)]
+struct Macro {
+    name: String,
+    parameters: Vec<String>,
+    file: String,
+    /// The number of the first line in the file.
+    first: usize,
+    body: Vec<String>,
 }
 
 /// An `#if` whose `#endif` has not come yet.
 struct Condition {
     at: Location,
-    /// Whether the lines of the current part are kept, as far as this condition is concerned.
+    /// `true` if this condition keeps the lines of the current part.
     holds: bool,
     in_else: bool,
 }
@@ -177,10 +97,19 @@ impl<'s, F: Fn(&str) -> Option<&'s str>> Expansion<'_, F> {
                         self.include(name, at)?;
                     }
                 }
-                ("#insert", name) => {
-                    let name = unquote(name).ok_or_else(|| malformed(at, line))?;
+                ("#macro", signature) => {
+                    let (name, parameters) = call(signature).ok_or_else(|| malformed(at, line))?;
+                    let Some(length) = body_of(&lines[index..], "#macro", "#endmacro") else {
+                        return Err(ExpandError::Unbalanced { at: at.location(), directive: directive.to_owned() });
+                    };
+                    self.define(name, &parameters, &lines[index..index + length], active, at)?;
+                    index += length + 1;
+                }
+                ("#insert", signature) => {
+                    let (name, arguments) = call(signature).ok_or_else(|| malformed(at, line))?;
+                    let arguments = arguments.iter().map(|argument| self.argument(argument)).collect();
                     if active {
-                        self.insert(name, at)?;
+                        self.insert(name, arguments, at)?.ok_or_else(|| malformed(at, line))?;
                     }
                 }
                 ("#if", condition) => {
@@ -201,7 +130,7 @@ impl<'s, F: Fn(&str) -> Option<&'s str>> Expansion<'_, F> {
                 }
                 ("#for", range) => {
                     let (name, count) = self.range(range, active, at).ok_or_else(|| malformed(at, line))??;
-                    let Some(length) = body_of_for(&lines[index..]) else {
+                    let Some(length) = body_of(&lines[index..], "#for", "#endfor") else {
                         return Err(ExpandError::Unbalanced { at: at.location(), directive: directive.to_owned() });
                     };
                     let body = &lines[index..index + length];
@@ -213,7 +142,7 @@ impl<'s, F: Fn(&str) -> Option<&'s str>> Expansion<'_, F> {
                     }
                     index += length + 1;
                 }
-                ("#endfor", "") => {
+                ("#endfor" | "#endmacro", "") => {
                     return Err(ExpandError::Unbalanced { at: at.location(), directive: directive.to_owned() });
                 }
                 _ => return Err(malformed(at, line)),
@@ -251,19 +180,69 @@ impl<'s, F: Fn(&str) -> Option<&'s str>> Expansion<'_, F> {
         if self.seen.iter().any(|seen| seen == name) {
             return Ok(());
         }
-        self.seen.push(name.to_owned());
-        self.insert(name, at)
-    }
-
-    fn insert(&mut self, name: &str, at: Line<'_>) -> Result<(), ExpandError> {
         let text = (self.source)(name)
             .ok_or_else(|| ExpandError::UnknownInclude { at: at.location(), name: name.to_owned() })?;
+        self.seen.push(name.to_owned());
+        self.file(name, text)
+    }
+
+    /// Keeps a macro. The names in its body count as mentioned, inserted or not.
+    fn define(
+        &mut self,
+        name: &str,
+        parameters: &[&str],
+        body: &[&str],
+        active: bool,
+        at: Line<'_>,
+    ) -> Result<(), ExpandError> {
+        let parameters: Vec<_> = parameters.iter().map(|&parameter| parameter.to_owned()).collect();
+        let unbound = parameters.iter().map(|parameter| (parameter.clone(), "0".to_owned())).collect();
+        let first = at.number + 1;
+        self.scoped(unbound, |expansion| expansion.lines(at.file, first, body, false))?;
+        if !active {
+            return Ok(());
+        }
+        if self.macros.iter().any(|earlier| earlier.name == name) {
+            return Err(ExpandError::Duplicate { name: name.to_owned() });
+        }
+        let body = body.iter().map(|&line| line.to_owned()).collect();
+        self.macros.push(Macro { name: name.to_owned(), parameters, file: at.file.to_owned(), first, body });
+        Ok(())
+    }
+
+    /// The value of a define or counter of this name, or else the text itself.
+    fn argument(&mut self, text: &str) -> String {
+        self.defines.mention(text).map_or_else(|| text.to_owned(), Cow::into_owned)
+    }
+
+    /// Expands a macro's lines; `None` if it takes another number of arguments.
+    fn insert(&mut self, name: &str, arguments: Vec<String>, at: Line<'_>) -> Result<Option<()>, ExpandError> {
+        let Some(found) = self.macros.iter().find(|found| found.name == name).cloned() else {
+            return Err(ExpandError::UnknownMacro { at: at.location(), name: name.to_owned() });
+        };
         if self.inside.iter().any(|outer| outer == name) {
             return Err(ExpandError::Circular { at: at.location(), name: name.to_owned() });
         }
+        if found.parameters.len() != arguments.len() {
+            return Ok(None);
+        }
         self.inside.push(name.to_owned());
-        self.file(name, text)?;
+        let body: Vec<_> = found.body.iter().map(String::as_str).collect();
+        let bound = found.parameters.into_iter().zip(arguments).collect();
+        self.scoped(bound, |expansion| expansion.lines(&found.file, found.first, &body, true))?;
         self.inside.pop();
+        Ok(Some(()))
+    }
+
+    /// Runs `expand` with these counters alone: a macro sees defines and its own parameters, no loop around it.
+    fn scoped(
+        &mut self,
+        counters: Vec<(String, String)>,
+        expand: impl FnOnce(&mut Self) -> Result<(), ExpandError>,
+    ) -> Result<(), ExpandError> {
+        let outer = std::mem::replace(&mut self.defines.counters, counters);
+        expand(self)?;
+        self.defines.counters = outer;
         Ok(())
     }
 
@@ -338,7 +317,7 @@ impl<'s, F: Fn(&str) -> Option<&'s str>> Expansion<'_, F> {
 struct Defines<'d> {
     entries: &'d [(&'d str, &'d str)],
     mentioned: Vec<bool>,
-    /// The counters of the loops around the current line, the innermost last.
+    /// The counters of the loops around the current line, the innermost last, after a macro's parameters.
     counters: Vec<(String, String)>,
 }
 
@@ -377,17 +356,25 @@ fn directive(line: &str) -> Option<(&str, &str)> {
     Some((directive, rest.trim()))
 }
 
-/// The number of lines before the `#endfor` that ends the loop which these lines are in.
-fn body_of_for(lines: &[&str]) -> Option<usize> {
+/// The number of lines before the one that ends the loop or macro which these lines are in.
+fn body_of(lines: &[&str], begin: &str, end: &str) -> Option<usize> {
     let mut depth = 1;
     lines.iter().position(|line| {
         match directive(line) {
-            Some(("#for", _)) => depth += 1,
-            Some(("#endfor", _)) => depth -= 1,
+            Some((found, _)) if found == begin => depth += 1,
+            Some((found, _)) if found == end => depth -= 1,
             _ => {}
         }
         depth == 0
     })
+}
+
+/// The name and the operands of `name(a, b)`, neither of which is empty; without operands, `name()`.
+fn call(text: &str) -> Option<(&str, Vec<&str>)> {
+    let (name, operands) = text.strip_suffix(')')?.split_once('(')?;
+    let operands: Vec<_> =
+        if operands.trim().is_empty() { Vec::new() } else { operands.split(',').map(str::trim).collect() };
+    (is_name(name) && operands.iter().all(|operand| !operand.is_empty())).then_some((name, operands))
 }
 
 fn unquote(text: &str) -> Option<&str> {

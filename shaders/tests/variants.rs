@@ -1,7 +1,9 @@
-//! Expands every variant that `variants.txt` names, lets naga parse and validate it, and translates it for Metal and
-//! DirectX 12.
+//! Expands every variant that `variants.txt` names, lets naga parse and validate it, translates it for Metal and
+//! DirectX 12, and finds kernels and functions that nothing uses.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::Path;
 
 use meganeura_shaders::{ExpandError, expand, is_trusted, kernels};
 use meganeura_translate::{BASELINE, Guard, Kernel, Needs};
@@ -12,10 +14,10 @@ use naga::{
     valid::{Capabilities, ValidationFlags, Validator},
 };
 
-/// What all kernels may use: numbers of 16 bits packed in those of 32 belong to every WGSL.
+/// Capabilities that every kernel may use: 16-bit numbers packed in words belong to every WGSL.
 const ALL: Capabilities = Capabilities::SHADER_FLOAT16_IN_FLOAT32;
 
-/// What kernels on matrix units need.
+/// Further capabilities of kernels on matrix units.
 const MATRIX: Capabilities =
     Capabilities::SHADER_FLOAT16.union(Capabilities::COOPERATIVE_MATRIX).union(Capabilities::SUBGROUP);
 
@@ -24,8 +26,8 @@ struct Variant {
     defines: Vec<(String, String)>,
 }
 
-/// What the host writes into kernels that store through `shared/epilogue`: the result's binding, and how an element of
-/// it is stored, as it is or through what was merged into the kernel.
+/// Declarations that the host writes into kernels that store through `shared/epilogue`: the result's binding, and a
+/// store of an element, as it is or through merged work.
 const STORES: [&str; 2] = [
     "@group(0) @binding(AT) var<storage, read_write> store_y0: array<f32>;
      struct Epilogue { i: u32 }
@@ -47,7 +49,7 @@ const LOADS: [&str; 2] = [
      fn load(i: u32) -> f32 { let t0 = load_gelu(load_x[i]); return t0; }",
 ];
 
-/// The same for kernels that store through `shared/epilogue_lines`: as it is, or through what was merged, which reads a
+/// The same for kernels that store through `shared/epilogue_lines`: as it is, or through merged work, which reads a
 /// line as well.
 const STORES_OF_LINES: [&str; 2] = [
     "@group(0) @binding(AT) var<storage, read_write> store_y0: array<vec4<u32>>;
@@ -77,8 +79,8 @@ const LOADS_OF_LINES: [&str; 2] = [
      }",
 ];
 
-/// A hole that the host fills: its name, what fills it element by element and line by line, and a call that only the
-/// code of kernels that go by lines has.
+/// A hole that the host fills: its name, the texts for kernels that go by elements and by lines, and a call that only
+/// kernels that go by lines have.
 struct Hole {
     name: &'static str,
     elements: [&'static str; 2],
@@ -92,7 +94,7 @@ const HOLES: [Hole; 2] = [
 ];
 
 impl Variant {
-    /// The variant's WGSL, in each form that what the host writes may take.
+    /// The variant's WGSL, with each of the texts that its holes may be filled with.
     fn expand(&self) -> Vec<String> {
         // An unused define is found after everything else went well, a missing one before.
         let is_unused =
@@ -165,6 +167,101 @@ fn every_kernel_has_a_variant() {
     assert_eq!(named, existing);
 }
 
+/// The texts of the files with this extension in a folder of the workspace, by their paths below it without extension.
+fn texts(folder: &str, extension: &str) -> BTreeMap<String, String> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(folder);
+    let (mut folders, mut texts) = (vec![root.clone()], BTreeMap::new());
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).expect("the folder can be read") {
+            let path = entry.expect("its entries can be read").path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|found| found == extension) {
+                let name = path.strip_prefix(&root).expect("it is below").with_extension("");
+                let name = name.to_str().expect("names are UTF-8").replace('\\', "/");
+                texts.insert(name, fs::read_to_string(path).expect("the file can be read"));
+            }
+        }
+    }
+    texts
+}
+
+/// The string literals on the lines of the framework's sources.
+fn literals_of_the_framework() -> Vec<String> {
+    let sources = texts("meganeura/src", "rs");
+    let lines = sources.values().flat_map(|text| text.lines());
+    lines.flat_map(|line| line.split('"').skip(1).step_by(2)).map(str::to_owned).collect()
+}
+
+#[test]
+fn the_framework_launches_every_kernel() {
+    let literals: BTreeSet<_> = literals_of_the_framework().into_iter().collect();
+    let unused: Vec<_> = kernels().filter(|&kernel| !literals.contains(kernel)).collect();
+    assert_eq!(unused, [""; 0]);
+}
+
+/// The names that code calls.
+fn calls(code: &str) -> impl Iterator<Item = &str> {
+    code.lines().flat_map(|line| {
+        let code = line.split("//").next().unwrap_or_default();
+        code.split_inclusive(|c: char| !c.is_ascii_alphanumeric() && c != '_').filter_map(|word| word.strip_suffix('('))
+    })
+}
+
+/// The functions of a module that its `main` reaches, or one of `written`.
+fn reached<'w>(wgsl: &'w str, written: &BTreeSet<&'w str>) -> BTreeSet<&'w str> {
+    let (mut bodies, mut left) = (BTreeMap::new(), written.iter().copied().chain(["main"]).collect::<Vec<_>>());
+    for text in wgsl.split("\nfn ").skip(1) {
+        let (name, body) = text.split_once('(').expect("a function has parameters");
+        let (body, rest) = body.split_once("\n}\n").unwrap_or((body, ""));
+        bodies.insert(name, body);
+        // What the host writes, which is indented.
+        left.extend(calls(rest));
+    }
+    let mut reached = BTreeSet::new();
+    while let Some(name) = left.pop() {
+        if let Some(body) = bodies.get(name)
+            && reached.insert(name)
+        {
+            left.extend(calls(body));
+        }
+    }
+    reached
+}
+
+#[test]
+fn every_function_is_called() {
+    let literals = literals_of_the_framework();
+    // Calls that the framework writes, and names that it makes calls of.
+    let named = literals.iter().map(String::as_str).filter(|literal| literal.starts_with("m_"));
+    let written: BTreeSet<_> = literals.iter().flat_map(|literal| calls(literal)).chain(named).collect();
+    let mut called: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for variant in variants() {
+        for wgsl in variant.expand() {
+            let names = reached(&wgsl, &written).into_iter().map(str::to_owned);
+            called.entry(variant.kernel.clone()).or_default().extend(names);
+        }
+    }
+    let mut unused = Vec::new();
+    for (file, text) in texts("shaders/wgsl", "wgsl") {
+        for function in text.split("\nfn ").skip(1) {
+            let name = function.split('(').next().unwrap_or_default();
+            let mut kernels = called.iter().filter(|(kernel, _)| file.starts_with("shared/") || **kernel == file);
+            if !kernels.any(|(_, names)| names.contains(name)) {
+                unused.push(format!("{file}: {name}"));
+            }
+        }
+    }
+    assert_eq!(unused, [""; 0]);
+}
+
+#[test]
+fn a_function_without_a_call_is_found() {
+    let wgsl = "\nfn a() {\n    b();\n}\n\nfn b() {\n}\n\nfn c() {\n    d();\n}\n\nfn d() {\n}\n\n@compute\nfn main() {\n    a(); // c()\n}\n";
+    assert_eq!(reached(wgsl, &BTreeSet::new()), BTreeSet::from(["a", "b", "main"]));
+    assert_eq!(reached(wgsl, &BTreeSet::from(["c"])), BTreeSet::from(["a", "b", "c", "d", "main"]));
+}
+
 #[test]
 fn every_variant_is_valid() {
     let all = variants();
@@ -176,7 +273,7 @@ fn every_variant_is_valid() {
         let info = Validator::new(ValidationFlags::all(), Capabilities::default() | ALL | features)
             .validate(&module)
             .unwrap_or_else(|error| panic!("{}", error.emit_to_string_with_path(&wgsl, &variant.kernel)));
-        // What validates is not always what the writer takes, with or without checks of accesses.
+        // The SPIR-V writer rejects some valid modules, with or without checks of accesses.
         for policy in [BoundsCheckPolicy::Unchecked, BoundsCheckPolicy::Restrict] {
             let bounds_check_policies = BoundsCheckPolicies { index: policy, buffer: policy, ..Default::default() };
             let options = spv::Options { bounds_check_policies, ..spv::Options::default() };

@@ -34,7 +34,7 @@ fn main(
         return;
     }
     let b = id / (BLOCKS * PARTS);
-    // The last queries of a causal attention see the most keys: they begin first.
+    // The last queries of a causal attention see the most keys, so they begin first.
     let first = (BLOCKS - 1u - id / PARTS % BLOCKS) * TILE;
     let column = id % PARTS * FOURS;
     let at = position(lane);
@@ -111,7 +111,7 @@ fn main(
 #endfor
         }
 #for H in HEIGHT
-        // Where no key was visible yet, there is nothing to be relative to.
+        // Before the first visible key, there is no largest score to be relative to.
         let base_${H} = select(largest[${H}], vec4(0.0), bitcast<vec4<u32>>(largest[${H}]) == vec4(0xff800000u));
         let shrink_${H} = exp(peak[${H}] - base_${H});
         peak[${H}] = largest[${H}];
@@ -124,7 +124,7 @@ fn main(
 #endfor
 #endfor
 #endfor
-        // Others may not have read the maxima yet, which lie where the values go.
+        // Others may still read the maxima, which lie where the values go.
         workgroupBarrier();
         for (var j = 0u; j < TILE; j += TERMS) {
             put_weights(&scores, j, at);

@@ -4,21 +4,25 @@
 //     OF keys:    dk[j,d] = SCALE·Σ_i ds[i,j]·q[i,d],  dv[j,e] = Σ_i w[i,j]·dy[i,e]
 // (Dao, "FlashAttention-2", 2023.)
 //
-// Bindings: q, key, value, spread[B,L,2], drift[B,L], dy[B,L,E], bias where there is one → dq; or dk, dv. With PACKED,
-// spread and drift are one buffer [B,L,3] (attention_pack). A workgroup computes TILE rows of the results, and 4·FOURS
-// of their columns.
+// Bindings: q, key, value, spread[B,L,2], drift[B,L], dy[B,L,E], bias where there is one → dq; or dk, dv. With JOINED,
+// spread and drift are one buffer [B,L,3] (`attention_join`). A workgroup computes TILE rows of the results, and
+// 4·FOURS of their columns.
 //
-// Defines: OF queries or keys ROW_OF_SCORE, COLUMN_OF_SCORE, ROW_OF_SLOPE, COLUMN_OF_SLOPE the operands that scores
-// q·kᵀ and slopes dy·vᵀ are products of, by rows and columns of the tile: q, k, dy, v for queries, and k, q, v, dy for
-// keys RESULT_AT the binding of the first result; SECOND_AT that of the second, for keys PACKED 1: spread and drift are
-// one buffer DY_AT, BIAS_AT the bindings of dy and of the bias DY_ELEM vec4<f32> where E is a multiple of four, else
-// f32 those of shared/attention
+// Defines: those of shared/attention
+//          OF       queries or keys
+//          ROW_OF_SCORE, COLUMN_OF_SCORE, ROW_OF_SLOPE, COLUMN_OF_SLOPE
+//                   the operands of scores q·kᵀ and slopes dy·vᵀ by rows and columns of the tile: q, k, dy, v for
+//                   queries; k, q, v, dy for keys
+//          RESULT_AT, SECOND_AT   the bindings of the first result, and for keys of the second
+//          JOINED   1: spread and drift are one buffer
+//          DY_AT, BIAS_AT   the bindings of dy and of the bias
+//          DY_ELEM  vec4<f32> where E is a multiple of four, else f32
 
 @group(0) @binding(0) var<storage, read> q: array<${Q_ELEM}>;
 @group(0) @binding(1) var<storage, read> key: array<${K_ELEM}>;
 @group(0) @binding(2) var<storage, read> value: array<${V_ELEM}>;
 @group(0) @binding(3) var<storage, read> spread: array<f32>;
-#if PACKED != 1
+#if JOINED != 1
 @group(0) @binding(4) var<storage, read> drift: array<f32>;
 #endif
 @group(0) @binding(${DY_AT}) var<storage, read> dy: array<${DY_ELEM}>;
@@ -53,7 +57,7 @@ fn dy_part(b: u32, first: u32, four: u32, rows: u32, pitch: u32, lane: u32) -> a
     return part;
 }
 
-#if PACKED == 1
+#if JOINED == 1
 const SPREAD_PITCH: u32 = 3u;
 #else
 const SPREAD_PITCH: u32 = 2u;
@@ -65,7 +69,7 @@ fn spread_of(b: u32, i: u32) -> vec2<f32> {
 }
 
 fn drift_of(b: u32, i: u32) -> f32 {
-#if PACKED == 1
+#if JOINED == 1
     return spread[(b * L + min(i, L - 1u)) * SPREAD_PITCH + 2u];
 #else
     return drift[b * L + min(i, L - 1u)];
@@ -95,7 +99,7 @@ fn main(
         return;
     }
     let b = id / (BLOCKS * PARTS);
-    // Those that see the most begin first: of a causal attention the last queries, and the first keys.
+    // The tiles with the most work begin first: in a causal attention the last queries, and the first keys.
 #if OF == queries
     let first = (BLOCKS - 1u - id / PARTS % BLOCKS) * TILE;
 #else

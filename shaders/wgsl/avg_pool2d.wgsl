@@ -31,7 +31,7 @@ fn terms_of(output: u32) -> Terms {
     let row = p * SH + rows.x * DH - PH;
     let column = q * SW + columns.x * DW - PW;
     let first = ((n * H + row) * W + column) * SIDE + output % SIDE;
-    // A window that sees nothing but padding is 0.
+    // A window of nothing but padding gives 0.
     return Terms(vec2(rows.y, columns.y), first, max(averaged(p, q), 1.0));
 }
 

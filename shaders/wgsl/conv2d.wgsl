@@ -1,11 +1,12 @@
-// 2-D convolution: y[n,o,p,q] = Σ_{c,i,j} x[n, g·C/G + c, p·SH + i·DH − PH, q·SW + j·DW − PW] · w[o,c,i,j], where
-// output channel o belongs to group g = ⌊o·G/O⌋ and x is zero outside its planes; or the gradient of its input, as such
-// a convolution: see shared/conv2d.
+// 2-D convolution: y[n,o,p,q] = Σ_{c,i,j} x[n, g·C/G + c, p·SH + i·DH − PH, q·SW + j·DW − PW] · w[o,c,i,j]. Output
+// channel o belongs to group g = ⌊o·G/O⌋, and x is zero outside its planes. FORM grad_input computes the gradient of
+// the input, as such a convolution; see shared/conv2d.
 //
-// Bindings: x[N,C,H,W], w[O,C/G,KH,KW] → y[N,O,P,Q], by shared/terms.
+// Bindings: x[N,C,H,W], w → y[N,O,P,Q], by shared/terms. FORM forward: w[O,C/G,KH,KW]. FORM grad_input: w[C,O/G,KH,KW],
+// whose taps are read in reverse order.
 //
 // Defines: those of shared/terms, in full, and of shared/conv2d
-//          FORM  forward; or grad_input, of weights w[C,O/G,KH,KW], turned
+//          FORM  forward or grad_input
 
 #include "shared/terms"
 #include "shared/conv2d"
@@ -16,10 +17,11 @@ const RESULTS: u32 = N * O * P * Q;
 @group(0) @binding(1) var<storage, read> w: array<f32>;
 
 struct Terms {
-    /// Rows of all channels' taps that read pixels, and columns.
+    /// Rows of taps that read pixels, of all channels; and columns.
     extent: vec2<u32>,
-    /// The first of those taps, and the rows of one channel.
+    /// The first of those taps.
     first: vec2<u32>,
+    /// Rows of one channel.
     rows: u32,
     n: u32,
     o: u32,

@@ -1,24 +1,37 @@
-// `conv2d`, of both forms, as a product for each group: rows are output channels, columns the pixels of all outputs,
-// and the reduction runs over the weights of an output, c, i, j; see shared/gemm. The columns are never in memory:
-// blocks are gathered as they are needed.
+// `conv2d` in both its forms as a product for each group, by shared/gemm: rows are output channels, columns the pixels
+// of all outputs, and the reduction runs over the weights of an output channel.
 //
-// Bindings: x[N,C,H,W], w[O,C/G,KH,KW] → y[N,O,P,Q] by its epilogue, or parts[part,n,o,p,q] (SUMS parts).
+// Bindings: x[N,C,H,W], w → y[N,O,P,Q] by its epilogue (SUMS whole), or parts[part,n,o,p,q] (SUMS parts).
+//           ORDER channels: w[O,C/G,KH,KW], or with FORM grad_input w[C,O/G,KH,KW]; ORDER taps: w from `conv2d_pack`.
 //
-// Defines: those of shared/gemm and of shared/conv2d SUMS whole or parts ORDER of the reduction: channels, the weights
-// as they are, by FORM as in `conv2d`; or taps, tap by tap, with the weights from `conv2d_pack`, where C/G and O/G are
-// multiples of 4: four channels are read where one's place is found
+// Defines: those of shared/conv2d_product; with ORDER taps, O/G is a multiple of 4, too
+//          FORM   as in `conv2d`
 
-#include "shared/conv2d_gemm"
+#include "shared/conv2d_product"
 
 const ROWS: u32 = GROUP_O;
 const COLUMNS: u32 = N * P * Q;
 const DEPTH: u32 = GROUP_C * TAPS;
+/// Elements of the result, and of a part of it.
 const RESULT: u32 = N * O * P * Q;
 
-@group(0) @binding(0) var<storage, read> x: array<f32>;
 #if ORDER == taps
-#include "shared/conv2d_gather"
-#include "shared/conv2d_packed"
+@group(0) @binding(1) var<storage, read> w: array<vec4<f32>>;
+
+/// Weights w[G,DEPTH,ROWS] of rows i.. at term k.
+fn weights(group: u32, i: u32, k: u32, end: u32) -> vec4<f32> {
+    let there = is_row(i) && is_term(k, end);
+    return select(vec4<f32>(), w[select(0u, ((group * DEPTH + k) * ROWS + i) / 4u, there)], there);
+}
+
+fn load_a(group: u32, i: u32, k: u32, end: u32) -> mat4x4<f32> {
+    return mat4x4(
+        weights(group, i, k, end),
+        weights(group, i, k + 1u, end),
+        weights(group, i, k + 2u, end),
+        weights(group, i, k + 3u, end),
+    );
+}
 
 fn load_b(group: u32, k: u32, j: u32, end: u32) -> mat4x4<f32> {
     let tap = k / GROUP_C;
@@ -86,7 +99,7 @@ fn load_b(group: u32, k: u32, j: u32, end: u32) -> mat4x4<f32> {
 
 const PITCH_RESULT: u32 = P * Q;
 
-/// Where the sum of output channel i at an output pixel goes.
+/// The place of output channel i; with `column_at`, of one of its pixels.
 fn row_at(group: u32, part: u32, i: u32) -> u32 {
     return part * RESULT + (group * GROUP_O + i) * (P * Q);
 }

@@ -1,26 +1,24 @@
-// `conv2d_grad_weight` as a product for each group: rows are output channels, columns the weights of an output, c, i,
-// j, and the reduction runs over the pixels of all outputs, in parts, since results are few; see shared/gemm. The
-// columns are never in memory: blocks are gathered as they are needed.
+// `conv2d_grad_weight` as a product for each group, by shared/gemm: rows are output channels, columns the weights of an
+// output channel, and the reduction runs over the pixels of all outputs. Results are few, so it is cut into parts.
 //
-// Bindings: x[N,C,H,W], dy[N,O,P,Q] → dw[O,C/G,KH,KW] by its epilogue, or parts[part,o,c,i,j] (SUMS parts).
+// Bindings: x[N,C,H,W], dy[N,O,P,Q] → dw[O,C/G,KH,KW] by its epilogue (SUMS whole), or parts[part,o,c,i,j] (SUMS
+// parts).
 //
-// Defines: those of shared/gemm and of shared/conv2d
-//          SUMS  whole or parts
-//          ORDER of the columns: channels, as the weights are; or taps, tap by tap, where C/G is a multiple of 4
-//          FOURS defined where P·Q is a multiple of 4
+// Defines: those of shared/conv2d_product
+//          FOURS  defined where P·Q is a multiple of 4
 
-#include "shared/conv2d_gemm"
+#include "shared/conv2d_product"
 
 const ROWS: u32 = GROUP_O;
 const COLUMNS: u32 = GROUP_C * TAPS;
 const DEPTH: u32 = N * P * Q;
+/// Elements of the result, and of a part of it.
 const RESULT: u32 = O * GROUP_C * TAPS;
 
-@group(0) @binding(0) var<storage, read> x: array<f32>;
 #if FOURS
 @group(0) @binding(1) var<storage, read> dy: array<vec4<f32>>;
 
-/// Four pixels of an image.
+/// Four pixels of channel o.
 fn cotangents(group: u32, o: u32, pixel: u32, end: u32) -> vec4<f32> {
     let there = is_row(o) && is_term(pixel, end);
     let at = (pixel / (P * Q) * O + group * GROUP_O + o) * (P * Q) + pixel % (P * Q);
@@ -59,8 +57,6 @@ fn load_a(group: u32, i: u32, k: u32, end: u32) -> mat4x4<f32> {
 #endif
 
 #if ORDER == taps
-#include "shared/conv2d_gather"
-
 fn load_b(group: u32, k: u32, j: u32, end: u32) -> mat4x4<f32> {
     let tap = j / GROUP_C;
     let c = j % GROUP_C;
@@ -73,7 +69,7 @@ fn load_b(group: u32, k: u32, j: u32, end: u32) -> mat4x4<f32> {
     );
 }
 
-/// Where the weight of a column is among those of an output channel.
+/// The place of a column's weight among those of an output channel.
 fn column_at(column: u32) -> u32 {
     return column % GROUP_C * TAPS + column / GROUP_C;
 }

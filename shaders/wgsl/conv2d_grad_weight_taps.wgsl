@@ -1,18 +1,23 @@
 // `conv2d_grad_weight` on matrix units, of images in halves. A workgroup computes BO output by BC input channels of the
-// gradient, for all taps at once, or for some rows of them: a sum over pixels, a tile of shared/conv2d_tile at a time.
-// A fragment of inputs serves every row of taps that reads it. An input that is not finite spreads to all taps of its
-// channel: a tile that reaches over the outputs multiplies it by zeros.
+// gradient, for KH rows of taps at once: a sum over the tiles of pixels of shared/conv2d_tile. A fragment of inputs
+// serves every row of taps that reads it. An input that is not finite spreads to all taps of its channel, because a
+// tile that goes past the outputs multiplies it by zeros.
 //
 // Bindings: x[N,H,W,C], dy[N,P,Q,O] in halves → parts[PARTS,TAPS,G,ROWS,COLUMNS], where ROWS and COLUMNS are a group's
 // channels, rounded up to whole tiles. Workgroups: G·PARTS·(ROWS/BO)·(COLUMNS/BC).
 //
-// Defines: those of `conv2d` without WG, and of shared/conv2d_tile; O/G and C/G multiples of 8. KH and PH are those of
-// the rows of taps that are computed TAPS, FIRST taps of the gradient, and the first that is computed SM, SN subgroups
-// along output and input channels FM, FN fragments of each SUBGROUP invocations of a subgroup ACROSS fragments of a row
-// of outputs, TILE_Q·IMAGES/16 LOADS_X, LOADS_DY lines that an invocation loads of a tile, at most PARTS into how many
-// parts the tiles are divided, at most as many as there are
+// Defines: those of shared/conv2d and shared/conv2d_tile; O/G and C/G are multiples of 8. KH and PH are those of the
+//          rows of taps that are computed
+//          TAPS, FIRST   taps of the gradient; the number of the first that is computed
+//          SM, SN   subgroups along output and input channels
+//          FM, FN   fragments of 16×16 of each: BO = 16·FM·SM, BC = 16·FN·SN
+//          SUBGROUP invocations of a subgroup
+//          ACROSS   fragments of a row of outputs, TILE_Q·IMAGES/16
+//          LOADS_X, LOADS_DY   lines of a tile that an invocation loads, at most
+//          PARTS    parts that the tiles are divided into, at most as many as there are tiles
+//          BFLOAT   see shared/units
 
-// Subgroups look at their sums by turns. All invocations of one do so together, which naga cannot know.
+// Subgroups check their sums in turns. All invocations of one do so together, which naga cannot know.
 diagnostic(off, derivative_uniformity);
 enable f16;
 enable wgpu_cooperative_matrix;
@@ -35,8 +40,8 @@ const COLUMNS: u32 = TILES_C * BC;
 
 const OUTPUTS: u32 = TILE_N * TILE_P * TILE_Q;
 
-// The distance of pixels in groups of four channels, 16 bytes more than they have, so that neighbours lie in different
-// banks.
+// The distances of pixels in workgroup memory, in fours: 16 bytes more than their channels take, so that neighbours lie
+// in different banks.
 const PITCH_X: u32 = BC / 4u + 2u;
 const PITCH_DY: u32 = BO / 4u + 2u;
 
@@ -47,8 +52,8 @@ const PITCH_DY: u32 = BO / 4u + 2u;
 var<workgroup> tile_x: array<Four, HALO * PITCH_X>;
 var<workgroup> tile_dy: array<Four, OUTPUTS * PITCH_DY>;
 
-/// Eight channels of a pixel, zeros where there is none. That is asked as late as can be, so that nobody waits for
-/// them.
+/// Eight channels of a pixel, and whether there is such a pixel. `words_of` selects as late as possible, so that the
+/// load stalls nothing.
 struct Line {
     words: vec4<u32>,
     there: bool,
@@ -58,7 +63,7 @@ fn words_of(line: Line) -> vec4<u32> {
     return select(vec4<u32>(), line.words, line.there);
 }
 
-/// Line `at` of what tile t reads of x.
+/// Line number `at` of the inputs of tile t.
 fn load_x(t: u32, at: u32, group: u32, c0: u32) -> Line {
     let line = line_at(at, INPUTS, BC / 8u);
     let c = c0 + line.y * 8u;
@@ -67,7 +72,7 @@ fn load_x(t: u32, at: u32, group: u32, c0: u32) -> Line {
     return Line(x[select(0u, (line_of_input(pixel) + group * GROUP_C + c) / 8u, there)], there);
 }
 
-/// Line `at` of a tile of dy.
+/// Line number `at` of the cotangents of tile t.
 fn load_dy(t: u32, at: u32, group: u32, o0: u32) -> Line {
     let line = line_at(at, OUTPUTS, BO / 8u);
     let o = o0 + line.y * 8u;
@@ -83,7 +88,7 @@ fn main(
     @builtin(num_workgroups) workgroups: vec3<u32>,
     @builtin(local_invocation_index) invocation: u32,
 ) {
-    // Not `workgroup_index`: matrix units want control flow that naga knows to be uniform.
+    // Not `workgroup_index`: matrix units require control flow that naga knows to be uniform.
     let lane = invocation % WG;
     let index = workgroup.x + workgroup.y * workgroups.x;
     if index >= ${G} * PARTS * TILES_O * TILES_C {
@@ -99,7 +104,7 @@ fn main(
     let begin_sums = subgroup / TURNS * 16u * PITCH_SUMS;
     let fragment_c = subgroup % SN * ${FN};
     let fragment_o = subgroup / SN * ${FM};
-    // Where lines go.
+    // The places in workgroup memory of the lines that the invocation loads.
 #for L in LOADS_X
     let line_x_${L} = line_at(lane + ${L}u * WG, INPUTS, BC / 8u);
     let is_x_${L} = line_x_${L}.x < INPUTS;
@@ -127,11 +132,11 @@ fn main(
 #for L in LOADS_DY
         var dy_${L} = load_dy(begin, lane + ${L}u * WG, group, o0);
 #endfor
-        // The padding. Meanwhile the first loads are on their way.
+        // Zeros for the padding. The first loads are in flight meanwhile.
         for (var at = lane; at < HALO * PITCH_X; at += WG) {
             tile_x[at] = Four();
         }
-        // First the tile that it begins with, then all of them.
+        // The first attempt takes the peaks of the first tile, the second those of all tiles.
         var held = vec2<f32>();
 #if BFLOAT
 #else
@@ -169,8 +174,7 @@ fn main(
             }
 #endfor
             workgroupBarrier();
-            // After the last tile, the last once more: loads that depend on nothing can be moved to where they cost
-            // least.
+            // The last tile loads itself again. Loads without a condition can be scheduled where they cost least.
             let next = min(t + 1u, end - 1u);
 #for L in LOADS_X
             x_${L} = load_x(next, lane + ${L}u * WG, group, c0);
@@ -183,7 +187,7 @@ fn main(
                 let across = row % ${ACROSS};
 #for R in TILE_P
 #for I in FM
-                // Named, because naga's SPIR-V writer does not take them inside of the calls.
+                // Places are variables, because naga's SPIR-V writer rejects them inside the calls.
                 let at_a_${R}_${I} = ((block * TILE_P + ${R}u) * TILE_Q * IMAGES + across * 16u) * PITCH_DY + 4u * (fragment_o + ${I}u);
                 let a_${R}_${I} = coopLoad<coop_mat16x16<f16, A>>(&tile_dy[at_a_${R}_${I}], PITCH_DY);
 #endfor
@@ -222,12 +226,12 @@ fn main(
 #endfor
 #endfor
 #endfor
-#insert "shared/fit_check"
+#insert check_fit()
         if fit || attempt + 1u == ATTEMPTS {
             break;
         }
     }
-    // The smaller power first: no product overflows that need not.
+    // The smaller power first, so that no product overflows that need not.
     let inverse = powers(-exponents);
     let back = vec2(min(inverse.x, inverse.y), max(inverse.x, inverse.y));
 #for D in KH

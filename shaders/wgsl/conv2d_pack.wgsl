@@ -1,13 +1,13 @@
-// The weights of a convolution in the order in which products read them: u[g,t,k,m] for group g, tap t = i·KW + j, with
-// m the rows of the product and k the rest of its reduction: output and input channels, or for the gradient of the
-// input the other way round, and the taps from the last to the first.
+// Packs the weights of a convolution for `conv2d_gemm`: u[g,t,k,m] for group g, tap t = i·KW + j, row m of the product
+// and term k of its reduction. FORM forward: m is the output and k the input channel. FORM grad_input: m is the input
+// and k the output channel, and taps are in reverse order.
 //
 // Bindings: w[O,C/G,KH,KW] → u[G,TAPS,K,M]. One invocation moves a weight; ⌈LEN/WG⌉ workgroups.
 //
 // Defines: WG
 //          LEN  number of weights
 //          TAPS KH·KW
-//          GROUP_O, GROUP_C channels of a group, out and in
+//          GROUP_O, GROUP_C   output and input channels of a group
 //          FORM forward or grad_input
 
 #include "shared/grid"

@@ -1,26 +1,30 @@
-// The weights of a convolution as `conv2d_taps` reads them: for group g and tap t, the channels k that its product sums
-// over and its rows m. Forward those are input and output channels. For the gradient of the input they are output
-// channels, and the input channels of each phase: phase a of an axis reads weight (BASE + a − STEP·t)/D there, or
-// nothing. In f16, where eight k of ROWS rows, all their taps, are scaled by one power of two; or with BFLOAT in bf16.
+// Packs the weights of a convolution for `conv2d_taps`: u[g,t,k,m] for group g, tap t of the kernel's window, channel k
+// that it sums over, and row m. FORM forward: m is the output and k the input channel. FORM grad_input: k is the output
+// channel, and rows are the input channels of every phase. There, tap t of phase a of an axis is weight (BASE + a −
+// STEP·t)/D, or zero if there is none.
 //
-// Bindings: w[O,C/G,KH,KW] → u[G,TAPS,K,M], without BFLOAT the inverses of the powers powers[G,⌈M/ROWS⌉,K/8].
-// A workgroup rounds those and brings them into their order; G·⌈M/ROWS⌉·K/8 workgroups of 256.
+// Weights are rounded to f16: eight k of ROWS rows, all their taps, are scaled by one power of two. With BFLOAT they
+// are rounded to bf16.
+//
+// Bindings: w[O,C/G,KH,KW] → u[G,TAPS,K,M], and without BFLOAT the inverse powers powers_of[G,⌈M/ROWS⌉,K/8]. A
+// workgroup packs eight k of ROWS rows; G·⌈M/ROWS⌉·K/8 workgroups of 256.
 //
 // Defines: G
-//          TAPS, KW  of the product, and of those a row
+//          TAPS, KW  taps of the window, and of a row of it
 //          ROWS  a multiple of 16
-//          LOADS ⌈TAPS·ROWS/32⌉, elements of an invocation
-//          M, K  multiples of 8; beyond the weight's channels there are zeros
-//          W_O, W_C, W_KH, W_KW  what the weight has, of a group
-//          FORM  forward, or grad_input, with PHASES_P, PHASES_Q, BASE_P, BASE_Q, STEP_P, STEP_Q, DH, DW
+//          LOADS ⌈TAPS·ROWS/32⌉, elements that an invocation loads
+//          M, K  multiples of 8; channels that the weight lacks are zero
+//          W_O, W_C, W_KH, W_KW   extents of a group's weight
+//          FORM  forward; or grad_input, with PHASES_P, PHASES_Q, BASE_P, BASE_Q, STEP_P, STEP_Q, DH, DW
+//          BFLOAT   see shared/units
 
 #if BFLOAT
+#include "shared/half"
 #else
 enable f16;
-#endif
 
-#include "shared/powers"
-#include "shared/half"
+#include "shared/units"
+#endif
 #include "shared/reduce"
 #include "shared/grid"
 
@@ -37,7 +41,7 @@ const W_KW: u32 = ${W_KW};
 const BLOCKS: u32 = (M + ROWS - 1u) / ROWS;
 /// Elements of a block.
 const COUNT: u32 = 8u * TAPS * ROWS;
-/// Distance of what is beside each other in the weights: one bank.
+/// The distance of neighbouring taps in workgroup memory: a bank further than their rows take.
 const PITCH: u32 = ROWS + 2u;
 
 @group(0) @binding(0) var<storage, read> w: array<f32>;
@@ -52,7 +56,7 @@ var<workgroup> block: array<f32, 8u * TAPS * PITCH>;
 var<workgroup> block: array<f16, 8u * TAPS * PITCH>;
 #endif
 
-/// Row, k and tap of element `at` of a block, in the order in which they lie in memory.
+/// The row, k and tap of element `at` of a block, in the order of memory.
 fn element(at: u32) -> vec3<u32> {
 #if FORM == forward
     return vec3(at / (8u * TAPS), at / TAPS % 8u, at % TAPS);
@@ -61,7 +65,7 @@ fn element(at: u32) -> vec3<u32> {
 #endif
 }
 
-/// Where the weight of row m, channel k and a tap is, or a number beyond them.
+/// The place of the weight of row m, channel k and a tap; past the last weight if there is none.
 fn place(group: u32, m: u32, k: u32, tap: u32) -> u32 {
 #if FORM == forward
     let there = m < W_O && k < W_C;
@@ -70,7 +74,7 @@ fn place(group: u32, m: u32, k: u32, tap: u32) -> u32 {
     const ROWS_OF_PHASE: u32 = M / (${PHASES_P} * ${PHASES_Q});
     let phase = m / ROWS_OF_PHASE;
     let c = m % ROWS_OF_PHASE;
-    // Negative numbers are large ones, whose remainder may be 0, but whose tap is beyond the weight's.
+    // A negative number wraps to a large one, whose remainder may be 0, but whose tap is past the weight's.
     let down = ${BASE_P} + phase / ${PHASES_Q} - ${STEP_P} * (tap / ${KW});
     let across = ${BASE_Q} + phase % ${PHASES_Q} - ${STEP_Q} * (tap % ${KW});
     let is_tap = down % ${DH} == 0u && across % ${DW} == 0u && down / ${DH} < W_KH && across / ${DW} < W_KW;

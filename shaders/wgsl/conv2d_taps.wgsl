@@ -1,29 +1,38 @@
-// `conv2d` on matrix units, of images in halves. The gradient of its input is a convolution, too: at a stride, pixels
-// of several phases are channels of one, which are scattered where they are stored. A workgroup computes BO channels of
-// a tile of shared/conv2d_tile, a row of taps' column after the other: a step has one column's KH taps of BK channels.
-// A fragment of inputs serves every output row whose taps read it.
+// `conv2d` on matrix units, of images in halves; see shared/conv2d_tile. A workgroup computes BO output channels of a
+// tile of pixels, in steps: a step has BK input channels and one column of KH taps. A fragment of inputs serves every
+// output row whose taps read it.
 //
-// Bindings: x[N,H,W,C] in halves, w[G,TAPS,C/G,O/G] and powers[G,⌈O/G/BO⌉,C/G/8] from `conv2d_pack_halves`, the latter
-// without BFLOAT → y[N,RESULT_P,RESULT_Q,O/PHASES] by its epilogue, or parts of it one after the other (SUMS parts).
-// Workgroups: G·PARTS·⌈O/G/BO⌉·TILES.
+// The gradient of the input is a convolution, too. At a stride, pixels of PHASES_P·PHASES_Q phases are channels of one
+// pixel, which the store scatters.
 //
-// Defines: those of `conv2d` without WG, and of shared/conv2d_tile; O/G and C/G multiples of 8, TILE_Q is 16/IMAGES SM,
-// SN subgroups along pixels and output channels FM, FN fragments of each; TILE_P is a multiple of FM, and BM = 16·FM·SM
-// are the tile's outputs SUBGROUP invocations of a subgroup STEPS BK/16 ROWS_READ rows that a subgroup reads, (FM −
-// 1)·STRIDE_P + (KH − 1)·DH + 1 LOADS_X, LOADS_W lines that an invocation loads of a block of channels and of a step's
-// weights, at most PHASES_P, PHASES_Q, RESULT_P, RESULT_Q channel o of output (p, q) is of pixel (p·PHASES_P + a,
-// q·PHASES_Q + b), if there is one, of phase a·PHASES_Q + b; the first O/G/PHASES channels of a group are of phase 0,
-// and so on PARTS into how many parts the blocks of channels are divided, at most as many as there are TURNS in so many
-// turns subgroups store their sums, which bounds the memory that this takes; it divides SM·SN EACH lines of a fragment
-// that each invocation of a subgroup stores, ⌈32/SUBGROUP⌉ SUMS, LINES those of shared/gemm_epilogue; LINES is defined
+// Bindings: x[N,H,W,C] in halves, and from `conv2d_pack_halves` w[G,TAPS,C/G,O/G] and, without BFLOAT,
+// powers[G,⌈O/G/BO⌉,C/G/8] → y[N,RESULT_P,RESULT_Q,O/PHASES] by its epilogue (SUMS whole), or parts of it one after the
+// other (SUMS parts). Workgroups: G·PARTS·⌈O/G/BO⌉·TILES.
+//
+// Defines: those of shared/conv2d and shared/conv2d_tile; O/G and C/G are multiples of 8, TILE_Q is 16/IMAGES
+//          SM, SN   subgroups along pixels and output channels
+//          FM, FN   fragments of 16×16 of each: FM divides TILE_P, 16·FM·SM are the tile's pixels, BO = 16·FN·SN
+//          SUBGROUP invocations of a subgroup
+//          STEPS    BK/16
+//          ROWS_READ  rows of inputs that a subgroup reads, (FM − 1)·STRIDE_P + (KH − 1)·DH + 1
+//          LOADS_X, LOADS_W   lines that an invocation loads at most: of BK channels of inputs, of a step's weights
+//          PHASES_P, PHASES_Q, RESULT_P, RESULT_Q
+//                   Channel o of output (p, q) belongs to pixel (p·PHASES_P + a, q·PHASES_Q + b) of the result, if
+//                   there is one, where o is of phase a·PHASES_Q + b. The first O/G/PHASES channels of a group are of
+//                   phase 0, the next of phase 1, and so on.
+//          PARTS    parts that the blocks of BK channels are divided into, at most as many as there are blocks
+//          TURNS    turns in which subgroups store their sums, a divisor of SM·SN; more take less workgroup memory
+//          EACH     lines of a fragment that each invocation of a subgroup stores, ⌈32/SUBGROUP⌉
+//          SUMS, SUMS_AT, LINES   see shared/product; LINES is defined
+//          BFLOAT   see shared/units
 
-// Subgroups store their sums by turns. All invocations of one do so together, which naga cannot know.
+// Subgroups store their sums in turns. All invocations of one do so together, which naga cannot know.
 diagnostic(off, derivative_uniformity);
 enable f16;
 enable wgpu_cooperative_matrix;
 
 #include "shared/conv2d_tile"
-#include "shared/gemm_epilogue"
+#include "shared/product"
 #include "shared/fit"
 
 const SM: u32 = ${SM};
@@ -46,8 +55,8 @@ const RESULT_Q: u32 = ${RESULT_Q};
 const GROUP_RESULT: u32 = GROUP_O / (PHASES_P * PHASES_Q);
 const RESULT: u32 = N * RESULT_P * RESULT_Q * ${G} * GROUP_RESULT;
 
-// Distances in groups of four, 16 bytes more than what lies beside each other, so that neighbours lie in different
-// banks.
+// The distances in workgroup memory, in fours, of pixels and of input channels of weights: 16 bytes more than they
+// take, so that neighbours lie in different banks.
 const PITCH_X: u32 = BK / 4u + 2u;
 const PITCH_W: u32 = BO / 4u + 2u;
 
@@ -61,7 +70,7 @@ const PITCH_W: u32 = BO / 4u + 2u;
 var<workgroup> tile_x: array<Four, HALO * PITCH_X>;
 var<workgroup> tile_w: array<Four, KH * BK * PITCH_W>;
 
-/// Whether there is channel c in the group. The last block may reach over it.
+/// `true` if the group has channel c. The last block may go past its end.
 fn in_group(c: u32) -> bool {
     return GROUP_C % BK == 0u || c < GROUP_C;
 }
@@ -74,7 +83,7 @@ fn load_w(at: u32, c: u32) -> vec4<u32> {
     return select(vec4<u32>(), w[select(0u, at, in_group(c))], in_group(c));
 }
 
-/// What channels c.. of a group are multiplied by, for the output channels from o0 on.
+/// The factor for channels c.. of a group where they meet the weights of output channels o0..
 fn power_of(group: u32, o0: u32, c: u32) -> f32 {
 #if BFLOAT
     return 1.0;
@@ -83,12 +92,12 @@ fn power_of(group: u32, o0: u32, c: u32) -> f32 {
 #endif
 }
 
-/// Their product, which is finite: zeros stay zeros.
+/// The product of two powers, kept finite so that zeros stay zeros.
 fn factor(scale: f32, power: f32) -> f32 {
     return min(scale * power, 1e38);
 }
 
-/// Row and column of channel o of an output (image, row, column).
+/// The row and column in the result of channel o of an output (image, row, column).
 fn pixel_of(at: vec3<u32>, o: u32) -> vec2<u32> {
     let phase = o / GROUP_RESULT;
     return at.yz * vec2(PHASES_P, PHASES_Q) + vec2(phase / PHASES_Q, phase % PHASES_Q);
@@ -99,7 +108,7 @@ fn is_result(at: vec3<u32>, o: u32) -> bool {
     return at.x < N && at.y < P && at.z < Q && pixel.x < RESULT_P && pixel.y < RESULT_Q && o < GROUP_O;
 }
 
-/// Where its channels from o on are.
+/// The place of its channels o..
 fn result_line(group: u32, at: vec3<u32>, o: u32) -> u32 {
     let pixel = pixel_of(at, o);
     let place = (at.x * RESULT_P + pixel.x) * RESULT_Q + pixel.y;
@@ -112,7 +121,7 @@ fn main(
     @builtin(num_workgroups) workgroups: vec3<u32>,
     @builtin(local_invocation_index) invocation: u32,
 ) {
-    // Not `workgroup_index`: matrix units want control flow that naga knows to be uniform.
+    // Not `workgroup_index`: matrix units require control flow that naga knows to be uniform.
     let lane = invocation % WG;
     let index = workgroup.x + workgroup.y * workgroups.x;
     if index >= ${G} * PARTS * TILES_O * TILES {
@@ -126,11 +135,12 @@ fn main(
     let end = (part + 1u) * BLOCKS / PARTS;
     let subgroup = lane / SUBGROUP;
     let fragment_o = subgroup % SN * FN;
-    // The subgroup's rows of outputs follow each other in one block of images.
+    // The subgroup's rows of outputs are adjacent, in one block of images.
     let block_m = subgroup / SN * FM / TILE_P;
     let row_m = subgroup / SN * FM % TILE_P;
     let inputs = fragment_of_inputs(block_m, row_m * STRIDE_P, 0u, 0u);
-    // For each line where it is, in the first block, and where it goes.
+    // For each line that the invocation loads: where it is in memory, in the first block of channels, and where it
+    // goes.
     let begin_sums = subgroup / TURNS * 16u * PITCH_SUMS;
     var held = 0.0;
 #for L in LOADS_X
@@ -146,7 +156,7 @@ fn main(
     held = max(held, select(0.0, finite_magnitude(x_${L}) * power_${L}, is_x_${L}));
 #endfor
 #for L in LOADS_W
-    // Eights of output channels, the row of the tap, and the input channel.
+    // Its eight output channels, its input channel, and the row of its tap.
     let line_w_${L} = lane + ${L}u * WG;
     let o_w_${L} = o0 + line_w_${L} % (BO / 8u) * 8u;
     let c_w_${L} = line_w_${L} / (BO / 8u) % BK;
@@ -156,7 +166,7 @@ fn main(
     let to_w_${L} = line_w_${L} / (BO / 8u) * PITCH_W + line_w_${L} % (BO / 8u) * 2u;
     var w_${L} = load_w(from_w_${L} + begin * BK * (GROUP_O / 8u), begin * BK + c_w_${L});
 #endfor
-    // What there is no line for, which nobody writes again; meanwhile the first loads are on their way.
+    // Zeros where no line goes. The first loads are in flight meanwhile.
     for (var at = lane; at < HALO * PITCH_X; at += WG) {
         tile_x[at] = Four();
     }
@@ -168,7 +178,7 @@ fn main(
     var sum_${I}_${J}: coop_mat16x16<f32, C>;
 #endfor
 #endfor
-    // Weights fit as they are.
+    // Weights fit f16 as they are.
     var exponents = exponents_of_all(lane, vec2(held), ROOM);
     for (var attempt = 0u; attempt < ATTEMPTS; attempt += 1u) {
         let scale = powers(exponents).x;
@@ -191,11 +201,10 @@ fn main(
 #endfor
         workgroupBarrier();
         for (var block = begin; block < end; block += 1u) {
-            // After the last block, the last once more: loads that depend on nothing can be moved to where they cost
-            // least.
+            // The last block loads itself again. Loads without a condition can be scheduled where they cost least.
             let next = min(block + 1u, end - 1u);
             for (var s = 0u; s < KW; s += 1u) {
-                // The step that comes after this one.
+                // The next step's column of taps and block.
                 let next_s = (s + 1u) % KW;
                 let next_w = select(block, next, next_s == 0u);
 #for L in LOADS_W
@@ -208,7 +217,7 @@ fn main(
 #endfor
                 }
                 for (var u = 0u; u < ${STEPS}; u += 1u) {
-                    // Named, because naga's SPIR-V writer does not take them inside of the calls.
+                    // Places are variables, because naga's SPIR-V writer rejects them inside the calls.
 #for D in KH
 #for J in FN
                     let at_w_${D}_${J} = (${D}u * BK + u * 16u) * PITCH_W + 4u * (fragment_o + ${J}u);
@@ -253,7 +262,7 @@ fn main(
         total = total + sum_${I}_${J};
 #endfor
 #endfor
-#insert "shared/fit_check"
+#insert check_fit()
         if fit || attempt + 1u == ATTEMPTS {
             break;
         }
@@ -274,9 +283,9 @@ fn main(
 #endfor
     }
     let back = powers(-exponents).x;
-    // Through workgroup memory, a fragment of each subgroup at a time. What is merged is read for all fragments of a
-    // row first. Sixteen invocations take the first eight channels, sixteen the others: eight that read pixels beside
-    // each other read from different banks.
+    // Sums go through workgroup memory, a fragment of each subgroup at a time. The operands of merged work are read for
+    // all fragments of a row first. Sixteen invocations take the first eight channels, sixteen the others: eight that
+    // read neighbouring pixels read different banks.
     let member = lane % SUBGROUP;
     for (var turn = 0u; turn < TURNS; turn += 1u) {
         let is_turn = subgroup % TURNS == turn;

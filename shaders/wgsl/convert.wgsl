@@ -1,6 +1,6 @@
 // y = x in the other format of memory: f32 in the order [N,C,S], or halves in the order [N,S,C] (see shared/half),
-// channels rounded up to lines with zeros. A workgroup brings the elements of SIDE channels and SIDE pixels of an image
-// through its memory.
+// channels rounded up to lines with zeros. A workgroup moves the elements of SIDE channels and SIDE pixels of an image
+// through workgroup memory.
 //
 // Bindings: x → y; N·⌈C/SIDE⌉·⌈S/SIDE⌉ workgroups.
 //

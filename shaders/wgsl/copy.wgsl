@@ -5,8 +5,8 @@
 // Defines: WG
 //          ELEM       f32, u32, or vec4<u32> for a line of halves
 //          N          number of elements that are copied
-//          IN_OFFSET  where element i comes from, an expression of `i: u32`
-//          OUT_OFFSET where it goes to, an expression of `i: u32`
+//          IN_OFFSET  the source of element i, an expression of `i: u32`
+//          OUT_OFFSET its destination, an expression of `i: u32`
 
 #include "shared/grid"
 

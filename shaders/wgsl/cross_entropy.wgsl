@@ -8,7 +8,7 @@
 // computes a loss; ⌈ROWS·INNER·LANES/WG⌉ workgroups.
 //
 // Defines: WG, LANES powers of two; ACROSS 0 or 1, see shared/segments; ROWS, CLASSES, INNER; SMOOTH a literal
-//          IGNORED       whether a row is left out, an expression of `label: u32`
+//          IGNORED       `true` if a row is ignored, an expression of `label: u32`
 //          PARTS, CHUNK  the parts that a row was split into: (PARTS − 1)·CHUNK < CLASSES ≤ PARTS·CHUNK
 
 #include "shared/epilogue"
@@ -51,7 +51,7 @@ fn main(
         return;
     }
     let wanted = first + segment_of(lane);
-    // Those without a row of their own must still meet the others: they repeat the last, and write nothing.
+    // Invocations without a row must still reach the barriers: they repeat the last row, and write nothing.
     let row = min(wanted, ROWS * INNER - 1u);
     let member = member_of(lane);
 
@@ -96,7 +96,7 @@ fn main(
                 target_mean = (1.0 - SMOOTH) * target_mean + SMOOTH / f32(CLASSES) * total;
             }
         }
-        // Said here, because a compiler may take x − x for 0 whatever x is.
+        // Tested here, because a compiler may replace x − x by 0 for any x.
         let none = !is_finite(shift);
         let loss = select(log(total_exp) - target_mean, quiet_nan(), none);
         store(row, select(loss, 0.0, ${IGNORED}));

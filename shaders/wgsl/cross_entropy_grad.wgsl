@@ -4,8 +4,8 @@
 // Bindings: x[ROWS,CLASSES,INNER], labels[ROWS,INNER] (u32), peak, mass and dloss[ROWS,INNER] → dx[ROWS,CLASSES,INNER];
 // dloss is loaded through shared/prologue. One invocation computes an element; ⌈ROWS·CLASSES·INNER/WG⌉ workgroups.
 //
-// Defines: WG; ROWS, CLASSES, INNER; SMOOTH a literal; IGNORED whether a row is left out, an expression of
-// `label: u32`
+// Defines: WG; ROWS, CLASSES, INNER; SMOOTH a literal
+//          IGNORED  `true` if a row is ignored, an expression of `label: u32`
 
 #include "shared/epilogue"
 #include "shared/float"

@@ -2,16 +2,19 @@
 //
 //     α[t,s] = e^x[t,class(s)]·(α[t−1,s] + α[t−1,s−1] + α[t−1,s−2])
 //
-// States are the labels with a blank before, between and behind: 2·LABELS + 1. Where s−2 is a blank or the same label,
-// it is left out. A row is written as ln α less the largest number of the row before, of which `scale` is the sum. What
-// is impossible is LEAST.
+// States are the labels with a blank before, between and after them: 2·LABELS + 1. Where s−2 is a blank or the same
+// label, its term is left out. A row is written as ln α less the largest element of the row before; `scale` is the sum
+// of those. The impossible is LEAST.
 //
 // Bindings: x[STEPS,EXAMPLES,CLASSES], targets[EXAMPLES,LABELS] (u32), input_lengths and target_lengths[EXAMPLES] (u32)
 // → loss[EXAMPLES] from the start, rows[EXAMPLES,STEPS,2·LABELS + 1]. A workgroup computes an example, step by step;
 // EXAMPLES workgroups.
 //
-// Defines: STEPS, EXAMPLES, CLASSES, LABELS; BLANK a class; FROM start or end; ZERO_INFINITY whether the loss of
-// impossible targets is 0, from the start; those of shared/segments
+// Defines: those of shared/segments
+//          STEPS, EXAMPLES, CLASSES, LABELS
+//          BLANK   a class
+//          FROM    start or end
+//          ZERO_INFINITY   from the start: `true` if the loss of impossible targets is 0
 
 #if FROM == start
 #include "shared/epilogue"
@@ -26,7 +29,7 @@
 @group(0) @binding(3) var<storage, read> target_lengths: array<u32>;
 @group(0) @binding(4) var<storage, read_write> rows: array<f32>;
 
-/// The state that is so far from where paths begin.
+/// The state at this distance from the beginning of paths.
 fn place(example: Example, q: u32) -> u32 {
 #if FROM == start
     return q;
@@ -35,7 +38,7 @@ fn place(example: Example, q: u32) -> u32 {
 #endif
 }
 
-/// The step of the input that is the recursion's so many-th. Those behind the example's end come last, in their order.
+/// The input's step at this step of the recursion. Steps past the example's end come last, in their order.
 fn step_of(example: Example, step: u32) -> u32 {
 #if FROM == start
     return step;
@@ -70,7 +73,7 @@ fn main(
     let example = example_of(n);
     let states = states_of(example);
     var shift = 0.0;
-    // In parts, so that no long chain of additions rounds.
+    // In parts, so that chains of additions are short.
     var scale = 0.0;
     var part = 0.0;
     for (var step = 0u; step < STEPS; step += 1u) {
@@ -102,7 +105,7 @@ fn main(
             rows[row + s] = value;
             largest = m_max(largest, value);
         }
-        // All invocations meet, also behind the end.
+        // All invocations reach the barrier, also past the end.
         storageBarrier();
         let peak = segment_max(lane, largest);
         shift = select(peak, 0.0, is_impossible(peak));

@@ -39,7 +39,7 @@ fn main(
     let t = row / EXAMPLES;
     let example = example_of(row % EXAMPLES);
     let states = states_of(example);
-    // Behind the example's end there are no paths.
+    // Past the example's end there are no paths.
     let is_over = t >= example.steps;
 
     var largest = LEAST;

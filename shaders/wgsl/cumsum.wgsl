@@ -17,7 +17,7 @@ const INNER: u32 = ${INNER};
 
 @group(0) @binding(0) var<storage, read> x: array<f32>;
 
-/// Where the element is that is added to the sum after `k` others.
+/// The place of the element that is added after `k` others.
 fn place(line: u32, k: u32) -> u32 {
 #if REVERSE == 1
     let at = LEN - 1u - k;

@@ -1,4 +1,4 @@
-// A module that a user brings whole.
+// A module whose WGSL a user writes.
 //
 // Defines: SOURCE
 ${SOURCE}

@@ -6,7 +6,7 @@
 // Defines: WG
 //          N      number of elements of y
 //          ROWS, WIDTH
-//          PADDED whether `row: u32` is padding, an expression
+//          PADDED `true` if `row: u32` is padding, an expression
 
 #include "shared/epilogue"
 #include "shared/float"

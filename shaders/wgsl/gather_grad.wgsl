@@ -8,10 +8,10 @@
 //
 // Defines: WG     a multiple of 32
 //          TO     result or scratch
-//          MARKED what an iteration takes of the marks: one, the next one that is set, or word, all of a word
+//          MARKED the marks that an iteration handles: one, the next that is set; or word, all of a word
 //          ROWS, WIDTH, COUNT
 //          PARTS, CHUNK  (PARTS − 1)·CHUNK < COUNT ≤ PARTS·CHUNK; where TO is result, PARTS is 1
-//          PADDED whether `row: u32` is padding, an expression
+//          PADDED `true` if `row: u32` is padding, an expression
 
 #include "shared/grid"
 #if TO == result
@@ -32,7 +32,7 @@ const BLOCKS: u32 = (WIDTH + WG - 1u) / WG;
 @group(0) @binding(2) var<storage, read_write> parts: array<f32>;
 #endif
 
-/// A bit for each of the indices looked at. That bits are set in any order changes nothing.
+/// A bit for each of the indices. The order in which bits are set changes nothing.
 var<workgroup> marked: array<atomic<u32>, WG / 32u>;
 
 @compute @workgroup_size(WG)

@@ -1,15 +1,15 @@
-// y[b,i,j] = Σ_k lhs[b,i,k] · rhs[b,k,j], y contiguous, the operands strided, in large tiles; see shared/gemm.
+// y[b,i,j] = Σ_k lhs[b,i,k] · rhs[b,k,j] in large tiles, by shared/gemm. y is contiguous, the operands are strided.
 //
-// Bindings: lhs, rhs → y by its epilogue (SUMS whole), or parts[part,b,i,j], which another kernel adds up
-// (SUMS parts).
+// Bindings: lhs, rhs → y by its epilogue (SUMS whole), or parts[part,b,i,j] (SUMS parts).
 //
-// Defines: those of shared/gemm SUMS whole or parts SUMS_AT the binding of parts BATCH, M, N, K A_BATCH, A_ROW, A_COL
-// where batch b of lhs begins, an expression of `b: u32`; its strides along i and k B_BATCH, B_ROW, B_COL the same for
-// rhs, its strides along k and j A_ELEM, B_ELEM vec4<f32> where four neighbours can be read at once: along the axis of
-// stride 1 the extent is a multiple of 4, and so are the other stride and every beginning; else f32
+// Defines: those of shared/gemm
+//          BATCH, M, N, K
+//          A_BATCH, A_ROW, A_COL   where product b begins in lhs, an expression of `b: u32`; strides along i and k
+//          B_BATCH, B_ROW, B_COL   the same for rhs, with strides along k and j
+//          A_ELEM, B_ELEM   vec4<f32> where four neighbours can be read at once: one stride is 1 and the extent along
+//                           it is a multiple of 4, as are the other stride and the first element's place; else f32
 
 #include "shared/gemm"
-#include "shared/gemm_result"
 
 const BATCH: u32 = ${BATCH};
 const ROWS: u32 = ${M};
@@ -130,3 +130,14 @@ fn load_b(b: u32, k: u32, j: u32, end: u32) -> mat4x4<f32> {
 #endif
 }
 #endif
+
+const PITCH_RESULT: u32 = COLUMNS;
+
+/// The place of a row in [b,i,j] or parts[part,b,i,j].
+fn row_at(b: u32, part: u32, i: u32) -> u32 {
+    return ((part * BATCH + b) * ROWS + i) * COLUMNS;
+}
+
+fn column_at(j: u32) -> u32 {
+    return j;
+}

@@ -66,8 +66,8 @@ fn channel(k: u32, r: u32) -> u32 {
 #endif
 }
 
-/// The sum of an invocation's partial sums. Where one term is far larger than the others, each addition to its sum
-/// rounds in the same direction; in eight sums these are few.
+/// The sum of an invocation's partial sums. After one far larger term, all additions to its sum round in the same
+/// direction; with eight sums these are few.
 fn sum_of_eight(s: array<vec2<f32>, 8>) -> vec2<f32> {
     return ((s[0] + s[1]) + (s[2] + s[3])) + ((s[4] + s[5]) + (s[6] + s[7]));
 }
@@ -82,7 +82,7 @@ fn main(
     if first >= UNITS {
         return;
     }
-    // Those without a part of their own must still meet the others: they repeat the last.
+    // Invocations without a part must still reach the barriers: they repeat the last.
     let own = first + lane / LANES;
     let unit = min(own, UNITS - 1u);
     let member = lane % LANES;

@@ -1,5 +1,5 @@
-// Group normalisation of groups whose parts were looked at by group_norm: joins those, in a fixed order, to the group's
-// mean and rstd, and computes y = (x − mean)·rstd·gamma + beta. The parts are joined as group_norm sums elements:
+// Group normalisation of groups whose parts group_norm summed: joins those, in a fixed order, to the group's mean and
+// rstd, and computes y = (x − mean)·rstd·gamma + beta. The parts are joined as group_norm sums elements:
 // `high` by counting from the first part's mean, then `low` and the squares about `high`.
 //
 // Bindings: x[N,C,S], gamma[C], beta[C], parts[N,G,PARTS,4] → y[N,C,S] by its epilogue, mean[N,G,2], rstd[N,G]. A

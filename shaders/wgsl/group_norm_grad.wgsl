@@ -6,15 +6,19 @@
 // block's part of Σ t and Σ t·z to parts[N,G,BLOCKS,2] (TO scratch; see group_norm_grad_apply); and sums[P,2,C]. dy is
 // loaded through shared/prologue, once each element.
 //
-// A block is CH channels of a group, or one of the PIECES of PIECE elements that a channel falls into. LANES
+// A block is CH channels of a group, or one of the PIECES of PIECE elements that a channel is cut into. LANES
 // invocations hold a channel of it in registers, HOLD elements each: so a channel's sums are those of a segment, and
 // the group's are the channels', weighted. Where TO is result a block is a group, and its sums are taken over ROWS
 // samples, one after the other. ⌈⌈N/ROWS⌉·G·BLOCKS·CH·LANES/WG⌉ workgroups.
 //
-// Defines: WG a multiple of CH·LANES; LANES see shared/totals; HOLD·LANES ≥ PIECE TO result or scratch N, C, S, G CH;
-// PIECE, PIECES (S and 1 where CH is not 1); ROWS FULL how many of the HOLD elements of an invocation are elements of
-// every piece of every block FORMAT that of shared/value; with lines S, PIECE and HOLD count those, dy comes through
-// shared/prologue_lines, and TO is result
+// Defines: WG       a multiple of CH·LANES
+//          LANES    see shared/totals; HOLD·LANES ≥ PIECE
+//          TO       result or scratch
+//          N, C, S, G, CH, ROWS
+//          PIECE, PIECES   S and 1 where CH is not 1
+//          FULL     how many of an invocation's HOLD elements are elements of every piece of every block
+//          FORMAT   that of shared/value; with lines S, PIECE and HOLD count those, dy comes through
+//                   shared/prologue_lines, and TO is result
 
 #include "shared/grid"
 #include "shared/mean"
@@ -86,7 +90,7 @@ fn block_total(lane: u32, value: vec2<f32>) -> vec2<f32> {
         return value;
     }
     if LANES == 1u {
-        // Nothing else kept the invocations together since the channels were read.
+        // There was no barrier since the channels were read.
         workgroupBarrier();
     }
     if lane % LANES == 0u {
@@ -125,7 +129,7 @@ fn main(
     if first >= UNITS {
         return;
     }
-    // Those without a block of their own must still meet the others: they repeat the last.
+    // Invocations without a block must still reach the barriers: they repeat the last.
     let own = first + lane / BLOCK;
     let unit = min(own, UNITS - 1u);
     let member = lane % LANES;

@@ -46,7 +46,7 @@ fn main(
 
 #if HELD == 1
     let first = own;
-#insert "shared/group_norm_lines_step"
+#insert read_step(begin, first)
 #endif
     var highs = array<f32, CELLS>();
     var lows = array<f32, CELLS>();
@@ -73,7 +73,7 @@ fn main(
 #if HELD == 0
     for (var step = 0u; step < STEPS; step++) {
         let first = own + step * STEP;
-#insert "shared/group_norm_lines_step"
+#insert read_step(begin, first)
 #for Q in QUADS
 #for K in EACH
         let d_${Q}_${K} = only(in_${Q}_${K}, load_line(8u * at_${Q}_${K}));
@@ -137,7 +137,7 @@ fn main(
 #if HELD == 0
     for (var step = 0u; step < STEPS; step++) {
         let first = own + step * STEP;
-#insert "shared/group_norm_lines_step"
+#insert read_step(begin, first)
 #for Q in QUADS
 #for K in EACH
         let d_${Q}_${K} = load_line(8u * at_${Q}_${K});

@@ -40,7 +40,7 @@ fn main(
     if first >= UNITS {
         return;
     }
-    // Those without a group of their own must still meet the others: they repeat the last.
+    // Invocations without a group must still reach the barriers: they repeat the last.
     let own = first + lane / LANES;
     let unit = min(own, UNITS - 1u);
     let member = lane % LANES;

@@ -41,7 +41,7 @@ fn main(
     }
     let range = index / BLOCKS;
     let own = index % BLOCKS * CHANNELS + lane % CHANNELS;
-    // Those without a channel of their own must still meet the others: they repeat the last.
+    // Invocations without a channel must still reach the barriers: they repeat the last.
     let c = min(own, C - 1u);
     let member = lane / CHANNELS;
     let end = min(range * RANGE + RANGE, P);

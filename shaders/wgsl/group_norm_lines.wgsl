@@ -48,13 +48,13 @@ fn main(
 
 #if HELD == 1
     let first = own;
-#insert "shared/group_norm_lines_step"
+#insert read_step(begin, first)
 #endif
     var sum = Sum();
 #if HELD == 0
     for (var step = 0u; step < STEPS; step++) {
         let first = own + step * STEP;
-#insert "shared/group_norm_lines_step"
+#insert read_step(begin, first)
 #endif
 #for Q in QUADS
         var quad_${Q} = Eight();
@@ -89,7 +89,7 @@ fn main(
 #if HELD == 0
     for (var step = 0u; step < STEPS; step++) {
         let first = own + step * STEP;
-#insert "shared/group_norm_lines_step"
+#insert read_step(begin, first)
 #endif
 #for Q in QUADS
         var about_${Q} = Eight();
@@ -138,7 +138,7 @@ fn main(
 #if HELD == 0
     for (var step = 0u; step < STEPS; step++) {
         let first = own + step * STEP;
-#insert "shared/group_norm_lines_step"
+#insert read_step(begin, first)
 #endif
 #for Q in QUADS
 #for K in EACH

@@ -2,7 +2,7 @@
 //
 // Bindings: weights[CLASSES], labels[ROWS] (u32) → y[ROWS]. One invocation computes a row; ⌈ROWS/WG⌉ workgroups.
 //
-// Defines: WG; ROWS, CLASSES; IGNORED whether a row is left out, an expression of `label: u32`
+// Defines: WG; ROWS, CLASSES; IGNORED `true` if a row is ignored, an expression of `label: u32`
 
 #include "shared/epilogue"
 #include "shared/float"

@@ -1,11 +1,11 @@
-// y[b,i,j] = Σ_k lhs[b,i,k] · rhs[b,k,j], y contiguous, the operands strided.
+// y[b,i,j] = Σ_k lhs[b,i,k] · rhs[b,k,j] for long K and few results. y is contiguous, the operands are strided.
 //
-// Bindings: lhs, rhs → y, by shared/terms: for long K and few elements.
+// Bindings: lhs, rhs → y, by shared/terms.
 //
 // Defines: those of shared/terms, in full
 //          BATCH, M, N, K
-//          A_BATCH, A_ROW, A_COL where batch b of lhs begins, an expression of `b: u32`; its strides along i and k
-//          B_BATCH, B_ROW, B_COL the same for rhs, its strides along k and j
+//          A_BATCH, A_ROW, A_COL   where product b begins in lhs, an expression of `b: u32`; strides along i and k
+//          B_BATCH, B_ROW, B_COL   the same for rhs, with strides along k and j
 
 #include "shared/terms"
 

@@ -1,25 +1,32 @@
-// y[b,i,j] = Σ_k a[b,i,k] · b[b,k,j] on matrix units, stored in lines, of operands in halves or in f32, which are
-// rounded to halves. Either lies in lines of eight, along the reduction or across it. A workgroup computes a tile
-// BM×BN, through workgroup memory; while one step of BK terms is multiplied, the next is on its way.
+// y[b,i,j] = Σ_k a[b,i,k] · b[b,k,j] on matrix units, stored in lines. Operands are halves, or f32 that is rounded to
+// halves. Either lies in lines of eight, along the reduction or across it. A workgroup computes a tile of BM×BN.
+// Operands pass through workgroup memory, BK terms at a time; the next step is loaded while this one is multiplied.
 //
 // Bindings: a, b → y by its epilogue (SUMS whole), or parts[part,b,i,j] (SUMS parts). Workgroups:
 // BATCH·PARTS·⌈M/BM⌉·⌈N/BN⌉.
 //
-// Defines: BATCH, M, N, K N a multiple of 8, as are extents along lines A_ALONG k or row: where neighbours in a lie;
-// B_ALONG k or column A_PITCH, B_PITCH how much further on the next line across is A_BATCH, B_BATCH where batch b of an
-// operand begins, expressions of `b: u32` A_FORMAT, B_FORMAT halves, where the numbers above are multiples of 8; or
-// full, where they are multiples of 4 SM, SN subgroups down and across a tile FM, FN fragments of 16×16 of each STEPS
-// BK/16 SUBGROUP invocations of a subgroup LOADS_A, LOADS_B lines that an invocation loads in a step,
-// BM·BK/(8·SUBGROUP·SM·SN) and BN·BK/(8·SUBGROUP·SM·SN) PARTS parts of the reduction TURNS in so many turns subgroups
-// store their sums, which bounds the memory that this takes; it divides SM·SN EACH lines of a fragment that each
-// invocation of a subgroup stores, ⌈32/SUBGROUP⌉ SUMS, SUMS_AT, LINES those of shared/gemm_epilogue; LINES is defined
+// Defines: BATCH, M, N, K     N is a multiple of 8, as are extents along lines
+//          A_ALONG, B_ALONG   the axis of lines: k or row; k or column
+//          A_PITCH, B_PITCH   the distance from a line to the next one across
+//          A_BATCH, B_BATCH   the first element of product b, an expression of `b: u32`
+//          A_FORMAT, B_FORMAT halves, where the numbers above are multiples of 8; or full, where they are of 4
+//          SM, SN   subgroups down and across a tile
+//          FM, FN   fragments of 16×16 of each; BM = 16·FM·SM, BN = 16·FN·SN
+//          STEPS    BK/16
+//          SUBGROUP invocations of a subgroup
+//          LOADS_A, LOADS_B   lines that an invocation loads in a step: BM·BK/(8·SUBGROUP·SM·SN) and
+//                             BN·BK/(8·SUBGROUP·SM·SN)
+//          PARTS    parts of the reduction
+//          TURNS    turns in which subgroups store their sums, a divisor of SM·SN; more take less workgroup memory
+//          EACH     lines of a fragment that each invocation of a subgroup stores, ⌈32/SUBGROUP⌉
+//          SUMS, SUMS_AT, LINES   see shared/product; LINES is defined
 
-// Subgroups store their sums by turns. All invocations of one do so together, which naga cannot know.
+// Subgroups store their sums in turns. All invocations of one do so together, which naga cannot know.
 diagnostic(off, derivative_uniformity);
 enable f16;
 enable wgpu_cooperative_matrix;
 
-#include "shared/gemm_epilogue"
+#include "shared/product"
 #include "shared/fit"
 
 const BATCH: u32 = ${BATCH};
@@ -39,14 +46,14 @@ const PARTS: u32 = ${PARTS};
 const TURNS: u32 = ${TURNS};
 const TILES_M: u32 = (ROWS + BM - 1u) / BM;
 const TILES_N: u32 = (COLUMNS + BN - 1u) / BN;
-/// Depth of a part, whole steps.
+/// Terms of a part, whole steps.
 const PART_K: u32 = ((DEPTH + PARTS - 1u) / PARTS + BK - 1u) / BK * BK;
-// Where extents are multiples of the tile's, nothing needs to be asked.
+// Where extents are multiples of the tile's, loads need no bounds check.
 const WHOLE_A: bool = ROWS % BM == 0u && PARTS * PART_K == DEPTH;
 const WHOLE_B: bool = COLUMNS % BN == 0u && PARTS * PART_K == DEPTH;
 
-// Lines of a step beside each other in memory, and the distance of those across in workgroup memory: in groups of four,
-// 16 bytes more than there are elements, so that neighbours lie in different banks.
+// Lines of a step that are adjacent in memory; and the distance in workgroup memory, in fours, from these to the next
+// across: 16 bytes more than their elements take, so that neighbours lie in different banks.
 #if A_ALONG == k
 const BESIDE_A: u32 = BK / 8u;
 const TILE_A: u32 = BM;
@@ -90,7 +97,7 @@ fn begin_b(b: u32) -> u32 {
     return ${B_BATCH};
 }
 
-/// Row and k of line number `at` of a step.
+/// The row and term at which line number `at` of a step begins.
 fn place_a(at: u32) -> vec2<u32> {
 #if A_ALONG == k
     return vec2(at / BESIDE_A, at % BESIDE_A * 8u);
@@ -99,7 +106,7 @@ fn place_a(at: u32) -> vec2<u32> {
 #endif
 }
 
-/// Column and k of line number `at` of a step.
+/// The column and term at which line number `at` of a step begins.
 fn place_b(at: u32) -> vec2<u32> {
 #if B_ALONG == k
     return vec2(at / BESIDE_B, at % BESIDE_B * 8u);
@@ -108,7 +115,7 @@ fn place_b(at: u32) -> vec2<u32> {
 #endif
 }
 
-/// The line of a that begins at a row and k; zeros beyond the matrix or the part.
+/// The line of a that begins at a row and a term; zeros outside the matrix or the part.
 fn load_a(begin: u32, place: vec2<u32>, end: u32) -> LineA {
     let there = WHOLE_A || (place.x < ROWS && place.y < end);
 #if A_ALONG == k
@@ -123,7 +130,7 @@ fn load_a(begin: u32, place: vec2<u32>, end: u32) -> LineA {
 #endif
 }
 
-/// The line of b that begins at a column and k; zeros beyond the matrix or the part.
+/// The line of b that begins at a column and a term; zeros outside the matrix or the part.
 fn load_b(begin: u32, place: vec2<u32>, end: u32) -> LineB {
     let there = WHOLE_B || (place.x < COLUMNS && place.y < end);
 #if B_ALONG == k
@@ -174,7 +181,7 @@ fn main(
     @builtin(num_workgroups) workgroups: vec3<u32>,
     @builtin(local_invocation_index) invocation: u32,
 ) {
-#include "shared/matrix_tile"
+#insert find_tile()
     let of_a = begin_a(batch);
     let of_b = begin_b(batch);
     let origin_a = vec2(row0, begin);
@@ -209,8 +216,7 @@ fn main(
 #endfor
         workgroupBarrier();
         for (var k = 0u; k < PART_K; k += BK) {
-            // After the last step, the last once more: loads that depend on nothing can be moved to where they cost
-            // least.
+            // The last step loads itself again. Loads without a condition can be scheduled where they cost least.
             let next = vec2(0u, min(k + BK, PART_K - BK));
 #for L in LOADS_A
             line_a_${L} = load_a(of_a, place_a_${L} + next, end);
@@ -218,7 +224,7 @@ fn main(
 #for L in LOADS_B
             line_b_${L} = load_b(of_b, place_b_${L} + next, end);
 #endfor
-            // Named, because naga's SPIR-V writer does not take them inside of the calls.
+            // Places are variables, because naga's SPIR-V writer rejects them inside the calls.
 #for U in STEPS
 #for I in FM
 #if A_ALONG == k
@@ -257,7 +263,7 @@ fn main(
         total = total + sum_${I}_${J};
 #endfor
 #endfor
-#insert "shared/fit_check"
+#insert check_fit()
         if fit || attempt + 1u == ATTEMPTS {
             break;
         }
@@ -280,10 +286,10 @@ fn main(
 #endfor
     }
     let inverse = powers(-exponents);
-    // The smaller power first: no product overflows that need not.
+    // The smaller power first, so that no product overflows that need not.
     let back = vec2(min(inverse.x, inverse.y), max(inverse.x, inverse.y));
-    // Through workgroup memory, a fragment of each subgroup at a time. What is merged is read for all fragments of a
-    // row first.
+    // Sums go through workgroup memory, a fragment of each subgroup at a time. The operands of merged work are read for
+    // all fragments of a row first.
     let member = lane % SUBGROUP;
     for (var turn = 0u; turn < TURNS; turn += 1u) {
         let is_turn = subgroup % TURNS == turn;

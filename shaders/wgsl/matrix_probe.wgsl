@@ -1,4 +1,4 @@
-// What matrix units must get right before kernels use them: products of f16, summed in f32.
+// A test of a device's matrix units, before kernels use them: products of f16, summed in f32.
 //
 // FORM direct: y[0] = a · b and y[1] = aᵀ · b for 16×16 matrices of f16 in storage; one subgroup. Bindings: a, b → y.
 //
@@ -85,7 +85,7 @@ fn main(@builtin(local_invocation_index) lane: u32) {
     for (var column = 0u; column < SIDE; column += 16u) {
         var sum: coop_mat16x16<f32, C>;
         for (var k = 0u; k < SIDE; k += 16u) {
-            // Named, because naga's SPIR-V writer does not take them inside of the call.
+            // Places are variables, because naga's SPIR-V writer rejects them inside the call.
             let a_at = row * SIDE + k;
             let b_at = k * SIDE + column;
             let left = coopLoadT<coop_mat16x16<f16, A>>(&a_tile[a_at], SIDE);

@@ -3,12 +3,13 @@
 // output that sees nothing but padding is −∞, its index u32::MAX.
 //
 // Bindings: x[N,H,W] → y[N,P,Q], index[N,P,Q] (u32); or of images in lines x[N,H,W,SIDE] → y[N,P,Q,SIDE],
-// index[N,8·SIDE,P,Q]. One invocation computes an output, or eight, or a workgroup one, in a tree; ⌈N·P·Q·SIDE/WG⌉
-// workgroups, or as many as outputs.
+// index[N,8·SIDE,P,Q]. BY invocation: each computes an output, or a line of eight; ⌈N·P·Q·SIDE/WG⌉ workgroups. BY
+// workgroup: each computes an output, in a tree; as many workgroups as outputs.
 //
-// Defines: those of shared/pool and shared/values; workgroups compute in full BY invocation or workgroup WG of
-// workgroups, a power of two EACH of workgroups, elements that an invocation looks at in a row, so that loads need not
-// wait for one another
+// Defines: those of shared/pool and shared/values; BY workgroup computes in full
+//          BY    invocation or workgroup
+//          WG    BY workgroup: a power of two
+//          EACH  BY workgroup: elements that an invocation loads together, so that loads need not wait for one another
 
 #include "shared/grid"
 #include "shared/float"
@@ -94,7 +95,7 @@ struct Winner {
 
 var<workgroup> winners: array<Winner, WG>;
 
-/// The winner of two: what is NaN, else what is larger, of two equals the first in the plane.
+/// The winner of two: NaN, else the larger, of two equals the first in the plane.
 fn winner_of(a: Winner, b: Winner) -> Winner {
     if a.place == NONE || b.place == NONE {
         if a.place == NONE {
@@ -136,7 +137,7 @@ fn main(
 
     var winner = Winner(negative_infinity(), NONE);
     for (var t = lane; t < count; t += ${EACH}u * WG) {
-        // The last may be looked at again.
+        // The last may be compared again.
 #for E in EACH
         let t_${E} = min(t + ${E}u * WG, count - 1u);
         let place_${E} = first + t_${E} / columns.y * DH * W + t_${E} % columns.y * DW;

@@ -5,9 +5,9 @@
 //
 // Defines: WG
 //          N         number of elements of y
-//          INSIDE    whether element i comes from x, an expression of `i: u32`
-//          IN_OFFSET where in x; evaluated only where INSIDE holds
-//          VALUE     what the padding holds, a literal
+//          INSIDE    `true` if element i comes from x, an expression of `i: u32`
+//          IN_OFFSET its place in x; evaluated only where INSIDE holds
+//          VALUE     the padding, a literal
 
 #include "shared/epilogue"
 #include "shared/grid"

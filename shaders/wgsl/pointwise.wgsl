@@ -1,12 +1,16 @@
 // y[i] = f(x[i], …): the body of a fused chain of elementwise operations, written by the host.
 //
-// Bindings: BINDINGS declares them. One invocation computes EACH units of every output, WG apart, which are elements or
-// lines of them; ⌈N/WG/EACH⌉ workgroups.
+// Bindings: BINDINGS declares them. One invocation computes EACH units of every output, WG apart. A unit is an element,
+// or a line of eight; ⌈N/WG/EACH⌉ workgroups.
 //
-// Defines: WG N number of units EACH units of an invocation, whose numbers are unit_0, unit_1, … BINDINGS declarations
-// of the inputs and outputs FUNCTIONS declarations of further functions and constants; may be empty VALUES statements
-// that read and compute all of them; they may call whatever shared/math and shared/half declare. A unit past the end is
-// the last one once more STORES statements that store those of which `is_unit(place_…)` holds
+// Defines: WG
+//          N         number of units
+//          EACH      units of an invocation, whose numbers are unit_0, unit_1, …
+//          BINDINGS  declarations of the inputs and outputs
+//          FUNCTIONS declarations of further functions and constants; may be empty
+//          VALUES    statements that read and compute all units; they may call whatever shared/math and shared/half
+//                    declare. A unit past the end repeats the last one
+//          STORES    statements that store the units for which `is_unit(place_…)` holds
 
 #include "shared/grid"
 #include "shared/half"

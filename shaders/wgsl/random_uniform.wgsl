@@ -1,5 +1,6 @@
-// Uniform random numbers in
-// [0, 1), from the counter-based generator Philox-4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011). Element i is a function of the seed, STREAM and i alone, so that any device computes the same bits.
+// Uniform random numbers in [0, 1), from the counter-based generator Philox-4x32-10 (Salmon et al., "Parallel random
+// numbers: as easy as 1, 2, 3", SC 2011). Element i is a function of the seed, STREAM and i alone, so that any device
+// computes the same bits.
 //
 // Four words come from the counter c = (⌊i/4⌋, STREAM, 0, 0) and the key k = (seed[SEED_AT], seed[SEED_AT + 1]). Each
 // of ten rounds replaces c by (hi(M1·c₂) ⊕ c₁ ⊕ k₀, lo(M1·c₂), hi(M0·c₀) ⊕ c₃ ⊕ k₁, lo(M0·c₀)), M0 = d2511f53, M1 =

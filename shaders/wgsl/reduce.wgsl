@@ -10,8 +10,8 @@
 //          OUTS  number of results
 //          LEN   number of elements in each, at least one
 //          PARTS, CHUNK  every part has an element: (PARTS − 1)·CHUNK < LEN ≤ PARTS·CHUNK
-//          BASE  where the elements of result o begin, an expression of `o: u32`
-//          STEP  how far from there element r is, an expression of `r: u32`
+//          BASE  the place of the first element of result o, an expression of `o: u32`
+//          STEP  the distance from there of element r, an expression of `r: u32`
 
 #include "shared/float"
 #include "shared/grid"
@@ -56,12 +56,12 @@ fn join(a: f32, b: f32) -> f32 {
 #endif
 }
 
-/// What changes no result that has element `first`.
+/// The neutral element of a result that has element `first`.
 fn neutral(o: u32, first: u32) -> f32 {
 #if OP == sum
     return 0.0;
 #else
-    // No number is neutral for the extremum of infinities, but it may count an element twice.
+    // No number is neutral for the extremum of infinities, but an element may count twice.
     return element(o, first);
 #endif
 }
@@ -86,9 +86,9 @@ fn fold_run(o: u32, first: u32, end: u32, member: u32) -> f32 {
     return join(join(a, b), join(c, d));
 }
 
-/// Elements of an invocation's run, and runs of a stretch. A sum that follows an outlier in one chain of additions may
-/// be off by half a unit in the outlier's last place for each of them. So chains are short: within a run, from run to
-/// run of a stretch, and from stretch to stretch.
+/// Elements of an invocation's run, and runs of a stretch. Each addition after an outlier may be off by half a unit in
+/// the outlier's last place. So chains of additions are short: within a run, from run to run of a stretch, and from
+/// stretch to stretch.
 const RUN: u32 = 64u * LANES;
 const STRETCH: u32 = 16u * RUN;
 
@@ -120,7 +120,7 @@ fn main(
     }
     let part = index / BLOCKS;
     let o = index % BLOCKS * SEGMENTS + segment_of(lane);
-    // Those without a result of their own must still meet the others: they repeat the last.
+    // Invocations without a result must still reach the barriers: they repeat the last.
     let value = fold(min(o, OUTS - 1u), part * CHUNK, min(part * CHUNK + CHUNK, LEN), member_of(lane));
     let result = segment_${OP}(lane, value);
     if o < OUTS && member_of(lane) == 0u {

@@ -5,7 +5,7 @@
 // a part, its invocations those of different pixels. PARTS·⌈C/8/EIGHTS⌉ workgroups.
 //
 // Defines: PIXELS, C a multiple of 8
-//          PARTS, CHUNK  pixels of a part, but for the last, which has some
+//          PARTS, CHUNK  pixels of a part; the last has between one and CHUNK
 //          EIGHTS        a power of two
 
 #include "shared/prologue_lines"
@@ -18,8 +18,8 @@ const PARTS: u32 = ${PARTS};
 const CHUNK: u32 = ${CHUNK};
 const EIGHTS: u32 = ${EIGHTS};
 const BLOCKS: u32 = (LINES + EIGHTS - 1u) / EIGHTS;
-/// Pixels beside each other that invocations read at once, and such steps of a run. The sums of runs are added up: a
-/// sum in one chain would round every small element after a large one.
+/// Neighbouring pixels that invocations read at once, and such steps of a run. The sums of runs are added up: in one
+/// chain, every small element after a large one would be rounded.
 const ROWS: u32 = WG / EIGHTS;
 const RUN: u32 = 16u;
 
@@ -48,7 +48,7 @@ fn main(
     for (var first = part * CHUNK + lane / EIGHTS; first < end; first += RUN * ROWS) {
         var run = Eight();
         for (var step = 0u; step < RUN; step += 4u) {
-            // Four are on their way at a time.
+            // Four loads are in flight at a time.
 #for U in 4
             let pixel_${U} = first + (step + ${U}u) * ROWS;
             var line_${U} = Eight();

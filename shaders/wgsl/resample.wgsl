@@ -14,7 +14,7 @@ const RESULTS: u32 = N * P * Q * SIDE;
 
 struct Terms {
     extent: vec2<u32>,
-    /// Where the first element is that the result is made of.
+    /// The place of the first element that contributes to the result.
     at: u32,
     /// Row and column of the result, and of that element.
     made: vec2<i32>,

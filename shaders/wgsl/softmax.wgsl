@@ -90,7 +90,7 @@ fn main(
         return;
     }
     let wanted = index % BLOCKS * SEGMENTS + segment_of(lane);
-    // Those without a row of their own must still meet the others: they repeat the last, and write nothing.
+    // Invocations without a row must still reach the barriers: they repeat the last row, and write nothing.
     let row = min(wanted, ROWS - 1u);
     let member = member_of(lane);
 
@@ -122,7 +122,7 @@ fn main(
     if wanted != row {
         return;
     }
-    // Said here, because a compiler may take x − x for 0 whatever x is.
+    // Tested here, because a compiler may replace x − x by 0 for any x.
     let none = !is_finite(shift);
     let first = index / BLOCKS * CHUNK;
     for (var l = first + member; l < min(first + CHUNK, LEN); l += LANES) {

@@ -1,5 +1,5 @@
-// The parts of a softmax or a cross-entropy whose rows are split: of each, CHUNK elements long, peak = max x,
-// mass = Σ exp(x − peak) and drift = Σ (x − peak). Of a part of −∞ alone the mass is 0 and the drift −∞.
+// The parts of a softmax or a cross-entropy whose rows are split: of each part of CHUNK elements, peak = max x,
+// mass = Σ exp(x − peak) and drift = Σ (x − peak). A part of −∞ alone has mass 0 and drift −∞.
 //
 // Bindings: x[OUTER,LEN,INNER] → peak[PARTS,OUTER,INNER], mass and with DRIFT 1 drift likewise. A segment of LANES
 // invocations computes a part of a row; PARTS·⌈OUTER·INNER·LANES/WG⌉ workgroups.
@@ -41,7 +41,7 @@ fn main(
     }
     let part = index / BLOCKS;
     let wanted = index % BLOCKS * SEGMENTS + segment_of(lane);
-    // Those without a row of their own must still meet the others: they repeat the last, and write nothing.
+    // Invocations without a row must still reach the barriers: they repeat the last row, and write nothing.
     let row = min(wanted, ROWS - 1u);
     let first = part * CHUNK;
     let end = min(first + CHUNK, LEN);

@@ -1,11 +1,12 @@
-// y[i] = Σ_p parts[p,AT], in the order of p: what a reduction that was cut into parts ends with.
+// y[i] = Σ_p parts[p,AT], in the order of p: adds up the parts of a reduction that was cut.
 //
-// Bindings: parts[PARTS,PART] → y[LEN]. One invocation computes a sum, or with LINES eight beside each other; ⌈LEN/WG⌉
-// or ⌈LEN/8/WG⌉ workgroups.
+// Bindings: parts[PARTS,PART] → y[LEN] by its epilogue. One invocation computes a sum, or with LINES eight neighbours;
+// ⌈LEN/(WG/TAPS·TAPS)⌉ or ⌈LEN/8/WG⌉ workgroups.
 //
-// Defines: WG, PARTS, PART, LEN AT where element i is in a part TAPS elements that lie beside each other in the result
-// and far from each other in a part; 1 if there are none such. Then ⌈LEN/(WG/TAPS·TAPS)⌉ workgroups LINES if defined,
-// sums are stored in lines; LEN is a multiple of 8, and elements lie in a part as in the result
+// Defines: WG, PARTS, PART, LEN
+//          AT    the place of element i in a part, an expression of `i: u32`
+//          TAPS  elements that are adjacent in the result and far apart in a part; 1 where the orders agree
+//          LINES defined where sums are stored in lines: LEN is a multiple of 8, and parts have the result's order
 
 #if LINES
 #include "shared/epilogue_lines"
@@ -51,13 +52,13 @@ fn main(
     }
     finish(e, sum);
 #else
-    // Neighbours read neighbours, and pass on what neighbours store.
+    // Neighbouring invocations read neighbouring elements, and pass them on to those that store them.
     let first = workgroup_index(workgroup, workgroups) * COUNT;
     let i = first + lane % (COUNT / TAPS) * TAPS + lane / (COUNT / TAPS);
     if lane < COUNT && i < LEN {
         let at = ${AT};
         var sum = parts[at];
-        // Eight are on their way at a time.
+        // Eight loads are in flight at a time.
         var p = 1u;
         for (; p + 8u <= PARTS; p += 8u) {
 #for U in 8

@@ -4,7 +4,7 @@
 //
 // Defines: WG
 //          N         number of elements
-//          IN_OFFSET where element i comes from, an expression of `i: u32`
+//          IN_OFFSET the source of element i, an expression of `i: u32`
 
 #include "shared/epilogue"
 #include "shared/grid"

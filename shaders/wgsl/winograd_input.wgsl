@@ -1,10 +1,10 @@
-// Winograd's transform of the inputs, BᵀdB: v[f,c,t] for each of 36 products f, channel c, and tile t of 4×4 outputs.
+// Winograd's transform of the inputs, BᵀdB: v[f,c,t] for product f of 36, channel c, and tile t of 4×4 outputs.
 //
 // Bindings: x[N,C,H,W] → v[36,C,TILES]. One invocation transforms a tile of a channel; ⌈C·TILES/WG⌉ workgroups.
 //
 // Defines: WG, N, C
 //          H, W the planes of x; P, Q those of the outputs
-//          PH, PW zeros before the planes; may be negative
+//          PH, PW rows and columns of padding before the planes; may be negative
 
 #include "shared/grid"
 #include "shared/winograd"

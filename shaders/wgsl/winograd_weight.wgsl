@@ -1,6 +1,6 @@
-// Winograd's transform of the weights, G w Gᵀ: u[f,k,m] for each of 36 products f, with m the rows of the product and k
-// its reduction: output and input channels, or for the gradient with respect to the input the other way round, the taps
-// turned.
+// Winograd's transform of the weights, G w Gᵀ: u[f,k,m] for product f of 36, with m its row and k the term of its
+// reduction. FORM forward: m is the output and k the input channel. FORM grad_input: the other way round, with taps in
+// reverse order.
 //
 // Bindings: w[O,C,3,3] → u[36,K,M]. One invocation transforms the weights of a pair of channels; ⌈O·C/WG⌉ workgroups.
 //
@@ -36,7 +36,7 @@ fn main(
         return;
     }
 #if FORM == forward
-    // Neighbours write side by side.
+    // Neighbouring invocations write neighbouring elements.
     let pair = index % O * C + index / O;
 #else
     let pair = index;

@@ -1,7 +1,8 @@
-//! Matrix products on a GPU: the tilings of the shared WGSL product. Which of them suits a shape is in [`choose`].
+//! Matrix products on a GPU: launches of the WGSL engine `shared/gemm` in a tiling. [`tilings`] has the tilings, and
+//! picks those that suit a shape; [`halves`] multiplies operands in halves.
 
-mod choose;
 mod halves;
+mod tilings;
 
 pub use halves::{Lines, multiplies_halves};
 
@@ -12,11 +13,12 @@ use crate::Layout;
 /// Elements that an invocation loads at a time.
 const BLOCK: usize = 16;
 
-/// How a workgroup computes a tile of a product; see `shared/gemm.wgsl`.
+/// A way for a workgroup to compute a tile of a product; see `shared/gemm.wgsl`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Tiling {
+    /// The variant's name.
     name: &'static str,
-    /// The name where the reduction is cut.
+    /// Its name where the reduction is cut.
     split: &'static str,
     units: Units,
     /// Invocations, or on matrix units subgroups, down and across a tile.
@@ -27,18 +29,75 @@ pub struct Tiling {
     depth: usize,
 }
 
+/// The units that multiply. `halves` is the number of steps that workgroup memory holds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Units {
-    /// In f32, with so many halves of workgroup memory.
+    /// The units of f32.
     Scalar { halves: usize },
-    /// On matrix units, with so many halves.
+    /// Matrix units, of f16.
     Matrix { halves: usize },
+}
+
+/// The consequences of a tiling's units.
+struct Traits {
+    /// The value of the define `UNITS`.
+    name: &'static str,
+    /// Steps that workgroup memory holds.
+    halves: usize,
+    /// Rows, and columns, of a worker's block.
+    side: usize,
+    /// `true` if a worker is a subgroup, `false` if it is an invocation.
+    is_subgroup: bool,
+    /// Bytes of four elements in workgroup memory.
+    four: usize,
+    /// Fours by which the distance between terms in workgroup memory exceeds a tile's.
+    gap: usize,
+    /// Bytes of workgroup memory for the sums of a worker.
+    sums: usize,
+    /// Iterations of a step, and of a part besides those of its steps; of a tiling that adds so many terms in a row.
+    loops: fn(&Tiling, usize) -> [usize; 2],
+    /// The defines of a choice that only these units have.
+    defines: fn(&Choice) -> Vec<(&'static str, String)>,
+    /// `true` if sums can be stored without the epilogue, which takes the define `PLAIN`.
+    can_be_plain: bool,
+}
+
+impl Units {
+    fn traits(self) -> Traits {
+        match self {
+            Self::Scalar { halves } => Traits {
+                name: "scalar",
+                halves,
+                side: 4,
+                is_subgroup: false,
+                four: 16,
+                gap: 1,
+                sums: 0,
+                loops: |tiling, unroll| [tiling.depth / unroll + 2, 1],
+                defines: Choice::scalar_defines,
+                can_be_plain: false,
+            },
+            Self::Matrix { halves } => Traits {
+                name: "matrix",
+                halves,
+                side: 16,
+                is_subgroup: true,
+                four: 8,
+                gap: 2,
+                sums: 16 * 20 * 4,
+                // Finding the powers of two goes over the operands up to three times more, and reduces in each step.
+                loops: |_, _| [16, 256],
+                defines: Choice::matrix_defines,
+                can_be_plain: true,
+            },
+        }
+    }
 }
 
 /// Extents of a batch of products `[M,K]·[K,N]`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Product {
-    /// How many there are.
+    /// The number of products.
     pub batch: usize,
     /// Rows of the result.
     pub m: usize,
@@ -46,33 +105,33 @@ pub struct Product {
     pub n: usize,
     /// Terms of each sum.
     pub k: usize,
-    /// How the operands lie.
+    /// The order of the operands in memory.
     pub operands: Operands,
-    /// Whether sixteen columns lie beside each other in the result, those from a multiple of sixteen on.
+    /// `true` if each sixteen columns from a multiple of sixteen on are adjacent in the result.
     pub beside: bool,
 }
 
-/// How the operands of a product lie in memory.
+/// The order of a product's operands in memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Operands {
-    /// Both with their neighbours along the reduction.
+    /// In both, neighbours along the reduction are adjacent.
     Along,
-    /// One so, one as below.
+    /// One is as in `Along`, one as in `Across`.
     Mixed,
-    /// Both with their neighbours across it.
+    /// In both, neighbours across the reduction are adjacent.
     Across,
-    /// The columns are gathered from images, which takes registers and time.
+    /// The columns of the second are gathered from images, which takes registers and time.
     Gathered,
 }
 
-/// Whether a reduction may be cut into parts.
+/// The ways in which a reduction may be cut into parts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Cut {
-    /// No.
+    /// It may not be cut.
     Never,
-    /// A launch more adds them up; see [`Choice::variant`].
+    /// An additional launch adds up the parts; see [`Choice::variant`].
     Added,
-    /// The launch that reads the result adds them up on the way.
+    /// The launch that reads the result adds up the parts on the way.
     Taken,
 }
 
@@ -91,7 +150,7 @@ pub struct Choice {
 impl Tiling {
     /// Rows and columns of a tile.
     fn extent(&self) -> [usize; 2] {
-        let side = if let Units::Scalar { .. } = self.units { 4 } else { 16 };
+        let side = self.units.traits().side;
         [0, 1].map(|axis| side * self.blocks[axis] * self.workers[axis])
     }
 
@@ -101,45 +160,43 @@ impl Tiling {
         product.batch * product.m.div_ceil(rows) * product.n.div_ceil(columns)
     }
 
-    /// Bytes of workgroup memory: lines of four along the tile, a little longer than it; on matrix units besides, a
-    /// fragment of sums of each subgroup. A multiprocessor of NVIDIA's has 48 KB for all its workgroups through Vulkan,
-    /// so that 24 KB let it run two, one of which loads or stores while the other multiplies.
+    /// Bytes of workgroup memory: the steps of both operands, and on matrix units a fragment of sums of each subgroup.
+    /// A multiprocessor of NVIDIA's has 48 KB for all its workgroups through Vulkan, so 24 KB let it run two: one loads
+    /// or stores while the other multiplies.
     fn memory(&self) -> usize {
         let [rows, columns] = self.extent();
-        let others = self.workers[0] * self.workers[1] * 16 * 20 * 4;
-        match self.units {
-            Units::Scalar { halves } => halves * self.depth * (rows / 4 + 1 + columns / 4 + 1) * 16,
-            Units::Matrix { halves } => halves * self.depth * (rows / 4 + 2 + columns / 4 + 2) * 8 + others,
-        }
+        let Traits { halves, four, gap, sums, .. } = self.units.traits();
+        let fours = halves * self.depth * (rows / 4 + gap + columns / 4 + gap);
+        fours * four + self.workers[0] * self.workers[1] * sums
     }
 
-    fn invocations(&self, caps: &Caps) -> usize {
-        let each = if let Units::Scalar { .. } = self.units { 1 } else { caps.subgroup.1 };
-        self.workers[0] * self.workers[1] * each
+    /// Invocations of a workgroup, for subgroups of so many.
+    fn invocations(&self, subgroup: usize) -> usize {
+        self.workers[0] * self.workers[1] * if self.units.traits().is_subgroup { subgroup } else { 1 }
     }
 
     fn fits(&self, caps: &Caps) -> bool {
         let [rows, columns] = self.extent();
-        let invocations = self.invocations(caps);
+        let invocations = self.invocations(caps.subgroup.1);
         self.memory() <= caps.workgroup_memory
             && invocations <= caps.workgroup_size
             && ((rows + columns) * self.depth).is_multiple_of(BLOCK * invocations)
     }
 
-    /// A bound on the iterations of a part of so many terms, as [`Launch::loops`] counts them.
-    fn loops(&self, part: usize, unroll: usize) -> usize {
-        let steps = part.div_ceil(self.depth);
-        match self.units {
-            Units::Scalar { .. } => steps.saturating_mul(self.depth / unroll + 2).saturating_add(1),
-            // Those that look for scales go over the operands up to three times more, and join what they find in each
-            // step.
-            Units::Matrix { .. } => steps.saturating_mul(16).saturating_add(256),
-        }
+    /// Iterations of a step, and of a part besides those of its steps.
+    fn iterations(&self, unroll: usize) -> [usize; 2] {
+        (self.units.traits().loops)(self, unroll)
     }
 
-    /// The most terms that a part may have on a device that bounds loops, in whole steps.
+    /// A bound on the iterations of a part of so many terms, as [`Launch::loops`] counts them.
+    fn loops(&self, part: usize, unroll: usize) -> usize {
+        let [of_step, of_part] = self.iterations(unroll);
+        part.div_ceil(self.depth).saturating_mul(of_step).saturating_add(of_part)
+    }
+
+    /// The most terms of a part on a device that bounds loops, in whole steps.
     fn most(&self, unroll: usize, caps: &Caps) -> usize {
-        (caps.loops / (self.depth / unroll + 2) - 1).saturating_mul(self.depth)
+        (caps.loops / self.iterations(unroll)[0] - 1).saturating_mul(self.depth)
     }
 
     /// Terms of each part but perhaps the last, in whole steps.
@@ -147,14 +204,13 @@ impl Tiling {
         product.k.div_ceil(parts).next_multiple_of(self.depth)
     }
 
-    /// Into how many parts the reduction is cut, so that about `wanted` workgroups run, each over `least` terms at
-    /// least.
+    /// The number of parts for about `wanted` workgroups, each of which has at least `least` terms.
     fn parts(&self, product: Product, wanted: usize, least: usize) -> usize {
         (wanted / self.tiles(product)).clamp(1, (product.k / least).clamp(1, 64))
     }
 }
 
-/// Where the sums of a tiled launch go.
+/// The destination of a tiled launch's sums.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Sums {
     /// To result 0, each once, through the epilogue.
@@ -166,6 +222,22 @@ pub enum Sums {
 impl Choice {
     fn new(tiling: Tiling, parts: usize, unroll: usize, caps: &Caps) -> Self {
         Self { tiling, parts, unroll, subgroup: caps.subgroup.1 }
+    }
+
+    /// The defines that `shared/gemm` takes with `UNITS` scalar alone.
+    fn scalar_defines(&self) -> Vec<(&'static str, String)> {
+        let Tiling { units, workers: [down, across], depth, .. } = self.tiling;
+        define![TM: down, TN: across, BK: depth, HALVES: units.traits().halves, UNROLL: self.unroll]
+    }
+
+    /// The defines that `shared/gemm` takes with `UNITS` matrix alone, but for `PLAIN`.
+    fn matrix_defines(&self) -> Vec<(&'static str, String)> {
+        let Tiling { units, workers: [down, across], depth, .. } = self.tiling;
+        let each = 256 / self.subgroup;
+        define![
+            SM: down, SN: across, STEPS: depth / 16, HALVES: units.traits().halves,
+            SUBGROUP: self.subgroup, EACH: each,
+        ]
     }
 
     /// The variant's name.
@@ -180,8 +252,8 @@ impl Choice {
         self.parts * self.tiling.tiles(product)
     }
 
-    /// A launch of `kernel`, which includes the shared product, with these defines besides the product's. `across` says
-    /// for each operand whether its neighbours in memory lie across the reduction.
+    /// A launch of `kernel`, which includes `shared/gemm`, with these defines besides those of `shared/gemm`. `across`
+    /// is `true` for operands whose adjacent elements lie across the reduction.
     #[must_use]
     pub fn launch(
         &self,
@@ -192,22 +264,13 @@ impl Choice {
         across: [bool; 2],
         sums: Sums,
     ) -> Launch {
-        let Tiling { units, workers, blocks, depth, .. } = self.tiling;
+        let Tiling { units, blocks, depth, .. } = self.tiling;
+        let Traits { name, can_be_plain, defines: of_units, .. } = units.traits();
         let [rows, columns] = self.tiling.extent();
-        let [down, over] = workers;
         let (mut bindings, mut plain) = (operands.to_vec(), false);
-        let (name, each) = match units {
-            Units::Scalar { .. } => ("scalar", 1),
-            Units::Matrix { .. } => ("matrix", self.subgroup),
-        };
-        let invocations = down * over * each;
         defines.extend(define![UNITS: name, FM: blocks[0], FN: blocks[1], PARTS: self.parts]);
-        if let Units::Scalar { halves } = units {
-            defines.extend(define![TM: down, TN: over, BK: depth, HALVES: halves, UNROLL: self.unroll]);
-        } else {
-            let halves = if let Units::Matrix { halves } = units { halves } else { 1 };
-            defines.extend(define![SM: down, SN: over, STEPS: depth / 16, HALVES: halves]);
-            defines.extend(define![SUBGROUP: self.subgroup, EACH: 256 / self.subgroup]);
+        defines.extend(of_units(self));
+        if can_be_plain {
             let whole = product.beside && product.m.is_multiple_of(rows) && product.n.is_multiple_of(columns);
             match sums {
                 Sums::Whole if whole => plain = true,
@@ -216,7 +279,7 @@ impl Choice {
             }
         }
         let [a_along, b_along] = [if across[0] { "row" } else { "k" }, if across[1] { "column" } else { "k" }];
-        let loads = (rows + columns) * depth / (BLOCK * invocations);
+        let loads = (rows + columns) * depth / (BLOCK * self.tiling.invocations(self.subgroup));
         defines.extend(define![LOADS: loads, A_ALONG: a_along, B_ALONG: b_along]);
         let loops = self.tiling.loops(self.tiling.part(product, self.parts), self.unroll);
         let mut launch = Launch::new(kernel, defines, (0, 0), self.workgroups(product)).loops(loops);
@@ -241,8 +304,8 @@ impl Choice {
         usize::from(self.parts > 1)
     }
 
-    /// A variant that computes `product` into result 0 by the launch that is made for where the sums go; the parts of a
-    /// cut reduction are added up at the end.
+    /// A variant that computes `product` into result 0. `launch` makes the tiled launch for a destination of its sums.
+    /// Where the reduction is cut, a further launch adds up the parts.
     #[must_use]
     pub fn variant(&self, product: Product, launch: impl FnOnce(Sums) -> Launch) -> Variant {
         if self.parts == 1 {
@@ -268,7 +331,7 @@ impl Choice {
     }
 }
 
-/// For each operand whether its neighbours in memory lie across the reduction rather than along it.
+/// `true` for operands whose adjacent elements lie across the reduction rather than along it.
 #[must_use]
 pub fn lie_across([a, b]: [&Layout; 2]) -> [bool; 2] {
     let (_, [a_row, a_col]) = strides(a);
@@ -284,7 +347,7 @@ pub fn strides(layout: &Layout) -> (Layout, [usize; 2]) {
     (batch, [matrix.strides()[0], matrix.strides()[1]])
 }
 
-/// Where the elements of both operands are, for the shaders.
+/// Defines for the places of both operands' elements.
 #[must_use]
 pub fn operands([a, b]: [&Layout; 2]) -> Vec<(&'static str, String)> {
     let (a_batch, [a_row, a_col]) = strides(a);
@@ -294,13 +357,13 @@ pub fn operands([a, b]: [&Layout; 2]) -> Vec<(&'static str, String)> {
     defines
 }
 
-/// The type of a binding's elements that is read by fours, or else one by one.
+/// The element type of a binding that is read in fours, or else one by one.
 #[must_use]
 pub fn element(fours: bool) -> &'static str {
     if fours { "vec4<f32>" } else { "f32" }
 }
 
-/// Whether four neighbours along one of the last two axes can be read at once, wherever a multiple of four begins.
+/// `true` if four neighbours along one of the last two axes can be read at once, from every multiple of four on.
 #[must_use]
 pub fn reads_fours(layout: &Layout, axis: usize) -> bool {
     let (batch, strides) = strides(layout);
@@ -317,17 +380,17 @@ pub fn sum_parts(parts: usize, elements: usize, scratch: usize) -> Launch {
     sum_parts_at(parts, elements, scratch, &Parts { elements, taps: 1, at: "i".into() })
 }
 
-/// How the parts of a reduction lie.
+/// The order of a part's elements.
 pub struct Parts {
     /// Elements of a part.
     pub elements: usize,
-    /// Elements that lie beside each other in the result and far from each other in a part, at most 256.
+    /// Elements that are adjacent in the result and far apart in a part, at most 256.
     pub taps: usize,
     /// A WGSL expression for the place of element `i` in a part.
     pub at: String,
 }
 
-/// The same where parts lie in another order than the result.
+/// [`sum_parts`] for parts whose order is not the result's.
 #[must_use]
 pub fn sum_parts_at(parts: usize, elements: usize, scratch: usize, order: &Parts) -> Launch {
     let Parts { elements: part, taps, at } = order;
@@ -337,7 +400,7 @@ pub fn sum_parts_at(parts: usize, elements: usize, scratch: usize, order: &Parts
     Launch { bindings: vec![Binding::Scratch(scratch), Binding::Output(0)], ..launch }.stores_through_epilogue()
 }
 
-/// The same where result 0 is stored in lines, and parts lie in its order.
+/// [`sum_parts`] where result 0 is stored in lines, and parts have its order.
 #[must_use]
 pub fn sum_parts_by_lines(parts: usize, elements: usize, scratch: usize) -> Launch {
     let mut launch = sum_parts(parts, elements, scratch).by_lines();

@@ -1,16 +1,16 @@
-//! How a kernel is launched on a GPU, as data; and how numbers are spelled in WGSL.
+//! Launches of kernels on a GPU as data, what they depend on, and WGSL literals.
 
 use crate::{Layout, Shape, TensorType};
 
-/// Type and layout of an operand, as a kernel's choice of launches sees it.
+/// An operand's type, layout and format, on which the choice of launches depends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Argument {
     /// Element type and shape.
     pub ty: TensorType,
-    /// How the elements lie. Contiguous unless the kernel reads strided operands. Elementwise programs count halves as
-    /// they lie, so that theirs is the layout of `[pixels, channels]`.
+    /// The layout. It is contiguous unless the kernel reads strided operands. Elementwise programs count halves in
+    /// their order in memory, so theirs is the layout of `[pixels, channels]`.
     pub layout: Layout,
-    /// How its elements are held in memory.
+    /// The format of its elements in memory.
     pub format: Format,
 }
 
@@ -22,18 +22,18 @@ impl Argument {
     }
 }
 
-/// How the elements of a tensor are held in memory.
+/// The format of a tensor's elements in memory.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum Format {
-    /// In words of 32 bits, in the order of the API: what users see.
+    /// Words of 32 bits, in the order of the API, as users see them.
     #[default]
     Full,
-    /// As the upper halves of `f32`s (bf16), two in a word, in an order of their own.
+    /// The upper halves of `f32`s (bf16), two in a word, with channels innermost.
     Half(Channels),
 }
 
 impl Format {
-    /// Where the channels are, of halves.
+    /// The channels of halves; `None` for other formats.
     #[must_use]
     pub fn channels(self) -> Option<Channels> {
         match self {
@@ -43,10 +43,10 @@ impl Format {
     }
 }
 
-/// Where the channels of a tensor `[N, C, …]` are, whose memory is `[N, …, C]`.
+/// The channels of a tensor `[N, C, …]` whose memory is `[N, …, C]`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Channels {
-    /// How many there are, a multiple of [`LINE`].
+    /// The number of channels, a multiple of [`LINE`].
     pub channels: usize,
     /// Elements of a channel of one image.
     pub pixels: usize,
@@ -55,8 +55,8 @@ pub struct Channels {
 /// Elements that are read and written together in [`Format::Half`]: neighbouring channels, 16 bytes.
 pub const LINE: usize = 8;
 
-/// Whether a matrix, or a batch of them, lies in lines: elements are adjacent along one of its last two axes, and that
-/// axis' extent, the offset and all other strides are multiples of a line.
+/// `true` if a matrix, or a batch of them, lies in lines: elements are adjacent along one of its last two axes, and
+/// that axis' extent, the offset and all other strides are multiples of a line.
 #[must_use]
 pub fn lies_in_lines(layout: &Layout) -> bool {
     let shape = layout.shape();
@@ -71,18 +71,18 @@ pub fn lies_in_lines(layout: &Layout) -> bool {
 }
 
 impl Channels {
-    /// Those of elements that lie in memory in the order of the API: a line is any eight, a tensor a multiple of that.
+    /// The channels of elements in the order of the API: a line is any eight neighbours, and a tensor has whole lines.
     pub const ROWS: Self = Self { channels: LINE, pixels: 1 };
 
-    /// Those of a shape, if it is one of images whose channels fall into lines.
+    /// The channels of images of this shape; `None` if it is no such shape, or they do not fall into lines.
     #[must_use]
     pub fn of(shape: Shape) -> Option<Self> {
         let &[_, channels, h, w] = shape.dims() else { return None };
         (channels.is_multiple_of(LINE) && channels > 0 && h * w > 1).then_some(Self { channels, pixels: h * w })
     }
 
-    /// Where the elements of `shape` are, which are those of `[N, C, …]` in order, with channels innermost; `None`
-    /// where strides cannot say that.
+    /// The layout of `shape`, a reshape of `[N, C, …]`, over memory with channels innermost; `None` if no strides
+    /// express it.
     #[must_use]
     pub fn layout(self, shape: Shape) -> Option<Layout> {
         let Self { channels, pixels } = self;
@@ -104,8 +104,8 @@ impl Channels {
         Some(Layout::strided(shape, &strides))
     }
 
-    /// A WGSL expression for the element, in the order of the API, whose place in memory is `place`, a variable of type
-    /// `u32`.
+    /// A WGSL expression for the number, in the order of the API, of the element at `place` in memory, a variable of
+    /// type `u32`.
     #[must_use]
     pub fn element(self, place: &str) -> String {
         let Self { channels, pixels } = self;
@@ -116,8 +116,8 @@ impl Channels {
         format!("{place} / {image}u * {image}u + {place} % {channels}u * {pixels}u + {place} % {image}u / {channels}u")
     }
 
-    /// WGSL expressions for the first channel of the line that begins at `place`, counted through all images, and for
-    /// its pixel.
+    /// WGSL expressions for the line that begins at `place`: its first channel, counted through all images, and its
+    /// pixel.
     #[must_use]
     pub fn of_line(self, place: &str) -> [String; 2] {
         let Self { channels, pixels } = self;
@@ -132,7 +132,7 @@ impl Channels {
     }
 }
 
-/// What an adapter is.
+/// The kind of an adapter.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[cfg_attr(not(feature = "gpu"), expect(dead_code, reason = "only the wgpu executor knows adapters"))]
 pub enum Kind {
@@ -144,10 +144,10 @@ pub enum Kind {
     Software,
 }
 
-/// What a device can do, as far as the choice of kernels depends on it.
+/// A device's capabilities on which the choice of kernels depends.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Caps {
-    /// What the adapter is.
+    /// The kind of the adapter.
     pub kind: Kind,
     /// Bytes of memory that a workgroup may share.
     pub workgroup_memory: usize,
@@ -159,18 +159,17 @@ pub struct Caps {
     pub buffer: usize,
     /// The fewest and the most invocations of a subgroup.
     pub subgroup: (usize, usize),
-    /// Iterations that an invocation may go through, as [`Launch::loops`] counts them; `usize::MAX` where nothing
-    /// bounds them.
+    /// The most iterations of an invocation, as [`Launch::loops`] counts them; `usize::MAX` where nothing bounds them.
     pub loops: usize,
-    /// Whether kernels may keep tiles of products in registers. SwiftShader's compiler takes minutes and gigabytes for
-    /// one.
+    /// `true` if kernels may keep tiles of products in registers. SwiftShader's compiler takes minutes and gigabytes
+    /// for such a kernel.
     pub tiles: bool,
-    /// Whether kernels are to multiply f16 on matrix units, 16×16 by 16×16 summed in f32: asked for by the device's
-    /// precision, and probed. Subgroups have one size then.
+    /// `true` if kernels are to multiply f16 on matrix units, 16×16 by 16×16 summed in f32: the device's precision asks
+    /// for it, and a probe succeeded. Subgroups then have one size.
     pub matrix: bool,
-    /// Whether kernels are to keep what they compute in [`Format::Half`], where they can.
+    /// `true` if kernels are to store results in [`Format::Half`], where they can.
     pub half: bool,
-    /// Whether matrix units multiply bf16 as well, so that what lies in [`Format::Half`] goes to them as it is.
+    /// `true` if matrix units also multiply bf16, so that they take elements in [`Format::Half`] as they are.
     pub bfloat: bool,
 }
 
@@ -178,14 +177,14 @@ pub struct Caps {
 pub const BFLOAT: &str = "BFLOAT";
 
 impl Caps {
-    /// The iterations after which Mesa's lavapipe ends every loop of an invocation, without a word: gallivm's
+    /// The iterations after which Mesa's lavapipe silently ends every loop of an invocation: gallivm's
     /// `LP_MAX_TGSI_LOOP_ITERATIONS`, one count for all loops of a shader.
     pub const LOOPS_IN_SOFTWARE: usize = 65_535;
 }
 
 #[cfg(any(test, all(feature = "gpu", feature = "testing")))]
 impl Caps {
-    /// Those of a large GPU, without matrix units.
+    /// A large GPU, without matrix units.
     pub(crate) const DISCRETE: Self = Self {
         kind: Kind::Discrete,
         workgroup_memory: 49_152,
@@ -200,11 +199,11 @@ impl Caps {
         bfloat: false,
     };
 
-    /// The same, with matrix units that multiply bf16.
+    /// A large GPU, with matrix units that multiply bf16.
     #[cfg(all(feature = "gpu", feature = "testing"))]
     pub(crate) const MATRIX_UNITS: Self = Self { matrix: true, half: true, bfloat: true, ..Self::DISCRETE };
 
-    /// Those of a device with WebGPU's default limits, which every device of WebGPU has, and no optional feature.
+    /// A device with WebGPU's default limits, which every device of WebGPU has, and no optional feature.
     #[cfg(all(feature = "gpu", feature = "testing"))]
     pub(crate) const BASELINE: Self = Self {
         workgroup_memory: 16_384,
@@ -216,7 +215,7 @@ impl Caps {
         ..Self::DISCRETE
     };
 
-    /// Those of Mesa's lavapipe.
+    /// Mesa's lavapipe.
     #[cfg(test)]
     pub(crate) const SOFTWARE: Self = Self {
         kind: Kind::Software,
@@ -233,14 +232,14 @@ impl Caps {
 pub struct Variant {
     /// The variant's name among those of its operation.
     pub name: &'static str,
-    /// What to run, in order.
+    /// The launches, in order.
     pub launches: Vec<Launch>,
     /// Floats of each scratch buffer that the launches pass results through.
     pub scratch: Vec<usize>,
 }
 
-/// Bytes that the scratch buffers of a variant may take together where it brings operands into another form: a bound
-/// that does not grow with the batch.
+/// The most bytes of all scratch buffers of a variant that transforms its operands: a bound that does not grow with the
+/// batch.
 const TRANSFORMED_BYTES: usize = 1 << 29;
 
 impl Variant {
@@ -250,7 +249,7 @@ impl Variant {
         Self { name, launches: vec![launch], scratch: Vec::new() }
     }
 
-    /// This, where its scratch buffers are within the bound for operands that are brought into another form.
+    /// The variant, if its scratch buffers are within the bound for transformed operands.
     #[must_use]
     pub fn bounded(self) -> Option<Self> {
         let elements = self.scratch.iter().fold(0, |sum: usize, &elements| sum.saturating_add(elements));
@@ -263,23 +262,23 @@ impl Variant {
 pub struct Launch {
     /// The kernel's file in the shaders crate.
     pub kernel: &'static str,
-    /// What the kernel's holes are filled with.
+    /// The values of the kernel's defines.
     pub defines: Vec<(&'static str, String)>,
     /// The buffer of each binding, in order.
     pub bindings: Vec<Binding>,
     /// The number of workgroups; the executor folds it into the device's grid.
     pub workgroups: usize,
-    /// A bound on the iterations that an invocation goes through, over all loops of the kernel together. Each time that
-    /// a loop is entered counts as one more, for the test that ends it. 0: the kernel has no loop, or is a user's.
+    /// A bound on the iterations of an invocation, over all loops of the kernel together. Each entry of a loop counts
+    /// as one more, for the test that ends it. 0: the kernel has no loop, or is a user's.
     pub loops: usize,
     /// The operand that the kernel reads through `load`, which the plan writes.
     pub loads: Option<usize>,
-    /// Whether the kernel stores result 0 through `store`, whose inside the plan writes.
+    /// `true` if the kernel stores result 0 through `store`, whose body the plan writes.
     pub stores: bool,
-    /// Whether the kernel has a better way to store result 0 where `store` does nothing else. It takes the define
+    /// `true` if the kernel has a better way to store result 0 where `store` does nothing else. It takes the define
     /// `PLAIN`: the result's name in the shader, or `none`.
     pub plain: bool,
-    /// Whether the kernel loads and stores eight neighbours at a time, through `load_line` and `store_line` of
+    /// `true` if the kernel loads and stores eight neighbours at a time, through `load_line` and `store_line` of
     /// `shared/prologue_lines` and `shared/epilogue_lines`.
     pub lines: bool,
 }
@@ -297,7 +296,7 @@ impl Launch {
         Self { kernel, defines, bindings, workgroups, loops: 0, loads: None, stores: false, plain: false, lines: false }
     }
 
-    /// The kernel has loops, through which an invocation goes at most so often.
+    /// The kernel has loops, of at most so many iterations of an invocation.
     #[must_use]
     pub fn loops(mut self, most: usize) -> Self {
         self.loops = most;
@@ -305,8 +304,8 @@ impl Launch {
     }
 
     /// The kernel includes `shared/epilogue` and stores result 0 through `store` alone: each element once, by its
-    /// number in the contiguous result. The plan declares the binding, after those of the kernel, and writes what
-    /// `store` does.
+    /// number in the contiguous result. The plan declares the binding, after those of the kernel, and writes the body
+    /// of `store`.
     #[must_use]
     pub fn stores_through_epilogue(mut self) -> Self {
         self.bindings.retain(|binding| *binding != Binding::Output(0));
@@ -314,16 +313,15 @@ impl Launch {
         self
     }
 
-    /// What the kernel loads through a prologue and stores through an epilogue goes by lines of [`Format::Half`]: it
-    /// includes `shared/prologue_lines` and `shared/epilogue_lines` instead. Elements are counted by their place in
-    /// memory, channels innermost.
+    /// The kernel's prologue and epilogue go by lines of [`Format::Half`]: it includes `shared/prologue_lines` and
+    /// `shared/epilogue_lines` instead. Elements are counted in the order of memory, with channels innermost.
     #[must_use]
     pub fn by_lines(mut self) -> Self {
         self.lines = true;
         self
     }
 
-    /// The kernel multiplies bf16 on matrix units, if the device does.
+    /// The kernel multiplies bf16 on matrix units, if the device can.
     #[must_use]
     pub fn of_bfloats(mut self, caps: &Caps) -> Self {
         if caps.bfloat {
@@ -342,8 +340,8 @@ impl Launch {
     }
 }
 
-/// The launch that brings images, `[N, C, S]` of them, into the other format, `half` or `full`: neighbours in one lie
-/// far apart in the other, so they go through workgroup memory. In halves, channels are rounded up to lines, with
+/// The launch that converts images `[N, C, S]` to the other format, `half` or `full`. Neighbours in one format are far
+/// apart in the other, so elements go through workgroup memory. In halves, channels are rounded up to lines, with
 /// zeros.
 #[must_use]
 pub fn conversion(to: &'static str, [n, c, s]: [usize; 3]) -> Launch {
@@ -358,7 +356,7 @@ pub fn tree(values: usize) -> usize {
     values.next_power_of_two().ilog2() as usize + 1
 }
 
-/// What a shader's binding is bound to.
+/// The buffer of a kernel's binding.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Binding {
     /// Operand of the operation, read.
@@ -371,7 +369,7 @@ pub enum Binding {
     Host,
 }
 
-/// Fills holes by name: `define![N: batch, C: channels]`.
+/// Defines by name: `define![N: batch, C: channels]`.
 #[macro_export]
 #[doc(hidden)]
 macro_rules! __define {

@@ -1,20 +1,20 @@
-//! Where elements lie in memory, as WGSL expressions of type `u32`.
+//! The places of elements in memory, as WGSL expressions of type `u32`.
 
 use super::launch::{Channels, LINE};
 use crate::Layout;
 
-/// An axis along which an element's index decides its place: element `index` is `index / below % extent` of it.
+/// An axis that contributes to the places of elements: element `index` is number `index / below % extent` of it.
 struct Axis {
     /// Elements of the axes behind it.
     below: usize,
     extent: usize,
     stride: usize,
-    /// Whether there is none before it: the remainder is the number itself.
+    /// `true` if no axis is before it: the remainder is the number itself.
     is_first: bool,
 }
 
 impl Axis {
-    /// What is added to the place of an element that is `number` of the axis, or of those before it too.
+    /// The axis' contribution to the place of an element that is `number` of this axis and those before it.
     fn step(&self, number: String) -> String {
         let number = if self.is_first { number } else { format!("({number}) % {}u", self.extent) };
         self.steps(number)
@@ -30,7 +30,7 @@ fn over(number: &str, by: usize) -> String {
     if by == 1 { number.to_owned() } else { format!("{number} / {by}u") }
 }
 
-/// The axes of a layout, and where its elements begin.
+/// The axes of a layout, and the place of its first element.
 fn axes(layout: &Layout) -> (Vec<Axis>, usize) {
     let layout = layout.collapse();
     let (shape, mut below) = (layout.shape(), layout.shape().elements());
@@ -58,15 +58,15 @@ pub fn offset(layout: &Layout, index: &str) -> String {
 /// The places of a line's elements: neighbouring channels of a pixel.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Places {
-    /// Element `e` is `steps[e]` behind the first, whose place is a multiple of four where they are `aligned`.
+    /// Element `e` is `steps[e]` after the first, whose place is a multiple of four if they are `aligned`.
     Regular { first: String, steps: [usize; LINE], aligned: bool },
-    /// Those of all elements.
+    /// The places of all elements.
     Each([String; LINE]),
 }
 
 impl Places {
-    /// Those in a layout whose elements have `channels`. The line begins with channel `c`, counted through all images,
-    /// of pixel `s`.
+    /// The places in a layout of the line that begins with channel `c` of pixel `s`, in variables of these names, where
+    /// `c` is counted through all images.
     #[must_use]
     pub fn new(layout: &Layout, channels: Channels, c: &str, s: &str) -> Self {
         let (axes, begin) = axes(layout);
@@ -80,7 +80,7 @@ impl Places {
         Self::Regular { first: sum(terms.into_iter().map(|term| term.first).collect(), begin), steps, aligned }
     }
 
-    /// The place of the first of two groups of four, counted in such groups, where all lie beside each other.
+    /// The place of the first of two fours, counted in fours, if all elements are adjacent.
     #[must_use]
     pub fn fours(&self) -> Option<String> {
         match self {
@@ -92,7 +92,7 @@ impl Places {
     }
 }
 
-/// What an axis adds to the places of a line.
+/// An axis' contribution to the places of a line.
 struct Term {
     first: String,
     steps: [usize; LINE],
@@ -100,13 +100,13 @@ struct Term {
 }
 
 impl Term {
-    /// `None` where a line may reach over the end of the axis, or has steps of several lengths.
+    /// `None` where a line may go past the end of the axis, or has steps of several lengths.
     fn new(axis: &Axis, pixels: usize, c: &str, s: &str) -> Option<Self> {
         let &Axis { below, extent, stride, is_first } = axis;
         let steps = |step: &dyn Fn(usize) -> usize| std::array::from_fn(|e| step(e) * stride);
         let aligned = stride.is_multiple_of(4);
         if below.is_multiple_of(pixels) {
-            // So many channels have the same number.
+            // So many channels share one number of the axis.
             let run = below / pixels;
             let within = is_first || (extent * run).is_multiple_of(LINE);
             let first = axis.step(over(c, run));
@@ -144,8 +144,8 @@ mod tests {
         assert_eq!(offset(&x.permute(&[2, 0, 1]), "i"), "i / 12u + ((i) % 12u) * 5u");
         assert_eq!(offset(&Layout::contiguous(Shape::SCALAR), "i"), "0u");
     }
-    /// What an expression of numbers, `c`, `s`, sums, products, quotients and remainders is; each operator binds as
-    /// tightly as the next.
+    /// The value of an expression of numbers, `c`, `s`, sums, products, quotients and remainders; all operators bind
+    /// equally tightly.
     struct Reader<'a> {
         words: std::iter::Peekable<std::slice::Iter<'a, String>>,
         c: usize,
@@ -194,7 +194,7 @@ mod tests {
         }
     }
 
-    /// Whether the places of all lines are those of the layout.
+    /// `true` if the places of all lines are those of the layout.
     fn check(layout: &Layout, channels: Channels) -> Places {
         let places = Places::new(layout, channels, "c", "s");
         let lines = layout.shape().elements() / (LINE * channels.pixels);

@@ -24,11 +24,33 @@ fn includes_come_once() {
 }
 
 #[test]
-fn inserts_come_each_time() {
-    let text = "#for I in 2\n#insert \"shared/b\"\n#endfor\n#include \"shared/b\"\nk";
-    assert_eq!(expand_text(text, &[("B", "1")]).unwrap(), "b 1\nb 1\nb 1\nk\n");
-    assert_eq!(message("k\n#insert \"k\"", &[]), "k.wgsl:2: `k` would be inserted into itself");
-    assert_eq!(message("#insert \"shared/c\"", &[]), "k.wgsl:1: there is no file `shared/c` to include");
+fn macros_come_where_they_are_inserted() {
+    let text = "#macro sum(A, TO)\n#for I in 2\n${TO} += ${A}_${I} ${B};\n#endfor\n#endmacro\nk\n";
+    let inserted = "#for H in 2\n#insert sum(H, y)\n#endfor\n#insert sum( B , z )";
+    let wgsl = "k\ny += 0_0 1;\ny += 0_1 1;\ny += 1_0 1;\ny += 1_1 1;\nz += 1_0 1;\nz += 1_1 1;\n";
+    assert_eq!(expand_text(&format!("{text}{inserted}"), &[("B", "1")]).unwrap(), wgsl);
+    // Not inserted, its names count.
+    assert_eq!(expand_text(text, &[("B", "1")]).unwrap(), "k\n");
+    assert_eq!(expand_text(text, &[]).unwrap(), "k\n");
+    let error = message(&format!("{text}{inserted}"), &[]);
+    assert_eq!(error, "k.wgsl:3: `B` is used here, but not defined");
+}
+
+#[test]
+fn macros_see_no_loop_around_them() {
+    let text = "#macro f()\n${I}\n#endmacro\n#for I in 1\n#insert f()\n#endfor";
+    assert_eq!(message(text, &[]), "k.wgsl:2: `I` is used here, but not defined");
+}
+
+#[test]
+fn wrong_macros() {
+    assert_eq!(message("#insert f()", &[]), "k.wgsl:1: there is no macro `f` to insert");
+    assert_eq!(message("#macro f()\nk", &[]), "k.wgsl:1: this #macro has no #endmacro");
+    assert_eq!(message("k\n#endmacro", &[]), "k.wgsl:2: this #endmacro has no #macro");
+    let f = "#macro f(A)\n#insert f(A)\n#endmacro\n";
+    assert_eq!(message(&format!("{f}{f}"), &[]), "`f` is defined twice");
+    assert_eq!(message(&format!("{f}#insert f(1)"), &[]), "k.wgsl:2: `f` would be inserted into itself");
+    assert_eq!(message(&format!("{f}#insert f()"), &[]), "k.wgsl:4: cannot make sense of `#insert f()`");
 }
 
 #[test]
@@ -154,6 +176,9 @@ fn malformed_lines() {
         "#endif A",
         "#include shared/a",
         "#include \"\"",
+        "#insert \"shared/a\"",
+        "#insert f(1, )",
+        "#macro f",
         "x ${N",
         "x ${}",
         "x ${N + 1}",

@@ -1,16 +1,23 @@
-// Tiles of scores: what the kernels of attention share. A workgroup holds TILE rows against TILE columns. Each
-// invocation computes ROWS_EACH rows and 4 columns of a tile, and of a result as many rows and EACH fours of features.
-// What the products read comes through workgroup memory in chunks. The next chunk is on its way while one is
-// multiplied.
+// Tiles of scores, for the kernels of attention. A workgroup holds TILE rows against TILE columns. Each invocation
+// computes ROWS_EACH rows and 4 columns of a tile; of a result, as many rows and EACH fours of features. The operands
+// of products pass through workgroup memory in chunks. The next chunk is loaded while one is multiplied.
 //
-// Defines: WG TILE²/(16·HEIGHT) TILE 64 or 32 HEIGHT 1 or 2, an invocation's groups of four rows; ROWS_EACH is 4·HEIGHT
-// DEPTH fours of features in a chunk for scores, a power of two FOURS fours of features of a result that a workgroup
-// computes: a power of two from 4 to 16 LOADS fours of a chunk that an invocation loads, DEPTH·TILE/WG EACH max(1,
-// FOURS/(TILE/4)) SHARED_SUMS 1: FOURS is less than TILE/4 UNROLL fours that the products add in a row: 2 if they are
-// even for D and E, else 1 BATCH, L, S, D, E SCALE a literal CAUSAL 1: query i sees the keys up to i + S − L BIAS 1:
-// there is a bias Q_BATCH, Q_ROW, Q_COL where batch b of q begins, an expression of `b: u32`; its strides. K_…, V_…,
-// BIAS_… the same Q_ELEM vec4<f32> where four neighbours along a row can be read at once, else f32. K_ELEM, V_ELEM the
-// same
+// Defines: WG       TILE²/(16·HEIGHT)
+//          TILE     64 or 32
+//          HEIGHT   an invocation's groups of four rows, 1 or 2; ROWS_EACH is 4·HEIGHT
+//          DEPTH    fours of features in a chunk for scores, a power of two
+//          FOURS    fours of features of a result that a workgroup computes, a power of two from 4 to 16
+//          LOADS    fours of a chunk that an invocation loads, DEPTH·TILE/WG
+//          EACH     max(1, FOURS/(TILE/4))
+//          SHARED_SUMS   1 where FOURS is less than TILE/4
+//          UNROLL   fours that the products add in a row: 2 where both D and E have an even number of them, else 1
+//          BATCH, L, S, D, E
+//          SCALE    a literal
+//          CAUSAL   1: query i sees the keys up to i + S − L
+//          BIAS     1: there is a bias
+//          Q_BATCH, Q_ROW, Q_COL   where batch b of q begins, an expression of `b: u32`; its strides. The same for K_…,
+//                   V_… and BIAS_…
+//          Q_ELEM, K_ELEM, V_ELEM  vec4<f32> where four neighbours along a row can be read at once, else f32
 
 #include "shared/grid"
 #include "shared/float"
@@ -23,7 +30,7 @@ const FOURS: u32 = ${FOURS};
 const HEIGHT: u32 = ${HEIGHT};
 const ROWS_EACH: u32 = ${ROWS_EACH};
 const EACH: u32 = ${EACH};
-/// Invocations with the same features of a result. Each adds up some of the columns.
+/// Invocations that share features of a result. Each adds up some of the columns.
 const SHARES: u32 = SIDE * EACH / FOURS;
 const BATCH: u32 = ${BATCH};
 const L: u32 = ${L};
@@ -38,26 +45,27 @@ const TERMS: u32 = TILE / 2u;
 /// Fours of their weights in each row.
 const HALF: u32 = TERMS / 4u;
 
-// Two regions of workgroup memory. Each holds chunks for scores first, and then weights, or what they weight.
+// Two regions of workgroup memory. Each holds chunks for scores first; then one holds weights, the other their
+// operands.
 const REGION: u32 = SIDE * (4u * DEPTH + 1u);
 const ROW_CHUNK: u32 = 0u;
 const COLUMN_CHUNK: u32 = REGION;
 /// Half of a tile of weights, TILE rows.
 const WEIGHTS: u32 = 0u;
-/// What they weight, TERMS rows of FOURS.
+/// The operands of the weights, TERMS rows of FOURS.
 const TERM_CHUNK: u32 = REGION;
 
 var<workgroup> memory: array<vec4<f32>, 2u * REGION>;
 
-/// Place of a four in the first of a group of four rows; each row has so many fours, and the next row's place is that
-/// much further. Groups are one four further from each other than they are long, so that invocations that read
-/// neighbouring groups use different banks.
+/// The place of a four in the first of a group of four rows. Each row has so many fours, and the next row begins that
+/// much further on. Groups are one four further apart than they are long, so that invocations that read neighbouring
+/// groups use different banks.
 fn place(group: u32, four: u32, pitch: u32) -> u32 {
     return group * (4u * pitch + 1u) + four;
 }
 
-/// Fours that an invocation loads of a chunk. An array of them has no other name: HLSL, as naga writes it, would define
-/// it twice.
+/// The fours that an invocation loads of a chunk. An array of them has no other name: in HLSL, as naga writes it, it
+/// would be defined twice.
 const LOADS: u32 = ${LOADS};
 
 /// Stores a chunk of so many rows, with so many fours in each.
@@ -70,7 +78,7 @@ fn put(region: u32, part: array<vec4<f32>, LOADS>, rows: u32, pitch: u32, lane: 
 #endfor
 }
 
-// Four features of a row, past the end those of the last row. Past the last feature come zeros, or others: nothing
+// Four features of a row, or past the last row those of the last. Features past the last are zero or arbitrary: nothing
 // reads those.
 
 fn q_four(b: u32, i: u32, four: u32) -> vec4<f32> {
@@ -106,7 +114,8 @@ fn v_four(b: u32, j: u32, four: u32) -> vec4<f32> {
 #endif
 }
 
-// What an invocation loads of the chunk that begins with a row and a four, of so many rows and fours in each.
+// The part that an invocation loads of the chunk that begins with a row and a four, with so many rows and fours in
+// each.
 
 fn q_part(b: u32, first: u32, four: u32, rows: u32, pitch: u32, lane: u32) -> array<vec4<f32>, LOADS> {
     var part: array<vec4<f32>, LOADS>;
@@ -138,7 +147,7 @@ fn v_part(b: u32, first: u32, four: u32, rows: u32, pitch: u32, lane: u32) -> ar
     return part;
 }
 
-/// Whether all queries of a tile see all of its keys.
+/// `true` if all queries of a tile see all of its keys.
 fn all_visible(query: u32, key: u32) -> bool {
 #if CAUSAL == 1
     return query + TILE <= L && key + TILE <= S && key + TILE + L <= query + S + 1u;
@@ -147,7 +156,7 @@ fn all_visible(query: u32, key: u32) -> bool {
 #endif
 }
 
-/// Whether query `i` sees key `j`; both may be past the end.
+/// `true` if query `i` sees key `j`; both may be past the end.
 fn is_visible(i: u32, j: u32) -> bool {
 #if CAUSAL == 1
     return i < L && j < S && j + L <= i + S;
@@ -166,8 +175,8 @@ fn score(b: u32, i: u32, j: u32, product: f32) -> f32 {
 #endif
 }
 
-/// Where an invocation is in a tile: x across and y down. 32 that run together make 8×4 of it. Of neighbours both read
-/// the same rows, of those that are two apart both the same columns: hardware joins such reads.
+/// The place of an invocation in a tile: x across and y down. 32 invocations that run together compute 8×4 of it.
+/// Neighbours read the same rows, and those two apart the same columns: hardware merges such reads.
 fn position(lane: u32) -> vec2<u32> {
     let x = lane / 32u % (SIDE / 8u) * 8u + lane / 8u % 4u * 2u + lane % 2u;
     let y = lane / 32u / (SIDE / 8u) * 4u + lane / 2u % 4u;
@@ -205,8 +214,8 @@ fn add_products(sums: ptr<function, array<vec4<f32>, ROWS_EACH>>, fours: u32, at
     }
 }
 
-/// Adds the products of rows of weights and what they weight to an invocation's part of a result: row r and its four n
-/// at `n*ROWS_EACH + r`.
+/// Adds the products of rows of weights and their operands to an invocation's part of a result: four n of row r is at
+/// `n*ROWS_EACH + r`.
 fn add_weighted(sums: ptr<function, array<vec4<f32>, ROWS_EACH * EACH>>, at: vec2<u32>) {
     let begin = at.x * EACH / FOURS * (HALF / SHARES);
     for (var first = begin; first < begin + HALF / SHARES; first += 2u) {
@@ -241,8 +250,8 @@ fn add_weighted(sums: ptr<function, array<vec4<f32>, ROWS_EACH * EACH>>, at: vec
     }
 }
 
-/// Puts an invocation's part of a tile where `add_weighted` reads it, if it is in the half of the tile that begins with
-/// column `first`.
+/// Stores an invocation's part of a tile for `add_weighted`, if it is in the half of the tile that begins with column
+/// `first`.
 fn put_weights(tile: ptr<function, array<vec4<f32>, ROWS_EACH>>, first: u32, at: vec2<u32>) {
     if at.x / HALF != first / TERMS {
         return;
@@ -255,8 +264,8 @@ fn put_weights(tile: ptr<function, array<vec4<f32>, ROWS_EACH>>, first: u32, at:
 }
 
 #if SHARED_SUMS == 1
-/// Adds up the shares of the invocations with the same features; the first of them has the sum. All invocations of the
-/// workgroup call it, when they read workgroup memory no more.
+/// Adds up the sums of the invocations that share features; the first of them gets the total. All invocations of the
+/// workgroup call this together, once they no longer read workgroup memory.
 fn join_shares(sums: ptr<function, array<vec4<f32>, ROWS_EACH * EACH>>, at: vec2<u32>) {
 #for H in HEIGHT
 #for R in 4

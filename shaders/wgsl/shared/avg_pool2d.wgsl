@@ -1,6 +1,7 @@
-// The number of elements in an average.
+// The divisor of an average pooling.
 //
-// Defines: INCLUDE_PAD, see `avg_pool2d`
+// Defines: those of shared/pool
+//          INCLUDE_PAD   see `avg_pool2d`
 
 #include "shared/pool"
 

@@ -1,22 +1,22 @@
 // Geometry of a 2-D convolution: x[N,C,H,W] and w[O,C/G,KH,KW] give y[N,O,P,Q].
 //
-// The gradient of its input is a convolution, too: of the cotangents, with turned weights, whose pixels lie as far
-// apart as the stride was.
+// The gradient of its input is a convolution, too: of the cotangents, with its taps in reverse order, and with the
+// stride as the distance of neighbouring pixels.
 //
-// Defines: those of shared/window; PH and PW may be below zero, modulo 2³²
+// Defines: those of shared/window; PH and PW may be negative, modulo 2³²
 //          C, O, G
-//          UH, UW  the distances of the pixels that are read, down and across; there are zeros in between
+//          UH, UW  distances of neighbouring pixels of x, down and across; there are zeros in between
 
 #include "shared/window"
 
 const CHANNELS: u32 = ${C};
 const O: u32 = ${O};
-/// Channels of a group, in and out.
+/// Input and output channels of a group.
 const GROUP_C: u32 = CHANNELS / ${G};
 const GROUP_O: u32 = O / ${G};
 const UH: u32 = ${UH};
 const UW: u32 = ${UW};
-/// What the pixels reach over.
+/// Extents of x with the zeros in between.
 const SPAN_H: u32 = (H - 1u) * UH + 1u;
 const SPAN_W: u32 = (W - 1u) * UW + 1u;
 

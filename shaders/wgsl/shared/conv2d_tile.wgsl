@@ -1,11 +1,15 @@
-// The pixels that a workgroup of a convolution on matrix units takes at a time: a tile of TILE_P×TILE_Q outputs of
-// TILE_N·IMAGES images, and the inputs that those read, which lie in workgroup memory. Sixteen outputs of a row are a
-// fragment; images narrower than sixteen take turns, IMAGES of them. Columns of inputs that are a stride apart lie
-// beside each other, so that a tap of a fragment is a distance, whatever the stride.
+// Tiles of pixels for convolutions on matrix units. A workgroup takes TILE_P×TILE_Q outputs of TILE_N·IMAGES images at
+// a time, and keeps the inputs that they read in workgroup memory. A fragment is sixteen outputs of a row. Rows
+// narrower than that join IMAGES images: each pixel is followed by the same pixel of the next image. Columns of inputs
+// that are a stride apart are adjacent in workgroup memory, so a tap shifts a fragment by a distance, whatever the
+// stride.
 //
-// Defines: TILE_P, TILE_Q, TILE_N, IMAGES: IMAGES is 1, 2, 4, 8 or 16, TILE_Q a multiple of 16/IMAGES STRIDE_P the
-// stride among the rows that are loaded: a single tap of a stride reads every SH-th row alone, and those that it skips
-// are not loaded HALO_P rows that a tile reads, (TILE_P − 1)·STRIDE_P + (KH − 1)·DH + 1
+// Defines: those of shared/conv2d
+//          IMAGES   1, 2, 4, 8 or 16
+//          TILE_P, TILE_Q, TILE_N   TILE_Q is a multiple of 16/IMAGES
+//          STRIDE_P the stride among the rows that are loaded: 1 where KH is 1, since a single tap reads every SH-th
+//                   row alone, else SH
+//          HALO_P   rows that a tile reads, (TILE_P − 1)·STRIDE_P + (KH − 1)·DH + 1
 
 #include "shared/conv2d"
 
@@ -18,29 +22,29 @@ const TILES_Q: u32 = (Q + TILE_Q - 1u) / TILE_Q;
 const TILES: u32 = (N + TILE_N - 1u) / TILE_N * TILES_P * TILES_Q;
 
 const STRIDE_P: u32 = ${STRIDE_P};
-/// The same of columns.
+/// The stride among the columns that are loaded.
 const STRIDE_Q: u32 = select(SW, 1u, KW == 1u);
-/// The distance of the rows that are loaded, and of the columns.
+/// The distances in the image of neighbouring rows and columns that are loaded.
 const STEP_P: u32 = SH / STRIDE_P;
 const STEP_Q: u32 = SW / STRIDE_Q;
 
 const HALO_P: u32 = ${HALO_P};
 const HALO_Q: u32 = (TILE_Q - 1u) * STRIDE_Q + (KW - 1u) * DW + 1u;
-/// Columns among them that lie inside an image in some tile, and the first of them. With STEP_Q there is nothing to
-/// leave out.
+/// With one tile across, columns of padding need not be loaded: INSIDE are the columns that lie inside the image, from
+/// number FIRST on.
 const ONE_ACROSS: bool = TILES_Q == 1u && STEP_Q == 1u;
 const INSIDE: u32 = select(HALO_Q, min(W, HALO_Q - min(PW, HALO_Q)), ONE_ACROSS);
 const FIRST: u32 = select(0u, PW, ONE_ACROSS);
 /// Inputs that are loaded.
 const INPUTS: u32 = TILE_N * HALO_P * INSIDE;
-/// Columns of one remainder by the stride.
+/// Columns that have one remainder by the stride.
 const PLANE: u32 = TILE_Q + (KW - 1u) * DW / STRIDE_Q;
 /// Inputs in workgroup memory.
 const HALO: u32 = TILE_N * HALO_P * STRIDE_Q * PLANE;
 
-/// The pixel, and which eight of its channels, of line `at` of so many pixels and eights, an even number. Eight
-/// invocations load two lines of each of four pixels, two apart: whole sectors of 32 bytes, which they store to
-/// different banks where the distance of pixels is an odd multiple of 16 bytes. Some lines are beyond the pixels.
+/// The pixel of line number `at`, and which eight of its channels the line has, of `eights`, an even number. Eight
+/// invocations load two lines of each of four pixels, two apart: whole sectors of 32 bytes, which go to different banks
+/// where the distance of pixels is an odd multiple of 16 bytes. Some lines are past the last pixel.
 fn line_at(at: u32, pixels: u32, eights: u32) -> vec2<u32> {
     let turn = at / 8u;
     let pairs = eights / 2u;
@@ -48,7 +52,7 @@ fn line_at(at: u32, pixels: u32, eights: u32) -> vec2<u32> {
     return vec2(pixel, turn % pairs * 2u + at % 2u);
 }
 
-/// A pixel of a tile: its image, row and column, and its place in workgroup memory.
+/// An input of a tile: its image, row and column, and its place in workgroup memory.
 struct Pixel {
     at: vec3<u32>,
     place: u32,
@@ -63,19 +67,19 @@ fn input_pixel(pixel: u32) -> Pixel {
     return Pixel(vec3(block * IMAGES + turn, row * STEP_P, column * STEP_Q), place);
 }
 
-/// The place in workgroup memory of the first input of a fragment: in block `block` of IMAGES images, row `row` of the
-/// tile's inputs, tap `s` of a row, the fragment's first output being number `first` of its row.
+/// The place in workgroup memory of a fragment's first input: of block `block` of IMAGES images, row `row` of the
+/// tile's inputs, and tap `s` of a row, for the fragment whose first output is number `first` of its row.
 fn fragment_of_inputs(block: u32, row: u32, s: u32, first: u32) -> u32 {
     return (((block * HALO_P + row) * STRIDE_Q + s * DW % STRIDE_Q) * PLANE + s * DW / STRIDE_Q) * IMAGES + first;
 }
 
-/// Image, row and column of the first output of tile t.
+/// The image, row and column of the first output of tile t.
 fn first_of(t: u32) -> vec3<u32> {
     return vec3(t / (TILES_P * TILES_Q) * TILE_N, t / TILES_Q % TILES_P * TILE_P, t % TILES_Q * TILE_Q);
 }
 
-/// Image, row and column of an input of the tile with this first output. There may be no such; negative numbers are
-/// large ones.
+/// The image, row and column of an input of the tile with this first output. It may lie outside; negative numbers wrap
+/// to large ones.
 fn input_at(first: vec3<u32>, pixel: vec3<u32>) -> vec3<u32> {
     return first * vec3(1u, SH, SW) - vec3(0u, PH, PW) + pixel;
 }
@@ -84,7 +88,7 @@ fn is_input(at: vec3<u32>) -> bool {
     return at.x < N && at.y < H && at.z < W;
 }
 
-/// Where its channels begin.
+/// The place of its first channel.
 fn line_of_input(at: vec3<u32>) -> u32 {
     return ((at.x * H + at.y) * W + at.z) * CHANNELS;
 }

@@ -12,17 +12,17 @@ const CLASSES: u32 = ${CLASSES};
 const LABELS: u32 = ${LABELS};
 const BLANK: u32 = ${BLANK};
 
-/// States of an example that has as many labels as there is room for.
+/// States of an example with the most labels.
 const STATES: u32 = 2u * LABELS + 1u;
 
-/// The logarithm of what is impossible: far below any other, and a number, so that sums and differences of it are.
+/// The logarithm for the impossible: far below all others, but finite, so that its sums and differences are.
 const LEAST: f32 = -1e30;
 
 struct Example {
     n: u32,
     steps: u32,
     labels: u32,
-    /// Whether a length is beyond its bound: everything is NaN then.
+    /// `true` if a length exceeds its bound: then everything is NaN.
     is_broken: bool,
 }
 
@@ -48,7 +48,7 @@ fn class_of(n: u32, state: u32) -> u32 {
     return targets[n * LABELS + state / 2u];
 }
 
-/// The logarithm of the probability of a state's class; NaN for a label beyond the classes.
+/// The logarithm of the probability of a state's class; NaN for a label past the last class.
 fn emission(example: Example, t: u32, state: u32) -> f32 {
     let c = class_of(example.n, state);
     let value = m_max(x[(t * EXAMPLES + example.n) * CLASSES + min(c, CLASSES - 1u)], LEAST);

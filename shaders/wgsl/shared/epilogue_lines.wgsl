@@ -1,9 +1,9 @@
-// How a kernel stores its first result eight elements at a time: shared/epilogue for what lies with channels innermost.
-// Elements are counted in that order, and i is a multiple of 8: `store_line(i, line)` once for each eight, or
-// `let e = epilogue(i)` for a few lines first and then `finish(e, line)` for each. The host writes what is in them.
+// `store_line(i, line)`: shared/epilogue for results with channels innermost, eight elements at a time. Elements are
+// counted in that order, and i is a multiple of 8. For a few lines, `let e = epilogue(i)` for each first and `finish(e,
+// line)` last.
 //
-// Defines: STORE declarations, among them `struct Epilogue`, `fn epilogue(i: u32) -> Epilogue` and
-//                `fn finish(e: Epilogue, line: Eight)`; they may call whatever shared/math and shared/half declare
+// Defines: STORE  declarations, among them `struct Epilogue`, `fn epilogue(i: u32) -> Epilogue` and
+//                 `fn finish(e: Epilogue, line: Eight)`; they may call whatever shared/math and shared/half declare
 
 #include "shared/half"
 #include "shared/math"

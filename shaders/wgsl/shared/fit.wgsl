@@ -1,20 +1,25 @@
-// Powers of two that make operands fit f16. A workgroup guesses them from the blocks that it begins with, leaving room
-// for larger elements. One that is too large becomes infinite, and so do the sums that it is part of: shared/fit_check
-// looks for those at the end, and the workgroup starts over with powers found from all blocks. So nothing is compared
-// on the way. With BFLOAT everything fits as it is.
+// How kernels on matrix units scale halves to fit f16: `conv2d_taps`, `conv2d_grad_weight_taps` and `matmul_halves`.
 //
-// WG and SUBGROUP, constants of the kernel, are the invocations of a workgroup and of a subgroup. Subgroups look at and
-// store their sums in TURNS turns, which bounds the memory that this takes.
+// A workgroup guesses powers of two from the first blocks that it loads, leaving ROOM for larger elements. An element
+// that is too large becomes infinite, and so do its sums. Macro check_fit looks for those at the end, and the workgroup
+// starts over, with powers found from all blocks. So no load is compared on the way. With BFLOAT, everything fits as it
+// is, and there is one attempt.
+//
+// The kernel declares
+//     const WG, SUBGROUP   invocations of the workgroup and of a subgroup
+//     const TURNS          turns in which subgroups store their sums; more take less workgroup memory
+// It gives ROOM, ATTEMPTS, exponents_of_all, finite_magnitude, `sums` with its PITCH_SUMS, and macro check_fit().
+//
+// Defines: that of shared/units
 
-#include "shared/powers"
 #include "shared/units"
 #include "shared/float"
 
-/// Binary digits of room that a guess leaves. What is 2³⁰ times smaller than the largest element guessed from becomes
+/// Binary digits of room above the peak that powers are guessed from. Elements 2³⁰ times smaller than that peak become
 /// zero.
 const ROOM: i32 = 6;
 
-/// The distance of rows of sixteen sums, in groups of four.
+/// The distance of rows of sixteen sums, in fours.
 const PITCH_SUMS: u32 = 5u;
 /// A fragment of sums of each subgroup whose turn it is.
 var<workgroup> sums: array<vec4<f32>, WG / SUBGROUP / TURNS * 16u * PITCH_SUMS>;
@@ -30,10 +35,11 @@ fn exponents_of_all(lane: u32, held: vec2<f32>, room: i32) -> vec2<i32> {
 const ATTEMPTS: u32 = 2u;
 
 var<workgroup> largest_of: array<vec2<f32>, WG / SUBGROUP>;
-/// Whether a sum is not finite, in x; four numbers, so that tiles begin at a multiple of 16 bytes.
+/// Not zero in x if a sum is not finite; four components, so that tiles begin at a multiple of 16 bytes.
 var<workgroup> unfit: vec4<u32>;
 
-/// The exponents for the largest of all invocations' magnitudes, of each operand. All invocations call this together.
+/// The exponents for the largest magnitude of each operand that an invocation of the workgroup holds. All invocations
+/// call this together.
 fn exponents_of_all(lane: u32, held: vec2<f32>, room: i32) -> vec2<i32> {
     let largest = vec2(subgroupMax(held.x), subgroupMax(held.y));
     workgroupBarrier();
@@ -52,8 +58,33 @@ fn exponents_of_all(lane: u32, held: vec2<f32>, room: i32) -> vec2<i32> {
 }
 #endif
 
-/// The largest magnitude of a line's elements, without what is not finite.
+/// The largest finite magnitude among a line's elements.
 fn finite_magnitude(words: vec4<u32>) -> f32 {
     let x = eight_of(words);
     return largest(max(finite_magnitudes(x.first), finite_magnitudes(x.second)));
 }
+
+// Declares `fit`: `true` if the sums of all subgroups are finite. It takes `lane`, `subgroup`; `total`, the sum of the
+// subgroup's fragments; and `begin_sums`, the place in `sums` of the subgroup's fragment.
+#macro check_fit()
+#if BFLOAT
+        let fit = true;
+#else
+        for (var turn = 0u; turn < TURNS; turn += 1u) {
+            if subgroup % TURNS == turn {
+                coopStoreT(total, &sums[begin_sums], PITCH_SUMS);
+            }
+            workgroupBarrier();
+            if subgroup % TURNS == turn {
+                for (var at = lane % SUBGROUP; at < 64u; at += SUBGROUP) {
+                    let four = bitcast<vec4<u32>>(sums[begin_sums + at / 4u * PITCH_SUMS + at % 4u]);
+                    if any((four & vec4(0x7f800000u)) == vec4(0x7f800000u)) {
+                        unfit.x = 1u;
+                    }
+                }
+            }
+            workgroupBarrier();
+        }
+        let fit = workgroupUniformLoad(&unfit).x == 0u;
+#endif
+#endmacro

@@ -1,5 +1,5 @@
-// What WGSL leaves to the implementation: NaN and infinity. It may assume that neither occurs, so that `x != x`,
-// `max(x, y)` or a literal cannot be relied on; the bits can.
+// NaN and infinity. WGSL lets implementations assume that neither occurs, so `x != x`, `max(x, y)` or a literal cannot
+// be relied on; bits can.
 
 fn is_nan(x: f32) -> bool {
     return (bitcast<u32>(x) & 0x7fffffffu) > 0x7f800000u;
@@ -9,7 +9,7 @@ fn any_nan(x: f32, y: f32) -> bool {
     return is_nan(x) || is_nan(y);
 }
 
-/// Zero or below; not NaN. Of `x <= 0.0`, a compiler that forgets NaN may make a maximum that loses it.
+/// `true` if x ≤ 0; false for NaN. A compiler that ignores NaN may turn `x <= 0.0` into a maximum that loses it.
 fn is_at_most_zero(x: f32) -> bool {
     let bits = bitcast<u32>(x);
     return bits == 0u || (bits >= 0x80000000u && bits <= 0xff800000u);

@@ -1,39 +1,84 @@
-// A matrix product y[b,i,j] = Σ_k a[b,i,k] · b[b,k,j]: one workgroup computes a tile of y, BM×BN. The operands pass
-// through workgroup memory, BK deep at a time, in blocks of 4×4; while those of one step are multiplied, the next are
-// on their way.
+// A batch of matrix products y[b,i,j] = Σ_k a[b,i,k] · b[b,k,j] of operands in f32, in tiles: one workgroup computes
+// BM×BN elements of y. Operands pass through workgroup memory, BK terms at a time, in blocks of 4×4; the blocks of the
+// next step are loaded while those of this step are multiplied.
 //
-// The kernel that includes this says what the operands are: fn load_a(b: u32, i: u32, k: u32, end: u32) -> mat4x4<f32>
-// column c of the result is column k + c of rows i.. of a fn load_b(b: u32, k: u32, j: u32, end: u32) -> mat4x4<f32>
-// column c of the result is row k + c of columns j.. of b both with zeros where `is_row`, `is_column` and `is_term` say
-// no; i, j and k are multiples of 4. A load that depends on a condition waits for it, and the next for that: better to
-// read element 0 and select fn row_at(b: u32, part: u32, i: u32) -> u32, fn column_at(j: u32) -> u32 their sum is where
-// shared/gemm_epilogue puts the sum of row i and column j const BATCH, ROWS, COLUMNS, DEPTH the number of products,
-// rows of a, columns of b, terms of each sum It includes this first, since what it enables must come first.
+// UNITS scalar: in f32. Each invocation keeps FM×FN blocks of 4×4 sums in registers; BM = 4·FM·TM, BN = 4·FN·TN.
+// UNITS matrix: on matrix units. Each subgroup keeps FM×FN fragments of 16×16 sums in f32; BM = 16·FM·SM,
+// BN = 16·FN·SN. Operands are rounded to f16 on their way through workgroup memory, scaled by powers of two that are
+// found from the first step's blocks, with room for elements sixteen times as large. What f16 loses is 2³⁶ times
+// smaller than the largest of those. Checking each block as it is stored would take a tenth of the time. Instead, an
+// element that is too large becomes infinite, and so do its sums: a tile whose sums are not finite is computed once
+// more, with powers found from all blocks.
 //
-// Where PARTS > 1 the reduction is cut into so many parts, each by a workgroup of its own.
+// PARTS > 1 cuts the reduction into parts, each with workgroups of its own. Workgroups:
+// BATCH·PARTS·⌈ROWS/BM⌉·⌈COLUMNS/BN⌉.
 //
-// Workgroups: BATCH·PARTS·⌈ROWS/BM⌉·⌈COLUMNS/BN⌉.
+// The kernel includes this first (it enables extensions), gives both UNITS their defines, and declares
+//     const BATCH, ROWS, COLUMNS, DEPTH   products, rows of a, columns of b, terms of a sum fn load_a(b: u32, i: u32,
+//     k: u32, end: u32) -> mat4x4<f32>   column c: elements of a at rows i.. and term k + c fn load_b(b: u32, k: u32,
+//     j: u32, end: u32) -> mat4x4<f32>   column c: elements of b at columns j.. and term k + c
+//                 i, j and k are multiples of 4. Elements outside `is_row`, `is_column` and `is_term(_, end)` are zero.
+//                 Loads must not branch, or each waits for the last: read element 0 and `select`.
+//     fn row_at(b: u32, part: u32, i: u32) -> u32, fn column_at(j: u32) -> u32
+//                 Their sum is the place of row i's and column j's sum, for `epilogue` of shared/product.
+//     const PITCH_RESULT   with PLAIN: the distance between the places of neighbouring rows
+// It gives is_row, is_column and is_term, and `main`.
 //
-// Defines: UNITS    scalar or matrix; the further defines are those of shared/gemm_scalar or shared/gemm_matrix
-//          A_ALONG  k or row: where neighbours in a lie in memory; B_ALONG k or column
-//          PARTS    parts of the reduction
+// Defines: UNITS    scalar or matrix
+//          FM, FN   blocks, or fragments, down and across
+//          HALVES   steps that workgroup memory holds, 1 or 2: with 1, a step takes another barrier, and memory has
+//                   room for more workgroups, which run while this one waits
+//          LOADS    blocks that an invocation loads in a step, (BM + BN)·BK/(16·WG), with WG the workgroup's size
+//          A_ALONG  k or row: the axis along which neighbours of a are adjacent in memory
+//          B_ALONG  k or column
+//          PARTS
+//          SUMS, SUMS_AT   see shared/product
+//  scalar: TM, TN   invocations down and across, multiples of 4 and 8; WG = TM·TN
+//          BK       a multiple of 4
+//          UNROLL   terms that the loop adds in a row, a divisor of BK
+//  matrix: SM, SN   subgroups down and across; WG = SUBGROUP·SM·SN
+//          STEPS    BK/16
+//          SUBGROUP invocations of a subgroup
+//          EACH     256/SUBGROUP
+//          PLAIN    the result's buffer, where tiles are whole and sums are stored as they are; else none
 
-#if UNITS == scalar
-#include "shared/gemm_scalar"
-#else
+#if UNITS == matrix
 enable f16;
 enable wgpu_cooperative_matrix;
 
-#include "shared/gemm_matrix"
+#include "shared/units"
+#else
+#include "shared/grid"
 #endif
+#include "shared/product"
 
+const FM: u32 = ${FM};
+const FN: u32 = ${FN};
+const HALVES: u32 = ${HALVES};
+#if UNITS == matrix
+const SM: u32 = ${SM};
+const SN: u32 = ${SN};
+const BK: u32 = 16u * ${STEPS};
+const ROUND: u32 = HALVES * BK;
+const SUBGROUP: u32 = ${SUBGROUP};
+const WG: u32 = SUBGROUP * SM * SN;
+const BM: u32 = 16u * FM * SM;
+const BN: u32 = 16u * FN * SN;
+#else
+const TM: u32 = ${TM};
+const TN: u32 = ${TN};
+const BK: u32 = ${BK};
+const ROUND: u32 = BK;
+const WG: u32 = TM * TN;
+const BM: u32 = 4u * FM * TM;
+const BN: u32 = 4u * FN * TN;
+#endif
 const PARTS: u32 = ${PARTS};
 const TILES_M: u32 = (ROWS + BM - 1u) / BM;
 const TILES_N: u32 = (COLUMNS + BN - 1u) / BN;
-/// Depth of a part, whole rounds of the loop.
+/// Terms of a part, whole rounds of the loop.
 const PART_K: u32 = ((DEPTH + PARTS - 1u) / PARTS + ROUND - 1u) / ROUND * ROUND;
-const ROUNDS: u32 = PART_K / ROUND;
-// Where the extents are multiples of the tile's, nothing needs to be asked.
+// Where extents are multiples of the tile's, loads need no bounds check.
 const WHOLE_ROWS: bool = ROWS % BM == 0u;
 const WHOLE_COLUMNS: bool = COLUMNS % BN == 0u;
 const WHOLE_DEPTH: bool = PARTS * PART_K == DEPTH;
@@ -49,3 +94,177 @@ fn is_column(j: u32) -> bool {
 fn is_term(k: u32, end: u32) -> bool {
     return WHOLE_DEPTH || k < end;
 }
+
+/// Groups of four rows, and of four columns, in a step.
+const LINES_A: u32 = BM / 4u;
+const LINES_B: u32 = BN / 4u;
+const BLOCKS_A: u32 = LINES_A * BK / 4u;
+
+/// Block number `at` of a step's blocks of a: its group of rows, and its group of terms.
+fn place_a(at: u32) -> vec2<u32> {
+#if A_ALONG == k
+    return vec2(at / (BK / 4u), at % (BK / 4u));
+#else
+    return vec2(at % LINES_A, at / LINES_A);
+#endif
+}
+
+/// Block number `at` of a step's blocks of b: its group of columns, and its group of terms.
+fn place_b(at: u32) -> vec2<u32> {
+#if B_ALONG == k
+    return vec2(at / (BK / 4u), at % (BK / 4u));
+#else
+    return vec2(at % LINES_B, at / LINES_B);
+#endif
+}
+
+/// `true` if block number `first + lane` of a step is one of a, which come before those of b. `first` is a constant, so
+/// this mostly is one, too.
+fn is_of_a(lane: u32, first: u32) -> bool {
+    return first + WG <= BLOCKS_A || (first < BLOCKS_A && first + lane < BLOCKS_A);
+}
+
+/// Loads block number `first + lane` of the step at k0.
+fn fetch(b: u32, row0: u32, column0: u32, k0: u32, end: u32, lane: u32, first: u32) -> mat4x4<f32> {
+    if is_of_a(lane, first) {
+        let place = place_a(first + lane);
+        return load_a(b, row0 + 4u * place.x, k0 + 4u * place.y, end);
+    }
+    let place = place_b(first + lane - BLOCKS_A);
+    return load_b(b, k0 + 4u * place.y, column0 + 4u * place.x, end);
+}
+
+#if UNITS == scalar
+// The distance of one term from the next is odd, so that neighbouring terms are stored into different banks.
+const PITCH_A: u32 = LINES_A + 1u;
+const PITCH_B: u32 = LINES_B + 1u;
+
+var<workgroup> tile_a: array<vec4<f32>, HALVES * BK * PITCH_A>;
+var<workgroup> tile_b: array<vec4<f32>, HALVES * BK * PITCH_B>;
+
+/// Stores block number `first + lane` of a step into a half of workgroup memory.
+fn put(half: u32, lane: u32, first: u32, block: mat4x4<f32>) {
+    if is_of_a(lane, first) {
+        let place = place_a(first + lane);
+        let line = (half * BK + 4u * place.y) * PITCH_A + place.x;
+#for C in 4
+        tile_a[line + ${C}u * PITCH_A] = block[${C}];
+#endfor
+        return;
+    }
+    let place = place_b(first + lane - BLOCKS_A);
+    let line = (half * BK + 4u * place.y) * PITCH_B + place.x;
+#for C in 4
+    tile_b[line + ${C}u * PITCH_B] = block[${C}];
+#endfor
+}
+
+@compute @workgroup_size(WG)
+fn main(
+    @builtin(workgroup_id) workgroup: vec3<u32>,
+    @builtin(num_workgroups) workgroups: vec3<u32>,
+    @builtin(local_invocation_index) lane: u32,
+) {
+    let tile = workgroup_index(workgroup, workgroups);
+    if tile >= BATCH * PARTS * TILES_M * TILES_N {
+        return;
+    }
+    let batch = tile / (PARTS * TILES_M * TILES_N);
+    let part = tile / (TILES_M * TILES_N) % PARTS;
+    let row0 = tile / TILES_N % TILES_M * BM;
+    let column0 = tile % TILES_N * BN;
+    // 32 invocations that run together compute 4×8 blocks, which read few lines of the tiles. Neighbours read the same
+    // line of a, and those two apart the same line of b: hardware merges such reads.
+    let x = lane / 32u % (TN / 8u) * 8u + lane / 8u % 4u * 2u + lane % 2u;
+    let y = lane / 32u / (TN / 8u) * 4u + lane / 2u % 4u;
+
+#for I in FM
+#for J in FN
+#for R in 4
+    var sum_${I}_${J}_${R} = vec4<f32>();
+#endfor
+#endfor
+#endfor
+    let begin = part * PART_K;
+    let end = min(begin + PART_K, DEPTH);
+
+    // A round loads one step and multiplies the one before it: the first multiplies nothing, the last loads nothing.
+    var half = 0u;
+    var depth = 0u;
+    for (var k0 = begin; k0 < end + BK; k0 += BK) {
+        let more = k0 < end;
+#for L in LOADS
+        var next_${L}: mat4x4<f32>;
+#endfor
+        if more {
+#for L in LOADS
+            next_${L} = fetch(batch, row0, column0, k0, end, lane, ${L}u * WG);
+#endfor
+        }
+        let lines_a = half * BK * PITCH_A + y;
+        let lines_b = half * BK * PITCH_B + x;
+        // `depth` is not a constant: fully unrolled, the loop would not fit the instruction cache.
+        for (var step = 0u; step < depth; step += ${UNROLL}u) {
+#for U in UNROLL
+            let line_a_${U} = lines_a + (step + ${U}u) * PITCH_A;
+            let line_b_${U} = lines_b + (step + ${U}u) * PITCH_B;
+#for I in FM
+            let a_${U}_${I} = tile_a[line_a_${U} + ${I}u * TM];
+#endfor
+#for J in FN
+            let b_${U}_${J} = tile_b[line_b_${U} + ${J}u * TN];
+#endfor
+#for I in FM
+#for J in FN
+#for R in 4
+            sum_${I}_${J}_${R} = fma(vec4<f32>(a_${U}_${I}[${R}]), b_${U}_${J}, sum_${I}_${J}_${R});
+#endfor
+#endfor
+#endfor
+#endfor
+        }
+#if HALVES == 2
+        half = 1u - half;
+#else
+        workgroupBarrier();
+#endif
+        if more {
+#for L in LOADS
+            put(half, lane, ${L}u * WG, next_${L});
+#endfor
+        }
+        workgroupBarrier();
+        depth = min(BK, end - k0);
+    }
+
+#for J in FN
+#for C in 4
+    let column_${J}_${C} = column0 + (${J}u * TN + x) * 4u + ${C}u;
+    let column_at_${J}_${C} = column_at(column_${J}_${C});
+#endfor
+#endfor
+#for I in FM
+#for R in 4
+    {
+        let row = row0 + (${I}u * TM + y) * 4u + ${R}u;
+        let row_at = row_at(batch, part, row);
+#for J in FN
+#for C in 4
+        let there_${J}_${C} = is_row(row) && is_column(column_${J}_${C});
+        let epilogue_${J}_${C} = epilogue(select(0u, row_at + column_at_${J}_${C}, there_${J}_${C}));
+#endfor
+#endfor
+#for J in FN
+#for C in 4
+        if there_${J}_${C} {
+            finish(epilogue_${J}_${C}, sum_${I}_${J}_${R}[${C}]);
+        }
+#endfor
+#endfor
+    }
+#endfor
+#endfor
+}
+#else
+#include "shared/gemm_matrix"
+#endif

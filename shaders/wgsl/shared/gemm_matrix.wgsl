@@ -1,22 +1,71 @@
-// The product of shared/gemm on matrix units: operands are rounded to f16 on their way through workgroup memory, scaled
-// by powers of two (shared/scales), and the sums are scaled back. Blocks are not looked at as they are stored, which
-// would take a tenth of the time: where something was too large, the tile's sums are not finite in the end, and are
-// computed once more.
-//
-// Defines: those of shared/matrix_units
-//          LOADS  blocks that an invocation loads, (BM + BN)·BK/(16·SUBGROUP·SM·SN)
+// `main` of shared/gemm with UNITS matrix; see there for what it computes, its defines and the kernel's declarations.
+// It uses fetch, is_of_a, place_a and place_b of shared/gemm, macro find_tile of shared/product, and shared/units.
 
-#include "shared/matrix_units"
-#include "shared/blocks"
-
-// The distance of one k from the next: 16 bytes more than the tile, so that neighbours along k lie in different banks.
+// The distance of one term from the next: 16 bytes more than the tile, so that neighbouring terms lie in different
+// banks.
 const PITCH_A: u32 = LINES_A + 2u;
 const PITCH_B: u32 = LINES_B + 2u;
+/// The distance of the rows of a fragment's sums.
+const PITCH: u32 = 20u;
+const SUMS: u32 = SM * SN * 16u * PITCH;
+/// Room that the powers of two found from the first step leave, in binary digits, less one.
+const ROOM: i32 = 3;
+/// Invocations that compare magnitudes. Fewer than a workgroup's save workgroup memory; see `Tiling::memory`.
+const FINDERS: u32 = min(WG, 128u);
 
+/// A fragment of sums of each subgroup, on its way to the epilogue; before that, magnitudes that are compared.
+var<workgroup> sums: array<f32, SUMS>;
+/// Not zero in x if a sum is not finite. It has four components because the next variable must begin at a multiple of
+/// 16 bytes: fragments are loaded wrongly from elsewhere, and NVIDIA's driver does not align them.
+var<workgroup> too_large: vec4<u32>;
 var<workgroup> tile_a: array<vec4<f16>, HALVES * BK * PITCH_A>;
 var<workgroup> tile_b: array<vec4<f16>, HALVES * BK * PITCH_B>;
 
-/// The largest finite magnitudes that a block adds to a and b.
+/// Notes a sum that is not finite.
+fn note_sum(sum: f32) {
+    if (bitcast<u32>(sum) & 0x7f800000u) == 0x7f800000u {
+        too_large.x = 1u;
+    }
+}
+
+/// The maximum over the workgroup's values, none of them negative. All invocations call this together. It overwrites
+/// 2·FINDERS elements of `sums`.
+fn largest_of_workgroup(lane: u32, held: vec2<f32>) -> vec2<f32> {
+    workgroupBarrier();
+    let at = lane % FINDERS;
+    for (var turn = 0u; turn < WG / FINDERS; turn += 1u) {
+        if lane / FINDERS == turn {
+            sums[at] = max(held.x, select(sums[at], 0.0, turn == 0u));
+            sums[FINDERS + at] = max(held.y, select(sums[FINDERS + at], 0.0, turn == 0u));
+        }
+        workgroupBarrier();
+    }
+    for (var stride = FINDERS / 2u; stride > 0u; stride /= 2u) {
+        if lane < stride {
+            sums[lane] = max(sums[lane], sums[lane + stride]);
+            sums[FINDERS + lane] = max(sums[FINDERS + lane], sums[FINDERS + lane + stride]);
+        }
+        workgroupBarrier();
+    }
+    return vec2(sums[0], sums[FINDERS]);
+}
+
+/// The exponents that scale a and b, of which each invocation holds elements of at most these magnitudes. All
+/// invocations call this together.
+fn exponents_of_block(lane: u32, held: vec2<f32>) -> vec2<i32> {
+    workgroupBarrier();
+    if lane == 0u {
+        too_large.x = 0u;
+    }
+    return exponents_for(largest_of_workgroup(lane, held), ROOM);
+}
+
+/// `true` if the elements of an operand were all zero.
+fn are_unknown(exponents: vec2<i32>) -> bool {
+    return max(exponents.x, exponents.y) == 113;
+}
+
+/// The largest finite magnitudes in block number `first + lane`: of a in x, of b in y.
 fn magnitudes(lane: u32, first: u32, block: mat4x4<f32>) -> vec2<f32> {
     var of_all = vec4<f32>();
 #for C in 4
@@ -25,7 +74,7 @@ fn magnitudes(lane: u32, first: u32, block: mat4x4<f32>) -> vec2<f32> {
     return select(vec2(0.0, largest(of_all)), vec2(largest(of_all), 0.0), is_of_a(lane, first));
 }
 
-/// The largest finite magnitudes of a and b that an invocation loads for the tile.
+/// The largest finite magnitudes of a and b in all blocks that this invocation loads for the tile.
 fn largest_of_all(b: u32, row0: u32, column0: u32, begin: u32, end: u32, lane: u32) -> vec2<f32> {
     var held = vec2<f32>();
     for (var k = begin; k < end; k += BK) {
@@ -36,6 +85,7 @@ fn largest_of_all(b: u32, row0: u32, column0: u32, begin: u32, end: u32, lane: u
     return held;
 }
 
+/// Stores block number `first + lane` of a step into a half of workgroup memory, scaled and rounded.
 fn put(half: u32, lane: u32, first: u32, block: mat4x4<f32>, scale: vec2<f32>) {
     if is_of_a(lane, first) {
         let place = place_a(first + lane);
@@ -52,13 +102,31 @@ fn put(half: u32, lane: u32, first: u32, block: mat4x4<f32>, scale: vec2<f32>) {
 #endfor
 }
 
+// Adds the products of a step, which is in half H of workgroup memory, to sum_I_J. It takes `y` and `x` of find_tile.
+#macro multiply_step(H)
+#for U in STEPS
+        // Places are variables, because naga's SPIR-V writer rejects them inside the calls.
+#for I in FM
+        let at_a_${H}_${U}_${I} = (${H}u * BK + ${U}u * 16u) * PITCH_A + 4u * (y + ${I}u);
+        let a_${H}_${U}_${I} = coopLoad<coop_mat16x16<f16, A>>(&tile_a[at_a_${H}_${U}_${I}], PITCH_A);
+#endfor
+#for J in FN
+        let at_b_${H}_${U}_${J} = (${H}u * BK + ${U}u * 16u) * PITCH_B + 4u * (x + ${J}u);
+        let b_${H}_${U}_${J} = coopLoadT<coop_mat16x16<f16, B>>(&tile_b[at_b_${H}_${U}_${J}], PITCH_B);
+#for I in FM
+        sum_${I}_${J} = coopMultiplyAdd(a_${H}_${U}_${I}, b_${H}_${U}_${J}, sum_${I}_${J});
+#endfor
+#endfor
+#endfor
+#endmacro
+
 @compute @workgroup_size(WG)
 fn main(
     @builtin(workgroup_id) workgroup: vec3<u32>,
     @builtin(num_workgroups) workgroups: vec3<u32>,
     @builtin(local_invocation_index) invocation: u32,
 ) {
-#include "shared/matrix_tile"
+#insert find_tile()
     var held = vec2<f32>();
 #for L in LOADS
     let first_${L} = fetch(batch, row0, column0, begin, end, lane, ${L}u * WG);
@@ -84,7 +152,7 @@ fn main(
             next_${H}_${L} = fetch(batch, row0, column0, k0 + ${H}u * BK + BK, end, lane, ${L}u * WG);
 #endfor
         }
-#insert "shared/blocks_step"
+#insert multiply_step(H)
 #if HALVES == 1
         workgroupBarrier();
 #endif
@@ -97,7 +165,7 @@ fn main(
 #endfor
     }
 
-    // A sum that is not finite has something in it that was too large for f16, or was not finite itself.
+    // A sum that is not finite has a term that was too large for f16, or was not finite itself.
     var total = sum_0_0;
 #for I in FM
 #for J in FN
@@ -115,7 +183,7 @@ fn main(
     }
     workgroupBarrier();
     if too_large.x != 0u {
-        // Once more, in small steps: hardly a tile gets here.
+        // Once more, in single steps: this is rare.
         exponents = exponents_of_block(lane, largest_of_all(batch, row0, column0, begin, end, lane));
         let lower = powers(exponents);
 #for I in FM
@@ -129,11 +197,46 @@ fn main(
             put(0u, lane, ${L}u * WG, fetch(batch, row0, column0, k, end, lane, ${L}u * WG), lower);
 #endfor
             workgroupBarrier();
-#for H in 1
-#insert "shared/blocks_step"
-#endfor
+#insert multiply_step(0)
         }
     }
 
-#include "shared/matrix_sums"
+    // Sums are scaled back, by the smaller power first, so that no product overflows that need not.
+    let inverse = powers(-exponents);
+    let back = vec2(min(inverse.x, inverse.y), max(inverse.x, inverse.y));
+#if PLAIN == none
+    // They go through workgroup memory, one fragment of each subgroup at a time.
+    let begin_sums = subgroup * 16u * PITCH;
+    let member = lane % SUBGROUP;
+#for I in FM
+#for J in FN
+    workgroupBarrier();
+    coopStoreT(sum_${I}_${J}, &sums[begin_sums], PITCH);
+    workgroupBarrier();
+    {
+        // Neighbouring invocations store neighbouring elements.
+#for E in EACH
+        let place_${E} = ${E}u * SUBGROUP + member;
+        let row_${E} = row0 + (y + ${I}u) * 16u + place_${E} / 16u;
+        let column_${E} = column0 + (x + ${J}u) * 16u + place_${E} % 16u;
+        let there_${E} = is_row(row_${E}) && is_column(column_${E});
+        let epilogue_${E} = epilogue(select(0u, row_at(batch, part, row_${E}) + column_at(column_${E}), there_${E}));
+#endfor
+#for E in EACH
+        if there_${E} {
+            finish(epilogue_${E}, sums[begin_sums + place_${E} / 16u * PITCH + place_${E} % 16u] * back.x * back.y);
+        }
+#endfor
+    }
+#endfor
+#endfor
+#else
+#for I in FM
+#for J in FN
+    let place_${I}_${J} = row_at(batch, part, row0 + (y + ${I}u) * 16u) + column_at(column0 + (x + ${J}u) * 16u);
+    let scaled_${I}_${J} = sum_${I}_${J} * back.x * back.y;
+    coopStoreT(scaled_${I}_${J}, &${PLAIN}[place_${I}_${J}], PITCH_RESULT);
+#endfor
+#endfor
+#endif
 }

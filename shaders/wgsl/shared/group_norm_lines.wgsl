@@ -1,14 +1,14 @@
-// Group normalisation of halves works on slabs, SLAB channels of an image, one for each workgroup. Neighbouring
-// invocations read the lines of a pixel, the next OCTETS those of the next pixel, so that loads coalesce. Lines are
-// counted through the tensor: line i begins with element 8·i.
+// Slabs, for group normalisation of halves: SLAB channels of an image, one slab for each workgroup. Neighbouring
+// invocations read the lines of a pixel, the next OCTETS invocations those of the next pixel, so that loads coalesce.
+// Lines are counted through the tensor: line i begins with element 8·i.
 //
 // An invocation holds its lines, one of every PIXELS-th pixel, as they are in memory (HELD 1), or reads them in each
 // pass (HELD 0), QUADS·EACH of them at a step.
 //
-// A cell is as many neighbouring channels of a line as lie in one group: a line has CELLS of them. A group's sums are
+// A cell is the neighbouring channels of a line that are in one group: a line has CELLS of them. A group's sums are
 // those of its cells.
 //
-// Sums have a fixed order and short chains: what follows one far larger term all rounds in the same direction.
+// Sums have a fixed order and short chains: terms after a far larger one all round in the same direction.
 //
 // Defines: N, C, S, G
 //          SLAB   a divisor of C, a multiple of 8 and of C/G
@@ -63,7 +63,7 @@ fn only(is_in: bool, a: Eight) -> Eight {
 }
 
 #if HELD == 1
-/// 0, unknown to compilers.
+/// 0, which compilers cannot know.
 var<workgroup> nothing: u32;
 #endif
 
@@ -169,8 +169,8 @@ fn group_of(octet: u32, j: u32) -> u32 {
     return (octet * CELLS + j) / GROUP_CELLS;
 }
 
-/// Workgroup memory has the sums of KEPT invocations: of all, or of half, to which the other half's are added. TERMS of
-/// these are added at once, which leaves FEWER, of ROWS pixels.
+/// Workgroup memory holds the sums of KEPT invocations: of all, or of half, to which the other half's are added. TERMS
+/// of these are added at once, which leaves FEWER, of ROWS pixels.
 const KEPT: u32 = WG / min((PLANES + 7u) / 8u, 2u);
 const TERMS: u32 = min(KEPT / OCTETS, 8u);
 const FEWER: u32 = KEPT / TERMS;
@@ -269,3 +269,16 @@ fn group_total(g: u32, planes: u32) -> vec2<f32> {
     }
     return total;
 }
+
+// Reads the lines of a step of `x`. BEGIN is the line of the image's first pixel, FIRST the invocation's first pixel of
+// the step. It declares in_Q_K: `true` if there is such a pixel; at_Q_K: its line, or that of the image's first pixel;
+// and x_Q_K: the line as it is in memory.
+#macro read_step(BEGIN, FIRST)
+#for Q in QUADS
+#for K in EACH
+    let in_${Q}_${K} = is_pixel(${FIRST}, ${Q}u * ${EACH}u + ${K}u);
+    let at_${Q}_${K} = ${BEGIN} + select(0u, ${FIRST} + (${Q}u * ${EACH}u + ${K}u) * PIXELS, in_${Q}_${K}) * LINES;
+    let x_${Q}_${K} = x[at_${Q}_${K}];
+#endfor
+#endfor
+#endmacro

@@ -1,6 +1,6 @@
-// Elements that lie in memory as halves: the upper 16 bits of an f32 (bf16), two in a word, the first in its lower
-// half. They have f32's range and eight digits of its fraction. A line is eight of them, neighbouring channels, read
-// and written at once.
+// Halves: elements in memory that are the upper 16 bits of an f32 (bf16), two in a word, the first in its lower half.
+// They have f32's range and eight significant bits. A line is eight of them, neighbouring channels, read and written at
+// once.
 
 struct Eight {
     first: vec4<f32>,
@@ -18,7 +18,7 @@ fn half_at(word: u32, i: u32) -> f32 {
     return bitcast<f32>(select(word & 0xffff0000u, word << 16u, i % 2u == 0u));
 }
 
-/// Rounded to the nearest half, of two to the even one. Asked by bits, because drivers may take it that nothing is NaN.
+/// The nearest halves, ties to even. NaN is found by its bits, because drivers may assume that nothing is NaN.
 fn halves_of(x: vec4<f32>) -> vec4<u32> {
     let bits = bitcast<vec4<u32>>(x);
     let rounded = (bits + vec4(0x7fffu) + ((bits >> vec4(16u)) & vec4(1u))) >> vec4(16u);

@@ -1,4 +1,4 @@
-// The outputs whose windows reach over an element of the input, as the terms of shared/terms.
+// The outputs whose windows cover an element of the input, as the terms of shared/terms.
 
 #include "shared/pool"
 
@@ -6,7 +6,7 @@ const RESULTS: u32 = N * H * W * SIDE;
 
 struct Terms {
     extent: vec2<u32>,
-    /// The element: its plane, row and column, and what of the pixel it is.
+    /// The element: its plane, row and column, and its number among the pixel's.
     n: u32,
     row: u32,
     column: u32,
@@ -25,12 +25,12 @@ fn terms_of(input: u32) -> Terms {
     return Terms(vec2(rows.y, columns.y), n, row, column, input % SIDE, vec2(rows.x, columns.x));
 }
 
-/// Where an output is in y[N,P,Q,SIDE].
+/// The place of an output in y[N,P,Q,SIDE].
 fn output_at(terms: Terms, output: vec2<u32>) -> u32 {
     return ((terms.n * P + output.x) * Q + output.y) * SIDE + terms.side;
 }
 
-/// `true` if it reads the element: with a dilation, it may read only its neighbours.
+/// `true` if an output reads the element: with a dilation, its window may skip it.
 fn reads(terms: Terms, output: vec2<u32>) -> bool {
     return (terms.row + PH - output.x * SH) % DH == 0u && (terms.column + PW - output.y * SW) % DW == 0u;
 }

@@ -1,7 +1,7 @@
 // The window of a pooling, over planes or over images in lines.
 //
 // Defines: those of shared/window
-//          SIDE  values of a pixel: 1, or the lines of an image, of which there are N then
+//          SIDE  values of a pixel: 1, or the lines of a pixel of N images
 
 #include "shared/window"
 

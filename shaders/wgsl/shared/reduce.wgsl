@@ -1,5 +1,5 @@
-// Reductions over the `WG` values of a workgroup, in a tree whose order is fixed. All invocations must call them
-// together; all get the result. `WG`, a constant of the kernel, is a power of two.
+// Reductions over the WG values of a workgroup, in a tree of fixed order. All invocations call them together, and all
+// get the result. WG, a constant of the kernel, is a power of two.
 
 #include "shared/float"
 
@@ -23,18 +23,6 @@ fn workgroup_max(lane: u32, value: f32) -> f32 {
         workgroupBarrier();
         if lane < stride {
             partials[lane] = m_max(partials[lane], partials[lane + stride]);
-        }
-    }
-    return workgroupUniformLoad(&partials[0]);
-}
-
-/// NaN if any value is.
-fn workgroup_min(lane: u32, value: f32) -> f32 {
-    partials[lane] = value;
-    for (var stride = WG / 2u; stride > 0u; stride /= 2u) {
-        workgroupBarrier();
-        if lane < stride {
-            partials[lane] = m_min(partials[lane], partials[lane + stride]);
         }
     }
     return workgroupUniformLoad(&partials[0]);

@@ -29,7 +29,7 @@ fn quotient_up(x: i32, divisor: i32) -> i32 {
 }
 
 #if RULE == cubic
-/// Where position p lies, rounded down; that is −1 at least.
+/// The coordinate of position p, rounded down; at least −1.
 fn low_of(axis: Axis, p: i32) -> i32 {
     return (p * axis.slope + axis.shift + axis.unit) / axis.unit - 1;
 }
@@ -42,7 +42,7 @@ fn cubic(d: f32) -> f32 {
 }
 #endif
 
-/// The first position that position p is made of.
+/// The first position that contributes to position p.
 fn window_first(axis: Axis, p: i32) -> i32 {
 #if RULE == mean
     return p * axis.taken / axis.made;
@@ -68,7 +68,7 @@ fn window_end(axis: Axis, p: i32) -> i32 {
 #endif
 }
 
-/// The share of position h, which may be outside of the window.
+/// The weight of position h, which may be outside the window.
 fn share(axis: Axis, p: i32, h: i32) -> f32 {
     let first = window_first(axis, p);
 #if RULE == mean
@@ -96,7 +96,7 @@ fn share(axis: Axis, p: i32, h: i32) -> f32 {
 }
 
 #if TRANSPOSED == 1
-/// Positions among which are all that position h has a share in: the first …
+/// A range of all positions that position h contributes to: the first …
 fn operand_first(axis: Axis, h: i32) -> i32 {
 #if RULE == mean
     return h * axis.made / axis.taken;

@@ -1,10 +1,12 @@
-// Reductions over segments of a workgroup: LANES of its WG invocations that work on one thing, so that a workgroup
-// works on SEGMENTS of them. ACROSS 0: a segment's members are neighbours, for elements that lie side by side. ACROSS
-// 1: neighbours are members of neighbouring segments, for things that lie side by side. In both, neighbours read
-// neighbouring addresses.
+// Reductions over segments of a workgroup. A segment is LANES of its WG invocations that work on one result; a
+// workgroup has SEGMENTS of them. ACROSS 0: a segment's members are neighbours, for adjacent elements of one result.
+// ACROSS 1: neighbours are members of neighbouring segments, for results whose elements are adjacent. In both,
+// neighbours read neighbouring addresses.
 //
-// The order is that of a tree, fixed. All invocations of a workgroup must call a reduction together; each gets the
-// result of its segment. LANES and `WG`, a constant of the kernel, are powers of two.
+// The order is that of a tree, and fixed. All invocations of a workgroup call a reduction together; each gets the
+// result of its segment.
+//
+// Defines: LANES, ACROSS. LANES and the kernel's constant WG are powers of two
 
 #include "shared/float"
 
@@ -35,7 +37,7 @@ fn member_of(lane: u32) -> u32 {
 }
 #endif
 
-/// What the segment's first member holds, once all have reduced. Afterwards the partials may be written again.
+/// The value of the segment's first member, once all have reduced. Afterwards the partials may be overwritten.
 fn segment_result(lane: u32) -> f32 {
     workgroupBarrier();
     let result = segment_partials[lane - member_of(lane) * NEXT_MEMBER];

@@ -1,17 +1,18 @@
-// The main of kernels whose results are sums of terms. An invocation computes a result by itself, or a workgroup does,
-// in a tree whose order is fixed.
+// `main` of kernels whose results are sums of terms. BY invocation: each invocation computes a result. BY workgroup:
+// each workgroup does, in a tree of fixed order. ⌈RESULTS/WG⌉ workgroups, or RESULTS.
 //
-// The kernel that includes this says what a result is: const RESULTS: u32 the number of results struct Terms what the
-// terms of a result have in common; `extent: vec2<u32>` is how many there are down and across fn terms_of(at: u32) ->
-// Terms those of result `at` fn term(terms: Terms, t: vec2<u32>) -> Value the term in row t.x and column t.y, inside of
-// the extent fn result(terms: Terms, sum: Value) -> Value the result, from the sum of all terms
+// The kernel declares
+//     const RESULTS: u32                             the number of results
+//     struct Terms                                   what the terms of a result have in common, with
+//                                                    `extent: vec2<u32>`, how many there are down and across
+//     fn terms_of(at: u32) -> Terms                  those of result `at`
+//     fn term(terms: Terms, t: vec2<u32>) -> Value   the term in row t.x and column t.y of the extent
+//     fn result(terms: Terms, sum: Value) -> Value   the result, from the sum of all terms
 //
-// ⌈RESULTS/WG⌉ workgroups, or RESULTS.
-//
-// Defines: that of shared/values; workgroups compute in full
+// Defines: that of shared/values; BY workgroup computes in full
 //          BY    invocation or workgroup
-//          WG    of workgroups, a power of two
-//          EACH  of workgroups, terms that an invocation adds in a row, so that loads need not wait for one another
+//          WG    BY workgroup: a power of two
+//          EACH  BY workgroup: terms that an invocation loads together, so that loads need not wait for one another
 
 #include "shared/grid"
 #include "shared/values"
@@ -32,7 +33,7 @@ fn main(
     let terms = terms_of(at);
     var sum = Value();
     for (var row = 0u; row < terms.extent.x; row++) {
-        // Of each row by itself: a sum in one chain would round small terms after many.
+        // Each row has a sum of its own: in one chain, small terms after many would be rounded away.
         var of_row = Value();
         for (var column = 0u; column < terms.extent.y; column++) {
             of_row += term(terms, vec2(row, column));

@@ -1,17 +1,22 @@
-// What matrix units multiply: numbers of 16 bits, in workgroup memory in fours. They are f16, which lines of images are
-// scaled to fit; or with BFLOAT bf16, as lines of images are in memory. WGSL has no bf16: with BFLOAT, what it calls
-// f16 is bf16, which the host tells the driver. Nothing is computed with it but products of matrices.
+// Operands of matrix units: 16-bit numbers, in workgroup memory in fours; and the powers of two that scale numbers into
+// the range of f16, from 6e-8 to 65,504.
+//
+// The numbers are f16, which lines of halves are scaled to fit; or with BFLOAT bf16, as the halves are in memory. WGSL
+// has no bf16. With BFLOAT, the host has the driver compile f16 as bf16, so kernels compute nothing with f16 but
+// products on matrix units.
+//
+// Defines: BFLOAT  defined where f16 means bf16
 
 #include "shared/half"
 
 alias Four = vec4<f16>;
 
-/// Four numbers of 16 bits that are two in a word: the same bits.
+/// The four 16-bit numbers that lie in two words, with the same bits.
 fn four_of(words: vec2<u32>) -> Four {
     return Four(vec2<f16>(unpack2x16float(words.x)), vec2<f16>(unpack2x16float(words.y)));
 }
 
-/// The first and the last four of a line of an image, for matrix units.
+/// The first four elements of a line of halves, for matrix units: scaled f16, or with BFLOAT the same bits.
 fn first_four(words: vec4<u32>, scale: f32) -> Four {
 #if BFLOAT
     return four_of(words.xy);
@@ -20,10 +25,32 @@ fn first_four(words: vec4<u32>, scale: f32) -> Four {
 #endif
 }
 
+/// The last four.
 fn last_four(words: vec4<u32>, scale: f32) -> Four {
 #if BFLOAT
     return four_of(words.zw);
 #else
     return Four(eight_of(words).second * scale);
 #endif
+}
+
+/// The exponents of the powers of two that scale these peaks into [2^(14 − room), 2^(15 − room)), clamped so that the
+/// powers and their inverses are normal.
+fn exponents_for(peaks: vec2<f32>, room: i32) -> vec2<i32> {
+    return clamp(vec2(141 - room) - vec2<i32>(bitcast<vec2<u32>>(peaks) >> vec2(23u)), vec2(-113), vec2(113));
+}
+
+/// 2 to these exponents.
+fn powers(exponents: vec2<i32>) -> vec2<f32> {
+    return bitcast<vec2<f32>>(vec2<u32>(exponents + 127) << vec2(23u));
+}
+
+fn largest(x: vec4<f32>) -> f32 {
+    return max(max(x.x, x.y), max(x.z, x.w));
+}
+
+/// Magnitudes; zero where an element is not finite.
+fn finite_magnitudes(x: vec4<f32>) -> vec4<f32> {
+    let bits = bitcast<vec4<u32>>(x) & vec4(0x7fffffffu);
+    return bitcast<vec4<f32>>(select(vec4<u32>(), bits, bits < vec4(0x7f800000u)));
 }

@@ -1,5 +1,5 @@
-// The unit that a kernel computes with: an element, or a line of halves. Operands are bound as arrays of Held, which
-// `value` turns into a Value.
+// The unit that a kernel computes with: an element, or a line of halves. Operands are bound as arrays of Held; `value`
+// turns one into a Value.
 //
 // Defines: FORMAT  full: elements; lines: lines
 
@@ -7,7 +7,7 @@
 #include "shared/half"
 
 alias Held = vec4<u32>;
-/// The columns are the halves of a line.
+/// The columns are the first and the last four of a line.
 alias Value = mat2x4<f32>;
 /// Elements of a value.
 const WIDTH: u32 = 8u;

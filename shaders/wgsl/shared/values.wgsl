@@ -1,4 +1,4 @@
-// How a kernel that computes with values (shared/value) stores its first result.
+// `store_value`: how a kernel that computes with values (shared/value) stores its first result.
 //
 // Defines: FORMAT  full: by elements, through shared/epilogue; lines: by lines, through shared/epilogue_lines
 

@@ -1,5 +1,7 @@
 // Geometry of a 2-D window that slides over padded planes of H×W and yields P×Q outputs: KH×KW taps, stride SH, SW,
-// padding PH, PW (of which only the part before the plane matters here), dilation DH, DW.
+// padding PH, PW before the plane, dilation DH, DW.
+//
+// Defines: N, H, W, P, Q, KH, KW, SH, SW, PH, PW, DH, DW
 
 const N: u32 = ${N};
 const H: u32 = ${H};
@@ -15,9 +17,9 @@ const PW: u32 = ${PW};
 const DH: u32 = ${DH};
 const DW: u32 = ${DW};
 
-/// The first tap of output `out` that reads no padding, and the number of those that do not, which follow each other.
+/// The first tap of output `out` that reads no padding, and the number of such taps, which are consecutive.
 fn taps_inside(out: u32, taps: u32, stride: u32, padding: u32, dilation: u32, extent: u32) -> vec2<u32> {
-    // Below zero in the padding.
+    // Negative in the padding.
     let start = i32(out * stride - padding);
     let first = (u32(max(-start, 0)) + dilation - 1u) / dilation;
     let end = min(taps, (u32(max(i32(extent) - start, 0)) + dilation - 1u) / dilation);
@@ -32,8 +34,8 @@ fn columns_inside(q: u32) -> vec2<u32> {
     return taps_inside(q, KW, SW, PW, DW, W);
 }
 
-/// The first output whose window reaches over coordinate `at`, and the number of those that do, which follow each
-/// other. With a dilation, some read only what is beside it.
+/// The first output whose window covers coordinate `at`, and the number of such outputs, which are consecutive. With a
+/// dilation, some windows skip it.
 fn outputs_over(at: u32, taps: u32, stride: u32, padding: u32, dilation: u32, outputs: u32) -> vec2<u32> {
     let start = at + padding;
     let reach = (taps - 1u) * dilation;

@@ -1,4 +1,6 @@
-// The tiles of 4×4 outputs that Winograd's algorithm cuts images of P×Q into, N of them.
+// The tiles of 4×4 outputs that Winograd's algorithm cuts N images of P×Q into.
+//
+// Defines: N, P, Q
 
 const N: u32 = ${N};
 const P: u32 = ${P};

@@ -1,10 +1,11 @@
-// How products of frequencies become weights again: their parts are added up, and the weights of a workgroup's pairs of
-// channels, nine each, are stored through the epilogue.
+// The end of a weight's gradient by Winograd's algorithm: adds up the parts of its products, and stores the weights of
+// a workgroup's pairs of channels, nine each, through the epilogue.
+//
+// Bindings: du[PARTS,FREQUENCIES,O,C] → dw[O,C,3,3] by its epilogue. ⌈O·C/WG⌉ workgroups.
 //
 // Defines: WG, O, C
-//          FREQUENCIES  16 or 36, as the kernel's transform has
+//          FREQUENCIES  products of the kernel's transform, 16 or 36
 //          PARTS        added up in their order
-// Bindings: du[PARTS,FREQUENCIES,O,C] → dw[O,C,3,3] by its epilogue. ⌈O·C/WG⌉ workgroups.
 
 #include "shared/epilogue"
 #include "shared/grid"
@@ -19,8 +20,7 @@ const FREQUENCIES: u32 = ${FREQUENCIES};
 
 var<workgroup> weights: array<f32, 9u * WG>;
 
-/// The products of a pair of channels. All of a part are read together: to read one alone waits just as long for
-/// memory.
+/// The sums of a pair of channels. All products of a part are loaded together, so that memory is waited for once.
 fn products(pair: u32) -> array<f32, FREQUENCIES> {
     var sums: array<f32, FREQUENCIES>;
 #for F in FREQUENCIES
@@ -35,8 +35,8 @@ fn products(pair: u32) -> array<f32, FREQUENCIES> {
     return sums;
 }
 
-/// Stores what is in `weights`, the pairs from `first` on, so that neighbours store neighbours. All invocations call
-/// this together.
+/// Stores `weights`, the pairs from `first` on; neighbouring invocations store neighbouring elements. All invocations
+/// call this together.
 fn store_weights(first: u32, lane: u32) {
     workgroupBarrier();
 #for T in 9

@@ -71,7 +71,7 @@ impl Keeping {
             // could write the file, it is intact, and it starts with the right device and driver.
             unsafe { shared.raw.create_pipeline_cache(&description, None) }.ok()
         };
-        let data = kept.as_deref().and_then(unpack).filter(|data| is_of(data, properties));
+        let data = kept.as_deref().and_then(unseal).filter(|data| is_of(data, properties));
         let kept = data.map(<[u8]>::len);
         let warm = data.and_then(create);
         let is_warm = warm.is_some();
@@ -163,12 +163,13 @@ fn user_folder(var: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
     }
 }
 
-fn pack(data: &[u8]) -> Vec<u8> {
+/// A file's bytes: a mark, a checksum, and the data.
+fn seal(data: &[u8]) -> Vec<u8> {
     [&MAGIC[..], &checksum(data), data].concat()
 }
 
 /// The content of a file, if it is intact.
-fn unpack(file: &[u8]) -> Option<&[u8]> {
+fn unseal(file: &[u8]) -> Option<&[u8]> {
     let (sum, data) = file.strip_prefix(&MAGIC)?.split_first_chunk()?;
     (data.len() <= MOST_BYTES && checksum(data) == *sum).then_some(data)
 }
@@ -191,7 +192,7 @@ fn read(path: &Path) -> Result<Option<Vec<u8>>, &'static str> {
 /// Writes a file, or removes it if there are too many bytes.
 fn keep(path: &Path, data: &[u8], most: usize) -> io::Result<()> {
     if data.len() <= most {
-        return write(path, &pack(data));
+        return write(path, &seal(data));
     }
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
@@ -221,13 +222,13 @@ mod tests {
     fn files_that_are_not_whole_are_ignored() {
         for len in [0, 1, 7, 8, 9, 1000] {
             let data: Vec<u8> = (0..len).map(|i| (i * 7 % 251) as u8).collect();
-            let file = pack(&data);
-            assert_eq!(unpack(&file), Some(&data[..]));
+            let file = seal(&data);
+            assert_eq!(unseal(&file), Some(&data[..]));
             for at in 0..file.len() {
                 let mut wrong = file.clone();
                 wrong[at] ^= 4;
-                assert_eq!(unpack(&wrong), None, "byte {at} of {}", file.len());
-                assert_eq!(unpack(&file[..at]), None, "{at} bytes of {}", file.len());
+                assert_eq!(unseal(&wrong), None, "byte {at} of {}", file.len());
+                assert_eq!(unseal(&file[..at]), None, "{at} bytes of {}", file.len());
             }
         }
     }
@@ -265,7 +266,7 @@ mod tests {
             assert_eq!(path.exists(), is_kept, "{bytes} bytes");
         }
         let file = read(&path).expect("ours").expect("there");
-        assert_eq!(unpack(&file), Some(&[7; 9][..]));
+        assert_eq!(unseal(&file), Some(&[7; 9][..]));
     }
 
     /// Anyone who can write the file or its folder decides what code the driver runs.

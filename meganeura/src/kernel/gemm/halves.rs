@@ -1,30 +1,32 @@
-//! Products on matrix units whose operands are read, and whose results are stored, in lines of halves; see
+//! Variants of `matmul_halves`: products on matrix units of operands in lines of halves, into lines; see
 //! `shaders/wgsl/matmul_halves.wgsl`.
 
-use super::choose::busy;
+use super::tilings::busy;
 use super::{Product, strides, sum_parts_by_lines};
 use crate::Layout;
 use crate::kernel::launch::{Argument, Binding, Caps, Format, LINE, Launch, Variant, define, lies_in_lines, tree};
 use crate::kernel::offset::offset;
 
-/// Workgroup memory that lets a multiprocessor of NVIDIA's run two workgroups, of which one loads while the other
+/// Bytes of workgroup memory with which a multiprocessor of NVIDIA's runs two workgroups: one loads while the other
 /// multiplies.
 const MEMORY: usize = 24 << 10;
 
 /// The most turns in which subgroups store their sums.
 const MOST_TURNS: usize = 4;
 
-/// The result that a workgroup computes: fragments of 16×16 of each subgroup.
+/// The tile of the result that a workgroup computes, in fragments of 16×16.
 struct Tiling {
+    /// The variant's name.
     name: &'static str,
-    /// The name where the reduction is cut.
+    /// Its name where the reduction is cut.
     split: &'static str,
+    /// Subgroups down and across.
     subgroups: [usize; 2],
+    /// Fragments of each subgroup, likewise.
     fragments: [usize; 2],
     /// Terms of a step.
     depth: usize,
-    /// Microseconds per step on an H200: of a workgroup alone on its multiprocessor, and of each of several that share
-    /// one.
+    /// Microseconds per step on an H200: of a workgroup alone on its multiprocessor, and of each of several on one.
     step: [f64; 2],
 }
 
@@ -43,7 +45,7 @@ macro_rules! tiling {
 
 /// 128×128: the most products for each element that is read.
 const LARGE: Tiling = tiling!("halves 128", [2, 2], [4, 4], 32, [0.6, 0.49]);
-/// 128×64, for few workgroups: long steps, because nothing else works while one waits.
+/// 128×64, for few workgroups: steps are long, because no other workgroup runs while one waits.
 const MEDIUM: Tiling = tiling!("halves 128×64", [2, 2], [4, 2], 64, [0.73, 0.9]);
 /// 64×64, for many workgroups.
 const SMALL: Tiling = tiling!("halves 64", [2, 2], [2, 2], 64, [0.6, 0.41]);
@@ -51,17 +53,17 @@ const SMALL: Tiling = tiling!("halves 64", [2, 2], [2, 2], 64, [0.6, 0.41]);
 /// An operand as the kernel reads it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Lines {
-    /// Whether its lines lie across the reduction.
+    /// `true` if its lines lie across the reduction.
     across: bool,
-    /// The distance in memory from one line to the next across.
+    /// The distance in memory of lines that are neighbours across.
     pitch: usize,
     batch: Layout,
     format: Format,
 }
 
 impl Lines {
-    /// Operand `[B…,rows,columns]`, whose reduction is along its columns if it is the first; `None` where it does not
-    /// lie in lines.
+    /// An operand `[B…,rows,columns]`. The reduction is along the columns of the first, the rows of the second. `None`
+    /// where it does not lie in lines.
     #[must_use]
     pub fn new(argument: &Argument, is_first: bool) -> Option<Self> {
         let (batch, [row, column]) = strides(&argument.layout);
@@ -97,14 +99,14 @@ impl Tiling {
         8 * (tile(rows, across[0]) + tile(columns, across[1])) + sums
     }
 
-    /// Into how many parts the reduction may be cut: as many as still have 512 terms each and make no more than four
+    /// The most parts that the reduction may be cut into: each has at least 512 terms, and there are at most four
     /// workgroups for each multiprocessor.
     fn most_parts(&self, product: &Product, caps: &Caps) -> usize {
         (4 * busy(caps) / self.tiles(product)).clamp(1, (product.k / 512).clamp(1, 64))
     }
 
-    /// About how long this takes, in microseconds of an H200. The figures are fitted to products of 256³ to 4096³
-    /// (2026-11-24). Devices of other kinds have fewer multiprocessors, which are taken to be alike.
+    /// An estimate of the time in microseconds on an H200. The figures are fitted to products of 256³ to 4096³
+    /// (2026-11-24). Devices of other kinds are modelled as having fewer multiprocessors of the same kind.
     #[expect(clippy::cast_precision_loss, reason = "an estimate")]
     fn estimate(&self, product: &Product, parts: usize, caps: &Caps) -> f64 {
         let each = (parts * self.tiles(product)).div_ceil(busy(caps));
@@ -112,7 +114,7 @@ impl Tiling {
         let step = if each == 1 { alone } else { beside * each as f64 };
         let [rows, columns] = self.extent();
         let terms = parts * self.part(product, parts);
-        // Where extents are not whole tiles, every read checks its bounds.
+        // Where extents are not whole tiles, every load checks its bounds.
         let is_whole = product.m.is_multiple_of(rows) && product.n.is_multiple_of(columns) && product.k == terms;
         let steps = (terms / (parts * self.depth)) as f64 * if is_whole { 1.0 } else { 1.3 };
         let sums = |parts: usize| (4 * parts * product.batch * product.m * product.n) as f64 / 4.5e6;
@@ -129,7 +131,7 @@ impl Tiling {
         self.subgroups[0] * self.subgroups[1] * caps.subgroup.1
     }
 
-    /// Whether a device can run this, however the operands lie.
+    /// `true` if a device can run this tiling for operands of any order.
     fn fits(&self, caps: &Caps) -> bool {
         let invocations = self.invocations(caps);
         let in_whole_loads = |side: usize| (side * self.depth / LINE).is_multiple_of(invocations);
@@ -145,7 +147,7 @@ impl Tiling {
         let invocations = self.invocations(caps);
         let across = operands.map(|lines| lines.across);
         let memory = |turns| self.memory(across, turns);
-        // Turns take time, a second workgroup saves more.
+        // Turns take time, but a second workgroup saves more.
         let room = if memory(MOST_TURNS) <= MEMORY { MEMORY } else { caps.workgroup_memory };
         let turns = [1, 2].into_iter().find(|&turns| memory(turns) <= room).unwrap_or(MOST_TURNS);
         let loads = self.extent().map(|side| side * self.depth / (LINE * invocations));
@@ -160,7 +162,7 @@ impl Tiling {
         ];
         defines.extend([("A_BATCH", offset(&a.batch, "b")), ("B_BATCH", offset(&b.batch, "b"))]);
         let steps = self.part(product, parts) / self.depth;
-        // Twice the products, and once a look at magnitudes.
+        // The steps in two attempts, and once more for their magnitudes.
         let loops = 3 * steps + 8 * tree(invocations) + 24;
         let workgroups = parts * self.tiles(product);
         let mut launch = Launch::new("matmul_halves", defines, (2, 0), workgroups).loops(loops).of_bfloats(caps);
@@ -176,14 +178,14 @@ impl Tiling {
     }
 }
 
-/// Whether a device can multiply halves.
+/// `true` if a device can multiply halves.
 #[must_use]
 pub fn multiplies_halves(caps: &Caps) -> bool {
     caps.half && SMALL.fits(caps)
 }
 
 impl Product {
-    /// Ways to compute this of operands that lie in lines, into lines, best first: as [`Tiling::estimate`] has it.
+    /// Variants that compute this product of operands in lines, into lines, best first by [`Tiling::estimate`].
     #[must_use]
     pub fn of_halves(&self, operands: [&Lines; 2], caps: &Caps) -> Vec<Variant> {
         let mut ways = Vec::new();

@@ -1,5 +1,5 @@
-//! Products of matrices that lie in the caches already, in the order in which they are read: what kernels are made of
-//! that prepare their operands themselves. `gemm` would copy each operand once more.
+//! Products of matrices that are in the caches already, in the order in which they are read, for kernels that prepare
+//! their operands themselves. `gemm` would pack each operand once more.
 
 use std::ops::Range;
 
@@ -7,28 +7,28 @@ use pulp::{Simd, WithSimd};
 
 use super::Accumulate;
 
-/// `c[i,j] = Σₖ a[i,k]·b[k,j]`, or added to what is there. The columns of `b` and `c` lie side by side.
+/// `c[i,j] = Σₖ a[i,k]·b[k,j]`, or added to `c`. Neighbouring columns of `b` and `c` are adjacent.
 pub(crate) struct Block<'a> {
     /// Rows, columns, and terms of each sum.
     pub(crate) extents: [usize; 3],
     pub(crate) a: &'a [f32],
-    /// From row to row of `a`, and from term to term.
+    /// Distances of neighbouring rows of `a`, and of neighbouring terms.
     pub(crate) a_strides: [usize; 2],
     pub(crate) b: &'a [f32],
-    /// From term to term of `b`.
+    /// The distance of neighbouring terms of `b`.
     pub(crate) b_stride: usize,
     pub(crate) c: &'a mut [f32],
-    /// From row to row of `c`.
+    /// The distance of neighbouring rows of `c`.
     pub(crate) c_stride: usize,
     pub(crate) accumulate: Accumulate,
 }
 
 impl Block<'_> {
-    /// The columns must be a multiple of this many: the widest vector there is.
+    /// The number of columns must be a multiple of this: the widest vector there is.
     pub(crate) const COLUMNS: usize = 16;
 
-    /// Computes the product by the widest vectors of this processor. The order of each sum depends on its
-    /// terms alone, whatever the other extents.
+    /// Computes the product with the widest vectors of this processor. The order of each sum depends on the number of
+    /// its terms alone.
     ///
     /// # Panics
     ///
@@ -51,11 +51,11 @@ impl Block<'_> {
     }
 }
 
-/// Terms that are summed before they are added to what is there: rounding errors grow with their number and that of the
-/// parts, not of all, and columns of so many terms stay in the first cache.
+/// Terms that are summed before they are added to `c`: rounding errors grow with their number and that of the parts,
+/// not of all terms, and columns of so many terms stay in the L1 cache.
 const TERMS: usize = 128;
 
-/// Rows of a tile of sums: with two vectors each, and those of `b`, they fit into 32 registers.
+/// Rows of a tile of sums: with two vectors each, and those of `b`, they fit in 32 registers.
 const ROWS: usize = 12;
 
 impl WithSimd for Block<'_> {
@@ -65,7 +65,7 @@ impl WithSimd for Block<'_> {
     fn with_simd<S: Simd>(mut self, simd: S) {
         let [m, n, k] = self.extents;
         let most = if S::REGISTER_COUNT >= 32 { ROWS } else { ROWS / 2 };
-        // Rows in tiles of nearly one size: a last tile of a row or two could not hide how long an addition takes.
+        // Tiles have nearly equal numbers of rows: one of a row or two could not hide the latency of additions.
         let tiles = m.div_ceil(most);
         let mut column = 0;
         while column < n {
@@ -87,7 +87,7 @@ impl WithSimd for Block<'_> {
 }
 
 impl Block<'_> {
-    /// Some terms of one tile: of these rows, and `N` vectors of columns.
+    /// Adds some terms to one tile, of these rows and `N` vectors of columns.
     #[inline(always)]
     fn rows<S: Simd, const N: usize>(&mut self, simd: S, rows: Range<usize>, column: usize, terms: &Range<usize>) {
         macro_rules! tiles {

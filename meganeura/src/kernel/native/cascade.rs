@@ -1,13 +1,13 @@
-//! Folding long sequences in steps, so that rounding errors grow with a small part of their length.
+//! Folds of long sequences in steps, so that rounding errors grow with a small part of the length.
 
-/// Partial results of a fold, up to `L` side by side: those of blocks, which go by sixteens into those of all.
+/// Partial results of up to `L` interleaved folds. Results of blocks are folded in sixteens, and those into the whole.
 ///
-/// Terms of one sign that are added to a far larger sum all round in one direction: what follows an outlier in its
-/// chain of additions may be off by half a unit in the outlier's last place for each. So chains are short.
+/// Terms of one sign that are added to a far larger sum all round in one direction. Each addition after an outlier may
+/// be off by half a unit in the outlier's last place, so chains of additions are short.
 pub(crate) struct Cascade<T, const L: usize> {
     few: [T; L],
     all: [T; L],
-    /// What changes no result.
+    /// The neutral element.
     neutral: T,
     blocks: usize,
 }
@@ -18,7 +18,7 @@ impl<T: Copy, const L: usize> Cascade<T, L> {
         Self { few: [neutral; L], all: [neutral; L], neutral, blocks: 0 }
     }
 
-    /// Folds in the partial results of another block; of all blocks as many.
+    /// Folds in the partial results of another block; all blocks have the same number.
     #[inline(always)]
     pub(crate) fn push(&mut self, block: &[T], join: impl Fn(T, T) -> T) {
         fold_into(&mut self.few, block, &join);
@@ -43,7 +43,7 @@ fn fold_into<T: Copy>(to: &mut [T], from: &[T], join: &impl Fn(T, T) -> T) {
     to.iter_mut().zip(from).for_each(|(to, &from)| *to = join(*to, from));
 }
 
-/// The result of partial results, by halves; `L` is a power of two.
+/// Folds partial results into one, by halves; `L` is a power of two.
 #[inline(always)]
 pub(crate) fn by_halves<T: Copy, const L: usize>(mut lanes: [T; L], join: impl Fn(T, T) -> T) -> T {
     const { assert!(L.is_power_of_two()) };

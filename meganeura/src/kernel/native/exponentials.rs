@@ -1,20 +1,20 @@
 //! Peaks and masses: `m = max x` and `Σ eˣ⁻ᵐ`, the parts of `ln Σ eˣ = m + ln Σ eˣ⁻ᵐ`. They are kept apart, because
 //! their sum would be rounded at the magnitude of `m`. Without a finite maximum the mass is NaN.
 //!
-//! All of it is inlined into what the caller dispatches to the processor's SIMD; exponentials stand in loops rather
-//! than in closures, which might not be.
+//! Everything is inlined into code that the caller dispatches to the processor's SIMD. Exponentials stand in loops
+//! rather than in closures, which might not be inlined.
 
 use super::cascade::{Cascade, by_halves};
 use super::{Real, real};
 
 /// Interleaved partial results of a row: two of the widest vectors.
 const LANES: usize = 32;
-/// Columns that are gone over at once, at most.
+/// The most columns that are processed at once.
 pub(crate) const COLUMNS: usize = 64;
-/// Terms that are added one after the other: chains are short, as [`Cascade`] says.
+/// Terms of a chain of additions; [`Cascade`] says why it is short.
 const RUN: usize = 16;
 
-/// Of two numbers the larger one, of a number and NaN the number.
+/// The larger of two numbers; of a number and NaN, the number.
 #[inline(always)]
 fn larger<T: Real>(peak: T, x: T) -> T {
     if x > peak { x } else { peak }
@@ -56,12 +56,12 @@ pub(crate) fn peak_and_mass<T: Real>(x: &[T]) -> (T, T) {
     (peak, by_halves(cascade.finish(add), add))
 }
 
-/// Up to [`COLUMNS`] columns that lie side by side: element `k` of each row is column `k`'s.
+/// Up to [`COLUMNS`] adjacent columns: element `k` of each row is column `k`'s.
 #[derive(Clone, Copy)]
 pub(crate) struct Columns<'a, T> {
-    /// Row after row, the first from its first column on.
+    /// The rows one after the other, from the first row's first column on.
     pub(crate) x: &'a [T],
-    /// From one row to the next.
+    /// The distance of neighbouring rows.
     pub(crate) pitch: usize,
     pub(crate) width: usize,
 }

@@ -52,14 +52,14 @@ impl<'a, T> Matrix<'a, T> {
     }
 }
 
-/// Whether a product is added to what is there.
+/// The effect of a product on the elements of its destination.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Accumulate {
     Yes,
     No,
 }
 
-/// How many threads a product may use.
+/// The threads that a product may use.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Threads {
     All,

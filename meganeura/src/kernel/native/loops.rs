@@ -5,7 +5,7 @@ use rayon::prelude::*;
 use super::{Real, Scratch, View};
 use crate::Layout;
 
-/// Elements a task should have when each costs about `work` operations: enough to be worth a task, few enough to share.
+/// Elements of a task where each costs about `work` operations: enough to be worth a task, few enough to share.
 pub(crate) fn grain(work: usize) -> usize {
     (16_384 / work.max(1)).max(1)
 }
@@ -55,13 +55,13 @@ pub(crate) fn real<T: Real>(n: usize) -> T {
 /// Interleaved partial sums: several of the widest vectors, so that one addition need not wait for another.
 const LANES: usize = 32;
 
-/// Groups of [`LANES`] elements in a block, and blocks that are added before they go into the sums of all. What follows
-/// an outlier in its chain of additions may be off by half a unit in the outlier's last place for each, all in one
-/// direction; so chains are short.
+/// Groups of [`LANES`] elements in a block, and blocks that are added before they go into the whole sums. Each addition
+/// after an outlier may be off by half a unit in the outlier's last place, all in one direction; so chains of additions
+/// are short.
 const BLOCK: usize = 8;
 const BLOCKS: usize = 16;
 
-/// `Σ x`, as [`sum_by`].
+/// `Σ x`, in the order of [`sum_by`].
 #[inline(always)]
 pub(crate) fn sum<T: Real>(x: &[T]) -> T {
     sum_by(x, |x| x)
@@ -75,7 +75,7 @@ pub(crate) fn sum_by<T: Real>(x: &[T], f: impl Fn(T) -> T) -> T {
     sum
 }
 
-/// Several sums in one pass, each as [`sum_by`].
+/// Several sums in one pass, each in the order of [`sum_by`].
 #[inline(always)]
 pub(crate) fn sums_by<T: Real, const N: usize>(x: &[T], f: impl Fn(T) -> [T; N]) -> [T; N] {
     let (groups, rest) = x.as_chunks::<LANES>();
@@ -103,7 +103,7 @@ fn add_terms<T: Real, const N: usize>(sums: &mut [[T; LANES]; N], x: &[T], f: &i
     }
 }
 
-/// `Σ f(x, y)`, as [`sum_by`].
+/// `Σ f(x, y)`, in the order of [`sum_by`].
 #[inline(always)]
 pub(crate) fn dot_by<T: Real>(x: &[T], y: &[T], f: impl Fn(T, T) -> T) -> T {
     let ((x, x_rest), (y, y_rest)) = (x.as_chunks::<LANES>(), y.as_chunks::<LANES>());
@@ -144,7 +144,7 @@ fn total<T: Real>(mut lanes: [T; LANES]) -> T {
     lanes[0]
 }
 
-/// Writes the elements of a view, in order, to where `place` says.
+/// Writes the elements of a view, in order, to the places that `place` gives.
 pub(crate) fn copy_strided<T: Real>(x: &View<'_, T>, y: &mut [T], place: &Layout) {
     let data = x.floats();
     let inner = x.dims().last().copied().unwrap_or(1);

@@ -1,4 +1,4 @@
-//! What native kernels are written with: element types, operands, loops in threads, matrix products.
+//! The building blocks of native kernels: element types, operands, loops in threads, matrix products.
 
 mod block;
 mod cascade;

@@ -1,5 +1,5 @@
-//! Memory that kernels need while they run, kept from one to the next: to fault in fresh pages and clear them takes as
-//! long as many a kernel does.
+//! Temporary memory of kernels, kept from one kernel to the next: faulting in and clearing fresh pages takes as long as
+//! many kernels do.
 
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
@@ -9,7 +9,7 @@ use super::Real;
 use crate::host::HostBuffer;
 use crate::{Error, Result};
 
-/// Buffers that no kernel uses; never more than were borrowed at one time. All runs of a device share them.
+/// Free buffers, never more than were borrowed at one time. All runs of a device share them.
 #[derive(Debug, Default)]
 pub(crate) struct Buffers {
     free: Mutex<Vec<HostBuffer>>,
@@ -22,13 +22,13 @@ pub(crate) struct Buffers {
 #[derive(Debug, Default)]
 pub struct Scratch {
     buffers: Arc<Buffers>,
-    /// Whether to fill what is lent with NaN, for tests.
+    /// `true` to fill loans with NaN, for tests.
     poison: bool,
     /// The first error since the last check.
     refused: Mutex<Option<Error>>,
 }
 
-/// Numbers on loan; which ones is not said.
+/// Elements on loan, with unspecified contents.
 #[derive(Debug)]
 pub(crate) struct Borrowed<'a, T> {
     from: &'a Buffers,
@@ -38,12 +38,12 @@ pub(crate) struct Borrowed<'a, T> {
 }
 
 impl Buffers {
-    /// Bytes that are kept.
+    /// Bytes of the free buffers.
     pub(crate) fn bytes(&self) -> usize {
         self.free().iter().map(|buffer| buffer.len() * buffer.dtype().bytes()).sum()
     }
 
-    /// The smallest of the free buffers that is large enough. If none is, the largest makes room for one that will be.
+    /// The smallest free buffer that is large enough. If there is none, the largest is dropped for a new one.
     fn find(&self, dtype: crate::DType, len: usize) -> Option<HostBuffer> {
         let mut free = self.free();
         let mut buffers: Vec<_> = (0..free.len()).filter(|&at| free[at].dtype() == dtype).collect();
@@ -86,7 +86,7 @@ impl Scratch {
         self.refused().get_or_insert(error);
     }
 
-    /// The first error since the last call: a loan that there was no memory for, or what else a kernel met.
+    /// The first error since the last call: a loan without memory, or another error of a kernel.
     pub(crate) fn expect_done(&self) -> Result<()> {
         self.refused().take().map_or(Ok(()), Err)
     }

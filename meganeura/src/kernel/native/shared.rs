@@ -1,8 +1,8 @@
-//! Results that tasks write in pieces which are no slices of their own.
+//! Results that tasks write in pieces that are not slices of their own.
 
 use std::marker::PhantomData;
 
-/// A slice of which each task writes other elements, as a task that computes some channels of all images does.
+/// A slice of which each task writes different elements, such as some channels of all images.
 #[derive(Debug)]
 pub(crate) struct Shared<'a, T> {
     start: *mut T,

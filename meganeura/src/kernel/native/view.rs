@@ -1,8 +1,8 @@
-//! What kernels of the native executor read and write.
+//! Operands and results of native kernels.
 
 use crate::Layout;
 
-/// An operand: numbers and how they lie.
+/// An operand: elements and their layout.
 #[derive(Clone, Copy, Debug)]
 pub struct View<'a, T> {
     data: Slice<'a, T>,

@@ -115,9 +115,9 @@ pub(super) fn backward(op: &Attention, x: &[Argument], caps: &Caps) -> Vec<Varia
     let g = Geometry::of(x[0].ty.shape.dims(), x[2].ty.shape.dims());
     // Queries, keys, values, spread, drift, dy, a bias, and two results: nine buffers. If fewer can be bound, a launch
     // joins spread and drift first.
-    let is_packed = x.len() + 2 > caps.bindings;
+    let is_joined = x.len() + 2 > caps.bindings;
     let mut inputs: Vec<_> = (0..x.len()).map(Binding::Input).collect();
-    if is_packed {
+    if is_joined {
         inputs.splice(3..5, [Binding::Scratch(0)]);
     }
     let dy_at = inputs.iter().position(|binding| *binding == Binding::Input(5)).expect("it is bound");
@@ -128,7 +128,7 @@ pub(super) fn backward(op: &Attention, x: &[Argument], caps: &Caps) -> Vec<Varia
             let [row_of_score, column_of_score, row_of_slope, column_of_slope] = operands;
             defines.extend(define![
                 OF: of, ROW_OF_SCORE: row_of_score, COLUMN_OF_SCORE: column_of_score, ROW_OF_SLOPE: row_of_slope,
-                COLUMN_OF_SLOPE: column_of_slope, DY_ELEM: element(g.e.is_multiple_of(4)), PACKED: u32::from(is_packed),
+                COLUMN_OF_SLOPE: column_of_slope, DY_ELEM: element(g.e.is_multiple_of(4)), JOINED: u32::from(is_joined),
                 DY_AT: dy_at, RESULT_AT: inputs.len(),
             ]);
             if x.len() > 6 {
@@ -146,10 +146,10 @@ pub(super) fn backward(op: &Attention, x: &[Argument], caps: &Caps) -> Vec<Varia
         let of_keys = launch("keys", ["k", "q", "v", "dy"], g.s, g.l, g.d.max(g.e), &[1, 2]);
         let of_queries = launch("queries", ["q", "k", "dy", "v"], g.l, g.s, g.d, &[0]);
         let mut variant = Variant { name: tiling.name, launches: vec![of_keys, of_queries], scratch: Vec::new() };
-        if is_packed {
-            let mut pack = Launch::new("attention_pack", define![WG: 64, ROWS: rows], (0, 0), rows.div_ceil(64));
-            pack.bindings = vec![Binding::Input(3), Binding::Input(4), Binding::Scratch(0)];
-            variant.launches.insert(0, pack);
+        if is_joined {
+            let mut join = Launch::new("attention_join", define![WG: 64, ROWS: rows], (0, 0), rows.div_ceil(64));
+            join.bindings = vec![Binding::Input(3), Binding::Input(4), Binding::Scratch(0)];
+            variant.launches.insert(0, join);
             variant.scratch.push(rows.saturating_mul(3));
         }
         variant

@@ -1,34 +1,33 @@
-//! What `conv2d_taps` computes: a convolution of images in lines, which a forward pass is, and the gradient of the
-//! input as well; and how the weights are packed for it.
+//! A pass as the convolution of images in lines that `conv2d_taps` computes, and the packing of its weights. The
+//! forward pass is such a convolution, and the gradient of the input is one, too.
 //!
-//! The gradient of the input at stride 1 is a convolution of the cotangents, with turned taps. At stride `s` its pixels
-//! fall into `s` phases along each axis, by their remainders. The pixels of a phase are reached through some taps, and
-//! only through those. So the gradient is a convolution without stride whose output channels are those of all phases;
-//! the result is scattered where it is stored. A window that holds the taps of every phase is common to all, and
-//! weights are zeros where a phase has no such tap.
+//! At stride 1, that gradient convolves the cotangents, with taps in reverse order. At stride `s`, its pixels fall into
+//! `s` phases along each axis, by their remainders. Each phase is reached through taps of its own. So the gradient is a
+//! convolution without stride whose output channels are those of all phases, and the store scatters them. All phases
+//! share one window, with zero weights where a phase has no tap.
 
 use super::Geometry;
 use super::pass::Pass;
 use crate::kernel::gemm::{Parts, sum_parts_at, sum_parts_by_lines};
 use crate::kernel::launch::{Binding, Caps, LINE, Launch, define, tree};
 
-/// Remainders by the stride along an axis that are computed together. More would mostly multiply zeros.
+/// The most phases along an axis. More would mostly multiply zeros.
 const PHASES: usize = 3;
 
 /// A pass as a convolution of the images that it reads.
 #[derive(Clone, Copy)]
 pub(super) struct Convolution<'g> {
-    /// Of the images that are read; output channels are those of all phases. Channels of a group are multiples of
-    /// [`LINE`]; those that the weight lacks are zeros.
+    /// Its extents; output channels are those of all phases. Channels of a group are multiples of [`LINE`]; those that
+    /// the weight lacks are zeros.
     pub(super) geometry: Geometry,
     /// The convolution that the pass is of.
     of: &'g Geometry,
-    /// For the gradient of the input.
+    /// The axes of a gradient of the input.
     axes: Option<[Axis; 2]>,
 }
 
-/// How the gradient of an input goes along an axis: in phase `a`, tap `t` of the window has weight
-/// `(base + a − step·t) / dilation`, if there is one.
+/// An axis of a gradient of the input: in phase `a`, tap `t` of the window has weight `(base + a − step·t) / dilation`,
+/// if there is one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Axis {
     phases: usize,
@@ -40,7 +39,7 @@ struct Axis {
 }
 
 impl Axis {
-    /// `None` where there is more padding than taps reach over, or too large a stride.
+    /// `None` where there is more padding than the taps span, or too large a stride.
     fn new(g: &Geometry, axis: usize) -> Option<Self> {
         let options = g.options();
         let [kernel, stride, padding, dilation] =
@@ -53,7 +52,7 @@ impl Axis {
         if stride > PHASES {
             return None;
         }
-        // Outputs before and behind the first pixel of each phase, in strides, that reach it through some tap.
+        // The outputs that reach the first pixel of each phase through some tap, in strides before or after it.
         let [stride, padding, dilation] = [stride, padding, dilation].map(usize::cast_signed);
         let reached = (0..stride)
             .flat_map(|phase| (0..kernel.cast_signed()).map(move |tap| phase + padding - tap * dilation))
@@ -73,7 +72,7 @@ impl Axis {
 }
 
 impl<'g> Convolution<'g> {
-    /// `None` where the pass cannot be brought into this form.
+    /// `None` where the pass has no such form.
     pub(super) fn new(pass: Pass, of: &'g Geometry) -> Option<Self> {
         let lines = of.in_lines()?;
         match pass {
@@ -93,7 +92,7 @@ impl<'g> Convolution<'g> {
         }
     }
 
-    /// Along each axis, how many pixels of the result are computed as channels of one.
+    /// The number of phases along each axis.
     pub(super) fn phases(&self) -> [usize; 2] {
         self.axes.map_or([1, 1], |axes| axes.map(|axis| axis.phases))
     }
@@ -104,18 +103,18 @@ impl<'g> Convolution<'g> {
         if self.axes.is_some() { [g.n, g.c, g.h, g.w] } else { [g.n, g.o, g.p, g.q] }
     }
 
-    /// Channels of the result, with zeros that fill its lines.
+    /// Channels of the result, rounded up to lines.
     fn padded_channels(&self) -> usize {
         let [down, across] = self.phases();
         self.geometry.o / (down * across)
     }
 
-    /// Whether the result's channels fall into lines as they are.
+    /// `true` if the result's channels fall into lines as they are.
     pub(super) fn stores_lines(&self) -> bool {
         self.padded_channels() == self.result()[1]
     }
 
-    /// Elements of the result, and of a part of it, which has whole lines.
+    /// Elements of the result, and of one part of a cut reduction, which has whole lines.
     pub(super) fn elements(&self) -> [usize; 2] {
         let [n, c, h, w] = self.result();
         [c, self.padded_channels()].map(|channels| n * channels * h * w)
@@ -132,13 +131,13 @@ impl<'g> Convolution<'g> {
         sum_parts_at(parts, elements, 0, &Parts { elements: part, taps: 1, at })
     }
 
-    /// Where the result goes, for the shader.
+    /// The kernel's defines for the scattered store.
     pub(super) fn scatter(&self) -> Vec<(&'static str, String)> {
         let ([_, _, rows, columns], [down, across]) = (self.result(), self.phases());
         define![PHASES_P: down, PHASES_Q: across, RESULT_P: rows, RESULT_Q: columns]
     }
 
-    /// The product's rows and the channels that it sums over, of a group.
+    /// Output and input channels of a group.
     fn extents(&self) -> [usize; 2] {
         let g = &self.geometry;
         [g.o / g.groups, g.c / g.groups]
@@ -148,15 +147,15 @@ impl<'g> Convolution<'g> {
         self.geometry.kernel[0] * self.geometry.kernel[1]
     }
 
-    /// Blocks of eight channels of a tile's rows, each with a power of two of its own.
+    /// Blocks of eight channels of a tile's rows; each has its own power of two.
     fn blocks(&self, rows: usize) -> usize {
         let [m, k] = self.extents();
         self.of.groups * m.div_ceil(rows) * (k / LINE)
     }
 
-    /// Rows of a block that a workgroup of the kernel that packs weights takes, for tiles of so many; `None` where it
-    /// has no memory for them, and for what a block's peak is found with. In bf16 rows have nothing in common: few of
-    /// them make many workgroups.
+    /// Rows that a workgroup packs, for tiles of so many rows; `None` where workgroup memory is too small for them,
+    /// with a kilobyte for finding a block's peak. In bf16 rows share no power, so a workgroup takes few, and there are
+    /// many.
     fn rows_of_block(&self, rows: usize, caps: &Caps) -> Option<usize> {
         let fits = |rows: &usize, bytes: usize| 8 * bytes * self.taps() * (rows + 2) + 1024 <= caps.workgroup_memory;
         if caps.bfloat {
@@ -166,13 +165,13 @@ impl<'g> Convolution<'g> {
         }
     }
 
-    /// Whether weights can be packed for tiles of so many rows.
+    /// `true` if weights can be packed for tiles of so many rows.
     pub(super) fn can_pack(&self, rows: usize, caps: &Caps) -> bool {
         self.rows_of_block(rows, caps).is_some()
     }
 
-    /// The launch that rounds weights and brings them into order, for tiles of so many rows, into what `packed` binds:
-    /// the weights, and their powers of two if they are in f16.
+    /// The launch that packs weights for tiles of so many rows: rounded, and in the order in which products read them.
+    /// `packed` binds the results: the weights, and in f16 their powers of two.
     pub(super) fn pack(&self, rows: usize, packed: &[Binding], caps: &Caps) -> Launch {
         let rows = self.rows_of_block(rows, caps).expect("asked before");
         let (g, [m, k], taps, blocks) = (self.of, self.extents(), self.taps(), self.blocks(rows));
@@ -195,7 +194,7 @@ impl<'g> Convolution<'g> {
         Launch { bindings: [&[Binding::Input(1)], packed].concat(), ..launch }
     }
 
-    /// Floats of each buffer that is packed into.
+    /// Floats of each buffer of packed weights.
     pub(super) fn scratch(&self, rows: usize, caps: &Caps) -> Vec<usize> {
         let [m, k] = self.extents();
         let mut scratch = vec![(self.of.groups * m * k * self.taps()).div_ceil(2), self.blocks(rows)];

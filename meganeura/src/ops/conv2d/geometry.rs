@@ -1,4 +1,4 @@
-//! What the three convolution kernels share: the extents, and patches as columns.
+//! Extents of a convolution, for all three passes, and patches as columns for native kernels.
 
 use crate::Shape;
 use crate::kernel::launch::{LINE, define};
@@ -6,7 +6,7 @@ use crate::kernel::native::Real;
 #[cfg(feature = "onnx")]
 use crate::ops::form::{self, Attribute};
 
-/// How a convolution steps over its input, per axis `[vertical, horizontal]`.
+/// The steps of a convolution over its input, per axis `[vertical, horizontal]`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Conv2dOptions {
     /// Input pixels between neighbouring output pixels; at least 1.
@@ -42,12 +42,12 @@ pub(crate) struct Geometry {
 
 /// The input pixels of one element of all patches.
 struct Tap {
-    /// Where the channel begins in the image.
+    /// The first element of the channel in the image.
     plane: usize,
     /// The output rows and columns for which the element lies inside the input, not in the padding.
     rows: std::ops::Range<usize>,
     columns: std::ops::Range<usize>,
-    /// The pixel of the first of those, inside its channel.
+    /// The first of those pixels, within its channel.
     first: usize,
 }
 
@@ -63,7 +63,7 @@ pub(crate) fn output_extent(
     if stride == 0 || dilation == 0 || kernel == 0 {
         return Err(format!("{axis}: kernel {kernel}, stride {stride} and dilation {dilation} must be at least 1"));
     }
-    // Shaders compute places in 32 bits, with a sign.
+    // Kernels compute places in signed 32-bit integers.
     let fits = |number: &usize| i32::try_from(*number).is_ok();
     let padded = padding.checked_mul(2).and_then(|both| extent.checked_add(both)).filter(fits);
     let reach = dilation.checked_mul(kernel - 1).and_then(|gaps| gaps.checked_add(1)).filter(fits);
@@ -130,15 +130,15 @@ impl Geometry {
         self.c / self.groups * self.kernel[0] * self.kernel[1]
     }
 
-    /// Whether Winograd's algorithm for 3×3 weights applies: no stride, dilation or groups, and no more padding than
-    /// weights reach over.
+    /// `true` if Winograd's algorithm for 3×3 weights applies: no stride, dilation or groups, and no more padding than
+    /// weights span.
     pub(super) fn suits_winograd(&self) -> bool {
         let Conv2dOptions { stride, padding, dilation, groups } = self.options;
         let plain = self.kernel == [3, 3] && stride == [1, 1] && dilation == [1, 1] && groups == 1;
         plain && padding.iter().all(|&zeros| zeros <= 2)
     }
 
-    /// Whether the patches of an image are the image.
+    /// `true` if the patches of an image are the image itself.
     fn is_pointwise(&self) -> bool {
         self.kernel == [1, 1] && self.options.stride == [1, 1] && self.options.padding == [0, 0]
     }
@@ -157,7 +157,7 @@ impl Geometry {
         scratch
     }
 
-    /// Copies the patches of one group into the columns of a matrix. `side` images lie side by side, before and after.
+    /// Copies the patches of one group into the columns of a matrix. `side` images are interleaved, before and after.
     pub(super) fn gather<T: Real>(&self, images: &[T], side: usize, matrix: &mut [T]) {
         let (stride, line) = (self.options.stride[1] * side, self.q * side);
         for (row, out) in matrix.chunks_exact_mut(self.p * line).enumerate() {
@@ -185,7 +185,7 @@ impl Geometry {
         }
     }
 
-    /// The other way: adds each patch element to the pixel that it came from.
+    /// The transpose of [`Geometry::gather`]: adds each patch element to its pixel.
     pub(super) fn add_columns<T: Real>(&self, matrix: &[T], side: usize, images: &mut [T]) {
         let (stride, line) = (self.options.stride[1] * side, self.q * side);
         for (row, from) in matrix.chunks_exact(self.p * line).enumerate() {
@@ -208,12 +208,12 @@ impl Geometry {
         }
     }
 
-    /// The channels of a group of image `n`, and all that follows.
+    /// The channels of a group of image `n`, and everything after them.
     pub(super) fn image<'a, T>(&self, x: &'a [T], n: usize, group: usize) -> &'a [T] {
         &x[(n * self.groups + group) * (self.c / self.groups) * self.h * self.w..]
     }
 
-    /// What patch row `row` reads.
+    /// The tap of patch row `row`.
     fn tap(&self, row: usize) -> Tap {
         let [kh, kw] = self.kernel;
         let Conv2dOptions { stride, padding, dilation, .. } = self.options;
@@ -229,24 +229,24 @@ impl Geometry {
         Tap { plane: row / (kh * kw) * self.h * self.w, rows, columns, first: y * self.w + x }
     }
 
-    /// How many pixels the taps reach over, less one, per axis.
+    /// Pixels from the first tap to the last, per axis: the span less one.
     pub(super) fn span(&self) -> [usize; 2] {
         [0, 1].map(|axis| (self.kernel[axis] - 1) * self.options.dilation[axis])
     }
 
-    /// The same with so many rows of taps, and no fewer outputs.
+    /// This convolution with so many rows of taps, and as many outputs.
     pub(super) fn with_rows(&self, rows: usize) -> Self {
         Self { kernel: [rows, self.kernel[1]], ..*self }
     }
 
-    /// The same with channels that fall into lines: where there is one group, rounded up to them.
+    /// This convolution with channels that fall into lines; those of a single group are rounded up.
     pub(super) fn in_lines(&self) -> Option<Self> {
         let [c, o] = [self.c, self.o].map(|channels| (channels / self.groups).next_multiple_of(LINE) * self.groups);
         (self.groups == 1 || [c, o] == [self.c, self.o]).then_some(Self { c, o, ..*self })
     }
 
-    /// The convolution without stride that reads this one's outputs, and whose output channels are `phases` times its
-    /// input channels.
+    /// A convolution without stride that reads this one's outputs, with `phases` times its input channels as output
+    /// channels.
     pub(super) fn transposed(
         &self,
         phases: usize,
@@ -260,13 +260,13 @@ impl Geometry {
         Self { n: self.n, c: self.o, h: self.p, w: self.q, o, kernel, p, q, groups: self.groups, options }
     }
 
-    /// The shader's constants.
+    /// The kernel's defines.
     pub(super) fn defines(&self) -> Vec<(&'static str, String)> {
         self.defines_below(0)
     }
 
-    /// The same where windows begin so many rows of inputs further down. That is less padding, which may be below zero:
-    /// shaders count modulo 2³².
+    /// [`Geometry::defines`] with windows that begin so many rows of inputs further down. That is less padding, which
+    /// may be negative: kernels count modulo 2³².
     pub(super) fn defines_below(&self, rows: usize) -> Vec<(&'static str, String)> {
         let Conv2dOptions { stride, padding, dilation, groups } = self.options;
         #[expect(clippy::cast_possible_truncation, reason = "that is meant")]
@@ -278,7 +278,7 @@ impl Geometry {
         ]
     }
 
-    /// Those of the gradient of the input as a convolution: of cotangents that lie as far apart as the stride is.
+    /// The defines of the gradient of the input as a convolution: its pixels, the cotangents, are a stride apart.
     pub(super) fn defines_of_input(&self) -> Vec<(&'static str, String)> {
         let Conv2dOptions { stride, padding, dilation, groups } = self.options;
         #[expect(clippy::cast_possible_truncation, reason = "shaders count modulo 2³²")]
@@ -291,7 +291,7 @@ impl Geometry {
     }
 }
 
-/// The shapes that all three kernels are held to: everything that was ever got wrong.
+/// The shapes that all three passes are tested with: everything that was ever wrong.
 #[cfg(feature = "testing")]
 pub(super) fn cases(
     case: impl Fn(Conv2dOptions, Shape, Shape) -> super::super::case::Case,

@@ -1,13 +1,14 @@
-//! Ways to compute a convolution and its gradients on a GPU, and which of them suits which shape.
+//! Variants of a convolution and its gradients on a GPU, and the choice among them by shape.
 //!
-//! * One invocation an output (`direct`, `gather`): best for tiny sums and for channels that are convolved one by one.
-//!   One workgroup (`tree`): best for the weights where those are few, and for sums so long that a device does not let
-//!   an invocation loop over them.
-//! * Tiles of an implicit matrix product: any shape. For the weights, whose sums are few and long, the reduction is cut
-//!   into parts, which are added up in their order.
-//! * Tiles of pixels, on matrix units, of images in halves ([`Format::Half`](crate::kernel::launch::Format)), with what
-//!   all taps read of them in workgroup memory once: `taps`, and for the weights `taps_weight`. The result is in halves
-//!   if its channels fall into lines, else in `f32`. Where taps reach too far for a tile, images are converted.
+//! * One invocation for each output (`direct`, `gather`): best for tiny sums and for depthwise convolutions. One
+//!   workgroup for each (`tree`): best for the gradients of few weights, and for sums that are too long for an
+//!   invocation's loop.
+//! * Tiles of an implicit matrix product: any shape. The sums of a weight's gradient are few and long, so the
+//!   reduction is cut into parts, which are added up in their order.
+//! * Tiles of pixels on matrix units, of images in halves ([`Format::Half`](crate::kernel::launch::Format)), whose
+//!   inputs are in workgroup memory once for all taps: `taps`, and for the weights `taps_weight`. The result is in
+//!   halves if its channels fall into lines, else in `f32`. Where taps span too many pixels for a tile, images are
+//!   converted.
 //! * Winograd's F(4×4, 3×3), for 3×3 weights without stride, dilation and groups: a quarter of the multiplications. Its
 //!   errors are of the size of the others': below 5e-6 of the largest result at 512 channels. On matrix units, f16
 //!   between its transforms would lose too many digits.
@@ -22,7 +23,7 @@ use crate::kernel::launch::{Binding, Caps, Channels, Kind, LINE, Launch, Variant
 use crate::ops::terms::{Terms, Tree};
 use crate::ops::{Halves, Innermost, Stores};
 
-/// Ways to compute a pass, best first: on images in halves where it has such, and else on `f32`.
+/// Variants of a pass, best first: of images in halves where there are such variants, else of `f32`.
 pub(super) fn variants(pass: Pass, g: &Geometry, caps: &Caps) -> Vec<Variant> {
     let of_halves = on_halves(pass, g, caps);
     if of_halves.is_empty() { on_full(pass, g, caps) } else { of_halves }
@@ -35,7 +36,7 @@ fn on_full(pass: Pass, g: &Geometry, caps: &Caps) -> Vec<Variant> {
     }
     let mut choices = product.choices(caps, Cut::Added);
     if caps.kind == Kind::Software {
-        // Compiling one more of these takes a driver that computes on the CPU longer than it could ever gain.
+        // On a driver that computes on the CPU, compiling another costs more than it could ever gain.
         choices.truncate(1);
     }
     let mut variants: Vec<_> = choices.into_iter().map(|choice| tiled(pass, g, choice, product)).collect();
@@ -51,7 +52,7 @@ fn on_full(pass: Pass, g: &Geometry, caps: &Caps) -> Vec<Variant> {
     variants
 }
 
-/// The part that halves play in a pass, where there is a way to compute it on them.
+/// The operands and results of a pass that are in halves, if there are variants for images in halves.
 pub(super) fn halves(pass: Pass, g: &Geometry, caps: &Caps) -> Option<Halves> {
     if on_halves(pass, g, caps).is_empty() {
         return None;
@@ -71,9 +72,9 @@ pub(super) fn halves(pass: Pass, g: &Geometry, caps: &Caps) -> Option<Halves> {
     Some(Halves { innermost: Innermost::Channels, operands, stores, wanted: true })
 }
 
-/// Ways to compute a pass where images whose channels fall into lines are in halves, best first. Other images, beside
-/// one of those, are padded first if they are read, and stored in `f32` if they are the result: networks begin and end
-/// with such.
+/// Variants of a pass where images whose channels fall into lines are in halves, best first. If only one of its images
+/// does, the other is padded first if it is read, and stored in `f32` if it is the result. Networks begin and end with
+/// such convolutions.
 fn on_halves(pass: Pass, g: &Geometry, caps: &Caps) -> Vec<Variant> {
     let pixels = (g.h * g.w).min(g.p * g.q);
     let in_lines = [g.input(), g.output()].map(|shape| Channels::of(shape).is_some());
@@ -85,7 +86,7 @@ fn on_halves(pass: Pass, g: &Geometry, caps: &Caps) -> Vec<Variant> {
         (Pass::Forward | Pass::GradInput, None) => Vec::new(),
         (Pass::Forward | Pass::GradInput, Some(convolution)) => taps::variants(&convolution, caps),
     };
-    // The images that it reads, as operands.
+    // The images among its operands.
     let images = match pass {
         Pass::Forward => [Some(g.input()), None],
         Pass::GradInput => [Some(g.output()), None],
@@ -99,8 +100,7 @@ fn on_halves(pass: Pass, g: &Geometry, caps: &Caps) -> Vec<Variant> {
     variants
 }
 
-/// Lets `variant` begin with a launch that brings an operand, an image in `f32`, into lines whose further channels are
-/// zeros.
+/// Prepends a launch that converts an operand, an image in `f32`, to lines, padded with channels of zeros.
 fn pad(variant: &mut Variant, operand: usize, shape: Shape) {
     let &[n, c, h, w] = shape.dims() else { unreachable!("images have four axes") };
     let (from, to) = (Binding::Input(operand), Binding::Scratch(variant.scratch.len()));
@@ -111,7 +111,7 @@ fn pad(variant: &mut Variant, operand: usize, shape: Shape) {
     variant.scratch.push(n * h * w * c.next_multiple_of(LINE) / 2);
 }
 
-/// The matrix product that a pass is, for each group.
+/// A pass as a matrix product for each group.
 fn product(pass: Pass, g: &Geometry) -> Product {
     let (o, c, taps) = (g.o / g.groups, g.c / g.groups, g.kernel[0] * g.kernel[1]);
     let pixels = g.n * g.p * g.q;
@@ -125,7 +125,8 @@ fn product(pass: Pass, g: &Geometry) -> Product {
     Product { batch: g.groups, m, n, k, operands: Operands::Gathered, beside }
 }
 
-/// The convolution that a pass is: the gradient of the input is one of the cotangents, with turned weights.
+/// The defines of a pass as a convolution: the gradient of the input convolves the cotangents, with taps in reverse
+/// order.
 fn defines(pass: Pass, g: &Geometry) -> Vec<(&'static str, String)> {
     let mut defines = if pass == Pass::GradInput { g.defines_of_input() } else { g.defines() };
     if pass != Pass::GradWeight {
@@ -134,19 +135,19 @@ fn defines(pass: Pass, g: &Geometry) -> Vec<(&'static str, String)> {
     defines
 }
 
-/// How weights are read.
+/// The kernels' define `FORM`: the order in which they read weights.
 fn form(pass: Pass) -> &'static str {
     if pass == Pass::GradInput { "grad_input" } else { "forward" }
 }
 
-/// An invocation an output, and a workgroup, which sums of any length have.
+/// The variants with an invocation for each output, if there is one, and with a workgroup for each.
 fn plain(pass: Pass, g: &Geometry, product: Product, caps: &Caps) -> Vec<Variant> {
     let (Product { m, n, k, .. }, [down, across]) = (product, g.kernel);
     let channels = k / (down * across);
     let (kernel, name, extent) = match pass {
         Pass::Forward => ("conv2d", Some("direct"), [channels * down, across]),
         Pass::GradInput => ("conv2d", Some("gather"), [channels * down, across]),
-        // Barriers take SwiftShader longer than what an invocation adds up.
+        // On SwiftShader, barriers take longer than an invocation's whole sum.
         Pass::GradWeight => ("conv2d_grad_weight", (!caps.tiles).then_some("each"), [g.n * g.p, g.q]),
     };
     let terms = Terms { kernel, defines: defines(pass, g), bindings: (2, 1), results: g.groups * m * n, extent };
@@ -179,8 +180,8 @@ fn tiled(pass: Pass, g: &Geometry, choice: Choice, product: Product) -> Variant 
     variant
 }
 
-/// Lets `variant` begin with a launch that puts the weights into the order in which its product reads them, in a
-/// further scratch buffer.
+/// Prepends a launch that packs the weights into a further scratch buffer, in the order in which the product reads
+/// them.
 fn pack(variant: &mut Variant, g: &Geometry, form: &'static str) {
     let (bindings, len) = (vec![Binding::Input(1), Binding::Scratch(variant.scratch.len())], g.o * g.patch());
     let (o, c, taps) = (g.o / g.groups, g.c / g.groups, g.kernel[0] * g.kernel[1]);
@@ -223,7 +224,7 @@ mod tests {
     fn what_networks_begin_and_end_with_is_padded() {
         let caps = Caps { matrix: true, half: true, ..Caps::DISCRETE };
         let options = Conv2dOptions { padding: [1, 1], ..Conv2dOptions::default() };
-        // The operands in halves, and the kernels before and after the product.
+        // The operands in halves, and the kernels of the first and the last launch.
         let found = |x: [usize; 4], w: [usize; 4], pass| {
             let g = Geometry::new(Shape::from(x), Shape::from(w), options).expect("the shapes fit");
             let variant = on_halves(pass, &g, &caps).swap_remove(0);

@@ -1,31 +1,30 @@
 //! Convolutions on the CPU as matrix products with the patches of images as columns (im2col).
 //!
-//! Small images are taken several at once, side by side: each pixel is followed by the same pixel of the next image. So
-//! what is copied into patches are rows of several numbers, however short the rows of an image are, and a product has
-//! columns enough to be worth its overhead.
+//! Small images are processed several at once, interleaved: each pixel is followed by the same pixel of the next image.
+//! So patches are copied in runs of several elements, however short an image's rows are, and products have enough
+//! columns to be worth their overhead.
 
 use super::Geometry;
 use crate::kernel::native::{self, Accumulate, Matrix, Real, Scratch, Threads};
 
-/// Pixels of an image that are worth a product of their own.
+/// Pixels from which an image is worth a product of its own.
 const PIXELS: usize = 128;
-/// Images side by side: a vector or two …
+/// The most interleaved images: a vector or two …
 const SIDE: usize = 16;
-/// … and the fewest that are worth being brought there.
+/// … and the fewest that are worth interleaving.
 const FEW: usize = 4;
-/// Into how many parts the images are divided where there are as many: work for threads. It does not depend on how many
-/// threads there are, so that the bits do not.
+/// Parts that the images are divided into, for threads. It does not depend on the number of threads, so results do not.
 const PARTS: usize = 8;
-/// Elements of the sums of all parts: what may lie in caches beside the images.
+/// The most elements of the sums of all parts: they should stay in caches beside the images.
 const SUMS: usize = 1 << 20;
 
-/// How many images are taken at once.
+/// The number of images that are processed at once.
 fn at_once(g: &Geometry) -> usize {
     let side = g.n.div_ceil(PARTS).min(SIDE);
     if g.p * g.q < PIXELS && side >= FEW { side } else { 1 }
 }
 
-/// Images that lie one after the other, `side` of them side by side.
+/// Interleaves `side` images.
 fn side_by_side<'a, T: Real>(images: &'a [T], side: usize, out: &'a mut [T]) -> &'a [T] {
     if side == 1 {
         return images;
@@ -37,7 +36,7 @@ fn side_by_side<'a, T: Real>(images: &'a [T], side: usize, out: &'a mut [T]) -> 
     out
 }
 
-/// The other way.
+/// Separates `side` interleaved images.
 fn apart<T: Real>(pixels: &[T], side: usize, images: &mut [T]) {
     let len = images.len() / side;
     for (at, image) in images.chunks_exact_mut(len).enumerate() {
@@ -142,7 +141,7 @@ pub(super) fn grad_weight<T: Real>(g: &Geometry, x: &[T], dy: &[T], dw: &mut [T]
     }
 }
 
-/// The same, one product an image, whose rows threads share.
+/// [`grad_weight`] with one product for each image, whose rows threads share.
 fn grad_of_large_weight<T: Real>(g: &Geometry, x: &[T], dy: &[T], dw: &mut [T], scratch: &Scratch) {
     let (rows, columns, pixels) = (g.o / g.groups, g.patch(), g.p * g.q);
     let Some(mut patches) = scratch.borrow(g.scratch()) else { return };

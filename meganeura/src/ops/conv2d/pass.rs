@@ -1,6 +1,7 @@
-//! Which of a convolution's kernels is meant.
+//! The three passes of a convolution.
 
-/// Which of the three kernels. Operands: forward `x, w`; gradient of the input `dy, w`; gradient of the weight `x, dy`.
+/// A convolution, or one of its gradients. Operands: forward `x, w`; gradient of the input `dy, w`; gradient of the
+/// weight `x, dy`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Pass {
     Forward,

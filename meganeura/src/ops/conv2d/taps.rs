@@ -1,5 +1,5 @@
-//! Convolutions on matrix units, of images in halves, and gradients of their inputs: a column of taps at a time, on
-//! inputs that lie in workgroup memory once for all of them; see `shaders/wgsl/conv2d_taps.wgsl`.
+//! Variants of `conv2d_taps`: convolutions on matrix units, of images in halves, and gradients of their inputs. A
+//! tile's inputs lie in workgroup memory once for all taps; see `shaders/wgsl/conv2d_taps.wgsl`.
 
 use std::cmp::Reverse;
 
@@ -8,12 +8,14 @@ use super::convolution::Convolution;
 use super::tile::{MEMORY, Tile, WORKGROUPS, invocations, memory_of_sums};
 use crate::kernel::launch::{Binding, Caps, LINE, Launch, Variant, define, tree};
 
-/// The outputs that a workgroup computes: fragments of 16×16 of each subgroup, pixels by channels.
+/// The outputs that a workgroup computes: pixels by channels, in fragments of 16×16.
 struct Tiling {
     name: &'static str,
-    /// The name where the reduction is cut.
+    /// The variant's name where the reduction is cut.
     split: &'static str,
+    /// Subgroups along pixels and channels.
     subgroups: [usize; 2],
+    /// Fragments of each subgroup, likewise.
     fragments: [usize; 2],
     /// Input channels of a step.
     depth: usize,
@@ -31,12 +33,11 @@ macro_rules! tiling {
     };
 }
 
-/// For many channels of images that are wide enough to make many workgroups. Subgroups of 128×32 read the fewest
-/// fragments.
+/// For many channels of wide images, which make many workgroups. Subgroups of 128×32 read the fewest fragments.
 const WIDE: Tiling = tiling!("taps 128", [1, 4], [8, 2], 16);
 /// For many workgroups.
 const LARGE: Tiling = tiling!("taps 128×64", [2, 2], [4, 2], 16);
-/// For few workgroups, or the lowest images.
+/// For few workgroups, or images of few rows.
 const SMALL: Tiling = tiling!("taps 64", [2, 2], [2, 2], 16);
 /// For few channels.
 const NARROW: Tiling = tiling!("taps 256×32", [4, 1], [4, 2], 16);
@@ -47,10 +48,10 @@ const DEEP: Tiling = tiling!("taps 128 deep", [2, 2], [4, 4], 32);
 /// The same for fewer channels or workgroups.
 const DEEP_SMALL: Tiling = tiling!("taps 64 deep", [2, 2], [2, 2], 32);
 
-/// In how many turns subgroups may store their sums.
+/// The numbers of turns in which subgroups may store their sums.
 const TURNS: [usize; 3] = [1, 2, 4];
 
-/// Fragments of weights in a step that an invocation has registers for.
+/// The most fragments of weights in a step: an invocation has registers for no more.
 const FRAGMENTS: usize = 12;
 
 impl Tiling {
@@ -62,8 +63,8 @@ impl Tiling {
         16 * self.subgroups[1] * self.fragments[1]
     }
 
-    /// Bytes of workgroup memory: the inputs of a tile, the weights of a step, and sums of those subgroups
-    /// that store at a time.
+    /// Bytes of workgroup memory: the inputs of a tile, the weights of a step, and the sums of the subgroups that store
+    /// in one turn.
     fn memory(&self, c: &Geometry, tile: &Tile, turns: usize) -> usize {
         let blocks = tile.halo(c) * (self.depth / 4 + 2) + c.kernel[0] * self.depth * (self.channels() / 4 + 2);
         8 * blocks + memory_of_sums(self.subgroups, turns)
@@ -97,7 +98,7 @@ impl Tiling {
         }
         let blocks = (c.c / c.groups).div_ceil(self.depth);
         let workgroups = self.workgroups(c);
-        // A part has some terms, or it is not worth the sum of parts.
+        // A part has enough terms to be worth the sum of parts.
         let least = 256usize.div_ceil(self.depth * c.kernel[0] * c.kernel[1]);
         let parts = (self.slots(c) / workgroups).clamp(1, (blocks / least).max(1));
         let of_step = c.kernel[0] * self.depth * self.channels() / LINE;
@@ -110,7 +111,7 @@ impl Tiling {
             LOADS_X: tile.loads_of_inputs(c, self.depth, invocations), LOADS_W: of_step.div_ceil(invocations),
             EACH: 32usize.div_ceil(caps.subgroup.1), LINES: 1,
         ]);
-        // Zeros; and twice the blocks, and once those whose magnitudes are looked at.
+        // Zeros; the blocks in two attempts; and the blocks once more whose magnitudes are compared in between.
         let lines_of_weights = c.kernel[0] * self.depth * (self.channels() / 4 + 2);
         let zeros =
             (tile.halo(c) * (self.depth / 4 + 2)).div_ceil(invocations) + lines_of_weights.div_ceil(invocations);
@@ -137,7 +138,7 @@ impl Tiling {
     }
 }
 
-/// Ways to compute a pass, best first; none where taps are too many, or tiles would be half empty.
+/// Variants of a pass, best first; none where taps are too many, or tiles would be half empty.
 pub(super) fn variants(convolution: &Convolution<'_>, caps: &Caps) -> Vec<Variant> {
     let c = &convolution.geometry;
     let tilings = match (c.o / c.groups, c.kernel) {
@@ -151,8 +152,8 @@ pub(super) fn variants(convolution: &Convolution<'_>, caps: &Caps) -> Vec<Varian
         Some((tiling.workgroups(c), tiling.slots(c), variant))
     };
     let mut offered: Vec<_> = tilings.iter().filter_map(offered).collect();
-    // The first whose workgroups fill a device, once where a multiprocessor runs one; or the first that keeps half of
-    // it busy; or that with the most workgroups, whose reduction is cut.
+    // The first tiling whose workgroups fill a device, but do not exceed it where a multiprocessor runs one at a time;
+    // else the first that keeps half of the device busy; else the one with the most workgroups, whose reduction is cut.
     let fills = |&(workgroups, slots, _): &(usize, usize, Variant)| {
         10 * workgroups >= 9 * slots && (slots == WORKGROUPS || workgroups <= slots)
     };

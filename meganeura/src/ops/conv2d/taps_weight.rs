@@ -1,16 +1,17 @@
-//! Gradients of weights on matrix units, of images in halves: sums over tiles of pixels for many taps at once; see
-//! `shaders/wgsl/conv2d_grad_weight_taps.wgsl`.
+//! Variants of `conv2d_grad_weight_taps`: gradients of weights on matrix units, of images in halves. Sums over tiles of
+//! pixels are computed for many taps at once; see `shaders/wgsl/conv2d_grad_weight_taps.wgsl`.
 
 use super::Geometry;
 use super::tile::{MEMORY, Tile, WORKGROUPS, invocations, memory_of_sums};
 use crate::kernel::gemm::{Parts, sum_parts_at};
 use crate::kernel::launch::{Binding, Caps, Launch, Variant, define};
 
-/// The channels of the gradient that a workgroup computes: fragments of 16×16 of each subgroup, output by input
-/// channels.
+/// The part of the gradient that a workgroup computes: output by input channels, in fragments of 16×16.
 struct Tiling {
     name: &'static str,
+    /// Subgroups along output and input channels.
     subgroups: [usize; 2],
+    /// Fragments of each subgroup, likewise.
     fragments: [usize; 2],
 }
 
@@ -18,7 +19,7 @@ struct Tiling {
 const WIDE: Tiling = Tiling { name: "taps 64×32", subgroups: [2, 2], fragments: [2, 1] };
 /// The same for few input channels.
 const NARROW: Tiling = Tiling { name: "taps 128×16", subgroups: [4, 1], fragments: [2, 1] };
-/// For images of few channels, that a network begins or ends with.
+/// For images of few channels, with which networks begin and end.
 const FEW_INPUTS: Tiling = Tiling { name: "taps 64×16", subgroups: [4, 1], fragments: [1, 1] };
 const FEW_OUTPUTS: Tiling = Tiling { name: "taps 16×64", subgroups: [1, 4], fragments: [1, 1] };
 /// For a tap or two.
@@ -26,10 +27,10 @@ const SQUARE: Tiling = Tiling { name: "taps 64", subgroups: [2, 2], fragments: [
 /// The same for many channels.
 const SQUARE_LARGE: Tiling = Tiling { name: "taps 128", subgroups: [2, 2], fragments: [4, 4] };
 
-/// Fragments of sums that an invocation has registers for.
+/// The most fragments of sums: an invocation has registers for no more.
 const FRAGMENTS: usize = 18;
 
-/// What the sum of parts takes.
+/// The most taps that the sum of parts can take.
 const MOST_TAPS: usize = 256;
 
 impl Tiling {
@@ -44,14 +45,14 @@ impl Tiling {
         tiles.into_iter().find(|tile| self.memory(g, tile) <= MEMORY).unwrap_or(smallest)
     }
 
-    /// Bytes of workgroup memory: the inputs and cotangents of a tile, and what looks at sums.
+    /// Bytes of workgroup memory: the inputs and cotangents of a tile, and the sums that are checked.
     fn memory(&self, g: &Geometry, tile: &Tile) -> usize {
         let [o, c] = self.channels();
         (tile.halo(g) * (c / 4 + 2) + tile.pixels() * (o / 4 + 2)) * 8 + memory_of_sums(self.subgroups, 2)
     }
 
-    /// `g` is `of` with channels that fall into lines. As many rows of taps are computed at a time as there are
-    /// registers for, which mostly is all of them.
+    /// The variant for the convolution `of`; `g` is the same with channels that fall into lines. A launch computes as
+    /// many rows of taps as there are registers for, which mostly is all.
     fn variant(&self, of: &Geometry, g: &Geometry, caps: &Caps) -> Option<Variant> {
         let (o, c, [kh, kw]) = (g.o / g.groups, g.c / g.groups, g.kernel);
         let invocations = invocations(self.subgroups, caps)?;
@@ -79,7 +80,7 @@ impl Tiling {
                 LOADS_X: tile.loads_of_inputs(&some, columns, invocations),
                 LOADS_DY: tile.loads_of_outputs(rows, invocations), TAPS: kh * kw, FIRST: first * kw,
             ]);
-            // Zeros; the tiles, and the lines of each of them, whose magnitudes are looked at; all of that twice.
+            // Zeros, and the tiles with the lines whose magnitudes are compared, in two attempts.
             let zeros = (tile.halo(&some) * (columns / 4 + 2)).div_ceil(invocations);
             let lines = tile.loads_of_inputs(&some, columns, invocations) + tile.loads_of_outputs(rows, invocations);
             let loops = 2 * (zeros + (tiles.div_ceil(parts) + 1) * (lines + tile.fragments_of_row() + 4)) + 32;
@@ -105,7 +106,7 @@ impl Tiling {
     }
 }
 
-/// Ways to compute the gradient, best first; none where rows of taps are too long, or tiles would be half empty.
+/// Variants of the gradient, best first; none where rows of taps are too long, or tiles would be half empty.
 pub(super) fn variants(g: &Geometry, caps: &Caps) -> Vec<Variant> {
     let Some(lines) = g.in_lines() else { return Vec::new() };
     let tilings = match (lines.o / lines.groups, lines.c / lines.groups) {
@@ -117,7 +118,7 @@ pub(super) fn variants(g: &Geometry, caps: &Caps) -> Vec<Variant> {
     };
     let variant = |tiling: &Tiling| tiling.variant(g, &lines, caps)?.bounded();
     let mut variants: Vec<_> = tilings.iter().filter_map(variant).collect();
-    // Those for all taps at once first: each launch reads both images.
+    // Fewest launches first: each reads both images.
     variants.sort_by_key(|variant| variant.launches.len());
     variants
 }

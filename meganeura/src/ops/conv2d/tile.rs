@@ -1,4 +1,4 @@
-//! Tiles of output pixels and the inputs that they read; see `shaders/wgsl/shared/conv2d_tile.wgsl`.
+//! Tiles of output pixels and of the inputs that they read; see `shaders/wgsl/shared/conv2d_tile.wgsl`.
 
 use super::Geometry;
 use crate::kernel::launch::{Caps, define};
@@ -6,18 +6,21 @@ use crate::kernel::launch::{Caps, define};
 /// The output pixels that a workgroup takes at a time.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Tile {
-    /// Images whose pixels take turns, so that a fragment is `16 / images` pixels beside each other.
+    /// Images whose pixels are interleaved: a fragment is `16 / images` neighbouring pixels of each.
     images: usize,
-    /// As many of those again.
+    /// Blocks of so many images.
     blocks: usize,
+    /// Rows of outputs.
     pub(super) rows: usize,
+    /// Columns of outputs.
     columns: usize,
 }
 
-/// Workgroup memory that lets a multiprocessor of NVIDIA's run two workgroups, of which one loads while the other
+/// Bytes of workgroup memory with which a multiprocessor of NVIDIA's runs two workgroups: one loads while the other
 /// multiplies.
 pub(super) const MEMORY: usize = 24 << 10;
-/// Bytes of it that the sums of so many subgroups take, and what finds powers of two; see `shared/fit.wgsl`.
+
+/// Bytes of workgroup memory for the sums of so many subgroups, and for finding powers of two; see `shared/fit.wgsl`.
 pub(super) fn memory_of_sums(subgroups: [usize; 2], turns: usize) -> usize {
     let subgroups = subgroups[0] * subgroups[1];
     subgroups / turns * 16 * 20 * 4 + 8 * subgroups + 16
@@ -61,7 +64,7 @@ impl Tile {
         self.counts(g).iter().product()
     }
 
-    /// Whether the kernels can take it, and less than half of it lies beside the images.
+    /// `true` if the kernels can take this tile, and at least half of the tiles' pixels lie inside images.
     pub(super) fn suits(&self, g: &Geometry) -> bool {
         let filled = self.count(g) * self.pixels() <= 2 * (g.n * g.p * g.q).next_multiple_of(self.pixels());
         filled && g.options().padding[1] < self.columns_read(g)
@@ -90,17 +93,17 @@ impl Tile {
         self.images * self.blocks * Self::rows_of(g, self.rows) * stride(g, 1) * plane
     }
 
-    /// Lines of its inputs that each of so many invocations loads, of so many channels at a time.
+    /// Lines of the tile's inputs, of so many channels at a time, that each of so many invocations loads.
     pub(super) fn loads_of_inputs(&self, g: &Geometry, channels: usize, invocations: usize) -> usize {
         loads(self.inputs(g), channels, invocations)
     }
 
-    /// The same of its outputs.
+    /// Lines of the tile's outputs, likewise.
     pub(super) fn loads_of_outputs(&self, channels: usize, invocations: usize) -> usize {
         loads(self.pixels(), channels, invocations)
     }
 
-    /// The shader's constants.
+    /// The kernel's defines.
     pub(super) fn defines(&self, g: &Geometry) -> Vec<(&'static str, String)> {
         define![
             TILE_P: self.rows, TILE_Q: self.columns, TILE_N: self.blocks, IMAGES: self.images, STRIDE_P: stride(g, 0),
@@ -109,7 +112,7 @@ impl Tile {
     }
 }
 
-/// The stride among the rows or columns that are loaded: a single tap leaves out those that it skips.
+/// The stride among the rows or columns that are loaded: for a single tap, those that it skips are not.
 fn stride(g: &Geometry, axis: usize) -> usize {
     if g.kernel[axis] == 1 { 1 } else { g.options().stride[axis] }
 }

@@ -6,29 +6,30 @@ use crate::kernel::gemm::{Cut, Operands, Product, Sums};
 use crate::kernel::launch::{Binding, Caps, Kind, Launch, Variant, define};
 use crate::{Layout, Shape};
 
-/// The products of Winograd's tiles.
+/// The products that a tile's convolution becomes.
 const FREQUENCIES: usize = 36;
 
-/// Multiplications from which Winograd's further launches pay.
+/// Multiplications from which Winograd's additional launches pay.
 const WINOGRAD_WORK: usize = 100_000_000;
 
-/// Invocations of a workgroup that moves data: enough that starting workgroups is not what takes the time.
+/// Invocations of a workgroup that moves data: enough that starting workgroups takes a small part of the time.
 const TRANSFORM: usize = 256;
 
-/// Whether the variant is faster than the direct product.
+/// `true` if the variant is faster than the direct product.
 pub(super) fn pays(g: &Geometry, direct: Product, caps: &Caps) -> bool {
     let work = direct.batch * direct.m * direct.n * direct.k;
     let large = work >= WINOGRAD_WORK && g.c.min(g.o) >= 16 && g.p.min(g.q) >= 3;
     large && !caps.matrix && caps.kind != Kind::Software
 }
 
-/// Images as Winograd's algorithm sees them: extents, and zeros before them.
+/// Images that are transformed in tiles.
 struct Images {
     n: usize,
     channels: usize,
     extent: [usize; 2],
-    /// Pixels of the outputs that tiles are made of.
+    /// Extents of the outputs, which the tiles cover.
     outputs: [usize; 2],
+    /// Zeros before the first row and column; may be negative.
     padding: [isize; 2],
 }
 
@@ -37,7 +38,7 @@ impl Images {
         self.n * self.outputs[0].div_ceil(4) * self.outputs[1].div_ceil(4)
     }
 
-    /// Transforms them into a scratch buffer.
+    /// The launch that transforms them into a scratch buffer.
     fn transform(&self, from: Binding, to: Binding) -> Launch {
         let [h, w] = self.extent;
         let [p, q] = self.outputs;
@@ -66,7 +67,7 @@ pub(super) fn variant(pass: Pass, g: &Geometry, caps: &Caps) -> Option<Variant> 
             winograd_product(&images, g, g.o, ("forward", Binding::Input(0)), caps)
         }
         Pass::GradInput => {
-            // The transposed convolution: of the cotangents, with the taps turned, and zeros around for the taps that
+            // The transposed convolution: of the cotangents, with taps in reverse order, and padding for the taps that
             // overlap.
             let padding = pad.map(|pad| signed(2 - pad));
             let images = Images { n: g.n, channels: g.o, extent: [p, q], outputs: [h, w], padding };
@@ -105,7 +106,8 @@ pub(super) fn variant(pass: Pass, g: &Geometry, caps: &Caps) -> Option<Variant> 
     variant.bounded()
 }
 
-/// The convolution of images to `rows` channels: both operands transformed, a product for each frequency, and back.
+/// The convolution of images to `rows` channels: transforms both operands, multiplies at each frequency, and transforms
+/// back.
 fn winograd_product(
     images: &Images,
     g: &Geometry,
@@ -116,7 +118,7 @@ fn winograd_product(
     let (tiles, depth) = (images.tiles(), images.channels);
     let operands = Operands::Across;
     let product = Product { batch: FREQUENCIES, m: rows, n: tiles, k: depth, operands, beside: true };
-    // The way back adds no parts up.
+    // The transform back does not add up parts.
     let choice = product.choices(&scalar(caps), Cut::Never).swap_remove(0);
     let u = Layout::contiguous(Shape::from([FREQUENCIES, depth, rows])).permute(&[0, 2, 1]);
     let v = Layout::contiguous(Shape::from([FREQUENCIES, depth, tiles]));

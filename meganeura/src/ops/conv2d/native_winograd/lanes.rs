@@ -1,9 +1,9 @@
-//! Between planes, as images and weights lie, and lanes, as transforms want them: transpositions in blocks of 4×4.
+//! Transpositions in blocks of 4×4: from planes, the order of images and weights, to lanes, that of transforms, and
+//! back.
 
 use super::transform::{LANES, Lane};
 
-/// Numbers `start..` of up to sixteen planes, which begin `stride` apart, as lanes; zero for the planes that are not
-/// there.
+/// Elements `start..` of up to sixteen planes, which begin `stride` apart, as lanes; zero for missing planes.
 #[inline(always)]
 pub(super) fn of_planes(x: &[f32], (planes, stride): (usize, usize), start: usize, lanes: &mut [Lane]) {
     if planes < LANES {
@@ -20,7 +20,7 @@ pub(super) fn of_planes(x: &[f32], (planes, stride): (usize, usize), start: usiz
             }
         }
     }
-    // What is left: planes beside the fours, and numbers.
+    // The remaining planes and elements, which fill no block.
     for plane in 0..planes {
         let first = if plane < whole { fours } else { 0 };
         let from = &x[plane * stride + start..][..len];
@@ -30,8 +30,7 @@ pub(super) fn of_planes(x: &[f32], (planes, stride): (usize, usize), start: usiz
     }
 }
 
-/// The other way, for lanes of up to sixteen planes: calls `write(plane, first, numbers)` for up to four numbers at a
-/// time.
+/// From lanes to up to sixteen planes: calls `write(plane, first, numbers)` for up to four elements at a time.
 #[inline(always)]
 pub(super) fn to_planes(lanes: &[Lane], planes: usize, mut write: impl FnMut(usize, usize, &[f32])) {
     let (fours, rest) = lanes.as_chunks::<4>();

@@ -9,14 +9,14 @@
 //! dw:           u[f][o, c]    = Σ_tile z[f][tile, o] · v[f][tile, c]   z: cotangents, u: back to weights
 //! ```
 //!
-//! Everything has channels as its last axis, sixteen side by side (a lane): that is what transforms are vectorised
-//! over, and how the products read their operands, without another copy. Inputs are transformed first, in blocks of
-//! tiles. A task then takes some output channels: it transforms their weights, which stay in its core's cache, and for
-//! each block multiplies at all frequencies and transforms what comes of it back, while it is there. What is
-//! transformed at once is bounded, whatever the batch.
+//! Channels are the last axis everywhere, sixteen side by side (a lane). Transforms are vectorised over them, and
+//! products read their operands in that order, without another copy. Inputs are transformed first, in blocks of tiles.
+//! A task then takes some output channels. It transforms their weights, which stay in its core's cache. For each block,
+//! it multiplies at all frequencies and transforms the results back while they are in the cache. The memory for
+//! transforms is bounded, whatever the batch.
 //!
-//! Each sum is made by one task in the order of its terms, so results do not depend on threads. Double precision,
-//! against which all is tested, takes the direct way.
+//! Each sum is made by one task in the order of its terms, so results do not depend on threads. Double precision, the
+//! reference of all tests, does not use this algorithm.
 
 mod lanes;
 mod tiles;
@@ -33,16 +33,16 @@ use crate::kernel::native::{Accumulate, Block, Scratch, Shared};
 /// Products of a tile.
 const FREQUENCIES: usize = 36;
 
-/// Numbers that are transformed at once, as long as one image has fewer.
+/// The most elements that are transformed at once, unless a single image has more.
 const SEGMENT: usize = 1 << 23;
 
-/// Output channels of a task: as many as the product's tiles have columns on the widest vectors.
+/// Output channels of a task: the columns of a product's tile on the widest vectors.
 const CHANNELS: usize = 32;
 
-/// Tasks that the output channels of a product are to make, at least.
+/// The fewest tasks that a product's output channels are divided into.
 const TASKS: usize = 8;
 
-/// Whether this is a convolution for Winograd's algorithm, with channels and tiles enough that transforms pay.
+/// `true` if Winograd's algorithm applies, with enough channels and tiles for the transforms to pay.
 pub(super) fn pays(g: &Geometry) -> bool {
     g.suits_winograd() && g.c.min(g.o) >= LANES && g.p.min(g.q) >= 3
 }
@@ -55,7 +55,7 @@ pub(super) fn forward(g: &Geometry, x: &[f32], w: &[f32], y: &mut [f32], scratch
     convolve(&images, &weights, g.o, [g.p, g.q], y, scratch);
 }
 
-/// `dx` of the cotangents `dy`: their convolution with the weights turned, and channels exchanged.
+/// `dx` of the cotangents `dy`: their convolution with taps in reverse order and channels exchanged.
 pub(super) fn grad_input(g: &Geometry, dy: &[f32], w: &[f32], dx: &mut [f32], scratch: &Scratch) {
     let padding = g.options().padding.map(|zeros| 2 - zeros);
     let dy = &dy[..g.n * g.o * g.p * g.q];
@@ -120,9 +120,9 @@ fn images_at_once(one: &Tiles, channels: usize) -> usize {
 #[derive(Clone, Copy)]
 struct Weights<'a> {
     w: &'a [f32],
-    /// From output channel to output channel of the product, and from term to term.
+    /// Distances of neighbouring output channels of the product, and of neighbouring terms.
     strides: [usize; 2],
-    /// Whether the taps are turned by half a circle.
+    /// `true` if taps are in reverse order.
     turned: bool,
 }
 
@@ -182,7 +182,7 @@ fn convolve(
 struct OfWeights<'a> {
     weights: &'a Weights<'a>,
     first: usize,
-    /// All that there are.
+    /// The number of all of them.
     channels: usize,
     /// Channels of `u`, in whole lanes.
     width: usize,
@@ -306,14 +306,14 @@ mod tests {
     use crate::Shape;
     use crate::ops::Conv2dOptions;
 
-    /// So many square images with a side of so many pixels, 16 channels in and out.
+    /// The geometry of so many square images of so many pixels a side, with 16 channels in and out.
     fn geometry(n: usize, side: usize) -> Geometry {
         let options = Conv2dOptions { padding: [1, 1], ..Conv2dOptions::default() };
         let (x, w) = (Shape::from([n, 16, side, side]), Shape::from([16, 16, 3, 3]));
         Geometry::new(x, w, options).expect("fits")
     }
 
-    /// Numbers of all sizes up to 1, in no order.
+    /// Numbers of all sizes up to 1, in an irregular order.
     #[expect(clippy::cast_precision_loss, reason = "small integers")]
     fn numbers(len: usize) -> Vec<f32> {
         (0..len).map(|i| ((i * 7919) % 2003) as f32 / 1001.5 - 1.0).collect()
@@ -337,7 +337,7 @@ mod tests {
         }
     }
 
-    /// Of the weights, the gradients of segments add up.
+    /// The gradients of the weights add up over segments.
     #[test]
     fn segments_are_summed() {
         let (n, side) = (4, 192);

@@ -10,7 +10,7 @@ use super::lanes;
 use super::transform::{self, LANES, Lane};
 use crate::kernel::native::Scratch;
 
-/// Tiles of a block at most: their transforms stay in the second cache while all products read them.
+/// The most tiles of a block: their transforms stay in the L2 cache while all products read them.
 const BLOCK: usize = 48;
 
 /// The tiles of some images, image by image and row by row, in blocks of nearly one size.
@@ -23,7 +23,7 @@ pub(super) struct Tiles {
     pub(super) block: usize,
 }
 
-/// Neighbours in one row of tiles.
+/// Neighbouring tiles of one row.
 pub(super) struct Run {
     pub(super) image: usize,
     pub(super) row: usize,
@@ -33,7 +33,7 @@ pub(super) struct Run {
 }
 
 impl Tiles {
-    /// Those that cover `n` images of these outputs.
+    /// The tiles that cover `n` images of these outputs.
     pub(super) fn new(n: usize, outputs: [usize; 2]) -> Self {
         let [rows, columns] = outputs.map(|extent| extent.div_ceil(4));
         let count = n * rows * columns;
@@ -44,7 +44,7 @@ impl Tiles {
         self.count.div_ceil(self.block.max(1))
     }
 
-    /// How many tiles a block has.
+    /// The number of tiles of a block.
     pub(super) fn len(&self, block: usize) -> usize {
         self.block.min(self.count - block * self.block)
     }
@@ -90,7 +90,7 @@ pub(super) struct Spectrum<'a> {
 }
 
 impl Spectrum<'_> {
-    /// Numbers that `tiles` of so many channels take.
+    /// Elements for `tiles` of so many channels.
     pub(super) fn len(tiles: &Tiles, channels: usize) -> usize {
         tiles.blocks() * FREQUENCIES * tiles.block * channels.next_multiple_of(LANES)
     }
@@ -163,7 +163,7 @@ impl<const A: usize, F: Fn([f32; A]) -> [f32; 6] + Copy> WithSimd for TransformB
     #[inline(always)]
     fn with_simd<S: Simd>(self, _: S) {
         let Self { images, tiles, line, block, depth, pixels, to } = self;
-        // Made once: to clear them takes as long as a transform.
+        // Made once: clearing them takes as long as a transform.
         let (mut from, mut square) = (transform::empty::<A>(), transform::empty::<6>());
         for channel in (0..images.channels).step_by(LANES) {
             for run in tiles.runs(block) {

@@ -12,7 +12,7 @@ pub(super) type Lane = [f32; LANES];
 /// A square of lanes.
 pub(super) type Square<const N: usize> = [[Lane; N]; N];
 
-/// A square without numbers yet.
+/// A square that is not yet written.
 pub(super) const fn empty<const N: usize>() -> Square<N> {
     [[[0.0; LANES]; N]; N]
 }
@@ -21,7 +21,7 @@ const NEAR: f32 = 0.75;
 const FAR: f32 = 1.5;
 const NEAR2: f32 = NEAR * NEAR;
 const FAR2: f32 = FAR * FAR;
-// The products of each point's distances from the others, inverted.
+// The inverse product of each point's distances from the others.
 const BY_ZERO: f32 = 1.0 / (NEAR2 * FAR2);
 const BY_NEAR: f32 = 0.5 / (NEAR2 * (NEAR2 - FAR2));
 const BY_FAR: f32 = 0.5 / (FAR2 * (FAR2 - NEAR2));
@@ -81,7 +81,7 @@ pub(super) fn to_output([a, b, c, d, e, f]: [f32; 6]) -> [f32; 4] {
     [a + near + far, near_odd + far_odd, NEAR2 * near + FAR2 * far, NEAR2 * near_odd + FAR2 * far_odd + f]
 }
 
-/// Applies a transform of lines to the columns of a square, then to the rows of what comes of it.
+/// Applies a transform of lines to the columns of a square, then to the rows of the result.
 #[inline(always)]
 pub(super) fn square<const A: usize, const B: usize>(
     line: impl Fn([f32; A]) -> [f32; B],

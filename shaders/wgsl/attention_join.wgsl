@@ -1,7 +1,7 @@
-// packed[i] = spread[i,0], spread[i,1], drift[i]: joins the statistics of each query of an attention, for devices that
-// bind eight buffers. The gradient with a bias would bind nine.
+// Joins two statistics of each query of an attention, so that the gradient with a bias binds eight buffers instead of
+// nine: joined[i] = spread[i,0], spread[i,1], drift[i].
 //
-// Bindings: spread[ROWS,2], drift[ROWS] → packed[ROWS,3]. One invocation copies a row; ⌈ROWS/WG⌉ workgroups.
+// Bindings: spread[ROWS,2], drift[ROWS] → joined[ROWS,3]. One invocation copies a row; ⌈ROWS/WG⌉ workgroups.
 //
 // Defines: WG, ROWS
 
@@ -12,7 +12,7 @@ const ROWS: u32 = ${ROWS};
 
 @group(0) @binding(0) var<storage, read> spread: array<f32>;
 @group(0) @binding(1) var<storage, read> drift: array<f32>;
-@group(0) @binding(2) var<storage, read_write> packed: array<f32>;
+@group(0) @binding(2) var<storage, read_write> joined: array<f32>;
 
 @compute @workgroup_size(WG)
 fn main(
@@ -24,7 +24,7 @@ fn main(
     if i >= ROWS {
         return;
     }
-    packed[3u * i] = spread[2u * i];
-    packed[3u * i + 1u] = spread[2u * i + 1u];
-    packed[3u * i + 2u] = drift[i];
+    joined[3u * i] = spread[2u * i];
+    joined[3u * i + 1u] = spread[2u * i + 1u];
+    joined[3u * i + 2u] = drift[i];
 }

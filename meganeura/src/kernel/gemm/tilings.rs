@@ -1,9 +1,10 @@
-//! Which tilings suit which product on which device: by tables on matrix units, by an estimate of the time in f32.
+//! The tilings of `shared/gemm`, and the choice among them by product and device: by tables on matrix units, by an
+//! estimate of the time in f32.
 
 use super::{Choice, Cut, Operands, Product, Tiling, Units};
 use crate::kernel::launch::{Caps, Kind};
 
-/// A tiling, and its name with a cut reduction.
+/// A tiling, with a second name for cut reductions.
 macro_rules! tiling {
     ($name:literal, $units:expr, $workers:expr, $blocks:expr, $depth:expr) => {
         Tiling {
@@ -19,12 +20,13 @@ macro_rules! tiling {
 
 /// 128×128: the most products for each element that is read.
 const LARGE: Tiling = tiling!("tile 128", Units::Scalar { halves: 1 }, [16, 8], [2, 4], 16);
-/// The same with a barrier less, for one workgroup on a multiprocessor, which has no other to work while it waits.
+/// [`LARGE`] with one barrier a step, for a workgroup that is alone on its multiprocessor: no other runs while it
+/// waits.
 const LARGE_TWICE: Tiling = tiling!("tile 128 twice", Units::Scalar { halves: 2 }, [16, 8], [2, 4], 16);
-/// 64×64: four times as many workgroups, of which a multiprocessor has memory for five.
+/// 64×64: four times as many workgroups, and a multiprocessor has memory for five.
 const MEDIUM: Tiling = tiling!("tile 64", Units::Scalar { halves: 1 }, [8, 8], [2, 2], 16);
-/// The same as [`LARGE_TWICE`] is: never the quickest, but small enough for drivers that compute on the CPU, where
-/// tests run it.
+/// [`MEDIUM`] with one barrier a step: never the fastest, but small enough for tests on drivers that compute on the
+/// CPU.
 const MEDIUM_TWICE: Tiling = tiling!("tile 64 twice", Units::Scalar { halves: 2 }, [8, 8], [2, 2], 16);
 /// 32×32, for small matrices.
 const SMALL: Tiling = tiling!("tile 32", Units::Scalar { halves: 1 }, [8, 8], [1, 1], 16);
@@ -35,8 +37,8 @@ const MATRIX_WIDE: Tiling = tiling!("matrix 128×256", Units::Matrix { halves: 1
 const MATRIX_TALL: Tiling = tiling!("matrix 256×128", Units::Matrix { halves: 1 }, [4, 2], [4, 4], 32);
 /// 128×128.
 const MATRIX_LARGE: Tiling = tiling!("matrix 128", Units::Matrix { halves: 1 }, [2, 2], [4, 4], 32);
-/// The same by eight subgroups: registers for operands that are gathered, and twice as many loads at a time where there
-/// are few tiles.
+/// 128×128 by eight subgroups: more registers for operands that are gathered, and twice as many loads in flight where
+/// there are few tiles.
 const MATRIX_EIGHT: Tiling = tiling!("matrix 128 by 8", Units::Matrix { halves: 1 }, [2, 4], [4, 2], 32);
 /// 64×256, where rows are few.
 const MATRIX_FLAT: Tiling = tiling!("matrix 64×256", Units::Matrix { halves: 1 }, [1, 4], [4, 4], 32);
@@ -45,7 +47,7 @@ const MATRIX_MEDIUM: Tiling = tiling!("matrix 64×128", Units::Matrix { halves: 
 /// 64×64.
 const MATRIX_SMALL: Tiling = tiling!("matrix 64", Units::Matrix { halves: 2 }, [2, 2], [2, 2], 32);
 
-/// Workgroups that keep a device busy: about its multiprocessors, or cores.
+/// Workgroups that keep a device busy: about one for each multiprocessor or core.
 pub(super) fn busy(caps: &Caps) -> usize {
     match caps.kind {
         Kind::Discrete => 128,
@@ -55,7 +57,7 @@ pub(super) fn busy(caps: &Caps) -> usize {
 }
 
 impl Product {
-    /// Ways to tile this, best first; never empty.
+    /// Choices of tiling, best first; never empty.
     #[must_use]
     pub fn choices(self, caps: &Caps, cut: Cut) -> Vec<Choice> {
         let mut choices = if caps.matrix { self.matrix_choices(caps, cut != Cut::Never) } else { Vec::new() };
@@ -65,17 +67,17 @@ impl Product {
         choices
     }
 
-    /// Tilings in f32. First the one that [`Product::estimate`] finds quickest, its reduction cut as suits it.
+    /// Choices in f32. The first is the fastest by [`Product::estimate`], its number of parts included.
     fn scalar_choices(self, caps: &Caps, cut: Cut) -> Vec<Choice> {
-        // And the terms that a part has at least.
+        // With the fewest terms of a part.
         let tilings = [(LARGE, 256), (LARGE_TWICE, 256), (MEDIUM, 128), (SMALL, 64)];
-        // A driver that compiles for the CPU takes seconds for what a GPU's takes a moment.
+        // Drivers that compile for the CPU take seconds to compile unrolled loops.
         let unroll = if caps.kind == Kind::Software { 1 } else { 4 };
         let choice = |tiling, parts| Choice::new(tiling, parts, unroll, caps);
-        // Fewer parts would be more terms than an invocation may loop over.
+        // With fewer parts, an invocation would loop over more terms than it may.
         let fewest = |tiling: &Tiling| if cut == Cut::Never { 1 } else { self.k.div_ceil(tiling.most(unroll, caps)) };
         let cuts = |&(tiling, least): &(Tiling, usize)| {
-            // More than sixteen workgroups for each multiprocessor do not make it busier, but take memory.
+            // More than sixteen workgroups for each multiprocessor take memory without keeping it busier.
             let enough = (16 * busy(caps) / tiling.tiles(self)).clamp(1, 256);
             let most = if cut == Cut::Never { 1 } else { (self.k / least).clamp(1, enough) };
             let fewest = fewest(&tiling);
@@ -93,16 +95,16 @@ impl Product {
         let rest = [MEDIUM, LARGE, MEDIUM_TWICE, LARGE_TWICE, SMALL].map(|tiling| choice(tiling, fewest(&tiling)));
         choices.extend(rest.into_iter().filter(|choice| choice.tiling != best.tiling && fits(choice)));
         if caps.kind == Kind::Software {
-            // Nor would more be worth it than another size, and two halves of workgroup memory.
+            // Compiling more than another size and one with two halves is not worth the time.
             let worth = |tiling| tiling == MEDIUM_TWICE || tiling == LARGE && best.tiling == MEDIUM;
             choices.retain(|choice| choice.tiling == best.tiling || worth(choice.tiling));
         }
         choices
     }
 
-    /// About how long a choice takes, in nanoseconds of an H200: multiprocessors share the workgroups, and those of one
+    /// An estimate of a choice's time in nanoseconds on an H200. Multiprocessors share the workgroups, and those of one
     /// take turns. The figures are fitted to products of 512³ to 4096³ and to convolutions, Winograd's and others
-    /// (2026-11-22). Devices of other kinds have fewer multiprocessors, which are taken to be alike.
+    /// (2026-11-22). Devices of other kinds are modelled as having fewer multiprocessors of the same kind.
     #[expect(clippy::cast_precision_loss, reason = "an estimate")]
     fn estimate(self, &Choice { tiling, parts, .. }: &Choice, cut: Cut, caps: &Caps) -> f64 {
         let each = (parts * tiling.tiles(self)).div_ceil(busy(caps));
@@ -114,8 +116,8 @@ impl Product {
             SMALL => 9.0 * (many + 3.0),
             _ => unreachable!("there are figures for these"),
         };
-        // For a term of all of them. Lines along the reduction are turned on their way, which takes time where nothing
-        // else is to be done meanwhile, and what is gathered takes longer to come.
+        // The time of a term, of all workgroups of a multiprocessor. Lines along the reduction are transposed on their
+        // way, which takes time where no other workgroup runs meanwhile. Gathered operands take longer to arrive.
         let term = match (tiling, each, self.operands) {
             (LARGE | LARGE_TWICE, 1, Operands::Gathered) => 160.0,
             (LARGE, 1, _) => 117.0,
@@ -129,12 +131,11 @@ impl Product {
             (_, _, Operands::Gathered) => 1.3 * one_by_one,
             _ => one_by_one,
         };
-        // Beginning and end are worth 56 terms. Where parts are not whole steps, each read asks whether there is a
-        // term.
+        // Start and end take as long as 56 terms. Where parts are not whole steps, each load checks its bounds.
         let part = tiling.part(self, parts);
         let asked = if parts * part == self.k { 1.0 } else { 1.3 };
         let product = term * asked * (part + 56) as f64;
-        // Each part is stored and read. Memory is worth a gain, too.
+        // Each part is stored and read. The factor 1.03 is a price for the memory of parts.
         let elements = (self.batch * self.m * self.n).div_ceil(busy(caps));
         let sums = |parts: usize| (8 * parts * elements) as f64 / 23.0 + 40.0 * parts as f64;
         match cut {
@@ -144,14 +145,14 @@ impl Product {
         }
     }
 
-    /// Tilings on matrix units of operands in f32: the largest of which there are enough to keep the device busy, or
-    /// else the smallest, cut into parts of 256 terms or more. Small ones suit operands that are gathered, wide and
-    /// tall ones those that must be turned on their way. Where half as many tiles of 128×128 would do, long sums are
-    /// cut in two: fewer elements are read than for smaller tiles, and what is done to the sums is done by more
-    /// invocations.
+    /// Choices on matrix units, for operands in f32: the largest tiling with enough tiles to keep the device busy, or
+    /// else the one with the most tiles, cut into parts of 256 terms or more. Small tilings suit operands that are
+    /// gathered, wide and tall ones operands that are transposed on their way. Where tiles of 128×128 would keep half
+    /// of the device busy, long sums are cut in two: that loads fewer elements than smaller tiles, and more invocations
+    /// share the work on the sums.
     fn matrix_choices(self, caps: &Caps, cut: bool) -> Vec<Choice> {
         let (small, busy) = (self.m.min(self.n), busy(caps));
-        // Few rows, and too few columns for many workgroups: the weights of a narrow layer.
+        // Few rows, and too few columns for many workgroups: the gradient of a narrow layer's weights.
         let long = self.operands == Operands::Gathered && small <= 64 && MATRIX_SMALL.tiles(self) < busy;
         let [first, second] = if self.m >= 256 { [MATRIX_TALL, MATRIX_WIDE] } else { [MATRIX_WIDE, MATRIX_TALL] };
         let mut order = match self.operands {
@@ -176,7 +177,7 @@ impl Product {
         let (best, of_best) = if halved && (busy / 2..busy).contains(&MATRIX_EIGHT.tiles(self)) {
             (MATRIX_EIGHT, 2)
         } else {
-            // Small tiles of long sums: a few workgroups for each multiprocessor.
+            // Small tiles of long sums take a few workgroups for each multiprocessor.
             let wanted = if best == MATRIX_SMALL { 4 * busy } else { busy };
             (best, if cut { best.parts(self, wanted, 256) } else { 1 })
         };
@@ -203,11 +204,11 @@ mod tests {
         let best = |m, n, k, operands| choices(m, n, k, operands, Cut::Added, &Caps::DISCRETE)[0].name();
         assert_eq!(best(4096, 4096, 4096, Operands::Along), "tile 128");
         assert_eq!(best(2048, 2048, 2048, Operands::Across), "tile 128");
-        // 144 tiles of 128×128 would be two for some multiprocessors and one for most; twice 576 of 64×64 are nine for
-        // each.
+        // 144 tiles of 128×128 would be two for some multiprocessors and one for most; twice 576 tiles of 64×64 are
+        // nine for each.
         assert_eq!(best(1536, 1536, 1536, Operands::Along), "tile 64, split");
         assert_eq!(best(3072, 3072, 3072, Operands::Along), "tile 64");
-        // One for each: nothing else works while it waits.
+        // One workgroup for each multiprocessor: no other runs while it waits.
         assert_eq!(best(1024, 1024, 1024, Operands::Along), "tile 128 twice, split");
         assert_eq!(best(1024, 1024, 1024, Operands::Mixed), "tile 64");
         assert_eq!(best(512, 512, 512, Operands::Across), "tile 64, split");
