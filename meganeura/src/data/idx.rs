@@ -266,7 +266,7 @@ mod tests {
             (&images, &labels[..9], ["labels, byte 9: ", "the file ends here"]),
             (&images, &idx(8, &[3], &[0; 3]), ["3 labels in ", "2 examples in "]),
             (&images, &idx(0x0b, &[2], &[0, 0, 255, 255]), ["labels, byte 10: ", "-1 is not a label"]),
-            (&images, &idx(0x0d, &[2], &[127; 8]), ["labels, byte 8: ", "no label"]),
+            (&images, &idx(0x0d, &[2], &[127; 8]), ["labels, byte 8: ", "is not a label"]),
         ] {
             let error = read(images, labels).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Data, "{error}");

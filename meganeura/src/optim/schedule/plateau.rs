@@ -293,7 +293,7 @@ mod tests {
             ("", "it begins with ``"),
             ("constant(0.1)", "it begins with `constant`"),
             ("plateau(0.1, inf, 3)", "has `)` where `,` should be"),
-            ("plateau(0.1, inf, -3, 0)", "`-3` stands"),
+            ("plateau(0.1, inf, -3, 0)", "`-3` where a number should be"),
             ("plateau(0.1, inf, 3, 0) more", "` more` follows"),
             ("plateau(nan, inf, 3, 0)", "learning rate is NaN"),
             ("plateau(-1, inf, 3, 0)", "learning rate is -1"),
