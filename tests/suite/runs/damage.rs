@@ -203,7 +203,7 @@ fn last_good() -> Outcome {
     flip(&checkpoint(3).join("state.json"))?;
     let before = contents(folder)?;
     let error = options(folder).resume().expect_err("damaged").to_string();
-    let remedy = format!("go on from {}: by `RunOptions::resume_from_last_good`", checkpoint(2).display());
+    let remedy = format!("resume from {}: by `RunOptions::resume_from_last_good`", checkpoint(2).display());
     for part in ["step-00000004, cannot be used", "model.safetensors is damaged", "Nothing was changed", &remedy] {
         assert!(error.contains(part), "{part}: {error}");
     }

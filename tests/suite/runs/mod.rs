@@ -241,7 +241,11 @@ fn settings() -> Outcome {
 fn folders() -> Outcome {
     let directory = tempfile::tempdir()?;
     let at = |name: &str| Run::at(directory.path().join(name), &Device::cpu());
-    expect_error(at("absent").resume(), ErrorKind::Argument, &["there is no run in", "absent", "run.json is missing"]);
+    expect_error(
+        at("absent").resume(),
+        ErrorKind::Argument,
+        &["there is no run to resume in", "absent", "run.json is missing"],
+    );
     assert!(!directory.path().join("absent").exists(), "nothing was made");
     fs::write(directory.path().join("file"), "")?;
     expect_error(at("file").create(), ErrorKind::Io, &["file could not be created"]);
@@ -293,7 +297,7 @@ fn damage() -> Outcome {
             }
             let error = Run::at(folder, &device).resume().expect_err("damaged").to_string();
             let remedy =
-                format!("go on from {}: by `RunOptions::resume", folder.join("checkpoints/step-00000002").display());
+                format!("resume from {}: by `RunOptions::resume", folder.join("checkpoints/step-00000002").display());
             for part in ["the last checkpoint, ", "step-00000005, cannot be used", file, "Nothing was changed", &remedy]
             {
                 assert!(error.contains(part), "{part}: {error}");
