@@ -3,7 +3,7 @@
 use super::Reduction;
 use crate::{Tensor, Var};
 
-/// The options of [`Var::bce_with`]. The defaults are those of [`Var::bce_with_logits`].
+/// The options of [`Var::bce_with_logits_with`]. The defaults are those of [`Var::bce_with_logits`].
 #[derive(Clone, Debug, Default)]
 pub struct BceWithLogitsOptions {
     /// The weight of a positive target relative to a negative one, p: of a shape that broadcasts to that of the scores,

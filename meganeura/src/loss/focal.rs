@@ -84,7 +84,7 @@ impl Var {
             return poisoned;
         }
         let other = self.constant(1.0) - target;
-        // Like `bce_with`; and 1 − σ(x) = σ(−x), which does not cancel.
+        // Like `bce_with_logits_with`; and 1 − σ(x) = σ(−x), which does not cancel.
         let negated = -self;
         let surprise = target * negated.softplus() + &other * self.softplus();
         let wrong = target * negated.sigmoid() + &other * self.sigmoid();

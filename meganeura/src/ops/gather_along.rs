@@ -250,7 +250,7 @@ impl Var {
     ///
     /// Shapes: `x [O…, R, I…]`, `index u32 [O…, K, I…]`, `source [O…, K, I…]` → `y [O…, R, I…]`.
     ///
-    /// Fails like [`gather_along`](Self::gather_along); an index past the end that the host does not know is ignored.
+    /// Fails like [`gather`](Self::gather); an index past the end that the host does not know is ignored.
     #[must_use]
     #[track_caller]
     pub fn scatter_add(&self, axis: usize, index: &Self, source: &Self) -> Self {
@@ -283,7 +283,7 @@ impl Var {
         is_kept.where_cond(self, &replaced)
     }
 
-    /// Like [`gather_along`](Self::gather_along), with 0 instead of NaN for an index past the end: the transpose of a
+    /// Like [`gather`](Self::gather), with 0 instead of NaN for an index past the end: the transpose of a
     /// scattered sum.
     #[track_caller]
     pub(super) fn gather_or_zero(&self, axis: usize, index: &Self) -> Self {

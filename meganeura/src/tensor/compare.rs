@@ -18,7 +18,7 @@ impl Tensor {
         here(|| Ok(self.farthest(expected, relative, absolute)?.is_none()))
     }
 
-    /// Fails unless the numbers are close, as [`is_close`](Self::is_close) defines it.
+    /// Fails unless the numbers are close, as [`allclose`](Self::allclose) defines it.
     ///
     /// This is for tests: the error shows how many numbers are too far off, and which is farthest.
     ///
@@ -36,7 +36,7 @@ impl Tensor {
     ///
     /// # Errors
     ///
-    /// Fails if a number is too far off, or like [`is_close`](Self::is_close).
+    /// Fails if a number is too far off, or like [`allclose`](Self::allclose).
     #[doc(alias = "assert_close")]
     #[track_caller]
     pub fn expect_close(&self, expected: &Self, relative: f64, absolute: f64) -> Result<()> {
