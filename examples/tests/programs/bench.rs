@@ -128,15 +128,15 @@ fn bench_refuses_kernels_that_make_no_sense() {
 
 #[test]
 fn bench_says_what_is_not_there() {
-    for args in [
-        &["--precision", "fast", "--device", "cpu"][..],
-        &["--precision", "double", "--device", "gpu"],
-        &["--kernel", "copy:8", "--pass", "both"],
-        &["--kernel", "copy:8", "--check", "--precision", "double", "--device", "cpu"],
+    for (args, expected) in [
+        (&["--precision", "fast", "--device", "cpu"][..], "matrix units only, not on the CPU"),
+        (&["--precision", "double", "--device", "gpu"], "double precision needs the CPU"),
+        (&["--kernel", "copy:8", "--pass", "both"], "has no such pass; there are forward"),
+        (&["--kernel", "copy:8", "--check", "--precision", "double", "--device", "cpu"], "no reference for --check"),
     ] {
         let output = run("bench", args);
         assert_eq!(output.status.code(), Some(2), "{args:?}");
-        assert!(stderr(&output).contains("there"), "{args:?}: {}", stderr(&output));
+        assert!(stderr(&output).contains(expected), "{args:?}: {}", stderr(&output));
     }
     let double = run("bench", &["--precision", "double", "--device", "cpu", "--batch", "2", "--steps", "1", "--json"]);
     assert_eq!(last_line(&double)["precision"], "double");

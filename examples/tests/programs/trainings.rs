@@ -91,7 +91,7 @@ fn digits_says_what_is_wrong_before_it_trains() {
         (&["--run", ok, "--device", "cpu", "--precision", "fast"], "matrix units only, not on the CPU"),
         (&["--run", ok, "--batch", "0"], "--batch 0"),
         (&["--run", ok, "--batch", "5000"], "--batch 5000: must be from 1 to 1438"),
-        (&["--run", ok, "--resume"], "there is no run in"),
+        (&["--run", ok, "--resume"], "there is no run to resume in"),
         (&["--run", there], "there is a run in"),
         (&["--run", there, "--resume", "--batch", "32"], "`batch` was 64 and is 32"),
     ] {
@@ -287,7 +287,7 @@ fn programs_say_what_is_wrong_before_they_train() {
             (&["--data", half], "t10k-labels-idx1-ubyte is missing beside t10k-images-idx3-ubyte"),
             (&["--data", cifar], "data_batch_2.bin is missing beside data_batch_1.bin"),
             (&["--batch", "1000000"], "--batch 1000000: must be from 1 to"),
-            (&["--resume"], "there is no run in"),
+            (&["--resume"], "there is no run to resume in"),
         ] {
             let said = refusal(program, &[&run_there[..], args].concat());
             assert!(said.contains(expected), "{program} {args:?}: {said}");
