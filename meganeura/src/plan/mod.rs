@@ -40,7 +40,7 @@ pub(crate) struct Request<'a> {
 pub(crate) enum Target<'a> {
     /// The native executor: a step is one call.
     Cpu,
-    #[cfg_attr(not(feature = "gpu"), expect(dead_code, reason = "only the wgpu executor asks for launches"))]
+    #[cfg_attr(not(any(feature = "gpu", test)), expect(dead_code, reason = "only the wgpu executor asks for launches"))]
     /// A GPU: a step is one or more launches, by the best of several variants unless another is preferred.
     Gpu { caps: Caps, preferences: &'a Preferences },
 }
