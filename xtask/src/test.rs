@@ -20,8 +20,8 @@ pub struct Options {
     #[arg(long)]
     no_install: bool,
 
-    /// The inner loop: the framework's unit tests, and the native kernel of every operation and layer, without wgpu.
-    /// With a FILTER, all tests with that in their names that need no GPU
+    /// The inner loop: the native kernel of every operation and layer, then the framework's unit tests; with a FILTER,
+    /// those that have it in their names, on the GPU too
     #[arg(long, value_name = "FILTER", num_args = 0..=1, default_missing_value = "")]
     quick: Option<String>,
 
@@ -33,16 +33,16 @@ pub struct Options {
 /// The features of the framework that need no GPU and no other process.
 const WITHOUT_GPU: &str = "gzip,images,onnx,pt,tensorboard,testing";
 
-/// Runs the tests of a change that can be built and run within a minute after it.
+/// Runs the tests that a change is tried with first.
 fn quick(filter: &str) -> Done {
     let run = |package: &[&str], filter: &str| {
-        let mut cargo = cargo();
-        cargo.args(["test", "--profile", "quick", "--no-default-features"]).args(package);
+        let mut cargo = command(&package.iter().copied().map(String::from).collect::<Vec<_>>());
         process::run(cargo.arg("--").args((!filter.is_empty()).then_some(filter)))
     };
-    let units = run(&["--package", "meganeura", "--lib", "--features", WITHOUT_GPU], filter);
     let native = if filter.is_empty() { "::native::" } else { filter };
-    run(&["--package", "meganeura-tests", "--test", "suite"], native).and(units)
+    let native = run(&["--package", "meganeura-tests", "--test", "suite"], native);
+    let units = ["--package", "meganeura", "--lib", "--no-default-features", "--features", WITHOUT_GPU];
+    run(&units, filter).and(native)
 }
 
 /// Makes sure that there is a Vulkan driver, then runs the tests.
