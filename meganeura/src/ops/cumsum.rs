@@ -1,9 +1,9 @@
 //! Cumulative sums along an axis.
 
-use super::scan::Parts;
+use super::scan::{self, Parts};
 use super::softmax::around;
 use super::{Kernel, Primitive};
-use crate::kernel::launch::{Argument, Caps, Launch, Variant, define, tree};
+use crate::kernel::launch::{Argument, Caps, Variant, define};
 use crate::kernel::native::{self, OutView, Real, Scratch, View};
 #[cfg(feature = "onnx")]
 use crate::ops::form::{self, Form};
@@ -25,14 +25,7 @@ impl Primitive for Cumsum {
     }
 
     fn outputs(&self, x: &[TensorType]) -> Result<Vec<TensorType>, String> {
-        let [x] = x else { return Err(format!("takes one operand, not {}", x.len())) };
-        if !x.dtype.is_float() {
-            return Err(format!("needs floats, the operand holds {}", x.dtype));
-        }
-        if self.axis >= x.shape.rank() {
-            return Err(format!("axis {} of a shape of {} axes", self.axis, x.shape.rank()));
-        }
-        Ok(vec![*x])
+        scan::outputs(x, self.axis)
     }
 
     fn vjp(&self, _x: &[Var], _y: &[Var], dy: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
@@ -88,19 +81,7 @@ impl Kernel for Cumsum {
     }
 
     fn variants(&self, x: &[Argument], _: &[TensorType], _: &Caps) -> Vec<Variant> {
-        const GROUP: usize = 256;
-        let (outer, len, inner) = around(x[0].ty.shape, self.axis);
-        let lines = outer * inner;
-        let launch = |by: &str, group: usize, workgroups, loops| {
-            let mut defines = define![WG: group, BY: by, REVERSE: u32::from(self.reverse)];
-            defines.extend(define![LINES: lines, LEN: len, INNER: inner]);
-            Launch::new(self.name(), defines, (1, 1), workgroups).loops(loops).stores_through_epilogue()
-        };
-        let serial = launch("invocation", 64, lines.div_ceil(64), len.saturating_add(1));
-        let loops = len.div_ceil(GROUP).saturating_mul(1 + tree(GROUP)).saturating_add(1);
-        let serial = Variant::simple("serial", serial);
-        let shared = Variant::simple("shared", launch("workgroup", GROUP, lines, loops));
-        if len <= 32 || lines >= 1 << 14 { vec![serial, shared] } else { vec![shared, serial] }
+        scan::variants(self.name(), x[0].ty, self.axis, define![REVERSE: u32::from(self.reverse)])
     }
 }
 

@@ -1,12 +1,49 @@
-//! Scans along a long axis, in parts: the scan of each part, joined with the scan of the parts' last elements.
+//! Scans: the type rule, the launches, and long axes.
 //!
-//! So rounding errors grow with the length of a part, and no invocation of a GPU loops for long.
+//! A long axis is scanned in parts: the scan of each part is joined with the scan of the parts' last elements. So
+//! rounding errors grow with the length of a part, and no invocation of a GPU loops for long.
 
+use super::softmax::around;
+use crate::kernel::launch::{Launch, Variant, define, tree};
 use crate::tape::Var;
-use crate::{MAX_RANK, Shape};
+use crate::{MAX_RANK, Shape, TensorType};
 
 /// Elements of a part.
 const PART: usize = 1 << 12;
+
+/// The type rule of a scan along an axis of floats.
+pub(super) fn outputs(x: &[TensorType], axis: usize) -> Result<Vec<TensorType>, String> {
+    let [x] = x else { return Err(format!("takes one operand, not {}", x.len())) };
+    if !x.dtype.is_float() {
+        return Err(format!("needs floats, the operand holds {}", x.dtype));
+    }
+    if axis >= x.shape.rank() {
+        return Err(format!("axis {axis} of a shape of {} axes", x.shape.rank()));
+    }
+    Ok(vec![*x])
+}
+
+/// The launches of a scan, with further defines of its kernel: an invocation or a workgroup for each line.
+pub(super) fn variants(
+    kernel: &'static str,
+    x: TensorType,
+    axis: usize,
+    mut shared: Vec<(&'static str, String)>,
+) -> Vec<Variant> {
+    const GROUP: usize = 256;
+    let (outer, len, inner) = around(x.shape, axis);
+    let lines = outer * inner;
+    shared.extend(define![LINES: lines, LEN: len, INNER: inner]);
+    let launch = |by: &str, group: usize, workgroups, loops| {
+        let defines = [define![WG: group, BY: by], shared.clone()].concat();
+        Launch::new(kernel, defines, (1, 1), workgroups).loops(loops).stores_through_epilogue()
+    };
+    let serial = launch("invocation", 64, lines.div_ceil(64), len.saturating_add(1));
+    let loops = len.div_ceil(GROUP).saturating_mul(1 + tree(GROUP)).saturating_add(1);
+    let serial = Variant::simple("serial", serial);
+    let tree = Variant::simple("shared", launch("workgroup", GROUP, lines, loops));
+    if len <= 32 || lines >= 1 << 14 { vec![serial, tree] } else { vec![tree, serial] }
+}
 
 /// A long axis in parts. The last part is filled up with zeros, which no result contains.
 pub(super) struct Parts {
