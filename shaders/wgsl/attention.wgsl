@@ -3,7 +3,7 @@
 // (Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018; Dao et al., "FlashAttention", 2022). The
 // logarithm of the sum of eˢᶜᵒʳᵉ is spread[b,i,0] + spread[b,i,1]: the largest score, and the rest.
 //
-// Bindings: q, key, value, bias where there is one → y[B,L,E] by its epilogue, spread[B,L,2]. A workgroup computes TILE
+// Bindings: q, key, value, bias where there is one → y[B,L,E] by its epilogue, spread[B,L,2]. A workgroup computes ROWS
 // queries, and 4·FOURS of the columns of y.
 //
 // Defines: those of shared/attention
@@ -27,7 +27,7 @@ fn main(
     @builtin(num_workgroups) workgroups: vec3<u32>,
     @builtin(local_invocation_index) lane: u32,
 ) {
-    const BLOCKS = (L + TILE - 1u) / TILE;
+    const BLOCKS = (L + ROWS - 1u) / ROWS;
     const PARTS = (E + 4u * FOURS - 1u) / (4u * FOURS);
     let id = workgroup_index(workgroup, workgroups);
     if id >= BATCH * BLOCKS * PARTS {
@@ -35,7 +35,7 @@ fn main(
     }
     let b = id / (BLOCKS * PARTS);
     // The last queries of a causal attention see the most keys, so they begin first.
-    let first = (BLOCKS - 1u - id / PARTS % BLOCKS) * TILE;
+    let first = (BLOCKS - 1u - id / PARTS % BLOCKS) * ROWS;
     let column = id % PARTS * FOURS;
     let at = position(lane);
 
@@ -47,45 +47,50 @@ fn main(
     peak[${H}] = vec4(negative_infinity());
 #endfor
 #if CAUSAL == 1
-    let end = min(S, max(first + TILE + S, L) - L);
+    let end = min(S, max(first + ROWS + S, L) - L);
 #else
     let end = S;
 #endif
-    var of_rows = q_part(b, first, 0u, TILE, DEPTH, lane);
+    var of_rows = q_part(b, first, 0u, ROWS, DEPTH, lane);
     var of_columns = k_part(b, 0u, 0u, TILE, DEPTH, lane);
     for (var start = 0u; start < end; start += TILE) {
-        var scores = array<vec4<f32>, ROWS_EACH>();
+        var scores = array<vec4<f32>, ROWS_EACH * WIDTH>();
         var values: array<vec4<f32>, LOADS>;
         for (var d = 0u; d < (D + 3u) / 4u; d += DEPTH) {
-            put(ROW_CHUNK, of_rows, TILE, DEPTH, lane);
+            put(ROW_CHUNK, of_rows, ROWS, DEPTH, lane);
             put(COLUMN_CHUNK, of_columns, TILE, DEPTH, lane);
             workgroupBarrier();
             if d + DEPTH < (D + 3u) / 4u {
-                of_rows = q_part(b, first, d + DEPTH, TILE, DEPTH, lane);
+                of_rows = q_part(b, first, d + DEPTH, ROWS, DEPTH, lane);
                 of_columns = k_part(b, start, d + DEPTH, TILE, DEPTH, lane);
             } else {
                 values = v_part(b, start, column, TERMS, FOURS, lane);
             }
-            add_products(&scores, min(DEPTH, (D + 3u) / 4u - d), at);
+            add_products(&scores, fours_from(d, D), at);
             workgroupBarrier();
         }
+#for W in WIDTH
 #for H in HEIGHT
 #for R in 4
         {
-            let row = &scores[${H}u * 4u + ${R}u];
+            let row = &scores[${W}u * ROWS_EACH + ${H}u * 4u + ${R}u];
+            let i = first + at.y * ROWS_EACH + ${H}u * 4u + ${R}u;
 #for C in 4
-            (*row)[${C}] = score(b, first + at.y * ROWS_EACH + ${H}u * 4u + ${R}u, start + at.x * 4u + ${C}u, (*row)[${C}]);
+            (*row)[${C}] = score(b, i, start + column_of(at, ${W}u) + ${C}u, (*row)[${C}]);
 #endfor
         }
 #endfor
 #endfor
-        if !all_visible(first, start) {
+#endfor
+        if !all_visible(first, ROWS, start, TILE) {
+#for W in WIDTH
 #for H in HEIGHT
 #for R in 4
 #for C in 4
-            if !is_visible(first + at.y * ROWS_EACH + ${H}u * 4u + ${R}u, start + at.x * 4u + ${C}u) {
-                scores[${H}u * 4u + ${R}u][${C}] = negative_infinity();
+            if !is_visible(first + at.y * ROWS_EACH + ${H}u * 4u + ${R}u, start + column_of(at, ${W}u) + ${C}u) {
+                scores[${W}u * ROWS_EACH + ${H}u * 4u + ${R}u][${C}] = negative_infinity();
             }
+#endfor
 #endfor
 #endfor
 #endfor
@@ -93,18 +98,20 @@ fn main(
         var largest = peak;
 #for H in HEIGHT
 #for R in 4
+#for W in WIDTH
         {
-            let row = scores[${H}u * 4u + ${R}u];
+            let row = scores[${W}u * ROWS_EACH + ${H}u * 4u + ${R}u];
             let pair = max(row.xy, row.zw);
             largest[${H}][${R}] = max(largest[${H}][${R}], max(pair.x, pair.y));
         }
 #endfor
-        memory[TERM_CHUNK + (at.y * HEIGHT + ${H}u) * SIDE + at.x] = largest[${H}];
+#endfor
+        memory[(at.y * HEIGHT + ${H}u) * SIDE + at.x] = largest[${H}];
 #endfor
         workgroupBarrier();
         for (var other = 0u; other < SIDE; other += 4u) {
 #for H in HEIGHT
-            let others_${H} = TERM_CHUNK + (at.y * HEIGHT + ${H}u) * SIDE + other;
+            let others_${H} = (at.y * HEIGHT + ${H}u) * SIDE + other;
             let pair_${H} = max(memory[others_${H}], memory[others_${H} + 1u]);
             let next_${H} = max(memory[others_${H} + 2u], memory[others_${H} + 3u]);
             largest[${H}] = max(largest[${H}], max(pair_${H}, next_${H}));
@@ -117,14 +124,19 @@ fn main(
         peak[${H}] = largest[${H}];
         mass[${H}] *= shrink_${H};
 #for R in 4
-        scores[${H}u * 4u + ${R}u] = exp(scores[${H}u * 4u + ${R}u] - base_${H}[${R}]);
-        mass[${H}][${R}] += dot(scores[${H}u * 4u + ${R}u], vec4(1.0));
+#for W in WIDTH
+        {
+            let row = &scores[${W}u * ROWS_EACH + ${H}u * 4u + ${R}u];
+            *row = exp(*row - base_${H}[${R}]);
+            mass[${H}][${R}] += dot(*row, vec4(1.0));
+        }
+#endfor
 #for N in EACH
         sums[${N}u * ROWS_EACH + ${H}u * 4u + ${R}u] *= shrink_${H}[${R}];
 #endfor
 #endfor
 #endfor
-        // Others may still read the maxima, which lie where the values go.
+        // Others may still read the maxima, which lie where weights and values go.
         workgroupBarrier();
         for (var j = 0u; j < TILE; j += TERMS) {
             put_weights(&scores, j, at);
@@ -133,7 +145,7 @@ fn main(
             if j + TERMS < TILE {
                 values = v_part(b, start + j + TERMS, column, TERMS, FOURS, lane);
             } else {
-                of_rows = q_part(b, first, 0u, TILE, DEPTH, lane);
+                of_rows = q_part(b, first, 0u, ROWS, DEPTH, lane);
                 of_columns = k_part(b, start + TILE, 0u, TILE, DEPTH, lane);
             }
             add_weighted(&sums, at);

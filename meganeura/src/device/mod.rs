@@ -33,6 +33,7 @@ use crate::gpu::{Absent, PlannedKernel};
 #[cfg(feature = "gpu")]
 use crate::gpu::{Executable, Gpu};
 use crate::host::HostBuffer;
+use crate::kernel::launch::Caps;
 use crate::plan::{Excerpt, Plan, Preferences, Request, Target};
 use crate::tensor::Storage;
 #[cfg(not(target_family = "wasm"))]
@@ -173,12 +174,12 @@ impl Device {
         }
     }
 
-    /// `true` if kernels may keep tiles of products in registers.
-    pub(crate) fn tiles(&self) -> bool {
+    /// The capabilities of a GPU; `None` for the native executor.
+    pub(crate) fn caps(&self) -> Option<Caps> {
         match &self.0.engine {
-            Engine::Cpu(_) => true,
+            Engine::Cpu(_) => None,
             #[cfg(feature = "gpu")]
-            Engine::Gpu(gpu) => gpu.caps(false).tiles,
+            Engine::Gpu(gpu) => Some(gpu.caps(false)),
         }
     }
 

@@ -5,6 +5,7 @@ mod halves;
 mod tilings;
 
 pub use halves::{Lines, multiplies_halves};
+pub use tilings::busy;
 
 use super::launch::{Binding, Caps, LINE, Launch, Variant, define};
 use super::offset::offset;

@@ -325,6 +325,7 @@ ops! {
     softmax::Softmax,
     attention::Attention,
     attention::AttentionGrad,
+    attention::AttentionWeights,
     cross_entropy::CrossEntropy,
     cross_entropy::CrossEntropyGrad,
     ctc::Ctc,

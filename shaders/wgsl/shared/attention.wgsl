@@ -1,15 +1,18 @@
-// Tiles of scores, for the kernels of attention. A workgroup holds TILE rows against TILE columns. Each invocation
-// computes ROWS_EACH rows and 4 columns of a tile; of a result, as many rows and EACH fours of features. The operands
-// of products pass through workgroup memory in chunks. The next chunk is loaded while one is multiplied.
+// Tiles of scores, for the kernels of attention. A workgroup holds ROWS rows against TILE columns. Each invocation
+// computes ROWS_EACH rows and 4·WIDTH columns of a tile; of a result, as many rows and EACH fours of features. The
+// operands of products pass through workgroup memory in chunks. The next chunk is loaded while one is multiplied.
 //
-// Defines: WG       TILE²/(16·HEIGHT)
+// Defines: WG       ROWS·TILE/(16·HEIGHT·WIDTH)
+//          ROWS     128, 64 or 32
 //          TILE     64 or 32
 //          HEIGHT   an invocation's groups of four rows, 1 or 2; ROWS_EACH is 4·HEIGHT
+//          WIDTH    an invocation's groups of four columns of a tile, 1 or 2
 //          DEPTH    fours of features in a chunk for scores, a power of two
-//          FOURS    fours of features of a result that a workgroup computes, a power of two from 4 to 16
-//          LOADS    fours of a chunk that an invocation loads, DEPTH·TILE/WG
-//          EACH     max(1, FOURS/(TILE/4))
-//          SHARED_SUMS   1 where FOURS is less than TILE/4
+//          FOURS    fours of features of a result that a workgroup computes, a power of two from 4 to 32
+//          LOADS    the most fours of a chunk that an invocation loads
+//          MEMORY   fours of workgroup memory: for chunks of rows and of columns, or weights and their operands
+//          EACH     max(1, FOURS/SIDE), with SIDE = TILE/(4·WIDTH)
+//          SHARED_SUMS   1 where FOURS is less than SIDE
 //          UNROLL   fours that the products add in a row: 2 where both D and E have an even number of them, else 1
 //          BATCH, L, S, D, E
 //          SCALE    a literal
@@ -23,9 +26,11 @@
 #include "shared/float"
 
 const WG: u32 = ${WG};
+const ROWS: u32 = ${ROWS};
 const TILE: u32 = ${TILE};
-/// Invocations along the columns of a tile, and fours in a row of its weights.
-const SIDE: u32 = TILE / 4u;
+const WIDTH: u32 = ${WIDTH};
+/// Invocations along the columns of a tile.
+const SIDE: u32 = TILE / (4u * WIDTH);
 const FOURS: u32 = ${FOURS};
 const HEIGHT: u32 = ${HEIGHT};
 const ROWS_EACH: u32 = ${ROWS_EACH};
@@ -38,24 +43,23 @@ const S: u32 = ${S};
 const D: u32 = ${D};
 const E: u32 = ${E};
 
-/// Fours of features in each row of a chunk for scores, which has TILE rows.
+/// Fours of features in each row of a chunk for scores, which has ROWS or TILE rows.
 const DEPTH: u32 = ${DEPTH};
-/// Columns of a tile that a weighted sum adds at a time: half of it.
-const TERMS: u32 = TILE / 2u;
+/// Columns of a tile that a weighted sum adds at a time.
+const TERMS: u32 = min(4u * DEPTH, TILE / 2u);
 /// Fours of their weights in each row.
-const HALF: u32 = TERMS / 4u;
+const PIECE: u32 = TERMS / 4u;
 
 // Two regions of workgroup memory. Each holds chunks for scores first; then one holds weights, the other their
 // operands.
-const REGION: u32 = SIDE * (4u * DEPTH + 1u);
 const ROW_CHUNK: u32 = 0u;
-const COLUMN_CHUNK: u32 = REGION;
-/// Half of a tile of weights, TILE rows.
-const WEIGHTS: u32 = 0u;
+const COLUMN_CHUNK: u32 = ROWS / 4u * (4u * DEPTH + 1u);
+/// A piece of a tile of weights: all rows, and TERMS columns.
+const WEIGHTS: u32 = ROW_CHUNK;
 /// The operands of the weights, TERMS rows of FOURS.
-const TERM_CHUNK: u32 = REGION;
+const TERM_CHUNK: u32 = COLUMN_CHUNK;
 
-var<workgroup> memory: array<vec4<f32>, 2u * REGION>;
+var<workgroup> memory: array<vec4<f32>, ${MEMORY}>;
 
 /// The place of a four in the first of a group of four rows. Each row has so many fours, and the next row begins that
 /// much further on. Groups are one four further apart than they are long, so that invocations that read neighbouring
@@ -147,12 +151,12 @@ fn v_part(b: u32, first: u32, four: u32, rows: u32, pitch: u32, lane: u32) -> ar
     return part;
 }
 
-/// `true` if all queries of a tile see all of its keys.
-fn all_visible(query: u32, key: u32) -> bool {
+/// `true` if all of so many queries see all of so many keys, from a first query and a first key on.
+fn all_visible(query: u32, queries: u32, key: u32, keys: u32) -> bool {
 #if CAUSAL == 1
-    return query + TILE <= L && key + TILE <= S && key + TILE + L <= query + S + 1u;
+    return query + queries <= L && key + keys <= S && key + keys + L <= query + S + 1u;
 #else
-    return query + TILE <= L && key + TILE <= S;
+    return query + queries <= L && key + keys <= S;
 #endif
 }
 
@@ -183,29 +187,44 @@ fn position(lane: u32) -> vec2<u32> {
     return vec2(x, y);
 }
 
+/// The four columns of a tile that an invocation's group `w` of columns begins with.
+fn column_of(at: vec2<u32>, w: u32) -> u32 {
+    return (at.x + w * SIDE) * 4u;
+}
 
-/// Adds the products of an invocation's rows and columns, over so many fours of the chunks, to a tile's elements.
-fn add_products(sums: ptr<function, array<vec4<f32>, ROWS_EACH>>, fours: u32, at: vec2<u32>) {
+/// The number of fours in the chunk that begins with a four of so many features: a constant if all chunks are whole.
+fn fours_from(first: u32, features: u32) -> u32 {
+    let fours = (features + 3u) / 4u;
+    return select(min(DEPTH, fours - first), DEPTH, fours % DEPTH == 0u);
+}
+
+/// Adds the products of an invocation's rows and columns, over so many fours of the chunks, to a tile's elements: group
+/// w of columns of row r is at `w*ROWS_EACH + r`.
+fn add_products(sums: ptr<function, array<vec4<f32>, ROWS_EACH * WIDTH>>, fours: u32, at: vec2<u32>) {
     for (var first = 0u; first < fours; first += ${UNROLL}u) {
 #for U in UNROLL
         {
-            let columns = COLUMN_CHUNK + place(at.x, first + ${U}u, DEPTH);
-            let b = transpose(mat4x4(
-                memory[columns],
-                memory[columns + DEPTH],
-                memory[columns + 2u * DEPTH],
-                memory[columns + 3u * DEPTH],
+#for W in WIDTH
+            let columns_${W} = COLUMN_CHUNK + place(at.x + ${W}u * SIDE, first + ${U}u, DEPTH);
+            let b_${W} = transpose(mat4x4(
+                memory[columns_${W}],
+                memory[columns_${W} + DEPTH],
+                memory[columns_${W} + 2u * DEPTH],
+                memory[columns_${W} + 3u * DEPTH],
             ));
+#endfor
 #for H in HEIGHT
             let rows_${H} = ROW_CHUNK + place(at.y * HEIGHT + ${H}u, first + ${U}u, DEPTH);
 #for R in 4
             {
                 let a = memory[rows_${H} + ${R}u * DEPTH];
-                let sum = &(*sums)[${H}u * 4u + ${R}u];
-                *sum = fma(vec4(a.x), b[0], *sum);
-                *sum = fma(vec4(a.y), b[1], *sum);
-                *sum = fma(vec4(a.z), b[2], *sum);
-                *sum = fma(vec4(a.w), b[3], *sum);
+#for W in WIDTH
+                let sum_${W} = &(*sums)[${W}u * ROWS_EACH + ${H}u * 4u + ${R}u];
+                *sum_${W} = fma(vec4(a.x), b_${W}[0], *sum_${W});
+                *sum_${W} = fma(vec4(a.y), b_${W}[1], *sum_${W});
+                *sum_${W} = fma(vec4(a.z), b_${W}[2], *sum_${W});
+                *sum_${W} = fma(vec4(a.w), b_${W}[3], *sum_${W});
+#endfor
             }
 #endfor
 #endfor
@@ -217,8 +236,8 @@ fn add_products(sums: ptr<function, array<vec4<f32>, ROWS_EACH>>, fours: u32, at
 /// Adds the products of rows of weights and their operands to an invocation's part of a result: four n of row r is at
 /// `n*ROWS_EACH + r`.
 fn add_weighted(sums: ptr<function, array<vec4<f32>, ROWS_EACH * EACH>>, at: vec2<u32>) {
-    let begin = at.x * EACH / FOURS * (HALF / SHARES);
-    for (var first = begin; first < begin + HALF / SHARES; first += 2u) {
+    let begin = at.x * EACH / FOURS * (PIECE / SHARES);
+    for (var first = begin; first < begin + PIECE / SHARES; first += 2u) {
 #for U in 2
         {
 #for N in EACH
@@ -231,10 +250,10 @@ fn add_weighted(sums: ptr<function, array<vec4<f32>, ROWS_EACH * EACH>>, at: vec
             );
 #endfor
 #for H in HEIGHT
-            let rows_${H} = WEIGHTS + place(at.y * HEIGHT + ${H}u, first + ${U}u, HALF);
+            let rows_${H} = WEIGHTS + place(at.y * HEIGHT + ${H}u, first + ${U}u, PIECE);
 #for R in 4
             {
-                let a = memory[rows_${H} + ${R}u * HALF];
+                let a = memory[rows_${H} + ${R}u * PIECE];
 #for N in EACH
                 let sum_${N} = &(*sums)[${N}u * ROWS_EACH + ${H}u * 4u + ${R}u];
                 *sum_${N} = fma(vec4(a.x), b_${N}[0], *sum_${N});
@@ -250,16 +269,17 @@ fn add_weighted(sums: ptr<function, array<vec4<f32>, ROWS_EACH * EACH>>, at: vec
     }
 }
 
-/// Stores an invocation's part of a tile for `add_weighted`, if it is in the half of the tile that begins with column
-/// `first`.
-fn put_weights(tile: ptr<function, array<vec4<f32>, ROWS_EACH>>, first: u32, at: vec2<u32>) {
-    if at.x / HALF != first / TERMS {
-        return;
-    }
+/// Stores an invocation's part of the piece of a tile that begins with column `first`, for `add_weighted`.
+fn put_weights(tile: ptr<function, array<vec4<f32>, ROWS_EACH * WIDTH>>, first: u32, at: vec2<u32>) {
+#for W in WIDTH
+    if column_of(at, ${W}u) / TERMS == first / TERMS {
 #for H in HEIGHT
 #for R in 4
-    memory[WEIGHTS + place(at.y * HEIGHT + ${H}u, at.x % HALF, HALF) + ${R}u * HALF] = (*tile)[${H}u * 4u + ${R}u];
+        memory[WEIGHTS + place(at.y * HEIGHT + ${H}u, column_of(at, ${W}u) / 4u % PIECE, PIECE) + ${R}u * PIECE] =
+            (*tile)[${W}u * ROWS_EACH + ${H}u * 4u + ${R}u];
 #endfor
+#endfor
+    }
 #endfor
 }
 

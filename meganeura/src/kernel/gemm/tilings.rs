@@ -48,7 +48,7 @@ const MATRIX_MEDIUM: Tiling = tiling!("matrix 64×128", Units::Matrix { halves: 
 const MATRIX_SMALL: Tiling = tiling!("matrix 64", Units::Matrix { halves: 2 }, [2, 2], [2, 2], 32);
 
 /// Workgroups that keep a device busy: about one for each multiprocessor or core.
-pub(super) fn busy(caps: &Caps) -> usize {
+pub fn busy(caps: &Caps) -> usize {
     match caps.kind {
         Kind::Discrete => 128,
         Kind::Integrated => 16,

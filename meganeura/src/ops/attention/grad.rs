@@ -1,6 +1,6 @@
 //! The gradient of attention with respect to queries, keys and values.
 
-use super::{Attention, launch, native};
+use super::{Attention, AttentionWeights, launch, native};
 use crate::kernel::launch::{Argument, Caps, Variant};
 use crate::kernel::native::{OutView, Real, Scratch, View};
 use crate::ops::{Kernel, Primitive};
@@ -23,47 +23,32 @@ impl Primitive for AttentionGrad {
     }
 
     fn outputs(&self, x: &[TensorType]) -> Result<Vec<TensorType>, String> {
-        let [q, k, v, spread, drift, dy, bias @ ..] = x else {
-            return Err(format!("takes six or seven operands, not {}", x.len()));
-        };
-        let forward = self.forward.check(&[&[*q, *k, *v], bias].concat())?;
-        let queries = Shape::new(&q.shape.dims()[..q.shape.rank() - 1]);
-        if forward != [*dy, *spread] || *drift != q.with_shape(queries) {
-            return Err(format!(
-                "needs results {} and {} and a drift {queries}, not {dy}, {spread} and {drift}",
-                forward[0], forward[1]
-            ));
-        }
-        Ok(vec![*q, *k, *v])
+        self.forward.check_gradient(x)?;
+        Ok(x[..3].to_vec())
     }
 
-    /// Let `w` be the weights, `p = dy·vᵀ − drift` and `ds = scale·w·p`, and let `a`, `b` and `c` be the cotangents of
-    /// `dq = ds·k`, `dk = dsᵀ·q` and `dv = wᵀ·dy`. Then the cotangent of `ds` is `a·kᵀ + q·bᵀ`, that of `w` is `dy·cᵀ`
-    /// plus the contribution through `ds`, and so on back to the scores.
+    /// Let `w` be the weights, `ds` the gradients of the scores, and `a`, `b` and `c` the cotangents of
+    /// `dq = scale·ds·k`, `dk = scale·dsᵀ·q` and `dv = wᵀ·dy`. Then the cotangent of `w` is `dy·cᵀ`, that of `ds` is
+    /// `scale·(a·kᵀ + q·bᵀ)`, and [`AttentionWeights`] has the rest.
     fn vjp(&self, x: &[Var], _y: &[Var], dy: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
-        let [q, k, v, spread, drift, dresult] = &x[..6] else { unreachable!("the type rule counted the operands") };
-        let scale = self.forward.scale.0;
-        let [weights, slopes] = self.forward.weights([q, k, v], x.get(6), [spread, drift, dresult]);
-        let ds = (&weights * &slopes).scale(scale);
+        let [q, k, _, _, _, dresult] = &x[..6] else { unreachable!("the type rule counted the operands") };
+        let forward = AttentionWeights { forward: self.forward.clone() };
+        let results: [Var; 2] = q.record_many(forward.clone(), &x.iter().collect::<Vec<_>>());
+        let [weights, ds] = &results;
         let [a, b, c] = [0, 1, 2].map(|result| dy[result].as_ref());
-        let sum = |terms: [Option<Var>; 3]| terms.into_iter().flatten().reduce(|a, b| a + b);
-        let of_ds = sum([a.map(|a| a.matmul(&k.t())), b.map(|b| q.matmul(&b.t())), None]);
-        let of_weights =
-            sum([c.map(|c| dresult.matmul(&c.t())), of_ds.as_ref().map(|of_ds| (of_ds * &slopes).scale(scale)), None]);
-        let Some(of_weights) = of_weights else { return Ok(vec![None; x.len()]) };
-        let of_scores = of_weights * &weights;
-        let of_slopes = of_ds.map(|of_ds| (of_ds * &weights).scale(scale));
-        let last = weights.shape().rank() - 1;
-        let scaled = of_scores.scale(scale);
-        let mut gradients = vec![
-            sum([Some(scaled.matmul(k)), b.map(|b| ds.matmul(b)), None]),
-            sum([Some(scaled.t().matmul(q)), a.map(|a| ds.t().matmul(a)), None]),
-            of_slopes.as_ref().map(|of_slopes| of_slopes.t().matmul(dresult)),
-            Some(-of_scores.sum_keep(&[last]).expand(spread.shape())),
-            of_slopes.as_ref().map(|of_slopes| -of_slopes.sum_over(&[last])),
-            sum([of_slopes.map(|of_slopes| of_slopes.matmul(v)), c.map(|c| weights.matmul(c)), None]),
+        let sum = |terms: [Option<Var>; 2]| terms.into_iter().flatten().reduce(|a, b| a + b);
+        let scale = |x: Var| x.scale(self.forward.scale.0);
+        let of_ds = sum([a.map(|a| a.matmul(&k.t())), b.map(|b| q.matmul(&b.t()))]).map(scale);
+        let of_weights = c.map(|c| dresult.matmul(&c.t()));
+        let mut gradients = forward.vjp(x, &results, &[of_weights, of_ds])?;
+        let direct = [
+            (0, b.map(|b| scale(ds.matmul(b)))),
+            (1, a.map(|a| scale(ds.t().matmul(a)))),
+            (5, c.map(|c| weights.matmul(c))),
         ];
-        gradients.extend(x.get(6).map(|_| Some(of_scores)));
+        for (operand, term) in direct {
+            gradients[operand] = sum([gradients[operand].take(), term]);
+        }
         Ok(gradients)
     }
 
@@ -83,16 +68,65 @@ impl Primitive for AttentionGrad {
 
     #[cfg(feature = "testing")]
     fn cases() -> Vec<crate::ops::case::Case> {
-        use crate::graph::Exact;
-        use crate::ops::case::Case;
-        let of = |[l, s, d, e]: [usize; 4], causal, bias: bool| {
-            let forward = Attention { scale: Exact(0.4), causal };
-            // A spread above most scores, since the weights of any other would be large.
-            let case = Case::new(Self { forward }).input(&[2, l, d]).input(&[2, s, d]).input(&[2, s, e]);
-            let case = case.input(&[2, l, 2]).input(&[2, l]).input(&[2, l, e]).tolerance(2e-5).range(-0.5, 1.5);
-            if bias { case.input(&[2, l, s]) } else { case }
+        gradient_cases(|forward| Self { forward })
+    }
+}
+
+/// Cases of an operation that takes the operands of [`AttentionGrad`].
+#[cfg(feature = "testing")]
+pub(super) fn gradient_cases<P: Into<crate::ops::Op>>(op: impl Fn(Attention) -> P) -> Vec<crate::ops::case::Case> {
+    use crate::graph::Exact;
+    use crate::ops::case::Case;
+    let of = |([l, s, d, e], causal, bias): ([usize; 4], bool, bool)| {
+        // A spread above most scores, since the weights of any other would be large.
+        let case = Case::new(op(Attention { scale: Exact(0.4), causal }));
+        let case = case.input(&[2, l, d]).input(&[2, s, d]).input(&[2, s, e]);
+        let case = case.input(&[2, l, 2]).input(&[2, l]).input(&[2, l, e]).tolerance(2e-5).range(-0.5, 1.5);
+        if bias { case.input(&[2, l, s]) } else { case }
+    };
+    let cases = [
+        ([5, 7, 3, 4], false, true),
+        ([4, 6, 3, 2], true, false),
+        ([9, 5, 8, 8], true, false),
+        // More than a tile of queries and keys.
+        ([70, 67, 12, 9], false, false),
+        ([66, 68, 4, 8], true, true),
+    ];
+    cases.map(of).into()
+}
+
+impl Attention {
+    /// Checks the operands of [`AttentionGrad`].
+    pub(super) fn check_gradient(&self, x: &[TensorType]) -> Result<(), String> {
+        let [q, k, v, spread, drift, dy, bias @ ..] = x else {
+            return Err(format!("takes six or seven operands, not {}", x.len()));
         };
-        vec![of([5, 7, 3, 4], false, true), of([4, 6, 3, 2], true, false), of([9, 5, 8, 8], true, false)]
+        let forward = self.check(&[&[*q, *k, *v], bias].concat())?;
+        let queries = Shape::new(&q.shape.dims()[..q.shape.rank() - 1]);
+        if forward != [*dy, *spread] || *drift != q.with_shape(queries) {
+            return Err(format!(
+                "needs results {} and {} and a drift {queries}, not {dy}, {spread} and {drift}",
+                forward[0], forward[1]
+            ));
+        }
+        Ok(())
+    }
+
+    /// The cotangents of the operands of [`AttentionGrad`], from those of the scores and of `dy·vᵀ − drift`.
+    pub(super) fn through_scores(&self, x: &[Var], of_scores: Var, of_slopes: Option<&Var>) -> Vec<Option<Var>> {
+        let [q, k, v, spread, _, dy] = &x[..6] else { unreachable!("the type rule counted the operands") };
+        let last = of_scores.shape().rank() - 1;
+        let scaled = of_scores.scale(self.scale.0);
+        let mut gradients = vec![
+            Some(scaled.matmul(k)),
+            Some(scaled.t().matmul(q)),
+            of_slopes.map(|of_slopes| of_slopes.t().matmul(dy)),
+            Some(-of_scores.sum_keep(&[last]).expand(spread.shape())),
+            of_slopes.map(|of_slopes| -of_slopes.sum_over(&[last])),
+            of_slopes.map(|of_slopes| of_slopes.matmul(v)),
+        ];
+        gradients.extend(x.get(6).map(|_| Some(of_scores)));
+        gradients
     }
 }
 

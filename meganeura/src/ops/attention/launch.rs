@@ -1,66 +1,112 @@
 //! The launches of attention on a GPU.
 
 use super::{Attention, Geometry};
-use crate::kernel::gemm::{element, reads_fours, strides};
+use crate::kernel::gemm::{self, element, reads_fours, strides};
 use crate::kernel::launch::{Argument, Binding, Caps, Launch, Variant, define, literal};
 use crate::kernel::offset::offset;
 
-/// Groups of four features in each row of a chunk for scores.
-const DEPTH: usize = 8;
-
-/// The tile of scores that a workgroup holds at a time.
+/// The tiles of scores that a workgroup holds, and the chunks that their operands pass in.
 #[derive(Clone, Copy)]
 struct Tiling {
     name: &'static str,
-    /// The number of its rows, and of its columns.
-    tile: usize,
-    /// Groups of four rows that an invocation computes.
+    /// The number of a tile's rows, and of its columns.
+    rows: usize,
+    columns: usize,
+    /// Groups of four rows, and of four columns, that an invocation computes.
     height: usize,
-    /// Groups of four features of a result.
+    width: usize,
+    /// Groups of four features in each row of a chunk for scores.
+    depth: usize,
+    /// Groups of four features of a result; the most, among the tilings.
     fours: usize,
+    /// The fewest workgroups that keep a multiprocessor busy.
+    least: usize,
+    /// The time of a product, relative to that of "tile 64".
+    cost: f64,
 }
 
-/// The name, tile and height of each tiling, the fastest for large attentions first.
-const TILINGS: [(&str, usize, usize); 2] = [("tile 64", 64, 2), ("tile 32", 32, 1)];
+const TILE_64: Tiling =
+    Tiling { name: "tile 64", rows: 64, columns: 64, height: 2, width: 1, depth: 8, fours: 16, least: 2, cost: 1.0 };
+
+const TILINGS: [Tiling; 4] = [
+    Tiling { name: "tile 128", rows: 128, width: 2, depth: 4, cost: 0.95, ..TILE_64 },
+    // All features of wide heads in one part.
+    Tiling { name: "tile 64 of 128", depth: 4, fours: 32, ..TILE_64 },
+    TILE_64,
+    Tiling { name: "tile 32", rows: 32, columns: 32, height: 1, least: 4, cost: 1.06, ..TILE_64 },
+];
 
 impl Tiling {
-    /// Bytes of workgroup memory. One of NVIDIA's multiprocessors has 48 KB, enough for two workgroups; registers allow
-    /// no more than that either.
+    /// Fours of workgroup memory: for chunks of rows and of columns, or weights and their operands. One of NVIDIA's
+    /// multiprocessors has 48 KB, enough for two workgroups; registers allow no more than that either.
     fn memory(self) -> usize {
-        2 * 16 * (self.tile / 4) * (4 * DEPTH + 1)
+        let groups = |rows: usize, pitch: usize| rows / 4 * (4 * pitch + 1);
+        groups(self.rows, self.depth) + groups(self.columns, self.depth).max(groups(self.terms(), self.fours))
+    }
+
+    /// The most fours of a chunk that an invocation loads.
+    fn loads(self) -> usize {
+        (self.rows * self.depth).max(self.terms() * self.fours).div_ceil(self.workgroup_size())
     }
 
     fn workgroup_size(self) -> usize {
-        self.tile * self.tile / (16 * self.height)
+        self.rows * self.side() / (4 * self.height)
+    }
+
+    /// Invocations along the columns of a tile.
+    fn side(self) -> usize {
+        self.columns / (4 * self.width)
+    }
+
+    /// Columns of a tile that a weighted sum adds at a time.
+    fn terms(self) -> usize {
+        (4 * self.depth).min(self.columns / 2)
     }
 
     /// Groups of four features in an invocation's part of a result.
     fn each(self) -> usize {
-        (4 * self.fours / self.tile).max(1)
+        (self.fours / self.side()).max(1)
+    }
+
+    /// The features of a part of a result.
+    fn features(self) -> usize {
+        4 * self.fours
     }
 
     /// The number of parts of a result with this number of features.
     fn parts(self, features: usize) -> usize {
-        features.div_ceil(4 * self.fours)
+        features.div_ceil(self.features())
     }
 
     /// An upper bound on the iterations of an invocation: in each tile of columns, the products over these features,
     /// and `sums` weighted sums.
     fn loops(self, columns: usize, features: &[usize], sums: usize) -> usize {
-        let products: usize = features.iter().map(|&features| features.div_ceil(4 * DEPTH) * (DEPTH + 2) + 1).sum();
-        let weighted = 2 * (self.tile / 8 + 1) + 1;
-        let tile = products + sums * weighted + self.tile / 4 + 2;
-        columns.div_ceil(self.tile).saturating_mul(tile).saturating_add(3 * (self.tile / 4 + 1))
+        let products: usize =
+            features.iter().map(|&features| features.div_ceil(4 * self.depth) * (self.depth + 2) + 1).sum();
+        let weighted = self.columns / self.terms() * (self.terms() / 8 + 1) + 1;
+        let tile = products + sums * weighted + self.side() + 2;
+        columns.div_ceil(self.columns).saturating_mul(tile).saturating_add(3 * (self.side() + 1))
+    }
+
+    /// An estimate of a launch's relative time. Each workgroup computes products over so many features with these
+    /// columns. The figures are fitted to attentions of 64 to 4096 queries on an H200 (2026-11-26).
+    #[expect(clippy::cast_precision_loss, reason = "an estimate")]
+    fn time(self, workgroups: usize, columns: usize, features: usize, caps: &Caps) -> f64 {
+        let rounds = workgroups.div_ceil(gemm::busy(caps)).max(self.least);
+        let each = (self.rows * features) as f64 * columns.next_multiple_of(self.columns) as f64;
+        rounds as f64 * each * self.cost
     }
 }
 
-/// The tilings that fit on a device, the best one first: the largest, unless there are few queries or keys.
-fn tilings(g: Geometry, caps: &Caps) -> Vec<Tiling> {
-    let fours = g.d.max(g.e).div_ceil(4).next_power_of_two().clamp(4, 16);
-    let tilings = TILINGS.into_iter().map(|(name, tile, height)| Tiling { name, tile, height, fours });
-    let mut tilings: Vec<_> = tilings.filter(|tiling| tiling.memory() <= caps.workgroup_memory).collect();
+/// The tilings that fit on a device, sorted by the estimated time; with few queries or keys, the smallest first.
+fn tilings(g: Geometry, caps: &Caps, time: impl Fn(Tiling) -> f64) -> Vec<Tiling> {
+    let fours = g.d.max(g.e).div_ceil(4).next_power_of_two();
+    let tilings = TILINGS.into_iter().filter(|tiling| tiling.fours <= fours.max(TILE_64.fours));
+    let tilings = tilings.map(|tiling| Tiling { fours: fours.clamp(4, tiling.fours), ..tiling });
+    let mut tilings: Vec<_> = tilings.filter(|tiling| 16 * tiling.memory() <= caps.workgroup_memory).collect();
+    tilings.sort_by(|a, b| time(*a).total_cmp(&time(*b)));
     if g.l.min(g.s) <= 32 {
-        tilings.reverse();
+        tilings.sort_by_key(|tiling| tiling.rows);
     }
     tilings
 }
@@ -75,10 +121,10 @@ impl Attention {
     ) -> Vec<(&'static str, String)> {
         let Geometry { batch, l, s, d, e } = g;
         let mut defines = define![
-            WG: tiling.workgroup_size(), DEPTH: DEPTH, TILE: tiling.tile, FOURS: tiling.fours,
-            LOADS: tiling.tile * DEPTH / tiling.workgroup_size(), EACH: tiling.each(), HEIGHT: tiling.height,
-            ROWS_EACH: 4 * tiling.height, UNROLL: if [d, e].iter().all(|x| x.div_ceil(4) % 2 == 0) { 2 } else { 1 },
-            SHARED_SUMS: u32::from(tiling.fours < tiling.tile / 4),
+            WG: tiling.workgroup_size(), DEPTH: tiling.depth, ROWS: tiling.rows, TILE: tiling.columns,
+            FOURS: tiling.fours, LOADS: tiling.loads(), MEMORY: tiling.memory(), EACH: tiling.each(),
+            HEIGHT: tiling.height, WIDTH: tiling.width, ROWS_EACH: 4 * tiling.height, UNROLL: if [d, e].iter().all(|x| x.div_ceil(4) % 2 == 0) { 2 } else { 1 },
+            SHARED_SUMS: u32::from(tiling.fours < tiling.side()),
             BATCH: batch, L: l, S: s, D: d, E: e, SCALE: literal(self.scale.0), CAUSAL: u32::from(self.causal),
             BIAS: u32::from(bias.is_some()),
             Q_ELEM: element(reads_fours(&x[0].layout, 1)),
@@ -101,58 +147,126 @@ impl Attention {
 
 pub(super) fn forward(op: &Attention, x: &[Argument], caps: &Caps) -> Vec<Variant> {
     let g = Geometry::of(x[0].ty.shape.dims(), x[2].ty.shape.dims());
+    let workgroups =
+        |tiling: Tiling| g.batch.saturating_mul(g.l.div_ceil(tiling.rows)).saturating_mul(tiling.parts(g.e));
     let variant = |tiling: Tiling| {
         let mut defines = op.defines(g, tiling, [&x[0], &x[1], &x[2]], x.get(3));
         defines.push(("SPREAD_AT", x.len().to_string()));
-        let workgroups = g.batch.saturating_mul(g.l.div_ceil(tiling.tile)).saturating_mul(tiling.parts(g.e));
-        let launch = Launch::new("attention", defines, (x.len(), 2), workgroups);
+        let launch = Launch::new("attention", defines, (x.len(), 2), workgroups(tiling));
         Variant::simple(tiling.name, launch.loops(tiling.loops(g.s, &[g.d], 1)).stores_through_epilogue())
     };
-    tilings(g, caps).into_iter().map(variant).collect()
+    // A causal attention takes as long as its last workgroups, so they should be small. And workgroup memory has no room
+    // for sums that the invocations of a wide tile would share.
+    let fits = |tiling: &Tiling| tiling.width == 1 || (!op.causal && tiling.fours >= tiling.side());
+    let time = |tiling: Tiling| tiling.time(workgroups(tiling), g.s, g.d + tiling.features(), caps);
+    tilings(g, caps, time).into_iter().filter(fits).map(variant).collect()
 }
 
-pub(super) fn backward(op: &Attention, x: &[Argument], caps: &Caps) -> Vec<Variant> {
-    let g = Geometry::of(x[0].ty.shape.dims(), x[2].ty.shape.dims());
-    // Queries, keys, values, spread, drift, dy, a bias, and two results: nine buffers. If fewer can be bound, a launch
-    // joins spread and drift first.
-    let is_joined = x.len() + 2 > caps.bindings;
-    let mut inputs: Vec<_> = (0..x.len()).map(Binding::Input).collect();
-    if is_joined {
-        inputs.splice(3..5, [Binding::Scratch(0)]);
-    }
-    let dy_at = inputs.iter().position(|binding| *binding == Binding::Input(5)).expect("it is bound");
-    let rows = g.batch.saturating_mul(g.l);
-    let variant = |tiling: Tiling| {
-        let launch = |of: &str, operands: [&str; 4], rows: usize, columns: usize, width: usize, results: &[usize]| {
-            let mut defines = op.defines(g, tiling, [&x[0], &x[1], &x[2]], x.get(6));
-            let [row_of_score, column_of_score, row_of_slope, column_of_slope] = operands;
-            defines.extend(define![
-                OF: of, ROW_OF_SCORE: row_of_score, COLUMN_OF_SCORE: column_of_score, ROW_OF_SLOPE: row_of_slope,
-                COLUMN_OF_SLOPE: column_of_slope, DY_ELEM: element(g.e.is_multiple_of(4)), JOINED: u32::from(is_joined),
-                DY_AT: dy_at, RESULT_AT: inputs.len(),
-            ]);
-            if x.len() > 6 {
-                defines.extend(define![BIAS_AT: dy_at + 1]);
-            }
-            if results.len() == 2 {
-                defines.extend(define![SECOND_AT: inputs.len() + 1]);
-            }
-            let workgroups = g.batch.saturating_mul(rows.div_ceil(tiling.tile)).saturating_mul(tiling.parts(width));
-            let launch = Launch::new("attention_grad", defines, (x.len(), 0), workgroups);
-            let bindings = [&inputs[..], &results.iter().copied().map(Binding::Output).collect::<Vec<_>>()].concat();
-            let launch = launch.loops(tiling.loops(columns, &[g.d, g.e], results.len()));
-            Launch { bindings, ..launch }
-        };
-        let of_keys = launch("keys", ["k", "q", "v", "dy"], g.s, g.l, g.d.max(g.e), &[1, 2]);
-        let of_queries = launch("queries", ["q", "k", "dy", "v"], g.l, g.s, g.d, &[0]);
-        let mut variant = Variant { name: tiling.name, launches: vec![of_keys, of_queries], scratch: Vec::new() };
+/// The operands of an attention's gradient as bindings: queries, keys, values, spread, drift, dy and a bias. If they
+/// and two results are too many for a device, a launch joins spread and drift first.
+struct Gradient<'a> {
+    op: &'a Attention,
+    g: Geometry,
+    x: &'a [Argument],
+    is_joined: bool,
+    inputs: Vec<Binding>,
+}
+
+impl<'a> Gradient<'a> {
+    fn new(op: &'a Attention, x: &'a [Argument], caps: &Caps) -> Self {
+        let is_joined = x.len() + 2 > caps.bindings;
+        let mut inputs: Vec<_> = (0..x.len()).map(Binding::Input).collect();
         if is_joined {
+            inputs.splice(3..5, [Binding::Scratch(0)]);
+        }
+        Self { op, g: Geometry::of(x[0].ty.shape.dims(), x[2].ty.shape.dims()), x, is_joined, inputs }
+    }
+
+    /// A launch that computes one or two results.
+    fn launch(
+        &self,
+        kernel: &'static str,
+        tiling: Tiling,
+        defines: Vec<(&'static str, String)>,
+        workgroups: usize,
+        results: &[usize],
+    ) -> Launch {
+        let x = self.x;
+        let dy_at = self.inputs.iter().position(|binding| *binding == Binding::Input(5)).expect("it is bound");
+        let mut all = self.op.defines(self.g, tiling, [&x[0], &x[1], &x[2]], x.get(6));
+        all.extend(define![
+            DY_ELEM: element(self.g.e.is_multiple_of(4)), JOINED: u32::from(self.is_joined), DY_AT: dy_at,
+            RESULT_AT: self.inputs.len(),
+        ]);
+        if x.len() > 6 {
+            all.extend(define![BIAS_AT: dy_at + 1]);
+        }
+        if results.len() == 2 {
+            all.extend(define![SECOND_AT: self.inputs.len() + 1]);
+        }
+        all.extend(defines);
+        let bindings = [&self.inputs[..], &results.iter().copied().map(Binding::Output).collect::<Vec<_>>()].concat();
+        Launch { bindings, ..Launch::new(kernel, all, (x.len(), 0), workgroups) }
+    }
+
+    fn variant(&self, name: &'static str, launches: Vec<Launch>) -> Variant {
+        let mut variant = Variant { name, launches, scratch: Vec::new() };
+        if self.is_joined {
+            let rows = self.g.batch.saturating_mul(self.g.l);
             let mut join = Launch::new("attention_join", define![WG: 64, ROWS: rows], (0, 0), rows.div_ceil(64));
             join.bindings = vec![Binding::Input(3), Binding::Input(4), Binding::Scratch(0)];
             variant.launches.insert(0, join);
             variant.scratch.push(rows.saturating_mul(3));
         }
         variant
+    }
+}
+
+/// The launches of [`AttentionWeights`](super::AttentionWeights).
+pub(super) fn weights(op: &Attention, x: &[Argument], caps: &Caps) -> Vec<Variant> {
+    let gradient = Gradient::new(op, x, caps);
+    let g = gradient.g;
+    let workgroups =
+        |tiling: Tiling| g.batch.saturating_mul(g.l.div_ceil(tiling.rows)).saturating_mul(g.s.div_ceil(tiling.columns));
+    let variant = |tiling: Tiling| {
+        let defines = define![RESULT_ELEM: element(g.s.is_multiple_of(4))];
+        let launch = gradient.launch("attention_weights", tiling, defines, workgroups(tiling), &[0, 1]);
+        gradient.variant(tiling.name, vec![launch.loops(tiling.loops(1, &[g.d, g.e], 0))])
     };
-    tilings(g, caps).into_iter().map(variant).collect()
+    let time = |tiling: Tiling| tiling.time(workgroups(tiling), 1, g.d + g.e, caps);
+    tilings(g, caps, time).into_iter().filter(|tiling| tiling.fours <= TILE_64.fours).map(variant).collect()
+}
+
+/// The launches of [`AttentionGrad`](super::AttentionGrad).
+pub(super) fn backward(op: &Attention, x: &[Argument], caps: &Caps) -> Vec<Variant> {
+    let gradient = Gradient::new(op, x, caps);
+    let g = gradient.g;
+    let workgroups = |tiling: Tiling, rows: usize, width: usize| {
+        g.batch.saturating_mul(rows.div_ceil(tiling.rows)).saturating_mul(tiling.parts(width))
+    };
+    let (of_keys, of_queries) = ((g.s, g.l, g.d.max(g.e)), (g.l, g.s, g.d));
+    let variant = |tiling: Tiling| {
+        let launch = |of: &str, operands: [&str; 4], (rows, columns, width), results: &[usize]| {
+            let [row_of_score, column_of_score, row_of_slope, column_of_slope] = operands;
+            let defines = define![
+                OF: of, ROW_OF_SCORE: row_of_score, COLUMN_OF_SCORE: column_of_score, ROW_OF_SLOPE: row_of_slope,
+                COLUMN_OF_SLOPE: column_of_slope,
+            ];
+            let launch = gradient.launch("attention_grad", tiling, defines, workgroups(tiling, rows, width), results);
+            launch.loops(tiling.loops(columns, &[g.d, g.e], results.len()))
+        };
+        let keys = launch("keys", ["k", "q", "v", "dy"], of_keys, &[1, 2]);
+        let queries = launch("queries", ["q", "k", "dy", "v"], of_queries, &[0]);
+        gradient.variant(tiling.name, vec![keys, queries])
+    };
+    let time = |tiling: Tiling| {
+        let of = |(rows, columns, width): (usize, usize, usize), results: usize| {
+            let features = g.d + g.e + results * tiling.features();
+            tiling.time(workgroups(tiling, rows, width), columns, features, caps)
+        };
+        of(of_keys, 2) + of(of_queries, 1)
+    };
+    // The tile, its slopes and the results must fit in registers.
+    let fits = |tiling: &Tiling| tiling.width == 1 && tiling.fours <= TILE_64.fours;
+    tilings(g, caps, time).into_iter().filter(fits).map(variant).collect()
 }

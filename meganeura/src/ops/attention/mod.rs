@@ -3,8 +3,11 @@
 mod grad;
 mod launch;
 mod native;
+mod weights;
 
 pub use grad::AttentionGrad;
+pub use weights::AttentionWeights;
+use weights::MOST_SCORES;
 
 use super::{Kernel, Primitive};
 use crate::graph::Exact;
@@ -118,12 +121,18 @@ impl Primitive for Attention {
         };
         let operands = [q, &x[1], v, spread, &drift, &dy].into_iter().chain(x.get(3));
         let operands: Vec<_> = operands.collect();
+        let most = |caps: Caps| MOST_SCORES.min(caps.buffer / size_of::<f32>());
+        if let Some(most) = q.tape().device().caps().map(most)
+            && self.differentiates_in_blocks(Geometry::of(q.shape().dims(), v.shape().dims()), most)
+        {
+            return Ok(self.gradients_in_blocks(&operands, most).into_iter().map(Some).collect());
+        }
         let [dq, dk, dv] = q.record_many(AttentionGrad { forward: self.clone() }, &operands);
         let mut gradients = vec![Some(dq), Some(dk), Some(dv)];
-        if let Some(bias) = x.get(3) {
+        if x.len() > 3 {
             // As large as the bias: with this gradient, the scores are in memory.
-            let [weights, slopes] = self.weights([q, &x[1], v], Some(bias), [spread, &drift, &dy]);
-            gradients.push(Some(weights * slopes));
+            let [_, of_bias] = q.record_many(AttentionWeights { forward: self.clone() }, &operands);
+            gradients.push(Some(of_bias));
         }
         Ok(gradients)
     }
@@ -213,21 +222,13 @@ impl Primitive for Attention {
 }
 
 impl Attention {
-    /// The weights, and `dy·vᵀ − drift`, in memory, for computations that need them as a whole.
-    fn weights(&self, [q, k, v]: [&Var; 3], bias: Option<&Var>, [spread, drift, dy]: [&Var; 3]) -> [Var; 2] {
-        let column = |x: &Var| x.reshape(&[x.shape().dims(), &[1]].concat()[..]);
-        let mut scores = q.scale(self.scale.0).matmul(&k.t());
-        if let Some(bias) = bias {
-            scores = scores + bias;
-        }
-        let last = spread.shape().rank() - 1;
-        let mut weights = (scores - spread.slice(last, 0..1) - spread.slice(last, 1..2)).exp();
-        if self.causal {
-            let rank = weights.shape().rank();
-            let (l, s) = (weights.shape()[rank - 2], weights.shape()[rank - 1]);
-            weights = sees(q.tape(), l, s).where_cond(&weights, &q.constant(0.0));
-        }
-        [weights, dy.matmul(&v.t()) - column(drift)]
+    /// `true` if products of whole matrices are the fastest way to the gradient on a GPU, with so many scores at a time.
+    fn differentiates_in_blocks(&self, g: Geometry, most: usize) -> bool {
+        let features = g.d.max(g.e);
+        // The kernels of one pass skip hidden keys, which pays if there are many tiles of scores.
+        let skips = self.causal && features <= COSTLY && g.l > 128 && g.batch.saturating_mul(g.l) > 1 << 13;
+        let fits = !self.causal || g.l.saturating_mul(g.s) <= most;
+        features > NARROW && g.l.min(g.s) > FEW && fits && !skips
     }
 }
 
@@ -276,11 +277,10 @@ impl Var {
 
     /// Like [`attention`](Self::attention), with options: causal, or with another scale.
     ///
-    /// One pass over the keys computes scores on the fly, forward and backward. So attention takes only the memory of
-    /// `q`, `key`, `value` and the result. Scores are stored instead
+    /// One pass over the keys computes scores on the fly, so attention takes only the memory of `q`, `key`, `value` and
+    /// the result. A GPU stores scores where that is faster: up to 2²⁷ of them at a time for the gradient, and up to 2²⁴
+    /// if there are few queries, or when training with heads of more than 64 features. All scores are stored
     ///
-    /// * when training on a GPU with up to 2²⁴ scores, where products of whole matrices are faster, unless the
-    ///   attention is causal, heads have at most 32 features, or there are at most 32 queries or keys;
     /// * on devices with [fast](crate::Precision::Fast) precision;
     /// * for heads of more than 128 features;
     /// * for the gradient of a mask.
@@ -336,14 +336,13 @@ impl Var {
             let error = operands.iter().fold(error, |error, x| error.operand(x.ty(), x.path()));
             return self.fail(error.at(Location::caller()));
         }
-        let (device, features) = (self.tape().device().clone(), (*d).max(*e));
-        let saves_work = causal || features <= NARROW || (*l).min(*s) <= NARROW || scores.elements() > FEW_SCORES;
-        let is_faster = !self.tape().is_training() || saves_work;
-        if device.precision() == Precision::Fast
-            || features > WIDEST
-            || !device.tiles()
-            || (device.is_gpu() && !is_faster)
-        {
+        let (device, features) = (self.tape().device(), (*d).max(*e));
+        let queries = scores.elements() / (*s).max(1);
+        let is_small = (*l).min(*s) > FEW && queries <= FEW_QUERIES;
+        let is_costly = features > COSTLY && self.tape().is_training();
+        let stores = !causal && scores.elements() <= FEW_SCORES && (is_small || is_costly);
+        let is_faster = |caps: Caps| caps.tiles && !stores;
+        if device.precision() == Precision::Fast || features > WIDEST || !device.caps().is_none_or(is_faster) {
             return composed(&operands, causal, scale);
         }
         let operands: Vec<_> = operands.iter().collect();
@@ -363,12 +362,21 @@ impl Var {
 /// times.
 const WIDEST: usize = 128;
 
-/// The most features of a head, queries or keys for which one pass trains faster on a GPU: products of whole matrices
-/// are small then.
-const NARROW: usize = 32;
+/// The most features of a head for which one pass is the fastest way to the gradient: products of whole matrices are
+/// slow for so few.
+const NARROW: usize = 16;
 
-/// The most scores for which products of whole matrices are worth their memory, 64 MiB.
+/// The same for queries and keys.
+const FEW: usize = 32;
+
+/// With more features of a head, computing scores again takes longer than reading them.
+const COSTLY: usize = 64;
+
+/// The most scores that are worth their memory, 64 MiB, where they make an attention faster.
 const FEW_SCORES: usize = 1 << 24;
+
+/// The most queries that do not keep a GPU busy in one pass.
+const FEW_QUERIES: usize = 1 << 11;
 
 /// Attention as products of matrices.
 #[track_caller]

@@ -178,15 +178,85 @@ pub(super) fn forward<T: Real>(op: &Attention, x: &[View<'_, T>], y: &mut [OutVi
     });
 }
 
+/// The operands of the gradient.
+struct Gradient<'a, T> {
+    all: Operands<'a, T>,
+    spread: &'a [T],
+    drift: &'a [T],
+    dy: &'a [T],
+}
+
+impl<'a, T: Real> Gradient<'a, T> {
+    fn new(op: &'a Attention, x: &[View<'a, T>]) -> Self {
+        let [spread, drift, dy] = [&x[3], &x[4], &x[5]].map(View::floats);
+        Self { all: Operands::new(op, x, x.get(6)), spread, drift, dy }
+    }
+
+    /// The results' cotangent for some queries.
+    fn dy(&self, b: usize, first: usize, rows: usize) -> Matrix<'a, T> {
+        let Geometry { l, e, .. } = self.all.g;
+        Matrix::new(&self.dy[(b * l + first) * e..][..rows * e], (rows, e), (e, 1))
+    }
+
+    /// Computes the weights of some queries for all keys that the last of them sees, and the gradients of their scores
+    /// times `scale`; 0 for hidden keys. Returns the length of a row.
+    fn weights(
+        &self,
+        (b, first, rows): (usize, usize, usize),
+        scale: T,
+        weights: &mut [T],
+        slopes: &mut [T],
+        threads: Threads,
+    ) -> usize {
+        let Geometry { l, e, .. } = self.all.g;
+        let keys = self.all.scores(b, first, rows, weights);
+        if keys == 0 {
+            return 0;
+        }
+        let (weights, slopes) = (&mut weights[..rows * keys], &mut slopes[..rows * keys]);
+        let values = self.all.v.transposed(b, 0, (keys, e));
+        native::gemm(self.dy(b, first, rows), values, slopes, Accumulate::No, threads);
+        let at = b * l + first;
+        let (spread, drift) = (&self.spread[2 * at..][..2 * rows], &self.drift[at..][..rows]);
+        Arch::new().dispatch(Slopes { weights: &mut *weights, slopes: &mut *slopes, keys, spread, drift, scale });
+        for (i, (weights, slopes)) in weights.chunks_exact_mut(keys).zip(slopes.chunks_exact_mut(keys)).enumerate() {
+            // This includes queries that see no key.
+            let hidden = self.all.visible(first + i).min(keys);
+            weights[hidden..].fill(T::ZERO);
+            slopes[hidden..].fill(T::ZERO);
+        }
+        keys
+    }
+}
+
+pub(super) fn weights<T: Real>(op: &Attention, x: &[View<'_, T>], y: &mut [OutView<'_, T>], scratch: &Scratch) {
+    let gradient = Gradient::new(op, x);
+    let Geometry { l, s, .. } = gradient.all.g;
+    let [weights, slopes] = y else { unreachable!("two results") };
+    let heads = weights.floats().par_chunks_mut(l * s).zip(slopes.floats().par_chunks_mut(l * s)).enumerate();
+    heads.for_each(|(b, (weights, slopes))| {
+        let Some(mut buffer) = scratch.borrow::<T>(2 * ROWS.min(l) * s) else { return };
+        let (tile, tile_of_slopes) = buffer.split_at_mut(ROWS.min(l) * s);
+        for (first, rows) in blocks(l) {
+            let keys = gradient.weights((b, first, rows), T::ONE, tile, tile_of_slopes, Threads::One);
+            for (results, tile) in [(&mut *weights, &*tile), (&mut *slopes, &*tile_of_slopes)] {
+                for (row, result) in results[first * s..][..rows * s].chunks_exact_mut(s).enumerate() {
+                    result[..keys].copy_from_slice(&tile[row * keys..][..keys]);
+                    result[keys..].fill(T::ZERO);
+                }
+            }
+        }
+    });
+}
+
 pub(super) fn backward<T: Real>(op: &Attention, x: &[View<'_, T>], y: &mut [OutView<'_, T>], scratch: &Scratch) {
-    let all = Operands::new(op, x, x.get(6));
+    let gradient = Gradient::new(op, x);
+    let all = &gradient.all;
     let Geometry { batch, l, s, d, e } = all.g;
-    let [spread, drift, dy] = [&x[3], &x[4], &x[5]].map(View::floats);
     // Blocks of queries add to the same keys. So heads run in parallel; if there are few, one head after the other uses
     // all threads.
     let threads = if batch < FEW_HEADS { Threads::All } else { Threads::One };
     let [dq, dk, dv] = y else { unreachable!("three results") };
-    let arch = Arch::new();
     let results = dq.floats().par_chunks_mut(l * d).zip(dk.floats().par_chunks_mut(s * d));
     results.zip(dv.floats().par_chunks_mut(s * e)).enumerate().for_each(|(b, ((dq, dk), dv))| {
         let tile = ROWS.min(l) * s;
@@ -196,28 +266,15 @@ pub(super) fn backward<T: Real>(op: &Attention, x: &[View<'_, T>], y: &mut [OutV
         dv.fill(T::ZERO);
         for (first, rows) in blocks(l) {
             let dq = &mut dq[first * d..][..rows * d];
-            let keys = all.scores(b, first, rows, weights);
+            let keys = gradient.weights((b, first, rows), T::from_f64(op.scale.0), weights, slopes, threads);
             if keys == 0 {
                 dq.fill(T::ZERO);
                 continue;
             }
-            let (weights, slopes) = (&mut weights[..rows * keys], &mut slopes[..rows * keys]);
-            let dy = &dy[(b * l + first) * e..][..rows * e];
-            let slopes_of = Matrix::new(dy, (rows, e), (e, 1));
-            native::gemm(slopes_of, all.v.transposed(b, 0, (keys, e)), slopes, Accumulate::No, threads);
-            let (spread, drift) = (&spread[2 * (b * l + first)..][..2 * rows], &drift[b * l + first..][..rows]);
-            let scale = T::from_f64(op.scale.0);
-            arch.dispatch(Slopes { weights, slopes, keys, spread, drift, scale });
-            for (i, (weights, slopes)) in weights.chunks_exact_mut(keys).zip(slopes.chunks_exact_mut(keys)).enumerate()
-            {
-                // This includes queries that see no key.
-                let hidden = all.visible(first + i).min(keys);
-                weights[hidden..].fill(T::ZERO);
-                slopes[hidden..].fill(T::ZERO);
-            }
+            let (weights, slopes) = (&weights[..rows * keys], &slopes[..rows * keys]);
             let transposed = (1, keys);
             let of_weights = Matrix::new(weights, (keys, rows), transposed);
-            native::gemm(of_weights, slopes_of, &mut dv[..keys * e], Accumulate::Yes, threads);
+            native::gemm(of_weights, gradient.dy(b, first, rows), &mut dv[..keys * e], Accumulate::Yes, threads);
             let of_slopes = Matrix::new(slopes, (rows, keys), (keys, 1));
             native::gemm(of_slopes, all.k.rows(b, 0, (keys, d)), dq, Accumulate::No, threads);
             let of_slopes = Matrix::new(slopes, (keys, rows), transposed);

@@ -1,0 +1,63 @@
+// The operands of an attention's gradient, for the kernels that compute scores and slopes Σ_e dy[i,e]·v[j,e] − drift[i].
+//
+// Bindings: q, key, value, spread[B,L,2], drift[B,L], dy[B,L,E], bias where there is one. With JOINED, spread and drift
+// are one buffer [B,L,3] (`attention_join`).
+//
+// Defines: those of shared/attention
+//          JOINED   1: spread and drift are one buffer
+//          DY_AT, BIAS_AT   the bindings of dy and of the bias
+//          DY_ELEM  vec4<f32> where E is a multiple of four, else f32
+
+@group(0) @binding(0) var<storage, read> q: array<${Q_ELEM}>;
+@group(0) @binding(1) var<storage, read> key: array<${K_ELEM}>;
+@group(0) @binding(2) var<storage, read> value: array<${V_ELEM}>;
+@group(0) @binding(3) var<storage, read> spread: array<f32>;
+#if JOINED != 1
+@group(0) @binding(4) var<storage, read> drift: array<f32>;
+#endif
+@group(0) @binding(${DY_AT}) var<storage, read> dy: array<${DY_ELEM}>;
+#if BIAS == 1
+@group(0) @binding(${BIAS_AT}) var<storage, read> bias: array<f32>;
+#endif
+
+#include "shared/attention"
+
+fn dy_four(b: u32, i: u32, four: u32) -> vec4<f32> {
+    let row = (b * L + min(i, L - 1u)) * E;
+#if DY_ELEM == vec4<f32>
+    return dy[row / 4u + min(four, E / 4u - 1u)];
+#else
+    let k = vec4(four * 4u) + vec4(0u, 1u, 2u, 3u);
+    let at = vec4(row) + min(k, vec4(E - 1u));
+    return select(vec4(0.0), vec4(dy[at.x], dy[at.y], dy[at.z], dy[at.w]), k < vec4(E));
+#endif
+}
+
+fn dy_part(b: u32, first: u32, four: u32, rows: u32, pitch: u32, lane: u32) -> array<vec4<f32>, LOADS> {
+    var part: array<vec4<f32>, LOADS>;
+#for N in LOADS
+    if ${N}u * WG < rows * pitch {
+        part[${N}] = dy_four(b, first + (${N}u * WG + lane) / pitch, four + (${N}u * WG + lane) % pitch);
+    }
+#endfor
+    return part;
+}
+
+#if JOINED == 1
+const SPREAD_PITCH: u32 = 3u;
+#else
+const SPREAD_PITCH: u32 = 2u;
+#endif
+
+fn spread_of(b: u32, i: u32) -> vec2<f32> {
+    let at = (b * L + min(i, L - 1u)) * SPREAD_PITCH;
+    return vec2(spread[at], spread[at + 1u]);
+}
+
+fn drift_of(b: u32, i: u32) -> f32 {
+#if JOINED == 1
+    return spread[(b * L + min(i, L - 1u)) * SPREAD_PITCH + 2u];
+#else
+    return drift[b * L + min(i, L - 1u)];
+#endif
+}
