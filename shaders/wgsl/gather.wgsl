@@ -1,12 +1,10 @@
-// y[i,d] = table[index[i],d]: rows of a table by their numbers. NaN where the number is past the end, 0 where it is
-// padding.
+// y[o,k,i] = x[o,index[o,k,i],i]: elements along an axis by their numbers. NaN where the number is past the end.
 //
-// Bindings: table[ROWS,WIDTH], index → y. One invocation writes an element; ⌈N/WG⌉ workgroups.
+// Bindings: x[O,ROWS,INNER], index[O,COUNT,INNER] → y. One invocation writes an element; ⌈N/WG⌉ workgroups.
 //
 // Defines: WG
-//          N      number of elements of y
-//          ROWS, WIDTH
-//          PADDED `true` if `row: u32` is padding, an expression
+//          N number of elements of y
+//          ROWS, COUNT, INNER
 
 #include "shared/epilogue"
 #include "shared/float"
@@ -15,9 +13,10 @@
 const WG: u32 = ${WG};
 const N: u32 = ${N};
 const ROWS: u32 = ${ROWS};
-const WIDTH: u32 = ${WIDTH};
+const COUNT: u32 = ${COUNT};
+const INNER: u32 = ${INNER};
 
-@group(0) @binding(0) var<storage, read> table: array<f32>;
+@group(0) @binding(0) var<storage, read> x: array<f32>;
 @group(0) @binding(1) var<storage, read> index: array<u32>;
 
 @compute @workgroup_size(WG)
@@ -30,14 +29,10 @@ fn main(
     if i >= N {
         return;
     }
-    let row = index[i / WIDTH];
-    var value = 0.0;
-    if ${PADDED} {
-        value = 0.0;
-    } else if row < ROWS {
-        value = table[row * WIDTH + i % WIDTH];
-    } else {
-        value = quiet_nan();
+    let row = index[i];
+    var value = quiet_nan();
+    if row < ROWS {
+        value = x[(i / (COUNT * INNER) * ROWS + row) * INNER + i % INNER];
     }
     store(i, value);
 }

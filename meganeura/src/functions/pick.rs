@@ -5,9 +5,9 @@ use crate::{ErrorKind, Var};
 
 impl Var {
     /// Selects slices of an axis by index: `[.., R, ..]` and `index u32 [K]` → `[.., K, ..]`. For rows of a table,
-    /// [`gather`](Self::gather) does this along the first axis.
+    /// [`embedding`](Self::embedding) does this along the first axis.
     ///
-    /// Errors: those of [`gather`](Self::gather).
+    /// Errors: those of [`embedding`](Self::embedding).
     #[must_use]
     #[track_caller]
     pub fn index_select(&self, axis: usize, index: &Self) -> Self {

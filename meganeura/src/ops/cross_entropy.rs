@@ -5,7 +5,7 @@ mod native_rule;
 use std::panic::Location;
 
 use self::native_rule::Rule;
-use super::gather_along::GatherAlong;
+use super::gather::Gather;
 use super::softmax::{Rows, around};
 use super::{Kernel, Primitive};
 use crate::graph::Exact;
@@ -207,7 +207,7 @@ impl Primitive for CrossEntropyGrad {
         // Ignored rows may contain anything.
         let p = unless_ignored(x.clone()).softmax(1);
         let mean = (u * &p).sum_keep(&[1]);
-        let of_label = u.record(GatherAlong { axis: 1, permutation: false }, &[u, &labels]).scale(1.0 - smoothing);
+        let of_label = u.record(Gather { axis: 1, permutation: false }, &[u, &labels]).scale(1.0 - smoothing);
         let of_all = u.sum_keep(&[1]).scale(smoothing / x.shape()[1] as f64);
         let of_loss = unless_ignored(&mean - of_label - of_all);
         let of_x = unless_ignored(d_loss * (p * (u - mean)));

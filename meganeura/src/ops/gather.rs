@@ -1,110 +1,99 @@
-//! Gathering rows of a table by index, and scattering their cotangents back.
+//! Gathering elements along an axis by index, and scattering them back.
 
-use std::panic::Location;
-
+use super::softmax::around;
 use super::{Kernel, Primitive};
-use crate::kernel::gemm::sum_parts;
-use crate::kernel::launch::{Argument, Binding, Caps, Launch, Variant, define};
+use crate::kernel::launch::{Argument, Caps, Launch, Variant, define, tree};
 use crate::kernel::native::{self, OutView, Real, Scratch, View};
 #[cfg(feature = "onnx")]
 use crate::ops::form::{self, Form};
 use crate::tape::Var;
-use crate::{DType, Error, ErrorKind, Result, Shape, TensorType};
+use crate::{DType, Error, ErrorKind, Result, TensorType};
 
-/// The most indices that a workgroup examines where it reads marks by the word: a bound on its loops.
-const PART: usize = 1 << 19;
-
-/// Gathers rows: `y[i…, d…] = table[index[i…], d…]`
+/// Gathers elements along an axis: `y[o…, k, i…] = x[o…, index[o…, k, i…], i…]`
 ///
-/// Shapes: `table [R, D…]`, `index u32 [I…]` → `y [I…, D…]`. An index past the end gives NaN; the padding index gives
-/// zeros.
-/// Gradient: for each row, the sum of the cotangents of its uses, [`GatherGrad`].
+/// Shapes: `x [O…, R, I…]`, `index u32 [O…, K, I…]` → `y [O…, K, I…]`. An index past the end gives NaN.
+/// Gradient: [`ScatterAlong`]; for a permutation, a gather by its inverse.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Gather {
-    /// The index of the row that counts as zeros.
-    padding: Option<u32>,
+    pub(super) axis: usize,
+    /// `true` if the indices of each line are those of a sort, a permutation.
+    pub(super) permutation: bool,
 }
 
-/// `dtable` of [`Gather`]: `dtable[r, d…] = Σ dy[i…, d…]` over the `i` with `index[i…] = r`, in order.
+/// Scatters elements along an axis: `y[o…, r, i…]` is the sum, or the maximum, of all `x[o…, k, i…]` with
+/// `index[o…, k, i…] = r`, in a fixed order; 0 if there are none. An index past the end is ignored.
 ///
-/// Shapes: `index u32 [I…]`, `dy [I…, D…]` → `dtable [R, D…]`. Gradient: the gather itself.
+/// Shapes: `index u32 [O…, K, I…]`, `x [O…, K, I…]` → `y [O…, R, I…]`. Gradient of a sum: `dy` gathered by the indices.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub struct GatherGrad {
-    forward: Gather,
-    rows: usize,
+pub struct ScatterAlong {
+    pub(super) axis: usize,
+    pub(super) rows: usize,
+    pub(super) fold: Fold,
 }
 
-impl Gather {
-    fn is_padding(&self, index: usize) -> bool {
-        self.padding.is_some_and(|padding| padding as usize == index)
-    }
-
-    /// The WGSL condition that a row's index is the padding.
-    fn padded(&self) -> String {
-        self.padding.map_or_else(|| "false".to_owned(), |padding| format!("row == {padding}u"))
-    }
-}
-
-/// The indices of a contiguous operand.
-fn indices<'a, T>(x: &View<'a, T>) -> &'a [u32] {
-    &x.indices()[x.layout().offset()..][..x.layout().shape().elements()]
+/// The reduction of elements with one index.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(super) enum Fold {
+    Sum,
+    /// The maximum of numbers that are at least 0. Has no gradient.
+    Max,
 }
 
 impl Primitive for Gather {
     fn name(&self) -> &'static str {
-        "embedding"
+        "gather"
     }
 
     fn outputs(&self, x: &[TensorType]) -> Result<Vec<TensorType>, String> {
-        let [table, index] = x else { return Err(format!("takes two operands, not {}", x.len())) };
-        if index.dtype != DType::U32 {
-            return Err(format!("the indices must be u32, from `Tensor::indices`; they are {index}"));
+        let ([x, index], axis) = (x, self.axis) else { return Err(format!("takes two operands, not {}", x.len())) };
+        if index.dtype != DType::U32 || !x.dtype.is_float() {
+            return Err(format!("needs floats and u32 indices, from `Tensor::indices`, not {x} and {index}"));
         }
-        let ([_, row @ ..], true) = (table.shape.dims(), table.dtype.is_float()) else {
-            return Err(format!("the table must be floats [rows, …], it is {table}"));
-        };
-        let dims = [index.shape.dims(), row].concat();
-        let shape = Shape::try_new(&dims).ok_or_else(|| format!("the result would have {} axes", dims.len()))?;
-        Ok(vec![table.with_shape(shape)])
+        if axis >= x.shape.rank() {
+            return Err(format!("axis {axis} of a shape of {} axes", x.shape.rank()));
+        }
+        if index.shape.rank() != x.shape.rank() || index.shape.with(axis, 1) != x.shape.with(axis, 1) {
+            return Err(format!("{} and the indices' {} differ outside axis {axis}", x.shape, index.shape));
+        }
+        Ok(vec![x.with_shape(index.shape)])
     }
 
     fn vjp(&self, x: &[Var], _y: &[Var], dy: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
-        let back = GatherGrad { forward: self.clone(), rows: x[0].shape()[0] };
-        Ok(vec![dy[0].as_ref().map(|dy| dy.record(back, &[&x[1], dy])), None])
+        let Some(dy) = &dy[0] else { return Ok(vec![None, None]) };
+        let (index, axis) = (&x[1], self.axis);
+        // The most elements that floats can number exactly.
+        let dx = if self.permutation && x[0].shape()[axis] <= 1 << 24 {
+            // Sorting a permutation finds the position of each `r`, which is the inverse.
+            let inverse = index.to_float().argsort(axis, false);
+            dy.record(self.clone(), &[dy, &inverse])
+        } else {
+            let back = ScatterAlong { axis, rows: x[0].shape()[axis], fold: Fold::Sum };
+            dy.record(back, &[index, dy])
+        };
+        Ok(vec![Some(dx), None])
     }
 
     #[cfg(feature = "onnx")]
-    fn onnx(&self, x: &[form::Operand], y: &[TensorType], to: &mut Form) -> Option<form::Results> {
-        let (table, index) = (x[0].value, x[1].value);
-        let rows = to.node("Gather", &[table, index], vec![("axis", form::Attribute::Int(0))]);
-        let Some(padding) = self.padding else { return form::only(rows) };
-        let padding = to.int(i64::from(padding));
-        let is_padding = to.node("Equal", &[index, padding], Vec::new());
-        // An axis of extent 1 for each axis of a row.
-        let one = [x[1].ty.shape.dims(), &vec![1; x[0].ty.shape.rank() - 1][..]].concat();
-        let is_padding = to.reshape(is_padding, Shape::new(&one));
-        let zero = to.float(y[0].dtype, 0.0);
-        form::only(to.node("Where", &[is_padding, zero, rows], Vec::new()))
+    fn onnx(&self, x: &[form::Operand], _: &[TensorType], to: &mut Form) -> Option<form::Results> {
+        let axis = vec![("axis", form::Attribute::Int(form::int(self.axis)))];
+        form::only(to.node("GatherElements", &[x[0].value, x[1].value], axis))
     }
 
     #[cfg(feature = "testing")]
     fn cases() -> Vec<super::case::Case> {
         use super::case::Case;
-        let case = |padding, table: &[usize], index: &[usize]| {
-            Case::new(Self { padding }).input(table).labels(index, table[0])
+        let case = |x: &[usize], axis, count| {
+            let index = crate::Shape::new(x).with(axis, count);
+            Case::new(Self { axis, permutation: false }).input(x).labels(index.dims(), x[axis]).tolerance(1e-5)
         };
-        vec![
-            case(None, &[1], &[1]),
-            case(None, &[5, 3], &[7]),
-            case(Some(2), &[5, 3], &[4, 6]),
-            case(None, &[3, 2, 4], &[2, 1, 3]),
-            case(Some(0), &[4, 70], &[150]),
-            case(None, &[130, 1], &[9]),
-            Case::recorded("embedding", &[&[4, 3]], |x| {
-                let index = crate::Tensor::indices(&x[0].tape().device(), [6], &[3, 1, 1, 0, 3, 3]).expect("six");
-                x[0].embedding(&x[0].tape().input(&index)).square()
-            }),
-        ]
+        let own = vec![
+            case(&[1], 0, 1),
+            case(&[5], 0, 70),
+            case(&[3, 4], 1, 6),
+            case(&[2, 7, 3], 1, 5),
+            case(&[6, 67], 0, 300),
+        ];
+        [own, super::grid_sample::cases()].concat()
     }
 }
 
@@ -114,194 +103,238 @@ impl Kernel for Gather {
     }
 
     fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>], _: &Scratch) {
-        let (table, index) = (x[0].floats(), indices(&x[1]));
-        let width = x[0].layout().shape().elements() / x[0].dims()[0];
-        native::parallel(y[0].floats(), native::grain(width) * width, |first, part| {
-            for (y, &row) in part.chunks_exact_mut(width).zip(&index[first / width..]) {
-                let row = row as usize;
-                match table.get(row.saturating_mul(width)..row.saturating_add(1).saturating_mul(width)) {
-                    _ if self.is_padding(row) => y.fill(T::ZERO),
-                    Some(row) => y.copy_from_slice(row),
-                    None => y.fill(T::NAN),
+        let (_, rows, inner) = around(x[0].layout().shape(), self.axis);
+        let (_, count, _) = around(x[1].layout().shape(), self.axis);
+        let (x, index) = (x[0].floats(), x[1].indices());
+        native::parallel(y[0].floats(), native::grain(1), |first, y| {
+            for (y, at) in y.iter_mut().zip(first..) {
+                let row = index[at] as usize;
+                let place = (at / (count * inner) * rows + row) * inner + at % inner;
+                *y = if row < rows { x[place] } else { T::NAN };
+            }
+        });
+    }
+
+    fn variants(&self, x: &[Argument], y: &[TensorType], _: &Caps) -> Vec<Variant> {
+        let (_, rows, inner) = around(x[0].ty.shape, self.axis);
+        let (elements, count) = (y[0].shape.elements(), y[0].shape[self.axis]);
+        let defines = define![WG: 64, N: elements, ROWS: rows, COUNT: count, INNER: inner];
+        let launch = Launch::new("gather", defines, (2, 1), elements.div_ceil(64));
+        vec![Variant::simple("element", launch.stores_through_epilogue())]
+    }
+}
+
+impl Primitive for ScatterAlong {
+    fn name(&self) -> &'static str {
+        "scatter_along"
+    }
+
+    fn outputs(&self, x: &[TensorType]) -> Result<Vec<TensorType>, String> {
+        let ([index, x], axis) = (x, self.axis) else { return Err(format!("takes two operands, not {}", x.len())) };
+        if index.dtype != DType::U32 || !x.dtype.is_float() {
+            return Err(format!("needs u32 indices, from `Tensor::indices`, and floats, not {index} and {x}"));
+        }
+        if index.shape != x.shape || axis >= x.shape.rank() || self.rows == 0 {
+            return Err(format!("needs an index for each of {}, along one of its axes, not {}", x.shape, index.shape));
+        }
+        Ok(vec![x.with_shape(x.shape.with(axis, self.rows))])
+    }
+
+    fn vjp(&self, x: &[Var], _y: &[Var], dy: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
+        let (Some(dy), Fold::Sum) = (&dy[0], self.fold) else { return Ok(vec![None, None]) };
+        // Indices past the end do not affect the result.
+        Ok(vec![None, Some(dy.gather_or_zero(self.axis, &x[0]))])
+    }
+
+    #[cfg(feature = "onnx")]
+    fn onnx(&self, x: &[form::Operand], y: &[TensorType], to: &mut Form) -> Option<form::Results> {
+        // Indices past the end go to one extra row, which is then sliced off.
+        let zero = to.float(y[0].dtype, 0.0);
+        let shape = to.ints(form::ints(y[0].shape.with(self.axis, self.rows + 1).dims()));
+        let zeros = to.node("Expand", &[zero, shape], Vec::new());
+        let past = to.int(form::int(self.rows));
+        let index = to.node("Min", &[x[0].value, past], Vec::new());
+        let fold = match self.fold {
+            Fold::Sum => "add",
+            Fold::Max => "max",
+        };
+        let attributes =
+            vec![("axis", form::Attribute::Int(form::int(self.axis))), ("reduction", form::Attribute::Text(fold))];
+        let rows = to.node("ScatterElements", &[zeros, index, x[1].value], attributes);
+        let [start, end, axis] = [0, self.rows, self.axis].map(|number| to.ints(vec![form::int(number)]));
+        form::only(to.node("Slice", &[rows, start, end, axis], Vec::new()))
+    }
+
+    #[cfg(feature = "testing")]
+    fn cases() -> Vec<super::case::Case> {
+        use super::case::Case;
+        let of = |x: &[usize], axis, rows, classes| {
+            Case::new(Self { axis, rows, fold: Fold::Sum }).labels(x, classes).input(x).tolerance(1e-5)
+        };
+        vec![
+            of(&[1], 0, 1, 1),
+            of(&[300], 0, 5, 5),
+            of(&[3, 4], 1, 6, 6),
+            // Some indices are past the end, and some elements are never named.
+            of(&[2, 7, 3], 1, 5, 9),
+            of(&[1030, 3], 0, 2, 2),
+            Case::recorded("scatter_along", &[&[3, 300]], |x| {
+                let index = (&x[0] * 3.0 + 20.0).to_index().clone();
+                let places = x[0].tape().iota([3, 300], 1);
+                let last = Self { axis: 1, rows: 40, fold: Fold::Max };
+                x[0].record(last, &[&index, &places]) + x[0].sum() * 0.0
+            }),
+        ]
+    }
+}
+
+impl Kernel for ScatterAlong {
+    fn stores(&self) -> bool {
+        true
+    }
+
+    fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>], _: &Scratch) {
+        let (_, count, inner) = around(x[0].layout().shape(), self.axis);
+        let (rows, fold) = (self.rows, self.fold);
+        let (index, x) = (x[0].indices(), x[1].floats());
+        native::parallel(y[0].floats(), rows * inner, |first, y| {
+            y.fill(T::ZERO);
+            let begin = first / (rows * inner) * count * inner;
+            let terms = index[begin..][..count * inner].iter().zip(&x[begin..][..count * inner]).enumerate();
+            for (at, (&row, &x)) in terms.filter(|(_, (row, _))| (**row as usize) < rows) {
+                let y = &mut y[row as usize * inner + at % inner];
+                match fold {
+                    Fold::Sum => *y += x,
+                    Fold::Max if x > *y || x.is_nan() => *y = x,
+                    Fold::Max => {}
                 }
             }
         });
     }
 
     fn variants(&self, x: &[Argument], y: &[TensorType], _: &Caps) -> Vec<Variant> {
-        let (rows, elements) = (x[0].ty.shape[0], y[0].shape.elements());
-        let mut defines = define![WG: 64, N: elements, ROWS: rows, WIDTH: x[0].ty.shape.elements() / rows];
-        defines.push(("PADDED", self.padded()));
-        let launch = Launch::new("gather", defines, (2, 1), elements.div_ceil(64));
-        vec![Variant::simple("element", launch.stores_through_epilogue())]
-    }
-}
-
-impl Primitive for GatherGrad {
-    fn name(&self) -> &'static str {
-        "embedding_grad"
-    }
-
-    fn outputs(&self, x: &[TensorType]) -> Result<Vec<TensorType>, String> {
-        let [index, dy] = x else { return Err(format!("takes two operands, not {}", x.len())) };
-        let (places, dims) = (index.shape.dims(), dy.shape.dims());
-        if index.dtype != DType::U32 || !dy.dtype.is_float() || !dims.starts_with(places) || self.rows == 0 {
-            return Err(format!("needs u32 indices [I…] and floats [I…, D…], not {index} and {dy}"));
-        }
-        let dims = [&[self.rows], &dims[places.len()..]].concat();
-        let shape = Shape::try_new(&dims).ok_or_else(|| format!("the result would have {} axes", dims.len()))?;
-        Ok(vec![dy.with_shape(shape)])
-    }
-
-    fn vjp(&self, x: &[Var], _y: &[Var], dy: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
-        Ok(vec![None, dy[0].as_ref().map(|d| d.record(self.forward.clone(), &[d, &x[0]]))])
-    }
-
-    #[cfg(feature = "testing")]
-    fn special() -> &'static [super::case::Special] {
-        use super::case::Special::{AtBaseline, WithoutOnnx};
-        &[AtBaseline, WithoutOnnx]
-    }
-
-    #[cfg(feature = "testing")]
-    fn cases() -> Vec<super::case::Case> {
-        use super::case::{Case, Operand};
-        let case = |padding, rows, index: &[usize], row: &[usize]| {
-            let case = Case::new(Self { forward: Gather { padding }, rows }).labels(index, rows);
-            debug_assert!(matches!(case.operands[0], Operand::Labels { .. }));
-            // Sums of up to a hundred terms.
-            case.input(&[index, row].concat()).tolerance(1e-5)
+        let (_, count, inner) = around(x[0].ty.shape, self.axis);
+        let elements = y[0].shape.elements();
+        let fold = if self.fold == Fold::Sum { "sum" } else { "max" };
+        let of = |name, group: usize, lanes: usize| {
+            let mut defines = define![WG: group, LANES: lanes, ACROSS: 0, FOLD: fold, N: elements];
+            defines.extend(define![ROWS: self.rows, COUNT: count, INNER: inner]);
+            let launch = Launch::new(self.name(), defines, (2, 1), elements.div_ceil(group / lanes));
+            let loops = count.div_ceil(lanes).saturating_add(1 + tree(lanes));
+            Variant::simple(name, launch.loops(loops).stores_through_epilogue())
         };
-        vec![
-            case(None, 1, &[1], &[]),
-            case(None, 5, &[7], &[3]),
-            case(Some(1), 3, &[2, 2], &[2, 3]),
-            // more indices, and longer rows, than invocations in a workgroup
-            case(None, 4, &[300], &[5]),
-            case(Some(3), 6, &[71], &[67]),
-            case(None, 3, &[11], &[260]),
-        ]
-    }
-}
-
-impl Kernel for GatherGrad {
-    fn stores(&self) -> bool {
-        true
-    }
-
-    fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>], scratch: &Scratch) {
-        let (index, dy, y) = (indices(&x[0]), x[1].floats(), y[0].floats());
-        let width = y.len() / self.rows;
-        let mut places: Vec<usize> = Vec::new();
-        if let Err(error) = places.try_reserve_exact(index.len()) {
-            return scratch
-                .refuse(Error::new(ErrorKind::OutOfMemory, "no room for the order of the indices").caused_by(error));
-        }
-        places.extend(0..index.len());
-        places.sort_by_key(|&place| index[place]);
-        let from = |row: usize| places.partition_point(|&place| (index[place] as usize) < row);
-        native::parallel(y, native::grain(width) * width, |first, part| {
-            for (row, y) in (first / width..).zip(part.chunks_exact_mut(width)) {
-                y.fill(T::ZERO);
-                let places = &places[from(row)..];
-                let same =
-                    places.iter().take_while(|&&place| index[place] as usize == row && !self.forward.is_padding(row));
-                for &place in same {
-                    y.iter_mut().zip(&dy[place * width..]).for_each(|(y, &dy)| *y += dy);
-                }
-            }
-        });
-    }
-
-    fn variants(&self, x: &[Argument], y: &[TensorType], caps: &Caps) -> Vec<Variant> {
-        let width = y[0].shape.elements() / self.rows;
-        let lanes = if width > 64 { 256.min(caps.workgroup_size / 32 * 32) } else { 64 };
-        let (count, words) = (x[0].ty.shape.elements(), lanes / 32);
-        let launch = |parts: usize, marked: &str, to: &str, of_each: usize| {
-            let mut defines = define![WG: lanes, ROWS: self.rows, WIDTH: width, COUNT: count, PARTS: parts];
-            defines.extend(define![CHUNK: count.div_ceil(parts), MARKED: marked, TO: to]);
-            defines.push(("PADDED", self.forward.padded()));
-            let turns = count.div_ceil(parts).div_ceil(lanes);
-            let workgroups = parts.saturating_mul(self.rows * width.div_ceil(lanes));
-            Launch::new("gather_grad", defines, (2, 1), workgroups)
-                .loops(turns.saturating_mul(of_each).saturating_add(1))
-        };
-        // A turn goes over the words of marks, and over all marks if any is set; or over the words alone.
-        let each = launch(1, "one", "result", 2 + 2 * words + lanes).stores_through_epilogue();
-        let mut variants = vec![Variant::simple("row", each)];
-        let by_words = |parts, to| launch(parts, "word", to, 2 + words);
-        variants.push(match count.div_ceil(PART) {
-            1 => Variant::simple("words", by_words(1, "result").stores_through_epilogue()),
-            parts => {
-                let mut first = by_words(parts, "scratch");
-                first.bindings[2] = Binding::Scratch(0);
-                let elements = y[0].shape.elements();
-                let scratch = vec![parts.saturating_mul(elements)];
-                Variant { name: "words, split", launches: vec![first, sum_parts(parts, elements, 0)], scratch }
-            }
-        });
-        variants
+        let (serial, shared) = (of("serial", 64, 1), of("shared", 256, 256));
+        if count > 256 && elements < 1 << 16 { vec![shared, serial] } else { vec![serial, shared] }
     }
 }
 
 impl Var {
-    /// Gathers rows of this table by index: `y[i…, d…] = x[index[i…], d…]`
+    /// Gathers elements along an axis by index: `y[o…, k, i…] = x[o…, index[o…, k, i…], i…]`, like PyTorch's `gather`
     ///
-    /// Shapes: `x [R, D…]`, `index u32 [I…]`, from [`Tensor::indices`](crate::Tensor::indices) → `y [I…, D…]`. The
-    /// gradient of a row is the sum over all its uses, in order.
+    /// Shapes: `x [O…, R, I…]`, `index u32 [O…, K, I…]` → `y [O…, K, I…]`. For rows of a table, see
+    /// [`embedding`](Self::embedding); for the same indices in every line, [`index_select`](Self::index_select).
     ///
-    /// An index past the end is an error if the host knows the indices, which is the case for
-    /// [`Tape::input`](crate::Tape::input)s made by [`Tensor::indices`](crate::Tensor::indices). Otherwise that row of
-    /// the result is NaN, and no row gets a gradient from it.
+    /// Shapes that differ outside the axis are an error. So is an index past the end, if the host knows the indices;
+    /// otherwise that element of the result is NaN.
     #[must_use]
     #[track_caller]
-    pub fn embedding(&self, index: &Self) -> Self {
-        self.embedding_with(index, None)
+    pub fn gather(&self, axis: usize, index: &Self) -> Self {
+        if let Some(poisoned) = self.misplaced(axis, index, "gather") {
+            return poisoned;
+        }
+        self.record(Gather { axis, permutation: false }, &[self, index])
     }
 
-    /// Like [`gather`](Self::gather), with zeros where the index is `padding`. The padding row gets no gradient.
+    /// Adds elements to this value at given positions: `y[o…, index[o…, k, i…], i…] += source[o…, k, i…]`, in a fixed
+    /// order
+    ///
+    /// Shapes: `x [O…, R, I…]`, `index u32 [O…, K, I…]`, `source [O…, K, I…]` → `y [O…, R, I…]`.
+    ///
+    /// Fails like [`gather`](Self::gather); an index past the end that the host does not know is ignored.
     #[must_use]
     #[track_caller]
-    pub fn embedding_with(&self, index: &Self, padding: Option<u32>) -> Self {
-        let rows = self.shape().dims().first().copied().unwrap_or(0);
-        if let Some(largest) = index.largest_index(None).filter(|&largest| largest as usize >= rows) {
-            let message = format!("index {largest} is past the end, the table has {rows} rows");
-            let error = Error::new(ErrorKind::Argument, message).in_op("embedding").operand(self.ty(), self.path());
-            return self.fail(error.operand(index.ty(), None).at(Location::caller()));
+    pub fn scatter_add(&self, axis: usize, index: &Self, source: &Self) -> Self {
+        if let Some(poisoned) = self.misplaced(axis, index, "scatter_add") {
+            return poisoned;
+        }
+        self + self.scattered(axis, index, source, Fold::Sum)
+    }
+
+    /// Replaces elements of this value: `y[o…, index[o…, k, i…], i…] = source[o…, k, i…]`. If several have the same
+    /// index, the last one wins.
+    ///
+    /// Shapes and errors are those of [`scatter_add`](Self::scatter_add). In single precision, the axis has at most 2²⁴
+    /// − 1 elements.
+    #[must_use]
+    #[track_caller]
+    pub fn scatter(&self, axis: usize, index: &Self, source: &Self) -> Self {
+        if let Some(poisoned) = self.misplaced(axis, index, "scatter") {
+            return poisoned;
+        }
+        if source.shape() != index.shape() {
+            return self.record(ScatterAlong { axis, rows: 1, fold: Fold::Sum }, &[index, source]);
+        }
+        // For each position, one more than the number of its last source, 0 if there is none.
+        let numbers = self.tape().iota(source.shape(), axis) + self.constant(1.0);
+        let last = self.scattered(axis, index, &numbers, Fold::Max);
+        let is_kept = last.eq(&self.constant(0.0));
+        let from = (&last - self.constant(1.0)).maximum(&self.constant(0.0)).to_index();
+        let replaced = source.record(Gather { axis, permutation: false }, &[source, &from]);
+        is_kept.where_cond(self, &replaced)
+    }
+
+    /// Like [`gather`](Self::gather), with 0 instead of NaN for an index past the end: the transpose of a
+    /// scattered sum.
+    #[track_caller]
+    pub(super) fn gather_or_zero(&self, axis: usize, index: &Self) -> Self {
+        let past = index.to_float().ge(&self.constant(self.shape()[axis] as f64));
+        let gathered = self.record(Gather { axis, permutation: false }, &[self, index]);
+        past.where_cond(&self.constant(0.0), &gathered)
+    }
+
+    /// The maximum of each element and the sources with its index. Shapes and errors are those of
+    /// [`scatter`](Self::scatter).
+    #[cfg(feature = "onnx")]
+    #[must_use]
+    #[track_caller]
+    pub(crate) fn scatter_max(&self, axis: usize, index: &Self, source: &Self) -> Self {
+        if let Some(poisoned) = self.misplaced(axis, index, "scatter_max") {
+            return poisoned;
+        }
+        // Computed on positions in sorted order: the largest source has the largest position, and positions are at
+        // least 0.
+        let (sorted, order) = source.sort(axis, false);
+        let places = order.to_float().argsort(axis, false).to_float() + self.constant(1.0);
+        let last = self.scattered(axis, index, &places, Fold::Max);
+        let is_kept = last.eq(&self.constant(0.0));
+        let from = (&last - self.constant(1.0)).maximum(&self.constant(0.0)).to_index();
+        let largest = source.record(Gather { axis, permutation: false }, &[&sorted, &from]);
+        is_kept.where_cond(self, &self.maximum(&largest))
+    }
+
+    #[track_caller]
+    fn scattered(&self, axis: usize, index: &Self, source: &Self, fold: Fold) -> Self {
+        let rows = self.shape().dims().get(axis).copied().unwrap_or(0);
+        self.record(ScatterAlong { axis, rows, fold }, &[index, source])
+    }
+
+    /// This value, poisoned, if the indices do not fit it, or if the host knows one that is past the end of the axis.
+    #[track_caller]
+    fn misplaced(&self, axis: usize, index: &Self, op: &'static str) -> Option<Self> {
+        let rows = self.shape().dims().get(axis).copied().unwrap_or(0);
+        if let Some(largest) = index.largest_index(None).filter(|&largest| rows > 0 && largest as usize >= rows) {
+            let message = format!("index {largest} is past the end, axis {axis} has {rows} elements");
+            let error = Error::new(ErrorKind::Argument, message).in_op(op).operand(self.ty(), self.path());
+            return Some(self.fail(error.operand(index.ty(), None).at(std::panic::Location::caller())));
+        }
+        let fits = self.shape().rank() == index.shape().rank()
+            && rows > 0
+            && index.shape().with(axis, 1) == self.shape().with(axis, 1);
+        if !fits && index.error().is_none() {
+            let message = format!("{} and the indices' {} differ outside axis {axis}", self.shape(), index.shape());
+            return Some(self.refuse(op, ErrorKind::Shape, message));
         }
         index.note_range(rows, None);
-        self.record(Gather { padding }, &[self, index])
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use crate::{Device, ErrorKind, Result, Tape, Tensor};
-
-    #[test]
-    fn an_index_past_the_end_is_an_error_where_it_is_known_through_views_too() -> Result<()> {
-        let device = Device::cpu();
-        let tape = Tape::new(&device);
-        let table = tape.input(&Tensor::from_slice(&device, [2, 1], &[1.0, 2.0])?);
-        let index = tape.input(&Tensor::indices(&device, [2, 2], &[0, 1, 2, 1])?);
-        for index in [index.clone(), index.reshape([4])] {
-            let (y, line) = (table.embedding(&index), line!());
-            let error = y.error().expect("2 is past the end");
-            assert_eq!((error.kind(), error.location().expect("a line").line()), (ErrorKind::Argument, line));
-            assert!(error.to_string().contains("embedding: index 2 is past the end, the table has 2 rows"), "{error}");
-        }
-        Ok(())
-    }
-
-    #[test]
-    fn other_indices_are_refused() -> Result<()> {
-        let device = Device::cpu();
-        let tape = Tape::new(&device);
-        let table = tape.input(&Tensor::from_slice(&device, [2, 1], &[1.0, 2.0])?);
-        let error = table.embedding(&table).error().expect("floats");
-        assert!(error.to_string().contains("the indices must be u32, from `Tensor::indices`"), "{error}");
-        let index = tape.input(&Tensor::indices(&device, [1], &[0])?);
-        assert!(tape.scalar(1.0).embedding(&index).error().is_some());
-        Ok(())
+        None
     }
 }

@@ -19,12 +19,12 @@ mod cross_entropy;
 mod ctc;
 mod cumsum;
 mod custom;
+mod embedding;
 mod exchange;
 mod flip;
 #[cfg(feature = "onnx")]
 pub(crate) mod form;
 mod gather;
-mod gather_along;
 mod grid_sample;
 mod group_norm;
 mod iota;
@@ -309,10 +309,10 @@ ops! {
     pool::AvgPool2d,
     pool::AvgPool2dGrad,
     resample::Resample,
+    embedding::Embedding,
+    embedding::EmbeddingGrad,
     gather::Gather,
-    gather::GatherGrad,
-    gather_along::GatherAlong,
-    gather_along::ScatterAlong,
+    gather::ScatterAlong,
     concat::Concat,
     pad::Pad,
     flip::Flip,

@@ -1,6 +1,6 @@
 //! Sorting along an axis.
 
-use super::gather_along::GatherAlong;
+use super::gather::Gather;
 use super::softmax::around;
 use super::{Kernel, Primitive};
 use crate::kernel::launch::{Argument, Binding, Caps, Launch, Variant, define, tree};
@@ -143,7 +143,7 @@ impl Var {
     #[track_caller]
     pub fn sort(&self, axis: usize, descending: bool) -> (Self, Self) {
         let order = self.argsort(axis, descending);
-        (self.record(GatherAlong { axis, permutation: true }, &[self, &order]), order)
+        (self.record(Gather { axis, permutation: true }, &[self, &order]), order)
     }
 
     /// The `k` largest numbers along an axis in descending order, and their indices: `x [.., R, ..]` → `[.., k, ..]` of
@@ -162,6 +162,6 @@ impl Var {
             return (refused.clone(), refused);
         }
         let order = self.argsort(axis, true).slice(axis, 0..k);
-        (self.record(GatherAlong { axis, permutation: false }, &[self, &order]), order)
+        (self.record(Gather { axis, permutation: false }, &[self, &order]), order)
     }
 }

@@ -1,7 +1,7 @@
 //! The CTC loss, recorded with differentiable operations, so that its gradient can be differentiated.
 
 use super::{Ctc, Geometry};
-use crate::ops::gather_along::GatherAlong;
+use crate::ops::gather::Gather;
 use crate::tape::Var;
 
 /// The logarithm of an impossible event, as in the kernels: finite, so that differences are.
@@ -35,7 +35,7 @@ impl Ctc {
         // Targets may be padded with any class.
         let index = is_state.where_cond(&classes, &x.constant(f64::from(self.blank))).to_index();
         let index = index.reshape([1, g.examples, g.states()]).expand([g.steps, g.examples, g.states()]);
-        let emissions = x.record(GatherAlong { axis: 2, permutation: false }, &[x, &index]).maximum(&least);
+        let emissions = x.record(Gather { axis: 2, permutation: false }, &[x, &index]).maximum(&least);
 
         let mut row = zero.expand(states);
         for t in 0..g.steps {

@@ -1,4 +1,4 @@
-// Gradient of `gather`: dtable[r,d] = Σ dy[i,d] over the i with index[i] = r, in their order; 0 for the row that is
+// Gradient of `embedding`: dtable[r,d] = Σ dy[i,d] over the i with index[i] = r, in their order; 0 for the row that is
 // padding.
 //
 // Bindings: index[COUNT], dy[COUNT,WIDTH] → dtable[ROWS,WIDTH] by its epilogue (TO result), or the sums over CHUNK
