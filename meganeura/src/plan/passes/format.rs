@@ -1,5 +1,4 @@
-//! GPU pass, after merging: decides which values are stored as halves ([`Format::Half`]), and in which order each step
-//! counts its elements.
+//! Decides which values are stored as halves ([`Format::Half`]), and in which order each step counts its elements.
 //!
 //! Kernels declare which operands and results they take as halves. Those that gain from halves, convolutions and large
 //! products on matrix units, always read them. Other kernels follow their operands. A group of elementwise operations

@@ -1,4 +1,4 @@
-//! Second pass: groups pointwise operations that run together, and orders all steps.
+//! Groups pointwise operations that run together, and orders all steps.
 //!
 //! Each operation gets a *stage*. An edge between two pointwise operations keeps the stage if it preserves the order of
 //! elements; every other edge raises it. Reshapes between the two preserve the order, since a program counts elements
@@ -75,16 +75,18 @@ fn stages(uses: &Uses<'_>) -> Vec<usize> {
             computed_operands[node] = true;
         }
     }
-    let mut latest = vec![usize::MAX; nodes.len()];
+    // The last stage in which each node's readers allow it; `None` without readers.
+    let mut latest: Vec<Option<usize>> = vec![None; nodes.len()];
     for node in computed().collect::<Vec<_>>().into_iter().rev() {
         let pinned = nodes[node].outputs().any(|value| uses.is_wanted(value));
         let movable = !pinned && (uses.is_pointwise(node) || !computed_operands[node]);
-        if movable && latest[node] != usize::MAX {
-            stage[node] = latest[node];
+        if let (true, Some(latest)) = (movable, latest[node]) {
+            stage[node] = latest;
         }
         for (maker, fusible) in before(node) {
             // A node without operands may have readers in stage 0 only if it is in that stage itself.
-            latest[maker] = latest[maker].min(stage[node] - usize::from(!fusible));
+            let allowed = stage[node] - usize::from(!fusible);
+            latest[maker] = Some(latest[maker].map_or(allowed, |latest| latest.min(allowed)));
         }
     }
     stage

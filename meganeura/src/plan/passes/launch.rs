@@ -1,4 +1,4 @@
-//! GPU only: chooses how each step is launched.
+//! Chooses how each step is launched.
 
 use crate::kernel::launch::{Argument, Binding, Caps, Format, Variant};
 use crate::plan::{KernelWork, Place, Plan, Preferences, Step, StorageInfo, Work};

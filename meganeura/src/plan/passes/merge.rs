@@ -1,4 +1,4 @@
-//! GPU pass, after fusing: decides which groups run inside a kernel's launch, so that values between the two skip
+//! Decides which groups run inside a kernel's launch, so that values between the two skip
 //! memory.
 //!
 //! A group becomes a kernel's *prologue*, which loads an operand, if

@@ -1,4 +1,4 @@
-//! Last pass: places temporary storages in shared slots. Storages with disjoint lifetimes may share a slot.
+//! Places temporary storages in shared slots. Storages with disjoint lifetimes may share a slot.
 //!
 //! Slots are separate buffers, not one arena. Graphics APIs track hazards per buffer, so an arena would serialise all
 //! launches, and it could not be bound for reading and writing at once.

@@ -1,4 +1,4 @@
-//! GPU pass: drops launches whose results an earlier launch left in scratch memory, by the same kernel with the same
+//! Drops launches whose results an earlier launch left in scratch memory, by the same kernel with the same
 //! defines on operands that have not been written since. So convolutions that read the same weight transform it once.
 
 use std::collections::HashMap;

@@ -1,4 +1,4 @@
-//! First pass: removes dead nodes, folds constants, drops operations without effect, and merges equal ones.
+//! Removes dead nodes, folds constants, drops operations without effect, and merges equal ones.
 
 use std::collections::HashMap;
 

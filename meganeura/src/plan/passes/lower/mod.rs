@@ -1,4 +1,4 @@
-//! Third pass: turns a schedule into steps on storages. Views become layouts here, and an operand whose layout a kernel
+//! Turns a schedule into steps on storages. Views become layouts here, and an operand whose layout a kernel
 //! cannot read is copied first. `parts.rs` joins values without a copy; `assign.rs` does the last part, the new
 //! contents of leaves.
 
