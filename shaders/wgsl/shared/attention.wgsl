@@ -82,73 +82,54 @@ fn put(region: u32, part: array<vec4<f32>, LOADS>, rows: u32, pitch: u32, lane: 
 #endfor
 }
 
-// Four features of a row, or past the last row those of the last. Features past the last are zero or arbitrary: nothing
-// reads those.
+// Four features of row `i` of an operand, or past its last row those of the last. Features past the last are zero or
+// arbitrary: nothing reads those.
+#macro load_four(OPERAND, ELEM, BEGIN, ROW, COL, COUNT, FEATURES)
+    let row = ${BEGIN} + min(i, ${COUNT}u - 1u) * ${ROW}u;
+#if ELEM == vec4<f32>
+    return ${OPERAND}[row / 4u + min(four, ${FEATURES}u / 4u - 1u)];
+#else
+    let k = vec4(four * 4u) + vec4(0u, 1u, 2u, 3u);
+    let at = vec4(row) + min(k, vec4(${FEATURES}u - 1u)) * ${COL}u;
+    let features = vec4(${OPERAND}[at.x], ${OPERAND}[at.y], ${OPERAND}[at.z], ${OPERAND}[at.w]);
+    return select(vec4(0.0), features, k < vec4(${FEATURES}u));
+#endif
+#endmacro
 
 fn q_four(b: u32, i: u32, four: u32) -> vec4<f32> {
-    let row = ${Q_BATCH} + min(i, L - 1u) * ${Q_ROW}u;
-#if Q_ELEM == vec4<f32>
-    return q[row / 4u + min(four, D / 4u - 1u)];
-#else
-    let k = vec4(four * 4u) + vec4(0u, 1u, 2u, 3u);
-    let at = vec4(row) + min(k, vec4(D - 1u)) * ${Q_COL}u;
-    return select(vec4(0.0), vec4(q[at.x], q[at.y], q[at.z], q[at.w]), k < vec4(D));
-#endif
+#insert load_four(q, Q_ELEM, Q_BATCH, Q_ROW, Q_COL, L, D)
 }
 
-fn k_four(b: u32, j: u32, four: u32) -> vec4<f32> {
-    let row = ${K_BATCH} + min(j, S - 1u) * ${K_ROW}u;
-#if K_ELEM == vec4<f32>
-    return key[row / 4u + min(four, D / 4u - 1u)];
-#else
-    let k = vec4(four * 4u) + vec4(0u, 1u, 2u, 3u);
-    let at = vec4(row) + min(k, vec4(D - 1u)) * ${K_COL}u;
-    return select(vec4(0.0), vec4(key[at.x], key[at.y], key[at.z], key[at.w]), k < vec4(D));
-#endif
+fn k_four(b: u32, i: u32, four: u32) -> vec4<f32> {
+#insert load_four(key, K_ELEM, K_BATCH, K_ROW, K_COL, S, D)
 }
 
-fn v_four(b: u32, j: u32, four: u32) -> vec4<f32> {
-    let row = ${V_BATCH} + min(j, S - 1u) * ${V_ROW}u;
-#if V_ELEM == vec4<f32>
-    return value[row / 4u + min(four, E / 4u - 1u)];
-#else
-    let k = vec4(four * 4u) + vec4(0u, 1u, 2u, 3u);
-    let at = vec4(row) + min(k, vec4(E - 1u)) * ${V_COL}u;
-    return select(vec4(0.0), vec4(value[at.x], value[at.y], value[at.z], value[at.w]), k < vec4(E));
-#endif
+fn v_four(b: u32, i: u32, four: u32) -> vec4<f32> {
+#insert load_four(value, V_ELEM, V_BATCH, V_ROW, V_COL, S, E)
 }
 
 // The part that an invocation loads of the chunk that begins with a row and a four, with so many rows and fours in
 // each.
-
-fn q_part(b: u32, first: u32, four: u32, rows: u32, pitch: u32, lane: u32) -> array<vec4<f32>, LOADS> {
+#macro load_part(FOUR)
     var part: array<vec4<f32>, LOADS>;
 #for N in LOADS
     if ${N}u * WG < rows * pitch {
-        part[${N}] = q_four(b, first + (${N}u * WG + lane) / pitch, four + (${N}u * WG + lane) % pitch);
+        part[${N}] = ${FOUR}(b, first + (${N}u * WG + lane) / pitch, four + (${N}u * WG + lane) % pitch);
     }
 #endfor
     return part;
+#endmacro
+
+fn q_part(b: u32, first: u32, four: u32, rows: u32, pitch: u32, lane: u32) -> array<vec4<f32>, LOADS> {
+#insert load_part(q_four)
 }
 
 fn k_part(b: u32, first: u32, four: u32, rows: u32, pitch: u32, lane: u32) -> array<vec4<f32>, LOADS> {
-    var part: array<vec4<f32>, LOADS>;
-#for N in LOADS
-    if ${N}u * WG < rows * pitch {
-        part[${N}] = k_four(b, first + (${N}u * WG + lane) / pitch, four + (${N}u * WG + lane) % pitch);
-    }
-#endfor
-    return part;
+#insert load_part(k_four)
 }
 
 fn v_part(b: u32, first: u32, four: u32, rows: u32, pitch: u32, lane: u32) -> array<vec4<f32>, LOADS> {
-    var part: array<vec4<f32>, LOADS>;
-#for N in LOADS
-    if ${N}u * WG < rows * pitch {
-        part[${N}] = v_four(b, first + (${N}u * WG + lane) / pitch, four + (${N}u * WG + lane) % pitch);
-    }
-#endfor
-    return part;
+#insert load_part(v_four)
 }
 
 /// `true` if all of so many queries see all of so many keys, from a first query and a first key on.

@@ -23,24 +23,11 @@
 #include "shared/attention"
 
 fn dy_four(b: u32, i: u32, four: u32) -> vec4<f32> {
-    let row = (b * L + min(i, L - 1u)) * E;
-#if DY_ELEM == vec4<f32>
-    return dy[row / 4u + min(four, E / 4u - 1u)];
-#else
-    let k = vec4(four * 4u) + vec4(0u, 1u, 2u, 3u);
-    let at = vec4(row) + min(k, vec4(E - 1u));
-    return select(vec4(0.0), vec4(dy[at.x], dy[at.y], dy[at.z], dy[at.w]), k < vec4(E));
-#endif
+#insert load_four(dy, DY_ELEM, b * L * E, E, 1, L, E)
 }
 
 fn dy_part(b: u32, first: u32, four: u32, rows: u32, pitch: u32, lane: u32) -> array<vec4<f32>, LOADS> {
-    var part: array<vec4<f32>, LOADS>;
-#for N in LOADS
-    if ${N}u * WG < rows * pitch {
-        part[${N}] = dy_four(b, first + (${N}u * WG + lane) / pitch, four + (${N}u * WG + lane) % pitch);
-    }
-#endfor
-    return part;
+#insert load_part(dy_four)
 }
 
 #if JOINED == 1
