@@ -33,7 +33,6 @@ use crate::gpu::{Absent, PlannedKernel};
 #[cfg(feature = "gpu")]
 use crate::gpu::{Executable, Gpu};
 use crate::host::HostBuffer;
-use crate::kernel::launch::Caps;
 use crate::plan::{Excerpt, Plan, Preferences, Request, Target};
 use crate::tensor::Storage;
 #[cfg(not(target_family = "wasm"))]
@@ -174,12 +173,21 @@ impl Device {
         }
     }
 
-    /// The capabilities of a GPU; `None` for the native executor.
-    pub(crate) fn caps(&self) -> Option<Caps> {
+    /// `true` if kernels may keep tiles of products in registers.
+    pub(crate) fn tiles(&self) -> bool {
         match &self.0.engine {
-            Engine::Cpu(_) => None,
+            Engine::Cpu(_) => true,
             #[cfg(feature = "gpu")]
-            Engine::Gpu(gpu) => Some(gpu.caps(false)),
+            Engine::Gpu(gpu) => gpu.caps(false).tiles,
+        }
+    }
+
+    /// The most bytes that a buffer may have.
+    pub(crate) fn largest_buffer(&self) -> usize {
+        match &self.0.engine {
+            Engine::Cpu(_) => usize::MAX,
+            #[cfg(feature = "gpu")]
+            Engine::Gpu(gpu) => gpu.caps(false).buffer,
         }
     }
 

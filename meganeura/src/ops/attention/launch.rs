@@ -123,7 +123,8 @@ impl Attention {
         let mut defines = define![
             WG: tiling.workgroup_size(), DEPTH: tiling.depth, ROWS: tiling.rows, TILE: tiling.columns,
             FOURS: tiling.fours, LOADS: tiling.loads(), MEMORY: tiling.memory(), EACH: tiling.each(),
-            HEIGHT: tiling.height, WIDTH: tiling.width, ROWS_EACH: 4 * tiling.height, UNROLL: if [d, e].iter().all(|x| x.div_ceil(4) % 2 == 0) { 2 } else { 1 },
+            HEIGHT: tiling.height, WIDTH: tiling.width, ROWS_EACH: 4 * tiling.height,
+            UNROLL: if [d, e].iter().all(|x| x.div_ceil(4) % 2 == 0) { 2 } else { 1 },
             SHARED_SUMS: u32::from(tiling.fours < tiling.side()),
             BATCH: batch, L: l, S: s, D: d, E: e, SCALE: literal(self.scale.0), CAUSAL: u32::from(self.causal),
             BIAS: u32::from(bias.is_some()),
@@ -155,8 +156,8 @@ pub(super) fn forward(op: &Attention, x: &[Argument], caps: &Caps) -> Vec<Varian
         let launch = Launch::new("attention", defines, (x.len(), 2), workgroups(tiling));
         Variant::simple(tiling.name, launch.loops(tiling.loops(g.s, &[g.d], 1)).stores_through_epilogue())
     };
-    // A causal attention takes as long as its last workgroups, so they should be small. And workgroup memory has no room
-    // for sums that the invocations of a wide tile would share.
+    // A causal attention takes as long as its last workgroups, so they should be small. And workgroup memory has no
+    // room for sums that the invocations of a wide tile would share.
     let fits = |tiling: &Tiling| tiling.width == 1 || (!op.causal && tiling.fours >= tiling.side());
     let time = |tiling: Tiling| tiling.time(workgroups(tiling), g.s, g.d + tiling.features(), caps);
     tilings(g, caps, time).into_iter().filter(fits).map(variant).collect()

@@ -121,10 +121,10 @@ impl Primitive for Attention {
         };
         let operands = [q, &x[1], v, spread, &drift, &dy].into_iter().chain(x.get(3));
         let operands: Vec<_> = operands.collect();
-        let most = |caps: Caps| MOST_SCORES.min(caps.buffer / size_of::<f32>());
-        if let Some(most) = q.tape().device().caps().map(most)
-            && self.differentiates_in_blocks(Geometry::of(q.shape().dims(), v.shape().dims()), most)
-        {
+        let device = q.tape().device();
+        let most = MOST_SCORES.min(device.largest_buffer() / size_of::<f32>());
+        let g = Geometry::of(q.shape().dims(), v.shape().dims());
+        if device.is_gpu() && self.differentiates_in_blocks(g, most) {
             return Ok(self.gradients_in_blocks(&operands, most).into_iter().map(Some).collect());
         }
         let [dq, dk, dv] = q.record_many(AttentionGrad { forward: self.clone() }, &operands);
@@ -222,7 +222,8 @@ impl Primitive for Attention {
 }
 
 impl Attention {
-    /// `true` if products of whole matrices are the fastest way to the gradient on a GPU, with so many scores at a time.
+    /// `true` if products of whole matrices, with so many scores at a time, are the fastest way to the gradient on a
+    /// GPU.
     fn differentiates_in_blocks(&self, g: Geometry, most: usize) -> bool {
         let features = g.d.max(g.e);
         // The kernels of one pass skip hidden keys, which pays if there are many tiles of scores.
@@ -278,8 +279,8 @@ impl Var {
     /// Like [`attention`](Self::attention), with options: causal, or with another scale.
     ///
     /// One pass over the keys computes scores on the fly, so attention takes only the memory of `q`, `key`, `value` and
-    /// the result. A GPU stores scores where that is faster: up to 2²⁷ of them at a time for the gradient, and up to 2²⁴
-    /// if there are few queries, or when training with heads of more than 64 features. All scores are stored
+    /// the result. A GPU stores scores where that is faster: up to 2²⁷ of them at a time for the gradient, and up to
+    /// 2²⁴ if there are few queries, or when training with heads of more than 64 features. All scores are stored
     ///
     /// * on devices with [fast](crate::Precision::Fast) precision;
     /// * for heads of more than 128 features;
@@ -341,8 +342,8 @@ impl Var {
         let is_small = (*l).min(*s) > FEW && queries <= FEW_QUERIES;
         let is_costly = features > COSTLY && self.tape().is_training();
         let stores = !causal && scores.elements() <= FEW_SCORES && (is_small || is_costly);
-        let is_faster = |caps: Caps| caps.tiles && !stores;
-        if device.precision() == Precision::Fast || features > WIDEST || !device.caps().is_none_or(is_faster) {
+        if device.precision() == Precision::Fast || features > WIDEST || !device.tiles() || (device.is_gpu() && stores)
+        {
             return composed(&operands, causal, scale);
         }
         let operands: Vec<_> = operands.iter().collect();
