@@ -1,4 +1,4 @@
-//! The gradient of attention as products of whole matrices, with a bounded number of scores in memory.
+//! The gradient of attention as products of whole matrices, for a bounded number of scores.
 
 use super::{Attention, launch, native};
 use crate::kernel::launch::{Argument, Caps, Variant};
@@ -74,53 +74,22 @@ impl Kernel for AttentionWeights {
     }
 }
 
-/// The most scores of a block of [`Attention::gradients_in_blocks`]: two matrices of 512 MiB in single precision. With
-/// fewer, joining the blocks takes time.
+/// The most scores that a gradient stores, with as many gradients of scores: two matrices of 512 MiB in single
+/// precision.
 pub(super) const MOST_SCORES: usize = 1 << 27;
 
 impl Attention {
     /// `dq`, `dk`, `dv` and the gradient of the bias if there is one, by products of whole matrices.
     ///
-    /// The operands are those of [`AttentionGrad`](super::AttentionGrad). At most `most` scores are in memory at a
-    /// time, or those of one query if they are more, so memory grows linearly with the length. The queries of a causal
-    /// head stay together, since their places decide what they see. This takes five products where the kernels of
-    /// [`AttentionGrad`](super::AttentionGrad) take seven.
-    pub(super) fn gradients_in_blocks(&self, x: &[&Var], most: usize) -> Vec<Var> {
+    /// The operands are those of [`AttentionGrad`](super::AttentionGrad). All scores are in memory. This takes five
+    /// products where the kernels of [`AttentionGrad`](super::AttentionGrad) take seven.
+    pub(super) fn gradients_by_products(&self, x: &[&Var]) -> Vec<Var> {
         let [q, k, _, _, _, dy, bias @ ..] = x else { unreachable!("the caller has six operands or seven") };
-        let shape = q.shape();
-        let (queries, keys) = (shape.rank() - 2, k.shape()[shape.rank() - 2]);
-        let dims = &shape.dims()[..=queries];
-        let splits = if self.causal { &dims[..queries] } else { dims };
-        let scores = dims.iter().product::<usize>().saturating_mul(keys);
-        let axis = if scores > most { splits.iter().position(|extent| *extent > 1) } else { None };
-        let Some(axis) = axis else {
-            let [weights, slopes] = q.record_many(AttentionWeights { forward: self.clone() }, x);
-            let [dq, dk] = [slopes.matmul(k), slopes.t().matmul(q)].map(|product| product.scale(self.scale.0));
-            let mut gradients = vec![dq, dk, weights.t().matmul(dy)];
-            gradients.extend(bias.first().map(|_| slopes));
-            return gradients;
-        };
-        let step = dims[axis].div_ceil(scores.div_ceil(most));
-        // Operands and gradients 1 and 2 are those of keys and values, which all queries share.
-        let is_split = |index: usize| axis < queries || ![1, 2].contains(&index);
-        let blocks = (0..dims[axis]).step_by(step).map(|first| {
-            let range = first..dims[axis].min(first + step);
-            let part = |(index, x): (usize, &&Var)| match is_split(index) {
-                true => x.slice(axis, range.clone()),
-                false => (*x).clone(),
-            };
-            let parts: Vec<_> = x.iter().enumerate().map(part).collect();
-            self.gradients_in_blocks(&parts.iter().collect::<Vec<_>>(), most)
-        });
-        let blocks: Vec<_> = blocks.collect();
-        let join = |result: usize| {
-            let parts = blocks.iter().map(|block| &block[result]);
-            match is_split(result) {
-                true => Var::concat(&parts.collect::<Vec<_>>(), axis),
-                false => parts.cloned().reduce(|sum, part| sum + part).expect("there is a block"),
-            }
-        };
-        (0..blocks[0].len()).map(join).collect()
+        let [weights, slopes] = q.record_many(AttentionWeights { forward: self.clone() }, x);
+        let [dq, dk] = [slopes.matmul(k), slopes.t().matmul(q)].map(|product| product.scale(self.scale.0));
+        let mut gradients = vec![dq, dk, weights.t().matmul(dy)];
+        gradients.extend(bias.first().map(|_| slopes));
+        gradients
     }
 }
 
@@ -132,7 +101,7 @@ mod tests {
     use crate::prelude::*;
 
     #[test]
-    fn blocks_of_heads_and_queries_give_the_gradients_of_one_pass() -> Result<()> {
+    fn products_give_the_gradients_of_one_pass() -> Result<()> {
         let device = Device::cpu_with(Precision::Double);
         let tape = Tape::new(&device);
         let input =
@@ -149,15 +118,12 @@ mod tests {
             let x: Vec<_> = x[..operands].iter().collect();
             let forward = Attention { scale: Exact(0.4), causal };
             let whole: [Var; 3] = x[0].record_many(super::super::AttentionGrad { forward: forward.clone() }, &x);
-            // All at once; some heads; one head; some queries of it, the last fewer; one query.
-            for most in [1000, 70, 35, 15, 1].into_iter().filter(|most| !causal || *most >= l * s) {
-                let blocks = forward.gradients_in_blocks(&x, most);
-                assert_eq!(blocks.len(), operands - 3);
-                for (block, whole) in blocks.iter().zip(&whole) {
-                    let (block, whole) = (block.to_tensor()?.to_f64_vec()?, whole.to_tensor()?.to_f64_vec()?);
-                    let differs = block.iter().zip(&whole).any(|(a, b)| (a - b).abs() > 1e-12 * (1.0 + b.abs()));
-                    assert!(!differs, "{causal} {most}: {block:?} is not {whole:?}");
-                }
+            let products = forward.gradients_by_products(&x);
+            assert_eq!(products.len(), operands - 3);
+            for (product, whole) in products.iter().zip(&whole) {
+                let (product, whole) = (product.to_tensor()?.to_f64_vec()?, whole.to_tensor()?.to_f64_vec()?);
+                let differs = product.iter().zip(&whole).any(|(a, b)| (a - b).abs() > 1e-12 * (1.0 + b.abs()));
+                assert!(!differs, "{causal}: {product:?} is not {whole:?}");
             }
         }
         Ok(())
