@@ -204,9 +204,12 @@ impl Watch {
         drop(stream.shutdown(Shutdown::Both));
     }
 
-    /// Fails if a rank was lost.
+    /// Fails if a rank was lost. The cause may be a mismatch that made another rank give up before this one heard of it.
     fn expect_here(&self, state: &State) -> Result<()> {
         let Some((rank, why)) = &state.lost else { return Ok(()) };
+        if let Some((_, why)) = &state.refused {
+            bail!(Argument, "{why}");
+        }
         bail!(PeerLost, "rank {rank} on {} {why} while rank {} waited for it", self.hosts[*rank], self.rank)
     }
 
