@@ -17,22 +17,23 @@
 //! * The entry point is `main`. All bindings are in group 0: the inputs in order, `read`, then the outputs in order,
 //!   `read_write`. The head comment of each file gives the formula, the bindings and the defines.
 //! * A kernel that includes `shared/epilogue` stores each element of its first output once, through `store(i, value)`
-//!   alone. It does not declare that output. The host does, after the kernel's own bindings, along with whatever else
-//!   it merges into the store. An invocation that stores a few elements calls `epilogue(i)` for each first, which reads
-//!   the operands of the merged work, and then `finish(epilogue, value)`: so these reads wait for no store.
+//!   alone. The host declares that output, after the kernel's own bindings, along with any work that it merges into
+//!   the store. An invocation that stores a few elements first calls `epilogue(i)` for each, which reads the operands
+//!   of the merged work, and then `finish(epilogue, value)`. So these reads wait for no store.
 //! * A kernel that includes `shared/prologue` reads an operand through `load(i)` in the same way.
-//! * Kernels that go by lines, eight neighbouring channels (`shared/half`), include `shared/epilogue_lines` and
+//! * Kernels that work on lines, eight neighbouring channels (`shared/half`), include `shared/epilogue_lines` and
 //!   `shared/prologue_lines` instead. They call `store_line(i, line)` or `finish(epilogue, line)`, and `load_line(i)`,
 //!   with i a multiple of 8.
 //! * Workgroups are counted linearly. A count above the limit of one dimension is folded into x and y. The fold may
-//!   round up, so indexes past the end do nothing.
-//! * `WG`, the workgroup's size, is a define. Where a workgroup reduces in a tree it must be a power of two.
-//! * Every element of an output is written, with the same bits at every run: no atomics, sums in a fixed order.
+//!   round up, so workgroups past the end do nothing.
+//! * `WG`, the workgroup's size, is a define. Where a workgroup reduces in a tree, it must be a power of two.
+//! * Every element of an output is written, with the same bits in every run: sums have a fixed order, and no result
+//!   depends on the order of atomics.
 //! * NaN in, NaN out.
-//! * 256 invocations a workgroup suffice. So do 16 KB of workgroup memory, except for large tiles of products, of at
-//!   most 48 KB, for devices that have as much. No optional feature is needed except where a kernel's first lines
-//!   enable it: matrix units multiply f16. With `BFLOAT`, the kernel's f16 is to be compiled as bf16 (`shared/units`).
-//! * An element's index fits `u32`.
+//! * A workgroup has at most 256 invocations, and 16 KB of workgroup memory. Large tiles take up to 48 KB, on devices
+//!   that have as much. Kernels need no optional feature except those that their first lines enable: matrix units
+//!   multiply f16. With `BFLOAT`, the host has the kernel's f16 compiled as bf16 (`shared/units`).
+//! * An element's index fits in a `u32`.
 //! * Kernels for which [`is_trusted`] holds need no checks at run time: whatever numbers they read, they stay inside
 //!   their bindings, end their loops, and write workgroup memory before they read it.
 //!
@@ -41,16 +42,16 @@
 //! | line | meaning |
 //! |---|---|
 //! | `#include "shared/grid"` | the text of `wgsl/shared/grid.wgsl`, the first time; nothing after that |
-//! | `#macro step(H)` … `#endmacro` | keeps the lines between under that name; `${H}` stands for an argument |
+//! | `#macro step(H)` … `#endmacro` | defines a macro of the lines between; `${H}` stands for an argument |
 //! | `#insert step(0)` | the lines of that macro: statements rather than declarations. An argument is the value of the define or counter of its name, or else the text itself |
 //! | `#if NAME` … `#else` … `#endif` | keeps the first part where `NAME` is defined, else the second; nests |
 //! | `#if NAME == value`, `#if NAME != value` | the same, by the value of `NAME`, which must be defined |
 //! | `#if NAME == A * B + 2` | the same, by a sum of products of numbers and names |
-//! | `#for I in COUNT` … `#endfor` | the lines between, once for each number below `COUNT` (a number, or the name of one), which is what `I` stands for; nests |
+//! | `#for I in COUNT` … `#endfor` | repeats the lines between for `I` = 0, 1, … below `COUNT` (a number, or the name of one); nests |
 //! | `${NAME}`, anywhere in a line | the value of `NAME`, as it is: a number, an expression, several lines |
 //!
-//! A value is not expanded again. A define that no line mentions is an error, as is a hole without a define: a misspelt
-//! name never goes unnoticed. A mention in a part that `#if` leaves out counts.
+//! A value is not expanded again. A define that no line mentions is an error, as is a hole without a define, so that no
+//! misspelt name goes unnoticed. A mention in a part that `#if` leaves out counts.
 
 mod preprocess;
 mod sources;

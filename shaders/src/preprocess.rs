@@ -1,4 +1,4 @@
-//! Includes, conditions, loops, macros and holes. Knows neither WGSL nor which files there are.
+//! Expands includes, conditions, loops, macros and holes. Knows neither WGSL nor which files there are.
 
 use std::borrow::Cow;
 
@@ -28,7 +28,7 @@ pub(crate) fn expand<'s>(
     }
 }
 
-/// A line of a file, to be named where it is wrong.
+/// A line of a file, for error messages.
 #[derive(Clone, Copy)]
 struct Line<'f> {
     file: &'f str,
@@ -44,9 +44,9 @@ impl Line<'_> {
 struct Expansion<'d, F> {
     source: F,
     defines: Defines<'d>,
-    /// The files that are in already.
+    /// The files that have been included.
     seen: Vec<String>,
-    /// The macros of these files so far.
+    /// The macros defined so far.
     macros: Vec<Macro>,
     /// The names of the macros around the current line, the innermost last.
     inside: Vec<String>,
@@ -78,7 +78,7 @@ impl<'s, F: Fn(&str) -> Option<&'s str>> Expansion<'_, F> {
         self.lines(file, 1, &lines, true)
     }
 
-    /// Expands lines of a file, the first of which has this number. Where they are left out, their names still count.
+    /// Expands lines of a file, of which the first has number `first`. If not `wanted`, they only mention their names.
     fn lines(&mut self, file: &str, first: usize, lines: &[&str], wanted: bool) -> Result<(), ExpandError> {
         let mut conditions: Vec<Condition> = Vec::new();
         let mut index = 0;
@@ -134,7 +134,7 @@ impl<'s, F: Fn(&str) -> Option<&'s str>> Expansion<'_, F> {
                         return Err(ExpandError::Unbalanced { at: at.location(), directive: directive.to_owned() });
                     };
                     let body = &lines[index..index + length];
-                    // The names in a body that is repeated no times count as well.
+                    // A body that is repeated no times mentions its names as well.
                     for value in 0..count.max(1) {
                         self.defines.counters.push((name.to_owned(), value.to_string()));
                         self.lines(file, first + index, body, active && value < count)?;
@@ -154,7 +154,7 @@ impl<'s, F: Fn(&str) -> Option<&'s str>> Expansion<'_, F> {
         }
     }
 
-    /// The counter of `I in COUNT` and how often it counts. `None` if the text is something else.
+    /// The counter and the count of `I in COUNT`. `None` if the text is something else.
     fn range<'t>(
         &mut self,
         text: &'t str,
@@ -186,7 +186,7 @@ impl<'s, F: Fn(&str) -> Option<&'s str>> Expansion<'_, F> {
         self.file(name, text)
     }
 
-    /// Keeps a macro. The names in its body count as mentioned, inserted or not.
+    /// Defines a macro. The names in its body count as mentioned, whether it is inserted or not.
     fn define(
         &mut self,
         name: &str,
@@ -215,7 +215,7 @@ impl<'s, F: Fn(&str) -> Option<&'s str>> Expansion<'_, F> {
         self.defines.mention(text).map_or_else(|| text.to_owned(), Cow::into_owned)
     }
 
-    /// Expands a macro's lines; `None` if it takes another number of arguments.
+    /// Expands a macro's lines; `None` if the number of arguments is wrong.
     fn insert(&mut self, name: &str, arguments: Vec<String>, at: Line<'_>) -> Result<Option<()>, ExpandError> {
         let Some(found) = self.macros.iter().find(|found| found.name == name).cloned() else {
             return Err(ExpandError::UnknownMacro { at: at.location(), name: name.to_owned() });
@@ -234,7 +234,7 @@ impl<'s, F: Fn(&str) -> Option<&'s str>> Expansion<'_, F> {
         Ok(Some(()))
     }
 
-    /// Runs `expand` with these counters alone: a macro sees defines and its own parameters, no loop around it.
+    /// Runs `expand` with these counters alone: a macro sees defines and its own parameters, but no loop around it.
     fn scoped(
         &mut self,
         counters: Vec<(String, String)>,
@@ -246,7 +246,7 @@ impl<'s, F: Fn(&str) -> Option<&'s str>> Expansion<'_, F> {
         Ok(())
     }
 
-    /// Whether `NAME`, `NAME == value` or `NAME != value` holds; a value with `+` or `*` is a sum. `None` if the text
+    /// `true` if `NAME`, `NAME == value` or `NAME != value` holds; a value with `+` or `*` is a sum. `None` if the text
     /// is none of these.
     fn condition(&mut self, text: &str, active: bool, at: Line<'_>) -> Option<Result<bool, ExpandError>> {
         let compared = |operator, equal| text.split_once(operator).map(|(name, value)| (name, value, equal));
@@ -356,7 +356,7 @@ fn directive(line: &str) -> Option<(&str, &str)> {
     Some((directive, rest.trim()))
 }
 
-/// The number of lines before the one that ends the loop or macro which these lines are in.
+/// The number of lines before the one that ends the loop or macro that these lines are in.
 fn body_of(lines: &[&str], begin: &str, end: &str) -> Option<usize> {
     let mut depth = 1;
     lines.iter().position(|line| {

@@ -1,5 +1,4 @@
-//! The WGSL files, embedded, and the kernels among them that run without checks. [`preprocess`] knows what is in a
-//! file.
+//! The embedded WGSL files, and which kernels run without checks. [`preprocess`] knows the syntax of a file.
 
 use crate::preprocess::{self, ExpandError};
 
@@ -13,7 +12,7 @@ macro_rules! embed {
 /// The folder of the files that kernels include. They have no entry point.
 const SHARED: &str = "shared/";
 
-/// Name and text of every file, sorted by name. A macro cannot list a folder; a test holds this to be all of it.
+/// Name and text of every file, sorted by name. A macro cannot list a folder; a test checks that the list is complete.
 const SOURCES: &[(&str, &str)] = embed! {
     "attention"
     "attention_grad"
@@ -114,13 +113,13 @@ const SOURCES: &[(&str, &str)] = embed! {
     "winograd_weight"
 };
 
-/// Kernels that run with checks of their accesses and loops, each with the reason. Every other kernel runs without; the
-/// tests run it with checks first.
+/// Kernels that run with checks of their accesses and loops, each with the reason. Every other kernel runs without
+/// checks; the tests run it with checks first.
 const UNTRUSTED: &[(&str, &str)] = &[("custom", "a user writes its WGSL")];
 
-/// `true` if a kernel stays inside its bindings and its workgroup memory, ends its loops and writes workgroup memory
-/// before it reads it, whatever numbers its bindings hold, provided that the bindings' sizes and the defines are those
-/// in its head comment. `false` for what is no kernel of this crate.
+/// `true` if a kernel stays inside its bindings and its workgroup memory, ends its loops, and writes workgroup memory
+/// before it reads it, whatever numbers its bindings hold. The sizes of bindings and the defines must be as its head
+/// comment says. `false` for a name that is no kernel of this crate.
 #[must_use]
 pub fn is_trusted(kernel: &str) -> bool {
     !kernel.starts_with(SHARED) && source(kernel).is_some() && UNTRUSTED.iter().all(|(name, _)| *name != kernel)

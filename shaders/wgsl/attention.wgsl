@@ -1,10 +1,10 @@
-// y[b,i,e] = Σ_j w[b,i,j]·v[b,j,e] with w[b,i,·] = softmax(SCALE·q[b,i,·]·k[b,·,·]ᵀ + bias), in one pass over the keys:
-// weights are taken relative to the largest score so far, and what was summed is scaled down when a larger one comes
+// Attention: y[b,i,e] = Σ_j w[b,i,j]·v[b,j,e] with w[b,i,·] = softmax(SCALE·q[b,i,·]·k[b,·,·]ᵀ + bias), in one pass
+// over the keys. Weights are relative to the largest score so far, and sums are scaled down when a larger one comes
 // (Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018; Dao et al., "FlashAttention", 2022). The
-// logarithm of the sum of eˢᶜᵒʳᵉ is spread[b,i,0] + spread[b,i,1]: the largest score, and the rest.
+// logarithm of Σ_j exp(score) is spread[b,i,0] + spread[b,i,1]: the largest score, and the rest.
 //
 // Bindings: q, key, value, bias where there is one → y[B,L,E] by its epilogue, spread[B,L,2]. A workgroup computes ROWS
-// queries, and 4·FOURS of the columns of y.
+// queries, and 4·FOURS of the columns of y. Workgroups: BATCH·⌈L/ROWS⌉·⌈E/(4·FOURS)⌉.
 //
 // Defines: those of shared/attention
 //          SPREAD_AT    the binding of spread
@@ -40,7 +40,7 @@ fn main(
     let at = position(lane);
 
     var sums = array<vec4<f32>, ROWS_EACH * EACH>();
-    // Of four rows each.
+    // By groups of four rows: the largest score so far, and the invocation's share of the sum of weights.
     var peak: array<vec4<f32>, HEIGHT>;
     var mass: array<vec4<f32>, HEIGHT>;
 #for H in HEIGHT
@@ -118,7 +118,7 @@ fn main(
 #endfor
         }
 #for H in HEIGHT
-        // Before the first visible key, there is no largest score to be relative to.
+        // Until a key is visible, the largest score is −∞, and weights are relative to 0.
         let base_${H} = select(largest[${H}], vec4(0.0), bitcast<vec4<u32>>(largest[${H}]) == vec4(0xff800000u));
         let shrink_${H} = exp(peak[${H}] - base_${H});
         peak[${H}] = largest[${H}];
@@ -136,7 +136,7 @@ fn main(
 #endfor
 #endfor
 #endfor
-        // Others may still read the maxima, which lie where weights and values go.
+        // Other invocations may still read the maxima, which weights and values overwrite.
         workgroupBarrier();
         for (var j = 0u; j < TILE; j += TERMS) {
             put_weights(&scores, j, at);
@@ -181,7 +181,7 @@ fn main(
 #endfor
         }
         if i < L && at.x == 0u && column == 0u {
-            // Without a key, the peak is −∞ as well.
+            // If no key is visible, the peak is −∞, too.
             let largest = peak[${R}u / 4u][${R}u % 4u];
             spread[(b * L + i) * 2u] = select(largest, 0.0, bitcast<u32>(largest) == 0xff800000u);
             spread[(b * L + i) * 2u + 1u] = log(total[${R}u / 4u][${R}u % 4u]);

@@ -1,17 +1,17 @@
-// Gradients of attention, from the weights w[i,j] = exp(score[i,j] − spread[i,0] − spread[i,1]), which are computed
-// anew, and ds[i,j] = w[i,j]·(Σ_e dy[i,e]·v[j,e] − drift[i]), where drift[i] = Σ_e dy[i,e]·y[i,e]:
+// Gradients of attention. The weights w[i,j] = exp(score[i,j] − spread[i,0] − spread[i,1]) are recomputed. With
+// drift[i] = Σ_e dy[i,e]·y[i,e] and ds[i,j] = w[i,j]·(Σ_e dy[i,e]·v[j,e] − drift[i]):
 //     OF queries: dq[i,d] = SCALE·Σ_j ds[i,j]·k[j,d]
 //     OF keys:    dk[j,d] = SCALE·Σ_i ds[i,j]·q[i,d],  dv[j,e] = Σ_i w[i,j]·dy[i,e]
 // (Dao, "FlashAttention-2", 2023.)
 //
 // Bindings: those of shared/attention_slopes → dq; or dk, dv. A workgroup computes TILE rows of the results, and
-// 4·FOURS of their columns.
+// 4·FOURS of their columns. Workgroups: BATCH·⌈L/TILE⌉·⌈D/(4·FOURS)⌉, or BATCH·⌈S/TILE⌉·⌈max(D, E)/(4·FOURS)⌉.
 //
 // Defines: those of shared/attention_slopes; ROWS is TILE, and WIDTH is 1
 //          OF       queries or keys
 //          ROW_OF_SCORE, COLUMN_OF_SCORE, ROW_OF_SLOPE, COLUMN_OF_SLOPE
-//                   the operands of scores q·kᵀ and slopes dy·vᵀ by rows and columns of the tile: q, k, dy, v for
-//                   queries; k, q, v, dy for keys
+//                   the operands of scores q·kᵀ and of slopes dy·vᵀ along the rows and columns of the tile: q, k, dy, v
+//                   for queries; k, q, v, dy for keys
 //          RESULT_AT, SECOND_AT   the bindings of the first result, and for keys of the second
 
 @group(0) @binding(${RESULT_AT}) var<storage, read_write> first_result: array<f32>;
@@ -44,7 +44,7 @@ fn main(
         return;
     }
     let b = id / (BLOCKS * PARTS);
-    // The tiles with the most work begin first: in a causal attention the last queries, and the first keys.
+    // The tiles with the most work begin first. In a causal attention, these are the last queries, and the first keys.
 #if OF == queries
     let first = (BLOCKS - 1u - id / PARTS % BLOCKS) * TILE;
 #else
@@ -69,7 +69,7 @@ fn main(
 #if OF == queries
     end = min(S, max(first + TILE + S, L) - L);
 #else
-    // The first query that sees one of the keys, in whole tiles.
+    // The first query that sees one of the keys, rounded down to whole tiles.
     begin = (max(first + L, S) - S) / TILE * TILE;
 #endif
 #endif

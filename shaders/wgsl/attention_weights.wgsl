@@ -1,10 +1,10 @@
-// The weights w[i,j] = exp(score[i,j] − spread[i,0] − spread[i,1]) of attention, and the gradients of its scores,
-// ds[i,j] = w[i,j]·(Σ_e dy[i,e]·v[j,e] − drift[i]). Both are 0 for hidden keys.
+// The weights of attention, w[i,j] = exp(score[i,j] − spread[i,0] − spread[i,1]), and the gradients of its scores,
+// ds[i,j] = w[i,j]·(Σ_e dy[i,e]·v[j,e] − drift[i]). Both are 0 where query i does not see key j.
 //
 // Bindings: those of shared/attention_slopes → weights[B,L,S], slopes[B,L,S]. A workgroup computes ROWS×TILE of both.
 // Workgroups: BATCH·⌈L/ROWS⌉·⌈S/TILE⌉.
 //
-// Defines: those of shared/attention_slopes; FOURS, EACH and SHARED_SUMS do not matter
+// Defines: those of shared/attention_slopes; FOURS, EACH and SHARED_SUMS have no effect
 //          RESULT_AT, SECOND_AT   the bindings of the weights and of the slopes
 //          RESULT_ELEM vec4<f32> where S is a multiple of four, else f32
 

@@ -1,5 +1,5 @@
 // 2-D average pooling: y[n,p,q] = mean over taps i, j of x[n, p·SH + i·DH − PH, q·SW + j·DW − PW]. INCLUDE_PAD 1:
-// padding counts, as zeros. INCLUDE_PAD 0: only what lies inside counts; an output that sees nothing but padding is 0.
+// padding counts, as zeros. INCLUDE_PAD 0: only elements inside the plane count; an output that sees only padding is 0.
 //
 // Bindings: x[N,H,W] → y[N,P,Q], or of images in lines x[N,H,W,SIDE] → y[N,P,Q,SIDE], by shared/terms.
 //
@@ -14,9 +14,9 @@ const RESULTS: u32 = N * P * Q * SIDE;
 @group(0) @binding(0) var<storage, read> x: array<Held>;
 
 struct Terms {
-    /// Elements of the window that are inside of the plane.
+    /// The extent of the window inside the plane.
     extent: vec2<u32>,
-    /// The first of them.
+    /// The place of its first element.
     first: u32,
     /// The number that the sum is divided by.
     averaged: f32,
@@ -31,7 +31,7 @@ fn terms_of(output: u32) -> Terms {
     let row = p * SH + rows.x * DH - PH;
     let column = q * SW + columns.x * DW - PW;
     let first = ((n * H + row) * W + column) * SIDE + output % SIDE;
-    // A window of nothing but padding gives 0.
+    // A window of padding alone gives 0.
     return Terms(vec2(rows.y, columns.y), first, max(averaged(p, q), 1.0));
 }
 

@@ -1,5 +1,5 @@
-// Gradient of `avg_pool2d`: dx[n,h,w] = Σ dy[n,p,q] / (number of elements that output averages) over the outputs p, q
-// whose windows cover h, w.
+// Gradient of `avg_pool2d`: dx[n,h,w] = Σ dy[n,p,q] / (number of elements that output p, q averages) over the outputs
+// p, q whose windows cover h, w.
 //
 // Bindings: dy[N,P,Q] → dx[N,H,W], or of images in lines dy[N,P,Q,SIDE] → dx[N,H,W,SIDE], by shared/terms.
 //

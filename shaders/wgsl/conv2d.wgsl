@@ -1,11 +1,11 @@
 // 2-D convolution: y[n,o,p,q] = Σ_{c,i,j} x[n, g·C/G + c, p·SH + i·DH − PH, q·SW + j·DW − PW] · w[o,c,i,j]. Output
 // channel o belongs to group g = ⌊o·G/O⌋, and x is zero outside its planes. FORM grad_input computes the gradient of
-// the input, as such a convolution; see shared/conv2d.
+// the input, which is also such a convolution; see shared/conv2d.
 //
 // Bindings: x[N,C,H,W], w → y[N,O,P,Q], by shared/terms. FORM forward: w[O,C/G,KH,KW]. FORM grad_input: w[C,O/G,KH,KW],
 // whose taps are read in reverse order.
 //
-// Defines: those of shared/terms, in full, and of shared/conv2d
+// Defines: those of shared/terms, with FORMAT full, and of shared/conv2d
 //          FORM  forward or grad_input
 
 #include "shared/terms"
@@ -17,11 +17,11 @@ const RESULTS: u32 = N * O * P * Q;
 @group(0) @binding(1) var<storage, read> w: array<f32>;
 
 struct Terms {
-    /// Rows of taps that read pixels, of all channels; and columns.
+    /// Rows of taps that read pixels, over all channels; and columns of such taps.
     extent: vec2<u32>,
     /// The first of those taps.
     first: vec2<u32>,
-    /// Rows of one channel.
+    /// Such rows of one channel.
     rows: u32,
     n: u32,
     o: u32,

@@ -1,10 +1,10 @@
-// `conv2d` in both its forms as a product for each group, by shared/gemm: rows are output channels, columns the pixels
-// of all outputs, and the reduction runs over the weights of an output channel.
+// `conv2d` in both its forms, as a product for each group by shared/gemm. Rows are output channels, columns are the
+// pixels of all outputs, and the reduction runs over the weights of an output channel.
 //
 // Bindings: x[N,C,H,W], w → y[N,O,P,Q] by its epilogue (SUMS whole), or parts[part,n,o,p,q] (SUMS parts).
 //           ORDER channels: w[O,C/G,KH,KW], or with FORM grad_input w[C,O/G,KH,KW]; ORDER taps: w from `conv2d_pack`.
 //
-// Defines: those of shared/conv2d_product; with ORDER taps, O/G is a multiple of 4, too
+// Defines: those of shared/conv2d_product; with ORDER taps, O/G is a multiple of 4, like C/G
 //          FORM   as in `conv2d`
 
 #include "shared/conv2d_product"
@@ -12,13 +12,13 @@
 const ROWS: u32 = GROUP_O;
 const COLUMNS: u32 = N * P * Q;
 const DEPTH: u32 = GROUP_C * TAPS;
-/// Elements of the result, and of a part of it.
+/// Elements of the result, and of each part.
 const RESULT: u32 = N * O * P * Q;
 
 #if ORDER == taps
 @group(0) @binding(1) var<storage, read> w: array<vec4<f32>>;
 
-/// Weights w[G,DEPTH,ROWS] of rows i.. at term k.
+/// Weights of rows i to i + 3 at term k, from w[G,DEPTH,ROWS].
 fn weights(group: u32, i: u32, k: u32, end: u32) -> vec4<f32> {
     let there = is_row(i) && is_term(k, end);
     return select(vec4<f32>(), w[select(0u, ((group * DEPTH + k) * ROWS + i) / 4u, there)], there);
@@ -99,7 +99,7 @@ fn load_b(group: u32, k: u32, j: u32, end: u32) -> mat4x4<f32> {
 
 const PITCH_RESULT: u32 = P * Q;
 
-/// The place of output channel i; with `column_at`, of one of its pixels.
+/// The place of output channel i. Adding `column_at` gives the place of one of its pixels.
 fn row_at(group: u32, part: u32, i: u32) -> u32 {
     return part * RESULT + (group * GROUP_O + i) * (P * Q);
 }

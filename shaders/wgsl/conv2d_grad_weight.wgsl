@@ -3,7 +3,7 @@
 //
 // Bindings: x[N,C,H,W], dy[N,O,P,Q] → dw[O,C/G,KH,KW], by shared/terms.
 //
-// Defines: those of shared/terms, in full, and of shared/conv2d
+// Defines: those of shared/terms, with FORMAT full, and of shared/conv2d
 
 #include "shared/terms"
 #include "shared/conv2d"
@@ -14,7 +14,7 @@ const RESULTS: u32 = O * GROUP_C * KH * KW;
 @group(0) @binding(1) var<storage, read> dy: array<f32>;
 
 struct Terms {
-    /// Rows of pixels of all images, and columns.
+    /// Rows of pixels of all images; and columns.
     extent: vec2<u32>,
     o: u32,
     c: u32,

@@ -1,5 +1,6 @@
-// `conv2d_grad_weight` as a product for each group, by shared/gemm: rows are output channels, columns the weights of an
-// output channel, and the reduction runs over the pixels of all outputs. Results are few, so it is cut into parts.
+// `conv2d_grad_weight` as a product for each group by shared/gemm. Rows are output channels, columns are the weights of
+// an output channel, and the reduction runs over the pixels of all outputs. There are few results, so the reduction is
+// cut into parts.
 //
 // Bindings: x[N,C,H,W], dy[N,O,P,Q] → dw[O,C/G,KH,KW] by its epilogue (SUMS whole), or parts[part,o,c,i,j] (SUMS
 // parts).
@@ -12,7 +13,7 @@
 const ROWS: u32 = GROUP_O;
 const COLUMNS: u32 = GROUP_C * TAPS;
 const DEPTH: u32 = N * P * Q;
-/// Elements of the result, and of a part of it.
+/// Elements of the result, and of each part.
 const RESULT: u32 = O * GROUP_C * TAPS;
 
 #if FOURS

@@ -1,14 +1,14 @@
 // `conv2d_grad_weight` on matrix units, of images in halves. A workgroup computes BO output by BC input channels of the
-// gradient, for KH rows of taps at once: a sum over the tiles of pixels of shared/conv2d_tile. A fragment of inputs
-// serves every row of taps that reads it. An input that is not finite spreads to all taps of its channel, because a
-// tile that goes past the outputs multiplies it by zeros.
+// gradient, for KH rows of taps at once. The sum runs over the tiles of pixels of shared/conv2d_tile. A fragment of
+// inputs serves every row of taps that reads it. An input that is not finite spreads to all taps of its channel,
+// because a tile that extends past the outputs multiplies it by zeros.
 //
 // Bindings: x[N,H,W,C], dy[N,P,Q,O] in halves → parts[PARTS,TAPS,G,ROWS,COLUMNS], where ROWS and COLUMNS are a group's
 // channels, rounded up to whole tiles. Workgroups: G·PARTS·(ROWS/BO)·(COLUMNS/BC).
 //
 // Defines: those of shared/conv2d and shared/conv2d_tile; O/G and C/G are multiples of 8. KH and PH are those of the
 //          rows of taps that are computed
-//          TAPS, FIRST   taps of the gradient; the number of the first that is computed
+//          TAPS, FIRST   number of taps of the gradient; number of the first tap that is computed
 //          SM, SN   subgroups along output and input channels
 //          FM, FN   fragments of 16×16 of each: BO = 16·FM·SM, BC = 16·FN·SN
 //          SUBGROUP invocations of a subgroup
@@ -17,7 +17,7 @@
 //          PARTS    parts that the tiles are divided into, at most as many as there are tiles
 //          BFLOAT   see shared/units
 
-// Subgroups check their sums in turns. All invocations of one do so together, which naga cannot know.
+// Subgroups check their sums in turns. All invocations of a subgroup do so together, which naga cannot know.
 diagnostic(off, derivative_uniformity);
 enable f16;
 enable wgpu_cooperative_matrix;
@@ -40,8 +40,8 @@ const COLUMNS: u32 = TILES_C * BC;
 
 const OUTPUTS: u32 = TILE_N * TILE_P * TILE_Q;
 
-// The distances of pixels in workgroup memory, in fours: 16 bytes more than their channels take, so that neighbours lie
-// in different banks.
+// The pitch of pixels in workgroup memory, in fours: 16 bytes more than their channels take, so that neighbours lie in
+// different banks.
 const PITCH_X: u32 = BC / 4u + 2u;
 const PITCH_DY: u32 = BO / 4u + 2u;
 
@@ -52,8 +52,8 @@ const PITCH_DY: u32 = BO / 4u + 2u;
 var<workgroup> tile_x: array<Four, HALO * PITCH_X>;
 var<workgroup> tile_dy: array<Four, OUTPUTS * PITCH_DY>;
 
-/// Eight channels of a pixel, and whether there is such a pixel. `words_of` selects as late as possible, so that the
-/// load stalls nothing.
+/// Eight channels of a pixel; and `true` if there is such a pixel. `words_of` selects as late as possible, so that
+/// nothing waits for the load before.
 struct Line {
     words: vec4<u32>,
     there: bool,
@@ -136,7 +136,7 @@ fn main(
         for (var at = lane; at < HALO * PITCH_X; at += WG) {
             tile_x[at] = Four();
         }
-        // The first attempt takes the peaks of the first tile, the second those of all tiles.
+        // The first attempt takes the peaks of the first tile, the second attempt those of all tiles.
         var held = vec2<f32>();
 #if BFLOAT
 #else
@@ -174,7 +174,7 @@ fn main(
             }
 #endfor
             workgroupBarrier();
-            // The last tile loads itself again. Loads without a condition can be scheduled where they cost least.
+            // The last tile is loaded twice: loads without a condition can be scheduled where they cost least.
             let next = min(t + 1u, end - 1u);
 #for L in LOADS_X
             x_${L} = load_x(next, lane + ${L}u * WG, group, c0);
@@ -231,7 +231,7 @@ fn main(
             break;
         }
     }
-    // The smaller power first, so that no product overflows that need not.
+    // The smaller power first, so that no product overflows unless the result does.
     let inverse = powers(-exponents);
     let back = vec2(min(inverse.x, inverse.y), max(inverse.x, inverse.y));
 #for D in KH

@@ -1,19 +1,19 @@
-// Packs the weights of a convolution for `conv2d_taps`: u[g,t,k,m] for group g, tap t of the kernel's window, channel k
-// that it sums over, and row m. FORM forward: m is the output and k the input channel. FORM grad_input: k is the output
-// channel, and rows are the input channels of every phase. There, tap t of phase a of an axis is weight (BASE + a −
-// STEP·t)/D, or zero if there is none.
+// Packs the weights of a convolution for `conv2d_taps`: u[g,t,k,m] for group g, tap t of the kernel's window, row m,
+// and channel k, over which the kernel sums. FORM forward: m is the output and k the input channel. FORM grad_input: k
+// is the output channel, and rows are the input channels of every phase. There, tap t of phase a of an axis is weight
+// (BASE + a − STEP·t)/D, or zero if there is none.
 //
-// Weights are rounded to f16: eight k of ROWS rows, all their taps, are scaled by one power of two. With BFLOAT they
-// are rounded to bf16.
+// Weights are rounded to f16. One power of two scales a block: eight k of ROWS rows, with all their taps. With BFLOAT,
+// weights are rounded to bf16 and not scaled.
 //
 // Bindings: w[O,C/G,KH,KW] → u[G,TAPS,K,M], and without BFLOAT the inverse powers powers_of[G,⌈M/ROWS⌉,K/8]. A
-// workgroup packs eight k of ROWS rows; G·⌈M/ROWS⌉·K/8 workgroups of 256.
+// workgroup packs a block; G·⌈M/ROWS⌉·K/8 workgroups of 256.
 //
 // Defines: G
 //          TAPS, KW  taps of the window, and of a row of it
 //          ROWS  a multiple of 16
 //          LOADS ⌈TAPS·ROWS/32⌉, elements that an invocation loads
-//          M, K  multiples of 8; channels that the weight lacks are zero
+//          M, K  multiples of 8; for channels beyond those of w, u is zero
 //          W_O, W_C, W_KH, W_KW   extents of a group's weight
 //          FORM  forward; or grad_input, with PHASES_P, PHASES_Q, BASE_P, BASE_Q, STEP_P, STEP_Q, DH, DW
 //          BFLOAT   see shared/units
@@ -41,7 +41,7 @@ const W_KW: u32 = ${W_KW};
 const BLOCKS: u32 = (M + ROWS - 1u) / ROWS;
 /// Elements of a block.
 const COUNT: u32 = 8u * TAPS * ROWS;
-/// The distance of neighbouring taps in workgroup memory: a bank further than their rows take.
+/// The pitch of taps in workgroup memory: more than their rows take, so that neighbours lie in different banks.
 const PITCH: u32 = ROWS + 2u;
 
 @group(0) @binding(0) var<storage, read> w: array<f32>;
@@ -74,7 +74,7 @@ fn place(group: u32, m: u32, k: u32, tap: u32) -> u32 {
     const ROWS_OF_PHASE: u32 = M / (${PHASES_P} * ${PHASES_Q});
     let phase = m / ROWS_OF_PHASE;
     let c = m % ROWS_OF_PHASE;
-    // A negative number wraps to a large one, whose remainder may be 0, but whose tap is past the weight's.
+    // A negative number wraps to a large one. Its remainder may be 0, but then its tap is past the weight's last.
     let down = ${BASE_P} + phase / ${PHASES_Q} - ${STEP_P} * (tap / ${KW});
     let across = ${BASE_Q} + phase % ${PHASES_Q} - ${STEP_Q} * (tap % ${KW});
     let is_tap = down % ${DH} == 0u && across % ${DW} == 0u && down / ${DH} < W_KH && across / ${DW} < W_KW;

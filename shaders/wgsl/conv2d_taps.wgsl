@@ -1,13 +1,13 @@
 // `conv2d` on matrix units, of images in halves; see shared/conv2d_tile. A workgroup computes BO output channels of a
-// tile of pixels, in steps: a step has BK input channels and one column of KH taps. A fragment of inputs serves every
-// output row whose taps read it.
+// tile of pixels, in steps of BK input channels and one column of KH taps. A fragment of inputs serves every output row
+// whose taps read it.
 //
-// The gradient of the input is a convolution, too. At a stride, pixels of PHASES_P·PHASES_Q phases are channels of one
-// pixel, which the store scatters.
+// The gradient of the input is also a convolution. With a stride, the pixels of its result fall into PHASES_P·PHASES_Q
+// phases. These become channels of one pixel, which the store scatters.
 //
 // Bindings: x[N,H,W,C] in halves, and from `conv2d_pack_halves` w[G,TAPS,C/G,O/G] and, without BFLOAT,
-// powers[G,⌈O/G/BO⌉,C/G/8] → y[N,RESULT_P,RESULT_Q,O/PHASES] by its epilogue (SUMS whole), or parts of it one after the
-// other (SUMS parts). Workgroups: G·PARTS·⌈O/G/BO⌉·TILES.
+// w_powers[G,⌈O/G/BO⌉,C/G/8] → y[N,RESULT_P,RESULT_Q,O/PHASES] by its epilogue (SUMS whole), or the parts of it one
+// after the other (SUMS parts). Workgroups: G·PARTS·⌈O/G/BO⌉·TILES.
 //
 // Defines: those of shared/conv2d and shared/conv2d_tile; O/G and C/G are multiples of 8, TILE_Q is 16/IMAGES
 //          SM, SN   subgroups along pixels and output channels
@@ -17,16 +17,16 @@
 //          ROWS_READ  rows of inputs that a subgroup reads, (FM − 1)·STRIDE_P + (KH − 1)·DH + 1
 //          LOADS_X, LOADS_W   lines that an invocation loads at most: of BK channels of inputs, of a step's weights
 //          PHASES_P, PHASES_Q, RESULT_P, RESULT_Q
-//                   Channel o of output (p, q) belongs to pixel (p·PHASES_P + a, q·PHASES_Q + b) of the result, if
-//                   there is one, where o is of phase a·PHASES_Q + b. The first O/G/PHASES channels of a group are of
-//                   phase 0, the next of phase 1, and so on.
+//                   Output channels are grouped by phase: the first O/G/PHASES channels of a group are of phase 0, the
+//                   next of phase 1, and so on. Output (p, q) in a channel of phase a·PHASES_Q + b is pixel
+//                   (p·PHASES_P + a, q·PHASES_Q + b) of the result, if there is such a pixel.
 //          PARTS    parts that the blocks of BK channels are divided into, at most as many as there are blocks
 //          TURNS    turns in which subgroups store their sums, a divisor of SM·SN; more take less workgroup memory
-//          EACH     lines of a fragment that each invocation of a subgroup stores, ⌈32/SUBGROUP⌉
+//          EACH     lines of a fragment that an invocation stores, ⌈32/SUBGROUP⌉
 //          SUMS, SUMS_AT, LINES   see shared/product; LINES is defined
 //          BFLOAT   see shared/units
 
-// Subgroups store their sums in turns. All invocations of one do so together, which naga cannot know.
+// Subgroups store their sums in turns. All invocations of a subgroup do so together, which naga cannot know.
 diagnostic(off, derivative_uniformity);
 enable f16;
 enable wgpu_cooperative_matrix;
@@ -55,7 +55,7 @@ const RESULT_Q: u32 = ${RESULT_Q};
 const GROUP_RESULT: u32 = GROUP_O / (PHASES_P * PHASES_Q);
 const RESULT: u32 = N * RESULT_P * RESULT_Q * ${G} * GROUP_RESULT;
 
-// The distances in workgroup memory, in fours, of pixels and of input channels of weights: 16 bytes more than they
+// The pitch in workgroup memory, in fours, of pixels and of the input channels of weights: 16 bytes more than they
 // take, so that neighbours lie in different banks.
 const PITCH_X: u32 = BK / 4u + 2u;
 const PITCH_W: u32 = BO / 4u + 2u;
@@ -83,7 +83,7 @@ fn load_w(at: u32, c: u32) -> vec4<u32> {
     return select(vec4<u32>(), w[select(0u, at, in_group(c))], in_group(c));
 }
 
-/// The factor for channels c.. of a group where they meet the weights of output channels o0..
+/// The power that scales input channels c to c + 7 of a group for the weights of output channels from o0 on.
 fn power_of(group: u32, o0: u32, c: u32) -> f32 {
 #if BFLOAT
     return 1.0;
@@ -108,7 +108,7 @@ fn is_result(at: vec3<u32>, o: u32) -> bool {
     return at.x < N && at.y < P && at.z < Q && pixel.x < RESULT_P && pixel.y < RESULT_Q && o < GROUP_O;
 }
 
-/// The place of its channels o..
+/// The place of channels o to o + 7 of an output.
 fn result_line(group: u32, at: vec3<u32>, o: u32) -> u32 {
     let pixel = pixel_of(at, o);
     let place = (at.x * RESULT_P + pixel.x) * RESULT_Q + pixel.y;
@@ -139,10 +139,9 @@ fn main(
     let block_m = subgroup / SN * FM / TILE_P;
     let row_m = subgroup / SN * FM % TILE_P;
     let inputs = fragment_of_inputs(block_m, row_m * STRIDE_P, 0u, 0u);
-    // For each line that the invocation loads: where it is in memory, in the first block of channels, and where it
-    // goes.
     let begin_sums = subgroup / TURNS * 16u * PITCH_SUMS;
     var held = 0.0;
+    // For each line that the invocation loads: its place in memory in the first block of channels, and its destination.
 #for L in LOADS_X
     let line_x_${L} = line_at(lane + ${L}u * WG, INPUTS, BK / 8u);
     let pixel_x_${L} = input_pixel(line_x_${L}.x);
@@ -156,7 +155,7 @@ fn main(
     held = max(held, select(0.0, finite_magnitude(x_${L}) * power_${L}, is_x_${L}));
 #endfor
 #for L in LOADS_W
-    // Its eight output channels, its input channel, and the row of its tap.
+    // The line's eight output channels, its input channel, and the row of its tap.
     let line_w_${L} = lane + ${L}u * WG;
     let o_w_${L} = o0 + line_w_${L} % (BO / 8u) * 8u;
     let c_w_${L} = line_w_${L} / (BO / 8u) % BK;
@@ -166,7 +165,7 @@ fn main(
     let to_w_${L} = line_w_${L} / (BO / 8u) * PITCH_W + line_w_${L} % (BO / 8u) * 2u;
     var w_${L} = load_w(from_w_${L} + begin * BK * (GROUP_O / 8u), begin * BK + c_w_${L});
 #endfor
-    // Zeros where no line goes. The first loads are in flight meanwhile.
+    // Zeros where no line is stored. The first loads are in flight meanwhile.
     for (var at = lane; at < HALO * PITCH_X; at += WG) {
         tile_x[at] = Four();
     }
@@ -178,7 +177,7 @@ fn main(
     var sum_${I}_${J}: coop_mat16x16<f32, C>;
 #endfor
 #endfor
-    // Weights fit f16 as they are.
+    // Only inputs need a power: the packed weights fit f16 as they are.
     var exponents = exponents_of_all(lane, vec2(held), ROOM);
     for (var attempt = 0u; attempt < ATTEMPTS; attempt += 1u) {
         let scale = powers(exponents).x;
@@ -201,10 +200,10 @@ fn main(
 #endfor
         workgroupBarrier();
         for (var block = begin; block < end; block += 1u) {
-            // The last block loads itself again. Loads without a condition can be scheduled where they cost least.
+            // The last block is loaded twice: loads without a condition can be scheduled where they cost least.
             let next = min(block + 1u, end - 1u);
             for (var s = 0u; s < KW; s += 1u) {
-                // The next step's column of taps and block.
+                // The next step: its column of taps, and its block.
                 let next_s = (s + 1u) % KW;
                 let next_w = select(block, next, next_s == 0u);
 #for L in LOADS_W
@@ -283,8 +282,8 @@ fn main(
 #endfor
     }
     let back = powers(-exponents).x;
-    // Sums go through workgroup memory, a fragment of each subgroup at a time. The operands of merged work are read for
-    // all fragments of a row first. Sixteen invocations take the first eight channels, sixteen the others: eight that
+    // Sums go through workgroup memory, a fragment of each subgroup at a time. For all fragments of a row, the operands
+    // of merged work are read first. Sixteen invocations take the first eight channels, sixteen the others. Eight that
     // read neighbouring pixels read different banks.
     let member = lane % SUBGROUP;
     for (var turn = 0u; turn < TURNS; turn += 1u) {

@@ -1,6 +1,6 @@
-// y = x in the other format of memory: f32 in the order [N,C,S], or halves in the order [N,S,C] (see shared/half),
-// channels rounded up to lines with zeros. A workgroup moves the elements of SIDE channels and SIDE pixels of an image
-// through workgroup memory.
+// y = x in the other memory format: f32 in the order [N,C,S], or halves in the order [N,S,C] (see shared/half), with
+// channels padded by zeros to whole lines. A workgroup moves SIDE channels of SIDE pixels of an image through workgroup
+// memory.
 //
 // Bindings: x → y; N·⌈C/SIDE⌉·⌈S/SIDE⌉ workgroups.
 //
@@ -27,7 +27,7 @@ const TILES_S: u32 = (S + SIDE - 1u) / SIDE;
 @group(0) @binding(1) var<storage, read_write> y: array<f32>;
 #endif
 
-/// The distance of channels: neighbouring ones lie in different banks.
+/// The pitch of channels: odd, so that neighbours lie in different banks.
 const PITCH: u32 = SIDE + 1u;
 
 var<workgroup> tile: array<f32, SIDE * PITCH>;
@@ -45,7 +45,7 @@ fn main(
     let s0 = index % TILES_S * SIDE;
     let c0 = index / TILES_S % TILES_C * SIDE;
     let n = index / (TILES_S * TILES_C);
-    // A line of the tile, and its place in memory.
+    // A line of the tile, and its place in the halves.
     let line_c = lane % 4u * 8u;
     let line_s = lane / 4u;
     let is_line = c0 + line_c < IN_LINES && s0 + line_s < S;

@@ -1,11 +1,11 @@
 // Cross-entropy of a row of logits and its label, with label smoothing: loss = ln Σ_c exp(x[c]) − ((1 −
-// SMOOTH)·x[label] + SMOOTH/CLASSES·Σ_c x[c]). Computed on x − peak, where peak = max x: the weights of x sum to one,
-// and what is subtracted cancels. A label past the end gives NaN, an ignored one 0. The gradient needs the peak, and
-// the mass Σ_c exp(x[c] − peak), NaN where the peak is not finite.
+// SMOOTH)·x[label] + SMOOTH/CLASSES·Σ_c x[c]). It is computed from x − peak with peak = max x, which does not change
+// the loss, because the weights of x sum to one. A label past the end gives NaN, an ignored label 0. The gradient needs
+// the peak, and the mass Σ_c exp(x[c] − peak), which is NaN where the peak is not finite.
 //
-// Bindings: x[ROWS,CLASSES,INNER], labels[ROWS,INNER] (u32) → loss[ROWS,INNER], peak and mass likewise; with PARTS > 1,
-// also what `softmax_parts` gave, the peaks, masses and drifts of the parts, are read. A segment of LANES invocations
-// computes a loss; ⌈ROWS·INNER·LANES/WG⌉ workgroups.
+// Bindings: x[ROWS,CLASSES,INNER], labels[ROWS,INNER] (u32), and with PARTS > 1 the peaks, masses and drifts of the
+// parts from `softmax_parts` → loss[ROWS,INNER], peak and mass likewise. A segment of LANES invocations computes a
+// loss; ⌈ROWS·INNER·LANES/WG⌉ workgroups.
 //
 // Defines: WG, LANES powers of two; ACROSS 0 or 1, see shared/segments; ROWS, CLASSES, INNER; SMOOTH a literal
 //          IGNORED       `true` if a row is ignored, an expression of `label: u32`
@@ -51,7 +51,7 @@ fn main(
         return;
     }
     let wanted = first + segment_of(lane);
-    // Invocations without a row must still reach the barriers: they repeat the last row, and write nothing.
+    // Invocations without a row must still reach the barriers: they repeat the last row, and store nothing.
     let row = min(wanted, ROWS * INNER - 1u);
     let member = member_of(lane);
 
@@ -91,12 +91,12 @@ fn main(
         var target_mean = quiet_nan();
         if label < CLASSES {
             target_mean = element(row, label) - shift;
-            // Without smoothing, a class ruled out by −∞ must not turn the loss into 0·∞.
+            // Without smoothing, a logit of −∞ in another class must not turn the loss into 0·∞.
             if SMOOTH > 0.0 {
                 target_mean = (1.0 - SMOOTH) * target_mean + SMOOTH / f32(CLASSES) * total;
             }
         }
-        // Tested here, because a compiler may replace x − x by 0 for any x.
+        // The peak is tested, because a compiler may replace x − x by 0 for any x.
         let none = !is_finite(shift);
         let loss = select(log(total_exp) - target_mean, quiet_nan(), none);
         store(row, select(loss, 0.0, ${IGNORED}));

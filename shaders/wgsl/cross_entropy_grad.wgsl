@@ -1,5 +1,5 @@
 // Gradient of `cross_entropy`: dx[c] = dloss·(exp(x[c] − peak)/mass − (1 − SMOOTH)·[c = label] − SMOOTH/CLASSES). A
-// label past the end gives NaN for its whole row, an ignored one 0.
+// label past the end gives NaN for its whole row, an ignored label 0.
 //
 // Bindings: x[ROWS,CLASSES,INNER], labels[ROWS,INNER] (u32), peak, mass and dloss[ROWS,INNER] → dx[ROWS,CLASSES,INNER];
 // dloss is loaded through shared/prologue. One invocation computes an element; ⌈ROWS·CLASSES·INNER/WG⌉ workgroups.

@@ -1,20 +1,21 @@
-// CTC: ln α of every step and state, and the loss; or ln β, which is α from the other end.
+// Connectionist temporal classification: ln α of every step and state, and the loss; or ln β, which is the same from
+// the other end.
 //
-//     α[t,s] = e^x[t,class(s)]·(α[t−1,s] + α[t−1,s−1] + α[t−1,s−2])
+//     α[t,s] = e^x[t,class(s)]·(α[t−1,s] + α[t−1,s−1] + α[t−1,s−2]),  α[0,s] = e^x[0,class(s)] for s < 2, else 0
 //
-// States are the labels with a blank before, between and after them: 2·LABELS + 1. Where s−2 is a blank or the same
-// label, its term is left out. A row is written as ln α less the largest element of the row before; `scale` is the sum
-// of those. The impossible is LEAST.
+// x are log-probabilities. The states are the labels, with a blank before, between and after them: 2·LABELS + 1. Where
+// state s−2 is a blank or the same label as s, its term is left out.
+//
+// Each row is shifted, so that its numbers stay small: rows[t,s] = ln α[t,s] − Σ_{u<t} max_s rows[u,s]. Here `scale`
+// and `part` sum up the shifts. LEAST stands for ln 0.
 //
 // Bindings: x[STEPS,EXAMPLES,CLASSES], targets[EXAMPLES,LABELS] (u32), input_lengths and target_lengths[EXAMPLES] (u32)
-// → loss[EXAMPLES] from the start, rows[EXAMPLES,STEPS,2·LABELS + 1]. A workgroup computes an example, step by step;
-// EXAMPLES workgroups.
+// → rows[EXAMPLES,STEPS,2·LABELS + 1], and FROM start loss[EXAMPLES] by its epilogue. A workgroup computes an example,
+// step by step; EXAMPLES workgroups.
 //
-// Defines: those of shared/segments
-//          STEPS, EXAMPLES, CLASSES, LABELS
-//          BLANK   a class
-//          FROM    start or end
-//          ZERO_INFINITY   from the start: `true` if the loss of impossible targets is 0
+// Defines: those of shared/segments, where LANES is WG, and of shared/ctc
+//          FROM    start, for α and the loss; or end, for β
+//          ZERO_INFINITY   FROM start: `true` if the loss of a target without a path is 0
 
 #if FROM == start
 #include "shared/epilogue"
@@ -29,7 +30,7 @@
 @group(0) @binding(3) var<storage, read> target_lengths: array<u32>;
 @group(0) @binding(4) var<storage, read_write> rows: array<f32>;
 
-/// The state at this distance from the beginning of paths.
+/// The state that is number `q` from the beginning of paths.
 fn place(example: Example, q: u32) -> u32 {
 #if FROM == start
     return q;
@@ -38,7 +39,7 @@ fn place(example: Example, q: u32) -> u32 {
 #endif
 }
 
-/// The input's step at this step of the recursion. Steps past the example's end come last, in their order.
+/// The step of x at step `step` of the recursion. Steps past the example's end come last, in their order.
 fn step_of(example: Example, step: u32) -> u32 {
 #if FROM == start
     return step;
@@ -51,7 +52,7 @@ fn row_of(example: Example, step: u32) -> u32 {
     return (example.n * STEPS + step_of(example, step)) * STATES;
 }
 
-/// `ln Σ eˣ`
+/// ln(eᵃ + eᵇ + eᶜ)
 fn log_sum(a: f32, b: f32, c: f32) -> f32 {
     let peak = m_max(m_max(a, b), c);
     if is_impossible(peak) {
@@ -73,7 +74,7 @@ fn main(
     let example = example_of(n);
     let states = states_of(example);
     var shift = 0.0;
-    // In parts, so that chains of additions are short.
+    // The sum of the shifts is in parts, so that chains of additions are short.
     var scale = 0.0;
     var part = 0.0;
     for (var step = 0u; step < STEPS; step += 1u) {
@@ -105,7 +106,7 @@ fn main(
             rows[row + s] = value;
             largest = m_max(largest, value);
         }
-        // All invocations reach the barrier, also past the end.
+        // All invocations reach the barrier, also at steps past the example's end.
         storageBarrier();
         let peak = segment_max(lane, largest);
         shift = select(peak, 0.0, is_impossible(peak));

@@ -1,9 +1,9 @@
-// Gradient of CTC: dx[t,n,c] = −dloss[n]·γ[t,n,c], where γ is the share of the paths that are at class c at step t: the
-// sum over the states of that class of α·β/eˣ, divided by the sum over all states.
+// Gradient of `ctc`: dx[t,n,c] = −dloss[n]·γ[t,n,c], where γ is the probability, given the target, that a path is at
+// class c at step t: the sum of α·β/eˣ over the states of that class, divided by the sum over all states.
 //
 // Bindings: x[STEPS,EXAMPLES,CLASSES], targets[EXAMPLES,LABELS] (u32), input_lengths and target_lengths[EXAMPLES]
 // (u32), alphas and betas[EXAMPLES,STEPS,2·LABELS + 1] as `ctc` writes them, dloss[EXAMPLES] →
-// dx[STEPS,EXAMPLES,CLASSES]. A workgroup computes an example at one step; STEPS·EXAMPLES workgroups.
+// dx[STEPS,EXAMPLES,CLASSES] by its epilogue. A workgroup computes an example at one step; STEPS·EXAMPLES workgroups.
 //
 // Defines: those of `ctc`, without FROM
 
@@ -20,7 +20,7 @@
 @group(0) @binding(5) var<storage, read> dloss: array<f32>;
 @group(0) @binding(6) var<storage, read> betas: array<f32>;
 
-/// The logarithm of the probability of all paths through a state at a step, less a number of the step.
+/// The log-probability of all paths through a state at step t, up to a constant of the step.
 fn paths_through(example: Example, t: u32, state: u32) -> f32 {
     let at = (example.n * STEPS + t) * STATES + state;
     return alphas[at] + betas[at] - emission(example, t, state);

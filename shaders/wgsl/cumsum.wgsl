@@ -1,9 +1,9 @@
-// y[o,k,i] = the sum of x[o,l,i] over l ≤ k, or with REVERSE over l ≥ k.
+// Cumulative sum: y[o,k,i] = Σ x[o,l,i] over l ≤ k, or with REVERSE 1 over l ≥ k.
 //
-// Bindings: x[O,LEN,INNER] → y. BY invocation: one adds up a line; ⌈LINES/WG⌉ workgroups. BY workgroup: one adds up a
-// line, WG elements at a time, in a tree; LINES workgroups.
+// Bindings: x[O,LEN,INNER] → y by its epilogue. BY invocation: each invocation scans a line; ⌈LINES/WG⌉ workgroups. BY
+// workgroup: each workgroup scans a line, WG elements at a time, in log₂ WG steps; LINES workgroups.
 //
-// Defines: WG, BY
+// Defines: WG; BY invocation or workgroup
 //          REVERSE 0 or 1
 //          LINES, LEN, INNER
 

@@ -1,4 +1,4 @@
-// A module whose WGSL a user writes.
+// A module that a user writes.
 //
-// Defines: SOURCE
+// Defines: SOURCE  its WGSL
 ${SOURCE}

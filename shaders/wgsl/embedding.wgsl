@@ -1,12 +1,11 @@
-// y[i,d] = table[index[i],d]: rows of a table by their numbers. NaN where the number is past the end, 0 where it is
-// padding.
+// y[i,d] = table[index[i],d]: rows of a table by index. NaN where the index is past the end, 0 where it is padding.
 //
 // Bindings: table[ROWS,WIDTH], index → y. One invocation writes an element; ⌈N/WG⌉ workgroups.
 //
 // Defines: WG
 //          N      number of elements of y
 //          ROWS, WIDTH
-//          PADDED `true` if `row: u32` is padding, an expression
+//          PADDED `true` if row `row: u32` is padding, an expression
 
 #include "shared/epilogue"
 #include "shared/float"

@@ -1,17 +1,16 @@
-// Gradient of `embedding`: dtable[r,d] = Σ dy[i,d] over the i with index[i] = r, in their order; 0 for the row that is
-// padding.
+// Gradient of `embedding`: dtable[r,d] = Σ dy[i,d] over the i with index[i] = r, in order of i; 0 for the padding row.
 //
 // Bindings: index[COUNT], dy[COUNT,WIDTH] → dtable[ROWS,WIDTH] by its epilogue (TO result), or the sums over CHUNK
 // indices at a time to parts[PARTS,ROWS,WIDTH] (TO scratch), which another kernel adds. A workgroup computes up to WG
-// columns of a row; PARTS·ROWS·⌈WIDTH/WG⌉ workgroups. Its invocations look at WG indices at a time, mark those that
-// name the row, and all add what is marked.
+// columns of a row; PARTS·ROWS·⌈WIDTH/WG⌉ workgroups. Its invocations compare WG indices at a time and mark those that
+// equal the row. Then each adds up its column of the marked rows of dy.
 //
 // Defines: WG     a multiple of 32
 //          TO     result or scratch
-//          MARKED the marks that an iteration handles: one, the next that is set; or word, all of a word
+//          MARKED marks that an iteration handles: one, the next that is set; or word, all of a word
 //          ROWS, WIDTH, COUNT
 //          PARTS, CHUNK  (PARTS − 1)·CHUNK < COUNT ≤ PARTS·CHUNK; where TO is result, PARTS is 1
-//          PADDED `true` if `row: u32` is padding, an expression
+//          PADDED `true` if row `row: u32` is padding, an expression
 
 #include "shared/grid"
 #if TO == result
@@ -32,7 +31,7 @@ const BLOCKS: u32 = (WIDTH + WG - 1u) / WG;
 @group(0) @binding(2) var<storage, read_write> parts: array<f32>;
 #endif
 
-/// A bit for each of the indices. The order in which bits are set changes nothing.
+/// A bit for each of WG indices. The order in which bits are set does not matter.
 var<workgroup> marked: array<atomic<u32>, WG / 32u>;
 
 @compute @workgroup_size(WG)

@@ -1,4 +1,4 @@
-// y[o,k,i] = x[o,index[o,k,i],i]: elements along an axis by their numbers. NaN where the number is past the end.
+// y[o,k,i] = x[o,index[o,k,i],i]: elements along an axis by index. NaN where the index is past the end.
 //
 // Bindings: x[O,ROWS,INNER], index[O,COUNT,INNER] → y. One invocation writes an element; ⌈N/WG⌉ workgroups.
 //

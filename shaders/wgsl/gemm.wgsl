@@ -1,11 +1,11 @@
-// y[b,i,j] = Σ_k lhs[b,i,k] · rhs[b,k,j] in large tiles, by shared/gemm. y is contiguous, the operands are strided.
+// y[b,i,j] = Σ_k lhs[b,i,k] · rhs[b,k,j] in large tiles, by shared/gemm. y is contiguous; the operands are strided.
 //
 // Bindings: lhs, rhs → y by its epilogue (SUMS whole), or parts[part,b,i,j] (SUMS parts).
 //
 // Defines: those of shared/gemm
 //          BATCH, M, N, K
-//          A_BATCH, A_ROW, A_COL   where product b begins in lhs, an expression of `b: u32`; strides along i and k
-//          B_BATCH, B_ROW, B_COL   the same for rhs, with strides along k and j
+//          A_BATCH, A_ROW, A_COL   the offset of product b in lhs, an expression of `b: u32`; strides along i and k
+//          B_BATCH, B_ROW, B_COL   likewise for rhs, with strides along k and j
 //          A_ELEM, B_ELEM   vec4<f32> where four neighbours can be read at once: one stride is 1 and the extent along
 //                           it is a multiple of 4, as are the other stride and the first element's place; else f32
 
@@ -57,7 +57,7 @@ fn load_a(b: u32, i: u32, k: u32, end: u32) -> mat4x4<f32> {
     );
 }
 #else
-/// Four neighbours: from column k on of row i, or from row i on of column k.
+/// Four neighbours: columns k to k + 3 of row i, or rows i to i + 3 of column k.
 fn a_line(b: u32, i: u32, k: u32, end: u32) -> vec4<f32> {
     let there = is_row(i) && is_term(k, end);
     return select(vec4<f32>(), lhs[select(0u, lhs_at(b, i, k) / 4u, there)], there);
@@ -106,7 +106,7 @@ fn load_b(b: u32, k: u32, j: u32, end: u32) -> mat4x4<f32> {
     );
 }
 #else
-/// Four neighbours: from row k on of column j, or from column j on of row k.
+/// Four neighbours: rows k to k + 3 of column j, or columns j to j + 3 of row k.
 fn b_line(b: u32, k: u32, j: u32, end: u32) -> vec4<f32> {
     let there = is_column(j) && is_term(k, end);
     return select(vec4<f32>(), rhs[select(0u, rhs_at(b, k, j) / 4u, there)], there);

@@ -1,29 +1,31 @@
 // Group normalisation: y = (x − mean)·rstd·gamma + beta, with mean and rstd = 1/√(variance + EPS) over a sample's group
-// of C/G channels and S positions. LANES invocations hold a group in registers, HOLD elements each, so that it is read
-// once.
+// of C/G channels and S positions. LANES invocations hold a group, or a part of it, in registers, HOLD elements each,
+// so that it is read once.
 //
-// The mean is the sum of two numbers, high + low. `high` is the mean rounded to an f32: where the mean is far above the
-// spread, that has no room for the digits that matter. `low`, the mean of x − high, has: these differences are exact
-// near `high`.
+// The mean is the sum of two numbers, high + low. `high` is the mean rounded to f32. Where the mean is far above the
+// spread, it lacks the digits that matter. `low`, the mean of x − high, has them: these differences are exact near
+// `high`.
 //
-// The first element serves to compute `high` alone. Where the mean is far above the spread, differences from it are
-// small, and `high` is off by half a step. Where it is an outlier, `high` is off by a few of the outlier's last places,
-// a small part of the spread that it makes, and `low` makes up for them.
+// `high` is the first element plus the mean difference from it. Where the mean is far above the spread, these
+// differences are small, and `high` is off by half a unit in its last place. Where the first element is an outlier,
+// `high` is off by a few units in the outlier's last place. That is little compared with the spread, to which the
+// outlier belongs, and `low` makes up for it.
 //
-// Squares are summed about `high`: Σ(x − mean)² = Σ(x − high)² − low·Σ(x − high). Numbers that are whole steps from
-// `high`, with a mean up to half a step from it, vary by at least as much, so no more than a bit or two cancels.
+// Squares are summed about `high`: Σ(x − mean)² = Σ(x − high)² − low·Σ(x − high). The difference cancels a bit or two
+// at most. In the worst case, all numbers are whole steps from `high`, and the mean is up to half a step from it. Then
+// the numbers vary by at least as much.
 //
-// Bindings: x[N,C,S], gamma[C], beta[C] → y[N,C,S] by its epilogue, mean[N,G,2], rstd[N,G] (TO result), or of the
-// elements from p·PART on, PART or as many as there are, parts[N,G,PARTS,4]: their mean, the sum of their centred
-// squares, and nothing (TO scratch; see group_norm_apply). ⌈N·G·PARTS·LANES/WG⌉ workgroups.
+// Bindings: x[N,C,S], gamma[C], beta[C] → y[N,C,S] by its epilogue, mean[N,G,2], rstd[N,G] (TO result). Or x →
+// parts[N,G,PARTS,4] (TO scratch; see `group_norm_apply`). Part p has the elements from p·PART on, PART at most. Its
+// four numbers are its high and low, its sum of squares about the mean, and 0. ⌈N·G·PARTS·LANES/WG⌉ workgroups.
 //
 // Defines: WG; LANES see shared/totals; HOLD·LANES ≥ PART
 //          TO      result or scratch
 //          N, C, S, G; EPS a literal
-//          PART, PARTS the elements of a part, and the parts of a group; LEN and 1 where TO is result
-//          FULL    how many of the HOLD elements of an invocation lie in every part
+//          PART, PARTS elements of a part, and parts of a group; LEN and 1 where TO is result
+//          FULL    the first FULL of an invocation's HOLD elements lie in every part, whatever the invocation
 //          ALIGNED 1 where LANES divides S, else 0
-//          FORMAT  that of shared/value; with lines S, PART, LEN and HOLD count those, and TO is result
+//          FORMAT  that of shared/value; with lines, S, PART, LEN and HOLD count lines, and TO is result
 
 #include "shared/grid"
 #include "shared/mean"
@@ -57,7 +59,7 @@ const UNITS: u32 = N * G * PARTS;
 @group(0) @binding(1) var<storage, read_write> parts: array<vec4<f32>>;
 #endif
 
-/// The channel of element r of a group, which is element k of those that an invocation holds.
+/// The channel, within the group, of element r of the group, which is number k of those that its invocation holds.
 fn channel(k: u32, r: u32) -> u32 {
 #if ALIGNED == 1
     return k * LANES / S;
@@ -66,8 +68,8 @@ fn channel(k: u32, r: u32) -> u32 {
 #endif
 }
 
-/// The sum of an invocation's partial sums. After one far larger term, all additions to its sum round in the same
-/// direction; with eight sums these are few.
+/// The total of an invocation's partial sums. All additions to a sum after an outlier round in the same direction. With
+/// eight sums, these are few.
 fn sum_of_eight(s: array<vec2<f32>, 8>) -> vec2<f32> {
     return ((s[0] + s[1]) + (s[2] + s[3])) + ((s[4] + s[5]) + (s[6] + s[7]));
 }
@@ -82,7 +84,7 @@ fn main(
     if first >= UNITS {
         return;
     }
-    // Invocations without a part must still reach the barriers: they repeat the last.
+    // Invocations without a part must still reach the barriers: they repeat the last part.
     let own = first + lane / LANES;
     let unit = min(own, UNITS - 1u);
     let member = lane % LANES;

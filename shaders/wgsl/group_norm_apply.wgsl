@@ -1,14 +1,14 @@
-// Group normalisation of groups whose parts group_norm summed: joins those, in a fixed order, to the group's mean and
-// rstd, and computes y = (x − mean)·rstd·gamma + beta. The parts are joined as group_norm sums elements:
-// `high` by counting from the first part's mean, then `low` and the squares about `high`.
+// The second pass of group normalisation where `group_norm` summed parts of groups. It joins these, in a fixed order,
+// to the group's mean and rstd, and computes y = (x − mean)·rstd·gamma + beta. Parts are joined as `group_norm` sums
+// elements: first `high`, relative to the first part's, then `low` and the squares about `high`.
 //
-// Bindings: x[N,C,S], gamma[C], beta[C], parts[N,G,PARTS,4] → y[N,C,S] by its epilogue, mean[N,G,2], rstd[N,G]. A
-// workgroup joins the parts for itself, and computes CHUNK elements of the group; N·G·⌈LEN/CHUNK⌉ workgroups.
+// Bindings: x[N,C,S], gamma[C], beta[C], parts[N,G,PARTS,4] → y[N,C,S] by its epilogue, mean[N,G,2], rstd[N,G]. Each
+// workgroup joins the parts anew and computes CHUNK elements of the group; N·G·⌈LEN/CHUNK⌉ workgroups.
 //
 // Defines: WG = LANES, see shared/totals
 //          N, C, S, G; EPS a literal
-//          PART, PARTS, those of group_norm
-//          CHUNK
+//          PART, PARTS  those of `group_norm`
+//          CHUNK        elements of a workgroup
 
 #include "shared/epilogue"
 #include "shared/grid"

@@ -1,23 +1,24 @@
-// Gradient of `group_norm`: with respect to its input dx = rstd·(t − ⟨t⟩ − z·⟨t·z⟩), with z = (x − mean)·rstd the
-// normalised input, t = dy·gamma, and ⟨·⟩ the mean over the group; and Σ dy·z and Σ dy of each channel, over several
-// samples or over a part of one, which group_norm_grad_sums adds.
+// Gradient of `group_norm`: dx = rstd·(t − ⟨t⟩ − z·⟨t·z⟩), where z = (x − mean)·rstd is the normalised input, t =
+// dy·gamma, and ⟨·⟩ the mean over the group. Also Σ dy·z and Σ dy of each channel, over several samples or a part of
+// one; `group_norm_grad_sums` adds those up.
 //
-// Bindings: x[N,C,S], gamma[C], mean[N,G,2], rstd[N,G], dy[N,C,S] → dx[N,C,S] by its epilogue (TO result), or the
-// block's part of Σ t and Σ t·z to parts[N,G,BLOCKS,2] (TO scratch; see group_norm_grad_apply); and sums[P,2,C]. dy is
-// loaded through shared/prologue, once each element.
+// Bindings: x[N,C,S], gamma[C], mean[N,G,2], rstd[N,G], dy[N,C,S] → dx[N,C,S] by its epilogue (TO result), or Σ t and Σ
+// t·z of each block to parts[N,G,BLOCKS,2] (TO scratch; see `group_norm_grad_apply`); and sums[⌈N/ROWS⌉·PIECES,2,C]. dy
+// is loaded through shared/prologue, each element once.
 //
-// A block is CH channels of a group, or one of the PIECES of PIECE elements that a channel is cut into. LANES
-// invocations hold a channel of it in registers, HOLD elements each: so a channel's sums are those of a segment, and
-// the group's are the channels', weighted. Where TO is result a block is a group, and its sums are taken over ROWS
-// samples, one after the other. ⌈⌈N/ROWS⌉·G·BLOCKS·CH·LANES/WG⌉ workgroups.
+// A block is CH channels of a group, or one of the PIECES of PIECE elements into which a channel is cut. LANES
+// invocations hold a channel of it in registers, HOLD elements each. So the sums of a channel are those of a segment,
+// and the group's are those of its channels, weighted by gamma. Where TO is result, a block is a group, and an
+// invocation takes ROWS samples, one after the other. ⌈⌈N/ROWS⌉·G·BLOCKS·CH·LANES/WG⌉ workgroups.
 //
 // Defines: WG       a multiple of CH·LANES
 //          LANES    see shared/totals; HOLD·LANES ≥ PIECE
 //          TO       result or scratch
 //          N, C, S, G, CH, ROWS
 //          PIECE, PIECES   S and 1 where CH is not 1
-//          FULL     how many of an invocation's HOLD elements are elements of every piece of every block
-//          FORMAT   that of shared/value; with lines S, PIECE and HOLD count those, dy comes through
+//          FULL     the first FULL of an invocation's HOLD elements lie in every piece of every block, whatever the
+//                   invocation
+//          FORMAT   that of shared/value; with lines, S, PIECE and HOLD count lines, dy comes through
 //                   shared/prologue_lines, and TO is result
 
 #include "shared/grid"
@@ -69,8 +70,9 @@ const UNITS: u32 = (N + ROWS - 1u) / ROWS * G * BLOCKS;
 @group(0) @binding(5) var<storage, read_write> parts: array<vec2<f32>>;
 #endif
 
-/// The place of element r of a piece that begins at `begin`. Where extents are powers of two no bit is carried, and
-/// compilers see that what `load` finds by i / S is the same for all elements of a channel: they look it up once.
+/// The place of element r of a piece that begins at `begin`. Where extents are powers of two, the addition carries no
+/// bit. With OR, compilers see that i / S, by which `load` finds values of a channel, is the same for all elements of
+/// the channel, and look these up once.
 fn element(begin: u32, r: u32) -> u32 {
     if (S & (S - 1u)) == 0u {
         return begin | r;
@@ -84,13 +86,13 @@ const FOLDS: u32 = 16u;
 var<workgroup> channels: array<vec2<f32>, WG / LANES>;
 var<workgroup> folds: array<vec2<f32>, WG / BLOCK * FOLDS>;
 
-/// The sum over a block's channels, of each of which all invocations hold the same value.
+/// The sum of `value` over the channels of a block. All LANES invocations of a channel pass the same value.
 fn block_total(lane: u32, value: vec2<f32>) -> vec2<f32> {
     if CH == 1u {
         return value;
     }
     if LANES == 1u {
-        // There was no barrier since the channels were read.
+        // With LANES 1, no barrier has come since the channels were last read.
         workgroupBarrier();
     }
     if lane % LANES == 0u {
@@ -129,7 +131,7 @@ fn main(
     if first >= UNITS {
         return;
     }
-    // Invocations without a block must still reach the barriers: they repeat the last.
+    // Invocations without a block must still reach the barriers: they repeat the last block.
     let own = first + lane / BLOCK;
     let unit = min(own, UNITS - 1u);
     let member = lane % LANES;

@@ -1,14 +1,14 @@
-// The rest of the gradient of `group_norm` where group_norm_grad summed the blocks of a group: adds those, in a fixed
-// order, and computes dx = rstd·(t − ⟨t⟩ − z·⟨t·z⟩).
+// The second pass of the gradient of `group_norm` where `group_norm_grad` summed blocks of groups. It adds up these, in
+// a fixed order, and computes dx = rstd·(t − ⟨t⟩ − z·⟨t·z⟩).
 //
 // Bindings: x[N,C,S], gamma[C], mean[N,G,2], rstd[N,G], parts[N,G,BLOCKS,2], dy[N,C,S] → dx[N,C,S] by its epilogue; dy
-// is loaded through shared/prologue, once each element. A workgroup adds the blocks for itself, and computes CHUNK
+// is loaded through shared/prologue, each element once. Each workgroup adds up the blocks anew and computes CHUNK
 // elements of the group; N·G·⌈LEN/CHUNK⌉ workgroups.
 //
 // Defines: WG = LANES, see shared/totals
 //          N, C, S, G
-//          BLOCKS, that of group_norm_grad
-//          CHUNK
+//          BLOCKS  that of `group_norm_grad`
+//          CHUNK   elements of a workgroup
 
 #include "shared/epilogue"
 #include "shared/grid"

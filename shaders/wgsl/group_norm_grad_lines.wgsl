@@ -1,10 +1,10 @@
-// Gradient of `group_norm` on halves: dx = rstd·(t − ⟨t⟩ − z·⟨t·z⟩), with z = (x − mean)·rstd the normalised input, t =
-// dy·gamma, and ⟨·⟩ the mean over the group; and Σ dy·z and Σ dy of each channel of an image, which
-// group_norm_grad_sums adds.
+// Gradient of `group_norm` on halves: dx = rstd·(t − ⟨t⟩ − z·⟨t·z⟩), where z = (x − mean)·rstd is the normalised input,
+// t = dy·gamma, and ⟨·⟩ the mean over the group. Also Σ dy·z and Σ dy of each channel of an image;
+// `group_norm_grad_sums` adds those up.
 //
-// Bindings: x[N,C,S] in lines, gamma[C], mean[N,G,2], rstd[N,G], dy[N,C,S] → dx[N,C,S] in lines by its epilogue, and
-// sums[N,2,C]. dy is loaded through shared/prologue_lines, once each line where HELD is 1, else twice. A workgroup
-// computes a slab; N·C/SLAB workgroups.
+// Bindings: x[N,C,S] in lines, gamma[C], mean[N,G,2], rstd[N,G], dy[N,C,S] in lines → dx[N,C,S] in lines by its
+// epilogue, and sums[N,2,C]. dy is loaded through shared/prologue_lines, each line once where HELD is 1, else twice. A
+// workgroup computes a slab; N·C/SLAB workgroups.
 //
 // Defines: those of shared/group_norm_lines
 //          PLANES is 2·CELLS + 16
@@ -23,7 +23,7 @@
 /// ⟨t⟩ and ⟨t·z⟩ of the slab's groups.
 var<workgroup> means: array<vec2<f32>, GROUPS>;
 
-/// The planes of the channels' sums, behind those of the cells'.
+/// The first of the planes of channels' sums, which follow those of cells' sums.
 const CHANNELS: u32 = 2u * CELLS;
 
 @compute @workgroup_size(WG)
@@ -95,7 +95,7 @@ fn main(
         dot = after(dot, step);
     }
 #endif
-    // Of dy and dy·z by channels, of t and t·z by cells.
+    // Sums of dy and dy·z by channels, and of t and t·z by cells.
     let channel = sum_of(sum);
     let channel_z = times(minus(sum_of(dot), times(low, channel)), scale);
     let cells = cells_of(times(weight, channel));
@@ -116,7 +116,7 @@ fn main(
     for (var g = lane; g < GROUPS; g += WG) {
         means[g] = group_total(g, PLANES) / f32(LEN);
     }
-    // By the last invocations first, while the first ones are busy with groups.
+    // Start from the last invocations, because the first ones are busy with groups.
     for (var i = WG - 1u - lane; i < 2u * SLAB; i += WG) {
         let c = i % SLAB;
         let total = plane_total(c / 8u, CHANNELS + i / SLAB * 8u + c % 8u);

@@ -1,13 +1,13 @@
-// Gradient of `group_norm` where each element is a channel (S = 1), as in normalisation over the last axes: see
-// group_norm_grad. LANES invocations hold a group in registers, HOLD elements each, and add Σ dy·z and Σ dy of their
-// channels over ROWS samples.
+// Gradient of `group_norm` where each element is a channel (S = 1), as in normalisation over the last axes; see
+// `group_norm_grad` for the formula. LANES invocations hold a group in registers, HOLD elements each, and add up Σ dy·z
+// and Σ dy of their channels over ROWS samples.
 //
 // Bindings: x[N,C], gamma[C], mean[N,G,2], rstd[N,G], dy[N,C] → dx[N,C] by its epilogue, sums[⌈N/ROWS⌉,2,C]; dy is
-// loaded through shared/prologue, once each element. ⌈⌈N/ROWS⌉·G·LANES/WG⌉ workgroups.
+// loaded through shared/prologue, each element once. ⌈⌈N/ROWS⌉·G·LANES/WG⌉ workgroups.
 //
 // Defines: WG; LANES see shared/totals; HOLD·LANES ≥ C/G
 //          N, C, G; ROWS
-//          FULL   how many of the HOLD elements of an invocation lie in a group whatever the invocation
+//          FULL   the first FULL of an invocation's HOLD elements lie in the group, whatever the invocation
 
 #include "shared/epilogue"
 #include "shared/grid"
@@ -40,7 +40,7 @@ fn main(
     if first >= UNITS {
         return;
     }
-    // Invocations without a group must still reach the barriers: they repeat the last.
+    // Invocations without a group must still reach the barriers: they repeat the last group.
     let own = first + lane / LANES;
     let unit = min(own, UNITS - 1u);
     let member = lane % LANES;

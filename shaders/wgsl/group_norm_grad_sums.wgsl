@@ -1,14 +1,14 @@
-// The last part of the gradient of `group_norm`: adds Σ dy·z and Σ dy of each channel over the samples, or parts of
-// them, that group_norm_grad or group_norm_grad_rows summed, in a fixed order.
+// The last pass of the gradient of `group_norm`: adds up, in a fixed order, the Σ dy·z and Σ dy of each channel that
+// `group_norm_grad`, `group_norm_grad_lines` or `group_norm_grad_rows` computed over samples or parts of them.
 //
 // Bindings: sums[P,2,C] → dgamma[C], dbeta[C] (TO result), or the sums over RANGE of P at a time to
-// fewer[⌈P/RANGE⌉,2,C] (TO scratch), which a second launch adds. LANES invocations add a channel, neighbours different
-// ones, so that they read what lies side by side; ⌈P/RANGE⌉·⌈C·LANES/WG⌉ workgroups.
+// fewer[⌈P/RANGE⌉,2,C] (TO scratch), which a second launch adds up. LANES invocations add up a channel. Neighbouring
+// invocations take neighbouring channels, so that loads coalesce. ⌈P/RANGE⌉·⌈C·LANES/WG⌉ workgroups.
 //
 // Defines: WG; LANES see shared/totals
 //          TO    result or scratch
 //          P, C
-//          RANGE P where TO is result
+//          RANGE of P that a workgroup adds up; P where TO is result
 
 #include "shared/grid"
 #include "shared/totals"
@@ -41,7 +41,7 @@ fn main(
     }
     let range = index / BLOCKS;
     let own = index % BLOCKS * CHANNELS + lane % CHANNELS;
-    // Invocations without a channel must still reach the barriers: they repeat the last.
+    // Invocations without a channel must still reach the barriers: they repeat the last channel.
     let c = min(own, C - 1u);
     let member = lane / CHANNELS;
     let end = min(range * RANGE + RANGE, P);
@@ -56,7 +56,7 @@ fn main(
         sum += select(vec2<f32>(), part_${K}, p + ${K}u * LANES < end);
 #endfor
     }
-    // The segments of the sum, too, are channels.
+    // The members of a segment must be neighbours there, so invocations are renumbered by channel.
     let total = segment_total(lane % CHANNELS * LANES + member, sum);
     if member == 0u && own < C {
 #if TO == result

@@ -3,7 +3,7 @@
 // and `low`, and squares are summed about `high`.
 //
 // Unlike there, `high` is a plain sum divided by the count, and may be off by a few units in its last place. That costs
-// no digits: halves that differ do so by 2¹⁵ such units at least.
+// no digits, because halves that differ do so by at least 2¹⁵ such units.
 //
 // Bindings: x[N,C,S] in lines, gamma[C], beta[C] → y[N,C,S] in lines by its epilogue, mean[N,G,2], rstd[N,G]. A
 // workgroup computes a slab; N·C/SLAB workgroups.

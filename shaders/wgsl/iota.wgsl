@@ -1,11 +1,11 @@
-// y[i] = the number of element i along an axis.
+// y[i] = the index of element i along an axis.
 //
 // Bindings: y. One invocation writes an element; ⌈N/WG⌉ workgroups.
 //
 // Defines: WG
 //          N      number of elements of y
-//          EXTENT elements of the axis
-//          INNER  elements of the axes behind it
+//          EXTENT the extent of the axis
+//          INNER  elements of the axes after it
 
 #include "shared/epilogue"
 #include "shared/grid"

@@ -1,4 +1,4 @@
-// y[row] = weights[labels[row]], 0 where the label is ignored. A label past the end gives NaN.
+// y[row] = weights[labels[row]], or 0 where the label is ignored. A label past the end gives NaN.
 //
 // Bindings: weights[CLASSES], labels[ROWS] (u32) → y[ROWS]. One invocation computes a row; ⌈ROWS/WG⌉ workgroups.
 //

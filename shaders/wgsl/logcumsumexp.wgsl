@@ -1,9 +1,10 @@
-// y[o,k,i] = ln Σ exp(x[o,l,i]) over l ≤ k. A sum of exponentials is a peak and a mass: mass·exp(peak).
+// Cumulative log-sum-exp: y[o,k,i] = ln Σ exp(x[o,l,i]) over l ≤ k. A sum of exponentials is kept as a peak and a mass,
+// mass·exp(peak).
 //
-// Bindings: x[O,LEN,INNER] → y. BY invocation: one adds up a line; ⌈LINES/WG⌉ workgroups. BY workgroup: one adds up a
-// line, WG elements at a time, in a tree; LINES workgroups.
+// Bindings: x[O,LEN,INNER] → y by its epilogue. BY invocation: each invocation scans a line; ⌈LINES/WG⌉ workgroups. BY
+// workgroup: each workgroup scans a line, WG elements at a time, in log₂ WG steps; LINES workgroups.
 //
-// Defines: WG, BY
+// Defines: WG; BY invocation or workgroup
 //          LINES, LEN, INNER
 
 #include "shared/epilogue"
@@ -21,7 +22,7 @@ fn place(line: u32, k: u32) -> u32 {
     return (line / INNER * LEN + k) * INNER + line % INNER;
 }
 
-/// exp(x − peak): 1 at the peak, also at an infinite one.
+/// exp(x − peak): 1 at the peak, even an infinite one.
 fn share(x: f32, peak: f32) -> f32 {
     return select(exp(x - peak), 1.0, bitcast<u32>(x) == bitcast<u32>(peak));
 }

@@ -1,11 +1,11 @@
-// y[b,i,j] = Σ_k lhs[b,i,k] · rhs[b,k,j] for long K and few results. y is contiguous, the operands are strided.
+// y[b,i,j] = Σ_k lhs[b,i,k] · rhs[b,k,j] for long K and few results. y is contiguous; the operands are strided.
 //
 // Bindings: lhs, rhs → y, by shared/terms.
 //
-// Defines: those of shared/terms, in full
+// Defines: those of shared/terms, with FORMAT full
 //          BATCH, M, N, K
-//          A_BATCH, A_ROW, A_COL   where product b begins in lhs, an expression of `b: u32`; strides along i and k
-//          B_BATCH, B_ROW, B_COL   the same for rhs, with strides along k and j
+//          A_BATCH, A_ROW, A_COL   the offset of product b in lhs, an expression of `b: u32`; strides along i and k
+//          B_BATCH, B_ROW, B_COL   likewise for rhs, with strides along k and j
 
 #include "shared/terms"
 

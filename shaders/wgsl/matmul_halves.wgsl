@@ -1,15 +1,15 @@
 // y[b,i,j] = Σ_k a[b,i,k] · b[b,k,j] on matrix units, stored in lines. Operands are halves, or f32 that is rounded to
-// halves. Either lies in lines of eight, along the reduction or across it. A workgroup computes a tile of BM×BN.
-// Operands pass through workgroup memory, BK terms at a time; the next step is loaded while this one is multiplied.
+// halves. Each lies in lines of eight, along the reduction or across it. A workgroup computes a tile of BM×BN. Operands
+// pass through workgroup memory, BK terms at a step. The next step is loaded while this one is multiplied.
 //
 // Bindings: a, b → y by its epilogue (SUMS whole), or parts[part,b,i,j] (SUMS parts). Workgroups:
 // BATCH·PARTS·⌈M/BM⌉·⌈N/BN⌉.
 //
 // Defines: BATCH, M, N, K     N is a multiple of 8, as are extents along lines
 //          A_ALONG, B_ALONG   the axis of lines: k or row; k or column
-//          A_PITCH, B_PITCH   the distance from a line to the next one across
-//          A_BATCH, B_BATCH   the first element of product b, an expression of `b: u32`
-//          A_FORMAT, B_FORMAT halves, where the numbers above are multiples of 8; or full, where they are of 4
+//          A_PITCH, B_PITCH   the distance from a line to its neighbour across
+//          A_BATCH, B_BATCH   the offset of product b, an expression of `b: u32`
+//          A_FORMAT, B_FORMAT halves, where pitch and offset are multiples of 8; or full, where they are of 4
 //          SM, SN   subgroups down and across a tile
 //          FM, FN   fragments of 16×16 of each; BM = 16·FM·SM, BN = 16·FN·SN
 //          STEPS    BK/16
@@ -18,10 +18,11 @@
 //                             BN·BK/(8·SUBGROUP·SM·SN)
 //          PARTS    parts of the reduction
 //          TURNS    turns in which subgroups store their sums, a divisor of SM·SN; more take less workgroup memory
-//          EACH     lines of a fragment that each invocation of a subgroup stores, ⌈32/SUBGROUP⌉
+//          EACH     lines of a fragment that an invocation stores, ⌈32/SUBGROUP⌉
 //          SUMS, SUMS_AT, LINES   see shared/product; LINES is defined
+//          BFLOAT   see shared/units
 
-// Subgroups store their sums in turns. All invocations of one do so together, which naga cannot know.
+// Subgroups store their sums in turns. All invocations of a subgroup do so together, which naga cannot know.
 diagnostic(off, derivative_uniformity);
 enable f16;
 enable wgpu_cooperative_matrix;
@@ -52,8 +53,9 @@ const PART_K: u32 = ((DEPTH + PARTS - 1u) / PARTS + BK - 1u) / BK * BK;
 const WHOLE_A: bool = ROWS % BM == 0u && PARTS * PART_K == DEPTH;
 const WHOLE_B: bool = COLUMNS % BN == 0u && PARTS * PART_K == DEPTH;
 
-// Lines of a step that are adjacent in memory; and the distance in workgroup memory, in fours, from these to the next
-// across: 16 bytes more than their elements take, so that neighbours lie in different banks.
+// BESIDE: lines of a step that are adjacent in memory. TILE: how many such rows of lines a step has. PITCH: the
+// distance of these in workgroup memory, in fours: 16 bytes more than they take, so that neighbours lie in different
+// banks.
 #if A_ALONG == k
 const BESIDE_A: u32 = BK / 8u;
 const TILE_A: u32 = BM;
@@ -216,7 +218,7 @@ fn main(
 #endfor
         workgroupBarrier();
         for (var k = 0u; k < PART_K; k += BK) {
-            // The last step loads itself again. Loads without a condition can be scheduled where they cost least.
+            // The last step is loaded twice: loads without a condition can be scheduled where they cost least.
             let next = vec2(0u, min(k + BK, PART_K - BK));
 #for L in LOADS_A
             line_a_${L} = load_a(of_a, place_a_${L} + next, end);
@@ -286,10 +288,10 @@ fn main(
 #endfor
     }
     let inverse = powers(-exponents);
-    // The smaller power first, so that no product overflows that need not.
+    // The smaller power first, so that no product overflows unless the result does.
     let back = vec2(min(inverse.x, inverse.y), max(inverse.x, inverse.y));
-    // Sums go through workgroup memory, a fragment of each subgroup at a time. The operands of merged work are read for
-    // all fragments of a row first.
+    // Sums go through workgroup memory, a fragment of each subgroup at a time. For all fragments of a row, the operands
+    // of merged work are read first.
     let member = lane % SUBGROUP;
     for (var turn = 0u; turn < TURNS; turn += 1u) {
         let is_turn = subgroup % TURNS == turn;

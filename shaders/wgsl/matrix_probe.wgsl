@@ -1,11 +1,11 @@
-// A test of a device's matrix units, before kernels use them: products of f16, summed in f32.
+// A test of a device's matrix units, which multiply f16 and accumulate in f32, before kernels use them.
 //
 // FORM direct: y[0] = a · b and y[1] = aᵀ · b for 16×16 matrices of f16 in storage; one subgroup. Bindings: a, b → y.
 //
-// FORM shared: y = a · b for 64×64 matrices of f32, rounded to f16 on their way through workgroup memory, 16 KB; one
-// workgroup of four subgroups, each of which computes 16 rows. Bindings: a, b → y.
+// FORM shared: y = a · b for 64×64 matrices of f32, which are rounded to f16 on their way through 16 KB of workgroup
+// memory; one workgroup of four subgroups, each of which computes 16 rows. Bindings: a, b → y.
 //
-// FORM bfloat: the results of direct, of bf16 that goes through workgroup memory as words, with BFLOAT; see
+// FORM bfloat: with BFLOAT, the products of FORM direct for bf16, which passes through workgroup memory as words; see
 // shared/units.
 //
 // Defines: FORM     direct, shared or bfloat

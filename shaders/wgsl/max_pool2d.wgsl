@@ -1,15 +1,15 @@
 // 2-D max pooling: y[n,p,q] = max over taps i, j of x[n, p·SH + i·DH − PH, q·SW + j·DW − PW], and index[n,p,q] = h·W +
-// w of the winner inside its plane. The first of equals wins, and the first NaN wins over all. Padding acts as −∞; an
-// output that sees nothing but padding is −∞, its index u32::MAX.
+// w, the place of the winner in its plane. The first of equal elements wins, and the first NaN wins over all. Padding
+// acts as −∞. An output that sees only padding is −∞, and its index is u32::MAX.
 //
-// Bindings: x[N,H,W] → y[N,P,Q], index[N,P,Q] (u32); or of images in lines x[N,H,W,SIDE] → y[N,P,Q,SIDE],
-// index[N,8·SIDE,P,Q]. BY invocation: each computes an output, or a line of eight; ⌈N·P·Q·SIDE/WG⌉ workgroups. BY
-// workgroup: each computes an output, in a tree; as many workgroups as outputs.
-//
-// Defines: those of shared/pool and shared/values; BY workgroup computes in full
+// Bindings: x[N,H,W] → y[N,P,Q] by its epilogue, index[N,P,Q] (u32); or of images in lines x[N,H,W,SIDE] →
+// y[N,P,Q,SIDE], index[N,8·SIDE,P,Q]. BY invocation: each invocation computes an output, or a line of eight;
+// ⌈N·P·Q·SIDE/WG⌉ workgroups. BY workgroup: each workgroup computes an output, in a tree; as many workgroups as
+// outputs.
+// Defines: those of shared/pool and shared/values; BY workgroup, FORMAT is full
 //          BY    invocation or workgroup
 //          WG    BY workgroup: a power of two
-//          EACH  BY workgroup: elements that an invocation loads together, so that loads need not wait for one another
+//          EACH  BY workgroup: elements that an invocation loads at once, so that loads need not wait for one another
 
 #include "shared/grid"
 #include "shared/float"
@@ -23,7 +23,7 @@ const NONE: u32 = 0xffffffffu;
 @group(0) @binding(1) var<storage, read_write> index: array<u32>;
 
 #if BY == invocation
-/// `true` if `x` wins over the best of those before.
+/// `true` if `x` wins over the best of the elements before it.
 fn wins(x: f32, best: f32, winner: u32) -> bool {
     return winner == NONE || (!is_nan(best) && (is_nan(x) || x > best));
 }
@@ -95,7 +95,7 @@ struct Winner {
 
 var<workgroup> winners: array<Winner, WG>;
 
-/// The winner of two: NaN, else the larger, of two equals the first in the plane.
+/// The winner of two: NaN, else the larger, and of two equals the one that is first in the plane.
 fn winner_of(a: Winner, b: Winner) -> Winner {
     if a.place == NONE || b.place == NONE {
         if a.place == NONE {
@@ -137,7 +137,7 @@ fn main(
 
     var winner = Winner(negative_infinity(), NONE);
     for (var t = lane; t < count; t += ${EACH}u * WG) {
-        // The last may be compared again.
+        // Past the end, the last element is compared again.
 #for E in EACH
         let t_${E} = min(t + ${E}u * WG, count - 1u);
         let place_${E} = first + t_${E} / columns.y * DH * W + t_${E} % columns.y * DW;

@@ -1,4 +1,4 @@
-// Gradient of `max_pool2d`: dx[n,h,w] = Σ dy[n,p,q] over the outputs p, q that element h, w won.
+// Gradient of `max_pool2d`: dx[n,h,w] = Σ dy[n,p,q] over the outputs p, q whose winner is element h, w.
 //
 // Bindings: index[N,P,Q] (u32), dy[N,P,Q] → dx[N,H,W], by shared/terms. Of images in lines index[N,8·SIDE,P,Q] and
 // dy[N,P,Q,SIDE] → dx[N,H,W,SIDE].

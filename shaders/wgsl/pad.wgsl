@@ -1,4 +1,4 @@
-// y[i] = x[IN_OFFSET(i)] where INSIDE(i), else VALUE: padding with a constant; and elements in another order, where all
+// y[i] = x[IN_OFFSET(i)] where INSIDE(i), else VALUE: padding with a constant, or a permutation of elements, where all
 // are inside.
 //
 // Bindings: x → y. One invocation writes an element; ⌈N/WG⌉ workgroups.

@@ -1,7 +1,7 @@
-// y[i] = f(x[i], …): the body of a fused chain of elementwise operations, written by the host.
+// y[i] = f(x[i], …): a fused chain of elementwise operations, which the host writes.
 //
-// Bindings: BINDINGS declares them. One invocation computes EACH units of every output, WG apart. A unit is an element,
-// or a line of eight; ⌈N/WG/EACH⌉ workgroups.
+// Bindings: those that BINDINGS declares. One invocation computes EACH units of every output, WG apart. A unit is an
+// element, or a line of eight; ⌈N/WG/EACH⌉ workgroups.
 //
 // Defines: WG
 //          N         number of units

@@ -9,8 +9,10 @@
 //
 // Bindings: seed (u32, two words from SEED_AT on) → u[N]. One invocation computes four elements; ⌈⌈N/4⌉/WG⌉ workgroups.
 //
-// Defines: WG; N number of elements; STREAM a u32 that tells apart the draws that share a seed; SEED_AT where the seed
-// begins
+// Defines: WG
+//          N       number of elements
+//          STREAM  a u32 that distinguishes draws with the same seed
+//          SEED_AT the place of the seed's first word
 
 #include "shared/epilogue"
 #include "shared/grid"
@@ -21,7 +23,7 @@ const STREAM: u32 = ${STREAM};
 
 @group(0) @binding(0) var<storage, read> seed: array<u32>;
 
-/// Upper half of the 64-bit product, by way of four 16-bit ones. No sum here exceeds 32 bits.
+/// Upper half of the 64-bit product, from four 16-bit products. No sum here overflows.
 fn multiply_high(x: u32, y: u32) -> u32 {
     let x_low = x & 0xffffu;
     let x_high = x >> 16u;

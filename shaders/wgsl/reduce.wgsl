@@ -1,8 +1,9 @@
 // y[o] = OP over r < LEN of x[BASE(o) + STEP(r)]. A maximum or minimum is NaN where any of its elements is.
 //
-// Bindings: x → y, x through shared/prologue where FROM is operand, y by shared/epilogue where TO is result. A segment
-// of LANES invocations computes a result, or with PARTS > 1 a part of it, CHUNK elements long: that of part p goes to
-// y[p·OUTS + o], and a second launch reduces those. PARTS·⌈OUTS·LANES/WG⌉ workgroups.
+// Bindings: x → y. x comes through shared/prologue where FROM is operand, and y goes through shared/epilogue where TO
+// is result. A segment of LANES invocations computes a result. With PARTS > 1 it computes a part of one, CHUNK elements
+// long: the result of part p goes to y[p·OUTS + o], and a second launch reduces the parts. PARTS·⌈OUTS·LANES/WG⌉
+// workgroups.
 //
 // Defines: WG, LANES powers of two; ACROSS 0 or 1, see shared/segments
 //          FROM operand or scratch; TO result or scratch; not both scratch
@@ -56,12 +57,12 @@ fn join(a: f32, b: f32) -> f32 {
 #endif
 }
 
-/// The neutral element of a result that has element `first`.
+/// The initial value for a result that has element `first`.
 fn neutral(o: u32, first: u32) -> f32 {
 #if OP == sum
     return 0.0;
 #else
-    // No number is neutral for the extremum of infinities, but an element may count twice.
+    // A maximum or minimum has no neutral number, because elements may be infinite. But an element may count twice.
     return element(o, first);
 #endif
 }
@@ -86,7 +87,7 @@ fn fold_run(o: u32, first: u32, end: u32, member: u32) -> f32 {
     return join(join(a, b), join(c, d));
 }
 
-/// Elements of an invocation's run, and runs of a stretch. Each addition after an outlier may be off by half a unit in
+/// Elements of a segment's run, and of a stretch of runs. All additions after an outlier may be off by half a unit in
 /// the outlier's last place. So chains of additions are short: within a run, from run to run of a stretch, and from
 /// stretch to stretch.
 const RUN: u32 = 64u * LANES;
@@ -120,7 +121,7 @@ fn main(
     }
     let part = index / BLOCKS;
     let o = index % BLOCKS * SEGMENTS + segment_of(lane);
-    // Invocations without a result must still reach the barriers: they repeat the last.
+    // Invocations without a result must still reach the barriers: they repeat the last result.
     let value = fold(min(o, OUTS - 1u), part * CHUNK, min(part * CHUNK + CHUNK, LEN), member_of(lane));
     let result = segment_${OP}(lane, value);
     if o < OUTS && member_of(lane) == 0u {

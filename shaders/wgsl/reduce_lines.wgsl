@@ -1,11 +1,11 @@
-// Sums of images' channels over all pixels, which lie in lines; each of a part of the pixels. The gradient of a
-// convolution's bias is one.
+// Sums of each channel of images in lines, over parts of the pixels. The gradient of a convolution's bias is the sum of
+// these.
 //
-// Bindings: x[PIXELS,C] through shared/prologue_lines → parts[PARTS,C]. A workgroup sums EIGHTS lines of each pixel of
-// a part, its invocations those of different pixels. PARTS·⌈C/8/EIGHTS⌉ workgroups.
+// Bindings: x[PIXELS,C] through shared/prologue_lines → parts[PARTS,C]. A workgroup sums EIGHTS neighbouring lines of
+// each pixel of a part; its invocations take different pixels. PARTS·⌈C/8/EIGHTS⌉ workgroups.
 //
 // Defines: PIXELS, C a multiple of 8
-//          PARTS, CHUNK  pixels of a part; the last has between one and CHUNK
+//          PARTS, CHUNK  number of parts, and pixels of a part; the last part has between one and CHUNK
 //          EIGHTS        a power of two
 
 #include "shared/prologue_lines"
@@ -18,8 +18,8 @@ const PARTS: u32 = ${PARTS};
 const CHUNK: u32 = ${CHUNK};
 const EIGHTS: u32 = ${EIGHTS};
 const BLOCKS: u32 = (LINES + EIGHTS - 1u) / EIGHTS;
-/// Neighbouring pixels that invocations read at once, and such steps of a run. The sums of runs are added up: in one
-/// chain, every small element after a large one would be rounded.
+/// Neighbouring pixels that a workgroup reads at once, and such reads of a run. Each run has a sum of its own: in one
+/// long chain, every small element after a large one would be rounded.
 const ROWS: u32 = WG / EIGHTS;
 const RUN: u32 = 16u;
 

@@ -1,4 +1,4 @@
-// y[n,p,q] = Σ x[n,h,w]·a(p, h)·b(q, w): planes resampled, each axis by itself; or the transpose, y[n,h,w] = Σ
+// Resampling of planes, each axis by itself: y[n,p,q] = Σ x[n,h,w]·a(p, h)·b(q, w); or the transpose, y[n,h,w] = Σ
 // x[n,p,q]·a(p, h)·b(q, w).
 //
 // Bindings: x[N,H,W] → y[N,P,Q], or of images in lines x[N,H,W,SIDE] → y[N,P,Q,SIDE], by shared/terms.

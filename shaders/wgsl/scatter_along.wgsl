@@ -1,8 +1,7 @@
-// y[o,r,i] = the sum, or the maximum, of the x[o,k,i] with index[o,k,i] = r; 0 where there are none.
+// y[o,r,i] = the sum, or the maximum, of those x[o,k,i] with index[o,k,i] = r; 0 where there are none.
 //
-// A segment of LANES invocations looks at all COUNT indices of a result, in a fixed order.
-//
-// Bindings: index[O,COUNT,INNER], x[O,COUNT,INNER] → y[O,ROWS,INNER]. ⌈N/(WG/LANES)⌉ workgroups.
+// Bindings: index[O,COUNT,INNER], x[O,COUNT,INNER] → y[O,ROWS,INNER] by its epilogue. A segment of LANES invocations
+// compares all COUNT indices with a result's, in a fixed order. ⌈N/(WG/LANES)⌉ workgroups.
 //
 // Defines: WG, LANES, ACROSS see shared/segments
 //          FOLD sum, or max of numbers that are at least 0

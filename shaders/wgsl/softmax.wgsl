@@ -1,12 +1,13 @@
-// y[o,l,i] = exp(x[o,l,i] − m) / Σ_l exp(x[o,l,i] − m) with m = max over l of x[o,l,i]; LOG 1: its logarithm.
+// y[o,l,i] = exp(x[o,l,i] − m) / Σ_l exp(x[o,l,i] − m) with m = max over l of x[o,l,i]; LOG 1: the logarithm of that.
 //
-// Bindings: x[OUTER,LEN,INNER] → y[OUTER,LEN,INNER]; with PARTS > 1, x and what `softmax_parts` gave, peak and mass →
-// y. A segment of LANES invocations computes the row of one o and i, or a part of it, CHUNK elements long;
-// PARTS·⌈OUTER·INNER·LANES/WG⌉ workgroups.
+// Bindings: x[OUTER,LEN,INNER], and with PARTS > 1 the peaks and masses of the parts from `softmax_parts` →
+// y[OUTER,LEN,INNER] by its epilogue. A segment of LANES invocations computes the row of one o and i, or a part of it,
+// CHUNK elements long; PARTS·⌈OUTER·INNER·LANES/WG⌉ workgroups.
 //
 // Defines: WG, LANES powers of two; ACROSS 0 or 1, see shared/segments; OUTER, LEN, INNER; LOG 0 or 1
 //          PARTS, CHUNK  every part has an element: (PARTS − 1)·CHUNK < LEN ≤ PARTS·CHUNK
-//          FORMAT        that of shared/values; with lines, LEN and CHUNK count those, INNER and PARTS are 1, LOG is 0
+//          FORMAT        that of shared/values; with lines, LEN and CHUNK count lines, INNER and PARTS are 1, and LOG
+//                        is 0
 
 #include "shared/grid"
 #include "shared/segments"
@@ -22,7 +23,7 @@ const BLOCKS: u32 = (ROWS + SEGMENTS - 1u) / SEGMENTS;
 
 @group(0) @binding(0) var<storage, read> x: array<Held>;
 #if PARTS == 1
-// Nothing else is read.
+// There are no other inputs.
 #else
 @group(0) @binding(1) var<storage, read> peak: array<f32>;
 @group(0) @binding(2) var<storage, read> mass: array<f32>;
@@ -37,7 +38,7 @@ fn element(row: u32, l: u32) -> Value {
 }
 
 #if FORMAT == lines
-/// NaN if any is.
+/// The largest element; NaN if any is.
 fn largest_of(x: Value) -> f32 {
     var largest = x[0][0];
 #for E in 4
@@ -90,7 +91,7 @@ fn main(
         return;
     }
     let wanted = index % BLOCKS * SEGMENTS + segment_of(lane);
-    // Invocations without a row must still reach the barriers: they repeat the last row, and write nothing.
+    // Invocations without a row must still reach the barriers: they repeat the last row, and store nothing.
     let row = min(wanted, ROWS - 1u);
     let member = member_of(lane);
 
@@ -122,7 +123,7 @@ fn main(
     if wanted != row {
         return;
     }
-    // Tested here, because a compiler may replace x − x by 0 for any x.
+    // The peak is tested, because a compiler may replace x − x by 0 for any x.
     let none = !is_finite(shift);
     let first = index / BLOCKS * CHUNK;
     for (var l = first + member; l < min(first + CHUNK, LEN); l += LANES) {

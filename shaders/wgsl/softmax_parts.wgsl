@@ -1,7 +1,7 @@
-// The parts of a softmax or a cross-entropy whose rows are split: of each part of CHUNK elements, peak = max x,
-// mass = Σ exp(x − peak) and drift = Σ (x − peak). A part of −∞ alone has mass 0 and drift −∞.
+// The parts of a softmax or a cross-entropy whose rows are split. For each part of CHUNK elements: peak = max x, mass =
+// Σ exp(x − peak) and drift = Σ (x − peak). A part of −∞ alone has mass 0 and drift −∞.
 //
-// Bindings: x[OUTER,LEN,INNER] → peak[PARTS,OUTER,INNER], mass and with DRIFT 1 drift likewise. A segment of LANES
+// Bindings: x[OUTER,LEN,INNER] → peak[PARTS,OUTER,INNER], mass, and with DRIFT 1 drift, likewise. A segment of LANES
 // invocations computes a part of a row; PARTS·⌈OUTER·INNER·LANES/WG⌉ workgroups.
 //
 // Defines: WG, LANES powers of two; ACROSS 0 or 1, see shared/segments; OUTER, LEN, INNER; DRIFT 0 or 1
@@ -41,7 +41,7 @@ fn main(
     }
     let part = index / BLOCKS;
     let wanted = index % BLOCKS * SEGMENTS + segment_of(lane);
-    // Invocations without a row must still reach the barriers: they repeat the last row, and write nothing.
+    // Invocations without a row must still reach the barriers: they repeat the last row, and store nothing.
     let row = min(wanted, ROWS - 1u);
     let first = part * CHUNK;
     let end = min(first + CHUNK, LEN);

@@ -1,7 +1,8 @@
-// The order of the elements of each block of a line: order[first + r] is the place in the line of the element that has
-// r elements of its block before it. Equal elements stay in order.
+// Sorts each block of WG elements of a line: order[first + r] is the index in the line of the element of rank r in the
+// block that begins at `first`. The sort is stable.
 //
-// Bindings: x → order. A workgroup sorts a block of WG elements, each of which counts those that come before it.
+// Bindings: x → order. A workgroup sorts a block: each invocation counts the elements that come before its own.
+// LINES·⌈LEN/WG⌉ workgroups.
 //
 // Defines: WG
 //          LINES number of lines

@@ -1,11 +1,11 @@
-// Merges runs of a line that are sorted, two at a time: each element finds by bisection how many of the other run come
-// before it. Equal elements stay in order.
+// Merges sorted runs of each line in pairs: each element finds by bisection how many elements of the other run come
+// before it. The merge is stable.
 //
-// Bindings: x, order of runs → order of runs twice as long. One invocation moves an element; ⌈N/WG⌉ workgroups.
+// Bindings: x, order within runs → order within runs twice as long. One invocation moves an element; ⌈N/WG⌉ workgroups.
 //
 // Defines: WG
 //          N   number of elements
-//          RUN elements of a run, but for the last of a line
+//          RUN elements of a run; the last run of a line may have fewer
 //          LEN, INNER, DESCENDING see shared/sort
 
 #include "shared/grid"
@@ -36,7 +36,7 @@ fn main(
     let is_left = at / RUN % 2u == 0u;
     let pair = at / (2u * RUN) * 2u * RUN;
     let other = pair + select(0u, RUN, is_left);
-    // The first of the other run that does not come before this element.
+    // Bisect for the first element of the other run that does not come before this one.
     var low = min(other, LEN);
     var high = min(other + RUN, LEN);
     while low < high {

@@ -1,11 +1,11 @@
-// y[i] = Σ_p parts[p,AT], in the order of p: adds up the parts of a reduction that was cut.
+// y[i] = Σ_p parts[p,AT], in order of p: adds up the parts of a reduction that was cut.
 //
 // Bindings: parts[PARTS,PART] → y[LEN] by its epilogue. One invocation computes a sum, or with LINES eight neighbours;
 // ⌈LEN/(WG/TAPS·TAPS)⌉ or ⌈LEN/8/WG⌉ workgroups.
 //
 // Defines: WG, PARTS, PART, LEN
 //          AT    the place of element i in a part, an expression of `i: u32`
-//          TAPS  elements that are adjacent in the result and far apart in a part; 1 where the orders agree
+//          TAPS  elements that are adjacent in the result, but far apart in a part; 1 where the orders agree
 //          LINES defined where sums are stored in lines: LEN is a multiple of 8, and parts have the result's order
 
 #if LINES
@@ -52,7 +52,7 @@ fn main(
     }
     finish(e, sum);
 #else
-    // Neighbouring invocations read neighbouring elements, and pass them on to those that store them.
+    // Neighbouring invocations read neighbouring elements, and pass their sums to the invocations that store them.
     let first = workgroup_index(workgroup, workgroups) * COUNT;
     let i = first + lane % (COUNT / TAPS) * TAPS + lane / (COUNT / TAPS);
     if lane < COUNT && i < LEN {

@@ -1,4 +1,4 @@
-// y[i] = ⌊x[IN_OFFSET(i)]⌋: floats as integers. The largest integer where x is NaN, below 0 or 2³² and above.
+// y[i] = ⌊x[IN_OFFSET(i)]⌋: floats as integers. u32::MAX where x is NaN, negative, or at least 2³².
 //
 // Bindings: x → y. One invocation writes an element; ⌈N/WG⌉ workgroups.
 //
@@ -26,7 +26,7 @@ fn main(
         return;
     }
     let value = x[${IN_OFFSET}];
-    // By the sign's bit: a device may take small numbers for 0.
+    // By the sign bit, because a device may flush small numbers to 0.
     let is_positive = is_zero(value) || bitcast<u32>(value) < 0x80000000u;
     let fits = !is_nan(value) && is_positive && value <= 4294967040.0;
     y[i] = select(0xffffffffu, u32(select(0.0, value, fits)), fits);

@@ -1,4 +1,4 @@
-// Winograd's transform of the cotangents, A dy Aᵀ: z[f,o,t] for product f of 36, output channel o, and tile t of 4×4.
+// Winograd's transform of the cotangents, A dy Aᵀ: z[f,o,t] for product f of 36, output channel o, and 4×4 tile t.
 //
 // Bindings: dy[N,O,P,Q] → z[36,O,TILES]. One invocation transforms a tile of a channel; ⌈O·TILES/WG⌉ workgroups.
 //

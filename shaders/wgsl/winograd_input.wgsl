@@ -20,7 +20,7 @@ const PW: i32 = ${PW};
 @group(0) @binding(0) var<storage, read> x: array<f32>;
 @group(0) @binding(1) var<storage, read_write> v: array<f32>;
 
-/// The element at this place of a plane; zero outside.
+/// The element at a row and column of a plane; zero outside.
 fn input(plane: u32, row: i32, column: i32) -> f32 {
     if row < 0 || row >= i32(H) || column < 0 || column >= i32(W) {
         return 0.0;

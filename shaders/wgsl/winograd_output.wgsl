@@ -1,6 +1,6 @@
 // Winograd's transform back to outputs, AᵀmA: y[n,o,p,q] from the products m[f,o,t].
 //
-// Bindings: m[36,O,TILES] → y[N,O,P,Q] by its epilogue. One invocation computes a tile of a channel, 4×4; ⌈O·TILES/WG⌉
+// Bindings: m[36,O,TILES] → y[N,O,P,Q] by its epilogue. One invocation computes a 4×4 tile of a channel; ⌈O·TILES/WG⌉
 // workgroups.
 //
 // Defines: WG, N, O

@@ -1,5 +1,5 @@
-// Winograd's transform of the weights, G w Gᵀ: u[f,k,m] for product f of 36, with m its row and k the term of its
-// reduction. FORM forward: m is the output and k the input channel. FORM grad_input: the other way round, with taps in
+// Winograd's transform of the weights, G w Gᵀ: u[f,k,m] for product f of 36, whose rows are m and whose reduction runs
+// over k. FORM forward: m is the output and k the input channel. FORM grad_input: the other way round, with taps in
 // reverse order.
 //
 // Bindings: w[O,C,3,3] → u[36,K,M]. One invocation transforms the weights of a pair of channels; ⌈O·C/WG⌉ workgroups.

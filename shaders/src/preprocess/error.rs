@@ -40,16 +40,16 @@ pub enum ExpandError {
         /// The name it gives.
         name: String,
     },
-    /// A macro that an `#insert` would put into itself.
+    /// An `#insert` that would insert a macro into itself.
     Circular {
         /// The `#insert`.
         at: Location,
         /// The macro's name.
         name: String,
     },
-    /// A hole or an `#if` that compares needs a define that was not given.
+    /// A hole, or a comparison in an `#if`, needs a define that was not given.
     Undefined {
-        /// Where the first such line is.
+        /// The first such line.
         at: Location,
         /// The define's name.
         name: String,
@@ -75,9 +75,9 @@ pub enum ExpandError {
     },
     /// A line that starts with `#` but is no directive, or a `${` that is no hole.
     Malformed {
-        /// Where the line is.
+        /// The line's place.
         at: Location,
-        /// The line, without the blanks around it.
+        /// The line's text, without the blanks around it.
         line: String,
     },
 }

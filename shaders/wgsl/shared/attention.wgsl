@@ -1,25 +1,26 @@
-// Tiles of scores, for the kernels of attention. A workgroup holds ROWS rows against TILE columns. Each invocation
-// computes ROWS_EACH rows and 4·WIDTH columns of a tile; of a result, as many rows and EACH fours of features. The
-// operands of products pass through workgroup memory in chunks. The next chunk is loaded while one is multiplied.
+// Tiles of ROWS×TILE scores for the attention kernels. A workgroup computes one tile at a time. Each invocation
+// computes ROWS_EACH rows and 4·WIDTH columns of a tile; of a result, the same rows and EACH fours of features.
+// Operands pass through workgroup memory in chunks. The next chunk is loaded while this one is multiplied.
 //
 // Defines: WG       ROWS·TILE/(16·HEIGHT·WIDTH)
 //          ROWS     128, 64 or 32
 //          TILE     64 or 32
-//          HEIGHT   an invocation's groups of four rows, 1 or 2; ROWS_EACH is 4·HEIGHT
-//          WIDTH    an invocation's groups of four columns of a tile, 1 or 2
+//          HEIGHT   groups of four rows of an invocation, 1 or 2; ROWS_EACH is 4·HEIGHT
+//          WIDTH    groups of four columns of a tile of an invocation, 1 or 2
 //          DEPTH    fours of features in a chunk for scores, a power of two
 //          FOURS    fours of features of a result that a workgroup computes, a power of two from 4 to 32
 //          LOADS    the most fours of a chunk that an invocation loads
 //          MEMORY   fours of workgroup memory: for chunks of rows and of columns, or weights and their operands
 //          EACH     max(1, FOURS/SIDE), with SIDE = TILE/(4·WIDTH)
 //          SHARED_SUMS   1 where FOURS is less than SIDE
-//          UNROLL   fours that the products add in a row: 2 where both D and E have an even number of them, else 1
+//          UNROLL   fours of features that an iteration of the product loop adds: 2 where both D and E have an even
+//                   number of them, else 1
 //          BATCH, L, S, D, E
 //          SCALE    a literal
 //          CAUSAL   1: query i sees the keys up to i + S − L
 //          BIAS     1: there is a bias
-//          Q_BATCH, Q_ROW, Q_COL   where batch b of q begins, an expression of `b: u32`; its strides. The same for K_…,
-//                   V_… and BIAS_…
+//          Q_BATCH, Q_ROW, Q_COL   the offset of batch b of q, an expression of `b: u32`, and the strides of q;
+//                                  likewise K_…, V_… and BIAS_…
 //          Q_ELEM, K_ELEM, V_ELEM  vec4<f32> where four neighbours along a row can be read at once, else f32
 
 #include "shared/grid"
@@ -35,7 +36,7 @@ const FOURS: u32 = ${FOURS};
 const HEIGHT: u32 = ${HEIGHT};
 const ROWS_EACH: u32 = ${ROWS_EACH};
 const EACH: u32 = ${EACH};
-/// Invocations that share features of a result. Each adds up some of the columns.
+/// Invocations that share the same features of a result. Each sums over its share of the columns.
 const SHARES: u32 = SIDE * EACH / FOURS;
 const BATCH: u32 = ${BATCH};
 const L: u32 = ${L};
@@ -43,15 +44,15 @@ const S: u32 = ${S};
 const D: u32 = ${D};
 const E: u32 = ${E};
 
-/// Fours of features in each row of a chunk for scores, which has ROWS or TILE rows.
+/// Fours of features per row of a chunk for scores. Such a chunk has ROWS or TILE rows.
 const DEPTH: u32 = ${DEPTH};
-/// Columns of a tile that a weighted sum adds at a time.
+/// Columns of a tile that a weighted sum takes at a time.
 const TERMS: u32 = min(4u * DEPTH, TILE / 2u);
-/// Fours of their weights in each row.
+/// Fours of weights per row of these columns.
 const PIECE: u32 = TERMS / 4u;
 
-// Two regions of workgroup memory. Each holds chunks for scores first; then one holds weights, the other their
-// operands.
+// Two regions of workgroup memory. Both hold chunks while scores are computed. Then one holds weights, and the other
+// the operands that are weighted.
 const ROW_CHUNK: u32 = 0u;
 const COLUMN_CHUNK: u32 = ROWS / 4u * (4u * DEPTH + 1u);
 /// A piece of a tile of weights: all rows, and TERMS columns.
@@ -61,18 +62,17 @@ const TERM_CHUNK: u32 = COLUMN_CHUNK;
 
 var<workgroup> memory: array<vec4<f32>, ${MEMORY}>;
 
-/// The place of a four in the first of a group of four rows. Each row has so many fours, and the next row begins that
-/// much further on. Groups are one four further apart than they are long, so that invocations that read neighbouring
-/// groups use different banks.
+/// The place of four number `four` in the first row of a group of four rows, each `pitch` fours long. One four of
+/// padding follows each group, so that invocations that read neighbouring groups hit different banks.
 fn place(group: u32, four: u32, pitch: u32) -> u32 {
     return group * (4u * pitch + 1u) + four;
 }
 
-/// The fours that an invocation loads of a chunk. An array of them has no other name: in HLSL, as naga writes it, it
-/// would be defined twice.
+/// Fours of a chunk that an invocation loads. The array type of that many fours has no alias: naga's HLSL writer would
+/// define a function twice, once under each name.
 const LOADS: u32 = ${LOADS};
 
-/// Stores a chunk of so many rows, with so many fours in each.
+/// Stores an invocation's part of a chunk of `rows` rows of `pitch` fours.
 fn put(region: u32, part: array<vec4<f32>, LOADS>, rows: u32, pitch: u32, lane: u32) {
 #for N in LOADS
     if ${N}u * WG < rows * pitch {
@@ -82,8 +82,8 @@ fn put(region: u32, part: array<vec4<f32>, LOADS>, rows: u32, pitch: u32, lane: 
 #endfor
 }
 
-// Four features of row `i` of an operand, or past its last row those of the last. Features past the last are zero or
-// arbitrary: nothing reads those.
+// Four features of row `i` of an operand. Rows past the last repeat the last. Features past the last are zeros with
+// f32; with vec4<f32> they are arbitrary, and no result depends on them.
 #macro load_four(OPERAND, ELEM, BEGIN, ROW, COL, COUNT, FEATURES)
     let row = ${BEGIN} + min(i, ${COUNT}u - 1u) * ${ROW}u;
 #if ELEM == vec4<f32>
@@ -108,8 +108,7 @@ fn v_four(b: u32, i: u32, four: u32) -> vec4<f32> {
 #insert load_four(value, V_ELEM, V_BATCH, V_ROW, V_COL, S, E)
 }
 
-// The part that an invocation loads of the chunk that begins with a row and a four, with so many rows and fours in
-// each.
+// An invocation's part of the chunk of `rows` rows of `pitch` fours that begins at row `first` and four `four`.
 #macro load_part(FOUR)
     var part: array<vec4<f32>, LOADS>;
 #for N in LOADS
@@ -132,7 +131,7 @@ fn v_part(b: u32, first: u32, four: u32, rows: u32, pitch: u32, lane: u32) -> ar
 #insert load_part(v_four)
 }
 
-/// `true` if all of so many queries see all of so many keys, from a first query and a first key on.
+/// `true` if all of `queries` queries from `query` on see all of `keys` keys from `key` on.
 fn all_visible(query: u32, queries: u32, key: u32, keys: u32) -> bool {
 #if CAUSAL == 1
     return query + queries <= L && key + keys <= S && key + keys + L <= query + S + 1u;
@@ -150,7 +149,7 @@ fn is_visible(i: u32, j: u32) -> bool {
 #endif
 }
 
-/// The score of a query and a key from their product; both may be past the end.
+/// The score of query `i` and key `j` from their product; both may be past the end.
 fn score(b: u32, i: u32, j: u32, product: f32) -> f32 {
 #if BIAS == 1
     let at = ${BIAS_BATCH} + min(i, L - 1u) * ${BIAS_ROW}u + min(j, S - 1u) * ${BIAS_COL}u;
@@ -160,27 +159,28 @@ fn score(b: u32, i: u32, j: u32, product: f32) -> f32 {
 #endif
 }
 
-/// The place of an invocation in a tile: x across and y down. 32 invocations that run together compute 8×4 of it.
-/// Neighbours read the same rows, and those two apart the same columns: hardware merges such reads.
+/// An invocation's position in a tile: x across and y down. 32 invocations that run together cover 8×4 positions.
+/// Neighbours read the same rows, and invocations two apart the same columns: the hardware merges such reads.
 fn position(lane: u32) -> vec2<u32> {
     let x = lane / 32u % (SIDE / 8u) * 8u + lane / 8u % 4u * 2u + lane % 2u;
     let y = lane / 32u / (SIDE / 8u) * 4u + lane / 2u % 4u;
     return vec2(x, y);
 }
 
-/// The four columns of a tile that an invocation's group `w` of columns begins with.
+/// The first column, within the tile, of an invocation's group `w` of four columns.
 fn column_of(at: vec2<u32>, w: u32) -> u32 {
     return (at.x + w * SIDE) * 4u;
 }
 
-/// The number of fours in the chunk that begins with a four of so many features: a constant if all chunks are whole.
+/// The number of fours in the chunk that begins at four `first` of `features` features: a constant if all chunks are
+/// whole.
 fn fours_from(first: u32, features: u32) -> u32 {
     let fours = (features + 3u) / 4u;
     return select(min(DEPTH, fours - first), DEPTH, fours % DEPTH == 0u);
 }
 
-/// Adds the products of an invocation's rows and columns, over so many fours of the chunks, to a tile's elements: group
-/// w of columns of row r is at `w*ROWS_EACH + r`.
+/// Accumulates the products of an invocation's rows and columns over the first `fours` fours of the chunks. The sum of
+/// row r and group w of columns is at `w*ROWS_EACH + r`.
 fn add_products(sums: ptr<function, array<vec4<f32>, ROWS_EACH * WIDTH>>, fours: u32, at: vec2<u32>) {
     for (var first = 0u; first < fours; first += ${UNROLL}u) {
 #for U in UNROLL
@@ -214,8 +214,8 @@ fn add_products(sums: ptr<function, array<vec4<f32>, ROWS_EACH * WIDTH>>, fours:
     }
 }
 
-/// Adds the products of rows of weights and their operands to an invocation's part of a result: four n of row r is at
-/// `n*ROWS_EACH + r`.
+/// Accumulates the products of rows of weights and their operands in an invocation's part of a result. The sum of row r
+/// and four n is at `n*ROWS_EACH + r`.
 fn add_weighted(sums: ptr<function, array<vec4<f32>, ROWS_EACH * EACH>>, at: vec2<u32>) {
     let begin = at.x * EACH / FOURS * (PIECE / SHARES);
     for (var first = begin; first < begin + PIECE / SHARES; first += 2u) {
@@ -250,7 +250,7 @@ fn add_weighted(sums: ptr<function, array<vec4<f32>, ROWS_EACH * EACH>>, at: vec
     }
 }
 
-/// Stores an invocation's part of the piece of a tile that begins with column `first`, for `add_weighted`.
+/// Stores an invocation's weights of the piece that begins at column `first`, for `add_weighted`.
 fn put_weights(tile: ptr<function, array<vec4<f32>, ROWS_EACH * WIDTH>>, first: u32, at: vec2<u32>) {
 #for W in WIDTH
     if column_of(at, ${W}u) / TERMS == first / TERMS {
@@ -265,8 +265,8 @@ fn put_weights(tile: ptr<function, array<vec4<f32>, ROWS_EACH * WIDTH>>, first: 
 }
 
 #if SHARED_SUMS == 1
-/// Adds up the sums of the invocations that share features; the first of them gets the total. All invocations of the
-/// workgroup call this together, once they no longer read workgroup memory.
+/// Adds up the sums of the invocations that share features. The first of these gets the total. All invocations of the
+/// workgroup call this together, once none of them reads workgroup memory any more.
 fn join_shares(sums: ptr<function, array<vec4<f32>, ROWS_EACH * EACH>>, at: vec2<u32>) {
 #for H in HEIGHT
 #for R in 4

@@ -1,8 +1,7 @@
-// The operands of an attention's gradient, for the kernels that compute scores and slopes
-// Σ_e dy[i,e]·v[j,e] − drift[i].
+// Operands of the gradient of attention, for the kernels that compute scores and slopes Σ_e dy[i,e]·v[j,e] − drift[i].
 //
-// Bindings: q, key, value, spread[B,L,2], drift[B,L], dy[B,L,E], bias where there is one. With JOINED, spread and drift
-// are one buffer [B,L,3] (`attention_join`).
+// Bindings: q, key, value, spread[B,L,2], drift[B,L], dy[B,L,E], and bias where there is one. With JOINED, spread and
+// drift are one buffer [B,L,3] (`attention_join`).
 //
 // Defines: those of shared/attention
 //          JOINED   1: spread and drift are one buffer

@@ -1,4 +1,4 @@
-// The divisor of an average pooling.
+// The divisor of average pooling.
 //
 // Defines: those of shared/pool
 //          INCLUDE_PAD   see `avg_pool2d`

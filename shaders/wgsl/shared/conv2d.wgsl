@@ -1,11 +1,11 @@
 // Geometry of a 2-D convolution: x[N,C,H,W] and w[O,C/G,KH,KW] give y[N,O,P,Q].
 //
-// The gradient of its input is a convolution, too: of the cotangents, with its taps in reverse order, and with the
-// stride as the distance of neighbouring pixels.
+// The gradient of the input is also a convolution: of the cotangents, with the taps in reverse order. The stride
+// becomes the distance between neighbouring pixels, UH and UW.
 //
 // Defines: those of shared/window; PH and PW may be negative, modulo 2³²
 //          C, O, G
-//          UH, UW  distances of neighbouring pixels of x, down and across; there are zeros in between
+//          UH, UW  distances between neighbouring pixels of x, down and across, with zeros in between
 
 #include "shared/window"
 
@@ -16,7 +16,7 @@ const GROUP_C: u32 = CHANNELS / ${G};
 const GROUP_O: u32 = O / ${G};
 const UH: u32 = ${UH};
 const UW: u32 = ${UW};
-/// Extents of x with the zeros in between.
+/// Extents of x, including the zeros in between.
 const SPAN_H: u32 = (H - 1u) * UH + 1u;
 const SPAN_W: u32 = (W - 1u) * UW + 1u;
 

@@ -1,12 +1,11 @@
-// Convolutions as products by shared/gemm, one for each group: `conv2d_gemm` and `conv2d_grad_weight_gemm`. Their
-// columns are never in memory: blocks are gathered from x as they are needed.
+// Convolutions as products by shared/gemm, one for each group: `conv2d_gemm` and `conv2d_grad_weight_gemm`. The im2col
+// matrix is never in memory: its blocks are gathered from x as they are needed.
 //
 // Binding 0: x[N,C,H,W].
 //
 // Defines: those of shared/gemm and shared/conv2d
-//          ORDER    of the weights of an output channel, as a product counts them: channels, in the order c, i, j; or
-//                   taps, in the order i, j, c, where C/G is a multiple of 4, so that `gather` finds the place of four
-//                   channels at once
+//          ORDER    order of an output channel's weights in the product. channels: c, i, j. taps: i, j, c; C/G is then
+//                   a multiple of 4, so that `gather` finds the places of four channels at once
 
 #include "shared/gemm"
 #include "shared/conv2d"
@@ -18,7 +17,8 @@ const TAPS: u32 = KH * KW;
 @group(0) @binding(0) var<storage, read> x: array<f32>;
 
 #if ORDER == taps
-/// Channels c.. of the pixel that tap `tap` of output pixel `pixel` reads; zeros in the padding, and if not `wanted`.
+/// Channels c to c + 3 of the pixel that tap `tap` of output pixel `pixel` reads; zeros in the padding and if not
+/// `wanted`.
 fn gather(group: u32, tap: u32, c: u32, pixel: u32, wanted: bool) -> vec4<f32> {
     let row = row_read(pixel / Q % P, tap / KW);
     let column = column_read(pixel % Q, tap % KW);

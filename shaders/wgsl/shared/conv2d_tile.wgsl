@@ -1,14 +1,14 @@
-// Tiles of pixels for convolutions on matrix units. A workgroup takes TILE_P×TILE_Q outputs of TILE_N·IMAGES images at
-// a time, and keeps the inputs that they read in workgroup memory. A fragment is sixteen outputs of a row. Rows
-// narrower than that join IMAGES images: each pixel is followed by the same pixel of the next image. Columns of inputs
-// that are a stride apart are adjacent in workgroup memory, so a tap shifts a fragment by a distance, whatever the
-// stride.
+// Tiles of pixels for convolutions on matrix units. A tile is TILE_P×TILE_Q outputs of TILE_N·IMAGES images. A
+// workgroup keeps the inputs that a tile reads, with the halo, in workgroup memory. A fragment is sixteen outputs of a
+// row. Narrower rows interleave IMAGES images: each pixel is followed by the same pixel of the next image. Columns of
+// inputs that are a stride apart are adjacent in workgroup memory, so a tap shifts a fragment by a distance, whatever
+// the stride.
 //
-// Defines: those of shared/conv2d
+// Defines: those of shared/conv2d; PW is less than HALO_Q
 //          IMAGES   1, 2, 4, 8 or 16
 //          TILE_P, TILE_Q, TILE_N   TILE_Q is a multiple of 16/IMAGES
-//          STRIDE_P the stride among the rows that are loaded: 1 where KH is 1, since a single tap reads every SH-th
-//                   row alone, else SH
+//          STRIDE_P the stride between loaded rows: SH, or 1 where KH is 1, since a single tap reads every SH-th row
+//                   alone and no other row is loaded
 //          HALO_P   rows that a tile reads, (TILE_P − 1)·STRIDE_P + (KH − 1)·DH + 1
 
 #include "shared/conv2d"
@@ -22,29 +22,30 @@ const TILES_Q: u32 = (Q + TILE_Q - 1u) / TILE_Q;
 const TILES: u32 = (N + TILE_N - 1u) / TILE_N * TILES_P * TILES_Q;
 
 const STRIDE_P: u32 = ${STRIDE_P};
-/// The stride among the columns that are loaded.
+/// The stride between loaded columns.
 const STRIDE_Q: u32 = select(SW, 1u, KW == 1u);
-/// The distances in the image of neighbouring rows and columns that are loaded.
+/// The distances in the image between neighbouring loaded rows, and columns.
 const STEP_P: u32 = SH / STRIDE_P;
 const STEP_Q: u32 = SW / STRIDE_Q;
 
 const HALO_P: u32 = ${HALO_P};
 const HALO_Q: u32 = (TILE_Q - 1u) * STRIDE_Q + (KW - 1u) * DW + 1u;
-/// With one tile across, columns of padding need not be loaded: INSIDE are the columns that lie inside the image, from
+/// With one tile across, columns of padding need not be loaded: only the INSIDE columns inside the image are, from
 /// number FIRST on.
 const ONE_ACROSS: bool = TILES_Q == 1u && STEP_Q == 1u;
 const INSIDE: u32 = select(HALO_Q, min(W, HALO_Q - min(PW, HALO_Q)), ONE_ACROSS);
 const FIRST: u32 = select(0u, PW, ONE_ACROSS);
 /// Inputs that are loaded.
 const INPUTS: u32 = TILE_N * HALO_P * INSIDE;
-/// Columns that have one remainder by the stride.
+/// Columns with the same remainder by the stride.
 const PLANE: u32 = TILE_Q + (KW - 1u) * DW / STRIDE_Q;
 /// Inputs in workgroup memory.
 const HALO: u32 = TILE_N * HALO_P * STRIDE_Q * PLANE;
 
-/// The pixel of line number `at`, and which eight of its channels the line has, of `eights`, an even number. Eight
-/// invocations load two lines of each of four pixels, two apart: whole sectors of 32 bytes, which go to different banks
-/// where the distance of pixels is an odd multiple of 16 bytes. Some lines are past the last pixel.
+/// The pixel of line number `at`, and which of the pixel's `eights` lines that is. `eights` is even. Eight invocations
+/// load two lines of each of four pixels, which are two apart. These are whole sectors of 32 bytes, which go to
+/// different banks where the distance between pixels is an odd multiple of 16 bytes. Some lines are past the last
+/// pixel.
 fn line_at(at: u32, pixels: u32, eights: u32) -> vec2<u32> {
     let turn = at / 8u;
     let pairs = eights / 2u;
@@ -67,8 +68,8 @@ fn input_pixel(pixel: u32) -> Pixel {
     return Pixel(vec3(block * IMAGES + turn, row * STEP_P, column * STEP_Q), place);
 }
 
-/// The place in workgroup memory of a fragment's first input: of block `block` of IMAGES images, row `row` of the
-/// tile's inputs, and tap `s` of a row, for the fragment whose first output is number `first` of its row.
+/// The place in workgroup memory of a fragment's first input, for block `block` of IMAGES images, row `row` of the
+/// tile's inputs and tap `s` of a row. The fragment's first output is number `first` of its row.
 fn fragment_of_inputs(block: u32, row: u32, s: u32, first: u32) -> u32 {
     return (((block * HALO_P + row) * STRIDE_Q + s * DW % STRIDE_Q) * PLANE + s * DW / STRIDE_Q) * IMAGES + first;
 }
@@ -78,8 +79,8 @@ fn first_of(t: u32) -> vec3<u32> {
     return vec3(t / (TILES_P * TILES_Q) * TILE_N, t / TILES_Q % TILES_P * TILE_P, t % TILES_Q * TILE_Q);
 }
 
-/// The image, row and column of an input of the tile with this first output. It may lie outside; negative numbers wrap
-/// to large ones.
+/// The image, row and column of input `pixel` of the tile whose first output is `first`. It may lie outside the image:
+/// negative numbers wrap to large ones.
 fn input_at(first: vec3<u32>, pixel: vec3<u32>) -> vec3<u32> {
     return first * vec3(1u, SH, SW) - vec3(0u, PH, PW) + pixel;
 }
@@ -88,7 +89,7 @@ fn is_input(at: vec3<u32>) -> bool {
     return at.x < N && at.y < H && at.z < W;
 }
 
-/// The place of its first channel.
+/// The place of an input's first channel.
 fn line_of_input(at: vec3<u32>) -> u32 {
     return ((at.x * H + at.y) * W + at.z) * CHANNELS;
 }

@@ -1,7 +1,7 @@
-// The states of a CTC example, and the probabilities of their classes. The kernel declares x, targets, input_lengths
-// and target_lengths.
+// The states of a CTC example, and the log-probabilities of their classes. The kernel declares x, targets,
+// input_lengths and target_lengths.
 //
-// Defines: STEPS, EXAMPLES, CLASSES, LABELS the extents; BLANK a class
+// Defines: WG; STEPS, EXAMPLES, CLASSES, LABELS the extents; BLANK a class
 
 #include "shared/float"
 
@@ -12,17 +12,17 @@ const CLASSES: u32 = ${CLASSES};
 const LABELS: u32 = ${LABELS};
 const BLANK: u32 = ${BLANK};
 
-/// States of an example with the most labels.
+/// States of an example with LABELS labels.
 const STATES: u32 = 2u * LABELS + 1u;
 
-/// The logarithm for the impossible: far below all others, but finite, so that its sums and differences are.
+/// Stands for ln 0: far below all other logarithms, but finite, so that sums and differences of it are.
 const LEAST: f32 = -1e30;
 
 struct Example {
     n: u32,
     steps: u32,
     labels: u32,
-    /// `true` if a length exceeds its bound: then everything is NaN.
+    /// `true` if a length exceeds its bound: then all results of the example are NaN.
     is_broken: bool,
 }
 
@@ -36,7 +36,7 @@ fn states_of(example: Example) -> u32 {
     return 2u * example.labels + 1u;
 }
 
-/// Not NaN.
+/// `true` if x stands for ln 0; `false` for NaN.
 fn is_impossible(x: f32) -> bool {
     return x < 0.5 * LEAST && !is_nan(x);
 }
@@ -48,7 +48,7 @@ fn class_of(n: u32, state: u32) -> u32 {
     return targets[n * LABELS + state / 2u];
 }
 
-/// The logarithm of the probability of a state's class; NaN for a label past the last class.
+/// The log-probability of a state's class; NaN for a label past the last class.
 fn emission(example: Example, t: u32, state: u32) -> f32 {
     let c = class_of(example.n, state);
     let value = m_max(x[(t * EXAMPLES + example.n) * CLASSES + min(c, CLASSES - 1u)], LEAST);

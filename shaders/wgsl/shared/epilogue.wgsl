@@ -1,9 +1,9 @@
-// `store(i, value)`: how a kernel stores its first result, once for each element i, in any control flow. The host
-// writes what it does, which includes elementwise work that was merged into the kernel. Its bindings come after the
-// kernel's own, that of the result included.
+// `store(i, value)` stores element i of a kernel's first result. A kernel calls it once for each element, in any
+// control flow. The host writes what it does, including elementwise work that was merged into the kernel. The host's
+// bindings come after the kernel's own, and the result's is among them.
 //
-// That work may read memory, and a read after a store waits for the store. An invocation that stores a few elements
-// calls `let e = epilogue(i)` for each first, which reads what element i needs, and `finish(e, value)` last.
+// Merged work may read memory, and a read after a store waits for the store. So an invocation that stores a few
+// elements first calls `let e = epilogue(i)` for each, which reads what element i needs, and then `finish(e, value)`.
 //
 // Defines: STORE  declarations, among them `struct Epilogue`, `fn epilogue(i: u32) -> Epilogue` and
 //                 `fn finish(e: Epilogue, value: f32)`; they may call whatever shared/math declares

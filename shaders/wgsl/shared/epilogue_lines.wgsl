@@ -1,6 +1,6 @@
 // `store_line(i, line)`: shared/epilogue for results with channels innermost, eight elements at a time. Elements are
-// counted in that order, and i is a multiple of 8. For a few lines, `let e = epilogue(i)` for each first and `finish(e,
-// line)` last.
+// counted in that order, and i is a multiple of 8. An invocation that stores a few lines first calls
+// `let e = epilogue(i)` for each, and then `finish(e, line)`.
 //
 // Defines: STORE  declarations, among them `struct Epilogue`, `fn epilogue(i: u32) -> Epilogue` and
 //                 `fn finish(e: Epilogue, line: Eight)`; they may call whatever shared/math and shared/half declare

@@ -1,9 +1,10 @@
-// How kernels on matrix units scale halves to fit f16: `conv2d_taps`, `conv2d_grad_weight_taps` and `matmul_halves`.
+// Scaling of halves to fit f16, for kernels on matrix units: `conv2d_taps`, `conv2d_grad_weight_taps` and
+// `matmul_halves`.
 //
-// A workgroup guesses powers of two from the first blocks that it loads, leaving ROOM for larger elements. An element
-// that is too large becomes infinite, and so do its sums. Macro check_fit looks for those at the end, and the workgroup
-// starts over, with powers found from all blocks. So no load is compared on the way. With BFLOAT, everything fits as it
-// is, and there is one attempt.
+// A workgroup chooses powers of two from the peaks of the first blocks that it loads, with ROOM for larger elements. An
+// element that is too large even so becomes infinite, and so do its sums. Macro check_fit looks for such sums at the
+// end. If there are any, the workgroup starts over, with powers from the peaks of all blocks. So loads need no checks.
+// With BFLOAT, everything fits as it is, and there is one attempt.
 //
 // The kernel declares
 //     const WG, SUBGROUP   invocations of the workgroup and of a subgroup
@@ -15,13 +16,12 @@
 #include "shared/units"
 #include "shared/float"
 
-/// Binary digits of room above the peak that powers are guessed from. Elements 2³⁰ times smaller than that peak become
-/// zero.
+/// Binary digits of room above the peaks of the first blocks, less one. Underflow loses at most 2⁻³³ of the peak.
 const ROOM: i32 = 6;
 
-/// The distance of rows of sixteen sums, in fours.
+/// The pitch of rows of sixteen sums, in fours.
 const PITCH_SUMS: u32 = 5u;
-/// A fragment of sums of each subgroup whose turn it is.
+/// One fragment of sums for each subgroup whose turn it is.
 var<workgroup> sums: array<vec4<f32>, WG / SUBGROUP / TURNS * 16u * PITCH_SUMS>;
 
 #if BFLOAT
@@ -35,11 +35,11 @@ fn exponents_of_all(lane: u32, held: vec2<f32>, room: i32) -> vec2<i32> {
 const ATTEMPTS: u32 = 2u;
 
 var<workgroup> largest_of: array<vec2<f32>, WG / SUBGROUP>;
-/// Not zero in x if a sum is not finite; four components, so that tiles begin at a multiple of 16 bytes.
+/// Nonzero in x if a sum is not finite. Four components, so that tiles begin at a multiple of 16 bytes.
 var<workgroup> unfit: vec4<u32>;
 
-/// The exponents for the largest magnitude of each operand that an invocation of the workgroup holds. All invocations
-/// call this together.
+/// The exponents for the largest magnitude of each operand in the workgroup; `held` has those of the invocation. All
+/// invocations call this together.
 fn exponents_of_all(lane: u32, held: vec2<f32>, room: i32) -> vec2<i32> {
     let largest = vec2(subgroupMax(held.x), subgroupMax(held.y));
     workgroupBarrier();
@@ -64,8 +64,8 @@ fn finite_magnitude(words: vec4<u32>) -> f32 {
     return largest(max(finite_magnitudes(x.first), finite_magnitudes(x.second)));
 }
 
-// Declares `fit`: `true` if the sums of all subgroups are finite. It takes `lane`, `subgroup`; `total`, the sum of the
-// subgroup's fragments; and `begin_sums`, the place in `sums` of the subgroup's fragment.
+// Declares `fit`: `true` if the sums of all subgroups are finite. It takes `lane` and `subgroup`; `total`, the sum of
+// the subgroup's fragments; and `begin_sums`, the place in `sums` of the subgroup's fragment.
 #macro check_fit()
 #if BFLOAT
         let fit = true;

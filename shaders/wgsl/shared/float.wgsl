@@ -15,12 +15,12 @@ fn is_at_most_zero(x: f32) -> bool {
     return bits == 0u || (bits >= 0x80000000u && bits <= 0xff800000u);
 }
 
-/// Zero of either sign; not NaN.
+/// `true` if x is zero of either sign; `false` for NaN.
 fn is_zero(x: f32) -> bool {
     return (bitcast<u32>(x) & 0x7fffffffu) == 0u;
 }
 
-/// Neither NaN nor infinite.
+/// `true` if x is neither NaN nor infinite.
 fn is_finite(x: f32) -> bool {
     return (bitcast<u32>(x) & 0x7f800000u) != 0x7f800000u;
 }

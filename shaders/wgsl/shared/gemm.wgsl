@@ -1,33 +1,36 @@
-// A batch of matrix products y[b,i,j] = Σ_k a[b,i,k] · b[b,k,j] of operands in f32, in tiles: one workgroup computes
-// BM×BN elements of y. Operands pass through workgroup memory, BK terms at a time, in blocks of 4×4; the blocks of the
+// A batch of matrix products y[b,i,j] = Σ_k a[b,i,k] · b[b,k,j] of operands in f32. One workgroup computes a tile of
+// BM×BN elements of y. Operands pass through workgroup memory, BK terms at a step, in blocks of 4×4. The blocks of the
 // next step are loaded while those of this step are multiplied.
 //
 // UNITS scalar: in f32. Each invocation keeps FM×FN blocks of 4×4 sums in registers; BM = 4·FM·TM, BN = 4·FN·TN.
+//
 // UNITS matrix: on matrix units. Each subgroup keeps FM×FN fragments of 16×16 sums in f32; BM = 16·FM·SM,
-// BN = 16·FN·SN. Operands are rounded to f16 on their way through workgroup memory, scaled by powers of two that are
-// found from the first step's blocks, with room for elements sixteen times as large. What f16 loses is 2³⁶ times
-// smaller than the largest of those. Checking each block as it is stored would take a tenth of the time. Instead, an
-// element that is too large becomes infinite, and so do its sums: a tile whose sums are not finite is computed once
-// more, with powers found from all blocks.
+// BN = 16·FN·SN. On their way through workgroup memory, operands are scaled by powers of two and rounded to f16. The
+// powers come from the peaks of the first step's blocks, with room for elements sixteen times as large. Underflow loses
+// at most 2⁻³⁶ of the peak. Checking each block as it is stored would take a tenth of the time. Instead, an element
+// that is too large becomes infinite, and so do its sums. A tile whose sums are not finite is computed once more, with
+// powers from the peaks of all blocks.
 //
 // PARTS > 1 cuts the reduction into parts, each with workgroups of its own. Workgroups:
 // BATCH·PARTS·⌈ROWS/BM⌉·⌈COLUMNS/BN⌉.
 //
-// The kernel includes this first (it enables extensions), gives both UNITS their defines, and declares
-//     const BATCH, ROWS, COLUMNS, DEPTH   products, rows of a, columns of b, terms of a sum fn load_a(b: u32, i: u32,
-//     k: u32, end: u32) -> mat4x4<f32>   column c: elements of a at rows i.. and term k + c fn load_b(b: u32, k: u32,
-//     j: u32, end: u32) -> mat4x4<f32>   column c: elements of b at columns j.. and term k + c
-//                 i, j and k are multiples of 4. Elements outside `is_row`, `is_column` and `is_term(_, end)` are zero.
-//                 Loads must not branch, or each waits for the last: read element 0 and `select`.
+// The kernel includes this file first, because it enables extensions, and declares
+//     const BATCH, ROWS, COLUMNS, DEPTH   products, rows of a, columns of b, terms of a sum
+//     fn load_a(b: u32, i: u32, k: u32, end: u32) -> mat4x4<f32>
+//                 Column c: elements of a at rows i to i + 3 and term k + c.
+//     fn load_b(b: u32, k: u32, j: u32, end: u32) -> mat4x4<f32>
+//                 Column c: elements of b at columns j to j + 3 and term k + c.
+//                 In both, i, j and k are multiples of 4. Elements outside `is_row`, `is_column` and `is_term(_, end)`
+//                 are zero. Loads must not branch, or each waits for the last: read element 0 and `select`.
 //     fn row_at(b: u32, part: u32, i: u32) -> u32, fn column_at(j: u32) -> u32
-//                 Their sum is the place of row i's and column j's sum, for `epilogue` of shared/product.
+//                 Their sum is the place of the sum of row i and column j, for `epilogue` of shared/product.
 //     const PITCH_RESULT   with PLAIN: the distance between the places of neighbouring rows
 // It gives is_row, is_column and is_term, and `main`.
 //
 // Defines: UNITS    scalar or matrix
 //          FM, FN   blocks, or fragments, down and across
-//          HALVES   steps that workgroup memory holds, 1 or 2: with 1, a step takes another barrier, and memory has
-//                   room for more workgroups, which run while this one waits
+//          HALVES   steps that workgroup memory holds, 1 or 2. 1 takes another barrier per step, but leaves memory for
+//                   more workgroups, which run while this one waits
 //          LOADS    blocks that an invocation loads in a step, (BM + BN)·BK/(16·WG), with WG the workgroup's size
 //          A_ALONG  k or row: the axis along which neighbours of a are adjacent in memory
 //          B_ALONG  k or column
@@ -35,7 +38,7 @@
 //          SUMS, SUMS_AT   see shared/product
 //  scalar: TM, TN   invocations down and across, multiples of 4 and 8; WG = TM·TN
 //          BK       a multiple of 4
-//          UNROLL   terms that the loop adds in a row, a divisor of BK
+//          UNROLL   terms that an iteration of the inner loop adds, a divisor of BK
 //  matrix: SM, SN   subgroups down and across; WG = SUBGROUP·SM·SN
 //          STEPS    BK/16
 //          SUBGROUP invocations of a subgroup
@@ -95,7 +98,7 @@ fn is_term(k: u32, end: u32) -> bool {
     return WHOLE_DEPTH || k < end;
 }
 
-/// Groups of four rows, and of four columns, in a step.
+/// Groups of four rows of a, and of four columns of b, in a step.
 const LINES_A: u32 = BM / 4u;
 const LINES_B: u32 = BN / 4u;
 const BLOCKS_A: u32 = LINES_A * BK / 4u;
@@ -118,8 +121,8 @@ fn place_b(at: u32) -> vec2<u32> {
 #endif
 }
 
-/// `true` if block number `first + lane` of a step is one of a, which come before those of b. `first` is a constant, so
-/// this mostly is one, too.
+/// `true` if block number `first + lane` of a step is one of a. Those come before the blocks of b. `first` is a
+/// constant, so the result mostly is one, too.
 fn is_of_a(lane: u32, first: u32) -> bool {
     return first + WG <= BLOCKS_A || (first < BLOCKS_A && first + lane < BLOCKS_A);
 }
@@ -135,7 +138,7 @@ fn fetch(b: u32, row0: u32, column0: u32, k0: u32, end: u32, lane: u32, first: u
 }
 
 #if UNITS == scalar
-// The distance of one term from the next is odd, so that neighbouring terms are stored into different banks.
+// The pitch of terms is odd, so that stores of neighbouring terms hit different banks.
 const PITCH_A: u32 = LINES_A + 1u;
 const PITCH_B: u32 = LINES_B + 1u;
 
@@ -174,7 +177,7 @@ fn main(
     let row0 = tile / TILES_N % TILES_M * BM;
     let column0 = tile % TILES_N * BN;
     // 32 invocations that run together compute 4×8 blocks, which read few lines of the tiles. Neighbours read the same
-    // line of a, and those two apart the same line of b: hardware merges such reads.
+    // line of a, and invocations two apart the same line of b: the hardware merges such reads.
     let x = lane / 32u % (TN / 8u) * 8u + lane / 8u % 4u * 2u + lane % 2u;
     let y = lane / 32u / (TN / 8u) * 4u + lane / 2u % 4u;
 

@@ -1,22 +1,21 @@
 // `main` of shared/gemm with UNITS matrix; see there for what it computes, its defines and the kernel's declarations.
 // It uses fetch, is_of_a, place_a and place_b of shared/gemm, macro find_tile of shared/product, and shared/units.
 
-// The distance of one term from the next: 16 bytes more than the tile, so that neighbouring terms lie in different
-// banks.
+// The pitch of terms: 16 bytes more than the tile, so that neighbouring terms lie in different banks.
 const PITCH_A: u32 = LINES_A + 2u;
 const PITCH_B: u32 = LINES_B + 2u;
-/// The distance of the rows of a fragment's sums.
+/// The pitch of the rows of a fragment's sums.
 const PITCH: u32 = 20u;
 const SUMS: u32 = SM * SN * 16u * PITCH;
-/// Room that the powers of two found from the first step leave, in binary digits, less one.
+/// Binary digits of room above the peaks of the first step, less one.
 const ROOM: i32 = 3;
-/// Invocations that compare magnitudes. Fewer than a workgroup's save workgroup memory; see `Tiling::memory`.
+/// Magnitudes of an operand that `sums` has room for while they are compared, a power of two. It divides WG.
 const FINDERS: u32 = min(WG, 128u);
 
-/// A fragment of sums of each subgroup, on its way to the epilogue; before that, magnitudes that are compared.
+/// One fragment of sums for each subgroup, on its way to the epilogue; before that, the magnitudes that are compared.
 var<workgroup> sums: array<f32, SUMS>;
-/// Not zero in x if a sum is not finite. It has four components because the next variable must begin at a multiple of
-/// 16 bytes: fragments are loaded wrongly from elsewhere, and NVIDIA's driver does not align them.
+/// Nonzero in x if a sum is not finite. Four components, because the next variable must begin at a multiple of 16
+/// bytes: NVIDIA's driver does not align variables, and loads fragments wrongly from other places.
 var<workgroup> too_large: vec4<u32>;
 var<workgroup> tile_a: array<vec4<f16>, HALVES * BK * PITCH_A>;
 var<workgroup> tile_b: array<vec4<f16>, HALVES * BK * PITCH_B>;
@@ -28,8 +27,8 @@ fn note_sum(sum: f32) {
     }
 }
 
-/// The maximum over the workgroup's values, none of them negative. All invocations call this together. It overwrites
-/// 2·FINDERS elements of `sums`.
+/// The maximum over the workgroup of each of two values, which are not negative. All invocations call this together. It
+/// overwrites 2·FINDERS elements of `sums`.
 fn largest_of_workgroup(lane: u32, held: vec2<f32>) -> vec2<f32> {
     workgroupBarrier();
     let at = lane % FINDERS;
@@ -50,7 +49,7 @@ fn largest_of_workgroup(lane: u32, held: vec2<f32>) -> vec2<f32> {
     return vec2(sums[0], sums[FINDERS]);
 }
 
-/// The exponents that scale a and b, of which each invocation holds elements of at most these magnitudes. All
+/// The exponents of the powers that scale a and b; `held` has the invocation's largest magnitude of each. All
 /// invocations call this together.
 fn exponents_of_block(lane: u32, held: vec2<f32>) -> vec2<i32> {
     workgroupBarrier();
@@ -60,7 +59,7 @@ fn exponents_of_block(lane: u32, held: vec2<f32>) -> vec2<i32> {
     return exponents_for(largest_of_workgroup(lane, held), ROOM);
 }
 
-/// `true` if the elements of an operand were all zero.
+/// `true` if an operand's elements were all zero, or so small that its exponent was clamped.
 fn are_unknown(exponents: vec2<i32>) -> bool {
     return max(exponents.x, exponents.y) == 113;
 }
@@ -102,7 +101,8 @@ fn put(half: u32, lane: u32, first: u32, block: mat4x4<f32>, scale: vec2<f32>) {
 #endfor
 }
 
-// Adds the products of a step, which is in half H of workgroup memory, to sum_I_J. It takes `y` and `x` of find_tile.
+// Accumulates the products of a step in sum_I_J. The step is in half H of workgroup memory. It takes `y` and `x` of
+// find_tile.
 #macro multiply_step(H)
 #for U in STEPS
         // Places are variables, because naga's SPIR-V writer rejects them inside the calls.
@@ -183,7 +183,7 @@ fn main(
     }
     workgroupBarrier();
     if too_large.x != 0u {
-        // Once more, in single steps: this is rare.
+        // Once more. This is rare, so loads do not overlap with products.
         exponents = exponents_of_block(lane, largest_of_all(batch, row0, column0, begin, end, lane));
         let lower = powers(exponents);
 #for I in FM
@@ -201,7 +201,7 @@ fn main(
         }
     }
 
-    // Sums are scaled back, by the smaller power first, so that no product overflows that need not.
+    // Sums are scaled back by the smaller power first, so that no product overflows unless the result does.
     let inverse = powers(-exponents);
     let back = vec2(min(inverse.x, inverse.y), max(inverse.x, inverse.y));
 #if PLAIN == none

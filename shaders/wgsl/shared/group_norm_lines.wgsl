@@ -1,14 +1,14 @@
-// Slabs, for group normalisation of halves: SLAB channels of an image, one slab for each workgroup. Neighbouring
-// invocations read the lines of a pixel, the next OCTETS invocations those of the next pixel, so that loads coalesce.
-// Lines are counted through the tensor: line i begins with element 8·i.
+// Slabs, for group normalisation of halves. A slab is SLAB channels of an image; each workgroup takes one. Neighbouring
+// invocations read the lines of a pixel, and the next OCTETS invocations those of the next pixel, so that loads
+// coalesce. Lines are counted through the tensor: line i begins with element 8·i.
 //
-// An invocation holds its lines, one of every PIXELS-th pixel, as they are in memory (HELD 1), or reads them in each
-// pass (HELD 0), QUADS·EACH of them at a step.
+// An invocation takes one line of every PIXELS-th pixel. HELD 1: it keeps them in registers, packed as in memory. HELD
+// 0: it reads them in each pass, QUADS·EACH of them at a step.
 //
 // A cell is the neighbouring channels of a line that are in one group: a line has CELLS of them. A group's sums are
 // those of its cells.
 //
-// Sums have a fixed order and short chains: terms after a far larger one all round in the same direction.
+// Sums have a fixed order and short chains, because all additions after an outlier round in the same direction.
 //
 // Defines: N, C, S, G
 //          SLAB   a divisor of C, a multiple of 8 and of C/G
@@ -16,8 +16,8 @@
 //          HELD   1 or 0
 //          QUADS, EACH   with EACH ≤ 4, and QUADS·EACH·PIXELS ≥ S where HELD is 1
 //          CELLS  8 divided by the greatest common divisor of 8 and C/G
-//          PLANES the number of an invocation's sums, two for each cell at least
-//          FOLDS  partial sums of a group, 1 where it has few terms
+//          PLANES number of an invocation's sums, at least two for each cell
+//          FOLDS  partial sums of a group; 1 where the group has few terms
 
 #include "shared/half"
 
@@ -57,17 +57,17 @@ fn times(a: Eight, b: Eight) -> Eight {
     return Eight(a.first * b.first, a.second * b.second);
 }
 
-/// The line if there is one, else zeros.
+/// The line if `is_in`, else zeros.
 fn only(is_in: bool, a: Eight) -> Eight {
     return Eight(select(vec4<f32>(), a.first, is_in), select(vec4<f32>(), a.second, is_in));
 }
 
 #if HELD == 1
-/// 0, which compilers cannot know.
+/// Always 0, which compilers cannot know.
 var<workgroup> nothing: u32;
 #endif
 
-/// To be called before `again`, with a barrier between the two.
+/// Prepares calls of `again`, which must come after a barrier.
 fn prepare(lane: u32) {
 #if HELD == 1
     if lane == 0u {
@@ -76,8 +76,8 @@ fn prepare(lane: u32) {
 #endif
 }
 
-/// A held line in a pass after the first. A compiler that recognised it would keep the line unpacked from the first
-/// pass on, in twice as many registers.
+/// Unpacks a held line in a pass after the first. Compilers cannot see that it is the line of the first pass: else they
+/// would keep that one unpacked, in twice as many registers.
 fn again(words: vec4<u32>) -> Eight {
 #if HELD == 1
     return eight_of(words ^ vec4(nothing));
@@ -86,7 +86,7 @@ fn again(words: vec4<u32>) -> Eight {
 #endif
 }
 
-/// `true` if there is a pixel first + k·PIXELS, that of an invocation's line k at a step that begins with `first`.
+/// `true` if pixel first + k·PIXELS exists: the pixel of an invocation's line k in the step that begins at `first`.
 fn is_pixel(first: u32, k: u32) -> bool {
 #if HELD == 1
     if (k + 1u) * PIXELS <= S {
@@ -96,7 +96,7 @@ fn is_pixel(first: u32, k: u32) -> bool {
     return first + k * PIXELS < S;
 }
 
-/// A sum of each channel over an invocation's lines.
+/// A sum over an invocation's lines, for each channel.
 struct Sum {
     total: Eight,
 #if HELD == 0
@@ -118,7 +118,7 @@ fn added(sum: Sum, quad: Eight) -> Sum {
     return Sum(sum.total, plus(sum.run, quad), sum.stretch);
 }
 
-/// The sum after a step: eight steps are a run, sixteen runs a stretch.
+/// The sum after a step. Eight steps are a run, and sixteen runs a stretch: each is added up by itself.
 fn after(sum: Sum, step: u32) -> Sum {
     if step % 8u != 7u {
         return sum;
@@ -135,7 +135,7 @@ fn sum_of(sum: Sum) -> Eight {
 }
 #endif
 
-/// The sums of a line's channels, by cells.
+/// For each cell, the sum of its channels of a line.
 fn cells_of(line: Eight) -> array<f32, CELLS> {
     var cells = array<f32, CELLS>();
     cells[0] = line.first.x;
@@ -156,7 +156,7 @@ fn cells_of(line: Eight) -> array<f32, CELLS> {
     return cells;
 }
 
-/// Each cell's value for all its channels.
+/// A line that has each cell's value at all channels of the cell.
 fn line_of_cells(cells: array<f32, CELLS>) -> Eight {
     return Eight(
         vec4(cells[0], cells[1u / CELL], cells[2u / CELL], cells[3u / CELL]),
@@ -169,19 +169,19 @@ fn group_of(octet: u32, j: u32) -> u32 {
     return (octet * CELLS + j) / GROUP_CELLS;
 }
 
-/// Workgroup memory holds the sums of KEPT invocations: of all, or of half, to which the other half's are added. TERMS
-/// of these are added at once, which leaves FEWER, of ROWS pixels.
+/// Workgroup memory holds the sums of KEPT invocations: of all, or of half, to which the other half's are added. Adding
+/// TERMS of these at a time leaves FEWER, those of ROWS pixels.
 const KEPT: u32 = WG / min((PLANES + 7u) / 8u, 2u);
 const TERMS: u32 = min(KEPT / OCTETS, 8u);
 const FEWER: u32 = KEPT / TERMS;
 const ROWS: u32 = FEWER / OCTETS;
 
-/// Planes of sums: each has one sum of every invocation.
+/// Planes of sums. A plane has one sum of each kept invocation.
 var<workgroup> values: array<f32, PLANES * KEPT>;
 var<workgroup> folds: array<vec2<f32>, GROUPS * FOLDS>;
 
 /// Adds the first `planes` sums of all invocations over the workgroup's pixels, until ROWS terms of each are left. All
-/// invocations call this together; there must be a barrier between reading the results and another call.
+/// invocations call this together. A barrier must separate reads of the results from the next call.
 fn add_pixels(lane: u32, own: array<f32, PLANES>, planes: u32) {
     if KEPT < WG {
         if lane >= KEPT {
@@ -209,7 +209,7 @@ fn add_pixels(lane: u32, own: array<f32, PLANES>, planes: u32) {
     workgroupBarrier();
     if TERMS > 1u {
         for (var i = lane; i < planes * FEWER; i += WG) {
-            // The sum takes the place of its first term, which no other reads.
+            // The sum replaces its first term, which no other invocation reads.
             let at = i / FEWER * KEPT + i % FEWER;
             var total = values[at];
             for (var j = 1u; j < TERMS; j++) {
@@ -221,7 +221,7 @@ fn add_pixels(lane: u32, own: array<f32, PLANES>, planes: u32) {
     }
 }
 
-/// The sum of a plane for all lines of an octet, after `add_pixels`.
+/// A plane's total over all pixels for octet `octet` of the slab, after `add_pixels`.
 fn plane_total(octet: u32, plane: u32) -> f32 {
     var total = values[plane * KEPT + octet];
     for (var row = 1u; row < ROWS; row++) {
@@ -230,8 +230,8 @@ fn plane_total(octet: u32, plane: u32) -> f32 {
     return total;
 }
 
-/// Term t of the two sums of group g, whose cells are the planes from 0 and from CELLS. The second sum is 0 if there
-/// are only CELLS planes.
+/// Term t of the two sums of group g. Planes from 0 on have the cells of the first sum, planes from CELLS on those of
+/// the second. The second sum is 0 if there are only CELLS planes.
 fn group_term(g: u32, t: u32, planes: u32) -> vec2<f32> {
     let cell = g * GROUP_CELLS + t % GROUP_CELLS;
     let at = cell % CELLS * KEPT + t / GROUP_CELLS * OCTETS + cell / CELLS;
@@ -241,7 +241,7 @@ fn group_term(g: u32, t: u32, planes: u32) -> vec2<f32> {
     return vec2(values[at], values[at + CELLS * KEPT]);
 }
 
-/// Adds terms of groups that have many. All invocations call this together.
+/// Adds up each group's terms to FOLDS partial sums, if that is more than one. All invocations call this together.
 fn fold_groups(lane: u32, planes: u32) {
     if FOLDS > 1u {
         for (var i = lane; i < GROUPS * FOLDS; i += WG) {
@@ -271,8 +271,8 @@ fn group_total(g: u32, planes: u32) -> vec2<f32> {
 }
 
 // Reads the lines of a step of `x`. BEGIN is the line of the image's first pixel, FIRST the invocation's first pixel of
-// the step. It declares in_Q_K: `true` if there is such a pixel; at_Q_K: its line, or that of the image's first pixel;
-// and x_Q_K: the line as it is in memory.
+// the step. It declares in_Q_K: `true` if the pixel exists; at_Q_K: the pixel's line, else that of the image's first
+// pixel; and x_Q_K: the line as it is in memory.
 #macro read_step(BEGIN, FIRST)
 #for Q in QUADS
 #for K in EACH

@@ -1,6 +1,6 @@
-// Halves: elements in memory that are the upper 16 bits of an f32 (bf16), two in a word, the first in its lower half.
-// They have f32's range and eight significant bits. A line is eight of them, neighbouring channels, read and written at
-// once.
+// Halves: bf16 in memory, the upper 16 bits of an f32. They have f32's range and eight significant bits. Two are in a
+// word, the first in its lower half. A line is eight neighbouring halves, mostly channels of a pixel, read and written
+// at once.
 
 struct Eight {
     first: vec4<f32>,
@@ -13,12 +13,12 @@ fn eight_of(words: vec4<u32>) -> Eight {
     return Eight(vec4(lower.x, upper.x, lower.y, upper.y), vec4(lower.z, upper.z, lower.w, upper.w));
 }
 
-/// Element i of a line's words, i from 0 to 7.
+/// Element i of a line, i from 0 to 7, from the word that it is in.
 fn half_at(word: u32, i: u32) -> f32 {
     return bitcast<f32>(select(word & 0xffff0000u, word << 16u, i % 2u == 0u));
 }
 
-/// The nearest halves, ties to even. NaN is found by its bits, because drivers may assume that nothing is NaN.
+/// Rounds to halves, ties to even. NaN is found by its bits, because drivers may assume that nothing is NaN.
 fn halves_of(x: vec4<f32>) -> vec4<u32> {
     let bits = bitcast<vec4<u32>>(x);
     let rounded = (bits + vec4(0x7fffu) + ((bits >> vec4(16u)) & vec4(1u))) >> vec4(16u);

@@ -1,9 +1,8 @@
-// Elementary functions that WGSL lacks, or whose accuracy or special cases it leaves open. Each keeps NaN. To the
-// errors stated comes that of the driver's `exp`, which WGSL allows to be off by 3 + 2·|x| units in the last place.
+// Elementary functions that WGSL lacks, or whose accuracy or special cases it leaves open. NaN in, NaN out. The errors
+// stated do not include that of the driver's `exp`, which WGSL allows to be off by 3 + 2·|x| units in the last place.
 //
-// Where two formulas cost little, both are evaluated and one is selected: without branches, what a kernel does to
-// several elements runs side by side. No function has a loop: they run in the loops of kernels, whose iterations
-// `Launch::loops` counts.
+// Where two formulas are cheap, both are evaluated and one is selected: without branches, the work on several elements
+// overlaps. No function has a loop: functions run in the loops of kernels, whose iterations `Launch::loops` counts.
 
 #include "shared/float"
 
@@ -31,11 +30,12 @@ fn m_log1p(x: f32) -> f32 {
     return log(1.0 + x);
 }
 
-/// tan(x), relative error 5e-7 up to |x| = 8192, also beside a pole; beyond that the driver's.
+/// tan(x), relative error 5e-7 up to |x| = 8192, also near a pole; beyond that the driver's.
 fn m_tan(x: f32) -> f32 {
     let is_near = abs(x) <= 8192.0;
     let near = select(0.0, x, is_near);
-    // The distance from the nearest multiple n of π/2, whose parts have so few digits that n times each is exact.
+    // The distance to the nearest multiple n of π/2. π/2 is a sum of three parts. The first two have so few digits that
+    // n times each is exact.
     let n = round(near * 0.63661977);
     let r = ((near - n * 1.5703125) - n * 4.837513e-4) - n * 7.54979e-8;
     // tan(r) for |r| ≤ π/4, minimax.
@@ -46,7 +46,7 @@ fn m_tan(x: f32) -> f32 {
     return select(quiet_nan(), select(tan(x), turned, is_near), is_finite(x));
 }
 
-/// tanh(x), relative error 6e-7. The exponent is never positive, so nothing overflows.
+/// tanh(x), relative error 6e-7. No exponent is positive, so nothing overflows.
 fn m_tanh(x: f32) -> f32 {
     let e = m_expm1(-2.0 * abs(x));
     let y = -e / (2.0 + e);
@@ -64,12 +64,12 @@ fn m_softplus(x: f32) -> f32 {
     return m_max(x, 0.0) + m_log1p(exp(-abs(x)));
 }
 
-/// x − x: 0, and NaN where x is not finite. Of two operands that are one, compilers make 0.
+/// x − x: 0, and NaN where x is not finite. Compilers replace the difference of one operand with itself by 0.
 fn m_sub_itself(x: f32) -> f32 {
     return select(quiet_nan(), 0.0, is_finite(x));
 }
 
-/// x / x: 1, and NaN where x is 0 or not finite. Of two operands that are one, compilers make 1.
+/// x / x: 1, and NaN where x is 0 or not finite. Compilers replace the quotient of one operand and itself by 1.
 fn m_div_itself(x: f32) -> f32 {
     return select(quiet_nan(), 1.0, is_finite(x) && !is_zero(x));
 }
@@ -79,7 +79,7 @@ fn m_erf(x: f32) -> f32 {
     return select(erf_of_number(x), x, is_nan(x));
 }
 
-/// erf(x); of NaN a number, because compilers make a minimum that loses it.
+/// erf(x). Of NaN it may be a number, because compilers make a minimum that loses NaN.
 fn erf_of_number(x: f32) -> f32 {
     let a = abs(x);
     let s = x * x;
@@ -96,7 +96,7 @@ fn erf_of_number(x: f32) -> f32 {
 
 /// x·Φ(x), Φ being the normal distribution; absolute error 2e-7 times max(1, |x|).
 fn m_gelu(x: f32) -> f32 {
-    // NaN comes back through the factor.
+    // The factor x keeps NaN.
     return 0.5 * x * (1.0 + erf_of_number(x * 0.70710678));
 }
 
@@ -110,8 +110,8 @@ fn m_silu(x: f32) -> f32 {
     return x * m_sigmoid(x);
 }
 
-/// xʸ as in IEEE 754: x⁰ = 1ʸ = 1 for every x and y, a negative finite x has powers of integer y only. Products where
-/// |y| is an integer up to 16; else the relative error is |y| times the error of the driver's `log2`.
+/// xʸ as in IEEE 754: x⁰ = 1ʸ = 1 for every x and y, and a negative finite x has only powers of integer y. A chain of
+/// products where |y| is an integer up to 16; else the relative error is |y| times the error of the driver's `log2`.
 fn m_pow(x: f32, y: f32) -> f32 {
     if y == 0.0 || x == 1.0 {
         return 1.0;
@@ -139,11 +139,12 @@ fn m_pow(x: f32, y: f32) -> f32 {
     } else {
         power = exp2(y * log2(size));
     }
-    // Only a negative x that is neither zero nor infinite needs an integer y. Minus zero has a sign. The bound is in
-    // hexadecimal: Tint takes a rounded decimal for a number beyond f32.
+    // Only a negative x that is neither zero nor infinite needs an integer y. The bound is in hexadecimal, because Tint
+    // takes the rounded decimal for a number beyond f32.
     if x < 0.0 && x >= -0x1.fffffep+127 && !whole {
         return quiet_nan();
     }
+    // By the sign bit, because minus zero has a sign.
     let negative = (bitcast<u32>(x) >> 31u) == 1u;
     return select(power, -power, negative && odd);
 }

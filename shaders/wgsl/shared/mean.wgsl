@@ -1,6 +1,6 @@
-// Means that are sums of two numbers, `high + low`; see group_norm.
+// Means that are the sum of two numbers, `high + low`; see `group_norm`.
 
-/// Σ(x − mean)² from Σ(x − high) and Σ(x − high)². NaN stays NaN.
+/// Σ(x − mean)² from Σ(x − high) and Σ(x − high)², at least 0. NaN stays NaN.
 fn squares_about_mean(about_high: vec2<f32>, low: f32) -> f32 {
     let squares = about_high.y - about_high.x * low;
     return select(squares, 0.0, squares < 0.0);

@@ -6,7 +6,7 @@ const RESULTS: u32 = N * H * W * SIDE;
 
 struct Terms {
     extent: vec2<u32>,
-    /// The element: its plane, row and column, and its number among the pixel's.
+    /// The element: its plane, row and column, and its index among the pixel's values.
     n: u32,
     row: u32,
     column: u32,

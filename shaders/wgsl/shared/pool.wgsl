@@ -1,7 +1,7 @@
 // The window of a pooling, over planes or over images in lines.
 //
 // Defines: those of shared/window
-//          SIDE  values of a pixel: 1, or the lines of a pixel of N images
+//          SIDE  values of a pixel: 1 for planes; the lines of a pixel for images in lines
 
 #include "shared/window"
 

@@ -1,7 +1,7 @@
-// Common to the kernels of tiled products (shared/gemm, `matmul_halves`, `conv2d_taps`): the tile that a workgroup
-// computes on matrix units, and where its sums go.
+// Shared by the kernels of tiled products (shared/gemm, `matmul_halves`, `conv2d_taps`): the tile that a workgroup
+// computes on matrix units, and the destination of its sums.
 //
-// Defines: SUMS    whole: the sums go to the epilogue; or parts: they go to a buffer, which another kernel adds up
+// Defines: SUMS    whole: sums go to the epilogue; or parts: they go to a buffer, which another kernel adds up
 //          SUMS_AT with SUMS parts, that buffer's binding
 //          LINES   defined where sums are stored eight at a time
 //
@@ -53,7 +53,7 @@ fn finish(e: Epilogue, sum: f32) {
 //     sum_I_J                   the subgroup's FM×FN fragments of sums, zero
 #macro find_tile()
     // Not `workgroup_index`: matrix units require control flow that naga knows to be uniform. The remainder bounds
-    // `lane`, so that the compiler knows which operand, or which line, a load is of.
+    // `lane`, so that the compiler knows which operand, or which line, a load belongs to.
     let lane = invocation % WG;
     let tile = workgroup.x + workgroup.y * workgroups.x;
     if tile >= BATCH * PARTS * TILES_M * TILES_N {

@@ -3,9 +3,9 @@
 // Defines: N             planes, or images in lines
 //          SIDE          values of a pixel
 //          H, W, P, Q    extents of the operand's planes, and of the result's
-//          ROWS, COLUMNS the axes, an expression of type Axis
-//          RULE          mean: of windows that cover the axis; linear: interpolated between two; cubic: between four
-//          TRANSPOSED    1 for the transpose; the axes are those of the operation that it is the transpose of
+//          ROWS, COLUMNS the axes, expressions of type Axis
+//          RULE          mean: of windows that cover the axis; linear: interpolation of two; cubic: of four
+//          TRANSPOSED    1 for the transpose; the axes are those of the operation that is transposed
 
 const N: u32 = ${N};
 const SIDE: u32 = ${SIDE};
@@ -14,8 +14,8 @@ const W: u32 = ${W};
 const P: u32 = ${P};
 const Q: u32 = ${Q};
 
-/// `made` positions out of `taken`. In the linear rule, position p lies at max(p·slope + shift, 0)/unit, in the cubic
-/// one at (p·slope + shift)/unit.
+/// An axis: `made` positions of the result from `taken` of the operand. Position p lies at coordinate max(p·slope +
+/// shift, 0)/unit with the linear rule, and (p·slope + shift)/unit with the cubic one.
 struct Axis {
     taken: i32,
     made: i32,
@@ -34,7 +34,7 @@ fn low_of(axis: Axis, p: i32) -> i32 {
     return (p * axis.slope + axis.shift + axis.unit) / axis.unit - 1;
 }
 
-/// The weight of a position at this distance, between 0 and 2.
+/// The weight of a position at distance d, between 0 and 2.
 fn cubic(d: f32) -> f32 {
     let near = (1.25 * d - 2.25) * d * d + 1.0;
     let far = ((3.75 - 0.75 * d) * d - 6.0) * d + 3.0;
@@ -68,7 +68,7 @@ fn window_end(axis: Axis, p: i32) -> i32 {
 #endif
 }
 
-/// The weight of position h, which may be outside the window.
+/// The weight of position h in position p. Except with rule mean, h may lie outside the window: its weight is 0.
 fn share(axis: Axis, p: i32, h: i32) -> f32 {
     let first = window_first(axis, p);
 #if RULE == mean
@@ -77,7 +77,7 @@ fn share(axis: Axis, p: i32, h: i32) -> f32 {
 #if RULE == cubic
     let low = low_of(axis, p);
     let part = f32(p * axis.slope + axis.shift - low * axis.unit) / f32(axis.unit);
-    // Beyond the ends, the outermost position has the others' weights as well.
+    // Positions beyond the ends are clamped: the outermost one gets their weights as well.
     let end = axis.taken - 1;
     var sum = select(0.0, cubic(1.0 + part), clamp(low - 1, 0, end) == h);
     sum += select(0.0, cubic(part), clamp(low, 0, end) == h);
@@ -96,7 +96,7 @@ fn share(axis: Axis, p: i32, h: i32) -> f32 {
 }
 
 #if TRANSPOSED == 1
-/// A range of all positions that position h contributes to: the first …
+/// Positions whose windows may include position h: the first …
 fn operand_first(axis: Axis, h: i32) -> i32 {
 #if RULE == mean
     return h * axis.made / axis.taken;

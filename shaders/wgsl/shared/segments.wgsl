@@ -1,10 +1,10 @@
-// Reductions over segments of a workgroup. A segment is LANES of its WG invocations that work on one result; a
-// workgroup has SEGMENTS of them. ACROSS 0: a segment's members are neighbours, for adjacent elements of one result.
-// ACROSS 1: neighbours are members of neighbouring segments, for results whose elements are adjacent. In both,
-// neighbours read neighbouring addresses.
+// Reductions over segments of a workgroup. A segment is LANES of its WG invocations, which work on one result; a
+// workgroup has SEGMENTS of them. ACROSS 0: a segment's members are neighbours, for results whose own elements are
+// adjacent. ACROSS 1: neighbours are members of neighbouring segments, where elements of neighbouring results are
+// adjacent. In both, neighbours read neighbouring addresses.
 //
-// The order is that of a tree, and fixed. All invocations of a workgroup call a reduction together; each gets the
-// result of its segment.
+// A reduction is a tree of fixed order. All invocations of a workgroup call it together; each gets the result of its
+// segment.
 //
 // Defines: LANES, ACROSS. LANES and the kernel's constant WG are powers of two
 
@@ -37,7 +37,7 @@ fn member_of(lane: u32) -> u32 {
 }
 #endif
 
-/// The value of the segment's first member, once all have reduced. Afterwards the partials may be overwritten.
+/// The value of the segment's first member, after the reduction. After the call, the partials may be overwritten.
 fn segment_result(lane: u32) -> f32 {
     workgroupBarrier();
     let result = segment_partials[lane - member_of(lane) * NEXT_MEMBER];

@@ -1,4 +1,7 @@
 // The order of elements, for kernels that sort lines of LEN elements, INNER of which are interleaved.
+//
+// Defines: LEN, INNER
+//          DESCENDING  1 for descending order, else 0
 
 #include "shared/float"
 
@@ -10,7 +13,8 @@ fn place(line: u32, k: u32) -> u32 {
     return (line / INNER * LEN + k) * INNER + line % INNER;
 }
 
-/// An integer with the order of the numbers: NaN counts as the largest, zeros of both signs as equal.
+/// A key whose order, as an integer, is that of the numbers, or with DESCENDING the reverse. NaN counts as the largest
+/// number, and zeros of both signs are equal.
 fn key_of(value: f32) -> u32 {
     let bits = select(bitcast<u32>(value), 0u, is_zero(value));
     let ordered = select(bits | 0x80000000u, ~bits, bits >= 0x80000000u);

@@ -1,5 +1,5 @@
-// `main` of kernels whose results are sums of terms. BY invocation: each invocation computes a result. BY workgroup:
-// each workgroup does, in a tree of fixed order. ⌈RESULTS/WG⌉ workgroups, or RESULTS.
+// `main` of kernels whose results are sums of terms. BY invocation: each invocation computes a result; ⌈RESULTS/WG⌉
+// workgroups. BY workgroup: each workgroup computes one, in a tree of fixed order; RESULTS workgroups.
 //
 // The kernel declares
 //     const RESULTS: u32                             the number of results
@@ -9,10 +9,10 @@
 //     fn term(terms: Terms, t: vec2<u32>) -> Value   the term in row t.x and column t.y of the extent
 //     fn result(terms: Terms, sum: Value) -> Value   the result, from the sum of all terms
 //
-// Defines: that of shared/values; BY workgroup computes in full
+// Defines: that of shared/values; BY workgroup, FORMAT is full
 //          BY    invocation or workgroup
 //          WG    BY workgroup: a power of two
-//          EACH  BY workgroup: terms that an invocation loads together, so that loads need not wait for one another
+//          EACH  BY workgroup: terms that an invocation loads at once, so that loads need not wait for one another
 
 #include "shared/grid"
 #include "shared/values"
@@ -33,7 +33,7 @@ fn main(
     let terms = terms_of(at);
     var sum = Value();
     for (var row = 0u; row < terms.extent.x; row++) {
-        // Each row has a sum of its own: in one chain, small terms after many would be rounded away.
+        // Each row has a sum of its own: in one long chain, small terms would be rounded away.
         var of_row = Value();
         for (var column = 0u; column < terms.extent.y; column++) {
             of_row += term(terms, vec2(row, column));

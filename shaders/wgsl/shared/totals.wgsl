@@ -1,12 +1,12 @@
-// Sums over segments of a workgroup, two at once. A segment is LANES neighbours of its WG invocations that work on one
-// result. Eight partial sums are added between two barriers, so that 256 of them take three.
+// Sums over segments of a workgroup, two at once. A segment is LANES neighbours of its WG invocations, which work on
+// one result. Eight partial sums are added between two barriers, so that 256 of them take three barriers.
 //
-// The order is fixed. All invocations of a workgroup call for a total together; each gets that of its segment.
+// The order is fixed. All invocations of a workgroup call `segment_total` together; each gets the total of its segment.
 //
 // Defines: LANES, a power of two, at most 256, that divides the kernel's constant WG
 
 const LANES: u32 = ${LANES};
-/// Partial sums of a segment once its values are added in eights, and once those are.
+/// Partial sums of a segment after its values were added in eights, and after those were.
 const AFTER_ONE: u32 = max(LANES / 8u, 1u);
 const AFTER_TWO: u32 = max(LANES / 64u, 1u);
 
@@ -28,7 +28,7 @@ fn segment_total(lane: u32, value: vec2<f32>) -> vec2<f32> {
         for (var j = 1u; j < LANES; j++) {
             total += totals_values[first + j];
         }
-        // Then the values of the next sums may be written.
+        // After this barrier, the next call may overwrite the values.
         workgroupBarrier();
         return total;
     }

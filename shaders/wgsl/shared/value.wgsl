@@ -1,5 +1,5 @@
-// The unit that a kernel computes with: an element, or a line of halves. Operands are bound as arrays of Held; `value`
-// turns one into a Value.
+// The unit of a kernel's work: an element, or a line of halves. Operands are bound as arrays of Held; `value` turns a
+// Held into a Value.
 //
 // Defines: FORMAT  full: elements; lines: lines
 
@@ -25,7 +25,7 @@ fn divided(x: Value, by: f32) -> Value {
     return Value(x[0] / by, x[1] / by);
 }
 
-/// The value, or zeros.
+/// The value if `there`, else zeros.
 fn where_true(x: Value, there: bool) -> Value {
     return Value(select(vec4<f32>(), x[0], there), select(vec4<f32>(), x[1], there));
 }

@@ -1,4 +1,4 @@
-// `store_value`: how a kernel that computes with values (shared/value) stores its first result.
+// `store_value(at, x)` stores value `at` of the first result of a kernel that computes with values (shared/value).
 //
 // Defines: FORMAT  full: by elements, through shared/epilogue; lines: by lines, through shared/epilogue_lines
 

@@ -1,16 +1,16 @@
 // The transforms of Winograd's minimal filtering F(4×4, 3×3). A tile of 4×4 outputs of a 3×3 convolution is Aᵀ[(G w Gᵀ)
-// ⊙ (Bᵀ d B)]A, where d are the 6×6 inputs that it depends on: 36 multiplications instead of 144. Sums over channels
-// commute with the transforms, so the multiplications become 36 matrix products. Each function here transforms one
-// line. Source: Lavin and Gray, 2015, https://arxiv.org/abs/1509.09308.
+// ⊙ (Bᵀ d B)]A, where d is the tile's 6×6 inputs: 36 multiplications instead of 144. Sums over channels commute with
+// the transforms, so the multiplications become 36 matrix products. Each function here transforms one line. Source:
+// Lavin and Gray, 2015, https://arxiv.org/abs/1509.09308.
 //
-// The polynomials behind it are evaluated at 0, ±3/4, ±3/2 and infinity rather than at 0, ±1, ±2 and infinity: powers
-// of the points stay closer to one, and rounding errors are a quarter as large.
+// The interpolation points are 0, ±3/4, ±3/2 and infinity rather than 0, ±1, ±2 and infinity: powers of the points stay
+// closer to one, and rounding errors are a quarter as large.
 
 const NEAR: f32 = 0.75;
 const FAR: f32 = 1.5;
 const NEAR2: f32 = NEAR * NEAR;
 const FAR2: f32 = FAR * FAR;
-/// The inverse product of each point's distances from the others.
+/// The inverse of the product of each point's distances from the others.
 const BY_ZERO: f32 = 1.0 / (NEAR2 * FAR2);
 const BY_NEAR: f32 = 0.5 / (NEAR2 * (NEAR2 - FAR2));
 const BY_FAR: f32 = 0.5 / (FAR2 * (FAR2 - NEAR2));

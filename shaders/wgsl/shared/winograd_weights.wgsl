@@ -1,11 +1,11 @@
-// The end of a weight's gradient by Winograd's algorithm: adds up the parts of its products, and stores the weights of
-// a workgroup's pairs of channels, nine each, through the epilogue.
+// The last stage of a weight's gradient by Winograd's algorithm: adds up the parts of the products and stores the
+// weights, nine of each pair of channels, through the epilogue.
 //
 // Bindings: du[PARTS,FREQUENCIES,O,C] → dw[O,C,3,3] by its epilogue. ⌈O·C/WG⌉ workgroups.
 //
 // Defines: WG, O, C
-//          FREQUENCIES  products of the kernel's transform, 16 or 36
-//          PARTS        added up in their order
+//          FREQUENCIES  products of the transform, 36
+//          PARTS        parts of the products, which are added in order
 
 #include "shared/epilogue"
 #include "shared/grid"
@@ -20,7 +20,7 @@ const FREQUENCIES: u32 = ${FREQUENCIES};
 
 var<workgroup> weights: array<f32, 9u * WG>;
 
-/// The sums of a pair of channels. All products of a part are loaded together, so that memory is waited for once.
+/// The sums of a pair of channels. All products of a part are loaded together, so that loads overlap.
 fn products(pair: u32) -> array<f32, FREQUENCIES> {
     var sums: array<f32, FREQUENCIES>;
 #for F in FREQUENCIES
@@ -35,8 +35,8 @@ fn products(pair: u32) -> array<f32, FREQUENCIES> {
     return sums;
 }
 
-/// Stores `weights`, the pairs from `first` on; neighbouring invocations store neighbouring elements. All invocations
-/// call this together.
+/// Stores `weights`, those of the pairs from `first` on. Neighbouring invocations store neighbouring elements. All
+/// invocations call this together.
 fn store_weights(first: u32, lane: u32) {
     workgroupBarrier();
 #for T in 9
