@@ -310,7 +310,7 @@ mod tests {
     use crate::{ErrorKind, Init, Layer, nn::Linear};
 
     #[test]
-    fn a_module_that_is_not_used_is_an_error() {
+    fn an_unused_module_is_an_error() {
         let device = Device::cpu();
         let layers = [1, 2].map(|seed| Linear::new(3, 2).init(&device, Seed::new(seed)).unwrap());
         let x = [Tensor::full(&device, [4, 3], 0.5).unwrap()];

@@ -17,7 +17,7 @@ pub(crate) fn collect(trials: &mut Vec<Trial>) {
     let tests: [(&str, Test); 5] = [
         ("steps_give_the_same_bits", steps),
         ("compiled_steps_give_the_same_bits", compiled),
-        ("a_held_back_step_says_so", held_back),
+        ("a_skipped_step_is_reported", held_back),
         ("reads_overlap", overlapping),
         ("files_and_metrics_are_the_same", files),
     ];

@@ -22,7 +22,7 @@ pub(crate) fn collect(trials: &mut Vec<Trial>) {
         trials.push(gpu_trial(name("wgsl_gradient"), move |device| wgsl_gradient(&gradient, &device.at_baseline()?)));
     }
     trials.push(gpu_trial("baseline::a_network_trains", trains));
-    trials.push(gpu_trial("baseline::what_exceeds_the_limits_is_refused", refused));
+    trials.push(gpu_trial("baseline::launches_beyond_the_limits_are_refused", refused));
 }
 
 /// The parameters of a network after a few steps.

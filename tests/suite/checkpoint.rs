@@ -27,7 +27,7 @@ pub(crate) fn collect(trials: &mut Vec<Trial>) {
         refused(device, other_models()?)?;
         refused(device, damaged()?)
     }));
-    trials.push(gpu_trial("checkpoint::gpu::what_has_no_room_changes_nothing", no_room));
+    trials.push(gpu_trial("checkpoint::gpu::running_out_of_memory_changes_nothing", no_room));
 }
 
 /// Memory for some of the tensors, and more from try to try: all of a file is loaded, or nothing.

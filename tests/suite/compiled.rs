@@ -20,15 +20,15 @@ pub(crate) fn collect(trials: &mut Vec<Trial>) {
         trials.push(Trial::test(format!("compiled::{name}"), move || run(&Device::cpu())));
         trials.push(gpu_trial(format!("compiled::gpu::{name}"), move |device| run(&device.for_testing(0)?)));
     };
-    both("gives_what_a_tape_gives", same_as_a_tape);
+    both("gives_the_same_bits_as_a_tape", same_as_a_tape);
     both("takes_and_gives_several", several);
     both("sees_updates_and_a_clone_does_not", updates);
     both("keeps_no_activations", memory);
     both("is_shared_by_threads", threads);
     both("serves_while_it_is_trained", while_training);
     both("is_read_without_blocking", asynchronous);
-    both("refuses_what_was_not_declared", other_inputs);
-    trials.push(Trial::test("compiled::tells_what_went_wrong_while_recording_at_once", recording_errors));
+    both("refuses_undeclared_inputs", other_inputs);
+    trials.push(Trial::test("compiled::reports_recording_errors_at_once", recording_errors));
     trials.push(Trial::test("compiled::checks_indices_when_they_are_there", indices));
     trials.push(Trial::test("compiled::is_called_by_tasks_that_wait_for_tasks", nested_tasks));
     trials.push(gpu_trial("compiled::gpu::parameters_that_moved_are_an_error", moved));

@@ -16,8 +16,8 @@ use crate::nets::record;
 pub(crate) fn collect(trials: &mut Vec<Trial>) {
     trials.push(Trial::test("data::threads_train_the_same", || threads(&Device::cpu())));
     trials.push(gpu_trial("data::gpu::threads_train_the_same", threads));
-    trials.push(Trial::test("data::goes_on_in_mid_epoch", || goes_on(&Device::cpu())));
-    trials.push(gpu_trial("data::gpu::goes_on_in_mid_epoch", goes_on));
+    trials.push(Trial::test("data::resumes_in_mid_epoch", || resumes(&Device::cpu())));
+    trials.push(gpu_trial("data::gpu::resumes_in_mid_epoch", resumes));
     trials.push(Trial::test("data::damage_ends_the_training", || damage(&Device::cpu())));
     trials.push(Trial::test("data::many_loaders_at_once", || many(&Device::cpu())));
     trials.push(gpu_trial("data::gpu::many_loaders_at_once", many));
@@ -106,7 +106,7 @@ fn threads(device: &Device) -> Outcome {
     Ok(())
 }
 
-fn goes_on(device: &Device) -> Outcome {
+fn resumes(device: &Device) -> Outcome {
     let root = folder()?;
     let expected = losses(device, root.path(), 0)?;
     for (taken, workers) in [(1, 0), (5, 2), (STEPS - 1, 3), (STEPS, 1)] {

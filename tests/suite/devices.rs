@@ -52,7 +52,7 @@ pub(crate) fn collect(trials: &mut Vec<Trial>) {
     trials.push(Trial::test("devices::an_unknown_name_is_an_error", unknown));
     trials.push(Trial::test("devices::the_environment_chooses", environment));
     trials.push(gpu_trial("devices::the_environment_chooses_an_adapter", environment_adapter));
-    trials.push(Trial::test("devices::what_they_say_of_themselves", description));
+    trials.push(Trial::test("devices::descriptions", description));
     trials.push(Trial::test("devices::too_large", || too_large(&Device::cpu())));
     trials.push(gpu_trial("devices::gpu::too_large", |device| too_large(&device.for_testing(0)?)));
     trials.push(Trial::test("devices::uncountable", || uncountable(&Device::cpu())));
@@ -60,7 +60,7 @@ pub(crate) fn collect(trials: &mut Vec<Trial>) {
     trials.push(Trial::test("devices::no_room_to_work_in", no_room_to_work_in));
     trials.push(gpu_trial("devices::gpu::makes_room", makes_room));
     trials.push(gpu_trial("devices::gpu::is_shared_by_threads", threads));
-    trials.push(gpu_trial("devices::gpu::keeps_what_it_compiled", kept));
+    trials.push(gpu_trial("devices::gpu::keeps_compiled_kernels", kept));
     trials.push(Trial::test("devices::precisions_of_the_cpu", cpu_precisions));
     trials.push(gpu_trial("devices::gpu::fast_precision", fast));
     trials.push(Trial::test("devices::profile", || profile(&Device::cpu())));

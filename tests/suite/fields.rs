@@ -17,7 +17,7 @@ pub(crate) fn collect(trials: &mut Vec<Trial>) {
     trials.push(Trial::test("data::ragged", || ragged(&Device::cpu())));
     trials.push(gpu_trial("data::gpu::ragged", ragged));
     trials.push(Trial::test("data::collate_may_fail", collate_may_fail));
-    trials.push(Trial::test("data::samplers_go_on", samplers));
+    trials.push(Trial::test("data::samplers_resume", samplers));
 }
 
 /// The bits of all tensors of a batch.

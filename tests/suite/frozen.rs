@@ -15,11 +15,11 @@ pub(crate) fn collect(trials: &mut Vec<Trial>) {
         trials.push(Trial::test(format!("frozen::{name}"), move || run(&Device::cpu())));
         trials.push(gpu_trial(format!("frozen::gpu::{name}"), move |device| run(&device.for_testing(0)?)));
     };
-    both("the_sweep_stops_where_nothing_below_is_trained", sweep_stops);
-    both("an_input_that_is_held_has_its_gradient", held_input);
-    both("gradients_pass_through_what_is_frozen", passes_through);
-    both("what_is_thawed_trains_again", thawed);
-    both("what_is_evaluated_keeps_its_statistics_and_drops_nothing", evaluated);
+    both("the_sweep_stops_below_the_trained_part", sweep_stops);
+    both("a_held_input_has_a_gradient", held_input);
+    both("gradients_pass_through_frozen_layers", passes_through);
+    both("thawed_parameters_train_again", thawed);
+    both("evaluated_parts_keep_their_statistics_and_drop_nothing", evaluated);
 }
 
 /// Layers whose weights are of different sizes, to be told apart in dumps.

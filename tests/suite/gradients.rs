@@ -27,7 +27,7 @@ pub(crate) fn collect(trials: &mut Vec<Trial>) {
     for (name, f) in PENALTIES {
         trials.push(Trial::test(format!("gradients::penalty::{name}"), move || penalty(f)));
     }
-    trials.push(Trial::test("gradients::of_what_was_made_again", made_again));
+    trials.push(Trial::test("gradients::of_recomputed_values", made_again));
 }
 
 fn of(grads: &meganeura::Grads, x: &Var) -> Result<Vec<f32>> {

@@ -13,7 +13,7 @@ use crate::numbers::{Computed, Reference, compare};
 
 pub(crate) fn collect(trials: &mut Vec<Trial>) {
     trials.push(gpu_trial("halves::are_rounded_to_the_nearest", rounded));
-    trials.push(gpu_trial("halves::hold_what_is_not_finite", not_finite));
+    trials.push(gpu_trial("halves::hold_non_finite_values", not_finite));
     trials.push(gpu_trial("halves::lie_between_the_steps_of_a_model", model));
     trials.push(gpu_trial("halves::of_a_part_are_not_those_of_the_whole", parts));
     trials.push(gpu_trial("halves::golden_plan", golden_plan));

@@ -22,9 +22,9 @@ pub(crate) fn collect(trials: &mut Vec<Trial>) {
         trials.push(Trial::test(format!("lora::{name}"), move || run(&Device::cpu().for_testing(0)?)));
         trials.push(gpu_trial(format!("lora::gpu::{name}"), move |device| run(&device.for_testing(0)?)));
     };
-    both("attached_it_changes_nothing", attached);
+    both("attaching_changes_nothing", attached);
     both("merged_equals_adapted", merged);
-    both("whoever_else_holds_merged_adapters_adds_nothing", held_elsewhere);
+    both("other_holders_of_merged_adapters_add_nothing", held_elsewhere);
     both("trains_alone", trains);
     both("is_saved_alone", saved);
     both("a_compiled_step_trains_it", compiled_step);

@@ -27,10 +27,10 @@ pub(crate) fn collect(trials: &mut Vec<Trial>) {
             unless_it_hangs(move || run(&Device::named(&name)?))
         }));
     };
-    test("every_call_says_so", every_call);
-    test("a_loss_in_the_middle_of_a_training_ends_it", in_the_middle);
-    test("a_loss_while_others_wait_ends_their_waiting", while_others_wait);
-    test("training_goes_on_from_the_last_checkpoint", goes_on);
+    test("every_call_returns_the_error", every_call);
+    test("a_lost_device_ends_a_training", in_the_middle);
+    test("a_lost_device_wakes_waiting_threads", while_others_wait);
+    test("training_resumes_from_the_last_checkpoint", resumes);
 }
 
 fn unless_it_hangs(test: impl FnOnce() -> Outcome + Send + 'static) -> Outcome {
@@ -160,7 +160,7 @@ fn train(device: &Device, run: &mut Run, lost_after: Option<u64>) -> Result<Tiny
     Ok(net)
 }
 
-fn goes_on(device: &Device) -> Outcome {
+fn resumes(device: &Device) -> Outcome {
     let folder = tempfile::tempdir()?;
     let name = device.to_string();
     let expected = bits(&train(device, &mut Run::at(folder.path().join("whole"), device).create()?, None)?)?;

@@ -84,8 +84,8 @@ pub(crate) fn collect(trials: &mut Vec<Trial>) {
     }
     trials.push(gpu_trial("merge::golden_linear", golden_linear));
     trials.push(gpu_trial("merge::golden_group_norm", golden_group_norm));
-    trials.push(gpu_trial("merge::reductions_load_what_is_elementwise", reductions));
-    trials.push(gpu_trial("merge::what_is_read_elsewhere_is_stored_too", read_elsewhere));
+    trials.push(gpu_trial("merge::reductions_load_through_elementwise_work", reductions));
+    trials.push(gpu_trial("merge::values_with_other_readers_are_stored_too", read_elsewhere));
     trials.push(gpu_trial("merge::a_detour_separates", detour));
     trials.push(gpu_trial("merge::golden_concat", golden_concat));
 }

@@ -19,7 +19,7 @@ pub(crate) fn collect(trials: &mut Vec<Trial>) {
     both("spoil_no_other_element", everywhere);
     both("spoil_no_running_statistics", running);
     both("leave_the_variance_a_number", extremes);
-    both("or_length_spoil_no_sum_and_no_variance", reductions);
+    both("cost_sums_and_variances_no_digits", reductions);
     both("spoil_no_sum_in_any_form", every_form);
     trials.push(Trial::test("outliers::have_gradients", gradients));
     trials.push(gpu_trial("outliers::gpu::spoil_nothing_in_the_other_form", other_form));

@@ -18,12 +18,12 @@ pub(crate) fn collect(trials: &mut Vec<Trial>) {
     };
     both("is_made_once_for_each_batch_size", one_plan);
     both("golden_step", golden_step);
-    both("fuses_what_is_elementwise", fusion);
+    both("fuses_elementwise_work", fusion);
     both("reuses_memory", reuse);
     both("updates_in_place", in_place);
     both("writes_a_constant_out_once", constants);
-    both("leaves_out_what_is_frozen", frozen);
-    both("leaves_out_what_nobody_reads", unread);
+    both("leaves_out_frozen_parameters", frozen);
+    both("leaves_out_unread_values", unread);
     both("gives_the_same_bits_again", same_bits);
     both("gives_the_same_bits_of_long_sums", same_bits_of_long_sums);
     trials.push(Trial::test("plan::is_forgotten_when_there_are_many", many_plans));

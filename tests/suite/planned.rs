@@ -58,7 +58,7 @@ pub(crate) fn collect(trials: &mut Vec<Trial>) {
         let case = Arc::new(case);
         trials.push(Trial::test(name, move || AT_BASELINE.holds(|device| record(&case, device))));
     }
-    trials.push(Trial::test("planned::what_exceeds_the_limits_is_found", exceeds));
+    trials.push(Trial::test("planned::kernels_beyond_the_limits_are_found", exceeds));
 }
 
 impl Absent {

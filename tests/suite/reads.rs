@@ -15,9 +15,9 @@ use crate::nets::normal;
 pub(crate) fn collect(trials: &mut Vec<Trial>) {
     type Test = fn(&Device) -> Outcome;
     let tests: [(&str, Test); 4] = [
-        ("small_results_come_along", small),
+        ("small_results_are_copied_by_the_run", small),
         ("results_stay_while_later_steps_run", later),
-        ("what_was_copied_along_is_not_what_a_step_then_updates", updated),
+        ("updated_values_are_read_again", updated),
         ("from_several_threads", threads),
     ];
     for (name, test) in tests {

@@ -24,7 +24,7 @@ pub(crate) fn collect(trials: &mut Vec<Trial>) {
         ("a_tape_may_be_used_again", used_again),
         ("gradients_of_gradients", twice),
         ("a_field_of_a_sequential_struct", derived),
-        ("copies_of_other_sizes_than_what_they_wait_for", sizes),
+        ("copies_that_wait_for_values_of_other_sizes", sizes),
         ("random_numbers_are_drawn_again", masks),
         ("a_backward_pass_inside_of_a_region", inside),
     ];

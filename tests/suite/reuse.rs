@@ -16,8 +16,8 @@ pub(crate) fn collect(trials: &mut Vec<Trial>) {
         trials.push(gpu_trial(format!("reuse::gpu::{name}"), move |device| run(&device.for_testing(0)?)));
     };
     both("a_tape_does_not_grow_with_its_passes", passes);
-    both("what_is_held_keeps_its_gradient", held);
-    both("a_state_that_is_detached_does_not_grow", recurrent);
+    both("held_values_keep_their_gradients", held);
+    both("a_detached_state_does_not_grow", recurrent);
 }
 
 /// The number of nodes on a tape, from its `Debug` form.

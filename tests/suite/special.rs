@@ -25,9 +25,9 @@ pub(crate) fn collect(trials: &mut Vec<Trial>) {
     both("nan_wins_a_window", windows);
     both("the_first_of_ties_gets_the_gradient", ties);
     both("rows_past_the_end_are_nan", rows_past_the_end);
-    trials.push(gpu_trial("special::gpu::what_is_not_finite_stays_where_it_is_in_fast_products", fast_products));
-    trials.push(gpu_trial("special::gpu::what_comes_late_fits_fast_convolutions", late));
-    trials.push(gpu_trial("special::gpu::outliers_of_fast_convolutions_are_seen_where_they_are", outliers));
+    trials.push(gpu_trial("special::gpu::non_finite_elements_do_not_spread_in_fast_products", fast_products));
+    trials.push(gpu_trial("special::gpu::late_large_elements_fit_fast_convolutions", late));
+    trials.push(gpu_trial("special::gpu::outliers_in_fast_convolutions_cost_other_tiles_no_digits", outliers));
 }
 
 fn cross_entropy(x: &Var, labels: &Tensor, label_smoothing: f64) -> Var {

@@ -136,12 +136,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_middle_is_taken() {
+    fn the_median_is_the_middle() {
         assert_eq!(median(vec![3.0, 1.0, 2.0]), 2.0);
     }
 
     #[test]
-    fn there_are_as_many_structs_and_fields_as_said() {
+    fn the_source_has_200_structs_with_10_fields() {
         let source = source();
         assert_eq!(source.matches("pub struct").count(), STRUCTS);
         assert_eq!(source.matches("pub field").count(), STRUCTS * 10);

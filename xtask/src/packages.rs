@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn distributions_are_told_apart() {
+    fn distributions_are_distinguished() {
         assert!(is_debian("PRETTY_NAME=\"Debian GNU/Linux 13\"\nID=debian\n"));
         assert!(is_debian("ID=linuxmint\nID_LIKE=\"ubuntu debian\"\n"));
         assert!(!is_debian("NAME=\"not debian\"\nID=fedora\n"));

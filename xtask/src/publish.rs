@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_package_lacks_is_named() {
+    fn missing_files_and_metadata_are_named() {
         let files = "Cargo.toml\nLICENSE-APACHE\nLICENSE-MIT\nREADME.md\nsrc/lib.rs\n";
         let manifest = "description = \"\"\nkeywords = []\nreadme = \"README.md\"\nlicense.workspace = true\n\
                         categories.workspace = true\ndocumentation = \"https://docs.rs/a\"\n";

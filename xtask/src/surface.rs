@@ -210,7 +210,7 @@ mod tests {
 <h2 id="reexports" class="section-header"></h2><dt id="reexport.Shape"><code>pub use crate::<a href="#">Shape</a>;</code></dt>"##;
 
     #[test]
-    fn a_page_is_a_declaration_and_what_it_has() {
+    fn a_page_gives_a_declaration_and_its_members() {
         let lines = [
             "#[non_exhaustive] pub enum Cut<T> {",
             "Whole(Shape),",
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_changes_is_a_difference() {
+    fn every_change_is_a_difference() {
         let list = |html: &str| {
             format!("enum.Cut\n{}", page(html).iter().map(|line| format!("    {line}\n")).collect::<String>())
         };

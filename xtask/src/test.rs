@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn ci_is_read_as_its_makers_write_it() {
+    fn common_values_of_ci_are_understood() {
         assert!(is_set(Some("true")) && is_set(Some("1")));
         assert!(!is_set(None) && !is_set(Some("")) && !is_set(Some("false")));
     }

@@ -128,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn everyone_is_told_what_to_type() {
+    fn install_commands_fit_the_distribution() {
         assert_eq!(install_line("ID=ubuntu\n"), "apt-get install libvulkan1 mesa-vulkan-drivers");
         assert!(install_line("ID=\"rocky\"\nID_LIKE=\"rhel centos fedora\"\n").starts_with("dnf "));
         assert!(install_line("ID=alpine\n").starts_with("apk "));

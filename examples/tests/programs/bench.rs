@@ -37,7 +37,7 @@ fn bench_measures_models() {
 
 /// A step that is recorded once trains each model to the same loss, bit for bit.
 #[test]
-fn bench_trains_alike_with_a_recorded_step() {
+fn a_recorded_step_trains_bench_to_the_same_bits() {
     for workload in ["tiny", "mlp", "resnet18gn", "unet"] {
         let sized = matches!(workload, "resnet18gn" | "unet");
         let channels: &[&str] = if sized { &["--channels", "32"] } else { &[] };
@@ -110,7 +110,7 @@ fn bench_measures_kernels() {
 }
 
 #[test]
-fn bench_refuses_kernels_that_make_no_sense() {
+fn bench_refuses_invalid_kernels() {
     for kernel in [
         "matmul:3,x",
         "matmul:0",
@@ -127,7 +127,7 @@ fn bench_refuses_kernels_that_make_no_sense() {
 }
 
 #[test]
-fn bench_says_what_is_not_there() {
+fn bench_names_unsupported_combinations() {
     for (args, expected) in [
         (&["--precision", "fast", "--device", "cpu"][..], "matrix units only, not on the CPU"),
         (&["--precision", "double", "--device", "gpu"], "double precision needs the CPU"),
@@ -143,7 +143,7 @@ fn bench_says_what_is_not_there() {
 }
 
 #[test]
-fn bench_says_what_does_not_fit() {
+fn bench_reports_sizes_that_do_not_fit() {
     for kernel in ["matmul:4000000000", "conv2d:1000000,1000,1000,1000,3,1"] {
         let output = run("bench", &["--kernel", kernel, "--device", "cpu"]);
         assert!(!output.status.success() && stderr(&output).starts_with("error: no room for ["), "{}", stderr(&output));
@@ -151,7 +151,7 @@ fn bench_says_what_does_not_fit() {
 }
 
 #[test]
-fn bench_compares_recorded_with_compiled() {
+fn bench_compares_recorded_and_compiled_inference() {
     for workload in ["tiny", "mlp"] {
         let args = ["--serve", "--workload", workload, "--batch", "2", "--steps", "3", "--warmup", "0", "--json"];
         let report = last_line(&run("bench", &args));

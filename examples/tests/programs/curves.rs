@@ -48,7 +48,7 @@ fn models_learn_shapes() {
 }
 
 #[test]
-fn bench_says_what_it_cannot_write() {
+fn bench_reports_files_that_it_cannot_write() {
     let folder = folder("unwritable");
     let path = folder.join("no").join("losses.csv");
     // Before the first of many steps.

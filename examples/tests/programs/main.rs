@@ -43,7 +43,7 @@ fn lines(output: &Output) -> Vec<Value> {
 }
 
 #[test]
-fn inspect_says_where_a_step_goes() {
+fn inspect_itemises_a_step() {
     let args = ["--model", "tiny", "--batch", "4", "--steps", "2", "--json"];
     let step = last_line(&run("inspect", &[&args[..], &["--plan"]].concat()));
     let weights = 4 * 9_962;
@@ -142,7 +142,7 @@ fn gradcheck_checks_second_derivatives() {
 }
 
 #[test]
-fn gradcheck_fails_where_a_gradient_is_further_off_than_allowed() {
+fn gradcheck_fails_beyond_the_tolerance() {
     let output = run("gradcheck", &["--only", "gelu", "--atol", "1e-300", "--rtol", "0"]);
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     let said = String::from_utf8_lossy(&output.stdout);
@@ -156,7 +156,7 @@ fn gradcheck_fails_where_a_gradient_is_further_off_than_allowed() {
 }
 
 #[test]
-fn an_operation_of_ones_own_is_checked_and_trained_through() {
+fn a_custom_operation_is_checked_and_trained_through() {
     let output = run("custom_op", &[]);
     assert!(output.status.success(), "{output:?}");
     let text = String::from_utf8_lossy(&output.stdout);

@@ -56,7 +56,7 @@ fn ranks_without_mpi_are_an_error() {
 }
 
 #[test]
-fn digits_goes_on_where_it_was() {
+fn digits_resumes() {
     let folder = folder("resume");
     let train = |name: &str, args: &[&str]| {
         let output = run("digits", &[&["--run", folder.join(name).to_str().unwrap()], args].concat());
@@ -77,7 +77,7 @@ fn digits_goes_on_where_it_was() {
 }
 
 #[test]
-fn digits_says_what_is_wrong_before_it_trains() {
+fn digits_reports_errors_before_training() {
     let out = folder("wrong");
     let file = out.join("file");
     std::fs::write(&file, "").unwrap();
@@ -105,7 +105,7 @@ fn digits_says_what_is_wrong_before_it_trains() {
 
 /// A training of few steps, whole, and once more from the last checkpoint but one: the weights and the pictures are the
 /// same.
-fn goes_on(program: &str, args: &[&str], weights: &str, pictures: &[&str]) {
+fn resumes(program: &str, args: &[&str], weights: &str, pictures: &[&str]) {
     let folder = folder(program);
     let there = folder.join("run");
     let train = |more: &[&str]| {
@@ -146,23 +146,23 @@ fn refusal(program: &str, args: &[&str]) -> String {
 }
 
 #[test]
-fn resnet_goes_on_where_it_was() {
+fn resnet_resumes() {
     let args = ["--shapes", "32", "--batch", "16", "--width", "4", "--epochs", "2", "--workers", "2"];
-    goes_on("resnet", &args, "resnet.safetensors", &["images.png", "mistakes.png"]);
+    resumes("resnet", &args, "resnet.safetensors", &["images.png", "mistakes.png"]);
 }
 
 #[test]
-fn autoencoder_goes_on_where_it_was() {
+fn autoencoder_resumes() {
     let args = ["--batch", "600", "--width", "4", "--epochs", "11"];
-    goes_on("autoencoder", &args, "autoencoder.safetensors", &["drawn-again.png", "between.png"]);
+    resumes("autoencoder", &args, "autoencoder.safetensors", &["drawn-again.png", "between.png"]);
 }
 
 #[test]
-fn diffusion_goes_on_where_it_was() {
+fn diffusion_resumes() {
     let args = ["--batch", "700", "--channels", "8", "--epochs", "2", "--every", "1", "--times", "10"];
     for sampler in ["ddpm", "ddim"] {
         let args = [&args[..], &["--sampler", sampler, "--steps", "5"]].concat();
-        goes_on("diffusion", &args, "unet.safetensors", &["epoch-0002.png", "samples.png", "denoising.png"]);
+        resumes("diffusion", &args, "unet.safetensors", &["epoch-0002.png", "samples.png", "denoising.png"]);
     }
 }
 
@@ -208,7 +208,7 @@ fn resnet_learns_from_pictures() {
 }
 
 #[test]
-fn drawing_leaves_the_training_as_it_was() {
+fn drawing_does_not_change_the_training() {
     let out = folder("only draws");
     let there = out.join("a run");
     let model = ["--run", there.to_str().unwrap(), "--channels", "8", "--times", "4"];
@@ -262,7 +262,7 @@ fn a_training_that_diverges_fails() {
 }
 
 #[test]
-fn programs_say_what_is_wrong_before_they_train() {
+fn programs_report_errors_before_training() {
     let out = folder("mistakes");
     let there = out.join("run");
     let run_there = ["--run", there.to_str().unwrap()];
@@ -342,7 +342,7 @@ fn text_is_learned_and_written() {
 }
 
 #[test]
-fn text_says_what_is_wrong_before_it_trains() {
+fn text_reports_errors_before_training() {
     let out = folder("wrong-text");
     let short = out.join("short.txt");
     std::fs::write(&short, "too short").unwrap();

@@ -50,7 +50,7 @@ fn drawn() -> [Vec<Vec<[f32; 2]>>; 10] {
 }
 
 #[test]
-fn digits_of_a_hand_are_read() {
+fn hand_drawn_digits_are_read() {
     let session = session(STEPS, 0).unwrap();
     let accuracy = block_on(session.evaluate()).unwrap().accuracy().unwrap();
     assert!(accuracy > 0.97, "{accuracy}");
@@ -72,7 +72,7 @@ fn drawings_are_recognised() {
 }
 
 #[test]
-fn a_snapshot_goes_on_to_the_same_bits() {
+fn a_resumed_snapshot_reaches_the_same_bits() {
     let mut session = session(30, 30).unwrap();
     session.set_lr(Model::Drawer, 1e-3).unwrap();
     let snapshot = block_on(session.snapshot()).unwrap();

@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_method_that_was_meant() {
+    fn misspelt_methods_get_a_suggestion() {
         for (given, meant) in
             [("relew", "relu"), ("sigmod", "sigmoid"), ("flaten", "flatten"), ("leaky_rely", "leaky_relu")]
         {
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn all_of_them_are_methods_of_var() {
+    fn all_known_methods_are_methods_of_var() {
         let sources = operations();
         // A function, or a word of a row.
         let ends = [" ", "(", "<"];

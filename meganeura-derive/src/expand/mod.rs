@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_not_missing() {
+    fn unreadable_options_do_not_count_as_missing() {
         let input = parse_quote! {
             #[module(sequentiall)]
             struct Net<'a> {

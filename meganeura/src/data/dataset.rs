@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn there_may_be_any_columns() {
+    fn datasets_may_have_any_columns() {
         let masks = Array::new((0..6u8).map(f32::from).collect(), [3, 1, 2]).unwrap();
         let tokens = Array::new((0..6).collect(), [3, 2]).unwrap();
         let columns = (masks.clone(), [tokens.clone(), tokens], vec![7_u32, 8, 9]);

@@ -234,7 +234,7 @@ mod tests {
 
     #[cfg(feature = "gzip")]
     #[test]
-    fn what_is_unpacked_grows_to_a_limit() {
+    fn unpacked_size_is_limited() {
         use std::io::Write;
 
         let packed = |chunk: &[u8], count: usize| {

@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named_with_its_place() {
+    fn errors_name_the_file_and_the_byte() {
         let (images, labels) = (idx(8, &[2, 1, 2], &[0; 4]), idx(8, &[2], &[0, 1]));
         let long = [&images[..], &[0]].concat();
         for (images, labels, parts) in [

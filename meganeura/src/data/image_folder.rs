@@ -380,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_is_out_of_place_is_named() {
+    fn misplaced_files_are_named() {
         let root = tempfile::tempdir().unwrap();
         let root = root.path();
         expect(ImageFolder::open(root), &["no folders"]);

@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_skipped_is_not_read() {
+    fn skipped_batches_are_not_read() {
         for workers in [0, 4] {
             let (dataset, log, _) = watched();
             let batches = dataset.batches(10).workers(workers);

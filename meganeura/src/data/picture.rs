@@ -214,7 +214,7 @@ mod tests {
 
     /// No prefix of a file may pass for another image than the whole file.
     #[test]
-    fn truncated_files_are_told() {
+    fn truncated_files_are_detected() {
         let folder = tempfile::tempdir().unwrap();
         let image = RgbImage::from_fn(19, 23, |x, y| Rgb([(x * 13) as u8, (y * 11) as u8, (x * y) as u8]));
         for extension in ["png", "jpg", "bmp", "ppm"] {
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_are_short_whatever_the_file() {
+    fn messages_are_short_for_any_file() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("x.png");
         fs::write(&path, ["P7\nWIDTH 2\n", &"H".repeat(70_000)].concat()).unwrap();
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_header_announces_is_bounded() {
+    fn pixels_announced_by_a_header_are_bounded() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("x.png");
         // A compressed bitmap may have any number of pixels in few bytes.

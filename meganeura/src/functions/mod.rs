@@ -40,7 +40,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_an_error_that_says_so() -> Result<()> {
+    fn misfits_are_errors_that_say_why() -> Result<()> {
         let tape = Tape::new(&Device::cpu());
         let (x, y) = (input(&tape, &[2, 3])?, input(&tape, &[2, 4])?);
         let index = tape.input(&Tensor::indices(&tape.device(), [2, 1], &[0, 3])?);

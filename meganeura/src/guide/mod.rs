@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn the_table_counts_what_is_there() {
+    fn the_table_shows_the_real_line_counts() {
         let counts = counted();
         let rows: Vec<Vec<&str>> = MODELS
             .lines()

@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shape_that_fits_decides_between_names_that_are_as_near() {
+    fn equal_distances_are_decided_by_shape() {
         let others = [lone("a1.weight", None, &[3]), lone("a2.weight", None, &[4]), lone("b.bias", None, &[4])];
         assert_eq!(lone("a.weight", None, &[4]).nearest(&others, false), Some(&others[1]));
         assert_eq!(lone("zz", None, &[4]).nearest(&others, false), None);

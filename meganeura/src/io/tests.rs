@@ -69,7 +69,7 @@ fn files(directory: &Path) -> Vec<String> {
 }
 
 #[test]
-fn what_is_saved_is_loaded() {
+fn saved_models_are_loaded() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("net.safetensors");
     net(1.0).save(&path).unwrap();
@@ -399,7 +399,7 @@ fn constants_are_not_saved() {
 }
 
 #[test]
-fn a_header_beyond_the_formats_limit_is_said_to_be_that() {
+fn a_header_beyond_the_formats_limit_is_reported() {
     let param = || Param::new(Tensor::zeros(&Device::cpu(), [1]).unwrap());
     let long = "a".repeat(60_000_000);
     let two = |a: &str, b: &str| std::collections::BTreeMap::from([a, b].map(|key| (key.to_owned(), param())));

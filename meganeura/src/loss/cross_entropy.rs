@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn huge_scores_stay_finite_and_what_is_ignored_may_be_anything() {
+    fn huge_scores_stay_finite_and_ignored_rows_may_hold_anything() {
         let device = Device::cpu();
         let weights = Tensor::from_slice(&device, [2], &[1.0, 2.0]).unwrap();
         let own = Tensor::indices(&device, [3], &[0, 1, 7]).unwrap();

@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn another_variant_is_an_error_whatever_it_holds() {
+    fn another_variant_is_an_error_with_or_without_leaves() {
         let param = || Param::new(tensor(&[1], 1.0));
         for (a, b, message) in [
             (Layer::Relu, Layer::Tanh, "`0` is the variant `Relu` in the one model, `Tanh` in the other"),
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn ties_must_agree_where_values_could_not() {
+    fn only_tied_parameters_copy_to_tied_ones() {
         let w = Param::new(tensor(&[2], 1.0));
         let (mut tied, mut apart) = ([w.tied(), w], [1.0, 2.0].map(|value| Param::new(tensor(&[2], value))));
         let error = tied.copy_from(&apart).unwrap_err();

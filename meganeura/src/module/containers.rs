@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn containers_nest_as_deep_as_one_likes() {
+    fn containers_nest_to_any_depth() {
         type Deep = HashMap<String, Vec<Option<Box<(Arc<[BTreeMap<String, VecDeque<Param>>; 2]>, Param)>>>>;
         let map = |key: &str| BTreeMap::from([(key.to_owned(), VecDeque::from([param(), param()]))]);
         let deep: Deep = HashMap::from([

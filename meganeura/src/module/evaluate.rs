@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_last_holds() {
+    fn the_last_call_decides() {
         let mut net = net();
         net.evaluate("encoder").unwrap();
         net.train("encoder.1").unwrap();
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn ties_have_a_mode_in_each_place_and_shared_modules_have_one() {
+    fn tied_tensors_have_a_mode_per_place_and_shared_modules_have_one() {
         let w = param();
         let mut tied = [w.tied(), w];
         tied[1].evaluate("**").unwrap();
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn an_evaluated_part_normalises_by_its_statistics_and_leaves_them_while_the_rest_trains() {
+    fn evaluated_norms_use_and_keep_their_statistics_while_the_rest_trains() {
         let mut net = FineTuned::init(&Device::cpu(), 42).unwrap();
         // Statistics of the encoder's own, different from those of any batch.
         step(&mut net);
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn steps_of_a_chain_go_by_the_field_they_stand_at() {
+    fn steps_of_a_chain_have_the_mode_of_their_field() {
         #[derive(Module)]
         #[module(sequential, then = Dropout::new(0.5))]
         struct Chain {

@@ -426,7 +426,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_frozen_is_counted_apart() {
+    fn frozen_parameters_are_counted_separately() {
         let mut net = net();
         net.freeze("1.**").unwrap();
         assert_eq!(net.counts(), Counts { trained: 6, frozen: 4, buffers: 25 });

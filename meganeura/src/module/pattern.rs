@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn wildcards_stand_for_what_they_match() {
+    fn wildcards_capture_what_they_match() {
         for (pattern, path, to, expected) in [
             ("conv1.*", "conv1.weight", "stem.*", Some("stem.weight")),
             ("conv1.*", "layer1.conv1.weight", "stem.*", None),
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn longer_patterns_do_so_too() {
+    fn longer_patterns_match_as_by_trying_everything() {
         let mut rng = crate::Seed::new(11).rng();
         let mut text = |letters: &[&str], most: u32| {
             let length = rng.next_u32() % most;

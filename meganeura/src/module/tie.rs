@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_tied_is_an_error_and_stays() {
+    fn impossible_ties_are_an_error_and_change_nothing() {
         let buffer = Buffer::new(param(&[2], 0.0).value());
         let mut net = (param(&[2], 1.0), param(&[3], 2.0), buffer, param(&[2], 3.0));
         for (paths, kind) in [(["0", "1"], ErrorKind::Shape), (["0", "2"], ErrorKind::Argument)] {
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_tied_stays_tied() {
+    fn existing_ties_are_kept() {
         let [a, b] = [1.0, 2.0].map(|value| param(&[2], value));
         // Both groups reach the pair in the middle, from places that are named earlier.
         let mut net = (param(&[2], 3.0), [a.tied(), a], param(&[2], 4.0), b);
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_shared_stays_and_others_are_tied_to_it() {
+    fn shared_modules_stay_and_others_are_tied_to_them() {
         let shared = Arc::new(param(&[2], 1.0));
         let mut net = (param(&[2], 2.0), Arc::clone(&shared), Arc::new(param(&[2], 3.0)));
         tie(&mut net, &group(&["0", "1"])).unwrap();

@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_an_error() {
+    fn misfits_are_errors() {
         let device = Device::cpu();
         let tape = Tape::new(&device);
         let x = tape.input(&Tensor::zeros(&device, [2, 1, 3, 5]).unwrap());

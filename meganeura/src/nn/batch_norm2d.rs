@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn training_goes_by_the_batch_and_the_step_moves_the_running_statistics_in_the_same_run() {
+    fn training_uses_batch_statistics_and_the_step_moves_running_ones() {
         let device = Device::cpu();
         let mut norm = norm(&device);
         let tape = Tape::new(&device);
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn inference_goes_by_the_running_statistics() {
+    fn inference_uses_running_statistics() {
         let device = Device::cpu();
         let mut norm = norm(&device);
         norm.running_mean.set(tensor(&device, &[2], &[3.0, 1.0])).unwrap();
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn a_layer_that_is_used_twice_moves_twice_and_by_another_momentum_without_another_plan() {
+    fn running_statistics_move_once_per_use_and_momentum_needs_no_new_plan() {
         let device = Device::cpu();
         let mut norm = BatchNorm2d::new(1).affine(false).momentum(0.5).init(&device, Seed::new(0)).unwrap();
         assert!(norm.named_parameters().is_empty());
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn a_step_that_is_held_back_leaves_the_running_statistics_alone() {
+    fn a_refused_step_keeps_the_running_statistics() {
         let device = Device::cpu();
         let mut norm = norm(&device);
         let tape = Tape::new(&device);
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_poisons() {
+    fn misfits_poison() {
         let device = Device::cpu();
         let norm = norm(&device);
         let zeros = |tape: &Tape, shape: &[usize]| tape.input(&Tensor::zeros(&device, Shape::new(shape)).unwrap());

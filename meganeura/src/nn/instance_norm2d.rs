@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_poisons() {
+    fn misfits_poison() {
         let device = Device::cpu();
         let norm = InstanceNorm2d::new(2).init(&device, Seed::new(0)).unwrap();
         for (shape, part) in [

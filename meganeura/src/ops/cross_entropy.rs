@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_scores_share_the_gradient_however_large_they_are() -> Result<()> {
+    fn equal_scores_share_the_gradient_at_any_magnitude() -> Result<()> {
         let device = Device::cpu();
         // The class far below has a probability of at most e⁻¹⁰⁰.
         let close = |x: &[f32], y: [f32; 6]| x.iter().zip(y).all(|(x, y)| (x - y).abs() < 1e-40);

@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn products_of_few_rows_are_one() -> Result<()> {
+    fn products_of_few_rows_are_joined() -> Result<()> {
         let straight: fn(&Var, &Var) -> Var = |x, w| x.matmul(w);
         let turned: fn(&Var, &Var) -> Var = |x, w| w.t().matmul(&x.t());
         let scaled: fn(&Var, &Var) -> Var = |x, w| x.matmul(&(w * 2.0));
@@ -119,7 +119,7 @@ mod tests {
 
     /// The cotangents of an activation are simply added up: joined products would grow from layer to layer.
     #[test]
-    fn activations_have_sums() -> Result<()> {
+    fn cotangents_of_activations_are_added_one_by_one() -> Result<()> {
         let device = Device::cpu_with(Precision::Double);
         let tape = Tape::new(&device);
         let random =

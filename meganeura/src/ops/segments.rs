@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_counted_is_no_panic() {
+    fn uncountable_extents_do_not_panic() {
         for segments in [Segments::SERIAL, Segments::rows(usize::MAX), Segments::columns(usize::MAX)] {
             let parts = segments.parts(usize::MAX, usize::MAX, false);
             assert!(segments.loops(usize::MAX, parts, 2) < Caps::LOOPS_IN_SOFTWARE);

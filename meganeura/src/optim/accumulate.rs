@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn sums_and_means_begin_anew_after_each_step() {
+    fn sums_and_means_start_over_after_each_step() {
         for (how, share) in [(Accumulate::mean(3), 1.0 / 3.0), (Accumulate::sum(3), 1.0)] {
             let (mut w, mut sgd) = (param(), Sgd::new(0.5));
             let mut expected = value(&w);
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_finite_is_gone_with_its_step() {
+    fn a_non_finite_sum_lasts_only_one_step() {
         let mut w = param();
         let mut sgd = Sgd::new(0.5).skip_not_finite(true);
         for x in [[f64::NAN, f64::INFINITY], [0.0; 2], [1.0, 1.0], [1.0, 3.0]] {
@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn a_step_is_of_the_same_parameters_in_each_micro_batch() {
+    fn all_micro_batches_of_a_step_need_the_same_parameters() {
         let how = Accumulate::sum(2);
         let mut net = [param(), param()];
         let grads = |net: &[Param; 2]| {
@@ -388,7 +388,7 @@ mod tests {
 
     /// The sums of two micro-batches move to another optimizer, of another model of the same structure.
     #[test]
-    fn sums_go_on_elsewhere() {
+    fn sums_move_to_another_optimizer() {
         let how = Accumulate::mean(3);
         let after = |w: &mut Param, sgd: &mut Sgd, from: usize| {
             for x in [[1.0, 0.5], [2.0, 1.0 / 3.0], [0.25, -4.0], [7.0, 0.1]].into_iter().skip(from) {

@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn amsgrad_goes_by_the_largest_gradients_so_far() {
+    fn amsgrad_uses_the_largest_second_moment_so_far() {
         // Gradients of 4, then 0 until nothing of them is left in `v`, then 1.
         let last = |amsgrad: bool| {
             let device = Device::cpu_with(Precision::Double);

@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn the_norm_is_that_of_all_that_is_trained() {
+    fn the_norm_covers_all_trained_parameters() {
         let (net, grads) = net_and_grads();
         assert_eq!(grads.norm(&net).item().unwrap(), 5.0);
         let grads = grads.clip_norm(&net, 2.5).unwrap();

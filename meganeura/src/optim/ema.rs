@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_shared_has_no_average() {
+    fn shared_parameters_have_no_average() {
         use std::sync::Arc;
         let shared = Arc::new(Param::new(tensor(1.0)));
         let mut model = (Param::new(tensor(2.0)), Arc::clone(&shared));

@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn a_step_that_is_not_finite_changes_nothing() {
+    fn a_non_finite_step_changes_nothing() {
         for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
             let (mut net, mut untouched) = (net(), net());
             let mut optimizer = AdamW::new(0.1).check_finite(true);
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn a_step_may_be_skipped_and_says_so() {
+    fn a_skipped_step_is_reported() {
         let mut net = net();
         let mut sgd = Sgd::new(0.1).momentum(0.9).skip_not_finite(true);
         step(&mut net, &mut sgd, 1.0, 0.0).unwrap();
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn a_loss_that_is_not_finite_is_named() {
+    fn a_non_finite_loss_is_named() {
         let mut net = net();
         let before = bits(&net);
         let error = step(&mut net, &mut Sgd::new(0.1).check_finite(true), 1.0, f32::INFINITY).unwrap_err();

@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gradient_of_0_is_no_nan() {
+    fn a_gradient_of_0_gives_no_nan() {
         let device = Device::cpu();
         let mut w = Param::new(Tensor::full(&device, [2, 2], 1.0).unwrap());
         let tape = Tape::new(&device);

@@ -130,7 +130,7 @@ mod tests {
     use crate::optim::tests::assert_senseless;
 
     #[test]
-    fn it_waits_for_five_gradients_and_ends_as_adam() {
+    fn rectification_starts_at_the_sixth_step_and_tends_to_adam() {
         let optimizer = RAdam::new(0.1);
         assert_eq!(optimizer.factors(5.0), (1.0, 0.0));
         let (plain, adaptive) = optimizer.factors(6.0);

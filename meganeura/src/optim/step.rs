@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_thawed_is_trained_from_the_next_backward_pass_on() {
+    fn thawed_parameters_train_from_the_next_backward_pass_on() {
         let mut net = net(None);
         net.name_parameters();
         let (_, grads) = loss(&net);
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn what_another_model_had_frozen_is_not_silently_left_alone() {
+    fn parameters_frozen_in_another_model_are_an_error() {
         let net = net(None);
         net.name_parameters();
         let mut other = (net.used.tied(), net.fixed.tied());
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn a_step_of_all_computes_no_gradient_along() {
+    fn gradients_are_outputs_only_if_another_step_needs_them() {
         let outputs = |net: &Pair| net.a.value().device().plan_memory().last().unwrap().outputs;
         let mut net = pair();
         let (_, grads) = pair_loss(&net, 1.0);
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn each_step_looks_at_its_own_gradients() {
+    fn each_step_checks_its_own_gradients() {
         let mut net = pair();
         let tape = tape(&net.a);
         // The gradient of a is infinite, that of b is 1.
@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_of_a_later_pass_does_not_fail_for_what_is_stale() {
+    fn stale_gradients_of_other_parts_do_not_fail_a_step() {
         let mut net = pair();
         let (loss, grads) = pair_loss(&net, 1.0);
         let tape = loss.tape().clone();
@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_be_unused_is_left_as_it_is() {
+    fn allowed_unused_parameters_do_not_change() {
         let mut net = net(Some(3.0));
         let mut optimizer = AdamW::new(0.5).check_finite(true);
         let tape = tape(&net.used);
@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_named_may_be_unused() {
+    fn only_named_parameters_may_be_unused() {
         let mut net = net(Some(3.0));
         let grads = loss(&net).1.allow_unused("used");
         let error = Sgd::new(0.5).step(&mut net, &grads).unwrap_err();

@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn bursts_are_noticed() {
+    fn burst_errors_are_detected() {
         let bytes: Vec<u8> = (0..50).map(|i| (i * 37) as u8).collect();
         let whole = Checksum::of(&bytes).digits();
         for first in 0..bytes.len() * 8 {

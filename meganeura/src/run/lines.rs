@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_was_cut_is_taken_away() {
+    fn an_incomplete_line_is_removed() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("lines");
         let mut lines = Lines::open(&path).unwrap();
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_after_the_checkpoint_is_taken_away() {
+    fn lines_after_the_checkpoint_are_removed() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("lines");
         fs::write(&path, "{\"a\":1}\n{\"a\":2}\n{\"a\"").unwrap();
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_within_is_named() {
+    fn damaged_lines_are_named() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("lines");
         fs::write(&path, "{\"a\":1}\n{\"a\"\n{\"a\":2}\n").unwrap();

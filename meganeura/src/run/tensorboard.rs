@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_noted_is_read() {
+    fn noted_metrics_are_read_back() {
         let folder = tempfile::tempdir().unwrap();
         let mut board = Board::open(folder.path(), &[line(1, 4.0)]).unwrap();
         let path = board.path.clone();
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn curves_are_the_metrics_also_after_a_run_is_taken_up() {
+    fn curves_equal_the_metrics_of_a_resumed_run() {
         let folder = tempfile::tempdir().unwrap();
         let device = Device::cpu();
         let mut net = Linear::new(1, 1).init(&device, 1).unwrap();
@@ -303,7 +303,7 @@ mod tests {
 
     #[cfg(target_os = "linux")]
     #[test]
-    fn a_file_that_cannot_be_written_ends_no_training() {
+    fn an_unwritable_file_does_not_end_the_training() {
         let folder = tempfile::tempdir().unwrap();
         let device = Device::cpu();
         let mut run = Run::at(folder.path(), &device).tensorboard(true).create().unwrap();
@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_that_is_taken_up_leaves_one_file() {
+    fn a_resumed_run_leaves_one_file() {
         let folder = tempfile::tempdir().unwrap();
         drop(Board::open(folder.path(), &[line(1, 4.0), line(2, 3.0)]).unwrap());
         // The user's own files are left alone.

@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tape_keeps_two_passes_at_most() {
+    fn a_tape_keeps_at_most_two_passes() {
         let device = Device::cpu();
         let w = Param::new(tensor(&[2.0, 3.0]));
         let tape = Tape::inference(&device);
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_for_its_step_is_kept() {
+    fn values_that_wait_for_a_step_are_kept() {
         let device = Device::cpu();
         let (w, mut v) = (Param::new(tensor(&[2.0])), Param::new(tensor(&[5.0])));
         let seen = Buffer::new(tensor(&[1.0]));

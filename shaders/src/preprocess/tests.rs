@@ -24,7 +24,7 @@ fn includes_come_once() {
 }
 
 #[test]
-fn macros_come_where_they_are_inserted() {
+fn macros_expand_where_they_are_inserted() {
     let text = "#macro sum(A, TO)\n#for I in 2\n${TO} += ${A}_${I} ${B};\n#endfor\n#endmacro\nk\n";
     let inserted = "#for H in 2\n#insert sum(H, y)\n#endfor\n#insert sum( B , z )";
     let wgsl = "k\ny += 0_0 1;\ny += 0_1 1;\ny += 1_0 1;\ny += 1_1 1;\nz += 1_0 1;\nz += 1_1 1;\n";
@@ -113,7 +113,7 @@ fn unbalanced_loops() {
 }
 
 #[test]
-fn a_part_left_out_needs_nothing_but_mentions_its_names() {
+fn skipped_parts_need_no_defines_but_count_as_uses() {
     let text = "#if A\n#include \"shared/missing\"\n#if B == 1\n${C}\n#endif\n#endif\nk";
     assert_eq!(expand_text(text, &[]).unwrap(), "k\n");
     assert_eq!(expand_text(text, &[("B", "1"), ("C", "2")]).unwrap(), "k\n");

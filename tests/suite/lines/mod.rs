@@ -278,7 +278,7 @@ pub(crate) fn collect(trials: &mut Vec<Trial>) {
         trials.push(Trial::test(format!("lines::{}", case.function), || names_its_line(case)));
     }
     trials.push(Trial::test("lines::every_function_that_fails_has_a_case", every_function_has_a_case));
-    trials.push(Trial::test("lines::of_a_call_that_nobody_sees", of_a_call_that_nobody_sees));
+    trials.push(Trial::test("lines::of_an_unknown_caller", of_an_unknown_caller));
     trials.push(Trial::test("lines::of_batches", of_batches));
     trials.push(Trial::test("lines::of_a_skipped_step", of_a_skipped_step));
     trials.push(Trial::test("lines::of_composed_operations", of_composed_operations));
@@ -334,7 +334,7 @@ fn every_function_has_a_case() -> Outcome {
 
 /// Neither a line of the framework nor one of the standard library is named where the caller is not known, but that of
 /// the next call.
-fn of_a_call_that_nobody_sees() -> Outcome {
+fn of_an_unknown_caller() -> Outcome {
     let w = Stage::new()?;
     let u = w.tape.input(&w.labels);
     let y = [&u].into_iter().map(Var::exp).next().ok_or("one")?;

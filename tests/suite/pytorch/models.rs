@@ -70,9 +70,9 @@ pub(super) fn collect(trials: &mut Vec<Trial>) {
     test("torchvision_resnet_is_saved_as_pytorch_does", || {
         saved_as_theirs("torchvision_resnet", resnet, &torchvision::names())
     });
-    test("counters_of_batch_normalisation_are_passed_over", counters);
+    test("counters_of_batch_normalisation_are_ignored", counters);
     test("files_of_other_models_are_refused", refused);
-    test("a_file_whose_names_are_not_mapped_says_what_may_be_meant", unmapped);
+    test("unmapped_names_get_suggestions", unmapped);
 }
 
 fn load<M: Module>(net: &mut M, file: &str, names: &Names) -> Result<LoadReport> {

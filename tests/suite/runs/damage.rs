@@ -16,11 +16,11 @@ use crate::nets::bits;
 pub(crate) fn collect(trials: &mut Vec<Trial>) {
     let mut test = |name: &str, run: fn() -> Outcome| trials.push(Trial::test(format!("runs::{name}"), run));
     if cfg!(unix) {
-        test("a_folder_made_anew_is_another_runs", made_anew);
-        test("a_folder_that_is_gone_stays_gone", gone);
+        test("a_recreated_folder_belongs_to_the_other_run", recreated);
+        test("a_missing_folder_is_not_recreated", gone);
     }
     test("a_checkpoint_deleted_by_hand_is_not_missed", deleted);
-    test("any_bit_that_changed_is_told", flipped);
+    test("any_flipped_bit_is_reported", flipped);
     test("the_last_good_checkpoint_is_one_option_away", last_good);
 }
 
@@ -64,7 +64,7 @@ fn contents(folder: &Path) -> Result<Vec<(String, Vec<u8>)>, Failed> {
 }
 
 /// Two runs at the same path: the first finds out before it writes anything.
-fn made_anew() -> Outcome {
+fn recreated() -> Outcome {
     let directory = tempfile::tempdir()?;
     let folder = directory.path().join("run");
     let mut first = options(&folder).create()?;

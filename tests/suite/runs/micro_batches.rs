@@ -13,8 +13,8 @@ use crate::adapter::gpu_trial;
 use crate::nets::bits;
 
 pub(crate) fn collect(trials: &mut Vec<Trial>) {
-    trials.push(Trial::test("runs::go_on_between_micro_batches", || go_on(&Device::cpu())));
-    trials.push(gpu_trial("runs::gpu::go_on_between_micro_batches", |device| go_on(&device.for_testing(0)?)));
+    trials.push(Trial::test("runs::resume_between_micro_batches", || resume(&Device::cpu())));
+    trials.push(gpu_trial("runs::gpu::resume_between_micro_batches", |device| resume(&device.for_testing(0)?)));
 }
 
 /// Micro-batches of the training, each a step of the run; three make a step of the optimizer.
@@ -51,7 +51,7 @@ fn train(folder: &Path, device: &Device, seed: u64, until: u64) -> Result<Net, F
     Err("the epochs ended".into())
 }
 
-fn go_on(device: &Device) -> Outcome {
+fn resume(device: &Device) -> Outcome {
     let directory = tempfile::tempdir()?;
     let [whole, parts] = ["whole", "parts"].map(|name| directory.path().join(name));
     device.set_seed(5);

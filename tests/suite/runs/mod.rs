@@ -24,18 +24,18 @@ pub(crate) use training_program::train_if_asked;
 
 pub(crate) fn collect(trials: &mut Vec<Trial>) {
     let mut test = |name: &str, run: fn() -> Outcome| trials.push(Trial::test(format!("runs::{name}"), run));
-    test("go_on_bit_for_bit", || goes_on(&Device::cpu()));
+    test("resume_bit_for_bit", || goes_on(&Device::cpu()));
     test("keep_the_last_and_the_best", kept);
     test("another_model_or_optimizer_is_refused", another);
     test("other_settings_are_refused", settings);
     test("folders_that_are_not_right_are_refused", folders);
-    test("damage_is_told_and_nothing_deleted", damage);
+    test("damage_is_reported_and_nothing_deleted", damage);
     test("metrics_are_those_of_the_checkpoint", metrics);
-    test("what_is_forgotten_is_told", forgotten);
+    test("forgotten_restores_are_reported", forgotten);
     test("are_due", due);
     // A device of its own, from which no other test draws random numbers meanwhile.
-    trials.push(gpu_trial("runs::gpu::go_on_bit_for_bit", |device| goes_on(&device.for_testing(0)?)));
-    trials.push(gpu_trial("runs::gpu::what_has_no_room_changes_nothing", no_room));
+    trials.push(gpu_trial("runs::gpu::resume_bit_for_bit", |device| goes_on(&device.for_testing(0)?)));
+    trials.push(gpu_trial("runs::gpu::running_out_of_memory_changes_nothing", no_room));
     damage::collect(trials);
     micro_batches::collect(trials);
     #[cfg(unix)]

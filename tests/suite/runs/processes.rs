@@ -23,14 +23,14 @@ const FEWER: u64 = 12;
 
 pub(crate) fn collect(trials: &mut Vec<Trial>) {
     trials.push(Trial::test("runs::survives_being_killed", survives_being_killed));
-    trials.push(Trial::test("runs::ctrl_c_saves_and_says_how_to_go_on", interrupted));
+    trials.push(Trial::test("runs::ctrl_c_saves_and_says_how_to_resume", interrupted));
     trials.push(Trial::test("runs::a_second_ctrl_c_ends_at_once", interrupted_twice));
-    trials.push(Trial::test("runs::what_is_ignored_does_not_end_it", left_alone));
+    trials.push(Trial::test("runs::an_ignored_signal_does_not_end_it", left_alone));
     trials.push(Trial::test("runs::ctrl_c_saves_under_nohup_too", interrupted_under_nohup));
     trials.push(Trial::test("runs::a_lock_dies_with_its_process", locked));
     trials.push(Trial::test("runs::a_full_disk_leaves_the_last_checkpoint", file_limit));
     if cfg!(target_os = "linux") {
-        trials.push(Trial::test("runs::a_full_disk_says_so_of_the_metrics", full_device));
+        trials.push(Trial::test("runs::metrics_on_a_full_disk_are_an_error", full_device));
         let can_mount =
             Command::new("unshare").args(["-rm", "true"]).output().is_ok_and(|output| output.status.success());
         let trial = Trial::test("runs::a_full_file_system_leaves_the_last_checkpoint", full_file_system);

@@ -15,9 +15,9 @@ pub(super) fn collect(trials: &mut Vec<Trial>) {
         ("follows_settings_of_the_formula", formulas),
         ("follows_groups", groups),
         ("follows_replaced_parameters", replaced),
-        ("follows_what_is_done_to_gradients", gradients),
+        ("follows_changes_of_gradients", gradients),
         ("adds_up_micro_batches", accumulated),
-        ("lets_go_of_what_can_never_fit_again", dead),
+        ("drops_recordings_that_can_never_fit_again", dead),
         ("refuses_values_of_other_tapes", other_tapes),
     ];
     for (name, test) in tests {

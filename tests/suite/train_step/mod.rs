@@ -16,9 +16,9 @@ pub(crate) fn collect(trials: &mut Vec<Trial>) {
     follows::collect(trials);
     type Test = fn(&Device) -> Outcome;
     let tests: [(&str, Test); 8] = [
-        ("trains_as_a_tape_does", trains),
-        ("follows_what_changes_in_between", changes),
-        ("holds_back_what_is_not_finite", not_finite),
+        ("trains_to_the_same_bits_as_a_tape", trains),
+        ("follows_changes_between_calls", changes),
+        ("skips_non_finite_steps", not_finite),
         ("draws_new_masks_in_each_call", dropout),
         ("gives_metrics_beside_the_loss", metrics),
         ("is_recorded_for_each_shape", shapes),

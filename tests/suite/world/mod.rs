@@ -43,9 +43,9 @@ pub(crate) fn collect(trials: &mut Vec<Trial>) {
     }
     trials.push(trial("the_same_run_gives_the_same_bits", same_bits));
     for kind in ["all", "owned"] {
-        let name = format!("a_run_goes_on_with_another_number_of_ranks::{kind}");
+        let name = format!("a_run_resumes_with_another_number_of_ranks::{kind}");
         trials.push(trial(name, move |folder| resumed(folder, kind)));
-        let name = format!("what_is_not_finite_on_one_rank_holds_back_all::{kind}");
+        let name = format!("a_non_finite_value_on_one_rank_fails_the_step_on_all::{kind}");
         trials.push(trial(name, move |folder| succeed(folder, 2, &["not_finite", kind])));
     }
     trials.push(trial("gradients_of_the_mean_over_ranks", |folder| succeed(folder, 3, &["gradients"])));
@@ -53,10 +53,10 @@ pub(crate) fn collect(trials: &mut Vec<Trial>) {
     trials.push(trial("random_numbers_differ", |folder| succeed(folder, 2, &["random"])));
     trials.push(trial("models_are_shared", |folder| succeed(folder, 3, &["shared"])));
     trials.push(trial("metrics_over_ranks", |folder| succeed(folder, 3, &["metrics"])));
-    trials.push(trial("ranks_that_disagree_are_told", |folder| succeed(folder, 2, &["disagree"])));
+    trials.push(trial("ranks_that_disagree_get_an_error", |folder| succeed(folder, 2, &["disagree"])));
     trials.push(trial("a_rank_that_leaves_is_named", left));
     trials.push(trial("a_rank_that_does_not_answer_is_named", stopped));
-    trials.push(trial("a_rank_that_is_killed_ends_all", killed));
+    trials.push(trial("a_killed_rank_ends_all", killed));
 }
 
 fn has_mpirun() -> bool {

@@ -171,13 +171,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_wgsl_is_refused() {
+    fn invalid_wgsl_is_refused() {
         let error = Kernel::read("broken", "fn main( {").unwrap_err();
         assert!(error.contains("broken:1:"), "{error}");
     }
 
     #[test]
-    fn what_is_not_bound_is_refused() {
+    fn unsupported_bindings_are_refused() {
         let text = "@group(0) @binding(0) var<uniform> x: vec4<f32>;
             @group(0) @binding(1) var<storage, read_write> y: vec4<f32>;
             @compute @workgroup_size(32) fn main(@builtin(subgroup_size) size: u32) { y = x * f32(size); }";

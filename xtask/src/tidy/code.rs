@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn what_only_tests_have_is_left_out() {
+    fn test_only_items_are_left_out() {
         for (code, rest) in [
             ("a;\n#[cfg(test)]\nmod tests {\n{}}\nb", "a;\n\n\n\nb"),
             ("#[cfg(test)]\n#[path = x]\nmod tests;\nb", "\n\n\nb"),
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_are_read_wherever_they_stand() {
+    fn paths_are_read_everywhere() {
         assert_eq!(paths("use crate::nn::Linear;"), [(1, "nn::Linear".into())]);
         assert_eq!(paths("\npub(crate) fn f(x: &crate::gpu::Buffer) {}"), [(2, "gpu::Buffer".into())]);
         assert_eq!(paths("use my_crate::nn;"), []);
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_ends() {
+    fn invalid_syntax_ends_the_scan() {
         for code in ["crate::{", "crate::{{}}", "crate::{a b ! c}", "crate::", "crate::{a::{b}, ]"] {
             paths(code);
             reexports(&format!("pub use {code}"));

@@ -164,7 +164,7 @@ mod tests {
     use crate::tidy::tests::complaints;
 
     #[test]
-    fn only_gpu_says_wgpu() {
+    fn only_gpu_names_wgpu() {
         let uses = "pub fn f(device: &wgpu::Device) {}";
         assert!(complaints("meganeura/src/gpu/mod.rs", uses).is_empty());
         assert_eq!(complaints("meganeura/src/device/mod.rs", uses).len(), 1);
@@ -176,7 +176,7 @@ mod tests {
 
     /// Every row of the tables, whichever way the path is written.
     #[test]
-    fn nobody_looks_up() {
+    fn layers_may_not_look_up() {
         let layers = BELOW.iter().chain(&BESIDE).map(|(layer, _)| *layer).chain(ABOVE);
         for layer in layers.filter(|layer| *layer != "prelude") {
             for module in forbidden(layer) {
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn the_tables_name_what_there_is() {
+    fn the_tables_name_existing_modules() {
         let files = |module: &&str| ["", ".rs"].map(|end| root().join(format!("{SOURCES}{module}{end}")));
         let rows = BELOW.iter().chain(&BESIDE).flat_map(|(layer, beside)| beside.iter().chain([layer]));
         for module in rows.chain(&ABOVE).chain(&RUNNING).filter(|module| **module != "prelude") {
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn everybody_may_look_down() {
+    fn layers_may_look_down() {
         for (path, code) in [
             ("meganeura/src/nn/linear.rs", "use crate::{Tape, tape::Var, data::Batch};"),
             ("meganeura/src/tape/mod.rs", "use crate::plan::Request;"),

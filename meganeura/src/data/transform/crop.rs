@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn every_place_is_met_and_no_other() {
+    fn every_window_occurs_and_no_other() {
         let crops: HashSet<Vec<_>> = (0..200)
             .map(|seed| cropped(RandomCrop::new(2, 1).padding(1), [1, 2, 2], seed))
             .map(|crop| crop.into_iter().map(|x| x as u32).collect())

@@ -97,7 +97,7 @@ fn views_are_gathered_row_by_row() -> Result<()> {
 }
 
 #[test]
-fn what_runs_code_is_refused_by_name() {
+fn pickles_that_call_code_are_refused_by_name() {
     let call = |global: &str, arguments: &[&[u8]]| {
         let global = format!("c{global}\n").into_bytes();
         archive(&pickle(&[&global[..], &tuple(arguments), b"R"].concat()), &[])
@@ -113,7 +113,7 @@ fn what_runs_code_is_refused_by_name() {
 }
 
 #[test]
-fn what_does_not_fit_is_an_error() {
+fn tensors_that_do_not_fit_their_storage_are_errors() {
     let of = |class: &str, offset, shape: &[u8], strides: &[u8]| {
         archive(&pickle(&dict(&[("w", tensor(class, "0", offset, shape, strides))])), &[("0", floats(&[0.0; 4]))])
     };
@@ -147,7 +147,7 @@ fn every_truncated_or_changed_pickle_is_an_error_or_read() {
 }
 
 #[test]
-fn circles_and_depths_end() {
+fn cyclic_and_deep_pickles_are_refused() {
     // A list that contains itself.
     assert!(error(&archive(&pickle(b"]q\x00h\x00a"), &[])).contains("in a cycle"));
     let deep = [&b")"[..], &[0x85; 100_000]].concat();

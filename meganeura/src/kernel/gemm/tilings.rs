@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_chosen_fits_small_devices() {
+    fn chosen_tilings_fit_small_devices() {
         for workgroup_memory in [16 << 10, 32 << 10] {
             let caps = Caps { kind: Kind::Software, workgroup_memory, ..Caps::DISCRETE };
             for (m, n, k) in [(4, 4, 4), (70, 70, 2000), (500, 500, 500)] {

@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn what_follows_a_large_term_rounds_a_few_times() {
+    fn terms_after_a_large_one_are_rounded_only_a_few_times() {
         // 1.2 where the large one's neighbours are 2 apart: added one after the other, each comes to 2.
         let (large, small) = (16_777_216.0f32, 1.2f32);
         let mut cascade = Cascade::<f32, 1>::new(0.0);

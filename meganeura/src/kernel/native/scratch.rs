@@ -123,7 +123,7 @@ mod tests {
     use crate::ErrorKind;
 
     #[test]
-    fn memory_is_lent_again_and_never_twice_at_once() {
+    fn buffers_are_reused_but_never_lent_twice_at_once() {
         let buffers = Arc::new(Buffers::default());
         let scratch = Scratch::new(&buffers, false);
         let borrow = |len| scratch.borrow::<f32>(len).expect("there is room");
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn what_there_is_no_memory_for_is_an_error_of_its_own_run() {
+    fn a_failed_allocation_is_an_error_of_its_own_run_only() {
         let buffers = Arc::new(Buffers::default());
         let [one, other] = [(); 2].map(|()| Scratch::new(&buffers, false));
         assert!(one.borrow::<f32>(usize::MAX).is_none() && one.borrow::<f64>(10).is_some());

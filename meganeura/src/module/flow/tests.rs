@@ -11,7 +11,7 @@ fn misfit(chain: FlowChain) -> Option<String> {
 }
 
 #[test]
-fn neighbours_are_compared_through_what_keeps() {
+fn neighbours_are_compared_through_layers_that_keep_extents() {
     let chain = || FlowChain::new().then("a", &channels(3, 32)).then("b", &Flow::kept());
     assert_eq!(misfit(chain().then("c", &channels(32, 8))), None);
     let message = misfit(chain().then("c", &channels(64, 8)).then("d", &channels(1, 1)));
@@ -45,7 +45,7 @@ fn chains_in_chains_name_the_whole_path() {
 }
 
 #[test]
-fn what_is_added_must_fit() {
+fn summands_must_fit() {
     let body = || FlowChain::new().then("conv", &channels(16, 32));
     let message = misfit(body().beside(None)).unwrap();
     assert!(message.starts_with("`conv` gives 32 channels, and the input that is added to it has 16"), "{message}");

@@ -36,7 +36,7 @@ fn net() -> Net {
 }
 
 #[test]
-fn a_sequential_model_is_told_field_by_field() {
+fn a_sequential_model_is_listed_field_by_field() {
     let summary = net().summary_with([2, 3, 8, 8]).unwrap();
     let expected = "\
 Net               output            parameters  multiply-adds   memory
@@ -108,7 +108,7 @@ impl ByHand {
 }
 
 #[test]
-fn layers_called_by_hand_are_known_by_what_they_hold() {
+fn layers_called_by_hand_are_identified_by_their_tensors() {
     let net = ByHand::init(&Device::cpu(), 1).unwrap();
     let summary = net.summary_by(([2, 4], [1, 2, 4]), |net, (x, y)| net.forward(x, y)).unwrap();
     let shown = summary.to_string();
@@ -150,7 +150,7 @@ fn nothing_is_touched_and_nothing_runs() {
 }
 
 #[test]
-fn what_does_not_fit_is_the_error_of_its_field() {
+fn misfits_name_the_field() {
     let error = net().summary_with([2, 3, 16, 16]).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Shape);
     assert!(error.to_string().contains("head.weight"), "{error}");

@@ -136,7 +136,7 @@ fn senseless_settings_are_errors() {
 }
 
 #[test]
-fn what_does_not_fit_names_the_parameter_and_the_callers_line() {
+fn misfits_name_the_parameter_and_the_callers_line() {
     let device = Device::cpu();
     let lstm = Lstm::new(3, 4).init(&device, Seed::new(0)).unwrap();
     lstm.cells[0].weight_ih.set_path("encoder.weight_ih_l0");

@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn what_only_a_late_reader_needs_waits_for_it() {
+    fn values_of_a_late_reader_are_computed_with_it() {
         // cos(x) is read only by the last product, whose other operand goes through a broadcast.
         let mut g = Graph::default();
         let x = leaf(&mut g, 0, &[4, 4]);
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_comes_after_what_it_waits_for() {
+    fn values_come_after_those_that_they_wait_for() {
         let mut g = Graph::default();
         let x = leaf(&mut g, 0, &[2, 2]);
         let exp = op(&mut g, Pointwise::Exp, &[x], &[2, 2]);

@@ -247,13 +247,13 @@ mod tests {
     }
 
     #[test]
-    fn the_last_of_several_kernels_hosts() {
+    fn a_group_merges_into_the_last_of_several_kernels() {
         let two = |x: &[Var]| x[0].matmul(&x[1]) + x[2].matmul(&x[3]).exp();
         assert_eq!(steps(two, 8), ["matmul", "matmul → exp add"]);
     }
 
     #[test]
-    fn a_way_around_keeps_a_group_apart() {
+    fn a_detour_keeps_a_group_separate() {
         let softmax = |x: &[Var]| {
             let y = x[0].matmul(&x[1]);
             &y - y.max_keep(&[1])
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kernel_waits_for_what_its_group_reads() {
+    fn a_kernel_waits_for_the_operands_of_its_group() {
         // The product's other reader was before the sum, and is now after it.
         let late = |x: &[Var]| {
             let y = x[0].matmul(&x[1]);

@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn living_together_means_living_apart() {
+    fn values_alive_together_have_different_slots() {
         let intervals =
             [interval(0, 9, 10), interval(1, 3, 50), interval(2, 4, 20), interval(5, 6, 40), interval(4, 5, 5)];
         let (slots, sizes) = assign(&intervals);
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn many_that_live_together_are_placed_at_once() {
+    fn many_values_alive_together_are_placed_quickly() {
         // Like gradients that wait for the optimizer: each has a slot, which is used again later.
         const COUNT: usize = 200_000;
         let together = (0..COUNT).map(|i| interval(i, COUNT + i, 100 + i));

@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_computed_again_is_not_merged() {
+    fn recomputed_values_are_not_merged() {
         let mut graph = Graph::default();
         let x = graph.push(Source::Leaf(0), [], [ty(&[2])]);
         let a = graph.push(Source::Op(Pointwise::Tanh.into()), [x], [ty(&[2])]);

@@ -236,7 +236,7 @@ fn name(path: &Path) -> OsString {
 
 /// The model itself: data that is not durable can be lost, durable data cannot.
 #[test]
-fn only_what_is_durable_stays() {
+fn only_durable_data_survives() {
     let root = Path::new("root");
     let (folder, file, other) = (root.join("a"), root.join("a/x"), root.join("a/y"));
     let mut disk = Disk::new(root);

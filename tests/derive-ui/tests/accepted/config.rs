@@ -96,7 +96,7 @@ where
 struct Chain<const N: usize>(#[module(init = factors.map(Scale::new))] [Scale; N]);
 
 #[test]
-fn a_config_is_as_generic_as_it_must_be() -> Result<()> {
+fn a_config_has_only_the_generics_that_it_needs() -> Result<()> {
     let device = device();
     let config = GenericConfig::<'_, Bytes, 2> { factors: [3, 4], label: "label" };
     let mut net = Generic::<'_, u8, Bytes>::init(&device, 42, config)?;
@@ -150,7 +150,7 @@ fn values_are_given_by_name() -> Result<()> {
 }
 
 #[test]
-fn a_type_of_ones_own_is_called_config() -> Result<()> {
+fn a_hand_written_config_is_called_config() -> Result<()> {
     let device = device();
     let config = Settings { factors: [2.0, 3.0], block: Nested::default() };
     assert_eq!(apply(&Configured::init(&device, 42, config)?, 1.0)?, 7.0);
@@ -159,7 +159,7 @@ fn a_type_of_ones_own_is_called_config() -> Result<()> {
 
 /// The framework knows nothing of serde.
 #[test]
-fn a_config_goes_with_the_saved_model() -> Result<()> {
+fn a_config_is_saved_with_the_model() -> Result<()> {
     let device = device();
     let mut saved = Inner::init(&device, 42, Nested { offset: 7.0 })?;
     saved.0 = Shift::new(9.0).init(&device, Seed::new(0))?;
@@ -173,7 +173,7 @@ fn a_config_goes_with_the_saved_model() -> Result<()> {
 }
 
 #[test]
-fn what_the_config_does_not_say_the_type_does() -> Result<()> {
+fn type_parameters_supply_what_the_config_omits() -> Result<()> {
     let device = device();
     assert_eq!(apply(&Over::<Two>::init(&device, 42, OverConfig { offset: 1.0 })?, 1.0)?, 3.0);
     let outer = Outer::init(&device, 42)?;

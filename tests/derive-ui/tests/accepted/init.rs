@@ -116,7 +116,7 @@ impl Told {
 }
 
 #[test]
-fn init_may_be_ones_own() -> meganeura::Result<()> {
+fn init_may_be_hand_written() -> meganeura::Result<()> {
     assert_eq!(Seeded::init()?.scale.parameter_count(), 1);
     let told = Told::init(3)?;
     assert_eq!((told.scale.parameter_count(), told.seeded.parameter_count()), (3, 1));

@@ -56,7 +56,7 @@ impl Layer for ByHand {
 }
 
 #[test]
-fn what_fits_is_built_and_nothing_runs() {
+fn fitting_models_are_built_without_running_anything() {
     let device = Device::cpu();
     device.set_seed(3);
     let net = fits::Net::init(&device, 1).unwrap();

@@ -54,7 +54,7 @@ struct Skipping<'a, L: Layer> {
 }
 
 #[test]
-fn what_is_skipped_on_purpose_is_no_part() -> meganeura::Result<()> {
+fn deliberately_skipped_fields_are_not_visited() -> meganeura::Result<()> {
     let scale = |factor| Scale::new(factor).init(&device(), Seed::new(1));
     let own = Param::new(Tensor::zeros(&device(), [1])?);
     let mut net = Skipping {

@@ -148,7 +148,7 @@ struct Twice {
 }
 
 #[test]
-fn a_layer_whose_parameters_nobody_holds_is_an_error() -> meganeura::Result<()> {
+fn a_layer_with_unheld_parameters_is_an_error() -> meganeura::Result<()> {
     let error = apply(&Forgotten::init(&device(), 42)?, 1.0).unwrap_err().to_string();
     assert!(error.contains("its `weight` would be neither trained nor saved; make the layer a field"), "{error}");
     assert!(error.contains("sequential.rs:"), "{error}");

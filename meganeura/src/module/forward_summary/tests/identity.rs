@@ -74,7 +74,7 @@ impl Layer for Squashed {
 }
 
 #[test]
-fn a_newtype_without_a_size_is_not_what_it_holds() {
+fn a_zero_sized_newtype_is_not_its_contents() {
     let summary = Squashed(Sigmoid).summary_with([2, 3]).unwrap();
     assert_eq!(told(&summary), [("", "Squashed", 0, Some(0)), ("?", "Sigmoid", 1, Some(0))], "\n{summary}");
     let summary = (Relu, Squashed(Sigmoid)).summary_with([2, 3]).unwrap();
