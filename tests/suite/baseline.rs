@@ -1,4 +1,4 @@
-//! The adapter with WebGPU's default limits: the kernels and plans chosen there are right.
+//! The adapter with WebGPU's default limits: checks the kernels and plans that are chosen there.
 
 use std::sync::Arc;
 
@@ -40,12 +40,13 @@ fn trained(device: &Device) -> Result<Vec<f64>> {
 
 fn trains(device: &Device) -> Outcome {
     let computed = trained(&device.at_baseline()?.for_testing(0)?)?;
-    // Three updates of 0.01 each, whose directions are rounded: Adam divides small gradients by their own size.
+    // Three updates of 0.01 each. Rounding can change their directions, because Adam divides small gradients by their
+    // own size.
     compare("parameters", &Computed(computed), &Reference(trained(&Device::cpu_with(Precision::Double))?), 1e-4)?;
     Ok(())
 }
 
-/// The device has the limits that it is said to have: it refuses what needs more.
+/// The device really has these limits: it refuses kernels that need more.
 fn refused(device: &Device) -> Outcome {
     let at_baseline = device.at_baseline()?;
     assert!(at_baseline.to_string() == device.to_string(), "{at_baseline} is {device}");

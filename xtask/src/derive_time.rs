@@ -1,7 +1,7 @@
 //! `cargo xtask derive-time`: the time that `#[derive(Module)]` adds to a debug build.
 //!
-//! It builds a crate of 200 structs with ten fields each, alternately with and without the derive, after the
-//! dependencies.
+//! After the dependencies, it builds a crate of 200 structs with ten fields each, alternately with and without the
+//! derive.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};

@@ -35,7 +35,7 @@ fn bench_measures_models() {
     assert_eq!(output.status.code(), Some(2), "{output:?}");
 }
 
-/// A step that is recorded once trains each model to the same loss, bit for bit.
+/// With `--compile`, which records the step once, each model reaches the same loss, bit for bit.
 #[test]
 fn a_recorded_step_trains_bench_to_the_same_bits() {
     for workload in ["tiny", "mlp", "resnet18gn", "unet"] {
@@ -52,7 +52,7 @@ fn a_recorded_step_trains_bench_to_the_same_bits() {
     }
 }
 
-/// Recomputed blocks take less memory, to the same loss.
+/// Recomputed blocks need less memory and give the same loss.
 #[test]
 fn bench_recomputes_blocks() {
     let args = ["--device", "cpu", "--workload", "unet", "--channels", "32", "--batch", "2", "--steps", "1", "--json"];
@@ -73,7 +73,7 @@ fn bench_reads_pictures() {
     let args = ["--batch", "4", "--steps", "20", "--warmup", "0", "--json", "--workers"];
     let [one, two] = ["0", "3"].map(|workers| last_line(&run("bench", &[&args[..], &[workers]].concat())));
     assert_eq!((&one["workers"], &two["workers"]), (&0.into(), &3.into()));
-    // The same pictures in the same order, over the end of the first epoch.
+    // The same pictures in the same order, past the end of the first epoch.
     assert_eq!((&one["loss_first"], &one["loss_last"]), (&two["loss_first"], &two["loss_last"]));
     assert!(one["loss_last"].as_f64() < one["loss_first"].as_f64(), "{one}");
     let output = run("bench", &["--workload", "mlp", "--workers", "1"]);
@@ -96,7 +96,7 @@ fn bench_measures_kernels() {
         assert_eq!(reports.len(), 3, "{reports:?}");
         for ((report, pass), launches) in reports.iter().zip(passes).zip(launches) {
             assert_eq!((&report["kernel"], &report["pass"]), (&kernel.into(), &pass.into()));
-            // A single gradient keeps nothing from the forward pass.
+            // A single gradient saves no residuals.
             assert_eq!(report["launches"], launches, "{report}");
             assert!(report["error"].as_f64().unwrap() < 1e-5, "{report}");
             let rate = report["tflops"].as_f64().or(report["gbps"].as_f64());

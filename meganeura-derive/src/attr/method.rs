@@ -133,7 +133,7 @@ mod tests {
     #[test]
     fn all_known_methods_are_methods_of_var() {
         let sources = operations();
-        // A function, or a word of a row.
+        // Either a function or a word of a table row.
         let ends = [" ", "(", "<"];
         let is_declared = |method: &&str| ends.iter().any(|end| sources.contains(&format!(" {method}{end}")));
         let unknown: Vec<_> = methods().filter(|method| !is_declared(method)).collect();

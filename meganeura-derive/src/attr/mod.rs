@@ -208,7 +208,7 @@ mod tests {
     use super::*;
     use syn::parse_quote;
 
-    /// The options read, and the mistakes in them.
+    /// The parsed options, and the mistakes in them.
     fn parse(attr: Attribute) -> (Field, Vec<String>) {
         let ctxt = Ctxt::new();
         let field = Field::parse(&ctxt, &[attr]);

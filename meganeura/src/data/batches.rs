@@ -431,7 +431,7 @@ mod tests {
         assert_ne!(seen(&batches.clone().seed(1)), first);
         assert_ne!(seen(&batches.clone().epoch(1)), first);
         assert_eq!(inputs(batches.clone().with(|settings| settings.size = 7)).concat(), first);
-        // Examples that come twice to fill the last batch are transformed independently.
+        // Examples that are repeated to fill the last batch are transformed independently.
         let twice = seen(&batches.fill_last().with(|settings| settings.size = 128));
         assert_eq!(twice[..128], first);
         assert_ne!(twice[128..], first);

@@ -336,7 +336,7 @@ mod tests {
     fn the_unpacked_size_of_a_table_is_limited() {
         use std::io::Write;
         let mut gz = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
-        // A number may have any number of zeros.
+        // Zeros compress well, so a small file unpacks to a huge table.
         let row = format!("{0},{0},0\n", "0".repeat(30_000));
         (0..1200).for_each(|_| gz.write_all(row.as_bytes()).unwrap());
         let packed = gz.finish().unwrap();

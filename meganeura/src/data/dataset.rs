@@ -324,7 +324,7 @@ mod tests {
             let error = dataset.get(0).unwrap_err();
             assert_eq!(kind(error.clone()), ErrorKind::OutOfMemory);
             assert!(error.to_string().starts_with(&format!("an array {}", Shape::from(shape))), "{error}");
-            // Also as the source of a transformation, which makes it small.
+            // The same error if a transformation would make the example small again.
             for batches in [dataset.batches(1), dataset.batches(1).transform(crate::data::RandomCrop::new(1, 1))] {
                 let batch = batches.on(&Device::cpu()).next().unwrap();
                 assert_eq!(kind(batch.unwrap_err()), ErrorKind::OutOfMemory);
@@ -335,7 +335,7 @@ mod tests {
             let (split, struck) = crate::host::shortage::at(step, || dataset.split(0.5, 1));
             assert!(struck && kind(split.unwrap_err()) == ErrorKind::OutOfMemory);
         }
-        // Every reservation on the way to a batch.
+        // Every memory reservation on the way to a batch fails once.
         let mut step = 0;
         let batch = || {
             let batches = dataset.batches(4).shuffle(1);

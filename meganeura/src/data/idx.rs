@@ -197,7 +197,7 @@ mod tests {
     use crate::ErrorKind;
     use crate::data::Array;
 
-    /// A header, and elements after it.
+    /// A header followed by elements.
     fn idx(element: u8, extents: &[u32], elements: &[u8]) -> Vec<u8> {
         let mut file = vec![0, 0, element, u8::try_from(extents.len()).unwrap()];
         extents.iter().for_each(|extent| file.extend(extent.to_be_bytes()));

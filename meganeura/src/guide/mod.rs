@@ -81,7 +81,7 @@ mod tests {
 
     const MODELS: &str = include_str!("models.md");
 
-    /// The number of lines of code below each heading and subheading.
+    /// The number of code lines below each heading and subheading.
     fn counted() -> HashMap<(&'static str, &'static str), usize> {
         let (mut counts, mut in_code, mut place) = (HashMap::new(), false, ("", ""));
         for line in MODELS.lines() {

@@ -98,7 +98,7 @@ mod tests {
         let expected = "without `module.` before them, which PyTorch's `DataParallel` puts there, 3 names of the file are the \
                         model's; load with `Names::new().rename(\"module.**\", \"**\")`";
         assert_eq!(found.as_deref(), Some(expected));
-        // Several segments, and a model that is a part of the file's.
+        // A prefix of several segments, and a model that is only part of the file.
         let found = between(&[], &["0.w", "1.w"], &["_orig_mod.model.0.w", "_orig_mod.model.1.w", "_orig_mod.head.w"]);
         assert!(found.is_some_and(|found| found.contains("rename(\"_orig_mod.model.**\", \"**\")")));
     }

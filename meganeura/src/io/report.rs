@@ -174,7 +174,7 @@ mod tests {
     fn guesses_are_not_wild() {
         let fc = [lone("fc.weight", None, &[10, 32])];
         let head = lone("head.weight", None, &[10, 32]);
-        // Four of eleven letters: only if there is no other candidate.
+        // Four of eleven letters differ: a suggestion only if there is no other candidate.
         assert_eq!((head.nearest(&fc, false), head.nearest(&fc, true)), (None, Some(&fc[0])));
         assert_eq!(lone("decoder.weight", None, &[10, 32]).nearest(&fc, true), Some(&fc[0]));
         assert_eq!(lone("classifier.bias", None, &[10, 32]).nearest(&fc, true), None);

@@ -61,7 +61,7 @@ mod tests {
     use super::*;
     use crate::{Device, ErrorKind, Precision, Tensor};
 
-    /// Numbers that only depend on their index.
+    /// Numbers that depend only on their index.
     pub(super) fn noise(count: usize) -> impl Iterator<Item = u32> {
         (0..count).scan(1_u32, |state, _| {
             *state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);

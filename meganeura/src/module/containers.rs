@@ -205,7 +205,7 @@ mod tests {
         Param::new(Tensor::zeros(&Device::cpu(), [1]).unwrap())
     }
 
-    /// The paths of both visits, which must agree.
+    /// The paths of a visit; both kinds of visit must agree.
     fn paths(mut module: impl Module) -> Vec<String> {
         let (mut paths, mut paths_mut) = (Vec::new(), Vec::new());
         module.visit(At::root(), &mut |at, _| paths.push(at.path()));

@@ -56,7 +56,7 @@ mod tests {
         [&norm.running_mean, &norm.running_var].map(|buffer| buffer.value().to_vec().unwrap())
     }
 
-    /// Channel 0 holds 0, 6, 3, 3, with mean 3 and variance 4.5, or 6 corrected; channel 1 the constant 2.
+    /// Channel 0 holds 0, 6, 3, 3: mean 3, variance 4.5, unbiased 6. Channel 1 holds the constant 2.
     const X: [f32; 8] = [0.0, 6.0, 2.0, 2.0, 3.0, 3.0, 2.0, 2.0];
 
     fn norm(device: &Device) -> BatchNorm2d {
@@ -119,7 +119,7 @@ mod tests {
     fn a_mean_far_from_0_costs_no_digits() {
         let device = Device::cpu();
         let norm = BatchNorm2d::new(1).eps(1e-9).init(&device, Seed::new(0)).unwrap();
-        // Numbers that an f32 holds exactly, with deviation 1/8.
+        // Numbers that are exact in f32, with a standard deviation of 1/8.
         let x = tensor(&device, &[4, 1, 1, 1], &[3000.125, 2999.875, 3000.125, 2999.875]);
         let y = norm.forward(&Tape::new(&device).input(&x)).to_vec().unwrap();
         assert_near(&y, &[1.0, -1.0, 1.0, -1.0]);

@@ -106,7 +106,7 @@ mod tests {
     fn net() -> Net {
         let device = Device::cpu();
         let param = |data: &[f32]| Param::new(Tensor::from_slice(&device, [2], data).unwrap());
-        // Among them a number that would lose its sign in an update by 0.
+        // −0.0 would lose its sign in an update by 0.
         (param(&[1.0, -0.0]), param(&[0.1, 3.0]))
     }
 
@@ -136,7 +136,7 @@ mod tests {
             assert_eq!(error.kind(), ErrorKind::NotFinite);
             assert!(error.to_string().contains("namely `the loss`, `1`;"), "{error}");
             assert_eq!(bits(&net), before);
-            // Neither the moments nor the count of steps have changed.
+            // Neither the moments nor the step count have changed.
             step(&mut net, &mut optimizer, 2.0, 0.0).unwrap();
             step(&mut untouched, &mut reference, 1.0, 0.0).unwrap();
             step(&mut untouched, &mut reference, 2.0, 0.0).unwrap();
@@ -176,7 +176,7 @@ mod tests {
 
     #[test]
     fn huge_gradients_are_finite() {
-        // The sum of their squares is not.
+        // The sum of their squares overflows.
         step(&mut net(), &mut Sgd::new(0.1).check_finite(true), 1e30, 0.0).unwrap();
     }
 }

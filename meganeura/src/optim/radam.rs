@@ -136,7 +136,7 @@ mod tests {
         let (plain, adaptive) = optimizer.factors(6.0);
         assert!(plain == 0.0 && adaptive > 0.0 && adaptive < 0.01, "{adaptive}");
         assert!((optimizer.factors(1e6).1 - 1.0).abs() < 1e-12);
-        // So few gradients are remembered that this phase never ends.
+        // With so short a memory, this phase never ends.
         assert_eq!(RAdam::new(0.1).betas(0.9, 0.5).factors(1e6), (1.0, 0.0));
     }
 

@@ -255,7 +255,7 @@ mod tests {
         // The state is a snapshot.
         step(&mut sgd, &mut net);
         assert_eq!(state.tensors["1.0.velocity"].to_vec().unwrap(), [6.0]);
-        // In a model that is a single parameter, names have no path.
+        // If the model is a single parameter, names have no path.
         let mut w = net.0.clone();
         let tape = Tape::new(&Device::cpu());
         let grads = tape.backward(&tape.param(&w).sum()).unwrap();

@@ -219,7 +219,7 @@ mod tests {
         assert_eq!(value(&net.used), 0.0);
     }
 
-    /// Two factors, each of which the gradient of the other depends on, and a buffer.
+    /// Two factors, whose gradients depend on each other, and a buffer.
     #[derive(Module)]
     struct Pair {
         a: Param,
@@ -259,7 +259,7 @@ mod tests {
             let grads = grads.clip_norm(&whole, 3.0).unwrap();
             sgd.step(&mut whole, &grads).unwrap();
             let (loss, grads) = pair_loss(&parts, 0.125);
-            // The norm covers both, though they are stepped one after the other.
+            // The norm covers both parts, though they step one after the other.
             let grads = grads.clip_norm(&parts, 3.0).unwrap();
             first.step(&mut parts.a, &grads).unwrap();
             third.step(&mut parts.b, &grads).unwrap();
@@ -294,7 +294,7 @@ mod tests {
         let (_, grads) = pair_loss(&net, 1.0);
         Sgd::new(0.5).step(&mut net, &grads).unwrap();
         assert_eq!(outputs(&net), 0);
-        // A frozen parameter costs nothing either, nor does one whose gradients nobody holds.
+        // Nor is a gradient an output if the parameter is frozen, or if nobody holds its `Grads`.
         net.b.freeze();
         let (_, grads) = pair_loss(&net, 1.0);
         Sgd::new(0.5).step(&mut net.a, &grads).unwrap();
@@ -331,7 +331,7 @@ mod tests {
         let (loss, grads) = pair_loss(&net, 1.0);
         let tape = loss.tape().clone();
         Sgd::new(0.5).step(&mut net.a, &grads).unwrap();
-        // Depends on the old a, which is gone: it cannot be read, and does not prevent the step of b.
+        // Depends on the old a, which is gone: this value cannot be read, but b can still step.
         let stale = tape.param(&net.a) * 2.0;
         let later = tape.backward(&(tape.param(&net.b) * 3.0 + &stale).sum()).unwrap();
         Sgd::new(0.5).step(&mut net.b, &later).unwrap();
@@ -369,7 +369,7 @@ mod tests {
         let grads = loss(&net).1.allow_unused("used");
         let error = Sgd::new(0.5).step(&mut net, &grads).unwrap_err();
         assert!(error.to_string().contains("`unused`") && error.to_string().contains("allow_unused"), "{error}");
-        // A parameter that was frozen during the backward pass would have a gradient.
+        // A parameter that was frozen during the backward pass is not merely unused.
         let grads = loss(&net).1.allow_unused("**");
         net.thaw("fixed").unwrap();
         let error = Sgd::new(0.5).step(&mut net, &grads).unwrap_err();
@@ -382,7 +382,7 @@ mod tests {
         let error = Sgd::new(0.5).step(&mut net, &grads).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::NoGradient);
         assert!(error.to_string().contains("no parameter at all"), "{error}");
-        // A part may be entirely unused, if another part is used.
+        // A whole part may be unused if another part is used.
         let grads = loss(&net).1.allow_unused("**");
         Sgd::new(0.5).step(&mut net.unused, &grads).unwrap();
         Sgd::new(0.5).step(&mut net.used, &grads).unwrap();

@@ -75,7 +75,7 @@ mod tests {
         for first in 0..bytes.len() * 8 {
             for length in 1..=64 {
                 let mut other = bytes.clone();
-                // The ends of the burst differ, and every third bit in between.
+                // The burst flips its first and last bit, and every third bit in between.
                 for bit in
                     (first..first + length).filter(|bit| (bit - first).is_multiple_of(3) || bit - first + 1 == length)
                 {

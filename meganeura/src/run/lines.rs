@@ -219,7 +219,7 @@ mod tests {
         fs::write(&path, "{\"a\":1}\n{\"a\":2}\n{\"a\"").unwrap();
         let sum = Checksum::of(b"{\"a\":1}\n").digits();
         let mut lines = Lines::open_at(&path, (8, &sum)).unwrap();
-        assert_eq!(objects(&path).unwrap().len(), 2, "not before something is written");
+        assert_eq!(objects(&path).unwrap().len(), 2, "lines are removed only when something is written");
         lines.append(&[]).unwrap();
         assert_eq!(lines.extent().bytes, 8);
         assert_eq!(fs::read(&path).unwrap(), b"{\"a\":1}\n");
@@ -232,7 +232,7 @@ mod tests {
             assert_eq!(fs::read(&path).unwrap(), b"{\"a\":1}\n", "an error changes nothing");
         }
         let absent = Lines::open_at(&folder.path().join("absent"), (9, &sum)).unwrap();
-        assert_eq!(absent.extent().bytes, 0, "somebody took it away");
+        assert_eq!(absent.extent().bytes, 0, "the file was deleted");
     }
 
     #[test]

@@ -140,7 +140,7 @@ mod tests {
         let second = Lock::take(&folder).unwrap();
         lost(&first);
         second.expect_held().unwrap();
-        // Moved back, it belongs to the first run again.
+        // Moved back, the folder belongs to the first run again.
         fs::remove_dir_all(&folder).unwrap();
         fs::rename(&elsewhere, &folder).unwrap();
         first.expect_held().unwrap();

@@ -43,7 +43,7 @@ mod tests {
 
     #[test]
     fn ignored_signals_are_detected() {
-        // Rust's runtime ignores it; no test uses the other.
+        // Rust's runtime ignores SIGPIPE; no test uses SIGUSR2.
         assert!(is_ignored(libc::SIGPIPE).unwrap());
         assert!(!is_ignored(libc::SIGUSR2).unwrap());
         assert!(is_ignored(-1).is_err());

@@ -148,8 +148,8 @@ mod tests {
     use crate::run::{Fate, Overview, Run, read_metrics};
     use crate::{Device, Init};
 
-    /// The contents of a file, read by the format's description alone: for each event its step, its scalars, and the
-    /// status of its session log.
+    /// The events of a file, decoded from the format's description alone: the step, the scalars, and the status of the
+    /// session log.
     fn events(path: &Path) -> Vec<(u64, BTreeMap<String, f32>, Option<u64>)> {
         let bytes = fs::read(path).unwrap();
         let mut rest = &bytes[..];
@@ -191,7 +191,7 @@ mod tests {
         Bytes(&'a [u8]),
     }
 
-    /// The fields of a message in the format of Protocol Buffers.
+    /// The fields of a Protocol Buffers message.
     fn fields(mut rest: &[u8]) -> Vec<(u64, Field<'_>)> {
         fn number(rest: &mut &[u8]) -> u64 {
             let end = rest.iter().position(|byte| byte & 0x80 == 0).unwrap() + 1;
@@ -279,7 +279,7 @@ mod tests {
             let lines = read_metrics(folder.path()).unwrap();
             lines.iter().map(|line| (line.step, line.values["loss"] as f32)).collect()
         };
-        // Begun without it. Three steps are in a checkpoint, two more are lost.
+        // The run starts without TensorBoard. A checkpoint holds three steps; two more are lost.
         let mut run = Run::at(folder.path(), &device).create().unwrap();
         for step in 1..6u64 {
             run.advance();

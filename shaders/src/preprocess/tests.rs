@@ -1,8 +1,8 @@
-//! What each directive does, and what is said of a wrong one.
+//! The effect of each directive, and the errors of malformed ones.
 
 use super::*;
 
-/// Expands a kernel named `k` beside files `shared/a`, which includes `shared/b`, and `shared/b`.
+/// Expands a kernel named `k`. There are two more files: `shared/a`, which includes `shared/b`.
 fn expand_text(text: &str, defines: &[(&str, &str)]) -> Result<String, ExpandError> {
     let source = |name: &str| match name {
         "k" => Some(text),
@@ -29,7 +29,7 @@ fn macros_expand_where_they_are_inserted() {
     let inserted = "#for H in 2\n#insert sum(H, y)\n#endfor\n#insert sum( B , z )";
     let wgsl = "k\ny += 0_0 1;\ny += 0_1 1;\ny += 1_0 1;\ny += 1_1 1;\nz += 1_0 1;\nz += 1_1 1;\n";
     assert_eq!(expand_text(&format!("{text}{inserted}"), &[("B", "1")]).unwrap(), wgsl);
-    // Not inserted, its names count.
+    // Even if it is not inserted, its names count as used.
     assert_eq!(expand_text(text, &[("B", "1")]).unwrap(), "k\n");
     assert_eq!(expand_text(text, &[]).unwrap(), "k\n");
     let error = message(&format!("{text}{inserted}"), &[]);

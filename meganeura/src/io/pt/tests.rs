@@ -7,7 +7,7 @@ use super::to_safetensors;
 use crate::io::tensors_from_safetensors;
 use crate::{Device, ErrorKind, Result};
 
-/// An archive with this pickle, and storages of these bytes.
+/// An archive with this pickle and these storages.
 fn archive(pickle: &[u8], storages: &[(&str, Vec<u8>)]) -> Vec<u8> {
     let mut writer = ZipWriter::new(Cursor::new(Vec::new()));
     let stored = SimpleFileOptions::default().compression_method(CompressionMethod::Stored);
@@ -104,11 +104,11 @@ fn pickles_that_call_code_are_refused_by_name() {
     };
     let message = error(&call("os\nsystem", &[&text("rm -rf /")]));
     assert!(message.contains("would call `os.system`") && message.contains("nothing of the file was run"), "{message}");
-    // A module saved whole, and a known name with other arguments.
+    // A whole saved module, and known names with unexpected arguments.
     assert!(error(&call("torchvision.models.resnet\nResNet", &[])).contains("`torchvision.models.resnet.ResNet`"));
     assert!(error(&call("collections\nOrderedDict", &[b"N"])).contains("`collections.OrderedDict`"));
     assert!(error(&call("torch._utils\n_rebuild_tensor_v2", &[b"N", b"N"])).contains("_rebuild_tensor_v2"));
-    // Without a call, a name alone has no effect.
+    // A name without a call has no effect.
     assert!(error(&archive(&pickle(b"cos\nsystem\n"), &[])).contains("the file has no tensors"));
 }
 

@@ -1,4 +1,4 @@
-//! Flows that fit, flows that do not, and the messages about them.
+//! Flows that fit, flows that do not, and their error messages.
 
 use super::*;
 
@@ -54,7 +54,7 @@ fn summands_must_fit() {
     assert_eq!(message, "`conv` gives 32 channels, `shortcut` beside it 8");
     let message = misfit(body().beside(Some(("shortcut", &channels(4, 32))))).unwrap();
     assert_eq!(message, "`conv` takes 16 channels, `shortcut` beside it 4");
-    // The sum knows what is known of one side.
+    // If one side is known, so is the sum.
     let sum = FlowChain::new().unknown().beside(Some(("shortcut", &channels(4, 8)))).finish();
     let message = misfit(FlowChain::new().then("sum", &sum).then("next", &channels(9, 1)));
     assert_eq!(message.as_deref(), Some("`sum.shortcut` gives 8 channels, `next` takes 9"));
@@ -69,7 +69,7 @@ fn on_two_axes_channels_are_features() {
     let doubled = Flow::kept().takes_features(16).gives_features(32);
     let conv = FlowChain::new().then("conv", &channels(3, 16)).then("doubled", &doubled);
     assert_eq!(misfit(conv.then("next", &channels(32, 4))), None);
-    // A given extent stays known.
+    // An extent that is given stays known.
     let both = Flow::kept().gives_channels(8).gives_features(4);
     let message = misfit(FlowChain::new().then("both", &both).then("next", &channels(9, 1)));
     assert_eq!(message.as_deref(), Some("`both` gives 8 channels, `next` takes 9"));
@@ -82,7 +82,7 @@ fn global_pooling_turns_channels_into_features() {
     assert_eq!(misfit(conv(16).then("pool", &pool).then("head", &linear)), None);
     let message = misfit(conv(32).then("pool", &pool).then("relu", &Flow::kept()).then("head", &linear));
     assert_eq!(message.as_deref(), Some("`conv` gives 32 features, `head` takes 16"));
-    // Also if the pooling is in a chain of its own, which does not know the channels.
+    // The same if the pooling is in a separate chain, where the channels are unknown.
     let tail = FlowChain::new().then("0", &Flow::kept()).then("1", &pool).finish();
     let message = misfit(conv(32).then("tail", &tail).then("head", &linear));
     assert_eq!(message.as_deref(), Some("`conv` gives 32 features, `head` takes 16"));

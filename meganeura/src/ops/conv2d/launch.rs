@@ -224,7 +224,7 @@ mod tests {
     fn images_with_few_channels_are_padded_to_lines() {
         let caps = Caps { matrix: true, half: true, ..Caps::DISCRETE };
         let options = Conv2dOptions { padding: [1, 1], ..Conv2dOptions::default() };
-        // The operands in halves, and the kernels of the first and the last launch.
+        // The operands that are read as halves, and the kernels of the first and the last launch.
         let found = |x: [usize; 4], w: [usize; 4], pass| {
             let g = Geometry::new(Shape::from(x), Shape::from(w), options).expect("the shapes fit");
             let variant = on_halves(pass, &g, &caps).swap_remove(0);

@@ -175,7 +175,7 @@ mod tests {
             ([128, 512, 4, 4], 32, [(128, held), (128, held)]),
             ([64, 512, 8, 8], 1, [(512, held), (512, read)]),
             ([1, 128, 128, 128], 4, [(32, read), (32, read)]),
-            // lines that groups share with half of a neighbour
+            // groups of 12 channels, so that a line belongs to two groups
             ([2, 24, 3, 3], 2, [(24, held), (24, held)]),
             ([2, 8, 3, 3], 8, [(8, held), (8, held)]),
         ] {

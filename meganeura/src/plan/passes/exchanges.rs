@@ -160,7 +160,7 @@ mod tests {
         Ok([cpu?, gpu?])
     }
 
-    /// Values of each exchange.
+    /// The number of values in each exchange.
     fn exchanges(plan: &Plan) -> Vec<usize> {
         plan.steps.iter().filter(|step| step.meets().is_some()).map(|step| step.outputs.len()).collect()
     }

@@ -257,7 +257,7 @@ mod tests {
         let tape = Tape::new(&device);
         let image = tape.input(&Tensor::zeros(&device, [8, 16, 6, 6])?);
         let weight = tape.input(&Tensor::zeros(&device, [16, 16, 3, 3])?);
-        // Read as halves, updated, and read as halves again.
+        // A leaf that is read as halves, updated, and read as halves again.
         let updated = &image - convolved(&image, &weight) * 0.1;
         let outputs = [convolved(&updated, &weight).id()?];
         let assigns = [(0, updated.id()?)];
@@ -349,15 +349,15 @@ mod tests {
         let padded = planned(|x, w| convolved(x, &w[0]).pad(&[(0, 0), (0, 0), (1, 0), (0, 1)], 0.0))?;
         let images = padded.steps.iter().filter(|step| step.outputs.iter().any(|(_, ty)| ty.shape.rank() == 4));
         let stored = images.flat_map(|step| &step.outputs).filter(|(s, _)| padded.storages[*s].format != Format::Full);
-        // The input, and the cotangent of the product that reads both, are converted.
+        // Two conversions: of the input, and of the cotangent for the product that reads both.
         assert_eq!((stored.count(), conversions(&padded)), (2, 2), "{padded}");
         Ok(())
     }
 
     #[test]
     fn kernels_that_need_f32_get_f32() -> Result<()> {
-        // The input, and one conversion for the two that read it so. Their gradient is elementwise work, which reads
-        // the stored `f32`.
+        // Two conversions: of the input, and of `y`, once for both pads. The gradients of the pads are elementwise and
+        // read the stored `f32`.
         let padded = planned(|x, w| {
             let y = convolved(x, &w[0]).relu();
             let pad = |value| y.pad(&[(0, 0), (0, 0), (1, 0), (0, 1)], value);
@@ -374,14 +374,14 @@ mod tests {
             let small = y.max_pool2d([2, 2], [2, 2], [0, 0], [1, 1]) + y.avg_pool2d([2, 2], [2, 2], [0, 0], false);
             small.resize_bilinear([5, 7], true)
         })?;
-        // Only the input.
+        // Only the input is converted.
         assert_eq!(conversions(&pooled), 1, "{pooled}");
         let launched: Vec<_> = pooled.launched().filter(|launched| launched.variant == "lines").collect();
         assert_eq!(launched.len(), 6, "{pooled}");
         Ok(())
     }
 
-    /// The plan of a large GPU with matrix units for values computed from matrices of these shapes.
+    /// The plan of a large GPU with matrix units for values that `f` computes from matrices of these shapes.
     fn of_matrices(shapes: &[&[usize]], f: impl Fn(&[Var]) -> Result<Vec<Var>>) -> Result<Plan> {
         let device = Device::cpu();
         let tape = Tape::new(&device);
@@ -407,7 +407,8 @@ mod tests {
             let grads = x[0].tape().backward(&y.square().sum())?;
             Ok([1, 2].iter().filter_map(|&k| grads.of(&x[k])).collect())
         })?;
-        // The input and both weights; the gradient of the second weight's product, and both weights'.
+        // Two products forward; backward, one for the hidden cotangent and one for each weight. The three leaves are
+        // converted.
         assert_eq!((launches(&plan, "matmul_halves"), launches(&plan, "gemm")), (5, 0), "{plan}");
         let converted = plan.steps.iter().filter(|step| step.outputs.iter().all(|(s, _)| is_copy(&plan, *s)));
         assert_eq!(converted.count(), 3, "{plan}");
@@ -427,7 +428,7 @@ mod tests {
         let tape = Tape::new(&device);
         let [x, w, dy] = [0, 1, 2].map(|_| Tensor::zeros(&device, [1024, 1024]).map(|zeros| tape.input(&zeros)));
         let (x, w, dy) = (x?, w?, dy?);
-        // Clipped by its norm, so that it is stored before it is used.
+        // The gradient is clipped by its norm, so it is stored before it is used.
         let gradient = dy.t().matmul(&x);
         let norm = gradient.square().sum();
         let updated = &w - &gradient / norm.expand([1024, 1024]);

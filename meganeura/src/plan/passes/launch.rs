@@ -90,8 +90,8 @@ mod tests {
     use crate::plan::{Request, Target};
     use crate::{Device, Tape, Tensor, Var};
 
-    /// The kernels that a device launches for a value of `x`, which has one element, and for the value's gradient: each
-    /// with its variant and the most loop iterations of one invocation.
+    /// The launches for a function of `x`, which has one element, and for its gradient: kernel, variant, and the
+    /// maximum of loop iterations per invocation.
     fn planned(caps: Caps, f: impl Fn(&Var) -> Var) -> Result<Vec<(&'static str, &'static str, usize)>> {
         let device = Device::cpu();
         let tape = Tape::new(&device);
@@ -108,7 +108,7 @@ mod tests {
         })
     }
 
-    /// No value has more elements than a buffer of lavapipe holds, 2²⁵.
+    /// No value here exceeds a buffer of lavapipe, which holds 2²⁵ elements.
     #[test]
     fn every_operation_that_fits_lavapipe_has_a_variant_within_its_loops() -> Result<()> {
         type Build = fn(&Var) -> Var;

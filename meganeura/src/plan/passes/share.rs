@@ -70,8 +70,8 @@ mod tests {
     use crate::plan::{Plan, Preferences, Request, Target};
     use crate::{Device, Result, Shape, Tape, Tensor, Var};
 
-    /// The kernels that a large GPU launches for a recording on inputs of these shapes. The recording's first value, if
-    /// there is one, becomes the first input.
+    /// The kernels that a large GPU launches for a recording on inputs of these shapes. If the recording returns an
+    /// update, it is assigned to the first input.
     fn kernels(shapes: &[Shape], f: impl Fn(&[Var]) -> (Option<Var>, Vec<Var>)) -> Result<Vec<&'static str>> {
         let device = Device::cpu();
         let tape = Tape::new(&device);

@@ -53,7 +53,7 @@ fn damage_is_detected_and_named() {
         fs::write(&state, &text.as_bytes()[..cut]).unwrap();
         assert!(list(folder.path()).unwrap()[0].state.is_err(), "cut at {cut}");
     }
-    // Contents with a valid checksum of their own.
+    // Wrong contents whose own checksum is valid.
     for (from, to, part) in [
         ("\"step\": 9", "\"step\": -9", "`step` is not a whole number: -9"),
         ("\"step\": 9", "\"step\": 18446744073709551615", "`step` is 18446744073709551615, and no run comes as far"),
@@ -68,7 +68,7 @@ fn damage_is_detected_and_named() {
     assert!(list(folder.path()).unwrap()[0].state.is_err());
 }
 
-/// Every bit of every file, and the name of the folder.
+/// Flips every bit of every file, and changes the folder's name.
 #[test]
 fn any_flipped_bit_is_detected() {
     let folder = tempfile::tempdir().unwrap();
@@ -137,7 +137,7 @@ fn deleting_a_missing_checkpoint_succeeds() {
     delete(&saved).unwrap();
 }
 
-/// Another run's files may be there now, under the same names.
+/// By now, the folder may hold another run's files under the same names.
 #[test]
 fn a_folder_of_another_run_is_left_alone() {
     let folder = tempfile::tempdir().unwrap();
@@ -146,7 +146,7 @@ fn a_folder_of_another_run_is_left_alone() {
     let error = write(folder.path(), None, state(9), &parts(), lost).unwrap_err();
     assert!(error.to_string().contains("no longer ours"), "{error}");
     assert!(checkpoints.join("step-00000009.partial").exists() && list(folder.path()).unwrap().is_empty());
-    // And no folder is created.
+    // Nor is a folder created.
     fs::remove_dir_all(folder.path()).unwrap();
     assert_eq!(write(folder.path(), None, state(9), &parts(), || Ok(())).unwrap_err().kind(), ErrorKind::Io);
     assert!(!folder.path().exists());
@@ -175,7 +175,7 @@ fn unfinished_checkpoints_are_not_listed_and_are_swept() {
 fn a_failed_write_leaves_the_last_checkpoint() {
     let folder = tempfile::tempdir().unwrap();
     let saved = write(folder.path(), None, state(9), &parts(), || Ok(())).unwrap();
-    // A file at the path of the folder: this fails for every user, including root.
+    // A file in place of the folder makes the write fail for every user, root included.
     fs::write(saved.path.with_file_name("step-00000010.partial"), "").unwrap();
     let error = write(folder.path(), Some(&saved), state(10), &parts(), || Ok(())).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Io);

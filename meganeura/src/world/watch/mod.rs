@@ -450,7 +450,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap().to_string();
         Watch::serve(listener, 2, String::new()).unwrap();
-        // The connection of a stranger does not matter.
+        // Connections of other programs are ignored.
         io::Write::write_all(&mut TcpStream::connect(&address).unwrap(), b"GET / HTTP/1.1\r\n\r\n").unwrap();
         let first = thread::spawn({
             let address = address.clone();

@@ -42,7 +42,7 @@ struct Net<T: Default> {
     value: T,
 }
 
-/// Which variant is built, only a closure can say.
+/// Only a closure can choose the variant.
 #[derive(Module)]
 enum Choice {
     Scale(Scale),
@@ -86,7 +86,7 @@ fn fields_are_built() -> meganeura::Result<()> {
     Ok(())
 }
 
-/// Functions of one's own called `init`.
+/// Hand-written functions called `init`.
 #[derive(Module)]
 #[module(no_init)]
 struct Seeded {
