@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn two_curves_are_told_apart() {
+    fn two_curves_are_distinguishable() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("loss.svg");
         let losses: Vec<f32> = (0..2000u16).map(|step| 2.0 / f32::from(step + 1)).collect();

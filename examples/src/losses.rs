@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn means_begin_with_what_there_is() {
+    fn means_begin_with_the_available_losses() {
         assert_eq!(running_mean(&[4.0, 2.0, 3.0, 7.0], 3), [4.0, 3.0, 3.0, 4.0]);
         assert_eq!(running_mean(&[4.0, 2.0], 1), [4.0, 2.0]);
         assert!(running_mean(&[], 3).is_empty());

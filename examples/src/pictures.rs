@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn no_images_are_no_file() {
+    fn a_sheet_of_no_images_is_not_written() {
         let folder = tempfile::tempdir().unwrap();
         grid(&folder.path().join("none.png"), &[], [1, 8, 8], 8).unwrap();
         assert!(!folder.path().join("none.png").exists());

@@ -254,7 +254,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_command_goes_on_learning() {
+    fn the_command_resumes_the_training() {
         let command = |arguments: &str, folder: Option<&str>| {
             let arguments = arguments.split(' ').map(str::to_owned);
             go_on_with(arguments, folder.map(PathBuf::from).as_ref())
@@ -267,7 +267,7 @@ mod tests {
 
     #[cfg(unix)]
     #[test]
-    fn a_shell_reads_what_was_meant() {
+    fn the_command_is_quoted_for_a_shell() {
         for argument in ["--run=plain/path_1.2", "two words", "it's", "", "$HOME", "a\nb", "*", "\\", "ä∞"] {
             let script = format!("printf %s {}", quoted(argument));
             let output = std::process::Command::new("sh").args(["-c", &script]).output().unwrap();

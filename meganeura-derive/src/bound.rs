@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_type_parameter_is_found_where_it_is_one() {
+    fn only_real_uses_of_type_parameters_are_found() {
         let is_t = |ident: &Ident| ident == "T";
         assert!(mentions(&quote!(Vec<Option<T>>), &is_t));
         assert!(mentions(&quote!([T; 4]), &is_t));

@@ -64,7 +64,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "forgot to check")]
-    fn to_forget_the_check_is_noticed() {
+    fn a_forgotten_check_panics() {
         drop(Ctxt::new());
     }
 }

@@ -140,7 +140,7 @@ mod tests {
 
     use super::*;
 
-    /// The impls that stand in for `input`.
+    /// The stub impls for `input`.
     fn impls(input: &DeriveInput) -> Vec<String> {
         let mistakes = expand::derive(input).unwrap_err();
         let file: syn::File = syn::parse2(expand(input, &mistakes)).unwrap();

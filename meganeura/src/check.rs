@@ -310,13 +310,13 @@ mod tests {
     use crate::{ErrorKind, Init, Layer, nn::Linear};
 
     #[test]
-    fn a_module_that_is_not_used_is_an_error() {
+    fn an_unused_module_is_an_error() {
         let device = Device::cpu();
         let layers = [1, 2].map(|seed| Linear::new(3, 2).init(&device, Seed::new(seed)).unwrap());
         let x = [Tensor::full(&device, [4, 3], 0.5).unwrap()];
         let error = gradcheck(&layers, &x, |_, x| vec![x[0].square()]).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::NoGradient, "{error}");
-        // Some of the parameters may be unused, and inputs may be checked alone.
+        // Part of the parameters may be unused, and a check may cover inputs only.
         gradcheck(&layers, &x, |layers, x| vec![layers[0].forward(&x[0])]).unwrap().ok().unwrap();
         gradcheck(&(), &x, |(), x| vec![x[0].square()]).unwrap().ok().unwrap();
         let error = gradgradcheck(&layers, &x, |_, x| vec![x[0].square()]).unwrap_err();
@@ -328,7 +328,7 @@ mod tests {
         assert_eq!(error.kind(), ErrorKind::Argument, "{error}");
     }
 
-    /// `x³` with the right first derivative, which is detached, so that the second one is 0.
+    /// `x³` whose first derivative is right, but detached: the second derivative is 0.
     fn cube(x: &Var) -> Var {
         let slope = x.square().scale(3.0).detach();
         &slope * x + (x * x * x - &slope * x).detach()

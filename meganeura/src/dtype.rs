@@ -127,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_rounds_to_0_is_no_eps() {
+    fn eps_must_not_round_to_0_or_overflow() {
         for eps in [0.0, -1e-5, 1e-50, 1e-40, 1e39, f64::INFINITY, f64::NAN] {
             let message = check_eps(eps).unwrap_err();
             assert!(message.starts_with(&format!("eps is {eps:?};")), "{message}");

@@ -273,7 +273,7 @@ mod tests {
         initializer.distribution(shape).unwrap().draw(shape, Seed::new(42)).unwrap()
     }
 
-    /// Mean, variance and the largest magnitude.
+    /// The mean, the variance and the largest magnitude.
     fn moments(values: &[f64]) -> (f64, f64, f64) {
         let n = values.len() as f64;
         let mean = values.iter().sum::<f64>() / n;

@@ -143,7 +143,8 @@ mod tests {
     }
     #[test]
     fn children_never_change() {
-        // Computed by another implementation. If this fails, every seeded model of every user starts from other values.
+        // Expected values from an independent implementation. If this fails, every seeded model of every user starts
+        // from other values.
         let seed = Seed::new(42);
         assert_eq!(seed.field("stem").get(), 0x5c40_3d0d_2f57_ce39);
         assert_eq!(seed.field("head").get(), 0x158f_86a7_db07_7688);
@@ -156,7 +157,7 @@ mod tests {
         let mut rng = Seed::new(42).rng();
         let first: [u64; 2] = std::array::from_fn(|_| rng.next_u64());
         assert_eq!(first, [4_178_418_447_715_145_737, 4_410_739_922_618_931_473]);
-        // Through the trait, as distributions of other crates draw.
+        // Drawn through the trait, as distributions of other crates do.
         let mut bytes = [0; 16];
         Seed::new(42).rng().fill_bytes(&mut bytes);
         assert_eq!(bytes.as_chunks::<8>().0.iter().map(|&bytes| u64::from_le_bytes(bytes)).collect::<Vec<_>>(), first);

@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn axes_that_are_not_contiguous_are_taken_apart_and_joined() {
+    fn reshape_splits_and_joins_strided_axes() {
         let same = |x: Layout, dims: &[usize]| {
             let y = x.reshape(Shape::new(dims))?;
             assert!((0..x.shape().elements()).all(|i| x.at(i) == y.at(i)), "{x:?}, {y:?}");

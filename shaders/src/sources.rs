@@ -177,13 +177,13 @@ mod tests {
     }
 
     #[test]
-    fn what_users_bring_is_not_trusted() {
+    fn kernels_of_users_are_not_trusted() {
         assert!(UNTRUSTED.iter().all(|(name, reason)| kernels().any(|kernel| kernel == *name) && !reason.is_empty()));
         assert!(is_trusted("gemm") && !is_trusted("custom") && !is_trusted("unknown") && !is_trusted("shared/gemm"));
     }
 
     #[test]
-    fn what_runs_in_the_loops_of_kernels_has_none() {
+    fn functions_called_in_kernel_loops_have_no_loops() {
         for name in ["shared/float", "shared/math"] {
             let text = source(name).expect("embedded");
             let code = text.lines().map(|line| line.split("//").next().unwrap_or_default().trim_start());
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shared_file_is_no_kernel() {
+    fn shared_files_are_not_kernels() {
         assert!(kernels().all(|name| !name.contains('/')));
         assert_eq!(expand("shared/grid", &[]), Err(ExpandError::UnknownKernel { kernel: "shared/grid".to_owned() }));
     }

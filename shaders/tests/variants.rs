@@ -1,5 +1,5 @@
-//! Expands every variant that `variants.txt` names, lets naga parse and validate it, translates it for Metal and
-//! DirectX 12, and finds kernels and functions that nothing uses.
+//! Expands every variant in `variants.txt`, parses and validates it with naga, and translates it for Metal and DirectX
+//! 12. Also finds unused kernels and functions.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -14,10 +14,10 @@ use naga::{
     valid::{Capabilities, ValidationFlags, Validator},
 };
 
-/// Capabilities that every kernel may use: 16-bit numbers packed in words belong to every WGSL.
+/// Capabilities that every kernel may use: every WGSL implementation can pack 16-bit floats into words.
 const ALL: Capabilities = Capabilities::SHADER_FLOAT16_IN_FLOAT32;
 
-/// Further capabilities of kernels on matrix units.
+/// Additional capabilities of kernels on matrix units.
 const MATRIX: Capabilities =
     Capabilities::SHADER_FLOAT16.union(Capabilities::COOPERATIVE_MATRIX).union(Capabilities::SUBGROUP);
 
@@ -27,7 +27,7 @@ struct Variant {
 }
 
 /// Declarations that the host writes into kernels that store through `shared/epilogue`: the result's binding, and a
-/// store of an element, as it is or through merged work.
+/// store that is plain or goes through merged work.
 const STORES: [&str; 2] = [
     "@group(0) @binding(AT) var<storage, read_write> store_y0: array<f32>;
      struct Epilogue { i: u32 }
@@ -49,8 +49,7 @@ const LOADS: [&str; 2] = [
      fn load(i: u32) -> f32 { let t0 = load_gelu(load_x[i]); return t0; }",
 ];
 
-/// The same for kernels that store through `shared/epilogue_lines`: as it is, or through merged work, which reads a
-/// line as well.
+/// The same for kernels that store through `shared/epilogue_lines`. The merged work reads a line as well.
 const STORES_OF_LINES: [&str; 2] = [
     "@group(0) @binding(AT) var<storage, read_write> store_y0: array<vec4<u32>>;
      struct Epilogue { i: u32 }
@@ -79,8 +78,8 @@ const LOADS_OF_LINES: [&str; 2] = [
      }",
 ];
 
-/// A hole that the host fills: its name, the texts for kernels that go by elements and by lines, and a call that only
-/// kernels that go by lines have.
+/// A hole that the host fills: its name, its texts for kernels of elements and of lines, and a call that marks kernels
+/// of lines.
 struct Hole {
     name: &'static str,
     elements: [&'static str; 2],
@@ -94,9 +93,9 @@ const HOLES: [Hole; 2] = [
 ];
 
 impl Variant {
-    /// The variant's WGSL, with each of the texts that its holes may be filled with.
+    /// The variant's WGSL, once for each text that may fill its holes.
     fn expand(&self) -> Vec<String> {
-        // An unused define is found after everything else went well, a missing one before.
+        // A missing define fails first. An unused one is reported only if everything else is right.
         let is_unused =
             |defines: &[_], hole| matches!(self.with(defines), Err(ExpandError::Unused { name, .. }) if name == hole);
         let [store, load] = HOLES.map(|hole| (hole.name, ""));
@@ -118,7 +117,7 @@ impl Variant {
         expand(&self.kernel, &defines.chain(more.iter().copied()).collect::<Vec<_>>())
     }
 
-    /// With the holes of the host filled; the host's bindings come after those of the kernel.
+    /// The WGSL with the host's holes filled. The host's bindings follow those of the kernel.
     fn filled(&self, form: &[(&'static str, &str)]) -> String {
         let empty: Vec<_> = form.iter().map(|(hole, _)| (*hole, "")).collect();
         let own = self.with(&empty).unwrap_or_else(|error| panic!("{error}")).matches("@binding(").count();
@@ -148,7 +147,7 @@ fn variants() -> Vec<Variant> {
     variants
 }
 
-/// Splits at blanks that are not between double quotes, and drops the quotes.
+/// Splits at spaces outside of double quotes, and drops the quotes.
 fn words(line: &str) -> Vec<String> {
     let mut quoted = false;
     line.split(|character: char| {
@@ -167,7 +166,7 @@ fn every_kernel_has_a_variant() {
     assert_eq!(named, existing);
 }
 
-/// The texts of the files with this extension in a folder of the workspace, by their paths below it without extension.
+/// The files with this extension in a folder of the workspace, by path below it, without the extension.
 fn texts(folder: &str, extension: &str) -> BTreeMap<String, String> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(folder);
     let (mut folders, mut texts) = (vec![root.clone()], BTreeMap::new());
@@ -208,14 +207,14 @@ fn calls(code: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// The functions of a module that its `main` reaches, or one of `written`.
+/// The functions of a module that are reachable from `main` or from a call in `written`.
 fn reached<'w>(wgsl: &'w str, written: &BTreeSet<&'w str>) -> BTreeSet<&'w str> {
     let (mut bodies, mut left) = (BTreeMap::new(), written.iter().copied().chain(["main"]).collect::<Vec<_>>());
     for text in wgsl.split("\nfn ").skip(1) {
         let (name, body) = text.split_once('(').expect("a function has parameters");
         let (body, rest) = body.split_once("\n}\n").unwrap_or((body, ""));
         bodies.insert(name, body);
-        // What the host writes, which is indented.
+        // Text that the host writes, which is indented.
         left.extend(calls(rest));
     }
     let mut reached = BTreeSet::new();
@@ -232,7 +231,7 @@ fn reached<'w>(wgsl: &'w str, written: &BTreeSet<&'w str>) -> BTreeSet<&'w str> 
 #[test]
 fn every_function_is_called() {
     let literals = literals_of_the_framework();
-    // Calls that the framework writes, and names that it makes calls of.
+    // Calls that the framework writes, and names that it turns into calls.
     let named = literals.iter().map(String::as_str).filter(|literal| literal.starts_with("m_"));
     let written: BTreeSet<_> = literals.iter().flat_map(|literal| calls(literal)).chain(named).collect();
     let mut called: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
@@ -289,16 +288,15 @@ fn every_variant_is_valid() {
         assert!(invocations <= 256, "{}: {invocations} invocations a workgroup", variant.kernel);
         let shared = workgroup_memory(&module);
         assert!(shared.iter().sum::<u32>() <= 48 << 10, "{}: {shared:?} bytes", variant.kernel);
-        // NVIDIA's driver puts variables behind one another, and loads fragments wrongly where they do not begin at a
-        // multiple of 16.
+        // NVIDIA's driver packs variables one after another, and loads fragments wrongly if they are not aligned to 16
+        // bytes.
         let of_matrices = wgsl.contains("wgpu_cooperative_matrix");
         assert!(!of_matrices || shared.iter().all(|size| size % 16 == 0), "{}: {shared:?} bytes", variant.kernel);
         assert_bindings(&variant.kernel, &module);
     }
 }
 
-/// Kernels with variants that need more than full precision may: matrix units, which naga writes for Vulkan alone, or
-/// f16.
+/// Kernels with variants beyond full precision: on matrix units, which naga writes only for Vulkan, or in f16.
 const ON_MATRIX_UNITS: [&str; 7] = [
     "conv2d_gemm",
     "conv2d_grad_weight_gemm",
@@ -310,8 +308,8 @@ const ON_MATRIX_UNITS: [&str; 7] = [
 ];
 const OF_F16: [&str; 1] = ["conv2d_pack_halves"];
 
-/// Kernels with variants in full precision that need more than WebGPU promises, in workgroup memory or buffers. Devices
-/// that have it choose them.
+/// Kernels with full-precision variants that need more workgroup memory or buffers than WebGPU guarantees. Only capable
+/// devices choose those variants.
 const BEYOND_BASELINE: [&str; 4] = ["attention", "attention_grad", "conv2d_pack_halves", "gemm"];
 
 #[test]

@@ -9,8 +9,8 @@ use std::thread;
 use libtest_mimic::{Failed, Trial};
 use meganeura::Device;
 
-/// The adapter, or why there is none. Mesa's software driver compiles and computes on one thread for each device that
-/// is open, so each thread of tests has a device of its own there.
+/// The adapter, or the reason why there is none. Mesa's software driver compiles and computes on one thread per open
+/// device, so there each test thread gets its own device.
 pub(crate) fn adapter() -> Result<&'static Device, &'static str> {
     static ADAPTER: OnceLock<Result<Device, String>> = OnceLock::new();
     thread_local! {
@@ -29,7 +29,7 @@ pub(crate) fn is_software(device: &Device) -> bool {
     device.to_string().contains("llvmpipe")
 }
 
-/// `true` if wgpu encodes a GPU's launches, so that the driver may contract operations.
+/// `true` if wgpu encodes the GPU's launches: then the driver may contract multiplications and additions.
 pub(crate) fn is_encoded_by_wgpu(device: &Device) -> bool {
     !device.to_string().contains("Vulkan") || std::env::var("MEGANEURA_ENCODER").is_ok_and(|name| name == "wgpu")
 }
@@ -53,7 +53,7 @@ fn is_required() -> bool {
     std::env::var_os("MEGANEURA_REQUIRE_GPU").is_some_and(|value| value == "1")
 }
 
-/// A test on the adapter: ignored where there is none, failed where one is required.
+/// A test on the adapter. Without an adapter, it is ignored, or fails if one is required.
 pub(crate) fn gpu_trial(
     name: impl Into<String>,
     test: impl FnOnce(&'static Device) -> Result<(), Failed> + Send + 'static,
@@ -66,7 +66,7 @@ pub(crate) fn gpu_trial(
     Trial::test(name, run).with_ignored_flag(missing && !is_required())
 }
 
-/// Polls a future until it is ready, as the simplest of executors.
+/// The simplest possible executor: polls a future until it is ready.
 pub(crate) fn block_on<T>(future: impl Future<Output = T>) -> T {
     let (mut future, mut context) = (pin!(future), Context::from_waker(Waker::noop()));
     loop {

@@ -1,4 +1,4 @@
-//! The async forms of functions that wait, driven by an executor that knows nothing of devices: the same bits, the same
+//! The async forms of functions that wait, driven by an executor that knows nothing about devices: same bits, same
 //! errors.
 
 use libtest_mimic::Trial;
@@ -17,7 +17,7 @@ pub(crate) fn collect(trials: &mut Vec<Trial>) {
     let tests: [(&str, Test); 5] = [
         ("steps_give_the_same_bits", steps),
         ("compiled_steps_give_the_same_bits", compiled),
-        ("a_held_back_step_says_so", held_back),
+        ("a_skipped_step_is_reported", held_back),
         ("reads_overlap", overlapping),
         ("files_and_metrics_are_the_same", files),
     ];
@@ -42,7 +42,7 @@ fn loss(net: &Net, (x, labels): &(Var, Var)) -> Var {
     net.forward(x).cross_entropy(labels)
 }
 
-/// Enough steps that more would be in flight than the device is given.
+/// More steps than may be in flight at once.
 const STEPS: usize = 20;
 
 fn steps(device: &Device) -> Outcome {
@@ -116,7 +116,7 @@ fn held_back(device: &Device) -> Outcome {
 fn overlapping(device: &Device) -> Outcome {
     let tape = Tape::new(device);
     let x = tape.input(&batch(device)?.0);
-    // The sum comes along with its run, the rest takes a read of its own.
+    // The sum is copied by the run itself; the rest needs separate reads.
     let (large, small) = (x.tile(&[100, 1]).exp().to_tensor()?, x.exp().sum().to_tensor()?);
     let (first, second) = (large.to_vec_async(), small.item_async());
     let (second, first) = block_on(async { (second.await, first.await) });

@@ -1,4 +1,4 @@
-//! Misuse of every operation: each is recorded as an error that names the operation, the operands and the line.
+//! Misuse of every operation. The recorded error names the operation, the operands and the line.
 
 use libtest_mimic::{Failed, Trial};
 use meganeura::data::Dataset;
@@ -26,7 +26,7 @@ struct Operands {
     image: Var,
     /// Labels `[4]`, up to 9.
     labels: Tensor,
-    /// The same on the tape: no floats.
+    /// The same labels on the tape; not floats.
     u: Var,
 }
 
@@ -308,13 +308,13 @@ fn refused(misuse: &Misuse) -> Outcome {
     for part in misuse.parts {
         assert!(message.contains(part), "{part:?} is not in {message}");
     }
-    // The operation's own line, which in this file has its name.
+    // The line of the call, which in this file contains the operation's name.
     assert!(line_of(&error)?.starts_with(&format!("{:?} [", misuse.op)), "not the line of the mistake: {message}");
     assert!(y.to_vec().is_err());
     Ok(())
 }
 
-/// A row of the elementwise table refuses operands that are no floats.
+/// A row of the elementwise table refuses operands that are not floats.
 fn indices(case: &Case, arity: usize) -> Outcome {
     let x = vec![operands(&Device::cpu())?.u; arity];
     let error = Case::error(&(case.build)(&x)).ok_or("recorded without complaint")?;
@@ -357,7 +357,7 @@ fn descriptions() -> Outcome {
         let error = error.ok_or_else(|| Failed::from(format!("built without complaint: {parts:?}")))?;
         assert_eq!(error.kind(), ErrorKind::Argument, "{error}");
         assert!(parts.iter().all(|part| error.to_string().contains(part)), "{error}");
-        // The line that builds, which in this file says what is expected.
+        // The line of the builder, which in this file contains the expected message.
         let line = line_of(&error)?;
         assert!(parts.iter().all(|part| line.contains(part)), "{error}");
     }
@@ -374,8 +374,8 @@ struct Wide {
     head: Linear,
 }
 
-/// Values that fit on no device: the error says what they are (the operation with its line and operands, or the
-/// parameter), how many bytes it needs, and on a GPU how many there may be.
+/// Values that fit on no device. The error names the operation with its line and operands, or the parameter, then the
+/// bytes that it needs, and on a GPU the limit.
 fn sizes(device: &Device) -> Outcome {
     let w = Param::new(tensor(device, "w", [1, 1])?);
     w.set_path("head.weight");
@@ -390,10 +390,10 @@ fn sizes(device: &Device) -> Outcome {
     type Large = fn(&Var, &Var) -> Var;
     let cases: [(Large, &[&str]); 4] = [
         (|x, _| x.expand(HUGE).exp(), &["exp: its result f32[1073741824, 1073741824]: ", "operand 0: f32[1073741824"]),
-        // Inside a chain, and with a parameter in it.
+        // Inside a chain, with a parameter as operand.
         (|x, w| (w.expand(HUGE) * x).softmax(0).sum(), &["mul: its result", "(parameter head.weight)"]),
         (|x, w| w.expand([1 << 30, 1]).matmul(&x.expand([1, 1 << 30])).sum(), &["matmul: its result", "head.weight)"]),
-        // Values that must be copied before they can be read.
+        // Views that must be copied before they can be read.
         (|x, _| x.expand(HUGE).softmax(1).sum(), &["softmax: a copy f32[1073741824, 1073741824] without gaps: "]),
     ];
     for (f, parts) in cases {
@@ -434,7 +434,7 @@ fn tensors(device: &Device) -> Outcome {
     assert_eq!(floats.to_u32_vec().map(drop).expect_err("floats").kind(), ErrorKind::Argument);
     assert_eq!(floats.item().map(drop).expect_err("two").kind(), ErrorKind::Shape);
     assert_eq!(Tensor::indices(device, [1], &[1])?.to_vec().map(drop).expect_err("labels").kind(), ErrorKind::Argument);
-    // Images of 2×2 and 3×3 pixels are no examples of one shape.
+    // Images of 2×2 and 3×3 pixels do not have one shape.
     let error = Dataset::new(vec![0.0; 4 + 9], [1, 2, 2], vec![0, 1]).map(drop).expect_err("mixed sizes");
     assert_eq!(error.kind(), ErrorKind::Shape);
     assert!(error.to_string().contains("13 numbers given for inputs of shape [1, 2, 2] each"), "{error}");

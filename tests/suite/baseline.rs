@@ -1,4 +1,4 @@
-//! The adapter with WebGPU's default limits: the kernels and plans chosen there are right.
+//! The adapter with WebGPU's default limits: checks the kernels and plans that are chosen there.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ pub(crate) fn collect(trials: &mut Vec<Trial>) {
         trials.push(gpu_trial(name("wgsl_gradient"), move |device| wgsl_gradient(&gradient, &device.at_baseline()?)));
     }
     trials.push(gpu_trial("baseline::a_network_trains", trains));
-    trials.push(gpu_trial("baseline::what_exceeds_the_limits_is_refused", refused));
+    trials.push(gpu_trial("baseline::launches_beyond_the_limits_are_refused", refused));
 }
 
 /// The parameters of a network after a few steps.
@@ -40,12 +40,13 @@ fn trained(device: &Device) -> Result<Vec<f64>> {
 
 fn trains(device: &Device) -> Outcome {
     let computed = trained(&device.at_baseline()?.for_testing(0)?)?;
-    // Three updates of 0.01 each, whose directions are rounded: Adam divides small gradients by their own size.
+    // Three updates of 0.01 each. Rounding can change their directions, because Adam divides small gradients by their
+    // own size.
     compare("parameters", &Computed(computed), &Reference(trained(&Device::cpu_with(Precision::Double))?), 1e-4)?;
     Ok(())
 }
 
-/// The device has the limits that it is said to have: it refuses what needs more.
+/// The device really has these limits: it refuses kernels that need more.
 fn refused(device: &Device) -> Outcome {
     let at_baseline = device.at_baseline()?;
     assert!(at_baseline.to_string() == device.to_string(), "{at_baseline} is {device}");

@@ -27,12 +27,12 @@ pub(crate) fn collect(trials: &mut Vec<Trial>) {
         refused(device, other_models()?)?;
         refused(device, damaged()?)
     }));
-    trials.push(gpu_trial("checkpoint::gpu::what_has_no_room_changes_nothing", no_room));
+    trials.push(gpu_trial("checkpoint::gpu::running_out_of_memory_changes_nothing", no_room));
 }
 
-/// Memory for some of the tensors, and more from try to try: all of a file is loaded, or nothing.
+/// Loads with a growing memory limit: either the whole file is loaded, or nothing.
 fn no_room(device: &Device) -> Outcome {
-    // Opened for itself: the limit is the adapter's.
+    // A separate adapter, because the limit applies to the whole adapter.
     let device = Device::named(&device.to_string())?;
     let linear = |seed| [Linear::new(64, 64), Linear::new(64, 64), Linear::new(64, 64)].init(&device, Seed::new(seed));
     let (saved, mut net) = (linear(1)?, linear(2)?);
@@ -49,13 +49,13 @@ fn no_room(device: &Device) -> Outcome {
         refused += 1;
         assert!(refused < 100);
     }
-    // Three weights of 16,384 bytes.
+    // Three weights take 16,384 bytes each.
     assert!(refused > 8, "only {refused} tries were too few bytes");
     assert_eq!(bits(&net)?, bits(&saved)?);
     Ok(())
 }
 
-/// Bits that a conversion on the way would change.
+/// Bit patterns that a conversion might change.
 const ODD: [u32; 9] = [
     0x8000_0000, // −0
     0x0000_0001, // the smallest subnormal
@@ -91,10 +91,10 @@ fn round_trip(from: &Device, to: &Device) -> Outcome {
     let report = loaded.load(&path)?;
     report.strict()?;
     assert_eq!(report.loaded, names(&saved));
-    // Through `f64` a NaN may lose its payload, so compare what would be written.
+    // A conversion to `f64` may drop a NaN's payload, so this compares files.
     assert_eq!(loaded.to_safetensors()?, saved.to_safetensors()?);
     assert_eq!(std::fs::read(&path)?, saved.to_safetensors()?);
-    // The loaded values are those that the device computes with, and tapes of before are stale.
+    // The device computes with the loaded values, and earlier tapes are stale.
     let gain = Tape::inference(to).param(&loaded.gain).to_tensor()?.to_f64_vec()?;
     assert_eq!(gain, saved.gain.value().to_f64_vec()?);
     let tape = Tape::new(to);
@@ -118,8 +118,8 @@ fn paths() -> Outcome {
         names.sort_unstable();
         Ok(names)
     };
-    // Nested by dots, elements by index, `Option` and the variant of an enum without a segment of their own; renamed;
-    // frozen ones and buffers like others; what is skipped or absent not at all.
+    // Dots separate fields, elements have their index, and `Option` and enum variants add no segment. A field is
+    // renamed. Frozen parameters and buffers appear like others; skipped and absent fields do not.
     let expected = [
         "blocks.0.conv.bias",
         "blocks.0.conv.weight",
@@ -163,7 +163,7 @@ fn report() -> Outcome {
     let error = report.strict().expect_err("two sides differ");
     assert_eq!(error.kind(), ErrorKind::Checkpoint);
     assert!(error.to_string().contains("blocks.1.norm.bias") && error.to_string().contains("unused.weight"), "{error}");
-    // Missing parameters kept their values, everything else is from the file.
+    // Parameters missing from the file kept their values; all others are from the file.
     let expected = bits(&net(&device)?)?;
     for ((path, now), ((_, old), (_, file))) in bits(&loaded)?.into_iter().zip(before.into_iter().zip(expected)) {
         assert_eq!(now, if path.starts_with("blocks.1") { old } else { file }, "{path}");
@@ -195,7 +195,7 @@ fn other_models() -> Result<Files, Failed> {
     ])
 }
 
-/// Files that end too early, and headers that lie.
+/// Truncated files, and headers with wrong contents.
 fn damaged() -> Result<Files, Failed> {
     let bytes = net(&Device::cpu())?.to_safetensors()?;
     let mut files: Files = (0..16).map(|k| (format!("{k}/16 of it"), bytes[..bytes.len() * k / 16].to_vec())).collect();
@@ -229,7 +229,7 @@ fn damaged() -> Result<Files, Failed> {
     Ok(files)
 }
 
-/// Each is an error, by bytes and by file, and leaves the model bit for bit as it was.
+/// Each is an error, from bytes and from a file, and leaves the model bit for bit as it was.
 fn refused(device: &Device, files: Files) -> Outcome {
     let directory = tempfile::tempdir()?;
     let mut net = net(device)?;
@@ -249,7 +249,7 @@ fn refused(device: &Device, files: Files) -> Outcome {
     let error = net.load(directory.path().join("absent")).map(drop).expect_err("absent");
     assert_eq!(error.kind(), ErrorKind::Io);
     assert!(error.to_string().contains("absent"), "{error}");
-    // Not even a tape noticed.
+    // Not even an existing tape is stale.
     assert!(held.to_vec().is_ok());
     assert!(net.parameter_count() > 0);
     Ok(())

@@ -1,5 +1,4 @@
-//! Compiled functions: the results of a call, the values that it sees and keeps, the inputs that it refuses, and
-//! sharing between threads.
+//! Compiled functions: results, captured values, refused inputs, and sharing between threads.
 
 use std::thread;
 
@@ -20,15 +19,15 @@ pub(crate) fn collect(trials: &mut Vec<Trial>) {
         trials.push(Trial::test(format!("compiled::{name}"), move || run(&Device::cpu())));
         trials.push(gpu_trial(format!("compiled::gpu::{name}"), move |device| run(&device.for_testing(0)?)));
     };
-    both("gives_what_a_tape_gives", same_as_a_tape);
+    both("gives_the_same_bits_as_a_tape", same_as_a_tape);
     both("takes_and_gives_several", several);
     both("sees_updates_and_a_clone_does_not", updates);
     both("keeps_no_activations", memory);
     both("is_shared_by_threads", threads);
     both("serves_while_it_is_trained", while_training);
     both("is_read_without_blocking", asynchronous);
-    both("refuses_what_was_not_declared", other_inputs);
-    trials.push(Trial::test("compiled::tells_what_went_wrong_while_recording_at_once", recording_errors));
+    both("refuses_undeclared_inputs", other_inputs);
+    trials.push(Trial::test("compiled::reports_recording_errors_at_once", recording_errors));
     trials.push(Trial::test("compiled::checks_indices_when_they_are_there", indices));
     trials.push(Trial::test("compiled::is_called_by_tasks_that_wait_for_tasks", nested_tasks));
     trials.push(gpu_trial("compiled::gpu::parameters_that_moved_are_an_error", moved));
@@ -38,7 +37,7 @@ fn bits(tensor: &Tensor) -> Result<Vec<u32>> {
     Ok(tensor.to_vec()?.into_iter().map(f32::to_bits).collect())
 }
 
-/// A model with all that has another mode in training, and its inputs.
+/// A model with every kind of layer that behaves differently in training, and its inputs.
 fn served(device: &Device) -> Result<(impl Layer + Clone + Send + Sync + use<>, Tensor)> {
     let builder = (Conv2d::new(1, 4, 3).padding(1), BatchNorm2d::new(4), Relu, Dropout::new(0.5), Conv2d::new(4, 3, 3));
     let mut net = builder.init(device, Seed::new(1))?;
@@ -58,7 +57,7 @@ fn same_as_a_tape(device: &Device) -> Outcome {
     }
     let after = device.stats();
     assert_eq!((after.plans - before.plans, after.runs - before.runs), (0, 3));
-    // The plan is its own: what else the device plans takes nothing from it.
+    // It owns its plan, which the device's other plans do not evict.
     for n in 1..70 {
         (Tape::new(device).input(&Tensor::full(device, [n], 1.0)?) * 2.0).to_vec()?;
     }
@@ -73,7 +72,7 @@ fn several(device: &Device) -> Outcome {
     let scale = Tensor::full(device, [3], 3.0)?;
     let function: Compiled<(Tensor, Tensor), [Tensor; 4]> = device.compile((&a, Shape::from([3])), |(a, b)| {
         let sum = a + b;
-        // A result twice, an input, and what was captured.
+        // Outputs: one result twice, an input, and a captured tensor.
         [sum.clone(), sum, b.clone(), a.tape().input(&scale)]
     })?;
     let [sum, again, input, captured] = function.call((&a, &b))?;
@@ -114,7 +113,7 @@ fn updates(device: &Device) -> Outcome {
     Ok(())
 }
 
-/// Ten layers, whose activations training keeps until the gradients need them.
+/// Ten layers, whose activations a training keeps for the gradients.
 fn memory(device: &Device) -> Outcome {
     let layers: Vec<_> = (0..10).map(|_| (Linear::new(64, 64), Relu)).collect();
     let mut net = layers.init(device, Seed::new(1))?;
@@ -135,7 +134,7 @@ fn memory(device: &Device) -> Outcome {
     let slots = |memory: &meganeura::Memory| memory.slots.iter().sum::<usize>();
     println!("slots: training {}, evaluation {}, compiled {}", slots(&training), slots(&evaluation), slots(&compiled));
     assert_eq!(compiled, evaluation);
-    // The layer's input and its result; the last result is handed out.
+    // A layer's input and its result. The last result is an output.
     assert!(slots(&compiled) <= 3 * activation, "{compiled:?}");
     assert!(slots(&training) >= 9 * activation, "{training:?}");
     assert_eq!(compiled.outputs, activation);
@@ -144,7 +143,7 @@ fn memory(device: &Device) -> Outcome {
     Ok(())
 }
 
-/// The values that threads share.
+/// Requires that a value can be shared between threads.
 fn shared<T: Send + Sync>(value: T) -> T {
     value
 }
@@ -164,7 +163,7 @@ fn threads(device: &Device) -> Outcome {
             let (expected, others, x, y) = &inputs[(k * 5 + offset) % inputs.len()];
             assert_eq!(&bits(&function.call(x)?)?, expected);
             assert_eq!(&bits(&other.call(y)?)?, others);
-            // The model itself, recorded on this thread.
+            // Meanwhile, this thread records the model itself.
             let tape = Tape::inference(device);
             assert_eq!(&bits(&net.forward(&tape.input(x)).to_tensor()?)?, expected);
         }
@@ -177,7 +176,7 @@ fn threads(device: &Device) -> Outcome {
     Ok(())
 }
 
-/// A step is seen whole or not at all: all parameters are equal before and after each.
+/// A call sees a training step as a whole or not at all: all parameters are equal before and after each step.
 fn while_training(device: &Device) -> Outcome {
     let layers: Vec<_> = (0..8).map(|_| Linear::new(1, 1).bias(false)).collect();
     let mut net = layers.init(device, Seed::new(1))?;
@@ -233,7 +232,7 @@ fn other_inputs(device: &Device) -> Outcome {
         let error = function.call(&Tensor::zeros(&Device::cpu(), [2, 1, 6, 6])?).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Device, "{error}");
     }
-    assert_eq!(device.stats().plans, plans, "nothing is planned for what is refused");
+    assert_eq!(device.stats().plans, plans, "a refused call makes no plan");
     Ok(())
 }
 
@@ -250,7 +249,7 @@ fn recording_errors() -> Outcome {
     let mut read = Vec::new();
     let compiled = device.compile([2], |x| {
         let zero = x.tape().input(&Tensor::zeros(&device, [1]).expect("one number"));
-        // Neither what depends on an input, nor what could be computed now and would never change.
+        // Neither values that depend on an input nor constants can be read.
         read.extend([(x * 2.0).to_vec(), zero.square().to_vec(), zero.to_vec(), x.param(&net.head.weight).to_vec()]);
         zero
     });
@@ -288,7 +287,7 @@ fn indices() -> Outcome {
     Ok(())
 }
 
-/// Calls inside of the tasks of a thread pool, which begin other calls while they wait for their own.
+/// Calls from tasks of a thread pool, whose threads start other calls while they wait.
 fn nested_tasks() -> Outcome {
     use rayon::prelude::*;
     let device = Device::cpu();

@@ -13,7 +13,7 @@ use crate::adapter::gpu_trial;
 use crate::nets::tensor;
 use crate::numbers::{Computed, Reference, compare};
 
-/// Rows of one, more rows than a workgroup has invocations, several axes.
+/// Rows of one element, more rows than a workgroup has invocations, and several axes.
 const SHAPES: [&[usize]; 5] = [&[1], &[7], &[3, 5], &[130, 33], &[2, 3, 257]];
 
 pub(crate) fn collect(trials: &mut Vec<Trial>) {
@@ -41,7 +41,7 @@ fn sums() -> Outcome {
     let x = Tape::new(&device).input(&Tensor::from_slice(&device, [2, 3], &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0])?);
     assert_eq!(x.custom(CumSum { backwards: false }, &[]).to_vec()?, [1.0, 3.0, 6.0, 4.0, 9.0, 15.0]);
     assert_eq!(x.custom(CumSum { backwards: true }, &[]).to_vec()?, [6.0, 5.0, 3.0, 15.0, 11.0, 6.0]);
-    // Operands come row by row, whatever view they are.
+    // Views arrive as contiguous rows.
     assert_eq!(x.t().custom(CumSum { backwards: false }, &[]).to_vec()?, [1.0, 5.0, 2.0, 7.0, 3.0, 9.0]);
     Ok(())
 }
@@ -82,8 +82,7 @@ fn agrees(device: &Device) -> Outcome {
             let (y, dx) = compute(device, shape, backwards)?;
             let (y_exact, dx_exact) = compute(&double, shape, backwards)?;
             let what = format!("cumsum {shape:?}, backwards {backwards}");
-            // Rows of at most 257 numbers, summed one after the other: 257·ε is 3e-5, for sums that all err the same
-            // way.
+            // Sequential sums of at most 257 numbers: 257·ε is 3e-5 if all roundings go the same way.
             compare(&what, &Computed(y), &Reference(y_exact), 3e-5)?;
             compare(&format!("{what}, dx"), &Computed(dx), &Reference(dx_exact), 3e-5)?;
         }

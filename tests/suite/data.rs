@@ -1,4 +1,4 @@
-//! Data for a training: from files, through threads, and from the middle of an epoch.
+//! Training data from files, through loader threads, and from the middle of an epoch.
 
 use std::path::Path;
 
@@ -16,8 +16,8 @@ use crate::nets::record;
 pub(crate) fn collect(trials: &mut Vec<Trial>) {
     trials.push(Trial::test("data::threads_train_the_same", || threads(&Device::cpu())));
     trials.push(gpu_trial("data::gpu::threads_train_the_same", threads));
-    trials.push(Trial::test("data::goes_on_in_mid_epoch", || goes_on(&Device::cpu())));
-    trials.push(gpu_trial("data::gpu::goes_on_in_mid_epoch", goes_on));
+    trials.push(Trial::test("data::resumes_in_mid_epoch", || resumes(&Device::cpu())));
+    trials.push(gpu_trial("data::gpu::resumes_in_mid_epoch", resumes));
     trials.push(Trial::test("data::damage_ends_the_training", || damage(&Device::cpu())));
     trials.push(Trial::test("data::many_loaders_at_once", || many(&Device::cpu())));
     trials.push(gpu_trial("data::gpu::many_loaders_at_once", many));
@@ -36,7 +36,7 @@ struct Net {
     head: Linear,
 }
 
-/// A folder of three classes of gray PNM images, 7 by 8 pixels. That format is simple enough to be written by hand.
+/// A folder of gray images of 7 by 8 pixels in three classes, as PNM, which is simple enough to write by hand.
 fn folder() -> Result<tempfile::TempDir, std::io::Error> {
     let root = tempfile::tempdir()?;
     for index in 0..IMAGES {
@@ -60,7 +60,7 @@ fn batches(root: &Path) -> Result<Batches> {
         .transform(Normalize::new([0.5; 3], [0.25; 3])))
 }
 
-/// The bits of the losses of one step after the other.
+/// A training, and the bits of the loss of every step.
 struct Training {
     device: Device,
     net: Net,
@@ -106,12 +106,12 @@ fn threads(device: &Device) -> Outcome {
     Ok(())
 }
 
-fn goes_on(device: &Device) -> Outcome {
+fn resumes(device: &Device) -> Outcome {
     let root = folder()?;
     let expected = losses(device, root.path(), 0)?;
     for (taken, workers) in [(1, 0), (5, 2), (STEPS - 1, 3), (STEPS, 1)] {
         let mut training = Training::new(device)?;
-        // The loader is dropped here, in the middle of the epoch.
+        // Drops the loader in the middle of the epoch.
         training.steps(batches(root.path())?.epoch(0).workers(workers), taken)?;
         training.steps(batches(root.path())?.epoch(0).workers(workers).skip(taken), usize::MAX)?;
         training.steps(batches(root.path())?.epoch(1), usize::MAX)?;
@@ -131,14 +131,14 @@ fn damage(device: &Device) -> Outcome {
         assert!(error.to_string().contains(&format!("{}, byte ", damaged.display())), "{error}");
         Ok(training.losses.len())
     };
-    // The steps before it are taken, with threads or without.
+    // All steps before the damaged image are taken, with or without threads.
     let before = whole(0)?;
     assert!(before > 0 && before < STEPS, "{before}");
     assert_eq!(whole(4)?, before);
     Ok(())
 }
 
-/// Eight loops at once with eight threads each, all of which make tensors on one device.
+/// Eight concurrent loops with eight threads each, all on one device.
 fn many(device: &Device) -> Outcome {
     let root = folder()?;
     let read = |workers: usize, epoch: u64| -> Result<Vec<u32>> {

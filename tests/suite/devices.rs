@@ -14,13 +14,13 @@ use crate::Outcome;
 use crate::adapter::{adapter, gpu_trial};
 use crate::nets::{Tiny, bits, images, record, tensor};
 
-/// The argument that makes this program print [`Device::best`] and end.
+/// With this argument, the program prints [`Device::best`] and exits.
 const BEST: &str = "print-the-best-device";
 
-/// The argument that makes this program compile a kernel, print whether it was on disk, and end.
+/// With this argument, the program compiles a kernel, prints whether it was on disk, and exits.
 const COMPILED: &str = "print-what-was-compiled";
 
-/// Does so if asked to. A process has one environment, so what depends on it is tested in others.
+/// Handles these arguments. Whatever depends on the environment is tested in a child process.
 pub(crate) fn print_if_asked() -> bool {
     match std::env::args().nth(1).as_deref() {
         Some(BEST) => match Device::best() {
@@ -52,7 +52,7 @@ pub(crate) fn collect(trials: &mut Vec<Trial>) {
     trials.push(Trial::test("devices::an_unknown_name_is_an_error", unknown));
     trials.push(Trial::test("devices::the_environment_chooses", environment));
     trials.push(gpu_trial("devices::the_environment_chooses_an_adapter", environment_adapter));
-    trials.push(Trial::test("devices::what_they_say_of_themselves", description));
+    trials.push(Trial::test("devices::descriptions", description));
     trials.push(Trial::test("devices::too_large", || too_large(&Device::cpu())));
     trials.push(gpu_trial("devices::gpu::too_large", |device| too_large(&device.for_testing(0)?)));
     trials.push(Trial::test("devices::uncountable", || uncountable(&Device::cpu())));
@@ -60,7 +60,7 @@ pub(crate) fn collect(trials: &mut Vec<Trial>) {
     trials.push(Trial::test("devices::no_room_to_work_in", no_room_to_work_in));
     trials.push(gpu_trial("devices::gpu::makes_room", makes_room));
     trials.push(gpu_trial("devices::gpu::is_shared_by_threads", threads));
-    trials.push(gpu_trial("devices::gpu::keeps_what_it_compiled", kept));
+    trials.push(gpu_trial("devices::gpu::keeps_compiled_kernels", kept));
     trials.push(Trial::test("devices::precisions_of_the_cpu", cpu_precisions));
     trials.push(gpu_trial("devices::gpu::fast_precision", fast));
     trials.push(Trial::test("devices::profile", || profile(&Device::cpu())));
@@ -74,16 +74,16 @@ fn unknown() -> Outcome {
     let message = error.to_string();
     assert!(message.contains(name), "{message}");
     match adapter() {
-        // The existing devices.
+        // The message lists the existing devices.
         Ok(device) => assert!(message.contains(&device.to_string()), "{message}"),
         Err(_) => assert!(message.contains("no adapter"), "{message}"),
     }
-    // A GPU, or why there is none; never something else in its place.
+    // `gpu` is a GPU or an error, never another device.
     match Device::named("gpu") {
         Ok(device) => assert!(device.is_gpu()),
         Err(error) => {
             assert_eq!(error.kind(), ErrorKind::Device, "{error}");
-            // A software driver is available by its name, which the message contains.
+            // A software driver is available by name, and the message says so.
             if let Ok(device) = adapter() {
                 let name = device.to_string();
                 let word = name.split(' ').next().expect("a name");
@@ -93,7 +93,7 @@ fn unknown() -> Outcome {
             }
         }
     }
-    // Every name holds an empty one.
+    // The empty string is part of every name.
     for blank in ["", " ", "\t \n"] {
         let error = Device::named(blank).map(drop).expect_err("names nothing");
         assert_eq!(error.kind(), ErrorKind::Device);
@@ -131,10 +131,10 @@ fn environment() -> Outcome {
         assert!(chosen.contains(said), "{chosen}");
     }
     let refused = best(Some("nonsense"))?;
-    // The variable may have been set long ago: the message says where the name comes from, and what else to say.
+    // The variable may have been set long ago, so the message says where the name comes from and lists alternatives.
     assert!(refused.starts_with("Device: MEGANEURA_DEVICE=nonsense: no adapter "), "{refused}");
     assert!(refused.contains("`cpu` names the CPU") || cfg!(not(feature = "gpu")), "{refused}");
-    // Left open, it is the first GPU, or the CPU and why.
+    // Without a choice, it is the first GPU, or the CPU with the reason.
     let open = best(None)?;
     assert_eq!(open, best(Some(""))?);
     match Device::named("gpu") {
@@ -183,7 +183,7 @@ fn too_large(device: &Device) -> Outcome {
     let mut optimizer = AdamW::new(0.01);
     let (images, labels) = images(device, "large", 3)?;
     for _ in 0..2 {
-        // A tensor of the caller's, a result, something in between, an operand that must be copied.
+        // Too large: a tensor of the caller, a result, an intermediate value, an operand that must be copied.
         expect("full", Tensor::full(device, HUGE, 1.0).map(drop));
         expect("zeros", Tensor::zeros(device, [usize::MAX, 2]).map(drop));
         expect("a result", (Tape::new(device).input(&x).expand(HUGE) + 1.0).to_vec().map(drop));
@@ -191,7 +191,7 @@ fn too_large(device: &Device) -> Outcome {
         let wide = Tape::new(device).input(&x).expand(HUGE);
         expect("in between", wide.exp().matmul(&wide.slice(1, 0..1).exp()).slice(0, 0..1).to_vec().map(drop));
         expect("a copy", wide.softmax(1).slice(0, 0..1).to_vec().map(drop));
-        // A step that fails for want of memory changes nothing.
+        // A step that runs out of memory changes nothing.
         let (loss, _) = record(&net, &images, &labels)?;
         let tape = loss.tape();
         let weight = tape.param(&net.stem.weight);
@@ -200,7 +200,7 @@ fn too_large(device: &Device) -> Outcome {
         expect("a step", optimizer.step(&mut net, &grads));
         assert_eq!(bits(&net)?, before);
     }
-    // The device is none the worse.
+    // The device still works.
     let (loss, grads) = record(&net, &images, &labels)?;
     optimizer.step(&mut net, &grads)?;
     assert!(loss.item()?.is_finite());
@@ -208,8 +208,8 @@ fn too_large(device: &Device) -> Outcome {
     Ok(())
 }
 
-/// Views may have more elements than any memory, and more than kernels count: the error names the operation and its
-/// line.
+/// Views may have more elements than fit into any memory, and more than kernels can count. The error names the
+/// operation and its line.
 fn uncountable(device: &Device) -> Outcome {
     let x = tensor(device, "x", [1, 1])?;
     let refused = |what: &str, result: Result<Vec<f32>>, op: &str| {
@@ -226,13 +226,13 @@ fn uncountable(device: &Device) -> Outcome {
     let sum = Tape::new(device).input(&x).expand(huge).sum();
     refused("a sum", sum.to_vec(), "sum");
     if !device.is_gpu() {
-        // What else there is to count is in memory there.
+        // On the CPU, other values would have to fit into memory first.
         return Ok(());
     }
     for size in [huge, [1 << 16, 1 << 16]] {
         let max = Tape::new(device).input(&x).expand(size).tanh().max();
-        refused("a maximum of what is made on the way", max.to_vec(), "max");
-        // Nothing but the gradient of the sum is wanted: the sum of as many ones.
+        refused("a maximum of computed elements", max.to_vec(), "max");
+        // Reads only the gradient, which is a sum of as many ones.
         let tape = Tape::new(device);
         let x = tape.input(&x);
         let sum = x.expand(size).sum();
@@ -243,8 +243,7 @@ fn uncountable(device: &Device) -> Outcome {
     Ok(())
 }
 
-/// The patches of a convolution need memory in addition to operands and results: here 2⁵⁰ bytes, more than processors
-/// address.
+/// The patches of a convolution need scratch memory: here 2⁵⁰ bytes, more than processors can address.
 fn no_room_to_work_in() -> Outcome {
     const SIDE: usize = 4096;
     for device in [Device::cpu(), Device::cpu_with(Precision::Double)] {
@@ -268,13 +267,13 @@ fn no_room_to_work_in() -> Outcome {
         refused("conv2d", y);
         refused("conv2d_grad_input", dx);
         refused("conv2d_grad_weight", dw);
-        // The device is none the worse.
+        // The device still works.
         assert_eq!((&x * 2.0 + 1.0).to_vec()?, [1.0]);
     }
     Ok(())
 }
 
-/// Tapes stay on a thread; devices, tensors and parameters may be used by all.
+/// Tapes stay on one thread. Devices, tensors and parameters can be shared.
 fn threads(device: &Device) -> Outcome {
     let w = Param::new(tensor(device, "x", [64])?);
     let run = |factor: f64| (Tape::new(device).param(&w) * factor + 1.0).sum().item();
@@ -293,7 +292,7 @@ fn threads(device: &Device) -> Outcome {
     Ok(())
 }
 
-/// Every launch has a name and a time; all together are the run.
+/// Every launch has a name and a time, and their sum is the total.
 fn profile(device: &Device) -> Outcome {
     let error = device.last_profile().expect_err("nothing ran");
     assert_eq!(error.kind(), ErrorKind::Device);
@@ -310,7 +309,7 @@ fn profile(device: &Device) -> Outcome {
     let profile = device.last_profile()?;
     let launches: Vec<_> = profile.launches.iter().map(|launch| (launch.step, launch.name, launch.variant)).collect();
     if device.is_gpu() {
-        // The device chooses the number and kind of the product's launches. The last stores the softmax's `tanh`.
+        // The product's launches depend on the device. The softmax comes last, and stores through `tanh`.
         let (last, product) = launches.split_last().expect("something ran");
         assert!(
             !product.is_empty() && product.iter().all(|launch| launch.0 == 0 && !launch.1.is_empty()),
@@ -324,11 +323,11 @@ fn profile(device: &Device) -> Outcome {
     assert_eq!(profile.total, profile.launches.iter().map(|launch| launch.duration).sum());
     assert!(!profile.total.is_zero() && profile.total.as_secs() < 100, "{profile}");
     assert!(profile.to_string().contains("× softmax") && profile.to_string().ends_with("in all\n"), "{profile}");
-    // It can be read again, and stays when later runs are not timed; those give the same numbers.
+    // The profile can be read again, and stays while later runs are not timed. Those give the same numbers.
     device.set_profiling(Profiling::Off)?;
     assert_eq!(run()?, numbers);
     assert_eq!(device.last_profile()?, profile);
-    // More launches than one set of stamps holds.
+    // More launches than one query set holds timestamps for.
     device.set_profiling(Profiling::Launches)?;
     let y = Tape::new(device).input(&tensor(device, "x", [3])?);
     let y = (0..4200).fold(y, |y, _| y.softmax(0));
@@ -347,8 +346,8 @@ fn cpu_precisions() -> Outcome {
     Ok(())
 }
 
-/// A device that multiplies 16-bit floats on matrix units does so correctly, on the tensors of full precision;
-/// elsewhere it says what it lacks.
+/// With matrix units, fast precision is correct and works on the tensors of full precision. Without, the error says
+/// what the device lacks.
 fn fast(device: &Device) -> Outcome {
     let error = device.with_precision(Precision::Double).expect_err("no GPU has it");
     assert!(error.to_string().contains("CPU only"), "{error}");
@@ -358,7 +357,7 @@ fn fast(device: &Device) -> Outcome {
         Err(error) => {
             assert_eq!(error.kind(), ErrorKind::Device);
             let message = error.to_string();
-            // A device that is wrong, or whose kernels do not compile, is for its driver's developers, not for this
+            // Other reasons, such as wrong products or kernels that do not compile, are driver bugs, and fail this
             // test.
             assert!(message.starts_with(&format!("{device} has no fast precision: it lacks ")), "{message}");
             let what = message.split_once("it lacks ").map_or("", |(_, what)| what);
@@ -390,7 +389,7 @@ fn fast(device: &Device) -> Outcome {
     Ok(())
 }
 
-/// Compiled kernels are kept for the next process. A file that is damaged, or in the way, only costs time.
+/// Compiled kernels are cached for the next process. A damaged or obstructed file only costs time.
 fn kept(device: &Device) -> Outcome {
     let folder = tempfile::tempdir()?;
     let compile = |cache: &Path| {
@@ -404,7 +403,7 @@ fn kept(device: &Device) -> Outcome {
     let cache = folder.path().join("caches/pipelines");
     let first = compile(&cache)?;
     if first == "Off 0" {
-        // Not in this API.
+        // This API has no cache.
         assert!(!cache.exists());
         return Ok(());
     }
@@ -426,7 +425,7 @@ fn kept(device: &Device) -> Outcome {
     Ok(())
 }
 
-/// A file that others could have written, or could write, is not given to the driver.
+/// A file that others could have written, or could still write, is not given to the driver.
 #[cfg(unix)]
 fn shared(compile: &dyn Fn(&Path) -> Result<String, Failed>, folder: &Path, file: &Path) -> Outcome {
     use std::os::unix::fs::PermissionsExt;
@@ -454,11 +453,11 @@ fn makes_room(device: &Device) -> Outcome {
         (x.matmul(&x.exp()).softmax(1) + 1.0).sum().item()
     };
     let before = run(200)?;
-    // Held now: tensors of 160,000 bytes, and slots of the same size.
+    // In use now: tensors of 160,000 bytes, and slots of the same size.
     device.limit_memory(device.stats().peak_bytes);
     let error = Tensor::zeros(&device, [1 << 20]).map(drop).expect_err("there are 4 MiB too few");
     assert_eq!(error.kind(), ErrorKind::OutOfMemory);
-    // Sizes that fit only in place of what is unused, there and back.
+    // Each size fits only if unused buffers of the previous one are freed.
     for side in [190, 180, 170, 60, 200] {
         run(side)?;
     }

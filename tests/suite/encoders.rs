@@ -1,5 +1,5 @@
-//! Launches recorded below wgpu train like launches encoded by wgpu, and Vulkan's validation layer finds no fault in
-//! either.
+//! Launches recorded directly in Vulkan train like launches encoded by wgpu, and Vulkan's validation layer accepts
+//! both.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -13,11 +13,12 @@ use crate::Outcome;
 use crate::adapter::gpu_trial;
 use crate::nets::{Tiny, bits, images, record};
 
-/// The argument that makes this program train a few steps, print every bit of the weights and the launches, and end.
+/// With this argument, the program trains a few steps, prints every bit of the weights and the number of launches, and
+/// exits.
 const TRAINED: &str = "print-what-was-trained";
 
 /// The validation layer's settings: it logs everything to a file, including a line on its presence. It also looks for
-/// hazards between commands, as far as its version can; version 1.3.239 does not notice a missing barrier between
+/// hazards between commands, as far as its version can: version 1.3.239 does not detect a missing barrier between
 /// launches.
 const VALIDATION: &str = "\
 khronos_validation.debug_action = VK_DBG_LAYER_ACTION_LOG_MSG
@@ -45,7 +46,7 @@ fn has_validation() -> bool {
     files.into_iter().any(|file| file.file_name().to_string_lossy().contains("khronos_validation"))
 }
 
-/// Does so if asked to. A process has one environment, which chooses the encoder.
+/// Handles this argument. The encoder is chosen by an environment variable, hence the child process.
 pub(crate) fn train_if_asked() -> bool {
     let asked = env::args().nth(1).as_deref() == Some(TRAINED);
     if asked {
@@ -79,7 +80,7 @@ fn train() -> Result<String> {
     Ok(format!("{:?} {launches} launches", bits(&net)?))
 }
 
-/// This program, to be run with an encoder.
+/// A child process of this program with an encoder.
 fn child(device: &Device, encoder: &str) -> std::io::Result<Command> {
     let mut command = Command::new(env::current_exe()?);
     command.arg(TRAINED).env("MEGANEURA_DEVICE", device.to_string()).env("MEGANEURA_CACHE", "off");
@@ -97,8 +98,8 @@ fn encoders(device: &Device) -> Outcome {
     assert!(vulkan.starts_with("[(\"") && vulkan.ends_with(" launches"), "{vulkan}");
     let launches = |trained: &str| trained.rsplit_once("] ").map(|(_, launches)| launches.to_owned());
     assert_eq!(launches(&wgpu), launches(&vulkan));
-    // Drivers contract multiplications and additions in the kernels that wgpu encodes. AdamW's first steps have the
-    // size of the rate, 0.01, however small a gradient is, so a weight may be a few of them away; not most of them.
+    // In kernels that wgpu encodes, drivers contract multiplications and additions. AdamW's first steps have the size
+    // of the rate, 0.01, however small a gradient is. So a few weights may differ by a few steps, but not most.
     let (vulkan, wgpu) = (weights(&vulkan), weights(&wgpu));
     assert_eq!(vulkan.len(), wgpu.len());
     let largest = vulkan.iter().zip(&wgpu).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
@@ -107,7 +108,7 @@ fn encoders(device: &Device) -> Outcome {
     Ok(())
 }
 
-/// The weights among what [`train`] says: the bits of `f64`, which are the only numbers as long.
+/// The weights in the output of [`train`]: the bits of `f64`, the only numbers of that length.
 fn weights(trained: &str) -> Vec<f64> {
     let numbers = trained.split(|c: char| !c.is_ascii_digit()).filter_map(|word| word.parse::<u64>().ok());
     numbers.filter(|&bits| bits > 1 << 32).map(f64::from_bits).collect()

@@ -1,5 +1,5 @@
-//! Examples with many fields, of different lengths, and in weighted and stratified orders: through threads, and from
-//! the middle of an epoch.
+//! Examples with several fields or different lengths, and weighted and stratified orders: through loader threads, and
+//! from the middle of an epoch.
 
 use libtest_mimic::Trial;
 use meganeura::data::{Array, Batches, Collate, Examples, Fields, HorizontalFlip};
@@ -17,7 +17,7 @@ pub(crate) fn collect(trials: &mut Vec<Trial>) {
     trials.push(Trial::test("data::ragged", || ragged(&Device::cpu())));
     trials.push(gpu_trial("data::gpu::ragged", ragged));
     trials.push(Trial::test("data::collate_may_fail", collate_may_fail));
-    trials.push(Trial::test("data::samplers_go_on", samplers));
+    trials.push(Trial::test("data::samplers_resume", samplers));
 }
 
 /// The bits of all tensors of a batch.
@@ -53,7 +53,7 @@ where
     batches.on(device).map(bits).collect()
 }
 
-/// Threads make the same batches, and so does resuming in the middle.
+/// Batches are the same with threads, and when resumed in the middle.
 fn expect_same<I: Fields, T: Fields, C: Collate<I, T>>(batches: &Batches<I, T, C>, device: &Device) -> Outcome
 where
     <C::Inputs as Fields>::Tensors: Bits,
@@ -145,7 +145,7 @@ fn pairs(device: &Device) -> Outcome {
         let x = Var::concat(&[&tape.input(&batch.inputs.0), &tape.input(&batch.inputs.1)], 1);
         error.update(&net.forward(&x).to_tensor()?, &batch.targets)?;
     }
-    // The products have a variance of about a ninth.
+    // The products to predict have a variance of about a ninth.
     let error = error.value()?;
     assert!(error < 0.03, "a mean squared error of {error}");
     Ok(())
@@ -173,7 +173,7 @@ impl Examples for Sentences {
     }
 }
 
-/// Tokens with zeros up to the longest, a mask of what is none, and the targets.
+/// Tokens padded with zeros up to the longest sentence, a mask of the padding, and the targets.
 type Padded = ((Array<u32>, Array<f32>), Array<f32>);
 
 fn padded(sentences: Vec<(Array<u32>, f32)>) -> Result<Padded> {
@@ -235,7 +235,7 @@ fn collate_may_fail() -> Outcome {
         assert!(results.len() == 2 && results[0].is_ok());
         let error = results[1].as_ref().map(drop).expect_err("the second");
         assert!((error.kind(), error.message()) == (ErrorKind::Data, "an odd batch") && error.location().is_some());
-        // A batch without a number cannot be on a device.
+        // A batch without elements cannot be moved to a device.
         let nothing = dataset.batches(2).workers(workers).collate(|_| Ok((Array::<f32>::zeros([2, 0])?, ())));
         let error = nothing.on(&device).next().ok_or("an error")?.map(drop).expect_err("nothing");
         assert!(error.kind() == ErrorKind::Shape && error.message().starts_with("batch 0: "), "{error}");
@@ -249,14 +249,14 @@ fn collate_may_fail() -> Outcome {
     Ok(())
 }
 
-/// Batches in an order, given labels and weights.
+/// Puts batches into an order, given labels and weights.
 type Ordered = fn(Batches, &[u32], &[f64]) -> Batches;
 
 fn samplers() -> Outcome {
     let device = Device::cpu();
     let classes: Vec<u32> = (0..41).map(|i| u32::from(i % 5 == 0)).collect();
     let numbers = (0..41u8).map(f32::from).collect();
-    // The splits have their own examples, and weights and classes in that order.
+    // A split has its own examples; weights and classes follow that order.
     let (dataset, _) = Dataset::new(numbers, [1], classes)?.split(0.8, 3)?;
     let labels = dataset.targets()?;
     let weights: Vec<_> = labels.iter().map(|&label| if label == 1 { 4.0 } else { 1.0 }).collect();

@@ -1,4 +1,4 @@
-//! Frozen parameters cost no gradient: it is not in the plan, and below the trained part it is not even recorded.
+//! Frozen parameters cost no gradient: none is in the plan, and below the trained part none is even recorded.
 
 use libtest_mimic::Trial;
 use meganeura::nn::{BatchNorm2d, Conv2d, Dropout, Linear};
@@ -11,18 +11,18 @@ use crate::nets::{bits, images};
 
 pub(crate) fn collect(trials: &mut Vec<Trial>) {
     let mut both = |name: &str, run: fn(&Device) -> Outcome| {
-        // Separate devices: the plans that they keep are only this test's.
+        // Separate devices, so that their plans are only this test's.
         trials.push(Trial::test(format!("frozen::{name}"), move || run(&Device::cpu())));
         trials.push(gpu_trial(format!("frozen::gpu::{name}"), move |device| run(&device.for_testing(0)?)));
     };
-    both("the_sweep_stops_where_nothing_below_is_trained", sweep_stops);
-    both("an_input_that_is_held_has_its_gradient", held_input);
-    both("gradients_pass_through_what_is_frozen", passes_through);
-    both("what_is_thawed_trains_again", thawed);
-    both("what_is_evaluated_keeps_its_statistics_and_drops_nothing", evaluated);
+    both("the_sweep_stops_below_the_trained_part", sweep_stops);
+    both("a_held_input_has_a_gradient", held_input);
+    both("gradients_pass_through_frozen_layers", passes_through);
+    both("thawed_parameters_train_again", thawed);
+    both("evaluated_parts_keep_their_statistics_and_drop_nothing", evaluated);
 }
 
-/// Layers whose weights are of different sizes, to be told apart in dumps.
+/// Layers with weights of different shapes, to tell them apart in dumps.
 #[derive(Module, Debug)]
 #[module(sequential)]
 struct Net {
@@ -42,7 +42,7 @@ impl Encoder {
     }
 }
 
-/// A forward and backward pass; the input is held only if the caller asks for it.
+/// A forward and backward pass. The input is held only if `hold` is `true`.
 fn record(net: &Net, device: &Device, hold: bool) -> Result<(Var, Grads, Option<Var>)> {
     let (images, labels) = images(device, "frozen", 4)?;
     let x = Tape::new(device).input(&images);
@@ -55,7 +55,7 @@ fn record(net: &Net, device: &Device, hold: bool) -> Result<(Var, Grads, Option<
 /// The plan of one step.
 fn plan(device: &Device, net: &mut Net, hold: bool) -> Result<String> {
     let (_, grads, held) = record(net, device, hold)?;
-    // Held until the backward pass, not computed.
+    // The loss is held for the backward pass, but not computed.
     drop(held);
     Sgd::new(0.1).step(net, &grads)?;
     Ok(device.plan_dumps().pop().expect("a step is a plan"))
@@ -79,7 +79,7 @@ fn sweep_stops(device: &Device) -> Outcome {
     let mut net = Net::init(device, 1)?;
     let (loss, grads, _) = record(&net, device, false)?;
     let tape = loss.tape().to_string();
-    // Recorded: the gradient of the neck's weight. Not recorded: anything of the convolutions below.
+    // The gradient of the neck's weight is recorded. Nothing of the convolutions below is.
     assert_eq!(lines(&tape, "conv2d_grad_weight", NECK), 1, "{tape}");
     assert_eq!(count(&tape, "conv2d_grad_weight"), 1, "{tape}");
     assert!(grads.by_path("encoder.0.weight").is_none() && grads.by_path("neck.weight").is_some());
@@ -87,13 +87,13 @@ fn sweep_stops(device: &Device) -> Outcome {
     let dump = plan(device, &mut net, false)?;
     assert_eq!(lines(&dump, "conv2d_grad_weight", NECK), 1, "{dump}");
     assert_eq!(count(&dump, "conv2d_grad_weight"), 1, "{dump}");
-    // The gradient of the neck's input is recorded as well, but nobody reads it, so it is not computed.
+    // The gradient of the neck's input is not computed.
     assert_eq!(count(&dump, "conv2d_grad_input"), 0, "{dump}");
-    // With the whole frozen but for the head, no convolution is differentiated.
+    // If all but the head is frozen, no convolution is differentiated.
     net.freeze("neck.*")?;
     let (loss, ..) = record(&net, device, false)?;
     assert!(!loss.tape().to_string().contains("conv2d_grad"), "{}", loss.tape());
-    // Thawed, all are.
+    // If all are thawed, all convolutions are differentiated.
     net.thaw("**")?;
     let (loss, ..) = record(&net, device, false)?;
     assert_eq!(count(&loss.tape().to_string(), "conv2d_grad_weight"), 3);
@@ -106,12 +106,12 @@ fn held_input(device: &Device) -> Outcome {
     let dx = grads.of(&x.expect("held")).expect("the loss depends on it").to_vec()?;
     assert!(dx.iter().any(|&dx| dx != 0.0));
     assert!(grads.get(&net.encoder.0.weight).is_none());
-    // The same values give the same gradient, whether parameters are trained or not.
+    // The input's gradient is the same whether parameters are trained or not.
     net.thaw("**")?;
     let (_, grads, x) = record(&net, device, true)?;
     assert_eq!(grads.of(&x.expect("held")).expect("depends").to_vec()?, dx);
     net.freeze("encoder.**")?;
-    // A recorded gradient costs nothing as long as nobody reads it.
+    // A recorded gradient costs nothing unless it is read.
     let dump = plan(device, &mut net, true)?;
     assert_eq!((count(&dump, "conv2d_grad_weight"), count(&dump, "conv2d_grad_input")), (1, 0), "{dump}");
     Ok(())
@@ -150,7 +150,7 @@ fn thawed(device: &Device) -> Outcome {
     Ok(())
 }
 
-/// A part to be frozen and evaluated, and one to be trained.
+/// A part to be frozen and evaluated, and a part to be trained.
 #[derive(Module, Debug, Clone)]
 #[module(sequential)]
 struct FineTuned {
@@ -181,7 +181,7 @@ fn evaluated(device: &Device) -> Outcome {
     assert_eq!(changed(&mut net, device)?, [&statistics[..], &trained].concat(), "frozen alone, statistics move");
     net.evaluate("encoder")?;
     assert_eq!(changed(&mut net, device)?, trained);
-    // It computes the same in a training step and in inference, and so does a copy.
+    // The evaluated part, and a copy of it, compute the same in a training step as in inference.
     let (images, _) = images(device, "evaluated", 4)?;
     let of = |net: &FineTuned, tape: &Tape| net.encoder.forward(&tape.input(&images)).to_vec();
     let expected = of(&net, &Tape::inference(device))?;

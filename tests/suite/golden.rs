@@ -1,4 +1,4 @@
-//! Text that must not change unnoticed. `MEGANEURA_BLESS=1` writes the new text instead of comparing it.
+//! Golden text files. `MEGANEURA_BLESS=1` writes the new text instead of comparing it.
 
 use std::path::Path;
 
@@ -6,7 +6,7 @@ use libtest_mimic::Failed;
 
 use crate::Outcome;
 
-/// Holds `found` to the file of this name.
+/// Compares `found` with the file of this name.
 pub(crate) fn check(name: &str, found: &str) -> Outcome {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("suite/golden").join(format!("{name}.txt"));
     if std::env::var_os("MEGANEURA_BLESS").is_some_and(|value| value == "1") {
@@ -20,7 +20,7 @@ pub(crate) fn check(name: &str, found: &str) -> Outcome {
     })
 }
 
-/// Holds a plan to the file of this name, but for how its steps are launched: devices differ in that.
+/// Compares a plan with the file of this name, except for the launches of its steps, in which devices differ.
 pub(crate) fn check_plan(name: &str, plan: &str) -> Outcome {
     let step = |line: &str| match line.rsplit_once("  [") {
         Some((step, _)) => format!("{step}\n"),
@@ -29,7 +29,7 @@ pub(crate) fn check_plan(name: &str, plan: &str) -> Outcome {
     check(name, &plan.lines().filter(|line| !line.starts_with("launches: ")).map(step).collect::<String>())
 }
 
-/// The first line that differs, as both have it.
+/// The first different line, in both versions.
 fn difference(expected: &str, found: &str) -> Option<String> {
     let (mut old, mut new) = (expected.lines(), found.lines());
     for line in 1.. {

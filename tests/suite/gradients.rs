@@ -27,7 +27,7 @@ pub(crate) fn collect(trials: &mut Vec<Trial>) {
     for (name, f) in PENALTIES {
         trials.push(Trial::test(format!("gradients::penalty::{name}"), move || penalty(f)));
     }
-    trials.push(Trial::test("gradients::of_what_was_made_again", made_again));
+    trials.push(Trial::test("gradients::of_recomputed_values", made_again));
 }
 
 fn of(grads: &meganeura::Grads, x: &Var) -> Result<Vec<f32>> {
@@ -37,13 +37,13 @@ fn of(grads: &meganeura::Grads, x: &Var) -> Result<Vec<f32>> {
 fn many_uses(device: &Device) -> Outcome {
     let tape = Tape::new(device);
     let x = tape.input(&Tensor::from_slice(device, [2, 2], &[1.0, 2.0, -3.0, 0.5])?);
-    // 40 uses in 40 operations, both operands of one, and through a view: Σ 40x + x² + x·xᵀ.
+    // Used in 40 operations, as both operands of one, and through a view: Σ 40x + x² + x·xᵀ.
     let sum = (1..40).fold(x.clone(), |sum, _| sum + &x);
     let y = sum + &x * &x + &x * x.t();
     let dx = of(&tape.backward(&y.sum())?, &x)?;
     // 40 + 2x + 2xᵀ
     assert_eq!(dx, [44.0, 38.0, 38.0, 42.0]);
-    // A parameter is one value however often it is brought.
+    // A parameter is one value, however often it is put on the tape.
     let w = Param::new(Tensor::from_slice(device, [1], &[3.0])?);
     let grads = tape.backward(&(tape.param(&w) * tape.param(&w) * tape.param(&w)).sum())?;
     assert_eq!(grads.get(&w).expect("used").item()?, 27.0);
@@ -90,7 +90,7 @@ fn second_sweep(device: &Device) -> Outcome {
         assert_eq!(a, b, "{path}");
         assert!(a.iter().any(|&x| x != 0.0), "{path}");
     }
-    // Nor on a new tape.
+    // Nor do gradients accumulate on a new tape.
     let (_, third) = record(&net, &images, &labels)?;
     let weight = &net.stem.weight;
     assert_eq!(first.get(weight).expect("trained").to_vec()?, third.get(weight).expect("trained").to_vec()?);
@@ -114,7 +114,7 @@ fn cubic(device: &Device) -> Outcome {
 
 type Penalised = fn(&[Var]) -> Var;
 
-/// Functions whose gradient's norm is differentiated again: each operation's rule is made of operations with rules.
+/// Functions whose gradient norm is differentiated again: every gradient rule consists of operations with rules.
 const PENALTIES: [(&str, Penalised); 10] = [
     ("matmul", |x| x[0].matmul(&x[1]).tanh()),
     ("matmul_transposed", |x| x[1].t().matmul(&x[0].t()).square()),
@@ -162,8 +162,8 @@ fn penalty(f: Penalised) -> Outcome {
     Ok(report.ok()?)
 }
 
-/// The activation's rule gets the normalisation made again from its operands and statistics; a derivative of that
-/// rule's gradient must find its way to them as if the rule had got the value.
+/// The activation's rule gets a normalisation that is recomputed from its operands and statistics. A derivative of that
+/// rule's gradient must reach those operands as if the rule had got the value itself.
 fn made_again() -> Outcome {
     let device = Device::cpu_with(Precision::Double);
     let check = Gradcheck::default().tolerance(1e-5, 1e-5);
@@ -176,7 +176,8 @@ fn made_again() -> Outcome {
     Ok(report.ok()?)
 }
 
-/// The derivatives that [`penalty`] compares with finite differences in `f64`, in `f32` on this device.
+/// Checks the derivatives of [`penalty`], which compares them with finite differences in `f64`, in `f32` on this
+/// device.
 fn penalties_agree(device: &Device) -> Outcome {
     let run = |device: &Device, f: Penalised| -> Result<Vec<Vec<f64>>> {
         let tape = Tape::new(device);
@@ -187,7 +188,7 @@ fn penalties_agree(device: &Device) -> Outcome {
     for (name, f) in PENALTIES {
         let reference = run(&Device::cpu_with(Precision::Double), f)?;
         for (computed, reference) in run(device, f)?.into_iter().zip(reference) {
-            // Some twenty operations one after the other, each with a rounding error of its own.
+            // A chain of some twenty operations, each with its own rounding error.
             compare(name, &Computed(computed), &Reference(reference), 1e-4)?;
         }
     }
@@ -207,7 +208,7 @@ fn lookup(device: &Device) -> Outcome {
     assert_eq!(grads.by_path("stem.weight").expect("named").to_vec()?, weight.to_vec()?);
     assert_ne!(grads.by_path("down.weight").expect("named").shape(), weight.shape());
     assert!(grads.by_path("stem").is_none() && grads.by_path("").is_none());
-    // Of any value: inputs and intermediate values. A bias sees the sum over its channel.
+    // Any value has a gradient: inputs and intermediate values. The bias's is the sum over its channel.
     assert_eq!(grads.of(&x).expect("depends").shape(), images.shape());
     let sums = grads.of(&features).expect("between").sum_over(&[0, 2, 3]).to_tensor()?.to_f64_vec()?;
     let bias = net.stem.bias.as_ref().and_then(|bias| grads.get(bias)).expect("trained").to_tensor()?.to_f64_vec()?;
@@ -240,7 +241,7 @@ fn missing(device: &Device) -> Outcome {
         }
         assert!(!message.contains("stem") && !message.contains("used."), "frozen, or trained: {message}");
         assert_eq!(bits(&net)?, before, "nothing changes");
-        // Neither did the optimizer: its next step is a first step.
+        // Nor did the optimizer change: its next step is a first step.
         optimizer.step(&mut net.used, &grads)?;
         let mut fresh = Tiny::init(device, 1)?;
         let (_, grads) = record(&fresh, &images, &labels)?;

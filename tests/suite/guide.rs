@@ -19,8 +19,8 @@ pub(crate) fn collect(trials: &mut Vec<Trial>) {
     trials.push(gpu_trial("guide::gpu::corners", |device| corners(&device.for_testing(0)?)));
 }
 
-/// The plan of the page's example is the page's block of text number `at`, but for how a GPU launches it: devices
-/// differ in that.
+/// The plan of the page's example equals the page's text block number `at`, except for the launches, in which devices
+/// differ.
 fn shows(device: &Device, at: usize) -> Outcome {
     let mut net = Linear::new(4, 3).init(device, Seed::new(42))?;
     let (x, target) = (Tensor::full(device, [8, 4], 1.0)?, Tensor::zeros(device, [8, 3])?);
@@ -36,7 +36,7 @@ fn shows(device: &Device, at: usize) -> Outcome {
     Ok(())
 }
 
-/// A function in the words of the page's table, of the numbers in its second column; `x` and `y` where there are two.
+/// A function as the page's table spells it, applied to the numbers in the second column: to `x`, or to `x` and `y`.
 type Corner = (&'static str, fn(&Var) -> Var);
 
 const CORNERS: [Corner; 19] = [
@@ -69,7 +69,7 @@ fn second(x: &Var) -> Var {
     x.slice(0, 1..2)
 }
 
-/// Every line of the table is what happens, and every function above has a line.
+/// Every line of the table is true, and every function above has a line.
 fn corners(device: &Device) -> Outcome {
     let table =
         FROM_PYTORCH.split("| function | at | gradient |\n|---|---|---|\n").nth(1).expect("the page has the table");

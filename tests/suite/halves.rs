@@ -1,5 +1,4 @@
-//! Halves in memory, with channels innermost: conversions, rounding, and models in which every possible value is held
-//! as halves.
+//! Values held as halves, with channels innermost: conversions, rounding, and models that hold every possible value so.
 
 use libtest_mimic::Trial;
 use meganeura::nn::{Conv2d, GroupNorm};
@@ -13,13 +12,13 @@ use crate::numbers::{Computed, Reference, compare};
 
 pub(crate) fn collect(trials: &mut Vec<Trial>) {
     trials.push(gpu_trial("halves::are_rounded_to_the_nearest", rounded));
-    trials.push(gpu_trial("halves::hold_what_is_not_finite", not_finite));
+    trials.push(gpu_trial("halves::hold_non_finite_values", not_finite));
     trials.push(gpu_trial("halves::lie_between_the_steps_of_a_model", model));
     trials.push(gpu_trial("halves::of_a_part_are_not_those_of_the_whole", parts));
     trials.push(gpu_trial("halves::golden_plan", golden_plan));
 }
 
-/// A normalisation of `[2, 8·…, h, w]`: without other readers its result is an `f32`; one that is read again is a half.
+/// A normalisation of images. Its result is held as `f32`, or as halves if another kernel reads it (`again`).
 fn normalised(device: &Device, x: &[f64], shape: [usize; 4], again: bool) -> Result<Vec<f32>> {
     let norm = GroupNorm::new(2, shape[1]).init(device, Seed::new(1))?;
     let tape = Tape::new(device);
@@ -32,7 +31,7 @@ fn normalised(device: &Device, x: &[f64], shape: [usize; 4], again: bool) -> Res
 
 const SHAPES: [[usize; 4]; 5] = [[2, 8, 3, 5], [1, 24, 7, 9], [3, 40, 1, 2], [2, 64, 16, 16], [1, 16, 33, 31]];
 
-/// The first images of a tensor, and all of them: both begin in the same place of the same memory.
+/// Slices of the first images of a tensor: all begin at the same place of the same memory.
 fn parts(device: &Device) -> Outcome {
     let device = device.for_testing_halves(0)?;
     let norm = GroupNorm::new(2, 8).init(&device, Seed::new(1))?;
@@ -47,15 +46,15 @@ fn parts(device: &Device) -> Outcome {
     let sum = results.iter().map(|(_, y)| y.sum()).reduce(|a, b| a + b).expect("three");
     sum.item()?;
     for (images, y) in results {
-        // If a sum reads it, it is rounded; otherwise it is not.
+        // A result that a sum reads is rounded; one that is only read by the caller is not.
         let expected: Vec<_> = apart(images)?.into_iter().map(half).collect();
         assert_eq!(y.to_tensor()?.to_vec()?, expected, "{images} images");
     }
     Ok(())
 }
 
-/// Where values become halves, and where they are converted: an input, channels of two results side by side, what the
-/// caller holds.
+/// The golden plan shows the values held as halves, and the conversions. There is an input, a concatenation of
+/// channels, and a value that the caller holds.
 fn golden_plan(device: &Device) -> Outcome {
     let device = device.for_testing_halves(0)?;
     let norms =
@@ -90,7 +89,7 @@ fn rounded(device: &Device) -> Outcome {
         let x = normal("rounded", shape.iter().product());
         let full = normalised(&device, &x, shape, false)?;
         let halves = normalised(&device, &x, shape, true)?;
-        assert!(full.iter().any(|&x| x != half(x)), "{shape:?}: what is stored as f32 is no half");
+        assert!(full.iter().any(|&x| x != half(x)), "{shape:?}: no f32 result needs rounding");
         for (at, (full, found)) in full.iter().zip(halves).enumerate() {
             assert_eq!(half(*full).to_bits(), found.to_bits(), "{shape:?}: element {at}, {full:e}");
         }
@@ -105,7 +104,7 @@ fn not_finite(device: &Device) -> Outcome {
             let mut x = normal("not finite", shape.iter().product());
             x[1] = value;
             let y = normalised(&device, &x, shape, true)?;
-            // Its group has no mean; the others have.
+            // The group of this element is NaN; the others are not.
             let group = y.len() / shape[0] / 2;
             assert!(y[..group].iter().all(|y| y.is_nan()), "{shape:?}: {value} is lost");
             assert!(y[group..].iter().all(|y| y.is_finite()), "{shape:?}: {value} spreads");
@@ -114,7 +113,7 @@ fn not_finite(device: &Device) -> Outcome {
     Ok(())
 }
 
-/// Two blocks as of a residual network, with a factor for each channel and a mean over pixels at the end.
+/// Two residual blocks, then a factor for each channel and a mean over pixels.
 fn network(device: &Device, x: &[f64], shape: [usize; 4]) -> Result<Vec<Vec<f64>>> {
     let c = shape[1];
     let stem = Conv2d::new(c, 16, 3).padding(1).init(device, Seed::new(2))?;
@@ -153,7 +152,7 @@ fn model(device: &Device) -> Outcome {
         for device in devices.into_iter().flatten() {
             let found = network(&device, &x, shape)?;
             for (k, (found, reference)) in found.into_iter().zip(&reference).enumerate() {
-                // A rounding to eight digits in each of the steps that a value went through.
+                // One rounding to eight bits for each operation on a value's way.
                 let scale = reference.iter().fold(0.0f64, |max, x| max.max(x.abs()));
                 let scaled = |data: &[f64]| data.iter().map(|x| x / scale).collect::<Vec<_>>();
                 let what = format!("{shape:?} on {device}: value {k}");

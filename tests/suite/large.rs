@@ -1,5 +1,5 @@
-//! Sizes above the cases of operations: more workgroups than fit in one dimension of a grid, and operations of the size
-//! of a layer.
+//! Larger sizes than the cases of operations have: more workgroups than fit in one grid dimension, and layer-sized
+//! operations.
 
 use libtest_mimic::{Failed, Trial};
 use meganeura::ops::Conv2dOptions;
@@ -12,7 +12,7 @@ use crate::nets::tensor;
 use crate::numbers::{Computed, Reference, compare, operands};
 use crate::ops::{each_variant, offered};
 
-/// More than invocations with one element each would take, and no multiple of what they take together.
+/// Too many for one element per invocation in a one-dimensional grid, and not a multiple of a workgroup.
 const ELEMENTS: usize = 17_000_001;
 
 pub(crate) fn collect(trials: &mut Vec<Trial>) {
@@ -25,7 +25,7 @@ pub(crate) fn collect(trials: &mut Vec<Trial>) {
 }
 
 fn elementwise(device: &Device) -> Result<(), Failed> {
-    // Integers, exact in f32 above 2²⁴ where they are even; each element's value names its place.
+    // Each element's value tells its place. `i / 2` is exact in f32.
     let value = |i: usize| (i / 2) as f32;
     let y = {
         let x: Vec<f32> = (0..ELEMENTS).map(value).collect();
@@ -38,13 +38,12 @@ fn elementwise(device: &Device) -> Result<(), Failed> {
             assert_eq!(y[i], value(i) * 0.5 + 1.0, "element {i}");
         }
     }
-    // Nothing in between was skipped either.
+    // Nor was anything in between skipped.
     assert!(y.iter().enumerate().all(|(i, &y)| y == value(i) * 0.5 + 1.0));
     Ok(())
 }
 
-/// An element that is replaced where it lies is replaced once, the last of those that an invocation computes together
-/// included.
+/// An in-place update happens once for each element, the last invocation's incomplete group included.
 fn updated(device: &Device) -> Result<(), Failed> {
     const ELEMENTS: usize = (1 << 20) + 77;
     let mut weights = Param::new(Tensor::full(device, [ELEMENTS], 1.0)?);
@@ -69,20 +68,20 @@ fn joined(device: &Device) -> Result<(), Failed> {
     Ok(())
 }
 
-/// A layer's convolution, 3×3 from 64 to 128 channels on four images of 32×32. The gradient of the weight is a product
-/// of 128×576 sums over 4096 pixels.
+/// A typical layer: 3×3 from 64 to 128 channels on four images of 32×32. The weight's gradient has 128×576 elements,
+/// sums over 4096 pixels.
 fn convolution(device: &Device) -> Result<(), Failed> {
     let options = Conv2dOptions { padding: [1, 1], ..Conv2dOptions::default() };
     in_every_variant(device, [&[4, 64, 32, 32], &[128, 64, 3, 3], &[4, 128, 32, 32]], |x, w| x.conv2d(w, options))
 }
 
-/// A product that large GPUs cut into parts of which each multiprocessor gets one.
+/// A product that large GPUs split into one part per multiprocessor.
 fn product(device: &Device) -> Result<(), Failed> {
     in_every_variant(device, [&[768, 768]; 3], Var::matmul)
 }
 
-/// An operation on two operands, with its result's cotangents as the third: result and both gradients, in every
-/// variant, against double precision.
+/// Checks an operation on two operands in every variant: result and both gradients, against double precision. The third
+/// shape is the result's.
 fn in_every_variant(
     device: &Device,
     shapes: [&[usize]; 3],
@@ -112,8 +111,8 @@ fn in_every_variant(
     })
 }
 
-/// Two images and two weights, each with each, in one run: what brings weights into another form is done once for both
-/// images, and what comes of it is told apart. Large GPUs cut these reductions.
+/// Convolves each of two batches with each of two weights in one run. Each weight is packed once for both batches, and
+/// packed weights must not be mixed up. Large GPUs split these reductions.
 fn shared_operands(device: &Device) -> Result<(), Failed> {
     let run = |device: &Device| -> Result<Vec<f64>> {
         let tape = Tape::new(device);
@@ -125,7 +124,7 @@ fn shared_operands(device: &Device) -> Result<(), Failed> {
         Var::concat(&results.as_flattened().iter().collect::<Vec<_>>(), 0).to_tensor()?.to_f64_vec()
     };
     let reference = run(&Device::cpu_with(Precision::Double))?;
-    // Images are rounded to eight digits.
+    // In fast precision, images are rounded to eight bits.
     let fast = device.with_precision(Precision::Fast).ok().map(|device| (device, 6e-3));
     for (device, tolerance) in [(device.clone(), 1e-5)].into_iter().chain(fast) {
         compare("y", &Computed(run(&device)?), &Reference(reference.clone()), tolerance)?;

@@ -1,5 +1,5 @@
-//! Losses and softmax of scores far from 0, in every form: neither values nor gradients lose digits with the magnitude
-//! of the scores. `--nocapture` prints the largest errors.
+//! Losses and softmax of scores far from 0, in every form of the kernels: values and gradients lose no digits, whatever
+//! the magnitude of the scores. `--nocapture` prints the largest errors.
 
 use std::cell::Cell;
 
@@ -11,14 +11,14 @@ use crate::Outcome;
 use crate::adapter::gpu_trial;
 use crate::ops::{each_variant, offered};
 
-/// Whatever the magnitude: ε·√K for sums of up to 100 terms.
+/// ε·√K for sums of up to 100 terms, whatever the magnitude.
 const LIMIT: f64 = 10.0 * f32::EPSILON as f64;
 
 /// The unit in the last place of 1e7 is 1.
 const MAGNITUDES: [f64; 5] = [1.0, 1e2, 1e4, 1e6, 1e7];
 
-/// Classes, and elements behind their axis. Every form computes all of them: an invocation a row, several, rows in
-/// parts.
+/// The number of classes, and of elements behind the class axis. Every form computes all of them: one invocation per
+/// row, several per row, split rows.
 const ROWS: [(usize, usize); 4] = [(3, 1), (3, 5), (70, 3), (100, 1)];
 
 /// The unreduced losses of scores `[2, C, I]`, given labels `[2, I]` and class weights `[C]`.
@@ -58,7 +58,7 @@ pub(crate) fn collect(trials: &mut Vec<Trial>) {
 fn results(device: &Device, formula: Formula, magnitude: f64, classes: usize, inner: usize) -> Result<[Vec<f64>; 2]> {
     let count = 2 * classes * inner;
     let place = |at: usize| (at / (classes * inner), at / inner % classes, at % inner);
-    // A third of the scores are 0; the others lie close to each other.
+    // A third of the scores are 0; the others are large and close to each other.
     let score = |at| match place(at) {
         (_, c, _) if c % 3 == 0 => 0.0,
         (n, c, i) => magnitude - ((7 * c + 3 * i + n) % 5) as f64,
@@ -67,27 +67,27 @@ fn results(device: &Device, formula: Formula, magnitude: f64, classes: usize, in
         let shape = Shape::new(shape);
         Tensor::from_f64(device, shape, &(0..shape.elements()).map(f).collect::<Vec<_>>())
     };
-    // Some labels of each class: far below the largest score, and near it.
+    // Labels both far below the largest score and near it.
     let labels: Vec<_> = (0..2 * inner).map(|row| (row % 3) as u32).collect();
     let tape = Tape::new(device);
     let x = tape.input(&floats(&[2, classes, inner], &score)?);
     let weights = floats(&[classes], &|c| 1.0 + (c % 4) as f64 / 4.0)?;
     let y = formula(&x, Tensor::indices(device, [2, inner], &labels)?, weights);
-    // Those of a row add up to 1 at most.
+    // Cotangents of a row add up to at most 1.
     let each = (y.shape().elements() / (2 * inner)) as f64;
     let cotangent = tape.input(&floats(y.shape().dims(), &|at| ((5 * at + 3) % count) as f64 / count as f64 / each)?);
     let dx = tape.backward_with(&y, &cotangent)?.of(&x).expect("all depend on the scores");
     Ok([y.to_tensor()?.to_f64_vec()?, dx.to_tensor()?.to_f64_vec()?])
 }
 
-/// The largest difference, relative to the number where that is above 1.
+/// The largest difference, relative to numbers above 1.
 fn error(computed: &[f64], reference: &[f64]) -> f64 {
     assert_eq!(computed.len(), reference.len());
     let each = computed.iter().zip(reference).map(|(x, want)| (x - want).abs() / want.abs().max(1.0));
     each.fold(0.0, |worst, error| larger([worst, 0.0], [error, 0.0])[0])
 }
 
-/// The larger of each pair; NaN, which a maximum would pass over, if either is.
+/// The larger of each pair, or NaN if either is NaN, which `f64::max` would ignore.
 fn larger(a: [f64; 2], b: [f64; 2]) -> [f64; 2] {
     [0, 1].map(|part| if b[part] <= a[part] || a[part].is_nan() { a[part] } else { b[part] })
 }

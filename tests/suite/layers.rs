@@ -22,8 +22,8 @@ pub(crate) struct Subject {
     pub(crate) name: String,
     pub(crate) x: Vec<usize>,
     pub(crate) build: Build,
-    /// Sums of K rounded terms lose about √K units in the last place; no subject sums more than 200. Through the 1/σ of
-    /// a normalisation and the functions of a GPU, which may be some units off, they lose a few times that.
+    /// Sums of K rounded terms lose about √K units in the last place, and no subject sums more than 200. The 1/σ of a
+    /// normalisation, and elementary functions of GPUs that are some units off, multiply that by a few.
     tolerance: f64,
 }
 
@@ -217,11 +217,11 @@ pub(crate) fn subjects() -> Vec<Subject> {
     for subject in
         all.iter_mut().filter(|subject| subject.name.starts_with("nested") || subject.name.starts_with("tiny"))
     {
-        // Four layers, two of them normalisations, one after the other.
+        // A chain of four layers, two of them normalisations.
         subject.tolerance = 5e-5;
     }
     for subject in all.iter_mut().filter(|subject| subject.name.starts_with("multihead_attention")) {
-        // A constant added to all scores of a query has no effect: the gradient of the keys' bias is only rounding
+        // A constant added to all scores of a query has no effect, so the gradient of the keys' bias is pure rounding
         // error.
         subject.tolerance = 5e-5;
     }
@@ -236,7 +236,7 @@ fn target(device: &Device, shape: &[usize]) -> Result<Param> {
     tensor(device, "target", meganeura::Shape::new(shape)).map(Param::new)
 }
 
-/// A loss as a layer, so that it is checked like one. Its target is a parameter: that has a gradient too.
+/// A loss as a layer, to check it like one. Its target is a parameter, which therefore has a gradient too.
 #[derive(Module)]
 struct Targeted {
     target: Param,
@@ -255,7 +255,7 @@ fn labels(x: &Var) -> Tensor {
     Tensor::indices(&x.tape().device(), [3], &[4, 0, 2]).expect("three")
 }
 
-/// 1 and −1 in turns.
+/// Alternates 1 and −1.
 fn signs(x: &Var, shape: &[usize]) -> Var {
     let shape = meganeura::Shape::new(shape);
     let signs: Vec<_> = (0..shape.elements()).map(|i| if i % 2 == 0 { 1.0 } else { -1.0 }).collect();
@@ -281,7 +281,7 @@ impl Layer for Across {
     }
 }
 
-/// An LSTM from a state, over sequences of different lengths: its outputs and what the final state adds to them.
+/// An LSTM with an initial state, over sequences of different lengths. The final state is added to the outputs.
 #[derive(Module)]
 struct Remembering {
     lstm: Lstm,
@@ -298,7 +298,7 @@ impl Layer for Remembering {
     }
 }
 
-/// An embedding of fixed numbers, one of them twice, whose vectors multiply the input.
+/// Multiplies the input by embeddings of fixed indices, one of them repeated.
 #[derive(Module)]
 struct Words {
     embedding: Embedding,
@@ -317,7 +317,7 @@ impl Layer for Words {
     }
 }
 
-/// Cross-entropy with its options, where the device does not matter for them.
+/// Cross-entropy with the options that need no device.
 #[derive(Module)]
 struct CrossEntropy {
     #[module(skip)]
@@ -385,11 +385,11 @@ fn gradient(subject: &Subject) -> Result<(), Failed> {
     let mut layer = (subject.build)(&device)?;
     randomise(&mut *layer)?;
     let x = tensor(&device, "x", meganeura::Shape::new(&subject.x))?;
-    // Central differences are exact to about ε², 1e-12, and rounding, 1e-16/ε: far below these tolerances.
+    // Central differences have errors of ε², about 1e-12, and of rounding, 1e-16/ε: far below these tolerances.
     let check = Gradcheck::default().tolerance(1e-7, 1e-6).samples(60);
     let report = check.run(&layer, &[x], |layer, x| vec![layer.forward(&x[0])])?;
     let trained = layer.leaves().into_iter().filter(|leaf| leaf.role == Role::Trained).count();
-    assert_eq!(report.entries.len(), trained + 1, "and the input");
+    assert_eq!(report.entries.len(), trained + 1, "the trained parameters and the input");
     // A check that compares zeros proves nothing.
     for entry in &report.entries {
         assert!(entry.analytic != 0.0 || entry.numeric != 0.0 || entry.largest_absolute > 0.0, "{report}");
@@ -397,25 +397,25 @@ fn gradient(subject: &Subject) -> Result<(), Failed> {
     Ok(report.ok()?)
 }
 
-/// Gradients of gradients, by parameters, input and cotangent.
+/// Second derivatives by parameters, input and cotangent.
 fn second(subject: &Subject) -> Result<(), Failed> {
     let device = Device::cpu_with(Precision::Double);
     let mut layer = (subject.build)(&device)?;
     randomise(&mut *layer)?;
     let x = tensor(&device, "x", meganeura::Shape::new(&subject.x))?;
-    // Like first derivatives; those of a normalisation over few elements are larger by 1/σ.
+    // As for first derivatives, but those of a normalisation over few elements are larger by 1/σ.
     let check = Gradcheck::default().tolerance(1e-6, 1e-5).samples(25);
     let report = check.gradgrad(&layer, &[x], |layer, x| vec![layer.forward(&x[0])])?;
     let trained = layer.leaves().into_iter().filter(|leaf| leaf.role == Role::Trained).count();
-    assert_eq!(report.entries.len(), trained + 2, "and the input, and the cotangent");
+    assert_eq!(report.entries.len(), trained + 2, "the trained parameters, the input and the cotangent");
     // The gradients are linear in the cotangent.
     let cotangent = &report.entries[trained + 1];
     assert!(cotangent.analytic != 0.0 || cotangent.largest_absolute > 0.0, "only zeros were compared: {report}");
     Ok(report.ok()?)
 }
 
-/// Every operation of both passes, and of a second backward pass, bears a line of the caller's: none is recorded in a
-/// closure, which does not know it.
+/// Every operation of both passes, and of a second backward pass, has a line of the caller. None is recorded in a
+/// closure, which would lose it.
 fn lines(subject: &Subject) -> Result<(), Failed> {
     let device = Device::cpu();
     let layer = (subject.build)(&device)?;
@@ -430,10 +430,10 @@ fn lines(subject: &Subject) -> Result<(), Failed> {
     Ok(())
 }
 
-/// Outputs and gradients by name, all of them in the order in which they came.
+/// Outputs and gradients by name, in order.
 type Pass = Vec<(String, Vec<f64>)>;
 
-/// One forward and backward pass, from a random cotangent.
+/// One forward and backward pass with a random cotangent.
 fn pass(subject: &Subject, device: &Device) -> Result<Pass> {
     let mut layer = (subject.build)(device)?;
     randomise(&mut *layer)?;

@@ -1,7 +1,7 @@
 //! Windows, rows and reductions that are too long for one invocation's loop.
 //!
-//! Mesa's lavapipe silently ends the loops of a shader after 65,535 iterations of an invocation, counted over all loops
-//! together. On other drivers, these tests cover the forms that share a long loop between invocations.
+//! Mesa's lavapipe silently ends an invocation's loops after 65,535 iterations, counted over all loops of the shader.
+//! On other drivers, these tests cover the forms that split a long loop between invocations.
 
 use libtest_mimic::{Failed, Trial};
 use meganeura::loss::{CrossEntropyOptions, Reduction};
@@ -32,15 +32,15 @@ pub(crate) fn collect(trials: &mut Vec<Trial>) {
     add("gradient_of_a_table", table);
 }
 
-/// The values that are compared.
+/// The compared values.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Part {
     Result,
-    /// The gradients of `Σ c·y` by all operands, `c` random.
+    /// The gradients of `Σ c·y` by all operands, with random `c`.
     Gradients,
 }
 
-/// Holds an operation on random operands to double precision, in every variant.
+/// Compares an operation on random operands with double precision, in every variant.
 fn hold(
     device: &Device,
     part: Part,
@@ -92,9 +92,9 @@ fn run(device: &Device, part: Part, shapes: &[&[usize]], operation: impl Fn(&[Va
     x.iter().map(|x| grads.of(x).expect("the result depends on it").to_tensor()?.to_f64_vec()).collect()
 }
 
-/// If a window is large and its plane small, the rest is padding.
+/// A small plane: the rest of a large window is padding.
 const SMALL: &[usize] = &[1, 2, 3, 5];
-/// A window of 67,600 pixels, and half of what of it lies outside of [`SMALL`].
+/// A window of 67,600 pixels. Half of its extent as padding surrounds [`SMALL`].
 const LARGE: [usize; 2] = [260, 260];
 const AROUND: [usize; 2] = [130, 130];
 
@@ -107,12 +107,12 @@ fn average_pooling(device: &Device) -> Result<(), Failed> {
         hold(device, Part::Result, &[SMALL], 1e-5, around)?;
         hold(device, Part::Gradients, &[SMALL], 1e-5, around)?;
     }
-    // Each pixel in many windows.
+    // Each pixel is in many windows.
     hold(device, Part::Gradients, &[&[2, 1, 70, 90]], 1e-6, |x| x[0].avg_pool2d([64, 80], [1, 1], [32, 5], false))
 }
 
 fn maximum_pooling(device: &Device) -> Result<(), Failed> {
-    // Rising, so that each window's largest pixel is its last; falling, its first; and some in between.
+    // The largest pixel of each window is its last (rising), its first (falling), or in between.
     let [h, w] = [300, 303];
     let images: [fn(usize) -> f32; 3] = [|i| i as f32, |i| -(i as f32), |i| (i * 7919 % 90_900) as f32];
     for value in images {
@@ -137,7 +137,7 @@ fn maximum_pooling(device: &Device) -> Result<(), Failed> {
 
 fn resampling(device: &Device) -> Result<(), Failed> {
     for corners in [true, false] {
-        // Each of four pixels has a share in 490,000.
+        // Each of four pixels has a share in up to 490,000 results.
         hold(device, Part::Gradients, &[&[1, 1, 2, 2]], 1e-6, |x| x[0].resize_bilinear([700, 700], corners))?;
         hold(device, Part::Result, &[&[1, 1, 2, 2]], 1e-6, |x| x[0].resize_bilinear([70, 700], corners))?;
     }
@@ -146,13 +146,13 @@ fn resampling(device: &Device) -> Result<(), Failed> {
     hold(device, Part::Gradients, &[&[1, 2, 3, 3]], 1e-6, |x| x[0].adaptive_avg_pool2d([500, 400]))
 }
 
-/// One channel and several, which are computed in different ways.
+/// One channel and several take different code paths.
 fn large_kernel(device: &Device) -> Result<(), Failed> {
     let convolve = |x: &[Var]| x[0].conv2d(&x[1], Conv2dOptions::default());
     let padded = |x: &[Var]| x[0].conv2d(&x[1], Conv2dOptions { padding: AROUND, ..Conv2dOptions::default() });
     for channels in [1, 4] {
         let w: &[usize] = &[channels, channels, LARGE[0], LARGE[1]];
-        // 270,400 terms, one after the other: ε·√K is 3e-5.
+        // Sequential sums of 270,400 terms: ε·√K is 3e-5.
         hold(device, Part::Result, &[&[1, channels, 261, 262], w], 3e-5, convolve)?;
         hold(device, Part::Gradients, &[&[1, channels, 2, 3], w], 1e-5, padded)?;
     }
@@ -170,13 +170,13 @@ fn many_channels(device: &Device) -> Result<(), Failed> {
     Ok(())
 }
 
-/// Of 256 sums of 17,000 terms of size 1, each rounds by half a unit of 130, √17,000 times: 8e-3 together, and sums of
-/// millions may be as small as a hundred.
+/// The tolerance for sums of millions, as 256 sums of 17,000 terms of size 1. Each is about 130, and rounds √17,000
+/// times by half a unit in the last place. Together that is 8e-3, and the whole sum may be as small as a hundred.
 const MILLIONS: f64 = 1e-4;
 
 fn many_pixels(device: &Device) -> Result<(), Failed> {
     let convolve = |x: &[Var]| x[0].conv2d(&x[1], Conv2dOptions::default());
-    // 70,225 pixels, in tiles; and 4.4 million, of which each of 64 invocations would add 68,906.
+    // 70,225 pixels, in tiles; then 4.4 million, of which each of 64 invocations would add 68,906.
     hold(device, Part::Gradients, &[&[1, 5, 265, 265], &[5, 5, 1, 1]], 1e-5, convolve)?;
     hold_best(device, Part::Gradients, &[&[1, 1, 2100, 2100], &[1, 1, 1, 1]], MILLIONS, convolve)
 }
@@ -199,7 +199,7 @@ fn reductions(device: &Device) -> Result<(), Failed> {
     Ok(())
 }
 
-/// A function in the prologue of a kernel must have no loop: it would run inside of the kernel's.
+/// A function in a kernel's prologue must not loop, because it runs inside of the kernel's own loop.
 fn powers(device: &Device) -> Result<(), Failed> {
     hold(device, Part::Result, &[&[70_001]], 1e-4, |x| (x[0].tanh() * 1.1).pow(&x[0].tape().scalar(15.0)).sum())
 }
@@ -222,7 +222,7 @@ fn cross_entropy(device: &Device) -> Result<(), Failed> {
     hold(device, Part::Result, &[&[2, 70_000]], 1e-5, loss)
 }
 
-/// One row of a table used more than 65,535 times; more uses than are looked at in one go.
+/// One row of a table used more than 65,535 times, which is more uses than one loop visits.
 fn table(device: &Device) -> Result<(), Failed> {
     for (uses, width) in [(70_001, 3), (66_001, 67), (600_001, 1)] {
         let gathered = |x: &[Var]| {
@@ -230,7 +230,7 @@ fn table(device: &Device) -> Result<(), Failed> {
             let index = Tensor::indices(&x[0].tape().device(), [index.len()], &index).expect("as many");
             x[0].embedding(&x[0].tape().input(&index))
         };
-        // Up to 600,000 terms, one after the other: ε·√K is 5e-5, and terms of one sign grow beyond.
+        // Sequential sums of up to 600,000 terms: ε·√K is 5e-5, and more if the terms have one sign.
         hold(device, Part::Gradients, &[&[4, width]], 3e-4, gathered)?;
     }
     Ok(())

@@ -1,4 +1,4 @@
-//! Low-rank adapters: on any layer of a model, trained alone, saved alone, and merged.
+//! Low-rank adapters: attached to every kind of layer, trained alone, saved alone, and merged.
 
 use std::sync::Arc;
 
@@ -22,9 +22,9 @@ pub(crate) fn collect(trials: &mut Vec<Trial>) {
         trials.push(Trial::test(format!("lora::{name}"), move || run(&Device::cpu().for_testing(0)?)));
         trials.push(gpu_trial(format!("lora::gpu::{name}"), move |device| run(&device.for_testing(0)?)));
     };
-    both("attached_it_changes_nothing", attached);
+    both("attaching_changes_nothing", attached);
     both("merged_equals_adapted", merged);
-    both("whoever_else_holds_merged_adapters_adds_nothing", held_elsewhere);
+    both("other_holders_of_merged_adapters_add_nothing", held_elsewhere);
     both("trains_alone", trains);
     both("is_saved_alone", saved);
     both("a_compiled_step_trains_it", compiled_step);
@@ -35,7 +35,7 @@ pub(crate) fn collect(trials: &mut Vec<Trial>) {
     trials.push(Trial::test("lora::bad_input_changes_nothing", bad_input));
 }
 
-/// A model of layers that take both ways: factor after factor, and the sum.
+/// A model with layers of both kinds: those that apply the factors one by one, and those that add up the weight.
 #[derive(Module, Debug, Clone)]
 #[module(sequential)]
 struct Net {
@@ -77,7 +77,7 @@ fn output(net: &Net, device: &Device) -> Result<Vec<f64>> {
     forward(net, &Tape::inference(device))?.to_tensor()?.to_f64_vec()
 }
 
-/// With factors that are not 0.
+/// With adapters whose factors are not 0.
 fn adapted(device: &Device) -> Result<Net> {
     let mut net = net(device)?;
     Lora::new(2).alpha(3.0).attach(&mut net, "**.weight", 5)?;
@@ -92,7 +92,7 @@ fn attached(device: &Device) -> Outcome {
         net.leaves().iter().filter(|leaf| leaf.path.ends_with("weight") && leaf.ty().shape.rank() > 1).count();
     assert_eq!(Lora::new(3).attach(&mut net, "**", 5)?, weights);
     compare("the output", &Computed(output(&net, device)?), &Reference(before), 1e-5)?;
-    // From PEFT's distribution, different numbers in each, the same for the same seed.
+    // PEFT's distribution: different numbers in each adapter, the same for the same seed.
     let a = |path: &str| net.leaves().into_iter().find(|leaf| leaf.path == path).expect("there").value().to_f64_vec();
     let (stem, head) = (a("stem.weight.lora_a")?, a("head.weight.lora_a")?);
     assert_eq!((stem.len(), head.len()), (3 * 2 * 9, 3 * 6));
@@ -148,7 +148,7 @@ fn step(net: &mut Net, optimizer: &mut dyn Optimizer, device: &Device) -> Result
 /// Bits by path.
 type Bits = Vec<(String, Vec<u64>)>;
 
-/// Bits of what is no part of an adapter, and of what is.
+/// The bits of the model without its adapters, and of the adapters.
 fn parts(net: &Net) -> Result<[Bits; 2]> {
     let (factors, base) = bits(net)?.into_iter().partition(|(path, _)| path.contains(".lora_"));
     Ok([base, factors])
@@ -166,10 +166,10 @@ fn trains(device: &Device) -> Outcome {
     for ((path, before), (_, after)) in factors.iter().zip(&changed) {
         assert_eq!(before == after, path.ends_with("lora_scale"), "{path}");
     }
-    // Its state covers only the factors.
+    // The optimizer's state covers only the factors.
     let tensors = optimizer.state_of(&net).tensors;
     assert!(!tensors.is_empty() && tensors.keys().all(|name| name.contains(".lora_")), "{:?}", tensors.keys());
-    // Other parameters may train as well.
+    // Other parameters may be trained as well.
     net.thaw("head.bias")?;
     step(&mut net, &mut Sgd::new(0.1), device)?;
     let moved: Vec<_> = parts(&net)?[0].iter().zip(&after).filter(|(a, b)| a != b).map(|(a, _)| a.0.clone()).collect();
@@ -189,12 +189,12 @@ fn saved(device: &Device) -> Outcome {
     other.copy_from(&net)?;
     randomise(&mut other)?;
     Lora::detach(&mut other)?;
-    // Another factor α/r, which the file brings.
+    // Starts with another factor α/r, which the file replaces.
     Lora::new(2).alpha(9.0).attach(&mut other, "**.weight", 6)?;
     Adapters::of(&other).load_safetensors(&bytes)?.strict()?;
     assert_eq!(bits(&other)?, bits(&net)?);
 
-    // Attached to a model without adapters, from the file alone.
+    // Attached to a model without adapters, from nothing but the file.
     let (folder, mut loaded) = (tempfile::tempdir()?, super::lora::net(device)?);
     let file = |name: &str| folder.path().join(name);
     Adapters::of(&net).save(file("adapters"))?;
@@ -202,7 +202,7 @@ fn saved(device: &Device) -> Outcome {
     assert_eq!(parts(&loaded)?[1], parts(&net)?[1]);
     assert_eq!(loaded.counts(), net.counts());
 
-    // A model without adapters has nothing to load; one of another rank does not fit.
+    // A model without adapters has nowhere to load them; adapters of another rank do not fit.
     let mut base = super::lora::net(device)?;
     let error = Adapters::of(&base).load_safetensors(&bytes)?.strict().expect_err("no adapters");
     assert_eq!(error.kind(), ErrorKind::Checkpoint, "{error}");
@@ -229,7 +229,7 @@ fn saved(device: &Device) -> Outcome {
     }
     assert!(Lora::load(&mut loaded, file("adapters")).expect_err("twice").to_string().contains("has an adapter"));
     assert!(bits(&small)? == before && small.counts().frozen == 0);
-    // The whole model with its adapters, too.
+    // The whole model with its adapters can be saved, too.
     let mut whole = adapted(device)?;
     whole.head.bias.as_mut().expect("there").set(Tensor::zeros(device, [3])?)?;
     whole.load_safetensors(&net.to_safetensors()?)?.strict()?;
@@ -247,7 +247,7 @@ fn compiled_step(device: &Device) -> Outcome {
         compiled.call(&mut other_rule, &images)?;
     }
     assert_eq!(compiled.recorded(), 1);
-    // Adapters that come later are noticed.
+    // Adapters that are attached later are noticed.
     Lora::merge(compiled.module_mut())?;
     Lora::new(1).attach(compiled.module_mut(), "head.weight", 1)?;
     compiled.call(&mut Adam::new(0.01), &images)?;
@@ -267,7 +267,7 @@ fn gradients() -> Outcome {
     report.ok()?;
     assert_eq!(report.entries.len(), Adapters::of(&net).leaves().len() / 3 * 2 + 1, "both factors, and the input");
     assert!(report.entries.iter().all(|entry| entry.analytic != 0.0 || entry.largest_absolute > 0.0), "{report}");
-    // The weight may train as well.
+    // The weight may be trained as well.
     net.thaw("**.weight")?;
     gradcheck(&net, &x, |net, x| vec![net.forward(&x[0])])?.ok()?;
     let linear = Linear::new(4, 3).init(&device, Seed::new(1))?;
@@ -276,7 +276,7 @@ fn gradients() -> Outcome {
     randomise(&mut linear)?;
     let x = [tensor(&device, "x", [5, 4])?];
     gradgradcheck(&linear, &x, |linear, x| vec![linear.0.forward(&x[0]).tanh()])?.ok()?;
-    // The Hessian's product with a vector of the weight alone is not zero.
+    // The Hessian-vector product for a vector on the weight alone is not zero.
     linear.thaw("0.weight")?;
     let tape = Tape::new(&device);
     let loss = linear.0.forward(&tape.input(&x[0])).tanh().square().sum();
@@ -286,7 +286,7 @@ fn gradients() -> Outcome {
     Ok(())
 }
 
-/// No step of the plan makes anything of a weight's size.
+/// No step of the plan produces anything of a weight's size.
 fn cheap() -> Outcome {
     let device = Device::cpu().for_testing(0)?;
     let mut net = (Conv2d::new(5, 7, 3), Linear::new(13, 11)).init(&device, Seed::new(1))?;
@@ -326,7 +326,7 @@ fn leaves() -> Outcome {
     Ok(())
 }
 
-/// Two places of one weight.
+/// One weight in two places.
 #[derive(Module, Debug, Clone)]
 struct Tied {
     input: Linear,
@@ -357,7 +357,7 @@ fn tied() -> Outcome {
         })?,
         before
     );
-    // Of a model without adapters, a clone of which gets one where it is tied.
+    // A clone of a model without adapters gets one at a tied weight.
     let mut plain = net.clone();
     plain.tie_like(&net)?;
     Lora::detach(&mut plain)?;
@@ -406,7 +406,7 @@ fn bad_input() -> Outcome {
         assert!(error.to_string().starts_with(message), "{error}");
     }
     assert!(bits(&net)? == before, "nothing changed");
-    // Others than those that have one.
+    // Weights that have no adapter yet.
     lora.attach(&mut net, "stem.weight", 1)?;
     assert_eq!(net.counts().trained, 2 * (3 + 6) + 2 * (6 + 18));
     let mut shared = (Arc::new(Param::new(Tensor::zeros(&device, [2, 2])?)),);

@@ -16,21 +16,21 @@ use crate::Outcome;
 use crate::adapter::{block_on, gpu_trial};
 use crate::nets::{Tiny, bits, images, record, tensor};
 
-/// Far more than any of these tests takes, and less than anybody waits for a test that hangs.
+/// The time after which a test counts as hanging: far more than any of these tests takes.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 pub(crate) fn collect(trials: &mut Vec<Trial>) {
     let mut test = |name: &str, run: fn(&Device) -> Outcome| {
         trials.push(gpu_trial(format!("lost::gpu::{name}"), move |device| {
-            // A device of its own: the others go on.
+            // A separate device, so that other tests can continue.
             let name = device.to_string();
             unless_it_hangs(move || run(&Device::named(&name)?))
         }));
     };
-    test("every_call_says_so", every_call);
-    test("a_loss_in_the_middle_of_a_training_ends_it", in_the_middle);
-    test("a_loss_while_others_wait_ends_their_waiting", while_others_wait);
-    test("training_goes_on_from_the_last_checkpoint", goes_on);
+    test("every_call_returns_the_error", every_call);
+    test("a_lost_device_ends_a_training", in_the_middle);
+    test("a_lost_device_wakes_waiting_threads", while_others_wait);
+    test("training_resumes_from_the_last_checkpoint", resumes);
 }
 
 fn unless_it_hangs(test: impl FnOnce() -> Outcome + Send + 'static) -> Outcome {
@@ -107,7 +107,7 @@ fn every_call(device: &Device) -> Outcome {
     Ok(())
 }
 
-/// The driver tells of the loss when it is polled next: calls in between may succeed, and none hangs or panics.
+/// The driver reports the loss when it is next polled. Calls in between may succeed, but none hangs or panics.
 fn in_the_middle(device: &Device) -> Outcome {
     let mut net = Tiny::init(device, 1)?;
     let (pixels, labels) = images(device, "lost", 4)?;
@@ -118,7 +118,7 @@ fn in_the_middle(device: &Device) -> Outcome {
     };
     (0..3).try_for_each(|_| step())?;
     device.lose(false);
-    // Nothing is read, so that only the bound on runs in flight makes the device wait.
+    // Nothing is read, so only the limit on runs in flight makes the host wait.
     let ends = (0..100).find_map(|_| step().err()).expect("a training on a lost device ends");
     assert_eq!(ends.kind(), ErrorKind::DeviceLost, "{ends}");
     assert!(ends.to_string().contains("was lost") && ends.to_string().contains("last checkpoint"), "{ends}");
@@ -142,7 +142,7 @@ fn while_others_wait(device: &Device) -> Outcome {
     Ok(())
 }
 
-/// Six steps with a checkpoint after each; the device is lost after a given number.
+/// Trains six steps with a checkpoint after each. The device is lost after `lost_after` steps.
 fn train(device: &Device, run: &mut Run, lost_after: Option<u64>) -> Result<Tiny> {
     let mut net = Tiny::init(device, 1)?;
     let mut optimizer = AdamW::new(0.01);
@@ -160,7 +160,7 @@ fn train(device: &Device, run: &mut Run, lost_after: Option<u64>) -> Result<Tiny
     Ok(net)
 }
 
-fn goes_on(device: &Device) -> Outcome {
+fn resumes(device: &Device) -> Outcome {
     let folder = tempfile::tempdir()?;
     let name = device.to_string();
     let expected = bits(&train(device, &mut Run::at(folder.path().join("whole"), device).create()?, None)?)?;

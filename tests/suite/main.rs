@@ -6,8 +6,8 @@
 //! operations, `--agreement` the differences between PyTorch and every layer, loss, optimizer and model.
 //!
 //! The tests of operations, layers and optimizers use devices from `for_testing`, which check every access of every
-//! kernel. The tests of whole trainings and of devices use the devices of users, which do not check kernels that the
-//! shaders crate trusts. With `MEGANEURA_UNCHECKED=1` all tests do.
+//! kernel. The tests of whole trainings and of devices use ordinary devices, which do not check kernels that the
+//! shaders crate trusts. With `MEGANEURA_UNCHECKED=1`, all tests do without these checks.
 
 mod adapter;
 mod awaiting;
@@ -81,7 +81,7 @@ fn main() {
         return;
     }
     if std::env::var_os("MEGANEURA_CACHE").is_none() {
-        // SAFETY: no other thread runs yet. Tests must neither find what earlier ones compiled nor leave anything.
+        // SAFETY: no other thread runs yet. Tests must neither find kernels that earlier ones compiled nor leave any.
         unsafe { std::env::set_var("MEGANEURA_CACHE", "off") };
     }
     let (arguments, print) = table::arguments();

@@ -1,5 +1,5 @@
-//! Elementwise work inside the launches of kernels: the number of launches, the values kept for the backward pass, and
-//! results and gradients, with and without merging, against the native executor in `f64`.
+//! Elementwise work merged into kernels: the number of launches, the values kept for the backward pass, and results and
+//! gradients, with and without merging, against the native executor in `f64`.
 
 use libtest_mimic::Trial;
 use meganeura::{Device, Precision, Result, Tape, Tensor, Var};
@@ -70,7 +70,7 @@ const LAYERS: [Layer; 5] = [
 ];
 
 pub(crate) fn collect(trials: &mut Vec<Trial>) {
-    // A driver that compiles for the CPU takes minutes for everything with everything.
+    // A driver that compiles for the CPU would take minutes for all combinations.
     let slow = adapter().is_ok_and(is_software);
     for layer in &LAYERS {
         for activation in if slow { &ACTIVATIONS[..4] } else { &ACTIVATIONS } {
@@ -84,13 +84,13 @@ pub(crate) fn collect(trials: &mut Vec<Trial>) {
     }
     trials.push(gpu_trial("merge::golden_linear", golden_linear));
     trials.push(gpu_trial("merge::golden_group_norm", golden_group_norm));
-    trials.push(gpu_trial("merge::reductions_load_what_is_elementwise", reductions));
-    trials.push(gpu_trial("merge::what_is_read_elsewhere_is_stored_too", read_elsewhere));
+    trials.push(gpu_trial("merge::reductions_load_through_elementwise_work", reductions));
+    trials.push(gpu_trial("merge::values_with_other_readers_are_stored_too", read_elsewhere));
     trials.push(gpu_trial("merge::a_detour_separates", detour));
     trials.push(gpu_trial("merge::golden_concat", golden_concat));
 }
 
-/// A layer, an activation, and perhaps a value that is added.
+/// A layer, an activation, and optionally a residual.
 struct Block {
     layer: &'static Layer,
     activation: Activation,
@@ -98,7 +98,7 @@ struct Block {
 }
 
 impl Block {
-    /// The numbers of the operands; the first of them is not one, if that is wanted.
+    /// The numbers of the operands. With `nan`, the first one is NaN.
     fn operands(&self, nan: bool) -> Vec<(&'static [usize], Vec<f64>)> {
         let [w, b] = self.layer.parameters;
         let shapes = [self.layer.x, w, b, self.layer.y];
@@ -139,7 +139,7 @@ fn block(block: &Block, device: &Device) -> Outcome {
         let reference = block.compute(&Device::cpu_with(Precision::Double), nan)?;
         let computed = block.compute(device, nan)?;
         for (k, (computed, reference)) in computed.iter().zip(reference).enumerate() {
-            // Sums of at most 300 terms, and functions of a GPU that are some units off.
+            // Sums of at most 300 terms, and elementary functions of GPUs that are some units off.
             compare(&format!("{what}, result {k}"), &Computed(computed.clone()), &Reference(reference), 2e-5)?;
         }
         let bits = |all: Vec<Vec<f64>>| all.into_iter().flatten().map(f64::to_bits).collect::<Vec<_>>();
@@ -161,7 +161,7 @@ fn block(block: &Block, device: &Device) -> Outcome {
     let inputs =
         block.operands(false).iter().map(|(shape, data)| input(&tape, shape, data)).collect::<Result<Vec<_>>>()?;
     block.record(&inputs).to_vec()?;
-    // The operand of the long rows is scaled first.
+    // The operand with long rows needs a launch that scales it first.
     let before = u64::from(block.layer.name == "linear of few long rows");
     assert_eq!(device.stats().launches, 1 + before, "{}", device.plan_dumps()[0]);
     Ok(())
@@ -182,7 +182,7 @@ fn golden_linear(device: &Device) -> Outcome {
     y.to_vec()?;
     drop(held);
     let dump = &device.plan_dumps()[0];
-    // Forward a launch for each layer, backward a product for each operand, and a sum for each bias.
+    // Forward, a launch for each layer; backward, a product for each operand and a sum for each bias.
     assert_eq!(device.stats().launches, 2 + 4 + 2, "{dump}");
     golden::check_plan("plan_linear_gpu", dump)
 }
@@ -202,9 +202,10 @@ fn golden_group_norm(device: &Device) -> Outcome {
     drop(held);
     let dump = &device.plan_dumps()[0];
     let forward = dump.lines().find(|line| line.contains("group_norm{")).expect("there is one");
-    // Memory of the size of the input, the caller's result and nothing else.
+    // Of results as large as the input, only the caller's is stored.
     assert_eq!(forward.split(" = ").next().unwrap_or("").matches("f32[2, 6, 4, 4]").count(), 1, "{dump}");
-    // Forward the sum and the block; backward the block's gradient, its sums over the batch, and the convolution's.
+    // Forward, the convolution with the sum, and the block; backward, the block's gradient, its sums over the batch,
+    // and the convolution's gradient.
     assert_eq!(device.stats().launches, 5, "{dump}");
     golden::check_plan("plan_group_norm_gpu", dump)
 }
@@ -241,7 +242,7 @@ fn reductions(device: &Device) -> Outcome {
     Ok(())
 }
 
-/// The product is read by a transposition as well, and by the caller.
+/// The product has two more readers: a transposition and the caller.
 fn read_elsewhere(device: &Device) -> Outcome {
     let run = |device: &Device| -> Result<Vec<Vec<f64>>> {
         let tape = Tape::new(device);
@@ -256,13 +257,13 @@ fn read_elsewhere(device: &Device) -> Outcome {
     for (computed, reference) in run(&device)?.into_iter().zip(reference) {
         compare("a result", &Computed(computed), &Reference(reference), 1e-5)?;
     }
-    // One run computes all that is held: two launches, and both results of the first are the caller's.
+    // One run computes all held values: two launches, and the first one stores two results of the caller's.
     assert_eq!(device.stats().launches, 2, "{}", device.plan_dumps()[0]);
     Ok(())
 }
 
-/// The kernel that computes an operand of a concatenation stores it into the result. The second operand is read
-/// elsewhere, and copied.
+/// The kernel that computes an operand of a concatenation stores it directly into the result. The second operand has
+/// another reader, so it is copied.
 fn golden_concat(device: &Device) -> Outcome {
     let run = |device: &Device| -> Result<Vec<f64>> {
         let tape = Tape::new(device);
@@ -275,7 +276,7 @@ fn golden_concat(device: &Device) -> Outcome {
         y.to_tensor()?.to_f64_vec()
     };
     let reference = run(&Device::cpu_with(Precision::Double))?;
-    // Halves have eight digits.
+    // Halves have eight significant bits.
     let devices =
         [(device.for_testing(0)?, 1e-5), (device.for_testing_apart(0)?, 1e-5), (device.for_testing_halves(0)?, 2e-2)];
     for (device, tolerance) in devices {
@@ -286,7 +287,7 @@ fn golden_concat(device: &Device) -> Outcome {
     golden::check_plan("plan_concat_gpu", &device.plan_dumps()[0])
 }
 
-/// The sum needs the product itself and a reduction of it: the product must be complete before.
+/// The difference reads the product and a reduction of it, so the whole product must be stored first.
 fn detour(device: &Device) -> Outcome {
     let run = |device: &Device| -> Result<Vec<f64>> {
         let tape = Tape::new(device);

@@ -48,9 +48,9 @@ struct Deep {
     pool: MaxPool2d,
     /// Its weight is also the weight of `unembed`.
     embed: Linear,
-    /// Each of three layers.
+    /// Blocks of three layers each.
     blocks: VecDeque<Block>,
-    /// One layer in two places, and in the third a chain with it.
+    /// One layer in two places here, and once more in `chain`.
     shared: [Arc<Linear>; 2],
     chain: Vec<Box<dyn Layer>>,
     unembed: Unembed,
@@ -86,7 +86,7 @@ enum Head {
 }
 
 impl Deep {
-    /// With ties, as intended, or with a separate parameter and values for each place.
+    /// With ties, as intended, or with separate parameters in each place.
     fn new(device: &Device, seed: u64, tied: bool) -> Result<Self> {
         let seed = Seed::new(seed);
         let convs = (0..4).map(|k| (Conv2d::new(if k == 0 { 1 } else { 4 }, 4, 3).padding(1), GroupNorm::new(2, 4)));
@@ -173,7 +173,7 @@ fn logits(net: &Deep, images: &Tensor) -> Result<Vec<f32>> {
 
 fn whole(device: &Device, other: &Device) -> Outcome {
     let mut net = Deep::new(device, 1, true)?;
-    // Named leaves: layers with parameters are those with a weight.
+    // Counts layers with a weight.
     let layers = net.leaves().iter().filter(|leaf| leaf.path.ends_with("weight")).count();
     assert!(layers >= 30, "{layers} layers");
     let mut average = Deep::new(device, 2, true)?;
@@ -201,7 +201,7 @@ fn whole(device: &Device, other: &Device) -> Outcome {
     Ok(())
 }
 
-/// Saves, and loads into a model with the ties and into one without them.
+/// Saves the model, and loads it into a model with ties and into one without.
 fn round_trip(net: &Deep, device: &Device, other: &Device) -> Outcome {
     let folder = tempfile::tempdir()?;
     let path = folder.path().join("deep.safetensors");
@@ -219,7 +219,7 @@ fn round_trip(net: &Deep, device: &Device, other: &Device) -> Outcome {
         if device.same(other) {
             assert_eq!(computed, expected);
         } else {
-            // Forty layers, each some units in the last place apart.
+            // Forty layers, each a few units in the last place apart.
             let wide = |x: Vec<f32>| x.into_iter().map(f64::from).collect();
             compare("the logits", &Computed(wide(computed)), &Reference(wide(expected)), 1e-4)?;
         }
@@ -227,12 +227,12 @@ fn round_trip(net: &Deep, device: &Device, other: &Device) -> Outcome {
     Ok(())
 }
 
-/// The paths of what is trained.
+/// The paths of trained parameters.
 fn trained(net: &Deep) -> Vec<String> {
     net.leaves().into_iter().filter(|leaf| leaf.role == Role::Trained).map(|leaf| leaf.path).collect()
 }
 
-/// Against finite differences, on a sample: each tied parameter once, frozen ones not at all.
+/// A sample against finite differences: each tied parameter once, frozen ones not at all.
 fn gradients() -> Outcome {
     let mut net = Deep::new(&Device::cpu_with(Precision::Double), 1, true)?;
     net.freeze("blocks.0.**")?;
@@ -250,8 +250,8 @@ fn gradients() -> Outcome {
     Ok(())
 }
 
-/// The gradient of a tied parameter is the sum of those of its places, under all of its paths, and it moves by one
-/// step.
+/// The gradient of a tied parameter is the sum over its places, found under all of its paths. The parameter moves by
+/// one step.
 fn tied_gradient(device: &Device) -> Outcome {
     let (mut tied, mut apart) = (Deep::new(device, 1, true)?, Deep::new(device, 1, false)?);
     apart.copy_from(&tied)?;
@@ -268,7 +268,7 @@ fn tied_gradient(device: &Device) -> Outcome {
     let named: Vec<_> = grads.named(&tied)?.into_iter().map(|(path, _)| path).collect();
     assert_eq!(named, trained(&tied));
     assert_eq!(found, grads.get(&tied.unembed.weight).expect("trained").to_tensor()?.to_f64_vec()?);
-    // One rounding more or less.
+    // Up to one rounding.
     compare("the sum", &Computed(found.clone()), &Reference(sum), 1e-5)?;
     let before = tied.embed.weight.value().to_f64_vec()?;
     Sgd::new(1.0).step(&mut tied, &grads)?;

@@ -7,7 +7,7 @@ use meganeura::{
 };
 use rand_distr::{Distribution, StandardNormal};
 
-/// Normal numbers, the same for the same name, rounded to `f32` so that every device holds them exactly.
+/// Normal numbers, the same for the same name. They are rounded to `f32`, so every device holds them exactly.
 pub(crate) fn normal(name: &str, elements: usize) -> Vec<f64> {
     let mut rng = Seed::new(11).field(name).rng();
     let mut draw = || -> f64 { StandardNormal.sample(&mut rng) };
@@ -20,7 +20,7 @@ pub(crate) fn tensor(device: &Device, name: &str, shape: impl Into<Shape>) -> Re
     Tensor::from_f64(device, shape, &normal(name, shape.elements()))
 }
 
-/// Fills every parameter and buffer with [`normal`] numbers of its path, so that none is a special one (0 or 1).
+/// Fills every parameter and buffer with [`normal`] numbers by its path, so that none is special, such as 0 or 1.
 pub(crate) fn randomise(module: &mut dyn Module) -> Result<()> {
     let mut result = Ok(());
     module.visit_mut(At::root(), &mut |at, mut slot| {

@@ -1,4 +1,4 @@
-//! Normalisations of inputs that cost digits: a mean far above the spread, groups of two elements and of many.
+//! Normalisations of difficult inputs: a mean far above the spread, groups of two elements and of many.
 
 use libtest_mimic::Trial;
 use meganeura::check::Gradcheck;
@@ -26,7 +26,7 @@ pub(crate) fn collect(trials: &mut Vec<Trial>) {
 
 type Build = fn(&Device) -> Result<Box<dyn Layer>>;
 
-/// A layer, the shape of its input, and how many neighbours are normalised together.
+/// A layer, the shape of its input, and the number of neighbours that are normalised together.
 struct Subject {
     name: &'static str,
     shape: [usize; 4],
@@ -34,7 +34,7 @@ struct Subject {
     build: Build,
 }
 
-/// Batches of one, groups of two elements, groups of a whole image of odd extents.
+/// Batches of one, groups of two elements, groups of a whole image with odd extents.
 const SUBJECTS: [Subject; 11] = [
     subject("group_norm", [2, 6, 5, 7], 70, |device| boxed(GroupNorm::new(3, 6), device)),
     subject("group_norm of two", [1, 4, 2, 1], 2, |device| boxed(GroupNorm::new(4, 4), device)),
@@ -63,8 +63,8 @@ fn numbers(subject: &Subject, mean: f64, spread: f64) -> Vec<f64> {
     normal(subject.name, count).into_iter().map(|x| f64::from((mean + spread * x) as f32)).collect()
 }
 
-/// The output of a layer with its first weights and biases, ones and zeros, and the gradients of the input and of those
-/// for a random cotangent.
+/// The output of a layer with its initial weights of 1 and biases of 0, and the gradients of the input, weights and
+/// biases for a random cotangent.
 fn pass(subject: &Subject, device: &Device, x: &[f64]) -> Result<Vec<(String, Vec<f64>)>> {
     let layer = (subject.build)(device)?;
     let tape = Tape::new(device);
@@ -99,7 +99,7 @@ fn agree(device: &Device, subject: &Subject, x: &[f64], tolerance: f64) -> Outco
 
 fn large_mean(device: &Device) -> Outcome {
     for subject in &SUBJECTS {
-        // Four digits; neighbouring floats at 1000 are 6e-4 of the spread apart.
+        // Four digits remain: at 1000, neighbouring floats are 6e-4 of the spread apart.
         agree(device, subject, &numbers(subject, 1000.0, 0.1), 1e-4)?;
     }
     Ok(())
@@ -112,7 +112,7 @@ fn sizes(device: &Device) -> Outcome {
     Ok(())
 }
 
-/// A group of equal numbers has no variance, whatever their size: what the rounding of their mean leaves is none.
+/// A group of equal numbers has variance 0, even if their mean is rounded.
 fn constant(device: &Device) -> Outcome {
     for subject in &SUBJECTS {
         agree(device, subject, &numbers(subject, 100_000.1, 0.0), 1e-5)?;
@@ -120,7 +120,7 @@ fn constant(device: &Device) -> Outcome {
     Ok(())
 }
 
-/// A value that is not finite makes its group NaN, forward and backward, and changes no bit of other groups.
+/// A non-finite value makes its group NaN, forward and backward, and changes no bit of other groups.
 fn poisoned(device: &Device) -> Outcome {
     for (shape, groups) in [([3, 4, 3, 5], 2), ([4, 2, 40, 60], 1), ([2, 6, 1, 1], 1), ([2, 2, 129, 33], 2)] {
         let count = Shape::from(shape).elements();
@@ -137,7 +137,7 @@ fn poisoned(device: &Device) -> Outcome {
         };
         let (x, dy) = (normal("x", count), normal("dy", count));
         let clean = run(&x, &dy)?;
-        // In the middle of the last group, and its first element.
+        // Places: in the middle of the last group, and its first element.
         let poisons = [(f64::NAN, true), (f64::INFINITY, true), (f64::NAN, false)];
         let places = [count - group / 2 - 1, count - group];
         for ((value, in_x), at) in poisons.into_iter().flat_map(|poison| places.map(|at| (poison, at))) {

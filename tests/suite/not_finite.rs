@@ -9,20 +9,19 @@ use meganeura::{Device, Result, Tape, Tensor, Var};
 use crate::Outcome;
 use crate::adapter::gpu_trial;
 
-/// The largest error of what is finite, relative where that is above 1: shaders' elementary functions may be several
-/// units off, and gradients cancel.
+/// The largest error of finite results, relative to those above 1: elementary functions of shaders may be several units
+/// off, and gradients cancel.
 const LIMIT: f32 = 1e-5;
 
-/// Less than any normal number: shaders may take it for 0, or for the smallest normal number.
+/// A subnormal number: shaders may flush it to 0, or round it up to the smallest normal number.
 const TINY: f32 = 1e-40;
 
 const SPECIAL: [f32; 9] = [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 0.0, -0.0, TINY, -TINY, 1.5, -0.75];
 
-/// A value combined with itself. Compilers that assume that all numbers are finite know the result without computing
-/// it.
+/// A value combined with itself. A compiler that assumes finite numbers folds these without computing them.
 type Formula = fn(&Var) -> Var;
 
-#[expect(clippy::eq_op, reason = "a value that meets itself is what is tested")]
+#[expect(clippy::eq_op, reason = "the tests combine a value with itself")]
 const ITSELF: [(&str, Formula); 9] = [
     ("x − x", |x| x - x),
     ("x / x", |x| x / x),
@@ -45,8 +44,7 @@ pub(crate) fn collect(trials: &mut Vec<Trial>) {
         }));
     }
     for (name, formula) in ITSELF {
-        // The gradient of x·(1/x) is the difference of two equal terms that are no longer one value: drivers may cancel
-        // them.
+        // The gradient of x·(1/x) is the difference of two equal terms, which drivers may cancel.
         let parts = if name == "x·(1/x)" { 1 } else { usize::MAX };
         let test = move |device: &Device| agrees(device, 1, parts, &|x| formula(&x[0]));
         trials.push(gpu_trial(format!("not_finite::gpu::{name}"), test));
@@ -55,7 +53,7 @@ pub(crate) fn collect(trials: &mut Vec<Trial>) {
 
 type Build<'a> = &'a dyn Fn(&[Var]) -> Var;
 
-/// Every combination of special numbers: a column for each operand.
+/// Every combination of special numbers, as one column per operand.
 fn grid(arity: usize, number: impl Fn(f32) -> f32) -> Vec<Vec<f32>> {
     let count = SPECIAL.len();
     let column = |operand: usize| (0..count.pow(arity as u32)).map(move |row| row / count.pow(operand as u32) % count);
@@ -70,12 +68,12 @@ fn results(device: &Device, columns: &[Vec<f32>], build: Build<'_>) -> Result<Ve
     let y = build(&x);
     let grads = tape.backward(&y.sum())?;
     let values = [Some(y)].into_iter().chain(x.iter().map(|x| grads.of(x))).flatten();
-    // One after the other: read together, they could share computations.
+    // Reads one value after another: read together, they could share computations.
     values.map(|value| value.to_vec()).collect()
 }
 
-/// Compares the first `parts` of a device's results with the native executor's. If an operand is tiny, only NaN must
-/// agree: with the result for the tiny number, or for 0 in its place.
+/// Compares the first `parts` of a device's results with the native executor's. If an operand is subnormal, only NaN
+/// must agree, either with the result for this operand or with the result for 0.
 fn agrees(device: &Device, arity: usize, parts: usize, build: Build<'_>) -> Outcome {
     let columns = grid(arity, |x| x);
     let flushed = grid(arity, |x| if x.abs() == TINY { x * 0.0 } else { x });

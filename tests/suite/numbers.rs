@@ -1,11 +1,11 @@
-//! Random operands, and comparing results from different executors.
+//! Random operands, and comparisons of results from different executors.
 
 use libtest_mimic::Failed;
 use meganeura::ops::case::{Array, Case, Operand};
 use meganeura::{Device, Result, Seed, Tensor};
 use rand_distr::{Distribution, StandardNormal, Uniform};
 
-/// An operand before it is on a device: the same numbers everywhere. Floats are rounded to `f32`.
+/// An operand on the host, with the same numbers for every device. Floats are rounded to `f32`.
 #[derive(Clone, Debug)]
 pub(crate) enum Numbers {
     Floats(Array),
@@ -22,7 +22,7 @@ impl Numbers {
 }
 
 impl Numbers {
-    /// The same, cut to what bf16 holds.
+    /// The same, rounded to bf16.
     pub(crate) fn rounded_to_halves(&self) -> Self {
         let half = |x: &f64| f64::from(f32::from_bits((*x as f32).to_bits() & 0xffff_0000));
         match self {
@@ -55,16 +55,16 @@ pub(crate) fn operands(case: &Case) -> Vec<Numbers> {
     case.operands.iter().map(&mut draw).collect()
 }
 
-/// Numbers computed in `f64` by the native executor, or by an obvious reference: the reference for everything else.
+/// The reference for everything else: numbers computed in `f64` by the native executor, or by an obvious loop.
 #[derive(Debug)]
 pub(crate) struct Reference(pub(crate) Vec<f64>);
 
-/// Numbers computed by what is under test.
+/// Numbers computed by the code under test.
 #[derive(Debug)]
 pub(crate) struct Computed(pub(crate) Vec<f64>);
 
-/// Holds computed numbers to the reference: the largest difference, relative to the reference's largest magnitude (at
-/// least 1). The two have different types so that nothing is ever compared with itself.
+/// Compares computed numbers with the reference. Returns the largest difference, relative to the reference's largest
+/// magnitude (at least 1). The two have different types, so that nothing is ever compared with itself.
 pub(crate) fn compare(what: &str, computed: &Computed, reference: &Reference, tolerance: f64) -> Result<f64, Failed> {
     let (computed, reference) = (&computed.0, &reference.0);
     if computed.len() != reference.len() {
@@ -73,7 +73,7 @@ pub(crate) fn compare(what: &str, computed: &Computed, reference: &Reference, to
     let scale = reference.iter().filter(|x| x.is_finite()).fold(1.0f64, |max, x| max.max(x.abs()));
     let mut worst = (0.0, 0);
     for (at, (x, want)) in computed.iter().zip(reference).enumerate() {
-        // Values that are not finite must be equal; otherwise the error is infinite.
+        // Non-finite values must be equal; otherwise, the error is infinite.
         let error = match (x.is_finite(), want.is_finite()) {
             (true, true) => (x - want).abs() / scale,
             _ if x == want || (x.is_nan() && want.is_nan()) => 0.0,

@@ -49,7 +49,7 @@ pub(crate) fn collect(trials: &mut Vec<Trial>) {
     }
 }
 
-/// `true` if an operand is images whose channels form whole lines, so that it may be held as halves.
+/// `true` if an operand is a batch of images whose channels form whole lines, so that it may be held as halves.
 fn has_lines(case: &Case) -> bool {
     operands(case).iter().any(|numbers| match numbers {
         Numbers::Floats(Array { shape, .. }) => shape.rank() == 4 && shape[1] % 8 == 0 && shape[2] * shape[3] > 1,
@@ -62,7 +62,7 @@ pub(crate) fn failed(error: Error) -> Failed {
     Failed::from(error.to_string())
 }
 
-/// The case's results on a device, which it records on the given tape.
+/// Records the case on a tape. Returns its operands and results.
 pub(crate) fn record(case: &Case, tape: &Tape, operands: &[Numbers]) -> Result<(Vec<Var>, Vec<Var>)> {
     let x =
         operands.iter().map(|numbers| Ok(tape.input(&numbers.tensor(&tape.device())?))).collect::<Result<Vec<_>>>()?;
@@ -80,7 +80,7 @@ fn numbers_of(tensor: &Tensor) -> Result<Vec<f64>> {
 /// Numbers that a device computed, and the kernels that they went through.
 pub(crate) type Values = (Vec<f64>, Vec<KernelChoice>);
 
-/// The last run.
+/// The kernels of the last run.
 fn last_kernels(device: &Device) -> Vec<KernelChoice> {
     device.kernel_choices().pop().unwrap_or_default()
 }
@@ -111,7 +111,7 @@ pub(crate) fn gradients(case: &Case, device: &Device, operands: &[Numbers]) -> R
     }
     let loss = terms.into_iter().reduce(|a, b| a + b).expect("every operation has a float result");
     let grads = tape.backward(&loss)?;
-    // If they were held, they would be computed as well, and the operation's kernels would run, too.
+    // Held results would be computed as well, so the forward kernels would run, too.
     drop((loss, y));
     let read = |x: &Var| match grads.of(x) {
         Some(gradient) if x.ty().dtype.is_float() => {
@@ -131,7 +131,7 @@ fn refuses(case: &Case) -> Result<(), Failed> {
     }
 }
 
-/// Holds the results that a device computes to those in `f64`; the most variants that one of the kernels comes in.
+/// Compares a device's results with those in `f64`. Returns the largest number of variants of a kernel.
 fn hold_results(case: &Case, device: &Device, operands: &[Numbers], reference: &[Values]) -> Result<usize, Failed> {
     let mut variants = 1;
     let computed = results(case, device, operands).map_err(failed)?;
@@ -144,7 +144,7 @@ fn hold_results(case: &Case, device: &Device, operands: &[Numbers], reference: &
     Ok(variants)
 }
 
-/// Like [`hold_results`], for the gradients, which chain a few operations of the case's own precision.
+/// Like [`hold_results`] for gradients, which chain a few operations, each with the case's tolerance.
 fn hold_gradients(
     case: &Case,
     device: &Device,
@@ -168,7 +168,7 @@ fn most_variants(kernels: &[KernelChoice]) -> usize {
     kernels.iter().map(|kernel| kernel.offered.len()).max().unwrap_or(1)
 }
 
-/// The most variants that a kernel of the device's plans comes in.
+/// The largest number of variants of a kernel in the device's plans.
 pub(crate) fn offered(device: &Device) -> usize {
     most_variants(&device.kernel_choices().concat())
 }
@@ -178,7 +178,7 @@ fn spell(kernels: &[KernelChoice]) -> String {
     kernels.join(", ")
 }
 
-/// `f64` against the obvious reference where there is one, `f32` against `f64`; all memory holds NaN before it is
+/// `f64` against the obvious reference, if there is one, and `f32` against `f64`. All memory holds NaN before it is
 /// written.
 fn native(case: &Case) -> Result<(), Failed> {
     let operands = operands(case);
@@ -216,7 +216,7 @@ fn gradient(case: &Case) -> Result<(), Failed> {
         }
         y
     };
-    // Finite differences of large cases are slow and show nothing that a part does not.
+    // Finite differences of large cases are slow, so only a sample is checked.
     let report = Gradcheck::default().samples(80).run(&(), &inputs, build).map_err(failed)?;
     report.ok().map_err(failed)?;
     let error = report.entries.iter().fold(0.0, |max: f64, entry| max.max(entry.largest_absolute));
@@ -228,7 +228,7 @@ fn gradient(case: &Case) -> Result<(), Failed> {
     Ok(())
 }
 
-/// Runs variant after variant, until none of the kernels has more.
+/// Runs every variant, up to the largest number that any kernel has.
 pub(crate) fn each_variant(device: &Device, run: impl Fn(&Device) -> Result<usize, Failed>) -> Result<(), Failed> {
     each_variant_on(|variant| device.for_testing(variant), run)
 }
@@ -257,21 +257,21 @@ pub(crate) fn wgsl_gradient(case: &Case, device: &Device) -> Result<(), Failed> 
     let operands = operands(case);
     let reference = gradients(case, &Device::cpu_with(Precision::Double), &operands).map_err(failed)?;
     if is_software(device) && case.is(Special::Product) {
-        // Gradients of products are products, whose variants their own cases run: each takes such a driver long to
-        // compile.
+        // Gradients of products are products, whose variants are covered by their own cases. Such drivers take long to
+        // compile each.
         return hold_gradients(case, &device.for_testing(0).map_err(failed)?, &operands, &reference).map(drop);
     }
     each_variant(device, |device| hold_gradients(case, device, &operands, &reference))
 }
 
-/// The case with the tolerance of operations that read operands which halves hold and store what they give in `f32`; or
-/// with the other, where it is recorded of several operations, between which values are rounded to eight digits.
+/// The case with the tolerance of single operations, which read exact halves and store `f32`. A case that records
+/// several operations gets the tolerance `between`, because values between them are rounded to eight bits.
 fn with_halves(case: &Case, tolerance: f64, between: f64) -> Case {
     case.clone().tolerance(if case.recorded { between } else { tolerance })
 }
 
-/// The same where kernels read and store halves, on operands that halves hold. What gradients need of the result is
-/// rounded.
+/// Results and gradients where kernels read and store halves. Operands are exact halves; results that gradients read
+/// are rounded.
 fn halves(case: &Case, device: &Device) -> Result<(), Failed> {
     let operands: Vec<_> = operands(case).iter().map(Numbers::rounded_to_halves).collect();
     let double = Device::cpu_with(Precision::Double);
@@ -283,9 +283,8 @@ fn halves(case: &Case, device: &Device) -> Result<(), Failed> {
     each_variant_on(on, |device| hold_gradients(&with_halves(case, 1e-3, 1e-3), device, &operands, &reference))
 }
 
-/// The same with fast precision where the device has it, on operands that halves hold. Two operands rounded to 11 bits
-/// make an error of a thousandth at most in each term; the cases are small, so that terms may cancel, and gradients
-/// chain such operations.
+/// The same in fast precision, if the device has it. Two operands rounded to 11 bits make an error of at most a
+/// thousandth in each term. The cases are small, so terms may cancel, and gradients chain such operations.
 fn fast(case: &Case, device: &Device) -> Result<(), Failed> {
     let Ok(device) = device.with_precision(Precision::Fast) else { return Ok(()) };
     let operands: Vec<_> = operands(case).iter().map(Numbers::rounded_to_halves).collect();

@@ -1,4 +1,4 @@
-//! Optimizers against literal re-implementations on plain numbers.
+//! Optimizers against literal reimplementations on plain numbers.
 
 use libtest_mimic::Trial;
 use meganeura::optim::{Adam, AdamW, Lion, Muon, Optimizer, RmsProp, Sgd};
@@ -12,7 +12,7 @@ use crate::numbers::{Computed, Reference, compare};
 const STEPS: usize = 5;
 const N: usize = 4;
 
-/// One number's update: `(w, dw, t)` to the new `w`.
+/// The update of one number: from `(w, dw, t)` to the new `w`.
 type Rule = Box<dyn FnMut(usize, f64, f64, usize) -> f64>;
 
 /// An optimizer and its expected update, at the learning rate of each step.
@@ -163,7 +163,7 @@ pub(crate) fn collect(trials: &mut Vec<Trial>) {
 
 /// The derivative of [`loss`] with respect to number `i`.
 fn derivative(i: usize, w: f64) -> f64 {
-    // d/dw of c·(w³/3 − w) with the c of this number.
+    // d/dw of c·(w³/3 − w), with number `i`'s own c.
     factors()[i] * (w * w - 1.0)
 }
 
@@ -201,8 +201,8 @@ fn agrees(subject: &Subject, device: &Device, tolerance: f64) -> Outcome {
     Ok(())
 }
 
-/// Against `f64`, whose steps are held to plain matrices where they are written. Each step of the iteration has sums of
-/// ten products and multiplies the error of a small singular value by up to 3.4445; there are ten in two steps.
+/// Against `f64`, which the optimizer's own tests compare with plain matrices. Each iteration sums ten products and
+/// multiplies the error of a small singular value by up to 3.4445; two steps have ten iterations.
 fn muon(device: &Device) -> Outcome {
     let after = |device: &Device| -> Result<Vec<f64>> {
         let shapes = [&[6, 10][..], &[10, 6], &[5, 3, 2, 2]].map(meganeura::Shape::new);
@@ -263,14 +263,14 @@ fn copies(device: &Device) -> Outcome {
     assert_ne!(net.stem.weight.value().to_vec()?, before);
     assert_eq!((tensor.to_vec()?, clone.weight.value().to_vec()?), (before.clone(), before));
     assert!(read(&net)?.iter().zip(&all).all(|(new, old)| new != old), "every parameter was trained");
-    // The copy is a parameter of its own.
+    // The copy is a separate parameter.
     let tape = Tape::new(device);
     let grads = tape.backward(&net.stem.forward(&tape.input(&images)).sum())?;
     assert!(grads.get(&clone.weight).is_none() && grads.get(&net.stem.weight).is_some());
     Ok(())
 }
 
-/// Optimizers step parts of a model along the same gradients, one after the other: as one would step the whole.
+/// Two optimizers that step parts of a model with the same gradients act like one that steps the whole.
 fn parts(device: &Device) -> Outcome {
     let mut net = Tiny::init(device, 1)?;
     let mut whole = net.clone();
@@ -300,7 +300,8 @@ fn parts(device: &Device) -> Outcome {
         assert!(loss.item()?.is_finite());
         for (part, whole) in net.zip(&whole)? {
             let (part_values, whole_values) = (part.value().to_f64_vec()?, whole.value().to_f64_vec()?);
-            // Updates and gradients may be fused here and not there: some roundings of numbers of about 1.
+            // Updates may be fused with gradients in one case and not in the other: a few roundings of numbers of about
+            // 1.
             compare(&part.path, &Computed(part_values), &Reference(whole_values), 1e-6)?;
         }
     }

@@ -1,5 +1,5 @@
-//! Normalisations of numbers with one outlier, at any position: the results of the other numbers must be right in their
-//! own units, not in the outlier's.
+//! Normalisations of numbers with one outlier at any position. The results of the other numbers must be precise
+//! relative to themselves, not to the outlier.
 
 use libtest_mimic::{Failed, Trial};
 use meganeura::check::Gradcheck;
@@ -19,14 +19,14 @@ pub(crate) fn collect(trials: &mut Vec<Trial>) {
     both("spoil_no_other_element", everywhere);
     both("spoil_no_running_statistics", running);
     both("leave_the_variance_a_number", extremes);
-    both("or_length_spoil_no_sum_and_no_variance", reductions);
+    both("cost_sums_and_variances_no_digits", reductions);
     both("spoil_no_sum_in_any_form", every_form);
     trials.push(Trial::test("outliers::have_gradients", gradients));
     trials.push(gpu_trial("outliers::gpu::spoil_nothing_in_the_other_form", other_form));
 }
 
-/// The other form of kernels: what is held in registers in parts, and what would be in parts held. Batch normalisation
-/// has none of its own: it sums as reductions do, in forms that fit the shape.
+/// The other form of the kernels: groups that are normally held in registers are split, and vice versa. Batch
+/// normalisation has no such choice: it sums like a reduction, in the form that fits the shape.
 fn other_form(device: &Device) -> Outcome {
     let device = device.for_testing(1)?;
     let subjects = || SUBJECTS.iter().filter(|subject| matches!(subject.group, Group::Neighbours(_)));
@@ -51,7 +51,7 @@ struct Subject {
     build: Build,
 }
 
-/// Groups of a few elements, of a workgroup's registers and longer ones; powers of two, and odd extents.
+/// Groups of a few elements, groups that fill a workgroup's registers, and longer ones; powers of two and odd extents.
 const SUBJECTS: [Subject; 13] = [
     neighbours("group_norm", [2, 6, 5, 7], 70, |device| boxed(GroupNorm::new(3, 6), device)),
     neighbours("group_norm, aligned", [2, 4, 32, 32], 2048, |device| boxed(GroupNorm::new(2, 4), device)),
@@ -81,7 +81,7 @@ fn boxed<I: Init<Output: Layer + 'static>>(config: I, device: &Device) -> Result
 }
 
 impl Subject {
-    /// The places of each group's elements, in order.
+    /// The indices of each group's elements, in order.
     fn groups(&self) -> Vec<Vec<usize>> {
         let count = Shape::from(self.shape).elements();
         let [_, c, h, w] = self.shape;
@@ -91,8 +91,8 @@ impl Subject {
         }
     }
 
-    /// The output with the first weights and biases, ones and zeros, and the gradients of the input and, one after the
-    /// other, of those for a random cotangent.
+    /// The output with the initial weights of 1 and biases of 0, the gradient of the input, and the gradients of
+    /// weights and biases, concatenated, for a random cotangent.
     fn pass(&self, device: &Device, x: &[f64]) -> Result<[Vec<f64>; 3]> {
         let layer = (self.build)(device)?;
         let tape = Tape::new(device);
@@ -108,11 +108,11 @@ impl Subject {
     }
 }
 
-/// A result in `f64`, and the size of the terms that it is a sum of: its error is some roundings of that.
+/// A result in `f64`, and the magnitude of the terms of its sum: errors are a few roundings of that.
 struct Expected {
     value: f64,
     terms: f64,
-    /// The number that a factor below the least normal `f32` was multiplied by, if there was one.
+    /// The number that a possibly subnormal factor is multiplied by, or 0.
     factored: f64,
 }
 
@@ -141,11 +141,11 @@ fn normalise(x: &[f64], t: &[f64]) -> Vec<[Expected; 2]> {
 /// Unit roundoff of an `f32`.
 const ROUNDING: f64 = 5.960_464_477_539_063e-8;
 
-/// Sums of thousands of terms in the order of trees, and a few operations after them: each rounds once.
+/// The number of roundings in tree sums of thousands of terms, and in a few operations after them.
 const ROUNDINGS: f64 = 24.0;
 
-/// Holds output and input's gradient to the definition, element by element, and the gradients of weights and biases to
-/// those in `f64`.
+/// Compares the output and the input's gradient with the definition, element by element, and the gradients of weights
+/// and biases with those in `f64`.
 fn agree(device: &Device, subject: &Subject, x: &[f64], what: &str) -> Result<(), Failed> {
     let found = subject.pass(device, x)?;
     let [_, _, dw] = subject.pass(&Device::cpu_with(Precision::Double), x)?;
@@ -153,7 +153,7 @@ fn agree(device: &Device, subject: &Subject, x: &[f64], what: &str) -> Result<()
     compare(&format!("{}, {what}: dw", subject.name), &Computed(found[2].clone()), &Reference(dw), 2e-6)?;
     let cotangent = normal("cotangent", x.len());
     // Batch normalisation multiplies deviations by the gradient of the variance, which falls with their third power.
-    // GPUs may take a factor below the normal numbers for 0.
+    // GPUs may flush a subnormal factor to 0.
     let flushed = match subject.group {
         Group::Channels => 2.0 * f64::from(f32::MIN_POSITIVE),
         Group::Neighbours(_) => 0.0,
@@ -179,7 +179,7 @@ fn agree(device: &Device, subject: &Subject, x: &[f64], what: &str) -> Result<()
     Ok(())
 }
 
-/// Mean and spread of the numbers, and how far the outlier is from the mean.
+/// The mean and spread of the numbers, and the outlier's distance from the mean.
 const DISTRIBUTIONS: [(f64, f64, f64); 8] = [
     (0.0, 1.0, 1e4),
     (1e3, 1.0, -1e5),
@@ -191,7 +191,7 @@ const DISTRIBUTIONS: [(f64, f64, f64); 8] = [
     (0.0, 1e4, -1e9),
 ];
 
-/// First and last, and at the boundaries of vectors, invocations, workgroups and parts.
+/// The first and last element, and the boundaries of vectors, invocations, workgroups and parts.
 fn places(len: usize) -> Vec<usize> {
     let inside = [1, 7, 31, 32, 63, 64, 255, 256, 2047, 2048, 4095, 4096, 8191, len / 2, len - 2, len - 1];
     let mut places: Vec<_> = [0].into_iter().chain(inside).filter(|&at| at < len).collect();
@@ -200,7 +200,7 @@ fn places(len: usize) -> Vec<usize> {
     places
 }
 
-/// `mean + spread·normal` rounded to `f32`, with an outlier at place `at` of each group.
+/// `mean + spread·normal` rounded to `f32`, with an outlier at index `at` of each group.
 fn numbers(subject: &Subject, (mean, spread, outlier): (f64, f64, f64), at: usize) -> Vec<f64> {
     let count = Shape::from(subject.shape).elements();
     let round = |x: f64| f64::from(x as f32);
@@ -230,7 +230,7 @@ fn everywhere_in(device: &Device, subject: &Subject) -> Outcome {
 fn gradients() -> Outcome {
     let device = Device::cpu_with(Precision::Double);
     for subject in &SUBJECTS {
-        // Not so far away that the gradients are below what finite differences resolve.
+        // Closer outliers: otherwise, gradients would be below the resolution of finite differences.
         for (at, distribution) in [(0, (0.0, 1.0, 1e2)), (1, (1e3, 1.0, -1e3)), (0, (1e3, 0.1, 10.0))] {
             let layer = (subject.build)(&device)?;
             let x = Tensor::from_f64(&device, subject.shape, &numbers(subject, distribution, at))?;
@@ -241,7 +241,7 @@ fn gradients() -> Outcome {
     Ok(())
 }
 
-/// The running statistics of batch normalisation; with a momentum of 1, they are the batch's.
+/// The running statistics of batch normalisation. With a momentum of 1, they are the batch's.
 fn running(device: &Device) -> Outcome {
     for subject in SUBJECTS.iter().filter(|subject| matches!(subject.group, Group::Channels)) {
         for at in places(subject.groups()[0].len()) {
@@ -273,11 +273,11 @@ fn running(device: &Device) -> Outcome {
     Ok(())
 }
 
-/// A sequence of numbers, by place in a group.
+/// A sequence of numbers, by index in a group.
 type Pattern = (&'static str, fn(usize) -> f64);
 
-/// Finite numbers below 1e18, of which no mean and no square of a few hundred is infinite: constant ones, of all sizes,
-/// those that cancel. A negative variance would show as NaN, or as a factor far too large.
+/// Finite numbers below 1e18: constants, all magnitudes, numbers that cancel. Neither their mean nor the sum of a few
+/// hundred of their squares overflows. A negative variance would show as NaN, or as a far too large factor.
 fn extremes(device: &Device) -> Outcome {
     SUBJECTS.iter().try_for_each(|subject| extremes_in(device, subject))
 }
@@ -299,7 +299,7 @@ fn extremes_in(device: &Device, subject: &Subject) -> Outcome {
         let mut x = vec![0.0; Shape::from(subject.shape).elements()];
         groups.iter().for_each(|group| group.iter().enumerate().for_each(|(k, &i)| x[i] = pattern(k)));
         x.iter_mut().for_each(|x| *x = f64::from(*x as f32));
-        // The squares of more overflow, in PyTorch as well: a spread of infinity, which makes all zeros.
+        // More squares overflow, as in PyTorch: an infinite spread makes all results 0.
         if groups[0].len() <= 300 || x.iter().all(|x| x.abs() < 1e15) {
             agree(device, subject, &x, what)?;
         } else {
@@ -310,8 +310,8 @@ fn extremes_in(device: &Device, subject: &Subject) -> Outcome {
     Ok(())
 }
 
-/// Variances of numbers with a mean far above their spread or with an outlier, and sums of many numbers of one sign,
-/// whose roundings would add up if one followed the other.
+/// Variances of numbers with a mean far above their spread or with an outlier. Also sums of many numbers of one sign,
+/// whose roundings would add up in a sequential sum.
 fn reductions(device: &Device) -> Outcome {
     let subject = &SUBJECTS[0];
     for at in places(70) {
@@ -328,7 +328,7 @@ fn reductions(device: &Device) -> Outcome {
             }
         }
     }
-    // So many results that each has one invocation.
+    // So many results that each gets one invocation.
     let (rows, columns) = (40, 65_537);
     for &(centre, spread, outlier) in &DISTRIBUTIONS[1..3] {
         let round = |x: f64| f64::from(x as f32);
@@ -351,15 +351,15 @@ fn reductions(device: &Device) -> Outcome {
         let sum = f64::from(0.1f32) * count as f64;
         for found in tenths.sum_over(axes).to_tensor()?.to_f64_vec()? {
             let error = (found - sum).abs() / sum;
-            // Of up to 256 additions, one after the other, each rounds by half a unit at most.
+            // Up to 256 sequential additions, each of which rounds by at most half a unit.
             assert!(error <= 256.0 * ROUNDING, "{shape:?} over {axes:?}: {found}, not {sum}");
         }
     }
     Ok(())
 }
 
-/// Sums of an outlier and then ones, of which many are lost where they follow the outlier in one chain: in every form
-/// of the kernel, over rows and columns, and with so many results that each has one invocation.
+/// Sums of an outlier followed by ones, which a sequential sum would lose: in every form of the kernel, over rows and
+/// columns, and with so many results that each gets one invocation.
 fn every_form(device: &Device) -> Outcome {
     for (form, outs, len) in (0..6).map(|form| (form, 70, 5001)).chain([(0, 65_536, 1000)]) {
         let device = device.for_testing(form)?;
@@ -368,7 +368,7 @@ fn every_form(device: &Device) -> Outcome {
         elements[0] = 1e8;
         let elements = tape.input(&Tensor::from_f64(&device, [len, 1], &elements)?);
         let ones = tape.input(&Tensor::full(&device, [1, outs], 1.0)?);
-        // Nobody holds the product: it is in no memory.
+        // Nobody holds the product, so it is not stored.
         let product = || &elements * &ones;
         let columns = (product().sum_over(&[0]), "columns");
         let rows = (outs < 1000).then(|| (product().t().sum_over(&[1]), "rows"));

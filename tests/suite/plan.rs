@@ -1,4 +1,4 @@
-//! The plan of a step: the number of plans and submissions, fusion, memory, and that it never changes.
+//! The plan of a step: the number of plans and submissions, fusion, memory, and determinism.
 
 use libtest_mimic::Trial;
 use meganeura::data::Dataset;
@@ -12,18 +12,18 @@ use crate::{Outcome, golden};
 
 pub(crate) fn collect(trials: &mut Vec<Trial>) {
     let mut both = |name: &str, run: fn(&Device) -> Outcome| {
-        // Separate devices: their counts are only this test's.
+        // Separate devices, so that their counts are only this test's.
         trials.push(Trial::test(format!("plan::{name}"), move || run(&Device::cpu())));
         trials.push(gpu_trial(format!("plan::gpu::{name}"), move |device| run(&device.for_testing(0)?)));
     };
     both("is_made_once_for_each_batch_size", one_plan);
     both("golden_step", golden_step);
-    both("fuses_what_is_elementwise", fusion);
+    both("fuses_elementwise_work", fusion);
     both("reuses_memory", reuse);
     both("updates_in_place", in_place);
     both("writes_a_constant_out_once", constants);
-    both("leaves_out_what_is_frozen", frozen);
-    both("leaves_out_what_nobody_reads", unread);
+    both("leaves_out_frozen_parameters", frozen);
+    both("leaves_out_unread_values", unread);
     both("gives_the_same_bits_again", same_bits);
     both("gives_the_same_bits_of_long_sums", same_bits_of_long_sums);
     trials.push(Trial::test("plan::is_forgotten_when_there_are_many", many_plans));
@@ -50,7 +50,7 @@ fn one_plan(device: &Device) -> Outcome {
     for epoch in 0..35 {
         for batch in dataset.batches(8).shuffle(epoch).on(device) {
             let batch = batch?;
-            // All that may change from step to step: rate, dropout, norm, seed (of each tape), order.
+            // Changes that need no new plan: the rate, dropout, the norm, each tape's seed, the order of examples.
             optimizer.set_lr(0.01 / (1 + steps) as f64);
             net.dropout.p = 0.5 / (1 + epoch) as f64;
             let (loss, grads) = record(&net, &batch.inputs, &batch.targets)?;
@@ -69,7 +69,7 @@ fn one_plan(device: &Device) -> Outcome {
     Ok(())
 }
 
-/// A training step of a model on a device that has not made a plan before; the plan.
+/// The plan of a model's training step on a device without earlier plans.
 fn step_of<M: FromSeed + Layer>(device: &Device, optimizer: &mut dyn Optimizer) -> Result<String> {
     let mut net = M::from_seed(device, Seed::new(1))?;
     let (images, labels) = images(device, "plan", 4)?;
@@ -86,7 +86,7 @@ fn golden_step(device: &Device) -> Outcome {
     golden::check_plan(if device.is_gpu() { "plan_step_gpu" } else { "plan_step_cpu" }, &dump)
 }
 
-/// The lines of a dump that compute something: where the results go, with their bytes, and what is computed.
+/// The steps in a dump: the places of their results with their bytes, and their work.
 fn steps(dump: &str) -> Vec<(Vec<(&str, usize)>, &str)> {
     let numbered = |line: &&str| line.trim_start().starts_with(|c: char| c.is_ascii_digit());
     dump.lines().filter(numbered).map(step).collect()
@@ -116,7 +116,7 @@ fn fusion(device: &Device) -> Outcome {
     let dumps = device.plan_dumps();
     assert_eq!(steps(&dumps[0]).len(), 1, "{}", dumps[0]);
     assert_eq!(device.stats().launches, 1);
-    // In a whole step: everything between two kernels is one launch.
+    // In a whole training step, everything between two kernels is one launch.
     let device = if device.is_gpu() { device.for_testing(0)? } else { Device::cpu() };
     let dump = step_of::<Tiny>(&device, &mut AdamW::new(0.01))?;
     let fused = |(_, work): &&(Vec<_>, &str)| work.starts_with("fused");
@@ -135,7 +135,7 @@ fn reuse(device: &Device) -> Outcome {
     let line = dump.lines().find(|line| line.starts_with("slots: ")).expect("dumps say it");
     let total = line.rsplit_once(" bytes, ").and_then(|(_, rest)| rest.split(' ').next()).expect("dumps say it");
     let total: usize = total.parse().expect("a number");
-    // If kernels do the elementwise work, there is less to write in the first place.
+    // If kernels do the elementwise work, fewer values are stored in the first place.
     let most = if device.is_gpu() { written * 7 / 8 } else { written * 3 / 4 };
     assert!(total > 0 && total < most, "{total} bytes for {written}:\n{dump}");
     Ok(())
@@ -153,7 +153,7 @@ fn in_place(device: &Device) -> Outcome {
         let updates = all.iter().filter(|(results, _)| results[0].0.starts_with("leaf"));
         let mut parameters = 0;
         for (results, work) in updates {
-            // One step writes a parameter and its state, nothing else; a step without an instruction would be a copy.
+            // One step writes a parameter and its state, and nothing else. A step without instructions would be a copy.
             assert!(results.len() == tensors && results.iter().all(|(place, _)| place.starts_with("leaf")), "{dump}");
             assert!(work.contains("t0 = "), "{dump}");
             parameters += 1;
@@ -173,7 +173,7 @@ fn frozen(device: &Device) -> Outcome {
         ("conv2d{", 2, 2),
         ("conv2d_grad_weight{", 2, 1),
         ("conv2d_grad_input{", 1, 1),
-        // It gives the parameters' gradients as well.
+        // This kernel computes the parameters' gradients as well.
         ("group_norm_grad{", 1, 1),
     ] {
         assert_eq!((count(&whole, op), count(&part, op)), (with, without), "{op}\n{whole}\n{part}");
@@ -215,12 +215,12 @@ fn same_bits(device: &Device) -> Outcome {
     };
     let first = run()?;
     assert_eq!(first, run()?);
-    // The steps did do something.
+    // The losses do change.
     assert!(first.0.iter().collect::<std::collections::HashSet<_>>().len() == first.0.len());
     Ok(())
 }
 
-/// Normalisations read their scales from memory: without any, ones and zeros that all of them share.
+/// Normalisations read their weights from memory. Without weights, all of them share constant ones and zeros.
 fn constants(device: &Device) -> Outcome {
     let norm = LayerNorm::new([7]).affine(false).init(device, Seed::new(0))?;
     let tape = Tape::new(device);
@@ -237,7 +237,7 @@ fn constants(device: &Device) -> Outcome {
     Ok(())
 }
 
-/// Sums so long that they are split, in groups, channels and over the batch.
+/// A model with sums so long that they are split: in groups, in channels and over the batch.
 #[derive(Module, Debug)]
 #[module(sequential)]
 struct Large {
@@ -249,7 +249,7 @@ struct Large {
     head: Linear,
 }
 
-/// One step from the same state: loss, gradients, parameters and the optimizer's state.
+/// Steps from the same state give the same loss, gradients, parameters and optimizer state.
 fn same_bits_of_long_sums(device: &Device) -> Outcome {
     let images = tensor(device, "images", [16, 1, 40, 40])?;
     let labels = Tensor::indices(device, [16], &std::array::from_fn::<u32, 16, _>(|i| i as u32 % 3))?;
@@ -263,7 +263,7 @@ fn same_bits_of_long_sums(device: &Device) -> Outcome {
         optimizer.step(&mut net, &grads)?;
         let gradients = gradients.iter().map(|x| Ok(to_bits(&x.to_vec()?))).collect::<Result<Vec<_>>>()?;
         let once = bits(&net)?;
-        // The second step shows the optimizer's state.
+        // The second step depends on the optimizer's state.
         let (_, grads) = record(&net, &images, &labels)?;
         optimizer.step(&mut net, &grads)?;
         Ok((loss.item()?.to_bits(), gradients, once, bits(&net)?))
@@ -280,7 +280,7 @@ fn same_bits_of_long_sums(device: &Device) -> Outcome {
     Ok(())
 }
 
-/// Sixty-four plans are kept.
+/// A device keeps 64 plans.
 fn many_plans() -> Outcome {
     let device = Device::cpu();
     let run = |n: usize| -> Result<Vec<f32>> {
@@ -291,7 +291,7 @@ fn many_plans() -> Outcome {
         run(n)?;
     }
     assert_eq!((device.stats().plans, device.plan_dumps().len()), (70, 64));
-    // The last is known, the first no longer.
+    // The last plan is kept, the first is evicted.
     assert_eq!((run(70)?.len(), device.stats().plans), (70, 70));
     assert_eq!((run(1)?.len(), device.stats().plans), (1, 71));
     assert_eq!(device.plan_dumps().len(), 64);

@@ -1,6 +1,6 @@
-//! Plans for GPUs that are not present: one with matrix units, and one with WebGPU's default limits. Networks and the
-//! cases of all operations run on the CPU, and each run is also planned for such a GPU. Every kernel of these plans is
-//! checked against the GPU's limits, and translated for Metal and DirectX 12.
+//! Plans for absent GPUs: one with matrix units, and one with WebGPU's default limits. Networks and the cases of all
+//! operations run on the CPU, and each run is also planned for such a GPU. Every kernel of these plans is checked
+//! against the GPU's limits, and translated for Metal and DirectX 12.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -30,7 +30,7 @@ const NETWORKS: [(&str, Train); 4] = [
     ("convolutions_of_every_kind", convolutions),
 ];
 
-/// A GPU that is not there.
+/// An absent GPU.
 #[derive(Clone, Copy)]
 struct Absent {
     name: &'static str,
@@ -58,11 +58,11 @@ pub(crate) fn collect(trials: &mut Vec<Trial>) {
         let case = Arc::new(case);
         trials.push(Trial::test(name, move || AT_BASELINE.holds(|device| record(&case, device))));
     }
-    trials.push(Trial::test("planned::what_exceeds_the_limits_is_found", exceeds));
+    trials.push(Trial::test("planned::kernels_beyond_the_limits_are_found", exceeds));
 }
 
 impl Absent {
-    /// Trains on the CPU, and looks at every kernel of the plans for this GPU.
+    /// Runs on the CPU, then checks every kernel of the plans for this GPU.
     fn holds(&self, run: impl FnOnce(&Device) -> Outcome) -> Outcome {
         let device = (self.device)();
         run(&device)?;
@@ -100,7 +100,7 @@ fn record(case: &Case, device: &Device) -> Outcome {
     Ok(())
 }
 
-/// A kernel of the user's with too large workgroups.
+/// A user's kernel whose workgroups are too large.
 #[derive(Debug)]
 struct Large(usize);
 
@@ -195,7 +195,7 @@ fn attention(device: &Device) -> Outcome {
     step(device, &mut net, &mut AdamW::new(1e-3), |net, tape| net.forward(&tape.input(&x)))
 }
 
-/// Strides, dilations, groups and channels that fill no line.
+/// Strides, dilations, groups, and channels that do not fill a line.
 fn convolutions(device: &Device) -> Outcome {
     let convolutions = [
         Conv2d::new(64, 64, 3).padding(1),

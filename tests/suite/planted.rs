@@ -1,4 +1,4 @@
-//! Planted mistakes: the checks that all other tests rely on must find and name each of them.
+//! Planted mistakes: the checks that all other tests rely on must find and name each one.
 
 use libtest_mimic::{Failed, Trial};
 use meganeura::check::{Report, gradcheck};
@@ -11,7 +11,7 @@ use crate::numbers::{Computed, Reference, compare};
 
 type Rule = fn(&[Var], &[Var], &Var) -> Vec<Option<Var>>;
 
-/// An operation with a right gradient rule, and wrong ones.
+/// An operation with a correct gradient rule and several wrong ones.
 struct Family {
     name: &'static str,
     inputs: &'static [&'static [usize]],
@@ -83,7 +83,7 @@ fn families() -> Vec<Family> {
             output: &[3],
             cpu: |x, y| y.iter_mut().zip(x[0].chunks(4)).for_each(|(y, row)| *y = row.iter().sum()),
             right: |_, _, dy| vec![Some(dy.reshape([3, 1]).expand([3, 4]))],
-            // Right wherever the cotangents are ones.
+            // Correct only if all cotangents are 1.
             wrong: vec![("ones", |x, _, _| vec![Some(x[0].clone() * 0.0 + 1.0)], 0)],
         },
         Family {
@@ -204,7 +204,7 @@ fn check(op: &Planted, shapes: &[&[usize]]) -> Result<Report> {
     gradcheck(&(), &inputs, |(), x| vec![x[0].custom(op.clone(), &x[1..].iter().collect::<Vec<_>>())])
 }
 
-/// The report must fail, at this entry and at no other.
+/// The report must fail at this entry, and at no other.
 fn is_found(report: &Report, name: &str) -> Result<(), Failed> {
     let failed: Vec<_> = report.entries.iter().filter(|entry| !entry.passed).map(|entry| &*entry.name).collect();
     let message = report.ok().err().map(|error| error.to_string()).unwrap_or_default();
@@ -255,7 +255,7 @@ enum Shader {
     Broken,
 }
 
-/// `x³`, with a shader that may be another function.
+/// `x³`, with a shader that may compute something else.
 #[derive(Debug)]
 struct Cube {
     formula: &'static str,
@@ -304,13 +304,13 @@ fn shader(device: &Device, formula: &'static str, unwritten: usize, kind: Shader
         let x = Tape::new(device).input(&tensor(device, "x", [201])?);
         x.custom(Cube { formula, unwritten }, &[]).to_tensor()?.to_f64_vec()
     };
-    // Opened anew: what this driver complains of is no other test's business.
+    // A separate adapter, so that the driver's errors do not reach other tests.
     let device = Device::named(&device.to_string())?.for_testing(0)?;
     let reference = Reference(run(&Device::cpu_with(Precision::Double))?);
     match (run(&device), kind) {
         (Err(error), Shader::Broken) => {
             assert_eq!(error.kind(), ErrorKind::Device, "{error}");
-            // The mistake stays where it was made.
+            // Other kernels still work.
             let x = Tape::new(&device).input(&tensor(&device, "x", [3])?);
             x.custom(Cube { formula: "x[i]", unwritten: 0 }, &[]).to_vec()?;
             Ok(())

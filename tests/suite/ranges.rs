@@ -20,7 +20,7 @@ use crate::nets::{bits, normal};
 use crate::numbers::{Computed, Numbers, Reference, compare};
 use crate::ops::{each_variant, offered};
 
-/// The unit roundoff of bf16, which has eight significant digits.
+/// The unit roundoff of bf16, which has eight significant bits.
 const ROUNDING: f64 = 1.0 / 256.0;
 
 /// Sixteen roundings of `f32`, relative to terms that may cancel, as in `1 − tanh²(x)` or `p − 1`.
@@ -40,7 +40,7 @@ pub(crate) fn collect(trials: &mut Vec<Trial>) {
         trials.push(gpu_trial(format!("ranges::{}", subject.name), move |device| check(device, subject)));
     }
     trials.push(Trial::test("ranges::the_range_of_f16_would_fail", too_short));
-    trials.push(gpu_trial("ranges::a_step_that_overflows_is_held_back", steps));
+    trials.push(gpu_trial("ranges::a_step_that_overflows_is_refused", steps));
 }
 
 type Record = fn(&[Var]) -> Result<Var>;
@@ -65,7 +65,8 @@ struct Subject {
     shapes: Shapes,
     record: Record,
     size: Size,
-    /// Given the magnitudes of operands and cotangents, this and its gradients are sums of the magnitudes of terms.
+    /// Applied to the magnitudes of operands and cotangents, this function and its gradients give sums of magnitudes of
+    /// terms.
     terms: Option<Record>,
     /// The largest number of roundings to bf16 on the way to a result.
     roundings: f64,
@@ -75,8 +76,8 @@ struct Subject {
     multiplies: bool,
 }
 
-/// Linear in each operand, so that it is its own sum of magnitudes. Two roundings: of the result, and of a summand
-/// before.
+/// An operation that is linear in each operand, so it is its own sum of magnitudes. Two roundings: of the result, and
+/// of a summand before.
 const fn linear(name: &'static str, shapes: Shapes, record: Record) -> Subject {
     let (size, terms, inputs) = (Size::Terms, Some(record), usize::MAX);
     Subject { name, shapes, record, size, terms, roundings: 2.0, inputs, multiplies: false }
@@ -86,7 +87,7 @@ const fn product(name: &'static str, shapes: Shapes, record: Record) -> Subject 
     Subject { multiplies: true, ..linear(name, shapes, record) }
 }
 
-/// Elementwise, with a slope of about 1 at most.
+/// An elementwise function with slopes up to about 1.
 const fn activation(name: &'static str, record: Record) -> Subject {
     Subject { size: Size::Itself, terms: Some(|x| Ok(&x[0] * 1.0)), ..linear(name, &[IMAGES], record) }
 }
@@ -187,7 +188,7 @@ const SUBJECTS: &[Subject] = &[
         multiplies: true,
         ..mixing("attention", &[&[2, 7, 16], &[2, 9, 16], &[2, 9, 16]], 4.0, |x| Ok(x[0].attention(&x[1], &x[2], None)))
     },
-    // Four values on the way may be halves, and as many cotangents.
+    // Up to four intermediate values may be halves, and as many cotangents.
     Subject {
         inputs: 1,
         multiplies: true,
@@ -209,7 +210,7 @@ enum Magnitude {
         span: usize,
         axis: Option<usize>,
     },
-    /// 1 for the first image, row or batch; for all else 1e30, so that products overflow.
+    /// 1 for the first image, row or batch, and 1e30 for everything else, so that products overflow.
     Beyond,
 }
 
@@ -225,7 +226,7 @@ impl Magnitude {
             Self::Uniform(factor) => factor,
             Self::Mixed { span, axis } => {
                 let at = axis.map_or(at, |axis| along(shape, axis, at));
-                // Steps of 37 visit every power before any of them again.
+                // Steps of 37 visit every power before one repeats.
                 2f64.powi(((at * 37 + operand * 11) % (2 * span + 1)) as i32 - span as i32)
             }
             Self::Beyond if shape[0] == images && along(shape, 0, at) == 0 => 1.0,
@@ -235,16 +236,16 @@ impl Magnitude {
 }
 
 impl Subject {
-    /// From 1e-9 up to 1e6 and down again by factors of 1000, since no run may remember an earlier one. Then tiny,
-    /// larger where results have room for it, and mixed.
+    /// From 1e-9 up to 1e6 and down again by factors of 1000, since no run may depend on an earlier one. Then tiny
+    /// magnitudes, larger ones if results have room for them, and mixed ones.
     fn magnitudes(&self) -> Vec<Magnitude> {
         let growing = (0..6).chain((0..5).rev()).map(|step| Magnitude::Uniform(1e-9 * 1e3f64.powi(step)));
         let mut magnitudes: Vec<_> = growing.chain([Magnitude::Uniform(1e-10)]).collect();
         if self.size == Size::Terms {
             magnitudes.push(Magnitude::Uniform(1e12));
         }
-        // Before a softmax or a normalisation, an element below the floor may decide a result, so no bound holds for a
-        // span of 30.
+        // If a softmax or a normalisation follows, an element below the floor may decide a result, so no bound holds
+        // for a span of 30.
         let bounded = !self.multiplies || self.size == Size::Terms;
         let spans = [10, 30].into_iter().filter(|&span| span == 10 || bounded);
         magnitudes.extend(spans.flat_map(|span| [None, Some(0), Some(1)].map(|axis| Magnitude::Mixed { span, axis })));
@@ -265,7 +266,7 @@ impl Subject {
         let shapes = self.shapes.iter().map(|shape| Shape::new(shape)).chain([self.output()?]);
         let draw = |(operand, shape): (usize, Shape)| {
             let is_constant = match magnitude {
-                // In a normalisation, a cotangent far above the others may cancel, and so far smaller results remain.
+                // In a normalisation, a cotangent far above the others may cancel, which leaves far smaller results.
                 Magnitude::Mixed { axis, .. } if operand == last => self.size == Size::Largest && axis != Some(0),
                 _ => operand >= self.inputs && operand != last,
             };
@@ -282,7 +283,7 @@ impl Subject {
 }
 
 /// The result, and the gradients by all operands for the cotangent, which is the last array. All are held when the
-/// first is read: a single run computes the forward and the backward pass.
+/// first is read, so a single run computes both passes.
 fn evaluate(device: &Device, record: Record, operands: &[Array]) -> Result<Vec<Vec<f64>>> {
     let tape = Tape::new(device);
     let input = |array: &Array| Ok(tape.input(&Tensor::from_f64(device, array.shape, &array.data)?));
@@ -299,12 +300,12 @@ fn evaluate(device: &Device, record: Record, operands: &[Array]) -> Result<Vec<V
 struct Expected {
     value: f64,
     allowed: f64,
-    /// The sum of the magnitudes of terms, over each way to replace one operand by its largest element: a further error
-    /// of [`FLOOR`] times this is allowed.
+    /// The sum of magnitudes of terms with one operand replaced by its largest element, summed over the operands. A
+    /// further error of [`FLOOR`] times this is allowed.
     largest: f64,
 }
 
-/// Operands and the expected results.
+/// The operands and expected results of a run.
 struct Run {
     what: String,
     operands: Vec<Array>,
@@ -375,7 +376,7 @@ impl Run {
     }
 }
 
-/// The devices on which images are halves: one without matrix units, and the one in fast precision if there are matrix
+/// The devices on which images are halves: one without matrix units, and one in fast precision if there are matrix
 /// units.
 fn devices(device: &Device) -> Result<Vec<Device>> {
     let halves = device.for_testing_halves(0)?;
@@ -410,7 +411,7 @@ fn check(device: &Device, subject: &Subject) -> Outcome {
     if subject.size == Size::Terms { overflows(device, subject) } else { Ok(()) }
 }
 
-/// The same results are finite as in full precision.
+/// Exactly the results that are finite in full precision are finite.
 fn overflows(device: &Device, subject: &Subject) -> Outcome {
     let operands = subject.operands(Magnitude::Beyond)?;
     let full = evaluate(&device.for_testing(0)?, subject.record, &operands)?;
@@ -428,7 +429,7 @@ fn overflows(device: &Device, subject: &Subject) -> Outcome {
     Ok(())
 }
 
-/// The comparison itself can fail: numbers that overflow or become 0, as they would in f16 without scales, do not pass.
+/// The comparison itself can fail: numbers that overflow or become 0, as in f16 without scales, do not pass.
 fn too_short() -> Outcome {
     let in_f16 = |x: &f64| match x.abs() {
         size if size >= 65_520.0 => x * f64::INFINITY,

@@ -15,21 +15,21 @@ use crate::nets::normal;
 pub(crate) fn collect(trials: &mut Vec<Trial>) {
     type Test = fn(&Device) -> Outcome;
     let tests: [(&str, Test); 4] = [
-        ("small_results_come_along", small),
+        ("small_results_are_copied_by_the_run", small),
         ("results_stay_while_later_steps_run", later),
-        ("what_was_copied_along_is_not_what_a_step_then_updates", updated),
+        ("updated_values_are_read_again", updated),
         ("from_several_threads", threads),
     ];
     for (name, test) in tests {
         trials.push(Trial::test(format!("reads::cpu::{name}"), move || test(&Device::cpu())));
-        // On a device of its own, since all devices of an adapter count reads together.
+        // A separate adapter, because all devices of an adapter share their count of reads.
         trials.push(gpu_trial(format!("reads::gpu::{name}"), move |device| {
             test(&Device::named(&device.to_string())?.for_testing(0)?)
         }));
     }
 }
 
-/// The reads that a GPU was given commands for; the CPU needs none.
+/// The number of reads that needed separate GPU commands; 0 on the CPU.
 fn reads<T>(device: &Device, work: impl FnOnce() -> Result<T>) -> Result<(T, u64)> {
     let before = device.stats().reads;
     let done = work()?;
@@ -95,7 +95,8 @@ fn later(device: &Device) -> Outcome {
     Ok(())
 }
 
-/// A run's result becomes a parameter's value. What a step then makes of it is read, and not what was copied along.
+/// A run's result becomes a parameter's value, and a step updates it. Reads must give the updated value, not the copy
+/// that the run made.
 fn updated(device: &Device) -> Outcome {
     let mut param = Param::new(Tensor::zeros(device, [3])?);
     let computed =

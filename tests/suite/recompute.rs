@@ -1,4 +1,4 @@
-//! Recomputed regions: the same bits in less memory, with every side effect only once.
+//! Recomputed regions: the same bits in less memory, and side effects only once.
 
 use std::cell::Cell;
 
@@ -24,7 +24,7 @@ pub(crate) fn collect(trials: &mut Vec<Trial>) {
         ("a_tape_may_be_used_again", used_again),
         ("gradients_of_gradients", twice),
         ("a_field_of_a_sequential_struct", derived),
-        ("copies_of_other_sizes_than_what_they_wait_for", sizes),
+        ("copies_that_wait_for_values_of_other_sizes", sizes),
         ("random_numbers_are_drawn_again", masks),
         ("a_backward_pass_inside_of_a_region", inside),
     ];
@@ -129,8 +129,8 @@ fn same_bits(device: &Device) -> Outcome {
     Ok(())
 }
 
-/// Holds numbers to the same bits, unless wgpu encodes the launches of a GPU: its driver may then contract a
-/// multiplication and an addition in one kernel and not in another. There, numbers agree up to rounding.
+/// Expects the same bits, unless wgpu encodes a GPU's launches: then its driver may contract a multiplication and an
+/// addition in one kernel but not in another, and numbers agree up to rounding.
 fn same(device: &Device, what: &str, recomputed: &[f32], kept: &[f32], tolerance: f64) -> Outcome {
     if device.to_string().starts_with("CPU") || is_software(device) || !is_encoded_by_wgpu(device) {
         let bits = |values: &[f32]| values.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
@@ -140,19 +140,19 @@ fn same(device: &Device, what: &str, recomputed: &[f32], kept: &[f32], tolerance
     compare(what, &Computed(double(recomputed)), &Reference(double(kept)), tolerance).map(|_| ())
 }
 
-/// Fast precision rounds what lies in memory to halves, and less lies there.
+/// Fast precision rounds stored values to halves, and recomputation stores fewer values.
 fn close(device: &Device) -> Outcome {
     let fast = device.with_precision(Precision::Fast).or_else(|_| device.for_testing_halves(0))?;
     let [kept, recomputed] = [false, true].map(|recomputed| gradients(&fast, &Net::new(&fast, 3, recomputed)?));
     for ((path, kept), (_, recomputed)) in kept?.into_iter().zip(recomputed?) {
         let double = |values: Vec<f32>| values.into_iter().map(f64::from).collect();
-        // Halves have 8 digits, and some layers come after one another.
+        // Halves have 8 significant bits, and several layers are chained.
         compare(&path, &Computed(double(recomputed)), &Reference(double(kept)), 0.03)?;
     }
     Ok(())
 }
 
-/// With a tape for each step, and as a step that is recorded once.
+/// Trains with a tape for each step, and with a step that is recorded once.
 fn same_training(device: &Device) -> Outcome {
     let x = images(device)?;
     let mut all = Vec::new();
@@ -175,10 +175,11 @@ fn same_training(device: &Device) -> Outcome {
         }
         all.push(weights(&net)?);
     }
-    // AdamW divides by the gradient's size, so a rounding of a small one is a part of the learning rate.
+    // AdamW divides by the gradient's size, so the rounding error of a small gradient is a fraction of the learning
+    // rate.
     same(device, "with tapes", &all[2], &all[0], 1e-2)?;
     same(device, "recorded once", &all[3], &all[1], 1e-2)?;
-    assert_eq!(all[0], all[1], "of both");
+    assert_eq!(all[0], all[1], "a recorded step and tapes agree");
     Ok(())
 }
 
@@ -225,8 +226,8 @@ fn side_effects(device: &Device) -> Outcome {
         grads.get(&net.blocks[0].conv.weight).expect("it has one").to_vec()?;
         tape.apply()?;
     }
-    assert_eq!(calls.get(), 2, "a call for each");
-    // Running statistics moved once, by the same numbers.
+    assert_eq!(calls.get(), 2, "one call of each");
+    // Running statistics moved only once, to the same values.
     assert_eq!(bits(&once)?, bits(&plain)?);
     assert_ne!(bits(&once)?, bits(&Net::new(device, 1, false)?)?);
     Ok(())
@@ -266,7 +267,7 @@ fn held(device: &Device) -> Outcome {
         };
         let y = if recomputed { tape.recompute(f) } else { f() };
         let between = between.expect("it was called");
-        // Read before the backward pass, and used outside of the region as well.
+        // The intermediate value is read before the backward pass, and used outside of the region.
         let (loss, seen) = ((&y * &between).sum(), between.to_vec()?);
         let grads = tape.backward(&loss)?;
         let of_between = grads.of(&between).expect("it is held").to_vec()?;
@@ -310,7 +311,7 @@ fn twice(device: &Device) -> Outcome {
     Ok(())
 }
 
-/// A layer of many values inside.
+/// A layer with many intermediate values.
 type Wide = (Silu, Conv2d, Silu, Conv2d);
 
 #[derive(Module)]
@@ -338,7 +339,7 @@ fn derived(device: &Device) -> Outcome {
     Ok(())
 }
 
-/// Elementwise work, computed again, waits for a bare product of another size.
+/// Recomputed elementwise work waits for a bare product of another size.
 fn sizes(device: &Device) -> Outcome {
     for [rows, inputs, between] in [[24, 8, 64], [24, 64, 8], [3, 70, 70]] {
         let weights = [("first", [inputs, between]), ("second", [between, 5])];
@@ -359,7 +360,7 @@ fn sizes(device: &Device) -> Outcome {
     Ok(())
 }
 
-/// The masks of dropout would take as much memory as what they mask.
+/// Dropout masks would take as much memory as the values that they mask.
 fn masks(device: &Device) -> Outcome {
     let mut bytes = Vec::new();
     for recomputed in [false, true] {
@@ -385,7 +386,7 @@ impl<L: Layer> Layer for Chain<L> {
     }
 }
 
-/// A gradient penalty that is recorded in a region, with layers before and behind it.
+/// A gradient penalty that is recorded in a region, with layers before and after it.
 fn inside(device: &Device) -> Outcome {
     let layers = (Linear::new(4, 6), Silu, Linear::new(6, 4)).init(device, 8)?;
     let run = |recomputed: bool| -> Result<Vec<f64>> {

@@ -12,7 +12,7 @@ pub(crate) fn collect(trials: &mut Vec<Trial>) {
     trials.push(gpu_trial("recurrent::launches_of_a_step", launches_of_a_step));
 }
 
-/// The launches that one more step of every sequence costs, forward, or forward and backward.
+/// The number of launches for one more time step: forward, or forward and backward.
 fn of_a_step<G: RecurrentGates>(device: &Device, config: &RecurrentConfig<G>, backward: bool) -> Result<u64> {
     let mut launches = [0, 0];
     for (launches, steps) in launches.iter_mut().zip([5, 6]) {
@@ -35,9 +35,8 @@ fn of_a_step<G: RecurrentGates>(device: &Device, config: &RecurrentConfig<G>, ba
     Ok(launches[1] - launches[0])
 }
 
-/// The input's products are one launch for all steps. A step is the product of the hidden state, with the input's part,
-/// the bias and what of the formula is elementwise in it; one launch for all gates, which a formula of one gate does
-/// without; and a copy to the outputs.
+/// The input's products are one launch for all steps. A step launches the product of the hidden state, which merges the
+/// input's part, the bias and elementwise work; all gates, unless there is only one; and a copy to the outputs.
 fn launches_of_a_step(device: &Device) -> Outcome {
     assert_eq!(of_a_step(device, &Rnn::new(4, 8), false)?, 2);
     assert_eq!(of_a_step(device, &Lstm::new(4, 8), false)?, 3);

@@ -1,4 +1,4 @@
-//! A reused tape: values that nobody holds are forgotten, and held values stay unchanged.
+//! Reused tapes: values that nobody holds are forgotten, and held values stay unchanged.
 
 use libtest_mimic::Trial;
 use meganeura::nn::{Linear, Relu};
@@ -11,13 +11,13 @@ use crate::nets::{Tiny, images, tensor};
 
 pub(crate) fn collect(trials: &mut Vec<Trial>) {
     let mut both = |name: &str, run: fn(&Device) -> Outcome| {
-        // Separate devices: the plans that they make are only this test's.
+        // Separate devices, so that their plans are only this test's.
         trials.push(Trial::test(format!("reuse::{name}"), move || run(&Device::cpu())));
         trials.push(gpu_trial(format!("reuse::gpu::{name}"), move |device| run(&device.for_testing(0)?)));
     };
     both("a_tape_does_not_grow_with_its_passes", passes);
-    both("what_is_held_keeps_its_gradient", held);
-    both("a_state_that_is_detached_does_not_grow", recurrent);
+    both("held_values_keep_their_gradients", held);
+    both("a_detached_state_does_not_grow", recurrent);
 }
 
 /// The number of nodes on a tape, from its `Debug` form.
@@ -44,7 +44,7 @@ fn passes(device: &Device) -> Outcome {
         assert!(plans <= 2, "{plans} plans after {pass} passes");
     }
     assert_eq!(first.to_vec()?, expected);
-    // It is computed with as ever.
+    // The held value can still be used.
     assert_eq!((first * 2.0).to_vec()?, expected.iter().map(|y| 2.0 * y).collect::<Vec<_>>());
     Ok(())
 }
@@ -75,7 +75,7 @@ fn held(device: &Device) -> Outcome {
     let (once, after) = (gradients(0)?, gradients(40)?);
     assert_eq!(once, after);
     assert_eq!(once[..3], once[3..]);
-    // A tape that has forgotten much steps as ever, and is stale as ever after that.
+    // A tape that has forgotten values can still step, and is stale after that.
     let tape = Tape::new(device);
     for _ in 0..20 {
         net.forward(&tape.input(&x)).to_vec()?;
@@ -93,7 +93,7 @@ fn held(device: &Device) -> Outcome {
     Ok(())
 }
 
-/// A state that goes from pass to pass, cut off from its past.
+/// A detached state that is passed from pass to pass.
 fn recurrent(device: &Device) -> Outcome {
     let net = Linear::new(4, 4).init(device, Seed::new(1))?;
     let start = tensor(device, "start", [1, 4])?;

@@ -1,5 +1,5 @@
-//! Long tapes and large models. No test here asserts a time: quadratic work takes hours at these sizes, and recursion
-//! along a tape overflows the small stacks.
+//! Long tapes and large models. No test here asserts a time: quadratic work would take hours at these sizes, and
+//! recursion along a tape would overflow the small stacks.
 
 use libtest_mimic::{Failed, Trial};
 use meganeura::optim::{AdamW, Optimizer};
@@ -19,7 +19,7 @@ pub(crate) fn collect(trials: &mut Vec<Trial>) {
     trials.push(gpu_trial("scale::gpu::a_long_chain", |device| chain(device, 3_000)));
     trials.push(gpu_trial("scale::gpu::a_deep_network", |device| deep_network(device, 1_000)));
     trials.push(gpu_trial("scale::gpu::a_step_of_two_thousand_parameters", |device| {
-        // A device whose plans are only this test's.
+        // A separate device, so that its plans are only this test's.
         many_parameters(&device.for_testing(0)?, 2_000)
     }));
 }
@@ -28,14 +28,14 @@ fn double() -> Device {
     Device::cpu_with(Precision::Double)
 }
 
-/// On a thread with a quarter of the stack that Rust gives threads.
+/// Runs on a thread with a quarter of Rust's default stack.
 fn in_small_stack(run: fn() -> Outcome) -> Outcome {
     let thread = std::thread::Builder::new().stack_size(512 << 10).spawn(run)?;
     thread.join().map_err(|_| Failed::from("the thread panicked"))?
 }
 
 fn tolerance(device: &Device) -> f64 {
-    // Each step rounds once, and its derivative is at most 1; in f32 on a GPU sines are good to 2⁻¹¹.
+    // Each step rounds once, and its derivative is at most 1. In f32 on a GPU, sines have errors of up to 2⁻¹¹.
     if device.precision() == Precision::Double { 1e-11 } else { 5e-3 }
 }
 
@@ -44,8 +44,7 @@ fn expect_close(found: f64, expected: f64, tolerance: f64) {
     assert!((found - expected).abs() <= tolerance * expected.abs().max(1e-3), "{found} is not {expected}");
 }
 
-/// `sin(sin(…x))` and its derivative `cos(x)·cos(sin x)·…`: one group of pointwise operations, forward and backward
-/// pass together.
+/// `sin(sin(…x))` and its derivative `cos(x)·cos(sin x)·…`: both passes together are one group of pointwise operations.
 fn chain(device: &Device, length: usize) -> Outcome {
     let tape = Tape::new(device);
     let x = tape.input(&Tensor::from_f64(device, [2], &[0.5, -1.25])?);
@@ -61,11 +60,11 @@ fn chain(device: &Device, length: usize) -> Outcome {
     Ok(())
 }
 
-/// Layer after layer of a product and what follows it elementwise.
+/// A chain of products, each followed by elementwise work.
 fn deep_network(device: &Device, depth: usize) -> Outcome {
     let tape = Tape::new(device);
     let x = tape.input(&Tensor::from_f64(device, [1, 2], &[0.5, -1.25])?);
-    // A rotation by 90°: what comes out can be told.
+    // A rotation by 90°, so the result is known.
     let turn = tape.input(&Tensor::from_f64(device, [2, 2], &[0.0, 1.0, -1.0, 0.0])?);
     let y = (0..depth).fold(x.clone(), |y, _| y.matmul(&turn).sin());
     let grads = tape.backward(&y.sum())?;
@@ -90,7 +89,7 @@ fn deep_network(device: &Device, depth: usize) -> Outcome {
     Ok(())
 }
 
-/// Views of views, of which some are read.
+/// Chained views, some of which are read.
 fn views(device: &Device, count: usize) -> Outcome {
     let tape = Tape::new(device);
     let x = tape.input(&Tensor::from_f64(device, [2, 3], &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0])?);
@@ -110,7 +109,7 @@ fn views(device: &Device, count: usize) -> Outcome {
     Ok(())
 }
 
-/// The first two steps of a model with a number of parameters, whose loss reaches each parameter on a separate path.
+/// The first two steps of a model with `count` parameters. The loss depends on each parameter through a separate path.
 fn many_parameters(device: &Device, count: usize) -> Outcome {
     let new = |k: usize| Ok(Param::new(Tensor::full(device, [3], (k % 7) as f32)?));
     let mut params = (0..count).map(new).collect::<Result<Vec<_>>>()?;
@@ -121,7 +120,7 @@ fn many_parameters(device: &Device, count: usize) -> Outcome {
         let loss = terms.reduce(|sum, term| sum + term).expect("there are some");
         let grads = tape.backward(&loss)?;
         optimizer.step(&mut params, &grads)?;
-        // A gradient that does not change moves each number by the rate.
+        // A constant gradient moves each number by the rate.
         for (k, w) in params.iter().enumerate().step_by(count / 100) {
             let expected = (k % 7) as f64 - 0.25 * f64::from(step);
             w.value().to_vec()?.into_iter().for_each(|w| expect_close(f64::from(w), expected, 1e-4));

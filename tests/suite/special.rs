@@ -1,4 +1,4 @@
-//! NaN, infinities and ties in operations on rows or windows, in every form.
+//! NaN, infinities and ties in operations on rows or windows, in every form of the kernels.
 
 use libtest_mimic::Trial;
 use meganeura::loss::{CrossEntropyOptions, Reduction};
@@ -25,9 +25,9 @@ pub(crate) fn collect(trials: &mut Vec<Trial>) {
     both("nan_wins_a_window", windows);
     both("the_first_of_ties_gets_the_gradient", ties);
     both("rows_past_the_end_are_nan", rows_past_the_end);
-    trials.push(gpu_trial("special::gpu::what_is_not_finite_stays_where_it_is_in_fast_products", fast_products));
-    trials.push(gpu_trial("special::gpu::what_comes_late_fits_fast_convolutions", late));
-    trials.push(gpu_trial("special::gpu::outliers_of_fast_convolutions_are_seen_where_they_are", outliers));
+    trials.push(gpu_trial("special::gpu::non_finite_elements_do_not_spread_in_fast_products", fast_products));
+    trials.push(gpu_trial("special::gpu::late_large_elements_fit_fast_convolutions", late));
+    trials.push(gpu_trial("special::gpu::outliers_in_fast_convolutions_cost_other_tiles_no_digits", outliers));
 }
 
 fn cross_entropy(x: &Var, labels: &Tensor, label_smoothing: f64) -> Var {
@@ -35,14 +35,14 @@ fn cross_entropy(x: &Var, labels: &Tensor, label_smoothing: f64) -> Var {
     x.cross_entropy_with(labels, &options)
 }
 
-/// A matrix of small numbers with a special one in row 2 (of 5), column `at`.
+/// A matrix of small numbers with a special one in row 2 of 5, column `at`.
 fn matrix(device: &Device, columns: usize, at: usize, special: f32) -> Result<Var> {
     let mut x: Vec<_> = (0..5 * columns).map(|i| (i % 7) as f32 - 3.0).collect();
     x[2 * columns + at] = special;
     Ok(Tape::new(device).input(&Tensor::from_slice(device, [5, columns], &x)?))
 }
 
-/// Rows as short as one element and so long that they are split.
+/// Rows from a single element to so many that they are split.
 const COLUMNS: [(usize, usize); 4] = [(1, 0), (9, 8), (70, 0), (3_000, 2_999)];
 
 fn nan(device: &Device) -> Outcome {
@@ -79,11 +79,11 @@ fn infinities(device: &Device) -> Outcome {
         assert_eq!(least.min_over(&[1]).to_vec()?[2], -INF);
         assert_eq!(least.max_over(&[1]).to_vec()?[2], if columns == 1 { -INF } else { largest_of(columns, at) });
         assert_eq!([least.sum_over(&[1]).to_vec()?[2], most.sum().item()?], [-INF, INF]);
-        // The maximum of only −∞ is −∞, not the fold's initial value.
+        // The maximum of nothing but −∞ is −∞, not the fold's initial value.
         let all = Tape::new(device).input(&Tensor::full(device, [3, columns], -INF)?);
         assert_eq!(all.max_over(&[1]).to_vec()?, [-INF; 3]);
         assert_eq!((&all * -1.0).min_over(&[0]).to_vec()?, vec![INF; columns]);
-        // The softmax of +∞, or of only −∞, is undefined.
+        // The softmax of +∞, or of nothing but −∞, is undefined.
         let labels = Tensor::indices(device, [5], &[0; 5])?;
         assert!(most.softmax(1).to_vec()?[2 * columns..3 * columns].iter().all(|y| y.is_nan()), "{columns}");
         assert!(cross_entropy(&most, &labels, 0.0).to_vec()?[2].is_nan(), "{columns}");
@@ -98,10 +98,10 @@ fn infinities(device: &Device) -> Outcome {
     Ok(())
 }
 
-/// Along a short line and along a long one, and as PyTorch has it.
+/// Running sums of exponentials along a short and a long line, as in PyTorch.
 fn running(device: &Device) -> Outcome {
     for repeats in [1, 90] {
-        // Each number in a run of its own.
+        // Repeats each number.
         let line = |numbers: [f32; 4]| -> Result<Vec<f32>> {
             let x: Vec<_> = numbers.iter().flat_map(|&x| vec![x; repeats]).collect();
             let x = Tape::new(device).input(&Tensor::from_slice(device, [4 * repeats], &x)?);
@@ -129,7 +129,7 @@ fn running(device: &Device) -> Outcome {
     Ok(())
 }
 
-/// The largest element of row 2 of [`matrix`] but for the special one.
+/// The largest element of row 2 of [`matrix`] except the special one.
 fn largest_of(columns: usize, at: usize) -> f32 {
     let row = (0..columns).filter(|&c| c != at).map(|c| ((2 * columns + c) % 7) as f32 - 3.0);
     row.fold(-INF, f32::max)
@@ -150,7 +150,7 @@ fn windows(device: &Device) -> Outcome {
 
 fn ties(device: &Device) -> Outcome {
     let tape = Tape::new(device);
-    // Overlapping windows, each with its largest number twice or more; and one of NaN.
+    // Overlapping windows whose largest number occurs at least twice, and a window with NaN.
     let x = [2.0, 2.0, 0.0, 2.0, 1.0, 2.0, 0.0, 0.0, 0.0, 0.0, NAN, NAN];
     let x = tape.input(&Tensor::from_slice(device, [1, 1, 3, 4], &x)?);
     let y = x.max_pool2d([2, 2], [1, 1], [0, 0], [1, 1]);
@@ -158,7 +158,7 @@ fn ties(device: &Device) -> Outcome {
     let grads = tape.backward_with(&y, &dy)?;
     let dx = grads.of(&x).expect("depends").to_vec()?;
     assert_eq!(dx, [1.0, 10.0, 0.0, 100.0, 0.0, 1e3, 0.0, 0.0, 0.0, 0.0, 1.1e5, 0.0]);
-    // If all are equal, the first of each window.
+    // If all elements are equal, the first of each window wins.
     let x = tape.input(&Tensor::zeros(device, [1, 1, 3, 3])?);
     let y = x.max_pool2d([3, 3], [1, 1], [1, 1], [1, 1]);
     let grads = tape.backward(&y.sum())?;
@@ -166,7 +166,7 @@ fn ties(device: &Device) -> Outcome {
     Ok(())
 }
 
-/// Indices of a buffer are not looked at when they are recorded.
+/// Indices from a buffer are not checked when they are recorded.
 fn rows_past_the_end(device: &Device) -> Outcome {
     let tape = Tape::new(device);
     let table = tape.input(&Tensor::from_slice(device, [3, 2], &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0])?);
@@ -185,17 +185,17 @@ fn numbers(count: usize, seed: usize) -> Vec<f32> {
     (0..count).map(|i| ((i * 37 + seed) % 13) as f32 / 4.0 - 1.6).collect()
 }
 
-/// The same numbers, rounded to zero so that halves hold them: nothing is lost of them on the way to matrix units.
+/// The same numbers, rounded towards zero to exact halves, so that matrix units get them without loss.
 fn halves(numbers: Vec<f32>) -> Vec<f32> {
     numbers.into_iter().map(|x| f32::from_bits(x.to_bits() & 0xffff_0000)).collect()
 }
 
-/// Holds what is finite to sums in full precision, to an error of a thousandth of the largest.
+/// Compares finite results with full precision, up to a thousandth of the largest.
 fn hold(found: &[f32], wanted: &[f32], what: &str) {
     hold_to(1e-3, found, wanted, what);
 }
 
-/// The same where operands are rounded to eight digits.
+/// The same for operands rounded to eight bits.
 fn hold_rounded(found: &[f32], wanted: &[f32], what: &str) {
     hold_to(6e-3, found, wanted, what);
 }
@@ -209,9 +209,9 @@ fn hold_to(tolerance: f32, found: &[f32], wanted: &[f32], what: &str) {
     assert_eq!(off, None, "{what}: {:?}, not {:?}", off.map(|at| found[at]), off.map(|at| wanted[at]));
 }
 
-/// Kernels guess from what they read first which powers of two make numbers fit f16. Here that is zero, or up to 2²⁵
-/// times smaller than what comes later: along channels, which a convolution sums over, and along rows, which the
-/// gradient of its weights does.
+/// Kernels choose the powers of two that make numbers fit f16 from the first numbers that they read. Here those are 0,
+/// or up to 2²⁵ times smaller than later ones: along channels, over which a convolution sums, and along rows, over
+/// which the gradient of its weights sums.
 fn late(device: &Device) -> Outcome {
     let Ok(fast) = device.with_precision(Precision::Fast) else { return Ok(()) };
     const X: [usize; 4] = [8, 32, 32, 32];
@@ -245,14 +245,14 @@ fn late(device: &Device) -> Outcome {
     let reference = run(&Device::cpu())?;
     each_variant(&fast, |device| {
         for (found, wanted) in run(device)?.iter().zip(&reference) {
-            hold(found, wanted, "what comes late");
+            hold(found, wanted, "late large elements");
         }
         Ok(offered(device))
     })?;
     Ok(())
 }
 
-/// A pixel that stands out is seen wherever it is in a tile, and costs no tile its digits that does not read it.
+/// An outlier pixel is handled anywhere in a tile, and costs no digits in tiles that do not read it.
 fn outliers(device: &Device) -> Outcome {
     let Ok(fast) = device.with_precision(Precision::Fast) else { return Ok(()) };
     let options = Conv2dOptions { padding: [1; 2], ..Conv2dOptions::default() };
@@ -286,7 +286,7 @@ fn outliers(device: &Device) -> Outcome {
     Ok(())
 }
 
-/// Scales of blocks are found without what is not finite, so that the rest of them keeps its digits.
+/// The scale of a block ignores non-finite elements, so the other elements keep their digits.
 fn fast_products(device: &Device) -> Outcome {
     let Ok(fast) = device.with_precision(Precision::Fast) else { return Ok(()) };
     let (a, b) = (numbers(72 * 64, 1), numbers(64 * 136, 2));

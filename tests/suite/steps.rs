@@ -1,4 +1,4 @@
-//! Whole trainings with each optimizer: one plan for any schedule, resuming from a saved state, accumulation over
+//! Short trainings with each optimizer: one plan for any schedule, resuming from a saved state, accumulation over
 //! micro-batches, averaging.
 
 use std::collections::BTreeMap;
@@ -44,7 +44,7 @@ pub(crate) fn collect(trials: &mut Vec<Trial>) {
     let mut both = |name: &str, run: fn(&Device, f64) -> Outcome| {
         let double = move || run(&Device::cpu_with(Precision::Double).for_testing(0)?, 1e-13);
         trials.push(Trial::test(format!("steps::{name}"), double));
-        // Some steps of some hundred roundings.
+        // A few steps of some hundred roundings each.
         let single = move |device: &Device| run(&device.for_testing(0)?, 2e-5);
         trials.push(gpu_trial(format!("steps::gpu::{name}"), single));
     };
@@ -68,7 +68,7 @@ fn train(net: &mut Tiny, optimizer: &mut dyn Optimizer, from: u64, to: u64) -> R
     Ok(())
 }
 
-/// The state, copied through the host's memory like through a file.
+/// The state, copied through host memory as if through a file.
 fn through_host(device: &Device, state: &OptimizerState) -> Result<OptimizerState> {
     let copy = |(name, tensor): (&String, &Tensor)| {
         Ok((name.clone(), Tensor::from_f64(device, tensor.shape(), &tensor.to_f64_vec()?)?))
@@ -89,7 +89,7 @@ fn resumed(device: &Device, new: New) -> Outcome {
     train(&mut twin, &mut *taken_up, 3, 7)?;
     assert_eq!(bits(&net)?, bits(&twin)?);
     assert!(bits(&net)?.iter().zip(&start).all(|(now, before)| now != before), "every parameter was trained");
-    // Without the state it is another training: what is restored matters.
+    // Without the state, the training differs, so restoring it matters.
     let mut forgetful = Tiny::init(device, 2)?;
     let mut optimizer = new();
     train(&mut forgetful, &mut *optimizer, 0, 3)?;
@@ -131,7 +131,7 @@ fn accumulated(device: &Device, tolerance: f64) -> Outcome {
                 let grads = grads.clip_norm(&small, 0.3)?;
                 optimizers[1].step(&mut small, &grads)?;
             }
-            loss.item()?; // was computed along
+            loss.item()?; // computed by the same run
         }
         assert_same(&format!("step {step}"), &small, &large, tolerance)?;
         let now = device.stats().plans;
@@ -141,7 +141,7 @@ fn accumulated(device: &Device, tolerance: f64) -> Outcome {
     Ok(())
 }
 
-/// With losses that are sums, micro-batches need not be equally large, nor labels be there.
+/// If losses are sums, micro-batches may differ in size and in the number of ignored labels.
 fn summed(device: &Device, tolerance: f64) -> Outcome {
     let (mut large, mut small) = (Tiny::init(device, 1)?, Tiny::init(device, 1)?);
     let options =

@@ -1,7 +1,7 @@
-//! The largest error of every operation and kernel, as measured by the tests.
+//! The largest measured error of every operation and kernel.
 //!
-//! `--table` before the other arguments prints them after the tests; without a filter, only the tests of operations
-//! run.
+//! With `--table` before the other arguments, the errors are printed after the tests. Without a filter, only the tests
+//! of operations run.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,34 +13,34 @@ use meganeura::{Device, KernelChoice, Precision};
 
 use crate::adapter::adapter;
 
-/// The arguments that ask for a table, each with the tests that fill it and what prints it.
+/// The arguments that request a table, each with the tests that fill it and the function that prints it.
 const TABLES: [(&str, &str, Print); 2] =
     [("--table", "ops::", print), ("--agreement", "pytorch::", crate::pytorch::print)];
 
 type Print = fn(&Conclusion);
 
-/// The subject of a comparison.
+/// The compared part of a case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Part {
     Result,
     Gradient,
 }
 
-/// The errors of one kernel: of each case the largest.
+/// The errors of one kernel: the largest of each case.
 #[derive(Default)]
 struct Row {
     results: BTreeMap<String, f64>,
     gradients: BTreeMap<String, f64>,
 }
 
-/// Rows by the operation and what computes it.
+/// Rows by operation and executor.
 static ROWS: Mutex<BTreeMap<(String, Way), Row>> = Mutex::new(BTreeMap::new());
 
 /// The executor of an operation.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Way {
     Native(&'static str),
-    /// The variant of a kernel, or none where kernels of other operations do the work or the planner writes the kernel.
+    /// The variant of a kernel. `None` if other operations' kernels do the work, or if the planner writes the kernel.
     Wgsl(Option<&'static str>, &'static str),
 }
 
@@ -66,8 +66,8 @@ impl fmt::Display for Way {
     }
 }
 
-/// Notes the error of one comparison, for every kernel that the compared numbers went through, and for the case's
-/// operation if it is none of them.
+/// Notes the error of a comparison for every kernel that took part, and for the case's operation if it is none of
+/// these.
 pub(crate) fn note(case: &Case, device: &Device, kernels: &[KernelChoice], part: Part, error: f64) {
     let op = case.op();
     let mut ways: Vec<_> = kernels.iter().map(|kernel| (kernel.op, Way::new(device, Some(kernel.variant)))).collect();
@@ -83,7 +83,7 @@ pub(crate) fn note(case: &Case, device: &Device, kernels: &[KernelChoice], part:
     }
 }
 
-/// The arguments for the tests, and what prints the table that is asked for.
+/// The arguments for the tests, and the function that prints the requested table.
 pub(crate) fn arguments() -> (Arguments, Option<Print>) {
     let asked = |argument: &String| TABLES.iter().find(|(name, ..)| argument == name);
     let table = std::env::args().find_map(|argument| asked(&argument));
@@ -95,7 +95,7 @@ pub(crate) fn arguments() -> (Arguments, Option<Print>) {
     (arguments, table.map(|&(.., print)| print))
 }
 
-/// Prints what was noted.
+/// Prints the noted errors.
 fn print(conclusion: &Conclusion) {
     match adapter() {
         Ok(device) => println!("native: this CPU; wgsl: {device}"),

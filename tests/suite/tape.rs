@@ -1,4 +1,4 @@
-//! The recording of a tape, as text; and the errors of a tape, with the line of the mistake.
+//! The recording of a tape as text, and the errors of a tape with the line of the mistake.
 
 use std::panic::Location;
 
@@ -29,7 +29,7 @@ pub(crate) fn collect(trials: &mut Vec<Trial>) {
     test("operands_of_two_devices_are_refused", || two_devices(&Device::cpu_with(Precision::Double)));
     test("labels_are_viewed_like_floats", || labels(&Device::cpu()));
     trials.push(gpu_trial("tape::gpu::stale_after_a_step", |device| stale(&device.for_testing(0)?)));
-    trials.push(gpu_trial("tape::gpu::what_is_held_is_of_before_the_step", |device| held(&device.for_testing(0)?)));
+    trials.push(gpu_trial("tape::gpu::held_values_are_those_before_the_step", |device| held(&device.for_testing(0)?)));
     trials.push(gpu_trial("tape::gpu::operands_of_two_devices_are_refused", two_devices));
     trials.push(gpu_trial("tape::gpu::labels_are_viewed_like_floats", labels));
 }
@@ -42,7 +42,7 @@ fn golden_step() -> Outcome {
     golden::check("tape_step", &loss.tape().to_string())
 }
 
-/// One of each kind of node: inputs, parameters, buffers, numbers of the host and of the program, views, kernels.
+/// Every kind of node: inputs, parameters, buffers, host scalars and constants, views, kernels.
 fn golden_operations() -> Outcome {
     let device = Device::cpu();
     let model = (Param::new(tensor(&device, "w", [3, 4])?), Buffer::new(tensor(&device, "b", [4])?));
@@ -89,7 +89,7 @@ fn poisoned() -> Outcome {
     let tape = Tape::new(&device);
     let x = tape.input(&tensor(&device, "x", [2, 3])?);
     let (y, line) = (x.matmul(&tape.param(&model.0[0])), line!());
-    // Nothing that follows changes the shape: the poisoned value has its first operand's.
+    // A poisoned value has its first operand's shape, which later operations do not change.
     assert_eq!(y.shape(), x.shape());
     for error in errors(&y, &mut other) {
         assert_eq!(error.kind(), ErrorKind::Shape, "{error}");
@@ -113,7 +113,7 @@ fn first_error() -> Outcome {
     {
         expect_at(&y.error().expect("poisoned"), "tape.rs", line);
     }
-    // The tape itself is none the worse.
+    // The tape itself still works.
     assert_eq!(x.sum_over(&[1]).to_vec()?.len(), 2);
     Ok(())
 }
@@ -174,7 +174,7 @@ fn paths() -> Outcome {
     let error = y.error().expect("3 channels, not 1");
     assert!(error.to_string().contains("(parameter stem.weight)"), "{error}");
     expect_at(&error, "tape.rs", line);
-    // Put together by hand, a model has no names until it is given them.
+    // A model that is assembled by hand has no names until `name_parameters`.
     let by_hand = (meganeura::nn::Linear::new(4, 2).init(&device, Seed::new(1))?,);
     assert!(!by_hand.0.forward(&x).error().expect("6, not 4").to_string().contains("(parameter"));
     by_hand.name_parameters();
@@ -201,25 +201,25 @@ fn stale(device: &Device) -> Outcome {
     // The held value was computed in the same run, from the parameters before the step.
     assert!(loss.item()?.is_finite());
     assert_eq!(held.to_vec()?.len(), net.head.weight.shape().elements());
-    // Everything else would be of parameters that are no longer there.
+    // Everything else would need the old parameters, which are gone.
     expect_stale(grads.get(&net.norm.bias).expect("trained").to_vec());
     expect_stale(weight.to_vec());
     expect_stale((&weight * 2.0).to_vec());
     expect_stale(tape.param(&net.stem.weight).sum().item());
     let again = tape.backward(&loss)?;
     expect_stale(AdamW::new(0.1).step(&mut net, &again));
-    // A new tape is fine.
+    // A new tape works.
     let (_, grads) = record(&net, &images, &labels)?;
     Ok(AdamW::new(0.1).step(&mut net, &grads)?)
 }
 
-/// Updates are written in place, after everything that reads the old values.
+/// Updates happen in place, after everything that reads the old values.
 fn held(device: &Device) -> Outcome {
     let mut w = Param::new(Tensor::from_slice(device, [2, 3], &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0])?);
     let old = w.value();
     let before = old.to_vec()?;
     let tape = Tape::new(device);
-    // The same memory twice: as a parameter, and as an input that pulls the parameter back.
+    // The same memory serves as a parameter and as an input, an anchor that pulls the parameter back.
     let (x, anchor) = (tape.param(&w), tape.input(&old));
     let loss = (&x - &anchor).square().sum() + x.square().sum();
     let grads = tape.backward(&loss)?;
@@ -272,7 +272,7 @@ fn two_tapes() -> Outcome {
     expect_refused((&a + &b).to_vec(), argument, &["add", "tape", "tape.rs"]);
     expect_refused(a.matmul(&b).to_vec(), argument, &["matmul", "tape", "tape.rs"]);
     expect_refused(Var::concat(&[&a, &a, &b], 0).to_vec(), argument, &["concat", "tape"]);
-    // A tape knows values by number: another's must not be taken for its own.
+    // A tape identifies values by number, so another tape's value must not pass for its own.
     expect_refused(one.backward(&b.sum()), argument, &["tape"]);
     expect_refused(one.backward_with(&a, &b), argument, &["tape"]);
     let grads = one.backward(&a.sum())?;
@@ -293,7 +293,7 @@ fn two_devices(other: &Device) -> Outcome {
     let mut here = Param::new(tensor(&device, "x", [2, 3])?);
     let set = here.set(elsewhere);
     assert!(set.is_err() && here.value().device().same(&device), "the old value stays");
-    // To move is to ask for it.
+    // Moving to another device is explicit.
     here.to_device(other)?;
     assert_eq!(Tape::new(other).param(&here).to_vec()?, tensor(&device, "x", [2, 3])?.to_vec()?);
     Ok(())

@@ -1,5 +1,5 @@
-//! No call from a task of a user's thread pool deadlocks: runs hold the parameters that they update, and while they
-//! wait, no thread that holds parameters begins a task that wants them.
+//! Calls from tasks of a user's thread pool do not deadlock. Runs lock the parameters that they update, and a thread
+//! that holds such locks starts no task that could want them while it waits.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -77,7 +77,7 @@ fn serving(device: &Device) -> Outcome {
     })
 }
 
-/// A model whose parameters several tasks have in common.
+/// A model whose parameters several tasks share.
 #[derive(Module, Debug)]
 struct Shared {
     first: Param,
@@ -162,7 +162,7 @@ const CALLS: [(&str, Call); 12] = [
     ("wait", |scene, _| scene.device.wait()),
 ];
 
-/// More tasks than there are threads, some of which wait for others, and begin others while they wait.
+/// More tasks than threads. Some tasks wait for others, and their threads start further tasks meanwhile.
 fn calls(device: &Device) -> Outcome {
     let folder = tempfile::tempdir()?;
     let param = |name: &str| Ok::<_, meganeura::Error>(Param::new(tensor(device, name, [160, 160])?));
@@ -176,7 +176,7 @@ fn calls(device: &Device) -> Outcome {
     let call = |k: usize| -> Result<()> {
         let (name, call) = CALLS[k % CALLS.len()];
         match call(&scene, k) {
-            // Another task stepped between its recording and its run.
+            // Another task stepped between this task's recording and run.
             Err(error) if error.kind() == ErrorKind::StaleTape => Ok(()),
             other => other.map_err(|error| error.context(name)),
         }
@@ -186,7 +186,7 @@ fn calls(device: &Device) -> Outcome {
         let (one, other) = rayon::join(|| call(k), || call(7 * k + 3));
         one.and(other)
     })?;
-    // And from the threads of a pool that is not the global one.
+    // The same from a pool other than the global one.
     let pool = rayon::ThreadPoolBuilder::new().num_threads(3).build().expect("three threads start");
     let failed = std::sync::Mutex::new(None);
     pool.scope(|scope| {
@@ -202,7 +202,7 @@ fn calls(device: &Device) -> Outcome {
     failed.into_inner().expect("nobody panics").map_or(Ok(()), |error| Err(error.into()))
 }
 
-/// Its native kernel runs a plan of its own.
+/// A custom operation whose native kernel runs another plan.
 #[derive(Debug)]
 struct Calls {
     function: Compiled,

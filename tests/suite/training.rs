@@ -22,7 +22,7 @@ pub(crate) fn collect(trials: &mut Vec<Trial>) {
     trials.push(gpu_trial("training::gpu::moved_to_another_device", |device| moved(&device.for_testing(0)?)));
 }
 
-/// The losses of 20 steps, and of one look afterwards.
+/// The losses of 20 steps, and one more after the last step.
 fn curve(device: &Device, optimizer: &mut dyn Optimizer) -> Result<Vec<f64>> {
     let mut net = Tiny::init(device, 7)?;
     let (images, labels) = images(device, "curve", 16)?;
@@ -41,7 +41,7 @@ fn falls(device: &Device) -> Outcome {
     for optimizer in [&mut AdamW::new(0.02) as &mut dyn Optimizer, &mut Sgd::new(0.1).momentum(0.9)] {
         let losses = curve(device, optimizer)?;
         assert!(losses[20] < losses[0] / 2.0, "{losses:?}");
-        // Untrained, three classes are equally likely, about.
+        // For an untrained model, three classes are about equally likely.
         assert!((losses[0] - 3f64.ln()).abs() < 0.5, "{losses:?}");
     }
     Ok(())
@@ -49,8 +49,8 @@ fn falls(device: &Device) -> Outcome {
 
 fn curves_agree(device: &Device) -> Outcome {
     let double = Device::cpu_with(Precision::Double);
-    // Each step's rounding is the next one's start. Adam divides by the gradient's size, so that where a gradient is
-    // nearly 0 its rounding error is a step of full size: hence the larger tolerance.
+    // Rounding errors accumulate over the steps. Adam divides by the gradient's size, so the rounding error of a
+    // gradient near 0 becomes a step of full size: hence the larger tolerance.
     type New = fn() -> Box<dyn Optimizer>;
     let optimizers: [(New, f64); 2] =
         [(|| Box::new(AdamW::new(0.02)), 2e-3), (|| Box::new(Sgd::new(0.1).momentum(0.9)), 1e-4)];
@@ -80,7 +80,7 @@ fn same_dropout(device: &Device) -> Result<(), Failed> {
         let [first, second, third] = [0.5, 0.1, 0.5].map(|p| Dropout::new(p).forward(&x));
         let sum = &first + &second * 2.0;
         let dx = tape.backward(&sum.sum())?.of(&x).expect("depends");
-        assert_eq!(dx.to_vec()?, sum.to_vec()?, "of ones, the output and the gradient are the mask");
+        assert_eq!(dx.to_vec()?, sum.to_vec()?, "for ones, both the output and the gradient are the mask");
         Ok([first.to_vec()?, second.to_vec()?, third.to_vec()?])
     };
     for seed in [0, 1, u64::MAX, 1 << 32] {
@@ -91,7 +91,7 @@ fn same_dropout(device: &Device) -> Result<(), Failed> {
     for seed in [1, 1 << 32] {
         assert_ne!(run(device, 0)?, run(device, seed)?, "all of the seed counts");
     }
-    // The seeds of tapes that are given none follow the device's.
+    // Tapes without a seed draw theirs from the device's.
     let own = |device: &Device| -> Result<_> {
         device.set_seed(3);
         let draw = || Tape::new(device).input(&Tensor::full(device, [64], 1.0)?).random_uniform().to_vec();
@@ -126,7 +126,7 @@ fn not_finite(device: &Device) -> Outcome {
         let error = step(&mut net, 1.0, bad).expect_err("a loss that is not finite");
         assert!(error.to_string().contains("namely `the loss`;"), "{error}");
         assert_eq!(bits(&net)?, before);
-        // Nor did the optimizer change.
+        // The optimizer did not change either.
         step(&mut net, 0.5, 0.0)?;
         let mut twin = Tiny::init(device, 1)?;
         let mut other = AdamW::new(0.1).check_finite(true);
@@ -150,7 +150,7 @@ struct Slope {
     linear: Linear,
 }
 
-/// A model and its optimizer's state go on where they were.
+/// A model and its optimizer's state continue on another device.
 fn moved(device: &Device) -> Outcome {
     let run = |devices: &[&Device]| -> Result<Vec<f64>> {
         let mut net = Slope::init(devices[0], 1)?;

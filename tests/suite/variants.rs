@@ -1,4 +1,4 @@
-//! The choice of a kernel's variant: the same one every time, unless the user prefers another.
+//! The choice of a kernel's variant: deterministic, unless the user prefers another.
 
 use libtest_mimic::Trial;
 use meganeura::optim::{AdamW, Optimizer};
@@ -16,7 +16,7 @@ pub(crate) fn collect(trials: &mut Vec<Trial>) {
     trials.push(Trial::test("variants::the_cpu_has_one", only));
 }
 
-/// The chosen variants of a training step and of a few products, on a device that has made no plan yet.
+/// The chosen variants of a training step and of a few products, on a device without earlier plans.
 fn choices(device: &Device) -> Result<Vec<Vec<KernelChoice>>> {
     let mut net = Tiny::from_seed(device, Seed::new(1))?;
     let (images, labels) = images(device, "variants", 4)?;
@@ -77,7 +77,7 @@ fn unknown(device: &Device) -> Outcome {
     for part in ["matmul", "no such variant", "tile 64", "dot"] {
         assert!(error.to_string().contains(part), "{error}");
     }
-    // Nothing is broken by it.
+    // The device still works.
     device.prefer_variants(&[])?;
     product(&device, 2, 3, 4)?;
     Ok(())

@@ -21,8 +21,8 @@ pub(crate) fn collect(trials: &mut Vec<Trial>) {
     trials.push(Trial::test("vision::second_derivatives", second_derivatives));
 }
 
-/// The gradient by the input of `Σ c·layer(x)²`; weighed, because the squares of what is normalised add up to the same
-/// whatever it was.
+/// The gradient of `Σ c·layer(x)²` by the input. The weights `c` are needed because the squares of normalised values
+/// have a constant sum.
 fn gradient(layer: &(dyn Layer + 'static), x: &[Var]) -> Vec<Var> {
     let y = layer.forward(&x[0]);
     let weights = tensor(&y.tape().device(), "weights", y.shape()).expect("fits");
@@ -33,7 +33,7 @@ fn gradient(layer: &(dyn Layer + 'static), x: &[Var]) -> Vec<Var> {
     }
 }
 
-/// Gradients, differentiated again by the input and the parameters.
+/// Gradients of gradients by the input and the parameters.
 fn second_derivatives() -> Outcome {
     let device = Device::cpu_with(Precision::Double);
     let boxed: [(Box<dyn Layer>, &[usize]); 7] = [
@@ -78,7 +78,7 @@ fn launches(device: &Device) -> Outcome {
     Ok(())
 }
 
-/// A convolution, batch normalisation and an activation: the launches of inference, and of training forward.
+/// A convolution, batch normalisation and an activation: the launches of inference, and of a forward pass in training.
 fn batch_norm(device: &Device) -> Outcome {
     let net = (Conv2d::new(3, 4, 1), BatchNorm2d::new(4), Relu).init(device, Seed::new(1))?;
     let x = tensor(device, "x", [2, 3, 4, 5])?;
@@ -88,13 +88,14 @@ fn batch_norm(device: &Device) -> Outcome {
         Ok(device.stats().launches - before)
     };
     let counts = (launches(Tape::inference(device))?, launches(Tape::new(device))?);
-    // On a GPU, inference is one number for each channel, and then all in the convolution's launch. Training reads the
-    // convolution's result for the rounded mean, for the mean of the rest and for the variance, and applies them.
+    // On a GPU, inference computes one number per channel, and merges everything else into the convolution's launch.
+    // Training reads the convolution's result for a rounded mean, for the mean of the remainder, for the variance, and
+    // to apply them.
     assert_eq!(counts, if device.is_gpu() { (2, 6) } else { (3, 11) });
     Ok(())
 }
 
-/// A U-Net of one level, with time.
+/// A U-Net of one level with a time embedding.
 #[derive(Module, Debug)]
 struct Unet {
     #[module(init = SinusoidalEmbedding::new(8))]
@@ -165,7 +166,7 @@ impl Resnet {
 fn resnet(device: &Device) -> Outcome {
     let mut net = Resnet::init(device, 1)?;
     let mut optimizer = AdamW::new(0.02);
-    // Images with brighter tops, or brighter bottoms.
+    // Images with a brighter top or a brighter bottom.
     let image =
         |k: usize, i: usize| f32::from(u8::from((i / 4 < 2) == k.is_multiple_of(2))) + ((k * 16 + i) as f32).sin();
     let x: Vec<_> = (0..8).flat_map(|k| (0..16).map(move |i| image(k, i))).collect();
@@ -180,7 +181,7 @@ fn resnet(device: &Device) -> Outcome {
         losses.push(loss.item()?);
     }
     assert!(losses[39] < 0.5 * losses[0], "{losses:?}");
-    // The batch is all that was seen, so by now inference is nearly what training is.
+    // There is only one batch, so by now the running statistics are nearly the batch's.
     let tape = Tape::inference(device);
     let learnt = net.forward(&tape.input(&x)).cross_entropy(&labels).item()?;
     assert!(learnt < losses[0], "{learnt} {losses:?}");

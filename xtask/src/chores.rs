@@ -10,7 +10,7 @@ pub const LINTS: [fn() -> Done; 8] =
 /// Features of the framework that are checked separately; the tests enable `testing` and `gpu`.
 const ALONE: [&str; 4] = ["", "gzip", "images", "onnx"];
 
-/// Runs all, also after a failure, so that one round shows everything; then says which failed.
+/// Runs all chores even after a failure, so that one round shows everything. Returns all failures.
 pub fn run(chores: &[fn() -> Done]) -> Done {
     let failures: Vec<_> = chores.iter().filter_map(|chore| chore().err()).collect();
     if failures.is_empty() { Ok(()) } else { Err(failures.join("\nxtask: ")) }

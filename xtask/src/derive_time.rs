@@ -1,7 +1,7 @@
 //! `cargo xtask derive-time`: the time that `#[derive(Module)]` adds to a debug build.
 //!
-//! It builds a crate of 200 structs with ten fields each, alternately with and without the derive, after the
-//! dependencies.
+//! After the dependencies, it builds a crate of 200 structs with ten fields each, alternately with and without the
+//! derive.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -136,12 +136,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_middle_is_taken() {
+    fn the_median_is_the_middle() {
         assert_eq!(median(vec![3.0, 1.0, 2.0]), 2.0);
     }
 
     #[test]
-    fn there_are_as_many_structs_and_fields_as_said() {
+    fn the_source_has_200_structs_with_10_fields() {
         let source = source();
         assert_eq!(source.matches("pub struct").count(), STRUCTS);
         assert_eq!(source.matches("pub field").count(), STRUCTS * 10);

@@ -5,7 +5,7 @@ use clap::Args;
 use crate::Done;
 use crate::process::{self, cargo};
 
-/// By default a minute from a fixed seed, as in CI.
+/// The defaults, as in CI: one minute from a fixed seed.
 #[derive(Args, Debug)]
 pub struct Options {
     /// The total time for all readers

@@ -1,8 +1,8 @@
-//! `cargo xtask kernels`: compiles every kernel with the compilers of drivers on which no test runs.
+//! `cargo xtask kernels`: compiles every kernel with the compilers of platforms where no tests run.
 //!
-//! Tests translate the kernels and write them to a folder. Tint, Chrome's compiler of WGSL, comes with npm's package of
-//! Dawn, and DXC, DirectX's compiler of HLSL, with a package of Python's. Metal's compiler exists only on macOS, so
-//! nothing compiles the MSL here.
+//! Tests translate the kernels and write them to a folder. Tint, Chrome's WGSL compiler, comes with Dawn's npm package.
+//! DXC, DirectX's HLSL compiler, comes with a Python package. Metal's compiler exists only on macOS, so nothing
+//! compiles the MSL here.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -20,7 +20,7 @@ const TRANSLATING: [[&str; 2]; 2] = [["variants", "every_variant_translates"], [
 const PROGRAMS: [(&str, &str); 4] =
     [("node", "nodejs"), ("npm", "npm"), ("python3", "python3"), ("pip3", "python3-pip")];
 
-/// A package whose sources hold DXC for Linux, which Microsoft publishes outside of any registry.
+/// A Python package that contains DXC for Linux. Microsoft publishes DXC outside of any registry.
 const DXC: &str = "compushady==0.17.5";
 
 pub fn run() -> Done {
@@ -77,7 +77,7 @@ fn tint(folder: &Path, wgsl: &Path) -> Done {
     process::run(Command::new("node").arg(own.join("tint.mjs")).arg(wgsl))
 }
 
-/// The file with DXC for this machine.
+/// The DXC library for this machine.
 fn library() -> Option<&'static str> {
     match (cfg!(target_os = "linux"), std::env::consts::ARCH) {
         (true, "x86_64") => Some("libdxcompiler_x86_64.so.3.7"),

@@ -4,10 +4,10 @@ use std::fs;
 
 use crate::packages::{administrator, has_program, install};
 
-/// Debian's packages: Open MPI's programs, its headers, and the library with which the crate `mpi` reads them.
+/// Debian's packages: Open MPI's programs, its headers, and the library that the crate `mpi` parses them with.
 const PACKAGES: [&str; 4] = ["openmpi-bin", "libopenmpi-dev", "libclang-dev", "clang"];
 
-/// `true` if programs with the feature `mpi` can be built and started.
+/// `true` if programs with the feature `mpi` can be built and run.
 pub fn is_there() -> bool {
     ["mpicc", "mpirun", "clang"].into_iter().all(has_program)
 }

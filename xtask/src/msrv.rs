@@ -59,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn releases_are_told_apart() {
+    fn releases_are_distinguished() {
         for yes in ["1.95.0", "1.95", "1.95.1-x86_64-unknown-linux-gnu", "1.95-aarch64-apple-darwin"] {
             assert!(is_release(yes, "1.95"), "{yes}");
         }

@@ -6,7 +6,7 @@ use std::process::Command;
 use crate::Done;
 use crate::process::{self, output};
 
-/// The prefix for commands of apt, on systems that have it.
+/// The prefix of apt commands, on systems that have apt.
 pub fn administrator(release: &str) -> Option<&'static [&'static str]> {
     superuser().filter(|_| is_debian(release) && has_program("apt-get"))
 }
@@ -16,7 +16,7 @@ pub fn has_program(name: &str) -> bool {
     env::var_os("PATH").is_some_and(|path| env::split_paths(&path).any(|dir| dir.join(name).is_file()))
 }
 
-/// The prefix of a command that changes the system: nothing for root, sudo for others, `None` if neither works.
+/// The prefix of commands that change the system: empty for root, `sudo` for others, `None` if neither works.
 fn superuser() -> Option<&'static [&'static str]> {
     match output("id", &["-u"])?.trim() {
         "0" => Some(&[]),
@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn distributions_are_told_apart() {
+    fn distributions_are_distinguished() {
         assert!(is_debian("PRETTY_NAME=\"Debian GNU/Linux 13\"\nID=debian\n"));
         assert!(is_debian("ID=linuxmint\nID_LIKE=\"ubuntu debian\"\n"));
         assert!(!is_debian("NAME=\"not debian\"\nID=fedora\n"));

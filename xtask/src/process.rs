@@ -6,7 +6,7 @@ use std::process::Command;
 
 use crate::Done;
 
-/// The root of the workspace: every command runs there, wherever `cargo xtask` was called.
+/// The root of the workspace. Every command runs there, wherever `cargo xtask` was called.
 pub fn root() -> PathBuf {
     let xtask = env::var_os("CARGO_MANIFEST_DIR").map_or_else(|| env!("CARGO_MANIFEST_DIR").into(), PathBuf::from);
     xtask.parent().map(Path::to_owned).unwrap_or(xtask)
@@ -37,7 +37,7 @@ fn display(command: &Command) -> String {
         let (key, value) = (key.to_string_lossy(), value?.to_string_lossy());
         Some(if value.contains(' ') { format!("{key}=\"{value}\"") } else { format!("{key}={value}") })
     });
-    // Cargo passes its full path, which is less readable than its name.
+    // Cargo is called by its full path, which is less readable than its name.
     let program = Path::new(command.get_program()).file_stem().unwrap_or(command.get_program());
     let args = command.get_args().map(|arg| arg.to_string_lossy().into_owned());
     envs.chain([program.to_string_lossy().into_owned()]).chain(args).collect::<Vec<_>>().join(" ")

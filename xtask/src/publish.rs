@@ -13,8 +13,8 @@ pub const PUBLISHED: [(&str, &str); 3] =
 /// Files that every package must have. The licences are links in the repository, and files in the package.
 const FILES: [&str; 3] = ["LICENSE-APACHE", "LICENSE-MIT", "README.md"];
 
-/// Checks that each published crate has what its page in the registry shows, and builds it from the packaged files,
-/// which need not be those of the repository.
+/// Checks that each published crate has what its registry page shows, and builds it from the packaged files, which may
+/// differ from the repository's.
 pub fn check() -> Done {
     for (folder, name) in PUBLISHED {
         let packaged = output("cargo", &["package", "--list", "--allow-dirty", "--package", name]).unwrap_or_default();
@@ -33,25 +33,25 @@ pub fn check() -> Done {
     if let Some(home) = home {
         forget_unpacked(&home.join("registry").join("src"));
     }
-    // What matters is what the package holds, not whether it is committed yet.
+    // Uncommitted files are fine: only the package's contents matter.
     let packages = PUBLISHED.iter().flat_map(|(_, name)| ["--package", name]);
     process::run(cargo().args(["package", "--allow-dirty"]).args(packages))
 }
 
-/// Cargo unpacks the crates that it verifies into a folder named after the place of the target directory alone, and
-/// keeps what it finds there from the last time: an old version of this project, of the same number.
+/// Removes old unpacked crates. Cargo unpacks the crates that it verifies into a folder named only after the target
+/// directory's path, and reuses what is there: older sources of this project under the same version number.
 fn forget_unpacked(sources: &Path) {
     let folders = |path: &Path| fs::read_dir(path).into_iter().flatten().flatten().map(|entry| entry.path());
     let name = |path: &Path| path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-    // Registries that are nowhere on the net have no host before the dash.
+    // Folders of local registries have no host name before the dash.
     for registry in folders(sources).filter(|path| name(path).starts_with('-')) {
         let own = |path: &PathBuf| PUBLISHED.iter().any(|(_, own)| name(path).starts_with(&format!("{own}-")));
-        // What cannot be removed may be as it should be; if it is not, packaging fails.
+        // A folder that cannot be removed may still be up to date. If it is not, packaging fails.
         folders(&registry).filter(own).for_each(|path| drop(fs::remove_dir_all(path)));
     }
 }
 
-/// The files that a package lacks, by cargo's list, and the lines that its manifest lacks.
+/// The files missing from cargo's list of a package, and the lines missing from its manifest.
 fn missing(name: &str, packaged: &str, manifest: &str) -> Vec<String> {
     let files = FILES.into_iter().filter(|&file| !packaged.lines().any(|line| line == file));
     let files = files.map(|file| format!("no {file} in the package"));
@@ -61,7 +61,7 @@ fn missing(name: &str, packaged: &str, manifest: &str) -> Vec<String> {
     files.chain(lines.map(|line| format!("no `{}` in Cargo.toml", line.trim_end_matches(" = ")))).collect()
 }
 
-/// Links and pictures of a README that a registry's page cannot follow: those to files of the repository.
+/// Links and pictures of a README that break on a registry's page: those to files of the repository.
 fn links_nowhere(readme: &str) -> Vec<String> {
     let targets = readme.match_indices("](").map(|(at, open)| &readme[at + open.len()..]);
     let targets = targets.filter_map(|rest| rest.split([')', ' ']).next());
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_package_lacks_is_named() {
+    fn missing_files_and_metadata_are_named() {
         let files = "Cargo.toml\nLICENSE-APACHE\nLICENSE-MIT\nREADME.md\nsrc/lib.rs\n";
         let manifest = "description = \"\"\nkeywords = []\nreadme = \"README.md\"\nlicense.workspace = true\n\
                         categories.workspace = true\ndocumentation = \"https://docs.rs/a\"\n";

@@ -7,16 +7,16 @@ use crate::process;
 const TESTS: [[&str; 4]; 2] =
     [["-p", "meganeura", "--lib", "kernel"], ["-p", "meganeura-tests", "--test=suite", "ops::"]];
 
-/// Builds without the GPU executor, whose drivers the sanitizer does not know, into a separate folder.
+/// Builds into a separate folder, without the GPU executor, whose drivers the sanitizer does not support.
 pub fn run() -> Done {
     let version = process::output("rustc", &["-vV"]).unwrap_or_default();
     let host = version.lines().find_map(|line| line.strip_prefix("host: ")).ok_or("rustc does not name its host")?;
     TESTS.iter().try_for_each(|tests| {
         let mut cargo = std::process::Command::new("cargo");
         cargo.args(["+nightly", "test", "--no-default-features", "--target", host, "--target-dir", "target/sanitize"]);
-        // The threads of rayon's pool never end; that is not a leak.
+        // The threads of rayon's pool never end, which is not a leak.
         cargo.args(tests).env("RUSTFLAGS", "-Zsanitizer=address").env("ASAN_OPTIONS", "detect_leaks=0");
-        // A cargo that was started for one toolchain passes it on to the cargos that it starts.
+        // A cargo that rustup started passes its toolchain on to child processes.
         for name in ["CARGO", "RUSTC", "RUSTDOC", "RUSTUP_TOOLCHAIN"] {
             cargo.env_remove(name);
         }

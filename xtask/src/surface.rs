@@ -1,9 +1,9 @@
 //! `cargo xtask surface`: the public surface of each published crate, compared with a list in the repository.
 //!
-//! The list is what rustdoc documents, with the features that docs.rs builds: items with their fields, variants and
-//! attributes, methods that macros wrote, derived and written implementations of traits, re-exports. A parser of the
-//! sources would see no method that a macro writes, and `Var` has a hundred of those. rustdoc's JSON needs a nightly
-//! toolchain; its pages do not, and name the parts of an item by classes.
+//! The list is what rustdoc documents with the features of docs.rs: items with their fields, variants and attributes,
+//! methods, trait implementations, re-exports. A parser of the sources would miss methods that macros write, and `Var`
+//! has a hundred of those. rustdoc's JSON needs a nightly toolchain. Its HTML does not, and marks the parts of an item
+//! by classes.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -15,10 +15,10 @@ use crate::Done;
 use crate::process::{self, cargo, root};
 use crate::publish::PUBLISHED;
 
-/// Compares the lists unless told to write them.
+/// Compares the lists, or writes them on request.
 #[derive(Args, Debug, Default)]
 pub struct Options {
-    /// Write the lists anew; read the difference before you commit it
+    /// Write the lists anew; read the diff before you commit it
     #[arg(long)]
     bless: bool,
 }
@@ -48,11 +48,11 @@ pub fn run(options: &Options) -> Done {
     Err("the public surface changed, as listed above; `cargo xtask surface --bless` if that is meant".into())
 }
 
-/// Has rustdoc document a crate, and lists what its pages show.
+/// Documents a crate with rustdoc, and lists what its pages show.
 fn document(folder: &str, name: &str) -> Result<String, String> {
     let target = env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from);
     let pages = target.join("doc").join(name.replace('-', "_"));
-    // Pages of items that are gone, or of other features, would stay.
+    // Otherwise, pages of removed items and of other features would stay.
     if pages.exists() {
         fs::remove_dir_all(&pages).map_err(|error| format!("{}: {error}", pages.display()))?;
     }
@@ -69,14 +69,14 @@ fn document(folder: &str, name: &str) -> Result<String, String> {
     Ok(sections.concat())
 }
 
-/// The features that docs.rs builds, by the manifest.
+/// The features that docs.rs builds, according to the manifest.
 fn features(manifest: &str) -> Vec<&str> {
     let metadata = manifest.split("[package.metadata.docs.rs]").nth(1).unwrap_or_default();
     let line = metadata.lines().find(|line| line.starts_with("features = ")).unwrap_or_default();
     line.split('"').skip(1).step_by(2).collect()
 }
 
-/// What each page below a folder shows, under its place: `nn::struct.Linear`.
+/// Collects what each page below a folder shows, under the page's place: `nn::struct.Linear`.
 fn collect(folder: &Path, place: &str, sections: &mut Vec<String>) -> std::io::Result<()> {
     for entry in fs::read_dir(folder)? {
         let path = entry?.path();
@@ -96,39 +96,39 @@ fn collect(folder: &Path, place: &str, sections: &mut Vec<String>) -> std::io::R
     Ok(())
 }
 
-/// What a page shows: the declaration as it stands, then methods, implementations and re-exports in the order of the
-/// alphabet, as their order in the sources does not matter.
+/// The contents of a page: the declaration as it is, then methods, implementations and re-exports in alphabetical
+/// order, because their order in the sources does not matter.
 fn page(html: &str) -> Vec<String> {
     let declaration = between(html, "<pre class=\"rust item-decl\"><code>", "</code></pre>").into_iter().next();
     let mut lines = members(declaration.unwrap_or_default());
 
     let mut rest = BTreeSet::new();
-    // The heading of a section has its name; what follows belongs to it.
+    // A section starts with a heading that has its name.
     for section in html.split("<h2 id=\"").skip(1) {
         let parts: &[(&str, &str)] = match section.split('"').next() {
             Some("implementations") => {
                 &[("<h3 class=\"code-header\">", "</h3>"), ("<h4 class=\"code-header\">", "</h4>")]
             }
-            // Their methods are the trait's.
+            // Only headings: the methods are the trait's.
             Some("trait-implementations" | "foreign-impls") => &[("<h3 class=\"code-header\">", "</h3>")],
             Some("reexports") => &[("<code>", "</code>")],
             _ => &[],
         };
         rest.extend(parts.iter().flat_map(|(open, close)| between(section, open, close)).map(text));
     }
-    // What a derive of `PartialEq` notes for the compiler.
+    // A marker that `#[derive(PartialEq)]` leaves for the compiler.
     rest.retain(|line| !line.starts_with("impl StructuralPartialEq"));
     lines.extend(rest);
     lines
 }
 
-/// The lines of a declaration, each field, variant and method on one.
+/// The lines of a declaration, with each field, variant and method on one line.
 fn members(declaration: &str) -> Vec<String> {
     let (mut members, mut open, mut is_inside) = (Vec::new(), String::new(), false);
     for line in declaration.split('\n').map(text).filter(|line| !line.is_empty() && !line.starts_with("//")) {
         open = [open, line].join(" ").trim_start().to_owned();
         let is_closed = |on, off| open.matches(on).count() <= open.matches(off).count();
-        // The brace that opens the declaration itself is closed on a line of its own.
+        // The declaration's own brace closes on a separate line.
         let is_head = !is_inside && open.ends_with('{');
         if is_head || is_closed('(', ')') && is_closed('{', '}') {
             is_inside |= is_head;
@@ -139,20 +139,20 @@ fn members(declaration: &str) -> Vec<String> {
     members
 }
 
-/// The parts of a text between two marks.
+/// All parts of a text between two marks.
 fn between<'a>(text: &'a str, open: &str, close: &str) -> Vec<&'a str> {
     text.split(open).skip(1).filter_map(|rest| rest.split_once(close)).map(|(part, _)| part).collect()
 }
 
-/// What a reader sees of HTML, on one line.
+/// The visible text of HTML, on one line.
 fn text(html: &str) -> String {
     let (mut text, mut rest) = (String::new(), html);
     while let Some((before, tag)) = rest.split_once('<') {
         text.push_str(before);
-        // `Show 13 fields`, over what is folded.
+        // A summary such as `Show 13 fields` is not part of the item.
         let end = if tag.starts_with("summary") { "</summary>" } else { ">" };
         rest = tag.split_once(end).map_or("", |(_, after)| after);
-        // Attributes and bounds stand on lines of their own, which are blocks.
+        // Attributes and bounds are on separate lines, in block elements.
         if tag.starts_with("div") || tag.starts_with("/div") || tag.starts_with("br") {
             text.push(' ');
         }
@@ -190,7 +190,7 @@ fn named(list: &str) -> BTreeSet<String> {
 mod tests {
     use super::*;
 
-    /// What rustdoc 1.95 wrote, without what nobody reads here.
+    /// Output of rustdoc 1.95, without the parts that are ignored here.
     const PAGE: &str = r##"<pre class="rust item-decl"><code><div class="code-attribute">#[non_exhaustive]</div>pub enum Cut&lt;T&gt; {
     Whole(<a class="struct" href="struct.Shape.html" title="struct a::Shape">Shape</a>),
     Parts {
@@ -210,7 +210,7 @@ mod tests {
 <h2 id="reexports" class="section-header"></h2><dt id="reexport.Shape"><code>pub use crate::<a href="#">Shape</a>;</code></dt>"##;
 
     #[test]
-    fn a_page_is_a_declaration_and_what_it_has() {
+    fn a_page_gives_a_declaration_and_its_members() {
         let lines = [
             "#[non_exhaustive] pub enum Cut<T> {",
             "Whole(Shape),",
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_changes_is_a_difference() {
+    fn every_change_is_a_difference() {
         let list = |html: &str| {
             format!("enum.Cut\n{}", page(html).iter().map(|line| format!("    {line}\n")).collect::<String>())
         };

@@ -21,7 +21,7 @@ pub struct Options {
     no_install: bool,
 
     /// The inner loop: the native kernel of every operation and layer, then the framework's unit tests; with a FILTER,
-    /// those that have it in their names, on the GPU too
+    /// all tests with it in their names, on the GPU too
     #[arg(long, value_name = "FILTER", num_args = 0..=1, default_missing_value = "")]
     quick: Option<String>,
 
@@ -33,7 +33,7 @@ pub struct Options {
 /// The features of the framework that need no GPU and no other process.
 const WITHOUT_GPU: &str = "gzip,images,onnx,pt,tensorboard,testing";
 
-/// Runs the tests that a change is tried with first.
+/// Runs the tests to try first after a change.
 fn quick(filter: &str) -> Done {
     let run = |package: &[&str], filter: &str| {
         let mut cargo = command(&package.iter().copied().map(String::from).collect::<Vec<_>>());
@@ -59,7 +59,7 @@ pub fn run(options: &Options) -> Done {
     if in_ci && cfg!(target_os = "linux") && !with_mpi() {
         return Err("there is no MPI, and CI tests several ranks".to_owned());
     }
-    // First, so that the last lines of the output belong to all tests.
+    // SwiftShader runs first, so that the output ends with the summary of all tests.
     let second = if options.args.is_empty() { on_swiftshader(in_ci && !options.no_install) } else { Ok(()) };
     let mut cargo = command(&options.args);
     if options.require_gpu || in_ci {
@@ -98,7 +98,7 @@ fn with_mpi() -> bool {
 pub fn command(args: &[String]) -> Command {
     let mut cargo = cargo();
     cargo.args(arguments(args, with_mpi()));
-    // Otherwise Mesa looks for a display to choose the adapter by, and complains on every start if there is none.
+    // Otherwise, Mesa looks for a display to choose the adapter, and complains on every start if there is none.
     cargo.env("NODEVICE_SELECT", "1");
     cargo
 }
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn ci_is_read_as_its_makers_write_it() {
+    fn common_values_of_ci_are_understood() {
         assert!(is_set(Some("true")) && is_set(Some("1")));
         assert!(!is_set(None) && !is_set(Some("")) && !is_set(Some("false")));
     }

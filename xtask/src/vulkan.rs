@@ -53,8 +53,8 @@ pub fn ensure_layer() {
 /// SwiftShader's manifest in Debian's package of Chromium, which runs WebGPU on it if there is no GPU.
 const SWIFTSHADER: (&str, &str) = ("/usr/lib/chromium/vk_swiftshader_icd.json", "chromium");
 
-/// The manifest of SwiftShader, a second driver that computes on the CPU. With `install`, installs it if it is missing
-/// and can be installed.
+/// The manifest of SwiftShader, a second driver that computes on the CPU. With `install`, installs it if it is missing,
+/// if possible.
 pub fn swiftshader(install: bool) -> Option<&'static str> {
     let (manifest, package) = SWIFTSHADER;
     if install && !is_manifest(manifest) {
@@ -77,7 +77,7 @@ fn has_loader() -> bool {
     let path = env::var_os("LD_LIBRARY_PATH").unwrap_or_default();
     let mut dirs: Vec<PathBuf> = env::split_paths(&path).collect();
     dirs.extend(["/usr/lib", "/usr/lib64", "/usr/local/lib", "/lib", "/lib64"].map(PathBuf::from));
-    // Debian has a directory of libraries for each architecture.
+    // Debian has a library directory for each architecture.
     dirs.extend(children(Path::new("/usr/lib")));
     dirs.iter().any(|dir| dir.join(NAME).exists())
         || ["ldconfig", "/sbin/ldconfig"].iter().any(|l| output(l, &["-p"]).is_some_and(|list| list.contains(NAME)))
@@ -85,7 +85,7 @@ fn has_loader() -> bool {
 
 fn has_manifest() -> bool {
     for variable in ["VK_DRIVER_FILES", "VK_ICD_FILENAMES"] {
-        // The loader looks nowhere else if one of these is set.
+        // If one of these is set, the loader looks nowhere else.
         if let Some(files) = env::var_os(variable).filter(|files| !files.is_empty()) {
             return env::split_paths(&files).any(|file| is_manifest(&file) || children(&file).iter().any(is_manifest));
         }
@@ -128,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn everyone_is_told_what_to_type() {
+    fn install_commands_fit_the_distribution() {
         assert_eq!(install_line("ID=ubuntu\n"), "apt-get install libvulkan1 mesa-vulkan-drivers");
         assert!(install_line("ID=\"rocky\"\nID_LIKE=\"rhel centos fedora\"\n").starts_with("dnf "));
         assert!(install_line("ID=alpine\n").starts_with("apk "));

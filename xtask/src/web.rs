@@ -11,7 +11,7 @@ use crate::{Done, vulkan};
 
 const TARGET: &str = "wasm32-unknown-unknown";
 
-/// Debian's packages of the browser and its driver program.
+/// Debian's packages of the browser and its WebDriver.
 const PACKAGES: [&str; 2] = ["chromium", "chromium-driver"];
 
 #[derive(Args, Debug, Default)]
@@ -55,7 +55,7 @@ fn ensure_browser() -> Done {
         return Ok(());
     }
     let release = std::fs::read_to_string("/etc/os-release").unwrap_or_default();
-    // On other systems, the package of this name only points to another packaging format.
+    // On other systems, the package of this name only redirects to another package format.
     if let Some(administrator) = administrator(&release).filter(|_| is_debian(&release)) {
         install(administrator, &PACKAGES)?;
     }

@@ -35,9 +35,9 @@ fn bench_measures_models() {
     assert_eq!(output.status.code(), Some(2), "{output:?}");
 }
 
-/// A step that is recorded once trains each model to the same loss, bit for bit.
+/// With `--compile`, which records the step once, each model reaches the same loss, bit for bit.
 #[test]
-fn bench_trains_alike_with_a_recorded_step() {
+fn a_recorded_step_trains_bench_to_the_same_bits() {
     for workload in ["tiny", "mlp", "resnet18gn", "unet"] {
         let sized = matches!(workload, "resnet18gn" | "unet");
         let channels: &[&str] = if sized { &["--channels", "32"] } else { &[] };
@@ -52,7 +52,7 @@ fn bench_trains_alike_with_a_recorded_step() {
     }
 }
 
-/// Recomputed blocks take less memory, to the same loss.
+/// Recomputed blocks need less memory and give the same loss.
 #[test]
 fn bench_recomputes_blocks() {
     let args = ["--device", "cpu", "--workload", "unet", "--channels", "32", "--batch", "2", "--steps", "1", "--json"];
@@ -73,7 +73,7 @@ fn bench_reads_pictures() {
     let args = ["--batch", "4", "--steps", "20", "--warmup", "0", "--json", "--workers"];
     let [one, two] = ["0", "3"].map(|workers| last_line(&run("bench", &[&args[..], &[workers]].concat())));
     assert_eq!((&one["workers"], &two["workers"]), (&0.into(), &3.into()));
-    // The same pictures in the same order, over the end of the first epoch.
+    // The same pictures in the same order, past the end of the first epoch.
     assert_eq!((&one["loss_first"], &one["loss_last"]), (&two["loss_first"], &two["loss_last"]));
     assert!(one["loss_last"].as_f64() < one["loss_first"].as_f64(), "{one}");
     let output = run("bench", &["--workload", "mlp", "--workers", "1"]);
@@ -96,7 +96,7 @@ fn bench_measures_kernels() {
         assert_eq!(reports.len(), 3, "{reports:?}");
         for ((report, pass), launches) in reports.iter().zip(passes).zip(launches) {
             assert_eq!((&report["kernel"], &report["pass"]), (&kernel.into(), &pass.into()));
-            // A single gradient keeps nothing from the forward pass.
+            // A single gradient saves no residuals.
             assert_eq!(report["launches"], launches, "{report}");
             assert!(report["error"].as_f64().unwrap() < 1e-5, "{report}");
             let rate = report["tflops"].as_f64().or(report["gbps"].as_f64());
@@ -110,7 +110,7 @@ fn bench_measures_kernels() {
 }
 
 #[test]
-fn bench_refuses_kernels_that_make_no_sense() {
+fn bench_refuses_invalid_kernels() {
     for kernel in [
         "matmul:3,x",
         "matmul:0",
@@ -127,7 +127,7 @@ fn bench_refuses_kernels_that_make_no_sense() {
 }
 
 #[test]
-fn bench_says_what_is_not_there() {
+fn bench_names_unsupported_combinations() {
     for (args, expected) in [
         (&["--precision", "fast", "--device", "cpu"][..], "matrix units only, not on the CPU"),
         (&["--precision", "double", "--device", "gpu"], "double precision needs the CPU"),
@@ -143,7 +143,7 @@ fn bench_says_what_is_not_there() {
 }
 
 #[test]
-fn bench_says_what_does_not_fit() {
+fn bench_reports_sizes_that_do_not_fit() {
     for kernel in ["matmul:4000000000", "conv2d:1000000,1000,1000,1000,3,1"] {
         let output = run("bench", &["--kernel", kernel, "--device", "cpu"]);
         assert!(!output.status.success() && stderr(&output).starts_with("error: no room for ["), "{}", stderr(&output));
@@ -151,7 +151,7 @@ fn bench_says_what_does_not_fit() {
 }
 
 #[test]
-fn bench_compares_recorded_with_compiled() {
+fn bench_compares_recorded_and_compiled_inference() {
     for workload in ["tiny", "mlp"] {
         let args = ["--serve", "--workload", workload, "--batch", "2", "--steps", "3", "--warmup", "0", "--json"];
         let report = last_line(&run("bench", &args));

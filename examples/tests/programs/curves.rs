@@ -27,7 +27,7 @@ fn losses_of_a_workload_are_written() {
         let shapes = train(&["--batches", "6"]);
         assert!(shapes.len() == 6 && shapes[0] != noise[0] && shapes.iter().all(|loss| *loss > 0.0), "{shapes:?}");
         assert_eq!(train(&["--batches", "6"]), shapes, "the same shapes each time");
-        // The first two batches take turns.
+        // The first two batches alternate.
         let turns = train(&["--batches", "2"]);
         assert!(turns[..2] == shapes[..2] && turns[2..] != shapes[2..], "{turns:?}, of six batches {shapes:?}");
     }
@@ -48,10 +48,10 @@ fn models_learn_shapes() {
 }
 
 #[test]
-fn bench_says_what_it_cannot_write() {
+fn bench_reports_files_that_it_cannot_write() {
     let folder = folder("unwritable");
     let path = folder.join("no").join("losses.csv");
-    // Before the first of many steps.
+    // The error comes before the first of many steps.
     let output = run("bench", &["--steps", "1000000000", "--losses", path.to_str().unwrap()]);
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     assert!(stderr(&output).contains("losses.csv could not be written"), "{output:?}");

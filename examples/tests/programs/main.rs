@@ -12,14 +12,14 @@ use serde_json::Value;
 
 /// Runs an example on the CPU.
 fn run(name: &str, args: &[&str]) -> Output {
-    // Cargo puts tests into `deps/`, and the examples, which it builds before it runs them, beside that.
+    // Cargo puts test binaries into `deps/`. It builds the examples first, one folder above.
     let test = env::current_exe().unwrap();
     let program = test.ancestors().nth(2).unwrap().join("examples").join(format!("{name}{EXE_SUFFIX}"));
     assert!(program.is_file(), "{} is missing: `cargo test -p meganeura-examples` builds it", program.display());
     Command::new(program).args(args).env("MEGANEURA_DEVICE", "cpu").output().unwrap()
 }
 
-/// A folder of its own for each test; gone when the test ends well.
+/// A separate folder for each test, removed when the test passes.
 fn folder(name: &str) -> PathBuf {
     let folder = env::temp_dir().join(format!("meganeura-{name}-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
@@ -43,7 +43,7 @@ fn lines(output: &Output) -> Vec<Value> {
 }
 
 #[test]
-fn inspect_says_where_a_step_goes() {
+fn inspect_itemises_a_step() {
     let args = ["--model", "tiny", "--batch", "4", "--steps", "2", "--json"];
     let step = last_line(&run("inspect", &[&args[..], &["--plan"]].concat()));
     let weights = 4 * 9_962;
@@ -116,7 +116,7 @@ fn gradcheck_checks_every_layer() {
         assert_eq!(report["passed"], true, "{report}");
         assert!(report["checked"].as_u64() > Some(0) && report["absolute"].as_f64() < Some(1e-5), "{report}");
     }
-    // What the module hands out, but for descriptions of layers and what is no layer.
+    // Every layer that the module re-exports: everything except configs, options and three types that are not layers.
     let source = include_str!("../../../meganeura/src/nn/mod.rs");
     let names = source.lines().filter_map(|line| line.strip_prefix("pub use ")?.strip_suffix(';')?.rsplit_once("::"));
     let names = names.flat_map(|(_, names)| names.trim_matches(['{', '}']).split(", "));
@@ -142,7 +142,7 @@ fn gradcheck_checks_second_derivatives() {
 }
 
 #[test]
-fn gradcheck_fails_where_a_gradient_is_further_off_than_allowed() {
+fn gradcheck_fails_beyond_the_tolerance() {
     let output = run("gradcheck", &["--only", "gelu", "--atol", "1e-300", "--rtol", "0"]);
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     let said = String::from_utf8_lossy(&output.stdout);
@@ -156,7 +156,7 @@ fn gradcheck_fails_where_a_gradient_is_further_off_than_allowed() {
 }
 
 #[test]
-fn an_operation_of_ones_own_is_checked_and_trained_through() {
+fn a_custom_operation_is_checked_and_trained_through() {
     let output = run("custom_op", &[]);
     assert!(output.status.success(), "{output:?}");
     let text = String::from_utf8_lossy(&output.stdout);
@@ -169,7 +169,7 @@ fn an_operation_of_ones_own_is_checked_and_trained_through() {
     assert!(stderr(&output).contains("error: no adapter") && output.stdout.is_empty(), "{output:?}");
 }
 
-/// The page on operations of one's own shows the example's.
+/// The guide's page on custom operations shows the example's code.
 #[test]
 fn the_guide_shows_the_operation() {
     let page = include_str!("../../../meganeura/src/guide/custom_op.md");

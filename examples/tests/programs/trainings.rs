@@ -20,7 +20,7 @@ fn digits_are_learned() {
     for file in ["loss.svg", "digits.safetensors"] {
         assert!(out.join(file).metadata().unwrap().len() > 1000, "{file}");
     }
-    // The weights alone are enough to read digits, and a file without weights is an error.
+    // The weights alone are enough to classify digits. A file without weights is an error.
     let read = |weights: &std::path::Path| run("digits", &["--json", "--weights", weights.to_str().unwrap()]);
     assert_eq!(last_line(&read(&out.join("digits.safetensors")))["test_accuracy"], result["test_accuracy"]);
     let wrong = read(&out.join("loss.svg"));
@@ -28,7 +28,7 @@ fn digits_are_learned() {
     std::fs::remove_dir_all(out).unwrap();
 }
 
-/// Two processes learn as one does, but for rounding, and one of them prints.
+/// Two processes learn like one, up to rounding, and only one of them prints.
 #[test]
 #[cfg(feature = "mpi")]
 fn digits_are_learned_by_two_ranks() {
@@ -56,7 +56,7 @@ fn ranks_without_mpi_are_an_error() {
 }
 
 #[test]
-fn digits_goes_on_where_it_was() {
+fn digits_resumes() {
     let folder = folder("resume");
     let train = |name: &str, args: &[&str]| {
         let output = run("digits", &[&["--run", folder.join(name).to_str().unwrap()], args].concat());
@@ -77,7 +77,7 @@ fn digits_goes_on_where_it_was() {
 }
 
 #[test]
-fn digits_says_what_is_wrong_before_it_trains() {
+fn digits_reports_errors_before_training() {
     let out = folder("wrong");
     let file = out.join("file");
     std::fs::write(&file, "").unwrap();
@@ -103,9 +103,8 @@ fn digits_says_what_is_wrong_before_it_trains() {
     std::fs::remove_dir_all(out).unwrap();
 }
 
-/// A training of few steps, whole, and once more from the last checkpoint but one: the weights and the pictures are the
-/// same.
-fn goes_on(program: &str, args: &[&str], weights: &str, pictures: &[&str]) {
+/// Runs a short training to its end, then again from the second-to-last checkpoint: weights and pictures are the same.
+fn resumes(program: &str, args: &[&str], weights: &str, pictures: &[&str]) {
     let folder = folder(program);
     let there = folder.join("run");
     let train = |more: &[&str]| {
@@ -137,7 +136,7 @@ fn goes_on(program: &str, args: &[&str], weights: &str, pictures: &[&str]) {
     std::fs::remove_dir_all(folder).unwrap();
 }
 
-/// The message of a program that is called like this, and ends with an error before its first step.
+/// The error message of a program that fails before its first step.
 fn refusal(program: &str, args: &[&str]) -> String {
     let output = run(program, args);
     assert_eq!(output.status.code(), Some(1), "{program} {args:?}: {output:?}");
@@ -146,23 +145,23 @@ fn refusal(program: &str, args: &[&str]) -> String {
 }
 
 #[test]
-fn resnet_goes_on_where_it_was() {
+fn resnet_resumes() {
     let args = ["--shapes", "32", "--batch", "16", "--width", "4", "--epochs", "2", "--workers", "2"];
-    goes_on("resnet", &args, "resnet.safetensors", &["images.png", "mistakes.png"]);
+    resumes("resnet", &args, "resnet.safetensors", &["images.png", "mistakes.png"]);
 }
 
 #[test]
-fn autoencoder_goes_on_where_it_was() {
+fn autoencoder_resumes() {
     let args = ["--batch", "600", "--width", "4", "--epochs", "11"];
-    goes_on("autoencoder", &args, "autoencoder.safetensors", &["drawn-again.png", "between.png"]);
+    resumes("autoencoder", &args, "autoencoder.safetensors", &["drawn-again.png", "between.png"]);
 }
 
 #[test]
-fn diffusion_goes_on_where_it_was() {
+fn diffusion_resumes() {
     let args = ["--batch", "700", "--channels", "8", "--epochs", "2", "--every", "1", "--times", "10"];
     for sampler in ["ddpm", "ddim"] {
         let args = [&args[..], &["--sampler", sampler, "--steps", "5"]].concat();
-        goes_on("diffusion", &args, "unet.safetensors", &["epoch-0002.png", "samples.png", "denoising.png"]);
+        resumes("diffusion", &args, "unet.safetensors", &["epoch-0002.png", "samples.png", "denoising.png"]);
     }
 }
 
@@ -193,13 +192,13 @@ fn resnet_learns_from_pictures() {
     assert!(stderr(&output).contains("[3, 12, 12] to 3 classes\n27 images to train on, 3 to test with"), "{output:?}");
     let wrong = pictures.join("class 1").join("notes.txt");
     std::fs::write(&wrong, "").unwrap();
-    // The device, the error and the line that it comes from.
+    // Three lines: the device, the error, and the line of code that it comes from.
     let said = refusal("resnet", &[&sized[..], &["--resume"]].concat());
     assert!(said.contains("notes.txt: not an image by its name") && said.lines().count() == 3, "{said}");
     std::fs::rename(&wrong, wrong.with_file_name("notes.png")).unwrap();
     let said = refusal("resnet", &[&sized[..], &["--resume"]].concat());
     assert!(said.contains("notes.png, byte 0: not a readable image") && said.lines().count() == 3, "{said}");
-    // One more than the training began with.
+    // More images than the training began with.
     std::fs::copy(pictures.join("class 0").join("0.png"), wrong.with_file_name("notes.png")).unwrap();
     std::fs::copy(pictures.join("class 0").join("0.png"), wrong.with_file_name("more.png")).unwrap();
     let said = refusal("resnet", &[&sized[..], &["--resume"]].concat());
@@ -208,7 +207,7 @@ fn resnet_learns_from_pictures() {
 }
 
 #[test]
-fn drawing_leaves_the_training_as_it_was() {
+fn drawing_does_not_change_the_training() {
     let out = folder("only draws");
     let there = out.join("a run");
     let model = ["--run", there.to_str().unwrap(), "--channels", "8", "--times", "4"];
@@ -223,13 +222,13 @@ fn drawing_leaves_the_training_as_it_was() {
     let output = run("diffusion", &[&model[..], &["--draw"]].concat());
     assert!(output.status.success(), "{output:?}");
     assert!(String::from_utf8_lossy(&output.stdout).contains("Weights of step 2 (epoch 1, batch 0)"), "{output:?}");
-    assert!(std::fs::read(there.join("samples.png")).unwrap() == samples, "of the same weights");
+    assert!(std::fs::read(there.join("samples.png")).unwrap() == samples, "drawn from the same weights");
     let other = ["--run", there.to_str().unwrap(), "--channels", "8", "--times", "5", "--draw"];
     let said = refusal("diffusion", &other);
     assert!(said.contains("`times` was 4 and is 5"), "{said}");
     assert!(contents() == before, "nothing but pictures was written");
 
-    // The folder's name has a space, and the command to go on with is for a shell.
+    // The folder's name has a space, so the printed command must be quoted for a shell.
     let output = run("diffusion", &[&training[..], &["--resume"]].concat());
     let said = String::from_utf8_lossy(&output.stdout);
     let command = said.lines().last().and_then(|line| line.split_once("to go on: ")).expect("how to go on").1;
@@ -262,7 +261,7 @@ fn a_training_that_diverges_fails() {
 }
 
 #[test]
-fn programs_say_what_is_wrong_before_they_train() {
+fn programs_report_errors_before_training() {
     let out = folder("mistakes");
     let there = out.join("run");
     let run_there = ["--run", there.to_str().unwrap()];
@@ -342,7 +341,7 @@ fn text_is_learned_and_written() {
 }
 
 #[test]
-fn text_says_what_is_wrong_before_it_trains() {
+fn text_reports_errors_before_training() {
     let out = folder("wrong-text");
     let short = out.join("short.txt");
     std::fs::write(&short, "too short").unwrap();

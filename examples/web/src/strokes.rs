@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_fills_the_image_wherever_it_is() {
+    fn a_line_fills_the_image_at_any_position() {
         let long = image_of(&[&[[0.5, 0.1], [0.5, 0.9]]]).unwrap();
         let short = image_of(&[&[[0.2, 0.3], [0.2, 0.5]]]).unwrap();
         let ink = |image: &[f32]| image.iter().sum::<f32>();

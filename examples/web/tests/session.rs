@@ -1,4 +1,4 @@
-//! The session, natively: it learns, reads hand-drawn digits, and continues from files and snapshots.
+//! The page's session, run natively: it learns, reads hand-drawn digits, and resumes from files and snapshots.
 
 use meganeura::prelude::*;
 use meganeura::{ErrorKind, Result};
@@ -26,7 +26,7 @@ fn arc([x, y]: [f32; 2], [rx, ry]: [f32; 2], from: i32, to: i32) -> Vec<[f32; 2]
     (0..=steps).map(|i| [x + rx * at(i).cos(), y + ry * at(i).sin()]).collect()
 }
 
-/// Each digit as somebody might draw it.
+/// Each digit as a person might draw it.
 fn drawn() -> [Vec<Vec<[f32; 2]>>; 10] {
     let line = |points: &[[f32; 2]]| points.to_vec();
     let two = [arc([0.5, 0.32], [0.2, 0.17], 180, 390), line(&[[0.66, 0.44], [0.3, 0.85], [0.72, 0.85]])].concat();
@@ -50,7 +50,7 @@ fn drawn() -> [Vec<Vec<[f32; 2]>>; 10] {
 }
 
 #[test]
-fn digits_of_a_hand_are_read() {
+fn hand_drawn_digits_are_read() {
     let session = session(STEPS, 0).unwrap();
     let accuracy = block_on(session.evaluate()).unwrap().accuracy().unwrap();
     assert!(accuracy > 0.97, "{accuracy}");
@@ -72,7 +72,7 @@ fn drawings_are_recognised() {
 }
 
 #[test]
-fn a_snapshot_goes_on_to_the_same_bits() {
+fn a_resumed_snapshot_reaches_the_same_bits() {
     let mut session = session(30, 30).unwrap();
     session.set_lr(Model::Drawer, 1e-3).unwrap();
     let snapshot = block_on(session.snapshot()).unwrap();

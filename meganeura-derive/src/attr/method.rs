@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_method_that_was_meant() {
+    fn misspelt_methods_get_a_suggestion() {
         for (given, meant) in
             [("relew", "relu"), ("sigmod", "sigmoid"), ("flaten", "flatten"), ("leaky_rely", "leaky_relu")]
         {
@@ -131,9 +131,9 @@ mod tests {
     }
 
     #[test]
-    fn all_of_them_are_methods_of_var() {
+    fn all_known_methods_are_methods_of_var() {
         let sources = operations();
-        // A function, or a word of a row.
+        // Either a function or a word of a table row.
         let ends = [" ", "(", "<"];
         let is_declared = |method: &&str| ends.iter().any(|end| sources.contains(&format!(" {method}{end}")));
         let unknown: Vec<_> = methods().filter(|method| !is_declared(method)).collect();

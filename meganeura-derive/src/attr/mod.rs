@@ -208,7 +208,7 @@ mod tests {
     use super::*;
     use syn::parse_quote;
 
-    /// The options read, and the mistakes in them.
+    /// The parsed options, and the mistakes in them.
     fn parse(attr: Attribute) -> (Field, Vec<String>) {
         let ctxt = Ctxt::new();
         let field = Field::parse(&ctxt, &[attr]);
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn reading_goes_on_after_a_mistake() {
+    fn reading_continues_after_a_mistake() {
         let (field, mistakes) =
             parse(parse_quote!(#[module(skipp, rename = 3, frozen(yes), "init", init = 1 + 1 2, skip)]));
         assert!(field.skip.is_some());

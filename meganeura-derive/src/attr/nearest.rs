@@ -50,7 +50,7 @@ mod tests {
     use crate::attr::FIELD;
 
     #[test]
-    fn only_what_is_near_is_suggested() {
+    fn only_near_options_are_suggested() {
         let message = |name: &str| unknown(&Ident::new(name, Span::call_site()), FIELD).to_string();
         assert_eq!(message("frozn"), "unknown option `frozn`; did you mean `frozen`?");
         assert_eq!(message("skipped"), "unknown option `skipped`; did you mean `skip`?");

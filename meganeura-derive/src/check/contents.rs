@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn wrappers_are_looked_into_where_there_are_any() {
+    fn wrappers_are_looked_into() {
         let words = |ty: &Type| held(ty).into_iter().map(|ty| ty.to_token_stream().to_string()).collect::<Vec<_>>();
         assert_eq!(words(&parse_quote!(Vec<Option<L>>)), ["Vec < Option < L > >"]);
         assert_eq!(words(&parse_quote!(Rc<L>)), ["L"]);

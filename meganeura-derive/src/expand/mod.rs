@@ -148,7 +148,8 @@ mod tests {
 
     use super::*;
 
-    /// Compares what is generated for `golden/<name>.rs` with `golden/<name>.expanded.rs`; `BLESS=1` writes the latter.
+    /// Compares the code generated for `golden/<name>.rs` with `golden/<name>.expanded.rs`; `BLESS=1` writes the
+    /// latter.
     fn golden(name: &str) {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("golden");
         let input: DeriveInput =
@@ -219,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_not_missing() {
+    fn unreadable_options_do_not_count_as_missing() {
         let input = parse_quote! {
             #[module(sequentiall)]
             struct Net<'a> {

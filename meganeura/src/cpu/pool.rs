@@ -111,7 +111,7 @@ mod tests {
         assert_eq!((state, done.unwrap_err().downcast_ref::<&str>()), (vec![1, 2], Some(&"a kernel's")));
     }
 
-    /// The only thread of a user's pool asks for a run while another task of that pool is ready to begin.
+    /// The only thread of a user's pool waits for a run while another task of that pool is ready.
     #[test]
     fn a_thread_that_waits_begins_nothing_else() {
         let users = ThreadPoolBuilder::new().num_threads(1).build().unwrap();

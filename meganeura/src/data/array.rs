@@ -209,14 +209,14 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_not_transformed() {
+    fn empty_arrays_are_not_transformed() {
         let empty = Array::<f32>::zeros([3, 5, 0]).unwrap();
         let error = empty.transformed(&HorizontalFlip::new(1.0), 1).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Shape);
     }
 
     #[test]
-    fn the_same_seed_changes_alike() {
+    fn equal_seeds_transform_alike() {
         let flip = HorizontalFlip::new(0.5);
         let mirrored = |seed: u64, values: [f32; 2]| {
             let image = Array::new(values.to_vec(), [1, 1, 2]).unwrap();

@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_of_batches_are_what_one_rank_would_have() {
+    fn parts_of_all_ranks_make_up_the_batches() {
         let data = Dataset::new((0..48u8).map(f32::from).collect(), [1, 2, 2], (0..12).collect::<Vec<_>>()).unwrap();
         let batches = || {
             data.batches(8).shuffle(7).transform(HorizontalFlip::new(0.5)).transform(RandomCrop::new(2, 2).padding(1))
@@ -394,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_past_the_end_give_what_there_is() {
+    fn batch_sizes_may_exceed_the_dataset() {
         let dataset = dataset();
         assert_eq!(labels(dataset.batches(100)).concat().len(), 5);
         assert_eq!(labels(dataset.batches(100).drop_last()).len(), 0);
@@ -407,7 +407,7 @@ mod tests {
     }
 
     #[test]
-    fn skipping_is_going_on() {
+    fn skipped_batches_do_not_change_the_rest() {
         let batches = dataset().batches(1).shuffle(7).epoch(2).transform(RandomCrop::new(1, 1).padding(1));
         let (all, all_images) = (labels(batches.clone()), inputs(batches.clone()));
         for skip in 0..7 {
@@ -431,14 +431,14 @@ mod tests {
         assert_ne!(seen(&batches.clone().seed(1)), first);
         assert_ne!(seen(&batches.clone().epoch(1)), first);
         assert_eq!(inputs(batches.clone().with(|settings| settings.size = 7)).concat(), first);
-        // Examples that come twice to fill the last batch are transformed independently.
+        // Examples that are repeated to fill the last batch are transformed independently.
         let twice = seen(&batches.fill_last().with(|settings| settings.size = 128));
         assert_eq!(twice[..128], first);
         assert_ne!(twice[128..], first);
     }
 
     #[test]
-    fn what_makes_no_sense_is_one_error() {
+    fn invalid_settings_give_a_single_error() {
         let dataset = dataset();
         for (batches, kind) in [
             (dataset.batches(0).shuffle(1).drop_last(), ErrorKind::Argument),

@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn files_follow_each_other() {
+    fn files_are_concatenated() {
         let (two, one) = (records(&[&[3], &[9]]), records(&[&[0]]));
         let dataset = files([&two, &one], |paths| Dataset::from_cifar10(paths)).unwrap();
         assert_eq!((dataset.len(), dataset.shape().unwrap()), (3, SHAPE.into()));
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named_with_its_place() {
+    fn errors_name_the_file_and_the_byte() {
         let (good, hundred) = (records(&[&[3], &[9]]), records(&[&[19, 99], &[19, 99]]));
         for (second, parts) in [
             (&good[..good.len() - 1], ["batch_1.bin, byte 6145: ", "in image 1"]),

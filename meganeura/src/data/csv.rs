@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named_with_its_place() {
+    fn errors_name_the_byte_the_line_and_the_column() {
         let csv = Csv::new([2]).classes(10);
         let long = "1".repeat(70_000);
         let cell = format!("1,{},3", "x".repeat(60_000));
@@ -333,10 +333,10 @@ mod tests {
 
     #[cfg(feature = "gzip")]
     #[test]
-    fn a_packed_table_grows_to_a_limit() {
+    fn the_unpacked_size_of_a_table_is_limited() {
         use std::io::Write;
         let mut gz = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
-        // A number may have any number of zeros.
+        // Zeros compress well, so a small file unpacks to a huge table.
         let row = format!("{0},{0},0\n", "0".repeat(30_000));
         (0..1200).for_each(|_| gz.write_all(row.as_bytes()).unwrap());
         let packed = gz.finish().unwrap();

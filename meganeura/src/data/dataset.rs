@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn there_may_be_any_columns() {
+    fn datasets_may_have_any_columns() {
         let masks = Array::new((0..6u8).map(f32::from).collect(), [3, 1, 2]).unwrap();
         let tokens = Array::new((0..6).collect(), [3, 2]).unwrap();
         let columns = (masks.clone(), [tokens.clone(), tokens], vec![7_u32, 8, 9]);
@@ -324,7 +324,7 @@ mod tests {
             let error = dataset.get(0).unwrap_err();
             assert_eq!(kind(error.clone()), ErrorKind::OutOfMemory);
             assert!(error.to_string().starts_with(&format!("an array {}", Shape::from(shape))), "{error}");
-            // Also as the source of a transformation, which makes it small.
+            // The same error if a transformation would make the example small again.
             for batches in [dataset.batches(1), dataset.batches(1).transform(crate::data::RandomCrop::new(1, 1))] {
                 let batch = batches.on(&Device::cpu()).next().unwrap();
                 assert_eq!(kind(batch.unwrap_err()), ErrorKind::OutOfMemory);
@@ -335,7 +335,7 @@ mod tests {
             let (split, struck) = crate::host::shortage::at(step, || dataset.split(0.5, 1));
             assert!(struck && kind(split.unwrap_err()) == ErrorKind::OutOfMemory);
         }
-        // Every reservation on the way to a batch.
+        // Every memory reservation on the way to a batch fails once.
         let mut step = 0;
         let batch = || {
             let batches = dataset.batches(4).shuffle(1);

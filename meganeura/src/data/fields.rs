@@ -392,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn what_differs_is_refused() {
+    fn arrays_of_different_shapes_are_refused() {
         let mut batch = vec![Array::from(vec![1_u32])].stack(2).unwrap();
         let error = vec![Array::from(vec![1, 2])].push_onto(&mut batch).unwrap_err();
         assert_eq!((error.kind(), error.message()), (ErrorKind::Shape, "an array [2] among others of [1]"));

@@ -234,7 +234,7 @@ mod tests {
 
     #[cfg(feature = "gzip")]
     #[test]
-    fn what_is_unpacked_grows_to_a_limit() {
+    fn unpacked_size_is_limited() {
         use std::io::Write;
 
         let packed = |chunk: &[u8], count: usize| {
@@ -250,12 +250,12 @@ mod tests {
         assert!(message.starts_with("some.gz, byte 671") && message.contains("of what was unpacked"), "{message}");
         assert!(message.contains("more than 67108864, the limit; unpack the file first"), "{message}");
         assert!(!message.contains("raise"), "{message}");
-        // The request is a bound as well, and a setting takes precedence over growth.
+        // The requested size is a bound as well, and an explicit limit overrides the ratio to the packed size.
         assert_eq!(open().up_to(1 << 20).unwrap().len(), 1 << 20);
         assert_eq!(open().limited(Some(65 << 20), "a setting").up_to(u64::MAX).unwrap().len(), 65 << 20);
         let error = open().limited(Some(4096), "a setting").up_to(u64::MAX).unwrap_err().to_string();
         assert!(error.contains("more than 4096") && error.contains("or raise `a setting`"), "{error}");
-        // A file that grows 200 times, as a table of few values may, is read whole.
+        // A file that unpacks to 200 times its size, like a table of few distinct values, is still read.
         let mut rng = crate::Seed::new(1).rng();
         let noise: Vec<u8> = (0..5000).map(|_| rng.next_u64() as u8).collect();
         let sparse = packed(&[&noise[..], &[0; 1_000_000]].concat(), 70);

@@ -197,7 +197,7 @@ mod tests {
     use crate::ErrorKind;
     use crate::data::Array;
 
-    /// A header, and elements after it.
+    /// A header followed by elements.
     fn idx(element: u8, extents: &[u32], elements: &[u8]) -> Vec<u8> {
         let mut file = vec![0, 0, element, u8::try_from(extents.len()).unwrap()];
         extents.iter().for_each(|extent| file.extend(extent.to_be_bytes()));
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named_with_its_place() {
+    fn errors_name_the_file_and_the_byte() {
         let (images, labels) = (idx(8, &[2, 1, 2], &[0; 4]), idx(8, &[2], &[0, 1]));
         let long = [&images[..], &[0]].concat();
         for (images, labels, parts) in [

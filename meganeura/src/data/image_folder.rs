@@ -311,7 +311,7 @@ mod tests {
     fn expect(result: Result<impl std::fmt::Debug>, parts: &[&str]) {
         let error = result.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Data, "{error}");
-        // Paths are written as they are on this system.
+        // Messages use this system's path separator.
         let message = error.to_string().replace('\\', "/");
         assert!(parts.iter().all(|part| message.contains(part)), "{parts:?}: {message}");
     }
@@ -380,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_is_out_of_place_is_named() {
+    fn misplaced_files_are_named() {
         let root = tempfile::tempdir().unwrap();
         let root = root.path();
         expect(ImageFolder::open(root), &["no folders"]);
@@ -418,7 +418,7 @@ mod tests {
         expect(ImageFolder::open(root), &["a/1.png, byte 0"]);
     }
 
-    /// Named before any of its pixels are allocated.
+    /// The error comes before any pixel is allocated.
     #[test]
     fn a_first_image_beyond_the_limit_is_named() {
         let root = tempfile::tempdir().unwrap();
@@ -438,7 +438,7 @@ mod tests {
             ImageFolder::open_with_limit(root, 15),
             &["a/1.ppm, byte ", "4 by 4 pixels, and the limit is 15 pixels"],
         );
-        // The size that a caller asks for is bounded as well.
+        // The limit also applies to a size that the caller requests.
         let wide =
             |width| Dataset::of(ImageFolder::open_with_limit(root, 64).unwrap().resize(16, width)).unwrap().get(0);
         assert!(wide(4).is_ok());

@@ -164,7 +164,7 @@ mod tests {
             self.reads.lock().unwrap().len()
         }
 
-        /// Waits until `count` examples were read. The timeout is for a loader that hangs; no result depends on it.
+        /// Waits until `count` examples have been read. The timeout only catches a loader that hangs.
         fn wait_for(&self, count: usize) {
             let waiting =
                 self.changed.wait_timeout_while(self.reads.lock().unwrap(), Duration::from_secs(60), |reads| {
@@ -203,7 +203,7 @@ mod tests {
             if self.fails_at == Some(index) {
                 return Err(Error::new(ErrorKind::Data, format!("example {index} is damaged")));
             }
-            // Lets threads overtake each other wherever they can.
+            // Lets threads overtake each other.
             thread::yield_now();
             Ok((Array::new(vec![index as f32, -(index as f32)], [1, 1, 2])?, index as u32))
         }
@@ -265,10 +265,10 @@ mod tests {
             let (dataset, log, _) = watched();
             let mut batches = dataset.batches(SIZE).shuffle(1).workers(workers).ahead(ahead).on(&Device::cpu());
             for taken in 0..EXAMPLES / SIZE {
-                // The batch that the loop gets now, and those ahead of it.
+                // The batch that the loop takes now, and `ahead` more.
                 log.allowed.store((taken + 1 + ahead) * SIZE, Ordering::SeqCst);
                 batches.next().unwrap().unwrap();
-                // The workers use all that they may.
+                // The workers do read that far ahead.
                 log.wait_for(EXAMPLES.min((taken + 1 + ahead) * SIZE));
             }
             assert!(batches.next().is_none());
@@ -278,13 +278,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_skipped_is_not_read() {
+    fn skipped_batches_are_not_read() {
         for workers in [0, 4] {
             let (dataset, log, _) = watched();
             let batches = dataset.batches(10).workers(workers);
             let left: Vec<_> = batches.clone().skip(57).on(&Device::cpu()).map(Result::unwrap).collect();
             assert_eq!((left.len(), log.count()), (3, 30));
-            // A loop that skips the iterator: `count` would make one of those batches and drop it.
+            // Skipping on the iterator, in a loop: `count()` would make one of the skipped batches and drop it.
             for batch in batches.clone().on(&Device::cpu()).skip(57) {
                 batch.unwrap();
             }

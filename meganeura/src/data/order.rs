@@ -152,7 +152,7 @@ mod tests {
 
     #[test]
     fn the_order_never_changes() {
-        // Computed by another implementation.
+        // Expected values from an independent implementation.
         let order = |seed, n| {
             let mut rows: Vec<_> = (0..n).collect();
             shuffle(&mut rows, Seed::new(seed));
@@ -178,7 +178,7 @@ mod tests {
 
     #[test]
     fn weights_are_chances() {
-        // 6,000 examples, of which every third has no weight.
+        // 6,000 examples; every third has weight 0.
         let weights: Vec<_> = (0..6000).map(|i| [1.0, 3.0, 0.0][i % 3]).collect();
         let drawn = weighted(&weights, weights.len(), Seed::new(3)).unwrap();
         let mut seen = [0_usize; 3];
@@ -188,7 +188,7 @@ mod tests {
         assert!(seen[0].abs_diff(1500) < 5 * 34, "{seen:?}");
         assert_eq!(weighted(&weights, weights.len(), Seed::new(3)).unwrap(), drawn);
         assert_ne!(weighted(&weights, weights.len(), Seed::new(4)).unwrap(), drawn);
-        // By another method: subtracts weights until the draw is used up.
+        // A different method: subtracts weights until the draw is used up.
         let mut rng = Seed::new(3).rng();
         for row in &drawn[..100] {
             let draw = fraction(&mut rng) * 8000.0;
@@ -201,7 +201,7 @@ mod tests {
         }
         assert_eq!(weighted(&[0.0, 1e-300, 0.0], 3, Seed::new(1)).unwrap(), [1; 3]);
         assert_eq!(weighted(&[], 5, Seed::new(1)).unwrap(), [0; 0]);
-        // With another number of draws, the common part is the same.
+        // Another number of draws does not change the common prefix.
         assert_eq!(weighted(&weights, 10, Seed::new(3)).unwrap(), drawn[..10]);
         assert_eq!(weighted(&weights, 9000, Seed::new(3)).unwrap()[..6000], drawn);
     }
@@ -248,7 +248,7 @@ mod tests {
         let order = |seed| stratified(&classes, Seed::new(seed)).unwrap();
         assert_eq!(order(1), order(1));
         assert_ne!(order(1), order(2));
-        // The class that comes first in a pair is random.
+        // Of two classes, either may come first.
         let first: Vec<_> = order(1).chunks(2).map(|pair| pair[0] % 2).collect();
         assert!(first.contains(&0) && first.contains(&1), "{first:?}");
         assert_eq!(stratified(&[], Seed::new(1)).unwrap(), [0; 0]);

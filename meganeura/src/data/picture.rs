@@ -212,9 +212,9 @@ mod tests {
         }
     }
 
-    /// No prefix of a file may pass for another image than the whole file.
+    /// A truncated file is an error, unless it decodes to the same pixels as the whole file.
     #[test]
-    fn truncated_files_are_told() {
+    fn truncated_files_are_detected() {
         let folder = tempfile::tempdir().unwrap();
         let image = RgbImage::from_fn(19, 23, |x, y| Rgb([(x * 13) as u8, (y * 11) as u8, (x * y) as u8]));
         for extension in ["png", "jpg", "bmp", "ppm"] {
@@ -235,7 +235,7 @@ mod tests {
                     }
                 }
             }
-            // The checksums and the end of a PNG file.
+            // Only checksums and the end marker of a PNG file may be missing.
             assert!(complete <= 20, "{extension}: {complete} files of {} passed", bytes.len());
         }
     }
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_are_short_whatever_the_file() {
+    fn messages_are_short_for_any_file() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("x.png");
         fs::write(&path, ["P7\nWIDTH 2\n", &"H".repeat(70_000)].concat()).unwrap();
@@ -265,10 +265,10 @@ mod tests {
     }
 
     #[test]
-    fn what_a_header_announces_is_bounded() {
+    fn pixels_announced_by_a_header_are_bounded() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("x.png");
-        // A compressed bitmap may have any number of pixels in few bytes.
+        // A run-length-encoded bitmap can announce any number of pixels in a few bytes.
         let bmp = |side: i32| {
             let mut file = b"BM\0\0\0\0\0\0\0\0\x36\x04\0\0\x28\0\0\0".to_vec();
             file.extend([side.to_le_bytes(), side.to_le_bytes(), [1, 0, 8, 0], [1, 0, 0, 0]].concat());

@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_oldest_plans_go_where_there_are_too_many_or_too_large_ones() {
+    fn the_oldest_plans_are_evicted_first() {
         assert_eq!(surplus(&[10; 64]), 0);
         assert_eq!(surplus(&[10; 65]), 1);
         assert_eq!(surplus(&[1 << 21, 1, 1 << 20, (1 << 20) - 1]), 1);

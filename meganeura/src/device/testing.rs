@@ -1,4 +1,4 @@
-//! For tests: devices with limits other than those of the available adapters.
+//! For tests: devices with other limits than those of the available adapters.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::wait::block_on;
 
 impl Device {
     /// The CPU executor. Each run is also planned for a large GPU with matrix units, with every variant of its kernels.
-    /// This tests plans for [`Precision::Fast`](crate::Precision::Fast) where there is no such GPU.
+    /// This tests plans for [`Precision::Fast`](crate::Precision::Fast) without such a GPU.
     #[must_use]
     pub fn for_testing_matrix_units() -> Self {
         Self::cpu_and(Absent::MatrixUnits)

@@ -202,14 +202,14 @@ mod tests {
         for track in [track(HOST), track(DEVICE)] {
             for pair in track.windows(2) {
                 let end = pair[0]["ts"].as_f64().unwrap() + pair[0]["dur"].as_f64().unwrap();
-                // A tolerance of a nanosecond, since times are rounded to microseconds in floating point.
+                // A nanosecond of tolerance: times are floating-point microseconds.
                 assert!(pair[1]["ts"].as_f64().unwrap() >= end - 1e-3, "{pair:?}");
             }
         }
         let product = track(DEVICE)[0];
         assert_eq!((&product["name"], &product["args"]["result"]), (&json!("matmul"), &json!("f32[9, 9]")));
         assert!((product["dur"].as_f64().unwrap() - runs[0].launches[0].duration.as_secs_f64() * 1e6).abs() < 1e-6);
-        // Without launches, a run is one event.
+        // A run without launches is one event.
         device.set_profiling(Profiling::Runs).unwrap();
         Tape::new(&device).input(&Tensor::full(&device, [9, 9], 0.5).unwrap()).tanh().to_vec().unwrap();
         let run = device.last_profile().unwrap();
@@ -218,7 +218,7 @@ mod tests {
         let drawn: Vec<_> = events.filter(|event| event["ph"] == "X" && event["tid"] == DEVICE).collect();
         assert_eq!((drawn.len(), &drawn[0]["name"]), (1, &json!("run")));
         assert!((drawn[0]["dur"].as_f64().unwrap() - run.total.as_secs_f64() * 1e6).abs() < 1e-6);
-        // After turning profiling off and on again, the clock starts over, and the time in between does not count.
+        // When profiling is turned off and on again, the clock restarts, and the time in between does not count.
         device.set_profiling(Profiling::Off).unwrap();
         assert!(device.noted().is_empty());
     }

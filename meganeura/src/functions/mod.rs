@@ -40,7 +40,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_an_error_that_says_so() -> Result<()> {
+    fn misfits_are_errors_that_say_why() -> Result<()> {
         let tape = Tape::new(&Device::cpu());
         let (x, y) = (input(&tape, &[2, 3])?, input(&tape, &[2, 4])?);
         let index = tape.input(&Tensor::indices(&tape.device(), [2, 1], &[0, 3])?);
@@ -92,14 +92,14 @@ mod tests {
         let of =
             |data: &[f32]| Ok::<_, crate::Error>(tape.input(&Tensor::from_slice(&tape.device(), [data.len()], data)?));
         let x = of(&[2.0, f32::NAN, -1.0, 2.0])?;
-        // NaN is the largest, and the first of equals wins.
+        // NaN sorts as the largest; of equal elements, the first wins.
         assert_eq!(x.argmax(0).to_tensor()?.to_u32_vec()?, [1]);
         assert_eq!(x.argsort(0, false).to_tensor()?.to_u32_vec()?, [2, 0, 3, 1]);
         assert_eq!(x.argsort(0, true).to_tensor()?.to_u32_vec()?, [1, 0, 3, 2]);
         let y = of(&[0.0, -0.0, 0.0])?;
         assert_eq!(y.argsort(0, true).to_tensor()?.to_u32_vec()?, [0, 1, 2]);
         assert_eq!((y.any().item()?, y.all().item()?, x.all().item()?), (0.0, 0.0, 1.0));
-        // A norm of 0 has gradient 0.
+        // The gradient of a norm of 0 is 0.
         let grads = tape.backward(&y.norm())?;
         assert_eq!(grads.of(&y).expect("it depends on it").to_vec()?, [0.0; 3]);
         let none = of(&[f32::NEG_INFINITY; 2])?;
@@ -108,7 +108,7 @@ mod tests {
         assert_eq!(of(&[0.5, 1.5, 2.5, -0.5])?.round().to_vec()?, [0.0, 2.0, 2.0, -0.0]);
         let index = of(&[-1.0, 0.5, 5e9, f32::NAN])?.to_index().to_tensor()?;
         assert_eq!(index.to_u32_vec()?, [u32::MAX, 0, u32::MAX, u32::MAX]);
-        // The last of several sources for one place wins.
+        // If several sources go to one element, the last wins.
         let index = tape.input(&Tensor::indices(&tape.device(), [3], &[1, 1, 0])?);
         let scattered = of(&[7.0, 8.0, 9.0])?.scatter(0, &index, &of(&[1.0, 2.0, 3.0])?);
         assert_eq!(scattered.to_vec()?, [3.0, 2.0, 9.0]);

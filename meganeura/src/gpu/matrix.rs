@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_product_is_refused() {
+    fn wrong_products_of_matrix_units_are_detected() {
         let (a, b) = (numbers(1, 256), numbers(2, 256));
         let row_by_column = |i: usize, j: usize| (0..16).map(|k| a[i * 16 + k] * b[k * 16 + j]).sum();
         let mut y: Vec<f32> = (0..256).map(|at| row_by_column(at / 16, at % 16)).collect();

@@ -206,7 +206,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_plans_use_is_kept() {
+    fn pipelines_in_use_are_not_evicted() {
         let source = |at: usize| Source { wgsl: at.to_string(), checked: true, zeroed: true, bfloat: false };
         let mut known: HashMap<_, _> = (0..10).map(|at| (source(at), Arc::new(at))).collect();
         let used: Vec<_> = [3, 7].iter().map(|&at| Arc::clone(&known[&source(at)])).collect();

@@ -81,7 +81,7 @@ mod tests {
 
     const MODELS: &str = include_str!("models.md");
 
-    /// The number of lines of code below each heading and subheading.
+    /// The number of code lines below each heading and subheading.
     fn counted() -> HashMap<(&'static str, &'static str), usize> {
         let (mut counts, mut in_code, mut place) = (HashMap::new(), false, ("", ""));
         for line in MODELS.lines() {
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn the_table_counts_what_is_there() {
+    fn the_table_shows_the_real_line_counts() {
         let counts = counted();
         let rows: Vec<Vec<&str>> = MODELS
             .lines()

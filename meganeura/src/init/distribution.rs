@@ -78,8 +78,8 @@ mod tests {
 
     #[test]
     fn first_numbers_never_change() {
-        // Computed by another implementation from the generator's published outputs. If this fails, every seeded model
-        // of every user starts from other values.
+        // Expected values from an independent implementation and the generator's published outputs. If this fails,
+        // every seeded model of every user starts from other values.
         let uniform = draw(Distribution::Uniform(0.0, 1.0), 3);
         assert_eq!(uniform, [0.226_512_517_928_313_5, 0.239_106_690_318_599_55, 0.760_833_410_686_741]);
         let normal = draw(Distribution::Normal(0.0, 1.0), 3);

@@ -261,7 +261,8 @@ mod tests {
         assert!(from_f16(u16::to_le_bytes(0x7e01)).is_nan());
     }
 
-    /// Byte for byte the files of the format's own library, for all types, and an error for each allocation.
+    /// For all types, files equal those of the format's own library byte for byte. Each allocation that fails is an
+    /// error.
     #[test]
     fn files_are_those_of_the_library() {
         let device = Device::cpu_with(crate::Precision::Double);

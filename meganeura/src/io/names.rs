@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn what_would_not_come_back_is_an_error() {
+    fn names_that_do_not_round_trip_are_errors() {
         let names = Names::new().rename("a", "b").rename("b", "c").ignore("d");
         let error = |path: &str| names.name(path).unwrap_err().to_string();
         assert_eq!(error("a"), "`a` would be saved as `a`, which by the same rules is not loaded as `a`");

@@ -93,18 +93,18 @@ mod tests {
     }
 
     #[test]
-    fn what_wrappers_put_before_names_is_taken_off() {
+    fn prefixes_of_wrappers_are_removed() {
         let found = between(&[], &["a.w", "b.w", "b.bias"], &["module.a.w", "module.b.w", "module.b.bias", "epoch"]);
         let expected = "without `module.` before them, which PyTorch's `DataParallel` puts there, 3 names of the file are the \
                         model's; load with `Names::new().rename(\"module.**\", \"**\")`";
         assert_eq!(found.as_deref(), Some(expected));
-        // Several segments, and a model that is a part of the file's.
+        // A prefix of several segments, and a model that is only part of the file.
         let found = between(&[], &["0.w", "1.w"], &["_orig_mod.model.0.w", "_orig_mod.model.1.w", "_orig_mod.head.w"]);
         assert!(found.is_some_and(|found| found.contains("rename(\"_orig_mod.model.**\", \"**\")")));
     }
 
     #[test]
-    fn what_the_model_has_before_names_is_put_there() {
+    fn prefixes_of_the_model_are_added() {
         let found = between(&[], &["net.a.w", "net.b.w", "head.w"], &["a.w", "b.w"]);
         assert!(found.is_some_and(|found| found.contains("2 names") && found.contains("rename(\"**\", \"net.**\")")));
         // The rule would also apply to names that fit already.
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn chance_is_no_prefix() {
+    fn coincidences_are_not_prefixes() {
         assert_eq!(between(&[], &["a.w", "b.w", "c.w"], &["x.a.w", "y.z.w", "y.q.w"]), None);
         assert_eq!(between(&[], &["w"], &["module.b"]), None, "another shape");
         assert_eq!(between(&[], &["a.w"], &["*.a.w"]), None);

@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shape_that_fits_decides_between_names_that_are_as_near() {
+    fn equal_distances_are_decided_by_shape() {
         let others = [lone("a1.weight", None, &[3]), lone("a2.weight", None, &[4]), lone("b.bias", None, &[4])];
         assert_eq!(lone("a.weight", None, &[4]).nearest(&others, false), Some(&others[1]));
         assert_eq!(lone("zz", None, &[4]).nearest(&others, false), None);
@@ -174,7 +174,7 @@ mod tests {
     fn guesses_are_not_wild() {
         let fc = [lone("fc.weight", None, &[10, 32])];
         let head = lone("head.weight", None, &[10, 32]);
-        // Four of eleven letters: only if there is no other candidate.
+        // Four of eleven letters differ: a suggestion only if there is no other candidate.
         assert_eq!((head.nearest(&fc, false), head.nearest(&fc, true)), (None, Some(&fc[0])));
         assert_eq!(lone("decoder.weight", None, &[10, 32]).nearest(&fc, true), Some(&fc[0]));
         assert_eq!(lone("classifier.bias", None, &[10, 32]).nearest(&fc, true), None);

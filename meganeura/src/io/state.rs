@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_state_is_refused() {
+    fn files_without_optimizer_state_are_refused() {
         let device = Device::cpu();
         let model = Param::new(Tensor::zeros(&device, [1]).unwrap()).to_safetensors().unwrap();
         let bad = OptimizerState { optimizer: "sgd".into(), ..OptimizerState::default() };

@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_tensor_holds_is_an_error() {
+    fn unrepresentable_values_are_errors() {
         let device = Device::cpu();
         for (bytes, part) in [
             (file(Dtype::I8, &[2], &[1, 255]), "x: -1 is below 0"),
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn files_say_their_path() {
+    fn errors_name_the_path() {
         let (device, folder) = (Device::cpu(), tempfile::tempdir().unwrap());
         let path = folder.path().join("x.safetensors");
         let error = load_tensors(&path, &device).unwrap_err();

@@ -37,7 +37,7 @@ fn values(net: &Net) -> [Vec<f32>; 3] {
     [param.value(), buffer.value(), net.weight.value()].map(|tensor| tensor.to_vec().unwrap())
 }
 
-/// A file with these tensors, with bytes exactly as given.
+/// A file with these tensors, their bytes exactly as given.
 fn file(tensors: &[(&str, Dtype, &[usize], &[u8])]) -> Vec<u8> {
     let views = tensors
         .iter()
@@ -45,7 +45,7 @@ fn file(tensors: &[(&str, Dtype, &[usize], &[u8])]) -> Vec<u8> {
     safetensors::serialize(views, None).unwrap()
 }
 
-/// A file with this header, and this many zero bytes after it.
+/// A file with this header, followed by this many zero bytes.
 fn with_header(header: &str, data: usize) -> Vec<u8> {
     let mut bytes = (header.len() as u64).to_le_bytes().to_vec();
     bytes.extend(header.bytes());
@@ -53,7 +53,7 @@ fn with_header(header: &str, data: usize) -> Vec<u8> {
     bytes
 }
 
-/// The error of loading this, which must leave the model unchanged.
+/// The error of loading these bytes, which must leave the model unchanged.
 #[track_caller]
 fn refused(bytes: &[u8]) -> String {
     let mut net = net(1.0);
@@ -69,7 +69,7 @@ fn files(directory: &Path) -> Vec<String> {
 }
 
 #[test]
-fn what_is_saved_is_loaded() {
+fn saved_models_are_loaded() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("net.safetensors");
     net(1.0).save(&path).unwrap();
@@ -269,7 +269,7 @@ fn hostile_files_are_refused() {
 #[test]
 fn a_save_that_fails_leaves_the_old_file() {
     let directory = tempfile::tempdir().unwrap();
-    // A directory with something in it cannot be replaced by a file.
+    // A file cannot replace a directory that is not empty.
     let taken = directory.path().join("taken");
     fs::create_dir(&taken).unwrap();
     fs::write(taken.join("file"), "x").unwrap();
@@ -328,7 +328,7 @@ fn tied_tensors_are_stored_once_and_tied_again() {
     assert_eq!(report.loaded, ["0", "1", "2"]);
     assert!(apart[0].is_tied_to(&apart[2]) && !apart[0].is_tied_to(&apart[1]));
     assert_eq!(apart.each_ref().map(|param| param.value().to_vec().unwrap()[0]), [1.0, 2.0, 1.0]);
-    // Loaded into a model that is tied itself, its tensors are loaded once, and the bytes are the same again.
+    // Loading into a model with the same ties loads each tensor once, and saving gives the same bytes.
     let mut again = tied(7.0);
     assert_eq!(again.load_safetensors(&bytes).unwrap().loaded, ["0", "1"]);
     assert_eq!(again.to_safetensors().unwrap(), bytes);
@@ -345,7 +345,7 @@ fn ties_are_kept_under_other_names() {
     let mut apart = tied(5.0).map(|param| Param::new(param.value()));
     apart.load_safetensors_with(&bytes, &names).unwrap().strict().unwrap();
     assert!(apart[0].is_tied_to(&apart[2]) && !apart[0].is_tied_to(&apart[1]));
-    // A part of a tensor in the file is stored at each of its places.
+    // Tied parameters that are parts of tensors in the file are stored at each of their places.
     let names = Names::new().split("all", ["0", "1", "2"]);
     let bytes = tied(1.0).to_safetensors_with(&names).unwrap();
     assert_eq!(SafeTensors::deserialize(&bytes).unwrap().tensor("all").unwrap().shape(), [6]);
@@ -383,7 +383,7 @@ fn ties_that_the_model_cannot_take_over_are_refused() {
         assert!(error.to_string().contains(message), "{error}");
         assert_eq!((net.0.value().to_vec().unwrap(), net.1.value().to_vec().unwrap()), (vec![1.0; 2], vec![2.0; 2]));
     }
-    // The words of other programs do no harm.
+    // Metadata of other programs does no harm.
     let report = net.load_safetensors(&header("3")).unwrap();
     assert_eq!((report.loaded, report.missing.len()), (vec!["0".to_owned()], 2));
 }
@@ -399,7 +399,7 @@ fn constants_are_not_saved() {
 }
 
 #[test]
-fn a_header_beyond_the_formats_limit_is_said_to_be_that() {
+fn a_header_beyond_the_formats_limit_is_reported() {
     let param = || Param::new(Tensor::zeros(&Device::cpu(), [1]).unwrap());
     let long = "a".repeat(60_000_000);
     let two = |a: &str, b: &str| std::collections::BTreeMap::from([a, b].map(|key| (key.to_owned(), param())));
@@ -407,7 +407,7 @@ fn a_header_beyond_the_formats_limit_is_said_to_be_that() {
     let error = two(&format!("{long}b"), &long).to_safetensors().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Checkpoint);
     assert!(error.to_string().contains(limit), "{error}");
-    // The aliases of tied tensors are in the header as well.
+    // The header also holds the aliases of tied tensors.
     let first = param();
     let names = [long.clone(), format!("{long}b"), "0".to_owned()];
     let tied = std::collections::BTreeMap::from(names.map(|name| (name, first.tied())));
@@ -446,7 +446,7 @@ fn a_foreign_file_makes_a_short_message() {
     assert!(error.lines().count() < 25, "{error}");
 }
 
-/// The header of an attacker: a few hundred kilobytes, against rules with wildcards.
+/// A hostile header: names of a few hundred kilobytes against rules with wildcards.
 #[test]
 fn names_of_many_segments_take_no_longer_than_others() {
     let names: Vec<_> = ["", "a", "**"].iter().map(|end| format!("{}{end}", ".".repeat(300_000))).collect();

@@ -144,8 +144,8 @@ mod tests {
         assert_eq!(offset(&x.permute(&[2, 0, 1]), "i"), "i / 12u + ((i) % 12u) * 5u");
         assert_eq!(offset(&Layout::contiguous(Shape::SCALAR), "i"), "0u");
     }
-    /// The value of an expression of numbers, `c`, `s`, sums, products, quotients and remainders; all operators bind
-    /// equally tightly.
+    /// Evaluates an expression of numbers, `c`, `s`, `+`, `*`, `/` and `%`. Products, quotients and remainders have the
+    /// same precedence.
     struct Reader<'a> {
         words: std::iter::Peekable<std::slice::Iter<'a, String>>,
         c: usize,
@@ -194,7 +194,7 @@ mod tests {
         }
     }
 
-    /// `true` if the places of all lines are those of the layout.
+    /// Checks the places of all lines against the layout.
     fn check(layout: &Layout, channels: Channels) -> Places {
         let places = Places::new(layout, channels, "c", "s");
         let lines = layout.shape().elements() / (LINE * channels.pixels);

@@ -78,7 +78,7 @@ mod tests {
         let x = input(&tape, &[4], &[-2.0, 0.0, 0.5, 3.0]);
         let target = input(&tape, &[4], &[0.0, 1.0, 0.25, 1.0]);
         assert_values(&x.bce_with_logits(&target), &[0.429_434_881_839_191_65]);
-        // Tiny losses of confident, right predictions are not lost.
+        // Tiny losses of confident, correct predictions do not round to 0.
         let x = input(&tape, &[2], &[40.0, -40.0]);
         assert_values(&x.bce_with_logits(&input(&tape, &[2], &[1.0, 0.0])), &[4.248_354_255_291_589e-18]);
         // Huge scores do not overflow.

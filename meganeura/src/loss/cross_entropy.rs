@@ -124,7 +124,7 @@ mod tests {
         Tensor::indices(&device(), [labels.len()], labels).unwrap()
     }
 
-    /// The loss of each row and the mean of all, straight from the formula.
+    /// The loss of each row and the mean over all rows, directly from the formula.
     fn naive(x: &[f64], classes: usize, labels: &[u32], w: &[f64], s: f64, ignored: Option<u32>) -> (Vec<f64>, f64) {
         let (mut losses, mut total) = (Vec::new(), 0.0);
         for (x, &label) in x.chunks(classes).zip(labels) {
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn huge_scores_stay_finite_and_what_is_ignored_may_be_anything() {
+    fn huge_scores_stay_finite_and_ignored_rows_may_hold_anything() {
         let device = Device::cpu();
         let weights = Tensor::from_slice(&device, [2], &[1.0, 2.0]).unwrap();
         let own = Tensor::indices(&device, [3], &[0, 1, 7]).unwrap();
@@ -221,7 +221,7 @@ mod tests {
         let x = input(&tape, &[3, 1], &[0.0; 3]);
         assert!(x.cross_entropy(&labels(&[0, 0, 1])).error().is_some(), "a label past the classes");
         assert!(x.cross_entropy(&labels(&[0, 0])).error().is_some(), "fewer labels than rows");
-        // A label out of range is found behind ignored ones.
+        // An invalid label is found even after ignored ones.
         let weights = Some(tensor(&[1], &[1.0]));
         for class_weights in [None, weights] {
             let options = CrossEntropyOptions { ignored: Some(255), class_weights, ..Default::default() };

@@ -100,14 +100,15 @@ mod tests {
     fn paths_of_equal_probability_are_counted() {
         let tape = tape();
         let x = input(&tape, &[4, 5, 3], &[0.0; 60]).log_softmax(2);
-        // Paths of 4 steps, or of 3, 2, 0 and 0, and the targets that they become.
+        // Inputs of 4, 3, 2, 0 and 0 steps, each with a target.
         let targets = indices(&[5, 2], &[1, 2, 1, 1, 1, 1, 0, 0, 2, 0]);
         let lengths = [indices(&[5], &[4, 3, 2, 0, 0]), indices(&[5], &[2, 2, 2, 0, 1])];
         let with = |zero_infinity, reduction| {
             let options = CtcOptions { zero_infinity, reduction, ..Default::default() };
             x.ctc_with(&targets, &lengths[0], &lengths[1], &options)
         };
-        // 1-2 in four steps: 15 of 81 paths. 1-1 in three: only 1-0-1, of 27. In two: none.
+        // Target 1-2 in four steps: 15 of 81 paths. Target 1-1 in three steps: 1 of 27, namely 1-0-1. In two steps:
+        // none.
         let (first, second) = ((81.0_f64 / 15.0).ln(), 27.0_f64.ln());
         assert_near(&with(false, Reduction::None), &[first, second, f64::INFINITY, 0.0, f64::INFINITY]);
         assert_near(&with(true, Reduction::None), &[first, second, 0.0, 0.0, 0.0]);
@@ -122,7 +123,7 @@ mod tests {
         for reduction in [Reduction::Mean, Reduction::Sum, Reduction::None] {
             let losses = |_: &(), x: &[Var]| {
                 let options = CtcOptions { blank: 3, zero_infinity: false, reduction };
-                // Unnormalised inputs as well: the gradient is that of the formula.
+                // Unnormalised inputs as well, where the gradient still is the formula's.
                 let x = [&x[0], &x[0].log_softmax(2)];
                 let lengths = [indices(&[2], &[6, 5]), indices(&[2], &[3, 2])];
                 x.map(|x| x.ctc_with(&targets, &lengths[0], &lengths[1], &options)).to_vec()
@@ -148,7 +149,7 @@ mod tests {
         let ([loss, dx], [exact, exact_dx]) = (run(&Device::cpu()), run(&device()));
         assert!((loss[0] - exact[0]).abs() <= 2e-6 * exact[0], "{loss:?}, not {exact:?}");
         let largest = exact_dx.iter().fold(0.0, |largest: f64, dx| largest.max(dx.abs()));
-        // Computed as a sum in one logarithm, in which a unit in the last place is 1e-4, it would be off by as much.
+        // A gradient from one log-domain sum would be off by a unit in that sum's last place, 1e-4.
         assert!(dx.iter().zip(&exact_dx).all(|(a, b)| (a - b).abs() <= 2e-5 * largest));
     }
 

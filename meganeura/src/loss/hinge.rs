@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn the_label_is_no_rival_of_its_own() {
+    fn the_label_does_not_compete_with_itself() {
         let tape = tape();
         let x = input(&tape, &[2, 3], &[1.0, 2.0, 3.0, 0.5, 4.0, 3.5]);
         let loss = |squared, reduction| {

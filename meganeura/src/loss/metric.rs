@@ -178,7 +178,7 @@ mod tests {
             let options = CosineEmbeddingOptions { margin: 0.25, reduction: Reduction::None };
             let loss = x.cosine_embedding_with(&y, &input(&tape, &[2], &target), &options);
             let found = loss.to_tensor().unwrap().to_f64_vec().unwrap();
-            // Of the 1e-12 in the norms, a few 1e-13 remain.
+            // The 1e-12 added to the norms changes the result by a few 1e-13.
             assert!(found.iter().zip(expected).all(|(a, b)| (a - b).abs() < 1e-12), "{found:?}");
         }
         // A single pair has no leading axis.

@@ -103,7 +103,7 @@ mod tests {
         tape.input(&Tensor::from_f64(&tape.device(), Shape::new(shape), data).unwrap())
     }
 
-    /// In `f64`, against values computed by other means.
+    /// Compares a loss in `f64` with values from an independent computation.
     #[track_caller]
     pub(super) fn assert_values(loss: &Var, expected: &[f64]) {
         let values = loss.to_tensor().unwrap().to_f64_vec().unwrap();
@@ -112,7 +112,7 @@ mod tests {
         assert!(values.iter().zip(expected).all(close), "{values:?}, not {expected:?}");
     }
 
-    /// A loss of huge logits, and its gradient, computed in `f32`.
+    /// A loss of huge logits and its gradient, computed in `f32`.
     pub(super) fn assert_finite(x: &[f32], loss: impl Fn(&Var) -> Var) {
         let tape = Tape::new(&Device::cpu());
         let rows = x.len() / 2;

@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_read_may_be_anything() {
+    fn unread_values_may_be_anything() {
         let device = Device::cpu();
         let tape = Tape::new(&device);
         let x = [-1.0, f32::NEG_INFINITY, f32::NAN, f32::INFINITY];

@@ -143,7 +143,7 @@ mod tests {
     use crate::{ErrorKind, Tape};
 
     fn pair(tape: &Tape) -> (Var, Var) {
-        // At distances 1, −1, 0.5, −2.
+        // Differences of 1, −1, 0.5 and −2.
         let x = input(tape, &[2, 2], &[1.0, -2.0, 3.5, 0.0]);
         (x, input(tape, &[2, 2], &[0.0, -1.0, 3.0, 2.0]))
     }

@@ -154,7 +154,7 @@ mod tests {
 
     #[test]
     fn agrees_with_sorting() {
-        // Few different scores, so that there are many ties.
+        // Few distinct scores, so that ties are frequent.
         let (n, classes) = (200, 7);
         let scores: Vec<_> = noise(n * classes).map(|x| (x % 5) as f32).collect();
         let labels: Vec<_> = noise(n).map(|x| x % 7).collect();
@@ -162,7 +162,7 @@ mod tests {
         for k in 1..=classes {
             let hits = scores.chunks(classes).zip(&labels).filter(|(row, label)| {
                 let mut order: Vec<_> = (0..classes).collect();
-                // Stable: of equal scores, the lower class stays in front.
+                // A stable sort: of equal scores, the lower class comes first.
                 order.sort_by(|&a, &b| row[b].total_cmp(&row[a]));
                 order[..k].contains(&(**label as usize))
             });

@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn scores_are_taken_for_the_best() {
+    fn scores_count_as_their_largest_class() {
         let device = Device::cpu();
         let scores = Tensor::from_slice(&device, [3, 2], &[0.5, 0.5, 0.0, 1.0, f32::NEG_INFINITY, -9.0]).unwrap();
         let labels = Tensor::indices(&device, [3], &[0, 1, 9]).unwrap();

@@ -243,7 +243,7 @@ mod tests {
         }
         let differences = || predictions.iter().zip(targets).map(|(y, t)| f64::from(*y) - f64::from(*t));
         let mean = |sum: f64| sum / 30.0;
-        // Thirty terms, each rounded to f64.
+        // Thirty f64 roundings.
         let near = |found: f64, expected: f64| assert!((found / expected - 1.0).abs() < 30.0 * f64::EPSILON);
         near(absolute.value().unwrap(), mean(differences().map(f64::abs).sum()));
         near(squared.value().unwrap(), mean(differences().map(|x| x * x).sum()));

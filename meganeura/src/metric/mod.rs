@@ -61,7 +61,7 @@ mod tests {
     use super::*;
     use crate::{Device, ErrorKind, Precision, Tensor};
 
-    /// Numbers that only depend on their index.
+    /// Numbers that depend only on their index.
     pub(super) fn noise(count: usize) -> impl Iterator<Item = u32> {
         (0..count).scan(1_u32, |state, _| {
             *state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_has_no_value() {
+    fn a_metric_without_updates_has_no_value() {
         let kinds = [
             Accuracy::new().value().map(drop),
             Confusion::new(2).and_then(|confusion| confusion.accuracy().map(drop)),
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn doubles_are_taken_as_they_are() {
+    fn doubles_are_not_rounded() {
         let device = Device::cpu().with_precision(Precision::Double).unwrap();
         let scores = Tensor::from_f64(&device, [1, 2], &[1.0, 1.0 + 1e-12]).unwrap();
         let mut accuracy = Accuracy::new();
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn alone_over_the_world_is_the_same() {
+    fn a_world_of_one_gives_the_same_value() {
         let device = Device::cpu();
         let scores = Tensor::from_slice(&device, [4], &[0.1, 0.4, 0.35, 0.8]).unwrap();
         let labels = Tensor::indices(&device, [4], &[0, 0, 1, 1]).unwrap();

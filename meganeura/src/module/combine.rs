@@ -155,7 +155,7 @@ mod tests {
         average.zip_with(&net, |_, average, new| average * 0.75 + new * 0.25).unwrap();
         assert_eq!(values(&average), [1.0, 2.0, 3.0, 7.0]);
         assert_eq!(values(&net), [4.0, 5.0, 6.0, 7.0]);
-        // Values that nothing computes: an old one, and one of the other model.
+        // New values that need no computation: an old value, and a value of the other model.
         average.map(|_, x| x.clone()).unwrap();
         assert_eq!(values(&average), [1.0, 2.0, 3.0, 7.0]);
         average.zip_with(&net, |_, _, new| new.clone()).unwrap();
@@ -183,7 +183,7 @@ mod tests {
         to.copy_from(&from).unwrap();
         assert_eq!(values(&to), [4.0, 5.0, 6.0, 7.0]);
         assert_eq!(to.stem.ty().dtype, DType::F32);
-        // The values are copies.
+        // They are copies, not shared storage.
         to.map(|_, x| x * 2.0).unwrap();
         assert_eq!(values(&from), [4.0, 5.0, 6.0, 7.0]);
     }
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn another_variant_is_an_error_whatever_it_holds() {
+    fn another_variant_is_an_error_with_or_without_leaves() {
         let param = || Param::new(tensor(&[1], 1.0));
         for (a, b, message) in [
             (Layer::Relu, Layer::Tanh, "`0` is the variant `Relu` in the one model, `Tanh` in the other"),
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn ties_must_agree_where_values_could_not() {
+    fn only_tied_parameters_copy_to_tied_ones() {
         let w = Param::new(tensor(&[2], 1.0));
         let (mut tied, mut apart) = ([w.tied(), w], [1.0, 2.0].map(|value| Param::new(tensor(&[2], value))));
         let error = tied.copy_from(&apart).unwrap_err();

@@ -205,7 +205,7 @@ mod tests {
         Param::new(Tensor::zeros(&Device::cpu(), [1]).unwrap())
     }
 
-    /// The paths of both visits, which must agree.
+    /// The paths of a visit; both kinds of visit must agree.
     fn paths(mut module: impl Module) -> Vec<String> {
         let (mut paths, mut paths_mut) = (Vec::new(), Vec::new());
         module.visit(At::root(), &mut |at, _| paths.push(at.path()));
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn containers_nest_as_deep_as_one_likes() {
+    fn containers_nest_to_any_depth() {
         type Deep = HashMap<String, Vec<Option<Box<(Arc<[BTreeMap<String, VecDeque<Param>>; 2]>, Param)>>>>;
         let map = |key: &str| BTreeMap::from([(key.to_owned(), VecDeque::from([param(), param()]))]);
         let deep: Deep = HashMap::from([

@@ -79,7 +79,7 @@ mod tests {
         Param::new(Tensor::zeros(&Device::cpu(), [1]).unwrap())
     }
 
-    /// The paths of everything in evaluation.
+    /// The paths of everything in evaluation mode.
     fn evaluated(module: &(impl Module + ?Sized)) -> Vec<String> {
         let mut paths = Vec::new();
         module.visit(At::root(), &mut |at, slot| {
@@ -120,13 +120,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_last_holds() {
+    fn the_last_call_decides() {
         let mut net = net();
         net.evaluate("encoder").unwrap();
         net.train("encoder.1").unwrap();
         net.evaluate("head.0.1").unwrap();
         assert_eq!(evaluated(&net), ["encoder.0.0", "encoder.0.1.mode", "head.0.1.mode"]);
-        // A part on its own is still part of the whole.
+        // A change to a part shows in the whole.
         net.get_mut("head").unwrap().evaluate("**").unwrap();
         assert_eq!(evaluated(&net).len(), 6);
         net.train("**").unwrap();
@@ -171,12 +171,12 @@ mod tests {
     }
 
     #[test]
-    fn ties_have_a_mode_in_each_place_and_shared_modules_have_one() {
+    fn tied_tensors_have_a_mode_per_place_and_shared_modules_have_one() {
         let w = param();
         let mut tied = [w.tied(), w];
         tied[1].evaluate("**").unwrap();
         assert_eq!(evaluated(&tied), ["1"]);
-        // When tied anew, each keeps the mode of its place.
+        // After tying, each place keeps its mode.
         let mut copy = tied.clone();
         copy.tie_like(&tied).unwrap();
         assert!(copy[0].is_tied_to(&copy[1]));
@@ -227,12 +227,12 @@ mod tests {
     }
 
     #[test]
-    fn an_evaluated_part_normalises_by_its_statistics_and_leaves_them_while_the_rest_trains() {
+    fn evaluated_norms_use_and_keep_their_statistics_while_the_rest_trains() {
         let mut net = FineTuned::init(&Device::cpu(), 42).unwrap();
-        // Statistics of the encoder's own, different from those of any batch.
+        // Give the encoder running statistics that differ from those of any batch.
         step(&mut net);
         net.freeze("encoder.**").unwrap();
-        // Frozen but not evaluated, they move.
+        // If the encoder is frozen but not evaluated, its statistics still move.
         let before = statistics(&net.encoder.norm);
         step(&mut net);
         assert_ne!(statistics(&net.encoder.norm), before);
@@ -242,7 +242,7 @@ mod tests {
         let device = Device::cpu();
         let expected = net.encoder.forward(&Tape::inference(&device).input(&input(&device))).to_vec().unwrap();
         let trained = net.encoder.forward(&Tape::new(&device).input(&input(&device))).to_vec().unwrap();
-        assert_eq!(trained, expected, "no number is dropped, and none is normalised by the batch");
+        assert_eq!(trained, expected, "nothing is dropped, and nothing is normalised by batch statistics");
         step(&mut net);
         assert_eq!(statistics(&net.encoder.norm), encoder);
         assert_ne!(statistics(&net.norm), head);
@@ -255,7 +255,7 @@ mod tests {
     #[test]
     fn gradients_go_through_an_evaluated_part() {
         let mut net = FineTuned::init(&Device::cpu(), 42).unwrap();
-        // Away from means of 0 and variances of 1.
+        // Moves the statistics away from means of 0 and variances of 1.
         step(&mut net);
         net.evaluate("encoder").unwrap();
         let forward = |net: &FineTuned, x: &[Var]| vec![net.forward(&x[0])];
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn steps_of_a_chain_go_by_the_field_they_stand_at() {
+    fn steps_of_a_chain_have_the_mode_of_their_field() {
         #[derive(Module)]
         #[module(sequential, then = Dropout::new(0.5))]
         struct Chain {
@@ -296,7 +296,7 @@ mod tests {
         let device = Device::cpu();
         let mut chain = Chain { first: Scale(param()), second: Scale(param()), nothing: Nothing };
         let x = Tensor::full(&device, [4096], 1.0).unwrap();
-        // The number that is kept: half for each dropout that drops.
+        // The number of elements that are kept: each active dropout halves it.
         let mut kept = |pattern: &str| {
             chain.train("**").unwrap();
             if !pattern.is_empty() {
@@ -305,7 +305,7 @@ mod tests {
             let y = chain.forward(&Tape::with_seed(&device, 7).input(&x)).to_vec().unwrap();
             y.iter().filter(|&&y| y != 0.0).count()
         };
-        // At most six standard errors, of √(4096·p·(1 − p)).
+        // At most six standard errors, √(4096·p·(1 − p)) each.
         let near = |count: usize, expected: usize| count.abs_diff(expected) <= 120;
         assert!(near(kept(""), 256), "{}", kept(""));
         assert!(near(kept("first"), 512), "{}", kept("first"));

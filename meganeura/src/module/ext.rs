@@ -426,7 +426,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_frozen_is_counted_apart() {
+    fn frozen_parameters_are_counted_separately() {
         let mut net = net();
         net.freeze("1.**").unwrap();
         assert_eq!(net.counts(), Counts { trained: 6, frozen: 4, buffers: 25 });
@@ -437,7 +437,7 @@ mod tests {
         let expected = [("0", Role::Frozen), ("1.0.0", Role::Trained), ("1.0.1", Role::Buffer)];
         assert_eq!(roles, expected.map(|(path, role)| (path.to_owned(), role)));
         assert!(net.freeze("1.0.1").unwrap_err().to_string().contains("near it are `1.0.0`, `0`"));
-        // A copy is frozen if its original is.
+        // A clone is frozen if its original is.
         assert!(net.0.clone().is_frozen() && !net.1[0].0.clone().is_frozen());
     }
 
@@ -459,7 +459,7 @@ mod tests {
         net().to_device(&Device::cpu()).unwrap();
     }
 
-    /// Each one inside the next: all paths together are 16 MB.
+    /// A chain of nested modules. Its paths add up to 16 MB.
     struct Nested(Param, Option<Box<Nested>>);
 
     impl Module for Nested {
@@ -486,7 +486,7 @@ mod tests {
             assert_eq!(net.counts(), Counts { trained: DEPTH - 3, frozen: 3, buffers: 0 });
             assert!(net.freeze("**.weight").unwrap_err().to_string().contains("selects no parameter; near it are `"));
         };
-        // A visit recurses as deep as the model, and so does its drop.
+        // Visiting and dropping recurse as deep as the model is nested.
         std::thread::Builder::new().stack_size(256 << 20).spawn(run).unwrap().join().unwrap();
     }
 }

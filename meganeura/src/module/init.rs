@@ -324,7 +324,7 @@ mod tests {
     use super::*;
     use crate::{Error, ErrorKind};
 
-    /// Builds its own seed; the builder `Fails` fails.
+    /// A module that keeps its seed; the builder `Fails` fails.
     #[derive(Clone, Debug)]
     struct Echo;
 

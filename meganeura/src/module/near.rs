@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_near_is_counted_in_characters() {
+    fn distances_are_counted_in_characters() {
         assert_eq!(distance("head.wieght", "head.weight"), 2);
         assert_eq!(distance("**.baias", "stem.bias"), 1);
         assert_eq!(distance("stem", "stem.bias"), 4);
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn the_nearest_comes_first_and_of_several_the_first() {
+    fn the_nearest_names_come_first_and_ties_keep_their_order() {
         let names = ["b.bias", "a.weight", "c.weight", "stem.weight"];
         let near = nearest("x.weight", names.iter().enumerate().map(|(at, name)| (*name, 0, at)));
         assert_eq!(near, [(1, 1), (1, 2), (4, 3), (6, 0)]);

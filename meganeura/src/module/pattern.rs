@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn wildcards_stand_for_what_they_match() {
+    fn wildcards_capture_what_they_match() {
         for (pattern, path, to, expected) in [
             ("conv1.*", "conv1.weight", "stem.*", Some("stem.weight")),
             ("conv1.*", "layer1.conv1.weight", "stem.*", None),
@@ -147,7 +147,7 @@ mod tests {
         assert_eq!(wildcards("a.**.b*c*.*"), ["**", "*", "*", "*"]);
     }
 
-    /// The obvious matcher, which tries everything, shorter captures first, in exponential time.
+    /// The obvious matcher: backtracks, tries shorter captures first, and takes exponential time.
     fn backtracked<'p>(pattern: &[&str], path: &[&'p str], found: &mut Vec<Vec<&'p str>>) -> bool {
         let Some((&wanted, rest)) = pattern.split_first() else { return path.is_empty() };
         let before = found.len();
@@ -187,7 +187,7 @@ mod tests {
         assert_eq!(matches(pattern, path), expected.is_some(), "{pattern} {path}");
     }
 
-    /// All texts of up to `length` of these letters.
+    /// All texts of up to `length` letters from this alphabet.
     fn texts(letters: &[&str], length: usize) -> Vec<String> {
         let mut texts = vec![String::new()];
         for end in 1..=length {
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn longer_patterns_do_so_too() {
+    fn longer_patterns_match_as_by_trying_everything() {
         let mut rng = crate::Seed::new(11).rng();
         let mut text = |letters: &[&str], most: u32| {
             let length = rng.next_u32() % most;
@@ -220,7 +220,7 @@ mod tests {
 
     #[test]
     fn hostile_names_take_no_longer_than_others() {
-        // With backtracking, the first would take quadratic time, and the others more years than there are.
+        // With backtracking, the first would take quadratic time, and the others longer than the age of the universe.
         let dots = ".".repeat(1_000_000);
         assert!(!matches("**.counter", &dots) && matches("**", &dots) && !matches("*.**.x.**", &dots));
         let stars = ["**"; 64].join(".x.");

@@ -79,7 +79,7 @@ mod tests {
     use crate::{Device, ErrorKind, Tensor};
 
     #[test]
-    fn nothing_selected_is_an_error_with_what_is_near() {
+    fn an_empty_selection_is_an_error_with_near_paths() {
         let param = || Param::new(Tensor::zeros(&Device::cpu(), [1]).unwrap());
         let maps = ["encoder", "head"].map(|key| (key.to_owned(), (param(), vec![param(), param()])));
         let net = std::collections::BTreeMap::from(maps);

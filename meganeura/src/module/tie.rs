@@ -180,14 +180,14 @@ mod tests {
         copy.tie_like(&net).unwrap();
         assert!(copy.0.is_tied_to(&copy.1.1) && !copy.0.is_tied_to(&net.0) && !copy.0.is_tied_to(&copy.1.0));
         assert_eq!((net.parameter_count(), copy.parameter_count()), (4, 4));
-        // Its names are those of both places.
+        // Gradients are found under both of its paths.
         let tape = Tape::new(&Device::cpu());
         let grads = tape.backward(&tape.param(&copy.0).sum()).unwrap();
         assert!(grads.by_path("0").is_some() && grads.by_path("1.1").is_some() && grads.by_path("1.0").is_none());
     }
 
     #[test]
-    fn what_cannot_be_tied_is_an_error_and_stays() {
+    fn impossible_ties_are_an_error_and_change_nothing() {
         let buffer = Buffer::new(param(&[2], 0.0).value());
         let mut net = (param(&[2], 1.0), param(&[3], 2.0), buffer, param(&[2], 3.0));
         for (paths, kind) in [(["0", "1"], ErrorKind::Shape), (["0", "2"], ErrorKind::Argument)] {
@@ -211,9 +211,9 @@ mod tests {
     }
 
     #[test]
-    fn what_was_tied_stays_tied() {
+    fn existing_ties_are_kept() {
         let [a, b] = [1.0, 2.0].map(|value| param(&[2], value));
-        // Both groups reach the pair in the middle, from places that are named earlier.
+        // Both groups tie an earlier place to one of the pair in the middle.
         let mut net = (param(&[2], 3.0), [a.tied(), a], param(&[2], 4.0), b);
         tie(&mut net, &[group(&["0", "1.0"]), group(&["2", "1.1"])].concat()).unwrap();
         let (first, [a, b], second, other) = &net;
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_shared_stays_and_others_are_tied_to_it() {
+    fn shared_modules_stay_and_others_are_tied_to_them() {
         let shared = Arc::new(param(&[2], 1.0));
         let mut net = (param(&[2], 2.0), Arc::clone(&shared), Arc::new(param(&[2], 3.0)));
         tie(&mut net, &group(&["0", "1"])).unwrap();
@@ -232,7 +232,7 @@ mod tests {
 
     #[test]
     fn long_rows_of_ties_are_followed_once() {
-        // Each group ties the previous one to a place of its own: the replacement of the first is known only at the
+        // Each group ties the previous parameter to the next one, so the replacement of the first is known only at the
         // end.
         const COUNT: usize = 100_000;
         let one = Tensor::full(&Device::cpu(), [1], 1.0).unwrap();

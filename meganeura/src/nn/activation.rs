@@ -135,7 +135,7 @@ mod tests {
         ];
         for (index, (layer, expected)) in layers.iter().enumerate() {
             let y = layer.forward(&x).to_vec().unwrap();
-            // A few roundings of f32.
+            // A few f32 roundings.
             assert!(y.iter().zip(expected).all(|(y, e)| (y - e).abs() <= 4e-7), "layer {index}: {y:?}");
         }
     }

@@ -109,13 +109,13 @@ mod tests {
         let of = |size: (usize, usize)| AdaptiveAvgPool2d::new(size).forward(&x).to_vec().unwrap();
         // Rows 0..2 and 1..3; columns 0..2, 1..4 and 3..5.
         assert_eq!(of((2, 3)), [3.0, 4.5, 6.0, 8.0, 9.5, 11.0]);
-        // Equal windows, which take another path.
+        // Equal windows take another code path.
         assert_eq!(of((3, 1)), [2.0, 7.0, 12.0]);
         assert_eq!(of((1, 10))[..4], [5.0, 5.0, 6.0, 6.0]);
     }
 
     #[test]
-    fn what_does_not_fit_is_an_error() {
+    fn misfits_are_errors() {
         let device = Device::cpu();
         let tape = Tape::new(&device);
         let x = tape.input(&Tensor::zeros(&device, [2, 1, 3, 5]).unwrap());

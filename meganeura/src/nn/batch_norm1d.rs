@@ -58,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_poisons() {
+    fn misfits_poison() {
         let device = Device::cpu();
         let norm = BatchNorm1d::new(2).init(&device, Seed::new(0)).unwrap();
         let zeros = |tape: &Tape, shape: &[usize]| tape.input(&Tensor::zeros(&device, Shape::new(shape)).unwrap());

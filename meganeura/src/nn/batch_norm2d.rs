@@ -56,7 +56,7 @@ mod tests {
         [&norm.running_mean, &norm.running_var].map(|buffer| buffer.value().to_vec().unwrap())
     }
 
-    /// Channel 0 holds 0, 6, 3, 3, with mean 3 and variance 4.5, or 6 corrected; channel 1 the constant 2.
+    /// Channel 0 holds 0, 6, 3, 3: mean 3, variance 4.5, unbiased 6. Channel 1 holds the constant 2.
     const X: [f32; 8] = [0.0, 6.0, 2.0, 2.0, 3.0, 3.0, 2.0, 2.0];
 
     fn norm(device: &Device) -> BatchNorm2d {
@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn training_goes_by_the_batch_and_the_step_moves_the_running_statistics_in_the_same_run() {
+    fn training_uses_batch_statistics_and_the_step_moves_running_ones() {
         let device = Device::cpu();
         let mut norm = norm(&device);
         let tape = Tape::new(&device);
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn inference_goes_by_the_running_statistics() {
+    fn inference_uses_running_statistics() {
         let device = Device::cpu();
         let mut norm = norm(&device);
         norm.running_mean.set(tensor(&device, &[2], &[3.0, 1.0])).unwrap();
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn a_layer_that_is_used_twice_moves_twice_and_by_another_momentum_without_another_plan() {
+    fn running_statistics_move_once_per_use_and_momentum_needs_no_new_plan() {
         let device = Device::cpu();
         let mut norm = BatchNorm2d::new(1).affine(false).momentum(0.5).init(&device, Seed::new(0)).unwrap();
         assert!(norm.named_parameters().is_empty());
@@ -119,14 +119,14 @@ mod tests {
     fn a_mean_far_from_0_costs_no_digits() {
         let device = Device::cpu();
         let norm = BatchNorm2d::new(1).eps(1e-9).init(&device, Seed::new(0)).unwrap();
-        // Numbers that an f32 holds exactly, with deviation 1/8.
+        // Numbers that are exact in f32, with a standard deviation of 1/8.
         let x = tensor(&device, &[4, 1, 1, 1], &[3000.125, 2999.875, 3000.125, 2999.875]);
         let y = norm.forward(&Tape::new(&device).input(&x)).to_vec().unwrap();
         assert_near(&y, &[1.0, -1.0, 1.0, -1.0]);
     }
 
     #[test]
-    fn a_step_that_is_held_back_leaves_the_running_statistics_alone() {
+    fn a_refused_step_keeps_the_running_statistics() {
         let device = Device::cpu();
         let mut norm = norm(&device);
         let tape = Tape::new(&device);
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_poisons() {
+    fn misfits_poison() {
         let device = Device::cpu();
         let norm = norm(&device);
         let zeros = |tape: &Tape, shape: &[usize]| tape.input(&Tensor::zeros(&device, Shape::new(shape)).unwrap());

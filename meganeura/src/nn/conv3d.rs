@@ -287,7 +287,8 @@ mod tests {
         let device = conv.weight.value().device().clone();
         conv.weight.set(Tensor::from_slice(&device, [1, 1, 2, 1, 1], &[1.0, 10.0]).unwrap()).unwrap();
         conv.bias.as_mut().unwrap().set(Tensor::from_slice(&device, [1], &[0.5]).unwrap()).unwrap();
-        // Slices [0, 1], [2, 3], [4, 5] between zeros, in pairs: (zeros, first) and (second, third).
+        // Slices [0, 1], [2, 3], [4, 5], padded with zero slices, in windows of two: (zeros, first) and (second,
+        // third).
         let y = conv.forward(&input(&[1, 1, 3, 1, 2]));
         assert_eq!(y.shape(), Shape::from([1, 1, 2, 1, 2]));
         assert_eq!(y.to_vec().unwrap(), [0.5, 10.5, 42.5, 53.5]);

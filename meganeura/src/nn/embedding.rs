@@ -111,7 +111,7 @@ mod tests {
     use crate::{Tape, Tensor};
 
     #[test]
-    fn rows_get_the_sum_of_what_came_from_them_and_padding_nothing() {
+    fn rows_get_summed_gradients_and_padding_gets_none() {
         let device = Device::cpu();
         let embedding = Embedding::new(4, 2).padding(1).init(&device, Seed::new(3)).unwrap();
         let tape = Tape::new(&device);
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn other_numbers_poison_and_name_the_parameter() {
+    fn invalid_indices_poison_and_name_the_parameter() {
         let device = Device::cpu();
         let embedding = Embedding::new(3, 2).init(&device, Seed::new(0)).unwrap();
         embedding.weight.set_path("words.weight");

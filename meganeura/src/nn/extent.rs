@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_extent_says_why() {
+    fn impossible_extents_say_why() {
         let fails = |result: Result<usize, String>, why: &str| {
             let message = result.unwrap_err();
             assert!(message.starts_with("length: ") && message.contains(why), "{message}");

@@ -160,11 +160,11 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_poisons() {
+    fn misfits_poison() {
         let device = Device::cpu();
         let norm = InstanceNorm2d::new(2).init(&device, Seed::new(0)).unwrap();
         for (shape, part) in [
-            // Pairs of channels would fall into two groups, too.
+            // Four channels would also divide into two groups.
             (&[1, 4, 2, 2][..], "normalises 2 channels, the input has 4"),
             (&[2, 2], "[N, 2, H, W], it is [2, 2]"),
             (&[3, 2, 1, 1], "single pixel"),

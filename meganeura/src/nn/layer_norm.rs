@@ -153,7 +153,7 @@ mod tests {
         set(&mut norm.weight, &[1.0, 2.0]);
         set(&mut norm.bias, &[0.0, 10.0]);
         let y = norm.forward(&input(&device, &[2, 1, 2], &[0.0, 6.0, 2.0, 2.0])).to_vec().unwrap();
-        // The first: mean 3, variance 9, 3/√9.25 = 0.98639392. The second is constant.
+        // The first row: mean 3, variance 9, 3/√9.25 = 0.98639392. The second is constant.
         for (y, expected) in y.iter().zip([-0.986_393_9, 11.972_788, 0.0, 10.0f32]) {
             assert!((y - expected).abs() <= 1e-6 * expected.abs(), "{y} is not {expected}");
         }

@@ -128,10 +128,10 @@ mod tests {
         Box::new(builder.init(&Device::cpu(), Seed::new(1)).unwrap())
     }
 
-    /// The flow that a layer declares is the one of its forward pass.
+    /// The flow that a layer declares matches its forward pass.
     #[test]
     fn flows_are_those_of_the_forward_pass() {
-        // With the axes that its flow describes: channels, then features.
+        // A layer, the shape of its input, and the axes that its flow describes: channels, features.
         type Case<'a> = (Box<dyn Layer>, &'a [usize], [bool; 2]);
         let layers: Vec<Case<'_>> = vec![
             (boxed(Linear::new(5, 7)), &[3, 4, 5], [false, true]),
@@ -179,7 +179,7 @@ mod tests {
                 assert!(!says || axis.1.is_some(), "{layer:?} takes {given} and gives nothing known");
             }
         }
-        // The rows of an embedding's table have the width that the next linear layer reads.
+        // An embedding's width is the number of features that the next linear layer takes.
         assert_eq!(Embedding::new(9, 4).init(&device, 1).unwrap().flow().of_input([5, 5])[1].1, Some(4));
     }
 

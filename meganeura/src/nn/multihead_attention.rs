@@ -182,7 +182,7 @@ mod tests {
         let q = input([1, 4], &[2.0, 0.0, 0.0, 2.0]);
         let k = input([2, 4], &[1.0, 5.0, 0.0, 0.0, 0.0, 0.0, 7.0, 0.0]);
         let v = input([2, 1], &[10.0, 20.0]);
-        // Scores 2/√4 and 0.
+        // The scores are 2/√4 and 0.
         let share = 1f32.exp() / (1f32.exp() + 1.0);
         let y = q.attention(&k, &v, None).item().unwrap();
         assert!((y - (10.0 * share + 20.0 * (1.0 - share))).abs() < 1e-5, "{y}");
@@ -190,7 +190,7 @@ mod tests {
         assert_eq!(q.attention(&k, &v, Some(&mask)).item().unwrap(), 20.0);
     }
 
-    /// With the identity for every projection, heads can be seen to look at their own features alone.
+    /// Every projection is the identity, which shows that each head sees only its own features.
     #[test]
     fn heads_are_blocks_of_features_and_masks_hide() {
         let device = Device::cpu();
@@ -202,7 +202,7 @@ mod tests {
         }
         let tape = Tape::new(&device);
         let x = tape.input(&Tensor::from_slice(&device, [1, 2, 2], &[100.0, 0.0, -100.0, 3.0]).unwrap());
-        // Head 0 finds its own vector; the first query of head 1 is 0, which gets the mean.
+        // In head 0, each query attends to its own key. In head 1, the first query is 0 and gets the mean.
         let y = attention.forward(&x).to_vec().unwrap();
         let share = 9f32.exp() / (9f32.exp() + 1.0);
         let expected = [100.0, 1.5, -100.0, 3.0 * share];
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_an_error() {
+    fn misfits_are_errors() {
         let device = Device::cpu();
         for (width, heads) in [(0, 1), (4, 0), (4, 3)] {
             let error = MultiheadAttention::new(width, heads).init(&device, Seed::new(0)).unwrap_err();

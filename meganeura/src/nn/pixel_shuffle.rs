@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_an_error() {
+    fn misfits_are_errors() {
         let device = Device::cpu();
         assert_eq!(PixelShuffle::new(0).init(&device, Seed::new(0)).unwrap_err().kind(), ErrorKind::Argument);
         assert_eq!(PixelUnshuffle::new(0).init(&device, Seed::new(0)).unwrap_err().kind(), ErrorKind::Argument);

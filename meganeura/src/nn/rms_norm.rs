@@ -133,7 +133,7 @@ mod tests {
         let mut norm = RmsNorm::new([1, 2]).eps(0.25).init(&device, Seed::new(0)).unwrap();
         norm.weight.as_mut().unwrap().set(Tensor::from_slice(&device, [1, 2], &[1.0, 2.0]).unwrap()).unwrap();
         let y = norm.forward(&input(&device, &[2, 1, 2], &[1.5, 2.0, 0.0, 0.0])).to_vec().unwrap();
-        // The mean square of the first is 3.125, 1/√3.375 = 0.54433105.
+        // The first row: mean square 3.125, 1/√3.375 = 0.54433105.
         for (y, expected) in y.iter().zip([0.816_496_6, 2.177_324_3, 0.0, 0.0f32]) {
             assert!((y - expected).abs() <= 1e-6, "{y} is not {expected}");
         }

@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_an_error() {
+    fn misfits_are_errors() {
         let device = Device::cpu();
         let tape = Tape::new(&device);
         let x = input(&tape, &[2, 4]);

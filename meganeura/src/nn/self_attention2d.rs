@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_an_error() {
+    fn misfits_are_errors() {
         let device = Device::cpu();
         for (channels, heads) in [(0, 1), (4, 0), (4, 3)] {
             let error = SelfAttention2d::new(channels, heads).init(&device, Seed::new(0)).unwrap_err();

@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_an_error() {
+    fn misfits_are_errors() {
         let device = Device::cpu();
         let of = SinusoidalEmbedding::new;
         for config in [of(0), of(5), of(4).max_period(0.0), of(4).max_period(f64::NAN)] {

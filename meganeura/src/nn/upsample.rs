@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_an_error() {
+    fn misfits_are_errors() {
         let device = Device::cpu();
         let tape = Tape::new(&device);
         let x = tape.input(&Tensor::zeros(&device, [1, 1, 2, 2]).unwrap());

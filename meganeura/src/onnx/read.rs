@@ -242,7 +242,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn halves_are_what_they_are() {
+    fn f16_and_bf16_are_decoded() {
         for (bits, number) in [
             (0x3c00, 1.0),
             (0xc000, -2.0),

@@ -292,13 +292,13 @@ mod tests {
     }
 
     #[test]
-    fn equal_scores_share_the_gradient_however_large_they_are() -> Result<()> {
+    fn equal_scores_share_the_gradient_at_any_magnitude() -> Result<()> {
         let device = Device::cpu();
-        // The class far below has a probability of at most e⁻¹⁰⁰.
+        // The lowest class has a probability of at most e⁻¹⁰⁰.
         let close = |x: &[f32], y: [f32; 6]| x.iter().zip(y).all(|(x, y)| (x - y).abs() < 1e-40);
         for large in [1e2, 1e4, 1e6, 1e7, 1e30] {
             let tape = Tape::new(&device);
-            // The same row, with its label far below the others and among them.
+            // The same row twice: with its label far below the other scores, and among them.
             let x = tape.input(&Tensor::from_slice(&device, [2, 3], &[0.0, large, large, 0.0, large, large])?);
             let losses = x.cross_entropy_rows(&tape.input(&Tensor::indices(&device, [2], &[0, 1])?), 0.0, None);
             let grads = tape.backward(&losses.sum())?;

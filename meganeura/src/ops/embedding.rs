@@ -279,7 +279,7 @@ mod tests {
     use crate::{Device, ErrorKind, Result, Tape, Tensor};
 
     #[test]
-    fn an_index_past_the_end_is_an_error_where_it_is_known_through_views_too() -> Result<()> {
+    fn known_indices_past_the_end_are_errors_also_through_views() -> Result<()> {
         let device = Device::cpu();
         let tape = Tape::new(&device);
         let table = tape.input(&Tensor::from_slice(&device, [2, 1], &[1.0, 2.0])?);

@@ -68,7 +68,7 @@ mod tests {
     use super::*;
     use crate::{Device, Param, Precision, Result, Tape, Tensor};
 
-    /// The gradient of `Σₜ Σ f(xₜ, w)²` with respect to a weight `[16, 12]`, and the extents of the product that it is.
+    /// The gradient of `Σₜ Σ f(xₜ, w)²` by a weight `[16, 12]`. Also its extents, if it is an [`OuterProduct`].
     fn gradient(steps: &[fn(&Var, &Var) -> Var]) -> Result<(Vec<f64>, Option<[usize; 3]>)> {
         let device = Device::cpu_with(Precision::Double);
         let weight = Param::new(Tensor::randn(&device, [16, 12], 1)?);
@@ -89,14 +89,14 @@ mod tests {
     }
 
     #[test]
-    fn products_of_few_rows_are_one() -> Result<()> {
+    fn products_of_few_rows_are_joined() -> Result<()> {
         let straight: fn(&Var, &Var) -> Var = |x, w| x.matmul(w);
         let turned: fn(&Var, &Var) -> Var = |x, w| w.t().matmul(&x.t());
         let scaled: fn(&Var, &Var) -> Var = |x, w| x.matmul(&(w * 2.0));
         for (steps, extents) in [
             (vec![straight; 2], Some([16, 4, 12])),
             (vec![straight; 3], Some([16, 6, 12])),
-            // With more terms, the operands are no smaller than the matrix; it is one product all the same.
+            // With more terms, it is still one product, but its operands are larger than the matrix.
             (vec![straight; 4], None),
             (vec![straight, turned], Some([16, 4, 12])),
             (vec![straight, scaled, straight], None),
@@ -105,7 +105,7 @@ mod tests {
             assert_eq!(product, extents);
             let mut expected = vec![0.0; whole.len()];
             for (seed, step) in steps.iter().enumerate() {
-                // One step alone, with the same numbers as among the others.
+                // One step alone; the others count 0 times.
                 let silent: fn(&Var, &Var) -> Var = |x, w| (x.matmul(w)) * 0.0;
                 let alone: Vec<_> = (0..steps.len()).map(|other| if other == seed { *step } else { silent }).collect();
                 expected.iter_mut().zip(gradient(&alone)?.0).for_each(|(sum, x)| *sum += x);
@@ -117,9 +117,9 @@ mod tests {
         Ok(())
     }
 
-    /// The cotangents of an activation are simply added up: joined products would grow from layer to layer.
+    /// Cotangents of an activation are added one by one: joined products would grow from layer to layer.
     #[test]
-    fn activations_have_sums() -> Result<()> {
+    fn cotangents_of_activations_are_added_one_by_one() -> Result<()> {
         let device = Device::cpu_with(Precision::Double);
         let tape = Tape::new(&device);
         let random =

@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_counted_is_no_panic() {
+    fn uncountable_extents_do_not_panic() {
         for segments in [Segments::SERIAL, Segments::rows(usize::MAX), Segments::columns(usize::MAX)] {
             let parts = segments.parts(usize::MAX, usize::MAX, false);
             assert!(segments.loops(usize::MAX, parts, 2) < Caps::LOOPS_IN_SOFTWARE);
@@ -121,7 +121,7 @@ mod tests {
             for (rows, width) in [(1, 1), (3, 3), (70_000, 64), (1 << 24, 1 << 24)] {
                 for segments in [Segments::rows(len), Segments::columns(width)] {
                     let parts = segments.parts(rows, len, true);
-                    // The launch that splits goes over its part; the second goes over all parts and over its own
+                    // The first launch loops over its part. The second loops over all parts, then over its own
                     // elements.
                     let second = segments.loops(parts, 1, 3) + segments.loops(len, parts, 1);
                     let most = segments.loops(len, parts, 3).max(second);

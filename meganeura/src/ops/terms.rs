@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_buffer_holds_is_added_before_lavapipe_stops() {
+    fn sums_over_a_whole_buffer_stay_below_the_loop_limit() {
         let most = Caps::SOFTWARE.buffer / 4;
         for terms in [1, 100, MANY - 1, MANY, most] {
             assert!(Tree::of(terms).loops(terms) <= Caps::LOOPS_IN_SOFTWARE, "{terms}");

@@ -267,7 +267,7 @@ mod tests {
         Param::new(Tensor::from_f64(&Device::cpu_with(Precision::Double), [2], &[1.0, -2.0]).unwrap())
     }
 
-    /// Gradients of `x`, whatever `w` is.
+    /// Gradients that equal `x`, whatever `w` is.
     fn grads(w: &Param, x: [f64; 2]) -> Grads {
         let tape = Tape::new(w.value().device());
         let x = tape.input(&Tensor::from_f64(&tape.device(), [2], &x).unwrap());
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn sums_and_means_begin_anew_after_each_step() {
+    fn sums_and_means_start_over_after_each_step() {
         for (how, share) in [(Accumulate::mean(3), 1.0 / 3.0), (Accumulate::sum(3), 1.0)] {
             let (mut w, mut sgd) = (param(), Sgd::new(0.5));
             let mut expected = value(&w);
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_finite_is_gone_with_its_step() {
+    fn a_non_finite_sum_lasts_only_one_step() {
         let mut w = param();
         let mut sgd = Sgd::new(0.5).skip_not_finite(true);
         for x in [[f64::NAN, f64::INFINITY], [0.0; 2], [1.0, 1.0], [1.0, 3.0]] {
@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn a_step_is_of_the_same_parameters_in_each_micro_batch() {
+    fn all_micro_batches_of_a_step_need_the_same_parameters() {
         let how = Accumulate::sum(2);
         let mut net = [param(), param()];
         let grads = |net: &[Param; 2]| {
@@ -365,7 +365,7 @@ mod tests {
         assert!(error.to_string().starts_with("`0` was left out of `accumulate`"), "{error}");
         sgd.step(&mut net[1], &last).unwrap();
         assert_eq!((value(&net[0]), value(&net[1])), (vec![1.0, -2.0], vec![0.0, 0.0]));
-        // First one part, then another or a larger one.
+        // One part is accumulated first, then another or a larger one.
         for (first, second, message) in [(0, 0..2, "`1` was in no micro-batch"), (1, 0..1, "`0` was in no micro-batch")]
         {
             let mut sgd = Sgd::new(0.5);
@@ -388,7 +388,7 @@ mod tests {
 
     /// The sums of two micro-batches move to another optimizer, of another model of the same structure.
     #[test]
-    fn sums_go_on_elsewhere() {
+    fn sums_move_to_another_optimizer() {
         let how = Accumulate::mean(3);
         let after = |w: &mut Param, sgd: &mut Sgd, from: usize| {
             for x in [[1.0, 0.5], [2.0, 1.0 / 3.0], [0.25, -4.0], [7.0, 0.1]].into_iter().skip(from) {
@@ -410,7 +410,7 @@ mod tests {
         let state = sgd.state_of(&w);
         assert_eq!(state.tensors["gradient_sum"].to_f64_vec().unwrap(), [3.0, 0.5 + 1.0 / 3.0]);
         let (mut w, mut other) = (param(), Sgd::new(9.0).momentum(0.9));
-        // Sums of its own, of which nothing may remain.
+        // The other optimizer has sums of its own, which must be discarded.
         assert!(other.accumulate(&w, grads(&w, [f64::NAN; 2]), how).unwrap().is_none());
         other.load_state(&w, &state).unwrap();
         assert_eq!(after(&mut w, &mut other, 2), expected);
@@ -419,7 +419,7 @@ mod tests {
         assert_eq!(other.accumulated(), 0);
     }
 
-    /// Stochastic depth: each parameter is missing from some micro-batches, one of them from all those of a step.
+    /// Stochastic depth: each parameter is unused in some micro-batches, and one is unused in a whole step.
     #[test]
     fn parameters_may_be_unused_in_some_micro_batches() {
         type Net = [Param; 3];
@@ -432,7 +432,7 @@ mod tests {
         };
         let steps = [
             [[Some(1.0), None, Some(4.0)], [None, Some(2.0), Some(8.0)], [Some(3.0), Some(5.0), None]],
-            // The first is in no micro-batch, the second in the first, the third in the last.
+            // The first parameter is in no micro-batch, the second in one, the third in two.
             [[None, Some(7.0), None], [None, None, Some(1.0)], [None, None, Some(9.0)]],
             [[Some(1.5), None, None], [None, None, Some(2.0)], [None, Some(6.0), None]],
         ];
@@ -443,7 +443,7 @@ mod tests {
                 if let Some(grads) = sgd.accumulate(&net, grads(&net, used), how).unwrap() {
                     sgd.step(&mut net, &grads).unwrap();
                 }
-                // The state, as a file would keep it, has the sums of this step only.
+                // A state, like one from a file, has the sums of this step only.
                 let state = sgd.state_of(&net);
                 let mut other = Sgd::new(0.5).momentum(0.5);
                 other.load_state(&net, &state).unwrap();

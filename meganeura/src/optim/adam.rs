@@ -275,8 +275,8 @@ mod tests {
     }
 
     #[test]
-    fn amsgrad_goes_by_the_largest_gradients_so_far() {
-        // Gradients of 4, then 0 until nothing of them is left in `v`, then 1.
+    fn amsgrad_uses_the_largest_second_moment_so_far() {
+        // A gradient of 4, then 0 until `v` has forgotten it, then 1.
         let last = |amsgrad: bool| {
             let device = Device::cpu_with(Precision::Double);
             let mut w = Param::new(Tensor::from_f64(&device, [1], &[0.0]).unwrap());
@@ -290,14 +290,14 @@ mod tests {
             }
             before - w.value().to_f64_vec().unwrap()[0]
         };
-        // v = 1/2 and v = 16/2: nothing is left of the bias correction.
+        // v = 1/2 and v = 16/2; the bias correction is 1 by now.
         assert!((last(false) - 2.0_f64.sqrt()).abs() < 1e-6, "{}", last(false));
         assert!((last(true) - 1.0 / 8.0_f64.sqrt()).abs() < 1e-6, "{}", last(true));
     }
 
     #[test]
     fn parameters_count_their_own_updates() {
-        // With β = (0.5, 0.5) and a gradient of 1, a correct bias correction makes each update the whole learning rate.
+        // With β = (0.5, 0.5), a gradient of 1 and a correct bias correction, each update is the whole learning rate.
         let device = Device::cpu_with(Precision::Double);
         let mut params = [0.0, 0.0].map(|w| Param::new(Tensor::from_f64(&device, [1], &[w]).unwrap()));
         let mut optimizer = AdamW::new(1.0).betas(0.5, 0.5).weight_decay(0.0);

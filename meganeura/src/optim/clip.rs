@@ -123,8 +123,8 @@ mod tests {
     use crate::optim::{Optimizer, Sgd};
     use crate::{Buffer, Device, ErrorKind, ModuleExt, Param, Tape, Tensor};
 
-    /// With the sum of halved squares as the loss, gradients equal the values: `(3, 0)` and `(0, 4)`, of norm 5, are
-    /// trained.
+    /// The loss is half the sum of squares, so gradients equal values. The trained ones are `(3, 0)` and `(0, 4)`, of
+    /// norm 5.
     #[derive(Module)]
     struct Net {
         a: Param,
@@ -151,12 +151,12 @@ mod tests {
     }
 
     #[test]
-    fn the_norm_is_that_of_all_that_is_trained() {
+    fn the_norm_covers_all_trained_parameters() {
         let (net, grads) = net_and_grads();
         assert_eq!(grads.norm(&net).item().unwrap(), 5.0);
         let grads = grads.clip_norm(&net, 2.5).unwrap();
         let (da, db) = (gradient(&grads, &net.a), gradient(&grads, &net.b));
-        // Clipped one by one, they would be (2.5, 0) and (0, 2.5).
+        // Clipped separately, they would be (2.5, 0) and (0, 2.5).
         assert!((da[0] - 1.5).abs() < 1e-6 && (db[1] - 2.0).abs() < 1e-6, "{da:?} {db:?}");
         assert!((grads.norm(&net).item().unwrap() - 2.5).abs() < 1e-6);
     }
@@ -218,16 +218,16 @@ mod tests {
             ];
             assert!(errors[0].to_string().contains(part), "{}", errors[0]);
             assert!(errors.iter().all(|error| error.kind() == ErrorKind::NoGradient), "{errors:?}");
-            // If nothing is trained, an empty list is right.
+            // If nothing is trained, the list is empty, not an error.
             let error = grads.named(module).err();
             assert_eq!(error.map(|error| error.kind()), (module.counts().trained > 0).then_some(ErrorKind::NoGradient));
         }
-        // Parameters that a pass leaves out on purpose have the norm 0.
+        // If a pass may leave out all parameters, the norm is 0.
         let unused = net_and_grads().1.allow_unused("**");
         assert!(unused.named(&other).unwrap().is_empty());
         assert_eq!(unused.norm(&other).item().unwrap(), 0.0);
         unused.clip_norm(&other, 1.0).unwrap();
-        // For a part of the model, the trained parameters in it.
+        // Parameters that are frozen by now do not count.
         net.freeze("a").unwrap();
         assert_eq!(grads.norm(&net).item().unwrap(), 4.0);
     }

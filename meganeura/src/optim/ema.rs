@@ -232,7 +232,7 @@ mod tests {
     fn parameters_are_averaged_and_buffers_copied() {
         let mut net = net(0.0);
         let mut ema = Ema::new(&net, 0.75).unwrap();
-        assert!(ema.model().second.is_tied_to(&ema.model().first), "ties are kept, so that tied ones move once");
+        assert!(ema.model().second.is_tied_to(&ema.model().first), "ties are kept, so tied parameters move once");
         set(&mut net, 4.0);
         ema.update(&net).unwrap();
         assert_eq!(values(ema.model()), [1.0, 1.0, 4.0]);
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_shared_has_no_average() {
+    fn shared_parameters_have_no_average() {
         use std::sync::Arc;
         let shared = Arc::new(Param::new(tensor(1.0)));
         let mut model = (Param::new(tensor(2.0)), Arc::clone(&shared));

@@ -106,7 +106,7 @@ mod tests {
     fn net() -> Net {
         let device = Device::cpu();
         let param = |data: &[f32]| Param::new(Tensor::from_slice(&device, [2], data).unwrap());
-        // Among them a number that would lose its sign in an update by 0.
+        // −0.0 would lose its sign in an update by 0.
         (param(&[1.0, -0.0]), param(&[0.1, 3.0]))
     }
 
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn a_step_that_is_not_finite_changes_nothing() {
+    fn a_non_finite_step_changes_nothing() {
         for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
             let (mut net, mut untouched) = (net(), net());
             let mut optimizer = AdamW::new(0.1).check_finite(true);
@@ -136,7 +136,7 @@ mod tests {
             assert_eq!(error.kind(), ErrorKind::NotFinite);
             assert!(error.to_string().contains("namely `the loss`, `1`;"), "{error}");
             assert_eq!(bits(&net), before);
-            // Neither the moments nor the count of steps have changed.
+            // Neither the moments nor the step count have changed.
             step(&mut net, &mut optimizer, 2.0, 0.0).unwrap();
             step(&mut untouched, &mut reference, 1.0, 0.0).unwrap();
             step(&mut untouched, &mut reference, 2.0, 0.0).unwrap();
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn a_step_may_be_skipped_and_says_so() {
+    fn a_skipped_step_is_reported() {
         let mut net = net();
         let mut sgd = Sgd::new(0.1).momentum(0.9).skip_not_finite(true);
         step(&mut net, &mut sgd, 1.0, 0.0).unwrap();
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn a_loss_that_is_not_finite_is_named() {
+    fn a_non_finite_loss_is_named() {
         let mut net = net();
         let before = bits(&net);
         let error = step(&mut net, &mut Sgd::new(0.1).check_finite(true), 1.0, f32::INFINITY).unwrap_err();
@@ -176,7 +176,7 @@ mod tests {
 
     #[test]
     fn huge_gradients_are_finite() {
-        // The sum of their squares is not.
+        // The sum of their squares overflows.
         step(&mut net(), &mut Sgd::new(0.1).check_finite(true), 1e30, 0.0).unwrap();
     }
 }

@@ -255,7 +255,7 @@ mod tests {
             .group(Group::new("0.*").lr(0.25))
             .group(Group::new("*.0").weight_decay(0.0));
         step(&mut adam, &mut net).unwrap();
-        // The first step is the whole learning rate.
+        // Adam's first step has the size of the learning rate.
         for (found, expected) in values(&net).into_iter().zip([0.75, 0.875 - 0.25, 0.5, 0.75 - 0.5]) {
             assert!((found - expected).abs() < 1e-6, "{found} {expected}");
         }
@@ -266,7 +266,7 @@ mod tests {
         let mut net = net();
         let device = net[0].0.value().device().clone();
         let mut adam = AdamW::new(0.5).group(Group::new("0.*").lr(0.25));
-        // Among them the optimizer's own.
+        // One of the rates equals the optimizer's own.
         for lr in [0.25, 0.5, 0.125] {
             adam.groups_mut()[0].set_lr(lr);
             step(&mut adam, &mut net).unwrap();

@@ -362,7 +362,7 @@ mod tests {
         w.value().to_f64_vec().unwrap()
     }
 
-    /// Equal up to the rounding errors of another order of operations.
+    /// Equal up to the rounding errors of a different order of operations.
     #[track_caller]
     pub(super) fn assert_close(found: &[f64], expected: &[f64]) {
         assert_eq!(found.len(), expected.len());
@@ -370,7 +370,7 @@ mod tests {
         assert!(found.iter().zip(expected).all(close), "{found:?} is not {expected:?}");
     }
 
-    /// A step with these settings fails and changes nothing.
+    /// Asserts that a step with these settings fails and changes nothing.
     #[track_caller]
     pub(super) fn assert_senseless(mut optimizer: impl Optimizer) {
         let device = Device::cpu();

@@ -189,7 +189,7 @@ mod tests {
         (0..a[0].len()).map(|j| a.iter().map(|row| row[j]).collect()).collect()
     }
 
-    /// Always by rows, one element at a time.
+    /// Works on rows, one element at a time, whatever the shape.
     fn naive_orthogonal(x: &Matrix) -> Matrix {
         let norm = x.iter().flatten().map(|x| x * x).sum::<f64>().sqrt();
         let mut y: Matrix = x.iter().map(|row| row.iter().map(|x| x / norm).collect()).collect();
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gradient_of_0_is_no_nan() {
+    fn a_gradient_of_0_gives_no_nan() {
         let device = Device::cpu();
         let mut w = Param::new(Tensor::full(&device, [2, 2], 1.0).unwrap());
         let tape = Tape::new(&device);

@@ -150,7 +150,7 @@ mod tests {
     use crate::optim::tests::assert_senseless;
 
     #[test]
-    fn the_product_of_momenta_ends_where_nothing_of_it_is_left() {
+    fn the_product_of_momenta_is_exact_and_reaches_0() {
         let optimizer = NAdam::new(0.1);
         let plain = |t: u64| (1..=t).map(|t| optimizer.momentum(float(t))).product::<f64>();
         for t in [1, 2, 10, 30] {

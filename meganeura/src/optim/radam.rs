@@ -130,13 +130,13 @@ mod tests {
     use crate::optim::tests::assert_senseless;
 
     #[test]
-    fn it_waits_for_five_gradients_and_ends_as_adam() {
+    fn rectification_starts_at_the_sixth_step_and_tends_to_adam() {
         let optimizer = RAdam::new(0.1);
         assert_eq!(optimizer.factors(5.0), (1.0, 0.0));
         let (plain, adaptive) = optimizer.factors(6.0);
         assert!(plain == 0.0 && adaptive > 0.0 && adaptive < 0.01, "{adaptive}");
         assert!((optimizer.factors(1e6).1 - 1.0).abs() < 1e-12);
-        // So few gradients are remembered that this phase never ends.
+        // With so short a memory, this phase never ends.
         assert_eq!(RAdam::new(0.1).betas(0.9, 0.5).factors(1e6), (1.0, 0.0));
     }
 

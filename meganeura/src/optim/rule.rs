@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_is_given_all_that_it_names() {
+    fn rules_receive_all_state_that_they_name() {
         let update = |given: &Given<'_>| {
             let ([last], [lr, t]) = (given.state(), given.numbers());
             (&given.w - lr * (&given.dw * t + last), vec![given.dw.clone()])
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_is_taken_is_an_error() {
+    fn a_reserved_name_is_an_error() {
         let device = Device::cpu();
         let mut w = Param::new(Tensor::full(&device, [1], 8.0).unwrap());
         let update = |given: &Given<'_>| (given.w.clone(), vec![given.dw.clone()]);
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_rule_gives_must_fit() {
+    fn results_of_rules_must_fit() {
         type Update = fn(&Given<'_>) -> (Var, Vec<Var>);
         let wrong: [(Update, ErrorKind, &str); 4] = [
             (|given| (given.w.clone(), vec![]), ErrorKind::Argument, "own: the rule gives 0 tensors of state for 1"),

@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_has_names() {
+    fn state_entries_are_named_by_path() {
         let (mut net, mut sgd) = (net(), Sgd::new(0.25).momentum(0.5));
         assert_eq!(sgd.state_of(&net).numbers, BTreeMap::from([("lr".to_owned(), 0.25)]));
         step(&mut sgd, &mut net);
@@ -255,7 +255,7 @@ mod tests {
         // The state is a snapshot.
         step(&mut sgd, &mut net);
         assert_eq!(state.tensors["1.0.velocity"].to_vec().unwrap(), [6.0]);
-        // In a model that is a single parameter, names have no path.
+        // If the model is a single parameter, names have no path.
         let mut w = net.0.clone();
         let tape = Tape::new(&Device::cpu());
         let grads = tape.backward(&tape.param(&w).sum()).unwrap();
@@ -303,7 +303,7 @@ mod tests {
 
     /// A parameter that is frozen and was never updated is in no state, however often the state is saved and loaded.
     #[test]
-    fn a_state_that_was_loaded_can_be_saved() {
+    fn a_loaded_state_can_be_saved() {
         let (mut net, mut sgd) = (net(), Sgd::new(0.25).momentum(0.5));
         net.1[0].freeze();
         step(&mut sgd, &mut net);

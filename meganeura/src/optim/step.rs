@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_thawed_is_trained_from_the_next_backward_pass_on() {
+    fn thawed_parameters_train_from_the_next_backward_pass_on() {
         let mut net = net(None);
         net.name_parameters();
         let (_, grads) = loss(&net);
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn what_another_model_had_frozen_is_not_silently_left_alone() {
+    fn parameters_frozen_in_another_model_are_an_error() {
         let net = net(None);
         net.name_parameters();
         let mut other = (net.used.tied(), net.fixed.tied());
@@ -219,7 +219,7 @@ mod tests {
         assert_eq!(value(&net.used), 0.0);
     }
 
-    /// Two factors, each of which the gradient of the other depends on, and a buffer.
+    /// Two factors, whose gradients depend on each other, and a buffer.
     #[derive(Module)]
     struct Pair {
         a: Param,
@@ -259,7 +259,7 @@ mod tests {
             let grads = grads.clip_norm(&whole, 3.0).unwrap();
             sgd.step(&mut whole, &grads).unwrap();
             let (loss, grads) = pair_loss(&parts, 0.125);
-            // The norm covers both, though they are stepped one after the other.
+            // The norm covers both parts, though they step one after the other.
             let grads = grads.clip_norm(&parts, 3.0).unwrap();
             first.step(&mut parts.a, &grads).unwrap();
             third.step(&mut parts.b, &grads).unwrap();
@@ -288,13 +288,13 @@ mod tests {
     }
 
     #[test]
-    fn a_step_of_all_computes_no_gradient_along() {
+    fn gradients_are_outputs_only_if_another_step_needs_them() {
         let outputs = |net: &Pair| net.a.value().device().plan_memory().last().unwrap().outputs;
         let mut net = pair();
         let (_, grads) = pair_loss(&net, 1.0);
         Sgd::new(0.5).step(&mut net, &grads).unwrap();
         assert_eq!(outputs(&net), 0);
-        // A frozen parameter costs nothing either, nor does one whose gradients nobody holds.
+        // Nor is a gradient an output if the parameter is frozen, or if nobody holds its `Grads`.
         net.b.freeze();
         let (_, grads) = pair_loss(&net, 1.0);
         Sgd::new(0.5).step(&mut net.a, &grads).unwrap();
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn each_step_looks_at_its_own_gradients() {
+    fn each_step_checks_its_own_gradients() {
         let mut net = pair();
         let tape = tape(&net.a);
         // The gradient of a is infinite, that of b is 1.
@@ -326,12 +326,12 @@ mod tests {
     }
 
     #[test]
-    fn a_part_of_a_later_pass_does_not_fail_for_what_is_stale() {
+    fn stale_gradients_of_other_parts_do_not_fail_a_step() {
         let mut net = pair();
         let (loss, grads) = pair_loss(&net, 1.0);
         let tape = loss.tape().clone();
         Sgd::new(0.5).step(&mut net.a, &grads).unwrap();
-        // Depends on the old a, which is gone: it cannot be read, and does not prevent the step of b.
+        // Depends on the old a, which is gone: this value cannot be read, but b can still step.
         let stale = tape.param(&net.a) * 2.0;
         let later = tape.backward(&(tape.param(&net.b) * 3.0 + &stale).sum()).unwrap();
         Sgd::new(0.5).step(&mut net.b, &later).unwrap();
@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_be_unused_is_left_as_it_is() {
+    fn allowed_unused_parameters_do_not_change() {
         let mut net = net(Some(3.0));
         let mut optimizer = AdamW::new(0.5).check_finite(true);
         let tape = tape(&net.used);
@@ -364,12 +364,12 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_named_may_be_unused() {
+    fn only_named_parameters_may_be_unused() {
         let mut net = net(Some(3.0));
         let grads = loss(&net).1.allow_unused("used");
         let error = Sgd::new(0.5).step(&mut net, &grads).unwrap_err();
         assert!(error.to_string().contains("`unused`") && error.to_string().contains("allow_unused"), "{error}");
-        // A parameter that was frozen during the backward pass would have a gradient.
+        // A parameter that was frozen during the backward pass is not merely unused.
         let grads = loss(&net).1.allow_unused("**");
         net.thaw("fixed").unwrap();
         let error = Sgd::new(0.5).step(&mut net, &grads).unwrap_err();
@@ -382,7 +382,7 @@ mod tests {
         let error = Sgd::new(0.5).step(&mut net, &grads).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::NoGradient);
         assert!(error.to_string().contains("no parameter at all"), "{error}");
-        // A part may be entirely unused, if another part is used.
+        // A whole part may be unused if another part is used.
         let grads = loss(&net).1.allow_unused("**");
         Sgd::new(0.5).step(&mut net.unused, &grads).unwrap();
         Sgd::new(0.5).step(&mut net.used, &grads).unwrap();

@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn what_differs_is_told_apart() {
+    fn different_excerpts_have_different_keys() {
         let (graph, [a, exp, b, sum]) = graph(2);
         let key = whole(&graph, &[a, exp, b, sum]).to_key();
         let mut cut = Excerpt::new(&graph);

@@ -69,13 +69,13 @@ mod tests {
     }
 
     #[test]
-    fn bursts_are_noticed() {
+    fn burst_errors_are_detected() {
         let bytes: Vec<u8> = (0..50).map(|i| (i * 37) as u8).collect();
         let whole = Checksum::of(&bytes).digits();
         for first in 0..bytes.len() * 8 {
             for length in 1..=64 {
                 let mut other = bytes.clone();
-                // The ends of the burst differ, and every third bit in between.
+                // The burst flips its first and last bit, and every third bit in between.
                 for bit in
                     (first..first + length).filter(|bit| (bit - first).is_multiple_of(3) || bit - first + 1 == length)
                 {

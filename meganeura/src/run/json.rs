@@ -194,7 +194,7 @@ mod tests {
         let expected =
             format!("f.json is of format 3, by meganeura 9.0; this is meganeura {VERSION}, which reads format 2");
         assert_eq!(message(object.expect_format().unwrap_err()), expected);
-        // The first format had no checksums.
+        // Format 1 had no checksums.
         let error = Object::parse_sealed("f.json", b"{\"format\": 1, \"meganeura\": \"0.1.0\"}").unwrap_err();
         assert!(message(error).starts_with("f.json is of format 1, by meganeura 0.1.0; this is"));
     }

@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_was_cut_is_taken_away() {
+    fn an_incomplete_line_is_removed() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("lines");
         let mut lines = Lines::open(&path).unwrap();
@@ -213,13 +213,13 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_after_the_checkpoint_is_taken_away() {
+    fn lines_after_the_checkpoint_are_removed() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("lines");
         fs::write(&path, "{\"a\":1}\n{\"a\":2}\n{\"a\"").unwrap();
         let sum = Checksum::of(b"{\"a\":1}\n").digits();
         let mut lines = Lines::open_at(&path, (8, &sum)).unwrap();
-        assert_eq!(objects(&path).unwrap().len(), 2, "not before something is written");
+        assert_eq!(objects(&path).unwrap().len(), 2, "lines are removed only when something is written");
         lines.append(&[]).unwrap();
         assert_eq!(lines.extent().bytes, 8);
         assert_eq!(fs::read(&path).unwrap(), b"{\"a\":1}\n");
@@ -232,11 +232,11 @@ mod tests {
             assert_eq!(fs::read(&path).unwrap(), b"{\"a\":1}\n", "an error changes nothing");
         }
         let absent = Lines::open_at(&folder.path().join("absent"), (9, &sum)).unwrap();
-        assert_eq!(absent.extent().bytes, 0, "somebody took it away");
+        assert_eq!(absent.extent().bytes, 0, "the file was deleted");
     }
 
     #[test]
-    fn nonsense_within_is_named() {
+    fn damaged_lines_are_named() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("lines");
         fs::write(&path, "{\"a\":1}\n{\"a\"\n{\"a\":2}\n").unwrap();

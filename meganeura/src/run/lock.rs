@@ -107,7 +107,7 @@ mod tests {
     use crate::ErrorKind;
 
     #[test]
-    fn there_is_one() {
+    fn only_one_run_holds_the_lock() {
         let folder = tempfile::tempdir().unwrap();
         assert!(!Lock::is_taken(folder.path()));
         let lock = Lock::take(folder.path()).unwrap();
@@ -123,7 +123,7 @@ mod tests {
 
     #[cfg(unix)]
     #[test]
-    fn it_is_of_the_folder_and_not_of_a_file_that_left_it() {
+    fn the_lock_belongs_to_the_folder_even_after_a_move() {
         let parent = tempfile::tempdir().unwrap();
         let (folder, elsewhere) = (parent.path().join("run"), parent.path().join("elsewhere"));
         fs::create_dir(&folder).unwrap();
@@ -140,7 +140,7 @@ mod tests {
         let second = Lock::take(&folder).unwrap();
         lost(&first);
         second.expect_held().unwrap();
-        // Moved back, it belongs to the first run again.
+        // Moved back, the folder belongs to the first run again.
         fs::remove_dir_all(&folder).unwrap();
         fs::rename(&elsewhere, &folder).unwrap();
         first.expect_held().unwrap();

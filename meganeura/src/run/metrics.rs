@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_logged_is_read() {
+    fn logged_metrics_are_read_back() {
         let folder = tempfile::tempdir().unwrap();
         let mut metrics = Metrics::open_at(folder.path(), (0, "")).unwrap();
         let loss = Tensor::full(&Device::cpu(), [], 0.25).unwrap();
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_number_or_has_a_name_that_is_taken_is_an_error() {
+    fn non_scalars_and_duplicate_names_are_errors() {
         let folder = tempfile::tempdir().unwrap();
         let mut metrics = Metrics::open_at(folder.path(), (0, "")).unwrap();
         let tensor = Tensor::zeros(&Device::cpu(), [2]).unwrap();

@@ -289,7 +289,7 @@ mod tests {
         let device = Device::cpu();
         let [mut net, other] = [1.0, 2.0].map(|value| Param::new(Tensor::full(&device, [2], value).unwrap()));
         let mut sgd = Sgd::new(0.1).momentum(0.9);
-        // Before the first step, there is nothing to lose.
+        // Before the first step, the optimizer has no state to lose.
         Parts::new().put_optimizer("optimizer", &sgd, &other).unwrap();
         let tape = Tape::new(&device);
         let grads = tape.backward(&tape.param(&net).square().sum()).unwrap();

@@ -42,8 +42,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_ignored_is_known() {
-        // Rust's runtime ignores it; no test uses the other.
+    fn ignored_signals_are_detected() {
+        // Rust's runtime ignores SIGPIPE; no test uses SIGUSR2.
         assert!(is_ignored(libc::SIGPIPE).unwrap());
         assert!(!is_ignored(libc::SIGUSR2).unwrap());
         assert!(is_ignored(-1).is_err());

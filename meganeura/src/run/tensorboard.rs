@@ -148,8 +148,8 @@ mod tests {
     use crate::run::{Fate, Overview, Run, read_metrics};
     use crate::{Device, Init};
 
-    /// The contents of a file, read by the format's description alone: for each event its step, its scalars, and the
-    /// status of its session log.
+    /// The events of a file, decoded from the format's description alone: the step, the scalars, and the status of the
+    /// session log.
     fn events(path: &Path) -> Vec<(u64, BTreeMap<String, f32>, Option<u64>)> {
         let bytes = fs::read(path).unwrap();
         let mut rest = &bytes[..];
@@ -191,7 +191,7 @@ mod tests {
         Bytes(&'a [u8]),
     }
 
-    /// The fields of a message in the format of Protocol Buffers.
+    /// The fields of a Protocol Buffers message.
     fn fields(mut rest: &[u8]) -> Vec<(u64, Field<'_>)> {
         fn number(rest: &mut &[u8]) -> u64 {
             let end = rest.iter().position(|byte| byte & 0x80 == 0).unwrap() + 1;
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_noted_is_read() {
+    fn noted_metrics_are_read_back() {
         let folder = tempfile::tempdir().unwrap();
         let mut board = Board::open(folder.path(), &[line(1, 4.0)]).unwrap();
         let path = board.path.clone();
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn curves_are_the_metrics_also_after_a_run_is_taken_up() {
+    fn curves_equal_the_metrics_of_a_resumed_run() {
         let folder = tempfile::tempdir().unwrap();
         let device = Device::cpu();
         let mut net = Linear::new(1, 1).init(&device, 1).unwrap();
@@ -279,7 +279,7 @@ mod tests {
             let lines = read_metrics(folder.path()).unwrap();
             lines.iter().map(|line| (line.step, line.values["loss"] as f32)).collect()
         };
-        // Begun without it. Three steps are in a checkpoint, two more are lost.
+        // The run starts without TensorBoard. A checkpoint holds three steps; two more are lost.
         let mut run = Run::at(folder.path(), &device).create().unwrap();
         for step in 1..6u64 {
             run.advance();
@@ -303,7 +303,7 @@ mod tests {
 
     #[cfg(target_os = "linux")]
     #[test]
-    fn a_file_that_cannot_be_written_ends_no_training() {
+    fn an_unwritable_file_does_not_end_the_training() {
         let folder = tempfile::tempdir().unwrap();
         let device = Device::cpu();
         let mut run = Run::at(folder.path(), &device).tensorboard(true).create().unwrap();
@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_that_is_taken_up_leaves_one_file() {
+    fn a_resumed_run_leaves_one_file() {
         let folder = tempfile::tempdir().unwrap();
         drop(Board::open(folder.path(), &[line(1, 4.0), line(2, 3.0)]).unwrap());
         // The user's own files are left alone.

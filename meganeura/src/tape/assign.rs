@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_an_error_of_the_step() {
+    fn misfits_are_errors_of_the_step() {
         let device = Device::cpu();
         let buffer = buffer(&device, &[1.0, 2.0]);
         buffer.set_path("norm.running_mean");

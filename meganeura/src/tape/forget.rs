@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tape_keeps_two_passes_at_most() {
+    fn a_tape_keeps_at_most_two_passes() {
         let device = Device::cpu();
         let w = Param::new(tensor(&[2.0, 3.0]));
         let tape = Tape::inference(&device);
@@ -207,7 +207,7 @@ mod tests {
         for pass in 0..4000_u16 {
             let x = tensor(&[f32::from(pass), 1.0]);
             memories.push(memory(&x));
-            // The parameter of a model that is dropped after the pass.
+            // A parameter that is dropped after the pass.
             let own = Param::new(tensor(&[1.0, -1.0]));
             let y = (tape.input(&x) * tape.param(&w) + tape.param(&own)) * 0.5;
             assert_eq!(y.to_vec().unwrap(), [f32::from(pass) + 0.5, 1.0]);
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_for_its_step_is_kept() {
+    fn values_that_wait_for_a_step_are_kept() {
         let device = Device::cpu();
         let (w, mut v) = (Param::new(tensor(&[2.0])), Param::new(tensor(&[5.0])));
         let seen = Buffer::new(tensor(&[1.0]));
@@ -247,7 +247,7 @@ mod tests {
         assert_eq!(grads.get(&v).unwrap().to_vec().unwrap(), [4.0 * 2.0 * 5.0 * 3.0]);
         tape.apply().unwrap();
         assert_eq!(seen.value().to_vec().unwrap(), [12.0]);
-        // The parameter stays: the tape recorded an earlier version.
+        // The tape must remember the parameter, because it recorded an earlier version.
         v.set(tensor(&[7.0])).unwrap();
         litter(&tape);
         assert_eq!(tape.param(&v).to_vec().unwrap_err().kind(), crate::ErrorKind::StaleTape);

@@ -304,7 +304,7 @@ mod tests {
     use crate::ops::CustomOp;
     use crate::{Device, Param, Result, Tape, Tensor, TensorType, Var};
 
-    /// A native kernel that panics, as a user's may.
+    /// A custom operation whose native kernel panics.
     #[derive(Debug)]
     struct Panics;
 

@@ -328,7 +328,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn alone_everything_is_as_it_was() {
+    fn a_world_of_one_changes_nothing() {
         let world = World::alone();
         assert_eq!((world.rank(), world.size(), world.local_rank(), world.local_size()), (0, 1, 0, 1));
         assert_eq!(world.sum(&[1.0, 2.5]).unwrap(), [1.0, 2.5]);

@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn owners_have_about_as_much() {
+    fn owners_get_similar_shares() {
         let shards = Shards::new(&World::of_two(), vec![(3, 10), (5, 11), (3, 12), (1, 13)]);
         assert_eq!([10, 11, 12, 13, 99].map(|id| shards.owner(id)), [Some(1), Some(0), Some(1), Some(0), None]);
         assert!(shards.is_own(11) && !shards.is_own(12));

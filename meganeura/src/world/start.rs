@@ -161,7 +161,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_starts_ranks_tells_them() {
+    fn launchers_pass_rank_and_size_in_the_environment() {
         let with = |vars: &'static [(&str, &str)]| {
             started(move |name| vars.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned()))
         };

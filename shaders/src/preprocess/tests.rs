@@ -1,8 +1,8 @@
-//! The effect of each directive, and the message for a wrong one.
+//! The effect of each directive, and the errors of malformed ones.
 
 use super::*;
 
-/// Expands a kernel named `k`. Beside it are files `shared/a`, which includes `shared/b`, and `shared/b`.
+/// Expands a kernel named `k`. There are two more files: `shared/a`, which includes `shared/b`.
 fn expand_text(text: &str, defines: &[(&str, &str)]) -> Result<String, ExpandError> {
     let source = |name: &str| match name {
         "k" => Some(text),
@@ -24,12 +24,12 @@ fn includes_come_once() {
 }
 
 #[test]
-fn macros_come_where_they_are_inserted() {
+fn macros_expand_where_they_are_inserted() {
     let text = "#macro sum(A, TO)\n#for I in 2\n${TO} += ${A}_${I} ${B};\n#endfor\n#endmacro\nk\n";
     let inserted = "#for H in 2\n#insert sum(H, y)\n#endfor\n#insert sum( B , z )";
     let wgsl = "k\ny += 0_0 1;\ny += 0_1 1;\ny += 1_0 1;\ny += 1_1 1;\nz += 1_0 1;\nz += 1_1 1;\n";
     assert_eq!(expand_text(&format!("{text}{inserted}"), &[("B", "1")]).unwrap(), wgsl);
-    // The names of a macro that is not inserted count.
+    // Even if it is not inserted, its names count as used.
     assert_eq!(expand_text(text, &[("B", "1")]).unwrap(), "k\n");
     assert_eq!(expand_text(text, &[]).unwrap(), "k\n");
     let error = message(&format!("{text}{inserted}"), &[]);
@@ -113,7 +113,7 @@ fn unbalanced_loops() {
 }
 
 #[test]
-fn a_part_left_out_needs_nothing_but_mentions_its_names() {
+fn skipped_parts_need_no_defines_but_count_as_uses() {
     let text = "#if A\n#include \"shared/missing\"\n#if B == 1\n${C}\n#endif\n#endif\nk";
     assert_eq!(expand_text(text, &[]).unwrap(), "k\n");
     assert_eq!(expand_text(text, &[("B", "1"), ("C", "2")]).unwrap(), "k\n");

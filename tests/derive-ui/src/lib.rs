@@ -1,4 +1,4 @@
-//! Small layers of known behaviour, for the cases in `tests/`.
+//! Small layers with known behaviour for the cases in `tests/`.
 
 pub mod strict;
 
@@ -7,7 +7,7 @@ use std::sync::LazyLock;
 use meganeura::module::{At, Slot, SlotMut};
 use meganeura::{Buffer, Device, Init, Layer, Module, Param, Result, Seed, Tape, Tensor, Var};
 
-/// The CPU: the same device each time, as layers and tapes must share one.
+/// The CPU. Always the same device, because layers and tapes must share one.
 #[must_use]
 pub fn device() -> Device {
     static CPU: LazyLock<Device> = LazyLock::new(Device::cpu);
@@ -36,7 +36,7 @@ impl Scale {
 }
 
 impl ScaleBuilder {
-    /// Multiplies each of `width` numbers instead.
+    /// Multiplies each of `width` numbers by its own factor instead.
     #[must_use]
     pub fn wide(self, width: usize) -> Self {
         Self { factors: self.factors.repeat(width) }
@@ -98,7 +98,7 @@ impl Layer for Shift {
 ///
 /// # Panics
 ///
-/// If the two visits of the module do not agree.
+/// If the module's two visits disagree.
 pub fn leaves(module: &mut (impl Module + ?Sized)) -> Vec<String> {
     let line = |at: At<'_>, role: &str| format!("{at}{role}{}", if at.is_frozen() { " (frozen)" } else { "" });
     let (mut shared, mut exclusive) = (Vec::new(), Vec::new());

@@ -46,7 +46,7 @@ pub struct Net {
 }
 
 impl Net {
-    /// So that the field is read.
+    /// Reads the field.
     #[must_use]
     pub const fn skipped(&self) -> usize {
         self.skipped
@@ -80,7 +80,7 @@ pub struct Stack<T> {
 }
 
 impl<T> Stack<T> {
-    /// Of one.
+    /// A stack of one.
     #[must_use]
     pub const fn new(held: T) -> Self {
         Self { held: Some(Held(held)) }
@@ -92,11 +92,11 @@ impl<T> Stack<T> {
 pub enum Choice {
     /// With a module.
     One(Scale),
-    /// Without.
+    /// Without a module.
     None,
 }
 
-/// Told something, and added to its input.
+/// Has a config, and is added to its input.
 #[derive(Module, Debug)]
 #[module(sequential, residual = shortcut, then = relu, config(
     factor: f32,
@@ -110,14 +110,14 @@ pub struct Told {
     shortcut: Option<Scale>,
 }
 
-/// A config that others know.
+/// A public config type.
 #[derive(Debug, Clone, Copy)]
 pub struct Settings {
-    /// By what to multiply.
+    /// The factor to multiply by.
     pub factor: f32,
 }
 
-/// Told by a type of its own.
+/// Has a config type of its own.
 #[derive(Module, Debug)]
 #[module(config = Settings)]
 pub struct Set {
@@ -132,6 +132,6 @@ pub enum Named {
     /// With a module.
     #[module(rename = "one")]
     One(Scale),
-    /// With nothing that is visited.
+    /// Without anything that is visited.
     Two(#[module(skip)] usize),
 }

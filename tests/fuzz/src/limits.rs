@@ -1,4 +1,4 @@
-//! Limits on the time and memory of reading one input. Exceeding them is a fault, whatever the result.
+//! Limits on the time and memory for one input. Exceeding them is a fault, whatever the result.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::fs;
@@ -8,19 +8,19 @@ use std::sync::{LazyLock, Mutex, Once, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// The most time: a thousand times what the longest of inputs needs, so that a busy machine makes no fault.
+/// The time limit: a thousand times what the longest input needs, so that a busy machine causes no fault.
 pub const TIME: Duration = Duration::from_secs(4);
 
 /// The limit on additional memory: a few copies of the largest value that a reader may unpack.
 pub const MEMORY: usize = 128 << 20;
 
-/// The system's allocator, which counts.
+/// The system's allocator, with counters.
 pub struct Counting;
 
 static BYTES: AtomicUsize = AtomicUsize::new(0);
 static PEAK: AtomicUsize = AtomicUsize::new(0);
 
-/// Counts an allocation that was granted; one that was refused takes nothing.
+/// Counts an allocation, unless it was refused.
 fn granted(memory: *mut u8, bytes: usize) -> *mut u8 {
     if !memory.is_null() {
         PEAK.fetch_max(BYTES.fetch_add(bytes, Relaxed).wrapping_add(bytes), Relaxed);
@@ -28,15 +28,15 @@ fn granted(memory: *mut u8, bytes: usize) -> *mut u8 {
     memory
 }
 
-// SAFETY: every call goes to the system's allocator as it came.
+// SAFETY: every call is forwarded to the system's allocator.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: the caller's promises are passed on.
+        // SAFETY: the caller upholds the contract, which is the same.
         granted(unsafe { System.alloc(layout) }, layout.size())
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: as above. Memory that comes zeroed counts though it may never be touched.
+        // SAFETY: as above. Zeroed memory counts even if it is never touched.
         granted(unsafe { System.alloc_zeroed(layout) }, layout.size())
     }
 
@@ -74,17 +74,17 @@ impl Used {
     }
 }
 
-/// When this process began to measure.
+/// The start of this process's measurements.
 static BEGAN: LazyLock<Instant> = LazyLock::new(Instant::now);
 
-/// The deadline of the current reading, in milliseconds since then.
+/// The deadline of the current input, in milliseconds since the start.
 static DEADLINE: AtomicU64 = AtomicU64::new(u64::MAX);
 
 fn now() -> u64 {
     u64::try_from(BEGAN.elapsed().as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Ends the process if a reading takes several times its limit, because it may never end.
+/// Aborts the process if an input takes several times its limit, because it may never end.
 fn watch() {
     static WATCHES: Once = Once::new();
     WATCHES.call_once(|| {
@@ -98,7 +98,7 @@ fn watch() {
     });
 }
 
-/// Runs `f` and measures it. The counters are the process's, so one at a time is measured.
+/// Runs `f` and measures it. The counters are global, so only one measurement runs at a time.
 pub fn within<R>(f: impl FnOnce() -> R) -> (R, Used) {
     static ONE: Mutex<()> = Mutex::new(());
     let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
@@ -112,7 +112,7 @@ pub fn within<R>(f: impl FnOnce() -> R) -> (R, Used) {
     (result, Used { time: start.elapsed(), memory: PEAK.load(Relaxed).saturating_sub(before) })
 }
 
-/// Keeps the input that is read next, for the case that the process does not survive it.
+/// Saves the input that is read next, in case the process does not survive it.
 pub fn remember(path: &Path, input: &[u8]) {
     fs::write(path, input).expect("the folder of faults can be written");
 }

@@ -3,9 +3,9 @@
 //! Each [`Target`] starts from well-formed inputs and its corpus. An input is mutated a few times, sometimes in ways
 //! that keep its framing intact (lengths, checksums, compression), and read. A fault is a panic, an abort, more than
 //! [`limits::TIME`] or [`limits::MEMORY`], an error of an undocumented kind, or a broken promise, such as leaving the
-//! model unchanged. The same seed makes the same inputs.
+//! model unchanged. The same seed gives the same inputs.
 //!
-//! The input that found a fault is in `target/fuzz/`; `--replay FILE --target NAME` reads it again. Once the fault is
+//! The input that caused a fault is in `target/fuzz/`; `--replay FILE --target NAME` reads it again. Once the fault is
 //! fixed, the input belongs in `corpus/`: the tests of this crate read the whole corpus.
 
 mod limits;
@@ -26,10 +26,10 @@ use targets::Target;
 #[global_allocator]
 static ALLOCATOR: limits::Counting = limits::Counting;
 
-/// Inputs are cut to this length: long enough for what is quadratic to show.
+/// The maximum length of an input: long enough for quadratic work to show.
 const LONGEST: usize = 1 << 18;
 
-/// Inputs that a target keeps to start from.
+/// The number of inputs that a target keeps for further mutation.
 const KEPT: usize = 256;
 
 #[derive(Parser, Debug)]
@@ -87,13 +87,13 @@ fn run(options: &Options) -> Result<(), String> {
     })
 }
 
-/// Reads changed inputs until the time is over; how many.
+/// Reads mutated inputs until the time is over. Returns their number.
 fn fuzz(target: &dyn Target, seed: u64, time: Duration, faults: &Path) -> Result<u64, String> {
     let (start, mut rng, mut count) = (Instant::now(), Rng::with_seed(seed), 0);
     let path = faults.join(target.name());
     let mut inputs = target.seeds();
     for input in &inputs {
-        // Else it is not the reader that is fuzzed, but its refusal.
+        // Otherwise, only the reader's first check would be fuzzed.
         target.accepts(input).map_err(|why| format!("{} refuses its own seed: {why}", target.name()))?;
     }
     inputs.extend(corpus(target.name()));
@@ -115,11 +115,11 @@ fn fuzz(target: &dyn Target, seed: u64, time: Duration, faults: &Path) -> Result
             }
             input.truncate(LONGEST);
         }
-        // Before it is read: a reader that aborts the process leaves it behind.
+        // Saved before it is read, so that it survives an abort.
         limits::remember(&path, &input);
         read(target, &input).map_err(found)?;
         count += 1;
-        // Some are kept to go on from, whatever became of them: what was changed once is changed further.
+        // Some mutated inputs are kept for further mutation, whether or not they were accepted.
         if rng.u32(..64) == 0 {
             if inputs.len() < KEPT { inputs.push(input) } else { inputs[rng.usize(..KEPT)] = input }
         }
@@ -128,14 +128,14 @@ fn fuzz(target: &dyn Target, seed: u64, time: Duration, faults: &Path) -> Result
     Ok(count)
 }
 
-/// Reads an input within the limits; the fault that it finds.
+/// Reads an input within the limits. The error is the fault that it found.
 fn read(target: &dyn Target, input: &[u8]) -> Result<(), String> {
     let (result, used) = limits::within(|| catch_unwind(AssertUnwindSafe(|| target.read(input))));
     result.unwrap_or_else(|_| Err("the reader panicked; its message stands above".to_owned()))?;
     used.check()
 }
 
-/// The inputs in `corpus/`, in the order of their names.
+/// The inputs in `corpus/`, sorted by name.
 fn corpus(target: &str) -> Vec<Vec<u8>> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus").join(target);
     let mut paths: Vec<_> = fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path()).collect();
@@ -165,7 +165,7 @@ mod tests {
         }
     }
 
-    /// A target that is at fault in each of the ways that count.
+    /// A target with every kind of fault.
     struct Faulty(u8);
 
     impl Target for Faulty {

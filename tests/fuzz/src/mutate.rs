@@ -3,7 +3,7 @@
 use fastrand::Rng;
 use serde_json::{Map, Value, json};
 
-/// Numbers at which counts and offsets go wrong.
+/// Numbers that break counts and offsets.
 const NUMBERS: [u64; 16] = [
     0,
     1,
@@ -36,7 +36,7 @@ pub fn bytes(input: &mut Vec<u8>, rng: &mut Rng) {
         2 => input.truncate(at),
         3 => drop(input.drain(at..(at + rng.usize(1..=16)).min(input.len()))),
         4 => {
-            // Many of the same: what is nested too deeply, names that are too long.
+            // A long run of one byte: deep nesting, overlong names.
             let byte = input[at];
             let copies = 1 << rng.u32(..17);
             input.splice(at..at, std::iter::repeat_n(byte, copies));
@@ -49,7 +49,7 @@ pub fn bytes(input: &mut Vec<u8>, rng: &mut Rng) {
     }
 }
 
-/// Writes a number of one to eight bytes, or changes the digits that stand there.
+/// Overwrites one to eight bytes, or a run of digits, with a number.
 fn number(input: &mut Vec<u8>, at: usize, rng: &mut Rng) {
     let number = NUMBERS[rng.usize(..NUMBERS.len())].wrapping_add(u64::from(rng.u8(..3)));
     if input[at].is_ascii_digit() {
@@ -63,25 +63,25 @@ fn number(input: &mut Vec<u8>, at: usize, rng: &mut Rng) {
     input.iter_mut().skip(at).zip(value).for_each(|(to, from)| *to = *from);
 }
 
-/// Puts `piece` somewhere.
+/// Inserts `piece` at a random place.
 pub fn insert(input: &mut Vec<u8>, piece: &[u8], rng: &mut Rng) {
     let at = rng.usize(..=input.len());
     input.splice(at..at, piece.iter().copied());
 }
 
-/// The input a few thousand times over, up to 16 MiB.
+/// The input repeated up to thousands of times, up to 16 MiB.
 pub fn repeated(input: &[u8], rng: &mut Rng) -> Vec<u8> {
     let most = (16 << 20) / input.len().max(1);
     input.repeat((1 << rng.u32(..14)).min(most))
 }
 
-/// Goes on with the end of another input.
+/// Replaces the end with that of another input.
 pub fn splice(input: &mut Vec<u8>, other: &[u8], rng: &mut Rng) {
     input.truncate(rng.usize(..=input.len()));
     input.extend_from_slice(&other[rng.usize(..=other.len())..]);
 }
 
-/// Changes one value of a document, or its neighbours.
+/// Changes a value of a document, or the entries around it.
 pub fn json(value: &mut Value, rng: &mut Rng) {
     match value {
         Value::Object(map) if !map.is_empty() && rng.u8(..6) > 0 => entry(map, rng),
@@ -98,7 +98,7 @@ pub fn json(value: &mut Value, rng: &mut Rng) {
 }
 
 fn entry(map: &mut Map<String, Value>, rng: &mut Rng) {
-    let key = map.keys().nth(rng.usize(..map.len())).expect("there are as many").clone();
+    let key = map.keys().nth(rng.usize(..map.len())).expect("the index is in range").clone();
     match rng.u8(..6) {
         0 => drop(map.remove(&key)),
         1 => {
@@ -110,7 +110,7 @@ fn entry(map: &mut Map<String, Value>, rng: &mut Rng) {
     }
 }
 
-/// A name that is like another, or like none.
+/// A name that resembles `like`, or none.
 fn name(like: &str, rng: &mut Rng) -> String {
     match rng.u8(..6) {
         0 => format!("{like}.{like}"),

@@ -19,7 +19,7 @@ use self::sources::Fallible;
 use self::stage::*;
 use crate::Outcome;
 
-/// A function that can fail, as the file of its definition and its name, and a call that fails.
+/// A fallible function, as its file and name, and a call that fails.
 struct Case {
     function: &'static str,
     call: fn(Stage) -> Result<()>,
@@ -221,7 +221,7 @@ cases! {
     "run/parts.rs::finish" |_| { let mut parts = Parts::new(); parts.put_text("a", 1).expect("a name"); parts.finish() };
 }
 
-/// Functions that carry the line without a case, each with the reason.
+/// Functions that keep the caller's line but have no case, each with the reason.
 const WITHOUT_A_CASE: &[(&str, &str)] = &[
     ("device/selection.rs::best", "fails by an environment variable alone"),
     ("device/selection.rs::best_async", "fails by an environment variable alone"),
@@ -256,8 +256,8 @@ const WITHOUT_A_CASE: &[(&str, &str)] = &[
     ("world/start.rs::join", "fails by environment variables alone"),
 ];
 
-/// Methods that the framework calls and users write: their errors get the line of the user's call from the function in
-/// between.
+/// Methods that users write and the framework calls. The function in between adds the line of the user's call to their
+/// errors.
 const CALLED_BY_THE_FRAMEWORK: &[&str] = &[
     "data/collate.rs::collate",
     "data/examples.rs::read",
@@ -278,7 +278,7 @@ pub(crate) fn collect(trials: &mut Vec<Trial>) {
         trials.push(Trial::test(format!("lines::{}", case.function), || names_its_line(case)));
     }
     trials.push(Trial::test("lines::every_function_that_fails_has_a_case", every_function_has_a_case));
-    trials.push(Trial::test("lines::of_a_call_that_nobody_sees", of_a_call_that_nobody_sees));
+    trials.push(Trial::test("lines::of_an_unknown_caller", of_an_unknown_caller));
     trials.push(Trial::test("lines::of_batches", of_batches));
     trials.push(Trial::test("lines::of_a_skipped_step", of_a_skipped_step));
     trials.push(Trial::test("lines::of_composed_operations", of_composed_operations));
@@ -289,7 +289,7 @@ fn names_its_line(case: &Case) -> Outcome {
     at_line_of(&error, |line| line.trim_start().starts_with(&format!("{:?} |", case.function)))
 }
 
-/// Fails unless the error names a line of this file that is meant.
+/// Fails unless the error names the intended line of this file.
 fn at_line_of(error: &Error, is_meant: impl Fn(&str) -> bool) -> Outcome {
     let at = error.location().ok_or_else(|| Failed::from(format!("no line: {error}")))?;
     if !at.file().ends_with("lines/mod.rs") {
@@ -314,7 +314,7 @@ fn every_function_has_a_case() -> Outcome {
         match reason {
             None if !has_case => wrong.push(format!("{name}: no case in `CASES`")),
             Some(_) if has_case => wrong.push(format!("{name}: it has a case, and is excused from one")),
-            // A blocking form leaves the line to its async form.
+            // A blocking form gets the line from its async form.
             Some((_, reason)) if *reason != "never fails" && !body.contains("here") && !body.contains("_async(") => {
                 wrong.push(format!("{name}: neither a case nor a call of `here`"));
             }
@@ -327,14 +327,14 @@ fn every_function_has_a_case() -> Outcome {
             wrong.push(format!("{name}: no such function"));
         }
     }
-    // Fewer would mean that the walk misses some.
+    // Fewer would mean that the scan misses some.
     assert!(all.len() > 100, "{} functions found", all.len());
     if wrong.is_empty() { Ok(()) } else { Err(wrong.join("\n").into()) }
 }
 
-/// Neither a line of the framework nor one of the standard library is named where the caller is not known, but that of
-/// the next call.
-fn of_a_call_that_nobody_sees() -> Outcome {
+/// If the caller is unknown, as behind a function pointer, the error names no line of the framework or the standard
+/// library, but that of the next call.
+fn of_an_unknown_caller() -> Outcome {
     let w = Stage::new()?;
     let u = w.tape.input(&w.labels);
     let y = [&u].into_iter().map(Var::exp).next().ok_or("one")?;
@@ -344,7 +344,7 @@ fn of_a_call_that_nobody_sees() -> Outcome {
     at_line_of(&y.error().ok_or("labels")?, |line| line.contains("at_line_of(&y.error()"))?;
     assert_eq!([&w.labels].into_iter().map(Tensor::to_vec).next().ok_or("one")?.expect_err("labels").location(), None);
     assert_eq!("cosine".parse::<Schedule>().expect_err("no schedule").location(), None);
-    // Trait objects pass the line on.
+    // Trait objects keep the line.
     let layer: &dyn Layer = &Relu;
     let y = layer.forward(&u);
     at_line_of(&y.to_vec().map(drop).expect_err("labels"), |line| line.contains("layer.forward(&u)"))?;
@@ -354,7 +354,7 @@ fn of_a_call_that_nobody_sees() -> Outcome {
     at_line_of(&stepped.expect_err("a rate below 0"), |line| line.contains("optimizer.step("))
 }
 
-/// A loop over batches calls `next` itself: the line is the one that made the batches.
+/// A `for` loop calls `next` itself, so the line is the one that made the batches.
 fn of_batches() -> Outcome {
     let w = Stage::new()?;
     for workers in [0, 2] {
@@ -380,7 +380,7 @@ fn of_a_skipped_step() -> Outcome {
     at_line_of(optimizer.last_skip().ok_or("infinite")?, |line| line.ends_with("// skipped"))
 }
 
-/// Operations that are several: each of those bears the caller's line.
+/// Composed operations: each of their parts has the caller's line.
 fn of_composed_operations() -> Outcome {
     let w = Stage::new()?;
     let image = w.tape.input(&Tensor::zeros(&w.device, [1, 1, 2, 2])?);

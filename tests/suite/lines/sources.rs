@@ -1,9 +1,9 @@
-//! The public functions of the framework that can fail, read from its sources.
+//! Scans the framework's sources for public functions that can fail.
 
 use std::path::Path;
 use std::{fs, io};
 
-/// A public function or method of a public trait whose error is the framework's.
+/// A public function, or a method of a public trait, that returns the framework's error.
 pub(super) struct Fallible {
     /// `file::function`.
     pub(super) name: String,
@@ -25,14 +25,14 @@ fn fallible(file: &str, text: &str) -> Vec<Fallible> {
         let signature = match code.strip_prefix("pub ") {
             Some(rest) => rest,
             None if in_public_trait && indent == 4 => code,
-            // Implementations of the standard library's trait.
+            // Implementations of a standard trait.
             None if code.starts_with("fn from_str(") => code,
             None => continue,
         };
         let signature = signature.strip_prefix("async ").unwrap_or(signature);
         let Some(rest) = signature.strip_prefix("fn ") else { continue };
         let name = rest.split(['(', '<']).next().unwrap_or_default();
-        // The signature ends with the line that opens the body, or with the semicolon of a declaration.
+        // A signature ends with the line that opens the body, or with a declaration's semicolon.
         let end = (index..lines.len()).find(|&end| lines[end].ends_with(['{', ';'])).unwrap_or(index);
         let signature = lines[index..=end].join(" ");
         let Some((_, returned)) = signature.rsplit_once(") -> ") else { continue };
@@ -73,7 +73,7 @@ fn collect(folder: &Path, prefix: &str, files: &mut Vec<(String, String)>) -> io
     Ok(())
 }
 
-/// All of them, in the order of the files.
+/// All fallible functions, in the order of the files.
 pub(super) fn fallible_functions() -> io::Result<Vec<Fallible>> {
     let mut files = Vec::new();
     collect(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../meganeura/src"), "", &mut files)?;

@@ -1,4 +1,4 @@
-//! The values that make functions fail.
+//! Values that make functions fail.
 
 use std::fs;
 use std::path::PathBuf;
@@ -28,7 +28,7 @@ pub(super) struct Stage {
     pub(super) dataset: Dataset,
     /// Parameters of 2 and 3 numbers.
     pub(super) net: Pair,
-    /// The same structure, other shapes.
+    /// The same structure with other shapes.
     pub(super) other: Pair,
     pub(super) folder: tempfile::TempDir,
 }
@@ -40,7 +40,7 @@ pub(super) type Pair = (Param, Param);
 #[module(config(width: usize))]
 pub(super) struct Configured(#[module(init = Linear::new(width, 1))] Linear);
 
-/// Fails in an element of an element of a field.
+/// Fails in a nested element of a field.
 #[derive(Module)]
 pub(super) struct Fails {
     #[module(init)]
@@ -55,7 +55,7 @@ pub(super) struct Inner {
     does_not: Vec<Linear>,
 }
 
-/// So many examples, which cannot be read.
+/// A number of examples, none of which can be read.
 pub(super) struct Damaged(pub(super) usize);
 
 impl Examples for Damaged {
@@ -71,12 +71,12 @@ impl Examples for Damaged {
     }
 }
 
-/// A check of `x²` whose tape sees one of the two factors alone.
+/// The failed check of `x²` with one of its two factors detached.
 pub(super) fn disagreement(w: &Stage) -> Report {
     gradcheck(&(), std::slice::from_ref(&w.tensor), |(), x| vec![x[0].detach() * &x[0]]).expect("fits")
 }
 
-/// The result of a future that waits for nothing, as on a CPU.
+/// The result of a future that is ready at once, as on the CPU.
 pub(super) fn ready<T>(future: impl Future<Output = T>) -> T {
     match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(result) => result,
@@ -98,7 +98,7 @@ pub(super) fn set_slot(
     result
 }
 
-/// The report on a file that has one of two names.
+/// The report on a file that has only one of two names.
 pub(super) fn partial(w: &mut Stage) -> LoadReport {
     let bytes = [w.net.0.clone()].to_safetensors().expect("fits");
     w.net.load_safetensors(&bytes).expect("fits")
@@ -123,7 +123,7 @@ impl Stage {
         })
     }
 
-    /// A value of a parameter that was updated since.
+    /// A value recorded from a parameter that has been updated since.
     pub(super) fn stale(&self) -> Var {
         let mut param = self.net.0.tied();
         let value = Tape::new(&self.device).param(&param) * 2.0;
@@ -136,7 +136,7 @@ impl Stage {
         tape.backward(&(tape.param(&self.net.0).sum() + tape.param(&self.net.1).sum())).expect("a scalar")
     }
 
-    /// Two parameters of one path.
+    /// Two parameters with one path.
     pub(super) fn twice(&self) -> Twice {
         Twice(self.net.0.clone(), self.net.1.clone())
     }

@@ -55,7 +55,7 @@ fn weights_beside() -> Outcome {
     Ok(())
 }
 
-/// A truncated file is refused, or only lacks its last parts and says so.
+/// A truncated file is an error when it is read or when it is compiled.
 fn truncated() -> Outcome {
     let device = Device::cpu();
     let net = net(&device)?;
@@ -67,7 +67,7 @@ fn truncated() -> Outcome {
     Ok(())
 }
 
-/// Exports one node and calls it otherwise.
+/// Exports one node and gives it another name.
 fn renamed(from: &str, to: &str) -> meganeura::Result<Vec<u8>> {
     assert_eq!(from.len(), to.len(), "lengths are in the file");
     let mut bytes = onnx::export(&Device::cpu(), [2, 3], |x| x.softmax(1))?.to_bytes()?;
@@ -84,7 +84,7 @@ fn unknown_operators() -> Outcome {
     assert_eq!(error.kind(), ErrorKind::Checkpoint);
     let message = error.to_string();
     assert!(message.contains("node `softmax` (Sadmax!): the operator `Sadmax!` is not supported"), "{message}");
-    // An axis that the operand has not: the node is named.
+    // An input that does not fit is named.
     let bytes = onnx::export(&device, [2, 3], |x| x.softmax(1))?.to_bytes()?;
     let model = Model::from_bytes(&device, &bytes)?;
     let error = model.compile_for(&[Shape::from([2, 4])]).expect_err("extents are fixed");
@@ -103,7 +103,7 @@ fn uneven_batches() -> Outcome {
     assert!(error.to_string().contains("the computation depends on the size of the batch"), "{error}");
     let error = Export::new().batch("N").record(&device, ([4, 3], [2]), |(a, b)| (a.exp(), b.exp()));
     assert!(error.expect_err("two sizes").to_string().contains("the first axis of every input must be the batch `N`"));
-    // Sums grow, and so do images that are one axis.
+    // The batch may be an axis other than the first, or a factor of an axis.
     let open = of_batch(|x| {
         x.reshape([x.shape()[0] * 3]).sum() + x.sum_over(&[1]).reshape([1, x.shape()[0]]).expand([2, x.shape()[0]])
     })?;
@@ -133,7 +133,7 @@ fn names() -> Outcome {
         let error = export.record(&device, ([2], [2]), both).expect_err(message);
         assert!(error.to_string().starts_with(message), "{error}");
     }
-    // Parameters bear their paths.
+    // Parameters are named by their paths.
     let net = net(&device)?;
     let named = Export::new().names_of(&net).record(&device, [1, 3, 6, 6], |x| net.forward(x))?;
     let bytes = named.to_bytes()?;
@@ -166,7 +166,7 @@ fn wrong_inputs() -> Outcome {
     let (x, index) = (tape.input(&x), tape.input(&index));
     let error = model.record(&tape, &[x.clone(), index]).expect_err("indices");
     assert!(error.to_string().contains("input input_1: float[2] is given u32[2]"), "{error}");
-    // A recorded model has a gradient.
+    // An imported model is differentiable.
     let y = model.record(&tape, &[x.clone(), &x * 3.0])?.swap_remove(0);
     assert_eq!(tape.backward(&y.sum())?.of(&x).expect("it depends on x").to_vec()?, [4.0, 4.0]);
     Ok(())

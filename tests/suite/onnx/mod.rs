@@ -1,7 +1,7 @@
-//! ONNX files: every layer and every operation is exported, imported again and compared with the original; also models,
+//! ONNX files: every layer and every operation is exported, imported again and compared with the original. Also models,
 //! and files that PyTorch wrote.
 //!
-//! With `MEGANEURA_ONNX=DIR`, each file is kept there, with its inputs and outputs beside it, for the comparison with
+//! With `MEGANEURA_ONNX=DIR`, each file is kept there with its inputs and outputs, for the comparison with
 //! `onnxruntime`: `cargo xtask onnx`.
 
 mod files;
@@ -26,7 +26,7 @@ use crate::layers::{Subject, subjects};
 use crate::nets::{randomise, tensor};
 use crate::numbers::{Computed, Reference, compare};
 
-/// Layers that are also imported on the GPU, by the beginnings of their names: one of each kind of node.
+/// Prefixes of the layers that are also imported on the GPU: one for each kind of node.
 const ON_GPU: [&str; 14] = [
     "linear [4",
     "conv2d groups",
@@ -60,7 +60,7 @@ pub(crate) fn collect(trials: &mut Vec<Trial>) {
     torch::collect(trials);
 }
 
-/// A layer, and the same layer after a round trip through a file, read on a device.
+/// Compares a layer with itself after a round trip through a file, imported on a device.
 fn layer(subject: &Subject, device: &Device) -> Outcome {
     let cpu = Device::cpu();
     let mut layer = (subject.build)(&cpu)?;
@@ -71,8 +71,8 @@ fn layer(subject: &Subject, device: &Device) -> Outcome {
     round_trip(&subject.name, &onnx, &[x], &[expected], device, 1e-5)
 }
 
-/// Reads a model again and compares its results; keeps the file if requested. Sums are the same ones in another order,
-/// and functions of ONNX are made of other rows than ours: a few roundings.
+/// Imports a model again and compares its results. Keeps the file if requested. Sums are in another order, and some
+/// functions are composed differently in ONNX: a few roundings.
 fn round_trip(
     name: &str,
     onnx: &Onnx,
@@ -104,12 +104,12 @@ fn numbers(tensor: &Tensor) -> Result<Vec<f64>> {
     }
 }
 
-/// The folder in which files are kept, if they are.
+/// The folder for kept files, if requested.
 fn kept() -> Option<PathBuf> {
     std::env::var_os("MEGANEURA_ONNX").map(PathBuf::from)
 }
 
-/// Elements of an input of a model that is kept: `onnxruntime` adds up longer sums term by term in `f32`.
+/// The largest input of a model that is kept: `onnxruntime` adds up longer sums term by term in `f32`.
 const MOST: usize = 20_000;
 
 /// Keeps a model with its inputs `input.K` and outputs `output.K`.

@@ -22,7 +22,7 @@ pub(super) fn collect(trials: &mut Vec<Trial>) {
     trials.push(Trial::test("onnx::models::transformer", transformer));
 }
 
-/// Twenty layers and more, each of which rounds, some of them by a 1/σ.
+/// Twenty layers or more, each of which rounds, some with a factor of 1/σ.
 const DEEP: f64 = 1e-5;
 
 fn digits(device: &Device) -> Outcome {
@@ -39,7 +39,7 @@ fn resnet(device: &Device) -> Outcome {
     any_batch("resnet18gn", &[3, 16, 16], device, |x| net.forward(x))
 }
 
-/// A model of images, as a file for three of them and as one for any number.
+/// A model of images, exported for a batch of three and for any batch size.
 fn any_batch(name: &str, image: &[usize], device: &Device, f: impl Fn(&Var) -> Var) -> Outcome {
     let cpu = Device::cpu();
     let x = tensor(&cpu, "x", Shape::new(&[&[3], image].concat()))?;

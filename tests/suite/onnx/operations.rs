@@ -1,4 +1,4 @@
-//! Every case of every operation as a file: it is the same after a round trip, or an error that names the operation.
+//! Every case of every operation as a file: a round trip gives the same results, or an error that names the operation.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ fn operation(number: usize, case: &Case) -> Outcome {
     let cpu = Device::cpu();
     let inputs = operands(case).iter().map(|x| x.tensor(&cpu)).collect::<meganeura::Result<Vec<_>>>()?;
     let types: Vec<_> = inputs.iter().map(Tensor::ty).collect();
-    // The first result: others are kept for gradients.
+    // Only the first result: the others exist for gradients.
     let first = |x: &Vec<Var>| vec![(case.build)(x).swap_remove(0)];
     let onnx = match Export::new().record(&cpu, types.clone(), first) {
         Err(error) if case.is(Special::WithoutOnnx) => {
@@ -36,7 +36,7 @@ fn operation(number: usize, case: &Case) -> Outcome {
     };
     assert!(!case.is(Special::WithoutOnnx), "{} has a form", case.op());
     let expected = cpu.compile(types, first)?.call(&inputs.iter().collect::<Vec<_>>())?;
-    // The tolerance of the tests of operations, for sums in another order.
+    // The tolerance of the operation's own tests, because sums may be in another order.
     let tolerance = case.tolerance.max(1e-5);
     round_trip(&format!("op {number} {}", case.name), &onnx, &inputs, &expected, &cpu, tolerance)
 }

@@ -1,4 +1,4 @@
-//! Files that `torch.onnx` wrote, by both of its exporters, against what PyTorch computed in double precision.
+//! Files from both exporters of `torch.onnx`, against PyTorch's results in double precision.
 
 use std::path::PathBuf;
 

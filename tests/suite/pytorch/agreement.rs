@@ -27,14 +27,14 @@ struct Row {
     errors: BTreeMap<Executor, f64>,
 }
 
-/// The parts of the table, by the files that the cases are from.
+/// The parts of the table, by the cases' file.
 const PARTS: [&str; 8] =
     ["models", "layers", "sequences", "losses", "functions", "penalties", "optimizers", "schedules"];
 
-/// Rows by the part and by what PyTorch calls it.
+/// Rows by part and by PyTorch's name.
 static ROWS: Mutex<BTreeMap<(usize, String), Row>> = Mutex::new(BTreeMap::new());
 
-/// Notes an error of a case on a device.
+/// Notes the error of a case on a device.
 pub(super) fn note(file: &str, case: &str, device: &Device, error: f64) {
     let executor = match (device.is_gpu(), device.precision()) {
         (true, Precision::Fast) => Executor::Fast,
@@ -45,7 +45,7 @@ pub(super) fn note(file: &str, case: &str, device: &Device, error: f64) {
     add(file, case, executor, error);
 }
 
-/// Notes an error of a schedule, which no device computes.
+/// Notes the error of a schedule, which runs on no device.
 pub(super) fn note_schedule(case: &str, error: f64) {
     add("schedules", case, Executor::Double, error);
 }
@@ -68,7 +68,7 @@ fn subject(case: &str) -> String {
     format!("{name}{mode}")
 }
 
-/// Prints what was noted.
+/// Prints the noted errors.
 pub(crate) fn print(conclusion: &Conclusion) {
     match adapter() {
         Ok(device) => match device.with_precision(Precision::Fast) {

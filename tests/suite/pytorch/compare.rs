@@ -4,8 +4,8 @@ use libtest_mimic::Trial;
 
 use crate::numbers::{Computed, Reference};
 
-/// `max |a − b| / max |b|`, and infinite where one is not finite or there are not as many. Of nothing but zeros, which
-/// rounding may have left at 1e-15, it is `max |a − b|`: everything that golden cases put in is about 1.
+/// `max |a − b| / max |b|`. Infinite if a number is not finite, or if the lengths differ. If all of `b` is 0, up to
+/// rounding errors of 1e-15, it is `max |a − b|`, because all inputs of golden cases are about 1.
 pub(super) fn relative_error(computed: &Computed, reference: &Reference) -> f64 {
     let (Computed(computed), Reference(reference)) = (computed, reference);
     let all_finite = computed.iter().chain(reference).all(|x| x.is_finite());
@@ -22,7 +22,7 @@ pub(super) fn collect(trials: &mut Vec<Trial>) {
     let error = |a: &[f64], b: &[f64]| relative_error(&Computed(a.to_vec()), &Reference(b.to_vec()));
     trials.push(Trial::test("pytorch::comparison_can_fail", move || {
         assert_eq!(error(&[1.0, 2.0], &[1.0, 4.0]), 0.5);
-        // However small the numbers are.
+        // Relative even for small numbers.
         assert_eq!(error(&[1e-9, 2e-9], &[1e-9, 4e-9]), 0.5);
         assert_eq!(error(&[0.0], &[1e-11]), 1.0);
         assert_eq!(error(&[1e-3, 0.0], &[0.0, 0.0]), 1e-3);

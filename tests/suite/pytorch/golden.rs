@@ -69,7 +69,7 @@ pub(super) fn case_of(file: &str, name: &str) -> Result<Golden, Failed> {
     let missing = || Failed::from(format!("no case of {file}.safetensors has this name: run make_golden.py"));
     let mut case = cases_of(file)?.into_iter().find(|case| case.name == name).ok_or_else(missing)?;
     if file == "models" {
-        // A model has its parameters in a file of its own, as users have them.
+        // The parameters of a model are in a separate file, as users have them.
         let bytes = std::fs::read(path_of(name.trim_end_matches(".eval()")))?;
         let state = SafeTensors::deserialize(&bytes)?;
         let own = state
@@ -85,7 +85,7 @@ impl Golden {
         self.tensors.contains_key(key)
     }
 
-    /// The bytes of the module's own file: what `state_dict` has, under its keys.
+    /// The bytes of a file with the module's `state_dict`, under its keys.
     pub(super) fn state(&self) -> Result<Vec<u8>, Failed> {
         let mut views = Vec::new();
         for (key, (dtype, shape, data)) in &self.tensors {
@@ -96,7 +96,7 @@ impl Golden {
         Ok(safetensors::serialize(views, None)?)
     }
 
-    /// The names of what goes in.
+    /// The names of the inputs.
     pub(super) fn inputs(&self) -> impl Iterator<Item = String> {
         self.tensors.keys().filter_map(|key| key.strip_prefix("input.")).map(str::to_owned)
     }

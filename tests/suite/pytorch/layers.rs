@@ -9,7 +9,7 @@ use meganeura::{Init, Layer, Seed};
 
 use super::{Case, function, module};
 
-/// A layer of one input.
+/// A layer with one input.
 fn layer<I>(torch: &str, builder: I) -> Arc<Case>
 where
     I: Init<Output: Layer + 'static> + Clone + Send + Sync + 'static,
@@ -32,7 +32,7 @@ pub(super) fn cases() -> Vec<Arc<Case>> {
     [linear_maps(), paddings(), norms(), others(), images(), activations()].concat()
 }
 
-/// Layers that deviate slightly from their names, with the results that this changes.
+/// Layers with slightly wrong settings, and the results that this changes.
 pub(super) fn wrong() -> Vec<(Arc<Case>, Vec<&'static str>)> {
     vec![
         (layer("nn.LeakyReLU(0.2)", LeakyRelu { slope: 0.201 }), vec!["input_grad.x", "output"]),

@@ -14,7 +14,7 @@ use super::{Case, Inputs, function};
 const REDUCTIONS: [(&str, Reduction); 3] =
     [("mean", Reduction::Mean), ("sum", Reduction::Sum), ("none", Reduction::None)];
 
-/// A loss with each reduction; PyTorch's call is to be closed by that.
+/// A loss with each reduction, whose name completes PyTorch's call.
 fn each(call: &str, loss: fn(&Inputs, Reduction) -> Var) -> Vec<Arc<Case>> {
     let case = |(name, reduction): &(&str, Reduction)| {
         let reduction = *reduction;
@@ -23,7 +23,7 @@ fn each(call: &str, loss: fn(&Inputs, Reduction) -> Var) -> Vec<Arc<Case>> {
     REDUCTIONS.iter().map(case).collect()
 }
 
-/// Cross-entropy, with the options that are the same whatever the reduction.
+/// Cross-entropy with each reduction and these other options.
 fn cross_entropy(call: &str, is_weighted: bool, options: &CrossEntropyOptions) -> Vec<Arc<Case>> {
     let case = |(name, reduction): &(&str, Reduction)| {
         let options = CrossEntropyOptions { reduction: *reduction, ..options.clone() };
@@ -139,7 +139,7 @@ fn sequences() -> Vec<Arc<Case>> {
     .concat()
 }
 
-/// Losses of what is alike and what is not. Targets have no gradient.
+/// Losses of similar and dissimilar pairs. Targets have no gradient.
 fn pairs() -> Vec<Arc<Case>> {
     fn signs(inputs: &Inputs) -> Var {
         inputs.tape.input(&inputs.setting("w", f64::signum))
@@ -175,7 +175,7 @@ fn pairs() -> Vec<Arc<Case>> {
     .concat()
 }
 
-/// Losses of images and what is to be found in them.
+/// Losses of segmentation and detection.
 fn regions() -> Vec<Arc<Case>> {
     [
         each("dice_loss(x.sigmoid(), t.sigmoid()", |i, reduction| {

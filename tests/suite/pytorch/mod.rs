@@ -1,9 +1,9 @@
 //! PyTorch's results, number for number: outputs, every gradient, and the updated buffers and parameters.
 //!
-//! `tests/pytorch/make_golden.py` writes the files, in double precision, under PyTorch's own keys. A case here has the
-//! name of a case there: the expression that PyTorch evaluated, with our equivalent beside it. Its numbers go into the
-//! layer through [`Checkpoint::load_safetensors_with`], and its gradients come out through
-//! [`Checkpoint::to_safetensors_with`], again under PyTorch's keys.
+//! `tests/pytorch/make_golden.py` writes the files, in double precision, under PyTorch's own keys. Each case here has
+//! the name of a case there, which is the expression that PyTorch evaluated. Its numbers go into the layer through
+//! [`Checkpoint::load_safetensors_with`], and its gradients come out through [`Checkpoint::to_safetensors_with`], again
+//! under PyTorch's keys.
 
 mod agreement;
 mod compare;
@@ -38,12 +38,12 @@ use golden::{Array, Golden, cases_of};
 struct Case {
     /// The file that has the golden case.
     file: &'static str,
-    /// Its name: what PyTorch evaluated.
+    /// Its name: the expression that PyTorch evaluated.
     torch: String,
     run: Box<Run>,
 }
 
-/// Computes what the golden case has, under its keys.
+/// Computes the golden case's results, under its keys.
 type Run = dyn Fn(&Device, &Golden) -> Result<Numbers, Failed> + Send + Sync;
 
 type Numbers = BTreeMap<String, Array>;
@@ -53,7 +53,7 @@ fn tolerance(file: &str, torch: &str, precision: Precision) -> f64 {
     match precision {
         // Gradients of models are stored in single precision, 6e-8 of each number.
         Precision::Double if file == "models" => 1e-7,
-        // Some ten roundings of 1e-16, of sums that nearly cancel.
+        // Some ten roundings of 1e-16 in sums that nearly cancel.
         Precision::Double => 1e-12,
         // Operands of products are rounded to 11 bits, and images to 8 bits after each of a model's operations.
         Precision::Fast if file == "models" => 5e-2,
@@ -89,7 +89,7 @@ pub(crate) fn collect(trials: &mut Vec<Trial>) {
         let shared = Arc::clone(&case);
         trials.push(gpu_trial(name("fast"), move |device| match device.with_precision(Precision::Fast) {
             Ok(fast) => agrees(&shared, &fast.for_testing(0)?),
-            // `devices::fast` holds the reason to those that are known.
+            // `devices::fast` checks the reason against the known ones.
             Err(_) => Ok(()),
         }));
     }
@@ -106,14 +106,14 @@ fn complete(file: &str, own: &[String]) -> Result<(), Failed> {
     Ok(())
 }
 
-/// Holds a case to what PyTorch has of it.
+/// Compares a case with PyTorch's results.
 fn agrees(case: &Case, device: &Device) -> Result<(), Failed> {
     let errors = errors(case, device)?;
     for (_, error) in &errors {
         agreement::note(case.file, &case.torch, device, *error);
     }
-    // Rounding images to eight digits turns signs of what nearly cancels, on the way through every ReLU: gradients of
-    // these small models are noted, and held to nothing.
+    // Rounding images to eight bits can flip the sign of values that nearly cancel, at every ReLU. So gradients of
+    // these small models are noted, but not checked.
     let is_held = |key: &str| device.precision() != Precision::Fast || case.file != "models" || key == "output";
     let errors: Vec<_> = errors.into_iter().filter(|(key, _)| is_held(key)).collect();
     within(&errors, tolerance(case.file, &case.torch, device.precision()))
@@ -128,7 +128,7 @@ fn within(errors: &[(String, f64)], allowed: f64) -> Result<(), Failed> {
     }
 }
 
-/// The errors of everything in a golden case. Nothing else may be computed.
+/// The errors of all results of a golden case. There may be no other results.
 fn errors(case: &Case, device: &Device) -> Result<Vec<(String, f64)>, Failed> {
     let golden = golden::case_of(case.file, &case.torch)?;
     let computed = (case.run)(device, &golden)?;
@@ -161,8 +161,7 @@ fn wrong_settings() -> Result<(), Failed> {
     Ok(())
 }
 
-/// A module from `build`, with the state of the golden case, whose names `names` translates; and its results for the
-/// inputs.
+/// A case of a module from `build`, with the golden case's state under `names`.
 fn module<M: Module + 'static>(
     file: &'static str,
     torch: impl Into<String>,
@@ -216,7 +215,7 @@ fn gradients<M: Module>(net: &M, grads: &Grads) -> Result<BTreeMap<String, Tenso
     net.named_parameters().into_iter().map(of).collect()
 }
 
-/// The gradients as the file would have them: in the place of their parameters, saved under PyTorch's names.
+/// The gradients under PyTorch's names: put in place of their parameters, then saved.
 fn under_their_names<M: Module>(
     net: &mut M,
     mut gradients: BTreeMap<String, Tensor>,
@@ -231,7 +230,7 @@ fn under_their_names<M: Module>(
     });
     result?;
     let all = saved(net, names)?.into_iter().map(|(key, array)| (format!("grad.{key}"), array));
-    // Buffers have none.
+    // Buffers have no gradient.
     Ok(all.filter(|(key, _)| golden.has(key)).collect())
 }
 
@@ -265,7 +264,7 @@ impl Inputs {
         self.tensors.get(name).unwrap_or_else(|| panic!("the golden case has no input {name}"))
     }
 
-    /// Numbers that are whole, as floats.
+    /// Whole numbers as floats.
     fn as_floats(&self, name: &str) -> Var {
         let tensor = self.tensor(name);
         let data: Vec<_> = tensor.to_u32_vec().expect("whole numbers").into_iter().map(f64::from).collect();

@@ -32,9 +32,9 @@ fn resnet18gn_names() -> Names {
     Names::new().rename("stem.0.*", "stem.*").rename("stem.1.*", "norm.*")
 }
 
-/// PyTorch's twin has its blocks and what is between them in one list.
+/// PyTorch's twin has its blocks, and the layers between them, in one list.
 fn unet_names() -> Names {
-    // The embedding has no parameters there, and is no part of the chain.
+    // There, the embedding has no parameters and is not part of the chain.
     let mut names = Names::new().rename("time.0.*", "time.1.*").rename("time.2.*", "time.3.*");
     let down = ["0.blocks.0", "0.blocks.1", "0.half", "1.blocks.0", "1.blocks.1", "1.half", "2.blocks.0", "2.blocks.1"];
     for (index, place) in down.iter().enumerate() {
@@ -70,17 +70,17 @@ pub(super) fn collect(trials: &mut Vec<Trial>) {
     test("torchvision_resnet_is_saved_as_pytorch_does", || {
         saved_as_theirs("torchvision_resnet", resnet, &torchvision::names())
     });
-    test("counters_of_batch_normalisation_are_passed_over", counters);
+    test("counters_of_batch_normalisation_are_ignored", counters);
     test("files_of_other_models_are_refused", refused);
-    test("a_file_whose_names_are_not_mapped_says_what_may_be_meant", unmapped);
+    test("unmapped_names_get_suggestions", unmapped);
 }
 
 fn load<M: Module>(net: &mut M, file: &str, names: &Names) -> Result<LoadReport> {
     net.load_with(path_of(file), names)
 }
 
-/// Their file, loaded and saved under its names, has the same names, shapes and numbers, in this framework's type.
-/// Written to `MEGANEURA_SAVE` if that is set, for PyTorch to load.
+/// PyTorch's file, loaded and saved under its names, keeps names, shapes and numbers, in this framework's type. If
+/// `MEGANEURA_SAVE` is set, the result is written there for PyTorch to load.
 fn saved_as_theirs<M: Module>(file: &str, build: fn(&Device) -> Result<M>, names: &Names) -> Outcome {
     let bytes = std::fs::read(path_of(file))?;
     let theirs = SafeTensors::deserialize(&bytes)?;
@@ -95,7 +95,7 @@ fn saved_as_theirs<M: Module>(file: &str, build: fn(&Device) -> Result<M>, names
         for (name, view) in &found {
             assert_eq!((view.dtype(), view.shape()), (dtype, expected[name].shape()), "{name}");
         }
-        // The numbers are the same: loaded once more, from ours alone.
+        // Loads the saved file into a new model: the numbers are the same.
         let mut again = build(&Device::cpu_with(precision))?;
         again.load_safetensors_with(&net.to_safetensors_with(names)?, names)?.strict()?;
         assert_eq!(again.to_safetensors()?, net.to_safetensors()?);
@@ -117,7 +117,7 @@ fn counters() -> Outcome {
     Ok(())
 }
 
-/// A file of another model: nothing is loaded, and the first differences are listed.
+/// From another model's file, nothing is loaded, and the first differences are listed.
 fn refused() -> Outcome {
     let mut net = resnet18gn(&Device::cpu())?;
     let before = net.to_safetensors()?;
@@ -135,7 +135,7 @@ fn refused() -> Outcome {
     }
     assert!(!message.contains("did you mean"), "{message}");
     assert_eq!(net.to_safetensors()?, before);
-    // A wider one: every shape differs, and the first are listed with their paths.
+    // In a wider model, every shape differs, and the first are listed with their paths.
     let wider = ResNet18GnConfig { images: 3, width: 8, groups: 2, classes: 10 };
     let mut net = ResNet18Gn::init(&Device::cpu(), 1, wider)?;
     let message = load(&mut net, "resnet18gn", &resnet18gn_names()).map(drop).expect_err("wider").to_string();
@@ -152,7 +152,7 @@ fn unmapped() -> Outcome {
     let error = load(&mut net, "torchvision_resnet", &names)?.strict().expect_err("half of the names");
     let message = error.to_string();
     for part in [
-        // There are others of this shape.
+        // Other parameters have this shape, too.
         "`norm.weight` [4]\n",
         "`stem.weight` [4, 3, 7, 7]; did you mean `conv1.weight` [4, 3, 7, 7]?\n",
         "`stages.0.0.norm1.bias` [4]; did you mean `layer1.0.bn1.bias` [4]?\n",

@@ -17,7 +17,7 @@ use crate::numbers::{Computed, Reference};
 
 const RATE: f64 = 0.125;
 
-/// An optimizer of a linear layer's squared error.
+/// An optimizer that minimises the squared error of a linear layer.
 fn optimizer<O: Optimizer + 'static>(torch: &str, make: fn() -> O) -> Arc<Case> {
     let run = move |device: &Device, golden: &Golden| {
         let mut net = Linear::new(4, 3).bias(golden.has("state.bias")).init(device, Seed::new(1))?;
@@ -125,7 +125,7 @@ pub(super) fn cases() -> Vec<Arc<Case>> {
     ]
 }
 
-/// Forgets the first gradient as it should, and the second one not quite.
+/// A slightly wrong momentum, which shows from the second step on.
 pub(super) fn wrong() -> Vec<(Arc<Case>, Vec<&'static str>)> {
     let keys = ["after.2.bias", "after.2.weight", "after.3.bias", "after.3.weight"];
     let case = optimizer("optim.SGD(p, lr=0.125, momentum=0.9, weight_decay=0.01)", || {
@@ -134,7 +134,7 @@ pub(super) fn wrong() -> Vec<(Arc<Case>, Vec<&'static str>)> {
     vec![(case, keys.to_vec())]
 }
 
-/// Schedules, from a rate of 0.1.
+/// Schedules that start from a rate of 0.1.
 fn schedules() -> Vec<(&'static str, Schedule)> {
     vec![
         ("ConstantLR(o, factor=1.0)", Schedule::constant(0.1)),
@@ -162,7 +162,7 @@ fn schedules() -> Vec<(&'static str, Schedule)> {
     ]
 }
 
-/// A schedule that depends on a metric, from a rate of 0.1.
+/// Schedules that depend on a metric and start from a rate of 0.1.
 fn plateaus() -> Vec<(&'static str, Plateau)> {
     let new = || Plateau::new(0.1);
     vec![
@@ -184,7 +184,7 @@ pub(super) fn collect_schedules(trials: &mut Vec<Trial>) {
     let names: Vec<_> = names.map(str::to_owned).collect();
     trials.push(Trial::test("pytorch::every_case_of_schedules_is_compared", move || {
         super::complete("schedules", &names)?;
-        // Nothing was left unread.
+        // No case is unused.
         assert_eq!(cases_of("schedules")?.len(), names.len());
         Ok(())
     }));
@@ -208,7 +208,7 @@ pub(super) fn collect_schedules(trials: &mut Vec<Trial>) {
     }
 }
 
-/// The rate of every step. PyTorch multiplies them up step by step, one rounding each.
+/// Compares the rate of every step. PyTorch multiplies rates step by step, with one rounding each.
 fn follows(torch: &str, rates: impl FnOnce(&Golden) -> Result<Vec<f64>, Failed>) -> Result<(), Failed> {
     let golden = case_of("schedules", torch)?;
     let Array { data: expected, .. } = golden.array("output")?;

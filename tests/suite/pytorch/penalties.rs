@@ -18,7 +18,7 @@ pub(super) fn cases() -> Vec<Arc<Case>> {
             },
         ),
         of("torch.autograd.grad(F.silu(F.layer_norm(x, (6,), v, b)).sum(), x, create_graph=True)[0]", |i| {
-            // A group of one channel for each row, as `LayerNorm` has it.
+            // Each row as a group of one channel, like in `LayerNorm`.
             let x = i.var("x");
             let one = x.tape().scalar(1.0).reshape([1]);
             let zero = x.tape().scalar(0.0).reshape([1]);

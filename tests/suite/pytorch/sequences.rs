@@ -8,7 +8,7 @@ use meganeura::{Init, Layer, Seed, Tensor, Var};
 
 use super::{Case, Inputs, function, module};
 
-/// A layer of one input.
+/// A layer with one input.
 fn layer<I>(torch: &str, builder: I) -> Arc<Case>
 where
     I: Init<Output: Layer + 'static> + Clone + Send + Sync + 'static,
@@ -17,8 +17,8 @@ where
     module("sequences", torch, Names::new(), build, |layer, inputs| layer.forward(inputs.var("x")))
 }
 
-/// A recurrent layer, its state of the inputs `h` and `c` if it has any: the outputs and all final states, one after
-/// the other.
+/// A recurrent layer, with its initial state from the inputs `h` and `c`, if any. Results: the outputs and all final
+/// states, concatenated.
 fn recurrent<G>(torch: &str, config: RecurrentConfig<G>, state: fn(&Inputs) -> Option<G::State>) -> Arc<Case>
 where
     G: RecurrentGates,
@@ -35,7 +35,7 @@ where
     })
 }
 
-/// One more than what the golden case has.
+/// The golden case's lengths plus one.
 fn lengths(inputs: &Inputs) -> Option<Var> {
     let drawn = inputs.tensors.get("lengths")?;
     let lengths: Vec<_> = drawn.to_u32_vec().expect("whole numbers").into_iter().map(|length| length + 1).collect();

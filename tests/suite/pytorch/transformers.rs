@@ -8,7 +8,7 @@ use meganeura::{Init, Seed, Var};
 
 use super::{Case, Inputs, module};
 
-/// Attentions keep their projections apart, and the linear maps stand in a part of their own.
+/// Here, attentions have separate projections, and the feed-forward layers are a separate part.
 fn names() -> Names {
     Names::new()
         .split("self_attn.in_proj_*", ["attention.query.*", "attention.key.*", "attention.value.*"])

@@ -1,4 +1,4 @@
-//! Runs whose folder is deleted, moved or changed from outside, byte by byte.
+//! Runs whose folder is deleted or moved by others, or damaged byte by byte.
 
 use std::fs;
 use std::path::Path;
@@ -16,11 +16,11 @@ use crate::nets::bits;
 pub(crate) fn collect(trials: &mut Vec<Trial>) {
     let mut test = |name: &str, run: fn() -> Outcome| trials.push(Trial::test(format!("runs::{name}"), run));
     if cfg!(unix) {
-        test("a_folder_made_anew_is_another_runs", made_anew);
-        test("a_folder_that_is_gone_stays_gone", gone);
+        test("a_recreated_folder_belongs_to_the_other_run", recreated);
+        test("a_missing_folder_is_not_recreated", gone);
     }
     test("a_checkpoint_deleted_by_hand_is_not_missed", deleted);
-    test("any_bit_that_changed_is_told", flipped);
+    test("any_flipped_bit_is_reported", flipped);
     test("the_last_good_checkpoint_is_one_option_away", last_good);
 }
 
@@ -32,7 +32,7 @@ fn net() -> Result<Linear, Failed> {
     Ok(Linear::new(2, 1).init(&Device::cpu(), Seed::new(1))?)
 }
 
-/// One step further, and saved.
+/// Advances by one step, and saves.
 fn save(run: &mut Run, loss: f64) -> Outcome {
     run.advance();
     run.log(&[("loss", &loss)])?;
@@ -42,7 +42,7 @@ fn save(run: &mut Run, loss: f64) -> Outcome {
 
 #[track_caller]
 fn expect_lost<T>(result: meganeura::Result<T>) {
-    let Err(error) = result else { panic!("it went on") };
+    let Err(error) = result else { panic!("the run continued") };
     assert_eq!(error.kind(), ErrorKind::Io, "{error}");
     assert!(error.to_string().contains("is no longer the folder that this run was opened in"), "{error}");
 }
@@ -63,8 +63,8 @@ fn contents(folder: &Path) -> Result<Vec<(String, Vec<u8>)>, Failed> {
     Ok(all)
 }
 
-/// Two runs at the same path: the first finds out before it writes anything.
-fn made_anew() -> Outcome {
+/// Two runs at the same path: the first one detects the second before it writes anything.
+fn recreated() -> Outcome {
     let directory = tempfile::tempdir()?;
     let folder = directory.path().join("run");
     let mut first = options(&folder).create()?;
@@ -73,7 +73,7 @@ fn made_anew() -> Outcome {
     let mut second = options(&folder).create()?;
     save(&mut second, 0.25)?;
     let before = contents(&folder)?;
-    // The same step, whose files have the same names.
+    // The same step, so the files would have the same names.
     first.advance();
     expect_lost(first.checkpoint(&net()?, &AdamW::new(0.1)));
     first.log(&[("loss", &1.0)])?;
@@ -98,9 +98,9 @@ fn gone() -> Outcome {
         run.advance();
         expect_lost(run.checkpoint(&net()?, &AdamW::new(0.1)));
         drop(run);
-        assert!(!folder.exists(), "it was made anew");
+        assert!(!folder.exists(), "it was created again");
     }
-    // It continues at its new place.
+    // The moved run can be resumed at its new place.
     let mut run = options(&directory.path().join("moved")).resume()?;
     assert!(run.restore(&mut net()?, &mut AdamW::new(0.1))?);
     save(&mut run, 0.25)?;
@@ -116,14 +116,14 @@ fn deleted() -> Outcome {
         save(&mut run, loss)?;
     }
     assert_eq!(names(folder)?, ["step-00000001", "step-00000002", "step-00000003"]);
-    // The best, and then one that would be deleted next.
+    // Deletes the best checkpoint, then the one that would be pruned next.
     fs::remove_dir_all(folder.join("checkpoints/step-00000001"))?;
     save(&mut run, 0.3)?;
     assert_eq!(names(folder)?, ["step-00000003", "step-00000004"]);
-    assert_eq!(run.best(), Some(&*folder.join("checkpoints/step-00000003")), "of those that are there");
+    assert_eq!(run.best(), Some(&*folder.join("checkpoints/step-00000003")), "the best of the remaining ones");
     fs::remove_dir_all(folder.join("checkpoints/step-00000004"))?;
     save(&mut run, 0.5)?;
-    // All of them, with their folder.
+    // Deletes all checkpoints with their folder.
     fs::remove_dir_all(folder.join("checkpoints"))?;
     save(&mut run, 0.6)?;
     assert_eq!(names(folder)?, ["step-00000006"]);
@@ -159,7 +159,7 @@ fn flipped() -> Outcome {
                     );
                 }
                 Ok(mut run) => {
-                    // The checksum does not cover its own name.
+                    // The checksum does not cover its own key.
                     assert!(
                         path.ends_with("run.json") && at < 20,
                         "{}, byte {at}: nothing was noticed",
@@ -192,7 +192,7 @@ fn last_good() -> Outcome {
     }
     run.finish()?;
     let checkpoint = |step: u64| folder.join(format!("checkpoints/step-{step:08}"));
-    // The last two, in a file that lists them and in one that does not.
+    // Damages the last two checkpoints: one in a file with a recorded checksum, one in the file with the checksums.
     let flip = |path: &Path| -> Outcome {
         let mut bytes = fs::read(path)?;
         let middle = bytes.len() / 2;
@@ -208,14 +208,17 @@ fn last_good() -> Outcome {
         assert!(error.contains(part), "{part}: {error}");
     }
     let now = contents(folder)?;
-    assert!(before.iter().filter(|(name, _)| !name.ends_with("lock")).all(|file| now.contains(file)), "it was");
+    assert!(
+        before.iter().filter(|(name, _)| !name.ends_with("lock")).all(|file| now.contains(file)),
+        "resuming changed the folder"
+    );
     let good = || options(folder).keep_last(9).resume_from_last_good(true);
     let mut run = good().resume()?;
     assert_eq!(run.set_aside(), [3, 4].map(|step| checkpoint(step).with_extension("damaged")));
     assert!(run.set_aside().iter().all(|path| path.join("state.json").exists()), "nothing was deleted");
     assert!(run.restore(&mut net()?, &mut AdamW::new(0.0))?);
     assert_eq!((run.step(), read_metrics(folder)?.len()), (2, 4));
-    // The steps are made again, under the same names; the damaged ones cause no errors later.
+    // The steps are repeated under the same names. The damaged checkpoints cause no further errors.
     save(&mut run, 0.25)?;
     save(&mut run, 0.15)?;
     run.finish()?;
@@ -229,13 +232,13 @@ fn last_good() -> Outcome {
     drop(run);
     let events = fs::read_to_string(folder.join("events.jsonl"))?;
     assert_eq!(events.matches("not from the damaged checkpoint that is now").count(), 2);
-    // With none that is whole there is nothing to go on from.
+    // If every checkpoint is damaged, the run cannot be resumed.
     for step in 1..=4 {
         flip(&checkpoint(step).join("state.json"))?;
     }
     let error = good().resume().expect_err("none is whole").to_string();
     assert!(error.contains("no other checkpoint is undamaged"), "{error}");
-    // Resuming with another optimizer is an error that says so, and nothing is set aside.
+    // Resuming with another optimizer is a plain error: nothing is set aside.
     for step in 1..=4 {
         flip(&checkpoint(step).join("state.json"))?;
     }

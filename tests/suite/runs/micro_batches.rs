@@ -13,21 +13,21 @@ use crate::adapter::gpu_trial;
 use crate::nets::bits;
 
 pub(crate) fn collect(trials: &mut Vec<Trial>) {
-    trials.push(Trial::test("runs::go_on_between_micro_batches", || go_on(&Device::cpu())));
-    trials.push(gpu_trial("runs::gpu::go_on_between_micro_batches", |device| go_on(&device.for_testing(0)?)));
+    trials.push(Trial::test("runs::resume_between_micro_batches", || resume(&Device::cpu())));
+    trials.push(gpu_trial("runs::gpu::resume_between_micro_batches", |device| resume(&device.for_testing(0)?)));
 }
 
-/// Micro-batches of the training, each a step of the run; three make a step of the optimizer.
+/// The number of micro-batches, each a step of the run. `EVERY` of them make a step of the optimizer.
 const ALL: u64 = 25;
 const EVERY: u64 = 3;
 
-/// Trains up to a number of micro-batches, and saves. The loss of every seventh is NaN.
+/// Trains until the run has this many micro-batches, and saves. Every seventh loss is NaN.
 fn train(folder: &Path, device: &Device, seed: u64, until: u64) -> Result<Net, Failed> {
     let mut run = Run::at(folder, device).open()?;
     let (mut net, mut optimizer) = (Net::init(device, seed)?, AdamW::new(0.01).skip_not_finite(true));
     let is_restored = run.restore(&mut net, &mut optimizer)?;
     assert_eq!(is_restored, run.step() > 0);
-    // Whole steps of three, whatever was saved in between; the counts say so after any restart.
+    // After any restart, the optimizer's count of micro-batches matches the run's step.
     assert_eq!(optimizer.accumulated(), run.step() % EVERY);
     let data = data()?;
     while let Some(epoch) = run.next_epoch(100) {
@@ -51,7 +51,7 @@ fn train(folder: &Path, device: &Device, seed: u64, until: u64) -> Result<Net, F
     Err("the epochs ended".into())
 }
 
-fn go_on(device: &Device) -> Outcome {
+fn resume(device: &Device) -> Outcome {
     let directory = tempfile::tempdir()?;
     let [whole, parts] = ["whole", "parts"].map(|name| directory.path().join(name));
     device.set_seed(5);
@@ -60,7 +60,7 @@ fn go_on(device: &Device) -> Outcome {
         let values = |line: meganeura::run::Line| (line.step, format!("{:?}", line.values));
         read_metrics(folder).map(|lines| lines.into_iter().map(values).collect::<Vec<_>>())
     };
-    // Each part begins with 1 or 2 of the 3 in the sums, or none, and after 0 to 3 skipped steps.
+    // Parts begin with 0, 1 or 2 micro-batches in the sums, and after 0 to 3 skipped steps.
     for (index, until) in [1, 8, 9, 10, 14, 22, ALL].into_iter().enumerate() {
         device.set_seed(if index == 0 { 5 } else { 99 });
         let net = train(&parts, device, if index == 0 { 1 } else { 9 }, until)?;

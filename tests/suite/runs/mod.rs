@@ -24,25 +24,25 @@ pub(crate) use training_program::train_if_asked;
 
 pub(crate) fn collect(trials: &mut Vec<Trial>) {
     let mut test = |name: &str, run: fn() -> Outcome| trials.push(Trial::test(format!("runs::{name}"), run));
-    test("go_on_bit_for_bit", || goes_on(&Device::cpu()));
+    test("resume_bit_for_bit", || goes_on(&Device::cpu()));
     test("keep_the_last_and_the_best", kept);
     test("another_model_or_optimizer_is_refused", another);
     test("other_settings_are_refused", settings);
     test("folders_that_are_not_right_are_refused", folders);
-    test("damage_is_told_and_nothing_deleted", damage);
+    test("damage_is_reported_and_nothing_deleted", damage);
     test("metrics_are_those_of_the_checkpoint", metrics);
-    test("what_is_forgotten_is_told", forgotten);
+    test("forgotten_restores_are_reported", forgotten);
     test("are_due", due);
-    // A device of its own, from which no other test draws random numbers meanwhile.
-    trials.push(gpu_trial("runs::gpu::go_on_bit_for_bit", |device| goes_on(&device.for_testing(0)?)));
-    trials.push(gpu_trial("runs::gpu::what_has_no_room_changes_nothing", no_room));
+    // A separate device, so that no other test draws its random numbers.
+    trials.push(gpu_trial("runs::gpu::resume_bit_for_bit", |device| goes_on(&device.for_testing(0)?)));
+    trials.push(gpu_trial("runs::gpu::running_out_of_memory_changes_nothing", no_room));
     damage::collect(trials);
     micro_batches::collect(trials);
     #[cfg(unix)]
     processes::collect(trials);
 }
 
-/// Trains up to a number of steps, and saves.
+/// Trains until the run has this many steps, and saves.
 fn train(run: &mut Run, device: &Device, net: &mut Net, optimizer: &mut dyn Optimizer, steps: u64) -> Outcome {
     let data = data()?;
     while let Some(epoch) = run.next_epoch(100) {
@@ -81,7 +81,7 @@ fn goes_on(device: &Device) -> Outcome {
     train(&mut run, device, &mut expected, &mut optimizer, 21)?;
     let folder = directory.path().join("parts");
     for (steps, seed) in [(3, 5), (10, 99), (21, 0)] {
-        // Whatever the process did before.
+        // The new process has another random state.
         device.set_seed(seed);
         let (mut net, mut optimizer) = (Net::init(device, 1 + seed)?, AdamW::new(0.01));
         if steps == 3 {
@@ -123,7 +123,7 @@ fn kept() -> Outcome {
         run.checkpoint(&net, &Sgd::new(0.1))?;
     }
     assert_eq!(names(folder)?, ["step-00000002", "step-00000004", "step-00000005"]);
-    // A number belongs to the step it was logged at, and to no later one.
+    // A metric belongs to the step where it was logged, not to later ones.
     run.advance();
     run.checkpoint(&net, &Sgd::new(0.1))?;
     assert_eq!(names(folder)?, ["step-00000002", "step-00000005", "step-00000006"]);
@@ -135,7 +135,7 @@ fn kept() -> Outcome {
     {
         assert!(said.contains(part), "{part}: {said}");
     }
-    // A process later, too.
+    // The same after a restart.
     let mut run = options().resume()?;
     assert_eq!(run.best(), Some(&*folder.join("checkpoints/step-00000002")));
     let (mut net, mut sgd) = (net.clone(), Sgd::new(0.0));
@@ -149,7 +149,7 @@ fn kept() -> Outcome {
     Ok(())
 }
 
-/// The error of opening and restoring, which says how to continue; the checkpoint stays unchanged.
+/// The error of resuming, which says how to continue. The checkpoint stays unchanged.
 fn refused(folder: &Path, net: &mut dyn Module, optimizer: &mut dyn Optimizer) -> Result<String, Failed> {
     let contents = || Ok::<_, Failed>((names(folder)?, fs::read(folder.join("run.json"))?));
     let before = contents()?;
@@ -171,7 +171,7 @@ fn another() -> Outcome {
     let said = refused(folder, &mut other, &mut AdamW::new(0.1))?;
     assert!(said.contains("step-00000004, `model`: the file is of another model; nothing was loaded"), "{said}");
     assert_eq!(bits(&other)?, before);
-    // Some names are the same, all of their shapes too.
+    // A model that shares some names, with the same shapes.
     let mut larger = (Net::init(&device, 1)?, Linear::new(1, 1).init(&device, Seed::new(1))?);
     assert!(refused(folder, &mut larger, &mut AdamW::new(0.1))?.contains("missing"));
     let mut net = Net::init(&device, 1)?;
@@ -184,9 +184,9 @@ fn another() -> Outcome {
     for (optimizer, message) in optimizers {
         let said = refused(folder, &mut net, optimizer)?;
         assert!(said.contains("step-00000004, `optimizer`: ") && said.contains(message), "{said}");
-        assert_eq!(bits(&net)?, before, "the model stays, too");
+        assert_eq!(bits(&net)?, before, "the model is unchanged");
     }
-    // Another version's.
+    // A file of another format version.
     for (path, name) in [("run.json", "run.json"), ("checkpoints/step-00000004/state.json", "state.json")] {
         let text = fs::read_to_string(folder.join(path))?;
         for format in ["1", "3"] {
@@ -198,7 +198,7 @@ fn another() -> Outcome {
         }
         fs::write(folder.join(path), text)?;
     }
-    // With the right ones, it still continues.
+    // With the right model and optimizer, the run still resumes.
     let mut run = Run::at(folder, &device).go_on_with("the right program").resume()?;
     assert!(run.restore(&mut net, &mut AdamW::new(0.1))?);
     run.advance();
@@ -207,7 +207,7 @@ fn another() -> Outcome {
     Ok(())
 }
 
-/// A file without the line of its checksum.
+/// A file without its checksum line.
 fn unsealed(text: &str) -> String {
     text.split_inclusive('\n').filter(|line| !line.starts_with("  \"checksum\": ")).collect()
 }
@@ -232,7 +232,7 @@ fn settings() -> Outcome {
     assert_eq!((same.setting("batch"), same.setting("seed")), (Some("8"), None));
     assert!(same.is_resumed());
     drop(same);
-    // A program that does not set it can read it.
+    // A program can read a setting that it does not set.
     assert_eq!(run().resume()?.setting("batch"), Some("8"));
     assert_eq!(Overview::of(directory.path())?.settings, [("batch".to_owned(), "8".to_owned())].into());
     Ok(())
@@ -255,7 +255,7 @@ fn folders() -> Outcome {
     let before = fs::read(directory.path().join("run/run.json"))?;
     expect_error(at("run").create(), ErrorKind::Argument, &["there is a run in", "already", "finished, step 2"]);
     assert_eq!(fs::read(directory.path().join("run/run.json"))?, before);
-    // A folder that `create` made before a crash is begun again; a folder that lost its description is not.
+    // `create` accepts a folder that it left behind in a crash, but not a folder that lost its description.
     fs::create_dir(directory.path().join("half"))?;
     fs::write(directory.path().join("half/lock"), "")?;
     at("half").create()?;
@@ -267,7 +267,7 @@ fn folders() -> Outcome {
     expect_error(at("run").resume(), ErrorKind::Checkpoint, &["run.json is damaged: EOF"]);
     fs::write(directory.path().join("run/run.json"), before)?;
     assert_eq!(at("run").resume()?.step(), 2);
-    // Lost are the checkpoints, and not the metrics of all that was trained.
+    // If the checkpoints are missing, the run is not restarted over the metrics.
     fs::rename(directory.path().join("run/checkpoints"), directory.path().join("elsewhere"))?;
     for run in [at("run").resume(), at("run").open()] {
         expect_error(run, ErrorKind::Checkpoint, &["run was saved, but there is no checkpoint in", "put them back"]);
@@ -307,10 +307,10 @@ fn damage() -> Outcome {
         }
         fs::write(&path, bytes)?;
     }
-    assert_eq!(Run::at(folder, &device).resume()?.step(), 5, "put back, it goes on");
+    assert_eq!(Run::at(folder, &device).resume()?.step(), 5, "with the file back, it resumes");
     fs::remove_file(last.join("state.json"))?;
-    assert!(Overview::of(folder)?.damaged[0].contains("step-00000005"), "it is told");
-    // As the error said.
+    assert!(Overview::of(folder)?.damaged[0].contains("step-00000005"), "the overview reports it");
+    // Follows the error's advice.
     fs::rename(&last, folder.join("away"))?;
     let mut run = Run::at(folder, &device).resume()?;
     let mut again = Net::init(&device, 3)?;
@@ -326,7 +326,7 @@ fn metrics() -> Outcome {
     let (net, optimizer) = trained(folder, 4)?;
     let path = folder.join("metrics.jsonl");
     let whole = fs::read(&path)?;
-    // The log lines of a killed process after its last checkpoint, cut anywhere, are logged once more.
+    // Lines that a killed process logged after its last checkpoint, truncated anywhere, are replaced.
     let more = b"{\"batch\":5,\"epoch\":0,\"step\":5,\"time\":1}\n{\"batch\":6,\"epoch\":0,\"step\":6,\"time\":1}\n";
     for cut in 0..=more.len() {
         fs::write(&path, [&whole[..], &more[..cut]].concat())?;
@@ -339,9 +339,9 @@ fn metrics() -> Outcome {
         let lines = run.metrics()?;
         assert_eq!(lines.iter().map(|line| line.step).collect::<Vec<_>>(), [1, 2, 3, 4, 5], "cut at {cut}");
         assert_eq!(lines[4].values["loss"], f64::INFINITY);
-        assert_eq!(Overview::of(folder)?.position, run.position(), "as far as it told");
+        assert_eq!(Overview::of(folder)?.position, run.position(), "the position of the last line");
     }
-    // Cut before that, which no crash does.
+    // Truncated further than any crash can.
     for cut in [0, 1, whole.len() - 1] {
         fs::write(&path, &whole[..cut])?;
         let error = Run::at(folder, &device).resume().expect_err("cut");
@@ -350,9 +350,9 @@ fn metrics() -> Outcome {
             assert!(error.to_string().contains(part), "{part}: {error}");
         }
         assert_eq!(fs::read(&path)?, &whole[..cut]);
-        assert!(Overview::of(folder)?.last.is_some(), "there is something to see all the same");
+        assert!(Overview::of(folder)?.last.is_some(), "the overview still works");
     }
-    // As the error said.
+    // Follows the error's advice.
     fs::rename(&path, folder.join("metrics.old"))?;
     let mut run = Run::at(folder, &device).resume()?;
     assert!(run.restore(&mut net.clone(), &mut AdamW::new(0.0))?);
@@ -387,10 +387,10 @@ fn forgotten() -> Outcome {
     Ok(())
 }
 
-/// Memory for some of the tensors, and more from try to try: all of the checkpoint is restored, or nothing.
+/// Restores with a growing memory limit: either the whole checkpoint is restored, or nothing.
 fn no_room(device: &Device) -> Outcome {
     let directory = tempfile::tempdir()?;
-    // Opened for itself: the limit is the adapter's.
+    // A separate adapter, because the limit applies to the whole adapter.
     let device = Device::named(&device.to_string())?;
     let saved = trained(directory.path(), 3)?.0;
     let (mut net, mut optimizer) = (Net::init(&device, 9)?, AdamW::new(0.5));
@@ -411,7 +411,7 @@ fn no_room(device: &Device) -> Outcome {
         refused += 1;
         assert!(refused < 1000);
     }
-    // A weight of 36,864 bytes with two moments, beside others.
+    // One weight alone takes 36,864 bytes, and has two moments.
     assert!(refused > 20, "only {refused} tries were too few bytes");
     assert_eq!((bits(&net)?, optimizer.lr()), (bits(&saved)?, 0.01));
     Ok(())
@@ -427,7 +427,7 @@ fn due() -> Outcome {
     let mut due = Vec::new();
     for step in 1..=10 {
         run.advance();
-        // Saved for another reason: multiples of 3 stay what they are.
+        // A save for another reason does not shift the multiples of 3.
         if step == 4 || run.is_due() {
             due.push(step);
             run.checkpoint(&net, &Sgd::new(0.1))?;
@@ -441,9 +441,9 @@ fn due() -> Outcome {
     assert!(timed.is_due() && !run.is_interrupted());
     let mut run = options("asked").create()?;
     run.advance();
-    assert!(!run.is_due(), "and so the loop does not save");
+    assert!(!run.is_due(), "the loop does not save");
     interrupt.request();
-    assert!(!run.is_interrupted(), "and so it does not leave what was not saved");
+    assert!(!run.is_interrupted(), "a request in mid-step has no effect yet");
     run.advance();
     assert!(run.is_due() && run.is_interrupted());
     assert_eq!(run.finish()?.fate, Fate::Interrupted);

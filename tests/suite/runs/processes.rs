@@ -1,4 +1,4 @@
-//! Runs whose process is killed, is asked to end, or has a full disk. The signals and limits need Unix.
+//! Runs whose process is killed, asked to end, or has a full disk. Signals and limits need Unix.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -23,14 +23,14 @@ const FEWER: u64 = 12;
 
 pub(crate) fn collect(trials: &mut Vec<Trial>) {
     trials.push(Trial::test("runs::survives_being_killed", survives_being_killed));
-    trials.push(Trial::test("runs::ctrl_c_saves_and_says_how_to_go_on", interrupted));
+    trials.push(Trial::test("runs::ctrl_c_saves_and_says_how_to_resume", interrupted));
     trials.push(Trial::test("runs::a_second_ctrl_c_ends_at_once", interrupted_twice));
-    trials.push(Trial::test("runs::what_is_ignored_does_not_end_it", left_alone));
+    trials.push(Trial::test("runs::an_ignored_signal_does_not_end_it", left_alone));
     trials.push(Trial::test("runs::ctrl_c_saves_under_nohup_too", interrupted_under_nohup));
     trials.push(Trial::test("runs::a_lock_dies_with_its_process", locked));
     trials.push(Trial::test("runs::a_full_disk_leaves_the_last_checkpoint", file_limit));
     if cfg!(target_os = "linux") {
-        trials.push(Trial::test("runs::a_full_disk_says_so_of_the_metrics", full_device));
+        trials.push(Trial::test("runs::metrics_on_a_full_disk_are_an_error", full_device));
         let can_mount =
             Command::new("unshare").args(["-rm", "true"]).output().is_ok_and(|output| output.status.success());
         let trial = Trial::test("runs::a_full_file_system_leaves_the_last_checkpoint", full_file_system);
@@ -38,7 +38,7 @@ pub(crate) fn collect(trials: &mut Vec<Trial>) {
     }
 }
 
-/// Whether a save is in progress in the folder of checkpoints, and the last saved step.
+/// `true` if a save is in progress in the folder, and the last saved step.
 fn look(folder: &Path) -> (bool, u64) {
     let entries = fs::read_dir(folder.join("checkpoints")).into_iter().flatten().flatten();
     let names: Vec<_> = entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
@@ -60,7 +60,7 @@ fn undisturbed(folder: &Path, epochs: u64) -> Result<(Vec<Vec<u8>>, String), Fai
     outcome(&program)
 }
 
-/// Waits, for a minute at most.
+/// Waits for up to a minute.
 fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) -> Outcome {
     let start = Instant::now();
     while !is_so() {
@@ -72,7 +72,7 @@ fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) -> Outcome {
     Ok(())
 }
 
-/// Ends the child whatever happens.
+/// Kills the child when dropped.
 struct Guard(Child);
 
 impl Drop for Guard {
@@ -87,7 +87,7 @@ fn survives_being_killed() -> Outcome {
     let expected = undisturbed(directory.path(), EPOCHS)?;
     let program = TrainingProgram::new(&directory.path().join("killed"), EPOCHS);
     let mut rng = Seed::new(20).rng();
-    // When as many steps are saved, about, so that the test is the same on fast machines and slow ones.
+    // The saved step at which to kill, so that the test is the same on fast and slow machines.
     let steps = Uniform::new(0, EPOCHS * BATCHES - 30)?;
     let mut moments: Vec<u64> = (0..KILLS).map(|_| steps.sample(&mut rng)).collect();
     moments.sort_unstable();
@@ -95,7 +95,7 @@ fn survives_being_killed() -> Outcome {
     let mut in_saves = 0;
     for (kill, moment) in moments.into_iter().enumerate() {
         let mut child = Guard(program.command().stdout(Stdio::null()).spawn()?);
-        // Every other one strikes while something is written.
+        // Every other kill happens while a save is in progress.
         let in_a_save = kill % 2 == 0;
         wait_until("the moment to kill", || {
             let (is_saving, step) = look(&program.folder);
@@ -117,21 +117,21 @@ fn survives_being_killed() -> Outcome {
     assert_eq!(found.1, expected.1, "the metrics");
     assert_eq!(found.0, expected.0, "the weights, bit for bit");
     assert!(!look(&program.folder).0, "nothing is left over");
-    // The best and the last three.
+    // The best checkpoint and the last three.
     assert!(fs::read_dir(program.folder.join("checkpoints"))?.count() <= 4);
     let events = fs::read_to_string(program.folder.join("events.jsonl"))?;
     assert_eq!(events.matches("\"resumed\"").count() + events.matches("\"began\"").count(), KILLS + 1);
     Ok(())
 }
 
-/// Sends a signal several times, without a pause.
+/// Sends a signal several times in a row.
 fn signal(child: &Child, name: &str, times: usize) -> Outcome {
     let pid = child.id().to_string();
     let status = Command::new("kill").arg(format!("-{name}")).args(vec![pid; times]).status()?;
     if status.success() { Ok(()) } else { Err(format!("kill: {status}").into()) }
 }
 
-/// The program, started as `nohup` does in the background of a script.
+/// The program, started as with `nohup` in the background of a script.
 fn under_nohup(program: &TrainingProgram) -> Command {
     let mut command = Command::new("sh");
     command.args(["-c", "trap '' HUP INT; exec \"$@\"", "sh"]).arg(std::env::current_exe().expect("a path"));
@@ -139,10 +139,10 @@ fn under_nohup(program: &TrainingProgram) -> Command {
     command
 }
 
-/// A child process, and its remaining output.
+/// A child process and its remaining output.
 type Waiting = (Guard, BufReader<ChildStdout>);
 
-/// The program at a step that takes as long as its input: until that is dropped, or waited for the child.
+/// The program, paused in a step until its input is closed, by a drop or by `wait`.
 fn waiting(mut command: Command) -> Result<Waiting, Failed> {
     let mut child = Guard(command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?);
     let (mut line, mut said) = (String::new(), BufReader::new(child.0.stdout.take().expect("piped")));
@@ -151,7 +151,7 @@ fn waiting(mut command: Command) -> Result<Waiting, Failed> {
     Ok((child, said))
 }
 
-/// Lets a waiting program continue, and waits for its end. Returns its status and output.
+/// Lets a paused program continue to its end. Returns its status and output.
 fn ended((mut child, said): Waiting) -> Result<(ExitStatus, String), Failed> {
     drop(child.0.stdin.take());
     let said = std::io::read_to_string(said)?;
@@ -184,7 +184,7 @@ fn interrupted() -> Outcome {
     Ok(())
 }
 
-/// There is no terminal to end it, and still it can be asked to.
+/// Without a terminal, the program can still be asked to end.
 fn interrupted_under_nohup() -> Outcome {
     let directory = tempfile::tempdir()?;
     let expected = undisturbed(directory.path(), FEWER)?;
@@ -196,7 +196,7 @@ fn interrupted_under_nohup() -> Outcome {
     Ok(())
 }
 
-/// When this signal asks the program to end, it saves and says so; resumed, it gives the same result.
+/// At this signal, the program saves, says so and exits. Resumed, it gives the same result.
 fn saves_and_ends(
     program: &TrainingProgram,
     command: Command,
@@ -204,14 +204,14 @@ fn saves_and_ends(
     expected: &(Vec<Vec<u8>>, String),
 ) -> Outcome {
     let child = waiting(command)?;
-    // Some programs send two.
+    // Some programs send a signal twice.
     signal(&child.0.0, name, 2)?;
     let (status, said) = ended(child)?;
     assert!(status.success(), "SIG{name}: {status}");
     assert!(said.contains("interrupted, step") && said.contains("to go on: the same command"), "{said}");
     let overview = Overview::of(&program.folder)?;
     assert_eq!(overview.fate, Fate::Interrupted);
-    // Saved where it ended, not before.
+    // The last checkpoint is at the step where it stopped.
     assert_eq!(overview.last.expect("a checkpoint").1, overview.position);
     assert!((20..FEWER * BATCHES).contains(&overview.position.step), "it ended by itself");
     assert!(program.command().stdin(Stdio::null()).output()?.status.success());
@@ -224,7 +224,7 @@ fn interrupted_twice() -> Outcome {
     let program = TrainingProgram { catch: true, wait_at: 5, ..TrainingProgram::new(&directory.path().join("run"), 2) };
     let (mut child, _said) = waiting(program.command_by_default())?;
     signal(&child.0, "INT", 1)?;
-    // So long that the next one is another request, and no echo of the first.
+    // Long enough that the next signal counts as a second request, not as an echo.
     sleep(Duration::from_millis(300));
     assert!(child.0.try_wait()?.is_none(), "the first one waits for the step");
     signal(&child.0, "INT", 1)?;
@@ -253,12 +253,12 @@ fn locked() -> Outcome {
     Ok(())
 }
 
-/// A run that came to its end, for one more epoch that will not fit.
+/// A finished run. One more epoch will not fit on the disk.
 fn before(folder: &Path) -> Result<(TrainingProgram, Overview), Failed> {
     let program = TrainingProgram::new(&folder.join("run"), 2);
     program.train(&Device::cpu()).map_err(|error| error.to_string())?;
     let overview = Overview::of(&program.folder)?;
-    // The schedule goes by the number of epochs.
+    // The schedule depends on the number of epochs.
     let text = super::unsealed(&fs::read_to_string(program.folder.join("run.json"))?);
     let longer = text.replace("cosine(0.02, 16,", "cosine(0.02, 32,");
     assert_ne!(text, longer);
@@ -273,18 +273,19 @@ fn is_as_before(output: &Output, cause: &str, program: &TrainingProgram, before:
     let last = &before.last.as_ref().expect("a checkpoint").0;
     assert!(said.contains(&format!("could not be saved; the last one is still there, {}", last.display())), "{said}");
     assert!(said.contains(cause), "{said}");
-    assert!(!look(&program.folder).0, "what could not be written is no more");
+    assert!(!look(&program.folder).0, "no partial checkpoint is left");
     let after = Overview::of(&program.folder)?;
     assert!(matches!(after.fate, Fate::Failed(_)), "{after}");
     assert_eq!((&after.last, &after.best), (&before.last, &before.best));
-    // With free space again, it continues.
+    // With free space again, the run resumes.
     let output = program.command().output()?;
     assert!(output.status.success(), "{output:?}");
     assert_eq!(Overview::of(&program.folder)?.position.epoch, 4);
     Ok(())
 }
 
-/// Files may not grow beyond 32 or 64 KiB, as shells count; the signal that tells so is ignored, so that writing fails.
+/// Files may not grow beyond 32 or 64 KiB, depending on the shell's units. The signal for this is ignored, so writes
+/// fail instead.
 fn file_limit() -> Outcome {
     let directory = tempfile::tempdir()?;
     let (program, overview) = before(directory.path())?;
@@ -294,12 +295,12 @@ fn file_limit() -> Outcome {
     is_as_before(&command.output()?, "File too large", &program, &overview)
 }
 
-/// A file system of its own, too small by one checkpoint.
+/// A separate file system that is too small by one checkpoint.
 fn full_file_system() -> Outcome {
     let directory = tempfile::tempdir()?;
     let (program, overview) = before(directory.path())?;
     let kept = directory.path().join("kept");
-    // Copied there, it has no room for one more; afterwards it is copied back.
+    // The run is copied there, where it has no room for another checkpoint, and copied back afterwards.
     let script = "mv \"$1\" \"$2\" && mkdir \"$1\" && mount -t tmpfs -o size=$(($(du -sk \"$2\" | cut -f1) + 60))k tmpfs \"$1\" && \
                   cp -r \"$2\"/. \"$1\" && { shift 2; \"$@\"; code=$?; } && rm -rf \"$KEPT\" && cp -r \"$RUN\" \"$KEPT\"; exit $code";
     let mut command = Command::new("unshare");
@@ -312,7 +313,7 @@ fn full_file_system() -> Outcome {
     is_as_before(&output, "No space left on device", &program, &overview)
 }
 
-/// `/dev/full` is a disk without room.
+/// `/dev/full` acts like a full disk.
 fn full_device() -> Outcome {
     let directory = tempfile::tempdir()?;
     std::os::unix::fs::symlink("/dev/full", directory.path().join("metrics.jsonl"))?;

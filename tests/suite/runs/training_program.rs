@@ -1,5 +1,5 @@
-//! A small training program with every kind of state that a run has to save: dropout, running statistics, an
-//! optimizer's moments, a schedule, a moving average, a shuffled dataset whose epochs end between checkpoints.
+//! A small training program with every kind of state that a run must save: dropout, running statistics, optimizer
+//! moments, a schedule, a moving average, and a shuffled dataset whose epochs end between checkpoints.
 
 use std::error::Error;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use meganeura::{Device, Layer, Module, Tape};
 
 use crate::nets::normal;
 
-/// The first argument that makes the test binary be this program.
+/// With this first argument, the test binary becomes this program.
 const TRAIN: &str = "train-in-this-folder";
 
 /// The program's training options.
@@ -22,7 +22,7 @@ const TRAIN: &str = "train-in-this-folder";
 pub(crate) struct TrainingProgram {
     pub(crate) folder: PathBuf,
     pub(crate) epochs: u64,
-    /// Prints a message after this number of steps, and waits until its input ends, like a long step.
+    /// Prints a message after this number of steps, and waits for the end of its input, like in a long step.
     pub(crate) wait_at: u64,
     pub(crate) catch: bool,
 }
@@ -42,13 +42,13 @@ pub(crate) struct Net {
     head: Linear,
 }
 
-/// 60 images with labels that mean nothing.
+/// 60 images with arbitrary labels.
 pub(crate) fn data() -> meganeura::Result<Dataset> {
     let pixels = normal("runs", 60 * 36).into_iter().map(|x| x as f32).collect();
     Dataset::new(pixels, [1, 6, 6], (0..60).map(|i| i % 3).collect::<Vec<_>>())
 }
 
-/// Batches of an epoch: the last is smaller.
+/// The number of batches in an epoch; the last is smaller.
 pub(crate) const BATCHES: u64 = 8;
 
 impl TrainingProgram {
@@ -56,14 +56,14 @@ impl TrainingProgram {
         Self { folder: folder.to_owned(), epochs, wait_at: 0, catch: false }
     }
 
-    /// This program as a process of its own.
+    /// This program as a separate process.
     pub(crate) fn command(&self) -> Command {
         let mut command = Command::new(std::env::current_exe().expect("a path"));
         command.args(self.arguments()).env("RAYON_NUM_THREADS", "1");
         command
     }
 
-    /// The same, with signals dealt with as by default, whatever this process was started to ignore.
+    /// The same with default signal handling, even if this process ignores some signals.
     pub(crate) fn command_by_default(&self) -> Command {
         if !cfg!(target_os = "linux") {
             return self.command();
@@ -145,7 +145,7 @@ impl TrainingProgram {
     }
 }
 
-/// Is the program if asked to.
+/// Runs the program if the arguments say so.
 pub(crate) fn train_if_asked() -> bool {
     let arguments: Vec<_> = std::env::args().skip(1).collect();
     let [name, folder, epochs, wait_at, catch] = &arguments[..] else { return false };

@@ -1,5 +1,4 @@
-//! Second derivatives where there is nothing to differentiate: ignored rows, windows of padding, targets without a
-//! path.
+//! Second derivatives without a first one: ignored rows, windows of padding, targets without a path.
 
 use libtest_mimic::Trial;
 use meganeura::loss::{CrossEntropyOptions, CtcOptions, Reduction};
@@ -18,7 +17,7 @@ pub(crate) fn collect(trials: &mut Vec<Trial>) {
     both("a_target_without_a_path_has_no_gradient", no_path);
 }
 
-/// The gradients of `Σ (dy/dx)²` by `x` and by a cotangent of `y` that is 1.
+/// The gradients of `Σ (dy/dx)²` by `x` and by the cotangent of `y`, which is 1.
 fn penalise(x: &Var, y: &Var) -> Result<[Vec<f32>; 2]> {
     let tape = x.tape();
     let one = tape.scalar(1.0).expand(y.shape());
@@ -42,7 +41,7 @@ fn ignored(device: &Device) -> Outcome {
 
 fn no_winner(device: &Device) -> Outcome {
     let x = Tape::new(device).input(&Tensor::from_slice(device, [1, 1, 1, 3], &[1.0, 2.0, 3.0])?);
-    // Windows of the rows above and below, between which the image lies.
+    // Windows cover the rows above and below the image, but not the image.
     let y = x.max_pool2d([2, 2], [1, 1], [1, 1], [2, 2]);
     let [of_x, of_one] = penalise(&x, &y)?;
     assert_eq!((of_x, of_one), (vec![0.0; 3], vec![0.0; y.shape().elements()]));
@@ -52,7 +51,7 @@ fn no_winner(device: &Device) -> Outcome {
 fn no_path(device: &Device) -> Outcome {
     let x: Vec<_> = (0..24).map(|i| (i as f32 * 0.7).sin()).collect();
     let indices = |shape: &[usize], of: &[u32]| Tensor::indices(device, meganeura::Shape::new(shape), of);
-    // One step more than the first needs, one too few for the second, none for the third.
+    // The first target has one step more than it needs, the second one too few, the third none.
     let targets = indices(&[3, 2], &[1, 1, 1, 1, 0, 0])?;
     let lengths = [indices(&[3], &[4, 2, 0])?, indices(&[3], &[2, 2, 0])?];
     for zero_infinity in [true, false] {
@@ -63,7 +62,7 @@ fn no_path(device: &Device) -> Outcome {
             let (step, example) = (at / 6, at / 2 % 3);
             match example {
                 0 => assert!(slope.is_finite(), "{of_x:?}"),
-                // Like the gradient itself.
+                // NaN, like the gradient itself.
                 1 if step < 2 && !zero_infinity => assert!(slope.is_nan(), "{of_x:?}"),
                 _ => assert_eq!(*slope, 0.0, "{of_x:?}"),
             }

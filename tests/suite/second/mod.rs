@@ -1,4 +1,4 @@
-//! Second derivatives: of every operation's cases, along vectors, and of a penalty that a training minimises.
+//! Second derivatives: of every operation's cases, products with vectors, and a penalty that a training minimises.
 
 mod edges;
 mod vectors;
@@ -19,8 +19,7 @@ pub(crate) fn collect(trials: &mut Vec<Trial>) {
     wgan::collect(trials);
 }
 
-/// `true` if a software driver takes second derivatives of it in reasonable time: they are ten times the work, and many
-/// kernels.
+/// `true` if second derivatives take a software driver reasonable time: they are ten times the work, in many kernels.
 pub(crate) fn is_small(case: &Case) -> bool {
     let elements = |operand: &Operand| match operand {
         Operand::Floats { shape } | Operand::Labels { shape, .. } => shape.elements(),
@@ -28,7 +27,7 @@ pub(crate) fn is_small(case: &Case) -> bool {
     case.operands.iter().map(elements).sum::<usize>() <= 400
 }
 
-/// The case's results that are differentiable.
+/// The case's differentiable results.
 fn differentiable(case: &Case, mut y: Vec<Var>) -> Vec<Var> {
     if case.is(Special::Statistics) {
         y.truncate(1);
@@ -36,8 +35,7 @@ fn differentiable(case: &Case, mut y: Vec<Var>) -> Vec<Var> {
     y
 }
 
-/// The gradient rules of the operation's gradient against finite differences, by operands and cotangents; and second
-/// derivatives in `f32` against those in `f64`.
+/// Checks second derivatives by operands and cotangents against finite differences, and those in `f32` against `f64`.
 pub(crate) fn native(case: &Case) -> Result<(), Failed> {
     let double = Device::cpu_with(Precision::Double);
     let numbers = operands(case);
@@ -45,7 +43,7 @@ pub(crate) fn native(case: &Case) -> Result<(), Failed> {
     let check = Gradcheck::default().samples(30);
     let report = check.gradgrad(&(), &inputs, |(), x| differentiable(case, (case.build)(x)));
     match report {
-        // The first derivatives are zeros, which their own test finds.
+        // The first derivatives are zero, which their own test checks.
         Err(error) if error.kind() == ErrorKind::NoGradient => return Ok(()),
         report => report.map_err(failed)?.ok().map_err(failed)?,
     }
@@ -65,7 +63,7 @@ pub(crate) fn wgsl(case: &Case, device: &Device) -> Result<(), Failed> {
 fn hold(case: &Case, device: &Device, numbers: &[Numbers], reference: Vec<Vec<f64>>) -> Result<(), Failed> {
     let computed = derivatives(case, device, numbers).map_err(failed)?;
     assert_eq!(computed.len(), reference.len());
-    // A few tens of operations one after the other, each with a rounding error of the case's size.
+    // A chain of a few tens of operations, each with the case's rounding error.
     let tolerance = 30.0 * case.tolerance.max(1e-6);
     for (k, (computed, reference)) in computed.into_iter().zip(reference).enumerate() {
         compare(&format!("second derivative {k}"), &Computed(computed), &Reference(reference), tolerance)?;

@@ -22,7 +22,7 @@ pub(crate) fn collect(trials: &mut Vec<Trial>) {
     trials.push(Trial::test("second::misuse_of_vectors", misuse));
 }
 
-/// `½·xᵀAx + b·x`, whose Hessian is `(A + Aᵀ)/2`, whatever `x` is.
+/// `½·xᵀAx + b·x` has the Hessian `(A + Aᵀ)/2` everywhere.
 fn quadratic(device: &Device) -> Outcome {
     let a = [[2.0, -1.0, 0.5], [0.0, 3.0, 1.0], [-0.5, 2.0, 1.0]];
     let tape = Tape::new(device);
@@ -35,12 +35,12 @@ fn quadratic(device: &Device) -> Outcome {
         .collect();
     let product = tape.hvp(&loss, &[(&x, &v)])?.of(&x).expect("not linear").to_tensor()?.to_f64_vec()?;
     compare("the product", &Computed(product), &Reference(expected), 1e-6)?;
-    // For values in which a loss is linear, there is no Hessian to multiply.
+    // A loss that is linear in a value has no Hessian to multiply.
     assert!(tape.hvp(&x.sum(), &[(&x, &v)])?.of(&x).is_none());
     Ok(())
 }
 
-/// A network through most of the rules: convolution, normalisation, pooling, cross-entropy.
+/// A network that uses most gradient rules: convolution, normalisation, pooling, cross-entropy.
 #[derive(Module, Debug)]
 struct Net {
     stem: Conv2d,
@@ -67,7 +67,7 @@ impl Net {
         Ok(self.head.forward(&Flatten.forward(&self.pool.forward(&y))).cross_entropy(&labels))
     }
 
-    /// A vector as large as all parameters.
+    /// A vector with an entry for every parameter element.
     fn vector(&self, tape: &Tape, name: &str) -> Result<Vec<(String, Var)>> {
         let part = |(path, parameter): (String, &meganeura::Param)| {
             let numbers = tensor(&tape.device(), &format!("{name} {path}"), parameter.shape())?;
@@ -91,7 +91,7 @@ impl Net {
 fn agrees(device: &Device) -> Outcome {
     let on = |device: &Device| Net::on(device)?.product(&Tape::new(device), "v");
     let reference = on(&Device::cpu_with(Precision::Double))?;
-    // Some fifty operations one after the other.
+    // A chain of some fifty operations.
     compare("the product", &Computed(on(device)?), &Reference(reference), 1e-4)?;
     Ok(())
 }
@@ -131,7 +131,7 @@ fn symmetric() -> Outcome {
 }
 
 fn power_iteration(device: &Device) -> Outcome {
-    // Eigenvalues 5, 2 and 1, of vectors that are turned by 1 radian in the first plane.
+    // Eigenvalues 5, 2 and 1, with eigenvectors rotated by 1 radian in the first plane.
     let (sin, cos) = 1f32.sin_cos();
     let a = [5.0 * cos * cos + 2.0 * sin * sin, 3.0 * cos * sin, 0.0, 0.0];
     let a = [a[0], a[1], 0.0, a[1], 5.0 * sin * sin + 2.0 * cos * cos, 0.0, 0.0, 0.0, 1.0];

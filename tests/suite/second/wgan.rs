@@ -51,7 +51,7 @@ fn noise(name: &str) -> Vec<Point> {
     normal(name, 2 * BATCH).chunks_exact(2).map(|x| [x[0], x[1]]).collect()
 }
 
-/// Points of the distribution that the generator is to learn: an oval off the origin.
+/// Points of the distribution to learn: an ellipse away from the origin.
 fn real(name: &str) -> Vec<Point> {
     noise(name).into_iter().map(|[x, y]| [1.5 + 0.6 * x, -1.0 + 0.3 * y + 0.2 * x]).collect()
 }
@@ -75,7 +75,7 @@ fn generate(generator: &Generator, device: &Device, name: &str) -> Result<Vec<Po
     Ok(points.chunks_exact(2).map(|x| [x[0], x[1]]).collect())
 }
 
-/// The norms of the critic's gradient at points between those that are real and those that are not.
+/// The norms of the critic's gradient at points between real and fake ones.
 fn slopes(critic: &Critic, tape: &Tape, real: &[Point], fake: &[Point], name: &str) -> Result<Var> {
     let between = |((a, b), mix): ((&Point, &Point), f64)| [0, 1].map(|k| a[k] + (b[k] - a[k]) * mix.rem_euclid(1.0));
     let points: Vec<_> = real.iter().zip(fake).zip(normal(name, BATCH)).map(between).collect();

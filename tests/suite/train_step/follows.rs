@@ -1,4 +1,4 @@
-//! Changes between the calls of a training step: after each of them, the same bits as with a tape for every step.
+//! Changes between calls of a training step. After each change, the bits are the same as with a tape for every step.
 
 use libtest_mimic::Trial;
 use meganeura::optim::{Accumulate, AdamW, Group, Muon, Optimizer, RAdam, RmsProp, Sgd, TrainStep};
@@ -15,9 +15,9 @@ pub(super) fn collect(trials: &mut Vec<Trial>) {
         ("follows_settings_of_the_formula", formulas),
         ("follows_groups", groups),
         ("follows_replaced_parameters", replaced),
-        ("follows_what_is_done_to_gradients", gradients),
+        ("follows_changes_of_gradients", gradients),
         ("adds_up_micro_batches", accumulated),
-        ("lets_go_of_what_can_never_fit_again", dead),
+        ("drops_recordings_that_can_never_fit_again", dead),
         ("refuses_values_of_other_tapes", other_tapes),
     ];
     for (name, test) in tests {
@@ -68,7 +68,7 @@ fn formulas(device: &Device) -> Outcome {
     let rms_prop = || RmsProp::new(0.01);
     same_bits(device, rms_prop, |at, _, optimizer| {
         match at {
-            // Other tensors are kept, so it begins anew.
+            // The state has other tensors, so it starts anew.
             3 => *optimizer = rms_prop().centered(true),
             5 => *optimizer = rms_prop().momentum(0.5),
             _ => {}
@@ -82,7 +82,7 @@ fn formulas(device: &Device) -> Outcome {
         }
         Ok(())
     })?;
-    // The same numbers and state mean something else.
+    // The same settings and state have another meaning.
     let radam = || RAdam::new(0.01).weight_decay(0.1);
     same_bits(device, radam, |at, _, optimizer| {
         if at == 3 {
@@ -111,7 +111,7 @@ fn groups(device: &Device) -> Outcome {
         }
         Ok(())
     })?;
-    // A group that has lost its parameters is an error, as for a tape.
+    // A group without parameters is an error, as with a tape.
     let (x, labels) = images(device, "follows", 4)?;
     let (net, mut optimizer) = (Tiny::init(device, 1)?, adamw());
     let mut step = TrainStep::new(&net, loss::<Tiny>);
@@ -156,7 +156,7 @@ fn gradients(device: &Device) -> Outcome {
     Ok(())
 }
 
-/// Micro-batches of two sizes, means and sums, parts that are frozen meanwhile, and batches with NaN.
+/// Micro-batches of two sizes, means and sums, parts that are frozen in between, and batches with NaN.
 fn accumulated(device: &Device) -> Outcome {
     let batches = [images(device, "follows", 4)?, images(device, "others", 4)?, images(device, "few", 2)?];
     let nan = (Tensor::full(device, [4, 1, 6, 6], f32::NAN)?, batches[0].1.clone());
@@ -217,7 +217,7 @@ fn dead(device: &Device) -> Outcome {
         step.call(&mut optimizer, (&x, &labels))?;
     }
     assert_eq!((step.recorded(), format!("{step:?}")), (8, "TrainStep(1 compiled)".to_owned()));
-    // The last batch of an epoch does not displace the others'.
+    // The smaller last batch of an epoch does not evict the recording of the others.
     let (few, few_labels) = images(device, "few", 2)?;
     for _ in 0..3 {
         step.call(&mut optimizer, (&few, &few_labels))?;
@@ -245,7 +245,7 @@ fn other_tapes(device: &Device) -> Outcome {
     let mut step = TrainStep::new(&net, loss::<Tiny>).gradients(other_grads);
     let error = step.call(&mut optimizer, (&x, &labels)).expect_err("gradients of another tape");
     assert!(error.kind() == ErrorKind::Argument && error.to_string().contains("another tape"), "{error}");
-    // A number that was read would be the same in every step.
+    // A number that is read during recording would be constant in every step.
     let read = |net: &Tiny, batch: &Classes| {
         let norm = batch.0.param(&net.head.weight).square().sum();
         match norm.item() {

@@ -1,4 +1,4 @@
-//! Training steps that are recorded once: the same bits as with a tape for every step, whatever changes in between.
+//! Training steps that are recorded once give the same bits as a tape for every step, whatever changes in between.
 
 mod follows;
 
@@ -16,9 +16,9 @@ pub(crate) fn collect(trials: &mut Vec<Trial>) {
     follows::collect(trials);
     type Test = fn(&Device) -> Outcome;
     let tests: [(&str, Test); 8] = [
-        ("trains_as_a_tape_does", trains),
-        ("follows_what_changes_in_between", changes),
-        ("holds_back_what_is_not_finite", not_finite),
+        ("trains_to_the_same_bits_as_a_tape", trains),
+        ("follows_changes_between_calls", changes),
+        ("skips_non_finite_steps", not_finite),
         ("draws_new_masks_in_each_call", dropout),
         ("gives_metrics_beside_the_loss", metrics),
         ("is_recorded_for_each_shape", shapes),
@@ -65,7 +65,7 @@ fn compiled<M: Layer>(net: &M) -> TrainStep<'_, &M, Classes, Var> {
     TrainStep::new(net, loss::<M>)
 }
 
-/// A step as a tape takes it.
+/// A training step with a tape.
 fn step<M: Layer>(
     net: &mut M,
     optimizer: &mut dyn Optimizer,
@@ -123,7 +123,7 @@ fn trains(device: &Device) -> Outcome {
     Ok(())
 }
 
-/// Parameters are frozen and thawed, weights are set, the weight decay and a group change, the model is used.
+/// Freezes and thaws parameters, sets weights, changes the weight decay and a group, and uses the model in between.
 fn changes(device: &Device) -> Outcome {
     let (x, labels) = images(device, "train_step", 4)?;
     let new_optimizer = || AdamW::new(0.01).weight_decay(0.0);
@@ -158,7 +158,7 @@ fn changes(device: &Device) -> Outcome {
     let mut held = Vec::new();
     for at in 0..10 {
         change(at, step.module_mut(), &mut optimizer)?;
-        // Somebody sees the old weights, which must not change.
+        // The old weights are held elsewhere, and must not change.
         let (seen, before) = (step.module().head.weight.value(), bits(step.module())?);
         step.call(&mut optimizer, (&x, &labels))?;
         assert_ne!(bits(step.module())?, before);
@@ -168,7 +168,8 @@ fn changes(device: &Device) -> Outcome {
     assert_eq!(bits(step.module())?, bits(&by_tape)?);
     let first = held[0].to_vec()?;
     assert!(held[1..].iter().all(|later| later.to_vec().is_ok_and(|later| later != first)));
-    // With and without the stem, which counts its own steps once it was frozen; with weight decay; in groups.
+    // Recordings with and without the stem, which has its own step count after it was frozen; with weight decay; with
+    // groups.
     assert!((4..=7).contains(&step.recorded()), "{}", step.recorded());
     Ok(())
 }
@@ -226,7 +227,7 @@ fn metrics(device: &Device) -> Outcome {
         let (loss, scores, weight) = step.call(&mut optimizer, (&x, &labels))?;
         assert!(loss.item()?.is_finite());
         assert_eq!(scores.to_vec()?, expected);
-        // A parameter as it was before the step.
+        // A parameter before the step.
         assert_eq!(weight.to_vec()?, before);
         assert_ne!(net.head.weight.value().to_vec()?, before);
     }
@@ -269,7 +270,7 @@ fn resumes(device: &Device) -> Outcome {
     other.load_state(&second, &optimizer.state_of(&first))?;
     train(&second, &mut other, 3)?;
     assert_eq!(bits(&second)?, bits(&whole)?);
-    // State that is loaded in the middle is used from the next call on.
+    // A state that is loaded in between takes effect at the next call.
     let mut step = TrainStep::new(&mut first, loss::<Tiny>);
     step.call(&mut optimizer, (&x, &labels))?;
     optimizer.load_state(step.module(), &other.state_of(&second))?;
@@ -295,7 +296,7 @@ fn bad_input(device: &Device) -> Outcome {
     let beyond = Tensor::indices(device, [4], &[0, 1, 2, 3])?;
     let mut step = compiled(&net);
     expect("labels", step.call(&mut optimizer, (&x, &beyond)), ErrorKind::Argument, "3");
-    // Ignored values may be anything; nothing else may.
+    // Ignored labels may be anything, others may not.
     let options = CrossEntropyOptions { ignored: Some(9), ..CrossEntropyOptions::default() };
     let ignoring = |net: &Tiny, (x, labels): &Classes| net.forward(x).cross_entropy_with(labels, &options);
     let mut ignoring = TrainStep::new(&net, ignoring);
@@ -321,7 +322,7 @@ fn bad_input(device: &Device) -> Outcome {
     let mut scores = scores;
     expect("no scalar", scores.call(&mut optimizer, (&x, &labels)), ErrorKind::Shape, "");
     assert_eq!(bits(&net)?, before);
-    // Nothing of that keeps the step from being taken.
+    // After all these errors, the step still works.
     step.call(&mut optimizer, (&x, &labels))?;
     assert_ne!(bits(&net)?, before);
     Ok(())

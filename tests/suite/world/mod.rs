@@ -18,8 +18,7 @@ use crate::Outcome;
 use crate::adapter::gpu_trial;
 use programs::{How, train};
 
-/// The argument by which this program knows that it is a rank; the folder, the name of the program and its options
-/// follow.
+/// The argument that makes this program a rank. The folder, the program's name and its options follow.
 const RANK: &str = "be-a-rank";
 
 pub(crate) fn collect(trials: &mut Vec<Trial>) {
@@ -33,7 +32,7 @@ pub(crate) fn collect(trials: &mut Vec<Trial>) {
         for how in [How::ALL[0], How::ALL[3], How::ALL[4], How::ALL[5], How::ALL[7]] {
             let name = format!("world::gpu::{ranks}_ranks_equal_one::{how}");
             let test = move |device: &Device| {
-                // One word of the adapter's name, the last of those before the driver's.
+                // One word of the adapter's name: the last one before the driver's name.
                 let name = device.to_string();
                 let name = name.split(" (").next().and_then(|name| name.split(' ').next_back()).expect("a name");
                 equal_one(ranks, How { precision: "full", device: name.to_owned().leak(), ..how }, 1e-5)
@@ -43,9 +42,9 @@ pub(crate) fn collect(trials: &mut Vec<Trial>) {
     }
     trials.push(trial("the_same_run_gives_the_same_bits", same_bits));
     for kind in ["all", "owned"] {
-        let name = format!("a_run_goes_on_with_another_number_of_ranks::{kind}");
+        let name = format!("a_run_resumes_with_another_number_of_ranks::{kind}");
         trials.push(trial(name, move |folder| resumed(folder, kind)));
-        let name = format!("what_is_not_finite_on_one_rank_holds_back_all::{kind}");
+        let name = format!("a_non_finite_value_on_one_rank_fails_the_step_on_all::{kind}");
         trials.push(trial(name, move |folder| succeed(folder, 2, &["not_finite", kind])));
     }
     trials.push(trial("gradients_of_the_mean_over_ranks", |folder| succeed(folder, 3, &["gradients"])));
@@ -53,10 +52,10 @@ pub(crate) fn collect(trials: &mut Vec<Trial>) {
     trials.push(trial("random_numbers_differ", |folder| succeed(folder, 2, &["random"])));
     trials.push(trial("models_are_shared", |folder| succeed(folder, 3, &["shared"])));
     trials.push(trial("metrics_over_ranks", |folder| succeed(folder, 3, &["metrics"])));
-    trials.push(trial("ranks_that_disagree_are_told", |folder| succeed(folder, 2, &["disagree"])));
+    trials.push(trial("ranks_that_disagree_get_an_error", |folder| succeed(folder, 2, &["disagree"])));
     trials.push(trial("a_rank_that_leaves_is_named", left));
     trials.push(trial("a_rank_that_does_not_answer_is_named", stopped));
-    trials.push(trial("a_rank_that_is_killed_ends_all", killed));
+    trials.push(trial("a_killed_rank_ends_all", killed));
 }
 
 fn has_mpirun() -> bool {
@@ -65,13 +64,13 @@ fn has_mpirun() -> bool {
         || env::var_os("PATH").is_some_and(|path| env::split_paths(&path).any(|dir| dir.join("mpirun").is_file()))
 }
 
-/// A test that gets a folder of its own.
+/// A test with its own folder.
 fn trial(name: impl Into<String>, test: impl FnOnce(&Path) -> Outcome + Send + 'static) -> Trial {
     let run = move || test(tempfile::tempdir()?.path());
     Trial::test(format!("world::{}", name.into()), run).with_ignored_flag(!has_mpirun())
 }
 
-/// Runs a program as a rank if asked to.
+/// Runs a program as a rank, if the arguments say so.
 pub(crate) fn run_if_asked() -> bool {
     let arguments: Vec<_> = env::args().collect();
     let [_, rank, folder, program, options @ ..] = &arguments[..] else { return false };
@@ -85,9 +84,9 @@ pub(crate) fn run_if_asked() -> bool {
     true
 }
 
-/// This program under `mpirun`. More ranks than cores are meant, and so is the only user of a container.
+/// Runs this program under `mpirun`. More ranks than cores, and running as root in a container, are intended.
 fn ranks(folder: &Path, ranks: usize, program: &[&str]) -> std::io::Result<Output> {
-    // Two that make the same folder at the same time fail.
+    // Ranks that create the same folder at the same time would fail.
     let sessions = tempfile::tempdir()?;
     let mut command = Command::new("mpirun");
     command.env("OMPI_MCA_orte_tmpdir_base", sessions.path());
@@ -113,7 +112,7 @@ fn said(output: &Output) -> String {
     format!("{}: {}", output.status, String::from_utf8_lossy(&output.stderr))
 }
 
-/// The model that the first rank trained, and the model that a single rank trains here.
+/// Compares the model that the ranks trained with the one that a single rank trains here.
 fn equal_one(number: usize, how: How, tolerance: f64) -> Outcome {
     let folder = tempfile::tempdir()?;
     succeed(folder.path(), number, &["train", &how.to_string()])?;
@@ -128,7 +127,7 @@ fn equal_one(number: usize, how: How, tolerance: f64) -> Outcome {
     Ok(())
 }
 
-/// Every number of a file, in the order of the names.
+/// Every number of a file, sorted by name.
 fn weights(path: &Path) -> Result<Vec<f64>, Failed> {
     let tensors = load_tensors(path, &Device::cpu_with(Precision::Double))?;
     let values = tensors.values().map(Tensor::to_f64_vec).collect::<meganeura::Result<Vec<_>>>()?;
@@ -147,7 +146,7 @@ fn same_bits(folder: &Path) -> Outcome {
     Ok(())
 }
 
-/// Two ranks begin, four go on, and one ends.
+/// A run is started by two ranks, continued by four, and finished by one.
 fn resumed(folder: &Path, kind: &str) -> Outcome {
     for (number, epochs) in [(2, "1"), (4, "2"), (1, "3")] {
         succeed(folder, number, &["run", epochs, kind])?;

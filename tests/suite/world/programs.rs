@@ -26,23 +26,23 @@ pub(super) const WEIGHTS: &str = "weights.safetensors";
 pub(super) struct How {
     pub(super) precision: &'static str,
     pub(super) device: &'static str,
-    /// On a tape for each step, or recorded once.
+    /// `tape` for each step, or recorded once.
     pub(super) is_compiled: bool,
-    /// Examples in a batch of all ranks.
+    /// Examples in a batch, over all ranks.
     pub(super) batch: usize,
     /// Micro-batches in a step.
     pub(super) every: u64,
     pub(super) kind: Kind,
 }
 
-/// The state that ranks share.
+/// The state that is replicated on all ranks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Kind {
-    /// Gradients, and what the optimizer remembers.
+    /// Parameters, gradients and optimizer state.
     All,
-    /// Parameters; gradients, and what the optimizer remembers, belong to one rank each.
+    /// Parameters only: gradients and optimizer state belong to one rank each.
     Owned,
-    /// `All`, and the statistics of batch normalisation.
+    /// The same as `All`, and the statistics of batch normalisation.
     Synchronized,
 }
 
@@ -130,7 +130,7 @@ fn expect_same_weights(world: &World, net: &dyn Module) -> Result<()> {
     world.expect_same("the trained model", &format!("{:?}", bits(net)?))
 }
 
-/// The gradients that a step goes along.
+/// The gradients for a step.
 fn averaged(grads: Grads, net: &dyn Module, world: &World, kind: Kind) -> Result<Grads> {
     match kind {
         Kind::All | Kind::Synchronized => grads.average(net, world),
@@ -141,7 +141,7 @@ fn averaged(grads: Grads, net: &dyn Module, world: &World, kind: Kind) -> Result
 /// Trains with clipping, and saves.
 pub(super) fn train(world: &World, how: How, folder: &Path) -> Result<()> {
     let device = device(world, how)?;
-    // Others begin with other weights.
+    // Other ranks start with other weights.
     let seed = 1 + world.rank() as u64;
     if how.kind == Kind::Synchronized {
         let norm = BatchNorm2d::new(4).synchronized(world);
@@ -178,7 +178,7 @@ fn train_net<M: Module + Layer>(world: &World, how: How, folder: &Path, device: 
         }
     }
     expect_same_weights(world, &net)?;
-    // The optimizer state of each parameter exists once, or on every rank.
+    // The optimizer state of each parameter exists on one rank, or on every rank.
     let parameters = net.named_parameters().len();
     let kept = world.sum(&[sgd.state_of(&net).tensors.len() as f64])?[0];
     let copies = if how.kind == Kind::Owned { 1 } else { world.size() };
@@ -187,7 +187,7 @@ fn train_net<M: Module + Layer>(world: &World, how: How, folder: &Path, device: 
     if world.is_first() { net.save(folder.join(WEIGHTS)) } else { Ok(()) }
 }
 
-/// Trains in a run, up to a number of epochs.
+/// Trains in a run until it has this many epochs.
 pub(super) fn in_run(world: &World, folder: &Path, epochs: u64, kind: &str) -> Result<()> {
     let kind = if kind == "owned" { Kind::Owned } else { Kind::All };
     let device = world.device("cpu")?.with_precision(Precision::Double)?;
@@ -251,7 +251,7 @@ fn gradients(world: &World) -> Result<()> {
     Ok(())
 }
 
-/// Each rank draws different numbers; rank 0 draws those of a single rank.
+/// Each rank draws different random numbers; rank 0 draws those of a single rank.
 fn random(world: &World) -> Result<()> {
     let device = world.device("cpu")?;
     let draw = |device: &Device| {
@@ -266,7 +266,8 @@ fn random(world: &World) -> Result<()> {
     Ok(())
 }
 
-/// One rank's image has a NaN, or only one rank's loss is infinite: all ranks skip the step, and continue.
+/// If one rank's image has a NaN, or one rank's loss is infinite, all ranks get the error, keep their weights, and
+/// continue.
 fn not_finite(world: &World, kind: &str) -> Result<()> {
     let kind = if kind == "owned" { Kind::Owned } else { Kind::All };
     let device = world.device("cpu")?;
@@ -303,7 +304,7 @@ fn shared(world: &World) -> Result<()> {
     assert!(expect_same_weights(world, &net).is_err());
     world.share(&mut net)?;
     assert!(bits(&net)? == bits(&Tiny::init(&device, 0)?)?);
-    // Another model is refused by all, and nothing has changed.
+    // If one rank has another model, all ranks refuse it, and nothing changes.
     let mut odd = Param::new(Tensor::full(&device, [2 + world.rank() / 2], world.rank() as f32)?);
     let error = world.share(&mut odd).expect_err("rank 2 has another model");
     assert!(error.kind() == ErrorKind::Argument && error.to_string().contains("; rank 2 on "), "{error}");
@@ -320,14 +321,14 @@ fn shared(world: &World) -> Result<()> {
             "{message}"
         );
     }
-    // The batch has no equal parts.
+    // The batch does not divide into equal parts.
     let error = dataset()?.batches(16).part_of(world).on(&device).next().expect("an error").expect_err("16 of 3");
     assert!(error.to_string().contains("batches of 16 examples have no 3 equal parts"), "{error}");
     Ok(())
 }
 
-/// Metrics over ranks that counted different parts equal those of one rank that counted everything. The last rank
-/// counts nothing.
+/// Metrics of ranks that counted different parts equal those of one rank that counted everything. The last rank counts
+/// nothing.
 fn metrics(world: &World) -> Result<()> {
     let device = world.device("cpu")?;
     let scores: Vec<_> = normal("scores", 24).into_iter().map(|x| x as f32).collect();
@@ -359,13 +360,13 @@ fn metrics(world: &World) -> Result<()> {
     equal(own.4.over(world)?.value()?, all.4.value()?);
     // A rank's own counts are unchanged.
     assert_eq!(own.0.count(), parts[world.rank()].len() as u64);
-    // Another number of classes on one rank is an error of all.
+    // Another number of classes on one rank is an error on all ranks.
     let odd = Confusion::new(2 + world.rank() / 2)?.over(world);
     assert!(odd.is_err(), "{odd:?}");
     Ok(())
 }
 
-/// Ranks that come to an exchange with different numbers of numbers.
+/// Ranks that meet with different numbers of elements.
 fn disagree(world: &World) -> Result<()> {
     let device = world.device("cpu")?;
     let tape = Tape::new(&device);
@@ -377,12 +378,12 @@ fn disagree(world: &World) -> Result<()> {
         message.contains("rank 0 averages 3 numbers of 4 bytes") && message.contains("averages 4 numbers"),
         "{message}"
     );
-    // And are of one mind again.
+    // After the error, they agree again.
     assert_eq!(world.sum(&[1.0])?, [2.0]);
     Ok(())
 }
 
-/// Rank 1 goes, by an error; the others say what they saw of it.
+/// Rank 1 leaves because of an error. The others write down the error that they get.
 fn leave(world: &World, folder: &Path) -> Result<()> {
     world.sum(&[1.0])?;
     if world.rank() == 1 {
@@ -395,7 +396,7 @@ fn leave(world: &World, folder: &Path) -> Result<()> {
     Err(error)
 }
 
-/// Frozen parameters have no owner, and more ranks than parameters are refused.
+/// Frozen parameters have no owner, and more ranks than trained parameters are refused.
 fn owners(world: &World) -> Result<()> {
     let device = world.device("cpu")?.with_precision(Precision::Double)?;
     let param = |name: &str, elements: usize| Ok(Param::new(tensor(&device, name, [elements])?));
@@ -421,7 +422,8 @@ fn owners(world: &World) -> Result<()> {
         assert_eq!(state.tensors.len(), 2);
         let trained = [net.1.value().to_f64_vec()?, net.2.value().to_f64_vec()?].concat();
         if is_owned {
-            // Thawed, the largest parameter moves the others to other owners: an error on all ranks that loses nothing.
+            // Thawing the largest parameter changes the owners of the others: an error on all ranks, which loses
+            // nothing.
             net.0.thaw();
             let tape = Tape::new(&device);
             let loss = (tape.param(&net.0).sum() * tape.param(&net.1).sum()) + tape.param(&net.2).sum();
@@ -446,7 +448,7 @@ fn owners(world: &World) -> Result<()> {
     Ok(())
 }
 
-/// Rank 1 does not go on, and does not end; the others say what they saw of it.
+/// Rank 1 hangs. The others write down the error that they get.
 fn stop(world: &World, folder: &Path) -> Result<()> {
     world.sum(&[1.0])?;
     if world.rank() == 1 {
@@ -459,7 +461,7 @@ fn stop(world: &World, folder: &Path) -> Result<()> {
     Err(error)
 }
 
-/// A rank is gone from one moment to the next; the others would go on for a minute.
+/// A rank is killed, while the others would continue for a minute.
 fn kill(world: &World, folder: &Path, rank: usize) -> Result<()> {
     for number in 0..60_000 {
         world.sum(&[1.0])?;

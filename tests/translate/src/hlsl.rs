@@ -4,13 +4,13 @@ use naga::back::hlsl::{BindTarget, Options, PipelineOptions, ShaderModel, Writer
 
 use crate::{Guard, Kernel, Needs};
 
-/// wgpu takes 5.1 with FXC, the compiler that Windows has, and 6.0 or more with DXC.
+/// wgpu uses 5.1 with FXC, Windows' own compiler, and 6.0 or later with DXC.
 pub(crate) const MODELS: [ShaderModel; 3] = [ShaderModel::V5_1, ShaderModel::V6_0, ShaderModel::V6_2];
 
-/// Bytes of workgroup memory that devices of DirectX 12 have.
+/// Bytes of workgroup memory on DirectX 12.
 const WORKGROUP_MEMORY: usize = 32_768;
 
-/// `true` if a kernel that needs this can be written for a shader model. What 6.0 has is not written for 6.2 again.
+/// `true` if a kernel with these needs is written for a shader model. A kernel that 6.0 can run is not written for 6.2.
 pub(crate) fn has(model: ShaderModel, needs: &Needs) -> bool {
     let has = match model {
         ShaderModel::V5_1 => !needs.f16 && !needs.subgroups,
@@ -21,7 +21,7 @@ pub(crate) fn has(model: ShaderModel, needs: &Needs) -> bool {
 }
 
 pub(crate) fn write(kernel: &Kernel, guard: Guard, shader_model: ShaderModel) -> Result<String, String> {
-    // Buffers that are only read are numbered apart from those that are written.
+    // Read-only buffers and writable buffers are numbered separately.
     let (mut read, mut written) = (BindTarget::default(), BindTarget::default());
     let bind = |(binding, writes)| {
         let next = if writes { &mut written } else { &mut read };

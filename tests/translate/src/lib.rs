@@ -1,8 +1,8 @@
-//! Kernels for Metal and DirectX 12, on which no test runs: naga translates their WGSL with wgpu 30's options.
+//! Kernels for Metal and DirectX 12, where no tests run: naga translates their WGSL with wgpu 30's options.
 //!
-//! If [`FOLDER`] is set, the translations are also written to that folder: to `baseline/` the kernels that every WebGPU
-//! device can run, to `beyond/` those that need more, and to `matrices/` those that need cooperative matrices.
-//! `cargo xtask kernels` sets it, and passes the files to other compilers: Chrome's Tint and DirectX's DXC.
+//! If [`FOLDER`] is set, the translations are also written to that folder: kernels that every WebGPU device can run to
+//! `baseline/`, those that need more to `beyond/`, and those on cooperative matrices to `matrices/`. `cargo xtask
+//! kernels` sets it, and passes the files to other compilers: Chrome's Tint and DirectX's DXC.
 
 mod hlsl;
 mod msl;
@@ -22,14 +22,14 @@ pub const FOLDER: &str = "MEGANEURA_KERNELS";
 /// The checks that wgpu adds to a kernel.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Guard {
-    /// Every access is bounds-checked, every loop is bounded, and workgroup memory begins as zeros: users' kernels.
+    /// Users' kernels: every access is bounds-checked, every loop is bounded, and workgroup memory starts as zeros.
     Checked,
-    /// None of that: kernels that the shaders crate trusts.
+    /// Kernels that the shaders crate trusts: no such checks.
     Trusted,
 }
 
 impl Guard {
-    /// The checks of a kernel that users run.
+    /// The checks of a kernel as users run it.
     #[must_use]
     pub fn of(is_trusted: bool) -> Self {
         if is_trusted { Self::Trusted } else { Self::Checked }
@@ -55,7 +55,7 @@ impl Kernel {
     ///
     /// # Errors
     ///
-    /// If it is no WGSL, or does not validate; the message shows the line.
+    /// If it is not valid WGSL; the message shows the line.
     pub fn read(name: &str, wgsl: &str) -> Result<Self, String> {
         let module = naga::front::wgsl::parse_str(wgsl).map_err(|error| error.emit_to_string_with_path(wgsl, name))?;
         let mut validator = Validator::new(ValidationFlags::all(), Capabilities::all());
@@ -71,9 +71,9 @@ impl Kernel {
         &self.needs
     }
 
-    /// Translates the kernel to MSL, of an old and of the newest version, and to HLSL, of each shader model that has
-    /// what it needs: with each of these guards in turn. Kernels on matrix units are not translated: naga writes those
-    /// only for Vulkan. Writes files with the last guard, if requested.
+    /// Translates the kernel with each of these guards: to MSL of an old and of the newest version, and to HLSL of each
+    /// shader model that has what the kernel needs. Kernels on matrix units are not translated, because naga writes
+    /// those only for Vulkan. With the last guard, also writes files if requested.
     ///
     /// # Errors
     ///
@@ -108,7 +108,7 @@ impl Kernel {
         texts.into_iter().try_for_each(|(extension, text)| fs::write(path.with_extension(extension), text))
     }
 
-    /// The number of each buffer, and whether the kernel writes it.
+    /// The binding of each buffer, and `true` if the kernel writes it.
     fn buffers(&self) -> impl Iterator<Item = (naga::ResourceBinding, bool)> {
         self.module.global_variables.iter().filter_map(|(_, variable)| match variable.space {
             naga::AddressSpace::Storage { access } => {
@@ -171,13 +171,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_wgsl_is_refused() {
+    fn invalid_wgsl_is_refused() {
         let error = Kernel::read("broken", "fn main( {").unwrap_err();
         assert!(error.contains("broken:1:"), "{error}");
     }
 
     #[test]
-    fn what_is_not_bound_is_refused() {
+    fn unsupported_bindings_are_refused() {
         let text = "@group(0) @binding(0) var<uniform> x: vec4<f32>;
             @group(0) @binding(1) var<storage, read_write> y: vec4<f32>;
             @compute @workgroup_size(32) fn main(@builtin(subgroup_size) size: u32) { y = x * f32(size); }";

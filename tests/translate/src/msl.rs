@@ -5,7 +5,7 @@ use naga::proc::{BoundsCheckPolicies, BoundsCheckPolicy};
 
 use crate::{Guard, Kernel};
 
-/// Those of macOS 12 and 26.
+/// The versions of macOS 12 and 26.
 pub(crate) const VERSIONS: [(u8, u8); 2] = [(2, 4), (4, 0)];
 
 pub(crate) fn write(kernel: &Kernel, guard: Guard, lang_version: (u8, u8)) -> Result<String, String> {
@@ -13,7 +13,7 @@ pub(crate) fn write(kernel: &Kernel, guard: Guard, lang_version: (u8, u8)) -> Re
     for (slot, (binding, mutable)) in (0..).zip(kernel.buffers()) {
         resources.resources.insert(binding, BindTarget { buffer: Some(slot), mutable, ..BindTarget::default() });
     }
-    // wgpu passes the sizes of the buffers in one more.
+    // wgpu passes the buffers' sizes in an extra buffer.
     resources.sizes_buffer = Some(kernel.needs.buffers as u8);
     let policy = if guard.checks() { BoundsCheckPolicy::Restrict } else { BoundsCheckPolicy::Unchecked };
     let options = Options {
@@ -39,7 +39,7 @@ pub(crate) fn write(kernel: &Kernel, guard: Guard, lang_version: (u8, u8)) -> Re
     };
     let (text, info) =
         write_string(&kernel.module, &kernel.info, &options, &pipeline).map_err(|error| error.to_string())?;
-    // Bindings that do not fit are errors of the entry point only.
+    // Unsupported bindings are errors of the entry point, not of the module.
     info.entry_point_names[0].as_ref().map_err(ToString::to_string)?;
     Ok(text)
 }

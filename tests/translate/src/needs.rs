@@ -11,9 +11,9 @@ pub struct Needs {
     pub workgroup_memory: usize,
     /// Invocations of a workgroup, all of them along x.
     pub invocations: usize,
-    /// Numbers of 16 bits.
+    /// 16-bit floats.
     pub f16: bool,
-    /// Operations of a subgroup.
+    /// Subgroup operations.
     pub subgroups: bool,
     /// Cooperative matrices.
     pub matrices: bool,
@@ -46,7 +46,7 @@ impl Needs {
         })
     }
 
-    /// `true` if a device that has `limits` runs the kernel.
+    /// `true` if a device with these limits can run the kernel.
     #[must_use]
     pub fn within(&self, limits: &Self) -> bool {
         self.buffers <= limits.buffers

@@ -78,7 +78,7 @@ fn raw_string(rest: &[char]) -> Option<usize> {
     Some(len.map_or(rest.len(), |len| body + len + end.len()))
 }
 
-/// The code without items that only tests have: what follows `#[cfg(test)]` is replaced by spaces. Newlines stay.
+/// The code without test-only items: items under `#[cfg(test)]` are replaced by spaces. Newlines stay.
 pub fn without_tests(code: &str) -> String {
     const TEST: &str = "#[cfg(test)]";
     let mut out = String::with_capacity(code.len());
@@ -119,12 +119,12 @@ fn item_len(item: &str) -> usize {
 pub struct Named {
     pub line: usize,
     pub path: String,
-    /// What it is called after `as`.
+    /// The name after `as`.
     pub rename: Option<String>,
 }
 
 /// Every path that begins with `crate::`: `use crate::{nn, ops::conv2d::X}` is `nn` and `ops::conv2d::X`. In a module
-/// `depth` levels below the root, a path that begins with so many `super::` is one of them.
+/// `depth` levels below the root, so is a path that begins with `depth` times `super::`.
 pub fn crate_paths(code: &str, depth: usize) -> Vec<Named> {
     let supers = "super::".repeat(depth);
     let starts = ["crate::", &supers].into_iter().filter(|start| !start.is_empty());
@@ -140,7 +140,7 @@ pub fn crate_paths(code: &str, depth: usize) -> Vec<Named> {
     paths
 }
 
-/// The paths that a file re-exports outside of inner modules, by their names there.
+/// The paths that a file re-exports outside of inner modules, by their re-exported names.
 pub fn reexports(code: &str) -> HashMap<String, String> {
     let mut paths = Vec::new();
     for statement in statements(code) {
@@ -184,7 +184,7 @@ fn is_word(c: char) -> bool {
     c.is_alphanumeric() || c == '_'
 }
 
-/// Reads a path, or a group of them, that follows `prefix`; what comes after it.
+/// Reads a path, or a group of paths, that follows `prefix`. Returns the rest of the code.
 fn path<'a>(mut rest: &'a str, mut line: usize, prefix: &str, paths: &mut Vec<Named>) -> &'a str {
     let mut own = prefix.to_owned();
     loop {
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn what_only_tests_have_is_left_out() {
+    fn test_only_items_are_left_out() {
         for (code, rest) in [
             ("a;\n#[cfg(test)]\nmod tests {\n{}}\nb", "a;\n\n\n\nb"),
             ("#[cfg(test)]\n#[path = x]\nmod tests;\nb", "\n\n\nb"),
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_are_read_wherever_they_stand() {
+    fn paths_are_read_everywhere() {
         assert_eq!(paths("use crate::nn::Linear;"), [(1, "nn::Linear".into())]);
         assert_eq!(paths("\npub(crate) fn f(x: &crate::gpu::Buffer) {}"), [(2, "gpu::Buffer".into())]);
         assert_eq!(paths("use my_crate::nn;"), []);
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_ends() {
+    fn invalid_syntax_ends_the_scan() {
         for code in ["crate::{", "crate::{{}}", "crate::{a b ! c}", "crate::", "crate::{a::{b}, ]"] {
             paths(code);
             reexports(&format!("pub use {code}"));

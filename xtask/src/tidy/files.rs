@@ -25,10 +25,10 @@ pub fn is_short(file: &File<'_>) -> Vec<(usize, String)> {
     vec![(MAX_LINES + 1, format!("{lines} lines, at most {MAX_LINES}: give the second idea a file of its own"))]
 }
 
-/// The columns of comments, and of code.
+/// The width of comments and code.
 const WIDTH_OF_COMMENTS: usize = 120;
 
-/// The columns of prose in Markdown.
+/// The width of prose in Markdown.
 const WIDTH_OF_PROSE: usize = 100;
 
 /// Comments and prose wrap. Tables, headings, code and lines of one word do not.
@@ -60,7 +60,7 @@ fn comment(line: &str) -> Option<&str> {
     line.trim_start().strip_prefix("//").map(|text| text.trim_start_matches(['/', '!']).trim_start())
 }
 
-/// The number of parts between which a line can wrap. Spaces in code and in the text of a link do not count.
+/// The number of words between which a line can wrap. Spaces in code and in link texts do not count.
 fn words(text: &str) -> usize {
     let (mut words, mut code, mut link, mut inside) = (0, false, 0_usize, false);
     for c in text.chars() {

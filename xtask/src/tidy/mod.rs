@@ -1,7 +1,6 @@
 //! `cargo xtask tidy`: the house rules that no compiler checks.
 //!
-//! Each rule is a function from a file to the lines that break it, each with the remedy. There are no rules with
-//! exceptions.
+//! Each rule is a function from a file to the lines that break it, each with the remedy. No rule has exceptions.
 
 mod code;
 mod files;

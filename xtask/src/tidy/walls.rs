@@ -1,6 +1,7 @@
-//! Rules on who may know whom. ARCHITECTURE has the reasons; the tables below are what is held.
+//! Rules on which module may name which. ARCHITECTURE has the reasons; the tables below are the rules that are
+//! enforced.
 //!
-//! A path is judged by the module that it leads to: `crate::Tape` is `crate::tape::Tape`. Tests may name anything.
+//! A path counts for the module that it leads to: `crate::Tape` is `crate::tape::Tape`. Tests may name anything.
 
 use std::collections::HashMap;
 use std::fs;
@@ -13,14 +14,14 @@ use crate::process::root;
 const SOURCES: &str = "meganeura/src/";
 const ENGINES: [&str; 5] = ["tape", "grad", "plan", "cpu", "gpu"];
 
-/// What is built from operations; nothing that operations are built from may know it.
+/// Modules that are built from operations. Nothing that operations are built from may name them.
 const ABOVE: [&str; 13] =
     ["check", "data", "functions", "init", "io", "lora", "loss", "metric", "nn", "onnx", "optim", "prelude", "run"];
 
-/// How a step is run; nothing of [`ABOVE`] may know it.
+/// Modules that run a step. No module of [`ABOVE`] may name them.
 const RUNNING: [&str; 5] = ["kernel", "plan", "executor", "cpu", "gpu"];
 
-/// Modules below [`ABOVE`], and what they may not name besides.
+/// Modules below [`ABOVE`], and what else they may not name.
 const BELOW: [(&str, &[&str]); 20] = [
     ("shape", &INSIDE),
     ("dtype", &INSIDE),
@@ -50,7 +51,7 @@ const BELOW: [(&str, &[&str]); 20] = [
     ("param", &["kernel", "graph", "ops", "grad", "plan", "executor", "cpu", "gpu", "module", "world"]),
 ];
 
-/// Modules between the two, and modules of [`ABOVE`] that may not name all of the others.
+/// Modules between the two, and modules of [`ABOVE`] with further restrictions.
 const BESIDE: [(&str, &[&str]); 6] = [
     (
         "grad",
@@ -66,19 +67,19 @@ const BESIDE: [(&str, &[&str]); 6] = [
     ("data", &["module", "nn", "optim", "loss", "metric", "io", "onnx", "run", "check", "lora"]),
 ];
 
-/// All of [`BELOW`] but what knows nothing.
+/// All of [`BELOW`] except the modules that may name none of these.
 const INSIDE: [&str; 14] = [
     "kernel", "graph", "ops", "tape", "grad", "plan", "executor", "cpu", "gpu", "device", "tensor", "param", "module",
     "world",
 ];
 
-/// What the root of the framework re-exports, and where each is.
+/// The re-exports of the framework's root, with the path that each leads to.
 static ROOT: LazyLock<HashMap<String, String>> = LazyLock::new(|| {
     let text = fs::read_to_string(root().join(SOURCES).join("lib.rs")).expect("the framework has a root");
     reexports(&blank(&text))
 });
 
-/// Modules of `ops/` that are no operation but a family of them, or what tests hold them to.
+/// Modules of `ops/` that are not one operation: families of operations, and test cases.
 const FAMILIES: [&str; 3] = ["pointwise", "view", "case"];
 
 pub fn wgpu_stays_in_gpu(file: &File<'_>) -> Vec<(usize, String)> {
@@ -86,7 +87,7 @@ pub fn wgpu_stays_in_gpu(file: &File<'_>) -> Vec<(usize, String)> {
     let names_wgpu = |line: &str| {
         line.match_indices("wgpu").any(|(at, _)| {
             let is_word = |c: char| c.is_alphanumeric() || c == '_';
-            // `wgpu_core` and its like are wgpu as well.
+            // `wgpu_core` and similar crates count as well.
             !line[..at].ends_with(is_word) && line[at..].trim_start_matches(is_word).starts_with("::")
         })
     };
@@ -103,7 +104,7 @@ pub fn layers_look_down(file: &File<'_>) -> Vec<(usize, String)> {
         .collect()
 }
 
-/// What a layer may not name.
+/// The modules that a layer may not name.
 fn forbidden(layer: &str) -> impl Iterator<Item = &'static str> {
     let of = |table: &[(&str, &'static [&'static str])]| {
         table.iter().find(|(name, _)| *name == layer).map(|&(_, beside)| beside)
@@ -120,7 +121,7 @@ pub fn engines_know_no_operation(file: &File<'_>) -> Vec<(usize, String)> {
     }
     let operation = |path: &str| {
         let module = first(path.strip_prefix("ops::")?).to_owned();
-        // Below a module there is more; what `ops` itself hands out is for everyone.
+        // A path into a submodule names an operation. Items of `ops` itself are for everyone.
         let is_module = path.matches("::").count() > 1 && module.starts_with(char::is_lowercase);
         (is_module && !FAMILIES.contains(&&*module)).then_some(module)
     };
@@ -130,7 +131,7 @@ pub fn engines_know_no_operation(file: &File<'_>) -> Vec<(usize, String)> {
         .collect()
 }
 
-/// The paths that a file of the framework names outside of tests, each from the module that it leads to.
+/// The paths that a file of the framework names outside of tests, with re-exports resolved.
 fn named(file: &File<'_>) -> impl Iterator<Item = (usize, String)> {
     let modules = file.path.strip_prefix(SOURCES).unwrap_or_default().trim_end_matches(".rs");
     let modules: Vec<_> = modules.split('/').filter(|module| !matches!(*module, "lib" | "mod")).collect();
@@ -139,7 +140,7 @@ fn named(file: &File<'_>) -> impl Iterator<Item = (usize, String)> {
     paths.into_iter().map(|named| (named.line, resolved(named.path)))
 }
 
-/// A path with what the root re-exports replaced by where that is.
+/// A path in which a re-export of the root is replaced by its origin.
 fn resolved(path: String) -> String {
     let name = first(&path);
     match ROOT.get(name) {
@@ -164,7 +165,7 @@ mod tests {
     use crate::tidy::tests::complaints;
 
     #[test]
-    fn only_gpu_says_wgpu() {
+    fn only_gpu_names_wgpu() {
         let uses = "pub fn f(device: &wgpu::Device) {}";
         assert!(complaints("meganeura/src/gpu/mod.rs", uses).is_empty());
         assert_eq!(complaints("meganeura/src/device/mod.rs", uses).len(), 1);
@@ -174,9 +175,9 @@ mod tests {
         assert!(complaints("meganeura/src/lib.rs", "use not_wgpu::x;").is_empty());
     }
 
-    /// Every row of the tables, whichever way the path is written.
+    /// Tests every row of the tables with every spelling of a path.
     #[test]
-    fn nobody_looks_up() {
+    fn layers_may_not_look_up() {
         let layers = BELOW.iter().chain(&BESIDE).map(|(layer, _)| *layer).chain(ABOVE);
         for layer in layers.filter(|layer| *layer != "prelude") {
             for module in forbidden(layer) {
@@ -201,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn the_tables_name_what_there_is() {
+    fn the_tables_name_existing_modules() {
         let files = |module: &&str| ["", ".rs"].map(|end| root().join(format!("{SOURCES}{module}{end}")));
         let rows = BELOW.iter().chain(&BESIDE).flat_map(|(layer, beside)| beside.iter().chain([layer]));
         for module in rows.chain(&ABOVE).chain(&RUNNING).filter(|module| **module != "prelude") {
@@ -215,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn everybody_may_look_down() {
+    fn layers_may_look_down() {
         for (path, code) in [
             ("meganeura/src/nn/linear.rs", "use crate::{Tape, tape::Var, data::Batch};"),
             ("meganeura/src/tape/mod.rs", "use crate::plan::Request;"),

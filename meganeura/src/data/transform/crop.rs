@@ -86,13 +86,13 @@ mod tests {
     }
 
     #[test]
-    fn every_place_is_met_and_no_other() {
+    fn every_window_occurs_and_no_other() {
         let crops: HashSet<Vec<_>> = (0..200)
             .map(|seed| cropped(RandomCrop::new(2, 1).padding(1), [1, 2, 2], seed))
             .map(|crop| crop.into_iter().map(|x| x as u32).collect())
             .collect();
-        // By hand: 3 × 4 windows of 2×1 in (0 0 0 0, 0 1 2 0, 0 3 4 0, 0 0 0 0). Those of the two border columns are
-        // all zeros.
+        // By hand: 3 × 4 windows of 2×1 in (0 0 0 0, 0 1 2 0, 0 3 4 0, 0 0 0 0). The windows in the two border columns
+        // are all zeros.
         let expected = [[0, 0], [0, 1], [1, 3], [3, 0], [0, 2], [2, 4], [4, 0]];
         assert_eq!(crops, expected.map(Vec::from).into());
     }

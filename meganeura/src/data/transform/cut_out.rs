@@ -59,7 +59,7 @@ mod tests {
     #[test]
     fn a_square_is_hidden() {
         let sizes: Vec<_> = (0..200).map(|seed| hidden(3, seed).len()).collect();
-        // 2 or 3 rows by 2 or 3 columns, depending on whether the centre is at the border.
+        // 2 or 3 rows by 2 or 3 columns: the border cuts off a row or column.
         for size in [4, 6, 9] {
             assert!(sizes.contains(&size), "{size}");
         }
@@ -72,7 +72,7 @@ mod tests {
     fn sides_may_be_nothing_or_everything() {
         assert!(hidden(0, 1).is_empty());
         assert_eq!(hidden(usize::MAX, 1).len(), 20);
-        // Every pixel is the centre at some point.
+        // Every pixel is the centre for some seed.
         let mut alone: Vec<_> = (0..500).flat_map(|seed| hidden(1, seed)).collect();
         alone.sort_unstable();
         alone.dedup();

@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_named() {
+    fn errors_name_the_transform_or_the_misfit() {
         type Wrong = (Box<dyn Transform>, &'static [usize], ErrorKind, &'static str);
         let wrong: [Wrong; 11] = [
             (Box::new(RandomCrop::new(6, 6)), &[1, 5, 6], ErrorKind::Shape, "RandomCrop"),

@@ -293,7 +293,7 @@ mod tests {
     use super::Hazards;
 
     #[test]
-    fn launches_wait_for_what_they_touch() {
+    fn launches_wait_for_hazards() {
         let mut hazards = Hazards::default();
         let mut wait = |reads: &[u64], writes: &[u64]| {
             let reads = reads.iter().map(|&buffer| (buffer, false));

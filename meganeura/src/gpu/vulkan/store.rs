@@ -219,7 +219,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_that_are_not_whole_are_ignored() {
+    fn incomplete_files_are_ignored() {
         for len in [0, 1, 7, 8, 9, 1000] {
             let data: Vec<u8> = (0..len).map(|i| (i * 7 % 251) as u8).collect();
             let file = seal(&data);
@@ -235,7 +235,7 @@ mod tests {
 
     #[test]
     #[cfg(not(any(windows, target_os = "macos")))]
-    fn the_system_says_where() {
+    fn the_environment_decides_the_place() {
         let with = |vars: &'static [(&str, &str)]| {
             user_folder(move |name| vars.iter().find(|(known, _)| *known == name).map(|(_, value)| value.into()))
         };
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cache_that_has_grown_too_large_begins_anew() {
+    fn an_overgrown_cache_starts_over() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("pipelines.bin");
         for (bytes, is_kept) in [(10, true), (11, false), (12, false), (9, true)] {
@@ -272,7 +272,7 @@ mod tests {
     /// Anyone who can write the file or its folder decides what code the driver runs.
     #[test]
     #[cfg(unix)]
-    fn what_others_may_write_is_neither_read_nor_written() {
+    fn files_writable_by_others_are_neither_read_nor_written() {
         use std::os::unix::fs::PermissionsExt;
 
         let outside = tempfile::tempdir().expect("a folder");

@@ -7,14 +7,14 @@ use std::path::{Path, PathBuf};
 
 use super::Operation;
 
-/// An operation that took effect, or a note by the test.
+/// An operation that took effect, or a note that the test left.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Event {
     Create(PathBuf),
     Write(PathBuf, u64, Vec<u8>),
     Cut(PathBuf, u64),
     Sync(PathBuf),
-    /// A sync that failed. Later ones do not write the data that this one should have written.
+    /// A sync that failed. The data that it should have written is lost: later syncs do not write it.
     Lost(PathBuf),
     CreateFolder(PathBuf),
     Remove(PathBuf),
@@ -23,16 +23,16 @@ pub(crate) enum Event {
     Note(u64),
 }
 
-/// The way in which an operation fails.
+/// The kinds of failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
-    /// Nothing was done.
+    /// Nothing happens.
     Refused(ErrorKind),
-    /// Half of the bytes were written. For other operations, the same as `Refused`.
+    /// Half of the bytes are written. Operations other than writes fail as in `Refused`.
     Half(ErrorKind),
-    /// The operation took effect, and still reported an error.
+    /// The operation takes effect, but reports an error.
     Done(ErrorKind),
-    /// The process was killed: neither this operation nor any later one is done.
+    /// The process is killed: neither this operation nor any later one happens.
     Killed,
 }
 
@@ -48,16 +48,16 @@ thread_local! {
     static CURRENT: RefCell<Option<Simulation>> = const { RefCell::new(None) };
 }
 
-/// The record of a simulation.
+/// The log of a simulation.
 #[derive(Debug)]
 pub(crate) struct Seen {
     pub(crate) events: Vec<Event>,
     pub(crate) operations: usize,
-    /// `true` if the run reached the operation that was to fail.
+    /// `true` if the run reached the operation that should fail.
     pub(crate) has_failed: bool,
 }
 
-/// Runs `work` on the real disk, with one operation failing, counted from 0.
+/// Runs `work` on the real disk, and makes one operation fail. Operations count from 0.
 pub(crate) fn on_disk<T>(fault: Option<(usize, Fault)>, work: impl FnOnce() -> T) -> (T, Seen) {
     CURRENT.with_borrow_mut(|current| *current = Some(Simulation { fault, ..Simulation::default() }));
     let result = work();
@@ -99,7 +99,7 @@ fn record(event: Event) {
     CURRENT.with_borrow_mut(|current| current.as_mut().expect("a simulation").events.push(event));
 }
 
-/// Runs the operation and records it.
+/// Performs the operation and records it.
 fn recorded<T>(operation: Operation<'_>, act: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
     let is_new = matches!(operation, Operation::OpenFile(path) if !path.exists());
     let result = act()?;
@@ -118,7 +118,7 @@ fn recorded<T>(operation: Operation<'_>, act: impl FnOnce() -> io::Result<T>) ->
     Ok(result)
 }
 
-/// Runs as much of the operation as this fault allows.
+/// Performs as much of the operation as this fault allows.
 fn fail<T>(operation: Operation<'_>, fault: Fault, act: impl FnOnce() -> io::Result<T>) {
     match (fault, operation) {
         (Fault::Killed, _) => {}

@@ -7,7 +7,7 @@ use super::to_safetensors;
 use crate::io::tensors_from_safetensors;
 use crate::{Device, ErrorKind, Result};
 
-/// An archive with this pickle, and storages of these bytes.
+/// An archive with this pickle and these storages.
 fn archive(pickle: &[u8], storages: &[(&str, Vec<u8>)]) -> Vec<u8> {
     let mut writer = ZipWriter::new(Cursor::new(Vec::new()));
     let stored = SimpleFileOptions::default().compression_method(CompressionMethod::Stored);
@@ -97,23 +97,23 @@ fn views_are_gathered_row_by_row() -> Result<()> {
 }
 
 #[test]
-fn what_runs_code_is_refused_by_name() {
+fn pickles_that_call_code_are_refused_by_name() {
     let call = |global: &str, arguments: &[&[u8]]| {
         let global = format!("c{global}\n").into_bytes();
         archive(&pickle(&[&global[..], &tuple(arguments), b"R"].concat()), &[])
     };
     let message = error(&call("os\nsystem", &[&text("rm -rf /")]));
     assert!(message.contains("would call `os.system`") && message.contains("nothing of the file was run"), "{message}");
-    // A module saved whole, and a known name with other arguments.
+    // A whole saved module, and known names with unexpected arguments.
     assert!(error(&call("torchvision.models.resnet\nResNet", &[])).contains("`torchvision.models.resnet.ResNet`"));
     assert!(error(&call("collections\nOrderedDict", &[b"N"])).contains("`collections.OrderedDict`"));
     assert!(error(&call("torch._utils\n_rebuild_tensor_v2", &[b"N", b"N"])).contains("_rebuild_tensor_v2"));
-    // Without a call, a name alone has no effect.
+    // A name without a call has no effect.
     assert!(error(&archive(&pickle(b"cos\nsystem\n"), &[])).contains("the file has no tensors"));
 }
 
 #[test]
-fn what_does_not_fit_is_an_error() {
+fn tensors_that_do_not_fit_their_storage_are_errors() {
     let of = |class: &str, offset, shape: &[u8], strides: &[u8]| {
         archive(&pickle(&dict(&[("w", tensor(class, "0", offset, shape, strides))])), &[("0", floats(&[0.0; 4]))])
     };
@@ -147,7 +147,7 @@ fn every_truncated_or_changed_pickle_is_an_error_or_read() {
 }
 
 #[test]
-fn circles_and_depths_end() {
+fn cyclic_and_deep_pickles_are_refused() {
     // A list that contains itself.
     assert!(error(&archive(&pickle(b"]q\x00h\x00a"), &[])).contains("in a cycle"));
     let deep = [&b")"[..], &[0x85; 100_000]].concat();

@@ -204,11 +204,11 @@ mod tests {
         let best = |m, n, k, operands| choices(m, n, k, operands, Cut::Added, &Caps::DISCRETE)[0].name();
         assert_eq!(best(4096, 4096, 4096, Operands::Along), "tile 128");
         assert_eq!(best(2048, 2048, 2048, Operands::Across), "tile 128");
-        // 144 tiles of 128×128 would be two for some multiprocessors and one for most; twice 576 tiles of 64×64 are
-        // nine for each.
+        // 144 tiles of 128×128 would load a few multiprocessors with two tiles and most with one. 576 tiles of 64×64,
+        // split in two, are about nine for each.
         assert_eq!(best(1536, 1536, 1536, Operands::Along), "tile 64, split");
         assert_eq!(best(3072, 3072, 3072, Operands::Along), "tile 64");
-        // One workgroup for each multiprocessor: no other runs while it waits.
+        // One workgroup for each multiprocessor: no other workgroup can run while it waits.
         assert_eq!(best(1024, 1024, 1024, Operands::Along), "tile 128 twice, split");
         assert_eq!(best(1024, 1024, 1024, Operands::Mixed), "tile 64");
         assert_eq!(best(512, 512, 512, Operands::Across), "tile 64, split");
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_chosen_fits_small_devices() {
+    fn chosen_tilings_fit_small_devices() {
         for workgroup_memory in [16 << 10, 32 << 10] {
             let caps = Caps { kind: Kind::Software, workgroup_memory, ..Caps::DISCRETE };
             for (m, n, k) in [(4, 4, 4), (70, 70, 2000), (500, 500, 500)] {

@@ -72,15 +72,15 @@ mod tests {
     }
 
     #[test]
-    fn what_follows_a_large_term_rounds_a_few_times() {
-        // 1.2 where the large one's neighbours are 2 apart: added one after the other, each comes to 2.
+    fn terms_after_a_large_one_are_rounded_only_a_few_times() {
+        // Floats near the large term are 2 apart: added one after the other, each 1.2 would round to 2.
         let (large, small) = (16_777_216.0f32, 1.2f32);
         let mut cascade = Cascade::<f32, 1>::new(0.0);
         cascade.push(&[large], |a, b| a + b);
         (0..2000).for_each(|_| cascade.push(&[small], |a, b| a + b));
         let [sum] = cascade.finish(|a, b| a + b);
         let right = f64::from(large) + 2000.0 * f64::from(small);
-        // 15 additions to the large term, and 126 of sixteens.
+        // Rounding errors of 15 additions to the large term, and of 126 sums of sixteen.
         assert!((f64::from(sum) - right).abs() < 15.0 + 126.0, "{sum} for {right}");
     }
 }

@@ -123,7 +123,7 @@ mod tests {
     use crate::ErrorKind;
 
     #[test]
-    fn memory_is_lent_again_and_never_twice_at_once() {
+    fn buffers_are_reused_but_never_lent_twice_at_once() {
         let buffers = Arc::new(Buffers::default());
         let scratch = Scratch::new(&buffers, false);
         let borrow = |len| scratch.borrow::<f32>(len).expect("there is room");
@@ -131,13 +131,13 @@ mod tests {
             let (mut a, mut b) = (borrow(10), borrow(100));
             a.fill(1.0);
             b.fill(2.0);
-            assert!(a.iter().all(|&x| x == 1.0), "apart from b");
+            assert!(a.iter().all(|&x| x == 1.0), "a and b do not overlap");
         }
         assert_eq!(buffers.bytes(), 440);
         assert_eq!(borrow(7).len(), 7);
-        assert_eq!(buffers.bytes(), 440, "the smaller buffer served");
+        assert_eq!(buffers.bytes(), 440, "the smaller buffer is reused");
         drop(borrow(200));
-        assert_eq!(buffers.bytes(), 840, "the larger one made room");
+        assert_eq!(buffers.bytes(), 840, "a larger one replaces the largest");
         drop(scratch.borrow::<f64>(1));
         assert_eq!(buffers.bytes(), 848);
         let poisoned = Scratch::new(&buffers, true);
@@ -145,12 +145,12 @@ mod tests {
     }
 
     #[test]
-    fn what_there_is_no_memory_for_is_an_error_of_its_own_run() {
+    fn a_failed_allocation_is_an_error_of_its_own_run_only() {
         let buffers = Arc::new(Buffers::default());
         let [one, other] = [(); 2].map(|()| Scratch::new(&buffers, false));
         assert!(one.borrow::<f32>(usize::MAX).is_none() && one.borrow::<f64>(10).is_some());
-        other.expect_done().expect("nothing was asked of it");
-        assert_eq!(one.expect_done().expect_err("too much was asked of it").kind(), ErrorKind::OutOfMemory);
-        one.expect_done().expect("told once");
+        other.expect_done().expect("it has not failed");
+        assert_eq!(one.expect_done().expect_err("too many bytes").kind(), ErrorKind::OutOfMemory);
+        one.expect_done().expect("an error is reported once");
     }
 }

@@ -1,4 +1,4 @@
-//! Flows that fit, flows that do not, and the messages about them.
+//! Flows that fit, flows that do not, and their error messages.
 
 use super::*;
 
@@ -11,7 +11,7 @@ fn misfit(chain: FlowChain) -> Option<String> {
 }
 
 #[test]
-fn neighbours_are_compared_through_what_keeps() {
+fn neighbours_are_compared_through_layers_that_keep_extents() {
     let chain = || FlowChain::new().then("a", &channels(3, 32)).then("b", &Flow::kept());
     assert_eq!(misfit(chain().then("c", &channels(32, 8))), None);
     let message = misfit(chain().then("c", &channels(64, 8)).then("d", &channels(1, 1)));
@@ -45,7 +45,7 @@ fn chains_in_chains_name_the_whole_path() {
 }
 
 #[test]
-fn what_is_added_must_fit() {
+fn summands_must_fit() {
     let body = || FlowChain::new().then("conv", &channels(16, 32));
     let message = misfit(body().beside(None)).unwrap();
     assert!(message.starts_with("`conv` gives 32 channels, and the input that is added to it has 16"), "{message}");
@@ -54,7 +54,7 @@ fn what_is_added_must_fit() {
     assert_eq!(message, "`conv` gives 32 channels, `shortcut` beside it 8");
     let message = misfit(body().beside(Some(("shortcut", &channels(4, 32))))).unwrap();
     assert_eq!(message, "`conv` takes 16 channels, `shortcut` beside it 4");
-    // The sum knows what is known of one side.
+    // If one side is known, so is the sum.
     let sum = FlowChain::new().unknown().beside(Some(("shortcut", &channels(4, 8)))).finish();
     let message = misfit(FlowChain::new().then("sum", &sum).then("next", &channels(9, 1)));
     assert_eq!(message.as_deref(), Some("`sum.shortcut` gives 8 channels, `next` takes 9"));
@@ -69,7 +69,7 @@ fn on_two_axes_channels_are_features() {
     let doubled = Flow::kept().takes_features(16).gives_features(32);
     let conv = FlowChain::new().then("conv", &channels(3, 16)).then("doubled", &doubled);
     assert_eq!(misfit(conv.then("next", &channels(32, 4))), None);
-    // A given extent stays known.
+    // An extent that is given stays known.
     let both = Flow::kept().gives_channels(8).gives_features(4);
     let message = misfit(FlowChain::new().then("both", &both).then("next", &channels(9, 1)));
     assert_eq!(message.as_deref(), Some("`both` gives 8 channels, `next` takes 9"));
@@ -82,7 +82,7 @@ fn global_pooling_turns_channels_into_features() {
     assert_eq!(misfit(conv(16).then("pool", &pool).then("head", &linear)), None);
     let message = misfit(conv(32).then("pool", &pool).then("relu", &Flow::kept()).then("head", &linear));
     assert_eq!(message.as_deref(), Some("`conv` gives 32 features, `head` takes 16"));
-    // Also if the pooling is in a chain of its own, which does not know the channels.
+    // The same if the pooling is in a separate chain, where the channels are unknown.
     let tail = FlowChain::new().then("0", &Flow::kept()).then("1", &pool).finish();
     let message = misfit(conv(32).then("tail", &tail).then("head", &linear));
     assert_eq!(message.as_deref(), Some("`conv` gives 32 features, `head` takes 16"));

@@ -36,7 +36,7 @@ fn net() -> Net {
 }
 
 #[test]
-fn a_sequential_model_is_told_field_by_field() {
+fn a_sequential_model_is_listed_field_by_field() {
     let summary = net().summary_with([2, 3, 8, 8]).unwrap();
     let expected = "\
 Net               output            parameters  multiply-adds   memory
@@ -44,7 +44,7 @@ Net               output            parameters  multiply-adds   memory
 ├─ MaxPool2d      f32[2, 4, 4, 4]                                512 B
 ├─ blocks: [Block; 2]  f32[2, 4, 4, 4]        312          9,216    512 B";
     let shown = summary.to_string();
-    // The layout of the columns has its own test below.
+    // The test below covers the layout of the columns.
     let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
     let first: Vec<_> = shown.lines().take(4).map(words).collect();
     assert_eq!(first, expected.lines().map(words).collect::<Vec<_>>(), "\n{shown}");
@@ -56,7 +56,8 @@ Net               output            parameters  multiply-adds   memory
     wanted.extend(blocks.iter().zip(kinds.into_iter().cycle()).map(|(path, kind)| (&**path, kind)));
     wanted.extend([("flatten", "Flatten"), ("head", "Linear")]);
     assert_eq!(paths, wanted, "\n{shown}");
-    // 2·8·8 pixels of 4 kernels of 27, 2·4·4 of two layers with 4 of 36, and 2 rows of 64×10.
+    // 2·8·8 pixels times 4 kernels of 27 weights, 2·4·4 pixels times 4 kernels of 36 in each of two layers, and 2 rows
+    // times 64×10.
     assert_eq!(summary.multiply_adds(), 2 * 64 * 4 * 27 + 2 * (2 * 16 * 4 * 36) + 2 * 640);
     let activations = [2 * 4 * 64, 2 * 4 * 16].into_iter().chain([2 * 4 * 16; 6]).chain([2 * 64, 2 * 10]);
     assert_eq!(summary.activation_bytes(), 4 * activations.sum::<usize>());
@@ -83,7 +84,7 @@ fn columns_and_branches_are_aligned() {
     assert!(top.contains("├─ 0: (Linear, Relu)") && top.contains("└─ 1: Linear"), "{top}");
 }
 
-/// A model that calls its parts itself.
+/// A model that calls its parts by hand.
 #[derive(Module, Debug)]
 struct ByHand {
     #[module(init = [Linear::new(4, 4), Linear::new(4, 4)])]
@@ -108,7 +109,7 @@ impl ByHand {
 }
 
 #[test]
-fn layers_called_by_hand_are_known_by_what_they_hold() {
+fn layers_called_by_hand_are_identified_by_their_tensors() {
     let net = ByHand::init(&Device::cpu(), 1).unwrap();
     let summary = net.summary_by(([2, 4], [1, 2, 4]), |net, (x, y)| net.forward(x, y)).unwrap();
     let shown = summary.to_string();
@@ -129,7 +130,7 @@ fn layers_called_by_hand_are_known_by_what_they_hold() {
     ];
     assert_eq!(rows, expected, "\n{shown}");
     assert!(shown.contains("again"), "{shown}");
-    // The output, not the last state, which the layer records after it.
+    // The row shows the output, not the last state, which the layer records after it.
     let rnn = summary.rows().last().unwrap();
     assert_eq!(rnn.output.shape, Shape::from([1, 2, 3]));
     assert_eq!(summary.rows()[2].parameters, 40);
@@ -143,14 +144,14 @@ fn nothing_is_touched_and_nothing_runs() {
     let mut net = net();
     net.evaluate("stem").unwrap();
     let (before, runs) = (net.summary().to_string(), device.stats().runs);
-    // Far more than fits into memory.
+    // Far more data than fits into memory.
     let summary = net.summary_with([1 << 30, 3, 8, 8]).unwrap();
     assert!(summary.activation_bytes() > 1 << 40);
     assert_eq!((net.summary().to_string(), device.stats().runs, device.seed()), (before, runs, 7));
 }
 
 #[test]
-fn what_does_not_fit_is_the_error_of_its_field() {
+fn misfits_name_the_field() {
     let error = net().summary_with([2, 3, 16, 16]).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Shape);
     assert!(error.to_string().contains("head.weight"), "{error}");
@@ -164,9 +165,9 @@ fn multiply_adds_are_those_of_the_definition() {
     let device = Device::cpu();
     type Case<'a> = (Box<dyn Layer>, &'a [usize], u64);
     let cases: [Case<'_>; 6] = [
-        // Groups of 2 of the 4 channels.
+        // Each group has 2 of the 4 channels.
         (Box::new(Conv2d::new(4, 6, 3).groups(2).init(&device, 1).unwrap()), &[2, 4, 7, 6], 2 * 5 * 4 * 6 * 2 * 9),
-        // Each element of the input meets each weight of its channel.
+        // Each input element is multiplied by each weight of its channel.
         (Box::new(ConvTranspose2d::new(4, 6, 3).init(&device, 1).unwrap()), &[2, 4, 5, 5], 2 * 4 * 25 * 6 * 9),
         (Box::new(Conv3d::new(2, 3, 2).init(&device, 1).unwrap()), &[1, 2, 3, 4, 5], 2 * 3 * 4 * 3 * 2 * 8),
         (Box::new(Linear::new(5, 7).init(&device, 1).unwrap()), &[2, 3, 5], 6 * 5 * 7),

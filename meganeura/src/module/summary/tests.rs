@@ -107,7 +107,7 @@ fn a_large_model_is_summed_up_in_one_walk() {
     const COUNT: usize = 100_000;
     let bias = Param::new(Tensor::zeros(&Device::cpu(), [1]).unwrap());
     let other = Param::new(bias.value());
-    // Every second place is another tie.
+    // Every second place repeats a tie.
     let net: Vec<_> =
         (0..COUNT / 2).map(|_| (bias.tied(), Param::new(bias.value()))).chain([(other, bias.tied())]).collect();
     let shown = Summary::of(&net).to_string();
@@ -123,7 +123,7 @@ fn children_are_one_by_their_names() {
     struct Scattered(Vec<Param>);
     impl Module for Scattered {
         fn visit<'a>(&'a self, at: At<'_>, f: &mut dyn FnMut(At<'_>, Slot<'a>)) {
-            // Back to a branch that was left: once by its index, once by its name.
+            // Returns to a branch that was left: once by its index, once by its name.
             f(at.field("a").index(0), Slot::Param(&self.0[0]));
             f(at.field("b"), Slot::Param(&self.0[1]));
             f(at.field("a").field("1"), Slot::Param(&self.0[2]));

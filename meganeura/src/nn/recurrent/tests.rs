@@ -27,7 +27,7 @@ fn computes_the_formula() {
     let tape = Tape::inference(&device);
     let x = tape.input(&Tensor::from_slice(&device, [1, 3, 1], &[1.0, -9.0, 2.0]).unwrap());
     let (y, state) = rnn.run(&x, None, Steps::All);
-    // There: 1.5, relu(2·1.5 − 8.5) = 0, 2.5. Back: 20, relu(20 − 90) = 0, 10.
+    // Forward: 1.5, relu(2·1.5 − 8.5) = 0, 2.5. Backward: 20, relu(20 − 90) = 0, 10.
     assert_eq!(y.to_vec().unwrap(), [1.5, 10.0, 0.0, 0.0, 2.5, 20.0]);
     assert_eq!(state.to_vec().unwrap(), [2.5, 10.0]);
 }
@@ -66,7 +66,7 @@ fn initial_values_lie_within_the_bound_and_differ() {
     assert_ne!(all[2], all[6]);
 }
 
-/// The contents of padding do not matter, and each sequence has the results of its own length.
+/// The contents of padding do not matter: each sequence gets the results of its own length.
 #[test]
 fn sequences_of_a_batch_are_as_if_alone() -> Result<()> {
     let device = Device::cpu();
@@ -136,7 +136,7 @@ fn senseless_settings_are_errors() {
 }
 
 #[test]
-fn what_does_not_fit_names_the_parameter_and_the_callers_line() {
+fn misfits_name_the_parameter_and_the_callers_line() {
     let device = Device::cpu();
     let lstm = Lstm::new(3, 4).init(&device, Seed::new(0)).unwrap();
     lstm.cells[0].weight_ih.set_path("encoder.weight_ih_l0");

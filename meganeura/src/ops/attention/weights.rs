@@ -109,7 +109,7 @@ mod tests {
         let (b, l, s, d, e) = ([3, 2], 7, 5, 4, 3);
         let of = |rows: usize, columns: usize| [b[0], b[1], rows, columns];
         let mut x = vec![input(&of(l, d), 1)?, input(&of(s, d), 2)?, input(&of(s, e), 3)?];
-        // A spread above most scores, since the weights of any other would be large.
+        // Spreads above most scores: smaller ones would make weights large.
         x.push(input(&of(l, 2), 4)? + 1.0);
         x.push(input(&[b[0], b[1], l], 5)?);
         x.push(input(&of(l, e), 6)?);

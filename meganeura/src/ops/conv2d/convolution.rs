@@ -209,7 +209,8 @@ mod tests {
     use crate::Shape;
     use crate::ops::Conv2dOptions;
 
-    /// The gradient of an input through the window of all phases, along one axis, against the definition.
+    /// Along one axis: the taps that each input pixel's gradient gets from the window of all phases, against the
+    /// definition.
     #[test]
     fn windows_of_phases_hold_every_tap() {
         for stride in 1..=PHASES {

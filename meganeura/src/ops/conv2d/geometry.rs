@@ -396,7 +396,7 @@ mod tests {
     use super::output_extent;
 
     #[test]
-    fn what_shaders_cannot_count_is_refused() {
+    fn extents_beyond_shader_integers_are_refused() {
         let extent = |kernel, stride, padding, dilation| output_extent("width", 5, kernel, stride, padding, dilation);
         assert_eq!(extent(2, 1 << 30, 1, 6), Ok(1));
         assert_eq!(extent(1, 1, (1 << 30) - 3, 1), Ok((1 << 31) - 1));

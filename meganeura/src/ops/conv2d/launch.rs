@@ -196,7 +196,7 @@ mod tests {
     use crate::ops::Conv2dOptions;
 
     #[test]
-    fn what_reads_images_in_halves_stores_them_in_lines() {
+    fn kernels_that_read_halves_store_once_and_in_lines() {
         let caps = Caps { matrix: true, half: true, ..Caps::DISCRETE };
         for (x, w, stride) in [
             ([2, 16, 9, 8], [24, 16, 3, 3], 1),
@@ -221,10 +221,10 @@ mod tests {
     }
 
     #[test]
-    fn what_networks_begin_and_end_with_is_padded() {
+    fn images_with_few_channels_are_padded_to_lines() {
         let caps = Caps { matrix: true, half: true, ..Caps::DISCRETE };
         let options = Conv2dOptions { padding: [1, 1], ..Conv2dOptions::default() };
-        // The operands in halves, and the kernels of the first and the last launch.
+        // The operands that are read as halves, and the kernels of the first and the last launch.
         let found = |x: [usize; 4], w: [usize; 4], pass| {
             let g = Geometry::new(Shape::from(x), Shape::from(w), options).expect("the shapes fit");
             let variant = on_halves(pass, &g, &caps).swap_remove(0);

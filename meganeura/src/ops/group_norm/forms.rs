@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn launches_do_what_their_kernels_expect() {
+    fn launches_fit_their_kernels() {
         let number = |launch: &Launch, name: &str| {
             let define = launch.defines.iter().find(|(known, _)| *known == name);
             define.map(|(_, value)| value.parse::<usize>().expect("a number"))

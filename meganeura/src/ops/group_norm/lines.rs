@@ -175,7 +175,7 @@ mod tests {
             ([128, 512, 4, 4], 32, [(128, held), (128, held)]),
             ([64, 512, 8, 8], 1, [(512, held), (512, read)]),
             ([1, 128, 128, 128], 4, [(32, read), (32, read)]),
-            // lines that groups share with half of a neighbour
+            // groups of 12 channels, so that a line belongs to two groups
             ([2, 24, 3, 3], 2, [(24, held), (24, held)]),
             ([2, 8, 3, 3], 8, [(8, held), (8, held)]),
         ] {
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn launches_do_what_their_kernels_expect() {
+    fn launches_fit_their_kernels() {
         for c in [8, 16, 24, 40, 64, 96, 120, 128, 200, 512, 1000, 1024, 2048, 4096] {
             for (n, s) in [(1, 2), (1, 9), (3, 16), (128, 49), (64, 1024), (1, 9000), (5000, 2), (1, (1 << 25) / c)] {
                 for groups in (1..=c).filter(|groups| c % groups == 0) {
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_lines_stays_as_it_is() {
+    fn tensors_without_lines_are_not_held_in_lines() {
         let caps = Caps { half: true, ..Caps::DISCRETE };
         let fit = |shape: &[usize], groups, caps| fit(TensorType::new(DType::F32, Shape::new(shape)), groups, caps);
         assert!(fit(&[2, 24, 5, 5], 8, &caps) && !fit(&[2, 24, 5, 5], 8, &Caps::DISCRETE));

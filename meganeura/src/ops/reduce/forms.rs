@@ -189,7 +189,7 @@ mod tests {
             // the gradient of a convolution's bias
             (&[32, 64, 56, 56], &[0, 2, 3], "split rows"),
             (&[8, 64, 7, 7], &[0, 2, 3], "rows"),
-            // the mean over channels at each pixel
+            // a mean over channels at each pixel
             (&[4, 64, 7, 7], &[1], "columns"),
         ] {
             assert_eq!(best(shape, axes, &Caps::DISCRETE).name, name, "{shape:?} over {axes:?}");

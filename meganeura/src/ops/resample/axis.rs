@@ -163,7 +163,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_share_is_found_from_both_sides_and_the_shares_of_a_position_add_up_to_1() {
+    fn shares_agree_from_both_sides_and_add_up_to_1() {
         let interpolated = [false, true].map(|corners| [Rule::Linear { corners }, Rule::Cubic { corners }]);
         let rules = [&[Rule::Mean][..], interpolated.as_flattened()].concat();
         for (taken, made) in (1..12).flat_map(|taken| (1..25).map(move |made| (taken, made))) {

@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bowl_is_left_by_its_bottom() {
+    fn a_quadratic_bowl_is_minimised() {
         for line_search in [false, true] {
             let mut w = param(&[3.0, -2.0, 1.0]);
             let mut lbfgs = Lbfgs::new(1.0).line_search(line_search).iterations(60).evaluations(200);
@@ -362,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn the_history_goes_from_step_to_step_and_is_bounded() {
+    fn the_history_carries_over_steps_and_is_bounded() {
         let (mut one, mut many) = (param(&[3.0, -2.0, 1.0]), param(&[3.0, -2.0, 1.0]));
         let new = || Lbfgs::new(0.5).history(2).evaluations(100).change_tolerance(0.0).gradient_tolerance(0.0);
         let (mut long, mut short) = (new().iterations(6), new().iterations(1));

@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_finite_is_too_far() {
+    fn non_finite_losses_shorten_the_step() {
         for beyond in [f64::NAN, f64::INFINITY] {
             let f = move |t: f64| if t > 0.5 { (beyond, beyond) } else { ((t - 0.3).powi(2), 2.0 * (t - 0.3)) };
             let (start, found, _) = found(1.0, f);

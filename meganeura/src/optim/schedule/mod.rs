@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn forms_are_what_their_formulas_say() {
+    fn schedules_follow_their_formulas() {
         let half = std::f64::consts::FRAC_1_SQRT_2;
         for (schedule, expected) in [
             (Schedule::constant(0.5), &[(0, 0.5), (u64::MAX, 0.5)][..]),
@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn no_steps_are_over_at_once() {
+    fn schedules_of_no_steps_end_at_once() {
         for (schedule, value) in [
             (Schedule::linear(1.0, 2.0, 0), 2.0),
             (Schedule::cosine(1.0, 0, 0.5), 0.5),

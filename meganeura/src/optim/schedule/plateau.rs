@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn a_training_that_is_taken_up_again_goes_on() {
+    fn a_resumed_plateau_continues() {
         let new = || Plateau::new(0.1).factor(0.3).patience(1).cooldown(1).maximize(true);
         let metrics: Vec<f64> = (0..20).map(|i| f64::from(i * 7 % 5) / 3.0).collect();
         let mut whole = new();

@@ -167,7 +167,7 @@ mod tests {
     use crate::ErrorKind;
 
     #[test]
-    fn messages_are_short_whatever_the_text() {
+    fn messages_are_short_for_any_text() {
         let long = "é".repeat(10_000);
         for text in [&long, &format!("{long}("), &format!("constant({long})"), &format!("constant(1){long}")] {
             let error = text.parse::<Schedule>().unwrap_err().to_string();
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read() {
+    fn schedules_round_trip_through_text() {
         for schedule in [
             Schedule::constant(1e-300),
             Schedule::linear(-0.1, 1.0 / 3.0, 7),

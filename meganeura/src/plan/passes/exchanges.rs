@@ -160,13 +160,13 @@ mod tests {
         Ok([cpu?, gpu?])
     }
 
-    /// Values of each exchange.
+    /// The number of values in each exchange.
     fn exchanges(plan: &Plan) -> Vec<usize> {
         plan.steps.iter().filter(|step| step.meets().is_some()).map(|step| step.outputs.len()).collect()
     }
 
     #[test]
-    fn what_can_wait_is_exchanged_together() -> Result<()> {
+    fn independent_exchanges_are_joined() -> Result<()> {
         let world = World::of_two();
         // The second exchange reads a value that is ready before the first, or the first is read only after the second.
         let early = |[x, y]: [Var; 2]| {
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_read_elsewhere_stays() -> Result<()> {
+    fn values_with_other_readers_are_not_overwritten() -> Result<()> {
         let world = World::of_two();
         let [_, plan] = plans(|[x, _]| {
             let x = x.exp();

@@ -252,12 +252,12 @@ mod tests {
     use crate::{Device, Result, Tape, Tensor, Var};
 
     #[test]
-    fn what_a_leaf_becomes_is_not_rounded() -> Result<()> {
+    fn new_values_of_leaves_are_not_rounded() -> Result<()> {
         let device = Device::cpu();
         let tape = Tape::new(&device);
         let image = tape.input(&Tensor::zeros(&device, [8, 16, 6, 6])?);
         let weight = tape.input(&Tensor::zeros(&device, [16, 16, 3, 3])?);
-        // Read as halves, updated, and read as halves again.
+        // A leaf that is read as halves, updated, and read as halves again.
         let updated = &image - convolved(&image, &weight) * 0.1;
         let outputs = [convolved(&updated, &weight).id()?];
         let assigns = [(0, updated.id()?)];
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn the_input_alone_is_converted_where_all_can_be_halves() -> Result<()> {
+    fn only_the_input_is_converted_if_all_values_can_be_halves() -> Result<()> {
         let chain = planned(|x, w| convolved(&convolved(x, &w[0]).silu(), &w[1]))?;
         assert_eq!(conversions(&chain), 1, "{chain}");
         let images = |ty: &crate::TensorType| ty.shape.rank() == 4 && ty.shape[2] * ty.shape[3] == 36;
@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn images_behind_a_reshape_are_held_by_the_channels_that_a_convolution_sees() -> Result<()> {
+    fn reshaped_images_are_stored_by_the_channels_of_the_convolution() -> Result<()> {
         let flat = planned(|x, w| convolved(&x.reshape([8, 576]).relu().reshape([8, 16, 6, 6]), &w[0]))?;
         assert_eq!(conversions(&flat), 0, "{flat}");
         Ok(())
@@ -345,19 +345,19 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_can_read_as_halves_is_none() -> Result<()> {
+    fn values_without_readers_of_halves_stay_f32() -> Result<()> {
         let padded = planned(|x, w| convolved(x, &w[0]).pad(&[(0, 0), (0, 0), (1, 0), (0, 1)], 0.0))?;
         let images = padded.steps.iter().filter(|step| step.outputs.iter().any(|(_, ty)| ty.shape.rank() == 4));
         let stored = images.flat_map(|step| &step.outputs).filter(|(s, _)| padded.storages[*s].format != Format::Full);
-        // The input, and the cotangent of the product that reads both, are converted.
+        // Two conversions: of the input, and of the cotangent for the product that reads both.
         assert_eq!((stored.count(), conversions(&padded)), (2, 2), "{padded}");
         Ok(())
     }
 
     #[test]
-    fn what_knows_f32_alone_gets_it() -> Result<()> {
-        // The input, and one conversion for the two that read it so. Their gradient is elementwise work, which reads
-        // the stored `f32`.
+    fn kernels_that_need_f32_get_f32() -> Result<()> {
+        // Two conversions: of the input, and of `y`, once for both pads. The gradients of the pads are elementwise and
+        // read the stored `f32`.
         let padded = planned(|x, w| {
             let y = convolved(x, &w[0]).relu();
             let pad = |value| y.pad(&[(0, 0), (0, 0), (1, 0), (0, 1)], value);
@@ -374,14 +374,14 @@ mod tests {
             let small = y.max_pool2d([2, 2], [2, 2], [0, 0], [1, 1]) + y.avg_pool2d([2, 2], [2, 2], [0, 0], false);
             small.resize_bilinear([5, 7], true)
         })?;
-        // Only the input.
+        // Only the input is converted.
         assert_eq!(conversions(&pooled), 1, "{pooled}");
         let launched: Vec<_> = pooled.launched().filter(|launched| launched.variant == "lines").collect();
         assert_eq!(launched.len(), 6, "{pooled}");
         Ok(())
     }
 
-    /// The plan of a large GPU with matrix units for values computed from matrices of these shapes.
+    /// The plan of a large GPU with matrix units for values that `f` computes from matrices of these shapes.
     fn of_matrices(shapes: &[&[usize]], f: impl Fn(&[Var]) -> Result<Vec<Var>>) -> Result<Plan> {
         let device = Device::cpu();
         let tape = Tape::new(&device);
@@ -407,7 +407,8 @@ mod tests {
             let grads = x[0].tape().backward(&y.square().sum())?;
             Ok([1, 2].iter().filter_map(|&k| grads.of(&x[k])).collect())
         })?;
-        // The input and both weights; the gradient of the second weight's product, and both weights'.
+        // Two products forward; backward, one for the hidden cotangent and one for each weight. The three leaves are
+        // converted.
         assert_eq!((launches(&plan, "matmul_halves"), launches(&plan, "gemm")), (5, 0), "{plan}");
         let converted = plan.steps.iter().filter(|step| step.outputs.iter().all(|(s, _)| is_copy(&plan, *s)));
         assert_eq!(converted.count(), 3, "{plan}");
@@ -427,7 +428,7 @@ mod tests {
         let tape = Tape::new(&device);
         let [x, w, dy] = [0, 1, 2].map(|_| Tensor::zeros(&device, [1024, 1024]).map(|zeros| tape.input(&zeros)));
         let (x, w, dy) = (x?, w?, dy?);
-        // Clipped by its norm, so that it is stored before it is used.
+        // The gradient is clipped by its norm, so it is stored before it is used.
         let gradient = dy.t().matmul(&x);
         let norm = gradient.square().sum();
         let updated = &w - &gradient / norm.expand([1024, 1024]);
@@ -475,7 +476,7 @@ mod tests {
     }
 
     #[test]
-    fn a_small_part_of_a_large_leaf_is_not_converted_with_all_of_it() -> Result<()> {
+    fn a_slice_is_read_without_converting_its_whole_leaf() -> Result<()> {
         let plan = of_matrices(&[&[16_384, 512], &[512, 512]], |x| Ok(vec![x[0].slice(0, 0..1024).matmul(&x[1])]))?;
         assert_eq!(launches(&plan, "matmul_halves"), 1, "{plan}");
         assert!(plan.storages.iter().all(|s| s.format == Format::Full || s.elements == 512 * 512), "{plan}");
@@ -483,7 +484,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_lie_in_lines_is_multiplied_in_f32() -> Result<()> {
+    fn unaligned_operands_are_multiplied_in_f32() -> Result<()> {
         let plan = of_matrices(&[&[1024, 1024], &[1024, 1027]], |x| Ok(vec![x[0].matmul(&x[1].slice(1, 3..1027))]))?;
         assert_eq!((launches(&plan, "matmul_halves"), launches(&plan, "gemm")), (0, 1), "{plan}");
         Ok(())

@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn what_only_a_late_reader_needs_waits_for_it() {
+    fn values_of_a_late_reader_are_computed_with_it() {
         // cos(x) is read only by the last product, whose other operand goes through a broadcast.
         let mut g = Graph::default();
         let x = leaf(&mut g, 0, &[4, 4]);
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_comes_after_what_it_waits_for() {
+    fn values_come_after_those_that_they_wait_for() {
         let mut g = Graph::default();
         let x = leaf(&mut g, 0, &[2, 2]);
         let exp = op(&mut g, Pointwise::Exp, &[x], &[2, 2]);
@@ -229,7 +229,7 @@ mod tests {
     }
     #[test]
     fn bindings_are_counted_as_groups_grow() {
-        // Two parallel chains, one of which is read again at the end, and a wanted value.
+        // Two parallel chains, one of them read again at the end, and a value that is an output.
         let mut g = Graph::default();
         let (x, y) = (leaf(&mut g, 0, &[4]), leaf(&mut g, 1, &[4]));
         let a = op(&mut g, Pointwise::Exp, &[x], &[4]);
@@ -239,7 +239,7 @@ mod tests {
         let e = op(&mut g, Pointwise::Add, &[d, a], &[4]);
         let uses = Uses::new(&g, &[c, e]);
         let counts: Vec<_> = (1..=5).map(|count| uses.bindings(&[2, 3, 4, 5, 6][..count], None)).collect();
-        // x → a; x, y → a, b; x, y → a, b, c; x, y → a, c, d; x, y → c, e.
+        // Reads → stores: x → a; x, y → a, b; x, y → a, b, c; x, y → a, c, d; x, y → c, e.
         assert_eq!(counts, [2, 4, 5, 5, 4]);
         assert_eq!(uses.bindings(&[4, 5], Some(a)), 3);
     }
@@ -257,7 +257,7 @@ mod tests {
 
     #[test]
     fn groups_are_found_without_recursion_however_they_were_joined() {
-        // Each join has the previous group join an earlier one.
+        // Each join adds the previous group to an earlier one.
         const LENGTH: usize = 1_000_000;
         let mut groups = Groups::new(LENGTH);
         (1..LENGTH).rev().for_each(|node| groups.join(node, node - 1));

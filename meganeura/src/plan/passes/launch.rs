@@ -90,8 +90,8 @@ mod tests {
     use crate::plan::{Request, Target};
     use crate::{Device, Tape, Tensor, Var};
 
-    /// The kernels that a device launches for a value of `x`, which has one element, and for the value's gradient: each
-    /// with its variant and the most loop iterations of one invocation.
+    /// The launches for a function of `x`, which has one element, and for its gradient: kernel, variant, and the
+    /// maximum of loop iterations per invocation.
     fn planned(caps: Caps, f: impl Fn(&Var) -> Var) -> Result<Vec<(&'static str, &'static str, usize)>> {
         let device = Device::cpu();
         let tape = Tape::new(&device);
@@ -108,9 +108,9 @@ mod tests {
         })
     }
 
-    /// No value has more elements than a buffer of lavapipe holds, 2²⁵.
+    /// No value here exceeds a buffer of lavapipe, which holds 2²⁵ elements.
     #[test]
-    fn whatever_fits_lavapipe_has_a_variant_that_reaches_its_end() -> Result<()> {
+    fn every_operation_that_fits_lavapipe_has_a_variant_within_its_loops() -> Result<()> {
         type Build = fn(&Var) -> Var;
         let cases: &[(&str, Build)] = &[
             ("avg_pool2d", |x| x.expand([1, 1, 4096, 8192]).avg_pool2d([4096, 8192], [1, 1], [0, 0], false)),
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_variant_reaches_the_end_of_is_an_error() {
+    fn an_operation_beyond_the_loops_of_all_variants_is_an_error() {
         let caps = Caps { loops: 10, ..Caps::SOFTWARE };
         let error = planned(caps, |x| x.expand([1, 1, 1, 100]).softmax(3)).expect_err("100 terms in 10 iterations");
         assert_eq!(error.kind(), ErrorKind::OutOfMemory);

@@ -247,13 +247,13 @@ mod tests {
     }
 
     #[test]
-    fn the_last_of_several_kernels_hosts() {
+    fn a_group_merges_into_the_last_of_several_kernels() {
         let two = |x: &[Var]| x[0].matmul(&x[1]) + x[2].matmul(&x[3]).exp();
         assert_eq!(steps(two, 8), ["matmul", "matmul → exp add"]);
     }
 
     #[test]
-    fn a_way_around_keeps_a_group_apart() {
+    fn a_detour_keeps_a_group_separate() {
         let softmax = |x: &[Var]| {
             let y = x[0].matmul(&x[1]);
             &y - y.max_keep(&[1])
@@ -268,8 +268,8 @@ mod tests {
     }
 
     #[test]
-    fn a_kernel_waits_for_what_its_group_reads() {
-        // The product's other reader was before the sum, and is now after it.
+    fn a_kernel_waits_for_the_operands_of_its_group() {
+        // The product now runs after the concatenation, so its other reader moves behind it as well.
         let late = |x: &[Var]| {
             let y = x[0].matmul(&x[1]);
             let other = y.t().softmax(0);
@@ -282,7 +282,7 @@ mod tests {
     #[test]
     fn launches_respect_the_binding_limit() {
         let many = |x: &[Var]| x[3..8].iter().fold(x[0].matmul(&x[1]), |sum, x| sum + x);
-        // Two operands, five more, a result, and the scratch buffers that a variant may read.
+        // Bindings: two operands, five more, a result, and the scratch buffers that a variant may read.
         assert_eq!(steps(many, 10), ["matmul → add add add add add"]);
         assert_eq!(steps(many, 9), ["matmul", "add add add add add"]);
         let load = |x: &[Var]| x[1..7].iter().fold(x[0].exp(), |sum, x| sum + x).sum();

@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn living_together_means_living_apart() {
+    fn values_alive_together_have_different_slots() {
         let intervals =
             [interval(0, 9, 10), interval(1, 3, 50), interval(2, 4, 20), interval(5, 6, 40), interval(4, 5, 5)];
         let (slots, sizes) = assign(&intervals);
@@ -135,7 +135,7 @@ mod tests {
         }
     }
 
-    /// The same assignment, by a search over every slot for every interval.
+    /// The same assignment by brute force: for every interval, a search over all slots.
     fn assign_by_search(intervals: &[Interval]) -> (Vec<usize>, Vec<usize>) {
         let mut order: Vec<usize> = (0..intervals.len()).collect();
         order.sort_by_key(|&i| (intervals[i].first, Reverse(intervals[i].bytes)));
@@ -173,8 +173,8 @@ mod tests {
     }
 
     #[test]
-    fn many_that_live_together_are_placed_at_once() {
-        // Like gradients that wait for the optimizer: each has a slot, which is used again later.
+    fn many_values_alive_together_are_placed_quickly() {
+        // Like gradients that wait for the optimizer: each needs its own slot, which is reused later.
         const COUNT: usize = 200_000;
         let together = (0..COUNT).map(|i| interval(i, COUNT + i, 100 + i));
         let after = (0..COUNT).map(|i| interval(3 * COUNT, 4 * COUNT, 100 + i));

@@ -70,8 +70,8 @@ mod tests {
     use crate::plan::{Plan, Preferences, Request, Target};
     use crate::{Device, Result, Shape, Tape, Tensor, Var};
 
-    /// The kernels that a large GPU launches for a recording on inputs of these shapes. The recording's first value, if
-    /// there is one, becomes the first input.
+    /// The kernels that a large GPU launches for a recording on inputs of these shapes. If the recording returns an
+    /// update, it is assigned to the first input.
     fn kernels(shapes: &[Shape], f: impl Fn(&[Var]) -> (Option<Var>, Vec<Var>)) -> Result<Vec<&'static str>> {
         let device = Device::cpu();
         let tape = Tape::new(&device);
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_since_is_packed_again() -> Result<()> {
+    fn updated_weights_are_packed_again() -> Result<()> {
         // The last convolution's weight shares the memory of the first one's.
         let updated = |x: &[Var]| {
             let z = &x[0] * 0.5;
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn what_reads_a_dropped_launch_is_told_apart() -> Result<()> {
+    fn products_with_shared_packing_are_not_merged() -> Result<()> {
         // Each product writes partial sums to scratch memory, and reads weights that another convolution packed.
         let [image, weight] = [Shape::from([8, 64, 16, 16]), Shape::from([64, 64, 3, 3])];
         let convolutions = |x: &[Var]| {

@@ -122,14 +122,14 @@ mod tests {
         let (out, roots) = simplify(&graph, &[sum]);
         assert!(unused < half);
         let names: Vec<_> = out.to_string().lines().map(str::to_owned).collect();
-        // Folding leaves unused constants behind; they cost nothing.
+        // Folding leaves unused constants behind, which cost nothing.
         assert!(names[1..4].iter().all(|line| line.contains(" = const ")), "{out}");
         assert_eq!(names[4..], ["%4 = tanh(%0) : f32[2, 3]", "%5 = add(%4, %4) : f32[2, 3]"]);
         assert_eq!(roots, [ValueId(5)]);
     }
 
     #[test]
-    fn what_is_computed_again_is_not_merged() {
+    fn recomputed_values_are_not_merged() {
         let mut graph = Graph::default();
         let x = graph.push(Source::Leaf(0), [], [ty(&[2])]);
         let a = graph.push(Source::Op(Pointwise::Tanh.into()), [x], [ty(&[2])]);
@@ -137,7 +137,7 @@ mod tests {
         let b = graph.push(Source::Op(Pointwise::Tanh.into()), [late], [ty(&[2])]);
         let (out, roots) = simplify(&graph, &[a, b]);
         assert_ne!(roots[0], roots[1], "{out}");
-        // Nobody reads the value that it waits for.
+        // Here the value that it waits for is not an output.
         let (out, roots) = simplify(&graph, &[b]);
         assert_eq!((roots.len(), out.to_string().matches("tanh").count()), (1, 1), "{out}");
         let constant = graph.push(Source::Const(Exact(0.5)), [], [ty(&[2])]);

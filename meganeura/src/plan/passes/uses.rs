@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn readers_of_a_view_that_waits_come_after_all_of_it() {
+    fn readers_of_a_waiting_view_come_after_all_that_it_waits_for() {
         let ty = TensorType::new(DType::F32, Shape::from([2]));
         let mut g = Graph::default();
         let x = g.push(Source::Leaf(0), [], [ty]);

@@ -1,6 +1,6 @@
-//! Runs that meet every failure while they write: the power fails after each file operation, each operation fails, the
-//! process is killed before each, each reservation of memory fails. From what is left, training continues to the same
-//! bits.
+//! Runs that meet every possible failure while they write: a power failure after each file operation, an error of each
+//! operation, a killed process before each operation, a failed memory reservation. Training resumes from what is left,
+//! and ends with the same bits.
 
 mod power;
 
@@ -26,7 +26,7 @@ struct Outcome {
     losses: Vec<(u64, String)>,
 }
 
-/// Three numbers and two classes, fourteen examples: an epoch has three batches and one that is smaller.
+/// Fourteen examples of three numbers in two classes: an epoch has three full batches and a smaller one.
 struct Training {
     device: Device,
     data: Dataset,
@@ -56,7 +56,7 @@ impl Training {
         training
     }
 
-    /// Trains to the end, from wherever the run is. Returns the step where it started.
+    /// Creates or resumes the run, and trains to the end. Returns the step where it started.
     fn run(&self, folder: &Path, patience: Patience) -> Result<u64> {
         self.run_with(folder, patience, &mut |run, net, optimizer| run.checkpoint(net, optimizer))
     }
@@ -78,7 +78,7 @@ impl Training {
             }
             Err(_) if patience == Patience::GoOn => {
                 failures += 1;
-                assert_eq!(failures, 1, "one operation failed, and so did several saves");
+                assert_eq!(failures, 1, "one failed operation made several saves fail");
                 Ok(())
             }
             Err(error) => Err(error),
@@ -115,7 +115,7 @@ impl Training {
     #[track_caller]
     fn expect_same(&self, folder: &Path, when: &str) -> u64 {
         let start = self.run(folder, Patience::GiveUp).unwrap_or_else(|error| panic!("{when}: {error}"));
-        assert!(self.outcome(folder) == self.expected, "{when}: another training");
+        assert!(self.outcome(folder) == self.expected, "{when}: the results differ");
         let checkpoints = fs::read_dir(folder.join("checkpoints")).unwrap().map(|entry| entry.unwrap().file_name());
         let names: Vec<_> = checkpoints.map(|name| name.into_string().unwrap()).collect();
         assert!(names.len() <= 3 && names.iter().all(|name| !name.contains("partial")), "{when}: {names:?}");
@@ -137,7 +137,7 @@ impl Training {
     }
 }
 
-/// A folder in memory, if the system has one: nothing here depends on a disk.
+/// A folder in memory, if the system has such a place: these tests need no real disk.
 fn folder() -> tempfile::TempDir {
     let memory = Path::new("/dev/shm");
     if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() }.unwrap()
@@ -156,9 +156,9 @@ fn the_power_fails_after_each_operation() {
     let run = root.path().join("run");
     let (result, seen) = on_disk(None, || training.run(&run, Patience::GiveUp));
     assert_eq!(result.unwrap(), 0);
-    assert!(training.outcome(&run) == training.expected, "it only looks on");
+    assert!(training.outcome(&run) == training.expected, "the simulation changes nothing");
     let (mut disk, mut rng) = (Disk::new(root.path()), Seed::new(1).rng());
-    // For each state that is left, the step from which training resumes.
+    // For each state of the disk, the step from which training resumes.
     let mut known: HashMap<Tree, u64> = HashMap::new();
     for (index, event) in seen.events.iter().enumerate() {
         disk.apply(event);
@@ -173,8 +173,8 @@ fn the_power_fails_after_each_operation() {
     assert!(known.len() > 100, "{}", known.len());
 }
 
-/// Each fails in four ways. The program gives up at the first error, or continues and saves later. Then the power
-/// fails.
+/// Each operation fails in four ways. The program gives up at the first error, or continues and saves later. Then the
+/// power fails.
 #[test]
 fn each_operation_fails_once() {
     let training = Training::new();
@@ -207,7 +207,7 @@ fn each_operation_fails_once() {
     assert!(cases > 500, "{cases}");
 }
 
-/// Then another process resumes from what is left, and the power fails.
+/// After the kill, another process resumes from what is left, and the power fails.
 #[test]
 fn the_process_is_killed_before_each_operation() {
     let training = Training::new();
@@ -232,7 +232,7 @@ fn the_process_is_killed_before_each_operation() {
             disk.apply(&event);
             match event {
                 Event::Note(step) => saved = step,
-                // Data that was durable before may get its name only now.
+                // Only now may data that was already durable get its name.
                 Event::Rename(..) | Event::SyncFolder(_) => {}
                 _ => continue,
             }
@@ -242,7 +242,7 @@ fn the_process_is_killed_before_each_operation() {
     }
 }
 
-/// A save without memory is an error, and the next one saves.
+/// A save that runs out of memory is an error, and the next one succeeds.
 #[test]
 fn memory_runs_out_in_each_reservation_of_a_save() {
     let training = Training::new();
@@ -271,6 +271,6 @@ fn memory_runs_out_in_each_reservation_of_a_save() {
         }
         failed += 1;
     }
-    // Two files, two tensors of the model and two moments of each.
+    // Reservations for two files, two tensors of the model, and two moments of each.
     assert!(failed >= 8, "{failed}");
 }

@@ -1,8 +1,8 @@
-//! A model of a file system that loses power: it keeps everything durable, and a part of the rest.
+//! A model of a file system that loses power: it keeps all durable data, and part of the rest.
 //!
-//! Of the writes to a file since its last sync, it keeps the first few, none, all, half of the last one, or the length
-//! of the last one without its bytes. Of the changes to the names in a folder since its last sync, it keeps the first
-//! few.
+//! Of the writes to a file since its last sync, it keeps a prefix (none and all included). The last write may also be
+//! torn in half, or leave its length filled with zeros. Of the changes to a folder's names since its last sync, it
+//! keeps a prefix.
 
 use std::collections::{BTreeMap, HashSet};
 use std::ffi::OsString;
@@ -11,18 +11,18 @@ use std::path::{Path, PathBuf};
 use crate::io::disk::simulated::Event;
 use crate::seed::Generator;
 
-/// Folders, and files with their bytes, by their paths from the root.
+/// Folders (`None`) and the bytes of files, by path from the root.
 pub(super) type Tree = BTreeMap<PathBuf, Option<Vec<u8>>>;
 
-/// The number of states up to which all are checked. Of more states, those where one file or folder differs from the
-/// others are checked, and some at random.
+/// Up to this number of combined states, all are checked. Beyond it, only those where at most one file or folder
+/// deviates from "nothing kept" or "everything kept", and some random ones.
 const ALL: usize = 32;
 const AT_RANDOM: usize = 12;
 
 #[derive(Clone, Debug)]
 pub(super) struct Disk {
     root: PathBuf,
-    /// The root is the first.
+    /// The root comes first.
     nodes: Vec<Node>,
 }
 
@@ -71,7 +71,7 @@ impl Disk {
                 self.changes(from).1.push(Change::Rename(name(from), name(to)));
             }
             Event::SyncFolder(path) => {
-                // Anything outside of the model existed before.
+                // Folders outside of the model existed before.
                 if let Some(index) = path.starts_with(&self.root).then(|| self.find(path)) {
                     let Node::Folder { durable, since } = &mut self.nodes[index] else { panic!("{path:?} is a file") };
                     since.drain(..).for_each(|change| change.apply(durable));
@@ -107,7 +107,7 @@ impl Disk {
         }
     }
 
-    /// The names and the changes of the folder that contains a path.
+    /// The names of the folder that contains a path, and their changes since the last sync.
     fn changes(&mut self, path: &Path) -> (&mut Names, &mut Vec<Change>) {
         let index = self.find(path.parent().expect("below the root"));
         match &mut self.nodes[index] {
@@ -116,14 +116,14 @@ impl Disk {
         }
     }
 
-    /// The tree if only durable data survives.
+    /// The tree if nothing but durable data survives.
     pub(super) fn least(&self) -> Tree {
         self.tree(&vec![0; self.nodes.len()])
     }
 
     /// The trees that a power failure may leave now.
     pub(super) fn leavings(&self, rng: &mut Generator) -> HashSet<Tree> {
-        // For each node, the number of states that it may be in; an unchanged node has one.
+        // The number of possible states of each node; an unchanged node has one.
         let counts: Vec<_> = self.nodes.iter().map(Node::states).collect();
         let (none, all) = (vec![0; counts.len()], counts.iter().map(|count| count - 1).collect::<Vec<_>>());
         let product = counts.iter().fold(1usize, |product, &count| product.saturating_mul(count));
@@ -179,14 +179,14 @@ impl Node {
     fn states(&self) -> usize {
         match self {
             Self::File { since, .. } if since.is_empty() => 1,
-            // In addition to the prefixes: torn, and not filled.
+            // Every prefix, and the last write torn or zero-filled.
             Self::File { since, .. } => since.len() + 3,
             Self::Folder { since, .. } => since.len() + 1,
         }
     }
 }
 
-/// The remaining bytes of a file.
+/// The bytes of a file after the power failure.
 fn left(durable: &[u8], since: &[Data], choice: usize) -> Vec<u8> {
     let mut bytes = durable.to_vec();
     let count = since.len();
@@ -234,9 +234,9 @@ fn name(path: &Path) -> OsString {
     path.file_name().expect("below the root").to_owned()
 }
 
-/// The model itself: data that is not durable can be lost, durable data cannot.
+/// A test of the model itself: only data that is not durable can be lost.
 #[test]
-fn only_what_is_durable_stays() {
+fn only_durable_data_survives() {
     let root = Path::new("root");
     let (folder, file, other) = (root.join("a"), root.join("a/x"), root.join("a/y"));
     let mut disk = Disk::new(root);

@@ -14,7 +14,7 @@ fn parts() -> Parts {
 }
 
 #[test]
-fn what_is_written_is_read() {
+fn written_checkpoints_are_read_back() {
     let folder = tempfile::tempdir().unwrap();
     assert!(list(folder.path()).unwrap().is_empty());
     let first = write(folder.path(), None, state(9), &parts(), || Ok(())).unwrap();
@@ -31,7 +31,7 @@ fn what_is_written_is_read() {
 }
 
 #[test]
-fn damage_is_noticed_and_named() {
+fn damage_is_detected_and_named() {
     let folder = tempfile::tempdir().unwrap();
     let saved = write(folder.path(), None, state(9), &parts(), || Ok(())).unwrap();
     let (model, state) = (saved.path.join("model.safetensors"), saved.path.join(FILES.state));
@@ -53,7 +53,7 @@ fn damage_is_noticed_and_named() {
         fs::write(&state, &text.as_bytes()[..cut]).unwrap();
         assert!(list(folder.path()).unwrap()[0].state.is_err(), "cut at {cut}");
     }
-    // Contents with a valid checksum of their own.
+    // Wrong contents whose own checksum is valid.
     for (from, to, part) in [
         ("\"step\": 9", "\"step\": -9", "`step` is not a whole number: -9"),
         ("\"step\": 9", "\"step\": 18446744073709551615", "`step` is 18446744073709551615, and no run comes as far"),
@@ -68,9 +68,9 @@ fn damage_is_noticed_and_named() {
     assert!(list(folder.path()).unwrap()[0].state.is_err());
 }
 
-/// Every bit of every file, and the name of the folder.
+/// Flips every bit of every file, and changes the folder's name.
 #[test]
-fn any_bit_that_changed_is_noticed() {
+fn any_flipped_bit_is_detected() {
     let folder = tempfile::tempdir().unwrap();
     let saved = write(folder.path(), None, state(9), &parts(), || Ok(())).unwrap();
     let mut bits = 0;
@@ -118,7 +118,7 @@ fn names_have_one_form() {
 }
 
 #[test]
-fn what_cannot_be_used_is_set_aside() {
+fn unusable_checkpoints_are_set_aside() {
     let folder = tempfile::tempdir().unwrap();
     for expected in ["step-00000009.damaged", "step-00000009.damaged-2", "step-00000009.damaged-3"] {
         let saved = write(folder.path(), None, state(9), &parts(), || Ok(())).unwrap();
@@ -130,30 +130,30 @@ fn what_cannot_be_used_is_set_aside() {
 }
 
 #[test]
-fn what_somebody_deleted_is_deleted() {
+fn deleting_a_missing_checkpoint_succeeds() {
     let folder = tempfile::tempdir().unwrap();
     let saved = write(folder.path(), None, state(9), &parts(), || Ok(())).unwrap();
     fs::remove_dir_all(&saved.path).unwrap();
     delete(&saved).unwrap();
 }
 
-/// Another run's files may be there now, under the same names.
+/// By now, the folder may hold another run's files under the same names.
 #[test]
-fn a_folder_that_is_no_longer_ours_is_left_alone() {
+fn a_folder_of_another_run_is_left_alone() {
     let folder = tempfile::tempdir().unwrap();
     let checkpoints = folder.path().join(FILES.checkpoints);
     let lost = || Err(Error::new(ErrorKind::Io, "no longer ours"));
     let error = write(folder.path(), None, state(9), &parts(), lost).unwrap_err();
     assert!(error.to_string().contains("no longer ours"), "{error}");
     assert!(checkpoints.join("step-00000009.partial").exists() && list(folder.path()).unwrap().is_empty());
-    // And no folder is created.
+    // Nor is a folder created.
     fs::remove_dir_all(folder.path()).unwrap();
     assert_eq!(write(folder.path(), None, state(9), &parts(), || Ok(())).unwrap_err().kind(), ErrorKind::Io);
     assert!(!folder.path().exists());
 }
 
 #[test]
-fn what_is_unfinished_is_no_checkpoint() {
+fn unfinished_checkpoints_are_not_listed_and_are_swept() {
     let folder = tempfile::tempdir().unwrap();
     write(folder.path(), None, state(9), &parts(), || Ok(())).unwrap();
     let checkpoints = folder.path().join(FILES.checkpoints);
@@ -172,10 +172,10 @@ fn what_is_unfinished_is_no_checkpoint() {
 }
 
 #[test]
-fn what_cannot_be_written_leaves_the_last_one() {
+fn a_failed_write_leaves_the_last_checkpoint() {
     let folder = tempfile::tempdir().unwrap();
     let saved = write(folder.path(), None, state(9), &parts(), || Ok(())).unwrap();
-    // A file at the path of the folder: this fails for every user, including root.
+    // A file in place of the folder makes the write fail for every user, root included.
     fs::write(saved.path.with_file_name("step-00000010.partial"), "").unwrap();
     let error = write(folder.path(), Some(&saved), state(10), &parts(), || Ok(())).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Io);

@@ -377,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn ranks_that_disagree_are_told_and_go_on() {
+    fn ranks_that_disagree_get_an_error_and_continue() {
         ranks(2, |watch, rank| {
             let other = [Purpose::Count as u64, 8, 24, 0];
             let error = meet(&watch, if rank == 0 { COUNT } else { other }).unwrap_err();
@@ -390,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn who_does_not_wait_hears_of_it() {
+    fn a_rank_that_does_not_wait_still_learns_of_a_mismatch() {
         ranks(2, |watch, rank| {
             watch.come([Purpose::Mean as u64, 4, 16, rank as u64]).unwrap();
             while watch.fault().is_none() {
@@ -401,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_leaves_or_is_gone_is_missed_by_those_who_wait() {
+    fn waiting_ranks_notice_a_rank_that_left_or_died() {
         for leaves in [true, false] {
             ranks(3, |watch, rank| {
                 meet(&watch, COUNT).unwrap();
@@ -423,7 +423,7 @@ mod tests {
     }
 
     #[test]
-    fn who_fails_in_a_meeting_lets_the_others_know() {
+    fn a_rank_that_fails_in_a_meeting_tells_the_others() {
         ranks(2, |watch, rank| {
             meet(&watch, COUNT).unwrap();
             let (sender, heard) = std::sync::mpsc::channel();
@@ -438,7 +438,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mismatch_that_nobody_waited_for_stops_what_comes_after() {
+    fn an_unawaited_mismatch_fails_the_next_meeting() {
         ranks(2, |watch, rank| {
             watch.come([Purpose::Mean as u64, 4, 16, rank as u64]).unwrap();
             assert_eq!(meet(&watch, COUNT).unwrap_err().kind(), ErrorKind::Argument);
@@ -446,11 +446,11 @@ mod tests {
     }
 
     #[test]
-    fn who_does_not_belong_is_refused() {
+    fn ranks_of_another_world_are_refused() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap().to_string();
         Watch::serve(listener, 2, String::new()).unwrap();
-        // The connection of a stranger does not matter.
+        // Connections of other programs are ignored.
         io::Write::write_all(&mut TcpStream::connect(&address).unwrap(), b"GET / HTTP/1.1\r\n\r\n").unwrap();
         let first = thread::spawn({
             let address = address.clone();

@@ -1,5 +1,5 @@
-//! Models in a crate that imports the framework as `dragonfly`, has no prelude, and gives another meaning to every name
-//! that generated code could use. Nothing may cause a warning. Compiling is half of the test.
+//! Models in a crate that imports the framework as `dragonfly`, has no prelude, and redefines every name that generated
+//! code could use. Nothing may cause a warning. Half of the test is that it compiles.
 #![no_implicit_prelude]
 #![deny(warnings, missing_docs, clippy::all, clippy::pedantic)]
 
@@ -40,7 +40,7 @@ pub struct Net {
     head: Head,
 }
 
-/// Applied to what the blocks make of an image.
+/// Takes the output of a block.
 #[derive(Module, ::core::fmt::Debug)]
 #[module(crate = "::dragonfly", sequential)]
 pub struct Head(#[module(init = Linear::new(8, 3), before = flatten)] Linear);

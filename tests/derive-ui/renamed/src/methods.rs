@@ -1,10 +1,10 @@
-//! A model with methods, and a blanket trait, that have the names of everything that is generated or called.
+//! A model whose methods, and a blanket trait, have the names of all functions that are generated or called.
 #![expect(clippy::wrong_self_convention, reason = "the names are those of generated code")]
 
 use ::dragonfly::Module;
 use ::dragonfly::prelude::Linear;
 
-/// Built and applied by generated code, past its own methods.
+/// Generated code builds and applies it, and must not call these methods.
 #[derive(Module, ::core::fmt::Debug)]
 #[module(crate = "::dragonfly", sequential, residual = around, config(width: usize))]
 pub struct Busy<T> {

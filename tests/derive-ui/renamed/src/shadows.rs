@@ -10,7 +10,7 @@ pub mod meganeura {}
 macro_rules! shadows {
     ($($Name:ident)+) => {
         $(
-            /// Stands in the way.
+            /// Shadows a prelude name.
             #[derive(::core::fmt::Debug)]
             pub struct $Name;
         )+

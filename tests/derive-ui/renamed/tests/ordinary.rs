@@ -1,4 +1,4 @@
-//! The same in a crate where nothing is shadowed: the crate's other name is enough.
+//! The same in a crate where nothing is shadowed: giving the crate's other name is enough.
 #![forbid(unsafe_code, missing_docs, unused_variables, unused_imports, unused_mut, non_snake_case, unreachable_code)]
 
 use dragonfly::prelude::*;

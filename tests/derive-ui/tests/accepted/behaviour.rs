@@ -1,4 +1,4 @@
-//! The behaviour of generated code besides visiting: seeds, errors that name fields, and the lines of errors.
+//! Generated code beyond visiting: seeds, errors that name fields, and the lines of errors.
 
 use meganeura::prelude::*;
 use meganeura::{Device, Error, ErrorKind, Param, Result, Tensor, Var};

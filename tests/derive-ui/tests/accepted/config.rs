@@ -19,7 +19,7 @@ struct Block {
 /// A model whose parts get the model's own arguments.
 #[derive(Module)]
 #[module(sequential, config(
-    /// How many blocks there are.
+    /// The number of blocks.
     depth: usize,
     factors: Vec<f32>,
     last: Option<f32>,
@@ -31,7 +31,7 @@ pub struct Net {
     shifts: Vec<Shift>,
 }
 
-/// A config of one's own: with defaults, derives, a constructor, generics.
+/// A hand-written config type, with generics and derives.
 #[derive(Debug, Clone, PartialEq)]
 struct Settings<const N: usize> {
     factors: [f32; N],
@@ -72,7 +72,7 @@ impl Family for Bytes {
     type Factor = u8;
 }
 
-/// The config has those generics of the model that it needs.
+/// The generated config has only the generics that its fields use.
 #[derive(Module)]
 #[module(config(factors: [F::Factor; N], label: &'a str))]
 struct Generic<'a, L, F, const N: usize = 2>
@@ -90,13 +90,13 @@ where
     label: &'a str,
 }
 
-/// With all of them, it is a builder.
+/// A config with all of the model's generics is a builder.
 #[derive(Module)]
 #[module(sequential, config(factors: [f32; N]))]
 struct Chain<const N: usize>(#[module(init = factors.map(Scale::new))] [Scale; N]);
 
 #[test]
-fn a_config_is_as_generic_as_it_must_be() -> Result<()> {
+fn a_config_has_only_the_generics_that_it_needs() -> Result<()> {
     let device = device();
     let config = GenericConfig::<'_, Bytes, 2> { factors: [3, 4], label: "label" };
     let mut net = Generic::<'_, u8, Bytes>::init(&device, 42, config)?;
@@ -105,7 +105,7 @@ fn a_config_is_as_generic_as_it_must_be() -> Result<()> {
     Ok(())
 }
 
-/// What `L` is, no config says, so that only `init` builds it.
+/// The config does not determine `L`, so only `init` can build it.
 #[derive(Module)]
 #[module(sequential, config(offset: f32))]
 struct Over<L> {
@@ -150,16 +150,16 @@ fn values_are_given_by_name() -> Result<()> {
 }
 
 #[test]
-fn a_type_of_ones_own_is_called_config() -> Result<()> {
+fn a_hand_written_config_is_called_config() -> Result<()> {
     let device = device();
     let config = Settings { factors: [2.0, 3.0], block: Nested::default() };
     assert_eq!(apply(&Configured::init(&device, 42, config)?, 1.0)?, 7.0);
     Ok(())
 }
 
-/// The framework knows nothing of serde.
+/// Serde support comes from the config type, not from the framework.
 #[test]
-fn a_config_goes_with_the_saved_model() -> Result<()> {
+fn a_config_is_saved_with_the_model() -> Result<()> {
     let device = device();
     let mut saved = Inner::init(&device, 42, Nested { offset: 7.0 })?;
     saved.0 = Shift::new(9.0).init(&device, Seed::new(0))?;
@@ -173,7 +173,7 @@ fn a_config_goes_with_the_saved_model() -> Result<()> {
 }
 
 #[test]
-fn what_the_config_does_not_say_the_type_does() -> Result<()> {
+fn type_parameters_supply_what_the_config_omits() -> Result<()> {
     let device = device();
     assert_eq!(apply(&Over::<Two>::init(&device, 42, OverConfig { offset: 1.0 })?, 1.0)?, 3.0);
     let outer = Outer::init(&device, 42)?;

@@ -1,4 +1,4 @@
-//! The framework under another name.
+//! `crate = "…"`: the framework under another name.
 
 mod frameworks {
     pub mod dragonfly {

@@ -15,7 +15,7 @@ where
     layers: [Keep<L>; N],
 }
 
-/// A module whatever `T` is, so that `T: Module` would be too much to ask.
+/// A module for every `T`: a bound `T: Module` would be too strict.
 #[derive(Module)]
 #[module(sequential)]
 struct Keep<T> {
@@ -34,7 +34,7 @@ impl Family for Scales {
     type Block = Scale;
 }
 
-/// `F` is no module, `F::Block` is.
+/// `F` is not a module, but `F::Block` is.
 #[derive(Module)]
 #[module(sequential)]
 struct Tower<F: Family + ?Sized> {
@@ -44,7 +44,7 @@ struct Tower<F: Family + ?Sized> {
     _family: PhantomData<F>,
 }
 
-/// The bound `Vec<Tree<T>>: Module` would be needed to prove itself.
+/// A bound `Vec<Tree<T>>: Module` would need itself as its proof.
 #[derive(Module)]
 struct Tree<T> {
     value: T,

@@ -1,4 +1,4 @@
-//! Fields, constants and generics may have any name of the generated code; expressions see the user's.
+//! Fields, constants and generics may share any name with generated code. The user's expressions see the user's items.
 #![expect(non_upper_case_globals, non_camel_case_types, reason = "the names are those of the generated code")]
 
 use meganeura::prelude::*;

@@ -1,4 +1,4 @@
-//! Generated code looks up no name in the user's scope.
+//! Generated code resolves no name in the user's scope.
 #![no_implicit_prelude]
 #![expect(non_camel_case_types, dead_code, reason = "they only stand in the way")]
 

@@ -42,7 +42,7 @@ struct Net<T: Default> {
     value: T,
 }
 
-/// Which variant is built, only a closure can say.
+/// Only a closure can choose the variant.
 #[derive(Module)]
 enum Choice {
     Scale(Scale),
@@ -86,7 +86,7 @@ fn fields_are_built() -> meganeura::Result<()> {
     Ok(())
 }
 
-/// Functions of one's own called `init`.
+/// Hand-written functions called `init`.
 #[derive(Module)]
 #[module(no_init)]
 struct Seeded {
@@ -116,7 +116,7 @@ impl Told {
 }
 
 #[test]
-fn init_may_be_ones_own() -> meganeura::Result<()> {
+fn init_may_be_hand_written() -> meganeura::Result<()> {
     assert_eq!(Seeded::init()?.scale.parameter_count(), 1);
     let told = Told::init(3)?;
     assert_eq!((told.scale.parameter_count(), told.seeded.parameter_count()), (3, 1));

@@ -1,4 +1,4 @@
-//! `init` compares neighbouring layers, and with `input` records the whole model.
+//! `init` compares neighbouring layers; with `input`, it also records the whole model.
 
 use meganeura::prelude::*;
 use meganeura::{ErrorKind, Result};
@@ -40,7 +40,7 @@ struct Words {
     head: Linear,
 }
 
-/// With a `forward` of its own.
+/// With a hand-written `forward`.
 #[derive(Module)]
 #[module(input = [_, size])]
 #[module(config(size: usize))]
@@ -56,7 +56,7 @@ impl Layer for ByHand {
 }
 
 #[test]
-fn what_fits_is_built_and_nothing_runs() {
+fn fitting_models_are_built_without_running_anything() {
     let device = Device::cpu();
     device.set_seed(3);
     let net = fits::Net::init(&device, 1).unwrap();
@@ -135,7 +135,7 @@ fn an_input_that_does_not_fit_names_the_layer() {
     for part in ["`head`, with an input f32[2, 3, 8, 8] of the model", "(parameter head.weight)", "f32[2, 144]"] {
         assert!(said.contains(part), "{part}: {said}");
     }
-    // Nothing says what its neighbours are, so that the input alone finds it.
+    // With a hand-written `forward`, only `input` finds the misfit.
     let (_, said, _) = error(ByHand::init(&device, 1, ByHandConfig { size: 5 }));
     assert!(said.contains("`linear`, with an input f32[2, 5] of the model"), "{said}");
     let (_, said, line) = error(ByHand::init(&device, 1, ByHandConfig { size: 0 }));

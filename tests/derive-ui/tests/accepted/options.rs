@@ -1,4 +1,4 @@
-//! `skip`, `rename` and `frozen`; several options in one attribute, or one in each of several.
+//! `skip`, `rename` and `frozen`, in one attribute or several.
 
 use meganeura::prelude::*;
 use meganeura_derive_ui::{Scale, Shift, device, leaves};
@@ -35,7 +35,7 @@ fn options_are_followed() -> meganeura::Result<()> {
 
 type Cache = std::collections::HashMap<u32, Tensor>;
 
-/// Fields that may be skipped: settings, tensors, references, empty types, and on purpose anything.
+/// Fields that may be skipped: settings, tensors, references, zero-sized types, and, deliberately, anything else.
 #[derive(Module)]
 struct Skipping<'a, L: Layer> {
     layer: L,
@@ -54,7 +54,7 @@ struct Skipping<'a, L: Layer> {
 }
 
 #[test]
-fn what_is_skipped_on_purpose_is_no_part() -> meganeura::Result<()> {
+fn deliberately_skipped_fields_are_not_visited() -> meganeura::Result<()> {
     let scale = |factor| Scale::new(factor).init(&device(), Seed::new(1));
     let own = Param::new(Tensor::zeros(&device(), [1])?);
     let mut net = Skipping {

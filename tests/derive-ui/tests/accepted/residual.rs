@@ -32,7 +32,7 @@ struct Optional(
     #[module(init = projects.then(|| Shift::new(100.0)))] Option<Shift>,
 );
 
-/// The shortcut's type is generic, and need only be one.
+/// The shortcut's type may be generic; it only has to implement `Shortcut`.
 #[derive(Module)]
 #[module(sequential, residual = around)]
 struct Generic<L, S> {

@@ -29,7 +29,7 @@ struct Net {
     third: Shift,
 }
 
-/// A layer that is made where it is applied.
+/// A layer without parameters, which `forward` creates in place.
 #[derive(Module)]
 struct Power {
     #[module(skip)]
@@ -69,7 +69,7 @@ fn layers_without_parameters_need_no_field() -> meganeura::Result<()> {
     Ok(())
 }
 
-/// `before` comes before.
+/// `before` runs ahead of the layer.
 #[derive(Module)]
 #[module(sequential)]
 struct Order {
@@ -89,7 +89,7 @@ fn steps_are_applied_in_order() -> meganeura::Result<()> {
     Ok(())
 }
 
-/// Methods that `Var` has only through a trait, by reference and by value, with and without arguments.
+/// Methods that `Var` gets from a trait: by reference and by value, with and without arguments.
 trait Activation {
     fn swish(&self) -> Var;
     fn relu6(&self, slope: f64) -> Var;
@@ -130,7 +130,7 @@ fn methods_of_traits_in_scope_are_found() -> meganeura::Result<()> {
     Ok(())
 }
 
-/// A layer with parameters that each `forward` makes anew.
+/// Each `forward` creates a layer with new parameters.
 #[derive(Module)]
 #[module(sequential)]
 struct Forgotten {
@@ -138,7 +138,7 @@ struct Forgotten {
     scale: Scale,
 }
 
-/// One that it makes of a parameter of its own.
+/// The layer that `forward` creates shares the field's parameters.
 #[derive(Module)]
 #[module(sequential)]
 struct Twice {
@@ -148,7 +148,7 @@ struct Twice {
 }
 
 #[test]
-fn a_layer_whose_parameters_nobody_holds_is_an_error() -> meganeura::Result<()> {
+fn a_layer_with_unheld_parameters_is_an_error() -> meganeura::Result<()> {
     let error = apply(&Forgotten::init(&device(), 42)?, 1.0).unwrap_err().to_string();
     assert!(error.contains("its `weight` would be neither trained nor saved; make the layer a field"), "{error}");
     assert!(error.contains("sequential.rs:"), "{error}");

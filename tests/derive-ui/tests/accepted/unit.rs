@@ -8,7 +8,7 @@ use meganeura_derive_ui::{Scale, apply, device, leaves};
 struct Negate;
 
 impl Negate {
-    /// No other `init` is generated.
+    /// The derive generates no second `init`.
     fn init() -> Self {
         Self
     }

@@ -1,4 +1,4 @@
-//! Structs that a macro writes, from fragments in invisible groups.
+//! Structs written by a macro, whose fragments come in invisible groups.
 
 use meganeura::prelude::*;
 use meganeura_derive_ui::{Scale, apply, device, leaves};

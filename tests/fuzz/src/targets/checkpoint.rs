@@ -55,7 +55,7 @@ fn names() -> Names {
         .ignore("**.extra.**")
 }
 
-/// Changes the header as a document, together with its length; or only the length.
+/// Mutates the header as a JSON document and adjusts its length, or mutates only the length.
 fn reshape_header(input: &mut Vec<u8>, rng: &mut Rng) {
     let header = input.split_first_chunk().and_then(|(length, rest)| {
         let length = usize::try_from(u64::from_le_bytes(*length)).ok()?;
@@ -63,7 +63,7 @@ fn reshape_header(input: &mut Vec<u8>, rng: &mut Rng) {
     });
     let Some((mut header, data)) = header else { return mutate::bytes(input, rng) };
     if rng.u8(..8) == 0 && header.is_object() {
-        // Many tensors without numbers, each a name to report.
+        // Many empty tensors, each a name to report.
         for at in 0..rng.usize(..200) {
             header[format!("layer{at}.{}", "x.".repeat(rng.usize(..50)))] =
                 json!({ "dtype": "F32", "shape": [0], "data_offsets": [0, 0] });
@@ -76,7 +76,7 @@ fn reshape_header(input: &mut Vec<u8>, rng: &mut Rng) {
     *input = [&(text.len() as u64).to_le_bytes(), text.as_bytes(), &data].concat();
 }
 
-/// Loads into a model, which must be as it was where that fails.
+/// Loads into a model, which must be unchanged if that fails.
 fn load(input: &[u8], names: &Names) -> Result<bool, String> {
     let mut net = net();
     let before = bits(&net);
@@ -89,7 +89,7 @@ fn load(input: &[u8], names: &Names) -> Result<bool, String> {
     Ok(report.is_some())
 }
 
-/// Reads only the tensors. They are written to another file, which must have the same tensors.
+/// Reads only the tensors, and writes them to a new file, which must have the same tensors.
 fn tensors(input: &[u8]) -> Result<(), String> {
     let read = |input: &[u8]| documented(tensors_from_safetensors(input, &Device::cpu()), &[ErrorKind::Checkpoint]);
     let write = |tensors: &BTreeMap<String, Tensor>| documented(tensors_to_safetensors(tensors), &[]);
@@ -135,7 +135,7 @@ impl Target for Model {
     }
 }
 
-/// A model from a file of other names.
+/// A model from a file with other names.
 pub struct Renamed;
 
 impl Target for Renamed {

@@ -18,7 +18,7 @@ fn gzip(bytes: &[u8]) -> Vec<u8> {
     packed.write_all(bytes).and_then(|()| packed.finish()).expect("memory can be written")
 }
 
-/// Reads every example of what was read.
+/// Reads every example of a dataset.
 fn examples(dataset: Result<Dataset, meganeura::Error>) -> Result<bool, String> {
     let Some(dataset) = documented(dataset, &KINDS)? else { return Ok(false) };
     for index in 0..dataset.len().min(4) {
@@ -61,7 +61,7 @@ impl Target for Idx {
         let part = &mut parts[rng.usize(..2)];
         match rng.u8(..4) {
             0 => *part = gzip(part),
-            // A file that unpacks to far more than its size.
+            // A decompression bomb.
             1 => *part = gzip(&[&part[..], &vec![0; 1 << rng.u32(..24)]].concat()),
             _ => mutate::bytes(part, rng),
         }

@@ -12,10 +12,10 @@ use crate::mutate;
 
 const KINDS: [ErrorKind; 1] = [ErrorKind::Data];
 
-/// Pixels that an image may have: as many as the limit on memory leaves room for, decoded and as numbers.
+/// The limit on pixels: what fits into the memory limit, both decoded and as floats.
 const PIXELS: u64 = 1 << 21;
 
-/// A folder whose first image is the input, or whose second is.
+/// Folders whose first or second image is the input.
 pub struct Folder;
 
 fn encoded(image: &DynamicImage, format: ImageFormat) -> Vec<u8> {
@@ -24,7 +24,7 @@ fn encoded(image: &DynamicImage, format: ImageFormat) -> Vec<u8> {
     bytes.into_inner()
 }
 
-/// PNG's check of a chunk.
+/// PNG's checksum of a chunk.
 fn crc(bytes: &[u8]) -> u32 {
     !bytes.iter().fold(!0, |crc: u32, byte| {
         (0..8).fold(crc ^ u32::from(*byte), |crc, _| if crc & 1 == 1 { crc >> 1 ^ 0xedb8_8320 } else { crc >> 1 })
@@ -37,7 +37,7 @@ impl Folder {
         let class = folder.path().join("class");
         std::fs::create_dir(&class).expect("temporary folders can be made");
         file(&folder, "class/1.png", input);
-        // The first decides on the shape of all.
+        // The first image decides the shape of all.
         let first = documented(ImageFolder::open_with_limit(folder.path(), PIXELS).and_then(Dataset::of), &KINDS)?;
         let is_read = match first {
             Some(first) => documented(first.get(0), &KINDS)?.is_some(),
@@ -88,7 +88,7 @@ impl Target for Folder {
     }
 
     fn reshape(&self, input: &mut Vec<u8>, rng: &mut Rng) {
-        // A PNG whose head says other extents, with a sum that fits.
+        // A PNG whose header claims other extents, with a valid checksum.
         if input.starts_with(b"\x89PNG") && input.len() >= 33 {
             let mut head = input[16..29].to_vec();
             mutate::bytes(&mut head, rng);

@@ -14,7 +14,7 @@ use fastrand::Rng;
 use meganeura::{Error, ErrorKind};
 use tempfile::TempDir;
 
-/// Something that reads what others wrote.
+/// A reader of foreign input.
 pub trait Target {
     /// The name in `--target` and of its corpus.
     fn name(&self) -> &'static str;
@@ -22,12 +22,12 @@ pub trait Target {
     /// Well-formed inputs to start from.
     fn seeds(&self) -> Vec<Vec<u8>>;
 
-    /// Pieces that the format is made of.
+    /// Tokens of the format.
     fn words(&self) -> &'static [&'static str] {
         &[]
     }
 
-    /// Changes an input in a way that keeps its frame whole; nothing where there is no frame.
+    /// Mutates an input but keeps its framing intact. Does nothing for formats without framing.
     fn reshape(&self, input: &mut Vec<u8>, rng: &mut Rng) {
         let _ = (input, rng);
     }
@@ -35,7 +35,7 @@ pub trait Target {
     /// Reads a well-formed input without an error.
     fn accepts(&self, input: &[u8]) -> Result<(), String>;
 
-    /// Reads an input; the promise that was broken, if one was.
+    /// Reads an input. The error is the promise that was broken.
     fn read(&self, input: &[u8]) -> Result<(), String>;
 }
 
@@ -58,12 +58,12 @@ pub fn all() -> Vec<Box<dyn Target>> {
     all
 }
 
-/// The result of reading; errors of these kinds are as valid as values.
+/// The result of a read, in which errors of these kinds are as valid as values.
 fn documented<T>(result: Result<T, Error>, kinds: &[ErrorKind]) -> Result<Option<T>, String> {
     match result {
         Ok(value) => Ok(Some(value)),
         Err(error) if kinds.contains(&error.kind()) => {
-            // Messages are bounded, too, whatever the names in the file.
+            // Messages must be bounded as well, whatever the names in the file.
             let length = error.to_string().len();
             if length > 1 << 16 { Err(format!("an error of {length} bytes")) } else { Ok(None) }
         }
@@ -71,21 +71,21 @@ fn documented<T>(result: Result<T, Error>, kinds: &[ErrorKind]) -> Result<Option
     }
 }
 
-/// A folder for files that readers take by their path only; in memory where the system has such a place.
+/// A folder for readers that need a path; in memory if the system has such a place.
 fn scratch() -> TempDir {
     let memory = Path::new("/dev/shm");
     let made = if memory.is_dir() { TempDir::new_in(memory) } else { TempDir::new() };
     made.expect("there is a place for temporary files")
 }
 
-/// Writes a file and says where.
+/// Writes a file and returns its path.
 fn file(folder: &TempDir, name: &str, bytes: &[u8]) -> PathBuf {
     let path = folder.path().join(name);
     fs::write(&path, bytes).expect("temporary files can be written");
     path
 }
 
-/// Two files as one input: the length of the first in two bytes, then both.
+/// Joins two files into one input: two bytes with the length of the first, then both.
 fn join(first: &[u8], second: &[u8]) -> Vec<u8> {
     let length = u16::try_from(first.len()).expect("seeds are short");
     [&length.to_le_bytes(), first, second].concat()

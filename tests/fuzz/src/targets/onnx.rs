@@ -6,7 +6,7 @@ use meganeura::{ErrorKind, Result};
 
 use super::{Target, documented};
 
-/// A model from the bytes of a file, which is compiled if it can be.
+/// A model from the bytes of a file, compiled if possible.
 pub struct Onnx;
 
 fn seed() -> Result<Vec<u8>> {
@@ -21,7 +21,7 @@ fn seed() -> Result<Vec<u8>> {
     onnx?.to_bytes()
 }
 
-/// Reads a model and compiles it for a batch of two, or as it says.
+/// Reads a model and compiles it for its own batch size, or for two if that is open.
 fn read(input: &[u8]) -> Result<()> {
     let model = Model::from_bytes(&Device::cpu(), input)?;
     match model.inputs() {

@@ -14,7 +14,7 @@ use serde_json::Value;
 use super::{Target, documented, scratch};
 use crate::mutate;
 
-/// One target a file: its name, and where the file is.
+/// One target per file: its name, and the file's path.
 const FILES: [(&str, &str); 6] = [
     ("run_json", "run.json"),
     ("run_events", "events.jsonl"),
@@ -28,7 +28,7 @@ pub fn all() -> Vec<Box<dyn Target>> {
     FILES.iter().map(|&(name, path)| Box::new(FileOf { name, path }) as Box<dyn Target>).collect()
 }
 
-/// A file of a run's folder, below it.
+/// A file in a run's folder, with its path below the folder.
 struct FileOf {
     name: &'static str,
     path: &'static str,
@@ -42,7 +42,7 @@ fn begin(folder: &Path) -> meganeura::run::RunOptions {
     Run::at(folder, &Device::cpu()).setting("seed", 7).keep_best("loss", Best::Lowest)
 }
 
-/// The files of a run of two steps with a checkpoint each, with paths below its folder.
+/// The files of a run of two steps, each with a checkpoint; paths are below its folder.
 fn template() -> &'static [(PathBuf, Vec<u8>)] {
     static TEMPLATE: OnceLock<Vec<(PathBuf, Vec<u8>)>> = OnceLock::new();
     TEMPLATE.get_or_init(|| {
@@ -74,7 +74,7 @@ fn template() -> &'static [(PathBuf, Vec<u8>)] {
 }
 
 impl FileOf {
-    /// Looks at a folder with this file, and takes the run up; whether that succeeds.
+    /// Inspects a folder with this file, then resumes the run. `true` if that succeeds.
     fn take(&self, input: &[u8]) -> Result<bool, String> {
         let folder = scratch();
         for (path, bytes) in template() {
@@ -112,7 +112,7 @@ impl Target for FileOf {
     }
 
     fn reshape(&self, input: &mut Vec<u8>, rng: &mut Rng) {
-        // A document, or one of the lines that are documents.
+        // A JSON document, or one line of a file of JSON lines.
         let mut lines: Vec<Vec<u8>> = match serde_json::from_slice::<Value>(input) {
             Ok(_) => vec![input.clone()],
             Err(_) => input.split_inclusive(|byte| *byte == b'\n').map(<[u8]>::to_vec).collect(),
@@ -122,7 +122,7 @@ impl Target for FileOf {
             Ok(mut value) => {
                 mutate::json(&mut value, rng);
                 *line = format!("{value}\n").into_bytes();
-                // A file with a checksum gets one that fits.
+                // A file with a checksum gets a valid one.
                 if let Some(sealed) = value.get("checksum").and_then(|_| resealed(line)) {
                     *line = sealed;
                 }

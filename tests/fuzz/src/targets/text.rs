@@ -9,7 +9,7 @@ use meganeura::{Device, ErrorKind, Init, ModuleExt, Seed};
 use super::{Target, documented, join, split};
 use crate::mutate;
 
-/// A schedule, which is written as it was read.
+/// A schedule, which must print as it was read.
 pub struct Schedules;
 
 impl Schedules {
@@ -22,7 +22,7 @@ impl Schedules {
             return Err(format!("`{written}` becomes `{again}`"));
         }
         for step in [0, 1, 2, 10, 999, u64::from(u32::MAX), u64::MAX] {
-            // NaN, too, is the same twice.
+            // Comparing bits, so that NaN equals itself.
             if schedule.at(step).to_bits() != again.at(step).to_bits() {
                 return Err(format!("`{written}` has another value at step {step}"));
             }
@@ -65,7 +65,7 @@ impl Target for Schedules {
     }
 }
 
-/// The state of a learning rate that goes by a metric.
+/// The state of a learning rate that follows a metric.
 pub struct Plateaus;
 
 impl Plateaus {
@@ -108,7 +108,7 @@ impl Target for Plateaus {
     }
 }
 
-/// A pattern and a name: as a rule of [`Names`], and as a part of a model.
+/// A pattern and a name, used as a rule of [`Names`] and on the paths of a model.
 pub struct Patterns;
 
 impl Patterns {
@@ -116,7 +116,7 @@ impl Patterns {
         let (pattern, name) = split(input);
         let (pattern, name) = (String::from_utf8_lossy(pattern), String::from_utf8_lossy(name));
         let kinds = [ErrorKind::Argument];
-        // Renamed to itself, a name stays.
+        // A name that is renamed to itself stays.
         let same = Names::new().rename(&*pattern, &*pattern);
         if let Some(path) = documented(same.path(&name), &kinds)?
             && path != name
@@ -155,7 +155,7 @@ impl Target for Patterns {
     }
 
     fn reshape(&self, input: &mut Vec<u8>, rng: &mut Rng) {
-        // Wildcards and what nearly fits them, again and again: what a matcher that tries everything chokes on.
+        // Repeated wildcards and near matches, which take a backtracking matcher exponential time.
         let count = 1 << rng.u32(..8);
         let (pattern, name) = match rng.u8(..4) {
             0 => ("**.".repeat(count) + "b", "a.".repeat(4 * count) + "c"),

@@ -1,5 +1,4 @@
-//! The identity of layers: boxes, shared layers, tied parameters, layers without a size, and parts that are left and
-//! entered again.
+//! The identity of layers: boxes, shared layers, tied parameters, zero-sized layers, and parts that are entered again.
 
 use std::sync::Arc;
 
@@ -8,7 +7,7 @@ use crate::nn::{BatchNorm2d, Conv2d, Embedding, KeyValueCache, Linear, LstmCell,
 use crate::nn::{RotaryEmbedding, Sigmoid};
 use crate::{DType, Device, Init, Layer, Module, ModuleExt, Precision, Shape, Tensor, TensorType, Var};
 
-/// The path, the type, the depth, and the parameters, or `None` if they occur again.
+/// The path, the type, the depth, and the number of parameters, or `None` if an earlier row has counted them.
 type Told<'a> = (&'a str, &'a str, usize, Option<usize>);
 
 fn told(summary: &ForwardSummary) -> Vec<Told<'_>> {
@@ -50,7 +49,7 @@ fn a_layer_behind_a_pointer_is_one_row() {
         ("rest.2.1", "Sigmoid", 3, Some(0)),
     ];
     assert_eq!(told(&summary), expected, "\n{summary}");
-    // 3 rows of Linear and Relu, and two activations after them.
+    // 3 rows of (Linear, Relu), then two activations.
     assert_eq!(summary.activation_bytes(), 4 * 2 * 4 * 5);
 }
 
@@ -63,7 +62,7 @@ fn a_boxed_root_is_the_model() {
     assert_eq!(told(&boxed.summary_with([2, 3]).unwrap()), [("", "Relu", 0, Some(0))]);
 }
 
-/// A newtype has the address of its contents, and so has a value without a size.
+/// A newtype has the same address as its contents, also if both are zero-sized.
 #[derive(Module, Debug)]
 struct Squashed(Sigmoid);
 
@@ -74,7 +73,7 @@ impl Layer for Squashed {
 }
 
 #[test]
-fn a_newtype_without_a_size_is_not_what_it_holds() {
+fn a_zero_sized_newtype_is_not_its_contents() {
     let summary = Squashed(Sigmoid).summary_with([2, 3]).unwrap();
     assert_eq!(told(&summary), [("", "Squashed", 0, Some(0)), ("?", "Sigmoid", 1, Some(0))], "\n{summary}");
     let summary = (Relu, Squashed(Sigmoid)).summary_with([2, 3]).unwrap();
@@ -122,7 +121,7 @@ fn a_part_that_is_entered_again_counts_its_new_layers() {
     assert_eq!(told(&summary), expected, "\n{summary}");
 }
 
-/// A head that shares the embedding's weights.
+/// A model whose head shares the embedding's weights.
 #[derive(Module, Debug)]
 struct Tied {
     embedding: Embedding,
@@ -150,7 +149,7 @@ fn tied_layers_have_their_own_paths_and_count_once() {
     let summary = Tied::new().summary_with(words(&[2, 4])).unwrap();
     let expected = [("", "Tied", 0, Some(15)), ("embedding", "Embedding", 1, Some(15)), ("head", "Linear", 1, None)];
     assert_eq!(told(&summary), expected, "\n{summary}");
-    // In the chain, which names them as well.
+    // In a chain, whose fields name them as well.
     let Tied { embedding, head } = Tied::new();
     let summary = (embedding, head).summary_with(words(&[2, 4])).unwrap();
     let counted: Vec<_> = told(&summary).into_iter().map(|(.., counted)| counted).collect();
@@ -210,7 +209,7 @@ fn an_input_is_tried_on_the_device_of_init() {
     assert!(error.to_string().contains("the tensor is on"), "{error}");
 }
 
-/// The extents of `input` are read before a builder takes the value that they come from.
+/// The extents of `input` are read before a builder consumes the value that they come from.
 #[derive(Module, Debug)]
 #[module(sequential, input = [_, sizes.len()], config(sizes: Vec<usize>))]
 struct Taking {

@@ -306,21 +306,20 @@ mod tests {
     use crate::Shape;
     use crate::ops::Conv2dOptions;
 
-    /// The geometry of so many square images of so many pixels a side, with 16 channels in and out.
+    /// The geometry of `n` square images with 16 channels in and out.
     fn geometry(n: usize, side: usize) -> Geometry {
         let options = Conv2dOptions { padding: [1, 1], ..Conv2dOptions::default() };
         let (x, w) = (Shape::from([n, 16, side, side]), Shape::from([16, 16, 3, 3]));
         Geometry::new(x, w, options).expect("fits")
     }
 
-    /// Numbers of all sizes up to 1, in an irregular order.
+    /// Numbers from −1 to 1, in an irregular order.
     #[expect(clippy::cast_precision_loss, reason = "small integers")]
     fn numbers(len: usize) -> Vec<f32> {
         (0..len).map(|i| ((i * 7919) % 2003) as f32 / 1001.5 - 1.0).collect()
     }
 
-    /// A batch whose images take several segments, the last of them smaller, gives what each image gives alone, to the
-    /// bit.
+    /// A batch of several segments, the last one smaller, gives the same bits as each image alone.
     #[test]
     fn segments_are_the_images_of_a_batch() {
         let (n, side) = (3, 288);
@@ -353,7 +352,8 @@ mod tests {
         }
         let largest = sum.iter().fold(0.0, |max: f32, x| max.max(x.abs()));
         for (sum, part) in sum.iter().zip(&parts) {
-            // Sums of 9,216 products for each tile and image, in blocks: a few units in the last place of the largest.
+            // Sums of 9,216 products per image, added in blocks: errors of a few units in the last place of the largest
+            // sum.
             assert!((sum - part).abs() <= 5e-6 * largest, "{sum} is not {part}");
         }
     }

@@ -1,7 +1,7 @@
 use meganeura::prelude::*;
 use meganeura_derive_ui::Scale;
 
-// Of one struct: what its words tell, and what only its types tell.
+// Mistakes in the attributes of a struct, and mistakes that only its types show.
 #[derive(Module)]
 #[module(sequentail)]
 struct Net<'a> {

@@ -7,7 +7,7 @@ use meganeura_derive_ui::Scale;
 
 type S = Scale;
 
-// What is no module and needs no derive.
+// Types that are not modules, and that a derive cannot make modules.
 #[derive(Module)]
 struct Net {
     slope: f32,

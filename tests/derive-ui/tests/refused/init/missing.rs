@@ -15,7 +15,7 @@ struct Net {
 #[derive(Module)]
 struct Tuple(#[module(init = Scale::new(1.0))] Scale, Scale);
 
-// The mistake is all that is reported: the rest of the program compiles.
+// The mistake is the only error: the rest of the program compiles.
 fn _used(device: &Device) -> meganeura::Result<Net> {
     Net::init(device, 42)
 }

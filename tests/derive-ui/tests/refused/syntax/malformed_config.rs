@@ -43,7 +43,7 @@ struct Twice {
     a: Scale,
 }
 
-// The mistakes are all that is reported: the rest of the program compiles.
+// The mistakes are the only errors: the rest of the program compiles.
 fn _used(device: &Device) -> meganeura::Result<Twice> {
     Twice::init(device, 42, TwiceConfig { factor: 1.0, width: 1 })
 }
