@@ -240,4 +240,10 @@ impl Var {
     pub fn detach(&self) -> Self {
         self.record(View::Detach, &[self])
     }
+
+    /// The same values, for readers that wait until `others` are computed.
+    #[track_caller]
+    pub(super) fn after(&self, others: &[Self]) -> Self {
+        self.record(View::After, &[self].into_iter().chain(others).collect::<Vec<_>>())
+    }
 }

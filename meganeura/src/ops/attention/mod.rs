@@ -125,7 +125,7 @@ impl Primitive for Attention {
         let most = MOST_SCORES.min(device.largest_buffer() / size_of::<f32>());
         let g = Geometry::of(q.shape().dims(), v.shape().dims());
         if device.is_gpu() && self.differentiates_by_products(g, most) {
-            return Ok(self.gradients_by_products(&operands).into_iter().map(Some).collect());
+            return Ok(self.gradients_in_blocks(&operands, most).into_iter().map(Some).collect());
         }
         let [dq, dk, dv] = q.record_many(AttentionGrad { forward: self.clone() }, &operands);
         let mut gradients = vec![Some(dq), Some(dk), Some(dv)];
@@ -222,12 +222,13 @@ impl Primitive for Attention {
 }
 
 impl Attention {
-    /// `true` if products of whole matrices are the fastest way to the gradient on a GPU, and so many scores suffice.
+    /// `true` if products of whole matrices are the fastest way to the gradient on a GPU, in blocks of `most` scores.
     fn differentiates_by_products(&self, g: Geometry, most: usize) -> bool {
         let features = g.d.max(g.e);
         // The kernels of one pass skip hidden keys, which pays if there are many tiles of scores.
         let skips = self.causal && features <= COSTLY && g.l > 128 && g.batch.saturating_mul(g.l) > 1 << 13;
-        let fits = g.batch.saturating_mul(g.l).saturating_mul(g.s) <= most;
+        // The queries of a causal head are in one block.
+        let fits = !self.causal || g.l.saturating_mul(g.s) <= most;
         features > NARROW && g.l.min(g.s) > FEW && fits && !skips
     }
 }
@@ -278,8 +279,8 @@ impl Var {
     /// Like [`attention`](Self::attention), with options: causal, or with another scale.
     ///
     /// One pass over the keys computes scores on the fly, so attention takes only the memory of `q`, `key`, `value` and
-    /// the result. A GPU stores scores where that is faster: up to 2²⁷ of them for the gradient, and up to 2²⁴ if
-    /// there are few queries, or when training with heads of more than 64 features. All scores are stored
+    /// the result. A GPU stores scores where that is faster: up to 2²⁷ of them at a time for the gradient, and up to
+    /// 2²⁴ if there are few queries, or when training with heads of more than 64 features. All scores are stored
     ///
     /// * on devices with [fast](crate::Precision::Fast) precision;
     /// * for heads of more than 128 features;

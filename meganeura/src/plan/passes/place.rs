@@ -4,7 +4,7 @@
 //! launches, and it could not be bound for reading and writing at once.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeSet, BinaryHeap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap};
 
 use crate::DType;
 use crate::plan::{Place, Plan, Target};
@@ -58,10 +58,54 @@ fn place_ranges(plan: &mut Plan) {
     }
 }
 
-/// Assigns a slot to each interval; also returns the bytes of each slot. In order of first use, an interval takes the
-/// tightest-fitting free slot of its element type, else it grows the largest free one, else it gets a new one. Ties go
-/// to the first slot.
-fn assign(intervals: &[Interval]) -> (Vec<usize>, Vec<usize>) {
+/// The slot of each interval, and the bytes of each slot.
+type Assignment = (Vec<usize>, Vec<usize>);
+
+/// Assigns a slot to each interval, in the order that takes less memory. Neither is always better: in order of use, a
+/// small value may take a large slot just before a large value needs one; by size, a slot never grows.
+fn assign(intervals: &[Interval]) -> Assignment {
+    let in_order = assign_in_order(intervals);
+    if intervals.len() > MOST_BY_SIZE {
+        return in_order;
+    }
+    let by_size = assign_by_size(intervals);
+    let total = |(_, sizes): &Assignment| sizes.iter().sum::<usize>();
+    if total(&by_size) < total(&in_order) { by_size } else { in_order }
+}
+
+/// The most intervals to assign by size, which takes quadratic time if all of them overlap.
+const MOST_BY_SIZE: usize = 1 << 13;
+
+/// The largest interval first, each takes the smallest slot of its element type that is free all its life, else a new
+/// one. Source: [Pisarchyk and Lee, 2020](https://arxiv.org/abs/2001.03288), "greedy by size".
+fn assign_by_size(intervals: &[Interval]) -> Assignment {
+    let mut order: Vec<usize> = (0..intervals.len()).collect();
+    order.sort_by_key(|&i| (Reverse(intervals[i].bytes), intervals[i].first));
+    let mut slots = vec![0; intervals.len()];
+    let mut sizes: Vec<usize> = Vec::new();
+    // The slots of each element type, in order of decreasing size.
+    let mut of_type: HashMap<DType, Vec<usize>> = HashMap::new();
+    // For each slot, the ends of the lives in it, by their beginnings.
+    let mut lives: Vec<BTreeMap<usize, usize>> = Vec::new();
+    for i in order {
+        let Interval { first, last, bytes, dtype } = intervals[i];
+        let candidates = of_type.entry(dtype).or_default();
+        let is_free = |slot: &&usize| lives[**slot].range(..=last).next_back().is_none_or(|(_, &end)| end < first);
+        let slot = candidates.iter().rev().find(is_free).copied().unwrap_or_else(|| {
+            candidates.push(sizes.len());
+            sizes.push(bytes);
+            lives.push(BTreeMap::new());
+            sizes.len() - 1
+        });
+        lives[slot].insert(first, last);
+        slots[i] = slot;
+    }
+    (slots, sizes)
+}
+
+/// In order of first use, an interval takes the tightest-fitting free slot of its element type, else it grows the
+/// largest free one, else it gets a new one. Ties go to the first slot.
+fn assign_in_order(intervals: &[Interval]) -> Assignment {
     let mut order: Vec<usize> = (0..intervals.len()).collect();
     order.sort_by_key(|&i| (intervals[i].first, Reverse(intervals[i].bytes)));
     let mut slots = vec![0; intervals.len()];
@@ -113,26 +157,65 @@ mod tests {
         Interval { first, last, bytes, dtype: DType::F32 }
     }
 
+    /// Random intervals of three element types.
+    fn random(below: &mut impl FnMut(u32) -> usize) -> Vec<Interval> {
+        let interval = |_| {
+            let first = below(20);
+            let (last, bytes) = (first + below(8), 8 * below(6));
+            Interval { first, last, bytes, dtype: [DType::F32, DType::F64, DType::U32][below(3)] }
+        };
+        (0..40).map(interval).collect()
+    }
+
+    fn below() -> impl FnMut(u32) -> usize {
+        let mut rng = crate::Seed::new(7).rng();
+        move |n| rng.next_u32() as usize % n as usize
+    }
+
     #[test]
     fn a_chain_needs_two_slots() {
         let chain: Vec<_> = (0..6).map(|i| interval(i, i + 1, 100)).collect();
-        let (slots, sizes) = assign(&chain);
-        assert_eq!(sizes, [100, 100]);
-        assert_eq!(slots, [0, 1, 0, 1, 0, 1]);
+        for assign in [assign_in_order, assign_by_size] {
+            let (slots, sizes) = assign(&chain);
+            assert_eq!(sizes, [100, 100]);
+            assert_eq!(slots, [0, 1, 0, 1, 0, 1]);
+        }
     }
 
     #[test]
     fn values_alive_together_have_different_slots() {
-        let intervals =
-            [interval(0, 9, 10), interval(1, 3, 50), interval(2, 4, 20), interval(5, 6, 40), interval(4, 5, 5)];
-        let (slots, sizes) = assign(&intervals);
-        for (i, a) in intervals.iter().enumerate() {
-            assert!(sizes[slots[i]] >= a.bytes);
-            for (j, b) in intervals.iter().enumerate().skip(i + 1) {
-                let overlap = a.first <= b.last && b.first <= a.last;
-                assert!(!overlap || slots[i] != slots[j], "{a:?} and {b:?} share slot {}", slots[i]);
+        let mut below = below();
+        for (assign, _) in
+            [assign_in_order, assign_by_size].iter().flat_map(|assign| (0..200).map(move |k| (assign, k)))
+        {
+            let intervals = random(&mut below);
+            let (slots, sizes) = assign(&intervals);
+            for (i, a) in intervals.iter().enumerate() {
+                assert!(sizes[slots[i]] >= a.bytes);
+                for (j, b) in intervals.iter().enumerate().skip(i + 1).filter(|&(j, _)| slots[i] == slots[j]) {
+                    let overlap = a.first <= b.last && b.first <= a.last;
+                    assert!(!overlap && a.dtype == b.dtype, "{a:?} and {b:?} share slot {}", slots[j]);
+                }
             }
         }
+    }
+
+    #[test]
+    fn the_order_that_takes_less_memory_is_used() {
+        // In order of use, the small value takes the large slot, and the second large value gets another.
+        let small_between = [interval(0, 1, 100), interval(2, 5, 10), interval(3, 4, 100)];
+        assert_eq!(assign_in_order(&small_between).1, [100, 100]);
+        assert_eq!(assign(&small_between).1, [100, 10]);
+        let mut below = below();
+        let total = |(_, sizes): Assignment| sizes.iter().sum::<usize>();
+        let mut wins = [0; 2];
+        for _ in 0..200 {
+            let intervals = random(&mut below);
+            let totals = [assign_in_order(&intervals), assign_by_size(&intervals)].map(total);
+            assert_eq!(total(assign(&intervals)), totals[0].min(totals[1]));
+            wins[usize::from(totals[1] < totals[0])] += usize::from(totals[0] != totals[1]);
+        }
+        assert!(wins.iter().all(|&wins| wins > 0), "{wins:?}");
     }
 
     /// The same assignment by brute force: for every interval, a search over all slots.
@@ -159,16 +242,10 @@ mod tests {
 
     #[test]
     fn the_slot_is_the_one_that_a_search_finds() {
-        let mut rng = crate::Seed::new(7).rng();
-        let mut below = |n: u32| rng.next_u32() as usize % n as usize;
+        let mut below = below();
         for _ in 0..500 {
-            let interval = |_| {
-                let first = below(20);
-                let (last, bytes) = (first + below(8), 8 * below(6));
-                Interval { first, last, bytes, dtype: [DType::F32, DType::F64, DType::U32][below(3)] }
-            };
-            let intervals: Vec<_> = (0..40).map(interval).collect();
-            assert_eq!(assign(&intervals), assign_by_search(&intervals), "{intervals:?}");
+            let intervals = random(&mut below);
+            assert_eq!(assign_in_order(&intervals), assign_by_search(&intervals), "{intervals:?}");
         }
     }
 
