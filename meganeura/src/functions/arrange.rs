@@ -27,7 +27,7 @@ impl Var {
     /// Splits an axis into parts of these extents, which must add up to its own.
     #[must_use]
     #[track_caller]
-    pub fn split(&self, axis: usize, extents: &[usize]) -> Vec<Self> {
+    pub fn split(&self, extents: &[usize], axis: usize) -> Vec<Self> {
         let extent = self.shape().dims().get(axis).copied();
         let sum = extents.iter().fold(0usize, |sum, &extent| sum.saturating_add(extent));
         if extent != Some(sum) || extents.contains(&0) {
@@ -47,7 +47,7 @@ impl Var {
     /// There are fewer parts if these use up the elements.
     #[must_use]
     #[track_caller]
-    pub fn chunk(&self, axis: usize, parts: usize) -> Vec<Self> {
+    pub fn chunk(&self, parts: usize, axis: usize) -> Vec<Self> {
         if let Some(poisoned) = self.without_axis("chunk", axis) {
             return vec![poisoned];
         }
@@ -146,7 +146,7 @@ impl Var {
     /// moves them the other way.
     #[must_use]
     #[track_caller]
-    pub fn roll(&self, axis: usize, places: isize) -> Self {
+    pub fn roll(&self, places: isize, axis: usize) -> Self {
         if let Some(poisoned) = self.without_axis("roll", axis) {
             return poisoned;
         }
@@ -187,7 +187,7 @@ impl Var {
     #[doc(alias = "repeat")]
     #[must_use]
     #[track_caller]
-    pub fn repeat_interleave(&self, axis: usize, times: usize) -> Self {
+    pub fn repeat_interleave(&self, times: usize, axis: usize) -> Self {
         if let Some(poisoned) = self.without_axis("repeat_interleave", axis) {
             return poisoned;
         }

@@ -153,7 +153,7 @@ impl Var {
     /// if `k` is 0 or exceeds the extent.
     #[must_use]
     #[track_caller]
-    pub fn topk(&self, axis: usize, k: usize) -> (Self, Self) {
+    pub fn topk(&self, k: usize, axis: usize) -> (Self, Self) {
         if let Some(&extent) = self.shape().dims().get(axis)
             && !(1..=extent).contains(&k)
         {

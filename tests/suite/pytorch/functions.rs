@@ -18,7 +18,7 @@ fn order(of: Of<'_>) -> Vec<Arc<Case>> {
     vec![
         of("torch.sort(x, 1)[0]", |i| i.var("x").sort(1, false).0),
         of("torch.sort(x, dim=0, descending=True, stable=True)[0]", |i| i.var("x").sort(0, true).0),
-        of("torch.topk(x, 3, 1)[0]", |i| i.var("x").topk(1, 3).0),
+        of("torch.topk(x, 3, 1)[0]", |i| i.var("x").topk(3, 1).0),
         of("x + torch.argsort(x, dim=1, stable=True)", |i| i.var("x") + i.var("x").argsort(1, false).to_float()),
         of("x + torch.argmax(x, 1, keepdim=True)", |i| i.var("x") + i.var("x").argmax(1).to_float().unsqueeze(1)),
         of("x + torch.argmin(x, 0)", |i| i.var("x") + i.var("x").argmin(0).to_float()),
@@ -31,16 +31,16 @@ fn order(of: Of<'_>) -> Vec<Arc<Case>> {
 fn arrangement(of: Of<'_>) -> Vec<Arc<Case>> {
     vec![
         of("torch.stack([x, t], 1)", |i| Var::stack(&[i.var("x"), i.var("t")], 1)),
-        of("torch.chunk(x, 3, 1)[2]", |i| i.var("x").chunk(1, 3).swap_remove(2)),
-        of("torch.split(x, [2, 1, 4], 1)[2]", |i| i.var("x").split(1, &[2, 1, 4]).swap_remove(2)),
+        of("torch.chunk(x, 3, 1)[2]", |i| i.var("x").chunk(3, 1).swap_remove(2)),
+        of("torch.split(x, [2, 1, 4], 1)[2]", |i| i.var("x").split(&[2, 1, 4], 1).swap_remove(2)),
         of("torch.transpose(x, 0, 2)", |i| i.var("x").transpose(0, 2)),
         of("x[1, :, 2:4]", |i| i.var("x").at((1, .., 2..4))),
         of("torch.diagonal(x, dim1=-2, dim2=-1)", |i| i.var("x").diagonal()),
         of("torch.flip(x, [0, 2])", |i| i.var("x").flip(&[0, 2])),
-        of("torch.roll(x, 3, 1)", |i| i.var("x").roll(1, 3)),
-        of("torch.roll(x, -4, 0)", |i| i.var("x").roll(0, -4)),
+        of("torch.roll(x, 3, 1)", |i| i.var("x").roll(3, 1)),
+        of("torch.roll(x, -4, 0)", |i| i.var("x").roll(-4, 0)),
         of("x.repeat(2, 3, 1)", |i| i.var("x").tile(&[2, 3, 1])),
-        of("torch.repeat_interleave(x, 3, 1)", |i| i.var("x").repeat_interleave(1, 3)),
+        of("torch.repeat_interleave(x, 3, 1)", |i| i.var("x").repeat_interleave(3, 1)),
     ]
 }
 

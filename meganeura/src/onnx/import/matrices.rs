@@ -82,7 +82,7 @@ fn attention(call: &Call<'_>) -> Result<Vec<Value>> {
     // Each head of keys may serve several heads of queries.
     let heads = q.shape()[1];
     let shared = |x: &Var| match x.shape()[1] {
-        own if own != 0 && own < heads && heads % own == 0 => x.repeat_interleave(1, heads / own),
+        own if own != 0 && own < heads && heads % own == 0 => x.repeat_interleave(heads / own, 1),
         _ => x.clone(),
     };
     let scale = call.real("scale", f64::NAN)?;

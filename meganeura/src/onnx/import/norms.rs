@@ -76,7 +76,7 @@ fn group_norm(call: &Call<'_>) -> Result<Vec<Value>> {
     }
     // Before operator set 21, there was one scale per group.
     let of_group = |scale: Var| match call.opset {
-        ..21 => scale.repeat_interleave(0, c / groups),
+        ..21 => scale.repeat_interleave(c / groups, 0),
         _ => scale,
     };
     let (scale, bias) = (of_group(call.float(1)?), of_group(call.float(2)?));
