@@ -6,8 +6,8 @@ use std::fmt;
 use crate::error::{bail, here};
 use crate::io::{Checkpoint, read_exactly};
 use crate::module::{Module, ModuleExt};
-use crate::optim::{self, Ema, Optimizer, OptimizerState};
-use crate::{Device, Error, ErrorKind, Result};
+use crate::optim::{self, Ema, Lbfgs, Optimizer, OptimizerState};
+use crate::{Device, Error, ErrorKind, Precision, Result};
 
 /// The parts of a checkpoint: models, states of optimizers, and texts, each under a name.
 ///
@@ -110,6 +110,21 @@ impl Parts {
         })
     }
 
+    /// Adds the history of L-BFGS.
+    ///
+    /// # Errors
+    ///
+    /// Fails like [`put_model`](Self::put_model).
+    #[track_caller]
+    pub fn put_lbfgs(&mut self, name: &str, lbfgs: &Lbfgs) -> Result<()> {
+        here(|| {
+            self.expect_free(name)?;
+            let bytes = lbfgs.state().and_then(|state| state.to_safetensors()).map_err(|error| error.context(name))?;
+            self.files.insert(name.to_owned(), bytes);
+            Ok(())
+        })
+    }
+
     /// Adds any value that can be written as text.
     ///
     /// # Errors
@@ -188,6 +203,22 @@ impl Parts {
             self.take_model(name, average.model_mut())?;
             average.set_updates(count);
             Ok(())
+        })
+    }
+
+    /// Restores the history of L-BFGS.
+    ///
+    /// # Errors
+    ///
+    /// Fails with [`Checkpoint`](ErrorKind::Checkpoint) if there is no such part, or if it is of another optimizer. The
+    /// history has not changed then.
+    #[track_caller]
+    pub fn take_lbfgs(&mut self, name: &str, lbfgs: &mut Lbfgs) -> Result<()> {
+        here(|| {
+            let bytes = self.take_file(name)?;
+            // Histories are in double precision, whatever the model is in.
+            let state = OptimizerState::from_safetensors(&bytes, &Device::cpu_with(Precision::Double));
+            state.and_then(|state| lbfgs.load_state(&state)).map_err(|error| self.named(name, error))
         })
     }
 
@@ -283,6 +314,25 @@ mod tests {
     use super::*;
     use crate::optim::Sgd;
     use crate::{Param, Tape, Tensor};
+
+    #[test]
+    fn the_history_of_lbfgs_is_restored() {
+        let mut net = Param::new(Tensor::full(&Device::cpu(), [2], 3.0).unwrap());
+        let loss = |net: &Param| Ok(Tape::new(&Device::cpu()).param(net).square().square().sum());
+        let mut lbfgs = Lbfgs::new(1.0).iterations(3);
+        lbfgs.step(&mut net, loss).unwrap();
+        let mut parts = Parts::new();
+        parts.put_lbfgs("lbfgs", &lbfgs).unwrap();
+        let (mut twin, mut later) = (net.clone(), Lbfgs::new(1.0).iterations(3));
+        parts.take_lbfgs("lbfgs", &mut later).unwrap();
+        parts.finish().unwrap();
+        assert_eq!(lbfgs.step(&mut net, loss).unwrap(), later.step(&mut twin, loss).unwrap());
+        assert_eq!(net.value().to_vec().unwrap(), twin.value().to_vec().unwrap());
+        let mut parts = Parts::new();
+        parts.put_optimizer("lbfgs", &Sgd::new(0.1), &net).unwrap();
+        let error = parts.take_lbfgs("lbfgs", &mut later).unwrap_err();
+        assert!(error.to_string().contains("the state is of sgd, not of lbfgs"), "{error}");
+    }
 
     #[test]
     fn an_optimizer_of_another_model_is_not_saved_as_nothing() {

@@ -213,10 +213,12 @@ cases! {
     "run/parts.rs::put_model" |w| Parts::new().put_model("a/b", &w.net);
     "run/parts.rs::put_optimizer" |w| Parts::new().put_optimizer("a/b", &Sgd::new(0.1), &w.net);
     "run/parts.rs::put_ema" |w| Parts::new().put_ema("a/b", &Ema::new(&w.net, 0.5).expect("fits"));
+    "run/parts.rs::put_lbfgs" |_| Parts::new().put_lbfgs("a/b", &Lbfgs::new(1.0));
     "run/parts.rs::put_text" |_| Parts::new().put_text("a/b", "text");
     "run/parts.rs::take_model" |mut w| Parts::new().take_model("model", &mut w.net);
     "run/parts.rs::take_optimizer" |w| Parts::new().take_optimizer("optimizer", &mut Sgd::new(0.1), &w.net);
     "run/parts.rs::take_ema" |w| Parts::new().take_ema("ema", &mut Ema::new(&w.net, 0.5).expect("fits"));
+    "run/parts.rs::take_lbfgs" |_| Parts::new().take_lbfgs("lbfgs", &mut Lbfgs::new(1.0));
     "run/parts.rs::take_text" |_| Parts::new().take_text("text");
     "run/parts.rs::finish" |_| { let mut parts = Parts::new(); parts.put_text("a", 1).expect("a name"); parts.finish() };
 }

@@ -1,6 +1,7 @@
 //! L-BFGS: steps along an estimate of the inverse Hessian, for losses that can be evaluated repeatedly.
 
 mod search;
+mod state;
 
 use std::collections::VecDeque;
 
@@ -21,7 +22,7 @@ use crate::{Result, Tensor, Var};
 /// One [`step`](Self::step) makes up to 20 such iterations, each of which evaluates the loss anew. So it is not an
 /// [`Optimizer`](super::Optimizer): it takes a closure, not gradients. It suits losses without noise: full batches,
 /// dropout off, a few thousand to a few million parameters. Its `2·history + 5` vectors are in host memory, in double
-/// precision. They are not saved: a resumed training starts with an empty history.
+/// precision; [`Parts::put_lbfgs`](crate::run::Parts::put_lbfgs) saves them.
 ///
 /// PyTorch's algorithm, with its defaults. [Liu and Nocedal, 1989](https://doi.org/10.1007/BF01589116); the line search
 /// for the strong Wolfe conditions: [Nocedal and Wright, 2006](https://doi.org/10.1007/978-0-387-40065-5), algorithms
