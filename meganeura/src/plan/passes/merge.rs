@@ -36,11 +36,11 @@ const MOST_SCRATCH: usize = 2;
 
 /// The same steps with groups merged into kernels, in order.
 pub(super) fn merge(uses: &Uses<'_>, items: Vec<Item>, bindings: usize) -> Vec<Item> {
-    let mut owner = vec![usize::MAX; uses.graph.nodes().len()];
+    let mut owners = vec![None; uses.graph.nodes().len()];
     for (at, item) in items.iter().enumerate() {
-        nodes(item).for_each(|node| owner[node] = at);
+        nodes(item).for_each(|node| owners[node] = Some(at));
     }
-    let mut merging = Merging { uses, items, owner, most: bindings };
+    let mut merging = Merging { uses, items, owners, most: bindings };
     for at in 0..merging.items.len() {
         merging.prologue(at);
     }
@@ -62,13 +62,18 @@ struct Merging<'a> {
     uses: &'a Uses<'a>,
     /// Items merged into another leave an empty group behind.
     items: Vec<Item>,
-    /// The item of each node.
-    owner: Vec<usize>,
+    /// The item of each node; `None` for leaves, numbers and views.
+    owners: Vec<Option<usize>>,
     /// The most buffers that a launch may bind.
     most: usize,
 }
 
 impl Merging<'_> {
+    /// The item that computes a node.
+    fn owner(&self, node: usize) -> usize {
+        self.owners[node].expect("an item computes it")
+    }
+
     fn op(&self, node: usize) -> Option<&KernelOp> {
         match &self.uses.graph.nodes()[node].source {
             Source::Op(Op::Kernel(op)) => Some(op),
@@ -85,7 +90,7 @@ impl Merging<'_> {
         if !origin.in_order || !self.uses.is_pointwise(maker) || self.uses.is_wanted(origin.value) {
             return;
         }
-        let from = self.owner[maker];
+        let from = self.owner(maker);
         let Item::Group(group) = &self.items[from] else { return };
         let is_outside = |node: usize| group.binary_search(&node).is_err();
         let mut others = self.uses.readers(origin.value).iter().filter(|read| is_outside(read.node));
@@ -96,7 +101,7 @@ impl Merging<'_> {
             return;
         }
         let Item::Group(group) = std::mem::replace(&mut self.items[from], Item::Group(Vec::new())) else { return };
-        group.iter().for_each(|&member| self.owner[member] = at);
+        group.iter().for_each(|&member| self.owners[member] = Some(at));
         self.items[at] = Item::Kernel { node, load: group, store: Vec::new() };
     }
 
@@ -110,7 +115,7 @@ impl Merging<'_> {
     fn epilogue(&mut self, at: usize) {
         let Item::Group(group) = &self.items[at] else { return };
         let mut hosts: Vec<usize> =
-            group.iter().flat_map(|&node| self.uses.makers(node)).map(|(maker, _)| self.owner[maker]).collect();
+            group.iter().flat_map(|&node| self.uses.makers(node)).map(|(maker, _)| self.owner(maker)).collect();
         hosts.sort_unstable();
         hosts.dedup();
         let Some(host) = hosts.into_iter().rev().find(|&host| self.can_host(host, at)) else { return };
@@ -121,7 +126,7 @@ impl Merging<'_> {
         };
         // The kernel moves to the place of the group.
         self.items[at] = Item::Kernel { node, load, store };
-        nodes(&self.items[at]).for_each(|node| self.owner[node] = at);
+        nodes(&self.items[at]).for_each(|node| self.owners[node] = Some(at));
     }
 
     fn can_host(&self, host: usize, at: usize) -> bool {
@@ -172,8 +177,8 @@ impl Merging<'_> {
     /// Calls `f` with every item that reads results of an item, or waits for it; perhaps several times.
     fn readers_of(&self, item: usize, mut f: impl FnMut(usize)) {
         for value in nodes(&self.items[item]).flat_map(|node| self.uses.graph.nodes()[node].outputs()) {
-            self.uses.readers(value).iter().for_each(|read| f(self.owner[read.node]));
-            self.uses.waiting(value).iter().for_each(|&node| f(self.owner[node]));
+            self.uses.readers(value).iter().for_each(|read| f(self.owner(read.node)));
+            self.uses.waiting(value).iter().for_each(|&node| f(self.owner(node)));
         }
     }
 
