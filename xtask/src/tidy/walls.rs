@@ -74,7 +74,7 @@ const BESIDE: [(&str, &[&str]); 13] = [
     ),
     ("optim", &["graph", "nn", "loss", "metric", "data", "onnx", "run", "check", "lora"]),
     ("onnx", &["grad", "optim", "loss", "metric", "data", "run", "check", "lora"]),
-    ("run", &["graph", "ops", "grad", "nn", "loss", "metric", "functions", "onnx", "check", "lora"]),
+    ("run", &["graph", "ops", "grad", "loss", "metric", "functions", "onnx", "check", "lora"]),
 ];
 
 /// All of [`BELOW`] except the modules that may name none of these.

@@ -204,7 +204,8 @@ impl Watch {
         drop(stream.shutdown(Shutdown::Both));
     }
 
-    /// Fails if a rank was lost. The cause may be a mismatch that made another rank give up before this one heard of it.
+    /// Fails if a rank was lost. The cause may be a mismatch that made another rank give up before this one heard of
+    /// it.
     fn expect_here(&self, state: &State) -> Result<()> {
         let Some((rank, why)) = &state.lost else { return Ok(()) };
         if let Some((_, why)) = &state.refused {
