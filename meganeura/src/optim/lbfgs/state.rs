@@ -128,7 +128,8 @@ mod tests {
         let before = good.to_safetensors().unwrap();
         let without = |name: &str| {
             let mut state = good.clone();
-            (state.tensors.remove(name), state.numbers.remove(name));
+            state.tensors.remove(name);
+            state.numbers.remove(name);
             state
         };
         let with = |name: &str, shape: &[usize]| {
