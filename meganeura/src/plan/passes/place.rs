@@ -74,7 +74,7 @@ fn assign(intervals: &[Interval]) -> Assignment {
 }
 
 /// The most intervals to assign by size, which takes quadratic time if all of them overlap.
-const MOST_BY_SIZE: usize = 1 << 13;
+const MOST_BY_SIZE: usize = 1 << 12;
 
 /// The largest interval first, each takes the smallest slot of its element type that is free all its life, else a new
 /// one. Source: [Pisarchyk and Lee, 2020](https://arxiv.org/abs/2001.03288), "greedy by size".
