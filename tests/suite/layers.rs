@@ -403,7 +403,7 @@ fn second(subject: &Subject) -> Result<(), Failed> {
     let mut layer = (subject.build)(&device)?;
     randomise(&mut *layer)?;
     let x = tensor(&device, "x", meganeura::Shape::new(&subject.x))?;
-    // As for first derivatives, but those of a normalisation over few elements are larger by 1/σ.
+    // Ten times the tolerance of first derivatives: second ones of a normalisation over few elements are 1/σ larger.
     let check = Gradcheck::default().tolerance(1e-6, 1e-5).samples(25);
     let report = check.gradgrad(&layer, &[x], |layer, x| vec![layer.forward(&x[0])])?;
     let trained = layer.leaves().into_iter().filter(|leaf| leaf.role == Role::Trained).count();

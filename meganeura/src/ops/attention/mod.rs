@@ -1,4 +1,5 @@
-//! Scaled dot-product attention in one pass: scores are never in memory, neither forward nor backward.
+//! Scaled dot-product attention in one pass over the keys, which keeps no scores. On a GPU, most gradients store the
+//! scores of a block at a time.
 
 mod grad;
 mod launch;
