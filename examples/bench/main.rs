@@ -101,6 +101,9 @@ struct Options {
     /// Shard the optimizer's state over the processes
     #[arg(long, requires = "ranks")]
     shard: bool,
+    /// Exchange gradients between processes in bf16, where NCCL links the GPUs and the precision is `fast`
+    #[arg(long, conflicts_with = "shard")]
+    average_bf16: bool,
     /// Record the step once, instead of on a new tape each time
     #[arg(long, conflicts_with_all = ["kernel", "serve"])]
     compile: bool,
@@ -183,7 +186,7 @@ fn run(options: &Options) -> Result<Option<Report>, Failure> {
         (None, Some(batches)) => Data::Shapes { batches: batches as usize, seed: options.seed },
         (None, None) => Data::Noise,
     };
-    let ranks = Ranks { world: world.clone(), shard: options.shard };
+    let ranks = Ranks { world: world.clone(), shard: options.shard, bf16: options.average_bf16 };
     let Options { learning_rate, compile, recompute, .. } = *options;
     let mut workload =
         options.workload.make(&device, &ranks, batch, channels, data, learning_rate, compile, recompute)?;
@@ -236,6 +239,7 @@ fn run(options: &Options) -> Result<Option<Report>, Failure> {
         ("ranks", world.size().into()),
         ("engine", world.engine().into()),
         ("shard", options.shard.into()),
+        ("average_bf16", options.average_bf16.into()),
         ("workers", options.workers.into()),
         ("batches", options.batches.into()),
         ("ms_per_step_median", rounded(median(&times), 4).into()),

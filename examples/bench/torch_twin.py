@@ -39,6 +39,7 @@ import time
 
 import torch
 from torch import distributed, nn
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.nn import functional as F
 
 
@@ -357,6 +358,8 @@ class Training:
         self.optimizer = make_optimizer(options, net.parameters())
         if distributed.is_initialized():
             net = nn.parallel.DistributedDataParallel(net, gradient_as_bucket_view=True, static_graph=True)
+            if options.average_bf16:
+                net.register_comm_hook(None, default_hooks.bf16_compress_hook)
         # With the default scale, 2^16, gradients may overflow in the first step, which corrupts fused SGD's momentum.
         self.scaler = torch.amp.GradScaler(device.type, init_scale=2.0**10, enabled=options.amp == "f16")
         self.precision = torch.autocast(device.type, HALF[options.amp]) if options.amp else contextlib.nullcontext()
@@ -588,6 +591,7 @@ def parse():
     parser.add_argument("--compile", nargs="?", const="default", choices=MODES, help="through torch.compile, in a mode")
     parser.add_argument("--fused", action="store_true", help="a fused optimizer")
     parser.add_argument("--graph", action="store_true", help="the whole step in one CUDA graph, replayed each step")
+    parser.add_argument("--average-bf16", action="store_true", help="processes exchange gradients in bf16")
     parser.add_argument("--json", action="store_true", help="one line of JSON")
     options = parser.parse_args()
     on_cuda, tries = options.device.startswith("cuda"), options.best is not None

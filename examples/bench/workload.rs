@@ -121,11 +121,17 @@ pub struct Ranks {
     pub world: World,
     /// `true` if the optimizer's state is sharded over the ranks.
     pub shard: bool,
+    /// `true` if gradients are exchanged in bf16.
+    pub bf16: bool,
 }
 
 impl Ranks {
     fn average<M: Module>(&self, net: &M, grads: Grads) -> meganeura::Result<Grads> {
-        if self.shard { grads.average_to_owners(net, &self.world) } else { grads.average(net, &self.world) }
+        match self {
+            Self { shard: true, .. } => grads.average_to_owners(net, &self.world),
+            Self { bf16: true, .. } => grads.average_bf16(net, &self.world),
+            _ => grads.average(net, &self.world),
+        }
     }
 }
 

@@ -1,17 +1,23 @@
 // y[i] = Σ_p parts[p,AT], in order of p: adds up the parts of a reduction that was cut.
 //
 // Bindings: parts[PARTS,PART] → y[LEN] by its epilogue. One invocation computes a sum, or with LINES eight neighbours;
-// ⌈LEN/(WG/TAPS·TAPS)⌉ or ⌈LEN/8/WG⌉ workgroups.
+// ⌈LEN/WG⌉ or ⌈LEN/8/WG⌉ workgroups.
 //
-// Defines: WG, PARTS, PART, LEN
+// Defines: WG    a multiple of TAPS, and with ROWS of 8
+//          PARTS, PART, LEN
 //          AT    the place of element i in a part, an expression of `i: u32`
 //          TAPS  elements that are adjacent in the result, but far apart in a part; 1 where the orders agree
 //          LINES defined where sums are stored in lines: LEN is a multiple of 8, and parts have the result's order
+//          ROWS  defined where sums are stored in lines, whatever the order of parts: LEN is a multiple of 8
 
 #if LINES
 #include "shared/epilogue_lines"
 #else
+#if ROWS
+#include "shared/epilogue_lines"
+#else
 #include "shared/epilogue"
+#endif
 #endif
 #include "shared/grid"
 
@@ -20,8 +26,6 @@ const PARTS: u32 = ${PARTS};
 const PART: u32 = ${PART};
 const LEN: u32 = ${LEN};
 const TAPS: u32 = ${TAPS};
-/// Elements of a workgroup.
-const COUNT: u32 = WG / TAPS * TAPS;
 
 #if LINES
 @group(0) @binding(0) var<storage, read> parts: array<vec4<f32>>;
@@ -29,8 +33,12 @@ const COUNT: u32 = WG / TAPS * TAPS;
 @group(0) @binding(0) var<storage, read> parts: array<f32>;
 #endif
 
+#if ROWS
+var<workgroup> sums: array<f32, WG>;
+#else
 #if TAPS != 1
 var<workgroup> sums: array<f32, WG>;
+#endif
 #endif
 
 @compute @workgroup_size(WG)
@@ -53,9 +61,9 @@ fn main(
     finish(e, sum);
 #else
     // Neighbouring invocations read neighbouring elements, and pass their sums to the invocations that store them.
-    let first = workgroup_index(workgroup, workgroups) * COUNT;
-    let i = first + lane % (COUNT / TAPS) * TAPS + lane / (COUNT / TAPS);
-    if lane < COUNT && i < LEN {
+    let first = workgroup_index(workgroup, workgroups) * WG;
+    let i = first + lane % (WG / TAPS) * TAPS + lane / (WG / TAPS);
+    if i < LEN {
         let at = ${AT};
         var sum = parts[at];
         // Eight loads are in flight at a time.
@@ -71,6 +79,17 @@ fn main(
         for (; p < PARTS; p++) {
             sum += parts[p * PART + at];
         }
+#if ROWS
+        sums[i - first] = sum;
+    }
+    workgroupBarrier();
+    let at = 8u * lane;
+    if at < WG && first + at < LEN {
+        let lower = vec4(sums[at], sums[at + 1u], sums[at + 2u], sums[at + 3u]);
+        let upper = vec4(sums[at + 4u], sums[at + 5u], sums[at + 6u], sums[at + 7u]);
+        store_line(first + at, Eight(lower, upper));
+    }
+#else
 #if TAPS == 1
         store(i, sum);
     }
@@ -78,9 +97,10 @@ fn main(
         sums[i - first] = sum;
     }
     workgroupBarrier();
-    if lane < COUNT && first + lane < LEN {
+    if first + lane < LEN {
         store(first + lane, sums[lane]);
     }
+#endif
 #endif
 #endif
 }

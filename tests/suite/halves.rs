@@ -16,6 +16,7 @@ pub(crate) fn collect(trials: &mut Vec<Trial>) {
     trials.push(gpu_trial("halves::lie_between_the_steps_of_a_model", model));
     trials.push(gpu_trial("halves::of_a_part_are_not_those_of_the_whole", parts));
     trials.push(gpu_trial("halves::golden_plan", golden_plan));
+    trials.push(gpu_trial("halves::of_weight_gradients_lie_in_rows", weight_gradients));
 }
 
 /// A normalisation of images. Its result is held as `f32`, or as halves if another kernel reads it (`again`).
@@ -109,6 +110,46 @@ fn not_finite(device: &Device) -> Outcome {
             assert!(y[..group].iter().all(|y| y.is_nan()), "{shape:?}: {value} is lost");
             assert!(y[group..].iter().all(|y| y.is_finite()), "{shape:?}: {value} spreads");
         }
+    }
+    Ok(())
+}
+
+/// The gradients of a convolution's weights, as halves in the order of the API: for each shape, the rounded gradients
+/// that the device keeps as `f32` if nothing else reads them. In fast precision only.
+fn weight_gradients(device: &Device) -> Outcome {
+    let Ok(device) = device.with_precision(Precision::Fast) else { return Ok(()) };
+    let device = device.for_testing_halves(0)?;
+    let conv = |c, o, size| Conv2d::new(c, o, size);
+    let convs = [
+        conv(8, 8, 1),
+        conv(16, 24, 3).padding(1),
+        conv(3, 40, 3),
+        conv(64, 7, 2),
+        conv(24, 32, 5).stride(2),
+        conv(48, 32, 3).groups(2),
+    ];
+    for (number, conv) in convs.into_iter().enumerate() {
+        let conv = conv.init(&device, Seed::new(number as u64))?;
+        let [_, channels, ..] = *conv.weight.ty().shape.dims() else { unreachable!("weights have four axes") };
+        let x = tensor(&device, "x", [3, channels * if number == 5 { 2 } else { 1 }, 9, 11])?;
+        let gradient = |is_read: bool| -> Result<Vec<f32>> {
+            let tape = Tape::new(&device);
+            let loss = conv.forward(&tape.input(&x)).square().mean();
+            let gradient = tape.backward(&loss)?.get(&conv.weight).expect("the loss depends on it");
+            if !is_read {
+                return gradient.to_tensor()?.to_vec();
+            }
+            // The norm reads the gradient as halves; padding does not, so that it shows what was stored.
+            let (norm, padded) = (gradient.square().sum(), gradient.pad(&[(0, 0), (0, 0), (0, 0), (0, 1)], 0.0));
+            let shown = padded.slice(3, 0..gradient.ty().shape[3]);
+            drop(gradient);
+            norm.item()?;
+            shown.to_tensor()?.to_vec()
+        };
+        let (full, halves) = (gradient(false)?, gradient(true)?);
+        assert!(full.iter().any(|&x| x != half(x)), "{number}: no f32 result needs rounding");
+        let expected: Vec<_> = full.into_iter().map(half).collect();
+        assert_eq!(halves, expected, "convolution {number}");
     }
     Ok(())
 }

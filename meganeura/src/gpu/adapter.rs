@@ -94,6 +94,7 @@ fn caps(info: &wgpu::AdapterInfo, limits: &wgpu::Limits) -> Caps {
         matrix: false,
         half: false,
         bfloat: false,
+        linked: false,
     }
 }
 

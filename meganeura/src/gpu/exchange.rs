@@ -9,6 +9,7 @@ use super::memory::Buffer;
 use super::reading::Reading;
 use super::recording::Part;
 use super::{Gpu, Inner};
+use crate::error::bail;
 use crate::executor::Profiling;
 use crate::host::HostBuffer;
 use crate::ops::Exchange;
@@ -40,13 +41,13 @@ impl Ranged {
 impl Meeting {
     /// The values that this rank contributes.
     fn read(&self) -> impl Iterator<Item = usize> {
-        let Exchange { world, collective } = &self.exchange;
+        let Exchange { world, collective, .. } = &self.exchange;
         (0..self.values.len()).filter(|&value| collective.reads(value, world.rank()))
     }
 
     /// The values that this rank receives.
     fn given(&self) -> impl Iterator<Item = usize> {
-        let Exchange { world, collective } = &self.exchange;
+        let Exchange { world, collective, .. } = &self.exchange;
         (0..self.values.len()).filter(|&value| collective.gives(value, world.rank()))
     }
 }
@@ -95,6 +96,12 @@ impl Gpu {
     /// The returned time is the exchange's, without the download.
     fn meet_by_host(&self, meeting: &Meeting, memory: &Memory<'_>) -> Result<Part> {
         let Meeting { exchange, values, range, .. } = meeting;
+        if range.halves > 0 {
+            bail!(
+                Argument,
+                "ranks exchange bf16 in the world that `World::device` linked the GPU for, and in no other"
+            );
+        }
         let place = |k: usize| (&values[k], range.offsets[k]);
         let staging = self.0.staging(range.bytes as u64);
         let mut encoder = self.0.device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());

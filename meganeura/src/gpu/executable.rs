@@ -13,12 +13,12 @@ use super::recording::{Dispatch, Part, Pipeline, Recording, Times};
 use super::{Gpu, Inner, lock};
 use crate::error::bail;
 use crate::executor::{Bindings, Profiling};
-use crate::kernel::launch::{Binding, Launch};
+use crate::kernel::launch::{Binding, Format, Launch};
 use crate::ops::Exchange;
-use crate::plan::{Place, Plan, Step, StorageId};
+use crate::plan::{Operand, Place, Plan, Step, StorageId};
 use crate::tensor::Storage;
-use crate::world::Range;
-use crate::{ErrorKind, Result};
+use crate::world::{Collective, Range};
+use crate::{ErrorKind, Result, TensorType};
 
 /// The number of recordings kept for each plan: a step alternates between a few sets of buffers.
 const RECORDINGS_KEPT: usize = 4;
@@ -106,10 +106,19 @@ fn meetings(plan: &Plan) -> Vec<Meeting> {
         launches += step.launches.len();
         let exchange = step.meets()?.clone();
         let values = step.inputs.iter().zip(&step.outputs);
-        let values: Vec<_> =
-            values.map(|(input, &(to, ty))| Exchanged { from: input.storage, to, bytes: ty.bytes() }).collect();
-        let bytes: Vec<_> = values.iter().map(|value| value.bytes).collect();
-        let range = exchange.collective.range(&bytes, exchange.world.size(), ALIGNMENT);
+        let exchanged = |(input, &(to, ty)): (&Operand, &(StorageId, TensorType))| {
+            debug_assert_eq!(input.argument.format, plan.storages[to].format, "a value keeps its format");
+            Exchanged { from: input.storage, to, bytes: ty.shape.elements() * plan.storages[to].element_bytes() }
+        };
+        let values: Vec<_> = values.map(exchanged).collect();
+        let range = if exchange.collective == Collective::AllMean {
+            let is_half = |value: &Exchanged| plan.storages[value.to].format != Format::Full;
+            let values: Vec<_> = values.iter().map(|value| (value.bytes, is_half(value))).collect();
+            Range::of_means(&values, ALIGNMENT)
+        } else {
+            let bytes: Vec<_> = values.iter().map(|value| value.bytes).collect();
+            exchange.collective.range(&bytes, exchange.world.size(), ALIGNMENT)
+        };
         let place = |value: &Exchanged| match plan.storages[value.to].place {
             Place::Range { meeting, .. } => Some(meeting),
             _ => None,

@@ -395,16 +395,25 @@ pub struct Parts {
 #[must_use]
 pub fn sum_parts_at(parts: usize, elements: usize, scratch: usize, order: &Parts) -> Launch {
     let Parts { elements: part, taps, at } = order;
-    let defines = define![WG: 256, PARTS: parts, PART: part, LEN: elements, TAPS: taps, AT: at];
-    let workgroups = elements.div_ceil(256 / taps * taps);
-    let launch = Launch::new("sum_parts", defines, (0, 1), workgroups).loops(parts + 1);
-    Launch { bindings: vec![Binding::Scratch(scratch), Binding::Output(0)], ..launch }.stores_through_epilogue()
+    let rows = sums_rows(*taps, elements);
+    let unit = if rows { taps * LINE } else { *taps };
+    let wg = 256 / unit * unit;
+    let defines = define![WG: wg, PARTS: parts, PART: part, LEN: elements, TAPS: taps, AT: at];
+    let launch = Launch::new("sum_parts", defines, (0, 1), elements.div_ceil(wg)).loops(parts + 1);
+    let bindings = vec![Binding::Scratch(scratch), Binding::Output(0)];
+    Launch { bindings, rows, ..launch }.stores_through_epilogue()
+}
+
+/// `true` if [`sum_parts_at`] can also store its result by lines.
+#[must_use]
+pub fn sums_rows(taps: usize, elements: usize) -> bool {
+    taps * LINE <= 256 && elements.is_multiple_of(LINE)
 }
 
 /// [`sum_parts`] where result 0 is stored in lines, and parts have its order.
 #[must_use]
 pub fn sum_parts_by_lines(parts: usize, elements: usize, scratch: usize) -> Launch {
-    let mut launch = sum_parts(parts, elements, scratch).by_lines();
+    let mut launch = Launch { rows: false, ..sum_parts(parts, elements, scratch).by_lines() };
     launch.defines.extend(define![LINES: 1]);
     launch.workgroups = (elements / LINE).div_ceil(256);
     launch

@@ -171,6 +171,8 @@ pub struct Caps {
     pub half: bool,
     /// `true` if matrix units also multiply bf16, so that they take elements in [`Format::Half`] as they are.
     pub bfloat: bool,
+    /// `true` if GPUs exchange values without the host.
+    pub linked: bool,
 }
 
 /// The define of kernels that multiply bf16 on matrix units: what they call f16 is compiled as bf16.
@@ -197,6 +199,7 @@ impl Caps {
         matrix: false,
         half: false,
         bfloat: false,
+        linked: false,
     };
 
     /// A large GPU, with matrix units that multiply bf16.
@@ -278,6 +281,9 @@ pub struct Launch {
     /// `true` if the kernel has a better way to store result 0 where `store` does nothing else. It takes the define
     /// `PLAIN`: the result's name in the shader, or `none`.
     pub plain: bool,
+    /// `true` if the kernel can also store result 0 by lines, in the order of the API. It then takes the define `ROWS`,
+    /// and includes `shared/epilogue_lines`.
+    pub rows: bool,
     /// `true` if the kernel loads and stores eight neighbours at a time, through `load_line` and `store_line` of
     /// `shared/prologue_lines` and `shared/epilogue_lines`.
     pub lines: bool,
@@ -293,7 +299,8 @@ impl Launch {
         workgroups: usize,
     ) -> Self {
         let bindings = (0..inputs).map(Binding::Input).chain((0..outputs).map(Binding::Output)).collect();
-        Self { kernel, defines, bindings, workgroups, loops: 0, loads: None, stores: false, plain: false, lines: false }
+        let (loops, loads, [stores, plain, rows, lines]) = (0, None, [false; 4]);
+        Self { kernel, defines, bindings, workgroups, loops, loads, stores, plain, rows, lines }
     }
 
     /// The kernel has loops, of at most so many iterations of an invocation.

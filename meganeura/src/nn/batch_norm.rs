@@ -4,8 +4,8 @@ use std::panic::Location;
 
 use crate::dtype::check_eps;
 use crate::error::bail;
-use crate::ops::exchange;
-use crate::world::{Collective, World};
+use crate::ops::all_mean;
+use crate::world::World;
 use crate::{Buffer, Device, Error, ErrorKind, Param, Result, Shape, Tensor, Var};
 
 /// The differences between batch normalisations.
@@ -83,7 +83,7 @@ impl Pass<'_> {
                 let moved = x - &rounded;
                 // One exchange for both. The mean is near 0, so its square costs no digits.
                 let own = [moved.mean_keep(&axes), moved.square().mean_keep(&axes)];
-                let means = exchange(&own.each_ref(), world, Collective::AllMean);
+                let means = all_mean(&own.each_ref(), world, false);
                 let variance = &means[1] - means[0].square();
                 (rounded, moved, means[0].clone(), variance)
             }

@@ -17,6 +17,8 @@ use crate::{Error, ErrorKind, Result, TensorType};
 pub struct Exchange {
     pub(crate) world: World,
     pub(crate) collective: Collective,
+    /// `true` if ranks may exchange bf16. Only for means.
+    pub(crate) rounded: bool,
 }
 
 impl Primitive for Exchange {
@@ -41,7 +43,7 @@ impl Primitive for Exchange {
             return Err(Error::new(ErrorKind::NotDifferentiable, message).in_op(self.name()));
         }
         let given: Vec<_> = dy.iter().flatten().collect();
-        let mut means = exchange(&given, &self.world, Collective::AllMean).into_iter();
+        let mut means = all_mean(&given, &self.world, self.rounded).into_iter();
         Ok(dy.iter().map(|dy| dy.as_ref().and_then(|_| means.next())).collect())
     }
 
@@ -54,7 +56,7 @@ impl Primitive for Exchange {
     fn cases() -> Vec<super::case::Case> {
         use super::case::Case;
         // A single rank; several are tested with several processes.
-        let alone = || Case::new(Self { world: World::alone(), collective: Collective::AllMean });
+        let alone = || Case::new(Self { world: World::alone(), collective: Collective::AllMean, rounded: false });
         let shapes: [&[&[usize]]; 4] = [&[&[3, 5]], &[&[1]], &[&[2, 1, 300], &[7]], &[&[1], &[4, 3], &[5]]];
         shapes.iter().map(|shapes| shapes.iter().fold(alone(), |case, shape| case.input(shape))).collect()
     }
@@ -94,14 +96,24 @@ impl Kernel for Exchange {
     }
 }
 
-/// Exchanges values of all ranks; in a world of one, returns the values themselves.
+/// Exchanges values of all ranks, to or from their owners; in a world of one, returns the values themselves.
 #[track_caller]
 pub(crate) fn exchange(values: &[&Var], world: &World, collective: Collective) -> Vec<Var> {
+    record(values, Exchange { world: world.clone(), collective, rounded: false })
+}
+
+/// The means of values over all ranks. They may be exchanged in bf16 if `rounded`.
+#[track_caller]
+pub(crate) fn all_mean(values: &[&Var], world: &World, rounded: bool) -> Vec<Var> {
+    record(values, Exchange { world: world.clone(), collective: Collective::AllMean, rounded })
+}
+
+#[track_caller]
+fn record(values: &[&Var], op: Exchange) -> Vec<Var> {
     let Some(first) = values.first() else { return Vec::new() };
-    if world.is_alone() {
+    if op.world.is_alone() {
         return values.iter().map(|&value| value.clone()).collect();
     }
-    let op = Exchange { world: world.clone(), collective };
     first.tape().record(op.into(), values, Location::caller()).into_vec()
 }
 
@@ -126,6 +138,6 @@ impl Var {
     #[must_use]
     #[track_caller]
     pub fn all_mean(&self, world: &World) -> Self {
-        exchange(&[self], world, Collective::AllMean).swap_remove(0)
+        all_mean(&[self], world, false).swap_remove(0)
     }
 }

@@ -55,7 +55,7 @@ use smallvec::smallvec;
 
 pub use attention::AttentionOptions;
 pub use custom::CustomOp;
-pub(crate) use exchange::{Exchange, exchange};
+pub(crate) use exchange::{Exchange, all_mean, exchange};
 pub use grid_sample::GridSampleOptions;
 pub(crate) use outer::OuterProduct;
 pub(crate) use pad::sum_of_cotangents;
@@ -222,10 +222,20 @@ impl Innermost {
 pub(crate) enum Stores {
     /// As other kernels do, in `f32`, element by element.
     Full,
+    /// Likewise; or by lines in the order of the API, if ranks exchange the result as halves. See `Launch::rows`.
+    Rows,
     /// By lines, through `store_line` of `shared/epilogue_lines`.
     Lines,
     /// Halves that the kernel writes itself.
     Words,
+}
+
+impl Stores {
+    /// `true` if the kernel counts elements of result 0 in the order of the API.
+    #[must_use]
+    pub fn in_order(self) -> bool {
+        matches!(self, Self::Full | Self::Rows)
+    }
 }
 
 macro_rules! ops {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::trained::expect_some;
 use crate::error::{bail, here};
 use crate::module::{Module, ModuleExt};
-use crate::ops::exchange;
+use crate::ops::{all_mean, exchange};
 use crate::world::{Collective, Shards, World};
 use crate::{Grads, Result, Tensor};
 
@@ -38,13 +38,48 @@ impl Grads {
     /// fails like any exchange between ranks: with [`PeerLost`](crate::ErrorKind::PeerLost) if another rank left, and
     /// with [`Argument`](crate::ErrorKind::Argument) if another rank called something else.
     #[track_caller]
-    pub fn average(mut self, module: &dyn Module, world: &World) -> Result<Self> {
-        let trained = here(|| expect_some(module, &self))?;
+    pub fn average(self, module: &dyn Module, world: &World) -> Result<Self> {
+        here(|| self.averaged(module, world, false))
+    }
+
+    /// Like [`average`](Self::average), but ranks may exchange bf16: half the bytes, and eight significant bits.
+    ///
+    /// They do so on GPUs that NCCL links, in [`Precision::Fast`](crate::Precision::Fast), for gradients that a kernel
+    /// can store as bf16: those of convolutions and large matrix products. The other gradients are exchanged in `f32`,
+    /// and elsewhere this is [`average`](Self::average). NCCL rounds the sum after each rank, so prefer `average` for
+    /// hundreds of ranks. Parameters and their updates stay `f32`.
+    ///
+    /// This pays off where steps are short: [how far it scales](crate::guide::scaling#how-far-it-scales).
+    ///
+    /// ```
+    /// use meganeura::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// let device = world.device("cpu")?;
+    /// let mut net = Linear::new(2, 1).init(&device, Seed::new(42))?;
+    /// let tape = Tape::new(&device);
+    /// let loss = net.forward(&tape.input(&Tensor::full(&device, [4, 2], 1.0)?)).square().mean();
+    /// let grads = tape.backward(&loss)?.average_bf16(&net, &world)?;
+    /// AdamW::new(1e-3).step(&mut net, &grads)?;
+    /// # Ok::<(), meganeura::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Fails like [`average`](Self::average).
+    #[doc(alias = "bf16_compress_hook")]
+    #[track_caller]
+    pub fn average_bf16(self, module: &dyn Module, world: &World) -> Result<Self> {
+        here(|| self.averaged(module, world, true))
+    }
+
+    fn averaged(mut self, module: &dyn Module, world: &World, rounded: bool) -> Result<Self> {
+        let trained = expect_some(module, &self)?;
         if world.is_alone() {
             return Ok(self);
         }
         let gradients: Vec<_> = trained.iter().map(|trained| &trained.dw).collect();
-        let means = exchange(&gradients, world, Collective::AllMean);
+        let means = all_mean(&gradients, world, rounded);
         let averaged = trained.iter().map(|trained| Arc::clone(&trained.cell)).zip(means).collect();
         self.note_world(world);
         Ok(self.with_entries(averaged))

@@ -40,6 +40,10 @@ impl KernelWork {
         if launch.stores {
             let plain = Program::copy(Shape::SCALAR, Input::Kernel);
             let program = self.store.as_ref().unwrap_or(&plain);
+            if launch.rows && program.order.is_some() {
+                launch.defines.push(("ROWS", "1".to_owned()));
+                launch.lines = true;
+            }
             debug_assert_eq!(program.order.is_some(), launch.lines, "{:?}: how it stores", self.op);
             let results: Vec<_> = (0..program.results.len()).map(|k| self.stored(k)).collect();
             let Wgsl { declarations, functions } =

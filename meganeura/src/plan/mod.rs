@@ -186,12 +186,15 @@ pub(crate) struct StorageInfo {
 }
 
 impl StorageInfo {
-    pub(crate) fn bytes(&self) -> usize {
-        let bytes = match self.format {
+    pub(crate) fn element_bytes(&self) -> usize {
+        match self.format {
             Format::Full => self.dtype.bytes(),
             Format::Half(_) => 2,
-        };
-        self.elements.saturating_mul(bytes)
+        }
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        self.elements.saturating_mul(self.element_bytes())
     }
 }
 

@@ -48,6 +48,7 @@ pub(crate) fn collect(trials: &mut Vec<Trial>) {
         trials.push(trial(name, move |folder| succeed(folder, 2, &["not_finite", kind])));
     }
     trials.push(trial("gradients_of_the_mean_over_ranks", |folder| succeed(folder, 3, &["gradients"])));
+    trials.push(trial("means_in_bf16", |folder| succeed(folder, 2, &["rounded", "cpu"])));
     trials.push(trial("owners_are_those_of_trained_parameters", |folder| succeed(folder, 2, &["owners"])));
     trials.push(trial("random_numbers_differ", |folder| succeed(folder, 2, &["random"])));
     trials.push(trial("models_are_shared", |folder| succeed(folder, 3, &["shared"])));

@@ -18,7 +18,7 @@ use super::pass::Pass;
 use super::winograd::transform;
 use super::{Geometry, taps, taps_weight, winograd};
 use crate::Shape;
-use crate::kernel::gemm::{Choice, Cut, Operands, Product};
+use crate::kernel::gemm::{Choice, Cut, Operands, Product, sums_rows};
 use crate::kernel::launch::{Binding, Caps, Channels, Kind, LINE, Launch, Variant, conversion, define};
 use crate::ops::terms::{Terms, Tree};
 use crate::ops::{Halves, Innermost, Stores};
@@ -67,6 +67,7 @@ pub(super) fn halves(pass: Pass, g: &Geometry, caps: &Caps) -> Option<Halves> {
     let stores = match pass {
         Pass::Forward if output => Stores::Lines,
         Pass::GradInput if input => Stores::Lines,
+        Pass::GradWeight if sums_rows(g.kernel[0] * g.kernel[1], g.o * g.patch()) => Stores::Rows,
         _ => Stores::Full,
     };
     Some(Halves { innermost: Innermost::Channels, operands, stores, wanted: true })

@@ -5,6 +5,7 @@
 //! reuses the range of an earlier one that is no longer read: updated parameters replace the gradients that they are
 //! made from.
 
+use crate::TensorType;
 use crate::kernel::launch::Argument;
 use crate::ops::{Exchange, KernelOp};
 use crate::plan::{KernelWork, Operand, Place, Plan, Step, StorageId, Work};
@@ -12,12 +13,12 @@ use crate::world::Collective;
 
 /// Merges exchanges of means that do not depend on each other.
 pub(super) fn join(plan: &mut Plan) {
-    let is_mean = |step: &Step| step.meets().is_some_and(|exchange| exchange.collective == Collective::AllMean);
+    let mean = |step: &Step| step.meets().filter(|it| it.collective == Collective::AllMean).map(|it| it.world.clone());
     let mut at = 0;
-    while let Some(next) = plan.steps[at..].iter().position(is_mean) {
+    while let Some(next) = plan.steps[at..].iter().position(|step| mean(step).is_some()) {
         at += next;
-        let own = plan.steps[at].meets();
-        let Some(distance) = plan.steps[at + 1..].iter().position(|step| step.meets() == own) else {
+        let own = mean(&plan.steps[at]);
+        let Some(distance) = plan.steps[at + 1..].iter().position(|step| mean(step) == own) else {
             at += 1;
             continue;
         };
@@ -93,7 +94,8 @@ fn results(plan: &Plan, at: usize) -> Vec<StorageId> {
 fn is_free(plan: &Plan, earlier: usize, later: usize) -> bool {
     let steps = [&plan.steps[earlier], &plan.steps[later]];
     let [Some(first), Some(second)] = steps.map(Step::meets) else { return false };
-    let types = steps.map(|step| step.outputs.iter().map(|&(_, ty)| ty).collect::<Vec<_>>());
+    let type_of = |&(storage, ty): &(StorageId, TensorType)| (ty, plan.storages[storage].format);
+    let types = steps.map(|step| step.outputs.iter().map(type_of).collect::<Vec<_>>());
     let is_alike = |first: &Exchange, second: &Exchange| {
         first.world == second.world && first.collective.is_arranged_as(&second.collective)
     };
@@ -137,11 +139,11 @@ fn replace(plan: &mut Plan, old: StorageId, new: StorageId) {
 
 #[cfg(test)]
 mod tests {
-    use crate::kernel::launch::Caps;
-    use crate::ops::exchange;
-    use crate::plan::{Place, Plan, Preferences, Request, Target};
+    use crate::kernel::launch::{Caps, Format};
+    use crate::ops::{Conv2dOptions, all_mean, exchange};
+    use crate::plan::{Place, Plan, Preferences, Request, StorageId, Target};
     use crate::world::{Collective, World};
-    use crate::{Device, Result, Tape, Tensor, Var};
+    use crate::{Device, Result, Shape, Tape, Tensor, Var};
 
     /// The plans of a recording on two inputs, for the CPU and for a GPU.
     fn plans(record: impl Fn([Var; 2]) -> Vec<Var>) -> Result<[Plan; 2]> {
@@ -198,6 +200,68 @@ mod tests {
         let step = plan.steps.iter().find(|step| step.meets().is_some()).expect("an exchange");
         assert_ne!(step.inputs[0].storage, step.outputs[0].0, "{plan}");
         assert!(matches!(plan.storages[step.outputs[0].0].place, Place::Range { .. }), "{plan}");
+        Ok(())
+    }
+
+    /// The plan of a step of gradient descent on weights, whose gradients are averaged and may be rounded.
+    fn step(caps: Caps, clip: bool) -> Result<Plan> {
+        let (world, device) = (World::of_two(), Device::cpu());
+        let tape = Tape::new(&device);
+        let leaf = |shape: &[usize]| Ok(tape.input(&Tensor::zeros(&device, Shape::new(shape))?));
+        let shapes: [&[usize]; 4] = [&[24, 16, 3, 3], &[24, 24, 1, 1], &[24, 1, 1], &[512, 512]];
+        let weights = shapes.iter().map(|shape| leaf(shape)).collect::<Result<Vec<Var>>>()?;
+        let same = Conv2dOptions { padding: [1, 1], ..Conv2dOptions::default() };
+        let y = leaf(&[8, 16, 6, 6])?.conv2d(&weights[0], same).conv2d(&weights[1], Conv2dOptions::default());
+        let loss = (y + weights[2].expand([8, 24, 6, 6])).square().sum();
+        let loss = loss + leaf(&[1024, 512])?.matmul(&weights[3].t()).square().sum();
+        let grads = tape.backward(&loss)?;
+        let gradients: Vec<_> = weights.iter().filter_map(|weight| grads.of(weight)).collect();
+        let means = all_mean(&gradients.iter().collect::<Vec<_>>(), &world, true);
+        let loss = loss.all_mean(&world);
+        let norm = means.iter().map(|mean| mean.square().sum()).reduce(|a, b| a + b).expect("there are gradients");
+        let step = |(weight, mean): (&Var, Var)| {
+            let mean = if clip { &mean / norm.expand(mean.ty().shape) } else { mean };
+            weight - mean * 0.1
+        };
+        let updates = weights.iter().zip(means).map(step).collect::<Vec<_>>();
+        let assigns = updates.iter().enumerate().map(|(leaf, update)| Ok((leaf, update.id()?)));
+        let assigns = assigns.collect::<Result<Vec<_>>>()?;
+        let (outputs, preferences) = ([loss.id()?], Preferences::default());
+        let target = Target::Gpu { caps, preferences: &preferences };
+        tape.with_graph(|graph| Plan::new(&Request { graph, outputs: &outputs, assigns: &assigns }, target))
+    }
+
+    #[test]
+    fn gradients_are_exchanged_as_the_kernels_store_them() -> Result<()> {
+        let halves = Caps { matrix: true, half: true, linked: true, ..Caps::DISCRETE };
+        // The sizes of the values that are exchanged as halves.
+        let rounded = |plan: &Plan| -> Vec<usize> {
+            let step = plan.steps.iter().find(|step| step.meets().is_some()).expect("an exchange");
+            assert_eq!(step.outputs.len(), 5, "{plan}");
+            for (input, &(storage, _)) in step.inputs.iter().zip(&step.outputs) {
+                assert_eq!(input.argument.format, plan.storages[storage].format, "{plan}");
+            }
+            let outputs = step.outputs.iter().filter(|(storage, _)| plan.storages[*storage].format != Format::Full);
+            outputs.map(|(_, ty)| ty.shape.elements()).collect()
+        };
+        let large = [24 * 16 * 9, 24 * 24, 512 * 512];
+        for clip in [false, true] {
+            let plan = step(halves, clip)?;
+            assert_eq!(exchanges(&plan), [5], "the loss joins the gradients: {plan}");
+            assert_eq!(rounded(&plan), large, "{plan}");
+            // Parameters are not rounded, and no step converts a gradient.
+            let steps = plan.steps.iter().flat_map(|step| &step.outputs);
+            let is_leaf = |storage: StorageId| matches!(plan.storages[storage].place, Place::Leaf(_));
+            assert_eq!(steps.clone().filter(|(storage, _)| is_leaf(*storage)).count(), 4, "{plan}");
+            assert!(
+                steps.filter(|(storage, _)| is_leaf(*storage)).all(|&(s, _)| plan.storages[s].format == Format::Full)
+            );
+            let sums = plan.steps.iter().flat_map(|step| &step.launches).filter(|launch| launch.kernel == "sum_parts");
+            assert_eq!(sums.filter(|launch| launch.rows && launch.lines).count(), 2, "{plan}");
+        }
+        for caps in [Caps { linked: false, ..halves }, Caps { half: false, matrix: false, ..halves }] {
+            assert!(rounded(&step(caps, false)?).is_empty());
+        }
         Ok(())
     }
 

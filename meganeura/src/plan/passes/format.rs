@@ -5,8 +5,11 @@
 //! follows its operands, or else its readers: it knows no axes, so all its elements have one order. `f32` in the order
 //! of the API is kept for leaves and their new values, numbers of the host, results that only the caller wants, and the
 //! operands and results of kernels without a halves form. Lowering inserts conversions for kernels, one for each value.
+//!
+//! A mean over ranks is computed from halves if it may be rounded, the GPUs are linked, and the kernel that computes the
+//! values can store them so. No value is converted for it.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use super::fuse::Item;
 use super::lower::added_up;
@@ -54,10 +57,19 @@ impl Formats {
         let kernels: HashMap<usize, Halves> =
             kernels.map(|(node, halves)| (node, Halves { wanted: halves.wanted || all, ..halves })).collect();
         let wants = wants(uses, &kernels);
+        let rounded =
+            |item: &Item| if let Item::Kernel { node, .. } = item { rounded(uses, *node) } else { Vec::new() };
+        let exchanged = items.iter().filter(|_| caps.linked).flat_map(rounded).map(|(value, _)| value);
+        let exchanged: HashSet<ValueId> = exchanged.filter(|value| !kept.contains(value)).collect();
         for (at, item) in items.iter().enumerate() {
             let (order, stores) = match item {
                 Item::Group(group) => (formats.of_group(uses, group, &wants), Stores::Lines),
                 Item::Kernel { node, load, .. } => {
+                    for (value, mean) in rounded(item) {
+                        if exchanged.contains(&value) && formats.of(value) == Format::Half(Channels::ROWS) {
+                            formats.values[mean.index()] = formats.of(value);
+                        }
+                    }
                     let Some(halves) = kernels.get(node) else { continue };
                     (formats.of_kernel(uses, *node, halves, load), halves.stores)
                 }
@@ -73,7 +85,12 @@ impl Formats {
                     uses.is_pointwise(read.node) && !is_wanted || kernels.get(&read.node).is_some_and(of_kernel)
                 };
                 let mut readers = uses.readers(value).iter().filter(may_read);
-                !kept.contains(&value) && readers.any(|read| !inside(read.node))
+                let is_read = readers.any(|read| !inside(read.node));
+                match stores {
+                    Stores::Full => false,
+                    Stores::Rows => exchanged.contains(&value) || all && is_read && !kept.contains(&value),
+                    _ => !kept.contains(&value) && is_read || channels == Channels::ROWS && exchanged.contains(&value),
+                }
             };
             let (node, group) = match item {
                 Item::Group(group) => (None, &group[..]),
@@ -86,9 +103,8 @@ impl Formats {
             if stores == Stores::Words && halves.is_empty() {
                 continue;
             }
-            if stores != Stores::Full {
-                halves.iter().for_each(|value| formats.values[value.index()] = Format::Half(channels));
-            }
+            let channels = if stores == Stores::Rows { Channels::ROWS } else { channels };
+            halves.iter().for_each(|value| formats.values[value.index()] = Format::Half(channels));
             formats.orders[at] = order;
             formats.kernels[at] = node.and_then(|node| kernels.get(&node).cloned());
         }
@@ -158,7 +174,7 @@ impl Formats {
                 return self.of(uses.origin(node.inputs[k]).value).channels();
             }
             let held = self.channels(uses, node.inputs[k]);
-            held.filter(|&held| stores == Stores::Full || Some(held) == innermost.order(ty(k).shape))
+            held.filter(|&held| stores.in_order() || Some(held) == innermost.order(ty(k).shape))
         };
         let held = match innermost {
             // The statistics of the rows were computed from the first operand in its stored format.
@@ -169,7 +185,7 @@ impl Formats {
         let shows_most = || operands.iter().any(|&k| uses.shows_most(node.inputs[k]));
         let wanted = wanted && (innermost == Innermost::Channels || shows_most());
         let order = match stores {
-            Stores::Full => held.or_else(|| innermost.order(ty(operands[0]).shape)),
+            Stores::Full | Stores::Rows => held.or_else(|| innermost.order(ty(operands[0]).shape)),
             Stores::Lines | Stores::Words => innermost.order(node.types[0].shape),
         };
         let order = order.filter(|_| wanted || held.is_some())?;
@@ -214,6 +230,19 @@ fn op(node: &Node) -> Option<&KernelOp> {
         Source::Op(Op::Kernel(op)) => Some(op),
         _ => None,
     }
+}
+
+/// The values that ranks may exchange as halves in a node, each with its mean.
+fn rounded(uses: &Uses<'_>, node: usize) -> Vec<(ValueId, ValueId)> {
+    let node = &uses.graph.nodes()[node];
+    if op(node).and_then(KernelOp::meets).is_none_or(|exchange| !exchange.rounded) {
+        return Vec::new();
+    }
+    let may = |(&input, mean): (&ValueId, ValueId)| {
+        let Origin { value, in_order } = uses.origin(input);
+        (in_order && !uses.is_wanted(mean)).then_some((value, mean))
+    };
+    node.inputs.iter().zip(node.outputs()).filter_map(may).collect()
 }
 
 /// The operands and results that a kernel takes as halves.

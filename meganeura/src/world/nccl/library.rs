@@ -146,6 +146,8 @@ functions! {
         all_reduce: b"ncclAllReduce"(Address, Address, usize, c_int, c_int, Handle, Handle),
         reduce_scatter: b"ncclReduceScatter"(Address, Address, usize, c_int, c_int, Handle, Handle),
         all_gather: b"ncclAllGather"(Address, Address, usize, c_int, Handle, Handle),
+        begin_group: b"ncclGroupStart"(),
+        end_group: b"ncclGroupEnd"(),
         broadcast: b"ncclBroadcast"(Address, Address, usize, c_int, c_int, Handle, Handle),
     }
 }

@@ -4,10 +4,11 @@ mod library;
 mod staged;
 
 use std::ffi::{CString, c_char, c_int};
+use std::ops::Range as Bounds;
 use std::os::fd::{IntoRawFd, OwnedFd};
 use std::ptr::{from_mut, from_ref, null_mut};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use std::{array, thread};
 
@@ -79,9 +80,13 @@ impl Communicator {
         self.handle.store(handle, Ordering::SeqCst);
     }
 
+    fn lock(&self) -> MutexGuard<'_, ()> {
+        self.calling.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Calls a function with the handle.
     fn call(&self, call: impl FnOnce(Handle) -> c_int) -> Result<c_int> {
-        let _calling = self.calling.lock().unwrap_or_else(PoisonError::into_inner);
+        let _calling = self.lock();
         match self.handle.load(Ordering::SeqCst) {
             0 => bail!(PeerLost, "the ranks are not connected any more"),
             handle => Ok(call(handle as Handle)),
@@ -118,12 +123,26 @@ pub(crate) struct Took {
     events: [usize; 2],
 }
 
-/// `ncclDataType_t`
-fn data_type(dtype: DType) -> c_int {
-    match dtype {
-        DType::U32 => 3,
-        DType::F32 => 7,
-        DType::F64 => 8,
+/// A type of numbers.
+#[derive(Clone, Copy)]
+struct Numbers {
+    /// `ncclDataType_t`
+    kind: c_int,
+    /// The bytes of a number.
+    bytes: usize,
+}
+
+/// `ncclBfloat16`
+const BFLOATS: Numbers = Numbers { kind: 9, bytes: 2 };
+
+impl From<DType> for Numbers {
+    fn from(dtype: DType) -> Self {
+        let kind = match dtype {
+            DType::U32 => 3,
+            DType::F32 => 7,
+            DType::F64 => 8,
+        };
+        Self { kind, bytes: dtype.bytes() }
     }
 }
 
@@ -266,14 +285,22 @@ impl Nccl {
         let waited = unsafe { (cuda.wait)(&raw const handle, from_ref(&value(ready)), 1, stream) };
         self.libraries.cuda(waited, "waiting for Vulkan")?;
         record(0)?;
-        let own = range.part_of(self.rank);
-        let (call, from, to) = match collective {
-            Collective::AllMean => (Call::AllReduce, 0..range.bytes, 0),
-            Collective::MeanToOwners(_) => (Call::ReduceScatter, 0..range.bytes, own.start),
-            Collective::FromOwners(_) => (Call::AllGather, own, 0),
+        let enqueue = |call, numbers, from: Bounds<usize>, to: usize| {
+            let (at, bytes) = (memory.address + from.start as u64, from.len());
+            self.enqueue(call, numbers, (at, bytes), memory.address + to as u64, MEAN)
         };
-        let (from, bytes) = (memory.address + from.start as u64, from.len());
-        self.enqueue(call, DType::F32, (from, bytes), memory.address + to as u64, MEAN)?;
+        let (all, own) = (0..range.bytes, range.part_of(self.rank));
+        match collective {
+            Collective::AllMean => {
+                let parts = [(BFLOATS, 0..range.halves), (DType::F32.into(), range.halves..range.bytes)];
+                let mut parts = parts.into_iter().filter(|(_, part)| !part.is_empty());
+                self.grouped(|| {
+                    parts.try_for_each(|(numbers, part)| enqueue(Call::AllReduce, numbers, part.clone(), part.start))
+                })?;
+            }
+            Collective::MeanToOwners(_) => enqueue(Call::ReduceScatter, DType::F32.into(), all, own.start)?,
+            Collective::FromOwners(_) => enqueue(Call::AllGather, DType::F32.into(), own, 0)?,
+        }
         record(1)?;
         // SAFETY: as above.
         let signalled = unsafe { (cuda.signal)(&raw const handle, from_ref(&value(done)), 1, stream) };
@@ -281,17 +308,32 @@ impl Nccl {
         Ok(took)
     }
 
+    /// Launches what `enqueue` enqueues together.
+    fn grouped(&self, enqueue: impl FnOnce() -> Result<()>) -> Result<()> {
+        // SAFETY: the group is of this thread's calls, and ends below.
+        let begun = unsafe { (self.libraries.nccl.begin_group)() };
+        self.libraries.nccl(begun, "an exchange")?;
+        let enqueued = enqueue();
+        let ended = {
+            let _calling = self.communicator.lock();
+            // SAFETY: as above.
+            unsafe { (self.libraries.nccl.end_group)() }
+        };
+        enqueued?;
+        self.libraries.nccl(ended, "an exchange")
+    }
+
     /// Enqueues a collective on `bytes` bytes.
     fn enqueue(
         &self,
         call: Call,
-        dtype: DType,
+        numbers: Numbers,
         (from, bytes): (Address, usize),
         to: Address,
         how: c_int,
     ) -> Result<()> {
-        let (nccl, kind, stream) = (&self.libraries.nccl, data_type(dtype), self.stream as Handle);
-        let count = bytes / dtype.bytes();
+        let (nccl, stream) = (&self.libraries.nccl, self.stream as Handle);
+        let (kind, count) = (numbers.kind, bytes / numbers.bytes);
         // SAFETY: the addresses are those of `bytes` bytes, which stay valid until the stream is done with them.
         let enqueued = self.communicator.call(|communicator| unsafe {
             match call {

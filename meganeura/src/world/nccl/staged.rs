@@ -83,21 +83,21 @@ impl Engine for Staged {
     fn all_reduce(&mut self, dtype: DType, from: &[u8], to: &mut [u8]) -> Result<()> {
         let bytes = from.len();
         self.exchange(from, to, |nccl, source, target| {
-            nccl.enqueue(Call::AllReduce, dtype, (source, bytes), target, SUM)
+            nccl.enqueue(Call::AllReduce, dtype.into(), (source, bytes), target, SUM)
         })
     }
 
     fn reduce_scatter(&mut self, dtype: DType, from: &[u8], to: &mut [u8]) -> Result<()> {
         let bytes = from.len();
         self.exchange(from, to, |nccl, source, target| {
-            nccl.enqueue(Call::ReduceScatter, dtype, (source, bytes), target, SUM)
+            nccl.enqueue(Call::ReduceScatter, dtype.into(), (source, bytes), target, SUM)
         })
     }
 
     fn all_gather(&mut self, from: &[u8], to: &mut [u8]) -> Result<()> {
         let bytes = from.len();
         self.exchange(from, to, |nccl, source, target| {
-            nccl.enqueue(Call::AllGather, DType::U32, (source, bytes), target, SUM)
+            nccl.enqueue(Call::AllGather, DType::U32.into(), (source, bytes), target, SUM)
         })
     }
 

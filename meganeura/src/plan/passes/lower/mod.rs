@@ -316,10 +316,18 @@ impl Lowering<'_> {
         let loaded = op.loads().filter(|_| !load.is_empty() || number.is_some());
         let mut inputs = Vec::with_capacity(node.inputs.len());
         for (k, &value) in node.inputs.iter().enumerate().filter(|(k, _)| Some(*k) != loaded) {
-            let half = halves.filter(|halves| halves.operands.contains(&k)).and_then(|halves| {
-                let strided = halves.stores == Stores::Full || halves.innermost == Innermost::Last;
-                self.halves(value, halves, strided && op.reads_strided(k))
-            });
+            let half = match halves.filter(|halves| halves.operands.contains(&k)) {
+                Some(halves) => {
+                    let strided = halves.stores.in_order() || halves.innermost == Innermost::Last;
+                    self.halves(value, halves, strided && op.reads_strided(k))
+                }
+                // A mean over ranks has the format of its operand.
+                None if op.meets().is_some() => {
+                    let mean = node.outputs().nth(k).expect("a mean of each");
+                    self.formats.of(mean).channels().and_then(|channels| self.half(value, channels))
+                }
+                None => None,
+            };
             inputs.push(match half {
                 Some(operand) => operand,
                 None if op.reads_strided(k) => self.stored(value),
@@ -345,8 +353,12 @@ impl Lowering<'_> {
         });
         let elementwise = inputs.len();
         let mut values: Vec<_> = node.outputs().collect();
-        let by_lines = halves.is_some_and(|halves| halves.stores == Stores::Lines);
-        self.order = self.order.filter(|_| by_lines);
+        let mut stored = values.iter().chain(store.iter().map(|&node| &self.graph.nodes()[node].first));
+        self.order = match halves.map(|halves| halves.stores) {
+            Some(Stores::Lines) => self.order,
+            Some(Stores::Rows) if stored.any(|&value| self.formats.of(value) != Format::Full) => Some(Channels::ROWS),
+            _ => None,
+        };
         if op.meets().is_some() {
             self.exchange_in_place(node, &inputs);
         }
@@ -357,7 +369,7 @@ impl Lowering<'_> {
             values.splice(..1, results[..1].iter().copied());
             values.extend(&results[1..]);
             Some(program)
-        } else if by_lines || is_part {
+        } else if self.order.is_some() || is_part {
             let formats = vec![self.formats.of(node.first)];
             let copy = Program::copy(node.types[0].shape, Input::Kernel);
             let mut program = Program { order: self.order, formats, ..copy };
@@ -385,7 +397,8 @@ impl Lowering<'_> {
                 && self.storage.get(&value) == Some(&input.storage);
             let is_whole = info.elements == self.graph.ty(value).shape.elements();
             let is_only = is_whole && self.uses.readers(value).len() == 1 && !self.uses.is_wanted(value);
-            if is_own && is_only && in_order && info.place == Place::Unplaced && info.format == Format::Full {
+            if is_own && is_only && in_order && info.place == Place::Unplaced && info.format == self.formats.of(result)
+            {
                 self.storage.insert(result, input.storage);
             }
         }
