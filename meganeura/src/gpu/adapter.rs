@@ -236,6 +236,8 @@ impl Gpu {
             in_flight: Arc::default(),
             staging: Arc::default(),
             reads: AtomicU64::new(0),
+            ended: Arc::default(),
+            waited: AtomicU64::new(0),
             host: Mutex::default(),
         })))
     }

@@ -3,6 +3,8 @@
 //! It knows plans and their launches, but not what an operation means.
 
 mod adapter;
+#[cfg(not(target_family = "wasm"))]
+mod blocking;
 mod encoding;
 mod exchange;
 mod executable;
@@ -94,6 +96,12 @@ struct Inner {
     staging: Arc<Mutex<Vec<wgpu::Buffer>>>,
     /// The number of copies submitted to read a tensor.
     reads: AtomicU64,
+    /// The number of the last submission that is known to be done.
+    #[cfg_attr(target_family = "wasm", expect(dead_code, reason = "tasks are woken at the end"))]
+    ended: Arc<AtomicU64>,
+    /// The nanoseconds of the last wait for a reading.
+    #[cfg_attr(target_family = "wasm", expect(dead_code, reason = "pages do not block"))]
+    waited: AtomicU64,
     /// The host's time spent in this executor.
     host: Mutex<HostTimes>,
 }

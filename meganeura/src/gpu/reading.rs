@@ -8,18 +8,11 @@ use std::future::poll_fn;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::task::{Context, Poll, Waker};
-#[cfg(not(target_family = "wasm"))]
-use std::time::Duration;
-
-#[cfg(not(target_family = "wasm"))]
-use web_time::Instant;
 
 use super::memory::Buffer;
 use super::recording::Recording;
 use super::{Gpu, Inner, lock};
 use crate::host::{HostBuffer, try_filled};
-#[cfg(not(target_family = "wasm"))]
-use crate::kernel::launch::Kind;
 #[cfg(not(target_family = "wasm"))]
 use crate::wait::blocks;
 use crate::{DType, Error, ErrorKind, Result, TensorType};
@@ -45,10 +38,6 @@ const STAGING_KEPT: (u64, usize) = (SMALL as u64, 16);
 
 /// The most results that a run copies to the host.
 const MOST_ALONG: usize = 16;
-
-/// The time for which a read polls the device before it sleeps. A wake-up takes about 20 µs, a tenth of a small step.
-#[cfg(not(target_family = "wasm"))]
-const SPINNING: Duration = Duration::from_millis(1);
 
 /// Commands that were submitted to the queue.
 #[derive(Clone)]
@@ -92,7 +81,6 @@ impl Inner {
             let too_many = MAY_WAIT && in_flight.submissions.len() > RUNS_IN_FLIGHT;
             (submission, too_many.then(|| in_flight.submissions[0].0.clone()))
         };
-        #[cfg(target_family = "wasm")]
         self.note_end(submission.number);
         if let Some(Err(error)) = oldest.map(|oldest| self.wait_for(&oldest)) {
             lock(&self.faults).error.get_or_insert(error);
@@ -114,8 +102,17 @@ impl Inner {
         });
     }
 
+    /// Counts a submission when it is done.
+    #[cfg(not(target_family = "wasm"))]
+    fn note_end(&self, number: u64) {
+        let ended = Arc::clone(&self.ended);
+        self.queue.on_submitted_work_done(move || {
+            ended.fetch_max(number, Ordering::Relaxed);
+        });
+    }
+
     /// Waits for a submission, and so for all earlier ones.
-    fn wait_for(&self, submission: &Submission) -> Result<()> {
+    pub(super) fn wait_for(&self, submission: &Submission) -> Result<()> {
         let until = wgpu::PollType::Wait { submission_index: Some(submission.index.clone()), timeout: None };
         let waited = self.spend(|host| &mut host.wait, || self.poll(until));
         self.retire(submission);
@@ -128,7 +125,8 @@ impl Inner {
         drop(done);
     }
 
-    /// `true` if fewer than `runs` runs are in flight.
+    /// `true` if fewer than `runs` runs are in flight. It does not wait with a timeout of zero: wgpu fails an assertion if
+    /// another thread's poll ends between the wait and its check.
     #[cfg(not(target_family = "wasm"))]
     fn has_fewer_than(&self, runs: usize, _: &Context<'_>) -> bool {
         let last = {
@@ -136,8 +134,8 @@ impl Inner {
             submissions.len().checked_sub(runs).map(|at| submissions[at].0.clone())
         };
         let Some(last) = last else { return true };
-        let until = wgpu::PollType::Wait { submission_index: Some(last.index.clone()), timeout: Some(Duration::ZERO) };
-        let is_done = self.poll_once(until).is_ok();
+        drop(self.poll_once(wgpu::PollType::Poll));
+        let is_done = self.ended.load(Ordering::Relaxed) >= last.number;
         if is_done {
             self.retire(&last);
         }
@@ -186,7 +184,7 @@ impl Inner {
 pub(super) struct Reading {
     staging: wgpu::Buffer,
     bytes: u64,
-    submission: Submission,
+    pub(super) submission: Submission,
     /// Started when the numbers are first wanted.
     mapping: OnceLock<Arc<Mutex<Mapping>>>,
     kept: Arc<Mutex<Vec<wgpu::Buffer>>>,
@@ -200,7 +198,7 @@ struct Mapping {
     wakers: Vec<Waker>,
 }
 
-type Mapped = Result<(), wgpu::BufferAsyncError>;
+pub(super) type Mapped = Result<(), wgpu::BufferAsyncError>;
 
 impl Reading {
     /// A reading of the first bytes of a buffer that submitted commands write.
@@ -230,7 +228,7 @@ impl Reading {
 
     /// The result of mapping the buffer, once it is known.
     #[cfg(not(target_family = "wasm"))]
-    fn mapped(&self) -> Option<Mapped> {
+    pub(super) fn mapped(&self) -> Option<Mapped> {
         lock(self.mapping()).ended.clone()
     }
 
@@ -255,38 +253,6 @@ impl Reading {
             Poll::Pending => gpu.poll_pending(context),
         })
         .await
-    }
-
-    /// Polls a GPU briefly for the mapping. A software driver needs the processor itself.
-    #[cfg(not(target_family = "wasm"))]
-    fn spin(&self, gpu: &Inner) -> Result<Option<Mapped>> {
-        let begin = Instant::now();
-        loop {
-            let mapped = self.mapped();
-            if mapped.is_some() || gpu.caps.kind == Kind::Software || begin.elapsed() > SPINNING {
-                return Ok(mapped);
-            }
-            gpu.poll(wgpu::PollType::Poll)?;
-            std::hint::spin_loop();
-        }
-    }
-
-    /// [`Reading::ended`] for a thread that may block.
-    #[cfg(not(target_family = "wasm"))]
-    fn wait(&self, gpu: &Inner) -> Result<Mapped> {
-        if let Some(mapped) = gpu.spend(|host| &mut host.wait, || self.spin(gpu))? {
-            return Ok(mapped);
-        }
-        gpu.wait_for(&self.submission)?;
-        loop {
-            if let Some(mapped) = self.mapped() {
-                return Ok(mapped);
-            }
-            // Another thread's wait may have ended first and be about to call this reading's callback. Or the device is
-            // lost, which polling reveals.
-            std::thread::yield_now();
-            gpu.poll(wgpu::PollType::Poll)?;
-        }
     }
 
     /// The numbers from byte `offset` on.

@@ -118,6 +118,7 @@ cases! {
     "module/ext.rs::tie_like" |mut w| { let same = w.other.0.tied(); w.net.tie_like(&(w.other.0, same)) };
     "module/slot.rs::set" |mut w| set_slot(&mut w.net, |slot, value| slot.set(value.clone()), &w.labels);
     "optim/average.rs::average_to_owners" |w| w.grads().average_to_owners(&w.other, &World::alone());
+    "optim/average.rs::average_bf16" |w| w.grads().average_bf16(&w.other, &World::alone());
     "optim/average.rs::average" |w| w.grads().average(&w.other, &World::alone());
     "optim/clip.rs::clip_norm" |w| w.grads().clip_norm(&w.net, 0.0);
     "optim/clip.rs::clip_value" |w| w.grads().clip_value(&w.net, f64::NAN);

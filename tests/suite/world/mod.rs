@@ -4,6 +4,7 @@
 //! Without `mpirun` these tests show as ignored, and fail in CI.
 
 mod programs;
+mod rounded;
 
 use std::path::Path;
 use std::process::{Command, Output};

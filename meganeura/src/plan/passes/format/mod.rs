@@ -1,0 +1,263 @@
+//! Decides which values are stored as halves ([`Format::Half`]), and in which order each step counts its elements.
+//!
+//! Kernels declare which operands and results they take as halves. Those that gain from halves, convolutions and large
+//! products on matrix units, always read them. Other kernels follow their operands. A group of elementwise operations
+//! follows its operands, or else its readers: it knows no axes, so all its elements have one order. `f32` in the order
+//! of the API is kept for leaves and their new values, numbers of the host, results that only the caller wants, and the
+//! operands and results of kernels without a halves form. Lowering inserts conversions for kernels, one for each value.
+//!
+//! Ranks exchange halves where they may, where their GPUs are linked, and where a kernel stores the values by lines of
+//! rows. No value is converted for an exchange.
+
+mod rounded;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{HashMap, HashSet};
+
+use super::fuse::Item;
+use super::lower::added_up;
+use super::uses::{Origin, Read, Uses};
+use crate::graph::{Node, Source, ValueId};
+use crate::kernel::launch::{Caps, Channels, Format, LINE, lies_in_lines};
+use crate::ops::{Halves, Innermost, KernelOp, Op, Stores, View};
+use crate::{DType, Layout, Shape, TensorType};
+
+/// The format of every value, and the element order of every item.
+pub(super) struct Formats {
+    /// The storage format of each value that is not a view.
+    values: Vec<Format>,
+    /// For each item of the schedule, the position of the channels among the elements that it stores, or else loads;
+    /// `None` if it counts them in the order of the API.
+    orders: Vec<Option<Channels>>,
+    /// For each item of the schedule, the operands and results of its kernel that are halves.
+    kernels: Vec<Option<Halves>>,
+}
+
+impl Formats {
+    /// Every value in `f32`.
+    pub(super) fn full(uses: &Uses<'_>, items: &[Item]) -> Self {
+        let values = vec![Format::Full; uses.graph.values()];
+        Self { values, orders: vec![None; items.len()], kernels: vec![None; items.len()] }
+    }
+
+    /// Chooses formats. The new value of a leaf, one of `assigned`, is not rounded, because it accumulates from run to
+    /// run. Neither are the values from which elementwise work computes it, such as a weight's gradient. With `all`,
+    /// every capable kernel reads and stores halves.
+    pub(super) fn new(uses: &Uses<'_>, items: &[Item], assigned: &[ValueId], caps: &Caps, all: bool) -> Self {
+        let mut formats = Self::full(uses, items);
+        if !caps.half {
+            return formats;
+        }
+        let kept = added_up(uses, assigned);
+        let kernels = items.iter().filter_map(|item| match item {
+            Item::Kernel { node, .. } => {
+                let halves = halves(uses, *node, caps)?;
+                // Nothing is stored as halves yet, so this takes operands for lines of rows.
+                formats.reads_lines(uses, *node, &halves).then_some((*node, halves))
+            }
+            Item::Group(_) => None,
+        });
+        let kernels: HashMap<usize, Halves> =
+            kernels.map(|(node, halves)| (node, Halves { wanted: halves.wanted || all, ..halves })).collect();
+        let wants = wants(uses, &kernels);
+        let exchanged = if caps.linked { rounded::values(uses, items, &kept) } else { HashSet::new() };
+        for (at, item) in items.iter().enumerate() {
+            let (order, stores) = match item {
+                Item::Group(group) => (formats.of_group(uses, group, &wants), Stores::Lines),
+                Item::Kernel { node, load, .. } => {
+                    for (value, mean) in rounded::means(uses, *node) {
+                        if exchanged.contains(&value) && formats.of(value) == Format::Half(Channels::ROWS) {
+                            formats.values[mean.index()] = formats.of(value);
+                        }
+                    }
+                    let Some(halves) = kernels.get(node) else { continue };
+                    (formats.of_kernel(uses, *node, halves, load), halves.stores)
+                }
+            };
+            let Some(channels) = order else { continue };
+            // `true` if another item may read the value as halves, or if ranks exchange it so. New values of leaves are
+            // not rounded. Values that the caller wants are rounded only where a kernel gains from it.
+            let is_half = |value: ValueId, inside: &dyn Fn(usize) -> bool| {
+                let is_wanted = uses.is_wanted(value);
+                let may_read = |read: &&Read| {
+                    let of_kernel =
+                        |halves: &Halves| halves.operands.contains(&read.operand) && (halves.wanted || !is_wanted);
+                    uses.is_pointwise(read.node) && !is_wanted || kernels.get(&read.node).is_some_and(of_kernel)
+                };
+                let mut readers = uses.readers(value).iter().filter(may_read);
+                let is_read = readers.any(|read| !inside(read.node)) && !kept.contains(&value);
+                let is_exchanged = exchanged.contains(&value);
+                match stores {
+                    Stores::Full => false,
+                    Stores::Rows => is_exchanged || is_read && all,
+                    Stores::Lines | Stores::Words => is_read || is_exchanged && channels == Channels::ROWS,
+                }
+            };
+            let (node, group) = match item {
+                Item::Group(group) => (None, &group[..]),
+                Item::Kernel { node, store, .. } => (Some(*node), &store[..]),
+            };
+            let inside = |reader: usize| Some(reader) == node || group.binary_search(&reader).is_ok();
+            let results = node.into_iter().chain(group.iter().copied()).map(|own| uses.graph.nodes()[own].first);
+            let halves = results.filter(|&value| uses.graph.ty(value).dtype == DType::F32 && is_half(value, &inside));
+            let halves: Vec<_> = halves.collect();
+            if stores == Stores::Words && halves.is_empty() {
+                continue;
+            }
+            let channels = if stores == Stores::Rows { Channels::ROWS } else { channels };
+            halves.iter().for_each(|value| formats.values[value.index()] = Format::Half(channels));
+            formats.orders[at] = order;
+            formats.kernels[at] = node.and_then(|node| kernels.get(&node).cloned());
+        }
+        formats
+    }
+
+    /// The storage format of a value that is not a view.
+    pub(super) fn of(&self, value: ValueId) -> Format {
+        self.values[value.index()]
+    }
+
+    pub(super) fn order(&self, item: usize) -> Option<Channels> {
+        self.orders[item]
+    }
+
+    pub(super) fn halves(&self, item: usize) -> Option<&Halves> {
+        self.kernels[item].as_ref()
+    }
+
+    /// The channels of a value that is stored in lines of halves, entirely or as a range of channels of such a value;
+    /// and the layout of its elements, pixel after pixel.
+    pub(super) fn lines(&self, uses: &Uses<'_>, value: ValueId) -> Option<(Channels, Layout)> {
+        let mut slices = Vec::new();
+        let mut behind = value;
+        while !uses.origin(behind).in_order {
+            let node = uses.graph.maker(behind);
+            match &node.source {
+                Source::Op(Op::View(View::Slice { axis: 1, start, len }))
+                    if start.is_multiple_of(LINE) && len.is_multiple_of(LINE) =>
+                {
+                    slices.push((uses.graph.ty(node.inputs[0]).shape, *start, *len));
+                }
+                Source::Op(Op::View(View::Detach | View::After)) => {}
+                _ => return None,
+            }
+            behind = node.inputs[0];
+        }
+        let origin = uses.origin(behind).value;
+        let mut channels = self.of(origin).channels()?;
+        let pixels = uses.graph.ty(origin).shape.elements() / channels.channels;
+        let mut layout = Layout::contiguous(Shape::from([pixels, channels.channels]));
+        for (from, start, len) in slices.into_iter().rev() {
+            if Channels::of(from) != Some(channels) {
+                return None;
+            }
+            (channels, layout) = (Channels { channels: len, ..channels }, layout.slice(1, start, len));
+        }
+        Some((channels, layout))
+    }
+
+    fn channels(&self, uses: &Uses<'_>, value: ValueId) -> Option<Channels> {
+        self.lines(uses, value).map(|(channels, _)| channels)
+    }
+
+    fn of_kernel(&self, uses: &Uses<'_>, index: usize, halves: &Halves, load: &[usize]) -> Option<Channels> {
+        let &Halves { innermost, operands, stores, wanted } = halves;
+        let node = &uses.graph.nodes()[index];
+        let op = op(node)?;
+        let ty = |k: usize| uses.graph.ty(node.inputs[k]);
+        let where_they_lie = |k: usize| innermost == Innermost::Last && op.reads_strided(k);
+        if !self.reads_lines(uses, index, halves) {
+            return None;
+        }
+        let loaded = || self.of_group(uses, load, &[]);
+        let held = |&k: &usize| {
+            if where_they_lie(k) {
+                return self.of(uses.origin(node.inputs[k]).value).channels();
+            }
+            let held = self.channels(uses, node.inputs[k]);
+            held.filter(|&held| stores.in_order() || Some(held) == innermost.order(ty(k).shape))
+        };
+        let held = match innermost {
+            // The statistics of the rows were computed from the first operand in its stored format.
+            Innermost::Last if !where_they_lie(operands[0]) => held(&operands[0]),
+            _ => operands.iter().find_map(held).or_else(loaded),
+        };
+        // Images are always converted, matrices only where the kernel reads most of one.
+        let shows_most = || operands.iter().any(|&k| uses.shows_most(node.inputs[k]));
+        let wanted = wanted && (innermost == Innermost::Channels || shows_most());
+        let order = match stores {
+            Stores::Full | Stores::Rows => held.or_else(|| innermost.order(ty(operands[0]).shape)),
+            Stores::Lines | Stores::Words => innermost.order(node.types[0].shape),
+        };
+        let order = order.filter(|_| wanted || held.is_some())?;
+        // Strides must be able to express the order of the elements that a program loads.
+        let says = |k: usize| order.layout(ty(k).shape).is_some();
+        op.loads().is_none_or(says).then_some(order)
+    }
+
+    /// `true` if all operands that the kernel reads through views are stored in lines.
+    fn reads_lines(&self, uses: &Uses<'_>, node: usize, halves: &Halves) -> bool {
+        let node = &uses.graph.nodes()[node];
+        let lies_so = |&k: &usize| {
+            let reads_views = op(node).is_some_and(|op| op.reads_strided(k));
+            !reads_views || self.lies_in_lines(uses, node.inputs[k])
+        };
+        halves.innermost != Innermost::Last || halves.operands.iter().all(lies_so)
+    }
+
+    /// `true` if a kernel can read lines of an operand through its views, converted or not.
+    fn lies_in_lines(&self, uses: &Uses<'_>, value: ValueId) -> bool {
+        let origin = uses.origin(value).value;
+        let shape = uses.graph.ty(origin).shape;
+        let order = self.of(origin).channels().or_else(|| Innermost::Last.order(shape));
+        let layout = order.and_then(|order| order.layout(shape)).and_then(|layout| uses.view_of(value, layout));
+        let is_number = matches!(uses.graph.maker(origin).source, Source::Const(_) | Source::Host(_));
+        !is_number && layout.is_some_and(|layout| lies_in_lines(&layout))
+    }
+
+    fn of_group(&self, uses: &Uses<'_>, group: &[usize], wants: &[Option<Channels>]) -> Option<Channels> {
+        let nodes = uses.graph.nodes();
+        let elements = nodes[*group.first()?].types[0].shape.elements();
+        let fits = |channels: &Channels| elements.is_multiple_of(channels.channels * channels.pixels);
+        let inputs = group.iter().flat_map(|&node| &nodes[node].inputs);
+        let whole = inputs.filter(|input| uses.graph.ty(**input).shape.elements() == elements);
+        let held = whole.filter_map(|&input| self.channels(uses, input)).find(fits);
+        held.or_else(|| group.iter().filter_map(|&node| *wants.get(nodes[node].first.index())?).find(fits))
+    }
+}
+
+fn op(node: &Node) -> Option<&KernelOp> {
+    match &node.source {
+        Source::Op(Op::Kernel(op)) => Some(op),
+        _ => None,
+    }
+}
+
+/// The operands and results that a kernel takes as halves.
+fn halves(uses: &Uses<'_>, node: usize, caps: &Caps) -> Option<Halves> {
+    let node = &uses.graph.nodes()[node];
+    let types: Vec<TensorType> = node.inputs.iter().map(|&input| uses.graph.ty(input)).collect();
+    op(node)?.halves(&types, &node.types, caps)
+}
+
+/// For each value, the channels by which a kernel that gains from halves reads it, element by element.
+fn wants(uses: &Uses<'_>, kernels: &HashMap<usize, Halves>) -> Vec<Option<Channels>> {
+    let mut wants = vec![None; uses.graph.values()];
+    for (&node, halves) in kernels.iter().filter(|(_, halves)| halves.wanted) {
+        for &operand in halves.operands {
+            let input = uses.graph.nodes()[node].inputs[operand];
+            let Origin { value, in_order } = uses.origin(input);
+            // Images are stored by the channels that this kernel sees, rows in the order of their producer.
+            let order = match halves.innermost {
+                Innermost::Channels if in_order => Innermost::Channels.order(uses.graph.ty(input).shape),
+                Innermost::Channels => None,
+                Innermost::Last => Innermost::Last.order(uses.graph.ty(value).shape),
+            };
+            // The order of images, or the greatest of several, so that the sequence of nodes does not matter.
+            let wanted = &mut wants[value.index()];
+            *wanted = (*wanted).max(order);
+        }
+    }
+    wants
+}

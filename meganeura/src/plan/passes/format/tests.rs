@@ -1,0 +1,239 @@
+use crate::kernel::launch::{Caps, Format};
+use crate::ops::Conv2dOptions;
+use crate::plan::{Place, Plan, Preferences, Request, Target};
+use crate::{Device, Result, Tape, Tensor, Var};
+
+#[test]
+fn new_values_of_leaves_are_not_rounded() -> Result<()> {
+    let device = Device::cpu();
+    let tape = Tape::new(&device);
+    let image = tape.input(&Tensor::zeros(&device, [8, 16, 6, 6])?);
+    let weight = tape.input(&Tensor::zeros(&device, [16, 16, 3, 3])?);
+    // A leaf that is read as halves, updated, and read as halves again.
+    let updated = &image - convolved(&image, &weight) * 0.1;
+    let outputs = [convolved(&updated, &weight).id()?];
+    let assigns = [(0, updated.id()?)];
+    let caps = Caps { matrix: true, half: true, ..Caps::DISCRETE };
+    let plan = tape.with_graph(|graph| {
+        let request = Request { graph, outputs: &outputs, assigns: &assigns };
+        Plan::new(&request, Target::Gpu { caps, preferences: &Preferences::default() })
+    })?;
+    let is_leaf = |storage: usize| plan.storages[storage].place == Place::Leaf(0);
+    let update = plan.steps.iter().find(|step| step.outputs.iter().any(|&(storage, _)| is_leaf(storage)));
+    let update = update.expect("a step writes the leaf");
+    assert!(update.inputs.iter().any(|input| is_leaf(input.storage)), "{plan}");
+    Ok(())
+}
+
+/// The plan of a large GPU with matrix units for the gradients of a recording on images `[8, 16, 6, 6]` and
+/// weights.
+fn planned(f: impl Fn(&Var, &[Var]) -> Var) -> Result<Plan> {
+    let device = Device::cpu();
+    let tape = Tape::new(&device);
+    let image = tape.input(&Tensor::zeros(&device, [8, 16, 6, 6])?);
+    let weights = [[24, 16, 3, 3], [40, 24, 3, 3], [16, 48, 3, 3]];
+    let weights =
+        weights.iter().map(|&shape| Ok(tape.input(&Tensor::zeros(&device, shape)?))).collect::<Result<Vec<_>>>()?;
+    let grads = tape.backward(&f(&image, &weights).square().sum())?;
+    let outputs = weights.iter().filter_map(|weight| grads.of(weight)).map(|dw| dw.id()).collect::<Result<Vec<_>>>()?;
+    let caps = Caps { matrix: true, half: true, ..Caps::DISCRETE };
+    let preferences = Preferences::default();
+    tape.with_graph(|graph| {
+        let request = Request { graph, outputs: &outputs, assigns: &[] };
+        Plan::new(&request, Target::Gpu { caps, preferences: &preferences })
+    })
+}
+
+fn conversions(plan: &Plan) -> usize {
+    plan.launched().filter(|launched| launched.kernel == "convert").count()
+}
+
+fn convolved(x: &Var, w: &Var) -> Var {
+    x.conv2d(w, Conv2dOptions { padding: [1, 1], ..Conv2dOptions::default() })
+}
+
+#[test]
+fn only_the_input_is_converted_if_all_values_can_be_halves() -> Result<()> {
+    let chain = planned(|x, w| convolved(&convolved(x, &w[0]).silu(), &w[1]))?;
+    assert_eq!(conversions(&chain), 1, "{chain}");
+    let images = |ty: &crate::TensorType| ty.shape.rank() == 4 && ty.shape[2] * ty.shape[3] == 36;
+    let results = chain.steps.iter().flat_map(|step| &step.outputs).filter(|(_, ty)| images(ty));
+    for (storage, ty) in results {
+        assert_ne!(chain.storages[*storage].format, Format::Full, "{ty}: {chain}");
+    }
+    Ok(())
+}
+
+#[test]
+fn channels_side_by_side_and_parts_of_them_stay_halves() -> Result<()> {
+    let sides = planned(|x, w| {
+        let y = convolved(x, &w[0]).relu();
+        convolved(&Var::concat(&[&y, &y.sigmoid()], 1), &w[2])
+    })?;
+    assert_eq!(conversions(&sides), 1, "{sides}");
+    Ok(())
+}
+
+#[test]
+fn reshaped_images_are_stored_by_the_channels_of_the_convolution() -> Result<()> {
+    let flat = planned(|x, w| convolved(&x.reshape([8, 576]).relu().reshape([8, 16, 6, 6]), &w[0]))?;
+    assert_eq!(conversions(&flat), 0, "{flat}");
+    Ok(())
+}
+
+#[test]
+fn a_convolution_of_images_with_few_channels_stores_halves() -> Result<()> {
+    let colours = planned(|x, w| convolved(&convolved(&x.slice(1, 0..3), &w[0].slice(1, 0..3)).silu(), &w[1]).silu())?;
+    let images = |ty: &crate::TensorType| ty.shape.rank() == 4 && ty.shape[1] >= 8 && ty.shape[2] == 6;
+    let results: Vec<_> = colours.steps.iter().flat_map(|step| &step.outputs).filter(|(_, ty)| images(ty)).collect();
+    assert!(results.len() >= 4, "{colours}");
+    for (storage, ty) in results {
+        assert_ne!(colours.storages[*storage].format, Format::Full, "{ty}: {colours}");
+    }
+    Ok(())
+}
+
+#[test]
+fn values_without_readers_of_halves_stay_f32() -> Result<()> {
+    let padded = planned(|x, w| convolved(x, &w[0]).pad(&[(0, 0), (0, 0), (1, 0), (0, 1)], 0.0))?;
+    let images = padded.steps.iter().filter(|step| step.outputs.iter().any(|(_, ty)| ty.shape.rank() == 4));
+    let stored = images.flat_map(|step| &step.outputs).filter(|(s, _)| padded.storages[*s].format != Format::Full);
+    // Two conversions: of the input, and of the cotangent for the product that reads both.
+    assert_eq!((stored.count(), conversions(&padded)), (2, 2), "{padded}");
+    Ok(())
+}
+
+#[test]
+fn kernels_that_need_f32_get_f32() -> Result<()> {
+    // Two conversions: of the input, and of `y`, once for both pads. The gradients of the pads are elementwise and
+    // read the stored `f32`.
+    let padded = planned(|x, w| {
+        let y = convolved(x, &w[0]).relu();
+        let pad = |value| y.pad(&[(0, 0), (0, 0), (1, 0), (0, 1)], value);
+        pad(0.0) + pad(1.0)
+    })?;
+    assert_eq!(conversions(&padded), 2, "{padded}");
+    Ok(())
+}
+
+#[test]
+fn pooling_and_resampling_read_and_store_halves() -> Result<()> {
+    let pooled = planned(|x, w| {
+        let y = convolved(x, &w[0]).relu();
+        let small = y.max_pool2d([2, 2], [2, 2], [0, 0], [1, 1]) + y.avg_pool2d([2, 2], [2, 2], [0, 0], false);
+        small.resize_bilinear([5, 7], true)
+    })?;
+    // Only the input is converted.
+    assert_eq!(conversions(&pooled), 1, "{pooled}");
+    let launched: Vec<_> = pooled.launched().filter(|launched| launched.variant == "lines").collect();
+    assert_eq!(launched.len(), 6, "{pooled}");
+    Ok(())
+}
+
+/// The plan of a large GPU with matrix units for values that `f` computes from matrices of these shapes.
+fn of_matrices(shapes: &[&[usize]], f: impl Fn(&[Var]) -> Result<Vec<Var>>) -> Result<Plan> {
+    let device = Device::cpu();
+    let tape = Tape::new(&device);
+    let input = |shape: &&[usize]| Ok(tape.input(&Tensor::zeros(&device, crate::Shape::new(shape))?));
+    let outputs = f(&shapes.iter().map(input).collect::<Result<Vec<_>>>()?)?;
+    let outputs = outputs.iter().map(Var::id).collect::<Result<Vec<_>>>()?;
+    let caps = Caps { matrix: true, half: true, ..Caps::DISCRETE };
+    let preferences = Preferences::default();
+    tape.with_graph(|graph| {
+        let request = Request { graph, outputs: &outputs, assigns: &[] };
+        Plan::new(&request, Target::Gpu { caps, preferences: &preferences })
+    })
+}
+
+fn launches(plan: &Plan, kernel: &str) -> usize {
+    plan.launched().filter(|launched| launched.kernel == kernel).count()
+}
+
+#[test]
+fn products_read_halves_through_views_and_convert_each_weight_once() -> Result<()> {
+    let plan = of_matrices(&[&[1024, 512], &[512, 512], &[512, 512]], |x| {
+        let y = x[0].matmul(&x[1].t()).relu().matmul(&x[2].t());
+        let grads = x[0].tape().backward(&y.square().sum())?;
+        Ok([1, 2].iter().filter_map(|&k| grads.of(&x[k])).collect())
+    })?;
+    // Two products forward; backward, one for the hidden cotangent and one for each weight. The three leaves are
+    // converted.
+    assert_eq!((launches(&plan, "matmul_halves"), launches(&plan, "gemm")), (5, 0), "{plan}");
+    let converted = plan.steps.iter().filter(|step| step.outputs.iter().all(|(s, _)| is_copy(&plan, *s)));
+    assert_eq!(converted.count(), 3, "{plan}");
+    Ok(())
+}
+
+/// `true` if a storage is a copy of a leaf as halves.
+fn is_copy(plan: &Plan, storage: usize) -> bool {
+    let made = plan.steps.iter().find(|step| step.outputs.iter().any(|&(made, _)| made == storage));
+    let of_leaf = |input: &crate::plan::Operand| matches!(plan.storages[input.storage].place, Place::Leaf(_));
+    plan.storages[storage].format != Format::Full && made.is_some_and(|step| step.inputs.iter().all(of_leaf))
+}
+
+#[test]
+fn the_gradient_of_a_weight_is_not_rounded() -> Result<()> {
+    let device = Device::cpu();
+    let tape = Tape::new(&device);
+    let [x, w, dy] = [0, 1, 2].map(|_| Tensor::zeros(&device, [1024, 1024]).map(|zeros| tape.input(&zeros)));
+    let (x, w, dy) = (x?, w?, dy?);
+    // The gradient is clipped by its norm, so it is stored before it is used.
+    let gradient = dy.t().matmul(&x);
+    let norm = gradient.square().sum();
+    let updated = &w - &gradient / norm.expand([1024, 1024]);
+    let assigns = [(1, updated.id()?)];
+    let caps = Caps { matrix: true, half: true, ..Caps::DISCRETE };
+    let plan = tape.with_graph(|graph| {
+        let request = Request { graph, outputs: &[], assigns: &assigns };
+        Plan::new(&request, Target::Gpu { caps, preferences: &Preferences::default() })
+    })?;
+    let product = plan.steps.iter().find(|step| step.launches.iter().any(|launch| launch.kernel == "matmul_halves"));
+    let (storage, _) = product.expect("it is large").outputs[0];
+    assert_eq!(plan.storages[storage].format, Format::Full, "{plan}");
+    Ok(())
+}
+
+#[test]
+fn attention_stays_in_halves() -> Result<()> {
+    let plan = of_matrices(&[&[4, 256, 512], &[512, 1536]], |x| {
+        let heads = |part: usize, qkv: &Var| {
+            qkv.slice(2, 512 * part..512 * (part + 1)).reshape([4, 256, 8, 64]).permute(&[0, 2, 1, 3])
+        };
+        let qkv = x[0].matmul(&x[1]);
+        let [q, k, v] = [0, 1, 2].map(|part| heads(part, &qkv));
+        Ok(vec![q.matmul(&k.t()).scale(0.125).softmax(3).matmul(&v).square()])
+    })?;
+    assert_eq!((launches(&plan, "matmul_halves"), launches(&plan, "gemm")), (3, 0), "{plan}");
+    let softmax = plan.launched().find(|launched| launched.kernel == "softmax").expect("there is one");
+    assert_eq!(softmax.variant, "lines", "{plan}");
+    Ok(())
+}
+
+#[test]
+fn a_gradient_that_the_caller_wants_is_not_rounded() -> Result<()> {
+    let plan = of_matrices(&[&[1024, 512], &[1024, 512]], |x| {
+        let gradient = x[0].t().matmul(&x[1]);
+        let norm = gradient.square().sum();
+        Ok(vec![gradient, norm])
+    })?;
+    assert_eq!(launches(&plan, "matmul_halves"), 1, "{plan}");
+    assert_eq!(plan.storages[plan.outputs[0]].format, Format::Full);
+    let made = plan.steps.iter().find(|step| step.outputs[0].0 == plan.outputs[0]).expect("a step makes it");
+    assert!(made.launches[0].kernel == "matmul_halves", "{plan}");
+    Ok(())
+}
+
+#[test]
+fn a_slice_is_read_without_converting_its_whole_leaf() -> Result<()> {
+    let plan = of_matrices(&[&[16_384, 512], &[512, 512]], |x| Ok(vec![x[0].slice(0, 0..1024).matmul(&x[1])]))?;
+    assert_eq!(launches(&plan, "matmul_halves"), 1, "{plan}");
+    assert!(plan.storages.iter().all(|s| s.format == Format::Full || s.elements == 512 * 512), "{plan}");
+    Ok(())
+}
+
+#[test]
+fn unaligned_operands_are_multiplied_in_f32() -> Result<()> {
+    let plan = of_matrices(&[&[1024, 1024], &[1024, 1027]], |x| Ok(vec![x[0].matmul(&x[1].slice(1, 3..1027))]))?;
+    assert_eq!((launches(&plan, "matmul_halves"), launches(&plan, "gemm")), (0, 1), "{plan}");
+    Ok(())
+}
