@@ -125,8 +125,8 @@ impl Inner {
         drop(done);
     }
 
-    /// `true` if fewer than `runs` runs are in flight. It does not wait with a timeout of zero: wgpu fails an assertion if
-    /// another thread's poll ends between the wait and its check.
+    /// `true` if fewer than `runs` runs are in flight. It does not wait with a timeout of zero: wgpu fails an assertion
+    /// if another thread's poll ends between the wait and its check.
     #[cfg(not(target_family = "wasm"))]
     fn has_fewer_than(&self, runs: usize, _: &Context<'_>) -> bool {
         let last = {
