@@ -18,31 +18,18 @@ const SPINNING: Duration = Duration::from_millis(1);
 /// The longest wait whose end is worth polling for.
 const LONGEST: Duration = Duration::from_millis(50);
 
-/// The time between polls until the end is near.
-const NAP: Duration = Duration::from_micros(100);
+/// The shortest and the longest time between polls until the end is near.
+const NAPS: [Duration; 2] = [Duration::from_micros(100), Duration::from_micros(500)];
 
 impl Reading {
-    /// Waits until the buffer is mapped. Most steps take equally long, so the wait is expected to take as long as the
-    /// last one: the thread naps until shortly before the end, then spins, and sleeps if that was too early. A software
-    /// driver needs the processor itself.
+    /// Waits until the buffer is mapped. A software driver needs the processor itself, so the thread does not poll.
     pub(super) fn wait(&self, gpu: &Inner) -> Result<Mapped> {
         let begin = Instant::now();
-        let expected = Duration::from_nanos(gpu.waited.load(Ordering::Relaxed));
-        let naps = if (SPINNING..LONGEST).contains(&expected) { expected - SPINNING / 2 } else { Duration::ZERO };
-        let mut mapped = None;
-        if gpu.caps.kind != Kind::Software {
-            mapped = gpu.spend(
-                |host| &mut host.wait,
-                || {
-                    let near = begin + naps;
-                    match self.poll_until(gpu, near, || thread::sleep(NAP))? {
-                        None => self.poll_until(gpu, near + SPINNING, std::hint::spin_loop),
-                        mapped => Ok(mapped),
-                    }
-                },
-            )?;
-        }
-        let mapped = match mapped {
+        let polled = match gpu.caps.kind {
+            Kind::Software => None,
+            _ => gpu.spend(|host| &mut host.wait, || self.poll(gpu, begin))?,
+        };
+        let mapped = match polled {
             Some(mapped) => mapped,
             None => self.sleep(gpu)?,
         };
@@ -50,15 +37,26 @@ impl Reading {
         Ok(mapped)
     }
 
-    /// Polls the device until the buffer is mapped, or until a point in time.
-    fn poll_until(&self, gpu: &Inner, end: Instant, between: fn()) -> Result<Option<Mapped>> {
+    /// Polls the device until the buffer is mapped, but not long after the expected end. Most steps take equally long,
+    /// so a wait is expected to take as long as the last one: the thread naps until shortly before, and then spins.
+    fn poll(&self, gpu: &Inner, begin: Instant) -> Result<Option<Mapped>> {
+        let expected = Duration::from_nanos(gpu.waited.load(Ordering::Relaxed));
+        let near = if (SPINNING..LONGEST).contains(&expected) { begin + expected - SPINNING / 2 } else { begin };
+        match self.poll_until(gpu, near, nap)? {
+            None => self.poll_until(gpu, near + SPINNING, |_| std::hint::spin_loop()),
+            mapped => Ok(mapped),
+        }
+    }
+
+    /// Polls the device until the buffer is mapped, or until a point in time. `pause` gets the time that is left.
+    fn poll_until(&self, gpu: &Inner, end: Instant, pause: fn(Duration)) -> Result<Option<Mapped>> {
         loop {
-            let mapped = self.mapped();
-            if mapped.is_some() || Instant::now() >= end {
+            let (mapped, left) = (self.mapped(), end.saturating_duration_since(Instant::now()));
+            if mapped.is_some() || left.is_zero() {
                 return Ok(mapped);
             }
             gpu.poll(wgpu::PollType::Poll)?;
-            between();
+            pause(left);
         }
     }
 
@@ -75,4 +73,10 @@ impl Reading {
             gpu.poll(wgpu::PollType::Poll)?;
         }
     }
+}
+
+/// Sleeps for a part of the time that is left, and briefly enough to notice an early end.
+fn nap(left: Duration) {
+    let [shortest, longest] = NAPS;
+    thread::sleep((left / 4).clamp(shortest, longest));
 }
