@@ -75,7 +75,6 @@ const SOURCES: &[(&str, &str)] = embed! {
     "shared/fit"
     "shared/float"
     "shared/gemm"
-    "shared/gemm_matrix"
     "shared/grid"
     "shared/group_norm_lines"
     "shared/half"
