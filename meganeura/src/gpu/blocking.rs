@@ -18,8 +18,8 @@ const SPINNING: Duration = Duration::from_millis(1);
 /// The longest wait whose end is worth polling for.
 const LONGEST: Duration = Duration::from_millis(50);
 
-/// The shortest and the longest time between polls until the end is near.
-const NAPS: [Duration; 2] = [Duration::from_micros(100), Duration::from_micros(500)];
+/// The longest time between polls until the end is near. It is shorter than half of [`SPINNING`].
+const NAP: Duration = Duration::from_micros(300);
 
 impl Reading {
     /// Waits until the buffer is mapped. A software driver needs the processor itself, so the thread does not poll.
@@ -42,21 +42,23 @@ impl Reading {
     fn poll(&self, gpu: &Inner, begin: Instant) -> Result<Option<Mapped>> {
         let expected = Duration::from_nanos(gpu.waited.load(Ordering::Relaxed));
         let near = if (SPINNING..LONGEST).contains(&expected) { begin + expected - SPINNING / 2 } else { begin };
-        match self.poll_until(gpu, near, nap)? {
-            None => self.poll_until(gpu, near + SPINNING, |_| std::hint::spin_loop()),
+        // An early end is noticed within a sixteenth of the expected time.
+        let nap = (expected / 16).min(NAP);
+        match self.poll_until(gpu, near, || thread::sleep(nap))? {
+            None => self.poll_until(gpu, near + SPINNING, std::hint::spin_loop),
             mapped => Ok(mapped),
         }
     }
 
-    /// Polls the device until the buffer is mapped, or until a point in time. `pause` gets the time that is left.
-    fn poll_until(&self, gpu: &Inner, end: Instant, pause: fn(Duration)) -> Result<Option<Mapped>> {
+    /// Polls the device until the buffer is mapped, or until a point in time.
+    fn poll_until(&self, gpu: &Inner, end: Instant, pause: impl Fn()) -> Result<Option<Mapped>> {
         loop {
-            let (mapped, left) = (self.mapped(), end.saturating_duration_since(Instant::now()));
-            if mapped.is_some() || left.is_zero() {
+            let mapped = self.mapped();
+            if mapped.is_some() || Instant::now() >= end {
                 return Ok(mapped);
             }
             gpu.poll(wgpu::PollType::Poll)?;
-            pause(left);
+            pause();
         }
     }
 
@@ -73,10 +75,4 @@ impl Reading {
             gpu.poll(wgpu::PollType::Poll)?;
         }
     }
-}
-
-/// Sleeps for a part of the time that is left, and briefly enough to notice an early end.
-fn nap(left: Duration) {
-    let [shortest, longest] = NAPS;
-    thread::sleep((left / 4).clamp(shortest, longest));
 }
