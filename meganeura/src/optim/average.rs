@@ -39,7 +39,7 @@ impl Grads {
     /// with [`Argument`](crate::ErrorKind::Argument) if another rank called something else.
     #[track_caller]
     pub fn average(self, module: &dyn Module, world: &World) -> Result<Self> {
-        here(|| self.averaged(module, world, false))
+        self.averaged(module, world, false)
     }
 
     /// Like [`average`](Self::average), but ranks may exchange bf16: half the bytes, and eight significant bits.
@@ -70,11 +70,12 @@ impl Grads {
     #[doc(alias = "bf16_compress_hook")]
     #[track_caller]
     pub fn average_bf16(self, module: &dyn Module, world: &World) -> Result<Self> {
-        here(|| self.averaged(module, world, true))
+        self.averaged(module, world, true)
     }
 
+    #[track_caller]
     fn averaged(mut self, module: &dyn Module, world: &World, rounded: bool) -> Result<Self> {
-        let trained = expect_some(module, &self)?;
+        let trained = here(|| expect_some(module, &self))?;
         if world.is_alone() {
             return Ok(self);
         }
