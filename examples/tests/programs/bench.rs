@@ -64,9 +64,10 @@ fn bench_recomputes_blocks() {
     assert_eq!(output.status.code(), Some(2), "{output:?}");
 }
 
-const KEYS: &str = "batch batches compile device engine first_step_ms framework host_ms launches_per_step loss_first loss_last \
-                    ms_per_step_median ms_per_step_min optimizer_mib params peak_device_mib peak_rss_mib pipeline_cache plan_ms \
-                    precision ranks recompute shard submissions_per_step version workers workload";
+const KEYS: &str = "average_bf16 batch batches compile device engine first_step_ms framework host_ms \
+                    launches_per_step loss_first loss_last ms_per_step_median ms_per_step_min optimizer_mib \
+                    params peak_device_mib peak_rss_mib pipeline_cache plan_ms precision ranks recompute shard \
+                    submissions_per_step version workers workload";
 
 #[test]
 fn bench_reads_pictures() {

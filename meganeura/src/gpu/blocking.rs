@@ -22,11 +22,12 @@ const LONGEST: Duration = Duration::from_millis(50);
 const NAP: Duration = Duration::from_micros(300);
 
 impl Reading {
-    /// Waits until the buffer is mapped. A software driver needs the processor itself, so the thread does not poll.
+    /// Waits until the buffer is mapped. A software driver needs the processor itself, so the thread does not poll. The
+    /// mapping is requested first in any case, so that the wait ends it.
     pub(super) fn wait(&self, gpu: &Inner) -> Result<Mapped> {
         let begin = Instant::now();
         let polled = match gpu.caps.kind {
-            Kind::Software => None,
+            Kind::Software => self.mapped(),
             _ => gpu.spend(|host| &mut host.wait, || self.poll(gpu, begin))?,
         };
         let mapped = match polled {
