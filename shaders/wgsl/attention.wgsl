@@ -33,9 +33,9 @@ fn main(
     if id >= BATCH * BLOCKS * PARTS {
         return;
     }
-    let b = id / (BLOCKS * PARTS);
-    // The last queries of a causal attention see the most keys, so they begin first.
-    let first = (BLOCKS - 1u - id / PARTS % BLOCKS) * ROWS;
+    let turn = turn(id / PARTS, BLOCKS);
+    let b = turn.x;
+    let first = (BLOCKS - 1u - turn.y) * ROWS;
     let column = id % PARTS * FOURS;
     let at = position(lane);
 

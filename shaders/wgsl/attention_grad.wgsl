@@ -43,12 +43,13 @@ fn main(
     if id >= BATCH * BLOCKS * PARTS {
         return;
     }
-    let b = id / (BLOCKS * PARTS);
-    // The tiles with the most work begin first. In a causal attention, these are the last queries, and the first keys.
+    let turn = turn(id / PARTS, BLOCKS);
+    let b = turn.x;
+    // In a causal attention, the last queries see the most keys, and the first keys are seen by the most queries.
 #if OF == queries
-    let first = (BLOCKS - 1u - id / PARTS % BLOCKS) * TILE;
+    let first = (BLOCKS - 1u - turn.y) * TILE;
 #else
-    let first = id / PARTS % BLOCKS * TILE;
+    let first = turn.y * TILE;
 #endif
     let column = id % PARTS * FOURS;
     let at = position(lane);

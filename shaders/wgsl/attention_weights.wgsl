@@ -29,12 +29,16 @@ fn main(
     let first = id / STARTS % BLOCKS * ROWS;
     let start = id % STARTS * TILE;
     let at = position(lane);
+    // Hidden tiles are zeros, whatever the products are.
+    let is_hidden = none_visible(first, ROWS, start);
+    let score_fours = select((D + 3u) / 4u, 0u, is_hidden);
+    let slope_fours = select((E + 3u) / 4u, 0u, is_hidden);
 
     var of_scores = array<vec4<f32>, ROWS_EACH * WIDTH>();
     var of_slopes = array<vec4<f32>, ROWS_EACH * WIDTH>();
     var rows = q_part(b, first, 0u, ROWS, DEPTH, lane);
     var columns = k_part(b, start, 0u, TILE, DEPTH, lane);
-    for (var d = 0u; d < (D + 3u) / 4u; d += DEPTH) {
+    for (var d = 0u; d < score_fours; d += DEPTH) {
         put(ROW_CHUNK, rows, ROWS, DEPTH, lane);
         put(COLUMN_CHUNK, columns, TILE, DEPTH, lane);
         workgroupBarrier();
@@ -48,7 +52,7 @@ fn main(
         add_products(&of_scores, fours_from(d, D), at);
         workgroupBarrier();
     }
-    for (var e = 0u; e < (E + 3u) / 4u; e += DEPTH) {
+    for (var e = 0u; e < slope_fours; e += DEPTH) {
         put(ROW_CHUNK, rows, ROWS, DEPTH, lane);
         put(COLUMN_CHUNK, columns, TILE, DEPTH, lane);
         workgroupBarrier();

@@ -127,8 +127,10 @@ impl Bench {
         self.kernel.operands().into_iter().chain([(self.kernel.result(), 1.0)]).map(&mut tensor).collect()
     }
 
-    fn run(&self, device: &Device, data: &[Tensor], pass: Pass) -> Result<Vec<Tensor>> {
-        let wanted = self.kernel.record(&Tape::with_seed(device, 0), data, pass, self.inside)?;
+    /// Runs a pass, in a training step or not. A training step may keep more for the gradients.
+    fn run(&self, device: &Device, data: &[Tensor], pass: Pass, is_training: bool) -> Result<Vec<Tensor>> {
+        let tape = if is_training { Tape::with_seed(device, 0) } else { Tape::inference(device) };
+        let wanted = self.kernel.record(&tape, data, pass, self.inside)?;
         wanted.iter().map(meganeura::Var::to_tensor).collect()
     }
 
@@ -150,17 +152,17 @@ impl Bench {
             return Ok(times.clone());
         }
         let times = match pass {
-            Pass::Backward => self.times(Pass::Both)?.without(&self.times(Pass::Forward)?),
-            pass => self.measure(pass)?,
+            Pass::Backward => self.times(Pass::Both)?.without(&self.measure(Pass::Forward, true)?),
+            pass => self.measure(pass, pass != Pass::Forward)?,
         };
         self.known.push((pass, times.clone()));
         Ok(times)
     }
 
     /// Makes later runs of a pass use the requested variant. Returns whether it exists, and the existing ones.
-    fn prepare(&self, pass: Pass) -> Result<(bool, Vec<String>)> {
+    fn prepare(&self, pass: Pass, is_training: bool) -> Result<(bool, Vec<String>)> {
         self.device.prefer_variants(&[])?;
-        self.run(&self.device, &self.sets[0], pass)?;
+        self.run(&self.device, &self.sets[0], pass, is_training)?;
         let choices = self.device.kernel_choices().pop().unwrap_or_default();
         let mut preferences = Vec::new();
         if let Some(wanted) = &self.variant {
@@ -176,10 +178,10 @@ impl Bench {
         Ok((!preferences.is_empty(), offered.collect()))
     }
 
-    fn measure(&self, pass: Pass) -> Result<Times> {
-        let (preferred, offered) = self.prepare(pass)?;
+    fn measure(&self, pass: Pass, is_training: bool) -> Result<Times> {
+        let (preferred, offered) = self.prepare(pass, is_training)?;
         let mut sets = self.sets.iter().cycle();
-        let mut run = || self.run(&self.device, sets.next().expect("at least one set"), pass);
+        let mut run = || self.run(&self.device, sets.next().expect("at least one set"), pass, is_training);
         // On the CPU a run is finished when it returns, and PyTorch's operations are timed with the host's clock, too.
         let device_clock = self.device.is_gpu() && self.device.set_profiling(Profiling::Runs).is_ok();
         let before = self.device.stats().launches;
@@ -250,10 +252,11 @@ impl Bench {
         if matches!(self.kernel.work(pass), Work::Flops(flops) if flops > CHECKED_FLOPS) {
             return Ok(None);
         }
-        self.prepare(pass)?;
+        let is_training = pass != Pass::Forward;
+        self.prepare(pass, is_training)?;
         let double = Device::cpu_with(Precision::Double);
-        let reference = self.run(&double, &self.data(&double, 0)?, pass)?;
-        let computed = self.run(&self.device, &self.sets[0], pass)?;
+        let reference = self.run(&double, &self.data(&double, 0)?, pass, is_training)?;
+        let computed = self.run(&self.device, &self.sets[0], pass, is_training)?;
         let mut worst = 0.0;
         for (computed, reference) in computed.iter().zip(&reference) {
             let (computed, reference) = (computed.to_f64_vec()?, reference.to_f64_vec()?);

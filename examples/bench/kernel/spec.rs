@@ -54,13 +54,14 @@ impl Form {
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
 #[value(rename_all = "snake_case")]
 pub enum Pass {
+    /// Outside of training: nothing is kept for gradients
     Forward,
     /// The gradient of the first operand
     GradInput,
     /// The gradient of the second operand
     GradWeight,
     /// All gradients, after a forward pass that kept the values that they need: the time of `both` minus that of
-    /// `forward`
+    /// `forward` in training
     Backward,
     /// The forward pass and all gradients
     Both,

@@ -18,6 +18,7 @@
 //          BATCH, L, S, D, E
 //          SCALE    a literal
 //          CAUSAL   1: query i sees the keys up to i + S − L
+//          PAIRED   1: a multiprocessor runs two workgroups of a causal attention at once
 //          BIAS     1: there is a bias
 //          Q_BATCH, Q_ROW, Q_COL   the offset of batch b of q, an expression of `b: u32`, and the strides of q;
 //                                  likewise K_…, V_… and BIAS_…
@@ -131,12 +132,40 @@ fn v_part(b: u32, first: u32, four: u32, rows: u32, pitch: u32, lane: u32) -> ar
 #insert load_part(v_four)
 }
 
+/// The batch entry and the place of a workgroup's block of rows among `blocks`. In a causal attention, blocks see
+/// fewer and fewer keys from place 0 on. The largest blocks of all entries begin first, because an attention takes as
+/// long as its last workgroups. Or the second half begins with the smallest, where each shares a multiprocessor with
+/// one of the first half.
+fn turn(number: u32, blocks: u32) -> vec2<u32> {
+#if CAUSAL == 1
+    var turn = number;
+#if PAIRED == 1
+    let count = BATCH * blocks;
+    if number >= count / 2u {
+        turn = count / 2u + count - 1u - number;
+    }
+#endif
+    return vec2(turn % BATCH, turn / BATCH);
+#else
+    return vec2(number / blocks, number % blocks);
+#endif
+}
+
 /// `true` if all of `queries` queries from `query` on see all of `keys` keys from `key` on.
 fn all_visible(query: u32, queries: u32, key: u32, keys: u32) -> bool {
 #if CAUSAL == 1
     return query + queries <= L && key + keys <= S && key + keys + L <= query + S + 1u;
 #else
     return query + queries <= L && key + keys <= S;
+#endif
+}
+
+/// `true` if none of `queries` queries from `query` on sees any of the keys from `key` on.
+fn none_visible(query: u32, queries: u32, key: u32) -> bool {
+#if CAUSAL == 1
+    return key + L >= query + queries + S;
+#else
+    return false;
 #endif
 }
 

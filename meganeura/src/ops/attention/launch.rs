@@ -111,6 +111,11 @@ fn tilings(g: Geometry, caps: &Caps, time: impl Fn(Tiling) -> f64) -> Vec<Tiling
     tilings
 }
 
+/// 1 if a multiprocessor runs all its workgroups at once, two of them.
+fn paired(workgroups: usize, caps: &Caps) -> u32 {
+    u32::from(workgroups <= 2 * gemm::busy(caps))
+}
+
 impl Attention {
     fn defines(
         &self,
@@ -152,7 +157,7 @@ pub(super) fn forward(op: &Attention, x: &[Argument], caps: &Caps) -> Vec<Varian
         |tiling: Tiling| g.batch.saturating_mul(g.l.div_ceil(tiling.rows)).saturating_mul(tiling.parts(g.e));
     let variant = |tiling: Tiling| {
         let mut defines = op.defines(g, tiling, [&x[0], &x[1], &x[2]], x.get(3));
-        defines.push(("SPREAD_AT", x.len().to_string()));
+        defines.extend(define![SPREAD_AT: x.len(), PAIRED: paired(workgroups(tiling), caps)]);
         let launch = Launch::new("attention", defines, (x.len(), 2), workgroups(tiling));
         Variant::simple(tiling.name, launch.loops(tiling.loops(g.s, &[g.d], 1)).stores_through_epilogue())
     };
@@ -169,18 +174,19 @@ struct Gradient<'a> {
     op: &'a Attention,
     g: Geometry,
     x: &'a [Argument],
+    caps: &'a Caps,
     is_joined: bool,
     inputs: Vec<Binding>,
 }
 
 impl<'a> Gradient<'a> {
-    fn new(op: &'a Attention, x: &'a [Argument], caps: &Caps) -> Self {
+    fn new(op: &'a Attention, x: &'a [Argument], caps: &'a Caps) -> Self {
         let is_joined = x.len() + 2 > caps.bindings;
         let mut inputs: Vec<_> = (0..x.len()).map(Binding::Input).collect();
         if is_joined {
             inputs.splice(3..5, [Binding::Scratch(0)]);
         }
-        Self { op, g: Geometry::of(x[0].ty.shape.dims(), x[2].ty.shape.dims()), x, is_joined, inputs }
+        Self { op, g: Geometry::of(x[0].ty.shape.dims(), x[2].ty.shape.dims()), x, caps, is_joined, inputs }
     }
 
     /// A launch that computes one or two results.
@@ -197,7 +203,7 @@ impl<'a> Gradient<'a> {
         let mut all = self.op.defines(self.g, tiling, [&x[0], &x[1], &x[2]], x.get(6));
         all.extend(define![
             DY_ELEM: element(self.g.e.is_multiple_of(4)), JOINED: u32::from(self.is_joined), DY_AT: dy_at,
-            RESULT_AT: self.inputs.len(),
+            RESULT_AT: self.inputs.len(), PAIRED: paired(workgroups, self.caps),
         ]);
         if x.len() > 6 {
             all.extend(define![BIAS_AT: dy_at + 1]);
