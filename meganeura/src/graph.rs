@@ -143,7 +143,7 @@ impl Graph {
 }
 
 impl fmt::Display for Node {
-    /// `%7 = conv2d{attributes}(%1, %4) : f32[64, 16, 8, 8]`.
+    /// `%7 = conv2d { attributes }(%1, %4) : f32[64, 16, 8, 8]`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let outputs: Vec<_> = self.outputs().map(|v| format!("{v:?}")).collect();
         let inputs: Vec<_> = self.inputs.iter().map(|v| format!("{v:?}")).collect();

@@ -102,9 +102,15 @@ fn main(
     }
     let shift = segment_max(lane, largest);
 
+    // A long chain of additions would lose digits, so runs are added up first.
+    const RUN = 64u * LANES;
     var sum = 0.0;
-    for (var l = member; l < LEN; l += LANES) {
-        sum += mass_of(element(row, l), shift);
+    for (var first = 0u; first < LEN; first += RUN) {
+        var run = 0.0;
+        for (var l = first + member; l < min(first + RUN, LEN); l += LANES) {
+            run += mass_of(element(row, l), shift);
+        }
+        sum += run;
     }
 #else
     var largest = peak[row];

@@ -63,12 +63,12 @@ fn plan(device: &Device, net: &mut Net, hold: bool) -> Result<String> {
 
 /// The lines that name this operation and this shape.
 fn lines(dump: &str, op: &str, shape: &str) -> usize {
-    dump.lines().filter(|line| line.contains(&format!("{op}{{")) && line.contains(shape)).count()
+    dump.lines().filter(|line| count(line, op) > 0 && line.contains(shape)).count()
 }
 
 /// The number of results of this operation.
 fn count(dump: &str, op: &str) -> usize {
-    dump.matches(&format!("{op}{{")).count()
+    dump.match_indices(op).filter(|(at, _)| dump[at + op.len()..].starts_with([' ', '('])).count()
 }
 
 const FIRST: &str = "weight: [2, 1, 3, 3]";

@@ -201,7 +201,7 @@ fn golden_group_norm(device: &Device) -> Outcome {
     y.to_vec()?;
     drop(held);
     let dump = &device.plan_dumps()[0];
-    let forward = dump.lines().find(|line| line.contains("group_norm{")).expect("there is one");
+    let forward = dump.lines().find(|line| line.contains("group_norm {")).expect("there is one");
     // Of results as large as the input, only the caller's is stored.
     assert_eq!(forward.split(" = ").next().unwrap_or("").matches("f32[2, 6, 4, 4]").count(), 1, "{dump}");
     // Forward, the convolution with the sum, and the block; backward, the block's gradient, its sums over the batch,

@@ -34,9 +34,12 @@ impl Numbers {
     }
 }
 
-/// The operands of a case.
+/// The operands of a case. They follow from the operation's name and their shapes.
 pub(crate) fn operands(case: &Case) -> Vec<Numbers> {
-    let mut rng = Seed::new(7).field(&case.name).rng();
+    let shapes = case.operands.iter().map(|operand| match operand {
+        Operand::Floats { shape } | Operand::Labels { shape, .. } => *shape,
+    });
+    let mut rng = shapes.fold(Seed::new(7).field(&case.op), |seed, shape| seed.field(&shape.to_string())).rng();
     let mut draw = |operand: &Operand| match *operand {
         Operand::Floats { shape } => {
             let mut number = || match case.range {

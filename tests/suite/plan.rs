@@ -170,11 +170,11 @@ fn frozen(device: &Device) -> Outcome {
     let part = step_of::<FrozenStem>(&other, &mut Sgd::new(0.01))?;
     let count = |dump: &str, op: &str| steps(dump).iter().filter(|(_, work)| work.starts_with(op)).count();
     for (op, with, without) in [
-        ("conv2d{", 2, 2),
-        ("conv2d_grad_weight{", 2, 1),
-        ("conv2d_grad_input{", 1, 1),
+        ("conv2d(", 2, 2),
+        ("conv2d_grad_weight {", 2, 1),
+        ("conv2d_grad_input {", 1, 1),
         // This kernel computes the parameters' gradients as well.
-        ("group_norm_grad{", 1, 1),
+        ("group_norm_grad {", 1, 1),
     ] {
         assert_eq!((count(&whole, op), count(&part, op)), (with, without), "{op}\n{whole}\n{part}");
     }
@@ -274,7 +274,7 @@ fn same_bits_of_long_sums(device: &Device) -> Outcome {
     assert_ne!(first.2, first.3);
     if device.is_gpu() {
         let dumps = device.plan_dumps().concat();
-        let is_split = |line: &str| line.contains("sum{") && line.matches("reduce×").count() > 1;
+        let is_split = |line: &str| line.contains("sum {") && line.matches("reduce×").count() > 1;
         assert!(dumps.lines().any(is_split), "no sum was split: {dumps}");
     }
     Ok(())

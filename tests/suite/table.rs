@@ -69,7 +69,7 @@ impl fmt::Display for Way {
 /// Notes the error of a comparison for every kernel that took part, and for the case's operation if it is none of
 /// these.
 pub(crate) fn note(case: &Case, device: &Device, kernels: &[KernelChoice], part: Part, error: f64) {
-    let op = case.op();
+    let op = case.op.as_str();
     let mut ways: Vec<_> = kernels.iter().map(|kernel| (kernel.op, Way::new(device, Some(kernel.variant)))).collect();
     if kernels.iter().all(|kernel| kernel.op != op) {
         ways.push((op, Way::new(device, None)));

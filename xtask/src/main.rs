@@ -37,6 +37,8 @@ struct Cli {
 enum Chore {
     /// Run every test, after making sure that there is a Vulkan driver for the GPU tests
     Test(test::Options),
+    /// Test the kernels of every operation on SwiftShader, a second Vulkan driver
+    Swiftshader,
     /// Test every operation, and print the largest error of each kernel
     Table,
     /// Compare every layer, loss, optimizer and model with PyTorch's numbers, and print the largest errors
@@ -63,13 +65,14 @@ enum Chore {
     DeriveTime,
     /// Everything that CI checks apart from the tests: fmt, tidy, clippy, doc, surface, msrv, package, deny
     Lint,
-    /// Everything that CI checks: lint, kernels, fuzz, web test, then test
+    /// Everything that CI checks: lint, kernels, fuzz, web test, swiftshader, then test
     Ci,
 }
 
 fn main() -> ExitCode {
     let done = match Cli::parse().chore {
         Chore::Test(options) => test::run(&options),
+        Chore::Swiftshader => test::on_swiftshader(),
         Chore::Table => test::table(),
         Chore::Agreement(options) => test::agreement(&options),
         Chore::Tidy => tidy::run(),
@@ -86,7 +89,7 @@ fn main() -> ExitCode {
         Chore::Ci => {
             // The tests run last, and also after failures: one round shows everything.
             let found = chores::run(&chores::LINTS).and(kernels::run()).and(fuzz::run(&fuzz::Options::default()));
-            let found = found.and(web::test());
+            let found = found.and(web::test()).and(test::on_swiftshader());
             test::run(&test::Options::default()).and(found)
         }
     };

@@ -8,7 +8,7 @@ use std::process::Command;
 use clap::Args;
 
 use crate::process::{self, cargo};
-use crate::{Done, mpi, vulkan};
+use crate::{Done, mpi, vulkan, web};
 
 #[derive(Args, Debug, Default)]
 pub struct Options {
@@ -59,13 +59,11 @@ pub fn run(options: &Options) -> Done {
     if in_ci && cfg!(target_os = "linux") && !with_mpi() {
         return Err("there is no MPI, and CI tests several ranks".to_owned());
     }
-    // SwiftShader runs first, so that the output ends with the summary of all tests.
-    let second = if options.args.is_empty() { on_swiftshader(in_ci && !options.no_install) } else { Ok(()) };
     let mut cargo = command(&options.args);
     if options.require_gpu || in_ci {
         cargo.env("MEGANEURA_REQUIRE_GPU", "1");
     }
-    process::run(&mut cargo).and(second)
+    process::run(&mut cargo)
 }
 
 /// Tests of operations that are skipped on SwiftShader, by parts of their names. It takes minutes to compile
@@ -73,15 +71,13 @@ pub fn run(options: &Options) -> Done {
 /// and the test of an expanded operand uses a sine.
 const NOT_ON_SWIFTSHADER: [&str; 4] = ["::attention", "wgsl::sin ", "wgsl::cos ", "::expand recorded [4]"];
 
-/// Runs kernels on a second driver, if it is installed. In CI it must be.
-fn on_swiftshader(install: bool) -> Done {
-    let Some(manifest) = vulkan::swiftshader(install) else {
-        return if is_ci() && cfg!(target_os = "linux") {
-            Err("there is no SwiftShader to test on".into())
-        } else {
-            Ok(())
-        };
-    };
+/// Tests the kernels of every operation on a second driver.
+pub fn on_swiftshader() -> Done {
+    let manifest = vulkan::swiftshader().ok_or("there is no SwiftShader to test on")?;
+    if is_ci() {
+        // With the features of all tests, so that these need no second build.
+        mpi::ensure();
+    }
     let skipped = NOT_ON_SWIFTSHADER.iter().flat_map(|name| ["--skip", name]);
     let args = ["--test", "suite", "--", "ops::wgsl::"].into_iter().chain(skipped);
     let mut cargo = command(&args.map(String::from).collect::<Vec<_>>());
@@ -135,14 +131,17 @@ fn tables(asked: &str) -> Command {
     cargo
 }
 
-/// The whole workspace, unless packages are named; with the tests of several ranks, if there is MPI.
+/// The whole workspace, unless packages are named; with the tests of several ranks, if there is MPI. `cargo xtask web
+/// test` tests its own package, whose dependencies take long to compile.
 fn arguments(args: &[String], with_mpi: bool) -> Vec<&str> {
     let own = args.iter().take_while(|arg| *arg != "--");
     let named =
         own.clone().any(|arg| arg == "-p" || arg.starts_with("--package") || arg.starts_with("--manifest-path"));
     let fail_fast = own.clone().any(|arg| arg == "--no-fail-fast");
     let mut all = vec!["test"];
-    all.extend((!named).then_some("--workspace"));
+    if !named {
+        all.extend(["--workspace", "--exclude", web::PACKAGE]);
+    }
     if with_mpi && !named {
         all.extend(["--features", mpi::FEATURES]);
     }
@@ -171,16 +170,16 @@ mod tests {
     #[test]
     fn several_ranks_are_tested_where_there_is_mpi() {
         let all = arguments(&[], true).join(" ");
-        assert_eq!(all, "test --workspace --features meganeura-examples/mpi,meganeura-tests/mpi --no-fail-fast");
+        assert_eq!(all, "test --workspace --exclude xtask-web --features meganeura-examples/mpi,meganeura-tests/mpi --no-fail-fast");
         assert_eq!(arguments(&["-p".to_owned()], true).join(" "), "test --no-fail-fast -p");
     }
 
     #[test]
     fn everything_is_tested_unless_packages_are_named() {
-        assert_eq!(line(&[]), "test --workspace --no-fail-fast");
-        assert_eq!(line(&["conv2d"]), "test --workspace --no-fail-fast conv2d");
+        assert_eq!(line(&[]), "test --workspace --exclude xtask-web --no-fail-fast");
+        assert_eq!(line(&["conv2d"]), "test --workspace --exclude xtask-web --no-fail-fast conv2d");
         assert_eq!(line(&["-p", "meganeura", "conv2d"]), "test --no-fail-fast -p meganeura conv2d");
-        assert_eq!(line(&["conv2d", "--", "-p"]), "test --workspace --no-fail-fast conv2d -- -p");
+        assert_eq!(line(&["conv2d", "--", "-p"]), "test --workspace --exclude xtask-web --no-fail-fast conv2d -- -p");
     }
 
     #[test]

@@ -53,11 +53,10 @@ pub fn ensure_layer() {
 /// SwiftShader's manifest in Debian's package of Chromium, which runs WebGPU on it if there is no GPU.
 const SWIFTSHADER: (&str, &str) = ("/usr/lib/chromium/vk_swiftshader_icd.json", "chromium");
 
-/// The manifest of SwiftShader, a second driver that computes on the CPU. With `install`, installs it if it is missing,
-/// if possible.
-pub fn swiftshader(install: bool) -> Option<&'static str> {
+/// The manifest of SwiftShader, a second driver that computes on the CPU. Installs it if it is missing, if possible.
+pub fn swiftshader() -> Option<&'static str> {
     let (manifest, package) = SWIFTSHADER;
-    if install && !is_manifest(manifest) {
+    if !is_manifest(manifest) {
         let release = fs::read_to_string("/etc/os-release").unwrap_or_default();
         if let Some(Err(message)) =
             administrator(&release).map(|administrator| packages::install(administrator, &[package]))

@@ -21,15 +21,19 @@ pub struct Options {
     args: Vec<String>,
 }
 
+/// The package that builds, serves and tests the page.
+pub const PACKAGE: &str = "xtask-web";
+
 pub fn run(options: &Options) -> Done {
     ensure_target()?;
     if options.args.first().is_some_and(|word| word == "test") {
         ensure_browser()?;
         // The page is compared with a native device of the same kind.
         vulkan::ensure(true);
+        process::run(cargo().args(["test", "--quiet", "--package", PACKAGE]))?;
     }
     let mut cargo = cargo();
-    cargo.args(["run", "--quiet", "--package", "xtask-web", "--"]).args(&options.args);
+    cargo.args(["run", "--quiet", "--package", PACKAGE, "--"]).args(&options.args);
     process::run(cargo.env("NODEVICE_SELECT", "1"))
 }
 

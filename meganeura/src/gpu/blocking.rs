@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use web_time::Instant;
 
-use super::Inner;
 use super::reading::{Mapped, Reading};
+use super::{Inner, Until};
 use crate::Result;
 use crate::kernel::launch::Kind;
 
@@ -58,7 +58,7 @@ impl Reading {
             if mapped.is_some() || Instant::now() >= end {
                 return Ok(mapped);
             }
-            gpu.poll(wgpu::PollType::Poll)?;
+            gpu.poll(Until::Now)?;
             pause();
         }
     }
@@ -73,7 +73,7 @@ impl Reading {
             // Another thread's wait may have ended first and be about to call this reading's callback. Or the device is
             // lost, which polling reveals.
             thread::yield_now();
-            gpu.poll(wgpu::PollType::Poll)?;
+            gpu.poll(Until::Now)?;
         }
     }
 }

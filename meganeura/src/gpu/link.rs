@@ -1,7 +1,10 @@
 //! The link to other ranks' GPUs: NCCL on memory that Vulkan exports. A timeline semaphore orders Vulkan's queue and
 //! NCCL's stream; both count it up.
 
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use super::executable::Meeting;
 use super::memory::Buffer;
@@ -41,6 +44,12 @@ impl Gpu {
     }
 }
 
+/// The interval at which threads that wait for the device also check on the other ranks.
+const ASKING: Duration = Duration::from_millis(100);
+
+/// The time between polls of such a thread.
+const NAP: Duration = Duration::from_micros(100);
+
 /// Lets the other ranks know that this one's device has no link. A collective call, in place of [`Gpu::connect`].
 pub(crate) fn without_link(world: &World) -> Result<()> {
     world.connect_gpus(Err("a rank computes on the CPU".to_owned())).map(drop)
@@ -55,6 +64,30 @@ impl Inner {
     /// `true` if submitted commands may wait for other ranks.
     pub(super) fn is_linked(&self) -> bool {
         self.link.get().is_some()
+    }
+
+    /// If there is a link, waits until a submission is done, and meanwhile checks on the other ranks: a loss of one
+    /// releases the commands that wait for it. The thread naps between polls, because a wait of wgpu with a timeout may
+    /// fail an assertion when another thread's poll ends at the same time.
+    pub(super) fn wait_linked(&self, last: u64) {
+        if !self.is_linked() {
+            return;
+        }
+        let mut asked = Instant::now();
+        loop {
+            let polled = self.poll_once(wgpu::PollType::Poll);
+            let is_waiting = polled.is_ok_and(|status| !status.is_queue_empty());
+            if !is_waiting || self.ended.load(Ordering::Relaxed) >= last || lock(&self.faults).lost.is_some() {
+                return;
+            }
+            if asked.elapsed() >= ASKING {
+                asked = Instant::now();
+                if let Err(error) = self.expect_linked() {
+                    lock(&self.faults).error.get_or_insert(error);
+                }
+            }
+            thread::sleep(NAP);
+        }
     }
 
     /// Lets other ranks know that this one's device is lost.

@@ -59,7 +59,7 @@ use executable::Recordings;
 use matrix::Probe;
 use memory::Memory;
 use pipelines::Pipelines;
-use reading::{InFlight, wake_later};
+use reading::{InFlight, Submission, wake_later};
 use vulkan::Vulkan;
 
 /// An open adapter. Cheap to clone; clones are the same adapter.
@@ -130,8 +130,14 @@ impl Wake for Waiting {
 /// The error caught by an error scope.
 type Answer = Pin<Box<dyn Future<Output = Option<wgpu::Error>> + Send>>;
 
-/// The interval at which threads that wait for the device also check on the other ranks.
-const ASKING: Duration = Duration::from_millis(100);
+/// The end of a poll of the device.
+#[derive(Clone, Copy)]
+enum Until<'a> {
+    Now,
+    /// A submission is done, and so all earlier ones.
+    Done(&'a Submission),
+    AllDone,
+}
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // Each mutex holds plain data that a panic cannot leave half changed.
@@ -176,7 +182,7 @@ impl Inner {
         let error = lock(&self.faults).error.take();
         if error.is_some() {
             // A command may have been refused because the device is lost, and only polling reveals that.
-            drop(self.poll_device(wgpu::PollType::wait_indefinitely()));
+            drop(self.poll_device(Until::AllDone));
         }
         if let Some(why) = &lock(&self.faults).lost {
             self.abandon_link();
@@ -220,11 +226,11 @@ impl Inner {
     /// The reason why the device refused commands, found by polling it; else `otherwise`.
     fn refusal(&self, otherwise: Error) -> Error {
         // Polling reveals a lost device, once it has finished its work.
-        drop(self.poll_device(wgpu::PollType::wait_indefinitely()));
+        drop(self.poll_device(Until::AllDone));
         self.check().err().unwrap_or(otherwise)
     }
 
-    fn poll(&self, until: wgpu::PollType) -> Result<()> {
+    fn poll(&self, until: Until<'_>) -> Result<()> {
         let polled = self.poll_device(until);
         self.check()?;
         polled.map_err(|error| Error::new(ErrorKind::Device, "waiting for the device failed").caused_by(error))
@@ -232,38 +238,28 @@ impl Inner {
 
     /// Polls, and notes if the device is lost, or a rank for which commands wait. In the latter case those commands are
     /// released.
-    fn poll_device(&self, until: wgpu::PollType) -> Result<(), wgpu::PollError> {
-        let wgpu::PollType::Wait { submission_index, timeout: None } = until else { return self.poll_once(until) };
-        loop {
-            let timeout = self.is_linked().then_some(ASKING);
-            let until = wgpu::PollType::Wait { submission_index: submission_index.clone(), timeout };
-            match self.poll_once(until) {
-                Err(wgpu::PollError::Timeout) => {
-                    if let Err(error) = self.expect_linked() {
-                        lock(&self.faults).error.get_or_insert(error);
-                    }
-                }
-                polled => {
-                    // If sizes did not match, the exchange may have ended all the same.
-                    if let Err(error) = self.expect_linked() {
-                        lock(&self.faults).error.get_or_insert(error);
-                    }
-                    return polled;
-                }
-            }
+    fn poll_device(&self, until: Until<'_>) -> Result<(), wgpu::PollError> {
+        let (last, until) = match until {
+            Until::Now => return self.poll_once(wgpu::PollType::Poll).map(drop),
+            Until::Done(submission) => (submission.number, Some(submission.index.clone())),
+            Until::AllDone => (lock(&self.in_flight).submitted, None),
+        };
+        self.wait_linked(last);
+        let polled = self.poll_once(wgpu::PollType::Wait { submission_index: until, timeout: None });
+        // If sizes did not match, the exchange may have ended all the same.
+        if let Err(error) = self.expect_linked() {
+            lock(&self.faults).error.get_or_insert(error);
         }
+        polled.map(drop)
     }
 
     /// A single poll for [`Inner::poll_device`]. wgpu panics if the driver loses the device during a wait.
-    fn poll_once(&self, until: wgpu::PollType) -> Result<(), wgpu::PollError> {
-        match catch_unwind(AssertUnwindSafe(|| self.device.poll(until))) {
-            Ok(polled) => polled.map(drop),
-            Err(_) => {
-                let why = || "the driver failed during a wait".to_owned();
-                lock(&self.faults).lost.get_or_insert_with(why);
-                Ok(())
-            }
-        }
+    fn poll_once(&self, until: wgpu::PollType) -> Result<wgpu::PollStatus, wgpu::PollError> {
+        catch_unwind(AssertUnwindSafe(|| self.device.poll(until))).unwrap_or_else(|_| {
+            let why = || "the driver failed during a wait".to_owned();
+            lock(&self.faults).lost.get_or_insert_with(why);
+            Ok(wgpu::PollStatus::QueueEmpty)
+        })
     }
 
     /// Clears a new buffer. wgpu clears a buffer before its own first use of it, which would erase what launches below
@@ -280,7 +276,7 @@ impl Inner {
 impl Drop for Inner {
     fn drop(&mut self) {
         // Recordings must not lose their buffers and pipelines while they run. Nobody is left to receive a fault.
-        drop(self.poll_device(wgpu::PollType::wait_indefinitely()));
+        drop(self.poll_device(Until::AllDone));
     }
 }
 

@@ -20,6 +20,9 @@ impl Inner {
     }
 
     #[expect(clippy::unused_self, reason = "as with a link")]
+    pub(super) fn wait_linked(&self, _: u64) {}
+
+    #[expect(clippy::unused_self, reason = "as with a link")]
     pub(super) fn abandon_link(&self) {}
 
     pub(super) fn expect_linked(&self) -> Result<()> {

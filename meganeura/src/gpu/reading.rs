@@ -11,7 +11,7 @@ use std::task::{Context, Poll, Waker};
 
 use super::memory::Buffer;
 use super::recording::Recording;
-use super::{Gpu, Inner, lock};
+use super::{Gpu, Inner, Until, lock};
 use crate::host::{HostBuffer, try_filled};
 #[cfg(not(target_family = "wasm"))]
 use crate::wait::blocks;
@@ -42,15 +42,15 @@ const MOST_ALONG: usize = 16;
 /// Commands that were submitted to the queue.
 #[derive(Clone)]
 pub(super) struct Submission {
-    number: u64,
-    index: wgpu::SubmissionIndex,
+    pub(super) number: u64,
+    pub(super) index: wgpu::SubmissionIndex,
 }
 
 /// Submissions that may not be done yet, oldest first, with the recordings that they execute.
 #[derive(Default)]
 pub(super) struct InFlight {
     submissions: VecDeque<(Submission, Option<Arc<Recording>>)>,
-    submitted: u64,
+    pub(super) submitted: u64,
     /// Tasks in a browser that wait for submissions.
     #[cfg(target_family = "wasm")]
     wakers: Vec<Waker>,
@@ -113,8 +113,7 @@ impl Inner {
 
     /// Waits for a submission, and so for all earlier ones.
     pub(super) fn wait_for(&self, submission: &Submission) -> Result<()> {
-        let until = wgpu::PollType::Wait { submission_index: Some(submission.index.clone()), timeout: None };
-        let waited = self.spend(|host| &mut host.wait, || self.poll(until));
+        let waited = self.spend(|host| &mut host.wait, || self.poll(Until::Done(submission)));
         self.retire(submission);
         waited
     }
@@ -161,7 +160,7 @@ impl Inner {
         #[cfg(not(target_family = "wasm"))]
         let polled = {
             context.waker().wake_by_ref();
-            self.expect_linked().and_then(|()| self.poll(wgpu::PollType::Poll))
+            self.expect_linked().and_then(|()| self.poll(Until::Now))
         };
         polled.map_or_else(|error| Poll::Ready(Err(error)), |()| Poll::Pending)
     }
@@ -355,8 +354,7 @@ impl Gpu {
     /// Waits for all submitted work, if the thread may block; in a browser, only checks for faults.
     pub(crate) fn wait_here(&self) -> Result<()> {
         let last = lock(&self.0.in_flight).submitted;
-        let until = wgpu::PollType::wait_indefinitely();
-        let waited = self.0.spend(|host| &mut host.wait, || self.0.poll(until));
+        let waited = self.0.spend(|host| &mut host.wait, || self.0.poll(Until::AllDone));
         // Recordings are no longer in use. In a browser, callbacks report that.
         if MAY_WAIT {
             let done = lock(&self.0.in_flight).take_until(last);
@@ -373,7 +371,7 @@ impl Gpu {
         }
         self.until_fewer_than(1).await?;
         // If an idle device is lost, only polling reveals it.
-        self.0.poll(wgpu::PollType::Poll)
+        self.0.poll(Until::Now)
     }
 
     /// Waits until another run may be in flight, so that submitting need not wait.

@@ -52,8 +52,10 @@ type Naive = Arc<dyn Fn(&[Array]) -> Vec<Array> + Send + Sync>;
 /// One operation on operands of certain shapes.
 #[derive(Clone)]
 pub struct Case {
-    /// The operation and shapes.
+    /// The operation, its attributes and shapes.
     pub name: String,
+    /// The operation's name.
+    pub op: String,
     /// The operands.
     pub operands: Vec<Operand>,
     /// Records the operation.
@@ -79,13 +81,14 @@ impl Case {
     #[expect(private_bounds, reason = "tests have operations, but never name the type of any operation")]
     pub fn new(op: impl Into<Op>) -> Self {
         let op: Op = op.into();
-        let name = op.to_string();
+        let (name, op_name) = (op.to_string(), op.name().to_owned());
         let build = move |x: &[Var]| {
             let tape = x[0].tape();
             tape.record(op.clone(), &x.iter().collect::<Vec<_>>(), std::panic::Location::caller()).into_vec()
         };
         Self {
             name,
+            op: op_name,
             operands: Vec::new(),
             build: Arc::new(build),
             tolerance: 1e-6,
@@ -102,6 +105,7 @@ impl Case {
     pub fn recorded(name: &str, shapes: &[&[usize]], f: impl Fn(&[Var]) -> Var + Send + Sync + 'static) -> Self {
         let case = Self {
             name: format!("{name} recorded"),
+            op: name.to_owned(),
             operands: Vec::new(),
             build: Arc::new(move |x| vec![f(x)]),
             tolerance: 1e-5,
@@ -170,12 +174,6 @@ impl Case {
     #[must_use]
     pub fn is(&self, special: Special) -> bool {
         self.special.contains(&special)
-    }
-
-    /// The operation's name.
-    #[must_use]
-    pub fn op(&self) -> &str {
-        self.name.split([' ', '{']).next().unwrap_or_default()
     }
 
     /// The error of a poisoned result.

@@ -75,7 +75,7 @@ use crate::tape::Var;
 use crate::{Layout, Result, Shape, TensorType};
 
 /// The interface of every operation, in any family.
-pub(crate) trait Primitive: fmt::Debug {
+pub(crate) trait Primitive {
     /// The operation's name, as in error messages, dumps and the names of kernels.
     fn name(&self) -> &'static str;
 
@@ -252,6 +252,14 @@ macro_rules! ops {
             }
         })+
 
+        /// The derived `Debug`, with the operation's name in place of the type's.
+        impl fmt::Display for KernelOp {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                let (ty, text) = match self { $(Self::$name(op) => (stringify!($name), format!("{op:?}")),)+ };
+                write!(f, "{}{}", self.name(), text.strip_prefix(ty).unwrap_or(&text))
+            }
+        }
+
         impl KernelOp {
             fn primitive(&self) -> &dyn Primitive {
                 match self { $(Self::$name(op) => op,)+ }
@@ -410,18 +418,13 @@ impl Op {
     }
 }
 
-/// The name, and the attributes if there are any: `sum{fold: Sum, axes: [0]}`.
+/// The name, and the attributes if there are any: `sum { fold: Sum, axes: [0] }`.
 impl fmt::Display for Op {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())?;
-        if let Self::Pointwise(_) = self {
-            return Ok(());
+        match self {
+            Self::Pointwise(_) => f.write_str(self.name()),
+            Self::View(view) => view.fmt(f),
+            Self::Kernel(op) => op.fmt(f),
         }
-        // The derived form, `Name { attributes }`, `Name(attributes)` or `Name`, without the name. An operation then
-        // need not list its attributes a second time.
-        let debug = format!("{:?}", self.primitive());
-        let Some((_, attributes)) = debug.split_once(['{', '(']) else { return Ok(()) };
-        let attributes = attributes.strip_suffix(['}', ')']).unwrap_or(attributes);
-        write!(f, "{{{}}}", attributes.trim())
     }
 }

@@ -1,5 +1,6 @@
 //! Views: other ways to read the same memory. They cost nothing, as a plan turns them into layouts.
 
+use std::fmt;
 use std::ops::Range;
 
 use super::{Op, Primitive};
@@ -32,6 +33,21 @@ pub enum View {
     /// The same values, for readers that wait until the other operands are computed.
     /// Gradient: goes to the first operand.
     After,
+}
+
+/// The name, and the attributes if there are any: `slice { axis: 1, start: 0, len: 2 }`.
+impl fmt::Display for View {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = self.name();
+        match self {
+            Self::Reshape(shape) | Self::Expand(shape) => f.debug_tuple(name).field(shape).finish(),
+            Self::Permute(axes) => f.debug_tuple(name).field(axes).finish(),
+            Self::Slice { axis, start, len } => {
+                f.debug_struct(name).field("axis", axis).field("start", start).field("len", len).finish()
+            }
+            Self::Detach | Self::After => f.write_str(name),
+        }
+    }
 }
 
 impl View {
