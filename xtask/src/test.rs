@@ -73,6 +73,7 @@ const NOT_ON_SWIFTSHADER: [&str; 4] = ["::attention", "wgsl::sin ", "wgsl::cos "
 
 /// Tests the kernels of every operation on a second driver.
 pub fn on_swiftshader() -> Done {
+    vulkan::ensure(true);
     let manifest = vulkan::swiftshader().ok_or("there is no SwiftShader to test on")?;
     if is_ci() {
         // With the features of all tests, so that these need no second build.
