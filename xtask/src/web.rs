@@ -30,7 +30,8 @@ pub fn run(options: &Options) -> Done {
         ensure_browser()?;
         // The page is compared with a native device of the same kind.
         vulkan::ensure(true);
-        process::run(cargo().args(["test", "--quiet", "--package", PACKAGE]))?;
+        // In the profile of the build below, which it shares.
+        process::run(cargo().args(["test", "--quiet", "--profile", "dev", "--package", PACKAGE]))?;
     }
     let mut cargo = cargo();
     cargo.args(["run", "--quiet", "--package", PACKAGE, "--"]).args(&options.args);
