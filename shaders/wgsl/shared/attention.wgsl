@@ -132,10 +132,10 @@ fn v_part(b: u32, first: u32, four: u32, rows: u32, pitch: u32, lane: u32) -> ar
 #insert load_part(v_four)
 }
 
-/// The batch entry and the place of a workgroup's block of rows among `blocks`. In a causal attention, blocks see
-/// fewer and fewer keys from place 0 on. The largest blocks of all entries begin first, because an attention takes as
-/// long as its last workgroups. Or the second half begins with the smallest, where each shares a multiprocessor with
-/// one of the first half.
+/// The batch entry and the block of rows of workgroup `number`. In a causal attention, blocks are counted by the keys
+/// that they see, most first. The largest blocks of all entries begin first, because an attention takes as long as its
+/// last workgroups. With PAIRED, the second half begins with the smallest instead: each of these shares a
+/// multiprocessor with one of the first half.
 fn turn(number: u32, blocks: u32) -> vec2<u32> {
 #if CAUSAL == 1
     var turn = number;
