@@ -87,10 +87,8 @@ fn fold_run(o: u32, first: u32, end: u32, member: u32) -> f32 {
     return join(join(a, b), join(c, d));
 }
 
-/// Elements of a segment's run, and of a stretch of runs. All additions after an outlier may be off by half a unit in
-/// the outlier's last place. So chains of additions are short: within a run, from run to run of a stretch, and from
+/// Elements of a stretch of runs, another level of short chains: within a run, from run to run of a stretch, and from
 /// stretch to stretch.
-const RUN: u32 = 64u * LANES;
 const STRETCH: u32 = 16u * RUN;
 
 /// Folds as `fold_run` does, for any length.

@@ -102,8 +102,6 @@ fn main(
     }
     let shift = segment_max(lane, largest);
 
-    // A long chain of additions would lose digits, so runs are added up first.
-    const RUN = 64u * LANES;
     var sum = 0.0;
     for (var first = 0u; first < LEN; first += RUN) {
         var run = 0.0;

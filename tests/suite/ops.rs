@@ -265,8 +265,7 @@ pub(crate) fn wgsl_gradient(case: &Case, device: &Device) -> Result<(), Failed> 
 }
 
 /// The case with the tolerance of single operations, which read exact halves and store `f32`. A case that records
-/// several operations gets the tolerance `between`, because values between them are rounded to eight bits, and a square
-/// doubles the relative error.
+/// several operations gets the tolerance `between`, because values between them are rounded to eight bits.
 fn with_halves(case: &Case, tolerance: f64, between: f64) -> Case {
     case.clone().tolerance(if case.recorded { between } else { tolerance })
 }
@@ -277,6 +276,7 @@ fn halves(case: &Case, device: &Device) -> Result<(), Failed> {
     let operands: Vec<_> = operands(case).iter().map(Numbers::rounded_to_halves).collect();
     let double = Device::cpu_with(Precision::Double);
     let on = |variant| device.for_testing_halves(variant);
+    // Rounding to eight bits is off by up to 2⁻⁸ of a value, and cases square what was rounded, which doubles that.
     let tolerant = with_halves(case, case.tolerance, 8e-3);
     let reference = results(case, &double, &operands).map_err(failed)?;
     each_variant_on(on, |device| hold_results(&tolerant, device, &operands, &reference))?;

@@ -37,7 +37,7 @@ struct Cli {
 enum Chore {
     /// Run every test, after making sure that there is a Vulkan driver for the GPU tests
     Test(test::Options),
-    /// Test the kernels of every operation on SwiftShader, a second Vulkan driver
+    /// Test the kernels of most operations on SwiftShader, a second Vulkan driver
     Swiftshader,
     /// Test every operation, and print the largest error of each kernel
     Table,

@@ -71,7 +71,7 @@ pub fn run(options: &Options) -> Done {
 /// and the test of an expanded operand uses a sine.
 const NOT_ON_SWIFTSHADER: [&str; 4] = ["::attention", "wgsl::sin ", "wgsl::cos ", "::expand recorded [4]"];
 
-/// Tests the kernels of every operation on a second driver.
+/// Tests the kernels of the other operations on a second driver.
 pub fn on_swiftshader() -> Done {
     vulkan::ensure(true);
     let manifest = vulkan::swiftshader().ok_or("there is no SwiftShader to test on")?;

@@ -153,7 +153,7 @@ impl Bench {
         }
         let times = match pass {
             Pass::Backward => self.times(Pass::Both)?.without(&self.measure(Pass::Forward, true)?),
-            pass => self.measure(pass, pass != Pass::Forward)?,
+            pass => self.measure(pass, pass.is_training())?,
         };
         self.known.push((pass, times.clone()));
         Ok(times)
@@ -252,7 +252,7 @@ impl Bench {
         if matches!(self.kernel.work(pass), Work::Flops(flops) if flops > CHECKED_FLOPS) {
             return Ok(None);
         }
-        let is_training = pass != Pass::Forward;
+        let is_training = pass.is_training();
         self.prepare(pass, is_training)?;
         let double = Device::cpu_with(Precision::Double);
         let reference = self.run(&double, &self.data(&double, 0)?, pass, is_training)?;

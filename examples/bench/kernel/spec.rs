@@ -67,6 +67,13 @@ pub enum Pass {
     Both,
 }
 
+impl Pass {
+    /// `true` for all but the forward pass by itself.
+    pub fn is_training(self) -> bool {
+        self != Self::Forward
+    }
+}
+
 /// The minimum work of a pass.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Work {

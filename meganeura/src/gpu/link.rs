@@ -15,6 +15,12 @@ use crate::error::bail;
 use crate::world::World;
 use crate::world::nccl::{Memory, Nccl, Semaphore, Took};
 
+/// The interval at which threads that wait for the device also check on the other ranks.
+const ASKING: Duration = Duration::from_millis(100);
+
+/// The time between polls of such a thread.
+const NAP: Duration = Duration::from_micros(100);
+
 pub(super) struct Link {
     world: World,
     nccl: Arc<Nccl>,
@@ -43,12 +49,6 @@ impl Gpu {
         Ok(())
     }
 }
-
-/// The interval at which threads that wait for the device also check on the other ranks.
-const ASKING: Duration = Duration::from_millis(100);
-
-/// The time between polls of such a thread.
-const NAP: Duration = Duration::from_micros(100);
 
 /// Lets the other ranks know that this one's device has no link. A collective call, in place of [`Gpu::connect`].
 pub(crate) fn without_link(world: &World) -> Result<()> {
@@ -82,9 +82,7 @@ impl Inner {
             }
             if asked.elapsed() >= ASKING {
                 asked = Instant::now();
-                if let Err(error) = self.expect_linked() {
-                    lock(&self.faults).error.get_or_insert(error);
-                }
+                self.note_lost_ranks();
             }
             thread::sleep(NAP);
         }

@@ -247,10 +247,15 @@ impl Inner {
         self.wait_linked(last);
         let polled = self.poll_once(wgpu::PollType::Wait { submission_index: until, timeout: None });
         // If sizes did not match, the exchange may have ended all the same.
+        self.note_lost_ranks();
+        polled.map(drop)
+    }
+
+    /// Notes a rank that was lost or entered a different exchange. Commands that wait for it are released.
+    fn note_lost_ranks(&self) {
         if let Err(error) = self.expect_linked() {
             lock(&self.faults).error.get_or_insert(error);
         }
-        polled.map(drop)
     }
 
     /// A single poll for [`Inner::poll_device`]. wgpu panics if the driver loses the device during a wait.

@@ -102,6 +102,7 @@ impl Rows {
         defines
             .extend(define![OUTER: self.outer, LEN: self.len, INNER: self.inner, LOG: u32::from(log), FORMAT: format]);
         let workgroups = self.parts.saturating_mul(self.blocks());
+        // Of 64 elements of an invocation: `RUN` in shared/segments.
         let runs = self.segments.loops(self.len, 64, 1);
         let loops = self.loops(2).saturating_add(self.segments.loops(self.len, self.parts, 1)).saturating_add(runs);
         let mut launch = Launch::new("softmax", defines, (1, 1), workgroups).loops(loops).stores_through_epilogue();

@@ -12,6 +12,9 @@
 
 const LANES: u32 = ${LANES};
 const SEGMENTS: u32 = WG / LANES;
+/// Elements of a segment's run. All additions after an outlier may be off by half a unit in the outlier's last place.
+/// So chains of additions are short: long sums add up runs first.
+const RUN: u32 = 64u * LANES;
 
 var<workgroup> segment_partials: array<f32, WG>;
 
