@@ -7,7 +7,7 @@ use meganeura::ops::case::Case;
 use meganeura::optim::{Optimizer, Sgd};
 use meganeura::{Device, Param, Precision, Result, Tape, Tensor, Var};
 
-use crate::adapter::gpu_trial;
+use crate::adapter::{gpu_trial, is_software};
 use crate::nets::tensor;
 use crate::numbers::{Computed, Reference, compare, operands};
 use crate::ops::{each_variant, offered};
@@ -69,15 +69,19 @@ fn joined(device: &Device) -> Result<(), Failed> {
 }
 
 /// A typical layer: 3×3 from 64 to 128 channels on four images of 32×32. The weight's gradient has 128×576 elements,
-/// sums over 4096 pixels.
+/// sums over 4096 pixels. Software gets one image of 16×16.
 fn convolution(device: &Device) -> Result<(), Failed> {
     let options = Conv2dOptions { padding: [1, 1], ..Conv2dOptions::default() };
-    in_every_variant(device, [&[4, 64, 32, 32], &[128, 64, 3, 3], &[4, 128, 32, 32]], |x, w| x.conv2d(w, options))
+    let (n, side) = if is_software(device) { (1, 16) } else { (4, 32) };
+    in_every_variant(device, [&[n, 64, side, side], &[128, 64, 3, 3], &[n, 128, side, side]], |x, w| {
+        x.conv2d(w, options)
+    })
 }
 
-/// A product that large GPUs split into one part per multiprocessor.
+/// A product that large GPUs split into one part per multiprocessor. Software gets a smaller one.
 fn product(device: &Device) -> Result<(), Failed> {
-    in_every_variant(device, [&[768, 768]; 3], Var::matmul)
+    let side = if is_software(device) { 384 } else { 768 };
+    in_every_variant(device, [&[side, side]; 3], Var::matmul)
 }
 
 /// Checks an operation on two operands in every variant: result and both gradients, against double precision. The third

@@ -256,9 +256,9 @@ pub(crate) fn wgsl(case: &Case, device: &Device) -> Result<(), Failed> {
 pub(crate) fn wgsl_gradient(case: &Case, device: &Device) -> Result<(), Failed> {
     let operands = operands(case);
     let reference = gradients(case, &Device::cpu_with(Precision::Double), &operands).map_err(failed)?;
-    if is_software(device) && case.is(Special::Product) {
-        // Gradients of products are products, whose variants are covered by their own cases. Such drivers take long to
-        // compile each.
+    if is_software(device) {
+        // `wgsl` runs every variant of the gradients' operations, by their own cases. Such drivers take long to compile
+        // them again with each operation that has such a gradient.
         return hold_gradients(case, &device.for_testing(0).map_err(failed)?, &operands, &reference).map(drop);
     }
     each_variant(device, |device| hold_gradients(case, device, &operands, &reference))
