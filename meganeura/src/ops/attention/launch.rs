@@ -19,22 +19,27 @@ struct Tiling {
     depth: usize,
     /// Groups of four features of a result; the most, among the tilings.
     fours: usize,
-    /// The fewest workgroups that keep a multiprocessor busy.
-    least: usize,
+    /// The time of a workgroup that has a multiprocessor to itself, relative to its share of a full one.
+    alone: f64,
     /// The time of a product, relative to that of "tile 64".
     cost: f64,
 }
 
 const TILE_64: Tiling =
-    Tiling { name: "tile 64", rows: 64, columns: 64, height: 2, width: 1, depth: 8, fours: 16, least: 2, cost: 1.0 };
+    Tiling { name: "tile 64", rows: 64, columns: 64, height: 2, width: 1, depth: 8, fours: 16, alone: 1.3, cost: 1.0 };
 
-const TILINGS: [Tiling; 4] = [
-    Tiling { name: "tile 128", rows: 128, width: 2, depth: 4, cost: 0.95, ..TILE_64 },
+const TILE_32: Tiling = Tiling { name: "tile 32", rows: 32, columns: 32, height: 1, alone: 2.6, cost: 1.06, ..TILE_64 };
+
+/// The forward kernel keeps a maximum and a sum for each row, so an invocation has few rows and many columns.
+const FORWARD: [Tiling; 3] = [
     // All features of wide heads in one part.
-    Tiling { name: "tile 64 of 128", depth: 4, fours: 32, ..TILE_64 },
-    TILE_64,
-    Tiling { name: "tile 32", rows: 32, columns: 32, height: 1, least: 4, cost: 1.06, ..TILE_64 },
+    Tiling { name: "tile 64 of 128", height: 1, width: 2, depth: 4, fours: 32, ..TILE_64 },
+    Tiling { height: 1, width: 2, ..TILE_64 },
+    Tiling { cost: 1.15, ..TILE_32 },
 ];
+
+const GRADIENT: [Tiling; 3] =
+    [Tiling { name: "tile 128", rows: 128, width: 2, depth: 4, alone: 2.0, cost: 0.95, ..TILE_64 }, TILE_64, TILE_32];
 
 impl Tiling {
     /// Fours of workgroup memory: for chunks of rows and of columns, or weights and their operands. One of NVIDIA's
@@ -92,16 +97,16 @@ impl Tiling {
     /// columns. The figures are fitted to attentions of 64 to 4096 queries on an H200 (2026-11-26).
     #[expect(clippy::cast_precision_loss, reason = "an estimate")]
     fn time(self, workgroups: usize, columns: usize, features: usize, caps: &Caps) -> f64 {
-        let rounds = workgroups.div_ceil(gemm::busy(caps)).max(self.least);
+        let rounds = workgroups.div_ceil(gemm::busy(caps)) as f64;
         let each = (self.rows * features) as f64 * columns.next_multiple_of(self.columns) as f64;
-        rounds as f64 * each * self.cost
+        rounds.max(self.alone) * each * self.cost
     }
 }
 
-/// The tilings that fit on a device, sorted by the estimated time; with few queries or keys, the smallest first.
-fn tilings(g: Geometry, caps: &Caps, time: impl Fn(Tiling) -> f64) -> Vec<Tiling> {
+/// Those of `tilings` that fit on a device, sorted by the estimated time; with few queries or keys, the smallest first.
+fn sorted(tilings: [Tiling; 3], g: Geometry, caps: &Caps, time: impl Fn(Tiling) -> f64) -> Vec<Tiling> {
     let fours = g.d.max(g.e).div_ceil(4).next_power_of_two();
-    let tilings = TILINGS.into_iter().filter(|tiling| tiling.fours <= fours.max(TILE_64.fours));
+    let tilings = tilings.into_iter().filter(|tiling| tiling.fours <= fours.max(TILE_64.fours));
     let tilings = tilings.map(|tiling| Tiling { fours: fours.clamp(4, tiling.fours), ..tiling });
     let mut tilings: Vec<_> = tilings.filter(|tiling| 16 * tiling.memory() <= caps.workgroup_memory).collect();
     tilings.sort_by(|a, b| time(*a).total_cmp(&time(*b)));
@@ -161,11 +166,8 @@ pub(super) fn forward(op: &Attention, x: &[Argument], caps: &Caps) -> Vec<Varian
         let launch = Launch::new("attention", defines, (x.len(), 2), workgroups(tiling));
         Variant::simple(tiling.name, launch.loops(tiling.loops(g.s, &[g.d], 1)).stores_through_epilogue())
     };
-    // A causal attention takes as long as its last workgroups, so they should be small. And workgroup memory has no
-    // room for sums that the invocations of a wide tile would share.
-    let fits = |tiling: &Tiling| tiling.width == 1 || (!op.causal && tiling.fours >= tiling.side());
     let time = |tiling: Tiling| tiling.time(workgroups(tiling), g.s, g.d + tiling.features(), caps);
-    tilings(g, caps, time).into_iter().filter(fits).map(variant).collect()
+    sorted(FORWARD, g, caps, time).into_iter().map(variant).collect()
 }
 
 /// The operands of an attention's gradient as bindings: queries, keys, values, spread, drift, dy and a bias. If they
@@ -241,7 +243,7 @@ pub(super) fn weights(op: &Attention, x: &[Argument], caps: &Caps) -> Vec<Varian
         gradient.variant(tiling.name, vec![launch.loops(tiling.loops(1, &[g.d, g.e], 0))])
     };
     let time = |tiling: Tiling| tiling.time(workgroups(tiling), 1, g.d + g.e, caps);
-    tilings(g, caps, time).into_iter().filter(|tiling| tiling.fours <= TILE_64.fours).map(variant).collect()
+    sorted(GRADIENT, g, caps, time).into_iter().map(variant).collect()
 }
 
 /// The launches of [`AttentionGrad`](super::AttentionGrad).
@@ -274,6 +276,6 @@ pub(super) fn backward(op: &Attention, x: &[Argument], caps: &Caps) -> Vec<Varia
         of(of_keys, 2) + of(of_queries, 1)
     };
     // The tile, its slopes and the results must fit in registers.
-    let fits = |tiling: &Tiling| tiling.width == 1 && tiling.fours <= TILE_64.fours;
-    tilings(g, caps, time).into_iter().filter(fits).map(variant).collect()
+    let fits = |tiling: &Tiling| tiling.width == 1;
+    sorted(GRADIENT, g, caps, time).into_iter().filter(fits).map(variant).collect()
 }
