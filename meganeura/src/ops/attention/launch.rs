@@ -38,6 +38,7 @@ const FORWARD: [Tiling; 3] = [
     Tiling { cost: 1.15, ..TILE_32 },
 ];
 
+/// The kernels of the gradient keep nothing for each row.
 const GRADIENT: [Tiling; 3] =
     [Tiling { name: "tile 128", rows: 128, width: 2, depth: 4, alone: 2.0, cost: 0.95, ..TILE_64 }, TILE_64, TILE_32];
 
