@@ -13,8 +13,9 @@
 //          MEMORY   fours of workgroup memory: for chunks of rows and of columns, or weights and their operands
 //          EACH     max(1, FOURS/SIDE), with SIDE = TILE/(4·WIDTH)
 //          SHARED_SUMS   1 where FOURS is less than SIDE
-//          UNROLL   fours of features that an iteration of the product loop adds: 2 where both D and E have an even
-//                   number of them, else 1
+//          UNROLL   fours of features that an iteration of the loop over a chunk for scores adds: a divisor of DEPTH,
+//                   and of the fours of D and of E
+//          UNROLL_WEIGHTED   fours of columns that an iteration of a weighted sum adds, a divisor of PIECE/SHARES
 //          BATCH, L, S, D, E
 //          SCALE    a literal
 //          CAUSAL   1: query i sees the keys up to i + S − L
@@ -77,8 +78,9 @@ const LOADS: u32 = ${LOADS};
 fn put(region: u32, part: array<vec4<f32>, LOADS>, rows: u32, pitch: u32, lane: u32) {
 #for N in LOADS
     if ${N}u * WG < rows * pitch {
-        let row = (${N}u * WG + lane) / pitch;
-        memory[region + place(row / 4u, (${N}u * WG + lane) % pitch, pitch) + row % 4u * pitch] = part[${N}];
+        let at = ${N}u * WG + lane;
+        // The `place` of row at/pitch and four at%pitch, in fewer steps.
+        memory[region + at + at / (4u * pitch)] = part[${N}];
     }
 #endfor
 }
@@ -247,8 +249,8 @@ fn add_products(sums: ptr<function, array<vec4<f32>, ROWS_EACH * WIDTH>>, fours:
 /// and four n is at `n*ROWS_EACH + r`.
 fn add_weighted(sums: ptr<function, array<vec4<f32>, ROWS_EACH * EACH>>, at: vec2<u32>) {
     let begin = at.x * EACH / FOURS * (PIECE / SHARES);
-    for (var first = begin; first < begin + PIECE / SHARES; first += 2u) {
-#for U in 2
+    for (var first = begin; first < begin + PIECE / SHARES; first += ${UNROLL_WEIGHTED}u) {
+#for U in UNROLL_WEIGHTED
         {
 #for N in EACH
             let terms_${N} = TERM_CHUNK + place(first + ${U}u, at.x % FOURS + ${N}u * SIDE, FOURS);

@@ -2,7 +2,7 @@
 
 use super::{Attention, Geometry};
 use crate::kernel::gemm::{self, element, reads_fours, strides};
-use crate::kernel::launch::{Argument, Binding, Caps, Launch, Variant, define, literal};
+use crate::kernel::launch::{Argument, Binding, Caps, Kind, Launch, Variant, define, literal};
 use crate::kernel::offset::offset;
 
 /// The tiles of scores that a workgroup holds, and the chunks that their operands pass in.
@@ -19,14 +19,27 @@ struct Tiling {
     depth: usize,
     /// Groups of four features of a result; the most, among the tilings.
     fours: usize,
+    /// The most groups of four, of features or of columns, that an iteration of an inner loop adds. Loops over a whole
+    /// chunk in one iteration are the fastest, except in the tile of 128 rows.
+    unroll: usize,
     /// The time of a workgroup that has a multiprocessor to itself, relative to its share of a full one.
     alone: f64,
     /// The time of a product, relative to that of "tile 64".
     cost: f64,
 }
 
-const TILE_64: Tiling =
-    Tiling { name: "tile 64", rows: 64, columns: 64, height: 2, width: 1, depth: 8, fours: 16, alone: 1.3, cost: 1.0 };
+const TILE_64: Tiling = Tiling {
+    name: "tile 64",
+    rows: 64,
+    columns: 64,
+    height: 2,
+    width: 1,
+    depth: 8,
+    fours: 16,
+    unroll: 8,
+    alone: 1.3,
+    cost: 1.0,
+};
 
 const TILE_32: Tiling = Tiling { name: "tile 32", rows: 32, columns: 32, height: 1, alone: 2.6, cost: 1.06, ..TILE_64 };
 
@@ -39,8 +52,11 @@ const FORWARD: [Tiling; 3] = [
 ];
 
 /// The kernels of the gradient keep nothing for each row.
-const GRADIENT: [Tiling; 3] =
-    [Tiling { name: "tile 128", rows: 128, width: 2, depth: 4, alone: 2.0, cost: 0.95, ..TILE_64 }, TILE_64, TILE_32];
+const GRADIENT: [Tiling; 3] = [
+    Tiling { name: "tile 128", rows: 128, width: 2, depth: 4, unroll: 2, alone: 2.0, cost: 0.95, ..TILE_64 },
+    TILE_64,
+    TILE_32,
+];
 
 impl Tiling {
     /// Fours of workgroup memory: for chunks of rows and of columns, or weights and their operands. One of NVIDIA's
@@ -69,6 +85,16 @@ impl Tiling {
         (4 * self.depth).min(self.columns / 2)
     }
 
+    /// The most groups of four that an iteration of a loop over any of these counts can add.
+    fn unroll(self, counts: &[usize]) -> usize {
+        counts.iter().fold(self.unroll, |most, count| most.min(1 << count.trailing_zeros()))
+    }
+
+    /// Groups of four columns of a chunk that an invocation weights.
+    fn weighted(self) -> usize {
+        self.terms() / 4 * self.fours / (self.side() * self.each())
+    }
+
     /// Groups of four features in an invocation's part of a result.
     fn each(self) -> usize {
         (self.fours / self.side()).max(1)
@@ -89,7 +115,7 @@ impl Tiling {
     fn loops(self, columns: usize, features: &[usize], sums: usize) -> usize {
         let products: usize =
             features.iter().map(|&features| features.div_ceil(4 * self.depth) * (self.depth + 2) + 1).sum();
-        let weighted = self.columns / self.terms() * (self.terms() / 8 + 1) + 1;
+        let weighted = self.columns / self.terms() * (self.terms() / 4 + 1) + 1;
         let tile = products + sums * weighted + self.side() + 2;
         columns.div_ceil(self.columns).saturating_mul(tile).saturating_add(3 * (self.side() + 1))
     }
@@ -108,7 +134,11 @@ impl Tiling {
 fn sorted(tilings: [Tiling; 3], g: Geometry, caps: &Caps, time: impl Fn(Tiling) -> f64) -> Vec<Tiling> {
     let fours = g.d.max(g.e).div_ceil(4).next_power_of_two();
     let tilings = tilings.into_iter().filter(|tiling| tiling.fours <= fours.max(TILE_64.fours));
-    let tilings = tilings.map(|tiling| Tiling { fours: fours.clamp(4, tiling.fours), ..tiling });
+    // Drivers that compile for the CPU take seconds to compile unrolled loops.
+    let unroll = if caps.kind == Kind::Software { 1 } else { usize::MAX };
+    let fit =
+        |tiling: Tiling| Tiling { fours: fours.clamp(4, tiling.fours), unroll: tiling.unroll.min(unroll), ..tiling };
+    let tilings = tilings.map(fit);
     let mut tilings: Vec<_> = tilings.filter(|tiling| 16 * tiling.memory() <= caps.workgroup_memory).collect();
     tilings.sort_by(|a, b| time(*a).total_cmp(&time(*b)));
     if g.l.min(g.s) <= 32 {
@@ -135,7 +165,8 @@ impl Attention {
             WG: tiling.workgroup_size(), DEPTH: tiling.depth, ROWS: tiling.rows, TILE: tiling.columns,
             FOURS: tiling.fours, LOADS: tiling.loads(), MEMORY: tiling.memory(), EACH: tiling.each(),
             HEIGHT: tiling.height, WIDTH: tiling.width, ROWS_EACH: 4 * tiling.height,
-            UNROLL: if [d, e].iter().all(|x| x.div_ceil(4) % 2 == 0) { 2 } else { 1 },
+            UNROLL: tiling.unroll(&[tiling.depth, d.div_ceil(4), e.div_ceil(4)]),
+            UNROLL_WEIGHTED: tiling.unroll(&[tiling.weighted()]),
             SHARED_SUMS: u32::from(tiling.fours < tiling.side()),
             BATCH: batch, L: l, S: s, D: d, E: e, SCALE: literal(self.scale.0), CAUSAL: u32::from(self.causal),
             BIAS: u32::from(bias.is_some()),
