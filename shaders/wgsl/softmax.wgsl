@@ -22,9 +22,7 @@ const CHUNK: u32 = ${CHUNK};
 const BLOCKS: u32 = (ROWS + SEGMENTS - 1u) / SEGMENTS;
 
 @group(0) @binding(0) var<storage, read> x: array<Held>;
-#if PARTS == 1
-// There are no other inputs.
-#else
+#if PARTS != 1
 @group(0) @binding(1) var<storage, read> peak: array<f32>;
 @group(0) @binding(2) var<storage, read> mass: array<f32>;
 #endif

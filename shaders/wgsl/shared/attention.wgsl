@@ -16,6 +16,7 @@
 //          UNROLL   fours of features that an iteration of the loop over a chunk for scores adds: a divisor of DEPTH,
 //                   and of the fours of D and of E
 //          UNROLL_WEIGHTED   fours of columns that an iteration of a weighted sum adds, a divisor of PIECE/SHARES
+//          UNROLLED   1: these are the most that there can be
 //          BATCH, L, S, D, E
 //          SCALE    a literal
 //          CAUSAL   1: query i sees the keys up to i + S − L
@@ -78,9 +79,14 @@ const LOADS: u32 = ${LOADS};
 fn put(region: u32, part: array<vec4<f32>, LOADS>, rows: u32, pitch: u32, lane: u32) {
 #for N in LOADS
     if ${N}u * WG < rows * pitch {
+#if UNROLLED == 1
+        // The same place, in fewer steps. Not unrolled, some kernels are 10 % slower with them.
         let at = ${N}u * WG + lane;
-        // The `place` of row at/pitch and four at%pitch, in fewer steps.
         memory[region + at + at / (4u * pitch)] = part[${N}];
+#else
+        let row = (${N}u * WG + lane) / pitch;
+        memory[region + place(row / 4u, (${N}u * WG + lane) % pitch, pitch) + row % 4u * pitch] = part[${N}];
+#endif
     }
 #endfor
 }

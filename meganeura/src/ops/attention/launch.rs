@@ -19,9 +19,9 @@ struct Tiling {
     depth: usize,
     /// Groups of four features of a result; the most, among the tilings.
     fours: usize,
-    /// The most groups of four, of features or of columns, that an iteration of an inner loop adds. Loops over a whole
-    /// chunk in one iteration are the fastest, except in the tile of 128 rows.
-    unroll: usize,
+    /// `true` if an iteration of an inner loop adds a whole chunk; otherwise it adds two groups of four features or
+    /// columns. Unrolled loops are faster in long attentions where two workgroups share a multiprocessor, else slower.
+    unrolled: bool,
     /// The time of a workgroup that has a multiprocessor to itself, relative to its share of a full one.
     alone: f64,
     /// The time of a product, relative to that of "tile 64".
@@ -36,7 +36,7 @@ const TILE_64: Tiling = Tiling {
     width: 1,
     depth: 8,
     fours: 16,
-    unroll: 8,
+    unrolled: false,
     alone: 1.3,
     cost: 1.0,
 };
@@ -44,21 +44,30 @@ const TILE_64: Tiling = Tiling {
 const TILE_32: Tiling = Tiling { name: "tile 32", rows: 32, columns: 32, height: 1, alone: 2.6, cost: 1.06, ..TILE_64 };
 
 /// The forward kernel keeps a maximum and a sum for each row, so an invocation has few rows and many columns.
-const FORWARD: [Tiling; 3] = [
+const FORWARD: [Tiling; 5] = {
+    let tile_64 = Tiling { height: 1, width: 2, ..TILE_64 };
     // All features of wide heads in one part.
-    Tiling { name: "tile 64 of 128", height: 1, width: 2, depth: 4, fours: 32, ..TILE_64 },
-    Tiling { height: 1, width: 2, ..TILE_64 },
-    Tiling { cost: 1.15, ..TILE_32 },
-];
+    let of_128 = Tiling { name: "tile 64 of 128", depth: 4, fours: 32, ..tile_64 };
+    [
+        of_128.unrolled("tile 64 of 128, unrolled"),
+        of_128,
+        tile_64.unrolled("tile 64, unrolled"),
+        tile_64,
+        Tiling { cost: 1.15, ..TILE_32 },
+    ]
+};
 
-/// The kernels of the gradient keep nothing for each row.
-const GRADIENT: [Tiling; 3] = [
-    Tiling { name: "tile 128", rows: 128, width: 2, depth: 4, unroll: 2, alone: 2.0, cost: 0.95, ..TILE_64 },
-    TILE_64,
-    TILE_32,
-];
+const WEIGHTS: [Tiling; 3] =
+    [Tiling { name: "tile 128", rows: 128, width: 2, depth: 4, alone: 2.0, cost: 0.95, ..TILE_64 }, TILE_64, TILE_32];
+
+/// The tile, its slopes and the results must fit in registers.
+const GRADIENT: [Tiling; 3] = [TILE_64.unrolled("tile 64, unrolled"), TILE_64, TILE_32];
 
 impl Tiling {
+    const fn unrolled(self, name: &'static str) -> Self {
+        Self { name, unrolled: true, alone: 1.7, cost: 0.94, ..self }
+    }
+
     /// Fours of workgroup memory: for chunks of rows and of columns, or weights and their operands. One of NVIDIA's
     /// multiprocessors has 48 KB, enough for two workgroups; registers allow no more than that either.
     fn memory(self) -> usize {
@@ -85,9 +94,15 @@ impl Tiling {
         (4 * self.depth).min(self.columns / 2)
     }
 
-    /// The most groups of four that an iteration of a loop over any of these counts can add.
-    fn unroll(self, counts: &[usize]) -> usize {
-        counts.iter().fold(self.unroll, |most, count| most.min(1 << count.trailing_zeros()))
+    /// The groups of four that an iteration of a loop over any of these counts adds.
+    fn unroll(self, counts: &[usize], caps: &Caps) -> usize {
+        // Drivers that compile for the CPU take long to compile unrolled loops.
+        let most = match caps.kind {
+            Kind::Software => 1,
+            _ if self.unrolled => self.depth,
+            _ => 2,
+        };
+        counts.iter().fold(most, |most, count| most.min(1 << count.trailing_zeros()))
     }
 
     /// Groups of four columns of a chunk that an invocation weights.
@@ -123,22 +138,23 @@ impl Tiling {
     /// An estimate of a launch's relative time. Each workgroup computes products over so many features with these
     /// columns. The figures are fitted to attentions of 64 to 4096 queries on an H200 (2026-11-26).
     #[expect(clippy::cast_precision_loss, reason = "an estimate")]
-    fn time(self, workgroups: usize, columns: usize, features: usize, caps: &Caps) -> f64 {
+    fn time(self, workgroups: usize, columns: usize, features: usize, causal: bool, caps: &Caps) -> f64 {
         let rounds = workgroups.div_ceil(gemm::busy(caps)) as f64;
-        let each = (self.rows * features) as f64 * columns.next_multiple_of(self.columns) as f64;
+        // Half of the tiles of a causal attention are hidden.
+        let visible = columns.next_multiple_of(self.columns) / if causal { 2 } else { 1 };
+        // Loading the instructions of unrolled loops takes as long as some columns do.
+        let columns = visible + if self.unrolled { 20 } else { 0 };
+        let each = (self.rows * features) as f64 * columns as f64;
         rounds.max(self.alone) * each * self.cost
     }
 }
 
 /// Those of `tilings` that fit on a device, sorted by the estimated time; with few queries or keys, the smallest first.
-fn sorted(tilings: [Tiling; 3], g: Geometry, caps: &Caps, time: impl Fn(Tiling) -> f64) -> Vec<Tiling> {
+fn sorted(tilings: &[Tiling], g: Geometry, caps: &Caps, time: impl Fn(Tiling) -> f64) -> Vec<Tiling> {
     let fours = g.d.max(g.e).div_ceil(4).next_power_of_two();
-    let tilings = tilings.into_iter().filter(|tiling| tiling.fours <= fours.max(TILE_64.fours));
-    // Drivers that compile for the CPU take seconds to compile unrolled loops.
-    let unroll = if caps.kind == Kind::Software { 1 } else { usize::MAX };
-    let fit =
-        |tiling: Tiling| Tiling { fours: fours.clamp(4, tiling.fours), unroll: tiling.unroll.min(unroll), ..tiling };
-    let tilings = tilings.map(fit);
+    let tilings = tilings.iter().copied().filter(|tiling| tiling.fours <= fours.max(TILE_64.fours));
+    let tilings = tilings.map(|tiling| Tiling { fours: fours.clamp(4, tiling.fours), ..tiling });
+    let tilings = tilings.filter(|tiling| !tiling.unrolled || caps.kind != Kind::Software);
     let mut tilings: Vec<_> = tilings.filter(|tiling| 16 * tiling.memory() <= caps.workgroup_memory).collect();
     tilings.sort_by(|a, b| time(*a).total_cmp(&time(*b)));
     if g.l.min(g.s) <= 32 {
@@ -159,14 +175,15 @@ impl Attention {
         tiling: Tiling,
         x: [&Argument; 3],
         bias: Option<&Argument>,
+        caps: &Caps,
     ) -> Vec<(&'static str, String)> {
         let Geometry { batch, l, s, d, e } = g;
         let mut defines = define![
             WG: tiling.workgroup_size(), DEPTH: tiling.depth, ROWS: tiling.rows, TILE: tiling.columns,
             FOURS: tiling.fours, LOADS: tiling.loads(), MEMORY: tiling.memory(), EACH: tiling.each(),
             HEIGHT: tiling.height, WIDTH: tiling.width, ROWS_EACH: 4 * tiling.height,
-            UNROLL: tiling.unroll(&[tiling.depth, d.div_ceil(4), e.div_ceil(4)]),
-            UNROLL_WEIGHTED: tiling.unroll(&[tiling.weighted()]),
+            UNROLL: tiling.unroll(&[d.div_ceil(4), e.div_ceil(4)], caps),
+            UNROLL_WEIGHTED: tiling.unroll(&[tiling.weighted()], caps), UNROLLED: u32::from(tiling.unrolled),
             SHARED_SUMS: u32::from(tiling.fours < tiling.side()),
             BATCH: batch, L: l, S: s, D: d, E: e, SCALE: literal(self.scale.0), CAUSAL: u32::from(self.causal),
             BIAS: u32::from(bias.is_some()),
@@ -193,13 +210,13 @@ pub(super) fn forward(op: &Attention, x: &[Argument], caps: &Caps) -> Vec<Varian
     let workgroups =
         |tiling: Tiling| g.batch.saturating_mul(g.l.div_ceil(tiling.rows)).saturating_mul(tiling.parts(g.e));
     let variant = |tiling: Tiling| {
-        let mut defines = op.defines(g, tiling, [&x[0], &x[1], &x[2]], x.get(3));
+        let mut defines = op.defines(g, tiling, [&x[0], &x[1], &x[2]], x.get(3), caps);
         defines.extend(define![SPREAD_AT: x.len(), PAIRED: paired(workgroups(tiling), caps)]);
         let launch = Launch::new("attention", defines, (x.len(), 2), workgroups(tiling));
         Variant::simple(tiling.name, launch.loops(tiling.loops(g.s, &[g.d], 1)).stores_through_epilogue())
     };
-    let time = |tiling: Tiling| tiling.time(workgroups(tiling), g.s, g.d + tiling.features(), caps);
-    sorted(FORWARD, g, caps, time).into_iter().map(variant).collect()
+    let time = |tiling: Tiling| tiling.time(workgroups(tiling), g.s, g.d + tiling.features(), op.causal, caps);
+    sorted(&FORWARD, g, caps, time).into_iter().map(variant).collect()
 }
 
 /// The operands of an attention's gradient as bindings: queries, keys, values, spread, drift, dy and a bias. If they
@@ -234,7 +251,7 @@ impl<'a> Gradient<'a> {
     ) -> Launch {
         let x = self.x;
         let dy_at = self.inputs.iter().position(|binding| *binding == Binding::Input(5)).expect("it is bound");
-        let mut all = self.op.defines(self.g, tiling, [&x[0], &x[1], &x[2]], x.get(6));
+        let mut all = self.op.defines(self.g, tiling, [&x[0], &x[1], &x[2]], x.get(6), self.caps);
         all.extend(define![
             DY_ELEM: element(self.g.e.is_multiple_of(4)), JOINED: u32::from(self.is_joined), DY_AT: dy_at,
             RESULT_AT: self.inputs.len(), PAIRED: paired(workgroups, self.caps),
@@ -274,8 +291,8 @@ pub(super) fn weights(op: &Attention, x: &[Argument], caps: &Caps) -> Vec<Varian
         let launch = gradient.launch("attention_weights", tiling, defines, workgroups(tiling), &[0, 1]);
         gradient.variant(tiling.name, vec![launch.loops(tiling.loops(1, &[g.d, g.e], 0))])
     };
-    let time = |tiling: Tiling| tiling.time(workgroups(tiling), 1, g.d + g.e, caps);
-    sorted(GRADIENT, g, caps, time).into_iter().map(variant).collect()
+    let time = |tiling: Tiling| tiling.time(workgroups(tiling), 1, g.d + g.e, false, caps);
+    sorted(&WEIGHTS, g, caps, time).into_iter().map(variant).collect()
 }
 
 /// The launches of [`AttentionGrad`](super::AttentionGrad).
@@ -303,11 +320,9 @@ pub(super) fn backward(op: &Attention, x: &[Argument], caps: &Caps) -> Vec<Varia
     let time = |tiling: Tiling| {
         let of = |(rows, columns, width): (usize, usize, usize), results: usize| {
             let features = g.d + g.e + results * tiling.features();
-            tiling.time(workgroups(tiling, rows, width), columns, features, caps)
+            tiling.time(workgroups(tiling, rows, width), columns, features, op.causal, caps)
         };
         of(of_keys, 2) + of(of_queries, 1)
     };
-    // The tile, its slopes and the results must fit in registers.
-    let fits = |tiling: &Tiling| tiling.width == 1;
-    sorted(GRADIENT, g, caps, time).into_iter().filter(fits).map(variant).collect()
+    sorted(&GRADIENT, g, caps, time).into_iter().map(variant).collect()
 }
