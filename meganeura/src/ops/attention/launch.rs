@@ -326,3 +326,38 @@ pub(super) fn backward(op: &Attention, x: &[Argument], caps: &Caps) -> Vec<Varia
     };
     sorted(&GRADIENT, g, caps, time).into_iter().map(variant).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::graph::Exact;
+    use crate::{DType, Shape, TensorType};
+
+    /// The first variants of an attention of heads `[length, features]`, and of its gradient.
+    fn best([heads, length, features]: [usize; 3], causal: bool, caps: &Caps) -> [&'static str; 2] {
+        let of = |dims: &[usize]| Argument::contiguous(TensorType::new(DType::F32, Shape::new(dims)));
+        let heads_of = |width| of(&[heads, length, width]);
+        let q = heads_of(features);
+        let x = [q.clone(), q.clone(), q.clone(), heads_of(2), of(&[heads, length]), q];
+        let op = Attention { scale: Exact(1.0), causal };
+        [forward(&op, &x[..3], caps)[0].name, backward(&op, &x, caps)[0].name]
+    }
+
+    #[test]
+    fn loops_are_unrolled_in_long_attentions_that_fill_a_gpu() {
+        let of = |shape| [false, true].map(|causal| best(shape, causal, &Caps::DISCRETE));
+        let (short, unrolled) = (["tile 64"; 2], ["tile 64, unrolled"; 2]);
+        assert_eq!(of([8, 512, 64]), [short, short]);
+        assert_eq!(of([128, 128, 64]), [short, short]);
+        assert_eq!(of([32, 512, 64]), [unrolled, short]);
+        assert_eq!(of([64, 512, 64]), [unrolled, short]);
+        assert_eq!(of([32, 1024, 64]), [unrolled, unrolled]);
+        assert_eq!(of([8, 4096, 64]), [unrolled, unrolled]);
+        assert_eq!(of([8, 4096, 128]).map(|[forward, _]| forward), ["tile 64 of 128, unrolled"; 2]);
+    }
+
+    #[test]
+    fn nothing_is_unrolled_for_a_software_driver() {
+        assert_eq!(best([8, 4096, 64], false, &Caps::SOFTWARE), ["tile 64"; 2]);
+    }
+}
