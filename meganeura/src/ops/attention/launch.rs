@@ -338,7 +338,7 @@ mod tests {
         let of = |dims: &[usize]| Argument::contiguous(TensorType::new(DType::F32, Shape::new(dims)));
         let heads_of = |width| of(&[heads, length, width]);
         let q = heads_of(features);
-        let x = [q.clone(), q.clone(), q.clone(), heads_of(2), of(&[heads, length]), q];
+        let x = [q, q, q, heads_of(2), of(&[heads, length]), q];
         let op = Attention { scale: Exact(1.0), causal };
         [forward(&op, &x[..3], caps)[0].name, backward(&op, &x, caps)[0].name]
     }
