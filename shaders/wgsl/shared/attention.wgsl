@@ -16,7 +16,7 @@
 //          UNROLL   fours of features that an iteration of the loop over a chunk for scores adds: a divisor of DEPTH,
 //                   and of the fours of D and of E
 //          UNROLL_WEIGHTED   fours of columns that an iteration of a weighted sum adds, a divisor of PIECE/SHARES
-//          UNROLLED   1: these are the most that there can be
+//          UNROLLED   1: both are the largest such divisors
 //          BATCH, L, S, D, E
 //          SCALE    a literal
 //          CAUSAL   1: query i sees the keys up to i + S − L
@@ -80,7 +80,7 @@ fn put(region: u32, part: array<vec4<f32>, LOADS>, rows: u32, pitch: u32, lane: 
 #for N in LOADS
     if ${N}u * WG < rows * pitch {
 #if UNROLLED == 1
-        // The same place, in fewer steps. Not unrolled, some kernels are 10 % slower with them.
+        // The same place, in fewer steps. Where loops are not unrolled, some kernels are 10 % slower this way.
         let at = ${N}u * WG + lane;
         memory[region + at + at / (4u * pitch)] = part[${N}];
 #else
