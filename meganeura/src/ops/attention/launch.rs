@@ -57,6 +57,7 @@ const FORWARD: [Tiling; 5] = {
     ]
 };
 
+/// The kernels of the gradient keep nothing for each row, so their tiles have more rows.
 const WEIGHTS: [Tiling; 3] =
     [Tiling { name: "tile 128", rows: 128, width: 2, depth: 4, alone: 2.0, cost: 0.95, ..TILE_64 }, TILE_64, TILE_32];
 
