@@ -210,6 +210,11 @@ impl Layout {
         out
     }
 
+    /// The same places, counted from element `begin` of the storage, which must not be behind the first of them.
+    pub(crate) fn counted_from(&self, begin: usize) -> Self {
+        Self { offset: self.offset - begin, ..*self }
+    }
+
     /// The layout with these strides, from the start of the storage.
     pub(crate) fn strided(shape: Shape, strides: &[usize]) -> Self {
         let mut out = Self { shape, strides: [0; MAX_RANK], offset: 0 };

@@ -4,11 +4,8 @@
 //! one launch: shapes, strides and variants are *defines*, and end up as constants that the driver's compiler can fold.
 //!
 //! ```
-//! let wgsl = meganeura_shaders::expand(
-//!     "copy",
-//!     &[("ELEM", "f32"), ("N", "6"), ("WG", "64"), ("IN_OFFSET", "i % 2u * 3u + i / 2u"), ("OUT_OFFSET", "i")],
-//! )?;
-//! assert!(wgsl.contains("y[i] = x[i % 2u * 3u + i / 2u];"));
+//! let wgsl = meganeura_shaders::expand("convert", &[("TO", "half"), ("N", "2"), ("C", "16"), ("S", "35")])?;
+//! assert!(wgsl.contains("const C: u32 = 16;"));
 //! # Ok::<(), meganeura_shaders::ExpandError>(())
 //! ```
 //!

@@ -29,7 +29,6 @@ const SOURCES: &[(&str, &str)] = embed! {
     "conv2d_pack_halves"
     "conv2d_taps"
     "convert"
-    "copy"
     "cross_entropy"
     "cross_entropy_grad"
     "ctc"

@@ -86,6 +86,8 @@ fn caps(info: &wgpu::AdapterInfo, limits: &wgpu::Limits) -> Caps {
         workgroup_memory: size(limits.max_compute_workgroup_storage_size),
         workgroup_size: size(limits.max_compute_invocations_per_workgroup.min(limits.max_compute_workgroup_size_x)),
         bindings: size(limits.max_storage_buffers_per_shader_stage),
+        // A kernel reads 16 bytes at once.
+        alignment: size(limits.min_storage_buffer_offset_alignment).max(16),
         buffer: usize::try_from(limits.max_buffer_size.min(limits.max_storage_buffer_binding_size))
             .unwrap_or(usize::MAX),
         subgroup: (size(info.subgroup_min_size), size(info.subgroup_max_size)),

@@ -41,12 +41,12 @@ fn pipeline(pipeline: &Pipeline) -> &wgpu::ComputePipeline {
 fn bind_group(device: &wgpu::Device, dispatch: &Dispatch<'_>) -> wgpu::BindGroup {
     let entries: Vec<_> = (0..)
         .zip(&dispatch.buffers)
-        .map(|(binding, (buffer, bytes))| wgpu::BindGroupEntry {
+        .map(|(binding, bound)| wgpu::BindGroupEntry {
             binding,
             resource: wgpu::BindingResource::Buffer(wgpu::BufferBinding {
-                buffer: buffer.raw(),
-                offset: 0,
-                size: std::num::NonZeroU64::new(*bytes),
+                buffer: bound.buffer.raw(),
+                offset: bound.begin,
+                size: std::num::NonZeroU64::new(bound.bytes),
             }),
         })
         .collect();

@@ -9,7 +9,7 @@ use super::exchange::{ALIGNMENT, Ranged};
 use super::memory::Buffer;
 use super::pipelines::{Source, meanwhile, side_by_side};
 use super::reading::{Along, SMALL, Small, small};
-use super::recording::{Dispatch, Part, Pipeline, Recording, Times};
+use super::recording::{BufferRange, Dispatch, Part, Pipeline, Recording, Times};
 use super::{Gpu, Inner, lock};
 use crate::error::bail;
 use crate::executor::{Bindings, Profiling};
@@ -63,7 +63,6 @@ pub(super) struct Exchanged {
 
 struct CompiledLaunch {
     pipeline: Arc<Pipeline>,
-    /// The storage of each binding, and the number of its bytes to bind.
     bindings: Vec<Bound>,
     grid: (u32, u32),
 }
@@ -72,8 +71,8 @@ struct CompiledLaunch {
 enum Bound {
     /// The host's words.
     Host,
-    /// A storage, and the bytes of it that are bound.
-    Storage(StorageId, u64),
+    /// So many bytes of a storage, from byte `begin` on.
+    Storage { storage: StorageId, begin: u64, bytes: u64 },
 }
 
 /// Buffers that runs share.
@@ -183,14 +182,16 @@ impl Gpu {
                     self.0.name
                 );
             };
-            let bindings = launch.bindings.iter().map(|binding| {
-                let storage = match *binding {
+            let bindings = launch.bindings.iter().map(|&binding| {
+                let storage = match binding {
                     Binding::Input(k) => step.inputs[k].storage,
                     Binding::Output(k) => step.outputs[k].0,
                     Binding::Scratch(k) => step.scratch[k],
                     Binding::Host => return Bound::Host,
                 };
-                Bound::Storage(storage, plan.storages[storage].bytes() as u64)
+                let info = plan.storages[storage];
+                let begin = step.begin(binding) * info.element_bytes();
+                Bound::Storage { storage, begin: begin as u64, bytes: (info.bytes() - begin) as u64 }
             });
             let bindings = bindings.collect();
             Ok(CompiledLaunch { pipeline, bindings, grid })
@@ -382,12 +383,9 @@ impl Memory<'_> {
 
 impl CompiledLaunch {
     fn dispatch<'a>(&'a self, memory: &'a Memory<'_>) -> Dispatch<'a> {
-        let bound = self.bindings.iter().map(|bound| match *bound {
-            Bound::Host => {
-                let host = memory.host.expect("kernels read host words only where there are some");
-                (host, host.raw().size())
-            }
-            Bound::Storage(storage, bytes) => (memory.buffer(storage), bytes),
+        let bound = self.bindings.iter().map(|binding| match *binding {
+            Bound::Host => BufferRange::whole(memory.host.expect("kernels read host words only where there are some")),
+            Bound::Storage { storage, begin, bytes } => BufferRange { buffer: memory.buffer(storage), begin, bytes },
         });
         Dispatch { pipeline: &self.pipeline, buffers: bound.collect(), grid: self.grid }
     }

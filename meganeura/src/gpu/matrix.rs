@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::pipelines::Source;
-use super::recording::Dispatch;
+use super::recording::{BufferRange, Dispatch};
 use super::vulkan::Vulkan;
 use super::{Buffer, Gpu};
 use crate::error::bail;
@@ -123,7 +123,7 @@ impl Gpu {
         let ty = line(DType::F32, elements);
         // Elements that the kernel does not write stay NaN.
         let y = self.upload(&HostBuffer::F32(vec![f32::NAN; elements]), ty)?;
-        let buffers = [a, b, &y].map(|buffer| (&**buffer, buffer.raw().size())).to_vec();
+        let buffers = [a, b, &y].map(|buffer| BufferRange::whole(buffer)).to_vec();
         let dispatch = Dispatch { pipeline: &pipeline, buffers, grid: (1, 1) };
         self.play(&self.0.record(&[dispatch], Profiling::Off)?, None, None)?;
         match block_or_refuse(self.download(&y, ty), "matrix units are used natively")? {

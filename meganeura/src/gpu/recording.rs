@@ -22,11 +22,26 @@ pub(super) enum Pipeline {
     Wgpu(wgpu::ComputePipeline),
 }
 
-/// A launch: a kernel, the buffers that it binds with the bytes of each, and the workgroups along x and y.
+/// A launch: a kernel, the memory that it binds, and the workgroups along x and y.
 pub(super) struct Dispatch<'a> {
     pub(super) pipeline: &'a Arc<Pipeline>,
-    pub(super) buffers: Vec<(&'a Buffer, u64)>,
+    pub(super) buffers: Vec<BufferRange<'a>>,
     pub(super) grid: (u32, u32),
+}
+
+/// The bytes of a buffer that a launch binds.
+#[derive(Clone, Copy)]
+pub(super) struct BufferRange<'a> {
+    pub(super) buffer: &'a Buffer,
+    pub(super) begin: u64,
+    pub(super) bytes: u64,
+}
+
+impl<'a> BufferRange<'a> {
+    /// All of a buffer.
+    pub(super) fn whole(buffer: &'a Buffer) -> Self {
+        Self { buffer, begin: 0, bytes: buffer.raw().size() }
+    }
 }
 
 pub(super) enum Recording {

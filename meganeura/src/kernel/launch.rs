@@ -155,6 +155,8 @@ pub struct Caps {
     pub workgroup_size: usize,
     /// Buffers that a launch may bind.
     pub bindings: usize,
+    /// A launch may bind a buffer from any multiple of so many bytes on.
+    pub alignment: usize,
     /// Bytes that a buffer may have.
     pub buffer: usize,
     /// The fewest and the most invocations of a subgroup.
@@ -192,6 +194,7 @@ impl Caps {
         workgroup_memory: 49_152,
         workgroup_size: 1024,
         bindings: 16,
+        alignment: 32,
         buffer: 1 << 30,
         subgroup: (32, 32),
         loops: usize::MAX,
@@ -212,6 +215,7 @@ impl Caps {
         workgroup_memory: 16_384,
         workgroup_size: 256,
         bindings: 8,
+        alignment: 256,
         buffer: 1 << 27,
         // Unknown to a page without the feature.
         subgroup: (4, 128),

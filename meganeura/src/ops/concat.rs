@@ -3,9 +3,8 @@
 use std::panic::Location;
 
 use super::{Halves, Innermost, Kernel, Primitive, Stores};
-use crate::kernel::launch::{Argument, Binding, Caps, Channels, Format, LINE, Launch, Variant, define};
+use crate::kernel::launch::{Argument, Caps, Channels, Format, Variant};
 use crate::kernel::native::{OutView, Real, Scratch, View};
-use crate::kernel::offset::offset;
 #[cfg(feature = "onnx")]
 use crate::ops::form::{self, Form};
 use crate::tape::Var;
@@ -149,21 +148,9 @@ impl Kernel for Concat {
         }
     }
 
-    fn variants(&self, x: &[Argument], _: &[TensorType], _: &Caps) -> Vec<Variant> {
-        let format = x[0].format;
-        let (each, elem) = if format == Format::Full { (1, "f32") } else { (LINE, "vec4<u32>") };
-        let shapes: Vec<_> = x.iter().map(|x| x.ty.shape).collect();
-        let parts = self.parts(&shapes, format).expect("the operands are all that there is");
-        let launch = |(k, (x, part)): (usize, (&Argument, Layout))| {
-            let count = x.ty.shape.elements() / each;
-            let from = if each == 1 { offset(&x.layout, "i") } else { "i".to_owned() };
-            let to = format!("({}) / {each}u", offset(&part, &format!("(i * {each}u)")));
-            let defines = define![WG: 64, N: count, ELEM: elem, IN_OFFSET: from, OUT_OFFSET: to];
-            let launch = Launch::new("copy", defines, (0, 0), count.div_ceil(64));
-            Launch { bindings: vec![Binding::Input(k), Binding::Output(0)], ..launch }
-        };
-        let launches = x.iter().zip(parts).enumerate().map(launch).collect();
-        vec![Variant { name: if each == 1 { "copy" } else { "lines" }, launches, scratch: Vec::new() }]
+    /// None: plans for GPUs copy operands to their parts of the result.
+    fn variants(&self, _: &[Argument], _: &[TensorType], _: &Caps) -> Vec<Variant> {
+        Vec::new()
     }
 }
 

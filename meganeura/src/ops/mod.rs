@@ -155,8 +155,8 @@ pub(crate) trait Kernel: Primitive {
     }
 
     /// The layout of each operand in the result, for an operation that only joins its operands. `format` is that of the
-    /// result; an operand in halves has its own channels innermost. On GPUs, the program that computes an operand may
-    /// store it there.
+    /// result; an operand in halves has its own channels innermost. On GPUs nothing else is launched: the program that
+    /// computes an operand stores it there, or the operand is copied.
     fn parts(&self, x: &[Shape], format: Format) -> Option<Vec<Layout>> {
         let _ = (x, format);
         None

@@ -5,7 +5,7 @@ use std::fmt;
 use super::{Input, Operand, Place, Plan, Program, Step, StorageId, Work};
 use crate::TensorType;
 use crate::graph::Exact;
-use crate::kernel::launch::Format;
+use crate::kernel::launch::{Binding, Format};
 use crate::ops::{Op, Primitive};
 
 impl fmt::Display for Plan {
@@ -35,12 +35,13 @@ impl Plan {
 
     fn operand(&self, step: &Step, k: usize) -> String {
         let Operand { storage, argument } = &step.inputs[k];
+        let begin = begin(step, Binding::Input(k));
         let lies = match (argument.format, argument.layout.is_contiguous()) {
             (Format::Half(_), _) => " half",
             (Format::Full, true) => "",
             (Format::Full, false) => "~",
         };
-        format!("{}{lies}{}", self.name(*storage), argument.ty.shape)
+        format!("{}{begin}{lies}{}", self.name(*storage), argument.ty.shape)
     }
 
     fn program(&self, step: &Step, program: &Program) -> String {
@@ -61,14 +62,18 @@ impl Plan {
 
     fn fmt_step(&self, step: &Step, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let spell = |(k, &(storage, ty)): (usize, &(StorageId, TensorType))| {
-            let part = if step.stores_part(k) { "~" } else { "" };
+            let (begin, part) = (begin(step, Binding::Output(k)), if step.stores_part(k) { "~" } else { "" });
             match self.storages[storage].format {
-                Format::Full => format!("{}{part}: {ty}", self.name(storage)),
-                Format::Half(_) => format!("{}{part}: half{}", self.name(storage), ty.shape),
+                Format::Full => format!("{}{begin}{part}: {ty}", self.name(storage)),
+                Format::Half(_) => format!("{}{begin}{part}: half{}", self.name(storage), ty.shape),
             }
         };
         let results: Vec<_> = step.outputs.iter().enumerate().map(spell).collect();
-        write!(f, "{} = ", results.join(", "))?;
+        let results = results.chunk_by(|one, other| one == other).map(|alike| match alike {
+            [one] => one.clone(),
+            _ => format!("{} × {}", alike.len(), alike[0]),
+        });
+        write!(f, "{} = ", results.collect::<Vec<_>>().join(", "))?;
         match &step.work {
             Work::Kernel(kernel) => {
                 let operand = |k: usize| match &kernel.load {
@@ -89,5 +94,13 @@ impl Plan {
             write!(f, "  [{variant}{}]", grids.join(", "))?;
         }
         writeln!(f)
+    }
+}
+
+/// The first element of a binding, unless it is that of the storage.
+fn begin(step: &Step, binding: Binding) -> String {
+    match step.begin(binding) {
+        0 => String::new(),
+        begin => format!("@{begin}"),
     }
 }

@@ -23,9 +23,9 @@ pub(crate) use preferences::Preferences;
 use std::ops::Range;
 
 use crate::graph::{Graph, ValueId};
-use crate::kernel::launch::{Argument, Caps, Format, Launch};
+use crate::kernel::launch::{Argument, Binding, Caps, Format, Launch};
 use crate::ops::{Exchange, KernelOp};
-use crate::{DType, TensorType};
+use crate::{DType, Layout, TensorType};
 
 /// The request for a plan: values to hand out, and leaves with their new values.
 #[derive(Clone, Copy)]
@@ -114,9 +114,30 @@ pub(crate) struct Step {
     /// The variants to choose from, best first.
     pub(crate) offered: Vec<&'static str>,
     pub(crate) launches: Vec<Launch>,
+    /// The bindings that begin within a storage, and the element where. The layouts of such operands, and the places of
+    /// such results, count from there.
+    pub(crate) begins: Vec<(Binding, usize)>,
 }
 
 impl Step {
+    /// The element of its storage at which a binding begins.
+    pub(crate) fn begin(&self, binding: Binding) -> usize {
+        self.begins.iter().find(|(begins, _)| *begins == binding).map_or(0, |&(_, begin)| begin)
+    }
+
+    /// The place of result `output` in its storage, if it is stored into a part of that.
+    pub(crate) fn place_mut(&mut self, output: usize) -> Option<&mut Layout> {
+        let places = match &mut self.work {
+            Work::Pointwise(program) => return program.places[output].as_mut(),
+            Work::Kernel(kernel) => {
+                let results = kernel.store.as_ref()?.results.len();
+                let k = (0..results).find(|&k| kernel.stored(k) == output)?;
+                kernel.store.as_mut()?.places.get_mut(k)
+            }
+        };
+        places?.as_mut()
+    }
+
     /// The operands of which result `output` needs only element `i` for its own element `i`, and reads it before that
     /// is written; `None` if the step stores the result in another way.
     pub(crate) fn elementwise(&self, output: usize) -> Option<Range<usize>> {

@@ -11,7 +11,7 @@ use crate::Result;
 use crate::error::bail;
 use crate::executor::Profiling;
 use crate::gpu::memory::Buffer;
-use crate::gpu::recording::{Dispatch, stamps};
+use crate::gpu::recording::{BufferRange, Dispatch, stamps};
 
 /// The most words that one command can write: 65,536 bytes.
 const MOST_WORDS: usize = 1 << 14;
@@ -79,7 +79,11 @@ impl Vulkan {
             descriptors: vk::DescriptorPool::null(),
             queries: None,
             _pipelines: dispatches.iter().map(|dispatch| Arc::clone(dispatch.pipeline)).collect(),
-            _buffers: dispatches.iter().flat_map(|dispatch| &dispatch.buffers).map(|(b, _)| b.raw().clone()).collect(),
+            _buffers: dispatches
+                .iter()
+                .flat_map(|dispatch| &dispatch.buffers)
+                .map(|bound| bound.buffer.raw().clone())
+                .collect(),
         };
         let sets = self.descriptors(&mut recording, dispatches)?;
         let description = vk::CommandPoolCreateInfo::default().queue_family_index(self.family);
@@ -116,18 +120,20 @@ impl Vulkan {
             if bindings.len() != dispatch.buffers.len() {
                 bail!(Device, "a kernel binds {} buffers, but got {}", bindings.len(), dispatch.buffers.len());
             }
-            for (number, ((buffer, bytes), binding)) in dispatch.buffers.iter().zip(bindings).enumerate() {
-                if *bytes == 0 || *bytes > buffer.raw().size() {
-                    let size = buffer.raw().size();
-                    bail!(Device, "a kernel should bind {bytes} bytes of buffer {number}, which has {size}");
+            for (number, (&BufferRange { buffer, begin, bytes }, binding)) in
+                dispatch.buffers.iter().zip(bindings).enumerate()
+            {
+                let size = buffer.raw().size();
+                if bytes == 0 || begin.checked_add(bytes).is_none_or(|end| end > size) {
+                    bail!(Device, "a kernel should bind {bytes} bytes from {begin} on of buffer {number}, of {size}");
                 }
-                if *bytes < binding.bytes {
+                if bytes < binding.bytes {
                     bail!(Device, "a kernel needs {} bytes in buffer {number}, which has {bytes}", binding.bytes);
                 }
                 // SAFETY: the handle is used while `recording` keeps the buffer.
                 let raw = unsafe { buffer.raw().as_hal::<api::Vulkan>().map(|buffer| buffer.raw_handle()) };
                 let Some(raw) = raw else { bail!(DeviceLost, "the device's memory is gone") };
-                handles.push(vk::DescriptorBufferInfo::default().buffer(raw).range(*bytes));
+                handles.push(vk::DescriptorBufferInfo::default().buffer(raw).offset(begin).range(bytes));
             }
         }
         if dispatches.is_empty() {
@@ -209,7 +215,7 @@ impl Vulkan {
         for (dispatch, (&set, number)) in dispatches.iter().zip(sets.iter().zip(1..)) {
             let Pipeline { raw, layouts, bindings, .. } = pipeline(dispatch);
             let bound = dispatch.buffers.iter().zip(bindings);
-            let bound: Vec<_> = bound.map(|((buffer, _), binding)| (buffer.id(), binding.writes)).collect();
+            let bound: Vec<_> = bound.map(|(bound, binding)| (bound.buffer.id(), binding.writes)).collect();
             // With timed launches, each waits for the one before.
             if hazards.wait(&bound) || (profiling == Profiling::Launches && number > 1) {
                 barrier(kernels, kernels);

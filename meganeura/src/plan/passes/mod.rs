@@ -9,12 +9,14 @@
 //! | `lower` | turns the schedule into steps on storages, and views into layouts |
 //! | `exchanges` | joins the exchanges of a world's ranks, and reuses their memory |
 //! | `count` | refuses operands with more elements than kernels can count |
+//! | `begin` | binds views where they begin, so that views of several places have the same kernel (GPU only) |
 //! | `launch` | chooses the variant of each kernel (GPU only) |
 //! | `share` | drops launches whose scratch results an earlier launch left (GPU only) |
 //! | `place` | assigns storages to shared slots |
 //!
 //! `uses` is no pass: it tells the passes up to `lower` who reads which value.
 
+mod begin;
 mod count;
 mod exchanges;
 mod format;
@@ -47,12 +49,13 @@ impl Plan {
         let assigns: Vec<_> = request.assigns.iter().map(|&(leaf, _)| leaf).zip(assigned.iter().copied()).collect();
         let uses = uses::Uses::new(&graph, &roots);
         let (bindings, merges) = match target {
-            Target::Cpu => (MOST_BUFFERS, false),
-            Target::Gpu { caps, preferences } => (caps.bindings, !preferences.apart),
+            Target::Cpu => (None, false),
+            Target::Gpu { caps, preferences } => (Some(caps.bindings), !preferences.apart),
         };
-        let mut schedule = fuse::fuse(&uses, bindings);
+        let most = bindings.unwrap_or(MOST_BUFFERS);
+        let mut schedule = fuse::fuse(&uses, most);
         if merges {
-            schedule = merge::merge(&uses, schedule, bindings);
+            schedule = merge::merge(&uses, schedule, most);
         }
         let formats = match target {
             Target::Cpu => format::Formats::full(&uses, &schedule),
@@ -60,11 +63,12 @@ impl Plan {
                 format::Formats::new(&uses, &schedule, assigned, &caps, preferences.halves)
             }
         };
-        let mut plan = lower::lower(&uses, &schedule, &formats, outputs, &assigns, merges);
+        let mut plan = lower::lower(&uses, &schedule, &formats, outputs, &assigns, bindings, merges);
         exchanges::join(&mut plan);
         count::expect_countable(&plan, target)?;
         if let Target::Gpu { caps, preferences } = target {
             exchanges::reuse(&mut plan);
+            begin::begin(&mut plan, &caps);
             launch::launch(&mut plan, &caps, preferences)?;
             share::share(&mut plan);
         }

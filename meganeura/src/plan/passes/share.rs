@@ -10,8 +10,9 @@ use crate::plan::{Plan, Step, StorageId};
 /// the forward to the backward pass.
 const MOST: usize = 1 << 21;
 
-/// The computation of a launch: its kernel, its defines, and the storages that it reads.
-type Transform = (&'static str, Vec<(&'static str, String)>, Vec<StorageId>);
+/// The computation of a launch: its kernel, its defines, and the storages that it reads, each with the element from
+/// which on it is bound.
+type Transform = (&'static str, Vec<(&'static str, String)>, Vec<(StorageId, usize)>);
 
 pub(super) fn share(plan: &mut Plan) {
     // The scratch buffers with each transform's result, and the step that wrote them.
@@ -31,7 +32,7 @@ pub(super) fn share(plan: &mut Plan) {
             }
             if let Some((transform, made)) = found {
                 let is_unchanged =
-                    |since| transform.2.iter().all(|read| written.get(read).is_none_or(|&at| at < since));
+                    |since| transform.2.iter().all(|(read, _)| written.get(read).is_none_or(|&at| at < since));
                 if let Some((_, storages)) = known.get(&transform).filter(|(since, _)| is_unchanged(*since)) {
                     made.iter().zip(storages).for_each(|(&k, &storage)| step.scratch[k] = storage);
                     continue;
@@ -54,7 +55,7 @@ fn transform(step: &Step, launch: &Launch, bound: &[bool]) -> Option<(Transform,
     let (mut reads, mut made) = (Vec::new(), Vec::new());
     for binding in &launch.bindings {
         match *binding {
-            Binding::Input(k) => reads.push(step.inputs[k].storage),
+            Binding::Input(k) => reads.push((step.inputs[k].storage, step.begin(*binding))),
             Binding::Scratch(k) if !bound[k] => made.push(k),
             _ => return None,
         }

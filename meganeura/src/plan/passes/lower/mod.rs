@@ -18,19 +18,22 @@ use crate::ops::{Halves, Innermost, Op, Stores, View};
 use crate::plan::{Input, KernelWork, Load, Operand, Place, Plan, Program, Step, StorageId, StorageInfo, Work};
 use crate::{DType, Layout, Shape, TensorType};
 
-/// Where `programs` says that kernels load through programs, they load numbers so.
+/// `bindings` is the number of buffers that a launch binds at most; native programs are no launches. Where `programs` says
+/// that kernels load through programs, they load numbers so.
 pub(super) fn lower(
     uses: &Uses<'_>,
     schedule: &[Item],
     formats: &Formats,
     outputs: &[ValueId],
     assigns: &[(usize, ValueId)],
+    bindings: Option<usize>,
     programs: bool,
 ) -> Plan {
     let mut lowering = Lowering {
         graph: uses.graph,
         uses,
         formats,
+        bindings,
         programs,
         order: None,
         plan: Plan { steps: Vec::new(), storages: Vec::new(), slots: Vec::new(), outputs: Vec::new() },
@@ -62,6 +65,8 @@ struct Lowering<'a> {
     graph: &'a Graph,
     uses: &'a Uses<'a>,
     formats: &'a Formats,
+    /// The most buffers of a launch; `None` for native programs.
+    bindings: Option<usize>,
     programs: bool,
     /// The channels by which the current step counts its elements; `None` if it counts them in the order of the API.
     order: Option<Channels>,
@@ -273,8 +278,8 @@ impl Lowering<'_> {
     }
 
     fn step(&mut self, work: Work, inputs: Vec<Operand>, outputs: Vec<(StorageId, TensorType)>) {
-        let (scratch, launches, offered) = (Vec::new(), Vec::new(), Vec::new());
-        self.plan.steps.push(Step { work, inputs, outputs, scratch, variant: "", offered, launches });
+        let (scratch, launches, offered, begins) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        self.plan.steps.push(Step { work, inputs, outputs, scratch, variant: "", offered, launches, begins });
     }
 
     /// The number that fills a value, if it is a constant or a number of the host.

@@ -1,5 +1,6 @@
 //! Lowering of operations that only join their operands, such as a concatenation. Where possible, the program that
-//! computes an operand stores it directly into its part of the result. GPUs only; native programs store whole results.
+//! computes an operand stores it directly into its part of the result. Other operands are copied. GPUs only; native
+//! programs store whole results.
 
 use std::collections::HashMap;
 
@@ -54,22 +55,30 @@ impl Lowering<'_> {
         }
     }
 
-    /// Copies the operands of a joining node that are not yet stored in its result. `false` if none is: then the
-    /// operation's own kernel copies all of them.
+    /// Joins the operands of a node that does nothing else: copies those that are not yet stored in its result. One
+    /// launch copies operands of one shape, as many as it can bind. `false` if the node does more.
     pub(super) fn assemble(&mut self, node: &Node) -> bool {
-        let Some(&storage) = self.storage.get(&node.first) else { return false };
-        let layouts = assembled(self.graph, node, self.formats).expect("something was stored into a part of it");
-        for (&value, layout) in node.inputs.iter().zip(layouts) {
-            if self.storage.get(&value) == Some(&storage) {
-                continue;
-            }
-            let (ty, format) = (self.graph.ty(value), self.formats.of(node.first));
+        let assembled = self.bindings.and_then(|most| Some((most, assembled(self.graph, node, self.formats)?)));
+        let Some((most, layouts)) = assembled else { return false };
+        let (storage, _) = self.result(node.first);
+        let left = node.inputs.iter().zip(layouts).filter(|(value, _)| self.storage.get(value) != Some(&storage));
+        let left: Vec<_> = left.map(|(&value, layout)| (self.graph.ty(value), value, layout)).collect();
+        for alike in left.chunk_by(|(one, ..), (other, ..)| one == other).flat_map(|alike| alike.chunks(most - 1)) {
+            let (ty, format) = (alike[0].0, self.formats.of(node.first));
             let order = format.channels().and_then(|_| Channels::of(ty.shape));
-            let half = order.and_then(|channels| self.half(value, channels));
-            let operand = half.unwrap_or_else(|| self.stored(value));
-            let copy = Program::copy(ty.shape, Input::Operand(0));
-            let copy = Program { order, formats: vec![format], places: vec![Some(layout)], ..copy };
-            self.step(Work::Pointwise(copy), vec![operand], vec![(storage, ty)]);
+            let operand = |&(_, value, _): &(_, ValueId, _)| {
+                let half = order.and_then(|channels| self.half(value, channels));
+                half.unwrap_or_else(|| self.stored(value))
+            };
+            let operands: Vec<_> = alike.iter().map(operand).collect();
+            let copies = Program {
+                order,
+                results: (0..alike.len()).map(Input::Operand).collect(),
+                formats: vec![format; alike.len()],
+                places: alike.iter().map(|(.., layout)| Some(*layout)).collect(),
+                ..Program::copy(ty.shape, Input::Operand(0))
+            };
+            self.step(Work::Pointwise(copies), operands, vec![(storage, ty); alike.len()]);
         }
         true
     }

@@ -1,0 +1,98 @@
+//! Binds parts of storages where they begin. A kernel has its offsets as constants, so without this pass, steps that
+//! differ in an offset alone would compile kernels of their own: each time step of a recurrent layer, for one.
+
+use std::collections::HashMap;
+
+use crate::kernel::launch::{Binding, Caps};
+use crate::plan::{Plan, Step, StorageId};
+
+/// Lets each binding begin at the last aligned element that is not behind the first one it needs.
+///
+/// Results in one storage share a binding, so they begin together. An operand in the storage of a result is read
+/// through the result's binding; both then begin with the storage.
+pub(super) fn begin(plan: &mut Plan, caps: &Caps) {
+    let Plan { steps, storages, .. } = plan;
+    let aligned = |storage: StorageId, offset: usize| {
+        let every = caps.alignment / storages[storage].element_bytes();
+        offset / every * every
+    };
+    for step in steps {
+        begin_results(step, aligned);
+        begin_operands(step, aligned);
+    }
+}
+
+fn begin_results(step: &mut Step, aligned: impl Fn(StorageId, usize) -> usize) {
+    // The first element that is stored in each storage.
+    let mut firsts: HashMap<StorageId, usize> = step.inputs.iter().map(|input| (input.storage, 0)).collect();
+    for k in 0..step.outputs.len() {
+        let storage = step.outputs[k].0;
+        let first = step.place_mut(k).map_or(0, |place| place.offset());
+        firsts.entry(storage).and_modify(|other| *other = first.min(*other)).or_insert(first);
+    }
+    for k in 0..step.outputs.len() {
+        let storage = step.outputs[k].0;
+        let begin = aligned(storage, firsts[&storage]);
+        if let Some(place) = step.place_mut(k).filter(|_| begin > 0) {
+            *place = place.counted_from(begin);
+            step.begins.push((Binding::Output(k), begin));
+        }
+    }
+}
+
+fn begin_operands(step: &mut Step, aligned: impl Fn(StorageId, usize) -> usize) {
+    let Step { inputs, outputs, begins, .. } = step;
+    for (k, input) in inputs.iter_mut().enumerate() {
+        let begin = aligned(input.storage, input.argument.layout.offset());
+        if begin > 0 && outputs.iter().all(|(storage, _)| *storage != input.storage) {
+            input.argument.layout = input.argument.layout.counted_from(begin);
+            begins.push((Binding::Input(k), begin));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+    use crate::nn::{Gru, Lstm, Recurrent, RecurrentConfig, RecurrentGates, Rnn};
+    use crate::plan::{Preferences, Request, Target};
+    use crate::{Device, Init, Layer, ModuleExt, Result, Seed, Tape, Tensor};
+
+    /// The plan of a recurrent layer's outputs and gradients over sequences `[3, steps, 8]`.
+    fn planned<G: RecurrentGates>(config: RecurrentConfig<G>, steps: usize) -> Result<Plan> {
+        let device = Device::cpu();
+        let layer: Recurrent<G> = config.init(&device, Seed::new(1))?;
+        let tape = Tape::new(&device);
+        let x = tape.input(&Tensor::zeros(&device, [3, steps, 8])?);
+        let y = layer.forward(&x);
+        let grads = tape.backward(&y.square().sum())?;
+        let mut outputs = vec![y.id()?, grads.of(&x).expect("the outputs depend on it").id()?];
+        for (_, param) in layer.named_parameters() {
+            outputs.push(grads.of(&tape.param(param)).expect("the outputs depend on it").id()?);
+        }
+        let target = Target::Gpu { caps: Caps::DISCRETE, preferences: &Preferences::default() };
+        tape.with_graph(|graph| Plan::new(&Request { graph, outputs: &outputs, assigns: &[] }, target))
+    }
+
+    /// The number of kernels that a plan compiles.
+    fn kernels(plan: &Plan) -> usize {
+        let launches = plan.steps.iter().flat_map(|step| &step.launches);
+        launches.map(|launch| (launch.kernel, &launch.defines)).collect::<HashSet<_>>().len()
+    }
+
+    #[test]
+    fn time_steps_share_kernels() -> Result<()> {
+        fn check<G: RecurrentGates>(config: fn() -> RecurrentConfig<G>) -> Result<()> {
+            // A launch joins 15 steps; the last joins 5. Products over all steps may choose other variants.
+            let (short, long) = (planned(config(), 20)?, planned(config(), 80)?);
+            assert!(kernels(&long) <= kernels(&short) + 2, "{} {} kernels\n{long}", kernels(&short), kernels(&long));
+            assert!(long.launches() > 2 * short.launches(), "{short}");
+            Ok(())
+        }
+        check(|| Rnn::new(8, 8))?;
+        check(|| Lstm::new(8, 8).layers(2))?;
+        check(|| Gru::new(8, 8).bidirectional(true))
+    }
+}
