@@ -56,9 +56,10 @@ mod tests {
     use std::collections::HashSet;
 
     use super::*;
+    use crate::graph::ValueId;
     use crate::nn::{Gru, Lstm, Recurrent, RecurrentConfig, RecurrentGates, Rnn};
     use crate::plan::{Preferences, Request, Target};
-    use crate::{Device, Init, Layer, ModuleExt, Result, Seed, Tape, Tensor};
+    use crate::{Device, Init, Layer, ModuleExt, Result, Seed, Tape, Tensor, Var};
 
     /// The plan of a recurrent layer's outputs and gradients over sequences `[3, steps, 8]`.
     fn planned<G: RecurrentGates>(config: RecurrentConfig<G>, steps: usize) -> Result<Plan> {
@@ -72,8 +73,39 @@ mod tests {
         for (_, param) in layer.named_parameters() {
             outputs.push(grads.of(&tape.param(param)).expect("the outputs depend on it").id()?);
         }
+        plan_of(&tape, &outputs)
+    }
+
+    fn plan_of(tape: &Tape, outputs: &[ValueId]) -> Result<Plan> {
         let target = Target::Gpu { caps: Caps::DISCRETE, preferences: &Preferences::default() };
-        tape.with_graph(|graph| Plan::new(&Request { graph, outputs: &outputs, assigns: &[] }, target))
+        tape.with_graph(|graph| Plan::new(&Request { graph, outputs, assigns: &[] }, target))
+    }
+
+    #[test]
+    fn bindings_begin_at_aligned_elements() -> Result<()> {
+        let device = Device::cpu();
+        let tape = Tape::new(&device);
+        let x = tape.input(&Tensor::zeros(&device, [4, 16])?);
+        let [y, z] = [1..3, 2..4].map(|rows| x.slice(0, rows).slice(1, 9..13));
+        let plan = plan_of(&tape, &[(y * z).id()?])?;
+        // Elements 25 and 41: 32 bytes are 8 elements.
+        assert_eq!(plan.steps[0].begins, [(Binding::Input(0), 24), (Binding::Input(1), 40)], "{plan}");
+        assert!(plan.steps[0].inputs.iter().all(|input| input.argument.layout.offset() == 1), "{plan}");
+        Ok(())
+    }
+
+    #[test]
+    fn results_in_one_storage_begin_together() -> Result<()> {
+        let device = Device::cpu();
+        let tape = Tape::new(&device);
+        let x = tape.input(&Tensor::zeros(&device, [3, 16])?);
+        let (exp, tanh) = (x.exp(), x.tanh());
+        let joined = Var::concat(&[&x.sum_over(&[0]).reshape([1, 16]), &exp, &tanh], 0);
+        drop((exp, tanh));
+        let plan = plan_of(&tape, &[joined.softmax(1).id()?])?;
+        let step = plan.steps.iter().find(|step| step.outputs.len() == 2).expect("both are one group");
+        assert_eq!(step.begins, [(Binding::Output(0), 16), (Binding::Output(1), 16)], "{plan}");
+        Ok(())
     }
 
     /// The number of kernels that a plan compiles.

@@ -1,8 +1,9 @@
 //! Turns a schedule into steps on storages. Views become layouts here, and an operand whose layout a kernel
-//! cannot read is copied first. `parts.rs` joins values without a copy; `assign.rs` does the last part, the new
-//! contents of leaves.
+//! cannot read is copied first. `parts.rs` joins values without a copy; `exchange.rs` lets ranks exchange values in
+//! place; `assign.rs` does the last part, the new contents of leaves.
 
 mod assign;
+mod exchange;
 mod parts;
 
 use std::collections::HashMap;
@@ -12,13 +13,13 @@ pub(super) use assign::added_up;
 use super::format::Formats;
 use super::fuse::Item;
 use super::uses::{Origin, Uses};
-use crate::graph::{Exact, Graph, Node, Source, ValueId};
+use crate::graph::{Exact, Graph, Source, ValueId};
 use crate::kernel::launch::{Argument, Channels, Format};
 use crate::ops::{Halves, Innermost, Op, Stores, View};
 use crate::plan::{Input, KernelWork, Load, Operand, Place, Plan, Program, Step, StorageId, StorageInfo, Work};
 use crate::{DType, Layout, Shape, TensorType};
 
-/// `bindings` is the number of buffers that a launch binds at most; native programs are no launches. Where `programs` says
+/// `bindings` is the number of buffers that a launch may bind; native programs are no launches. Where `programs` says
 /// that kernels load through programs, they load numbers so.
 pub(super) fn lower(
     uses: &Uses<'_>,
@@ -387,26 +388,6 @@ impl Lowering<'_> {
         let (operands, types) = (node.inputs.len(), node.types.to_vec());
         let work = KernelWork { op: op.clone(), operands, types, load, store, elementwise };
         self.step(Work::Kernel(Box::new(work)), inputs, outputs);
-    }
-
-    /// Lets ranks exchange values in place, if no other step reads them there. GPUs only; a native kernel has separate
-    /// results.
-    fn exchange_in_place(&mut self, node: &Node, inputs: &[Operand]) {
-        if !self.programs {
-            return;
-        }
-        for ((&value, input), result) in node.inputs.iter().zip(inputs).zip(node.outputs()) {
-            let Origin { value, in_order } = self.uses.origin(value);
-            let info = self.plan.storages[input.storage];
-            let is_own = self.uses.is_computed(self.graph.maker_index(value))
-                && self.storage.get(&value) == Some(&input.storage);
-            let is_whole = info.elements == self.graph.ty(value).shape.elements();
-            let is_only = is_whole && self.uses.readers(value).len() == 1 && !self.uses.is_wanted(value);
-            if is_own && is_only && in_order && info.place == Place::Unplaced && info.format == self.formats.of(result)
-            {
-                self.storage.insert(result, input.storage);
-            }
-        }
     }
 
     fn group(&mut self, nodes: &[usize]) {

@@ -13,6 +13,9 @@ use crate::plan::passes::format::Formats;
 use crate::plan::passes::uses::Uses;
 use crate::plan::{Input, Program, Work};
 
+/// The most buffers of a launch that copies. Some drivers bind a million, and take quadratic time to compile.
+const MOST: usize = 32;
+
 /// Values that can be stored into a part of another. Their only reader joins its operands, and its result has their
 /// format. For each value, that result and the value's place in it.
 pub(super) fn parts(uses: &Uses<'_>, formats: &Formats) -> HashMap<ValueId, (ValueId, Layout)> {
@@ -63,7 +66,9 @@ impl Lowering<'_> {
         let (storage, _) = self.result(node.first);
         let left = node.inputs.iter().zip(layouts).filter(|(value, _)| self.storage.get(value) != Some(&storage));
         let left: Vec<_> = left.map(|(&value, layout)| (self.graph.ty(value), value, layout)).collect();
-        for alike in left.chunk_by(|(one, ..), (other, ..)| one == other).flat_map(|alike| alike.chunks(most - 1)) {
+        for alike in
+            left.chunk_by(|(one, ..), (other, ..)| one == other).flat_map(|alike| alike.chunks(most.min(MOST) - 1))
+        {
             let (ty, format) = (alike[0].0, self.formats.of(node.first));
             let order = format.channels().and_then(|_| Channels::of(ty.shape));
             let operand = |&(_, value, _): &(_, ValueId, _)| {
