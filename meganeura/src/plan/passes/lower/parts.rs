@@ -13,7 +13,8 @@ use crate::plan::passes::format::Formats;
 use crate::plan::passes::uses::Uses;
 use crate::plan::{Input, Program, Work};
 
-/// The most buffers of a launch that copies. Some drivers bind a million, and take quadratic time to compile.
+/// The most buffers of a launch that copies. Drivers permit up to a million, but one took a minute to compile a kernel
+/// with a thousand.
 const MOST: usize = 32;
 
 /// Values that can be stored into a part of another. Their only reader joins its operands, and its result has their
@@ -63,12 +64,11 @@ impl Lowering<'_> {
     pub(super) fn assemble(&mut self, node: &Node) -> bool {
         let assembled = self.bindings.and_then(|most| Some((most, assembled(self.graph, node, self.formats)?)));
         let Some((most, layouts)) = assembled else { return false };
+        let most = most.min(MOST) - 1;
         let (storage, _) = self.result(node.first);
         let left = node.inputs.iter().zip(layouts).filter(|(value, _)| self.storage.get(value) != Some(&storage));
         let left: Vec<_> = left.map(|(&value, layout)| (self.graph.ty(value), value, layout)).collect();
-        for alike in
-            left.chunk_by(|(one, ..), (other, ..)| one == other).flat_map(|alike| alike.chunks(most.min(MOST) - 1))
-        {
+        for alike in left.chunk_by(|(one, ..), (other, ..)| one == other).flat_map(|alike| alike.chunks(most)) {
             let (ty, format) = (alike[0].0, self.formats.of(node.first));
             let order = format.channels().and_then(|_| Channels::of(ty.shape));
             let operand = |&(_, value, _): &(_, ValueId, _)| {
