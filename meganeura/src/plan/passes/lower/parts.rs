@@ -13,8 +13,8 @@ use crate::plan::passes::format::Formats;
 use crate::plan::passes::uses::Uses;
 use crate::plan::{Input, Program, Work};
 
-/// The most buffers of a launch that copies. Drivers permit up to a million, but one took a minute to compile a kernel
-/// with a thousand.
+/// The most buffers of a launch that copies. Drivers permit up to a million, but one did not compile a kernel with a
+/// thousand within a minute.
 const MOST: usize = 32;
 
 /// Values that can be stored into a part of another. Their only reader joins its operands, and its result has their
