@@ -35,7 +35,7 @@ fn of_a_step<G: RecurrentGates>(device: &Device, config: &RecurrentConfig<G>, ba
     Ok(launches[1] - launches[0])
 }
 
-/// The input's products are one launch for all steps, and so is the copy of the outputs of up to 15 steps. A step
+/// The input's products are one launch for all steps, and so is the copy of the outputs of a few steps. A step
 /// launches the product of the hidden state, which merges the input's part, the bias and elementwise work, and all
 /// gates, unless there is only one.
 fn launches_of_a_step(device: &Device) -> Outcome {

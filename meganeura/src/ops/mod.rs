@@ -179,7 +179,7 @@ pub(crate) trait Kernel: Primitive {
     fn cpu<T: Real>(&self, x: &[Operand<'_, T>], y: &mut [OutView<'_, T>], scratch: &Scratch);
 
     /// The variants that compute this on a GPU, best first. Variants on matrix units are included only if `caps` allows
-    /// them. Never empty.
+    /// them. Never empty, unless `parts` joins the operands.
     fn variants(&self, x: &[Argument], y: &[TensorType], caps: &Caps) -> Vec<Variant>;
 }
 

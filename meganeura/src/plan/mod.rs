@@ -99,6 +99,12 @@ impl KernelWork {
     pub(crate) fn stored(&self, k: usize) -> usize {
         if k == 0 { 0 } else { self.types.len() + k - 1 }
     }
+
+    /// The result of `store` that is the step's result `output`; `None` if the kernel itself stores that.
+    fn result(&self, output: usize) -> Option<usize> {
+        let results = self.store.as_ref()?.results.len();
+        (0..results).find(|&k| self.stored(k) == output)
+    }
 }
 
 /// A unit of work: one call of the native executor, or a few launches of a GPU.
@@ -127,15 +133,13 @@ impl Step {
 
     /// The place of result `output` in its storage, if it is stored into a part of that.
     pub(crate) fn place_mut(&mut self, output: usize) -> Option<&mut Layout> {
-        let places = match &mut self.work {
-            Work::Pointwise(program) => return program.places[output].as_mut(),
+        match &mut self.work {
+            Work::Pointwise(program) => program.places[output].as_mut(),
             Work::Kernel(kernel) => {
-                let results = kernel.store.as_ref()?.results.len();
-                let k = (0..results).find(|&k| kernel.stored(k) == output)?;
-                kernel.store.as_mut()?.places.get_mut(k)
+                let k = kernel.result(output)?;
+                kernel.store.as_mut()?.places[k].as_mut()
             }
-        };
-        places?.as_mut()
+        }
     }
 
     /// The operands of which result `output` needs only element `i` for its own element `i`, and reads it before that
@@ -143,10 +147,7 @@ impl Step {
     pub(crate) fn elementwise(&self, output: usize) -> Option<Range<usize>> {
         match &self.work {
             Work::Pointwise(_) => Some(0..self.inputs.len()),
-            Work::Kernel(kernel) => {
-                let results = kernel.store.as_ref()?.results.len();
-                (0..results).any(|k| kernel.stored(k) == output).then_some(kernel.elementwise..self.inputs.len())
-            }
+            Work::Kernel(kernel) => kernel.result(output).map(|_| kernel.elementwise..self.inputs.len()),
         }
     }
 
@@ -164,8 +165,8 @@ impl Step {
         match &self.work {
             Work::Pointwise(program) => program.places[output].is_some(),
             Work::Kernel(kernel) => {
-                let places = kernel.store.iter().flat_map(|program| &program.places);
-                places.enumerate().any(|(k, place)| place.is_some() && kernel.stored(k) == output)
+                let stored = kernel.store.as_ref().zip(kernel.result(output));
+                stored.is_some_and(|(program, k)| program.places[k].is_some())
             }
         }
     }

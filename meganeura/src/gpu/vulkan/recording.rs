@@ -125,7 +125,7 @@ impl Vulkan {
             {
                 let size = buffer.raw().size();
                 if bytes == 0 || begin.checked_add(bytes).is_none_or(|end| end > size) {
-                    bail!(Device, "a kernel should bind {bytes} bytes from {begin} on of buffer {number}, of {size}");
+                    bail!(Device, "a kernel binds {bytes} bytes of buffer {number} from {begin} on; it has {size}");
                 }
                 if bytes < binding.bytes {
                     bail!(Device, "a kernel needs {} bytes in buffer {number}, which has {bytes}", binding.bytes);
