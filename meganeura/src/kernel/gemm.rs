@@ -7,7 +7,7 @@ mod tilings;
 pub use halves::{Lines, multiplies_halves};
 pub use tilings::busy;
 
-use super::launch::{Binding, Caps, LINE, Launch, Variant, define};
+use super::launch::{Binding, Caps, Kind, LINE, Launch, Variant, define};
 use super::offset::offset;
 use crate::Layout;
 
@@ -110,6 +110,16 @@ pub struct Product {
     pub operands: Operands,
     /// `true` if each sixteen columns from a multiple of sixteen on are adjacent in the result.
     pub beside: bool,
+}
+
+impl Product {
+    /// `true` if compiling a tile takes longer than all that it saves: for small products, on a driver that compiles
+    /// for the CPU.
+    #[must_use]
+    pub fn is_not_worth_tiles(self, caps: &Caps) -> bool {
+        let Self { batch, m, n, k, .. } = self;
+        caps.kind == Kind::Software && batch.saturating_mul(m).saturating_mul(n).saturating_mul(k) <= 1 << 16
+    }
 }
 
 /// The order of a product's operands in memory.

@@ -3,7 +3,7 @@
 use super::terms::{Terms, Tree};
 use super::{Halves, Innermost, Kernel, Primitive, Stores};
 use crate::kernel::gemm::{self, Choice, Cut, Lines, Operands, Product, strides};
-use crate::kernel::launch::{Argument, Binding, Caps, Format, LINE, Variant, define};
+use crate::kernel::launch::{Argument, Binding, Caps, Format, Kind, LINE, Variant, define};
 use crate::kernel::native::{self, OutView, Real, Scratch, View};
 #[cfg(feature = "onnx")]
 use crate::ops::form::{self, Form};
@@ -157,6 +157,16 @@ fn triples(a: usize, b: usize, c: usize) -> impl Iterator<Item = (usize, usize, 
     (0..a * b * c).map(move |i| (i / (b * c), i / c % b, i % c))
 }
 
+/// `true` if a few invocations for each result are faster than tiles, because loading a tile takes longer than it saves.
+/// The bounds were measured on an H200, with 2 to 1,024 rows (2026-11-27). Where columns of the second operand are
+/// adjacent, invocations next to each other load neighbours.
+fn is_small(product: Product, columns_are_adjacent: bool) -> bool {
+    let Product { batch, m, n, k, .. } = product;
+    let results = batch.saturating_mul(m).saturating_mul(n);
+    let most = if columns_are_adjacent { 1 << 15 } else { 1 << 14 };
+    results <= most && results * k <= most << 7
+}
+
 impl Kernel for Matmul {
     fn reads_strided(&self, _: usize) -> bool {
         true
@@ -213,15 +223,20 @@ impl Kernel for Matmul {
         let read = [(Binding::Input(0), a), (Binding::Input(1), b)];
         let mut defines = gemm::operands([a, b]);
         defines.extend(define![BATCH: batch, M: m, N: n, K: k]);
-        let dot = Terms { kernel: "matmul_dot", defines, bindings: (2, 1), results: batch * m * n, extent: [1, k] };
+        let sums = Terms { kernel: "matmul_dot", defines, bindings: (2, 1), results: batch * m * n, extent: [1, k] };
         if !caps.tiles {
-            return dot.variants(Format::Full, "each");
+            return sums.variants(Format::Full, "each");
         }
         let tiled = |choice: Choice| choice.variant(product, |sums| choice.strided(product, read, sums));
         let mut variants: Vec<_> = product.choices(caps, Cut::Added).into_iter().map(tiled).collect();
-        let dot = dot.by_workgroups(Tree::of(k));
+        if is_small(product, gemm::lie_across([a, b])[1]) {
+            let first = caps.kind != Kind::Software || product.is_not_worth_tiles(caps);
+            let at = if first { 0 } else { variants.len() };
+            variants.splice(at..at, sums.clone().by_few(caps));
+        }
         let few = m * n <= 256 && k >= 256;
-        variants.insert(if few { 0 } else { variants.len() }, Variant::simple("dot", dot));
+        let tree = Variant::simple("dot", sums.by_workgroups(Tree::of(k)));
+        variants.insert(if few { 0 } else { variants.len() }, tree);
         variants
     }
 }

@@ -1,12 +1,12 @@
 //! Kernels whose results are sums of terms: the launches of kernels that include `shared/terms.wgsl`.
 //!
-//! A result is computed by an invocation or by a workgroup. An invocation that adds up all terms of a large window
+//! A result is computed by an invocation, by a few, or by a workgroup. An invocation that adds up all terms of a large window
 //! loops for long. It then keeps a GPU waiting, and on Mesa's lavapipe it never reaches the end: see
 //! [`Caps::LOOPS_IN_SOFTWARE`](crate::kernel::launch::Caps::LOOPS_IN_SOFTWARE).
 
 use super::{Halves, Innermost, Stores};
 use crate::Shape;
-use crate::kernel::launch::{Caps, Channels, Format, LINE, Launch, Variant, define, tree};
+use crate::kernel::launch::{Caps, Channels, Format, Kind, LINE, Launch, Variant, define, tree};
 
 /// The number of terms from which a workgroup computes a result, instead of an invocation.
 const LONG: usize = 4096;
@@ -16,6 +16,9 @@ const MANY: usize = 1 << 20;
 
 /// The size of a workgroup in which each invocation computes a result.
 const GROUP: usize = 64;
+
+/// The size of a workgroup in which several invocations share a result.
+const SLICED: usize = 256;
 
 /// A kernel, and the sums that it computes.
 #[derive(Clone)]
@@ -47,6 +50,26 @@ impl Terms {
         let loops = across.saturating_add(2).saturating_mul(down).saturating_add(1);
         let launch = Launch::new(self.kernel, self.defines, self.bindings, self.results.div_ceil(each * GROUP));
         launch.loops(loops).stores_through_epilogue()
+    }
+
+    /// So many invocations share a result, a power of two from 2 on.
+    fn by_slices(mut self, slices: usize) -> Launch {
+        let terms = self.extent[0].saturating_mul(self.extent[1]);
+        self.defines.extend(define![WG: SLICED, SLICES: slices, BY: "slices", FORMAT: "full"]);
+        let workgroups = self.results.div_ceil(SLICED / slices);
+        let launch = Launch::new(self.kernel, self.defines, self.bindings, workgroups);
+        launch.loops(terms.div_ceil(slices) + slices + 2).stores_through_epilogue()
+    }
+
+    /// Variants for few results with few terms, best first: one invocation, or several, for each result. A driver that
+    /// computes on the CPU gains nothing from several.
+    pub(super) fn by_few(self, caps: &Caps) -> Vec<Variant> {
+        let each = Variant::simple("each", self.clone().by_invocations());
+        match (slices(self.extent[0].saturating_mul(self.extent[1])), caps.kind) {
+            (1, _) => vec![each],
+            (slices, Kind::Software) => vec![each, Variant::simple("sliced", self.by_slices(slices))],
+            (slices, _) => vec![Variant::simple("sliced", self.by_slices(slices))],
+        }
     }
 
     /// Each workgroup computes a result.
@@ -86,6 +109,15 @@ fn is_long([down, across]: [usize; 2]) -> bool {
     down.saturating_mul(across) >= LONG
 }
 
+/// The invocations that share a result with so many terms: the fastest for products of 8 to 1,024 terms on an H200.
+fn slices(terms: usize) -> usize {
+    match terms {
+        ..8 => 1,
+        8..512 => 1 << (terms / 4).min(16).ilog2(),
+        512.. => 32,
+    }
+}
+
 /// The tree by which a workgroup computes a sum.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Tree {
@@ -112,6 +144,21 @@ impl Tree {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn few_invocations_share_a_result_where_it_has_terms_for_them() {
+        let names = |terms, caps| {
+            let of_terms =
+                Terms { kernel: "matmul_dot", defines: Vec::new(), bindings: (2, 1), results: 100, extent: [1, terms] };
+            of_terms.by_few(&caps).into_iter().map(|variant| variant.name).collect::<Vec<_>>()
+        };
+        assert_eq!([1, 7, 8, 31, 32, 64, 511, 512, 5000].map(slices), [1, 1, 2, 4, 8, 16, 16, 32, 32]);
+        assert_eq!(names(7, Caps::DISCRETE), ["each"]);
+        assert_eq!(names(8, Caps::DISCRETE), ["sliced"]);
+        assert_eq!(names(7, Caps::SOFTWARE), ["each"]);
+        assert_eq!(names(8, Caps::SOFTWARE), ["each", "sliced"]);
+        assert!((1..10_000).all(|terms| SLICED.is_multiple_of(slices(terms))));
+    }
 
     #[test]
     fn sums_over_a_whole_buffer_stay_below_the_loop_limit() {

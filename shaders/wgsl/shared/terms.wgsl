@@ -1,5 +1,7 @@
 // `main` of kernels whose results are sums of terms. BY invocation: each invocation computes a result; ⌈RESULTS/WG⌉
-// workgroups. BY workgroup: each workgroup computes one, in a tree of fixed order; RESULTS workgroups.
+// workgroups. BY slices: SLICES invocations share a result, each of which adds up a slice of its terms;
+// ⌈RESULTS·SLICES/WG⌉ workgroups. BY workgroup: each workgroup computes one, in a tree of fixed order; RESULTS
+// workgroups.
 //
 // The kernel declares
 //     const RESULTS: u32                             the number of results
@@ -9,10 +11,11 @@
 //     fn term(terms: Terms, t: vec2<u32>) -> Value   the term in row t.x and column t.y of the extent
 //     fn result(terms: Terms, sum: Value) -> Value   the result, from the sum of all terms
 //
-// Defines: that of shared/values; BY workgroup, FORMAT is full
-//          BY    invocation or workgroup
-//          WG    BY workgroup: a power of two
-//          EACH  BY workgroup: terms that an invocation loads at once, so that loads need not wait for one another
+// Defines: that of shared/values; unless BY is invocation, FORMAT is full
+//          BY      invocation, slices or workgroup
+//          WG      BY slices: a multiple of SLICES. BY workgroup: a power of two
+//          SLICES  BY slices: at least 2
+//          EACH    BY workgroup: terms that an invocation loads at once, so that loads need not wait for one another
 
 #include "shared/grid"
 #include "shared/values"
@@ -43,13 +46,47 @@ fn main(
     store_value(at, result(terms, sum));
 }
 #else
-#include "shared/reduce"
-
-const EACH: u32 = ${EACH};
-
 fn numbered(terms: Terms, t: u32) -> Value {
     return term(terms, vec2(t / terms.extent.y, t % terms.extent.y));
 }
+
+#if BY == slices
+const SLICES: u32 = ${SLICES};
+/// Results of a workgroup. Invocations next to each other compute results next to each other.
+const ACROSS: u32 = WG / SLICES;
+
+var<workgroup> sums: array<Value, WG>;
+
+@compute @workgroup_size(WG)
+fn main(
+    @builtin(workgroup_id) workgroup: vec3<u32>,
+    @builtin(num_workgroups) workgroups: vec3<u32>,
+    @builtin(local_invocation_index) lane: u32,
+) {
+    let at = workgroup_index(workgroup, workgroups) * ACROSS + lane % ACROSS;
+    let slice = lane / ACROSS;
+    let there = at < RESULTS;
+    let terms = terms_of(select(0u, at, there));
+    let count = terms.extent.x * terms.extent.y;
+    let each = (count + SLICES - 1u) / SLICES;
+    let end = select(0u, min(slice * each + each, count), there);
+    var sum = 0.0;
+    for (var t = slice * each; t < end; t++) {
+        sum += numbered(terms, t);
+    }
+    sums[lane] = sum;
+    workgroupBarrier();
+    if slice == 0u && there {
+        for (var other = 1u; other < SLICES; other++) {
+            sum += sums[other * ACROSS + lane];
+        }
+        store_value(at, result(terms, sum));
+    }
+}
+#else
+#include "shared/reduce"
+
+const EACH: u32 = ${EACH};
 
 @compute @workgroup_size(WG)
 fn main(
@@ -83,4 +120,5 @@ fn main(
         store_value(at, result(terms, total));
     }
 }
+#endif
 #endif

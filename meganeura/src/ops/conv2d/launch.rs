@@ -41,8 +41,8 @@ fn on_full(pass: Pass, g: &Geometry, caps: &Caps) -> Vec<Variant> {
     }
     let mut variants: Vec<_> = choices.into_iter().map(|choice| tiled(pass, g, choice, product)).collect();
     let best = match pass {
-        Pass::GradWeight => product.m * product.n <= 256,
-        Pass::Forward | Pass::GradInput => product.m < 4 || product.k < 4,
+        Pass::GradWeight => product.m * product.n <= 256 || product.is_not_worth_tiles(caps),
+        Pass::Forward | Pass::GradInput => product.m < 4 || product.k < 4 || product.is_not_worth_tiles(caps),
     };
     let at = if best { 0 } else { variants.len() };
     variants.splice(at..at, plain(pass, g, product, caps));
