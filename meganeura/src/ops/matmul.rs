@@ -157,9 +157,9 @@ fn triples(a: usize, b: usize, c: usize) -> impl Iterator<Item = (usize, usize, 
     (0..a * b * c).map(move |i| (i / (b * c), i / c % b, i % c))
 }
 
-/// `true` if a few invocations for each result are faster than tiles, because loading a tile takes longer than it saves.
-/// The bounds were measured on an H200, with 2 to 1,024 rows (2026-11-27). Where columns of the second operand are
-/// adjacent, invocations next to each other load neighbours.
+/// `true` if a few invocations for each result are faster than tiles, because loading a tile takes longer than it
+/// saves. The bounds were measured on an H200, with 1 to 1,024 rows (2026-11-27). Where columns of the second operand
+/// are adjacent, neighbouring invocations load neighbours.
 fn is_small(product: Product, columns_are_adjacent: bool) -> bool {
     let Product { batch, m, n, k, .. } = product;
     let results = batch.saturating_mul(m).saturating_mul(n);

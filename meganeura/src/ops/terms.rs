@@ -1,7 +1,7 @@
 //! Kernels whose results are sums of terms: the launches of kernels that include `shared/terms.wgsl`.
 //!
-//! A result is computed by an invocation, by a few, or by a workgroup. An invocation that adds up all terms of a large window
-//! loops for long. It then keeps a GPU waiting, and on Mesa's lavapipe it never reaches the end: see
+//! A result is computed by an invocation, by a few, or by a workgroup. An invocation that adds up all terms of a large
+//! window loops for long. It then keeps a GPU waiting, and on Mesa's lavapipe it never reaches the end: see
 //! [`Caps::LOOPS_IN_SOFTWARE`](crate::kernel::launch::Caps::LOOPS_IN_SOFTWARE).
 
 use super::{Halves, Innermost, Stores};
