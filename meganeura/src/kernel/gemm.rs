@@ -113,8 +113,7 @@ pub struct Product {
 }
 
 impl Product {
-    /// `true` if compiling a tile takes longer than all that it saves: for small products, on a driver that compiles
-    /// for the CPU.
+    /// `true` for small products on a driver that compiles for the CPU: compiling a tile takes longer than it saves.
     #[must_use]
     pub fn is_not_worth_tiles(self, caps: &Caps) -> bool {
         let Self { batch, m, n, k, .. } = self;

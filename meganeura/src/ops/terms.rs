@@ -52,7 +52,7 @@ impl Terms {
         launch.loops(loops).stores_through_epilogue()
     }
 
-    /// So many invocations share a result, a power of two from 2 on.
+    /// `slices` invocations share a result: a power of two, at least 2.
     fn by_slices(mut self, slices: usize) -> Launch {
         let terms = self.extent[0].saturating_mul(self.extent[1]);
         self.defines.extend(define![WG: SLICED, SLICES: slices, BY: "slices", FORMAT: "full"]);
@@ -109,7 +109,8 @@ fn is_long([down, across]: [usize; 2]) -> bool {
     down.saturating_mul(across) >= LONG
 }
 
-/// The invocations that share a result with so many terms: the fastest for products of 8 to 1,024 terms on an H200.
+/// The number of invocations that share a result with so many terms. Of 4, 8, 16 and 32, measured on an H200 on
+/// products of 32 to 512 terms, it is the fastest number or up to a sixth slower.
 fn slices(terms: usize) -> usize {
     match terms {
         ..8 => 1,
