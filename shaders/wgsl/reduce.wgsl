@@ -8,6 +8,7 @@
 // Defines: WG, LANES powers of two; ACROSS 0 or 1, see shared/segments
 //          FROM operand or scratch; TO result or scratch; not both scratch
 //          OP    sum, max or min
+//          FOLD  the most elements of a part for an invocation: few below 4, run up to 64, stretches above
 //          OUTS  number of results
 //          LEN   number of elements in each, at least one
 //          PARTS, CHUNK  every part has an element: (PARTS − 1)·CHUNK < LEN ≤ PARTS·CHUNK
@@ -67,31 +68,42 @@ fn neutral(o: u32, first: u32) -> f32 {
 #endif
 }
 
-/// Folds `element(o, r)` over r = first + member, first + member + LANES, … below `end`; there may be none. Four at a
-/// time, so that loads need not wait for one another.
+/// Folds `element(o, r)` over r = first + member, first + member + LANES, … below `end`; there may be none. Where there
+/// are four or more, four at a time, so that loads need not wait for one another.
 fn fold_run(o: u32, first: u32, end: u32, member: u32) -> f32 {
     var a = neutral(o, first);
+    var r = first + member;
+#if FOLD != few
     var b = a;
     var c = a;
     var d = a;
-    var r = first + member;
     for (; r + 3u * LANES < end; r += 4u * LANES) {
         a = join(a, element(o, r));
         b = join(b, element(o, r + LANES));
         c = join(c, element(o, r + 2u * LANES));
         d = join(d, element(o, r + 3u * LANES));
     }
+#endif
     for (; r < end; r += LANES) {
         a = join(a, element(o, r));
     }
+#if FOLD == few
+    return a;
+#else
     return join(join(a, b), join(c, d));
+#endif
 }
 
+/// Folds as `fold_run` does, for any length.
+#if FOLD != stretches
+fn fold(o: u32, first: u32, end: u32, member: u32) -> f32 {
+    return fold_run(o, first, end, member);
+}
+#else
 /// Elements of a stretch of runs, another level of short chains: within a run, from run to run of a stretch, and from
 /// stretch to stretch.
 const STRETCH: u32 = 16u * RUN;
 
-/// Folds as `fold_run` does, for any length.
 fn fold(o: u32, first: u32, end: u32, member: u32) -> f32 {
     var result = neutral(o, first);
     for (var begin = first; begin < end;) {
@@ -106,6 +118,7 @@ fn fold(o: u32, first: u32, end: u32, member: u32) -> f32 {
     }
     return result;
 }
+#endif
 
 @compute @workgroup_size(WG)
 fn main(

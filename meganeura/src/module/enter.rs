@@ -1,7 +1,7 @@
 //! The call that opens a layer's `forward`, `enter(self, x)`. It makes the layer a row of a
 //! [summary](super::ForwardSummary).
 
-use super::{At, Module, Slot};
+use super::{Module, Slot, Visited};
 use crate::Var;
 use crate::tape::{Entered, Held, Part, Place};
 
@@ -31,29 +31,29 @@ use crate::tape::{Entered, Held, Part, Place};
 /// # Ok::<(), meganeura::Error>(())
 /// ```
 pub fn enter<M: Module + ?Sized>(layer: &M, x: &Var) -> Entered {
-    x.tape().enter(|| Part { held: held(layer), ..Part::new(layer, x.ty()) })
+    x.tape().enter(&|| Part { held: held(&layer), ..Part::new(layer, x.ty()) })
 }
 
 /// [`enter`] for a layer named `name` in its parent. Its own `forward` names its parts.
 #[doc(hidden)]
 pub fn enter_field<M: ?Sized>(layer: &M, name: &str, x: &Var) -> Entered {
-    x.tape().enter(|| Part { name: Some(name.to_owned()), ..Part::new(layer, x.ty()) })
+    x.tape().enter(&|| Part { name: Some(name.to_owned()), ..Part::new(layer, x.ty()) })
 }
 
 /// [`enter_field`] for an element of a sequence.
 pub(super) fn enter_element<M: ?Sized>(layer: &M, index: usize, x: &Var) -> Entered {
-    x.tape().enter(|| Part { name: Some(index.to_string()), ..Part::new(layer, x.ty()) })
+    x.tape().enter(&|| Part { name: Some(index.to_string()), ..Part::new(layer, x.ty()) })
 }
 
 /// [`enter`] for the layer behind a `Box` or an `Arc`.
 pub(super) fn enter_pointee<P, M: Module + ?Sized>(pointer: &P, layer: &M, x: &Var) -> Entered {
-    x.tape().enter(|| Part { pointer: Some(Place::of(pointer)), held: held(layer), ..Part::new(layer, x.ty()) })
+    x.tape().enter(&|| Part { pointer: Some(Place::of(pointer)), held: held(&layer), ..Part::new(layer, x.ty()) })
 }
 
 /// The tensors and modes of a module, in the order of the visit.
-pub(super) fn held<M: Module + ?Sized>(module: &M) -> Vec<Held> {
+pub(super) fn held(module: &dyn Visited<'_>) -> Vec<Held> {
     let mut held = Vec::new();
-    module.visit(At::root(), &mut |at, slot| {
+    module.visit_all(&mut |at, slot| {
         let address = match slot {
             Slot::Variant(_) => return,
             Slot::Mode(mode) => std::ptr::from_ref(mode).addr(),

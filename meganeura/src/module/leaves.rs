@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::{At, Module, Slot};
+use super::{Slot, Visited};
 use crate::param::{Cell, Kind};
 use crate::{Buffer, Param, Tensor, TensorType};
 
@@ -48,10 +48,10 @@ pub struct Counts {
 }
 
 /// Every tensor of `module`, in the order of the visit.
-pub(super) fn leaves<M: Module + ?Sized>(module: &M) -> Vec<Leaf<'_>> {
+pub(super) fn leaves<'a>(module: &dyn Visited<'a>) -> Vec<Leaf<'a>> {
     let mut leaves: Vec<Leaf<'_>> = Vec::new();
     let mut known = HashMap::new();
-    module.visit(At::root(), &mut |at, slot| {
+    module.visit_all(&mut |at, slot| {
         let Some(cell) = slot.cell() else { return };
         let &mut index = known.entry(cell.id()).or_insert(leaves.len());
         match leaves.get_mut(index) {

@@ -117,6 +117,20 @@ pub trait Module {
     fn visit_mut<'a>(&'a mut self, at: At<'_>, f: &mut dyn FnMut(At<'_>, SlotMut<'a>));
 }
 
+/// A borrowed module whose type is erased: code that reads modules is then compiled once, and not for every type.
+///
+/// A reference to any module coerces to it, to a `dyn Module` too.
+pub(crate) trait Visited<'a> {
+    /// [`Module::visit`] of the whole module.
+    fn visit_all(&self, f: &mut dyn FnMut(At<'_>, Slot<'a>));
+}
+
+impl<'a, M: Module + ?Sized> Visited<'a> for &'a M {
+    fn visit_all(&self, f: &mut dyn FnMut(At<'_>, Slot<'a>)) {
+        (*self).visit(At::root(), f);
+    }
+}
+
 /// The factors of an adapter and its scale are additional leaves below the parameter: `weight.lora_a`, `weight.lora_b`,
 /// `weight.lora_scale`.
 impl Module for Param {

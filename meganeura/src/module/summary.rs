@@ -5,7 +5,7 @@ use std::fmt;
 
 use super::at::Segment;
 use super::leaves::leaves;
-use super::{At, Mode, Module, Role, Slot};
+use super::{Mode, Module, Role, Slot, Visited};
 use crate::TensorType;
 
 /// The tree of a module's parameters and buffers. `{}` prints it, with types, the number of elements in parameters, and
@@ -79,11 +79,15 @@ impl Total {
 
 impl Summary {
     pub(super) fn of<M: Module + ?Sized>(module: &M) -> Self {
+        Self::of_visited(&module, std::any::type_name::<M>())
+    }
+
+    fn of_visited(module: &dyn Visited<'_>, kind: &str) -> Self {
         let leaves: HashMap<_, _> = leaves(module).into_iter().map(|leaf| (leaf.cell().id(), leaf)).collect();
-        let mut tree = Tree::new(without_paths(std::any::type_name::<M>()));
+        let mut tree = Tree::new(without_paths(kind));
         // The node at which each tensor counts.
         let mut first = HashMap::new();
-        module.visit(At::root(), &mut |at, slot| {
+        module.visit_all(&mut |at, slot| {
             let segments = at.segments();
             if let Slot::Mode(mode) = slot {
                 // The mode of the layer that holds it.

@@ -63,7 +63,7 @@ impl Kernel for ToFloat {
 
     fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>], _: &Scratch) {
         let (layout, x) = (x[0].layout(), x[0].indices());
-        native::parallel(y[0].floats(), native::grain(1), |first, y| {
+        native::parallel(y[0].floats(), native::grain(1), &|first, y| {
             y.iter_mut().zip(first..).for_each(|(y, at)| *y = T::from_f64(f64::from(x[layout.at(at)])));
         });
     }
@@ -118,7 +118,7 @@ impl Kernel for ToIndex {
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "only what fits is cast")]
     fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>], _: &Scratch) {
         let (layout, x) = (x[0].layout(), x[0].floats());
-        native::parallel(y[0].indices(), native::grain(1), |first, y| {
+        native::parallel(y[0].indices(), native::grain(1), &|first, y| {
             for (y, at) in y.iter_mut().zip(first..) {
                 let value = x[layout.at(at)].to_f64();
                 *y = if value >= 0.0 && value <= f64::from(u32::MAX) { value as u32 } else { u32::MAX };

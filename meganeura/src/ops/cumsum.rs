@@ -68,7 +68,7 @@ impl Kernel for Cumsum {
     fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>], _: &Scratch) {
         let (_, len, inner) = around(x[0].layout().shape(), self.axis);
         let x = x[0].floats();
-        native::parallel(y[0].floats(), len * inner, |first, y| {
+        native::parallel(y[0].floats(), len * inner, &|first, y| {
             y.copy_from_slice(&x[first..][..y.len()]);
             for step in 1..len {
                 let (at, before) = if self.reverse { (len - 1 - step, len - step) } else { (step, step - 1) };

@@ -116,7 +116,7 @@ impl Kernel for Embedding {
     fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>], _: &Scratch) {
         let (table, index) = (x[0].floats(), indices(&x[1]));
         let width = x[0].layout().shape().elements() / x[0].dims()[0];
-        native::parallel(y[0].floats(), native::grain(width) * width, |first, part| {
+        native::parallel(y[0].floats(), native::grain(width) * width, &|first, part| {
             for (y, &row) in part.chunks_exact_mut(width).zip(&index[first / width..]) {
                 let row = row as usize;
                 match table.get(row.saturating_mul(width)..row.saturating_add(1).saturating_mul(width)) {
@@ -200,7 +200,7 @@ impl Kernel for EmbeddingGrad {
         places.extend(0..index.len());
         places.sort_by_key(|&place| index[place]);
         let from = |row: usize| places.partition_point(|&place| (index[place] as usize) < row);
-        native::parallel(y, native::grain(width) * width, |first, part| {
+        native::parallel(y, native::grain(width) * width, &|first, part| {
             for (row, y) in (first / width..).zip(part.chunks_exact_mut(width)) {
                 y.fill(T::ZERO);
                 let places = &places[from(row)..];

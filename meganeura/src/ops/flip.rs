@@ -76,7 +76,7 @@ impl Kernel for Flip {
 
     fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>], _: &Scratch) {
         let (from, dense, x) = (x[0].layout(), Layout::contiguous(x[0].layout().shape()), x[0].floats());
-        native::parallel(y[0].floats(), native::grain(8), |first, y| {
+        native::parallel(y[0].floats(), native::grain(8), &|first, y| {
             y.iter_mut().zip(first..).for_each(|(y, at)| *y = x[from.at(self.source(&dense, at))]);
         });
     }

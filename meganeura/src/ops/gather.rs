@@ -106,7 +106,7 @@ impl Kernel for Gather {
         let (_, rows, inner) = around(x[0].layout().shape(), self.axis);
         let (_, count, _) = around(x[1].layout().shape(), self.axis);
         let (x, index) = (x[0].floats(), x[1].indices());
-        native::parallel(y[0].floats(), native::grain(1), |first, y| {
+        native::parallel(y[0].floats(), native::grain(1), &|first, y| {
             for (y, at) in y.iter_mut().zip(first..) {
                 let row = index[at] as usize;
                 let place = (at / (count * inner) * rows + row) * inner + at % inner;
@@ -197,7 +197,7 @@ impl Kernel for ScatterAlong {
         let (_, count, inner) = around(x[0].layout().shape(), self.axis);
         let (rows, fold) = (self.rows, self.fold);
         let (index, x) = (x[0].indices(), x[1].floats());
-        native::parallel(y[0].floats(), rows * inner, |first, y| {
+        native::parallel(y[0].floats(), rows * inner, &|first, y| {
             y.fill(T::ZERO);
             let begin = first / (rows * inner) * count * inner;
             let terms = index[begin..][..count * inner].iter().zip(&x[begin..][..count * inner]).enumerate();

@@ -73,7 +73,7 @@ impl Kernel for Iota {
 
     fn cpu<T: Real>(&self, _: &[View<'_, T>], y: &mut [OutView<'_, T>], _: &Scratch) {
         let (_, extent, inner) = around(self.shape, self.axis);
-        native::parallel(y[0].floats(), native::grain(1), |first, y| {
+        native::parallel(y[0].floats(), native::grain(1), &|first, y| {
             y.iter_mut().zip(first..).for_each(|(y, at)| *y = native::real(at / inner % extent));
         });
     }

@@ -79,7 +79,7 @@ impl Kernel for LabelWeights {
     fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>], _: &Scratch) {
         let (weights, labels) = (x[0].floats(), &x[1].indices()[x[1].layout().offset()..]);
         let classes = x[0].layout().shape().elements();
-        native::parallel(y[0].floats(), 4096, |first, y| {
+        native::parallel(y[0].floats(), 4096, &|first, y| {
             for (y, &label) in y.iter_mut().zip(&labels[first..]) {
                 *y = match label as usize {
                     _ if Some(label) == self.ignored => T::ZERO,

@@ -107,7 +107,7 @@ impl Kernel for LogCumsumExp {
     fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>], _: &Scratch) {
         let (_, len, inner) = around(x[0].layout().shape(), self.axis);
         let x = x[0].floats();
-        native::parallel(y[0].floats(), len * inner, |first, y| {
+        native::parallel(y[0].floats(), len * inner, &|first, y| {
             let x = &x[first..][..y.len()];
             for column in 0..inner {
                 let (mut peak, mut mass) = (T::NEG_INFINITY, T::ZERO);

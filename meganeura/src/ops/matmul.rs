@@ -199,7 +199,7 @@ impl Kernel for Matmul {
         if batch == 1 {
             product(0, y, native::Threads::All);
         } else {
-            native::parallel(y, native::grain(k).div_ceil(m * n) * m * n, |first, part| {
+            native::parallel(y, native::grain(k).div_ceil(m * n) * m * n, &|first, part| {
                 for (i, y) in part.chunks_exact_mut(m * n).enumerate() {
                     product(first / (m * n) + i, y, native::Threads::One);
                 }

@@ -6,7 +6,6 @@ use std::ops::Range;
 use std::panic::Location;
 
 use pulp::{Simd, WithSimd};
-use rayon::prelude::*;
 
 use super::{Halves, Innermost, Kernel, Primitive, Stores};
 use crate::kernel::launch::{Argument, Caps, Variant};
@@ -200,8 +199,9 @@ impl Kernel for Reduce {
         let chunk = PART.max(len.div_ceil(PARTS));
         if outs < FEW && len > chunk {
             let mut partials = vec![self.fold.start(); outs * len.div_ceil(chunk)];
-            partials.par_chunks_mut(outs).enumerate().for_each(|(part, y)| {
-                let range = part * chunk..len.min((part + 1) * chunk);
+            native::parallel(&mut partials, outs, &|first, y| {
+                let start = first / outs * chunk;
+                let range = start..len.min(start + chunk);
                 if columns {
                     self.columns(data, &kept, &reduced, range, y);
                 } else {
@@ -215,11 +215,11 @@ impl Kernel for Reduce {
         } else if columns {
             self.columns(data, &kept, &reduced, 0..len, y);
         } else if len <= RUN && kept.shape().rank() > 0 {
-            native::parallel(y, native::grain(len), |first, y| {
+            native::parallel(y, native::grain(len), &|first, y| {
                 arch.dispatch(By(self.fold, Short { data, kept: &kept, reduced: &reduced, first, y }));
             });
         } else {
-            native::parallel(y, native::grain(len), |first, part| {
+            native::parallel(y, native::grain(len), &|first, part| {
                 rows(first, part, 0..len);
             });
         }
@@ -236,10 +236,10 @@ impl Reduce {
     fn columns<T: Real>(&self, data: &[T], kept: &Layout, reduced: &Layout, range: Range<usize>, y: &mut [T]) {
         let width = *kept.shape().dims().last().expect("columns are an axis");
         let arch = pulp::Arch::new();
-        y.par_chunks_mut(width).enumerate().for_each(|(row, y)| {
-            let base = kept.at(row * width);
-            y.par_chunks_mut(COLUMNS).enumerate().for_each(|(part, y)| {
-                let data = &data[base + part * COLUMNS..];
+        native::parallel(y, width, &|first, y| {
+            let base = kept.at(first);
+            native::parallel(y, COLUMNS, &|first, y| {
+                let data = &data[base + first..];
                 arch.dispatch(By(self.fold, Columns { data, reduced, range: range.clone(), y }));
             });
         });

@@ -75,8 +75,12 @@ impl Segments {
     /// An upper bound on the iterations of a kernel that goes over the elements of a part `times` times, each with a
     /// reduction over the segment: see [`Launch::loops`](crate::kernel::launch::Launch::loops).
     pub(super) fn loops(self, len: usize, parts: usize, times: usize) -> usize {
-        let each = len.div_ceil(parts).div_ceil(self.lanes);
-        (each.saturating_add(1 + tree(self.lanes))).saturating_mul(times)
+        (self.each(len, parts).saturating_add(1 + tree(self.lanes))).saturating_mul(times)
+    }
+
+    /// The most elements of a part for an invocation.
+    pub(super) fn each(self, len: usize, parts: usize) -> usize {
+        len.div_ceil(parts).div_ceil(self.lanes)
     }
 
     /// The defines of `shared/segments`, and of its kernels, for rows of `len` elements in `parts` parts.

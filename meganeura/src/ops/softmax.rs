@@ -194,7 +194,7 @@ impl Kernel for Softmax {
         let arch = pulp::Arch::new();
         // Short rows are grouped.
         let blocks = native::grain(len * inner);
-        native::parallel(y[0].floats(), blocks * len * inner, |first, y| {
+        native::parallel(y[0].floats(), blocks * len * inner, &|first, y| {
             let x = &x[first..][..y.len()];
             arch.dispatch(Blocks { log: self.log, len, inner, x, y });
         });

@@ -84,7 +84,7 @@ impl Kernel for ArgSort {
     fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>], scratch: &Scratch) {
         let (_, len, inner) = around(x[0].layout().shape(), self.axis);
         let x = x[0].floats();
-        native::parallel(y[0].indices(), len * inner, |first, y| {
+        native::parallel(y[0].indices(), len * inner, &|first, y| {
             let mut order: Vec<u32> = Vec::new();
             if let Err(error) = order.try_reserve_exact(len) {
                 let error = Error::new(ErrorKind::OutOfMemory, "no room for the order of a line").caused_by(error);

@@ -155,7 +155,7 @@ impl Tape {
     }
 
     /// Logs that a part is entered. `describe` is called only while the tape is traced.
-    pub(crate) fn enter(&self, describe: impl FnOnce() -> Part) -> Entered {
+    pub(crate) fn enter(&self, describe: &dyn Fn() -> Part) -> Entered {
         if self.recording.borrow().trace.is_none() {
             return Entered { tape: None, gives: None };
         }

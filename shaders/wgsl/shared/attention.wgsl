@@ -10,7 +10,8 @@
 //          DEPTH    fours of features in a chunk for scores, a power of two
 //          FOURS    fours of features of a result that a workgroup computes, a power of two from 4 to 32
 //          LOADS    the most fours of a chunk that an invocation loads
-//          MEMORY   fours of workgroup memory: for chunks of rows and of columns, or weights and their operands
+//          MEMORY   fours of workgroup memory: for chunks of rows and of columns, or weights and their operands, or
+//                   shares of sums
 //          EACH     max(1, FOURS/SIDE), with SIDE = TILE/(4·WIDTH)
 //          SHARED_SUMS   1 where FOURS is less than SIDE
 //          UNROLL   fours of features that an iteration of the loop over a chunk for scores adds: a divisor of DEPTH,

@@ -1,4 +1,7 @@
 //! Loops that native kernels share: in threads, over rows, and in the order that keeps sums precise and repeatable.
+//!
+//! Those in threads call the closure of a part through a pointer. A part takes far longer than such a call, and rayon's
+//! machinery is compiled once for each element type instead of once for each kernel.
 
 use rayon::prelude::*;
 
@@ -12,7 +15,7 @@ pub(crate) fn grain(work: usize) -> usize {
 
 /// Runs `f(first, part)` for parts of `chunk` elements of `y`, in threads; `first` is the number of the part's first
 /// element.
-pub(crate) fn parallel<T: Send>(y: &mut [T], chunk: usize, f: impl Fn(usize, &mut [T]) + Sync) {
+pub(crate) fn parallel<T: Send>(y: &mut [T], chunk: usize, f: &(dyn Fn(usize, &mut [T]) + Sync)) {
     if y.len() <= chunk {
         f(0, y);
     } else {
@@ -26,7 +29,7 @@ pub(crate) fn parallel_scratch<T: Real>(
     y: &mut [T],
     chunk: usize,
     (scratch, elements): (&Scratch, usize),
-    f: impl Fn(usize, &mut [T], &mut [T]) + Sync,
+    f: &(dyn Fn(usize, &mut [T], &mut [T]) + Sync),
 ) {
     let new = || scratch.borrow(elements);
     y.par_chunks_mut(chunk).enumerate().for_each_init(new, |scratch, (at, part)| {
@@ -41,7 +44,7 @@ pub(crate) fn parallel_zip<A: Send, B: Send>(
     a: &mut [A],
     b: &mut [B],
     chunk: usize,
-    f: impl Fn(usize, &mut [A], &mut [B]) + Sync,
+    f: &(dyn Fn(usize, &mut [A], &mut [B]) + Sync),
 ) {
     a.par_chunks_mut(chunk).zip(b.par_chunks_mut(chunk)).enumerate().for_each(|(at, (a, b))| f(at, a, b));
 }

@@ -1,7 +1,7 @@
 //! Printed summaries.
 
 use super::*;
-use crate::module::SlotMut;
+use crate::module::{At, SlotMut};
 use crate::{Buffer, Device, Param, Tensor};
 
 struct Net {

@@ -69,11 +69,13 @@ impl Tiling {
         Self { name, unrolled: true, alone: 1.7, cost: 0.94, ..self }
     }
 
-    /// Fours of workgroup memory: for chunks of rows and of columns, or weights and their operands. One of NVIDIA's
-    /// multiprocessors has 48 KB, enough for two workgroups; registers allow no more than that either.
+    /// Fours of workgroup memory: for chunks of rows and of columns, or weights and their operands, or shares of sums.
+    /// One of NVIDIA's multiprocessors has 48 KB, enough for two workgroups; registers allow no more than that either.
     fn memory(self) -> usize {
         let groups = |rows: usize, pitch: usize| rows / 4 * (4 * pitch + 1);
-        groups(self.rows, self.depth) + groups(self.columns, self.depth).max(groups(self.terms(), self.fours))
+        let chunks =
+            groups(self.rows, self.depth) + groups(self.columns, self.depth).max(groups(self.terms(), self.fours));
+        if self.shares_sums() { chunks.max(groups(self.rows, self.side())) } else { chunks }
     }
 
     /// The most fours of a chunk that an invocation loads.
@@ -88,6 +90,11 @@ impl Tiling {
     /// Invocations along the columns of a tile.
     fn side(self) -> usize {
         self.columns / (4 * self.width)
+    }
+
+    /// `true` if several invocations sum the same features, each over some of the columns.
+    fn shares_sums(self) -> bool {
+        self.fours < self.side()
     }
 
     /// Columns of a tile that a weighted sum adds at a time.
@@ -155,6 +162,12 @@ fn sorted(tilings: &[Tiling], g: Geometry, caps: &Caps, time: impl Fn(Tiling) ->
     let fours = g.d.max(g.e).div_ceil(4).next_power_of_two();
     let tilings = tilings.iter().copied().filter(|tiling| tiling.fours <= fours.max(TILE_64.fours));
     let tilings = tilings.map(|tiling| Tiling { fours: fours.clamp(4, tiling.fours), ..tiling });
+    // Narrow heads fit in a shallow chunk, of which an invocation loads less. Still, each invocation of a row needs a
+    // four of weights.
+    let tilings = tilings.map(|tiling| {
+        let least = tiling.side().div_ceil(tiling.fours);
+        Tiling { depth: fours.max(least).min(tiling.depth), ..tiling }
+    });
     let tilings = tilings.filter(|tiling| !tiling.unrolled || caps.kind != Kind::Software);
     let mut tilings: Vec<_> = tilings.filter(|tiling| 16 * tiling.memory() <= caps.workgroup_memory).collect();
     tilings.sort_by(|a, b| time(*a).total_cmp(&time(*b)));
@@ -185,7 +198,7 @@ impl Attention {
             HEIGHT: tiling.height, WIDTH: tiling.width, ROWS_EACH: 4 * tiling.height,
             UNROLL: tiling.unroll(&[d.div_ceil(4), e.div_ceil(4)], caps),
             UNROLL_WEIGHTED: tiling.unroll(&[tiling.weighted()], caps), UNROLLED: u32::from(tiling.unrolled),
-            SHARED_SUMS: u32::from(tiling.fours < tiling.side()),
+            SHARED_SUMS: u32::from(tiling.shares_sums()),
             BATCH: batch, L: l, S: s, D: d, E: e, SCALE: literal(self.scale.0), CAUSAL: u32::from(self.causal),
             BIAS: u32::from(bias.is_some()),
             Q_ELEM: element(reads_fours(&x[0].layout, 1)),
@@ -355,6 +368,20 @@ mod tests {
         assert_eq!(of([32, 1024, 64]), [unrolled, unrolled]);
         assert_eq!(of([8, 4096, 64]), [unrolled, unrolled]);
         assert_eq!(of([8, 4096, 128]).map(|[forward, _]| forward), ["tile 64 of 128, unrolled"; 2]);
+    }
+
+    #[test]
+    fn narrow_heads_load_no_more_than_they_need() {
+        for features in 1..=130 {
+            let g = Geometry { batch: 1, l: 100, s: 100, d: features, e: features };
+            for tiling in [&FORWARD[..], &WEIGHTS, &GRADIENT].concat() {
+                for tiling in sorted(&[tiling], g, &Caps::DISCRETE, |_| 0.0) {
+                    let fours = features.div_ceil(4).next_power_of_two();
+                    assert!(tiling.weighted() > 0, "{features} features, {}", tiling.name);
+                    assert!(tiling.depth <= fours.max(4), "{features} features, {}", tiling.name);
+                }
+            }
+        }
     }
 
     #[test]

@@ -233,8 +233,7 @@ pub(super) fn weights<T: Real>(op: &Attention, x: &[View<'_, T>], y: &mut [OutVi
     let gradient = Gradient::new(op, x);
     let Geometry { l, s, .. } = gradient.all.g;
     let [weights, slopes] = y else { unreachable!("two results") };
-    let heads = weights.floats().par_chunks_mut(l * s).zip(slopes.floats().par_chunks_mut(l * s)).enumerate();
-    heads.for_each(|(b, (weights, slopes))| {
+    native::parallel_zip(weights.floats(), slopes.floats(), l * s, &|b, weights, slopes| {
         let Some(mut buffer) = scratch.borrow::<T>(2 * ROWS.min(l) * s) else { return };
         let (tile, tile_of_slopes) = buffer.split_at_mut(ROWS.min(l) * s);
         for (first, rows) in blocks(l) {

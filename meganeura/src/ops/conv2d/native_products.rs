@@ -50,7 +50,7 @@ pub(super) fn forward<T: Real>(g: &Geometry, x: &[T], w: &[T], y: &mut [T], scra
     let weights = |group: usize| Matrix::new(&w[group * rows * depth..], (rows, depth), (depth, 1));
     let at_once = at_once(g);
     if at_once == 1 {
-        return native::parallel_scratch(y, rows * pixels, (scratch, g.scratch()), |at, y, patches| {
+        return native::parallel_scratch(y, rows * pixels, (scratch, g.scratch()), &|at, y, patches| {
             let patches = g.columns(g.image(x, at / g.groups, at % g.groups), patches);
             let patches = Matrix::new(patches, (depth, pixels), (pixels, 1));
             native::gemm(weights(at % g.groups), patches, y, Accumulate::No, Threads::One);
@@ -58,7 +58,7 @@ pub(super) fn forward<T: Real>(g: &Geometry, x: &[T], w: &[T], y: &mut [T], scra
     }
     let (of_image, read) = (g.o * pixels, g.c * g.h * g.w);
     let elements = (read + depth * pixels + of_image) * at_once;
-    native::parallel_scratch(y, at_once * of_image, (scratch, elements), |at, y, scratch| {
+    native::parallel_scratch(y, at_once * of_image, (scratch, elements), &|at, y, scratch| {
         let side = y.len() / of_image;
         let width = pixels * side;
         let (images, scratch) = scratch.split_at_mut(read * side);
@@ -81,7 +81,7 @@ pub(super) fn grad_input<T: Real>(g: &Geometry, dy: &[T], w: &[T], dx: &mut [T],
     let at_once = at_once(g);
     if at_once == 1 {
         let of_group = g.c / g.groups * g.h * g.w;
-        return native::parallel_scratch(dx, of_group, (scratch, rows * pixels), |at, dx, patches| {
+        return native::parallel_scratch(dx, of_group, (scratch, rows * pixels), &|at, dx, patches| {
             let cotangents = Matrix::new(&dy[at * depth * pixels..], (depth, pixels), (pixels, 1));
             native::gemm(weights(at % g.groups), cotangents, patches, Accumulate::No, Threads::One);
             dx.fill(T::ZERO);
@@ -90,7 +90,7 @@ pub(super) fn grad_input<T: Real>(g: &Geometry, dy: &[T], w: &[T], dx: &mut [T],
     }
     let (of_image, read) = (g.c * g.h * g.w, g.o * pixels);
     let elements = (read + rows * pixels + of_image) * at_once;
-    native::parallel_scratch(dx, at_once * of_image, (scratch, elements), |at, dx, scratch| {
+    native::parallel_scratch(dx, at_once * of_image, (scratch, elements), &|at, dx, scratch| {
         let side = dx.len() / of_image;
         let width = pixels * side;
         let (cotangents, scratch) = scratch.split_at_mut(read * side);
@@ -116,7 +116,7 @@ pub(super) fn grad_weight<T: Real>(g: &Geometry, x: &[T], dy: &[T], dw: &mut [T]
     let (at_once, len, read) = (at_once(g), dw.len(), g.c * g.h * g.w);
     let Some(mut sums) = scratch.borrow(PARTS * len) else { return };
     let elements = (read + columns * pixels + g.o * pixels) * at_once;
-    native::parallel_scratch(&mut sums, len, (scratch, elements), |part, sums, scratch| {
+    native::parallel_scratch(&mut sums, len, (scratch, elements), &|part, sums, scratch| {
         let (first, end) = (part * g.n / PARTS, (part + 1) * g.n / PARTS);
         for begin in (first..end).step_by(at_once) {
             let side = at_once.min(end - begin);

@@ -39,7 +39,7 @@ impl<T: Real> Rule<T> {
     pub(super) fn gradient(self, x: &[T], labels: &[u32], rows: [&[T]; 3], dx: &mut [T]) {
         let arch = pulp::Arch::new();
         let size = self.classes * self.inner;
-        native::parallel(dx, native::grain(size) * size, |first, dx| {
+        native::parallel(dx, native::grain(size) * size, &|first, dx| {
             let at = first / self.classes;
             let rows = rows.map(|rows| &rows[at..]);
             arch.dispatch(Gradient { rule: self, x: &x[first..], labels: &labels[at..], rows, dx });

@@ -10,7 +10,7 @@ use rayon::prelude::*;
 use self::native::Example;
 use super::{Kernel, Primitive};
 use crate::kernel::launch::{Argument, Binding, Caps, Launch, Variant, define, tree};
-use crate::kernel::native::{OutView, Real, Scratch, View};
+use crate::kernel::native::{OutView, Real, Scratch, View, parallel};
 use crate::tape::Var;
 use crate::{DType, Error, ErrorKind, Result, Shape, TensorType};
 
@@ -232,13 +232,14 @@ impl Kernel for CtcGrad {
         let g = Geometry::of(&types(x, T::DTYPE));
         let Some(mut betas) = scratch.borrow::<T>(g.examples * g.rows()) else { return };
         let (alphas, dloss) = (x[4].floats(), x[5].floats());
-        betas.par_chunks_mut(g.rows()).zip(alphas.par_chunks(g.rows())).enumerate().for_each(|(n, (betas, alphas))| {
-            let example = Example::new(x, g, self.forward.blank, n);
+        parallel(&mut betas, g.rows(), &|first, betas| {
+            let example = Example::new(x, g, self.forward.blank, first / g.rows());
             example.recursion(betas, true);
-            example.shares(alphas, betas, self.forward.zero_infinity);
+            example.shares(&alphas[first..][..betas.len()], betas, self.forward.zero_infinity);
         });
         let shares = &*betas;
-        y[0].floats().par_chunks_mut(g.classes).enumerate().for_each(|(row, dx)| {
+        parallel(y[0].floats(), g.classes, &|first, dx| {
+            let row = first / g.classes;
             let (t, n) = (row / g.examples, row % g.examples);
             let shares = &shares[n * g.rows() + t * g.states()..][..g.states()];
             Example::new(x, g, self.forward.blank, n).gradient(t, shares, dloss[n], dx);

@@ -193,7 +193,7 @@ impl<T: Real> WithSimd for Group<'_, T> {
 /// instead of the number of samples.
 fn add_samples<T: Real>(x: &[T], y: &mut [T]) {
     let channels = y.len();
-    native::parallel(y, 256, |first, y| {
+    native::parallel(y, 256, &|first, y| {
         y.fill(T::ZERO);
         let mut sum = vec![T::ZERO; y.len()];
         for block in x.chunks(64 * channels) {

@@ -103,7 +103,7 @@ impl Kernel for AvgPool2d {
     fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>], _: &Scratch) {
         let g = Geometry::of(x[0].layout().shape(), self.pool);
         let x = x[0].floats();
-        native::parallel(y[0].floats(), g.p * g.q, |first, y| {
+        native::parallel(y[0].floats(), g.p * g.q, &|first, y| {
             let x = &x[first / (g.p * g.q) * g.h * g.w..][..g.h * g.w];
             for (at, y) in y.iter_mut().enumerate() {
                 let (p, q) = (at / g.q, at % g.q);
@@ -166,7 +166,7 @@ impl Kernel for AvgPool2dGrad {
     fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>], _: &Scratch) {
         let g = Geometry::of(self.input, self.forward.pool);
         let dy = x[0].floats();
-        native::parallel(y[0].floats(), g.h * g.w, |first, dx| {
+        native::parallel(y[0].floats(), g.h * g.w, &|first, dx| {
             dx.fill(T::ZERO);
             let dy = &dy[first / (g.h * g.w) * g.p * g.q..][..g.p * g.q];
             for (at, &dy) in dy.iter().enumerate() {

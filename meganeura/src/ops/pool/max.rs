@@ -73,7 +73,7 @@ impl Kernel for MaxPool2d {
         let g = Geometry::of(x[0].layout().shape(), self.0);
         let x = x[0].floats();
         let [y, index] = y else { unreachable!("two results") };
-        native::parallel_zip(y.floats(), index.indices(), g.p * g.q, |plane, y, index| {
+        native::parallel_zip(y.floats(), index.indices(), g.p * g.q, &|plane, y, index| {
             let x = &x[plane * g.h * g.w..][..g.h * g.w];
             for (at, (y, index)) in y.iter_mut().zip(index).enumerate() {
                 let mut best = (T::NEG_INFINITY, usize::MAX);
@@ -138,7 +138,7 @@ impl Kernel for MaxPool2dGrad {
     fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>], _: &Scratch) {
         let g = Geometry::of(self.input, self.pool);
         let (index, dy) = (x[0].indices(), x[1].floats());
-        native::parallel(y[0].floats(), g.h * g.w, |first, dx| {
+        native::parallel(y[0].floats(), g.h * g.w, &|first, dx| {
             dx.fill(T::ZERO);
             let from = first / (g.h * g.w) * g.p * g.q;
             for (&place, &dy) in index[from..][..g.p * g.q].iter().zip(&dy[from..]) {

@@ -108,7 +108,12 @@ fn launch(
     let name = |binding, named: &'static str| if matches!(binding, Binding::Scratch(_)) { "scratch" } else { named };
     let (from, to) = (name(bindings[0], "operand"), name(bindings[1], "result"));
     let mut defines = segments.defines(len, parts);
-    defines.extend(define![OP: op, OUTS: outs, LEN: len, BASE: base, STEP: step, FROM: from, TO: to]);
+    let fold = match segments.each(len, parts) {
+        ..4 => "few",
+        4..=64 => "run",
+        _ => "stretches",
+    };
+    defines.extend(define![OP: op, FOLD: fold, OUTS: outs, LEN: len, BASE: base, STEP: step, FROM: from, TO: to]);
     let mut launch = Launch::new("reduce", defines, (0, 0), parts.saturating_mul(segments.blocks(outs)));
     // Four elements at a time, then up to three single ones; sixteen times four are a run, sixteen runs a stretch.
     let steps = segments.loops(len.div_ceil(4), parts, 1);

@@ -109,7 +109,7 @@ impl Kernel for Resample {
         let ([h, w], [p, q]) = self.extents();
         let x = x[0].floats();
         let [rows, columns] = self.axes.map(|axis| self.taps::<T>(axis));
-        native::parallel_scratch(y[0].floats(), p * q, (scratch, w), |plane, y, row| {
+        native::parallel_scratch(y[0].floats(), p * q, (scratch, w), &|plane, y, row| {
             let x = &x[plane * h * w..][..h * w];
             for (y, (first, shares)) in y.chunks_exact_mut(q).zip(&rows) {
                 row.fill(T::ZERO);

@@ -28,7 +28,7 @@ use rayon::prelude::*;
 use self::tiles::{Images, Spectrum, Tiles};
 use self::transform::{LANES, Square};
 use super::Geometry;
-use crate::kernel::native::{Accumulate, Block, Scratch, Shared};
+use crate::kernel::native::{Accumulate, Block, Scratch, Shared, parallel_scratch};
 
 /// Products of a tile.
 const FREQUENCIES: usize = 36;
@@ -87,9 +87,8 @@ pub(super) fn grad_weight(g: &Geometry, x: &[f32], dy: &[f32], dw: &mut [f32], s
             Images { x: &dy[first * cotangent..][..n * cotangent], channels: g.o, extent: [g.p, g.q], padding: [0, 0] };
         let v = inputs.transform(&tiles, transform::of_input, &mut v, scratch);
         let z = cotangents.transform(&tiles, transform::of_output, &mut z, scratch);
-        let products = || scratch.borrow::<f32>(FREQUENCIES * rows * v.depth);
-        dw.par_chunks_mut(rows * g.c * 9).enumerate().for_each_init(products, |u, (at, dw)| {
-            let Some(u) = u.as_deref_mut() else { return };
+        let products = FREQUENCIES * rows * v.depth;
+        parallel_scratch(dw, rows * g.c * 9, (scratch, products), &|at, dw, u| {
             for block in 0..tiles.blocks() {
                 for (frequency, u) in u.chunks_exact_mut(rows * v.depth).enumerate() {
                     let product = Block {

@@ -3,12 +3,11 @@
 use std::ops::Range;
 
 use pulp::{Simd, WithSimd};
-use rayon::prelude::*;
 
 use super::FREQUENCIES;
 use super::lanes;
 use super::transform::{self, LANES, Lane};
-use crate::kernel::native::Scratch;
+use crate::kernel::native::{Scratch, parallel_scratch};
 
 /// The most tiles of a block: their transforms stay in the L2 cache while all products read them.
 const BLOCK: usize = 48;
@@ -115,15 +114,11 @@ impl Images<'_> {
         let depth = self.channels.next_multiple_of(LANES);
         let data = &mut data[..Spectrum::len(tiles, self.channels)];
         let arch = pulp::Arch::new();
-        let pixels = || scratch.borrow::<f32>(A * (4 * tiles.columns + A - 4) * LANES);
-        data.par_chunks_mut(FREQUENCIES * tiles.block * depth).enumerate().for_each_init(
-            pixels,
-            |pixels, (block, to)| {
-                let Some(pixels) = pixels else { return };
-                let (pixels, _) = pixels.as_chunks_mut();
-                arch.dispatch(TransformBlock::<A, _> { images: *self, tiles, line, block, depth, pixels, to });
-            },
-        );
+        let pixels = A * (4 * tiles.columns + A - 4) * LANES;
+        parallel_scratch(data, FREQUENCIES * tiles.block * depth, (scratch, pixels), &|block, to, pixels| {
+            let (pixels, _) = pixels.as_chunks_mut();
+            arch.dispatch(TransformBlock::<A, _> { images: *self, tiles, line, block, depth, pixels, to });
+        });
         Spectrum { data, block: tiles.block, depth }
     }
 
