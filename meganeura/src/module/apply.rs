@@ -78,7 +78,7 @@ impl<L: Layer> Applied for L {}
 #[doc(hidden)]
 #[track_caller]
 pub fn apply_layer<L: Applied>(layer: &L, x: &Var, field: &dyn Module, whole: &dyn Module) -> Var {
-    let evaluated = x.tape().is_training() && is_evaluated(&field).or_else(|| is_evaluated(&whole)) == Some(true);
+    let evaluated = x.tape().is_training() && is_evaluated(field).or_else(|| is_evaluated(whole)) == Some(true);
     let mut leaves = Vec::new();
     layer.visit(At::root(), &mut |at, slot| match slot {
         Slot::Mode(mode) if evaluated => mode.set_evaluated(true),

@@ -4,13 +4,13 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use super::leaves::leaves;
-use super::{Leaf, Role, Slot, Visited};
+use super::{At, Leaf, Module, Role, Slot};
 use crate::error::bail;
 use crate::param::{Cell, Kind};
 use crate::{DType, Result, Shape, Tape, Var};
 
 /// The tensors of `one`, each with that of the same path in `other`.
-pub(super) fn zip<'a>(one: &dyn Visited<'a>, other: &dyn Visited<'a>) -> Result<Vec<(Leaf<'a>, Leaf<'a>)>> {
+pub(super) fn zip<'a, M: Module + ?Sized>(one: &'a M, other: &'a M) -> Result<Vec<(Leaf<'a>, Leaf<'a>)>> {
     let (ones, others) = (outline(one), outline(other));
     same_structure(&ones, &others)?;
     let mut partners: HashMap<u64, u64> = HashMap::new();
@@ -34,9 +34,9 @@ enum Part {
     Variant(&'static str),
 }
 
-fn outline(module: &dyn Visited<'_>) -> Vec<(String, Part)> {
+fn outline<M: Module + ?Sized>(module: &M) -> Vec<(String, Part)> {
     let mut outline = Vec::new();
-    module.visit_all(&mut |at, slot| {
+    module.visit(At::root(), &mut |at, slot| {
         let part = match slot {
             Slot::Variant(variant) => Part::Variant(variant),
             // Not compared: one model may train while the other is evaluated.
@@ -119,7 +119,6 @@ mod tests {
     use meganeura_derive::Module;
 
     use super::*;
-    use crate::module::Module;
     use crate::{Buffer, Device, ErrorKind, ModuleExt, Param, Precision, Tensor};
 
     #[derive(Module, Clone)]

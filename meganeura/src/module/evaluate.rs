@@ -1,15 +1,15 @@
 //! Parts of a model in evaluation, selected by path. The mode is kept with each leaf.
 
-use super::Visited;
 use super::near::nearest;
 use super::pattern::matches;
+use super::{At, Module};
 use crate::Result;
 use crate::error::{bail, shortened};
 
 /// `true` if everything in the module is in evaluation; `None` if it has nothing with a mode.
-pub(super) fn is_evaluated(module: &dyn Visited<'_>) -> Option<bool> {
+pub(super) fn is_evaluated<M: Module + ?Sized>(module: &M) -> Option<bool> {
     let mut all = None;
-    module.visit_all(&mut |_, slot| {
+    module.visit(At::root(), &mut |_, slot| {
         if let Some(mode) = slot.mode() {
             all = Some(all.unwrap_or(true) && mode.is_evaluated());
         }
@@ -18,12 +18,12 @@ pub(super) fn is_evaluated(module: &dyn Visited<'_>) -> Option<bool> {
 }
 
 /// Sets the mode of the parts whose paths match, and of everything below them.
-pub(super) fn set_evaluated(module: &dyn Visited<'_>, pattern: &str, evaluated: bool) -> Result<()> {
+pub(super) fn set_evaluated<M: Module + ?Sized>(module: &M, pattern: &str, evaluated: bool) -> Result<()> {
     let whole = if pattern.is_empty() { "**" } else { pattern };
     // A part of the model is a leaf's path without its last segment, or without several.
     let below = format!("{whole}.**.*");
     let (mut leaves, mut is_named) = (Vec::new(), false);
-    module.visit_all(&mut |at, slot| {
+    module.visit(At::root(), &mut |at, slot| {
         let Some(mode) = slot.mode() else { return };
         let path = at.path();
         if matches(&below, &path) {
@@ -69,7 +69,8 @@ mod tests {
 
     use meganeura_derive::Module;
 
-    use crate::module::{At, Mode, Module};
+    use super::*;
+    use crate::module::Mode;
     use crate::nn::{BatchNorm2d, Conv2d, Dropout};
     use crate::optim::{Ema, Optimizer, Sgd};
     use crate::{Buffer, Device, ErrorKind, Init, Layer, ModuleExt, Param, Seed, Tape, Tensor, Var};

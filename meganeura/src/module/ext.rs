@@ -8,7 +8,7 @@ use super::forward_summary::{Recorded, device_of};
 use super::leaves::leaves;
 use super::select::Selection;
 use super::tie::tie;
-use super::{Counts, ForwardSummary, FromSeed, Layer, Leaf, Module, Seed, Summary, Visited, init_module};
+use super::{Counts, ForwardSummary, FromSeed, Layer, Leaf, Module, Seed, Summary, init_module};
 use crate::error::{bail, here};
 use crate::{Buffer, Device, Inputs, Outputs, Param, Result, Tape, Var};
 
@@ -28,17 +28,17 @@ pub trait ModuleExt: Module {
     /// # Ok::<(), meganeura::Error>(())
     /// ```
     fn leaves(&self) -> Vec<Leaf<'_>> {
-        leaves(&self)
+        leaves(self)
     }
 
     /// The parameters and their paths, in the order of the visit.
     fn named_parameters(&self) -> Vec<(String, &Param)> {
-        leaves(&self).into_iter().filter_map(|leaf| leaf.param().map(|param| (leaf.path, param))).collect()
+        leaves(self).into_iter().filter_map(|leaf| leaf.param().map(|param| (leaf.path, param))).collect()
     }
 
     /// The buffers and their paths, in the order of the visit.
     fn named_buffers(&self) -> Vec<(String, &Buffer)> {
-        leaves(&self).into_iter().filter_map(|leaf| leaf.buffer().map(|buffer| (leaf.path, buffer))).collect()
+        leaves(self).into_iter().filter_map(|leaf| leaf.buffer().map(|buffer| (leaf.path, buffer))).collect()
     }
 
     /// The number of elements in parameters, frozen ones included. Buffers are not parameters.
@@ -48,7 +48,7 @@ pub trait ModuleExt: Module {
 
     /// The number of trained elements, of frozen ones, and of elements in buffers.
     fn counts(&self) -> Counts {
-        Counts::of(&leaves(&self))
+        Counts::of(&leaves(self))
     }
 
     /// Builds the module on `device`, with initial values drawn from `seed`, and tells every parameter its path.
@@ -86,7 +86,7 @@ pub trait ModuleExt: Module {
     ///
     /// The generated `init` does this. Call it on a model that was assembled by hand.
     fn name_parameters(&self) {
-        leaves(&self).iter().for_each(Leaf::name);
+        leaves(self).iter().for_each(Leaf::name);
     }
 
     /// Freezes the parameters whose paths match: no gradient is computed for them, and the backward pass ends where
@@ -111,7 +111,7 @@ pub trait ModuleExt: Module {
     /// Fails if the pattern matches no parameter; the message names similar paths.
     #[track_caller]
     fn freeze(&mut self, pattern: &str) -> Result<()> {
-        here(|| set_frozen(&&*self, &Selection::Pattern(pattern.to_owned()), true))
+        here(|| set_frozen(self, &Selection::Pattern(pattern.to_owned()), true))
     }
 
     /// Like [`freeze`](Self::freeze), for the parameters that `rule` accepts, given each of their paths.
@@ -121,7 +121,7 @@ pub trait ModuleExt: Module {
     /// Fails if there is no such parameter.
     #[track_caller]
     fn freeze_where(&mut self, rule: impl Fn(&str, &Param) -> bool + Send + Sync) -> Result<()> {
-        here(|| set_frozen(&&*self, &Selection::Rule(Box::new(rule)), true))
+        here(|| set_frozen(self, &Selection::Rule(Box::new(rule)), true))
     }
 
     /// Trains the parameters whose paths match, from the next step on; see [`freeze`](Self::freeze).
@@ -131,7 +131,7 @@ pub trait ModuleExt: Module {
     /// Fails like [`freeze`](Self::freeze).
     #[track_caller]
     fn thaw(&mut self, pattern: &str) -> Result<()> {
-        here(|| set_frozen(&&*self, &Selection::Pattern(pattern.to_owned()), false))
+        here(|| set_frozen(self, &Selection::Pattern(pattern.to_owned()), false))
     }
 
     /// Like [`thaw`](Self::thaw), for the parameters that `rule` accepts, given each of their paths.
@@ -141,7 +141,7 @@ pub trait ModuleExt: Module {
     /// Fails if there is no such parameter.
     #[track_caller]
     fn thaw_where(&mut self, rule: impl Fn(&str, &Param) -> bool + Send + Sync) -> Result<()> {
-        here(|| set_frozen(&&*self, &Selection::Rule(Box::new(rule)), false))
+        here(|| set_frozen(self, &Selection::Rule(Box::new(rule)), false))
     }
 
     /// Puts the parts whose paths match, and everything below them, into evaluation. Even on a training tape, batch
@@ -177,7 +177,7 @@ pub trait ModuleExt: Module {
     /// names similar parts.
     #[track_caller]
     fn evaluate(&mut self, pattern: &str) -> Result<()> {
-        here(|| set_evaluated(&&*self, pattern, true))
+        here(|| set_evaluated(self, pattern, true))
     }
 
     /// Takes the parts whose paths match, and everything below them, out of evaluation, so that the tape decides; see
@@ -188,7 +188,7 @@ pub trait ModuleExt: Module {
     /// Fails like [`evaluate`](Self::evaluate).
     #[track_caller]
     fn train(&mut self, pattern: &str) -> Result<()> {
-        here(|| set_evaluated(&&*self, pattern, false))
+        here(|| set_evaluated(self, pattern, false))
     }
 
     /// `true` if this module trains on `tape`: a [training tape](Tape::is_training), unless all of the module's
@@ -196,7 +196,7 @@ pub trait ModuleExt: Module {
     ///
     /// Call it in the `forward` of a layer that behaves differently in training.
     fn is_training(&self, tape: &Tape) -> bool {
-        tape.is_training() && is_evaluated(&self) != Some(true)
+        tape.is_training() && is_evaluated(self) != Some(true)
     }
 
     /// Moves every parameter and buffer to `device`.
@@ -207,7 +207,7 @@ pub trait ModuleExt: Module {
     #[track_caller]
     fn to_device(&mut self, device: &Device) -> Result<()> {
         here(|| {
-            let leaves = leaves(&&*self);
+            let leaves = leaves(self);
             let moved = leaves.iter().map(|leaf| leaf.value().to_device(device)).collect::<Result<Vec<_>>>()?;
             leaves.iter().zip(moved).for_each(|(leaf, value)| leaf.cell().set(value));
             Ok(())
@@ -231,7 +231,7 @@ pub trait ModuleExt: Module {
     /// changed then.
     #[track_caller]
     fn map(&mut self, mut f: impl FnMut(&Leaf<'_>, &Var) -> Var) -> Result<()> {
-        here(|| update(leaves(&&*self).into_iter().map(|leaf| (leaf, None)), |leaf, x, _| f(leaf, x)))
+        here(|| update(leaves(self).into_iter().map(|leaf| (leaf, None)), |leaf, x, _| f(leaf, x)))
     }
 
     /// Pairs the parameters and buffers of two models: to find what differs, and by how much.
@@ -242,7 +242,7 @@ pub trait ModuleExt: Module {
     /// shape or role, a tie that `other` does not have. The message names the path.
     #[track_caller]
     fn zip<'a>(&'a self, other: &'a Self) -> Result<Vec<(Leaf<'a>, Leaf<'a>)>> {
-        here(|| zip(&self, &other))
+        here(|| zip(self, other))
     }
 
     /// Replaces every parameter and buffer by the result of `f` of it and its counterpart in the other model, which
@@ -265,7 +265,7 @@ pub trait ModuleExt: Module {
     #[track_caller]
     fn zip_with(&mut self, other: &Self, mut f: impl FnMut(&Leaf<'_>, &Var, &Var) -> Var) -> Result<()> {
         here(|| {
-            let pairs = zip(&&*self, &other)?.into_iter().map(|(leaf, partner)| (leaf, Some(partner)));
+            let pairs = zip(self, other)?.into_iter().map(|(leaf, partner)| (leaf, Some(partner)));
             update(pairs, |leaf, x, partner| f(leaf, x, partner.expect("a pair")))
         })
     }
@@ -278,7 +278,7 @@ pub trait ModuleExt: Module {
     #[track_caller]
     fn copy_from(&mut self, other: &Self) -> Result<()> {
         here(|| {
-            let pairs = zip(&&*self, &other)?;
+            let pairs = zip(self, other)?;
             let copy = |(leaf, partner): &(Leaf<'_>, Leaf<'_>)| partner.value().to_device(leaf.value().device());
             let values = pairs.iter().map(copy).collect::<Result<Vec<_>>>()?;
             pairs.iter().zip(values).for_each(|((leaf, _), value)| leaf.cell().set(value));
@@ -296,13 +296,13 @@ pub trait ModuleExt: Module {
     #[track_caller]
     fn tie_like(&mut self, other: &Self) -> Result<()> {
         here(|| {
-            let groups: Vec<Vec<String>> = leaves(&other)
+            let groups: Vec<Vec<String>> = leaves(other)
                 .into_iter()
                 .filter(|leaf| !leaf.aliases.is_empty())
                 .map(|leaf| leaf.paths().map(str::to_owned).collect())
                 .collect();
             if !groups.is_empty() {
-                let own = leaves(&&*self);
+                let own = leaves(self);
                 let known: HashSet<&str> = own.iter().flat_map(Leaf::paths).collect();
                 if let Some(path) = groups.iter().flatten().find(|path| !known.contains(path.as_str())) {
                     bail!(Argument, "`{path}` is tied in the other model, and is not in this one");
@@ -340,7 +340,7 @@ pub trait ModuleExt: Module {
     where
         Self: Layer,
     {
-        let recorded = Recorded::new(&device_of(&self), &input)?;
+        let recorded = Recorded::new(&device_of(self), &input)?;
         let y = self.forward(&recorded.inputs);
         here(|| recorded.finish(self, &[y]))
     }
@@ -366,13 +366,13 @@ pub trait ModuleExt: Module {
         inputs: I,
         forward: impl FnOnce(&Self, &I::Vars) -> O,
     ) -> Result<ForwardSummary> {
-        let recorded = Recorded::new(&device_of(&self), &inputs)?;
+        let recorded = Recorded::new(&device_of(self), &inputs)?;
         let outputs = forward(self, &recorded.inputs).vars();
         here(|| recorded.finish(self, &outputs))
     }
 }
 
-fn set_frozen(module: &dyn Visited<'_>, selection: &Selection<'_>, frozen: bool) -> Result<()> {
+fn set_frozen<M: Module + ?Sized>(module: &M, selection: &Selection<'_>, frozen: bool) -> Result<()> {
     let leaves = leaves(module);
     for index in selection.among(&leaves)? {
         leaves[index].cell().set_frozen(frozen);

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::{Slot, Visited};
+use super::{Module, Slot, Visited};
 use crate::param::{Cell, Kind};
 use crate::{Buffer, Param, Tensor, TensorType};
 
@@ -48,7 +48,12 @@ pub struct Counts {
 }
 
 /// Every tensor of `module`, in the order of the visit.
-pub(super) fn leaves<'a>(module: &dyn Visited<'a>) -> Vec<Leaf<'a>> {
+pub(super) fn leaves<M: Module + ?Sized>(module: &M) -> Vec<Leaf<'_>> {
+    leaves_of(&module)
+}
+
+/// [`leaves`] of a module whose type is erased.
+pub(super) fn leaves_of<'a>(module: &dyn Visited<'a>) -> Vec<Leaf<'a>> {
     let mut leaves: Vec<Leaf<'_>> = Vec::new();
     let mut known = HashMap::new();
     module.visit_all(&mut |at, slot| {

@@ -83,7 +83,7 @@ mod tests {
         let param = || Param::new(Tensor::zeros(&Device::cpu(), [1]).unwrap());
         let maps = ["encoder", "head"].map(|key| (key.to_owned(), (param(), vec![param(), param()])));
         let net = std::collections::BTreeMap::from(maps);
-        let leaves = leaves(&&net);
+        let leaves = leaves(&net);
         let fail = |pattern: &str| Selection::Pattern(pattern.into()).among(&leaves).unwrap_err();
         assert_eq!(fail("hed.0").kind(), ErrorKind::Argument);
         assert_eq!(

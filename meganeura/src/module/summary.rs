@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::fmt;
 
 use super::at::Segment;
-use super::leaves::leaves;
+use super::leaves::leaves_of;
 use super::{Mode, Module, Role, Slot, Visited};
 use crate::TensorType;
 
@@ -83,7 +83,7 @@ impl Summary {
     }
 
     fn of_visited(module: &dyn Visited<'_>, kind: &str) -> Self {
-        let leaves: HashMap<_, _> = leaves(module).into_iter().map(|leaf| (leaf.cell().id(), leaf)).collect();
+        let leaves: HashMap<_, _> = leaves_of(module).into_iter().map(|leaf| (leaf.cell().id(), leaf)).collect();
         let mut tree = Tree::new(without_paths(kind));
         // The node at which each tensor counts.
         let mut first = HashMap::new();

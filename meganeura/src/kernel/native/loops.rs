@@ -13,6 +13,9 @@ pub(crate) fn grain(work: usize) -> usize {
     (16_384 / work.max(1)).max(1)
 }
 
+/// A closure that takes a number and parts of two slices.
+type OfTwo<'f, A, B> = dyn Fn(usize, &mut [A], &mut [B]) + Sync + 'f;
+
 /// Runs `f(first, part)` for parts of `chunk` elements of `y`, in threads; `first` is the number of the part's first
 /// element.
 pub(crate) fn parallel<T: Send>(y: &mut [T], chunk: usize, f: &(dyn Fn(usize, &mut [T]) + Sync)) {
@@ -29,7 +32,7 @@ pub(crate) fn parallel_scratch<T: Real>(
     y: &mut [T],
     chunk: usize,
     (scratch, elements): (&Scratch, usize),
-    f: &(dyn Fn(usize, &mut [T], &mut [T]) + Sync),
+    f: &OfTwo<'_, T, T>,
 ) {
     let new = || scratch.borrow(elements);
     y.par_chunks_mut(chunk).enumerate().for_each_init(new, |scratch, (at, part)| {
@@ -40,12 +43,7 @@ pub(crate) fn parallel_scratch<T: Real>(
 }
 
 /// Runs `f(number, a, b)` for parts of `chunk` elements of both slices, in threads.
-pub(crate) fn parallel_zip<A: Send, B: Send>(
-    a: &mut [A],
-    b: &mut [B],
-    chunk: usize,
-    f: &(dyn Fn(usize, &mut [A], &mut [B]) + Sync),
-) {
+pub(crate) fn parallel_zip<A: Send, B: Send>(a: &mut [A], b: &mut [B], chunk: usize, f: &OfTwo<'_, A, B>) {
     a.par_chunks_mut(chunk).zip(b.par_chunks_mut(chunk)).enumerate().for_each(|(at, (a, b))| f(at, a, b));
 }
 

@@ -9,7 +9,7 @@ use std::fmt;
 use self::scopes::Scopes;
 use super::leaves::leaves;
 use super::summary::{bytes, thousands};
-use super::{Counts, Module, Visited};
+use super::{Counts, Module};
 use crate::{Device, Inputs, Result, Tape, TensorType, Var};
 
 /// The layers of a forward pass in the order of execution. `{}` prints them:
@@ -113,7 +113,7 @@ impl ForwardSummary {
 }
 
 /// The device of a model's tensors; the CPU for a model without any.
-pub(super) fn device_of(model: &dyn Visited<'_>) -> Device {
+pub(super) fn device_of(model: &(impl Module + ?Sized)) -> Device {
     leaves(model).first().map_or_else(Device::cpu, |leaf| leaf.value().device().clone())
 }
 
@@ -149,7 +149,7 @@ impl<V> Recorded<V> {
     /// The summary, or the error of the recording.
     pub(super) fn finish(self, model: &(impl Module + ?Sized), outputs: &[Var]) -> Result<ForwardSummary> {
         self.expect_fit(model, outputs)?;
-        let leaves = leaves(&model);
+        let leaves = leaves(model);
         let rows =
             self.tape.traced(|events, graph| Scopes::new(model, self.types[0], events, graph).rows(&leaves, outputs));
         Ok(ForwardSummary {

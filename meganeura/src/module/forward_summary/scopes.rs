@@ -6,7 +6,7 @@ use super::super::at::joined;
 use super::super::enter::held;
 use super::super::leaves::Leaf;
 use super::super::summary::without_paths;
-use super::super::{Module, Role, Visited};
+use super::super::{Module, Role};
 use super::LayerRow;
 use crate::graph::{Graph, Source};
 use crate::tape::{Event, Held, Part, Place, What};
@@ -58,7 +58,7 @@ impl Scope {
 
 impl Scopes {
     pub(super) fn new<M: Module + ?Sized>(model: &M, input: TensorType, events: &[Event], graph: &Graph) -> Self {
-        let known = Known::of(&model);
+        let known = Known::of(model);
         let begin = events.first().map_or(0, |event| event.node);
         let mut scopes = vec![Scope::new(&Part::new(model, input), Some(String::new()), begin)];
         let mut open = vec![0];
@@ -120,9 +120,9 @@ impl Scopes {
 }
 
 impl Known {
-    fn of(model: &dyn Visited<'_>) -> Self {
+    fn of<M: Module + ?Sized>(model: &M) -> Self {
         let mut known = Self::default();
-        for Held { path, address, cell } in held(model) {
+        for Held { path, address, cell } in held(&model) {
             if let Some(cell) = cell {
                 known.cells.entry(cell).or_default().push(path.clone());
             }
