@@ -117,9 +117,9 @@ pub trait Module {
     fn visit_mut<'a>(&'a mut self, at: At<'_>, f: &mut dyn FnMut(At<'_>, SlotMut<'a>));
 }
 
-/// A borrowed module whose type is erased: code that reads modules is then compiled once, and not for every type.
+/// A borrowed module whose type is erased: code that reads modules through it is compiled once, not for every type.
 ///
-/// A reference to any module coerces to it, to a `dyn Module` too.
+/// `&&M` coerces to `&dyn Visited` for every module `M`, a `dyn Module` included.
 pub(crate) trait Visited<'a> {
     /// [`Module::visit`] of the whole module.
     fn visit_all(&self, f: &mut dyn FnMut(At<'_>, Slot<'a>));

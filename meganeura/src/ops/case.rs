@@ -80,10 +80,7 @@ impl Case {
     /// A case of an operation itself.
     #[expect(private_bounds, reason = "tests have operations, but never name the type of any operation")]
     pub fn new(op: impl Into<Op>) -> Self {
-        Self::of_op(op.into())
-    }
-
-    fn of_op(op: Op) -> Self {
+        let op: Op = op.into();
         let (name, op_name) = (op.to_string(), op.name().to_owned());
         let build = move |x: &[Var]| {
             let tape = x[0].tape();
@@ -106,15 +103,11 @@ impl Case {
 
     /// A case recorded through public methods, on operands of these shapes.
     pub fn recorded(name: &str, shapes: &[&[usize]], f: impl Fn(&[Var]) -> Var + Send + Sync + 'static) -> Self {
-        Self::built(name, shapes, Arc::new(move |x| vec![f(x)]))
-    }
-
-    fn built(name: &str, shapes: &[&[usize]], build: Build) -> Self {
         let case = Self {
             name: format!("{name} recorded"),
             op: name.to_owned(),
             operands: Vec::new(),
-            build,
+            build: Arc::new(move |x| vec![f(x)]),
             tolerance: 1e-5,
             scale: 1.0,
             range: None,

@@ -108,6 +108,7 @@ fn launch(
     let name = |binding, named: &'static str| if matches!(binding, Binding::Scratch(_)) { "scratch" } else { named };
     let (from, to) = (name(bindings[0], "operand"), name(bindings[1], "result"));
     let mut defines = segments.defines(len, parts);
+    // A run is as long as in `shared/segments`.
     let fold = match segments.each(len, parts) {
         ..4 => "few",
         4..=64 => "run",
