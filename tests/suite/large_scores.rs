@@ -21,7 +21,10 @@ const MAGNITUDES: [f64; 5] = [1.0, 1e2, 1e4, 1e6, 1e7];
 /// row, several per row, split rows.
 const ROWS: [(usize, usize); 4] = [(3, 1), (3, 5), (70, 3), (100, 1)];
 
-/// The unreduced losses of scores `[2, C, I]`, given labels `[2, I]` and class weights `[C]`.
+/// The number of examples: two of each magnitude.
+const EXAMPLES: usize = 2 * MAGNITUDES.len();
+
+/// The unreduced losses of scores `[N, C, I]`, given labels `[N, I]` and class weights `[C]`.
 type Formula = fn(&Var, Tensor, Tensor) -> Var;
 
 const FORMULAS: [(&str, Formula); 7] = [
@@ -55,26 +58,26 @@ pub(crate) fn collect(trials: &mut Vec<Trial>) {
 }
 
 /// The result of a formula, and its gradient with respect to the scores.
-fn results(device: &Device, formula: Formula, magnitude: f64, classes: usize, inner: usize) -> Result<[Vec<f64>; 2]> {
-    let count = 2 * classes * inner;
+fn results(device: &Device, formula: Formula, classes: usize, inner: usize) -> Result<[Vec<f64>; 2]> {
+    let count = EXAMPLES * classes * inner;
     let place = |at: usize| (at / (classes * inner), at / inner % classes, at % inner);
     // A third of the scores are 0; the others are large and close to each other.
     let score = |at| match place(at) {
         (_, c, _) if c % 3 == 0 => 0.0,
-        (n, c, i) => magnitude - ((7 * c + 3 * i + n) % 5) as f64,
+        (n, c, i) => MAGNITUDES[n / 2] - ((7 * c + 3 * i + n) % 5) as f64,
     };
     let floats = |shape: &[usize], f: &dyn Fn(usize) -> f64| {
         let shape = Shape::new(shape);
         Tensor::from_f64(device, shape, &(0..shape.elements()).map(f).collect::<Vec<_>>())
     };
     // Labels both far below the largest score and near it.
-    let labels: Vec<_> = (0..2 * inner).map(|row| (row % 3) as u32).collect();
+    let labels: Vec<_> = (0..EXAMPLES * inner).map(|row| (row % 3) as u32).collect();
     let tape = Tape::new(device);
-    let x = tape.input(&floats(&[2, classes, inner], &score)?);
+    let x = tape.input(&floats(&[EXAMPLES, classes, inner], &score)?);
     let weights = floats(&[classes], &|c| 1.0 + (c % 4) as f64 / 4.0)?;
-    let y = formula(&x, Tensor::indices(device, [2, inner], &labels)?, weights);
+    let y = formula(&x, Tensor::indices(device, [EXAMPLES, inner], &labels)?, weights);
     // Cotangents of a row add up to at most 1.
-    let each = (y.shape().elements() / (2 * inner)) as f64;
+    let each = (y.shape().elements() / (EXAMPLES * inner)) as f64;
     let cotangent = tape.input(&floats(y.shape().dims(), &|at| ((5 * at + 3) % count) as f64 / count as f64 / each)?);
     let dx = tape.backward_with(&y, &cotangent)?.of(&x).expect("all depend on the scores");
     Ok([y.to_tensor()?.to_f64_vec()?, dx.to_tensor()?.to_f64_vec()?])
@@ -92,32 +95,40 @@ fn larger(a: [f64; 2], b: [f64; 2]) -> [f64; 2] {
     [0, 1].map(|part| if b[part] <= a[part] || a[part].is_nan() { a[part] } else { b[part] })
 }
 
+/// The largest error of each magnitude.
+fn errors(computed: &[f64], reference: &[f64]) -> [f64; MAGNITUDES.len()] {
+    let each = reference.len() / MAGNITUDES.len();
+    std::array::from_fn(|k| error(&computed[k * each..(k + 1) * each], &reference[k * each..(k + 1) * each]))
+}
+
 fn digits(device: &Device) -> Outcome {
     let double = Device::cpu_with(Precision::Double);
-    let mut table = "scores   values   gradients\n".to_owned();
+    let mut worst = [[0.0; 2]; MAGNITUDES.len()];
     let mut wrong = String::new();
-    for magnitude in MAGNITUDES {
-        let mut worst = [0.0; 2];
-        for (name, formula) in FORMULAS {
-            for (classes, inner) in ROWS {
-                let reference = results(&double, formula, magnitude, classes, inner)?;
-                let largest = Cell::new([0.0; 2]);
-                each_variant(device, |device| {
-                    let found = results(device, formula, magnitude, classes, inner)?;
-                    let errors = [0, 1].map(|part| error(&found[part], &reference[part]));
-                    largest.set(larger(largest.get(), errors));
-                    Ok(offered(device))
-                })?;
-                if !largest.get().iter().all(|&error| error <= LIMIT) {
-                    let [value, gradient] = largest.get();
+    for (name, formula) in FORMULAS {
+        for (classes, inner) in ROWS {
+            let reference = results(&double, formula, classes, inner)?;
+            let largest = Cell::new([[0.0; 2]; MAGNITUDES.len()]);
+            each_variant(device, |device| {
+                let found = results(device, formula, classes, inner)?;
+                let [values, gradients] = [0, 1].map(|part| errors(&found[part], &reference[part]));
+                let before = largest.get();
+                largest.set(std::array::from_fn(|k| larger(before[k], [values[k], gradients[k]])));
+                Ok(offered(device))
+            })?;
+            for ((magnitude, largest), worst) in MAGNITUDES.iter().zip(largest.get()).zip(&mut worst) {
+                if !largest.iter().all(|&error| error <= LIMIT) {
+                    let [value, gradient] = largest;
                     let what = format!("{name} of {classes} classes, {inner} of each, at {magnitude:.0e}");
                     wrong += &format!("{what}: value {value:.1e}, gradient {gradient:.1e}\n");
                 }
-                worst = larger(worst, largest.get());
+                *worst = larger(*worst, largest);
             }
         }
-        table += &format!("{magnitude:<7.0e}  {:.1e}  {:.1e}\n", worst[0], worst[1]);
     }
+    let rows = MAGNITUDES.iter().zip(worst);
+    let rows = rows.map(|(magnitude, [value, gradient])| format!("{magnitude:<7.0e}  {value:.1e}  {gradient:.1e}\n"));
+    let table = format!("scores   values   gradients\n{}", rows.collect::<String>());
     if std::env::args().any(|argument| argument == "--nocapture") {
         println!("{device}\n{table}");
     }

@@ -10,7 +10,7 @@ use meganeura::ops::case::Case;
 use meganeura::{Device, Precision, Result, Tape, Tensor, Var};
 
 use crate::adapter::gpu_trial;
-use crate::numbers::{Computed, Reference, compare, operands};
+use crate::numbers::{Computed, Numbers, Reference, compare, operands};
 use crate::ops::{each_variant, offered};
 
 pub(crate) fn collect(trials: &mut Vec<Trial>) {
@@ -38,6 +38,8 @@ enum Part {
     Result,
     /// The gradients of `Σ c·y` by all operands, with random `c`.
     Gradients,
+    /// The one of these by the operand of this number.
+    Gradient(usize),
 }
 
 /// Compares an operation on random operands with double precision, in every variant.
@@ -48,9 +50,10 @@ fn hold(
     tolerance: f64,
     operation: impl Fn(&[Var]) -> Var,
 ) -> Result<(), Failed> {
-    let reference = run(&Device::cpu_with(Precision::Double), part, shapes, &operation)?;
+    let numbers = operands(&Case::recorded("loops", shapes, |x| x[0].clone()));
+    let reference = run(&Device::cpu_with(Precision::Double), part, &numbers, &operation)?;
     each_variant(device, |device| {
-        let computed = run(device, part, shapes, &operation)?;
+        let computed = run(device, part, &numbers, &operation)?;
         let kernels: Vec<_> = device.kernel_choices().concat();
         let kernels: Vec<_> = kernels.iter().map(|kernel| format!("{} {}", kernel.op, kernel.variant)).collect();
         for (k, (computed, reference)) in computed.into_iter().zip(&reference).enumerate() {
@@ -69,16 +72,16 @@ fn hold_best(
     tolerance: f64,
     operation: impl Fn(&[Var]) -> Var,
 ) -> Result<(), Failed> {
-    let reference = run(&Device::cpu_with(Precision::Double), part, shapes, &operation)?;
-    let computed = run(&device.for_testing(0)?, part, shapes, &operation)?;
+    let numbers = operands(&Case::recorded("loops", shapes, |x| x[0].clone()));
+    let reference = run(&Device::cpu_with(Precision::Double), part, &numbers, &operation)?;
+    let computed = run(&device.for_testing(0)?, part, &numbers, &operation)?;
     for (k, (computed, reference)) in computed.into_iter().zip(reference).enumerate() {
         compare(&format!("number {k} of {shapes:?}"), &Computed(computed), &Reference(reference), tolerance)?;
     }
     Ok(())
 }
 
-fn run(device: &Device, part: Part, shapes: &[&[usize]], operation: impl Fn(&[Var]) -> Var) -> Result<Vec<Vec<f64>>> {
-    let numbers = operands(&Case::recorded("loops", shapes, |x| x[0].clone()));
+fn run(device: &Device, part: Part, numbers: &[Numbers], operation: impl Fn(&[Var]) -> Var) -> Result<Vec<Vec<f64>>> {
     let tape = Tape::new(device);
     let x = numbers.iter().map(|x| Ok(tape.input(&x.tensor(device)?))).collect::<Result<Vec<_>>>()?;
     let y = operation(&x);
@@ -89,7 +92,13 @@ fn run(device: &Device, part: Part, shapes: &[&[usize]], operation: impl Fn(&[Va
     let cotangent = &operands(&Case::recorded("cotangent", &[dims.dims()], |x| x[0].clone()))[0];
     let grads = tape.backward_with(&y, &tape.input(&cotangent.tensor(device)?))?;
     drop(y);
-    x.iter().map(|x| grads.of(x).expect("the result depends on it").to_tensor()?.to_f64_vec()).collect()
+    let of = match part {
+        Part::Gradient(number) => &x[number..=number],
+        _ => &x[..],
+    };
+    let gradients: Vec<_> = of.iter().map(|x| grads.of(x).expect("the result depends on it")).collect();
+    drop(grads);
+    gradients.iter().map(|gradient| gradient.to_tensor()?.to_f64_vec()).collect()
 }
 
 /// A small plane: the rest of a large window is padding.
@@ -154,7 +163,7 @@ fn large_kernel(device: &Device) -> Result<(), Failed> {
         let w: &[usize] = &[channels, channels, LARGE[0], LARGE[1]];
         // Sequential sums of 270,400 terms: ε·√K is 3e-5.
         hold(device, Part::Result, &[&[1, channels, 261, 262], w], 3e-5, convolve)?;
-        hold(device, Part::Gradients, &[&[1, channels, 2, 3], w], 1e-5, padded)?;
+        hold(device, Part::Gradient(0), &[&[1, channels, 2, 3], w], 1e-5, padded)?;
     }
     // More pixels than taps.
     hold_best(device, Part::Gradients, &[&[1, 1, 261, 262], &[1, 1, LARGE[0], LARGE[1]]], 1e-5, convolve)
@@ -165,7 +174,7 @@ fn many_channels(device: &Device) -> Result<(), Failed> {
     let convolve = |x: &[Var]| x[0].conv2d(&x[1], Conv2dOptions::default());
     for outputs in [1, 5] {
         hold(device, Part::Result, &[&[1, 70_000, 1, 2], &[outputs, 70_000, 1, 1]], 1e-5, convolve)?;
-        hold(device, Part::Gradients, &[&[1, outputs, 1, 2], &[70_000, outputs, 1, 1]], 1e-5, convolve)?;
+        hold(device, Part::Gradient(0), &[&[1, outputs, 1, 2], &[70_000, outputs, 1, 1]], 1e-5, convolve)?;
     }
     Ok(())
 }
@@ -177,8 +186,8 @@ const MILLIONS: f64 = 1e-4;
 fn many_pixels(device: &Device) -> Result<(), Failed> {
     let convolve = |x: &[Var]| x[0].conv2d(&x[1], Conv2dOptions::default());
     // 70,225 pixels, in tiles; then 4.4 million, of which each of 64 invocations would add 68,906.
-    hold(device, Part::Gradients, &[&[1, 5, 265, 265], &[5, 5, 1, 1]], 1e-5, convolve)?;
-    hold_best(device, Part::Gradients, &[&[1, 1, 2100, 2100], &[1, 1, 1, 1]], MILLIONS, convolve)
+    hold(device, Part::Gradient(1), &[&[1, 5, 265, 265], &[5, 5, 1, 1]], 1e-5, convolve)?;
+    hold_best(device, Part::Gradient(1), &[&[1, 1, 2100, 2100], &[1, 1, 1, 1]], MILLIONS, convolve)
 }
 
 fn products(device: &Device) -> Result<(), Failed> {

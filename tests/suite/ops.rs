@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use libtest_mimic::{Failed, Trial};
 use meganeura::check::Gradcheck;
-use meganeura::ops::case::{Array, Case, Special};
+use meganeura::ops::case::{Array, Case, Operand, Special};
 use meganeura::{DType, Device, Error, KernelChoice, Precision, Result, Tape, Tensor, Var};
 
 use crate::adapter::{gpu_trial, is_software};
@@ -203,6 +203,20 @@ fn native(case: &Case) -> Result<(), Failed> {
     Ok(())
 }
 
+/// The number of elements of all operands.
+pub(crate) fn elements(case: &Case) -> usize {
+    let of = |operand: &Operand| match operand {
+        Operand::Floats { shape } | Operand::Labels { shape, .. } => shape.elements(),
+    };
+    case.operands.iter().map(of).sum()
+}
+
+/// The number of elements of each operand to move for finite differences: at most `most`, and few of large cases, which
+/// are computed twice for each.
+pub(crate) fn sample_of(case: &Case, most: usize) -> usize {
+    if elements(case) > 10_000 { most.min(10) } else { most }
+}
+
 /// The gradient rule against finite differences, and gradients in `f32` against those in `f64`.
 fn gradient(case: &Case) -> Result<(), Failed> {
     let device = Device::cpu_with(Precision::Double);
@@ -216,8 +230,7 @@ fn gradient(case: &Case) -> Result<(), Failed> {
         }
         y
     };
-    // Finite differences of large cases are slow, so only a sample is checked.
-    let report = Gradcheck::default().samples(80).run(&(), &inputs, build).map_err(failed)?;
+    let report = Gradcheck::default().samples(sample_of(case, 80)).run(&(), &inputs, build).map_err(failed)?;
     report.ok().map_err(failed)?;
     let error = report.entries.iter().fold(0.0, |max: f64, entry| max.max(entry.largest_absolute));
     table::note(case, &device, &[], Part::Gradient, error);
@@ -256,12 +269,15 @@ pub(crate) fn wgsl(case: &Case, device: &Device) -> Result<(), Failed> {
 pub(crate) fn wgsl_gradient(case: &Case, device: &Device) -> Result<(), Failed> {
     let operands = operands(case);
     let reference = gradients(case, &Device::cpu_with(Precision::Double), &operands).map_err(failed)?;
-    if is_software(device) {
-        // `wgsl` runs every variant of the gradients' operations, by their own cases. Such drivers take long to compile
-        // them again with each operation that has such a gradient.
-        return hold_gradients(case, &device.for_testing(0).map_err(failed)?, &operands, &reference).map(drop);
-    }
-    each_variant(device, |device| hold_gradients(case, device, &operands, &reference))
+    let most = most_variants_of_gradients(device);
+    each_variant(device, |device| Ok(hold_gradients(case, device, &operands, &reference)?.min(most)))
+}
+
+/// The number of variants to run of each gradient. The operations that gradients consist of have cases of their own,
+/// which run every variant. Software drivers take long to compile and run them again with each operation that has such
+/// a gradient.
+fn most_variants_of_gradients(device: &Device) -> usize {
+    if is_software(device) { 1 } else { usize::MAX }
 }
 
 /// The case with the tolerance of single operations, which read exact halves and store `f32`. A case that records
@@ -281,7 +297,8 @@ fn halves(case: &Case, device: &Device) -> Result<(), Failed> {
     let reference = results(case, &double, &operands).map_err(failed)?;
     each_variant_on(on, |device| hold_results(&tolerant, device, &operands, &reference))?;
     let reference = gradients(case, &double, &operands).map_err(failed)?;
-    each_variant_on(on, |device| hold_gradients(&with_halves(case, 1e-3, 1e-3), device, &operands, &reference))
+    let (case, most) = (with_halves(case, 1e-3, 1e-3), most_variants_of_gradients(device));
+    each_variant_on(on, |device| Ok(hold_gradients(&case, device, &operands, &reference)?.min(most)))
 }
 
 /// The same in fast precision, if the device has it. Two operands rounded to 11 bits make an error of at most a

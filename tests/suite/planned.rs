@@ -1,8 +1,9 @@
 //! Plans for absent GPUs: one with matrix units, and one with WebGPU's default limits. Networks and the cases of all
 //! operations run on the CPU, and each run is also planned for such a GPU. Every kernel of these plans is checked
-//! against the GPU's limits, and translated for Metal and DirectX 12.
+//! against the GPU's limits. Of kernels that differ only in numbers, one is read as a whole and translated for Metal and
+//! DirectX 12; for `cargo xtask kernels`, all are.
 
-use std::collections::HashSet;
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use libtest_mimic::Trial;
@@ -14,7 +15,7 @@ use meganeura::ops::case::Case;
 use meganeura::optim::{AdamW, Optimizer, Sgd};
 use meganeura::{Device, Init, Layer, Module, PlannedKernel, Result, Seed, Shape, Tape, Tensor, TensorType, Var};
 use meganeura_examples::models::{ResNet18Gn, ResNet18GnConfig, UNet, UNetConfig};
-use meganeura_translate::{BASELINE, Guard, Kernel, Needs};
+use meganeura_translate::{self as translate, BASELINE, Guard, Kernel, Needs};
 
 use crate::nets::tensor;
 use crate::numbers::operands;
@@ -72,23 +73,27 @@ impl Absent {
     }
 
     fn hold(&self, planned: &PlannedKernel) -> Outcome {
-        static SEEN: Mutex<Option<HashSet<(usize, String)>>> = Mutex::new(None);
+        /// The needs of kernels by their text without numbers.
+        static READ: Mutex<BTreeMap<(bool, String), Needs>> = Mutex::new(BTreeMap::new());
         let PlannedKernel { kernel: name, wgsl, trusted, bindings } = planned;
-        {
-            let mut seen = SEEN.lock().unwrap_or_else(PoisonError::into_inner);
-            if !seen.get_or_insert_default().insert((self.has.buffers, wgsl.clone())) {
-                return Ok(());
+        let form = (*trusted, translate::without_numbers(wgsl));
+        let known = READ.lock().unwrap_or_else(PoisonError::into_inner).get(&form).copied();
+        let needs = match known.filter(|_| !translate::saves()) {
+            Some(known) => known.with_sizes(name, wgsl)?,
+            None => {
+                let kernel = Kernel::read(name, wgsl)?;
+                kernel.translate(&[Guard::of(*trusted)])?;
+                READ.lock().unwrap_or_else(PoisonError::into_inner).insert(form, *kernel.needs());
+                *kernel.needs()
             }
-        }
-        let kernel = Kernel::read(name, wgsl)?;
-        let needs = kernel.needs();
+        };
         if needs.buffers != *bindings {
             return Err(format!("kernel {name} has {} bindings, its launch {bindings}", needs.buffers).into());
         }
         if !needs.within(&self.has) {
             return Err(format!("kernel {name} needs {needs:?}, the GPU has {:?}", self.has).into());
         }
-        Ok(kernel.translate(&[Guard::of(*trusted)])?)
+        Ok(())
     }
 }
 

@@ -15,7 +15,7 @@ pub(crate) fn collect(trials: &mut Vec<Trial>) {
     test("a_chain_of_a_hundred_thousand_nodes", || chain(&double(), 33_000));
     test("a_deep_network", || deep_network(&double(), 10_000));
     test("a_hundred_thousand_views", || views(&double(), 100_000));
-    test("a_step_of_twenty_thousand_parameters", || many_parameters(&Device::cpu(), 20_000));
+    test("a_step_of_ten_thousand_parameters", || many_parameters(&Device::cpu(), 10_000));
     trials.push(gpu_trial("scale::gpu::a_long_chain", |device| chain(device, 3_000)));
     trials.push(gpu_trial("scale::gpu::a_deep_network", |device| deep_network(device, 1_000)));
     trials.push(gpu_trial("scale::gpu::a_step_of_two_thousand_parameters", |device| {

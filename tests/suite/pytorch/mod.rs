@@ -179,19 +179,21 @@ fn module<M: Module + 'static>(
         let y = forward(&net, &inputs);
         let cotangent = tape.input(&golden.tensor(device, "cotangent")?.reshape(y.shape())?);
         let grads = tape.backward_with(&y, &cotangent)?;
+        let of_inputs: Vec<_> = inputs.vars.iter().filter_map(|(name, x)| Some((name, grads.of(x)?))).collect();
+        let of_parameters = gradients(&net, &grads)?;
+        // The first one that is read computes all, because they are held.
         let mut numbers = Numbers::from([("output".to_owned(), Array::read(&y.to_tensor()?)?)]);
-        for (name, x) in &inputs.vars {
-            if let Some(dx) = grads.of(x) {
-                numbers.insert(format!("input_grad.{name}"), Array::read(&dx.to_tensor()?)?);
-            }
+        for (name, dx) in of_inputs {
+            numbers.insert(format!("input_grad.{name}"), Array::read(&dx.to_tensor()?)?);
         }
-        let gradients = gradients(&net, &grads)?;
+        let of_parameters = of_parameters.into_iter().map(|(path, gradient)| Ok((path, gradient.to_tensor()?)));
+        let of_parameters = of_parameters.collect::<Result<BTreeMap<_, _>>>()?;
         if is_training {
             tape.apply()?;
             let after = saved(&net, &names)?.into_iter().map(|(key, array)| (format!("after.{key}"), array));
             numbers.extend(after.filter(|(key, _)| golden.has(key)));
         }
-        numbers.extend(under_their_names(&mut net, gradients, &names, golden)?);
+        numbers.extend(under_their_names(&mut net, of_parameters, &names, golden)?);
         Ok(numbers)
     };
     Arc::new(Case { file, torch, run: Box::new(run) })
@@ -207,10 +209,10 @@ fn function(
 }
 
 /// The gradient of every parameter, by path.
-fn gradients<M: Module>(net: &M, grads: &Grads) -> Result<BTreeMap<String, Tensor>, Failed> {
+fn gradients<M: Module>(net: &M, grads: &Grads) -> Result<BTreeMap<String, Var>, Failed> {
     let of = |(path, param)| {
         let gradient = grads.get(param).ok_or_else(|| format!("{path} has no gradient"))?;
-        Ok((path, gradient.to_tensor()?))
+        Ok((path, gradient))
     };
     net.named_parameters().into_iter().map(of).collect()
 }

@@ -7,11 +7,11 @@ mod wgan;
 use libtest_mimic::{Failed, Trial};
 use meganeura::check::Gradcheck;
 use meganeura::ops::Pointwise;
-use meganeura::ops::case::{Case, Operand, Special};
+use meganeura::ops::case::{Case, Special};
 use meganeura::{Device, ErrorKind, Precision, Result, Tape, Var};
 
 use crate::numbers::{Computed, Numbers, Reference, compare, operands};
-use crate::ops::{failed, record};
+use crate::ops::{elements, failed, record, sample_of};
 
 pub(crate) fn collect(trials: &mut Vec<Trial>) {
     edges::collect(trials);
@@ -21,10 +21,7 @@ pub(crate) fn collect(trials: &mut Vec<Trial>) {
 
 /// `true` if second derivatives take a software driver reasonable time: they are ten times the work, in many kernels.
 pub(crate) fn is_small(case: &Case) -> bool {
-    let elements = |operand: &Operand| match operand {
-        Operand::Floats { shape } | Operand::Labels { shape, .. } => shape.elements(),
-    };
-    case.operands.iter().map(elements).sum::<usize>() <= 400
+    elements(case) <= 400
 }
 
 /// The case's differentiable results.
@@ -40,7 +37,7 @@ pub(crate) fn native(case: &Case) -> Result<(), Failed> {
     let double = Device::cpu_with(Precision::Double);
     let numbers = operands(case);
     let inputs = numbers.iter().map(|numbers| numbers.tensor(&double)).collect::<Result<Vec<_>>>().map_err(failed)?;
-    let check = Gradcheck::default().samples(30);
+    let check = Gradcheck::default().samples(sample_of(case, 30));
     let report = check.gradgrad(&(), &inputs, |(), x| differentiable(case, (case.build)(x)));
     match report {
         // The first derivatives are zero, which their own test checks.

@@ -7,6 +7,7 @@
 mod hlsl;
 mod msl;
 mod needs;
+mod text;
 
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -15,9 +16,16 @@ use std::path::PathBuf;
 use naga::valid::{Capabilities, ModuleInfo, ShaderStages, SubgroupOperationSet, ValidationFlags, Validator};
 
 pub use needs::{BASELINE, Needs};
+pub use text::without_numbers;
 
 /// The environment variable with the folder that kernels are written to.
 pub const FOLDER: &str = "MEGANEURA_KERNELS";
+
+/// `true` if translations are to be written to a folder.
+#[must_use]
+pub fn saves() -> bool {
+    std::env::var_os(FOLDER).is_some()
+}
 
 /// The checks that wgpu adds to a kernel.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -40,6 +48,10 @@ impl Guard {
     }
 }
 
+fn parse(name: &str, wgsl: &str) -> Result<naga::Module, String> {
+    naga::front::wgsl::parse_str(wgsl).map_err(|error| error.emit_to_string_with_path(wgsl, name))
+}
+
 /// A kernel that naga read and validated.
 #[derive(Debug)]
 pub struct Kernel {
@@ -57,7 +69,7 @@ impl Kernel {
     ///
     /// If it is not valid WGSL; the message shows the line.
     pub fn read(name: &str, wgsl: &str) -> Result<Self, String> {
-        let module = naga::front::wgsl::parse_str(wgsl).map_err(|error| error.emit_to_string_with_path(wgsl, name))?;
+        let module = parse(name, wgsl)?;
         let mut validator = Validator::new(ValidationFlags::all(), Capabilities::all());
         validator.subgroup_stages(ShaderStages::COMPUTE).subgroup_operations(SubgroupOperationSet::all());
         let info = validator.validate(&module).map_err(|error| error.emit_to_string_with_path(wgsl, name))?;
@@ -155,6 +167,17 @@ mod tests {
         assert!(kernel.needs().workgroup_memory == 16_400 && !kernel.needs().within(&BASELINE));
         let f16 = format!("enable f16; alias Half = f16;{SUM}").replace("var sum = 0.0;", "var sum = f32(Half(0.0));");
         assert!(Kernel::read("f16", &f16).unwrap().needs().f16);
+    }
+
+    #[test]
+    fn sizes_are_read_from_declarations() {
+        let sum = *Kernel::read("sum", SUM).unwrap().needs();
+        let large = SUM.replace("array<f32, 64>", "array<f32, 4097>").replace("size(64)", "size(32)");
+        assert_eq!(text::without_numbers(SUM), text::without_numbers(&large));
+        let expected = Kernel::read("large", &large).unwrap();
+        assert_eq!(sum.with_sizes("large", &large).unwrap(), *expected.needs());
+        let halves = Needs { f16: true, subgroups: true, matrices: true, ..sum };
+        assert_eq!(halves.with_sizes("sum", SUM).unwrap(), halves);
     }
 
     #[test]

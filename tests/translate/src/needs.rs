@@ -2,6 +2,8 @@
 
 use naga::{AddressSpace, ShaderStage, TypeInner};
 
+use crate::{parse, text};
+
 /// The requirements of a kernel, or the features of a device.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Needs {
@@ -44,6 +46,17 @@ impl Needs {
             subgroups: uses_subgroups(module),
             matrices: any(|ty| matches!(ty, TypeInner::CooperativeMatrix { .. })),
         })
+    }
+
+    /// The needs of a valid kernel that differs only in numbers from the kernel of these needs. Only its declarations
+    /// are read, which takes a fraction of the time.
+    ///
+    /// # Errors
+    ///
+    /// If the declarations are not valid WGSL.
+    pub fn with_sizes(self, name: &str, wgsl: &str) -> Result<Self, String> {
+        let Self { buffers, workgroup_memory, invocations, .. } = Self::of(&parse(name, &text::declarations(wgsl))?)?;
+        Ok(Self { buffers, workgroup_memory, invocations, ..self })
     }
 
     /// `true` if a device with these limits can run the kernel.
