@@ -1,7 +1,7 @@
 //! Plans for absent GPUs: one with matrix units, and one with WebGPU's default limits. Networks and the cases of all
 //! operations run on the CPU, and each run is also planned for such a GPU. Every kernel of these plans is checked
-//! against the GPU's limits. Of kernels that differ only in numbers, one is read as a whole and translated for Metal and
-//! DirectX 12; for `cargo xtask kernels`, all are.
+//! against the GPU's limits. Of kernels that differ only in numbers, one is validated and translated for Metal and
+//! DirectX 12; if translations are saved, as for `cargo xtask kernels`, all are.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -73,12 +73,13 @@ impl Absent {
     }
 
     fn hold(&self, planned: &PlannedKernel) -> Outcome {
-        /// The needs of kernels by their text without numbers.
+        /// The needs of kernels, by their text without numbers; if translations are saved, by their text.
         static READ: Mutex<BTreeMap<(bool, String), Needs>> = Mutex::new(BTreeMap::new());
         let PlannedKernel { kernel: name, wgsl, trusted, bindings } = planned;
-        let form = (*trusted, translate::without_numbers(wgsl));
+        let form = if translate::saves() { wgsl.clone() } else { translate::without_numbers(wgsl) };
+        let form = (*trusted, form);
         let known = READ.lock().unwrap_or_else(PoisonError::into_inner).get(&form).copied();
-        let needs = match known.filter(|_| !translate::saves()) {
+        let needs = match known {
             Some(known) => known.with_sizes(name, wgsl)?,
             None => {
                 let kernel = Kernel::read(name, wgsl)?;

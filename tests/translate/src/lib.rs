@@ -173,7 +173,7 @@ mod tests {
     fn sizes_are_read_from_declarations() {
         let sum = *Kernel::read("sum", SUM).unwrap().needs();
         let large = SUM.replace("array<f32, 64>", "array<f32, 4097>").replace("size(64)", "size(32)");
-        assert_eq!(text::without_numbers(SUM), text::without_numbers(&large));
+        assert_eq!(without_numbers(SUM), without_numbers(&large));
         let expected = Kernel::read("large", &large).unwrap();
         assert_eq!(sum.with_sizes("large", &large).unwrap(), *expected.needs());
         let halves = Needs { f16: true, subgroups: true, matrices: true, ..sum };

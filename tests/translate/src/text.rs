@@ -46,7 +46,8 @@ mod tests {
 
     #[test]
     fn functions_are_emptied() {
-        let text = "struct Pair { a: f32, b: f32 } // {\n@compute @workgroup_size(4) fn main() {\n  { f(); }\n}\nconst A = 1;";
+        let text =
+            "struct Pair { a: f32, b: f32 } // {\n@compute @workgroup_size(4) fn main() {\n  { f(); }\n}\nconst A = 1;";
         let expected = "struct Pair { a: f32, b: f32 } \n@compute @workgroup_size(4) fn main() {\n\n}\nconst A = 1;\n";
         assert_eq!(declarations(text), expected);
     }
