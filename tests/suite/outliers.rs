@@ -91,6 +91,16 @@ impl Subject {
         }
     }
 
+    /// Places for an outlier, each with some of the distributions, which take turns. Layers of many elements get one
+    /// distribution at each place, the others as many as there are `turns`.
+    fn outliers(&self, turns: &[usize]) -> Vec<(usize, Distribution)> {
+        let is_large = Shape::from(self.shape).elements() > 16_384;
+        let turns = if is_large { &turns[..1] } else { turns };
+        let places = places(self.groups()[0].len()).into_iter().enumerate();
+        let of = |(turn, at)| turns.iter().map(move |k| (at, DISTRIBUTIONS[(turn + k) % DISTRIBUTIONS.len()]));
+        places.flat_map(of).collect()
+    }
+
     /// The output with the initial weights of 1 and biases of 0, the gradient of the input, and the gradients of
     /// weights and biases, concatenated, for a random cotangent.
     fn pass(&self, device: &Device, x: &[f64]) -> Result<[Vec<f64>; 3]> {
@@ -181,7 +191,9 @@ fn agree(device: &Device, subject: &Subject, x: &[f64], what: &str) -> Result<()
 }
 
 /// The mean and spread of the numbers, and the outlier's distance from the mean.
-const DISTRIBUTIONS: [(f64, f64, f64); 8] = [
+type Distribution = (f64, f64, f64);
+
+const DISTRIBUTIONS: [Distribution; 8] = [
     (0.0, 1.0, 1e4),
     (1e3, 1.0, -1e5),
     (0.0, 1.0, 1e8),
@@ -191,9 +203,6 @@ const DISTRIBUTIONS: [(f64, f64, f64); 8] = [
     (3.0, 1e-4, 1.0),
     (0.0, 1e4, -1e9),
 ];
-
-/// Layers of more elements get one distribution at each place, others three.
-const MANY: usize = 16_384;
 
 /// The first and last element, and the boundaries of vectors, invocations, workgroups and parts.
 fn places(len: usize) -> Vec<usize> {
@@ -205,7 +214,7 @@ fn places(len: usize) -> Vec<usize> {
 }
 
 /// `mean + spread·normal` rounded to `f32`, with an outlier at index `at` of each group.
-fn numbers(subject: &Subject, (mean, spread, outlier): (f64, f64, f64), at: usize) -> Vec<f64> {
+fn numbers(subject: &Subject, (mean, spread, outlier): Distribution, at: usize) -> Vec<f64> {
     let count = Shape::from(subject.shape).elements();
     let round = |x: f64| f64::from(x as f32);
     let mut x: Vec<_> = normal(subject.name, count).into_iter().map(|x| round(mean + spread * x)).collect();
@@ -220,14 +229,10 @@ fn everywhere(device: &Device) -> Outcome {
 }
 
 fn everywhere_in(device: &Device, subject: &Subject) -> Outcome {
-    // Some of the distributions at each place. They take turns.
-    let turns = if Shape::from(subject.shape).elements() > MANY { &[0][..] } else { &[0, 2, 5] };
-    for (turn, at) in places(subject.groups()[0].len()).into_iter().enumerate() {
-        for distribution in turns.iter().map(|k| DISTRIBUTIONS[(turn + k) % DISTRIBUTIONS.len()]) {
-            let (mean, spread, outlier) = distribution;
-            let what = format!("{outlier:e} at {at} among {mean:e} ± {spread:e}");
-            agree(device, subject, &numbers(subject, distribution, at), &what)?;
-        }
+    for (at, distribution) in subject.outliers(&[0, 2, 5]) {
+        let (mean, spread, outlier) = distribution;
+        let what = format!("{outlier:e} at {at} among {mean:e} ± {spread:e}");
+        agree(device, subject, &numbers(subject, distribution, at), &what)?;
     }
     Ok(())
 }
@@ -250,29 +255,26 @@ fn gradients() -> Outcome {
 /// The running statistics of batch normalisation. With a momentum of 1, they are the batch's.
 fn running(device: &Device) -> Outcome {
     for subject in SUBJECTS.iter().filter(|subject| matches!(subject.group, Group::Channels)) {
-        for at in places(subject.groups()[0].len()) {
-            for (k, distribution) in DISTRIBUTIONS.into_iter().enumerate() {
-                let x = numbers(subject, distribution, at);
-                let norm = BatchNorm2d::new(subject.shape[1]).momentum(1.0).init(device, Seed::new(1))?;
-                let tape = Tape::new(device);
-                let _y = norm.forward(&tape.input(&Tensor::from_f64(device, subject.shape, &x)?));
-                tape.apply()?;
-                let means = norm.running_mean.value().to_f64_vec()?;
-                let variances = norm.running_var.value().to_f64_vec()?;
-                for (group, (found_mean, found_variance)) in subject.groups().iter().zip(means.iter().zip(variances)) {
-                    let of = || group.iter().map(|&i| x[i]);
-                    let centre = mean(of());
-                    let freedom = (group.len() - 1) as f64;
-                    let variance = of().map(|x| (x - centre).powi(2)).sum::<f64>() / freedom;
-                    let terms = centre.abs() + mean(of().map(|x| (x - centre).abs()));
-                    let errors = [(found_mean - centre).abs() / terms, (found_variance - variance).abs() / variance];
-                    assert!(
-                        errors.iter().all(|error| *error <= ROUNDINGS * ROUNDING),
-                        "{}, distribution {k}, outlier at {at}: {found_mean:e} for {centre:e}, {found_variance:e} for \
-                         {variance:e}",
-                        subject.name
-                    );
-                }
+        for (at, distribution) in subject.outliers(&[0, 1, 2, 3, 4, 5, 6, 7]) {
+            let x = numbers(subject, distribution, at);
+            let norm = BatchNorm2d::new(subject.shape[1]).momentum(1.0).init(device, Seed::new(1))?;
+            let tape = Tape::new(device);
+            let _y = norm.forward(&tape.input(&Tensor::from_f64(device, subject.shape, &x)?));
+            tape.apply()?;
+            let means = norm.running_mean.value().to_f64_vec()?;
+            let variances = norm.running_var.value().to_f64_vec()?;
+            for (group, (found_mean, found_variance)) in subject.groups().iter().zip(means.iter().zip(variances)) {
+                let of = || group.iter().map(|&i| x[i]);
+                let centre = mean(of());
+                let freedom = (group.len() - 1) as f64;
+                let variance = of().map(|x| (x - centre).powi(2)).sum::<f64>() / freedom;
+                let terms = centre.abs() + mean(of().map(|x| (x - centre).abs()));
+                let errors = [(found_mean - centre).abs() / terms, (found_variance - variance).abs() / variance];
+                assert!(
+                    errors.iter().all(|error| *error <= ROUNDINGS * ROUNDING),
+                    "{}, {distribution:?} at {at}: {found_mean:e} for {centre:e}, {found_variance:e} for {variance:e}",
+                    subject.name
+                );
             }
         }
     }
