@@ -269,14 +269,13 @@ pub(crate) fn wgsl(case: &Case, device: &Device) -> Result<(), Failed> {
 pub(crate) fn wgsl_gradient(case: &Case, device: &Device) -> Result<(), Failed> {
     let operands = operands(case);
     let reference = gradients(case, &Device::cpu_with(Precision::Double), &operands).map_err(failed)?;
-    let most = most_variants_of_gradients(device);
+    let most = most_again(device);
     each_variant(device, |device| Ok(hold_gradients(case, device, &operands, &reference)?.min(most)))
 }
 
-/// The number of variants to run of each gradient. The operations that gradients consist of have cases of their own,
-/// which run every variant. Software drivers take long to compile and run them again with each operation that has such
-/// a gradient.
-fn most_variants_of_gradients(device: &Device) -> usize {
+/// The most variants to run in tests of kernels that have cases of their own, as gradients do: those run every variant,
+/// and software drivers take long to compile and run them again.
+pub(crate) fn most_again(device: &Device) -> usize {
     if is_software(device) { 1 } else { usize::MAX }
 }
 
@@ -297,7 +296,7 @@ fn halves(case: &Case, device: &Device) -> Result<(), Failed> {
     let reference = results(case, &double, &operands).map_err(failed)?;
     each_variant_on(on, |device| hold_results(&tolerant, device, &operands, &reference))?;
     let reference = gradients(case, &double, &operands).map_err(failed)?;
-    let (case, most) = (with_halves(case, 1e-3, 1e-3), most_variants_of_gradients(device));
+    let (case, most) = (with_halves(case, 1e-3, 1e-3), most_again(device));
     each_variant_on(on, |device| Ok(hold_gradients(&case, device, &operands, &reference)?.min(most)))
 }
 

@@ -1,5 +1,5 @@
-//! Long tapes and large models. No test here asserts a time: quadratic work would take hours at these sizes, and
-//! recursion along a tape would overflow the small stacks.
+//! Long tapes and large models. No test here asserts a time: quadratic work would take minutes or more at these
+//! sizes, and recursion along a tape would overflow the small stacks.
 
 use libtest_mimic::{Failed, Trial};
 use meganeura::optim::{AdamW, Optimizer};

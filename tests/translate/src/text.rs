@@ -1,6 +1,7 @@
 //! Kernels as text.
 
-/// A kernel's text without its numeric literals. Kernels with the same rest have the same statements and types.
+/// A kernel's text without its numeric literals. Kernels with the same rest have the same statements, and the same
+/// types up to the lengths of arrays.
 #[must_use]
 pub fn without_numbers(wgsl: &str) -> String {
     let mut last = ' ';
