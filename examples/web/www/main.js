@@ -91,8 +91,7 @@ const receive = {
     state.losses = { reader: [], drawer: [] };
     choose("reader");
     $("accuracy").textContent = "–";
-    $("confusion").tBodies[0]?.remove();
-    images($("drawings"), new Float32Array(40 * 64), 10);
+    blank();
     $("recognised").textContent = "Asked for 0 to 9, four times. The noise is the same each time.";
     showRunning();
     read();
@@ -227,6 +226,12 @@ function read() {
   send("read", { points, lengths: new Uint32Array(strokes.map((stroke) => stroke.length)) });
 }
 
+/** Draws results without content. They take the space that they will need: nothing moves when the first ones come. */
+function blank() {
+  confusion($("confusion"), new Uint32Array(100));
+  images($("drawings"), new Float32Array(40 * 64), 10);
+}
+
 async function load(file) {
   if (!file) return;
   dismiss("load");
@@ -302,7 +307,7 @@ document.addEventListener("visibilitychange", () => {
 addEventListener("resize", () => (state.stale = true));
 matchMedia("(prefers-color-scheme: dark)").onchange = () => (state.stale = true);
 
-images($("drawings"), new Float32Array(40 * 64), 10);
+blank();
 images($("seen"), new Float32Array(64), 1);
 showRunning();
 open(null);

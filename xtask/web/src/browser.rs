@@ -107,8 +107,18 @@ impl Browser {
         id.ok_or_else(|| format!("{selector} is not there"))
     }
 
+    /// Clicks an element with the mouse. The click misses if the page moves the element at that moment.
     pub fn click(&self, selector: &str) -> Done {
-        self.post(&format!("element/{}/click", self.id(selector)?), &json!({})).map(drop)
+        self.run(&format!(
+            "document.wasClicked = false;
+             document.querySelector({}).addEventListener('click', () => document.wasClicked = true, {{ once: true }});",
+            json!(selector)
+        ))?;
+        self.post(&format!("element/{}/click", self.id(selector)?), &json!({}))?;
+        if self.run("return document.wasClicked;")? == json!(true) {
+            return Ok(());
+        }
+        Err(format!("a click missed {selector}: the page has moved it"))
     }
 
     /// Types text, or gives a file to a file input.

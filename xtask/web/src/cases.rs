@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use meganeura_web::Model;
 use pollster::block_on;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::Done;
 use crate::browser::{NO_WEBGPU, WEBGPU};
@@ -117,6 +117,11 @@ impl Page {
         let selector = format!("[data-topic={topic}]");
         self.browser.wait(&format!("document.querySelector('{selector}')"))?;
         self.browser.text(&format!("{selector} p"))
+    }
+
+    /// The position of an element from the top of the page, in CSS pixels.
+    fn place(&self, selector: &str) -> Done<Value> {
+        self.browser.run(&format!("return document.querySelector('{selector}').getBoundingClientRect().top + scrollY;"))
     }
 
     fn choose(&self, model: &str) -> Done {
@@ -261,6 +266,7 @@ fn files(page: &Page) -> Done {
 
     // And back, into an untrained page.
     page.open("device=cpu")?;
+    let place = page.place("#save-reader")?;
     for model in [Model::Reader, Model::Drawer] {
         let bytes = native::weights(&native, model)?;
         page.give("native.safetensors", &bytes)?;
@@ -272,7 +278,8 @@ fn files(page: &Page) -> Done {
         expect(page.save(model)? == bytes, || "the weights are others".to_owned())?;
         page.browser.run("document.querySelector('[data-topic=file] button').click();")?;
     }
-    page.browser.wait(&format!("document.getElementById('accuracy').textContent == '{on_page:.1} %'"))
+    page.browser.wait(&format!("document.getElementById('accuracy').textContent == '{on_page:.1} %'"))?;
+    expect(page.place("#save-reader")? == place, || "the first evaluation moves a button".to_owned())
 }
 
 fn wrong_files(page: &Page) -> Done {
