@@ -13,7 +13,7 @@ pub fn is_there() -> bool {
 }
 
 /// The workspace's features that need MPI.
-pub const FEATURES: &str = "meganeura-examples/mpi,meganeura-tests/mpi";
+pub const FEATURES: &str = "meganeura-examples/mpi,meganeura-tests/mpi,meganeura-unit/mpi";
 
 /// Installs MPI if possible. Without it, the tests that need it are left out.
 pub fn ensure() {

@@ -5,7 +5,7 @@ use crate::process;
 
 /// The tests that reach unsafe code: the kernels' own, and every operation's on the CPU.
 const TESTS: [[&str; 4]; 2] =
-    [["-p", "meganeura", "--lib", "kernel"], ["-p", "meganeura-tests", "--test=suite", "ops::"]];
+    [["-p", "meganeura-unit", "--test=meganeura", "kernel"], ["-p", "meganeura-tests", "--test=suite", "ops::"]];
 
 /// Builds into a separate folder, without the GPU executor, whose drivers the sanitizer does not support.
 pub fn run() -> Done {

@@ -30,19 +30,15 @@ pub struct Options {
     args: Vec<String>,
 }
 
-/// The features of the framework that need no GPU and no other process.
-const WITHOUT_GPU: &str = "gzip,images,onnx,pt,tensorboard,testing";
-
 /// Runs the tests to try first after a change.
 fn quick(filter: &str) -> Done {
-    let run = |package: &[&str], filter: &str| {
-        let mut cargo = command(&package.iter().copied().map(String::from).collect::<Vec<_>>());
+    let run = |target: &str, filter: &str| {
+        let mut cargo = command(&["--test".to_owned(), target.to_owned()]);
         process::run(cargo.arg("--").args((!filter.is_empty()).then_some(filter)))
     };
+    let units = run("meganeura", filter);
     let native = if filter.is_empty() { "::native::" } else { filter };
-    let native = run(&["--package", "meganeura-tests", "--test", "suite"], native);
-    let units = ["--package", "meganeura", "--lib", "--no-default-features", "--features", WITHOUT_GPU];
-    run(&units, filter).and(native)
+    run("suite", native).and(units)
 }
 
 /// Makes sure that there is a Vulkan driver, then runs the tests.
@@ -173,7 +169,7 @@ mod tests {
         let all = arguments(&[], true).join(" ");
         assert_eq!(
             all,
-            "test --workspace --exclude xtask-web --features meganeura-examples/mpi,meganeura-tests/mpi --no-fail-fast"
+            "test --workspace --exclude xtask-web --features meganeura-examples/mpi,meganeura-tests/mpi,meganeura-unit/mpi --no-fail-fast"
         );
         assert_eq!(arguments(&["-p".to_owned()], true).join(" "), "test --no-fail-fast -p");
     }
