@@ -109,7 +109,7 @@ impl Options {
         let run = Run::at(&folder, device)
             .setting("program", program)
             .setting("seed", self.seed)
-            .go_on_with(go_on_with(arguments, self.run.is_none().then_some(&folder)))
+            .resume_command(resume_command(arguments, self.run.is_none().then_some(&folder)))
             .interrupt(&Interrupt::on_ctrl_c()?)
             .tensorboard(self.tensorboard)
             .world(world);
@@ -123,7 +123,7 @@ impl Options {
 }
 
 /// The command that resumes a run that ended early; it adds the folder if the original command did not name one.
-fn go_on_with(arguments: impl Iterator<Item = String>, folder: Option<&PathBuf>) -> String {
+fn resume_command(arguments: impl Iterator<Item = String>, folder: Option<&PathBuf>) -> String {
     let mut command: Vec<_> = arguments.filter(|argument| !argument.starts_with("--resume")).collect();
     command.extend(folder.into_iter().flat_map(|folder| ["--run".to_owned(), folder.display().to_string()]));
     command.push("--resume".to_owned());
@@ -257,7 +257,7 @@ mod tests {
     fn the_command_resumes_the_training() {
         let command = |arguments: &str, folder: Option<&str>| {
             let arguments = arguments.split(' ').map(str::to_owned);
-            go_on_with(arguments, folder.map(PathBuf::from).as_ref())
+            resume_command(arguments, folder.map(PathBuf::from).as_ref())
         };
         assert_eq!(command("train --epochs 2", Some("target/run-1")), "train --epochs 2 --run target/run-1 --resume");
         for resumed in ["train --run r --resume --steps 9", "train --run r --resume-from-last-good --steps 9"] {

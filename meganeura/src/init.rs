@@ -246,7 +246,7 @@ impl Tensor {
     ///
     /// # Errors
     ///
-    /// If the shape has no elements or the device no room for it.
+    /// Fails if the shape has no elements, or if the device has no room.
     #[track_caller]
     pub fn rand(device: &Device, shape: impl Into<Shape>, seed: impl Into<Seed>) -> Result<Self> {
         Initializer::Uniform { low: 0.0, high: 1.0 }.sample(device, shape, seed.into())
@@ -256,7 +256,7 @@ impl Tensor {
     ///
     /// # Errors
     ///
-    /// As [`Tensor::rand`].
+    /// Fails like [`Tensor::rand`].
     #[track_caller]
     pub fn randn(device: &Device, shape: impl Into<Shape>, seed: impl Into<Seed>) -> Result<Self> {
         Initializer::Normal { mean: 0.0, std: 1.0 }.sample(device, shape, seed.into())

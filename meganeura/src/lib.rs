@@ -43,9 +43,9 @@
 //!
 //! # What there is
 //!
-//! * **Layers** ([`nn`]): convolutions and their transpose, batch, group, layer and instance normalisation, linear,
-//!   embeddings, attention, pooling, resampling, dropout, activations; [initialisers](init) that give the same numbers
-//!   on every device.
+//! * **Layers** ([`nn`]): convolutions in one to three dimensions, transposed ones in one and two; batch, group, layer,
+//!   instance and RMS normalisation; linear, embedding, attention, transformer and recurrent layers; pooling,
+//!   resampling, dropout, activations; [initialisers](init) that give the same numbers on every device.
 //! * **Operations** ([`Var`]'s methods): elementwise arithmetic and functions with NumPy's broadcasting, reductions,
 //!   batched `matmul`, convolution and its transpose with stride, padding, dilation and groups, normalisation, pooling,
 //!   resampling, rows by index, softmax, losses, views without copies. [`ops::CustomOp`] adds your own, with its own
@@ -58,21 +58,21 @@
 //!   attention; on a [`Tensor`] through [`Tensor::map`].
 //! * **Losses** ([`loss`]): mean squared and absolute error, Huber and smooth L1, binary cross-entropy with weights,
 //!   cross-entropy with class weights, label smoothing and ignored labels, or with probabilities as targets, negative
-//!   log-likelihood, KL divergence, focal, Dice, hinge, cosine and triplet losses; reduced to their mean or sum, or
-//!   unreduced.
+//!   log-likelihood, CTC, KL divergence, focal, Dice, hinge, cosine and triplet losses; reduced to their mean or sum,
+//!   or unreduced.
 //! * **Metrics** ([`metric`]): accuracy, top-k accuracy, confusion matrix with F1, ROC AUC, absolute and squared
 //!   errors, perplexity; they add up over batches, threads and ranks.
-//! * **Training** ([`optim`]): SGD, Adam, AdamW, NAdam, RAdam, RMSProp, Adagrad, Lion and Muon with parameter groups,
-//!   and a trait for your own; schedules with a text form; gradients accumulated over micro-batches; clipping by the
-//!   global norm or by value; steps that refuse or skip NaN; moving averages of models; state that is saved and
+//! * **Training** ([`optim`]): SGD, Adam, AdamW, NAdam, RAdam, RMSProp, Adagrad, Lion, Muon and L-BFGS with parameter
+//!   groups, and a trait for your own; schedules with a text form; gradients accumulated over micro-batches; clipping
+//!   by the global norm or by value; steps that refuse or skip NaN; moving averages of models; state that is saved and
 //!   restored bit for bit. Higher-order gradients of every operation; products of Hessians and Jacobians with vectors
 //!   ([`Tape::hvp`], [`Tape::jvp`]).
 //! * **Memory** ([`Tape::recompute`]): blocks whose intermediate values are recomputed in the backward pass instead of
 //!   kept.
 //! * **Fine-tuning** ([`Lora`]): low-rank adapters for the weights that match a pattern, saved separately or merged.
 //! * **Many devices** ([`world`]): processes that each train on a part of every batch and average their gradients,
-//!   through MPI (feature `mpi`).
-//! * **Looking** ([the guide's page](guide::seeing)): layers with shapes, multiply-adds and memory
+//!   started by `torchrun` (NCCL) or by `mpirun` (feature `mpi`).
+//! * **Inspection** ([the guide's page](guide::seeing)): layers with shapes, multiply-adds and memory
 //!   ([`ModuleExt::summary_with`]), graphs and plans for Graphviz, TensorBoard event files (feature `tensorboard`),
 //!   traces for Perfetto ([`Profile::chrome_trace`]).
 //! * **Checks** ([`check`]): gradients of your own layers and operations against finite differences, in double

@@ -83,7 +83,7 @@ impl Lora {
     ///
     /// Fails if the rank is 0 or α is not finite; if the pattern matches nothing (the message names paths near it) or
     /// no matrix; if a parameter already has an adapter, is a factor of one, or is in a module that several share by
-    /// `Arc`; or if the device runs out of memory. Nothing has changed then.
+    /// `Arc`; or if the device runs out of memory. On error, nothing changes.
     #[track_caller]
     pub fn attach<M: Module + ?Sized>(&self, module: &mut M, pattern: &str, seed: impl Into<Seed>) -> Result<usize> {
         let seed = seed.into();
@@ -155,7 +155,7 @@ impl Lora {
     ///
     /// Fails if the file cannot be read; with [`Checkpoint`](crate::ErrorKind::Checkpoint) if it has anything but
     /// adapters, only a part of one, or one that fits no weight of the module; and like [`attach`](Self::attach) if a
-    /// weight has an adapter. Nothing has changed then.
+    /// weight has an adapter. On error, nothing changes.
     #[cfg(not(target_family = "wasm"))]
     #[track_caller]
     pub fn load<M: Module + ?Sized>(module: &mut M, path: impl AsRef<std::path::Path>) -> Result<usize> {
@@ -172,7 +172,7 @@ impl Lora {
     ///
     /// # Errors
     ///
-    /// Fails if there are no adapters, or the device fails. Nothing has changed then.
+    /// Fails if there are no adapters, or the device fails. On error, nothing changes.
     #[track_caller]
     pub fn merge<M: Module + ?Sized>(module: &mut M) -> Result<usize> {
         here(|| {
@@ -196,7 +196,7 @@ impl Lora {
     ///
     /// # Errors
     ///
-    /// Fails if there are no adapters. Nothing has changed then.
+    /// Fails if there are no adapters. On error, nothing changes.
     #[track_caller]
     pub fn detach<M: Module + ?Sized>(module: &mut M) -> Result<usize> {
         here(|| {

@@ -39,7 +39,7 @@ fn trained(device: &Device) -> Result<Vec<f64>> {
 }
 
 fn trains(device: &Device) -> Outcome {
-    let computed = trained(&device.at_baseline()?.for_testing(0)?)?;
+    let computed = trained(&device.at_baseline()?.for_testing(0))?;
     // Three updates of 0.01 each. Rounding can change their directions, because Adam divides small gradients by their
     // own size.
     compare("parameters", &Computed(computed), &Reference(trained(&Device::cpu_with(Precision::Double))?), 1e-4)?;

@@ -14,9 +14,9 @@ const FROM_PYTORCH: &str = include_str!("../../meganeura/src/guide/from_pytorch.
 
 pub(crate) fn collect(trials: &mut Vec<Trial>) {
     trials.push(Trial::test("guide::plan", || shows(&Device::cpu(), 0)));
-    trials.push(gpu_trial("guide::gpu::plan", |device| shows(&device.for_testing(0)?, 1)));
+    trials.push(gpu_trial("guide::gpu::plan", |device| shows(&device.for_testing(0), 1)));
     trials.push(Trial::test("guide::corners", || corners(&Device::cpu())));
-    trials.push(gpu_trial("guide::gpu::corners", |device| corners(&device.for_testing(0)?)));
+    trials.push(gpu_trial("guide::gpu::corners", |device| corners(&device.for_testing(0))));
 }
 
 /// The plan of the page's example equals the page's text block number `at`, except for the launches, in which devices

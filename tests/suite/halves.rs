@@ -34,7 +34,7 @@ const SHAPES: [[usize; 4]; 5] = [[2, 8, 3, 5], [1, 24, 7, 9], [3, 40, 1, 2], [2,
 
 /// Slices of the first images of a tensor: all begin at the same place of the same memory.
 fn parts(device: &Device) -> Outcome {
-    let device = device.for_testing_halves(0)?;
+    let device = device.for_testing_halves(0);
     let norm = GroupNorm::new(2, 8).init(&device, Seed::new(1))?;
     let x = tensor(&device, "parts", [3, 8, 3, 5])?;
     let apart = |images: usize| -> Result<Vec<f32>> {
@@ -57,7 +57,7 @@ fn parts(device: &Device) -> Outcome {
 /// The golden plan shows the values held as halves, and the conversions. There is an input, a concatenation of
 /// channels, and a value that the caller holds.
 fn golden_plan(device: &Device) -> Outcome {
-    let device = device.for_testing_halves(0)?;
+    let device = device.for_testing_halves(0);
     let norms =
         [(2, 8), (4, 24)].map(|(groups, channels)| GroupNorm::new(groups, channels).init(&device, Seed::new(1)));
     let [first, second] = norms;
@@ -85,7 +85,7 @@ fn half(x: f32) -> f32 {
 }
 
 fn rounded(device: &Device) -> Outcome {
-    let device = device.for_testing_halves(0)?;
+    let device = device.for_testing_halves(0);
     for shape in SHAPES {
         let x = normal("rounded", shape.iter().product());
         let full = normalised(&device, &x, shape, false)?;
@@ -99,7 +99,7 @@ fn rounded(device: &Device) -> Outcome {
 }
 
 fn not_finite(device: &Device) -> Outcome {
-    let device = device.for_testing_halves(0)?;
+    let device = device.for_testing_halves(0);
     for shape in SHAPES {
         for value in [f64::NAN, f64::INFINITY] {
             let mut x = normal("not finite", shape.iter().product());
@@ -118,7 +118,7 @@ fn not_finite(device: &Device) -> Outcome {
 /// that the device keeps as `f32` if nothing else reads them. In fast precision only.
 fn weight_gradients(device: &Device) -> Outcome {
     let Ok(device) = device.with_precision(Precision::Fast) else { return Ok(()) };
-    let device = device.for_testing_halves(0)?;
+    let device = device.for_testing_halves(0);
     let convs = [
         (8, Conv2d::new(8, 8, 1)),
         (16, Conv2d::new(16, 24, 3).padding(1)),
@@ -186,7 +186,7 @@ fn model(device: &Device) -> Outcome {
     for shape in &shapes[..if is_software(device) { 2 } else { 3 }] {
         let x = normal("model", shape.iter().product());
         let reference = network(&double, &x, *shape)?;
-        let devices = [Ok(device.for_testing_halves(0)?), device.with_precision(Precision::Fast)];
+        let devices = [Ok(device.for_testing_halves(0)), device.with_precision(Precision::Fast)];
         for device in devices.into_iter().flatten() {
             let found = network(&device, &x, *shape)?;
             for (k, (found, reference)) in found.into_iter().zip(&reference).enumerate() {

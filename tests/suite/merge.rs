@@ -148,15 +148,15 @@ fn block(block: &Block, device: &Device) -> Outcome {
     };
     let (mut variant, mut variants) = (0, 1);
     while variant < variants {
-        let device = device.for_testing(variant)?;
+        let device = device.for_testing(variant);
         hold(&format!("variant {variant}"), &device, false)?;
         variants = if is_software(&device) && block.activation.0 != "gelu" { 1 } else { offered(&device) };
         variant += 1;
     }
-    hold("apart", &device.for_testing_apart(0)?, false)?;
-    hold("not a number", &device.for_testing(0)?, true)?;
+    hold("apart", &device.for_testing_apart(0), false)?;
+    hold("not a number", &device.for_testing(0), true)?;
 
-    let device = device.for_testing(0)?;
+    let device = device.for_testing(0);
     let tape = Tape::new(&device);
     let inputs =
         block.operands(false).iter().map(|(shape, data)| input(&tape, shape, data)).collect::<Result<Vec<_>>>()?;
@@ -169,7 +169,7 @@ fn block(block: &Block, device: &Device) -> Outcome {
 
 /// The plan of a result and its gradients, in a chain of two linear layers.
 fn golden_linear(device: &Device) -> Outcome {
-    let device = device.for_testing(0)?;
+    let device = device.for_testing(0);
     let tape = Tape::new(&device);
     let of = |name: &str, shape: &[usize]| input(&tape, shape, &normal(name, shape.iter().product()));
     let (x, w1, b1) = (of("x", &[8, 5])?, of("w1", &[7, 5])?, of("b1", &[7])?);
@@ -188,7 +188,7 @@ fn golden_linear(device: &Device) -> Outcome {
 }
 
 fn golden_group_norm(device: &Device) -> Outcome {
-    let device = device.for_testing(0)?;
+    let device = device.for_testing(0);
     let tape = Tape::new(&device);
     let of = |name: &str, shape: &[usize]| input(&tape, shape, &normal(name, shape.iter().product()));
     let (a, x, r) = (of("a", &[2, 6, 4, 4])?, of("x", &[2, 6, 4, 4])?, of("r", &[2, 6, 4, 4])?);
@@ -225,7 +225,7 @@ fn reductions(device: &Device) -> Outcome {
     let reference = run(&Device::cpu_with(Precision::Double))?;
     let (mut variant, mut variants) = (0, 1);
     while variant < variants {
-        for device in [device.for_testing(variant)?, device.for_testing_apart(variant)?] {
+        for device in [device.for_testing(variant), device.for_testing_apart(variant)] {
             for (computed, reference) in run(&device)?.into_iter().zip(&reference) {
                 compare("a reduction", &Computed(computed), &Reference(reference.clone()), 1e-5)?;
             }
@@ -233,7 +233,7 @@ fn reductions(device: &Device) -> Outcome {
         }
         variant += 1;
     }
-    let device = device.for_testing(0)?;
+    let device = device.for_testing(0);
     let tape = Tape::new(&device);
     let (a, b) = (input(&tape, &[9, 70], &normal("a", 630))?, input(&tape, &[9, 70], &normal("b", 630))?);
     let y = (&a - &b).square().mean() + 1.0;
@@ -253,7 +253,7 @@ fn read_elsewhere(device: &Device) -> Outcome {
         [&y, &z, &product].iter().map(|var| var.to_tensor()?.to_f64_vec()).collect()
     };
     let reference = run(&Device::cpu_with(Precision::Double))?;
-    let device = device.for_testing(0)?;
+    let device = device.for_testing(0);
     for (computed, reference) in run(&device)?.into_iter().zip(reference) {
         compare("a result", &Computed(computed), &Reference(reference), 1e-5)?;
     }
@@ -278,11 +278,11 @@ fn golden_concat(device: &Device) -> Outcome {
     let reference = run(&Device::cpu_with(Precision::Double))?;
     // Halves have eight significant bits.
     let devices =
-        [(device.for_testing(0)?, 1e-5), (device.for_testing_apart(0)?, 1e-5), (device.for_testing_halves(0)?, 2e-2)];
+        [(device.for_testing(0), 1e-5), (device.for_testing_apart(0), 1e-5), (device.for_testing_halves(0), 2e-2)];
     for (device, tolerance) in devices {
         compare("the concatenation", &Computed(run(&device)?), &Reference(reference.clone()), tolerance)?;
     }
-    let device = device.for_testing(0)?;
+    let device = device.for_testing(0);
     run(&device)?;
     golden::check_plan("plan_concat_gpu", &device.plan_dumps()[0])
 }
@@ -298,7 +298,7 @@ fn detour(device: &Device) -> Outcome {
         y.to_tensor()?.to_f64_vec()
     };
     let reference = run(&Device::cpu_with(Precision::Double))?;
-    let device = device.for_testing(0)?;
+    let device = device.for_testing(0);
     compare("the difference", &Computed(run(&device)?), &Reference(reference), 1e-5)?;
     assert_eq!(device.stats().launches, 3, "{}", device.plan_dumps()[0]);
     Ok(())

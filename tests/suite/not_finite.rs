@@ -80,7 +80,7 @@ fn agrees(device: &Device, arity: usize, parts: usize, build: Build<'_>) -> Outc
     let native = Device::cpu();
     let references = [results(&native, &columns, build)?, results(&native, &flushed, build)?];
     let mut wrong = String::new();
-    for (part, found) in results(&device.for_testing(0)?, &columns, build)?.into_iter().take(parts).enumerate() {
+    for (part, found) in results(&device.for_testing(0), &columns, build)?.into_iter().take(parts).enumerate() {
         for (row, &y) in found.iter().enumerate() {
             let wanted = [0, 1].map(|which| references[which][part][row]);
             let x: Vec<_> = columns.iter().map(|column| column[row]).collect();

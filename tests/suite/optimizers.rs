@@ -145,20 +145,20 @@ const SUBJECTS: [Subject; 14] = [
 
 pub(crate) fn collect(trials: &mut Vec<Trial>) {
     for subject in &SUBJECTS {
-        let double = || agrees(subject, &Device::cpu_with(Precision::Double).for_testing(0)?, 1e-13);
+        let double = || agrees(subject, &Device::cpu_with(Precision::Double).for_testing(0), 1e-13);
         trials.push(Trial::test(format!("optimizers::{}", subject.name), double));
         // Five steps of some ten roundings each.
-        let single = |device: &Device| agrees(subject, &device.for_testing(0)?, 3e-6);
+        let single = |device: &Device| agrees(subject, &device.for_testing(0), 3e-6);
         trials.push(gpu_trial(format!("optimizers::gpu::{}", subject.name), single));
     }
-    trials.push(Trial::test("optimizers::muon", || muon(&Device::cpu().for_testing(0)?)));
-    trials.push(gpu_trial("optimizers::gpu::muon", |device| muon(&device.for_testing(0)?)));
-    trials.push(Trial::test("optimizers::the_norm_of_all_is_clipped", || clip(&Device::cpu().for_testing(0)?)));
-    trials.push(gpu_trial("optimizers::gpu::the_norm_of_all_is_clipped", |device| clip(&device.for_testing(0)?)));
+    trials.push(Trial::test("optimizers::muon", || muon(&Device::cpu().for_testing(0))));
+    trials.push(gpu_trial("optimizers::gpu::muon", |device| muon(&device.for_testing(0))));
+    trials.push(Trial::test("optimizers::the_norm_of_all_is_clipped", || clip(&Device::cpu().for_testing(0))));
+    trials.push(gpu_trial("optimizers::gpu::the_norm_of_all_is_clipped", |device| clip(&device.for_testing(0))));
     trials.push(Trial::test("optimizers::step_parts_of_a_model", || parts(&Device::cpu())));
-    trials.push(gpu_trial("optimizers::gpu::step_parts_of_a_model", |device| parts(&device.for_testing(0)?)));
+    trials.push(gpu_trial("optimizers::gpu::step_parts_of_a_model", |device| parts(&device.for_testing(0))));
     trials.push(Trial::test("optimizers::copies_are_left_alone", || copies(&Device::cpu())));
-    trials.push(gpu_trial("optimizers::gpu::copies_are_left_alone", |device| copies(&device.for_testing(0)?)));
+    trials.push(gpu_trial("optimizers::gpu::copies_are_left_alone", |device| copies(&device.for_testing(0))));
 }
 
 /// The derivative of [`loss`] with respect to number `i`.

@@ -24,12 +24,12 @@ pub(crate) fn collect(trials: &mut Vec<Trial>) {
     test("paths_are_those_of_the_model", paths);
     test("stale_after_a_step", || stale(&Device::cpu()));
     test("stale_after_set_and_moves", stale_after_set);
-    test("what_is_held_is_of_before_the_step", || held(&Device::cpu().for_testing(0)?));
+    test("what_is_held_is_of_before_the_step", || held(&Device::cpu().for_testing(0)));
     test("operands_of_two_tapes_are_refused", two_tapes);
     test("operands_of_two_devices_are_refused", || two_devices(&Device::cpu_with(Precision::Double)));
     test("labels_are_viewed_like_floats", || labels(&Device::cpu()));
-    trials.push(gpu_trial("tape::gpu::stale_after_a_step", |device| stale(&device.for_testing(0)?)));
-    trials.push(gpu_trial("tape::gpu::held_values_are_those_before_the_step", |device| held(&device.for_testing(0)?)));
+    trials.push(gpu_trial("tape::gpu::stale_after_a_step", |device| stale(&device.for_testing(0))));
+    trials.push(gpu_trial("tape::gpu::held_values_are_those_before_the_step", |device| held(&device.for_testing(0))));
     trials.push(gpu_trial("tape::gpu::operands_of_two_devices_are_refused", two_devices));
     trials.push(gpu_trial("tape::gpu::labels_are_viewed_like_floats", labels));
 }

@@ -13,13 +13,13 @@ use crate::numbers::{Computed, Reference, compare};
 pub(crate) fn collect(trials: &mut Vec<Trial>) {
     trials.push(Trial::test("training::the_loss_falls", || falls(&Device::cpu())));
     trials.push(Trial::test("training::precisions_agree", || curves_agree(&Device::cpu())));
-    trials.push(gpu_trial("training::gpu::curves_agree", |device| curves_agree(&device.for_testing(0)?)));
+    trials.push(gpu_trial("training::gpu::curves_agree", |device| curves_agree(&device.for_testing(0))));
     trials.push(gpu_trial("training::gpu::the_same_start", same_start));
     trials.push(gpu_trial("training::gpu::the_same_dropout", same_dropout));
-    trials.push(Trial::test("training::not_finite", || not_finite(&Device::cpu().for_testing(0)?)));
-    trials.push(gpu_trial("training::gpu::not_finite", |device| not_finite(&device.for_testing(0)?)));
+    trials.push(Trial::test("training::not_finite", || not_finite(&Device::cpu().for_testing(0))));
+    trials.push(gpu_trial("training::gpu::not_finite", |device| not_finite(&device.for_testing(0))));
     trials.push(Trial::test("training::moved_to_another_device", || moved(&Device::cpu_with(Precision::Double))));
-    trials.push(gpu_trial("training::gpu::moved_to_another_device", |device| moved(&device.for_testing(0)?)));
+    trials.push(gpu_trial("training::gpu::moved_to_another_device", |device| moved(&device.for_testing(0))));
 }
 
 /// The losses of 20 steps, and one more after the last step.
@@ -99,7 +99,7 @@ fn same_dropout(device: &Device) -> Result<(), Failed> {
     };
     let [first, second] = own(&Device::cpu())?;
     assert_ne!(first, second);
-    assert_eq!([first, second], own(&device.for_testing(0)?)?);
+    assert_eq!([first, second], own(&device.for_testing(0))?);
     Ok(())
 }
 

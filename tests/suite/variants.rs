@@ -35,8 +35,8 @@ fn product(device: &Device, m: usize, k: usize, n: usize) -> Result<Vec<f64>> {
 }
 
 fn deterministic(device: &Device) -> Outcome {
-    let first = choices(&device.for_testing(0)?)?;
-    assert_eq!(first, choices(&device.for_testing(0)?)?);
+    let first = choices(&device.for_testing(0))?;
+    assert_eq!(first, choices(&device.for_testing(0))?);
     assert!(first.len() == 5 && first.iter().all(|plan| !plan.is_empty()), "{first:?}");
     for choice in first.iter().flatten() {
         assert_eq!(choice.variant, choice.offered[0], "{choice:?}");
@@ -49,7 +49,7 @@ fn deterministic(device: &Device) -> Outcome {
 }
 
 fn preferred(device: &Device) -> Outcome {
-    let device = device.for_testing(0)?;
+    let device = device.for_testing(0);
     let chosen = |device: &Device| device.kernel_choices().pop().and_then(|mut plan| plan.pop()).expect("one kernel");
     let reference = Reference(product(&Device::cpu_with(meganeura::Precision::Double), 20, 70, 40)?);
     product(&device, 20, 70, 40)?;
@@ -70,7 +70,7 @@ fn preferred(device: &Device) -> Outcome {
 }
 
 fn unknown(device: &Device) -> Outcome {
-    let device = device.for_testing(0)?;
+    let device = device.for_testing(0);
     device.prefer_variants(&[("matmul", "no such variant")])?;
     let error = product(&device, 2, 3, 4).expect_err("no such variant");
     assert_eq!(error.kind(), ErrorKind::Argument);

@@ -231,7 +231,7 @@ fn drawing_does_not_change_the_training() {
     // The folder's name has a space, so the printed command must be quoted for a shell.
     let output = run("diffusion", &[&training[..], &["--resume"]].concat());
     let said = String::from_utf8_lossy(&output.stdout);
-    let command = said.lines().last().and_then(|line| line.split_once("to go on: ")).expect("how to go on").1;
+    let command = said.lines().last().and_then(|line| line.split_once("to resume: ")).expect("how to resume").1;
     if cfg!(unix) {
         let output = Command::new("sh").args(["-c", command]).env("MEGANEURA_DEVICE", "cpu").output().unwrap();
         assert!(output.status.success(), "{output:?}");

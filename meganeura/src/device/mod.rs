@@ -291,7 +291,7 @@ impl Device {
         }
     }
 
-    /// The program for an excerpt of a graph: a kept one of the same structure, or a new one.
+    /// The plan for an excerpt of a graph: a kept one of the same structure, or a new one.
     pub(crate) fn plan(&self, excerpt: &Excerpt<'_>) -> Result<Arc<PreparedPlan>> {
         let known = self.spend("look up", |host| &mut host.look_up, || lock(&self.0.plans).find(excerpt));
         if let Some(prepared) = known {
@@ -331,7 +331,7 @@ impl Device {
         }
     }
 
-    /// Runs a program and returns the storages of its outputs.
+    /// Runs a plan and returns the storages of its outputs.
     pub(crate) fn run(&self, prepared: &PreparedPlan, bindings: &mut Bindings<'_>) -> Result<Vec<Storage>> {
         let poison = self.0.testing.poison;
         let profiling = *lock(&self.0.profiling);
@@ -387,42 +387,27 @@ impl Device {
         }
     }
 
-    /// For tests of kernels: the same adapter, opened with special options.
+    /// For tests of kernels: the same adapter, with a plan cache of its own and special options.
     ///
     /// Variant number `variant` of each kernel runs (the last where there are fewer). Memory holds NaN until it is
     /// written. Every access of every kernel is checked, even in trusted kernels. With the environment variable
     /// `MEGANEURA_UNCHECKED=1`, trusted kernels run unchecked, as on other devices.
-    ///
-    /// # Errors
-    ///
-    /// Fails if the adapter does not answer again.
     #[cfg(feature = "testing")]
-    #[track_caller]
-    pub fn for_testing(&self, variant: usize) -> Result<Self> {
-        Ok(self.under_test(Preferences { number: variant, ..Preferences::default() }))
+    pub fn for_testing(&self, variant: usize) -> Self {
+        self.under_test(Preferences { number: variant, ..Preferences::default() })
     }
 
     /// Like [`Device::for_testing`], with elementwise work in separate launches instead of those of kernels.
-    ///
-    /// # Errors
-    ///
-    /// Fails like [`Device::for_testing`].
     #[cfg(feature = "testing")]
-    #[track_caller]
-    pub fn for_testing_apart(&self, variant: usize) -> Result<Self> {
-        Ok(self.under_test(Preferences { number: variant, apart: true, ..Preferences::default() }))
+    pub fn for_testing_apart(&self, variant: usize) -> Self {
+        self.under_test(Preferences { number: variant, apart: true, ..Preferences::default() })
     }
 
     /// Like [`Device::for_testing`], where every kernel that supports it reads and stores halves (bf16, channels
     /// innermost). This is the only way to get halves on adapters without matrix units.
-    ///
-    /// # Errors
-    ///
-    /// Fails like [`Device::for_testing`].
     #[cfg(feature = "testing")]
-    #[track_caller]
-    pub fn for_testing_halves(&self, variant: usize) -> Result<Self> {
-        Ok(self.under_test(Preferences { number: variant, halves: true, ..Preferences::default() }))
+    pub fn for_testing_halves(&self, variant: usize) -> Self {
+        self.under_test(Preferences { number: variant, halves: true, ..Preferences::default() })
     }
 
     #[cfg(feature = "testing")]

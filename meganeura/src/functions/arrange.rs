@@ -223,11 +223,15 @@ impl Var {
     pub fn diagonal(&self) -> Self {
         let shape = self.shape();
         let [outer @ .., rows, columns] = shape.dims() else {
-            return self.refuse("diagonal", ErrorKind::Shape, format!("of {shape}, which is not a matrix"));
+            return self.refuse("diagonal", ErrorKind::Shape, format!("needs at least two axes, the shape is {shape}"));
         };
         let (&n, outer) = (rows, outer.to_vec());
         if n != *columns {
-            return self.refuse("diagonal", ErrorKind::Shape, format!("of {shape}, which is not square"));
+            return self.refuse(
+                "diagonal",
+                ErrorKind::Shape,
+                format!("the last two axes must be equal, the shape is {shape}"),
+            );
         }
         // With n more elements, rows of n + 1 start on the diagonal.
         let flat = self.reshape([outer.iter().product(), n * n]).pad(&[(0, 0), (0, n)], 0.0);

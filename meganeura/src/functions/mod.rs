@@ -27,7 +27,9 @@ impl Var {
     #[track_caller]
     fn without_axis(&self, op: &'static str, axis: usize) -> Option<Self> {
         let rank = self.shape().rank();
-        (axis >= rank).then(|| self.refuse(op, ErrorKind::Shape, format!("axis {axis} of a shape of {rank} axes")))
+        (axis >= rank).then(|| {
+            self.refuse(op, ErrorKind::Shape, format!("axis {axis} is out of range: the shape has {rank} axes"))
+        })
     }
 }
 
@@ -47,12 +49,12 @@ mod tests {
         for (result, expected) in [
             (x.topk(4, 1).0, "topk: the 4 largest of axis 1, which has 3 elements"),
             (x.topk(0, 1).0, "topk: the 0 largest"),
-            (x.topk(1, 2).0, "argsort: axis 2 of a shape of 2 axes"),
+            (x.topk(1, 2).0, "argsort: axis 2 is out of range: the shape has 2 axes"),
             (x.sort(5, true).0, "argsort: axis 5"),
             (x.cumsum(2), "cumsum: axis 2"),
             (x.logcumsumexp(2), "logcumsumexp: axis 2"),
             (x.cumprod(2), "cumprod: axis 2"),
-            (x.argmax(2), "axis 2 of a shape of 2 axes"),
+            (x.argmax(2), "axis 2 is out of range: the shape has 2 axes"),
             (x.flip(&[0, 0]), "flip: axis 0 is named twice"),
             (x.roll(1, 2), "roll: axis 2"),
             (x.squeeze(0), "squeeze: axis 0 of [2, 3], which is not one of extent 1"),
@@ -65,8 +67,8 @@ mod tests {
             (x.split(&[2, 2], 1).swap_remove(1), "split: parts of [2, 2] elements do not make up axis 1"),
             (x.tile(&[2]), "tile: [2] does not say how often"),
             (x.repeat_interleave(0, 0), "repeat_interleave: 0 times"),
-            (x.diagonal(), "diagonal: of [2, 3], which is not square"),
-            (x.tril(0).sum().tril(0), "tril: of [], which is not a matrix"),
+            (x.diagonal(), "diagonal: the last two axes must be equal, the shape is [2, 3]"),
+            (x.tril(0).sum().tril(0), "tril: needs at least two axes, the shape is []"),
             (x.norm_over(&[0], -1.0), "norm: p must be at least 0, it is -1"),
             (x.masked_fill(&y, 0.0), "masked_fill: a mask [2, 4] does not broadcast to [2, 3]"),
             (x.gather(1, &index), "gather: index 3 is past the end, axis 1 has 3 elements"),

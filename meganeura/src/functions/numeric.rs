@@ -95,6 +95,16 @@ impl Var {
     }
 
     /// [`all`](Self::all) over some axes, which are removed.
+    ///
+    /// ```
+    /// use meganeura::prelude::*;
+    ///
+    /// let device = Device::cpu();
+    /// let tape = Tape::new(&device);
+    /// let x = tape.input(&Tensor::from_slice(&device, [2, 2], &[1.0, 0.0, 2.0, -3.0])?);
+    /// assert_eq!(x.all_over(&[1]).to_vec()?, [0.0, 1.0]);
+    /// # Ok::<(), meganeura::Error>(())
+    /// ```
     #[must_use]
     #[track_caller]
     pub fn all_over(&self, axes: &[usize]) -> Self {
@@ -109,6 +119,16 @@ impl Var {
     }
 
     /// [`any`](Self::any) over some axes, which are removed.
+    ///
+    /// ```
+    /// use meganeura::prelude::*;
+    ///
+    /// let device = Device::cpu();
+    /// let tape = Tape::new(&device);
+    /// let x = tape.input(&Tensor::from_slice(&device, [2, 2], &[0.0, 0.0, 2.0, 0.0])?);
+    /// assert_eq!(x.any_over(&[1]).to_vec()?, [0.0, 1.0]);
+    /// # Ok::<(), meganeura::Error>(())
+    /// ```
     #[must_use]
     #[track_caller]
     pub fn any_over(&self, axes: &[usize]) -> Self {

@@ -73,7 +73,7 @@ impl Var {
     fn triangle(&self, op: &'static str, diagonal: isize) -> Self {
         let shape = self.shape();
         let &[.., rows, columns] = shape.dims() else {
-            return self.refuse(op, ErrorKind::Shape, format!("of {shape}, which is not a matrix"));
+            return self.refuse(op, ErrorKind::Shape, format!("needs at least two axes, the shape is {shape}"));
         };
         let tape = self.tape();
         let diagonal = tape.iota([rows, 1], 0) + self.constant(diagonal as f64);

@@ -93,13 +93,13 @@ pub trait Checkpoint: Module {
         here_async(save::to_safetensors(self, &Names::new()))
     }
 
-    /// Like [`save`](Self::save), under the names that these rules map to the model's paths: for the file's intended
-    /// reader.
+    /// Like [`save`](Self::save), but with the file's names for the model's paths, for programs that expect those
+    /// names.
     ///
     /// # Errors
     ///
-    /// Fails like [`save`](Self::save), and with [`Argument`](ErrorKind::Argument) if a path has no name that the rules
-    /// map back to it, if two paths have the same name, or if a tensor of the file lacks some of its equal parts.
+    /// Fails like [`save`](Self::save), and with [`Argument`](ErrorKind::Argument) if no name maps to a path, if
+    /// two paths get the same name, or if the model lacks a part of a tensor that a [split](Names::split) rule joins.
     #[cfg(not(target_family = "wasm"))]
     #[track_caller]
     fn save_with(&self, path: impl AsRef<Path>, names: &Names) -> Result<()> {

@@ -67,7 +67,10 @@ impl Contents {
             );
         }
         if parts.len() != part.of {
-            bail!(Argument, "`{path}` would be a part of `{name}`, which the rules split unequally");
+            bail!(
+                Argument,
+                "`{path}` would be a part of `{name}`, but the rules split `{name}` into different numbers of parts"
+            );
         }
         parts[part.index] = Some((path.to_owned(), tensor));
         Ok(())
@@ -82,10 +85,17 @@ impl Parts {
         let there: Vec<_> = parts.into_iter().flatten().collect();
         let [(first, tensor), ..] = &there[..] else { unreachable!("what has no part is not noted") };
         if there.len() < of {
-            bail!(Argument, "`{name}` is made of {of} parts, of which the model has {}; one is `{first}`", there.len());
+            bail!(
+                Argument,
+                "`{name}` needs {of} parts, but the model has only {} (`{first}`, for one); add the others or change the rule",
+                there.len()
+            );
         }
         if let Some((other, _)) = there.iter().find(|(_, other)| of > 1 && !can_join(tensor, other)) {
-            bail!(Argument, "`{first}` and `{other}` cannot be joined as `{name}`: equal parts along a first axis are");
+            bail!(
+                Argument,
+                "`{first}` and `{other}` cannot be joined as `{name}`: parts must have equal shapes and at least one axis"
+            );
         }
         Ok(there.into_iter().map(|(_, tensor)| tensor).collect())
     }

@@ -178,7 +178,7 @@ fn one_tensor_is_split_and_put_together_again() {
     let error = other.load_safetensors_with(&uneven, &names).unwrap_err();
     assert_eq!(error.message(), "`qkv.0`: [4, 2] in the file does not fall into 3 equal parts");
     let error = model(1.0)[..2].to_vec().to_safetensors_with(&names).unwrap_err();
-    assert!(error.to_string().contains("made of 3 parts, of which the model has 2"), "{error}");
+    assert!(error.to_string().contains("needs 3 parts, but the model has only 2"), "{error}");
     let longer = Param::new(Tensor::zeros(&Device::cpu(), [2, 2]).unwrap());
     let [a, b, _] = model(1.0);
     let error = [a, b, [longer]].to_safetensors_with(&names).unwrap_err();

@@ -103,7 +103,7 @@ impl Confusion {
             } else {
                 let scores = Scores::read(predictions, labels, self.ignored).await?;
                 if scores.classes() != self.classes {
-                    bail!(Shape, "scores {shape} in a confusion matrix of {} classes", self.classes);
+                    bail!(Shape, "the scores must have {} classes, their shape is {shape}", self.classes);
                 }
                 pairs.extend(scores.rows().map(|(row, label)| (label, scores.best(row))));
             }

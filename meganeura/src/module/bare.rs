@@ -7,10 +7,10 @@ use crate::Tensor;
 #[doc(hidden)]
 #[diagnostic::on_unimplemented(
     message = "a bare `Tensor` is not a module: is it a parameter, a buffer or neither?",
-    label = "its role is not said",
-    note = "trained by optimizers: hold a `Param`",
-    note = "saved and moved with the model, but not trained: hold a `Buffer`",
-    note = "no part of the model: put `#[module(skip)]` on the field"
+    label = "its role is unknown",
+    note = "if optimizers train it, make it a `Param`",
+    note = "if it is saved and moved with the model, but not trained, make it a `Buffer`",
+    note = "if it is no part of the model, put `#[module(skip)]` on the field"
 )]
 pub trait Role {}
 

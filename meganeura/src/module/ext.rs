@@ -227,8 +227,8 @@ pub trait ModuleExt: Module {
     ///
     /// # Errors
     ///
-    /// Fails if a new value has another type, or if recording it failed; the message names the path. Nothing has
-    /// changed then.
+    /// Fails if a new value has another type, or if recording it failed; the message names the path. On
+    /// error, nothing changes.
     #[track_caller]
     fn map(&mut self, mut f: impl FnMut(&Leaf<'_>, &Var) -> Var) -> Result<()> {
         here(|| update(leaves(self).into_iter().map(|leaf| (leaf, None)), |leaf, x, _| f(leaf, x)))
@@ -245,9 +245,10 @@ pub trait ModuleExt: Module {
         here(|| zip(self, other))
     }
 
-    /// Replaces every parameter and buffer by the result of `f` of it and its counterpart in the other model, which
-    /// stays. One run on the device for all: averages of models, moving or not. A model that is saved with its average
-    /// has it in a `#[module(frozen)]` field.
+    /// Replaces every parameter and buffer by the result of `f`, called with its value and its counterpart in `other`,
+    /// which does not change. All of it is one run on the device.
+    ///
+    /// Use it to average models. To save an average with its model, keep it in a `#[module(frozen)]` field.
     ///
     /// ```
     /// use meganeura::prelude::*;
@@ -274,7 +275,7 @@ pub trait ModuleExt: Module {
     ///
     /// # Errors
     ///
-    /// Fails like [`zip`](Self::zip), or if a device fails. Nothing has changed then.
+    /// Fails like [`zip`](Self::zip), or if a device fails. On error, nothing changes.
     #[track_caller]
     fn copy_from(&mut self, other: &Self) -> Result<()> {
         here(|| {
@@ -292,7 +293,7 @@ pub trait ModuleExt: Module {
     /// # Errors
     ///
     /// Fails if types differ, if `other` has a tie at a path that is missing here, or if parameters are in different
-    /// modules shared by `Arc`. Nothing has changed then.
+    /// modules shared by `Arc`. On error, nothing changes.
     #[track_caller]
     fn tie_like(&mut self, other: &Self) -> Result<()> {
         here(|| {

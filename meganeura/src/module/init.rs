@@ -45,8 +45,8 @@ use crate::{Device, Result};
     label = "`init` takes a builder here",
     note = "a layer's `new` gives one: `#[module(init = Linear::new(64, 10))]`",
     note = "a struct that can build itself needs only the bare `#[module(init)]`",
-    note = "what has no builder, a closure builds: `#[module(init = |device, seed| …)]`",
-    note = "a value that is no module goes with `skip`: `#[module(skip, init = 0.5)]`"
+    note = "for a type without a builder, use a closure: `#[module(init = |device, seed| …)]`",
+    note = "for a field that is not a module, add `skip`: `#[module(skip, init = 0.5)]`"
 )]
 pub trait Init: Sized {
     /// The module that is built.
@@ -77,10 +77,10 @@ pub trait Init: Sized {
 /// tuples, `Box` and `Arc` of such modules can be built the same way.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be built from a seed alone",
-    label = "nothing says how to build it",
-    note = "a struct that derives `Module` has its `init` from its fields: give each one, such as `#[module(init = Linear::new(64, 10))]`",
-    note = "a field of a type with a builder takes that: `#[module(init = Linear::new(64, 10))]`, not the bare `#[module(init)]`",
-    note = "a type with a config is built by that: `#[module(init = NetConfig {{ … }})]`"
+    label = "no `init` is given for it",
+    note = "a struct that derives `Module` can be built if each field has an `init`, such as `#[module(init = Linear::new(64, 10))]`",
+    note = "for a field of a type with a builder, give the builder: `#[module(init = Linear::new(64, 10))]`, not the bare `#[module(init)]`",
+    note = "for a type with a config, give the config: `#[module(init = NetConfig {{ … }})]`"
 )]
 pub trait FromSeed: Sized {
     /// Builds the module on `device`, with initial values drawn from `seed`.

@@ -101,7 +101,7 @@ impl SlotMut<'_> {
     ///
     /// # Errors
     ///
-    /// Fails if the shape, element type or device differs. The old value stays then.
+    /// Fails if the shape, element type or device differs. On error, the old value stays.
     #[track_caller]
     pub fn set(&mut self, value: Tensor) -> Result<()> {
         here(|| self.cell().replace(value))

@@ -34,7 +34,7 @@ struct Ties(HashMap<u64, u64>);
 /// # Errors
 ///
 /// Fails if types or roles differ within a group, if tensors of different modules shared by `Arc` would have to be
-/// replaced, or if tensors of adapters are tied whose parameters are not. Nothing has changed then.
+/// replaced, or if tensors of adapters are tied whose parameters are not. On error, nothing changes.
 pub(crate) fn tie<M: Module + ?Sized>(module: &mut M, groups: &[Vec<String>]) -> Result<()> {
     let (mut ids, mut places) = (HashMap::new(), HashMap::new());
     module.visit_mut(At::root(), &mut |at, slot| {

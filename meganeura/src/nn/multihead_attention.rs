@@ -48,7 +48,7 @@ pub struct MultiheadAttention {
 }
 
 impl MultiheadAttention {
-    /// An attention over vectors of `width` features, in `heads` heads.
+    /// Multi-head attention over vectors of `width` features, with `heads` heads.
     #[expect(clippy::new_ret_no_self, reason = "a layer needs a device and a seed; this describes one without")]
     pub fn new(width: usize, heads: usize) -> MultiheadAttentionConfig {
         MultiheadAttentionConfig { width, heads, bias: true }

@@ -11,7 +11,8 @@ use crate::{Device, ErrorKind, Result, Var};
 /// `softmax(q·kᵀ/√d)·v` over its `d = C/heads` channels of the projected queries, keys and values
 ///
 /// Projections are 1×1 convolutions. Normalisation and residual are up to the caller: `x + attention(norm(x))` in
-/// U-Nets. The scores take `N·heads·(H·W)²` floats, so the layer is meant for small maps.
+/// U-Nets. Time grows with `(H·W)²`. Memory is that of [`Var::attention_with`](crate::Var::attention_with), which
+/// keeps all `N·heads·(H·W)²` scores only in some cases.
 ///
 /// Shapes: `x [N, C, H, W]` → `y [N, C, H, W]`.
 ///
@@ -39,7 +40,7 @@ pub struct SelfAttention2d {
 }
 
 impl SelfAttention2d {
-    /// An attention over pixels of `channels` channels, in `heads` heads.
+    /// Multi-head attention over pixels of `channels` channels, with `heads` heads.
     #[expect(clippy::new_ret_no_self, reason = "a layer needs a device and a seed; this describes one without")]
     pub fn new(channels: usize, heads: usize) -> SelfAttention2dConfig {
         SelfAttention2dConfig { channels, heads, bias: true }

@@ -26,7 +26,7 @@ impl Primitive for Flip {
             return Err(format!("needs floats, the operand holds {}", x.dtype));
         }
         if let Some(axis) = self.axes.iter().find(|&&axis| axis >= x.shape.rank()) {
-            return Err(format!("axis {axis} of a shape of {} axes", x.shape.rank()));
+            return Err(format!("axis {axis} is out of range: the shape has {} axes", x.shape.rank()));
         }
         match self.axes.windows(2).find(|pair| pair[0] == pair[1]) {
             Some(pair) => Err(format!("axis {} is named twice", pair[0])),

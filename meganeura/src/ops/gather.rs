@@ -50,7 +50,7 @@ impl Primitive for Gather {
             return Err(format!("needs floats and u32 indices, from `Tensor::indices`, not {x} and {index}"));
         }
         if axis >= x.shape.rank() {
-            return Err(format!("axis {axis} of a shape of {} axes", x.shape.rank()));
+            return Err(format!("axis {axis} is out of range: the shape has {} axes", x.shape.rank()));
         }
         if index.shape.rank() != x.shape.rank() || index.shape.with(axis, 1) != x.shape.with(axis, 1) {
             return Err(format!("{} and the indices' {} differ outside axis {axis}", x.shape, index.shape));

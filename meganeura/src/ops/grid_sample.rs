@@ -3,14 +3,35 @@
 use crate::ErrorKind;
 use crate::tape::Var;
 
-/// Options of [`Var::grid_sample`]. By default it interpolates between the four nearest pixels, with zeros outside,
-/// like PyTorch.
+/// The value of an image between its pixels.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum GridSampleMode {
+    /// Interpolates between the four nearest pixels.
+    #[default]
+    Bilinear,
+    /// The nearest pixel, on a tie the one with the even index. The grid has no gradient then.
+    Nearest,
+}
+
+/// The value of an image outside of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum GridSamplePadding {
+    /// Zero.
+    #[default]
+    Zeros,
+    /// The value at the nearest point of the edge.
+    Border,
+}
+
+/// Options of [`Var::grid_sample`]. The defaults are PyTorch's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct GridSampleOptions {
-    /// `true` to read the nearest pixel, on a tie the one with the even index. The grid has no gradient then.
-    pub nearest: bool,
-    /// `true` to move positions outside the image to its edge.
-    pub border: bool,
+    /// The value between pixels.
+    pub mode: GridSampleMode,
+    /// The value outside of the image.
+    pub padding: GridSamplePadding,
     /// `true` if −1 and 1 are the centres of the outermost pixels, `false` if they are their outer edges.
     pub align_corners: bool,
 }
@@ -69,7 +90,7 @@ impl Var {
         #[expect(clippy::cast_precision_loss, reason = "extents are far below 2^53")]
         let width = columns as f64;
         let at = upper.scale(width) + &left;
-        let read = if options.nearest {
+        let read = if options.mode == GridSampleMode::Nearest {
             pixels.rows_at(&at)
         } else {
             let (right, lower) = (across - left, down - upper);
@@ -93,8 +114,11 @@ impl Var {
             true => from_edge.scale(0.5 * (extent - 1.0)),
             false => from_edge.scale(0.5 * extent) - self.constant(0.5),
         };
-        let place = if options.nearest { place.round() } else { place };
-        let (first, last) = if options.border { (0.0, extent - 1.0) } else { (-1.0, extent) };
+        let place = if options.mode == GridSampleMode::Nearest { place.round() } else { place };
+        let (first, last) = match options.padding {
+            GridSamplePadding::Zeros => (-1.0, extent),
+            GridSamplePadding::Border => (0.0, extent - 1.0),
+        };
         place.clamp(first, last) + self.constant(1.0)
     }
 
@@ -116,7 +140,7 @@ fn dims(x: &Var) -> [usize; 4] {
 pub(super) fn cases() -> Vec<super::case::Case> {
     use super::case::{Array, Case};
     let naive = |options: GridSampleOptions| {
-        let GridSampleOptions { nearest, border, align_corners } = options;
+        let GridSampleOptions { mode, padding, align_corners } = options;
         move |x: &[Array]| {
             let [[n, c, h, w], [_, p, q, _]]: [[usize; 4]; 2] =
                 [0, 1].map(|k| x[k].shape.dims().try_into().expect("four axes"));
@@ -127,7 +151,7 @@ pub(super) fn cases() -> Vec<super::case::Case> {
                 } else {
                     ((grid + 1.0) * extent - 1.0) / 2.0
                 };
-                if border { at.clamp(0.0, extent - 1.0) } else { at }
+                if padding == GridSamplePadding::Border { at.clamp(0.0, extent - 1.0) } else { at }
             };
             let pixel = |plane: usize, row: f64, column: f64| {
                 let is_inside = row >= 0.0 && column >= 0.0 && row < h as f64 && column < w as f64;
@@ -137,7 +161,7 @@ pub(super) fn cases() -> Vec<super::case::Case> {
                 let (plane, at) = (element / (p * q), element % (p * q));
                 let place_of = |k: usize, extent| place(x[1].data[(plane / c * p * q + at) * 2 + k], extent);
                 let (column, row) = (place_of(0, w), place_of(1, h));
-                if nearest {
+                if mode == GridSampleMode::Nearest {
                     return pixel(plane, row.round_ties_even(), column.round_ties_even());
                 }
                 let mut sum = 0.0;
@@ -154,7 +178,11 @@ pub(super) fn cases() -> Vec<super::case::Case> {
     };
     let mut cases = Vec::new();
     for bits in 0..8 {
-        let options = GridSampleOptions { nearest: bits & 1 != 0, border: bits & 2 != 0, align_corners: bits & 4 != 0 };
+        let options = GridSampleOptions {
+            mode: [GridSampleMode::Bilinear, GridSampleMode::Nearest][bits & 1],
+            padding: [GridSamplePadding::Zeros, GridSamplePadding::Border][bits >> 1 & 1],
+            align_corners: bits & 4 != 0,
+        };
         for (x, grid) in [(&[2, 3, 4, 5][..], &[2, 3, 2, 2][..]), (&[1, 1, 1, 3], &[1, 2, 5, 2])] {
             let case = Case::recorded("grid_sample", &[x, grid], move |x| x[0].grid_sample(&x[1], options));
             // A third of the positions are outside.

@@ -144,10 +144,10 @@ fn ratio(a: &Var, b: &Var) -> Var {
 }
 
 impl Var {
-    /// Logarithms of cumulative sums of exponentials along an axis, as `torch.logcumsumexp`:
-    /// `y[…, k, …] = ln Σ_{l ≤ k} exp(x[…, l, …])`. Nothing overflows. After NaN, all is NaN; −∞ adds nothing.
+    /// Logarithms of cumulative sums of exponentials along an axis, like `torch.logcumsumexp`: `y[…, k, …] = ln Σ_{l ≤
+    /// k} exp(x[…, l, …])`. Nothing overflows. NaN makes all later results NaN; −∞ adds nothing.
     ///
-    /// Shapes: `y` has that of `x`. Error: an axis that is not there, or an operand of indices.
+    /// Shapes: `y` has that of `x`. An axis out of range, or an operand of indices, is an error.
     ///
     /// ```
     /// use meganeura::prelude::*;

@@ -19,7 +19,7 @@ use crate::{Error, ErrorKind, Result, Shape, TensorType};
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Matmul;
 
-/// `(M, K, N)` and the strides that the kernels need for one product.
+/// The number of products, and `M`, `K` and `N` of each.
 struct Geometry {
     batch: usize,
     m: usize,
@@ -242,9 +242,10 @@ impl Kernel for Matmul {
 }
 
 impl Var {
-    /// The matrix product over the last two axes; leading axes broadcast like in NumPy.
+    /// The matrix product over the last two axes: `y[…, i, j] = Σ_k x[…, i, k]·other[…, k, j]`
     ///
-    /// Transposing an operand with [`Var::t`] costs nothing.
+    /// Shapes: `x […, M, K]`, `other […, K, N]` → `y […, M, N]`; leading axes broadcast as in NumPy. Operands with
+    /// fewer than two axes or with different `K` are an error. Transposing an operand with [`Var::t`] costs nothing.
     #[doc(alias("mm", "bmm"))]
     #[must_use]
     #[track_caller]

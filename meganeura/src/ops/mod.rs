@@ -56,7 +56,7 @@ use smallvec::smallvec;
 pub use attention::AttentionOptions;
 pub use custom::CustomOp;
 pub(crate) use exchange::{Exchange, all_mean, exchange};
-pub use grid_sample::GridSampleOptions;
+pub use grid_sample::{GridSampleMode, GridSampleOptions, GridSamplePadding};
 pub(crate) use outer::OuterProduct;
 pub(crate) use pad::sum_of_cotangents;
 pub use padding::Padding;

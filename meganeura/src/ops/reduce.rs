@@ -83,7 +83,7 @@ impl Primitive for Reduce {
         let mut shape = x.shape;
         for (at, &axis) in self.axes.iter().enumerate() {
             if axis >= shape.rank() {
-                return Err(format!("axis {axis} of a shape of {} axes", shape.rank()));
+                return Err(format!("axis {axis} is out of range: the shape has {} axes", shape.rank()));
             }
             if self.axes[..at].contains(&axis) {
                 return Err(format!("axis {axis} is named twice"));

@@ -18,7 +18,7 @@ pub(super) fn outputs(x: &[TensorType], axis: usize) -> Result<Vec<TensorType>, 
         return Err(format!("needs floats, the operand holds {}", x.dtype));
     }
     if axis >= x.shape.rank() {
-        return Err(format!("axis {axis} of a shape of {} axes", x.shape.rank()));
+        return Err(format!("axis {axis} is out of range: the shape has {} axes", x.shape.rank()));
     }
     Ok(vec![*x])
 }

@@ -125,7 +125,7 @@ impl Primitive for Softmax {
             return Err(format!("needs floats, the operand holds {}", x[0].dtype));
         }
         if self.axis >= x[0].shape.rank() {
-            return Err(format!("axis {} of a shape of {} axes", self.axis, x[0].shape.rank()));
+            return Err(format!("axis {} is out of range: the shape has {} axes", self.axis, x[0].shape.rank()));
         }
         Ok(vec![x[0]])
     }
@@ -221,14 +221,14 @@ impl Kernel for Softmax {
 }
 
 impl Var {
-    /// `eˣ / Σ eˣ` along an axis.
+    /// The softmax along an axis: `eˣ / Σ eˣ`. The shape stays; an axis out of range is an error.
     #[must_use]
     #[track_caller]
     pub fn softmax(&self, axis: usize) -> Self {
         self.record(Softmax { axis, log: false }, &[self])
     }
 
-    /// `x − ln Σ eˣ` along an axis.
+    /// The logarithm of the softmax along an axis: `x − ln Σ eˣ`. The shape stays; an axis out of range is an error.
     #[must_use]
     #[track_caller]
     pub fn log_softmax(&self, axis: usize) -> Self {

@@ -83,7 +83,7 @@ impl View {
             Self::Expand(to) => return Err(format!("{from} does not broadcast to {to}")),
             Self::Slice { axis, start, len } => {
                 let Some(&extent) = from.dims().get(*axis) else {
-                    return Err(format!("axis {axis} of a shape of {} axes", from.rank()));
+                    return Err(format!("axis {axis} is out of range: the shape has {} axes", from.rank()));
                 };
                 if *len == 0 || start + len > extent {
                     return Err(format!("elements {start}..{} of axis {axis}, whose extent is {extent}", start + len));

@@ -110,7 +110,7 @@ impl<M: Module> Ema<M> {
     /// # Errors
     ///
     /// Fails if the model has changed its structure or its device, or shares a trained parameter with the average.
-    /// Nothing has changed then.
+    /// On error, nothing changes.
     #[track_caller]
     pub fn update(&mut self, model: &M) -> Result<()> {
         here(|| {
@@ -147,7 +147,7 @@ impl<M: Module> Ema<M> {
     ///
     /// # Errors
     ///
-    /// Fails if the model has changed its structure, or if a device fails. Nothing has changed then.
+    /// Fails if the model has changed its structure, or if a device fails. On error, nothing changes.
     #[track_caller]
     pub fn swap(&mut self, model: &mut M) -> Result<()> {
         here(|| {
@@ -177,8 +177,8 @@ impl<M: Module> Ema<M> {
 }
 
 fn is_shared() -> Error {
-    let message = "one parameter in the model and its average, whose clone of an `Arc` is the same module; hold it without `Arc`, or \
-                   make the average of a model built anew: `Ema::resume`";
+    let message = "the average shares a parameter with the model, because cloning an `Arc` does not copy its module; hold the module \
+                   without `Arc`, or build a second model and pass it to `Ema::resume`";
     Error::new(ErrorKind::Argument, message)
 }
 
@@ -282,10 +282,10 @@ mod tests {
         let mut model = (Param::new(tensor(2.0)), Arc::clone(&shared));
         let error = Ema::new(&model, 0.5).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Argument);
-        assert!(error.to_string().starts_with("1: one parameter in the model and its average"), "{error}");
+        assert!(error.to_string().starts_with("1: the average shares a parameter with the model"), "{error}");
         let mut ema = Ema::resume((Param::new(tensor(4.0)), shared), 0.5, 0).unwrap();
         let error = ema.update(&model).unwrap_err();
-        assert!(error.to_string().starts_with("1: one parameter"), "{error}");
+        assert!(error.to_string().starts_with("1: the average shares a parameter"), "{error}");
         assert_eq!((ema.updates(), ema.model().0.value().to_vec().unwrap()), (0, vec![4.0; 2]));
         // Parameters that are not trained may be shared.
         model.freeze("1").unwrap();

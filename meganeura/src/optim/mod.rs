@@ -97,9 +97,9 @@ pub trait Optimizer: Rule {
     /// tape.
     ///
     /// `module` may be a part of the model that the gradients belong to. The rest is left alone, and another optimizer
-    /// may step another part along the same gradients ([an example, and what it costs](Grads#several-optimizers)).
-    /// Buffers that the forward pass updated change with the first of these steps. A step ends the tape for everything
-    /// else that depends on the parameters that it changes.
+    /// may step another part with the same gradients ([an example, and what it costs](Grads#several-optimizers)).
+    /// Buffers that the forward pass updated change with the first of these steps. After the step, other
+    /// values on the tape that depend on the changed parameters are stale.
     ///
     /// # Errors
     ///
@@ -109,7 +109,7 @@ pub trait Optimizer: Rule {
     /// * [`NoGradient`](crate::ErrorKind::NoGradient), with their paths, if parameters that are not frozen got no
     ///   gradient, unless that [was allowed](Grads::allow_unused); also if there are parameters and all of them are
     ///   frozen;
-    /// * [`StaleTape`](crate::ErrorKind::StaleTape) if one of the parameters was already stepped along these gradients,
+    /// * [`StaleTape`](crate::ErrorKind::StaleTape) if one of the parameters was already stepped with these gradients,
     ///   or changed otherwise;
     /// * [`Argument`](crate::ErrorKind::Argument) if a setting is invalid, if a [`Group`] has no parameter or sets
     ///   nothing, or if the gradients were [accumulated](Self::accumulate) for only a part of `module`;
@@ -183,9 +183,9 @@ pub trait Optimizer: Rule {
 
     /// Adds the gradients of a micro-batch to earlier ones, for batches that are too large for the device.
     ///
-    /// For the last micro-batch of a step, it returns the gradients to [`step`](Self::step) along, clipped or not, on
-    /// the same tape. For any other, it runs the recording and returns `None`; that run also computes everything held
-    /// on the tape. See [`Accumulate`].
+    /// For the last micro-batch of a step, it returns the summed gradients: pass them, clipped or not, to
+    /// [`step`](Self::step). For every other micro-batch, it runs the tape at once and returns `None`; that run also
+    /// computes everything held on the tape. See [`Accumulate`].
     ///
     /// Each micro-batch but the last is one run: forward pass, backward pass and sum. The run of the last one includes
     /// the update. So there are two plans, however many micro-batches make a step.
@@ -198,7 +198,7 @@ pub trait Optimizer: Rule {
     ///
     /// Fails if recording failed; with [`NoGradient`](crate::ErrorKind::NoGradient), as for [`step`](Self::step); with
     /// [`Argument`](crate::ErrorKind::Argument) if a step has 0 micro-batches, or if earlier micro-batches had other
-    /// parameters. The sums have not changed then.
+    /// parameters. On error, the sums stay.
     #[track_caller]
     fn accumulate(&mut self, module: &dyn Module, grads: Grads, how: Accumulate) -> Result<Option<Grads>> {
         here(|| self.stepper_mut().sums.add(module, grads, how))

@@ -56,8 +56,8 @@ fn expect_owners(rule: &(impl Rule + ?Sized), trained: &[Trained], shards: Optio
         None => Ok(()),
         Some(Trained { path, .. }) => bail!(
             Argument,
-            "{}: the state of `{path}` is kept by one rank, and would be by another: to change what is trained, or how it is averaged, \
-             `load_state` what `whole_state_of` gives before",
+            "{}: the optimizer state of `{path}` would move to another rank, because the trained parameters or the averaging \
+             changed; before this step, call `whole_state_of` on every rank and `load_state` with its result",
             rule.name()
         ),
     }

@@ -173,7 +173,7 @@ mod tests {
         assert!(grads.get(&net.fixed).is_none());
         net.thaw("fixed").unwrap();
         let error = Sgd::new(0.5).step(&mut net, &grads).unwrap_err();
-        assert!(error.to_string().contains("backward pass found `fixed` frozen"), "{error}");
+        assert!(error.to_string().contains("frozen during the backward pass: `fixed`;"), "{error}");
         net.freeze("used").unwrap();
         let (_, grads) = loss(&net);
         Sgd::new(0.5).step(&mut net, &grads).unwrap();
@@ -192,7 +192,8 @@ mod tests {
         let error = Sgd::new(0.5).step(&mut other, &loss(&net).1).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::NoGradient);
         assert!(
-            error.to_string().contains("found `1` frozen") && error.to_string().contains("name_parameters"),
+            error.to_string().contains("during the backward pass: `1`;")
+                && error.to_string().contains("name_parameters"),
             "{error}"
         );
         other.name_parameters();
@@ -373,7 +374,7 @@ mod tests {
         let grads = loss(&net).1.allow_unused("**");
         net.thaw("fixed").unwrap();
         let error = Sgd::new(0.5).step(&mut net, &grads).unwrap_err();
-        assert!(error.to_string().contains("found `fixed` frozen"), "{error}");
+        assert!(error.to_string().contains("during the backward pass: `fixed`;"), "{error}");
         net.freeze("fixed").unwrap();
         // A loss that does not depend on the model at all is still a mistake.
         let tape = tape(&net.used);

@@ -32,7 +32,10 @@ pub(super) fn expect_gradients(leaves: &[Leaf<'_>], grads: &Grads) -> Result<Vec
         );
     }
     if !missing.is_empty() && !grads.reach_parameters() {
-        bail!(NoGradient, "the loss depends on no parameter at all, and that is more than `allow_unused` allows");
+        bail!(
+            NoGradient,
+            "the loss depends on no parameter at all; `allow_unused` permits some without a gradient, not all"
+        );
     }
     if trained.is_empty() && missing.is_empty() && leaves.iter().any(|leaf| leaf.role == Role::Frozen) {
         bail!(NoGradient, "every parameter is frozen, so the step would change nothing; `thaw` some");
@@ -73,8 +76,8 @@ fn no_gradient(missing: &[&Leaf<'_>], grads: &Grads) -> Error {
     let (frozen, unused): (Vec<&Leaf<'_>>, Vec<_>) = missing.iter().partition(|leaf| grads.was_frozen(leaf.cell()));
     let message = match &unused[..] {
         [] => format!(
-            "the backward pass found {} frozen; record the step again (a model made of parts of another that has them frozen \
-             needs `name_parameters` before)",
+            "frozen during the backward pass: {}; record the step again. If the model was assembled from parts of \
+             another one, call `name_parameters` on it first",
             paths(&frozen)
         ),
         unused => format!(

@@ -31,8 +31,8 @@ impl Key {
 pub(crate) struct Excerpt<'a> {
     graph: &'a Graph,
     entries: Vec<Entry>,
-    /// For each value of the graph, its name in the excerpt; meaningless for values outside it.
-    names: Vec<ValueId>,
+    /// For each value of the graph, its name in the excerpt, if it is in it.
+    names: Vec<Option<ValueId>>,
     /// The next name.
     next: ValueId,
     pub(crate) outputs: Vec<ValueId>,
@@ -53,7 +53,7 @@ enum Entry {
 impl<'a> Excerpt<'a> {
     /// An empty excerpt.
     pub(crate) fn new(graph: &'a Graph) -> Self {
-        let names = vec![ValueId(u32::MAX); graph.values()];
+        let names = vec![None; graph.values()];
         let entries = Vec::with_capacity(graph.nodes().len());
         Self { graph, entries, names, next: ValueId(0), outputs: Vec::new(), assigns: Vec::new() }
     }
@@ -73,13 +73,13 @@ impl<'a> Excerpt<'a> {
     }
 
     fn name(&mut self, value: ValueId) {
-        self.names[value.index()] = self.next;
+        self.names[value.index()] = Some(self.next);
         self.next.0 += 1;
     }
 
     /// The name in the excerpt of a value that it contains.
     pub(crate) fn named(&self, value: ValueId) -> ValueId {
-        self.names[value.index()]
+        self.names[value.index()].expect("a value of the excerpt")
     }
 
     /// The graph node behind each node of the excerpt.

@@ -42,9 +42,9 @@ impl Interrupt {
     /// On Windows, closing the console leaves no time to save. A second request ends the process at once, with exit
     /// code 130. Within a fifth of a second it counts as the first, because some programs send two.
     ///
-    /// SIGHUP stays ignored if it is ignored at this call: `nohup` is for trainings that outlive their terminal. Ctrl-C
-    /// is caught even then, and even if a shell ignores it for background jobs of a script: a request to stop loses
-    /// nothing, and an explicit one, such as `kill -INT`, is meant. The program's own signal handlers still run.
+    /// If SIGHUP is already ignored, as under `nohup`, it stays ignored, so closing the terminal does not stop the run.
+    /// SIGINT is always caught. Shells ignore it for background jobs of a script, but an explicit `kill -INT` should
+    /// still stop the run. The program's own signal handlers still run.
     ///
     /// Needs the feature `ctrlc`.
     ///

@@ -55,10 +55,10 @@
 //! | problem | effect |
 //! |---|---|
 //! | the disk is full | saving is an error that names the file and the last checkpoint, which stays |
-//! | another process trains in the folder | an error with its number |
+//! | another process trains in the folder | an error with its process ID |
 //! | a checkpoint of another model, another optimizer, another format | an error that names the difference; nothing is loaded |
-//! | a file of the last checkpoint is missing, cut or changed, by a single bit | an error that names it, and the checkpoint from which [`resume_from_last_good`](RunOptions::resume_from_last_good) would resume |
-//! | no checkpoint is left | an error that names their folder |
+//! | a file of the last checkpoint is missing, truncated or changed, even by one bit | an error that names it, and the checkpoint from which [`resume_from_last_good`](RunOptions::resume_from_last_good) would resume |
+//! | no checkpoint is left | an error that names the folder of the checkpoints |
 //! | somebody deletes old checkpoints during the run | the others are kept |
 //! | somebody deletes or moves the folder, or begins another run there | saving is an error; the other run's files are left alone, and no folder is created |
 //! | `metrics.jsonl` is cut in a line after the checkpoint, for example by a crash | that part is written again |
@@ -130,7 +130,7 @@ const FILES: Files = Files {
     state: "state.json",
 };
 
-/// A training in a folder: its position, its metrics, its checkpoints. See the [module's page](self).
+/// A training run in a folder: its position, its metrics, its checkpoints. See the [module's page](self).
 ///
 /// If it is dropped without [`finish`](Self::finish) or [`fail`](Self::fail), for example by `?`, it records that it
 /// was left early.
@@ -202,7 +202,7 @@ impl Run {
     ///
     /// Fails with [`Checkpoint`](crate::ErrorKind::Checkpoint), which names the difference, if the checkpoint is of
     /// another model or optimizer, or has other parts than [`checkpoint`](Self::checkpoint) saves. Fails if the device
-    /// does, for example without memory. Nothing has changed then, neither model nor optimizer nor folder.
+    /// does, for example without memory. On error, nothing changes: neither model, optimizer nor folder.
     #[track_caller]
     pub fn restore(&mut self, model: &mut dyn Module, optimizer: &mut dyn Optimizer) -> Result<bool> {
         here(|| {

@@ -99,19 +99,19 @@ impl RunOptions {
         Self { keep_best: Some((metric.into(), best)), ..self }
     }
 
-    /// The time until [`Run::is_due`] says that it is time to save; 10 minutes by default.
+    /// The time from a save until [`Run::is_due`] returns `true`; 10 minutes by default.
     pub fn every(self, time: Duration) -> Self {
         Self { every: time, ..self }
     }
 
-    /// Makes [`Run::is_due`] say so at every multiple of `steps` as well.
+    /// Also makes [`Run::is_due`] return `true` at every multiple of `steps`.
     pub fn every_steps(self, steps: u64) -> Self {
         Self { every_steps: steps, ..self }
     }
 
     /// The command that resumes the run, which an [`Overview`](super::Overview) shows:
     /// `train --run runs/digits --resume`
-    pub fn go_on_with(self, command: impl Into<String>) -> Self {
+    pub fn resume_command(self, command: impl Into<String>) -> Self {
         Self { go_on: Some(command.into()), ..self }
     }
 
@@ -159,8 +159,8 @@ impl RunOptions {
     /// # Errors
     ///
     /// Fails with [`Argument`](crate::ErrorKind::Argument) if the folder already has a run, or if a setting is invalid;
-    /// with [`Io`](crate::ErrorKind::Io) if the folder cannot be written, or if another process trains there. Nothing
-    /// has changed then.
+    /// with [`Io`](crate::ErrorKind::Io) if the folder cannot be written, or if another process trains there. On
+    /// error, nothing changes.
     #[track_caller]
     pub fn create(self) -> Result<Run> {
         here(|| self.start(Expected::Nothing))
@@ -174,7 +174,7 @@ impl RunOptions {
     /// Fails with [`Argument`](crate::ErrorKind::Argument) if the folder has no run, or if it was begun with other
     /// [settings](Self::setting); with [`Checkpoint`](crate::ErrorKind::Checkpoint), which names the file and the
     /// remedy, if it is damaged or of another version; with [`Io`](crate::ErrorKind::Io) if another process trains
-    /// there, or if the folder cannot be read or written. Nothing has changed then.
+    /// there, or if the folder cannot be read or written. On error, nothing changes.
     #[track_caller]
     pub fn resume(self) -> Result<Run> {
         here(|| self.start(Expected::Run))

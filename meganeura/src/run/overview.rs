@@ -49,7 +49,7 @@ pub struct Overview {
     pub damaged: Vec<String>,
     /// The settings of the run: see [`RunOptions::setting`](super::RunOptions::setting).
     pub settings: BTreeMap<String, String>,
-    /// The command that resumes the run, if it was set by [`go_on_with`](super::RunOptions::go_on_with).
+    /// The command that resumes the run, if it was set by [`resume_command`](super::RunOptions::resume_command).
     pub go_on: Option<String>,
 }
 
@@ -159,7 +159,7 @@ impl fmt::Display for Overview {
             write!(f, "\n  damaged: {damage}")?;
         }
         match go_on {
-            Some(command) if *fate != Fate::Running => write!(f, "\n  to go on: {command}"),
+            Some(command) if *fate != Fate::Running => write!(f, "\n  to resume: {command}"),
             _ => Ok(()),
         }
     }

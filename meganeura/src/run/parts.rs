@@ -76,8 +76,8 @@ impl Parts {
         })
     }
 
-    /// Adds an optimizer's state of a model. If it is [sharded](crate::Grads::average_to_owners), all ranks call this
-    /// together.
+    /// Adds the state that an optimizer keeps for a model. If it is [sharded](crate::Grads::average_to_owners), all
+    /// ranks call this together.
     ///
     /// # Errors
     ///
@@ -144,8 +144,8 @@ impl Parts {
     ///
     /// # Errors
     ///
-    /// Fails with [`Checkpoint`](ErrorKind::Checkpoint) if there is no such part, or if it is of another model. The
-    /// model has not changed then.
+    /// Fails with [`Checkpoint`](ErrorKind::Checkpoint) if there is no such part, or if it is of another model. On
+    /// error, the model stays.
     #[track_caller]
     pub fn take_model(&mut self, name: &str, model: &mut dyn Module) -> Result<()> {
         here(|| {
@@ -155,12 +155,12 @@ impl Parts {
         })
     }
 
-    /// Restores an optimizer's state of a model whose own values were restored before.
+    /// Restores the state that an optimizer keeps for a model, whose own values were restored before.
     ///
     /// # Errors
     ///
     /// Fails with [`Checkpoint`](ErrorKind::Checkpoint) if there is no such part, or if it is of another optimizer or
-    /// another model. The optimizer has not changed then.
+    /// another model. On error, the optimizer stays.
     #[track_caller]
     pub fn take_optimizer(&mut self, name: &str, optimizer: &mut dyn Optimizer, model: &dyn Module) -> Result<()> {
         here(|| {
@@ -210,8 +210,8 @@ impl Parts {
     ///
     /// # Errors
     ///
-    /// Fails with [`Checkpoint`](ErrorKind::Checkpoint) if there is no such part, or if it is of another optimizer. The
-    /// history has not changed then.
+    /// Fails with [`Checkpoint`](ErrorKind::Checkpoint) if there is no such part, or if it is of another optimizer. On
+    /// error, the history stays.
     #[track_caller]
     pub fn take_lbfgs(&mut self, name: &str, lbfgs: &mut Lbfgs) -> Result<()> {
         here(|| {

@@ -22,10 +22,10 @@ impl fmt::Display for Position {
     }
 }
 
-/// The good values of a metric.
+/// The direction in which a metric improves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Best {
-    /// Low values are good, as for a loss.
+    /// Low values are better, as for a loss.
     Lowest,
     /// High values are good, as for an accuracy.
     Highest,

@@ -247,8 +247,8 @@ pub(super) fn locate(
 
 /// The error for reading a value while a function is compiled.
 fn nothing_to_read() -> Error {
-    let message = "nothing has a value while a function is compiled, and a number that was read would be the same in every call; \
-                   return it as a result";
+    let message =
+        "a value cannot be read while the function is recorded for compilation; return it as a result instead";
     Error::new(ErrorKind::Argument, message)
 }
 

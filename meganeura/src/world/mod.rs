@@ -7,7 +7,7 @@
 //! mpirun -n 4 target/release/my-training
 //! ```
 //!
-//! A program without a starter is a world of one rank, and computes the same as without a world. The guide
+//! A program started without a launcher is a world of one rank, and computes the same as without a world. The guide
 //! [many devices](crate::guide::scaling) explains a program step by step.
 //!
 //! ```

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use meganeura::io::Names;
 use meganeura::nn::*;
-use meganeura::ops::{GridSampleOptions, Padding};
+use meganeura::ops::{GridSampleMode, GridSampleOptions, GridSamplePadding, Padding};
 use meganeura::{Init, Layer, Seed};
 
 use super::{Case, function, module};
@@ -178,18 +178,24 @@ fn images() -> Vec<Arc<Case>> {
             inputs.var("x").grid_sample(inputs.var("grid"), GridSampleOptions::default())
         }),
         function("layers", "F.grid_sample(x, grid, padding_mode='border', align_corners=True)", |inputs| {
-            let options = GridSampleOptions { border: true, align_corners: true, ..Default::default() };
+            let options =
+                GridSampleOptions { padding: GridSamplePadding::Border, align_corners: true, ..Default::default() };
             inputs.var("x").grid_sample(inputs.var("grid"), options)
         }),
         function("layers", "F.grid_sample(x, w, mode='nearest', align_corners=True)", |inputs| {
-            let options = GridSampleOptions { nearest: true, align_corners: true, ..Default::default() };
+            let options =
+                GridSampleOptions { mode: GridSampleMode::Nearest, align_corners: true, ..Default::default() };
             inputs.var("x").grid_sample(inputs.var("w"), options)
         }),
         function(
             "layers",
             "F.grid_sample(x, w, mode='nearest', padding_mode='border', align_corners=False)",
             |inputs| {
-                let options = GridSampleOptions { nearest: true, border: true, ..Default::default() };
+                let options = GridSampleOptions {
+                    mode: GridSampleMode::Nearest,
+                    padding: GridSamplePadding::Border,
+                    align_corners: false,
+                };
                 inputs.var("x").grid_sample(inputs.var("w"), options)
             },
         ),

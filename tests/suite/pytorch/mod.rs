@@ -81,14 +81,14 @@ pub(crate) fn collect(trials: &mut Vec<Trial>) {
         let name = |executor: &str| format!("pytorch::{executor}::{}", case.torch);
         for (executor, precision) in [("f64", Precision::Double), ("native", Precision::Full)] {
             let case = Arc::clone(&case);
-            let run = move || agrees(&case, &Device::cpu_with(precision).for_testing(0)?);
+            let run = move || agrees(&case, &Device::cpu_with(precision).for_testing(0));
             trials.push(Trial::test(name(executor), run));
         }
         let shared = Arc::clone(&case);
-        trials.push(gpu_trial(name("gpu"), move |device| agrees(&shared, &device.for_testing(0)?)));
+        trials.push(gpu_trial(name("gpu"), move |device| agrees(&shared, &device.for_testing(0))));
         let shared = Arc::clone(&case);
         trials.push(gpu_trial(name("fast"), move |device| match device.with_precision(Precision::Fast) {
-            Ok(fast) => agrees(&shared, &fast.for_testing(0)?),
+            Ok(fast) => agrees(&shared, &fast.for_testing(0)),
             // `devices::fast` checks the reason against the known ones.
             Err(_) => Ok(()),
         }));
@@ -151,7 +151,7 @@ fn errors(case: &Case, device: &Device) -> Result<Vec<(String, f64)>, Failed> {
 fn wrong_settings() -> Result<(), Failed> {
     for (case, keys) in layers::wrong().into_iter().chain(optimizers::wrong()) {
         for precision in [Precision::Double, Precision::Full] {
-            let device = Device::cpu_with(precision).for_testing(0)?;
+            let device = Device::cpu_with(precision).for_testing(0);
             let (errors, allowed) = (errors(&case, &device)?, tolerance(case.file, &case.torch, precision));
             let wrong: Vec<_> = errors.iter().filter(|(_, error)| *error > allowed).map(|(key, _)| &**key).collect();
             assert_eq!(wrong, keys, "{}, {errors:?}", case.torch);

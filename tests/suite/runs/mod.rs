@@ -34,7 +34,7 @@ pub(crate) fn collect(trials: &mut Vec<Trial>) {
     test("forgotten_restores_are_reported", forgotten);
     test("are_due", due);
     // A separate device, so that no other test draws its random numbers.
-    trials.push(gpu_trial("runs::gpu::resume_bit_for_bit", |device| goes_on(&device.for_testing(0)?)));
+    trials.push(gpu_trial("runs::gpu::resume_bit_for_bit", |device| goes_on(&device.for_testing(0))));
     trials.push(gpu_trial("runs::gpu::running_out_of_memory_changes_nothing", no_room));
     damage::collect(trials);
     micro_batches::collect(trials);
@@ -115,7 +115,7 @@ fn kept() -> Outcome {
     let device = Device::cpu();
     let net = Linear::new(2, 1).init(&device, Seed::new(1))?;
     let options =
-        || Run::at(folder, &device).keep_last(2).keep_best("accuracy", Best::Highest).go_on_with("train --resume");
+        || Run::at(folder, &device).keep_last(2).keep_best("accuracy", Best::Highest).resume_command("train --resume");
     let mut run = options().create()?;
     for accuracy in [0.5, 0.9, f64::NAN, 0.9, 0.7] {
         run.advance();
@@ -131,7 +131,8 @@ fn kept() -> Outcome {
     let (path, position, value) = overview.best.clone().expect("a best one");
     assert_eq!((path, position.step, value), (folder.join("checkpoints/step-00000002"), 2, 0.9));
     let said = overview.to_string();
-    for part in ["finished, step 6", "last  step 6", "best  step 2", "highest accuracy 0.9", "to go on: train --resume"]
+    for part in
+        ["finished, step 6", "last  step 6", "best  step 2", "highest accuracy 0.9", "to resume: train --resume"]
     {
         assert!(said.contains(part), "{part}: {said}");
     }
@@ -154,7 +155,7 @@ fn refused(folder: &Path, net: &mut dyn Module, optimizer: &mut dyn Optimizer) -
     let contents = || Ok::<_, Failed>((names(folder)?, fs::read(folder.join("run.json"))?));
     let before = contents()?;
     let device = Device::cpu();
-    let mut restore = || Run::at(folder, &device).go_on_with("another program").resume()?.restore(net, optimizer);
+    let mut restore = || Run::at(folder, &device).resume_command("another program").resume()?.restore(net, optimizer);
     let error = restore().expect_err("it does not fit");
     assert_eq!(error.kind(), ErrorKind::Checkpoint, "{error}");
     assert!(contents()? == before, "{error}");
@@ -199,7 +200,7 @@ fn another() -> Outcome {
         fs::write(folder.join(path), text)?;
     }
     // With the right model and optimizer, the run still resumes.
-    let mut run = Run::at(folder, &device).go_on_with("the right program").resume()?;
+    let mut run = Run::at(folder, &device).resume_command("the right program").resume()?;
     assert!(run.restore(&mut net, &mut AdamW::new(0.1))?);
     run.advance();
     run.checkpoint(&net, &AdamW::new(0.1))?;

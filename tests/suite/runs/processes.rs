@@ -208,7 +208,7 @@ fn saves_and_ends(
     signal(&child.0.0, name, 2)?;
     let (status, said) = ended(child)?;
     assert!(status.success(), "SIG{name}: {status}");
-    assert!(said.contains("interrupted, step") && said.contains("to go on: the same command"), "{said}");
+    assert!(said.contains("interrupted, step") && said.contains("to resume: the same command"), "{said}");
     let overview = Overview::of(&program.folder)?;
     assert_eq!(overview.fate, Fate::Interrupted);
     // The last checkpoint is at the step where it stopped.

@@ -94,7 +94,7 @@ impl TrainingProgram {
             .setting("seed", 7)
             .keep_best("loss", Best::Lowest)
             .every_steps(3)
-            .go_on_with("the same command")
+            .resume_command("the same command")
             .interrupt(&interrupt)
             .open()?;
         let data = data()?;

@@ -432,7 +432,7 @@ fn owners(world: &World) -> Result<()> {
             let grads = tape.backward(&loss)?.average_to_owners(&net, world)?;
             let error = sgd.step(&mut net, &grads).expect_err("the owners are others");
             world.expect_same("the error", error.message())?;
-            assert!(error.message().contains("the state of `1` is kept by one rank"), "{error}");
+            assert!(error.message().contains("the optimizer state of `1` would move to another rank"), "{error}");
             assert_eq!(sgd.whole_state_of(&net)?.tensors.len(), 2);
             sgd.load_state(&net, &state)?;
             sgd.step(&mut net, &grads)?;

@@ -43,7 +43,7 @@ const RULES: [Rule; 9] = [
     files::has_a_name_of_its_own,
     files::is_short,
     files::is_narrow,
-    walls::wgpu_stays_in_gpu,
+    walls::graphics_stay_in_gpu,
     walls::layers_look_down,
     walls::engines_know_no_operation,
     words::nothing_is_left_over,

@@ -84,25 +84,39 @@ const INSIDE: [&str; 14] = [
 ];
 
 /// The re-exports of the framework's root, with the path that each leads to.
-static ROOT: LazyLock<HashMap<String, String>> = LazyLock::new(|| {
-    let text = fs::read_to_string(root().join(SOURCES).join("lib.rs")).expect("the framework has a root");
-    reexports(&blank(&text))
-});
+static ROOT: LazyLock<HashMap<String, String>> = LazyLock::new(|| reexports_of("lib.rs"));
 
-/// Modules of `ops/` that are not one operation: families of operations, and test cases.
-const FAMILIES: [&str; 3] = ["pointwise", "view", "case"];
+/// The same for `ops/`.
+static OPS: LazyLock<HashMap<String, String>> = LazyLock::new(|| reexports_of("ops/mod.rs"));
 
-pub fn wgpu_stays_in_gpu(file: &File<'_>) -> Vec<(usize, String)> {
-    let Some(code) = file.code.filter(|_| !file.path.starts_with("meganeura/src/gpu/")) else { return Vec::new() };
-    let names_wgpu = |line: &str| {
-        line.match_indices("wgpu").any(|(at, _)| {
-            let is_word = |c: char| c.is_alphanumeric() || c == '_';
+fn reexports_of(file: &str) -> HashMap<String, String> {
+    reexports(&blank(&fs::read_to_string(root().join(SOURCES).join(file)).expect("a file of the framework")))
+}
+
+/// Modules of `ops/` that engines may name: families of operations, test cases, and two of which the work is not the
+/// kernels'. Exchanges between ranks run outside of them, and the sweep sums cotangents.
+const FAMILIES: [&str; 6] = ["pointwise", "view", "case", "exchange", "outer", "pad"];
+
+/// Crates, and the only folder that may name each.
+const CRATES: [(&str, &str); 2] = [("wgpu", "meganeura/src/gpu"), ("ash", "meganeura/src/gpu/vulkan")];
+
+pub fn graphics_stay_in_gpu(file: &File<'_>) -> Vec<(usize, String)> {
+    let is_word = |c: char| c.is_alphanumeric() || c == '_';
+    let names = |line: &str, name: &str| {
+        line.match_indices(name).any(|(at, _)| {
+            let after = line[at..].trim_start_matches(is_word);
+            let word = &line[at..line.len() - after.len()];
             // `wgpu_core` and similar crates count as well.
-            !line[..at].ends_with(is_word) && line[at..].trim_start_matches(is_word).starts_with("::")
+            let is_named = word == name || word.strip_prefix(name).is_some_and(|rest| rest.starts_with('_'));
+            is_named && !line[..at].ends_with(is_word) && after.starts_with("::")
         })
     };
-    let lines = code.lines().enumerate().filter(|(_, line)| names_wgpu(line));
-    lines.map(|(index, _)| (index + 1, "only meganeura/src/gpu may name `wgpu::`".to_owned())).collect()
+    let mut found = Vec::new();
+    for (name, folder) in CRATES.iter().filter(|(_, folder)| !file.path.starts_with(&format!("{folder}/"))) {
+        let lines = file.code.unwrap_or_default().lines().enumerate().filter(|(_, line)| names(line, name));
+        found.extend(lines.map(|(index, _)| (index + 1, format!("only {folder} may name `{name}::`"))));
+    }
+    found
 }
 
 pub fn layers_look_down(file: &File<'_>) -> Vec<(usize, String)> {
@@ -122,7 +136,9 @@ fn forbidden(layer: &str) -> impl Iterator<Item = &'static str> {
     let below = of(&BELOW).map(|beside| ABOVE.iter().chain(beside));
     let beside = of(&BESIDE).into_iter().flatten();
     let above = ABOVE.contains(&layer).then_some(&RUNNING).into_iter().flatten();
-    below.into_iter().flatten().chain(beside).chain(above).copied()
+    // The prelude is for users: it re-exports from every layer.
+    let users = below.is_none().then_some(&"prelude");
+    below.into_iter().flatten().chain(beside).chain(above).chain(users).copied()
 }
 
 pub fn engines_know_no_operation(file: &File<'_>) -> Vec<(usize, String)> {
@@ -150,11 +166,16 @@ fn named(file: &File<'_>) -> impl Iterator<Item = (usize, String)> {
     paths.into_iter().map(|named| (named.line, resolved(named.path)))
 }
 
-/// A path in which a re-export of the root is replaced by its origin.
+/// A path in which re-exports of the root and of `ops` are replaced by their origins.
 fn resolved(path: String) -> String {
     let name = first(&path);
-    match ROOT.get(name) {
+    let path = match ROOT.get(name) {
         Some(place) => place.clone() + &path[name.len()..],
+        None => path,
+    };
+    let Some(name) = path.strip_prefix("ops::").map(first) else { return path };
+    match OPS.get(name) {
+        Some(place) => format!("ops::{place}{}", &path["ops::".len() + name.len()..]),
         None => path,
     }
 }
@@ -175,7 +196,11 @@ mod tests {
     use crate::tidy::tests::complaints;
 
     #[test]
-    fn only_gpu_names_wgpu() {
+    fn only_gpu_names_its_crates() {
+        let raw = "use ash::vk;";
+        assert!(complaints("meganeura/src/gpu/vulkan/mod.rs", raw).is_empty());
+        assert_eq!(complaints("meganeura/src/gpu/mod.rs", raw), ["1: only meganeura/src/gpu/vulkan may name `ash::`"]);
+        assert!(complaints("meganeura/src/gpu/mod.rs", "use crate::hash::X;\nuse ashes::Y;").is_empty());
         let uses = "pub fn f(device: &wgpu::Device) {}";
         assert!(complaints("meganeura/src/gpu/mod.rs", uses).is_empty());
         assert_eq!(complaints("meganeura/src/device/mod.rs", uses).len(), 1);
@@ -208,6 +233,26 @@ mod tests {
                     assert_eq!(complaints(&long, &code), [expected], "{code}");
                 }
             }
+        }
+    }
+
+    #[test]
+    fn every_module_has_a_row() {
+        // The guide is prose, and the last one is for the derive's expansions.
+        let free = ["guide", "__private"];
+        let text = fs::read_to_string(root().join(SOURCES).join("lib.rs")).unwrap();
+        let modules: Vec<_> = text
+            .lines()
+            .filter_map(|line| {
+                let (visibility, name) = line.split_once("mod ")?;
+                let is_item = matches!(visibility, "" | "pub " | "pub(crate) ");
+                is_item.then(|| name.split([';', ' ']).next().unwrap_or_default())
+            })
+            .collect();
+        assert!(modules.len() > 30, "{modules:?}");
+        let rows: Vec<_> = BELOW.iter().chain(&BESIDE).map(|(layer, _)| *layer).chain(ABOVE).chain(free).collect();
+        for module in modules {
+            assert!(rows.contains(&module), "`{module}` has no row");
         }
     }
 

@@ -3,7 +3,7 @@
 use super::call::{Call, Operators, float, of};
 use super::value::{Kind, Value};
 use crate::error::bail;
-use crate::ops::GridSampleOptions;
+use crate::ops::{GridSampleMode, GridSampleOptions, GridSamplePadding};
 use crate::{Result, Shape, Var};
 
 pub(super) const OPERATORS: Operators = &[
@@ -36,13 +36,17 @@ pub(super) const OPERATORS: Operators = &[
         call.like(0, part.gather(axis, &index))
     }),
     ("GridSample", |call| {
-        let padding = call.text("padding_mode", "zeros")?;
-        let mode = call.text("mode", "linear")?;
-        let (nearest, border) = match (mode, padding) {
-            ("linear" | "bilinear" | "nearest", "zeros" | "border") => (mode == "nearest", padding == "border"),
-            _ => bail!(Checkpoint, "the mode {mode:?} with the padding {padding:?} is not supported"),
+        let mode = match call.text("mode", "linear")? {
+            "linear" | "bilinear" => GridSampleMode::Bilinear,
+            "nearest" => GridSampleMode::Nearest,
+            other => bail!(Checkpoint, "the mode {other:?} is not supported"),
         };
-        let options = GridSampleOptions { nearest, border, align_corners: call.flag("align_corners", false)? };
+        let padding = match call.text("padding_mode", "zeros")? {
+            "zeros" => GridSamplePadding::Zeros,
+            "border" => GridSamplePadding::Border,
+            other => bail!(Checkpoint, "the padding {other:?} is not supported"),
+        };
+        let options = GridSampleOptions { mode, padding, align_corners: call.flag("align_corners", false)? };
         float(call.float(0)?.grid_sample(&call.float(1)?, options))
     }),
     ("OneHot", one_hot),

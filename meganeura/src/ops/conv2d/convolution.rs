@@ -176,15 +176,15 @@ impl<'g> Convolution<'g> {
         let rows = self.rows_of_block(rows, caps).expect("asked before");
         let (g, [m, k], taps, blocks) = (self.of, self.extents(), self.taps(), self.blocks(rows));
         let [kh, kw] = g.kernel;
+        let form = if self.axes.is_some() { "grad_input" } else { "forward" };
         let mut defines = define![
             G: g.groups, TAPS: taps, KW: self.geometry.kernel[1], ROWS: rows, LOADS: (taps * rows).div_ceil(32), M: m, K: k,
-            W_O: g.o / g.groups, W_C: g.c / g.groups, W_KH: kh, W_KW: kw, FORM: "forward",
+            W_O: g.o / g.groups, W_C: g.c / g.groups, W_KH: kh, W_KW: kw, FORM: form,
         ];
         if let Some([vertical, horizontal]) = self.axes {
             let dilation = g.options().dilation;
-            defines.pop();
             defines.extend(define![
-                FORM: "grad_input", PHASES_P: vertical.phases, PHASES_Q: horizontal.phases,
+                PHASES_P: vertical.phases, PHASES_Q: horizontal.phases,
                 BASE_P: vertical.base, BASE_Q: horizontal.base, STEP_P: vertical.step, STEP_Q: horizontal.step,
                 DH: dilation[0], DW: dilation[1],
             ]);

@@ -6,16 +6,16 @@ use crate::kernel::native::Real;
 #[cfg(feature = "onnx")]
 use crate::ops::form::{self, Attribute};
 
-/// The steps of a convolution over its input, per axis `[vertical, horizontal]`.
+/// The geometry of a 2-D convolution, per axis `[vertical, horizontal]`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Conv2dOptions {
-    /// Input pixels between neighbouring output pixels; at least 1.
+    /// The distance, in input pixels, between neighbouring output pixels; at least 1.
     pub stride: [usize; 2],
-    /// Zeros around the input.
+    /// Rows and columns of zeros added at each side of the input.
     pub padding: [usize; 2],
-    /// Input pixels between neighbouring weights; at least 1.
+    /// The distance, in input pixels, between neighbouring weights; at least 1.
     pub dilation: [usize; 2],
-    /// Parts that the channels are split into, each convolved by itself; divides both numbers of channels.
+    /// The number of groups of channels, each convolved on its own; a divisor of both numbers of channels.
     pub groups: usize,
 }
 

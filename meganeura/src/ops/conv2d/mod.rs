@@ -133,7 +133,11 @@ impl Kernel for Conv2d {
 }
 
 impl Var {
-    /// 2-D convolution with a weight `[O, C/groups, KH, KW]`.
+    /// 2-D convolution without bias: each output pixel is the sum of the weights times the input pixels under them.
+    ///
+    /// Shapes: `x [N, C, H, W]`, `weight [O, C/groups, KH, KW]` → `[N, O, P, Q]` with
+    /// `P = ⌊(H + 2·padding − dilation·(KH − 1) − 1)/stride⌋ + 1`, and `Q` likewise. Other shapes, and a kernel that is
+    /// larger than the padded input, are an error.
     #[must_use]
     #[track_caller]
     pub fn conv2d(&self, weight: &Self, options: Conv2dOptions) -> Self {

@@ -7,19 +7,18 @@ use super::{Conv2dGradInput, Conv2dOptions};
 use crate::tape::Var;
 use crate::{Error, ErrorKind, Shape, TensorType};
 
-/// How a transposed convolution steps over its output, per axis `[vertical, horizontal]`.
+/// The geometry of a transposed 2-D convolution, per axis `[vertical, horizontal]`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct ConvTranspose2dOptions {
-    /// Output pixels between the places of neighbouring input pixels; at least 1.
+    /// The distance, in output pixels, between neighbouring input pixels; at least 1.
     pub stride: [usize; 2],
     /// Rows and columns that are cut off each side of the output.
     pub padding: [usize; 2],
-    /// Rows and columns that the output has more, at its lower and right side; less than the stride or than the
-    /// dilation.
+    /// Extra rows at the bottom and columns at the right of the output; fewer than the stride or the dilation.
     pub output_padding: [usize; 2],
-    /// Output pixels between neighbouring weights; at least 1.
+    /// The distance, in output pixels, between neighbouring weights; at least 1.
     pub dilation: [usize; 2],
-    /// Parts that the channels are split into, each convolved by itself; divides both numbers of channels.
+    /// The number of groups of channels, each convolved on its own; a divisor of both numbers of channels.
     pub groups: usize,
 }
 

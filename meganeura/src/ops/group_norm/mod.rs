@@ -331,7 +331,11 @@ impl<T: Real> WithSimd for Group<'_, T> {
 }
 
 impl Var {
-    /// Group normalisation of `[N, C, …]` over `groups` groups of channels, with a scale and a shift for each channel.
+    /// Group normalisation: `(x − mean)/√(variance + eps)·weight + bias`, where mean and variance are those of a group
+    /// of channels of an example.
+    ///
+    /// Shapes: `x [N, C, …]`, `weight [C]`, `bias [C]` → `[N, C, …]`. Other shapes, and a number of groups that does
+    /// not divide `C`, are an error.
     #[must_use]
     #[track_caller]
     pub fn group_norm(&self, groups: usize, eps: f64, weight: &Self, bias: &Self) -> Self {

@@ -186,7 +186,7 @@ impl Plateau {
     /// # Errors
     ///
     /// Fails with [`Checkpoint`](crate::ErrorKind::Checkpoint) if the text is not such a state, its learning rate is
-    /// NaN, infinite or below 0, or its best value is NaN. Nothing has changed then.
+    /// NaN, infinite or below 0, or its best value is NaN. On error, nothing changes.
     #[track_caller]
     pub fn load_state(&mut self, text: &str) -> Result<()> {
         here(|| {

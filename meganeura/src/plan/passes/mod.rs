@@ -7,8 +7,9 @@
 //! | `merge` | moves groups into the launches of kernels (GPU only) |
 //! | `format` | decides which values are stored as halves (GPU only) |
 //! | `lower` | turns the schedule into steps on storages, and views into layouts |
-//! | `exchanges` | joins the exchanges of a world's ranks, and reuses their memory |
+//! | `exchanges::join` | joins the exchanges of a world's ranks |
 //! | `count` | refuses operands with more elements than kernels can count |
+//! | `exchanges::reuse` | lets exchanges reuse memory (GPU only) |
 //! | `begin` | binds views where they begin, so that views of several places have the same kernel (GPU only) |
 //! | `launch` | chooses the variant of each kernel (GPU only) |
 //! | `share` | drops launches whose scratch results an earlier launch left (GPU only) |
