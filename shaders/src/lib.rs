@@ -53,5 +53,7 @@
 mod preprocess;
 mod sources;
 
+#[doc(hidden)]
+pub use preprocess::expand as expand_from;
 pub use preprocess::{ExpandError, Location};
 pub use sources::{expand, is_trusted, kernels};

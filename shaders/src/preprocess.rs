@@ -7,7 +7,11 @@ pub use error::{ExpandError, Location};
 mod error;
 
 /// Expands `kernel`; `source` gives the text of a file by its name.
-pub(crate) fn expand<'s>(
+///
+/// # Errors
+///
+/// Fails like [`expand`](crate::expand).
+pub fn expand<'s>(
     source: impl Fn(&str) -> Option<&'s str>,
     kernel: &str,
     defines: &[(&str, &str)],

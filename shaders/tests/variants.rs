@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
-use meganeura_shaders::{ExpandError, expand, is_trusted, kernels};
+use meganeura_shaders::{ExpandError, expand, expand_from, is_trusted, kernels};
 use meganeura_translate::{BASELINE, Guard, Kernel, Needs};
 use naga::{
     ShaderStage,
@@ -93,14 +93,20 @@ const HOLES: [Hole; 2] = [
 ];
 
 impl Variant {
-    /// The variant's WGSL, once for each text that may fill its holes.
-    fn expand(&self) -> Vec<String> {
+    /// The variant's holes, each with an empty text.
+    fn empty_holes(&self) -> Vec<(&'static str, &'static str)> {
         // A missing define fails first. An unused one is reported only if everything else is right.
         let is_unused =
             |defines: &[_], hole| matches!(self.with(defines), Err(ExpandError::Unused { name, .. }) if name == hole);
         let [store, load] = HOLES.map(|hole| (hole.name, ""));
         let mut empty = vec![store, load];
         empty.retain(|&(hole, text)| !is_unused(&[(hole, text)], hole) && !is_unused(&[store, load], hole));
+        empty
+    }
+
+    /// The variant's WGSL, once for each text that may fill its holes.
+    fn expand(&self) -> Vec<String> {
+        let empty = self.empty_holes();
         let mut forms: Vec<Vec<(&str, &str)>> = vec![Vec::new()];
         for hole in HOLES.iter().filter(|hole| empty.contains(&(hole.name, ""))) {
             let bare = self.with(&empty).unwrap_or_else(|error| panic!("{error}"));
@@ -113,8 +119,12 @@ impl Variant {
     }
 
     fn with(&self, more: &[(&str, &str)]) -> Result<String, ExpandError> {
-        let defines = self.defines.iter().map(|(name, value)| (name.as_str(), value.as_str()));
-        expand(&self.kernel, &defines.chain(more.iter().copied()).collect::<Vec<_>>())
+        expand(&self.kernel, &self.defines(more))
+    }
+
+    fn defines<'d>(&'d self, more: &[(&'d str, &'d str)]) -> Vec<(&'d str, &'d str)> {
+        let own = self.defines.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+        own.chain(more.iter().copied()).collect()
     }
 
     /// The WGSL with the host's holes filled. The host's bindings follow those of the kernel.
@@ -252,6 +262,32 @@ fn every_function_is_called() {
         }
     }
     assert_eq!(unused, [""; 0]);
+}
+
+/// Marks the begin of each part that a variant may leave out: of a macro, and of both branches of a condition.
+fn marked(file: &str, text: &str) -> String {
+    let mark = |(index, line): (usize, &str)| {
+        let begins = ["#if ", "#else", "#macro "].iter().any(|directive| line.starts_with(directive));
+        if begins { format!("{line}\n//part {file}:{} {line}\n", index + 1) } else { format!("{line}\n") }
+    };
+    text.lines().enumerate().map(mark).collect()
+}
+
+#[test]
+fn every_part_is_in_a_variant() {
+    let files: BTreeMap<_, _> =
+        texts("shaders/wgsl", "wgsl").iter().map(|(file, text)| (file.clone(), marked(file, text))).collect();
+    let parts = |text: &str| text.lines().filter(|line| line.starts_with("//part ")).map(str::to_owned).collect();
+    let mut left: BTreeSet<String> = files.values().flat_map(|text| -> Vec<_> { parts(text) }).collect();
+    assert!(left.len() > 100);
+    for variant in variants() {
+        let holes = variant.empty_holes();
+        let source = |file: &str| files.get(file).map(String::as_str);
+        let wgsl = expand_from(source, &variant.kernel, &variant.defines(&holes));
+        let kept: Vec<_> = parts(&wgsl.unwrap_or_else(|error| panic!("{error}")));
+        left.retain(|part| !kept.contains(part));
+    }
+    assert_eq!(left.into_iter().collect::<Vec<_>>(), [""; 0]);
 }
 
 #[test]
