@@ -276,7 +276,7 @@ pub struct Launch {
     /// The number of workgroups; the executor folds it into the device's grid.
     pub workgroups: usize,
     /// A bound on the iterations of an invocation, over all loops of the kernel together. Each entry of a loop counts
-    /// as one more, for the test that ends it. 0: the kernel has no loop, or is a user's.
+    /// as one more, for the test that ends it. 0: the kernel has no loop, or is not trusted.
     pub loops: usize,
     /// The operand that the kernel reads through `load`, which the plan writes.
     pub loads: Option<usize>,
