@@ -1,4 +1,4 @@
-//! Compares trainings in full precision with the same trainings in fast precision: draws the loss curves of each pair
+//! Compares training runs in full precision with the same runs in fast precision: draws the loss curves of each pair
 //! in one chart, and prints the final losses as a Markdown table.
 //!
 //! ```text
@@ -18,10 +18,10 @@ use clap::Parser;
 use meganeura_examples::losses::{self, Training};
 use meganeura_examples::{curve, training};
 
-/// Compares trainings in full precision with the same trainings in fast precision.
+/// Compares training runs in full precision with the same runs in fast precision.
 #[derive(Parser, Debug)]
 struct Options {
-    /// Two trainings: each a file that `bench --losses` wrote, or the folder of a run
+    /// Two training runs: each a file that `bench --losses` wrote, or the folder of a run
     #[arg(required = true, value_name = "NAME=FULL,FAST")]
     pairs: Vec<Pair>,
     /// The folder for the charts, NAME.svg for each pair
@@ -35,7 +35,7 @@ struct Options {
     last: usize,
 }
 
-/// A training in both precisions.
+/// A training run in both precisions.
 #[derive(Clone, Debug)]
 struct Pair {
     name: String,

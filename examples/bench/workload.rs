@@ -140,7 +140,7 @@ fn state_bytes(optimizer: &dyn Optimizer, net: &dyn Module) -> usize {
     optimizer.state_of(net).tensors.values().map(|tensor| tensor.ty().bytes()).sum()
 }
 
-/// A training, one step at a time.
+/// A training loop, one step at a time.
 pub trait Workload {
     /// Takes a step, waits for it, and returns the loss before it.
     fn step(&mut self) -> meganeura::Result<f32>;

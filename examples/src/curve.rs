@@ -31,16 +31,17 @@ pub fn draw(path: &Path, title: &str, losses: &[f32], steps_per_epoch: usize) ->
     chart(path, title, (800, 500), &lines)
 }
 
-/// Draws the losses of two trainings in a small chart with a legend, the second on top of the first. Each has its name.
+/// Draws the losses of two training runs in a small chart with a legend, the second on top of the first. Each has its
+/// name.
 ///
 /// # Errors
 ///
 /// If the file cannot be written.
-pub fn compare(path: &Path, title: &str, trainings: [(&str, &[f32]); 2]) -> Result<(), Box<dyn Error>> {
+pub fn compare(path: &Path, title: &str, runs: [(&str, &[f32]); 2]) -> Result<(), Box<dyn Error>> {
     // The first is a broad line, so it stays visible below the second where both coincide.
     let styles = [BLACK.mix(0.35).stroke_width(4), BLUE.stroke_width(1)];
     let lines = [0, 1].map(|which| {
-        let ((label, losses), style) = (trainings[which], styles[which]);
+        let ((label, losses), style) = (runs[which], styles[which]);
         // More points would be invisible, and make the file larger.
         let every = losses.len().div_ceil(300).max(1);
         let points = losses.iter().copied().map(drawable).enumerate().step_by(every).collect();

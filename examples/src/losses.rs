@@ -1,4 +1,4 @@
-//! The loss of each step of a training: files, smoothing, and figures that compare two trainings.
+//! The loss of each step of a training run: files, smoothing, and figures that compare two runs.
 
 use std::error::Error;
 use std::path::Path;
@@ -15,7 +15,7 @@ pub fn csv(losses: &[f32]) -> String {
     [format!("{COLUMNS}\n")].into_iter().chain(lines).collect()
 }
 
-/// The figures of a training.
+/// The figures of a training run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Training {
     /// The loss of each step.

@@ -61,7 +61,7 @@ pub struct Grads {
     summed: Option<HashSet<u64>>,
     /// The world whose ranks the gradients are averaged over, if they are.
     world: Option<World>,
-    /// Which rank has the mean of which parameter's gradient, if ranks have different ones.
+    /// The rank that has the mean of each gradient, if ranks have different ones.
     shards: Option<Shards>,
 }
 
@@ -247,13 +247,13 @@ impl Grads {
             (Some(path), _) => {
                 let cells = self.tape.cells();
                 let others = match cells.iter().find(|cell| self.of_cell(cell).is_some()).map(|cell| cell.path()) {
-                    Some(Some(path)) => format!("others, such as `{path}`"),
-                    Some(None) => "others".to_owned(),
-                    None => "none".to_owned(),
+                    Some(Some(other)) => format!("other parameters have, such as `{other}`"),
+                    Some(None) => "other parameters have".to_owned(),
+                    None => "no other parameter has either".to_owned(),
                 };
                 format!(
-                    "none of the module's parameters has a gradient, `{path}` for one; the gradients are of {others} (a clone's \
-                     parameters are not its original's)"
+                    "no parameter of the module has a gradient, for example `{path}`; {others} (a clone's parameters are not its \
+                     original's)"
                 )
             }
             (None, Some(_)) => {
@@ -285,7 +285,7 @@ impl Grads {
         self.world = Some(world.clone());
     }
 
-    /// Which rank has which gradients, if not all ranks have all.
+    /// The rank that has each gradient, if not all ranks have all.
     pub(crate) fn shards(&self) -> Option<&Shards> {
         self.shards.as_ref()
     }

@@ -113,7 +113,7 @@ fn updates(device: &Device) -> Outcome {
     Ok(())
 }
 
-/// Ten layers, whose activations a training keeps for the gradients.
+/// Ten layers, whose activations training keeps for the gradients.
 fn memory(device: &Device) -> Outcome {
     let layers: Vec<_> = (0..10).map(|_| (Linear::new(64, 64), Relu)).collect();
     let mut net = layers.init(device, Seed::new(1))?;

@@ -60,7 +60,7 @@ fn batches(root: &Path) -> Result<Batches> {
         .transform(Normalize::new([0.5; 3], [0.25; 3])))
 }
 
-/// A training, and the bits of the loss of every step.
+/// A training run, and the bits of the loss of every step.
 struct Training {
     device: Device,
     net: Net,

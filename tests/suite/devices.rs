@@ -133,7 +133,7 @@ fn environment() -> Outcome {
     let refused = best(Some("nonsense"))?;
     // The variable may have been set long ago, so the message says where the name comes from and lists alternatives.
     assert!(refused.starts_with("Device: MEGANEURA_DEVICE=nonsense: no adapter "), "{refused}");
-    assert!(refused.contains("`cpu` names the CPU") || cfg!(not(feature = "gpu")), "{refused}");
+    assert!(refused.contains("use `cpu` for the CPU") || cfg!(not(feature = "gpu")), "{refused}");
     // Without a choice, it is the first GPU, or the CPU with the reason.
     let open = best(None)?;
     assert_eq!(open, best(Some(""))?);
@@ -217,7 +217,8 @@ fn uncountable(device: &Device) -> Outcome {
         assert_eq!(error.kind(), ErrorKind::OutOfMemory, "{what}: {error}");
         let message = error.to_string();
         assert!(
-            message.starts_with(&format!("{op}: an operand f32[")) && message.contains("more elements"),
+            message.starts_with(&format!("{op}: an operand f32["))
+                && message.contains("elements that kernels of this device can index"),
             "{message}"
         );
         assert!(error.location().is_some_and(|at| at.file().ends_with("devices.rs")), "{message}");

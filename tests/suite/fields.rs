@@ -194,7 +194,7 @@ fn ragged(device: &Device) -> Outcome {
     let error = dataset.batches(3).on(device).next().ok_or("an error")?.map(drop).expect_err("of other lengths");
     assert_eq!(error.kind(), ErrorKind::Shape);
     let expected = "example 1 has inputs u32[6] and targets f32[], and example 0, the first of its batch, \
-                    inputs u32[1] and targets f32[]: `Batches::collate` ";
+                    inputs u32[1] and targets f32[]; to batch examples that differ, ";
     assert!(error.message().starts_with(expected), "{error}");
     // Batches of one are never ragged.
     assert_eq!(dataset.batches(1).on(device).filter(Result::is_ok).count(), 20);

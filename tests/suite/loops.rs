@@ -107,11 +107,11 @@ const LARGE: [usize; 2] = [260, 260];
 const AROUND: [usize; 2] = [130, 130];
 
 fn average_pooling(device: &Device) -> Result<(), Failed> {
-    for count_padding in [true, false] {
+    for count_include_pad in [true, false] {
         // 81,200 pixels in each window.
-        let pool = |x: &[Var]| x[0].avg_pool2d([290, 280], [1, 2], [0, 0], count_padding);
+        let pool = |x: &[Var]| x[0].avg_pool2d([290, 280], [1, 2], [0, 0], count_include_pad);
         hold(device, Part::Result, &[&[1, 1, 300, 303]], 1e-6, pool)?;
-        let around = |x: &[Var]| x[0].avg_pool2d(LARGE, [1, 1], AROUND, count_padding) * 6e4;
+        let around = |x: &[Var]| x[0].avg_pool2d(LARGE, [1, 1], AROUND, count_include_pad) * 6e4;
         hold(device, Part::Result, &[SMALL], 1e-5, around)?;
         hold(device, Part::Gradients, &[SMALL], 1e-5, around)?;
     }

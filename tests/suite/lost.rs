@@ -119,7 +119,7 @@ fn in_the_middle(device: &Device) -> Outcome {
     (0..3).try_for_each(|_| step())?;
     device.lose(false);
     // Nothing is read, so only the limit on runs in flight makes the host wait.
-    let ends = (0..100).find_map(|_| step().err()).expect("a training on a lost device ends");
+    let ends = (0..100).find_map(|_| step().err()).expect("training on a lost device ends");
     assert_eq!(ends.kind(), ErrorKind::DeviceLost, "{ends}");
     assert!(ends.to_string().contains("was lost") && ends.to_string().contains("last checkpoint"), "{ends}");
     expect_lost("afterwards", step());

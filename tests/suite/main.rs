@@ -6,7 +6,7 @@
 //! operations, `--agreement` the differences between PyTorch and every layer, loss, optimizer and model.
 //!
 //! The tests of operations, layers and optimizers use devices from `for_testing`, which check every access of every
-//! kernel. The tests of whole trainings and of devices use ordinary devices, which do not check kernels that the
+//! kernel. The tests of whole training runs and of devices use ordinary devices, which do not check kernels that the
 //! shaders crate trusts. With `MEGANEURA_UNCHECKED=1`, all tests do without these checks.
 
 mod adapter;

@@ -1,4 +1,4 @@
-//! Short trainings with each optimizer: one plan for any schedule, resuming from a saved state, accumulation over
+//! Short training runs with each optimizer: one plan for any schedule, resuming from a saved state, accumulation over
 //! micro-batches, averaging.
 
 use std::collections::BTreeMap;
@@ -53,7 +53,7 @@ pub(crate) fn collect(trials: &mut Vec<Trial>) {
     both("an_average_follows", averaged);
 }
 
-/// Steps `from..to` of a training, on one plan.
+/// Steps `from..to` of a training run, on one plan.
 fn train(net: &mut Tiny, optimizer: &mut dyn Optimizer, from: u64, to: u64) -> Result<()> {
     let device = net.stem.weight.value().device().clone();
     let schedule = Schedule::cosine(0.02, 6, 1e-3).warmup(2);

@@ -1,5 +1,5 @@
-//! Layers of vision models in combination: second derivatives, the launches that views cost, and trainings of a small
-//! diffusion U-Net and a small residual net with batch normalisation.
+//! Layers of vision models in combination: second derivatives, the launches that views cost, and the training of a
+//! small diffusion U-Net and a small residual net with batch normalisation.
 
 use libtest_mimic::Trial;
 use meganeura::check::Gradcheck;

@@ -1,4 +1,4 @@
-//! `bench --losses` and `curves`: from a training to its chart.
+//! `bench --losses` and `curves`: from a training run to its chart.
 
 use std::path::Path;
 

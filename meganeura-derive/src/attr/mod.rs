@@ -35,7 +35,7 @@ pub struct Container {
     /// With the field of the shortcut, if the input is not added unchanged.
     pub residual: Option<Given<Option<Member>>>,
     pub then: Option<Given<Vec<Step>>>,
-    /// Not all could be read, so that what is missing may be there in other words.
+    /// `true` if an option could not be read: it may be one that seems to be missing.
     pub is_unclear: bool,
 }
 
@@ -55,7 +55,7 @@ pub struct Field {
     pub before: Option<Given<Vec<Step>>>,
     pub then: Option<Given<Vec<Step>>>,
     pub recompute: Option<Given<()>>,
-    /// Not all could be read, so that what is missing may be there in other words.
+    /// `true` if an option could not be read: it may be one that seems to be missing.
     pub is_unclear: bool,
 }
 

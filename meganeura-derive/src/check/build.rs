@@ -29,7 +29,7 @@ pub fn check_config(ctxt: &Ctxt, input: &Input<'_>) {
     if let Data::Enum(_) = input.data {
         ctxt.error(
             &config.name,
-            "it is unknown which variant to build; remove `config` and implement `Init` for a builder",
+            "the derive cannot choose a variant to build; remove `config` and implement `Init` for a builder",
         );
     } else if input.data.fields().all(|field| field.options.init.is_none() && !field.options.is_unclear) {
         ctxt.error(&config.name, "nothing is built from the config; remove it, or give every field an `init`");
@@ -63,7 +63,7 @@ pub fn check_input(ctxt: &Ctxt, input: &Input<'_>) {
     } else if input.original.generics.type_params().next().is_some() {
         ctxt.error(
             &given.name,
-            "a generic struct may not be a layer for every parameter; remove `input`, and call \
+            "a generic struct might not be a layer for every type argument; remove `input`, and call \
              `summary_with([2, 3, 32, 32])` on the enclosing model in a test",
         );
     }

@@ -67,8 +67,8 @@ fn check_option(ctxt: &Ctxt, field: &Field<'_>) {
         return;
     }
     let message = format!(
-        "a chain cannot tell what to do if this is missing: for a shortcut around the other fields, write \
-         `#[module(sequential, residual = {})]`; to pass the input on, hold a `Vec`, which may be empty",
+        "a sequential struct cannot apply `None`: for a shortcut around the other fields, write \
+         `#[module(sequential, residual = {})]`; for a layer that may be missing, use a `Vec`, which may be empty",
         field.name()
     );
     ctxt.error(field.ty(), message);
@@ -92,8 +92,7 @@ fn check_residual(ctxt: &Ctxt, input: &Input<'_>, fields: &[Field<'_>]) -> bool 
     }
     for name in steps([field]) {
         let message = format!(
-            "it is unclear whether `{name}` applies to a missing shortcut; use a tuple of layers instead, such as \
-             `(Conv2d, Relu)`"
+            "`{name}` is ambiguous if the shortcut is `None`; use a tuple of layers instead, such as `(Conv2d, Relu)`"
         );
         ctxt.error(name, message);
     }

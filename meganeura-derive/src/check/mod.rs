@@ -29,7 +29,7 @@ pub fn check(ctxt: &Ctxt, input: &Input<'_>) {
             }
         }
         Data::Union(data) => {
-            ctxt.error(data.union_token, "it is unknown which field of a union holds a value; make it an enum");
+            ctxt.error(data.union_token, "the derive cannot tell which field of a union holds a value; use an enum");
         }
     }
     build::check_config(ctxt, input);
@@ -90,7 +90,7 @@ fn check_enum(ctxt: &Ctxt, input: &Input<'_>, variants: &[Variant<'_>]) {
     for init in input.data.fields().filter_map(|field| field.options.init.as_ref()) {
         ctxt.error(
             &init.name,
-            "it is unknown which variant to build; remove `init` and implement `Init` for a builder",
+            "the derive cannot choose a variant to build; remove `init` and implement `Init` for a builder",
         );
     }
 }

@@ -211,7 +211,7 @@ fn unknown_method<'a>(
     let message = format!("`Var` has no method `{name}`");
     let label = match nearest_method(&name.to_string()) {
         Some(nearest) => format!("did you mean `{nearest}`?"),
-        None => "no method of `Var`, and of no trait in scope for it".to_owned(),
+        None => "no such method of `Var`, nor of a trait in scope".to_owned(),
     };
     let types: Vec<_> = (0..arguments.len()).map(|index| format_ident!("__{index}")).collect();
     let call = quote_spanned!(span=> (#x).#method(#(#arguments),*));
@@ -219,7 +219,7 @@ fn unknown_method<'a>(
         #[diagnostic::on_unimplemented(
             message = #message,
             label = #label,
-            note = "a function is told from a method by its `::`, as in `self::swish`; a closure is written `|x| x * 2.0`"
+            note = "to call a function, write a path with `::`, as in `self::swish`; to use a closure, write `|x| x * 2.0`"
         )]
         trait __Method {}
         // Bound to a type, so that the compiler does not suggest impls.

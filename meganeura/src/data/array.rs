@@ -129,7 +129,7 @@ impl<E: Number> Array<E> {
     pub(super) fn push(&mut self, values: &[E], shape: Shape) -> Result<()> {
         let (count, of) = (self.shape[0], &self.shape.dims()[1..]);
         if of != shape.dims() {
-            bail!(Shape, "an array {shape} among others of {}", Shape::new(of));
+            bail!(Shape, "an array has the shape {shape}, but the others of its batch have {}", Shape::new(of));
         }
         reserve(&mut self.values, values.len())?;
         self.values.extend_from_slice(values);

@@ -66,8 +66,8 @@ impl<I: Fields, T: Fields> Collate<I, T> for Stack {
             if of_this != of_first {
                 bail!(
                     Shape,
-                    "example {} has {}, and example {first}, the first of its batch, {}: `Batches::collate` takes a function that \
-                     makes a batch of examples that differ",
+                    "example {} has {}, and example {first}, the first of its batch, {}; to batch examples that \
+                     differ, give `Batches::collate` a function",
                     example.number,
                     shown(&of_this),
                     shown(&of_first)

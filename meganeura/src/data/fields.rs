@@ -395,7 +395,10 @@ mod tests {
     fn arrays_of_different_shapes_are_refused() {
         let mut batch = vec![Array::from(vec![1_u32])].stack(2).unwrap();
         let error = vec![Array::from(vec![1, 2])].push_onto(&mut batch).unwrap_err();
-        assert_eq!((error.kind(), error.message()), (ErrorKind::Shape, "an array [2] among others of [1]"));
+        assert_eq!(
+            (error.kind(), error.message()),
+            (ErrorKind::Shape, "an array has the shape [2], but the others of its batch have [1]")
+        );
         assert_eq!(Vec::<Array<u32>>::new().push_onto(&mut batch).unwrap_err().kind(), ErrorKind::Shape);
         for shape in [&[0][..], &[1; 8]] {
             assert_eq!(Array::<f32>::zeros(shape).unwrap().stack(1).unwrap_err().kind(), ErrorKind::Shape);

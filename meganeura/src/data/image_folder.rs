@@ -101,7 +101,7 @@ impl ImageFolder {
         let mut wrong = Vec::new();
         for (name, path) in entries(root)? {
             if !path.is_dir() {
-                wrong.push(format!("{}: a file beside the folders of the classes", path.display()));
+                wrong.push(format!("{}: a file beside the classes' folders", path.display()));
                 continue;
             }
             let class = u32::try_from(folders.len()).expect("fewer folders than 2³²");
@@ -119,7 +119,7 @@ impl ImageFolder {
             folders.push(path);
         }
         if folders.is_empty() && wrong.is_empty() {
-            bail!(Data, "{}: no folders, where one with images is expected for each class", root.display());
+            bail!(Data, "{}: no folders; there must be one of images for each class", root.display());
         }
         all_well(root, wrong)?;
         let (class, name) = &files[0];
@@ -160,7 +160,7 @@ impl ImageFolder {
         self.files.get(index).map(|(class, name)| self.folders[*class as usize].join(name))
     }
 
-    /// Reads the header of every image, to find in advance the images that would stop a training.
+    /// Reads the header of every image, to find in advance the images that would stop the training.
     ///
     /// # Errors
     ///
@@ -266,7 +266,7 @@ fn entries(folder: &Path) -> Result<Vec<(OsString, PathBuf)>> {
 
 fn why_no_image(path: &Path) -> Option<&'static str> {
     if path.is_dir() {
-        return Some("a folder inside of a class; images of a class lie in its folder alone");
+        return Some("a folder inside of a class; put all images of a class directly into its folder");
     }
     if !path.is_file() {
         return Some("no file");

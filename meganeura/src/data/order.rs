@@ -26,7 +26,7 @@ impl Order {
     pub(super) fn of(&self, examples: usize, draws: Option<usize>, seed: Seed) -> Result<Vec<usize>> {
         match self {
             Self::Given | Self::Shuffled | Self::Stratified(_) if draws.is_some() => {
-                bail!(Argument, "a number of draws was given, and no weights to draw by: `weighted` gives them")
+                bail!(Argument, "a number of draws needs weights: give them with `weighted`")
             }
             Self::Given => numbered(examples),
             Self::Shuffled => {
@@ -220,7 +220,7 @@ mod tests {
             assert!(error.kind() == ErrorKind::Argument && error.message().contains(part), "{error}");
         }
         let error = Order::Shuffled.of(2, Some(5), Seed::new(1)).unwrap_err();
-        assert!(error.message().contains("no weights to draw by"), "{error}");
+        assert!(error.message().contains("a number of draws needs weights"), "{error}");
         let error = Order::Stratified([1, 2, 1].into()).of(2, None, Seed::new(1)).unwrap_err();
         assert_eq!(error.message(), "3 classes for 2 examples; each example has one");
     }

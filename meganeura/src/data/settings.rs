@@ -76,10 +76,10 @@ impl Settings {
     fn own_order(&self, rows: &[usize]) -> Result<(Vec<usize>, usize)> {
         let Self { size, part: (_, parts), .. } = *self;
         if size == 0 {
-            bail!(Argument, "batches of 0 examples were asked for; a batch has at least 1");
+            bail!(Argument, "the batch size is 0; it must be at least 1");
         }
         if self.ahead == Some(0) {
-            bail!(Argument, "0 batches ahead leave the workers nothing to do; there is at least 1");
+            bail!(Argument, "`ahead` is 0, which leaves the workers nothing to do; it must be at least 1");
         }
         if !size.is_multiple_of(parts) {
             bail!(Argument, "batches of {size} examples have no {parts} equal parts, one for each rank");

@@ -81,7 +81,7 @@ impl Device {
             "cpu" => Ok(Self::cpu()),
             "gpu" => match Self::first_gpu().await {
                 Ok(device) => Ok(device),
-                Err(why) => bail!(Device, "no GPU to run on: {why}; `cpu` names the CPU"),
+                Err(why) => bail!(Device, "no GPU to run on: {why}; use `cpu` for the CPU"),
             },
             _ => Self::adapter(name.trim()).await,
         }

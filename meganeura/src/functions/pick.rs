@@ -57,7 +57,7 @@ impl Var {
     #[must_use]
     #[track_caller]
     pub fn tril(&self, diagonal: isize) -> Self {
-        self.triangle("tril", diagonal)
+        self.triangle("tril", diagonal, Self::le)
     }
 
     /// The upper triangle of the last two axes: 0 below the diagonal. `diagonal` moves the diagonal to the right, or to
@@ -65,12 +65,13 @@ impl Var {
     #[must_use]
     #[track_caller]
     pub fn triu(&self, diagonal: isize) -> Self {
-        self.triangle("triu", diagonal)
+        self.triangle("triu", diagonal, Self::ge)
     }
 
+    /// Keeps the elements whose column compares so with the diagonal's.
     #[track_caller]
     #[expect(clippy::cast_precision_loss, reason = "extents are far below 2^53")]
-    fn triangle(&self, op: &'static str, diagonal: isize) -> Self {
+    fn triangle(&self, op: &'static str, diagonal: isize, keeps: fn(&Self, &Self) -> Self) -> Self {
         let shape = self.shape();
         let &[.., rows, columns] = shape.dims() else {
             return self.refuse(op, ErrorKind::Shape, format!("needs at least two axes, the shape is {shape}"));
@@ -78,8 +79,7 @@ impl Var {
         let tape = self.tape();
         let diagonal = tape.iota([rows, 1], 0) + self.constant(diagonal as f64);
         let place = tape.iota([1, columns], 1);
-        let keeps = if op == "tril" { place.le(&diagonal) } else { place.ge(&diagonal) };
-        keeps.where_cond(self, &self.constant(0.0))
+        keeps(&place, &diagonal).where_cond(self, &self.constant(0.0))
     }
 
     /// The index of the largest element along an axis, which is removed: `u32`. Of several largest elements, the first;

@@ -118,11 +118,11 @@ impl Gpu {
     pub(crate) async fn named(part: &str) -> Result<Self> {
         let adapters = adapters().await;
         if part.trim().is_empty() {
-            bail!(Device, "{part:?} names no device; {}; `cpu` names the CPU", list(&adapters));
+            bail!(Device, "{part:?} names no device; {}; use `cpu` for the CPU", list(&adapters));
         }
         match adapters.iter().find(|adapter| holds(&name(&adapter.get_info()), part)) {
             Some(adapter) => Self::open(adapter, false).await,
-            None => bail!(Device, "no adapter has {part:?} in its name; {}; `cpu` names the CPU", list(&adapters)),
+            None => bail!(Device, "no adapter has {part:?} in its name; {}; use `cpu` for the CPU", list(&adapters)),
         }
     }
 
@@ -136,7 +136,7 @@ impl Gpu {
         };
         match adapters.iter().find(is_meant) {
             Some(adapter) => Self::open(adapter, true).await,
-            None => bail!(Device, "no adapter {part:?} is the one at {bus}, which NCCL has; {}", list(&adapters)),
+            None => bail!(Device, "NCCL uses the GPU at {bus}, but no adapter there is {part:?}; {}", list(&adapters)),
         }
     }
 
@@ -159,8 +159,8 @@ impl Gpu {
         let meant: Vec<_> = adapters.iter().filter(is_meant).collect();
         match meant.get(number % meant.len().max(1)) {
             Some(adapter) => Self::open(adapter, true).await,
-            None if part.is_empty() => bail!(Device, "no GPU to run on: {}; `cpu` names the CPU", list(&adapters)),
-            None => bail!(Device, "no adapter has {part:?} in its name; {}; `cpu` names the CPU", list(&adapters)),
+            None if part.is_empty() => bail!(Device, "no GPU to run on: {}; use `cpu` for the CPU", list(&adapters)),
+            None => bail!(Device, "no adapter has {part:?} in its name; {}; use `cpu` for the CPU", list(&adapters)),
         }
     }
 
@@ -211,7 +211,7 @@ impl Gpu {
             Err(_) => open(wgpu::Features::empty()).await,
         };
         let (device, queue) = opened.map_err(|error| {
-            Error::new(ErrorKind::Device, format!("{name} does not open: {error}")).caused_by(error)
+            Error::new(ErrorKind::Device, format!("{name} cannot be opened: {error}")).caused_by(error)
         })?;
         let faults = Arc::new(Mutex::new(Faults::default()));
         let report = Arc::clone(&faults);

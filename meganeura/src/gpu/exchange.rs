@@ -97,10 +97,7 @@ impl Gpu {
     fn meet_by_host(&self, meeting: &Meeting, memory: &Memory<'_>) -> Result<Part> {
         let Meeting { exchange, values, range, .. } = meeting;
         if range.halves > 0 {
-            bail!(
-                Argument,
-                "ranks exchange bf16 in the world that `World::device` linked the GPU for, and in no other"
-            );
+            bail!(Argument, "only linked GPUs exchange bf16; use the device from this world's `World::device`");
         }
         let place = |k: usize| (&values[k], range.offsets[k]);
         let staging = self.0.staging(range.bytes as u64);

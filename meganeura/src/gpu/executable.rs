@@ -134,7 +134,7 @@ fn expect_spelled(launch: &Launch) -> Result<()> {
     let large = |(_, value): &&(&str, String)| value.parse().is_ok_and(|number: u64| u32::try_from(number).is_err());
     match launch.defines.iter().find(large) {
         Some((name, value)) => {
-            bail!(OutOfMemory, "kernel {} counts in 32 bits, which {name} = {value} exceeds", launch.kernel)
+            bail!(OutOfMemory, "{name} = {value} does not fit into the 32-bit integers of kernel {}", launch.kernel)
         }
         None => Ok(()),
     }

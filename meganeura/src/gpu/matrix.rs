@@ -79,7 +79,7 @@ impl Gpu {
             bail!(Device, "it lacks {}", self.0.missing.join(", "));
         }
         if !self.0.device.features().contains(FEATURES) {
-            bail!(Device, "its driver does not open it with matrix units");
+            bail!(Device, "its driver cannot open it with matrix units");
         }
         let fails = |error: Error| error.context("its matrix units failed to run");
         let (a, b) = (numbers(1, 256), numbers(2, 256));

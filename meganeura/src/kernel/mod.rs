@@ -1,4 +1,4 @@
-//! What kernels are written with: native ones as loops over slices, those of GPUs as launches, which are data.
+//! The building blocks of kernels: loops over slices for the CPU, and launches, which are data, for GPUs.
 //!
 //! Operations stand on this, and executors run it; it knows neither.
 

@@ -9,9 +9,9 @@ use crate::{Error, ErrorKind, Var};
 /// A shortcut of a residual struct: a layer beside the others, or `None` to pass the input on unchanged.
 #[doc(hidden)]
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` is no shortcut: it is neither a layer nor an `Option` of one",
+    message = "`{Self}` is not a shortcut: it is neither a layer nor an `Option` of one",
     label = "not a shortcut",
-    note = "the field that `residual = …` names is applied to the input, whose sum with the rest is the output"
+    note = "`residual = …` names a layer: its result and that of the other fields, both from the same input, are added"
 )]
 pub trait Shortcut: Module {
     /// Applies the field of this name. `None` records nothing.
@@ -61,11 +61,11 @@ pub fn add_residual(x: &Var, y: &Var) -> Var {
 /// The required return type of a call in `then` or `before`.
 #[doc(hidden)]
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` is not a layer, to be applied",
+    message = "`{Self}` is not a layer and cannot be applied",
     label = "not a layer",
-    note = "a call stands for the layer that it returns: `MaxPool2d::new(2)`",
-    note = "a function with arguments of its own goes into a closure: `|x| path::to(x, 0.1)`",
-    note = "a layer with parameters is a field of its own"
+    note = "a call must return a layer: `MaxPool2d::new(2)`",
+    note = "to pass further arguments to a function, use a closure: `|x| path::to(x, 0.1)`",
+    note = "for a layer with parameters, add a field"
 )]
 pub trait Applied: Layer {}
 

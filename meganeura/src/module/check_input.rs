@@ -9,8 +9,8 @@ use crate::{DType, Device, MAX_RANK, Result, Shape, TensorType};
 /// A model whose `init` can record a forward pass.
 #[doc(hidden)]
 #[diagnostic::on_unimplemented(
-    message = "`input` says what `{Self}` is applied to, but it is not a layer",
-    label = "its `init` does not know how it is applied",
+    message = "`input` needs a layer, but `{Self}` is not one",
+    label = "`init` cannot record its forward pass",
     note = "with one input and one result, it becomes a layer by `#[module(sequential)]` or `impl Layer for {Self}`",
     note = "with several, remove `input`, and have a test record it: `net.summary_by(([2, 3], [2, 4]), |net, (x, y)| net.forward(x, y))`"
 )]

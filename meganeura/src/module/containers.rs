@@ -14,9 +14,9 @@ use super::{At, Module, Slot, SlotMut};
 #[doc(hidden)]
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be the key of a map of modules",
-    label = "its key is no `String`",
-    note = "a key stands in the paths of what is under it, `heads.left.weight`: use `String`",
-    note = "modules with numbers are a `Vec`; with gaps, a `Vec<Option<…>>`"
+    label = "the key must be a `String`",
+    note = "the key becomes a part of paths, as in `heads.left.weight`",
+    note = "for modules with numbers, use a `Vec`, or a `Vec<Option<…>>` if some are missing"
 )]
 pub trait Key: Ord {
     fn segment(&self) -> &str;

@@ -24,11 +24,11 @@ pub struct AModule;
 
 #[doc(hidden)]
 #[diagnostic::on_unimplemented(
-    message = "`{T}` is a module, and its field is skipped",
-    label = "neither trained, saved nor moved if it is skipped",
-    note = "to have it in the model, remove `skip`; not trained, it is `#[module(frozen)]`",
+    message = "`{T}` is a module, but its field is marked `skip`",
+    label = "skipped, so it would not be trained, saved or moved",
+    note = "to include it in the model, remove `skip`; to exclude it from training only, use `#[module(frozen)]`",
     note = "to leave it out on purpose, say so: `#[module(skip(parameters))]`",
-    note = "a tensor that is no part of the model is a `Tensor` with `#[module(skip)]`"
+    note = "for a tensor outside of the model, use a `Tensor` with `#[module(skip)]`"
 )]
 pub trait MayBeSkipped<T: ?Sized> {}
 

@@ -41,7 +41,11 @@ impl Init for AdaptiveAvgPool2d {
 
     fn build(self, _: &Device, _: Seed) -> Result<Self> {
         if self.size.contains(&0) {
-            bail!(Argument, "adaptive_avg_pool2d: to a size of {:?}; both must be at least 1", self.size);
+            bail!(
+                Argument,
+                "adaptive_avg_pool2d: the extents of the result must be at least 1, they are {:?}",
+                self.size
+            );
         }
         Ok(self)
     }

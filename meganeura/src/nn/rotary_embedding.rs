@@ -144,10 +144,8 @@ impl RotaryEmbedding {
 
     /// The number of positions, or the error if the input does not fit.
     fn length(self, x: &Var) -> Result<usize, (ErrorKind, String)> {
-        if let Err(error) = self.check() {
-            let message = error.to_string();
-            let message = message.strip_prefix("rotary_embedding: ").unwrap_or(&message);
-            return Err((ErrorKind::Argument, message.to_owned()));
+        if let Some(problem) = self.problem() {
+            return Err((ErrorKind::Argument, problem));
         }
         match *x.shape().dims() {
             [.., length, width] if width == self.width && x.ty().dtype.is_float() => Ok(length),
@@ -158,15 +156,20 @@ impl RotaryEmbedding {
         }
     }
 
-    fn check(self) -> Result<()> {
+    /// The error in the settings.
+    fn problem(self) -> Option<String> {
         let Self { width, base } = self;
         if width == 0 || width % 2 != 0 {
-            bail!(Argument, "rotary_embedding: of {width} features; they must be even, as they turn in pairs");
+            return Some(format!("the number of features must be even, because they turn in pairs; it is {width}"));
         }
-        if !base.is_finite() || base <= 0.0 {
-            bail!(Argument, "rotary_embedding: the base is {base}; it must be above 0");
+        (!base.is_finite() || base <= 0.0).then(|| format!("the base must be above 0, it is {base}"))
+    }
+
+    fn check(self) -> Result<()> {
+        match self.problem() {
+            Some(problem) => bail!(Argument, "rotary_embedding: {problem}"),
+            None => Ok(()),
         }
-        Ok(())
     }
 }
 

@@ -108,7 +108,7 @@ fn same_nodes(one: &Recorded, other: &Recorded) -> Result<()> {
         || one.outputs.len() != other.outputs.len();
     match differs {
         Some(((a, _), line)) => {
-            let message = format!("the computation depends on the size of the batch, from a node `{}` on", a.op);
+            let message = format!("the computation depends on the size of the batch, beginning with a node `{}`", a.op);
             Err(Error::new(ErrorKind::Argument, message).at(line))
         }
         None if counts => bail!(Argument, "the computation depends on the size of the batch"),
@@ -121,8 +121,8 @@ fn misfit(recorded: &Recorded, value: Value) -> Error {
     let reader = recorded.form.nodes.iter().position(|node| node.inputs.contains(&Some(value)));
     let op = reader.map_or("a node", |at| recorded.form.nodes[at].op);
     let message = format!(
-        "a number that `{op}` takes does not grow linearly with the batch, like the divisor of a mean over it; export for a fixed \
-         size instead"
+        "a constant operand of `{op}` does not grow linearly with the batch, for example the divisor of a mean over it; export \
+         for a fixed size instead"
     );
     let error = Error::new(ErrorKind::Argument, message);
     match reader {

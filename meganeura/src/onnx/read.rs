@@ -73,7 +73,7 @@ pub(super) fn dims(tensor: &proto::Tensor) -> Result<Vec<usize>> {
         .iter()
         .map(extent)
         .collect::<Result<_, _>>()
-        .map_err(|_| Error::new(ErrorKind::Checkpoint, format!("extents {:?}, one of which is invalid", tensor.dims)))
+        .map_err(|_| Error::new(ErrorKind::Checkpoint, format!("one of the extents {:?} is invalid", tensor.dims)))
 }
 
 /// The numbers of a tensor; their count matches its extents.
@@ -83,7 +83,7 @@ pub(super) fn numbers(tensor: &proto::Tensor, beside: Beside<'_>) -> Result<Numb
     let elements = match elements {
         _ if dims.contains(&0) => 0,
         Some(elements) => elements,
-        None => bail!(Checkpoint, "extents {dims:?}, which are too large"),
+        None => bail!(Checkpoint, "the extents {dims:?} are too large"),
     };
     let beside = if tensor.data_location == proto::EXTERNAL { Some(external(tensor, beside)?) } else { None };
     let raw = beside.as_ref().unwrap_or(&tensor.raw_data);

@@ -136,7 +136,9 @@ impl Primitive for Custom {
         let outputs = self.0.outputs(x)?;
         let fits = |ty: &TensorType| x.first().is_none_or(|x| ty.dtype == x.dtype) && ty.shape.elements() > 0;
         match outputs.iter().find(|ty| !fits(ty)) {
-            Some(odd) => Err(format!("a result {odd}: results have the operands' element type, and elements")),
+            Some(odd) => {
+                Err(format!("results must have the operands' element type and at least one element, not {odd}"))
+            }
             None if outputs.is_empty() => Err("custom operations return at least one result".into()),
             None => Ok(outputs),
         }

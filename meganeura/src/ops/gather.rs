@@ -134,8 +134,14 @@ impl Primitive for ScatterAlong {
         if index.dtype != DType::U32 || !x.dtype.is_float() {
             return Err(format!("needs u32 indices, from `Tensor::indices`, and floats, not {index} and {x}"));
         }
-        if index.shape != x.shape || axis >= x.shape.rank() || self.rows == 0 {
-            return Err(format!("needs an index for each of {}, along one of its axes, not {}", x.shape, index.shape));
+        if index.shape != x.shape {
+            return Err(format!("needs an index for each of {}, not {}", x.shape, index.shape));
+        }
+        if axis >= x.shape.rank() {
+            return Err(format!("axis {axis} is out of range: the shape has {} axes", x.shape.rank()));
+        }
+        if self.rows == 0 {
+            return Err("the result must have at least one row".into());
         }
         Ok(vec![x.with_shape(x.shape.with(axis, self.rows))])
     }

@@ -44,7 +44,7 @@ impl Primitive for RandomUniform {
     fn outputs(&self, x: &[TensorType]) -> Result<Vec<TensorType>, String> {
         let seed = TensorType::new(DType::U32, Shape::from([2]));
         if x != [seed] {
-            return Err(format!("takes a seed {seed}"));
+            return Err(format!("needs one operand, a seed {seed}"));
         }
         Ok(vec![TensorType::new(self.precision.dtype(), self.shape)])
     }

@@ -486,8 +486,7 @@ impl Var {
     pub fn variance_keep(&self, axes: &[usize], correction: usize) -> Self {
         let count = self.count(axes);
         if count <= correction {
-            let message =
-                format!("of {count} numbers with a correction of {correction}, which leaves nothing to divide by");
+            let message = format!("a correction of {correction} needs more than {correction} elements, not {count}");
             let error = Error::new(ErrorKind::Argument, message).in_op("variance").operand(self.ty(), self.path());
             return self.fail(error.at(Location::caller()));
         }

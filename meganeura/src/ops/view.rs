@@ -86,7 +86,10 @@ impl View {
                     return Err(format!("axis {axis} is out of range: the shape has {} axes", from.rank()));
                 };
                 if *len == 0 || start + len > extent {
-                    return Err(format!("elements {start}..{} of axis {axis}, whose extent is {extent}", start + len));
+                    return Err(format!(
+                        "{start}..{} is empty or not within axis {axis}, of extent {extent}",
+                        start + len
+                    ));
                 }
                 from.with(*axis, *len)
             }

@@ -205,8 +205,8 @@ mod tests {
         net.name_parameters();
         net.freeze("frozen").unwrap();
         for (module, part) in [
-            (&other as &dyn Module, "`a` for one; the gradients are of others, such as `a`"),
-            (&other.b, "has a gradient, `` for one"),
+            (&other as &dyn Module, "for example `a`; other parameters have, such as `a`"),
+            (&other.b, "has a gradient, for example ``"),
             (&net.frozen, "every parameter of the module is frozen"),
             (&buffer, "the module has no parameters"),
         ] {

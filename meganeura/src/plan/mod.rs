@@ -48,7 +48,7 @@ pub(crate) enum Target<'a> {
 /// The one way to compute an operation on the CPU.
 const NATIVE: &str = "native";
 
-/// Which memory an operand or a result is in.
+/// The index of the storage that holds an operand or a result.
 pub(crate) type StorageId = usize;
 
 /// An operand of a step.

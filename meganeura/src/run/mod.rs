@@ -1,4 +1,4 @@
-//! Runs: trainings that survive crashes. A run is a folder with checkpoints, metrics and events, from which a training
+//! Runs: training that survives crashes. A run is a folder with checkpoints, metrics and events, from which training
 //! resumes bit for bit, however it ended.
 //!
 //! ```

@@ -1,10 +1,10 @@
-//! The position of a training, and the best of several positions.
+//! The position of a training run, and the best of several positions.
 
 use std::fmt;
 
 use super::store::{Saved, State};
 
-/// The position of a training. Together with the seed of the shuffle, it determines the position in the data.
+/// The position of a training run. Together with the seed of the shuffle, it determines the position in the data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Position {
     /// The number of steps since the beginning.

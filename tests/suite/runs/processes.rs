@@ -47,7 +47,7 @@ fn look(folder: &Path) -> (bool, u64) {
     (names.iter().any(|name| name.ends_with(".partial")), whole.filter_map(step).max().unwrap_or(0))
 }
 
-/// The result of a training: the model, its average, and the log without times.
+/// The result of a training run: the model, its average, and the log without times.
 fn outcome(program: &TrainingProgram) -> Result<(Vec<Vec<u8>>, String), Failed> {
     let files = program.results().iter().map(fs::read).collect::<Result<_, _>>()?;
     let lines = read_metrics(&program.folder)?;

@@ -1,4 +1,4 @@
-//! Second derivatives: of every operation's cases, products with vectors, and a penalty that a training minimises.
+//! Second derivatives: of every operation's cases, products with vectors, and a penalty that training minimises.
 
 mod edges;
 mod vectors;

@@ -22,7 +22,7 @@ use crate::nets::{Tiny, bits, normal, tensor};
 /// The file that rank 0 writes.
 pub(super) const WEIGHTS: &str = "weights.safetensors";
 
-/// The form of a training: `double cpu tape 16 1 all`
+/// The form of a training run: `double cpu tape 16 1 all`
 #[derive(Clone, Copy, Debug)]
 pub(super) struct How {
     pub(super) precision: &'static str,

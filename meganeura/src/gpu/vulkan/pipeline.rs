@@ -169,13 +169,13 @@ impl Vulkan {
         if let Some((expected, _)) = (0..).zip(&bindings).find(|(expected, (number, _))| expected != number) {
             bail!(
                 Device,
-                "a kernel must number its {} buffers from 0 on, and number {expected} is missing",
+                "a kernel must number its {} bindings from 0 on, but number {expected} is missing",
                 bindings.len()
             );
         }
         let most = self.limits.max_storage_buffers_per_shader_stage;
         if bindings.len() > most as usize {
-            bail!(Device, "a kernel binds {} buffers, and the device allows {most}", bindings.len());
+            bail!(Device, "a kernel binds {} buffers, but the device allows {most}", bindings.len());
         }
         Ok(bindings.into_iter().map(|(_, binding)| binding).collect())
     }
@@ -185,7 +185,7 @@ impl Vulkan {
         let limits = &self.limits;
         let is_main = |entry: &&naga::EntryPoint| entry.name == "main" && entry.stage == naga::ShaderStage::Compute;
         let Some(main) = module.entry_points.iter().find(is_main) else {
-            bail!(Device, "a kernel needs a compute shader `main`, and this one has none");
+            bail!(Device, "a kernel needs a compute shader `main`, but this one has none");
         };
         let most = [
             limits.max_compute_workgroup_size_x,
@@ -198,7 +198,7 @@ impl Vulkan {
         if !fits || invocations > u64::from(limits.max_compute_invocations_per_workgroup) {
             bail!(
                 Device,
-                "a kernel has workgroups of {size:?} invocations, and the device runs at most {most:?}, {} in all",
+                "a kernel has workgroups of {size:?} invocations, but the device runs at most {most:?}, {} in all",
                 limits.max_compute_invocations_per_workgroup
             );
         }
@@ -208,7 +208,7 @@ impl Vulkan {
         if bytes > u64::from(limits.max_compute_workgroup_storage_size) {
             bail!(
                 Device,
-                "a kernel needs {bytes} bytes of workgroup memory, and the device has {}",
+                "a kernel needs {bytes} bytes of workgroup memory, but the device has {}",
                 limits.max_compute_workgroup_storage_size
             );
         }

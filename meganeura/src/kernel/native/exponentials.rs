@@ -14,7 +14,7 @@ pub(crate) const COLUMNS: usize = 64;
 /// Terms of a chain of additions; [`Cascade`] says why it is short.
 const RUN: usize = 16;
 
-/// The larger of two numbers; of a number and NaN, the number.
+/// The larger of two numbers. A NaN `x` is ignored; `peak` is never NaN.
 #[inline(always)]
 fn larger<T: Real>(peak: T, x: T) -> T {
     if x > peak { x } else { peak }

@@ -93,7 +93,7 @@ pub trait Real:
     /// xʸ
     fn powf(self, y: Self) -> Self;
 
-    /// Whether this is NaN.
+    /// `true` for NaN.
     #[inline]
     #[expect(clippy::eq_op, reason = "NaN is the number that differs from itself")]
     fn is_nan(self) -> bool {
@@ -104,7 +104,7 @@ pub trait Real:
     fn product() -> Product<Self>;
     /// These numbers, if they are in single precision: for kernels that are written for it alone.
     fn singles(x: &[Self]) -> Option<&[f32]>;
-    /// As [`Real::singles`].
+    /// Like [`Real::singles`], to be changed.
     fn singles_mut(x: &mut [Self]) -> Option<&mut [f32]>;
     /// The numbers of a buffer of this type.
     fn slice(buffer: &HostBuffer) -> &[Self];
@@ -163,7 +163,7 @@ macro_rules! real {
 real!(f32, F32, product: gemm_f32::gemm::f32::get_gemm_fn, singles: Some);
 real!(f64, F64, product: gemm_f64::gemm::f64::get_gemm_fn, singles: none);
 
-/// Doubles are no singles.
+/// Numbers in double precision are not in single precision.
 fn none<A, B>(_: A) -> Option<B> {
     None
 }
@@ -190,7 +190,7 @@ mod fast {
         let p = p * r + 1.666_666_5e-1;
         let p = p * r + 5.000_000_1e-1;
         let y = p * (r * r) + r + 1.0;
-        // Not `n as i32`, which checks its range and so is no SIMD. Of a NaN anything is read here; `y` carries it.
+        // Not `n as i32`, which checks its range, and so prevents SIMD. For NaN, `n` is arbitrary; `y` is NaN anyway.
         let n = rounded.to_bits().wrapping_sub(ROUND.to_bits()).cast_signed();
         let half = n >> 1;
         let scale = |k: i32| f32::from_bits(k.wrapping_add(127).cast_unsigned() << 23);

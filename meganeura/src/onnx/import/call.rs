@@ -81,7 +81,7 @@ impl<'a> Call<'a> {
     pub(super) fn known(&self, k: usize) -> Result<&Array> {
         match self.value(k)? {
             Value::Known(array) => Ok(array),
-            Value::Var(..) => bail!(Checkpoint, "operand {k} is computed at run time; it must be known before"),
+            Value::Var(..) => bail!(Checkpoint, "operand {k} must be a constant, but it is computed at run time"),
         }
     }
 
@@ -207,7 +207,7 @@ impl<'a> Call<'a> {
         let from_start = if axis < 0 { axis.saturating_add(count) } else { axis };
         match usize::try_from(from_start) {
             Ok(axis) if axis < rank => Ok(axis),
-            _ => bail!(Checkpoint, "axis {axis} of a value of {rank} axes"),
+            _ => bail!(Checkpoint, "axis {axis} is out of range: the value has {rank} axes"),
         }
     }
 

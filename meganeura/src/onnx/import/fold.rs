@@ -45,7 +45,7 @@ pub(super) fn fold(call: &Call<'_>) -> Result<Option<Vec<Array>>> {
             let mut dims = first.dims.clone();
             for axis in axes {
                 if axis > dims.len() {
-                    bail!(Checkpoint, "the axes {list:?} contain one twice");
+                    bail!(Checkpoint, "an axis is twice in {list:?}");
                 }
                 dims.insert(axis, 1);
             }
@@ -56,7 +56,7 @@ pub(super) fn fold(call: &Call<'_>) -> Result<Option<Vec<Array>>> {
             let goes = |axis: usize| axes.as_ref().map_or(first.dims[axis] == 1, |axes| axes.contains(&axis));
             let dims: Vec<_> = (0..first.dims.len()).filter(|&axis| !goes(axis)).map(|axis| first.dims[axis]).collect();
             if dims.iter().product::<usize>() != first.len() {
-                bail!(Checkpoint, "axes {axes:?} of {:?}, which are not of extent 1", first.dims);
+                bail!(Checkpoint, "axes {axes:?} of {:?} must have extent 1", first.dims);
             }
             Array { dims, data: first.data.clone() }
         }
@@ -135,11 +135,11 @@ fn constant(call: &Call<'_>) -> Result<Array> {
 fn constant_of_shape(call: &Call<'_>) -> Result<Array> {
     let ints = call.ints(0)?;
     let Ok(dims) = ints.iter().map(|&extent| usize::try_from(extent)).collect::<Result<Vec<_>, _>>() else {
-        bail!(Checkpoint, "extents {ints:?}, one of which is invalid");
+        bail!(Checkpoint, "one of the extents {ints:?} is invalid");
     };
     let count = dims.iter().try_fold(1usize, |n, &extent| n.checked_mul(extent));
     let Some(count) = count.filter(|&count| count <= MOST) else {
-        bail!(Checkpoint, "extents {dims:?} of a constant, which are too large");
+        bail!(Checkpoint, "the extents {dims:?} of a constant are too large");
     };
     let one = call.tensor("value")?.unwrap_or(Array { dims: vec![1], data: Data::Floats(vec![0.0]) });
     if one.len() != 1 {
@@ -176,7 +176,7 @@ fn range(call: &Call<'_>) -> Result<Array> {
     let [start, end, step] = [call.number(0)?, call.number(1)?, call.number(2)?];
     let count = ((end - start) / step).ceil().max(0.0);
     if !count.is_finite() || count > MOST as f64 {
-        bail!(Checkpoint, "from {start} to {end} in steps of {step}, which are too many");
+        bail!(Checkpoint, "the range from {start} to {end} in steps of {step} has too many elements");
     }
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a small count")]
     let count = count as u32;

@@ -97,7 +97,7 @@ pub(super) const OPERATORS: Operators = &[
         axes.sort_unstable();
         for axis in axes {
             if axis > dims.len() {
-                bail!(Checkpoint, "the axes {list:?} contain one twice");
+                bail!(Checkpoint, "an axis is twice in {list:?}");
             }
             dims.insert(axis, 1);
         }
@@ -157,7 +157,7 @@ pub(super) fn ranges(call: &Call<'_>, dims: &[usize]) -> Result<Vec<(usize, Rang
         let first = from_start(start).clamp(lowest.max(0), highest);
         let last = from_start(end).clamp(lowest, highest);
         let count = match step {
-            0 => bail!(Checkpoint, "a step of 0"),
+            0 => bail!(Checkpoint, "the step must not be 0"),
             1.. => {
                 last.saturating_sub(first).max(0).div_euclid(step)
                     + i64::from(last.saturating_sub(first).max(0) % step != 0)
@@ -271,7 +271,7 @@ fn blocks(call: &Call<'_>, x: Shape) -> Result<([usize; 4], usize)> {
     let block = usize::try_from(call.int("blocksize", 0)?).unwrap_or(0);
     match *x.dims() {
         [n, c, h, w] if (1..1 << 15).contains(&block) => Ok(([n, c, h, w], block)),
-        _ => bail!(Checkpoint, "blocks of {block} of {x}, which must be [N, C, H, W]"),
+        _ => bail!(Checkpoint, "blocks of {block} need a shape [N, C, H, W], it is {x}"),
     }
 }
 

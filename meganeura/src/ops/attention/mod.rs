@@ -310,7 +310,7 @@ impl Var {
         }
         let (q, k, v) = (self.shape(), key.shape(), value.shape());
         let ([batch @ .., l, d], [k_batch @ .., s, _], [v_batch @ .., _, e]) = (q.dims(), k.dims(), v.dims()) else {
-            let message = format!("from {q} to {k} and {v}, which need two axes each");
+            let message = format!("queries, keys and values need at least two axes, their shapes are {q}, {k} and {v}");
             return self.refuse("attention", ErrorKind::Shape, message);
         };
         let scale = scale.unwrap_or_else(|| (*d as f64).sqrt().recip());

@@ -49,7 +49,7 @@ impl Primitive for Conv2dGradInput {
     fn onnx(&self, x: &[form::Operand], _: &[TensorType], to: &mut Form) -> Option<form::Results> {
         let Conv2dOptions { stride, padding, dilation, .. } = self.options;
         let (dy, weight) = (x[0].ty.shape, x[1].ty.shape);
-        // What the result has more than the least input of such a convolution.
+        // The result's extent beyond that of the smallest input of such a convolution.
         let more = |axis: usize| {
             let least = (dy[axis + 2] - 1) * stride[axis] + dilation[axis] * (weight[axis + 2] - 1) + 1;
             self.input[axis + 2] + 2 * padding[axis] - least

@@ -55,7 +55,7 @@ impl Tile {
         self.blocks * self.across()
     }
 
-    /// How many tiles there are along images, rows and columns.
+    /// The number of tiles along images, rows and columns.
     fn counts(&self, g: &Geometry) -> [usize; 3] {
         [g.n.div_ceil(self.images * self.blocks), g.p.div_ceil(self.rows), g.q.div_ceil(self.columns)]
     }
@@ -93,7 +93,7 @@ impl Tile {
         self.images * self.blocks * Self::rows_of(g, self.rows) * stride(g, 1) * plane
     }
 
-    /// Lines of the tile's inputs, of so many channels at a time, that each of so many invocations loads.
+    /// The lines of the tile's inputs that each invocation loads, `channels` channels at a time.
     pub(super) fn loads_of_inputs(&self, g: &Geometry, channels: usize, invocations: usize) -> usize {
         loads(self.inputs(g), channels, invocations)
     }

@@ -115,7 +115,7 @@ impl Var {
     }
 }
 
-/// What a transposed convolution of every kind computes.
+/// Test cases of every kind of transposed convolution.
 #[cfg(feature = "testing")]
 pub(super) fn cases() -> Vec<crate::ops::case::Case> {
     use crate::ops::case::Case;

@@ -75,7 +75,7 @@ impl Geometry {
         let elements = states.and_then(|states| states.checked_mul(*steps)?.checked_mul(*examples));
         match elements {
             Some(elements) if elements <= 1 << 31 => Ok(geometry),
-            _ => Err(format!("{steps} steps of {examples} examples with {labels} labels are too many")),
+            _ => Err(format!("{steps} steps · {examples} examples · (2 · {labels} labels + 1) exceed 2³¹")),
         }
     }
 

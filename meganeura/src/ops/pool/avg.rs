@@ -17,7 +17,7 @@ use crate::{Result, Shape, TensorType};
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct AvgPool2d {
     pool: Pool2d,
-    count_padding: bool,
+    count_include_pad: bool,
 }
 
 /// `dx` of [`AvgPool2d`]. Shapes: `dy [N,C,P,Q]` → `dx [N,C,H,W]`. Gradient: the average pooling itself.
@@ -30,11 +30,11 @@ pub struct AvgPool2dGrad {
 impl AvgPool2d {
     /// The divisor of the sum over window `(p, q)`.
     fn count(&self, g: &Geometry, p: usize, q: usize) -> usize {
-        if self.count_padding { self.pool.kernel[0] * self.pool.kernel[1] } else { g.window(p, q).count() }
+        if self.count_include_pad { self.pool.kernel[0] * self.pool.kernel[1] } else { g.window(p, q).count() }
     }
 
     fn with_padding(&self, mut terms: Terms) -> Terms {
-        terms.defines.push(("INCLUDE_PAD", u32::from(self.count_padding).to_string()));
+        terms.defines.push(("INCLUDE_PAD", u32::from(self.count_include_pad).to_string()));
         terms
     }
 }
@@ -56,16 +56,16 @@ impl Primitive for AvgPool2d {
     #[cfg(feature = "onnx")]
     fn onnx(&self, x: &[form::Operand], _: &[TensorType], to: &mut Form) -> Option<form::Results> {
         let mut attributes = self.pool.onnx();
-        attributes.push(("count_include_pad", form::Attribute::Int(i64::from(self.count_padding))));
+        attributes.push(("count_include_pad", form::Attribute::Int(i64::from(self.count_include_pad))));
         form::only(to.node("AveragePool", &[x[0].value], attributes))
     }
 
     #[cfg(feature = "testing")]
     fn cases() -> Vec<crate::ops::case::Case> {
         use crate::ops::case::Case;
-        let both = [true, false].map(|count_padding| {
+        let both = [true, false].map(|count_include_pad| {
             super::cases().into_iter().map(move |(pool, x)| {
-                let op = Self { pool, count_padding };
+                let op = Self { pool, count_include_pad };
                 let reference = op.clone();
                 Case::new(op).input(&x).naive(move |a| vec![reference.naive(&a[0])])
             })
@@ -151,7 +151,7 @@ impl Primitive for AvgPool2dGrad {
             .into_iter()
             .map(|(pool, x)| {
                 let input = Shape::from(x);
-                let op = Self { forward: AvgPool2d { pool, count_padding: false }, input };
+                let op = Self { forward: AvgPool2d { pool, count_include_pad: false }, input };
                 crate::ops::case::Case::new(op).input(Geometry::of(input, pool).output(input).dims())
             })
             .collect()
@@ -188,14 +188,21 @@ impl Kernel for AvgPool2dGrad {
 }
 
 impl Var {
-    /// The mean of each window of `kernel` pixels. Padding counts as zeros with `count_padding`, otherwise not at all.
+    /// The mean of each window of `kernel` pixels. Padding counts as zeros with `count_include_pad`, otherwise not at
+    /// all.
     ///
     /// Shapes: `x [N, C, H, W]` → `[N, C, P, Q]` with `P = ⌊(H + 2·padding − kernel)/stride⌋ + 1`, and `Q` likewise.
     /// Other shapes, and a window that is larger than the padded input, are an error.
     #[must_use]
     #[track_caller]
-    pub fn avg_pool2d(&self, kernel: [usize; 2], stride: [usize; 2], padding: [usize; 2], count_padding: bool) -> Self {
+    pub fn avg_pool2d(
+        &self,
+        kernel: [usize; 2],
+        stride: [usize; 2],
+        padding: [usize; 2],
+        count_include_pad: bool,
+    ) -> Self {
         let pool = Pool2d { kernel, stride, padding, dilation: [1, 1] };
-        self.record(AvgPool2d { pool, count_padding }, &[self])
+        self.record(AvgPool2d { pool, count_include_pad }, &[self])
     }
 }

@@ -228,9 +228,11 @@ impl Var {
     #[track_caller]
     fn resample(&self, name: &'static str, rule: Rule, size: [usize; 2]) -> Self {
         match *self.shape().dims() {
-            _ if size.contains(&0) => {
-                self.refuse(name, ErrorKind::Argument, format!("to a size of {size:?}; both must be at least 1"))
-            }
+            _ if size.contains(&0) => self.refuse(
+                name,
+                ErrorKind::Argument,
+                format!("the extents of the result must be at least 1, they are {size:?}"),
+            ),
             [_, _, h, w] => self.record(Resample::new(rule, [h, w], size), &[self]),
             _ => self.refuse(name, ErrorKind::Shape, not_images(self.shape())),
         }

@@ -17,7 +17,8 @@ pub(super) fn expect_countable(plan: &Plan, target: Target<'_>) -> Result<()> {
     for step in &plan.steps {
         let Work::Kernel(kernel) = &step.work else { continue };
         if let Some(ty) = unstored(plan, step).find(|ty| ty.shape.elements() > most) {
-            let message = format!("an operand {ty} has more elements than kernels of this device count, {most}");
+            let message =
+                format!("an operand {ty} has more than the {most} elements that kernels of this device can index");
             return Err(Error::new(ErrorKind::OutOfMemory, message).in_op(kernel.op.name()));
         }
     }

@@ -19,7 +19,7 @@ use crate::optim::{AdamW, Optimizer};
 use crate::{Device, ErrorKind, Init, Layer, Result, Seed, Tape};
 use power::{Disk, Tree};
 
-/// The result of a training.
+/// The result of a training run.
 #[derive(Clone, Debug, PartialEq)]
 struct Outcome {
     model: Vec<u8>,

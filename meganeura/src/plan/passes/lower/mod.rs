@@ -19,8 +19,8 @@ use crate::ops::{Halves, Innermost, Op, Stores, View};
 use crate::plan::{Input, KernelWork, Load, Operand, Place, Plan, Program, Step, StorageId, StorageInfo, Work};
 use crate::{DType, Layout, Shape, TensorType};
 
-/// `bindings` is the number of buffers that a launch may bind; native programs are no launches. Where `programs` says
-/// that kernels load through programs, they load numbers so.
+/// `bindings` is the number of buffers that a launch may bind; native programs have no launches and no such limit. With
+/// `programs`, kernels also load host numbers through programs.
 pub(super) fn lower(
     uses: &Uses<'_>,
     schedule: &[Item],
