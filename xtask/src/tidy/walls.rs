@@ -93,8 +93,8 @@ fn reexports_of(file: &str) -> HashMap<String, String> {
     reexports(&blank(&fs::read_to_string(root().join(SOURCES).join(file)).expect("a file of the framework")))
 }
 
-/// Modules of `ops/` that engines may name: families of operations, test cases, and two of which the work is not the
-/// kernels'. Exchanges between ranks run outside of them, and the sweep sums cotangents.
+/// Modules of `ops/` that engines may name: families of operations, test cases, exchanges between ranks, which run
+/// outside of kernels, and the two that the sweep of gradients records itself, `outer` and `pad`.
 const FAMILIES: [&str; 6] = ["pointwise", "view", "case", "exchange", "outer", "pad"];
 
 /// Crates, and the only folder that may name each.
