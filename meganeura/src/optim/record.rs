@@ -10,7 +10,7 @@ use super::rule::{Given, Rule, expect_not_negative};
 use super::state::{GRADIENT_SUM, Kept};
 use super::trained::{Trained, expect_gradients};
 use crate::error::bail;
-use crate::module::{Module, ModuleExt};
+use crate::module::{Leaf, Module, ModuleExt};
 use crate::param::Cell;
 use crate::world::Shards;
 use crate::{Grads, Result, Var};
@@ -63,20 +63,14 @@ fn expect_owners(rule: &(impl Rule + ?Sized), trained: &[Trained], shards: Optio
     }
 }
 
-/// Records a step along gradients. A check covers the loss as well as the gradients.
-pub(super) fn record(
+/// Prepares the state of every parameter that this rank owns.
+fn prepare_state(
     rule: &mut (impl Rule + ?Sized),
-    module: &dyn Module,
-    grads: &Grads,
-    loss: Option<&Var>,
-) -> Result<Recorded> {
-    let default = expect_settings(rule)?;
-    let leaves = module.leaves();
-    let classes = Classes::new(&rule.stepper().groups, &leaves)?;
-    let trained = expect_gradients(&leaves, grads)?;
-    let shards = grads.shards();
-    expect_owners(rule, &trained, shards)?;
-    for Trained { cell, leaf, .. } in &trained {
+    leaves: &[Leaf<'_>],
+    trained: &[Trained],
+    shards: Option<&Shards>,
+) -> Result<()> {
+    for Trained { cell, leaf, .. } in trained {
         let names = rule.state(&leaves[*leaf]);
         if names.contains(&GRADIENT_SUM) {
             bail!(
@@ -98,6 +92,40 @@ pub(super) fn record(
         (known, Some(shards)) => *known = Some(shards.clone()),
         (_, None) => {}
     }
+    Ok(())
+}
+
+/// The rule's new values of a parameter's state, and last of the parameter itself, each with the old value.
+fn replaced(rule: &(impl Rule + ?Sized), given: Given<'_>, path: &str) -> Result<Vec<(Var, Var)>> {
+    let (new_w, new_state) = rule.update(&given);
+    let Given { w, state, .. } = given;
+    if new_state.len() != state.len() {
+        bail!(Argument, "{}: the rule gives {} tensors of state for {}", rule.name(), new_state.len(), state.len());
+    }
+    let pairs: Vec<_> = new_state.into_iter().zip(state).chain([(new_w, w)]).collect();
+    for (new, old) in &pairs {
+        new.id().map_err(|error| error.context(path))?;
+        if new.ty() != old.ty() || !old.tape().same(new.tape()) {
+            bail!(Shape, "{}: the rule gives {} in the place of {} of `{path}`", rule.name(), new.ty(), old.ty());
+        }
+    }
+    Ok(pairs)
+}
+
+/// Records a step with these gradients. A check covers the loss as well as the gradients.
+pub(super) fn record(
+    rule: &mut (impl Rule + ?Sized),
+    module: &dyn Module,
+    grads: &Grads,
+    loss: Option<&Var>,
+) -> Result<Recorded> {
+    let default = expect_settings(rule)?;
+    let leaves = module.leaves();
+    let classes = Classes::new(&rule.stepper().groups, &leaves)?;
+    let trained = expect_gradients(&leaves, grads)?;
+    let shards = grads.shards();
+    expect_owners(rule, &trained, shards)?;
+    prepare_state(rule, &leaves, &trained, shards)?;
     let tape = grads.tape();
     let is_checked = rule.stepper().not_finite != NotFinite::Unchecked;
     // If one rank's step is held back, those of all are.
@@ -135,19 +163,9 @@ pub(super) fn record(
         let Numbers { settings, vars, .. } = &numbers[at];
         let state = cells.iter().map(|cell| tape.cell(cell)).collect();
         let given = Given { leaf: &leaves[leaf], w: tape.cell(&cell), dw, settings: *settings, state, numbers: vars };
-        let (new_w, new_state) = rule.update(&given);
-        let Given { w, state, .. } = given;
-        if new_state.len() != state.len() {
-            bail!(Argument, "{}: the rule gives {} tensors of state for {}", rule.name(), new_state.len(), state.len());
-        }
         let parameter = cell.id();
-        let updated = cells.iter().chain([&cell]).cloned();
-        for ((cell, new), old) in updated.zip(new_state.into_iter().chain([new_w])).zip(state.iter().chain([&w])) {
-            new.id().map_err(|error| error.context(&path))?;
-            if new.ty() != old.ty() || !tape.same(new.tape()) {
-                bail!(Shape, "{}: the rule gives {} in the place of {} of `{path}`", rule.name(), new.ty(), old.ty());
-            }
-            let gated = check.as_ref().map_or_else(|| new.clone(), |check| check.gate(&new, old));
+        for (cell, (new, old)) in cells.iter().chain([&cell]).cloned().zip(replaced(rule, given, &path)?) {
+            let gated = check.as_ref().map_or_else(|| new.clone(), |check| check.gate(&new, &old));
             // All ranks share the parameter; its state is this rank's own.
             if shards.is_some() && cell.id() == parameter {
                 values.push(gated);
