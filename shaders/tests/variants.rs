@@ -264,7 +264,7 @@ fn every_function_is_called() {
     assert_eq!(unused, [""; 0]);
 }
 
-/// Marks the begin of each part that a variant may leave out: of a macro, and of both branches of a condition.
+/// Marks the beginning of each part that a variant may leave out: of a macro, and of both branches of a condition.
 fn marked(file: &str, text: &str) -> String {
     let mark = |(index, line): (usize, &str)| {
         let begins = ["#if ", "#else", "#macro "].iter().any(|directive| line.starts_with(directive));

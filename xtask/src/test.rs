@@ -167,10 +167,8 @@ mod tests {
     #[test]
     fn several_ranks_are_tested_where_there_is_mpi() {
         let all = arguments(&[], true).join(" ");
-        assert_eq!(
-            all,
-            "test --workspace --exclude xtask-web --features meganeura-examples/mpi,meganeura-tests/mpi,meganeura-unit/mpi --no-fail-fast"
-        );
+        let features = mpi::FEATURES;
+        assert_eq!(all, format!("test --workspace --exclude xtask-web --features {features} --no-fail-fast"));
         assert_eq!(arguments(&["-p".to_owned()], true).join(" "), "test --no-fail-fast -p");
     }
 

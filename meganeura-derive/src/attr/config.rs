@@ -58,7 +58,8 @@ impl Value {
         let (docs, others): (_, Vec<_>) =
             Attribute::parse_outer(input)?.into_iter().partition(|attr| attr.path().is_ident("doc"));
         for other in others {
-            let message = "only doc comments are allowed here; for other attributes, write the struct yourself: `config = NetConfig`";
+            let message = "only doc comments are allowed here; for other attributes, write the struct yourself: \
+                           `config = NetConfig`";
             ctxt.error(other, message);
         }
         let ident: Ident = input.parse().map_err(|_| input.error("expected a value: `channels: usize`"))?;

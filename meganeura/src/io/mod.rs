@@ -98,8 +98,8 @@ pub trait Checkpoint: Module {
     ///
     /// # Errors
     ///
-    /// Fails like [`save`](Self::save), and with [`Argument`](ErrorKind::Argument) if no name maps to a path, if
-    /// two paths get the same name, or if the model lacks a part of a tensor that a [split](Names::split) rule joins.
+    /// Fails like [`save`](Self::save), and with [`Argument`](ErrorKind::Argument) if no name maps to a path, if two
+    /// paths get the same name, or if the model lacks a part of a tensor that a [split](Names::split) rule joins.
     #[cfg(not(target_family = "wasm"))]
     #[track_caller]
     fn save_with(&self, path: impl AsRef<Path>, names: &Names) -> Result<()> {

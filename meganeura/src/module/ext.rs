@@ -227,8 +227,8 @@ pub trait ModuleExt: Module {
     ///
     /// # Errors
     ///
-    /// Fails if a new value has another type, or if recording it failed; the message names the path. On
-    /// error, nothing changes.
+    /// Fails if a new value has another type, or if recording it failed; the message names the path. On error, nothing
+    /// changes.
     #[track_caller]
     fn map(&mut self, mut f: impl FnMut(&Leaf<'_>, &Var) -> Var) -> Result<()> {
         here(|| update(leaves(self).into_iter().map(|leaf| (leaf, None)), |leaf, x, _| f(leaf, x)))

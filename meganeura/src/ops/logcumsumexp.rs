@@ -144,8 +144,9 @@ fn ratio(a: &Var, b: &Var) -> Var {
 }
 
 impl Var {
-    /// Logarithms of cumulative sums of exponentials along an axis, like `torch.logcumsumexp`: `y[…, k, …] = ln Σ_{l ≤
-    /// k} exp(x[…, l, …])`. Nothing overflows. NaN makes all later results NaN; −∞ adds nothing.
+    /// Logarithms of cumulative sums of exponentials along an axis, like `torch.logcumsumexp`:
+    /// `y[…, k, …] = ln Σ_{l ≤ k} exp(x[…, l, …])`. Nothing overflows. NaN makes all later results NaN; −∞ adds
+    /// nothing.
     ///
     /// Shapes: `y` has that of `x`. An axis out of range, or an operand of indices, is an error.
     ///

@@ -85,11 +85,11 @@ impl View {
                 let Some(&extent) = from.dims().get(*axis) else {
                     return Err(format!("axis {axis} is out of range: the shape has {} axes", from.rank()));
                 };
-                if *len == 0 || start + len > extent {
-                    return Err(format!(
-                        "{start}..{} is empty or not within axis {axis}, of extent {extent}",
-                        start + len
-                    ));
+                if *len == 0 {
+                    return Err(format!("the range of axis {axis} is empty"));
+                }
+                if start + len > extent {
+                    return Err(format!("{start}..{} is not within axis {axis}, of extent {extent}", start + len));
                 }
                 from.with(*axis, *len)
             }

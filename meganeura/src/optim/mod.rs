@@ -98,8 +98,8 @@ pub trait Optimizer: Rule {
     ///
     /// `module` may be a part of the model that the gradients belong to. The rest is left alone, and another optimizer
     /// may step another part with the same gradients ([an example, and what it costs](Grads#several-optimizers)).
-    /// Buffers that the forward pass updated change with the first of these steps. After the step, other
-    /// values on the tape that depend on the changed parameters are stale.
+    /// Buffers that the forward pass updated change with the first of these steps. After the step, other values on the
+    /// tape that depend on the changed parameters are stale.
     ///
     /// # Errors
     ///

@@ -159,8 +159,8 @@ impl RunOptions {
     /// # Errors
     ///
     /// Fails with [`Argument`](crate::ErrorKind::Argument) if the folder already has a run, or if a setting is invalid;
-    /// with [`Io`](crate::ErrorKind::Io) if the folder cannot be written, or if another process trains there. On
-    /// error, nothing changes.
+    /// with [`Io`](crate::ErrorKind::Io) if the folder cannot be written, or if another process trains there. On error,
+    /// nothing changes.
     #[track_caller]
     pub fn create(self) -> Result<Run> {
         here(|| self.start(Expected::Nothing))
