@@ -24,7 +24,7 @@ pub enum ErrorKind {
     NotDifferentiable,
     /// NaN or infinity where the caller asked for an error.
     NotFinite,
-    /// No device of the wanted kind answered, or operands are on different devices.
+    /// There is no device of the wanted kind, or operands are on different devices.
     Device,
     /// The device or the host has no room for a tensor or a file's content, or cannot count its elements.
     OutOfMemory,

@@ -20,6 +20,12 @@ impl HostWord {
             Self::Word(x) => x,
         }
     }
+
+    /// A random seed as two words, the lower one first.
+    #[expect(clippy::cast_possible_truncation, reason = "the seed's lower and upper 32 bits")]
+    pub(crate) fn of_seed(seed: u64) -> [Self; 2] {
+        [Self::Word(seed as u32), Self::Word((seed >> 32) as u32)]
+    }
 }
 
 /// Reserves memory for `more` elements. Every allocation whose size comes from a file or from a caller's shape is made

@@ -83,6 +83,11 @@ impl Cell {
         self.lock().names.path.clone()
     }
 
+    /// The cell's name in messages: its path in the model, if it has one.
+    pub(crate) fn label(&self) -> String {
+        self.path().map_or_else(|| "a parameter or buffer".to_owned(), |path| format!("`{path}`"))
+    }
+
     /// `true` if this is one of its known paths.
     pub(crate) fn is_called(&self, path: &str) -> bool {
         let names = &self.lock().names;

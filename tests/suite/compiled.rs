@@ -308,6 +308,6 @@ fn moved(device: &Device) -> Outcome {
     net.to_device(&Device::cpu())?;
     let error = function.call(&images).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Device);
-    assert!(error.to_string().contains("parameter stem.weight was moved to CPU"), "{error}");
+    assert!(error.to_string().contains("`stem.weight` was moved to CPU"), "{error}");
     Ok(())
 }

@@ -88,7 +88,7 @@ fn unknown() -> Outcome {
                 let name = device.to_string();
                 let word = name.split(' ').next().expect("a name");
                 assert!(error.to_string().contains(&name), "{error}");
-                assert!(error.to_string().contains(&format!("(`{word}` names it)")), "{error}");
+                assert!(error.to_string().contains(&format!("(select it with `{word}`)")), "{error}");
                 assert_eq!(Device::named(word)?.to_string(), name);
             }
         }
@@ -362,7 +362,7 @@ fn fast(device: &Device) -> Outcome {
             // test.
             assert!(message.starts_with(&format!("{device} has no fast precision: it lacks ")), "{message}");
             let what = message.split_once("it lacks ").map_or("", |(_, what)| what);
-            let known = ["16-bit floats", "cooperative matrices", "products of 16×16", "subgroups of one size"];
+            let known = ["16-bit floats", "cooperative matrices", "products of 16×16", "a fixed subgroup size"];
             assert!(what.split(", ").all(|what| known.iter().any(|known| what.starts_with(known))), "{message}");
             let instead = device.fast_if_available();
             assert_eq!((instead.precision(), instead.to_string()), (Precision::Full, device.to_string()));

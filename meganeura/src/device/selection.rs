@@ -48,7 +48,7 @@ impl Device {
                 };
             }
             Ok(match Self::first_gpu().await {
-                Ok(device) => device.because("the first GPU that answered".into()),
+                Ok(device) => device.because("the first GPU found".into()),
                 Err(why) => Self::cpu().because(why),
             })
         })
@@ -58,7 +58,7 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// Fails if there is none, or if `name` is blank; the message lists the adapters that answered.
+    /// Fails if there is none, or if `name` is blank; the message lists the available adapters.
     #[cfg(not(target_family = "wasm"))]
     #[track_caller]
     pub fn named(name: &str) -> Result<Self> {

@@ -51,21 +51,24 @@ fn holds(name: &str, part: &str) -> bool {
     name.to_lowercase().contains(&part.to_lowercase())
 }
 
-/// The error text if only software drivers answered: their names, and a short name for each.
+/// The error text if there are only software drivers: their names, and a short name for each.
 fn software(names: &[String]) -> String {
     let spelled = |(at, name): (usize, &String)| {
         // The first word, unless it also matches an earlier adapter.
         let word = name.split(' ').next().unwrap_or(name);
         let leads = names.iter().position(|other| holds(other, word)) == Some(at);
-        format!("{name} (`{}` names it)", if leads { word } else { name })
+        format!("{name} (select it with `{}`)", if leads { word } else { name })
     };
     let names: Vec<_> = names.iter().enumerate().map(spelled).collect();
-    format!("no GPU answered, only software drivers, which are slower than the CPU's own kernels: {}", names.join("; "))
+    format!(
+        "no GPU was found, only software drivers, which are slower than the CPU's own kernels: {}",
+        names.join("; ")
+    )
 }
 
 fn list(adapters: &[wgpu::Adapter]) -> String {
     let names: Vec<_> = adapters.iter().map(|adapter| name(&adapter.get_info())).collect();
-    if names.is_empty() { "no adapter answered".into() } else { format!("these answered: {}", names.join("; ")) }
+    if names.is_empty() { "no adapter was found".into() } else { format!("available adapters: {}", names.join("; ")) }
 }
 
 /// `true` for SwiftShader, which browsers fall back to.
@@ -105,7 +108,7 @@ impl Gpu {
     pub(crate) async fn first() -> Result<Self, String> {
         let adapters = adapters().await;
         match adapters.first() {
-            None => Err("no GPU answered".into()),
+            None => Err("no GPU was found".into()),
             Some(adapter) if adapter.get_info().device_type == wgpu::DeviceType::Cpu => {
                 let names: Vec<_> = adapters.iter().map(|adapter| name(&adapter.get_info())).collect();
                 Err(software(&names))
@@ -118,7 +121,7 @@ impl Gpu {
     pub(crate) async fn named(part: &str) -> Result<Self> {
         let adapters = adapters().await;
         if part.trim().is_empty() {
-            bail!(Device, "{part:?} names no device; {}; use `cpu` for the CPU", list(&adapters));
+            bail!(Device, "{part:?} is not a device name; {}; use `cpu` for the CPU", list(&adapters));
         }
         match adapters.iter().find(|adapter| holds(&name(&adapter.get_info()), part)) {
             Some(adapter) => Self::open(adapter, false).await,
@@ -253,8 +256,7 @@ mod tests {
     fn software_is_listed_with_a_name_that_leads_to_it() {
         let names = ["llvmpipe (LLVM 15.0.6, 256 bits) (Vulkan)", "LLVMpipe (OpenGL)", "SwiftShader (Vulkan)"];
         let message = software(&names.map(str::to_owned));
-        for part in
-            ["no GPU answered, only software", "`llvmpipe` names it", "`LLVMpipe (OpenGL)` names it", "`SwiftShader`"]
+        for part in ["no GPU was found, only software", "with `llvmpipe`", "with `LLVMpipe (OpenGL)`", "`SwiftShader`"]
         {
             assert!(message.contains(part), "{message}");
         }

@@ -11,9 +11,9 @@ use crate::executor::Profiling;
 /// The number of launches in the first command buffer of a run, and the most in a command buffer that is not the last.
 const PORTION: (usize, usize) = (32, 256);
 
-/// The numbers of launches in a run's command buffers. Encoding a launch takes almost as long as a small kernel runs.
-/// So the first command buffer is short, to let the GPU start, and each later one, encoded meanwhile, has twice as
-/// many.
+/// The numbers of launches in a run's command buffers. Encoding a launch takes almost as long as a small kernel runs,
+/// so the first command buffer is short, to let the GPU start. Each next one is twice as long, up to a limit, and the
+/// last takes the rest.
 fn portions(launches: usize) -> Vec<usize> {
     let (mut portions, mut left, mut next) = (Vec::new(), launches, PORTION.0);
     while left > 2 * next {

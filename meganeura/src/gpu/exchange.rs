@@ -109,7 +109,7 @@ impl Gpu {
         let submission = self.0.submit([encoder.finish()], None);
         let own = Reading::new(&self.0, staging, range.bytes as u64, submission);
         let words = TensorType::new(DType::F32, Shape::from([range.bytes / DType::F32.bytes()]));
-        let own = block_or_refuse(self.read(&own, words), "ranks are native processes")?;
+        let own = block_or_refuse(self.read(&own, words), "distributed training works only in native programs")?;
         let begin = Instant::now();
         let mut all = HostBuffer::try_zeros(DType::F32, words.shape.elements())?;
         let meet = || exchange.world.exchange(&exchange.collective, DType::F32, range, own.bytes(), all.bytes_mut());

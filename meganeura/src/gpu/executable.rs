@@ -8,7 +8,7 @@ use web_time::Instant;
 use super::exchange::{ALIGNMENT, Ranged};
 use super::memory::Buffer;
 use super::pipelines::{Source, meanwhile, side_by_side};
-use super::reading::{Along, SMALL, Small, small};
+use super::reading::{SMALL, Small, SmallResults, small};
 use super::recording::{BufferRange, Dispatch, Part, Pipeline, Recording, Times};
 use super::{Gpu, Inner, lock};
 use crate::error::bail;
@@ -144,7 +144,7 @@ impl Gpu {
     /// Compiles the launches of a plan; `checked` adds checks even where kernels need none.
     pub(crate) fn compile(&self, plan: &Plan, checked: bool) -> Result<Executable> {
         self.0.check()?;
-        // Shaders could not even spell the extents of a storage that does not fit.
+        // The extents of a storage that does not fit may overflow the shader's `u32`.
         for (storage, info) in plan.storages.iter().enumerate() {
             self.expect_fits(info.bytes()).map_err(|error| plan.blame(storage, error))?;
         }
@@ -167,7 +167,7 @@ impl Gpu {
         };
         let sources = side_by_side(&distinct, source).into_iter().collect::<Result<Vec<_>>>()?;
         let meetings = meetings(plan);
-        // Drivers take their time for large buffers as well. If memory is short, the run reports it.
+        // Allocating large buffers is slow too, so it happens meanwhile. If it fails, the run reports it.
         let reserve = || drop(self.reserve(plan, &meetings, &mut lock(&self.0.arena)));
         let pipelines = meanwhile(reserve, || self.0.pipelines(&sources))?;
         let most = self.0.limits.max_compute_workgroups_per_dimension;
@@ -176,7 +176,7 @@ impl Gpu {
             let Some(grid) = fold(launch.workgroups, most) else {
                 bail!(
                     OutOfMemory,
-                    "kernel {} needs {} workgroups, more than {} runs",
+                    "kernel {} needs {} workgroups, more than {} can launch",
                     launch.kernel,
                     launch.workgroups,
                     self.0.name
@@ -253,7 +253,7 @@ impl Gpu {
                 },
                 Place::Host => host.clone(),
                 Place::Output(k) => Some(Arc::clone(&bound[k])),
-                Place::Slot(rank) => Some(Arc::clone(&arena.slots[rank])),
+                Place::Slot(slot) => Some(Arc::clone(&arena.slots[slot])),
                 Place::Unplaced => None,
                 Place::Range { meeting, value } => Some(Arc::clone(&ranges[meeting].buffers[value])),
             })
@@ -267,7 +267,7 @@ impl Gpu {
         }
         let results = executable.small.iter().zip(&arena.small);
         let results = results.map(|(small, written)| (small, &**written, &*outputs[small.output])).collect();
-        let mut along = Along::new(&self.0, results);
+        let mut along = SmallResults::new(&self.0, results);
         lock(&self.0.host).bind += begin.elapsed();
         let (mut parts, mut submissions) = (Vec::new(), 0);
         let mut words = host.as_deref().map(|host| (host, &words[..]));
@@ -299,10 +299,10 @@ impl Gpu {
                 arena.ranges.push(ranged);
             }
         }
-        for (rank, &bytes) in plan.slots.iter().enumerate() {
-            if arena.slots.get(rank).is_none_or(|slot| slot.raw().size() < bytes as u64) {
-                let buffer = self.allocate(bytes).map_err(|error| plan.blame_slot(rank, error))?;
-                if rank < arena.slots.len() { arena.slots[rank] = buffer } else { arena.slots.push(buffer) }
+        for (slot, &bytes) in plan.slots.iter().enumerate() {
+            if arena.slots.get(slot).is_none_or(|buffer| buffer.raw().size() < bytes as u64) {
+                let buffer = self.allocate(bytes).map_err(|error| plan.blame_slot(slot, error))?;
+                if slot < arena.slots.len() { arena.slots[slot] = buffer } else { arena.slots.push(buffer) }
             }
         }
         Ok(())

@@ -24,7 +24,7 @@ const NAP: Duration = Duration::from_micros(100);
 pub(super) struct Link {
     world: World,
     nccl: Arc<Nccl>,
-    /// CUDA's copy of the timeline; dropped first.
+    /// The timeline as imported into CUDA. Declared, and so dropped, before the timeline itself.
     semaphore: Semaphore,
     timeline: Timeline,
     /// The semaphore's value once everything enqueued is done.

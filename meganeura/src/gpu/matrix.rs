@@ -34,14 +34,14 @@ pub(super) fn missing(adapter: &wgpu::Adapter) -> Vec<&'static str> {
     [
         (features.contains(wgpu::Features::SHADER_F16), "16-bit floats in shaders"),
         (features.contains(wgpu::Features::EXPERIMENTAL_COOPERATIVE_MATRIX), "cooperative matrices"),
-        (features.contains(wgpu::Features::SUBGROUP), "operations of subgroups"),
+        (features.contains(wgpu::Features::SUBGROUP), "subgroup operations"),
         (
             adapter.cooperative_matrix_properties().iter().any(multiplies),
             "products of 16×16 f16 matrices with f32 sums",
         ),
         // Each subgroup computes its own part of a product, so kernels must know the number of subgroups in a
         // workgroup.
-        (info.subgroup_min_size == info.subgroup_max_size, "subgroups of one size"),
+        (info.subgroup_min_size == info.subgroup_max_size, "a fixed subgroup size"),
     ]
     .into_iter()
     .filter_map(|(is_there, what)| (!is_there).then_some(what))
@@ -126,14 +126,14 @@ impl Gpu {
         let buffers = [a, b, &y].map(|buffer| BufferRange::whole(buffer)).to_vec();
         let dispatch = Dispatch { pipeline: &pipeline, buffers, grid: (1, 1) };
         self.play(&self.0.record(&[dispatch], Profiling::Off)?, None, None)?;
-        match block_or_refuse(self.download(&y, ty), "matrix units are used natively")? {
+        match block_or_refuse(self.download(&y, ty), "matrix units work only in native programs")? {
             HostBuffer::F32(y) => Ok(y),
             _ => unreachable!("asked for floats"),
         }
     }
 }
 
-/// Random multiples of 1/128 between −1 and 1. They are exact in `f16`, and their products and sums are exact in `f32`.
+/// Random multiples of 1/128 between −1 and 1: exact in `f16` and bf16, with products and sums that are exact in `f32`.
 /// So any deviation from the exact result means that sums were not in `f32`.
 fn numbers(seed: u32, count: usize) -> Vec<f32> {
     let mut state = seed;
@@ -182,7 +182,7 @@ fn expect_overflow(y: &[f32]) -> Result<()> {
     if let Some(found) = y.iter().find(|y| y.is_finite()) {
         bail!(
             Device,
-            "its matrix units (or their driver) turn {TOO_LARGE} into {found}, which should be infinite in 16-bit floats"
+            "its matrix units (or their driver) should overflow on {TOO_LARGE} in 16-bit floats, but return {found}"
         );
     }
     Ok(())

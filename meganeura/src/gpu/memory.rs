@@ -19,7 +19,7 @@ pub(crate) struct Buffer {
     copied: Mutex<Option<Copied>>,
 }
 
-/// wgpu's buffer, with an identity for cached bind groups.
+/// wgpu's buffer, with an identity by which recordings and hazards are matched.
 struct Raw {
     id: u64,
     /// The value of `Memory::distrusted` when the buffer was created.

@@ -80,7 +80,7 @@ struct Inner {
     /// The adapter's place on the PCI bus.
     #[cfg_attr(not(target_os = "linux"), expect(dead_code, reason = "NCCL knows GPUs by it"))]
     bus: String,
-    /// The link to the GPUs of other ranks. Declared before Vulkan, which it needs on drop.
+    /// The link to the GPUs of other ranks.
     #[cfg(target_os = "linux")]
     link: OnceLock<link::Link>,
     /// Vulkan below wgpu, where available, to record launches.
@@ -236,8 +236,8 @@ impl Inner {
         polled.map_err(|error| Error::new(ErrorKind::Device, "waiting for the device failed").caused_by(error))
     }
 
-    /// Polls, and notes if the device is lost, or a rank for which commands wait. In the latter case those commands are
-    /// released.
+    /// Polls the device. Notes the loss of the device, or of a rank that commands wait for, and releases those
+    /// commands.
     fn poll_device(&self, until: Until<'_>) -> Result<(), wgpu::PollError> {
         let (last, until) = match until {
             Until::Now => return self.poll_once(wgpu::PollType::Poll).map(drop),
@@ -246,7 +246,7 @@ impl Inner {
         };
         self.wait_linked(last);
         let polled = self.poll_once(wgpu::PollType::Wait { submission_index: until, timeout: None });
-        // If sizes did not match, the exchange may have ended all the same.
+        // An exchange of mismatched sizes may have ended without an error, so the ranks are checked here too.
         self.note_lost_ranks();
         polled.map(drop)
     }
@@ -337,15 +337,14 @@ impl Gpu {
 
     /// The most bytes that one buffer may hold.
     fn most_bytes(&self) -> u64 {
-        let limits = &self.0.limits;
-        limits.max_buffer_size.min(limits.max_storage_buffer_binding_size)
+        self.0.caps.buffer as u64
     }
 
     /// Refuses a size that no buffer of the device can have.
     pub(crate) fn expect_fits(&self, bytes: usize) -> Result<()> {
         let most = self.most_bytes();
         if bytes as u64 > most {
-            bail!(OutOfMemory, "needs {bytes} bytes, {} holds at most {most} in one buffer", self.0.name);
+            bail!(OutOfMemory, "needs {bytes} bytes, but {} allows at most {most} in one buffer", self.0.name);
         }
         Ok(())
     }

@@ -16,7 +16,7 @@ use crate::executor::PipelineCache;
 use crate::kernel::launch::{BFLOAT, Launch};
 use crate::{Error, ErrorKind, Result};
 
-/// The most pipelines to keep besides those of plans that are kept.
+/// The number of cached pipelines, used ones included, above which all unused ones are evicted.
 const PIPELINES_KEPT: usize = 1024;
 
 /// The source of a pipeline.
@@ -181,7 +181,7 @@ impl Inner {
             checks.force_loop_bounding = false;
         }
         // SAFETY: checks are left out only for kernels that stay inside their buffers and end their loops whatever the
-        // buffers contain. The list of these is in the shaders crate, and this project's launches fill in their holes.
+        // buffers contain. The list of these is in the shaders crate, and this project's launches set their defines.
         let module = unsafe { self.device.create_shader_module_trusted(descriptor, checks) };
         let pipeline = self.device.create_compute_pipeline(&wgpu::ComputePipelineDescriptor {
             label: None,

@@ -1,6 +1,6 @@
 //! Reading device memory: buffers that the host can map, and waiting for copies into them.
 //!
-//! Small results of a run, such as a loss, are copied by the run's own commands ([`Along`]). Reading one needs no
+//! Small results of a run, such as a loss, are copied by the run's own commands ([`SmallResults`]). Reading one needs no
 //! submission, and waits only for that run while later ones continue.
 
 use std::collections::VecDeque;
@@ -65,8 +65,9 @@ impl InFlight {
 }
 
 impl Inner {
-    /// Submits commands. Natively it waits for earlier ones if too many are in flight; in a browser, [`Gpu::room`]
-    /// waits. The commands are on their way, so the next call that checks returns any fault from here on.
+    /// Submits commands. Natively it then waits for the oldest run if too many are in flight; in a browser,
+    /// [`Gpu::room`] waits beforehand. A fault found here is returned by the next call that checks, as the commands are
+    /// submitted.
     pub(super) fn submit(
         &self,
         commands: impl IntoIterator<Item = wgpu::CommandBuffer>,
@@ -102,7 +103,7 @@ impl Inner {
         });
     }
 
-    /// Counts a submission when it is done.
+    /// Notes the end of a submission.
     #[cfg(not(target_family = "wasm"))]
     fn note_end(&self, number: u64) {
         let ended = Arc::clone(&self.ended);
@@ -152,8 +153,8 @@ impl Inner {
         is_done
     }
 
-    /// One poll of a future that waits for the device. Natively nothing else polls the device, so the future asks to be
-    /// polled again.
+    /// One poll of a future that waits for the device. Natively nothing else polls the device, so the task wakes
+    /// itself.
     fn poll_pending<T>(&self, context: &Context<'_>) -> Poll<Result<T>> {
         #[cfg(target_family = "wasm")]
         let (polled, _) = (self.check(), context);
@@ -320,13 +321,13 @@ pub(super) fn small(outputs: impl Iterator<Item = u64>) -> Vec<Small> {
 
 /// The small results of a run. Launches always write them to the same place, so that one recording serves runs whose
 /// results are kept. Commands after the launches copy each result to its tensor, and to the host.
-pub(super) struct Along<'a> {
+pub(super) struct SmallResults<'a> {
     staging: wgpu::Buffer,
     /// For each result, the buffer where it is written, and its tensor.
     results: Vec<(&'a Small, &'a Buffer, &'a Buffer)>,
 }
 
-impl<'a> Along<'a> {
+impl<'a> SmallResults<'a> {
     /// `None` if there are no results.
     pub(super) fn new(gpu: &Inner, results: Vec<(&'a Small, &'a Buffer, &'a Buffer)>) -> Option<Self> {
         (!results.is_empty()).then(|| Self { staging: gpu.staging(STAGING_KEPT.0), results })

@@ -9,7 +9,7 @@ use std::time::Duration;
 use web_time::Instant;
 
 use super::memory::Buffer;
-use super::reading::{Along, Reading};
+use super::reading::{Reading, SmallResults};
 use super::{Gpu, Inner, encoding, lock, vulkan};
 use crate::executor::Profiling;
 use crate::host::HostBuffer;
@@ -50,7 +50,7 @@ pub(super) enum Recording {
 }
 
 /// The reason why times are not read in a browser.
-const NO_TIMES: &str = "profiles are read natively";
+const NO_TIMES: &str = "profiles can only be read in native programs";
 
 /// The number of timestamps in a run: one before its first launch, and one after the last or after each.
 pub(super) fn stamps(profiling: Profiling, launches: usize) -> Option<u32> {
@@ -92,7 +92,8 @@ impl Times {
         is_timed.then(|| Self { gpu: gpu.clone(), parts })
     }
 
-    /// The duration of each launch, from the end of the previous one. Waits for the run.
+    /// The duration of each launch, or of all launches between exchanges if only runs are timed, and of each exchange.
+    /// Waits for the run.
     pub(crate) fn read(&self) -> Result<Vec<Duration>> {
         let mut times = Vec::new();
         for part in &self.parts {
@@ -150,7 +151,7 @@ impl Gpu {
         &self,
         recording: &Arc<Recording>,
         words: Option<(&Buffer, &[u32])>,
-        along: Option<Along<'_>>,
+        along: Option<SmallResults<'_>>,
     ) -> Result<(Option<Stamps>, u64)> {
         let inner = &*self.0;
         let begin = Instant::now();

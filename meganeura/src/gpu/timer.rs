@@ -1,4 +1,4 @@
-//! Timing the launches of a run: the GPU itself writes a timestamp before the first and after each.
+//! Timestamps that the GPU writes before a run's first launch and after its last, or after each.
 
 use super::Inner;
 use super::recording::stamps;

@@ -30,12 +30,12 @@ pub struct Tiling {
     depth: usize,
 }
 
-/// The units that multiply. `halves` is the number of steps that workgroup memory holds.
+/// The arithmetic units, and the number of steps that workgroup memory holds: 2 is double buffering.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Units {
-    /// The units of f32.
+    /// Scalar f32 arithmetic.
     Scalar { halves: usize },
-    /// Matrix units, of f16.
+    /// Matrix units on f16.
     Matrix { halves: usize },
 }
 
@@ -51,11 +51,11 @@ struct Traits {
     is_subgroup: bool,
     /// Bytes of four elements in workgroup memory.
     four: usize,
-    /// Fours by which the distance between terms in workgroup memory exceeds a tile's.
+    /// Padding after each term's row of a tile in workgroup memory, in groups of four elements.
     gap: usize,
     /// Bytes of workgroup memory for the sums of a worker.
     sums: usize,
-    /// Iterations of a step, and of a part besides those of its steps; of a tiling that adds so many terms in a row.
+    /// For a tiling and its unroll factor: iterations per step, and iterations of a part outside its steps.
     loops: fn(&Tiling, usize) -> [usize; 2],
     /// The defines of a choice that only these units have.
     defines: fn(&Choice) -> Vec<(&'static str, String)>,
@@ -108,7 +108,7 @@ pub struct Product {
     pub k: usize,
     /// The order of the operands in memory.
     pub operands: Operands,
-    /// `true` if each sixteen columns from a multiple of sixteen on are adjacent in the result.
+    /// `true` if columns `16·i..16·(i + 1)` of a row are always adjacent in the result.
     pub beside: bool,
 }
 
@@ -151,7 +151,7 @@ pub struct Choice {
     tiling: Tiling,
     /// Parts of the reduction, each with workgroups of its own.
     pub parts: usize,
-    /// Terms that scalar loops add in a row.
+    /// The unroll factor of scalar loops.
     unroll: usize,
     /// Invocations of a subgroup.
     subgroup: usize,
@@ -308,7 +308,7 @@ impl Choice {
         }
     }
 
-    /// Scratch buffers of [`Choice::variant`]'s variant.
+    /// The number of scratch buffers that [`Choice::variant`] needs.
     #[must_use]
     pub fn scratch(&self) -> usize {
         usize::from(self.parts > 1)

@@ -7,15 +7,15 @@ use crate::{Layout, Shape, TensorType};
 pub struct Argument {
     /// Element type and shape.
     pub ty: TensorType,
-    /// The layout. It is contiguous unless the kernel reads strided operands. Elementwise programs count halves in
-    /// their order in memory, so theirs is the layout of `[pixels, channels]`.
+    /// The layout; contiguous unless the kernel reads strided operands. For an elementwise program on halves, which
+    /// indexes elements in memory order, it is that of `[pixels, channels]`.
     pub layout: Layout,
     /// The format of its elements in memory.
     pub format: Format,
 }
 
 impl Argument {
-    /// An `f32` tensor, contiguous.
+    /// A contiguous operand of this type, in [`Format::Full`].
     #[must_use]
     pub fn contiguous(ty: TensorType) -> Self {
         Self { ty, layout: Layout::contiguous(ty.shape), format: Format::Full }
@@ -74,7 +74,8 @@ impl Channels {
     /// The channels of elements in the order of the API: a line is any eight neighbours, and a tensor has whole lines.
     pub const ROWS: Self = Self { channels: LINE, pixels: 1 };
 
-    /// The channels of images of this shape; `None` if it is no such shape, or they do not fall into lines.
+    /// The channels of images `[N, C, H, W]` of more than one pixel. `None` for other shapes, or if `C` is not a
+    /// multiple of [`LINE`].
     #[must_use]
     pub fn of(shape: Shape) -> Option<Self> {
         let &[_, channels, h, w] = shape.dims() else { return None };
@@ -155,7 +156,7 @@ pub struct Caps {
     pub workgroup_size: usize,
     /// Buffers that a launch may bind.
     pub bindings: usize,
-    /// A launch may bind a buffer from any multiple of so many bytes on.
+    /// The alignment, in bytes, of the offset at which a launch binds a buffer.
     pub alignment: usize,
     /// Bytes that a buffer may have.
     pub buffer: usize,
@@ -275,15 +276,15 @@ pub struct Launch {
     pub bindings: Vec<Binding>,
     /// The number of workgroups; the executor folds it into the device's grid.
     pub workgroups: usize,
-    /// A bound on the iterations of an invocation, over all loops of the kernel together. Each entry of a loop counts
-    /// as one more, for the test that ends it. 0: the kernel has no loop, or is not trusted.
+    /// An upper bound on the iterations of one invocation, over all loops of the kernel. Entering a loop counts as one
+    /// more iteration, for the final test. 0 if the kernel has no loop, or is not trusted.
     pub loops: usize,
     /// The operand that the kernel reads through `load`, which the plan writes.
     pub loads: Option<usize>,
     /// `true` if the kernel stores result 0 through `store`, whose body the plan writes.
     pub stores: bool,
-    /// `true` if the kernel has a better way to store result 0 where `store` does nothing else. It takes the define
-    /// `PLAIN`: the result's name in the shader, or `none`.
+    /// `true` if the kernel can store result 0 faster when nothing is fused into `store`. It takes the define `PLAIN`:
+    /// the name of the result's binding, or `none`.
     pub plain: bool,
     /// `true` if the kernel can also store result 0 by lines, in the order of the API. It then takes the define `ROWS`,
     /// and includes `shared/epilogue_lines`.

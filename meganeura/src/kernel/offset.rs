@@ -3,7 +3,7 @@
 use super::launch::{Channels, LINE};
 use crate::Layout;
 
-/// An axis that contributes to the places of elements: element `index` is number `index / below % extent` of it.
+/// An axis with a nonzero stride. The coordinate of element `index` on it is `index / below % extent`.
 struct Axis {
     /// Elements of the axes behind it.
     below: usize,
@@ -14,14 +14,14 @@ struct Axis {
 }
 
 impl Axis {
-    /// The axis' contribution to the place of an element that is `number` of this axis and those before it.
-    fn step(&self, number: String) -> String {
-        let number = if self.is_first { number } else { format!("({number}) % {}u", self.extent) };
-        self.steps(number)
+    /// The axis' contribution to an offset. `number` is the flat index over this axis and all axes before it.
+    fn term(&self, number: String) -> String {
+        self.scaled(if self.is_first { number } else { format!("({number}) % {}u", self.extent) })
     }
 
-    fn steps(&self, number: String) -> String {
-        if self.stride == 1 { number } else { format!("({number}) * {}u", self.stride) }
+    /// `coordinate` times the stride.
+    fn scaled(&self, coordinate: String) -> String {
+        if self.stride == 1 { coordinate } else { format!("({coordinate}) * {}u", self.stride) }
     }
 }
 
@@ -52,7 +52,7 @@ fn sum(mut terms: Vec<String>, begin: usize) -> String {
 #[must_use]
 pub fn offset(layout: &Layout, index: &str) -> String {
     let (axes, begin) = axes(layout);
-    sum(axes.iter().map(|axis| axis.step(over(index, axis.below))).collect(), begin)
+    sum(axes.iter().map(|axis| axis.term(over(index, axis.below))).collect(), begin)
 }
 
 /// The places of a line's elements: neighbouring channels of a pixel.
@@ -76,7 +76,7 @@ impl Places {
             return Self::Each(std::array::from_fn(|e| offset(layout, &of(e))));
         };
         let aligned = begin.is_multiple_of(4) && terms.iter().all(|term| term.aligned);
-        let steps = std::array::from_fn(|e| terms.iter().map(|term| term.steps[e]).sum());
+        let steps = std::array::from_fn(|e| terms.iter().map(|term| term.offsets[e]).sum());
         Self::Regular { first: sum(terms.into_iter().map(|term| term.first).collect(), begin), steps, aligned }
     }
 
@@ -95,36 +95,37 @@ impl Places {
 /// An axis' contribution to the places of a line.
 struct Term {
     first: String,
-    steps: [usize; LINE],
+    /// The offset of each element from the first.
+    offsets: [usize; LINE],
     aligned: bool,
 }
 
 impl Term {
-    /// `None` where a line may go past the end of the axis, or has steps of several lengths.
+    /// `None` where a line may go past the end of the axis, or where offsets differ from line to line.
     fn new(axis: &Axis, pixels: usize, c: &str, s: &str) -> Option<Self> {
         let &Axis { below, extent, stride, is_first } = axis;
-        let steps = |step: &dyn Fn(usize) -> usize| std::array::from_fn(|e| step(e) * stride);
+        let offsets = |number: &dyn Fn(usize) -> usize| std::array::from_fn(|e| number(e) * stride);
         let aligned = stride.is_multiple_of(4);
         if below.is_multiple_of(pixels) {
             // So many channels share one number of the axis.
             let run = below / pixels;
             let within = is_first || (extent * run).is_multiple_of(LINE);
-            let first = axis.step(over(c, run));
+            let first = axis.term(over(c, run));
             if run.is_multiple_of(LINE) {
-                return Some(Self { first, steps: [0; LINE], aligned });
+                return Some(Self { first, offsets: [0; LINE], aligned });
             }
             let fits = LINE.is_multiple_of(run) && within;
-            return fits.then(|| Self { first, steps: steps(&|e| e / run), aligned: aligned || run == 1 });
+            return fits.then(|| Self { first, offsets: offsets(&|e| e / run), aligned: aligned || run == 1 });
         }
         if !is_first && pixels.is_multiple_of(below * extent) {
             let number = over(s, below);
-            let first = if pixels == below * extent { axis.steps(number) } else { axis.step(number) };
-            return Some(Self { first, steps: [0; LINE], aligned });
+            let first = if pixels == below * extent { axis.scaled(number) } else { axis.term(number) };
+            return Some(Self { first, offsets: [0; LINE], aligned });
         }
         let run = pixels / below;
         (is_first && pixels.is_multiple_of(below)).then(|| {
-            let first = axis.steps(format!("{c} * {run}u + {}", over(s, below)));
-            Self { first, steps: steps(&|e| e * run), aligned }
+            let first = axis.scaled(format!("{c} * {run}u + {}", over(s, below)));
+            Self { first, offsets: offsets(&|e| e * run), aligned }
         })
     }
 }
@@ -144,6 +145,7 @@ mod tests {
         assert_eq!(offset(&x.permute(&[2, 0, 1]), "i"), "i / 12u + ((i) % 12u) * 5u");
         assert_eq!(offset(&Layout::contiguous(Shape::SCALAR), "i"), "0u");
     }
+
     /// Evaluates an expression of numbers, `c`, `s`, `+`, `*`, `/` and `%`. Products, quotients and remainders have the
     /// same precedence.
     struct Reader<'a> {

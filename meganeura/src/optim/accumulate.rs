@@ -142,7 +142,7 @@ impl Sums {
         let tape = grads.tape().clone();
         // These gradients are done with; others of the tape may still be needed.
         drop(grads);
-        tape.update_besides(updates, &added)?;
+        tape.update_keeping_gradients(updates, &added)?;
         self.count(added);
         Ok(None)
     }

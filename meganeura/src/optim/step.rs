@@ -78,7 +78,7 @@ pub(super) async fn step(
     // If they were held, the run would return them.
     drop(numbers);
     let stepped: HashSet<u64> = stepped.iter().map(|cell| cell.id()).collect();
-    grads.tape().update_besides(updates, &stepped)?;
+    grads.tape().update_keeping_gradients(updates, &stepped)?;
     let verdict = match check {
         Some(check) => match check.verdicts() {
             Ok(verdicts) => verify(&check.names(), &verdicts).await,

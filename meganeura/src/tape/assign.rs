@@ -20,9 +20,9 @@ pub(super) struct Assigned {
 pub(super) enum New {
     /// This value, on the next step.
     Pending(ValueId),
-    /// None: a step has taken it.
+    /// A step has applied it.
     Taken,
-    /// None, because of this error.
+    /// It could not be recorded.
     Wrong(Error),
 }
 
@@ -121,13 +121,13 @@ impl Tape {
 
     /// Takes the step without an optimizer.
     ///
-    /// Computes everything that is held, and gives the buffers their new values. Like any step, it makes values on the
-    /// tape that depend on them stale.
+    /// Computes all held values, and updates the buffers. As after any step, values that depend on an updated buffer
+    /// are stale.
     ///
     /// # Errors
     ///
     /// Any error from recording, and errors of the device. [`StaleTape`](ErrorKind::StaleTape) if a parameter has
-    /// changed since, or if a step has already taken the buffers.
+    /// changed since, or if a step has already updated the buffers.
     #[track_caller]
     pub fn apply(&self) -> Result<()> {
         here(|| {

@@ -70,8 +70,9 @@ enum Output {
 impl Device {
     /// Records a function of tensors of these types, as on a [`Tape::inference`], and plans it.
     ///
-    /// The types of the inputs are declared as a shape, a type, a tensor of the type, or a tuple of these (see
-    /// [`Inputs`]). The function takes a [`Var`] or a tuple of them, and returns one, a tuple or an array.
+    /// Inputs are declared by a shape, a type, a tensor of the type, a tuple of these, or a `Vec<TensorType>` (see
+    /// [`Inputs`]). The function takes a [`Var`], a tuple or a `Vec`, and returns a `Var`, a tuple, an array or a
+    /// `Vec`.
     ///
     /// ```
     /// use meganeura::prelude::*;
@@ -131,9 +132,28 @@ impl Tape {
         Err(Error::new(ErrorKind::Argument, message).operand(y.ty(), y.path()))
     }
 
+    /// An inference tape with inputs that have no tensors, from which no value can be computed.
+    #[track_caller]
+    pub(crate) fn declared<I: Inputs>(device: &Device, inputs: &I) -> Result<(Self, Vec<TensorType>, I::Vars)> {
+        let tape = Self::inference(device);
+        let types = inputs.types(device.precision().dtype());
+        let vars = inputs.vars(&mut tape.declare_all(&types)?.into_iter());
+        Ok((tape, types, vars))
+    }
+
+    /// Inputs of these types that have no tensors yet.
+    #[track_caller]
+    pub(super) fn declare_all(&self, types: &[TensorType]) -> Result<Vec<Var>> {
+        let mut inputs = Vec::with_capacity(types.len());
+        for (k, &ty) in types.iter().enumerate() {
+            inputs.push(self.declare(k, ty)?);
+        }
+        Ok(inputs)
+    }
+
     /// An input that has no tensor yet.
     #[track_caller]
-    pub(super) fn declare(&self, input: usize, ty: TensorType) -> Result<Var> {
+    fn declare(&self, input: usize, ty: TensorType) -> Result<Var> {
         let device = self.device();
         here(|| expect_declared(input, ty, &device))?;
         let mut recording = self.recording.borrow_mut();
@@ -316,9 +336,10 @@ impl Function {
 
     /// The error for a parameter that has moved to another device. Locks its cell.
     fn moved(&self, leaf: usize) -> Error {
-        let path = self.path(leaf).map_or_else(|| "a parameter".to_owned(), |path| format!("parameter {path}"));
-        let device = self.leaves[leaf].cell().map_or_else(String::new, |cell| cell.value().device().to_string());
-        let message = format!("{path} was moved to {device} after the function was compiled for {}", self.device);
+        let cell = self.leaves[leaf].cell().expect("inputs and captured tensors do not move");
+        let device = cell.value().device().to_string();
+        let message =
+            format!("{} was moved to {device} after the function was compiled for {}", cell.label(), self.device);
         Error::new(ErrorKind::Device, message)
     }
 
@@ -338,7 +359,10 @@ impl Input {
         if tensor.ty() != self.ty {
             return wrong(
                 ErrorKind::Shape,
-                format!("the function was compiled for {} as input {k}; compile it for other shapes as well", self.ty),
+                format!(
+                    "the function was compiled for {} as input {k}; compile it for each type and shape that you need",
+                    self.ty
+                ),
             );
         }
         if !device.takes(tensor) {
@@ -357,7 +381,7 @@ impl Input {
 }
 
 impl<I: Tensors, O: Tensors> Compiled<I, O> {
-    /// Computes the results for these tensors: a tensor, or a tuple or an array of them, as declared.
+    /// Computes the results for these tensors: `&x`, a tuple of references, or for a `Vec` a slice, `&[&a, &b]`.
     ///
     /// On a GPU this submits the work and returns; [`Tensor::to_vec`] waits for it, and [`Tensor::to_vec_async`] does
     /// so without blocking the thread. On the CPU the results are ready on return; concurrent calls share its threads.

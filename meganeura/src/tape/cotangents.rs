@@ -7,11 +7,11 @@ use std::rc::{Rc, Weak};
 use super::{Leaf, Recording, Tape};
 use crate::graph::ValueId;
 
-/// The cotangents of one backward pass. These are names, not holds, so a run computes only those that it needs. The
-/// tape renames them when it forgets other values.
+/// The cotangents of one backward pass. They do not keep values alive as a `Var` does, so a run computes only those
+/// that it needs. The tape renames them when it forgets other values.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Cotangents {
-    /// Indexed by value.
+    /// The cotangent of each value.
     own: HashMap<ValueId, ValueId>,
     /// Values that replaced a parameter's own gradient, such as clipped ones, by the parameter's identity.
     replaced: HashMap<u64, ValueId>,
@@ -39,7 +39,7 @@ impl Cotangents {
         self.replaced.insert(id, gradient);
     }
 
-    /// The cotangents that the caller can ask for: of parameters, and of values for which `is_held` returns `true`.
+    /// The cotangents of values for which `is_held` returns `true`, and all replaced gradients.
     pub(super) fn named<'a>(&'a self, is_held: impl Fn(ValueId) -> bool + 'a) -> impl Iterator<Item = ValueId> + 'a {
         let own = self.own.iter().filter(move |(value, _)| is_held(**value)).map(|(_, cotangent)| cotangent);
         own.chain(self.replaced.values()).copied()
@@ -68,7 +68,7 @@ impl Tape {
 impl Recording {
     /// The gradients that a later step may use: those of trained parameters, except parameters that are `stepped` now
     /// or have already changed.
-    pub(super) fn gradients_besides(&self, stepped: &HashSet<u64>) -> Vec<ValueId> {
+    pub(super) fn other_gradients(&self, stepped: &HashSet<u64>) -> Vec<ValueId> {
         let tables: Vec<_> = self.cotangents.iter().filter_map(Weak::upgrade).collect();
         let mut gradients = Vec::new();
         for leaf in &self.leaves {

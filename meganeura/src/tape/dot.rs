@@ -41,7 +41,7 @@ impl Tape {
                     };
                     (Look::Data, name)
                 }
-                Source::Host(_) => (Look::Minor, "number of the host".to_owned()),
+                Source::Host(_) => (Look::Minor, "host scalar".to_owned()),
                 Source::Const(Exact(value)) => (Look::Minor, value.to_string()),
                 Source::Op(op @ Op::View(_)) => (Look::Minor, op.name().to_owned()),
                 Source::Op(op) => (Look::Work, op.name().to_owned()),

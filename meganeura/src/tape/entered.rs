@@ -4,7 +4,7 @@
 
 use super::Tape;
 use crate::graph::Graph;
-use crate::{Device, Inputs, Result, TensorType, Var};
+use crate::{TensorType, Var};
 
 /// A layer, or another part of a model, when it is entered.
 #[derive(Debug)]
@@ -130,19 +130,6 @@ impl Drop for Entered {
 }
 
 impl Tape {
-    /// An inference tape with inputs that have no tensors, from which no value can be computed.
-    #[track_caller]
-    pub(crate) fn declared<I: Inputs>(device: &Device, inputs: &I) -> Result<(Self, Vec<TensorType>, I::Vars)> {
-        let tape = Self::inference(device);
-        let types = inputs.types(device.precision().dtype());
-        let mut declared = Vec::with_capacity(types.len());
-        for (k, &ty) in types.iter().enumerate() {
-            declared.push(tape.declare(k, ty)?);
-        }
-        let vars = inputs.vars(&mut declared.into_iter());
-        Ok((tape, types, vars))
-    }
-
     /// Starts the log of parts that are entered and left.
     pub(crate) fn trace(&self) {
         self.recording.borrow_mut().trace = Some(Vec::new());

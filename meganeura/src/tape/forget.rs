@@ -29,9 +29,9 @@ impl Drop for Pin {
 }
 
 impl Recording {
-    /// Called after a run. Forgets unreachable nodes, once they are more than half of the nodes, or of the bytes of
-    /// inputs and values. So the tape keeps less than twice what is needed, and each node moves only a few times. A
-    /// tape on its first run, such as that of a training step, has nothing to gain and is not searched.
+    /// Called after a run. Forgets unreachable nodes once they are more than half of the nodes, or hold more than half
+    /// of the bytes of inputs and values, so the tape keeps at most twice what is needed. A tape on its first run, such
+    /// as that of a training step, has nothing to gain and is not searched.
     pub(super) fn forget(&mut self) {
         if !std::mem::replace(&mut self.has_run, true) || self.pins > 0 {
             return;

@@ -116,7 +116,7 @@ pub(crate) type Vars = SmallVec<[Var; 1]>;
 /// A tensor that the caller provides, now or later.
 enum Leaf {
     Input(Tensor),
-    /// An input of a function that is being compiled.
+    /// An input without a tensor, of a function that is recorded to be compiled, exported or summarised.
     Declared {
         input: usize,
         ranges: Vec<Range>,
@@ -131,7 +131,7 @@ enum Leaf {
 impl Tape {
     /// A tape for a training step: dropout is active, and batch normalisation uses the batch's statistics.
     ///
-    /// Each tape of a device gets the next random seed, counted from that of [`Device::set_seed`].
+    /// Each tape made by this function gets the device's next random seed, counted from [`Device::set_seed`].
     #[must_use]
     pub fn new(device: &Device) -> Self {
         Self::make(device, true, device.next_seed())
@@ -249,7 +249,7 @@ impl Tape {
         let tensor = cell.lock().tensor.clone();
         let device = self.device();
         if !device.same(tensor.device()) {
-            let message = format!("the parameter is on {}, but the tape is on {device}", tensor.device());
+            let message = format!("the parameter or buffer is on {}, but the tape is on {device}", tensor.device());
             let error = Error::new(ErrorKind::Device, message).in_op("param").operand(tensor.ty(), cell.path());
             return self.poisoned(tensor.ty(), error.at(Location::caller()));
         }
@@ -305,6 +305,7 @@ impl Tape {
 
     /// Appends an operation and returns its results. They are poisoned if an operand is, or if the types do not fit.
     pub(crate) fn record(&self, op: Op, x: &[&Var], location: &'static Location<'static>) -> Vars {
+        let location = self.recording.borrow().origin.unwrap_or(location);
         let types: SmallVec<[TensorType; 4]> = x.iter().map(|v| v.ty()).collect();
         let poison = |error: Error| {
             smallvec![self.poisoned(types.first().copied().unwrap_or_else(|| self.scalar_type()), error)]
@@ -329,7 +330,6 @@ impl Tape {
                 count.map(|value| self.var(value)).collect()
             }
             Err(message) => {
-                let location = self.recording.borrow().origin.unwrap_or(location);
                 let error = Error::new(ErrorKind::Shape, message).in_op(op.name()).at(location);
                 poison(x.iter().fold(error, |error, var| error.operand(var.ty(), var.path())))
             }

@@ -1,4 +1,4 @@
-//! Numbers of the host on a tape: scalars, constants, and the random seed.
+//! Host numbers on a tape: scalars, constants, and the random seed.
 
 use std::panic::Location;
 
@@ -42,8 +42,7 @@ impl Tape {
             None => {
                 let at = recording.host.len();
                 let seed = recording.seed;
-                #[expect(clippy::cast_possible_truncation, reason = "the seed's two halves")]
-                recording.host.extend([HostWord::Word(seed as u32), HostWord::Word((seed >> 32) as u32)]);
+                recording.host.extend(HostWord::of_seed(seed));
                 let ty = TensorType::new(DType::U32, Shape::from([2]));
                 recording.push(Source::Host(at), [], [ty], Location::caller())
             }

@@ -10,8 +10,8 @@ use crate::graph::{Node, Source, ValueId};
 use crate::host::HostWord;
 use crate::plan::Excerpt;
 
-/// An excerpt of the recording, in its order. Passes with the same structure are equal to the device, even if the rest
-/// of their tapes differs.
+/// An excerpt of the recording, in its order. Passes with the same structure share a plan, even if the rest of their
+/// tapes differs.
 pub(super) struct Part<'a> {
     pub(super) excerpt: Excerpt<'a>,
     pub(super) leaves: Vec<PartLeaf>,
@@ -38,7 +38,7 @@ impl Part<'_> {
 }
 
 impl Recording {
-    /// The part that computes `outputs` and the new values of leaves. The `known` values are its leaves.
+    /// The part that computes `outputs` and the new values of leaves. Known values become leaves.
     pub(super) fn part(
         &self,
         outputs: &[ValueId],
@@ -101,7 +101,7 @@ impl Recording {
         wanted
     }
 
-    /// The path in its model of a leaf, if it is a parameter that has one.
+    /// A leaf's path in its model, if it is a parameter or buffer that has one.
     pub(super) fn leaf_path(&self, leaf: PartLeaf) -> Option<Arc<str>> {
         match leaf {
             PartLeaf::Leaf(leaf) => self.leaves[leaf].path(),

@@ -23,9 +23,9 @@ impl Tape {
     /// the forward pass. When the backward pass reaches the region, it recomputes the values that gradients need. That
     /// is less than the whole region: values that only its results need are not computed twice.
     ///
-    /// In full precision, results are the same to the bit on the CPU and on Vulkan. Metal and DirectX may contract a
-    /// multiplication and an addition in one kernel and not in another, so results there agree only up to rounding.
-    /// Fast precision rounds stored values. Gradients of gradients add up in another order.
+    /// In full precision, recomputing does not change a bit of the results, on the CPU or on Vulkan. Metal and DirectX
+    /// may contract a multiplication and an addition in one kernel and not in another, so results there agree only up
+    /// to rounding. Fast precision rounds stored values. Gradients of gradients add up in another order.
     ///
     /// ```
     /// use meganeura::prelude::*;

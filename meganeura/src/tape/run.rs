@@ -31,7 +31,7 @@ impl Tape {
 
     /// Computes all held values, and gives cells and updated buffers their new values, in one run.
     ///
-    /// New values should be held nowhere else: a held one would also be handed out as a tensor of its own.
+    /// Callers should hold no `Var` of the new values: a held value is also returned as a separate tensor.
     pub(crate) fn update(&self, updates: Vec<(Arc<Cell>, Var)>) -> Result<()> {
         self.update_and_keep(updates, |_| Vec::new())
     }
@@ -39,8 +39,12 @@ impl Tape {
     /// [`update`](Self::update) for an optimizer's step. The gradients of trained parameters outside `stepped` are
     /// computed in the same run and kept, as a later step may use them, and this step changes parameters that they
     /// depend on.
-    pub(crate) fn update_besides(&self, updates: Vec<(Arc<Cell>, Var)>, stepped: &HashSet<u64>) -> Result<()> {
-        self.update_and_keep(updates, |recording| recording.gradients_besides(stepped))
+    pub(crate) fn update_keeping_gradients(
+        &self,
+        updates: Vec<(Arc<Cell>, Var)>,
+        stepped: &HashSet<u64>,
+    ) -> Result<()> {
+        self.update_and_keep(updates, |recording| recording.other_gradients(stepped))
     }
 
     fn update_and_keep(
@@ -95,7 +99,7 @@ impl Recording {
         let is_held = |value: &ValueId| self.handles[value.index()].strong_count() > 0;
         let held = self.graph.nodes().iter().filter(|node| matches!(node.source, Source::Op(_)));
         let held = held.flat_map(Node::outputs).filter(is_held);
-        // The gradient of one parameter may itself be a parameter.
+        // A kept gradient may itself be a parameter, which the update would change. Constants need not be kept.
         let changes = |value: &ValueId| match self.graph.maker(*value).source {
             Source::Leaf(leaf) => matches!(self.leaves[leaf], Leaf::Cell { .. }),
             Source::Op(_) => true,
@@ -211,10 +215,10 @@ impl Recording {
 
 /// The error for reading or updating a parameter that changed after the tape recorded it.
 pub(super) fn stale(cell: &Cell) -> Error {
-    let name = cell.path().map_or_else(|| "a parameter".to_owned(), |path| format!("parameter {path}"));
     let message = format!(
-        "{name} was updated after this tape recorded it; record the step again on a new tape (values wanted from this one \
-         must be read, or held in a `Var`, before the update)"
+        "{} was updated after this tape recorded it; record the step again on a new tape (values wanted from this one \
+         must be read, or held in a `Var`, before the update)",
+        cell.label()
     );
     Error::new(ErrorKind::StaleTape, message)
 }
@@ -245,15 +249,15 @@ pub(super) fn locate(
     node.inputs.iter().fold(error.at(origins[at]), |error, &x| error.operand(graph.ty(x), path(x)))
 }
 
-/// The error for reading a value while a function is compiled.
+/// The error for reading a value on a tape whose inputs have no tensors.
 fn nothing_to_read() -> Error {
-    let message =
-        "a value cannot be read while the function is recorded for compilation; return it as a result instead";
+    let message = "a value cannot be read here: the function is only being recorded, and its inputs have no tensors; \
+                   return the value as a result instead";
     Error::new(ErrorKind::Argument, message)
 }
 
-/// The storages of a run's leaves. Cells that the run updates lend theirs, to be written in place, and get it back even
-/// if the run fails.
+/// The storages of a run's leaves. A cell that the run updates lends its storage, which is written in place, and gets
+/// it back even if the run fails.
 pub(super) struct Lent<'a> {
     pub(super) leaves: Vec<Storage>,
     pub(super) cells: Vec<(usize, MutexGuard<'a, State>)>,

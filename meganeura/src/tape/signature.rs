@@ -1,4 +1,4 @@
-//! Signatures of compiled functions: their inputs and results, each one tensor, or a tuple or an array of several.
+//! Signatures of compiled functions: a tensor, a tuple or a `Vec`; results may also be an array.
 
 use super::Var;
 use crate::{Shape, Tensor, TensorType};

@@ -24,10 +24,7 @@ impl Tape {
     #[track_caller]
     pub(crate) fn of_step(device: &Device, types: &[TensorType]) -> Result<(Self, Vec<Var>)> {
         let tape = Self::with_seed(device, 0);
-        let mut inputs = Vec::with_capacity(types.len());
-        for (k, &ty) in types.iter().enumerate() {
-            inputs.push(tape.declare(k, ty)?);
-        }
+        let inputs = tape.declare_all(types)?;
         Ok((tape, inputs))
     }
 
@@ -77,9 +74,7 @@ impl CompiledStep {
         // Drawn for each step, as a new tape would.
         let seed = self.function.device().next_seed();
         if let Some(at) = self.seed {
-            #[expect(clippy::cast_possible_truncation, reason = "the seed's two halves")]
-            let halves = [seed as u32, (seed >> 32) as u32];
-            self.host[at..at + 2].copy_from_slice(&halves.map(HostWord::Word));
+            self.host[at..at + 2].copy_from_slice(&HostWord::of_seed(seed));
         }
         self.function.call(inputs, &self.host)
     }

@@ -44,11 +44,7 @@ impl Trace {
         function: impl FnOnce(&I::Vars) -> O,
     ) -> Result<Self> {
         let tape = Tape::inference(device);
-        let mut declared = Vec::with_capacity(types.len());
-        for (k, &ty) in types.iter().enumerate() {
-            declared.push(tape.declare(k, ty)?);
-        }
-        let outputs = function(&inputs.vars(&mut declared.into_iter())).vars();
+        let outputs = function(&inputs.vars(&mut tape.declare_all(types)?.into_iter())).vars();
         here(|| {
             let wanted = outputs.iter().map(|y| tape.own(y)).collect::<Result<Vec<_>>>()?;
             let recording = tape.recording.borrow();

@@ -28,7 +28,7 @@ pub(super) use open::{exporting, open};
 pub(super) use pipeline::Pipeline;
 pub(super) use recording::Recording;
 
-use store::Keeping;
+use store::DiskCache;
 
 use super::lock;
 use crate::executor::PipelineCache;
@@ -46,7 +46,7 @@ pub(super) struct Vulkan {
     bfloat: bool,
     /// `true` if other APIs can use its memory.
     exports: bool,
-    kept: Keeping,
+    kept: DiskCache,
 }
 
 /// The device objects that pipelines and recordings need while they live.
@@ -87,7 +87,7 @@ impl Vulkan {
         let family = below.queue_family_index();
         let shared = Arc::new(Shared { raw, layouts: Mutex::default(), device: device.clone() });
         Some(Self {
-            kept: Keeping::open(&shared, &properties),
+            kept: DiskCache::open(&shared, &properties),
             shared,
             family,
             spirv: pipeline::options(features, version, robust),
@@ -107,16 +107,16 @@ impl Vulkan {
     /// The state of the on-disk cache of kernels, and the number of failed writes to it.
     pub(super) fn cache(&self) -> (PipelineCache, u64) {
         match &self.kept {
-            Keeping::Off => (PipelineCache::Off, 0),
-            Keeping::Refused(why) => (PipelineCache::Refused(why), 0),
-            Keeping::On(store) if store.is_warm() => (PipelineCache::Warm, store.failures()),
-            Keeping::On(store) => (PipelineCache::Cold, store.failures()),
+            DiskCache::Off => (PipelineCache::Off, 0),
+            DiskCache::Refused(why) => (PipelineCache::Refused(why), 0),
+            DiskCache::On(store) if store.is_warm() => (PipelineCache::Warm, store.failures()),
+            DiskCache::On(store) => (PipelineCache::Cold, store.failures()),
         }
     }
 
     /// Writes the driver's compiled kernels to disk.
     pub(super) fn save(&self) {
-        if let Keeping::On(store) = &self.kept {
+        if let DiskCache::On(store) = &self.kept {
             store.save();
         }
     }

@@ -1,4 +1,4 @@
-//! Pipelines: translates WGSL to SPIR-V, with the checks of a kernel that wgpu would make on the way.
+//! Pipelines: translates WGSL to SPIR-V, after the validation that wgpu would otherwise do.
 
 use std::sync::Arc;
 
@@ -89,18 +89,16 @@ pub(super) fn capabilities(features: wgpu::Features) -> valid::Capabilities {
 }
 
 fn refused(error: impl std::fmt::Display) -> Error {
-    Error::new(ErrorKind::Device, format!("the device refused a command: {error}"))
+    Error::new(ErrorKind::Device, format!("the kernel does not compile: {error}"))
 }
 
 impl Vulkan {
     pub(in crate::gpu) fn pipeline(&self, source: &Source) -> Result<Pipeline> {
-        let module = naga::front::wgsl::parse_str(&source.wgsl)
-            .map_err(|error| refused(format!("the kernel does not parse: {}", error.emit_to_string(&source.wgsl))))?;
+        let module =
+            naga::front::wgsl::parse_str(&source.wgsl).map_err(|error| refused(error.emit_to_string(&source.wgsl)))?;
         let mut validator = valid::Validator::new(valid::ValidationFlags::all(), self.capabilities);
         validator.subgroup_stages(valid::ShaderStages::COMPUTE).subgroup_operations(valid::SubgroupOperationSet::all());
-        let info = validator
-            .validate(&module)
-            .map_err(|error| refused(format!("the kernel is not valid: {}", error.emit_to_string(&source.wgsl))))?;
+        let info = validator.validate(&module).map_err(|error| refused(error.emit_to_string(&source.wgsl)))?;
         let bindings = self.bindings(&module)?;
         self.expect_runs(&module)?;
         let mut options = self.spirv.clone();
@@ -115,7 +113,7 @@ impl Vulkan {
         if !source.zeroed {
             options.zero_initialize_workgroup_memory = spv::ZeroInitializeWorkgroupMemoryMode::None;
         }
-        // With their defaults; user kernels may declare some.
+        // A user's kernel may declare override constants; they keep their defaults.
         let constants = PipelineConstants::default();
         let (module, info) = process_overrides(&module, &info, None, &constants).map_err(refused)?;
         let words = spirv::without_contraction(&spv::write_vec(&module, &info, &options, None).map_err(refused)?);
@@ -151,7 +149,7 @@ impl Vulkan {
         }
     }
 
-    /// The buffers of a kernel, by number. It has no other bindings.
+    /// The buffers of a kernel, by binding number. Refuses kernels with other bindings.
     fn bindings(&self, module: &naga::Module) -> Result<Vec<Binding>> {
         let bound = |space| !matches!(space, AddressSpace::Private | AddressSpace::WorkGroup | AddressSpace::Function);
         let mut bindings = Vec::new();

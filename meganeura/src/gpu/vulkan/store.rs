@@ -31,7 +31,7 @@ const MOST_BYTES: usize = 64 << 20;
 type Checksum = [u8; 32];
 
 /// The cache on disk, if there is one.
-pub(super) enum Keeping {
+pub(super) enum DiskCache {
     /// Turned off, or not supported.
     Off,
     /// The reason not to use it: others could have written its content, or could write it later.
@@ -56,7 +56,7 @@ struct State {
     failures: u64,
 }
 
-impl Keeping {
+impl DiskCache {
     /// Opens the file of this adapter, which need not exist yet.
     pub(super) fn open(shared: &Arc<Shared>, properties: &vk::PhysicalDeviceProperties) -> Self {
         let Some(folder) = folder() else { return Self::Off };

@@ -11,7 +11,7 @@ use crate::kernel::offset::offset;
 /// multiplies.
 const MEMORY: usize = 24 << 10;
 
-/// The most turns in which subgroups store their sums.
+/// The most turns that subgroups take to store their sums; workgroup memory holds the sums of one turn.
 const MOST_TURNS: usize = 4;
 
 /// The tile of the result that a workgroup computes, in fragments of 16×16.
@@ -55,7 +55,7 @@ const SMALL: Tiling = tiling!("halves 64", [2, 2], [2, 2], 64, [0.6, 0.41]);
 pub struct Lines {
     /// `true` if its lines lie across the reduction.
     across: bool,
-    /// The distance in memory of lines that are neighbours across.
+    /// The stride between neighbouring lines of the other axis.
     pitch: usize,
     batch: Layout,
     format: Format,
@@ -162,7 +162,7 @@ impl Tiling {
         ];
         defines.extend([("A_BATCH", offset(&a.batch, "b")), ("B_BATCH", offset(&b.batch, "b"))]);
         let steps = self.part(product, parts) / self.depth;
-        // The steps in two attempts, and once more for their magnitudes.
+        // Up to two attempts and the search for the largest magnitudes each go over all steps.
         let loops = 3 * steps + 8 * tree(invocations) + 24;
         let workgroups = parts * self.tiles(product);
         let mut launch = Launch::new("matmul_halves", defines, (2, 0), workgroups).loops(loops).of_bfloats(caps);

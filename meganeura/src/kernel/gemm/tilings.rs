@@ -69,7 +69,7 @@ impl Product {
 
     /// Choices in f32. The first is the fastest by [`Product::estimate`], its number of parts included.
     fn scalar_choices(self, caps: &Caps, cut: Cut) -> Vec<Choice> {
-        // With the fewest terms of a part.
+        // Each with the fewest terms that a part may have.
         let tilings = [(LARGE, 256), (LARGE_TWICE, 256), (MEDIUM, 128), (SMALL, 64)];
         // Drivers that compile for the CPU take seconds to compile unrolled loops.
         let unroll = if caps.kind == Kind::Software { 1 } else { 4 };

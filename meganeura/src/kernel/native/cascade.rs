@@ -18,7 +18,7 @@ impl<T: Copy, const L: usize> Cascade<T, L> {
         Self { few: [neutral; L], all: [neutral; L], neutral, blocks: 0 }
     }
 
-    /// Folds in the partial results of another block; all blocks have the same number.
+    /// Folds in the partial results of another block. All blocks have the same length.
     #[inline(always)]
     pub(crate) fn push(&mut self, block: &[T], join: impl Fn(T, T) -> T) {
         fold_into(&mut self.few, block, &join);

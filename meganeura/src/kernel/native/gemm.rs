@@ -40,7 +40,7 @@ pub(crate) struct Matrix<'a, T> {
 }
 
 impl<'a, T> Matrix<'a, T> {
-    /// `(rows, columns)` with elements `(row, column)` strides apart.
+    /// A matrix of `(rows, columns)` elements, with the strides of a row and of a column.
     ///
     /// # Panics
     ///

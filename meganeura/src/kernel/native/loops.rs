@@ -1,10 +1,11 @@
 //! Loops that native kernels share: in threads, over rows, and in the order that keeps sums precise and repeatable.
 //!
-//! Those in threads call the closure of a part through a pointer. A part takes far longer than such a call, and rayon's
-//! machinery is compiled once for each element type instead of once for each kernel.
+//! Parallel loops take a `dyn` closure. The indirect call is cheap compared with a part's work, and rayon's machinery
+//! is compiled once per element type instead of once per kernel.
 
 use rayon::prelude::*;
 
+use super::cascade::by_halves;
 use super::{Real, Scratch, View};
 use crate::Layout;
 
@@ -93,7 +94,7 @@ pub(crate) fn sums_by<T: Real, const N: usize>(x: &[T], f: impl Fn(T) -> [T; N])
         }
         sums.iter_mut().zip(&of_blocks).for_each(|(sums, of_blocks)| add(sums, of_blocks));
     }
-    sums.map(total)
+    sums.map(|lanes| by_halves(lanes, |a, b| a + b))
 }
 
 /// Adds the terms of up to [`LANES`] elements to their partial sums.
@@ -119,7 +120,7 @@ pub(crate) fn dot_by<T: Real>(x: &[T], y: &[T], f: impl Fn(T, T) -> T) -> T {
         }
         add(&mut sums, &of_blocks);
     }
-    total(sums)
+    by_halves(sums, |a, b| a + b)
 }
 
 #[inline(always)]
@@ -131,18 +132,6 @@ fn add_products<T: Real>(sums: &mut [T; LANES], x: &[T], y: &[T], f: &impl Fn(T,
 #[inline(always)]
 fn add<T: Real>(to: &mut [T; LANES], lanes: &[T; LANES]) {
     to.iter_mut().zip(lanes).for_each(|(to, &lane)| *to += lane);
-}
-
-/// The sum of partial sums, by halves.
-#[inline(always)]
-fn total<T: Real>(mut lanes: [T; LANES]) -> T {
-    let mut half = LANES / 2;
-    while half > 0 {
-        let (low, high) = lanes.split_at_mut(half);
-        low.iter_mut().zip(high).for_each(|(low, &mut high)| *low += high);
-        half /= 2;
-    }
-    lanes[0]
 }
 
 /// Writes the elements of a view, in order, to the places that `place` gives.

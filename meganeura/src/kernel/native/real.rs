@@ -41,7 +41,7 @@ functions! {
     floor: f32::floor, f64::floor;
     /// The smallest integer that is at least `x`.
     ceil: f32::ceil, f64::ceil;
-    /// The integer next to `x`, of two the even one.
+    /// The nearest integer; ties to even.
     round: f32::round_ties_even, f64::round_ties_even;
     /// `√x`
     sqrt: f32::sqrt, f64::sqrt;
@@ -81,9 +81,9 @@ pub trait Real:
     const ZERO: Self;
     /// 1.
     const ONE: Self;
-    /// Below every number.
+    /// −∞.
     const NEG_INFINITY: Self;
-    /// Not a number.
+    /// NaN.
     const NAN: Self;
 
     /// Rounds a 64-bit number.
@@ -104,7 +104,7 @@ pub trait Real:
     fn product() -> Product<Self>;
     /// These numbers, if they are in single precision: for kernels that are written for it alone.
     fn singles(x: &[Self]) -> Option<&[f32]>;
-    /// Like [`Real::singles`], to be changed.
+    /// Mutable form of [`Real::singles`].
     fn singles_mut(x: &mut [Self]) -> Option<&mut [f32]>;
     /// The numbers of a buffer of this type.
     fn slice(buffer: &HostBuffer) -> &[Self];

@@ -9,7 +9,7 @@ use super::Real;
 use crate::host::HostBuffer;
 use crate::{Error, Result};
 
-/// Free buffers, never more than were borrowed at one time. All runs of a device share them.
+/// Free buffers: for each element type, never more than were borrowed at one time. All runs of a device share them.
 #[derive(Debug, Default)]
 pub(crate) struct Buffers {
     free: Mutex<Vec<HostBuffer>>,

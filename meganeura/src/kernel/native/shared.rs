@@ -1,4 +1,4 @@
-//! Results that tasks write in pieces that are not slices of their own.
+//! Results that parallel tasks write in interleaved pieces, which cannot be split into disjoint slices.
 
 use std::marker::PhantomData;
 

@@ -1,6 +1,6 @@
 //! The launches of attention on a GPU.
 
-use super::{Attention, Geometry};
+use super::{Attention, FEW, Geometry};
 use crate::kernel::gemm::{self, element, reads_fours, strides};
 use crate::kernel::launch::{Argument, Binding, Caps, Kind, Launch, Variant, define, literal};
 use crate::kernel::offset::offset;
@@ -17,10 +17,10 @@ struct Tiling {
     width: usize,
     /// Groups of four features in each row of a chunk for scores.
     depth: usize,
-    /// Groups of four features of a result; the most, among the tilings.
+    /// Groups of four features of a result. In the tables below, an upper bound; [`sorted`] sets the number.
     fours: usize,
-    /// `true` if an iteration of an inner loop adds a whole chunk; otherwise it adds two groups of four features or
-    /// columns. Unrolled loops are faster in long attentions where two workgroups share a multiprocessor, else slower.
+    /// `true` if inner loops are unrolled over a whole chunk, otherwise over at most two groups of four. Unrolling pays
+    /// off only in long attentions, where two workgroups share a multiprocessor.
     unrolled: bool,
     /// The time of a workgroup that has a multiprocessor to itself, relative to its share of a full one.
     alone: f64,
@@ -57,7 +57,7 @@ const FORWARD: [Tiling; 5] = {
     ]
 };
 
-/// The kernels of the gradient keep nothing for each row, so their tiles have more rows.
+/// Unlike the forward kernel, this one keeps no state per row, so an invocation takes more rows.
 const WEIGHTS: [Tiling; 3] =
     [Tiling { name: "tile 128", rows: 128, width: 2, depth: 4, alone: 2.0, cost: 0.95, ..TILE_64 }, TILE_64, TILE_32];
 
@@ -163,7 +163,8 @@ fn sorted(tilings: &[Tiling], g: Geometry, caps: &Caps, time: impl Fn(Tiling) ->
     let tilings = tilings.iter().copied().filter(|tiling| tiling.fours <= fours.max(TILE_64.fours));
     let tilings = tilings.map(|tiling| Tiling { fours: fours.clamp(4, tiling.fours), ..tiling });
     // Narrow heads fit in shallow chunks, which lavapipe compiles in about half the time. On an H200, heads of 8 and 16
-    // features take 6 to 45 % longer with them. Invocations that share features each need a four of columns.
+    // features take 6 to 45 % longer with them. Invocations that sum the same features need at least one group of four
+    // columns each.
     let depth = |tiling: Tiling| match caps.kind {
         Kind::Software => fours.max(tiling.side().div_ceil(tiling.fours)).min(tiling.depth),
         _ => tiling.depth,
@@ -172,13 +173,13 @@ fn sorted(tilings: &[Tiling], g: Geometry, caps: &Caps, time: impl Fn(Tiling) ->
     let tilings = tilings.filter(|tiling| !tiling.unrolled || caps.kind != Kind::Software);
     let mut tilings: Vec<_> = tilings.filter(|tiling| 16 * tiling.memory() <= caps.workgroup_memory).collect();
     tilings.sort_by(|a, b| time(*a).total_cmp(&time(*b)));
-    if g.l.min(g.s) <= 32 {
+    if g.l.min(g.s) <= FEW {
         tilings.sort_by_key(|tiling| tiling.rows);
     }
     tilings
 }
 
-/// 1 if a multiprocessor runs all its workgroups at once, two of them.
+/// 1 if each multiprocessor gets at most two workgroups, which it runs at once; else 0.
 fn paired(workgroups: usize, caps: &Caps) -> u32 {
     u32::from(workgroups <= 2 * gemm::busy(caps))
 }

@@ -1,5 +1,5 @@
-//! Scaled dot-product attention in one pass over the keys, which keeps no scores. On a GPU, most gradients store the
-//! scores of a block at a time.
+//! Scaled dot-product attention. The GPU's forward kernel makes one pass over the keys and stores no scores; the CPU
+//! stores those of 64 queries at a time, and most gradients on a GPU those of a block of heads or queries.
 
 mod grad;
 mod launch;
@@ -21,13 +21,13 @@ use std::panic::Location;
 use crate::tape::{Tape, Var};
 use crate::{Error, ErrorKind, Precision, Result, Shape, TensorType};
 
-/// `y = softmax(scale·q·kᵀ + bias)·v`, and the `spread` of each query, `ln Σ eˢᶜᵒʳᵉ`
+/// `y = softmax(scale·q·kᵀ + bias)·v`, and each query's log-sum-exp `ln Σ eˢᶜᵒʳᵉ`
 ///
-/// A spread has two parts, the largest score and the rest. Their sum would be rounded at the magnitude of the scores.
+/// A log-sum-exp is stored as two numbers, the largest score `m` and `ln Σ e^(score − m)`: their sum would be rounded
+/// at the magnitude of the scores. Differentiation treats the first as a constant; the second carries the gradient.
 ///
-/// Shapes: `q [B…, L, D]`, `k [B…, S, D]`, `v [B…, S, E]`, and optionally `bias [B…, L, S]` → `y [B…, L, E]`,
-/// `spread [B…, L, 2]`. Differentiation treats the first part of a spread as a constant, and the second as the rest.
-/// With `causal`, query `i` sees the keys up to `i + S − L`. A query that sees no key gives NaN.
+/// Shapes: `q [B…, L, D]`, `k [B…, S, D]`, `v [B…, S, E]`, and optionally `bias [B…, L, S]` → `y [B…, L, E]`, `spread
+/// [B…, L, 2]`. With `causal`, query `i` sees the keys up to `i + S − L`. A query that sees no key gives NaN.
 ///
 /// Gradient: with `w = e^(score − spread)`, `dv = wᵀ·dy` and `ds = w·(dy·vᵀ − Σ dy·y + dspread)`, `dq = scale·ds·k`,
 /// `dk = scale·dsᵀ·q`, `dbias = ds`. [`AttentionGrad`] recomputes `w`.
@@ -131,7 +131,7 @@ impl Primitive for Attention {
         let [dq, dk, dv] = q.record_many(AttentionGrad { forward: self.clone() }, &operands);
         let mut gradients = vec![Some(dq), Some(dk), Some(dv)];
         if x.len() > 3 {
-            // As large as the bias: with this gradient, the scores are in memory.
+            // The gradient of the bias is as large as the scores, so these may as well be stored.
             let [_, of_bias] = q.record_many(AttentionWeights { forward: self.clone() }, &operands);
             gradients.push(Some(of_bias));
         }
@@ -279,13 +279,14 @@ impl Var {
 
     /// Like [`attention`](Self::attention), with options: causal, or with another scale.
     ///
-    /// One pass over the keys computes scores on the fly, so attention takes only the memory of `q`, `key`, `value` and
-    /// the result. A GPU stores scores where that is faster: up to 2²⁷ of them at a time for the gradient, and up to
-    /// 2²⁴ if there are few queries, or when training with heads of more than 64 features. All scores are stored
+    /// Scores are computed on the fly: a GPU stores none, the CPU those of 64 queries per thread. A GPU stores scores
+    /// where that is faster: up to 2²⁷ at a time for the gradient, and without `causal` up to 2²⁴ if there are few
+    /// queries, or when training with heads of more than 64 features. All scores are stored
     ///
     /// * on devices with [fast](crate::Precision::Fast) precision;
     /// * for heads of more than 128 features;
-    /// * for the gradient of a mask.
+    /// * for the gradient of a mask;
+    /// * on SwiftShader, the software adapter of browsers.
     ///
     /// ```
     /// use meganeura::ops::AttentionOptions;
@@ -310,7 +311,8 @@ impl Var {
         }
         let (q, k, v) = (self.shape(), key.shape(), value.shape());
         let ([batch @ .., l, d], [k_batch @ .., s, _], [v_batch @ .., _, e]) = (q.dims(), k.dims(), v.dims()) else {
-            let message = format!("queries, keys and values need at least two axes, their shapes are {q}, {k} and {v}");
+            let message =
+                format!("queries, keys and values need at least two axes, but their shapes are {q}, {k} and {v}");
             return self.refuse("attention", ErrorKind::Shape, message);
         };
         let scale = scale.unwrap_or_else(|| (*d as f64).sqrt().recip());
@@ -368,7 +370,7 @@ const WIDEST: usize = 128;
 /// slow for so few.
 const NARROW: usize = 16;
 
-/// The same for queries and keys.
+/// The same limit for the number of queries, or of keys.
 const FEW: usize = 32;
 
 /// With more features of a head, computing scores again takes longer than reading them.

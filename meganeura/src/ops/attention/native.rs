@@ -221,9 +221,9 @@ impl<'a, T: Real> Gradient<'a, T> {
         Arch::new().dispatch(Slopes { weights: &mut *weights, slopes: &mut *slopes, keys, spread, drift, scale });
         for (i, (weights, slopes)) in weights.chunks_exact_mut(keys).zip(slopes.chunks_exact_mut(keys)).enumerate() {
             // This includes queries that see no key.
-            let hidden = self.all.visible(first + i).min(keys);
-            weights[hidden..].fill(T::ZERO);
-            slopes[hidden..].fill(T::ZERO);
+            let visible = self.all.visible(first + i).min(keys);
+            weights[visible..].fill(T::ZERO);
+            slopes[visible..].fill(T::ZERO);
         }
         keys
     }

@@ -81,10 +81,10 @@ pub(super) const MOST_SCORES: usize = 1 << 27;
 impl Attention {
     /// `dq`, `dk`, `dv` and the gradient of the bias if there is one, by products of whole matrices.
     ///
-    /// The operands are those of [`AttentionGrad`](super::AttentionGrad). Blocks of heads and queries run one after
-    /// the other, so at most `most` scores are in memory at a time, or those of one query if they are more. The queries
-    /// of a causal head stay together, since their places decide what they see. This takes five products where the
-    /// kernels of [`AttentionGrad`](super::AttentionGrad) take seven.
+    /// The operands are those of [`AttentionGrad`](super::AttentionGrad). Blocks of heads and queries run one after the
+    /// other, so at most `most` scores are in memory at a time, and at least those of one query. The queries of a
+    /// causal head are not split, because the mask depends on their positions; there the minimum is one head. This
+    /// takes five products where the kernels of [`AttentionGrad`](super::AttentionGrad) take seven.
     pub(super) fn gradients_in_blocks(&self, x: &[&Var], most: usize) -> Vec<Var> {
         self.gradients_after(x, most, &mut Vec::new())
     }
