@@ -1,4 +1,4 @@
-//! Learns to put an image into a few numbers, and to draw it again from those.
+//! Trains an autoencoder: encodes an image in a few numbers and reconstructs it from them.
 //!
 //! ```text
 //! cargo run --release --example autoencoder                    # digits of 8×8 pixels in 8 numbers
@@ -6,7 +6,7 @@
 //! ```
 //!
 //! The numbers have no given meaning: the only goal is to reconstruct the image. The folder of the run holds unseen
-//! images above their reconstructions (`drawn-again.png`), interpolations between the codes of two images
+//! images above their reconstructions (`drawn-again.png`), images decoded from codes between those of two images
 //! (`between.png`), the loss curve and the weights. Ctrl-C saves and ends the training; `--resume` continues it.
 
 use std::error::Error;
@@ -100,7 +100,7 @@ impl Layer for Unflatten {
     }
 }
 
-/// Learns to put an image into a few numbers, and to draw it again from those.
+/// Trains an autoencoder: encodes an image in a few numbers and reconstructs it from them
 #[derive(Parser, Debug)]
 struct Options {
     #[command(flatten)]

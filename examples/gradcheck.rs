@@ -1,5 +1,5 @@
-//! Checks the gradients of every layer, or the second derivatives, against finite differences in double precision, and
-//! prints the largest errors.
+//! Checks the gradients of every layer with a single input, or the second derivatives, against finite differences in
+//! double precision, and prints the largest errors.
 //!
 //! ```text
 //! cargo run --release --example gradcheck
@@ -132,7 +132,7 @@ fn print(subject: &Subject, report: &Report, as_json: bool) {
     }
 }
 
-/// Every layer of `meganeura::nn`.
+/// Every layer of `meganeura::nn` that maps one input to one output.
 fn subjects(seed: Seed) -> Result<Vec<Subject>> {
     let device = Device::cpu();
     let mut all = Vec::new();

@@ -9,8 +9,7 @@
 //! ```
 //!
 //! `plan.dot` is the plan in Graphviz's language; `--svg` draws it with Graphviz's `dot`. `trace.json` opens in
-//! `chrome://tracing` and in
-//! <https://ui.perfetto.dev>.
+//! `chrome://tracing` and in <https://ui.perfetto.dev>.
 //!
 //! For your own model, do the same as [`profile`]: turn profiling on, run a few steps, and read `Device::last_profile`
 //! after each. A launch is a kernel on a GPU, and a step of the plan on the CPU; its number is the line in the plan's

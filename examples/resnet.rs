@@ -8,9 +8,9 @@
 //! cargo run --release --example resnet -- --data cifar-10-batches-bin --width 64 --epochs 50 --batch 128 --workers 4   # on a GPU
 //! ```
 //!
-//! Images are cropped, flipped and shifted as they are read, on threads with `--workers`. The folder of the run holds
-//! some images as the model sees them, the images that the final model got wrong, the loss curve, and the weights.
-//! Ctrl-C saves and ends the training; `--resume` continues it.
+//! Training images are shifted by a padded random crop, and flipped if a mirror image has the same class; `--workers`
+//! sets the threads. The run's folder holds some augmented images, the images that the final model got wrong, the loss
+//! curve, and the weights. Ctrl-C saves and ends the training; `--resume` continues it.
 
 use std::error::Error;
 use std::process::ExitCode;
@@ -27,7 +27,7 @@ use meganeura_examples::training::{self, Progress};
 use meganeura_examples::{curve, pictures};
 use serde_json::json;
 
-/// Learns to classify images.
+/// Trains a ResNet-18 to classify images
 #[derive(Parser, Debug)]
 struct Options {
     #[command(flatten)]
@@ -49,7 +49,7 @@ struct Options {
     /// The highest learning rate; the rate rises to it and then falls to 0
     #[arg(long, default_value_t = 2e-3)]
     lr: f64,
-    /// Threads that read images during training; they pay if a GPU would wait
+    /// Threads that read images during training; useful if the GPU would otherwise wait for data
     #[arg(long, default_value_t = 0)]
     workers: usize,
 }

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """The reference workloads and kernels in PyTorch, timed like `cargo run --release --example bench`.
 
-The models, shapes, losses, optimizers, options and JSON keys are the same, so a comparison takes two commands. Values
-that PyTorch does not have (plans, launches, submissions, variants) are null.
+The models, shapes, losses and optimizers are the same, and shared options and JSON keys have the same names, so a
+comparison takes two commands. Values that PyTorch does not have (plans, launches, submissions, variants) are null.
 
     cargo run --release --example bench -- --workload tiny --device cpu --json
     python3 examples/bench/torch_twin.py --workload tiny --device cpu --threads 2 --json
@@ -179,7 +179,7 @@ class Kernel:
                 sizes *= 3
             makers[name](*sizes)
         except (KeyError, TypeError, ValueError):
-            sys.exit(f"error: {spec} is no kernel; see the help of the other program for what there is")
+            sys.exit(f"error: unknown kernel {spec}; `bench --help` lists the kernels")
 
     def matmul(self, m, k, n):
         self.operands = [((m, k), 1), ((k, n), k**-0.5)]
@@ -579,7 +579,7 @@ def parse():
         f"Precisions: {', '.join(PRECISIONS)}; default: tf32 and amp-bf16, on the CPU full and amp-bf16",
     )
     parser.add_argument("--device", default="cpu", help="cpu, cuda or another that PyTorch knows")
-    parser.add_argument("--batch", type=int, help="default: from the table of workloads")
+    parser.add_argument("--batch", type=int, help="default: tiny 64, mlp 1024, resnet18gn 128, unet 64")
     parser.add_argument("--steps", type=int, default=50)
     parser.add_argument("--warmup", type=int, default=10)
     parser.add_argument("--threads", type=int, help="threads on the CPU; default: all cores")

@@ -57,7 +57,7 @@ fn run(options: &Options) -> Result<()> {
         print!("{report}");
         report.ok()?;
     }
-    println!("largest difference to double precision: {:.1e}\n", largest_difference(&noise([130, 257])?)?);
+    println!("largest error against double precision: {:.1e}\n", largest_difference(&noise([130, 257])?)?);
 
     let mut net = Rising::init(&device, 42)?;
     let mut optimizer = Adam::new(0.05);

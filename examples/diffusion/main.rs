@@ -47,16 +47,16 @@ struct Options {
     /// Images per step
     #[arg(long, default_value_t = 64)]
     batch: usize,
-    /// The initial learning rate; it falls to 0
+    /// The highest learning rate, reached after a warm-up of up to 100 steps; it then falls to 0
     #[arg(long, default_value_t = 2e-3)]
     lr: f64,
-    /// The number of diffusion times between image and noise
+    /// The number of diffusion timesteps
     #[arg(long, default_value_t = 1000)]
     times: usize,
     /// The sampler of the final samples
     #[arg(long, default_value = "ddpm")]
     sampler: Sampler,
-    /// Steps of the final samples [default: all times for DDPM, 50 for DDIM]
+    /// Steps of the final samples [default: all timesteps for DDPM, 50 for DDIM]
     #[arg(long)]
     steps: Option<usize>,
     /// Do not train; draw with the weights of the last checkpoint of --run, also while another process trains there

@@ -54,7 +54,7 @@ impl Images {
     ///
     /// # Errors
     ///
-    /// None that could happen.
+    /// If `count` is too large for a dataset.
     pub fn shapes(count: usize, seed: u64) -> meganeura::Result<Self> {
         let seed = Seed::new(seed).field("shapes");
         let [train, test] = [("train", count), ("test", count / 4)].map(|(part, n)| Shapes::new(n, seed.field(part)));

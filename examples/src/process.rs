@@ -1,6 +1,6 @@
 //! From images to noise and back: the training data of a diffusion model, and its samplers.
 //!
-//! `x_t = √ᾱ_t · image + √(1 − ᾱ_t) · noise`, where `ᾱ` falls from nearly 1 to nearly 0 over the times. The model
+//! `x_t = √ᾱ_t · image + √(1 − ᾱ_t) · noise`, where `ᾱ` falls from nearly 1 to nearly 0 over the timesteps. The model
 //! learns to predict the noise from `x_t` and `t`. Ho et al., 2020 (<https://arxiv.org/abs/2006.11239>).
 
 use std::f64::consts::FRAC_PI_2;
@@ -12,7 +12,7 @@ use meganeura::prelude::*;
 /// The share of the image that is left at each time.
 #[derive(Debug)]
 pub struct Process {
-    /// `ᾱ` at times 0, 1, …
+    /// `ᾱ` at timesteps 0, 1, …
     kept: Vec<f64>,
 }
 
@@ -21,15 +21,15 @@ pub struct Process {
 pub struct Draw {
     /// The noise in each image.
     pub noise: Tensor,
-    /// The time, `f32 [N]`.
+    /// The timestep of each image, `f32 [N]`.
     pub times: Tensor,
     /// The factors of each image and of its noise, `f32 [N, 1, 1, 1]`.
     pub shares: [Tensor; 2],
 }
 
 impl Process {
-    /// `ᾱ` falls like a squared cosine, which spares small images times with only noise: Nichol and Dhariwal, 2021
-    /// (<https://arxiv.org/abs/2102.09672>).
+    /// `ᾱ` falls like a squared cosine, so that small images do not spend many timesteps as almost pure noise: Nichol
+    /// and Dhariwal, 2021 (<https://arxiv.org/abs/2102.09672>).
     #[must_use]
     pub fn cosine(times: usize) -> Self {
         let level = |t: usize| ((t as f64 / times as f64 + 0.008) / 1.008 * FRAC_PI_2).cos().powi(2);
@@ -42,7 +42,7 @@ impl Process {
         Self { kept: (0..times).map(fall).collect() }
     }
 
-    /// The number of times.
+    /// The number of timesteps.
     #[must_use]
     pub fn times(&self) -> usize {
         self.kept.len()
@@ -84,7 +84,7 @@ pub enum Sampler {
 
 impl Sampler {
     /// Images from noise `x` in `steps` steps, with values from -1 to 1. `noise_in` is the model: it maps images and
-    /// times `[N]` to the noise in the images. `watch` sees `x` after each step.
+    /// timesteps `[N]` to the noise in the images. `watch` sees `x` after each step.
     ///
     /// Both samplers are one formula, (12) of Song et al., 2020 (<https://arxiv.org/abs/2010.02502>): they differ in
     /// `σ`, the share of new noise. With one step for each time and the full `σ`, it is the DDPM.
@@ -103,7 +103,7 @@ impl Sampler {
     ) -> Result<Tensor> {
         let (device, shape) = (x.device().clone(), x.shape());
         let steps = steps.clamp(1, process.times());
-        // The steps are spread over all times; the last one leads to the image itself.
+        // The steps are spread over all timesteps; the last one leads to the image itself.
         let kept = |step: usize| if step == 0 { 1.0 } else { process.kept[step * process.times() / steps - 1] };
         for step in (1..=steps).rev() {
             let t = step * process.times() / steps - 1;

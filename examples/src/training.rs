@@ -23,7 +23,7 @@ pub struct Options {
     /// The precision of the computation
     #[arg(long, value_enum, default_value_t = Accuracy::Full)]
     pub precision: Accuracy,
-    /// The seed of the initial weights, of the choice of held-out images, and of the order of the others
+    /// The seed of the initial weights, the train/test split (of images), the shuffling and the sampling
     #[arg(long, default_value_t = 42, allow_negative_numbers = true)]
     pub seed: u64,
     /// The folder for checkpoints, metrics and pictures [default: a new folder in target/]

@@ -1,13 +1,14 @@
-//! Learns to write like a text, character by character: like Shakespeare's "As You Like It", in minutes on two cores.
+//! Trains a small GPT on a text, character by character, and continues a prompt. Shakespeare's "As You Like It" takes
+//! minutes on two cores.
 //!
 //! ```text
 //! cargo run --release --example text
 //! cargo run --release --example text -- --text novel.txt --epochs 3
 //! ```
 //!
-//! The model is a small GPT. It sees up to `--context` characters and learns to predict the next one. Then it continues
-//! `--prompt`. The folder of the run holds the result (`written.txt`), the loss curve and the weights. Ctrl-C saves and
-//! ends the training; `--resume` continues it. `torch_twin.py` beside this file trains the same model in PyTorch.
+//! The model sees up to `--context` characters and learns to predict the next one. The folder of the run holds the
+//! result (`written.txt`), the loss curve and the weights. Ctrl-C saves and ends the training; `--resume` continues it.
+//! `torch_twin.py` beside this file trains the same model in PyTorch.
 
 mod corpus;
 mod writer;
@@ -29,7 +30,7 @@ use serde_json::json;
 use corpus::{Corpus, Windows};
 use writer::{Writer, WriterConfig};
 
-/// Learns to write like a text.
+/// Trains a small GPT on a text, character by character, and continues a prompt
 #[derive(Parser, Debug)]
 struct Options {
     #[command(flatten)]
@@ -37,7 +38,7 @@ struct Options {
     /// A UTF-8 text to learn from [default: the built-in "As You Like It"]
     #[arg(long)]
     text: Option<PathBuf>,
-    /// Passes over the text; in each pass, every character is in four windows
+    /// Passes over the text; each character is in four windows per pass
     #[arg(long, default_value_t = 8)]
     epochs: u64,
     /// Windows per step
@@ -67,7 +68,7 @@ struct Options {
     /// The number of characters to write
     #[arg(long, default_value_t = 600)]
     length: usize,
-    /// The sampling temperature: below 1, likely characters are preferred
+    /// The sampling temperature: below 1 favours likely characters
     #[arg(long, default_value_t = 0.8)]
     temperature: f64,
 }

@@ -4,8 +4,8 @@
     cargo run --release --example text -- --device cpu --json
     python3 examples/text/torch_twin.py --device cpu --threads 2
 
-Prints a line for each epoch, the last one as JSON. Random numbers differ, so the losses differ as they do between two
-seeds.
+Prints a line for each epoch, then the result as a line of JSON. Random numbers differ, so the losses differ as they do
+between two seeds.
 """
 
 import argparse

@@ -9,27 +9,29 @@
 //! # Ok::<(), meganeura_shaders::ExpandError>(())
 //! ```
 //!
-//! # What every kernel keeps to
+//! # Conventions
 //!
-//! * The entry point is `main`. All bindings are in group 0: the inputs in order, `read`, then the outputs in order,
-//!   `read_write`. The head comment of each file gives the formula, the bindings and the defines.
-//! * A kernel that includes `shared/epilogue` stores each element of its first output once, through `store(i, value)`
-//!   alone. The host declares that output, after the kernel's own bindings, along with any work that it merges into
-//!   the store. An invocation that stores a few elements first calls `epilogue(i)` for each, which reads the operands
-//!   of the merged work, and then `finish(epilogue, value)`. So these reads wait for no store.
+//! * The entry point is `main`. All bindings are in group 0: first the kernel's own, inputs (`read`) before outputs
+//!   (`read_write`), then those that the host declares for the prologue and the epilogue. The head comment of each file
+//!   gives the formula, the bindings and the defines.
+//! * A kernel that includes `shared/epilogue` stores each element of its first output once: with `store(i, value)`, or,
+//!   to overlap the reads of merged work, with `epilogue(i)` for several elements and then `finish(epilogue, value)`
+//!   for each. The host declares that output, along with any work that it merges into the store.
 //! * A kernel that includes `shared/prologue` reads an operand through `load(i)` in the same way.
 //! * Kernels that work on lines, eight neighbouring channels (`shared/half`), include `shared/epilogue_lines` and
 //!   `shared/prologue_lines` instead. They call `store_line(i, line)` or `finish(epilogue, line)`, and `load_line(i)`,
 //!   with i a multiple of 8.
 //! * Workgroups are counted linearly. A count above the limit of one dimension is folded into x and y. The fold may
 //!   round up, so workgroups past the end do nothing.
-//! * `WG`, the workgroup's size, is a define. Where a workgroup reduces in a tree, it must be a power of two.
+//! * `WG` is the workgroup size: a define, or a constant that the kernel derives from its tile. Where a workgroup
+//!   reduces in a tree, it must be a power of two.
 //! * Every element of an output is written, with the same bits in every run: sums have a fixed order, and no result
 //!   depends on the order of atomics.
-//! * NaN in, NaN out.
+//! * NaN propagates, unless a kernel's head says otherwise.
 //! * A workgroup has at most 256 invocations, and 16 KB of workgroup memory. Large tiles take up to 48 KB, on devices
-//!   that have as much. Kernels need no optional feature except those that their first lines enable: matrix units
-//!   multiply f16. With `BFLOAT`, the host has the kernel's f16 compiled as bf16 (`shared/units`).
+//!   that have as much. Kernels on matrix units need f16, cooperative matrices and subgroups; with `BFLOAT`, the host
+//!   has the kernel's f16 compiled as bf16 (`shared/units`). All others run on baseline WebGPU, except some tilings and
+//!   the packing of weights to f16.
 //! * An element's index fits in a `u32`.
 //! * Kernels for which [`is_trusted`] holds need no checks at run time: whatever numbers they read, they stay inside
 //!   their bindings, end their loops, and write workgroup memory before they read it.
@@ -40,12 +42,12 @@
 //! |---|---|
 //! | `#include "shared/grid"` | the text of `wgsl/shared/grid.wgsl`, the first time; nothing after that |
 //! | `#macro step(H)` … `#endmacro` | defines a macro of the lines between; `${H}` stands for an argument |
-//! | `#insert step(0)` | the lines of that macro: statements rather than declarations. An argument is the value of the define or counter of its name, or else the text itself |
+//! | `#insert step(0)` | the lines of that macro: statements rather than declarations. An argument that names a define or a counter stands for its value; any other is literal text |
 //! | `#if NAME` … `#else` … `#endif` | keeps the first part where `NAME` is defined, else the second; nests |
 //! | `#if NAME == value`, `#if NAME != value` | the same, by the value of `NAME`, which must be defined |
 //! | `#if NAME == A * B + 2` | the same, by a sum of products of numbers and names |
 //! | `#for I in COUNT` … `#endfor` | repeats the lines between for `I` = 0, 1, … below `COUNT` (a number, or the name of one); nests |
-//! | `${NAME}`, anywhere in a line | the value of `NAME`, as it is: a number, an expression, several lines |
+//! | `${NAME}`, anywhere in a line | the value of `NAME`, verbatim: a number, an expression, several lines |
 //!
 //! A value is not expanded again. A define that no line mentions is an error, as is a hole without a define, so that no
 //! misspelt name goes unnoticed. A mention in a part that `#if` leaves out counts.

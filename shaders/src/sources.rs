@@ -96,7 +96,6 @@ const SOURCES: &[(&str, &str)] = embed! {
     "shared/window"
     "shared/winograd"
     "shared/winograd_tiles"
-    "shared/winograd_weights"
     "softmax"
     "softmax_parts"
     "sort_blocks"

@@ -3,8 +3,7 @@
 //
 // Bindings: x[N,H,W] → y[N,P,Q], or of images in lines x[N,H,W,SIDE] → y[N,P,Q,SIDE], by shared/terms.
 //
-// Defines: those of shared/terms and shared/window
-//          INCLUDE_PAD
+// Defines: those of shared/terms and shared/avg_pool2d
 
 #include "shared/terms"
 #include "shared/avg_pool2d"

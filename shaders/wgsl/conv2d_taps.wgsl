@@ -6,8 +6,8 @@
 // phases. These become channels of one pixel, which the store scatters.
 //
 // Bindings: x[N,H,W,C] in halves, and from `conv2d_pack_halves` w[G,TAPS,C/G,O/G] and, without BFLOAT,
-// w_powers[G,⌈O/G/BO⌉,C/G/8] → y[N,RESULT_P,RESULT_Q,O/PHASES] by its epilogue (SUMS whole), or the parts of it one
-// after the other (SUMS parts). Workgroups: G·PARTS·⌈O/G/BO⌉·TILES.
+// w_powers[G,⌈O/G/BO⌉,C/G/8] → y[N,RESULT_P,RESULT_Q,O/PHASES] by its epilogue (SUMS whole), or to
+// parts[PARTS,N,RESULT_P,RESULT_Q,O/PHASES] (SUMS parts). Workgroups: G·PARTS·⌈O/G/BO⌉·TILES.
 //
 // Defines: those of shared/conv2d and shared/conv2d_tile; O/G and C/G are multiples of 8, TILE_Q is 16/IMAGES
 //          SM, SN   subgroups along pixels and output channels

@@ -2,7 +2,7 @@
 // class c at step t: the sum of α·β/eˣ over the states of that class, divided by the sum over all states.
 //
 // Bindings: x[STEPS,EXAMPLES,CLASSES], targets[EXAMPLES,LABELS] (u32), input_lengths and target_lengths[EXAMPLES]
-// (u32), alphas and betas[EXAMPLES,STEPS,2·LABELS + 1] as `ctc` writes them, dloss[EXAMPLES] →
+// (u32), alphas[EXAMPLES,STEPS,2·LABELS + 1] as `ctc` writes them, dloss[EXAMPLES], betas as alphas →
 // dx[STEPS,EXAMPLES,CLASSES] by its epilogue. A workgroup computes an example at one step; STEPS·EXAMPLES workgroups.
 //
 // Defines: those of `ctc`, without FROM

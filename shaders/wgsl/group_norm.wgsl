@@ -2,14 +2,14 @@
 // of C/G channels and S positions. LANES invocations hold a group, or a part of it, in registers, HOLD elements each,
 // so that it is read once.
 //
-// The mean is the sum of two numbers, high + low. `high` is the mean rounded to f32. Where the mean is far above the
-// spread, it lacks the digits that matter. `low`, the mean of x − high, has them: these differences are exact near
-// `high`.
+// The mean is the sum of two numbers, high + low. `high` is the mean rounded to f32. Where the mean is much larger than
+// the standard deviation, it lacks the digits that matter. `low`, the mean of x − high, has them: these differences are
+// exact near `high`.
 //
-// `high` is the first element plus the mean difference from it. Where the mean is far above the spread, these
-// differences are small, and `high` is off by half a unit in its last place. Where the first element is an outlier,
-// `high` is off by a few units in the outlier's last place. That is little compared with the spread, to which the
-// outlier belongs, and `low` makes up for it.
+// `high` is the first element plus the mean difference from it. Where the mean is much larger than the standard
+// deviation, these differences are small, and `high` is off by half a unit in its last place. Where the first element
+// is an outlier, `high` is off by a few units in the outlier's last place. That is little compared with the standard
+// deviation, to which the outlier belongs, and `low` makes up for it.
 //
 // Squares are summed about `high`: Σ(x − mean)² = Σ(x − high)² − low·Σ(x − high). The difference cancels a bit or two
 // at most. In the worst case, all numbers are whole steps from `high`, and the mean is up to half a step from it. Then

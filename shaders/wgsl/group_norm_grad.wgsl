@@ -2,9 +2,9 @@
 // dy·gamma, and ⟨·⟩ the mean over the group. Also Σ dy·z and Σ dy of each channel, over several samples or a part of
 // one; `group_norm_grad_sums` adds those up.
 //
-// Bindings: x[N,C,S], gamma[C], mean[N,G,2], rstd[N,G], dy[N,C,S] → dx[N,C,S] by its epilogue (TO result), or Σ t and Σ
-// t·z of each block to parts[N,G,BLOCKS,2] (TO scratch; see `group_norm_grad_apply`); and sums[⌈N/ROWS⌉·PIECES,2,C]. dy
-// is loaded through shared/prologue, each element once.
+// Bindings: x[N,C,S], gamma[C], mean[N,G,2], rstd[N,G], dy[N,C,S] → sums[⌈N/ROWS⌉·PIECES,2,C]; and dx[N,C,S] by its
+// epilogue (TO result), or parts[N,G,BLOCKS,2], Σ t and Σ t·z of each block (TO scratch; see `group_norm_grad_apply`).
+// dy is loaded through shared/prologue, each element once.
 //
 // A block is CH channels of a group, or one of the PIECES of PIECE elements into which a channel is cut. LANES
 // invocations hold a channel of it in registers, HOLD elements each. So the sums of a channel are those of a segment,
@@ -70,9 +70,9 @@ const UNITS: u32 = (N + ROWS - 1u) / ROWS * G * BLOCKS;
 @group(0) @binding(5) var<storage, read_write> parts: array<vec2<f32>>;
 #endif
 
-/// The place of element r of a piece that begins at `begin`. Where extents are powers of two, the addition carries no
-/// bit. With OR, compilers see that i / S, by which `load` finds values of a channel, is the same for all elements of
-/// the channel, and look these up once.
+/// `begin + r`: the place of element r of a piece that begins at `begin`. If S is a power of two, so is PIECE, and
+/// `begin | r` is the same. The OR lets the compiler see that i / S is constant over a channel, and hoist the operands
+/// that `load` looks up by channel.
 fn element(begin: u32, r: u32) -> u32 {
     if (S & (S - 1u)) == 0u {
         return begin | r;

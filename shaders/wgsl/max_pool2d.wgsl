@@ -6,6 +6,7 @@
 // y[N,P,Q,SIDE], index[N,8·SIDE,P,Q]. BY invocation: each invocation computes an output, or a line of eight;
 // ⌈N·P·Q·SIDE/WG⌉ workgroups. BY workgroup: each workgroup computes an output, in a tree; as many workgroups as
 // outputs.
+//
 // Defines: those of shared/pool and shared/values; BY workgroup, FORMAT is full
 //          BY    invocation or workgroup
 //          WG    BY workgroup: a power of two

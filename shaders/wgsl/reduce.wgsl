@@ -94,16 +94,16 @@ fn fold_run(o: u32, first: u32, end: u32, member: u32) -> f32 {
 #endif
 }
 
-/// Folds as `fold_run` does, for any length.
 #if FOLD != stretches
+/// Folds as `fold_run` does, for any length.
 fn fold(o: u32, first: u32, end: u32, member: u32) -> f32 {
     return fold_run(o, first, end, member);
 }
 #else
-/// Elements of a stretch of runs, another level of short chains: within a run, from run to run of a stretch, and from
-/// stretch to stretch.
+/// Elements of a stretch. Sums have three levels (run, stretch, total), so every chain of additions is short.
 const STRETCH: u32 = 16u * RUN;
 
+/// Folds as `fold_run` does, for any length.
 fn fold(o: u32, first: u32, end: u32, member: u32) -> f32 {
     var result = neutral(o, first);
     for (var begin = first; begin < end;) {

@@ -1,10 +1,54 @@
-// Winograd's transform back to weights, Gᵀ du G, of the products du[part,f,o,c]: dw[o,c,i,j].
+// Winograd's transform back to weights: dw[o,c,i,j] is Gᵀ du G of the products du[part,f,o,c], whose parts are added in
+// order.
 //
-// Bindings, defines and workgroups: those of shared/winograd_weights. One invocation computes the weights of a pair of
-// channels.
+// Bindings: du[PARTS,36,O,C] → dw[O,C,3,3] by its epilogue. An invocation computes the nine weights of a pair of
+// channels; ⌈O·C/WG⌉ workgroups.
+//
+// Defines: WG, O, C
+//          PARTS    parts of the products
 
+#include "shared/epilogue"
+#include "shared/grid"
 #include "shared/winograd"
-#include "shared/winograd_weights"
+
+const WG: u32 = ${WG};
+const O: u32 = ${O};
+const C: u32 = ${C};
+const PARTS: u32 = ${PARTS};
+
+@group(0) @binding(0) var<storage, read> du: array<f32>;
+
+var<workgroup> weights: array<f32, 9u * WG>;
+
+/// The sums of a pair of channels. All products of a part are loaded together, so that loads overlap.
+fn products(pair: u32) -> array<f32, 36> {
+    var sums: array<f32, 36>;
+#for F in 36
+    sums[${F}] = du[${F}u * O * C + pair];
+#endfor
+    for (var part = 1u; part < PARTS; part++) {
+        let first = part * 36u * O * C + pair;
+#for F in 36
+        sums[${F}] += du[first + ${F}u * O * C];
+#endfor
+    }
+    return sums;
+}
+
+/// Stores `weights`, those of the pairs from `first` on. Neighbouring invocations store neighbouring elements. All
+/// invocations call this together.
+fn store_weights(first: u32, lane: u32) {
+    workgroupBarrier();
+#for T in 9
+    let at_${T} = first * 9u + ${T}u * WG + lane;
+    let epilogue_${T} = epilogue(select(0u, at_${T}, at_${T} < O * C * 9u));
+#endfor
+#for T in 9
+    if at_${T} < O * C * 9u {
+        finish(epilogue_${T}, weights[${T}u * WG + lane]);
+    }
+#endfor
+}
 
 @compute @workgroup_size(WG)
 fn main(

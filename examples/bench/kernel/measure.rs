@@ -8,9 +8,9 @@ use meganeura::{Device, Error, ErrorKind, LaunchTime, Precision, Profiling, Resu
 use super::spec::{Kernel, Pass, Work};
 use crate::{Failure, Options, median, milliseconds};
 
-/// The operands of all sets together have at least this many bytes, twice the second-level cache of an H200 …
+/// The minimum size of all sets of operands in bytes: twice the second-level cache of an H200.
 const BYTES: usize = 100_000_000;
-/// … unless that takes more sets than this.
+/// The maximum number of sets, even if they have fewer bytes.
 const SETS: usize = 256;
 /// The number of runs that are timed together on a GPU without timestamps, so that the device does not wait for the
 /// host between them.
@@ -71,7 +71,7 @@ impl Times {
         (!variants.is_empty()).then(|| variants.join(", "))
     }
 
-    /// The difference to a part of it.
+    /// These times minus those of a part.
     pub fn without(self, part: &Self) -> Self {
         let median = self.median - part.median;
         let mut variants = self.variants.clone();

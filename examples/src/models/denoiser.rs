@@ -7,7 +7,7 @@ use crate::digits::CLASSES;
 /// Pixels of an image.
 const PIXELS: usize = 8 * 8;
 
-/// Maps noisy images `[N, 1, 8, 8]`, their times `[N]` and their digits `u32 [N]` to the noise in them.
+/// Maps noisy images `[N, 1, 8, 8]`, their timesteps `[N]` and their digits `u32 [N]` to the noise in them.
 #[derive(Module, Debug, Clone)]
 #[module(config(
     /// Numbers in a hidden layer.
@@ -29,7 +29,7 @@ pub struct Denoiser {
 }
 
 impl Denoiser {
-    /// The noise in images `x` of these `digits` at times `t`.
+    /// The noise in images `x` of these `digits` at timesteps `t`.
     pub fn forward(&self, x: &Var, t: &Var, digits: &Var) -> Var {
         let shape = x.shape();
         let about = (self.time.forward(t) + self.digit.forward(digits)).silu();

@@ -1,4 +1,4 @@
-//! A convolutional net that reads handwritten digits: 14,922 parameters.
+//! A convolutional net that reads handwritten digits: 14,826 parameters.
 
 use meganeura::prelude::*;
 

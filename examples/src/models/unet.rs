@@ -2,7 +2,7 @@
 
 use meganeura::prelude::*;
 
-/// Maps noisy images `[N, images, H, W]` and their times `[N]` to the noise in them; H and W are multiples of 4.
+/// Maps noisy images `[N, images, H, W]` and their timesteps `[N]` to the noise in them; H and W are multiples of 4.
 #[derive(Module, Debug, Clone)]
 #[module(config(
     /// Channels of the images: 1 for grey ones, 3 for coloured ones.
@@ -38,7 +38,7 @@ pub struct UNet {
 }
 
 impl UNet {
-    /// Whether the backward pass recomputes the values inside each block instead of keeping them.
+    /// Sets whether each block is recomputed in the backward pass (activation checkpointing).
     #[must_use]
     pub fn recompute(self, recompute: bool) -> Self {
         Self { recompute, ..self }

@@ -1,4 +1,4 @@
-//! The page's training, natively: the same session, the same weights.
+//! The page's training, natively: the same session, and on the same device the same weights.
 //!
 //! ```text
 //! cargo run --release -p meganeura-web

@@ -28,7 +28,7 @@ pub struct Options {
     #[arg(long, default_value_t = 264)]
     reader_steps: usize,
     /// Steps of the drawer
-    #[arg(long, default_value_t = 3000)]
+    #[arg(long, default_value_t = 6000)]
     drawer_steps: usize,
     /// Initial weights of either model, as saved by a page
     #[arg(long, value_name = "FILE")]

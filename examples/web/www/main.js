@@ -44,7 +44,7 @@ const receive = {
     $("device-kind").classList.toggle("cpu", !gpu);
     $("device-name").textContent = device;
     if (!gpu && query.get("device") !== "cpu") {
-      notice("warning", `There is no WebGPU here, so the CPU computes: the same, but slower.\n${reason}`, "device");
+      notice("warning", `There is no WebGPU here, so training runs on the CPU: same results, but slower.\n${reason}`, "device");
     }
     Object.assign(state, { rates, steps, opened: true, stale: true });
     for (const model of ["reader", "drawer"]) state.losses[model].length = Math.min(state.losses[model].length, steps[model]);
@@ -128,7 +128,7 @@ const receive = {
   },
 };
 
-/** Starts another worker with the last snapshot, unless that was tried already. */
+/** Restarts the worker from the last snapshot, at most twice. */
 function crashed(message) {
   console.error(message);
   if (!state.opened || state.restarts === 2) {

@@ -19,7 +19,7 @@ let trainer;
 let settings;
 let snapshot;
 /** Devices that were lost since the last step. */
-let losses = 0;
+let lostDevices = 0;
 const chunk = { reader: 1, drawer: 1 };
 const watches = { evaluate: { share: 5, least: 400 }, snapshot: { share: 10, least: 1000 } };
 const commands = [];
@@ -106,7 +106,7 @@ async function train() {
     const start = performance.now();
     const values = await trainer.train(models[model], steps);
     const ms = performance.now() - start;
-    losses = 0;
+    lostDevices = 0;
     chunk[model] = Math.max(1, Math.min(64, Math.round((steps * CHUNK) / Math.max(ms, 1)), 2 * steps));
     tell("progress", { model, steps: before + steps, losses: values, ms }, [values.buffer]);
   }
@@ -121,7 +121,7 @@ async function train() {
     tell("chosen", { model: "drawer" });
   } else if (model === "drawer" && done >= DRAWER_STEPS) {
     state.moves = false;
-    await stop(`Drawing has had ${done} steps. Start goes on.`);
+    await stop(`The drawer has trained for ${done} steps. Press Start to continue.`);
   }
 }
 
@@ -176,12 +176,12 @@ async function keep() {
   });
 }
 
-/** After a loss of the device: restores the last snapshot on another device. On the CPU, if the next GPU is lost at once as well. */
+/** Reopens the device and restores the last snapshot. Falls back to the CPU if that fails, or at the third loss without a step in between. */
 async function recover(error) {
   const old = trainer;
   const open = (device) => (snapshot ? Trainer.restore(snapshot, device) : Trainer.open(settings.seed, device));
-  losses += 1;
-  trainer = losses > 2 ? await open("cpu") : await open(settings.device).catch(() => open("cpu"));
+  lostDevices += 1;
+  trainer = lostDevices > 2 ? await open("cpu") : await open(settings.device).catch(() => open("cpu"));
   old.free();
   opened();
   const step = trainer.steps(models[state.model]);

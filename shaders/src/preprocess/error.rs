@@ -73,7 +73,7 @@ pub enum ExpandError {
         /// The directive: `#if`.
         directive: String,
     },
-    /// A line that starts with `#` but is no directive, or a `${` that is no hole.
+    /// An unknown directive, a directive with wrong operands, or a malformed `${…}`.
     Malformed {
         /// The line's place.
         at: Location,

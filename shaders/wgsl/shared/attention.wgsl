@@ -1,6 +1,6 @@
 // Tiles of ROWS×TILE scores for the attention kernels. A workgroup computes one tile at a time. Each invocation
-// computes ROWS_EACH rows and 4·WIDTH columns of a tile; of a result, the same rows and EACH fours of features.
-// Operands pass through workgroup memory in chunks. The next chunk is loaded while this one is multiplied.
+// computes ROWS_EACH × 4·WIDTH scores. Of the result, it computes the same rows and 4·EACH features. Operands pass
+// through workgroup memory in chunks. The next chunk is loaded while this one is multiplied.
 //
 // Defines: WG       ROWS·TILE/(16·HEIGHT·WIDTH)
 //          ROWS     128, 64 or 32
@@ -21,7 +21,7 @@
 //          BATCH, L, S, D, E
 //          SCALE    a literal
 //          CAUSAL   1: query i sees the keys up to i + S − L
-//          PAIRED   1: a multiprocessor runs two workgroups of a causal attention at once
+//          PAIRED   1: all workgroups run at once, two on each multiprocessor
 //          BIAS     1: there is a bias
 //          Q_BATCH, Q_ROW, Q_COL   the offset of batch b of q, an expression of `b: u32`, and the strides of q;
 //                                  likewise K_…, V_… and BIAS_…
@@ -72,8 +72,7 @@ fn place(group: u32, four: u32, pitch: u32) -> u32 {
     return group * (4u * pitch + 1u) + four;
 }
 
-/// Fours of a chunk that an invocation loads. The array type of that many fours has no alias: naga's HLSL writer would
-/// define a function twice, once under each name.
+/// The array type of LOADS fours has no alias: naga's HLSL writer would define a function twice, once under each name.
 const LOADS: u32 = ${LOADS};
 
 /// Stores an invocation's part of a chunk of `rows` rows of `pitch` fours.
@@ -141,10 +140,9 @@ fn v_part(b: u32, first: u32, four: u32, rows: u32, pitch: u32, lane: u32) -> ar
 #insert load_part(v_four)
 }
 
-/// The batch entry and the block of rows of workgroup `number`. In a causal attention, blocks are counted by the keys
-/// that they see, most first. The largest blocks of all entries begin first, because an attention takes as long as its
-/// last workgroups. With PAIRED, the second half begins with the smallest instead: each of these shares a
-/// multiprocessor with one of the first half.
+/// The batch entry and the block of rows of workgroup `number`. In causal attention, blocks are launched in order of
+/// work, largest first, to shorten the tail. With PAIRED, the second half runs smallest first, so a large and a small
+/// block share a multiprocessor.
 fn turn(number: u32, blocks: u32) -> vec2<u32> {
 #if CAUSAL == 1
     var turn = number;

@@ -43,9 +43,8 @@ const PLANE: u32 = TILE_Q + (KW - 1u) * DW / STRIDE_Q;
 const HALO: u32 = TILE_N * HALO_P * STRIDE_Q * PLANE;
 
 /// The pixel of line number `at`, and which of the pixel's `eights` lines that is. `eights` is even. Eight invocations
-/// load two lines of each of four pixels, which are two apart. These are whole sectors of 32 bytes, which go to
-/// different banks where the distance between pixels is an odd multiple of 16 bytes. Some lines are past the last
-/// pixel.
+/// load two adjacent lines (a 32-byte sector) of four pixels, every other one. Their stores hit different banks if the
+/// pixel pitch is an odd multiple of 16 bytes. Some lines are past the last pixel.
 fn line_at(at: u32, pixels: u32, eights: u32) -> vec2<u32> {
     let turn = at / 8u;
     let pairs = eights / 2u;

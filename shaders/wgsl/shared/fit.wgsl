@@ -16,7 +16,8 @@
 #include "shared/units"
 #include "shared/float"
 
-/// Binary digits of room above the peaks of the first blocks, less one. Underflow loses at most 2⁻³³ of the peak.
+/// log₂ of the headroom above the peaks of the first blocks, less one: operands are scaled to peak below 2^(15 − ROOM),
+/// and f16 overflows at 2^16. Underflow loses at most 2⁻³³ of the peak.
 const ROOM: i32 = 6;
 
 /// The pitch of rows of sixteen sums, in fours.

@@ -265,7 +265,8 @@ const PITCH_B: u32 = LINES_B + 2u;
 /// The pitch of the rows of a fragment's sums.
 const PITCH: u32 = 20u;
 const SUMS: u32 = SM * SN * 16u * PITCH;
-/// Binary digits of room above the peaks of the first step, less one.
+/// log₂ of the headroom above the peaks of the first step, less one: operands are scaled to peak below 2^(15 − ROOM),
+/// and f16 overflows at 2^16.
 const ROOM: i32 = 3;
 /// Magnitudes of an operand that `sums` has room for while they are compared, a power of two. It divides WG.
 const FINDERS: u32 = min(WG, 128u);
@@ -280,7 +281,7 @@ var<workgroup> tile_b: array<vec4<f16>, HALVES * BK * PITCH_B>;
 
 /// Notes a sum that is not finite.
 fn note_sum(sum: f32) {
-    if (bitcast<u32>(sum) & 0x7f800000u) == 0x7f800000u {
+    if !is_finite(sum) {
         too_large.x = 1u;
     }
 }

@@ -8,7 +8,7 @@
 // A cell is the neighbouring channels of a line that are in one group: a line has CELLS of them. A group's sums are
 // those of its cells.
 //
-// Sums have a fixed order and short chains, because all additions after an outlier round in the same direction.
+// Sums have a fixed order. Chains are short: after an outlier, every addition in a chain may round the same way.
 //
 // Defines: N, C, S, G
 //          SLAB   a divisor of C, a multiple of 8 and of C/G

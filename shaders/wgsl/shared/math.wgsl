@@ -1,5 +1,6 @@
-// Elementary functions that WGSL lacks, or whose accuracy or special cases it leaves open. NaN in, NaN out. The errors
-// stated do not include that of the driver's `exp`, which WGSL allows to be off by 3 + 2·|x| units in the last place.
+// Elementary functions that WGSL lacks, or whose accuracy or special cases it leaves open. NaN in, NaN out, except in
+// `m_pow`. The errors stated do not include that of the driver's `exp`, which WGSL allows to be off by 3 + 2·|x| units
+// in the last place.
 //
 // Where two formulas are cheap, both are evaluated and one is selected: without branches, the work on several elements
 // overlaps. No function has a loop: functions run in the loops of kernels, whose iterations `Launch::loops` counts.
@@ -20,7 +21,7 @@ fn m_expm1(x: f32) -> f32 {
 
 /// ln(1 + x) for x > −1, relative error 3e-7.
 fn m_log1p(x: f32) -> f32 {
-    if abs(x + 0.25) < 1.25 && x > -0.5 {
+    if abs(x - 0.25) < 0.75 {
         // 2·artanh(s) = 2·(s + s³/3 + s⁵/5 + …) with |s| ≤ 1/3; the first missing term is s¹⁷/17, below 1.4e-9 of s.
         let s = x / (2.0 + x);
         let t = s * s;
@@ -110,7 +111,7 @@ fn m_silu(x: f32) -> f32 {
     return x * m_sigmoid(x);
 }
 
-/// xʸ as in IEEE 754: x⁰ = 1ʸ = 1 for every x and y, and a negative finite x has only powers of integer y. A chain of
+/// xʸ as in IEEE 754: x⁰ = 1ʸ = 1 for every x and y, and a negative finite x to a non-integer power is NaN. A chain of
 /// products where |y| is an integer up to 16; else the relative error is |y| times the error of the driver's `log2`.
 fn m_pow(x: f32, y: f32) -> f32 {
     if y == 0.0 || x == 1.0 {

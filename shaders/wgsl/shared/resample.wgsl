@@ -4,7 +4,7 @@
 //          SIDE          values of a pixel
 //          H, W, P, Q    extents of the operand's planes, and of the result's
 //          ROWS, COLUMNS the axes, expressions of type Axis
-//          RULE          mean: of windows that cover the axis; linear: interpolation of two; cubic: of four
+//          RULE          mean: of windows that cover the axis (adaptive average); linear: interpolation of two; cubic: of four
 //          TRANSPOSED    1 for the transpose; the axes are those of the operation that is transposed
 
 const N: u32 = ${N};
@@ -14,8 +14,8 @@ const W: u32 = ${W};
 const P: u32 = ${P};
 const Q: u32 = ${Q};
 
-/// An axis: `made` positions of the result from `taken` of the operand. Position p lies at coordinate max(p·slope +
-/// shift, 0)/unit with the linear rule, and (p·slope + shift)/unit with the cubic one.
+/// An axis of `taken` positions, resampled to `made`. Position p lies at coordinate max(p·slope + shift, 0)/unit with
+/// the linear rule, and (p·slope + shift)/unit with the cubic one.
 struct Axis {
     taken: i32,
     made: i32,
@@ -96,7 +96,7 @@ fn share(axis: Axis, p: i32, h: i32) -> f32 {
 }
 
 #if TRANSPOSED == 1
-/// Positions whose windows may include position h: the first …
+/// The first position whose window may include position h.
 fn operand_first(axis: Axis, h: i32) -> i32 {
 #if RULE == mean
     return h * axis.made / axis.taken;
@@ -109,7 +109,7 @@ fn operand_first(axis: Axis, h: i32) -> i32 {
 #endif
 }
 
-/// … and one past the last.
+/// One past the last position whose window may include position h.
 fn operand_end(axis: Axis, h: i32) -> i32 {
 #if RULE == mean
     return quotient_up((h + 1) * axis.made, axis.taken);

@@ -1,7 +1,7 @@
 // The unit of a kernel's work: an element, or a line of halves. Operands are bound as arrays of Held; `value` turns a
 // Held into a Value.
 //
-// Defines: FORMAT  full: elements; lines: lines
+// Defines: FORMAT  full: a value is one f32; lines: a line of eight bf16
 
 #if FORMAT == lines
 #include "shared/half"

@@ -10,7 +10,7 @@ const NEAR: f32 = 0.75;
 const FAR: f32 = 1.5;
 const NEAR2: f32 = NEAR * NEAR;
 const FAR2: f32 = FAR * FAR;
-/// The inverse of the product of each point's distances from the others.
+/// For each point, 1/∏(point − other point), over the other finite points.
 const BY_ZERO: f32 = 1.0 / (NEAR2 * FAR2);
 const BY_NEAR: f32 = 0.5 / (NEAR2 * (NEAR2 - FAR2));
 const BY_FAR: f32 = 0.5 / (FAR2 * (FAR2 - NEAR2));

@@ -83,7 +83,7 @@ pub(super) fn variant(pass: Pass, g: &Geometry, caps: &Caps) -> Option<Variant> 
             let z = Layout::contiguous(Shape::from([FREQUENCIES, g.o, tiles]));
             let v = Layout::contiguous(Shape::from([FREQUENCIES, g.c, tiles])).permute(&[0, 2, 1]);
             let cotangents = define![N: g.n, O: g.o, P: p, Q: q];
-            let sums = define![O: g.o, C: g.c, FREQUENCIES: FREQUENCIES, PARTS: choice.parts];
+            let sums = define![O: g.o, C: g.c, PARTS: choice.parts];
             let launches = vec![
                 images.transform(Binding::Input(0), Binding::Scratch(0)),
                 Launch {
