@@ -53,7 +53,7 @@ struct Options {
     /// Override the device's choice of variant, by name or number, for every operation that has it or for one
     #[arg(long, requires = "kernel", value_name = "[OPERATION=]VARIANT")]
     variant: Option<String>,
-    /// Time a convolution on images in the memory format between the layers of a network: in fast precision, halves.
+    /// Time a convolution on images in the memory format between the layers of a network: in fast precision, bf16.
     /// Only its own launches count, each timed separately
     #[arg(long, requires = "kernel", conflicts_with = "check")]
     inside: bool,

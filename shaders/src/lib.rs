@@ -4,7 +4,7 @@
 //! one launch: shapes, strides and variants are *defines*, and end up as constants that the driver's compiler can fold.
 //!
 //! ```
-//! let wgsl = meganeura_shaders::expand("convert", &[("TO", "half"), ("N", "2"), ("C", "16"), ("S", "35")])?;
+//! let wgsl = meganeura_shaders::expand("convert", &[("TO", "bf16"), ("N", "2"), ("C", "16"), ("S", "35")])?;
 //! assert!(wgsl.contains("const C: u32 = 16;"));
 //! # Ok::<(), meganeura_shaders::ExpandError>(())
 //! ```
@@ -18,7 +18,7 @@
 //!   to overlap the reads of merged work, with `epilogue(i)` for several elements and then `finish(epilogue, value)`
 //!   for each. The host declares that output, along with any work that it merges into the store.
 //! * A kernel that includes `shared/prologue` reads an operand through `load(i)` in the same way.
-//! * Kernels that work on lines, eight neighbouring channels (`shared/half`), include `shared/epilogue_lines` and
+//! * Kernels that work on lines, eight neighbouring channels (`shared/bf16`), include `shared/epilogue_lines` and
 //!   `shared/prologue_lines` instead. They call `store_line(i, line)` or `finish(epilogue, line)`, and `load_line(i)`,
 //!   with i a multiple of 8.
 //! * Workgroups are counted linearly. A count above the limit of one dimension is folded into x and y. The fold may
@@ -29,9 +29,9 @@
 //!   depends on the order of atomics.
 //! * NaN propagates, unless a kernel's head says otherwise.
 //! * A workgroup has at most 256 invocations, and 16 KB of workgroup memory. Large tiles take up to 48 KB, on devices
-//!   that have as much. Kernels on matrix units need f16, cooperative matrices and subgroups; with `BFLOAT`, the host
-//!   has the kernel's f16 compiled as bf16 (`shared/units`). All others run on baseline WebGPU, except some tilings and
-//!   the packing of weights to f16.
+//!   that have as much. Kernels on matrix units need f16, cooperative matrices and subgroups; with `BF16_UNITS`, the
+//!   host has the kernel's f16 compiled as bf16 (`shared/units`). All others run on baseline WebGPU, except some
+//!   tilings and the packing of weights to f16.
 //! * An element's index fits in a `u32`.
 //! * Kernels for which [`is_trusted`] holds need no checks at run time: whatever numbers they read, they stay inside
 //!   their bindings, end their loops, and write workgroup memory before they read it.

@@ -339,14 +339,14 @@ const ON_MATRIX_UNITS: [&str; 7] = [
     "conv2d_grad_weight_taps",
     "conv2d_taps",
     "gemm",
-    "matmul_halves",
+    "matmul_bf16",
     "matrix_probe",
 ];
-const OF_F16: [&str; 1] = ["conv2d_pack_halves"];
+const OF_F16: [&str; 1] = ["conv2d_pack_taps"];
 
 /// Kernels with full-precision variants that need more workgroup memory or buffers than WebGPU guarantees. Only capable
 /// devices choose those variants.
-const BEYOND_BASELINE: [&str; 4] = ["attention", "attention_grad", "conv2d_pack_halves", "gemm"];
+const BEYOND_BASELINE: [&str; 4] = ["attention", "attention_grad", "conv2d_pack_taps", "gemm"];
 
 #[test]
 fn every_variant_translates() {

@@ -1,9 +1,9 @@
-// `conv2d_grad_weight` on matrix units, of images in halves. A workgroup computes BO output by BC input channels of the
+// `conv2d_grad_weight` on matrix units, of images in bf16. A workgroup computes BO output by BC input channels of the
 // gradient, for KH rows of taps at once. The sum runs over the tiles of pixels of shared/conv2d_tile. A fragment of
 // inputs serves every row of taps that reads it. An input that is not finite spreads to all taps of its channel,
 // because a tile that extends past the outputs multiplies it by zeros.
 //
-// Bindings: x[N,H,W,C], dy[N,P,Q,O] in halves → parts[PARTS,TAPS,G,ROWS,COLUMNS], where ROWS and COLUMNS are a group's
+// Bindings: x[N,H,W,C], dy[N,P,Q,O] in bf16 → parts[PARTS,TAPS,G,ROWS,COLUMNS], where ROWS and COLUMNS are a group's
 // channels, rounded up to whole tiles. Workgroups: G·PARTS·(ROWS/BO)·(COLUMNS/BC).
 //
 // Defines: those of shared/conv2d and shared/conv2d_tile; O/G and C/G are multiples of 8. KH and PH are those of the
@@ -15,7 +15,7 @@
 //          ACROSS   fragments of a row of outputs, TILE_Q·IMAGES/16
 //          LOADS_X, LOADS_DY   lines of a tile that an invocation loads, at most
 //          PARTS    parts that the tiles are divided into, at most as many as there are tiles
-//          BFLOAT   see shared/units
+//          BF16_UNITS   see shared/units
 
 // Subgroups check their sums in turns. All invocations of a subgroup do so together, which naga cannot know.
 diagnostic(off, derivative_uniformity);
@@ -138,7 +138,7 @@ fn main(
         }
         // The first attempt takes the peaks of the first tile, the second attempt those of all tiles.
         var held = vec2<f32>();
-#if BFLOAT
+#if BF16_UNITS
 #else
         for (var t = begin; t < select(end, begin + 1u, attempt == 0u); t += 1u) {
             for (var at = lane; at < (INPUTS + 7u) / 8u * BC; at += WG) {

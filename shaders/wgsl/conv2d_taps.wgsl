@@ -1,11 +1,11 @@
-// `conv2d` on matrix units, of images in halves; see shared/conv2d_tile. A workgroup computes BO output channels of a
+// `conv2d` on matrix units, of images in bf16; see shared/conv2d_tile. A workgroup computes BO output channels of a
 // tile of pixels, in steps of BK input channels and one column of KH taps. A fragment of inputs serves every output row
 // whose taps read it.
 //
 // The gradient of the input is also a convolution. With a stride, the pixels of its result fall into PHASES_P·PHASES_Q
 // phases. These become channels of one pixel, which the store scatters.
 //
-// Bindings: x[N,H,W,C] in halves, and from `conv2d_pack_halves` w[G,TAPS,C/G,O/G] and, without BFLOAT,
+// Bindings: x[N,H,W,C] in bf16, and from `conv2d_pack_taps` w[G,TAPS,C/G,O/G] and, without BF16_UNITS,
 // w_powers[G,⌈O/G/BO⌉,C/G/8] → y[N,RESULT_P,RESULT_Q,O/PHASES] by its epilogue (SUMS whole), or to
 // parts[PARTS,N,RESULT_P,RESULT_Q,O/PHASES] (SUMS parts). Workgroups: G·PARTS·⌈O/G/BO⌉·TILES.
 //
@@ -24,7 +24,7 @@
 //          TURNS    turns in which subgroups store their sums, a divisor of SM·SN; more take less workgroup memory
 //          EACH     lines of a fragment that an invocation stores, ⌈32/SUBGROUP⌉
 //          SUMS, SUMS_AT, LINES   see shared/product; LINES is defined
-//          BFLOAT   see shared/units
+//          BF16_UNITS   see shared/units
 
 // Subgroups store their sums in turns. All invocations of a subgroup do so together, which naga cannot know.
 diagnostic(off, derivative_uniformity);
@@ -62,7 +62,7 @@ const PITCH_W: u32 = BO / 4u + 2u;
 
 @group(0) @binding(0) var<storage, read> x: array<vec4<u32>>;
 @group(0) @binding(1) var<storage, read> w: array<vec4<u32>>;
-#if BFLOAT
+#if BF16_UNITS
 #else
 @group(0) @binding(2) var<storage, read> w_powers: array<f32>;
 #endif
@@ -85,7 +85,7 @@ fn load_w(at: u32, c: u32) -> vec4<u32> {
 
 /// The power that scales input channels c to c + 7 of a group for the weights of output channels from o0 on.
 fn power_of(group: u32, o0: u32, c: u32) -> f32 {
-#if BFLOAT
+#if BF16_UNITS
     return 1.0;
 #else
     return w_powers[((group * TILES_O + o0 / BO) * GROUP_C + min(c, GROUP_C - 8u)) / 8u];

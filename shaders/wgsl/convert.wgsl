@@ -1,4 +1,4 @@
-// y = x in the other memory format: f32 in the order [N,C,S], or halves in the order [N,S,C] (see shared/half), with
+// y = x in the other memory format: f32 in the order [N,C,S], or bf16 in the order [N,S,C] (see shared/bf16), with
 // channels padded by zeros to whole lines. A workgroup moves SIDE channels of SIDE pixels of an image through workgroup
 // memory.
 //
@@ -8,7 +8,7 @@
 //          N, C, S
 
 #include "shared/grid"
-#include "shared/half"
+#include "shared/bf16"
 
 const N: u32 = ${N};
 const C: u32 = ${C};
@@ -19,7 +19,7 @@ const WG: u32 = 128u;
 const TILES_C: u32 = (C + SIDE - 1u) / SIDE;
 const TILES_S: u32 = (S + SIDE - 1u) / SIDE;
 
-#if TO == half
+#if TO == bf16
 @group(0) @binding(0) var<storage, read> x: array<f32>;
 @group(0) @binding(1) var<storage, read_write> y: array<vec4<u32>>;
 #else
@@ -45,12 +45,12 @@ fn main(
     let s0 = index % TILES_S * SIDE;
     let c0 = index / TILES_S % TILES_C * SIDE;
     let n = index / (TILES_S * TILES_C);
-    // A line of the tile, and its place in the halves.
+    // A line of the tile, and its place among the lines of bf16.
     let line_c = lane % 4u * 8u;
     let line_s = lane / 4u;
     let is_line = c0 + line_c < IN_LINES && s0 + line_s < S;
     let line = ((n * S + s0 + line_s) * IN_LINES + c0 + line_c) / 8u;
-#if TO == half
+#if TO == bf16
 #for K in 8
     {
         let c = lane / SIDE + ${K}u * (WG / SIDE);

@@ -1,4 +1,4 @@
-// Gradient of `group_norm` on halves: dx = rstd·(t − ⟨t⟩ − z·⟨t·z⟩), where z = (x − mean)·rstd is the normalised input,
+// Gradient of `group_norm` on bf16: dx = rstd·(t − ⟨t⟩ − z·⟨t·z⟩), where z = (x − mean)·rstd is the normalised input,
 // t = dy·gamma, and ⟨·⟩ the mean over the group. Also Σ dy·z and Σ dy of each channel of an image;
 // `group_norm_grad_sums` adds those up.
 //

@@ -1,9 +1,9 @@
-// Group normalisation of halves: y = (x − mean)·rstd·gamma + beta, with mean and rstd = 1/√(variance + EPS) over an
+// Group normalisation of bf16: y = (x − mean)·rstd·gamma + beta, with mean and rstd = 1/√(variance + EPS) over an
 // image's group of C/G channels. The statistics are those of `group_norm`: the mean is the sum of two numbers, `high`
 // and `low`, and squares are summed about `high`.
 //
 // Unlike there, `high` is a plain sum divided by the count, and may be off by a few units in its last place. That costs
-// no digits, because halves that differ do so by at least 2¹⁵ such units.
+// no digits, because two different bf16 numbers differ by at least 2¹⁵ such units.
 //
 // Bindings: x[N,C,S] in lines, gamma[C], beta[C] → y[N,C,S] in lines by its epilogue, mean[N,G,2], rstd[N,G]. A
 // workgroup computes a slab; N·C/SLAB workgroups.

@@ -5,10 +5,10 @@
 // FORM shared: y = a · b for 64×64 matrices of f32, which are rounded to f16 on their way through 16 KB of workgroup
 // memory; one workgroup of four subgroups, each of which computes 16 rows. Bindings: a, b → y.
 //
-// FORM bfloat: with BFLOAT, the products of FORM direct for bf16, which passes through workgroup memory as words; see
+// FORM bf16: with BF16_UNITS, the products of FORM direct for bf16, which passes through workgroup memory as words; see
 // shared/units.
 //
-// Defines: FORM     direct, shared or bfloat
+// Defines: FORM     direct, shared or bf16
 //          SUBGROUP invocations of a subgroup, at most 64
 
 enable f16;
@@ -35,7 +35,7 @@ fn main() {
     coopStoreT(transposed, &y[256], 16u);
 }
 #endif
-#if FORM == bfloat
+#if FORM == bf16
 #include "shared/units"
 
 @group(0) @binding(0) var<storage, read> a: array<vec2<u32>>;

@@ -8,12 +8,12 @@
 //          EACH      units of an invocation, whose numbers are unit_0, unit_1, …
 //          BINDINGS  declarations of the inputs and outputs
 //          FUNCTIONS declarations of further functions and constants; may be empty
-//          VALUES    statements that read and compute all units; they may call whatever shared/math and shared/half
+//          VALUES    statements that read and compute all units; they may call whatever shared/math and shared/bf16
 //                    declare. A unit past the end repeats the last one
 //          STORES    statements that store the units for which `is_unit(place_…)` holds
 
 #include "shared/grid"
-#include "shared/half"
+#include "shared/bf16"
 #include "shared/math"
 
 const WG: u32 = ${WG};

@@ -276,9 +276,9 @@ fn golden_concat(device: &Device) -> Outcome {
         y.to_tensor()?.to_f64_vec()
     };
     let reference = run(&Device::cpu_with(Precision::Double))?;
-    // Halves have eight significant bits.
+    // Bf16 have eight significant bits.
     let devices =
-        [(device.for_testing(0), 1e-5), (device.for_testing_apart(0), 1e-5), (device.for_testing_halves(0), 2e-2)];
+        [(device.for_testing(0), 1e-5), (device.for_testing_apart(0), 1e-5), (device.for_testing_bf16(0), 2e-2)];
     for (device, tolerance) in devices {
         compare("the concatenation", &Computed(run(&device)?), &Reference(reference.clone()), tolerance)?;
     }

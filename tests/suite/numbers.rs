@@ -23,7 +23,7 @@ impl Numbers {
 
 impl Numbers {
     /// The same, rounded to bf16.
-    pub(crate) fn rounded_to_halves(&self) -> Self {
+    pub(crate) fn rounded_to_bf16(&self) -> Self {
         let half = |x: &f64| f64::from(f32::from_bits((*x as f32).to_bits() & 0xffff_0000));
         match self {
             Self::Floats(Array { shape, data }) => {

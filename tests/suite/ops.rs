@@ -40,7 +40,7 @@ pub(crate) fn collect(trials: &mut Vec<Trial>) {
         }
         if has_lines(&case) {
             let shared = Arc::clone(&case);
-            trials.push(gpu_trial(name("halves"), move |device| halves(&shared, device)));
+            trials.push(gpu_trial(name("bf16"), move |device| bf16(&shared, device)));
         }
         if case.is(Special::Product) {
             let shared = Arc::clone(&case);
@@ -49,7 +49,7 @@ pub(crate) fn collect(trials: &mut Vec<Trial>) {
     }
 }
 
-/// `true` if an operand is a batch of images whose channels form whole lines, so that it may be held as halves.
+/// `true` if an operand is a batch of images whose channels form whole lines, so that it may be held as bf16.
 fn has_lines(case: &Case) -> bool {
     operands(case).iter().any(|numbers| match numbers {
         Numbers::Floats(Array { shape, .. }) => shape.rank() == 4 && shape[1] % 8 == 0 && shape[2] * shape[3] > 1,
@@ -279,24 +279,25 @@ pub(crate) fn most_again(device: &Device) -> usize {
     if is_software(device) { 1 } else { usize::MAX }
 }
 
-/// The case with the tolerance of single operations, which read exact halves and store `f32`. A case that records
-/// several operations gets the tolerance `between`, because values between them are rounded to eight bits.
-fn with_halves(case: &Case, tolerance: f64, between: f64) -> Case {
+/// The case with the tolerance of single operations, which read operands that are exact in bf16, and store `f32`. A
+/// case that records several operations gets the tolerance `between`, because values between them are rounded to eight
+/// bits.
+fn with_bf16(case: &Case, tolerance: f64, between: f64) -> Case {
     case.clone().tolerance(if case.recorded { between } else { tolerance })
 }
 
-/// Results and gradients where kernels read and store halves. Operands are exact halves; results that gradients read
-/// are rounded.
-fn halves(case: &Case, device: &Device) -> Result<(), Failed> {
-    let operands: Vec<_> = operands(case).iter().map(Numbers::rounded_to_halves).collect();
+/// Results and gradients where kernels read and store bf16. Operands are exact in bf16; results that gradients read are
+/// rounded.
+fn bf16(case: &Case, device: &Device) -> Result<(), Failed> {
+    let operands: Vec<_> = operands(case).iter().map(Numbers::rounded_to_bf16).collect();
     let double = Device::cpu_with(Precision::Double);
-    let on = |variant| device.for_testing_halves(variant);
+    let on = |variant| device.for_testing_bf16(variant);
     // Rounding to eight bits is off by up to 2⁻⁸ of a value, and cases square what was rounded, which doubles that.
-    let tolerant = with_halves(case, case.tolerance, 8e-3);
+    let tolerant = with_bf16(case, case.tolerance, 8e-3);
     let reference = results(case, &double, &operands).map_err(failed)?;
     each_variant_on(on, |device| hold_results(&tolerant, device, &operands, &reference))?;
     let reference = gradients(case, &double, &operands).map_err(failed)?;
-    let (case, most) = (with_halves(case, 1e-3, 1e-3), most_again(device));
+    let (case, most) = (with_bf16(case, 1e-3, 1e-3), most_again(device));
     each_variant_on(on, |device| Ok(hold_gradients(&case, device, &operands, &reference)?.min(most)))
 }
 
@@ -304,10 +305,10 @@ fn halves(case: &Case, device: &Device) -> Result<(), Failed> {
 /// thousandth in each term. The cases are small, so terms may cancel, and gradients chain such operations.
 fn fast(case: &Case, device: &Device) -> Result<(), Failed> {
     let Ok(device) = device.with_precision(Precision::Fast) else { return Ok(()) };
-    let operands: Vec<_> = operands(case).iter().map(Numbers::rounded_to_halves).collect();
+    let operands: Vec<_> = operands(case).iter().map(Numbers::rounded_to_bf16).collect();
     let double = Device::cpu_with(Precision::Double);
     let reference = results(case, &double, &operands).map_err(failed)?;
-    each_variant(&device, |device| hold_results(&with_halves(case, 2e-3, 4e-3), device, &operands, &reference))?;
+    each_variant(&device, |device| hold_results(&with_bf16(case, 2e-3, 4e-3), device, &operands, &reference))?;
     let reference = gradients(case, &double, &operands).map_err(failed)?;
-    each_variant(&device, |device| hold_gradients(&with_halves(case, 3e-4, 1e-3), device, &operands, &reference))
+    each_variant(&device, |device| hold_gradients(&with_bf16(case, 3e-4, 1e-3), device, &operands, &reference))
 }

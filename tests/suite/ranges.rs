@@ -3,7 +3,7 @@
 //! magnitude. A result beyond the range of `f32` is infinite or NaN, as in full precision, and the training step is
 //! refused.
 //!
-//! References are computed in `f64`. Operands and cotangents are exact in bf16, so storing them as halves changes
+//! References are computed in `f64`. Operands and cotangents are exact in bf16, so storing them as bf16 changes
 //! nothing.
 
 use libtest_mimic::{Failed, Trial};
@@ -166,7 +166,7 @@ const SUBJECTS: &[Subject] = &[
         let norm = LayerNorm::new([40]).affine(false).init(&x[0].tape().device(), Seed::new(1))?;
         Ok(norm.forward(&x[0]) * &x[1] + &x[2])
     }),
-    // Elementwise operations around reductions: several of their results may be halves.
+    // Elementwise operations around reductions: several of their results may be bf16.
     mixing("batch_norm2d", &[IMAGES, &[8, 1, 1], &[8, 1, 1]], 6.0, |x| {
         let norm = BatchNorm2d::new(8).affine(false).init(&x[0].tape().device(), Seed::new(1))?;
         Ok(norm.forward(&x[0]) * &x[1] + &x[2])
@@ -188,7 +188,7 @@ const SUBJECTS: &[Subject] = &[
         multiplies: true,
         ..mixing("attention", &[&[2, 7, 16], &[2, 9, 16], &[2, 9, 16]], 4.0, |x| Ok(x[0].attention(&x[1], &x[2], None)))
     },
-    // Up to four intermediate values may be halves, and as many cotangents.
+    // Up to four intermediate values may be bf16, and as many cotangents.
     Subject {
         inputs: 1,
         multiplies: true,
@@ -273,7 +273,7 @@ impl Subject {
             let factor = |at| if is_constant { 1.0 } else { magnitude.factor(operand, shape, at, images) };
             let numbers = normal(&format!("{} {operand}", self.name), shape.elements());
             let data = numbers.into_iter().enumerate().map(|(at, x)| x * factor(at)).collect();
-            match (Numbers::Floats(Array { shape, data })).rounded_to_halves() {
+            match (Numbers::Floats(Array { shape, data })).rounded_to_bf16() {
                 Numbers::Floats(array) => array,
                 Numbers::Labels(..) => unreachable!("floats stay floats"),
             }
@@ -376,11 +376,11 @@ impl Run {
     }
 }
 
-/// The devices on which images are halves: one without matrix units, and one in fast precision if there are matrix
+/// The devices on which images are bf16: one without matrix units, and one in fast precision if there are matrix
 /// units.
 fn devices(device: &Device) -> Result<Vec<Device>> {
-    let halves = device.for_testing_halves(0);
-    Ok([halves].into_iter().chain(device.with_precision(Precision::Fast)).collect())
+    let bf16 = device.for_testing_bf16(0);
+    Ok([bf16].into_iter().chain(device.with_precision(Precision::Fast)).collect())
 }
 
 fn check(device: &Device, subject: &Subject) -> Outcome {
@@ -490,7 +490,7 @@ fn steps(device: &Device) -> Outcome {
         for (found, wanted) in net.leaves().into_iter().zip(reference.leaves()) {
             let what = format!("{} on {device}", found.path);
             let (found, wanted) = (found.value().to_f64_vec()?, wanted.value().to_f64_vec()?);
-            // Up to five values on the way are halves, cotangents included.
+            // Up to five values on the way are bf16, cotangents included.
             compare(&what, &Computed(found), &Reference(wanted), 5.0 * ROUNDING)?;
         }
     }

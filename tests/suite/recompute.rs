@@ -140,13 +140,13 @@ fn same(device: &Device, what: &str, recomputed: &[f32], kept: &[f32], tolerance
     compare(what, &Computed(double(recomputed)), &Reference(double(kept)), tolerance).map(|_| ())
 }
 
-/// Fast precision rounds stored values to halves, and recomputation stores fewer values.
+/// Fast precision rounds stored values to bf16, and recomputation stores fewer values.
 fn close(device: &Device) -> Outcome {
-    let fast = device.with_precision(Precision::Fast).unwrap_or_else(|_| device.for_testing_halves(0));
+    let fast = device.with_precision(Precision::Fast).unwrap_or_else(|_| device.for_testing_bf16(0));
     let [kept, recomputed] = [false, true].map(|recomputed| gradients(&fast, &Net::new(&fast, 3, recomputed)?));
     for ((path, kept), (_, recomputed)) in kept?.into_iter().zip(recomputed?) {
         let double = |values: Vec<f32>| values.into_iter().map(f64::from).collect();
-        // Halves have 8 significant bits, and several layers are chained.
+        // Bf16 have 8 significant bits, and several layers are chained.
         compare(&path, &Computed(double(recomputed)), &Reference(double(kept)), 0.03)?;
     }
     Ok(())

@@ -185,8 +185,8 @@ fn numbers(count: usize, seed: usize) -> Vec<f32> {
     (0..count).map(|i| ((i * 37 + seed) % 13) as f32 / 4.0 - 1.6).collect()
 }
 
-/// The same numbers, rounded towards zero to exact halves, so that matrix units get them without loss.
-fn halves(numbers: Vec<f32>) -> Vec<f32> {
+/// The same numbers, rounded towards zero to bf16, so that matrix units get them without loss.
+fn bf16(numbers: Vec<f32>) -> Vec<f32> {
     numbers.into_iter().map(|x| f32::from_bits(x.to_bits() & 0xffff_0000)).collect()
 }
 
@@ -219,7 +219,7 @@ fn late(device: &Device) -> Outcome {
     const Y: [usize; 4] = [8, 40, 32, 32];
     let growing = |shape: [usize; 4], seed: usize| -> Vec<f32> {
         let [_, channels, height, width] = shape;
-        let mut x = halves(numbers(shape.iter().product(), seed));
+        let mut x = bf16(numbers(shape.iter().product(), seed));
         for (at, x) in x.iter_mut().enumerate() {
             let (image, channel, row) =
                 (at / (channels * height * width), at / (height * width) % channels, at / width % height);
@@ -231,7 +231,7 @@ fn late(device: &Device) -> Outcome {
         }
         x
     };
-    let (x, w, dy) = (growing(X, 1), halves(numbers(W.iter().product(), 2)), growing(Y, 3));
+    let (x, w, dy) = (growing(X, 1), bf16(numbers(W.iter().product(), 2)), growing(Y, 3));
     let options = Conv2dOptions { padding: [1; 2], ..Conv2dOptions::default() };
     let run = |device: &Device| -> Result<[Vec<f32>; 3]> {
         let tape = Tape::new(device);
@@ -290,7 +290,7 @@ fn outliers(device: &Device) -> Outcome {
 fn fast_products(device: &Device) -> Outcome {
     let Ok(fast) = device.with_precision(Precision::Fast) else { return Ok(()) };
     let (a, b) = (numbers(72 * 64, 1), numbers(64 * 136, 2));
-    let (x, w) = (halves(numbers(2 * 16 * 8 * 8, 3)), halves(numbers(16 * 16 * 9, 4)));
+    let (x, w) = (bf16(numbers(2 * 16 * 8 * 8, 3)), bf16(numbers(16 * 16 * 9, 4)));
     let product = |device: &Device, a: &[f32]| -> Result<Vec<f32>> {
         let tape = Tape::new(device);
         let a = tape.input(&Tensor::from_slice(device, [72, 64], a)?);

@@ -23,7 +23,7 @@ const CHECKED_FLOPS: f64 = 3e11;
 const AWAKE: Duration = Duration::from_millis(300);
 
 /// The kernel that packs weights for convolutions.
-const PACKING: &str = "conv2d_pack_halves";
+const PACKING: &str = "conv2d_pack_taps";
 
 /// A kernel on a device, with its data.
 pub struct Bench {

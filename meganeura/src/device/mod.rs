@@ -403,11 +403,11 @@ impl Device {
         self.under_test(Preferences { number: variant, apart: true, ..Preferences::default() })
     }
 
-    /// Like [`Device::for_testing`], where every kernel that supports it reads and stores halves (bf16, channels
-    /// innermost). This is the only way to get halves on adapters without matrix units.
+    /// Like [`Device::for_testing`], where every kernel that supports it reads and stores bf16, with channels
+    /// innermost. This is the only way to get bf16 on adapters without matrix units.
     #[cfg(feature = "testing")]
-    pub fn for_testing_halves(&self, variant: usize) -> Self {
-        self.under_test(Preferences { number: variant, halves: true, ..Preferences::default() })
+    pub fn for_testing_bf16(&self, variant: usize) -> Self {
+        self.under_test(Preferences { number: variant, bf16: true, ..Preferences::default() })
     }
 
     #[cfg(feature = "testing")]

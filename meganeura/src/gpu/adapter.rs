@@ -97,8 +97,8 @@ fn caps(info: &wgpu::AdapterInfo, limits: &wgpu::Limits) -> Caps {
         loops: if info.device_type == wgpu::DeviceType::Cpu { Caps::LOOPS_IN_SOFTWARE } else { usize::MAX },
         tiles: !is_swiftshader(info),
         matrix: false,
-        half: false,
-        bfloat: false,
+        bf16: false,
+        bf16_units: false,
         linked: false,
     }
 }

@@ -111,8 +111,8 @@ fn meetings(plan: &Plan) -> Vec<Meeting> {
         };
         let values: Vec<_> = values.map(exchanged).collect();
         let range = if exchange.collective == Collective::AllMean {
-            let is_half = |value: &Exchanged| plan.storages[value.to].format != Format::Full;
-            let values: Vec<_> = values.iter().map(|value| (value.bytes, is_half(value))).collect();
+            let is_bf16 = |value: &Exchanged| plan.storages[value.to].format != Format::Full;
+            let values: Vec<_> = values.iter().map(|value| (value.bytes, is_bf16(value))).collect();
             Range::of_means(&values, ALIGNMENT)
         } else {
             let bytes: Vec<_> = values.iter().map(|value| value.bytes).collect();

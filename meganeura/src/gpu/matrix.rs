@@ -9,7 +9,7 @@ use super::{Buffer, Gpu};
 use crate::error::bail;
 use crate::executor::Profiling;
 use crate::host::HostBuffer;
-use crate::kernel::launch::BFLOAT;
+use crate::kernel::launch::BF16_UNITS;
 use crate::wait::block_or_refuse;
 use crate::{DType, Error, Result, Shape, TensorType};
 
@@ -53,7 +53,7 @@ pub(super) struct Probe {
     /// The reason not to use them, if there is one.
     refused: Option<String>,
     /// `true` if they also multiply bf16.
-    pub(super) bfloat: bool,
+    pub(super) bf16: bool,
 }
 
 fn line(dtype: DType, elements: usize) -> TensorType {
@@ -65,8 +65,8 @@ impl Gpu {
     pub(crate) fn expect_matrix(&self) -> Result<()> {
         let probe = self.0.matrix.get_or_init(|| {
             let refused = self.probe().err().map(|error| error.to_string());
-            let bfloat = refused.is_none() && self.0.vulkan.as_ref().is_some_and(Vulkan::multiplies_bfloat);
-            Probe { bfloat: bfloat && self.probe_bfloat().is_ok(), refused }
+            let bf16 = refused.is_none() && self.0.vulkan.as_ref().is_some_and(Vulkan::multiplies_bf16);
+            Probe { bf16: bf16 && self.probe_bf16().is_ok(), refused }
         });
         match &probe.refused {
             None => Ok(()),
@@ -83,8 +83,8 @@ impl Gpu {
         }
         let fails = |error: Error| error.context("its matrix units failed to run");
         let (a, b) = (numbers(1, 256), numbers(2, 256));
-        let halves = |x: &[f32]| self.upload(&HostBuffer::U32(pairs(x)), line(DType::U32, x.len() / 2));
-        let y = self.product("direct", 512, &halves(&a)?, &halves(&b)?).map_err(fails)?;
+        let upload = |x: &[f32]| self.upload(&HostBuffer::U32(pairs(x)), line(DType::U32, x.len() / 2));
+        let y = self.product("direct", 512, &upload(&a)?, &upload(&b)?).map_err(fails)?;
         expect_product("16×16 product", 16, |i, k| a[i * 16 + k], &b, &y[..256])?;
         expect_product("product of a transposed 16×16 matrix", 16, |i, k| a[k * 16 + i], &b, &y[256..])?;
         let (mut a, b) = (numbers(3, 4096), numbers(4, 4096));
@@ -97,17 +97,17 @@ impl Gpu {
     }
 
     /// Fails unless they multiply bf16 correctly. This is optional, as there is f16.
-    fn probe_bfloat(&self) -> Result<()> {
+    fn probe_bf16(&self) -> Result<()> {
         let (mut a, b) = (numbers(1, 256), numbers(2, 256));
         let words =
             |x: &[f32]| x.as_chunks().0.iter().map(|[low, high]| low.to_bits() >> 16 | high.to_bits()).collect();
-        let halves = |x: &[f32]| self.upload(&HostBuffer::U32(words(x)), line(DType::U32, x.len() / 2));
-        let y = self.product("bfloat", 512, &halves(&a)?, &halves(&b)?)?;
+        let upload = |x: &[f32]| self.upload(&HostBuffer::U32(words(x)), line(DType::U32, x.len() / 2));
+        let y = self.product("bf16", 512, &upload(&a)?, &upload(&b)?)?;
         expect_product("16×16 product of bf16", 16, |i, k| a[i * 16 + k], &b, &y[..256])?;
         expect_product("product of a transposed 16×16 matrix of bf16", 16, |i, k| a[k * 16 + i], &b, &y[256..])?;
         // A power of two that overflows f16.
         a[0] = 2f32.powi(100);
-        let y = self.product("bfloat", 512, &halves(&a)?, &halves(&b)?)?;
+        let y = self.product("bf16", 512, &upload(&a)?, &upload(&b)?)?;
         expect_product("16×16 product of large bf16", 16, |i, k| a[i * 16 + k], &b, &y[..256])
     }
 
@@ -115,8 +115,8 @@ impl Gpu {
     fn product(&self, form: &str, elements: usize, a: &Arc<Buffer>, b: &Arc<Buffer>) -> Result<Vec<f32>> {
         let subgroup = self.0.caps.subgroup.1.to_string();
         let mut defines = vec![("FORM", form), ("SUBGROUP", subgroup.as_str())];
-        if form == "bfloat" {
-            defines.push((BFLOAT, "1"));
+        if form == "bf16" {
+            defines.push((BF16_UNITS, "1"));
         }
         let source = Source::expand("matrix_probe", &defines, false)?;
         let pipeline = Arc::new(self.0.pipeline(&source)?);
@@ -145,7 +145,7 @@ fn numbers(seed: u32, count: usize) -> Vec<f32> {
 }
 
 /// The bits of such a number as `f16`: the same exponent with another bias, and the first ten bits of the mantissa.
-fn half(x: f32) -> u32 {
+fn f16_bits(x: f32) -> u32 {
     let bits = x.to_bits();
     let magnitude = bits & 0x7fff_ffff;
     if magnitude == 0 { 0 } else { bits >> 31 << 15 | (magnitude - (112 << 23)) >> 13 }
@@ -153,7 +153,7 @@ fn half(x: f32) -> u32 {
 
 /// Converts to `f16`, two numbers per word.
 fn pairs(x: &[f32]) -> Vec<u32> {
-    x.chunks_exact(2).map(|pair| half(pair[0]) | half(pair[1]) << 16).collect()
+    x.chunks_exact(2).map(|pair| f16_bits(pair[0]) | f16_bits(pair[1]) << 16).collect()
 }
 
 /// Compares `y` with the product of square matrices. The tolerance is a hundredth of the error of sums in `f16`.
@@ -193,10 +193,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn halves_are_exact() {
+    fn bf16_is_exact() {
         for (x, bits) in [(0.0, 0), (1.0, 0x3c00), (-1.0, 0xbc00), (0.5, 0x3800), (1.0 / 128.0, 0x2000), (0.75, 0x3a00)]
         {
-            assert_eq!(half(x), bits, "{x}");
+            assert_eq!(f16_bits(x), bits, "{x}");
         }
         assert_eq!(pairs(&[1.0, -1.0]), [0xbc00_3c00]);
         assert!(numbers(1, 1000).iter().all(|x| x.abs() <= 1.0 && (x * 128.0).fract() == 0.0));

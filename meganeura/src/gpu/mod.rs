@@ -288,8 +288,8 @@ impl Drop for Inner {
 impl Gpu {
     /// The capabilities that kernels may rely on. Set `matrix` to use matrix units, which must have passed the probe.
     pub(crate) fn caps(&self, matrix: bool) -> Caps {
-        let probed = self.0.matrix.get().is_some_and(|probe| probe.bfloat);
-        Caps { matrix, half: matrix, bfloat: matrix && probed, linked: self.0.is_linked(), ..self.0.caps }
+        let probed = self.0.matrix.get().is_some_and(|probe| probe.bf16);
+        Caps { matrix, bf16: matrix, bf16_units: matrix && probed, linked: self.0.is_linked(), ..self.0.caps }
     }
 
     pub(crate) fn reads(&self) -> u64 {

@@ -25,7 +25,7 @@ impl Vulkan {
         None
     }
 
-    pub(super) fn multiplies_bfloat(&self) -> bool {
+    pub(super) fn multiplies_bf16(&self) -> bool {
         match *self {}
     }
 

@@ -13,7 +13,7 @@ use super::recording::Pipeline;
 use super::vulkan::Vulkan;
 use super::{Faults, Inner, fault, lock};
 use crate::executor::PipelineCache;
-use crate::kernel::launch::{BFLOAT, Launch};
+use crate::kernel::launch::{BF16_UNITS, Launch};
 use crate::{Error, ErrorKind, Result};
 
 /// The number of cached pipelines, used ones included, above which all unused ones are evicted.
@@ -28,7 +28,7 @@ pub(super) struct Source {
     /// `true` if workgroup memory is zero-initialised. This project's kernels write it before they read it.
     pub(super) zeroed: bool,
     /// `true` if `f16` in the text stands for bf16.
-    pub(super) bfloat: bool,
+    pub(super) bf16: bool,
 }
 
 impl Source {
@@ -46,8 +46,8 @@ impl Source {
             Error::new(ErrorKind::Device, format!("kernel {kernel} does not expand: {error}")).caused_by(error)
         })?;
         let trusted = meganeura_shaders::is_trusted(kernel);
-        let bfloat = defines.iter().any(|(name, _)| *name == BFLOAT);
-        Ok(Self { wgsl, checked: checked || !trusted, zeroed: !trusted, bfloat })
+        let bf16 = defines.iter().any(|(name, _)| *name == BF16_UNITS);
+        Ok(Self { wgsl, checked: checked || !trusted, zeroed: !trusted, bf16 })
     }
 }
 
@@ -207,7 +207,7 @@ mod tests {
 
     #[test]
     fn pipelines_in_use_are_not_evicted() {
-        let source = |at: usize| Source { wgsl: at.to_string(), checked: true, zeroed: true, bfloat: false };
+        let source = |at: usize| Source { wgsl: at.to_string(), checked: true, zeroed: true, bf16: false };
         let mut known: HashMap<_, _> = (0..10).map(|at| (source(at), Arc::new(at))).collect();
         let used: Vec<_> = [3, 7].iter().map(|&at| Arc::clone(&known[&source(at)])).collect();
         Pipelines::evict(&mut known, 10);

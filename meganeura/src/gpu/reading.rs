@@ -1,7 +1,7 @@
 //! Reading device memory: buffers that the host can map, and waiting for copies into them.
 //!
-//! Small results of a run, such as a loss, are copied by the run's own commands ([`SmallResults`]). Reading one needs no
-//! submission, and waits only for that run while later ones continue.
+//! Small results of a run, such as a loss, are copied by the run's own commands ([`SmallResults`]). Reading one needs
+//! no submission, and waits only for that run while later ones continue.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;

@@ -1,10 +1,10 @@
 //! Matrix products on a GPU: launches of the WGSL engine `shared/gemm` in a tiling. [`tilings`] has the tilings, and
-//! picks those that suit a shape; [`halves`] multiplies operands in halves.
+//! picks those that suit a shape; [`bf16`] multiplies operands in bf16.
 
-mod halves;
+mod bf16;
 mod tilings;
 
-pub use halves::{Lines, multiplies_halves};
+pub use bf16::{Lines, multiplies_bf16};
 pub use tilings::busy;
 
 use super::launch::{Binding, Caps, Kind, LINE, Launch, Variant, define};
@@ -34,9 +34,9 @@ pub struct Tiling {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Units {
     /// Scalar f32 arithmetic.
-    Scalar { halves: usize },
+    Scalar { stages: usize },
     /// Matrix units on f16.
-    Matrix { halves: usize },
+    Matrix { stages: usize },
 }
 
 /// The consequences of a tiling's units.
@@ -44,7 +44,7 @@ struct Traits {
     /// The value of the define `UNITS`.
     name: &'static str,
     /// Steps that workgroup memory holds.
-    halves: usize,
+    stages: usize,
     /// Rows, and columns, of a worker's block.
     side: usize,
     /// `true` if a worker is a subgroup, `false` if it is an invocation.
@@ -66,9 +66,9 @@ struct Traits {
 impl Units {
     fn traits(self) -> Traits {
         match self {
-            Self::Scalar { halves } => Traits {
+            Self::Scalar { stages } => Traits {
                 name: "scalar",
-                halves,
+                stages,
                 side: 4,
                 is_subgroup: false,
                 four: 16,
@@ -78,9 +78,9 @@ impl Units {
                 defines: Choice::scalar_defines,
                 can_be_plain: false,
             },
-            Self::Matrix { halves } => Traits {
+            Self::Matrix { stages } => Traits {
                 name: "matrix",
-                halves,
+                stages,
                 side: 16,
                 is_subgroup: true,
                 four: 8,
@@ -175,8 +175,8 @@ impl Tiling {
     /// or stores while the other multiplies.
     fn memory(&self) -> usize {
         let [rows, columns] = self.extent();
-        let Traits { halves, four, gap, sums, .. } = self.units.traits();
-        let fours = halves * self.depth * (rows / 4 + gap + columns / 4 + gap);
+        let Traits { stages, four, gap, sums, .. } = self.units.traits();
+        let fours = stages * self.depth * (rows / 4 + gap + columns / 4 + gap);
         fours * four + self.workers[0] * self.workers[1] * sums
     }
 
@@ -237,7 +237,7 @@ impl Choice {
     /// The defines that `shared/gemm` takes with `UNITS` scalar alone.
     fn scalar_defines(&self) -> Vec<(&'static str, String)> {
         let Tiling { units, workers: [down, across], depth, .. } = self.tiling;
-        define![TM: down, TN: across, BK: depth, HALVES: units.traits().halves, UNROLL: self.unroll]
+        define![TM: down, TN: across, BK: depth, STAGES: units.traits().stages, UNROLL: self.unroll]
     }
 
     /// The defines that `shared/gemm` takes with `UNITS` matrix alone, but for `PLAIN`.
@@ -245,7 +245,7 @@ impl Choice {
         let Tiling { units, workers: [down, across], depth, .. } = self.tiling;
         let each = 256 / self.subgroup;
         define![
-            SM: down, SN: across, STEPS: depth / 16, HALVES: units.traits().halves,
+            SM: down, SN: across, STEPS: depth / 16, STAGES: units.traits().stages,
             SUBGROUP: self.subgroup, EACH: each,
         ]
     }

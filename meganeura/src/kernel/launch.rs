@@ -7,7 +7,7 @@ use crate::{Layout, Shape, TensorType};
 pub struct Argument {
     /// Element type and shape.
     pub ty: TensorType,
-    /// The layout; contiguous unless the kernel reads strided operands. For an elementwise program on halves, which
+    /// The layout; contiguous unless the kernel reads strided operands. For an elementwise program on bf16, which
     /// indexes elements in memory order, it is that of `[pixels, channels]`.
     pub layout: Layout,
     /// The format of its elements in memory.
@@ -28,17 +28,17 @@ pub enum Format {
     /// Words of 32 bits, in the order of the API, as users see them.
     #[default]
     Full,
-    /// The upper halves of `f32`s (bf16), two in a word, with channels innermost.
-    Half(Channels),
+    /// bf16, the upper 16 bits of an `f32`: two in a word, with channels innermost.
+    Bf16(Channels),
 }
 
 impl Format {
-    /// The channels of halves; `None` for other formats.
+    /// The channels of bf16; `None` for other formats.
     #[must_use]
     pub fn channels(self) -> Option<Channels> {
         match self {
             Self::Full => None,
-            Self::Half(channels) => Some(channels),
+            Self::Bf16(channels) => Some(channels),
         }
     }
 }
@@ -52,7 +52,7 @@ pub struct Channels {
     pub pixels: usize,
 }
 
-/// Elements that are read and written together in [`Format::Half`]: neighbouring channels, 16 bytes.
+/// Elements that are read and written together in [`Format::Bf16`]: neighbouring channels, 16 bytes.
 pub const LINE: usize = 8;
 
 /// `true` if a matrix, or a batch of them, lies in lines: elements are adjacent along one of its last two axes, and
@@ -170,16 +170,16 @@ pub struct Caps {
     /// `true` if kernels are to multiply f16 on matrix units, 16×16 by 16×16 summed in f32: the device's precision asks
     /// for it, and a probe succeeded. Subgroups then have one size.
     pub matrix: bool,
-    /// `true` if kernels are to store results in [`Format::Half`], where they can.
-    pub half: bool,
-    /// `true` if matrix units also multiply bf16, so that they take elements in [`Format::Half`] as they are.
-    pub bfloat: bool,
+    /// `true` if kernels are to store results in [`Format::Bf16`], where they can.
+    pub bf16: bool,
+    /// `true` if matrix units also multiply bf16, so that they take elements in [`Format::Bf16`] as they are.
+    pub bf16_units: bool,
     /// `true` if GPUs exchange values without the host.
     pub linked: bool,
 }
 
 /// The define of kernels that multiply bf16 on matrix units: what they call f16 is compiled as bf16.
-pub const BFLOAT: &str = "BFLOAT";
+pub const BF16_UNITS: &str = "BF16_UNITS";
 
 impl Caps {
     /// The iterations after which Mesa's lavapipe silently ends every loop of an invocation: gallivm's
@@ -201,14 +201,14 @@ impl Caps {
         loops: usize::MAX,
         tiles: true,
         matrix: false,
-        half: false,
-        bfloat: false,
+        bf16: false,
+        bf16_units: false,
         linked: false,
     };
 
     /// A large GPU, with matrix units that multiply bf16.
     #[cfg(all(feature = "gpu", feature = "testing"))]
-    pub(crate) const MATRIX_UNITS: Self = Self { matrix: true, half: true, bfloat: true, ..Self::DISCRETE };
+    pub(crate) const MATRIX_UNITS: Self = Self { matrix: true, bf16: true, bf16_units: true, ..Self::DISCRETE };
 
     /// A device with WebGPU's default limits, which every device of WebGPU has, and no optional feature.
     #[cfg(all(feature = "gpu", feature = "testing"))]
@@ -325,7 +325,7 @@ impl Launch {
         self
     }
 
-    /// The kernel's prologue and epilogue go by lines of [`Format::Half`]: it includes `shared/prologue_lines` and
+    /// The kernel's prologue and epilogue go by lines of [`Format::Bf16`]: it includes `shared/prologue_lines` and
     /// `shared/epilogue_lines` instead. Elements are counted in the order of memory, with channels innermost.
     #[must_use]
     pub fn by_lines(mut self) -> Self {
@@ -335,9 +335,9 @@ impl Launch {
 
     /// The kernel multiplies bf16 on matrix units, if the device can.
     #[must_use]
-    pub fn of_bfloats(mut self, caps: &Caps) -> Self {
-        if caps.bfloat {
-            self.defines.push((BFLOAT, "1".into()));
+    pub fn on_bf16_units(mut self, caps: &Caps) -> Self {
+        if caps.bf16_units {
+            self.defines.push((BF16_UNITS, "1".into()));
         }
         self
     }
@@ -352,8 +352,8 @@ impl Launch {
     }
 }
 
-/// The launch that converts images `[N, C, S]` to the other format, `half` or `full`. Neighbours in one format are far
-/// apart in the other, so elements go through workgroup memory. In halves, channels are rounded up to lines, with
+/// The launch that converts images `[N, C, S]` to the other format, `bf16` or `full`. Neighbours in one format are far
+/// apart in the other, so elements go through workgroup memory. In bf16, channels are rounded up to lines, with
 /// zeros.
 #[must_use]
 pub fn conversion(to: &'static str, [n, c, s]: [usize; 3]) -> Launch {

@@ -2,7 +2,7 @@
 
 use std::panic::Location;
 
-use super::{Halves, Innermost, Kernel, Primitive, Stores};
+use super::{Bf16, Innermost, Kernel, Primitive, Stores};
 use crate::kernel::launch::{Argument, Caps, Channels, Format, Variant};
 use crate::kernel::native::{OutView, Real, Scratch, View};
 #[cfg(feature = "onnx")]
@@ -100,7 +100,7 @@ impl Primitive for Concat {
                 let pooled = |x: &Var| x.avg_pool2d([2, 2], [2, 2], [0, 0], true);
                 Var::concat(&[&pooled(&x[0].tanh()), &pooled(&x[0]).exp()], 1).square()
             }),
-            // An operand in halves whose lines are those of the image that it was reshaped from.
+            // An operand in bf16 whose lines are those of the image that it was reshaped from.
             Case::recorded("concat", &[&[2, 16, 4, 6], &[4, 8, 4, 6]], |x| {
                 let [a, b] = [&x[0], &x[1]].map(|x| x.avg_pool2d([2, 2], [2, 2], [0, 0], true));
                 Var::concat(&[&a.reshape([4, 8, 2, 3]).exp(), &b], 1).square()
@@ -121,18 +121,18 @@ impl Kernel for Concat {
     }
 
     fn parts(&self, x: &[Shape], format: Format) -> Option<Vec<Layout>> {
-        let Format::Half(_) = format else { return Some(parts(x, self.axis)) };
+        let Format::Bf16(_) = format else { return Some(parts(x, self.axis)) };
         // For each pixel, the channels of one operand after those of the other.
         let pixels: Vec<_> = x.iter().map(|x| Shape::from([x.elements() / x[1], x[1]])).collect();
         Some(parts(&pixels, 1))
     }
 
     /// Concatenates channels, line by line.
-    fn halves(&self, x: &[TensorType], _: &[TensorType], caps: &Caps) -> Option<Halves> {
+    fn bf16(&self, x: &[TensorType], _: &[TensorType], caps: &Caps) -> Option<Bf16> {
         const OPERANDS: [usize; 8] = [0, 1, 2, 3, 4, 5, 6, 7];
         let operands = OPERANDS.get(..x.len())?;
         let lines = x.iter().all(|ty| Channels::of(ty.shape).is_some());
-        (caps.half && self.axis == 1 && lines).then_some(Halves {
+        (caps.bf16 && self.axis == 1 && lines).then_some(Bf16 {
             innermost: Innermost::Channels,
             operands,
             stores: Stores::Words,

@@ -1,7 +1,7 @@
 //! Batched matrix multiplication.
 
 use super::terms::{Terms, Tree};
-use super::{Halves, Innermost, Kernel, Primitive, Stores};
+use super::{Bf16, Innermost, Kernel, Primitive, Stores};
 use crate::kernel::gemm::{self, Choice, Cut, Lines, Operands, Product, strides};
 use crate::kernel::launch::{Argument, Binding, Caps, Format, Kind, LINE, Variant, define};
 use crate::kernel::native::{self, OutView, Real, Scratch, View};
@@ -176,13 +176,13 @@ impl Kernel for Matmul {
         true
     }
 
-    fn halves(&self, x: &[TensorType], _: &[TensorType], caps: &Caps) -> Option<Halves> {
+    fn bf16(&self, x: &[TensorType], _: &[TensorType], caps: &Caps) -> Option<Bf16> {
         let Geometry { batch, m, k, n } = Geometry::new(x[0].shape.dims(), x[1].shape.dims());
-        // For smaller products, converting the operands takes longer than reading halves saves.
+        // For smaller products, converting the operands takes longer than reading bf16 saves.
         let wanted = m.min(n).min(k) >= 256 && batch.saturating_mul(m).saturating_mul(n).saturating_mul(k) >= 1 << 27;
-        let fits = gemm::multiplies_halves(caps) && n.is_multiple_of(LINE) && m > 0 && n > 0 && k > 0;
-        let halves = Halves { innermost: Innermost::Last, operands: &[0, 1], stores: Stores::Lines, wanted };
-        fits.then_some(halves)
+        let fits = gemm::multiplies_bf16(caps) && n.is_multiple_of(LINE) && m > 0 && n > 0 && k > 0;
+        let bf16 = Bf16 { innermost: Innermost::Last, operands: &[0, 1], stores: Stores::Lines, wanted };
+        fits.then_some(bf16)
     }
 
     fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>], _: &Scratch) {
@@ -218,7 +218,7 @@ impl Kernel for Matmul {
         let product = Product { batch, m, n, k, operands, beside: true };
         if x.iter().any(|x| x.format != Format::Full) {
             let [a, b] = [Lines::new(&x[0], true), Lines::new(&x[1], false)].map(|x| x.expect("they lie in lines"));
-            return product.of_halves([&a, &b], caps);
+            return product.of_bf16([&a, &b], caps);
         }
         let read = [(Binding::Input(0), a), (Binding::Input(1), b)];
         let mut defines = gemm::operands([a, b]);

@@ -148,14 +148,14 @@ pub(crate) trait Kernel: Primitive {
         None
     }
 
-    /// The operands and results that are halves (`Format::Half`), if operands and results of these types allow it.
-    fn halves(&self, x: &[TensorType], y: &[TensorType], caps: &Caps) -> Option<Halves> {
+    /// The operands and results that are bf16 (`Format::Bf16`), if operands and results of these types allow it.
+    fn bf16(&self, x: &[TensorType], y: &[TensorType], caps: &Caps) -> Option<Bf16> {
         let _ = (x, y, caps);
         None
     }
 
     /// The layout of each operand in the result, for an operation that only joins its operands. `format` is that of the
-    /// result; an operand in halves has its own channels innermost. On GPUs nothing else is launched: the program that
+    /// result; an operand in bf16 has its own channels innermost. On GPUs nothing else is launched: the program that
     /// computes an operand stores it there, or the operand is copied.
     fn parts(&self, x: &[Shape], format: Format) -> Option<Vec<Layout>> {
         let _ = (x, format);
@@ -183,12 +183,12 @@ pub(crate) trait Kernel: Primitive {
     fn variants(&self, x: &[Argument], y: &[TensorType], caps: &Caps) -> Vec<Variant>;
 }
 
-/// The operands and results of a kernel that are halves: all of these or none.
+/// The operands and results of a kernel that are bf16: all of these or none.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Halves {
+pub(crate) struct Bf16 {
     /// The order of the elements.
     pub innermost: Innermost,
-    /// The operands that are read as halves.
+    /// The operands that are read as bf16.
     pub operands: &'static [usize],
     /// The form in which result 0 is stored.
     pub stores: Stores,
@@ -196,18 +196,18 @@ pub(crate) struct Halves {
     pub wanted: bool,
 }
 
-/// The axis along which elements form lines of halves.
+/// The axis along which elements form lines of bf16.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Innermost {
     /// The channels of images `[N, C, H, W]`.
     Channels,
     /// The last axis, as in the API. Operands that the kernel reads strided must be in lines; they are read through
-    /// their views, in halves or in `f32`.
+    /// their views, in bf16 or in `f32`.
     Last,
 }
 
 impl Innermost {
-    /// The order of the elements of a tensor as halves, if it can be stored so.
+    /// The order of the elements of a tensor as bf16, if it can be stored so.
     #[must_use]
     pub fn order(self, shape: Shape) -> Option<Channels> {
         match self {
@@ -217,16 +217,16 @@ impl Innermost {
     }
 }
 
-/// The way in which a kernel that reads halves stores result 0.
+/// The way in which a kernel that reads bf16 stores result 0.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Stores {
     /// As other kernels do, in `f32`, element by element.
     Full,
-    /// Likewise; or by lines in the order of the API, if ranks exchange the result as halves. See `Launch::rows`.
+    /// Likewise; or by lines in the order of the API, if ranks exchange the result as bf16. See `Launch::rows`.
     Rows,
     /// By lines, through `store_line` of `shared/epilogue_lines`.
     Lines,
-    /// Halves that the kernel writes itself.
+    /// Bf16 that the kernel writes itself.
     Words,
 }
 
@@ -285,8 +285,8 @@ macro_rules! ops {
                 match self { $(Self::$name(op) => op.parts(x, format),)+ }
             }
 
-            pub(crate) fn halves(&self, x: &[TensorType], y: &[TensorType], caps: &Caps) -> Option<Halves> {
-                match self { $(Self::$name(op) => op.halves(x, y, caps),)+ }
+            pub(crate) fn bf16(&self, x: &[TensorType], y: &[TensorType], caps: &Caps) -> Option<Bf16> {
+                match self { $(Self::$name(op) => op.bf16(x, y, caps),)+ }
             }
 
             pub(crate) fn meets(&self) -> Option<&Exchange> {

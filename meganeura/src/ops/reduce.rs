@@ -7,7 +7,7 @@ use std::panic::Location;
 
 use pulp::{Simd, WithSimd};
 
-use super::{Halves, Innermost, Kernel, Primitive, Stores};
+use super::{Bf16, Innermost, Kernel, Primitive, Stores};
 use crate::kernel::launch::{Argument, Caps, Variant};
 use crate::kernel::native::{self, Cascade, OutView, Real, Scratch, View, by_halves};
 #[cfg(feature = "onnx")]
@@ -174,8 +174,8 @@ impl Kernel for Reduce {
     }
 
     /// The order of the elements does not matter, and results are few.
-    fn halves(&self, _: &[TensorType], _: &[TensorType], caps: &Caps) -> Option<Halves> {
-        caps.half.then_some(Halves {
+    fn bf16(&self, _: &[TensorType], _: &[TensorType], caps: &Caps) -> Option<Bf16> {
+        caps.bf16.then_some(Bf16 {
             innermost: Innermost::Channels,
             operands: &[0],
             stores: Stores::Full,

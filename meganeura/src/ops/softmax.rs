@@ -4,7 +4,7 @@ mod native_blocks;
 
 use self::native_blocks::Blocks;
 use super::segments::Segments;
-use super::{Halves, Innermost, Kernel, Primitive, Stores};
+use super::{Bf16, Innermost, Kernel, Primitive, Stores};
 use crate::kernel::launch::{Argument, Binding, Caps, Format, LINE, Launch, Variant, define};
 use crate::kernel::native::{self, OutView, Real, Scratch, View};
 #[cfg(feature = "onnx")]
@@ -201,17 +201,17 @@ impl Kernel for Softmax {
     }
 
     /// Logarithms stay in `f32`, as losses are computed from them.
-    fn halves(&self, x: &[TensorType], _: &[TensorType], caps: &Caps) -> Option<Halves> {
+    fn bf16(&self, x: &[TensorType], _: &[TensorType], caps: &Caps) -> Option<Bf16> {
         let (outer, len, inner) = around(x[0].shape, self.axis);
-        let fits = caps.half && !self.log && inner == 1 && len > 0 && len.is_multiple_of(LINE) && outer > 0;
+        let fits = caps.bf16 && !self.log && inner == 1 && len > 0 && len.is_multiple_of(LINE) && outer > 0;
         let fits = fits && !Rows::of_lines(x[0].shape, self.axis).is_split();
-        let halves = Halves { innermost: Innermost::Last, operands: &[0], stores: Stores::Lines, wanted: false };
-        fits.then_some(halves)
+        let bf16 = Bf16 { innermost: Innermost::Last, operands: &[0], stores: Stores::Lines, wanted: false };
+        fits.then_some(bf16)
     }
 
     fn variants(&self, x: &[Argument], _: &[TensorType], _: &Caps) -> Vec<Variant> {
         let shape = x[0].ty.shape;
-        if let Format::Half(_) = x[0].format {
+        if let Format::Bf16(_) = x[0].format {
             let mut lines = Rows::of_lines(shape, self.axis).variant("lines", self.log, "lines");
             lines.launches = lines.launches.into_iter().map(Launch::by_lines).collect();
             return vec![lines];

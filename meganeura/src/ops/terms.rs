@@ -4,7 +4,7 @@
 //! window loops for long. It then keeps a GPU waiting, and on Mesa's lavapipe it never reaches the end: see
 //! [`Caps::LOOPS_IN_SOFTWARE`](crate::kernel::launch::Caps::LOOPS_IN_SOFTWARE).
 
-use super::{Halves, Innermost, Stores};
+use super::{Bf16, Innermost, Stores};
 use crate::Shape;
 use crate::kernel::launch::{Caps, Channels, Format, Kind, LINE, Launch, Variant, define, tree};
 
@@ -39,7 +39,7 @@ impl Terms {
         self.launch("invocation", "full", 1)
     }
 
-    /// Each invocation computes a line, with operands and results in [halves](crate::kernel::launch::Format::Half).
+    /// Each invocation computes a line, with operands and results in [bf16](crate::kernel::launch::Format::Bf16).
     pub(super) fn by_lines(self) -> Launch {
         self.launch("invocation", "lines", LINE).by_lines()
     }
@@ -81,7 +81,7 @@ impl Terms {
 
     /// The variants for an operand in this format, best first. The variant by invocations has the given name.
     pub(super) fn variants(self, format: Format, name: &'static str) -> Vec<Variant> {
-        if let Format::Half(_) = format {
+        if let Format::Bf16(_) = format {
             return vec![Variant::simple("lines", self.by_lines())];
         }
         let is_long = is_long(self.extent);
@@ -91,17 +91,12 @@ impl Terms {
     }
 }
 
-/// The operands and results that a kernel takes as halves if it computes `y` by lines, from an operand like `x` and
+/// The operands and results that a kernel takes as bf16 if it computes `y` by lines, from an operand like `x` and
 /// sums of this number of terms.
-pub(super) fn halves(
-    operands: &'static [usize],
-    [x, y]: [Shape; 2],
-    extent: [usize; 2],
-    caps: &Caps,
-) -> Option<Halves> {
+pub(super) fn bf16(operands: &'static [usize], [x, y]: [Shape; 2], extent: [usize; 2], caps: &Caps) -> Option<Bf16> {
     let in_lines = [x, y].iter().all(|&shape| Channels::of(shape).is_some());
-    let fit = caps.half && in_lines && !is_long(extent);
-    fit.then_some(Halves { innermost: Innermost::Channels, operands, stores: Stores::Lines, wanted: false })
+    let fit = caps.bf16 && in_lines && !is_long(extent);
+    fit.then_some(Bf16 { innermost: Innermost::Channels, operands, stores: Stores::Lines, wanted: false })
 }
 
 /// `true` if a workgroup should compute a result with this number of terms, instead of an invocation.

@@ -25,8 +25,8 @@ impl KernelWork {
                     launch.bindings.push(Binding::Input(operand));
                     let (ty, result) = match (format, launch.lines) {
                         (Format::Full, _) => ("f32", "load_x[i]".to_owned()),
-                        (Format::Half(_), false) => ("u32", "half_at(load_x[i / 2u], i)".to_owned()),
-                        (Format::Half(_), true) => ("vec4<u32>", format!("eight_of(load_x[i / {LINE}u])")),
+                        (Format::Bf16(_), false) => ("u32", "bf16_at(load_x[i / 2u], i)".to_owned()),
+                        (Format::Bf16(_), true) => ("vec4<u32>", format!("eight_of(load_x[i / {LINE}u])")),
                     };
                     let declarations = format!("@group(0) @binding({at}) var<storage, read> load_x: array<{ty}>;\n");
                     (Wgsl { declarations, functions: String::new() }, String::new(), result)

@@ -211,7 +211,7 @@ impl StorageInfo {
     pub(crate) fn element_bytes(&self) -> usize {
         match self.format {
             Format::Full => self.dtype.bytes(),
-            Format::Half(_) => 2,
+            Format::Bf16(_) => 2,
         }
     }
 

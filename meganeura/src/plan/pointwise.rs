@@ -27,7 +27,7 @@ pub(crate) enum Input {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Program {
     pub(crate) shape: Shape,
-    /// The position of the channels, if elements are counted in the order of [`Format::Half`] instead of the API's.
+    /// The position of the channels, if elements are counted in the order of [`Format::Bf16`] instead of the API's.
     pub(crate) order: Option<Channels>,
     pub(crate) instructions: Vec<(Pointwise, Vec<Input>)>,
     /// The source of each result.
@@ -97,7 +97,7 @@ impl Program {
     /// The declarations for the statements of [`Program::element`] or, with `lines`, of [`Program::line`]. Appends the
     /// program's bindings to those of a launch. Result `k` of the program is result `results[k]` of the step; with no
     /// results given, nothing is stored. An operand that shares the memory of a result is read through that binding.
-    /// With `lines`, halves are accessed in whole lines, and so are other elements that are adjacent.
+    /// With `lines`, bf16 is accessed in whole lines, and so are other elements that are adjacent.
     pub(super) fn wgsl(
         &self,
         step: &Step,
@@ -113,14 +113,14 @@ impl Program {
                 writeln!(declarations, "@group(0) @binding({at}) var<storage, {access}> {prefix}{name}: array<{ty}>;");
             bindings.push(binding);
         };
-        let halves = if lines { "vec4<u32>" } else { "u32" };
+        let bf16 = if lines { "vec4<u32>" } else { "u32" };
         for k in self.operands() {
             if updated(step, results, k).is_some() {
                 continue;
             }
             let argument = &step.inputs[k].argument;
             let ty = match argument.format {
-                Format::Half(_) => halves.to_owned(),
+                Format::Bf16(_) => bf16.to_owned(),
                 Format::Full if lines && self.fours(step, results, k, "").is_some() => {
                     format!("vec4<{}>", wgsl_type(argument.ty.dtype))
                 }
@@ -136,7 +136,7 @@ impl Program {
                 continue;
             }
             let ty = match format {
-                Format::Half(_) => halves.to_owned(),
+                Format::Bf16(_) => bf16.to_owned(),
                 Format::Full if lines && self.stores_fours(k) => {
                     format!("vec4<{}>", wgsl_type(step.outputs[result].1.dtype))
                 }
@@ -154,14 +154,14 @@ impl Program {
         Wgsl { declarations, functions: functions.join("\n") }
     }
 
-    /// The operands that are stored as halves.
-    fn halves(&self, step: &Step) -> Vec<usize> {
+    /// The operands that are stored as bf16.
+    fn bf16(&self, step: &Step) -> Vec<usize> {
         let mut operands = self.operands();
         operands.retain(|&k| step.inputs[k].argument.format != Format::Full);
         operands
     }
 
-    /// The statements for one element. In the order of halves, `i` counts places in memory and `l` elements in the
+    /// The statements for one element. In the order of bf16, `i` counts places in memory and `l` elements in the
     /// order of the API.
     pub(super) fn element(&self, step: &Step, results: &[usize], prefix: &str, suffix: &str) -> Element {
         let mut element = Element::default();
@@ -170,9 +170,9 @@ impl Program {
             let name = format!("a{k}{suffix}");
             let read = match step.inputs[k].argument.format {
                 Format::Full => self.read_full(step, results, k, prefix, &index),
-                Format::Half(_) => {
+                Format::Bf16(_) => {
                     let at = offset(&step.inputs[k].argument.layout, &format!("i{suffix}"));
-                    format!("half_at({prefix}x{k}[({at}) / 2u], i{suffix})")
+                    format!("bf16_at({prefix}x{k}[({at}) / 2u], i{suffix})")
                 }
             };
             let _ = writeln!(element.reads, "    let {name} = {read};");
@@ -225,16 +225,16 @@ impl Program {
         work
     }
 
-    /// The statements for one line, whose first element is `i` with the suffix. `reads` loads only halves, into
+    /// The statements for one line, whose first element is `i` with the suffix. `reads` loads only bf16, into
     /// variables `w{k}` with the suffix.
     pub(super) fn line(&self, step: &Step, results: &[usize], prefix: &str, suffix: &str) -> Element {
         let mut line = Element::default();
-        let halves = self.halves(step);
-        for k in &halves {
+        let bf16 = self.bf16(step);
+        for k in &bf16 {
             let at = offset(&step.inputs[*k].argument.layout, &format!("i{suffix}"));
             let _ = writeln!(line.reads, "    let w{k}{suffix} = {prefix}x{k}[({at}) / {LINE}u];");
         }
-        let (full, channels) = (|k: &usize| !halves.contains(k), self.channels());
+        let (full, channels) = (|k: &usize| !bf16.contains(k), self.channels());
         if self.operands().iter().any(full) || self.formats.contains(&Format::Full) {
             let [c, s] = channels.of_line(&format!("i{suffix}"));
             let _ = writeln!(line.work, "    let c{suffix} = {c};\n    let s{suffix} = {s};");
@@ -244,8 +244,8 @@ impl Program {
         }
         for e in 0..LINE {
             let own = format!("{suffix}_{e}");
-            for k in &halves {
-                let _ = writeln!(line.work, "    let a{k}{own} = half_at(w{k}{suffix}[{}u], {e}u);", e / 2);
+            for k in &bf16 {
+                let _ = writeln!(line.work, "    let a{k}{own} = bf16_at(w{k}{suffix}[{}u], {e}u);", e / 2);
             }
             self.read_words(&mut line.work, prefix, &own);
             line.work += &self.work(prefix, &own);
@@ -277,7 +277,7 @@ impl Program {
         self.order.expect("lines are in an order of theirs")
     }
 
-    /// The places of a line's elements in an operand that is not stored as halves. The line starts at channel `c` (with
+    /// The places of a line's elements in an operand that is not stored as bf16. The line starts at channel `c` (with
     /// the suffix), counted through all images, of pixel `s`.
     fn places(&self, step: &Step, k: usize, suffix: &str) -> Places {
         let layout = &step.inputs[k].argument.layout;
@@ -300,7 +300,7 @@ impl Program {
         self.in_fours() && self.places[k].is_none()
     }
 
-    /// The statements that read a line of an operand that is not stored as halves.
+    /// The statements that read a line of an operand that is not stored as bf16.
     fn line_of_full(&self, step: &Step, results: &[usize], k: usize, prefix: &str, suffix: &str) -> String {
         let source = format!("{prefix}{}", source(step, results, k));
         let element = |e: usize| format!("a{k}{suffix}_{e}");
@@ -358,7 +358,7 @@ impl Program {
     pub(super) fn epilogue_of_lines(&self, step: &Step, results: &[usize], prefix: &str) -> String {
         let Element { reads, work, writes } = self.line(step, results, prefix, "");
         let (mut fields, mut held, mut words) = (String::new(), String::new(), String::new());
-        for k in self.halves(step) {
+        for k in self.bf16(step) {
             let _ = writeln!(fields, "    w{k}: vec4<u32>,");
             let _ = write!(words, ", w{k}");
             let _ = writeln!(held, "    let w{k} = e.w{k};");
@@ -425,8 +425,8 @@ impl Program {
         }
         let argument = &step.inputs[0].argument;
         let to = match (argument.format, self.formats[0]) {
-            (Format::Full, Format::Half(_)) if argument.layout.is_contiguous() => "half",
-            (Format::Half(_), Format::Full) => "full",
+            (Format::Full, Format::Bf16(_)) if argument.layout.is_contiguous() => "bf16",
+            (Format::Bf16(_), Format::Full) => "full",
             _ => return None,
         };
         let images = self.shape.elements() / (channels * pixels);

@@ -24,8 +24,8 @@ pub(crate) struct Preferences {
     pub(crate) number: usize,
     /// `true` to keep elementwise work out of the launches of kernels.
     pub(crate) apart: bool,
-    /// `true` to have every capable kernel read and store halves, even where it gains nothing.
-    pub(crate) halves: bool,
+    /// `true` to have every capable kernel read and store bf16, even where it gains nothing.
+    pub(crate) bf16: bool,
     /// Operations, each with the name of its preferred variant.
     pub(crate) named: Vec<(String, String)>,
 }

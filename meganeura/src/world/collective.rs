@@ -156,7 +156,7 @@ mod tests {
 
     #[cfg(feature = "gpu")]
     #[test]
-    fn halves_come_first() {
+    fn bf16_comes_first() {
         let range = Range::of_means(&[(4, false), (6, true), (8, false), (16, true)], 8);
         assert_eq!(range, Range { offsets: vec![24, 0, 32, 8], bytes: 40, part: 40, halves: 24 });
         assert_eq!(Range::of_means(&[(6, true)], 8), Range { offsets: vec![0], bytes: 8, part: 8, halves: 8 });

@@ -3,9 +3,9 @@
 // `let e = epilogue(i)` for each, and then `finish(e, line)`.
 //
 // Defines: STORE  declarations, among them `struct Epilogue`, `fn epilogue(i: u32) -> Epilogue` and
-//                 `fn finish(e: Epilogue, line: Eight)`; they may call whatever shared/math and shared/half declare
+//                 `fn finish(e: Epilogue, line: Eight)`; they may call whatever shared/math and shared/bf16 declare
 
-#include "shared/half"
+#include "shared/bf16"
 #include "shared/math"
 
 ${STORE}

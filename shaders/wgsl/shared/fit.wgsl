@@ -1,10 +1,10 @@
-// Scaling of halves to fit f16, for kernels on matrix units: `conv2d_taps`, `conv2d_grad_weight_taps` and
-// `matmul_halves`.
+// Scaling of bf16 to fit f16, for kernels on matrix units: `conv2d_taps`, `conv2d_grad_weight_taps` and
+// `matmul_bf16`.
 //
 // A workgroup chooses powers of two from the peaks of the first blocks that it loads, with ROOM for larger elements. An
 // element that is too large even so becomes infinite, and so do its sums. Macro check_fit looks for such sums at the
 // end. If there are any, the workgroup starts over, with powers from the peaks of all blocks. So loads need no checks.
-// With BFLOAT, everything fits as it is, and there is one attempt.
+// With BF16_UNITS, everything fits as it is, and there is one attempt.
 //
 // The kernel declares
 //     const WG, SUBGROUP   invocations of the workgroup and of a subgroup
@@ -25,7 +25,7 @@ const PITCH_SUMS: u32 = 5u;
 /// One fragment of sums for each subgroup whose turn it is.
 var<workgroup> sums: array<vec4<f32>, WG / SUBGROUP / TURNS * 16u * PITCH_SUMS>;
 
-#if BFLOAT
+#if BF16_UNITS
 const ATTEMPTS: u32 = 1u;
 
 fn exponents_of_all(lane: u32, held: vec2<f32>, room: i32) -> vec2<i32> {
@@ -68,7 +68,7 @@ fn finite_magnitude(words: vec4<u32>) -> f32 {
 // Declares `fit`: `true` if the sums of all subgroups are finite. It takes `lane` and `subgroup`; `total`, the sum of
 // the subgroup's fragments; and `begin_sums`, the place in `sums` of the subgroup's fragment.
 #macro check_fit()
-#if BFLOAT
+#if BF16_UNITS
         let fit = true;
 #else
         for (var turn = 0u; turn < TURNS; turn += 1u) {

@@ -26,7 +26,7 @@
 //
 // Defines: UNITS    scalar or matrix
 //          FM, FN   blocks, or fragments, down and across
-//          HALVES   steps that workgroup memory holds, 1 or 2. 1 takes another barrier per step, but leaves memory for
+//          STAGES   steps that workgroup memory holds, 1 or 2. 1 takes another barrier per step, but leaves memory for
 //                   more workgroups, which run while this one waits
 //          LOADS    blocks that an invocation loads in a step, (BM + BN)·BK/(16·WG), with WG the workgroup's size
 //          A_ALONG  k or row: the axis along which neighbours of a are adjacent in memory
@@ -49,12 +49,12 @@ enable wgpu_cooperative_matrix;
 
 const FM: u32 = ${FM};
 const FN: u32 = ${FN};
-const HALVES: u32 = ${HALVES};
+const STAGES: u32 = ${STAGES};
 #if UNITS == matrix
 const SM: u32 = ${SM};
 const SN: u32 = ${SN};
 const BK: u32 = 16u * ${STEPS};
-const ROUND: u32 = HALVES * BK;
+const ROUND: u32 = STAGES * BK;
 const SUBGROUP: u32 = ${SUBGROUP};
 const WG: u32 = SUBGROUP * SM * SN;
 const BM: u32 = 16u * FM * SM;
@@ -132,21 +132,21 @@ fn fetch(b: u32, row0: u32, column0: u32, k0: u32, end: u32, lane: u32, first: u
 const PITCH_A: u32 = LINES_A + 1u;
 const PITCH_B: u32 = LINES_B + 1u;
 
-var<workgroup> tile_a: array<vec4<f32>, HALVES * BK * PITCH_A>;
-var<workgroup> tile_b: array<vec4<f32>, HALVES * BK * PITCH_B>;
+var<workgroup> tile_a: array<vec4<f32>, STAGES * BK * PITCH_A>;
+var<workgroup> tile_b: array<vec4<f32>, STAGES * BK * PITCH_B>;
 
-/// Stores block number `first + lane` of a step into a half of workgroup memory.
-fn put(half: u32, lane: u32, first: u32, block: mat4x4<f32>) {
+/// Stores block number `first + lane` of a step into a stage in workgroup memory.
+fn put(stage: u32, lane: u32, first: u32, block: mat4x4<f32>) {
     if is_of_a(lane, first) {
         let place = place_a(first + lane);
-        let line = (half * BK + 4u * place.y) * PITCH_A + place.x;
+        let line = (stage * BK + 4u * place.y) * PITCH_A + place.x;
 #for C in 4
         tile_a[line + ${C}u * PITCH_A] = block[${C}];
 #endfor
         return;
     }
     let place = place_b(first + lane - BLOCKS_A);
-    let line = (half * BK + 4u * place.y) * PITCH_B + place.x;
+    let line = (stage * BK + 4u * place.y) * PITCH_B + place.x;
 #for C in 4
     tile_b[line + ${C}u * PITCH_B] = block[${C}];
 #endfor
@@ -182,7 +182,7 @@ fn main(
     let end = min(begin + PART_K, DEPTH);
 
     // A round loads one step and multiplies the one before it: the first multiplies nothing, the last loads nothing.
-    var half = 0u;
+    var stage = 0u;
     var depth = 0u;
     for (var k0 = begin; k0 < end + BK; k0 += BK) {
         let more = k0 < end;
@@ -194,8 +194,8 @@ fn main(
             next_${L} = fetch(batch, row0, column0, k0, end, lane, ${L}u * WG);
 #endfor
         }
-        let lines_a = half * BK * PITCH_A + y;
-        let lines_b = half * BK * PITCH_B + x;
+        let lines_a = stage * BK * PITCH_A + y;
+        let lines_b = stage * BK * PITCH_B + x;
         // `depth` is not a constant: fully unrolled, the loop would not fit the instruction cache.
         for (var step = 0u; step < depth; step += ${UNROLL}u) {
 #for U in UNROLL
@@ -216,14 +216,14 @@ fn main(
 #endfor
 #endfor
         }
-#if HALVES == 2
-        half = 1u - half;
+#if STAGES == 2
+        stage = 1u - stage;
 #else
         workgroupBarrier();
 #endif
         if more {
 #for L in LOADS
-            put(half, lane, ${L}u * WG, next_${L});
+            put(stage, lane, ${L}u * WG, next_${L});
 #endfor
         }
         workgroupBarrier();
@@ -265,8 +265,7 @@ const PITCH_B: u32 = LINES_B + 2u;
 /// The pitch of the rows of a fragment's sums.
 const PITCH: u32 = 20u;
 const SUMS: u32 = SM * SN * 16u * PITCH;
-/// log₂ of the headroom above the peaks of the first step, less one: operands are scaled to peak below 2^(15 − ROOM),
-/// and f16 overflows at 2^16.
+/// As in shared/fit, above the peaks of the first step.
 const ROOM: i32 = 3;
 /// Magnitudes of an operand that `sums` has room for while they are compared, a power of two. It divides WG.
 const FINDERS: u32 = min(WG, 128u);
@@ -276,12 +275,12 @@ var<workgroup> sums: array<f32, SUMS>;
 /// Nonzero in x if a sum is not finite. Four components, because the next variable must begin at a multiple of 16
 /// bytes: NVIDIA's driver does not align variables, and loads fragments wrongly from other places.
 var<workgroup> too_large: vec4<u32>;
-var<workgroup> tile_a: array<vec4<f16>, HALVES * BK * PITCH_A>;
-var<workgroup> tile_b: array<vec4<f16>, HALVES * BK * PITCH_B>;
+var<workgroup> tile_a: array<vec4<f16>, STAGES * BK * PITCH_A>;
+var<workgroup> tile_b: array<vec4<f16>, STAGES * BK * PITCH_B>;
 
 /// Notes a sum that is not finite.
 fn note_sum(sum: f32) {
-    if !is_finite(sum) {
+    if (bitcast<u32>(sum) & 0x7f800000u) == 0x7f800000u {
         too_large.x = 1u;
     }
 }
@@ -343,24 +342,24 @@ fn largest_of_all(b: u32, row0: u32, column0: u32, begin: u32, end: u32, lane: u
     return held;
 }
 
-/// Stores block number `first + lane` of a step into a half of workgroup memory, scaled and rounded.
-fn put(half: u32, lane: u32, first: u32, block: mat4x4<f32>, scale: vec2<f32>) {
+/// Stores block number `first + lane` of a step into a stage in workgroup memory, scaled and rounded.
+fn put(stage: u32, lane: u32, first: u32, block: mat4x4<f32>, scale: vec2<f32>) {
     if is_of_a(lane, first) {
         let place = place_a(first + lane);
-        let line = (half * BK + 4u * place.y) * PITCH_A + place.x;
+        let line = (stage * BK + 4u * place.y) * PITCH_A + place.x;
 #for C in 4
         tile_a[line + ${C}u * PITCH_A] = vec4<f16>(block[${C}] * scale.x);
 #endfor
         return;
     }
     let place = place_b(first + lane - BLOCKS_A);
-    let line = (half * BK + 4u * place.y) * PITCH_B + place.x;
+    let line = (stage * BK + 4u * place.y) * PITCH_B + place.x;
 #for C in 4
     tile_b[line + ${C}u * PITCH_B] = vec4<f16>(block[${C}] * scale.y);
 #endfor
 }
 
-// Accumulates the products of a step in sum_I_J. The step is in half H of workgroup memory. It takes `y` and `x` of
+// Accumulates the products of a step in sum_I_J. The step is in stage H of workgroup memory. It takes `y` and `x` of
 // find_tile.
 #macro multiply_step(H)
 #for U in STEPS
@@ -400,8 +399,8 @@ fn main(
     put(0u, lane, ${L}u * WG, first_${L}, scale);
 #endfor
     workgroupBarrier();
-    for (var k0 = begin; k0 < end; k0 += HALVES * BK) {
-#for H in HALVES
+    for (var k0 = begin; k0 < end; k0 += STAGES * BK) {
+#for H in STAGES
         let more_${H} = k0 + ${H}u * BK + BK < begin + PART_K;
 #for L in LOADS
         var next_${H}_${L}: mat4x4<f32>;
@@ -412,12 +411,12 @@ fn main(
 #endfor
         }
 #insert multiply_step(H)
-#if HALVES == 1
+#if STAGES == 1
         workgroupBarrier();
 #endif
         if more_${H} {
 #for L in LOADS
-            put((${H}u + 1u) % HALVES, lane, ${L}u * WG, next_${H}_${L}, scale);
+            put((${H}u + 1u) % STAGES, lane, ${L}u * WG, next_${H}_${L}, scale);
 #endfor
         }
         workgroupBarrier();

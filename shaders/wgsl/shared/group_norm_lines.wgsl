@@ -1,4 +1,4 @@
-// Slabs, for group normalisation of halves. A slab is SLAB channels of an image; each workgroup takes one. Neighbouring
+// Slabs, for group normalisation of bf16. A slab is SLAB channels of an image; each workgroup takes one. Neighbouring
 // invocations read the lines of a pixel, and the next OCTETS invocations those of the next pixel, so that loads
 // coalesce. Lines are counted through the tensor: line i begins with element 8·i.
 //
@@ -19,7 +19,7 @@
 //          PLANES number of an invocation's sums, at least two for each cell
 //          FOLDS  partial sums of a group; 1 where the group has few terms
 
-#include "shared/half"
+#include "shared/bf16"
 
 const N: u32 = ${N};
 const C: u32 = ${C};

@@ -1,4 +1,4 @@
-// Shared by the kernels of tiled products (shared/gemm, `matmul_halves`, `conv2d_taps`): the tile that a workgroup
+// Shared by the kernels of tiled products (shared/gemm, `matmul_bf16`, `conv2d_taps`): the tile that a workgroup
 // computes on matrix units, and the destination of its sums.
 //
 // Defines: SUMS    whole: sums go to the epilogue; or parts: they go to a buffer, which another kernel adds up
@@ -27,7 +27,7 @@ fn epilogue(at: u32) -> Epilogue {
 }
 
 #if LINES
-#include "shared/half"
+#include "shared/bf16"
 
 @group(0) @binding(${SUMS_AT}) var<storage, read_write> parts: array<vec4<f32>>;
 

@@ -2,9 +2,9 @@
 // in that order, and i is a multiple of 8.
 //
 // Defines: LOAD  declarations, among them `fn load_line(i: u32) -> Eight`; they may call whatever shared/math and
-//                shared/half declare
+//                shared/bf16 declare
 
-#include "shared/half"
+#include "shared/bf16"
 #include "shared/math"
 
 ${LOAD}

@@ -4,7 +4,8 @@
 //          SIDE          values of a pixel
 //          H, W, P, Q    extents of the operand's planes, and of the result's
 //          ROWS, COLUMNS the axes, expressions of type Axis
-//          RULE          mean: of windows that cover the axis (adaptive average); linear: interpolation of two; cubic: of four
+//          RULE          mean: of windows that cover the axis (adaptive average); linear: interpolation of two;
+//                        cubic: of four
 //          TRANSPOSED    1 for the transpose; the axes are those of the operation that is transposed
 
 const N: u32 = ${N};

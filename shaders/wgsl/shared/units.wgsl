@@ -1,13 +1,13 @@
 // Operands of matrix units: 16-bit numbers, in fours in workgroup memory; and powers of two that scale numbers into the
 // range of f16, from 6e-8 to 65,504.
 //
-// The numbers are f16, to which lines of halves are scaled; or, with BFLOAT, bf16, bit for bit the halves in memory.
-// WGSL has no bf16. With BFLOAT, the host has the driver compile f16 as bf16, so kernels compute nothing with f16 but
+// The numbers are f16, to which lines of bf16 are scaled; or, with BF16_UNITS, bf16, bit for bit as in memory. WGSL has
+// no bf16. With BF16_UNITS, the host has the driver compile f16 as bf16, so kernels compute nothing with f16 but
 // products on matrix units.
 //
-// Defines: BFLOAT  defined where f16 means bf16
+// Defines: BF16_UNITS  defined where f16 means bf16
 
-#include "shared/half"
+#include "shared/bf16"
 
 alias Four = vec4<f16>;
 
@@ -16,9 +16,9 @@ fn four_of(words: vec2<u32>) -> Four {
     return Four(vec2<f16>(unpack2x16float(words.x)), vec2<f16>(unpack2x16float(words.y)));
 }
 
-/// The first four elements of a line of halves, for matrix units: scaled to f16, or with BFLOAT bit for bit.
+/// The first four elements of a line of bf16, for matrix units: scaled to f16, or with BF16_UNITS bit for bit.
 fn first_four(words: vec4<u32>, scale: f32) -> Four {
-#if BFLOAT
+#if BF16_UNITS
     return four_of(words.xy);
 #else
     return Four(eight_of(words).first * scale);
@@ -27,7 +27,7 @@ fn first_four(words: vec4<u32>, scale: f32) -> Four {
 
 /// The last four.
 fn last_four(words: vec4<u32>, scale: f32) -> Four {
-#if BFLOAT
+#if BF16_UNITS
     return four_of(words.zw);
 #else
     return Four(eight_of(words).second * scale);

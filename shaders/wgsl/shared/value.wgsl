@@ -1,10 +1,10 @@
-// The unit of a kernel's work: an element, or a line of halves. Operands are bound as arrays of Held; `value` turns a
+// The unit of a kernel's work: an element, or a line of bf16. Operands are bound as arrays of Held; `value` turns a
 // Held into a Value.
 //
 // Defines: FORMAT  full: a value is one f32; lines: a line of eight bf16
 
 #if FORMAT == lines
-#include "shared/half"
+#include "shared/bf16"
 
 alias Held = vec4<u32>;
 /// The columns are the first and the last four of a line.

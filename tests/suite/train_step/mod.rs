@@ -32,7 +32,7 @@ pub(crate) fn collect(trials: &mut Vec<Trial>) {
     trials.push(gpu_trial("train_step::gpu::in_fast_precision", |device| {
         match device.with_precision(Precision::Fast) {
             Ok(fast) => trains(&fast),
-            Err(_) => trains(&device.for_testing_halves(0)),
+            Err(_) => trains(&device.for_testing_bf16(0)),
         }
     }));
 }

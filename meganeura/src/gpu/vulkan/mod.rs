@@ -4,7 +4,7 @@
 //! two, and would check and encode each of them in every run. Command buffers of this module are executed from wgpu's
 //! encoders, so that everything is submitted in one order. The only code that uses `ash`.
 
-mod bfloat;
+mod bf16;
 #[cfg(target_os = "linux")]
 mod export;
 mod open;
@@ -43,7 +43,7 @@ pub(super) struct Vulkan {
     limits: wgpu::Limits,
     /// `true` if subgroups of a kernel may have any size that the device supports.
     varying_subgroups: bool,
-    bfloat: bool,
+    bf16: bool,
     /// `true` if other APIs can use its memory.
     exports: bool,
     kept: DiskCache,
@@ -79,7 +79,7 @@ impl Vulkan {
             // SAFETY: as above; the device supports the extension.
             unsafe { instance.get_physical_device_features2(physical, &mut features) };
         }
-        let bfloat = bfloat::is_open(below.enabled_device_extensions());
+        let bf16 = bf16::is_open(below.enabled_device_extensions());
         let exports = open::exports(device, below.enabled_device_extensions());
         let robust = robustness.robust_buffer_access2 == vk::TRUE;
         let features = device.features();
@@ -93,15 +93,15 @@ impl Vulkan {
             spirv: pipeline::options(features, version, robust),
             capabilities: pipeline::capabilities(features),
             limits: limits.clone(),
-            bfloat,
+            bf16,
             exports,
             varying_subgroups: features.contains(wgpu::Features::SUBGROUP),
         })
     }
 
     /// `true` if matrix units claim to multiply bf16.
-    pub(super) fn multiplies_bfloat(&self) -> bool {
-        self.bfloat
+    pub(super) fn multiplies_bf16(&self) -> bool {
+        self.bf16
     }
 
     /// The state of the on-disk cache of kernels, and the number of failed writes to it.

@@ -2,7 +2,7 @@
 
 use wgpu::hal::api;
 
-use super::bfloat;
+use super::bf16;
 
 /// Opens an adapter as `descriptor` says, with bf16 on matrix units where available, and with exportable semaphores if
 /// it `exports`. `None` if there is nothing to add, or if the device fails to open this way.
@@ -15,11 +15,11 @@ pub(in crate::gpu) fn open(
     let above = unsafe { adapter.as_hal::<api::Vulkan>()? };
     let semaphores = ash::khr::external_semaphore_fd::NAME;
     let exports = exports && above.physical_device_capabilities().supports_extension(semaphores);
-    let has_bfloat = bfloat::is_there(&above, descriptor.required_features);
-    if !exports && !has_bfloat {
+    let has_bf16 = bf16::is_there(&above, descriptor.required_features);
+    if !exports && !has_bf16 {
         return None;
     }
-    let mut wanted = bfloat::Features::all();
+    let mut wanted = bf16::Features::all();
     // SAFETY: only extensions and features that the device has are added.
     unsafe {
         let opened = above.open_with_callback(
@@ -30,8 +30,8 @@ pub(in crate::gpu) fn open(
                 if exports {
                     device.extensions.push(semaphores);
                 }
-                if has_bfloat {
-                    device.extensions.push(bfloat::EXTENSION);
+                if has_bf16 {
+                    device.extensions.push(bf16::EXTENSION);
                     *device.create_info = std::mem::take(device.create_info).push_next(&mut wanted);
                 }
             })),

@@ -9,7 +9,7 @@ use naga::proc::{BoundsCheckPolicies, BoundsCheckPolicy};
 use naga::{AddressSpace, StorageAccess, valid};
 
 use super::store::Store;
-use super::{Layouts, Shared, Vulkan, bfloat, fault, spirv};
+use super::{Layouts, Shared, Vulkan, bf16, fault, spirv};
 use crate::error::bail;
 use crate::gpu::pipelines::Source;
 use crate::{Error, ErrorKind, Result};
@@ -119,7 +119,7 @@ impl Vulkan {
         let words = spirv::without_contraction(&spv::write_vec(&module, &info, &options, None).map_err(refused)?);
         let is_matrix = |(_, ty): (_, &naga::Type)| matches!(ty.inner, naga::TypeInner::CooperativeMatrix { .. });
         let words = if module.types.iter().any(is_matrix) { spirv::without_unrolling(&words) } else { words };
-        let words = if source.bfloat { bfloat::instead_of_f16(&words) } else { words };
+        let words = if source.bf16 { bf16::instead_of_f16(&words) } else { words };
         let layouts = self.shared.layouts(bindings.len())?;
         let raw = self.compile(&words, layouts)?;
         Ok(Pipeline { shared: Arc::clone(&self.shared), raw, layouts, bindings })

@@ -19,33 +19,33 @@ macro_rules! tiling {
 }
 
 /// 128×128: the most products for each element that is read.
-const LARGE: Tiling = tiling!("tile 128", Units::Scalar { halves: 1 }, [16, 8], [2, 4], 16);
+const LARGE: Tiling = tiling!("tile 128", Units::Scalar { stages: 1 }, [16, 8], [2, 4], 16);
 /// [`LARGE`] with one barrier a step, for a workgroup that is alone on its multiprocessor: no other runs while it
 /// waits.
-const LARGE_TWICE: Tiling = tiling!("tile 128 twice", Units::Scalar { halves: 2 }, [16, 8], [2, 4], 16);
+const LARGE_TWICE: Tiling = tiling!("tile 128 twice", Units::Scalar { stages: 2 }, [16, 8], [2, 4], 16);
 /// 64×64: four times as many workgroups, and a multiprocessor has memory for five.
-const MEDIUM: Tiling = tiling!("tile 64", Units::Scalar { halves: 1 }, [8, 8], [2, 2], 16);
+const MEDIUM: Tiling = tiling!("tile 64", Units::Scalar { stages: 1 }, [8, 8], [2, 2], 16);
 /// [`MEDIUM`] with one barrier a step: never the fastest, but small enough for tests on drivers that compute on the
 /// CPU.
-const MEDIUM_TWICE: Tiling = tiling!("tile 64 twice", Units::Scalar { halves: 2 }, [8, 8], [2, 2], 16);
+const MEDIUM_TWICE: Tiling = tiling!("tile 64 twice", Units::Scalar { stages: 2 }, [8, 8], [2, 2], 16);
 /// 32×32, for small matrices.
-const SMALL: Tiling = tiling!("tile 32", Units::Scalar { halves: 1 }, [8, 8], [1, 1], 16);
+const SMALL: Tiling = tiling!("tile 32", Units::Scalar { stages: 1 }, [8, 8], [1, 1], 16);
 
 /// 128×256 on matrix units.
-const MATRIX_WIDE: Tiling = tiling!("matrix 128×256", Units::Matrix { halves: 1 }, [2, 4], [4, 4], 32);
+const MATRIX_WIDE: Tiling = tiling!("matrix 128×256", Units::Matrix { stages: 1 }, [2, 4], [4, 4], 32);
 /// 256×128, where rows are many.
-const MATRIX_TALL: Tiling = tiling!("matrix 256×128", Units::Matrix { halves: 1 }, [4, 2], [4, 4], 32);
+const MATRIX_TALL: Tiling = tiling!("matrix 256×128", Units::Matrix { stages: 1 }, [4, 2], [4, 4], 32);
 /// 128×128.
-const MATRIX_LARGE: Tiling = tiling!("matrix 128", Units::Matrix { halves: 1 }, [2, 2], [4, 4], 32);
+const MATRIX_LARGE: Tiling = tiling!("matrix 128", Units::Matrix { stages: 1 }, [2, 2], [4, 4], 32);
 /// 128×128 by eight subgroups: more registers for operands that are gathered, and twice as many loads in flight where
 /// there are few tiles.
-const MATRIX_EIGHT: Tiling = tiling!("matrix 128 by 8", Units::Matrix { halves: 1 }, [2, 4], [4, 2], 32);
+const MATRIX_EIGHT: Tiling = tiling!("matrix 128 by 8", Units::Matrix { stages: 1 }, [2, 4], [4, 2], 32);
 /// 64×256, where rows are few.
-const MATRIX_FLAT: Tiling = tiling!("matrix 64×256", Units::Matrix { halves: 1 }, [1, 4], [4, 4], 32);
+const MATRIX_FLAT: Tiling = tiling!("matrix 64×256", Units::Matrix { stages: 1 }, [1, 4], [4, 4], 32);
 /// 64×128.
-const MATRIX_MEDIUM: Tiling = tiling!("matrix 64×128", Units::Matrix { halves: 2 }, [2, 2], [2, 4], 32);
+const MATRIX_MEDIUM: Tiling = tiling!("matrix 64×128", Units::Matrix { stages: 2 }, [2, 2], [2, 4], 32);
 /// 64×64.
-const MATRIX_SMALL: Tiling = tiling!("matrix 64", Units::Matrix { halves: 2 }, [2, 2], [2, 2], 32);
+const MATRIX_SMALL: Tiling = tiling!("matrix 64", Units::Matrix { stages: 2 }, [2, 2], [2, 2], 32);
 
 /// Workgroups that keep a device busy: about one for each multiprocessor or core.
 pub fn busy(caps: &Caps) -> usize {
@@ -95,7 +95,7 @@ impl Product {
         let rest = [MEDIUM, LARGE, MEDIUM_TWICE, LARGE_TWICE, SMALL].map(|tiling| choice(tiling, fewest(&tiling)));
         choices.extend(rest.into_iter().filter(|choice| choice.tiling != best.tiling && fits(choice)));
         if caps.kind == Kind::Software {
-            // Compiling more than another size and one with two halves is not worth the time.
+            // Compiling more than another size and one with two stages is not worth the time.
             let worth = |tiling| tiling == MEDIUM_TWICE || tiling == LARGE && best.tiling == MEDIUM;
             choices.retain(|choice| choice.tiling == best.tiling || worth(choice.tiling));
         }

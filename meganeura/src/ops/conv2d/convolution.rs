@@ -158,7 +158,7 @@ impl<'g> Convolution<'g> {
     /// many.
     fn rows_of_block(&self, rows: usize, caps: &Caps) -> Option<usize> {
         let fits = |rows: &usize, bytes: usize| 8 * bytes * self.taps() * (rows + 2) + 1024 <= caps.workgroup_memory;
-        if caps.bfloat {
+        if caps.bf16_units {
             [32, 16].into_iter().find(|rows| fits(rows, 4))
         } else {
             Some(rows).filter(|rows| fits(rows, 2))
@@ -189,7 +189,7 @@ impl<'g> Convolution<'g> {
                 DH: dilation[0], DW: dilation[1],
             ]);
         }
-        let launch = Launch::new("conv2d_pack_halves", defines, (0, 0), blocks).of_bfloats(caps);
+        let launch = Launch::new("conv2d_pack_taps", defines, (0, 0), blocks).on_bf16_units(caps);
         let launch = launch.loops((2 * taps * rows).div_ceil(256) + 1 + tree(256));
         Launch { bindings: [&[Binding::Input(1)], packed].concat(), ..launch }
     }
@@ -198,7 +198,7 @@ impl<'g> Convolution<'g> {
     pub(super) fn scratch(&self, rows: usize, caps: &Caps) -> Vec<usize> {
         let [m, k] = self.extents();
         let mut scratch = vec![(self.of.groups * m * k * self.taps()).div_ceil(2), self.blocks(rows)];
-        scratch.truncate(if caps.bfloat { 1 } else { 2 });
+        scratch.truncate(if caps.bf16_units { 1 } else { 2 });
         scratch
     }
 }

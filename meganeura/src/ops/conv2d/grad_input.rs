@@ -7,7 +7,7 @@ use crate::kernel::launch::{Argument, Caps, Variant};
 use crate::kernel::native::{OutView, Real, Scratch, View};
 #[cfg(feature = "onnx")]
 use crate::ops::form::{self, Form};
-use crate::ops::{Conv2dOptions, Halves, Kernel, Primitive};
+use crate::ops::{Bf16, Conv2dOptions, Kernel, Primitive};
 use crate::tape::Var;
 use crate::{Result, Shape, TensorType};
 
@@ -81,9 +81,9 @@ impl Primitive for Conv2dGradInput {
 }
 
 impl Kernel for Conv2dGradInput {
-    fn halves(&self, x: &[TensorType], _: &[TensorType], caps: &Caps) -> Option<Halves> {
+    fn bf16(&self, x: &[TensorType], _: &[TensorType], caps: &Caps) -> Option<Bf16> {
         let geometry = Geometry::new(self.input, x[1].shape, self.options).expect("checked when recorded");
-        launch::halves(Pass::GradInput, &geometry, caps)
+        launch::bf16(Pass::GradInput, &geometry, caps)
     }
 
     fn stores(&self) -> bool {

@@ -5,7 +5,7 @@ use super::pass::Pass;
 use super::{Conv2d, Conv2dGradInput, Geometry, expect_shape, native_products, native_winograd};
 use crate::kernel::launch::{Argument, Caps, Variant};
 use crate::kernel::native::{OutView, Real, Scratch, View};
-use crate::ops::{Conv2dOptions, Halves, Kernel, Primitive};
+use crate::ops::{Bf16, Conv2dOptions, Kernel, Primitive};
 use crate::tape::Var;
 use crate::{Result, Shape, TensorType};
 
@@ -63,9 +63,9 @@ impl Primitive for Conv2dGradWeight {
 }
 
 impl Kernel for Conv2dGradWeight {
-    fn halves(&self, x: &[TensorType], _: &[TensorType], caps: &Caps) -> Option<Halves> {
+    fn bf16(&self, x: &[TensorType], _: &[TensorType], caps: &Caps) -> Option<Bf16> {
         let geometry = Geometry::new(x[0].shape, self.weight, self.options).expect("checked when recorded");
-        launch::halves(Pass::GradWeight, &geometry, caps)
+        launch::bf16(Pass::GradWeight, &geometry, caps)
     }
 
     fn stores(&self) -> bool {

@@ -5,9 +5,9 @@
 //!   invocation's loop.
 //! * Tiles of an implicit matrix product: any shape. The sums of a weight's gradient are few and long, so the
 //!   reduction is cut into parts, which are added up in their order.
-//! * Tiles of pixels on matrix units, of images in halves ([`Format::Half`](crate::kernel::launch::Format)), whose
+//! * Tiles of pixels on matrix units, of images in bf16 ([`Format::Bf16`](crate::kernel::launch::Format)), whose
 //!   inputs are in workgroup memory once for all taps: `taps`, and for the weights `taps_weight`. The result is in
-//!   halves if its channels fall into lines, else in `f32`. Where taps span too many pixels for a tile, images are
+//!   bf16 if its channels fall into lines, else in `f32`. Where taps span too many pixels for a tile, images are
 //!   converted.
 //! * Winograd's F(4×4, 3×3), for 3×3 weights without stride, dilation and groups: a quarter of the multiplications. Its
 //!   errors are of the size of the others': below 5e-6 of the largest result at 512 channels. On matrix units, f16
@@ -21,12 +21,12 @@ use crate::Shape;
 use crate::kernel::gemm::{Choice, Cut, Operands, Product, sums_rows};
 use crate::kernel::launch::{Binding, Caps, Channels, Kind, LINE, Launch, Variant, conversion, define};
 use crate::ops::terms::{Terms, Tree};
-use crate::ops::{Halves, Innermost, Stores};
+use crate::ops::{Bf16, Innermost, Stores};
 
-/// Variants of a pass, best first: of images in halves where there are such variants, else of `f32`.
+/// Variants of a pass, best first: of images in bf16 where there are such variants, else of `f32`.
 pub(super) fn variants(pass: Pass, g: &Geometry, caps: &Caps) -> Vec<Variant> {
-    let of_halves = on_halves(pass, g, caps);
-    if of_halves.is_empty() { on_full(pass, g, caps) } else { of_halves }
+    let of_bf16 = on_bf16(pass, g, caps);
+    if of_bf16.is_empty() { on_full(pass, g, caps) } else { of_bf16 }
 }
 
 fn on_full(pass: Pass, g: &Geometry, caps: &Caps) -> Vec<Variant> {
@@ -52,9 +52,9 @@ fn on_full(pass: Pass, g: &Geometry, caps: &Caps) -> Vec<Variant> {
     variants
 }
 
-/// The operands and results of a pass that are in halves, if there are variants for images in halves.
-pub(super) fn halves(pass: Pass, g: &Geometry, caps: &Caps) -> Option<Halves> {
-    if on_halves(pass, g, caps).is_empty() {
+/// The operands and results of a pass that are in bf16, if there are variants for images in bf16.
+pub(super) fn bf16(pass: Pass, g: &Geometry, caps: &Caps) -> Option<Bf16> {
+    if on_bf16(pass, g, caps).is_empty() {
         return None;
     }
     let [input, output] = [g.input(), g.output()].map(|shape| Channels::of(shape).is_some());
@@ -70,16 +70,16 @@ pub(super) fn halves(pass: Pass, g: &Geometry, caps: &Caps) -> Option<Halves> {
         Pass::GradWeight if sums_rows(g.kernel[0] * g.kernel[1], g.o * g.patch()) => Stores::Rows,
         _ => Stores::Full,
     };
-    Some(Halves { innermost: Innermost::Channels, operands, stores, wanted: true })
+    Some(Bf16 { innermost: Innermost::Channels, operands, stores, wanted: true })
 }
 
-/// Variants of a pass where images whose channels fall into lines are in halves, best first. If only one of its images
+/// Variants of a pass where images whose channels fall into lines are in bf16, best first. If only one of its images
 /// does, the other is padded first if it is read, and stored in `f32` if it is the result. Networks begin and end with
 /// such convolutions.
-fn on_halves(pass: Pass, g: &Geometry, caps: &Caps) -> Vec<Variant> {
+fn on_bf16(pass: Pass, g: &Geometry, caps: &Caps) -> Vec<Variant> {
     let pixels = (g.h * g.w).min(g.p * g.q);
     let in_lines = [g.input(), g.output()].map(|shape| Channels::of(shape).is_some());
-    if !caps.half || pixels < 2 || in_lines == [false; 2] {
+    if !caps.bf16 || pixels < 2 || in_lines == [false; 2] {
         return Vec::new();
     }
     let mut variants = match (pass, Convolution::new(pass, g)) {
@@ -107,7 +107,7 @@ fn pad(variant: &mut Variant, operand: usize, shape: Shape) {
     let (from, to) = (Binding::Input(operand), Binding::Scratch(variant.scratch.len()));
     let bindings = variant.launches.iter_mut().flat_map(|launch| &mut launch.bindings);
     bindings.filter(|binding| **binding == from).for_each(|binding| *binding = to);
-    let launch = conversion("half", [n, c, h * w]);
+    let launch = conversion("bf16", [n, c, h * w]);
     variant.launches.insert(0, Launch { bindings: vec![from, to], ..launch });
     variant.scratch.push(n * h * w * c.next_multiple_of(LINE) / 2);
 }
@@ -197,8 +197,8 @@ mod tests {
     use crate::ops::Conv2dOptions;
 
     #[test]
-    fn kernels_that_read_halves_store_once_and_in_lines() {
-        let caps = Caps { matrix: true, half: true, ..Caps::DISCRETE };
+    fn kernels_that_read_bf16_store_once_and_in_lines() {
+        let caps = Caps { matrix: true, bf16: true, ..Caps::DISCRETE };
         for (x, w, stride) in [
             ([2, 16, 9, 8], [24, 16, 3, 3], 1),
             ([128, 64, 32, 32], [64, 64, 3, 3], 1),
@@ -208,13 +208,13 @@ mod tests {
             let options = Conv2dOptions { stride: [stride; 2], padding: [w[2] / 2; 2], ..Conv2dOptions::default() };
             let g = Geometry::new(Shape::from(x), Shape::from(w), options).expect("the shapes fit");
             for pass in [Pass::Forward, Pass::GradInput, Pass::GradWeight] {
-                let halves = halves(pass, &g, &caps).expect("channels are multiples of eight");
-                let variants = on_halves(pass, &g, &caps);
+                let bf16 = bf16(pass, &g, &caps).expect("channels are multiples of eight");
+                let variants = on_bf16(pass, &g, &caps);
                 assert!(!variants.is_empty());
                 for variant in &variants {
                     let stores: Vec<_> = variant.launches.iter().filter(|launch| launch.stores).collect();
                     assert_eq!(stores.len(), 1, "{}", variant.name);
-                    assert_eq!(stores[0].lines, halves.stores == Stores::Lines, "{}", variant.name);
+                    assert_eq!(stores[0].lines, bf16.stores == Stores::Lines, "{}", variant.name);
                     assert_eq!(variants.iter().filter(|other| other.name == variant.name).count(), 1);
                 }
             }
@@ -223,18 +223,18 @@ mod tests {
 
     #[test]
     fn images_with_few_channels_are_padded_to_lines() {
-        let caps = Caps { matrix: true, half: true, ..Caps::DISCRETE };
+        let caps = Caps { matrix: true, bf16: true, ..Caps::DISCRETE };
         let options = Conv2dOptions { padding: [1, 1], ..Conv2dOptions::default() };
-        // The operands that are read as halves, and the kernels of the first and the last launch.
+        // The operands that are read as bf16, and the kernels of the first and the last launch.
         let found = |x: [usize; 4], w: [usize; 4], pass| {
             let g = Geometry::new(Shape::from(x), Shape::from(w), options).expect("the shapes fit");
-            let variant = on_halves(pass, &g, &caps).swap_remove(0);
+            let variant = on_bf16(pass, &g, &caps).swap_remove(0);
             let ends = [0, variant.launches.len() - 1].map(|at| variant.launches[at].kernel);
-            (halves(pass, &g, &caps).expect("there are variants").operands, ends)
+            (bf16(pass, &g, &caps).expect("there are variants").operands, ends)
         };
         let (begin, end) = (([8, 3, 9, 7], [64, 3, 3, 3]), ([8, 64, 9, 7], [3, 64, 3, 3]));
         let passes = [Pass::Forward, Pass::GradInput, Pass::GradWeight];
-        let [pack, sum] = ["conv2d_pack_halves", "sum_parts"];
+        let [pack, sum] = ["conv2d_pack_taps", "sum_parts"];
         assert_eq!(
             passes.map(|pass| found(begin.0, begin.1, pass)),
             [(&[][..], ["convert", "conv2d_taps"]), (&[0], [pack, sum]), (&[1], ["convert", sum])]
@@ -247,12 +247,12 @@ mod tests {
 
     #[test]
     fn images_of_one_pixel_and_those_without_lines_stay_in_f32() {
-        let caps = Caps { matrix: true, half: true, ..Caps::DISCRETE };
+        let caps = Caps { matrix: true, bf16: true, ..Caps::DISCRETE };
         for (x, w) in [([2, 8, 1, 1], [8, 8, 1, 1]), ([2, 4, 5, 5], [12, 4, 3, 3]), ([2, 8, 3, 3], [8, 8, 3, 3])] {
             let g = Geometry::new(Shape::from(x), Shape::from(w), Conv2dOptions::default()).expect("the shapes fit");
-            assert_eq!(halves(Pass::Forward, &g, &caps), None);
+            assert_eq!(bf16(Pass::Forward, &g, &caps), None);
         }
         let g = Geometry::new(Shape::from([2, 8, 5, 5]), Shape::from([8, 8, 3, 3]), Conv2dOptions::default());
-        assert_eq!(halves(Pass::Forward, &g.expect("the shapes fit"), &Caps { half: false, ..caps }), None);
+        assert_eq!(bf16(Pass::Forward, &g.expect("the shapes fit"), &Caps { bf16: false, ..caps }), None);
     }
 }

@@ -22,7 +22,7 @@ pub use grad_weight::Conv2dGradWeight;
 use pass::Pass;
 pub use transpose::ConvTranspose2dOptions;
 
-use super::{Halves, Kernel, Primitive};
+use super::{Bf16, Kernel, Primitive};
 use crate::kernel::launch::{Argument, Caps, Variant};
 use crate::kernel::native::{OutView, Real, Scratch, View};
 #[cfg(feature = "onnx")]
@@ -106,9 +106,9 @@ impl Primitive for Conv2d {
 }
 
 impl Kernel for Conv2d {
-    fn halves(&self, x: &[TensorType], _: &[TensorType], caps: &Caps) -> Option<Halves> {
+    fn bf16(&self, x: &[TensorType], _: &[TensorType], caps: &Caps) -> Option<Bf16> {
         let geometry = Geometry::new(x[0].shape, x[1].shape, self.0).expect("checked when recorded");
-        launch::halves(Pass::Forward, &geometry, caps)
+        launch::bf16(Pass::Forward, &geometry, caps)
     }
 
     fn stores(&self) -> bool {

@@ -1,4 +1,4 @@
-//! Variants of `conv2d_taps`: convolutions on matrix units, of images in halves, and gradients of their inputs. A
+//! Variants of `conv2d_taps`: convolutions on matrix units, of images in bf16, and gradients of their inputs. A
 //! tile's inputs lie in workgroup memory once for all taps; see `shaders/wgsl/conv2d_taps.wgsl`.
 
 use std::cmp::Reverse;
@@ -117,7 +117,8 @@ impl Tiling {
             (tile.halo(c) * (self.depth / 4 + 2)).div_ceil(invocations) + lines_of_weights.div_ceil(invocations);
         let of_block = 4 + 2 * c.kernel[1] * (1 + self.depth / 16);
         let loops = zeros + of_block * blocks.div_ceil(parts) + 8 * tree(invocations) + 24;
-        let mut product = Launch::new("conv2d_taps", defines, (0, 0), parts * workgroups).loops(loops).of_bfloats(caps);
+        let mut product =
+            Launch::new("conv2d_taps", defines, (0, 0), parts * workgroups).loops(loops).on_bf16_units(caps);
         let of_weights = convolution.scratch(self.channels(), caps);
         let whole = parts == 1 && convolution.stores_lines();
         let packed: Vec<_> = (0..of_weights.len()).map(|k| Binding::Scratch(usize::from(!whole) + k)).collect();

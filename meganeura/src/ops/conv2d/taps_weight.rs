@@ -1,4 +1,4 @@
-//! Variants of `conv2d_grad_weight_taps`: gradients of weights on matrix units, of images in halves. Sums over tiles of
+//! Variants of `conv2d_grad_weight_taps`: gradients of weights on matrix units, of images in bf16. Sums over tiles of
 //! pixels are computed for many taps at once; see `shaders/wgsl/conv2d_grad_weight_taps.wgsl`.
 
 use super::Geometry;
@@ -86,7 +86,7 @@ impl Tiling {
             let loops = 2 * (zeros + (tiles.div_ceil(parts) + 1) * (lines + tile.fragments_of_row() + 4)) + 32;
             let bindings = vec![Binding::Input(0), Binding::Input(1), Binding::Scratch(0)];
             let launch = Launch::new("conv2d_grad_weight_taps", defines, (0, 0), parts * of_channels);
-            Launch { bindings, ..launch.loops(loops).of_bfloats(caps) }
+            Launch { bindings, ..launch.loops(loops).on_bf16_units(caps) }
         };
         let (of_o, of_c, taps) = (of.o / of.groups, of.c / of.groups, kh * kw);
         let part = Parts {

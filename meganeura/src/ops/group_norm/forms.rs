@@ -66,7 +66,7 @@ fn shape(g: &Geometry) -> Vec<(&'static str, String)> {
     define![N: g.n, C: g.c, S: g.s, G: g.groups]
 }
 
-/// The unit of a pass: elements, or lines of halves.
+/// The unit of a pass: elements, or lines of bf16.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Unit {
     Element,

@@ -6,7 +6,7 @@ use rayon::prelude::*;
 use super::{Geometry, Mean, expect, forms, lines};
 use crate::kernel::launch::{Argument, Caps, Channels, Format, Variant};
 use crate::kernel::native::{self, OutView, Real, Scratch, View};
-use crate::ops::{Halves, Kernel, Primitive};
+use crate::ops::{Bf16, Kernel, Primitive};
 use crate::tape::Var;
 use crate::{Result, Shape, TensorType};
 
@@ -115,8 +115,8 @@ impl Kernel for GroupNormGrad {
         Some(4)
     }
 
-    fn halves(&self, x: &[TensorType], _: &[TensorType], caps: &Caps) -> Option<Halves> {
-        lines::halves(x[0], self.groups, &[0, 4], caps)
+    fn bf16(&self, x: &[TensorType], _: &[TensorType], caps: &Caps) -> Option<Bf16> {
+        lines::bf16(x[0], self.groups, &[0, 4], caps)
     }
 
     fn stores(&self) -> bool {
@@ -146,8 +146,8 @@ impl Kernel for GroupNormGrad {
         let g = Geometry::of(x[0].ty.shape, self.groups);
         match x[0].format {
             Format::Full => forms::backward(&g),
-            Format::Half(Channels::ROWS) => forms::backward_of_lines(&g),
-            Format::Half(_) => lines::backward(&g),
+            Format::Bf16(Channels::ROWS) => forms::backward_of_lines(&g),
+            Format::Bf16(_) => lines::backward(&g),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The launches of group normalisation for [halves](Format::Half) on a GPU.
+//! The launches of group normalisation for [bf16](Format::Bf16) on a GPU.
 //!
 //! A workgroup computes a slab of an image: channels that are whole groups and whole lines. Its invocations hold the
 //! lines in registers, so memory is read once. If a slab is too long for that, each pass reads it again, mostly from
@@ -8,7 +8,7 @@ use super::{Geometry, forms};
 use crate::TensorType;
 use crate::graph::Exact;
 use crate::kernel::launch::{Binding, Caps, Channels, LINE, Launch, Variant, define, literal};
-use crate::ops::{Halves, Innermost, Stores};
+use crate::ops::{Bf16, Innermost, Stores};
 
 /// The most invocations of a workgroup.
 const GROUP: usize = 256;
@@ -135,23 +135,23 @@ pub(super) fn backward(g: &Geometry) -> Vec<Variant> {
     slab.ways(HELD_BACKWARD).map(variant).collect()
 }
 
-/// `true` if the device stores results as halves, and there are forms for an operand of this type.
+/// `true` if the device stores results as bf16, and there are forms for an operand of this type.
 fn fit(x: TensorType, groups: usize, caps: &Caps) -> bool {
     let fits = |g: Geometry| {
         let variants = [forward(&g, Exact(0.0)), backward(&g)];
         let most = Caps::LOOPS_IN_SOFTWARE / 4;
         variants.iter().all(|ways| ways.first().is_some_and(|best| best.launches.iter().all(|l| l.loops < most)))
     };
-    caps.half && Channels::of(x.shape).is_some() && fits(Geometry::of(x.shape, groups))
+    caps.bf16 && Channels::of(x.shape).is_some() && fits(Geometry::of(x.shape, groups))
 }
 
-/// The operands and results that a pass takes as halves: images, or rows in lines. `operands` are those that it reads
+/// The operands and results that a pass takes as bf16: images, or rows in lines. `operands` are those that it reads
 /// so.
-pub(super) fn halves(x: TensorType, groups: usize, operands: &'static [usize], caps: &Caps) -> Option<Halves> {
+pub(super) fn bf16(x: TensorType, groups: usize, operands: &'static [usize], caps: &Caps) -> Option<Bf16> {
     let innermost = if fit(x, groups, caps) { Innermost::Channels } else { Innermost::Last };
-    let rows = || caps.half && forms::fit_lines(&Geometry::of(x.shape, groups));
+    let rows = || caps.bf16 && forms::fit_lines(&Geometry::of(x.shape, groups));
     let fits = innermost == Innermost::Channels || rows();
-    fits.then_some(Halves { innermost, operands, stores: Stores::Lines, wanted: false })
+    fits.then_some(Bf16 { innermost, operands, stores: Stores::Lines, wanted: false })
 }
 
 #[cfg(test)]
@@ -219,7 +219,7 @@ mod tests {
 
     #[test]
     fn tensors_without_lines_are_not_held_in_lines() {
-        let caps = Caps { half: true, ..Caps::DISCRETE };
+        let caps = Caps { bf16: true, ..Caps::DISCRETE };
         let fit = |shape: &[usize], groups, caps| fit(TensorType::new(DType::F32, Shape::new(shape)), groups, caps);
         assert!(fit(&[2, 24, 5, 5], 8, &caps) && !fit(&[2, 24, 5, 5], 8, &Caps::DISCRETE));
         assert!(!fit(&[2, 20, 5, 5], 4, &caps) && !fit(&[2, 24, 1, 1], 8, &caps) && !fit(&[2, 24, 25], 8, &caps));

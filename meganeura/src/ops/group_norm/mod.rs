@@ -10,7 +10,7 @@ use pulp::{Simd, WithSimd};
 use rayon::prelude::*;
 
 pub use self::grad::GroupNormGrad;
-use super::{Halves, Kernel, Primitive};
+use super::{Bf16, Kernel, Primitive};
 use crate::dtype::check_eps;
 use crate::graph::Exact;
 use crate::kernel::launch::{Argument, Caps, Channels, Format, Variant};
@@ -242,8 +242,8 @@ fn naive(a: &[super::case::Array], groups: usize) -> Vec<super::case::Array> {
 }
 
 impl Kernel for GroupNorm {
-    fn halves(&self, x: &[TensorType], _: &[TensorType], caps: &Caps) -> Option<Halves> {
-        lines::halves(x[0], self.groups, &[0], caps)
+    fn bf16(&self, x: &[TensorType], _: &[TensorType], caps: &Caps) -> Option<Bf16> {
+        lines::bf16(x[0], self.groups, &[0], caps)
     }
 
     fn stores(&self) -> bool {
@@ -270,8 +270,8 @@ impl Kernel for GroupNorm {
         let g = Geometry::of(x[0].ty.shape, self.groups);
         match x[0].format {
             Format::Full => forms::forward(&g, self.eps),
-            Format::Half(Channels::ROWS) => forms::forward_of_lines(&g, self.eps),
-            Format::Half(_) => lines::forward(&g, self.eps),
+            Format::Bf16(Channels::ROWS) => forms::forward_of_lines(&g, self.eps),
+            Format::Bf16(_) => lines::forward(&g, self.eps),
         }
     }
 }

@@ -6,7 +6,7 @@ use crate::kernel::native::{self, OutView, Real, Scratch, View};
 #[cfg(feature = "onnx")]
 use crate::ops::form::{self, Form};
 use crate::ops::terms::Terms;
-use crate::ops::{Halves, Kernel, Primitive};
+use crate::ops::{Bf16, Kernel, Primitive};
 use crate::tape::Var;
 use crate::{Result, Shape, TensorType};
 
@@ -113,8 +113,8 @@ impl Kernel for AvgPool2d {
         });
     }
 
-    fn halves(&self, x: &[TensorType], _: &[TensorType], caps: &Caps) -> Option<Halves> {
-        super::halves(self.pool, x[0].shape, caps)
+    fn bf16(&self, x: &[TensorType], _: &[TensorType], caps: &Caps) -> Option<Bf16> {
+        super::bf16(self.pool, x[0].shape, caps)
     }
 
     fn variants(&self, x: &[Argument], _: &[TensorType], _: &Caps) -> Vec<Variant> {
@@ -177,8 +177,8 @@ impl Kernel for AvgPool2dGrad {
         });
     }
 
-    fn halves(&self, _: &[TensorType], _: &[TensorType], caps: &Caps) -> Option<Halves> {
-        super::halves_backward(self.forward.pool, self.input, &[0], caps)
+    fn bf16(&self, _: &[TensorType], _: &[TensorType], caps: &Caps) -> Option<Bf16> {
+        super::bf16_backward(self.forward.pool, self.input, &[0], caps)
     }
 
     fn variants(&self, x: &[Argument], _: &[TensorType], _: &Caps) -> Vec<Variant> {

@@ -5,7 +5,7 @@ use crate::kernel::launch::{Argument, Caps, Variant};
 use crate::kernel::native::{self, OutView, Real, Scratch, View};
 #[cfg(feature = "onnx")]
 use crate::ops::form::{self, Form};
-use crate::ops::{Halves, Kernel, Primitive};
+use crate::ops::{Bf16, Kernel, Primitive};
 use crate::tape::Var;
 use crate::{DType, Result, Shape, TensorType};
 
@@ -54,7 +54,7 @@ impl Primitive for MaxPool2d {
         cases.push((dilated, [2, 2, 7, 9]));
         cases.push((dilated, [2, 16, 7, 9]));
         let mut cases: Vec<_> = cases.into_iter().map(|(pool, x)| Case::new(Self(pool)).input(&x)).collect();
-        // Between other operations, which leave a value stored as halves.
+        // Between other operations, which leave a value stored as bf16.
         cases.push(Case::recorded("max_pool2d", &[&[2, 24, 9, 7]], |x| {
             let y = (&x[0] * -2.0).max_pool2d([3, 2], [2, 3], [1, 0], [1, 1]);
             (y * 4.0).max_pool2d([2, 2], [1, 1], [0, 0], [1, 1]).sum_over(&[2, 3])
@@ -90,8 +90,8 @@ impl Kernel for MaxPool2d {
     }
 
     /// The indices of the winners stay in their format.
-    fn halves(&self, x: &[TensorType], _: &[TensorType], caps: &Caps) -> Option<Halves> {
-        super::halves(self.0, x[0].shape, caps)
+    fn bf16(&self, x: &[TensorType], _: &[TensorType], caps: &Caps) -> Option<Bf16> {
+        super::bf16(self.0, x[0].shape, caps)
     }
 
     fn variants(&self, x: &[Argument], _: &[TensorType], _: &Caps) -> Vec<Variant> {
@@ -150,8 +150,8 @@ impl Kernel for MaxPool2dGrad {
         });
     }
 
-    fn halves(&self, _: &[TensorType], _: &[TensorType], caps: &Caps) -> Option<Halves> {
-        super::halves_backward(self.pool, self.input, &[1], caps)
+    fn bf16(&self, _: &[TensorType], _: &[TensorType], caps: &Caps) -> Option<Bf16> {
+        super::bf16_backward(self.pool, self.input, &[1], caps)
     }
 
     fn variants(&self, x: &[Argument], _: &[TensorType], _: &Caps) -> Vec<Variant> {

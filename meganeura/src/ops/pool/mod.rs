@@ -6,7 +6,7 @@ mod max;
 pub use avg::{AvgPool2d, AvgPool2dGrad};
 pub use max::{MaxPool2d, MaxPool2dGrad};
 
-use super::Halves;
+use super::Bf16;
 use super::conv2d::geometry::output_extent;
 use super::terms::{self, Terms};
 use crate::kernel::launch::{Caps, Format, LINE, define};
@@ -129,16 +129,16 @@ impl Geometry {
     }
 }
 
-/// The operands and results that the forward pass takes as halves, for images of these shapes.
-fn halves(pool: Pool2d, x: Shape, caps: &Caps) -> Option<Halves> {
+/// The operands and results that the forward pass takes as bf16, for images of these shapes.
+fn bf16(pool: Pool2d, x: Shape, caps: &Caps) -> Option<Bf16> {
     let g = Geometry::of(x, pool);
-    terms::halves(&[0], [x, g.output(x)], g.extents()[0], caps)
+    terms::bf16(&[0], [x, g.output(x)], g.extents()[0], caps)
 }
 
-/// The operands and results that the backward pass takes as halves; its cotangent is operand `dy`.
-fn halves_backward(pool: Pool2d, x: Shape, dy: &'static [usize], caps: &Caps) -> Option<Halves> {
+/// The operands and results that the backward pass takes as bf16; its cotangent is operand `dy`.
+fn bf16_backward(pool: Pool2d, x: Shape, dy: &'static [usize], caps: &Caps) -> Option<Bf16> {
     let g = Geometry::of(x, pool);
-    terms::halves(dy, [x, g.output(x)], g.extents()[1], caps)
+    terms::bf16(dy, [x, g.output(x)], g.extents()[1], caps)
 }
 
 /// Windows that overlap, leave remainders, and extend into the padding.

@@ -12,7 +12,7 @@
 //! | no | more | fill 512 workgroups | rows |
 //! | no | more | fewer | split rows |
 //!
-//! Sums of channels of images in halves have a form of their own, which reads eight channels at a time.
+//! Sums of channels of images in bf16 have a form of their own, which reads eight channels at a time.
 
 use crate::Layout;
 use crate::kernel::gemm::sum_parts;

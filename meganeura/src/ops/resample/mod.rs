@@ -12,7 +12,7 @@ use axis::{Axis, Rule};
 #[cfg(feature = "onnx")]
 use super::form::{Form, Operand, Results};
 use super::terms::{self, Terms};
-use super::{Halves, Kernel, Primitive};
+use super::{Bf16, Kernel, Primitive};
 use crate::kernel::launch::{Argument, Caps, LINE, Variant, define};
 use crate::kernel::native::{self, OutView, Real, Scratch, View};
 use crate::tape::Var;
@@ -123,8 +123,8 @@ impl Kernel for Resample {
         });
     }
 
-    fn halves(&self, x: &[TensorType], y: &[TensorType], caps: &Caps) -> Option<Halves> {
-        terms::halves(&[0], [x[0].shape, y[0].shape], self.most_terms(), caps)
+    fn bf16(&self, x: &[TensorType], y: &[TensorType], caps: &Caps) -> Option<Bf16> {
+        terms::bf16(&[0], [x[0].shape, y[0].shape], self.most_terms(), caps)
     }
 
     fn variants(&self, x: &[Argument], y: &[TensorType], _: &Caps) -> Vec<Variant> {

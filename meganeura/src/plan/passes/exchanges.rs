@@ -233,8 +233,8 @@ mod tests {
 
     #[test]
     fn gradients_are_exchanged_as_the_kernels_store_them() -> Result<()> {
-        let halves = Caps { matrix: true, half: true, linked: true, ..Caps::DISCRETE };
-        // The sizes of the values that are exchanged as halves.
+        let bf16 = Caps { matrix: true, bf16: true, linked: true, ..Caps::DISCRETE };
+        // The sizes of the values that are exchanged as bf16.
         let rounded = |plan: &Plan| -> Vec<usize> {
             let step = plan.steps.iter().find(|step| step.meets().is_some()).expect("an exchange");
             assert_eq!(step.outputs.len(), 5, "{plan}");
@@ -246,7 +246,7 @@ mod tests {
         };
         let large = [24 * 16 * 9, 24 * 24, 512 * 512];
         for clip in [false, true] {
-            let plan = step(halves, clip)?;
+            let plan = step(bf16, clip)?;
             assert_eq!(exchanges(&plan), [5], "the loss joins the gradients: {plan}");
             assert_eq!(rounded(&plan), large, "{plan}");
             // Parameters are not rounded, and no step converts a gradient.
@@ -259,7 +259,7 @@ mod tests {
             let sums = plan.steps.iter().flat_map(|step| &step.launches).filter(|launch| launch.kernel == "sum_parts");
             assert_eq!(sums.filter(|launch| launch.rows && launch.lines).count(), 2, "{plan}");
         }
-        for caps in [Caps { linked: false, ..halves }, Caps { half: false, matrix: false, ..halves }] {
+        for caps in [Caps { linked: false, ..bf16 }, Caps { bf16: false, matrix: false, ..bf16 }] {
             assert!(rounded(&step(caps, false)?).is_empty());
         }
         Ok(())

@@ -5,7 +5,7 @@
 //! | `simplify` | drops unwanted nodes, folds constants, merges equal operations |
 //! | `fuse` | groups pointwise operations, and orders all work |
 //! | `merge` | moves groups into the launches of kernels (GPU only) |
-//! | `format` | decides which values are stored as halves (GPU only) |
+//! | `format` | decides which values are stored as bf16 (GPU only) |
 //! | `lower` | turns the schedule into steps on storages, and views into layouts |
 //! | `exchanges::join` | joins the exchanges of a world's ranks |
 //! | `count` | refuses operands with more elements than kernels can count |
@@ -41,7 +41,7 @@ impl Plan {
     /// Plans the request for a target.
     pub(crate) fn new(request: &Request<'_>, mut target: Target<'_>) -> Result<Self> {
         if let Target::Gpu { caps, preferences } = &mut target {
-            caps.half |= preferences.halves;
+            caps.bf16 |= preferences.bf16;
         }
         let roots: Vec<_> =
             request.outputs.iter().chain(request.assigns.iter().map(|(_, value)| value)).copied().collect();
@@ -61,7 +61,7 @@ impl Plan {
         let formats = match target {
             Target::Cpu => format::Formats::full(&uses, &schedule),
             Target::Gpu { caps, preferences } => {
-                format::Formats::new(&uses, &schedule, assigned, &caps, preferences.halves)
+                format::Formats::new(&uses, &schedule, assigned, &caps, preferences.bf16)
             }
         };
         let mut plan = lower::lower(&uses, &schedule, &formats, outputs, &assigns, bindings, merges);

@@ -1,12 +1,12 @@
-//! Decides which values are stored as halves ([`Format::Half`]), and in which order each step counts its elements.
+//! Decides which values are stored as bf16 ([`Format::Bf16`]), and in which order each step counts its elements.
 //!
-//! Kernels declare which operands and results they take as halves. Those that gain from halves, convolutions and large
+//! Kernels declare which operands and results they take as bf16. Those that gain from bf16, convolutions and large
 //! products on matrix units, always read them. Other kernels follow their operands. A group of elementwise operations
 //! follows its operands, or else its readers: it knows no axes, so all its elements have one order. `f32` in the order
 //! of the API is kept for leaves and their new values, numbers of the host, results that only the caller wants, and the
-//! operands and results of kernels without a halves form. Lowering inserts conversions for kernels, one for each value.
+//! operands and results of kernels without a bf16 form. Lowering inserts conversions for kernels, one for each value.
 //!
-//! Ranks exchange halves where they may, where their GPUs are linked, and where a kernel stores the values by lines of
+//! Ranks exchange bf16 where they may, where their GPUs are linked, and where a kernel stores the values by lines of
 //! rows. No value is converted for an exchange.
 
 mod rounded;
@@ -20,7 +20,7 @@ use super::lower::added_up;
 use super::uses::{Origin, Read, Uses};
 use crate::graph::{Node, Source, ValueId};
 use crate::kernel::launch::{Caps, Channels, Format, LINE, lies_in_lines};
-use crate::ops::{Halves, Innermost, KernelOp, Op, Stores, View};
+use crate::ops::{Bf16, Innermost, KernelOp, Op, Stores, View};
 use crate::{DType, Layout, Shape, TensorType};
 
 /// The format of every value, and the element order of every item.
@@ -30,8 +30,8 @@ pub(super) struct Formats {
     /// For each item of the schedule, the position of the channels among the elements that it stores, or else loads;
     /// `None` if it counts them in the order of the API.
     orders: Vec<Option<Channels>>,
-    /// For each item of the schedule, the operands and results of its kernel that are halves.
-    kernels: Vec<Option<Halves>>,
+    /// For each item of the schedule, the operands and results of its kernel that are bf16.
+    kernels: Vec<Option<Bf16>>,
 }
 
 impl Formats {
@@ -43,23 +43,23 @@ impl Formats {
 
     /// Chooses formats. The new value of a leaf, one of `assigned`, is not rounded, because it accumulates from run to
     /// run. Neither are the values from which elementwise work computes it, such as a weight's gradient. With `all`,
-    /// every capable kernel reads and stores halves.
+    /// every capable kernel reads and stores bf16.
     pub(super) fn new(uses: &Uses<'_>, items: &[Item], assigned: &[ValueId], caps: &Caps, all: bool) -> Self {
         let mut formats = Self::full(uses, items);
-        if !caps.half {
+        if !caps.bf16 {
             return formats;
         }
         let kept = added_up(uses, assigned);
         let kernels = items.iter().filter_map(|item| match item {
             Item::Kernel { node, .. } => {
-                let halves = halves(uses, *node, caps)?;
-                // Nothing is stored as halves yet, so this takes operands for lines of rows.
-                formats.reads_lines(uses, *node, &halves).then_some((*node, halves))
+                let bf16 = bf16(uses, *node, caps)?;
+                // Nothing is stored as bf16 yet, so this takes operands for lines of rows.
+                formats.reads_lines(uses, *node, &bf16).then_some((*node, bf16))
             }
             Item::Group(_) => None,
         });
-        let kernels: HashMap<usize, Halves> =
-            kernels.map(|(node, halves)| (node, Halves { wanted: halves.wanted || all, ..halves })).collect();
+        let kernels: HashMap<usize, Bf16> =
+            kernels.map(|(node, bf16)| (node, Bf16 { wanted: bf16.wanted || all, ..bf16 })).collect();
         let wants = wants(uses, &kernels);
         let exchanged = if caps.linked { rounded::values(uses, items, &kept) } else { HashSet::new() };
         for (at, item) in items.iter().enumerate() {
@@ -67,22 +67,21 @@ impl Formats {
                 Item::Group(group) => (formats.of_group(uses, group, &wants), Stores::Lines),
                 Item::Kernel { node, load, .. } => {
                     for (value, mean) in rounded::means(uses, *node) {
-                        if exchanged.contains(&value) && formats.of(value) == Format::Half(Channels::ROWS) {
+                        if exchanged.contains(&value) && formats.of(value) == Format::Bf16(Channels::ROWS) {
                             formats.values[mean.index()] = formats.of(value);
                         }
                     }
-                    let Some(halves) = kernels.get(node) else { continue };
-                    (formats.of_kernel(uses, *node, halves, load), halves.stores)
+                    let Some(bf16) = kernels.get(node) else { continue };
+                    (formats.of_kernel(uses, *node, bf16, load), bf16.stores)
                 }
             };
             let Some(channels) = order else { continue };
-            // `true` if another item may read the value as halves, or if ranks exchange it so. New values of leaves are
+            // `true` if another item may read the value as bf16, or if ranks exchange it so. New values of leaves are
             // not rounded. Values that the caller wants are rounded only where a kernel gains from it.
-            let is_half = |value: ValueId, inside: &dyn Fn(usize) -> bool| {
+            let is_bf16 = |value: ValueId, inside: &dyn Fn(usize) -> bool| {
                 let is_wanted = uses.is_wanted(value);
                 let may_read = |read: &&Read| {
-                    let of_kernel =
-                        |halves: &Halves| halves.operands.contains(&read.operand) && (halves.wanted || !is_wanted);
+                    let of_kernel = |bf16: &Bf16| bf16.operands.contains(&read.operand) && (bf16.wanted || !is_wanted);
                     uses.is_pointwise(read.node) && !is_wanted || kernels.get(&read.node).is_some_and(of_kernel)
                 };
                 let mut readers = uses.readers(value).iter().filter(may_read);
@@ -100,13 +99,13 @@ impl Formats {
             };
             let inside = |reader: usize| Some(reader) == node || group.binary_search(&reader).is_ok();
             let results = node.into_iter().chain(group.iter().copied()).map(|own| uses.graph.nodes()[own].first);
-            let halves = results.filter(|&value| uses.graph.ty(value).dtype == DType::F32 && is_half(value, &inside));
-            let halves: Vec<_> = halves.collect();
-            if stores == Stores::Words && halves.is_empty() {
+            let bf16 = results.filter(|&value| uses.graph.ty(value).dtype == DType::F32 && is_bf16(value, &inside));
+            let bf16: Vec<_> = bf16.collect();
+            if stores == Stores::Words && bf16.is_empty() {
                 continue;
             }
             let channels = if stores == Stores::Rows { Channels::ROWS } else { channels };
-            halves.iter().for_each(|value| formats.values[value.index()] = Format::Half(channels));
+            bf16.iter().for_each(|value| formats.values[value.index()] = Format::Bf16(channels));
             formats.orders[at] = order;
             formats.kernels[at] = node.and_then(|node| kernels.get(&node).cloned());
         }
@@ -122,11 +121,11 @@ impl Formats {
         self.orders[item]
     }
 
-    pub(super) fn halves(&self, item: usize) -> Option<&Halves> {
+    pub(super) fn bf16(&self, item: usize) -> Option<&Bf16> {
         self.kernels[item].as_ref()
     }
 
-    /// The channels of a value that is stored in lines of halves, entirely or as a range of channels of such a value;
+    /// The channels of a value that is stored in lines of bf16, entirely or as a range of channels of such a value;
     /// and the layout of its elements, pixel after pixel.
     pub(super) fn lines(&self, uses: &Uses<'_>, value: ValueId) -> Option<(Channels, Layout)> {
         let mut slices = Vec::new();
@@ -161,13 +160,13 @@ impl Formats {
         self.lines(uses, value).map(|(channels, _)| channels)
     }
 
-    fn of_kernel(&self, uses: &Uses<'_>, index: usize, halves: &Halves, load: &[usize]) -> Option<Channels> {
-        let &Halves { innermost, operands, stores, wanted } = halves;
+    fn of_kernel(&self, uses: &Uses<'_>, index: usize, bf16: &Bf16, load: &[usize]) -> Option<Channels> {
+        let &Bf16 { innermost, operands, stores, wanted } = bf16;
         let node = &uses.graph.nodes()[index];
         let op = op(node)?;
         let ty = |k: usize| uses.graph.ty(node.inputs[k]);
         let where_they_lie = |k: usize| innermost == Innermost::Last && op.reads_strided(k);
-        if !self.reads_lines(uses, index, halves) {
+        if !self.reads_lines(uses, index, bf16) {
             return None;
         }
         let loaded = || self.of_group(uses, load, &[]);
@@ -197,13 +196,13 @@ impl Formats {
     }
 
     /// `true` if all operands that the kernel reads through views are stored in lines.
-    fn reads_lines(&self, uses: &Uses<'_>, node: usize, halves: &Halves) -> bool {
+    fn reads_lines(&self, uses: &Uses<'_>, node: usize, bf16: &Bf16) -> bool {
         let node = &uses.graph.nodes()[node];
         let lies_so = |&k: &usize| {
             let reads_views = op(node).is_some_and(|op| op.reads_strided(k));
             !reads_views || self.lies_in_lines(uses, node.inputs[k])
         };
-        halves.innermost != Innermost::Last || halves.operands.iter().all(lies_so)
+        bf16.innermost != Innermost::Last || bf16.operands.iter().all(lies_so)
     }
 
     /// `true` if a kernel can read lines of an operand through its views, converted or not.
@@ -234,22 +233,22 @@ fn op(node: &Node) -> Option<&KernelOp> {
     }
 }
 
-/// The operands and results that a kernel takes as halves.
-fn halves(uses: &Uses<'_>, node: usize, caps: &Caps) -> Option<Halves> {
+/// The operands and results that a kernel takes as bf16.
+fn bf16(uses: &Uses<'_>, node: usize, caps: &Caps) -> Option<Bf16> {
     let node = &uses.graph.nodes()[node];
     let types: Vec<TensorType> = node.inputs.iter().map(|&input| uses.graph.ty(input)).collect();
-    op(node)?.halves(&types, &node.types, caps)
+    op(node)?.bf16(&types, &node.types, caps)
 }
 
-/// For each value, the channels by which a kernel that gains from halves reads it, element by element.
-fn wants(uses: &Uses<'_>, kernels: &HashMap<usize, Halves>) -> Vec<Option<Channels>> {
+/// For each value, the channels by which a kernel that gains from bf16 reads it, element by element.
+fn wants(uses: &Uses<'_>, kernels: &HashMap<usize, Bf16>) -> Vec<Option<Channels>> {
     let mut wants = vec![None; uses.graph.values()];
-    for (&node, halves) in kernels.iter().filter(|(_, halves)| halves.wanted) {
-        for &operand in halves.operands {
+    for (&node, bf16) in kernels.iter().filter(|(_, bf16)| bf16.wanted) {
+        for &operand in bf16.operands {
             let input = uses.graph.nodes()[node].inputs[operand];
             let Origin { value, in_order } = uses.origin(input);
             // Images are stored by the channels that this kernel sees, rows in the order of their producer.
-            let order = match halves.innermost {
+            let order = match bf16.innermost {
                 Innermost::Channels if in_order => Innermost::Channels.order(uses.graph.ty(input).shape),
                 Innermost::Channels => None,
                 Innermost::Last => Innermost::Last.order(uses.graph.ty(value).shape),

@@ -1,4 +1,4 @@
-//! The values that ranks may exchange as halves.
+//! The values that ranks may exchange as bf16.
 
 use std::collections::HashSet;
 

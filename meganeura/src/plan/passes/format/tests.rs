@@ -9,11 +9,11 @@ fn new_values_of_leaves_are_not_rounded() -> Result<()> {
     let tape = Tape::new(&device);
     let image = tape.input(&Tensor::zeros(&device, [8, 16, 6, 6])?);
     let weight = tape.input(&Tensor::zeros(&device, [16, 16, 3, 3])?);
-    // A leaf that is read as halves, updated, and read as halves again.
+    // A leaf that is read as bf16, updated, and read as bf16 again.
     let updated = &image - convolved(&image, &weight) * 0.1;
     let outputs = [convolved(&updated, &weight).id()?];
     let assigns = [(0, updated.id()?)];
-    let caps = Caps { matrix: true, half: true, ..Caps::DISCRETE };
+    let caps = Caps { matrix: true, bf16: true, ..Caps::DISCRETE };
     let plan = tape.with_graph(|graph| {
         let request = Request { graph, outputs: &outputs, assigns: &assigns };
         Plan::new(&request, Target::Gpu { caps, preferences: &Preferences::default() })
@@ -36,7 +36,7 @@ fn planned(f: impl Fn(&Var, &[Var]) -> Var) -> Result<Plan> {
         weights.iter().map(|&shape| Ok(tape.input(&Tensor::zeros(&device, shape)?))).collect::<Result<Vec<_>>>()?;
     let grads = tape.backward(&f(&image, &weights).square().sum())?;
     let outputs = weights.iter().filter_map(|weight| grads.of(weight)).map(|dw| dw.id()).collect::<Result<Vec<_>>>()?;
-    let caps = Caps { matrix: true, half: true, ..Caps::DISCRETE };
+    let caps = Caps { matrix: true, bf16: true, ..Caps::DISCRETE };
     let preferences = Preferences::default();
     tape.with_graph(|graph| {
         let request = Request { graph, outputs: &outputs, assigns: &[] };
@@ -53,7 +53,7 @@ fn convolved(x: &Var, w: &Var) -> Var {
 }
 
 #[test]
-fn only_the_input_is_converted_if_all_values_can_be_halves() -> Result<()> {
+fn only_the_input_is_converted_if_all_values_can_be_bf16() -> Result<()> {
     let chain = planned(|x, w| convolved(&convolved(x, &w[0]).silu(), &w[1]))?;
     assert_eq!(conversions(&chain), 1, "{chain}");
     let images = |ty: &crate::TensorType| ty.shape.rank() == 4 && ty.shape[2] * ty.shape[3] == 36;
@@ -65,7 +65,7 @@ fn only_the_input_is_converted_if_all_values_can_be_halves() -> Result<()> {
 }
 
 #[test]
-fn channels_side_by_side_and_parts_of_them_stay_halves() -> Result<()> {
+fn channels_side_by_side_and_parts_of_them_stay_bf16() -> Result<()> {
     let sides = planned(|x, w| {
         let y = convolved(x, &w[0]).relu();
         convolved(&Var::concat(&[&y, &y.sigmoid()], 1), &w[2])
@@ -82,7 +82,7 @@ fn reshaped_images_are_stored_by_the_channels_of_the_convolution() -> Result<()>
 }
 
 #[test]
-fn a_convolution_of_images_with_few_channels_stores_halves() -> Result<()> {
+fn a_convolution_of_images_with_few_channels_stores_bf16() -> Result<()> {
     let colours = planned(|x, w| convolved(&convolved(&x.slice(1, 0..3), &w[0].slice(1, 0..3)).silu(), &w[1]).silu())?;
     let images = |ty: &crate::TensorType| ty.shape.rank() == 4 && ty.shape[1] >= 8 && ty.shape[2] == 6;
     let results: Vec<_> = colours.steps.iter().flat_map(|step| &step.outputs).filter(|(_, ty)| images(ty)).collect();
@@ -94,7 +94,7 @@ fn a_convolution_of_images_with_few_channels_stores_halves() -> Result<()> {
 }
 
 #[test]
-fn values_without_readers_of_halves_stay_f32() -> Result<()> {
+fn values_without_readers_of_bf16_stay_f32() -> Result<()> {
     let padded = planned(|x, w| convolved(x, &w[0]).pad(&[(0, 0), (0, 0), (1, 0), (0, 1)], 0.0))?;
     let images = padded.steps.iter().filter(|step| step.outputs.iter().any(|(_, ty)| ty.shape.rank() == 4));
     let stored = images.flat_map(|step| &step.outputs).filter(|(s, _)| padded.storages[*s].format != Format::Full);
@@ -117,7 +117,7 @@ fn kernels_that_need_f32_get_f32() -> Result<()> {
 }
 
 #[test]
-fn pooling_and_resampling_read_and_store_halves() -> Result<()> {
+fn pooling_and_resampling_read_and_store_bf16() -> Result<()> {
     let pooled = planned(|x, w| {
         let y = convolved(x, &w[0]).relu();
         let small = y.max_pool2d([2, 2], [2, 2], [0, 0], [1, 1]) + y.avg_pool2d([2, 2], [2, 2], [0, 0], false);
@@ -137,7 +137,7 @@ fn of_matrices(shapes: &[&[usize]], f: impl Fn(&[Var]) -> Result<Vec<Var>>) -> R
     let input = |shape: &&[usize]| Ok(tape.input(&Tensor::zeros(&device, crate::Shape::new(shape))?));
     let outputs = f(&shapes.iter().map(input).collect::<Result<Vec<_>>>()?)?;
     let outputs = outputs.iter().map(Var::id).collect::<Result<Vec<_>>>()?;
-    let caps = Caps { matrix: true, half: true, ..Caps::DISCRETE };
+    let caps = Caps { matrix: true, bf16: true, ..Caps::DISCRETE };
     let preferences = Preferences::default();
     tape.with_graph(|graph| {
         let request = Request { graph, outputs: &outputs, assigns: &[] };
@@ -150,7 +150,7 @@ fn launches(plan: &Plan, kernel: &str) -> usize {
 }
 
 #[test]
-fn products_read_halves_through_views_and_convert_each_weight_once() -> Result<()> {
+fn products_read_bf16_through_views_and_convert_each_weight_once() -> Result<()> {
     let plan = of_matrices(&[&[1024, 512], &[512, 512], &[512, 512]], |x| {
         let y = x[0].matmul(&x[1].t()).relu().matmul(&x[2].t());
         let grads = x[0].tape().backward(&y.square().sum())?;
@@ -158,13 +158,13 @@ fn products_read_halves_through_views_and_convert_each_weight_once() -> Result<(
     })?;
     // Two products forward; backward, one for the hidden cotangent and one for each weight. The three leaves are
     // converted.
-    assert_eq!((launches(&plan, "matmul_halves"), launches(&plan, "gemm")), (5, 0), "{plan}");
+    assert_eq!((launches(&plan, "matmul_bf16"), launches(&plan, "gemm")), (5, 0), "{plan}");
     let converted = plan.steps.iter().filter(|step| step.outputs.iter().all(|(s, _)| is_copy(&plan, *s)));
     assert_eq!(converted.count(), 3, "{plan}");
     Ok(())
 }
 
-/// `true` if a storage is a copy of a leaf as halves.
+/// `true` if a storage is a copy of a leaf as bf16.
 fn is_copy(plan: &Plan, storage: usize) -> bool {
     let made = plan.steps.iter().find(|step| step.outputs.iter().any(|&(made, _)| made == storage));
     let of_leaf = |input: &crate::plan::Operand| matches!(plan.storages[input.storage].place, Place::Leaf(_));
@@ -182,19 +182,19 @@ fn the_gradient_of_a_weight_is_not_rounded() -> Result<()> {
     let norm = gradient.square().sum();
     let updated = &w - &gradient / norm.expand([1024, 1024]);
     let assigns = [(1, updated.id()?)];
-    let caps = Caps { matrix: true, half: true, ..Caps::DISCRETE };
+    let caps = Caps { matrix: true, bf16: true, ..Caps::DISCRETE };
     let plan = tape.with_graph(|graph| {
         let request = Request { graph, outputs: &[], assigns: &assigns };
         Plan::new(&request, Target::Gpu { caps, preferences: &Preferences::default() })
     })?;
-    let product = plan.steps.iter().find(|step| step.launches.iter().any(|launch| launch.kernel == "matmul_halves"));
+    let product = plan.steps.iter().find(|step| step.launches.iter().any(|launch| launch.kernel == "matmul_bf16"));
     let (storage, _) = product.expect("it is large").outputs[0];
     assert_eq!(plan.storages[storage].format, Format::Full, "{plan}");
     Ok(())
 }
 
 #[test]
-fn attention_stays_in_halves() -> Result<()> {
+fn attention_stays_in_bf16() -> Result<()> {
     let plan = of_matrices(&[&[4, 256, 512], &[512, 1536]], |x| {
         let heads = |part: usize, qkv: &Var| {
             qkv.slice(2, 512 * part..512 * (part + 1)).reshape([4, 256, 8, 64]).permute(&[0, 2, 1, 3])
@@ -203,7 +203,7 @@ fn attention_stays_in_halves() -> Result<()> {
         let [q, k, v] = [0, 1, 2].map(|part| heads(part, &qkv));
         Ok(vec![q.matmul(&k.t()).scale(0.125).softmax(3).matmul(&v).square()])
     })?;
-    assert_eq!((launches(&plan, "matmul_halves"), launches(&plan, "gemm")), (3, 0), "{plan}");
+    assert_eq!((launches(&plan, "matmul_bf16"), launches(&plan, "gemm")), (3, 0), "{plan}");
     let softmax = plan.launched().find(|launched| launched.kernel == "softmax").expect("there is one");
     assert_eq!(softmax.variant, "lines", "{plan}");
     Ok(())
@@ -216,17 +216,17 @@ fn a_gradient_that_the_caller_wants_is_not_rounded() -> Result<()> {
         let norm = gradient.square().sum();
         Ok(vec![gradient, norm])
     })?;
-    assert_eq!(launches(&plan, "matmul_halves"), 1, "{plan}");
+    assert_eq!(launches(&plan, "matmul_bf16"), 1, "{plan}");
     assert_eq!(plan.storages[plan.outputs[0]].format, Format::Full);
     let made = plan.steps.iter().find(|step| step.outputs[0].0 == plan.outputs[0]).expect("a step makes it");
-    assert!(made.launches[0].kernel == "matmul_halves", "{plan}");
+    assert!(made.launches[0].kernel == "matmul_bf16", "{plan}");
     Ok(())
 }
 
 #[test]
 fn a_slice_is_read_without_converting_its_whole_leaf() -> Result<()> {
     let plan = of_matrices(&[&[16_384, 512], &[512, 512]], |x| Ok(vec![x[0].slice(0, 0..1024).matmul(&x[1])]))?;
-    assert_eq!(launches(&plan, "matmul_halves"), 1, "{plan}");
+    assert_eq!(launches(&plan, "matmul_bf16"), 1, "{plan}");
     assert!(plan.storages.iter().all(|s| s.format == Format::Full || s.elements == 512 * 512), "{plan}");
     Ok(())
 }
@@ -234,6 +234,6 @@ fn a_slice_is_read_without_converting_its_whole_leaf() -> Result<()> {
 #[test]
 fn unaligned_operands_are_multiplied_in_f32() -> Result<()> {
     let plan = of_matrices(&[&[1024, 1024], &[1024, 1027]], |x| Ok(vec![x[0].matmul(&x[1].slice(1, 3..1027))]))?;
-    assert_eq!((launches(&plan, "matmul_halves"), launches(&plan, "gemm")), (0, 1), "{plan}");
+    assert_eq!((launches(&plan, "matmul_bf16"), launches(&plan, "gemm")), (0, 1), "{plan}");
     Ok(())
 }

@@ -15,7 +15,7 @@ use super::fuse::Item;
 use super::uses::{Origin, Uses};
 use crate::graph::{Exact, Graph, Source, ValueId};
 use crate::kernel::launch::{Argument, Channels, Format};
-use crate::ops::{Halves, Innermost, Op, Stores, View};
+use crate::ops::{Bf16, Innermost, Op, Stores, View};
 use crate::plan::{Input, KernelWork, Load, Operand, Place, Plan, Program, Step, StorageId, StorageInfo, Work};
 use crate::{DType, Layout, Shape, TensorType};
 
@@ -50,7 +50,7 @@ pub(super) fn lower(
     for (at, item) in schedule.iter().enumerate() {
         lowering.order = formats.order(at);
         match item {
-            Item::Kernel { node, load, store } => lowering.kernel(*node, formats.halves(at), load, store),
+            Item::Kernel { node, load, store } => lowering.kernel(*node, formats.bf16(at), load, store),
             Item::Group(nodes) => lowering.group(nodes),
         }
     }
@@ -158,7 +158,7 @@ impl Lowering<'_> {
             Source::Leaf(leaf) => self.leaf(leaf, ty),
             Source::Op(_) => match self.formats.of(value) {
                 Format::Full => self.storage[&value],
-                from @ Format::Half(_) => self.convert(self.storage[&value], ty, from, Format::Full),
+                from @ Format::Bf16(_) => self.convert(self.storage[&value], ty, from, Format::Full),
             },
         };
         Resolved::Stored(Operand { storage, argument: Argument::contiguous(ty) })
@@ -184,31 +184,31 @@ impl Lowering<'_> {
         converted
     }
 
-    /// The memory of a value that is stored in lines of halves with these channels, or as a range of channels of such a
-    /// value. Elementwise work reads a value that is stored in `f32` from there, even if a copy as halves exists for a
+    /// The memory of a value that is stored in lines of bf16 with these channels, or as a range of channels of such a
+    /// value. Elementwise work reads a value that is stored in `f32` from there, even if a copy as bf16 exists for a
     /// kernel, so it keeps full precision.
-    fn half(&self, value: ValueId, channels: Channels) -> Option<Operand> {
+    fn in_bf16(&self, value: ValueId, channels: Channels) -> Option<Operand> {
         let (found, layout) = self.formats.lines(self.uses, value)?;
-        let argument = Argument { ty: self.graph.ty(value), layout, format: Format::Half(channels) };
+        let argument = Argument { ty: self.graph.ty(value), layout, format: Format::Bf16(channels) };
         (found == channels).then(|| Operand { storage: self.storage[&self.uses.origin(value).value], argument })
     }
 
-    /// The operand of a kernel that reads halves, converted if it is stored in `f32`. A kernel that reads strided
-    /// operands gets any view that strides can express: of a value stored as halves, or of a converted one if the
-    /// kernel gains from halves and reads at least half of it.
-    fn halves(&mut self, value: ValueId, halves: &Halves, strided: bool) -> Option<Operand> {
+    /// The operand of a kernel that reads bf16, converted if it is stored in `f32`. A kernel that reads strided
+    /// operands gets any view that strides can express: of a value stored as bf16, or of a converted one if the
+    /// kernel gains from bf16 and reads at least half of it.
+    fn bf16(&mut self, value: ValueId, bf16: &Bf16, strided: bool) -> Option<Operand> {
         let ty = self.graph.ty(value);
         if strided {
             let origin = self.uses.origin(value).value;
             let of_origin = self.graph.ty(origin);
             let (order, held) = match self.formats.of(origin) {
-                Format::Half(order) => (order, true),
-                Format::Full if halves.innermost == Innermost::Last && halves.wanted && self.uses.shows_most(value) => {
+                Format::Bf16(order) => (order, true),
+                Format::Full if bf16.innermost == Innermost::Last && bf16.wanted && self.uses.shows_most(value) => {
                     (Channels::ROWS, false)
                 }
                 Format::Full => return None,
             };
-            let (layout, format) = (self.uses.view_of(value, order.layout(of_origin.shape)?)?, Format::Half(order));
+            let (layout, format) = (self.uses.view_of(value, order.layout(of_origin.shape)?)?, Format::Bf16(order));
             let storage = if held {
                 self.storage[&origin]
             } else {
@@ -217,9 +217,9 @@ impl Lowering<'_> {
             };
             return Some(Operand { storage, argument: Argument { ty, layout, format } });
         }
-        let channels = halves.innermost.order(ty.shape)?;
-        let format = Format::Half(channels);
-        let storage = match self.half(value, channels) {
+        let channels = bf16.innermost.order(ty.shape)?;
+        let format = Format::Bf16(channels);
+        let storage = match self.in_bf16(value, channels) {
             Some(operand) => self.contiguous_lines(operand),
             None => {
                 let full = self.stored(value);
@@ -312,7 +312,7 @@ impl Lowering<'_> {
         operand(storage)
     }
 
-    fn kernel(&mut self, node: usize, halves: Option<&Halves>, load: &[usize], store: &[usize]) {
+    fn kernel(&mut self, node: usize, bf16: Option<&Bf16>, load: &[usize], store: &[usize]) {
         let node = &self.graph.nodes()[node];
         if self.assemble(node) {
             return;
@@ -322,19 +322,19 @@ impl Lowering<'_> {
         let loaded = op.loads().filter(|_| !load.is_empty() || number.is_some());
         let mut inputs = Vec::with_capacity(node.inputs.len());
         for (k, &value) in node.inputs.iter().enumerate().filter(|(k, _)| Some(*k) != loaded) {
-            let half = match halves.filter(|halves| halves.operands.contains(&k)) {
-                Some(halves) => {
-                    let strided = halves.stores.in_order() || halves.innermost == Innermost::Last;
-                    self.halves(value, halves, strided && op.reads_strided(k))
+            let in_bf16 = match bf16.filter(|bf16| bf16.operands.contains(&k)) {
+                Some(bf16) => {
+                    let strided = bf16.stores.in_order() || bf16.innermost == Innermost::Last;
+                    self.bf16(value, bf16, strided && op.reads_strided(k))
                 }
                 // A mean over ranks has the format of its operand.
                 None if op.meets().is_some() => {
                     let mean = node.outputs().nth(k).expect("a mean of each");
-                    self.formats.of(mean).channels().and_then(|channels| self.half(value, channels))
+                    self.formats.of(mean).channels().and_then(|channels| self.in_bf16(value, channels))
                 }
                 None => None,
             };
-            inputs.push(match half {
+            inputs.push(match in_bf16 {
                 Some(operand) => operand,
                 None if op.reads_strided(k) => self.stored(value),
                 None => {
@@ -353,14 +353,14 @@ impl Lowering<'_> {
             let mut argument = Argument::contiguous(ty);
             if let Some(channels) = program.order {
                 let layout = channels.layout(ty.shape).expect("the formats say so");
-                argument = Argument { ty, layout, format: Format::Half(channels) };
+                argument = Argument { ty, layout, format: Format::Bf16(channels) };
             }
             Load { operand, argument, program }
         });
         let elementwise = inputs.len();
         let mut values: Vec<_> = node.outputs().collect();
         let mut stored = values.iter().chain(store.iter().map(|&node| &self.graph.nodes()[node].first));
-        self.order = match halves.map(|halves| halves.stores) {
+        self.order = match bf16.map(|bf16| bf16.stores) {
             Some(Stores::Lines) => self.order,
             Some(Stores::Rows) if stored.any(|&value| self.formats.of(value) != Format::Full) => Some(Channels::ROWS),
             _ => None,
@@ -436,8 +436,8 @@ impl Lowering<'_> {
                 if let (true, Ok(k)) = (in_order, nodes.binary_search(&self.graph.maker_index(value))) {
                     return Input::Result(k);
                 }
-                let half = order.and_then(|channels| self.half(input, channels));
-                match half.map_or_else(|| self.resolve(input), Resolved::Stored) {
+                let in_bf16 = order.and_then(|channels| self.in_bf16(input, channels));
+                match in_bf16.map_or_else(|| self.resolve(input), Resolved::Stored) {
                     Resolved::Const(number) => Input::Const(number),
                     Resolved::Host(at) => Input::Host(at),
                     Resolved::Stored(operand) => {

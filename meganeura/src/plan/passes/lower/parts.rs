@@ -27,7 +27,7 @@ pub(super) fn parts(uses: &Uses<'_>, formats: &Formats) -> HashMap<ValueId, (Val
             let is_own = uses.is_computed(uses.graph.maker_index(value)) && uses.origin(value).value == value;
             let alike = match (formats.of(value), formats.of(node.first)) {
                 // The value's own channels must be innermost, not those of an image that it was reshaped from.
-                (Format::Half(part), Format::Half(_)) => Channels::of(uses.graph.ty(value).shape) == Some(part),
+                (Format::Bf16(part), Format::Bf16(_)) => Channels::of(uses.graph.ty(value).shape) == Some(part),
                 (part, whole) => part == whole,
             };
             is_own && alike && !uses.is_wanted(value) && uses.readers(value).len() == 1
@@ -72,8 +72,8 @@ impl Lowering<'_> {
             let (ty, format) = (alike[0].0, self.formats.of(node.first));
             let order = format.channels().and_then(|_| Channels::of(ty.shape));
             let operand = |&(_, value, _): &(_, ValueId, _)| {
-                let half = order.and_then(|channels| self.half(value, channels));
-                half.unwrap_or_else(|| self.stored(value))
+                let in_bf16 = order.and_then(|channels| self.in_bf16(value, channels));
+                in_bf16.unwrap_or_else(|| self.stored(value))
             };
             let operands: Vec<_> = alike.iter().map(operand).collect();
             let copies = Program {

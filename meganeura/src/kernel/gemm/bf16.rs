@@ -1,5 +1,5 @@
-//! Variants of `matmul_halves`: products on matrix units of operands in lines of halves, into lines; see
-//! `shaders/wgsl/matmul_halves.wgsl`.
+//! Variants of `matmul_bf16`: products on matrix units of operands in lines of bf16, into lines; see
+//! `shaders/wgsl/matmul_bf16.wgsl`.
 
 use super::tilings::busy;
 use super::{Product, strides, sum_parts_by_lines};
@@ -44,11 +44,11 @@ macro_rules! tiling {
 }
 
 /// 128×128: the most products for each element that is read.
-const LARGE: Tiling = tiling!("halves 128", [2, 2], [4, 4], 32, [0.6, 0.49]);
+const LARGE: Tiling = tiling!("bf16 128", [2, 2], [4, 4], 32, [0.6, 0.49]);
 /// 128×64, for few workgroups: steps are long, because no other workgroup runs while one waits.
-const MEDIUM: Tiling = tiling!("halves 128×64", [2, 2], [4, 2], 64, [0.73, 0.9]);
+const MEDIUM: Tiling = tiling!("bf16 128×64", [2, 2], [4, 2], 64, [0.73, 0.9]);
 /// 64×64, for many workgroups.
-const SMALL: Tiling = tiling!("halves 64", [2, 2], [2, 2], 64, [0.6, 0.41]);
+const SMALL: Tiling = tiling!("bf16 64", [2, 2], [2, 2], 64, [0.6, 0.41]);
 
 /// An operand as the kernel reads it.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -73,7 +73,7 @@ impl Lines {
     }
 
     fn format(&self) -> &'static str {
-        if self.format == Format::Full { "full" } else { "halves" }
+        if self.format == Format::Full { "full" } else { "bf16" }
     }
 }
 
@@ -165,7 +165,7 @@ impl Tiling {
         // Up to two attempts and the search for the largest magnitudes each go over all steps.
         let loops = 3 * steps + 8 * tree(invocations) + 24;
         let workgroups = parts * self.tiles(product);
-        let mut launch = Launch::new("matmul_halves", defines, (2, 0), workgroups).loops(loops).of_bfloats(caps);
+        let mut launch = Launch::new("matmul_bf16", defines, (2, 0), workgroups).loops(loops).on_bf16_units(caps);
         if parts == 1 {
             launch.defines.extend(define![SUMS: "whole"]);
             return Variant::simple(self.name, launch.stores_through_epilogue().by_lines());
@@ -178,16 +178,16 @@ impl Tiling {
     }
 }
 
-/// `true` if a device can multiply halves.
+/// `true` if a device can multiply bf16.
 #[must_use]
-pub fn multiplies_halves(caps: &Caps) -> bool {
-    caps.half && SMALL.fits(caps)
+pub fn multiplies_bf16(caps: &Caps) -> bool {
+    caps.bf16 && SMALL.fits(caps)
 }
 
 impl Product {
     /// Variants that compute this product of operands in lines, into lines, best first by [`Tiling::estimate`].
     #[must_use]
-    pub fn of_halves(&self, operands: [&Lines; 2], caps: &Caps) -> Vec<Variant> {
+    pub fn of_bf16(&self, operands: [&Lines; 2], caps: &Caps) -> Vec<Variant> {
         let mut ways = Vec::new();
         for tiling in [LARGE, MEDIUM, SMALL].iter().filter(|tiling| tiling.fits(caps)) {
             let time = |parts: usize| tiling.estimate(self, parts, caps);
@@ -212,23 +212,23 @@ mod tests {
     fn ways([m, k, n]: [usize; 3], caps: &Caps) -> Vec<Variant> {
         let lines = |dims: [usize; 2], is_first| {
             let ty = TensorType::new(DType::F32, Shape::from(dims));
-            let argument = Argument { format: Format::Half(Channels::ROWS), ..Argument::contiguous(ty) };
+            let argument = Argument { format: Format::Bf16(Channels::ROWS), ..Argument::contiguous(ty) };
             Lines::new(&argument, is_first).expect("it lies in lines")
         };
         let product = Product { batch: 1, m, n, k, operands: Operands::Mixed, beside: true };
-        product.of_halves([&lines([m, k], true), &lines([k, n], false)], caps)
+        product.of_bf16([&lines([m, k], true), &lines([k, n], false)], caps)
     }
 
-    const CAPS: Caps = Caps { matrix: true, half: true, ..Caps::DISCRETE };
+    const CAPS: Caps = Caps { matrix: true, bf16: true, ..Caps::DISCRETE };
 
     #[test]
     fn tilings_suit_how_many_workgroups_a_multiprocessor_gets() {
         let best = |product| ways(product, &CAPS)[0].name;
-        assert_eq!(best([4096, 4096, 4096]), "halves 128");
-        assert_eq!(best([8192, 512, 512]), "halves 128");
-        assert_eq!(best([1024, 1024, 1024]), "halves 128×64");
-        assert_eq!(best([512, 512, 512]), "halves 64");
-        assert_eq!(best([512, 8192, 512]), "halves 128, split");
+        assert_eq!(best([4096, 4096, 4096]), "bf16 128");
+        assert_eq!(best([8192, 512, 512]), "bf16 128");
+        assert_eq!(best([1024, 1024, 1024]), "bf16 128×64");
+        assert_eq!(best([512, 512, 512]), "bf16 64");
+        assert_eq!(best([512, 8192, 512]), "bf16 128, split");
     }
 
     #[test]
@@ -244,10 +244,10 @@ mod tests {
     }
 
     #[test]
-    fn a_device_with_little_memory_multiplies_no_halves() {
+    fn a_device_with_little_memory_multiplies_no_bf16() {
         for workgroup_memory in [16 << 10, 20 << 10, 32 << 10, 48 << 10] {
             let caps = Caps { workgroup_memory, ..CAPS };
-            assert_eq!(ways([64, 64, 64], &caps).is_empty(), !multiplies_halves(&caps), "{workgroup_memory}");
+            assert_eq!(ways([64, 64, 64], &caps).is_empty(), !multiplies_bf16(&caps), "{workgroup_memory}");
         }
     }
 }

@@ -1,5 +1,5 @@
-// y[b,i,j] = Σ_k a[b,i,k] · b[b,k,j] on matrix units, stored in lines. Operands are halves, or f32 that is rounded to
-// halves. Each lies in lines of eight, along the reduction or across it. A workgroup computes a tile of BM×BN. Operands
+// y[b,i,j] = Σ_k a[b,i,k] · b[b,k,j] on matrix units, stored in lines. Operands are bf16, or f32 that is rounded to
+// bf16. Each lies in lines of eight, along the reduction or across it. A workgroup computes a tile of BM×BN. Operands
 // pass through workgroup memory, BK terms at a step. The next step is loaded while this one is multiplied.
 //
 // Bindings: a, b → y by its epilogue (SUMS whole), or parts[part,b,i,j] (SUMS parts). Workgroups:
@@ -9,7 +9,7 @@
 //          A_ALONG, B_ALONG   the axis of lines: k or row; k or column
 //          A_PITCH, B_PITCH   the distance from a line to its neighbour across
 //          A_BATCH, B_BATCH   the offset of product b, an expression of `b: u32`
-//          A_FORMAT, B_FORMAT halves, where pitch and offset are multiples of 8; or full, where they are of 4
+//          A_FORMAT, B_FORMAT bf16, where pitch and offset are multiples of 8; or full, where they are of 4
 //          SM, SN   subgroups down and across a tile
 //          FM, FN   fragments of 16×16 of each; BM = 16·FM·SM, BN = 16·FN·SN
 //          STEPS    BK/16
@@ -20,7 +20,7 @@
 //          TURNS    turns in which subgroups store their sums, a divisor of SM·SN; more take less workgroup memory
 //          EACH     lines of a fragment that an invocation stores, ⌈32/SUBGROUP⌉
 //          SUMS, SUMS_AT, LINES   see shared/product; LINES is defined
-//          BFLOAT   see shared/units
+//          BF16_UNITS   see shared/units
 
 // Subgroups store their sums in turns. All invocations of a subgroup do so together, which naga cannot know.
 diagnostic(off, derivative_uniformity);
@@ -73,14 +73,14 @@ const TILE_B: u32 = BK;
 const PITCH_A: u32 = 2u * BESIDE_A + 2u;
 const PITCH_B: u32 = 2u * BESIDE_B + 2u;
 
-#if A_FORMAT == halves
+#if A_FORMAT == bf16
 alias LineA = vec4<u32>;
 @group(0) @binding(0) var<storage, read> a: array<vec4<u32>>;
 #else
 alias LineA = Eight;
 @group(0) @binding(0) var<storage, read> a: array<vec4<f32>>;
 #endif
-#if B_FORMAT == halves
+#if B_FORMAT == bf16
 alias LineB = vec4<u32>;
 @group(0) @binding(1) var<storage, read> b: array<vec4<u32>>;
 #else
@@ -125,7 +125,7 @@ fn load_a(begin: u32, place: vec2<u32>, end: u32) -> LineA {
 #else
     let at = select(0u, begin + place.y * ${A_PITCH} + place.x, there);
 #endif
-#if A_FORMAT == halves
+#if A_FORMAT == bf16
     return select(vec4<u32>(), a[at / 8u], there);
 #else
     return Eight(select(vec4<f32>(), a[at / 4u], there), select(vec4<f32>(), a[at / 4u + 1u], there));
@@ -140,7 +140,7 @@ fn load_b(begin: u32, place: vec2<u32>, end: u32) -> LineB {
 #else
     let at = select(0u, begin + place.y * ${B_PITCH} + place.x, there);
 #endif
-#if B_FORMAT == halves
+#if B_FORMAT == bf16
     return select(vec4<u32>(), b[at / 8u], there);
 #else
     return Eight(select(vec4<f32>(), b[at / 4u], there), select(vec4<f32>(), b[at / 4u + 1u], there));
@@ -148,7 +148,7 @@ fn load_b(begin: u32, place: vec2<u32>, end: u32) -> LineB {
 }
 
 fn bits_a(line: LineA) -> vec4<u32> {
-#if A_FORMAT == halves
+#if A_FORMAT == bf16
     return line;
 #else
     return line_of(line);
@@ -156,7 +156,7 @@ fn bits_a(line: LineA) -> vec4<u32> {
 }
 
 fn bits_b(line: LineB) -> vec4<u32> {
-#if B_FORMAT == halves
+#if B_FORMAT == bf16
     return line;
 #else
     return line_of(line);

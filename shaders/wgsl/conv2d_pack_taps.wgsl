@@ -3,10 +3,10 @@
 // is the output channel, and rows are the input channels of every phase. There, tap t of phase a of an axis is weight
 // (BASE + a − STEP·t)/D, or zero if there is none.
 //
-// Weights are rounded to f16. One power of two scales a block: eight k of ROWS rows, with all their taps. With BFLOAT,
-// weights are rounded to bf16 and not scaled.
+// Weights are rounded to f16. One power of two scales a block: eight k of ROWS rows, with all their taps. With
+// BF16_UNITS, weights are rounded to bf16 and not scaled.
 //
-// Bindings: w[O,C/G,KH,KW] → u[G,TAPS,K,M], and without BFLOAT the inverse powers powers_of[G,⌈M/ROWS⌉,K/8]. A
+// Bindings: w[O,C/G,KH,KW] → u[G,TAPS,K,M], and without BF16_UNITS the inverse powers powers_of[G,⌈M/ROWS⌉,K/8]. A
 // workgroup packs a block; G·⌈M/ROWS⌉·K/8 workgroups of 256.
 //
 // Defines: G
@@ -16,10 +16,10 @@
 //          M, K  multiples of 8; for channels beyond those of w, u is zero
 //          W_O, W_C, W_KH, W_KW   extents of a group's weight
 //          FORM  forward; or grad_input, with PHASES_P, PHASES_Q, BASE_P, BASE_Q, STEP_P, STEP_Q, DH, DW
-//          BFLOAT   see shared/units
+//          BF16_UNITS   see shared/units
 
-#if BFLOAT
-#include "shared/half"
+#if BF16_UNITS
+#include "shared/bf16"
 #else
 enable f16;
 
@@ -45,7 +45,7 @@ const COUNT: u32 = 8u * TAPS * ROWS;
 const PITCH: u32 = ROWS + 2u;
 
 @group(0) @binding(0) var<storage, read> w: array<f32>;
-#if BFLOAT
+#if BF16_UNITS
 @group(0) @binding(1) var<storage, read_write> u: array<vec2<u32>>;
 
 var<workgroup> block: array<f32, 8u * TAPS * PITCH>;
@@ -103,7 +103,7 @@ fn main(
     let there_${L} = place_${L} < G * W_O * W_C * W_KH * W_KW;
     let w_${L} = select(0.0, w[select(0u, place_${L}, there_${L})], there_${L});
 #endfor
-#if BFLOAT
+#if BF16_UNITS
 #for L in LOADS
     if lane + ${L}u * WG < COUNT {
         block[(at_${L}.y * TAPS + at_${L}.z) * PITCH + at_${L}.x] = w_${L};
@@ -131,15 +131,15 @@ fn main(
             let at_block = (k * TAPS + tap) * PITCH + m;
             let four = vec4(block[at_block], block[at_block + 1u], block[at_block + 2u], block[at_block + 3u]);
             let to = (((group * TAPS + tap) * K + k0 + k) * M + m0 + m) / 4u;
-#if BFLOAT
-            let halves = halves_of(four);
-            u[to] = halves.xz | (halves.yw << vec2(16u));
+#if BF16_UNITS
+            let bf16 = bf16_of(four);
+            u[to] = bf16.xz | (bf16.yw << vec2(16u));
 #else
             u[to] = four;
 #endif
         }
     }
-#if BFLOAT
+#if BF16_UNITS
 #else
     if lane == 0u {
         powers_of[index] = powers(-exponents).x;

@@ -1,6 +1,5 @@
-// Halves: bf16 in memory, the upper 16 bits of an f32. They have f32's range and eight significant bits. Two are in a
-// word, the first in its lower half. A line is eight neighbouring halves, mostly channels of a pixel, read and written
-// at once.
+// bf16 in memory: the upper 16 bits of an f32, with f32's range and eight significant bits. Two are in a word, the
+// first in its lower half. A line is eight neighbours, mostly channels of a pixel, read and written at once.
 
 struct Eight {
     first: vec4<f32>,
@@ -14,12 +13,12 @@ fn eight_of(words: vec4<u32>) -> Eight {
 }
 
 /// Element i of a line, i from 0 to 7, from the word that it is in.
-fn half_at(word: u32, i: u32) -> f32 {
+fn bf16_at(word: u32, i: u32) -> f32 {
     return bitcast<f32>(select(word & 0xffff0000u, word << 16u, i % 2u == 0u));
 }
 
-/// Rounds to halves, ties to even. NaN is found by its bits, because drivers may assume that nothing is NaN.
-fn halves_of(x: vec4<f32>) -> vec4<u32> {
+/// Rounds to bf16, ties to even. NaN is found by its bits, because drivers may assume that nothing is NaN.
+fn bf16_of(x: vec4<f32>) -> vec4<u32> {
     let bits = bitcast<vec4<u32>>(x);
     let rounded = (bits + vec4(0x7fffu) + ((bits >> vec4(16u)) & vec4(1u))) >> vec4(16u);
     let is_nan = (bits & vec4(0x7fffffffu)) > vec4(0x7f800000u);
@@ -27,7 +26,7 @@ fn halves_of(x: vec4<f32>) -> vec4<u32> {
 }
 
 fn line_of(x: Eight) -> vec4<u32> {
-    let first = halves_of(x.first);
-    let second = halves_of(x.second);
+    let first = bf16_of(x.first);
+    let second = bf16_of(x.second);
     return vec4(first.xz | (first.yw << vec2(16u)), second.xz | (second.yw << vec2(16u)));
 }

@@ -1,4 +1,4 @@
-//! Values held as halves, with channels innermost: conversions, rounding, and models that hold every possible value so.
+//! Values held as bf16, with channels innermost: conversions, rounding, and models that hold every possible value so.
 
 use libtest_mimic::Trial;
 use meganeura::nn::{Conv2d, GroupNorm};
@@ -11,15 +11,15 @@ use crate::nets::{normal, tensor};
 use crate::numbers::{Computed, Reference, compare};
 
 pub(crate) fn collect(trials: &mut Vec<Trial>) {
-    trials.push(gpu_trial("halves::are_rounded_to_the_nearest", rounded));
-    trials.push(gpu_trial("halves::hold_non_finite_values", not_finite));
-    trials.push(gpu_trial("halves::lie_between_the_steps_of_a_model", model));
-    trials.push(gpu_trial("halves::of_a_part_are_not_those_of_the_whole", parts));
-    trials.push(gpu_trial("halves::golden_plan", golden_plan));
-    trials.push(gpu_trial("halves::of_weight_gradients_lie_in_rows", weight_gradients));
+    trials.push(gpu_trial("bf16::is_rounded_to_the_nearest", rounded));
+    trials.push(gpu_trial("bf16::holds_non_finite_values", not_finite));
+    trials.push(gpu_trial("bf16::lies_between_the_steps_of_a_model", model));
+    trials.push(gpu_trial("bf16::of_a_part_is_not_that_of_the_whole", parts));
+    trials.push(gpu_trial("bf16::golden_plan", golden_plan));
+    trials.push(gpu_trial("bf16::of_weight_gradients_lies_in_rows", weight_gradients));
 }
 
-/// A normalisation of images. Its result is held as `f32`, or as halves if another kernel reads it (`again`).
+/// A normalisation of images. Its result is held as `f32`, or as bf16 if another kernel reads it (`again`).
 fn normalised(device: &Device, x: &[f64], shape: [usize; 4], again: bool) -> Result<Vec<f32>> {
     let norm = GroupNorm::new(2, shape[1]).init(device, Seed::new(1))?;
     let tape = Tape::new(device);
@@ -34,7 +34,7 @@ const SHAPES: [[usize; 4]; 5] = [[2, 8, 3, 5], [1, 24, 7, 9], [3, 40, 1, 2], [2,
 
 /// Slices of the first images of a tensor: all begin at the same place of the same memory.
 fn parts(device: &Device) -> Outcome {
-    let device = device.for_testing_halves(0);
+    let device = device.for_testing_bf16(0);
     let norm = GroupNorm::new(2, 8).init(&device, Seed::new(1))?;
     let x = tensor(&device, "parts", [3, 8, 3, 5])?;
     let apart = |images: usize| -> Result<Vec<f32>> {
@@ -48,16 +48,16 @@ fn parts(device: &Device) -> Outcome {
     sum.item()?;
     for (images, y) in results {
         // A result that a sum reads is rounded; one that is only read by the caller is not.
-        let expected: Vec<_> = apart(images)?.into_iter().map(half).collect();
+        let expected: Vec<_> = apart(images)?.into_iter().map(rounded_bf16).collect();
         assert_eq!(y.to_tensor()?.to_vec()?, expected, "{images} images");
     }
     Ok(())
 }
 
-/// The golden plan shows the values held as halves, and the conversions. There is an input, a concatenation of
+/// The golden plan shows the values held as bf16, and the conversions. There is an input, a concatenation of
 /// channels, and a value that the caller holds.
 fn golden_plan(device: &Device) -> Outcome {
-    let device = device.for_testing_halves(0);
+    let device = device.for_testing_bf16(0);
     let norms =
         [(2, 8), (4, 24)].map(|(groups, channels)| GroupNorm::new(groups, channels).init(&device, Seed::new(1)));
     let [first, second] = norms;
@@ -73,10 +73,10 @@ fn golden_plan(device: &Device) -> Outcome {
         gradient.to_tensor()?;
     }
     y.to_tensor()?;
-    golden::check_plan("plan_halves_gpu", &device.plan_dumps().join("\n"))
+    golden::check_plan("plan_bf16_gpu", &device.plan_dumps().join("\n"))
 }
 
-fn half(x: f32) -> f32 {
+fn rounded_bf16(x: f32) -> f32 {
     if x.is_nan() {
         return x;
     }
@@ -85,21 +85,21 @@ fn half(x: f32) -> f32 {
 }
 
 fn rounded(device: &Device) -> Outcome {
-    let device = device.for_testing_halves(0);
+    let device = device.for_testing_bf16(0);
     for shape in SHAPES {
         let x = normal("rounded", shape.iter().product());
         let full = normalised(&device, &x, shape, false)?;
-        let halves = normalised(&device, &x, shape, true)?;
-        assert!(full.iter().any(|&x| x != half(x)), "{shape:?}: no f32 result needs rounding");
-        for (at, (full, found)) in full.iter().zip(halves).enumerate() {
-            assert_eq!(half(*full).to_bits(), found.to_bits(), "{shape:?}: element {at}, {full:e}");
+        let bf16 = normalised(&device, &x, shape, true)?;
+        assert!(full.iter().any(|&x| x != rounded_bf16(x)), "{shape:?}: no f32 result needs rounding");
+        for (at, (full, found)) in full.iter().zip(bf16).enumerate() {
+            assert_eq!(rounded_bf16(*full).to_bits(), found.to_bits(), "{shape:?}: element {at}, {full:e}");
         }
     }
     Ok(())
 }
 
 fn not_finite(device: &Device) -> Outcome {
-    let device = device.for_testing_halves(0);
+    let device = device.for_testing_bf16(0);
     for shape in SHAPES {
         for value in [f64::NAN, f64::INFINITY] {
             let mut x = normal("not finite", shape.iter().product());
@@ -114,11 +114,11 @@ fn not_finite(device: &Device) -> Outcome {
     Ok(())
 }
 
-/// The gradients of a convolution's weights, as halves in the order of the API: for each shape, the rounded gradients
+/// The gradients of a convolution's weights, as bf16 in the order of the API: for each shape, the rounded gradients
 /// that the device keeps as `f32` if nothing else reads them. In fast precision only.
 fn weight_gradients(device: &Device) -> Outcome {
     let Ok(device) = device.with_precision(Precision::Fast) else { return Ok(()) };
-    let device = device.for_testing_halves(0);
+    let device = device.for_testing_bf16(0);
     let convs = [
         (8, Conv2d::new(8, 8, 1)),
         (16, Conv2d::new(16, 24, 3).padding(1)),
@@ -137,17 +137,17 @@ fn weight_gradients(device: &Device) -> Outcome {
             if !is_read {
                 return gradient.to_tensor()?.to_vec();
             }
-            // The norm reads the gradient as halves; padding does not, so that it shows what was stored.
+            // The norm reads the gradient as bf16; padding does not, so that it shows what was stored.
             let (norm, padded) = (gradient.square().sum(), gradient.pad(&[(0, 0), (0, 0), (0, 0), (0, 1)], 0.0));
             let shown = padded.slice(3, 0..gradient.ty().shape[3]);
             drop(gradient);
             norm.item()?;
             shown.to_tensor()?.to_vec()
         };
-        let (full, halves) = (gradient(false)?, gradient(true)?);
-        assert!(full.iter().any(|&x| x != half(x)), "{number}: no f32 result needs rounding");
-        let expected: Vec<_> = full.into_iter().map(half).collect();
-        assert_eq!(halves, expected, "convolution {number}");
+        let (full, bf16) = (gradient(false)?, gradient(true)?);
+        assert!(full.iter().any(|&x| x != rounded_bf16(x)), "{number}: no f32 result needs rounding");
+        let expected: Vec<_> = full.into_iter().map(rounded_bf16).collect();
+        assert_eq!(bf16, expected, "convolution {number}");
     }
     Ok(())
 }
@@ -186,7 +186,7 @@ fn model(device: &Device) -> Outcome {
     for shape in &shapes[..if is_software(device) { 2 } else { 3 }] {
         let x = normal("model", shape.iter().product());
         let reference = network(&double, &x, *shape)?;
-        let devices = [Ok(device.for_testing_halves(0)), device.with_precision(Precision::Fast)];
+        let devices = [Ok(device.for_testing_bf16(0)), device.with_precision(Precision::Fast)];
         for device in devices.into_iter().flatten() {
             let found = network(&device, &x, *shape)?;
             for (k, (found, reference)) in found.into_iter().zip(&reference).enumerate() {

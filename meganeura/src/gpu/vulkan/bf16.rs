@@ -73,9 +73,9 @@ pub(super) fn is_there(above: &Adapter, features: wgpu::Features) -> bool {
         matrices.get_physical_device_cooperative_matrix_properties(physical).unwrap_or_default()
     };
     let is_wanted = |product: &vk::CooperativeMatrixPropertiesKHR<'_>| {
-        let bfloat = vk::ComponentTypeKHR::from_raw(NUMBER);
+        let bf16 = vk::ComponentTypeKHR::from_raw(NUMBER);
         [product.m_size, product.n_size, product.k_size] == [16; 3]
-            && [product.a_type, product.b_type] == [bfloat; 2]
+            && [product.a_type, product.b_type] == [bf16; 2]
             && [product.c_type, product.result_type] == [vk::ComponentTypeKHR::FLOAT32; 2]
             && product.scope == vk::ScopeKHR::SUBGROUP
     };
