@@ -5,25 +5,15 @@
 //
 // Defines: WG, ROWS
 
-#include "shared/grid"
+#include "shared/elements"
 
-const WG: u32 = ${WG};
-const ROWS: u32 = ${ROWS};
+const ELEMENTS: u32 = ${ROWS};
 
 @group(0) @binding(0) var<storage, read> spread: array<f32>;
 @group(0) @binding(1) var<storage, read> drift: array<f32>;
 @group(0) @binding(2) var<storage, read_write> joined: array<f32>;
 
-@compute @workgroup_size(WG)
-fn main(
-    @builtin(workgroup_id) workgroup: vec3<u32>,
-    @builtin(num_workgroups) workgroups: vec3<u32>,
-    @builtin(local_invocation_index) lane: u32,
-) {
-    let i = workgroup_index(workgroup, workgroups) * WG + lane;
-    if i >= ROWS {
-        return;
-    }
+fn compute(i: u32) {
     joined[3u * i] = spread[2u * i];
     joined[3u * i + 1u] = spread[2u * i + 1u];
     joined[3u * i + 2u] = drift[i];

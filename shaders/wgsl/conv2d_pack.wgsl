@@ -10,10 +10,9 @@
 //          GROUP_O, GROUP_C   output and input channels of a group
 //          FORM forward or grad_input
 
-#include "shared/grid"
+#include "shared/elements"
 
-const WG: u32 = ${WG};
-const LEN: u32 = ${LEN};
+const ELEMENTS: u32 = ${LEN};
 const TAPS: u32 = ${TAPS};
 const GROUP_O: u32 = ${GROUP_O};
 const GROUP_C: u32 = ${GROUP_C};
@@ -21,16 +20,7 @@ const GROUP_C: u32 = ${GROUP_C};
 @group(0) @binding(0) var<storage, read> w: array<f32>;
 @group(0) @binding(1) var<storage, read_write> u: array<f32>;
 
-@compute @workgroup_size(WG)
-fn main(
-    @builtin(workgroup_id) workgroup: vec3<u32>,
-    @builtin(num_workgroups) workgroups: vec3<u32>,
-    @builtin(local_invocation_index) lane: u32,
-) {
-    let index = workgroup_index(workgroup, workgroups) * WG + lane;
-    if index >= LEN {
-        return;
-    }
+fn compute(index: u32) {
 #if FORM == forward
     let o = index % GROUP_O;
     let c = index / GROUP_O % GROUP_C;

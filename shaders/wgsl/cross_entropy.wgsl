@@ -13,7 +13,7 @@
 
 #include "shared/epilogue"
 #include "shared/grid"
-#include "shared/segments"
+#include "shared/row_statistics"
 
 const WG: u32 = ${WG};
 const ROWS: u32 = ${ROWS};
@@ -40,6 +40,15 @@ fn element(row: u32, c: u32) -> f32 {
     return x[(row / INNER * CLASSES + c) * INNER + row % INNER];
 }
 
+fn largest_at(row: u32, c: u32) -> f32 {
+    return element(row, c);
+}
+
+fn sums_at(row: u32, c: u32, peak: f32) -> vec2<f32> {
+    let below = element(row, c) - peak;
+    return vec2(exp(below), below);
+}
+
 @compute @workgroup_size(WG)
 fn main(
     @builtin(workgroup_id) workgroup: vec3<u32>,
@@ -55,20 +64,9 @@ fn main(
     let row = min(wanted, ROWS * INNER - 1u);
     let member = member_of(lane);
 
-    var sum_exp = 0.0;
-    var sum = 0.0;
 #if PARTS == 1
-    var largest = element(row, 0u);
-    for (var c = member; c < CLASSES; c += LANES) {
-        largest = m_max(largest, element(row, c));
-    }
-    let shift = segment_max(lane, largest);
-
-    for (var c = member; c < CLASSES; c += LANES) {
-        let value = element(row, c) - shift;
-        sum_exp += exp(value);
-        sum += value;
-    }
+    let shift = row_peak(row, 0u, CLASSES, lane);
+    let sums = row_sums(row, 0u, CLASSES, lane, shift);
 #else
     var largest = part_peak[row];
     for (var p = member; p < PARTS; p += LANES) {
@@ -76,15 +74,16 @@ fn main(
     }
     let shift = segment_max(lane, largest);
 
+    var sums = vec2<f32>();
     for (var p = member; p < PARTS; p += LANES) {
         let at = p * ROWS * INNER + row;
         let below = part_peak[at] - shift;
-        sum_exp += part_mass[at] * exp(below);
-        sum += part_drift[at] + f32(min(CHUNK, CLASSES - p * CHUNK)) * below;
+        let drift = part_drift[at] + f32(min(CHUNK, CLASSES - p * CHUNK)) * below;
+        sums += vec2(part_mass[at] * exp(below), drift);
     }
 #endif
-    let total_exp = segment_sum(lane, sum_exp);
-    let total = segment_sum(lane, sum);
+    let total_exp = segment_sum(lane, sums.x);
+    let total = segment_sum(lane, sums.y);
 
     if wanted == row && member == 0u {
         let label = labels[row];

@@ -7,32 +7,23 @@
 // Defines: WG; ROWS, CLASSES, INNER; SMOOTH a literal
 //          IGNORED  `true` if a row is ignored, an expression of `label: u32`
 
+#include "shared/elements"
 #include "shared/epilogue"
 #include "shared/float"
-#include "shared/grid"
 #include "shared/prologue"
 
-const WG: u32 = ${WG};
 const ROWS: u32 = ${ROWS};
 const CLASSES: u32 = ${CLASSES};
 const INNER: u32 = ${INNER};
 const SMOOTH: f32 = ${SMOOTH};
+const ELEMENTS: u32 = ROWS * CLASSES * INNER;
 
 @group(0) @binding(0) var<storage, read> x: array<f32>;
 @group(0) @binding(1) var<storage, read> labels: array<u32>;
 @group(0) @binding(2) var<storage, read> peak: array<f32>;
 @group(0) @binding(3) var<storage, read> mass: array<f32>;
 
-@compute @workgroup_size(WG)
-fn main(
-    @builtin(workgroup_id) workgroup: vec3<u32>,
-    @builtin(num_workgroups) workgroups: vec3<u32>,
-    @builtin(local_invocation_index) lane: u32,
-) {
-    let index = workgroup_index(workgroup, workgroups) * WG + lane;
-    if index >= ROWS * CLASSES * INNER {
-        return;
-    }
+fn compute(index: u32) {
     let row = index / (CLASSES * INNER) * INNER + index % INNER;
     let c = index / INNER % CLASSES;
     let label = labels[row];

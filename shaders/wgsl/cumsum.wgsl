@@ -1,81 +1,23 @@
 // Cumulative sum: y[o,k,i] = Σ x[o,l,i] over l ≤ k, or with REVERSE 1 over l ≥ k.
 //
-// Bindings: x[O,LEN,INNER] → y by its epilogue. BY invocation: each invocation scans a line; ⌈LINES/WG⌉ workgroups. BY
-// workgroup: each workgroup scans a line, WG elements at a time, in log₂ WG steps; LINES workgroups.
-//
-// Defines: WG; BY invocation or workgroup
-//          REVERSE 0 or 1
-//          LINES, LEN, INNER
+// Bindings, defines and workgroups: those of shared/scan.
 
-#include "shared/epilogue"
-#include "shared/grid"
+#include "shared/scan"
 
-const WG: u32 = ${WG};
-const LINES: u32 = ${LINES};
-const LEN: u32 = ${LEN};
-const INNER: u32 = ${INNER};
+alias Sum = f32;
 
-@group(0) @binding(0) var<storage, read> x: array<f32>;
-
-/// The place of the element that is added after `k` others.
-fn place(line: u32, k: u32) -> u32 {
-#if REVERSE == 1
-    let at = LEN - 1u - k;
-#else
-    let at = k;
-#endif
-    return (line / INNER * LEN + at) * INNER + line % INNER;
+fn neutral() -> Sum {
+    return 0.0;
 }
 
-#if BY == invocation
-@compute @workgroup_size(WG)
-fn main(
-    @builtin(workgroup_id) workgroup: vec3<u32>,
-    @builtin(num_workgroups) workgroups: vec3<u32>,
-    @builtin(local_invocation_index) lane: u32,
-) {
-    let line = workgroup_index(workgroup, workgroups) * WG + lane;
-    if line >= LINES {
-        return;
-    }
-    var sum = 0.0;
-    for (var k = 0u; k < LEN; k++) {
-        sum += x[place(line, k)];
-        store(place(line, k), sum);
-    }
+fn term(x: f32) -> Sum {
+    return x;
 }
-#else
-var<workgroup> partials: array<f32, WG>;
 
-@compute @workgroup_size(WG)
-fn main(
-    @builtin(workgroup_id) workgroup: vec3<u32>,
-    @builtin(num_workgroups) workgroups: vec3<u32>,
-    @builtin(local_invocation_index) lane: u32,
-) {
-    let line = workgroup_index(workgroup, workgroups);
-    var before = 0.0;
-    for (var first = 0u; first < LEN; first += WG) {
-        let k = first + lane;
-        var sum = 0.0;
-        if line < LINES && k < LEN {
-            sum = x[place(line, k)];
-        }
-        for (var step = 1u; step < WG; step *= 2u) {
-            partials[lane] = sum;
-            workgroupBarrier();
-            if lane >= step {
-                sum += partials[lane - step];
-            }
-            workgroupBarrier();
-        }
-        partials[lane] = sum;
-        workgroupBarrier();
-        if line < LINES && k < LEN {
-            store(place(line, k), before + sum);
-        }
-        before += partials[WG - 1u];
-        workgroupBarrier();
-    }
+fn joined(a: Sum, b: Sum) -> Sum {
+    return a + b;
 }
-#endif
+
+fn result(sum: Sum) -> f32 {
+    return sum;
+}

@@ -7,23 +7,13 @@
 //          EXTENT the extent of the axis
 //          INNER  elements of the axes after it
 
+#include "shared/elements"
 #include "shared/epilogue"
-#include "shared/grid"
 
-const WG: u32 = ${WG};
-const N: u32 = ${N};
+const ELEMENTS: u32 = ${N};
 const EXTENT: u32 = ${EXTENT};
 const INNER: u32 = ${INNER};
 
-@compute @workgroup_size(WG)
-fn main(
-    @builtin(workgroup_id) workgroup: vec3<u32>,
-    @builtin(num_workgroups) workgroups: vec3<u32>,
-    @builtin(local_invocation_index) lane: u32,
-) {
-    let i = workgroup_index(workgroup, workgroups) * WG + lane;
-    if i >= N {
-        return;
-    }
+fn compute(i: u32) {
     store(i, f32(i / INNER % EXTENT));
 }

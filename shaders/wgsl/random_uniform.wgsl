@@ -14,12 +14,12 @@
 //          STREAM  a u32 that distinguishes draws with the same seed
 //          SEED_AT the place of the seed's first word
 
+#include "shared/elements"
 #include "shared/epilogue"
-#include "shared/grid"
 
-const WG: u32 = ${WG};
 const N: u32 = ${N};
 const STREAM: u32 = ${STREAM};
+const ELEMENTS: u32 = (N + 3u) / 4u;
 
 @group(0) @binding(0) var<storage, read> seed: array<u32>;
 
@@ -49,16 +49,7 @@ fn philox(counter: vec4<u32>, seed_words: vec2<u32>) -> vec4<u32> {
     return c;
 }
 
-@compute @workgroup_size(WG)
-fn main(
-    @builtin(workgroup_id) workgroup: vec3<u32>,
-    @builtin(num_workgroups) workgroups: vec3<u32>,
-    @builtin(local_invocation_index) lane: u32,
-) {
-    let block = workgroup_index(workgroup, workgroups) * WG + lane;
-    if block >= (N + 3u) / 4u {
-        return;
-    }
+fn compute(block: u32) {
     let words = philox(vec4<u32>(block, STREAM, 0u, 0u), vec2<u32>(seed[${SEED_AT}], seed[${SEED_AT} + 1]));
     for (var i = 0u; i < 4u; i++) {
         if block * 4u + i < N {

@@ -10,7 +10,7 @@
 //                        is 0
 
 #include "shared/grid"
-#include "shared/segments"
+#include "shared/row_statistics"
 #include "shared/values"
 
 const WG: u32 = ${WG};
@@ -36,8 +36,9 @@ fn element(row: u32, l: u32) -> Value {
 }
 
 #if FORMAT == lines
-/// The largest element; NaN if any is.
-fn largest_of(x: Value) -> f32 {
+/// NaN if any element is.
+fn largest_at(row: u32, l: u32) -> f32 {
+    let x = element(row, l);
     var largest = x[0][0];
 #for E in 4
     largest = m_max(largest, m_max(x[0][${E}], x[1][${E}]));
@@ -45,8 +46,9 @@ fn largest_of(x: Value) -> f32 {
     return largest;
 }
 
-fn mass_of(x: Value, shift: f32) -> f32 {
-    return total(Value(exp(x[0] - shift), exp(x[1] - shift)));
+fn sums_at(row: u32, l: u32, peak: f32) -> vec2<f32> {
+    let x = element(row, l);
+    return vec2(total(Value(exp(x[0] - peak), exp(x[1] - peak))), 0.0);
 }
 
 fn result_of(x: Value, shift: f32, total: f32) -> Value {
@@ -57,12 +59,12 @@ fn every(x: f32) -> Value {
     return Value(vec4(x), vec4(x));
 }
 #else
-fn largest_of(x: Value) -> f32 {
-    return x;
+fn largest_at(row: u32, l: u32) -> f32 {
+    return element(row, l);
 }
 
-fn mass_of(x: Value, shift: f32) -> f32 {
-    return exp(x - shift);
+fn sums_at(row: u32, l: u32, peak: f32) -> vec2<f32> {
+    return vec2(exp(element(row, l) - peak), 0.0);
 }
 
 fn result_of(x: Value, shift: f32, total: f32) -> Value {
@@ -94,20 +96,8 @@ fn main(
     let member = member_of(lane);
 
 #if PARTS == 1
-    var largest = largest_of(element(row, 0u));
-    for (var l = member; l < LEN; l += LANES) {
-        largest = m_max(largest, largest_of(element(row, l)));
-    }
-    let shift = segment_max(lane, largest);
-
-    var sum = 0.0;
-    for (var first = 0u; first < LEN; first += RUN) {
-        var run = 0.0;
-        for (var l = first + member; l < min(first + RUN, LEN); l += LANES) {
-            run += mass_of(element(row, l), shift);
-        }
-        sum += run;
-    }
+    let shift = row_peak(row, 0u, LEN, lane);
+    let sum = row_sums(row, 0u, LEN, lane, shift).x;
 #else
     var largest = peak[row];
     for (var p = member; p < PARTS; p += LANES) {

@@ -8,7 +8,7 @@
 //          PARTS, CHUNK  every part has an element: (PARTS − 1)·CHUNK < LEN ≤ PARTS·CHUNK
 
 #include "shared/grid"
-#include "shared/segments"
+#include "shared/row_statistics"
 
 const WG: u32 = ${WG};
 const LEN: u32 = ${LEN};
@@ -25,8 +25,13 @@ const BLOCKS: u32 = (ROWS + SEGMENTS - 1u) / SEGMENTS;
 @group(0) @binding(3) var<storage, read_write> drift: array<f32>;
 #endif
 
-fn element(row: u32, l: u32) -> f32 {
+fn largest_at(row: u32, l: u32) -> f32 {
     return x[(row / INNER * LEN + l) * INNER + row % INNER];
+}
+
+fn sums_at(row: u32, l: u32, peak: f32) -> vec2<f32> {
+    let below = largest_at(row, l) - peak;
+    return vec2(exp(below), below);
 }
 
 @compute @workgroup_size(WG)
@@ -46,22 +51,11 @@ fn main(
     let first = part * CHUNK;
     let end = min(first + CHUNK, LEN);
 
-    var largest = element(row, first);
-    for (var l = first + member_of(lane); l < end; l += LANES) {
-        largest = m_max(largest, element(row, l));
-    }
-    let shift = segment_max(lane, largest);
-
-    var sum_exp = 0.0;
-    var sum = 0.0;
-    for (var l = first + member_of(lane); l < end; l += LANES) {
-        let value = element(row, l) - shift;
-        sum_exp += exp(value);
-        sum += value;
-    }
-    let total_exp = segment_sum(lane, sum_exp);
+    let shift = row_peak(row, first, end, lane);
+    let sums = row_sums(row, first, end, lane, shift);
+    let total_exp = segment_sum(lane, sums.x);
 #if DRIFT == 1
-    let total = segment_sum(lane, sum);
+    let total = segment_sum(lane, sums.y);
 #endif
 
     if wanted == row && member_of(lane) == 0u {

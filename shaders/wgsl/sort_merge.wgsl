@@ -8,27 +8,17 @@
 //          RUN elements of a run; the last run of a line may have fewer
 //          LEN, INNER, DESCENDING see shared/sort
 
-#include "shared/grid"
+#include "shared/elements"
 #include "shared/sort"
 
-const WG: u32 = ${WG};
-const N: u32 = ${N};
+const ELEMENTS: u32 = ${N};
 const RUN: u32 = ${RUN};
 
 @group(0) @binding(0) var<storage, read> x: array<f32>;
 @group(0) @binding(1) var<storage, read> runs: array<u32>;
 @group(0) @binding(2) var<storage, read_write> merged: array<u32>;
 
-@compute @workgroup_size(WG)
-fn main(
-    @builtin(workgroup_id) workgroup: vec3<u32>,
-    @builtin(num_workgroups) workgroups: vec3<u32>,
-    @builtin(local_invocation_index) lane: u32,
-) {
-    let i = workgroup_index(workgroup, workgroups) * WG + lane;
-    if i >= N {
-        return;
-    }
+fn compute(i: u32) {
     let line = i / (LEN * INNER) * INNER + i % INNER;
     let at = i / INNER % LEN;
     let element = runs[i];

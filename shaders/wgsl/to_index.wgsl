@@ -6,25 +6,15 @@
 //          N         number of elements
 //          IN_OFFSET the source of element i, an expression of `i: u32`
 
+#include "shared/elements"
 #include "shared/float"
-#include "shared/grid"
 
-const WG: u32 = ${WG};
-const N: u32 = ${N};
+const ELEMENTS: u32 = ${N};
 
 @group(0) @binding(0) var<storage, read> x: array<f32>;
 @group(0) @binding(1) var<storage, read_write> y: array<u32>;
 
-@compute @workgroup_size(WG)
-fn main(
-    @builtin(workgroup_id) workgroup: vec3<u32>,
-    @builtin(num_workgroups) workgroups: vec3<u32>,
-    @builtin(local_invocation_index) lane: u32,
-) {
-    let i = workgroup_index(workgroup, workgroups) * WG + lane;
-    if i >= N {
-        return;
-    }
+fn compute(i: u32) {
     let value = x[${IN_OFFSET}];
     // By the sign bit, because a device may flush small numbers to 0.
     let is_positive = is_zero(value) || bitcast<u32>(value) < 0x80000000u;

@@ -7,12 +7,12 @@
 // Defines: WG, O, C
 //          FORM forward or grad_input
 
-#include "shared/grid"
+#include "shared/elements"
 #include "shared/winograd"
 
-const WG: u32 = ${WG};
 const O: u32 = ${O};
 const C: u32 = ${C};
+const ELEMENTS: u32 = O * C;
 
 @group(0) @binding(0) var<storage, read> w: array<f32>;
 @group(0) @binding(1) var<storage, read_write> u: array<f32>;
@@ -25,16 +25,7 @@ fn tap(pair: u32, i: u32, j: u32) -> f32 {
 #endif
 }
 
-@compute @workgroup_size(WG)
-fn main(
-    @builtin(workgroup_id) workgroup: vec3<u32>,
-    @builtin(num_workgroups) workgroups: vec3<u32>,
-    @builtin(local_invocation_index) lane: u32,
-) {
-    let index = workgroup_index(workgroup, workgroups) * WG + lane;
-    if index >= O * C {
-        return;
-    }
+fn compute(index: u32) {
 #if FORM == forward
     // Neighbouring invocations write neighbouring elements.
     let pair = index % O * C + index / O;

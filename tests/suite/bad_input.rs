@@ -383,7 +383,7 @@ fn sizes(device: &Device) -> Outcome {
     let check = |error: Error, parts: &[&str]| {
         let message = error.to_string();
         assert_eq!(error.kind(), ErrorKind::OutOfMemory, "{message}");
-        for part in parts.iter().chain(&[&*bytes, "bytes"]).chain(device.is_gpu().then_some(&"holds at most ")) {
+        for part in parts.iter().chain(&[&*bytes, "bytes"]).chain(device.is_gpu().then_some(&"allows at most ")) {
             assert!(message.contains(part), "{part:?} is not in {message}");
         }
     };

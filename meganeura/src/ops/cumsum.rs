@@ -3,7 +3,7 @@
 use super::scan::{self, Parts};
 use super::softmax::around;
 use super::{Kernel, Primitive};
-use crate::kernel::launch::{Argument, Caps, Variant, define};
+use crate::kernel::launch::{Argument, Caps, Variant};
 use crate::kernel::native::{self, OutView, Real, Scratch, View};
 #[cfg(feature = "onnx")]
 use crate::ops::form::{self, Form};
@@ -81,7 +81,7 @@ impl Kernel for Cumsum {
     }
 
     fn variants(&self, x: &[Argument], _: &[TensorType], _: &Caps) -> Vec<Variant> {
-        scan::variants(self.name(), x[0].ty, self.axis, define![REVERSE: u32::from(self.reverse)])
+        scan::variants(self.name(), x[0].ty, self.axis, self.reverse)
     }
 }
 

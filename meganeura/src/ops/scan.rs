@@ -23,17 +23,12 @@ pub(super) fn outputs(x: &[TensorType], axis: usize) -> Result<Vec<TensorType>, 
     Ok(vec![*x])
 }
 
-/// The launches of a scan, with further defines of its kernel: an invocation or a workgroup for each line.
-pub(super) fn variants(
-    kernel: &'static str,
-    x: TensorType,
-    axis: usize,
-    mut shared: Vec<(&'static str, String)>,
-) -> Vec<Variant> {
+/// The launches of a scan: an invocation or a workgroup for each line.
+pub(super) fn variants(kernel: &'static str, x: TensorType, axis: usize, reverse: bool) -> Vec<Variant> {
     const GROUP: usize = 256;
     let (outer, len, inner) = around(x.shape, axis);
     let lines = outer * inner;
-    shared.extend(define![LINES: lines, LEN: len, INNER: inner]);
+    let shared = define![REVERSE: u32::from(reverse), LINES: lines, LEN: len, INNER: inner];
     let launch = |by: &str, group: usize, workgroups, loops| {
         let defines = [define![WG: group, BY: by], shared.clone()].concat();
         Launch::new(kernel, defines, (1, 1), workgroups).loops(loops).stores_through_epilogue()

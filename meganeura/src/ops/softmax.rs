@@ -72,9 +72,17 @@ impl Rows {
         self.segments.blocks(self.outer.saturating_mul(self.inner))
     }
 
-    /// The iterations of a kernel that goes over a row `times` times; if rows are split, over the results of its parts.
+    /// The iterations of a kernel that goes over a row `times` times, once in runs; if rows are split, over the results
+    /// of its parts.
     pub(super) fn loops(&self, times: usize) -> usize {
-        self.segments.loops(if self.parts == 1 { self.len } else { self.parts }, 1, times)
+        let passes = self.segments.loops(if self.parts == 1 { self.len } else { self.parts }, 1, times);
+        passes.saturating_add(self.runs())
+    }
+
+    /// The iterations over the runs of a row, or of a part, each with an inner loop that it enters: 64 elements of an
+    /// invocation, `RUN` in shared/segments.
+    fn runs(&self) -> usize {
+        self.segments.each(self.len, self.parts).div_ceil(64).saturating_mul(2).saturating_add(1)
     }
 
     /// The launch of `softmax_parts`, and the number of floats in each scratch buffer that it writes: peaks, masses
@@ -83,7 +91,7 @@ impl Rows {
         let mut defines = self.segments.defines(self.len, self.parts);
         defines.extend(define![OUTER: self.outer, LEN: self.len, INNER: self.inner, DRIFT: u32::from(results == 3)]);
         let workgroups = self.parts.saturating_mul(self.blocks());
-        let loops = self.segments.loops(self.len, self.parts, 3);
+        let loops = self.segments.loops(self.len, self.parts, 3).saturating_add(self.runs());
         let mut launch = Launch::new("softmax_parts", defines, (1, 0), workgroups).loops(loops);
         launch.bindings.extend((0..results).map(Binding::Scratch));
         let partials = self.outer.saturating_mul(self.inner).saturating_mul(self.parts);
@@ -102,9 +110,7 @@ impl Rows {
         defines
             .extend(define![OUTER: self.outer, LEN: self.len, INNER: self.inner, LOG: u32::from(log), FORMAT: format]);
         let workgroups = self.parts.saturating_mul(self.blocks());
-        // Of 64 elements of an invocation: `RUN` in shared/segments.
-        let runs = self.segments.loops(self.len, 64, 1);
-        let loops = self.loops(2).saturating_add(self.segments.loops(self.len, self.parts, 1)).saturating_add(runs);
+        let loops = self.loops(2).saturating_add(self.segments.loops(self.len, self.parts, 1));
         let mut launch = Launch::new("softmax", defines, (1, 1), workgroups).loops(loops).stores_through_epilogue();
         if self.parts == 1 {
             return Variant::simple(name, launch);

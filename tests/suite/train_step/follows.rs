@@ -254,7 +254,7 @@ fn other_tapes(device: &Device) -> Outcome {
         }
     };
     let error = TrainStep::new(&net, read).call(&mut optimizer, (&x, &labels)).expect_err("a value that was read");
-    assert!(error.to_string().contains("a value cannot be read while the function is recorded"), "{error}");
+    assert!(error.to_string().contains("a value cannot be read here: the function is only being recorded"), "{error}");
     assert_eq!(bits(&net)?, before);
     Ok(())
 }
