@@ -1,13 +1,13 @@
 // Attention: y[b,i,e] = Σ_j w[b,i,j]·v[b,j,e] with w[b,i,·] = softmax(SCALE·q[b,i,·]·k[b,·,·]ᵀ + bias), in one pass
 // over the keys. Weights are relative to the largest score so far, and sums are scaled down when a larger one comes
 // (Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018; Dao et al., "FlashAttention", 2022). The
-// logarithm of Σ_j exp(score) is spread[b,i,0] + spread[b,i,1]: the largest score, and the rest.
+// logarithm of Σ_j exp(score) is lse[b,i,0] + lse[b,i,1]: the largest score, and the rest.
 //
-// Bindings: q, key, value, bias where there is one → y[B,L,E] by its epilogue, spread[B,L,2]. A workgroup computes ROWS
+// Bindings: q, key, value, bias where there is one → y[B,L,E] by its epilogue, lse[B,L,2]. A workgroup computes ROWS
 // queries, and 4·FOURS of the columns of y. Workgroups: BATCH·⌈L/ROWS⌉·⌈E/(4·FOURS)⌉.
 //
 // Defines: those of shared/attention
-//          SPREAD_AT    the binding of spread
+//          LSE_AT    the binding of lse
 
 #include "shared/epilogue"
 
@@ -17,7 +17,7 @@
 #if BIAS == 1
 @group(0) @binding(3) var<storage, read> bias: array<f32>;
 #endif
-@group(0) @binding(${SPREAD_AT}) var<storage, read_write> spread: array<f32>;
+@group(0) @binding(${LSE_AT}) var<storage, read_write> lse: array<f32>;
 
 #include "shared/attention"
 
@@ -183,8 +183,8 @@ fn main(
         if i < L && at.x == 0u && column == 0u {
             // If no key is visible, the peak is −∞, too.
             let largest = peak[${R}u / 4u][${R}u % 4u];
-            spread[(b * L + i) * 2u] = select(largest, 0.0, bitcast<u32>(largest) == 0xff800000u);
-            spread[(b * L + i) * 2u + 1u] = log(total[${R}u / 4u][${R}u % 4u]);
+            lse[(b * L + i) * 2u] = select(largest, 0.0, bitcast<u32>(largest) == 0xff800000u);
+            lse[(b * L + i) * 2u + 1u] = log(total[${R}u / 4u][${R}u % 4u]);
         }
     }
 #endfor

@@ -1,5 +1,5 @@
-// Gradients of attention. The weights w[i,j] = exp(score[i,j] − spread[i,0] − spread[i,1]) are recomputed. With
-// drift[i] = Σ_e dy[i,e]·y[i,e] and ds[i,j] = w[i,j]·(Σ_e dy[i,e]·v[j,e] − drift[i]):
+// Gradients of attention. The weights w[i,j] = exp(score[i,j] − lse[i,0] − lse[i,1]) are recomputed. With
+// delta[i] = Σ_e dy[i,e]·y[i,e] and ds[i,j] = w[i,j]·(Σ_e dy[i,e]·v[j,e] − delta[i]):
 //     OF queries: dq[i,d] = SCALE·Σ_j ds[i,j]·k[j,d]
 //     OF keys:    dk[j,d] = SCALE·Σ_i ds[i,j]·q[i,d],  dv[j,e] = Σ_i w[i,j]·dy[i,e]
 // (Dao, "FlashAttention-2", 2023.)
@@ -56,8 +56,8 @@ fn main(
 
 #if OF == queries
 #for R in ROWS_EACH
-    let spread_${R} = spread_of(b, first + at.y * ROWS_EACH + ${R}u);
-    let drift_${R} = drift_of(b, first + at.y * ROWS_EACH + ${R}u);
+    let lse_${R} = lse_of(b, first + at.y * ROWS_EACH + ${R}u);
+    let delta_${R} = delta_of(b, first + at.y * ROWS_EACH + ${R}u);
 #endfor
 #endif
     var of_slopes = array<vec4<f32>, ROWS_EACH * EACH>();
@@ -111,21 +111,21 @@ fn main(
 #endif
 #for C in 4
 #if OF == keys
-        let spread_${C} = spread_of(b, start + at.x * 4u + ${C}u);
-        let drift_${C} = drift_of(b, start + at.x * 4u + ${C}u);
+        let lse_${C} = lse_of(b, start + at.x * 4u + ${C}u);
+        let delta_${C} = delta_of(b, start + at.x * 4u + ${C}u);
 #endif
 #for R in ROWS_EACH
         {
 #if OF == queries
             let i = first + at.y * ROWS_EACH + ${R}u;
             let j = start + at.x * 4u + ${C}u;
-            let weight = exp(score(b, i, j, tile[${R}][${C}]) - spread_${R}.x - spread_${R}.y);
-            slopes[${R}][${C}] = weight * (slopes[${R}][${C}] - drift_${R});
+            let weight = exp(score(b, i, j, tile[${R}][${C}]) - lse_${R}.x - lse_${R}.y);
+            slopes[${R}][${C}] = weight * (slopes[${R}][${C}] - delta_${R});
 #else
             let i = start + at.x * 4u + ${C}u;
             let j = first + at.y * ROWS_EACH + ${R}u;
-            let weight = exp(score(b, i, j, tile[${R}][${C}]) - spread_${C}.x - spread_${C}.y);
-            slopes[${R}][${C}] = weight * (slopes[${R}][${C}] - drift_${C});
+            let weight = exp(score(b, i, j, tile[${R}][${C}]) - lse_${C}.x - lse_${C}.y);
+            slopes[${R}][${C}] = weight * (slopes[${R}][${C}] - delta_${C});
             tile[${R}][${C}] = weight;
 #endif
         }

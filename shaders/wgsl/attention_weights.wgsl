@@ -1,5 +1,5 @@
-// The weights of attention, w[i,j] = exp(score[i,j] − spread[i,0] − spread[i,1]), and the gradients of its scores,
-// ds[i,j] = w[i,j]·(Σ_e dy[i,e]·v[j,e] − drift[i]). Both are 0 where query i does not see key j.
+// The weights of attention, w[i,j] = exp(score[i,j] − lse[i,0] − lse[i,1]), and the gradients of its scores,
+// ds[i,j] = w[i,j]·(Σ_e dy[i,e]·v[j,e] − delta[i]). Both are 0 where query i does not see key j.
 //
 // Bindings: those of shared/attention_slopes → weights[B,L,S], slopes[B,L,S]. A workgroup computes ROWS×TILE of both.
 // Workgroups: BATCH·⌈L/ROWS⌉·⌈S/TILE⌉.
@@ -68,17 +68,17 @@ fn main(
 #for R in ROWS_EACH
     {
         let i = first + at.y * ROWS_EACH + ${R}u;
-        let spread = spread_of(b, i);
-        let drift = drift_of(b, i);
+        let lse = lse_of(b, i);
+        let delta = delta_of(b, i);
 #for W in WIDTH
         {
             let j = start + column_of(at, ${W}u);
             let products = of_scores[${W}u * ROWS_EACH + ${R}u];
             var weight: vec4<f32>;
 #for C in 4
-            weight[${C}] = exp(score(b, i, j + ${C}u, products[${C}]) - spread.x - spread.y);
+            weight[${C}] = exp(score(b, i, j + ${C}u, products[${C}]) - lse.x - lse.y);
 #endfor
-            var slope = weight * (of_slopes[${W}u * ROWS_EACH + ${R}u] - drift);
+            var slope = weight * (of_slopes[${W}u * ROWS_EACH + ${R}u] - delta);
             if !are_visible {
 #for C in 4
                 if !is_visible(i, j + ${C}u) {

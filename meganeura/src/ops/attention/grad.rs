@@ -9,8 +9,8 @@ use crate::{Result, Shape, TensorType};
 
 /// `dq`, `dk` and `dv` of [`Attention`].
 ///
-/// Shapes: `q`, `k`, `v`, `spread [B…, L, 2]`, `drift [B…, L]`, `dy [B…, L, E]`, and the bias if there is one → the
-/// shapes of `q`, `k` and `v`. The drift is `Σ dy·y − dspread`.
+/// Shapes: `q`, `k`, `v`, `lse [B…, L, 2]`, `delta [B…, L]`, `dy [B…, L, E]`, and the bias if there is one → the
+/// shapes of `q`, `k` and `v`. Delta is `Σ dy·y − dlse`.
 /// Gradient: by operations on the scores, which are then in memory.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct AttentionGrad {
@@ -78,7 +78,7 @@ pub(super) fn gradient_cases<P: Into<crate::ops::Op>>(op: impl Fn(Attention) -> 
     use crate::graph::Exact;
     use crate::ops::case::Case;
     let of = |([l, s, d, e], causal, bias): ([usize; 4], bool, bool)| {
-        // A spread above most scores, since the weights of any other would be large.
+        // A log-sum-exp above most scores, since the weights of any other would be large.
         let case = Case::new(op(Attention { scale: Exact(0.4), causal }));
         let case = case.input(&[2, l, d]).input(&[2, s, d]).input(&[2, s, e]);
         let case = case.input(&[2, l, 2]).input(&[2, l]).input(&[2, l, e]).tolerance(2e-5).range(-0.5, 1.5);
@@ -98,30 +98,30 @@ pub(super) fn gradient_cases<P: Into<crate::ops::Op>>(op: impl Fn(Attention) -> 
 impl Attention {
     /// Checks the operands of [`AttentionGrad`].
     pub(super) fn check_gradient(&self, x: &[TensorType]) -> Result<(), String> {
-        let [q, k, v, spread, drift, dy, bias @ ..] = x else {
+        let [q, k, v, lse, delta, dy, bias @ ..] = x else {
             return Err(format!("takes six or seven operands, not {}", x.len()));
         };
         let forward = self.check(&[&[*q, *k, *v], bias].concat())?;
         let queries = Shape::new(&q.shape.dims()[..q.shape.rank() - 1]);
-        if forward != [*dy, *spread] || *drift != q.with_shape(queries) {
+        if forward != [*dy, *lse] || *delta != q.with_shape(queries) {
             return Err(format!(
-                "needs results {} and {} and a drift {queries}, not {dy}, {spread} and {drift}",
+                "needs results {} and {} and a delta {queries}, not {dy}, {lse} and {delta}",
                 forward[0], forward[1]
             ));
         }
         Ok(())
     }
 
-    /// The cotangents of the operands of [`AttentionGrad`], from those of the scores and of `dy·vᵀ − drift`.
+    /// The cotangents of the operands of [`AttentionGrad`], from those of the scores and of `dy·vᵀ − delta`.
     pub(super) fn through_scores(&self, x: &[Var], of_scores: Var, of_slopes: Option<&Var>) -> Vec<Option<Var>> {
-        let [q, k, v, spread, _, dy] = &x[..6] else { unreachable!("the type rule counted the operands") };
+        let [q, k, v, lse, _, dy] = &x[..6] else { unreachable!("the type rule counted the operands") };
         let last = of_scores.shape().rank() - 1;
         let scaled = of_scores.scale(self.scale.0);
         let mut gradients = vec![
             Some(scaled.matmul(k)),
             Some(scaled.t().matmul(q)),
             of_slopes.map(|of_slopes| of_slopes.t().matmul(dy)),
-            Some(-of_scores.sum_keep(&[last]).expand(spread.shape())),
+            Some(-of_scores.sum_keep(&[last]).expand(lse.shape())),
             of_slopes.map(|of_slopes| -of_slopes.sum_over(&[last])),
             of_slopes.map(|of_slopes| of_slopes.matmul(v)),
         ];

@@ -227,7 +227,7 @@ pub(super) fn forward(op: &Attention, x: &[Argument], caps: &Caps) -> Vec<Varian
         |tiling: Tiling| g.batch.saturating_mul(g.l.div_ceil(tiling.rows)).saturating_mul(tiling.parts(g.e));
     let variant = |tiling: Tiling| {
         let mut defines = op.defines(g, tiling, [&x[0], &x[1], &x[2]], x.get(3), caps);
-        defines.extend(define![SPREAD_AT: x.len(), PAIRED: paired(workgroups(tiling), caps)]);
+        defines.extend(define![LSE_AT: x.len(), PAIRED: paired(workgroups(tiling), caps)]);
         let launch = Launch::new("attention", defines, (x.len(), 2), workgroups(tiling));
         Variant::simple(tiling.name, launch.loops(tiling.loops(g.s, &[g.d], 1)).stores_through_epilogue())
     };
@@ -235,8 +235,8 @@ pub(super) fn forward(op: &Attention, x: &[Argument], caps: &Caps) -> Vec<Varian
     sorted(&FORWARD, g, caps, time).into_iter().map(variant).collect()
 }
 
-/// The operands of an attention's gradient as bindings: queries, keys, values, spread, drift, dy and a bias. If they
-/// and two results are too many for a device, a launch joins spread and drift first.
+/// The operands of an attention's gradient as bindings: queries, keys, values, lse, delta, dy and a bias. If they
+/// and two results are too many for a device, a launch joins lse and delta first.
 struct Gradient<'a> {
     op: &'a Attention,
     g: Geometry,

@@ -21,15 +21,15 @@ use std::panic::Location;
 use crate::tape::{Tape, Var};
 use crate::{Error, ErrorKind, Precision, Result, Shape, TensorType};
 
-/// `y = softmax(scale·q·kᵀ + bias)·v`, and each query's log-sum-exp `ln Σ eˢᶜᵒʳᵉ`
+/// `y = softmax(scale·q·kᵀ + bias)·v`, and each query's log-sum-exp, `lse = ln Σ eˢᶜᵒʳᵉ`
 ///
 /// A log-sum-exp is stored as two numbers, the largest score `m` and `ln Σ e^(score − m)`: their sum would be rounded
 /// at the magnitude of the scores. Differentiation treats the first as a constant; the second carries the gradient.
 ///
-/// Shapes: `q [B…, L, D]`, `k [B…, S, D]`, `v [B…, S, E]`, and optionally `bias [B…, L, S]` → `y [B…, L, E]`, `spread
+/// Shapes: `q [B…, L, D]`, `k [B…, S, D]`, `v [B…, S, E]`, and optionally `bias [B…, L, S]` → `y [B…, L, E]`, `lse
 /// [B…, L, 2]`. With `causal`, query `i` sees the keys up to `i + S − L`. A query that sees no key gives NaN.
 ///
-/// Gradient: with `w = e^(score − spread)`, `dv = wᵀ·dy` and `ds = w·(dy·vᵀ − Σ dy·y + dspread)`, `dq = scale·ds·k`,
+/// Gradient: with `w = e^(score − lse)`, `dv = wᵀ·dy` and `ds = w·(dy·vᵀ − Σ dy·y + dlse)`, `dq = scale·ds·k`,
 /// `dk = scale·dsᵀ·q`, `dbias = ds`. [`AttentionGrad`] recomputes `w`.
 ///
 /// Sources: [Rabe and Staats, 2021](https://arxiv.org/abs/2112.05682), [Dao et al.,
@@ -107,20 +107,20 @@ impl Primitive for Attention {
     }
 
     fn vjp(&self, x: &[Var], y: &[Var], dy: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
-        let ([q, _, v], [result, spread]) = (&x[..3], y) else { unreachable!("the tape checked the operands") };
+        let ([q, _, v], [result, lse]) = (&x[..3], y) else { unreachable!("the tape checked the operands") };
         let last = q.shape().rank() - 1;
         let rest = |x: &Var| x.slice(last, 1..2).sum_over(&[last]);
-        let drift = match (&dy[0], &dy[1]) {
+        let delta = match (&dy[0], &dy[1]) {
             (Some(dy), None) => (dy * result).sum_over(&[last]),
-            (Some(dy), Some(dspread)) => (dy * result).sum_over(&[last]) - rest(dspread),
-            (None, Some(dspread)) => -rest(dspread),
+            (Some(dy), Some(dlse)) => (dy * result).sum_over(&[last]) - rest(dlse),
+            (None, Some(dlse)) => -rest(dlse),
             (None, None) => return Ok(vec![None; x.len()]),
         };
         let dy = match &dy[0] {
             Some(dy) => dy.clone(),
             None => result.constant(0.0).expand(result.shape()),
         };
-        let operands = [q, &x[1], v, spread, &drift, &dy].into_iter().chain(x.get(3));
+        let operands = [q, &x[1], v, lse, &delta, &dy].into_iter().chain(x.get(3));
         let operands: Vec<_> = operands.collect();
         let device = q.tape().device();
         let most = MOST_SCORES.min(device.largest_buffer() / size_of::<f32>());
@@ -183,7 +183,7 @@ impl Primitive for Attention {
             let shapes = [shape(l, d), shape(s, d), shape(s, e), shape(l, s)];
             let shapes: Vec<_> = shapes[..3 + usize::from(bias)].iter().map(Vec::as_slice).collect();
             let op = Self { scale: Exact(0.4), causal };
-            // The spread is tested through the gradients.
+            // The log-sum-exp is tested through the gradients.
             let attend = move |x: &[Var]| x[0].record_many::<2>(op.clone(), &x.iter().collect::<Vec<_>>())[0].clone();
             Case::recorded("attention", &shapes, attend).tolerance(2e-5)
         };

@@ -95,11 +95,11 @@ fn blocks(rows: usize) -> impl Iterator<Item = (usize, usize)> {
     (0..rows).step_by(ROWS).map(move |first| (first, ROWS.min(rows - first)))
 }
 
-/// Turns scores of some queries into their weights, and computes their spreads.
+/// Turns scores of some queries into their weights, and computes their log-sum-exps.
 struct Weights<'a, T> {
     scores: &'a mut [T],
     keys: usize,
-    spread: &'a mut [T],
+    lse: &'a mut [T],
 }
 
 impl<T: Real> WithSimd for Weights<'_, T> {
@@ -107,7 +107,7 @@ impl<T: Real> WithSimd for Weights<'_, T> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, _: S) {
-        for (scores, spread) in self.scores.chunks_exact_mut(self.keys).zip(self.spread.as_chunks_mut::<2>().0) {
+        for (scores, lse) in self.scores.chunks_exact_mut(self.keys).zip(self.lse.as_chunks_mut::<2>().0) {
             // NaN is not counted as a peak. It makes the mass NaN.
             let peak = native::peak(scores);
             let base = if peak == T::NEG_INFINITY { T::ZERO } else { peak };
@@ -115,7 +115,7 @@ impl<T: Real> WithSimd for Weights<'_, T> {
                 *score = (*score - base).exp();
             }
             let mass = native::sum(scores);
-            *spread = [base, mass.ln()];
+            *lse = [base, mass.ln()];
             for score in scores {
                 *score = *score / mass;
             }
@@ -128,8 +128,8 @@ struct Slopes<'a, T> {
     weights: &'a mut [T],
     slopes: &'a mut [T],
     keys: usize,
-    spread: &'a [T],
-    drift: &'a [T],
+    lse: &'a [T],
+    delta: &'a [T],
     scale: T,
 }
 
@@ -139,12 +139,11 @@ impl<T: Real> WithSimd for Slopes<'_, T> {
     #[inline(always)]
     fn with_simd<S: Simd>(self, _: S) {
         let rows = self.weights.chunks_exact_mut(self.keys).zip(self.slopes.chunks_exact_mut(self.keys));
-        for ((weights, slopes), (&[peak, rest], &drift)) in
-            rows.zip(self.spread.as_chunks::<2>().0.iter().zip(self.drift))
+        for ((weights, slopes), (&[peak, rest], &delta)) in rows.zip(self.lse.as_chunks::<2>().0.iter().zip(self.delta))
         {
             for (weight, slope) in weights.iter_mut().zip(slopes) {
                 *weight = (*weight - peak - rest).exp();
-                *slope = *weight * (*slope - drift) * self.scale;
+                *slope = *weight * (*slope - delta) * self.scale;
             }
         }
     }
@@ -153,26 +152,26 @@ impl<T: Real> WithSimd for Slopes<'_, T> {
 pub(super) fn forward<T: Real>(op: &Attention, x: &[View<'_, T>], y: &mut [OutView<'_, T>], scratch: &Scratch) {
     let all = Operands::new(op, x, x.get(3));
     let Geometry { l, s, e, .. } = all.g;
-    let [y, spread] = y else { unreachable!("two results") };
+    let [y, lse] = y else { unreachable!("two results") };
     let arch = Arch::new();
-    let heads = y.floats().par_chunks_mut(l * e).zip(spread.floats().par_chunks_mut(2 * l)).enumerate();
-    let blocks = heads.flat_map(|(b, (y, spread))| {
-        let blocks = y.par_chunks_mut(ROWS * e).zip(spread.par_chunks_mut(2 * ROWS)).enumerate();
+    let heads = y.floats().par_chunks_mut(l * e).zip(lse.floats().par_chunks_mut(2 * l)).enumerate();
+    let blocks = heads.flat_map(|(b, (y, lse))| {
+        let blocks = y.par_chunks_mut(ROWS * e).zip(lse.par_chunks_mut(2 * ROWS)).enumerate();
         blocks.map(move |(block, results)| (b, block * ROWS, results))
     });
-    blocks.for_each(|(b, first, (y, spread))| {
-        let rows = spread.len() / 2;
+    blocks.for_each(|(b, first, (y, lse))| {
+        let rows = lse.len() / 2;
         let Some(mut scores) = scratch.borrow::<T>(rows * s) else { return };
         let keys = all.scores(b, first, rows, &mut scores);
         if keys == 0 {
             y.fill(T::NAN);
-            for spread in spread.as_chunks_mut::<2>().0 {
-                *spread = [T::ZERO, T::NEG_INFINITY];
+            for lse in lse.as_chunks_mut::<2>().0 {
+                *lse = [T::ZERO, T::NEG_INFINITY];
             }
             return;
         }
         let scores = &mut scores[..rows * keys];
-        arch.dispatch(Weights { scores, keys, spread });
+        arch.dispatch(Weights { scores, keys, lse });
         let weights = Matrix::new(scores, (rows, keys), (keys, 1));
         native::gemm(weights, all.v.rows(b, 0, (keys, e)), y, Accumulate::No, Threads::One);
     });
@@ -181,15 +180,15 @@ pub(super) fn forward<T: Real>(op: &Attention, x: &[View<'_, T>], y: &mut [OutVi
 /// The operands of the gradient.
 struct Gradient<'a, T> {
     all: Operands<'a, T>,
-    spread: &'a [T],
-    drift: &'a [T],
+    lse: &'a [T],
+    delta: &'a [T],
     dy: &'a [T],
 }
 
 impl<'a, T: Real> Gradient<'a, T> {
     fn new(op: &'a Attention, x: &[View<'a, T>]) -> Self {
-        let [spread, drift, dy] = [&x[3], &x[4], &x[5]].map(View::floats);
-        Self { all: Operands::new(op, x, x.get(6)), spread, drift, dy }
+        let [lse, delta, dy] = [&x[3], &x[4], &x[5]].map(View::floats);
+        Self { all: Operands::new(op, x, x.get(6)), lse, delta, dy }
     }
 
     /// The results' cotangent for some queries.
@@ -217,8 +216,8 @@ impl<'a, T: Real> Gradient<'a, T> {
         let values = self.all.v.transposed(b, 0, (keys, e));
         native::gemm(self.dy(b, first, rows), values, slopes, Accumulate::No, threads);
         let at = b * l + first;
-        let (spread, drift) = (&self.spread[2 * at..][..2 * rows], &self.drift[at..][..rows]);
-        Arch::new().dispatch(Slopes { weights: &mut *weights, slopes: &mut *slopes, keys, spread, drift, scale });
+        let (lse, delta) = (&self.lse[2 * at..][..2 * rows], &self.delta[at..][..rows]);
+        Arch::new().dispatch(Slopes { weights: &mut *weights, slopes: &mut *slopes, keys, lse, delta, scale });
         for (i, (weights, slopes)) in weights.chunks_exact_mut(keys).zip(slopes.chunks_exact_mut(keys)).enumerate() {
             // This includes queries that see no key.
             let visible = self.all.visible(first + i).min(keys);

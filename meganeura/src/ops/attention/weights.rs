@@ -7,7 +7,7 @@ use crate::ops::{Kernel, Primitive};
 use crate::tape::Var;
 use crate::{Result, TensorType};
 
-/// The weights `w` of [`Attention`], and `ds = w·(dy·vᵀ − drift)`, the gradients of its scores; both 0 for hidden keys.
+/// The weights `w` of [`Attention`], and `ds = w·(dy·vᵀ − delta)`, the gradients of its scores; both 0 for hidden keys.
 ///
 /// Shapes: those of [`AttentionGrad`](super::AttentionGrad) → `w [B…, L, S]`, `ds [B…, L, S]`.
 /// Gradient: by operations on the scores.
@@ -151,8 +151,8 @@ mod tests {
         let of = |shape: &[usize]| [b, shape].concat();
         let [q, k, v] = [input(&of(&[l, d]), 1)?, input(&of(&[s, d]), 2)?, input(&of(&[s, e]), 3)?];
         // Spreads above most scores: smaller ones would make weights large.
-        let spread = input(&of(&[l, 2]), 4)? + 1.0;
-        Ok(vec![q, k, v, spread, input(&of(&[l]), 5)?, input(&of(&[l, e]), 6)?, input(&of(&[l, s]), 7)?])
+        let lse = input(&of(&[l, 2]), 4)? + 1.0;
+        Ok(vec![q, k, v, lse, input(&of(&[l]), 5)?, input(&of(&[l, e]), 6)?, input(&of(&[l, s]), 7)?])
     }
 
     #[test]
