@@ -19,7 +19,6 @@ use std::process::ExitCode;
 use clap::Parser;
 use meganeura::Result;
 use meganeura::check::{Gradcheck, Report};
-use meganeura::init::Initializer;
 use meganeura::prelude::*;
 use serde_json::json;
 
@@ -101,8 +100,7 @@ fn run(options: &Options) -> Result<bool> {
 /// in `f64`.
 fn check_layer(check: &Gradcheck, subject: &Subject, options: &Options) -> Result<Report> {
     let device = Device::cpu_with(Precision::Double);
-    let normal = Initializer::Normal { mean: 0.0, std: 1.0 };
-    let x = normal.sample(&device, Shape::new(&subject.input), Seed::new(options.seed).field(&subject.setting))?;
+    let x = Tensor::randn(&device, Shape::new(&subject.input), Seed::new(options.seed).field(&subject.setting))?;
     match options.second {
         false => check.run(&subject.layer, &[x], |layer, x| vec![layer.forward(&x[0])]),
         true => check.gradgrad(&subject.layer, &[x], |layer, x| vec![layer.forward(&x[0])]),

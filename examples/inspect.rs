@@ -28,7 +28,6 @@ use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
 use clap::{Parser, ValueEnum};
-use meganeura::init::Initializer;
 use meganeura::prelude::*;
 use meganeura::{HostTimes, LaunchTime, Memory, Profile, Profiling};
 use meganeura_examples::training::expect_multiple;
@@ -109,9 +108,7 @@ fn run(options: &Options) -> Result<(), Box<dyn Error>> {
     }
     let device = meganeura_examples::device(&options.device)?;
     let (batch, channels) = (options.batch as usize, options.channels);
-    let random = |name: &str, shape: Shape| {
-        Initializer::Normal { mean: 0.0, std: 1.0 }.sample(&device, shape, Seed::new(1).field(name))
-    };
+    let random = |name: &str, shape: Shape| Tensor::randn(&device, shape, Seed::new(1).field(name));
     let classes: Vec<_> = (0..options.batch).map(|example| example % 10).collect();
     let labels = Tensor::indices(&device, [batch], &classes)?;
     let adamw = || AdamW::new(1e-3).weight_decay(1e-2);

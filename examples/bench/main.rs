@@ -82,7 +82,7 @@ struct Options {
     seed: u64,
     /// Override the workload's learning rate
     #[arg(long, conflicts_with_all = ["kernel", "serve"])]
-    learning_rate: Option<f64>,
+    lr: Option<f64>,
     /// Write the loss of every step, warm-up included, as lines of `step,loss`
     #[arg(long, value_name = "FILE", conflicts_with_all = ["kernel", "serve"])]
     losses: Option<PathBuf>,
@@ -143,7 +143,7 @@ fn main() -> ExitCode {
     };
     let Err(failure) = done else { return ExitCode::SUCCESS };
     eprintln!("error: {failure}");
-    ExitCode::from(if matches!(failure, Failure::NotThere(_)) { 2 } else { 1 })
+    ExitCode::from(if matches!(failure, Failure::Unsupported(_)) { 2 } else { 1 })
 }
 
 /// The measurements, in the order of the output.
@@ -161,18 +161,18 @@ fn run(options: &Options) -> Result<Option<Report>, Failure> {
     let batch = options.batch.map_or(options.workload.default_batch(), |batch| batch as usize);
     let channels = match (options.channels, options.workload.default_channels()) {
         (Some(_), None) => {
-            return Err(Failure::NotThere(format!("workload {} has no channels to choose", options.workload)));
+            return Err(Failure::Unsupported(format!("workload {} has no channels to choose", options.workload)));
         }
         (Some(channels), Some(_)) if channels == 0 || !channels.is_multiple_of(32) => {
-            return Err(Failure::NotThere(format!("--channels {channels}: must be a multiple of 32, and not 0")));
+            return Err(Failure::Unsupported(format!("--channels {channels}: must be a multiple of 32, and not 0")));
         }
         (channels, default) => channels.map_or(default.unwrap_or(0), |channels| channels as usize),
     };
     if options.workers.is_some() && !options.workload.takes_pictures() {
-        return Err(Failure::NotThere(format!("workload {} has no images to read", options.workload)));
+        return Err(Failure::Unsupported(format!("workload {} has no images to read", options.workload)));
     }
     if options.recompute && !options.workload.has_blocks() {
-        return Err(Failure::NotThere(format!("workload {} has no blocks to recompute", options.workload)));
+        return Err(Failure::Unsupported(format!("workload {} has no blocks to recompute", options.workload)));
     }
     if options.serve {
         return serve(options, &device, batch, channels).map(Some);
@@ -187,9 +187,8 @@ fn run(options: &Options) -> Result<Option<Report>, Failure> {
         (None, None) => Data::Noise,
     };
     let ranks = Ranks { world: world.clone(), shard: options.shard, bf16: options.average_bf16 };
-    let Options { learning_rate, compile, recompute, .. } = *options;
-    let mut workload =
-        options.workload.make(&device, &ranks, batch, channels, data, learning_rate, compile, recompute)?;
+    let Options { lr, compile, recompute, .. } = *options;
+    let mut workload = options.workload.make(&device, &ranks, batch, channels, data, lr, compile, recompute)?;
     let mut step = || -> meganeura::Result<(f32, Duration)> {
         let start = Instant::now();
         let loss = workload.step()?;
@@ -296,10 +295,10 @@ fn choose_device(options: &Options, world: &World) -> Result<Device, Failure> {
     match options.precision {
         Accuracy::Full => Ok(world.device(&options.device)?),
         Accuracy::Double if options.device == "cpu" => Ok(Device::cpu_with(Precision::Double)),
-        Accuracy::Double => Err(Failure::NotThere("double precision needs the CPU: --device cpu".into())),
+        Accuracy::Double => Err(Failure::Unsupported("double precision needs the CPU: --device cpu".into())),
         Accuracy::Fast => {
             let device = world.device(&options.device)?;
-            device.with_precision(Precision::Fast).map_err(|error| Failure::NotThere(error.to_string()))
+            device.with_precision(Precision::Fast).map_err(|error| Failure::Unsupported(error.to_string()))
         }
     }
 }
@@ -307,7 +306,7 @@ fn choose_device(options: &Options, world: &World) -> Result<Device, Failure> {
 /// The reason for a missing result.
 enum Failure {
     /// A combination that this program does not support (yet).
-    NotThere(String),
+    Unsupported(String),
     Failed(Error),
 }
 
@@ -320,7 +319,7 @@ impl From<Error> for Failure {
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NotThere(message) => f.write_str(message),
+            Self::Unsupported(message) => f.write_str(message),
             Self::Failed(error) => error.fmt(f),
         }
     }

@@ -2,7 +2,6 @@
 
 use std::time::{Duration, Instant};
 
-use meganeura::init::Initializer;
 use meganeura::prelude::*;
 use meganeura::{Compiled, Result};
 
@@ -19,9 +18,7 @@ pub struct Times {
 
 /// Times `steps` forward passes of a workload's model each way, after `warmup`.
 pub fn run(name: Name, device: &Device, batch: usize, channels: usize, warmup: u32, steps: u32) -> Result<Times> {
-    let images = |shape: &[usize]| {
-        Initializer::Normal { mean: 0.0, std: 1.0 }.sample(device, Shape::new(shape), Seed::new(SEED).field("data"))
-    };
+    let images = |shape: &[usize]| Tensor::randn(device, Shape::new(shape), Seed::new(SEED).field("data"));
     match name {
         Name::Tiny => layer(device, &Tiny::init(device, SEED)?, &images(&[batch, 1, 8, 8])?, warmup, steps),
         Name::Mlp => layer(device, &Mlp::init(device, SEED)?, &images(&[batch, 784])?, warmup, steps),

@@ -5,7 +5,6 @@ use std::f64::consts::FRAC_PI_2;
 use std::thread;
 
 use meganeura::data::{Array, Batch, Examples};
-use meganeura::init::Initializer;
 use meganeura::prelude::*;
 use meganeura::{Error, ErrorKind, Result};
 use meganeura_examples::shapes::Shapes;
@@ -69,7 +68,7 @@ impl Noisy {
     /// Adds noise to images `[N, C, H, W]`, computed on the host in double precision.
     pub fn new(images: &Tensor, times: u64, seed: Seed) -> Result<Self> {
         let (device, shape) = (images.device(), images.shape());
-        let noise = Initializer::Normal { mean: 0.0, std: 1.0 }.sample(device, shape, seed.field("noise"))?;
+        let noise = Tensor::randn(device, shape, seed.field("noise"))?;
         let t: Vec<_> = (0..shape[0]).map(|image| (seed.index(image).get() % times) as f64).collect();
         let mut x = images.to_f64_vec()?;
         let pixels = shape.elements() / shape[0];

@@ -6,7 +6,6 @@ use std::vec;
 
 use clap::ValueEnum;
 use meganeura::data::Batch;
-use meganeura::init::Initializer;
 use meganeura::optim::TrainStep;
 use meganeura::prelude::*;
 use meganeura::world::World;
@@ -77,11 +76,11 @@ impl Name {
         batch: usize,
         channels: usize,
         data: Data,
-        learning_rate: Option<f64>,
+        lr: Option<f64>,
         compile: bool,
         recompute: bool,
     ) -> meganeura::Result<Box<dyn Workload>> {
-        let adamw = || AdamW::new(learning_rate.unwrap_or(1e-3)).weight_decay(1e-2);
+        let adamw = || AdamW::new(lr.unwrap_or(1e-3)).weight_decay(1e-2);
         match self {
             Self::Tiny => {
                 Classify::boxed(Tiny::init(device, SEED)?, adamw(), [batch, 1, 8, 8].into(), data, compile, ranks)
@@ -89,7 +88,7 @@ impl Name {
             Self::Mlp => Classify::boxed(Mlp::init(device, SEED)?, adamw(), [batch, 784].into(), data, compile, ranks),
             Self::Resnet18gn => {
                 let net = ResNet18Gn::init(device, SEED, models::resnet18gn(channels))?;
-                let sgd = Sgd::new(learning_rate.unwrap_or(0.1)).momentum(0.9).weight_decay(5e-4);
+                let sgd = Sgd::new(lr.unwrap_or(0.1)).momentum(0.9).weight_decay(5e-4);
                 Classify::boxed(net, sgd, [batch, 3, 32, 32].into(), data, compile, ranks)
             }
             Self::Unet => {
@@ -240,7 +239,7 @@ impl<M: Layer + 'static, O: Optimizer + 'static> Classify<M, O> {
 
 fn random(device: &Device, input: Shape) -> meganeura::Result<Batch> {
     let data = Seed::new(SEED).field("data");
-    let inputs = Initializer::Normal { mean: 0.0, std: 1.0 }.sample(device, input, data)?;
+    let inputs = Tensor::randn(device, input, data)?;
     let labels: Vec<_> = (0..input[0]).map(|example| (data.index(example).get() % CLASSES) as u32).collect();
     Ok(Batch { inputs, targets: Tensor::indices(device, [input[0]], &labels)? })
 }
@@ -299,7 +298,7 @@ impl<O: Optimizer + 'static> Denoise<O> {
 /// Noise that is independent of the input.
 fn random_noise(device: &Device, input: Shape) -> meganeura::Result<Noisy> {
     let data = Seed::new(SEED).field("data");
-    let normal = |data| Initializer::Normal { mean: 0.0, std: 1.0 }.sample(device, input, data);
+    let normal = |data| Tensor::randn(device, input, data);
     let (x, noise) = (normal(data.field("x"))?, normal(data.field("noise"))?);
     let times: Vec<_> = (0..input[0]).map(|example| (data.index(example).get() % TIMES) as f32).collect();
     Ok(Noisy { x, t: Tensor::from_slice(device, [input[0]], &times)?, noise })

@@ -50,7 +50,7 @@ fn run(options: &Options) -> Result<()> {
     let device = meganeura_examples::device(&options.device)?;
     println!("Device: {device} — {}\n", device.reason());
 
-    let noise = |shape: [usize; 2]| Initializer::Normal { mean: 0.0, std: 1.0 }.sample(&device, shape, Seed::new(1));
+    let noise = |shape: [usize; 2]| Tensor::randn(&device, shape, Seed::new(1));
     let x = noise([3, 5])?;
     for backwards in [false, true] {
         let report = gradcheck(&(), std::slice::from_ref(&x), |(), x| vec![x[0].custom(CumSum { backwards }, &[])])?;

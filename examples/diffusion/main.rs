@@ -23,7 +23,7 @@ use meganeura::prelude::*;
 use meganeura::run::{Overview, Parts, Position, Run};
 use meganeura_examples::images::{self, Images};
 use meganeura_examples::models::{UNet, UNetConfig};
-use meganeura_examples::process::{Process, Sampler, normal};
+use meganeura_examples::process::{Process, Sampler};
 use meganeura_examples::training::{self, Progress};
 use meganeura_examples::{curve, pictures};
 use serde_json::json;
@@ -185,7 +185,7 @@ fn train(options: &Options) -> Result<(), Box<dyn Error>> {
             }
             progress.suspend(|| writeln!(log, "epoch {:3}   loss {loss:.4}", epoch + 1))?;
             // The same noise each time, so that the pictures show the progress.
-            let noise = normal(&device, [SAMPLES, channels, height, width].into(), seed.field("samples"))?;
+            let noise = Tensor::randn(&device, [SAMPLES, channels, height, width], seed.field("samples"))?;
             let samples = Sampler::Ddim.sample(
                 |_, x, t| average.model().forward(x, t),
                 &process,
@@ -278,7 +278,7 @@ fn draw(
     });
     let steps = steps.min(options.times);
     let [channels, height, width] = shape;
-    let noise = normal(device, [SAMPLES, channels, height, width].into(), seed)?;
+    let noise = Tensor::randn(device, [SAMPLES, channels, height, width], seed)?;
 
     let [images, stages] = STRIP;
     let first = |x: &Tensor| Ok(bright(x)?[..images * channels * height * width].to_vec());

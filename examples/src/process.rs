@@ -6,7 +6,6 @@
 use std::f64::consts::FRAC_PI_2;
 
 use meganeura::Result;
-use meganeura::init::Initializer;
 use meganeura::prelude::*;
 
 /// The share of the image that is left at each time.
@@ -62,7 +61,7 @@ impl Process {
             Tensor::from_slice(device, shape, &values)
         };
         Ok(Draw {
-            noise: normal(device, images.shape(), seed.field("noise"))?,
+            noise: Tensor::randn(device, images.shape(), seed.field("noise"))?,
             times: column(&|t| t as f64, [count].into())?,
             shares: [
                 column(&|t| self.kept[t].sqrt(), [count, 1, 1, 1].into())?,
@@ -121,20 +120,11 @@ impl Sampler {
             let noise = (&noisy - &image * now.sqrt()) * (1.0 - now).sqrt().recip();
             let mut less = image * next.sqrt() + noise * (1.0 - next - sigma * sigma).max(0.0).sqrt();
             if self == Self::Ddpm {
-                less = less + tape.input(&normal(&device, shape, seed.index(step))?) * sigma;
+                less = less + tape.input(&Tensor::randn(&device, shape, seed.index(step))?) * sigma;
             }
             x = less.to_tensor()?;
             watch(steps - step + 1, &x)?;
         }
         Ok(x)
     }
-}
-
-/// Numbers of mean 0 and variance 1.
-///
-/// # Errors
-///
-/// Those of the device.
-pub fn normal(device: &Device, shape: Shape, seed: Seed) -> Result<Tensor> {
-    Initializer::Normal { mean: 0.0, std: 1.0 }.sample(device, shape, seed)
 }

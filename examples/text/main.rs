@@ -61,7 +61,7 @@ struct Options {
     dropout: f64,
     /// The initial learning rate; it falls to a tenth along half a cosine
     #[arg(long, default_value_t = 2e-3)]
-    learning_rate: f64,
+    lr: f64,
     /// The beginning of the text to continue
     #[arg(long, default_value = "ROSALIND\t")]
     prompt: String,
@@ -100,9 +100,9 @@ fn train(options: &Options) -> Result<(), Box<dyn Error>> {
     };
     let sizes = format!("{config:?}");
     let mut net = config.init(&device, options.training.seed)?;
-    let mut optimizer = AdamW::new(options.learning_rate);
+    let mut optimizer = AdamW::new(options.lr);
     let steps = options.epochs * steps_per_epoch as u64;
-    let schedule = Schedule::cosine(options.learning_rate, steps, options.learning_rate / 10.0);
+    let schedule = Schedule::cosine(options.lr, steps, options.lr / 10.0);
     let mut run = options.training.open_run("text", &device, &world, |run| {
         let run = run.setting("text", corpus.digest()).setting("batch", options.batch).setting("model", sizes);
         run.setting("schedule", &schedule).keep_best("test_loss", Best::Lowest)

@@ -81,7 +81,7 @@ def main():
     for name, value in {"epochs": 8, "batch": 32, "context": 64, "width": 128, "heads": 4, "layers": 3}.items():
         parser.add_argument(f"--{name}", type=int, default=value)
     parser.add_argument("--dropout", type=float, default=0.1)
-    parser.add_argument("--learning-rate", type=float, default=2e-3)
+    parser.add_argument("--lr", type=float, default=2e-3)
     options = parser.parse_args()
     if options.threads:
         torch.set_num_threads(options.threads)
@@ -96,7 +96,7 @@ def main():
 
     net = Writer(len(places), options.context, options.width, options.heads, options.layers, options.dropout)
     net = net.to(options.device)
-    rate, count = options.learning_rate, len(train) // options.batch
+    rate, count = options.lr, len(train) // options.batch
     steps = options.epochs * count
     optimizer = torch.optim.AdamW(net.parameters(), lr=rate)
     fall = lambda step: 0.1 + 0.9 * (1 + math.cos(math.pi * min(step / steps, 1))) / 2

@@ -2,8 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use meganeura::init::Initializer;
-use meganeura::{Device, Error, ErrorKind, LaunchTime, Precision, Profiling, Result, Seed, Shape, Tape, Tensor};
+use meganeura::{Device, Error, ErrorKind, LaunchTime, Precision, Profiling, Result, Shape, Tape, Tensor};
 
 use super::spec::{Kernel, Pass, Work};
 use crate::{Failure, Options, median, milliseconds};
@@ -90,8 +89,7 @@ impl Times {
 
 impl Bench {
     pub fn new(kernel: Kernel, device: &Device, options: &Options) -> Result<Self> {
-        let normal = Initializer::Normal { mean: 0.0, std: 1.0 };
-        let numbers = normal.sample(&Device::cpu(), [NUMBERS], Seed::new(42))?.to_vec()?;
+        let numbers = Tensor::randn(&Device::cpu(), [NUMBERS], 42)?.to_vec()?;
         let elements = kernel.operands().into_iter().map(|(shape, _)| shape.elements()).fold(0, usize::saturating_add);
         let mut bench = Self {
             kernel,
@@ -141,7 +139,7 @@ impl Bench {
             Some(variant) if !times.preferred => {
                 let offered = times.offered.join("; ");
                 let offered = if offered.is_empty() { "none".to_owned() } else { offered };
-                Err(Failure::NotThere(format!("{pass} has no variant {variant:?}; there are: {offered}")))
+                Err(Failure::Unsupported(format!("{pass} has no variant {variant:?}; there are: {offered}")))
             }
             _ => Ok(times),
         }

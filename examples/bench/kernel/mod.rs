@@ -19,18 +19,18 @@ use spec::Work;
 /// Measures the requested passes, and prints a line for each as soon as it is done.
 pub fn run(kernel: Kernel, options: &Options) -> Result<(), Failure> {
     if options.check && options.precision == Accuracy::Double {
-        return Err(Failure::NotThere("double precision has no reference for --check: it is the reference".into()));
+        return Err(Failure::Unsupported("double precision has no reference for --check: it is the reference".into()));
     }
     let device = choose_device(options, &World::alone())?;
     if options.inside && (kernel.convolution().is_none() || options.precision != Accuracy::Fast || !device.is_gpu()) {
-        return Err(Failure::NotThere(
+        return Err(Failure::Unsupported(
             "--inside makes a difference only for convolutions in fast precision on a GPU".into(),
         ));
     }
     let wanted = |pass: &&Pass| options.pass.is_none_or(|wanted| wanted == **pass);
     if !kernel.passes().iter().any(|pass| wanted(&pass)) {
         let passes: Vec<_> = kernel.passes().iter().map(ToString::to_string).collect();
-        return Err(Failure::NotThere(format!("{kernel} has no such pass; there are {}", passes.join(", "))));
+        return Err(Failure::Unsupported(format!("{kernel} has no such pass; there are {}", passes.join(", "))));
     }
     let mut bench = Bench::new(kernel, &device, options)?;
     for &pass in kernel.passes().iter().filter(wanted) {

@@ -9,7 +9,7 @@ use meganeura::prelude::*;
 use meganeura::{Error, ErrorKind, Result};
 use meganeura_examples::digits;
 use meganeura_examples::models::{Denoiser, DenoiserConfig, Digits};
-use meganeura_examples::process::{Process, Sampler, normal};
+use meganeura_examples::process::{Process, Sampler};
 
 use crate::learner::Learner;
 use crate::parts;
@@ -211,7 +211,7 @@ impl Session {
     pub async fn draw(&self, rows: usize) -> Result<Vec<f32>> {
         let count = rows * digits::CLASSES;
         let seed = Seed::new(self.seed).field("drawings");
-        let noise = normal(&self.device, [count, 1, 8, 8].into(), seed)?;
+        let noise = Tensor::randn(&self.device, [count, 1, 8, 8], seed)?;
         let wanted: Vec<u32> = (0..count).map(|i| (i % digits::CLASSES) as u32).collect();
         let wanted = Tensor::indices(&self.device, [count], &wanted)?;
         let net = self.average.model();

@@ -140,6 +140,25 @@ fn expect_spelled(launch: &Launch) -> Result<()> {
     }
 }
 
+/// The distinct sources of launches, and the number of each launch's source. With many parameters, most launches are
+/// alike, so their text is generated once.
+fn sources(launches: &[(&Step, &Launch)], checked: bool) -> Result<(Vec<Source>, Vec<usize>)> {
+    let (mut distinct, mut known) = (Vec::new(), HashMap::new());
+    let mut numbers = Vec::with_capacity(launches.len());
+    for &(step, launch) in launches {
+        let number = known.entry((launch.kernel, &launch.defines[..])).or_insert_with(|| {
+            distinct.push((step, launch));
+            distinct.len() - 1
+        });
+        numbers.push(*number);
+    }
+    let source = |(step, launch): &(&Step, &Launch)| {
+        expect_spelled(launch).and_then(|()| Source::new(launch, checked)).map_err(|error| step.blame(error))
+    };
+    let sources = side_by_side(&distinct, source).into_iter().collect::<Result<_>>()?;
+    Ok((sources, numbers))
+}
+
 impl Gpu {
     /// Compiles the launches of a plan; `checked` adds checks even where kernels need none.
     pub(crate) fn compile(&self, plan: &Plan, checked: bool) -> Result<Executable> {
@@ -150,52 +169,14 @@ impl Gpu {
         }
         let launches: Vec<(&Step, &Launch)> =
             plan.steps.iter().flat_map(|step| step.launches.iter().map(move |launch| (step, launch))).collect();
-        // With many parameters, most launches are alike, so their text is generated once.
-        let mut distinct = Vec::new();
-        let mut known = HashMap::new();
-        let numbers: Vec<usize> = launches
-            .iter()
-            .map(|(step, launch)| {
-                *known.entry((launch.kernel, &launch.defines[..])).or_insert_with(|| {
-                    distinct.push((*step, *launch));
-                    distinct.len() - 1
-                })
-            })
-            .collect();
-        let source = |(step, launch): &(&Step, &Launch)| {
-            expect_spelled(launch).and_then(|()| Source::new(launch, checked)).map_err(|error| step.blame(error))
-        };
-        let sources = side_by_side(&distinct, source).into_iter().collect::<Result<Vec<_>>>()?;
+        let (sources, numbers) = sources(&launches, checked)?;
         let meetings = meetings(plan);
         // Allocating large buffers is slow too, so it happens meanwhile. If it fails, the run reports it.
         let reserve = || drop(self.reserve(plan, &meetings, &mut lock(&self.0.arena)));
         let pipelines = meanwhile(reserve, || self.0.pipelines(&sources))?;
-        let most = self.0.limits.max_compute_workgroups_per_dimension;
         let pipelines = numbers.iter().map(|&number| Arc::clone(&pipelines[number]));
-        let compiled = launches.iter().zip(pipelines).map(|((step, launch), pipeline)| {
-            let Some(grid) = fold(launch.workgroups, most) else {
-                bail!(
-                    OutOfMemory,
-                    "kernel {} needs {} workgroups, more than {} can launch",
-                    launch.kernel,
-                    launch.workgroups,
-                    self.0.name
-                );
-            };
-            let bindings = launch.bindings.iter().map(|&binding| {
-                let storage = match binding {
-                    Binding::Input(k) => step.inputs[k].storage,
-                    Binding::Output(k) => step.outputs[k].0,
-                    Binding::Scratch(k) => step.scratch[k],
-                    Binding::Host => return Bound::Host,
-                };
-                let info = plan.storages[storage];
-                let begin = step.begin(binding) * info.element_bytes();
-                Bound::Storage { storage, begin: begin as u64, bytes: (info.bytes() - begin) as u64 }
-            });
-            let bindings = bindings.collect();
-            Ok(CompiledLaunch { pipeline, bindings, grid })
-        });
+        let compiled = launches.iter().zip(pipelines);
+        let compiled = compiled.map(|((step, launch), pipeline)| self.compiled_launch(plan, step, launch, pipeline));
         let launches = compiled.collect::<Result<Vec<_>>>()?;
         let written = plan.steps.iter().flat_map(|step| step.outputs.iter().map(|&(storage, _)| storage));
         let leaf = |storage: StorageId| match plan.storages[storage].place {
@@ -209,6 +190,31 @@ impl Gpu {
         executables.retain(|other| other.strong_count() > 0);
         executables.push(Arc::downgrade(&recordings));
         Ok(Executable { launches, meetings, updated, small, recordings })
+    }
+
+    fn compiled_launch(
+        &self,
+        plan: &Plan,
+        step: &Step,
+        launch: &Launch,
+        pipeline: Arc<Pipeline>,
+    ) -> Result<CompiledLaunch> {
+        let Launch { kernel, workgroups, .. } = *launch;
+        let Some(grid) = fold(workgroups, self.0.limits.max_compute_workgroups_per_dimension) else {
+            bail!(OutOfMemory, "kernel {kernel} needs {workgroups} workgroups, more than {} can launch", self.0.name);
+        };
+        let bound = |&binding: &Binding| {
+            let storage = match binding {
+                Binding::Input(k) => step.inputs[k].storage,
+                Binding::Output(k) => step.outputs[k].0,
+                Binding::Scratch(k) => step.scratch[k],
+                Binding::Host => return Bound::Host,
+            };
+            let info = plan.storages[storage];
+            let begin = step.begin(binding) * info.element_bytes();
+            Bound::Storage { storage, begin: begin as u64, bytes: (info.bytes() - begin) as u64 }
+        };
+        Ok(CompiledLaunch { pipeline, bindings: launch.bindings.iter().map(bound).collect(), grid })
     }
 
     /// Runs a compiled plan. Returns the storages of its outputs, its times if it is profiled, and the number of
@@ -227,37 +233,23 @@ impl Gpu {
         self.reserve(plan, &executable.meetings, &mut arena)?;
         let words: Vec<u32> = bindings.host.iter().map(|word| word.bits()).collect();
         let host = self.host_buffer(&mut arena, words.len())?;
-        let output = |&storage: &StorageId| {
-            self.allocate(plan.storages[storage].bytes()).map_err(|error| plan.blame(storage, error))
-        };
-        let outputs = plan.outputs.iter().map(output).collect::<Result<Vec<_>>>()?;
-        for small in executable.small.iter().skip(arena.small.len()) {
-            let buffer = self.allocate(SMALL).map_err(|error| plan.blame(plan.outputs[small.output], error))?;
-            arena.small.push(buffer);
-        }
-        let mut bound = outputs.clone();
-        for (small, buffer) in executable.small.iter().zip(&arena.small) {
-            bound[small.output] = Arc::clone(buffer);
-        }
+        let [outputs, bound] = self.outputs(plan, executable, &mut arena)?;
         if poison {
             bound.iter().chain(&arena.slots).for_each(|buffer| self.0.fill_with_nan(buffer));
         }
         let ranges: Vec<_> = executable.meetings.iter().map(|meeting| ranged(&arena, meeting)).collect();
-        let buffers: Vec<Option<Arc<Buffer>>> = plan
-            .storages
-            .iter()
-            .map(|storage| match storage.place {
-                Place::Leaf(leaf) => match &bindings.leaves[leaf] {
-                    Storage::Gpu(buffer) => Some(Arc::clone(buffer)),
-                    Storage::Host(_) => unreachable!("the tape checked the devices"),
-                },
-                Place::Host => host.clone(),
-                Place::Output(k) => Some(Arc::clone(&bound[k])),
-                Place::Slot(slot) => Some(Arc::clone(&arena.slots[slot])),
-                Place::Unplaced => None,
-                Place::Range { meeting, value } => Some(Arc::clone(&ranges[meeting].buffers[value])),
-            })
-            .collect();
+        let buffer = |place: Place| match place {
+            Place::Leaf(leaf) => match &bindings.leaves[leaf] {
+                Storage::Gpu(buffer) => Some(Arc::clone(buffer)),
+                Storage::Host(_) => unreachable!("the tape checked the devices"),
+            },
+            Place::Host => host.clone(),
+            Place::Output(k) => Some(Arc::clone(&bound[k])),
+            Place::Slot(slot) => Some(Arc::clone(&arena.slots[slot])),
+            Place::Unplaced => None,
+            Place::Range { meeting, value } => Some(Arc::clone(&ranges[meeting].buffers[value])),
+        };
+        let buffers = plan.storages.iter().map(|storage| buffer(storage.place)).collect();
         let memory = Memory { buffers, host: host.as_deref() };
         let recorded = self.recorded(executable, &memory, profiling)?;
         for &leaf in &executable.updated {
@@ -283,6 +275,22 @@ impl Gpu {
             }
         }
         Ok((outputs.into_iter().map(Storage::Gpu).collect(), Times::new(self, parts), submissions))
+    }
+
+    /// Allocates a plan's results. Returns their buffers, and those that launches write: small results are copied from
+    /// there to their tensors, and to the host.
+    fn outputs(&self, plan: &Plan, executable: &Executable, arena: &mut Arena) -> Result<[Vec<Arc<Buffer>>; 2]> {
+        let allocate = |storage: StorageId, bytes| self.allocate(bytes).map_err(|error| plan.blame(storage, error));
+        let outputs = plan.outputs.iter().map(|&storage| allocate(storage, plan.storages[storage].bytes()));
+        let outputs = outputs.collect::<Result<Vec<_>>>()?;
+        for small in executable.small.iter().skip(arena.small.len()) {
+            arena.small.push(allocate(plan.outputs[small.output], SMALL)?);
+        }
+        let mut bound = outputs.clone();
+        for (small, buffer) in executable.small.iter().zip(&arena.small) {
+            bound[small.output] = Arc::clone(buffer);
+        }
+        Ok([outputs, bound])
     }
 
     /// Allocates the slots of a plan, and the ranges that ranks exchange in it.
