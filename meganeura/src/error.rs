@@ -220,7 +220,7 @@ fn bounded(mut message: String) -> String {
     message
 }
 
-/// Quotes a foreign text in a message: its beginning, if it is longer than anybody would read.
+/// A text from a user or a file, for a message; truncated if it is long.
 pub(crate) fn shortened(text: &str) -> Cow<'_, str> {
     const LONGEST: usize = 256;
     if text.len() <= LONGEST {

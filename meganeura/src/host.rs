@@ -28,8 +28,8 @@ impl HostWord {
     }
 }
 
-/// Reserves memory for `more` elements. Every allocation whose size comes from a file or from a caller's shape is made
-/// here: a plain `Vec` would end the process if there is no room.
+/// Reserves memory for `more` elements. Allocations whose size comes from a file or from a caller's shape belong here:
+/// a plain `Vec` would end the process if there is no room.
 ///
 /// # Errors
 ///

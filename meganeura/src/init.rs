@@ -40,7 +40,7 @@ pub enum Initializer {
     Uniform {
         /// The smallest value.
         low: f64,
-        /// The upper bound, which no value reaches.
+        /// The upper bound, which a value reaches only by rounding to the device's precision.
         high: f64,
     },
     /// Gaussian.
@@ -124,13 +124,13 @@ impl Default for Initializer {
 }
 
 impl Initializer {
-    /// [`KaimingUniform`](Self::KaimingUniform) with the fan in.
+    /// [`KaimingUniform`](Self::KaimingUniform) with [`Fan::In`].
     #[must_use]
     pub const fn kaiming_uniform(nonlinearity: Nonlinearity) -> Self {
         Self::KaimingUniform { nonlinearity, fan: Fan::In }
     }
 
-    /// [`KaimingNormal`](Self::KaimingNormal) with the fan in.
+    /// [`KaimingNormal`](Self::KaimingNormal) with [`Fan::In`].
     #[must_use]
     pub const fn kaiming_normal(nonlinearity: Nonlinearity) -> Self {
         Self::KaimingNormal { nonlinearity, fan: Fan::In }
@@ -144,8 +144,8 @@ impl Initializer {
 
     /// A tensor on `device` with values drawn from `seed`.
     ///
-    /// The `i`-th value depends on the seed and the fans alone. A uniform value takes 53 bits of one PCG number;
-    /// Gaussian values come in pairs from two such values, by Box and Muller's method.
+    /// The `i`-th value depends only on the seed, the settings and, if they are used, the fans. A uniform value takes
+    /// 53 bits of one PCG number; Gaussian values come in pairs from two such values, by Box and Muller's method.
     ///
     /// # Errors
     ///
@@ -242,7 +242,8 @@ fn fan(weight: Shape, which: Fan) -> Result<f64> {
 }
 
 impl Tensor {
-    /// Uniform random numbers in `[0, 1)`. A seed gives the same numbers on every device.
+    /// Uniform random numbers from 0 to 1. They are drawn below 1 in `f64`, and a few of 2²⁵ round to 1 in `f32`. A
+    /// seed gives the same numbers on every device.
     ///
     /// # Errors
     ///

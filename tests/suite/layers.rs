@@ -395,7 +395,7 @@ fn gradient(subject: &Subject) -> Result<(), Failed> {
     Ok(report.ok()?)
 }
 
-/// Second derivatives by parameters, input and cotangent.
+/// Second derivatives with respect to parameters, input and cotangent.
 fn second(subject: &Subject) -> Result<(), Failed> {
     let device = Device::cpu_with(Precision::Double);
     let mut layer = (subject.build)(&device)?;

@@ -36,9 +36,9 @@ pub(crate) fn collect(trials: &mut Vec<Trial>) {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Part {
     Result,
-    /// The gradients of `Σ c·y` by all operands, with random `c`.
+    /// The gradients of `Σ c·y` with respect to all operands, with random `c`.
     Gradients,
-    /// The one of these by the operand of this number.
+    /// The gradient with respect to the operand of this index.
     Gradient(usize),
 }
 

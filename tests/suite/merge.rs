@@ -276,7 +276,7 @@ fn golden_concat(device: &Device) -> Outcome {
         y.to_tensor()?.to_f64_vec()
     };
     let reference = run(&Device::cpu_with(Precision::Double))?;
-    // Bf16 have eight significant bits.
+    // bf16 has eight significant bits.
     let devices =
         [(device.for_testing(0), 1e-5), (device.for_testing_apart(0), 1e-5), (device.for_testing_bf16(0), 2e-2)];
     for (device, tolerance) in devices {

@@ -60,7 +60,7 @@ fn grid(arity: usize, number: impl Fn(f32) -> f32) -> Vec<Vec<f32>> {
     (0..arity).map(|operand| column(operand).map(|at| number(SPECIAL[at])).collect()).collect()
 }
 
-/// The result, and the gradient by each operand that has one.
+/// The result, and the gradient with respect to each operand that has one.
 fn results(device: &Device, columns: &[Vec<f32>], build: Build<'_>) -> Result<Vec<Vec<f32>>> {
     let tape = Tape::new(device);
     let input = |column: &Vec<f32>| Ok(tape.input(&Tensor::from_slice(device, [column.len()], column)?));

@@ -282,8 +282,8 @@ impl Subject {
     }
 }
 
-/// The result, and the gradients by all operands for the cotangent, which is the last array. All are held when the
-/// first is read, so a single run computes both passes.
+/// The result, and the gradients with respect to all operands for the cotangent, which is the last array. All are held
+/// when the first is read, so a single run computes both passes.
 fn evaluate(device: &Device, record: Record, operands: &[Array]) -> Result<Vec<Vec<f64>>> {
     let tape = Tape::new(device);
     let input = |array: &Array| Ok(tape.input(&Tensor::from_f64(device, array.shape, &array.data)?));

@@ -146,7 +146,7 @@ fn close(device: &Device) -> Outcome {
     let [kept, recomputed] = [false, true].map(|recomputed| gradients(&fast, &Net::new(&fast, 3, recomputed)?));
     for ((path, kept), (_, recomputed)) in kept?.into_iter().zip(recomputed?) {
         let double = |values: Vec<f32>| values.into_iter().map(f64::from).collect();
-        // Bf16 have 8 significant bits, and several layers are chained.
+        // bf16 has 8 significant bits, and several layers are chained.
         compare(&path, &Computed(double(recomputed)), &Reference(double(kept)), 0.03)?;
     }
     Ok(())

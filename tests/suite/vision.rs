@@ -21,8 +21,8 @@ pub(crate) fn collect(trials: &mut Vec<Trial>) {
     trials.push(Trial::test("vision::second_derivatives", second_derivatives));
 }
 
-/// The gradient of `Σ c·layer(x)²` by the input. The weights `c` are needed because the squares of normalised values
-/// have a constant sum.
+/// The gradient of `Σ c·layer(x)²` with respect to the input. The weights `c` are needed because the squares of
+/// normalised values have a constant sum.
 fn gradient(layer: &(dyn Layer + 'static), x: &[Var]) -> Vec<Var> {
     let y = layer.forward(&x[0]);
     let weights = tensor(&y.tape().device(), "weights", y.shape()).expect("fits");

@@ -9,20 +9,27 @@ const KEEP_SHAPE: &[&str] = &[
     "ceil",
     "clamp",
     "cos",
+    "cumprod",
+    "cumsum",
     "detach",
     "elu",
     "erf",
     "exp",
     "expm1",
+    "flip",
     "floor",
     "gelu",
     "gelu_tanh",
     "leaky_relu",
     "log",
     "log_softmax",
+    "logcumsumexp",
     "powf",
+    "random_normal",
+    "random_uniform",
     "recip",
     "relu",
+    "roll",
     "round",
     "rsqrt",
     "sigmoid",
@@ -35,15 +42,27 @@ const KEEP_SHAPE: &[&str] = &[
     "square",
     "tan",
     "tanh",
+    "tril",
+    "triu",
 ];
 
-/// Other methods from one value to one value. Methods with a second value are missing, because a chain has no argument
-/// for it.
+/// The other methods from one value to one value. Methods with a second value are missing, because a chain has no
+/// argument for it.
 const CHANGE_SHAPE: &[&str] = &[
     "adaptive_avg_pool2d",
+    "all",
+    "all_over",
+    "any",
+    "any_over",
+    "argmax",
+    "argmin",
+    "argsort",
+    "at",
     "avg_pool2d",
+    "diagonal",
     "expand",
     "flatten",
+    "logsumexp",
     "max",
     "max_keep",
     "max_over",
@@ -54,16 +73,29 @@ const CHANGE_SHAPE: &[&str] = &[
     "min",
     "min_keep",
     "min_over",
+    "norm",
+    "norm_over",
+    "one_hot",
     "pad",
+    "pad_with",
     "permute",
-    "random_uniform",
+    "repeat_interleave",
     "reshape",
+    "resize_bicubic",
     "resize_bilinear",
     "slice",
+    "squeeze",
+    "std",
+    "std_over",
     "sum",
     "sum_keep",
     "sum_over",
     "t",
+    "tile",
+    "to_float",
+    "to_index",
+    "transpose",
+    "unsqueeze",
     "upsample_nearest",
     "variance",
     "variance_keep",
@@ -105,11 +137,11 @@ mod tests {
         assert!(is_method("relu") && !is_method("relew"));
     }
 
-    /// The sources of the framework's operations.
+    /// The sources of the framework's operations, and of the functions that are composed of them.
     fn operations() -> String {
-        let ops = Path::new(env!("CARGO_MANIFEST_DIR")).join("../meganeura/src/ops");
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../meganeura/src");
         let mut sources = String::new();
-        let mut folders = vec![ops];
+        let mut folders = vec![source.join("ops"), source.join("functions")];
         while let Some(folder) = folders.pop() {
             for entry in fs::read_dir(folder).unwrap() {
                 match entry.unwrap().path() {
@@ -138,6 +170,26 @@ mod tests {
         let is_declared = |method: &&str| ends.iter().any(|end| sources.contains(&format!(" {method}{end}")));
         let unknown: Vec<_> = methods().filter(|method| !is_declared(method)).collect();
         assert!(unknown.is_empty(), "{unknown:?}");
+    }
+
+    /// The public methods from one value to one value that are written out.
+    fn declared(sources: &str) -> impl Iterator<Item = &str> {
+        sources.split("pub fn ").skip(1).filter_map(|text| {
+            let (signature, _) = text.split_once('{')?;
+            let (name, parameters) = signature.split_once("(&self")?;
+            let is_of_one = parameters.trim_end().ends_with("-> Self") && !parameters.contains("&Self");
+            (is_of_one && !parameters.contains("Option<") && !parameters.contains("World")).then_some(name)
+        })
+    }
+
+    #[test]
+    fn every_method_of_one_value_is_known() {
+        let sources = operations();
+        assert!(declared(&sources).any(|method| method == "cumsum"), "no methods are found");
+        // Those of macros begin with `$`.
+        let missing = declared(&sources).filter(|method| !method.starts_with('$') && !is_method(method));
+        let missing: Vec<_> = missing.collect();
+        assert!(missing.is_empty(), "{missing:?} are in neither list");
     }
 
     #[test]

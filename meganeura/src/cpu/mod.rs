@@ -29,8 +29,10 @@ use crate::{DType, Result};
 pub(crate) struct Cpu {
     /// Sets that no run uses, the most recently used last.
     idle: Mutex<Vec<Slots>>,
-    /// The bytes of all sets, which only grow.
+    /// The bytes of all sets.
     bytes: AtomicU64,
+    /// The most that they have been.
+    peak: AtomicU64,
     /// The scratch memory of the kernels of all runs.
     scratch: Arc<Buffers>,
 }
@@ -63,7 +65,7 @@ impl Cpu {
         let mut slots = self.idle().pop().unwrap_or_default();
         let before = bytes(&slots);
         let prepared = prepare_slots(plan, &mut slots);
-        self.bytes.fetch_add(bytes(&slots).saturating_sub(before), Ordering::Relaxed);
+        self.count(before, bytes(&slots));
         if let Err(error) = prepared {
             self.idle().push(slots);
             return Err(error);
@@ -89,9 +91,16 @@ impl Cpu {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The bytes of all slots and of the scratch memory of kernels.
-    pub(crate) fn slot_bytes(&self) -> u64 {
-        self.bytes.load(Ordering::Relaxed) + self.scratch.bytes() as u64
+    /// Notes that a set that had `before` bytes now has `after`. A slot is replaced if its element type changes.
+    fn count(&self, before: u64, after: u64) {
+        let change = after.wrapping_sub(before);
+        let now = self.bytes.fetch_add(change, Ordering::Relaxed).wrapping_add(change);
+        self.peak.fetch_max(now, Ordering::Relaxed);
+    }
+
+    /// The most bytes that all slots have had, and those of the scratch memory of kernels.
+    pub(crate) fn peak_bytes(&self) -> u64 {
+        self.peak.load(Ordering::Relaxed) + self.scratch.bytes() as u64
     }
 }
 

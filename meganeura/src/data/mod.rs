@@ -1,6 +1,6 @@
 //! Data: sources of examples, datasets, and batches on a device.
 //!
-//! Knows tensors and seeds, but no models. The [guide](crate::guide::data) shows how the parts work together.
+//! Knows tensors, seeds and worlds, but no models. The [guide](crate::guide::data) shows how the parts work together.
 
 mod array;
 mod batches;
@@ -34,4 +34,4 @@ pub use examples::Examples;
 pub use fields::{Columns, Fields};
 #[cfg(all(feature = "images", not(target_family = "wasm")))]
 pub use image_folder::ImageFolder;
-pub use transform::{CutOut, HorizontalFlip, Normalize, RandomCrop, Transform};
+pub use transform::{Cutout, HorizontalFlip, Normalize, RandomCrop, Transform};

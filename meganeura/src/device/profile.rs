@@ -21,7 +21,7 @@ pub struct LaunchTime {
     pub step: usize,
     /// The kernel's name; on the CPU, the operation's.
     pub name: &'static str,
-    /// The variant of the operation; empty if there is only one.
+    /// The operation's variant; empty for fused elementwise work, and on the CPU.
     pub variant: &'static str,
     /// The time from the end of the previous launch to the end of this one.
     pub duration: Duration,

@@ -59,7 +59,7 @@ impl Device {
     pub fn stats(&self) -> Stats {
         let stats = *lock(&self.0.stats);
         match &self.0.engine {
-            Engine::Cpu(cpu) => Stats { peak_bytes: cpu.slot_bytes(), ..stats },
+            Engine::Cpu(cpu) => Stats { peak_bytes: cpu.peak_bytes(), ..stats },
             #[cfg(feature = "gpu")]
             Engine::Gpu(gpu) => {
                 let counts = gpu.pipeline_counts();

@@ -178,7 +178,7 @@ impl Var {
         let lead = times.len() - shape.rank();
         let mut result = self.reshape(&[&vec![1; lead][..], shape.dims()].concat()[..]);
         for (axis, &times) in times.iter().enumerate().filter(|(_, times)| **times > 1) {
-            result = result.repeated(axis, axis, times);
+            result = result.repeated("tile", axis, axis, times);
         }
         result
     }
@@ -194,12 +194,12 @@ impl Var {
         if times == 0 {
             return self.refuse("repeat_interleave", ErrorKind::Argument, "0 times");
         }
-        self.repeated(axis, axis + 1, times)
+        self.repeated("repeat_interleave", axis, axis + 1, times)
     }
 
     /// The value with a new axis of `times` repetitions, which is then joined with axis `axis`.
     #[track_caller]
-    fn repeated(&self, axis: usize, new: usize, times: usize) -> Self {
+    fn repeated(&self, op: &'static str, axis: usize, new: usize, times: usize) -> Self {
         let shape = self.shape();
         let (outer, inner): (usize, usize) =
             (shape.dims()[..axis].iter().product(), shape.dims()[axis + 1..].iter().product());
@@ -209,7 +209,7 @@ impl Var {
         };
         let Some(extent) = shape[axis].checked_mul(times) else {
             return self.refuse(
-                "tile",
+                op,
                 ErrorKind::Argument,
                 format!("{times} times the {} elements of an axis", shape[axis]),
             );

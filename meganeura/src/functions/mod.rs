@@ -67,6 +67,7 @@ mod tests {
             (x.split(&[2, 2], 1).swap_remove(1), "split: parts of [2, 2] elements do not make up axis 1"),
             (x.tile(&[2]), "tile: [2] does not say how often"),
             (x.repeat_interleave(0, 0), "repeat_interleave: 0 times"),
+            (x.repeat_interleave(usize::MAX, 1), "repeat_interleave: 18446744073709551615 times the 3 elements"),
             (x.diagonal(), "diagonal: the last two axes must be equal, the shape is [2, 3]"),
             (x.tril(0).sum().tril(0), "tril: needs at least two axes, the shape is []"),
             (x.norm_over(&[0], -1.0), "norm: p must be at least 0, it is -1"),

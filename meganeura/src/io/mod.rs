@@ -3,9 +3,9 @@
 //! The format is [safetensors](https://huggingface.co/docs/safetensors): a header with names, types and shapes,
 //! followed by the numbers. A name is the path in the model, `blocks.0.conv.weight`. A tied tensor, shared by several
 //! places, is stored once. For each of its other paths, the header's `__metadata__` has the name under which the tensor
-//! is stored, as the format's own library does. Nothing here knows any layer: a checkpoint is a visit. Files with other
-//! names are read and written by the rules of [`Names`]. [`load_tensors`] and [`save_tensors`] read and write tensors
-//! that belong to no model.
+//! is stored, as the format's own library does. Nothing here knows any layer: saving and loading visit a module's
+//! parameters and buffers. Files with other names are read and written by the rules of [`Names`]. [`load_tensors`] and
+//! [`save_tensors`] read and write tensors that belong to no model.
 
 #[cfg(not(target_family = "wasm"))]
 pub(crate) mod disk;
@@ -54,8 +54,8 @@ use crate::{Error, ErrorKind, Result};
 /// # Ok::<(), meganeura::Error>(())
 /// ```
 pub trait Checkpoint: Module {
-    /// Writes all parameters and buffers, except constants, to a file, as 32-bit floats (64-bit floats from a device
-    /// with that precision).
+    /// Writes all parameters and buffers, except constants, to a file: floats in 32 bits (64 from a device in double
+    /// precision), indices as `u32`.
     ///
     /// The file gets its name only when it is complete, so a crash leaves the old one unchanged.
     ///

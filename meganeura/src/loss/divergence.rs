@@ -84,9 +84,9 @@ impl Var {
 
     /// The Kullback–Leibler divergence of log-probabilities from a target's probabilities: `mean t·(ln t − x)`
     ///
-    /// A target of 0 costs 0, unless the other probability is 0 as well. The mean is over all elements, as in PyTorch.
-    /// For the divergence per example, divide that of [`Reduction::Sum`] by the number of examples (PyTorch's
-    /// `batchmean`). [Kullback and Leibler, 1951](https://doi.org/10.1214/aoms/1177729694).
+    /// A target of 0 costs 0, or NaN if the other probability is 0 as well, as in PyTorch. The mean is over all
+    /// elements, as in PyTorch. For the divergence per example, divide that of [`Reduction::Sum`] by the number of
+    /// examples (PyTorch's `batchmean`). [Kullback and Leibler, 1951](https://doi.org/10.1214/aoms/1177729694).
     ///
     /// Shapes: log-probabilities and targets the same → a scalar.
     ///

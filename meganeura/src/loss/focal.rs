@@ -44,7 +44,8 @@ impl Var {
     /// Focal loss of binary scores: `mean α_t·(1 − p_t)^γ·(−ln p_t)` with γ = 2, α = 0.25
     ///
     /// `p_t` is the probability that the score gives to the target, by `σ(x)`. This is torchvision's
-    /// `sigmoid_focal_loss`. [Lin et al., 2017](https://arxiv.org/abs/1708.02002).
+    /// `sigmoid_focal_loss` with `reduction="mean"`; torchvision's default is none. [Lin et al.,
+    /// 2017](https://arxiv.org/abs/1708.02002).
     ///
     /// Shapes: scores and targets the same → a scalar. Targets are 0 or 1, or between: then `1 − p_t` is
     /// `t·(1 − σ(x)) + (1 − t)·σ(x)`, and the logarithm is that of [`bce_with_logits`](Self::bce_with_logits).

@@ -11,8 +11,8 @@
 //! | vectors that should be close or far apart | [`cosine_embedding`](Var::cosine_embedding), [`triplet_margin`](Var::triplet_margin); for distances [`hinge_embedding`](Var::hinge_embedding) |
 //!
 //! All are methods of [`Var`] and return the mean. Each has a variant that ends in `_with`, which takes another
-//! [`Reduction`] and all other options. They are written with `Var`'s operations; you write a loss of your own in the
-//! same way.
+//! [`Reduction`] and all other options. All but those of labels and `ctc`, which have kernels of their own, are written
+//! with `Var`'s operations; you write a loss of your own in the same way.
 
 mod binary;
 mod cross_entropy;
@@ -42,7 +42,8 @@ use crate::{Error, ErrorKind, Var};
 /// The reduction of the losses of single elements.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Reduction {
-    /// Their mean, a scalar. With class weights, cross-entropy has the weighted mean.
+    /// Their mean, a scalar. With class weights, `cross_entropy`, `nll` and `focal_cross_entropy` divide by the sum of
+    /// the weights.
     #[default]
     Mean,
     /// Their sum, a scalar.

@@ -104,7 +104,7 @@ impl Accuracy {
         })
     }
 
-    /// The accuracy over all ranks, the same on each. The call is collective: it waits for all ranks.
+    /// An accumulator with the counts of all ranks, the same on each. The call is collective: it waits for all ranks.
     ///
     /// # Errors
     ///

@@ -95,7 +95,8 @@ macro_rules! of_differences {
                 self.0.merge(other.0);
             }
 
-            /// The error over all ranks, the same on each. The call is collective: it waits for all ranks.
+            /// An accumulator with the counts of all ranks, the same on each. The call is collective: it waits for all
+            /// ranks.
             ///
             /// # Errors
             ///
@@ -197,7 +198,7 @@ impl Perplexity {
         self.0.merge(other.0);
     }
 
-    /// The perplexity over all ranks, the same on each. The call is collective: it waits for all ranks.
+    /// An accumulator with the tokens of all ranks, the same on each. The call is collective: it waits for all ranks.
     ///
     /// # Errors
     ///

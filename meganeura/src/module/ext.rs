@@ -208,7 +208,12 @@ pub trait ModuleExt: Module {
     fn to_device(&mut self, device: &Device) -> Result<()> {
         here(|| {
             let leaves = leaves(self);
-            let moved = leaves.iter().map(|leaf| leaf.value().to_device(device)).collect::<Result<Vec<_>>>()?;
+            let moved = leaves.iter().map(|leaf| {
+                leaf.value()
+                    .to_device(device)
+                    .map_err(|error| error.context(format!("parameter or buffer `{}`", leaf.path)))
+            });
+            let moved = moved.collect::<Result<Vec<_>>>()?;
             leaves.iter().zip(moved).for_each(|(leaf, value)| leaf.cell().set(value));
             Ok(())
         })

@@ -110,7 +110,7 @@ use crate::{Buffer, Param};
     note = "a tuple of more than 12: nest tuples, or make it a struct"
 )]
 pub trait Module {
-    /// Passes every parameter and buffer to `f`, with its position below `at`, and the variant of every enum.
+    /// Passes every parameter, buffer and [`Mode`] to `f`, with its position below `at`, and the variant of every enum.
     fn visit<'a>(&'a self, at: At<'_>, f: &mut dyn FnMut(At<'_>, Slot<'a>));
 
     /// Passes every parameter and buffer to `f`, mutable, with its position below `at`.

@@ -25,7 +25,7 @@ pub(crate) fn nearest<'n, T>(wanted: &str, names: impl IntoIterator<Item = (&'n 
     near
 }
 
-/// The number of characters that two names share at their starts and at their ends.
+/// The number of bytes that two names share at their starts and at their ends.
 fn shared_ends(a: &str, b: &str) -> usize {
     let same = |(a, b): &(u8, u8)| a == b;
     let (front, back) = (a.bytes().zip(b.bytes()), a.bytes().rev().zip(b.bytes().rev()));

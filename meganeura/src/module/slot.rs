@@ -36,8 +36,8 @@ pub enum SlotMut<'a> {
 
 /// A [`Param`] or [`Buffer`] that [`SlotMut`] can change.
 ///
-/// It may be owned, or in a module that several share by `Arc`, which then share its value, or a tensor of an adapter,
-/// which its parameter holds. It dereferences to the leaf.
+/// It is owned, part of a module shared by `Arc`, or a tensor of an adapter that its parameter holds. All holders of a
+/// shared module see a new value. It dereferences to the leaf.
 pub struct LeafMut<'a, L>(Hold<'a, L>);
 
 enum Hold<'a, L> {

@@ -28,8 +28,8 @@ struct Place {
 #[derive(Default)]
 struct Ties(HashMap<u64, u64>);
 
-/// Ties the tensors at the paths of each group: they become the one of the first path, or one that cannot be replaced.
-/// Existing ties stay. Paths that the module does not have are skipped.
+/// Ties the tensors at the paths of each group: all become the tensor at the first path or, if one of them cannot be
+/// replaced, that one. Existing ties stay. Paths that the module does not have are skipped.
 ///
 /// # Errors
 ///

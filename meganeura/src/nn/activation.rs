@@ -74,9 +74,15 @@ activations! {
 /// Shapes: any, kept.
 #[derive(Module, Debug, Clone, Copy, PartialEq)]
 pub struct LeakyRelu {
-    /// The slope below 0, 0.01 in many models.
+    /// The slope below 0; 0.01 by default.
     #[module(skip)]
     pub slope: f64,
+}
+
+impl Default for LeakyRelu {
+    fn default() -> Self {
+        Self { slope: 0.01 }
+    }
 }
 
 impl Layer for LeakyRelu {
@@ -95,9 +101,15 @@ impl Layer for LeakyRelu {
 /// Shapes: any, kept.
 #[derive(Module, Debug, Clone, Copy, PartialEq)]
 pub struct Elu {
-    /// The negated limit for `x → −∞`; 1 in many models.
+    /// The negated limit for `x → −∞`; 1 by default.
     #[module(skip)]
     pub alpha: f64,
+}
+
+impl Default for Elu {
+    fn default() -> Self {
+        Self { alpha: 1.0 }
+    }
 }
 
 impl Layer for Elu {

@@ -9,7 +9,8 @@ use crate::{Device, Result, Var};
 
 /// Average pooling to `P×Q` for inputs of any size: the means of rows `⌊p·H/P⌋ .. ⌈(p+1)·H/P⌉`, columns likewise
 ///
-/// Windows overlap where `P` does not divide `H`, as in PyTorch. Where `P` exceeds `H`, pixels are repeated.
+/// Windows overlap where `P` does not divide `H`, as in PyTorch. Where `P` exceeds `H`, each window has one or two
+/// rows.
 ///
 /// Shapes: `x [N, C, H, W]` → `y [N, C, P, Q]`.
 ///

@@ -68,8 +68,8 @@ impl Pass<'_> {
     fn of_batch(&self, x: &Var) -> (Var, Var, Var) {
         let axes: Vec<_> = (0..x.shape().rank()).filter(|&axis| axis != 1).collect();
         // A number per channel is subtracted, which changes no normalised value and no gradient. Where the mean is far
-        // larger than the spread, the difference is exact, and its mean is the rounding error of `rounded`. No single
-        // element decides.
+        // larger than the spread, the difference is exact, and its mean is the rounding error of `rounded`. A single
+        // element as the shift could be an outlier.
         let rounded = x.mean_keep(&axes).detach();
         let (rounded, moved, mean, variance) = match self.world.filter(|world| !world.is_alone()) {
             None => {

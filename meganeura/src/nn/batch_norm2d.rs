@@ -12,7 +12,8 @@ batch_norm! {
     ///
     /// On an inference tape, and in a part of the model that is [evaluated](crate::ModuleExt::evaluate), mean and
     /// variance are the running statistics. These stay as they are, and examples do not affect each other. Freezing the
-    /// layer does not have this effect. All of this is as in PyTorch.
+    /// layer does not have this effect. PyTorch does the same, except that it moves the running statistics in the
+    /// forward pass, even if no step follows.
     ///
     /// Shapes: `x [N, C, H, W]`, all others `[C]` → `y [N, C, H, W]`.
     /// [Ioffe and Szegedy, 2015](https://arxiv.org/abs/1502.03167).

@@ -120,8 +120,8 @@ impl Conv2dConfig {
         self
     }
 
-    /// The values that pad the input; zeros by default. Other values are written before the convolution, into memory of
-    /// their own.
+    /// The values that pad the input; zeros by default. With other values, the padded input is first written to a
+    /// buffer of its own.
     pub fn padding_mode(self, padding_mode: Padding) -> Self {
         Self { padding_mode, ..self }
     }

@@ -11,9 +11,10 @@ use crate::{DType, Device, Error, ErrorKind, Param, Result, Shape, Var};
 
 /// Learned vectors, looked up by index: `y[i…] = weight[x[i…]]`
 ///
-/// With [`padding`](EmbeddingConfig::padding), that index gives zeros, and its row is never trained. An index past the
-/// end is an error if the host knows the indices, as it does for inputs from
-/// [`Tensor::indices`](crate::Tensor::indices); otherwise it gives NaN.
+/// With [`padding`](EmbeddingConfig::padding), that index gives zeros whatever its row holds, and the row gets no
+/// gradient. PyTorch's `padding_idx` returns the row, which merely starts as zeros. An index past the end is an error
+/// if the host knows the indices, as it does for inputs from [`Tensor::indices`](crate::Tensor::indices); otherwise it
+/// gives NaN.
 ///
 /// Shapes: `x u32 [I…]`, `weight [count, width]` → `y [I…, width]`.
 ///
@@ -78,7 +79,7 @@ pub struct EmbeddingConfig {
 }
 
 impl EmbeddingConfig {
-    /// The index for padding: it gives zeros and is not trained. None by default.
+    /// The index for padding: it gives zeros, and its row gets no gradient. None by default.
     pub fn padding(self, padding: u32) -> Self {
         Self { padding: Some(padding), ..self }
     }

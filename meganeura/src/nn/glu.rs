@@ -58,7 +58,10 @@ impl Layer for Glu {
                 x.slice(axis, 0..half) * x.slice(axis, half..extent).sigmoid()
             }
             _ => {
-                let message = format!("halves axis {axis}, which must be of floats and even; the input is {}", x.ty());
+                let message = format!(
+                    "splits axis {axis} into halves, so its extent must be even and its elements floats; the input is {}",
+                    x.ty()
+                );
                 x.refuse("glu", ErrorKind::Shape, message)
             }
         }
@@ -134,7 +137,7 @@ impl Init for SwiGluConfig {
     fn build(self, device: &Device, seed: Seed) -> Result<SwiGlu> {
         let Self { width, hidden, bias } = self;
         if width == 0 || hidden == 0 {
-            bail!(Argument, "swi_glu: {width} features, {hidden} in between; both must be at least 1");
+            bail!(Argument, "swiglu: {width} features, {hidden} in between; both must be at least 1");
         }
         let project = |name, inputs, outputs| {
             let linear: LinearConfig = Linear::new(inputs, outputs).bias(bias);
@@ -175,7 +178,7 @@ mod tests {
         ] {
             let error = y.error().unwrap();
             assert_eq!((error.kind(), error.location().unwrap().line()), (ErrorKind::Shape, line));
-            assert!(error.to_string().starts_with("glu: halves axis"), "{error}");
+            assert!(error.to_string().starts_with("glu: splits axis"), "{error}");
         }
     }
 

@@ -10,8 +10,9 @@ use crate::{Device, Param, Result, Tensor, Var};
 /// Group normalisation: `y = (x − mean)/√(variance + ε) · weight + bias`
 ///
 /// Mean and variance are taken over each group of neighbouring channels in each example, the variance without Bessel's
-/// correction. One group is layer normalisation over all axes but the batch; as many groups as channels is instance
-/// normalisation. No statistics are kept: training and inference compute the same.
+/// correction. One group is layer normalisation over all axes but the batch, with a weight per channel instead of per
+/// element; as many groups as channels is instance normalisation. No statistics are kept: training and inference
+/// compute the same.
 ///
 /// Shapes: `x [N, C, ..]`, `weight [C]`, `bias [C]` → `y [N, C, ..]`.
 /// [Wu and He, 2018](https://arxiv.org/abs/1803.08494).

@@ -4,11 +4,11 @@ use crate::{ErrorKind, Tape, Var};
 
 use super::MultiheadAttention;
 
-/// The keys and values of the positions that an attention has seen, for generation: [`MultiheadAttention::attend_next`]
-/// adds the next ones
+/// A key-value cache for generation: the keys and values of all earlier positions. [`MultiheadAttention::attend_next`]
+/// appends to it
 ///
-/// It has room for a fixed number of positions, so every step has the same structure and runs the same plan. It belongs
-/// to one tape: an inference tape that all steps use.
+/// It has room for a fixed number of positions, so all steps that add equally many positions run the same plan. Each
+/// step writes the whole cache. It belongs to one tape: an inference tape that all steps use.
 ///
 /// ```
 /// use meganeura::nn::KeyValueCache;

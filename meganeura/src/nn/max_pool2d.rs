@@ -9,7 +9,8 @@ use crate::{Device, Result, Var};
 
 /// Max pooling: `y[n,c,p,q] = max x[n,c,p·s+i·d−pad,q·s+j·d−pad]` over the kernel's `i, j`
 ///
-/// Padding never wins. The gradient goes to the single element that won.
+/// Padding never wins; a window of padding alone, which dilation makes possible, gives −∞. The gradient goes to the
+/// single element that won.
 ///
 /// Shapes: `x [N, C, H, W]` → `y [N, C, P, Q]` with `P = ⌊(H + 2·pad − d·(KH−1) − 1)/s⌋ + 1`, and `Q` likewise.
 ///

@@ -1,10 +1,10 @@
-//! Layers, one per file.
+//! Layers.
 //!
-//! A layer is a struct whose parameters and settings are public. Nothing here is special: you write a layer of your own
-//! in the same way. A layer with parameters is built from a config, `Conv2d::new(1, 32, 3).padding(1)`, by
-//! [`Init::init`](crate::module::Init::init), which returns an error for invalid settings. A layer without parameters
-//! is ready for use. An input that does not fit gives a poisoned [`Var`](crate::Var), whose error names the layer's
-//! line.
+//! A layer is a struct whose parameters are public. Nothing here is special: you write a layer of your own in the same
+//! way. A layer with parameters is built from a config, `Conv2d::new(1, 32, 3).padding(1)`, by
+//! [`Init::init`](crate::module::Init::init), which returns an error for invalid settings. Activations, pooling,
+//! dropout and rearrangements have no config: they are ready for use. An input that does not fit gives a poisoned
+//! [`Var`](crate::Var), whose error names the layer's line.
 //!
 //! | layer | shapes |
 //! |---|---|
@@ -37,7 +37,7 @@
 //! | [`Glu`] | `[.., 2D] → [.., D]` |
 //! | [`Flatten`] | `[N, ..] → [N, M]` |
 //!
-//! Layers record operations through [`Var`](crate::Var) and know no device, gradient or kernel.
+//! Layers record operations through [`Var`](crate::Var) and know neither gradients nor kernels.
 
 mod activation;
 mod adaptive_avg_pool2d;

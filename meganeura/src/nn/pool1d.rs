@@ -10,7 +10,8 @@ use crate::{Device, ErrorKind, Result, Var};
 
 /// Max pooling along sequences: `y[n,c,p] = max x[n,c,p·s+i·d−pad]` over the kernel's `i`
 ///
-/// Padding never wins. The gradient goes to the single element that won.
+/// Padding never wins; a window of padding alone, which dilation makes possible, gives −∞. The gradient goes to the
+/// single element that won.
 ///
 /// Shapes: `x [N, C, L]` → `y [N, C, P]` with `P = ⌊(L + 2·pad − d·(K−1) − 1)/s⌋ + 1`.
 ///
@@ -169,7 +170,8 @@ impl Layer for AvgPool1d {
 
 /// Average pooling to `P` elements for inputs of any length: the means of elements `⌊p·L/P⌋ .. ⌈(p+1)·L/P⌉`
 ///
-/// Windows overlap where `P` does not divide `L`, as in PyTorch. Where `P` exceeds `L`, elements are repeated.
+/// Windows overlap where `P` does not divide `L`, as in PyTorch. Where `P` exceeds `L`, each window has one or two
+/// elements.
 ///
 /// Shapes: `x [N, C, L]` → `y [N, C, P]`.
 ///

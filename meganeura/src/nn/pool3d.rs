@@ -57,8 +57,8 @@ fn split(triple: [usize; 3], one: usize) -> ([usize; 2], [usize; 2]) {
 
 /// Max pooling of volumes: `y[n,c,p,q,r] = max x[n,c,p·s+i·d−pad,q·s+j·d−pad,r·s+k·d−pad]` over the kernel's `i, j, k`
 ///
-/// Padding never wins. The gradient goes to the single element that won. Computed by
-/// [`Var::max_pool2d`] on every slice, then along the depth.
+/// Padding never wins; a window of padding alone, which dilation makes possible, gives −∞. The gradient goes to the
+/// single element that won. Computed by [`Var::max_pool2d`] on every slice, then along the depth.
 ///
 /// Shapes: `x [N, C, D, H, W]` → `y [N, C, P, Q, R]` with `P = ⌊(D + 2·pad − d·(KD−1) − 1)/s⌋ + 1`, and `Q`, `R`
 /// likewise.

@@ -9,8 +9,9 @@ use crate::{Device, ErrorKind, Result, Shape, Tensor, Var};
 /// Rotary position embedding of queries and keys.
 ///
 /// Features `i` and `i + d/2` of the vector at position `p` are rotated by the angle `p·base^(−2i/d)`. So the product
-/// of a query and a key depends on the distance between them. Features are paired as in Llama and GPT-NeoX, "rotate
-/// half". Sines and cosines are computed in double precision, for positions as large as you like.
+/// of a query and a key depends on the distance between them. Features are paired as in GPT-NeoX and in Hugging Face's
+/// Llama ("rotate half"), not interleaved as in Meta's Llama. Sines and cosines are computed in double precision, for
+/// positions as large as you like.
 ///
 /// Shapes: `x [.., L, d]`, `d` even, kept: heads `[N, heads, L, d]`, for example.
 /// [Su et al., 2021](https://arxiv.org/abs/2104.09864).
@@ -80,8 +81,8 @@ impl RotaryEmbedding {
     /// [`forward`](Layer::forward) for vectors at given positions.
     ///
     /// Positions are `u32 [L]`, or `[N, L]` if each example has its own. They index the rows of `table`, which is
-    /// [`table`](Self::table) on this tape. For [compiled](crate::Device::compile) functions, whose positions change
-    /// from call to call.
+    /// [`table`](Self::table) on this tape. Use it in [compiled](crate::Device::compile) functions, where positions are
+    /// an input.
     #[must_use]
     #[track_caller]
     pub fn forward_at(&self, x: &Var, table: &Var, positions: &Var) -> Var {

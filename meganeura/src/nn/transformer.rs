@@ -55,8 +55,9 @@ impl Visible<'_> {
 /// Each part has dropout, a residual and a layer normalisation. With `norm_first`, a part computes
 /// `x + attention(norm(x))`, else `norm(x + attention(x))`, and likewise for the linear maps.
 ///
-/// It is PyTorch's `nn.TransformerEncoderLayer(width, heads, batch_first=True)`, with two differences: PyTorch also
-/// drops weights of the attention in training, and draws its projections from another distribution. A decoder without
+/// It is PyTorch's `nn.TransformerEncoderLayer(width, heads, batch_first=True)`, with three differences: PyTorch also
+/// drops attention weights in training, draws its projections from another distribution, and stores those of queries,
+/// keys and values as one tensor ([`Names::split`](crate::io::Names::split) loads it). A decoder without
 /// cross-attention, as in GPT, is this layer with [`Visible::causal`].
 ///
 /// Shapes: `x [N, L, width]`, kept. [Vaswani et al., 2017](https://arxiv.org/abs/1706.03762); `norm_first`
@@ -185,12 +186,7 @@ impl TransformerEncoderLayer {
     #[must_use]
     #[track_caller]
     pub fn run(&self, x: &Var, visible: Visible<'_>) -> Var {
-        let _entered = crate::module::enter(self, x);
-        let [attention, feed_forward] =
-            [&self.norm1, &self.norm2].map(|norm| Residual { norm, first: self.norm_first });
-        let own = attention.operand(x);
-        let x = attention.join(x, &self.dropout.forward(&visible.attend(&self.attention, &own, &own)));
-        feed_forward.join(&x, &self.feed_forward.forward(&feed_forward.operand(&x)))
+        self.with_attention(x, |x| visible.attend(&self.attention, x, x))
     }
 
     /// The causal layer's result for the next positions of a sequence whose earlier positions are in the cache: see
@@ -198,10 +194,15 @@ impl TransformerEncoderLayer {
     #[must_use]
     #[track_caller]
     pub fn run_next(&self, x: &Var, cache: &mut KeyValueCache) -> Var {
+        self.with_attention(x, |x| self.attention.attend_next(x, cache))
+    }
+
+    #[track_caller]
+    fn with_attention(&self, x: &Var, attend: impl FnOnce(&Var) -> Var) -> Var {
+        let _entered = crate::module::enter(self, x);
         let [attention, feed_forward] =
             [&self.norm1, &self.norm2].map(|norm| Residual { norm, first: self.norm_first });
-        let attended = self.attention.attend_next(&attention.operand(x), cache);
-        let x = attention.join(x, &self.dropout.forward(&attended));
+        let x = attention.join(x, &self.dropout.forward(&attend(&attention.operand(x))));
         feed_forward.join(&x, &self.feed_forward.forward(&feed_forward.operand(&x)))
     }
 }

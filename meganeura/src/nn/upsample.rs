@@ -62,8 +62,8 @@ impl Upsample {
         Self { scale: scale.into_pair(), mode: Mode::Bicubic, align_corners: false }
     }
 
-    /// Keeps the centres of the corner pixels at the corners if `true`, rather than the corners of the image; `false`
-    /// by default. Not for [`nearest`](Self::nearest).
+    /// Aligns the centres of the corner pixels of input and output if `true`, rather than the outer corners of both
+    /// images; `false` by default. Not for [`nearest`](Self::nearest).
     pub fn align_corners(self, align_corners: bool) -> Self {
         Self { align_corners, ..self }
     }

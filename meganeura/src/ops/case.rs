@@ -194,7 +194,7 @@ pub(super) fn of<P: Primitive>() -> impl Iterator<Item = Case> {
     P::cases().into_iter().map(|case| Case { special: P::special(), ..case })
 }
 
-/// Every view, alone and as an operand of an operation that must undo it.
+/// Every view with a gradient, compositions of views, and a reshape that must fail.
 pub(super) fn views() -> Vec<Case> {
     let mut cases = vec![
         Case::new(View::Reshape(Shape::from([4, 3]))).input(&[2, 6]),

@@ -44,7 +44,7 @@ impl Primitive for ToFloat {
     #[cfg(feature = "testing")]
     fn cases() -> Vec<super::case::Case> {
         use super::case::Case;
-        // With a float added, since a case needs a gradient.
+        // Multiplied by a float operand, since a case needs a gradient.
         let case = |shape: &[usize], classes, f: fn(&Var) -> Var| {
             Case::recorded("to_float", &[&[1]], move |x| &x[0] * f(&x[1]).to_float()).labels(shape, classes)
         };

@@ -148,7 +148,8 @@ impl Kernel for Concat {
         }
     }
 
-    /// None: plans for GPUs copy operands to their parts of the result.
+    /// None: on GPUs, the program that computes an operand stores it in its part of the result, or the operand is
+    /// copied there.
     fn variants(&self, _: &[Argument], _: &[TensorType], _: &Caps) -> Vec<Variant> {
         Vec::new()
     }

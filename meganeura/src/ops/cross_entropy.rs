@@ -150,7 +150,7 @@ impl Kernel for CrossEntropy {
 
     fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>], _: &Scratch) {
         let (_, classes, inner) = around(x[0].layout().shape(), 1);
-        let (x, labels) = (x[0].floats(), &x[1].indices()[x[1].layout().offset()..]);
+        let (x, labels) = (x[0].floats(), x[1].contiguous_indices());
         let [loss, peak, mass] = y else { unreachable!("three results") };
         let rule = Rule { smoothing: T::from_f64(self.smoothing.0), ignored: self.ignored, classes, inner };
         rule.losses(x, labels, loss.floats(), [peak.floats(), mass.floats()]);
@@ -239,7 +239,7 @@ impl Kernel for CrossEntropyGrad {
 
     fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>], _: &Scratch) {
         let (_, classes, inner) = around(x[0].layout().shape(), 1);
-        let labels = &x[1].indices()[x[1].layout().offset()..];
+        let labels = x[1].contiguous_indices();
         let rule = Rule { smoothing: T::from_f64(self.smoothing.0), ignored: self.ignored, classes, inner };
         rule.gradient(x[0].floats(), labels, [x[2].floats(), x[3].floats(), x[4].floats()], y[0].floats());
     }

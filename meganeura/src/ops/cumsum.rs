@@ -86,7 +86,7 @@ impl Kernel for Cumsum {
 }
 
 impl Var {
-    /// Cumulative sums along an axis: `y[…, k, …] = Σ_{l ≤ k} x[…, l, …]`. The shape stays.
+    /// Cumulative sums along an axis: `y[…, k, …] = Σ_{l ≤ k} x[…, l, …]`. The shape is unchanged.
     #[must_use]
     #[track_caller]
     pub fn cumsum(&self, axis: usize) -> Self {

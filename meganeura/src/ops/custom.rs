@@ -7,6 +7,7 @@ use std::panic::Location;
 use std::sync::Arc;
 
 use super::{Kernel, Primitive};
+use crate::host::{try_collect, try_filled};
 use crate::kernel::launch::{Argument, Caps, Launch, Variant};
 use crate::kernel::native::{OutView, Real, Scratch, View};
 use crate::tape::Var;
@@ -157,11 +158,17 @@ impl Primitive for Custom {
 
 impl Kernel for Custom {
     /// Converts to `f64` and back, so that an operation is written only once.
-    fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>], _: &Scratch) {
+    fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>], scratch: &Scratch) {
         let types: Vec<_> = x.iter().map(|x| TensorType::new(T::DTYPE, x.layout().shape())).collect();
-        let wide = |x: &[T]| x.iter().map(|x| x.to_f64()).collect::<Vec<_>>();
-        let x: Vec<_> = x.iter().map(|x| wide(&x.floats()[..x.layout().shape().elements()])).collect();
-        let mut results: Vec<_> = y.iter_mut().map(|y| vec![f64::NAN; y.floats().len()]).collect();
+        let wide =
+            |x: &View<'_, T>| try_collect(x.floats()[..x.layout().shape().elements()].iter().map(|x| x.to_f64()));
+        let (x, mut results) = match (
+            x.iter().map(wide).collect::<Result<Vec<_>>>(),
+            y.iter_mut().map(|y| try_filled(y.floats().len(), f64::NAN)).collect::<Result<Vec<_>>>(),
+        ) {
+            (Ok(x), Ok(results)) => (x, results),
+            (Err(error), _) | (_, Err(error)) => return scratch.refuse(error),
+        };
         let x: Vec<&[f64]> = x.iter().map(Vec::as_slice).collect();
         self.0.cpu(&types, &x, &mut results.iter_mut().map(Vec::as_mut_slice).collect::<Vec<_>>());
         for (y, result) in y.iter_mut().zip(results) {

@@ -3,6 +3,7 @@
 use std::panic::Location;
 
 use super::{Kernel, Primitive};
+use crate::host::try_collect;
 use crate::kernel::gemm::sum_parts;
 use crate::kernel::launch::{Argument, Binding, Caps, Launch, Variant, define};
 use crate::kernel::native::{self, OutView, Real, Scratch, View};
@@ -11,7 +12,7 @@ use crate::ops::form::{self, Form};
 use crate::tape::Var;
 use crate::{DType, Error, ErrorKind, Result, Shape, TensorType};
 
-/// The most indices that a workgroup examines where it reads marks by the word: a bound on its loops.
+/// In the `words` variants, the most indices that one workgroup examines. This bounds its loops.
 const PART: usize = 1 << 19;
 
 /// Looks up rows: `y[i…, d…] = table[index[i…], d…]`
@@ -43,11 +44,6 @@ impl Embedding {
     fn padded(&self) -> String {
         self.padding.map_or_else(|| "false".to_owned(), |padding| format!("row == {padding}u"))
     }
-}
-
-/// The indices of a contiguous operand.
-fn indices<'a, T>(x: &View<'a, T>) -> &'a [u32] {
-    &x.indices()[x.layout().offset()..][..x.layout().shape().elements()]
 }
 
 impl Primitive for Embedding {
@@ -114,7 +110,7 @@ impl Kernel for Embedding {
     }
 
     fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>], _: &Scratch) {
-        let (table, index) = (x[0].floats(), indices(&x[1]));
+        let (table, index) = (x[0].floats(), x[1].contiguous_indices());
         let width = x[0].layout().shape().elements() / x[0].dims()[0];
         native::parallel(y[0].floats(), native::grain(width) * width, &|first, part| {
             for (y, &row) in part.chunks_exact_mut(width).zip(&index[first / width..]) {
@@ -190,14 +186,12 @@ impl Kernel for EmbeddingGrad {
     }
 
     fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>], scratch: &Scratch) {
-        let (index, dy, y) = (indices(&x[0]), x[1].floats(), y[0].floats());
+        let (index, dy, y) = (x[0].contiguous_indices(), x[1].floats(), y[0].floats());
         let width = y.len() / self.rows;
-        let mut places: Vec<usize> = Vec::new();
-        if let Err(error) = places.try_reserve_exact(index.len()) {
-            return scratch
-                .refuse(Error::new(ErrorKind::OutOfMemory, "no room for the order of the indices").caused_by(error));
-        }
-        places.extend(0..index.len());
+        let mut places = match try_collect(0..index.len()) {
+            Ok(places) => places,
+            Err(error) => return scratch.refuse(error),
+        };
         places.sort_by_key(|&place| index[place]);
         let from = |row: usize| places.partition_point(|&place| (index[place] as usize) < row);
         native::parallel(y, native::grain(width) * width, &|first, part| {
@@ -226,7 +220,8 @@ impl Kernel for EmbeddingGrad {
             Launch::new("embedding_grad", defines, (2, 1), workgroups)
                 .loops(turns.saturating_mul(of_each).saturating_add(1))
         };
-        // A turn goes over the words of marks, and over all marks if any is set; or over the words alone.
+        // An iteration reads the words of marks, and then every mark if any is set; in the `words` variants, the words
+        // only.
         let each = launch(1, "one", "result", 2 + 2 * words + lanes).stores_through_epilogue();
         let mut variants = vec![Variant::simple("row", each)];
         let by_words = |parts, to| launch(parts, "word", to, 2 + words);

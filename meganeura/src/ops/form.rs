@@ -9,7 +9,7 @@ use crate::{DType, Shape, TensorType};
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Value(pub(crate) usize);
 
-/// An operand in the view of an operation.
+/// An operand as the operation sees it.
 #[derive(Clone, Copy, Debug)]
 pub struct Operand {
     /// The value after broadcasting.
@@ -70,8 +70,8 @@ pub(crate) fn ints(numbers: &[usize]) -> Vec<i64> {
     numbers.iter().copied().map(int).collect()
 }
 
-/// The number of a type among ONNX's element types, for the operator `Cast`. Indices are `int64`, as ONNX's operators
-/// accept no `uint32`.
+/// The number of a type among ONNX's element types, for the operator `Cast`. Indices are `int64`, because ONNX's
+/// indexing operators accept no `uint32`.
 pub(crate) const fn element(dtype: DType) -> i64 {
     match dtype {
         DType::F32 => 1,

@@ -269,8 +269,7 @@ impl Var {
     /// Replaces elements of this value: `y[o…, index[o…, k, i…], i…] = source[o…, k, i…]`. If several have the same
     /// index, the last one wins.
     ///
-    /// Shapes and errors are those of [`scatter_add`](Self::scatter_add). In single precision, the axis has at most 2²⁴
-    /// − 1 elements.
+    /// Shapes and errors are those of [`scatter_add`](Self::scatter_add). In single precision, `K` is at most 2²⁴.
     #[must_use]
     #[track_caller]
     pub fn scatter(&self, axis: usize, index: &Self, source: &Self) -> Self {

@@ -43,9 +43,10 @@ impl Var {
     /// `y[n,c,p,q] = x[n,c,h,w]` where `grid[n,p,q] = (w, h)`, from −1 at the left or upper edge to 1 at the right or
     /// lower edge.
     ///
-    /// Where the grid is NaN, the result is NaN. The gradient of the grid is 0 outside the image. The gradient of a
-    /// pixel is a sum in a fixed order. On a GPU, each pixel searches all positions of its image for it, so its time
-    /// grows with the product of the two sizes.
+    /// Where the grid is NaN, the result is NaN. The gradient of the grid is 0 where the result is constant: beyond the
+    /// outermost pixel centres with border padding, one pixel further out with zeros. The gradient of a pixel is a sum
+    /// in a fixed order. On a GPU, each pixel scans all grid positions of its image, so the time grows with the product
+    /// of the two sizes.
     ///
     /// Shapes: `x [N, C, H, W]`, `grid [N, P, Q, 2]` → `y [N, C, P, Q]`. Other shapes are an error, and so are images
     /// of more than 2²⁴ pixels, counting a margin of three rows and columns.
@@ -74,7 +75,7 @@ impl Var {
             return self.refuse(NAME, ErrorKind::Shape, message);
         };
         if n != grids || !self.ty().dtype.is_float() || !grid.ty().dtype.is_float() {
-            let message = format!("needs floats for as many images as grids, not {} and {}", self.ty(), grid.ty());
+            let message = format!("needs floats, and one grid for each image, not {} and {}", self.ty(), grid.ty());
             return self.refuse(NAME, ErrorKind::Shape, message);
         }
         // With a margin, so that every pixel that is read exists.
@@ -135,7 +136,6 @@ fn dims(x: &Var) -> [usize; 4] {
     x.shape().dims().try_into().unwrap_or_default()
 }
 
-/// Test cases.
 #[cfg(feature = "testing")]
 pub(super) fn cases() -> Vec<super::case::Case> {
     use super::case::{Array, Case};

@@ -50,8 +50,8 @@ impl Primitive for LabelWeights {
     fn cases() -> Vec<super::case::Case> {
         use super::case::{Array, Case};
         use crate::Shape;
-        // The weights are computed from values without a gradient, so there is none to check. Values that are only read
-        // are not rounded.
+        // The weights are inputs of the tape, not operands of the case, so there is no gradient to check. Values that
+        // are only read are not rounded.
         let case = |shape: &'static [usize], classes: u32, ignored| {
             let count: usize = shape.iter().product();
             let labels: Vec<_> = (0..count as u32).map(|i| i * 7 % classes).collect();
@@ -77,7 +77,7 @@ impl Kernel for LabelWeights {
     }
 
     fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>], _: &Scratch) {
-        let (weights, labels) = (x[0].floats(), &x[1].indices()[x[1].layout().offset()..]);
+        let (weights, labels) = (x[0].floats(), x[1].contiguous_indices());
         let classes = x[0].layout().shape().elements();
         native::parallel(y[0].floats(), 4096, &|first, y| {
             for (y, &label) in y.iter_mut().zip(&labels[first..]) {

@@ -124,7 +124,7 @@ impl Kernel for LogCumsumExp {
     }
 }
 
-/// The sum `mass·exp(peak)` and another term `exp(x)`, as a peak and a mass.
+/// `mass·exp(peak) + exp(x)`, as a new peak and mass.
 #[inline(always)]
 fn with<T: Real>(peak: T, mass: T, x: T) -> (T, T) {
     if x == peak {

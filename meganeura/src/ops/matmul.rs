@@ -111,7 +111,7 @@ impl Primitive for Matmul {
             // eights, whole tiles
             case(&[136, 72], &[72, 152]),
             case(&[128, 40], &[40, 256]),
-            // numbers that 16-bit floats cannot hold
+            // magnitudes outside the range of f16
             case(&[34, 40], &[40, 35]).scale(1e-10),
             Case::recorded("matmul", &[&[9, 40], &[40, 35]], |x| x[0].scale(1e5).matmul(&x[1].scale(1e5)).scale(1e-10)),
             // blocks of the reduction of different magnitude: scales that were found in the first do not fit the others

@@ -3,7 +3,7 @@
 //! For the framework, this module holds all that it knows about each primitive operation. An operation is plain data
 //! (its attributes) with pure functions: the types of its results, the gradient rule (which appends operations to the
 //! tape), the native kernel, and the launches on a GPU. It holds no device and no values. Executors know operations
-//! only through the families below and never name one.
+//! through the families below; the only operation that they name is the exchange between ranks.
 //!
 //! | family | what it is | examples |
 //! |---|---|---|
@@ -243,7 +243,7 @@ macro_rules! ops {
         /// Any operation with kernels of its own.
         #[derive(Clone, PartialEq, Eq, Hash, Debug)]
         pub(crate) enum KernelOp {
-            $(#[doc = concat!("See `ops/", stringify!($module), ".rs`.")] $name($module::$name),)+
+            $(#[doc = concat!("See `ops::", stringify!($module), "`.")] $name($module::$name),)+
         }
 
         $(impl From<$module::$name> for Op {

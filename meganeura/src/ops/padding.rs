@@ -100,7 +100,6 @@ impl Var {
     }
 }
 
-/// Test cases.
 #[cfg(feature = "testing")]
 pub(super) fn cases() -> Vec<super::case::Case> {
     use super::case::{Array, Case};

@@ -75,7 +75,7 @@ impl Kernel for RandomUniform {
     }
 
     fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>], _: &Scratch) {
-        let seed = &x[0].indices()[x[0].layout().offset()..];
+        let seed = x[0].contiguous_indices();
         let key = [seed[0], seed[1]];
         native::parallel(y[0].floats(), 4096, &|first, y| {
             for (quad, y) in y.chunks_mut(4).enumerate() {

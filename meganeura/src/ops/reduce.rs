@@ -472,8 +472,8 @@ impl Var {
         self.variance_over(&self.all_axes(), correction)
     }
 
-    /// The variance over some axes, which are dropped from the result. Squares are centred, so neither a mean far from
-    /// 0 nor a single element costs precision.
+    /// The variance over some axes, which are dropped from the result. Squares are centred, so a mean far from 0 costs
+    /// no precision, and a single element has a population variance of exactly 0.
     #[must_use]
     #[track_caller]
     pub fn variance_over(&self, axes: &[usize], correction: usize) -> Self {
@@ -490,8 +490,9 @@ impl Var {
             let error = Error::new(ErrorKind::Argument, message).in_op("variance").operand(self.ty(), self.path());
             return self.fail(error.at(Location::caller()));
         }
-        // A mean far above the spread is rounded by as much as that spread. What is left is the mean of differences,
-        // which are exact then; taking a number off changes no variance, so it has no gradient.
+        // A mean far above the spread is rounded by as much as that spread. So the rounded mean is subtracted first:
+        // the differences are then exact, and so is their small mean. Subtracting a constant does not change the
+        // variance, so the first mean is detached.
         let near = self - self.mean_keep(axes).detach();
         let centred = &near - near.mean_keep(axes);
         centred.square().sum_keep(axes).scale(1.0 / as_f64(count - correction))

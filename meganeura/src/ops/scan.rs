@@ -40,7 +40,7 @@ pub(super) fn variants(kernel: &'static str, x: TensorType, axis: usize, reverse
     if len <= 32 || lines >= 1 << 14 { vec![serial, tree] } else { vec![tree, serial] }
 }
 
-/// A long axis in parts. The last part is filled up with zeros, which no result contains.
+/// A long axis in parts. The last part is padded with zeros, which affect no result.
 pub(super) struct Parts {
     shape: Shape,
     axis: usize,

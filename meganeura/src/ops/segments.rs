@@ -43,7 +43,8 @@ impl Segments {
         Self { group: GROUP, lanes: len.div_ceil(4).min(GROUP).next_power_of_two(), across: false }
     }
 
-    /// Invocations that read the same element of up to 64 of `width` adjacent rows, and several such elements.
+    /// Adjacent invocations read the same element of up to 64 of the `width` adjacent rows; the workgroup reads several
+    /// such elements at once.
     pub(super) fn columns(width: usize) -> Self {
         Self { group: GROUP, lanes: GROUP / width.min(64).next_power_of_two(), across: true }
     }

@@ -40,8 +40,8 @@ pub(super) struct Rows {
 }
 
 impl Rows {
-    /// The forms for processing rows, with their names, best first: one invocation per row if rows are short or
-    /// plentiful, else a few, up to a workgroup; a split if rows are long and few.
+    /// The forms for processing rows, with their names, best first: one invocation per row if rows are short, or
+    /// adjacent and plentiful; else several, up to a workgroup; a split if rows are long and few.
     pub(super) fn forms(shape: Shape, axis: usize) -> [(&'static str, Self); 4] {
         let (outer, len, inner) = around(shape, axis);
         let rows = outer.saturating_mul(inner);
@@ -227,14 +227,15 @@ impl Kernel for Softmax {
 }
 
 impl Var {
-    /// The softmax along an axis: `eˣ / Σ eˣ`. The shape stays; an axis out of range is an error.
+    /// The softmax along an axis: `eˣ / Σ eˣ`. The shape is unchanged; an axis out of range is an error.
     #[must_use]
     #[track_caller]
     pub fn softmax(&self, axis: usize) -> Self {
         self.record(Softmax { axis, log: false }, &[self])
     }
 
-    /// The logarithm of the softmax along an axis: `x − ln Σ eˣ`. The shape stays; an axis out of range is an error.
+    /// The logarithm of the softmax along an axis: `x − ln Σ eˣ`. The shape is unchanged; an axis out of range is an
+    /// error.
     #[must_use]
     #[track_caller]
     pub fn log_softmax(&self, axis: usize) -> Self {

@@ -3,12 +3,13 @@
 use super::gather::Gather;
 use super::softmax::around;
 use super::{Kernel, Primitive};
+use crate::host::reserve;
 use crate::kernel::launch::{Argument, Binding, Caps, Launch, Variant, define, tree};
 use crate::kernel::native::{self, OutView, Real, Scratch, View};
 #[cfg(feature = "onnx")]
 use crate::ops::form::{self, Form};
 use crate::tape::Var;
-use crate::{DType, Error, ErrorKind, Result, TensorType};
+use crate::{DType, ErrorKind, Result, TensorType};
 
 /// The number of elements that a workgroup sorts at once.
 const BLOCK: usize = 256;
@@ -86,8 +87,7 @@ impl Kernel for ArgSort {
         let x = x[0].floats();
         native::parallel(y[0].indices(), len * inner, &|first, y| {
             let mut order: Vec<u32> = Vec::new();
-            if let Err(error) = order.try_reserve_exact(len) {
-                let error = Error::new(ErrorKind::OutOfMemory, "no room for the order of a line").caused_by(error);
+            if let Err(error) = reserve(&mut order, len) {
                 return scratch.refuse(error);
             }
             for column in 0..inner {

@@ -1,4 +1,5 @@
-//! Views: other ways to read the same memory. They cost nothing, as a plan turns them into layouts.
+//! Views: other ways to read the same memory. A plan turns them into layouts, so they cost nothing, except that a
+//! reshape of a strided view may need a copy.
 
 use std::fmt;
 use std::ops::Range;

@@ -194,8 +194,8 @@ impl Sums {
         self.cells.values_mut().for_each(|kept| kept.steps = 0);
     }
 
-    /// The sum of each parameter's gradients, these included. The first ones of a step use the plan of those that
-    /// follow: they replace old sums, which may hold anything.
+    /// The sum of each parameter's gradients, these included. The first micro-batch of a step runs the plan of the
+    /// later ones: a selection drops the old sums, which may hold anything.
     pub(super) fn record(&mut self, module: &dyn Module, grads: &Grads) -> Result<Addition> {
         let leaves = module.leaves();
         let gradients = expect_gradients(&leaves, grads)?;

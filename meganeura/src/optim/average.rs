@@ -16,8 +16,8 @@ impl Grads {
     /// rank, the gradients stay as they are.
     ///
     /// Average before clipping, so that the norm is that of the whole batch. With several micro-batches,
-    /// [accumulate](super::Optimizer::accumulate) first: then ranks exchange data once a step. A step that is not
-    /// finite on one rank is not finite on any.
+    /// [accumulate](super::Optimizer::accumulate) first: then ranks exchange data once a step. NaN in a gradient on one
+    /// rank makes the mean NaN on every rank.
     ///
     /// ```
     /// use meganeura::prelude::*;
@@ -124,7 +124,7 @@ impl Grads {
         if world.is_alone() {
             return Ok(self);
         }
-        // Every rank then depends on the same exchanges, in the same order.
+        // One call for all parameters: ranks must record the same exchanges in the same order.
         if self.shards().is_some() {
             return here(|| {
                 bail!(Argument, "gradients are averaged to their owners once, those of the whole model together")
@@ -133,10 +133,7 @@ impl Grads {
         if trained.len() < world.size() {
             let (count, ranks) = (trained.len(), world.size());
             return here(|| {
-                bail!(
-                    Argument,
-                    "{count} trained parameters cannot be shared out among {ranks} ranks; `average` does without"
-                )
+                bail!(Argument, "{count} trained parameters are too few to shard over {ranks} ranks; use `average`")
             });
         }
         let shards = Shards::of_trained(&trained, world);

@@ -4,8 +4,9 @@
 //! and update are one plan, and parameters and state are written in place. Learning rate, decay and bias corrections
 //! are inputs of the plan, so a schedule never makes a new one.
 //!
-//! An optimizer is a [`Rule`], a formula of a few lines. The common part (which parameters are trained, where state
-//! lives, refusing what is not finite) is in `step.rs`. Settings for some of the parameters are in `group.rs`.
+//! An optimizer is a [`Rule`], a formula of a few lines. The common part is in `step.rs` and `record.rs`, with the
+//! trained parameters in `trained.rs`, the state in `state.rs` and the refusal of NaN in `finite.rs`. Settings for some
+//! of the parameters are in `group.rs`.
 //!
 //! | for | use |
 //! |---|---|

@@ -60,7 +60,7 @@ impl Muon {
         Self { momentum: 0.95, nesterov: true, moments, adam_for, choice: 0, stepper: Stepper::new(lr, 0.1) }
     }
 
-    /// The momentum, µ, the decay rate of gradients: at least 0 and below 1; 0.95 by default.
+    /// The momentum µ, the decay rate of the gradient's moving average: at least 0 and below 1; 0.95 by default.
     pub fn momentum(self, momentum: f64) -> Self {
         Self { momentum, ..self }
     }

@@ -13,10 +13,9 @@ use crate::{Result, Tensor};
 /// Everything that an optimizer remembers from its steps, by name.
 ///
 /// `stem.weight.m` is the tensor `m` of the parameter at `stem.weight`, and the number `stem.weight.steps` counts the
-/// updates of that parameter. The number `lr` is the learning rate, and `skipped` counts the steps that
-/// [were skipped](super::Optimizer::skipped). While micro-batches wait for their step, `accumulated` is
-/// [their number](super::Optimizer::accumulated), and `stem.weight.gradient_sum` holds their sum. Numbers that would be
-/// 0 are left out.
+/// updates of that parameter. The number `lr` is the learning rate, and `skipped` counts the steps that [were
+/// skipped](super::Optimizer::skipped). While micro-batches wait for their step, `accumulated` is [their
+/// number](super::Optimizer::accumulated), and `stem.weight.gradient_sum` holds their sum. Counts of 0 are left out.
 ///
 /// Settings that the program gives, like betas and groups, are not part of it.
 #[derive(Clone, Debug, Default)]

@@ -56,7 +56,7 @@ impl Plan {
 }
 
 fn copied(ty: TensorType) -> String {
-    format!("a copy {ty} without gaps")
+    format!("a contiguous copy {ty}")
 }
 
 fn in_op(op: Option<&'static str>, error: Error) -> Error {

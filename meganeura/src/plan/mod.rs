@@ -1,7 +1,8 @@
 //! Plans: the executable form of a graph. This folder has the data; `passes/` makes a plan from a graph.
 //!
-//! A plan is pure data and holds no device. It knows operations only by their families: pointwise rows are fused, views
-//! become layouts, and kernels list the variants of their launches.
+//! A plan is pure data and holds no device. It knows operations by their families: pointwise rows are fused, views
+//! become layouts, and kernels list the variants of their launches. The only operation that it names is the exchange
+//! between ranks.
 
 mod blame;
 mod dot;
@@ -171,7 +172,7 @@ impl Step {
         }
     }
 
-    /// The storages that this step reads but does not write.
+    /// The storages of this step's operands, including those that it updates in place.
     pub(crate) fn reads(&self) -> impl Iterator<Item = StorageId> + '_ {
         self.inputs.iter().map(|input| input.storage)
     }
@@ -232,7 +233,7 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    /// Launches of one run: steps on the CPU.
+    /// The launches of one run; a step without any, native or an exchange, counts as one.
     pub(crate) fn launches(&self) -> usize {
         self.steps.iter().map(|step| step.launches.len().max(1)).sum()
     }

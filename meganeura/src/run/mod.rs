@@ -98,7 +98,7 @@ pub use json::resealed;
 pub use metrics::{Line, Metric, Reading, read_metrics};
 use options::Begun;
 pub use options::RunOptions;
-pub use overview::{Fate, Overview};
+pub use overview::{Overview, Status};
 pub use parts::Parts;
 pub use position::{Best, Position};
 
@@ -238,7 +238,7 @@ impl Run {
     /// Fails if there was a checkpoint to restore.
     fn expect_no_checkpoint(&self) -> Result<()> {
         if self.is_resumed && self.has_checkpoint {
-            bail!(Argument, "the checkpoint was restored already, or has been left behind");
+            bail!(Argument, "the checkpoint was restored already; `restore` and `restore_parts` work once");
         }
         Ok(())
     }
@@ -270,7 +270,8 @@ impl Run {
         self.has_epoch.then_some(self.position.epoch)
     }
 
-    /// Advances by one step and one batch. Call it after each step or micro-batch.
+    /// Advances by one step and one batch. In a [world](RunOptions::world), the call is collective. Call it after each
+    /// step or micro-batch.
     pub fn advance(&mut self) {
         self.position.step += 1;
         self.position.batch += 1;
@@ -285,8 +286,8 @@ impl Run {
         self.notice();
     }
 
-    /// Logs metrics: a line of `metrics.jsonl` with the step and the time. Tensors are read and lines are written once
-    /// a second, so nothing waits for the device.
+    /// Logs metrics: a line of `metrics.jsonl` with the step and the time. Tensors are read and lines are written at
+    /// most once a second, so only that call waits for the device.
     ///
     /// A resumed run has exactly the lines that were logged before its checkpoint was saved: log first, then save.
     ///

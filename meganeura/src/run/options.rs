@@ -31,7 +31,7 @@ pub struct RunOptions {
     pub(super) keep_best: Option<(String, Best)>,
     pub(super) every: Duration,
     pub(super) every_steps: u64,
-    go_on: Option<String>,
+    resume_command: Option<String>,
     pub(super) interrupt: Interrupt,
     from_last_good: bool,
     pub(super) world: World,
@@ -69,7 +69,7 @@ impl RunOptions {
             keep_best: None,
             every: Duration::from_mins(10),
             every_steps: u64::MAX,
-            go_on: None,
+            resume_command: None,
             interrupt: Interrupt::new(),
             from_last_good: false,
             world: World::alone(),
@@ -112,7 +112,7 @@ impl RunOptions {
     /// The command that resumes the run, which an [`Overview`](super::Overview) shows:
     /// `train --run runs/digits --resume`
     pub fn resume_command(self, command: impl Into<String>) -> Self {
-        Self { go_on: Some(command.into()), ..self }
+        Self { resume_command: Some(command.into()), ..self }
     }
 
     /// The flag that asks the run to stop. See [`Interrupt`].
@@ -197,9 +197,11 @@ impl RunOptions {
         let world = self.world.clone();
         // The other ranks open it once the first one has.
         let own = if world.is_first() { self.clone().write(expected).map(Some) } else { Ok(None) };
-        let run = match world.expect_all(own)? {
+        let own = world.expect_all(own)?;
+        let [is_resumed] = world.agree([own.as_ref().is_some_and(|run| run.is_resumed)])?;
+        let run = match own {
             Some(run) => Ok(run),
-            None => self.follow(),
+            None => self.follow(is_resumed),
         };
         let run = world.expect_all(run)?;
         let seed = run.restoring.as_ref().map(|(_, seed)| seed);
@@ -208,7 +210,7 @@ impl RunOptions {
     }
 
     /// The run as the other ranks see it, while the first one writes.
-    fn follow(self) -> Result<Run> {
+    fn follow(self, is_resumed: bool) -> Result<Run> {
         let folder = self.folder.as_path();
         let begun = self.begun(&folder.join(FILES.run))?;
         let (last, _) = self.last_good(&mut store::list(folder)?)?;
@@ -218,7 +220,7 @@ impl RunOptions {
             device: self.device.clone(),
             begun,
             is_described: true,
-            is_resumed: last.is_some(),
+            is_resumed,
             position,
             has_epoch: false,
             is_interrupted: false,
@@ -280,7 +282,7 @@ impl RunOptions {
         let position = last.as_ref().map_or_else(Position::default, |(state, _)| state.position);
         let extent = last.as_ref().map_or((0, ""), |(state, _)| (state.metrics_bytes, &*state.metrics_checksum));
         let mut metrics = Metrics::open_at(folder, extent)?;
-        // Up to here, nothing was changed.
+        // Up to here, at most the folder, the lock and an empty metrics file were created.
         store::sweep(folder)?;
         if !is_resumed {
             self.describe(&begun)?;
@@ -375,7 +377,7 @@ impl RunOptions {
             "saved": has_saved,
             "settings": settings,
             "keep_best": best,
-            "go_on": self.go_on,
+            "resume_command": self.resume_command,
             "command": command,
         });
         let file = self.folder.join(FILES.run);

@@ -17,15 +17,15 @@ use crate::error::here;
 ///
 /// ```
 /// use meganeura::prelude::*;
-/// use meganeura::run::{Fate, Overview, Run};
+/// use meganeura::run::{Status, Overview, Run};
 ///
 /// # let directory = tempfile::tempdir().unwrap();
 /// let folder = "runs/digits";
 /// # let folder = directory.path().join(folder);
 /// let run = Run::at(&folder, &Device::cpu()).create()?;
-/// assert_eq!(Overview::of(&folder)?.fate, Fate::Running);
+/// assert_eq!(Overview::of(&folder)?.status, Status::Running);
 /// println!("{}", run.finish()?);
-/// assert_eq!(Overview::of(&folder)?.fate, Fate::Finished);
+/// assert_eq!(Overview::of(&folder)?.status, Status::Finished);
 /// # Ok::<(), meganeura::Error>(())
 /// ```
 #[derive(Clone, Debug, PartialEq)]
@@ -34,7 +34,7 @@ pub struct Overview {
     /// The run's folder.
     pub folder: PathBuf,
     /// Its state: active, or the reason why it ended.
-    pub fate: Fate,
+    pub status: Status,
     /// The position that it last reported.
     pub position: Position,
     /// The time of that report, in seconds since 1970.
@@ -50,13 +50,13 @@ pub struct Overview {
     /// The settings of the run: see [`RunOptions::setting`](super::RunOptions::setting).
     pub settings: BTreeMap<String, String>,
     /// The command that resumes the run, if it was set by [`resume_command`](super::RunOptions::resume_command).
-    pub go_on: Option<String>,
+    pub resume_command: Option<String>,
 }
 
 /// The state of a run: active, or the reason why it ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Fate {
+pub enum Status {
     /// A process trains there.
     Running,
     /// It finished.
@@ -89,27 +89,27 @@ impl Overview {
         let is_running = trained || Lock::is_taken(folder);
         let saved = store::list(folder)?;
         let event = events.iter().rev().find(|event| event.what != What::Warned);
-        let fate = match event {
-            _ if is_running => Fate::Running,
-            None => Fate::Died,
+        let status = match event {
+            _ if is_running => Status::Running,
+            None => Status::Died,
             Some(event) => match event.what {
-                What::Began | What::Resumed | What::Warned => Fate::Died,
-                What::Finished => Fate::Finished,
-                What::Interrupted => Fate::Interrupted,
-                What::Failed => Fate::Failed(event.note.clone()),
+                What::Began | What::Resumed | What::Warned => Status::Died,
+                What::Finished => Status::Finished,
+                What::Interrupted => Status::Interrupted,
+                What::Failed => Status::Failed(event.note.clone()),
             },
         };
         let (mut position, mut time) =
             event.map_or((Position::default(), about.number("began")?), |event| (event.position, event.time));
         // A run that did not record its end was last heard of by its metrics and checkpoints.
         let states: Vec<_> = saved.iter().filter_map(|saved| Some((saved, saved.state.as_ref().ok()?))).collect();
-        if let (Fate::Running | Fate::Died, Some((_, state))) = (&fate, states.last())
+        if let (Status::Running | Status::Died, Some((_, state))) = (&status, states.last())
             && state.time > time
         {
             (position, time) = (state.position, state.time);
         }
         // Damaged metrics are no reason to report nothing.
-        if let (Fate::Running | Fate::Died, Some(line)) = (&fate, last_line(folder).ok().flatten())
+        if let (Status::Running | Status::Died, Some(line)) = (&status, last_line(folder).ok().flatten())
             && line.time >= time
         {
             (position, time) = (Position { step: line.step, epoch: line.epoch, batch: line.batch }, line.time);
@@ -130,22 +130,22 @@ impl Overview {
             damaged.push(error.to_string());
         }
         let last = states.last().map(|(saved, state)| (saved.path.clone(), state.position));
-        let go_on = about.text("go_on").ok().map(str::to_owned);
+        let resume_command = about.text("resume_command").ok().map(str::to_owned);
         let (folder, settings) = (folder.to_owned(), about.texts("settings")?);
-        Ok(Self { folder, fate, position, time, last, best, metric, damaged, settings, go_on })
+        Ok(Self { folder, status, position, time, last, best, metric, damaged, settings, resume_command })
     }
 }
 
 impl fmt::Display for Overview {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { folder, fate, position, time, last, best, metric, damaged, go_on, .. } = self;
+        let Self { folder, status, position, time, last, best, metric, damaged, resume_command, .. } = self;
         write!(f, "{}: ", folder.display())?;
-        match fate {
-            Fate::Running => write!(f, "goes on, {position}")?,
-            Fate::Finished => write!(f, "finished, {position}")?,
-            Fate::Interrupted => write!(f, "interrupted, {position}")?,
-            Fate::Failed(why) => write!(f, "failed, {position}: {why}")?,
-            Fate::Died => write!(f, "killed, or the machine went down; last heard of {position}")?,
+        match status {
+            Status::Running => write!(f, "running, {position}")?,
+            Status::Finished => write!(f, "finished, {position}")?,
+            Status::Interrupted => write!(f, "interrupted, {position}")?,
+            Status::Failed(why) => write!(f, "failed, {position}: {why}")?,
+            Status::Died => write!(f, "killed, or the machine went down; last heard of {position}")?,
         }
         write!(f, " ({})", date(*time))?;
         match last {
@@ -158,8 +158,8 @@ impl fmt::Display for Overview {
         for damage in damaged {
             write!(f, "\n  damaged: {damage}")?;
         }
-        match go_on {
-            Some(command) if *fate != Fate::Running => write!(f, "\n  to resume: {command}"),
+        match resume_command {
+            Some(command) if *status != Status::Running => write!(f, "\n  to resume: {command}"),
             _ => Ok(()),
         }
     }

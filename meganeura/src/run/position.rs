@@ -27,7 +27,7 @@ impl fmt::Display for Position {
 pub enum Best {
     /// Low values are better, as for a loss.
     Lowest,
-    /// High values are good, as for an accuracy.
+    /// High values are better, as for an accuracy.
     Highest,
 }
 

@@ -145,7 +145,7 @@ mod tests {
     use super::*;
     use crate::nn::Linear;
     use crate::optim::Sgd;
-    use crate::run::{Fate, Overview, Run, read_metrics};
+    use crate::run::{Overview, Run, Status, read_metrics};
     use crate::{Device, Init};
 
     /// The events of a file, decoded from the format's description alone: the step, the scalars, and the status of the
@@ -320,7 +320,7 @@ mod tests {
         let warnings: Vec<_> = events.iter().filter(|event| event.what == journal::What::Warned).collect();
         assert_eq!((warnings.len(), warnings[0].position.step), (1, 1), "{warnings:?}");
         assert!(warnings[0].note.contains("events.out.tfevents."), "{warnings:?}");
-        assert_eq!(Overview::of(folder.path()).unwrap().fate, Fate::Finished);
+        assert_eq!(Overview::of(folder.path()).unwrap().status, Status::Finished);
     }
 
     #[test]

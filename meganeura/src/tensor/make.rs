@@ -1,4 +1,4 @@
-//! Tensors filled with a sequence, a constant or random numbers.
+//! Tensors of ones, number sequences and the identity matrix.
 
 use super::Tensor;
 use crate::error::{bail, here};

@@ -212,7 +212,8 @@ impl Tensor {
         })
     }
 
-    /// The numbers on another device, in that device's precision. If both devices share memory, nothing is copied.
+    /// The numbers on another device, in that device's precision. If the devices are the [`same`](Device::same),
+    /// nothing is copied.
     ///
     /// # Errors
     ///
@@ -231,10 +232,7 @@ impl Tensor {
 
     /// The numbers on the host. Fails where that would block the thread of a web page.
     pub(crate) fn to_host_here(&self) -> Result<HostBuffer> {
-        block_or_refuse(
-            Device::download(self),
-            "await `to_vec_async` or another of the reading functions that are async",
-        )
+        block_or_refuse(Device::download(self), "await `to_vec_async` or another async read")
     }
 
     /// The numbers, in row-major order. Waits for the device.

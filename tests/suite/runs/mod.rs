@@ -12,7 +12,7 @@ use std::path::Path;
 use libtest_mimic::{Failed, Trial};
 use meganeura::nn::Linear;
 use meganeura::optim::{Adam, AdamW, Optimizer, Sgd};
-use meganeura::run::{Best, Fate, Interrupt, Overview, Run, RunOptions, read_metrics};
+use meganeura::run::{Best, Interrupt, Overview, Run, RunOptions, Status, read_metrics};
 use meganeura::{Device, Error, ErrorKind, FromSeed, Init, Layer, Module, Seed, Tape};
 
 use crate::Outcome;
@@ -204,7 +204,7 @@ fn another() -> Outcome {
     assert!(run.restore(&mut net, &mut AdamW::new(0.1))?);
     run.advance();
     run.checkpoint(&net, &AdamW::new(0.1))?;
-    assert_eq!(run.finish()?.go_on.as_deref(), Some("the right program"));
+    assert_eq!(run.finish()?.resume_command.as_deref(), Some("the right program"));
     Ok(())
 }
 
@@ -380,7 +380,7 @@ fn forgotten() -> Outcome {
     drop(run);
     // A process that ends without `finish` is recorded.
     let overview = Overview::of(directory.path())?;
-    assert!(matches!(&overview.fate, Fate::Failed(why) if why.contains("left early")), "{overview}");
+    assert!(matches!(&overview.status, Status::Failed(why) if why.contains("left early")), "{overview}");
     let mut run = resume()?;
     run.restore(&mut net, &mut optimizer)?;
     let said = run.fail("the loss is NaN")?.to_string();
@@ -447,6 +447,6 @@ fn due() -> Outcome {
     assert!(!run.is_interrupted(), "a request in mid-step has no effect yet");
     run.advance();
     assert!(run.is_due() && run.is_interrupted());
-    assert_eq!(run.finish()?.fate, Fate::Interrupted);
+    assert_eq!(run.finish()?.status, Status::Interrupted);
     Ok(())
 }

@@ -9,7 +9,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use libtest_mimic::{Failed, Trial};
-use meganeura::run::{Fate, Overview, Run, read_metrics};
+use meganeura::run::{Overview, Run, Status, read_metrics};
 use meganeura::{Device, ErrorKind, Seed};
 use rand_distr::{Distribution, Uniform};
 
@@ -107,7 +107,7 @@ fn survives_being_killed() -> Outcome {
         let status = child.0.wait()?;
         assert_eq!(status.signal(), Some(9), "the process ended by itself: {status}");
         in_saves += usize::from(look(&program.folder).0);
-        assert_eq!(Overview::of(&program.folder)?.fate, Fate::Died);
+        assert_eq!(Overview::of(&program.folder)?.status, Status::Died);
     }
     println!("killed {KILLS} times, {in_saves} of them inside of a save or a deletion");
     assert!(in_saves > 0, "no kill struck a save");
@@ -168,7 +168,7 @@ fn left_alone() -> Outcome {
     signal(&child.0.0, "HUP", 1)?;
     let (status, _) = ended(child)?;
     assert!(status.success(), "{status}");
-    assert_eq!(Overview::of(&program.folder)?.fate, Fate::Finished);
+    assert_eq!(Overview::of(&program.folder)?.status, Status::Finished);
     assert_eq!(outcome(&program)?, expected);
     Ok(())
 }
@@ -210,7 +210,7 @@ fn saves_and_ends(
     assert!(status.success(), "SIG{name}: {status}");
     assert!(said.contains("interrupted, step") && said.contains("to resume: the same command"), "{said}");
     let overview = Overview::of(&program.folder)?;
-    assert_eq!(overview.fate, Fate::Interrupted);
+    assert_eq!(overview.status, Status::Interrupted);
     // The last checkpoint is at the step where it stopped.
     assert_eq!(overview.last.expect("a checkpoint").1, overview.position);
     assert!((20..FEWER * BATCHES).contains(&overview.position.step), "it ended by itself");
@@ -245,10 +245,10 @@ fn locked() -> Outcome {
     assert_eq!(second.status.code(), Some(1));
     let said = String::from_utf8(second.stderr)?;
     assert!(said.contains(&format!("another process (process {}) trains there", child.0.id())), "{said}");
-    assert_eq!(Overview::of(&program.folder)?.fate, Fate::Running);
+    assert_eq!(Overview::of(&program.folder)?.status, Status::Running);
     child.0.kill()?;
     child.0.wait()?;
-    assert_eq!(Overview::of(&program.folder)?.fate, Fate::Died);
+    assert_eq!(Overview::of(&program.folder)?.status, Status::Died);
     Run::at(&program.folder, &Device::cpu()).resume()?;
     Ok(())
 }
@@ -275,7 +275,7 @@ fn is_as_before(output: &Output, cause: &str, program: &TrainingProgram, before:
     assert!(said.contains(cause), "{said}");
     assert!(!look(&program.folder).0, "no partial checkpoint is left");
     let after = Overview::of(&program.folder)?;
-    assert!(matches!(after.fate, Fate::Failed(_)), "{after}");
+    assert!(matches!(after.status, Status::Failed(_)), "{after}");
     assert_eq!((&after.last, &after.best), (&before.last, &before.best));
     // With free space again, the run resumes.
     let output = program.command().output()?;

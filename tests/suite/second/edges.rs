@@ -17,7 +17,7 @@ pub(crate) fn collect(trials: &mut Vec<Trial>) {
     both("a_target_without_a_path_has_no_gradient", no_path);
 }
 
-/// The gradients of `Σ (dy/dx)²` by `x` and by the cotangent of `y`, which is 1.
+/// The gradients of `Σ (dy/dx)²` with respect to `x` and to the cotangent of `y`, which is 1.
 fn penalise(x: &Var, y: &Var) -> Result<[Vec<f32>; 2]> {
     let tape = x.tape();
     let one = tape.scalar(1.0).expand(y.shape());

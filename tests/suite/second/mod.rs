@@ -74,7 +74,7 @@ fn cotangent(y: &Var, op: Pointwise) -> Result<Var> {
     Ok(y.tape().input(&numbers.tensor(&y.tape().device())?))
 }
 
-/// The gradients of `Σ d·dx` by all operands and the cotangents, where `dx` are the gradients of `Σ c·y`.
+/// The gradients of `Σ d·dx` with respect to all operands and the cotangents, where `dx` are the gradients of `Σ c·y`.
 fn derivatives(case: &Case, device: &Device, operands: &[Numbers]) -> Result<Vec<Vec<f64>>> {
     let tape = Tape::with_seed(device, 3);
     let (mut x, y) = record(case, &tape, operands)?;

@@ -42,6 +42,7 @@ pub(crate) fn collect(trials: &mut Vec<Trial>) {
         }
     }
     trials.push(trial("the_same_run_gives_the_same_bits", same_bits));
+    trials.push(trial("ranks_agree_whether_a_run_is_resumed", |folder| succeed(folder, 2, &["open"])));
     for kind in ["all", "owned"] {
         let name = format!("a_run_resumes_with_another_number_of_ranks::{kind}");
         trials.push(trial(name, move |folder| resumed(folder, kind)));

@@ -111,6 +111,7 @@ pub(super) fn run(folder: &Path, program: &str, options: &[String]) -> Result<()
     let world = World::join()?;
     match program {
         "train" => train(&world, options[0].parse()?, folder),
+        "open" => open(&world, folder),
         "run" => in_run(&world, folder, options[0].parse().expect("a number"), &options[1]),
         "gradients" => gradients(&world),
         "rounded" => rounded(&world, &options[0]),
@@ -190,6 +191,16 @@ fn train_net<M: Module + Layer>(world: &World, how: How, folder: &Path, device: 
 }
 
 /// Trains in a run until it has this many epochs.
+/// A run that was begun is resumed, on every rank, even if it has no checkpoint yet.
+fn open(world: &World, folder: &Path) -> Result<()> {
+    let device = world.device("cpu")?;
+    for is_resumed in [false, true] {
+        let run = Run::at(folder.join("run"), &device).world(world).open()?;
+        assert_eq!(run.is_resumed(), is_resumed, "rank {}", world.rank());
+    }
+    Ok(())
+}
+
 pub(super) fn in_run(world: &World, folder: &Path, epochs: u64, kind: &str) -> Result<()> {
     let kind = if kind == "owned" { Kind::Owned } else { Kind::All };
     let device = world.device("cpu")?.with_precision(Precision::Double)?;

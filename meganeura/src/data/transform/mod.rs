@@ -1,14 +1,14 @@
 //! Transformations of examples, which apply before they are put into a batch. One transformation per file.
 
 mod crop;
-mod cut_out;
+mod cutout;
 mod flip;
 mod normalize;
 
 use std::fmt;
 
 pub use crop::RandomCrop;
-pub use cut_out::CutOut;
+pub use cutout::Cutout;
 pub use flip::HorizontalFlip;
 pub use normalize::Normalize;
 
@@ -18,7 +18,7 @@ use crate::{Result, Shape};
 
 /// A transformation of an example: [`Batches::transform`](super::Batches::transform) applies it.
 ///
-/// The crate has [`RandomCrop`], [`HorizontalFlip`], [`CutOut`] and [`Normalize`]; your own is a type with these two
+/// The crate has [`RandomCrop`], [`HorizontalFlip`], [`Cutout`] and [`Normalize`]; your own is a type with these two
 /// methods.
 ///
 /// ```
@@ -96,7 +96,7 @@ mod tests {
             (Box::new(RandomCrop::new(2, 2)), &[4], ErrorKind::Shape, "[channels, height, width]"),
             (Box::new(HorizontalFlip::new(0.5)), &[2, 2], ErrorKind::Shape, "HorizontalFlip"),
             (Box::new(HorizontalFlip::new(f64::NAN)), &[1, 2, 2], ErrorKind::Argument, "HorizontalFlip"),
-            (Box::new(CutOut::new(2)), &[2, 2], ErrorKind::Shape, "CutOut"),
+            (Box::new(Cutout::new(2)), &[2, 2], ErrorKind::Shape, "Cutout"),
             (Box::new(Normalize::new([0.5; 3], [0.5; 3])), &[1, 2, 2], ErrorKind::Shape, "3 means"),
             (Box::new(Normalize::new([0.5], [0.5; 2])), &[1, 2, 2], ErrorKind::Shape, "2 deviations"),
             (Box::new(Normalize::new([0.5], [0.0])), &[1, 2, 2], ErrorKind::Argument, "Normalize"),

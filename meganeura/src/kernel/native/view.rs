@@ -58,6 +58,16 @@ impl<'a, T> View<'a, T> {
             Slice::Float(_) => unreachable!("floats where the type rule promised indices"),
         }
     }
+
+    /// The operand's own indices, in order. Its layout must be contiguous.
+    ///
+    /// # Panics
+    ///
+    /// If the operand holds floats.
+    #[must_use]
+    pub fn contiguous_indices(&self) -> &'a [u32] {
+        &self.indices()[self.layout.offset()..][..self.layout.shape().elements()]
+    }
 }
 
 /// A result: always contiguous.

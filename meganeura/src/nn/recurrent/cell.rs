@@ -136,8 +136,11 @@ impl OnTape {
     #[track_caller]
     pub(super) fn new<G: RecurrentGates>(cell: &RecurrentCell<G>, x: &Var, n: usize) -> Self {
         let (mut bias, mut within) = (None, None);
-        if let (Some(bias_ih), Some(bias_hh)) = (&cell.bias_ih, &cell.bias_hh) {
-            let (sum, apart) = G::biases(x.param(bias_ih), x.param(bias_hh));
+        let biases = [&cell.bias_ih, &cell.bias_hh];
+        if biases.iter().any(|bias| bias.is_some()) {
+            let zeros = || x.constant(0.0).expand([G::COUNT * cell.hidden()]);
+            let [bias_ih, bias_hh] = biases.map(|bias| bias.as_ref().map_or_else(zeros, |bias| x.param(bias)));
+            let (sum, apart) = G::biases(bias_ih, bias_hh);
             bias = Some(sum);
             if let Some(apart) = apart {
                 within = Some(apart.expand([n, cell.hidden()]));

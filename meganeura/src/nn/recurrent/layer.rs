@@ -133,6 +133,11 @@ fn over_steps<G: RecurrentGates>(
     let [n, t, width] = *x.shape().dims() else { unreachable!("sequences") };
     let weights = OnTape::new(cell, x, n);
     let rows = G::COUNT * cell.hidden();
+    // Padding is dropped before the product: the gradient of the weight multiplies its elements by 0, and NaN·0 is NaN.
+    let x = match mask {
+        Some(mask) => mask.reshape([n, t, 1]).where_cond(x, &x.constant(0.0)),
+        None => x.clone(),
+    };
     let of_input = weights.of_input(&x.reshape([n * t, width])).reshape([n, t * rows]);
     let mut outputs = Vec::with_capacity(t);
     for turn in 0..t {

@@ -64,7 +64,8 @@ pub type Lstm = Recurrent<LstmGates>;
 /// Weights have a block of rows for each of `r`, `z` and `n`, in this order. See [`Recurrent`] for everything but the
 /// formula.
 ///
-/// Shapes: `x [N, T, I]` → `y [N, T, D·H]`, with the batch first. [Cho et al., 2014](https://arxiv.org/abs/1406.1078).
+/// Shapes: `x [N, T, I]` → `y [N, T, D·H]`, with the batch first. [Cho et al., 2014](https://arxiv.org/abs/1406.1078),
+/// but with the reset gate after the product, as in PyTorch; in the paper it multiplies `h` before.
 ///
 /// ```
 /// use meganeura::prelude::*;

@@ -1,5 +1,5 @@
 use super::*;
-use crate::{Device, ErrorKind, Init, Layer, ModuleExt, Result, Seed, Shape, Tape, Tensor, Var};
+use crate::{Device, ErrorKind, Init, Layer, ModuleExt, Param, Result, Seed, Shape, Tape, Tensor, Var};
 
 fn input(tape: &Tape, shape: &[usize]) -> Var {
     let numbers: Vec<_> = (0..shape.iter().product::<usize>()).map(|i| ((i * 7 % 11) as f32 - 5.0) / 4.0).collect();
@@ -8,7 +8,7 @@ fn input(tape: &Tape, shape: &[usize]) -> Var {
 
 fn numbers(cell: &mut RnnCell, weights: [f32; 2], biases: [f32; 2]) {
     let device = Device::cpu();
-    let set = |param: &mut crate::Param, shape: &[usize], x: f32| {
+    let set = |param: &mut Param, shape: &[usize], x: f32| {
         param.set(Tensor::from_slice(&device, Shape::new(shape), &[x]).unwrap()).unwrap();
     };
     set(&mut cell.weight_ih, &[1, 1], weights[0]);
@@ -89,6 +89,46 @@ fn sequences_of_a_batch_are_as_if_alone() -> Result<()> {
     assert!(close(&state.c.slice(1, 0..1), &of_first.c)? && close(&state.h.slice(1, 1..2), &of_second.h)?);
     assert_eq!(y.slice(0, 1..3).slice(1, 2..4).to_vec()?, [0.0; 24]);
     assert_eq!(state.h.slice(1, 2..3).to_vec()?, [0.0; 12]);
+    Ok(())
+}
+
+/// NaN in padding reaches neither the result nor a gradient.
+#[test]
+fn padding_may_be_nan_in_training() -> Result<()> {
+    let device = Device::cpu();
+    let layer = Gru::new(2, 3).init(&device, Seed::new(1))?;
+    let gradients = |padding: f64| -> Result<Vec<Vec<f32>>> {
+        let tape = Tape::new(&device);
+        let mask = tape.input(&Tensor::from_slice(&device, [2, 3], &[1.0, 1.0, 1.0, 1.0, 0.0, 0.0])?);
+        let x = mask.reshape([2, 3, 1]).where_cond(&input(&tape, &[2, 3, 2]), &tape.scalar(padding));
+        let grads = tape.backward(&layer.run(&x, None, Steps::Mask(&mask)).0.square().sum())?;
+        layer.named_parameters().iter().map(|(_, param)| grads.get(param).expect("it is used").to_vec()).collect()
+    };
+    assert_eq!(gradients(f64::NAN)?, gradients(7.0)?);
+    Ok(())
+}
+
+/// A bias that is missing counts as zeros.
+#[test]
+fn either_bias_may_be_missing() -> Result<()> {
+    let device = Device::cpu();
+    let layer = Gru::new(2, 3).init(&device, Seed::new(1))?;
+    let tape = Tape::inference(&device);
+    let x = input(&tape, &[2, 3, 2]);
+    for of_input in [true, false] {
+        let (mut missing, mut zeros) = (layer.clone(), layer.clone());
+        let bias = |layer: &mut Gru| {
+            let cell = &mut layer.cells[0];
+            std::mem::take(if of_input { &mut cell.bias_ih } else { &mut cell.bias_hh })
+        };
+        let replaced = bias(&mut missing).expect("there is a bias");
+        let zero = Param::new(Tensor::zeros(&device, replaced.shape())?);
+        bias(&mut zeros);
+        let cell = &mut zeros.cells[0];
+        *if of_input { &mut cell.bias_ih } else { &mut cell.bias_hh } = Some(zero);
+        assert_eq!(missing.forward(&x).to_vec()?, zeros.forward(&x).to_vec()?);
+        assert_ne!(missing.forward(&x).to_vec()?, layer.forward(&x).to_vec()?);
+    }
     Ok(())
 }
 

@@ -172,7 +172,7 @@ impl Model {
         here(|| {
             let shape = |port: &Port| match port.shape() {
                 Some(shape) => Ok(shape),
-                None => bail!(Argument, "input {port} has no fixed shape; say which with `Model::compile_for`"),
+                None => bail!(Argument, "input {port} has no fixed shape; pass one to `Model::compile_for`"),
             };
             self.compile_for(&self.inputs.iter().map(shape).collect::<Result<Vec<_>>>()?)
         })

@@ -154,8 +154,8 @@ impl<'g> Convolution<'g> {
     }
 
     /// Rows that a workgroup packs, for tiles of so many rows; `None` where workgroup memory is too small for them,
-    /// with a kilobyte for finding a block's peak. In bf16 rows share no power, so a workgroup takes few, and there are
-    /// many.
+    /// with a kilobyte for finding a block's peak. In bf16, rows share no power of two, so each workgroup packs few
+    /// rows, and there are many workgroups.
     fn rows_of_block(&self, rows: usize, caps: &Caps) -> Option<usize> {
         let fits = |rows: &usize, bytes: usize| 8 * bytes * self.taps() * (rows + 2) + 1024 <= caps.workgroup_memory;
         if caps.bf16_units {

@@ -74,7 +74,7 @@ pub(crate) fn output_extent(
         ));
     };
     if padded < reach {
-        return Err(format!("{axis}: the kernel reaches over {reach} pixels, the padded input has {padded}"));
+        return Err(format!("{axis}: the kernel spans {reach} pixels, but the padded input has only {padded}"));
     }
     Ok((padded - reach) / stride + 1)
 }
@@ -354,7 +354,7 @@ pub(super) fn cases(
     .into()
 }
 
-/// Seven loops: `y`, and for a given `dy` the gradients `dx` and `dw`.
+/// The definition, term by term: `y`, and for a given `dy` the gradients `dx` and `dw`.
 #[cfg(feature = "testing")]
 pub(super) fn naive(
     arrays: &[super::super::case::Array],

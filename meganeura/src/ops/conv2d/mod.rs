@@ -150,7 +150,7 @@ fn kernel_elements(weight: Shape) -> u64 {
     weight.dims()[1..].iter().map(|&extent| extent as u64).product()
 }
 
-/// The shape that gradients of these shapes must have, or why they do not fit.
+/// Checks that a shape is the expected one; the error names both.
 fn expect_shape(what: &str, found: Shape, expected: Shape) -> Result<(), String> {
     if found == expected { Ok(()) } else { Err(format!("{what} must be {expected}, it is {found}")) }
 }

@@ -1,5 +1,5 @@
-//! Variants of `conv2d_taps`: convolutions on matrix units, of images in bf16, and gradients of their inputs. A
-//! tile's inputs lie in workgroup memory once for all taps; see `shaders/wgsl/conv2d_taps.wgsl`.
+//! Variants of `conv2d_taps`: convolutions on matrix units, of images in bf16, and gradients of their inputs. A tile's
+//! inputs are loaded into workgroup memory once and reused by all taps; see `shaders/wgsl/conv2d_taps.wgsl`.
 
 use std::cmp::Reverse;
 

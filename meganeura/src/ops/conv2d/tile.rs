@@ -117,7 +117,7 @@ fn stride(g: &Geometry, axis: usize) -> usize {
     if g.kernel[axis] == 1 { 1 } else { g.options().stride[axis] }
 }
 
-/// Lines are counted in eights of pixels.
+/// The pixels are rounded up to a multiple of eight.
 fn loads(pixels: usize, channels: usize, invocations: usize) -> usize {
     (pixels.next_multiple_of(8) * channels / 8).div_ceil(invocations)
 }

@@ -14,6 +14,9 @@ use crate::kernel::native::{OutView, Real, Scratch, View, parallel};
 use crate::tape::Var;
 use crate::{DType, Error, ErrorKind, Result, Shape, TensorType};
 
+/// The logarithm of an impossible event: far below any other, but finite, so that sums and differences stay finite.
+const LEAST: f64 = -1e30;
+
 /// `−ln p(targets | x)` of each example: the sum `p = Σ_path Π_t e^x[t, n, path[t]]` over all paths through T steps
 /// that yield the targets once repeated classes are merged and blanks are removed.
 ///
@@ -34,9 +37,9 @@ pub struct Ctc {
 
 /// `dx` of [`Ctc`], from `γ ∝ α·β/eˣ`, where β is α from the other end.
 ///
-/// Shapes: those of [`Ctc`]'s operands, `ln α [N,T,L]`, `dℓ [N]` → `dx [T,N,C]`; 0 past an example's length.
-/// Gradient: records the loss step by step (`recorded.rs`) and differentiates that twice. All of it goes to `x`, as
-/// `ln α` is a function of `x` and gets nothing. NaN where the gradient is.
+/// Shapes: those of [`Ctc`]'s operands, `ln α [N,T,L]`, `dℓ [N]` → `dx [T,N,C]`; 0 past an example's length. Gradient:
+/// records the loss step by step (`recorded.rs`) and differentiates that twice. `x` and `dℓ` get cotangents; `ln α` is
+/// a function of `x` and gets none. NaN where the gradient is.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct CtcGrad {
     forward: Ctc,
@@ -117,11 +120,6 @@ fn types<T>(x: &[View<'_, T>], float: DType) -> Vec<TensorType> {
         TensorType::new(if (1..4).contains(&k) { DType::U32 } else { float }, x.layout().shape())
     };
     x.iter().enumerate().map(ty).collect()
-}
-
-/// The indices of an operand, which is contiguous.
-fn indices<'a, T>(x: &View<'a, T>) -> &'a [u32] {
-    &x.indices()[x.layout().offset()..][..x.layout().shape().elements()]
 }
 
 impl Primitive for Ctc {

@@ -1,10 +1,7 @@
 //! The native recursions of CTC, and its test cases.
 
-use super::{Geometry, indices};
+use super::{Geometry, LEAST};
 use crate::kernel::native::{Real, View};
-
-/// The logarithm of an impossible event: far below any other, but finite, so that sums and differences stay finite.
-const LEAST: f64 = -1e30;
 
 /// One example of a batch.
 pub(super) struct Example<'a, T> {
@@ -39,8 +36,8 @@ fn log_sum<T: Real>(x: [T; 3]) -> T {
 
 impl<'a, T: Real> Example<'a, T> {
     pub(super) fn new(x: &[View<'a, T>], g: Geometry, blank: u32, n: usize) -> Self {
-        let targets = &indices(&x[1])[n * g.labels..][..g.labels];
-        let [steps, labels] = [2, 3].map(|k| indices(&x[k])[n] as usize);
+        let targets = &x[1].contiguous_indices()[n * g.labels..][..g.labels];
+        let [steps, labels] = [2, 3].map(|k| x[k].contiguous_indices()[n] as usize);
         Self {
             x: x[0].floats(),
             targets,

@@ -1,19 +1,16 @@
 //! The CTC loss, recorded with differentiable operations, so that its gradient can be differentiated.
 
-use super::{Ctc, Geometry};
+use super::{Ctc, Geometry, LEAST};
 use crate::ops::gather::Gather;
 use crate::tape::Var;
-
-/// The logarithm of an impossible event, as in the kernels: finite, so that differences are.
-const LEAST: f64 = -1e30;
 
 impl Ctc {
     /// The loss of each example up to a constant, `[N]`, by one elementwise step for each step of the input; `None` if
     /// there are no steps.
     ///
     /// The constant comes from the scales of the rows: `ln α` is kept relative to the largest number of a row, which is
-    /// detached. Derivatives of every order are those of the loss, since the two differ only by terms that do not
-    /// depend on the input.
+    /// detached. Derivatives of every order are those of the loss, since the two differ only by the peaks, which are
+    /// detached.
     pub(super) fn recorded(&self, x: &[Var]) -> Option<Var> {
         let [x, targets, steps, lengths] = x else { unreachable!("four operands") };
         let g = Geometry::of(&[x, targets, steps, lengths].map(Var::ty));

@@ -9,7 +9,7 @@
 //! | forward | up to 4096 elements, or up to 16,384 where there are 128 groups | held |
 //! | forward | longer | split |
 //! | backward | of up to 4096 channels of one element each | rows |
-//! | backward | of up to 256 channels, up to 32 elements for each of 256 invocations | held |
+//! | backward | of up to 256 channels, up to 32 elements for each of 256 invocations; beyond 4096 elements only where there are 128 groups | held |
 //! | backward | longer | split |
 //!
 //! In the backward pass, a last launch adds the sums of each channel over the samples; two launches if there are many

@@ -4,7 +4,7 @@
 use super::Pointwise;
 
 impl Pointwise {
-    /// The operand that the result equals when another operand is filled with this constant: `x + 0`, `x · 1`.
+    /// The operand that the result equals because the other operand is a neutral constant, as in `x + 0` or `x · 1`.
     pub(crate) fn neutral(self, constants: &[Option<f64>]) -> Option<usize> {
         match (self, constants) {
             (Self::Add | Self::Sub, [_, Some(0.0)]) | (Self::Mul | Self::Div, [_, Some(1.0)]) => Some(0),

@@ -156,7 +156,7 @@ impl Lbfgs {
         Self { gradient_tolerance: tolerance, ..self }
     }
 
-    /// The change of the loss and of every parameter at or below which a step ends; 1e-9 by default.
+    /// A step ends if no parameter changes by more than this, or the loss changes by less; 1e-9 by default.
     pub fn change_tolerance(self, tolerance: f64) -> Self {
         Self { change_tolerance: tolerance, ..self }
     }
@@ -172,7 +172,7 @@ impl Lbfgs {
         Self { line_search, ..self }
     }
 
-    /// Iterates from the current parameters, and returns the loss there.
+    /// Iterates from the current parameters, and returns the loss before the first iteration, like PyTorch.
     ///
     /// `loss` records a forward pass on a tape of its own and returns the loss. It is called for each evaluation, and
     /// must give the same loss for the same parameters. Running statistics of batch normalisation do not change.

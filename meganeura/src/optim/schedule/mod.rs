@@ -96,8 +96,9 @@ impl Schedule {
         Self(Form::Exponential { from, factor })
     }
 
-    /// Half a cosine: `floor + (from − floor)·(1 + cos(π·min(s, steps)/steps))/2`; PyTorch's `CosineAnnealingLR`, which
-    /// then stays at the floor. [Loshchilov and Hutter, 2016](https://arxiv.org/abs/1608.03983), without restarts.
+    /// Half a cosine, then the floor: `floor + (from − floor)·(1 + cos(π·min(s, steps)/steps))/2`; PyTorch's
+    /// `CosineAnnealingLR` up to `T_max`, after which PyTorch's rises again. [Loshchilov and Hutter,
+    /// 2016](https://arxiv.org/abs/1608.03983), without restarts.
     #[must_use]
     pub fn cosine(from: f64, steps: u64, floor: f64) -> Self {
         Self(Form::Cosine { from, steps, floor })
@@ -124,8 +125,9 @@ impl Schedule {
         Self(Form::Polynomial { from, steps, power, floor })
     }
 
-    /// Up to a peak and down to almost 0, over `steps` steps in all:
-    /// [`one_cycle_with`](Self::one_cycle_with)`(peak, steps, 0.3, 25, 1e4)`, PyTorch's `OneCycleLR` with its defaults.
+    /// Up to a peak and down to almost 0, over `steps` steps in all: [`one_cycle_with`](Self::one_cycle_with)`(peak,
+    /// steps, 0.3, 25, 1e4)`, the learning rates of PyTorch's `OneCycleLR` with its defaults. PyTorch cycles the
+    /// momentum as well; here it stays constant.
     #[must_use]
     pub fn one_cycle(peak: f64, steps: u64) -> Self {
         Self::one_cycle_with(peak, steps, 0.3, 25.0, 1e4)

@@ -9,7 +9,7 @@ use crate::optim::{Group, Optimizer};
 ///
 /// [`tell`](Self::tell) it the metric of each validation. A metric improves if it is below `best·(1 − threshold)`, or
 /// above `best·(1 + threshold)` if it is [maximized](Self::maximize); NaN never improves. The learning rate is
-/// multiplied by a factor at the first metric after `patience` others that did not improve.
+/// multiplied by a factor once more than `patience` metrics in a row have not improved.
 ///
 /// Unlike a [`Schedule`](super::Schedule), it has a memory: [`state`](Self::state) is saved with the optimizer's, and
 /// [`load_state`](Self::load_state) restores it.
@@ -54,7 +54,7 @@ struct State {
     lr: f64,
     /// Infinite before the first metric.
     best: f64,
-    /// The number of metrics since the last that improved.
+    /// The number of metrics in a row that did not improve, since the last reduction or its cooldown.
     bad: u64,
     /// The number of metrics that are still not counted as bad.
     cooling: u64,

@@ -69,7 +69,7 @@ const KEPT: usize = 8;
 ///
 /// # Speed
 ///
-/// See `BENCHMARKS.md`: `bench --compile`.
+/// `BENCHMARKS.md` compares it with a tape for every step (columns "tape" and "once").
 pub struct TrainStep<'a, M: Deref, I, O> {
     module: M,
     loss: Box<LossFn<'a, M::Target, I, O>>,
@@ -107,7 +107,7 @@ where
         }
     }
 
-    /// Sets a change to the gradients before the optimizer gets them, such as [`Grads::clip_norm`].
+    /// Applies `change` to the gradients before the optimizer gets them: [`Grads::clip_norm`], for example.
     #[must_use]
     pub fn gradients(mut self, change: impl FnMut(&M::Target, Grads) -> Result<Grads> + 'a) -> Self {
         self.gradients = Box::new(change);

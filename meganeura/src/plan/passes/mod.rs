@@ -33,7 +33,7 @@ mod uses;
 use super::{Plan, Request, Target};
 use crate::Result;
 
-/// Buffers that a step of the native executor touches at most: few enough for a block of each to stay in the first
+/// The most buffers that a step of the native executor touches: few enough for one block of each to stay in the L1
 /// cache.
 const MOST_BUFFERS: usize = 8;
 

@@ -236,7 +236,7 @@ impl Watch {
 
 impl Drop for Watch {
     fn drop(&mut self) {
-        // The ear hears the end, and then the heart stops.
+        // The listening thread sees the closed connection, and then the heartbeat thread ends.
         let stream = self.stream.lock().unwrap_or_else(PoisonError::into_inner);
         drop(stream.shutdown(Shutdown::Both));
     }

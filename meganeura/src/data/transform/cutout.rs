@@ -12,11 +12,11 @@ use crate::{Result, Shape};
 ///
 /// Zero is the mean after [`Normalize`](super::Normalize), and black before it; the authors use the mean.
 #[derive(Clone, Copy, Debug)]
-pub struct CutOut {
+pub struct Cutout {
     side: usize,
 }
 
-impl CutOut {
+impl Cutout {
     /// Squares of `side` by `side` pixels.
     #[must_use]
     pub fn new(side: usize) -> Self {
@@ -24,7 +24,7 @@ impl CutOut {
     }
 }
 
-impl Transform for CutOut {
+impl Transform for Cutout {
     fn shape(&self, shape: Shape) -> Result<Shape> {
         image(shape).map(|_| shape)
     }
@@ -51,7 +51,7 @@ mod tests {
 
     fn hidden(side: usize, seed: u64) -> Vec<(usize, usize)> {
         let mut example = vec![1.0; 2 * 20];
-        CutOut::new(side).apply(&mut example, [2, 4, 5].into(), Seed::new(seed));
+        Cutout::new(side).apply(&mut example, [2, 4, 5].into(), Seed::new(seed));
         assert_eq!(example[..20], example[20..], "channels differ");
         (0..20).filter(|&i| example[i] == 0.0).map(|i| (i / 5, i % 5)).collect()
     }
