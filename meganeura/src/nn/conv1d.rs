@@ -3,9 +3,9 @@
 use meganeura_derive::Module;
 
 use super::extent::{Window, check_channels, misfit};
-use crate::error::bail;
+use super::settings::{expect_channels, expect_positive, weight_and_bias};
 use crate::init::Initializer;
-use crate::module::{Init, Layer, Seed, init_field};
+use crate::module::{Init, Layer, Seed};
 use crate::ops::Conv2dOptions;
 use crate::{Device, Param, Result, Shape, TensorType, Var};
 
@@ -180,36 +180,15 @@ impl Init for Conv1dConfig {
 
     fn build(self, device: &Device, seed: Seed) -> Result<Conv1d> {
         let Self { inputs, outputs, kernel, options, bias, weight_init } = self;
-        check("conv1d", [inputs, outputs], options.groups)?;
-        check_positive("conv1d", [("kernel", kernel), ("stride", options.stride), ("dilation", options.dilation)])?;
+        expect_channels("conv1d", [inputs, outputs], options.groups)?;
+        expect_positive(
+            "conv1d",
+            &[("kernel", [kernel]), ("stride", [options.stride]), ("dilation", [options.dilation])],
+        )?;
         let shape = Shape::from([outputs, inputs / options.groups, kernel]);
-        let weight = weight_init.sample(device, shape, seed.field("weight"));
-        let weight = Param::new(init_field("weight", weight)?);
-        let draw_bias = || Initializer::bias_beside(shape)?.sample(device, [outputs], seed.field("bias"));
-        let bias = bias.then(draw_bias).transpose()?.map(Param::new);
+        let (weight, bias) = weight_and_bias(device, seed, shape, &weight_init, bias.then_some(outputs))?;
         Ok(Conv1d { weight, bias, options })
     }
-}
-
-/// Checks the channels and groups of any convolution.
-pub(super) fn check(layer: &str, [inputs, outputs]: [usize; 2], groups: usize) -> Result<()> {
-    if inputs == 0 || outputs == 0 {
-        bail!(Argument, "{layer}: from {inputs} to {outputs} channels; both must be at least 1");
-    }
-    if groups == 0 || inputs % groups != 0 || outputs % groups != 0 {
-        bail!(Argument, "{layer}: {groups} groups must divide the {inputs} input and {outputs} output channels");
-    }
-    Ok(())
-}
-
-/// Refuses settings of 0.
-pub(super) fn check_positive<const N: usize>(layer: &str, settings: [(&str, usize); N]) -> Result<()> {
-    for (name, setting) in settings {
-        if setting == 0 {
-            bail!(Argument, "{layer}: {name} 0; it must be at least 1");
-        }
-    }
-    Ok(())
 }
 
 #[cfg(test)]
@@ -274,7 +253,7 @@ mod tests {
         let tape = Tape::new(&Device::cpu());
         for (shape, why) in [
             (&[1, 2, 8][..], "the input has 2 channels, the weight expects 3"),
-            (&[1, 3, 2], "reaches over 3 elements"),
+            (&[1, 3, 2], "spans 3 elements"),
             (&[3, 8], "must be [N, C, L], it is [3, 8]"),
         ] {
             let x = Tensor::zeros(&tape.device(), Shape::new(shape)).unwrap();

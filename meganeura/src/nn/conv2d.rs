@@ -3,9 +3,9 @@
 use meganeura_derive::Module;
 
 use super::IntoPair;
-use crate::error::bail;
+use super::settings::{expect_channels, expect_positive, weight_and_bias};
 use crate::init::Initializer;
-use crate::module::{Init, Layer, Seed, init_field};
+use crate::module::{Init, Layer, Seed};
 use crate::ops::{Conv2dOptions, Padding};
 use crate::{Device, Param, Result, Shape, Var};
 
@@ -147,35 +147,18 @@ impl Conv2dConfig {
     pub fn weight_init(self, weight_init: Initializer) -> Self {
         Self { weight_init, ..self }
     }
-
-    fn check(&self) -> Result<()> {
-        let Self { inputs, outputs, kernel, options: Conv2dOptions { stride, dilation, groups, .. }, .. } = *self;
-        if inputs == 0 || outputs == 0 {
-            bail!(Argument, "conv2d: from {inputs} to {outputs} channels; both must be at least 1");
-        }
-        for (name, pair) in [("kernel", kernel), ("stride", stride), ("dilation", dilation)] {
-            if pair.contains(&0) {
-                bail!(Argument, "conv2d: {name} {pair:?}; both must be at least 1");
-            }
-        }
-        if groups == 0 || inputs % groups != 0 || outputs % groups != 0 {
-            bail!(Argument, "conv2d: {groups} groups must divide the {inputs} input and {outputs} output channels");
-        }
-        Ok(())
-    }
 }
 
 impl Init for Conv2dConfig {
     type Output = Conv2d;
 
     fn build(self, device: &Device, seed: Seed) -> Result<Conv2d> {
-        self.check()?;
-        let Self { inputs, outputs, kernel: [height, width], options, padding_mode, bias, weight_init } = self;
+        let Self { inputs, outputs, kernel, options, padding_mode, bias, weight_init } = self;
+        expect_channels("conv2d", [inputs, outputs], options.groups)?;
+        expect_positive("conv2d", &[("kernel", kernel), ("stride", options.stride), ("dilation", options.dilation)])?;
+        let [height, width] = kernel;
         let shape = Shape::from([outputs, inputs / options.groups, height, width]);
-        let weight = weight_init.sample(device, shape, seed.field("weight"));
-        let weight = Param::new(init_field("weight", weight)?);
-        let draw_bias = || Initializer::bias_beside(shape)?.sample(device, [outputs], seed.field("bias"));
-        let bias = bias.then(draw_bias).transpose()?.map(Param::new);
+        let (weight, bias) = weight_and_bias(device, seed, shape, &weight_init, bias.then_some(outputs))?;
         Ok(Conv2d { weight, bias, options, padding_mode })
     }
 }

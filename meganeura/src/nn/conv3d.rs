@@ -3,11 +3,10 @@
 use meganeura_derive::Module;
 
 use super::IntoTriple;
-use super::conv1d::check;
 use super::extent::{Window, check_channels, misfit};
-use crate::error::bail;
+use super::settings::{expect_channels, expect_positive, weight_and_bias};
 use crate::init::Initializer;
-use crate::module::{Init, Layer, Seed, init_field};
+use crate::module::{Init, Layer, Seed};
 use crate::ops::Conv2dOptions;
 use crate::{Device, Param, Result, Shape, TensorType, Var};
 
@@ -244,26 +243,13 @@ impl Init for Conv3dConfig {
 
     fn build(self, device: &Device, seed: Seed) -> Result<Conv3d> {
         let Self { inputs, outputs, kernel, options, bias, weight_init } = self;
-        check("conv3d", [inputs, outputs], options.groups)?;
-        check_positive("conv3d", [("kernel", kernel), ("stride", options.stride), ("dilation", options.dilation)])?;
+        expect_channels("conv3d", [inputs, outputs], options.groups)?;
+        expect_positive("conv3d", &[("kernel", kernel), ("stride", options.stride), ("dilation", options.dilation)])?;
         let [depth, height, width] = kernel;
         let shape = Shape::from([outputs, inputs / options.groups, depth, height, width]);
-        let weight = weight_init.sample(device, shape, seed.field("weight"));
-        let weight = Param::new(init_field("weight", weight)?);
-        let draw_bias = || Initializer::bias_beside(shape)?.sample(device, [outputs], seed.field("bias"));
-        let bias = bias.then(draw_bias).transpose()?.map(Param::new);
+        let (weight, bias) = weight_and_bias(device, seed, shape, &weight_init, bias.then_some(outputs))?;
         Ok(Conv3d { weight, bias, options })
     }
-}
-
-/// Refuses settings with a 0.
-pub(super) fn check_positive<const N: usize>(layer: &str, settings: [(&str, [usize; 3]); N]) -> Result<()> {
-    for (name, triple) in settings {
-        if triple.contains(&0) {
-            bail!(Argument, "{layer}: {name} {triple:?}; all three must be at least 1");
-        }
-    }
-    Ok(())
 }
 
 #[cfg(test)]
@@ -332,7 +318,7 @@ mod tests {
         conv.weight.set_path("stem.weight");
         for (shape, why) in [
             (&[1, 2, 8, 8, 8][..], "the input has 2 channels, the weight expects 3"),
-            (&[1, 3, 2, 8, 8], "depth: a kernel of 3 reaches over 3 elements"),
+            (&[1, 3, 2, 8, 8], "depth: a kernel of 3 spans 3 elements"),
             (&[1, 3, 8, 8, 2], "width: a kernel"),
             (&[1, 3, 8, 8], "must be [N, C, D, H, W], it is [1, 3, 8, 8]"),
         ] {

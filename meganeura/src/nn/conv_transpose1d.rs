@@ -2,11 +2,12 @@
 
 use meganeura_derive::Module;
 
-use super::conv1d::{as_row, check, check_positive};
+use super::conv1d::as_row;
 use super::extent::{Window, misfit};
+use super::settings::{expect_channels, expect_positive, weight_and_bias};
 use crate::error::bail;
 use crate::init::Initializer;
-use crate::module::{Init, Layer, Seed, init_field};
+use crate::module::{Init, Layer, Seed};
 use crate::ops::ConvTranspose2dOptions;
 use crate::{Device, Param, Result, Shape, TensorType, Var};
 
@@ -202,8 +203,8 @@ impl Init for ConvTranspose1dConfig {
     fn build(self, device: &Device, seed: Seed) -> Result<ConvTranspose1d> {
         let Self { inputs, outputs, kernel, options, bias, weight_init } = self;
         let ConvTranspose1dOptions { stride, output_padding, dilation, groups, .. } = options;
-        check("conv_transpose1d", [inputs, outputs], groups)?;
-        check_positive("conv_transpose1d", [("kernel", kernel), ("stride", stride), ("dilation", dilation)])?;
+        expect_channels("conv_transpose1d", [inputs, outputs], groups)?;
+        expect_positive("conv_transpose1d", &[("kernel", [kernel]), ("stride", [stride]), ("dilation", [dilation])])?;
         if output_padding >= stride.max(dilation) {
             bail!(
                 Argument,
@@ -212,10 +213,7 @@ impl Init for ConvTranspose1dConfig {
             );
         }
         let shape = Shape::from([inputs, outputs / groups, kernel]);
-        let weight = weight_init.sample(device, shape, seed.field("weight"));
-        let weight = Param::new(init_field("weight", weight)?);
-        let draw_bias = || Initializer::bias_beside(shape)?.sample(device, [outputs], seed.field("bias"));
-        let bias = bias.then(draw_bias).transpose()?.map(Param::new);
+        let (weight, bias) = weight_and_bias(device, seed, shape, &weight_init, bias.then_some(outputs))?;
         Ok(ConvTranspose1d { weight, bias, options })
     }
 }

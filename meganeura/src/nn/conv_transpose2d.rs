@@ -3,9 +3,10 @@
 use meganeura_derive::Module;
 
 use super::IntoPair;
+use super::settings::{expect_channels, expect_positive, weight_and_bias};
 use crate::error::bail;
 use crate::init::Initializer;
-use crate::module::{Init, Layer, Seed, init_field};
+use crate::module::{Init, Layer, Seed};
 use crate::ops::ConvTranspose2dOptions;
 use crate::{Device, Param, Result, Shape, Var};
 
@@ -128,24 +129,16 @@ impl ConvTranspose2dConfig {
     pub fn weight_init(self, weight_init: Initializer) -> Self {
         Self { weight_init, ..self }
     }
+}
 
-    fn check(&self) -> Result<()> {
-        let Self { inputs, outputs, kernel, options, .. } = *self;
+impl Init for ConvTranspose2dConfig {
+    type Output = ConvTranspose2d;
+
+    fn build(self, device: &Device, seed: Seed) -> Result<ConvTranspose2d> {
+        let Self { inputs, outputs, kernel, options, bias, weight_init } = self;
         let ConvTranspose2dOptions { stride, output_padding, dilation, groups, .. } = options;
-        if inputs == 0 || outputs == 0 {
-            bail!(Argument, "conv_transpose2d: from {inputs} to {outputs} channels; both must be at least 1");
-        }
-        for (name, pair) in [("kernel", kernel), ("stride", stride), ("dilation", dilation)] {
-            if pair.contains(&0) {
-                bail!(Argument, "conv_transpose2d: {name} {pair:?}; both must be at least 1");
-            }
-        }
-        if groups == 0 || inputs % groups != 0 || outputs % groups != 0 {
-            bail!(
-                Argument,
-                "conv_transpose2d: {groups} groups must divide the {inputs} input and {outputs} output channels"
-            );
-        }
+        expect_channels("conv_transpose2d", [inputs, outputs], groups)?;
+        expect_positive("conv_transpose2d", &[("kernel", kernel), ("stride", stride), ("dilation", dilation)])?;
         if (0..2).any(|axis| output_padding[axis] >= stride[axis].max(dilation[axis])) {
             bail!(
                 Argument,
@@ -153,21 +146,9 @@ impl ConvTranspose2dConfig {
                  dilation {dilation:?}; to make the output larger, choose a larger stride or `pad` it"
             );
         }
-        Ok(())
-    }
-}
-
-impl Init for ConvTranspose2dConfig {
-    type Output = ConvTranspose2d;
-
-    fn build(self, device: &Device, seed: Seed) -> Result<ConvTranspose2d> {
-        self.check()?;
-        let Self { inputs, outputs, kernel: [height, width], options, bias, weight_init } = self;
-        let shape = Shape::from([inputs, outputs / options.groups, height, width]);
-        let weight = weight_init.sample(device, shape, seed.field("weight"));
-        let weight = Param::new(init_field("weight", weight)?);
-        let draw_bias = || Initializer::bias_beside(shape)?.sample(device, [outputs], seed.field("bias"));
-        let bias = bias.then(draw_bias).transpose()?.map(Param::new);
+        let [height, width] = kernel;
+        let shape = Shape::from([inputs, outputs / groups, height, width]);
+        let (weight, bias) = weight_and_bias(device, seed, shape, &weight_init, bias.then_some(outputs))?;
         Ok(ConvTranspose2d { weight, bias, options })
     }
 }

@@ -23,7 +23,7 @@ impl Window {
         };
         if padded < reach {
             return Err(format!(
-                "{axis}: a kernel of {kernel} reaches over {reach} elements, the padded input has {padded}"
+                "{axis}: a kernel of {kernel} spans {reach} elements, but the padded input has only {padded}"
             ));
         }
         Ok((padded - reach) / stride + 1)
@@ -104,7 +104,7 @@ mod tests {
             let message = result.unwrap_err();
             assert!(message.starts_with("length: ") && message.contains(why), "{message}");
         };
-        fails(window(3, 1, 0, 2).slide("length", 4), "reaches over 5 elements, the padded input has 4");
+        fails(window(3, 1, 0, 2).slide("length", 4), "spans 5 elements, but the padded input has only 4");
         fails(window(3, 0, 0, 1).slide("length", 4), "at least 1");
         fails(window(3, 1, usize::MAX, 1).slide("length", 4), "too large");
         fails(window(usize::MAX, 1, 0, 2).slide("length", 4), "too large");

@@ -4,9 +4,10 @@ use std::panic::Location;
 
 use meganeura_derive::Module;
 
+use super::settings::weight_and_bias;
 use crate::error::bail;
 use crate::init::Initializer;
-use crate::module::{Init, Layer, Seed, init_field};
+use crate::module::{Init, Layer, Seed};
 use crate::{Device, Error, ErrorKind, Param, Result, Shape, Var};
 
 /// Fully connected layer: `y = x·Wᵀ + b`
@@ -110,10 +111,7 @@ impl Init for LinearConfig {
             bail!(Argument, "linear: from {inputs} to {outputs} numbers; both must be at least 1");
         }
         let shape = Shape::from([outputs, inputs]);
-        let weight = weight_init.sample(device, shape, seed.field("weight"));
-        let weight = Param::new(init_field("weight", weight)?);
-        let draw_bias = || Initializer::bias_beside(shape)?.sample(device, [outputs], seed.field("bias"));
-        let bias = bias.then(draw_bias).transpose()?.map(Param::new);
+        let (weight, bias) = weight_and_bias(device, seed, shape, &weight_init, bias.then_some(outputs))?;
         Ok(Linear { weight, bias })
     }
 }

@@ -3,6 +3,7 @@
 use meganeura_derive::Module;
 
 use super::IntoPair;
+use super::settings::expect_positive;
 use crate::error::bail;
 use crate::module::{Init, Layer, Seed};
 use crate::{Device, Result, Var};
@@ -65,9 +66,7 @@ impl Init for MaxPool2d {
 
     fn build(self, _: &Device, _: Seed) -> Result<Self> {
         check("max_pool2d", self.kernel, self.stride, self.padding)?;
-        if self.dilation.contains(&0) {
-            bail!(Argument, "max_pool2d: dilation {:?}; both must be at least 1", self.dilation);
-        }
+        expect_positive("max_pool2d", &[("dilation", self.dilation)])?;
         Ok(self)
     }
 }
@@ -85,11 +84,7 @@ impl Layer for MaxPool2d {
 
 /// Checks a pooling's settings. Padding of more than half the kernel would make windows that miss the input.
 pub(super) fn check(layer: &str, kernel: [usize; 2], stride: [usize; 2], padding: [usize; 2]) -> Result<()> {
-    for (name, pair) in [("kernel", kernel), ("stride", stride)] {
-        if pair.contains(&0) {
-            bail!(Argument, "{layer}: {name} {pair:?}; both must be at least 1");
-        }
-    }
+    expect_positive(layer, &[("kernel", kernel), ("stride", stride)])?;
     if padding[0] > kernel[0] / 2 || padding[1] > kernel[1] / 2 {
         bail!(Argument, "{layer}: padding {padding:?} is more than half the kernel {kernel:?}");
     }

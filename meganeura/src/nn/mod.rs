@@ -70,6 +70,7 @@ mod recurrent;
 mod rms_norm;
 mod rotary_embedding;
 mod self_attention2d;
+mod settings;
 mod sinusoidal_embedding;
 mod transformer;
 mod triple;

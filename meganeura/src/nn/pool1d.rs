@@ -2,8 +2,9 @@
 
 use meganeura_derive::Module;
 
-use super::conv1d::{as_row, check_positive};
+use super::conv1d::as_row;
 use super::extent::Window;
+use super::settings::expect_positive;
 use crate::error::bail;
 use crate::module::{Init, Layer, Seed};
 use crate::{Device, ErrorKind, Result, Var};
@@ -202,7 +203,7 @@ impl Init for AdaptiveAvgPool1d {
     type Output = Self;
 
     fn build(self, _: &Device, _: Seed) -> Result<Self> {
-        check_positive("adaptive_avg_pool1d", [("size", self.size)])?;
+        expect_positive("adaptive_avg_pool1d", &[("size", [self.size])])?;
         Ok(self)
     }
 }
@@ -239,7 +240,7 @@ fn output(x: &Var, window: Window) -> Result<[usize; 3], String> {
 }
 
 fn check(layer: &str, Window { kernel, stride, padding, dilation }: Window) -> Result<()> {
-    check_positive(layer, [("kernel", kernel), ("stride", stride), ("dilation", dilation)])?;
+    expect_positive(layer, &[("kernel", [kernel]), ("stride", [stride]), ("dilation", [dilation])])?;
     if padding > kernel / 2 {
         bail!(Argument, "{layer}: padding {padding} is more than half the kernel, {kernel}");
     }
@@ -301,6 +302,6 @@ mod tests {
             assert!(message.starts_with(&format!("{name}: the input must be floats [N, C, L]")), "{message}");
         }
         let message = MaxPool1d::new(3).forward(&input(&[1, 1, 2])).error().unwrap().to_string();
-        assert!(message.contains("reaches over 3 elements, the padded input has 2"), "{message}");
+        assert!(message.contains("spans 3 elements, but the padded input has only 2"), "{message}");
     }
 }

@@ -3,8 +3,9 @@
 use meganeura_derive::Module;
 
 use super::IntoTriple;
-use super::conv3d::{AXES, check_positive};
+use super::conv3d::AXES;
 use super::extent::Window;
+use super::settings::expect_positive;
 use crate::error::bail;
 use crate::module::{Init, Layer, Seed};
 use crate::{Device, ErrorKind, Result, Var};
@@ -42,7 +43,7 @@ impl Windows {
 
     fn check(&self, layer: &str) -> Result<()> {
         let Self { kernel, stride, padding, dilation } = *self;
-        check_positive(layer, [("kernel", kernel), ("stride", stride), ("dilation", dilation)])?;
+        expect_positive(layer, &[("kernel", kernel), ("stride", stride), ("dilation", dilation)])?;
         if (0..3).any(|axis| padding[axis] > kernel[axis] / 2) {
             bail!(Argument, "{layer}: padding {padding:?} is more than half the kernel {kernel:?}");
         }
@@ -257,6 +258,6 @@ mod tests {
             assert!(message.starts_with(&format!("{name}: the input must be floats [N, C, D, H, W]")), "{message}");
         }
         let message = MaxPool3d::new(3).forward(&input(&[1, 1, 2, 4, 4])).error().unwrap().to_string();
-        assert!(message.contains("depth: a kernel of 3 reaches over 3 elements"), "{message}");
+        assert!(message.contains("depth: a kernel of 3 spans 3 elements"), "{message}");
     }
 }

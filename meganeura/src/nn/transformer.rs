@@ -186,7 +186,9 @@ impl TransformerEncoderLayer {
     #[must_use]
     #[track_caller]
     pub fn run(&self, x: &Var, visible: Visible<'_>) -> Var {
-        self.with_attention(x, |x| visible.attend(&self.attention, x, x))
+        let _entered = crate::module::enter(self, x);
+        let own = self.residual(&self.norm1).operand(x);
+        self.after_attention(x, &visible.attend(&self.attention, &own, &own))
     }
 
     /// The causal layer's result for the next positions of a sequence whose earlier positions are in the cache: see
@@ -194,15 +196,20 @@ impl TransformerEncoderLayer {
     #[must_use]
     #[track_caller]
     pub fn run_next(&self, x: &Var, cache: &mut KeyValueCache) -> Var {
-        self.with_attention(x, |x| self.attention.attend_next(x, cache))
+        let _entered = crate::module::enter(self, x);
+        let own = self.residual(&self.norm1).operand(x);
+        self.after_attention(x, &self.attention.attend_next(&own, cache))
     }
 
+    fn residual<'a>(&self, norm: &'a LayerNorm) -> Residual<'a> {
+        Residual { norm, first: self.norm_first }
+    }
+
+    /// The layer's result, from its input and that of the attention.
     #[track_caller]
-    fn with_attention(&self, x: &Var, attend: impl FnOnce(&Var) -> Var) -> Var {
-        let _entered = crate::module::enter(self, x);
-        let [attention, feed_forward] =
-            [&self.norm1, &self.norm2].map(|norm| Residual { norm, first: self.norm_first });
-        let x = attention.join(x, &self.dropout.forward(&attend(&attention.operand(x))));
+    fn after_attention(&self, x: &Var, attended: &Var) -> Var {
+        let (attention, feed_forward) = (self.residual(&self.norm1), self.residual(&self.norm2));
+        let x = attention.join(x, &self.dropout.forward(attended));
         feed_forward.join(&x, &self.feed_forward.forward(&feed_forward.operand(&x)))
     }
 }

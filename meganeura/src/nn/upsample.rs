@@ -3,6 +3,7 @@
 use meganeura_derive::Module;
 
 use super::IntoPair;
+use super::settings::expect_positive;
 use crate::error::bail;
 use crate::module::{Init, Layer, Seed};
 use crate::{Device, Result, Var};
@@ -69,9 +70,7 @@ impl Upsample {
     }
 
     fn check(self) -> Result<()> {
-        if self.scale.contains(&0) {
-            bail!(Argument, "upsample: scale {:?}; both must be at least 1", self.scale);
-        }
+        expect_positive("upsample", &[("scale", self.scale)])?;
         if self.align_corners && self.mode == Mode::Nearest {
             bail!(Argument, "upsample: `Upsample::nearest` has no corners to align; use `Upsample::bilinear`");
         }

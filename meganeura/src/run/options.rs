@@ -215,28 +215,11 @@ impl RunOptions {
         let begun = self.begun(&folder.join(FILES.run))?;
         let (last, _) = self.last_good(&mut store::list(folder)?)?;
         let position = last.as_ref().map_or_else(Position::default, |(state, _)| state.position);
-        Ok(Run {
-            folder: self.folder.clone(),
-            device: self.device.clone(),
-            begun,
-            is_described: true,
-            is_resumed,
-            position,
-            has_epoch: false,
-            is_interrupted: false,
-            files: None,
-            has_checkpoint: last.is_some(),
-            saved_at: Instant::now(),
-            is_time: false,
-            apart: None,
-            saved_position: position,
-            set_aside: Vec::new(),
-            restoring: last.map(|(state, parts)| (parts, state.seed)),
-            is_over: false,
-            options: self,
-        })
+        let restoring = last.map(|(state, parts)| (parts, state.seed));
+        Ok(self.run(begun, is_resumed, position, restoring))
     }
 
+    /// The run as the rank sees it that writes.
     fn write(self, expected: Expected) -> Result<Run> {
         let folder = self.folder.as_path();
         let file = folder.join(FILES.run);
@@ -255,12 +238,42 @@ impl RunOptions {
                 folder.display()
             );
         }
+        let (begun, mut saved) = self.examine(is_resumed)?;
+        let (last, damaged) = self.last_good(&mut saved)?;
+        let position = last.as_ref().map_or_else(Position::default, |(state, _)| state.position);
+        let extent = last.as_ref().map_or((0, ""), |(state, _)| (state.metrics_bytes, &*state.metrics_checksum));
+        let mut metrics = Metrics::open_at(folder, extent)?;
+        // Up to here, at most the folder, the lock and an empty metrics file were created.
+        store::sweep(folder)?;
+        if !is_resumed {
+            self.describe(&begun)?;
+        }
+        let set_aside = damaged.iter().map(store::set_aside).collect::<Result<Vec<_>>>()?;
+        #[cfg(feature = "tensorboard")]
+        if self.tensorboard {
+            metrics.show(folder)?;
+        }
+        let journal = self.journal(position, is_resumed, &set_aside)?;
+        let restoring = last.map(|(state, parts)| {
+            metrics.recall(position.step, state.metrics);
+            (parts, state.seed)
+        });
+        let mut run = self.run(begun, is_resumed, position, restoring);
+        (run.is_described, run.has_checkpoint) = (false, !saved.is_empty());
+        run.set_aside = set_aside;
+        run.files = Some(Written { metrics, journal, saved, lock });
+        Ok(run)
+    }
+
+    /// The beginning of the run and its checkpoints. Refuses a folder from which files are missing.
+    fn examine(&self, is_resumed: bool) -> Result<(Begun, Vec<Saved>)> {
+        let folder = self.folder.as_path();
         let begun = if is_resumed {
-            self.begun(&file)?
+            self.begun(&folder.join(FILES.run))?
         } else {
             Begun { time: journal::now(), settings: self.settings.clone(), has_saved: false }
         };
-        let mut saved = store::list(folder)?;
+        let saved = store::list(folder)?;
         if begun.has_saved && saved.is_empty() {
             bail!(
                 Checkpoint,
@@ -278,50 +291,42 @@ impl RunOptions {
                 FILES.run
             );
         }
-        let (last, damaged) = self.last_good(&mut saved)?;
-        let position = last.as_ref().map_or_else(Position::default, |(state, _)| state.position);
-        let extent = last.as_ref().map_or((0, ""), |(state, _)| (state.metrics_bytes, &*state.metrics_checksum));
-        let mut metrics = Metrics::open_at(folder, extent)?;
-        // Up to here, at most the folder, the lock and an empty metrics file were created.
-        store::sweep(folder)?;
-        if !is_resumed {
-            self.describe(&begun)?;
-        }
-        let set_aside = damaged.iter().map(store::set_aside).collect::<Result<Vec<_>>>()?;
-        #[cfg(feature = "tensorboard")]
-        if self.tensorboard {
-            metrics.show(folder)?;
-        }
-        let mut journal = Journal::open(folder)?;
+        Ok((begun, saved))
+    }
+
+    /// The log of events, with a line that the run begins or resumes.
+    fn journal(&self, position: Position, is_resumed: bool, set_aside: &[PathBuf]) -> Result<Journal> {
+        let mut journal = Journal::open(&self.folder)?;
         let mut note = self.device.to_string();
-        for path in &set_aside {
+        for path in set_aside {
             note += &format!("; not from the damaged checkpoint that is now {}", path.display());
         }
         journal.write(position, if is_resumed { What::Resumed } else { What::Began }, &note)?;
-        let restoring = last.map(|(state, parts)| {
-            metrics.recall(position.step, state.metrics);
-            (parts, state.seed)
-        });
-        Ok(Run {
+        Ok(journal)
+    }
+
+    /// A run without files.
+    fn run(self, begun: Begun, is_resumed: bool, position: Position, restoring: Option<(Parts, u64)>) -> Run {
+        Run {
             folder: self.folder.clone(),
             device: self.device.clone(),
             begun,
-            is_described: false,
+            is_described: true,
             is_resumed,
             position,
             has_epoch: false,
             is_interrupted: false,
-            has_checkpoint: !saved.is_empty(),
-            files: Some(Written { metrics, journal, saved, lock }),
+            files: None,
+            has_checkpoint: restoring.is_some(),
             saved_at: Instant::now(),
             is_time: false,
             apart: None,
             saved_position: position,
-            set_aside,
+            set_aside: Vec::new(),
             restoring,
             is_over: false,
             options: self,
-        })
+        }
     }
 
     /// The checkpoint to resume from, and the damaged ones after it, which are removed from `saved`.

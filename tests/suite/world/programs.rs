@@ -457,7 +457,7 @@ fn owners(world: &World) -> Result<()> {
     let one = param("one", 2)?;
     let tape = Tape::new(&device);
     let error = tape.backward(&tape.param(&one).sum())?.average_to_owners(&one, world).expect_err("one of two");
-    assert!(error.to_string().contains("1 trained parameters cannot be shared out among 2 ranks"), "{error}");
+    assert!(error.to_string().contains("1 trained parameters are too few to shard over 2 ranks"), "{error}");
     Ok(())
 }
 

@@ -136,11 +136,9 @@ impl OnTape {
     #[track_caller]
     pub(super) fn new<G: RecurrentGates>(cell: &RecurrentCell<G>, x: &Var, n: usize) -> Self {
         let (mut bias, mut within) = (None, None);
-        let biases = [&cell.bias_ih, &cell.bias_hh];
-        if biases.iter().any(|bias| bias.is_some()) {
-            let zeros = || x.constant(0.0).expand([G::COUNT * cell.hidden()]);
-            let [bias_ih, bias_hh] = biases.map(|bias| bias.as_ref().map_or_else(zeros, |bias| x.param(bias)));
-            let (sum, apart) = G::biases(bias_ih, bias_hh);
+        if cell.bias_ih.is_some() || cell.bias_hh.is_some() {
+            let len = G::COUNT * cell.hidden();
+            let (sum, apart) = G::biases(or_zeros(x, &cell.bias_ih, len), or_zeros(x, &cell.bias_hh, len));
             bias = Some(sum);
             if let Some(apart) = apart {
                 within = Some(apart.expand([n, cell.hidden()]));
@@ -156,6 +154,15 @@ impl OnTape {
             Some(bias) => x.matmul(&self.input) + bias,
             None => x.matmul(&self.input),
         }
+    }
+}
+
+/// The bias, or as many zeros.
+#[track_caller]
+fn or_zeros(x: &Var, bias: &Option<Param>, len: usize) -> Var {
+    match bias {
+        Some(bias) => x.param(bias),
+        None => x.constant(0.0).expand([len]),
     }
 }
 

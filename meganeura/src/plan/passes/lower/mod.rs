@@ -13,9 +13,9 @@ pub(super) use assign::added_up;
 use super::format::Formats;
 use super::fuse::Item;
 use super::uses::{Origin, Uses};
-use crate::graph::{Exact, Graph, Source, ValueId};
+use crate::graph::{Exact, Graph, Node, Source, ValueId};
 use crate::kernel::launch::{Argument, Channels, Format};
-use crate::ops::{Bf16, Innermost, Op, Stores, View};
+use crate::ops::{Bf16, Innermost, KernelOp, Op, Stores, View};
 use crate::plan::{Input, KernelWork, Load, Operand, Place, Plan, Program, Step, StorageId, StorageInfo, Work};
 use crate::{DType, Layout, Shape, TensorType};
 
@@ -320,29 +320,8 @@ impl Lowering<'_> {
         let Source::Op(Op::Kernel(op)) = &node.source else { unreachable!("the schedule says kernel") };
         let number = op.loads().filter(|_| self.programs).and_then(|operand| self.number(node.inputs[operand]));
         let loaded = op.loads().filter(|_| !load.is_empty() || number.is_some());
-        let mut inputs = Vec::with_capacity(node.inputs.len());
-        for (k, &value) in node.inputs.iter().enumerate().filter(|(k, _)| Some(*k) != loaded) {
-            let in_bf16 = match bf16.filter(|bf16| bf16.operands.contains(&k)) {
-                Some(bf16) => {
-                    let strided = bf16.stores.in_order() || bf16.innermost == Innermost::Last;
-                    self.bf16(value, bf16, strided && op.reads_strided(k))
-                }
-                // A mean over ranks has the format of its operand.
-                None if op.meets().is_some() => {
-                    let mean = node.outputs().nth(k).expect("a mean of each");
-                    self.formats.of(mean).channels().and_then(|channels| self.in_bf16(value, channels))
-                }
-                None => None,
-            };
-            inputs.push(match in_bf16 {
-                Some(operand) => operand,
-                None if op.reads_strided(k) => self.stored(value),
-                None => {
-                    let operand = self.stored(value);
-                    self.contiguous(operand)
-                }
-            });
-        }
+        let others = (0..node.inputs.len()).filter(|&k| Some(k) != loaded);
+        let mut inputs: Vec<_> = others.map(|k| self.operand_of(node, op, k, bf16)).collect();
         let load = loaded.map(|operand| {
             let value = node.inputs[operand];
             let ty = self.graph.ty(value);
@@ -358,6 +337,51 @@ impl Lowering<'_> {
             Load { operand, argument, program }
         });
         let elementwise = inputs.len();
+        if op.meets().is_some() {
+            self.exchange_in_place(node, &inputs);
+        }
+        let (store, values) = self.stored_by(node, op, bf16, store, &mut inputs);
+        let outputs = values.into_iter().map(|value| self.result(value)).collect();
+        let (operands, types) = (node.inputs.len(), node.types.to_vec());
+        let work = KernelWork { op: op.clone(), operands, types, load, store, elementwise };
+        self.step(Work::Kernel(Box::new(work)), inputs, outputs);
+    }
+
+    /// Operand `k` of a kernel that reads it from memory.
+    fn operand_of(&mut self, node: &Node, op: &KernelOp, k: usize, bf16: Option<&Bf16>) -> Operand {
+        let value = node.inputs[k];
+        let in_bf16 = match bf16.filter(|bf16| bf16.operands.contains(&k)) {
+            Some(bf16) => {
+                let strided = bf16.stores.in_order() || bf16.innermost == Innermost::Last;
+                self.bf16(value, bf16, strided && op.reads_strided(k))
+            }
+            // A mean over ranks has the format of its operand.
+            None if op.meets().is_some() => {
+                let mean = node.outputs().nth(k).expect("a mean of each");
+                self.formats.of(mean).channels().and_then(|channels| self.in_bf16(value, channels))
+            }
+            None => None,
+        };
+        match in_bf16 {
+            Some(operand) => operand,
+            None if op.reads_strided(k) => self.stored(value),
+            None => {
+                let operand = self.stored(value);
+                self.contiguous(operand)
+            }
+        }
+    }
+
+    /// The program that stores a kernel's first result, if it does more than that, and the results of the step. `store`
+    /// are the nodes that are merged into it.
+    fn stored_by(
+        &mut self,
+        node: &Node,
+        op: &KernelOp,
+        bf16: Option<&Bf16>,
+        store: &[usize],
+        inputs: &mut Vec<Operand>,
+    ) -> (Option<Program>, Vec<ValueId>) {
         let mut values: Vec<_> = node.outputs().collect();
         let mut stored = values.iter().chain(store.iter().map(|&node| &self.graph.nodes()[node].first));
         self.order = match bf16.map(|bf16| bf16.stores) {
@@ -365,29 +389,21 @@ impl Lowering<'_> {
             Some(Stores::Rows) if stored.any(|&value| self.formats.of(value) != Format::Full) => Some(Channels::ROWS),
             _ => None,
         };
-        if op.meets().is_some() {
-            self.exchange_in_place(node, &inputs);
-        }
-        let is_part = op.stores() && self.parts.contains_key(&node.first);
-        let store = if !store.is_empty() {
-            let (program, results) = self.program(store, Some(node.first), &mut inputs);
+        if !store.is_empty() {
+            let (program, results) = self.program(store, Some(node.first), inputs);
             // The program's first result replaces the kernel's first, the others follow.
             values.splice(..1, results[..1].iter().copied());
             values.extend(&results[1..]);
-            Some(program)
-        } else if self.order.is_some() || is_part {
-            let formats = vec![self.formats.of(node.first)];
-            let copy = Program::copy(node.types[0].shape, Input::Kernel);
-            let mut program = Program { order: self.order, formats, ..copy };
-            self.store_parts(&mut program, &values[..1]);
-            Some(program)
-        } else {
-            None
-        };
-        let outputs = values.into_iter().map(|value| self.result(value)).collect();
-        let (operands, types) = (node.inputs.len(), node.types.to_vec());
-        let work = KernelWork { op: op.clone(), operands, types, load, store, elementwise };
-        self.step(Work::Kernel(Box::new(work)), inputs, outputs);
+            return (Some(program), values);
+        }
+        if self.order.is_none() && !(op.stores() && self.parts.contains_key(&node.first)) {
+            return (None, values);
+        }
+        let formats = vec![self.formats.of(node.first)];
+        let copy = Program::copy(node.types[0].shape, Input::Kernel);
+        let mut program = Program { order: self.order, formats, ..copy };
+        self.store_parts(&mut program, &values[..1]);
+        (Some(program), values)
     }
 
     fn group(&mut self, nodes: &[usize]) {
