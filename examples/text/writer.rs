@@ -2,7 +2,7 @@
 
 use meganeura::Error;
 use meganeura::init::Initializer;
-use meganeura::nn::{FeedForwardActivation, KeyValueCache, Visible};
+use meganeura::nn::{AttentionMask, FeedForwardActivation, KeyValueCache};
 use meganeura::prelude::*;
 
 /// A small GPT: maps character numbers `[N, L]` to scores of the next character at each position, `[N, L, characters]`.
@@ -55,7 +55,7 @@ impl Writer {
     pub fn forward(&self, codes: &Var) -> Var {
         let mut x = self.embed(codes, 0);
         for layer in &self.layers {
-            x = layer.run(&x, Visible { causal: true, ..Visible::default() });
+            x = layer.forward_with(&x, AttentionMask { causal: true, ..AttentionMask::default() });
         }
         self.head.forward(&self.norm.forward(&x))
     }
@@ -95,7 +95,7 @@ impl Writer {
                 let next = tape.input(&Tensor::indices(device, [1, text.len() - seen], &text[seen..])?);
                 let mut x = self.embed(&next, caches.first().map_or(0, KeyValueCache::len));
                 for (layer, cache) in self.layers.iter().zip(&mut caches) {
-                    x = layer.run_next(&x, cache);
+                    x = layer.forward_next(&x, cache);
                 }
                 let last = x.shape()[1] - 1;
                 let scores = self.head.forward(&self.norm.forward(&x.slice(1, last..last + 1)));

@@ -291,7 +291,7 @@ impl Layer for Remembering {
     fn forward(&self, x: &Var) -> Var {
         let lengths = Tensor::indices(&x.tape().device(), [2], &[2, 4]).expect("two");
         let start = LstmState { h: x.param(&self.h), c: x.param(&self.c) };
-        let (y, last) = self.lstm.run(x, Some(&start), Steps::Lengths(&x.tape().input(&lengths)));
+        let (y, last) = self.lstm.forward_with(x, Some(&start), Steps::Lengths(&x.tape().input(&lengths)));
         y + (last.h * last.c).reshape([2, 1, 4])
     }
 }

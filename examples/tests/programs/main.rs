@@ -123,7 +123,7 @@ fn gradcheck_checks_every_layer() {
     let several_inputs = ["TransformerDecoderLayer", "RnnCell", "LstmCell", "GruCell"];
     // Cells and sequences are generic over their gates; `FeedForward` is a part of both transformer layers.
     let parts = ["Recurrent", "RecurrentCell", "RecurrentGates", "RnnGates", "LstmGates", "GruGates", "FeedForward"];
-    let values = ["LstmState", "RecurrentState", "RnnNonlinearity", "Steps", "Visible", "FeedForwardActivation"];
+    let values = ["LstmState", "RecurrentState", "RnnNonlinearity", "Steps", "AttentionMask", "FeedForwardActivation"];
     let helpers = ["IntoPair", "IntoTriple", "KeyValueCache"];
     let others = [&several_inputs[..], &parts, &values, &helpers].concat();
     let is_layer = |name: &&str| {

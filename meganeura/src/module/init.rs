@@ -101,9 +101,16 @@ pub trait FromSeed: Sized {
 /// use meganeura::prelude::*;
 /// use meganeura::{FromConfig, Result};
 ///
-/// /// The first model with at least `count` parameters. fn first_above<M: Module + FromConfig>(count: usize, configs:
-/// Vec<M::Config>, device: &Device) -> Result<Option<M>> { for config in configs { let model = M::from_config(config,
-/// device, Seed::new(42))?; if model.parameter_count() >= count { return Ok(Some(model)); } } Ok(None) }
+/// /// The first model with at least `count` parameters.
+/// fn first_above<M: Module + FromConfig>(count: usize, configs: Vec<M::Config>, device: &Device) -> Result<Option<M>> {
+///     for config in configs {
+///         let model = M::from_config(config, device, Seed::new(42))?;
+///         if model.parameter_count() >= count {
+///             return Ok(Some(model));
+///         }
+///     }
+///     Ok(None)
+/// }
 ///
 /// #[derive(Module)]
 /// #[module(sequential, config(width: usize))]

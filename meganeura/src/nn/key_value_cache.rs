@@ -96,7 +96,7 @@ impl KeyValueCache {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::nn::{TransformerEncoderLayer, Visible};
+    use crate::nn::{AttentionMask, TransformerEncoderLayer};
     use crate::{Device, Init, Result, Seed, Tensor};
 
     #[test]
@@ -105,18 +105,19 @@ mod tests {
         let layer = TransformerEncoderLayer::new(8, 2).feed_forward(5).init(&device, Seed::new(3))?;
         let tape = Tape::inference(&device);
         let x = tape.input(&Tensor::randn(&device, [2, 7, 8], 1)?);
-        let whole = layer.run(&x, Visible { causal: true, ..Visible::default() }).to_tensor()?;
+        let whole = layer.forward_with(&x, AttentionMask { causal: true, ..AttentionMask::default() }).to_tensor()?;
         let mut cache = KeyValueCache::new(&tape, &layer.attention, 2, 9);
         for part in [0..3, 3..4, 4..5, 5..7] {
-            let y = layer.run_next(&x.slice(1, part.clone()), &mut cache).to_tensor()?;
+            let y = layer.forward_next(&x.slice(1, part.clone()), &mut cache).to_tensor()?;
             let expected = whole.map(|whole| whole.slice(1, part))?;
             y.expect_close(&expected, 1e-5, 1e-6)?;
         }
         assert_eq!(cache.len(), 7);
         let full =
-            layer.run_next(&x.slice(1, 0..3), &mut cache).to_vec().expect_err("seven and three are more than nine");
+            layer.forward_next(&x.slice(1, 0..3), &mut cache).to_vec().expect_err("seven and three are more than nine");
         assert!(full.to_string().contains("3 places after 7, the cache has room for 9"), "{full}");
-        let other = layer.run_next(&x.slice(0, 0..1).slice(1, 0..1), &mut cache).to_vec().expect_err("another batch");
+        let other =
+            layer.forward_next(&x.slice(0, 0..1).slice(1, 0..1), &mut cache).to_vec().expect_err("another batch");
         assert!(other.to_string().contains("do not go into a cache of [2, 2, 9, 4]"), "{other}");
         Ok(())
     }

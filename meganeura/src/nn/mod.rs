@@ -110,8 +110,8 @@ pub use rotary_embedding::RotaryEmbedding;
 pub use self_attention2d::{SelfAttention2d, SelfAttention2dConfig};
 pub use sinusoidal_embedding::{SinusoidalEmbedding, SinusoidalEmbeddingConfig};
 pub use transformer::{
-    FeedForward, FeedForwardActivation, TransformerDecoderLayer, TransformerDecoderLayerConfig,
-    TransformerEncoderLayer, TransformerEncoderLayerConfig, Visible,
+    AttentionMask, FeedForward, FeedForwardActivation, TransformerDecoderLayer, TransformerDecoderLayerConfig,
+    TransformerEncoderLayer, TransformerEncoderLayerConfig,
 };
 pub use triple::IntoTriple;
 pub use upsample::Upsample;

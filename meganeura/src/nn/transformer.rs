@@ -18,10 +18,10 @@ pub enum FeedForwardActivation {
     Gelu,
 }
 
-/// The positions of a sequence that a transformer layer sees.
+/// The positions of a sequence that a transformer layer attends to.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Visible<'a> {
-    /// The mask that is added to the scores: −∞ hides a position. Broadcasts to `[N, heads, L, S]`.
+pub struct AttentionMask<'a> {
+    /// A mask that is added to the scores: −∞ hides a position. Broadcasts to `[N, heads, L, S]`.
     pub mask: Option<&'a Var>,
     /// The padding mask, `[N, S]`: a position that is not 0 is padding, which nothing sees. PyTorch's
     /// `key_padding_mask`.
@@ -30,7 +30,7 @@ pub struct Visible<'a> {
     pub causal: bool,
 }
 
-impl Visible<'_> {
+impl AttentionMask<'_> {
     /// [`MultiheadAttention::attend_with`], restricted to these positions.
     #[track_caller]
     fn attend(self, attention: &MultiheadAttention, x: &Var, context: &Var) -> Var {
@@ -58,13 +58,13 @@ impl Visible<'_> {
 /// It is PyTorch's `nn.TransformerEncoderLayer(width, heads, batch_first=True)`, with three differences: PyTorch also
 /// drops attention weights in training, draws its projections from another distribution, and stores those of queries,
 /// keys and values as one tensor ([`Names::split`](crate::io::Names::split) loads it). A decoder without
-/// cross-attention, as in GPT, is this layer with [`Visible::causal`].
+/// cross-attention, as in GPT, is this layer with [`AttentionMask::causal`].
 ///
 /// Shapes: `x [N, L, width]`, kept. [Vaswani et al., 2017](https://arxiv.org/abs/1706.03762); `norm_first`
 /// [Xiong et al., 2020](https://arxiv.org/abs/2002.04745).
 ///
 /// ```
-/// use meganeura::nn::Visible;
+/// use meganeura::nn::AttentionMask;
 /// use meganeura::prelude::*;
 ///
 /// let device = Device::cpu();
@@ -72,7 +72,7 @@ impl Visible<'_> {
 ///
 /// let tape = Tape::inference(&device);
 /// let x = tape.input(&Tensor::zeros(&device, [2, 10, 32])?);
-/// assert_eq!(layer.run(&x, Visible { causal: true, ..Visible::default() }).shape(), x.shape());
+/// assert_eq!(layer.forward_with(&x, AttentionMask { causal: true, ..AttentionMask::default() }).shape(), x.shape());
 /// # Ok::<(), meganeura::Error>(())
 /// ```
 #[derive(Module, Debug, Clone)]
@@ -182,20 +182,20 @@ impl TransformerEncoderLayer {
         TransformerEncoderLayerConfig(Settings::new(width, heads))
     }
 
-    /// The layer's result, where positions see what `visible` allows.
+    /// The layer's result, where positions see what `mask` allows.
     #[must_use]
     #[track_caller]
-    pub fn run(&self, x: &Var, visible: Visible<'_>) -> Var {
+    pub fn forward_with(&self, x: &Var, mask: AttentionMask<'_>) -> Var {
         let _entered = crate::module::enter(self, x);
         let own = self.residual(&self.norm1).operand(x);
-        self.after_attention(x, &visible.attend(&self.attention, &own, &own))
+        self.after_attention(x, &mask.attend(&self.attention, &own, &own))
     }
 
     /// The causal layer's result for the next positions of a sequence whose earlier positions are in the cache: see
     /// [`MultiheadAttention::attend_next`].
     #[must_use]
     #[track_caller]
-    pub fn run_next(&self, x: &Var, cache: &mut KeyValueCache) -> Var {
+    pub fn forward_next(&self, x: &Var, cache: &mut KeyValueCache) -> Var {
         let _entered = crate::module::enter(self, x);
         let own = self.residual(&self.norm1).operand(x);
         self.after_attention(x, &self.attention.attend_next(&own, cache))
@@ -216,7 +216,7 @@ impl TransformerEncoderLayer {
 
 impl Layer for TransformerEncoderLayer {
     fn forward(&self, x: &Var) -> Var {
-        self.run(x, Visible::default())
+        self.forward_with(x, AttentionMask::default())
     }
 
     fn flow(&self) -> crate::module::Flow {
@@ -231,18 +231,18 @@ impl TransformerDecoderLayer {
         TransformerDecoderLayerConfig(Settings::new(width, heads))
     }
 
-    /// The layer's result, where positions see what `visible` allows of the sequence itself, and `visible_memory` of
+    /// The layer's result, where positions see what `mask` allows of the sequence itself, and `memory_mask` of
     /// the encoder's result.
     #[must_use]
     #[track_caller]
-    pub fn run(&self, x: &Var, memory: &Var, visible: Visible<'_>, visible_memory: Visible<'_>) -> Var {
+    pub fn forward(&self, x: &Var, memory: &Var, mask: AttentionMask<'_>, memory_mask: AttentionMask<'_>) -> Var {
         let _entered = crate::module::enter(self, x);
         let norms = [&self.norm1, &self.norm2, &self.norm3];
         let [attention, cross, feed_forward] = norms.map(|norm| Residual { norm, first: self.norm_first });
         let own = attention.operand(x);
-        let x = attention.join(x, &self.dropout.forward(&visible.attend(&self.attention, &own, &own)));
+        let x = attention.join(x, &self.dropout.forward(&mask.attend(&self.attention, &own, &own)));
         let own = cross.operand(&x);
-        let attended = visible_memory.attend(&self.cross_attention, &own, memory);
+        let attended = memory_mask.attend(&self.cross_attention, &own, memory);
         let x = cross.join(&x, &self.dropout.forward(&attended));
         feed_forward.join(&x, &self.feed_forward.forward(&feed_forward.operand(&x)))
     }

@@ -17,7 +17,7 @@ use crate::error::here;
 ///
 /// ```
 /// use meganeura::prelude::*;
-/// use meganeura::run::{Status, Overview, Run};
+/// use meganeura::run::{Overview, Run, Status};
 ///
 /// # let directory = tempfile::tempdir().unwrap();
 /// let folder = "runs/digits";

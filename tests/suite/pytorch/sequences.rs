@@ -27,7 +27,7 @@ where
     module("sequences", torch, Names::new(), build, move |layer: &Recurrent<G>, inputs| {
         let lengths = lengths(inputs);
         let steps = lengths.as_ref().map_or(Steps::All, Steps::Lengths);
-        let (y, last) = layer.run(inputs.var("x"), state(inputs).as_ref(), steps);
+        let (y, last) = layer.forward_with(inputs.var("x"), state(inputs).as_ref(), steps);
         let parts = last.to_parts();
         let all: Vec<_> =
             std::iter::once(&y).chain(&parts).map(|part| part.reshape([part.shape().elements()])).collect();

@@ -35,17 +35,17 @@ fn decoder(torch: &str, config: TransformerDecoderLayerConfig, run: Run<Transfor
 }
 
 pub(super) fn cases() -> Vec<Arc<Case>> {
-    const CAUSAL: Visible<'_> = Visible { mask: None, padding: None, causal: true };
+    const CAUSAL: AttentionMask<'_> = AttentionMask { mask: None, padding: None, causal: true };
     vec![
         encoder(
             "nn.TransformerEncoderLayer(4, 2, 6, 0.0, batch_first=True)",
             TransformerEncoderLayer::new(4, 2).feed_forward(6),
-            |layer, i| layer.run(i.var("x"), Visible::default()),
+            |layer, i| layer.forward_with(i.var("x"), AttentionMask::default()),
         ),
         encoder(
             "nn.TransformerEncoderLayer(4, 2, 3, 0.0, F.gelu, batch_first=True, norm_first=True)",
             TransformerEncoderLayer::new(4, 2).feed_forward(3).activation(FeedForwardActivation::Gelu).norm_first(true),
-            |layer, i| layer.run(i.var("x"), CAUSAL),
+            |layer, i| layer.forward_with(i.var("x"), CAUSAL),
         ),
         encoder(
             "nn.TransformerEncoderLayer(4, 1, 6, 0.0, layer_norm_eps=0.1, batch_first=True)",
@@ -53,18 +53,18 @@ pub(super) fn cases() -> Vec<Arc<Case>> {
             |layer, i| {
                 let lengths = i.as_floats("lengths").unsqueeze(1);
                 let padding = i.tape.iota([1, 5], 1).gt(&lengths);
-                layer.run(i.var("x"), Visible { padding: Some(&padding), ..Visible::default() })
+                layer.forward_with(i.var("x"), AttentionMask { padding: Some(&padding), ..AttentionMask::default() })
             },
         ),
         decoder(
             "nn.TransformerDecoderLayer(4, 2, 6, 0.0, batch_first=True)",
             TransformerDecoderLayer::new(4, 2).feed_forward(6),
-            |layer, i| layer.run(i.var("x"), i.var("t"), Visible::default(), Visible::default()),
+            |layer, i| layer.forward(i.var("x"), i.var("t"), AttentionMask::default(), AttentionMask::default()),
         ),
         decoder(
             "nn.TransformerDecoderLayer(6, 3, 5, 0.0, norm_first=True, batch_first=True)",
             TransformerDecoderLayer::new(6, 3).feed_forward(5).norm_first(true),
-            |layer, i| layer.run(i.var("x"), i.var("t"), CAUSAL, Visible::default()),
+            |layer, i| layer.forward(i.var("x"), i.var("t"), CAUSAL, AttentionMask::default()),
         ),
     ]
 }

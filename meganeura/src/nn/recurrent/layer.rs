@@ -13,8 +13,9 @@ use crate::{Device, Result, Shape, Var};
 /// A stack of recurrent cells over sequences: [`Rnn`](super::Rnn), [`Lstm`](super::Lstm) or [`Gru`](super::Gru), by its
 /// gates.
 ///
-/// [`forward`](Layer::forward) starts from zeros and returns the outputs of the last layer. [`run`](Self::run) starts
-/// from any state, supports sequences of different lengths, and also returns the final state.
+/// [`forward`](Layer::forward) starts from zeros and returns the outputs of the last layer.
+/// [`forward_with`](Self::forward_with) starts from any state, supports sequences of different lengths, and also
+/// returns the final state.
 ///
 /// Each layer reads the outputs of the one below. With two directions, a second cell runs from the end to the
 /// beginning, and the outputs of both are concatenated. Dropout applies between layers, in training.
@@ -50,7 +51,7 @@ impl<G: RecurrentGates> Recurrent<G> {
     /// final state is the one after each sequence's last step, and in the reverse direction the one after its first.
     #[must_use]
     #[track_caller]
-    pub fn run(&self, x: &Var, state: Option<&G::State>, steps: Steps<'_>) -> (Var, G::State) {
+    pub fn forward_with(&self, x: &Var, state: Option<&G::State>, steps: Steps<'_>) -> (Var, G::State) {
         let mut entered = crate::module::enter(self, x);
         let (inputs, hidden) = (self.cells[0].inputs(), self.cells[0].hidden());
         let (&[n, t, width], true) = (x.shape().dims(), x.ty().dtype.is_float()) else {
@@ -163,7 +164,7 @@ fn over_steps<G: RecurrentGates>(
 
 impl<G: RecurrentGates> Layer for Recurrent<G> {
     fn forward(&self, x: &Var) -> Var {
-        self.run(x, None, Steps::All).0
+        self.forward_with(x, None, Steps::All).0
     }
 
     fn flow(&self) -> crate::module::Flow {

@@ -51,7 +51,7 @@ pub type Rnn = Recurrent<RnnGates>;
 /// let tape = Tape::new(&device);
 /// let x = tape.input(&Tensor::zeros(&device, [2, 10, 3])?);
 /// let lengths = tape.input(&Tensor::indices(&device, [2], &[10, 7])?);
-/// let (y, state) = lstm.run(&x, None, Steps::Lengths(&lengths));
+/// let (y, state) = lstm.forward_with(&x, None, Steps::Lengths(&lengths));
 /// assert_eq!(y.shape(), Shape::from([2, 10, 2 * 5]));
 /// assert_eq!(state.c.shape(), Shape::from([2 * 2, 2, 5]));
 /// # Ok::<(), meganeura::Error>(())
@@ -75,9 +75,9 @@ pub type Lstm = Recurrent<LstmGates>;
 ///
 /// let tape = Tape::inference(&device);
 /// let x = tape.input(&Tensor::full(&device, [1, 4, 3], 0.5)?);
-/// let (_, state) = gru.run(&x.slice(1, 0..3), None, Steps::All);
+/// let (_, state) = gru.forward_with(&x.slice(1, 0..3), None, Steps::All);
 /// // The last step on its own, from where the first three led.
-/// let (y, _) = gru.run(&x.slice(1, 3..4), Some(&state), Steps::All);
+/// let (y, _) = gru.forward_with(&x.slice(1, 3..4), Some(&state), Steps::All);
 /// assert_eq!(y.to_vec()?, gru.forward(&x).slice(1, 3..4).to_vec()?);
 /// # Ok::<(), meganeura::Error>(())
 /// ```

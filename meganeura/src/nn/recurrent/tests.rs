@@ -26,7 +26,7 @@ fn computes_the_formula() {
     numbers(&mut rnn.cells[1], [10.0, 1.0], [0.0, 0.0]);
     let tape = Tape::inference(&device);
     let x = tape.input(&Tensor::from_slice(&device, [1, 3, 1], &[1.0, -9.0, 2.0]).unwrap());
-    let (y, state) = rnn.run(&x, None, Steps::All);
+    let (y, state) = rnn.forward_with(&x, None, Steps::All);
     // Forward: 1.5, relu(2·1.5 − 8.5) = 0, 2.5. Backward: 20, relu(20 − 90) = 0, 10.
     assert_eq!(y.to_vec().unwrap(), [1.5, 10.0, 0.0, 0.0, 2.5, 20.0]);
     assert_eq!(state.to_vec().unwrap(), [2.5, 10.0]);
@@ -77,11 +77,11 @@ fn sequences_of_a_batch_are_as_if_alone() -> Result<()> {
     let mask = tape.input(&Tensor::from_slice(&device, [3, 4], mask.as_flattened())?);
     let x = mask.reshape([3, 4, 1]).where_cond(&x, &tape.scalar(f64::NAN));
     let lengths = tape.input(&Tensor::indices(&device, [3], &[4, 2, 0])?);
-    let (y, state) = lstm.run(&x, None, Steps::Lengths(&lengths));
-    let (same, _) = lstm.run(&x, None, Steps::Mask(&mask));
+    let (y, state) = lstm.forward_with(&x, None, Steps::Lengths(&lengths));
+    let (same, _) = lstm.forward_with(&x, None, Steps::Mask(&mask));
     assert_eq!(y.to_vec()?, same.to_vec()?);
-    let (first, of_first) = lstm.run(&x.slice(0, 0..1), None, Steps::All);
-    let (second, of_second) = lstm.run(&x.slice(0, 1..2).slice(1, 0..2), None, Steps::All);
+    let (first, of_first) = lstm.forward_with(&x.slice(0, 0..1), None, Steps::All);
+    let (second, of_second) = lstm.forward_with(&x.slice(0, 1..2).slice(1, 0..2), None, Steps::All);
     let close = |a: &Var, b: &Var| -> Result<bool> {
         Ok(a.to_vec()?.iter().zip(b.to_vec()?).all(|(a, b)| (a - b).abs() < 1e-6))
     };
@@ -101,7 +101,7 @@ fn padding_may_be_nan_in_training() -> Result<()> {
         let tape = Tape::new(&device);
         let mask = tape.input(&Tensor::from_slice(&device, [2, 3], &[1.0, 1.0, 1.0, 1.0, 0.0, 0.0])?);
         let x = mask.reshape([2, 3, 1]).where_cond(&input(&tape, &[2, 3, 2]), &tape.scalar(padding));
-        let grads = tape.backward(&layer.run(&x, None, Steps::Mask(&mask)).0.square().sum())?;
+        let grads = tape.backward(&layer.forward_with(&x, None, Steps::Mask(&mask)).0.square().sum())?;
         layer.named_parameters().iter().map(|(_, param)| grads.get(param).expect("it is used").to_vec()).collect()
     };
     assert_eq!(gradients(f64::NAN)?, gradients(7.0)?);
@@ -140,7 +140,7 @@ fn cells_are_steps_of_layers() -> Result<()> {
     let lstm = Lstm::new(3, 4).init(&device, Seed::new(1))?;
     let first = lstm.cells[0].step(&x.slice(1, 0..1).reshape([2, 3]), None);
     let second = lstm.cells[0].step(&x.slice(1, 1..2).reshape([2, 3]), Some(&first));
-    let (_, state) = lstm.run(&x, None, Steps::All);
+    let (_, state) = lstm.forward_with(&x, None, Steps::All);
     assert_eq!((second.h.to_vec()?, second.c.to_vec()?), (state.h.to_vec()?, state.c.to_vec()?));
     Ok(())
 }
@@ -194,15 +194,15 @@ fn misfits_name_the_parameter_and_the_callers_line() {
     }
     let x = input(&tape, &[2, 5, 3]);
     let state = LstmState { h: input(&tape, &[1, 2, 4]), c: input(&tape, &[2, 1, 4]) };
-    let ((y, last), line) = (lstm.run(&x, Some(&state), Steps::All), line!());
+    let ((y, last), line) = (lstm.forward_with(&x, Some(&state), Steps::All), line!());
     holds(y.error().unwrap(), line, "the initial state must be [1, 2, 4], it is [2, 1, 4]");
     assert!(last.c.error().is_some());
     let lengths = |numbers: &[u32]| tape.input(&Tensor::indices(&device, [numbers.len()], numbers).unwrap());
-    let ((y, _), line) = (lstm.run(&x, None, Steps::Lengths(&lengths(&[5, 6]))), line!());
+    let ((y, _), line) = (lstm.forward_with(&x, None, Steps::Lengths(&lengths(&[5, 6]))), line!());
     holds(y.error().unwrap(), line, "a length of 6, the sequences have 5 steps");
-    let ((y, _), line) = (lstm.run(&x, None, Steps::Lengths(&lengths(&[5]))), line!());
+    let ((y, _), line) = (lstm.forward_with(&x, None, Steps::Lengths(&lengths(&[5]))), line!());
     holds(y.error().unwrap(), line, "the lengths must be u32 [2]");
-    let ((y, _), line) = (lstm.run(&x, None, Steps::Mask(&input(&tape, &[5, 2]))), line!());
+    let ((y, _), line) = (lstm.forward_with(&x, None, Steps::Mask(&input(&tape, &[5, 2]))), line!());
     holds(y.error().unwrap(), line, "the mask must be floats [2, 5]");
     let (state, line) = (lstm.cells[0].step(&x, None), line!());
     holds(state.h.error().unwrap(), line, "the input must be floats [N, 3]");
