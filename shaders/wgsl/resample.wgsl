@@ -17,24 +17,24 @@ struct Terms {
     /// The place of the first element that contributes to the result.
     at: u32,
     /// Row and column of the result, and of that element.
-    made: vec2<i32>,
+    output: vec2<i32>,
     first: vec2<i32>,
 }
 
 fn terms_of(i: u32) -> Terms {
     let rows = ${ROWS};
     let columns = ${COLUMNS};
-    let made = vec2(i32(i / (SIDE * Q) % P), i32(i / SIDE % Q));
-    let first = vec2(operand_first(rows, made.x), operand_first(columns, made.y));
-    let end = vec2(operand_end(rows, made.x), operand_end(columns, made.y));
+    let output = vec2(i32(i / (SIDE * Q) % P), i32(i / SIDE % Q));
+    let first = vec2(operand_first(rows, output.x), operand_first(columns, output.y));
+    let end = vec2(operand_end(rows, output.x), operand_end(columns, output.y));
     let at = ((i / (SIDE * P * Q) * H + u32(first.x)) * W + u32(first.y)) * SIDE + i % SIDE;
-    return Terms(vec2<u32>(max(end - first, vec2<i32>())), at, made, first);
+    return Terms(vec2<u32>(max(end - first, vec2<i32>())), at, output, first);
 }
 
 fn term(terms: Terms, t: vec2<u32>) -> Value {
     let operand = terms.first + vec2<i32>(t);
-    let weight_of_row = weight(${ROWS}, terms.made.x, operand.x);
-    let weight_of_column = weight(${COLUMNS}, terms.made.y, operand.y);
+    let weight_of_row = weight(${ROWS}, terms.output.x, operand.x);
+    let weight_of_column = weight(${COLUMNS}, terms.output.y, operand.y);
     return value(x[terms.at + (t.x * W + t.y) * SIDE]) * (weight_of_column * weight_of_row);
 }
 

@@ -257,3 +257,20 @@ impl Memory<'_> {
         self.scratch.expect_done().map_err(|error| step.blame(error))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_peak_is_of_what_is_held_at_one_time() {
+        let cpu = Cpu::default();
+        // Two plans that replace each other's slot, by one of another type and size.
+        for (before, after) in [(0, 100), (100, 40), (40, 100), (100, 40)] {
+            cpu.count(before, after);
+        }
+        assert_eq!(cpu.peak_bytes(), 100);
+        cpu.count(0, 70);
+        assert_eq!(cpu.peak_bytes(), 110);
+    }
+}

@@ -50,7 +50,7 @@ impl Segments {
     }
 
     /// `true` if the device supports workgroups of this size.
-    pub(super) fn fit(self, caps: &Caps) -> bool {
+    pub(super) fn fits(self, caps: &Caps) -> bool {
         self.group <= caps.workgroup_size
     }
 

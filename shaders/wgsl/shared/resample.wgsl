@@ -15,11 +15,11 @@ const W: u32 = ${W};
 const P: u32 = ${P};
 const Q: u32 = ${Q};
 
-/// An axis of `taken` positions, resampled to `made`. Position p lies at coordinate max(p·slope + shift, 0)/unit with
+/// An axis of `inputs` positions, resampled to `outputs`. Position p lies at coordinate max(p·slope + shift, 0)/unit with
 /// the linear rule, and (p·slope + shift)/unit with the cubic one.
 struct Axis {
-    taken: i32,
-    made: i32,
+    inputs: i32,
+    outputs: i32,
     slope: i32,
     shift: i32,
     unit: i32,
@@ -46,10 +46,10 @@ fn cubic(d: f32) -> f32 {
 /// The first position that contributes to position p.
 fn window_first(axis: Axis, p: i32) -> i32 {
 #if RULE == mean
-    return p * axis.taken / axis.made;
+    return p * axis.inputs / axis.outputs;
 #else
 #if RULE == cubic
-    return clamp(low_of(axis, p) - 1, 0, axis.taken - 1);
+    return clamp(low_of(axis, p) - 1, 0, axis.inputs - 1);
 #else
     return max(p * axis.slope + axis.shift, 0) / axis.unit;
 #endif
@@ -59,12 +59,12 @@ fn window_first(axis: Axis, p: i32) -> i32 {
 /// One past the last.
 fn window_end(axis: Axis, p: i32) -> i32 {
 #if RULE == mean
-    return quotient_up((p + 1) * axis.taken, axis.made);
+    return quotient_up((p + 1) * axis.inputs, axis.outputs);
 #else
 #if RULE == cubic
-    return clamp(low_of(axis, p) + 2, 0, axis.taken - 1) + 1;
+    return clamp(low_of(axis, p) + 2, 0, axis.inputs - 1) + 1;
 #else
-    return min(window_first(axis, p) + 2, axis.taken);
+    return min(window_first(axis, p) + 2, axis.inputs);
 #endif
 #endif
 }
@@ -79,7 +79,7 @@ fn share(axis: Axis, p: i32, h: i32) -> f32 {
     let low = low_of(axis, p);
     let part = f32(p * axis.slope + axis.shift - low * axis.unit) / f32(axis.unit);
     // Positions beyond the ends are clamped: the outermost one gets their weights as well.
-    let end = axis.taken - 1;
+    let end = axis.inputs - 1;
     var sum = select(0.0, cubic(1.0 + part), clamp(low - 1, 0, end) == h);
     sum += select(0.0, cubic(part), clamp(low, 0, end) == h);
     sum += select(0.0, cubic(1.0 - part), clamp(low + 1, 0, end) == h);
@@ -89,7 +89,7 @@ fn share(axis: Axis, p: i32, h: i32) -> f32 {
     let part = f32(max(p * axis.slope + axis.shift, 0) - first * axis.unit) / f32(axis.unit);
     if h == first {
         // The last position has no neighbour.
-        return select(1.0 - part, 1.0, first + 1 == axis.taken);
+        return select(1.0 - part, 1.0, first + 1 == axis.inputs);
     }
     return select(0.0, part, h == first + 1);
 #endif
@@ -100,7 +100,7 @@ fn share(axis: Axis, p: i32, h: i32) -> f32 {
 /// The first position whose window may include position h.
 fn operand_first(axis: Axis, h: i32) -> i32 {
 #if RULE == mean
-    return h * axis.made / axis.taken;
+    return h * axis.outputs / axis.inputs;
 #else
 #if RULE == cubic
     return quotient_up((h - 2) * axis.unit - axis.shift, axis.slope);
@@ -113,12 +113,12 @@ fn operand_first(axis: Axis, h: i32) -> i32 {
 /// One past the last position whose window may include position h.
 fn operand_end(axis: Axis, h: i32) -> i32 {
 #if RULE == mean
-    return quotient_up((h + 1) * axis.made, axis.taken);
+    return quotient_up((h + 1) * axis.outputs, axis.inputs);
 #else
 #if RULE == cubic
-    return min(quotient_up((h + 2) * axis.unit - axis.shift, axis.slope), axis.made);
+    return min(quotient_up((h + 2) * axis.unit - axis.shift, axis.slope), axis.outputs);
 #else
-    return min(quotient_up((h + 1) * axis.unit - axis.shift, axis.slope), axis.made);
+    return min(quotient_up((h + 1) * axis.unit - axis.shift, axis.slope), axis.outputs);
 #endif
 #endif
 }

@@ -3,6 +3,7 @@
 //! They are converted to safetensors, which the rest of [`io`](super) reads. Tensors that are the same view of the same
 //! memory are tied.
 
+mod opcode;
 mod pickle;
 
 use std::collections::{BTreeMap, HashMap, HashSet};

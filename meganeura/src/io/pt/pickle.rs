@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use super::opcode;
 use crate::Result;
 use crate::error::{bail, shortened};
 
@@ -92,112 +93,111 @@ impl Machine<'_> {
         loop {
             let start = self.at;
             match self.byte()? {
-                // PROTO, FRAME
-                0x80 => drop(self.take(1)?),
-                0x95 => drop(self.take(8)?),
-                b'.' => return self.pop(),
-                b'(' => self.marks.push(self.stack.len()),
-                b'0' => drop(self.pop()?),
-                b'1' => drop(self.marked()?),
-                b'N' => self.push(Value::Other),
-                0x88 => self.push(Value::Bool(true)),
-                0x89 => self.push(Value::Bool(false)),
-                b'K' => {
+                opcode::PROTO => drop(self.take(1)?),
+                opcode::FRAME => drop(self.take(8)?),
+                opcode::STOP => return self.pop(),
+                opcode::MARK => self.marks.push(self.stack.len()),
+                opcode::POP => drop(self.pop()?),
+                opcode::POP_MARK => drop(self.marked()?),
+                opcode::NONE => self.push(Value::Other),
+                opcode::NEWTRUE => self.push(Value::Bool(true)),
+                opcode::NEWFALSE => self.push(Value::Bool(false)),
+                opcode::BININT1 => {
                     let number = self.byte()?;
                     self.push(Value::Int(number.into()));
                 }
-                b'M' => {
+                opcode::BININT2 => {
                     let number = u16::from_le_bytes(self.array()?);
                     self.push(Value::Int(number.into()));
                 }
-                b'J' => {
+                opcode::BININT => {
                     let number = i32::from_le_bytes(self.array()?);
                     self.push(Value::Int(number.into()));
                 }
-                0x8a => self.long()?,
-                b'G' => {
+                opcode::LONG1 => self.long()?,
+                opcode::BINFLOAT => {
                     self.take(8)?;
                     self.push(Value::Other);
                 }
-                0x8c => {
+                opcode::SHORT_BINUNICODE => {
                     let length = self.byte()?.into();
                     self.text(length)?;
                 }
-                b'X' => {
+                opcode::BINUNICODE => {
                     let length = self.length()?;
                     self.text(length)?;
                 }
-                b'C' => {
+                opcode::SHORT_BINBYTES => {
                     let length = self.byte()?.into();
                     self.take(length)?;
                     self.push(Value::Other);
                 }
-                b'B' => {
+                opcode::BINBYTES => {
                     let length = self.length()?;
                     self.take(length)?;
                     self.push(Value::Other);
                 }
-                b')' => self.push(Value::Tuple(Vec::new())),
-                0x85 => self.tuple_of(1)?,
-                0x86 => self.tuple_of(2)?,
-                0x87 => self.tuple_of(3)?,
-                b't' => {
+                opcode::EMPTY_TUPLE => self.push(Value::Tuple(Vec::new())),
+                opcode::TUPLE1 => self.tuple_of(1)?,
+                opcode::TUPLE2 => self.tuple_of(2)?,
+                opcode::TUPLE3 => self.tuple_of(3)?,
+                opcode::TUPLE => {
                     let items = self.marked()?;
                     self.push(Value::Tuple(items));
                 }
-                b']' => self.push(Value::List(Vec::new())),
-                b'l' => {
+                opcode::EMPTY_LIST => self.push(Value::List(Vec::new())),
+                opcode::LIST => {
                     let items = self.marked()?;
                     self.push(Value::List(items));
                 }
-                b'a' => {
+                opcode::APPEND => {
                     let item = self.pop()?;
                     self.append(vec![item])?;
                 }
-                b'e' => {
+                opcode::APPENDS => {
                     let items = self.marked()?;
                     self.append(items)?;
                 }
-                b'}' => self.push(Value::Dict(Vec::new())),
-                b'd' => {
+                opcode::EMPTY_DICT => self.push(Value::Dict(Vec::new())),
+                opcode::DICT => {
                     let items = self.marked()?;
                     self.push(Value::Dict(Vec::new()));
                     self.set(&items)?;
                 }
-                b's' => {
+                opcode::SETITEM => {
                     let value = self.pop()?;
                     let key = self.pop()?;
                     self.set(&[key, value])?;
                 }
-                b'u' => {
+                opcode::SETITEMS => {
                     let items = self.marked()?;
                     self.set(&items)?;
                 }
-                b'q' => {
+                opcode::BINPUT => {
                     let number = self.byte()?.into();
                     self.remember(number)?;
                 }
-                b'r' => {
+                opcode::LONG_BINPUT => {
                     let number = u32::from_le_bytes(self.array()?);
                     self.remember(number)?;
                 }
-                0x94 => {
+                opcode::MEMOIZE => {
                     let number = u32::try_from(self.memo.len()).unwrap_or(u32::MAX);
                     self.remember(number)?;
                 }
-                b'h' => {
+                opcode::BINGET => {
                     let number = self.byte()?.into();
                     self.recall(number)?;
                 }
-                b'j' => {
+                opcode::LONG_BINGET => {
                     let number = u32::from_le_bytes(self.array()?);
                     self.recall(number)?;
                 }
-                b'c' => {
+                opcode::GLOBAL => {
                     let (module, name) = (self.line()?, self.line()?);
                     self.push(Value::Global(format!("{module}.{name}")));
                 }
-                0x93 => {
+                opcode::STACK_GLOBAL => {
                     let (name, module) = (self.pop()?, self.pop()?);
                     let (Value::Text(module), Value::Text(name)) = (&self.all[module], &self.all[name]) else {
                         bail!(Checkpoint, "byte {start} of the pickle: a class without a name");
@@ -205,11 +205,10 @@ impl Machine<'_> {
                     let global = Value::Global(format!("{module}.{name}"));
                     self.push(global);
                 }
-                b'Q' => self.storage()?,
-                // REDUCE, NEWOBJ
-                b'R' | 0x81 => self.call()?,
-                // BUILD sets attributes besides the contents, such as the versions of a state_dict's layers.
-                b'b' => drop(self.pop()?),
+                opcode::BINPERSID => self.storage()?,
+                opcode::REDUCE | opcode::NEWOBJ => self.call()?,
+                // Sets attributes besides the contents, such as the versions of a state_dict's layers.
+                opcode::BUILD => drop(self.pop()?),
                 other => {
                     bail!(Checkpoint, "byte {start} of the pickle: instruction {other:#04x}, which no tensor needs")
                 }

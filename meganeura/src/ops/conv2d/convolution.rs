@@ -45,7 +45,7 @@ impl Axis {
         let [kernel, stride, padding, dilation] =
             [g.kernel, options.stride, options.padding, options.dilation].map(|of| of[axis]);
         if stride == 1 {
-            let base = g.span()[axis];
+            let base = g.gaps()[axis];
             let inside = base.checked_sub(padding)?;
             return Some(Self { phases: 1, taps: kernel, padding: inside, dilation, base, step: dilation });
         }

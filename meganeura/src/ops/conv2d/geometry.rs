@@ -229,8 +229,8 @@ impl Geometry {
         Tap { plane: row / (kh * kw) * self.h * self.w, rows, columns, first: y * self.w + x }
     }
 
-    /// Pixels from the first tap to the last, per axis: the span less one.
-    pub(super) fn span(&self) -> [usize; 2] {
+    /// Pixels from the first tap to the last, per axis: one less than the kernel spans.
+    pub(super) fn gaps(&self) -> [usize; 2] {
         [0, 1].map(|axis| (self.kernel[axis] - 1) * self.options.dilation[axis])
     }
 
@@ -282,7 +282,7 @@ impl Geometry {
     pub(super) fn defines_of_input(&self) -> Vec<(&'static str, String)> {
         let Conv2dOptions { stride, padding, dilation, groups } = self.options;
         #[expect(clippy::cast_possible_truncation, reason = "shaders count modulo 2³²")]
-        let [above, left] = [0, 1].map(|axis| self.span()[axis].wrapping_sub(padding[axis]) as u32);
+        let [above, left] = [0, 1].map(|axis| self.gaps()[axis].wrapping_sub(padding[axis]) as u32);
         define![
             N: self.n, C: self.o, H: self.p, W: self.q, O: self.c, KH: self.kernel[0], KW: self.kernel[1],
             P: self.h, Q: self.w, SH: 1, SW: 1, PH: above, PW: left,

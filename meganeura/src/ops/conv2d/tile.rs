@@ -72,11 +72,11 @@ impl Tile {
 
     /// Rows that so many rows of outputs read.
     pub(super) fn rows_of(g: &Geometry, rows: usize) -> usize {
-        (rows - 1) * stride(g, 0) + g.span()[0] + 1
+        (rows - 1) * stride(g, 0) + g.gaps()[0] + 1
     }
 
     fn columns_read(&self, g: &Geometry) -> usize {
-        (self.columns - 1) * stride(g, 1) + g.span()[1] + 1
+        (self.columns - 1) * stride(g, 1) + g.gaps()[1] + 1
     }
 
     /// Inputs that are loaded.
@@ -89,7 +89,7 @@ impl Tile {
 
     /// Inputs in workgroup memory.
     pub(super) fn halo(&self, g: &Geometry) -> usize {
-        let plane = self.columns + g.span()[1] / stride(g, 1);
+        let plane = self.columns + g.gaps()[1] / stride(g, 1);
         self.images * self.blocks * Self::rows_of(g, self.rows) * stride(g, 1) * plane
     }
 

@@ -77,7 +77,7 @@ impl Form {
     }
 
     fn fits(self, caps: &Caps) -> bool {
-        self != Self::TallColumns || Segments::TALL.fit(caps)
+        self != Self::TallColumns || Segments::TALL.fits(caps)
     }
 
     fn variant(self, op: &'static str, extents: &Extents) -> Variant {

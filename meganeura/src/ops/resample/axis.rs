@@ -7,18 +7,18 @@ use std::ops::Range;
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(super) struct Axis {
     /// The extent of the operand.
-    pub(super) taken: usize,
+    pub(super) inputs: usize,
     /// The extent of the result.
-    pub(super) made: usize,
+    pub(super) outputs: usize,
 }
 
 /// The rule for computing a position.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(super) enum Rule {
-    /// Position `p` is the mean of `⌊p·taken/made⌋ .. ⌈(p+1)·taken/made⌉`.
+    /// Position `p` is the mean of `⌊p·inputs/outputs⌋ .. ⌈(p+1)·inputs/outputs⌉`.
     Mean,
-    /// Interpolated between the two neighbours of `(p + ½)·taken/made − ½` or, with aligned corners,
-    /// `p·(taken−1)/(made−1)`.
+    /// Interpolated between the two neighbours of `(p + ½)·inputs/outputs − ½` or, with aligned corners,
+    /// `p·(inputs−1)/(outputs−1)`.
     Linear { corners: bool },
     /// Interpolated between the four nearest neighbours by cubic polynomials, at the same places. Positions past an end
     /// use the outermost one.
@@ -48,52 +48,52 @@ pub(super) struct Line {
 
 impl Axis {
     pub(super) fn line(self, corners: bool) -> Line {
-        let Self { taken, made } = self;
+        let Self { inputs, outputs } = self;
         match corners {
             // A single position maps to the first.
-            true if taken == 1 || made == 1 => Line { slope: 1, shift: 0, unit: made },
-            true => Line { slope: taken - 1, shift: 0, unit: made - 1 },
-            false => Line { slope: 2 * taken, shift: taken.cast_signed() - made.cast_signed(), unit: 2 * made },
+            true if inputs == 1 || outputs == 1 => Line { slope: 1, shift: 0, unit: outputs },
+            true => Line { slope: inputs - 1, shift: 0, unit: outputs - 1 },
+            false => Line { slope: 2 * inputs, shift: inputs.cast_signed() - outputs.cast_signed(), unit: 2 * outputs },
         }
     }
 
     /// The source positions of position `p`.
     pub(super) fn window(self, rule: Rule, p: usize) -> Range<usize> {
         match rule {
-            Rule::Mean => p * self.taken / self.made..((p + 1) * self.taken).div_ceil(self.made),
+            Rule::Mean => p * self.inputs / self.outputs..((p + 1) * self.inputs).div_ceil(self.outputs),
             Rule::Linear { corners } => {
                 let line = self.line(corners);
                 let low = line.at(p) / line.unit;
-                low..(low + 2).min(self.taken)
+                low..(low + 2).min(self.inputs)
             }
             Rule::Cubic { corners } => {
                 let (low, _) = self.line(corners).around(p);
-                let at = |position: isize| position.clamp(0, self.taken.cast_signed() - 1).cast_unsigned();
+                let at = |position: isize| position.clamp(0, self.inputs.cast_signed() - 1).cast_unsigned();
                 at(low - 1)..at(low + 2) + 1
             }
         }
     }
 
     /// An upper bound on the source positions of one position.
-    pub(super) fn most_taken(self, rule: Rule) -> usize {
+    pub(super) fn most_sources(self, rule: Rule) -> usize {
         match rule {
-            Rule::Mean => (self.taken.div_ceil(self.made) + 1).min(self.taken),
+            Rule::Mean => (self.inputs.div_ceil(self.outputs) + 1).min(self.inputs),
             Rule::Linear { .. } => 2,
-            Rule::Cubic { .. } => 4.min(self.taken),
+            Rule::Cubic { .. } => 4.min(self.inputs),
         }
     }
 
     /// An upper bound on the positions of [`Axis::readers`].
     pub(super) fn most_readers(self, rule: Rule) -> usize {
         match rule {
-            Rule::Mean => Self { taken: self.made, made: self.taken }.most_taken(rule),
+            Rule::Mean => Self { inputs: self.outputs, outputs: self.inputs }.most_sources(rule),
             Rule::Linear { corners } => {
                 let line = self.line(corners);
-                ((2 * line.unit).div_ceil(line.slope) + 1).min(self.made)
+                ((2 * line.unit).div_ceil(line.slope) + 1).min(self.outputs)
             }
             Rule::Cubic { corners } => {
                 let line = self.line(corners);
-                ((4 * line.unit).div_ceil(line.slope) + 1).min(self.made)
+                ((4 * line.unit).div_ceil(line.slope) + 1).min(self.outputs)
             }
         }
     }
@@ -114,7 +114,7 @@ impl Axis {
             }
             Rule::Cubic { corners } => {
                 let (low, part) = self.line(corners).around(p);
-                let last = self.taken.cast_signed() - 1;
+                let last = self.inputs.cast_signed() - 1;
                 let taps = (-1..=2_i32).filter(|&tap| (low + tap as isize).clamp(0, last) == h.cast_signed());
                 taps.map(|tap| cubic(part - f64::from(tap))).sum()
             }
@@ -124,16 +124,16 @@ impl Axis {
     /// The positions that may have a nonzero weight for source position `h`: all that do, and perhaps a few more.
     pub(super) fn readers(self, rule: Rule, h: usize) -> Range<usize> {
         match rule {
-            Rule::Mean => Self { taken: self.made, made: self.taken }.window(rule, h),
+            Rule::Mean => Self { inputs: self.outputs, outputs: self.inputs }.window(rule, h),
             Rule::Linear { corners } => {
                 let line = self.line(corners);
-                let end = line.first_at(h.cast_signed() + 1).min(self.made);
+                let end = line.first_at(h.cast_signed() + 1).min(self.outputs);
                 // If all positions map to the first source position, others have no weight.
                 line.first_at(h.cast_signed() - 1).min(end)..end
             }
             Rule::Cubic { corners } => {
                 let line = self.line(corners);
-                let end = line.first_at(h.cast_signed() + 2).min(self.made);
+                let end = line.first_at(h.cast_signed() + 2).min(self.outputs);
                 line.first_at(h.cast_signed() - 2).min(end)..end
             }
         }
@@ -166,14 +166,14 @@ mod tests {
     fn shares_agree_from_both_sides_and_add_up_to_1() {
         let interpolated = [false, true].map(|corners| [Rule::Linear { corners }, Rule::Cubic { corners }]);
         let rules = [&[Rule::Mean][..], interpolated.as_flattened()].concat();
-        for (taken, made) in (1..12).flat_map(|taken| (1..25).map(move |made| (taken, made))) {
+        for (inputs, outputs) in (1..12).flat_map(|inputs| (1..25).map(move |outputs| (inputs, outputs))) {
             for &rule in &rules {
-                let axis = Axis { taken, made };
-                for p in 0..made {
+                let axis = Axis { inputs, outputs };
+                for p in 0..outputs {
                     let window = axis.window(rule, p);
-                    assert!(!window.is_empty() && window.end <= taken, "{axis:?} {rule:?} {p}: {window:?}");
-                    assert!(window.len() <= axis.most_taken(rule), "{axis:?} {rule:?} {p}: {window:?}");
-                    let sum: f64 = (0..taken).map(|h| axis.share(rule, p, h)).sum();
+                    assert!(!window.is_empty() && window.end <= inputs, "{axis:?} {rule:?} {p}: {window:?}");
+                    assert!(window.len() <= axis.most_sources(rule), "{axis:?} {rule:?} {p}: {window:?}");
+                    let sum: f64 = (0..inputs).map(|h| axis.share(rule, p, h)).sum();
                     assert!((sum - 1.0).abs() < 1e-12, "{axis:?} {rule:?} {p}: {sum}");
                     for h in window.filter(|&h| axis.share(rule, p, h) != 0.0) {
                         assert!(axis.readers(rule, h).contains(&p), "{axis:?} {rule:?}: {h} in {p}");
@@ -181,9 +181,9 @@ mod tests {
                 }
                 let most = axis.most_readers(rule);
                 let fits = |readers: Range<usize>| {
-                    readers.start <= readers.end && readers.end <= made && readers.len() <= most
+                    readers.start <= readers.end && readers.end <= outputs && readers.len() <= most
                 };
-                assert!((0..taken).all(|h| fits(axis.readers(rule, h))), "{axis:?} {rule:?}");
+                assert!((0..inputs).all(|h| fits(axis.readers(rule, h))), "{axis:?} {rule:?}");
             }
         }
     }

@@ -53,22 +53,22 @@ pub(super) fn cases() -> Vec<Case> {
     cases
 }
 
-/// The resampling of an axis as a matrix `[made][taken]`, by the formulas in floating point.
+/// The resampling of an axis as a matrix `[outputs][inputs]`, by the formulas in floating point.
 fn matrix(rule: Rule, axis: Axis) -> Vec<Vec<f64>> {
-    let (taken, made) = (axis.taken as f64, axis.made as f64);
+    let (inputs, outputs) = (axis.inputs as f64, axis.outputs as f64);
     let row = |p: usize| {
-        let mut row = vec![0.0; axis.taken];
+        let mut row = vec![0.0; axis.inputs];
         let at = match rule {
             Rule::Mean => {
-                let window = p * axis.taken / axis.made..((p + 1) * axis.taken).div_ceil(axis.made);
+                let window = p * axis.inputs / axis.outputs..((p + 1) * axis.inputs).div_ceil(axis.outputs);
                 let share = 1.0 / window.len() as f64;
                 window.for_each(|h| row[h] = share);
                 return row;
             }
-            Rule::Linear { corners: true } | Rule::Cubic { corners: true } if axis.made == 1 => 0.0,
-            Rule::Linear { corners: true } | Rule::Cubic { corners: true } => p as f64 * (taken - 1.0) / (made - 1.0),
-            Rule::Linear { corners: false } => ((p as f64 + 0.5) * taken / made - 0.5).max(0.0),
-            Rule::Cubic { corners: false } => (p as f64 + 0.5) * taken / made - 0.5,
+            Rule::Linear { corners: true } | Rule::Cubic { corners: true } if axis.outputs == 1 => 0.0,
+            Rule::Linear { corners: true } | Rule::Cubic { corners: true } => p as f64 * (inputs - 1.0) / (outputs - 1.0),
+            Rule::Linear { corners: false } => ((p as f64 + 0.5) * inputs / outputs - 0.5).max(0.0),
+            Rule::Cubic { corners: false } => (p as f64 + 0.5) * inputs / outputs - 0.5,
         };
         if let Rule::Cubic { .. } = rule {
             let (low, part) = (at.floor(), at - at.floor());
@@ -81,16 +81,16 @@ fn matrix(rule: Rule, axis: Axis) -> Vec<Vec<f64>> {
                 -0.75 * s * t * t,
             ];
             for (k, weight) in weights.into_iter().enumerate() {
-                row[(low + k as f64 - 1.0).clamp(0.0, taken - 1.0) as usize] += weight;
+                row[(low + k as f64 - 1.0).clamp(0.0, inputs - 1.0) as usize] += weight;
             }
             return row;
         }
-        let low = (at.floor() as usize).min(axis.taken - 1);
+        let low = (at.floor() as usize).min(axis.inputs - 1);
         row[low] += 1.0 - (at - at.floor());
-        row[(low + 1).min(axis.taken - 1)] += at - at.floor();
+        row[(low + 1).min(axis.inputs - 1)] += at - at.floor();
         row
     };
-    (0..axis.made).map(row).collect()
+    (0..axis.outputs).map(row).collect()
 }
 
 fn naive(op: &Resample, x: &Array) -> Array {

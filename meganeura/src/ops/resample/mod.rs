@@ -34,19 +34,19 @@ pub struct Resample {
 impl Resample {
     /// From `(height, width)` to `size`.
     fn new(rule: Rule, x: [usize; 2], size: [usize; 2]) -> Self {
-        let axis = |k: usize| Axis { taken: x[k], made: size[k] };
+        let axis = |k: usize| Axis { inputs: x[k], outputs: size[k] };
         Self { rule, axes: [axis(0), axis(1)], transposed: false }
     }
 
     /// The extents of the operand and of the result.
     fn extents(&self) -> ([usize; 2], [usize; 2]) {
-        let (taken, made) = (self.axes.map(|axis| axis.taken), self.axes.map(|axis| axis.made));
-        if self.transposed { (made, taken) } else { (taken, made) }
+        let (inputs, outputs) = (self.axes.map(|axis| axis.inputs), self.axes.map(|axis| axis.outputs));
+        if self.transposed { (outputs, inputs) } else { (inputs, outputs) }
     }
 
     /// An upper bound on the terms of one element, vertically and horizontally.
     fn most_terms(&self) -> [usize; 2] {
-        self.axes.map(|axis| if self.transposed { axis.most_readers(self.rule) } else { axis.most_taken(self.rule) })
+        self.axes.map(|axis| if self.transposed { axis.most_readers(self.rule) } else { axis.most_sources(self.rule) })
     }
 
     /// For each position of the result, the first position of the operand and the weights from there on.
@@ -58,7 +58,7 @@ impl Resample {
                 |at| T::from_f64(if transposed { axis.share(rule, at, out) } else { axis.share(rule, out, at) });
             (range.start, range.map(share).collect())
         };
-        (0..if transposed { axis.taken } else { axis.made }).map(tap).collect()
+        (0..if transposed { axis.inputs } else { axis.outputs }).map(tap).collect()
     }
 }
 
@@ -75,7 +75,7 @@ impl Primitive for Resample {
             _ => return Err(format!("needs images [N, C, {}, {}], not {}", read[0], read[1], x[0].shape)),
         }
         // Shaders compute indices in 32 bits.
-        if self.axes.iter().any(|axis| axis.made == 0 || axis.taken.saturating_mul(axis.made) > 1 << 28) {
+        if self.axes.iter().any(|axis| axis.outputs == 0 || axis.inputs.saturating_mul(axis.outputs) > 1 << 28) {
             return Err(format!(
                 "a plane of {p}×{q} from one of {}×{}; both need at least one element, and not too many",
                 read[0], read[1]
@@ -137,7 +137,7 @@ impl Kernel for Resample {
                     format!("{}, {}, {}", line.slope, line.shift, line.unit)
                 }
             };
-            format!("Axis({}, {}, {line})", axis.taken, axis.made)
+            format!("Axis({}, {}, {line})", axis.inputs, axis.outputs)
         };
         let results = y[0].shape.elements();
         let channels = x[0].format.channels().map_or(1, |lines| lines.channels);

@@ -19,26 +19,26 @@ impl Resample {
             ("cubic_coeff_a", Attribute::Float(super::axis::CUBIC)),
             ("mode", Attribute::Text(mode)),
         ];
-        let size = to.ints(form::ints(&self.axes.map(|axis| axis.made)));
+        let size = to.ints(form::ints(&self.axes.map(|axis| axis.outputs)));
         form::only(to.optional("Resize", vec![Some(x), None, None, Some(size)], 1, attributes)[0])
     }
 
     /// `y = A·x·Bᵀ`, with the weights of rows in `A` and of columns in `B`.
     fn products(&self, x: Value, dtype: DType, to: &mut Form) -> Value {
         let [rows, columns] = self.axes;
-        let (taken, made) = self.extents();
+        let (inputs, outputs) = self.extents();
         let left = self.shares(rows);
-        let left = to.floats(TensorType::new(dtype, Shape::from([made[0], taken[0]])), left);
+        let left = to.floats(TensorType::new(dtype, Shape::from([outputs[0], inputs[0]])), left);
         let right = self.shares(columns);
-        let right = (0..taken[1] * made[1]).map(|at| right[at % made[1] * taken[1] + at / made[1]]).collect();
-        let right = to.floats(TensorType::new(dtype, Shape::from([taken[1], made[1]])), right);
+        let right = (0..inputs[1] * outputs[1]).map(|at| right[at % outputs[1] * inputs[1] + at / outputs[1]]).collect();
+        let right = to.floats(TensorType::new(dtype, Shape::from([inputs[1], outputs[1]])), right);
         let half = to.node("MatMul", &[x, right], Vec::new());
         to.node("MatMul", &[left, half], Vec::new())
     }
 
     /// The weight of each position of the operand, `[out, in]`.
     fn shares(&self, axis: Axis) -> Vec<f64> {
-        let extent = if self.transposed { axis.made } else { axis.taken };
+        let extent = if self.transposed { axis.outputs } else { axis.inputs };
         let dense = |(first, shares): (usize, Vec<f64>)| {
             (0..extent).map(move |at| at.checked_sub(first).and_then(|at| shares.get(at).copied()).unwrap_or(0.0))
         };

@@ -9,7 +9,7 @@
 //! dw:           u[f][o, c]    = Σ_tile z[f][tile, o] · v[f][tile, c]   z: cotangents, u: back to weights
 //! ```
 //!
-//! Channels are the last axis everywhere, sixteen side by side (a lane). Transforms are vectorised over them, and
+//! Channels are the last axis everywhere, sixteen side by side (a vector). Transforms are vectorised over them, and
 //! products read their operands in that order, without another copy. Inputs are transformed first, in blocks of tiles.
 //! A task then takes some output channels. It transforms their weights, which stay in its core's cache. For each block,
 //! it multiplies at all frequencies and transforms the results back while they are in the cache. The memory for
@@ -18,7 +18,7 @@
 //! Each sum is made by one task in the order of its terms, so results do not depend on threads. Double precision, the
 //! reference of all tests, does not use this algorithm.
 
-mod lanes;
+mod vectors;
 mod tiles;
 mod transform;
 
@@ -183,7 +183,7 @@ struct OfWeights<'a> {
     first: usize,
     /// The number of all of them.
     channels: usize,
-    /// Channels of `u`, in whole lanes.
+    /// Channels of `u`, in whole vectors.
     width: usize,
     terms: usize,
     u: &'a mut [f32],
@@ -196,18 +196,18 @@ impl WithSimd for OfWeights<'_> {
     fn with_simd<S: Simd>(self, _: S) {
         let Weights { w, strides: [stride, term_stride], turned } = *self.weights;
         let (mut taps, mut square) = ([[0.0; LANES]; 9], transform::empty::<6>());
-        for lane in (0..self.width).step_by(LANES) {
-            let channel = self.first + lane;
+        for vector in (0..self.width).step_by(LANES) {
+            let channel = self.first + vector;
             let planes = (LANES.min(self.channels - channel), stride);
             for term in 0..self.terms {
-                lanes::of_planes(&w[channel * stride..], planes, term * term_stride, &mut taps);
+                vectors::of_planes(&w[channel * stride..], planes, term * term_stride, &mut taps);
                 if turned {
                     taps.reverse();
                 }
                 let (rows, _) = taps.as_chunks::<3>();
                 transform::square(transform::of_weight, rows.as_array().expect("three"), &mut square);
                 for (frequency, numbers) in square.as_flattened().iter().enumerate() {
-                    let place = (frequency * self.terms + term) * self.width + lane;
+                    let place = (frequency * self.terms + term) * self.width + vector;
                     self.u[place..place + LANES].copy_from_slice(numbers);
                 }
             }
@@ -236,16 +236,16 @@ impl WithSimd for ToOutputs<'_> {
         let (mut from, mut square) = (transform::empty(), transform::empty());
         for run in self.tiles.runs(self.block) {
             for (at, tile_column) in run.columns.enumerate() {
-                for lane in (0..self.width).step_by(LANES) {
-                    let (channel, place) = (self.first + lane, (run.first + at) * self.width + lane);
+                for vector in (0..self.width).step_by(LANES) {
+                    let (channel, place) = (self.first + vector, (run.first + at) * self.width + vector);
                     gather(self.m, place, self.tiles.block * self.width, &mut from);
                     transform::square(transform::to_output, &from, &mut square);
                     let planes = LANES.min(self.channels - channel);
                     let plane = run.image * self.channels + channel;
                     let (row, column) = (4 * run.row, 4 * tile_column);
-                    for (i, lanes) in square.iter().enumerate().take(p - row) {
+                    for (i, vectors) in square.iter().enumerate().take(p - row) {
                         let place = (plane * p + row + i) * q + column;
-                        lanes::to_planes(&lanes[..4.min(q - column)], planes, |plane, at, numbers| {
+                        vectors::to_planes(&vectors[..4.min(q - column)], planes, |plane, at, numbers| {
                             // SAFETY: the pixels of this tile in these channels belong to this task alone.
                             unsafe { self.y.write(place + plane * p * q + at, numbers) }
                         });
@@ -261,7 +261,7 @@ struct ToWeights<'a> {
     u: &'a [f32],
     /// Output channels of `u`, of which `dw` may have fewer.
     rows: usize,
-    /// Input channels of `u`, in whole lanes, and of `dw`.
+    /// Input channels of `u`, in whole vectors, and of `dw`.
     depth: usize,
     channels: usize,
     dw: &'a mut [f32],
@@ -279,7 +279,7 @@ impl WithSimd for ToWeights<'_> {
                 gather(self.u, row * self.depth + channel, self.rows * self.depth, &mut from);
                 transform::square(transform::to_weight, &from, &mut square);
                 let planes = LANES.min(self.channels - channel);
-                lanes::to_planes(square.as_flattened(), planes, |plane, at, numbers| {
+                vectors::to_planes(square.as_flattened(), planes, |plane, at, numbers| {
                     let to = &mut dw[9 * (channel + plane) + at..][..numbers.len()];
                     match self.accumulate {
                         Accumulate::Yes => to.iter_mut().zip(numbers).for_each(|(to, &x)| *to += x),
@@ -291,11 +291,11 @@ impl WithSimd for ToWeights<'_> {
     }
 }
 
-/// The lanes of all frequencies at one place, `stride` apart.
+/// The vectors of all frequencies at one place, `stride` apart.
 #[inline(always)]
 fn gather(x: &[f32], place: usize, stride: usize, square: &mut Square<6>) {
-    for (frequency, lane) in square.as_flattened_mut().iter_mut().enumerate() {
-        *lane = *x[frequency * stride + place..].first_chunk().expect("a lane");
+    for (frequency, vector) in square.as_flattened_mut().iter_mut().enumerate() {
+        *vector = *x[frequency * stride + place..].first_chunk().expect("a vector");
     }
 }
 

@@ -5,8 +5,8 @@ use std::ops::Range;
 use pulp::{Simd, WithSimd};
 
 use super::FREQUENCIES;
-use super::lanes;
-use super::transform::{self, LANES, Lane};
+use super::vectors;
+use super::transform::{self, LANES, Vector};
 use crate::kernel::native::{Scratch, parallel_scratch};
 
 /// The most tiles of a block: their transforms stay in the L2 cache while all products read them.
@@ -79,12 +79,12 @@ pub(super) struct Images<'a> {
     pub(super) padding: [usize; 2],
 }
 
-/// The transforms of all tiles: blocks of `[frequency, tile, channel]`, with channels in whole lanes.
+/// The transforms of all tiles: blocks of `[frequency, tile, channel]`, with channels in whole vectors.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Spectrum<'a> {
     data: &'a [f32],
     block: usize,
-    /// Channels, in whole lanes.
+    /// Channels, in whole vectors.
     pub(super) depth: usize,
 }
 
@@ -122,21 +122,21 @@ impl Images<'_> {
         Spectrum { data, block: tiles.block, depth }
     }
 
-    /// Pixels of up to sixteen channels as lanes, zero outside of the image: from the place `[row, column]` on, counted
+    /// Pixels of up to sixteen channels as vectors, zero outside of the image: from the place `[row, column]` on, counted
     /// with the padding.
     #[inline(always)]
-    fn line(&self, image: usize, channel: usize, [row, column]: [usize; 2], lanes: &mut [Lane]) {
+    fn line(&self, image: usize, channel: usize, [row, column]: [usize; 2], vectors: &mut [Vector]) {
         let ([h, w], [top, left]) = (self.extent, self.padding);
         let outside = row < top || row >= top + h;
-        let begin = if outside { lanes.len() } else { left.saturating_sub(column).min(lanes.len()) };
-        let end = (left + w).saturating_sub(column).clamp(begin, lanes.len());
-        lanes[..begin].fill([0.0; LANES]);
-        lanes[end..].fill([0.0; LANES]);
+        let begin = if outside { vectors.len() } else { left.saturating_sub(column).min(vectors.len()) };
+        let end = (left + w).saturating_sub(column).clamp(begin, vectors.len());
+        vectors[..begin].fill([0.0; LANES]);
+        vectors[end..].fill([0.0; LANES]);
         if begin < end {
             let x = &self.x[(image * self.channels + channel) * h * w..];
             let planes = LANES.min(self.channels - channel);
             let start = (row - top) * w + column + begin - left;
-            lanes::of_planes(x, (planes, h * w), start, &mut lanes[begin..end]);
+            vectors::of_planes(x, (planes, h * w), start, &mut vectors[begin..end]);
         }
     }
 }
@@ -148,7 +148,7 @@ struct TransformBlock<'a, const A: usize, F> {
     line: F,
     block: usize,
     depth: usize,
-    pixels: &'a mut [Lane],
+    pixels: &'a mut [Vector],
     to: &'a mut [f32],
 }
 
@@ -171,9 +171,9 @@ impl<const A: usize, F: Fn([f32; A]) -> [f32; 6] + Copy> WithSimd for TransformB
                         from.copy_from_slice(&pixels[i * width + 4 * at..][..A]);
                     }
                     transform::square(line, &from, &mut square);
-                    for (frequency, lane) in square.as_flattened().iter().enumerate() {
+                    for (frequency, vector) in square.as_flattened().iter().enumerate() {
                         let place = (frequency * tiles.block + run.first + at) * depth + channel;
-                        to[place..place + LANES].copy_from_slice(lane);
+                        to[place..place + LANES].copy_from_slice(vector);
                     }
                 }
             }

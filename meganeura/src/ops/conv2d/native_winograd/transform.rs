@@ -1,5 +1,5 @@
 //! The transforms of F(4×4, 3×3): each is a function of one line, applied to the columns of a square and then to its
-//! rows. A square is of lanes, sixteen channels side by side, so that a loop over them is SIMD.
+//! rows. A square is of vectors, sixteen channels side by side, so that a loop over them is SIMD.
 //!
 //! `shaders/wgsl/shared/winograd.wgsl` says what they are, and why the points are 0, ±3/4, ±3/2 and infinity.
 
@@ -7,10 +7,10 @@
 pub(super) const LANES: usize = 16;
 
 /// One number of each of these channels.
-pub(super) type Lane = [f32; LANES];
+pub(super) type Vector = [f32; LANES];
 
-/// A square of lanes.
-pub(super) type Square<const N: usize> = [[Lane; N]; N];
+/// A square of vectors.
+pub(super) type Square<const N: usize> = [[Vector; N]; N];
 
 /// A square that is not yet written.
 pub(super) const fn empty<const N: usize>() -> Square<N> {
@@ -88,12 +88,12 @@ pub(super) fn square<const A: usize, const B: usize>(
     from: &Square<A>,
     to: &mut Square<B>,
 ) {
-    for lane in 0..LANES {
+    for vector in 0..LANES {
         let mut half = [[0.0; A]; B];
         for column in 0..A {
             let mut values = [0.0; A];
             for row in 0..A {
-                values[row] = from[row][column][lane];
+                values[row] = from[row][column][vector];
             }
             let values = line(values);
             for row in 0..B {
@@ -103,7 +103,7 @@ pub(super) fn square<const A: usize, const B: usize>(
         for row in 0..B {
             let values = line(half[row]);
             for column in 0..B {
-                to[row][column][lane] = values[column];
+                to[row][column][vector] = values[column];
             }
         }
     }
