@@ -73,6 +73,8 @@ struct Condition {
     at: Location,
     /// `true` if this condition keeps the lines of the current part.
     holds: bool,
+    /// `true` if it keeps those of this part or of an earlier one.
+    is_met: bool,
     in_else: bool,
 }
 
@@ -116,21 +118,8 @@ impl<'s, F: Fn(&str) -> Option<&'s str>> Expansion<'_, F> {
                         self.insert(name, arguments, at)?.ok_or_else(|| malformed(at, line))?;
                     }
                 }
-                ("#if", condition) => {
-                    let holds = self.condition(condition, active, at).ok_or_else(|| malformed(at, line))??;
-                    conditions.push(Condition { at: at.location(), holds, in_else: false });
-                }
-                ("#else", "") => match conditions.last_mut() {
-                    Some(condition) if !condition.in_else => {
-                        condition.holds = !condition.holds;
-                        condition.in_else = true;
-                    }
-                    _ => return Err(ExpandError::Unbalanced { at: at.location(), directive: directive.to_owned() }),
-                },
-                ("#endif", "") => {
-                    if conditions.pop().is_none() {
-                        return Err(ExpandError::Unbalanced { at: at.location(), directive: directive.to_owned() });
-                    }
+                ("#if" | "#elif", _) | ("#else" | "#endif", "") => {
+                    self.select(&mut conditions, (directive, rest), wanted, at, line)?;
                 }
                 ("#for", range) => {
                     let (name, count) = self.range(range, active, at).ok_or_else(|| malformed(at, line))??;
@@ -156,6 +145,34 @@ impl<'s, F: Fn(&str) -> Option<&'s str>> Expansion<'_, F> {
             Some(Condition { at, .. }) => Err(ExpandError::Unbalanced { at, directive: "#if".to_owned() }),
             None => Ok(()),
         }
+    }
+
+    /// Follows the conditions over an `#if`, `#elif`, `#else` or `#endif`.
+    fn select(
+        &mut self,
+        conditions: &mut Vec<Condition>,
+        (directive, rest): (&str, &str),
+        wanted: bool,
+        at: Line<'_>,
+        line: &str,
+    ) -> Result<(), ExpandError> {
+        let mut condition = match directive {
+            "#if" => Condition { at: at.location(), holds: false, is_met: false, in_else: false },
+            _ => match conditions.pop() {
+                Some(condition) if directive == "#endif" || !condition.in_else => condition,
+                _ => return Err(ExpandError::Unbalanced { at: at.location(), directive: directive.to_owned() }),
+            },
+        };
+        if directive == "#endif" {
+            return Ok(());
+        }
+        condition.in_else = directive == "#else";
+        let active = wanted && !condition.is_met && conditions.iter().all(|condition| condition.holds);
+        let holds = condition.in_else || self.condition(rest, active, at).ok_or_else(|| malformed(at, line))??;
+        condition.holds = holds && !condition.is_met;
+        condition.is_met |= holds;
+        conditions.push(condition);
+        Ok(())
     }
 
     /// The counter and the count of `I in COUNT`. `None` if the text is something else.
@@ -250,12 +267,13 @@ impl<'s, F: Fn(&str) -> Option<&'s str>> Expansion<'_, F> {
         Ok(())
     }
 
-    /// `true` if `NAME`, `NAME == value` or `NAME != value` holds; a value with `+` or `*` is a sum. `None` if the text
-    /// is none of these.
+    /// `true` if `NAME`, `!NAME`, `NAME == value` or `NAME != value` holds; a value with `+` or `*` is a sum. `None` if
+    /// the text is none of these.
     fn condition(&mut self, text: &str, active: bool, at: Line<'_>) -> Option<Result<bool, ExpandError>> {
         let compared = |operator, equal| text.split_once(operator).map(|(name, value)| (name, value, equal));
         let Some((name, wanted, equal)) = compared("==", true).or_else(|| compared("!=", false)) else {
-            return is_name(text).then(|| Ok(self.defines.mention(text).is_some()));
+            let (name, is_defined) = text.strip_prefix('!').map_or((text, true), |name| (name, false));
+            return is_name(name).then(|| Ok(self.defines.mention(name).is_some() == is_defined));
         };
         let (name, wanted) = (name.trim(), wanted.trim());
         if !is_name(name) || wanted.is_empty() {

@@ -267,7 +267,7 @@ fn every_function_is_called() {
 /// Marks the beginning of each part that a variant may leave out: of a macro, and of both branches of a condition.
 fn marked(file: &str, text: &str) -> String {
     let mark = |(index, line): (usize, &str)| {
-        let begins = ["#if ", "#else", "#macro "].iter().any(|directive| line.starts_with(directive));
+        let begins = ["#if ", "#elif ", "#else", "#macro "].iter().any(|directive| line.starts_with(directive));
         if begins { format!("{line}\n//part {file}:{} {line}\n", index + 1) } else { format!("{line}\n") }
     };
     text.lines().enumerate().map(mark).collect()

@@ -138,8 +138,7 @@ fn main(
         }
         // The first attempt takes the peaks of the first tile, the second attempt those of all tiles.
         var held = vec2<f32>();
-#if BF16_UNITS
-#else
+#if !BF16_UNITS
         for (var t = begin; t < select(end, begin + 1u, attempt == 0u); t += 1u) {
             for (var at = lane; at < (INPUTS + 7u) / 8u * BC; at += WG) {
                 held.x = max(held.x, finite_magnitude(words_of(load_x(t, at, group, c0))));

@@ -139,8 +139,7 @@ fn main(
 #endif
         }
     }
-#if BF16_UNITS
-#else
+#if !BF16_UNITS
     if lane == 0u {
         powers_of[index] = powers(-exponents).x;
     }

@@ -62,8 +62,7 @@ const PITCH_W: u32 = BO / 4u + 2u;
 
 @group(0) @binding(0) var<storage, read> x: array<vec4<u32>>;
 @group(0) @binding(1) var<storage, read> w: array<vec4<u32>>;
-#if BF16_UNITS
-#else
+#if !BF16_UNITS
 @group(0) @binding(2) var<storage, read> w_powers: array<f32>;
 #endif
 

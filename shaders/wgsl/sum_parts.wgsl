@@ -12,12 +12,10 @@
 
 #if LINES
 #include "shared/epilogue_lines"
-#else
-#if ROWS
+#elif ROWS
 #include "shared/epilogue_lines"
 #else
 #include "shared/epilogue"
-#endif
 #endif
 #include "shared/grid"
 
@@ -35,10 +33,8 @@ const TAPS: u32 = ${TAPS};
 
 #if ROWS
 var<workgroup> sums: array<f32, WG>;
-#else
-#if TAPS != 1
+#elif TAPS != 1
 var<workgroup> sums: array<f32, WG>;
-#endif
 #endif
 
 @compute @workgroup_size(WG)
@@ -89,8 +85,7 @@ fn main(
         let upper = vec4(sums[at + 4u], sums[at + 5u], sums[at + 6u], sums[at + 7u]);
         store_line(first + at, Eight(lower, upper));
     }
-#else
-#if TAPS == 1
+#elif TAPS == 1
         store(i, sum);
     }
 #else
@@ -100,7 +95,6 @@ fn main(
     if first + lane < LEN {
         store(first + lane, sums[lane]);
     }
-#endif
 #endif
 #endif
 }

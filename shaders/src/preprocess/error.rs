@@ -66,7 +66,7 @@ pub enum ExpandError {
         /// Its name.
         name: String,
     },
-    /// An `#if`, `#for` or `#macro` without its end, or an `#else` or an end without its beginning.
+    /// An `#if`, `#for` or `#macro` without its end, or an `#elif`, an `#else` or an end without its beginning.
     Unbalanced {
         /// The directive that stands alone.
         at: Location,

@@ -86,6 +86,21 @@ fn conditions_select_by_definition() {
     let text = "#if BIAS\nbias ${BIAS}\n#endif\nend";
     assert_eq!(expand_text(text, &[("BIAS", "0")]).unwrap(), "bias 0\nend\n");
     assert_eq!(expand_text(text, &[]).unwrap(), "end\n");
+    let text = "#if !BIAS\nnone\n#endif\nend";
+    assert_eq!(expand_text(text, &[("BIAS", "0")]).unwrap(), "end\n");
+    assert_eq!(expand_text(text, &[]).unwrap(), "none\nend\n");
+}
+
+#[test]
+fn one_part_of_a_condition_is_kept() {
+    let text = "#if A == 0\nzero\n#elif A == 1\n#if B\nb\n#endif\none\n#elif A == C\nc\n#else\nother\n#endif\nend";
+    let kept = |a: &str| expand_text(text, &[("A", a), ("C", "2")]).unwrap();
+    assert_eq!(["0", "1", "2", "3"].map(kept), ["zero\nend\n", "one\nend\n", "c\nend\n", "other\nend\n"]);
+    // The first that holds.
+    assert_eq!(expand_text("#if A\n1\n#elif A\n2\n#else\n3\n#endif", &[("A", "")]).unwrap(), "1\n");
+    assert_eq!(expand_text("#if A\n#if B\n1\n#elif C == 1\n2\n#endif\n#endif\nk", &[]).unwrap(), "k\n");
+    assert_eq!(message("#if A\n#elif B == 1\n#endif", &[]), "k.wgsl:2: `B` is used here, but not defined");
+    assert_eq!(expand_text("#if A\n#elif B == 1\n#endif\nk", &[("A", "")]).unwrap(), "k\n");
 }
 
 #[test]
@@ -157,6 +172,8 @@ fn unbalanced_conditions() {
     assert_eq!(message("#if A\n#endif\n#endif", &[]), "k.wgsl:3: this #endif has no #if");
     assert_eq!(message("#else\n#endif", &[]), "k.wgsl:1: this #else has no #if");
     assert_eq!(message("#if A\n#else\n#else\n#endif", &[]), "k.wgsl:3: this #else has no #if");
+    assert_eq!(message("#elif A\n#endif", &[]), "k.wgsl:1: this #elif has no #if");
+    assert_eq!(message("#if A\n#else\n#elif B\n#endif", &[]), "k.wgsl:3: this #elif has no #if");
 }
 
 #[test]
@@ -170,6 +187,8 @@ fn malformed_lines() {
         "#if A == 1 +",
         "#if A == 1 * 99999999999999999999",
         "#else if A",
+        "#if !",
+        "#if ! A == 1",
         "#for I",
         "#for I in x + 1",
         "#for 2 in 3",

@@ -47,12 +47,10 @@ fn cubic(d: f32) -> f32 {
 fn window_first(axis: Axis, p: i32) -> i32 {
 #if RULE == mean
     return p * axis.inputs / axis.outputs;
-#else
-#if RULE == cubic
+#elif RULE == cubic
     return clamp(low_of(axis, p) - 1, 0, axis.inputs - 1);
 #else
     return max(p * axis.slope + axis.shift, 0) / axis.unit;
-#endif
 #endif
 }
 
@@ -60,12 +58,10 @@ fn window_first(axis: Axis, p: i32) -> i32 {
 fn window_end(axis: Axis, p: i32) -> i32 {
 #if RULE == mean
     return quotient_up((p + 1) * axis.inputs, axis.outputs);
-#else
-#if RULE == cubic
+#elif RULE == cubic
     return clamp(low_of(axis, p) + 2, 0, axis.inputs - 1) + 1;
 #else
     return min(window_first(axis, p) + 2, axis.inputs);
-#endif
 #endif
 }
 
@@ -74,8 +70,7 @@ fn share(axis: Axis, p: i32, h: i32) -> f32 {
     let first = window_first(axis, p);
 #if RULE == mean
     return 1.0 / f32(window_end(axis, p) - first);
-#else
-#if RULE == cubic
+#elif RULE == cubic
     let low = low_of(axis, p);
     let part = f32(p * axis.slope + axis.shift - low * axis.unit) / f32(axis.unit);
     // Positions beyond the ends are clamped: the outermost one gets their weights as well.
@@ -93,7 +88,6 @@ fn share(axis: Axis, p: i32, h: i32) -> f32 {
     }
     return select(0.0, part, h == first + 1);
 #endif
-#endif
 }
 
 #if TRANSPOSED == 1
@@ -101,12 +95,10 @@ fn share(axis: Axis, p: i32, h: i32) -> f32 {
 fn operand_first(axis: Axis, h: i32) -> i32 {
 #if RULE == mean
     return h * axis.outputs / axis.inputs;
-#else
-#if RULE == cubic
+#elif RULE == cubic
     return quotient_up((h - 2) * axis.unit - axis.shift, axis.slope);
 #else
     return quotient_up((h - 1) * axis.unit - axis.shift, axis.slope);
-#endif
 #endif
 }
 
@@ -114,12 +106,10 @@ fn operand_first(axis: Axis, h: i32) -> i32 {
 fn operand_end(axis: Axis, h: i32) -> i32 {
 #if RULE == mean
     return quotient_up((h + 1) * axis.outputs, axis.inputs);
-#else
-#if RULE == cubic
+#elif RULE == cubic
     return min(quotient_up((h + 2) * axis.unit - axis.shift, axis.slope), axis.outputs);
 #else
     return min(quotient_up((h + 1) * axis.unit - axis.shift, axis.slope), axis.outputs);
-#endif
 #endif
 }
 

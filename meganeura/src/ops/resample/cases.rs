@@ -66,7 +66,9 @@ fn matrix(rule: Rule, axis: Axis) -> Vec<Vec<f64>> {
                 return row;
             }
             Rule::Linear { corners: true } | Rule::Cubic { corners: true } if axis.outputs == 1 => 0.0,
-            Rule::Linear { corners: true } | Rule::Cubic { corners: true } => p as f64 * (inputs - 1.0) / (outputs - 1.0),
+            Rule::Linear { corners: true } | Rule::Cubic { corners: true } => {
+                p as f64 * (inputs - 1.0) / (outputs - 1.0)
+            }
             Rule::Linear { corners: false } => ((p as f64 + 0.5) * inputs / outputs - 0.5).max(0.0),
             Rule::Cubic { corners: false } => (p as f64 + 0.5) * inputs / outputs - 0.5,
         };

@@ -30,7 +30,8 @@ impl Resample {
         let left = self.shares(rows);
         let left = to.floats(TensorType::new(dtype, Shape::from([outputs[0], inputs[0]])), left);
         let right = self.shares(columns);
-        let right = (0..inputs[1] * outputs[1]).map(|at| right[at % outputs[1] * inputs[1] + at / outputs[1]]).collect();
+        let right =
+            (0..inputs[1] * outputs[1]).map(|at| right[at % outputs[1] * inputs[1] + at / outputs[1]]).collect();
         let right = to.floats(TensorType::new(dtype, Shape::from([inputs[1], outputs[1]])), right);
         let half = to.node("MatMul", &[x, right], Vec::new());
         to.node("MatMul", &[left, half], Vec::new())

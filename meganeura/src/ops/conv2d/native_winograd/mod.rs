@@ -18,9 +18,9 @@
 //! Each sum is made by one task in the order of its terms, so results do not depend on threads. Double precision, the
 //! reference of all tests, does not use this algorithm.
 
-mod vectors;
 mod tiles;
 mod transform;
+mod vectors;
 
 use pulp::{Simd, WithSimd};
 use rayon::prelude::*;

@@ -5,8 +5,8 @@ use std::ops::Range;
 use pulp::{Simd, WithSimd};
 
 use super::FREQUENCIES;
-use super::vectors;
 use super::transform::{self, LANES, Vector};
+use super::vectors;
 use crate::kernel::native::{Scratch, parallel_scratch};
 
 /// The most tiles of a block: their transforms stay in the L2 cache while all products read them.
