@@ -15,8 +15,8 @@ const W: u32 = ${W};
 const P: u32 = ${P};
 const Q: u32 = ${Q};
 
-/// An axis of `inputs` positions, resampled to `outputs`. Position p lies at coordinate max(p·slope + shift, 0)/unit with
-/// the linear rule, and (p·slope + shift)/unit with the cubic one.
+/// An axis of `inputs` positions, resampled to `outputs`. Position p lies at coordinate max(p·slope + shift, 0)/unit
+/// with the linear rule, and (p·slope + shift)/unit with the cubic one.
 struct Axis {
     inputs: i32,
     outputs: i32,

@@ -122,8 +122,8 @@ impl Images<'_> {
         Spectrum { data, block: tiles.block, depth }
     }
 
-    /// Pixels of up to sixteen channels as vectors, zero outside of the image: from the place `[row, column]` on, counted
-    /// with the padding.
+    /// Pixels of up to sixteen channels as vectors, zero outside of the image: from the place `[row, column]` on,
+    /// counted with the padding.
     #[inline(always)]
     fn line(&self, image: usize, channel: usize, [row, column]: [usize; 2], vectors: &mut [Vector]) {
         let ([h, w], [top, left]) = (self.extent, self.padding);
