@@ -242,7 +242,7 @@ fn fan(weight: Shape, which: Fan) -> Result<f64> {
 }
 
 impl Tensor {
-    /// Uniform random numbers from 0 to 1. They are drawn below 1 in `f64`, and a few of 2²⁵ round to 1 in `f32`. A
+    /// Uniform random numbers from 0 to 1. They are drawn below 1 in `f64`; about one in 2²⁵ rounds to 1 in `f32`. A
     /// seed gives the same numbers on every device.
     ///
     /// # Errors

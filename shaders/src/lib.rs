@@ -44,7 +44,7 @@
 //! | `#macro step(H)` … `#endmacro` | defines a macro of the lines between; `${H}` stands for an argument |
 //! | `#insert step(0)` | the lines of that macro: statements rather than declarations. An argument that names a define or a counter stands for its value; any other is literal text |
 //! | `#if NAME` … `#else` … `#endif` | keeps the first part where `NAME` is defined, else the second; nests |
-//! | `#elif` … | the next part of an `#if`, with a condition of its own |
+//! | `#elif NAME` | another part, kept if its condition holds and no earlier part was kept |
 //! | `#if !NAME` | where `NAME` is not defined |
 //! | `#if NAME == value`, `#if NAME != value` | the same, by the value of `NAME`, which must be defined |
 //! | `#if NAME == A * B + 2` | the same, by a sum of products of numbers and names |

@@ -301,7 +301,7 @@ impl<'s, F: Fn(&str) -> Option<&'s str>> Expansion<'_, F> {
             let mut product = 1usize;
             for factor in term.split('*').map(str::trim) {
                 let value = match self.defines.mention(factor) {
-                    Some(value) => value.parse().ok()?,
+                    Some(value) => value.parse().ok().or((!active).then_some(0))?,
                     None if !is_name(factor) => factor.parse().ok()?,
                     None if active => return Some(Err(undefined(at, factor))),
                     None => 0,

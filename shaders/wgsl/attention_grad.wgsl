@@ -1,5 +1,5 @@
 // Gradients of attention. The weights w[i,j] = exp(score[i,j] − lse[i,0] − lse[i,1]) are recomputed. With
-// delta[i] = Σ_e dy[i,e]·y[i,e] and ds[i,j] = w[i,j]·(Σ_e dy[i,e]·v[j,e] − delta[i]):
+// delta[i] = Σ_e dy[i,e]·y[i,e] − dlse[i] and ds[i,j] = w[i,j]·(Σ_e dy[i,e]·v[j,e] − delta[i]):
 //     OF queries: dq[i,d] = SCALE·Σ_j ds[i,j]·k[j,d]
 //     OF keys:    dk[j,d] = SCALE·Σ_i ds[i,j]·q[i,d],  dv[j,e] = Σ_i w[i,j]·dy[i,e]
 // (Dao, "FlashAttention-2", 2023.)

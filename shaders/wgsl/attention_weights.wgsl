@@ -4,8 +4,7 @@
 // Bindings: those of shared/attention_slopes → weights[B,L,S], slopes[B,L,S]. A workgroup computes ROWS×TILE of both.
 // Workgroups: BATCH·⌈L/ROWS⌉·⌈S/TILE⌉.
 //
-// Defines: those of shared/attention_slopes; FOURS, EACH, SHARED_SUMS, UNROLL_WEIGHTED and PAIRED have no
-//          effect
+// Defines: those of shared/attention_slopes; FOURS, EACH, SHARED_SUMS, UNROLL_WEIGHTED and PAIRED do nothing
 //          RESULT_AT, SECOND_AT   the bindings of the weights and of the slopes
 //          RESULT_ELEM vec4<f32> where S is a multiple of four, else f32
 

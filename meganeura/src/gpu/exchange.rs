@@ -96,7 +96,7 @@ impl Gpu {
     /// The returned time is the exchange's, without the download.
     fn meet_by_host(&self, meeting: &Meeting, memory: &Memory<'_>) -> Result<Part> {
         let Meeting { exchange, values, range, .. } = meeting;
-        if range.halves > 0 {
+        if range.bf16_bytes > 0 {
             bail!(Argument, "only linked GPUs exchange bf16; use the device from this world's `World::device`");
         }
         let place = |k: usize| (&values[k], range.offsets[k]);

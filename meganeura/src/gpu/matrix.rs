@@ -193,7 +193,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bf16_is_exact() {
+    fn f16_is_exact() {
         for (x, bits) in [(0.0, 0), (1.0, 0x3c00), (-1.0, 0xbc00), (0.5, 0x3800), (1.0 / 128.0, 0x2000), (0.75, 0x3a00)]
         {
             assert_eq!(f16_bits(x), bits, "{x}");

@@ -10,7 +10,7 @@ use super::select::Selection;
 use super::tie::tie;
 use super::{Counts, ForwardSummary, FromSeed, Layer, Leaf, Module, Seed, Summary, init_module};
 use crate::error::{bail, here};
-use crate::{Buffer, Device, Inputs, Outputs, Param, Result, Tape, Var};
+use crate::{Buffer, Device, Error, Inputs, Outputs, Param, Result, Tape, Var};
 
 /// The methods of every [`Module`], `dyn` ones included.
 ///
@@ -208,11 +208,11 @@ pub trait ModuleExt: Module {
     fn to_device(&mut self, device: &Device) -> Result<()> {
         here(|| {
             let leaves = leaves(self);
-            let moved = leaves.iter().map(|leaf| {
-                leaf.value()
-                    .to_device(device)
-                    .map_err(|error| error.context(format!("parameter or buffer `{}`", leaf.path)))
-            });
+            let named = |leaf: &Leaf<'_>, error: Error| match &*leaf.path {
+                "" => error,
+                path => error.context(format!("`{path}`")),
+            };
+            let moved = leaves.iter().map(|leaf| leaf.value().to_device(device).map_err(|error| named(leaf, error)));
             let moved = moved.collect::<Result<Vec<_>>>()?;
             leaves.iter().zip(moved).for_each(|(leaf, value)| leaf.cell().set(value));
             Ok(())

@@ -27,7 +27,7 @@ pub(crate) struct Range {
     /// The size in bytes of one rank's part, or of everything if values have no owners.
     pub(crate) part: usize,
     /// The bytes at the beginning that hold bf16; the others hold numbers of the exchange's type.
-    pub(crate) halves: usize,
+    pub(crate) bf16_bytes: usize,
 }
 
 impl Collective {
@@ -70,7 +70,7 @@ impl Collective {
         let places: Vec<_> = bytes.iter().zip(owners).map(&mut offset).collect();
         let part = ends.iter().copied().max().unwrap_or(0);
         let offsets = places.into_iter().map(|(owner, begin)| owner * part + begin).collect();
-        Range { offsets, bytes: part * parts, part, halves: 0 }
+        Range { offsets, bytes: part * parts, part, bf16_bytes: 0 }
     }
 
     fn purpose(&self) -> Purpose {
@@ -83,7 +83,7 @@ impl Collective {
     /// The header that ranks compare before the exchange.
     pub(super) fn header(&self, dtype: DType, range: &Range) -> [u64; 4] {
         let mut digest = DefaultHasher::new();
-        (self, &range.offsets, range.halves).hash(&mut digest);
+        (self, &range.offsets, range.bf16_bytes).hash(&mut digest);
         [self.purpose() as u64, dtype.bytes() as u64, range.bytes as u64, digest.finish()]
     }
 }
@@ -99,8 +99,8 @@ impl Range {
         let mut offsets = vec![0; values.len()];
         order.iter().zip(&sorted.offsets).for_each(|(&value, &offset)| offsets[value] = offset);
         let first = order.iter().position(|&value| !values[value].1);
-        let halves = first.map_or(sorted.bytes, |first| sorted.offsets[first]);
-        Self { offsets, halves, ..sorted }
+        let bf16_bytes = first.map_or(sorted.bytes, |first| sorted.offsets[first]);
+        Self { offsets, bf16_bytes, ..sorted }
     }
 
     /// The byte range of a rank's part.
@@ -143,14 +143,14 @@ mod tests {
     #[test]
     fn values_lie_side_by_side() {
         let range = Collective::AllMean.range(&[4, 12, 8], 4, 8);
-        assert_eq!(range, Range { offsets: vec![0, 8, 24], bytes: 32, part: 32, halves: 0 });
+        assert_eq!(range, Range { offsets: vec![0, 8, 24], bytes: 32, part: 32, bf16_bytes: 0 });
         assert_eq!(range.part_of(3), 0..32);
     }
 
     #[test]
     fn values_of_one_owner_lie_side_by_side() {
         let range = Collective::FromOwners(vec![1, 0, 1, 2]).range(&[4, 12, 8, 4], 4, 4);
-        assert_eq!(range, Range { offsets: vec![12, 0, 16, 24], bytes: 48, part: 12, halves: 0 });
+        assert_eq!(range, Range { offsets: vec![12, 0, 16, 24], bytes: 48, part: 12, bf16_bytes: 0 });
         assert_eq!(range.part_of(3), 36..48);
     }
 
@@ -158,8 +158,8 @@ mod tests {
     #[test]
     fn bf16_comes_first() {
         let range = Range::of_means(&[(4, false), (6, true), (8, false), (16, true)], 8);
-        assert_eq!(range, Range { offsets: vec![24, 0, 32, 8], bytes: 40, part: 40, halves: 24 });
-        assert_eq!(Range::of_means(&[(6, true)], 8), Range { offsets: vec![0], bytes: 8, part: 8, halves: 8 });
+        assert_eq!(range, Range { offsets: vec![24, 0, 32, 8], bytes: 40, part: 40, bf16_bytes: 24 });
+        assert_eq!(Range::of_means(&[(6, true)], 8), Range { offsets: vec![0], bytes: 8, part: 8, bf16_bytes: 8 });
         assert_eq!(Range::of_means(&[(6, false)], 8), Collective::AllMean.range(&[6], 4, 8));
         let header = |values| Collective::AllMean.header(DType::F32, &Range::of_means(values, 8));
         assert_ne!(header(&[(8, true), (8, false)]), header(&[(8, true), (8, true)]));

@@ -101,6 +101,7 @@ fn one_part_of_a_condition_is_kept() {
     assert_eq!(expand_text("#if A\n#if B\n1\n#elif C == 1\n2\n#endif\n#endif\nk", &[]).unwrap(), "k\n");
     assert_eq!(message("#if A\n#elif B == 1\n#endif", &[]), "k.wgsl:2: `B` is used here, but not defined");
     assert_eq!(expand_text("#if A\n#elif B == 1\n#endif\nk", &[("A", "")]).unwrap(), "k\n");
+    assert_eq!(expand_text("#if A\n1\n#elif B == 2 * A\n2\n#endif", &[("A", "x"), ("B", "1")]).unwrap(), "1\n");
 }
 
 #[test]

@@ -72,7 +72,8 @@ fn place(group: u32, four: u32, pitch: u32) -> u32 {
     return group * (4u * pitch + 1u) + four;
 }
 
-/// The array type of LOADS fours has no alias: naga's HLSL writer would define a function twice, once under each name.
+/// The most fours of a chunk that an invocation loads. The array type of that many has no alias: naga's HLSL writer
+/// would define a function twice, once under each name.
 const LOADS: u32 = ${LOADS};
 
 /// Stores an invocation's part of a chunk of `rows` rows of `pitch` fours.

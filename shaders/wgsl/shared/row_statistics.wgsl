@@ -3,7 +3,7 @@
 //
 // The kernel declares
 //     fn largest_at(row: u32, l: u32) -> f32                  element l of the row, or the largest of line l
-//     fn sums_at(row: u32, l: u32, peak: f32) -> vec2<f32>    its terms of both sums
+//     fn sums_at(row: u32, l: u32, peak: f32) -> vec2<f32>    its terms of both sums; 0 for one that is not needed
 //
 // Defines: those of shared/segments
 

@@ -150,7 +150,7 @@ mod tests {
             |shape: &[usize], seed: u64| Ok::<_, crate::Error>(tape.input(&Tensor::randn(device, shape, seed)?));
         let of = |shape: &[usize]| [b, shape].concat();
         let [q, k, v] = [input(&of(&[l, d]), 1)?, input(&of(&[s, d]), 2)?, input(&of(&[s, e]), 3)?];
-        // Spreads above most scores: smaller ones would make weights large.
+        // A log-sum-exp above most scores: a smaller one would make weights large.
         let lse = input(&of(&[l, 2]), 4)? + 1.0;
         Ok(vec![q, k, v, lse, input(&of(&[l]), 5)?, input(&of(&[l, e]), 6)?, input(&of(&[l, s]), 7)?])
     }

@@ -133,7 +133,7 @@ struct Numbers {
 }
 
 /// `ncclBfloat16`
-const BFLOATS: Numbers = Numbers { kind: 9, bytes: 2 };
+const BF16: Numbers = Numbers { kind: 9, bytes: 2 };
 
 impl From<DType> for Numbers {
     fn from(dtype: DType) -> Self {
@@ -292,7 +292,7 @@ impl Nccl {
         let (all, own) = (0..range.bytes, range.part_of(self.rank));
         match collective {
             Collective::AllMean => {
-                let parts = [(BFLOATS, 0..range.halves), (DType::F32.into(), range.halves..range.bytes)];
+                let parts = [(BF16, 0..range.bf16_bytes), (DType::F32.into(), range.bf16_bytes..range.bytes)];
                 let mut parts = parts.into_iter().filter(|(_, part)| !part.is_empty());
                 self.grouped(|| {
                     parts.try_for_each(|(numbers, part)| enqueue(Call::AllReduce, numbers, part.clone(), part.start))

@@ -1,5 +1,5 @@
 //! The transforms of F(4×4, 3×3): each is a function of one line, applied to the columns of a square and then to its
-//! rows. A square is of vectors, sixteen channels side by side, so that a loop over them is SIMD.
+//! rows. A square's elements are vectors of sixteen channels, so that a loop over lanes is SIMD.
 //!
 //! `shaders/wgsl/shared/winograd.wgsl` says what they are, and why the points are 0, ±3/4, ±3/2 and infinity.
 
@@ -88,12 +88,12 @@ pub(super) fn square<const A: usize, const B: usize>(
     from: &Square<A>,
     to: &mut Square<B>,
 ) {
-    for vector in 0..LANES {
+    for lane in 0..LANES {
         let mut half = [[0.0; A]; B];
         for column in 0..A {
             let mut values = [0.0; A];
             for row in 0..A {
-                values[row] = from[row][column][vector];
+                values[row] = from[row][column][lane];
             }
             let values = line(values);
             for row in 0..B {
@@ -103,7 +103,7 @@ pub(super) fn square<const A: usize, const B: usize>(
         for row in 0..B {
             let values = line(half[row]);
             for column in 0..B {
-                to[row][column][vector] = values[column];
+                to[row][column][lane] = values[column];
             }
         }
     }
