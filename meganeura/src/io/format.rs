@@ -242,7 +242,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bf16_is_exact() {
+    fn f16_is_exact() {
         for (bits, expected) in [
             (0x0000, 0.0),
             (0x3c00, 1.0),

@@ -160,7 +160,7 @@ impl RunOptions {
     ///
     /// Fails with [`Argument`](crate::ErrorKind::Argument) if the folder already has a run, or if a setting is invalid;
     /// with [`Io`](crate::ErrorKind::Io) if the folder cannot be written, or if another process trains there. On error,
-    /// nothing changes.
+    /// at most the folder, its lock and an empty metrics file are new.
     #[track_caller]
     pub fn create(self) -> Result<Run> {
         here(|| self.start(Expected::Nothing))
@@ -174,7 +174,7 @@ impl RunOptions {
     /// Fails with [`Argument`](crate::ErrorKind::Argument) if the folder has no run, or if it was begun with other
     /// [settings](Self::setting); with [`Checkpoint`](crate::ErrorKind::Checkpoint), which names the file and the
     /// remedy, if it is damaged or of another version; with [`Io`](crate::ErrorKind::Io) if another process trains
-    /// there, or if the folder cannot be read or written. On error, nothing changes.
+    /// there, or if the folder cannot be read or written. On error, the run stays as it is.
     #[track_caller]
     pub fn resume(self) -> Result<Run> {
         here(|| self.start(Expected::Run))

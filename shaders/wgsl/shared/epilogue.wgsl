@@ -2,9 +2,8 @@
 // control flow. The host writes what it does, including elementwise work that was merged into the kernel. The host's
 // bindings come after the kernel's own, and the result's is among them.
 //
-// Merged work may read memory, and a read after a store waits for the store. So an invocation that stores several
-// elements had better call `let e = epilogue(i)` for each, which reads what element i needs, and then `finish(e,
-// value)` for each.
+// Merged work may read memory, and a read after a store waits for the store. It is faster to call `let e = epilogue(i)`
+// for several elements, which reads what they need, and then `finish(e, value)` for each.
 //
 // Defines: STORE  declarations, among them `struct Epilogue`, `fn epilogue(i: u32) -> Epilogue` and
 //                 `fn finish(e: Epilogue, value: f32)`; they may call whatever shared/math declares

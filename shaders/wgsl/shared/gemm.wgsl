@@ -265,7 +265,7 @@ const PITCH_B: u32 = LINES_B + 2u;
 /// The pitch of the rows of a fragment's sums.
 const PITCH: u32 = 20u;
 const SUMS: u32 = SM * SN * 16u * PITCH;
-/// As in shared/fit, above the peaks of the first step.
+/// The headroom above the peaks of the first step; see ROOM in shared/fit.
 const ROOM: i32 = 3;
 /// Magnitudes of an operand that `sums` has room for while they are compared, a power of two. It divides WG.
 const FINDERS: u32 = min(WG, 128u);

@@ -15,9 +15,7 @@
 //          LINES, LEN, INNER
 
 #include "shared/epilogue"
-#include "shared/grid"
 
-const WG: u32 = ${WG};
 const LINES: u32 = ${LINES};
 const LEN: u32 = ${LEN};
 const INNER: u32 = ${INNER};
@@ -35,16 +33,11 @@ fn place(line: u32, k: u32) -> u32 {
 }
 
 #if BY == invocation
-@compute @workgroup_size(WG)
-fn main(
-    @builtin(workgroup_id) workgroup: vec3<u32>,
-    @builtin(num_workgroups) workgroups: vec3<u32>,
-    @builtin(local_invocation_index) lane: u32,
-) {
-    let line = workgroup_index(workgroup, workgroups) * WG + lane;
-    if line >= LINES {
-        return;
-    }
+#include "shared/elements"
+
+const ELEMENTS: u32 = LINES;
+
+fn compute(line: u32) {
     var sum = neutral();
     for (var k = 0u; k < LEN; k++) {
         sum = joined(sum, term(x[place(line, k)]));
@@ -52,6 +45,10 @@ fn main(
     }
 }
 #else
+#include "shared/grid"
+
+const WG: u32 = ${WG};
+
 var<workgroup> partials: array<Sum, WG>;
 
 @compute @workgroup_size(WG)

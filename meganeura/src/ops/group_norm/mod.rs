@@ -309,8 +309,8 @@ impl<T: Real> WithSimd for Group<'_, T> {
     fn with_simd<S: Simd>(self, _: S) {
         let Self { x, weight, bias, eps, y, .. } = self;
         let count = native::real::<T>(x.len());
-        // As in `group_norm.wgsl`, which explains why: differences from the first element give `high`; differences from
-        // `high` give `low` and the squares.
+        // Differences from the first element give `high`; differences from `high` give `low` and the squares.
+        // `group_norm.wgsl` explains why.
         let first = x[0];
         let high = first + native::sum_by(x, |x| x - first) / count;
         let [sum, squares] = native::sums_by(x, |x| [x - high, (x - high) * (x - high)]);
