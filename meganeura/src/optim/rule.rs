@@ -90,6 +90,10 @@ pub trait Rule {
     }
 
     /// The new value and the new state of a parameter.
+    ///
+    /// A [`TrainStep`](super::TrainStep) runs it once and keeps the recorded operations. So everything that may change
+    /// later must come from [`numbers`](Self::numbers), or be counted by [`variant`](Self::variant); of the settings,
+    /// it may depend on whether the weight decay is 0, and on nothing else.
     fn update(&self, given: &Given<'_>) -> (Var, Vec<Var>);
 }
 

@@ -97,8 +97,10 @@ impl Device {
     ///   entirely or not at all. So a model can be served while it is trained. To serve it as it is now, compile a
     ///   clone (`net.clone()`), which has parameters of its own. A call fails if parameters were moved to another
     ///   device.
-    /// * All else that the function reads is **captured**: tensors that it puts on the tape, numbers, seeds. Its
-    ///   updates of buffers ([`Tape::update_buffer`]) are ignored: a call changes nothing.
+    /// * All else that the function reads is **captured**: tensors that it puts on the tape, numbers such as a layer's
+    ///   `eps`, seeds, and which parameters there are. After a change of such a number, or of a parameter by another,
+    ///   compile the function again. Its updates of buffers ([`Tape::update_buffer`]) are ignored: a call changes
+    ///   nothing.
     /// * Tensors of another shape are an error, never a reason to plan again: a request must not take seconds because
     ///   it is the first of its size. Compile the function once for each batch size; the plans share memory.
     ///

@@ -27,22 +27,31 @@ pub(super) fn collect(trials: &mut Vec<Trial>) {
     trials.push(gpu_trial("train_step::gpu::follows_a_model_from_device_to_device", moved));
 }
 
-/// Trains for eight steps, with a change before each, on tapes and by a compiled step, and compares every bit.
+/// Trains for eight steps, with a change of the optimizer before each, on tapes and by a compiled step, and compares
+/// every bit. The model changes before the steps of `models`.
 fn same_bits<O: Optimizer>(
     device: &Device,
     new_optimizer: impl Fn() -> O,
-    change: impl Fn(usize, &mut Tiny, &mut O) -> Result<()>,
+    change: impl Fn(usize, &mut O),
+    models: &[usize],
+    change_model: impl Fn(usize, &mut Tiny) -> Result<()>,
 ) -> Outcome {
     let (x, labels) = images(device, "follows", 4)?;
     let (mut by_tape, mut optimizer) = (Tiny::init(device, 1)?, new_optimizer());
     for at in 0..8 {
-        change(at, &mut by_tape, &mut optimizer)?;
+        change(at, &mut optimizer);
+        if models.contains(&at) {
+            change_model(at, &mut by_tape)?;
+        }
         super::step(&mut by_tape, &mut optimizer, (&x, &labels), unchanged)?;
     }
     let mut optimizer = new_optimizer();
     let mut step = TrainStep::new(Box::new(Tiny::init(device, 1)?), loss::<Tiny>);
     for at in 0..8 {
-        change(at, step.module_mut(), &mut optimizer)?;
+        change(at, &mut optimizer);
+        if models.contains(&at) {
+            change_model(at, step.module_mut())?;
+        }
         step.call(&mut optimizer, (&x, &labels))?;
     }
     assert_eq!(bits(step.module())?, bits(&by_tape)?, "{}", optimizer.name());
@@ -54,62 +63,61 @@ fn rebuild<O>(optimizer: &mut O, placeholder: O, change: impl FnOnce(O) -> O) {
     *optimizer = change(std::mem::replace(optimizer, placeholder));
 }
 
+/// [`same_bits`] without changes of the model.
+fn same_optimizer_bits<O: Optimizer>(
+    device: &Device,
+    new_optimizer: impl Fn() -> O,
+    change: impl Fn(usize, &mut O),
+) -> Outcome {
+    same_bits(device, new_optimizer, change, &[], |_, _| Ok(()))
+}
+
 fn formulas(device: &Device) -> Outcome {
     let sgd = || Sgd::new(0.1);
-    same_bits(device, sgd, |at, _, optimizer| {
-        match at {
-            2 => rebuild(optimizer, sgd(), |optimizer| optimizer.momentum(0.9)),
-            4 => rebuild(optimizer, sgd(), |optimizer| optimizer.nesterov(true)),
-            6 => rebuild(optimizer, sgd(), |optimizer| optimizer.nesterov(false)),
-            _ => {}
-        }
-        Ok(())
+    same_optimizer_bits(device, sgd, |at, optimizer| match at {
+        2 => rebuild(optimizer, sgd(), |optimizer| optimizer.momentum(0.9)),
+        4 => rebuild(optimizer, sgd(), |optimizer| optimizer.nesterov(true)),
+        6 => rebuild(optimizer, sgd(), |optimizer| optimizer.nesterov(false)),
+        _ => {}
     })?;
     let rms_prop = || RmsProp::new(0.01);
-    same_bits(device, rms_prop, |at, _, optimizer| {
+    same_optimizer_bits(device, rms_prop, |at, optimizer| {
         match at {
             // The state has other tensors, so it starts anew.
             3 => *optimizer = rms_prop().centered(true),
             5 => *optimizer = rms_prop().momentum(0.5),
             _ => {}
         }
-        Ok(())
     })?;
     let adamw = || AdamW::new(0.01);
-    same_bits(device, adamw, |at, _, optimizer| {
+    same_optimizer_bits(device, adamw, |at, optimizer| {
         if at == 3 {
             *optimizer = adamw().amsgrad(true);
         }
-        Ok(())
     })?;
     // The same settings and state have another meaning.
     let radam = || RAdam::new(0.01).weight_decay(0.1);
-    same_bits(device, radam, |at, _, optimizer| {
+    same_optimizer_bits(device, radam, |at, optimizer| {
         if at == 3 {
             rebuild(optimizer, radam(), |optimizer| optimizer.decoupled(true));
         }
-        Ok(())
     })?;
     let muon = || Muon::new(0.01).adam_for(|path, _| path.starts_with("stem"));
-    same_bits(device, muon, |at, _, optimizer| {
+    same_optimizer_bits(device, muon, |at, optimizer| {
         if at == 3 {
             rebuild(optimizer, muon(), |optimizer| optimizer.nesterov(false));
         }
-        Ok(())
     })
 }
 
 fn groups(device: &Device) -> Outcome {
     let scaled = |pattern: &str, scale| Group::new(pattern).lr_scale(scale);
     let adamw = || AdamW::new(0.01).group(scaled("stem.*", 0.5)).group(scaled("head.*", 0.1));
-    same_bits(device, adamw, |at, _, optimizer| {
-        match at {
-            2 => optimizer.groups_mut().swap(0, 1),
-            3 => optimizer.groups_mut()[0] = scaled("*.bias", 0.2),
-            5 => optimizer.groups_mut()[1].set_lr_scale(0.9),
-            _ => {}
-        }
-        Ok(())
+    same_optimizer_bits(device, adamw, |at, optimizer| match at {
+        2 => optimizer.groups_mut().swap(0, 1),
+        3 => optimizer.groups_mut()[0] = scaled("*.bias", 0.2),
+        5 => optimizer.groups_mut()[1].set_lr_scale(0.9),
+        _ => {}
     })?;
     // A group without parameters is an error, as with a tape.
     let (x, labels) = images(device, "follows", 4)?;
@@ -123,19 +131,16 @@ fn groups(device: &Device) -> Outcome {
 }
 
 fn replaced(device: &Device) -> Outcome {
-    same_bits(
-        device,
-        || AdamW::new(0.01),
-        |at, net, _| {
-            match at {
-                2 => *net = net.clone(),
-                4 => net.head.weight.set(tensor(net.head.weight.value().device(), "head", net.head.weight.shape())?)?,
-                5 => net.head = Tiny::init(net.head.weight.value().device(), 7)?.head,
-                _ => {}
-            }
-            Ok(())
-        },
-    )
+    let change = |at, net: &mut Tiny| {
+        let device = net.head.weight.value().device().clone();
+        match at {
+            2 => *net = net.clone(),
+            4 => net.head.weight.set(tensor(&device, "head", net.head.weight.shape())?)?,
+            _ => net.head = Tiny::init(&device, 7)?.head,
+        }
+        Ok(())
+    };
+    same_bits(device, || AdamW::new(0.01), |_, _| {}, &[2, 4, 5], change)
 }
 
 fn tighter(net: &Tiny, grads: Grads) -> Result<Grads> {
@@ -187,7 +192,9 @@ fn accumulated(device: &Device) -> Outcome {
         net.name_parameters();
         let mut step = TrainStep::new(Box::new(net), loss::<Tiny>).gradients(clip).accumulate(how);
         for (at, expected) in losses.into_iter().enumerate() {
-            change(at, step.module_mut())?;
+            if [4, 9].contains(&at) {
+                change(at, step.module_mut())?;
+            }
             let (x, labels) = batch(at);
             assert_eq!(step.call(&mut other, (x, labels))?.item()?.to_bits(), expected, "{how:?}: batch {at}");
         }

@@ -4,7 +4,7 @@ use std::panic::Location;
 use std::sync::{Arc, Weak};
 
 use crate::error::bail;
-use crate::module::{Module, ModuleExt};
+use crate::module::{At, Module, ModuleExt};
 use crate::optim::accumulate::Basis;
 use crate::optim::finite::{FiniteCheck, NotFinite, verify};
 use crate::optim::group::{Group, settings_within};
@@ -20,8 +20,8 @@ pub(super) struct CachedStep {
     step: CompiledStep,
     /// The parameters of the module, and whether they were trained.
     parameters: Vec<(Arc<Cell>, bool)>,
-    /// The identities of all tensors of the module.
-    leaves: Vec<u64>,
+    /// The state of the module when the step was recorded.
+    sight: Sight,
     /// The number of the closure's results; those of the check come after them.
     results: usize,
     /// The basis of the sums of micro-batches, if there are any.
@@ -79,6 +79,7 @@ pub(super) struct Recorder<'a> {
     pub(super) results: &'a [Var],
     /// The basis of the gradients, if they are sums.
     pub(super) basis: Option<Basis>,
+    pub(super) sight: Sight,
 }
 
 impl Recorder<'_> {
@@ -135,7 +136,7 @@ impl Recorder<'_> {
         Ok(CachedStep {
             step: grads.tape().compile_step(self.types, &wanted, updates, &words)?,
             parameters: parameters.map(|cell| (Arc::clone(&cell), cell.is_trained())).collect(),
-            leaves: identities(module),
+            sight: self.sight,
             results: self.results.len(),
             basis: self.basis,
             numbers: words.len(),
@@ -144,17 +145,27 @@ impl Recorder<'_> {
     }
 }
 
-/// The identities of all tensors of a module.
-pub(super) fn identities(module: &dyn Module) -> Vec<u64> {
-    module.leaves().iter().map(|leaf| leaf.cell().id()).collect()
+/// Everything on a module that a visit shows and that decides a recording: the identity of each tensor, in the order of
+/// the visit, and the mode of each place. Modes and shared modules change without `&mut` access to the module.
+///
+/// Whether parameters are trained is compared by their cells. A module's other fields change through
+/// [`module_mut`](super::TrainStep::module_mut) only, which discards the recordings.
+#[derive(Clone, PartialEq, Eq)]
+pub(super) struct Sight(Vec<(Option<u64>, bool)>);
+
+impl Sight {
+    pub(super) fn of(module: &dyn Module) -> Self {
+        let mut seen = Vec::new();
+        module.visit(At::root(), &mut |_, slot| {
+            if let Some(mode) = slot.mode() {
+                seen.push((slot.cell().map(|cell| cell.id()), mode.is_evaluated()));
+            }
+        });
+        Self(seen)
+    }
 }
 
 impl CachedStep {
-    /// `true` if the module has the same tensors as before.
-    pub(super) fn is_of(&self, leaves: &[u64]) -> bool {
-        self.leaves == leaves
-    }
-
     /// `true` if it can never fit again: the optimizer that it was recorded with is gone, or has loaded another state.
     pub(super) fn is_dead(&self) -> bool {
         match &self.effect {
@@ -163,11 +174,12 @@ impl CachedStep {
         }
     }
 
-    /// `true` if recording with this batch and this optimizer would give the same step; `adds` if it would add up
-    /// gradients.
-    pub(super) fn fits(&self, inputs: &[&Tensor], optimizer: &dyn Optimizer, adds: bool) -> bool {
+    /// `true` if recording this module with this batch and this optimizer would give the same step; `adds` if it would
+    /// add up gradients.
+    pub(super) fn fits(&self, inputs: &[&Tensor], sight: &Sight, optimizer: &dyn Optimizer, adds: bool) -> bool {
         let sums = &optimizer.stepper().sums;
-        self.step.takes(inputs)
+        self.sight == *sight
+            && self.step.takes(inputs)
             && self.parameters.iter().all(|(cell, is_trained)| cell.is_trained() == *is_trained)
             && self.basis.as_ref().is_none_or(|basis| basis.values(sums).is_some())
             && match &self.effect {

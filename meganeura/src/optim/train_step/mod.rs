@@ -14,7 +14,7 @@ use crate::module::Module;
 use crate::tape::{Outputs, Tensors};
 use crate::wait::block_or_refuse;
 use crate::{Grads, Result, Tape, Tensor, TensorType};
-use cached::{CachedStep, Recorder, identities};
+use cached::{CachedStep, Recorder, Sight};
 
 /// The number of compiled steps kept: one for the batches of an epoch, one for its last, and a few more.
 const KEPT: usize = 8;
@@ -58,12 +58,15 @@ const KEPT: usize = 8;
 ///   or average the model in between. So are the learning rate, weight decay, the groups' numbers, and everything else
 ///   that the [`Rule`](super::Rule) computes from them.
 /// * Each call draws **new random numbers**, those that the next [`Tape::new`] would draw.
-/// * The step is **recorded anew** for other shapes, when parameters are replaced, frozen or thawed, for another
-///   optimizer or another state of it, and when the optimizer's groups, its formula, or its handling of NaN change. The
-///   last eight recordings are kept.
-/// * Everything else that the closures read is **fixed** when they run: tensors that they bring onto the tape, numbers,
-///   the mode of parts of the model. Anything that changes from step to step must be an input. Reading a value of the
-///   tape inside a closure is an error.
+/// * The step is **recorded anew** for other shapes; when parts of the model are replaced, frozen, thawed, or change
+///   between training and evaluation mode, through whichever handle; for another optimizer or another state of it; and
+///   when the optimizer's groups, its formula, or its handling of NaN change. The last eight recordings are kept.
+/// * [`module_mut`](Self::module_mut) **discards all recordings**, of every shape: a dropout rate, an `eps`, the
+///   momentum of running statistics, and every field of your own layers may decide what is recorded.
+/// * Everything else that the closures read is **fixed** when they run: tensors that they bring onto the tape, numbers
+///   that they capture, and what changes through a shared reference, such as a `Cell` in a layer. Anything that changes
+///   from step to step must be an input; after any other such change, call [`record_anew`](Self::record_anew). Reading
+///   a value of the tape inside a closure is an error.
 ///
 /// The step runs on the device, and in the precision, of the batch's first tensor.
 ///
@@ -75,8 +78,6 @@ pub struct TrainStep<'a, M: Deref, I, O> {
     loss: Box<LossFn<'a, M::Target, I, O>>,
     gradients: Box<GradientsFn<'a, M::Target>>,
     accumulate: Accumulate,
-    /// `true` if the module may have other tensors than before.
-    changed: bool,
     /// The most recently used one is last.
     cached: Vec<CachedStep>,
     recorded: u64,
@@ -101,7 +102,6 @@ where
             loss: Box::new(loss),
             gradients,
             accumulate: Accumulate::sum(1),
-            changed: false,
             cached: Vec::new(),
             recorded: 0,
         }
@@ -111,7 +111,7 @@ where
     #[must_use]
     pub fn gradients(mut self, change: impl FnMut(&M::Target, Grads) -> Result<Grads> + 'a) -> Self {
         self.gradients = Box::new(change);
-        self.cached.clear();
+        self.record_anew();
         self
     }
 
@@ -120,7 +120,7 @@ where
     #[must_use]
     pub fn accumulate(mut self, how: Accumulate) -> Self {
         self.accumulate = how;
-        self.cached.clear();
+        self.record_anew();
         self
     }
 
@@ -130,14 +130,48 @@ where
         &self.module
     }
 
-    /// The module, to freeze parts of it or to set values.
+    /// The module, to change it: to freeze or evaluate parts of it, to set values, rates, or fields of your own.
+    ///
+    /// This discards the recordings, as any field may decide what the closures record. The next call with each shape
+    /// records the step anew, which costs as much as a tape; its plan is known if the change left the structure as it
+    /// was. [`module`](Self::module) is enough to read.
     #[must_use]
     pub fn module_mut(&mut self) -> &mut M::Target
     where
         M: DerefMut,
     {
-        self.changed = true;
+        self.record_anew();
         &mut self.module
+    }
+
+    /// Discards the recordings, so that the closures run again at the next call with each shape.
+    ///
+    /// Needed after a change that no call can see: of a number in a [`Cell`](std::cell::Cell) or behind a lock that the
+    /// closures or the module's layers read.
+    ///
+    /// ```
+    /// use std::cell::Cell;
+    ///
+    /// use meganeura::optim::TrainStep;
+    /// use meganeura::prelude::*;
+    ///
+    /// # fn main() -> meganeura::Result<()> {
+    /// let device = Device::cpu();
+    /// let net = Linear::new(2, 1).init(&device, Seed::new(1))?;
+    /// let scale = Cell::new(1.0);
+    /// let mut step = TrainStep::new(&net, |net, x: &Var| net.forward(x).square().sum() * scale.get());
+    /// let (mut optimizer, x) = (Sgd::new(0.0), Tensor::full(&device, [1, 2], 0.5)?);
+    /// let loss = step.call(&mut optimizer, &x)?.item()?;
+    ///
+    /// scale.set(2.0);
+    /// assert_eq!(step.call(&mut optimizer, &x)?.item()?, loss); // recorded with the old number
+    /// step.record_anew();
+    /// assert_eq!(step.call(&mut optimizer, &x)?.item()?, 2.0 * loss);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn record_anew(&mut self) {
+        self.cached.clear();
     }
 
     /// The number of times that the closures have run.
@@ -200,15 +234,12 @@ where
         line: &'static Location<'static>,
     ) -> Result<O::Tensors> {
         expect_settings(optimizer)?;
-        if std::mem::take(&mut self.changed) {
-            let leaves = identities(&*self.module);
-            self.cached.retain(|step| step.is_of(&leaves));
-        }
+        let sight = Sight::of(&*self.module);
         let adds = !optimizer.stepper().sums.is_last(self.accumulate)?;
-        match self.cached.iter().position(|step| step.fits(inputs, optimizer, adds)) {
+        match self.cached.iter().position(|step| step.fits(inputs, &sight, optimizer, adds)) {
             Some(at) => self.cached[at..].rotate_left(1),
             None => {
-                let step = self.compile(inputs, optimizer)?;
+                let step = self.compile(inputs, sight, optimizer)?;
                 self.cached.retain(|step| !step.is_dead());
                 if self.cached.len() == KEPT {
                     self.cached.remove(0);
@@ -221,7 +252,7 @@ where
         Ok(O::Tensors::collect(&mut results.into_iter()))
     }
 
-    fn compile(&mut self, inputs: &[&Tensor], optimizer: &mut dyn Optimizer) -> Result<CachedStep> {
+    fn compile(&mut self, inputs: &[&Tensor], sight: Sight, optimizer: &mut dyn Optimizer) -> Result<CachedStep> {
         let Some(first) = inputs.first() else { bail!(Argument, "a training step needs a batch") };
         let types: Vec<TensorType> = inputs.iter().map(|tensor| tensor.ty()).collect();
         let (tape, vars) = Tape::of_step(first.device(), &types)?;
@@ -229,7 +260,7 @@ where
         let results = (self.loss)(&self.module, &I::collect(&mut vars.into_iter())).vars();
         let Some(loss) = results.first() else { bail!(Argument, "a training step needs a loss") };
         let grads = tape.backward(loss)?;
-        let mut recorder = Recorder { types: &types, results: &results, basis: None };
+        let mut recorder = Recorder { types: &types, results: &results, basis: None, sight };
         let sums = &mut optimizer.stepper_mut().sums;
         if !sums.is_last(self.accumulate)? {
             return recorder.addition(optimizer, &*self.module, &grads);
