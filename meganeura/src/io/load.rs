@@ -1,6 +1,6 @@
 //! From the bytes of a file into a model: everything is read and checked before anything changes.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 
 use safetensors::SafeTensors;
 use safetensors::tensor::TensorView;
@@ -20,33 +20,33 @@ const COUNTER: &str = "num_batches_tracked";
 pub(crate) struct Loaded {
     /// By the leaf's first path.
     tensors: HashMap<String, Tensor>,
-    /// The paths of tied tensors.
-    groups: Vec<Vec<String>>,
+    /// The paths of tied tensors, if ties are restored.
+    ties: Vec<Vec<String>>,
     pub(super) report: LoadReport,
 }
 
 impl Loaded {
-    /// Reads the values in `bytes` for a model. If `exactly`, both sides must have the same names.
+    /// Reads the values in `bytes` for a model. If `exactly`, both sides must have the same names, and
+    /// [`put`](Self::put) restores the ties of the saved model.
     pub(super) fn read<M: Module + ?Sized>(module: &M, bytes: &[u8], names: &Names, exactly: bool) -> Result<Self> {
         names.check()?;
         let file = format::parse(bytes)?;
-        let aliases = renamed_aliases(format::aliases(bytes, &file)?, names);
-        let groups = groups(&aliases);
-        let mut found = Found::new(&file, aliases, names)?;
+        let mut found = Found::new(&file, &format::aliases(bytes, &file)?, names)?;
         for leaf in module.leaves().iter().filter(|leaf| leaf.role != Role::Constant) {
             found.read(leaf)?;
         }
-        let (tensors, report) = found.finish()?;
+        let ties = if exactly { found.ties() } else { Vec::new() };
+        let (tensors, mut report) = found.finish()?;
         if exactly {
             report.strict().map_err(|error| error.context("the file is of another model; nothing was loaded"))?;
+            report.shared.clear();
         }
-        Ok(Self { tensors, groups, report })
+        Ok(Self { tensors, ties, report })
     }
 
-    /// Puts the values into the model that they were read for, and restores the ties of the saved model. An error
-    /// changes nothing.
+    /// Puts the values into the model that they were read for. An error changes nothing.
     pub(crate) fn put<M: Module + ?Sized>(self, module: &mut M) -> Result<LoadReport> {
-        tie(module, &self.groups).map_err(|error| {
+        tie(module, &self.ties).map_err(|error| {
             Error::new(ErrorKind::Checkpoint, format!("the file is of another model; nothing was loaded: {error}"))
         })?;
         for leaf in module.leaves() {
@@ -58,28 +58,15 @@ impl Loaded {
     }
 }
 
-/// The aliases of tied tensors, as paths of the model. Parts are matched with parts.
-fn renamed_aliases(aliases: BTreeMap<String, String>, names: &Names) -> BTreeMap<String, String> {
-    let pairs = aliases.into_iter().flat_map(|(alias, name)| {
-        let (aliases, names) = (names.paths(&alias), names.paths(&name));
-        aliases.into_iter().zip(names).filter(|((_, a), (_, b))| a == b).map(|((alias, _), (name, _))| (alias, name))
-    });
-    pairs.filter(|(alias, name)| alias != name).collect()
-}
+/// The identity of data in a file: the name under which it is stored, and the part.
+type Data = (String, Part);
 
-/// The paths of each tensor that has several, first the one under which it is stored.
-fn groups(aliases: &BTreeMap<String, String>) -> Vec<Vec<String>> {
-    let mut groups: BTreeMap<&String, Vec<String>> = BTreeMap::new();
-    for (alias, name) in aliases {
-        groups.entry(name).or_insert_with(|| vec![name.clone()]).push(alias.clone());
-    }
-    groups.into_values().collect()
-}
-
-/// A tensor of the file, or a part of one.
+/// A name in the file, or a part of its tensor.
 struct Entry<'a> {
     /// The name in the file.
     name: String,
+    /// Several names may have the same data.
+    data: Data,
     view: TensorView<'a>,
 }
 
@@ -87,12 +74,11 @@ struct Entry<'a> {
 struct Found<'a> {
     /// By the paths that the rules make of the names.
     entries: BTreeMap<String, Entry<'a>>,
-    aliases: BTreeMap<String, String>,
     ignored: Vec<String>,
     /// By the leaf's first path.
     tensors: HashMap<String, Tensor>,
-    /// The paths of entries that were used.
-    used: HashSet<String>,
+    /// The data that was used, and the first path of each leaf that uses it.
+    used: HashMap<Data, Vec<String>>,
     loaded: Vec<String>,
     missing: Vec<Lone>,
     mismatched: Vec<Mismatch>,
@@ -105,47 +91,67 @@ struct Mismatch {
 }
 
 impl<'a> Found<'a> {
+    /// The entries under all names, those that share the memory of another name included: each follows the rules by
+    /// itself.
+    ///
     /// # Errors
     ///
-    /// Fails if the rules give two names of the file the same path, or split a tensor that cannot be split.
-    fn new(file: &SafeTensors<'a>, aliases: BTreeMap<String, String>, names: &Names) -> Result<Self> {
+    /// Fails if the rules give two names with different data the same path, or split a tensor that cannot be split.
+    fn new(file: &SafeTensors<'a>, aliases: &BTreeMap<String, String>, names: &Names) -> Result<Self> {
         let mut entries: BTreeMap<String, Entry<'a>> = BTreeMap::new();
         let mut ignored = Vec::new();
-        let mut all = file.names();
+        let mut all: Vec<(&str, &str)> = file.names().into_iter().map(|name| (name, name)).collect();
+        all.extend(aliases.iter().map(|(alias, name)| (&**alias, &**name)));
         all.sort_unstable();
-        for name in all {
-            let view = file.tensor(name).map_err(format::malformed)?;
+        for (name, stored) in all {
+            let view = file.tensor(stored).map_err(format::malformed)?;
             let paths = names.paths(name);
             if paths.is_empty() {
                 ignored.push(name.to_owned());
             }
             for (path, part) in paths {
                 let view = part_of(&view, part).map_err(|error| error.context(format_args!("`{name}`")))?;
-                if let Some(other) = entries.insert(path.clone(), Entry { name: name.to_owned(), view }) {
+                let (name, data) = (name.to_owned(), (stored.to_owned(), part));
+                if let Some(other) = entries.get(&path).filter(|other| other.data != data) {
                     bail!(Checkpoint, "the rules make both `{}` and `{name}` of the file `{path}`", other.name);
                 }
+                entries.entry(path).or_insert(Entry { name, data, view });
             }
         }
         let (loaded, missing, mismatched) = (Vec::new(), Vec::new(), Vec::new());
-        let (tensors, used) = (HashMap::new(), HashSet::new());
-        Ok(Self { entries, aliases, ignored, tensors, used, loaded, missing, mismatched })
+        Ok(Self { entries, ignored, tensors: HashMap::new(), used: HashMap::new(), loaded, missing, mismatched })
+    }
+
+    /// The paths of each tensor that has several, first the one under which it is stored.
+    fn ties(&self) -> Vec<Vec<String>> {
+        let mut groups: BTreeMap<&Data, Vec<(bool, &String)>> = BTreeMap::new();
+        for (path, Entry { name, data, .. }) in &self.entries {
+            groups.entry(data).or_default().push((*name != data.0, path));
+        }
+        let sorted = |mut group: Vec<(bool, &String)>| {
+            group.sort();
+            group.into_iter().map(|(_, path)| path.clone()).collect()
+        };
+        groups.into_values().filter(|group| group.len() > 1).map(sorted).collect()
     }
 
     /// Reads the new value of `leaf`. A value that does not fit is recorded; an error comes from the device.
     fn read(&mut self, leaf: &Leaf<'_>) -> Result<()> {
         let lone = || Lone { path: leaf.path.clone(), name: None, shape: leaf.ty().shape.dims().to_vec() };
-        let stored = |path: &str| {
-            let path = self.aliases.get(path).map_or(path, String::as_str);
-            self.entries.get_key_value(path)
-        };
-        let all: Vec<_> = leaf.paths().filter_map(stored).collect();
-        let Some((name, Entry { view, .. })) = all.first() else {
+        let all: Vec<_> = leaf.paths().filter_map(|path| self.entries.get_key_value(path)).collect();
+        let Some((name, Entry { view, data, .. })) = all.first() else {
             self.missing.push(lone());
             return Ok(());
         };
-        self.used.extend(all.iter().map(|(path, _)| (*path).clone()));
-        let is_another = |(_, Entry { view: other, .. }): &&(&String, &Entry<'a>)| {
-            (other.dtype(), other.shape(), other.data()) != (view.dtype(), view.shape(), view.data())
+        for (_, entry) in &all {
+            let users = self.used.entry(entry.data.clone()).or_default();
+            if users.last() != Some(&leaf.path) {
+                users.push(leaf.path.clone());
+            }
+        }
+        let is_another = |(_, other): &&(&String, &Entry<'a>)| {
+            let bits = |view: &TensorView<'a>| (view.dtype(), view.shape().to_vec(), view.data());
+            other.data != *data && bits(&other.view) != bits(view)
         };
         if let Some((other, _)) = all.iter().find(is_another) {
             let message = format!("`{name}` and `{other}` are tied in the model, but differ in the file");
@@ -168,8 +174,9 @@ impl<'a> Found<'a> {
 
     fn finish(mut self) -> Result<(HashMap<String, Tensor>, LoadReport)> {
         let mut unexpected = Vec::new();
-        for (path, Entry { name, view }) in self.entries {
-            if self.used.contains(&path) {
+        for (path, Entry { name, data, view }) in self.entries {
+            // Data that was used under another name is not lost.
+            if self.used.contains_key(&data) {
                 continue;
             }
             match path.rsplit('.').next() {
@@ -180,7 +187,9 @@ impl<'a> Found<'a> {
         let describe = |mismatch: &Mismatch| format!("  {}", mismatch.describe(&unexpected));
         let mut mismatched: Vec<_> = self.mismatched.iter().take(LISTED).map(describe).collect();
         mismatched.extend(and_more(self.mismatched.len()));
-        let report = LoadReport::new(self.loaded, self.missing, unexpected, self.ignored);
+        let mut report = LoadReport::new(self.loaded, self.missing, unexpected, self.ignored);
+        report.shared = self.used.into_values().filter(|leaves| leaves.len() > 1).collect();
+        report.shared.sort();
         if !mismatched.is_empty() {
             let mut message = format!("the file is of another model; nothing was loaded:\n{}", mismatched.join("\n"));
             if report.strict().is_err() {

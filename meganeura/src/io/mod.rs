@@ -134,7 +134,8 @@ pub trait Checkpoint: Module {
     /// Replaces parameters and buffers by those with the same names in a file. Floats of 64, 32 and 16 bits and bf16
     /// are read, and rounded to the device's precision.
     ///
-    /// Ties of the saved model are restored: parameters that shared a tensor then share one again.
+    /// Values change, and ties do not: parameters that share memory in the file stay tensors of their own where this
+    /// model has them apart. They get equal values, and [`LoadReport::shared`] names them.
     ///
     /// The report has the names that only the model or only the file has; [`strict`](LoadReport::strict) makes them an
     /// error. The counters `num_batches_tracked` of PyTorch's batch normalisation are skipped.
@@ -211,9 +212,9 @@ impl<M: Module + ?Sized> Checkpoint for M {}
 /// Converts a file that `torch.save` wrote to the bytes of a safetensors file (the feature `pt`).
 ///
 /// Names are the keys of the nested dictionaries, joined by dots: `model.conv1.weight` for a program that saved
-/// `{"model": net.state_dict(), …}`. Anything that is not a tensor is left out. Tensors that are views of the same
-/// memory are tied. Such a file is a program for Python; none of it is run here. [`load`](Checkpoint::load) and
-/// [`load_tensors`] call this for such files.
+/// `{"model": net.state_dict(), …}`. Anything that is not a tensor is left out. Tensors that are the same view of the
+/// same memory are stored once, under the first of their names; the header has the others. Such a file is a program for
+/// Python; none of it is run here. [`load`](Checkpoint::load) and [`load_tensors`] call this for such files.
 ///
 /// # Errors
 ///

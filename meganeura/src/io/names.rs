@@ -42,7 +42,7 @@ enum Rule {
 }
 
 /// A tensor, or one of `of` equal parts along its first axis.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Part {
     pub(super) index: usize,
     pub(super) of: usize,

@@ -23,6 +23,10 @@ pub struct LoadReport {
     /// Names in the file that were skipped because of [`Names::ignore`](super::Names::ignore), and the counters of
     /// PyTorch's batch normalisation.
     pub ignored: Vec<String>,
+    /// Paths whose values share memory in the file, as in a model that was saved with ties, but that are tensors of
+    /// their own in this model. They have equal values now, and are still separate.
+    /// [`Param::tied`](crate::Param::tied) ties them.
+    pub shared: Vec<Vec<String>>,
     /// The contents of `missing` and `unexpected`, for comparing.
     pub(super) sides: [Vec<Lone>; 2],
 }
@@ -41,7 +45,8 @@ impl LoadReport {
     pub(super) fn new(loaded: Vec<String>, missing: Vec<Lone>, unexpected: Vec<Lone>, ignored: Vec<String>) -> Self {
         let names = |side: &[Lone]| side.iter().map(|lone| lone.own_name().to_owned()).collect();
         let (missing_names, unexpected_names) = (names(&missing), names(&unexpected));
-        Self { loaded, missing: missing_names, unexpected: unexpected_names, ignored, sides: [missing, unexpected] }
+        let (shared, sides) = (Vec::new(), [missing, unexpected]);
+        Self { loaded, missing: missing_names, unexpected: unexpected_names, ignored, shared, sides }
     }
 
     /// Makes names that only one side had an error. Ignored names are fine.

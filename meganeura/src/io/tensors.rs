@@ -16,7 +16,7 @@ use crate::{Device, Result, Tensor};
 /// another program.
 ///
 /// Floats of 64, 32 and 16 bits and bf16 are rounded to the device's precision. Integers become `u32`, the type of
-/// labels.
+/// labels. Names that share memory in the file are all there.
 ///
 /// ```
 /// use meganeura::io::{load_tensors, save_tensors};
@@ -48,7 +48,7 @@ pub fn load_tensors(path: impl AsRef<Path>, device: &Device) -> Result<BTreeMap<
         let path = path.as_ref();
         let bytes = disk::read(path).map_err(|error| io_error("read", path, error))?;
         let bytes = super::as_safetensors(bytes).map_err(|error| error.context(path.display()))?;
-        format::read_all(&bytes, device).map(|(tensors, _)| tensors).map_err(|error| error.context(path.display()))
+        read_all(&bytes, device).map_err(|error| error.context(path.display()))
     })
 }
 
@@ -59,7 +59,19 @@ pub fn load_tensors(path: impl AsRef<Path>, device: &Device) -> Result<BTreeMap<
 /// Fails like [`load_tensors`].
 #[track_caller]
 pub fn tensors_from_safetensors(bytes: &[u8], device: &Device) -> Result<BTreeMap<String, Tensor>> {
-    here(|| format::read_all(bytes, device).map(|(tensors, _)| tensors))
+    here(|| read_all(bytes, device))
+}
+
+/// The tensors under all of their names. Names that share memory share a tensor.
+fn read_all(bytes: &[u8], device: &Device) -> Result<BTreeMap<String, Tensor>> {
+    let (mut tensors, words) = format::read_all(bytes, device)?;
+    let aliases: Vec<_> = words
+        .into_iter()
+        .filter(|(alias, _)| !tensors.contains_key(alias))
+        .filter_map(|(alias, name)| Some((alias, tensors.get(&name)?.clone())))
+        .collect();
+    tensors.extend(aliases);
+    Ok(tensors)
 }
 
 /// Writes tensors to a safetensors file, each under its name and with its own element type.

@@ -1,7 +1,7 @@
 //! Files of `torch.save`: a zip archive with a pickle that describes tensors, and with entries that hold their numbers.
 //!
-//! They are converted to safetensors, which the rest of [`io`](super) reads. Tensors that are the same view of the same
-//! memory are tied.
+//! They are converted to safetensors, which the rest of [`io`](super) reads. Names of the same view of the same
+//! memory share one tensor.
 
 mod opcode;
 mod pickle;

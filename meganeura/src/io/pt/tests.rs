@@ -87,7 +87,9 @@ fn views_are_gathered_row_by_row() -> Result<()> {
     let longs = [5i64, 7].iter().flat_map(|number| number.to_le_bytes()).collect();
     let file = to_safetensors(&archive(&pickle(&value), &[("0", storage), ("1", longs)]))?;
     let tensors = tensors_from_safetensors(&file, &Device::cpu())?;
-    assert_eq!(tensors.keys().collect::<Vec<_>>(), ["inner.labels", "inner.tied", "repeated", "scalar", "turned"]);
+    let names = ["inner.labels", "inner.tied", "plain", "repeated", "scalar", "turned"];
+    assert_eq!(tensors.keys().collect::<Vec<_>>(), names);
+    assert_eq!(safetensors::SafeTensors::deserialize(&file).unwrap().len(), 5, "both names have one tensor");
     assert_eq!(tensors["inner.tied"].to_vec()?, [0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0]);
     assert_eq!(tensors["turned"].to_vec()?, [1.0, 4.0, 2.0, 5.0, 3.0, 6.0]);
     assert_eq!(tensors["repeated"].to_vec()?, [5.0, 6.0, 5.0, 6.0]);
