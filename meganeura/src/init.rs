@@ -155,9 +155,14 @@ impl Initializer {
     pub fn sample(self, device: &Device, shape: impl Into<Shape>, seed: impl Into<Seed>) -> Result<Tensor> {
         here(|| {
             let shape = shape.into();
-            device.expect_fits(TensorType::new(device.precision().dtype(), shape))?;
-            Tensor::from_f64(device, shape, &self.distribution(shape)?.draw(shape, seed.into())?)
+            Tensor::from_f64(device, shape, &self.draw(device, shape, seed.into())?)
         })
+    }
+
+    /// The values of a tensor for `device`, on the host.
+    pub(crate) fn draw(self, device: &Device, shape: Shape, seed: Seed) -> Result<Vec<f64>> {
+        device.expect_fits(TensorType::new(device.precision().dtype(), shape))?;
+        self.distribution(shape)?.draw(shape, seed)
     }
 
     /// A builder for a parameter of this shape with these initial values, for a field of your own layer.

@@ -7,12 +7,12 @@ use meganeura_derive::Module;
 use crate::error::bail;
 use crate::init::Initializer;
 use crate::module::{Init, Layer, Seed, init_field};
-use crate::{DType, Device, Error, ErrorKind, Param, Result, Shape, Var};
+use crate::{DType, Device, Error, ErrorKind, Param, Result, Shape, Tensor, Var};
 
 /// Learned vectors, looked up by index: `y[i…] = weight[x[i…]]`
 ///
 /// With [`padding`](EmbeddingConfig::padding), that index gives zeros whatever its row holds, and the row gets no
-/// gradient. PyTorch's `padding_idx` returns the row, which merely starts as zeros. An index past the end is an error
+/// gradient. It starts as zeros, as in PyTorch, whose `padding_idx` returns the row. An index past the end is an error
 /// if the host knows the indices, as it does for inputs from [`Tensor::indices`](crate::Tensor::indices); otherwise it
 /// gives NaN.
 ///
@@ -84,7 +84,7 @@ impl EmbeddingConfig {
         Self { padding: Some(padding), ..self }
     }
 
-    /// The weight's initializer; the standard normal distribution by default.
+    /// The weight's initializer; the standard normal distribution by default. The row of the padding is 0.
     pub fn weight_init(self, weight_init: Initializer) -> Self {
         Self { weight_init, ..self }
     }
@@ -101,8 +101,14 @@ impl Init for EmbeddingConfig {
         if let Some(padding) = padding.filter(|&padding| padding as usize >= count) {
             bail!(Argument, "embedding: padding is number {padding}, there are {count} vectors");
         }
-        let weight = weight_init.sample(device, Shape::from([count, width]), seed.field("weight"));
-        Ok(Embedding { weight: Param::new(init_field("weight", weight)?), padding })
+        let draw = || {
+            let mut values = weight_init.draw(device, Shape::from([count, width]), seed.field("weight"))?;
+            if let Some(padding) = padding {
+                values[padding as usize * width..][..width].fill(0.0);
+            }
+            Tensor::from_f64(device, [count, width], &values)
+        };
+        Ok(Embedding { weight: Param::new(init_field("weight", draw())?), padding })
     }
 }
 

@@ -56,6 +56,8 @@ mod extent;
 mod flatten;
 mod glu;
 mod group_norm;
+#[cfg(test)]
+mod initial;
 mod instance_norm2d;
 mod key_value_cache;
 mod layer_norm;

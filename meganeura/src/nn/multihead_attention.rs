@@ -4,17 +4,21 @@ use std::panic::Location;
 
 use meganeura_derive::Module;
 
-use super::{KeyValueCache, Linear, LinearConfig};
+use super::{KeyValueCache, Linear};
 use crate::error::bail;
+use crate::init::Initializer;
 use crate::module::{Init, Layer, Seed, init_field};
 use crate::ops::AttentionOptions;
-use crate::{Device, Error, ErrorKind, Result, Var};
+use crate::{Device, Error, ErrorKind, Param, Result, Tensor, Var};
 
 /// Multi-head attention over sequences: `y = concat(head₁, …, headₕ)·Wₒᵀ`, where each head is `softmax(q·kᵀ/√d)·v` over
 /// its `d = width/heads` features of the projected queries, keys and values
 ///
 /// [`forward`](Layer::forward) attends from a sequence to itself, [`attend`](Self::attend) from one sequence to
 /// another, with an optional mask. Normalisation and residual are up to the caller.
+///
+/// As in PyTorch, the projections of queries, keys and values start as Xavier's uniform distribution over the three as one
+/// matrix, the output's as that of any [`Linear`], and all biases as 0.
 ///
 /// Shapes: `x [N, L, width]` → `y [N, L, width]`. [Vaswani et al., 2017](https://arxiv.org/abs/1706.03762).
 ///
@@ -160,19 +164,31 @@ impl Init for MultiheadAttentionConfig {
     fn build(self, device: &Device, seed: Seed) -> Result<MultiheadAttention> {
         let Self { width, heads, bias } = self;
         check_heads("multihead_attention", width, heads)?;
-        let project = |name| {
-            let linear: LinearConfig = Linear::new(width, width).bias(bias);
-            init_field(name, linear.build(device, seed.field(name)))
+        // Xavier's bound for the three input projections as one matrix `[3·width, width]`.
+        #[expect(clippy::cast_precision_loss, reason = "widths are far below 2^53")]
+        let bound = (6.0 / (4.0 * width as f64)).sqrt();
+        let xavier = Initializer::Uniform { low: -bound, high: bound };
+        let project = |name, weight_init| {
+            let projection = || {
+                let linear = Linear::new(width, width).bias(false).weight_init(weight_init);
+                let mut linear = linear.build(device, seed.field(name))?;
+                if bias {
+                    linear.bias = Some(Param::new(Tensor::zeros(device, [width])?));
+                }
+                Ok(linear)
+            };
+            init_field(name, projection())
         };
-        let (query, key) = (project("query")?, project("key")?);
-        Ok(MultiheadAttention { query, key, value: project("value")?, output: project("output")?, heads })
+        let [query, key, value] = ["query", "key", "value"].map(|name| project(name, xavier));
+        let output = project("output", Initializer::default())?;
+        Ok(MultiheadAttention { query: query?, key: key?, value: value?, output, heads })
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Param, Shape, Tape, Tensor};
+    use crate::{Shape, Tape};
 
     #[test]
     fn computes_the_formula() {
