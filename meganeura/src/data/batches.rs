@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use super::order::Order;
 use super::recipe::{Mapped, Recipe, Source};
-use super::settings::{Last, Settings};
+use super::settings::{Course, Last, Settings};
+use super::taken::Taken;
 use super::transform::Transform;
 use super::{Array, BatchesOn, Collate, Collated, Fields, Stack};
 use crate::seed::Seed;
@@ -236,9 +237,15 @@ impl<I: Fields, T: Fields, C: Collate<I, T>> Batches<I, T, C> {
         self.with(|settings| settings.last = Last::Fill)
     }
 
-    /// Skips the first `batches` batches without reading them: to resume in the middle of an epoch.
-    pub fn skip(self, batches: usize) -> Self {
-        self.with(|settings| settings.skip = batches)
+    /// Skips the batches that were taken from the epoch before, without reading them: to resume in the middle of an
+    /// epoch. Takes a number of batches, or [`Run::batch`](crate::run::Run::batch).
+    ///
+    /// A run counts examples: after four batches of ten, batches of twenty continue with example 40, and each example
+    /// comes once. It is an error of [`on`](Self::on) if the run had the examples in another order, by another seed for
+    /// example.
+    pub fn skip(self, taken: impl Into<Taken>) -> Self {
+        let taken = taken.into();
+        self.with(|settings| settings.skip = taken)
     }
 
     /// Makes only this rank's part of each batch, in a [world](crate::world).
@@ -284,18 +291,19 @@ impl<I: Fields, T: Fields, C: Collate<I, T>> Batches<I, T, C> {
     /// error and no batches. Errors name the line of this call.
     #[track_caller]
     pub fn on(self, device: &Device) -> BatchesOn<<C::Inputs as Fields>::Tensors, <C::Targets as Fields>::Tensors> {
-        let Settings { skip, workers, ahead, .. } = self.settings;
-        let pace = [skip, workers, ahead.unwrap_or(workers.saturating_mul(2))];
+        let Settings { workers, ahead, .. } = self.settings;
+        let pace = [workers, ahead.unwrap_or(workers.saturating_mul(2))];
         let recipe = self.recipe(device);
-        BatchesOn::new(recipe.map(|recipe| Arc::new(recipe) as _), pace, Location::caller())
+        BatchesOn::new(recipe.map(|(recipe, skip)| (Arc::new(recipe) as _, skip)), pace, Location::caller())
     }
 
-    fn recipe(self, device: &Device) -> Result<Recipe<I, T, C>> {
+    /// The recipe of the epoch's batches, and the number of batches to skip.
+    fn recipe(self, device: &Device) -> Result<(Recipe<I, T, C>, usize)> {
         let Self { source, collate, rows, settings, .. } = self;
-        let (order, positions) = settings.order_of(&rows)?;
+        let Course { order, start, positions, skip } = settings.course(&rows)?;
         let Settings { size, part: (part, parts), .. } = settings;
         let (seed, device) = (settings.seed_of_epoch().field("transform"), device.clone());
-        Ok(Recipe { source, collate, device, order, positions, size, part, parts, seed })
+        Ok((Recipe { source, collate, device, order, start, positions, size, part, parts, seed }, skip))
     }
 }
 

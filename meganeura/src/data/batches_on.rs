@@ -39,14 +39,14 @@ impl<I, T> fmt::Debug for BatchesOn<I, T> {
 }
 
 impl<I: Send + 'static, T: Send + 'static> BatchesOn<I, T> {
-    /// The batches of a recipe from `first` on, made by `workers` threads, which may be `ahead` batches ahead.
+    /// The batches of a recipe from a number on, made by `workers` threads, which may be `ahead` batches ahead.
     pub(super) fn new(
-        recipe: Result<Arc<dyn Make<I, T>>>,
-        [first, workers, ahead]: [usize; 3],
+        recipe: Result<(Arc<dyn Make<I, T>>, usize)>,
+        [workers, ahead]: [usize; 2],
         line: &'static Location<'static>,
     ) -> Self {
         let state = match recipe {
-            Ok(recipe) => {
+            Ok((recipe, first)) => {
                 let next = first.min(recipe.count());
                 State::Ready { recipe, next, workers, ahead, loader: None }
             }

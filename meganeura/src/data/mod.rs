@@ -21,6 +21,7 @@ mod order;
 mod picture;
 mod recipe;
 mod settings;
+mod taken;
 mod transform;
 
 pub use array::{Array, Number};
@@ -34,4 +35,6 @@ pub use examples::Examples;
 pub use fields::{Columns, Fields};
 #[cfg(all(feature = "images", not(target_family = "wasm")))]
 pub use image_folder::ImageFolder;
+pub use taken::Taken;
+pub(crate) use taken::{Count, Record};
 pub use transform::{Cutout, HorizontalFlip, Normalize, RandomCrop, Transform};

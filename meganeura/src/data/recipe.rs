@@ -44,7 +44,9 @@ pub(super) struct Recipe<I, T, C> {
     pub device: Device,
     /// The examples, in their order. Positions past the end start again at the front.
     pub order: Vec<usize>,
-    /// The number of positions in the epoch for which there are batches.
+    /// The position of the first batch.
+    pub start: usize,
+    /// The end of the positions for which there are batches.
     pub positions: usize,
     /// The number of positions in a batch; the last may have fewer.
     pub size: usize,
@@ -69,7 +71,7 @@ type TensorsOf<F> = <F as Fields>::Tensors;
 
 impl<I: Fields, T: Fields, C: Collate<I, T>> Make<TensorsOf<C::Inputs>, TensorsOf<C::Targets>> for Recipe<I, T, C> {
     fn count(&self) -> usize {
-        self.positions.div_ceil(self.size)
+        self.positions.saturating_sub(self.start).div_ceil(self.size)
     }
 
     fn batch(
@@ -77,7 +79,7 @@ impl<I: Fields, T: Fields, C: Collate<I, T>> Make<TensorsOf<C::Inputs>, TensorsO
         number: usize,
         is_wanted: &dyn Fn() -> bool,
     ) -> Result<Option<Batch<TensorsOf<C::Inputs>, TensorsOf<C::Targets>>>> {
-        let first = number * self.size;
+        let first = self.start + number * self.size;
         let count = self.size.min(self.positions - first) / self.parts;
         let begin = first + self.part * count;
         let mut examples = (begin..begin + count).map(|position| {

@@ -3,6 +3,7 @@
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use super::order::Order;
+use super::taken::Taken;
 use crate::Result;
 use crate::error::bail;
 use crate::host::try_collect;
@@ -19,13 +20,25 @@ pub(super) struct Settings {
     pub draws: Option<usize>,
     pub epoch: Option<u64>,
     pub last: Last,
-    pub skip: usize,
+    pub skip: Taken,
     pub workers: usize,
     pub ahead: Option<usize>,
     /// The rank whose part of each batch is made, and the number of ranks.
     pub part: (usize, usize),
     /// The ranks with the other parts.
     pub world: Option<World>,
+}
+
+/// The examples of an epoch.
+pub(super) struct Course {
+    /// The examples, in their order.
+    pub order: Vec<usize>,
+    /// The position where the batches start: a multiple of their size, unless a run had batches of another size before.
+    pub start: usize,
+    /// The end of the positions for which there are batches.
+    pub positions: usize,
+    /// The number of batches to skip.
+    pub skip: usize,
 }
 
 /// The handling of examples at the end that are too few for a batch.
@@ -45,7 +58,7 @@ impl Settings {
             draws: None,
             epoch: None,
             last: Last::Keep,
-            skip: 0,
+            skip: 0.into(),
             workers: 0,
             ahead: None,
             part: (0, 1),
@@ -57,23 +70,24 @@ impl Settings {
         self.epoch.map_or(self.seed, |epoch| self.seed.field(&epoch.to_string()))
     }
 
-    /// These rows in the order of the epoch, and the number of positions for which there are batches. With several
-    /// ranks, the call is collective: an error of one rank, or a difference, is an error of all.
-    pub(super) fn order_of(&self, rows: &[usize]) -> Result<(Vec<usize>, usize)> {
-        let own = self.own_order(rows);
+    /// These rows in the order of the epoch, and the positions for which there are batches. With several ranks, the call
+    /// is collective: an error of one rank, or a difference, is an error of all.
+    pub(super) fn course(&self, rows: &[usize]) -> Result<Course> {
+        let own = self.own_course(rows);
         let Some(world) = &self.world else { return own };
-        let (order, positions) = world.expect_all(own)?;
+        let course = world.expect_all(own)?;
         let mut digest = DefaultHasher::new();
-        order.hash(&mut digest);
-        let Self { size, skip, .. } = self;
-        let (examples, digest) = (rows.len(), digest.finish());
-        let own =
-            format!("of {size} of {examples} examples, {positions} in all, from {skip} on, in the order {digest:x}");
+        course.order.hash(&mut digest);
+        let (size, examples, digest) = (self.size, rows.len(), digest.finish());
+        let Course { start, positions, skip, .. } = course;
+        let own = format!(
+            "of {size} of {examples} examples, {positions} in all, from {skip} on after {start}, in the order {digest:x}"
+        );
         world.expect_same("the batches", &own)?;
-        Ok((order, positions))
+        Ok(course)
     }
 
-    fn own_order(&self, rows: &[usize]) -> Result<(Vec<usize>, usize)> {
+    fn own_course(&self, rows: &[usize]) -> Result<Course> {
         let Self { size, part: (_, parts), .. } = *self;
         if size == 0 {
             bail!(Argument, "the batch size is 0; it must be at least 1");
@@ -85,12 +99,16 @@ impl Settings {
             bail!(Argument, "batches of {size} examples have no {parts} equal parts, one for each rank");
         }
         let order = self.order.of(rows.len(), self.draws, self.seed_of_epoch())?;
+        let order: Vec<usize> = try_collect(order.into_iter().map(|index| rows[index]))?;
+        let skipped = self.skip.skipped(size, &order)?;
+        let (start, skip) = if skipped.is_multiple_of(size) { (0, skipped / size) } else { (skipped, 0) };
+        let left = order.len().saturating_sub(start);
         let positions = match self.last {
             Last::Keep => order.len(),
-            Last::Drop => order.len() / size * size,
-            Last::Fill => order.len().div_ceil(size).saturating_mul(size),
+            Last::Drop => start + left / size * size,
+            Last::Fill => left.div_ceil(size).saturating_mul(size).saturating_add(start),
         };
-        let rest = positions % size;
+        let rest = positions.saturating_sub(start) % size;
         if !rest.is_multiple_of(parts) {
             bail!(
                 Argument,
@@ -98,7 +116,6 @@ impl Settings {
                  `fill_last` fills it up"
             );
         }
-        let order = try_collect(order.into_iter().map(|index| rows[index]))?;
-        Ok((order, positions))
+        Ok(Course { order, start, positions, skip })
     }
 }

@@ -352,7 +352,7 @@ fn tied_tensors_are_stored_once_and_loading_makes_no_ties() {
     assert_eq!(again.to_safetensors().unwrap(), bytes);
     // The checkpoint of a run restores the model that was saved, ties included.
     let mut restored = apart(5.0);
-    assert!(super::read_exactly(&restored, &bytes).unwrap().put(&mut restored).unwrap().shared.is_empty());
+    assert!(read_exactly(&restored, &bytes).unwrap().put(&mut restored).unwrap().shared.is_empty());
     assert!(restored[0].is_tied_to(&restored[2]) && !restored[0].is_tied_to(&restored[1]));
     assert_eq!(firsts(&restored), [1.0, 2.0, 1.0]);
 }
@@ -399,7 +399,7 @@ fn each_name_of_shared_memory_follows_the_rules_by_itself() {
         .unwrap();
     assert_eq!(report.unexpected, ["0", "2"]);
     // Tensors without a model have all names.
-    let tensors = super::tensors_from_safetensors(&bytes, &Device::cpu()).unwrap();
+    let tensors = tensors_from_safetensors(&bytes, &Device::cpu()).unwrap();
     assert_eq!(tensors.keys().collect::<Vec<_>>(), ["0", "1", "2"]);
 }
 
@@ -448,7 +448,7 @@ fn shared_memory_that_does_not_fit_is_refused() {
         with_header(&format!(r#"{{"__metadata__":{{"{alias}":"0","format":"pt","elsewhere":"0"}},{tensor}}}"#), 8)
     };
     // The checkpoint of a run restores ties, and a buffer is no parameter.
-    let error = super::read_exactly(&(net.0.clone(), net.1.clone()), &header("1"))
+    let error = read_exactly(&(net.0.clone(), net.1.clone()), &header("1"))
         .and_then(|loaded| loaded.put(&mut (net.0.clone(), net.1.clone())))
         .unwrap_err();
     assert!(error.to_string().contains("one is a parameter, the other a buffer"), "{error}");

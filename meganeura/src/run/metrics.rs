@@ -1,6 +1,6 @@
 //! Metrics by step, as lines of JSON: `{"batch":30,"epoch":2,"loss":0.25,"step":400,"time":1763666411.9}`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -130,6 +130,8 @@ pub(super) struct Metrics {
     written: Instant,
     /// The last step with metrics, and these metrics.
     last: (u64, BTreeMap<String, f64>),
+    /// The names of all metrics since the run was opened, and of those of the checkpoint.
+    names: BTreeSet<String>,
     #[cfg(feature = "tensorboard")]
     pub(super) board: Option<Board>,
     #[cfg(feature = "tensorboard")]
@@ -156,6 +158,7 @@ impl Metrics {
             pending: Vec::new(),
             written: Instant::now(),
             last: Default::default(),
+            names: BTreeSet::new(),
             #[cfg(feature = "tensorboard")]
             board: None,
             #[cfg(feature = "tensorboard")]
@@ -174,7 +177,13 @@ impl Metrics {
 
     /// Takes the metrics that an earlier process logged at a step.
     pub(super) fn recall(&mut self, step: u64, values: BTreeMap<String, f64>) {
+        self.names.extend(values.keys().cloned());
         self.last = (step, values);
+    }
+
+    /// The names of the metrics that were logged.
+    pub(super) fn names(&self) -> &BTreeSet<String> {
+        &self.names
     }
 
     /// Records metrics. Returns `true` if it is time to [`flush`](Self::flush).
@@ -191,6 +200,9 @@ impl Metrics {
                 bail!(Shape, "`{name}` cannot be logged: a tensor {} is not a number", tensor.ty());
             }
             readings.push(((*name).to_owned(), reading));
+        }
+        for (name, _) in values.iter().filter(|(name, _)| !self.names.contains(*name)).collect::<Vec<_>>() {
+            self.names.insert((*name).to_owned());
         }
         self.pending.push(Logged { position, time: journal::now(), values: readings });
         Ok(self.written.elapsed() >= PATIENCE)

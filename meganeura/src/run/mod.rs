@@ -65,8 +65,10 @@
 //! | `metrics.jsonl` is shorter than at the checkpoint, or has other bytes | an error: put it back, or rename it to begin a new one |
 //! | `run.json` was changed | an error: put it back, or delete its line `checksum` if it was on purpose |
 //! | the run was begun with other settings | an error that names both values |
+//! | the metric of `keep_best` was not logged, or after the checkpoint | saving is an error that names the metrics that were, once everything is saved |
 //! | `restore` was not called | saving is an error, because it would replace the training by another |
 
+mod best;
 mod checksum;
 #[cfg(all(test, unix))]
 mod crashes;
@@ -89,6 +91,7 @@ mod tensorboard;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::sync::PoisonError;
 use std::time::Instant;
 
 pub use interrupt::Interrupt;
@@ -102,6 +105,7 @@ pub use overview::{Overview, Status};
 pub use parts::Parts;
 pub use position::{Best, Position};
 
+use crate::data::{Record, Taken};
 use crate::error::{bail, here};
 use crate::module::Module;
 use crate::optim::Optimizer;
@@ -143,14 +147,22 @@ pub struct Run {
     is_described: bool,
     is_resumed: bool,
     position: Position,
+    /// The examples in the batches of the position.
+    taken: Record,
     /// `true` if the epoch of the position was handed out.
     has_epoch: bool,
+    /// `true` if this process has ended an epoch.
+    has_ended_epoch: bool,
     /// `true` if a stop had been requested when the run reached its position.
     is_interrupted: bool,
     /// The files that this process writes. In a world, only the first rank has them.
     files: Option<Written>,
     /// `true` if there were checkpoints.
     has_checkpoint: bool,
+    /// `true` if a checkpoint had the metric of [`RunOptions::keep_best`].
+    has_best: bool,
+    /// A step where that metric was logged after the checkpoint.
+    late: Option<u64>,
     saved_at: Instant,
     /// `true` if it was time to save, by the clock of the first rank, when the run reached its position.
     is_time: bool,
@@ -255,10 +267,11 @@ impl Run {
         self.position.step
     }
 
-    /// The number of batches taken from this epoch, which are to be skipped.
+    /// The batches taken from this epoch, for [`Batches::skip`](crate::data::Batches::skip). Batches that get it record
+    /// here their size and the order of the examples, for a resumed run that has batches of another size.
     #[must_use]
-    pub fn batch(&self) -> usize {
-        self.position.batch
+    pub fn batch(&self) -> Taken {
+        Taken::of_run(self.position.batch, &self.taken)
     }
 
     /// The next epoch to train, if it is one of the first `epochs`; the previous one is then over.
@@ -283,6 +296,8 @@ impl Run {
         self.position.epoch += 1;
         self.position.batch = 0;
         self.has_epoch = false;
+        self.has_ended_epoch = true;
+        self.taken.lock().unwrap_or_else(PoisonError::into_inner).clear();
         self.notice();
     }
 
@@ -300,7 +315,12 @@ impl Run {
         here(|| {
             self.expect_together()?;
             let Some(files) = &mut self.files else { return Ok(()) };
-            if files.metrics.log(self.position, values)? { files.flush() } else { Ok(()) }
+            let is_time = files.metrics.log(self.position, values)?;
+            self.notice_late(values);
+            match &mut self.files {
+                Some(files) if is_time => files.flush(),
+                _ => Ok(()),
+            }
         })
     }
 
@@ -346,19 +366,20 @@ impl Run {
     /// Fails with [`Io`](crate::ErrorKind::Io) if it cannot be written, for example on a full disk; earlier checkpoints
     /// are then still there. Fails in the same way if the folder is no longer the one in which the run was opened,
     /// because it was deleted or moved; nothing is then written. Fails with [`Argument`](crate::ErrorKind::Argument) if
-    /// the run was resumed and its last checkpoint was not restored.
+    /// the run was resumed and its last checkpoint was not restored, and, after saving, if
+    /// [`keep_best`](RunOptions::keep_best) has nothing to compare.
     #[track_caller]
     pub fn checkpoint(&mut self, model: &dyn Module, optimizer: &dyn Optimizer) -> Result<PathBuf> {
         here(|| {
             if self.files.is_none() {
                 // Rank 0 may need the state of this rank.
                 drop(optimizer.whole_state_of(model)?);
-                return self.save(Parts::new());
+                return self.save_parts(&Parts::new());
             }
             let mut parts = Parts::new();
             parts.put_model(MODEL, model)?;
             parts.put_optimizer(OPTIMIZER, optimizer, model)?;
-            self.save(parts)
+            self.save_parts(&parts)
         })
     }
 
@@ -370,67 +391,42 @@ impl Run {
     #[expect(clippy::needless_pass_by_value, reason = "a checkpoint is of one moment, and so are its parts")]
     #[track_caller]
     pub fn save(&mut self, parts: Parts) -> Result<PathBuf> {
-        here(|| {
-            if self.restoring.is_some() {
-                bail!(Argument, "the run goes on from {}, but nothing was restored: `restore` first", self.position);
-            }
-            self.expect_together()?;
-            let Some(files) = &mut self.files else {
-                (self.saved_at, self.saved_position, self.is_time) = (Instant::now(), self.position, false);
-                return Ok(self.folder.join(FILES.checkpoints));
-            };
-            files.lock.expect_held()?;
-            let (extent, metrics) = files.metrics.settle(self.position.step)?;
-            let (time, seed) = (journal::now(), self.device.seed());
-            let (metrics_bytes, metrics_checksum) = (extent.bytes, extent.sum.digits());
-            let state = State { position: self.position, time, seed, metrics, metrics_bytes, metrics_checksum };
-            let saved = store::write(&self.folder, files.saved.last(), state, &parts, || files.lock.expect_held())?;
-            let path = saved.path.clone();
-            files.saved.push(saved);
+        here(|| self.save_parts(&parts))
+    }
+
+    fn save_parts(&mut self, parts: &Parts) -> Result<PathBuf> {
+        if self.restoring.is_some() {
+            bail!(Argument, "the run goes on from {}, but nothing was restored: `restore` first", self.position);
+        }
+        self.expect_together()?;
+        let Some(files) = &mut self.files else {
             (self.saved_at, self.saved_position, self.is_time) = (Instant::now(), self.position, false);
-            // Not earlier: a program that could not restore must not change the run's description.
-            if !self.is_described {
-                self.begun.has_saved = true;
-                self.options.describe(&self.begun)?;
-                self.is_described = true;
-            }
-            self.prune()?;
-            Ok(path)
-        })
-    }
-
-    /// The best checkpoint so far, by the metric of [`RunOptions::keep_best`].
-    #[must_use]
-    pub fn best(&self) -> Option<&Path> {
-        self.best_index().map(|index| &*self.saved()[index].path)
-    }
-
-    fn best_index(&self) -> Option<usize> {
-        let (metric, best) = self.options.keep_best.as_ref()?;
-        best.of(self.saved(), metric).map(|(index, ..)| index)
+            return Ok(self.folder.join(FILES.checkpoints));
+        };
+        files.lock.expect_held()?;
+        let (extent, metrics) = files.metrics.settle(self.position.step)?;
+        let (time, seed) = (journal::now(), self.device.seed());
+        let (metrics_bytes, metrics_checksum) = (extent.bytes, extent.sum.digits());
+        let taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let state = State { position: self.position, taken, time, seed, metrics, metrics_bytes, metrics_checksum };
+        let saved = store::write(&self.folder, files.saved.last(), state, parts, || files.lock.expect_held())?;
+        let path = saved.path.clone();
+        files.saved.push(saved);
+        let is_due = self.is_due();
+        (self.saved_at, self.saved_position, self.is_time) = (Instant::now(), self.position, false);
+        // Not earlier: a program that could not restore must not change the run's description.
+        if !self.is_described {
+            self.begun.has_saved = true;
+            self.options.describe(&self.begun)?;
+            self.is_described = true;
+        }
+        self.prune()?;
+        self.expect_best(is_due)?;
+        Ok(path)
     }
 
     fn saved(&self) -> &[Saved] {
         self.files.as_ref().map_or(&[], |files| &files.saved)
-    }
-
-    /// Deletes the checkpoints that are not to be kept.
-    fn prune(&mut self) -> Result<()> {
-        // Others may delete some; the best of the remaining ones is kept.
-        if let Some(files) = &mut self.files {
-            files.saved.retain(|saved| saved.path.exists());
-        }
-        let best = self.best_index();
-        let Some(Written { saved, .. }) = &mut self.files else { return Ok(()) };
-        let old = saved.len().saturating_sub(self.options.keep_last);
-        // From last to first, so that indices stay valid. Damaged ones are left for inspection.
-        for index in (0..old).rev().filter(|&index| Some(index) != best) {
-            if saved[index].state.is_ok() {
-                store::delete(&saved[index])?;
-                saved.remove(index);
-            }
-        }
-        Ok(())
     }
 
     /// Ends the run as finished, or as interrupted if a stop was requested. Returns its state, and how to resume it.
@@ -493,3 +489,6 @@ impl fmt::Debug for Run {
 /// The names of the parts that [`Run::checkpoint`] saves.
 const MODEL: &str = "model";
 const OPTIMIZER: &str = "optimizer";
+
+#[cfg(test)]
+mod tests;

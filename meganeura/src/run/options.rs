@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
@@ -15,6 +16,7 @@ use super::metrics::Metrics;
 use super::ranks::Written;
 use super::store::{self, Saved, State};
 use super::{Best, FILES, Interrupt, Overview, Parts, Position, Run};
+use crate::data::Count;
 use crate::error::{bail, here};
 use crate::io::{disk, io_error};
 use crate::world::World;
@@ -95,6 +97,9 @@ impl RunOptions {
 
     /// Also keeps the checkpoint with the lowest or highest value of a metric: the one that was logged at its step,
     /// before it was saved. NaN is never the best.
+    ///
+    /// [`Run::checkpoint`] returns an error, after saving, while no checkpoint has such a value. Checkpoints in the
+    /// middle of the first epoch for which [`Run::is_due`] was true need none, unless the metric is logged too late.
     pub fn keep_best(self, metric: impl Into<String>, best: Best) -> Self {
         Self { keep_best: Some((metric.into(), best)), ..self }
     }
@@ -215,8 +220,9 @@ impl RunOptions {
         let begun = self.begun(&folder.join(FILES.run))?;
         let (last, _) = self.last_good(&mut store::list(folder)?)?;
         let position = last.as_ref().map_or_else(Position::default, |(state, _)| state.position);
+        let taken = last.as_ref().map_or_else(Vec::new, |(state, _)| state.taken.clone());
         let restoring = last.map(|(state, parts)| (parts, state.seed));
-        Ok(self.run(begun, is_resumed, position, restoring))
+        Ok(self.run(begun, is_resumed, (position, taken), restoring))
     }
 
     /// The run as the rank sees it that writes.
@@ -254,11 +260,12 @@ impl RunOptions {
             metrics.show(folder)?;
         }
         let journal = self.journal(position, is_resumed, &set_aside)?;
+        let taken = last.as_ref().map_or_else(Vec::new, |(state, _)| state.taken.clone());
         let restoring = last.map(|(state, parts)| {
             metrics.recall(position.step, state.metrics);
             (parts, state.seed)
         });
-        let mut run = self.run(begun, is_resumed, position, restoring);
+        let mut run = self.run(begun, is_resumed, (position, taken), restoring);
         (run.is_described, run.has_checkpoint) = (false, !saved.is_empty());
         run.set_aside = set_aside;
         run.files = Some(Written { metrics, journal, saved, lock });
@@ -306,7 +313,13 @@ impl RunOptions {
     }
 
     /// A run without files.
-    fn run(self, begun: Begun, is_resumed: bool, position: Position, restoring: Option<(Parts, u64)>) -> Run {
+    fn run(
+        self,
+        begun: Begun,
+        is_resumed: bool,
+        (position, taken): (Position, Vec<Count>),
+        restoring: Option<(Parts, u64)>,
+    ) -> Run {
         Run {
             folder: self.folder.clone(),
             device: self.device.clone(),
@@ -314,10 +327,14 @@ impl RunOptions {
             is_described: true,
             is_resumed,
             position,
+            taken: Arc::new(Mutex::new(taken)),
             has_epoch: false,
+            has_ended_epoch: false,
             is_interrupted: false,
             files: None,
             has_checkpoint: restoring.is_some(),
+            has_best: false,
+            late: None,
             saved_at: Instant::now(),
             is_time: false,
             apart: None,

@@ -1,9 +1,10 @@
 //! An overview of a run, for its user.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use super::best::listed;
 use super::journal::{self, What, date};
 use super::lock::Lock;
 use super::metrics::{self, last_line};
@@ -45,6 +46,8 @@ pub struct Overview {
     pub best: Option<(PathBuf, Position, f64)>,
     /// The metric that decides which is the best.
     pub metric: Option<(String, Best)>,
+    /// The names of the metrics in the checkpoints and in the last line that was logged.
+    pub logged: BTreeSet<String>,
     /// Damaged checkpoints and other files, with the kind of damage.
     pub damaged: Vec<String>,
     /// The settings of the run: see [`RunOptions::setting`](super::RunOptions::setting).
@@ -109,7 +112,10 @@ impl Overview {
             (position, time) = (state.position, state.time);
         }
         // Damaged metrics are no reason to report nothing.
-        if let (Status::Running | Status::Died, Some(line)) = (&status, last_line(folder).ok().flatten())
+        let line = last_line(folder).ok().flatten();
+        let mut logged: BTreeSet<_> = states.iter().flat_map(|(_, state)| state.metrics.keys().cloned()).collect();
+        logged.extend(line.iter().flat_map(|line| line.values.keys().cloned()));
+        if let (Status::Running | Status::Died, Some(line)) = (&status, line)
             && line.time >= time
         {
             (position, time) = (Position { step: line.step, epoch: line.epoch, batch: line.batch }, line.time);
@@ -132,13 +138,13 @@ impl Overview {
         let last = states.last().map(|(saved, state)| (saved.path.clone(), state.position));
         let resume_command = about.text("resume_command").ok().map(str::to_owned);
         let (folder, settings) = (folder.to_owned(), about.texts("settings")?);
-        Ok(Self { folder, status, position, time, last, best, metric, damaged, settings, resume_command })
+        Ok(Self { folder, status, position, time, last, best, metric, logged, damaged, settings, resume_command })
     }
 }
 
 impl fmt::Display for Overview {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { folder, status, position, time, last, best, metric, damaged, resume_command, .. } = self;
+        let Self { folder, status, position, time, last, best, metric, logged, damaged, resume_command, .. } = self;
         write!(f, "{}: ", folder.display())?;
         match status {
             Status::Running => write!(f, "running, {position}")?,
@@ -154,6 +160,10 @@ impl fmt::Display for Overview {
         }
         if let (Some((path, position, value)), Some((metric, which))) = (best, metric) {
             write!(f, "\n  best  {position}, {} {metric} {value}, {}", which.name(), path.display())?;
+        }
+        if let (Some(_), None, Some((metric, _))) = (last, best, metric) {
+            let logged = listed(logged.iter().map(String::as_str));
+            write!(f, "\n  best  none: no checkpoint has a number `{metric}`; {logged}")?;
         }
         for damage in damaged {
             write!(f, "\n  damaged: {damage}")?;

@@ -18,6 +18,7 @@ use serde_json::{Map, Value, json};
 use super::checksum::Checksum;
 use super::json::{self, FORMAT, Object, VERSION};
 use super::{FILES, Parts, Position, parts};
+use crate::data::Count;
 use crate::error::bail;
 use crate::io::{disk, io_error};
 use crate::{Error, ErrorKind, Result};
@@ -38,6 +39,8 @@ const MOST_STEPS: u64 = 1 << 53;
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct State {
     pub(super) position: Position,
+    /// The examples in the batches of the position.
+    pub(super) taken: Vec<Count>,
     /// Seconds since 1970.
     pub(super) time: f64,
     /// The device's next random seed.
@@ -216,8 +219,20 @@ fn file_name(part: &str) -> String {
 }
 
 fn described(state: &State, parts: &Parts) -> Vec<u8> {
-    let State { position: Position { step, epoch, batch }, time, seed, metrics, metrics_bytes, metrics_checksum } =
-        state;
+    let State {
+        position: Position { step, epoch, batch },
+        taken,
+        time,
+        seed,
+        metrics,
+        metrics_bytes,
+        metrics_checksum,
+    } = state;
+    let count = |(number, Count { batch, examples, size, order }): (usize, &Count)| {
+        let count = json!({ "batch": batch, "examples": examples, "size": size, "order": order });
+        (number.to_string(), count)
+    };
+    let taken: Map<String, Value> = taken.iter().enumerate().map(count).collect();
     let metrics: Map<String, Value> =
         metrics.iter().map(|(name, &value)| (name.clone(), json::number(value))).collect();
     let file = |bytes: &Vec<u8>| json!({ "bytes": bytes.len(), "checksum": Checksum::of(bytes).digits() });
@@ -226,6 +241,7 @@ fn described(state: &State, parts: &Parts) -> Vec<u8> {
         "format": FORMAT,
         "meganeura": VERSION,
         "position": { "step": step, "epoch": epoch, "batch": batch },
+        "taken": taken,
         "time": time,
         "seed": seed,
         "metrics": metrics,
@@ -254,7 +270,23 @@ fn read_state(path: &Path, (step, _): (u64, u64)) -> Result<(State, Object)> {
     let (time, seed) = (object.number("time")?, object.whole("seed")?);
     let (metrics, metrics_bytes) = (object.numbers("metrics")?, object.whole("metrics_bytes")?);
     let metrics_checksum = object.text("metrics_checksum")?.to_owned();
-    Ok((State { position, time, seed, metrics, metrics_bytes, metrics_checksum }, object))
+    let taken =
+        if object.names().any(|name| name == "taken") { read_taken(&object.object("taken")?)? } else { Vec::new() };
+    Ok((State { position, taken, time, seed, metrics, metrics_bytes, metrics_checksum }, object))
+}
+
+fn read_taken(taken: &Object) -> Result<Vec<Count>> {
+    let read = |name: &str| {
+        let count = taken.object(name)?;
+        let whole = |name| count.whole(name).map(|number| usize::try_from(number).unwrap_or(usize::MAX));
+        Ok(Count {
+            batch: whole("batch")?,
+            examples: whole("examples")?,
+            size: whole("size")?,
+            order: count.whole("order")?,
+        })
+    };
+    taken.names().map(read).collect()
 }
 
 /// The parts of a checkpoint, all of them complete.

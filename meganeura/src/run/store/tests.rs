@@ -3,7 +3,8 @@ use super::*;
 fn state(step: u64) -> State {
     let position = Position { step, epoch: 3, batch: 7 };
     let metrics = [("loss".to_owned(), f64::INFINITY), ("accuracy".to_owned(), 0.1)].into();
-    State { position, time: 1.5, seed: u64::MAX, metrics, metrics_bytes: 12, metrics_checksum: "0f".repeat(8) }
+    let taken = (0..2).map(|k| Count { batch: k, examples: 40, size: 10 + k, order: u64::MAX - k as u64 }).collect();
+    State { position, taken, time: 1.5, seed: u64::MAX, metrics, metrics_bytes: 12, metrics_checksum: "0f".repeat(8) }
 }
 
 fn parts() -> Parts {
