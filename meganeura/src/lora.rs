@@ -406,3 +406,35 @@ fn merged(param: &Param) -> Result<Tensor> {
     }
     tape.param(param).to_tensor()?.to_device(weight.device())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::nn::{Conv2d, Linear};
+    use crate::{Init, Layer};
+
+    /// As in PEFT: one factor starts uniform in ±1/√width, like a linear map, the other as 0.
+    #[test]
+    fn adapters_start_as_no_change() {
+        fn factors(mut net: impl Module + Layer) -> [Vec<f64>; 3] {
+            Lora::new(64).alpha(16.0).attach(&mut net, "weight", 7).unwrap();
+            let leaves = net.leaves();
+            ["lora_a", "lora_b", "lora_scale"].map(|name| {
+                let leaf = leaves.iter().find(|leaf| leaf.path == format!("weight.{name}")).unwrap();
+                leaf.value().to_f64_vec().unwrap()
+            })
+        }
+        let device = Device::cpu();
+        let linear = factors(Linear::new(270, 96).init(&device, 1).unwrap());
+        let conv = factors(Conv2d::new(30, 96, 3).init(&device, 1).unwrap());
+        for [a, b, scale] in [linear, conv] {
+            let (n, bound) = (a.len() as f64, 270f64.sqrt().recip());
+            let largest = a.iter().fold(0f64, |largest, x| largest.max(x.abs()));
+            let std = (a.iter().map(|x| x * x).sum::<f64>() / n).sqrt();
+            assert!((1.0 - 12.0 / n..=1.0 + 1e-6).contains(&(largest / bound)), "{largest} of {bound}");
+            // Five standard errors.
+            assert!((std * 3f64.sqrt() / bound - 1.0).abs() < 5.0 * (0.2 / n).sqrt(), "{std}");
+            assert!(b.iter().all(|&b| b == 0.0) && scale == [0.25]);
+        }
+    }
+}

@@ -70,8 +70,9 @@ impl Settings {
         self.epoch.map_or(self.seed, |epoch| self.seed.field(&epoch.to_string()))
     }
 
-    /// These rows in the order of the epoch, and the positions for which there are batches. With several ranks, the call
-    /// is collective: an error of one rank, or a difference, is an error of all.
+    /// These rows in the order of the epoch, and the positions for which there are batches.
+    ///
+    /// With several ranks, the call is collective: an error of one rank, or a difference, is an error of all.
     pub(super) fn course(&self, rows: &[usize]) -> Result<Course> {
         let own = self.own_course(rows);
         let Some(world) = &self.world else { return own };

@@ -17,8 +17,8 @@ use crate::{Device, Error, ErrorKind, Param, Result, Tensor, Var};
 /// [`forward`](Layer::forward) attends from a sequence to itself, [`attend`](Self::attend) from one sequence to
 /// another, with an optional mask. Normalisation and residual are up to the caller.
 ///
-/// As in PyTorch, the projections of queries, keys and values start as Xavier's uniform distribution over the three as one
-/// matrix, the output's as that of any [`Linear`], and all biases as 0.
+/// It starts as in PyTorch: the projections of queries, keys and values by Xavier's uniform distribution over the three
+/// as one matrix, the output's like any [`Linear`], and all biases as 0.
 ///
 /// Shapes: `x [N, L, width]` → `y [N, L, width]`. [Vaswani et al., 2017](https://arxiv.org/abs/1706.03762).
 ///
