@@ -416,7 +416,7 @@ mod tests {
     /// As in PEFT: one factor starts uniform in ±1/√width, like a linear map, the other as 0.
     #[test]
     fn adapters_start_as_no_change() {
-        fn factors(mut net: impl Module + Layer) -> [Vec<f64>; 3] {
+        fn factors(mut net: impl Layer) -> [Vec<f64>; 3] {
             Lora::new(64).alpha(16.0).attach(&mut net, "weight", 7).unwrap();
             let leaves = net.leaves();
             ["lora_a", "lora_b", "lora_scale"].map(|name| {
