@@ -43,6 +43,8 @@
 //!
 //! Rank 0 writes the files ([`is_first`](World::is_first)).
 
+#[cfg(test)]
+mod attacked;
 mod collective;
 mod engine;
 #[cfg(all(feature = "gpu", target_os = "linux"))]
