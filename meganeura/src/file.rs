@@ -6,7 +6,7 @@
 //! A pipe that the caller hands over as an open descriptor is read to its end: `/dev/stdin` of a pipeline, and
 //! `/dev/fd/63` of a shell's `<(…)`. Such a pipe has a writer.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{File, FileType, OpenOptions};
 use std::io::{self, Read};
 use std::path::Path;
 
@@ -75,15 +75,20 @@ pub(crate) fn without_links(options: &mut OpenOptions) -> &mut OpenOptions {
 
 /// The file, if it is regular.
 pub(crate) fn regular(file: File) -> io::Result<File> {
-    let kind = file.metadata()?.file_type();
+    expect_regular(file.metadata()?.file_type())?;
+    Ok(file)
+}
+
+/// Fails for all but regular files.
+pub(crate) fn expect_regular(kind: FileType) -> io::Result<()> {
     if kind.is_file() {
-        return Ok(file);
+        return Ok(());
     }
     Err(io::Error::new(io::ErrorKind::InvalidInput, format!("it is {}, not a file", name(kind))))
 }
 
 #[cfg(unix)]
-fn name(kind: std::fs::FileType) -> &'static str {
+fn name(kind: FileType) -> &'static str {
     use std::os::unix::fs::FileTypeExt;
     match () {
         () if kind.is_dir() => "a folder",
@@ -95,7 +100,7 @@ fn name(kind: std::fs::FileType) -> &'static str {
 }
 
 #[cfg(not(unix))]
-fn name(kind: std::fs::FileType) -> &'static str {
+fn name(kind: FileType) -> &'static str {
     if kind.is_dir() { "a folder" } else { "something else" }
 }
 

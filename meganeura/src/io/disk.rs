@@ -54,9 +54,7 @@ impl File {
         // Not in append mode: Windows cannot truncate such a file.
         options.write(true).create(true).truncate(false);
         let open = || {
-            if is_link(path) {
-                return Err(link());
-            }
+            expect_own(path)?;
             regular(without_links(&mut options).open(path)?)
         };
         Ok(Self { path: path.to_owned(), file: perform(Operation::OpenFile(path), open)? })
@@ -127,6 +125,12 @@ pub(crate) fn is_taken(path: &Path) -> bool {
 
 fn link() -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, "it is a symbolic link, and what it leads to may belong to others")
+}
+
+/// Fails unless there is a regular file at this path, or nothing, for a file that is cut or written.
+pub(crate) fn expect_own(path: &Path) -> io::Result<()> {
+    expect_no_link(path)?;
+    fs::symlink_metadata(path).map_or(Ok(()), |found| crate::file::expect_regular(found.file_type()))
 }
 
 /// Fails if this path is a symbolic link, for a folder in which files are deleted.

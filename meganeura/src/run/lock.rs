@@ -114,7 +114,7 @@ impl Drop for Lock {
 
 /// Opens the file, and creates it if it is missing. Its number is replaced, so it is no link to another file.
 fn open(path: &Path) -> io::Result<File> {
-    disk::expect_no_link(path)?;
+    disk::expect_own(path)?;
     let mut options = OpenOptions::new();
     options.read(true).write(true).create(true).truncate(false);
     // Without FILE_SHARE_DELETE, Windows lets nobody delete or move an open file, or a folder that contains it.
