@@ -2,8 +2,6 @@
 //! extents.
 
 #[cfg(not(target_family = "wasm"))]
-use std::fs;
-#[cfg(not(target_family = "wasm"))]
 use std::io::{Read, Seek, SeekFrom};
 #[cfg(not(target_family = "wasm"))]
 use std::path::{Component, Path, PathBuf};
@@ -239,6 +237,8 @@ fn inside(folder: &Path, location: &str) -> Result<PathBuf> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]

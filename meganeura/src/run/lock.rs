@@ -17,10 +17,8 @@ use crate::file;
 use crate::io::{disk, io_error};
 
 /// The identity of a locked file: a process may reach one folder by several paths.
-#[cfg(unix)]
-type Identity = (u64, u64);
-#[cfg(not(unix))]
-type Identity = PathBuf;
+#[derive(Clone, PartialEq, Debug)]
+struct Identity(#[cfg(unix)] [u64; 2], #[cfg(not(unix))] PathBuf);
 
 /// The locks of this process. The number in the file does not tell: processes of two containers may have the same one.
 fn own() -> MutexGuard<'static, Vec<Identity>> {
@@ -127,12 +125,12 @@ fn open(path: &Path) -> io::Result<File> {
 fn identity(file: &File, path: &Path) -> Result<Identity> {
     use std::os::unix::fs::MetadataExt;
     let found = file.metadata().map_err(|error| io_error("read", path, error))?;
-    Ok((found.dev(), found.ino()))
+    Ok(Identity([found.dev(), found.ino()]))
 }
 
 #[cfg(not(unix))]
 fn identity(_: &File, path: &Path) -> Result<Identity> {
-    path.canonicalize().map_err(|error| io_error("read", path, error))
+    path.canonicalize().map(Identity).map_err(|error| io_error("read", path, error))
 }
 
 /// `true` if this open file is the one at `path`.

@@ -43,8 +43,6 @@
 //!
 //! Rank 0 writes the files ([`is_first`](World::is_first)).
 
-#[cfg(test)]
-mod attacked;
 mod collective;
 mod engine;
 #[cfg(all(feature = "gpu", target_os = "linux"))]
@@ -332,6 +330,8 @@ impl fmt::Debug for World {
 
 #[cfg(test)]
 mod tests {
+    mod attacked;
+
     use super::*;
 
     #[test]

@@ -124,7 +124,6 @@ impl World {
     #[cfg(all(feature = "gpu", target_os = "linux"))]
     fn by_nccl(rank: &str, size: &str) -> Result<Self> {
         use super::nccl::{Libraries, Nccl, Staged, UniqueId, Which};
-        use super::watch::NAMED;
 
         let number = |name: &str, text: &str| {
             text.parse::<usize>().map_err(|_| Error::new(ErrorKind::Argument, format!("{name}={text} is not a number")))
@@ -137,7 +136,7 @@ impl World {
         // The port itself may be in use by the starter's own store.
         let is_taken = std::env::var("TORCHELASTIC_USE_AGENT_STORE").is_ok_and(|value| value == "True");
         let port = port + usize::from(is_taken);
-        let secret = Secret::of_environment(std::env::var(NAMED).ok().as_deref())?;
+        let secret = Secret::of_environment(std::env::var(Secret::NAMED).ok().as_deref())?;
         // If all ranks are on this host, no other host needs to reach it.
         let is_one_host = std::env::var("LOCAL_WORLD_SIZE").is_ok_and(|local| local.parse() == Ok(size));
         let (interface, master) = if is_one_host { (HERE, HERE) } else { (EVERYWHERE, &master[..]) };

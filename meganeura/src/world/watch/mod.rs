@@ -26,7 +26,7 @@ use super::Purpose;
 use crate::error::bail;
 use crate::{Error, ErrorKind, Result};
 use message::Message;
-pub(super) use secret::{NAMED, Secret};
+pub(super) use secret::Secret;
 
 /// The interval between signs of life.
 const BEAT: Duration = Duration::from_millis(250);

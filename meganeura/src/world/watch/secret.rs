@@ -7,13 +7,16 @@
 use std::fmt;
 use std::io;
 
+#[cfg(any(test, feature = "mpi", all(feature = "gpu", target_os = "linux")))]
+use crate::Result;
+#[cfg(any(test, all(feature = "gpu", target_os = "linux")))]
 use crate::error::bail;
-use crate::{Error, ErrorKind, Result};
 
 /// The environment variable with the secret of ranks that MPI does not connect.
-pub(in crate::world) const NAMED: &str = "MEGANEURA_SECRET";
+pub(super) const NAMED: &str = "MEGANEURA_SECRET";
 
 /// The fewest characters of a secret in the environment. Whoever imitates rank 0 can try secrets at leisure.
+#[cfg(any(test, all(feature = "gpu", target_os = "linux")))]
 const FEWEST: usize = 16;
 
 /// The first bytes of a hub, so that a rank that reached another program can tell.
@@ -40,14 +43,17 @@ pub(super) enum End {
 }
 
 /// Unpredictable bytes, from the operating system.
+#[cfg(any(unix, windows))]
 pub(super) fn random() -> io::Result<Nonce> {
     let mut bytes = [0; LEN];
-    #[cfg(any(unix, windows))]
     getrandom::fill(&mut bytes).map_err(|error| io::Error::other(error.to_string()))?;
-    #[cfg(not(any(unix, windows)))]
-    return Err(io::ErrorKind::Unsupported.into());
-    #[cfg(any(unix, windows))]
     Ok(bytes)
+}
+
+/// Unpredictable bytes: there are none without an operating system.
+#[cfg(not(any(unix, windows)))]
+pub(super) fn random() -> io::Result<Nonce> {
+    Err(io::ErrorKind::Unsupported.into())
 }
 
 /// The hub's opening.
@@ -67,6 +73,10 @@ pub(super) fn opened(bytes: &[u8; OPENING]) -> io::Result<Nonce> {
 }
 
 impl Secret {
+    /// The environment variable that holds it, if MPI does not connect the ranks.
+    #[cfg(all(feature = "gpu", target_os = "linux"))]
+    pub(in crate::world) const NAMED: &str = NAMED;
+
     /// The size of [`bytes`](Self::bytes).
     #[cfg(feature = "mpi")]
     pub(in crate::world) const LEN: usize = LEN;
@@ -74,7 +84,8 @@ impl Secret {
     /// A secret that nobody can guess.
     #[cfg(any(test, feature = "mpi"))]
     pub(in crate::world) fn random() -> Result<Self> {
-        let failed = |error| Error::new(ErrorKind::Io, "the system gives no random bytes").caused_by(error);
+        let failed =
+            |error| crate::Error::new(crate::ErrorKind::Io, "the system gives no random bytes").caused_by(error);
         random().map(Self).map_err(failed)
     }
 
@@ -90,6 +101,7 @@ impl Secret {
     }
 
     /// The secret in the environment.
+    #[cfg(any(test, all(feature = "gpu", target_os = "linux")))]
     pub(in crate::world) fn of_environment(text: Option<&str>) -> Result<Self> {
         let advice =
             format!("set it to the same random text for every rank, for example {NAMED}=$(openssl rand -hex 32)");

@@ -5,11 +5,11 @@ use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Barrier, Mutex};
 use std::thread;
 
-use super::World;
-use super::engine::Engine;
-use super::watch::{Secret, Watch};
 use crate::module::{Init, Seed};
 use crate::nn::{Linear, Tanh};
+use crate::world::World;
+use crate::world::engine::Engine;
+use crate::world::watch::{Secret, Watch};
 use crate::{DType, Device, Layer, Param, Result, Tape, Tensor};
 
 /// An engine of ranks that are threads: sums in the order of ranks.
