@@ -44,10 +44,9 @@ impl Limit {
         LIMIT.get_or_init(parse).clone().map_err(|message| Error::new(ErrorKind::Argument, message))
     }
 
-    /// Fails if a request is too large; `look` tells the available bytes, if the system does.
-    fn expect(self, bytes: u64, look: impl FnOnce() -> Option<u64>) -> Result<()> {
-        static SINCE: AtomicU64 = AtomicU64::new(0);
-
+    /// Fails if a request is too large. `since` counts the bytes since the last look; `look` tells the available bytes,
+    /// if the system does.
+    fn expect(self, bytes: u64, since: &AtomicU64, look: impl FnOnce() -> Option<u64>) -> Result<()> {
         match self {
             Self::Off => {}
             Self::Bytes(most) if bytes > most => {
@@ -55,10 +54,10 @@ impl Limit {
             }
             Self::Bytes(_) => {}
             Self::Available => {
-                if SINCE.fetch_add(bytes, Ordering::Relaxed).saturating_add(bytes) < LARGE {
+                if since.fetch_add(bytes, Ordering::Relaxed).saturating_add(bytes) < LARGE {
                     return Ok(());
                 }
-                SINCE.store(0, Ordering::Relaxed);
+                since.store(0, Ordering::Relaxed);
                 if let Some(available) = look().filter(|available| bytes.saturating_add(LARGE) > *available) {
                     bail!(
                         OutOfMemory,
@@ -74,7 +73,9 @@ impl Limit {
 
 /// Fails if there is no room for a request.
 pub(super) fn expect_room(bytes: usize) -> Result<()> {
-    Limit::get()?.expect(bytes as u64, available)
+    static SINCE: AtomicU64 = AtomicU64::new(0);
+
+    Limit::get()?.expect(bytes as u64, &SINCE, available)
 }
 
 /// The bytes that this process can still allocate, if the system tells.
@@ -195,29 +196,35 @@ mod tests {
         assert_eq!(Limit::parse(Some(" 4096 ")).unwrap(), Limit::Bytes(4096));
         let error = Limit::parse(Some("1 GB")).unwrap_err().to_string();
         assert!(error.contains("MEGANEURA_HOST_MEMORY=1 GB is neither"), "{error}");
-        Limit::Bytes(4096).expect(4096, || None).unwrap();
-        let error = Limit::Bytes(4096).expect(4097, || None).unwrap_err();
+        let since = AtomicU64::new(0);
+        Limit::Bytes(4096).expect(4096, &since, || None).unwrap();
+        let error = Limit::Bytes(4096).expect(4097, &since, || None).unwrap_err();
         assert!(error.kind() == ErrorKind::OutOfMemory && error.to_string().contains("allows 4096"), "{error}");
-        Limit::Off.expect(u64::MAX, || Some(0)).unwrap();
-        Limit::Available.expect(u64::MAX, || None).unwrap();
+        Limit::Off.expect(u64::MAX, &since, || Some(0)).unwrap();
+        Limit::Available.expect(u64::MAX, &since, || None).unwrap();
     }
 
     #[test]
     fn small_requests_add_up_to_a_large_one() {
-        let mut granted = 0_u64;
-        // Each is a sixteenth of a large one. Requests of other tests count as well.
-        while Limit::Available.expect(LARGE / 16, || Some(LARGE)).is_ok() {
-            granted += 1;
-        }
-        assert!(granted <= 16, "{granted}");
+        let (since, mut looks) = (AtomicU64::new(0), 0);
+        let mut request = |available| {
+            Limit::Available.expect(LARGE / 16, &since, || {
+                looks += 1;
+                Some(available)
+            })
+        };
+        // One in sixteen is looked at, and the last of them finds no room.
+        (0..47).for_each(|_| request(2 * LARGE).unwrap());
+        assert_eq!(request(LARGE).unwrap_err().kind(), ErrorKind::OutOfMemory);
+        assert_eq!(looks, 3);
     }
 
     #[cfg(target_os = "linux")]
     #[test]
     fn more_than_is_available_is_an_error() {
-        // The system grants this much, if nobody looks: it is less than there is in total, or it grants everything.
-        let there = available().expect("Linux tells");
-        let error = crate::host::reserve(&mut Vec::<u8>::new(), usize::try_from(there).unwrap()).unwrap_err();
+        // Other programs may free some of theirs meanwhile, but not as much.
+        let more = available().expect("Linux tells").saturating_mul(4);
+        let error = crate::host::reserve(&mut Vec::<u8>::new(), usize::try_from(more).unwrap()).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::OutOfMemory);
         let message = error.to_string();
         assert!(message.contains(" are available, and the system would end the process"), "{message}");
