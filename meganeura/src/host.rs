@@ -1,6 +1,8 @@
 //! Host memory of one element type: the source and destination of tensors, and the memory of the native executor. Also
 //! the small numbers that the host sends along with each run.
 
+mod limit;
+
 use crate::error::bail;
 use crate::{DType, Result};
 
@@ -33,16 +35,32 @@ impl HostWord {
 ///
 /// # Errors
 ///
-/// [`OutOfMemory`](crate::ErrorKind::OutOfMemory). A system that overcommits memory may still end the process later.
+/// [`OutOfMemory`](crate::ErrorKind::OutOfMemory), on Linux also if the system would grant the memory and later end the
+/// process.
 pub(crate) fn reserve<T>(data: &mut Vec<T>, more: usize) -> Result<()> {
     #[cfg(test)]
     let is_short = shortage::strikes();
     #[cfg(not(test))]
     let is_short = false;
+    let bytes = |elements: usize| elements.saturating_mul(size_of::<T>());
+    let needed = data.len().saturating_add(more);
+    if needed > data.capacity() {
+        limit::expect_room(bytes(needed))?;
+    }
     if is_short || data.try_reserve(more).is_err() {
-        bail!(OutOfMemory, "no room for {} bytes of host memory", more.saturating_mul(size_of::<T>()));
+        bail!(OutOfMemory, "no room for {} bytes of host memory", bytes(more));
     }
     Ok(())
+}
+
+/// Returns the free pages of the allocator to the system. Glibc keeps them for later; after a plan of a hundred thousand
+/// operations, these are hundreds of megabytes.
+pub(crate) fn return_free_pages() {
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    // SAFETY: the call moves no allocation, and any thread may make it.
+    unsafe {
+        libc::malloc_trim(0);
+    }
 }
 
 /// Collects the elements of an iterator into memory of its exact length. Fails like [`reserve`].

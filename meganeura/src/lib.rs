@@ -110,6 +110,7 @@ mod dot;
 mod dtype;
 mod error;
 mod executor;
+mod file;
 mod functions;
 #[cfg(feature = "gpu")]
 mod gpu;

@@ -18,6 +18,7 @@ pub(crate) fn collect(trials: &mut Vec<Trial>) {
     both("a_tape_does_not_grow_with_its_passes", passes);
     both("held_values_keep_their_gradients", held);
     both("a_detached_state_does_not_grow", recurrent);
+    both("a_large_plan_is_kept_from_the_second_time_on", large);
 }
 
 /// The number of nodes on a tape, from its `Debug` form.
@@ -46,6 +47,36 @@ fn passes(device: &Device) -> Outcome {
     assert_eq!(first.to_vec()?, expected);
     // The held value can still be used.
     assert_eq!((first * 2.0).to_vec()?, expected.iter().map(|y| 2.0 * y).collect::<Vec<_>>());
+    Ok(())
+}
+
+/// A graph of tens of thousands of operations leaves no plan behind, unless it comes again.
+fn large(device: &Device) -> Outcome {
+    let x = Tensor::full(device, [2, 2], 0.5)?;
+    let product = |factors: usize| {
+        let tape = Tape::new(device);
+        let x = tape.input(&x);
+        (0..factors).fold(x.clone(), |y, _| y.matmul(&x)).to_vec()
+    };
+    // Each row of `x` sums to 1, so each power of it is `x`.
+    let expected = vec![0.5; 4];
+    product(3)?;
+    let small = device.stats();
+    assert!((device.plan_memory().len(), small.plans) == (1, 1) && small.plan_bytes > 0);
+    for (time, factors) in (1..).zip([20_000, 20_001, 20_002]) {
+        assert_eq!(product(factors)?, expected);
+        let stats = device.stats();
+        assert_eq!((stats.plans, stats.plan_bytes), (1 + time, small.plan_bytes), "{factors} factors");
+    }
+    // A step of a training comes again.
+    for _ in 0..3 {
+        assert_eq!(product(20_000)?, expected);
+    }
+    let stats = device.stats();
+    assert_eq!((stats.plans, device.plan_memory().len()), (5, 2));
+    assert!(stats.plan_bytes > 32 << 20 && stats.plan_bytes < 256 << 20, "{} bytes", stats.plan_bytes);
+    product(3)?;
+    assert_eq!(device.stats().plans, 5, "the small one is still there");
     Ok(())
 }
 

@@ -3,7 +3,6 @@
 //! Memory grows with the bytes that are read, never with a size from a header. Unpacked bytes have a limit.
 
 use std::cell::Cell;
-use std::fs::File;
 use std::io::{self, BufRead, BufReader, Cursor, Read};
 use std::path::Path;
 use std::rc::Rc;
@@ -37,7 +36,7 @@ pub(super) struct Contents<'a> {
 impl Contents<'static> {
     #[cfg(not(target_family = "wasm"))]
     pub(super) fn open(path: &Path) -> Result<Self> {
-        let file = File::open(path).map_err(|error| unreadable(path, error))?;
+        let file = crate::file::open(path).map_err(|error| unreadable(path, error))?;
         Contents::new(path.display().to_string(), BufReader::new(file))
     }
 }
@@ -211,7 +210,7 @@ impl<R: BufRead> BufRead for Counted<R> {
 
 /// The error for a file or folder that cannot be opened.
 pub(super) fn unreadable(path: &Path, error: io::Error) -> Error {
-    Error::new(ErrorKind::Io, format!("{} could not be read: {error}", path.display())).caused_by(error)
+    Error::new(crate::file::kind(&error), format!("{} could not be read: {error}", path.display())).caused_by(error)
 }
 
 #[cfg(test)]

@@ -1,6 +1,5 @@
 //! An image file: its header, and its pixels as numbers.
 
-use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Cursor, Seek};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
@@ -61,7 +60,7 @@ impl Header {
 
 /// Reads the header of an image file, which has at most `most` pixels, and no pixels.
 pub(super) fn header(path: &Path, most: u64) -> Result<Header> {
-    let file = File::open(path).map_err(|error| unreadable(path, error))?;
+    let file = crate::file::open(path).map_err(|error| unreadable(path, error))?;
     let length = file.metadata().map_err(|error| unreadable(path, error))?.len();
     let mut file = BufReader::new(file);
     let header = guarded(|| decoder(&mut file, most).map(|(format, decoder)| (format, Header::of(&decoder))));
@@ -72,11 +71,12 @@ pub(super) fn header(path: &Path, most: u64) -> Result<Header> {
 /// Reads the image of a file, which has at most `most` pixels, if its header passes `check`: no memory is spent on the
 /// pixels of others.
 pub(super) fn read(path: &Path, most: u64, check: impl Fn(Header) -> Result<()>) -> Result<DynamicImage> {
-    let length = fs::metadata(path).map_err(|error| unreadable(path, error))?.len();
+    let file = crate::file::open(path).map_err(|error| unreadable(path, error))?;
+    let length = file.metadata().map_err(|error| unreadable(path, error))?.len();
     if length > MOST {
         return Err(wrong(path, 0, &format!("{length} bytes are too many for an image")));
     }
-    let bytes = fs::read(path).map_err(|error| unreadable(path, error))?;
+    let bytes = crate::file::contents(file).map_err(|error| unreadable(path, error))?;
     let mut cursor = Cursor::new(&bytes[..]);
     let read = guarded(|| {
         let (format, decoder) = decoder(&mut cursor, most)?;
@@ -168,6 +168,8 @@ fn planes<T: image::Primitive + Into<f32>>(pixels: &[T], channels: usize, exampl
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use image::{GrayImage, ImageBuffer, Luma, Rgb, RgbImage, RgbaImage};
 
     use super::*;

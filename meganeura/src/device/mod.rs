@@ -96,6 +96,17 @@ pub(crate) struct PreparedPlan {
     gpu: Option<Executable>,
 }
 
+impl PreparedPlan {
+    /// An estimate of the host memory that it takes.
+    fn host_bytes(&self) -> usize {
+        #[cfg(feature = "gpu")]
+        let compiled = self.gpu.as_ref().map_or(0, Executable::host_bytes);
+        #[cfg(not(feature = "gpu"))]
+        let compiled = 0;
+        self.plan.host_bytes() + compiled
+    }
+}
+
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // Each mutex holds plain data that a panic cannot leave half changed.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)

@@ -1,49 +1,94 @@
 //! The plan cache of a device.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::{Device, PreparedPlan, lock};
 use crate::plan::{Excerpt, Key, Memory};
 
-/// The most plans to keep, and the most nodes that their graphs may have in total; the least recently used plan is
-/// evicted first.
-const PLANS_KEPT: (usize, usize) = (64, 1 << 21);
+/// The most plans to keep, and the most bytes of host memory that they may take in total; the least recently used plan
+/// is evicted first.
+const KEPT: (usize, usize) = (64, 256 << 20);
+
+/// The bytes above which a plan is kept only if its structure is planned a second time. A graph of tens of thousands of
+/// operations may run once; if it is a step of a training, it is planned twice.
+const LARGE: usize = 32 << 20;
+
+/// The number of large structures to remember.
+const REMEMBERED: usize = 64;
 
 /// Plans by the structure that they were made for, the least recently used first.
 #[derive(Default)]
-pub(super) struct Plans(pub(super) Vec<(Key, Arc<PreparedPlan>)>);
+pub(super) struct Plans {
+    pub(super) kept: Vec<(Key, Arc<PreparedPlan>)>,
+    /// The numbers of nodes, steps and storages of large structures that were planned once.
+    large: VecDeque<[usize; 3]>,
+    /// `true` once a large plan was made and not kept.
+    has_discarded: bool,
+}
 
 impl Plans {
     /// A hit is mostly the last plan, which is faster to compare than a hash is to compute. Others differ early.
     pub(super) fn find(&mut self, excerpt: &Excerpt<'_>) -> Option<Arc<PreparedPlan>> {
-        let at = self.0.iter().rposition(|(key, _)| excerpt.is(key))?;
-        self.0[at..].rotate_left(1);
-        self.0.last().map(|(_, prepared)| Arc::clone(prepared))
+        let at = self.kept.iter().rposition(|(key, _)| excerpt.is(key))?;
+        self.kept[at..].rotate_left(1);
+        self.kept.last().map(|(_, prepared)| Arc::clone(prepared))
     }
 
     pub(super) fn keep(&mut self, key: Key, prepared: Arc<PreparedPlan>) {
-        self.0.push((key, prepared));
-        self.0.drain(..surplus(&self.0.iter().map(|(key, _)| key.nodes()).collect::<Vec<_>>()));
+        let sizes = [key.nodes(), prepared.plan.steps.len(), prepared.plan.storages.len()];
+        if self.is_worth(bytes(&key, &prepared), sizes) {
+            self.kept.push((key, prepared));
+            let bytes: Vec<_> = self.kept.iter().map(|(key, prepared)| bytes(key, prepared)).collect();
+            self.kept.drain(..surplus(&bytes));
+        }
+    }
+
+    /// `true` if a new plan is kept: it is small, or was made before.
+    fn is_worth(&mut self, bytes: usize, sizes: [usize; 3]) -> bool {
+        if bytes <= LARGE || self.large.contains(&sizes) {
+            return true;
+        }
+        self.has_discarded = true;
+        self.large.push_back(sizes);
+        if self.large.len() > REMEMBERED {
+            self.large.pop_front();
+        }
+        false
+    }
+
+    /// An estimate of the host memory of all plans.
+    pub(super) fn bytes(&self) -> u64 {
+        self.kept.iter().map(|(key, prepared)| bytes(key, prepared) as u64).sum()
     }
 }
 
-/// The number of plans to evict from the front, given the number of nodes of each. The last one always stays.
-fn surplus(nodes: &[usize]) -> usize {
+fn bytes(key: &Key, prepared: &PreparedPlan) -> usize {
+    key.host_bytes() + prepared.host_bytes()
+}
+
+/// The number of plans to evict from the front, given the bytes of each. The last one always stays.
+fn surplus(bytes: &[usize]) -> usize {
     let mut kept = 0;
-    let fits = |&&nodes: &&usize| {
-        kept += nodes;
-        kept <= PLANS_KEPT.1
+    let fits = |&&bytes: &&usize| {
+        kept += bytes;
+        kept <= KEPT.1
     };
-    let last = nodes.iter().rev().take(PLANS_KEPT.0).take_while(fits).count();
-    nodes.len() - last.max(1)
+    let last = bytes.iter().rev().take(KEPT.0).take_while(fits).count();
+    bytes.len() - last.max(1)
 }
 
 impl Device {
+    /// `true` if a large plan was made and not kept, since the last call.
+    pub(crate) fn takes_discarded(&self) -> bool {
+        std::mem::take(&mut lock(&self.0.plans).has_discarded)
+    }
+
     /// The kept plans as text, the most recently used last: their steps, what is fused, where results are placed, and
     /// how many bytes that takes.
     #[must_use]
     pub fn plan_dumps(&self) -> Vec<String> {
-        lock(&self.0.plans).0.iter().map(|(_, prepared)| prepared.plan.to_string()).collect()
+        lock(&self.0.plans).kept.iter().map(|(_, prepared)| prepared.plan.to_string()).collect()
     }
 
     /// The same plans in Graphviz's language, in the same order.
@@ -64,13 +109,13 @@ impl Device {
     /// ```
     #[must_use]
     pub fn plan_dots(&self) -> Vec<String> {
-        lock(&self.0.plans).0.iter().map(|(_, prepared)| prepared.plan.to_dot()).collect()
+        lock(&self.0.plans).kept.iter().map(|(_, prepared)| prepared.plan.to_dot()).collect()
     }
 
     /// The memory of each of these plans, in the same order.
     #[must_use]
     pub fn plan_memory(&self) -> Vec<Memory> {
-        lock(&self.0.plans).0.iter().map(|(_, prepared)| prepared.plan.memory()).collect()
+        lock(&self.0.plans).kept.iter().map(|(_, prepared)| prepared.plan.memory()).collect()
     }
 }
 
@@ -82,7 +127,21 @@ mod tests {
     fn the_oldest_plans_are_evicted_first() {
         assert_eq!(surplus(&[10; 64]), 0);
         assert_eq!(surplus(&[10; 65]), 1);
-        assert_eq!(surplus(&[1 << 21, 1, 1 << 20, (1 << 20) - 1]), 1);
-        assert_eq!(surplus(&[1, 1, 1 << 22]), 2);
+        let (all, half) = (256 << 20, 128 << 20);
+        assert_eq!(surplus(&[all, 1, half, half - 1]), 1);
+        assert_eq!(surplus(&[1, 1, 2 * all]), 2);
+    }
+
+    #[test]
+    fn large_plans_are_kept_from_the_second_time_on() {
+        let mut plans = Plans::default();
+        assert!(plans.is_worth(LARGE, [1; 3]));
+        assert!(!plans.is_worth(LARGE + 1, [1; 3]));
+        assert!(plans.is_worth(LARGE + 1, [1; 3]));
+        for other in 0..REMEMBERED {
+            assert!(!plans.is_worth(LARGE + 1, [other, 2, 0]));
+        }
+        assert!(!plans.is_worth(LARGE + 1, [1; 3]), "it was long ago");
+        assert_eq!(plans.large.len(), REMEMBERED);
     }
 }

@@ -28,6 +28,10 @@ pub struct Stats {
     pub host: HostTimes,
     /// The peak number of bytes of tensors and plans on the device; on the CPU, of plans only.
     pub peak_bytes: u64,
+    /// An estimate of the host memory that the kept plans take. At most 64 plans are kept, and 256 MiB of them, but
+    /// always the last one. A plan of more than 32 MiB, which takes ten thousand operations, is kept from the second
+    /// time on that it is made.
+    pub plan_bytes: u64,
     /// Kernels compiled on the adapter, by all of its devices. Zero on the CPU.
     pub pipelines: u64,
     /// Time that plans waited for these kernels.
@@ -57,7 +61,7 @@ impl Device {
     /// Statistics of this device's work since it was created.
     #[must_use]
     pub fn stats(&self) -> Stats {
-        let stats = *lock(&self.0.stats);
+        let stats = Stats { plan_bytes: lock(&self.0.plans).bytes(), ..*lock(&self.0.stats) };
         match &self.0.engine {
             Engine::Cpu(cpu) => Stats { peak_bytes: cpu.peak_bytes(), ..stats },
             #[cfg(feature = "gpu")]

@@ -35,6 +35,16 @@ pub(crate) struct Executable {
     recordings: Arc<Mutex<Recordings>>,
 }
 
+impl Executable {
+    /// An estimate of the host memory that it takes, with its recordings, as measured with lavapipe.
+    pub(crate) fn host_bytes(&self) -> usize {
+        OF_LAUNCH * self.launches.len()
+    }
+}
+
+/// The bytes of a compiled launch, and of its place in a recording.
+const OF_LAUNCH: usize = 2048;
+
 /// The last recordings of a plan, with the buffers that each of them binds and keeps alive. The most recently used
 /// comes last.
 pub(super) type Recordings = Vec<(Vec<u64>, Recorded)>;

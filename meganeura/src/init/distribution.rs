@@ -5,7 +5,7 @@
 
 use std::f64::consts::TAU;
 
-use crate::error::bail;
+use crate::host::reserve;
 use crate::seed::{Generator, Seed};
 use crate::{Result, Shape};
 
@@ -32,13 +32,9 @@ impl Distribution {
     pub(super) fn draw(self, shape: Shape, seed: Seed) -> Result<Vec<f64>> {
         let count = shape.elements();
         let mut values = Vec::new();
-        if values.try_reserve_exact(count).is_err() {
-            bail!(
-                OutOfMemory,
-                "no room for the {count} initial values of a parameter of shape {shape}, {} bytes while they are drawn",
-                count.saturating_mul(size_of::<f64>())
-            );
-        }
+        reserve(&mut values, count).map_err(|error| {
+            error.context(format_args!("the {count} initial values of a parameter of shape {shape}, as they are drawn"))
+        })?;
         let mut rng = seed.rng();
         match self {
             Self::Constant(value) => values.resize(count, value),

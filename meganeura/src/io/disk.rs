@@ -11,6 +11,8 @@ use std::io::{self, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::file::{regular, without_links};
+
 /// A file operation that is about to start.
 #[derive(Clone, Copy, Debug)]
 #[cfg_attr(not(test), expect(dead_code, reason = "only tests look at operations"))]
@@ -45,16 +47,28 @@ pub(crate) struct File {
 }
 
 impl File {
-    /// Opens a file for writing, and creates it if it is missing.
+    /// Opens a file for writing, and creates it if it is missing. It is a regular file, and no link to one: what is cut
+    /// or written belongs to the caller.
     pub(crate) fn open(path: &Path) -> io::Result<Self> {
+        let mut options = fs::OpenOptions::new();
         // Not in append mode: Windows cannot truncate such a file.
-        let open = || fs::OpenOptions::new().write(true).create(true).truncate(false).open(path);
+        options.write(true).create(true).truncate(false);
+        let open = || {
+            expect_own(path)?;
+            regular(without_links(&mut options).open(path)?)
+        };
         Ok(Self { path: path.to_owned(), file: perform(Operation::OpenFile(path), open)? })
     }
 
     /// Creates a file, which must not exist.
     pub(crate) fn create(path: &Path) -> io::Result<Self> {
         Ok(Self { path: path.to_owned(), file: perform(Operation::OpenFile(path), || fs::File::create_new(path))? })
+    }
+
+    /// A file that is open already.
+    #[cfg(test)]
+    pub(crate) fn of(path: &Path, file: fs::File) -> Self {
+        Self { path: path.to_owned(), file }
     }
 
     pub(crate) fn length(&self) -> io::Result<u64> {
@@ -81,7 +95,7 @@ impl File {
 
 /// The contents of a file.
 pub(crate) fn read(path: &Path) -> io::Result<Vec<u8>> {
-    perform(Operation::Read, || fs::read(path))
+    perform(Operation::Read, || crate::file::read(path))
 }
 
 /// The entries of a folder.
@@ -99,8 +113,36 @@ pub(crate) fn remove_file(path: &Path) -> io::Result<()> {
     perform(Operation::RemoveFile(path), || fs::remove_file(path))
 }
 
-/// Removes a folder with its contents. Symbolic links are removed, not followed.
+/// `true` if there is a symbolic link at this path.
+pub(crate) fn is_link(path: &Path) -> bool {
+    fs::symlink_metadata(path).is_ok_and(|found| found.is_symlink())
+}
+
+/// `true` if there is anything at this path, be it a link that leads nowhere.
+pub(crate) fn is_taken(path: &Path) -> bool {
+    fs::symlink_metadata(path).is_ok()
+}
+
+fn link() -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, "it is a symbolic link, and what it leads to may belong to others")
+}
+
+/// Fails unless there is a regular file at this path, or nothing, for a file that is cut or written.
+pub(crate) fn expect_own(path: &Path) -> io::Result<()> {
+    expect_no_link(path)?;
+    fs::symlink_metadata(path).map_or(Ok(()), |found| crate::file::expect_regular(found.file_type()))
+}
+
+/// Fails if this path is a symbolic link, for a folder in which files are deleted.
+pub(crate) fn expect_no_link(path: &Path) -> io::Result<()> {
+    if is_link(path) { Err(link()) } else { Ok(()) }
+}
+
+/// Removes a folder with its contents. Symbolic links are removed, not followed, this path included.
 pub(crate) fn remove_folder(path: &Path) -> io::Result<()> {
+    if is_link(path) {
+        return remove_file(path);
+    }
     for path in list(path)? {
         if fs::symlink_metadata(&path)?.is_dir() { remove_folder(&path) } else { remove_file(&path) }?;
     }
@@ -159,7 +201,7 @@ pub(crate) fn replace_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
     name.push(format!(".{}-{}.partial", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed)));
     let partial = path.with_file_name(name);
     // From a killed process with the same number.
-    if partial.exists() {
+    if is_taken(&partial) {
         remove_file(&partial)?;
     }
     // Otherwise the new name could survive a power failure, and the contents not.

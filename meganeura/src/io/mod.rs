@@ -256,7 +256,8 @@ pub(crate) fn read_exactly(module: &dyn Module, bytes: &[u8]) -> Result<Loaded> 
 
 #[cfg(not(target_family = "wasm"))]
 pub(crate) fn io_error(done: &str, path: &Path, error: std::io::Error) -> Error {
-    Error::new(ErrorKind::Io, format!("{} could not be {done}: {error}", path.display())).caused_by(error)
+    let kind: ErrorKind = crate::file::kind(&error);
+    Error::new(kind, format!("{} could not be {done}: {error}", path.display())).caused_by(error)
 }
 
 #[cfg(test)]

@@ -2,8 +2,6 @@
 //! extents.
 
 #[cfg(not(target_family = "wasm"))]
-use std::fs;
-#[cfg(not(target_family = "wasm"))]
 use std::io::{Read, Seek, SeekFrom};
 #[cfg(not(target_family = "wasm"))]
 use std::path::{Component, Path, PathBuf};
@@ -191,7 +189,7 @@ fn external(tensor: &proto::Tensor, beside: Beside<'_>) -> Result<Bytes> {
     let unreadable = |error: std::io::Error| {
         Error::new(ErrorKind::Io, format!("{} could not be read: {error}", path.display())).caused_by(error)
     };
-    let mut file = fs::File::open(&path).map_err(unreadable)?;
+    let mut file = crate::file::open(&path).map_err(unreadable)?;
     let size = file.metadata().map_err(unreadable)?.len();
     let length = length.unwrap_or(size.saturating_sub(offset));
     if offset.checked_add(length).is_none_or(|end| end > size) {
@@ -239,6 +237,8 @@ fn inside(folder: &Path, location: &str) -> Result<PathBuf> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]

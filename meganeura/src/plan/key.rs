@@ -19,6 +19,11 @@ impl Key {
         self.graph.nodes().len()
     }
 
+    /// An estimate of the host memory that it takes: it counts nodes, which hold their short lists themselves.
+    pub(crate) fn host_bytes(&self) -> usize {
+        self.graph.nodes().len() * (size_of::<Node>() + size_of::<usize>())
+    }
+
     pub(crate) fn request(&self) -> Request<'_> {
         Request { graph: &self.graph, outputs: &self.outputs, assigns: &self.assigns }
     }

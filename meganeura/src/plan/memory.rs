@@ -1,6 +1,7 @@
 //! Memory use of a plan.
 
-use super::{Place, Plan};
+use super::{KernelWork, Place, Plan, Program, Step, StorageInfo, Work};
+use crate::kernel::launch::Launch;
 
 /// The memory that one run of a plan takes, in bytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -17,6 +18,10 @@ pub struct Memory {
     pub leaves: usize,
 }
 
+/// The bytes of the small lists in a step, such as its operands, and in a launch, such as its defines; as measured.
+const OF_STEP: usize = 1408;
+const OF_LAUNCH: usize = 512;
+
 impl Memory {
     /// The peak memory of a run, unless another plan has made slots larger.
     #[must_use]
@@ -26,9 +31,23 @@ impl Memory {
 }
 
 impl Plan {
+    /// An estimate of the host memory that the plan itself takes: it counts steps, programs and launches, each with the
+    /// small lists in it.
+    pub(crate) fn host_bytes(&self) -> usize {
+        let program = |program: &Program| size_of::<Program>() + 96 * program.instructions.len();
+        let step = |step: &Step| {
+            let work = match &step.work {
+                Work::Pointwise(own) => program(own),
+                Work::Kernel(own) => size_of::<KernelWork>() + own.store.as_ref().map_or(0, program),
+            };
+            size_of::<Step>() + OF_STEP + work + (size_of::<Launch>() + OF_LAUNCH) * step.launches.len()
+        };
+        self.steps.iter().map(step).sum::<usize>() + size_of::<StorageInfo>() * self.storages.len()
+    }
+
     pub(crate) fn memory(&self) -> Memory {
         let bytes = |wanted: fn(Place) -> bool| {
-            self.storages.iter().filter(|storage| wanted(storage.place)).map(super::StorageInfo::bytes).sum()
+            self.storages.iter().filter(|storage| wanted(storage.place)).map(StorageInfo::bytes).sum()
         };
         Memory {
             slots: self.slots.clone(),

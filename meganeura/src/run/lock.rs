@@ -6,19 +6,32 @@
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::sleep;
 use std::time::Duration;
 
 use super::FILES;
 use crate::Result;
 use crate::error::bail;
-use crate::io::io_error;
+use crate::file;
+use crate::io::{disk, io_error};
+
+/// The identity of a locked file: a process may reach one folder by several paths.
+#[derive(Clone, PartialEq, Debug)]
+struct Identity(#[cfg(unix)] [u64; 2], #[cfg(not(unix))] PathBuf);
+
+/// The locks of this process. The number in the file does not tell: processes of two containers may have the same one.
+fn own() -> MutexGuard<'static, Vec<Identity>> {
+    static OWN: Mutex<Vec<Identity>> = Mutex::new(Vec::new());
+    OWN.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// The lock, as long as this lives.
 #[derive(Debug)]
 pub(super) struct Lock {
     folder: PathBuf,
     file: File,
+    identity: Identity,
 }
 
 impl Lock {
@@ -30,8 +43,16 @@ impl Lock {
             match file.try_lock() {
                 Ok(()) => break,
                 Err(TryLockError::WouldBlock) if patience > 0 => sleep(Duration::from_millis(20)),
+                Err(TryLockError::WouldBlock) if own().contains(&identity(&file, &path)?) => {
+                    bail!(
+                        Io,
+                        "{} is in use: this process trains there. Drop the other `Run` first, or take another folder",
+                        folder.display()
+                    );
+                }
                 Err(TryLockError::WouldBlock) => {
-                    let holder = fs::read_to_string(&path).unwrap_or_default();
+                    let holder = disk::read(&path).unwrap_or_default();
+                    let holder = String::from_utf8_lossy(&holder);
                     let holder = if holder.is_empty() { String::new() } else { format!(" (process {holder})") };
                     bail!(
                         Io,
@@ -42,7 +63,9 @@ impl Lock {
                 Err(TryLockError::Error(error)) => return Err(io_error("locked", &path, error)),
             }
         }
-        let lock = Self { folder: folder.to_owned(), file };
+        let identity = identity(&file, &path)?;
+        own().push(identity.clone());
+        let lock = Self { folder: folder.to_owned(), file, identity };
         // It may have been replaced between opening and locking.
         lock.expect_held()?;
         // For messages only: training does not depend on this write.
@@ -73,18 +96,41 @@ impl Lock {
 
     /// `true` if a process holds the lock.
     pub(super) fn is_taken(folder: &Path) -> bool {
-        let open = File::open(folder.join(FILES.lock));
+        let open = file::open(&folder.join(FILES.lock));
         open.is_ok_and(|file| matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)))
     }
 }
 
+impl Drop for Lock {
+    fn drop(&mut self) {
+        let mut own = own();
+        if let Some(at) = own.iter().position(|held| *held == self.identity) {
+            own.swap_remove(at);
+        }
+    }
+}
+
+/// Opens the file, and creates it if it is missing. Its number is replaced, so it is no link to another file.
 fn open(path: &Path) -> io::Result<File> {
+    disk::expect_own(path)?;
     let mut options = OpenOptions::new();
     options.read(true).write(true).create(true).truncate(false);
     // Without FILE_SHARE_DELETE, Windows lets nobody delete or move an open file, or a folder that contains it.
     #[cfg(windows)]
     std::os::windows::fs::OpenOptionsExt::share_mode(&mut options, 0x1 | 0x2);
-    options.open(path)
+    file::regular(file::without_links(&mut options).open(path)?)
+}
+
+#[cfg(unix)]
+fn identity(file: &File, path: &Path) -> Result<Identity> {
+    use std::os::unix::fs::MetadataExt;
+    let found = file.metadata().map_err(|error| io_error("read", path, error))?;
+    Ok(Identity([found.dev(), found.ino()]))
+}
+
+#[cfg(not(unix))]
+fn identity(_: &File, path: &Path) -> Result<Identity> {
+    path.canonicalize().map(Identity).map_err(|error| io_error("read", path, error))
 }
 
 /// `true` if this open file is the one at `path`.
@@ -114,7 +160,8 @@ mod tests {
         assert!(Lock::is_taken(folder.path()));
         let error = Lock::take(folder.path()).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Io);
-        assert!(error.to_string().contains("another process"), "{error}");
+        // The error does not send the user to look for another process.
+        assert!(error.to_string().contains("this process trains there. Drop the other `Run`"), "{error}");
         drop(lock);
         assert!(!Lock::is_taken(folder.path()));
         Lock::take(folder.path()).unwrap();

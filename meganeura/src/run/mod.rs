@@ -56,6 +56,9 @@
 //! |---|---|
 //! | the disk is full | saving is an error that names the file and the last checkpoint, which stays |
 //! | another process trains in the folder | an error with its process ID |
+//! | this process trains in the folder already | an error that says so: drop the other `Run` first |
+//! | a file of the run, `checkpoints` or `tensorboard` is a symbolic link | an error: what it leads to may belong to others, and a run deletes and truncates what is its own. Link the whole folder instead |
+//! | a file of the run is a named pipe or a device | an error that says so |
 //! | a checkpoint of another model, another optimizer, another format | an error that names the difference; nothing is loaded |
 //! | a file of the last checkpoint is missing, truncated or changed, even by one bit | an error that names it, and the checkpoint from which [`resume_from_last_good`](RunOptions::resume_from_last_good) would resume |
 //! | no checkpoint is left | an error that names the folder of the checkpoints |

@@ -89,7 +89,10 @@ pub(super) fn sweep(run: &Path) -> Result<()> {
         name.is_some_and(|name| name.starts_with(of) && name.ends_with(PARTIAL))
     };
     let deleted = |path: &Path, result: std::io::Result<()>| result.map_err(|error| io_error("deleted", path, error));
-    for path in contents(&run.join(FILES.checkpoints))?.iter().filter(|path| is_unfinished(path, STEP)) {
+    let checkpoints = run.join(FILES.checkpoints);
+    // Where a link leads, the checkpoints may be another run's. This one deletes its older ones.
+    disk::expect_no_link(&checkpoints).map_err(|error| io_error("used for checkpoints", &checkpoints, error))?;
+    for path in contents(&checkpoints)?.iter().filter(|path| is_unfinished(path, STEP)) {
         deleted(path, disk::remove_folder(path))?;
     }
     for path in contents(run)?.iter().filter(|path| is_unfinished(path, FILES.run)) {
@@ -130,18 +133,18 @@ pub(super) fn write(
     let checkpoints = run.join(FILES.checkpoints);
     let mut order = (step, last.filter(|last| last.order.0 == step).map_or(0, |last| last.order.1.saturating_add(1)));
     // A checkpoint that could neither be finished nor removed.
-    while checkpoints.join(name(order)).exists() {
+    while disk::is_taken(&checkpoints.join(name(order))) {
         order.1 += 1;
     }
     let path = checkpoints.join(name(order));
     let partial = checkpoints.join(name(order) + PARTIAL);
     let write = || {
         match disk::create_folder(&checkpoints) {
-            Err(error) if error.kind() == AlreadyExists => Ok(()),
+            Err(error) if error.kind() == AlreadyExists => disk::expect_no_link(&checkpoints),
             created => created.and_then(|()| disk::sync_folder(run)),
         }
         .map_err(|error| io_error("created", &checkpoints, error))?;
-        if partial.exists() {
+        if disk::is_taken(&partial) {
             // From an earlier attempt that could not be removed.
             drop(disk::remove_folder(&partial));
         }
@@ -179,7 +182,7 @@ fn clear_away(path: &Path, partial: &Path) {
         // It was not reported to anyone, and its name may not be durable.
         drop(disk::rename(path, partial));
     }
-    if partial.exists() {
+    if disk::is_taken(partial) {
         drop(disk::remove_folder(partial));
     }
 }
@@ -206,7 +209,7 @@ pub(super) fn set_aside(saved: &Saved) -> Result<PathBuf> {
         count => format!("{}{DAMAGED}-{count}", saved.name()),
     });
     let mut paths = names.map(|name| saved.path.with_file_name(name));
-    let path = paths.find(|path| !path.exists()).expect("numbers do not end");
+    let path = paths.find(|path| !disk::is_taken(path)).expect("numbers do not end");
     let renamed = disk::rename(&saved.path, &path);
     renamed
         .and_then(|()| disk::sync_folder(path.parent().unwrap_or(Path::new(""))))
@@ -332,5 +335,7 @@ pub(super) fn unusable(all: &[Saved], error: &Error) -> Error {
     )
 }
 
+#[cfg(all(test, unix))]
+mod links;
 #[cfg(test)]
 mod tests;

@@ -75,6 +75,8 @@ impl Board {
     /// Starts a new file with the metrics so far, and deletes those of earlier processes.
     pub(super) fn open(run: &Path, lines: &[Line]) -> Result<Self> {
         let folder = run.join(FOLDER);
+        // The files of another run may be where a link leads, and this run deletes its older ones.
+        disk::expect_no_link(&folder).map_err(|error| io_error("used for curves", &folder, error))?;
         disk::create_folders(&folder).map_err(|error| io_error("created", &folder, error))?;
         let old = disk::list(&folder).map_err(|error| io_error("read", &folder, error))?;
         let is_ours = |path: &PathBuf| {
@@ -308,7 +310,8 @@ mod tests {
         let device = Device::cpu();
         let mut run = Run::at(folder.path(), &device).tensorboard(true).create().unwrap();
         let board = run.files.as_mut().unwrap().metrics.board.as_mut().unwrap();
-        board.file = disk::File::open(Path::new("/dev/full")).unwrap();
+        let full = fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+        board.file = disk::File::of(Path::new("events.out.tfevents.full"), full);
         for step in 1..3u32 {
             run.advance();
             run.log(&[("loss", &step)]).unwrap();
@@ -321,6 +324,29 @@ mod tests {
         assert_eq!((warnings.len(), warnings[0].position.step), (1, 1), "{warnings:?}");
         assert!(warnings[0].note.contains("events.out.tfevents."), "{warnings:?}");
         assert_eq!(Overview::of(folder.path()).unwrap().status, Status::Finished);
+    }
+
+    /// A link in place of the folder leads to another run's curves, which stay.
+    #[cfg(unix)]
+    #[test]
+    fn a_link_is_not_followed() {
+        let folder = tempfile::tempdir().unwrap();
+        let (own, other) = (folder.path().join("own"), folder.path().join("other"));
+        [&own, &other].into_iter().for_each(|run| fs::create_dir(run).unwrap());
+        drop(Board::open(&other, &[line(1, 4.0)]).unwrap());
+        let before = files(&other);
+        std::os::unix::fs::symlink(other.join(FOLDER), own.join(FOLDER)).unwrap();
+        let error = Board::open(&own, &[line(1, 3.0)]).unwrap_err().to_string();
+        assert!(error.contains("own/") && error.contains("it is a symbolic link"), "{error}");
+        assert_eq!(files(&other), before);
+        // A link in place of a file is deleted itself.
+        fs::remove_file(own.join(FOLDER)).unwrap();
+        fs::create_dir(own.join(FOLDER)).unwrap();
+        let link = own.join(FOLDER).join(format!("{PREFIX}1{SUFFIX}"));
+        let target = fs::read_dir(other.join(FOLDER)).unwrap().next().unwrap().unwrap().path();
+        std::os::unix::fs::symlink(&target, &link).unwrap();
+        drop(Board::open(&own, &[]).unwrap());
+        assert!(!disk::is_taken(&link) && target.exists());
     }
 
     #[test]

@@ -101,6 +101,19 @@ struct Recording {
     substitutes: HashMap<u64, Tensor>,
     /// The log of entered layers, while a summary is made.
     trace: Option<Vec<Event>>,
+    /// The last field, dropped after all others.
+    _end: End,
+}
+
+/// The end of a tape. After a large one, the allocator returns free pages to the system.
+struct End(Device);
+
+impl Drop for End {
+    fn drop(&mut self) {
+        if self.0.takes_discarded() {
+            crate::host::return_free_pages();
+        }
+    }
 }
 
 /// A bound on an input of indices: the number of classes or rows, and an index that is ignored.
@@ -174,6 +187,7 @@ impl Tape {
             assigned_at: HashMap::new(),
             substitutes: HashMap::new(),
             trace: None,
+            _end: End(device.clone()),
         };
         Self { recording: Rc::new(RefCell::new(recording)) }
     }

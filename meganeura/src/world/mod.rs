@@ -234,7 +234,9 @@ impl World {
             let mut len = (text.len() as u64).to_le_bytes();
             self.broadcast(&mut len)?;
             let mut of_first = text.as_bytes().to_vec();
-            of_first.resize(usize::try_from(u64::from_le_bytes(len)).expect("a text fits in memory"), 0);
+            let len = usize::try_from(u64::from_le_bytes(len)).expect("a text fits in memory");
+            crate::host::reserve(&mut of_first, len.saturating_sub(text.len()))?;
+            of_first.resize(len, 0);
             self.broadcast(&mut of_first)?;
             Ok(String::from_utf8(of_first).expect("rank 0 sent a text"))
         })
@@ -328,6 +330,8 @@ impl fmt::Debug for World {
 
 #[cfg(test)]
 mod tests {
+    mod attacked;
+
     use super::*;
 
     #[test]

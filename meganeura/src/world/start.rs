@@ -3,7 +3,7 @@
 use std::net::TcpListener;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use super::watch::Watch;
+use super::watch::{Secret, Watch};
 use super::{Engine, Inner, World};
 use crate::error::{bail, here};
 use crate::{Error, ErrorKind, Result};
@@ -17,7 +17,6 @@ const STARTERS: [(&str, &str, &str); 4] = [
 ];
 
 /// The interface that rank 0 listens on for ranks of its own host.
-#[cfg(feature = "mpi")]
 const HERE: &str = "127.0.0.1";
 /// The interfaces for ranks of any host.
 const EVERYWHERE: &str = "0.0.0.0";
@@ -36,10 +35,16 @@ impl World {
     /// MPI connects the ranks of the first three, with the feature `mpi`. The ranks of `torchrun` meet at
     /// `MASTER_ADDR`, and NCCL connects them; each needs an NVIDIA GPU.
     ///
+    /// Rank 0 listens for the others, and ignores connections that do not prove a secret. MPI carries the secret from
+    /// rank 0 to the others. Under `torchrun`, the environment variable `MEGANEURA_SECRET` holds it: a random text of
+    /// at least 16 characters, the same for every rank. The guide explains
+    /// [what the network is trusted for](crate::guide::scaling#what-the-network-is-trusted-for).
+    ///
     /// # Errors
     ///
-    /// Fails if there are several ranks, but not the feature or library that connects them; if ranks do not find each
-    /// other within a minute; or if they differ in the number of ranks or in the framework's version.
+    /// Fails if there are several ranks, but not the feature or library that connects them, or no secret under
+    /// `torchrun`; if ranks do not find each other within a minute; or if they differ in the number of ranks or in the
+    /// framework's version.
     #[track_caller]
     pub fn join() -> Result<Self> {
         static JOINED: Mutex<Weak<Inner>> = Mutex::new(Weak::new());
@@ -76,19 +81,38 @@ impl World {
         let (rank, size, host) = (engine.rank(), engine.size(), engine.host());
         // If all ranks are on this host, no other host needs to reach it.
         let (interface, name) = if engine.is_one_host() { (HERE, HERE) } else { (EVERYWHERE, &host[..]) };
-        let mut address = [0; 256];
-        if rank == 0 {
-            let port = listen(&format!("{interface}:0"), size, MPI.to_owned())?;
-            let spelled = format!("{name}:{port}");
-            address[..spelled.len()].copy_from_slice(spelled.as_bytes());
+        // Rank 0's address, and the secret that its ranks have and other programs lack. Both are zero if it failed, and
+        // then it says why.
+        let mut told = [0; Secret::LEN + 256];
+        let listening = if rank == 0 { Self::tell(interface, name, size, &mut told) } else { Ok(()) };
+        engine.broadcast(&mut told)?;
+        listening?;
+        let (secret, address) = told.split_first_chunk().expect("a secret and an address");
+        let address = String::from_utf8_lossy(address);
+        let address = address.trim_end_matches('\0');
+        if address.is_empty() {
+            bail!(PeerLost, "rank 0 cannot listen to the others, and reports its own error");
         }
-        engine.broadcast(&mut address)?;
-        let address = String::from_utf8_lossy(&address);
-        let watch = Watch::join(address.trim_end_matches('\0'), rank, size, &host)?;
+        let watch = Watch::join(address, rank, size, &host, &Secret::of_bytes(*secret))?;
         if watch.word() != MPI {
-            bail!(PeerLost, "the listener at {} is not rank 0 of such a world", address.trim_end_matches('\0'));
+            bail!(PeerLost, "the listener at {address} is not rank 0 of such a world");
         }
         Ok(Self::connected(rank, Arc::new(watch), Box::new(engine)))
+    }
+
+    /// Starts the hub, and writes down what the other ranks need.
+    #[cfg(feature = "mpi")]
+    fn tell(interface: &str, name: &str, size: usize, told: &mut [u8; Secret::LEN + 256]) -> Result<()> {
+        let (own, address) = told.split_first_chunk_mut::<{ Secret::LEN }>().expect("a secret and an address");
+        let secret = Secret::random()?;
+        let port = listen(&format!("{interface}:0"), size, MPI.to_owned(), secret.clone())?;
+        let spelled = format!("{name}:{port}");
+        let Some(room) = address.get_mut(..spelled.len()) else {
+            bail!(Argument, "the name of this host is too long for an address: {name}");
+        };
+        room.copy_from_slice(spelled.as_bytes());
+        *own = *secret.bytes();
+        Ok(())
     }
 
     #[cfg(not(feature = "mpi"))]
@@ -112,13 +136,17 @@ impl World {
         // The port itself may be in use by the starter's own store.
         let is_taken = std::env::var("TORCHELASTIC_USE_AGENT_STORE").is_ok_and(|value| value == "True");
         let port = port + usize::from(is_taken);
+        let secret = Secret::of_environment(std::env::var(Secret::NAMED).ok().as_deref())?;
+        // If all ranks are on this host, no other host needs to reach it.
+        let is_one_host = std::env::var("LOCAL_WORLD_SIZE").is_ok_and(|local| local.parse() == Ok(size));
+        let (interface, master) = if is_one_host { (HERE, HERE) } else { (EVERYWHERE, &master[..]) };
         let libraries = Libraries::open()
             .map_err(|error| error.context("these ranks exchange numbers through NCCL; `mpirun` needs none"))?;
         if rank == 0 {
             let id = libraries.unique_id()?;
-            listen(&format!("{EVERYWHERE}:{port}"), size, id.to_string())?;
+            listen(&format!("{interface}:{port}"), size, id.to_string(), secret.clone())?;
         }
-        let watch = Arc::new(Watch::join(&format!("{master}:{port}"), rank, size, &super::watch::host())?);
+        let watch = Arc::new(Watch::join(&format!("{master}:{port}"), rank, size, &super::watch::host(), &secret)?);
         let id = UniqueId::of_text(watch.word())?;
         let nccl = Nccl::open(libraries, &Which::Number(local), (rank, size))?;
         nccl.connect(id, || watch.fault())?;
@@ -133,17 +161,17 @@ impl World {
         bail!(Argument, "without NCCL, which needs Linux and the feature `gpu`, MPI connects ranks: use `mpirun`")
     }
 
-    fn connected(rank: usize, watch: Arc<Watch>, engine: Box<dyn Engine>) -> Self {
+    pub(super) fn connected(rank: usize, watch: Arc<Watch>, engine: Box<dyn Engine>) -> Self {
         Self::made(rank, watch.hosts().to_vec(), engine, Some(watch))
     }
 }
 
 /// Starts the hub at an address, with a text for all ranks, and returns the port.
-fn listen(address: &str, size: usize, word: String) -> Result<u16> {
+fn listen(address: &str, size: usize, word: String, secret: Secret) -> Result<u16> {
     let failed = |error| Error::new(ErrorKind::Io, format!("rank 0 cannot listen at {address}")).caused_by(error);
     let listener = TcpListener::bind(address).map_err(failed)?;
     let port = listener.local_addr().map_err(failed)?.port();
-    Watch::serve(listener, size, word)?;
+    Watch::serve(listener, size, word, secret)?;
     Ok(port)
 }
 

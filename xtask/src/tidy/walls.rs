@@ -22,10 +22,11 @@ const ABOVE: [&str; 13] =
 const RUNNING: [&str; 5] = ["kernel", "plan", "executor", "cpu", "gpu"];
 
 /// Modules below [`ABOVE`], and what else they may not name.
-const BELOW: [(&str, &[&str]); 20] = [
+const BELOW: [(&str, &[&str]); 21] = [
     ("shape", &INSIDE),
     ("dtype", &INSIDE),
     ("error", &INSIDE),
+    ("file", &INSIDE),
     ("host", &INSIDE),
     ("seed", &INSIDE),
     ("mode", &INSIDE),

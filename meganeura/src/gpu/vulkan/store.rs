@@ -180,7 +180,7 @@ fn checksum(data: &[u8]) -> Checksum {
 
 /// The file's bytes, if it exists and can be read; the error is the reason not to trust it.
 fn read(path: &Path) -> Result<Option<Vec<u8>>, &'static str> {
-    let Ok(file) = fs::File::open(path) else { return Ok(None) };
+    let Ok(file) = crate::file::open(path) else { return Ok(None) };
     // Checks the open file: by now another may have its name.
     owned::file(&file)?;
     let mut bytes = Vec::new();

@@ -4,34 +4,43 @@ use std::collections::VecDeque;
 use std::io;
 use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use super::door::{Door, SPARE, Sign};
 use super::message::Message;
-use super::{BEAT, Header, JOINING, Purpose, SILENCE, STALL, configure};
+use super::secret::Secret;
+use super::{BEAT, Header, Purpose, SILENCE, STALL, Times};
 
-/// The interval between checks for new connections.
-const KNOCK: Duration = Duration::from_millis(5);
+/// The longest name of a host in bytes, as in the domain name system. All of them are one text.
+const MOST_HOST: usize = 255;
 
-/// The time in which a new connection must identify itself.
-const GREETING: Duration = Duration::from_secs(10);
-
-enum Event {
+/// What a rank did. Only ranks that proved the secret do anything here, each with its connection's number.
+pub(super) enum Event {
     Joined {
-        rank: u64,
+        rank: usize,
+        connection: u64,
         size: u64,
         about: String,
         stream: TcpStream,
     },
-    Said(usize, Message),
+    Said {
+        rank: usize,
+        connection: u64,
+        message: Message,
+    },
     /// A rank's connection ended.
-    Ended(usize),
+    Ended {
+        rank: usize,
+        connection: u64,
+    },
 }
 
 struct Seat {
     stream: TcpStream,
+    connection: u64,
     host: String,
     heard: Instant,
     /// Arrivals at meetings that others have not reached yet.
@@ -43,8 +52,7 @@ struct Hub {
     seats: Vec<Option<Seat>>,
     /// The text for all ranks, sent once they have joined.
     word: String,
-    /// Set once nobody else may join.
-    closed: Arc<AtomicBool>,
+    sign: Arc<Sign>,
     /// The number of meetings that all ranks reached.
     met: u64,
     /// The reason why these ranks are not a world.
@@ -52,63 +60,42 @@ struct Hub {
 }
 
 /// Serves a world of `size` ranks until all have left.
-pub(super) fn serve(listener: TcpListener, size: usize, word: String) -> io::Result<()> {
+pub(super) fn serve(listener: TcpListener, size: usize, word: String, secret: Secret, times: Times) -> io::Result<()> {
     listener.set_nonblocking(true)?;
-    let closed = Arc::new(AtomicBool::new(false));
+    let sign = Arc::new(Sign::default());
     let (sender, events) = channel();
-    let hub = Hub { seats: (0..size).map(|_| None).collect(), word, closed: Arc::clone(&closed), met: 0, misfit: None };
-    thread::Builder::new().name("ranks: door".into()).spawn(move || admit(&listener, &closed, &sender))?;
-    thread::Builder::new().name("ranks: hub".into()).spawn(move || hub.run(&events))?;
-    Ok(())
-}
-
-/// Starts a listening thread for each connection.
-fn admit(listener: &TcpListener, closed: &AtomicBool, events: &Sender<Event>) {
-    while !closed.load(Ordering::Relaxed) {
-        match listener.accept() {
-            Ok((stream, _)) => {
-                let events = events.clone();
-                // Without a thread for it, the rank is not admitted, and reports that itself.
-                drop(thread::Builder::new().name("ranks: ear".into()).spawn(move || drop(listen(stream, &events))));
-            }
-            Err(_) => thread::sleep(KNOCK),
-        }
-    }
-}
-
-fn listen(mut stream: TcpStream, events: &Sender<Event>) -> io::Result<()> {
-    stream.set_nonblocking(false)?;
-    configure(&stream)?;
-    stream.set_read_timeout(Some(GREETING))?;
-    let Message::Hello { rank, size, about } = Message::read(&mut stream)? else { return Ok(()) };
-    stream.set_read_timeout(None)?;
-    let seat = usize::try_from(rank).unwrap_or(usize::MAX);
-    drop(events.send(Event::Joined { rank, size, about, stream: stream.try_clone()? }));
-    while let Ok(message) = Message::read(&mut stream) {
-        if events.send(Event::Said(seat, message)).is_err() {
-            return Ok(());
-        }
-    }
-    drop(events.send(Event::Ended(seat)));
+    let hub = Hub { seats: (0..size).map(|_| None).collect(), word, sign: Arc::clone(&sign), met: 0, misfit: None };
+    let door =
+        Door { listener, secret, most: size.saturating_add(SPARE), greeting: times.greeting, sign, events: sender };
+    thread::Builder::new().name("ranks: door".into()).spawn(move || door.run())?;
+    thread::Builder::new().name("ranks: hub".into()).spawn(move || hub.run(&events, times.joining))?;
     Ok(())
 }
 
 impl Hub {
-    fn run(mut self, events: &Receiver<Event>) {
+    fn run(mut self, events: &Receiver<Event>, joining: Duration) {
         let begin = Instant::now();
         let mut ticked = Instant::now();
         loop {
             match events.recv_timeout(BEAT) {
-                Ok(Event::Joined { rank, size, about, stream }) => self.join(rank, size, &about, stream),
-                Ok(Event::Said(rank, message)) => self.hear(rank, &message),
-                Ok(Event::Ended(rank)) => self.lose(rank, "is gone"),
-                Err(RecvTimeoutError::Timeout) => {}
+                Ok(Event::Joined { rank, connection, size, about, stream }) => {
+                    self.join(rank, connection, size, &about, stream);
+                }
+                Ok(Event::Said { rank, connection, message }) if self.is_at(rank, connection) => {
+                    self.hear(rank, &message);
+                }
+                Ok(Event::Ended { rank, connection }) if self.is_at(rank, connection) => self.lose(rank, "is gone"),
+                Ok(_) | Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return,
             }
-            if self.is_open() && begin.elapsed() > JOINING {
+            if self.is_open() && begin.elapsed() > joining {
                 let missing: Vec<_> = (0..self.seats.len()).filter(|&rank| self.seats[rank].is_none()).collect();
-                let (size, time) = (self.seats.len(), JOINING.as_secs());
-                self.refuse(0, &format!("of {size} ranks, {missing:?} did not join within {time} s"));
+                let (size, time) = (self.seats.len(), joining.as_secs());
+                let strangers = match self.sign.strangers.load(Ordering::Relaxed) {
+                    0 => String::new(),
+                    number => format!("; {number} connections did not prove that they know the ranks' secret"),
+                };
+                self.refuse(0, &format!("of {size} ranks, {missing:?} did not join within {time} s{strangers}"));
                 return self.close();
             }
             if ticked.elapsed() >= BEAT {
@@ -127,13 +114,24 @@ impl Hub {
     }
 
     fn close(&self) {
-        self.closed.store(true, Ordering::Relaxed);
+        self.sign.is_closed.store(true, Ordering::Relaxed);
     }
 
-    fn join(&mut self, rank: u64, size: u64, about: &str, stream: TcpStream) {
+    /// `true` if this is the connection of a rank that joined. A connection that was refused says nothing for its rank.
+    fn is_at(&self, rank: usize, connection: u64) -> bool {
+        self.seats.get(rank).and_then(Option::as_ref).is_some_and(|seat| seat.connection == connection)
+    }
+
+    fn join(&mut self, rank: usize, connection: u64, size: u64, about: &str, stream: TcpStream) {
         let (host, version) = about.split_once('\n').unwrap_or((about, "?"));
+        let host = &host[..host.floor_char_boundary(MOST_HOST)];
         let count = self.seats.len();
-        let seat = usize::try_from(rank).ok().and_then(|rank| self.seats.get_mut(rank));
+        if !self.is_open() {
+            // A complete world goes on without the newcomer.
+            let late = format!("rank {rank} on {host} came to a world that has all of its {count} ranks");
+            return drop(Message::Refused(0, late).write(&mut &stream));
+        }
+        let seat = self.seats.get_mut(rank);
         let own = env!("CARGO_PKG_VERSION");
         let refused = match seat {
             _ if self.misfit.is_some() => self.misfit.take().unwrap_or_default(),
@@ -145,7 +143,7 @@ impl Hub {
             }
             Some(empty) => {
                 let (heard, came) = (Instant::now(), VecDeque::new());
-                *empty = Some(Seat { stream, host: host.to_owned(), heard, came, is_here: true });
+                *empty = Some(Seat { stream, connection, host: host.to_owned(), heard, came, is_here: true });
                 if !self.is_open() {
                     let hosts = self.seats.iter().flatten().map(|seat| &seat.host[..]);
                     let lines: Vec<_> = std::iter::once(&self.word[..]).chain(hosts).collect();
@@ -250,4 +248,28 @@ fn spell(header: &Header, number: u64) -> String {
         None => "does what rank 0 does not know".to_owned(),
     };
     format!("{what} in its exchange {number}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_complete_world_goes_on_without_a_newcomer() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let pair = || {
+            let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+            (near, listener.accept().unwrap().0)
+        };
+        let mut hub = Hub { seats: vec![None], word: String::new(), sign: Arc::default(), met: 0, misfit: None };
+        let about = format!("here\n{}", env!("CARGO_PKG_VERSION"));
+        let ((mut rank, at_rank), (mut late, at_late)) = (pair(), pair());
+        hub.join(0, 1, 1, &about, at_rank);
+        hub.join(0, 2, 1, &about, at_late);
+        assert!(matches!(Message::read(&mut rank, 100), Ok(Message::Hosts(_))));
+        let Ok(Message::Refused(0, why)) = Message::read(&mut late, 100) else { panic!("it was not refused") };
+        assert!(why.contains("rank 0 on here came to a world that has all of its 1 ranks"), "{why}");
+        assert!(hub.is_at(0, 1) && !hub.is_at(0, 2), "what the newcomer does next concerns nobody");
+        assert!(hub.misfit.is_none() && hub.seats[0].as_ref().unwrap().is_here);
+    }
 }

@@ -4,11 +4,11 @@ use std::io::{self, Error, ErrorKind, Read, Write};
 
 use super::Header;
 
-/// The size of the longest text in bytes: a large world's list of hosts.
-const MOST: usize = 1 << 20;
+/// The size of the longest text of a hub in bytes: a large world's list of hosts.
+pub(super) const MOST: usize = 1 << 20;
 
 /// The number of words before the text.
-const WORDS: usize = 6;
+pub(super) const WORDS: usize = 6;
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Message {
@@ -50,16 +50,13 @@ impl Message {
         to.write_all(&[words.as_flattened(), text.as_bytes()].concat())
     }
 
-    /// Reads a message. Anything else that connects to the port is an error.
-    pub(super) fn read(from: &mut impl Read) -> io::Result<Self> {
+    /// Reads a message whose text has at most `most` bytes. Anything else is an error.
+    pub(super) fn read(from: &mut impl Read, most: usize) -> io::Result<Self> {
         let mut bytes = [[0; 8]; WORDS];
         from.read_exact(bytes.as_flattened_mut())?;
-        let [kind, a, b, c, d, len] = bytes.map(u64::from_le_bytes);
+        let [kind, a, b, c, d, _] = bytes.map(u64::from_le_bytes);
         let refused = |why: &str| Err(Error::new(ErrorKind::InvalidData, why));
-        let Some(len) = usize::try_from(len).ok().filter(|len| *len <= MOST) else {
-            return refused("a message that is too long");
-        };
-        let mut text = vec![0; len];
+        let mut text = vec![0; text_len(bytes.as_flattened(), most)?];
         from.read_exact(&mut text)?;
         let Ok(text) = String::from_utf8(text) else { return refused("a message that is not text") };
         Ok(match kind {
@@ -75,6 +72,13 @@ impl Message {
             _ => return refused("not the message of a rank"),
         })
     }
+}
+
+/// The length of the text after these words, at most `most`.
+pub(super) fn text_len(words: &[u8], most: usize) -> io::Result<usize> {
+    let len = words.as_chunks().0.last().map_or(u64::MAX, |len| u64::from_le_bytes(*len));
+    let len = usize::try_from(len).ok().filter(|len| *len <= most);
+    len.ok_or_else(|| Error::new(ErrorKind::InvalidData, "a message that is too long"))
 }
 
 #[cfg(test)]
@@ -97,15 +101,23 @@ mod tests {
         let mut bytes = Vec::new();
         messages.iter().for_each(|message| message.write(&mut bytes).unwrap());
         let mut from = &bytes[..];
-        messages.iter().for_each(|message| assert_eq!(Message::read(&mut from).unwrap(), *message));
-        assert_eq!(Message::read(&mut from).unwrap_err().kind(), ErrorKind::UnexpectedEof);
+        messages.iter().for_each(|message| assert_eq!(Message::read(&mut from, MOST).unwrap(), *message));
+        assert_eq!(Message::read(&mut from, MOST).unwrap_err().kind(), ErrorKind::UnexpectedEof);
+    }
+
+    #[test]
+    fn a_text_that_is_too_long_is_refused_before_it_is_read() {
+        let mut bytes = Vec::new();
+        Message::Hosts("ab".to_owned()).write(&mut bytes).unwrap();
+        assert!(Message::read(&mut &bytes[..], 2).is_ok());
+        assert_eq!(Message::read(&mut &bytes[..WORDS * 8], 1).unwrap_err().kind(), ErrorKind::InvalidData);
     }
 
     #[test]
     fn strangers_are_refused() {
         for stranger in ["GET / HTTP/1.1\r\nHost: localhost\r\nAccept: everything that there is\r\n\r\n", "\u{9}"] {
             let padded = [stranger.as_bytes(), &[0; 64]].concat();
-            assert_eq!(Message::read(&mut &padded[..]).unwrap_err().kind(), ErrorKind::InvalidData);
+            assert_eq!(Message::read(&mut &padded[..], MOST).unwrap_err().kind(), ErrorKind::InvalidData);
         }
     }
 }

@@ -3,12 +3,21 @@
 //! Each rank has a TCP connection to the *hub* in rank 0's process. A *meeting* is one exchange. Before it, every rank
 //! sends a header; the hub compares the headers, and answers with a go or with the difference. Signs of life are sent
 //! both ways four times a second. A process that ends is lost at once, a silent one after a few seconds.
+//!
+//! The hub hears nobody who has not proved the world's [`Secret`], and a rank obeys no other hub. Messages are neither
+//! encrypted nor signed: whoever can read or change the network's packets can read or change them, as those of MPI and
+//! NCCL.
 
+mod door;
+mod greeting;
 mod hub;
 mod message;
+mod secret;
+#[cfg(test)]
+mod strangers;
 
 use std::io;
-use std::net::{Shutdown, TcpListener, TcpStream, ToSocketAddrs};
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -17,6 +26,7 @@ use super::Purpose;
 use crate::error::bail;
 use crate::{Error, ErrorKind, Result};
 use message::Message;
+pub(super) use secret::Secret;
 
 /// The interval between signs of life.
 const BEAT: Duration = Duration::from_millis(250);
@@ -27,8 +37,16 @@ const SILENCE: Duration = Duration::from_secs(3);
 /// A gap this long between the listener's own ticks means that the listener itself was stopped.
 const STALL: Duration = Duration::from_secs(2);
 
-/// The time in which all ranks must join.
-const JOINING: Duration = Duration::from_secs(60);
+/// How long a world takes to come together.
+#[derive(Clone, Copy)]
+struct Times {
+    /// The time in which all ranks must join.
+    joining: Duration,
+    /// The time in which both ends of a new connection must prove that they know the secret.
+    greeting: Duration,
+}
+
+const TIMES: Times = Times { joining: Duration::from_secs(60), greeting: Duration::from_secs(10) };
 
 /// The header of a meeting: purpose, bytes per number, total bytes, and a digest of the rest.
 pub(super) type Header = [u64; 4];
@@ -84,30 +102,33 @@ pub(super) fn host() -> String {
 
 impl Watch {
     /// Starts the hub for a world of `size` ranks, with a text for all of them. Rank 0 calls it.
-    pub(super) fn serve(listener: TcpListener, size: usize, word: String) -> Result<()> {
-        hub::serve(listener, size, word)
+    pub(super) fn serve(listener: TcpListener, size: usize, word: String, secret: Secret) -> Result<()> {
+        hub::serve(listener, size, word, secret, TIMES)
             .map_err(|error| Error::new(ErrorKind::Io, "rank 0 cannot listen to the others").caused_by(error))
     }
 
     /// Joins the world whose hub listens at `address`.
-    pub(super) fn join(address: &str, rank: usize, size: usize, host: &str) -> Result<Self> {
+    pub(super) fn join(address: &str, rank: usize, size: usize, host: &str, secret: &Secret) -> Result<Self> {
+        Self::join_within(TIMES, address, rank, size, host, secret)
+    }
+
+    fn join_within(times: Times, address: &str, rank: usize, size: usize, host: &str, secret: &Secret) -> Result<Self> {
         let failed = |error: io::Error| {
             let message = format!("rank {rank} on {host} does not reach rank 0 at {address}");
             Error::new(ErrorKind::PeerLost, message).caused_by(error)
         };
-        let mut stream = connect(address).map_err(failed)?;
         let hello = Message::Hello {
             rank: rank as u64,
             size: size as u64,
             about: format!("{host}\n{}", env!("CARGO_PKG_VERSION")),
         };
-        configure(&stream).and_then(|()| hello.write(&mut stream)).map_err(failed)?;
+        let stream = greeting::connect(address, times, &hello, secret).map_err(failed)?;
         let shared = Arc::new(Shared::default());
         let mut ear = stream.try_clone().map_err(failed)?;
         let stream = Arc::new(Mutex::new(stream));
         let listening = Arc::clone(&shared);
         let listen = move || {
-            while let Ok(message) = Message::read(&mut ear) {
+            while let Ok(message) = Message::read(&mut ear, message::MOST) {
                 listening.hear(message);
             }
             listening.lose(0, "is gone".to_owned());
@@ -129,7 +150,7 @@ impl Watch {
             if let Some(hosts) = state.hosts.take() {
                 break hosts.into_iter();
             }
-            if begin.elapsed() > JOINING + SILENCE || state.lost.is_some() {
+            if begin.elapsed() > times.joining + SILENCE || state.lost.is_some() {
                 bail!(PeerLost, "rank 0 at {address} does not answer rank {rank} on {host}");
             }
             state = watch.shared.wait(state);
@@ -313,29 +334,6 @@ impl Shared {
     }
 }
 
-/// Connects to an address that may start listening only later.
-fn connect(address: &str) -> io::Result<TcpStream> {
-    let begin = Instant::now();
-    loop {
-        let mut failed = io::Error::new(io::ErrorKind::NotFound, "it has no address");
-        match address.to_socket_addrs() {
-            Err(error) => failed = error,
-            Ok(found) => {
-                for address in found {
-                    match TcpStream::connect_timeout(&address, SILENCE) {
-                        Ok(stream) => return Ok(stream),
-                        Err(error) => failed = error,
-                    }
-                }
-            }
-        }
-        if begin.elapsed() > JOINING {
-            return Err(failed);
-        }
-        thread::sleep(BEAT / 2);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -346,11 +344,13 @@ mod tests {
     fn ranks<T: Send>(size: usize, run: impl Fn(Watch, usize) -> T + Sync) -> Vec<T> {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap().to_string();
-        Watch::serve(listener, size, "a word".to_owned()).unwrap();
+        let secret = Secret::random().unwrap();
+        Watch::serve(listener, size, "a word".to_owned(), secret.clone()).unwrap();
         thread::scope(|scope| {
             let rank = |rank| {
-                let (run, address) = (&run, &address);
-                scope.spawn(move || run(Watch::join(address, rank, size, &format!("host {rank}")).unwrap(), rank))
+                let (run, address, secret) = (&run, &address, &secret);
+                let join = move || Watch::join(address, rank, size, &format!("host {rank}"), secret).unwrap();
+                scope.spawn(move || run(join(), rank))
             };
             let threads: Vec<_> = (0..size).map(rank).collect();
             threads.into_iter().map(|thread| thread.join().unwrap()).collect()
@@ -450,14 +450,13 @@ mod tests {
     fn ranks_of_another_world_are_refused() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap().to_string();
-        Watch::serve(listener, 2, String::new()).unwrap();
-        // Connections of other programs are ignored.
-        io::Write::write_all(&mut TcpStream::connect(&address).unwrap(), b"GET / HTTP/1.1\r\n\r\n").unwrap();
+        let secret = Secret::random().unwrap();
+        Watch::serve(listener, 2, String::new(), secret.clone()).unwrap();
         let first = thread::spawn({
-            let address = address.clone();
-            move || Watch::join(&address, 0, 2, "here").err().unwrap().to_string()
+            let (address, secret) = (address.clone(), secret.clone());
+            move || Watch::join(&address, 0, 2, "here", &secret).err().unwrap().to_string()
         });
-        let refused = Watch::join(&address, 2, 3, "there").err().unwrap().to_string();
+        let refused = Watch::join(&address, 2, 3, "there", &secret).err().unwrap().to_string();
         let expected = "rank 2 on there is none of 2";
         assert!(refused.contains(expected) && first.join().unwrap().contains(expected), "{refused}");
     }
