@@ -86,6 +86,7 @@ fn is_boolean(x: &Var) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Result;
     use crate::prelude::*;
 
     #[test]
