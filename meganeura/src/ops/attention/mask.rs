@@ -120,10 +120,10 @@ mod tests {
         let floats = tape.input(&Tensor::from_bools(&device, [3, 3], &sees)?);
         let integers = tape.input(&Tensor::indices(&device, [3, 3], &sees.map(u32::from))?);
         let added = tape.input(&Tensor::from_slice(&device, [3, 3], &added)?);
-        let of = |mask| x.attention(&x, &x, Some(mask)).to_vec();
+        let of = |mask: Mask<'_>| x.attention(&x, &x, Some(mask)).to_vec();
         let expected = of(Mask::Bias(&added))?;
         assert_eq!(of(Mask::Visible(&floats))?, expected);
-        assert_eq!(of(Mask::Visible(&(floats * 3.0)))?, expected);
+        assert_eq!(of(Mask::Visible(&(&floats * 3.0)))?, expected);
         assert_eq!(of(Mask::Visible(&integers))?, expected);
         // Numbers to add are no boolean mask: rows that would be read the wrong way round are NaN.
         assert!(of(Mask::Visible(&added))?.iter().all(|y| y.is_nan()));
