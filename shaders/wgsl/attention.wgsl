@@ -1,7 +1,8 @@
 // Attention: y[b,i,e] = Σ_j w[b,i,j]·v[b,j,e] with w[b,i,·] = softmax(SCALE·q[b,i,·]·k[b,·,·]ᵀ + bias), in one pass
 // over the keys. Weights are relative to the largest score so far, and sums are scaled down when a larger one comes
 // (Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018; Dao et al., "FlashAttention", 2022). The
-// logarithm of Σ_j exp(score) is lse[b,i,0] + lse[b,i,1]: the largest score, and the rest.
+// logarithm of Σ_j exp(score) is lse[b,i,0] + lse[b,i,1]: the largest score, and the rest. A query that sees no key gets
+// y = 0 and lse = (0, 0).
 //
 // Bindings: q, key, value, bias where there is one → y[B,L,E] by its epilogue, lse[B,L,2]. A workgroup computes ROWS
 // queries, and 4·FOURS of the columns of y. Workgroups: BATCH·⌈L/ROWS⌉·⌈E/(4·FOURS)⌉.
@@ -165,6 +166,10 @@ fn main(
         total[${H}] += memory[(at.y * HEIGHT + ${H}u) * SIDE + other];
 #endfor
     }
+#for H in HEIGHT
+    // The weight of the largest score is 1, so only a query that sees no key has no mass. Its sums are 0.
+    total[${H}] = select(total[${H}], vec4(1.0), bitcast<vec4<u32>>(total[${H}]) == vec4(0u));
+#endfor
 #for R in ROWS_EACH
     {
         let i = first + at.y * ROWS_EACH + ${R}u;

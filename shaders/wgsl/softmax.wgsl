@@ -5,6 +5,7 @@
 // CHUNK elements long; PARTS·⌈OUTER·INNER·LANES/WG⌉ workgroups.
 //
 // Defines: WG, LANES powers of two; ACROSS 0 or 1, see shared/segments; OUTER, LEN, INNER; LOG 0 or 1
+//          MASKED        1: the result of a row of −∞ is 0; else NaN
 //          PARTS, CHUNK  every part has an element: (PARTS − 1)·CHUNK < LEN ≤ PARTS·CHUNK
 //          FORMAT        that of shared/values; with lines, LEN and CHUNK count lines, INNER and PARTS are 1, and LOG
 //                        is 0
@@ -117,10 +118,15 @@ fn main(
     }
     // The peak is tested, because a compiler may replace x − x by 0 for any x.
     let none = !is_finite(shift);
+#if MASKED == 1
+    let instead = select(quiet_nan(), 0.0, bitcast<u32>(shift) == bitcast<u32>(negative_infinity()));
+#else
+    let instead = quiet_nan();
+#endif
     let first = index / BLOCKS * CHUNK;
     for (var l = first + member; l < min(first + CHUNK, LEN); l += LANES) {
         if none {
-            store_value(place(row, l), every(quiet_nan()));
+            store_value(place(row, l), every(instead));
         } else {
             store_value(place(row, l), result_of(element(row, l), shift, total));
         }

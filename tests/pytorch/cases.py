@@ -390,3 +390,45 @@ PENALTIES = [
     ),
     case("torch.autograd.grad(F.max_pool2d(x, 3, 2, 1).square().sum(), x, create_graph=True)[0]", x=(2, 2, 7, 6)),
 ]
+
+# Attention in which some queries see no key.
+ATTENTION = [
+    case(
+        "F.scaled_dot_product_attention(x, k, v, attn_mask=(t > 0) & (torch.arange(5) != 2)[:, None])",
+        x=(2, 3, 5, 4), k=(2, 3, 7, 4), v=(2, 3, 7, 6), t=(2, 1, 5, 7),
+    ),
+    case(
+        "F.scaled_dot_product_attention(x, k, v, attn_mask=mask.masked_fill((torch.arange(5) > 2)[:, None], -torch.inf))",
+        x=(2, 2, 5, 3), k=(1, 2, 4, 3), v=(2, 1, 4, 3), mask=(2, 1, 5, 4),
+    ),
+    # Several tiles of queries and keys, in the first of which the first queries see nothing.
+    case(
+        "F.scaled_dot_product_attention(x, k, v, attn_mask=(torch.arange(70)[:, None] % 9 > 2) & (torch.arange(90) >= 65))",
+        x=(2, 70, 20), k=(2, 90, 20), v=(2, 90, 36),
+    ),
+    case(
+        "F.scaled_dot_product_attention(x, k, v, attn_mask=torch.ones(9, 5).tril(-4) > 0)",
+        x=(2, 9, 4), k=(2, 5, 4), v=(2, 5, 3),
+    ),
+    case(
+        "nn.MultiheadAttention(6, 3, batch_first=True)",
+        "m(x, context, context, key_padding_mask=torch.arange(5) >= torch.tensor([3, 0, 5])[:, None], need_weights=False)[0]",
+        x=(3, 4, 6), context=(3, 5, 6),
+    ),
+    case(
+        "nn.TransformerEncoderLayer(6, 2, 5, 0.0, batch_first=True, norm_first=True)",
+        "m(x, src_key_padding_mask=torch.arange(4) >= torch.tensor([0, 2, 4])[:, None])", x=(3, 4, 6),
+    ),
+    case(
+        "nn.TransformerDecoderLayer(4, 2, 3, 0.0, batch_first=True)",
+        "m(x, t, memory_key_padding_mask=torch.arange(5) >= torch.tensor([4, 0])[:, None])", x=(2, 3, 4), t=(2, 5, 4),
+    ),
+    case(
+        "torch.autograd.grad(by_products(x, k, v, t > 1).square().sum(), x, create_graph=True)[0]",
+        x=(2, 5, 4), k=(2, 3, 4), v=(2, 3, 4), t=(5, 3), unit=0.5,
+    ),
+    case(
+        "torch.autograd.grad(by_products(x, k, v, t > 1).square().sum(), v, create_graph=True)[0]",
+        x=(2, 5, 4), k=(2, 3, 4), v=(2, 3, 4), t=(5, 3), unit=0.5,
+    ),
+]

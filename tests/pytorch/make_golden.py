@@ -298,6 +298,14 @@ class Words(nn.Module):
         return torch.log_softmax(self.head(x.tanh()), -1), x.mean(1).argmax(-1)
 
 
+class Masked(nn.Module):
+    """Attention with a boolean mask, in which some queries see no key."""
+
+    def forward(self, x):
+        sees = (x[..., :1] > 0) & (x[..., 1].unsqueeze(-2) > -0.5)
+        return F.scaled_dot_product_attention(x, x, x, attn_mask=sees)
+
+
 def plain(path):
     """Removes the source locations of nodes: paths of this machine."""
     import onnx
@@ -321,6 +329,7 @@ def save_onnx():
         ("resnet", resnet, (2, 3, 37, 41)),
         ("decoder", Decoder(), (2, 3, 10, 8)),
         ("words", Words(), cases.ints(11, (2, 6))),
+        ("masked", Masked(), (2, 3, 7, 4)),
     ]:
         generator = own_generator(name)
         module = module.double()
@@ -338,6 +347,9 @@ def save_onnx():
             # The other two fold normalisation into the preceding convolutions.
             kept = {"training": torch.onnx.TrainingMode.PRESERVE, "do_constant_folding": False}
             files["norms"] = {"dynamo": False, "opset_version": 13, **kept}
+        if name == "masked":
+            # From operator set 23 on, attention is one operator.
+            files = {"export": {"dynamo": True, "external_data": False, "opset_version": 23}}
         for suffix, settings in files.items():
             path = folder / f"{name}_{suffix}.onnx"
             torch.onnx.export(module, (x,), path, **settings)
@@ -363,6 +375,7 @@ def make():
     save_cases("functions", later(cases.FUNCTIONS))
     save_cases("sequences", later(cases.SEQUENCES))
     save_cases("penalties", later(cases.PENALTIES))
+    save_cases("attention", later(cases.ATTENTION))
     save_onnx()
 
 

@@ -5,6 +5,7 @@ import math
 import torch
 from torch import nn, optim
 from torch.nn import functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 
 class BasicBlock(nn.Module):
@@ -77,6 +78,12 @@ class SelfAttention2d(nn.Module):
         q, k, v = (split(part) for part in self.qkv(x).chunk(3, 1))
         y = F.scaled_dot_product_attention(q, k, v)
         return self.output(y.transpose(2, 3).reshape(n, c, h, w))
+
+
+def by_products(q, k, v, mask):
+    """PyTorch's attention in the form that it can differentiate twice."""
+    with sdpa_kernel(SDPBackend.MATH):
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
 
 
 class SinusoidalEmbedding(nn.Module):

@@ -8,7 +8,7 @@ use meganeura::check::Gradcheck;
 use meganeura::loss::{BceWithLogitsOptions, CrossEntropyOptions, KlDivOptions, Reduction};
 use meganeura::module::Role;
 use meganeura::nn::*;
-use meganeura::ops::Padding;
+use meganeura::ops::{Mask, Padding};
 use meganeura::{Device, FromSeed, Init, Layer, Module, ModuleExt, Param, Precision, Result, Seed, Tape, Tensor, Var};
 
 use crate::adapter::gpu_trial;
@@ -275,7 +275,7 @@ struct Across {
 
 impl Layer for Across {
     fn forward(&self, x: &Var) -> Var {
-        self.attention.attend(x, &x.param(&self.context), Some(&x.param(&self.mask)))
+        self.attention.attend(x, &x.param(&self.context), Some(Mask::Bias(&x.param(&self.mask))))
     }
 }
 

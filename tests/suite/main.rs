@@ -25,6 +25,7 @@ mod frozen;
 mod golden;
 mod gradients;
 mod guide;
+mod hidden_queries;
 mod large;
 mod large_scores;
 mod layers;
@@ -96,6 +97,7 @@ fn main() {
     planted::collect(&mut trials);
     custom::collect(&mut trials);
     special::collect(&mut trials);
+    hidden_queries::collect(&mut trials);
     large_scores::collect(&mut trials);
     not_finite::collect(&mut trials);
     tape::collect(&mut trials);

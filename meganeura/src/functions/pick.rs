@@ -38,7 +38,21 @@ impl Var {
         numbers.eq(&self.tape().iota([classes], 0))
     }
 
-    /// Replaces elements by `value` where the mask is not 0. The mask broadcasts to this value's shape.
+    /// Replaces elements by `value` where the mask is not 0, like PyTorch's `masked_fill`. The mask, the result of a
+    /// comparison for example, broadcasts to this value's shape.
+    ///
+    /// So a mask says what is replaced. A mask of attention, [`Mask::Visible`](crate::ops::Mask::Visible), says the
+    /// opposite: which keys stay visible.
+    ///
+    /// ```
+    /// use meganeura::prelude::*;
+    ///
+    /// let device = Device::cpu();
+    /// let x = Tape::new(&device).input(&Tensor::from_slice(&device, [3], &[1.0, -2.0, 3.0])?);
+    /// let is_negative = x.lt(&x.tape().scalar(0.0));
+    /// assert_eq!(x.masked_fill(&is_negative, 9.0).to_vec()?, [1.0, 9.0, 3.0]);
+    /// # Ok::<(), meganeura::Error>(())
+    /// ```
     #[must_use]
     #[track_caller]
     pub fn masked_fill(&self, mask: &Self, value: f64) -> Self {

@@ -8,7 +8,7 @@ use super::{KeyValueCache, Linear};
 use crate::error::bail;
 use crate::init::Initializer;
 use crate::module::{Init, Layer, Seed, init_field};
-use crate::ops::AttentionOptions;
+use crate::ops::{AttentionOptions, Mask};
 use crate::{Device, Error, ErrorKind, Param, Result, Tensor, Var};
 
 /// Multi-head attention over sequences: `y = concat(head₁, …, headₕ)·Wₒᵀ`, where each head is `softmax(q·kᵀ/√d)·v` over
@@ -60,11 +60,11 @@ impl MultiheadAttention {
 
     /// Attends from `x [N, L, width]` to `context [N, S, width]` → `[N, L, width]`.
     ///
-    /// The mask is added to the scores, so −∞ hides a position. It broadcasts to `[N, heads, L, S]`, and must leave at
-    /// least one position visible to each row.
+    /// The mask broadcasts to `[N, heads, L, S]`. For a position that sees none of the context, the heads give 0, so the
+    /// result is the bias of `output`.
     #[must_use]
     #[track_caller]
-    pub fn attend(&self, x: &Var, context: &Var, mask: Option<&Var>) -> Var {
+    pub fn attend(&self, x: &Var, context: &Var, mask: Option<Mask<'_>>) -> Var {
         self.attend_with(x, context, AttentionOptions { mask, ..AttentionOptions::default() })
     }
 
@@ -100,7 +100,7 @@ impl MultiheadAttention {
         }
         let of_places = |projection: &Linear| self.split(&projection.forward(x), [n, l, width]);
         let [key, value, mask] = cache.push(&of_places(&self.key), &of_places(&self.value));
-        let heads = of_places(&self.query).attention(&key, &value, Some(&mask));
+        let heads = of_places(&self.query).attention(&key, &value, Some(Mask::Bias(&mask)));
         self.output.forward(&heads.permute(&[0, 2, 1, 3]).reshape([n, l, width]))
     }
 
@@ -203,7 +203,7 @@ mod tests {
         let y = q.attention(&k, &v, None).item().unwrap();
         assert!((y - (10.0 * share + 20.0 * (1.0 - share))).abs() < 1e-5, "{y}");
         let mask = input([1, 2], &[f32::NEG_INFINITY, 0.0]);
-        assert_eq!(q.attention(&k, &v, Some(&mask)).item().unwrap(), 20.0);
+        assert_eq!(q.attention(&k, &v, Some(Mask::Bias(&mask))).item().unwrap(), 20.0);
     }
 
     /// Every projection is the identity, which shows that each head sees only its own features.
@@ -225,7 +225,7 @@ mod tests {
         assert!(y.iter().zip(expected).all(|(y, e)| (y - e).abs() < 1e-5), "{y:?}");
         let hidden = [0.0, f32::NEG_INFINITY, 0.0, 0.0];
         let causal = tape.input(&Tensor::from_slice(&device, [2, 2], &hidden).unwrap());
-        let y = attention.attend(&x, &x, Some(&causal)).to_vec().unwrap();
+        let y = attention.attend(&x, &x, Some(Mask::Bias(&causal))).to_vec().unwrap();
         assert_eq!(y[..2], [100.0, 0.0]);
     }
 
@@ -246,6 +246,6 @@ mod tests {
             assert_eq!((error.kind(), error.location().unwrap().line()), (ErrorKind::Shape, line));
             assert!(error.to_string().contains("attends from [N, L, 4] to [N, S, 4]"), "{error}");
         }
-        assert!(attention.attend(&x, &x, Some(&input(&[2, 5]))).error().is_some());
+        assert!(attention.attend(&x, &x, Some(Mask::Visible(&input(&[2, 5])))).error().is_some());
     }
 }

@@ -4,7 +4,7 @@ use meganeura_derive::Module;
 
 use super::{Dropout, KeyValueCache, LayerNorm, Linear, MultiheadAttention};
 use crate::module::{Init, Layer, Seed, init_field};
-use crate::ops::AttentionOptions;
+use crate::ops::{AttentionOptions, Mask};
 use crate::{Device, ErrorKind, Result, Var};
 
 /// The activation between the two linear maps of a feed-forward part.
@@ -21,10 +21,13 @@ pub enum FeedForwardActivation {
 /// The positions of a sequence that a transformer layer attends to.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct AttentionMask<'a> {
-    /// A mask that is added to the scores: −∞ hides a position. Broadcasts to `[N, heads, L, S]`.
-    pub mask: Option<&'a Var>,
+    /// The positions that each position sees, or numbers that are added to the scores. Broadcasts to
+    /// `[N, heads, L, S]`.
+    ///
+    /// PyTorch's layers take a boolean mask in the opposite sense: `True` hides a position.
+    pub mask: Option<Mask<'a>>,
     /// The padding mask, `[N, S]`: a position that is not 0 is padding, which nothing sees. PyTorch's
-    /// `key_padding_mask`.
+    /// `key_padding_mask`. A sequence may be padding altogether: then attention gives 0, and has no gradient.
     pub padding: Option<&'a Var>,
     /// `true` if a position sees no later ones.
     pub causal: bool,
@@ -34,19 +37,24 @@ impl AttentionMask<'_> {
     /// [`MultiheadAttention::attend_with`], restricted to these positions.
     #[track_caller]
     fn attend(self, attention: &MultiheadAttention, x: &Var, context: &Var) -> Var {
-        let mut mask = self.mask.cloned();
+        let mut mask = self.mask.map(Mask::scores);
         if let Some(padding) = self.padding {
             let &[n, s] = padding.shape().dims() else {
                 return padding.refuse("padding", ErrorKind::Shape, format!("needs [N, S], not {}", padding.shape()));
             };
             let tape = padding.tape();
+            let padding = if padding.ty().dtype.is_float() { padding.clone() } else { padding.to_float() };
             let hidden = padding.where_cond(&tape.scalar(f64::NEG_INFINITY), &tape.scalar(0.0)).reshape([n, 1, 1, s]);
             mask = Some(match mask {
                 Some(mask) => mask + hidden,
                 None => hidden,
             });
         }
-        attention.attend_with(x, context, AttentionOptions { mask: mask.as_ref(), causal: self.causal, scale: None })
+        attention.attend_with(
+            x,
+            context,
+            AttentionOptions { mask: mask.as_ref().map(Mask::Bias), causal: self.causal, scale: None },
+        )
     }
 }
 
@@ -370,5 +378,44 @@ impl Init for TransformerDecoderLayerConfig {
             dropout: settings.dropout(device, seed)?,
             norm_first: settings.norm_first,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{ModuleExt, Param, Tape, Tensor};
+
+    /// The gradient of a parameter.
+    fn gradient(grads: &crate::Grads, param: &Param) -> Vec<f32> {
+        grads.get(param).expect("the layer uses it").to_vec().expect("it can be computed")
+    }
+
+    #[test]
+    fn a_sequence_of_padding_alone_has_no_attention() -> Result<()> {
+        let device = Device::cpu();
+        let layer = TransformerEncoderLayer::new(8, 2).feed_forward(5).dropout(0.0).init(&device, Seed::new(3))?;
+        let tape = Tape::new(&device);
+        let x = tape.input(&Tensor::randn(&device, [2, 3, 8], 1)?);
+        let padding = tape.input(&Tensor::from_bools(&device, [2, 3], &[false, false, true, true, true, true])?);
+        let y = layer.forward_with(&x, AttentionMask { padding: Some(&padding), ..AttentionMask::default() });
+        let heads = layer.attention.output.bias.as_ref().expect("by default");
+        // What follows the attention, of its bias alone.
+        let rest = layer.after_attention(&x, &tape.param(heads).expand(x.shape()));
+        y.slice(0, 1..2).to_tensor()?.expect_close(&rest.slice(0, 1..2).to_tensor()?, 0.0, 0.0)?;
+        let alone = layer.forward_with(&x.slice(0, 0..1).slice(1, 0..2), AttentionMask::default());
+        y.slice(0, 0..1).slice(1, 0..2).to_tensor()?.expect_close(&alone.to_tensor()?, 1e-6, 1e-6)?;
+
+        // The padded sequence trains everything but the projections of its attention.
+        let grads = tape.backward(&y.slice(0, 1..2).square().sum())?;
+        let MultiheadAttention { query, key, value, output, .. } = &layer.attention;
+        for linear in [query, key, value] {
+            assert_eq!(gradient(&grads, &linear.weight), [0.0; 64]);
+        }
+        assert_eq!(gradient(&grads, &output.weight), [0.0; 64]);
+        for (path, param) in layer.named_parameters() {
+            assert!(gradient(&grads, param).iter().all(|x| x.is_finite()), "{path}");
+        }
+        Ok(())
     }
 }

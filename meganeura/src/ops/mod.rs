@@ -53,7 +53,7 @@ use std::fmt;
 
 use smallvec::smallvec;
 
-pub use attention::AttentionOptions;
+pub use attention::{AttentionOptions, Mask};
 pub use custom::CustomOp;
 pub(crate) use exchange::{Exchange, all_mean, exchange};
 pub use grid_sample::{GridSampleMode, GridSampleOptions, GridSamplePadding};

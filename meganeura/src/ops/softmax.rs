@@ -15,11 +15,15 @@ use crate::{Result, Shape, TensorType};
 /// `y = eˣ / Σ eˣ` along an axis, or its logarithm `x − ln Σ eˣ`; the maximum is subtracted first, so nothing
 /// overflows.
 ///
+/// A row of −∞ alone gives NaN, or 0 if it is `masked`: the weights of a query that sees no key.
+///
 /// Shapes: `y` has that of `x`. Gradient: `dx = y·(dy − Σ dy·y)`; of the logarithm, `dx = dy − eʸ·Σ dy`.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Softmax {
     axis: usize,
     log: bool,
+    /// Only along the last axis, and not of the logarithm.
+    masked: bool,
 }
 
 /// The extents before, along and after an axis.
@@ -105,10 +109,12 @@ impl Rows {
         Self { outer, len: lines, inner: 1, segments: Segments::rows(lines), parts: 1 }
     }
 
-    fn variant(&self, name: &'static str, log: bool, format: &'static str) -> Variant {
+    fn variant(&self, name: &'static str, op: &Softmax, format: &'static str) -> Variant {
         let mut defines = self.segments.defines(self.len, self.parts);
-        defines
-            .extend(define![OUTER: self.outer, LEN: self.len, INNER: self.inner, LOG: u32::from(log), FORMAT: format]);
+        defines.extend(define![
+            OUTER: self.outer, LEN: self.len, INNER: self.inner, LOG: u32::from(op.log), MASKED: u32::from(op.masked),
+            FORMAT: format,
+        ]);
         let workgroups = self.parts.saturating_mul(self.blocks());
         let loops = self.loops(2).saturating_add(self.segments.loops(self.len, self.parts, 1));
         let mut launch = Launch::new("softmax", defines, (1, 1), workgroups).loops(loops).stores_through_epilogue();
@@ -119,6 +125,18 @@ impl Rows {
         launch.bindings.extend((0..2).map(Binding::Scratch));
         Variant { name, launches: vec![parts, launch], scratch }
     }
+}
+
+/// The ONNX form of the softmax of scores along the last axis, with 0 in rows of −∞.
+#[cfg(feature = "onnx")]
+pub(super) fn weights(scores: form::Value, ty: TensorType, to: &mut Form) -> form::Value {
+    let last = form::Attribute::Int(-1);
+    let weights = to.node("Softmax", &[scores], vec![("axis", last)]);
+    let axis = to.ints(vec![-1]);
+    let peak = to.node("ReduceMax", &[scores, axis], vec![("keepdims", form::Attribute::Int(1))]);
+    let [none, zero] = [f64::NEG_INFINITY, 0.0].map(|number| to.float(ty.dtype, number));
+    let sees_none = to.node("Equal", &[peak, none], Vec::new());
+    to.node("Where", &[sees_none, zero, weights], Vec::new())
 }
 
 impl Primitive for Softmax {
@@ -133,6 +151,7 @@ impl Primitive for Softmax {
         if self.axis >= x[0].shape.rank() {
             return Err(format!("axis {} is out of range: the shape has {} axes", self.axis, x[0].shape.rank()));
         }
+        debug_assert!(!self.masked || (!self.log && self.axis + 1 == x[0].shape.rank()), "the weights of attention");
         Ok(vec![x[0]])
     }
 
@@ -146,6 +165,9 @@ impl Primitive for Softmax {
 
     #[cfg(feature = "onnx")]
     fn onnx(&self, x: &[form::Operand], _: &[TensorType], to: &mut Form) -> Option<form::Results> {
+        if self.masked {
+            return form::only(weights(x[0].value, x[0].ty, to));
+        }
         let axis = vec![("axis", form::Attribute::Int(form::int(self.axis)))];
         form::only(to.node(if self.log { "LogSoftmax" } else { "Softmax" }, &[x[0].value], axis))
     }
@@ -164,7 +186,7 @@ impl Primitive for Softmax {
             vec![y]
         };
         let case = |x: &[usize], axis, log| {
-            let case = Case::new(Self { axis, log }).input(x).tolerance(1e-5).scale(3.0);
+            let case = Case::new(Self { axis, log, masked: false }).input(x).tolerance(1e-5).scale(3.0);
             // Quadratic in the length of a row, so not for long ones.
             if around(Shape::new(x), axis).1 > 1000 { case } else { case.naive(move |a| naive(&a[0], axis, log)) }
         };
@@ -185,7 +207,20 @@ impl Primitive for Softmax {
             (&[2, 17_001], 1),
             (&[1, 1100, 5], 1),
         ];
-        shapes.iter().flat_map(|&(x, axis)| [case(x, axis, false), case(x, axis, true)]).collect()
+        let mut cases: Vec<_> =
+            shapes.iter().flat_map(|&(x, axis)| [case(x, axis, false), case(x, axis, true)]).collect();
+        // Row 1 is hidden. In the others, so are some elements.
+        let masked: [&[usize]; 4] = [&[3, 1], &[3, 70], &[2, 3, 24], &[2, 17_001]];
+        cases.extend(masked.map(|shape| {
+            Case::recorded("softmax", &[shape], move |x| {
+                let (tape, last) = (x[0].tape(), shape.len() - 1);
+                let place = |axis: usize| tape.iota([shape[axis]], 0);
+                let some = place(last).gt(&tape.scalar(0.0)) * place(last).lt(&tape.scalar(20.0));
+                let hidden = place(last - 1).eq(&tape.scalar(1.0)).unsqueeze(1) + some;
+                hidden.where_cond(&tape.scalar(f64::NEG_INFINITY), &x[0]).weights()
+            })
+        }));
+        cases
     }
 }
 
@@ -202,7 +237,7 @@ impl Kernel for Softmax {
         let blocks = native::grain(len * inner);
         native::parallel(y[0].floats(), blocks * len * inner, &|first, y| {
             let x = &x[first..][..y.len()];
-            arch.dispatch(Blocks { log: self.log, len, inner, x, y });
+            arch.dispatch(Blocks { log: self.log, masked: self.masked, len, inner, x, y });
         });
     }
 
@@ -218,20 +253,27 @@ impl Kernel for Softmax {
     fn variants(&self, x: &[Argument], _: &[TensorType], _: &Caps) -> Vec<Variant> {
         let shape = x[0].ty.shape;
         if let Format::Bf16(_) = x[0].format {
-            let mut lines = Rows::of_lines(shape, self.axis).variant("lines", self.log, "lines");
+            let mut lines = Rows::of_lines(shape, self.axis).variant("lines", self, "lines");
             lines.launches = lines.launches.into_iter().map(Launch::by_lines).collect();
             return vec![lines];
         }
-        Rows::forms(shape, self.axis).iter().map(|(name, rows)| rows.variant(name, self.log, "full")).collect()
+        Rows::forms(shape, self.axis).iter().map(|(name, rows)| rows.variant(name, self, "full")).collect()
     }
 }
 
 impl Var {
-    /// The softmax along an axis: `eˣ / Σ eˣ`. The shape is unchanged; an axis out of range is an error.
+    /// The softmax along an axis: `eˣ / Σ eˣ`. The shape is unchanged; an axis out of range is an error. A row of −∞
+    /// alone gives NaN, as in PyTorch; [`attention`](Self::attention) gives 0 there.
     #[must_use]
     #[track_caller]
     pub fn softmax(&self, axis: usize) -> Self {
-        self.record(Softmax { axis, log: false }, &[self])
+        self.record(Softmax { axis, log: false, masked: false }, &[self])
+    }
+
+    /// The softmax of scores along the last axis, with 0 in rows of −∞.
+    #[track_caller]
+    pub(super) fn weights(&self) -> Self {
+        self.record(Softmax { axis: self.shape().rank() - 1, log: false, masked: true }, &[self])
     }
 
     /// The logarithm of the softmax along an axis: `x − ln Σ eˣ`. The shape is unchanged; an axis out of range is an
@@ -239,6 +281,6 @@ impl Var {
     #[must_use]
     #[track_caller]
     pub fn log_softmax(&self, axis: usize) -> Self {
-        self.record(Softmax { axis, log: true }, &[self])
+        self.record(Softmax { axis, log: true, masked: false }, &[self])
     }
 }

@@ -82,6 +82,20 @@ impl Tensor {
         Self::from_host(device, shape.into(), host)
     }
 
+    /// A boolean mask: a tensor of floats, 1 for `true` and 0 for `false`, like the result of a comparison.
+    ///
+    /// # Errors
+    ///
+    /// Fails like [`Tensor::from_slice`].
+    #[track_caller]
+    pub fn from_bools(device: &Device, shape: impl Into<Shape>, data: &[bool]) -> Result<Self> {
+        let host = match device.precision().dtype() {
+            DType::F64 => HostBuffer::F64(data.iter().map(|&x| f64::from(u8::from(x))).collect()),
+            _ => HostBuffer::F32(data.iter().map(|&x| f32::from(u8::from(x))).collect()),
+        };
+        Self::from_host(device, shape.into(), host)
+    }
+
     /// A tensor of unsigned integers: class labels or indices.
     ///
     /// # Errors

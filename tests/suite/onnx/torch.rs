@@ -13,7 +13,7 @@ use crate::adapter::gpu_trial;
 use crate::numbers::{Computed, Reference, compare};
 
 /// A file, and the tensors that belong to it.
-const FILES: [(&str, &str); 7] = [
+const FILES: [(&str, &str); 8] = [
     ("resnet_script", "resnet"),
     ("resnet_export", "resnet"),
     ("resnet_norms", "resnet"),
@@ -21,6 +21,7 @@ const FILES: [(&str, &str); 7] = [
     ("decoder_export", "decoder"),
     ("words_script", "words"),
     ("words_export", "words"),
+    ("masked_export", "masked"),
 ];
 
 pub(super) fn collect(trials: &mut Vec<Trial>) {

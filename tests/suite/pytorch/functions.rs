@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use meganeura::Var;
-use meganeura::ops::AttentionOptions;
+use meganeura::ops::{AttentionOptions, Mask};
 
 use super::{Case, Inputs, function};
 
@@ -95,7 +95,7 @@ fn attention(of: Of<'_>) -> Vec<Arc<Case>> {
             i.var("x").attention_with(i.var("k"), i.var("v"), options)
         }),
         of("F.scaled_dot_product_attention(x, x, k, attn_mask=mask)", |i| {
-            i.var("x").attention(i.var("x"), i.var("k"), Some(i.var("mask")))
+            i.var("x").attention(i.var("x"), i.var("k"), Some(Mask::Bias(i.var("mask"))))
         }),
     ]
 }

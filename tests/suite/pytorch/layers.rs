@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use meganeura::io::Names;
 use meganeura::nn::*;
-use meganeura::ops::{GridSampleMode, GridSampleOptions, GridSamplePadding, Padding};
+use meganeura::ops::{GridSampleMode, GridSampleOptions, GridSamplePadding, Mask, Padding};
 use meganeura::{Init, Layer, Seed};
 
 use super::{Case, function, module};
@@ -18,13 +18,19 @@ where
     module("layers", torch, Names::new(), build, |layer, inputs| layer.forward(inputs.var("x")))
 }
 
-/// Attention, whose projections PyTorch keeps in one tensor: from a sequence to itself, or to a context behind a mask.
+/// The projections of attention, which PyTorch keeps in one tensor.
+pub(super) fn names_of_attention() -> Names {
+    Names::new().split("in_proj_*", ["query.*", "key.*", "value.*"]).rename("out_proj.*", "output.*")
+}
+
+/// Attention from a sequence to itself, or to a context behind a mask.
 fn attention(torch: &str, config: MultiheadAttentionConfig) -> Arc<Case> {
-    let names = Names::new().split("in_proj_*", ["query.*", "key.*", "value.*"]).rename("out_proj.*", "output.*");
     let build = move |device: &_| config.clone().init(device, Seed::new(1));
-    module("layers", torch, names, build, |layer: &MultiheadAttention, inputs| match inputs.vars.get("context") {
-        Some(context) => layer.attend(inputs.var("x"), context, Some(inputs.var("mask"))),
-        None => layer.forward(inputs.var("x")),
+    module("layers", torch, names_of_attention(), build, |layer: &MultiheadAttention, inputs| {
+        match inputs.vars.get("context") {
+            Some(context) => layer.attend(inputs.var("x"), context, Some(Mask::Bias(inputs.var("mask")))),
+            None => layer.forward(inputs.var("x")),
+        }
     })
 }
 

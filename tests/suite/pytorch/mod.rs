@@ -6,6 +6,7 @@
 //! under PyTorch's keys.
 
 mod agreement;
+mod attention;
 mod compare;
 mod functions;
 mod golden;
@@ -72,8 +73,8 @@ pub(crate) fn collect(trials: &mut Vec<Trial>) {
     optimizers::collect_schedules(trials);
     let values =
         [layers::cases(), sequences::cases(), transformers::cases(), losses::cases(), functions::cases()].concat();
-    let all = [values, penalties::cases(), optimizers::cases(), models::cases()].concat();
-    for file in ["layers", "sequences", "losses", "functions", "penalties", "optimizers", "models"] {
+    let all = [values, attention::cases(), penalties::cases(), optimizers::cases(), models::cases()].concat();
+    for file in ["layers", "sequences", "losses", "functions", "attention", "penalties", "optimizers", "models"] {
         let own: Vec<_> = all.iter().filter(|case| case.file == file).map(|case| case.torch.clone()).collect();
         trials.push(Trial::test(format!("pytorch::every_case_of_{file}_is_compared"), move || complete(file, &own)));
     }

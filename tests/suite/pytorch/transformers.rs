@@ -9,7 +9,7 @@ use meganeura::{Init, Seed, Var};
 use super::{Case, Inputs, module};
 
 /// Here, attentions have separate projections, and the feed-forward layers are a separate part.
-fn names() -> Names {
+pub(super) fn names() -> Names {
     Names::new()
         .split("self_attn.in_proj_*", ["attention.query.*", "attention.key.*", "attention.value.*"])
         .rename("self_attn.out_proj.*", "attention.output.*")

@@ -3,7 +3,7 @@
 use super::call::{Call, Operators, float};
 use super::value::Value;
 use crate::error::bail;
-use crate::ops::AttentionOptions;
+use crate::ops::{AttentionOptions, Mask};
 use crate::{Result, Var};
 
 pub(super) const OPERATORS: Operators = &[
@@ -71,14 +71,10 @@ fn attention(call: &Call<'_>) -> Result<Vec<Value>> {
         bail!(Checkpoint, "causal attention of {} queries to {} keys is not supported", q.shape()[2], k.shape()[2]);
     }
     let mask = match call.optional(3) {
-        // The key is masked where the condition is false.
-        Some(mask) if mask.kind() == super::value::Kind::Bool => {
-            let sees = mask.float(call.tape)?;
-            Some(sees.where_cond(&sees.constant(0.0), &sees.constant(f64::NEG_INFINITY)))
-        }
-        Some(mask) => Some(mask.float(call.tape)?),
+        Some(mask) => Some((mask.kind() == super::value::Kind::Bool, mask.float(call.tape)?)),
         None => None,
     };
+    let mask = mask.as_ref().map(|(is_bool, mask)| if *is_bool { Mask::Visible(mask) } else { Mask::Bias(mask) });
     // Each head of keys may serve several heads of queries.
     let heads = q.shape()[1];
     let shared = |x: &Var| match x.shape()[1] {
@@ -87,6 +83,6 @@ fn attention(call: &Call<'_>) -> Result<Vec<Value>> {
     };
     let scale = call.real("scale", f64::NAN)?;
     let scale = (!scale.is_nan()).then_some(scale);
-    let options = AttentionOptions { mask: mask.as_ref(), causal, scale };
+    let options = AttentionOptions { mask, causal, scale };
     float(q.attention_with(&shared(&k), &shared(&v), options))
 }

@@ -77,22 +77,32 @@ impl Primitive for AttentionGrad {
 pub(super) fn gradient_cases<P: Into<crate::ops::Op>>(op: impl Fn(Attention) -> P) -> Vec<crate::ops::case::Case> {
     use crate::graph::Exact;
     use crate::ops::case::Case;
-    let of = |([l, s, d, e], causal, bias): ([usize; 4], bool, bool)| {
+    let of = |[l, s, d, e]: [usize; 4], causal, bias: bool| {
         // A log-sum-exp above most scores, since the weights of any other would be large.
         let case = Case::new(op(Attention { scale: Exact(0.4), causal }));
         let case = case.input(&[2, l, d]).input(&[2, s, d]).input(&[2, s, e]);
         let case = case.input(&[2, l, 2]).input(&[2, l]).input(&[2, l, e]).tolerance(2e-5).range(-0.5, 1.5);
         if bias { case.input(&[2, l, s]) } else { case }
     };
-    let cases = [
-        ([5, 7, 3, 4], false, true),
-        ([4, 6, 3, 2], true, false),
-        ([9, 5, 8, 8], true, false),
+    // Some queries see no key.
+    let hidden = |extents, causal| {
+        let case = of(extents, causal, true);
+        let build = case.build.clone();
+        let build = move |x: &[Var]| build(&[&x[..6], &[super::hide(&x[6])]].concat());
+        Case { build: std::sync::Arc::new(build), name: format!("{} hidden", case.name), recorded: true, ..case }
+    };
+    vec![
+        of([5, 7, 3, 4], false, true),
+        of([4, 6, 3, 2], true, false),
+        of([9, 5, 8, 8], true, false),
         // More than a tile of queries and keys.
-        ([70, 67, 12, 9], false, false),
-        ([66, 68, 4, 8], true, true),
-    ];
-    cases.map(of).into()
+        of([70, 67, 12, 9], false, false),
+        of([66, 68, 4, 8], true, true),
+        hidden([5, 7, 3, 4], false),
+        hidden([5, 4, 2, 3], true),
+        hidden([70, 130, 4, 9], false),
+        hidden([130, 67, 8, 5], true),
+    ]
 }
 
 impl Attention {

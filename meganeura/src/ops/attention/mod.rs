@@ -3,10 +3,12 @@
 
 mod grad;
 mod launch;
+mod mask;
 mod native;
 mod weights;
 
 pub use grad::AttentionGrad;
+pub use mask::Mask;
 pub use weights::AttentionWeights;
 use weights::MOST_SCORES;
 
@@ -27,7 +29,8 @@ use crate::{Error, ErrorKind, Precision, Result, Shape, TensorType};
 /// at the magnitude of the scores. Differentiation treats the first as a constant; the second carries the gradient.
 ///
 /// Shapes: `q [B…, L, D]`, `k [B…, S, D]`, `v [B…, S, E]`, and optionally `bias [B…, L, S]` → `y [B…, L, E]`, `lse
-/// [B…, L, 2]`. With `causal`, query `i` sees the keys up to `i + S − L`. A query that sees no key gives NaN.
+/// [B…, L, 2]`. With `causal`, query `i` sees the keys up to `i + S − L`. A query that sees no key, and so has
+/// a row of −∞, gives 0 with a log-sum-exp of `(0, 0)`: then its weights `e^(score − lse)` are 0, too.
 ///
 /// Gradient: with `w = e^(score − lse)`, `dv = wᵀ·dy` and `ds = w·(dy·vᵀ − Σ dy·y + dlse)`, `dq = scale·ds·k`,
 /// `dk = scale·dsᵀ·q`, `dbias = ds`. [`AttentionGrad`] recomputes `w`.
@@ -166,7 +169,11 @@ impl Primitive for Attention {
             let hidden = to.floats(TensorType::new(dtype, Shape::from([queries, keys])), hidden);
             scores = to.node("Add", &[scores, hidden], Vec::new());
         }
-        let weights = to.node("Softmax", &[scores], vec![("axis", form::Attribute::Int(-1))]);
+        // A mask, or more causal queries than keys, may leave a query without keys.
+        let weights = match x.len() > 3 || (self.causal && queries > keys) {
+            true => super::softmax::weights(scores, y[0], to),
+            false => to.node("Softmax", &[scores], vec![("axis", form::Attribute::Int(-1))]),
+        };
         Some(vec![Some(to.node("MatMul", &[weights, v], Vec::new())), None])
     }
 
@@ -187,7 +194,31 @@ impl Primitive for Attention {
             let attend = move |x: &[Var]| x[0].record_many::<2>(op.clone(), &x.iter().collect::<Vec<_>>())[0].clone();
             Case::recorded("attention", &shapes, attend).tolerance(2e-5)
         };
+        // Queries without keys: hidden by the mask, or before the first key of a causal attention.
+        let hidden = |b: &[usize], extents: [usize; 4], causal| {
+            let case = of(b, extents, causal, true);
+            let build = case.build.clone();
+            let build = move |x: &[Var]| build(&[x[0].clone(), x[1].clone(), x[2].clone(), hide(&x[3])]);
+            Case { build: std::sync::Arc::new(build), name: format!("{} hidden", case.name), ..case }
+        };
+        let attend_hidden = |shapes: &[&[usize]], causal| {
+            Case::recorded("attention", shapes, move |x| {
+                let bias = hide(&x[3]);
+                let options = AttentionOptions { mask: Some(Mask::Bias(&bias)), causal, ..AttentionOptions::default() };
+                x[0].attention_with(&x[1], &x[2], options)
+            })
+        };
         vec![
+            hidden(&[2], [5, 7, 3, 4], false),
+            hidden(&[2], [1, 6, 3, 3], false),
+            hidden(&[1], [70, 130, 17, 33], false),
+            hidden(&[2], [130, 70, 8, 20], true),
+            hidden(&[1], [67, 140, 20, 70], true),
+            of(&[2], [9, 5, 8, 8], true, false),
+            of(&[1], [135, 66, 16, 20], true, false),
+            // In the form that a device chooses.
+            attend_hidden(&[&[2, 34, 20], &[2, 40, 20], &[2, 40, 9], &[34, 40]], false),
+            attend_hidden(&[&[1, 5, 130], &[1, 3, 130], &[1, 3, 6], &[1, 5, 3]], true),
             of(&[], [1, 1, 1, 1], false, false),
             of(&[2], [5, 7, 3, 4], false, false),
             of(&[2, 3], [4, 4, 8, 8], true, true),
@@ -220,6 +251,18 @@ impl Primitive for Attention {
             }),
         ]
     }
+}
+
+/// A bias that hides all keys from some queries, and from others the keys of the first tile.
+#[cfg(feature = "testing")]
+fn hide(bias: &Var) -> Var {
+    let (tape, shape) = (bias.tape(), bias.shape());
+    let (l, s) = (shape[shape.rank() - 2], shape[shape.rank() - 1]);
+    let (row, column) = (tape.iota([l, 1], 0), tape.iota([1, s], 1));
+    #[expect(clippy::cast_precision_loss, reason = "extents are far below 2^53")]
+    let last = row.eq(&tape.scalar(l as f64 - 1.0));
+    let first_tile = row.lt(&tape.scalar(10.0)) * column.lt(&tape.scalar(65.0)) * column.ge(&tape.scalar(1.0));
+    (row.eq(&tape.scalar(1.0)) + last + first_tile).where_cond(&tape.scalar(f64::NEG_INFINITY), bias)
 }
 
 impl Attention {
@@ -255,8 +298,8 @@ impl Kernel for Attention {
 /// Options of [`Var::attention_with`].
 #[derive(Clone, Copy, Debug, Default)]
 pub struct AttentionOptions<'a> {
-    /// Added to the scores: a mask, where −∞ hides a key, or a learned bias. Broadcasts to `[.., L, S]`.
-    pub mask: Option<&'a Var>,
+    /// The keys that a query sees, or numbers that are added to the scores. Broadcasts to `[.., L, S]`.
+    pub mask: Option<Mask<'a>>,
     /// `true` to let query `i` of `L` see only the first `i + 1 + S − L` of `S` keys, so that the last query sees all.
     /// For `L = S` this is PyTorch's `is_causal`. With fewer queries than keys, the first keys are those of an earlier
     /// part of the sequence.
@@ -269,11 +312,15 @@ impl Var {
     /// Scaled dot-product attention with this value as the queries: `softmax(q·kᵀ/√d + mask)·v`, over the last two axes
     ///
     /// Shapes: `q [.., L, d]`, `key [.., S, d]`, `value [.., S, e]`, with leading axes as for [`Var::matmul`]; the mask
-    /// broadcasts to `[.., L, S]` → `[.., L, e]`. A query that sees no key gives NaN.
+    /// broadcasts to `[.., L, S]` → `[.., L, e]`.
+    ///
+    /// A query that sees no key gets 0, and so do all gradients that flow through it, as in PyTorch's
+    /// `scaled_dot_product_attention`. A key that a mask hides still has a weight of 0 in the sum of values, so a value
+    /// that is NaN or infinite gives NaN, hidden or not. So does a score of NaN.
     #[doc(alias = "scaled_dot_product_attention")]
     #[must_use]
     #[track_caller]
-    pub fn attention(&self, key: &Self, value: &Self, mask: Option<&Self>) -> Self {
+    pub fn attention(&self, key: &Self, value: &Self, mask: Option<Mask<'_>>) -> Self {
         self.attention_with(key, value, AttentionOptions { mask, ..AttentionOptions::default() })
     }
 
@@ -305,6 +352,8 @@ impl Var {
     #[expect(clippy::cast_precision_loss, reason = "features are far below 2^53")]
     pub fn attention_with(&self, key: &Self, value: &Self, options: AttentionOptions<'_>) -> Self {
         let AttentionOptions { mask, causal, scale } = options;
+        let mask = mask.map(Mask::scores);
+        let mask = mask.as_ref();
         let others = [Some(key), Some(value), mask];
         if let Some(error) = others.into_iter().flatten().find_map(Self::error) {
             return self.fail(error);
@@ -394,7 +443,7 @@ fn composed(x: &[Var], causal: bool, scale: f64) -> Var {
         let (tape, hidden) = (scores.tape().clone(), scores.tape().scalar(f64::NEG_INFINITY));
         scores = sees(&tape, scores.shape()[rank - 2], scores.shape()[rank - 1]).where_cond(&scores, &hidden);
     }
-    scores.softmax(rank - 1).matmul(&x[2])
+    scores.weights().matmul(&x[2])
 }
 
 /// 1 where one of `l` queries sees one of `s` keys in a causal attention, else 0: `[l, s]`.

@@ -115,6 +115,8 @@ impl<T: Real> WithSimd for Weights<'_, T> {
                 *score = (*score - base).exp();
             }
             let mass = native::sum(scores);
+            // A query that sees no key has no mass; all others have at least 1. Its weights stay 0.
+            let mass = if mass == T::ZERO { T::ONE } else { mass };
             *lse = [base, mass.ln()];
             for score in scores {
                 *score = *score / mass;
@@ -164,10 +166,8 @@ pub(super) fn forward<T: Real>(op: &Attention, x: &[View<'_, T>], y: &mut [OutVi
         let Some(mut scores) = scratch.borrow::<T>(rows * s) else { return };
         let keys = all.scores(b, first, rows, &mut scores);
         if keys == 0 {
-            y.fill(T::NAN);
-            for lse in lse.as_chunks_mut::<2>().0 {
-                *lse = [T::ZERO, T::NEG_INFINITY];
-            }
+            y.fill(T::ZERO);
+            lse.fill(T::ZERO);
             return;
         }
         let scores = &mut scores[..rows * keys];

@@ -7,6 +7,8 @@ use crate::kernel::native::{self, COLUMNS, Columns, Real};
 /// Blocks of `len` rows of `inner` numbers, each normalised along its columns.
 pub(super) struct Blocks<'a, T> {
     pub(super) log: bool,
+    /// `true` if a row of −∞ gives 0. Then `inner` is 1.
+    pub(super) masked: bool,
     pub(super) len: usize,
     pub(super) inner: usize,
     pub(super) x: &'a [T],
@@ -18,11 +20,11 @@ impl<T: Real> WithSimd for Blocks<'_, T> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, _: S) {
-        let Self { log, len, inner, x, y } = self;
+        let Self { log, masked, len, inner, x, y } = self;
         let size = len * inner;
         for (x, y) in x.chunks_exact(size).zip(y.chunks_exact_mut(size)) {
             if inner == 1 {
-                row(log, x, y);
+                row(log, masked, x, y);
                 continue;
             }
             for first in (0..inner).step_by(COLUMNS) {
@@ -34,7 +36,7 @@ impl<T: Real> WithSimd for Blocks<'_, T> {
 }
 
 #[inline(always)]
-fn row<T: Real>(log: bool, x: &[T], y: &mut [T]) {
+fn row<T: Real>(log: bool, masked: bool, x: &[T], y: &mut [T]) {
     if log {
         let (peak, mass) = native::peak_and_mass(x);
         let log = mass.ln();
@@ -42,10 +44,13 @@ fn row<T: Real>(log: bool, x: &[T], y: &mut [T]) {
         return;
     }
     let peak = native::peak(x);
+    // NaN is not counted as a peak. It makes the mass NaN.
+    let base = if masked && peak == T::NEG_INFINITY { T::ZERO } else { peak };
     for (y, &x) in y.iter_mut().zip(x) {
-        *y = (x - peak).exp();
+        *y = (x - base).exp();
     }
-    let share = T::ONE / native::sum(y);
+    let mass = native::sum(y);
+    let share = T::ONE / if masked && mass == T::ZERO { T::ONE } else { mass };
     y.iter_mut().for_each(|y| *y = *y * share);
 }
 
