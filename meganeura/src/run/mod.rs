@@ -91,6 +91,9 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
+#[cfg(feature = "testing")]
+#[doc(hidden)]
+pub use checksum::checksum_of;
 pub use interrupt::Interrupt;
 #[cfg(feature = "testing")]
 #[doc(hidden)]
