@@ -16,6 +16,9 @@ use crate::{Error, ErrorKind, Result, Shape};
 /// The extensions of image files, in lower case.
 const EXTENSIONS: [&str; 8] = ["png", "jpg", "jpeg", "bmp", "pnm", "pgm", "ppm", "pbm"];
 
+/// The extensions of images in formats that are not read. Such files are not skipped: they may be the data.
+const OTHERS: [&str; 8] = ["webp", "tif", "tiff", "gif", "avif", "heic", "jxl", "jp2"];
+
 /// The maximum number of wrong files that one error names.
 const NAMED: usize = 10;
 
@@ -66,19 +69,21 @@ pub struct ImageFolder {
     channels: Option<usize>,
     size: Option<[usize; 2]>,
     most_pixels: u64,
+    /// `true` if images are turned as their EXIF data says.
+    exif: bool,
 }
 
 impl ImageFolder {
-    /// Lists the images of a folder, and reads the header of the first. Files and folders whose names start with a dot
-    /// are skipped.
+    /// Lists the images of a folder, and reads the header of the first. Files without the extension of an image, such
+    /// as `Thumbs.db` or a README, are skipped, and so are files and folders whose names start with a dot.
     ///
     /// Images of more than 2²⁶ pixels, 8192 by 8192, are errors: a file of a few bytes can announce any number of
     /// pixels.
     ///
     /// # Errors
     ///
-    /// Fails if the folder cannot be read or has no classes, or if anything in it is out of place: files next to the
-    /// class folders, folders inside them, files without an image extension, classes without images. The error names
+    /// Fails if the folder cannot be read or has no classes, or if anything in it is out of place: images next to the
+    /// class folders, folders inside them, images of formats that are not read, classes without images. The error names
     /// all of these.
     #[track_caller]
     pub fn open(root: impl AsRef<Path>) -> Result<Self> {
@@ -101,15 +106,18 @@ impl ImageFolder {
         let mut wrong = Vec::new();
         for (name, path) in entries(root)? {
             if !path.is_dir() {
-                wrong.push(format!("{}: a file beside the classes' folders", path.display()));
+                if !matches!(Kind::of(&path), Kind::Stray) {
+                    wrong.push(format!("{}: an image beside the classes' folders", path.display()));
+                }
                 continue;
             }
             let class = u32::try_from(folders.len()).expect("fewer folders than 2³²");
             let before = files.len();
             for (name, path) in entries(&path)? {
-                match why_no_image(&path) {
-                    Some(why) => wrong.push(format!("{}: {why}", path.display())),
-                    None => files.push((class, name)),
+                match Kind::of(&path) {
+                    Kind::Image => files.push((class, name)),
+                    Kind::Stray => {}
+                    Kind::Wrong(why) => wrong.push(format!("{}: {why}", path.display())),
                 }
             }
             if files.len() == before {
@@ -123,9 +131,9 @@ impl ImageFolder {
         }
         all_well(root, wrong)?;
         let (class, name) = &files[0];
-        let first = picture::header(&folders[*class as usize].join(name), most_pixels)?;
+        let first = picture::header(&folders[*class as usize].join(name), most_pixels, false)?;
         let (root, channels, size) = (root.to_owned(), None, None);
-        Ok(Self { root, classes, folders, files, first, channels, size, most_pixels })
+        Ok(Self { root, classes, folders, files, first, channels, size, most_pixels, exif: false })
     }
 
     /// Scales every image to this size, regardless of its proportions: by averaging where it shrinks, by interpolation
@@ -142,7 +150,24 @@ impl ImageFolder {
         Self { channels: Some(3), ..self }
     }
 
-    /// Converts every image to one channel, the brightness. Transparency is dropped.
+    /// Turns and mirrors every image as its EXIF data says, like `PIL.ImageOps.exif_transpose`: cameras save the pixels
+    /// of an upright picture as the sensor had them. Without this, pixels stay as they are stored, as in torchvision's
+    /// `ImageFolder`.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the first image cannot be read any more.
+    #[track_caller]
+    pub fn exif_transpose(self) -> Result<Self> {
+        here(|| {
+            let (class, name) = &self.files[0];
+            let first = picture::header(&self.folders[*class as usize].join(name), self.most_pixels, true)?;
+            Ok(Self { first, exif: true, ..self })
+        })
+    }
+
+    /// Converts every image to one channel, the brightness `0.299·R + 0.587·G + 0.114·B`, as PIL and torchvision do.
+    /// Transparency is dropped.
     #[must_use]
     pub fn gray(self) -> Self {
         Self { channels: Some(1), ..self }
@@ -171,7 +196,8 @@ impl ImageFolder {
         here(|| {
             let paths = (0..self.files.len()).filter_map(|index| self.path(index));
             let wrong = paths.filter_map(|path| {
-                let header = picture::header(&path, self.most_pixels).and_then(|header| self.fits(&path, header));
+                let header =
+                    picture::header(&path, self.most_pixels, self.exif).and_then(|header| self.fits(&path, header));
                 header.err().map(|error| error.to_string())
             });
             all_well(&self.root, wrong.collect())
@@ -221,7 +247,7 @@ impl Examples for ImageFolder {
     fn read(&self, index: usize) -> Result<(Array<f32>, u32)> {
         let (class, name) = &self.files[index];
         let path = self.folders[*class as usize].join(name);
-        let mut image = picture::read(&path, self.most_pixels, |header| self.fits(&path, header))?;
+        let mut image = picture::read(&path, self.most_pixels, self.exif, |header| self.fits(&path, header))?;
         let shape = self.shape();
         let (height, width) = (shape[1], shape[2]);
         if (image.height() as usize, image.width() as usize) != (height, width) {
@@ -264,16 +290,30 @@ fn entries(folder: &Path) -> Result<Vec<(OsString, PathBuf)>> {
     Ok(entries)
 }
 
-fn why_no_image(path: &Path) -> Option<&'static str> {
-    if path.is_dir() {
-        return Some("a folder inside of a class; put all images of a class directly into its folder");
+/// A file or folder in the folder of a class.
+enum Kind {
+    Image,
+    /// Not an image by its name.
+    Stray,
+    Wrong(&'static str),
+}
+
+impl Kind {
+    fn of(path: &Path) -> Self {
+        if path.is_dir() {
+            return Self::Wrong("a folder inside of a class; put all images of a class directly into its folder");
+        }
+        let extension = path.extension().map(|extension| extension.to_string_lossy().to_lowercase());
+        let is_of = |known: &[&str]| extension.as_deref().is_some_and(|extension| known.contains(&extension));
+        match (is_of(&EXTENSIONS), is_of(&OTHERS)) {
+            (true, _) if !path.is_file() => Self::Wrong("no file"),
+            (true, _) => Self::Image,
+            (_, true) => {
+                Self::Wrong("an image of a format that is not read (png, jpg, jpeg, bmp, pnm, pgm, ppm, pbm are)")
+            }
+            _ => Self::Stray,
+        }
     }
-    if !path.is_file() {
-        return Some("no file");
-    }
-    let extension = path.extension().map(|extension| extension.to_string_lossy().to_lowercase());
-    let is_image = extension.is_some_and(|extension| EXTENSIONS.contains(&&*extension));
-    (!is_image).then_some("not an image by its name (png, jpg, jpeg, bmp, pnm, pgm, ppm, pbm)")
 }
 
 /// Fails with the list of everything that is wrong in a folder, if anything is.
@@ -388,21 +428,65 @@ mod tests {
         image(root, "a/nested/1.png", [1, 1], 0);
         image(root, "beside.png", [1, 1], 0);
         fs::create_dir(root.join("empty")).unwrap();
-        fs::write(root.join("a/labels.txt"), "").unwrap();
+        fs::write(root.join("a/photo.WebP"), "").unwrap();
+        fs::write(root.join("empty/notes.txt"), "").unwrap();
         expect(
             ImageFolder::open(root),
             &[
                 "4 wrong",
-                "a/labels.txt: not an image by its name",
+                "a/photo.WebP: an image of a format that is not read",
                 "a/nested: a folder inside of a class",
-                "beside.png: a file beside",
+                "beside.png: an image beside",
                 "empty: a class without images",
             ],
         );
-        (0..20).for_each(|i| fs::write(root.join(format!("a/{i}.txt")), "").unwrap());
+        (0..20).for_each(|i| fs::write(root.join(format!("a/{i}.tif")), "").unwrap());
         expect(ImageFolder::open(root), &["24 wrong", "and 14 more"]);
         assert_eq!(ImageFolder::open(root.join("nowhere")).unwrap_err().kind(), ErrorKind::Io);
         assert_eq!(ImageFolder::open(root.join("beside.png")).unwrap_err().kind(), ErrorKind::Io);
+    }
+
+    #[test]
+    fn stray_files_are_skipped() {
+        let root = tempfile::tempdir().unwrap();
+        let root = root.path();
+        image(root, "a/1.png", [1, 1], 0);
+        image(root, "b/2.png", [1, 1], 255);
+        for stray in ["a/Thumbs.db", "a/README", "b/notes.txt", "README.md", ".DS_Store"] {
+            fs::write(root.join(stray), "no picture").unwrap();
+        }
+        let folder = ImageFolder::open(root).unwrap();
+        assert_eq!((folder.len(), folder.classes().len()), (2, 2));
+        folder.check().unwrap();
+        assert_eq!(folder.path(1), Some(root.join("b").join("2.png")));
+    }
+
+    /// A PNG with an EXIF orientation: the same pixels, turned only if asked for.
+    #[test]
+    fn exif_orientation_is_applied_if_asked_for() {
+        use image::ImageEncoder;
+        let root = tempfile::tempdir().unwrap();
+        let root = root.path();
+        fs::create_dir(root.join("a")).unwrap();
+        for (orientation, turned) in
+            [(1, [0.0, 0.2, 1.0]), (6, [0.0, 0.2, 1.0]), (8, [1.0, 0.2, 0.0]), (2, [1.0, 0.2, 0.0])]
+        {
+            // A little-endian TIFF header, and a directory of one entry: tag 0x112, a short.
+            let exif =
+                [b"II\x2a\0\x08\0\0\0\x01\0\x12\x01\x03\0\x01\0\0\0", &[orientation, 0, 0, 0][..], &[0; 4]].concat();
+            let mut file = Vec::new();
+            let mut encoder = image::codecs::png::PngEncoder::new(&mut file);
+            encoder.set_exif_metadata(exif).unwrap();
+            encoder.write_image(&[0, 51, 255], 3, 1, image::ExtendedColorType::L8).unwrap();
+            fs::write(root.join("a/1.png"), file).unwrap();
+            let folder = ImageFolder::open(root).unwrap();
+            let stored = Dataset::of(folder.clone()).unwrap();
+            assert_eq!(stored.get(0).unwrap().0, Array::new(vec![0.0, 0.2, 1.0], [1, 1, 3]).unwrap());
+            let upright = folder.exif_transpose().unwrap();
+            upright.check().unwrap();
+            let shape = if orientation > 4 { [1, 3, 1] } else { [1, 1, 3] };
+            assert_eq!(Dataset::of(upright).unwrap().get(0).unwrap().0, Array::new(turned.to_vec(), shape).unwrap());
+        }
     }
 
     #[test]
