@@ -6,9 +6,10 @@ use safetensors::SafeTensors;
 use safetensors::tensor::TensorView;
 
 use super::names::{Names, Part};
+use super::peft::{self, Settings};
 use super::report::{LISTED, Lone, and_more};
 use super::{LoadReport, format};
-use crate::error::bail;
+use crate::error::{bail, shortened};
 use crate::module::{Leaf, Module, ModuleExt, Role, tie};
 use crate::{Error, ErrorKind, Result, Tensor};
 
@@ -28,15 +29,32 @@ pub(crate) struct Loaded {
 impl Loaded {
     /// Reads the values in `bytes` for a model. If `exactly`, both sides must have the same names.
     pub(super) fn read<M: Module + ?Sized>(module: &M, bytes: &[u8], names: &Names, exactly: bool) -> Result<Self> {
+        Self::read_adapted(module, bytes, names, exactly, || Ok(None))
+    }
+
+    /// Like [`read`](Self::read). If the file has adapters of PEFT, their scales are those of these settings.
+    pub(super) fn read_adapted<M: Module + ?Sized>(
+        module: &M,
+        bytes: &[u8],
+        names: &Names,
+        exactly: bool,
+        settings: impl FnOnce() -> Result<Option<Settings>>,
+    ) -> Result<Self> {
         names.check()?;
         let file = format::parse(bytes)?;
         let aliases = renamed_aliases(format::aliases(bytes, &file)?, names);
         let groups = groups(&aliases);
         let mut found = Found::new(&file, aliases, names)?;
+        found.refuse(format::not_converted(&format::words(bytes)?), names);
         for leaf in module.leaves().iter().filter(|leaf| leaf.role != Role::Constant) {
             found.read(leaf)?;
         }
+        let is_of_peft = file.names().iter().any(|name| peft::is_peft(name));
+        if let (true, Some(settings)) = (is_of_peft, if is_of_peft { settings()? } else { None }) {
+            found.scale(module, settings)?;
+        }
         let (tensors, report) = found.finish()?;
+        expect_adapters_placed(&report, is_of_peft)?;
         if exactly {
             report.strict().map_err(|error| error.context("the file is of another model; nothing was loaded"))?;
         }
@@ -56,6 +74,23 @@ impl Loaded {
         }
         Ok(self.report)
     }
+}
+
+/// Refuses a file whose adapters, or what was trained with them, find no place: the model would compute something else
+/// than the one that was saved.
+fn expect_adapters_placed(report: &LoadReport, is_of_peft: bool) -> Result<()> {
+    let Some(name) = report.unexpected.iter().find(|name| is_of_peft || peft::is_part(name)) else { return Ok(()) };
+    let reason = match peft::is_part(name) {
+        true => "is a part of an adapter, and the model has no place for it",
+        false => "was trained with the adapters of the file, and the model has no place for it",
+    };
+    bail!(
+        Checkpoint,
+        "`{}` {reason}; nothing was loaded. `Lora::attach` makes places, the rules of `Names` lead there, and `Names::ignore` \
+         leaves it out on purpose\n{}",
+        shortened(name),
+        report.difference()
+    )
 }
 
 /// The aliases of tied tensors, as paths of the model. Parts are matched with parts.
@@ -88,6 +123,8 @@ struct Found<'a> {
     /// By the paths that the rules make of the names.
     entries: BTreeMap<String, Entry<'a>>,
     aliases: BTreeMap<String, String>,
+    /// The names and reasons of tensors that were not converted, by the paths that the rules make of the names.
+    refused: BTreeMap<String, (String, String)>,
     ignored: Vec<String>,
     /// By the leaf's first path.
     tensors: HashMap<String, Tensor>,
@@ -127,8 +164,19 @@ impl<'a> Found<'a> {
             }
         }
         let (loaded, missing, mismatched) = (Vec::new(), Vec::new(), Vec::new());
-        let (tensors, used) = (HashMap::new(), HashSet::new());
-        Ok(Self { entries, aliases, ignored, tensors, used, loaded, missing, mismatched })
+        let (tensors, used, refused) = (HashMap::new(), HashSet::new(), BTreeMap::new());
+        Ok(Self { entries, aliases, refused, ignored, tensors, used, loaded, missing, mismatched })
+    }
+
+    /// Takes the tensors of the original file that were not converted. A model that needs one cannot be loaded.
+    fn refuse(&mut self, refused: BTreeMap<String, String>, names: &Names) {
+        for (name, why) in refused {
+            let paths = names.paths(&name);
+            if paths.is_empty() {
+                self.ignored.push(name.clone());
+            }
+            self.refused.extend(paths.into_iter().map(|(path, _)| (path, (name.clone(), why.clone()))));
+        }
     }
 
     /// Reads the new value of `leaf`. A value that does not fit is recorded; an error comes from the device.
@@ -140,7 +188,13 @@ impl<'a> Found<'a> {
         };
         let all: Vec<_> = leaf.paths().filter_map(stored).collect();
         let Some((name, Entry { view, .. })) = all.first() else {
-            self.missing.push(lone());
+            match leaf.paths().find_map(|path| Some((path, self.refused.remove(path)?))) {
+                Some((_, (name, why))) => {
+                    let message = format!("`{}`: {}", shortened(&name), shortened(&why));
+                    self.mismatched.push(Mismatch { leaf: lone(), message });
+                }
+                None => self.missing.push(lone()),
+            }
             return Ok(());
         };
         self.used.extend(all.iter().map(|(path, _)| (*path).clone()));
@@ -166,6 +220,25 @@ impl<'a> Found<'a> {
         Ok(())
     }
 
+    /// Gives the adapters of a model the scales of the file's settings, unless the file has them.
+    fn scale<M: Module + ?Sized>(&mut self, module: &M, settings: Settings) -> Result<()> {
+        let leaves = module.leaves();
+        let ranks: HashMap<&str, usize> = leaves
+            .iter()
+            .filter_map(|leaf| Some((leaf.path.strip_suffix("lora_a")?, *leaf.ty().shape.dims().first()?)))
+            .collect();
+        for leaf in &leaves {
+            let rank = leaf.path.strip_suffix("lora_scale").and_then(|adapter| ranks.get(adapter));
+            let Some(&rank) = rank.filter(|_| !self.tensors.contains_key(&leaf.path)) else { continue };
+            let value = leaf.value();
+            let scale = Tensor::from_f64(value.device(), value.shape(), &[settings.scale(rank)]);
+            self.tensors.insert(leaf.path.clone(), scale.map_err(|error| error.context(&leaf.path))?);
+            self.missing.retain(|lone| lone.path != leaf.path);
+            self.loaded.push(leaf.path.clone());
+        }
+        Ok(())
+    }
+
     fn finish(mut self) -> Result<(HashMap<String, Tensor>, LoadReport)> {
         let mut unexpected = Vec::new();
         for (path, Entry { name, view }) in self.entries {
@@ -177,6 +250,8 @@ impl<'a> Found<'a> {
                 _ => unexpected.push(Lone { path, name: Some(name), shape: view.shape().to_vec() }),
             }
         }
+        let refused = self.refused.into_iter();
+        unexpected.extend(refused.map(|(path, (name, _))| Lone { path, name: Some(name), shape: Vec::new() }));
         let describe = |mismatch: &Mismatch| format!("  {}", mismatch.describe(&unexpected));
         let mut mismatched: Vec<_> = self.mismatched.iter().take(LISTED).map(describe).collect();
         mismatched.extend(and_more(self.mismatched.len()));
