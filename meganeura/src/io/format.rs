@@ -336,6 +336,24 @@ mod tests {
     }
 
     #[test]
+    fn integers_of_any_width_become_indices_if_they_fit() {
+        let current = Tensor::indices(&Device::cpu(), [2], &[7, 7]).unwrap();
+        let load = |dtype, data: &[u8]| read(&TensorView::new(dtype, vec![2], data).unwrap(), &current);
+        let longs = |numbers: [i64; 2]| numbers.map(i64::to_le_bytes).concat();
+        assert_eq!(load(Dtype::I64, &longs([0, 4_294_967_295])).unwrap().to_u32_vec().unwrap(), [0, u32::MAX]);
+        assert_eq!(load(Dtype::I32, &[1, 0, 0, 0, 2, 0, 0, 0]).unwrap().to_u32_vec().unwrap(), [1, 2]);
+        assert_eq!(load(Dtype::U8, &[255, 0]).unwrap().to_u32_vec().unwrap(), [255, 0]);
+        for (dtype, data, part) in [
+            (Dtype::I64, longs([0, -1]), "-1 is below 0"),
+            (Dtype::I64, longs([0, 1 << 32]), "4294967296 is above"),
+            (Dtype::F32, vec![0; 8], "F32 in the file, u32 in the model"),
+        ] {
+            let error = load(dtype, &data).unwrap_err();
+            assert!(error.kind() == ErrorKind::Checkpoint && error.message().contains(part), "{error}");
+        }
+    }
+
+    #[test]
     fn brain_floats_are_exact() {
         for (bits, expected) in [(0x3f80, 1.0), (0xc049, -3.140_625), (0x7f80, f32::INFINITY), (0x0001, 9.183_55e-41)] {
             assert_eq!(from_bf16(u16::to_le_bytes(bits)), expected, "{bits:#x}");
