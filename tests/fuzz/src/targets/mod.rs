@@ -3,7 +3,9 @@
 mod checkpoint;
 mod data;
 mod images;
+mod lora;
 mod onnx;
+mod pt;
 mod run;
 mod text;
 
@@ -56,7 +58,9 @@ pub fn all() -> Vec<Box<dyn Target>> {
         Box::new(data::Cifar),
         Box::new(data::Csv),
         Box::new(images::Folder),
+        Box::new(lora::Adapter),
         Box::new(onnx::Onnx),
+        Box::new(pt::Pt),
         Box::new(text::Schedules),
         Box::new(text::Plateaus),
         Box::new(text::Patterns),
