@@ -161,8 +161,9 @@ impl Lora {
     pub fn load<M: Module + ?Sized>(module: &mut M, path: impl AsRef<std::path::Path>) -> Result<usize> {
         here(|| {
             let path = path.as_ref();
-            let tensors = crate::io::load_tensors(path, &Device::cpu_with(Precision::Double))?;
-            let adapters = read(&module.leaves(), tensors).map_err(|error| error.context(path.display()))?;
+            let tensors = crate::io::load_tensors(path, &Device::cpu_with(Precision::Double))?.complete();
+            let adapters = tensors.and_then(|tensors| read(&module.leaves(), tensors));
+            let adapters = adapters.map_err(|error| error.context(path.display()))?;
             put(module, &adapters)
         })
     }
@@ -311,6 +312,13 @@ fn read(leaves: &[Leaf<'_>], mut tensors: BTreeMap<String, Tensor>) -> Result<Ha
             if !fits {
                 let ([a, b, scale], ty) = (found, leaf.ty());
                 bail!(Checkpoint, "an adapter of {a}, {b} and {scale} does not fit `{path}` {ty}; nothing was loaded");
+            }
+            if let Some(integer) = [&a, &b, &scale].into_iter().find(|tensor| !tensor.ty().dtype.is_float()) {
+                let ty = integer.ty();
+                bail!(
+                    Checkpoint,
+                    "the adapter of `{path}` has a part {ty}, and its numbers are floats; nothing was loaded"
+                );
             }
             let device = leaf.value().device().clone();
             let [a, b, scale] = [a, b, scale].map(|tensor| tensor.to_device(&device));

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use libtest_mimic::Trial;
 use meganeura::check::{gradcheck, gradgradcheck};
-use meganeura::io::save_tensors;
+use meganeura::io::{Names, save_tensors};
 use meganeura::nn::{Conv2d, ConvTranspose2d, GroupNorm, Linear, MultiheadAttention};
 use meganeura::ops::Padding;
 use meganeura::optim::{Adam, AdamW, Ema, Optimizer, Sgd, TrainStep};
@@ -33,6 +33,7 @@ pub(crate) fn collect(trials: &mut Vec<Trial>) {
     trials.push(Trial::test("lora::clones_averages_and_summaries_have_it", leaves));
     trials.push(Trial::test("lora::a_tied_weight_has_one", tied));
     trials.push(Trial::test("lora::bad_input_changes_nothing", bad_input));
+    trials.push(Trial::test("lora::nothing_of_a_peft_file_is_ignored", peft));
 }
 
 /// A model with layers of both kinds: those that apply the factors one by one, and those that add up the weight.
@@ -204,8 +205,8 @@ fn saved(device: &Device) -> Outcome {
 
     // A model without adapters has nowhere to load them; adapters of another rank do not fit.
     let mut base = super::lora::net(device)?;
-    let error = Adapters::of(&base).load_safetensors(&bytes)?.strict().expect_err("no adapters");
-    assert_eq!(error.kind(), ErrorKind::Checkpoint, "{error}");
+    let error = Adapters::of(&base).load_safetensors(&bytes).expect_err("no adapters");
+    assert!(error.kind() == ErrorKind::Checkpoint && error.to_string().contains("has no place for it"), "{error}");
     Lora::new(3).attach(&mut base, "**.weight", 6)?;
     let before = bits(&base)?;
     let error = Adapters::of(&base).load_safetensors(&bytes).expect_err("rank 3");
@@ -368,6 +369,84 @@ fn tied() -> Outcome {
     assert_eq!(Lora::merge(&mut net)?, 1);
     assert!(net.input.weight.is_tied_to(&net.output.weight) && !net.output.weight.is_adapted());
     compare("the output", &Computed(run(&net)?), &Reference(before), 1e-5)?;
+    Ok(())
+}
+
+/// Adapters under PEFT's names, with its settings beside them.
+fn peft() -> Outcome {
+    let device = Device::cpu();
+    let base = (Linear::new(6, 5), Linear::new(5, 4)).init(&device, Seed::new(1))?;
+    let folder = tempfile::tempdir()?;
+    let file = |name: &str| folder.path().join(name);
+    let [a, b] = [tensor(&device, "a", [4, 6])?, tensor(&device, "b", [5, 4])?];
+    let (magnitude, bias) = (tensor(&device, "magnitude", [5])?, tensor(&device, "bias", [5])?);
+    let (name_a, name_b) = ("base_model.model.0.lora_A.weight", "base_model.model.0.lora_B.weight");
+    let names = Names::new()
+        .rename("base_model.model.**.lora_A.weight", "**.weight.lora_a")
+        .rename("base_model.model.**.lora_B.weight", "**.weight.lora_b")
+        .rename("base_model.model.**", "**");
+    let adapted = || {
+        let mut net = base.clone();
+        Lora::new(4).attach(&mut net, "0.weight", 7).map(|_| net)
+    };
+    let scale = |net: &(Linear, Linear)| -> Result<f64> {
+        let leaves = net.leaves();
+        leaves
+            .iter()
+            .find(|leaf| leaf.path.ends_with("lora_scale"))
+            .expect("adapted")
+            .value()
+            .to_f64_vec()
+            .map(|x| x[0])
+    };
+    save_tensors(file("plain"), [(name_a, &a), (name_b, &b)])?;
+    // Without settings, α is the caller's, and the report says that the file has no scale.
+    let net = adapted()?;
+    assert_eq!(Adapters::of(&net).load_with(file("plain"), &names)?.missing, ["0.weight.lora_scale"]);
+    assert_eq!(scale(&net)?, 1.0);
+    for (settings, expected) in [(r#""use_rslora":false"#, 4.0), (r#""use_rslora":true,"bias":"none""#, 8.0)] {
+        std::fs::write(
+            file("adapter_config.json"),
+            format!(r#"{{"peft_type":"LORA","r":4,"lora_alpha":16,{settings}}}"#),
+        )?;
+        let net = adapted()?;
+        Adapters::of(&net).load_with(file("plain"), &names)?.strict()?;
+        assert_eq!(scale(&net)?, expected);
+    }
+    let dora = r#"{"peft_type":"LORA","r":4,"lora_alpha":16,"use_dora":true}"#;
+    std::fs::write(file("adapter_config.json"), dora)?;
+    let mut net = adapted()?;
+    let before = bits(&net)?;
+    let error = net.load_with(file("plain"), &names).expect_err("DoRA");
+    assert!(error.to_string().contains("adapter_config.json: `use_dora` is true"), "{error}");
+    std::fs::remove_file(file("adapter_config.json"))?;
+    let (magnitudes, biases) = ("base_model.model.0.lora_magnitude_vector", "base_model.model.0.bias");
+    save_tensors(file("dora"), [(name_a, &a), (name_b, &b), (magnitudes, &magnitude)])?;
+    save_tensors(file("biases"), [(name_a, &a), (name_b, &b), (biases, &bias)])?;
+    for (name, part) in [("dora", magnitudes), ("biases", biases)] {
+        let error = Adapters::of(&net).load_with(file(name), &names).expect_err(part);
+        assert!(error.kind() == ErrorKind::Checkpoint && error.to_string().contains(&format!("`{part}`")), "{error}");
+        assert!(error.to_string().contains("no place"), "{error}");
+        assert!(error.location().is_some_and(|at| at.file().ends_with("lora.rs")), "{error}");
+        assert_eq!(bits(&net)?, before);
+        let mut net = adapted()?;
+        let allowed = names.clone().ignore("0.lora_magnitude_vector").ignore("0.bias");
+        assert_eq!(Adapters::of(&net).load_with(file(name), &allowed)?.ignored, [part]);
+        // The bias has a place in the whole model.
+        let whole = net.load_with(file(name), &names);
+        assert_eq!(whole.is_ok(), name == "biases");
+    }
+    // Factors of integers.
+    let integers = Tensor::indices(&device, [4, 6], &[1; 24])?;
+    let one = Tensor::full(&device, [], 1.0)?;
+    save_tensors(
+        file("integers"),
+        [("0.weight.lora_a", &integers), ("0.weight.lora_b", &b), ("0.weight.lora_scale", &one)],
+    )?;
+    let mut plain = base.clone();
+    let error = Lora::load(&mut plain, file("integers")).expect_err("integers");
+    assert!(error.to_string().contains("the adapter of `0.weight` has a part u32[4, 6]"), "{error}");
+    assert_eq!((bits(&plain)?, plain.counts().frozen), (bits(&base)?, 0));
     Ok(())
 }
 

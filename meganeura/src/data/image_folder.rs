@@ -16,6 +16,9 @@ use crate::{Error, ErrorKind, Result, Shape};
 /// The extensions of image files, in lower case.
 const EXTENSIONS: [&str; 8] = ["png", "jpg", "jpeg", "bmp", "pnm", "pgm", "ppm", "pbm"];
 
+/// The extensions of images in formats that are not read. Such files are not skipped: they may be the data.
+const OTHERS: [&str; 8] = ["webp", "tif", "tiff", "gif", "avif", "heic", "jxl", "jp2"];
+
 /// The maximum number of wrong files that one error names.
 const NAMED: usize = 10;
 
@@ -66,19 +69,21 @@ pub struct ImageFolder {
     channels: Option<usize>,
     size: Option<[usize; 2]>,
     most_pixels: u64,
+    /// `true` if images are turned as their EXIF data says.
+    exif: bool,
 }
 
 impl ImageFolder {
-    /// Lists the images of a folder, and reads the header of the first. Files and folders whose names start with a dot
-    /// are skipped.
+    /// Lists the images of a folder, and reads the header of the first. Files without the extension of an image, such
+    /// as `Thumbs.db` or a README, are skipped, and so are files and folders whose names start with a dot.
     ///
     /// Images of more than 2²⁶ pixels, 8192 by 8192, are errors: a file of a few bytes can announce any number of
     /// pixels.
     ///
     /// # Errors
     ///
-    /// Fails if the folder cannot be read or has no classes, or if anything in it is out of place: files next to the
-    /// class folders, folders inside them, files without an image extension, classes without images. The error names
+    /// Fails if the folder cannot be read or has no classes, or if anything in it is out of place: images next to the
+    /// class folders, folders inside them, images of formats that are not read, classes without images. The error names
     /// all of these.
     #[track_caller]
     pub fn open(root: impl AsRef<Path>) -> Result<Self> {
@@ -101,15 +106,18 @@ impl ImageFolder {
         let mut wrong = Vec::new();
         for (name, path) in entries(root)? {
             if !path.is_dir() {
-                wrong.push(format!("{}: a file beside the classes' folders", path.display()));
+                if !matches!(Kind::of(&path), Kind::Stray) {
+                    wrong.push(format!("{}: an image beside the classes' folders", path.display()));
+                }
                 continue;
             }
             let class = u32::try_from(folders.len()).expect("fewer folders than 2³²");
             let before = files.len();
             for (name, path) in entries(&path)? {
-                match why_no_image(&path) {
-                    Some(why) => wrong.push(format!("{}: {why}", path.display())),
-                    None => files.push((class, name)),
+                match Kind::of(&path) {
+                    Kind::Image => files.push((class, name)),
+                    Kind::Stray => {}
+                    Kind::Wrong(why) => wrong.push(format!("{}: {why}", path.display())),
                 }
             }
             if files.len() == before {
@@ -123,9 +131,9 @@ impl ImageFolder {
         }
         all_well(root, wrong)?;
         let (class, name) = &files[0];
-        let first = picture::header(&folders[*class as usize].join(name), most_pixels)?;
+        let first = picture::header(&folders[*class as usize].join(name), most_pixels, false)?;
         let (root, channels, size) = (root.to_owned(), None, None);
-        Ok(Self { root, classes, folders, files, first, channels, size, most_pixels })
+        Ok(Self { root, classes, folders, files, first, channels, size, most_pixels, exif: false })
     }
 
     /// Scales every image to this size, regardless of its proportions: by averaging where it shrinks, by interpolation
@@ -142,7 +150,24 @@ impl ImageFolder {
         Self { channels: Some(3), ..self }
     }
 
-    /// Converts every image to one channel, the brightness. Transparency is dropped.
+    /// Turns and mirrors every image as its EXIF data says, like `PIL.ImageOps.exif_transpose`: cameras save the pixels
+    /// of an upright picture as the sensor had them. Without this, pixels stay as they are stored, as in torchvision's
+    /// `ImageFolder`.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the first image cannot be read any more.
+    #[track_caller]
+    pub fn exif_transpose(self) -> Result<Self> {
+        here(|| {
+            let (class, name) = &self.files[0];
+            let first = picture::header(&self.folders[*class as usize].join(name), self.most_pixels, true)?;
+            Ok(Self { first, exif: true, ..self })
+        })
+    }
+
+    /// Converts every image to one channel, the brightness `0.299·R + 0.587·G + 0.114·B`, as PIL and torchvision do.
+    /// Transparency is dropped.
     #[must_use]
     pub fn gray(self) -> Self {
         Self { channels: Some(1), ..self }
@@ -171,7 +196,8 @@ impl ImageFolder {
         here(|| {
             let paths = (0..self.files.len()).filter_map(|index| self.path(index));
             let wrong = paths.filter_map(|path| {
-                let header = picture::header(&path, self.most_pixels).and_then(|header| self.fits(&path, header));
+                let header =
+                    picture::header(&path, self.most_pixels, self.exif).and_then(|header| self.fits(&path, header));
                 header.err().map(|error| error.to_string())
             });
             all_well(&self.root, wrong.collect())
@@ -221,7 +247,7 @@ impl Examples for ImageFolder {
     fn read(&self, index: usize) -> Result<(Array<f32>, u32)> {
         let (class, name) = &self.files[index];
         let path = self.folders[*class as usize].join(name);
-        let mut image = picture::read(&path, self.most_pixels, |header| self.fits(&path, header))?;
+        let mut image = picture::read(&path, self.most_pixels, self.exif, |header| self.fits(&path, header))?;
         let shape = self.shape();
         let (height, width) = (shape[1], shape[2]);
         if (image.height() as usize, image.width() as usize) != (height, width) {
@@ -264,16 +290,30 @@ fn entries(folder: &Path) -> Result<Vec<(OsString, PathBuf)>> {
     Ok(entries)
 }
 
-fn why_no_image(path: &Path) -> Option<&'static str> {
-    if path.is_dir() {
-        return Some("a folder inside of a class; put all images of a class directly into its folder");
+/// A file or folder in the folder of a class.
+enum Kind {
+    Image,
+    /// Not an image by its name.
+    Stray,
+    Wrong(&'static str),
+}
+
+impl Kind {
+    fn of(path: &Path) -> Self {
+        if path.is_dir() {
+            return Self::Wrong("a folder inside of a class; put all images of a class directly into its folder");
+        }
+        let extension = path.extension().map(|extension| extension.to_string_lossy().to_lowercase());
+        let is_of = |known: &[&str]| extension.as_deref().is_some_and(|extension| known.contains(&extension));
+        match (is_of(&EXTENSIONS), is_of(&OTHERS)) {
+            (true, _) if !path.is_file() => Self::Wrong("no file"),
+            (true, _) => Self::Image,
+            (_, true) => {
+                Self::Wrong("an image of a format that is not read (png, jpg, jpeg, bmp, pnm, pgm, ppm, pbm are)")
+            }
+            _ => Self::Stray,
+        }
     }
-    if !path.is_file() {
-        return Some("no file");
-    }
-    let extension = path.extension().map(|extension| extension.to_string_lossy().to_lowercase());
-    let is_image = extension.is_some_and(|extension| EXTENSIONS.contains(&&*extension));
-    (!is_image).then_some("not an image by its name (png, jpg, jpeg, bmp, pnm, pgm, ppm, pbm)")
 }
 
 /// Fails with the list of everything that is wrong in a folder, if anything is.
@@ -295,155 +335,4 @@ fn all_well(root: &Path, mut wrong: Vec<String>) -> Result<()> {
 }
 
 #[cfg(test)]
-mod tests {
-    use image::{GrayImage, RgbImage};
-
-    use super::*;
-    use crate::data::Dataset;
-
-    /// Writes an image of one colour, and creates its folder if necessary.
-    fn image(root: &Path, name: &str, [height, width]: [u32; 2], gray: u8) {
-        let path = root.join(name);
-        fs::create_dir_all(path.parent().unwrap()).unwrap();
-        RgbImage::from_pixel(width, height, image::Rgb([gray, gray, 0])).save(path).unwrap();
-    }
-
-    fn expect(result: Result<impl std::fmt::Debug>, parts: &[&str]) {
-        let error = result.unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Data, "{error}");
-        // Messages use this system's path separator.
-        let message = error.to_string().replace('\\', "/");
-        assert!(parts.iter().all(|part| message.contains(part)), "{parts:?}: {message}");
-    }
-
-    #[test]
-    fn classes_and_images_come_by_name() {
-        let root = tempfile::tempdir().unwrap();
-        let root = root.path();
-        image(root, "dog/10.png", [2, 3], 51);
-        image(root, "dog/1.bmp", [2, 3], 102);
-        image(root, "cat/x.PPM", [2, 3], 255);
-        fs::create_dir(root.join(".hidden")).unwrap();
-        fs::write(root.join("cat/.hidden"), "").unwrap();
-        let folder = ImageFolder::open(root).unwrap();
-        assert_eq!((folder.classes(), folder.len()), (&["cat".to_owned(), "dog".to_owned()][..], 3));
-        assert_eq!(folder.path(1), Some(root.join("dog").join("1.bmp")));
-        assert_eq!(folder.path(3), None);
-        folder.check().unwrap();
-        let dataset = Dataset::of(folder.clone()).unwrap();
-        assert_eq!(dataset.shape().unwrap(), Shape::from([3, 2, 3]));
-        assert_eq!(dataset.targets().unwrap(), [0, 1, 1]);
-        let examples = [0, 1, 2].map(|i| dataset.get(i).unwrap());
-        assert_eq!(
-            examples.each_ref().map(|(example, label)| (example.values()[0], example.values()[17], *label)),
-            [(1.0, 0.0, 0), (0.4, 0.0, 1), (0.2, 0.0, 1)]
-        );
-        let gray = Dataset::of(folder.gray().resize(1, 1)).unwrap();
-        assert_eq!(gray.shape().unwrap(), Shape::from([1, 1, 1]));
-        assert!(gray.get(0).unwrap().0.values()[0] > 0.5);
-    }
-
-    #[test]
-    fn images_of_other_sizes_are_named_or_resized() {
-        let root = tempfile::tempdir().unwrap();
-        let root = root.path();
-        image(root, "a/1.png", [4, 4], 0);
-        image(root, "a/2.png", [4, 5], 255);
-        image(root, "b/3.png", [8, 4], 255);
-        let folder = ImageFolder::open(root).unwrap();
-        expect(
-            folder.check(),
-            &["2 wrong", "a/2.png: 4 by 5 pixels", "b/3.png: 8 by 4 pixels", "has 4 by 4", "`resize`"],
-        );
-        let dataset = Dataset::of(folder.clone()).unwrap();
-        expect(dataset.get(1), &["a/2.png: 4 by 5 pixels"]);
-        assert!(dataset.get(0).is_ok());
-        let folder = folder.resize(6, 2);
-        folder.check().unwrap();
-        let (resized, _) = Dataset::of(folder.clone()).unwrap().get(2).unwrap();
-        assert_eq!(resized.values(), [[1.0; 24].as_slice(), &[0.0; 12]].concat());
-        let nothing = Dataset::of(folder.resize(0, 3)).unwrap().get(0).unwrap_err();
-        assert_eq!(nothing.kind(), ErrorKind::Argument, "{nothing}");
-    }
-
-    #[test]
-    fn images_with_other_channels_are_named_or_converted() {
-        let root = tempfile::tempdir().unwrap();
-        let root = root.path();
-        image(root, "a/1.png", [1, 1], 255);
-        GrayImage::from_raw(1, 1, vec![51]).unwrap().save(root.join("a/2.png")).unwrap();
-        let folder = ImageFolder::open(root).unwrap();
-        expect(folder.check(), &["a folder of images: ", "a/2.png: 1 channels", "first image has 3", "`rgb()`"]);
-        expect(Dataset::of(folder.clone()).unwrap().get(1), &["a/2.png: 1 channels"]);
-        assert_eq!(Dataset::of(folder.clone().rgb()).unwrap().get(1).unwrap().0.values(), [0.2; 3]);
-        assert_eq!(Dataset::of(folder.gray()).unwrap().get(1).unwrap().0.values(), [0.2]);
-    }
-
-    #[test]
-    fn misplaced_files_are_named() {
-        let root = tempfile::tempdir().unwrap();
-        let root = root.path();
-        expect(ImageFolder::open(root), &["no folders"]);
-        image(root, "a/1.png", [1, 1], 0);
-        image(root, "a/nested/1.png", [1, 1], 0);
-        image(root, "beside.png", [1, 1], 0);
-        fs::create_dir(root.join("empty")).unwrap();
-        fs::write(root.join("a/labels.txt"), "").unwrap();
-        expect(
-            ImageFolder::open(root),
-            &[
-                "4 wrong",
-                "a/labels.txt: not an image by its name",
-                "a/nested: a folder inside of a class",
-                "beside.png: a file beside",
-                "empty: a class without images",
-            ],
-        );
-        (0..20).for_each(|i| fs::write(root.join(format!("a/{i}.txt")), "").unwrap());
-        expect(ImageFolder::open(root), &["24 wrong", "and 14 more"]);
-        assert_eq!(ImageFolder::open(root.join("nowhere")).unwrap_err().kind(), ErrorKind::Io);
-        assert_eq!(ImageFolder::open(root.join("beside.png")).unwrap_err().kind(), ErrorKind::Io);
-    }
-
-    #[test]
-    fn text_under_the_name_of_an_image_is_named() {
-        let root = tempfile::tempdir().unwrap();
-        let root = root.path();
-        image(root, "a/2.png", [1, 1], 0);
-        fs::write(root.join("a/3.png"), "a text file").unwrap();
-        let folder = ImageFolder::open(root).unwrap();
-        expect(folder.check(), &["a folder of images: ", "a/3.png, byte ", "not a readable image"]);
-        expect(Dataset::of(folder).unwrap().get(1), &["a/3.png, byte "]);
-        fs::write(root.join("a/1.png"), "").unwrap();
-        expect(ImageFolder::open(root), &["a/1.png, byte 0"]);
-    }
-
-    /// The error comes before any pixel is allocated.
-    #[test]
-    fn a_first_image_beyond_the_limit_is_named() {
-        let root = tempfile::tempdir().unwrap();
-        let root = root.path();
-        fs::create_dir(root.join("a")).unwrap();
-        for (file, part) in [
-            ("P5 3000000 3000000 255\n", "3000000 by 3000000 pixels, and the limit is 67108864 pixels"),
-            ("P5 4294967295 4294967295 1\n", "4294967295 by 4294967295 pixels"),
-            ("P6 8000 8000 255\n", "8000 by 8000 pixels are announced by a file of 17 bytes"),
-        ] {
-            fs::write(root.join("a/1.ppm"), file).unwrap();
-            expect(ImageFolder::open(root), &["a/1.ppm, byte ", part]);
-        }
-        image(root, "a/1.ppm", [4, 4], 0);
-        assert_eq!(ImageFolder::open_with_limit(root, 16).unwrap().len(), 1);
-        expect(
-            ImageFolder::open_with_limit(root, 15),
-            &["a/1.ppm, byte ", "4 by 4 pixels, and the limit is 15 pixels"],
-        );
-        // The limit also applies to a size that the caller requests.
-        let wide =
-            |width| Dataset::of(ImageFolder::open_with_limit(root, 64).unwrap().resize(16, width)).unwrap().get(0);
-        assert!(wide(4).is_ok());
-        expect(wide(5), &["a/1.ppm: 4 by 4 pixels resized to 16 by 5 take 80 pixels in between, and the limit is 64"]);
-        let tall = Dataset::of(ImageFolder::open_with_limit(root, 64).unwrap().resize(17, 1)).unwrap();
-        expect(tall.get(0), &["17 by 1 take 68 pixels in between"]);
-    }
-}
+mod tests;

@@ -4,6 +4,7 @@ use std::io::{BufRead, BufReader, Cursor, Seek};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
+use image::metadata::Orientation;
 use image::{DynamicImage, ImageDecoder, ImageFormat, ImageReader, ImageResult, Limits};
 
 use super::file::unreadable;
@@ -29,6 +30,16 @@ impl Header {
         let (width, height) = decoder.dimensions();
         let channels = usize::from(decoder.color_type().channel_count());
         Self { channels, height: height as usize, width: width as usize }
+    }
+
+    /// The header of the image after this is applied.
+    fn turned(self, orientation: Orientation) -> Self {
+        use Orientation::{Rotate90, Rotate90FlipH, Rotate270, Rotate270FlipH};
+        let Self { channels, height, width } = self;
+        match orientation {
+            Rotate90 | Rotate270 | Rotate90FlipH | Rotate270FlipH => Self { channels, height: width, width: height },
+            _ => self,
+        }
     }
 
     /// Returns an error if the image has more than `most` pixels, or more than a file of this length can hold: decoders
@@ -59,18 +70,22 @@ impl Header {
 }
 
 /// Reads the header of an image file, which has at most `most` pixels, and no pixels.
-pub(super) fn header(path: &Path, most: u64) -> Result<Header> {
+pub(super) fn header(path: &Path, most: u64, exif: bool) -> Result<Header> {
     let file = crate::file::open(path).map_err(|error| unreadable(path, error))?;
     let length = file.metadata().map_err(|error| unreadable(path, error))?.len();
     let mut file = BufReader::new(file);
-    let header = guarded(|| decoder(&mut file, most).map(|(format, decoder)| (format, Header::of(&decoder))));
+    let header = guarded(|| {
+        let (format, mut decoder) = decoder(&mut file, most)?;
+        let orientation = if exif { decoder.orientation()? } else { Orientation::NoTransforms };
+        Ok((format, Header::of(&decoder).turned(orientation)))
+    });
     let header = header.and_then(|(format, header)| header.expect_pixels(format, length, most).map(|()| header));
     header.map_err(|what| wrong(path, file.stream_position().unwrap_or(0), &what))
 }
 
 /// Reads the image of a file, which has at most `most` pixels, if its header passes `check`: no memory is spent on the
-/// pixels of others.
-pub(super) fn read(path: &Path, most: u64, check: impl Fn(Header) -> Result<()>) -> Result<DynamicImage> {
+/// pixels of others. Turns it as its EXIF data says, if `exif`.
+pub(super) fn read(path: &Path, most: u64, exif: bool, check: impl Fn(Header) -> Result<()>) -> Result<DynamicImage> {
     let file = crate::file::open(path).map_err(|error| unreadable(path, error))?;
     let length = file.metadata().map_err(|error| unreadable(path, error))?.len();
     if length > MOST {
@@ -79,13 +94,18 @@ pub(super) fn read(path: &Path, most: u64, check: impl Fn(Header) -> Result<()>)
     let bytes = crate::file::contents(file).map_err(|error| unreadable(path, error))?;
     let mut cursor = Cursor::new(&bytes[..]);
     let read = guarded(|| {
-        let (format, decoder) = decoder(&mut cursor, most)?;
-        let header = Header::of(&decoder);
+        let (format, mut decoder) = decoder(&mut cursor, most)?;
+        let orientation = if exif { decoder.orientation()? } else { Orientation::NoTransforms };
+        let header = Header::of(&decoder).turned(orientation);
         if let Err(what) = header.expect_pixels(format, length, most) {
             return Ok(Err(wrong(path, 0, &what)));
         }
         Ok(match check(header) {
-            Ok(()) => Ok((format, DynamicImage::from_decoder(decoder)?)),
+            Ok(()) => {
+                let mut image = DynamicImage::from_decoder(decoder)?;
+                image.apply_orientation(orientation);
+                Ok((format, image))
+            }
             Err(error) => Err(error),
         })
     });
@@ -145,6 +165,9 @@ pub(super) fn write(image: DynamicImage, channels: usize, example: &mut [f32]) {
     let color = image.color();
     let is_wide = color.bits_per_pixel() > 8 * u16::from(color.channel_count());
     match (channels, is_wide) {
+        // The decoder's own gray has the weights of Rec. 709.
+        (1, false) if color.has_color() => luma(&image.into_rgb8(), example),
+        (1, true) if color.has_color() => luma(&image.into_rgb16(), example),
         (1, false) => planes::<u8>(&image.into_luma8(), channels, example),
         (2, false) => planes::<u8>(&image.into_luma_alpha8(), channels, example),
         (3, false) => planes::<u8>(&image.into_rgb8(), channels, example),
@@ -153,6 +176,20 @@ pub(super) fn write(image: DynamicImage, channels: usize, example: &mut [f32]) {
         (2, true) => planes::<u16>(&image.into_luma_alpha16(), channels, example),
         (3, true) => planes::<u16>(&image.into_rgb16(), channels, example),
         (_, true) => planes::<u16>(&image.into_rgba16(), channels, example),
+    }
+}
+
+/// The weights of red, green and blue in gray, of Rec. 601, in units of 2⁻¹⁶: those of PIL, and so of torchvision.
+const WEIGHTS: [u64; 3] = [19_595, 38_470, 7_471];
+
+/// Writes the gray of colour pixels, rounded to an integer as PIL does.
+fn luma<T: image::Primitive + Into<f32> + Into<u64>>(pixels: &[T], example: &mut [f32]) {
+    let white: f32 = T::DEFAULT_MAX_VALUE.into();
+    for (gray, pixel) in example.iter_mut().zip(pixels.chunks_exact(3)) {
+        let sum: u64 = pixel.iter().zip(WEIGHTS).map(|(&sample, weight)| Into::<u64>::into(sample) * weight).sum();
+        #[expect(clippy::cast_precision_loss, reason = "at most 16 bits")]
+        let rounded = ((sum + (1 << 15)) >> 16) as f32;
+        *gray = rounded / white;
     }
 }
 
@@ -175,7 +212,7 @@ mod tests {
     use super::*;
 
     fn numbers(path: &Path, channels: usize) -> Result<Vec<f32>> {
-        let image = read(path, MOST_PIXELS, |_| Ok(()))?;
+        let image = read(path, MOST_PIXELS, false, |_| Ok(()))?;
         let mut example = vec![0.0; channels * image.width() as usize * image.height() as usize];
         write(image, channels, &mut example);
         Ok(example)
@@ -197,6 +234,30 @@ mod tests {
         assert_eq!(numbers(&path, 1).unwrap(), [1.0, 0.2]);
         ImageBuffer::<Rgb<u16>, _>::from_raw(1, 1, vec![0, 65_535, 1]).unwrap().save(&path).unwrap();
         assert_eq!(numbers(&path, 3).unwrap(), [0.0, 1.0, 1.0 / 65_535.0]);
+    }
+
+    /// The values are PIL's, `Image.convert("L")`.
+    #[test]
+    fn gray_is_that_of_pil() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("x.png");
+        for (pixel, gray) in [
+            ([255, 0, 0], 76),
+            ([0, 255, 0], 150),
+            ([0, 0, 255], 29),
+            ([255, 255, 255], 255),
+            ([1, 0, 1], 0),
+            ([0, 1, 0], 1),
+            ([10, 200, 30], 124),
+            ([123, 45, 67], 71),
+        ] {
+            RgbImage::from_raw(1, 1, pixel.to_vec()).unwrap().save(&path).unwrap();
+            assert_eq!(numbers(&path, 1).unwrap(), [gray as f32 / 255.0], "{pixel:?}");
+            RgbaImage::from_raw(1, 1, [&pixel[..], &[7]].concat()).unwrap().save(&path).unwrap();
+            assert_eq!(numbers(&path, 1).unwrap(), [gray as f32 / 255.0], "{pixel:?}");
+        }
+        ImageBuffer::<Rgb<u16>, _>::from_raw(1, 1, vec![65_535, 0, 0]).unwrap().save(&path).unwrap();
+        assert_eq!(numbers(&path, 1).unwrap(), [19_595.0 / 65_535.0]);
     }
 
     #[test]
@@ -250,7 +311,7 @@ mod tests {
         assert_eq!(numbers(&path, 1).unwrap(), [1.0]);
         for text in ["", "a text file", "GIF89a"] {
             fs::write(&path, text).unwrap();
-            for error in [numbers(&path, 1).unwrap_err(), header(&path, MOST_PIXELS).unwrap_err()] {
+            for error in [numbers(&path, 1).unwrap_err(), header(&path, MOST_PIXELS, false).unwrap_err()] {
                 assert!(error.to_string().contains("x.png, byte "), "{error}");
             }
         }
@@ -261,7 +322,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("x.png");
         fs::write(&path, ["P7\nWIDTH 2\n", &"H".repeat(70_000)].concat()).unwrap();
-        for error in [numbers(&path, 1).unwrap_err(), header(&path, MOST_PIXELS).unwrap_err()] {
+        for error in [numbers(&path, 1).unwrap_err(), header(&path, MOST_PIXELS, false).unwrap_err()] {
             assert!(error.message().len() < 600, "{error}");
         }
     }
@@ -291,14 +352,14 @@ mod tests {
             (&bmp(20_000), "20000 by 20000 pixels, and the limit is"),
         ] {
             fs::write(&path, file).unwrap();
-            for error in [numbers(&path, 1).unwrap_err(), header(&path, MOST_PIXELS).unwrap_err()] {
+            for error in [numbers(&path, 1).unwrap_err(), header(&path, MOST_PIXELS, false).unwrap_err()] {
                 assert_eq!(error.kind(), ErrorKind::Data, "{error}");
                 assert!(error.to_string().contains("x.png, byte ") && error.to_string().contains(part), "{error}");
             }
         }
         fs::write(&path, bmp(5)).unwrap();
-        assert_eq!(header(&path, 25).unwrap().width, 5);
-        let error = read(&path, 24, |_| Ok(())).unwrap_err().to_string();
+        assert_eq!(header(&path, 25, false).unwrap().width, 5);
+        let error = read(&path, 24, false, |_| Ok(())).unwrap_err().to_string();
         assert!(error.contains("5 by 5 pixels, and the limit is 24"), "{error}");
     }
 }

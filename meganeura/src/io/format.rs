@@ -7,12 +7,17 @@ use std::collections::BTreeMap;
 use safetensors::tensor::{Metadata, TensorInfo, TensorView};
 use safetensors::{Dtype, SafeTensorError, SafeTensors};
 
+use super::tensors::Tensors;
 use crate::error::bail;
 use crate::host::{HostBuffer, reserve, try_collect};
 use crate::{DType, Device, Error, ErrorKind, MAX_RANK, Result, Shape, Tensor};
 
 /// The maximum size of a header. The format defines it, and its readers enforce it.
 const MOST_HEADER: usize = 100_000_000;
+
+/// The start of a word of the header that says why a tensor of the original file is not in this one. Its key is the
+/// tensor's name.
+pub(super) const NOT_CONVERTED: &str = "not converted: ";
 
 /// A file with these tensors. Each is joined from parts of one type; tied tensors have aliases, each with the name
 /// under which the tensor is stored.
@@ -113,23 +118,47 @@ fn metadata(bytes: &[u8]) -> Result<impl Iterator<Item = (String, String)>> {
 }
 
 /// The contents of a file: its tensors, on `device`, and the words of its header.
-pub(super) fn read_all(bytes: &[u8], device: &Device) -> Result<(BTreeMap<String, Tensor>, BTreeMap<String, String>)> {
+pub(super) fn read_all(bytes: &[u8], device: &Device) -> Result<(Tensors, BTreeMap<String, String>)> {
     let file = parse(bytes)?;
-    let tensor = |(name, view): (&str, TensorView<'_>)| {
-        if view.shape().len() > MAX_RANK {
-            bail!(Checkpoint, "`{name}` has {} axes, {MAX_RANK} are the most", view.shape().len());
+    let words: BTreeMap<_, _> = metadata(bytes)?.collect();
+    let (mut tensors, mut refused) = (BTreeMap::new(), not_converted(&words));
+    for (name, view) in file.iter() {
+        match read_one(&view, device) {
+            Ok(tensor) => drop(tensors.insert(name.to_owned(), tensor)),
+            Err(error) if error.kind() == ErrorKind::Checkpoint => {
+                refused.insert(name.to_owned(), error.message().to_owned());
+            }
+            Err(error) => return Err(error.context(name)),
         }
-        if view.shape().contains(&0) {
-            bail!(Checkpoint, "`{name}` has no elements");
-        }
-        let shape = Shape::new(view.shape());
-        let tensor = match labels(&view) {
-            Some(labels) => labels.and_then(|labels| Tensor::indices(device, shape, &labels)),
-            None => floats(&view, device, shape),
-        };
-        Ok((name.to_owned(), tensor.map_err(|error| error.context(name))?))
-    };
-    Ok((file.iter().map(tensor).collect::<Result<_>>()?, metadata(bytes)?.collect()))
+    }
+    Ok((Tensors::new(tensors, refused), words))
+}
+
+/// A stored tensor by itself: floats in the device's precision, or labels.
+fn read_one(view: &TensorView<'_>, device: &Device) -> Result<Tensor> {
+    if view.shape().len() > MAX_RANK {
+        bail!(Checkpoint, "it has {} axes, {MAX_RANK} are the most", view.shape().len());
+    }
+    if view.shape().contains(&0) {
+        bail!(Checkpoint, "it has no elements: {:?}", view.shape());
+    }
+    let shape = Shape::new(view.shape());
+    match labels(view) {
+        Some(labels) => Tensor::indices(device, shape, &labels?),
+        None => floats(view, device, shape),
+    }
+}
+
+/// The reasons that tensors of the original file are not in this one, by name.
+pub(super) fn not_converted(words: &BTreeMap<String, String>) -> BTreeMap<String, String> {
+    let reasons =
+        words.iter().filter_map(|(name, why)| Some((name.clone(), why.strip_prefix(NOT_CONVERTED)?.to_owned())));
+    reasons.collect()
+}
+
+/// The words of the header of a file.
+pub(super) fn words(bytes: &[u8]) -> Result<BTreeMap<String, String>> {
+    Ok(metadata(bytes)?.collect())
 }
 
 /// The aliases of tied tensors, each with the name under which the tensor is stored.
@@ -153,12 +182,12 @@ pub(super) fn read(stored: &TensorView<'_>, current: &Tensor) -> Result<Tensor> 
         bail!(Checkpoint, "{:?} in the file, {} in the model", stored.shape(), current.shape());
     }
     let shape: Shape = current.shape();
-    let data = stored.data();
     if !current.ty().dtype.is_float() {
-        let Dtype::U32 = stored.dtype() else {
+        // PyTorch's indices have 64 bits.
+        let Some(labels) = labels(stored) else {
             bail!(Checkpoint, "{} in the file, {} in the model", stored.dtype(), current.ty().dtype);
         };
-        return Tensor::indices(current.device(), shape, &numbers(data, u32::from_le_bytes)?);
+        return Tensor::indices(current.device(), shape, &labels?);
     }
     floats(stored, current.device(), shape)
 }
@@ -304,6 +333,24 @@ mod tests {
         assert_eq!(header.metadata().clone().unwrap().into_iter().collect::<BTreeMap<_, _>>(), words);
         assert_eq!((length + 8) % 8, 0);
         assert_eq!(SafeTensors::deserialize(&written).unwrap().tensor("w").unwrap().data(), [0; 4]);
+    }
+
+    #[test]
+    fn integers_of_any_width_become_indices_if_they_fit() {
+        let current = Tensor::indices(&Device::cpu(), [2], &[7, 7]).unwrap();
+        let load = |dtype, data: &[u8]| read(&TensorView::new(dtype, vec![2], data).unwrap(), &current);
+        let longs = |numbers: [i64; 2]| numbers.map(i64::to_le_bytes).concat();
+        assert_eq!(load(Dtype::I64, &longs([0, 4_294_967_295])).unwrap().to_u32_vec().unwrap(), [0, u32::MAX]);
+        assert_eq!(load(Dtype::I32, &[1, 0, 0, 0, 2, 0, 0, 0]).unwrap().to_u32_vec().unwrap(), [1, 2]);
+        assert_eq!(load(Dtype::U8, &[255, 0]).unwrap().to_u32_vec().unwrap(), [255, 0]);
+        for (dtype, data, part) in [
+            (Dtype::I64, longs([0, -1]), "-1 is below 0"),
+            (Dtype::I64, longs([0, 1 << 32]), "4294967296 is above"),
+            (Dtype::F32, vec![0; 8], "F32 in the file, u32 in the model"),
+        ] {
+            let error = load(dtype, &data).unwrap_err();
+            assert!(error.kind() == ErrorKind::Checkpoint && error.message().contains(part), "{error}");
+        }
     }
 
     #[test]

@@ -6,9 +6,10 @@ use safetensors::SafeTensors;
 use safetensors::tensor::TensorView;
 
 use super::names::{Names, Part};
+use super::peft::{self, Settings};
 use super::report::{LISTED, Lone, and_more};
 use super::{LoadReport, format};
-use crate::error::bail;
+use crate::error::{bail, shortened};
 use crate::module::{Leaf, Module, ModuleExt, Role, tie};
 use crate::{Error, ErrorKind, Result, Tensor};
 
@@ -29,14 +30,31 @@ impl Loaded {
     /// Reads the values in `bytes` for a model. If `exactly`, both sides must have the same names, and
     /// [`put`](Self::put) restores the ties of the saved model.
     pub(super) fn read<M: Module + ?Sized>(module: &M, bytes: &[u8], names: &Names, exactly: bool) -> Result<Self> {
+        Self::read_adapted(module, bytes, names, exactly, || Ok(None))
+    }
+
+    /// Like [`read`](Self::read). If the file has adapters of PEFT, their scales are those of these settings.
+    pub(super) fn read_adapted<M: Module + ?Sized>(
+        module: &M,
+        bytes: &[u8],
+        names: &Names,
+        exactly: bool,
+        settings: impl FnOnce() -> Result<Option<Settings>>,
+    ) -> Result<Self> {
         names.check()?;
         let file = format::parse(bytes)?;
         let mut found = Found::new(&file, &format::aliases(bytes, &file)?, names)?;
+        found.refuse(format::not_converted(&format::words(bytes)?), names);
         for leaf in module.leaves().iter().filter(|leaf| leaf.role != Role::Constant) {
             found.read(leaf)?;
         }
+        let is_of_peft = file.names().iter().any(|name| peft::is_peft(name));
+        if let (true, Some(settings)) = (is_of_peft, if is_of_peft { settings()? } else { None }) {
+            found.scale(module, settings)?;
+        }
         let ties = if exactly { found.ties() } else { Vec::new() };
         let (tensors, mut report) = found.finish()?;
+        expect_adapters_placed(&report, is_of_peft)?;
         if exactly {
             report.strict().map_err(|error| error.context("the file is of another model; nothing was loaded"))?;
             report.shared.clear();
@@ -61,6 +79,23 @@ impl Loaded {
 /// The identity of data in a file: the name under which it is stored, and the part.
 type Data = (String, Part);
 
+/// Refuses a file whose adapters, or what was trained with them, find no place: the model would compute something else
+/// than the one that was saved.
+fn expect_adapters_placed(report: &LoadReport, is_of_peft: bool) -> Result<()> {
+    let Some(name) = report.unexpected.iter().find(|name| is_of_peft || peft::is_part(name)) else { return Ok(()) };
+    let reason = match peft::is_part(name) {
+        true => "is a part of an adapter, and the model has no place for it",
+        false => "was trained with the adapters of the file, and the model has no place for it",
+    };
+    bail!(
+        Checkpoint,
+        "`{}` {reason}; nothing was loaded. `Lora::attach` makes places, the rules of `Names` lead there, and `Names::ignore` \
+         leaves it out on purpose\n{}",
+        shortened(name),
+        report.difference()
+    )
+}
+
 /// A name in the file, or a part of its tensor.
 struct Entry<'a> {
     /// The name in the file.
@@ -74,6 +109,8 @@ struct Entry<'a> {
 struct Found<'a> {
     /// By the paths that the rules make of the names.
     entries: BTreeMap<String, Entry<'a>>,
+    /// The names and reasons of tensors that were not converted, by the paths that the rules make of the names.
+    refused: BTreeMap<String, (String, String)>,
     ignored: Vec<String>,
     /// By the leaf's first path.
     tensors: HashMap<String, Tensor>,
@@ -119,7 +156,19 @@ impl<'a> Found<'a> {
             }
         }
         let (loaded, missing, mismatched) = (Vec::new(), Vec::new(), Vec::new());
-        Ok(Self { entries, ignored, tensors: HashMap::new(), used: HashMap::new(), loaded, missing, mismatched })
+        let (tensors, used, refused) = (HashMap::new(), HashMap::new(), BTreeMap::new());
+        Ok(Self { entries, refused, ignored, tensors, used, loaded, missing, mismatched })
+    }
+
+    /// Takes the tensors of the original file that were not converted. A model that needs one cannot be loaded.
+    fn refuse(&mut self, refused: BTreeMap<String, String>, names: &Names) {
+        for (name, why) in refused {
+            let paths = names.paths(&name);
+            if paths.is_empty() {
+                self.ignored.push(name.clone());
+            }
+            self.refused.extend(paths.into_iter().map(|(path, _)| (path, (name.clone(), why.clone()))));
+        }
     }
 
     /// The paths of each tensor that has several, first the one under which it is stored.
@@ -140,7 +189,13 @@ impl<'a> Found<'a> {
         let lone = || Lone { path: leaf.path.clone(), name: None, shape: leaf.ty().shape.dims().to_vec() };
         let all: Vec<_> = leaf.paths().filter_map(|path| self.entries.get_key_value(path)).collect();
         let Some((name, Entry { view, data, .. })) = all.first() else {
-            self.missing.push(lone());
+            match leaf.paths().find_map(|path| Some((path, self.refused.remove(path)?))) {
+                Some((_, (name, why))) => {
+                    let message = format!("`{}`: {}", shortened(&name), shortened(&why));
+                    self.mismatched.push(Mismatch { leaf: lone(), message });
+                }
+                None => self.missing.push(lone()),
+            }
             return Ok(());
         };
         for (_, entry) in &all {
@@ -172,6 +227,25 @@ impl<'a> Found<'a> {
         Ok(())
     }
 
+    /// Gives the adapters of a model the scales of the file's settings, unless the file has them.
+    fn scale<M: Module + ?Sized>(&mut self, module: &M, settings: Settings) -> Result<()> {
+        let leaves = module.leaves();
+        let ranks: HashMap<&str, usize> = leaves
+            .iter()
+            .filter_map(|leaf| Some((leaf.path.strip_suffix("lora_a")?, *leaf.ty().shape.dims().first()?)))
+            .collect();
+        for leaf in &leaves {
+            let rank = leaf.path.strip_suffix("lora_scale").and_then(|adapter| ranks.get(adapter));
+            let Some(&rank) = rank.filter(|_| !self.tensors.contains_key(&leaf.path)) else { continue };
+            let value = leaf.value();
+            let scale = Tensor::from_f64(value.device(), value.shape(), &[settings.scale(rank)]);
+            self.tensors.insert(leaf.path.clone(), scale.map_err(|error| error.context(&leaf.path))?);
+            self.missing.retain(|lone| lone.path != leaf.path);
+            self.loaded.push(leaf.path.clone());
+        }
+        Ok(())
+    }
+
     fn finish(mut self) -> Result<(HashMap<String, Tensor>, LoadReport)> {
         let mut unexpected = Vec::new();
         for (path, Entry { name, data, view }) in self.entries {
@@ -184,6 +258,8 @@ impl<'a> Found<'a> {
                 _ => unexpected.push(Lone { path, name: Some(name), shape: view.shape().to_vec() }),
             }
         }
+        let refused = self.refused.into_iter();
+        unexpected.extend(refused.map(|(path, (name, _))| Lone { path, name: Some(name), shape: Vec::new() }));
         let describe = |mismatch: &Mismatch| format!("  {}", mismatch.describe(&unexpected));
         let mut mismatched: Vec<_> = self.mismatched.iter().take(LISTED).map(describe).collect();
         mismatched.extend(and_more(self.mismatched.len()));

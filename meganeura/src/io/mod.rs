@@ -12,6 +12,7 @@ pub(crate) mod disk;
 mod format;
 mod load;
 mod names;
+mod peft;
 mod prefix;
 #[cfg(feature = "pt")]
 mod pt;
@@ -26,9 +27,9 @@ use std::path::Path;
 pub(crate) use load::Loaded;
 pub use names::Names;
 pub use report::LoadReport;
+pub use tensors::{Tensors, tensors_from_safetensors, tensors_to_safetensors_async};
 #[cfg(not(target_family = "wasm"))]
 pub use tensors::{load_tensors, save_tensors, tensors_to_safetensors};
-pub use tensors::{tensors_from_safetensors, tensors_to_safetensors_async};
 
 use crate::error::{bail, here, here_async};
 use crate::module::Module;
@@ -134,6 +135,10 @@ pub trait Checkpoint: Module {
     /// Replaces parameters and buffers by those with the same names in a file. Floats of 64, 32 and 16 bits and bf16
     /// are read, and rounded to the device's precision.
     ///
+    /// Every tensor of a file with low-rank adapters must find its place, or be [ignored](Names::ignore) on purpose. The
+    /// scales of PEFT's adapters are those of `adapter_config.json` in the same folder, if there is one; settings in it
+    /// that change the result in other ways, such as `use_dora`, are an error.
+    ///
     /// Values change, and ties do not: parameters that share memory in the file stay tensors of their own where this
     /// model has them apart. They get equal values, and [`LoadReport::shared`] names them.
     ///
@@ -192,7 +197,8 @@ pub trait Checkpoint: Module {
             let path = path.as_ref();
             let bytes = as_safetensors(disk::read(path).map_err(|error| io_error("read", path, error))?);
             let bytes = bytes.map_err(|error| error.context(path.display()))?;
-            self.load_safetensors_with(&bytes, names).map_err(|error| error.context(path.display()))
+            let loaded = Loaded::read_adapted(self, &bytes, names, false, || peft::Settings::beside(path));
+            loaded.and_then(|loaded| loaded.put(self)).map_err(|error| error.context(path.display()))
         })
     }
 
@@ -212,21 +218,36 @@ impl<M: Module + ?Sized> Checkpoint for M {}
 /// Converts a file that `torch.save` wrote to the bytes of a safetensors file (the feature `pt`).
 ///
 /// Names are the keys of the nested dictionaries, joined by dots: `model.conv1.weight` for a program that saved
-/// `{"model": net.state_dict(), …}`. Anything that is not a tensor is left out. Tensors that are the same view of the
-/// same memory are stored once, under the first of their names; the header has the others. Such a file is a program for
-/// Python; none of it is run here. [`load`](Checkpoint::load) and [`load_tensors`] call this for such files.
+/// `{"model": net.state_dict(), …}`. A key that is not a text is shown as it is written: `ema.0.999.weight`. Anything
+/// that is not a tensor is left out. Tensors that are the same view of the same memory are stored once, under the first
+/// of their names; the header has the others. Such a file is a program for Python; none of it is run here.
+/// [`load`](Checkpoint::load) and [`load_tensors`] call this for such files.
+///
+/// A tensor of a kind that is not supported is left out, and the others are converted: complex numbers, quantised,
+/// sparse and nested tensors, and views that repeat their numbers to more than 8 times the size of the file and 4 MiB.
+/// The `__metadata__` of the result says why, under the tensor's name: [`Tensors::refused`] has it, and loading a model
+/// that needs such a tensor is an error that names it.
+///
+/// Time and memory are proportional to the size of the file, whatever is in it.
 ///
 /// # Errors
 ///
 /// Fails with [`Checkpoint`](ErrorKind::Checkpoint) if the file is truncated or not an archive of PyTorch 1.6 or later;
 /// if it would call anything that does not describe tensors, which the message names, as files with whole modules,
-/// NumPy numbers or a `Namespace` do; if values contain each other in a cycle, or are nested more than 64 deep; if
-/// elements are complex; if two tensors have the same name; or if the tensors are larger than 64 times the file, as
-/// only views that repeat their numbers are.
+/// NumPy numbers or a `Namespace` do; if values contain each other in a cycle, or are nested more than 64 deep; if two
+/// tensors have the same name; if a key of a dictionary with tensors is bytes or an object; if references describe much
+/// more than the file holds; or if no tensor is supported.
 #[cfg(feature = "pt")]
 #[track_caller]
 pub fn safetensors_from_pt(bytes: &[u8]) -> Result<Vec<u8>> {
     here(|| pt::to_safetensors(bytes))
+}
+
+/// The result of [`safetensors_from_pt`], and the number of steps that it took.
+#[cfg(all(feature = "pt", feature = "testing"))]
+#[doc(hidden)]
+pub fn steps_of_pt(bytes: &[u8]) -> (Result<Vec<u8>>, usize) {
+    pt::counted(bytes)
 }
 
 /// The start of archives of `torch.save`, and of their earlier format.

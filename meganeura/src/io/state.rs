@@ -65,6 +65,7 @@ impl OptimizerState {
     pub fn from_safetensors(bytes: &[u8], device: &Device) -> Result<Self> {
         here(|| {
             let (tensors, mut words) = format::read_all(bytes, device)?;
+            let tensors = tensors.complete()?;
             if let Some((name, tensor)) = tensors.iter().find(|(_, tensor)| !tensor.ty().dtype.is_float()) {
                 bail!(Checkpoint, "`{name}` is {}, and an optimizer remembers floats", tensor.ty());
             }

@@ -1,22 +1,136 @@
 //! Files of tensors by name, without a model.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, btree_map};
+use std::ops::{Deref, Index};
 #[cfg(not(target_family = "wasm"))]
 use std::path::Path;
 
 use super::format;
 #[cfg(not(target_family = "wasm"))]
 use super::{disk, io_error};
-use crate::error::{bail, here, here_async};
+use crate::error::{bail, here, here_async, shortened};
 #[cfg(not(target_family = "wasm"))]
 use crate::wait::block_on;
 use crate::{Device, Result, Tensor};
+
+/// The tensors of a file, by name: a map, and a report of those that are not in it.
+///
+/// A file may have tensors that [`Tensor`] cannot hold, such as one of complex numbers beside the weights of a model.
+/// The others are read; [`refused`](Self::refused) has the reasons. [`tensor`](Self::tensor) and an index name them, and
+/// [`complete`](Self::complete) makes them an error.
+///
+/// ```
+/// use meganeura::io::tensors_from_safetensors;
+/// use meganeura::prelude::*;
+///
+/// let header = br#"{"x":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"empty":{"dtype":"F32","shape":[0],"data_offsets":[4,4]}}"#;
+/// let mut file = (header.len() as u64).to_le_bytes().to_vec();
+/// file.extend([&header[..], &1.5_f32.to_le_bytes()].concat());
+///
+/// let tensors = tensors_from_safetensors(&file, &Device::cpu())?;
+/// assert_eq!(tensors["x"].to_vec()?, [1.5]);
+/// assert_eq!(tensors.refused()["empty"], "it has no elements: [0]");
+/// assert!(tensors.tensor("empty").is_err());
+/// # Ok::<(), meganeura::Error>(())
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct Tensors {
+    tensors: BTreeMap<String, Tensor>,
+    refused: BTreeMap<String, String>,
+}
+
+impl Tensors {
+    pub(super) fn new(tensors: BTreeMap<String, Tensor>, refused: BTreeMap<String, String>) -> Self {
+        Self { tensors, refused }
+    }
+
+    /// The tensors of the file that could not be read, each with the reason.
+    #[must_use]
+    pub fn refused(&self) -> &BTreeMap<String, String> {
+        &self.refused
+    }
+
+    /// The tensor of this name.
+    ///
+    /// # Errors
+    ///
+    /// Fails with [`Checkpoint`](crate::ErrorKind::Checkpoint) if the file has no such tensor, or one that could not be
+    /// read; the message says why.
+    #[track_caller]
+    pub fn tensor(&self, name: &str) -> Result<&Tensor> {
+        here(|| match (self.tensors.get(name), self.refused.get(name)) {
+            (Some(tensor), _) => Ok(tensor),
+            (None, Some(why)) => bail!(Checkpoint, "`{}`: {why}", shortened(name)),
+            (None, None) => bail!(Checkpoint, "the file has no tensor `{}`", shortened(name)),
+        })
+    }
+
+    /// The tensors, if every one of the file could be read.
+    ///
+    /// # Errors
+    ///
+    /// Fails with [`Checkpoint`](crate::ErrorKind::Checkpoint), which names the first that could not be read, and the
+    /// reason.
+    #[track_caller]
+    pub fn complete(self) -> Result<BTreeMap<String, Tensor>> {
+        here(|| match self.refused.first_key_value() {
+            None => Ok(self.tensors),
+            Some((name, why)) => bail!(Checkpoint, "`{}`: {why}", shortened(name)),
+        })
+    }
+}
+
+impl Deref for Tensors {
+    type Target = BTreeMap<String, Tensor>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.tensors
+    }
+}
+
+impl Index<&str> for Tensors {
+    type Output = Tensor;
+
+    /// # Panics
+    ///
+    /// Panics where [`tensor`](Self::tensor) fails.
+    fn index(&self, name: &str) -> &Tensor {
+        self.tensor(name).unwrap_or_else(|error| panic!("{error}"))
+    }
+}
+
+/// The tensors that were read.
+impl From<Tensors> for BTreeMap<String, Tensor> {
+    fn from(tensors: Tensors) -> Self {
+        tensors.tensors
+    }
+}
+
+impl IntoIterator for Tensors {
+    type Item = (String, Tensor);
+    type IntoIter = btree_map::IntoIter<String, Tensor>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.tensors.into_iter()
+    }
+}
+
+impl<'a> IntoIterator for &'a Tensors {
+    type Item = (&'a String, &'a Tensor);
+    type IntoIter = btree_map::Iter<'a, String, Tensor>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.tensors.iter()
+    }
+}
 
 /// Reads every tensor of a safetensors file, by name: weights of a model that is yet to be written, data, or results of
 /// another program.
 ///
 /// Floats of 64, 32 and 16 bits and bf16 are rounded to the device's precision. Integers become `u32`, the type of
-/// labels. Names that share memory in the file are all there.
+/// labels. Names that share memory in the file are all there. A tensor is [refused](Tensors::refused) by name, and the
+/// others are read, if it has no elements or more than [`MAX_RANK`](crate::MAX_RANK) axes, if its numbers have another
+/// type, or if an integer is negative or above `u32::MAX`.
 ///
 /// ```
 /// use meganeura::io::{load_tensors, save_tensors};
@@ -38,12 +152,10 @@ use crate::{Device, Result, Tensor};
 /// # Errors
 ///
 /// Fails with [`Io`](crate::ErrorKind::Io) if the file cannot be read; with
-/// [`Checkpoint`](crate::ErrorKind::Checkpoint) if it is truncated or malformed, if a tensor has no elements or more
-/// than [`MAX_RANK`](crate::MAX_RANK) axes, if its numbers have another type, or if an integer is negative or above
-/// `u32::MAX`; and if the device fails.
+/// [`Checkpoint`](crate::ErrorKind::Checkpoint) if it is truncated or malformed; and if the device fails.
 #[cfg(not(target_family = "wasm"))]
 #[track_caller]
-pub fn load_tensors(path: impl AsRef<Path>, device: &Device) -> Result<BTreeMap<String, Tensor>> {
+pub fn load_tensors(path: impl AsRef<Path>, device: &Device) -> Result<Tensors> {
     here(|| {
         let path = path.as_ref();
         let bytes = disk::read(path).map_err(|error| io_error("read", path, error))?;
@@ -58,20 +170,24 @@ pub fn load_tensors(path: impl AsRef<Path>, device: &Device) -> Result<BTreeMap<
 ///
 /// Fails like [`load_tensors`].
 #[track_caller]
-pub fn tensors_from_safetensors(bytes: &[u8], device: &Device) -> Result<BTreeMap<String, Tensor>> {
+pub fn tensors_from_safetensors(bytes: &[u8], device: &Device) -> Result<Tensors> {
     here(|| read_all(bytes, device))
 }
 
-/// The tensors under all of their names. Names that share memory share a tensor.
-fn read_all(bytes: &[u8], device: &Device) -> Result<BTreeMap<String, Tensor>> {
-    let (mut tensors, words) = format::read_all(bytes, device)?;
-    let aliases: Vec<_> = words
-        .into_iter()
-        .filter(|(alias, _)| !tensors.contains_key(alias))
-        .filter_map(|(alias, name)| Some((alias, tensors.get(&name)?.clone())))
-        .collect();
-    tensors.extend(aliases);
-    Ok(tensors)
+/// The tensors under all of their names. Names that share memory share a tensor, or the reason why it was refused.
+fn read_all(bytes: &[u8], device: &Device) -> Result<Tensors> {
+    let (Tensors { mut tensors, mut refused }, words) = format::read_all(bytes, device)?;
+    for (alias, name) in words {
+        if tensors.contains_key(&alias) || refused.contains_key(&alias) {
+            continue;
+        }
+        if let Some(tensor) = tensors.get(&name).cloned() {
+            tensors.insert(alias, tensor);
+        } else if let Some(why) = refused.get(&name).cloned() {
+            refused.insert(alias, why);
+        }
+    }
+    Ok(Tensors { tensors, refused })
 }
 
 /// Writes tensors to a safetensors file, each under its name and with its own element type.
@@ -186,15 +302,23 @@ mod tests {
     fn unrepresentable_values_are_errors() {
         let device = Device::cpu();
         for (bytes, part) in [
-            (file(Dtype::I8, &[2], &[1, 255]), "x: -1 is below 0"),
-            (file(Dtype::I64, &[1], &[0, 0, 0, 0, 1, 0, 0, 0]), "x: 4294967296 is above 4294967295"),
-            (file(Dtype::U64, &[1], &[255; 8]), "x: 18446744073709551615 is above 4294967295"),
-            (file(Dtype::F8_E4M3, &[1], &[1]), "x: F8_E4M3 in the file"),
-            (file(Dtype::F32, &[0, 3], &[]), "`x` has no elements"),
-            (file(Dtype::U8, &[1; 9], &[1]), "`x` has 9 axes, 8 are the most"),
+            (file(Dtype::I8, &[2], &[1, 255]), "`x`: -1 is below 0"),
+            (file(Dtype::I64, &[1], &[0, 0, 0, 0, 1, 0, 0, 0]), "`x`: 4294967296 is above 4294967295"),
+            (file(Dtype::U64, &[1], &[255; 8]), "`x`: 18446744073709551615 is above 4294967295"),
+            (file(Dtype::F8_E4M3, &[1], &[1]), "`x`: F8_E4M3 in the file"),
+            (file(Dtype::F32, &[0, 3], &[]), "`x`: it has no elements"),
+            (file(Dtype::U8, &[1; 9], &[1]), "`x`: it has 9 axes, 8 are the most"),
             (vec![1, 2, 3], "not a complete safetensors file"),
         ] {
-            let error = tensors_from_safetensors(&bytes, &device).unwrap_err();
+            let read = tensors_from_safetensors(&bytes, &device);
+            if let Ok(tensors) = &read {
+                assert!(tensors.is_empty() && tensors.refused().len() == 1);
+                assert_eq!(
+                    tensors.tensor("x").unwrap_err().message(),
+                    tensors.clone().complete().unwrap_err().message()
+                );
+            }
+            let error = read.and_then(Tensors::complete).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Checkpoint, "{error}");
             assert!(error.to_string().contains(part), "{part}: {error}");
         }

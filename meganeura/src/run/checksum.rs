@@ -46,6 +46,12 @@ impl Checksum {
     }
 }
 
+/// The checksum that a checkpoint's state has for a file with these bytes.
+#[cfg(feature = "testing")]
+pub fn checksum_of(bytes: &[u8]) -> String {
+    Checksum::of(bytes).digits()
+}
+
 fn mixed(sum: u64, word: u64) -> u64 {
     (sum ^ word).wrapping_mul(0x0100_0000_01b3).rotate_left(29)
 }

@@ -97,6 +97,9 @@ use std::path::{Path, PathBuf};
 use std::sync::PoisonError;
 use std::time::Instant;
 
+#[cfg(feature = "testing")]
+#[doc(hidden)]
+pub use checksum::checksum_of;
 pub use interrupt::Interrupt;
 #[cfg(feature = "testing")]
 #[doc(hidden)]

@@ -1,4 +1,7 @@
-//! Limits on the time and memory for one input. Exceeding them is a fault, whatever the result.
+//! Limits on the time, memory and work for one input. Exceeding them is a fault, whatever the result.
+//!
+//! Memory is the peak of all allocations. Work is their sum: a deterministic measure, unlike time. A reader that copies
+//! a part of its input again and again does quadratic work before it takes any noticeable time.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::fs;
@@ -11,19 +14,40 @@ use std::time::{Duration, Instant};
 /// The time limit: a thousand times what the longest input needs, so that a busy machine causes no fault.
 pub const TIME: Duration = Duration::from_secs(4);
 
-/// The limit on additional memory: a few copies of the largest value that a reader may unpack.
-pub const MEMORY: usize = 128 << 20;
+/// The limits on one input, in bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// The peak of the additional memory.
+    pub memory: usize,
+    /// The sum of all allocations.
+    pub work: usize,
+}
+
+impl Limits {
+    /// For readers whose files may be packed: a few copies of the largest value that a reader may unpack.
+    pub const PACKED: Self = Self { memory: 128 << 20, work: usize::MAX };
+
+    /// Limits that grow with the input: a fixed amount, and multiples of its length.
+    pub const fn linear(fixed: usize, length: usize, memory: usize, work: usize) -> Self {
+        Self {
+            memory: fixed.saturating_add(length.saturating_mul(memory)),
+            work: fixed.saturating_add(length.saturating_mul(work)),
+        }
+    }
+}
 
 /// The system's allocator, with counters.
 pub struct Counting;
 
 static BYTES: AtomicUsize = AtomicUsize::new(0);
 static PEAK: AtomicUsize = AtomicUsize::new(0);
+static SUM: AtomicUsize = AtomicUsize::new(0);
 
 /// Counts an allocation, unless it was refused.
 fn granted(memory: *mut u8, bytes: usize) -> *mut u8 {
     if !memory.is_null() {
         PEAK.fetch_max(BYTES.fetch_add(bytes, Relaxed).wrapping_add(bytes), Relaxed);
+        SUM.fetch_add(bytes, Relaxed);
     }
     memory
 }
@@ -56,19 +80,24 @@ unsafe impl GlobalAlloc for Counting {
     }
 }
 
-/// The time and memory of reading an input.
+/// The resources that reading an input took.
 pub struct Used {
     time: Duration,
     memory: usize,
+    work: usize,
 }
 
 impl Used {
-    pub fn check(&self) -> Result<(), String> {
-        if self.time > TIME {
-            return Err(format!("took {:.1} seconds", self.time.as_secs_f64()));
+    pub fn check(&self, limits: Limits) -> Result<(), String> {
+        let Self { memory, work, time } = *self;
+        if time > TIME {
+            return Err(format!("took {:.1} seconds", time.as_secs_f64()));
         }
-        if self.memory > MEMORY {
-            return Err(format!("took {} bytes of memory", self.memory));
+        if memory > limits.memory {
+            return Err(format!("took {memory} bytes of memory, and {} are the limit", limits.memory));
+        }
+        if work > limits.work {
+            return Err(format!("allocated {work} bytes in sum, and {} are the limit", limits.work));
         }
         Ok(())
     }
@@ -106,10 +135,12 @@ pub fn within<R>(f: impl FnOnce() -> R) -> (R, Used) {
     DEADLINE.store(now() + 4 * u64::try_from(TIME.as_millis()).unwrap_or(u64::MAX), Relaxed);
     let before = BYTES.load(Relaxed);
     PEAK.store(before, Relaxed);
+    let sum = SUM.load(Relaxed);
     let start = Instant::now();
     let result = f();
     DEADLINE.store(u64::MAX, Relaxed);
-    (result, Used { time: start.elapsed(), memory: PEAK.load(Relaxed).saturating_sub(before) })
+    let memory = PEAK.load(Relaxed).saturating_sub(before);
+    (result, Used { time: start.elapsed(), memory, work: SUM.load(Relaxed).wrapping_sub(sum) })
 }
 
 /// Saves the input that is read next, in case the process does not survive it.

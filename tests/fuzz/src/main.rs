@@ -1,9 +1,11 @@
 //! Fuzzers of every reader of foreign input: checkpoints, optimizer states, data files, images, patterns, schedules.
 //!
 //! Each [`Target`] starts from well-formed inputs and its corpus. An input is mutated a few times, sometimes in ways
-//! that keep its framing intact (lengths, checksums, compression), and read. A fault is a panic, an abort, more than
-//! [`limits::TIME`] or [`limits::MEMORY`], an error of an undocumented kind, or a broken promise, such as leaving the
-//! model unchanged. The same seed gives the same inputs.
+//! that keep its framing intact (lengths, checksums, compression), and read. A fault is a panic, an abort, more time than
+//! [`limits::TIME`], more memory or work than the target's [`limits::Limits`], an error of an undocumented kind, or a
+//! broken promise, such as leaving the model unchanged. The same seed gives the same inputs.
+//!
+//! A target that refuses all of its mutated inputs fuzzes only the reader's first check, and fails.
 //!
 //! The input that caused a fault is in `target/fuzz/`; `--replay FILE --target NAME` reads it again. Once the fault is
 //! fixed, the input belongs in `corpus/`: the tests of this crate read the whole corpus.
@@ -21,7 +23,7 @@ use std::time::{Duration, Instant};
 use clap::Parser;
 use fastrand::Rng;
 
-use targets::Target;
+use targets::{Target, last_refusal};
 
 #[global_allocator]
 static ALLOCATOR: limits::Counting = limits::Counting;
@@ -31,6 +33,9 @@ const LONGEST: usize = 1 << 18;
 
 /// The number of inputs that a target keeps for further mutation.
 const KEPT: usize = 256;
+
+/// The number of inputs that are read even if there is no time left.
+const FEWEST: u64 = 512;
 
 #[derive(Parser, Debug)]
 #[command(name = "fuzz", about = "Fuzz every reader and parser")]
@@ -76,35 +81,50 @@ fn run(options: &Options) -> Result<(), String> {
     }
     if let Some(path) = &options.replay {
         let input = fs::read(path).map_err(|error| format!("{}: {error}", path.display()))?;
-        return chosen.iter().try_for_each(|target| read(&***target, &input));
+        return chosen.iter().try_for_each(|target| {
+            let is_accepted = read(&***target, &input)?;
+            println!("{}", if is_accepted { "accepted".to_owned() } else { format!("refused: {}", last_refusal()) });
+            Ok(())
+        });
     }
     fs::create_dir_all(&options.faults).map_err(|error| format!("{}: {error}", options.faults.display()))?;
     let share = Duration::from_secs(options.seconds) / u32::try_from(chosen.len()).expect("few targets");
     chosen.iter().try_for_each(|target| {
-        let count = fuzz(&***target, options.seed, share, &options.faults)?;
-        println!("{:<20} {count:>9} inputs, no fault", target.name());
+        let Count { inputs, accepted } = fuzz(&***target, options.seed, share, &options.faults)?;
+        println!("{:<20} {inputs:>9} inputs, {accepted:>9} accepted, no fault", target.name());
         Ok(())
     })
 }
 
-/// Reads mutated inputs until the time is over. Returns their number.
-fn fuzz(target: &dyn Target, seed: u64, time: Duration, faults: &Path) -> Result<u64, String> {
-    let (start, mut rng, mut count) = (Instant::now(), Rng::with_seed(seed), 0);
+/// The number of mutated inputs, and of those that the reader accepted.
+#[derive(Default)]
+struct Count {
+    inputs: u64,
+    accepted: u64,
+}
+
+/// Reads mutated inputs until the time is over.
+fn fuzz(target: &dyn Target, seed: u64, time: Duration, faults: &Path) -> Result<Count, String> {
+    let (start, mut rng, mut count) = (Instant::now(), Rng::with_seed(seed), Count::default());
     let path = faults.join(target.name());
     let mut inputs = target.seeds();
-    for input in &inputs {
-        // Otherwise, only the reader's first check would be fuzzed.
-        target.accepts(input).map_err(|why| format!("{} refuses its own seed: {why}", target.name()))?;
-    }
-    inputs.extend(corpus(target.name()));
     let found = |what: String| format!("{}: {what}\n  the input is {}", target.name(), path.display());
     for input in &inputs {
+        // Otherwise, only the reader's first check would be fuzzed.
         limits::remember(&path, input);
-        read(target, input).map_err(found)?;
+        if !read(target, input).map_err(found)? {
+            return Err(format!("{} refuses its own seed: {}", target.name(), last_refusal()));
+        }
     }
-    while start.elapsed() < time {
+    for input in corpus(target.name()) {
+        limits::remember(&path, &input);
+        read(target, &input).map_err(found)?;
+        inputs.push(input);
+    }
+    while count.inputs < FEWEST || start.elapsed() < time {
         let mut input = inputs[rng.usize(..inputs.len())].clone();
-        for _ in 0..1 << rng.u32(..5) {
+        // Half of them are changed once, so that some remain well-formed.
+        for _ in 0..1 << rng.u32(..10).saturating_sub(5) {
             match rng.u8(..4) {
                 0 => target.reshape(&mut input, &mut rng),
                 1 if !target.words().is_empty() => {
@@ -117,22 +137,27 @@ fn fuzz(target: &dyn Target, seed: u64, time: Duration, faults: &Path) -> Result
         }
         // Saved before it is read, so that it survives an abort.
         limits::remember(&path, &input);
-        read(target, &input).map_err(found)?;
-        count += 1;
+        count.accepted += u64::from(read(target, &input).map_err(found)?);
+        count.inputs += 1;
         // Some mutated inputs are kept for further mutation, whether or not they were accepted.
         if rng.u32(..64) == 0 {
             if inputs.len() < KEPT { inputs.push(input) } else { inputs[rng.usize(..KEPT)] = input }
         }
     }
     drop(fs::remove_file(&path));
+    if count.accepted == 0 {
+        let Count { inputs, .. } = count;
+        return Err(format!("{} accepts none of {inputs} mutated inputs, so it fuzzes very little", target.name()));
+    }
     Ok(count)
 }
 
-/// Reads an input within the limits. The error is the fault that it found.
-fn read(target: &dyn Target, input: &[u8]) -> Result<(), String> {
+/// Reads an input within the limits. `true` if it was accepted; the error is the fault that it found.
+fn read(target: &dyn Target, input: &[u8]) -> Result<bool, String> {
     let (result, used) = limits::within(|| catch_unwind(AssertUnwindSafe(|| target.read(input))));
-    result.unwrap_or_else(|_| Err("the reader panicked; its message stands above".to_owned()))?;
-    used.check()
+    let is_accepted = result.unwrap_or_else(|_| Err("the reader panicked; its message stands above".to_owned()))?;
+    used.check(target.limits(input.len()))?;
+    Ok(is_accepted)
 }
 
 /// The inputs in `corpus/`, sorted by name.
@@ -146,6 +171,7 @@ fn corpus(target: &str) -> Vec<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::limits::Limits;
 
     #[test]
     fn every_target_reads_its_seeds_its_corpus_and_a_few_changes_of_them() {
@@ -177,26 +203,56 @@ mod tests {
             vec![vec![0]]
         }
 
-        fn accepts(&self, _: &[u8]) -> Result<(), String> {
-            Ok(())
+        fn limits(&self, length: usize) -> Limits {
+            Limits::linear(1 << 16, length, 16, 64)
         }
 
-        fn read(&self, _: &[u8]) -> Result<(), String> {
+        fn read(&self, input: &[u8]) -> Result<bool, String> {
             match self.0 {
                 0 => panic!("as a reader might"),
                 1 => return Err("a promise was broken".to_owned()),
-                2 => drop(std::hint::black_box(vec![1_u8; limits::MEMORY + 1])),
+                2 => drop(std::hint::black_box(vec![1_u8; (1 << 16) + 16 * input.len() + 1])),
+                // A copy of the rest at every byte: quadratic work in linear memory.
+                3 => (0..input.len()).for_each(|at| drop(std::hint::black_box(input[at..].to_vec()))),
                 _ => std::thread::sleep(limits::TIME + Duration::from_millis(10)),
             }
-            Ok(())
+            Ok(true)
         }
     }
 
     #[test]
     fn faults_are_found() {
-        for (fault, words) in [(0, "panicked"), (1, "promise"), (2, "bytes of memory"), (3, "seconds")] {
-            let error = read(&Faulty(fault), &[]).unwrap_err();
+        for (fault, words) in [(0, "panicked"), (1, "promise"), (2, "of memory"), (3, "in sum"), (4, "seconds")] {
+            let error = read(&Faulty(fault), &[0; 1000]).unwrap_err();
             assert!(error.contains(words), "{error}");
         }
+        // Work that is in proportion is no fault.
+        assert!(read(&Faulty(3), &[0; 100]).unwrap());
+    }
+
+    /// A target that accepts its seed, and nothing after it.
+    struct Narrow(std::cell::Cell<bool>);
+
+    impl Target for Narrow {
+        fn name(&self) -> &'static str {
+            "narrow"
+        }
+
+        fn seeds(&self) -> Vec<Vec<u8>> {
+            vec![vec![0]]
+        }
+
+        fn read(&self, _: &[u8]) -> Result<bool, String> {
+            Ok(!self.0.replace(true))
+        }
+    }
+
+    #[test]
+    fn targets_that_accept_only_their_seeds_fail() {
+        let folder = tempfile::tempdir().unwrap();
+        let error = fuzz(&Narrow(false.into()), 0, Duration::ZERO, folder.path()).err().unwrap();
+        assert!(error.contains("accepts none of 512"), "{error}");
+        let error = fuzz(&Narrow(true.into()), 0, Duration::ZERO, folder.path()).err().unwrap();
+        assert!(error.contains("refuses its own seed"), "{error}");
     }
 }

@@ -161,6 +161,7 @@ cases! {
     "data/image_folder.rs::open" |_| ImageFolder::open("no/such/folder");
     "data/image_folder.rs::open_with_limit" |_| ImageFolder::open_with_limit("no/such/folder", 1);
     "data/image_folder.rs::check" |w| w.images().check();
+    "data/image_folder.rs::exif_transpose" |w| w.lost_images().exif_transpose();
     "metric/accuracy.rs::update" |w| Accuracy::new().update(&w.tensor, &w.labels);
     "metric/accuracy.rs::update_async" |w| ready(Accuracy::new().update_async(&w.tensor, &w.labels));
     "metric/accuracy.rs::merge" |_| Accuracy::new().merge(&Accuracy::top(2));
@@ -191,6 +192,8 @@ cases! {
     "io/tensors.rs::load_tensors" |w| io::load_tensors("no/such/file", &w.device);
     "io/mod.rs::safetensors_from_pt" |_| io::safetensors_from_pt(b"nonsense");
     "io/tensors.rs::tensors_from_safetensors" |w| io::tensors_from_safetensors(b"nonsense", &w.device);
+    "io/tensors.rs::tensor" |_| io::Tensors::default().tensor("x").cloned();
+    "io/tensors.rs::complete" |w| io::tensors_from_safetensors(&stage::empty_tensor(), &w.device).and_then(io::Tensors::complete);
     "io/tensors.rs::save_tensors" |w| io::save_tensors("no/such/folder/x", [("x", &w.labels)]);
     "io/tensors.rs::tensors_to_safetensors" |w| io::tensors_to_safetensors([("x", &w.labels), ("x", &w.labels)]);
     "io/tensors.rs::tensors_to_safetensors_async" |w| ready(io::tensors_to_safetensors_async([("x", &w.labels), ("x", &w.labels)]));

@@ -193,6 +193,19 @@ impl Stage {
         }
         ImageFolder::open(self.folder.path().join("images")).expect("images")
     }
+
+    /// Images that were deleted after the folder was opened.
+    pub(super) fn lost_images(&self) -> ImageFolder {
+        let images = self.images();
+        fs::remove_dir_all(self.folder.path().join("images")).expect("it is there");
+        images
+    }
+}
+
+/// A file of one tensor without elements.
+pub(super) fn empty_tensor() -> Vec<u8> {
+    let header = br#"{"x":{"dtype":"F32","shape":[0],"data_offsets":[0,0]}}"#;
+    [&(header.len() as u64).to_le_bytes()[..], header].concat()
 }
 
 pub(super) struct Twice(Param, Param);

@@ -2,82 +2,122 @@
 //! list of names, and any other is an error that names it.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 
 use super::opcode;
+use super::work::Work;
 use crate::Result;
 use crate::error::{bail, shortened};
 
 /// The index of a value in [`Values`]. Values refer to each other by index, as a pickle may describe cycles, and values
 /// nested a million deep.
-pub(super) type Place = usize;
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(super) struct Place(u32);
 
-/// A value that a pickle describes.
-#[derive(Clone, PartialEq, Debug)]
+/// A part of the pickle. Texts stay there, so that a reference to a long text costs nothing.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Text {
+    start: u32,
+    length: u32,
+}
+
+/// A value that a pickle describes. Each takes the same small amount of memory, apart from the places of its contents,
+/// which the pickle has to name one by one.
+#[derive(Debug)]
 pub(super) enum Value {
-    /// `None`, a float, bytes: not a part of any tensor.
+    /// Bytes, an integer of more than 64 bits, or the result of a harmless call: not a part of any tensor.
     Other,
+    None,
     Bool(bool),
     Int(i64),
-    /// A text of at most [`LONGEST`] bytes.
-    Text(Arc<str>),
-    Tuple(Vec<Place>),
+    Float(f64),
+    Text(Text),
+    Tuple(Box<[Place]>),
     List(Vec<Place>),
     Dict(Vec<(Place, Place)>),
-    /// A Python import, as `module.name`.
-    Global(String),
+    /// A Python import.
+    Global(Global),
     Storage(Storage),
-    Tensor(Arc<Tensor>),
+    View(Box<View>),
+    /// A tensor that PyTorch would rebuild with this function, which is not supported.
+    Unsupported(Global),
 }
 
-/// The memory of tensors: numbers of one type in an entry of the archive.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Global {
+    pub(super) module: Text,
+    pub(super) name: Text,
+}
+
+/// The memory of tensors: an entry of the archive.
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Storage {
     /// `FloatStorage` and the like.
-    pub(super) class: Arc<str>,
-    pub(super) key: Arc<str>,
+    pub(super) class: Global,
+    pub(super) key: Text,
 }
 
-/// A view of a storage, counted in elements.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub(super) struct Tensor {
+/// A view of a storage, as the arguments of the call that rebuilds it. They are checked when the tensor is needed.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct View {
     pub(super) storage: Storage,
-    pub(super) offset: usize,
-    pub(super) shape: Vec<usize>,
-    pub(super) strides: Vec<usize>,
+    pub(super) offset: i64,
+    pub(super) shape: Place,
+    pub(super) strides: Place,
+    /// The element type, if the storage has none.
+    pub(super) dtype: Option<Place>,
+    /// Flags such as `neg`.
+    pub(super) metadata: Option<Place>,
 }
-
-/// The maximum size of a text that is kept. Keys and names are shorter.
-const LONGEST: usize = 1 << 12;
-
-/// The maximum number of axes of a tensor.
-const MOST_AXES: usize = 64;
-
-/// The suffix of storage classes; PyTorch has one for each element type.
-const STORAGE: &str = "Storage";
 
 /// The values of a pickle.
-pub(super) struct Values {
+pub(super) struct Values<'a> {
+    bytes: &'a [u8],
     all: Vec<Value>,
     pub(super) root: Place,
 }
 
-impl Values {
+impl<'a> Values<'a> {
     pub(super) fn get(&self, place: Place) -> &Value {
-        &self.all[place]
+        &self.all[place.0 as usize]
+    }
+
+    pub(super) fn text(&self, text: Text) -> &'a [u8] {
+        text.of(self.bytes)
+    }
+}
+
+impl Text {
+    fn of(self, bytes: &[u8]) -> &[u8] {
+        &bytes[self.start as usize..][..self.length as usize]
+    }
+
+    pub(super) fn len(self) -> usize {
+        self.length as usize
     }
 }
 
 /// Reads a pickle made of the instructions that `torch.save` writes: those of protocol 2, and their equivalents in
 /// later ones.
-pub(super) fn read(bytes: &[u8]) -> Result<Values> {
+pub(super) fn read<'a>(bytes: &'a [u8], work: &mut Work) -> Result<Values<'a>> {
+    if u32::try_from(bytes.len()).is_err() {
+        bail!(Checkpoint, "a pickle of {} bytes", bytes.len());
+    }
+    let all = vec![Value::None, Value::Bool(false), Value::Bool(true), Value::Tuple(Box::default())];
     let mut machine =
-        Machine { bytes, at: 0, all: Vec::new(), stack: Vec::new(), marks: Vec::new(), memo: HashMap::new() };
-    let root = machine.run()?;
-    Ok(Values { all: machine.all, root })
+        Machine { bytes, at: 0, all, stack: Vec::new(), marks: Vec::new(), memo: HashMap::new(), steps: 0 };
+    let root = machine.run();
+    work.count(machine.steps);
+    Ok(Values { bytes, root: root?, all: machine.all })
 }
 
-/// The stack machine that runs a pickle's instructions.
+/// The places of values without contents. There is one of each.
+const NONE: Place = Place(0);
+const FALSE: Place = Place(1);
+const TRUE: Place = Place(2);
+const EMPTY_TUPLE: Place = Place(3);
+
+/// The stack machine that runs a pickle's instructions. An instruction takes time and memory for the bytes that it has,
+/// and for the values that it takes from the stack, never for the contents of values that it refers to.
 struct Machine<'a> {
     bytes: &'a [u8],
     at: usize,
@@ -86,12 +126,15 @@ struct Machine<'a> {
     /// The heights of the stack at marks.
     marks: Vec<usize>,
     memo: HashMap<u32, Place>,
+    /// The instructions so far, and the values that they took.
+    steps: usize,
 }
 
-impl Machine<'_> {
+impl<'a> Machine<'a> {
     fn run(&mut self) -> Result<Place> {
         loop {
             let start = self.at;
+            self.steps += 1;
             match self.byte()? {
                 opcode::PROTO => drop(self.take(1)?),
                 opcode::FRAME => drop(self.take(8)?),
@@ -99,9 +142,9 @@ impl Machine<'_> {
                 opcode::MARK => self.marks.push(self.stack.len()),
                 opcode::POP => drop(self.pop()?),
                 opcode::POP_MARK => drop(self.marked()?),
-                opcode::NONE => self.push(Value::Other),
-                opcode::NEWTRUE => self.push(Value::Bool(true)),
-                opcode::NEWFALSE => self.push(Value::Bool(false)),
+                opcode::NONE => self.stack.push(NONE),
+                opcode::NEWTRUE => self.stack.push(TRUE),
+                opcode::NEWFALSE => self.stack.push(FALSE),
                 opcode::BININT1 => {
                     let number = self.byte()?;
                     self.push(Value::Int(number.into()));
@@ -116,8 +159,8 @@ impl Machine<'_> {
                 }
                 opcode::LONG1 => self.long()?,
                 opcode::BINFLOAT => {
-                    self.take(8)?;
-                    self.push(Value::Other);
+                    let number = f64::from_be_bytes(self.array()?);
+                    self.push(Value::Float(number));
                 }
                 opcode::SHORT_BINUNICODE => {
                     let length = self.byte()?.into();
@@ -137,13 +180,13 @@ impl Machine<'_> {
                     self.take(length)?;
                     self.push(Value::Other);
                 }
-                opcode::EMPTY_TUPLE => self.push(Value::Tuple(Vec::new())),
+                opcode::EMPTY_TUPLE => self.stack.push(EMPTY_TUPLE),
                 opcode::TUPLE1 => self.tuple_of(1)?,
                 opcode::TUPLE2 => self.tuple_of(2)?,
                 opcode::TUPLE3 => self.tuple_of(3)?,
                 opcode::TUPLE => {
                     let items = self.marked()?;
-                    self.push(Value::Tuple(items));
+                    self.push(Value::Tuple(items.into()));
                 }
                 opcode::EMPTY_LIST => self.push(Value::List(Vec::new())),
                 opcode::LIST => {
@@ -195,15 +238,14 @@ impl Machine<'_> {
                 }
                 opcode::GLOBAL => {
                     let (module, name) = (self.line()?, self.line()?);
-                    self.push(Value::Global(format!("{module}.{name}")));
+                    self.push(Value::Global(Global { module, name }));
                 }
                 opcode::STACK_GLOBAL => {
                     let (name, module) = (self.pop()?, self.pop()?);
-                    let (Value::Text(module), Value::Text(name)) = (&self.all[module], &self.all[name]) else {
+                    let (&Value::Text(module), &Value::Text(name)) = (self.get(module), self.get(name)) else {
                         bail!(Checkpoint, "byte {start} of the pickle: a class without a name");
                     };
-                    let global = Value::Global(format!("{module}.{name}"));
-                    self.push(global);
+                    self.push(Value::Global(Global { module, name }));
                 }
                 opcode::BINPERSID => self.storage()?,
                 opcode::REDUCE | opcode::NEWOBJ => self.call()?,
@@ -216,7 +258,7 @@ impl Machine<'_> {
         }
     }
 
-    fn take(&mut self, count: usize) -> Result<&[u8]> {
+    fn take(&mut self, count: usize) -> Result<&'a [u8]> {
         let end = self.at.checked_add(count).filter(|&end| end <= self.bytes.len());
         let Some(end) = end else { bail!(Checkpoint, "the pickle ends in the middle of an instruction") };
         Ok(&self.bytes[std::mem::replace(&mut self.at, end)..end])
@@ -234,14 +276,30 @@ impl Machine<'_> {
         Ok(u32::from_le_bytes(self.array()?) as usize)
     }
 
-    fn line(&mut self) -> Result<String> {
-        let length = self.bytes[self.at..].iter().position(|&byte| byte == b'\n').unwrap_or(usize::MAX - 1);
-        let line = self.take(length.saturating_add(1))?;
-        Ok(String::from_utf8_lossy(line.trim_ascii_end()).into_owned())
+    /// The next `length` bytes as a text.
+    fn text_of(&mut self, length: usize) -> Result<Text> {
+        let start = self.at;
+        let length = self.take(length)?.len();
+        #[expect(clippy::cast_possible_truncation, reason = "a pickle has less than 2³² bytes")]
+        Ok(Text { start: start as u32, length: length as u32 })
+    }
+
+    fn line(&mut self) -> Result<Text> {
+        let rest = &self.bytes[self.at..];
+        let length = rest.iter().position(|&byte| byte == b'\n').unwrap_or(rest.len());
+        let line = self.text_of(length)?;
+        self.take(1)?;
+        Ok(line)
+    }
+
+    fn get(&self, place: Place) -> &Value {
+        &self.all[place.0 as usize]
     }
 
     fn push(&mut self, value: Value) {
-        self.stack.push(self.all.len());
+        // One for each byte of the pickle, at most.
+        #[expect(clippy::cast_possible_truncation, reason = "a pickle has less than 2³² bytes")]
+        self.stack.push(Place(self.all.len() as u32));
         self.all.push(value);
     }
 
@@ -256,7 +314,9 @@ impl Machine<'_> {
     /// The values above the last mark.
     fn marked(&mut self) -> Result<Vec<Place>> {
         let Some(mark) = self.marks.pop() else { bail!(Checkpoint, "the pickle takes values where none begin") };
-        Ok(self.stack.split_off(mark))
+        let items = self.stack.split_off(mark);
+        self.steps += items.len();
+        Ok(items)
     }
 
     /// An integer of any length, if it fits into 64 bits.
@@ -276,21 +336,20 @@ impl Machine<'_> {
     }
 
     fn text(&mut self, length: usize) -> Result<()> {
-        let text = self.take(length)?;
-        let value = if length > LONGEST { Value::Other } else { Value::Text(String::from_utf8_lossy(text).into()) };
-        self.push(value);
+        let text = self.text_of(length)?;
+        self.push(Value::Text(text));
         Ok(())
     }
 
     fn tuple_of(&mut self, count: usize) -> Result<()> {
         let mut items = (0..count).map(|_| self.pop()).collect::<Result<Vec<_>>>()?;
         items.reverse();
-        self.push(Value::Tuple(items));
+        self.push(Value::Tuple(items.into()));
         Ok(())
     }
 
     fn append(&mut self, items: Vec<Place>) -> Result<()> {
-        match self.stack.last().map(|&list| &mut self.all[list]) {
+        match self.stack.last().map(|list| &mut self.all[list.0 as usize]) {
             Some(Value::List(list)) => list.extend(items),
             _ => bail!(Checkpoint, "the pickle adds to a list that is none"),
         }
@@ -298,7 +357,7 @@ impl Machine<'_> {
     }
 
     fn set(&mut self, items: &[Place]) -> Result<()> {
-        match self.stack.last().map(|&dict| &mut self.all[dict]) {
+        match self.stack.last().map(|dict| &mut self.all[dict.0 as usize]) {
             Some(Value::Dict(dict)) if items.len().is_multiple_of(2) => {
                 dict.extend(items.chunks_exact(2).map(|pair| (pair[0], pair[1])));
             }
@@ -321,66 +380,83 @@ impl Machine<'_> {
         Ok(())
     }
 
+    /// The name of an import, for comparisons.
+    fn name(&self, global: Global) -> (&'a [u8], &'a [u8]) {
+        (global.module.of(self.bytes), global.name.of(self.bytes))
+    }
+
     /// A reference to data outside of the pickle: `('storage', class, key, device, elements)`.
     fn storage(&mut self) -> Result<()> {
         let id = self.pop()?;
-        let Value::Tuple(parts) = &self.all[id] else { bail!(Checkpoint, "the pickle refers to something unknown") };
-        let parts: Vec<_> = parts.iter().map(|&part| &self.all[part]).collect();
-        let [Value::Text(kind), Value::Global(class), Value::Text(key), ..] = &parts[..] else {
+        let Value::Tuple(parts) = self.get(id) else { bail!(Checkpoint, "the pickle refers to something unknown") };
+        let &[kind, class, key, ..] = &parts[..] else {
             bail!(Checkpoint, "the pickle refers to something that is not a storage");
         };
-        let class = class.strip_prefix("torch.").filter(|class| class.ends_with(STORAGE));
-        let Some(class) = class.filter(|_| **kind == *"storage") else {
-            bail!(Checkpoint, "the pickle refers to `{}`, which is not a storage", shortened(kind));
+        let (&Value::Text(kind), &Value::Global(class), &Value::Text(key)) =
+            (self.get(kind), self.get(class), self.get(key))
+        else {
+            bail!(Checkpoint, "the pickle refers to something that is not a storage");
         };
-        let storage = Storage { class: class.into(), key: Arc::clone(key) };
-        self.push(Value::Storage(storage));
+        let (module, name) = self.name(class);
+        let is_class = matches!(module, b"torch" | b"torch.storage") && name.ends_with(b"Storage");
+        let kind = kind.of(self.bytes);
+        if kind != b"storage" || !is_class {
+            let kind = String::from_utf8_lossy(&kind[..kind.len().min(1 << 10)]).into_owned();
+            bail!(Checkpoint, "the pickle refers to `{}`, which is not a storage", shortened(&kind));
+        }
+        self.push(Value::Storage(Storage { class, key }));
         Ok(())
     }
 
-    /// A call. The results of a few known ones are described; all others are refused.
+    /// A call. The results of a few known ones are described; all others are refused. Arguments are referred to, not
+    /// copied: many calls may share them.
     fn call(&mut self) -> Result<()> {
         let (arguments, function) = (self.pop()?, self.pop()?);
-        let (Value::Global(name), Value::Tuple(places)) = (&self.all[function], &self.all[arguments]) else {
+        let (&Value::Global(global), Value::Tuple(places)) = (self.get(function), self.get(arguments)) else {
             bail!(Checkpoint, "the pickle calls something that has no name");
         };
-        let arguments: Vec<_> = places.iter().map(|&place| &self.all[place]).collect();
-        let result = match (&name[..], &arguments[..]) {
-            ("collections.OrderedDict", []) => Value::Dict(Vec::new()),
-            ("torch._utils._rebuild_parameter", [_, ..]) => {
+        let argument = |at: usize| places.get(at).map(|&place| self.get(place));
+        let (module, name) = self.name(global);
+        let result = match (module, name) {
+            (b"collections", b"OrderedDict") if places.is_empty() => Value::Dict(Vec::new()),
+            (b"torch._utils", b"_rebuild_parameter" | b"_rebuild_parameter_with_state") if !places.is_empty() => {
                 let tensor = places[0];
                 self.stack.push(tensor);
                 return Ok(());
             }
-            ("torch.Size", [Value::Tuple(items)]) if items.len() <= MOST_AXES => Value::Tuple(items.clone()),
-            (
-                "torch._utils._rebuild_tensor_v2" | "torch._utils._rebuild_tensor",
-                [Value::Storage(storage), Value::Int(offset), Value::Tuple(shape), Value::Tuple(strides), ..],
-            ) => {
-                let number = |place: &Place| match self.all[*place] {
-                    Value::Int(number) => usize::try_from(number).ok(),
-                    _ => None,
-                };
-                if shape.len() > MOST_AXES {
-                    bail!(Checkpoint, "a tensor of {} axes, {MOST_AXES} are the most", shape.len());
-                }
-                let (shape, strides): (Option<Vec<_>>, Option<Vec<_>>) =
-                    (shape.iter().map(number).collect(), strides.iter().map(number).collect());
-                match (usize::try_from(*offset), shape, strides) {
-                    (Ok(offset), Some(shape), Some(strides))
-                        if shape.len() == strides.len() && shape.len() <= MOST_AXES =>
-                    {
-                        Value::Tensor(Arc::new(Tensor { storage: storage.clone(), offset, shape, strides }))
-                    }
-                    _ => bail!(Checkpoint, "the pickle describes a tensor with invalid extents"),
-                }
+            (b"torch", b"Size") if matches!(argument(0), Some(Value::Tuple(_))) && places.len() == 1 => {
+                let size = places[0];
+                self.stack.push(size);
+                return Ok(());
             }
-            _ => bail!(
-                Checkpoint,
-                "the pickle would call `{}`, and only tensors in dictionaries, lists and tuples are read; nothing of the file was run. \
-                 Save the `state_dict()` of a model",
-                shortened(name)
-            ),
+            // Parts of tensors that are not supported.
+            (b"torch", b"device") | (b"torch.serialization", b"_get_layout") => Value::Other,
+            (b"torch._utils", b"_rebuild_tensor" | b"_rebuild_tensor_v2" | b"_rebuild_tensor_v3") => {
+                let (Some(&Value::Storage(storage)), Some(&Value::Int(offset)), true) =
+                    (argument(0), argument(1), places.len() >= 4)
+                else {
+                    let name = String::from_utf8_lossy(name);
+                    bail!(Checkpoint, "the pickle describes a tensor with invalid arguments of `{name}`");
+                };
+                let (dtype, metadata) = match name {
+                    b"_rebuild_tensor_v3" => (places.get(6), places.get(7)),
+                    _ => (None, places.get(6)),
+                };
+                let (shape, strides) = (places[2], places[3]);
+                let (dtype, metadata) = (dtype.copied(), metadata.copied());
+                Value::View(Box::new(View { storage, offset, shape, strides, dtype, metadata }))
+            }
+            (b"torch._utils", name) if name.starts_with(b"_rebuild_") => Value::Unsupported(global),
+            _ => {
+                let shown = |text: &[u8]| String::from_utf8_lossy(&text[..text.len().min(1 << 10)]).into_owned();
+                let name = format!("{}.{}", shown(module), shown(name));
+                bail!(
+                    Checkpoint,
+                    "the pickle would call `{}`, and only tensors in dictionaries, lists and tuples are read; nothing of the file was \
+                     run. Save the `state_dict()` of a model",
+                    shortened(&name)
+                )
+            }
         };
         self.push(result);
         Ok(())

@@ -3,9 +3,11 @@ use std::io::{Cursor, Write};
 use zip::write::SimpleFileOptions;
 use zip::{CompressionMethod, ZipWriter};
 
-use super::to_safetensors;
-use crate::io::tensors_from_safetensors;
-use crate::{Device, ErrorKind, Result};
+use super::work::Work;
+use super::{convert, to_safetensors};
+use crate::io::{Checkpoint, Names, tensors_from_safetensors};
+use crate::nn::Linear;
+use crate::{Device, ErrorKind, Init, Result, Seed};
 
 /// An archive with this pickle and these storages.
 fn archive(pickle: &[u8], storages: &[(&str, Vec<u8>)]) -> Vec<u8> {
@@ -98,6 +100,198 @@ fn views_are_gathered_row_by_row() -> Result<()> {
     Ok(())
 }
 
+/// A tensor with metadata.
+fn flagged(class: &str, flags: &[(&str, &[u8])]) -> Vec<u8> {
+    let mut bytes = tensor(class, "0", 0, &[3], &[1]);
+    // Behind the six arguments, before the tuple's end and the call.
+    let flags = dict(&flags.iter().map(|(name, value)| (*name, value.to_vec())).collect::<Vec<_>>());
+    let end = bytes.len() - 2;
+    bytes.splice(end..end, flags);
+    bytes
+}
+
+#[test]
+fn negated_numbers_have_the_other_sign() -> Result<()> {
+    let read = |class: &str, flags: &[(&str, &[u8])], storage: Vec<u8>| {
+        let value = dict(&[("w", flagged(class, flags)), ("x", tensor("FloatStorage", "1", 0, &[1], &[1]))]);
+        let file = to_safetensors(&archive(&pickle(&value), &[("0", storage), ("1", floats(&[1.0]))]))?;
+        tensors_from_safetensors(&file, &Device::cpu())
+    };
+    let numbers = || floats(&[0.0, 1.5, -2.0]);
+    let w = read("FloatStorage", &[("neg", b"\x88")], numbers())?["w"].to_vec()?;
+    assert_eq!(w.iter().map(|x| x.to_bits()).collect::<Vec<_>>(), [-0.0f32, -1.5, 2.0].map(f32::to_bits));
+    assert_eq!(
+        read("FloatStorage", &[("neg", b"\x89"), ("conj", b"\x89")], numbers())?["w"].to_vec()?,
+        [0.0, 1.5, -2.0]
+    );
+    let longs = [-256i64, 0, -1].iter().flat_map(|number| number.to_le_bytes()).collect();
+    assert_eq!(read("LongStorage", &[("neg", b"\x88")], longs)?["w"].to_u32_vec()?, [256, 0, 1]);
+    // What is not understood is never ignored.
+    for (class, flags, why) in [
+        ("FloatStorage", [("conj", &b"\x88"[..])], "its flag `conj` is not supported"),
+        ("FloatStorage", [("later", b"K\x01")], "its flag `later` is not supported"),
+        ("BoolStorage", [("neg", b"\x88")], "BOOL has no negative ones"),
+    ] {
+        let tensors = read(class, &flags, numbers())?;
+        assert!(tensors.contains_key("x") && tensors.tensor("w").unwrap_err().message().contains(why), "{tensors:?}");
+    }
+    Ok(())
+}
+
+#[test]
+fn tensors_that_are_not_supported_are_refused_by_name() -> Result<()> {
+    let rebuilt = |function: &str| [format!("ctorch._utils\n{function}\n").as_bytes(), &tuple(&[b"N"]), b"R"].concat();
+    let value = dict(&[
+        ("weight", tensor("FloatStorage", "0", 0, &[1, 1], &[1, 1])),
+        ("bias", tensor("FloatStorage", "0", 1, &[1], &[1])),
+        ("z", tensor("ComplexFloatStorage", "0", 0, &[1], &[1])),
+        ("q", rebuilt("_rebuild_qtensor")),
+        ("s", rebuilt("_rebuild_sparse_tensor")),
+        ("empty", tensor("FloatStorage", "0", 0, &[0], &[1])),
+        ("huge", tensor("FloatStorage", "0", 0, &[255; 4], &[0; 4])),
+    ]);
+    let file = to_safetensors(&archive(&pickle(&value), &[("0", floats(&[2.0, 3.0]))]))?;
+    let tensors = tensors_from_safetensors(&file, &Device::cpu())?;
+    assert_eq!(tensors.keys().collect::<Vec<_>>(), ["bias", "weight"]);
+    assert_eq!(tensors.refused().keys().collect::<Vec<_>>(), ["empty", "huge", "q", "s", "z"]);
+    for (name, why) in [
+        ("z", "`ComplexFloatStorage`"),
+        ("q", "`_rebuild_qtensor`"),
+        ("s", "`_rebuild_sparse_tensor`"),
+        ("empty", "no elements"),
+        ("huge", "`clone()`"),
+    ] {
+        assert!(tensors.tensor(name).unwrap_err().message().contains(why), "{name}");
+    }
+    // A model that needs none of them loads; one that does names it.
+    let mut net = Linear::new(1, 1).init(&Device::cpu(), Seed::new(1))?;
+    let report = net.load_safetensors(&file)?;
+    assert_eq!((report.loaded.len(), report.unexpected.len()), (2, 5), "{report:?}");
+    assert_eq!(net.weight.value().item()?, 2.0);
+    let error = net.load_safetensors_with(&file, &Names::new().rename("bias", "b").rename("z", "bias")).unwrap_err();
+    assert!(error.to_string().contains("`z`: elements of a `ComplexFloatStorage`"), "{error}");
+    assert_eq!(net.bias.as_ref().expect("it has one").value().item()?, 3.0, "nothing changed");
+    Ok(())
+}
+
+#[test]
+fn types_without_storages_of_their_own_are_read() -> Result<()> {
+    let of = |dtype: &str| {
+        let storage = [
+            tuple(&[&text("storage"), b"ctorch.storage\nUntypedStorage\n", &text("0"), &text("cpu"), b"K\x08"]),
+            b"Q".to_vec(),
+        ];
+        let dtype = format!("ctorch\n{dtype}\n").into_bytes();
+        let arguments = tuple(&[&storage.concat(), b"K\x01", &ints(&[2]), &ints(&[1]), b"\x89", b"N", &dtype]);
+        [b"ctorch._utils\n_rebuild_tensor_v3\n", &arguments[..], b"R"].concat()
+    };
+    let value = dict(&[("mask", of("uint16")), ("z", of("complex32"))]);
+    let file = to_safetensors(&archive(&pickle(&value), &[("0", vec![9, 9, 1, 0, 2, 1])]))?;
+    let tensors = tensors_from_safetensors(&file, &Device::cpu())?;
+    assert_eq!(tensors["mask"].to_u32_vec()?, [1, 258]);
+    assert!(tensors.refused()["z"].contains("`torch.complex32`"));
+    Ok(())
+}
+
+#[test]
+fn keys_that_are_no_texts_are_shown() -> Result<()> {
+    let w = || tensor("FloatStorage", "0", 0, &[1], &[1]);
+    let with = |key: &[u8]| [b"}(", key, &w(), b"u"].concat();
+    let float = [b"G", &0.999f64.to_be_bytes()[..]].concat();
+    let long = text(&"k".repeat(10_000));
+    let read = |value: &[u8]| to_safetensors(&archive(&pickle(value), &[("0", floats(&[1.0]))]));
+    for (key, name) in [
+        (&float[..], "ema.0.999"),
+        (b"K\x07", "ema.7"),
+        (b"\x88", "ema.True"),
+        (b"N", "ema.None"),
+        (b"K\x01K\x02\x86", "ema.(1, 2)"),
+        (b"ctorch\nfloat32\n", "ema.torch.float32"),
+        (&long, &format!("ema.{}", "k".repeat(10_000))),
+    ] {
+        let tensors = tensors_from_safetensors(&read(&dict(&[("ema", with(key))]))?, &Device::cpu())?;
+        assert_eq!(tensors.keys().collect::<Vec<_>>(), [name]);
+    }
+    for key in [&b"C\x01x"[..], b"]", &w()] {
+        assert!(read(&dict(&[("ema", with(key))])).unwrap_err().to_string().contains("`ema.` has a key that"));
+    }
+    // `{"ema": {0.5: …, "0": {"5": …}}}`
+    let half = [b"G", &0.5f64.to_be_bytes()[..]].concat();
+    let two = [b"}(", &half[..], &w(), &text("0"), &dict(&[("5", w())]), b"u"].concat();
+    assert!(read(&dict(&[("ema", two)])).unwrap_err().to_string().contains("two tensors are called `ema.0.5`"));
+    Ok(())
+}
+
+/// Attacks of a size: values that are described once and referred to often. Twice the size takes twice the steps.
+#[test]
+fn work_is_proportional_to_the_file() {
+    let repeat = |count: usize, bytes: &[u8]| bytes.repeat(count);
+    let w = tensor("FloatStorage", "0", 0, &[1], &[1]);
+    let long = text(&"n".repeat(100_000));
+    let attack = |name: &str, n: usize| -> Vec<u8> {
+        match name {
+            // A long tuple as the argument of every call.
+            "calls" => [
+                &b"ccollections\nOrderedDict\nq\x01("[..],
+                &repeat(n, b"N"),
+                b"tq\x020",
+                &repeat(n, b"h\x01h\x02R0"),
+                b"N",
+            ]
+            .concat(),
+            "sizes" => [
+                &b"ctorch\nSize\nq\x01("[..],
+                &repeat(60, b"N"),
+                b"tq\x02\x85q\x030(",
+                &repeat(n, b"h\x01h\x03R"),
+                b"l",
+            ]
+            .concat(),
+            "storages" => {
+                let id =
+                    [b"(", &text("storage")[..], b"ctorch\nFloatStorage\n", &text("0"), &repeat(n, b"N"), b"tq\x01"]
+                        .concat();
+                [id, b"0".to_vec(), repeat(n, b"h\x01Q0"), b"N".to_vec()].concat()
+            }
+            "globals" => [&long[..], b"q\x010(", &repeat(n, b"h\x01h\x01\x93"), b"l"].concat(),
+            "keys" => [&long[..], b"q\x010", &w, b"q\x020}(", &repeat(n, b"h\x01h\x02"), b"u"].concat(),
+            "names" => {
+                let nested = (0..50).fold(text("x"), |inner, _| [b"}h\x01", &inner[..], b"s"].concat());
+                let list = [&b"("[..], &repeat(n, b"h\x02"), b"l"].concat();
+                let nested = nested.iter().take(nested.len() - 50 - text("x").len()).copied().collect::<Vec<_>>();
+                [&long[..], b"q\x010", &w, b"q\x020", &nested, &list, &repeat(50, b"s")].concat()
+            }
+            "lists" => [&b"]q\x01("[..], &repeat(n, &w), b"eq\x010(", &repeat(n, b"h\x01"), b"l"].concat(),
+            "axes" => [
+                &w[..w.len() - 1],
+                b"q\x010ctorch._utils\n_rebuild_tensor_v2\nq\x020(",
+                &repeat(n, b"h\x02h\x01R"),
+                b"l",
+            ]
+            .concat(),
+            "memo" => [&b"N"[..], &repeat(n, b"\x94")].concat(),
+            "marks" => repeat(n, b"("),
+            _ => [&repeat(n, b"2")[..], b"N"].concat(),
+        }
+    };
+    for name in ["calls", "sizes", "storages", "globals", "keys", "names", "lists", "axes", "memo", "marks", "dup"] {
+        for n in [1 << 10, 1 << 14, 1 << 16] {
+            let file = archive(&pickle(&attack(name, n)), &[("0", floats(&[0.0]))]);
+            let mut work = Work::of(file.len());
+            let result = convert(&file, &mut work);
+            assert!(
+                work.done() <= (1 << 20) + 8 * file.len(),
+                "{name} {n}: {} steps, {} bytes",
+                work.done(),
+                file.len()
+            );
+            if let Ok(converted) = result {
+                assert!(converted.len() <= (4 << 20) + 16 * file.len(), "{name} {n}: {} bytes", converted.len());
+            }
+        }
+    }
+}
+
 #[test]
 fn pickles_that_call_code_are_refused_by_name() {
     let call = |global: &str, arguments: &[&[u8]]| {
@@ -123,7 +317,7 @@ fn tensors_that_do_not_fit_their_storage_are_errors() {
     assert!(error(&of("FloatStorage", 1, &[4], &[1])).contains("w: it reaches beyond its storage `0` of 16 bytes"));
     assert!(error(&of("FloatStorage", 0, &[2], &[4])).contains("beyond"));
     assert!(error(&of("DoubleStorage", 0, &[4], &[1])).contains("beyond"));
-    assert!(error(&of("FloatStorage", 0, &[255; 9], &[0; 9])).contains("64 times the file"));
+    assert!(error(&of("FloatStorage", 0, &[255; 9], &[0; 9])).contains("8 times the file"));
     assert!(error(&of("ComplexFloatStorage", 0, &[1], &[1])).contains("`ComplexFloatStorage`"));
     assert!(error(&of("FloatStorage", 0, &[4], &[])).contains("invalid extents"));
     let missing = archive(&pickle(&dict(&[("w", tensor("FloatStorage", "7", 0, &[1], &[1]))])), &[]);
@@ -157,5 +351,5 @@ fn cyclic_and_deep_pickles_are_refused() {
     // Each list contains the previous one twice.
     let doubled = (0..50u8).flat_map(|level| [b'q', level, b']', b'(', b'h', level, b'h', level, b'e']);
     let doubled = [&b"]"[..], &doubled.collect::<Vec<_>>()].concat();
-    assert!(error(&archive(&pickle(&doubled), &[])).contains("more than 4194304 values"));
+    assert!(error(&archive(&pickle(&doubled), &[])).contains("describe much more"));
 }

@@ -10,6 +10,7 @@ use meganeura::{Device, ErrorKind, Layer, Module, Tape, Tensor};
 use serde_json::{Value, json};
 
 use super::{Target, documented};
+use crate::limits::Limits;
 use crate::mutate;
 
 const WORDS: &[&str] = &[
@@ -55,13 +56,23 @@ fn names() -> Names {
         .ignore("**.extra.**")
 }
 
-/// Mutates the header as a JSON document and adjusts its length, or mutates only the length.
-fn reshape_header(input: &mut Vec<u8>, rng: &mut Rng) {
+/// A file is copied a few times, as tensors and as a file of what was read.
+fn limits(length: usize) -> Limits {
+    Limits::linear(1 << 20, length, 64, 256)
+}
+
+/// Mutates the numbers, or the header as a JSON document, whose length is adjusted, or only the length.
+pub fn reshape_header(input: &mut Vec<u8>, rng: &mut Rng) {
     let header = input.split_first_chunk().and_then(|(length, rest)| {
         let length = usize::try_from(u64::from_le_bytes(*length)).ok()?;
         serde_json::from_slice::<Value>(rest.get(..length)?).ok().map(|header| (header, 8 + length))
     });
     let Some((mut header, data)) = header else { return mutate::bytes(input, rng) };
+    if rng.u8(..3) == 0 && data < input.len() {
+        let at = rng.usize(data..input.len());
+        input[at] = rng.u8(..);
+        return;
+    }
     if rng.u8(..8) == 0 && header.is_object() {
         // Many empty tensors, each a name to report.
         for at in 0..rng.usize(..200) {
@@ -101,10 +112,6 @@ fn tensors(input: &[u8]) -> Result<(), String> {
     }
 }
 
-fn accepted(is_accepted: bool) -> Result<(), String> {
-    if is_accepted { Ok(()) } else { Err("refused".to_owned()) }
-}
-
 /// A model from a file.
 pub struct Model;
 
@@ -117,6 +124,10 @@ impl Target for Model {
         vec![bits(&net())]
     }
 
+    fn limits(&self, length: usize) -> Limits {
+        limits(length)
+    }
+
     fn words(&self) -> &'static [&'static str] {
         WORDS
     }
@@ -125,13 +136,9 @@ impl Target for Model {
         reshape_header(input, rng);
     }
 
-    fn accepts(&self, input: &[u8]) -> Result<(), String> {
-        accepted(load(input, &Names::new())?)
-    }
-
-    fn read(&self, input: &[u8]) -> Result<(), String> {
+    fn read(&self, input: &[u8]) -> Result<bool, String> {
         tensors(input)?;
-        load(input, &Names::new()).map(drop)
+        load(input, &Names::new())
     }
 }
 
@@ -147,6 +154,10 @@ impl Target for Renamed {
         vec![bits(&net())]
     }
 
+    fn limits(&self, length: usize) -> Limits {
+        limits(length)
+    }
+
     fn words(&self) -> &'static [&'static str] {
         WORDS
     }
@@ -155,12 +166,8 @@ impl Target for Renamed {
         reshape_header(input, rng);
     }
 
-    fn accepts(&self, input: &[u8]) -> Result<(), String> {
-        accepted(load(input, &names())?)
-    }
-
-    fn read(&self, input: &[u8]) -> Result<(), String> {
-        load(input, &names()).map(drop)
+    fn read(&self, input: &[u8]) -> Result<bool, String> {
+        load(input, &names())
     }
 }
 
@@ -202,6 +209,10 @@ impl Target for State {
         vec![optimizer.state_of(&net).to_safetensors().expect("on the CPU")]
     }
 
+    fn limits(&self, length: usize) -> Limits {
+        limits(length)
+    }
+
     fn words(&self) -> &'static [&'static str] {
         &["\"NaN\"", "\"-1\"", "\"inf\"", "\"1e400\"", "\"lr\":", "steps", "adamw", "sgd"]
     }
@@ -210,11 +221,7 @@ impl Target for State {
         reshape_header(input, rng);
     }
 
-    fn accepts(&self, input: &[u8]) -> Result<(), String> {
-        accepted(Self::take(input)?)
-    }
-
-    fn read(&self, input: &[u8]) -> Result<(), String> {
-        Self::take(input).map(drop)
+    fn read(&self, input: &[u8]) -> Result<bool, String> {
+        Self::take(input)
     }
 }

@@ -27,10 +27,6 @@ fn examples(dataset: Result<Dataset, meganeura::Error>) -> Result<bool, String> 
     Ok(true)
 }
 
-fn accepted(is_accepted: bool) -> Result<(), String> {
-    if is_accepted { Ok(()) } else { Err("refused".to_owned()) }
-}
-
 /// Images and labels in MNIST's format: two files.
 pub struct Idx;
 
@@ -69,12 +65,8 @@ impl Target for Idx {
         *input = join(&parts[0], &parts[1]);
     }
 
-    fn accepts(&self, input: &[u8]) -> Result<(), String> {
-        accepted(Self::take(input)?)
-    }
-
-    fn read(&self, input: &[u8]) -> Result<(), String> {
-        Self::take(input).map(drop)
+    fn read(&self, input: &[u8]) -> Result<bool, String> {
+        Self::take(input)
     }
 }
 
@@ -105,12 +97,8 @@ impl Target for Cifar {
         *input = if rng.bool() { gzip(input) } else { gzip(&vec![rng.u8(..12); 3073 << rng.u32(..12)]) };
     }
 
-    fn accepts(&self, input: &[u8]) -> Result<(), String> {
-        accepted(Self::take(input)?)
-    }
-
-    fn read(&self, input: &[u8]) -> Result<(), String> {
-        Self::take(input).map(drop)
+    fn read(&self, input: &[u8]) -> Result<bool, String> {
+        Self::take(input)
     }
 }
 
@@ -143,11 +131,7 @@ impl Target for Csv {
         *input = if rng.bool() { gzip(input) } else { gzip(&mutate::repeated(input, rng)) };
     }
 
-    fn accepts(&self, input: &[u8]) -> Result<(), String> {
-        accepted(Self::take(input)?)
-    }
-
-    fn read(&self, input: &[u8]) -> Result<(), String> {
-        Self::take(input).map(drop)
+    fn read(&self, input: &[u8]) -> Result<bool, String> {
+        Self::take(input)
     }
 }

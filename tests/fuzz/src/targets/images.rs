@@ -101,11 +101,7 @@ impl Target for Folder {
         }
     }
 
-    fn accepts(&self, input: &[u8]) -> Result<(), String> {
-        if Self::take(input)? { Ok(()) } else { Err("refused".to_owned()) }
-    }
-
-    fn read(&self, input: &[u8]) -> Result<(), String> {
-        Self::take(input).map(drop)
+    fn read(&self, input: &[u8]) -> Result<bool, String> {
+        Self::take(input)
     }
 }

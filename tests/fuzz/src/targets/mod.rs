@@ -3,16 +3,21 @@
 mod checkpoint;
 mod data;
 mod images;
+mod lora;
 mod onnx;
+mod pt;
 mod run;
 mod text;
 
+use std::cell::Cell;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use fastrand::Rng;
 use meganeura::{Error, ErrorKind};
 use tempfile::TempDir;
+
+use crate::limits::Limits;
 
 /// A reader of foreign input.
 pub trait Target {
@@ -32,11 +37,15 @@ pub trait Target {
         let _ = (input, rng);
     }
 
-    /// Reads a well-formed input without an error.
-    fn accepts(&self, input: &[u8]) -> Result<(), String>;
+    /// The limits on an input of this length.
+    fn limits(&self, length: usize) -> Limits {
+        let _ = length;
+        Limits::PACKED
+    }
 
-    /// Reads an input. The error is the promise that was broken.
-    fn read(&self, input: &[u8]) -> Result<(), String>;
+    /// Reads an input. `true` if it was accepted, `false` if it was refused with a documented error. The error is the
+    /// promise that was broken.
+    fn read(&self, input: &[u8]) -> Result<bool, String>;
 }
 
 /// Every target.
@@ -49,7 +58,9 @@ pub fn all() -> Vec<Box<dyn Target>> {
         Box::new(data::Cifar),
         Box::new(data::Csv),
         Box::new(images::Folder),
+        Box::new(lora::Adapter),
         Box::new(onnx::Onnx),
+        Box::new(pt::Pt),
         Box::new(text::Schedules),
         Box::new(text::Plateaus),
         Box::new(text::Patterns),
@@ -58,13 +69,24 @@ pub fn all() -> Vec<Box<dyn Target>> {
     all
 }
 
+thread_local! {
+    static REFUSAL: Cell<String> = const { Cell::new(String::new()) };
+}
+
+/// The last documented error on this thread.
+pub fn last_refusal() -> String {
+    REFUSAL.take()
+}
+
 /// The result of a read, in which errors of these kinds are as valid as values.
 fn documented<T>(result: Result<T, Error>, kinds: &[ErrorKind]) -> Result<Option<T>, String> {
     match result {
         Ok(value) => Ok(Some(value)),
         Err(error) if kinds.contains(&error.kind()) => {
             // Messages must be bounded as well, whatever the names in the file.
-            let length = error.to_string().len();
+            let message = error.to_string();
+            let length = message.len();
+            REFUSAL.set(message);
             if length > 1 << 16 { Err(format!("an error of {length} bytes")) } else { Ok(None) }
         }
         Err(error) => Err(format!("an error of a kind that is not documented: {error:?}")),

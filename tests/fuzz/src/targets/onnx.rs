@@ -78,11 +78,8 @@ impl Target for Onnx {
         ]
     }
 
-    fn accepts(&self, input: &[u8]) -> std::result::Result<(), String> {
-        read(input).map_err(|error| error.to_string())
-    }
-
-    fn read(&self, input: &[u8]) -> std::result::Result<(), String> {
-        documented(read(input), &[ErrorKind::Argument, ErrorKind::Checkpoint, ErrorKind::OutOfMemory]).map(drop)
+    fn read(&self, input: &[u8]) -> std::result::Result<bool, String> {
+        let read = documented(read(input), &[ErrorKind::Argument, ErrorKind::Checkpoint, ErrorKind::OutOfMemory]);
+        Ok(read?.is_some())
     }
 }

@@ -7,19 +7,23 @@ use std::sync::OnceLock;
 use fastrand::Rng;
 use meganeura::nn::Linear;
 use meganeura::optim::AdamW;
-use meganeura::run::{Best, Overview, Run, read_metrics, resealed};
+use meganeura::run::{Best, Overview, Run, checksum_of, read_metrics, resealed};
 use meganeura::{Device, ErrorKind, Init, Seed};
-use serde_json::Value;
+use serde_json::{Value, json};
 
+use super::checkpoint::reshape_header;
 use super::{Target, documented, scratch};
 use crate::mutate;
+
+/// The state in the last checkpoint.
+const STATE: &str = "checkpoints/step-00000002/state.json";
 
 /// One target per file: its name, and the file's path.
 const FILES: [(&str, &str); 6] = [
     ("run_json", "run.json"),
     ("run_events", "events.jsonl"),
     ("run_metrics", "metrics.jsonl"),
-    ("run_state", "checkpoints/step-00000002/state.json"),
+    ("run_state", STATE),
     ("run_model", "checkpoints/step-00000002/model.safetensors"),
     ("run_optimizer", "checkpoints/step-00000002/optimizer.safetensors"),
 ];
@@ -42,7 +46,7 @@ fn begin(folder: &Path) -> meganeura::run::RunOptions {
     Run::at(folder, &Device::cpu()).setting("seed", 7).keep_best("loss", Best::Lowest)
 }
 
-/// The files of a run of two steps, each with a checkpoint; paths are below its folder.
+/// The files of a run with a checkpoint after each of the first two steps; paths are below its folder.
 fn template() -> &'static [(PathBuf, Vec<u8>)] {
     static TEMPLATE: OnceLock<Vec<(PathBuf, Vec<u8>)>> = OnceLock::new();
     TEMPLATE.get_or_init(|| {
@@ -54,6 +58,11 @@ fn template() -> &'static [(PathBuf, Vec<u8>)] {
                 run.advance();
                 run.log(&[("loss", &loss), ("accuracy", &0.5)])?;
                 run.checkpoint(&net, &optimizer)?;
+            }
+            // Behind the last checkpoint, whose checksum covers the metrics before it.
+            for step in [3, 4] {
+                run.advance();
+                run.log(&[("loss", &(1.0 / f64::from(step)))])?;
             }
             Ok(())
         };
@@ -74,13 +83,26 @@ fn template() -> &'static [(PathBuf, Vec<u8>)] {
 }
 
 impl FileOf {
+    /// The checkpoint's state with the checksum of this input, if it has one of the file: otherwise, every change would
+    /// be found at once.
+    fn state_for(&self, state: &[u8], input: &[u8]) -> Vec<u8> {
+        let mut object: Value = serde_json::from_slice(state).expect("the run's");
+        let name = Path::new(self.path).file_stem().and_then(|name| name.to_str()).unwrap_or_default();
+        if let Some(file) = object["files"].get_mut(name) {
+            *file = json!({ "bytes": input.len(), "checksum": checksum_of(input) });
+        }
+        resealed(object.to_string().as_bytes()).expect("an object")
+    }
+
     /// Inspects a folder with this file, then resumes the run. `true` if that succeeds.
     fn take(&self, input: &[u8]) -> Result<bool, String> {
         let folder = scratch();
         for (path, bytes) in template() {
             let to = folder.path().join(path);
             fs::create_dir_all(to.parent().expect("below the folder")).expect("temporary folders can be made");
-            fs::write(to, if path == Path::new(self.path) { input } else { bytes }).expect("they can be written");
+            let state = (path == Path::new(STATE)).then(|| self.state_for(bytes, input));
+            let bytes = if path == Path::new(self.path) { input } else { state.as_deref().unwrap_or(bytes) };
+            fs::write(to, bytes).expect("they can be written");
         }
         let kinds = [ErrorKind::Checkpoint, ErrorKind::Argument];
         documented(Overview::of(folder.path()), &kinds)?;
@@ -112,6 +134,9 @@ impl Target for FileOf {
     }
 
     fn reshape(&self, input: &mut Vec<u8>, rng: &mut Rng) {
+        if self.path.ends_with(".safetensors") {
+            return reshape_header(input, rng);
+        }
         // A JSON document, or one line of a file of JSON lines.
         let mut lines: Vec<Vec<u8>> = match serde_json::from_slice::<Value>(input) {
             Ok(_) => vec![input.clone()],
@@ -132,11 +157,7 @@ impl Target for FileOf {
         *input = lines.concat();
     }
 
-    fn accepts(&self, input: &[u8]) -> Result<(), String> {
-        if self.take(input)? { Ok(()) } else { Err("refused".to_owned()) }
-    }
-
-    fn read(&self, input: &[u8]) -> Result<(), String> {
-        self.take(input).map(drop)
+    fn read(&self, input: &[u8]) -> Result<bool, String> {
+        self.take(input)
     }
 }

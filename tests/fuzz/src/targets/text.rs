@@ -56,12 +56,8 @@ impl Target for Schedules {
         &["warmup(1, ", "then(1, ", "constant(1)", "(", ")", ", ", "nan", "inf", "-inf", "1e308", "-0.0", "multi_step("]
     }
 
-    fn accepts(&self, input: &[u8]) -> Result<(), String> {
-        if Self::take(input)? { Ok(()) } else { Err("refused".to_owned()) }
-    }
-
-    fn read(&self, input: &[u8]) -> Result<(), String> {
-        Self::take(input).map(drop)
+    fn read(&self, input: &[u8]) -> Result<bool, String> {
+        Self::take(input)
     }
 }
 
@@ -99,12 +95,8 @@ impl Target for Plateaus {
         &["plateau(", "(", ")", ", ", "nan", "inf", "-inf", "1e308", "-0.0", "18446744073709551615"]
     }
 
-    fn accepts(&self, input: &[u8]) -> Result<(), String> {
-        if Self::take(input)? { Ok(()) } else { Err("refused".to_owned()) }
-    }
-
-    fn read(&self, input: &[u8]) -> Result<(), String> {
-        Self::take(input).map(drop)
+    fn read(&self, input: &[u8]) -> Result<bool, String> {
+        Self::take(input)
     }
 }
 
@@ -173,11 +165,7 @@ impl Target for Patterns {
         *input = join(pattern.as_bytes(), name.as_bytes());
     }
 
-    fn accepts(&self, input: &[u8]) -> Result<(), String> {
-        if Self::take(input)? { Ok(()) } else { Err("does not match".to_owned()) }
-    }
-
-    fn read(&self, input: &[u8]) -> Result<(), String> {
-        Self::take(input).map(drop)
+    fn read(&self, input: &[u8]) -> Result<bool, String> {
+        Self::take(input)
     }
 }

@@ -1,0 +1,73 @@
+//! Files of low-rank adapters.
+
+use fastrand::Rng;
+use meganeura::prelude::*;
+use meganeura::{Device, ErrorKind};
+
+use super::checkpoint::reshape_header;
+use super::{Target, documented, file, scratch};
+use crate::limits::Limits;
+
+/// Adapters for the weights of a model.
+pub struct Adapter;
+
+fn net() -> (Linear, Linear) {
+    (Linear::new(3, 4), Linear::new(4, 2)).init(&Device::cpu(), Seed::new(1)).expect("the model fits")
+}
+
+fn adapted() -> (Linear, Linear) {
+    let mut net = net();
+    Lora::new(2).alpha(3.0).attach(&mut net, "*.weight", 5).expect("it has matrices");
+    net
+}
+
+impl Target for Adapter {
+    fn name(&self) -> &'static str {
+        "lora"
+    }
+
+    fn seeds(&self) -> Vec<Vec<u8>> {
+        vec![Adapters::of(&adapted()).to_safetensors().expect("on the CPU")]
+    }
+
+    fn words(&self) -> &'static [&'static str] {
+        &[
+            "lora_a",
+            "lora_b",
+            "lora_scale",
+            "lora_A.weight",
+            "lora_magnitude_vector",
+            "\"I64\"",
+            "\"F16\"",
+            ".weight",
+            "0.",
+        ]
+    }
+
+    fn limits(&self, length: usize) -> Limits {
+        Limits::linear(1 << 20, length, 64, 256)
+    }
+
+    fn reshape(&self, input: &mut Vec<u8>, rng: &mut Rng) {
+        reshape_header(input, rng);
+    }
+
+    fn read(&self, input: &[u8]) -> Result<bool, String> {
+        let kinds = [ErrorKind::Checkpoint];
+        let (folder, mut net) = (scratch(), net());
+        let before = net.to_safetensors().expect("on the CPU");
+        let loaded = documented(Lora::load(&mut net, file(&folder, "adapters", input)), &kinds)?;
+        if loaded.is_some() {
+            // What was loaded works.
+            let x = Tensor::full(&Device::cpu(), [1, 3], 0.5).expect("it fits");
+            let tape = Tape::inference(&Device::cpu());
+            documented(net.forward(&tape.input(&x)).to_tensor(), &[])?;
+        } else if net.to_safetensors().expect("on the CPU") != before || net.counts().frozen > 0 {
+            return Err("a file that was refused changed the model".to_owned());
+        }
+        // Into adapters that are there already.
+        let adapted = adapted();
+        documented(Adapters::of(&adapted).load_safetensors(input), &kinds)?;
+        Ok(loaded.is_some())
+    }
+}
