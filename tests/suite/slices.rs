@@ -121,7 +121,8 @@ fn computed(device: &Device) -> usize {
     results.map(elements).sum()
 }
 
-/// Twice as many slices take at most 2.2 times as many operands, and as many elements as the slices have.
+/// Twice as many slices take at most 2.2 times as many operands, and the steps compute a bounded number of elements for
+/// each element of a slice.
 fn work() -> Outcome {
     for (name, ranges) in PATTERNS {
         let mut measured = Vec::new();
@@ -138,9 +139,10 @@ fn work() -> Outcome {
             let sliced: usize = ranges.iter().map(|range| 8 * range.len()).sum();
             measured.push((operands, computed(&device) as f64 / sliced as f64));
         }
+        // If each slice had a sum as large as the value, there would be up to 256 for each element of a slice.
+        assert!(measured.iter().all(|(_, each)| *each <= 8.0), "{name}: elements for each of a slice {measured:?}");
         for pair in measured.windows(2) {
             assert!(pair[1].0 as f64 <= 2.2 * pair[0].0 as f64, "{name}: operands {measured:?}");
-            assert!(pair[1].1 <= 1.2 * pair[0].1, "{name}: elements per element of a slice {measured:?}");
         }
     }
     Ok(())
@@ -165,7 +167,7 @@ fn recurrent() -> Outcome {
         of_steps(|device, steps| record(device, &Gru::new(3, 4).init(device, Seed::new(1))?, steps))?,
     ];
     for counts in counts {
-        assert!(counts[2] - counts[1] <= 2 * (counts[1] - counts[0]) + 8, "{counts:?}");
+        assert!(counts[2] - counts[1] <= 2 * (counts[1] - counts[0]) + 64, "{counts:?}");
     }
     Ok(())
 }
@@ -183,6 +185,6 @@ fn tails() -> Outcome {
         tape.backward(&sum)?;
         Ok(tape)
     })?;
-    assert!(counts[2] - counts[1] <= 2 * (counts[1] - counts[0]) + 8, "{counts:?}");
+    assert!(counts[2] - counts[1] <= 2 * (counts[1] - counts[0]) + 64, "{counts:?}");
     Ok(())
 }

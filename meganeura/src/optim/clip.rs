@@ -5,7 +5,7 @@ use crate::error::{bail, here};
 use crate::functions::Scale;
 use crate::module::Module;
 use crate::world::Shards;
-use crate::{Grads, Result, Var};
+use crate::{DType, Grads, Result, Var};
 
 impl Grads {
     /// The norm of a model's gradients as one vector: `√Σ dw²` over all elements of all parameters that are not frozen.
@@ -63,7 +63,8 @@ impl Grads {
         // Of scaled gradients, because the factor for unscaled ones could be too small for a float.
         let factor = (tape.scalar(max_norm) / (&root + down.scale(1e-6))).minimum(&up);
         // NaN if the norm is infinite: a factor of 0 would hide that from checks.
-        let factor = factor + root.scale(0.0);
+        let largest = if root.ty().dtype == DType::F64 { f64::MAX } else { f64::from(f32::MAX) };
+        let factor = root.le(&tape.constant(largest)).where_cond(&factor, &tape.constant(f64::NAN));
         let mut clipped = Vec::with_capacity(trained.len());
         for Trained { cell, dw, .. } in trained {
             clipped.push((cell, &factor * (&down * dw)));
