@@ -291,7 +291,7 @@ fn constants(device: &Device) -> Outcome {
 }
 
 fn padding(device: &Device) -> Outcome {
-    for value in [f64::INFINITY, f64::NEG_INFINITY, f64::NAN, 1e300, f64::from(f32::MAX)] {
+    for value in [f64::INFINITY, f64::NEG_INFINITY, f64::NAN, f64::from(f32::MAX)] {
         let tape = Tape::new(device);
         let x = input(&tape, &[1.0, 2.0])?;
         let y = x.pad(&[(1, 2)], value);

@@ -47,6 +47,9 @@ impl Primitive for Pad {
         if !x[0].dtype.is_float() {
             return Err(format!("needs floats, the operand holds {}", x[0].dtype));
         }
+        if self.value.0.is_finite() && !(self.value.0 as f32).is_finite() {
+            return Err(format!("the value must fit an f32, it is {}", self.value.0));
+        }
         let mut extents = self.widths.iter().zip(x[0].shape.dims());
         if extents.any(|(&(lo, hi), &extent)| lo.checked_add(hi).is_none_or(|both| both.checked_add(extent).is_none()))
         {
