@@ -62,6 +62,7 @@ const SOURCES: &[(&str, &str)] = embed! {
     "reduce_lines"
     "resample"
     "scatter_along"
+    "shared/angle"
     "shared/attention"
     "shared/attention_slopes"
     "shared/avg_pool2d"
@@ -184,7 +185,7 @@ mod tests {
 
     #[test]
     fn functions_called_in_kernel_loops_have_no_loops() {
-        for name in ["shared/float", "shared/math"] {
+        for name in ["shared/angle", "shared/float", "shared/math"] {
             let text = source(name).expect("embedded");
             let code = text.lines().map(|line| line.split("//").next().unwrap_or_default().trim_start());
             let is_loop = |line: &str| ["for ", "while ", "loop "].iter().any(|word| line.starts_with(word));

@@ -7,10 +7,11 @@
 //          N         number of elements of y
 //          INSIDE    `true` if element i comes from x, an expression of `i: u32`
 //          IN_OFFSET its place in x; evaluated only where INSIDE holds
-//          VALUE     the padding, a literal
+//          VALUE     the padding, a literal or a call of a function of shared/float
 
 #include "shared/elements"
 #include "shared/epilogue"
+#include "shared/float"
 
 const ELEMENTS: u32 = ${N};
 

@@ -105,9 +105,7 @@ misuses! {
     "concat" ["axis 2"] |x| Var::concat(&[&x.a, &x.a], 2);
     "concat" ["u32"] |x| Var::concat(&[&x.u, &x.u], 0);
     "pad" ["1", "2", "f32[2, 3]"] |x| x.a.pad(&[(1, 1)], 0.0);
-    "pad" ["NaN"] |x| x.v.pad(&[(1, 1)], f64::NAN);
-    "pad" ["inf"] |x| x.v.pad(&[(1, 1)], f64::INFINITY);
-    "pad" ["f32[3]"] |x| x.v.pad(&[(1, 1)], 1e300);
+    "pad" ["f32[3]", "fit an f32"] |x| x.v.pad(&[(1, 1)], 1e300);
     "pad" ["f32[3]"] |x| x.v.pad(&[(usize::MAX, usize::MAX)], 0.0);
     "cumsum" ["axis 2", "f32[2, 3]"] |x| x.a.cumsum(2);
     "cumsum" ["u32[4]"] |x| x.u.cumsum(0);

@@ -7,17 +7,20 @@
 //! |---|---|
 //! | `arrange.rs` | `stack`, `split`, `chunk`, `squeeze`, `unsqueeze`, `transpose`, `at`, `roll`, `tile`, `repeat_interleave`, `diagonal` |
 //! | `pick.rs` | `index_select`, `one_hot`, `masked_fill`, `tril`, `triu`, `argmax`, `argmin` |
-//! | `numeric.rs` | `norm`, `norm_over`, `logsumexp`, `std`, `cumprod`, `all`, `any`, `random_normal` |
+//! | `norm.rs` | `norm`, `norm_over`, `variance`, `std` |
+//! | `numeric.rs` | `logsumexp`, `cumprod`, `all`, `any`, `random_normal` |
 //! | `einsum.rs` | `einsum` |
 //!
 //! A [`Tensor`](crate::Tensor) has them all through [`Tensor::map`](crate::Tensor::map).
 
 mod arrange;
 mod einsum;
+mod norm;
 mod numeric;
 mod pick;
 mod ranges;
 
+pub(crate) use norm::Scale;
 pub use ranges::{AxisRange, Ranges};
 
 use crate::{ErrorKind, Var};

@@ -1,44 +1,8 @@
-//! Norms, running products and other numeric functions.
+//! Running products, sums of exponentials and other numeric functions.
 
-use crate::{ErrorKind, Var};
+use crate::Var;
 
 impl Var {
-    /// The Euclidean norm of all elements, `√Σ x²`: a scalar. Where it is 0, so is its gradient.
-    #[must_use]
-    #[track_caller]
-    pub fn norm(&self) -> Self {
-        self.norm_over(&(0..self.shape().rank()).collect::<Vec<_>>(), 2.0)
-    }
-
-    /// The `p`-norm over some axes, which are removed: `(Σ |x|ᵖ)^(1/p)`, the largest `|x|` for `p = ∞`, the number of
-    /// elements other than 0 for `p = 0`. Where the norm is 0, so is its gradient.
-    ///
-    /// Errors: a `p` below 0, or NaN.
-    #[doc(alias = "vector_norm")]
-    #[must_use]
-    #[track_caller]
-    pub fn norm_over(&self, axes: &[usize], p: f64) -> Self {
-        let power = match p {
-            2.0 => self.square(),
-            1.0 => return self.abs().sum_over(axes),
-            0.0 => return self.ne(&self.constant(0.0)).sum_over(axes),
-            f64::INFINITY => return self.abs().max_over(axes),
-            p if p > 0.0 => {
-                let magnitude = self.abs();
-                let is_zero = magnitude.eq(&self.constant(0.0));
-                let power = is_zero.where_cond(&self.constant(1.0), &magnitude).powf(p);
-                is_zero.where_cond(&self.constant(0.0), &power)
-            }
-            _ => return self.refuse("norm", ErrorKind::Argument, format!("p must be at least 0, it is {p}")),
-        };
-        let sum = power.sum_over(axes);
-        // A root of 0 has no derivative: the root of 1 is computed instead, and not used.
-        let is_zero = sum.eq(&sum.constant(0.0));
-        let sum = is_zero.where_cond(&sum.constant(1.0), &sum);
-        let root = if p == 2.0 { sum.sqrt() } else { sum.powf(p.recip()) };
-        is_zero.where_cond(&sum.constant(0.0), &root)
-    }
-
     /// `ln Σ eˣ` over some axes, which are removed. Nothing overflows: the largest element is subtracted first.
     #[must_use]
     #[track_caller]
@@ -51,20 +15,6 @@ impl Var {
         let dims: Vec<_> =
             (0..self.shape().rank()).filter(|axis| !axes.contains(axis)).map(|a| self.shape()[a]).collect();
         sum.reshape(&dims[..])
-    }
-
-    /// The standard deviation of all elements, `√variance`: see [`variance`](Self::variance).
-    #[must_use]
-    #[track_caller]
-    pub fn std(&self, correction: usize) -> Self {
-        self.variance(correction).sqrt()
-    }
-
-    /// The standard deviation over some axes, which are removed.
-    #[must_use]
-    #[track_caller]
-    pub fn std_over(&self, axes: &[usize], correction: usize) -> Self {
-        self.variance_over(axes, correction).sqrt()
     }
 
     /// Running products along an axis: `y[…, k, …] = Π_{l ≤ k} x[…, l, …]`. The gradient is exact even with zeros.

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use super::sweep::Sweep;
+use crate::Result;
 use crate::graph::{Node, Operands, Source, ValueId};
 
 impl Sweep<'_> {
@@ -12,16 +13,16 @@ impl Sweep<'_> {
     /// The copy reads the region's inputs through a view that waits for the cotangents of the region's results. So the
     /// planner treats the two as different computations, and schedules the copy into the backward pass. Nodes that no
     /// gradient needs get into no plan.
-    pub(super) fn enter_region(&mut self, node: usize) {
-        let Some(region) = self.tape.region(node).filter(|&region| self.region != Some(region)) else { return };
+    pub(super) fn enter_region(&mut self, node: usize) -> Result<()> {
+        let Some(region) = self.tape.region(node).filter(|&region| self.region != Some(region)) else { return Ok(()) };
         self.region = Some(region);
         let nodes = self.tape.nodes_of(region, node);
-        let awaited: Operands = self.tape.with_graph(|graph| {
-            let values = graph.nodes()[nodes.clone()].iter().flat_map(Node::outputs);
-            values.filter_map(|value| self.cotangents.get(&value)).copied().collect()
-        });
+        let values: Vec<_> =
+            self.tape.with_graph(|graph| graph.nodes()[nodes.clone()].iter().flat_map(Node::outputs).collect());
+        values.iter().try_for_each(|&value| self.settle(value))?;
+        let awaited: Operands = values.iter().filter_map(|value| self.cotangents.get(value)).copied().collect();
         if awaited.is_empty() {
-            return;
+            return Ok(());
         }
         let mut outer = HashMap::new();
         for index in nodes {
@@ -40,6 +41,7 @@ impl Sweep<'_> {
             let first = self.tape.record_again(index, inputs);
             self.replayed.extend((0..).zip(outputs).map(|(offset, value)| (value, ValueId(first.0 + offset))));
         }
+        Ok(())
     }
 
     /// A value from outside a region, for a copy of the region that must wait.

@@ -14,7 +14,7 @@ use std::collections::HashMap;
 use smallvec::SmallVec;
 
 use crate::graph::{Operands, Source, ValueId};
-use crate::ops::{Op, OuterProduct, sum_of_cotangents};
+use crate::ops::{Op, OuterProduct, is_part, sum_of_parts};
 use crate::tape::{Region, Tape, Var};
 use crate::{Error, ErrorKind, Result};
 
@@ -43,22 +43,29 @@ pub(super) fn sweep(
         sweep.add(value, tape.with_graph(|graph| graph.maker_index(value)), &tape.var(cotangent))?;
     }
     nodes.rev().try_for_each(|node| sweep.node(node))?;
-    // Products of values from before the first node.
-    let mut left: Vec<_> = sweep.products.keys().copied().collect();
+    // Terms for values from before the first node.
+    let mut left: Vec<_> = sweep.products.keys().chain(sweep.parts.keys()).copied().collect();
     debug_assert!(first > 0 || left.is_empty(), "a value is made before it is used");
     left.sort_unstable();
+    left.dedup();
     left.into_iter().try_for_each(|value| sweep.settle(value))?;
     drop((open, pin));
     Ok(sweep.cotangents)
 }
+
+/// Terms of a cotangent, each with the node that it came from.
+type Terms = Vec<(usize, ValueId)>;
 
 pub(super) struct Sweep<'a> {
     pub(super) tape: &'a Tape,
     /// For each value, `true` if its cotangent leads to a wanted one.
     wanted: Vec<bool>,
     pub(super) cotangents: HashMap<ValueId, ValueId>,
-    /// Products to add to each leaf's cotangent, each with the node that it came from. They become one product.
-    products: HashMap<ValueId, Vec<(usize, ValueId)>>,
+    /// Products to add to each leaf's cotangent. They become one product.
+    products: HashMap<ValueId, Terms>,
+    /// Parts to add to each value's cotangent, such as those of its slices. They are joined at once: one by one, each
+    /// sum would be as large as the value.
+    parts: HashMap<ValueId, Terms>,
     /// For values that can be recomputed, the values that gradient rules get instead.
     again: HashMap<ValueId, ValueId>,
     /// The recomputed region that the sweep reached last.
@@ -74,6 +81,7 @@ impl<'a> Sweep<'a> {
             wanted,
             cotangents: HashMap::new(),
             products: HashMap::new(),
+            parts: HashMap::new(),
             again: HashMap::new(),
             region: None,
             replayed: HashMap::new(),
@@ -83,15 +91,21 @@ impl<'a> Sweep<'a> {
     /// Adds a node's contribution to the cotangent of a value.
     fn add(&mut self, value: ValueId, node: usize, dx: &Var) -> Result<()> {
         let sum = match self.cotangents.get(&value) {
-            Some(&sum) => self.tape.on_behalf_of(node, || sum_of_cotangents(&self.tape.var(sum), dx)).id()?,
+            Some(&sum) => self.tape.on_behalf_of(node, || self.tape.var(sum) + dx).id()?,
             None => dx.id()?,
         };
         self.cotangents.insert(value, sum);
         Ok(())
     }
 
-    /// Adds the pending products to the cotangent of a value.
-    fn settle(&mut self, value: ValueId) -> Result<()> {
+    /// Adds the pending parts and products to the cotangent of a value.
+    pub(super) fn settle(&mut self, value: ValueId) -> Result<()> {
+        if let Some(parts) = self.parts.remove(&value) {
+            let (node, _) = *parts.last().expect("one at least");
+            let parts: Vec<_> = parts.iter().map(|&(_, part)| self.tape.var(part)).collect();
+            let sum = self.tape.on_behalf_of(node, || sum_of_parts(&parts));
+            self.add(value, node, &sum)?;
+        }
         let Some(products) = self.products.remove(&value) else { return Ok(()) };
         let (node, last) = *products.last().expect("one at least");
         let sum = match &products[..] {
@@ -137,7 +151,7 @@ impl<'a> Sweep<'a> {
             }
         });
         let Some((op, inputs)) = step else { return Ok(()) };
-        self.enter_region(index);
+        self.enter_region(index)?;
         let x: SmallVec<[_; 4]> = match op {
             Op::Pointwise(_) => inputs.iter().map(|&v| self.again(self.replayed(v))).collect(),
             Op::View(_) | Op::Kernel(_) => inputs.iter().map(|&v| self.tape.var(self.replayed(v))).collect(),
@@ -166,6 +180,7 @@ impl<'a> Sweep<'a> {
             }
             match OuterProduct::of(&dx).filter(|_| self.is_of_leaf(value)) {
                 Some(_) => self.products.entry(value).or_default().push((index, dx.id()?)),
+                None if is_part(&dx) => self.parts.entry(value).or_default().push((index, dx.id()?)),
                 None => self.add(value, index, &dx)?,
             }
         }

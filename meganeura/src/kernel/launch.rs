@@ -389,21 +389,19 @@ macro_rules! __define {
 }
 pub use crate::__define as define;
 
-/// A finite number as a WGSL `f32` literal.
-///
-/// # Panics
-///
-/// If the number is not finite as `f32`: WGSL cannot spell it.
+/// A number as WGSL of type `f32`, rounded to `f32`: a literal, or a call of a function of `shared/float` where WGSL has
+/// no literal, which is for infinities and NaN. A constant expression must be finite, so these stand only in functions.
 #[must_use]
 #[expect(clippy::cast_possible_truncation, reason = "shaders compute in f32")]
 pub fn literal(value: f64) -> String {
-    let value = value as f32;
-    assert!(value.is_finite(), "WGSL has no literal for {value}");
     // In decimal digits, Tint takes the largest number for a larger one.
-    match value {
+    match value as f32 {
         f32::MAX => "0x1.fffffep+127f".into(),
         f32::MIN => "-0x1.fffffep+127f".into(),
-        _ => format!("{value:?}f"),
+        f32::INFINITY => "infinity()".into(),
+        f32::NEG_INFINITY => "negative_infinity()".into(),
+        value if value.is_nan() => "quiet_nan()".into(),
+        value => format!("{value:?}f"),
     }
 }
 
@@ -431,9 +429,15 @@ mod tests {
 
     #[test]
     fn literals_round_trip() {
-        for value in [0.0, -1.5, 1e-30, 1e30, 0.1] {
+        for value in [0.0, -0.0, -1.5, 1e-30, 1e30, 0.1, 1e-40, -1e-45, f64::from(f32::MIN_POSITIVE)] {
             let text = literal(value);
-            assert_eq!(text.trim_end_matches('f').parse::<f32>(), Ok(value as f32));
+            let read = text.trim_end_matches('f').parse::<f32>().expect("it is a number");
+            assert_eq!(read.to_bits(), (value as f32).to_bits(), "{text}");
         }
+        assert_eq!(literal(f64::from(f32::MAX)), "0x1.fffffep+127f");
+        // What has no literal, or rounds to it.
+        assert_eq!([f64::INFINITY, 1e39].map(literal), ["infinity()"; 2]);
+        assert_eq!([f64::NEG_INFINITY, -1e300].map(literal), ["negative_infinity()"; 2]);
+        assert_eq!(literal(f64::NAN), "quiet_nan()");
     }
 }

@@ -58,12 +58,13 @@ pub use custom::CustomOp;
 pub(crate) use exchange::{Exchange, all_mean, exchange};
 pub use grid_sample::{GridSampleMode, GridSampleOptions, GridSamplePadding};
 pub(crate) use outer::OuterProduct;
-pub(crate) use pad::sum_of_cotangents;
+pub(crate) use pad::{is_part, sum_of_parts};
 pub use padding::Padding;
 #[cfg(not(feature = "testing"))]
 pub(crate) use pointwise::Pointwise;
 #[cfg(feature = "testing")]
 pub use pointwise::Pointwise;
+pub(crate) use reduce::as_f64;
 pub(crate) use view::View;
 
 pub use self::conv2d::{Conv2dOptions, ConvTranspose2dOptions};

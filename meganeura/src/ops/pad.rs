@@ -1,6 +1,10 @@
 //! Padding with a constant.
 
-use super::{Kernel, KernelOp, Op, Primitive};
+mod parts;
+
+pub(crate) use parts::{is_part, sum_of_parts};
+
+use super::{Kernel, Primitive};
 use crate::graph::Exact;
 use crate::kernel::launch::{Argument, Caps, Launch, Variant, define, literal};
 use crate::kernel::native::{self, OutView, Real, Scratch, View};
@@ -43,8 +47,8 @@ impl Primitive for Pad {
         if !x[0].dtype.is_float() {
             return Err(format!("needs floats, the operand holds {}", x[0].dtype));
         }
-        if !(self.value.0 as f32).is_finite() {
-            return Err(format!("the value must be a finite f32, it is {}", self.value.0));
+        if self.value.0.is_finite() && !(self.value.0 as f32).is_finite() {
+            return Err(format!("the value must fit an f32, it is {}", self.value.0));
         }
         let mut extents = self.widths.iter().zip(x[0].shape.dims());
         if extents.any(|(&(lo, hi), &extent)| lo.checked_add(hi).is_none_or(|both| both.checked_add(extent).is_none()))
@@ -116,61 +120,6 @@ impl Kernel for Pad {
             "gather",
             Launch::new(self.name(), defines, (1, 1), out.elements().div_ceil(64)).stores_through_epilogue(),
         )]
-    }
-}
-
-/// The sum of two cotangents of one value. If each is a part surrounded by zeros, and the parts are adjacent, they are
-/// concatenated instead. So a value that was split into slices gets the concatenation of their cotangents.
-#[track_caller]
-pub(crate) fn sum_of_cotangents(a: &Var, b: &Var) -> Var {
-    let (Some(first), Some(second)) = (Part::of(a), Part::of(b)) else { return a + b };
-    let (first, second) = if first.start <= second.start { (first, second) } else { (second, first) };
-    if first.axis != second.axis || first.start + first.extent() != second.start {
-        return a + b;
-    }
-    let axis = first.axis;
-    let parts: Vec<_> = [first.pieces(), second.pieces()].concat();
-    let joined = Var::concat(&parts.iter().collect::<Vec<_>>(), axis);
-    let end = second.start + second.extent();
-    let mut widths = vec![(0, 0); a.shape().rank()];
-    widths[axis] = (first.start, a.shape()[axis] - end);
-    if widths[axis] == (0, 0) { joined } else { joined.pad(&widths, 0.0) }
-}
-
-/// A value that is one part along an axis, with zeros before and after it.
-struct Part {
-    value: Var,
-    axis: usize,
-    start: usize,
-}
-
-impl Part {
-    fn of(x: &Var) -> Option<Self> {
-        let (pad, inside) = x.made_by(|op| match op {
-            Op::Kernel(KernelOp::Pad(pad)) => Some(pad.clone()),
-            _ => None,
-        })?;
-        let mut widened = pad.widths.iter().enumerate().filter(|(_, widths)| **widths != (0, 0));
-        match (widened.next(), widened.next()) {
-            (Some((axis, &(start, _))), None) if pad.value == Exact(0.0) => {
-                Some(Self { value: inside.first()?.clone(), axis, start })
-            }
-            _ => None,
-        }
-    }
-
-    fn extent(&self) -> usize {
-        self.value.shape()[self.axis]
-    }
-
-    /// The values that the part was concatenated from before, so that joining them one after the other gives a single
-    /// concatenation.
-    fn pieces(&self) -> Vec<Var> {
-        let made = self.value.made_by(|op| match op {
-            Op::Kernel(KernelOp::Concat(concat)) => concat.is_along(self.axis).then_some(()),
-            _ => None,
-        });
-        made.map_or_else(|| vec![self.value.clone()], |((), pieces)| pieces)
     }
 }
 

@@ -222,9 +222,9 @@ table! {
     /// `1/√x`
     Rsqrt "rsqrt" rsqrt(x) = T::ONE / x.sqrt(); "inverseSqrt(x)"; on 0.2..3.0; |y, dy| [(dy.scale(-0.5) * y * y.square())];
     /// `sin x`
-    Sin "sin" sin(x) = x.sin(); "sin(x)"; onnx "Sin"; |y, dy| [(dy * x.cos())];
+    Sin "sin" sin(x) = x.sin(); "m_sin(x)"; onnx "Sin"; |y, dy| [(dy * x.cos())];
     /// `cos x`
-    Cos "cos" cos(x) = x.cos(); "cos(x)"; onnx "Cos"; |y, dy| [(-(dy * x.sin()))];
+    Cos "cos" cos(x) = x.cos(); "m_cos(x)"; onnx "Cos"; |y, dy| [(-(dy * x.sin()))];
     /// `tan x`
     Tan "tan" tan(x) = x.tan(); "m_tan(x)"; onnx "Tan"; on -1.2..1.2; |y, dy| [(dy + dy * y.square())];
     /// `tanh x`, the hyperbolic tangent.

@@ -1,9 +1,8 @@
-//! Reductions over any axes: sum, maximum and minimum; and the mean and variance made of them.
+//! Reductions over any axes: sum, maximum and minimum; and the mean made of them.
 
 mod forms;
 
 use std::ops::Range;
-use std::panic::Location;
 
 use pulp::{Simd, WithSimd};
 
@@ -13,7 +12,7 @@ use crate::kernel::native::{self, Cascade, OutView, Real, Scratch, View, by_halv
 #[cfg(feature = "onnx")]
 use crate::ops::form::{self, Form};
 use crate::tape::Var;
-use crate::{Error, ErrorKind, Layout, Result, Shape, TensorType};
+use crate::{Layout, Result, Shape, TensorType};
 
 /// On the CPU, fewer results than this are each split into parts …
 const FEW: usize = 256;
@@ -406,17 +405,17 @@ impl Var {
     }
 
     #[track_caller]
-    fn drop_axes(&self, axes: &[usize]) -> Self {
+    pub(crate) fn drop_axes(&self, axes: &[usize]) -> Self {
         let shape = self.shape();
         let dims: Vec<_> = (0..shape.rank()).filter(|axis| !axes.contains(axis)).map(|axis| shape[axis]).collect();
         self.reshape(Shape::new(&dims))
     }
 
-    fn all_axes(&self) -> Vec<usize> {
+    pub(crate) fn all_axes(&self) -> Vec<usize> {
         (0..self.shape().rank()).collect()
     }
 
-    fn count(&self, axes: &[usize]) -> usize {
+    pub(crate) fn count(&self, axes: &[usize]) -> usize {
         axes.iter().map(|&axis| self.shape().dims().get(axis).copied().unwrap_or(1)).product()
     }
 }
@@ -452,7 +451,7 @@ macro_rules! reductions {
 }
 
 #[expect(clippy::cast_precision_loss, reason = "extents are far below 2^53")]
-const fn as_f64(n: usize) -> f64 {
+pub(crate) const fn as_f64(n: usize) -> f64 {
     n as f64
 }
 
@@ -461,40 +460,4 @@ reductions! {
     "maximum" max max_over max_keep |x, axes| x.reduce(Fold::Max, axes);
     "minimum" min min_over min_keep |x, axes| x.reduce(Fold::Min, axes);
     "mean" mean mean_over mean_keep |x, axes| x.sum_keep(axes).scale(1.0 / as_f64(x.count(axes)));
-}
-
-impl Var {
-    /// The variance of all elements. `correction` 1 gives the unbiased estimate, 0 that of the population.
-    #[doc(alias = "var")]
-    #[must_use]
-    #[track_caller]
-    pub fn variance(&self, correction: usize) -> Self {
-        self.variance_over(&self.all_axes(), correction)
-    }
-
-    /// The variance over some axes, which are dropped from the result. Squares are centred, so a mean far from 0 costs
-    /// no precision, and a single element has a population variance of exactly 0.
-    #[must_use]
-    #[track_caller]
-    pub fn variance_over(&self, axes: &[usize], correction: usize) -> Self {
-        self.variance_keep(axes, correction).drop_axes(axes)
-    }
-
-    /// The variance over some axes, which keep extent 1.
-    #[must_use]
-    #[track_caller]
-    pub fn variance_keep(&self, axes: &[usize], correction: usize) -> Self {
-        let count = self.count(axes);
-        if count <= correction {
-            let message = format!("a correction of {correction} needs more than {correction} elements, not {count}");
-            let error = Error::new(ErrorKind::Argument, message).in_op("variance").operand(self.ty(), self.path());
-            return self.fail(error.at(Location::caller()));
-        }
-        // A mean far above the spread is rounded by as much as that spread. So the rounded mean is subtracted first:
-        // the differences are then exact, and so is their small mean. Subtracting a constant does not change the
-        // variance, so the first mean is detached.
-        let near = self - self.mean_keep(axes).detach();
-        let centred = &near - near.mean_keep(axes);
-        centred.square().sum_keep(axes).scale(1.0 / as_f64(count - correction))
-    }
 }

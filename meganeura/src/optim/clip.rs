@@ -2,12 +2,14 @@
 
 use super::trained::{Trained, expect_some};
 use crate::error::{bail, here};
+use crate::functions::Scale;
 use crate::module::Module;
 use crate::world::Shards;
-use crate::{Grads, Result, Var};
+use crate::{DType, Grads, Result, Var};
 
 impl Grads {
     /// The norm of a model's gradients as one vector: `√Σ dw²` over all elements of all parameters that are not frozen.
+    /// No square overflows.
     ///
     /// The norm is a value on the gradients' tape. Hold it across the step and read it afterwards: the step's run
     /// computes it. Reading it is an error if none of the module's parameters has a gradient here, for example if it is
@@ -16,7 +18,10 @@ impl Grads {
     #[track_caller]
     pub fn norm(&self, module: &dyn Module) -> Var {
         match expect_some(module, self) {
-            Ok(trained) => self.norm_of(&trained),
+            Ok(trained) => {
+                let ScaledNorm { root, scale } = self.norm_of(&trained);
+                root * scale.up
+            }
             Err(error) => self.tape().constant(0.0).fail(error.in_op("norm")),
         }
     }
@@ -26,6 +31,9 @@ impl Grads {
     ///
     /// One factor for all gradients keeps the direction of the step; the norms of single tensors are not clipped.
     /// [Pascanu et al., 2013](https://arxiv.org/abs/1211.5063).
+    ///
+    /// No square overflows, so gradients of 1e30 are clipped like any others. If a gradient is infinite or NaN, all are
+    /// NaN, which `check_finite` finds.
     ///
     /// ```
     /// use meganeura::prelude::*;
@@ -51,11 +59,15 @@ impl Grads {
             expect_some(module, &self)
         })?;
         let tape = self.tape();
-        let norm = self.norm_of(&trained) + tape.constant(1e-6);
-        let factor = (tape.scalar(max_norm) / norm).minimum(&tape.constant(1.0));
+        let ScaledNorm { root, scale: Scale { down, up } } = self.norm_of(&trained);
+        // Of scaled gradients, because the factor for unscaled ones could be too small for a float.
+        let factor = (tape.scalar(max_norm) / (&root + down.scale(1e-6))).minimum(&up);
+        // NaN if the norm is infinite: a factor of 0 would hide that from checks.
+        let largest = if root.ty().dtype == DType::F64 { f64::MAX } else { f64::from(f32::MAX) };
+        let factor = root.le(&tape.constant(largest)).where_cond(&factor, &tape.constant(f64::NAN));
         let mut clipped = Vec::with_capacity(trained.len());
         for Trained { cell, dw, .. } in trained {
-            clipped.push((cell, &factor * dw));
+            clipped.push((cell, &factor * (&down * dw)));
         }
         Ok(self.with_entries(clipped))
     }
@@ -95,17 +107,30 @@ impl Grads {
     }
 
     #[track_caller]
-    fn norm_of(&self, trained: &[Trained]) -> Var {
-        let mut squares = self.tape().constant(0.0);
+    fn norm_of(&self, trained: &[Trained]) -> ScaledNorm {
+        let tape = self.tape();
         let is_here = |trained: &&Trained| self.shards().is_none_or(|shards| shards.is_own(trained.cell.id()));
-        for Trained { dw, .. } in trained.iter().filter(is_here) {
-            squares = squares + dw.square().sum();
+        let here: Vec<_> = trained.iter().filter(is_here).map(|trained| &trained.dw).collect();
+        let largest = |peak: Var, dw: &&Var| peak.maximum(&dw.detach().abs().max());
+        let mut peak = here.iter().fold(tape.constant(0.0), largest);
+        if let Some(Shards { world, .. }) = self.shards() {
+            // The sum is at least the largest, and at most as many times as large as there are ranks.
+            peak = peak.all_mean(world) * world.size() as f64;
         }
+        let scale = Scale::of(&peak);
+        let add = |squares: Var, dw: &&Var| squares + (*dw * &scale.down).square().sum();
+        let mut squares = here.iter().fold(tape.constant(0.0), add);
         if let Some(Shards { world, .. }) = self.shards() {
             squares = squares.all_mean(world) * world.size() as f64;
         }
-        squares.sqrt()
+        ScaledNorm { root: squares.root_or_zero(), scale }
     }
+}
+
+/// A norm, `root·scale.up`. Neither factor overflows where the norm does not.
+struct ScaledNorm {
+    root: Var,
+    scale: Scale,
 }
 
 fn expect_above_0(what: &str, limit: f64) -> Result<()> {

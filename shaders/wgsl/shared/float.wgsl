@@ -31,6 +31,11 @@ fn quiet_nan() -> f32 {
     return bitcast<f32>(bits);
 }
 
+fn infinity() -> f32 {
+    var bits = 0x7f800000u;
+    return bitcast<f32>(bits);
+}
+
 fn negative_infinity() -> f32 {
     var bits = 0xff800000u;
     return bitcast<f32>(bits);

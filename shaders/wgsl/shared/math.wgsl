@@ -5,6 +5,7 @@
 // Where two formulas are cheap, both are evaluated and one is selected: without branches, the work on several elements
 // overlaps. No function has a loop: functions run in the loops of kernels, whose iterations `Launch::loops` counts.
 
+#include "shared/angle"
 #include "shared/float"
 
 /// -1, 0 or 1.
@@ -29,22 +30,6 @@ fn m_log1p(x: f32) -> f32 {
         return 2.0 * (s + s * t * (1.0 / 3.0 + t * (1.0 / 5.0 + t * tail)));
     }
     return log(1.0 + x);
-}
-
-/// tan(x), relative error 5e-7 up to |x| = 8192, also near a pole; beyond that the driver's.
-fn m_tan(x: f32) -> f32 {
-    let is_near = abs(x) <= 8192.0;
-    let near = select(0.0, x, is_near);
-    // The distance to the nearest multiple n of π/2. π/2 is a sum of three parts. The first two have so few digits that
-    // n times each is exact.
-    let n = round(near * 0.63661977);
-    let r = ((near - n * 1.5703125) - n * 4.837513e-4) - n * 7.54979e-8;
-    // tan(r) for |r| ≤ π/4, minimax.
-    let z = r * r;
-    let tail = 2.44301354e-2 + z * (3.11992233e-3 + z * 9.38540186e-3);
-    let y = r + r * z * (3.33331569e-1 + z * (1.33387994e-1 + z * (5.34112807e-2 + z * tail)));
-    let turned = select(y, -1.0 / y, (i32(n) & 1) == 1);
-    return select(quiet_nan(), select(tan(x), turned, is_near), is_finite(x));
 }
 
 /// tanh(x), relative error 6e-7. No exponent is positive, so nothing overflows.

@@ -23,7 +23,7 @@ pub(super) const OPERATORS: Operators = &[
         float(&x / norm.reshape(x.shape().with(axis, 1)))
     }),
     ("ReduceL1", |call| reduce(call, |x, axes| x.abs().sum_keep(axes))),
-    ("ReduceL2", |call| reduce(call, |x, axes| x.square().sum_keep(axes).sqrt())),
+    ("ReduceL2", |call| reduce(call, |x, axes| x.root_of_squares(axes, 1.0))),
     ("ReduceLogSum", |call| reduce(call, |x, axes| x.sum_keep(axes).log())),
     ("ReduceLogSumExp", |call| {
         reduce(call, |x, axes| {

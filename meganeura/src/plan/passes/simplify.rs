@@ -81,8 +81,8 @@ fn without_effect(graph: &Graph, node: &Node, inputs: &[ValueId]) -> Option<Valu
     }
 }
 
-/// The number that fills a node's result, if it is known at planning time. Infinities and NaN are not folded: WGSL has
-/// no literals for them.
+/// The number that fills a node's result, if it is known at planning time. Infinities and NaN are not folded: the
+/// device's own arithmetic gives them.
 fn folded(graph: &Graph, node: &Node, inputs: &[ValueId]) -> Option<f64> {
     let constants: Vec<_> = inputs.iter().map(|&v| constant(graph, v)).collect::<Option<_>>()?;
     match &node.source {
