@@ -193,7 +193,7 @@ cases! {
     "io/mod.rs::safetensors_from_pt" |_| io::safetensors_from_pt(b"nonsense");
     "io/tensors.rs::tensors_from_safetensors" |w| io::tensors_from_safetensors(b"nonsense", &w.device);
     "io/tensors.rs::tensor" |_| io::Tensors::default().tensor("x").cloned();
-    "io/tensors.rs::complete" |w| tensors_from_safetensors(&stage::empty_tensor(), &w.device).and_then(io::Tensors::complete);
+    "io/tensors.rs::complete" |w| io::tensors_from_safetensors(&empty_tensor(), &w.device).and_then(io::Tensors::complete);
     "io/tensors.rs::save_tensors" |w| io::save_tensors("no/such/folder/x", [("x", &w.labels)]);
     "io/tensors.rs::tensors_to_safetensors" |w| io::tensors_to_safetensors([("x", &w.labels), ("x", &w.labels)]);
     "io/tensors.rs::tensors_to_safetensors_async" |w| ready(io::tensors_to_safetensors_async([("x", &w.labels), ("x", &w.labels)]));
