@@ -31,15 +31,28 @@ impl Scale {
             DType::F64 => ([700, 400], (-400, 600)),
             _ => ([89, 50], (-40, 80)),
         };
-        let power = |exponent: i32| peak.constant(2f64.powi(exponent));
-        let (is_huge, is_large) = (peak.ge(&power(huge)), peak.ge(&power(large)));
-        let is_small = peak.lt(&power(small));
-        let choose = |sign: i32| {
-            let ordinary = is_small.where_cond(&power(sign * raise), &power(0));
-            let ordinary = is_large.where_cond(&power(-sign * large), &ordinary);
-            is_huge.where_cond(&power(-sign * huge), &ordinary)
-        };
-        Self { down: choose(1), up: choose(-1) }
+        let power = Powers(peak);
+        let (is_huge, is_large, is_small) = (power.at_least(huge), power.at_least(large), peak.lt(&power.of(small)));
+        let (down, up) =
+            (is_small.where_cond(&power.of(raise), &power.of(0)), is_small.where_cond(&power.of(-raise), &power.of(0)));
+        let (down, up) = (is_large.where_cond(&power.of(-large), &down), is_large.where_cond(&power.of(large), &up));
+        Self { down: is_huge.where_cond(&power.of(-huge), &down), up: is_huge.where_cond(&power.of(huge), &up) }
+    }
+}
+
+/// Powers of two beside a value.
+struct Powers<'a>(&'a Var);
+
+impl Powers<'_> {
+    #[track_caller]
+    fn of(&self, exponent: i32) -> Var {
+        self.0.constant(2f64.powi(exponent))
+    }
+
+    /// 1 where the value is at least this power.
+    #[track_caller]
+    fn at_least(&self, exponent: i32) -> Var {
+        self.0.ge(&self.of(exponent))
     }
 }
 

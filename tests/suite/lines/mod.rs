@@ -52,6 +52,7 @@ cases! {
     "tensor/mod.rs::from_slice" |w| Tensor::from_slice(&w.device, [3], &[1.0]);
     "tensor/mod.rs::from_f64" |w| Tensor::from_f64(&w.device, [3], &[1.0]);
     "tensor/mod.rs::indices" |w| Tensor::indices(&w.device, [3], &[1]);
+    "tensor/mod.rs::from_bools" |w| Tensor::from_bools(&w.device, [3], &[true]);
     "tensor/mod.rs::full" |w| Tensor::full(&w.device, [0], 1.0);
     "tensor/mod.rs::zeros" |w| Tensor::zeros(&w.device, [0]);
     "tensor/mod.rs::reshape" |w| w.tensor.reshape([3]);
@@ -193,7 +194,7 @@ cases! {
     "io/mod.rs::safetensors_from_pt" |_| io::safetensors_from_pt(b"nonsense");
     "io/tensors.rs::tensors_from_safetensors" |w| io::tensors_from_safetensors(b"nonsense", &w.device);
     "io/tensors.rs::tensor" |_| io::Tensors::default().tensor("x").cloned();
-    "io/tensors.rs::complete" |w| io::tensors_from_safetensors(&empty_tensor(), &w.device).and_then(io::Tensors::complete);
+    "io/tensors.rs::complete" |w| io::tensors_from_safetensors(&empty_tensor(), &w.device).expect("others are read").complete();
     "io/tensors.rs::save_tensors" |w| io::save_tensors("no/such/folder/x", [("x", &w.labels)]);
     "io/tensors.rs::tensors_to_safetensors" |w| io::tensors_to_safetensors([("x", &w.labels), ("x", &w.labels)]);
     "io/tensors.rs::tensors_to_safetensors_async" |w| ready(io::tensors_to_safetensors_async([("x", &w.labels), ("x", &w.labels)]));

@@ -30,7 +30,7 @@ pub(crate) fn collect(trials: &mut Vec<Trial>) {
     trials.push(Trial::test("runs::a_lock_dies_with_its_process", locked));
     trials.push(Trial::test("runs::a_full_disk_leaves_the_last_checkpoint", file_limit));
     if cfg!(target_os = "linux") {
-        trials.push(Trial::test("runs::metrics_on_a_full_disk_are_an_error", full_device));
+        trials.push(Trial::test("runs::metrics_behind_a_link_are_an_error", linked_metrics));
         let can_mount =
             Command::new("unshare").args(["-rm", "true"]).output().is_ok_and(|output| output.status.success());
         let trial = Trial::test("runs::a_full_file_system_leaves_the_last_checkpoint", full_file_system);
@@ -313,15 +313,18 @@ fn full_file_system() -> Outcome {
     is_as_before(&output, "No space left on device", &program, &overview)
 }
 
-/// `/dev/full` acts like a full disk.
-fn full_device() -> Outcome {
+/// A link in the place of the metrics may lead to a file of somebody else: nothing is written through it.
+fn linked_metrics() -> Outcome {
     let directory = tempfile::tempdir()?;
-    std::os::unix::fs::symlink("/dev/full", directory.path().join("metrics.jsonl"))?;
+    let other = directory.path().join("other");
+    fs::write(&other, "untouched")?;
+    std::os::unix::fs::symlink(&other, directory.path().join("metrics.jsonl"))?;
     let mut run = Run::at(directory.path(), &Device::cpu()).create()?;
     run.advance();
     run.log(&[("loss", &1.0)])?;
-    let error = run.metrics().expect_err("no room");
+    let error = run.metrics().expect_err("a link");
     assert_eq!(error.kind(), ErrorKind::Io);
-    assert!(error.to_string().contains("metrics.jsonl could not be written: No space left"), "{error}");
+    assert!(error.to_string().contains("metrics.jsonl could not be opened: it is a symbolic link"), "{error}");
+    assert_eq!(fs::read_to_string(&other)?, "untouched");
     Ok(())
 }
