@@ -16,6 +16,7 @@
 //! `--batches`, which trains on coloured shapes; the example `curves` draws two such files in one chart.
 
 mod kernel;
+mod lengths;
 mod models;
 mod pictures;
 mod serve;
@@ -116,6 +117,10 @@ struct Options {
     /// Time forward passes instead of steps: recorded each time, and compiled, alternately
     #[arg(long, conflicts_with_all = ["kernel", "workers", "profile"])]
     serve: bool,
+    /// Train a small transformer on sequences of this number of lengths instead, in random order, and compare the steps
+    /// with those of a single length; --steps is the number of epochs
+    #[arg(long, value_name = "COUNT", conflicts_with_all = ["kernel", "workload", "workers", "serve", "ranks"])]
+    lengths: Option<usize>,
     /// Print a line of JSON
     #[arg(long)]
     json: bool,
@@ -157,6 +162,9 @@ fn json(report: &Report) -> String {
 /// The report of the first process; others have none.
 fn run(options: &Options) -> Result<Option<Report>, Failure> {
     let world = ranks::join(options.ranks)?;
+    if let Some(lengths) = options.lengths {
+        return varying(options, &world, lengths).map(Some);
+    }
     let device = choose_device(options, &world)?;
     let batch = options.batch.map_or(options.workload.default_batch(), |batch| batch as usize);
     let channels = match (options.channels, options.workload.default_channels()) {
@@ -256,6 +264,26 @@ fn run(options: &Options) -> Result<Option<Report>, Failure> {
         ("loss_first", loss_first.into()),
         ("loss_last", timed.last().map(|(loss, _)| *loss).into()),
     ]))
+}
+
+fn varying(options: &Options, world: &World, lengths: usize) -> Result<Report, Failure> {
+    let device = choose_device(options, world)?;
+    let batch = options.batch.map_or(4, |batch| batch as usize);
+    let open = || choose_device(options, world).map_err(|failure| Error::new(ErrorKind::Device, failure.to_string()));
+    let times = lengths::run(open, lengths, batch, options.steps)?;
+    Ok(vec![
+        ("device", device.to_string().into()),
+        ("precision", options.precision.to_string().into()),
+        ("lengths", lengths.into()),
+        ("batch", batch.into()),
+        ("ms_first_median", rounded(times.first, 3).into()),
+        ("kernels_per_tenth", times.kernels.into()),
+        ("plans_kept", times.plans.into()),
+        ("ms_per_step_median", rounded(times.steady, 3).into()),
+        ("ratio", rounded(times.ratio, 3).into()),
+        ("peak_device_mib", rounded(device.stats().peak_bytes as f64 / 1_048_576.0, 1).into()),
+        ("peak_rss_mib", peak_rss_mib().map(|mib| rounded(mib, 1)).into()),
+    ])
 }
 
 fn serve(options: &Options, device: &Device, batch: usize, channels: usize) -> Result<Report, Failure> {

@@ -66,6 +66,7 @@ mod torch_files;
 mod train_step;
 mod training;
 mod variants;
+mod varying;
 mod vision;
 #[cfg(feature = "mpi")]
 mod world;
@@ -134,6 +135,7 @@ fn main() {
     planned::collect(&mut trials);
     baseline::collect(&mut trials);
     variants::collect(&mut trials);
+    varying::collect(&mut trials);
     vision::collect(&mut trials);
     checkpoint::collect(&mut trials);
     data::collect(&mut trials);

@@ -98,7 +98,7 @@ pub(crate) struct PreparedPlan {
 
 impl PreparedPlan {
     /// An estimate of the host memory that it takes.
-    fn host_bytes(&self) -> usize {
+    pub(crate) fn host_bytes(&self) -> usize {
         #[cfg(feature = "gpu")]
         let compiled = self.gpu.as_ref().map_or(0, Executable::host_bytes);
         #[cfg(not(feature = "gpu"))]
@@ -310,8 +310,9 @@ impl Device {
         }
         let start = Instant::now();
         let key = excerpt.to_key();
-        let prepared = Arc::new(self.prepare(&key.request())?);
-        lock(&self.0.plans).keep(key, Arc::clone(&prepared));
+        let shapes_vary = lock(&self.0.plans).count(&key);
+        let prepared = Arc::new(self.prepare(&key.request(), shapes_vary)?);
+        lock(&self.0.plans).keep(key, excerpt.digest(), Arc::clone(&prepared));
         let duration = start.elapsed();
         self.note("plan", start, duration);
         let mut stats = lock(&self.0.stats);
@@ -320,7 +321,8 @@ impl Device {
         Ok(prepared)
     }
 
-    fn prepare(&self, request: &Request<'_>) -> Result<PreparedPlan> {
+    #[cfg_attr(not(feature = "gpu"), expect(unused_variables, reason = "only kernels of a GPU have shapes"))]
+    fn prepare(&self, request: &Request<'_>, shapes_vary: bool) -> Result<PreparedPlan> {
         #[cfg(all(feature = "gpu", feature = "testing"))]
         if let Some(absent) = self.0.testing.absent {
             crate::gpu::plan_for(absent, request, &mut lock(&self.0.planned))?;
@@ -336,7 +338,7 @@ impl Device {
                 let caps = gpu.caps(self.0.precision == Precision::Fast);
                 let preferences = lock(&self.0.preferences).clone();
                 let plan = Plan::new(request, Target::Gpu { caps, preferences: &preferences })?;
-                let compiled = gpu.compile(&plan, self.0.testing.checked)?;
+                let compiled = gpu.compile(&plan, self.0.testing.checked, shapes_vary)?;
                 Ok(PreparedPlan { plan: Arc::new(plan), gpu: Some(compiled) })
             }
         }

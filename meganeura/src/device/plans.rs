@@ -1,14 +1,21 @@
 //! The plan cache of a device.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use super::{Device, PreparedPlan, lock};
 use crate::plan::{Excerpt, Key, Memory};
 
-/// The most plans to keep, and the most bytes of host memory that they may take in total; the least recently used plan
-/// is evicted first.
-const KEPT: (usize, usize) = (64, 256 << 20);
+/// The most bytes of host memory that kept plans may take in total; the least recently used plan is evicted first. The
+/// number of plans is not limited: a model may be called with hundreds of sequence lengths.
+const BYTES_KEPT: usize = 256 << 20;
+
+/// The number of plans of one outline after which shapes are taken to vary. A training has two at least: full batches,
+/// and the last one of an epoch.
+const SHAPES_OF_ONE: u32 = 2;
+
+/// The number of outlines above which they are counted anew.
+const OUTLINES_KEPT: usize = 1 << 12;
 
 /// The bytes above which a plan is kept only if its structure is planned a second time. A graph of tens of thousands of
 /// operations may run once; if it is a step of a training, it is planned twice.
@@ -20,28 +27,59 @@ const REMEMBERED: usize = 64;
 /// Plans by the structure that they were made for, the least recently used first.
 #[derive(Default)]
 pub(super) struct Plans {
-    pub(super) kept: Vec<(Key, Arc<PreparedPlan>)>,
+    kept: Vec<Kept>,
+    /// The number of plans made for each outline: the same function of other shapes.
+    outlines: HashMap<u64, u32>,
     /// The numbers of nodes, steps and storages of large structures that were planned once.
     large: VecDeque<[usize; 3]>,
     /// `true` once a large plan was made and not kept.
     has_discarded: bool,
 }
 
+struct Kept {
+    key: Key,
+    /// [`Excerpt::digest`] of the key.
+    digest: u64,
+    /// An estimate of the host memory that it takes.
+    bytes: usize,
+    prepared: Arc<PreparedPlan>,
+}
+
 impl Plans {
-    /// A hit is mostly the last plan, which is faster to compare than a hash is to compute. Others differ early.
+    /// A hit is mostly the last plan, which is faster to compare than a hash is to compute.
     pub(super) fn find(&mut self, excerpt: &Excerpt<'_>) -> Option<Arc<PreparedPlan>> {
-        let at = self.kept.iter().rposition(|(key, _)| excerpt.is(key))?;
+        let last = self.kept.last()?;
+        if excerpt.is(&last.key) {
+            return Some(Arc::clone(&last.prepared));
+        }
+        let digest = excerpt.digest();
+        let at = self.kept.iter().rposition(|kept| kept.digest == digest && excerpt.is(&kept.key))?;
         self.kept[at..].rotate_left(1);
-        self.kept.last().map(|(_, prepared)| Arc::clone(prepared))
+        self.kept.last().map(|kept| Arc::clone(&kept.prepared))
     }
 
-    pub(super) fn keep(&mut self, key: Key, prepared: Arc<PreparedPlan>) {
-        let sizes = [key.nodes(), prepared.plan.steps.len(), prepared.plan.storages.len()];
-        if self.is_worth(bytes(&key, &prepared), sizes) {
-            self.kept.push((key, prepared));
-            let bytes: Vec<_> = self.kept.iter().map(|(key, prepared)| bytes(key, prepared)).collect();
-            self.kept.drain(..surplus(&bytes));
+    /// Counts a plan that is about to be made. Returns `true` if there were several for other shapes before.
+    pub(super) fn count(&mut self, key: &Key) -> bool {
+        if self.outlines.len() > OUTLINES_KEPT {
+            self.outlines.clear();
         }
+        let known = self.outlines.entry(key.outline()).or_default();
+        *known += 1;
+        *known > SHAPES_OF_ONE
+    }
+
+    pub(super) fn keep(&mut self, key: Key, digest: u64, prepared: Arc<PreparedPlan>) {
+        let sizes = [key.nodes(), prepared.plan.steps.len(), prepared.plan.storages.len()];
+        let bytes = key.host_bytes() + prepared.host_bytes();
+        if self.is_worth(bytes, sizes) {
+            self.kept.push(Kept { key, digest, bytes, prepared });
+            self.kept.drain(..surplus(self.kept.iter().map(|kept| kept.bytes)));
+        }
+    }
+
+    /// The kept plans, the least recently used first.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &PreparedPlan> {
+        self.kept.iter().map(|kept| &*kept.prepared)
     }
 
     /// `true` if a new plan is kept: it is small, or was made before.
@@ -59,23 +97,19 @@ impl Plans {
 
     /// An estimate of the host memory of all plans.
     pub(super) fn bytes(&self) -> u64 {
-        self.kept.iter().map(|(key, prepared)| bytes(key, prepared) as u64).sum()
+        self.kept.iter().map(|kept| kept.bytes as u64).sum()
     }
 }
 
-fn bytes(key: &Key, prepared: &PreparedPlan) -> usize {
-    key.host_bytes() + prepared.host_bytes()
-}
-
 /// The number of plans to evict from the front, given the bytes of each. The last one always stays.
-fn surplus(bytes: &[usize]) -> usize {
-    let mut kept = 0;
-    let fits = |&&bytes: &&usize| {
-        kept += bytes;
-        kept <= KEPT.1
+fn surplus(bytes: impl DoubleEndedIterator<Item = usize> + ExactSizeIterator) -> usize {
+    let (plans, mut kept) = (bytes.len(), 0_usize);
+    let fits = |bytes: &usize| {
+        kept = kept.saturating_add(*bytes);
+        kept <= BYTES_KEPT
     };
-    let last = bytes.iter().rev().take(KEPT.0).take_while(fits).count();
-    bytes.len() - last.max(1)
+    let last = bytes.rev().take_while(fits).count();
+    plans - last.max(1)
 }
 
 impl Device {
@@ -88,7 +122,7 @@ impl Device {
     /// how many bytes that takes.
     #[must_use]
     pub fn plan_dumps(&self) -> Vec<String> {
-        lock(&self.0.plans).kept.iter().map(|(_, prepared)| prepared.plan.to_string()).collect()
+        lock(&self.0.plans).iter().map(|prepared| prepared.plan.to_string()).collect()
     }
 
     /// The same plans in Graphviz's language, in the same order.
@@ -109,13 +143,13 @@ impl Device {
     /// ```
     #[must_use]
     pub fn plan_dots(&self) -> Vec<String> {
-        lock(&self.0.plans).kept.iter().map(|(_, prepared)| prepared.plan.to_dot()).collect()
+        lock(&self.0.plans).iter().map(|prepared| prepared.plan.to_dot()).collect()
     }
 
     /// The memory of each of these plans, in the same order.
     #[must_use]
     pub fn plan_memory(&self) -> Vec<Memory> {
-        lock(&self.0.plans).kept.iter().map(|(_, prepared)| prepared.plan.memory()).collect()
+        lock(&self.0.plans).iter().map(|prepared| prepared.plan.memory()).collect()
     }
 }
 
@@ -125,8 +159,8 @@ mod tests {
 
     #[test]
     fn the_oldest_plans_are_evicted_first() {
-        assert_eq!(surplus(&[10; 64]), 0);
-        assert_eq!(surplus(&[10; 65]), 1);
+        let surplus = |bytes: &[usize]| surplus(bytes.iter().copied());
+        assert_eq!(surplus(&[10; 1000]), 0);
         let (all, half) = (256 << 20, 128 << 20);
         assert_eq!(surplus(&[all, 1, half, half - 1]), 1);
         assert_eq!(surplus(&[1, 1, 2 * all]), 2);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::{Device, Engine, lock};
 use crate::Result;
 use crate::error::{bail, here};
-use crate::gpu::{Absent, PlannedKernel};
+use crate::gpu::{Absent, Executable, PlannedKernel};
 use crate::wait::block_on;
 
 impl Device {
@@ -34,6 +34,12 @@ impl Device {
     #[must_use]
     pub fn planned_kernels(&self) -> Vec<PlannedKernel> {
         lock(&self.0.planned).iter().cloned().collect()
+    }
+
+    /// The launches of the last plan whose kernels serve several shapes, and all of its launches.
+    #[must_use]
+    pub fn dynamic_launches(&self) -> (usize, usize) {
+        lock(&self.0.plans).iter().last().and_then(|prepared| prepared.gpu.as_ref()).map_or((0, 0), Executable::dynamic)
     }
 
     /// The adapter, opened again with WebGPU's default limits: it refuses launches that exceed them.

@@ -39,6 +39,6 @@ impl Device {
     /// The choices made for the kernels of each plan that this device keeps, in the order of [`Device::plan_dumps`].
     #[must_use]
     pub fn kernel_choices(&self) -> Vec<Vec<KernelChoice>> {
-        lock(&self.0.plans).kept.iter().map(|(_, prepared)| prepared.plan.choices().collect()).collect()
+        lock(&self.0.plans).iter().map(|prepared| prepared.plan.choices().collect()).collect()
     }
 }

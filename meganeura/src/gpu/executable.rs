@@ -40,6 +40,13 @@ impl Executable {
     pub(crate) fn host_bytes(&self) -> usize {
         OF_LAUNCH * self.launches.len()
     }
+
+    /// For tests: the launches whose kernels serve several shapes, and all launches.
+    #[cfg(feature = "testing")]
+    pub(crate) fn dynamic(&self) -> (usize, usize) {
+        let dynamic = self.launches.iter().filter(|launch| launch.pipeline.is_dynamic());
+        (dynamic.count(), self.launches.len())
+    }
 }
 
 /// The bytes of a compiled launch, and of its place in a recording.
@@ -170,8 +177,9 @@ fn sources(launches: &[(&Step, &Launch)], checked: bool) -> Result<(Vec<Source>,
 }
 
 impl Gpu {
-    /// Compiles the launches of a plan; `checked` adds checks even where kernels need none.
-    pub(crate) fn compile(&self, plan: &Plan, checked: bool) -> Result<Executable> {
+    /// Compiles the launches of a plan; `checked` adds checks even where kernels need none. If shapes vary, kernels
+    /// serve several of them.
+    pub(crate) fn compile(&self, plan: &Plan, checked: bool, shapes_vary: bool) -> Result<Executable> {
         self.0.check()?;
         // The extents of a storage that does not fit may overflow the shader's `u32`.
         for (storage, info) in plan.storages.iter().enumerate() {
@@ -183,7 +191,7 @@ impl Gpu {
         let meetings = meetings(plan);
         // Allocating large buffers is slow too, so it happens meanwhile. If it fails, the run reports it.
         let reserve = || drop(self.reserve(plan, &meetings, &mut lock(&self.0.arena)));
-        let pipelines = meanwhile(reserve, || self.0.pipelines(&sources))?;
+        let pipelines = meanwhile(reserve, || self.0.pipelines(&sources, shapes_vary))?;
         let pipelines = numbers.iter().map(|&number| Arc::clone(&pipelines[number]));
         let compiled = launches.iter().zip(pipelines);
         let compiled = compiled.map(|((step, launch), pipeline)| self.compiled_launch(plan, step, launch, pipeline));

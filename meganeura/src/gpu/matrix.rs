@@ -119,7 +119,7 @@ impl Gpu {
             defines.push((BF16_UNITS, "1"));
         }
         let source = Source::expand("matrix_probe", &defines, false)?;
-        let pipeline = Arc::new(self.0.pipeline(&source)?);
+        let pipeline = Arc::new(self.0.pipeline(&source, false)?.0);
         let ty = line(DType::F32, elements);
         // Elements that the kernel does not write stay NaN.
         let y = self.upload(&HostBuffer::F32(vec![f32::NAN; elements]), ty)?;

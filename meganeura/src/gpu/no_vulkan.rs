@@ -12,6 +12,12 @@ pub(super) enum Pipeline {}
 
 pub(super) enum Recording {}
 
+impl Pipeline {
+    pub(super) fn is_dynamic(&self) -> bool {
+        match *self {}
+    }
+}
+
 pub(super) fn open(_: &wgpu::Adapter, _: &wgpu::DeviceDescriptor<'_>, _: bool) -> Option<(wgpu::Device, wgpu::Queue)> {
     None
 }
@@ -37,7 +43,7 @@ impl Vulkan {
         match *self {}
     }
 
-    pub(super) fn pipeline(&self, _: &Source) -> Result<Pipeline> {
+    pub(super) fn pipeline(&self, _: &Source, _: bool) -> Result<(Pipeline, bool)> {
         match *self {}
     }
 

@@ -119,39 +119,46 @@ impl Inner {
         PipelineCounts { pipelines, time, cache, failures }
     }
 
-    /// The pipeline of each source. Missing ones are compiled in parallel, without blocking other threads.
-    pub(super) fn pipelines(&self, sources: &[Source]) -> Result<Vec<Arc<Pipeline>>> {
+    /// The pipeline of each source. Missing ones are compiled in parallel, without blocking other threads; if shapes
+    /// vary, as kernels that serve several.
+    pub(super) fn pipelines(&self, sources: &[Source], shapes_vary: bool) -> Result<Vec<Arc<Pipeline>>> {
         let mut found: BTreeMap<&Source, Arc<_>> = {
             let known = lock(&self.pipelines.known);
             sources.iter().filter_map(|source| Some((source, Arc::clone(known.get(source)?)))).collect()
         };
         let missing: BTreeSet<&Source> = sources.iter().filter(|source| !found.contains_key(source)).collect();
         if !missing.is_empty() {
-            found.append(&mut self.compile(&missing.into_iter().collect::<Vec<_>>())?);
+            found.append(&mut self.compile(&missing.into_iter().collect::<Vec<_>>(), shapes_vary)?);
         }
         Ok(sources.iter().map(|source| Arc::clone(&found[source])).collect())
     }
 
-    fn compile<'a>(&self, missing: &[&'a Source]) -> Result<BTreeMap<&'a Source, Arc<Pipeline>>> {
+    fn compile<'a>(&self, missing: &[&'a Source], shapes_vary: bool) -> Result<BTreeMap<&'a Source, Arc<Pipeline>>> {
         let start = Instant::now();
         // The longest first, so that no long one is left at the end for all threads to wait for.
         let mut missing = missing.to_vec();
         missing.sort_by_key(|source| Reverse(source.wgsl.len()));
-        let (mut made, mut refused) = (BTreeMap::new(), None);
-        for (&source, pipeline) in missing.iter().zip(side_by_side(&missing, |source| self.pipeline(source))) {
+        let (mut made, mut compiled, mut refused) = (BTreeMap::new(), 0, None);
+        let pipelines = side_by_side(&missing, |source| self.pipeline(source, shapes_vary));
+        for (&source, pipeline) in missing.iter().zip(pipelines) {
             match pipeline {
-                Ok(pipeline) => drop(made.insert(source, Arc::new(pipeline))),
+                Ok((pipeline, is_new)) => {
+                    compiled += u64::from(is_new);
+                    made.insert(source, Arc::new(pipeline));
+                }
                 Err(error) => drop(refused.get_or_insert(error)),
             }
         }
         {
             let mut known = lock(&self.pipelines.known);
-            known.extend(made.iter().map(|(&source, pipeline)| (source.clone(), Arc::clone(pipeline))));
+            // Dynamic ones are found by their structure.
+            let specific = made.iter().filter(|(_, pipeline)| !pipeline.is_dynamic());
+            known.extend(specific.map(|(&source, pipeline)| (source.clone(), Arc::clone(pipeline))));
             Pipelines::evict(&mut known, PIPELINES_KEPT);
         }
         {
             let mut counts = lock(&self.pipelines.counts);
-            *counts = (counts.0 + made.len() as u64, counts.1 + start.elapsed());
+            *counts = (counts.0 + compiled, counts.1 + start.elapsed());
         }
         if let Some(vulkan) = &self.vulkan {
             vulkan.save();
@@ -162,10 +169,14 @@ impl Inner {
         }
     }
 
-    pub(super) fn pipeline(&self, source: &Source) -> Result<Pipeline> {
+    /// The pipeline of a source, and `true` if a kernel was compiled for it.
+    pub(super) fn pipeline(&self, source: &Source, shapes_vary: bool) -> Result<(Pipeline, bool)> {
         match &self.vulkan {
-            Some(vulkan) => vulkan.pipeline(source).map(Pipeline::Vulkan),
-            None => self.wgpu_pipeline(source).map(Pipeline::Wgpu),
+            Some(vulkan) => {
+                let (pipeline, is_new) = vulkan.pipeline(source, shapes_vary)?;
+                Ok((Pipeline::Vulkan(pipeline), is_new))
+            }
+            None => Ok((Pipeline::Wgpu(self.wgpu_pipeline(source)?), true)),
         }
     }
 

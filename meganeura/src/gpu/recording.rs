@@ -22,6 +22,16 @@ pub(super) enum Pipeline {
     Wgpu(wgpu::ComputePipeline),
 }
 
+impl Pipeline {
+    /// `true` if other shapes use the same kernel.
+    pub(super) fn is_dynamic(&self) -> bool {
+        match self {
+            Self::Vulkan(pipeline) => pipeline.is_dynamic(),
+            Self::Wgpu(_) => false,
+        }
+    }
+}
+
 /// A launch: a kernel, the memory that it binds, and the workgroups along x and y.
 pub(super) struct Dispatch<'a> {
     pub(super) pipeline: &'a Arc<Pipeline>,

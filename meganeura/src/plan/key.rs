@@ -1,6 +1,7 @@
 //! Keys of the plan cache: the structure that a plan was made for, compared with new ones without copying them.
 
 use std::borrow::Cow;
+use std::hash::{DefaultHasher, Hash, Hasher};
 
 use super::Request;
 use crate::TensorType;
@@ -17,6 +18,24 @@ impl Key {
     /// The number of nodes in its graph.
     pub(crate) fn nodes(&self) -> usize {
         self.graph.nodes().len()
+    }
+
+    /// A hash of the operations without their attributes, and of types without their extents. It is the same for all
+    /// shapes that a function is called with.
+    pub(crate) fn outline(&self) -> u64 {
+        let mut hash = DefaultHasher::new();
+        for Node { source, inputs, types, .. } in self.graph.nodes() {
+            std::mem::discriminant(source).hash(&mut hash);
+            match source {
+                Source::Op(op) => op.name().hash(&mut hash),
+                Source::Leaf(number) | Source::Host(number) => number.hash(&mut hash),
+                Source::Const(_) => {}
+            }
+            inputs.hash(&mut hash);
+            types.iter().for_each(|ty| (ty.dtype, ty.shape.rank()).hash(&mut hash));
+        }
+        (&self.outputs, &self.assigns).hash(&mut hash);
+        hash.finish()
     }
 
     /// An estimate of the host memory that it takes: it counts nodes, which hold their short lists themselves.
@@ -131,6 +150,14 @@ impl<'a> Excerpt<'a> {
 
     pub(crate) fn to_key(&self) -> Key {
         Key { graph: self.to_graph(), outputs: self.outputs.clone(), assigns: self.assigns.clone() }
+    }
+
+    /// A hash of the types and the wanted values, which tells most excerpts apart.
+    pub(crate) fn digest(&self) -> u64 {
+        let mut hash = DefaultHasher::new();
+        self.described().for_each(|(_, _, types)| types.hash(&mut hash));
+        (&self.outputs, &self.assigns).hash(&mut hash);
+        hash.finish()
     }
 
     pub(crate) fn is(&self, key: &Key) -> bool {

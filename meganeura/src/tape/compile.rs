@@ -255,6 +255,11 @@ impl Function {
         &self.device
     }
 
+    /// An estimate of the host memory that it takes.
+    pub(super) fn host_bytes(&self) -> usize {
+        size_of_val(self.graph.nodes()) + self.prepared.host_bytes()
+    }
+
     /// The types of the inputs.
     pub(super) fn types(&self) -> impl Iterator<Item = TensorType> + '_ {
         self.inputs.iter().map(|input| input.ty)

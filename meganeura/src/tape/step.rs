@@ -64,6 +64,11 @@ impl CompiledStep {
             && self.function.is_at_home()
     }
 
+    /// An estimate of the host memory that it takes.
+    pub(crate) fn host_bytes(&self) -> usize {
+        self.function.host_bytes()
+    }
+
     /// Takes a step with these inputs and numbers, and the device's next random seed. Returns the wanted values.
     pub(crate) fn call(&mut self, inputs: &[&Tensor], numbers: impl IntoIterator<Item = f64>) -> Result<Vec<Tensor>> {
         for (word, number) in self.numbers.iter().zip(numbers) {

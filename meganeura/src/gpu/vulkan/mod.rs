@@ -5,8 +5,10 @@
 //! encoders, so that everything is submitted in one order. The only code that uses `ash`.
 
 mod bf16;
+mod dynamic;
 #[cfg(target_os = "linux")]
 mod export;
+mod families;
 mod open;
 mod owned;
 mod pipeline;
@@ -28,6 +30,8 @@ pub(super) use open::{exporting, open};
 pub(super) use pipeline::Pipeline;
 pub(super) use recording::Recording;
 
+use dynamic::MOST_WORDS;
+use families::Families;
 use store::DiskCache;
 
 use super::lock;
@@ -47,6 +51,7 @@ pub(super) struct Vulkan {
     /// `true` if other APIs can use its memory.
     exports: bool,
     kept: DiskCache,
+    families: Families,
 }
 
 /// The device objects that pipelines and recordings need while they live.
@@ -88,6 +93,7 @@ impl Vulkan {
         let shared = Arc::new(Shared { raw, layouts: Mutex::default(), device: device.clone() });
         Some(Self {
             kept: DiskCache::open(&shared, &properties),
+            families: Families::default(),
             shared,
             family,
             spirv: pipeline::options(features, version, robust),
@@ -141,7 +147,11 @@ impl Shared {
         // SAFETY: the device is open; the objects are destroyed with `self`.
         let layouts = unsafe {
             let set = self.raw.create_descriptor_set_layout(&description, None).map_err(fault)?;
-            let description = vk::PipelineLayoutCreateInfo::default().set_layouts(std::slice::from_ref(&set));
+            let words =
+                vk::PushConstantRange::default().stage_flags(vk::ShaderStageFlags::COMPUTE).size(4 * MOST_WORDS as u32);
+            let description = vk::PipelineLayoutCreateInfo::default()
+                .set_layouts(std::slice::from_ref(&set))
+                .push_constant_ranges(std::slice::from_ref(&words));
             match self.raw.create_pipeline_layout(&description, None) {
                 Ok(pipeline) => Layouts { set, pipeline },
                 Err(error) => {

@@ -8,18 +8,35 @@ use naga::back::{PipelineConstants, spv};
 use naga::proc::{BoundsCheckPolicies, BoundsCheckPolicy};
 use naga::{AddressSpace, StorageAccess, valid};
 
+use super::dynamic::{Numbers, Slots};
+use super::families::Family;
 use super::store::Store;
 use super::{Layouts, Shared, Vulkan, bf16, fault, spirv};
 use crate::error::bail;
+use crate::gpu::lock;
 use crate::gpu::pipelines::Source;
 use crate::{Error, ErrorKind, Result};
 
-/// A compiled kernel.
+/// A kernel for one shape.
 pub(in crate::gpu) struct Pipeline {
+    pub(super) kernel: Arc<Kernel>,
+    pub(super) bindings: Vec<Binding>,
+    /// The push constants that make the kernel one for this shape. Empty if it is compiled for this shape alone.
+    pub(super) words: Box<[u32]>,
+}
+
+impl Pipeline {
+    /// `true` if other shapes use the same kernel.
+    pub(in crate::gpu) fn is_dynamic(&self) -> bool {
+        !self.words.is_empty()
+    }
+}
+
+/// A compiled kernel.
+pub(super) struct Kernel {
     shared: Arc<Shared>,
     pub(super) raw: vk::Pipeline,
     pub(super) layouts: Layouts,
-    pub(super) bindings: Vec<Binding>,
 }
 
 /// A buffer that a kernel binds.
@@ -30,7 +47,7 @@ pub(super) struct Binding {
     pub(super) bytes: u64,
 }
 
-impl Drop for Pipeline {
+impl Drop for Kernel {
     fn drop(&mut self) {
         // SAFETY: every recording keeps its pipelines, and is kept until it has run.
         unsafe { self.shared.raw.destroy_pipeline(self.raw, None) };
@@ -93,7 +110,8 @@ fn refused(error: impl std::fmt::Display) -> Error {
 }
 
 impl Vulkan {
-    pub(in crate::gpu) fn pipeline(&self, source: &Source) -> Result<Pipeline> {
+    /// The pipeline of a source, and `true` if a kernel was compiled for it. If shapes vary, kernels serve several.
+    pub(in crate::gpu) fn pipeline(&self, source: &Source, shapes_vary: bool) -> Result<(Pipeline, bool)> {
         let module =
             naga::front::wgsl::parse_str(&source.wgsl).map_err(|error| refused(error.emit_to_string(&source.wgsl)))?;
         let mut validator = valid::Validator::new(valid::ValidationFlags::all(), self.capabilities);
@@ -101,6 +119,58 @@ impl Vulkan {
         let info = validator.validate(&module).map_err(|error| refused(error.emit_to_string(&source.wgsl)))?;
         let bindings = self.bindings(&module)?;
         self.expect_runs(&module)?;
+        let numbers = Numbers::of(&module, (source.checked, source.zeroed, source.bf16));
+        let family = self.families.of(&numbers);
+        if shapes_vary {
+            // Held meanwhile, so that other threads wait for the kernel instead of compiling it as well.
+            let mut family = lock(&family);
+            if let Some((kernel, words)) = family.find(&numbers.values) {
+                return Ok((Pipeline { kernel, bindings, words }, false));
+            }
+            if let Some((kernel, words)) = self.dynamic(&mut family, source, &module, &numbers, bindings.len()) {
+                family.note(&numbers.values);
+                return Ok((Pipeline { kernel, bindings, words }, true));
+            }
+        }
+        let kernel = Arc::new(self.kernel(source, &module, &info, bindings.len())?);
+        lock(&family).note(&numbers.values);
+        Ok((Pipeline { kernel, bindings, words: Box::default() }, true))
+    }
+
+    /// A new dynamic kernel that serves this shape and similar ones, with its push constants for this shape. `None` if
+    /// there is no other shape yet, or if what differs must be compiled in.
+    fn dynamic(
+        &self,
+        family: &mut Family,
+        source: &Source,
+        module: &naga::Module,
+        numbers: &Numbers,
+        buffers: usize,
+    ) -> Option<(Arc<Kernel>, Box<[u32]>)> {
+        let shapes = family.related(&numbers.values);
+        let slots = Slots::new(&shapes.iter().map(|shape| &**shape).collect::<Vec<_>>())?;
+        let words = slots.words(&numbers.values)?;
+        let mut module = module.clone();
+        slots.apply(&mut module)?;
+        // The arguments are uniform, which the validator cannot know; without them, it found the control flow uniform.
+        let flags = valid::ValidationFlags::all() - valid::ValidationFlags::CONTROL_FLOW_UNIFORMITY;
+        let capabilities = self.capabilities | valid::Capabilities::IMMEDIATES;
+        let mut validator = valid::Validator::new(flags, capabilities);
+        validator.subgroup_stages(valid::ShaderStages::COMPUTE).subgroup_operations(valid::SubgroupOperationSet::all());
+        let info = validator.validate(&module).ok()?;
+        let kernel = Arc::new(self.kernel(source, &module, &info, buffers).ok()?);
+        family.keep(slots, shapes, Arc::clone(&kernel));
+        Some((kernel, words))
+    }
+
+    /// Compiles a module that binds this number of buffers.
+    fn kernel(
+        &self,
+        source: &Source,
+        module: &naga::Module,
+        info: &valid::ModuleInfo,
+        buffers: usize,
+    ) -> Result<Kernel> {
         let mut options = self.spirv.clone();
         if !source.checked {
             options.bounds_check_policies = BoundsCheckPolicies {
@@ -115,14 +185,14 @@ impl Vulkan {
         }
         // A user's kernel may declare override constants; they keep their defaults.
         let constants = PipelineConstants::default();
-        let (module, info) = process_overrides(&module, &info, None, &constants).map_err(refused)?;
+        let (module, info) = process_overrides(module, info, None, &constants).map_err(refused)?;
         let words = spirv::without_contraction(&spv::write_vec(&module, &info, &options, None).map_err(refused)?);
         let is_matrix = |(_, ty): (_, &naga::Type)| matches!(ty.inner, naga::TypeInner::CooperativeMatrix { .. });
         let words = if module.types.iter().any(is_matrix) { spirv::without_unrolling(&words) } else { words };
         let words = if source.bf16 { bf16::instead_of_f16(&words) } else { words };
-        let layouts = self.shared.layouts(bindings.len())?;
+        let layouts = self.shared.layouts(buffers)?;
         let raw = self.compile(&words, layouts)?;
-        Ok(Pipeline { shared: Arc::clone(&self.shared), raw, layouts, bindings })
+        Ok(Kernel { shared: Arc::clone(&self.shared), raw, layouts })
     }
 
     fn compile(&self, words: &[u32], layouts: Layouts) -> Result<vk::Pipeline> {

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use ash::vk;
 use wgpu::hal::api;
 
-use super::{Pipeline, Shared, Vulkan, fault};
+use super::pipeline::{Kernel, Pipeline};
+use super::{Shared, Vulkan, fault};
 use crate::Result;
 use crate::error::bail;
 use crate::executor::Profiling;
@@ -145,7 +146,7 @@ impl Vulkan {
         let description = vk::DescriptorPoolCreateInfo::default()
             .max_sets(dispatches.len() as u32)
             .pool_sizes(std::slice::from_ref(&size));
-        let layouts: Vec<_> = dispatches.iter().map(|dispatch| pipeline(dispatch).layouts.set).collect();
+        let layouts: Vec<_> = dispatches.iter().map(|dispatch| pipeline(dispatch).kernel.layouts.set).collect();
         // SAFETY: the pool has room for exactly these sets, which nothing uses yet.
         unsafe {
             recording.descriptors = device.create_descriptor_pool(&description, None).map_err(fault)?;
@@ -213,7 +214,8 @@ impl Vulkan {
         let mut hazards = Hazards::default();
         let mut last = vk::Pipeline::null();
         for (dispatch, (&set, number)) in dispatches.iter().zip(sets.iter().zip(1..)) {
-            let Pipeline { raw, layouts, bindings, .. } = pipeline(dispatch);
+            let Pipeline { kernel, bindings, words } = pipeline(dispatch);
+            let Kernel { raw, layouts, .. } = &**kernel;
             let bound = dispatch.buffers.iter().zip(bindings);
             let bound: Vec<_> = bound.map(|(bound, binding)| (bound.buffer.id(), binding.writes)).collect();
             // With timed launches, each waits for the one before.
@@ -228,6 +230,10 @@ impl Vulkan {
                 }
                 let point = vk::PipelineBindPoint::COMPUTE;
                 device.cmd_bind_descriptor_sets(commands, point, layouts.pipeline, 0, &[set], &[]);
+                if !words.is_empty() {
+                    let (stage, words) = (vk::ShaderStageFlags::COMPUTE, bytemuck::cast_slice(words));
+                    device.cmd_push_constants(commands, layouts.pipeline, stage, 0, words);
+                }
                 device.cmd_dispatch(commands, dispatch.grid.0, dispatch.grid.1, 1);
             }
             if profiling == Profiling::Launches {

@@ -178,14 +178,19 @@ impl CachedStep {
     /// add up gradients.
     pub(super) fn fits(&self, inputs: &[&Tensor], sight: &Sight, optimizer: &dyn Optimizer, adds: bool) -> bool {
         let sums = &optimizer.stepper().sums;
-        self.sight == *sight
-            && self.step.takes(inputs)
+        self.step.takes(inputs)
+            && self.sight == *sight
             && self.parameters.iter().all(|(cell, is_trained)| cell.is_trained() == *is_trained)
             && self.basis.as_ref().is_none_or(|basis| basis.values(sums).is_some())
             && match &self.effect {
                 Effect::Adds(_) => adds,
                 Effect::Updates(update) => !adds && self.basis.is_some() == (sums.added > 0) && update.fits(optimizer),
             }
+    }
+
+    /// An estimate of the host memory that it takes.
+    pub(super) fn host_bytes(&self) -> usize {
+        self.step.host_bytes()
     }
 
     /// Waits for the device where gradients are checked.

@@ -16,8 +16,9 @@ use crate::wait::block_or_refuse;
 use crate::{Grads, Result, Tape, Tensor, TensorType};
 use cached::{CachedStep, Recorder, Sight};
 
-/// The number of compiled steps kept: one for the batches of an epoch, one for its last, and a few more.
-const KEPT: usize = 8;
+/// The bytes of host memory that compiled steps may take; the least recently used is dropped first. The number of steps
+/// is not limited: batches may have hundreds of sequence lengths.
+const BYTES_KEPT: usize = 256 << 20;
 
 /// A training step that is recorded once for each shape of its inputs: forward, loss, backward and update in one call.
 ///
@@ -60,7 +61,8 @@ const KEPT: usize = 8;
 /// * Each call draws **new random numbers**, those that the next [`Tape::new`] would draw.
 /// * The step is **recorded anew** for other shapes; when parts of the model are replaced, frozen, thawed, or change
 ///   between training and evaluation mode, through whichever handle; for another optimizer or another state of it; and
-///   when the optimizer's groups, its formula, or its handling of NaN change. The last eight recordings are kept.
+///   when the optimizer's groups, its formula, or its handling of NaN change. The last recordings are kept, as many as
+///   fit into 256 MiB.
 /// * [`module_mut`](Self::module_mut) **discards all recordings**, of every shape: a dropout rate, an `eps`, the
 ///   momentum of running statistics, and every field of your own layers may decide what is recorded.
 /// * Everything else that the closures read is **fixed** when they run: tensors that they bring onto the tape, numbers
@@ -241,10 +243,14 @@ where
             None => {
                 let step = self.compile(inputs, sight, optimizer)?;
                 self.cached.retain(|step| !step.is_dead());
-                if self.cached.len() == KEPT {
-                    self.cached.remove(0);
-                }
                 self.cached.push(step);
+                let mut bytes = 0;
+                let fits = |step: &&CachedStep| {
+                    bytes += step.host_bytes();
+                    bytes <= BYTES_KEPT
+                };
+                let kept = self.cached.iter().rev().take_while(fits).count().max(1);
+                self.cached.drain(..self.cached.len() - kept);
             }
         }
         let last = self.cached.last_mut().expect("the one that fits");

@@ -1,0 +1,119 @@
+//! Training on sequences of varying length, compared with each length on its own.
+
+use std::time::Instant;
+
+use meganeura::prelude::*;
+use meganeura::{Error, ErrorKind, Result};
+
+use crate::{median, milliseconds};
+
+const CHARACTERS: usize = 64;
+const WIDTH: usize = 128;
+/// The length of the shortest sequence.
+const SHORTEST: usize = 17;
+/// The lengths that are also timed on their own.
+const SAMPLED: usize = 10;
+
+/// A transformer of two layers that predicts the next character.
+#[derive(Module, Debug)]
+struct Writer {
+    #[module(init = Embedding::new(CHARACTERS, WIDTH))]
+    character: Embedding,
+    #[module(init = vec![TransformerEncoderLayer::new(WIDTH, 4).feed_forward(4 * WIDTH).dropout(0.0); 2])]
+    layers: Vec<TransformerEncoderLayer>,
+    #[module(init = Linear::new(WIDTH, CHARACTERS))]
+    head: Linear,
+}
+
+impl Writer {
+    fn loss(&self, codes: &Var) -> Var {
+        let mut x = self.character.forward(codes);
+        for layer in &self.layers {
+            x = layer.forward(&x);
+        }
+        let count = codes.shape().elements();
+        self.head.forward(&x).reshape([count, CHARACTERS]).cross_entropy(&codes.reshape([count]))
+    }
+}
+
+/// What an epoch of varying lengths costs.
+pub struct Times {
+    /// The median of a step whose length was never seen before, in milliseconds, after the first tenth of them.
+    pub first: f64,
+    /// The kernels that were compiled, in each tenth of the lengths.
+    pub kernels: Vec<u64>,
+    /// A step of sampled lengths in later epochs, in random order, over a step that repeats the same length.
+    pub ratio: f64,
+    /// The plans that the device keeps at the end.
+    pub plans: usize,
+    /// The median of the steps of later epochs.
+    pub steady: f64,
+}
+
+/// A model in training on one device.
+struct Training {
+    device: Device,
+    net: Writer,
+    optimizer: AdamW,
+    batch: usize,
+}
+
+impl Training {
+    fn new(device: Device, batch: usize) -> Result<Self> {
+        Ok(Self { net: Writer::init(&device, 42)?, device, optimizer: AdamW::new(1e-4), batch })
+    }
+
+    /// The milliseconds of a step.
+    fn step(&mut self, length: usize) -> Result<f64> {
+        let codes: Vec<u32> = (0..self.batch * length).map(|i| (i * i % CHARACTERS) as u32).collect();
+        let codes = Tensor::indices(&self.device, [self.batch, length], &codes)?;
+        let start = Instant::now();
+        let tape = Tape::new(&self.device);
+        let loss = self.net.loss(&tape.input(&codes));
+        let grads = tape.backward(&loss)?;
+        self.optimizer.step(&mut self.net, &grads)?;
+        loss.item()?;
+        Ok(milliseconds(start.elapsed()))
+    }
+}
+
+/// Trains on `lengths` different lengths in random order, in several epochs. `open` opens the device anew: with a
+/// device of its own, a length has kernels of its own.
+pub fn run(open: impl Fn() -> Result<Device>, lengths: usize, batch: usize, epochs: u32) -> Result<Times> {
+    if lengths < SAMPLED {
+        return Err(Error::new(ErrorKind::Argument, format!("--lengths {lengths}: must be {SAMPLED} or more")));
+    }
+    let mut training = Training::new(open()?, batch)?;
+    let mut random = fastrand::Rng::with_seed(7);
+    let mut order: Vec<usize> = (SHORTEST..SHORTEST + lengths).collect();
+    random.shuffle(&mut order);
+    let (mut first, mut kernels) = (Vec::new(), Vec::new());
+    for tenth in order.chunks(lengths.div_ceil(10)) {
+        let before = training.device.stats().pipelines;
+        first.push(tenth.iter().map(|&length| training.step(length)).collect::<Result<Vec<_>>>()?);
+        kernels.push(training.device.stats().pipelines - before);
+    }
+    let mut varying = vec![Vec::new(); SHORTEST + lengths];
+    for _ in 0..epochs {
+        random.shuffle(&mut order);
+        for &length in &order {
+            varying[length].push(training.step(length)?);
+        }
+    }
+    let mut all = varying.concat();
+    let (mut own, mut mixed) = (0.0, 0.0);
+    for sample in 0..SAMPLED {
+        let length = SHORTEST + sample * (lengths - 1) / (SAMPLED - 1);
+        mixed += of(&mut varying[length]);
+        let mut alone = Training::new(open()?, batch)?;
+        let mut repeated = (0..epochs + 3).map(|_| alone.step(length)).collect::<Result<Vec<_>>>()?;
+        own += of(&mut repeated[3..]);
+    }
+    let plans = training.device.plan_dumps().len();
+    Ok(Times { first: of(&mut first[1..].concat()), kernels, plans, ratio: mixed / own, steady: of(&mut all) })
+}
+
+fn of(times: &mut [f64]) -> f64 {
+    times.sort_unstable_by(f64::total_cmp);
+    median(times)
+}
