@@ -124,7 +124,8 @@ fn is_pipe(_: &File) -> io::Result<bool> {
     Ok(false)
 }
 
-#[cfg(all(test, unix))]
+#[cfg(unix)]
+#[cfg(test)]
 mod tests {
     use std::ffi::CString;
     use std::fs;

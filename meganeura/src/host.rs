@@ -53,7 +53,7 @@ pub(crate) fn reserve<T>(data: &mut Vec<T>, more: usize) -> Result<()> {
     Ok(())
 }
 
-/// Returns the free pages of the allocator to the system. Glibc keeps them for later; after a plan of a hundred thousand
+/// Returns the free pages of the allocator to the system. Glibc keeps them for later; after a plan of 100,000
 /// operations, these are hundreds of megabytes.
 pub(crate) fn return_free_pages() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]

@@ -1,8 +1,8 @@
 // Attention: y[b,i,e] = Σ_j w[b,i,j]·v[b,j,e] with w[b,i,·] = softmax(SCALE·q[b,i,·]·k[b,·,·]ᵀ + bias), in one pass
 // over the keys. Weights are relative to the largest score so far, and sums are scaled down when a larger one comes
 // (Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018; Dao et al., "FlashAttention", 2022). The
-// logarithm of Σ_j exp(score) is lse[b,i,0] + lse[b,i,1]: the largest score, and the rest. A query that sees no key gets
-// y = 0 and lse = (0, 0).
+// logarithm of Σ_j exp(score) is lse[b,i,0] + lse[b,i,1]: the largest score, and the rest. A query that sees no key
+// gets y = 0 and lse = (0, 0).
 //
 // Bindings: q, key, value, bias where there is one → y[B,L,E] by its epilogue, lse[B,L,2]. A workgroup computes ROWS
 // queries, and 4·FOURS of the columns of y. Workgroups: BATCH·⌈L/ROWS⌉·⌈E/(4·FOURS)⌉.

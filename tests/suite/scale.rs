@@ -109,7 +109,8 @@ fn views(device: &Device, count: usize) -> Outcome {
     Ok(())
 }
 
-/// The first three steps of a model with `count` parameters. The loss depends on each parameter through a separate path.
+/// The first three steps of a model with `count` parameters. The loss depends on each parameter through a separate
+/// path.
 fn many_parameters(device: &Device, count: usize) -> Outcome {
     let new = |k: usize| Ok(Param::new(Tensor::full(device, [3], (k % 7) as f32)?));
     let mut params = (0..count).map(new).collect::<Result<Vec<_>>>()?;

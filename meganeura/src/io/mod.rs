@@ -135,9 +135,9 @@ pub trait Checkpoint: Module {
     /// Replaces parameters and buffers by those with the same names in a file. Floats of 64, 32 and 16 bits and bf16
     /// are read, and rounded to the device's precision.
     ///
-    /// Every tensor of a file with low-rank adapters must find its place, or be [ignored](Names::ignore) on purpose. The
-    /// scales of PEFT's adapters are those of `adapter_config.json` in the same folder, if there is one; settings in it
-    /// that change the result in other ways, such as `use_dora`, are an error.
+    /// Every tensor of a file with low-rank adapters must find its place, or be [ignored](Names::ignore) on purpose.
+    /// The scales of PEFT's adapters are those of `adapter_config.json` in the same folder, if there is one; settings
+    /// in it that change the result in other ways, such as `use_dora`, are an error.
     ///
     /// Values change, and ties do not: parameters that share memory in the file stay tensors of their own where this
     /// model has them apart. They get equal values, and [`LoadReport::shared`] names them.

@@ -16,8 +16,8 @@ use crate::{Device, Result, Tensor};
 /// The tensors of a file, by name: a map, and a report of those that are not in it.
 ///
 /// A file may have tensors that [`Tensor`] cannot hold, such as one of complex numbers beside the weights of a model.
-/// The others are read; [`refused`](Self::refused) has the reasons. [`tensor`](Self::tensor) and an index name them, and
-/// [`complete`](Self::complete) makes them an error.
+/// The others are read; [`refused`](Self::refused) has the reasons. [`tensor`](Self::tensor) and an index name them,
+/// and [`complete`](Self::complete) makes them an error.
 ///
 /// ```
 /// use meganeura::io::tensors_from_safetensors;

@@ -389,8 +389,9 @@ macro_rules! __define {
 }
 pub use crate::__define as define;
 
-/// A number as WGSL of type `f32`, rounded to `f32`: a literal, or a call of a function of `shared/float` where WGSL has
-/// no literal, which is for infinities and NaN. A constant expression must be finite, so these stand only in functions.
+/// A number as WGSL of type `f32`, rounded to `f32`: a literal, or a call of a function of `shared/float` where WGSL
+/// has no literal, which is for infinities and NaN. A constant expression must be finite, so these stand in functions
+/// only.
 #[must_use]
 #[expect(clippy::cast_possible_truncation, reason = "shaders compute in f32")]
 pub fn literal(value: f64) -> String {

@@ -60,8 +60,8 @@ impl MultiheadAttention {
 
     /// Attends from `x [N, L, width]` to `context [N, S, width]` → `[N, L, width]`.
     ///
-    /// The mask broadcasts to `[N, heads, L, S]`. For a position that sees none of the context, the heads give 0, so the
-    /// result is the bias of `output`.
+    /// The mask broadcasts to `[N, heads, L, S]`. For a position that sees none of the context, the heads give 0, so
+    /// the result is the bias of `output`.
     #[must_use]
     #[track_caller]
     pub fn attend(&self, x: &Var, context: &Var, mask: Option<Mask<'_>>) -> Var {

@@ -1,9 +1,9 @@
 //! Fuzzers of every reader of foreign input: checkpoints, optimizer states, data files, images, patterns, schedules.
 //!
 //! Each [`Target`] starts from well-formed inputs and its corpus. An input is mutated a few times, sometimes in ways
-//! that keep its framing intact (lengths, checksums, compression), and read. A fault is a panic, an abort, more time than
-//! [`limits::TIME`], more memory or work than the target's [`limits::Limits`], an error of an undocumented kind, or a
-//! broken promise, such as leaving the model unchanged. The same seed gives the same inputs.
+//! that keep its framing intact (lengths, checksums, compression), and read. A fault is a panic, an abort, more time
+//! than [`limits::TIME`], more memory or work than the target's [`limits::Limits`], an error of an undocumented kind,
+//! or a broken promise, such as leaving the model unchanged. The same seed gives the same inputs.
 //!
 //! A target that refuses all of its mutated inputs fuzzes only the reader's first check, and fails.
 //!

@@ -64,7 +64,8 @@ impl Family {
     }
 
     /// The shapes that a new dynamic kernel should serve: this one, the most similar of the others, and those that the
-    /// other's kernel serves. Layers of a network may share a structure; each is most similar to its own earlier shapes.
+    /// other's kernel serves. Layers of a network may share a structure; each is most similar to its own earlier
+    /// shapes.
     pub(super) fn related(&self, shape: &[Number]) -> Vec<Box<[Number]>> {
         let differences =
             |known: &&Box<[Number]>| known.iter().zip(shape).filter(|(known, number)| known != number).count();

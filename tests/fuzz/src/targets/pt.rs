@@ -1,7 +1,7 @@
 //! Files of `torch.save`.
 //!
-//! An input is a pickle, a storage, and a byte that decides how they are packed: the archive around them is made anew, so
-//! that its checksums fit. Every fourth way damages the archive itself.
+//! An input is a pickle, a storage, and a byte that decides how they are packed: the archive around them is made anew,
+//! so that its checksums fit. Every fourth way damages the archive itself.
 
 use fastrand::Rng;
 use meganeura::io::{steps_of_pt, tensors_from_safetensors};
