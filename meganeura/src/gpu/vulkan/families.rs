@@ -67,11 +67,9 @@ impl Family {
     /// other's kernel serves. Layers of a network may share a structure; each is most similar to its own earlier
     /// shapes.
     pub(super) fn related(&self, shape: &[Number]) -> Vec<Box<[Number]>> {
-        let differences =
-            |known: &&Box<[Number]>| known.iter().zip(shape).filter(|(known, number)| known != number).count();
-        let Some(similar) = self.shapes.iter().filter(|known| ***known != *shape).min_by_key(differences) else {
-            return Vec::new();
-        };
+        let differences = |known: &[Number]| known.iter().zip(shape).filter(|(known, number)| known != number).count();
+        let others = self.shapes.iter().filter(|known| ***known != *shape);
+        let Some(similar) = others.min_by_key(|known| differences(known)) else { return Vec::new() };
         let kernel = self.dynamic.iter().find(|dynamic| dynamic.slots.words(similar).is_some());
         let mut related = kernel.map_or(Vec::new(), |dynamic| dynamic.shapes.clone());
         related.extend([similar.clone(), shape.into()]);
