@@ -9,7 +9,7 @@ use crate::error::bail;
 use crate::module::near::nearest;
 
 impl Run {
-    /// The best checkpoint so far, by the metric of [`RunOptions::keep_best`].
+    /// The best checkpoint so far, by the metric of [`RunOptions::keep_best`](super::RunOptions::keep_best).
     #[must_use]
     pub fn best(&self) -> Option<&Path> {
         self.best_index().map(|index| &*self.saved()[index].path)
