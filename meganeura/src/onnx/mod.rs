@@ -36,6 +36,7 @@ mod file;
 mod import;
 mod proto;
 mod read;
+mod wire;
 
 pub use export::{Export, export};
 pub use file::Onnx;

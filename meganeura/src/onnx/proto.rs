@@ -99,6 +99,7 @@ pub(super) mod attribute {
     pub(in crate::onnx) const FLOAT: i32 = 1;
     pub(in crate::onnx) const INT: i32 = 2;
     pub(in crate::onnx) const STRING: i32 = 3;
+    pub(in crate::onnx) const FLOATS: i32 = 6;
     pub(in crate::onnx) const INTS: i32 = 7;
 }
 

@@ -2,6 +2,8 @@
 //! extents.
 
 #[cfg(not(target_family = "wasm"))]
+use std::collections::{BTreeMap, HashMap};
+#[cfg(not(target_family = "wasm"))]
 use std::io::{Read, Seek, SeekFrom};
 #[cfg(not(target_family = "wasm"))]
 use std::path::{Component, Path, PathBuf};
@@ -10,6 +12,7 @@ use prost::Message;
 use prost::bytes::Bytes;
 
 use super::proto::{self, element, element_name};
+use super::wire;
 use crate::error::{bail, shortened};
 use crate::host::{reserve, try_collect};
 use crate::{Error, ErrorKind, Result};
@@ -17,17 +20,52 @@ use crate::{Error, ErrorKind, Result};
 /// The most axes of a tensor in a file.
 const MOST_AXES: usize = 64;
 
-/// The folder for numbers in separate files.
-#[derive(Clone, Copy)]
-pub(super) enum Beside<'a> {
-    /// None: there are only bytes.
-    Nowhere,
-    /// This folder.
+/// The folder for numbers in separate files, and what was read of them.
+pub(super) struct Beside<'a> {
+    /// `None` if there are only bytes.
     #[cfg(not(target_family = "wasm"))]
-    Folder(&'a Path),
+    folder: Option<&'a Path>,
+    /// The parts of files that tensors own.
+    #[cfg(not(target_family = "wasm"))]
+    taken: HashMap<PathBuf, BTreeMap<u64, u64>>,
     #[cfg(target_family = "wasm")]
-    #[expect(dead_code, reason = "a lifetime without files")]
-    Folder(&'a ()),
+    without: std::marker::PhantomData<&'a ()>,
+}
+
+impl Beside<'_> {
+    /// There are only bytes.
+    pub(super) fn nowhere() -> Self {
+        #[cfg(not(target_family = "wasm"))]
+        return Self { folder: None, taken: HashMap::new() };
+        #[cfg(target_family = "wasm")]
+        return Self { without: std::marker::PhantomData };
+    }
+}
+
+#[cfg(not(target_family = "wasm"))]
+impl<'a> Beside<'a> {
+    /// Files in this folder.
+    pub(super) fn folder(folder: &'a Path) -> Self {
+        Self { folder: Some(folder), taken: HashMap::new() }
+    }
+
+    /// Takes a part of a file. No tensor may read what another has, so that all of them take no more memory than the
+    /// files; equal tensors are read once by the caller.
+    fn take(&mut self, path: &Path, first: u64, end: u64) -> Result<()> {
+        if first == end {
+            return Ok(());
+        }
+        let parts = self.taken.entry(path.to_owned()).or_default();
+        if let Some((other, _)) = parts.range(..end).next_back().filter(|&(_, &other_end)| other_end > first) {
+            bail!(
+                Checkpoint,
+                "its bytes {first}..{end} of {} overlap those of another tensor, from {other} on",
+                path.display()
+            );
+        }
+        parts.insert(first, end);
+        Ok(())
+    }
 }
 
 /// The numbers of a tensor.
@@ -35,8 +73,8 @@ pub(super) enum Beside<'a> {
 pub(super) enum Numbers {
     F32(Vec<f32>),
     F64(Vec<f64>),
+    /// Integers, or conditions as 0 and 1.
     Ints(Vec<i64>),
-    Bools(Vec<i64>),
 }
 
 impl Numbers {
@@ -44,13 +82,14 @@ impl Numbers {
         match self {
             Self::F32(numbers) => numbers.len(),
             Self::F64(numbers) => numbers.len(),
-            Self::Ints(numbers) | Self::Bools(numbers) => numbers.len(),
+            Self::Ints(numbers) => numbers.len(),
         }
     }
 }
 
 /// The messages of a file.
 pub(super) fn model(bytes: Bytes) -> Result<proto::Model> {
+    wire::check(&bytes)?;
     let model = proto::Model::decode(bytes).map_err(|error| {
         Error::new(ErrorKind::Checkpoint, format!("not a complete ONNX file: {error}")).caused_by(error)
     })?;
@@ -75,7 +114,7 @@ pub(super) fn dims(tensor: &proto::Tensor) -> Result<Vec<usize>> {
 }
 
 /// The numbers of a tensor; their count matches its extents.
-pub(super) fn numbers(tensor: &proto::Tensor, beside: Beside<'_>) -> Result<Numbers> {
+pub(super) fn numbers(tensor: &proto::Tensor, beside: &mut Beside<'_>) -> Result<Numbers> {
     let dims = dims(tensor)?;
     let elements = dims.iter().try_fold(1usize, |product, &extent| product.checked_mul(extent));
     let elements = match elements {
@@ -101,10 +140,8 @@ fn typed(tensor: &proto::Tensor) -> Result<Numbers> {
         element::DOUBLE => Numbers::F64(try_collect(tensor.double_data.iter().copied())?),
         element::INT64 => Numbers::Ints(try_collect(tensor.int64_data.iter().copied())?),
         element::INT32 | element::INT16 | element::INT8 | element::UINT16 | element::UINT8 => Numbers::Ints(small()?),
-        element::UINT32 | element::UINT64 => {
-            Numbers::Ints(try_collect(tensor.uint64_data.iter().map(|&number| signed(number)))?)
-        }
-        element::BOOL => Numbers::Bools(small()?.into_iter().map(|number| i64::from(number != 0)).collect()),
+        element::UINT32 | element::UINT64 => signed(tensor.uint64_data.iter().copied())?,
+        element::BOOL => Numbers::Ints(small()?.into_iter().map(|number| i64::from(number != 0)).collect()),
         element::FLOAT16 => Numbers::F32(try_collect(tensor.int32_data.iter().map(bits).map(half))?),
         element::BFLOAT16 => {
             Numbers::F32(try_collect(tensor.int32_data.iter().map(bits).map(|bits| f32::from_bits(bits << 16)))?)
@@ -132,11 +169,17 @@ fn untyped(data_type: i32, raw: &[u8]) -> Result<Numbers> {
         element::INT32 => each!(i32, Ints, i64::from),
         element::INT16 => each!(i16, Ints, i64::from),
         element::INT8 => each!(i8, Ints, i64::from),
-        element::UINT64 => each!(u64, Ints, signed),
+        element::UINT64 => {
+            let (chunks, rest) = raw.as_chunks();
+            if !rest.is_empty() {
+                bail!(Checkpoint, "{} bytes of numbers with 8 bytes each", raw.len());
+            }
+            signed(chunks.iter().map(|&chunk| u64::from_le_bytes(chunk)))?
+        }
         element::UINT32 => each!(u32, Ints, i64::from),
         element::UINT16 => each!(u16, Ints, i64::from),
         element::UINT8 => each!(u8, Ints, i64::from),
-        element::BOOL => each!(u8, Bools, |byte| i64::from(byte != 0)),
+        element::BOOL => each!(u8, Ints, |byte| i64::from(byte != 0)),
         element::FLOAT16 => each!(u16, F32, |bits| half(u32::from(bits))),
         element::BFLOAT16 => each!(u16, F32, |bits| f32::from_bits(u32::from(bits) << 16)),
         other => return Err(unread(other)),
@@ -148,9 +191,12 @@ fn unread(data_type: i32) -> Error {
     Error::new(ErrorKind::Checkpoint, message)
 }
 
-/// Saturates at the largest number.
-fn signed(number: u64) -> i64 {
-    i64::try_from(number).unwrap_or(i64::MAX)
+/// Unsigned integers, which must be below 2^63.
+fn signed(numbers: impl ExactSizeIterator<Item = u64> + Clone) -> Result<Numbers> {
+    match numbers.clone().find(|&number| i64::try_from(number).is_err()) {
+        Some(number) => bail!(Checkpoint, "the integer {number} is above 2^63 - 1, which is not supported"),
+        None => Ok(Numbers::Ints(try_collect(numbers.map(u64::cast_signed))?)),
+    }
 }
 
 /// Converts a 16-bit float with a 5-bit exponent.
@@ -167,12 +213,12 @@ fn half(bits: u32) -> f32 {
 
 /// The bytes of a tensor in a separate file.
 #[cfg(not(target_family = "wasm"))]
-fn external(tensor: &proto::Tensor, beside: Beside<'_>) -> Result<Bytes> {
+fn external(tensor: &proto::Tensor, beside: &mut Beside<'_>) -> Result<Bytes> {
     let entry = |key: &str| tensor.external_data.iter().find(|entry| entry.key == key).map(|entry| &entry.value[..]);
     let Some(location) = entry("location") else {
         bail!(Checkpoint, "its numbers are in another file, which is not named");
     };
-    let Beside::Folder(folder) = beside else {
+    let Some(folder) = beside.folder else {
         bail!(
             Checkpoint,
             "its numbers are in another file, `{}`; load the model from its path rather than from bytes",
@@ -199,6 +245,7 @@ fn external(tensor: &proto::Tensor, beside: Beside<'_>) -> Result<Bytes> {
             path.display()
         );
     }
+    beside.take(&path, offset, offset + length)?;
     let mut bytes = Vec::new();
     let length = usize::try_from(length).unwrap_or(usize::MAX);
     reserve(&mut bytes, length)?;

@@ -96,7 +96,10 @@ impl Primitive for ToIndex {
         let is_index = to.node("GreaterOrEqual", &[x[0].value, zero], Vec::new());
         let index = to.node("Where", &[is_index, x[0].value, past], Vec::new());
         let floor = to.node("Floor", &[index], Vec::new());
-        form::only(to.cast(floor, y[0].dtype))
+        let whole = to.cast(floor, y[0].dtype);
+        // For readers that derive from it that no index is negative.
+        let zero = to.int(0);
+        form::only(to.node("Max", &[whole, zero], Vec::new()))
     }
 
     #[cfg(feature = "testing")]

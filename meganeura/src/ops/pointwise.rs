@@ -130,7 +130,7 @@ macro_rules! table {
 
             /// The ONNX operator that is the same as the row.
             #[cfg(feature = "onnx")]
-            fn operator(self) -> Option<&'static str> {
+            pub(crate) fn operator(self) -> Option<&'static str> {
                 match self { $(Self::$name => table!(@maybe $($onnx)?),)+ }
             }
 

@@ -12,6 +12,7 @@
 
 mod limits;
 mod mutate;
+mod protobuf;
 mod targets;
 
 use std::fs;

@@ -4,7 +4,7 @@ use fastrand::Rng;
 use serde_json::{Map, Value, json};
 
 /// Numbers that break counts and offsets.
-const NUMBERS: [u64; 16] = [
+pub const NUMBERS: [u64; 16] = [
     0,
     1,
     2,

@@ -1,8 +1,12 @@
 //! A node with its operands, in the form that operators need: typed operands, and attributes with defaults.
+//!
+//! Reading an attribute marks it. One that no operator has read is an error: its meaning would be lost.
 
+use std::cell::Cell;
 use std::sync::Arc;
 
-use super::value::{Array, Data, Kind, Value};
+use super::element::{Element, Kind};
+use super::value::{Array, Data, Elements, Value, exactly, far, sound};
 use crate::error::{bail, shortened};
 use crate::onnx::proto::{self, attribute};
 use crate::onnx::read::{self, Beside};
@@ -14,6 +18,33 @@ pub(super) type Operator = fn(&Call<'_>) -> Result<Vec<Value>>;
 /// Operators by name.
 pub(super) type Operators = &'static [(&'static str, Operator)];
 
+/// The number of elements that may still be computed from constants.
+#[derive(Debug)]
+pub(super) struct Budget {
+    left: Cell<usize>,
+}
+
+impl Budget {
+    pub(super) fn new(elements: usize) -> Self {
+        Self { left: Cell::new(elements) }
+    }
+
+    /// Takes elements that are about to be computed.
+    pub(super) fn charge(&self, elements: usize) -> Result<()> {
+        match self.left.get().checked_sub(elements) {
+            Some(left) => {
+                self.left.set(left);
+                Ok(())
+            }
+            None => bail!(
+                Checkpoint,
+                "{elements} elements of constants would be computed, and {} are left of the limit for this file",
+                self.left.get()
+            ),
+        }
+    }
+}
+
 /// A node and its operands.
 pub(super) struct Call<'a> {
     node: &'a proto::Node,
@@ -21,23 +52,39 @@ pub(super) struct Call<'a> {
     pub(super) inputs: Vec<Option<Value>>,
     pub(super) tape: &'a Tape,
     pub(super) opset: i64,
+    pub(super) budget: &'a Budget,
+    /// A bit for each attribute that was read.
+    read: Cell<u64>,
 }
 
-/// A float on the tape, as the only result.
+/// A condition on the tape, as the only result.
 #[expect(clippy::unnecessary_wraps, reason = "what an operator returns")]
-pub(super) fn float(var: Var) -> Result<Vec<Value>> {
-    Ok(vec![Value::Var(var, Kind::Float)])
+pub(super) fn condition(var: Var) -> Result<Vec<Value>> {
+    Ok(vec![Value::Var(var, Elements::any(Element::Bool))])
 }
 
-/// A value of this kind on the tape, as the only result.
-#[expect(clippy::unnecessary_wraps, reason = "what an operator returns")]
-pub(super) fn of(kind: Kind, var: Var) -> Result<Vec<Value>> {
-    Ok(vec![Value::Var(var, kind)])
+/// The positions along an axis of this extent, as the elements of a value.
+pub(super) fn positions(extent: usize) -> Elements {
+    Elements { element: Element::I64, bounds: [0.0, extent.saturating_sub(1) as f64] }
 }
 
 impl<'a> Call<'a> {
-    pub(super) fn new(node: &'a proto::Node, inputs: Vec<Option<Value>>, tape: &'a Tape, opset: i64) -> Self {
-        Self { node, inputs, tape, opset }
+    pub(super) fn new(
+        node: &'a proto::Node,
+        inputs: Vec<Option<Value>>,
+        tape: &'a Tape,
+        opset: i64,
+        budget: &'a Budget,
+    ) -> Result<Self> {
+        if node.attribute.len() > 64 {
+            bail!(Checkpoint, "{} attributes, more than any operator has", node.attribute.len());
+        }
+        for (k, attribute) in node.attribute.iter().enumerate() {
+            if node.attribute[..k].iter().any(|other| other.name == attribute.name) {
+                bail!(Checkpoint, "two attributes have the name `{}`", shortened(&attribute.name));
+            }
+        }
+        Ok(Self { node, inputs, tape, opset, budget, read: Cell::new(0) })
     }
 
     pub(super) fn op(&self) -> &str {
@@ -54,6 +101,28 @@ impl<'a> Call<'a> {
         self.node.output.get(k).is_some_and(|name| !name.is_empty())
     }
 
+    /// Refuses attributes that were not read.
+    pub(super) fn finish(&self) -> Result<()> {
+        let unread = |k: &usize| self.read.get() & (1 << k) == 0;
+        match (0..self.node.attribute.len()).find(unread) {
+            None => Ok(()),
+            Some(k) => bail!(
+                Checkpoint,
+                "the attribute `{}` is not supported for this operator",
+                shortened(&self.node.attribute[k].name)
+            ),
+        }
+    }
+
+    /// Marks attributes that do not change the result here.
+    pub(super) fn ignore(&self, names: &[&str]) {
+        for (k, attribute) in self.node.attribute.iter().enumerate() {
+            if names.contains(&&attribute.name[..]) {
+                self.read.set(self.read.get() | 1 << k);
+            }
+        }
+    }
+
     /// An optional operand.
     pub(super) fn optional(&self, k: usize) -> Option<&Value> {
         self.inputs.get(k)?.as_ref()
@@ -67,9 +136,20 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// An operand on the tape, as floats.
+    /// An operand on the tape, as floats; integers are rounded.
     pub(super) fn float(&self, k: usize) -> Result<Var> {
         self.value(k)?.float(self.tape)
+    }
+
+    /// An operand on the tape, as floats; integers that have no exact float are infinite.
+    pub(super) fn exact(&self, k: usize) -> Result<Var> {
+        self.value(k)?.exact(self.tape)
+    }
+
+    /// An operand of arithmetic, with the bounds of its integers on the tape.
+    pub(super) fn bounded(&self, k: usize) -> Result<(Var, [f64; 2])> {
+        let (x, value) = (self.exact(k)?, self.value(k)?);
+        Ok((x, value.elements().bounds))
     }
 
     /// An optional operand on the tape, as floats.
@@ -112,22 +192,29 @@ impl<'a> Call<'a> {
         match self.value(k)? {
             Value::Known(array) => {
                 let Some(ints) = array.as_ints() else { bail!(Checkpoint, "operand {k} holds floats, not indices") };
-                let from_start = |&index: &i64| if index < 0 { index.saturating_add(count) } else { index };
-                let data = Data::Ints(ints.iter().map(from_start).collect());
-                Array { dims: array.dims.clone(), data }.indices(self.tape)
+                let from_start = |&index: &i64| match if index < 0 { index.saturating_add(count) } else { index } {
+                    place if (0..count).contains(&place) => Ok(place),
+                    _ => bail!(Checkpoint, "index {index} of an axis with {count} elements"),
+                };
+                let data = Data::Ints(ints.iter().map(from_start).collect::<Result<_>>()?);
+                Array { dims: array.dims.clone(), element: array.element, data }.indices(self.tape)
             }
-            Value::Var(var, Kind::Int) if var.ty().dtype == DType::U32 => Ok(var.clone()),
+            Value::Var(_, elements) if elements.kind() != Kind::Int => {
+                bail!(Checkpoint, "operand {k} holds {}, not indices", elements.element.name())
+            }
+            Value::Var(var, _) if var.ty().dtype == DType::U32 => Ok(var.clone()),
+            Value::Var(var, elements) if elements.bounds[0] >= 0.0 => Ok(var.to_index()),
             #[expect(clippy::cast_precision_loss, reason = "extents are far below 2^53")]
-            Value::Var(var, Kind::Int) => {
+            Value::Var(var, _) => {
                 let (zero, end) = (var.constant(0.0), var.constant(extent as f64));
                 Ok(var.lt(&zero).where_cond(&(var + end), var).to_index())
             }
-            Value::Var(..) => bail!(Checkpoint, "operand {k} holds floats, not indices"),
         }
     }
 
     pub(super) fn attribute(&self, name: &str) -> Result<Option<&'a proto::Attribute>> {
         let found = self.node.attribute.iter().find(|attribute| attribute.name == name);
+        self.ignore(&[name]);
         match found {
             Some(attribute) if !attribute.ref_attr_name.is_empty() || attribute.g.is_some() => {
                 bail!(
@@ -153,6 +240,31 @@ impl<'a> Call<'a> {
         match found.i {
             Some(number) if found.kind == attribute::INT => Ok(Some(number)),
             _ => Err(self.mistyped(found)),
+        }
+    }
+
+    /// An attribute that has no default.
+    pub(super) fn required(&self, name: &str) -> Result<i64> {
+        match self.optional_int(name)? {
+            Some(number) => Ok(number),
+            None => bail!(Checkpoint, "the attribute `{name}` is missing"),
+        }
+    }
+
+    /// Refuses operand `k` unless it broadcasts to this shape.
+    pub(super) fn narrow(&self, k: usize, to: Shape) -> Result<()> {
+        let dims = self.value(k)?.dims();
+        match Shape::try_new(&dims).and_then(|shape| shape.broadcast(&to)) {
+            Some(shape) if shape == to => Ok(()),
+            _ => bail!(Checkpoint, "operand {k} has extents {dims:?}, which do not broadcast to {to}"),
+        }
+    }
+
+    /// Refuses operand `k` unless it is a vector of this many elements.
+    pub(super) fn vector(&self, k: usize, count: usize) -> Result<Var> {
+        match self.value(k)?.dims() {
+            dims if dims == [count] => self.float(k),
+            dims => bail!(Checkpoint, "operand {k} has extents {dims:?}, not [{count}]"),
         }
     }
 
@@ -198,7 +310,8 @@ impl<'a> Call<'a> {
     pub(super) fn tensor(&self, name: &str) -> Result<Option<Array>> {
         let Some(found) = self.attribute(name)? else { return Ok(None) };
         let Some(tensor) = &found.t else { return Err(self.mistyped(found)) };
-        Ok(Some(Array::new(read::dims(tensor)?, read::numbers(tensor, Beside::Nowhere)?)))
+        let (dims, element) = (read::dims(tensor)?, Element::of_tensor(tensor)?);
+        Ok(Some(Array::new(dims, element, read::numbers(tensor, &mut Beside::nowhere())?)))
     }
 
     /// An axis of a value with `rank` axes; negative ones count from the end.
@@ -211,8 +324,16 @@ impl<'a> Call<'a> {
         }
     }
 
+    /// Different axes of a value with `rank` axes.
     pub(super) fn axes(&self, axes: &[i64], rank: usize) -> Result<Vec<usize>> {
-        axes.iter().map(|&axis| self.axis(axis, rank)).collect()
+        if axes.len() > rank {
+            bail!(Checkpoint, "{} axes of a value that has {rank}", axes.len());
+        }
+        let found = axes.iter().map(|&axis| self.axis(axis, rank)).collect::<Result<Vec<_>>>()?;
+        match (0..found.len()).find(|&k| found[..k].contains(&found[k])) {
+            Some(k) => bail!(Checkpoint, "axis {} occurs twice in {axes:?}", axes[k]),
+            None => Ok(found),
+        }
     }
 
     /// Axes from an operand or, in older files, from an attribute.
@@ -233,9 +354,28 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// A value on the tape of the same kind as operand `k`, as the only result.
+    /// Elements of operand `k` on the tape, as the only result.
     pub(super) fn like(&self, k: usize, var: Var) -> Result<Vec<Value>> {
-        of(self.value(k)?.kind(), var)
+        Ok(vec![Value::Var(var, self.value(k)?.elements())])
+    }
+
+    /// Any elements of the type of operand 0 on the tape, as the only result.
+    pub(super) fn floats(&self, var: Var) -> Result<Vec<Value>> {
+        Ok(vec![Value::Var(var, Elements::any(self.value(0)?.element()))])
+    }
+
+    /// Chosen elements of the type of operand `k`, as the only result; integers are within these bounds.
+    pub(super) fn chosen(&self, k: usize, var: Var, bounds: [f64; 2]) -> Result<Vec<Value>> {
+        let element = self.value(k)?.element();
+        let bounds = if element.kind() == Kind::Int { bounds } else { element.bounds() };
+        Ok(vec![Value::Var(var, Elements { element, bounds })])
+    }
+
+    /// Computed elements of the type of operand `k`, as the only result. Integers within these bounds wrap around where
+    /// their type is too small, and are infinite where a float cannot hold them exactly.
+    pub(super) fn computed(&self, k: usize, var: Var, bounds: [f64; 2]) -> Result<Vec<Value>> {
+        let element = self.value(k)?.element();
+        Ok(vec![fitted(var, element, bounds)?])
     }
 
     /// Refuses values of an attribute other than the supported ones.
@@ -251,4 +391,31 @@ impl<'a> Call<'a> {
 #[expect(clippy::unnecessary_wraps, reason = "what an operator returns")]
 pub(super) fn known(array: Array) -> Result<Vec<Value>> {
     Ok(vec![Value::Known(Arc::new(array))])
+}
+
+/// Computed elements of a type: see [`Call::computed`].
+pub(super) fn fitted(var: Var, element: Element, bounds: [f64; 2]) -> Result<Value> {
+    let Some((bits, is_signed)) = element.integer() else { return Ok(Value::Var(var, Elements::any(element))) };
+    let var = sound(var)?;
+    let own = element.bounds();
+    let limit = super::value::exact_limit(var.ty().dtype);
+    let bounds = if bounds[0].is_nan() || bounds[1].is_nan() { [f64::NEG_INFINITY, f64::INFINITY] } else { bounds };
+    let var = exactly(&var, bounds);
+    let bounds = [bounds[0].max(-limit), bounds[1].min(limit)];
+    if bounds[0] >= own[0] && bounds[1] <= own[1] {
+        return Ok(Value::Var(var, Elements { element, bounds }));
+    }
+    let count = 2f64.powi(bits.cast_signed());
+    if count > limit {
+        // A negative number becomes one of 2^32 or more, which has no exact float.
+        let var = var.lt(&var.constant(0.0)).where_cond(&-far(&var), &var);
+        return Ok(Value::Var(var, Elements { element, bounds: [bounds[0].max(own[0]), bounds[1]] }));
+    }
+    Ok(Value::Var(wrapped(&var, count, is_signed), Elements::any(element)))
+}
+
+/// Integers modulo `count`, a power of two, as two's complement.
+pub(super) fn wrapped(x: &Var, count: f64, is_signed: bool) -> Var {
+    let half = x.constant(if is_signed { count / 2.0 } else { 0.0 });
+    x - (x + half).scale(count.recip()).floor().scale(count)
 }

@@ -1,15 +1,16 @@
 //! Elementwise operators, which broadcast. Rows of the elementwise table are not listed here.
 
-use super::call::{Call, Operators, float, of};
-use super::value::{Kind, Value};
+use super::call::{Call, Operators, condition, fitted, wrapped};
+use super::element::{Element, Kind};
+use super::value::{Elements, Value, exact_limit, exactly, far, union};
 use crate::error::bail;
-use crate::onnx::proto::element;
+use crate::onnx::proto::element_name;
 use crate::ops::Pointwise;
 use crate::{DType, Result, Var};
 
 /// An operator with one operand and a float result.
 fn unary(call: &Call<'_>, f: impl FnOnce(&Var) -> Var) -> Result<Vec<Value>> {
-    float(f(&call.float(0)?))
+    call.floats(f(&call.float(0)?))
 }
 
 /// A row of the elementwise table that is an operator of ONNX.
@@ -18,23 +19,133 @@ pub(super) fn row(call: &Call<'_>) -> Result<Vec<Value>> {
     unary(call, |x| x.record(row, &[x]))
 }
 
-/// An operator whose result has the kind of its operands.
-fn same(call: &Call<'_>, f: impl Fn(&Var, &Var) -> Var) -> Result<Vec<Value>> {
-    let mut result = call.float(0)?;
-    for k in 1..call.inputs.len() {
-        result = f(&result, &call.float(k)?);
-    }
-    of(call.value(0)?.kind(), result)
+/// Bounds of integers.
+type Bounds = [f64; 2];
+
+/// An operator with one operand, and a result of the same type.
+fn one_of(call: &Call<'_>, f: impl FnOnce(&Var) -> Var, bounds: fn(Bounds) -> Bounds) -> Result<Vec<Value>> {
+    let (x, range) = call.bounded(0)?;
+    call.computed(0, f(&x), bounds(range))
 }
 
-/// An operator with two operands and a condition as its result.
-fn condition(call: &Call<'_>, f: fn(&Var, &Var) -> Var) -> Result<Vec<Value>> {
-    of(Kind::Bool, f(&call.float(0)?, &call.float(1)?))
+/// An operator whose result has the type of its operands.
+fn arithmetic(
+    call: &Call<'_>,
+    f: impl Fn(&Var, &Var) -> Var,
+    bounds: fn(Bounds, Bounds) -> Bounds,
+) -> Result<Vec<Value>> {
+    let element = call.value(0)?.element();
+    let (x, range) = call.bounded(0)?;
+    let mut result = Value::Var(x, Elements { element, bounds: range });
+    for k in 1..call.inputs.len() {
+        let (x, range) = call.bounded(k)?;
+        let y = result.float(call.tape)?;
+        result = fitted(f(&y, &x), element, bounds(result.elements().bounds, range))?;
+    }
+    Ok(vec![result])
+}
+
+/// An operator that chooses one of its operands.
+fn choice(call: &Call<'_>, f: impl Fn(&Var, &Var) -> Var, bounds: fn(Bounds, Bounds) -> Bounds) -> Result<Vec<Value>> {
+    let (mut y, mut range) = call.bounded(0)?;
+    for k in 1..call.inputs.len() {
+        let (x, other) = call.bounded(k)?;
+        (y, range) = (f(&y, &x), bounds(range, other));
+    }
+    call.chosen(0, y, range)
+}
+
+/// A comparison. Of integers, one must be small enough that the other's rounding does not matter.
+fn compare(call: &Call<'_>, f: fn(&Var, &Var) -> Var) -> Result<Vec<Value>> {
+    let (x, y) = (call.float(0)?, call.float(1)?);
+    let is_wide = |k: usize| -> Result<bool> {
+        let limit = exact_limit(x.ty().dtype);
+        Ok(match call.value(k)? {
+            Value::Var(var, elements) => var.ty().dtype == DType::U32 && elements.bounds[1] > limit,
+            Value::Known(_) => false,
+        })
+    };
+    if is_wide(0)? && is_wide(1)? {
+        bail!(Checkpoint, "both operands may be integers of 2^24 or more, whose floats cannot be compared");
+    }
+    condition(f(&x, &y))
+}
+
+/// An operator on conditions.
+fn logic(call: &Call<'_>, f: fn(&Var, &Var) -> Var) -> Result<Vec<Value>> {
+    condition(f(&call.float(0)?, &call.float(1)?))
 }
 
 /// Rounds towards 0.
-fn truncated(x: &Var) -> Var {
+pub(super) fn truncated(x: &Var) -> Var {
     x.sign() * x.abs().floor()
+}
+
+/// The integer quotient of magnitudes and its remainder, also where a device's division is off by a rounding.
+fn divided(a: &Var, b: &Var) -> (Var, Var) {
+    let (a, b) = (exactly(&a.abs(), [0.0, f64::INFINITY]), b.abs());
+    let quotient = (&a / &b).floor();
+    let rest = &a - &quotient * &b;
+    let zero = a.constant(0.0);
+    let (is_less, is_more) = (rest.lt(&zero), rest.ge(&b));
+    let rest = is_less.where_cond(&(&rest + &b), &is_more.where_cond(&(&rest - &b), &rest));
+    (quotient + is_more - is_less, rest)
+}
+
+/// The definition of a remainder.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Modulo {
+    /// Has the sign of the divisor. For integers only.
+    Floor,
+    /// Has the sign of the dividend.
+    Trunc,
+}
+
+impl Modulo {
+    pub(super) fn of(call: &Call<'_>) -> Result<Self> {
+        match call.int("fmod", 0)? {
+            0 if call.value(0)?.kind() == Kind::Float => {
+                bail!(Checkpoint, "the attribute `fmod` must be 1 for floats")
+            }
+            0 => Ok(Self::Floor),
+            1 => Ok(Self::Trunc),
+            other => bail!(Checkpoint, "the attribute `fmod` is {other}"),
+        }
+    }
+}
+
+fn modulo(call: &Call<'_>) -> Result<Vec<Value>> {
+    let modulo = Modulo::of(call)?;
+    if call.value(0)?.kind() == Kind::Float {
+        bail!(Checkpoint, "remainders of floats are only supported for constants");
+    }
+    match modulo {
+        Modulo::Floor => arithmetic(
+            call,
+            |a, b| {
+                let (_, rest) = divided(a, b);
+                let zero = a.constant(0.0);
+                // The remainder of magnitudes, counted from the divisor if the signs differ.
+                let is_apart = (a.sign() * b.sign()).lt(&zero) * rest.ne(&zero);
+                is_apart.where_cond(&(b.abs() - &rest), &rest) * b.sign()
+            },
+            |_, b| [(b[0] + 1.0).min(0.0), (b[1] - 1.0).max(0.0)],
+        ),
+        Modulo::Trunc => arithmetic(
+            call,
+            |a, b| divided(a, b).1 * a.sign(),
+            |a, b| {
+                let most = (b[0].abs().max(b[1].abs()) - 1.0).max(0.0);
+                [if a[0] < 0.0 { -most } else { 0.0 }, if a[1] > 0.0 { most } else { 0.0 }]
+            },
+        ),
+    }
+}
+
+/// The bounds of a product.
+pub(super) fn product(a: Bounds, b: Bounds) -> Bounds {
+    let all = [a[0] * b[0], a[0] * b[1], a[1] * b[0], a[1] * b[1]];
+    [all.into_iter().fold(f64::INFINITY, f64::min), all.into_iter().fold(f64::NEG_INFINITY, f64::max)]
 }
 
 fn one(x: &Var) -> Var {
@@ -42,15 +153,11 @@ fn one(x: &Var) -> Var {
 }
 
 pub(super) const OPERATORS: Operators = &[
-    ("Abs", |call| call.like(0, call.float(0)?.abs())),
-    ("Add", |call| same(call, |a, b| a + b)),
-    ("And", |call| condition(call, |a, b| a * b)),
+    ("Abs", |call| one_of(call, Var::abs, |[low, high]| [if low > 0.0 { low } else { 0.0 }, high.max(-low)])),
+    ("Add", |call| arithmetic(call, |a, b| a + b, |a, b| [a[0] + b[0], a[1] + b[1]])),
+    ("And", |call| logic(call, |a, b| a * b)),
     ("Cast", cast),
-    ("CastLike", |call| match call.value(1)?.kind() {
-        Kind::Float => float(call.float(0)?),
-        Kind::Bool => of(Kind::Bool, truth(call)?),
-        Kind::Int => whole(call),
-    }),
+    ("CastLike", cast),
     ("Celu", |call| {
         let alpha = call.real("alpha", 1.0)?;
         unary(call, |x| x.scale(alpha.recip()).elu(1.0).scale(alpha))
@@ -58,10 +165,19 @@ pub(super) const OPERATORS: Operators = &[
     ("Clip", clip),
     ("Cosh", |call| unary(call, |x| (x.exp() + (-x).exp()).scale(0.5))),
     ("Div", |call| match call.value(0)?.kind() {
-        Kind::Int => same(call, |a, b| truncated(&(a / b))),
-        _ => same(call, |a, b| a / b),
+        Kind::Int => arithmetic(
+            call,
+            |a, b| divided(a, b).0 * (a.sign() * b.sign()),
+            |a, b| {
+                let most = a[0].abs().max(a[1].abs());
+                [if a[0] >= 0.0 && b[0] >= 0.0 { 0.0 } else { -most }, most]
+            },
+        ),
+        _ => arithmetic(call, |a, b| a / b, union),
     }),
     ("Dropout", |call| {
+        // Nothing is dropped.
+        call.ignore(&["ratio", "seed"]);
         if call
             .optional(2)
             .is_some_and(|training| !matches!(training, Value::Known(known) if known.as_floats() == [0.0]))
@@ -74,14 +190,14 @@ pub(super) const OPERATORS: Operators = &[
         let alpha = call.real("alpha", 1.0)?;
         unary(call, |x| x.elu(alpha))
     }),
-    ("Equal", |call| condition(call, Var::eq)),
+    ("Equal", |call| compare(call, Var::eq)),
     ("Gelu", |call| match call.text("approximate", "none")? {
         "none" => unary(call, Var::gelu),
         "tanh" => unary(call, Var::gelu_tanh),
         other => bail!(Checkpoint, "the attribute `approximate` is {other:?}"),
     }),
-    ("Greater", |call| condition(call, Var::gt)),
-    ("GreaterOrEqual", |call| condition(call, Var::ge)),
+    ("Greater", |call| compare(call, Var::gt)),
+    ("GreaterOrEqual", |call| compare(call, Var::ge)),
     ("HardSigmoid", |call| {
         let (alpha, beta) = (call.real("alpha", 0.2)?, call.real("beta", 0.5)?);
         unary(call, |x| (x.scale(alpha) + x.constant(beta)).clamp(0.0, 1.0))
@@ -90,50 +206,51 @@ pub(super) const OPERATORS: Operators = &[
     ("Identity", |call| Ok(vec![call.value(0)?.clone()])),
     ("IsNaN", |call| {
         let x = call.float(0)?;
-        of(Kind::Bool, x.ne(&x))
+        condition(x.ne(&x))
     }),
     ("LeakyRelu", |call| {
         let alpha = call.real("alpha", 0.01)?;
         unary(call, |x| x.leaky_relu(alpha))
     }),
-    ("Less", |call| condition(call, Var::lt)),
-    ("LessOrEqual", |call| condition(call, Var::le)),
-    ("Max", |call| same(call, Var::maximum)),
+    ("Less", |call| compare(call, Var::lt)),
+    ("LessOrEqual", |call| compare(call, Var::le)),
+    ("Max", |call| choice(call, Var::maximum, |a, b| [a[0].max(b[0]), a[1].max(b[1])])),
     ("Mean", |call| {
         let count = call.inputs.len() as f64;
         let sum = call.float(0)?;
         let sum = (1..call.inputs.len()).try_fold(sum, |sum, k| Ok::<_, crate::Error>(sum + call.float(k)?))?;
-        float(sum.scale(count.recip()))
+        call.floats(sum.scale(count.recip()))
     }),
-    ("Min", |call| same(call, Var::minimum)),
+    ("Min", |call| choice(call, Var::minimum, |a, b| [a[0].min(b[0]), a[1].min(b[1])])),
     ("Mish", |call| unary(call, |x| x * x.softplus().tanh())),
-    ("Mod", |call| {
-        call.only("fmod", 0, 0)?;
-        same(call, |a, b| a - b * (a / b).floor())
-    }),
-    ("Mul", |call| same(call, |a, b| a * b)),
-    ("Neg", |call| call.like(0, -call.float(0)?)),
+    ("Mod", modulo),
+    ("Mul", |call| arithmetic(call, |a, b| a * b, product)),
+    ("Neg", |call| one_of(call, |x| -x, |[low, high]| [-high, -low])),
     ("Not", |call| {
         let x = call.float(0)?;
-        of(Kind::Bool, one(&x) - x)
+        condition(one(&x) - x)
     }),
-    ("Or", |call| condition(call, Var::maximum)),
+    ("Or", |call| logic(call, Var::maximum)),
     ("PRelu", |call| {
         let (x, slope) = (call.float(0)?, call.float(1)?);
-        float(x.lt(&x.constant(0.0)).where_cond(&(slope * &x), &x))
+        call.narrow(1, x.shape())?;
+        call.floats(x.lt(&x.constant(0.0)).where_cond(&(slope * &x), &x))
     }),
     ("Pow", pow),
-    ("Relu", |call| call.like(0, call.float(0)?.relu())),
+    ("Relu", |call| {
+        let (x, range) = call.bounded(0)?;
+        call.chosen(0, x.relu(), range.map(|bound| bound.max(0.0)))
+    }),
     ("Selu", |call| {
         let (alpha, gamma) = (call.real("alpha", 1.673_263_2)?, call.real("gamma", 1.050_701)?);
         unary(call, |x| x.elu(alpha).scale(gamma))
     }),
-    ("Sign", |call| call.like(0, call.float(0)?.sign())),
+    ("Sign", |call| one_of(call, Var::sign, |_| [-1.0, 1.0])),
     // Accurate near 0.
     ("Sinh", |call| unary(call, |x| (x.expm1() - (-x).expm1()).scale(0.5))),
     ("Softsign", |call| unary(call, |x| x / (x.abs() + one(x)))),
-    ("Sub", |call| same(call, |a, b| a - b)),
-    ("Sum", |call| same(call, |a, b| a + b)),
+    ("Sub", |call| arithmetic(call, |a, b| a - b, |a, b| [a[0] - b[1], a[1] - b[0]])),
+    ("Sum", |call| arithmetic(call, |a, b| a + b, |a, b| [a[0] + b[0], a[1] + b[1]])),
     ("Swish", |call| match call.real("alpha", 1.0)? {
         1.0 => unary(call, Var::silu),
         alpha => unary(call, |x| x * x.scale(alpha).sigmoid()),
@@ -143,50 +260,76 @@ pub(super) const OPERATORS: Operators = &[
         unary(call, |x| x.gt(&x.constant(alpha)).where_cond(x, &x.constant(0.0)))
     }),
     ("Where", |call| {
-        let (condition, a, b) = (call.float(0)?, call.float(1)?, call.float(2)?);
-        call.like(1, condition.where_cond(&a, &b))
+        let (condition, (a, first), (b, second)) = (call.float(0)?, call.bounded(1)?, call.bounded(2)?);
+        call.chosen(1, condition.where_cond(&a, &b), union(first, second))
     }),
-    ("Xor", |call| condition(call, Var::ne)),
+    ("Xor", |call| logic(call, Var::ne)),
 ];
 
-/// 1 where the operand is not 0, else 0.
-fn truth(call: &Call<'_>) -> Result<Var> {
-    let x = call.float(0)?;
-    Ok(if call.value(0)?.kind() == Kind::Bool { x } else { x.ne(&x.constant(0.0)) })
-}
-
-/// The operand as integers: floats rounded towards 0, indices unchanged.
-fn whole(call: &Call<'_>) -> Result<Vec<Value>> {
-    match call.value(0)? {
-        Value::Var(var, Kind::Int) => of(Kind::Int, var.clone()),
-        Value::Var(_, Kind::Bool) => of(Kind::Int, call.float(0)?),
-        _ => of(Kind::Int, truncated(&call.float(0)?)),
+/// The type that a cast leads to.
+pub(super) fn target(call: &Call<'_>) -> Result<Element> {
+    // These are about floats of 8 bits.
+    call.ignore(&["saturate", "round_mode"]);
+    if call.op() == "CastLike" {
+        return Ok(call.value(1)?.element());
+    }
+    let number = i32::try_from(call.required("to")?).unwrap_or(0);
+    match Element::of(number) {
+        Some(element) => Ok(element),
+        None => bail!(Checkpoint, "casts to type {number}, {}, are not supported", element_name(number)),
     }
 }
 
 fn cast(call: &Call<'_>) -> Result<Vec<Value>> {
-    let to = call.int("to", 0)?;
-    match i32::try_from(to).unwrap_or(0) {
+    let (to, x) = (target(call)?, call.value(0)?);
+    let elements = Elements::any(to);
+    let Some((bits, _)) = to.integer() else {
+        let y = call.float(0)?;
         // All floats are computed in the device's precision.
-        element::FLOAT | element::DOUBLE | element::FLOAT16 | element::BFLOAT16 => float(call.float(0)?),
-        element::BOOL => of(Kind::Bool, truth(call)?),
-        element::INT64
-        | element::INT32
-        | element::INT16
-        | element::INT8
-        | element::UINT64
-        | element::UINT32
-        | element::UINT16
-        | element::UINT8 => whole(call),
-        other => bail!(Checkpoint, "casts to type {other} are not supported"),
+        let is_same = to.kind() == Kind::Float || x.kind() == Kind::Bool;
+        return Ok(vec![Value::Var(if is_same { y } else { y.ne(&y.constant(0.0)) }, elements)]);
+    };
+    let own = x.elements().bounds;
+    let [low, high] = elements.bounds;
+    match x {
+        _ if x.kind() == Kind::Float => Ok(vec![Value::Var(whole(&call.float(0)?, to), elements)]),
+        Value::Var(var, _) if own[0] >= low && own[1] <= high || bits >= 32 && var.ty().dtype == DType::U32 => {
+            let bounds = [own[0].max(low), own[1].min(high)];
+            Ok(vec![Value::Var(var.clone(), Elements { element: to, bounds })])
+        }
+        _ => Ok(vec![fitted(call.exact(0)?, to, own)?]),
+    }
+}
+
+/// Floats as integers of a type: see [`fold`](super::fold).
+fn whole(x: &Var, to: Element) -> Var {
+    let (x, [low, _]) = (truncated(x), to.bounds());
+    let Some((bits, is_signed)) = to.integer() else { return x };
+    let reach = x.constant(2f64.powi(if bits == 64 { 63 } else { 31 }));
+    match (bits, is_signed) {
+        (..=16, _) => {
+            let wrapped = wrapped(&x, 2f64.powi(bits.cast_signed()), is_signed);
+            x.abs().lt(&reach).where_cond(&wrapped, &x.constant(0.0))
+        }
+        (_, true) => x.abs().lt(&reach).where_cond(&x, &x.constant(low)),
+        // A negative number becomes one of 2^31 or more, which has no exact float.
+        (_, false) => x.lt(&x.constant(0.0)).where_cond(&-far(&x), &x),
     }
 }
 
 fn clip(call: &Call<'_>) -> Result<Vec<Value>> {
-    let x = call.float(0)?;
     if call.opset < 11 {
-        let (low, high) = (call.real("min", f64::NEG_INFINITY)?, call.real("max", f64::INFINITY)?);
-        return float(x.clamp(low, high));
+        let (low, high) = (call.real("min", f64::from(f32::MIN))?, call.real("max", f64::from(f32::MAX))?);
+        return unary(call, |x| x.clamp(low, high));
+    }
+    let (x, mut range) = call.bounded(0)?;
+    for k in [1, 2].into_iter().filter(|&k| call.optional(k).is_some()) {
+        if !call.value(k)?.dims().is_empty() && call.value(k)?.dims() != [1] {
+            bail!(Checkpoint, "the bound in operand {k} is no single number: {:?}", call.value(k)?.dims());
+        }
+        let own = call.bounded(k)?.1;
+        let choose = if k == 1 { f64::max } else { f64::min };
+        range = [choose(range[0], own[0]), choose(range[1], own[1])];
     }
     let bound = |k: usize, otherwise: f64| match call.optional(k) {
         None => Some(otherwise),
@@ -196,28 +339,43 @@ fn clip(call: &Call<'_>) -> Result<Vec<Value>> {
     let y = match (bound(1, f64::NEG_INFINITY), bound(2, f64::INFINITY)) {
         (Some(low), Some(high)) if low <= high => x.clamp(low, high),
         _ => {
-            let above = call.optional_float(1)?.map_or_else(|| x.clone(), |low| x.maximum(&low));
-            call.optional_float(2)?.map_or_else(|| above.clone(), |high| above.minimum(&high))
+            let scalar = |k: usize| Ok::<_, crate::Error>(call.optional_float(k)?.map(|bound| bound.reshape([1])));
+            let above = scalar(1)?.map_or_else(|| x.clone(), |low| x.maximum(&low));
+            let y = scalar(2)?.map_or_else(|| above.clone(), |high| above.minimum(&high));
+            if y.error().is_none() { y.reshape(x.shape()) } else { y }
         }
     };
-    call.like(0, y)
+    call.chosen(0, y, range)
 }
 
 fn pow(call: &Call<'_>) -> Result<Vec<Value>> {
-    let x = call.float(0)?;
-    let y = match call.value(1)? {
-        // Accurate, and valid for negative numbers.
-        Value::Known(array) if array.len() == 1 && array.dims.len() <= x.shape().rank() => match array.as_floats()[0] {
-            1.0 => x,
-            2.0 => x.square(),
-            3.0 => x.square() * x,
-            0.5 => x.sqrt(),
-            -1.0 => x.recip(),
-            -0.5 => x.rsqrt(),
-            exponent => x.pow(&x.constant(exponent)),
-        },
-        _ => x.pow(&call.float(1)?),
+    let (x, range) = call.bounded(0)?;
+    let known = match call.value(1)? {
+        Value::Known(array) if array.len() == 1 && array.dims.len() <= x.shape().rank() => Some(array.as_floats()[0]),
+        _ => None,
     };
-    debug_assert!(y.ty().dtype != DType::U32, "integers are floats by now");
-    call.like(0, y)
+    if call.value(0)?.kind() == Kind::Int {
+        let Some(times @ (1.0 | 2.0 | 3.0)) = known else {
+            bail!(Checkpoint, "of integers, only powers with the constant exponents 1 to 3 are supported");
+        };
+        let element = call.value(0)?.element();
+        let mut result = Value::Var(x.clone(), Elements { element, bounds: range });
+        #[expect(clippy::cast_possible_truncation, reason = "2 or 3")]
+        for _ in 1..times as i32 {
+            let bounds = product(result.elements().bounds, range);
+            result = fitted(result.float(call.tape)? * &x, element, bounds)?;
+        }
+        return Ok(vec![result]);
+    }
+    call.floats(match known {
+        // Accurate, and valid for negative numbers.
+        Some(1.0) => x,
+        Some(2.0) => x.square(),
+        Some(3.0) => x.square() * x,
+        Some(0.5) => x.sqrt(),
+        Some(-1.0) => x.recip(),
+        Some(-0.5) => x.rsqrt(),
+        Some(exponent) => x.pow(&x.constant(exponent)),
+        None => x.pow(&call.exact(1)?),
+    })
 }

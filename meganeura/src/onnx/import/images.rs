@@ -1,10 +1,11 @@
 //! Convolutions, pooling and resizing. Sequences `[N, C, L]` are treated as images with one row.
 
-use super::call::{Call, Operators, float};
-use super::value::Value;
+use super::call::{Call, Operators};
+use super::resize::resize;
+use super::value::{Value, sound};
 use crate::error::bail;
 use crate::ops::{Conv2dOptions, ConvTranspose2dOptions};
-use crate::{Result, Shape, Tensor, Var};
+use crate::{Result, Shape, Var};
 
 pub(super) const OPERATORS: Operators = &[
     ("AveragePool", average_pool),
@@ -32,6 +33,7 @@ struct Window {
 
 /// Images, or sequences as images with one row.
 fn images(x: &Var) -> Result<Var> {
+    sound(x.clone())?;
     match *x.shape().dims() {
         [n, c, l] => Ok(x.reshape([n, c, 1, l])),
         [_, _, _, _] => Ok(x.clone()),
@@ -112,14 +114,25 @@ impl Window {
 
     fn padded(&self, x: &Var, value: f64) -> Var {
         let widths = [(0, 0), (0, 0), (self.before[0], self.after[0]), (self.before[1], self.after[1])];
-        if widths.iter().all(|&widths| widths == (0, 0)) { x.clone() } else { x.pad(&widths, value) }
+        padded(x, &widths, value)
     }
 }
 
+/// Pads unless every width is 0.
+pub(super) fn padded(x: &Var, widths: &[(usize, usize)], value: f64) -> Var {
+    if widths.iter().all(|&widths| widths == (0, 0)) { x.clone() } else { x.pad(widths, value) }
+}
+
 /// The extents of a weight after its first two axes; there must be one or two.
-fn kernel(weight: &Var) -> Result<Vec<usize>> {
+fn kernel(call: &Call<'_>, weight: &Var) -> Result<Vec<usize>> {
     match weight.shape().dims() {
-        [_, _, kernel @ ..] if (1..=2).contains(&kernel.len()) => Ok(kernel.to_vec()),
+        [_, _, kernel @ ..] if (1..=2).contains(&kernel.len()) => {
+            let named = call.optional_list("kernel_shape")?;
+            if let Some(named) = named.filter(|named| !named.iter().copied().eq(kernel.iter().map(|&k| k as i64))) {
+                bail!(Checkpoint, "the attribute `kernel_shape` is {named:?}, and the weight is {}", weight.shape());
+            }
+            Ok(kernel.to_vec())
+        }
         _ => bail!(Checkpoint, "a weight {}; only those of one and two dimensions are supported", weight.shape()),
     }
 }
@@ -131,15 +144,19 @@ fn groups(call: &Call<'_>) -> Result<usize> {
     }
 }
 
+/// Adds operand 2, a number for each channel.
 fn with_bias(call: &Call<'_>, y: Var) -> Result<Var> {
-    let Some(bias) = call.optional_float(2)? else { return Ok(y) };
-    let channels = bias.shape().elements();
-    Ok(y + bias.reshape([1, channels, 1, 1]))
+    let y = sound(y)?;
+    if call.optional(2).is_none() {
+        return Ok(y);
+    }
+    let channels = y.shape()[1];
+    Ok(y + call.vector(2, channels)?.reshape([1, channels, 1, 1]))
 }
 
 fn conv(call: &Call<'_>) -> Result<Vec<Value>> {
     let weight = call.float(1)?;
-    let kernel = kernel(&weight)?;
+    let kernel = kernel(call, &weight)?;
     let x = expect_rank(&call.float(0)?, kernel.len())?;
     let window = Window::of(call, &kernel, x.shape())?;
     let weight = images(&weight)?;
@@ -154,7 +171,7 @@ fn conv(call: &Call<'_>) -> Result<Vec<Value>> {
         Some(padding) => x.conv2d(&weight, options(padding)),
         None => window.padded(&x, 0.0).conv2d(&weight, options([0; 2])),
     };
-    float(back(&with_bias(call, y)?, window.is_line))
+    call.floats(back(&with_bias(call, y)?, window.is_line))
 }
 
 /// Images with as many dimensions as a kernel.
@@ -167,7 +184,7 @@ fn expect_rank(x: &Var, kernel: usize) -> Result<Var> {
 
 fn conv_transpose(call: &Call<'_>) -> Result<Vec<Value>> {
     let weight = call.float(1)?;
-    let kernel = kernel(&weight)?;
+    let kernel = kernel(call, &weight)?;
     let x = expect_rank(&call.float(0)?, kernel.len())?;
     let window = Window::of(call, &kernel, x.shape())?;
     if call.attribute("output_shape")?.is_some() || !matches!(call.text("auto_pad", "NOTSET")?, "NOTSET" | "" | "VALID")
@@ -185,19 +202,19 @@ fn conv_transpose(call: &Call<'_>) -> Result<Vec<Value>> {
         dilation: window.dilation,
         groups: groups(call)?,
     };
-    let mut y = x.conv_transpose2d(&weight, options);
+    let mut y = sound(x.conv_transpose2d(&weight, options))?;
     for (axis, common) in common.into_iter().enumerate() {
         let (first, last) = (window.before[axis] - common, window.after[axis] - common);
-        if (first, last) != (0, 0) && y.error().is_none() {
-            y = y.slice(axis + 2, first..y.shape()[axis + 2].saturating_sub(last));
+        if (first, last) != (0, 0) {
+            y = sound(y.slice(axis + 2, first..y.shape()[axis + 2].saturating_sub(last)))?;
         }
     }
-    float(back(&with_bias(call, y)?, window.is_line))
+    call.floats(back(&with_bias(call, y)?, window.is_line))
 }
 
 /// The window of a pooling operator, and its operand as images.
 fn pooling(call: &Call<'_>) -> Result<(Var, Window)> {
-    let x = call.float(0)?;
+    let x = call.exact(0)?;
     let axes = x.shape().rank().saturating_sub(2);
     let kernel = call.sizes("kernel_shape", axes, 0)?;
     let x = expect_rank(&x, kernel.len())?;
@@ -212,14 +229,16 @@ fn max_pool(call: &Call<'_>) -> Result<Vec<Value>> {
     if call.wants(1) {
         bail!(Checkpoint, "its second result, the indices of the maxima, is not supported");
     }
+    // The order of the indices.
+    call.ignore(&["storage_order"]);
     let (x, window) = pooling(call)?;
     let most = window.kernel.map(|extent| extent / 2);
     let Window { kernel, stride, dilation, .. } = window;
     let y = match window.symmetric(most) {
         Some(padding) => x.max_pool2d(kernel, stride, padding, dilation),
-        None => window.padded(&x, f64::from(f32::MIN)).max_pool2d(kernel, stride, [0; 2], dilation),
+        None => window.padded(&x, f64::NEG_INFINITY).max_pool2d(kernel, stride, [0; 2], dilation),
     };
-    float(back(&y, window.is_line))
+    call.like(0, back(&y, window.is_line))
 }
 
 fn average_pool(call: &Call<'_>) -> Result<Vec<Value>> {
@@ -241,7 +260,7 @@ fn average_pool(call: &Call<'_>) -> Result<Vec<Value>> {
             sums / ones.avg_pool2d(kernel, stride, [0; 2], true)
         }
     };
-    float(back(&y, is_line))
+    call.floats(back(&y, is_line))
 }
 
 /// 1 for elements that count: those in the images and in the padding that the node declares, but not in padding from
@@ -256,155 +275,5 @@ fn window_ones(call: &Call<'_>, window: &Window, ones: &Var) -> Result<Var> {
 
 fn global(call: &Call<'_>, fold: fn(&Var, &[usize]) -> Var) -> Result<Vec<Value>> {
     let x = call.float(0)?;
-    float(fold(&x, &(2..x.shape().rank()).collect::<Vec<_>>()))
-}
-
-/// The mapping of a result's pixels to those of the operand.
-struct Places<'a> {
-    mode: &'a str,
-    scale: f64,
-    from: usize,
-    to: usize,
-}
-
-impl Places<'_> {
-    fn at(&self, p: usize) -> Result<f64> {
-        let (p, from, to) = (p as f64, self.from as f64, self.to as f64);
-        Ok(match self.mode {
-            "asymmetric" => p / self.scale,
-            "align_corners" if self.to == 1 => 0.0,
-            "align_corners" => p * (from - 1.0) / (to - 1.0),
-            "pytorch_half_pixel" if self.to == 1 => 0.0,
-            "half_pixel" | "pytorch_half_pixel" => (p + 0.5) / self.scale - 0.5,
-            other => {
-                bail!(Checkpoint, "the attribute `coordinate_transformation_mode` is {other:?}, which is not supported")
-            }
-        })
-    }
-}
-
-fn resize(call: &Call<'_>) -> Result<Vec<Value>> {
-    let x = call.float(0)?;
-    let rank = x.shape().rank();
-    let axes = match call.optional_list("axes")? {
-        Some(list) => call.axes(&list, rank)?,
-        None => (0..rank).collect(),
-    };
-    let given = |k: usize| -> Result<Option<Vec<f64>>> {
-        let numbers = call.optional(k).map(|_| call.known(k).map(super::value::Array::as_floats)).transpose()?;
-        Ok(numbers.filter(|numbers| !numbers.is_empty()))
-    };
-    let (sizes, scales) = (given(3)?, given(2)?);
-    let mode = call.text("mode", "nearest")?;
-    let places = call.text("coordinate_transformation_mode", "half_pixel")?;
-    if call.text("keep_aspect_ratio_policy", "stretch")? != "stretch" || call.flag("antialias", false)? {
-        bail!(Checkpoint, "antialiasing and fixed aspect ratios are not supported");
-    }
-    call.only("exclude_outside", 0, 0)?;
-    let numbers = match (&sizes, &scales) {
-        (Some(numbers), _) | (None, Some(numbers)) if numbers.len() == axes.len() => numbers,
-        _ => bail!(Checkpoint, "it needs a size or a scale for each of {} axes", axes.len()),
-    };
-    let mut each = Vec::new();
-    for (&axis, &number) in axes.iter().zip(numbers) {
-        let from = x.shape()[axis];
-        let size = if sizes.is_some() { number } else { (from as f64 * number).floor() };
-        if !(size >= 1.0 && size <= f64::from(1 << 24)) {
-            bail!(Checkpoint, "axis {axis} of {} to {size} elements", x.shape());
-        }
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a whole number that fits")]
-        let to = size as usize;
-        let scale = if sizes.is_some() { to as f64 / from as f64 } else { number };
-        each.push((axis, Places { mode: places, scale, from, to }));
-    }
-    each.retain(|(_, places)| places.from != places.to || places.scale != 1.0);
-    // There is an operation for this on images.
-    let is_even = |places: &Places<'_>| (places.from as f64 * places.scale - places.to as f64).abs() < 1e-9;
-    let is_plain = rank == 4 && each.iter().all(|(axis, places)| *axis >= 2 && is_even(places));
-    let corners = match places {
-        "half_pixel" => Some(false),
-        // The two modes differ for a single pixel.
-        "pytorch_half_pixel" if each.iter().all(|(_, places)| places.to > 1) => Some(false),
-        "align_corners" => Some(true),
-        _ => None,
-    };
-    if let (true, Some(corners), "linear" | "cubic") = (is_plain, corners, mode) {
-        let mut size = [x.shape()[2], x.shape()[3]];
-        each.iter().for_each(|(axis, places)| size[axis - 2] = places.to);
-        return match mode {
-            "linear" => float(x.resize_bilinear(size, corners)),
-            _ if call.real("cubic_coeff_a", -0.75)? == -0.75 => float(x.resize_bicubic(size, corners)),
-            _ => bail!(Checkpoint, "the attribute `cubic_coeff_a` must be -0.75"),
-        };
-    }
-    let mut y = x;
-    for (axis, places) in &each {
-        y = match mode {
-            "nearest" => nearest(&y, *axis, places, call.text("nearest_mode", "round_prefer_floor")?)?,
-            "linear" => linear(&y, *axis, places)?,
-            other => bail!(Checkpoint, "the attribute `mode` is {other:?}, which is not supported here"),
-        };
-    }
-    float(y)
-}
-
-/// Nearest-neighbour resizing: each element of the result is one of the operand's.
-fn nearest(x: &Var, axis: usize, places: &Places<'_>, rounding: &str) -> Result<Var> {
-    let last = places.from as f64 - 1.0;
-    let mut index = Vec::new();
-    crate::host::reserve(&mut index, places.to)?;
-    for p in 0..places.to {
-        let at = places.at(p)?;
-        let at = match rounding {
-            "round_prefer_floor" => (at - 0.5).ceil(),
-            "round_prefer_ceil" => (at + 0.5).floor(),
-            "floor" => at.floor(),
-            "ceil" => at.ceil(),
-            other => bail!(Checkpoint, "the attribute `nearest_mode` is {other:?}"),
-        };
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a place that is there")]
-        index.push(at.clamp(0.0, last) as u32);
-    }
-    let times = places.to / places.from;
-    let repeats = |(p, &at): (usize, &u32)| at as usize == p / times;
-    if places.to.is_multiple_of(places.from) && index.iter().enumerate().all(repeats) {
-        // A view suffices.
-        let dims = x.shape();
-        let dims = dims.dims();
-        let apart = [&dims[..=axis], &[1], &dims[axis + 1..]].concat();
-        let spread = [&dims[..=axis], &[times], &dims[axis + 1..]].concat();
-        let (Some(apart), Some(spread)) = (Shape::try_new(&apart), Shape::try_new(&spread)) else {
-            bail!(Checkpoint, "{} has too many axes", x.shape());
-        };
-        return Ok(x.reshape(apart).expand(spread).reshape(x.shape().with(axis, places.to)));
-    }
-    let index = Tensor::indices(&x.tape().device(), [index.len()], &index)?;
-    Ok(x.index_select(axis, &x.tape().input(&index)))
-}
-
-/// Linear interpolation along an axis: a product with a matrix.
-fn linear(x: &Var, axis: usize, places: &Places<'_>) -> Result<Var> {
-    let Some(count) = places.from.checked_mul(places.to).filter(|&count| count <= 1 << 22) else {
-        bail!(Checkpoint, "{} elements between {} are too many", places.to, places.from);
-    };
-    let last = places.from as f64 - 1.0;
-    let mut shares = crate::host::try_filled(count, 0.0)?;
-    for p in 0..places.to {
-        let at = places.at(p)?.clamp(0.0, last);
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a place that is there")]
-        let low = at.floor() as usize;
-        let part = at - at.floor();
-        shares[low * places.to + p] += 1.0 - part;
-        if part > 0.0 {
-            shares[(low + 1) * places.to + p] += part;
-        }
-    }
-    let matrix = x.tape().input(&Tensor::from_f64(&x.tape().device(), [places.from, places.to], &shares)?);
-    let mut axes: Vec<_> = (0..x.shape().rank()).collect();
-    let end = axes.len() - 1;
-    axes.swap(axis, end);
-    let moved = x.permute(&axes);
-    let rows = moved.shape().elements() / places.from;
-    let y = moved.reshape([rows, places.from]).matmul(&matrix);
-    Ok(y.reshape(moved.shape().with(end, places.to)).permute(&axes))
+    call.floats(fold(&x, &(2..x.shape().rank()).collect::<Vec<_>>()))
 }

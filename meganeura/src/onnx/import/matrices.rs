@@ -1,10 +1,11 @@
 //! Matrix products.
 
-use super::call::{Call, Operators, float};
-use super::value::Value;
+use super::call::{Call, Operators};
+use super::element::Kind;
+use super::value::{Value, exact_limit, sound};
 use crate::error::bail;
 use crate::ops::{AttentionOptions, Mask};
-use crate::{Result, Var};
+use crate::{Precision, Result, Var};
 
 pub(super) const OPERATORS: Operators = &[
     ("Attention", attention),
@@ -14,21 +15,47 @@ pub(super) const OPERATORS: Operators = &[
             bail!(Checkpoint, "there are no operands");
         }
         let equation = call.text("equation", "")?.replace(' ', "");
-        float(Var::einsum(&equation, &x.iter().collect::<Vec<_>>()))
+        only_floats(call)?;
+        call.floats(Var::einsum(&equation, &x.iter().collect::<Vec<_>>()))
     }),
     ("Gemm", gemm),
-    ("MatMul", |call| float(product(&call.float(0)?, &call.float(1)?))),
+    ("MatMul", matmul),
 ];
 
+fn only_floats(call: &Call<'_>) -> Result<()> {
+    match call.value(0)?.element() {
+        element if element.kind() == Kind::Float => Ok(()),
+        element => bail!(Checkpoint, "only floats are supported, the operand holds {}", element.name()),
+    }
+}
+
+fn matmul(call: &Call<'_>) -> Result<Vec<Value>> {
+    let ((a, first), (b, second)) = (call.bounded(0)?, call.bounded(1)?);
+    let y = product(&a, &b)?;
+    if call.value(0)?.kind() == Kind::Float {
+        return call.floats(y);
+    }
+    // A sum of products that are exact, in any order.
+    let most = |bounds: [f64; 2]| bounds[0].abs().max(bounds[1].abs());
+    let sum = most(first) * most(second) * a.shape().dims().last().map_or(1.0, |&count| count as f64);
+    if sum > exact_limit(a.ty().dtype) || a.tape().device().precision() == Precision::Fast {
+        bail!(Checkpoint, "products of integers are only supported if their sums are below 2^24, and not in 16 bits");
+    }
+    call.computed(0, y, [-sum, sum])
+}
+
 /// A product in which a vector is a row on the left or a column on the right.
-fn product(a: &Var, b: &Var) -> Var {
+fn product(a: &Var, b: &Var) -> Result<Var> {
     let (x, y) = (a.shape(), b.shape());
+    if x.rank() == 0 || y.rank() == 0 {
+        bail!(Checkpoint, "a product of {x} and {y}");
+    }
     let (row, column) = (x.rank() == 1, y.rank() == 1);
     let left = if row { a.reshape([1, x[0]]) } else { a.clone() };
     let right = if column { b.reshape([y[0], 1]) } else { b.clone() };
-    let z = left.matmul(&right);
-    if z.error().is_some() || !(row || column) {
-        return z;
+    let z = sound(left.matmul(&right))?;
+    if !(row || column) {
+        return Ok(z);
     }
     let mut dims = z.shape().dims().to_vec();
     if column {
@@ -37,17 +64,24 @@ fn product(a: &Var, b: &Var) -> Var {
     if row {
         dims.remove(dims.len() - 1 - usize::from(!column));
     }
-    z.reshape(&dims[..])
+    Ok(z.reshape(&dims[..]))
 }
 
 fn gemm(call: &Call<'_>) -> Result<Vec<Value>> {
+    only_floats(call)?;
     let (a, b) = (call.float(0)?, call.float(1)?);
+    if [&a, &b].iter().any(|x| x.shape().rank() != 2) {
+        bail!(Checkpoint, "a product of {} and {}; both must be matrices", a.shape(), b.shape());
+    }
     let a = if call.flag("transA", false)? { a.t() } else { a };
     let b = if call.flag("transB", false)? { b.t() } else { b };
     let (alpha, beta) = (call.real("alpha", 1.0)?, call.real("beta", 1.0)?);
     let scaled = |x: Var, factor: f64| if factor == 1.0 { x } else { x.scale(factor) };
-    let y = scaled(a.matmul(&b), alpha);
-    float(match call.optional_float(2)? {
+    let y = sound(scaled(a.matmul(&b), alpha))?;
+    if call.optional(2).is_some() {
+        call.narrow(2, y.shape())?;
+    }
+    call.floats(match call.optional_float(2)? {
         Some(c) => y + scaled(c, beta),
         None => y,
     })
@@ -62,7 +96,16 @@ fn attention(call: &Call<'_>) -> Result<Vec<Value>> {
             "only attention with heads [N, H, L, D], without keys and values of earlier calls, is supported"
         );
     }
-    call.only("qk_matmul_output_mode", 0, 0)?;
+    // It selects a further result. Softmax has the precision of the device.
+    call.ignore(&["qk_matmul_output_mode", "softmax_precision"]);
+    for (name, heads) in [("q_num_heads", q.shape()[1]), ("kv_num_heads", k.shape()[1])] {
+        if let Some(found) = call.optional_int(name)?.filter(|&found| usize::try_from(found) != Ok(heads)) {
+            bail!(Checkpoint, "the attribute `{name}` is {found}, and there are {heads} heads");
+        }
+    }
+    // All keys are seen.
+    call.only("left_window_size", -1, -1)?;
+    call.only("right_window_size", -1, -1)?;
     if call.real("softcap", 0.0)? != 0.0 {
         bail!(Checkpoint, "the attribute `softcap` is not supported");
     }
@@ -71,7 +114,8 @@ fn attention(call: &Call<'_>) -> Result<Vec<Value>> {
         bail!(Checkpoint, "causal attention of {} queries to {} keys is not supported", q.shape()[2], k.shape()[2]);
     }
     let mask = match call.optional(3) {
-        Some(mask) => Some((mask.kind() == super::value::Kind::Bool, mask.float(call.tape)?)),
+        Some(mask) if mask.kind() == Kind::Int => bail!(Checkpoint, "a mask of integers"),
+        Some(mask) => Some((mask.kind() == Kind::Bool, mask.float(call.tape)?)),
         None => None,
     };
     let mask = mask.as_ref().map(|(is_bool, mask)| if *is_bool { Mask::Visible(mask) } else { Mask::Bias(mask) });
@@ -84,5 +128,5 @@ fn attention(call: &Call<'_>) -> Result<Vec<Value>> {
     let scale = call.real("scale", f64::NAN)?;
     let scale = (!scale.is_nan()).then_some(scale);
     let options = AttentionOptions { mask, causal, scale };
-    float(q.attention_with(&shared(&k), &shared(&v), options))
+    call.floats(q.attention_with(&shared(&k), &shared(&v), options))
 }

@@ -5,6 +5,7 @@
 //! entry in one of the tables.
 
 mod call;
+mod element;
 mod elementwise;
 mod fold;
 mod images;
@@ -12,10 +13,14 @@ mod matrices;
 mod norms;
 mod places;
 mod port;
+mod resize;
 mod shapes;
+mod signature;
+#[cfg(test)]
+mod tests;
 mod value;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 #[cfg(not(target_family = "wasm"))]
 use std::path::Path;
@@ -23,9 +28,10 @@ use std::sync::Arc;
 
 use prost::bytes::Bytes;
 
-use self::call::{Call, Operator};
+use self::call::{Budget, Call, Operator, Operators};
+use self::element::{Element, Kind};
 pub use self::port::Port;
-use self::value::{Array, Kind, Value};
+use self::value::{Array, Elements, Value};
 use super::read::{self, Beside, Numbers};
 use super::{LAST_OPSET, proto};
 use crate::error::{bail, here, shortened};
@@ -41,8 +47,15 @@ const OLDEST_OPSET: i64 = 9;
 /// Constants with at most this many elements are also known on the host.
 const SMALL: usize = 1 << 12;
 
-/// The most elements to compute on the host in total.
+/// The most elements to compute on the host, and [`GROWTH`] for each number in the file.
 const MOST_FOLDED: usize = 1 << 21;
+
+/// The most elements to compute when the model runs that depend on no input, and [`GROWTH`] for each number in the
+/// file: an expanded constant takes no memory, but its reduction takes time.
+const MOST_EXPANDED: usize = 1 << 26;
+
+/// The elements that may be computed for each number in the file.
+const GROWTH: usize = 16;
 
 /// Loads an ONNX file and compiles it for a device: [`Model::load`] and [`Model::compile`] in one.
 ///
@@ -81,12 +94,29 @@ pub struct Model {
     inputs: Vec<Port>,
     outputs: Vec<Port>,
     initializers: HashMap<String, Initial>,
+    /// The number of elements in initializers.
+    constants: usize,
 }
 
 /// The initial state of a value.
+#[derive(Clone)]
 enum Initial {
     Known(Arc<Array>),
-    Tensor(Tensor),
+    Tensor(Tensor, Element),
+}
+
+/// Where a tensor in another file is, and its type: tensors that agree in it are one.
+type External = (Vec<(String, String)>, i32, Vec<i64>);
+
+/// The values of a graph while it is recorded.
+struct State<'a> {
+    values: HashMap<&'a str, Value>,
+    /// Names of values on the tape that depend on no input.
+    fixed: HashSet<&'a str>,
+    /// What may be computed on the host.
+    folded: Budget,
+    /// What may be computed on the tape without an input.
+    expanded: Budget,
 }
 
 impl Model {
@@ -104,7 +134,7 @@ impl Model {
             let path = path.as_ref();
             let bytes = disk::read(path).map_err(|error| io_error("read", path, error))?;
             let folder = path.parent().unwrap_or(Path::new(""));
-            Self::read(device, Bytes::from(bytes), Beside::Folder(folder))
+            Self::read(device, Bytes::from(bytes), &mut Beside::folder(folder))
                 .map_err(|error| error.context(path.display()))
         })
     }
@@ -120,33 +150,63 @@ impl Model {
             let mut copy = Vec::new();
             reserve(&mut copy, bytes.len())?;
             copy.extend_from_slice(bytes);
-            Self::read(device, Bytes::from(copy), Beside::Nowhere)
+            Self::read(device, Bytes::from(copy), &mut Beside::nowhere())
         })
     }
 
-    fn read(device: &Device, bytes: Bytes, beside: Beside<'_>) -> Result<Self> {
+    fn read(device: &Device, bytes: Bytes, beside: &mut Beside<'_>) -> Result<Self> {
         let model = read::model(bytes)?;
         let opset = opset(&model)?;
         let mut graph = model.graph.unwrap_or_default();
         if !graph.sparse_initializer.is_empty() {
             bail!(Checkpoint, "sparse tensors are not supported");
         }
-        let mut initializers = HashMap::new();
+        let (mut initializers, mut shared, mut constants) = (HashMap::new(), HashMap::new(), 0usize);
         for tensor in std::mem::take(&mut graph.initializer) {
             let within = |error: Error| error.context(format_args!("tensor `{}`", shortened(&tensor.name)));
-            let initial = Initial::of(device, &tensor, beside).map_err(within)?;
+            if tensor.name.is_empty() {
+                bail!(Checkpoint, "a tensor has no name");
+            }
+            let place = external(&tensor);
+            let initial = match place.as_ref().and_then(|place| shared.get(place)) {
+                Some(initial) => Initial::clone(initial),
+                None => {
+                    let initial = Initial::of(device, &tensor, beside).map_err(within)?;
+                    constants = constants.saturating_add(initial.len());
+                    initial
+                }
+            };
+            if let Some(place) = place {
+                shared.insert(place, initial.clone());
+            }
             if initializers.insert(tensor.name.clone(), initial).is_some() {
                 bail!(Checkpoint, "two tensors have the name `{}`", shortened(&tensor.name));
             }
         }
         // Older files also list initializers among the inputs.
         let is_input = |info: &&proto::ValueInfo| !initializers.contains_key(&info.name);
-        let inputs = graph.input.iter().filter(is_input).map(Port::of).collect::<Result<_>>()?;
-        let outputs = graph.output.iter().map(Port::of).collect::<Result<_>>()?;
+        let inputs = graph.input.iter().filter(is_input).map(Port::of).collect::<Result<Vec<_>>>()?;
+        let outputs = graph.output.iter().map(Port::of).collect::<Result<Vec<_>>>()?;
+        let mut names: HashSet<&str> = initializers.keys().map(String::as_str).collect();
+        for port in &inputs {
+            if !names.insert(port.name()) {
+                bail!(Checkpoint, "two inputs have the name `{}`", shortened(port.name()));
+            }
+        }
         for node in &graph.node {
             find(node)?;
+            let within = |error: Error| error.context(format_args!("node {}", title(node)));
+            if let Some(signature) = signature::of(&node.op_type) {
+                signature.check(opset, &node.input).map_err(within)?;
+            }
+            for name in node.output.iter().filter(|name| !name.is_empty()) {
+                if !names.insert(name) {
+                    let message = format!("its result `{}` has the name of another value", shortened(name));
+                    return Err(within(Error::new(ErrorKind::Checkpoint, message)));
+                }
+            }
         }
-        Ok(Self { device: device.clone(), graph, opset, inputs, outputs, initializers })
+        Ok(Self { device: device.clone(), graph, opset, inputs, outputs, initializers, constants })
     }
 
     /// The inputs, in order.
@@ -234,88 +294,119 @@ impl Model {
             }
             port.expect(var, &mut known)?;
         }
-        let mut values: HashMap<&str, Value> = HashMap::new();
+        let budget = |most: usize| Budget::new(most.saturating_add(self.constants.saturating_mul(GROWTH)));
+        let mut state = State {
+            values: HashMap::new(),
+            fixed: HashSet::new(),
+            folded: budget(MOST_FOLDED),
+            expanded: budget(MOST_EXPANDED),
+        };
         for (name, initial) in &self.initializers {
             let value = match initial {
                 Initial::Known(array) => Value::Known(Arc::clone(array)),
-                Initial::Tensor(tensor) => {
+                Initial::Tensor(tensor, element) => {
                     let var = tape.input(tensor);
                     if let Some(error) = var.error() {
-                        return Err(error);
+                        return Err(error.context(format_args!("tensor `{}`", shortened(name))));
                     }
-                    let kind = if tensor.ty().dtype.is_float() { Kind::Float } else { Kind::Int };
-                    Value::Var(var, kind)
+                    state.fixed.insert(name);
+                    Value::Var(var, Elements::any(*element))
                 }
             };
-            values.insert(name, value);
+            state.values.insert(name, value);
         }
         for (port, var) in self.inputs.iter().zip(inputs) {
-            values.insert(port.name(), Value::Var(var.clone(), port.kind()));
+            let mut elements = Elements::any(port.element());
+            if port.element().kind() == Kind::Int && !var.ty().dtype.is_float() {
+                elements.bounds = [0.0, elements.bounds[1].min(f64::from(u32::MAX))];
+            }
+            state.values.insert(port.name(), Value::Var(var.clone(), elements));
         }
-        let mut folded = 0;
         for node in &self.graph.node {
-            self.step(node, tape, &mut values, &mut folded)
-                .map_err(|error| error.context(format_args!("node {}", title(node))))?;
+            self.step(node, tape, &mut state).map_err(|error| error.context(format_args!("node {}", title(node))))?;
         }
-        let output = |port: &Port| match values.get(port.name()) {
-            Some(value) => value.result(tape),
-            None => bail!(Checkpoint, "no node computes the output `{}`", shortened(port.name())),
+        let output = |port: &Port| {
+            let within = |error: Error| error.context(format_args!("output `{}`", shortened(port.name())));
+            match state.values.get(port.name()) {
+                Some(value) if value.element() != port.element() => {
+                    bail!(Checkpoint, "output {port} is computed as {}", value.element().name())
+                }
+                Some(value) => value.result(tape).map_err(within),
+                None => bail!(Checkpoint, "no node computes the output `{}`", shortened(port.name())),
+            }
         };
         self.outputs.iter().map(output).collect()
     }
 
     /// Records or computes a node.
-    fn step<'a>(
-        &'a self,
-        node: &'a proto::Node,
-        tape: &Tape,
-        values: &mut HashMap<&'a str, Value>,
-        folded: &mut usize,
-    ) -> Result<()> {
-        let operand = |name: &String| match values.get(&name[..]) {
+    fn step<'a>(&'a self, node: &'a proto::Node, tape: &Tape, state: &mut State<'a>) -> Result<()> {
+        let operand = |name: &String| match state.values.get(&name[..]) {
             _ if name.is_empty() => Ok(None),
             Some(value) => Ok(Some(value.clone())),
             None => bail!(Checkpoint, "it takes `{}`, which no earlier node computes", shortened(name)),
         };
         let inputs = node.input.iter().map(operand).collect::<Result<Vec<_>>>()?;
-        let call = Call::new(node, inputs, tape, self.opset);
+        if let Some(signature) = signature::of(&node.op_type) {
+            signature.check_types(&inputs)?;
+        }
+        let is_fixed = |name: &String| {
+            name.is_empty()
+                || state.fixed.contains(&name[..])
+                || matches!(state.values.get(&name[..]), Some(Value::Known(_)))
+        };
+        let is_fixed = node.input.iter().all(is_fixed);
+        let call = Call::new(node, inputs, tape, self.opset, &state.folded)?;
         let results = match fold::fold(&call)? {
-            Some(arrays) => {
-                *folded += arrays.iter().map(Array::len).sum::<usize>();
-                if *folded > MOST_FOLDED {
-                    bail!(Checkpoint, "with this node, more than {MOST_FOLDED} numbers are computed from constants");
-                }
-                arrays.into_iter().map(|array| Value::Known(Arc::new(array))).collect()
-            }
+            Some(results) => results,
             None => find(node)?(&call)?,
         };
         if let Some(error) = results.iter().find_map(Value::error) {
             return Err(Error::new(ErrorKind::Checkpoint, error.to_string()));
         }
+        call.finish()?;
         for (k, name) in node.output.iter().enumerate().filter(|(_, name)| !name.is_empty()) {
             let Some(value) = results.get(k) else {
                 bail!(Checkpoint, "its result {k}, `{}`, is not computed", shortened(name));
             };
-            values.insert(name, value.clone());
+            if let (true, Value::Var(var, _)) = (is_fixed, value) {
+                state.expanded.charge(var.shape().elements())?;
+                state.fixed.insert(name);
+            }
+            state.values.insert(name, value.clone());
         }
         Ok(())
     }
 }
 
+/// The place of a tensor that is in another file.
+fn external(tensor: &proto::Tensor) -> Option<External> {
+    let entry = |entry: &proto::Entry| (entry.key.clone(), entry.value.clone());
+    let is_external = tensor.data_location == proto::EXTERNAL;
+    is_external.then(|| (tensor.external_data.iter().map(entry).collect(), tensor.data_type, tensor.dims.clone()))
+}
+
 impl Initial {
-    fn of(device: &Device, tensor: &proto::Tensor, beside: Beside<'_>) -> Result<Self> {
-        let (dims, numbers) = (read::dims(tensor)?, read::numbers(tensor, beside)?);
-        if numbers.len() <= SMALL || matches!(numbers, Numbers::Ints(_) | Numbers::Bools(_)) {
-            return Ok(Self::Known(Arc::new(Array::new(dims, numbers))));
+    fn of(device: &Device, tensor: &proto::Tensor, beside: &mut Beside<'_>) -> Result<Self> {
+        let (dims, element) = (read::dims(tensor)?, Element::of_tensor(tensor)?);
+        let numbers = read::numbers(tensor, beside)?;
+        if numbers.len() <= SMALL || matches!(numbers, Numbers::Ints(_)) {
+            return Ok(Self::Known(Arc::new(Array::new(dims, element, numbers))));
         }
         let Some(shape) = Shape::try_new(&dims) else { bail!(Checkpoint, "{} axes are too many", dims.len()) };
         let host = match numbers {
             Numbers::F32(numbers) => HostBuffer::F32(numbers),
             Numbers::F64(numbers) => HostBuffer::F64(numbers),
-            Numbers::Ints(_) | Numbers::Bools(_) => unreachable!("they are known"),
+            Numbers::Ints(_) => unreachable!("they are known"),
         };
         let host = host.try_cast(device.precision().dtype())?;
-        Ok(Self::Tensor(Tensor::from_host(device, shape, host)?))
+        Ok(Self::Tensor(Tensor::from_host(device, shape, host)?, element))
+    }
+
+    fn len(&self) -> usize {
+        match self {
+            Self::Known(array) => array.len(),
+            Self::Tensor(tensor, _) => tensor.shape().elements(),
+        }
     }
 }
 
@@ -336,9 +427,9 @@ fn is_own(domain: &str) -> bool {
     matches!(domain, "" | "ai.onnx")
 }
 
-/// The operator of a node, or an error if it is not supported.
-fn find(node: &proto::Node) -> Result<Operator> {
-    let tables = [
+/// All operators by name.
+fn tables() -> [Operators; 7] {
+    [
         elementwise::OPERATORS,
         images::OPERATORS,
         matrices::OPERATORS,
@@ -346,14 +437,24 @@ fn find(node: &proto::Node) -> Result<Operator> {
         places::OPERATORS,
         shapes::OPERATORS,
         fold::OPERATORS,
-    ];
-    let mut rows = tables.into_iter().flatten();
+    ]
+}
+
+/// The operator of a node, or an error if it is not supported.
+fn find(node: &proto::Node) -> Result<Operator> {
+    let mut rows = tables().into_iter().flatten();
     match rows.find(|(name, _)| *name == node.op_type && is_own(&node.domain)) {
         Some((_, operator)) => Ok(*operator),
         None if is_own(&node.domain) && Pointwise::of_operator(&node.op_type).is_some() => Ok(elementwise::row),
         None if is_own(&node.domain) => {
             bail!(Checkpoint, "node {}: the operator `{}` is not supported", title(node), shortened(&node.op_type))
         }
+        None if matches!(&node.domain[..], "ai.onnx.ml" | "ai.onnx.training" | "ai.onnx.preview.training") => bail!(
+            Checkpoint,
+            "node {}: its operator belongs to the domain `{}` of ONNX, which is not supported",
+            title(node),
+            node.domain
+        ),
         None => bail!(
             Checkpoint,
             "node {}: operators of `{}` are not supported; they are not part of ONNX",

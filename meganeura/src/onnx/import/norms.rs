@@ -1,7 +1,8 @@
 //! Normalisations, reductions and softmax.
 
-use super::call::{Call, Operators, float};
-use super::value::Value;
+use super::call::{Call, Operators};
+use super::element::Kind;
+use super::value::{Value, exact_limit};
 use crate::error::bail;
 use crate::{Result, Shape, Var};
 
@@ -11,32 +12,59 @@ pub(super) const OPERATORS: Operators = &[
     ("InstanceNormalization", |call| {
         let x = call.float(0)?;
         let [_, c, ..] = *x.shape().dims() else { bail!(Checkpoint, "{} has no channels", x.shape()) };
-        float(x.group_norm(c, call.real("epsilon", 1e-5)?, &call.float(1)?, &call.float(2)?))
+        call.floats(x.group_norm(c, call.real("epsilon", 1e-5)?, &call.vector(1, c)?, &call.vector(2, c)?))
     }),
     ("LayerNormalization", layer_norm),
     ("LogSoftmax", |call| softmax(call, Var::log_softmax)),
     ("LpNormalization", |call| {
         let x = call.float(0)?;
         let axis = call.axis(call.int("axis", -1)?, x.shape().rank())?;
-        #[expect(clippy::cast_precision_loss, reason = "1 or 2")]
-        let norm = x.norm_over(&[axis], call.int("p", 2)? as f64);
-        float(&x / norm.reshape(x.shape().with(axis, 1)))
+        let p = match call.int("p", 2)? {
+            1 => 1.0,
+            2 => 2.0,
+            other => bail!(Checkpoint, "the attribute `p` is {other}, neither 1 nor 2"),
+        };
+        let norm = x.norm_over(&[axis], p);
+        // Zeros stay zeros.
+        let divisor = norm.eq(&norm.constant(0.0)).where_cond(&norm.constant(1.0), &norm);
+        call.floats(&x / divisor.reshape(x.shape().with(axis, 1)))
     }),
-    ("ReduceL1", |call| reduce(call, |x, axes| x.abs().sum_keep(axes))),
-    ("ReduceL2", |call| reduce(call, |x, axes| x.root_of_squares(axes, 1.0))),
-    ("ReduceLogSum", |call| reduce(call, |x, axes| x.sum_keep(axes).log())),
+    ("ReduceL1", |call| reduce(call, |x, axes| sum(&x.abs(), axes), Some(sum_bounds))),
+    ("ReduceL2", |call| {
+        reduce(call, |x, axes| if axes.is_empty() { x.abs() } else { x.root_of_squares(axes, 1.0) }, None)
+    }),
+    ("ReduceLogSum", |call| reduce(call, |x, axes| sum(x, axes).log(), None)),
     ("ReduceLogSumExp", |call| {
-        reduce(call, |x, axes| {
-            let shape = axes.iter().fold(x.shape(), |shape, &axis| shape.with(axis, 1));
-            x.logsumexp(axes).reshape(shape)
-        })
+        reduce(
+            call,
+            |x, axes| {
+                let shape = axes.iter().fold(x.shape(), |shape, &axis| shape.with(axis, 1));
+                if axes.is_empty() { x.clone() } else { x.logsumexp(axes).reshape(shape) }
+            },
+            None,
+        )
     }),
-    ("ReduceMax", |call| reduce(call, Var::max_keep)),
-    ("ReduceMean", |call| reduce(call, Var::mean_keep)),
-    ("ReduceMin", |call| reduce(call, Var::min_keep)),
-    ("ReduceProd", |call| reduce(call, product)),
-    ("ReduceSum", |call| reduce(call, Var::sum_keep)),
-    ("ReduceSumSquare", |call| reduce(call, |x, axes| x.square().sum_keep(axes))),
+    ("ReduceMax", |call| reduce(call, |x, axes| over(x, axes, Var::max_keep), Some(|bounds, _| bounds))),
+    ("ReduceMean", reduce_mean),
+    ("ReduceMin", |call| reduce(call, |x, axes| over(x, axes, Var::min_keep), Some(|bounds, _| bounds))),
+    ("ReduceProd", |call| {
+        reduce(
+            call,
+            product,
+            Some(|[low, high], count| {
+                let most = low.abs().max(high.abs()).max(1.0).powf(count);
+                [if low < 0.0 { -most } else { 0.0 }, most]
+            }),
+        )
+    }),
+    ("ReduceSum", |call| reduce(call, sum, Some(sum_bounds))),
+    ("ReduceSumSquare", |call| {
+        reduce(
+            call,
+            |x, axes| sum(&x.square(), axes),
+            Some(|[low, high], count| [0.0, low.abs().max(high.abs()).powi(2) * count]),
+        )
+    }),
     ("RMSNormalization", rms_norm),
     ("Softmax", |call| softmax(call, Var::softmax)),
 ];
@@ -57,6 +85,8 @@ fn of_channels(call: &Call<'_>, k: usize, x: Shape) -> Result<Var> {
 fn batch_norm(call: &Call<'_>) -> Result<Vec<Value>> {
     let x = call.float(0)?;
     call.only("training_mode", 0, 0)?;
+    // For training.
+    call.ignore(&["momentum"]);
     let [weight, bias, mean, variance] = [
         of_channels(call, 1, x.shape())?,
         of_channels(call, 2, x.shape())?,
@@ -64,7 +94,7 @@ fn batch_norm(call: &Call<'_>) -> Result<Vec<Value>> {
         of_channels(call, 4, x.shape())?,
     ];
     let eps = x.constant(call.real("epsilon", 1e-5)?);
-    float((x - mean) * ((variance + eps).rsqrt() * weight) + bias)
+    call.floats((x - mean) * ((variance + eps).rsqrt() * weight) + bias)
 }
 
 fn group_norm(call: &Call<'_>) -> Result<Vec<Value>> {
@@ -75,12 +105,14 @@ fn group_norm(call: &Call<'_>) -> Result<Vec<Value>> {
         bail!(Checkpoint, "{groups} groups of {c} channels");
     }
     // Before operator set 21, there was one scale per group.
-    let of_group = |scale: Var| match call.opset {
-        ..21 => scale.repeat_interleave(c / groups, 0),
-        _ => scale,
+    let of_group = |k: usize| match call.opset {
+        ..21 => Ok::<_, crate::Error>(call.vector(k, groups)?.repeat_interleave(c / groups, 0)),
+        _ => call.vector(k, c),
     };
-    let (scale, bias) = (of_group(call.float(1)?), of_group(call.float(2)?));
-    float(x.group_norm(groups, call.real("epsilon", 1e-5)?, &scale, &bias))
+    // The precision of sums is that of the device.
+    call.ignore(&["stash_type"]);
+    let (scale, bias) = (of_group(1)?, of_group(2)?);
+    call.floats(x.group_norm(groups, call.real("epsilon", 1e-5)?, &scale, &bias))
 }
 
 /// The extents before an axis, and from it on, as `[examples, numbers]`.
@@ -94,12 +126,17 @@ fn layer_norm(call: &Call<'_>) -> Result<Vec<Value>> {
         bail!(Checkpoint, "its further results, the statistics, are not supported");
     }
     let x = call.float(0)?;
+    call.ignore(&["stash_type"]);
+    call.narrow(1, x.shape())?;
+    if call.optional(2).is_some() {
+        call.narrow(2, x.shape())?;
+    }
     let [examples, count] = split(call, x.shape())?;
     let [one, zero] = [1.0, 0.0].map(|number| x.constant(number).reshape([1]));
     let rows = x.reshape([examples, 1, count]);
     let y = rows.group_norm(1, call.real("epsilon", 1e-5)?, &one, &zero).reshape(x.shape());
     let y = y * call.float(1)?;
-    float(match call.optional_float(2)? {
+    call.floats(match call.optional_float(2)? {
         Some(bias) => y + bias,
         None => y,
     })
@@ -107,22 +144,24 @@ fn layer_norm(call: &Call<'_>) -> Result<Vec<Value>> {
 
 fn rms_norm(call: &Call<'_>) -> Result<Vec<Value>> {
     let x = call.float(0)?;
+    call.ignore(&["stash_type"]);
+    call.narrow(1, x.shape())?;
     let [examples, count] = split(call, x.shape())?;
     let rows = x.reshape([examples, count]);
     let scale = (rows.square().mean_keep(&[1]) + x.constant(call.real("epsilon", 1e-5)?)).rsqrt();
-    float((rows * scale).reshape(x.shape()) * call.float(1)?)
+    call.floats((rows * scale).reshape(x.shape()) * call.float(1)?)
 }
 
 fn softmax(call: &Call<'_>, along: fn(&Var, usize) -> Var) -> Result<Vec<Value>> {
     let x = call.float(0)?;
     if call.opset >= 13 {
-        return float(along(&x, call.axis(call.int("axis", -1)?, x.shape().rank())?));
+        return call.floats(along(&x, call.axis(call.int("axis", -1)?, x.shape().rank())?));
     }
     // Flattened from `axis` on.
     let axis = call.axis(call.int("axis", 1)?, x.shape().rank())?;
     let dims = x.shape();
     let rows = [dims.dims()[..axis].iter().product(), dims.dims()[axis..].iter().product()];
-    float(along(&x.reshape(rows), 1).reshape(x.shape()))
+    call.floats(along(&x.reshape(rows), 1).reshape(x.shape()))
 }
 
 /// A product over axes: the last of the cumulative products.
@@ -134,20 +173,72 @@ fn product(x: &Var, axes: &[usize]) -> Var {
     axes.iter().fold(x.clone(), along)
 }
 
-/// A reduction that keeps its axes; they are removed afterwards unless the node keeps them.
-fn reduce(call: &Call<'_>, keep: impl FnOnce(&Var, &[usize]) -> Var) -> Result<Vec<Value>> {
-    let x = call.float(0)?;
-    let rank = x.shape().rank();
+/// A reduction over axes that are kept; over none, it is the identity.
+fn over(x: &Var, axes: &[usize], keep: fn(&Var, &[usize]) -> Var) -> Var {
+    if axes.is_empty() { x.clone() } else { keep(x, axes) }
+}
+
+fn sum(x: &Var, axes: &[usize]) -> Var {
+    over(x, axes, Var::sum_keep)
+}
+
+/// The bounds of a sum of this many integers, of their magnitudes or not.
+fn sum_bounds([low, high]: [f64; 2], count: f64) -> [f64; 2] {
+    [low.min(0.0) * count, high.max(-low) * count]
+}
+
+/// The bounds of a reduction of this many integers within bounds.
+type Bounds = fn([f64; 2], f64) -> [f64; 2];
+
+/// The axes of a reduction, in order; none if the node wants elementwise functions only.
+fn reduced_axes(call: &Call<'_>, rank: usize) -> Result<Vec<usize>> {
+    let is_identity = call.flag("noop_with_empty_axes", false)?;
     let mut axes = match call.optional_axes(1, rank)? {
         Some(axes) if !axes.is_empty() => axes,
-        _ if call.flag("noop_with_empty_axes", false)? => return call.like(0, x),
+        _ if is_identity => Vec::new(),
         _ => (0..rank).collect(),
     };
     axes.sort_unstable();
+    Ok(axes)
+}
+
+/// A reduction that keeps its axes; they are removed afterwards unless the node keeps them. Without bounds, it is for
+/// floats only.
+fn reduce(call: &Call<'_>, keep: impl FnOnce(&Var, &[usize]) -> Var, bounds: Option<Bounds>) -> Result<Vec<Value>> {
+    let ((x, range), value) = (call.bounded(0)?, call.value(0)?);
+    let axes = reduced_axes(call, x.shape().rank())?;
+    let count: f64 = axes.iter().map(|&axis| x.shape()[axis] as f64).product();
     let y = keep(&x, &axes);
-    if y.error().is_some() || call.flag("keepdims", true)? {
-        return call.like(0, y);
+    if value.kind() == Kind::Float {
+        return call.floats(without(call, &x, y, &axes)?);
     }
+    let Some(bounds) = bounds else {
+        bail!(Checkpoint, "only floats are supported, the operand holds {}", value.element().name());
+    };
+    let (limit, [low, high]) = (exact_limit(x.ty().dtype), bounds(range, count));
+    let y = if range[0] < 0.0 && range[1] > 0.0 && (low < -limit || high > limit) {
+        // Numbers of both signs may cancel after a rounding.
+        let most = sum(&x.abs(), &axes);
+        most.gt(&most.constant(limit)).where_cond(&most.scale(1e38), &y)
+    } else {
+        y
+    };
+    call.computed(0, without(call, &x, y, &axes)?, [low, high])
+}
+
+/// A result whose reduced axes are removed unless the node keeps them.
+fn without(call: &Call<'_>, x: &Var, y: Var, axes: &[usize]) -> Result<Var> {
+    if call.flag("keepdims", true)? || y.error().is_some() {
+        return Ok(y);
+    }
+    let rank = x.shape().rank();
     let dims: Vec<_> = (0..rank).filter(|axis| !axes.contains(axis)).map(|axis| x.shape()[axis]).collect();
-    call.like(0, y.reshape(&dims[..]))
+    Ok(y.reshape(&dims[..]))
+}
+
+fn reduce_mean(call: &Call<'_>) -> Result<Vec<Value>> {
+    if call.value(0)?.kind() != Kind::Float {
+        bail!(Checkpoint, "means of {} are not supported", call.value(0)?.element().name());
+    }
+    reduce(call, |x, axes| over(x, axes, Var::mean_keep), None)
 }

@@ -1,7 +1,8 @@
 //! Operators that use or return the positions of elements: gathering, scattering, sorting.
 
-use super::call::{Call, Operators, float, of};
-use super::value::{Kind, Value};
+use super::call::{Call, Operators, positions};
+use super::element::Kind;
+use super::value::{Array, Data, Value, exact_limit, union};
 use crate::error::bail;
 use crate::ops::{GridSampleMode, GridSampleOptions, GridSamplePadding};
 use crate::{Result, Shape, Var};
@@ -10,22 +11,29 @@ pub(super) const OPERATORS: Operators = &[
     ("ArgMax", |call| extremum(call, Var::argmax)),
     ("ArgMin", |call| extremum(call, Var::argmin)),
     ("CumSum", |call| {
-        let x = call.float(0)?;
-        let axis = call.axis(call.ints(1)?.first().copied().unwrap_or(0), x.shape().rank())?;
+        let (x, [low, high]) = call.bounded(0)?;
+        let axis = call.axis(single(call, 1)?, x.shape().rank())?;
         call.only("exclusive", 0, 0)?;
-        call.like(
-            0,
-            match call.flag("reverse", false)? {
-                false => x.cumsum(axis),
-                true => x.flip(&[axis]).cumsum(axis).flip(&[axis]),
-            },
-        )
+        let count = x.shape()[axis] as f64;
+        let is_reversed = call.flag("reverse", false)?;
+        let sums = |x: &Var| if is_reversed { x.flip(&[axis]).cumsum(axis).flip(&[axis]) } else { x.cumsum(axis) };
+        let (mut y, most) = (sums(&x), low.abs().max(high.abs()) * count);
+        let limit = exact_limit(x.ty().dtype);
+        if call.value(0)?.kind() == Kind::Int && low < 0.0 && most > limit {
+            // Numbers of both signs may cancel after a rounding.
+            let magnitudes = sums(&x.abs());
+            y = magnitudes.gt(&magnitudes.constant(limit)).where_cond(&magnitudes.scale(1e38), &y);
+        }
+        call.computed(0, y, [low.min(0.0) * count, high.max(0.0) * count])
     }),
     ("Gather", gather),
     ("GatherElements", |call| {
-        let x = call.float(0)?;
+        let x = call.exact(0)?;
         let axis = call.axis(call.int("axis", 0)?, x.shape().rank())?;
         let index = call.indices(1, x.shape()[axis])?;
+        if index.shape().rank() != x.shape().rank() {
+            bail!(Checkpoint, "indices {} into {}", index.shape(), x.shape());
+        }
         // The indices may be shorter along other axes.
         let mut part = x;
         for (k, &extent) in index.shape().dims().iter().enumerate().filter(|(k, _)| *k != axis) {
@@ -47,81 +55,105 @@ pub(super) const OPERATORS: Operators = &[
             other => bail!(Checkpoint, "the padding {other:?} is not supported"),
         };
         let options = GridSampleOptions { mode, padding, align_corners: call.flag("align_corners", false)? };
-        float(call.float(0)?.grid_sample(&call.float(1)?, options))
+        call.floats(call.float(0)?.grid_sample(&call.float(1)?, options))
     }),
     ("OneHot", one_hot),
     ("ScatterElements", scatter),
     ("TopK", |call| {
-        let x = call.float(0)?;
+        let x = call.exact(0)?;
         let axis = call.axis(call.int("axis", -1)?, x.shape().rank())?;
-        let Ok(k) = usize::try_from(call.ints(1)?.first().copied().unwrap_or(0)) else {
+        // The result is sorted in any case.
+        call.ignore(&["sorted"]);
+        let Ok(k) = usize::try_from(single(call, 1)?) else {
             bail!(Checkpoint, "the number of elements is negative");
         };
         if !(1..=x.shape()[axis]).contains(&k) {
             bail!(Checkpoint, "{k} elements of axis {axis} of {}", x.shape());
         }
         let order = x.argsort(axis, call.flag("largest", true)?).slice(axis, 0..k);
-        Ok(vec![Value::Var(x.gather(axis, &order), call.value(0)?.kind()), Value::Var(order, Kind::Int)])
+        let places = positions(x.shape()[axis]);
+        Ok(vec![Value::Var(x.gather(axis, &order), call.value(0)?.elements()), Value::Var(order, places)])
     }),
 ];
 
+/// An operand of one integer.
+fn single(call: &Call<'_>, k: usize) -> Result<i64> {
+    match call.ints(k)?[..] {
+        [number] => Ok(number),
+        ref numbers => bail!(Checkpoint, "operand {k} has {} numbers, not one", numbers.len()),
+    }
+}
+
 fn extremum(call: &Call<'_>, find: fn(&Var, usize) -> Var) -> Result<Vec<Value>> {
-    let x = call.float(0)?;
+    let x = call.exact(0)?;
     let axis = call.axis(call.int("axis", 0)?, x.shape().rank())?;
     call.only("select_last_index", 0, 0)?;
     let place = find(&x, axis);
-    of(Kind::Int, if call.flag("keepdims", true)? { place.reshape(x.shape().with(axis, 1)) } else { place })
+    let place = if call.flag("keepdims", true)? { place.reshape(x.shape().with(axis, 1)) } else { place };
+    Ok(vec![Value::Var(place, positions(x.shape()[axis]))])
 }
 
 /// Slices along an axis: `[A…, R, B…]` and indices `[I…]` → `[A…, I…, B…]`
 fn gather(call: &Call<'_>) -> Result<Vec<Value>> {
-    let x = call.float(0)?;
+    let x = call.exact(0)?;
     let rank = x.shape().rank();
     let axis = call.axis(call.int("axis", 0)?, rank)?;
-    let (index, kind) = (call.indices(1, x.shape()[axis])?, call.value(0)?.kind());
+    let index = call.indices(1, x.shape()[axis])?;
     let mut axes: Vec<_> = (0..rank).collect();
     axes[..=axis].rotate_right(1);
     let rows = if axis == 0 { x } else { x.permute(&axes) };
     let rows = rows.embedding(&index);
-    if axis == 0 {
-        return of(kind, rows);
+    if axis == 0 || rows.error().is_some() {
+        return call.like(0, rows);
     }
     // [I…, A…, B…]
     let count = index.shape().rank();
     let axes: Vec<_> = (count..count + axis).chain(0..count).chain(count + axis..count + rank - 1).collect();
-    of(kind, rows.permute(&axes))
+    call.like(0, rows.permute(&axes))
 }
 
 fn one_hot(call: &Call<'_>) -> Result<Vec<Value>> {
-    let classes = match usize::try_from(call.ints(1)?.first().copied().unwrap_or(0)) {
+    let classes = match usize::try_from(single(call, 1)?) {
         Ok(classes) if (1..1 << 24).contains(&classes) => classes,
         _ => bail!(Checkpoint, "the depth is not a positive number"),
     };
     let [off, on] = call.known(2)?.as_floats()[..] else { bail!(Checkpoint, "operand 2 must hold two numbers") };
-    let index = call.indices(0, classes)?;
+    let index = match call.value(0)? {
+        Value::Known(array) if array.kind() == Kind::Int => {
+            let count = i64::try_from(classes).unwrap_or(i64::MAX);
+            // Out of range, every element is off.
+            let place = |&index: &i64| match if index < 0 { index.saturating_add(count) } else { index } {
+                place if (0..count).contains(&place) => place,
+                _ => i64::from(u32::MAX),
+            };
+            let data = Data::Ints(array.as_ints().unwrap_or_default().iter().map(place).collect());
+            Array { data, ..(**array).clone() }.indices(call.tape)?
+        }
+        _ => call.indices(0, classes)?,
+    };
     let rank = index.shape().rank();
     let axis = call.axis(call.int("axis", -1)?, rank + 1)?;
-    let rows = index.one_hot(classes);
+    let rows = super::value::sound(index.one_hot(classes))?;
     let mut axes: Vec<_> = (0..=rank).collect();
     axes[axis..].rotate_right(1);
     let rows = rows.permute(&axes);
-    let kind = call.value(2)?.kind();
-    of(kind, rows.scale(on - off) + rows.constant(off))
+    let y = rows.ne(&rows.constant(0.0)).where_cond(&rows.constant(on), &rows.constant(off));
+    call.chosen(2, y, [off.min(on), off.max(on)])
 }
 
 fn scatter(call: &Call<'_>) -> Result<Vec<Value>> {
-    let (x, source) = (call.float(0)?, call.float(2)?);
+    let ((x, first), (source, second)) = (call.bounded(0)?, call.bounded(2)?);
     let axis = call.axis(call.int("axis", 0)?, x.shape().rank())?;
     let index = call.indices(1, x.shape()[axis])?;
     let rest = |shape: Shape| if axis < shape.rank() { Some(shape.with(axis, 1)) } else { None };
     if rest(index.shape()) != rest(x.shape()) {
         bail!(Checkpoint, "indices {} into {}, which may differ only along axis {axis}", index.shape(), x.shape());
     }
-    let y = match call.text("reduction", "none")? {
-        "none" => x.scatter(axis, &index, &source),
-        "add" => x.scatter_add(axis, &index, &source),
-        "max" => x.scatter_max(axis, &index, &source),
+    let (y, bounds) = match call.text("reduction", "none")? {
+        "none" => (x.scatter(axis, &index, &source), union(first, second)),
+        "add" if call.value(0)?.kind() == Kind::Float => (x.scatter_add(axis, &index, &source), first),
+        "max" => (x.scatter_max(axis, &index, &source), union(first, second)),
         other => bail!(Checkpoint, "the attribute `reduction` is {other:?}, which is not supported"),
     };
-    call.like(0, y)
+    call.chosen(0, y, bounds)
 }

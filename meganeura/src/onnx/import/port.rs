@@ -3,16 +3,16 @@
 use std::collections::HashMap;
 use std::fmt;
 
-use super::value::Kind;
+use super::element::{Element, Kind};
 use crate::error::{bail, shortened};
-use crate::onnx::proto::{self, element, element_name};
+use crate::onnx::proto::{self, element_name};
 use crate::{DType, Result, Shape, Var};
 
 /// An input or an output of a [`Model`](super::Model). Displayed as `image: float[N, 3, 32, 32]`.
 #[derive(Clone, Debug)]
 pub struct Port {
     name: String,
-    element: i32,
+    element: Element,
     /// `None` if the file does not specify them.
     extents: Option<Vec<Extent>>,
 }
@@ -37,32 +37,17 @@ impl Port {
             },
             (_, param) => Extent::Open(param.clone().unwrap_or_default()),
         };
-        let port = Self {
-            name: name.clone(),
-            element: ty.elem_type,
-            extents: ty.shape.as_ref().map(|shape| shape.dim.iter().map(extent).collect()),
-        };
-        match port.element {
-            element::FLOAT
-            | element::DOUBLE
-            | element::FLOAT16
-            | element::BFLOAT16
-            | element::INT64
-            | element::INT32
-            | element::INT16
-            | element::INT8
-            | element::UINT64
-            | element::UINT32
-            | element::UINT16
-            | element::UINT8
-            | element::BOOL => Ok(port),
-            other => bail!(
+        let Some(element) = Element::of(ty.elem_type) else {
+            bail!(
                 Checkpoint,
-                "`{}` holds elements of type {other}, {}, which are not supported",
+                "`{}` holds elements of type {}, {}, which are not supported",
                 shortened(name),
-                element_name(other)
-            ),
-        }
+                ty.elem_type,
+                element_name(ty.elem_type)
+            );
+        };
+        let extents = ty.shape.as_ref().map(|shape| shape.dim.iter().map(extent).collect());
+        Ok(Self { name: name.clone(), element, extents })
     }
 
     /// The name in the file.
@@ -81,24 +66,22 @@ impl Port {
         Shape::try_new(&self.extents.as_ref()?.iter().map(fixed).collect::<Option<Vec<_>>>()?)
     }
 
-    /// The kind of its elements.
-    pub(super) fn kind(&self) -> Kind {
-        match self.element {
-            element::FLOAT | element::DOUBLE | element::FLOAT16 | element::BFLOAT16 => Kind::Float,
-            element::BOOL => Kind::Bool,
-            _ => Kind::Int,
-        }
+    /// The type of its elements in the file.
+    pub(super) fn element(&self) -> Element {
+        self.element
     }
 
-    /// The element type of a tensor for it, on a device whose floats are of type `float`. Integers are indices.
+    /// The element type of a tensor for it, on a device whose floats are of type `float`. Integers are indices. An
+    /// output of integers that may be negative holds floats instead.
     #[must_use]
     pub fn dtype(&self, float: DType) -> DType {
-        if self.kind() == Kind::Int { DType::U32 } else { float }
+        if self.element.kind() == Kind::Int { DType::U32 } else { float }
     }
 
     /// Refuses a value that the file does not allow. `known` has the named extents so far.
     pub(super) fn expect<'a>(&'a self, x: &Var, known: &mut HashMap<&'a str, usize>) -> Result<()> {
-        if x.ty().dtype.is_float() == (self.kind() == Kind::Int) {
+        // Integers may also be whole floats, which can be negative.
+        if self.element.kind() != Kind::Int && !x.ty().dtype.is_float() {
             bail!(Argument, "input {self} is given {}", x.ty());
         }
         let (Some(extents), shape) = (&self.extents, x.shape()) else { return Ok(()) };
@@ -115,7 +98,7 @@ impl Port {
 
 impl fmt::Display for Port {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", shortened(&self.name), element_name(self.element))?;
+        write!(f, "{}: {}", shortened(&self.name), self.element.name())?;
         let Some(extents) = &self.extents else { return f.write_str("[…]") };
         let extent = |extent: &Extent| match extent {
             Extent::Fixed(extent) => extent.to_string(),

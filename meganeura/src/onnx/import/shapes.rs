@@ -1,32 +1,38 @@
 //! Operators that rearrange elements: reshapes, transpositions, slices and concatenations.
 
 use super::call::{Call, Operators};
+use super::element::Kind;
 use super::fold::reshaped;
-use super::value::Value;
+use super::images::padded;
+use super::value::{Elements, Value, sound, union};
 use crate::error::bail;
 use crate::ops::Padding;
-use crate::{DType, Result, Shape, Var};
+use crate::{Result, Shape, Var};
 
 /// An operator with one operand, and a result of the same kind. Indices stay indices if `f` is a view.
 fn view(call: &Call<'_>, f: impl FnOnce(&Var) -> Result<Var>) -> Result<Vec<Value>> {
     let x = match call.value(0)? {
         Value::Var(var, _) => var.clone(),
-        Value::Known(_) => call.float(0)?,
+        Value::Known(_) => call.exact(0)?,
     };
     call.like(0, f(&x)?)
 }
 
 /// An operator with one float operand, and a result of the same kind.
 fn moved(call: &Call<'_>, f: impl FnOnce(&Var) -> Result<Var>) -> Result<Vec<Value>> {
-    call.like(0, f(&call.float(0)?)?)
+    call.like(0, f(&call.exact(0)?)?)
 }
 
 pub(super) const OPERATORS: Operators = &[
     ("Concat", |call| {
-        let x = (0..call.inputs.len()).map(|k| call.float(k)).collect::<Result<Vec<_>>>()?;
+        let x = (0..call.inputs.len()).map(|k| call.exact(k)).collect::<Result<Vec<_>>>()?;
         let Some(first) = x.first() else { bail!(Checkpoint, "there are no operands") };
-        let axis = call.axis(call.int("axis", 1)?, first.shape().rank())?;
-        call.like(0, Var::concat(&x.iter().collect::<Vec<_>>(), axis))
+        let axis = call.axis(call.required("axis")?, first.shape().rank())?;
+        let mut elements = call.value(0)?.elements();
+        for value in call.inputs.iter().flatten() {
+            elements.bounds = union(elements.bounds, value.elements().bounds);
+        }
+        Ok(vec![Value::Var(Var::concat(&x.iter().collect::<Vec<_>>(), axis), elements)])
     }),
     ("DepthToSpace", depth_to_space),
     ("Expand", |call| {
@@ -57,56 +63,77 @@ pub(super) const OPERATORS: Operators = &[
     ("Slice", |call| {
         let ranges = ranges(call, &call.value(0)?.dims())?;
         if ranges.iter().all(|(_, range)| range.step == 1) {
-            return view(call, |x| sliced(x, &ranges));
+            return view(call, |x| sliced(call, x, &ranges));
         }
-        moved(call, |x| sliced(x, &ranges))
+        moved(call, |x| sliced(call, x, &ranges))
     }),
     ("SpaceToDepth", space_to_depth),
     ("Split", split),
     ("Squeeze", |call| {
         let dims = call.value(0)?.dims();
-        let axes = call.optional_axes(1, dims.len())?;
-        let goes = |axis: &usize| axes.as_ref().map_or(dims[*axis] == 1, |axes| axes.contains(axis));
-        let left: Vec<_> = (0..dims.len()).filter(|axis| !goes(axis)).map(|axis| dims[axis]).collect();
+        let left = squeezed(call, &dims)?;
         view(call, |x| Ok(x.reshape(call.shape(&left)?)))
     }),
     ("Tile", |call| {
         let times = sizes(&call.ints(1)?)?;
+        if times.len() != call.value(0)?.dims().len() {
+            bail!(Checkpoint, "{} numbers of copies for {:?}", times.len(), call.value(0)?.dims());
+        }
         moved(call, |x| Ok(x.tile(&times)))
     }),
     ("Transpose", |call| {
-        let rank = call.value(0)?.dims().len();
-        let axes = match call.optional_list("perm")? {
-            Some(list) => call.axes(&list, rank)?,
-            None => (0..rank).rev().collect(),
-        };
+        let axes = permutation(call, call.value(0)?.dims().len())?;
         view(call, |x| Ok(x.permute(&axes)))
     }),
     ("Trilu", |call| {
         let diagonal = match call.optional(1) {
-            Some(_) => isize::try_from(call.ints(1)?.first().copied().unwrap_or(0)).unwrap_or(0),
+            Some(_) => match call.ints(1)?[..] {
+                // Past any matrix, all diagonals are the same.
+                [number] => isize::try_from(number.clamp(-(1 << 40), 1 << 40)).unwrap_or(0),
+                ref numbers => bail!(Checkpoint, "{} diagonals, not one", numbers.len()),
+            },
             None => 0,
         };
         let upper = call.flag("upper", true)?;
         moved(call, |x| Ok(if upper { x.triu(diagonal) } else { x.tril(diagonal) }))
     }),
     ("Unsqueeze", |call| {
-        let list = call.optional_list("axes")?.map_or_else(|| call.ints(1), Ok)?;
-        let mut dims = call.value(0)?.dims();
-        let mut axes = call.axes(&list, dims.len() + list.len())?;
-        axes.sort_unstable();
-        for axis in axes {
-            if axis > dims.len() {
-                bail!(Checkpoint, "an axis is twice in {list:?}");
-            }
-            dims.insert(axis, 1);
-        }
+        let dims = unsqueezed(call, &call.value(0)?.dims())?;
         view(call, |x| Ok(x.reshape(call.shape(&dims)?)))
     }),
 ];
 
+/// The extents with additional ones of 1.
+pub(super) fn unsqueezed(call: &Call<'_>, dims: &[usize]) -> Result<Vec<usize>> {
+    let list = call.optional_list("axes")?.map_or_else(|| call.ints(1), Ok)?;
+    let mut dims = dims.to_vec();
+    let mut axes = call.axes(&list, dims.len() + list.len())?;
+    axes.sort_unstable();
+    axes.into_iter().for_each(|axis| dims.insert(axis, 1));
+    Ok(dims)
+}
+
+/// The extents without some of 1.
+pub(super) fn squeezed(call: &Call<'_>, dims: &[usize]) -> Result<Vec<usize>> {
+    let axes = call.optional_axes(1, dims.len())?;
+    if let Some(axis) = axes.iter().flatten().find(|&&axis| dims[axis] != 1) {
+        bail!(Checkpoint, "axis {axis} of {dims:?} has an extent other than 1");
+    }
+    let goes = |axis: &usize| axes.as_ref().map_or(dims[*axis] == 1, |axes| axes.contains(axis));
+    Ok((0..dims.len()).filter(|axis| !goes(axis)).map(|axis| dims[axis]).collect())
+}
+
+/// The axes of a transposition; reversed unless the node says otherwise.
+pub(super) fn permutation(call: &Call<'_>, rank: usize) -> Result<Vec<usize>> {
+    let Some(list) = call.optional_list("perm")? else { return Ok((0..rank).rev().collect()) };
+    if list.len() != rank {
+        bail!(Checkpoint, "the attribute `perm` is {list:?}, for {rank} axes");
+    }
+    call.axes(&list, rank)
+}
+
 /// Converts to numbers that must be at least 0.
-fn sizes(ints: &[i64]) -> Result<Vec<usize>> {
+pub(super) fn sizes(ints: &[i64]) -> Result<Vec<usize>> {
     match ints.iter().map(|&number| usize::try_from(number)).collect() {
         Ok(sizes) => Ok(sizes),
         Err(_) => bail!(Checkpoint, "{ints:?}, one of which is below 0"),
@@ -141,6 +168,9 @@ pub(super) fn ranges(call: &Call<'_>, dims: &[usize]) -> Result<Vec<(usize, Rang
         None => (0..starts.len()).collect(),
     };
     let steps = steps.unwrap_or_else(|| vec![1; starts.len()]);
+    if steps.contains(&0) {
+        bail!(Checkpoint, "a step must not be 0");
+    }
     if [ends.len(), axes.len(), steps.len()] != [starts.len(); 3] || axes.iter().any(|&axis| axis >= dims.len()) {
         bail!(
             Checkpoint,
@@ -152,6 +182,9 @@ pub(super) fn ranges(call: &Call<'_>, dims: &[usize]) -> Result<Vec<(usize, Rang
     }
     let range = |((&start, &end), (&axis, &step)): ((&i64, &i64), (&usize, &i64))| {
         let extent = i64::try_from(dims[axis]).unwrap_or(i64::MAX);
+        if extent == 0 {
+            return Ok((axis, Range { first: 0, count: 0, step }));
+        }
         let from_start = |at: i64| if at < 0 { at.saturating_add(extent) } else { at };
         let (lowest, highest) = if step > 0 { (0, extent) } else { (-1, extent - 1) };
         let first = from_start(start).clamp(lowest.max(0), highest);
@@ -174,7 +207,7 @@ pub(super) fn ranges(call: &Call<'_>, dims: &[usize]) -> Result<Vec<(usize, Rang
     starts.iter().zip(&ends).zip(axes.iter().zip(&steps)).map(range).collect()
 }
 
-fn sliced(x: &Var, ranges: &[(usize, Range)]) -> Result<Var> {
+fn sliced(call: &Call<'_>, x: &Var, ranges: &[(usize, Range)]) -> Result<Var> {
     let mut y = x.clone();
     for &(axis, range) in ranges {
         if range.count == 0 {
@@ -184,6 +217,7 @@ fn sliced(x: &Var, ranges: &[(usize, Range)]) -> Result<Var> {
             1 => y.slice(axis, range.first..range.first + range.count),
             -1 => y.slice(axis, range.first + 1 - range.count..range.first + 1).flip(&[axis]),
             _ => {
+                call.budget.charge(range.count)?;
                 let mut places = Vec::new();
                 crate::host::reserve(&mut places, range.count)?;
                 places.extend(range.places().map(|place| u32::try_from(place).unwrap_or(u32::MAX)));
@@ -191,6 +225,7 @@ fn sliced(x: &Var, ranges: &[(usize, Range)]) -> Result<Var> {
                 y.index_select(axis, &y.tape().input(&index))
             }
         };
+        y = sound(y)?;
     }
     Ok(y)
 }
@@ -198,7 +233,7 @@ fn sliced(x: &Var, ranges: &[(usize, Range)]) -> Result<Var> {
 fn split(call: &Call<'_>) -> Result<Vec<Value>> {
     let x = match call.value(0)? {
         Value::Var(var, _) => var.clone(),
-        Value::Known(_) => call.float(0)?,
+        Value::Known(_) => call.exact(0)?,
     };
     let axis = call.axis(call.int("axis", 0)?, x.shape().rank())?;
     let (extent, results) = (x.shape()[axis], call.results());
@@ -206,28 +241,37 @@ fn split(call: &Call<'_>) -> Result<Vec<Value>> {
         None => call.optional_ints(1)?,
         list => list,
     };
+    let count = call.optional_int("num_outputs")?;
+    if count.is_some_and(|count| given.is_some() || usize::try_from(count) != Ok(results)) {
+        bail!(Checkpoint, "the attribute `num_outputs` does not fit {results} results");
+    }
     let extents = match given {
         Some(list) => sizes(&list)?,
         None => {
-            let count = usize::try_from(call.int("num_outputs", 0)?).unwrap_or(0);
-            let part = extent.div_ceil(if count == 0 { results } else { count }.max(1));
+            let part = extent.div_ceil(results.max(1));
+            if count.is_none() && part.saturating_mul(results) != extent {
+                bail!(Checkpoint, "axis {axis} of {} cannot be split into {results} equal parts", x.shape());
+            }
             (0..results).map(|k| extent.saturating_sub(k * part).min(part)).collect()
         }
     };
-    if extents.len() != results || extents.contains(&0) || extents.iter().sum::<usize>() != extent {
+    if extents.len() != results
+        || extents.contains(&0)
+        || extents.iter().try_fold(0usize, |sum, &part| sum.checked_add(part)) != Some(extent)
+    {
         bail!(Checkpoint, "axis {axis} of {} into parts {extents:?}, for {results} results", x.shape());
     }
-    let kind = call.value(0)?.kind();
+    let elements = call.value(0)?.elements();
     let mut start = 0;
     let part = |&len: &usize| {
         start += len;
-        Value::Var(x.slice(axis, start - len..start), kind)
+        Value::Var(x.slice(axis, start - len..start), elements)
     };
     Ok(extents.iter().map(part).collect())
 }
 
 fn pad(call: &Call<'_>) -> Result<Vec<Value>> {
-    let x = call.float(0)?;
+    let x = call.exact(0)?;
     let rank = x.shape().rank();
     let (widths, value) = if call.opset < 11 {
         (call.optional_list("pads")?.unwrap_or_default(), call.real("value", 0.0)?)
@@ -249,21 +293,22 @@ fn pad(call: &Call<'_>) -> Result<Vec<Value>> {
         if before < 0 || after < 0 {
             let lost = |width: i64| usize::try_from(width.min(0).unsigned_abs()).unwrap_or(usize::MAX);
             let (first, end) = (lost(before), cut.shape()[axis].saturating_sub(lost(after)));
-            cut = cut.slice(axis, first..end);
+            cut = sound(cut.slice(axis, first..end))?;
             (before, after) = (before.max(0), after.max(0));
         }
         both[axis] = (usize::try_from(before).unwrap_or(0), usize::try_from(after).unwrap_or(0));
     }
     let y = match call.text("mode", "constant")? {
         _ if both.iter().all(|&widths| widths == (0, 0)) => cut,
-        "constant" => cut.pad(&both, value),
+        "constant" => padded(&cut, &both, value),
         "reflect" => cut.pad_with(&both, Padding::Reflect),
         "edge" => cut.pad_with(&both, Padding::Replicate),
         "wrap" => cut.pad_with(&both, Padding::Circular),
         other => bail!(Checkpoint, "the attribute `mode` is {other:?}"),
     };
-    debug_assert!(y.ty().dtype != DType::U32, "integers are floats by now");
-    call.like(0, y)
+    let elements = call.value(0)?.elements();
+    let bounds = if elements.kind() == Kind::Int { union(elements.bounds, [value; 2]) } else { elements.bounds };
+    Ok(vec![Value::Var(y, Elements { bounds, ..elements })])
 }
 
 /// The extents of images, and the size of a block.
@@ -284,7 +329,8 @@ fn depth_to_space(call: &Call<'_>) -> Result<Vec<Value>> {
         let left = c / (block * block);
         let y = match call.text("mode", "DCR")? {
             "CRD" => x.reshape([n, left, block, block, h, w]).permute(&[0, 1, 4, 2, 5, 3]),
-            _ => x.reshape([n, block, block, left, h, w]).permute(&[0, 3, 4, 1, 5, 2]),
+            "DCR" => x.reshape([n, block, block, left, h, w]).permute(&[0, 3, 4, 1, 5, 2]),
+            other => bail!(Checkpoint, "the attribute `mode` is {other:?}"),
         };
         Ok(y.reshape([n, left, h * block, w * block]))
     })

@@ -1,0 +1,140 @@
+//! The element types of a file.
+
+use crate::error::bail;
+use crate::onnx::proto::{self, element, element_name};
+use crate::{Error, ErrorKind, Result};
+
+/// The type of a value's elements in the file. On the tape there are floats of the device's precision, and indices.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(in crate::onnx) enum Element {
+    F16,
+    Bf16,
+    F32,
+    F64,
+    I8,
+    I16,
+    I32,
+    I64,
+    U8,
+    U16,
+    U32,
+    U64,
+    Bool,
+}
+
+/// A kind of elements.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(in crate::onnx) enum Kind {
+    Float,
+    Int,
+    Bool,
+}
+
+impl Element {
+    /// The type with this number in files.
+    pub(super) fn of(number: i32) -> Option<Self> {
+        Some(match number {
+            element::FLOAT16 => Self::F16,
+            element::BFLOAT16 => Self::Bf16,
+            element::FLOAT => Self::F32,
+            element::DOUBLE => Self::F64,
+            element::INT8 => Self::I8,
+            element::INT16 => Self::I16,
+            element::INT32 => Self::I32,
+            element::INT64 => Self::I64,
+            element::UINT8 => Self::U8,
+            element::UINT16 => Self::U16,
+            element::UINT32 => Self::U32,
+            element::UINT64 => Self::U64,
+            element::BOOL => Self::Bool,
+            _ => return None,
+        })
+    }
+
+    /// The type of a tensor.
+    pub(super) fn of_tensor(tensor: &proto::Tensor) -> Result<Self> {
+        Self::of(tensor.data_type).ok_or_else(|| unsupported(tensor.data_type))
+    }
+
+    fn number(self) -> i32 {
+        match self {
+            Self::F16 => element::FLOAT16,
+            Self::Bf16 => element::BFLOAT16,
+            Self::F32 => element::FLOAT,
+            Self::F64 => element::DOUBLE,
+            Self::I8 => element::INT8,
+            Self::I16 => element::INT16,
+            Self::I32 => element::INT32,
+            Self::I64 => element::INT64,
+            Self::U8 => element::UINT8,
+            Self::U16 => element::UINT16,
+            Self::U32 => element::UINT32,
+            Self::U64 => element::UINT64,
+            Self::Bool => element::BOOL,
+        }
+    }
+
+    /// The name in messages.
+    pub(super) fn name(self) -> &'static str {
+        element_name(self.number())
+    }
+
+    pub(super) fn kind(self) -> Kind {
+        match self {
+            Self::F16 | Self::Bf16 | Self::F32 | Self::F64 => Kind::Float,
+            Self::Bool => Kind::Bool,
+            _ => Kind::Int,
+        }
+    }
+
+    /// The number of bits of an integer, and `true` if it has a sign.
+    pub(super) fn integer(self) -> Option<(u32, bool)> {
+        Some(match self {
+            Self::I8 => (8, true),
+            Self::I16 => (16, true),
+            Self::I32 => (32, true),
+            Self::I64 => (64, true),
+            Self::U8 => (8, false),
+            Self::U16 => (16, false),
+            Self::U32 => (32, false),
+            Self::U64 => (64, false),
+            _ => return None,
+        })
+    }
+
+    /// The smallest and the largest value.
+    pub(super) fn bounds(self) -> [f64; 2] {
+        match self.integer() {
+            Some((bits, true)) => {
+                let half = 2f64.powi(bits.cast_signed() - 1);
+                [-half, half - 1.0]
+            }
+            Some((bits, false)) => [0.0, 2f64.powi(bits.cast_signed()) - 1.0],
+            None if self == Self::Bool => [0.0, 1.0],
+            None => [f64::NEG_INFINITY, f64::INFINITY],
+        }
+    }
+
+    /// An integer, wrapped around as two's complement.
+    pub(super) fn wrapped(self, number: i128) -> Result<i64> {
+        let Some((bits, is_signed)) = self.integer() else { return Ok(i64::from(number != 0)) };
+        let low = number.rem_euclid(1 << bits);
+        let wrapped = if is_signed && low >= 1 << (bits - 1) { low - (1 << bits) } else { low };
+        match i64::try_from(wrapped) {
+            Ok(number) => Ok(number),
+            Err(_) => bail!(Checkpoint, "the integer {wrapped} is above 2^63 - 1, which is not supported"),
+        }
+    }
+
+    /// A float, rounded to this type; 16-bit types are widened to `f32`.
+    #[expect(clippy::cast_possible_truncation, reason = "the type is that of the file")]
+    pub(super) fn rounded(self, number: f64) -> f64 {
+        if self == Self::F64 { number } else { f64::from(number as f32) }
+    }
+}
+
+/// The error for an element type that cannot be read.
+pub(super) fn unsupported(number: i32) -> Error {
+    let message = format!("elements of type {number}, {}, are not supported", element_name(number));
+    Error::new(ErrorKind::Checkpoint, message)
+}

@@ -1,0 +1,216 @@
+//! The operands of each operator: how many, of which types, and the operator set that introduced it.
+
+use super::element::{Element, Kind};
+use super::value::Value;
+use crate::Result;
+use crate::error::bail;
+
+/// The name, the first operator set, and a letter for the type of each operand. Those after `?` may be left
+/// out, and `*` repeats the last:
+///
+/// | letter | type |
+/// |---|---|
+/// | `T` `N` `F` | any, a number, a float: the same for all operands of this letter |
+/// | `A` `U` `G` | any, a number, a float |
+/// | `B` | a condition |
+/// | `I` `L` | `int32` or `int64`, `int64` |
+const SIGNATURES: &[(&str, i64, &str)] = &[
+    ("Abs", 1, "N"),
+    ("Add", 1, "NN"),
+    ("And", 1, "BB"),
+    ("ArgMax", 1, "N"),
+    ("ArgMin", 1, "N"),
+    ("Attention", 23, "FFF?AGGL"),
+    ("AveragePool", 1, "F"),
+    ("BatchNormalization", 1, "FGGGG"),
+    ("Cast", 1, "A"),
+    ("CastLike", 15, "AA"),
+    ("Ceil", 1, "F"),
+    ("Celu", 12, "F"),
+    ("Clip", 1, "N?NN"),
+    ("Concat", 1, "T*"),
+    ("Constant", 1, ""),
+    ("ConstantOfShape", 9, "L"),
+    ("Conv", 1, "FF?F"),
+    ("ConvTranspose", 1, "FF?F"),
+    ("Cos", 7, "F"),
+    ("Cosh", 9, "F"),
+    ("CumSum", 11, "NI"),
+    ("DepthToSpace", 1, "T"),
+    ("Div", 1, "NN"),
+    ("Dropout", 1, "F?GB"),
+    ("Einsum", 12, "N*"),
+    ("Elu", 1, "F"),
+    ("Equal", 1, "TT"),
+    ("Erf", 9, "F"),
+    ("Exp", 1, "F"),
+    ("Expand", 8, "TL"),
+    ("Flatten", 1, "T"),
+    ("Floor", 1, "F"),
+    ("Gather", 1, "TI"),
+    ("GatherElements", 11, "TI"),
+    ("Gelu", 20, "F"),
+    ("Gemm", 1, "NN?N"),
+    ("GlobalAveragePool", 1, "F"),
+    ("GlobalMaxPool", 1, "F"),
+    ("Greater", 1, "NN"),
+    ("GreaterOrEqual", 12, "NN"),
+    ("GridSample", 16, "FG"),
+    ("GroupNormalization", 18, "FFF"),
+    ("HardSigmoid", 1, "F"),
+    ("HardSwish", 14, "F"),
+    ("Identity", 1, "T"),
+    ("InstanceNormalization", 1, "FFF"),
+    ("IsNaN", 9, "F"),
+    ("LayerNormalization", 17, "FF?F"),
+    ("LeakyRelu", 1, "F"),
+    ("Less", 1, "NN"),
+    ("LessOrEqual", 12, "NN"),
+    ("Log", 1, "F"),
+    ("LogSoftmax", 1, "F"),
+    ("LpNormalization", 1, "F"),
+    ("MatMul", 1, "NN"),
+    ("Max", 1, "N*"),
+    ("MaxPool", 1, "N"),
+    ("Mean", 1, "F*"),
+    ("Min", 1, "N*"),
+    ("Mish", 18, "F"),
+    ("Mod", 10, "NN"),
+    ("Mul", 1, "NN"),
+    ("Neg", 1, "N"),
+    ("Not", 1, "B"),
+    ("OneHot", 9, "UUA"),
+    ("Or", 1, "BB"),
+    ("PRelu", 1, "FF"),
+    ("Pad", 1, "T?LTI"),
+    ("Pow", 1, "NU"),
+    ("RMSNormalization", 23, "FG"),
+    ("Range", 11, "NNN"),
+    ("Reciprocal", 1, "F"),
+    ("ReduceL1", 1, "N?L"),
+    ("ReduceL2", 1, "N?L"),
+    ("ReduceLogSum", 1, "N?L"),
+    ("ReduceLogSumExp", 1, "N?L"),
+    ("ReduceMax", 1, "N?L"),
+    ("ReduceMean", 1, "N?L"),
+    ("ReduceMin", 1, "N?L"),
+    ("ReduceProd", 1, "N?L"),
+    ("ReduceSum", 1, "N?L"),
+    ("ReduceSumSquare", 1, "N?L"),
+    ("Relu", 1, "N"),
+    ("Reshape", 5, "TL"),
+    ("Resize", 10, "T?GGL"),
+    ("Round", 11, "F"),
+    ("ScatterElements", 11, "TIT"),
+    ("Selu", 1, "F"),
+    ("Shape", 1, "A"),
+    ("Sigmoid", 1, "F"),
+    ("Sign", 9, "N"),
+    ("Sin", 7, "F"),
+    ("Sinh", 9, "F"),
+    ("Size", 1, "A"),
+    ("Slice", 1, "T?IIII"),
+    ("Softmax", 1, "F"),
+    ("Softplus", 1, "F"),
+    ("Softsign", 1, "F"),
+    ("SpaceToDepth", 1, "T"),
+    ("Split", 1, "T?L"),
+    ("Sqrt", 1, "F"),
+    ("Squeeze", 1, "T?L"),
+    ("Sub", 1, "NN"),
+    ("Sum", 1, "F*"),
+    ("Swish", 24, "F"),
+    ("Tan", 7, "F"),
+    ("Tanh", 1, "F"),
+    ("ThresholdedRelu", 10, "F"),
+    ("Tile", 6, "TL"),
+    ("TopK", 1, "N?L"),
+    ("Transpose", 1, "T"),
+    ("Trilu", 14, "T?L"),
+    ("Unsqueeze", 1, "T?L"),
+    ("Where", 9, "BTT"),
+    ("Xor", 1, "BB"),
+];
+
+/// The operands of an operator.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Signature {
+    since: i64,
+    types: &'static str,
+}
+
+/// The signature of an operator that can be imported.
+pub(super) fn of(op: &str) -> Option<Signature> {
+    let (_, since, types) = SIGNATURES.iter().find(|(name, ..)| *name == op)?;
+    Some(Signature { since: *since, types })
+}
+
+impl Signature {
+    /// Refuses an operator that its operator set does not have yet, missing operands and additional ones.
+    pub(super) fn check(self, opset: i64, operands: &[String]) -> Result<()> {
+        if opset < self.since {
+            bail!(Checkpoint, "the operator is part of operator set {}, and the file has set {opset}", self.since);
+        }
+        let (least, most) = match self.types.split_once('?') {
+            Some((first, rest)) => (first.len(), first.len() + rest.len()),
+            None if self.types.ends_with('*') => (1, usize::MAX),
+            None => (self.types.len(), self.types.len()),
+        };
+        let given = if most == usize::MAX { operands.len().max(1) } else { least };
+        if let Some(k) = (0..given).find(|&k| operands.get(k).is_none_or(String::is_empty)) {
+            bail!(Checkpoint, "operand {k} is missing");
+        }
+        if operands.len() > most {
+            bail!(Checkpoint, "{} operands, and the operator has at most {most}", operands.len());
+        }
+        Ok(())
+    }
+
+    /// Refuses operands of types that the operator does not take.
+    pub(super) fn check_types(self, operands: &[Option<Value>]) -> Result<()> {
+        let letters = self.types.trim_end_matches('*').chars().filter(|&letter| letter != '?');
+        let last = letters.clone().next_back();
+        let mut letters = letters.map(Some).chain(std::iter::repeat(last));
+        let mut known: [Option<(usize, Element)>; 3] = [None; 3];
+        for (k, operand) in operands.iter().enumerate() {
+            let (Some(Some(letter)), Some(operand)) = (letters.next(), operand) else { continue };
+            let (element, kind) = (operand.element(), operand.kind());
+            let expected = match letter {
+                'N' | 'U' if kind == Kind::Bool => "a number",
+                'F' | 'G' if kind != Kind::Float => "a float",
+                'B' if kind != Kind::Bool => "bool",
+                'I' if !matches!(element, Element::I32 | Element::I64) => "int32 or int64",
+                'L' if element != Element::I64 => "int64",
+                _ => "",
+            };
+            if !expected.is_empty() {
+                bail!(Checkpoint, "operand {k} holds {}, not {expected}", element.name());
+            }
+            let Some(group) = "TNF".find(letter) else { continue };
+            match known[group] {
+                Some((first, other)) if other != element => bail!(
+                    Checkpoint,
+                    "operand {first} holds {} and operand {k} {}, which must be the same",
+                    other.name(),
+                    element.name()
+                ),
+                _ => known[group] = Some((k, element)),
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_operator_has_a_signature() {
+        let listed = crate::onnx::import::tables().into_iter().flatten().map(|(name, _)| *name);
+        let rows = crate::ops::Pointwise::ALL.iter().filter(|row| row.arity() == 1).filter_map(|row| row.operator());
+        for name in listed.chain(rows) {
+            assert!(of(name).is_some(), "{name}");
+        }
+    }
+}

@@ -1,0 +1,88 @@
+//! Constants give the same results as inputs, for every operator that is folded.
+
+use super::{Attributes, Graph, Value, assert_close};
+use crate::Result;
+use crate::onnx::proto::element::*;
+
+/// A node with its operands on the tape, and with constants.
+fn both(op: &str, operands: &[(i32, &[i64], &[f64])], to: i32, attributes: Attributes<'_>) -> Result<()> {
+    let names: Vec<_> = (0..operands.len()).map(|k| format!("x{k}")).collect();
+    let named: Vec<_> = names.iter().map(String::as_str).collect();
+    let mut run = Graph::new(21).output("y", to).node(op, &named, &["y"], attributes);
+    let mut folded = run.clone().input("unused", FLOAT, &[1]);
+    for (name, (ty, dims, numbers)) in named.iter().zip(operands) {
+        run = run.input(name, *ty, dims);
+        folded = folded.constant(name, *ty, dims, numbers);
+    }
+    let numbers: Vec<_> = operands.iter().map(|(.., numbers)| *numbers).collect();
+    let what = format!("{op} {operands:?}");
+    assert_close(&folded.numbers(&[&[0.0]])?, &run.numbers(&numbers)?, &what);
+    Ok(())
+}
+
+#[test]
+fn constants_are_computed_as_at_run_time() -> Result<()> {
+    let ints: &[f64] = &[7.0, -7.0, 7.0, -7.0, 6.0, 0.0];
+    let divisors: &[f64] = &[3.0, 3.0, -3.0, -3.0, 3.0, 5.0];
+    let floats: &[f64] = &[7.5, -7.5, 0.5, -2.5, 2.5, 0.0];
+    let positive: &[f64] = &[0.5, 1.0, 2.0, 3.25, 1e-20, 1e20];
+    let six: &[i64] = &[6];
+    for op in ["Add", "Sub", "Mul", "Div", "Min", "Max", "Mod"] {
+        both(op, &[(INT64, six, ints), (INT64, six, divisors)], INT64, &[])?;
+        both(op, &[(INT32, &[2, 3], ints), (INT32, &[3], &[2.0, -3.0, 4.0])], INT32, &[])?;
+        if op != "Mod" {
+            both(op, &[(FLOAT, six, floats), (FLOAT, six, divisors)], FLOAT, &[])?;
+        }
+    }
+    both("Mod", &[(INT64, six, ints), (INT64, six, divisors)], INT64, &[("fmod", Value::Int(1))])?;
+    for op in ["Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual"] {
+        both(op, &[(INT64, six, ints), (INT64, six, divisors)], BOOL, &[])?;
+        both(op, &[(FLOAT, six, floats), (FLOAT, &[1], &[0.5])], BOOL, &[])?;
+    }
+    for op in ["And", "Or", "Xor"] {
+        both(op, &[(BOOL, &[4], &[0.0, 0.0, 1.0, 1.0]), (BOOL, &[4], &[0.0, 1.0, 0.0, 1.0])], BOOL, &[])?;
+    }
+    for op in ["Min", "Max"] {
+        both(op, &[(FLOAT, &[2], &[f64::NAN, 1.0]), (FLOAT, &[2], &[1.0, f64::NAN])], FLOAT, &[])?;
+    }
+    both("Not", &[(BOOL, &[2], &[0.0, 1.0])], BOOL, &[])?;
+    for op in ["Neg", "Abs"] {
+        both(op, &[(INT64, six, ints)], INT64, &[])?;
+        both(op, &[(INT8, &[3], &[-128.0, 127.0, 5.0])], INT8, &[])?;
+    }
+    for op in ["Neg", "Abs", "Floor", "Ceil", "Round"] {
+        both(op, &[(FLOAT, six, floats)], FLOAT, &[])?;
+    }
+    for op in ["Sqrt", "Log", "Reciprocal"] {
+        both(op, &[(FLOAT, six, positive)], FLOAT, &[])?;
+    }
+    both("Exp", &[(FLOAT, six, &[0.5, -1.0, 2.0, 3.25, -80.0, 0.0])], FLOAT, &[])?;
+    both("Where", &[(BOOL, &[3], &[0.0, 1.0, 1.0]), (INT64, &[2, 3], ints), (INT64, &[1], &[-4.0])], INT64, &[])?;
+    both("Concat", &[(INT64, &[2], &[1.0, -2.0]), (INT64, &[1], &[3.0])], INT64, &[("axis", Value::Int(0))])?;
+    both("Transpose", &[(FLOAT, &[2, 3], floats)], FLOAT, &[("perm", Value::Ints(vec![1, 0]))])?;
+    both("Identity", &[(FLOAT, &[2, 3], floats)], FLOAT, &[])?;
+    both("ReduceProd", &[(INT64, &[3], &[2.0, -3.0, 4.0])], INT64, &[])?;
+    Ok(())
+}
+
+#[test]
+fn arithmetic_has_the_precision_of_the_file() -> Result<()> {
+    // 10 × 0.7 is 7 in single precision only.
+    for (ty, expected) in [(FLOAT, 7.0), (DOUBLE, 6.0)] {
+        let graph = Graph::new(21)
+            .input("unused", FLOAT, &[1])
+            .output("y", INT64)
+            .constant("ten", ty, &[], &[10.0])
+            .constant("scale", ty, &[], &[f64::from(0.7f32)])
+            .node("Mul", &["ten", "scale"], &["product"], &[])
+            .node("Floor", &["product"], &["floor"], &[])
+            .node("Cast", &["floor"], &["y"], &[("to", Value::Int(INT64.into()))]);
+        assert_eq!(graph.numbers(&[&[0.0]])?, [expected]);
+    }
+    // Floats add the step each time.
+    let graph = Graph::new(21).input("unused", FLOAT, &[1]).output("y", FLOAT);
+    let graph = graph.constant("a", FLOAT, &[], &[0.0]).constant("b", FLOAT, &[], &[1.0]);
+    let graph = graph.constant("c", FLOAT, &[], &[0.1]).node("Range", &["a", "b", "c"], &["y"], &[]);
+    assert_eq!(graph.numbers(&[&[0.0]])?[7], f64::from(0.700_000_05f32));
+    Ok(())
+}
