@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use libtest_mimic::{Failed, Trial};
 use meganeura::run::{Overview, Run, Status, read_metrics};
-use meganeura::{Device, ErrorKind, Seed};
+use meganeura::{Device, Seed};
 use rand_distr::{Distribution, Uniform};
 
 use super::training_program::{BATCHES, TrainingProgram};
