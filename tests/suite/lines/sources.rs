@@ -13,7 +13,7 @@ pub(super) struct Fallible {
 
 /// Finds the functions of a source file by their indentation, which rustfmt keeps.
 fn fallible(file: &str, text: &str) -> Vec<Fallible> {
-    let lines: Vec<&str> = text.split("#[cfg(test)]\nmod tests").next().unwrap_or_default().lines().collect();
+    let lines: Vec<&str> = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default().lines().collect();
     let mut found = Vec::new();
     let mut in_public_trait = false;
     for (index, line) in lines.iter().enumerate() {
