@@ -123,7 +123,7 @@ fn main(
         parts[unit] = vec4(high, low, squares, 0.0);
     }
 #else
-    let scale = 1.0 / sqrt(squares / f32(count * WIDTH) + EPS);
+    let scale = reciprocal_deviation(squares / f32(count * WIDTH), EPS);
     if own >= UNITS {
         return;
     }

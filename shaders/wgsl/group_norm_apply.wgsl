@@ -68,7 +68,7 @@ fn main(
     }
     both = segment_total(lane, both);
     let low = both.x / f32(LEN);
-    let scale = 1.0 / sqrt(squares_about_mean(both, low) / f32(LEN) + EPS);
+    let scale = reciprocal_deviation(squares_about_mean(both, low) / f32(LEN), EPS);
 
     let first_c = group % G * GROUP_C;
     let begin = group * LEN;

@@ -118,7 +118,7 @@ fn main(
     for (var g = lane; g < GROUPS; g += WG) {
         let both = group_total(g, PLANES);
         let low = both.x / f32(LEN);
-        let scale = 1.0 / sqrt(squares_about_mean(both, low) / f32(LEN) + EPS);
+        let scale = reciprocal_deviation(squares_about_mean(both, low) / f32(LEN), EPS);
         let high_of_group = groups[g].x;
         groups[g] = vec3(high_of_group, low, scale);
         mean[image * G + slab * GROUPS + g] = vec2(high_of_group, low);

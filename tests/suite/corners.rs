@@ -4,8 +4,9 @@
 use libtest_mimic::Trial;
 use meganeura::loss::{Reduction, TripletMarginOptions};
 use meganeura::onnx::{Export, Model};
-use meganeura::optim::{Muon, Optimizer, Sgd};
-use meganeura::{Device, ErrorKind, Grads, Param, Result, Tape, Tensor, Var};
+use meganeura::optim::Muon;
+use meganeura::prelude::*;
+use meganeura::{ErrorKind, Result};
 
 use crate::Outcome;
 use crate::adapter::gpu_trial;
@@ -21,6 +22,7 @@ pub(crate) fn collect(trials: &mut Vec<Trial>) {
     both("a_plain_root_has_an_infinite_slope_at_0", plain_root);
     both("norms_of_huge_and_tiny_numbers", norms);
     both("deviations_of_huge_and_tiny_numbers", deviations);
+    both("normalisations_of_huge_numbers_are_not_0", normalisations);
     both("huge_and_tiny_gradients_are_clipped", clipping);
     both("infinite_gradients_are_seen_after_clipping", infinite_gradients);
     both("muon_steps_by_huge_gradients", muon);
@@ -151,6 +153,39 @@ fn deviations(device: &Device) -> Outcome {
         let what = format!("std of numbers of {size:e}");
         close(&what, &[y.item()?], &[(7.0 / 3.0f64).sqrt() * f64::from(size)]);
         close(&what, &dx.to_vec()?, &[-0.436_435_780, -0.109_108_945, 0.545_544_726]);
+    }
+    Ok(())
+}
+
+/// Numbers whose squares overflow are normalised to NaN, not to 0.
+fn normalisations(device: &Device) -> Outcome {
+    let seed = Seed::new(0);
+    let group = GroupNorm::new(1, 4).init(device, seed)?;
+    let layer = LayerNorm::new([4]).init(device, seed)?;
+    let rms = RmsNorm::new([4]).init(device, seed)?;
+    let batch = BatchNorm1d::new(1).init(device, seed)?;
+    let norms: [(&str, &dyn Fn(&Var) -> Var); 4] = [
+        ("group_norm", &|x| group.forward(&x.reshape([1, 4, 1, 1])).reshape([4])),
+        ("layer_norm", &|x| layer.forward(x)),
+        ("rms_norm", &|x| rms.forward(x)),
+        ("batch_norm", &|x| batch.forward(&x.reshape([4, 1])).reshape([4])),
+    ];
+    for (name, norm) in norms {
+        for size in [1e10, 1e17, 1e20, 1e30] {
+            let tape = Tape::new(device);
+            let x = input(&tape, &[size, -size, 2.0 * size, 0.5 * size])?;
+            let y = norm(&x);
+            let dx = tape.backward(&(&y * &x.detach()).sum())?.of(&x).expect("depends on it").to_vec()?;
+            let y = y.to_vec()?;
+            if size > 1e18 {
+                let found = format!("{name} of numbers of {size:e}: {y:?}, gradient {dx:?}");
+                assert!(y.iter().chain(&dx).all(|y| y.is_nan()), "{found}");
+            } else if name == "rms_norm" {
+                close(name, &y, &[0.8, -0.8, 1.6, 0.4]);
+            } else {
+                close(name, &y, &[0.346_410_16, -1.501_110_7, 1.270_170_6, -0.115_470_06]);
+            }
+        }
     }
     Ok(())
 }

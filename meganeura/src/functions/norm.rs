@@ -99,6 +99,13 @@ impl Var {
         is_zero.where_cond(&self.constant(0.0), &is_zero.where_cond(&self.constant(1.0), self).sqrt())
     }
 
+    /// `1/√(x + eps)` of a variance; NaN where it is infinite, because 0 would hide that squares overflowed.
+    #[track_caller]
+    pub(crate) fn reciprocal_deviation(&self, eps: f64) -> Self {
+        let is_finite = self.lt(&self.constant(f64::INFINITY));
+        is_finite.where_cond(&(self + self.constant(eps)).rsqrt(), &self.constant(f64::NAN))
+    }
+
     /// `(Σ |x|ᵖ)^(1/p)` over some axes, which keep extent 1, for a finite `p` above 0.
     #[track_caller]
     fn root_of_powers(&self, axes: &[usize], p: f64) -> Self {

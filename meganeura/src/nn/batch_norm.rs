@@ -123,7 +123,7 @@ impl Pass<'_> {
         };
         // A factor and an offset per channel: the centred numbers are only squared, which the reduction does as it
         // loads.
-        let factor = (variance + x.constant(self.eps)).rsqrt();
+        let factor = variance.reciprocal_deviation(self.eps);
         let factor = match self.weight {
             Some(weight) => factor * channels(&x.param(weight), x),
             None => factor,

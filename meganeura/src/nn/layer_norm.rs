@@ -14,7 +14,8 @@ use crate::{Device, Error, ErrorKind, Param, Result, Shape, Tensor, Var};
 /// Mean and variance are taken over the last axes of each example, as many as [`shape`](Self::shape) has, the variance
 /// without Bessel's correction. No statistics are kept: training and inference compute the same.
 ///
-/// In single precision, squares of numbers above about 1e19 are infinite, and the results are 0 or NaN, as in PyTorch.
+/// In single precision, squares of numbers above about 1e19 are infinite, and the results of that example are NaN.
+/// PyTorch's are 0 or NaN.
 ///
 /// Shapes: `x [.., D₁, …, Dₖ]`, `weight` and `bias` `[D₁, …, Dₖ]` → `y` like `x`.
 /// [Ba et al., 2016](https://arxiv.org/abs/1607.06450).

@@ -14,6 +14,9 @@ use crate::{Device, Error, ErrorKind, Param, Result, Shape, Tensor, Var};
 /// The mean is taken over the last axes of each example, as many as [`shape`](Self::shape) has. Unlike
 /// [`LayerNorm`](super::LayerNorm), this layer does not subtract the mean of `x` and has no bias.
 ///
+/// In single precision, squares of numbers above about 1e19 are infinite, and the results of that example are NaN.
+/// PyTorch's are 0.
+///
 /// Shapes: `x [.., D₁, …, Dₖ]`, `weight [D₁, …, Dₖ]` → `y` like `x`.
 /// [Zhang and Sennrich, 2019](https://arxiv.org/abs/1910.07467).
 ///
@@ -67,7 +70,7 @@ impl Layer for RmsNorm {
         }
         let count = self.shape.elements();
         let examples = x.reshape([x.shape().elements() / count, count]);
-        let scale = (examples.square().mean_keep(&[1]) + x.constant(self.eps)).rsqrt();
+        let scale = examples.square().mean_keep(&[1]).reciprocal_deviation(self.eps);
         let y = (examples * scale).reshape(x.shape());
         match &self.weight {
             Some(weight) => y * x.param(weight),

@@ -318,7 +318,10 @@ impl<T: Real> WithSimd for Group<'_, T> {
         let squares = squares - sum * low;
         // NaN stays NaN.
         let squares = if squares < T::ZERO { T::ZERO } else { squares };
-        let (mean, rstd) = (Mean { high, low }, T::ONE / (squares / count + eps).sqrt());
+        let variance = squares / count;
+        // Where the squares of finite numbers overflowed, 0 would hide it.
+        let rstd = if variance < -T::NEG_INFINITY { T::ONE / (variance + eps).sqrt() } else { T::NAN };
+        let mean = Mean { high, low };
         self.mean.copy_from_slice(&[high, low]);
         *self.rstd = rstd;
         let pixels = x.len() / weight.len();
