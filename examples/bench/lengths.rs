@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use meganeura::prelude::*;
-use meganeura::{Error, ErrorKind, Result};
+use meganeura::{Error, ErrorKind, HostTimes, Result};
 
 use crate::{median, milliseconds};
 
@@ -42,8 +42,15 @@ pub struct Times {
     pub first: f64,
     /// The kernels that were compiled, in each tenth of the lengths.
     pub kernels: Vec<u64>,
-    /// A step of sampled lengths in later epochs, in random order, over a step that repeats the same length.
+    /// A step of sampled lengths in later epochs, in random order, over a step that repeats the same length on a device
+    /// that knows no other.
     pub ratio: f64,
+    /// Likewise, of a step that repeats the length on the device that knows them all: what its kernels cost.
+    pub ratio_of_kernels: f64,
+    /// The host's milliseconds for a step in later epochs, without waiting: looking up, binding, encoding, submitting.
+    pub host: [f64; 4],
+    /// The same for steps that repeat a length.
+    pub host_repeated: [f64; 4],
     /// The plans that the device keeps at the end.
     pub plans: usize,
     /// The median of the steps of later epochs.
@@ -94,6 +101,7 @@ pub fn run(open: impl Fn() -> Result<Device>, lengths: usize, batch: usize, epoc
         kernels.push(training.device.stats().pipelines - before);
     }
     let mut varying = vec![Vec::new(); SHORTEST + lengths];
+    let before = training.device.stats().host;
     for _ in 0..epochs {
         random.shuffle(&mut order);
         for &length in &order {
@@ -101,16 +109,37 @@ pub fn run(open: impl Fn() -> Result<Device>, lengths: usize, batch: usize, epoc
         }
     }
     let mut all = varying.concat();
-    let (mut own, mut mixed) = (0.0, 0.0);
+    let host = per_step(training.device.stats().host.since(&before), all.len());
+    let repeat = |training: &mut Training, length| {
+        let repeated = (0..epochs + 3).map(|_| training.step(length)).collect::<Result<Vec<_>>>()?;
+        Ok::<_, Error>(of(&mut repeated[3..].to_vec()))
+    };
+    let (mut own, mut known, mut mixed) = (0.0, 0.0, 0.0);
+    let before = training.device.stats().host;
     for sample in 0..SAMPLED {
         let length = SHORTEST + sample * (lengths - 1) / (SAMPLED - 1);
         mixed += of(&mut varying[length]);
-        let mut alone = Training::new(open()?, batch)?;
-        let mut repeated = (0..epochs + 3).map(|_| alone.step(length)).collect::<Result<Vec<_>>>()?;
-        own += of(&mut repeated[3..]);
+        known += repeat(&mut training, length)?;
     }
-    let plans = training.device.plan_dumps().len();
-    Ok(Times { first: of(&mut first[1..].concat()), kernels, plans, ratio: mixed / own, steady: of(&mut all) })
+    let host_repeated = per_step(training.device.stats().host.since(&before), SAMPLED * (epochs as usize + 3));
+    for sample in 0..SAMPLED {
+        let length = SHORTEST + sample * (lengths - 1) / (SAMPLED - 1);
+        own += repeat(&mut Training::new(open()?, batch)?, length)?;
+    }
+    Ok(Times {
+        first: of(&mut first[1..].concat()),
+        kernels,
+        plans: training.device.plan_dumps().len(),
+        ratio: mixed / own,
+        ratio_of_kernels: known / own,
+        host,
+        host_repeated,
+        steady: of(&mut all),
+    })
+}
+
+fn per_step(host: HostTimes, steps: usize) -> [f64; 4] {
+    [host.look_up, host.bind, host.encode, host.submit].map(|time| milliseconds(time) / steps as f64)
 }
 
 fn of(times: &mut [f64]) -> f64 {

@@ -281,6 +281,9 @@ fn varying(options: &Options, world: &World, lengths: usize) -> Result<Report, F
         ("plans_kept", times.plans.into()),
         ("ms_per_step_median", rounded(times.steady, 3).into()),
         ("ratio", rounded(times.ratio, 3).into()),
+        ("ratio_of_kernels", rounded(times.ratio_of_kernels, 3).into()),
+        ("host_ms", times.host.map(|time| rounded(time, 3)).to_vec().into()),
+        ("host_ms_repeated", times.host_repeated.map(|time| rounded(time, 3)).to_vec().into()),
         ("peak_device_mib", rounded(device.stats().peak_bytes as f64 / 1_048_576.0, 1).into()),
         ("peak_rss_mib", peak_rss_mib().map(|mib| rounded(mib, 1)).into()),
     ])

@@ -113,18 +113,21 @@ impl Var {
             DType::F64 => (f64::MIN_POSITIVE, f64::MAX),
             _ => (f64::from(f32::MIN_POSITIVE), f64::from(f32::MAX)),
         };
-        // No element of a quotient by the peak is above 1. Only an ordinary number divides: neither 0, nor infinity.
+        // No element of a quotient by the peak is above 1. Only an ordinary number divides: neither 0, nor infinity. GPUs
+        // divide by numbers up to 2¹²⁶ only, hence the scale.
         let peak = self.detach().abs().max_keep(axes);
+        let Scale { down, up } = Scale::of(&peak);
+        let peak = peak * &down;
         let divides = peak.ge(&peak.constant(least)) * peak.le(&peak.constant(most));
         let peak = divides.where_cond(&peak, &peak.constant(1.0));
-        let magnitude = self.abs() / &peak;
+        let magnitude = (self * down).abs() / &peak;
         // Neither a power nor a root of 0 has a derivative: those of 1 are computed instead, and not used.
         let is_zero = magnitude.eq(&self.constant(0.0));
         let power = is_zero.where_cond(&self.constant(1.0), &magnitude).powf(p);
         let sum = is_zero.where_cond(&self.constant(0.0), &power).sum_keep(axes);
         let is_zero = sum.eq(&sum.constant(0.0));
         let root = is_zero.where_cond(&sum.constant(1.0), &sum).powf(p.recip());
-        is_zero.where_cond(&sum.constant(0.0), &root) * peak
+        is_zero.where_cond(&sum.constant(0.0), &root) * peak * up
     }
 
     /// The variance of all elements. `correction` 1 gives the unbiased estimate, 0 that of the population.

@@ -5,7 +5,8 @@
 /// Σ(x − mean)² from Σ(x − high) and Σ(x − high)², at least 0. NaN stays NaN.
 fn squares_about_mean(about_high: vec2<f32>, low: f32) -> f32 {
     let squares = about_high.y - about_high.x * low;
-    return select(squares, 0.0, squares < 0.0);
+    // A comparison may become a maximum, which loses NaN.
+    return select(squares, 0.0, is_at_most_zero(squares));
 }
 
 /// 1/√(variance + eps). NaN where the squares of finite numbers overflowed: 0 would hide it.
