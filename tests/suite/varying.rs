@@ -110,5 +110,12 @@ fn share_kernels(device: &Device, step: Step, extents: &[usize]) -> Outcome {
     }
     let (dynamic, all) = last;
     assert!(2 * dynamic > all, "{dynamic} of {all} launches");
+    // An extent that comes back often gets kernels of its own.
+    let last = *extents.last().expect("there are some");
+    let first = step(&varying, last)?;
+    for _ in 0..8 {
+        assert_eq!(step(&varying, last)?, first);
+    }
+    assert_eq!(varying.dynamic_launches(), (0, all));
     Ok(())
 }

@@ -1,5 +1,7 @@
 //! Devices: an executor, its precision, and the plans that it keeps.
 
+#[cfg(feature = "gpu")]
+mod compiled;
 mod plans;
 mod profile;
 mod selection;
@@ -28,16 +30,18 @@ use crate::error::here_async;
 #[cfg(feature = "gpu")]
 use crate::executor::HostTimes;
 use crate::executor::{Bindings, Profiling};
+#[cfg(feature = "gpu")]
+use crate::gpu::Gpu;
 #[cfg(all(feature = "gpu", feature = "testing"))]
 use crate::gpu::{Absent, PlannedKernel};
-#[cfg(feature = "gpu")]
-use crate::gpu::{Executable, Gpu};
 use crate::host::HostBuffer;
 use crate::plan::{Excerpt, Plan, Preferences, Request, Target};
 use crate::tensor::Storage;
 #[cfg(not(target_family = "wasm"))]
 use crate::wait::block_on;
 use crate::{DType, Precision, Result, Tensor, TensorType};
+#[cfg(feature = "gpu")]
+use compiled::Compiled;
 use plans::Plans;
 use profile::{Timed, Times};
 use trace::Timeline;
@@ -93,14 +97,14 @@ struct Testing {
 pub(crate) struct PreparedPlan {
     pub(crate) plan: Arc<Plan>,
     #[cfg(feature = "gpu")]
-    gpu: Option<Executable>,
+    gpu: Option<Compiled>,
 }
 
 impl PreparedPlan {
     /// An estimate of the host memory that it takes.
     pub(crate) fn host_bytes(&self) -> usize {
         #[cfg(feature = "gpu")]
-        let compiled = self.gpu.as_ref().map_or(0, Executable::host_bytes);
+        let compiled = self.gpu.as_ref().map_or(0, |compiled| compiled.latest().host_bytes());
         #[cfg(not(feature = "gpu"))]
         let compiled = 0;
         self.plan.host_bytes() + compiled
@@ -339,7 +343,7 @@ impl Device {
                 let preferences = lock(&self.0.preferences).clone();
                 let plan = Plan::new(request, Target::Gpu { caps, preferences: &preferences })?;
                 let compiled = gpu.compile(&plan, self.0.testing.checked, shapes_vary)?;
-                Ok(PreparedPlan { plan: Arc::new(plan), gpu: Some(compiled) })
+                Ok(PreparedPlan { plan: Arc::new(plan), gpu: Some(Compiled::new(compiled)) })
             }
         }
     }
@@ -359,8 +363,9 @@ impl Device {
             #[cfg(feature = "gpu")]
             Engine::Gpu(gpu) => {
                 let compiled = prepared.gpu.as_ref().expect("plans of a GPU are compiled");
+                let compiled = compiled.for_run(gpu, &prepared.plan, self.0.testing.checked);
                 let before = begin.map(|begin| (begin, gpu.host_times(HostTimes::default())));
-                let (outputs, times, submissions) = gpu.run(&prepared.plan, compiled, bindings, poison, profiling)?;
+                let (outputs, times, submissions) = gpu.run(&prepared.plan, &compiled, bindings, poison, profiling)?;
                 if let Some((begin, before)) = before {
                     self.note_run(begin, &gpu.host_times(HostTimes::default()).since(&before));
                 }

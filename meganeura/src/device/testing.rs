@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::{Device, Engine, lock};
 use crate::Result;
 use crate::error::{bail, here};
-use crate::gpu::{Absent, Executable, PlannedKernel};
+use crate::gpu::{Absent, PlannedKernel};
 use crate::wait::block_on;
 
 impl Device {
@@ -39,7 +39,9 @@ impl Device {
     /// The launches of the last plan whose kernels serve several shapes, and all of its launches.
     #[must_use]
     pub fn dynamic_launches(&self) -> (usize, usize) {
-        lock(&self.0.plans).iter().last().and_then(|prepared| prepared.gpu.as_ref()).map_or((0, 0), Executable::dynamic)
+        let plans = lock(&self.0.plans);
+        let last = plans.iter().last().and_then(|prepared| prepared.gpu.as_ref());
+        last.map_or((0, 0), |compiled| compiled.latest().dynamic())
     }
 
     /// The adapter, opened again with WebGPU's default limits: it refuses launches that exceed them.

@@ -41,8 +41,7 @@ impl Executable {
         OF_LAUNCH * self.launches.len()
     }
 
-    /// For tests: the launches whose kernels serve several shapes, and all launches.
-    #[cfg(feature = "testing")]
+    /// The number of launches whose kernels serve several shapes, and of all launches.
     pub(crate) fn dynamic(&self) -> (usize, usize) {
         let dynamic = self.launches.iter().filter(|launch| launch.pipeline.is_dynamic());
         (dynamic.count(), self.launches.len())
