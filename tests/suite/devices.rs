@@ -58,6 +58,7 @@ pub(crate) fn collect(trials: &mut Vec<Trial>) {
     trials.push(Trial::test("devices::uncountable", || uncountable(&Device::cpu())));
     trials.push(gpu_trial("devices::gpu::uncountable", |device| uncountable(&device.for_testing(0))));
     trials.push(Trial::test("devices::no_room_to_work_in", no_room_to_work_in));
+    trials.push(Trial::test("devices::uncountable_memory", uncountable_memory));
     trials.push(gpu_trial("devices::gpu::makes_room", makes_room));
     trials.push(gpu_trial("devices::gpu::is_shared_by_threads", threads));
     trials.push(gpu_trial("devices::gpu::keeps_compiled_kernels", kept));
@@ -215,32 +216,36 @@ fn uncountable(device: &Device) -> Outcome {
     let refused = |what: &str, result: Result<Vec<f32>>, op: &str| {
         let error = result.map(drop).expect_err(what);
         assert_eq!(error.kind(), ErrorKind::OutOfMemory, "{what}: {error}");
-        let message = error.to_string();
-        assert!(
-            message.starts_with(&format!("{op}: an operand f32["))
-                && message.contains("elements that kernels of this device can index"),
-            "{message}"
-        );
+        let (message, more) = (error.to_string(), "elements that kernels of this device can index");
+        let all_of_them = "[1099511627776, 1099511627776] has more elements than can be counted";
+        let expected = match op {
+            "expand" => message.starts_with(&format!("expand: its result f32{all_of_them}")),
+            _ => message.starts_with(&format!("{op}: an operand f32[")) && message.contains(more),
+        };
+        assert!(expected, "{message}");
         assert!(error.location().is_some_and(|at| at.file().ends_with("devices.rs")), "{message}");
     };
     let huge = [1 << 40, 1 << 40];
     let sum = Tape::new(device).input(&x).expand(huge).sum();
-    refused("a sum", sum.to_vec(), "sum");
+    refused("a sum", sum.to_vec(), "expand");
+    // The extents of an input whose tensor comes later.
+    let error = device.compile(huge, |x| x.sum()).map(drop).expect_err("beyond all memory");
+    assert_eq!(error.kind(), ErrorKind::OutOfMemory, "{error}");
+    assert!(error.to_string().contains(&format!("input 0 is f32{huge:?}, which has more elements")), "{error}");
     if !device.is_gpu() {
         // On the CPU, other values would have to fit into memory first.
         return Ok(());
     }
-    for size in [huge, [1 << 16, 1 << 16]] {
-        let max = Tape::new(device).input(&x).expand(size).tanh().max();
-        refused("a maximum of computed elements", max.to_vec(), "max");
-        // Reads only the gradient, which is a sum of as many ones.
-        let tape = Tape::new(device);
-        let x = tape.input(&x);
-        let sum = x.expand(size).sum();
-        let gradient = tape.backward(&sum)?.of(&x).expect("the sum depends on it");
-        drop(sum);
-        refused("a gradient", gradient.to_vec(), "sum");
-    }
+    let size = [1 << 16, 1 << 16];
+    let max = Tape::new(device).input(&x).expand(size).tanh().max();
+    refused("a maximum of computed elements", max.to_vec(), "max");
+    // Reads only the gradient, which is a sum of as many ones.
+    let tape = Tape::new(device);
+    let x = tape.input(&x);
+    let sum = x.expand(size).sum();
+    let gradient = tape.backward(&sum)?.of(&x).expect("the sum depends on it");
+    drop(sum);
+    refused("a gradient", gradient.to_vec(), "sum");
     Ok(())
 }
 
@@ -270,6 +275,27 @@ fn no_room_to_work_in() -> Outcome {
         refused("conv2d_grad_weight", dw);
         // The device still works.
         assert_eq!((&x * 2.0 + 1.0).to_vec()?, [1.0]);
+    }
+    Ok(())
+}
+
+/// Values that together have more bytes than can be counted: as temporary values, and as results.
+fn uncountable_memory() -> Outcome {
+    let wide = |x: &Var| x.expand([1 << 62]).cumsum(0);
+    let compiled = |f: &dyn Fn(&Var) -> [Var; 2]| Device::cpu().compile([1], f).map(|compiled| compiled.memory());
+    for (what, result) in [
+        ("temporary", compiled(&|x| [wide(x).cumsum(0).cumsum(0).sum(), x.exp()])),
+        ("results", compiled(&|x| [wide(x), wide(x).flip(&[0])])),
+        ("one of each", compiled(&|x| [wide(x).cumsum(0), x.exp()])),
+    ] {
+        let error = result.map(drop).expect_err(what);
+        assert_eq!(error.kind(), ErrorKind::OutOfMemory, "{what}: {error}");
+        let message = error.to_string();
+        assert!(
+            message.contains(": no room for the ") && message.contains("bytes of all values together"),
+            "{message}"
+        );
+        assert!(error.location().is_some_and(|at| at.file().ends_with("devices.rs")), "{message}");
     }
     Ok(())
 }

@@ -21,25 +21,10 @@ fn there_is(known: &[&str]) -> String {
 pub fn nearest<T: AsRef<str>>(given: &str, known: impl IntoIterator<Item = T>) -> Option<T> {
     let (distance, nearest) = known
         .into_iter()
-        .map(|known| (distance(given, known.as_ref()), known))
+        .map(|known| (strsim::levenshtein(given, known.as_ref()), known))
         .min_by_key(|&(distance, _)| distance)?;
     let is_near = distance <= 1 + nearest.as_ref().len() / 4 || given.starts_with(nearest.as_ref());
     is_near.then_some(nearest)
-}
-
-/// The Levenshtein distance: the number of letters to insert, remove or replace to get from `a` to `b`.
-fn distance(a: &str, b: &str) -> usize {
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, x) in a.bytes().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, y) in b.bytes().enumerate() {
-            let replaced = diagonal + usize::from(x != y);
-            diagonal = row[j + 1];
-            row[j + 1] = replaced.min(diagonal + 1).min(row[j] + 1);
-        }
-    }
-    row[b.len()]
 }
 
 #[cfg(test)]
@@ -58,14 +43,5 @@ mod tests {
             message("ignore"),
             "unknown option `ignore`; there are `skip`, `rename`, `frozen`, `init`, `before`, `then`, `recompute`"
         );
-    }
-
-    #[test]
-    fn distances() {
-        assert_eq!(distance("skip", "skip"), 0);
-        assert_eq!(distance("", "skip"), 4);
-        assert_eq!(distance("skipped", "skip"), 3);
-        assert_eq!(distance("freeze", "frozen"), 3);
-        assert_eq!(distance("kitten", "sitting"), 3);
     }
 }

@@ -1,10 +1,10 @@
-//! CSV files: rows of numbers as text.
-//!
-//! Numbers need neither quotes nor escapes, so a row is a line, split at its commas.
+//! CSV files: rows of numbers as text, with or without quotes, as in RFC 4180.
 
 use std::io::{BufReader, Read};
 #[cfg(not(target_family = "wasm"))]
 use std::path::Path;
+
+use csv_core::{ReadFieldResult, Terminator};
 
 use super::fields::Columns;
 use super::file::Contents;
@@ -32,6 +32,8 @@ const CELL: u64 = 64;
 /// assert_eq!(prices.get(1)?, (Array::from(vec![2.0, 45.0]), Array::from(vec![0.9])));
 /// # Ok::<(), meganeura::Error>(())
 /// ```
+///
+/// Cells may be in quotes, as in [RFC 4180](https://www.rfc-editor.org/rfc/rfc4180); the separator is a comma.
 ///
 /// `T` holds the targets of all rows: labels, unless [`targets`](Self::targets) says otherwise.
 #[derive(Debug)]
@@ -108,7 +110,7 @@ impl<T: Columns> Csv<T> {
         Self { is_target_first: true, ..self }
     }
 
-    /// Skips the first line, which names the columns.
+    /// Skips the first row, which names the columns.
     pub fn header(self) -> Self {
         Self { has_header: true, ..self }
     }
@@ -159,14 +161,12 @@ impl<T: Columns> Csv<T> {
         }
         let longest = CELL.saturating_mul(self.columns() as u64).max(1 << 16);
         file = file.limited(self.unpacked_limit, "Csv::unpacked_limit");
-        let (mut rows, mut number) = (Rows::default(), 0_u64);
-        loop {
-            let start = file.offset();
-            let Some(line) = file.line(longest)? else { break };
-            number += 1;
-            if number > 1 || !self.has_header {
-                let wrong = |(at, what)| file.wrong(start + at as u64, format!("line {number}{what}"));
-                self.row(&line, &mut rows).map_err(wrong)?;
+        let (mut rows, mut reader) = (Rows::default(), Reader::new());
+        let mut is_header = self.has_header;
+        while reader.read(&mut file, longest)? {
+            if !std::mem::take(&mut is_header) {
+                let wrong = |(at, what)| file.wrong(at, format!("line {}{what}", reader.line));
+                self.row(&reader, &mut rows).map_err(wrong)?;
             }
         }
         let dataset = || {
@@ -186,14 +186,13 @@ impl<T: Columns> Csv<T> {
     }
 
     /// Appends a row, or returns the position and the description of an error in it.
-    fn row(&self, line: &[u8], rows: &mut Rows) -> Result<(), (usize, String)> {
+    fn row(&self, row: &Reader, rows: &mut Rows) -> Result<(), (u64, String)> {
         let expected = self.columns();
-        let cells = line.split(|&byte| byte == b',');
-        let found = if line.is_empty() { 0 } else { cells.clone().count() };
+        let found = row.cells.len();
         if found != expected {
             let target = self.target_shape.map_or("the label".to_owned(), |shape| format!("a target {shape}"));
             let what = format!(": {found} columns, {expected} were expected: {target} and an input {}", self.shape);
-            return Err((0, what));
+            return Err((row.start, what));
         }
         // Every column has at least one byte, so there are at most as many as were read.
         let target_columns = self.target_columns();
@@ -201,10 +200,9 @@ impl<T: Columns> Csv<T> {
             Some(_) => reserve(&mut rows.values, target_columns),
             None => reserve(&mut rows.labels, 1),
         });
-        room.map_err(|error| (0, format!(": {error}")))?;
+        room.map_err(|error| (row.start, format!(": {error}")))?;
         let first = if self.is_target_first { 0 } else { expected - target_columns };
-        let mut at = 0;
-        for (column, cell) in cells.enumerate() {
+        for (column, (at, cell)) in row.cells().enumerate() {
             let wrong = |what: &str| (at, format!(", column {}: {} is not a {what}", column + 1, shown(cell)));
             let text = str::from_utf8(cell).unwrap_or_default().trim();
             let finite = |divisor: f32| {
@@ -222,9 +220,79 @@ impl<T: Columns> Csv<T> {
                 }
                 rows.labels.push(label);
             }
-            at += cell.len() + 1;
         }
         Ok(())
+    }
+}
+
+/// The current row of a file. A cell in quotes may contain commas, line breaks, and quotes as pairs of quotes.
+struct Reader {
+    core: csv_core::Reader,
+    /// The number of lines read.
+    lines: u64,
+    /// The row's first line and byte.
+    line: u64,
+    start: u64,
+    /// The text of all cells, without their quotes.
+    text: Vec<u8>,
+    /// For each cell, its first byte in the file, and its end in the text.
+    cells: Vec<(u64, usize)>,
+}
+
+impl Reader {
+    fn new() -> Self {
+        let core = csv_core::ReaderBuilder::new().terminator(Terminator::Any(b'\n')).build();
+        Self { core, lines: 0, line: 0, start: 0, text: Vec::new(), cells: Vec::new() }
+    }
+
+    /// Reads the next row, if there is one. One with more than `most` bytes is an error.
+    fn read(&mut self, file: &mut Contents<'_>, most: u64) -> Result<bool> {
+        self.text.clear();
+        self.cells.clear();
+        (self.line, self.start) = (self.lines + 1, file.offset());
+        let (mut begin, mut end) = (self.start, 0);
+        loop {
+            let (is_first, at) = (self.lines < self.line, file.offset());
+            let Some(mut line) = file.line(most)? else {
+                if is_first {
+                    return Ok(false);
+                }
+                return Err(file.wrong(begin, format!("line {}: a quote that does not end", self.line)));
+            };
+            self.lines += 1;
+            if is_first && line.is_empty() {
+                // Which the parser would skip.
+                return Ok(true);
+            }
+            if file.offset() - self.start > most.saturating_add(2) {
+                return Err(
+                    file.wrong(self.start, format!("a row of more than {most} bytes, which is not one of numbers"))
+                );
+            }
+            let room = reserve(&mut line, 1).and_then(|()| reserve(&mut self.text, line.len() + 1));
+            room.map_err(|error| error.context(file.name()))?;
+            line.push(b'\n');
+            self.text.resize(end + line.len(), 0);
+            let mut done = 0;
+            while done < line.len() {
+                let (result, read, written) = self.core.read_field(&line[done..], &mut self.text[end..]);
+                (done, end) = (done + read, end + written);
+                if let ReadFieldResult::Field { record_end } = result {
+                    reserve(&mut self.cells, 1).map_err(|error| error.context(file.name()))?;
+                    self.cells.push((begin, end));
+                    begin = at + done as u64;
+                    if record_end {
+                        return Ok(true);
+                    }
+                }
+            }
+        }
+    }
+
+    /// The cells of the row, each with its first byte in the file.
+    fn cells(&self) -> impl Iterator<Item = (u64, &[u8])> {
+        let begins = std::iter::once(0).chain(self.cells.iter().map(|&(_, end)| end));
+        self.cells.iter().zip(begins).map(|(&(at, end), begin)| (at, &self.text[begin..end]))
     }
 }
 
@@ -267,6 +335,35 @@ mod tests {
         assert_eq!(read(csv.header(), "a,b,label\n0,16,3\n8,-4,0\n").unwrap(), expected);
         assert_eq!(read(csv.target_first(), "3,0,16\n0,8,-4\n").unwrap(), expected);
         assert_eq!(read(csv, "").unwrap(), []);
+    }
+
+    #[test]
+    fn cells_may_have_quotes() {
+        let csv = Csv::new([1]).targets([1]);
+        let expected = [(1.5, 2.0), (3.0, 4.0)].map(|(input, target)| (vec![input].into(), vec![target].into()));
+        for text in [
+            "\"1.5\",\"2\"\n\"3\",4\n",
+            "\"1.5\",2\r\n3,\"4\"\r\n",
+            "1.5,\"2\n\"\n\" 3\",\"4\"",
+            "\u{feff}\"1.5\",2\n3,4",
+        ] {
+            assert_eq!(read(csv, text).unwrap(), expected, "{text:?}");
+        }
+        // Commas, line breaks and quotes in names.
+        let names = "\"width, in \"\"cm\"\"\",\"price\n(EUR)\"\n";
+        assert_eq!(read(csv.header(), &format!("{names}1.5,2\n3,\"4\"\n")).unwrap(), expected);
+        for (text, part) in [
+            ("1.5,\"2,5\"\n", "byte 4: line 1, column 2: \"2,5\" is not a finite number"),
+            ("1.5,2\n3,\"\"\"4\"\n", "byte 8: line 2, column 2: \"\\\"4\" is not"),
+            ("\"1.5\n\",2\n3,x", "byte 11: line 3, column 2: \"x\" is not"),
+            ("1.5,2\n3,\"4\n5,6\n", "byte 8: line 2: a quote that does not end"),
+        ] {
+            let error = read(csv, text).unwrap_err().to_string();
+            assert!(error.contains(part), "{part}: {error}");
+        }
+        let long = format!("1,\"{}", "2\n".repeat(70_000));
+        let error = read(csv, &long).unwrap_err().to_string();
+        assert!(error.contains("byte 0: a row of more than 65536 bytes") && error.len() < 200, "{error}");
     }
 
     #[test]

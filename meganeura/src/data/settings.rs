@@ -1,9 +1,7 @@
 //! The settings of batches that do not depend on the type of the examples.
 
-use std::hash::{DefaultHasher, Hash, Hasher};
-
 use super::order::Order;
-use super::taken::Taken;
+use super::taken::{Taken, digest};
 use crate::Result;
 use crate::error::bail;
 use crate::host::try_collect;
@@ -77,9 +75,7 @@ impl Settings {
         let own = self.own_course(rows);
         let Some(world) = &self.world else { return own };
         let course = world.expect_all(own)?;
-        let mut digest = DefaultHasher::new();
-        course.order.hash(&mut digest);
-        let (size, examples, digest) = (self.size, rows.len(), digest.finish());
+        let (size, examples, digest) = (self.size, rows.len(), digest(&course.order));
         let Course { start, positions, skip, .. } = course;
         let own = format!(
             "of {size} of {examples} examples, {positions} in all, from {skip} on after {start}, in the order {digest:x}"

@@ -85,8 +85,8 @@ impl Taken {
     }
 }
 
-/// FNV-1a of the examples in their order.
-fn digest(order: &[usize]) -> u64 {
+/// FNV-1a of the examples in their order. Runs save it, and ranks compare it.
+pub(super) fn digest(order: &[usize]) -> u64 {
     let bytes = order.iter().flat_map(|&row| (row as u64).to_le_bytes());
     bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }

@@ -113,15 +113,17 @@ pub(super) fn dims(tensor: &proto::Tensor) -> Result<Vec<usize>> {
         .map_err(|_| Error::new(ErrorKind::Checkpoint, format!("one of the extents {:?} is invalid", tensor.dims)))
 }
 
+/// The number of elements of these extents. `None` if it cannot be counted; if there are none, also if the extents other
+/// than 0 are as large, so that products of them fit.
+pub(super) fn elements(dims: &[usize]) -> Option<usize> {
+    let others = dims.iter().try_fold(1usize, |product, &extent| product.checked_mul(extent.max(1)))?;
+    Some(if dims.contains(&0) { 0 } else { others })
+}
+
 /// The numbers of a tensor; their count matches its extents.
 pub(super) fn numbers(tensor: &proto::Tensor, beside: &mut Beside<'_>) -> Result<Numbers> {
     let dims = dims(tensor)?;
-    let elements = dims.iter().try_fold(1usize, |product, &extent| product.checked_mul(extent));
-    let elements = match elements {
-        _ if dims.contains(&0) => 0,
-        Some(elements) => elements,
-        None => bail!(Checkpoint, "the extents {dims:?} are too large"),
-    };
+    let Some(elements) = elements(&dims) else { bail!(Checkpoint, "the extents {dims:?} are too large") };
     let beside = if tensor.data_location == proto::EXTERNAL { Some(external(tensor, beside)?) } else { None };
     let raw = beside.as_ref().unwrap_or(&tensor.raw_data);
     let numbers = if raw.is_empty() { typed(tensor)? } else { untyped(tensor.data_type, raw)? };

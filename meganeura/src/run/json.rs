@@ -1,15 +1,19 @@
 //! JSON objects whose errors name the file and the field, and files of one object with its own checksum.
 
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 
 use serde_json::{Map, Value};
 
-use super::checksum::Checksum;
+use super::checksum::{Checksum, is_of};
 use crate::error::bail;
 use crate::{Error, ErrorKind, Result};
 
-/// The format of all files of a run. This version cannot interpret files with another number.
-pub(super) const FORMAT: u64 = 2;
+/// The format of all files that this version writes. In format 2, checksums are others.
+pub(super) const FORMAT: u64 = 3;
+
+/// The formats that this version reads.
+const READ: RangeInclusive<u64> = 2..=FORMAT;
 
 /// The version of the framework.
 pub(super) const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -19,10 +23,14 @@ const SEAL: &str = "{\n  \"checksum\": \"";
 
 /// A file with this object, whose first line is the checksum of the lines that follow.
 pub(super) fn sealed(object: &Value) -> Vec<u8> {
+    sealed_by(object, |rest| Checksum::of(rest).digits())
+}
+
+pub(super) fn sealed_by(object: &Value, digits: impl Fn(&[u8]) -> String) -> Vec<u8> {
     let text = format!("{object:#}\n");
     let rest = text.strip_prefix("{\n").expect("an object with fields");
     let rest = format!("\",\n{rest}");
-    format!("{SEAL}{}{rest}", Checksum::of(rest.as_bytes()).digits()).into_bytes()
+    format!("{SEAL}{}{rest}", digits(rest.as_bytes())).into_bytes()
 }
 
 /// A sealed file after a change by the user, sealed again; `None` if it is not an object with fields.
@@ -44,10 +52,10 @@ pub(super) enum Seal {
 
 impl Seal {
     pub(super) fn of(text: &[u8]) -> Self {
-        let Some((digits, rest)) = text.strip_prefix(SEAL.as_bytes()).and_then(|text| text.split_at_checked(16)) else {
-            return Self::Missing;
-        };
-        if Checksum::of(rest).digits().as_bytes() == digits { Self::Whole } else { Self::Broken }
+        let Some(text) = text.strip_prefix(SEAL.as_bytes()) else { return Self::Missing };
+        let end = text.iter().position(|&byte| byte == b'"').unwrap_or(text.len());
+        let (digits, rest) = text.split_at(end);
+        if str::from_utf8(digits).is_ok_and(|digits| is_of(rest, digits)) { Self::Whole } else { Self::Broken }
     }
 }
 
@@ -86,14 +94,16 @@ impl Object {
         Ok(object)
     }
 
-    /// Fails unless the object has the format that this version reads.
+    /// Fails unless the object has a format that this version reads.
     pub(super) fn expect_format(&self) -> Result<()> {
         let format = self.whole("format")?;
-        if format != FORMAT {
+        if !READ.contains(&format) {
+            let (first, last) = (READ.start(), READ.end());
             let writer = self.text("meganeura").unwrap_or("an unknown version");
             bail!(
                 Checkpoint,
-                "{} is of format {format}, by meganeura {writer}; this is meganeura {VERSION}, which reads format {FORMAT}",
+                "{} is of format {format}, by meganeura {writer}; this is meganeura {VERSION}, which reads formats \
+                 {first} to {last}",
                 self.what
             );
         }
@@ -187,12 +197,12 @@ mod tests {
         };
         assert!(message(read("{\"a\":").unwrap_err()).contains("f.json is damaged: EOF"));
         assert!(message(read("[1]").unwrap_err()).contains("f.json is damaged"));
-        let object = read("{\"a\": -1, \"b\": {\"c\": true}, \"format\": 3, \"meganeura\": \"9.0\"}").unwrap();
+        let object = read("{\"a\": -1, \"b\": {\"c\": true}, \"format\": 4, \"meganeura\": \"9.0\"}").unwrap();
         assert_eq!(message(object.whole("a").unwrap_err()), "f.json is damaged: `a` is not a whole number: -1");
         assert_eq!(message(object.text("x").unwrap_err()), "f.json is damaged: `x` is missing");
         assert_eq!(message(object.numbers("b").unwrap_err()), "f.json, `b`, is damaged: `c` is not a number: true");
         let expected =
-            format!("f.json is of format 3, by meganeura 9.0; this is meganeura {VERSION}, which reads format 2");
+            format!("f.json is of format 4, by meganeura 9.0; this is meganeura {VERSION}, which reads formats 2 to 3");
         assert_eq!(message(object.expect_format().unwrap_err()), expected);
         // Format 1 had no checksums.
         let error = Object::parse_sealed("f.json", b"{\"format\": 1, \"meganeura\": \"0.1.0\"}").unwrap_err();

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use super::checksum::Checksum;
+use super::checksum::{Checksum, is_of};
 use super::json::Object;
 use crate::Result;
 use crate::error::bail;
@@ -133,7 +133,7 @@ pub(super) fn expect_whole(path: &Path, found: &[u8], (bytes, digits): (u64, &st
             path.display()
         );
     };
-    if Checksum::of(there).digits() != digits {
+    if !is_of(there, digits) {
         bail!(
             Checkpoint,
             "{} is damaged: its first {bytes} bytes are others than when the checkpoint was saved. {REMEDY}",

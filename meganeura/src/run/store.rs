@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value, json};
 
-use super::checksum::Checksum;
+use super::checksum::{Checksum, is_of};
 use super::json::{self, FORMAT, Object, VERSION};
 use super::{FILES, Parts, Position, parts};
 use crate::data::Count;
@@ -311,7 +311,7 @@ pub(super) fn read_parts(saved: &Saved) -> Result<Parts> {
             bail!(Checkpoint, "{} is damaged: it has {found} bytes of {expected}", path.display());
         }
         let bytes = disk::read(&path).map_err(read)?;
-        if Checksum::of(&bytes).digits() != mark.text("checksum")? {
+        if !is_of(&bytes, mark.text("checksum")?) {
             bail!(Checkpoint, "{} is damaged: it has other bytes than were written", path.display());
         }
         parts.files.insert(name.to_owned(), bytes);

@@ -1,7 +1,12 @@
 //! What a run says of the best checkpoint, and which examples it sees after it was resumed in another way.
 
+use std::fs;
 use std::path::Path;
 
+use serde_json::{Value, json};
+
+use super::checksum::in_format_2;
+use super::json::sealed_by;
 use super::{Best, Overview, Run, RunOptions};
 use crate::data::{Batches, Dataset};
 use crate::nn::Linear;
@@ -259,4 +264,68 @@ fn several_datasets_keep_their_own_counts() {
         seen.sort_by(f32::total_cmp);
         assert_eq!(*seen, (0..count).map(f32::from).collect::<Vec<_>>());
     }
+}
+
+/// Rewrites the files of a run as format 2 had them.
+fn age(folder: &Path) {
+    let seal = |path: &Path, change: &dyn Fn(&mut Value)| {
+        let mut object: Value = serde_json::from_slice(&fs::read(path).unwrap()).unwrap();
+        object.as_object_mut().unwrap().remove("checksum");
+        object["format"] = json!(2);
+        change(&mut object);
+        fs::write(path, sealed_by(&object, in_format_2)).unwrap();
+    };
+    seal(&folder.join("run.json"), &|_| {});
+    let metrics = fs::read(folder.join("metrics.jsonl")).unwrap();
+    for saved in fs::read_dir(folder.join("checkpoints")).unwrap().map(|entry| entry.unwrap().path()) {
+        seal(&saved.join("state.json"), &|state| {
+            for (name, file) in state["files"].as_object_mut().unwrap() {
+                let bytes = fs::read(saved.join(format!("{name}.safetensors"))).unwrap();
+                file["checksum"] = json!(in_format_2(&bytes));
+            }
+            let bytes = usize::try_from(state["metrics_bytes"].as_u64().unwrap()).unwrap();
+            state["metrics_checksum"] = json!(in_format_2(&metrics[..bytes]));
+        });
+    }
+}
+
+#[test]
+fn runs_of_format_2_go_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let options = || Run::at(folder.path(), &Device::cpu()).setting("width", 3);
+    let mut run = options().create().unwrap();
+    for loss in [2.0, 1.0] {
+        run.advance();
+        run.log(&[("loss", &loss)]).unwrap();
+        save(&mut run).unwrap();
+    }
+    drop(run);
+    age(folder.path());
+    let state = |step: u64| folder.path().join(format!("checkpoints/step-{step:08}/state.json"));
+    assert!(fs::read_to_string(state(2)).unwrap().contains("\"format\": 2"));
+    let mut run = options().resume().unwrap();
+    assert!(run.restore(&mut net(), &mut Sgd::new(0.0)).unwrap());
+    assert_eq!((run.step(), run.metrics().unwrap().len()), (2, 2));
+    run.advance();
+    save(&mut run).unwrap();
+    drop(run);
+    // From then on in the new format.
+    assert!(fs::read_to_string(state(3)).unwrap().contains("\"format\": 3"));
+    options().resume().unwrap().restore(&mut net(), &mut Sgd::new(0.0)).unwrap();
+    // Damage is found as before.
+    fs::remove_dir_all(state(3).parent().unwrap()).unwrap();
+    age(folder.path());
+    let model = state(2).with_file_name("model.safetensors");
+    for path in [model, state(2), folder.path().join("metrics.jsonl"), folder.path().join("run.json")] {
+        let whole = fs::read(&path).unwrap();
+        let mut other = whole.clone();
+        let at = whole.len() - 4;
+        other[at] ^= 1;
+        fs::write(&path, other).unwrap();
+        let resumed = options().resume().and_then(|mut run| run.restore(&mut net(), &mut Sgd::new(0.0)));
+        let error = resumed.unwrap_err();
+        assert!(error.to_string().contains("damaged"), "{}: {error}", path.display());
+        fs::write(&path, whole).unwrap();
+    }
+    options().resume().unwrap().restore(&mut net(), &mut Sgd::new(0.0)).unwrap();
 }

@@ -172,6 +172,9 @@ fn expect_declared(input: usize, ty: TensorType, device: &Device) -> Result<()> 
     if ty.shape.elements() == 0 {
         bail!(Shape, "input {input} needs at least one element, but {} has none", ty.shape);
     }
+    if ty.shape.elements() == usize::MAX {
+        bail!(OutOfMemory, "input {input} is {ty}, which has more elements than can be counted");
+    }
     if ty.dtype != DType::U32 && ty.dtype != device.precision().dtype() {
         bail!(Argument, "input {input} is {ty}, but {device} computes in {}", device.precision().dtype());
     }

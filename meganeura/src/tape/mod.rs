@@ -336,6 +336,12 @@ impl Tape {
             }
         }
         match op.outputs(&types) {
+            // `Shape::elements` saturates. Below that, products of extents of any operand fit.
+            Ok(outputs) if outputs.iter().any(|ty| ty.shape.elements() == usize::MAX) => {
+                let message = format!("its result {} has more elements than can be counted", outputs[0]);
+                let error = Error::new(ErrorKind::OutOfMemory, message).in_op(op.name()).at(location);
+                poison(x.iter().fold(error, |error, var| error.operand(var.ty(), var.path())))
+            }
             Ok(outputs) => {
                 let mut recording = self.recording.borrow_mut();
                 let first = recording.push(Source::Op(op), inputs, outputs, location);

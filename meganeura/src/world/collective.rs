@@ -1,6 +1,5 @@
 //! Collectives: exchanges of any number of values that every rank has, adjacent in one range of memory.
 
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::ops::Range as Bounds;
 
 use super::{Purpose, World};
@@ -80,11 +79,23 @@ impl Collective {
         }
     }
 
-    /// The header that ranks compare before the exchange.
+    /// The header that ranks compare before the exchange. It is the same on all computers, whatever program was
+    /// compiled for them.
     pub(super) fn header(&self, dtype: DType, range: &Range) -> [u64; 4] {
-        let mut digest = DefaultHasher::new();
-        (self, &range.offsets, range.bf16_bytes).hash(&mut digest);
-        [self.purpose() as u64, dtype.bytes() as u64, range.bytes as u64, digest.finish()]
+        let kind = match self {
+            Self::AllMean => 0,
+            Self::MeanToOwners(_) => 1,
+            Self::FromOwners(_) => 2,
+        };
+        let owners = self.owners().unwrap_or_default();
+        let mut hasher = blake3::Hasher::new();
+        let numbers = [kind, range.bf16_bytes, owners.len()];
+        for &number in numbers.iter().chain(owners).chain(&range.offsets) {
+            hasher.update(&(number as u64).to_le_bytes());
+        }
+        let digest = hasher.finalize();
+        let digest = u64::from_le_bytes(*digest.as_bytes().first_chunk().expect("it has 32 bytes"));
+        [self.purpose() as u64, dtype.bytes() as u64, range.bytes as u64, digest]
     }
 }
 

@@ -4,7 +4,8 @@
 //! a part of its input again and again does quadratic work before it takes any noticeable time.
 
 use std::alloc::{GlobalAlloc, Layout, System};
-use std::fs;
+use std::fs::File;
+use std::io::{self, Seek as _, Write as _};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{LazyLock, Mutex, Once, PoisonError};
@@ -143,7 +144,43 @@ pub fn within<R>(f: impl FnOnce() -> R) -> (R, Used) {
     (result, Used { time: start.elapsed(), memory, work: SUM.load(Relaxed).wrapping_sub(sum) })
 }
 
-/// Saves the input that is read next, in case the process does not survive it.
-pub fn remember(path: &Path, input: &[u8]) {
-    fs::write(path, input).expect("the folder of faults can be written");
+/// A file with the input that is read next, in case the process does not survive it.
+///
+/// It stays open and is never truncated to nothing: file systems write such a file to the disk when it is closed, which
+/// takes several times as long as most readers.
+pub struct Saved {
+    file: File,
+    length: usize,
+}
+
+impl Saved {
+    pub fn create(path: &Path) -> io::Result<Self> {
+        Ok(Self { file: File::create(path)?, length: 0 })
+    }
+
+    pub fn save(&mut self, input: &[u8]) -> io::Result<()> {
+        self.file.rewind()?;
+        self.file.write_all(input)?;
+        if input.len() < self.length {
+            self.file.set_len(input.len() as u64)?;
+        }
+        self.length = input.len();
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_file_has_the_last_input_and_nothing_else() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("input");
+        let mut saved = Saved::create(&path).unwrap();
+        for input in [&b"a long one"[..], b"short", b"", b"longer"] {
+            saved.save(input).unwrap();
+            assert_eq!(std::fs::read(&path).unwrap(), input);
+        }
+    }
 }

@@ -32,8 +32,12 @@ static ALLOCATOR: limits::Counting = limits::Counting;
 /// The maximum length of an input: long enough for quadratic work to show.
 const LONGEST: usize = 1 << 18;
 
-/// The number of inputs that a target keeps for further mutation.
+/// The number of mutated inputs that a target keeps for further mutation.
 const KEPT: usize = 256;
+
+/// One of so many accepted inputs is kept, and one of so many refused ones. Most mutations of a refused input fail at the
+/// same check, so that a target which keeps them as often soon reads nothing else.
+const KEEPS: [u32; 2] = [4, 1024];
 
 /// The number of inputs that are read even if there is no time left.
 const FEWEST: u64 = 512;
@@ -48,6 +52,10 @@ struct Options {
     /// The seed of the inputs
     #[arg(long, default_value_t = 1)]
     seed: u64,
+
+    /// The number of inputs of each target, instead of the time
+    #[arg(long, value_name = "N")]
+    inputs: Option<u64>,
 
     /// Run only this target
     #[arg(long, value_name = "NAME")]
@@ -89,9 +97,12 @@ fn run(options: &Options) -> Result<(), String> {
         });
     }
     fs::create_dir_all(&options.faults).map_err(|error| format!("{}: {error}", options.faults.display()))?;
-    let share = Duration::from_secs(options.seconds) / u32::try_from(chosen.len()).expect("few targets");
+    let until = match options.inputs {
+        Some(inputs) => Until::Inputs(inputs),
+        None => Until::Time(Duration::from_secs(options.seconds) / u32::try_from(chosen.len()).expect("few targets")),
+    };
     chosen.iter().try_for_each(|target| {
-        let Count { inputs, accepted } = fuzz(&***target, options.seed, share, &options.faults)?;
+        let Count { inputs, accepted } = fuzz(&***target, options.seed, until, &options.faults)?;
         println!("{:<20} {inputs:>9} inputs, {accepted:>9} accepted, no fault", target.name());
         Ok(())
     })
@@ -104,47 +115,64 @@ struct Count {
     accepted: u64,
 }
 
-/// Reads mutated inputs until the time is over.
-fn fuzz(target: &dyn Target, seed: u64, time: Duration, faults: &Path) -> Result<Count, String> {
+/// When a target has read enough.
+#[derive(Clone, Copy, Debug)]
+enum Until {
+    /// After this time.
+    Time(Duration),
+    /// After this number of inputs.
+    Inputs(u64),
+}
+
+/// Reads mutated inputs until there are enough.
+fn fuzz(target: &dyn Target, seed: u64, until: Until, faults: &Path) -> Result<Count, String> {
     let (start, mut rng, mut count) = (Instant::now(), Rng::with_seed(seed), Count::default());
     let path = faults.join(target.name());
-    let mut inputs = target.seeds();
+    let unwritable = |error| format!("{}: {error}", path.display());
+    let mut saved = limits::Saved::create(&path).map_err(unwritable)?;
+    let (mut inputs, mut kept) = (target.seeds(), Vec::new());
     let found = |what: String| format!("{}: {what}\n  the input is {}", target.name(), path.display());
     for input in &inputs {
         // Otherwise, only the reader's first check would be fuzzed.
-        limits::remember(&path, input);
+        saved.save(input).map_err(unwritable)?;
         if !read(target, input).map_err(found)? {
             return Err(format!("{} refuses its own seed: {}", target.name(), last_refusal()));
         }
     }
     for input in corpus(target.name()) {
-        limits::remember(&path, &input);
+        saved.save(&input).map_err(unwritable)?;
         read(target, &input).map_err(found)?;
         inputs.push(input);
     }
-    while count.inputs < FEWEST || start.elapsed() < time {
-        let mut input = inputs[rng.usize(..inputs.len())].clone();
+    while match until {
+        Until::Time(time) => count.inputs < FEWEST || start.elapsed() < time,
+        Until::Inputs(inputs) => count.inputs < inputs,
+    } {
+        // Every other one is a well-formed input: those are never replaced.
+        let from = if kept.is_empty() || rng.bool() { &inputs } else { &kept };
+        let mut input = from[rng.usize(..from.len())].clone();
         // Half of them are changed once, so that some remain well-formed.
         for _ in 0..1 << rng.u32(..10).saturating_sub(5) {
-            match rng.u8(..4) {
-                0 => target.reshape(&mut input, &mut rng),
-                1 if !target.words().is_empty() => {
+            match rng.u8(..6) {
+                0..=2 => target.reshape(&mut input, &mut rng),
+                3 if !target.words().is_empty() => {
                     mutate::insert(&mut input, target.words()[rng.usize(..target.words().len())].as_bytes(), &mut rng);
                 }
-                2 => mutate::splice(&mut input, &inputs[rng.usize(..inputs.len())], &mut rng),
+                4 => mutate::splice(&mut input, &inputs[rng.usize(..inputs.len())], &mut rng),
                 _ => mutate::bytes(&mut input, &mut rng),
             }
             input.truncate(LONGEST);
         }
         // Saved before it is read, so that it survives an abort.
-        limits::remember(&path, &input);
-        count.accepted += u64::from(read(target, &input).map_err(found)?);
+        saved.save(&input).map_err(unwritable)?;
+        let is_accepted = read(target, &input).map_err(found)?;
+        count.accepted += u64::from(is_accepted);
         count.inputs += 1;
-        // Some mutated inputs are kept for further mutation, whether or not they were accepted.
-        if rng.u32(..64) == 0 {
-            if inputs.len() < KEPT { inputs.push(input) } else { inputs[rng.usize(..KEPT)] = input }
+        if rng.u32(..KEEPS[usize::from(!is_accepted)]) == 0 {
+            if kept.len() < KEPT { kept.push(input) } else { kept[rng.usize(..KEPT)] = input }
         }
     }
+    drop(saved);
     drop(fs::remove_file(&path));
     if count.accepted == 0 {
         let Count { inputs, .. } = count;
@@ -179,7 +207,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         for target in targets::all() {
             assert!(!target.seeds().is_empty(), "{}", target.name());
-            fuzz(&*target, 0, Duration::from_millis(50), folder.path()).unwrap();
+            fuzz(&*target, 0, Until::Time(Duration::from_millis(50)), folder.path()).unwrap();
         }
     }
 
@@ -251,9 +279,9 @@ mod tests {
     #[test]
     fn targets_that_accept_only_their_seeds_fail() {
         let folder = tempfile::tempdir().unwrap();
-        let error = fuzz(&Narrow(false.into()), 0, Duration::ZERO, folder.path()).err().unwrap();
+        let error = fuzz(&Narrow(false.into()), 0, Until::Inputs(512), folder.path()).err().unwrap();
         assert!(error.contains("accepts none of 512"), "{error}");
-        let error = fuzz(&Narrow(true.into()), 0, Duration::ZERO, folder.path()).err().unwrap();
+        let error = fuzz(&Narrow(true.into()), 0, Until::Inputs(512), folder.path()).err().unwrap();
         assert!(error.contains("refuses its own seed"), "{error}");
     }
 }

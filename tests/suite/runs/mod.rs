@@ -190,8 +190,8 @@ fn another() -> Outcome {
     // A file of another format version.
     for (path, name) in [("run.json", "run.json"), ("checkpoints/step-00000004/state.json", "state.json")] {
         let text = fs::read_to_string(folder.join(path))?;
-        for format in ["1", "3"] {
-            let other = unsealed(&text).replacen("\"format\": 2", &format!("\"format\": {format}"), 1);
+        for format in ["1", "4"] {
+            let other = unsealed(&text).replacen("\"format\": 3", &format!("\"format\": {format}"), 1);
             fs::write(folder.join(path), other)?;
             let said = refused(folder, &mut net, &mut AdamW::new(0.1))?;
             let expected = format!("is of format {format}, by meganeura 0.1");

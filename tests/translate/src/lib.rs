@@ -10,7 +10,6 @@ mod needs;
 mod text;
 
 use std::fs;
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::PathBuf;
 
 use naga::valid::{Capabilities, ModuleInfo, ShaderStages, SubgroupOperationSet, ValidationFlags, Validator};
@@ -107,15 +106,14 @@ impl Kernel {
 
     fn save(&self, texts: [(&str, Option<&String>); 3]) -> std::io::Result<()> {
         let Some(folder) = std::env::var_os(FOLDER).map(PathBuf::from) else { return Ok(()) };
-        let mut hasher = DefaultHasher::new();
-        self.wgsl.hash(&mut hasher);
+        let digest = blake3::hash(self.wgsl.as_bytes()).to_hex();
         let folder = folder.join(match self.needs {
             Needs { matrices: true, .. } => "matrices",
             needs if needs.within(&BASELINE) => "baseline",
             _ => "beyond",
         });
         fs::create_dir_all(&folder)?;
-        let path = folder.join(format!("{}-{:016x}", self.name, hasher.finish()));
+        let path = folder.join(format!("{}-{}", self.name, &digest[..16]));
         let texts = texts.into_iter().filter_map(|(extension, text)| Some((extension, text?)));
         texts.into_iter().try_for_each(|(extension, text)| fs::write(path.with_extension(extension), text))
     }

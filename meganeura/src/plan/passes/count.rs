@@ -1,7 +1,7 @@
-//! Limits on the number of elements of operands. A view, or a value computed while it is loaded, may have more elements
+//! Limits on the number of elements of operands, and on the memory of a run. A view, or a value computed while it is loaded, may have more elements
 //! than fit in any memory, and more than 32 bits can count. Values in memory are checked where it is allocated.
 
-use crate::plan::{Plan, Step, Target, Work};
+use crate::plan::{Place, Plan, Step, StorageInfo, Target, Work};
 use crate::{Error, ErrorKind, Result, TensorType};
 
 /// The most elements that a GPU kernel counts, in 32 bits: a million less, because loops run past the end.
@@ -10,8 +10,8 @@ const COUNTED: usize = u32::MAX as usize - (1 << 20);
 /// Refuses a plan with a kernel that would count past its limit.
 pub(super) fn expect_countable(plan: &Plan, target: Target<'_>) -> Result<()> {
     let most = match target {
-        // `Shape::elements` saturates here.
-        Target::Cpu => usize::MAX - 1,
+        // A tape refuses values with more elements than it can count.
+        Target::Cpu => return Ok(()),
         Target::Gpu { .. } => COUNTED,
     };
     for step in &plan.steps {
@@ -23,6 +23,20 @@ pub(super) fn expect_countable(plan: &Plan, target: Target<'_>) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Refuses a plan whose memory no number of bytes can express: a single value would fail where it is allocated, but
+/// sums of several are computed before.
+pub(super) fn expect_addressable(plan: &Plan) -> Result<()> {
+    let own = |storage: &&StorageInfo| matches!(storage.place, Place::Leaf(_) | Place::Output(_) | Place::Range { .. });
+    let bytes = plan.storages.iter().filter(own).map(StorageInfo::bytes).chain(plan.slots.iter().copied());
+    let total: u128 = bytes.map(|bytes| bytes as u128).sum();
+    if total <= usize::MAX as u128 {
+        return Ok(());
+    }
+    let error = Error::new(ErrorKind::OutOfMemory, format!("no room for the {total} bytes of all values together"));
+    let largest = (0..plan.storages.len()).max_by_key(|&storage| plan.storages[storage].bytes());
+    Err(largest.map_or(error.clone(), |storage| plan.blame(storage, error)))
 }
 
 /// The types of operands that have more elements than their memory, and of values that a kernel computes as it loads

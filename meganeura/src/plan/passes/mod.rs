@@ -74,6 +74,7 @@ impl Plan {
             share::share(&mut plan);
         }
         place::place(&mut plan, target);
+        count::expect_addressable(&plan)?;
         Ok(plan)
     }
 }

@@ -69,7 +69,8 @@ fn assign(intervals: &[Interval]) -> Assignment {
         return in_order;
     }
     let by_size = assign_by_size(intervals);
-    let total = |(_, sizes): &Assignment| sizes.iter().sum::<usize>();
+    // Wide, because the sizes are refused only later if their sum is beyond all memory.
+    let total = |(_, sizes): &Assignment| sizes.iter().map(|&bytes| bytes as u128).sum::<u128>();
     if total(&by_size) < total(&in_order) { by_size } else { in_order }
 }
 

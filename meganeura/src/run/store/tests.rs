@@ -60,7 +60,7 @@ fn damage_is_detected_and_named() {
         ("\"step\": 9", "\"step\": 18446744073709551615", "`step` is 18446744073709551615, and no run comes as far"),
         ("\"step\": 9", "\"step\": 8", "state.json is of step 8, and its folder's name is of another"),
         ("\"model\": {", "\"../model\": {", "state.json is damaged: no part is called `../model`"),
-        ("\"format\": 2", "\"format\": 7", "is of format 7"),
+        ("\"format\": 3", "\"format\": 7", "is of format 7"),
     ] {
         assert!(text.contains(from));
         fs::write(&state, json::resealed(text.replacen(from, to, 1).as_bytes()).unwrap()).unwrap();

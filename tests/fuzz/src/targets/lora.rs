@@ -5,11 +5,19 @@ use meganeura::prelude::*;
 use meganeura::{Device, ErrorKind};
 
 use super::checkpoint::reshape_header;
+use tempfile::TempDir;
+
 use super::{Target, documented, file, scratch};
 use crate::limits::Limits;
 
-/// Adapters for the weights of a model.
-pub struct Adapter;
+/// Adapters for the weights of a model, in a folder for the files.
+pub struct Adapter(TempDir);
+
+impl Adapter {
+    pub fn new() -> Self {
+        Self(scratch())
+    }
+}
 
 fn net() -> (Linear, Linear) {
     (Linear::new(3, 4), Linear::new(4, 2)).init(&Device::cpu(), Seed::new(1)).expect("the model fits")
@@ -54,9 +62,9 @@ impl Target for Adapter {
 
     fn read(&self, input: &[u8]) -> Result<bool, String> {
         let kinds = [ErrorKind::Checkpoint];
-        let (folder, mut net) = (scratch(), net());
+        let mut net = net();
         let before = net.to_safetensors().expect("on the CPU");
-        let loaded = documented(Lora::load(&mut net, file(&folder, "adapters", input)), &kinds)?;
+        let loaded = documented(Lora::load(&mut net, file(&self.0, "adapters", input)), &kinds)?;
         if loaded.is_some() {
             // What was loaded works.
             let x = Tensor::full(&Device::cpu(), [1, 3], 0.5).expect("it fits");

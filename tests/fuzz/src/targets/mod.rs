@@ -18,6 +18,7 @@ use meganeura::{Error, ErrorKind};
 use tempfile::TempDir;
 
 use crate::limits::Limits;
+use crate::mutate;
 
 /// A reader of foreign input.
 pub trait Target {
@@ -32,9 +33,9 @@ pub trait Target {
         &[]
     }
 
-    /// Mutates an input but keeps its framing intact. Does nothing for formats without framing.
+    /// Mutates an input but keeps its framing intact, if the format has one.
     fn reshape(&self, input: &mut Vec<u8>, rng: &mut Rng) {
-        let _ = (input, rng);
+        mutate::bytes(input, rng);
     }
 
     /// The limits on an input of this length.
@@ -58,7 +59,7 @@ pub fn all() -> Vec<Box<dyn Target>> {
         Box::new(data::Cifar),
         Box::new(data::Csv),
         Box::new(images::Folder),
-        Box::new(lora::Adapter),
+        Box::new(lora::Adapter::new()),
         Box::new(onnx::Onnx),
         Box::new(pt::Pt),
         Box::new(text::Schedules),

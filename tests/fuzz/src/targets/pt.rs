@@ -14,13 +14,6 @@ use crate::mutate;
 /// A file of `torch.save`, converted, then read.
 pub struct Pt;
 
-/// CRC-32, as in every zip archive.
-fn crc(bytes: &[u8]) -> u32 {
-    !bytes.iter().fold(!0, |crc: u32, byte| {
-        (0..8).fold(crc ^ u32::from(*byte), |crc, _| if crc & 1 == 1 { crc >> 1 ^ 0xedb8_8320 } else { crc >> 1 })
-    })
-}
-
 /// A zip archive of these entries, stored as they are.
 fn archive(entries: &[(&str, &[u8])]) -> Vec<u8> {
     let (mut file, mut directory) = (Vec::new(), Vec::new());
@@ -30,7 +23,7 @@ fn archive(entries: &[(&str, &[u8])]) -> Vec<u8> {
         let size = word(bytes.len());
         let name_length = u16::try_from(name.len()).expect("names are short").to_le_bytes();
         // Flags, method, time, date, checksum, both sizes, the lengths of the name and of extra fields.
-        let shared = [&[0; 8][..], &crc(bytes).to_le_bytes(), &size, &size, &name_length, &[0; 2]].concat();
+        let shared = [&[0; 8][..], &crc32fast::hash(bytes).to_le_bytes(), &size, &size, &name_length, &[0; 2]].concat();
         file.extend([b"PK\x03\x04\x14\0", &shared[..], name.as_bytes(), bytes].concat());
         directory.extend([b"PK\x01\x02\x14\0\x14\0", &shared[..], &[0; 10], &start, name.as_bytes()].concat());
     }

@@ -1,6 +1,6 @@
 //! Arithmetic on constants, elementwise with broadcasting, in the types of the file.
 
-use super::MOST;
+use super::small;
 use crate::error::bail;
 use crate::onnx::import::call::Call;
 use crate::onnx::import::element::{Element, Kind};
@@ -98,7 +98,7 @@ fn together(x: &[&Array]) -> Result<Option<Vec<usize>>> {
             None => bail!(Checkpoint, "{out} and {shape} do not broadcast"),
         }
     }
-    Ok((out.elements() <= MOST).then(|| out.dims().to_vec()))
+    Ok(small(out.dims()).map(|_| out.dims().to_vec()))
 }
 
 fn where_(call: &Call<'_>, condition: &Array, a: &Array, b: &Array) -> Result<Option<Array>> {

@@ -120,6 +120,8 @@ fn gather(call: &Call<'_>, x: &Array, index: &Array) -> Result<Array> {
 }
 
 fn slice(call: &Call<'_>, x: &Array) -> Result<Array> {
+    // An array without elements may have large extents.
+    call.budget.charge(x.dims.iter().fold(0, |sum: usize, &extent| sum.saturating_add(extent)))?;
     let mut places: Vec<Vec<usize>> = x.dims.iter().map(|&extent| (0..extent).collect()).collect();
     for (axis, range) in shapes::ranges(call, &x.dims)? {
         places[axis] = range.places().collect();

@@ -14,6 +14,8 @@ pub(super) use self::constants::OPERATORS;
 use super::call::Call;
 use super::value::{Array, Value};
 use crate::Result;
+use crate::error::bail;
+use crate::onnx::read;
 
 /// The most elements of a constant that is computed on the host.
 const MOST: usize = 1 << 16;
@@ -32,6 +34,9 @@ pub(super) fn fold(call: &Call<'_>) -> Result<Option<Vec<Value>>> {
         None => arithmetic::fold(call, &x, first)?,
         array => array,
     };
+    if let Some(array) = array.as_ref().filter(|array| read::elements(&array.dims).is_none()) {
+        bail!(Checkpoint, "its result has the extents {:?}, which are too large", array.dims);
+    }
     Ok(array.map(|array| vec![Value::Known(array.into())]))
 }
 
@@ -47,8 +52,5 @@ fn operand(value: &Option<Value>) -> Option<Option<&Array>> {
 
 /// The number of elements of these extents, if it is small enough to be computed.
 fn small(dims: &[usize]) -> Option<usize> {
-    if dims.contains(&0) {
-        return Some(0);
-    }
-    dims.iter().try_fold(1usize, |n, &extent| n.checked_mul(extent)).filter(|&count| count <= MOST)
+    read::elements(dims).filter(|&count| count <= MOST)
 }

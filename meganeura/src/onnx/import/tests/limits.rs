@@ -15,6 +15,48 @@ fn an_empty_constant_can_be_sliced_backwards() {
 }
 
 #[test]
+fn arrays_without_elements_have_bounded_extents() {
+    let long = 1 << 40;
+    let graph = |dims: &[i64]| {
+        let graph = Graph::new(21).input("x", FLOAT, &[1]).output("y", FLOAT);
+        graph.constant("empty", FLOAT, dims, &[]).constant("other", FLOAT, &[1, long, 0], &[])
+    };
+    let slice = graph(&[long, 0]).ints("at", &[1.0]).ints("end", &[2.0]);
+    for (graph, expected) in [
+        // The places along an axis would be listed.
+        (
+            slice.node("Slice", &["empty", "at", "end", "at"], &["y"], &[]),
+            "(Slice): 1099511627776 elements of constants",
+        ),
+        // The strides would be computed.
+        (
+            graph(&[0, long, long]).node("Transpose", &["empty"], &["y"], &[]),
+            "[0, 1099511627776, 1099511627776] are too",
+        ),
+        // The elements of the result would be counted.
+        (graph(&[long, 1, 0]).node("Add", &["empty", "other"], &["y"], &[]), "(Add)"),
+    ] {
+        let error = graph.error(&[&[0.0]]).to_string();
+        assert!(error.contains(expected), "{error}");
+    }
+}
+
+#[test]
+fn values_that_cannot_be_counted_are_refused() {
+    let long = f64::from(1 << 30) * 1024.0;
+    let graph = || Graph::new(21).input("x", FLOAT, &[1]).output("y", FLOAT).ints("shape", &[long, long]);
+    let wide = || graph().node("Expand", &["x", "shape"], &["wide"], &[]);
+    for graph in [
+        wide().node("LayerNormalization", &["wide", "x"], &["y"], &[]),
+        wide().node("Flatten", &["wide"], &["y"], &[("axis", Value::Int(0))]),
+        wide().node("Softmax", &["wide"], &["y"], &[]),
+    ] {
+        let error = graph.error(&[&[0.0]]).to_string();
+        assert!(error.contains("(Expand): ") && error.contains("has more elements than can be counted"), "{error}");
+    }
+}
+
+#[test]
 fn an_axis_given_twice_is_refused() {
     let x = || Graph::new(21).input("x", FLOAT, &[2, 3]).output("y", FLOAT).ints("axes", &[1.0, -1.0]);
     let sizes = x().ints("sizes", &[2.0, 7.0]);
