@@ -14,6 +14,7 @@ const SHARED: &str = "shared/";
 
 /// Name and text of every file, sorted by name. A macro cannot list a folder; a test checks that the list is complete.
 const SOURCES: &[(&str, &str)] = embed! {
+    "arg_reduce"
     "attention"
     "attention_grad"
     "attention_join"
@@ -81,6 +82,7 @@ const SOURCES: &[(&str, &str)] = embed! {
     "shared/group_norm_lines"
     "shared/math"
     "shared/mean"
+    "shared/order"
     "shared/outputs"
     "shared/pool"
     "shared/product"

@@ -124,6 +124,10 @@ misuses! {
     "sum" ["axis 2"] |x| x.a.variance_over(&[2], 0);
     "variance" ["3", "f32[3]"] |x| x.v.variance(3);
     "variance" ["1", "f32[2, 3]"] |x| x.a.variance_over(&[], 1);
+    "argmax" ["axis 2", "f32[2, 3]"] |x| x.a.argmax(2);
+    "argmax" ["u32[4]"] |x| x.u.argmax(0);
+    "argmin" ["axis 3", "f32[2, 3]"] |x| x.a.argmin(3);
+    "argmin" ["u32[4]"] |x| x.u.argmin(0);
     "softmax" ["axis 2", "f32[2, 3]"] |x| x.a.softmax(2);
     "softmax" ["u32[4]"] |x| x.u.softmax(0);
     "log_softmax" ["axis 5"] |x| x.a.log_softmax(5);

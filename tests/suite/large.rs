@@ -17,6 +17,8 @@ const ELEMENTS: usize = 17_000_001;
 
 pub(crate) fn collect(trials: &mut Vec<Trial>) {
     trials.push(gpu_trial("large::elementwise", elementwise));
+    trials.push(Trial::test("large::cpu::indices", || indices(&Device::cpu())));
+    trials.push(gpu_trial("large::indices", indices));
     trials.push(gpu_trial("large::updated", updated));
     trials.push(gpu_trial("large::joined", joined));
     trials.push(gpu_trial("large::convolution", convolution));
@@ -40,6 +42,19 @@ fn elementwise(device: &Device) -> Result<(), Failed> {
     }
     // Nor was anything in between skipped.
     assert!(y.iter().enumerate().all(|(i, &y)| y == value(i) * 0.5 + 1.0));
+    Ok(())
+}
+
+/// The indices of extrema that no f32 can hold.
+fn indices(device: &Device) -> Result<(), Failed> {
+    const PLACE: usize = (1 << 24) + 1;
+    let mut x = vec![0.0; PLACE + 2];
+    x[PLACE] = 1.0;
+    let x = Tape::new(device).input(&Tensor::from_slice(device, [x.len()], &x)?);
+    for y in [x.argmax(0), (-&x).argmin(0)] {
+        assert_eq!(y.to_tensor()?.to_u32_vec()?, [u32::try_from(PLACE)?]);
+    }
+    assert_eq!(x.argmin(0).to_tensor()?.to_u32_vec()?, [0]);
     Ok(())
 }
 

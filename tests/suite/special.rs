@@ -21,6 +21,7 @@ pub(crate) fn collect(trials: &mut Vec<Trial>) {
     };
     both("nan_stays_in_its_row", nan);
     both("infinities", infinities);
+    both("the_first_extremum_of_a_line_has_its_index", extrema);
     both("sums_of_exponentials_run_past_infinities", running);
     both("nan_wins_a_window", windows);
     both("the_first_of_ties_gets_the_gradient", ties);
@@ -93,6 +94,52 @@ fn infinities(device: &Device) -> Outcome {
             let y = least.softmax(1);
             assert_eq!(y.to_vec()?[2 * columns + at], 0.0);
             assert!(y.sum_over(&[1]).to_vec()?.iter().all(|sum| (sum - 1.0).abs() < 1e-4), "{columns}");
+        }
+    }
+    Ok(())
+}
+
+/// The indices of extrema along rows and along columns, in one part and in several, as in PyTorch.
+fn extrema(device: &Device) -> Outcome {
+    // `(index, number)` of the elements that are not 0.5, then the indices of the largest and the smallest.
+    type Row<'a> = (&'a [(usize, f32)], [usize; 2]);
+    for columns in [9, 70, 20_011] {
+        let last = columns - 1;
+        let rows: [Row<'_>; 8] = [
+            (&[], [0, 0]),
+            (&[(3, 7.0), (last, 7.0), (2, -7.0), (last - 1, -7.0)], [3, 2]),
+            (&[(last, 7.0), (last - 1, -7.0)], [last, last - 1]),
+            (&[(1, INF), (5, -INF), (last, INF)], [1, 5]),
+            (&[(1, INF), (2, -INF), (6, NAN), (last, NAN)], [6, 6]),
+            (&[(0, NAN), (4, INF)], [0, 0]),
+            (&[(last, f32::from_bits(0xffc0_0000))], [last, last]),
+            (&[(2, 1e-40), (3, 1.0), (4, f32::from_bits(0x3f80_0001)), (6, -1e-40), (7, -1e-39)], [4, 7]),
+        ];
+        let filled = |numbers: &[(usize, f32)]| {
+            let mut row = vec![0.5; columns];
+            numbers.iter().for_each(|&(place, number)| row[place] = number);
+            row
+        };
+        let data: Vec<_> = rows.iter().flat_map(|(numbers, _)| filled(numbers)).collect();
+        let x = Tape::new(device).input(&Tensor::from_slice(device, [rows.len(), columns], &data)?);
+        let transposed = Tape::new(device).input(&x.t().to_tensor()?);
+        for (k, find) in [Var::argmax, Var::argmin].into_iter().enumerate() {
+            let expected: Vec<_> = rows.iter().map(|(_, places)| u32::try_from(places[k])).collect::<Result<_, _>>()?;
+            for y in [find(&x, 1), find(&x.t(), 0), find(&transposed, 0)] {
+                assert_eq!(y.to_tensor()?.to_u32_vec()?, expected, "{k} of {columns}");
+            }
+        }
+        for number in [-INF, INF, NAN] {
+            let all = Tape::new(device).input(&Tensor::full(device, [2, columns], number)?);
+            for y in [all.argmax(1), all.argmin(1)] {
+                assert_eq!(y.to_tensor()?.to_u32_vec()?, [0, 0], "{number} alone, {columns} times");
+            }
+        }
+        // Zeros of both signs are equal.
+        let zeros: Vec<_> = (0..columns).map(|i| if i % 2 == 0 { 0.0 } else { -0.0 }).collect();
+        let zeros = Tape::new(device).input(&Tensor::from_slice(device, [columns], &zeros)?);
+        for y in [zeros.argmax(0), zeros.argmin(0), (-&zeros).argmax(0)] {
+            assert_eq!(y.to_tensor()?.to_u32_vec()?, [0], "zeros");
         }
     }
     Ok(())

@@ -1,7 +1,7 @@
 //! Rearrangement of elements.
 
 use super::Ranges;
-use crate::{ErrorKind, MAX_RANK, Shape, Var};
+use crate::{ErrorKind, MAX_RANK, Var};
 
 impl Var {
     /// Stacks values along a new axis: `k` of shape `[.., ..]` → `[.., k, ..]`.
@@ -238,9 +238,4 @@ impl Var {
         let on_it = flat.reshape([outer.iter().product(), n, n + 1]).slice(2, 0..1);
         on_it.reshape(&[&outer[..], &[n]].concat()[..])
     }
-}
-
-/// The extents of a shape, without one axis.
-pub(super) fn without(shape: Shape, axis: usize) -> Vec<usize> {
-    [&shape.dims()[..axis], &shape.dims()[axis + 1..]].concat()
 }

@@ -6,7 +6,7 @@
 //! | file | functions |
 //! |---|---|
 //! | `arrange.rs` | `stack`, `split`, `chunk`, `squeeze`, `unsqueeze`, `transpose`, `at`, `roll`, `tile`, `repeat_interleave`, `diagonal` |
-//! | `pick.rs` | `index_select`, `one_hot`, `masked_fill`, `tril`, `triu`, `argmax`, `argmin` |
+//! | `pick.rs` | `index_select`, `one_hot`, `masked_fill`, `tril`, `triu` |
 //! | `norm.rs` | `norm`, `norm_over`, `variance`, `std` |
 //! | `numeric.rs` | `logsumexp`, `cumprod`, `all`, `any`, `random_normal` |
 //! | `einsum.rs` | `einsum` |

@@ -1,6 +1,5 @@
 //! Selection of elements, by index and by condition.
 
-use super::arrange::without;
 use crate::{ErrorKind, Var};
 
 impl Var {
@@ -94,35 +93,5 @@ impl Var {
         let diagonal = tape.iota([rows, 1], 0) + self.constant(diagonal as f64);
         let place = tape.iota([1, columns], 1);
         keeps(&place, &diagonal).where_cond(self, &self.constant(0.0))
-    }
-
-    /// The index of the largest element along an axis, which is removed: `u32`. Of several largest elements, the first;
-    /// NaN counts as the largest. Has no gradient.
-    ///
-    /// Errors: in single precision, an axis of more than 2²⁴ elements.
-    #[must_use]
-    #[track_caller]
-    pub fn argmax(&self, axis: usize) -> Self {
-        self.arg_extremum(axis, true)
-    }
-
-    /// The index of the smallest element along an axis, like [`argmax`](Self::argmax); NaN counts as the smallest.
-    #[must_use]
-    #[track_caller]
-    pub fn argmin(&self, axis: usize) -> Self {
-        self.arg_extremum(axis, false)
-    }
-
-    #[track_caller]
-    fn arg_extremum(&self, axis: usize, largest: bool) -> Self {
-        let x = self.detach();
-        let extremum = if largest { x.max_keep(&[axis]) } else { x.min_keep(&[axis]) };
-        let attains = x.eq(&extremum).maximum(&x.ne(&x));
-        let places = self.tape().iota(self.shape(), axis);
-        // Above every index.
-        let far = self.constant(f64::from(u32::MAX));
-        let first = attains.where_cond(&places, &far).min_keep(&[axis]);
-        let shape = self.shape();
-        first.reshape(&if axis < shape.rank() { without(shape, axis) } else { Vec::new() }[..]).to_index()
     }
 }

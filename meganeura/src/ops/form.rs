@@ -180,7 +180,7 @@ impl Form {
 }
 
 /// Operators with boolean results.
-const CONDITIONS: [&str; 6] = ["Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual", "Not"];
+const CONDITIONS: [&str; 7] = ["Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual", "Not", "IsNaN"];
 
 /// A value for each result of an operation, `None` for those without an ONNX form.
 pub type Results = Vec<Option<Value>>;

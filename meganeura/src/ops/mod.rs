@@ -11,6 +11,7 @@
 //! | `View` | another way to read the same memory; costs nothing | reshape, permute, expand, slice |
 //! | `Kernel` | has kernels of its own | matmul, conv2d, group_norm |
 
+mod arg_reduce;
 mod attention;
 mod cast;
 mod concat;
@@ -317,6 +318,7 @@ macro_rules! ops {
 
 ops! {
     reduce::Reduce,
+    arg_reduce::ArgReduce,
     matmul::Matmul,
     conv2d::Conv2d,
     conv2d::Conv2dGradInput,

@@ -1,11 +1,12 @@
 //! Reductions over any axes: sum, maximum and minimum; and the mean made of them.
 
-mod forms;
+pub(super) mod forms;
 
 use std::ops::Range;
 
 use pulp::{Simd, WithSimd};
 
+use self::forms::Reduction;
 use super::{Bf16, Innermost, Kernel, Primitive, Stores};
 use crate::kernel::launch::{Argument, Caps, Variant};
 use crate::kernel::native::{self, Cascade, OutView, Real, Scratch, View, by_halves};
@@ -225,7 +226,8 @@ impl Kernel for Reduce {
     }
 
     fn variants(&self, x: &[Argument], _: &[TensorType], caps: &Caps) -> Vec<Variant> {
-        forms::variants(self.name(), &x[0], &self.axes, caps)
+        let reduction = Reduction { kernel: "reduce", op: self.name(), words: 1, stores: true };
+        forms::variants(reduction, &x[0], &self.axes, caps)
     }
 }
 

@@ -3,7 +3,7 @@
 // Defines: LEN, INNER
 //          DESCENDING  1 for descending order, else 0
 
-#include "shared/float"
+#include "shared/order"
 
 const LEN: u32 = ${LEN};
 const INNER: u32 = ${INNER};
@@ -16,9 +16,7 @@ fn place(line: u32, k: u32) -> u32 {
 /// A key whose order, as an integer, is that of the numbers, or with DESCENDING the reverse. NaN counts as the largest
 /// number, and zeros of both signs are equal.
 fn key_of(value: f32) -> u32 {
-    let bits = select(bitcast<u32>(value), 0u, is_zero(value));
-    let ordered = select(bits | 0x80000000u, ~bits, bits >= 0x80000000u);
-    let key = select(ordered, 0xffffffffu, is_nan(value));
+    let key = select(order_of(value), 0xffffffffu, is_nan(value));
 #if DESCENDING == 1
     return ~key;
 #else

@@ -1,4 +1,4 @@
-//! The launches of a reduction on a GPU: the forms, and the choice for each shape.
+//! The launches of a reduction on a GPU, to numbers or to indices: the forms, and the choice for each shape.
 //!
 //! | results are adjacent | elements of each | results | form |
 //! |---|---|---|---|
@@ -19,6 +19,18 @@ use crate::kernel::gemm::sum_parts;
 use crate::kernel::launch::{Argument, Binding, Caps, Channels, LINE, Launch, Variant, define, tree};
 use crate::kernel::offset::offset;
 use crate::ops::segments::Segments;
+
+/// The kernel of a reduction.
+#[derive(Clone, Copy)]
+pub(in crate::ops) struct Reduction {
+    pub(in crate::ops) kernel: &'static str,
+    /// What the kernel computes: its define `OP`.
+    pub(in crate::ops) op: &'static str,
+    /// Words of scratch memory for the result of a part.
+    pub(in crate::ops) words: usize,
+    /// `true` if the kernel stores results through `shared/epilogue`.
+    pub(in crate::ops) stores: bool,
+}
 
 /// The layouts of a reduction's results and of the elements of each, and their numbers.
 struct Extents {
@@ -80,26 +92,30 @@ impl Form {
         self != Self::TallColumns || Segments::TALL.fits(caps)
     }
 
-    fn variant(self, op: &'static str, extents: &Extents) -> Variant {
+    fn variant(self, reduction: Reduction, extents: &Extents) -> Variant {
         let &Extents { kept, reduced, outs, len } = extents;
         let segments = self.segments(outs, len);
         let places = (offset(&kept, "o"), offset(&reduced, "r"));
         let (input, output) = (Binding::Input(0), Binding::Output(0));
         if !matches!(self, Self::SplitRows | Self::SplitColumns) {
-            let launch = launch(op, segments, (outs, len, 1), places, [input, output]);
+            let launch = launch(reduction, segments, (outs, len, 1), places, [input, output]);
             return Variant { name: self.name(), launches: vec![launch], scratch: Vec::new() };
         }
         let parts = segments.parts(outs, len, true);
-        let first = launch(op, segments, (outs, len, parts), places, [input, Binding::Scratch(0)]);
+        let first = launch(reduction, segments, (outs, len, parts), places, [input, Binding::Scratch(0)]);
         let segments = if parts < 8 { Segments::SERIAL } else { Segments::columns(outs) };
         let places = ("o".into(), format!("r * {outs}u"));
-        let second = launch(op, segments, (outs, parts, 1), places, [Binding::Scratch(0), output]);
-        Variant { name: self.name(), launches: vec![first, second], scratch: vec![parts.saturating_mul(outs)] }
+        let second = launch(reduction, segments, (outs, parts, 1), places, [Binding::Scratch(0), output]);
+        Variant {
+            name: self.name(),
+            launches: vec![first, second],
+            scratch: vec![parts.saturating_mul(outs).saturating_mul(reduction.words)],
+        }
     }
 }
 
 fn launch(
-    op: &'static str,
+    reduction: Reduction,
     segments: Segments,
     (outs, len, parts): (usize, usize, usize),
     (base, step): (String, String),
@@ -114,8 +130,10 @@ fn launch(
         4..=64 => "run",
         _ => "stretches",
     };
-    defines.extend(define![OP: op, FOLD: fold, OUTS: outs, LEN: len, BASE: base, STEP: step, FROM: from, TO: to]);
-    let mut launch = Launch::new("reduce", defines, (0, 0), parts.saturating_mul(segments.blocks(outs)));
+    defines.extend(
+        define![OP: reduction.op, FOLD: fold, OUTS: outs, LEN: len, BASE: base, STEP: step, FROM: from, TO: to],
+    );
+    let mut launch = Launch::new(reduction.kernel, defines, (0, 0), parts.saturating_mul(segments.blocks(outs)));
     // Four elements at a time, then up to three single ones; sixteen times four are a run, sixteen runs a stretch.
     let steps = segments.loops(len.div_ceil(4), parts, 1);
     launch = launch.loops(steps.saturating_add(steps / 16 + steps / 256).saturating_add(7));
@@ -123,19 +141,19 @@ fn launch(
     if from == "operand" {
         launch = launch.loads_through_prologue(0);
     }
-    if to == "result" { launch.stores_through_epilogue() } else { launch }
+    if to == "result" && reduction.stores { launch.stores_through_epilogue() } else { launch }
 }
 
 /// All forms, best first.
-pub(super) fn variants(op: &'static str, x: &Argument, axes: &[usize], caps: &Caps) -> Vec<Variant> {
+pub(in crate::ops) fn variants(reduction: Reduction, x: &Argument, axes: &[usize], caps: &Caps) -> Vec<Variant> {
     let (kept, reduced) = x.layout.split(axes);
     let (kept, reduced) = (kept.collapse(), reduced.collapse());
     let (outs, len) = (kept.shape().elements(), reduced.shape().elements());
     let extents = Extents { kept, reduced, outs, len };
     let best = Form::best(&extents, caps);
     let rest = Form::ALL.into_iter().filter(|form| *form != best && form.fits(caps));
-    let forms = std::iter::once(best).chain(rest).map(|form| form.variant(op, &extents));
-    lines(op, x, &extents).into_iter().chain(forms).collect()
+    let forms = std::iter::once(best).chain(rest).map(|form| form.variant(reduction, &extents));
+    lines(reduction.op, x, &extents).into_iter().chain(forms).collect()
 }
 
 /// Sums of the channels of images that are stored in lines, over all pixels; in parts first.
@@ -169,9 +187,11 @@ mod tests {
     use super::*;
     use crate::{DType, Shape, TensorType};
 
+    const SUM: Reduction = Reduction { kernel: "reduce", op: "sum", words: 1, stores: true };
+
     fn best(shape: &[usize], axes: &[usize], caps: &Caps) -> Variant {
         let ty = TensorType::new(DType::F32, Shape::new(shape));
-        variants("sum", &Argument::contiguous(ty), axes, caps).swap_remove(0)
+        variants(SUM, &Argument::contiguous(ty), axes, caps).swap_remove(0)
     }
 
     #[test]
