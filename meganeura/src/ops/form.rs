@@ -3,6 +3,7 @@
 //! [`Primitive::onnx`](super::Primitive::onnx) appends an operation's nodes to a [`Form`]. The encoder of the form
 //! names its values.
 
+use crate::graph::Exact;
 use crate::{DType, Shape, TensorType};
 
 /// A value of a [`Form`], by number.
@@ -48,8 +49,8 @@ pub struct Node {
 pub enum Constant {
     /// Integers: extents, axes, indices.
     Ints(Shape, Vec<i64>),
-    /// Floats of a type.
-    Floats(TensorType, Vec<f64>),
+    /// Floats of a type, compared by their bits.
+    Floats(TensorType, Vec<Exact>),
 }
 
 /// Nodes in topological order, operands first.
@@ -132,7 +133,7 @@ impl Form {
 
     /// Floats of a type, in row-major order.
     pub(crate) fn floats(&mut self, ty: TensorType, numbers: Vec<f64>) -> Value {
-        self.constant(Constant::Floats(ty, numbers))
+        self.constant(Constant::Floats(ty, numbers.into_iter().map(Exact).collect()))
     }
 
     /// One float of a type, of rank 0.
@@ -168,7 +169,7 @@ impl Form {
     pub(crate) fn number(&self, x: Value) -> Option<f64> {
         let (_, constant) = self.constants.iter().rev().find(|(value, _)| *value == x)?;
         match constant {
-            Constant::Floats(_, numbers) if numbers.len() == 1 => Some(numbers[0]),
+            Constant::Floats(_, numbers) if numbers.len() == 1 => Some(numbers[0].0),
             _ => None,
         }
     }

@@ -101,6 +101,8 @@ fn uneven_batches() -> Outcome {
     let depends: fn(&Var) -> Var = |x| if x.shape()[0] % 2 == 0 { x.exp() } else { x.sin() };
     let error = of_batch(depends).expect_err("it does something else");
     assert!(error.to_string().contains("the computation depends on the size of the batch"), "{error}");
+    // NaN is the same constant for every size.
+    of_batch(|x| x.masked_fill(&x.lt(&(x * 2.0)), f64::NAN))?;
     let error = Export::new().batch("N").record(&device, ([4, 3], [2]), |(a, b)| (a.exp(), b.exp()));
     assert!(error.expect_err("two sizes").to_string().contains("the first axis of every input must be the batch `N`"));
     // The batch may be an axis other than the first, or a factor of an axis.
