@@ -64,6 +64,8 @@ pub(crate) enum Source {
     Const(Exact),
     /// An operation on other values.
     Op(Op),
+    /// The operand, stored anew in a format of its own. Only the graphs of plans have this.
+    Converted,
 }
 
 /// The operands of a node. Few nodes have more than four.
@@ -154,6 +156,7 @@ impl fmt::Display for Node {
             Source::Host(k) => write!(f, "host {k}")?,
             Source::Const(Exact(value)) => write!(f, "const {value}")?,
             Source::Op(op) => write!(f, "{op}({})", inputs.join(", "))?,
+            Source::Converted => write!(f, "convert({})", inputs.join(", "))?,
         }
         write!(f, " : {}", types.join(", "))
     }

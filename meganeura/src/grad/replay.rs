@@ -50,7 +50,7 @@ impl Sweep<'_> {
         let is_number = self.tape.with_graph(|graph| match graph.maker(value).source {
             Source::Const(_) => true,
             Source::Host(_) => graph.ty(value).dtype.is_float(),
-            Source::Leaf(_) | Source::Op(_) => false,
+            Source::Leaf(_) | Source::Op(_) | Source::Converted => false,
         });
         if is_number { value } else { self.tape.after(value, awaited, self.tape.origin_of(node)) }
     }

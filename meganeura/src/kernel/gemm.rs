@@ -7,7 +7,7 @@ mod tilings;
 pub use bf16::{Lines, multiplies_bf16};
 pub use tilings::busy;
 
-use super::launch::{Binding, Caps, Kind, LINE, Launch, Variant, define};
+use super::launch::{Access, Binding, Caps, Kind, LINE, Launch, Variant, define};
 use super::offset::offset;
 use crate::Layout;
 
@@ -277,13 +277,13 @@ impl Choice {
         let Tiling { units, blocks, depth, .. } = self.tiling;
         let Traits { name, can_be_plain, defines: of_units, .. } = units.traits();
         let [rows, columns] = self.tiling.extent();
-        let (mut bindings, mut plain) = (operands.to_vec(), false);
+        let (mut bindings, mut access) = (operands.to_vec(), Access::Elements);
         defines.extend(define![UNITS: name, FM: blocks[0], FN: blocks[1], PARTS: self.parts]);
         defines.extend(of_units(self));
         if can_be_plain {
             let whole = product.beside && product.m.is_multiple_of(rows) && product.n.is_multiple_of(columns);
             match sums {
-                Sums::Whole if whole => plain = true,
+                Sums::Whole if whole => access = Access::ElementsOrPlain,
                 Sums::Scratch(_) if whole => defines.extend(define![PLAIN: "parts"]),
                 _ => defines.extend(define![PLAIN: "none"]),
             }
@@ -297,7 +297,7 @@ impl Choice {
             Sums::Whole => {
                 launch.bindings = bindings;
                 launch.defines.extend(define![SUMS: "whole"]);
-                Launch { plain, ..launch.stores_through_epilogue() }
+                Launch { access, ..launch.stores_through_epilogue() }
             }
             Sums::Scratch(at) => {
                 launch.defines.extend(define![SUMS: "parts", SUMS_AT: bindings.len()]);
@@ -410,7 +410,8 @@ pub fn sum_parts_at(parts: usize, elements: usize, scratch: usize, order: &Parts
     let defines = define![WG: wg, PARTS: parts, PART: part, LEN: elements, TAPS: taps, AT: at];
     let launch = Launch::new("sum_parts", defines, (0, 1), elements.div_ceil(wg)).loops(parts + 1);
     let bindings = vec![Binding::Scratch(scratch), Binding::Output(0)];
-    Launch { bindings, rows, ..launch }.stores_through_epilogue()
+    let access = if rows { Access::ElementsOrLines } else { Access::Elements };
+    Launch { bindings, access, ..launch }.stores_through_epilogue()
 }
 
 /// `true` if [`sum_parts_at`] can also store its result by lines.
@@ -422,7 +423,7 @@ pub fn sums_rows(taps: usize, elements: usize) -> bool {
 /// [`sum_parts`] where result 0 is stored in lines, and parts have its order.
 #[must_use]
 pub fn sum_parts_by_lines(parts: usize, elements: usize, scratch: usize) -> Launch {
-    let mut launch = Launch { rows: false, ..sum_parts(parts, elements, scratch).by_lines() };
+    let mut launch = sum_parts(parts, elements, scratch).by_lines();
     launch.defines.extend(define![LINES: 1]);
     launch.workgroups = (elements / LINE).div_ceil(256);
     launch

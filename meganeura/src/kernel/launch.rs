@@ -1,14 +1,15 @@
 //! Launches of kernels on a GPU as data, what they depend on, and WGSL literals.
 
-use crate::{Layout, Shape, TensorType};
+pub use super::format::{Channels, Format, LINE};
+use crate::{Layout, TensorType};
 
 /// An operand's type, layout and format, on which the choice of launches depends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Argument {
     /// Element type and shape.
     pub ty: TensorType,
-    /// The layout; contiguous unless the kernel reads strided operands. For an elementwise program on bf16, which
-    /// indexes elements in memory order, it is that of `[pixels, channels]`.
+    /// The layout; contiguous unless the kernel reads strided operands. For an elementwise program that counts elements
+    /// as bf16 counts them, that of [`Format::in_memory`].
     pub layout: Layout,
     /// The format of its elements in memory.
     pub format: Format,
@@ -19,117 +20,6 @@ impl Argument {
     #[must_use]
     pub fn contiguous(ty: TensorType) -> Self {
         Self { ty, layout: Layout::contiguous(ty.shape), format: Format::Full }
-    }
-}
-
-/// The format of a tensor's elements in memory.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
-pub enum Format {
-    /// Words of 32 bits, in the order of the API, as users see them.
-    #[default]
-    Full,
-    /// bf16, the upper 16 bits of an `f32`: two in a word, with channels innermost.
-    Bf16(Channels),
-}
-
-impl Format {
-    /// The channels of bf16; `None` for other formats.
-    #[must_use]
-    pub fn channels(self) -> Option<Channels> {
-        match self {
-            Self::Full => None,
-            Self::Bf16(channels) => Some(channels),
-        }
-    }
-}
-
-/// The channels of a tensor `[N, C, …]` whose memory is `[N, …, C]`.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct Channels {
-    /// The number of channels, a multiple of [`LINE`].
-    pub channels: usize,
-    /// Elements of a channel of one image.
-    pub pixels: usize,
-}
-
-/// Elements that are read and written together in [`Format::Bf16`]: neighbouring channels, 16 bytes.
-pub const LINE: usize = 8;
-
-/// `true` if a matrix, or a batch of them, lies in lines: elements are adjacent along one of its last two axes, and
-/// that axis' extent, the offset and all other strides are multiples of a line.
-#[must_use]
-pub fn lies_in_lines(layout: &Layout) -> bool {
-    let shape = layout.shape();
-    let (dims, strides) = (shape.dims(), layout.strides());
-    let [.., down, across] = *strides else { return false };
-    let along = if across == 1 { dims.len() - 1 } else { dims.len() - 2 };
-    let is_whole = |(axis, stride): (usize, &usize)| axis == along || stride.is_multiple_of(LINE);
-    (across == 1 || down == 1)
-        && dims[along].is_multiple_of(LINE)
-        && layout.offset().is_multiple_of(LINE)
-        && strides.iter().enumerate().all(is_whole)
-}
-
-impl Channels {
-    /// The channels of elements in the order of the API: a line is any eight neighbours, and a tensor has whole lines.
-    pub const ROWS: Self = Self { channels: LINE, pixels: 1 };
-
-    /// The channels of images `[N, C, H, W]` of more than one pixel. `None` for other shapes, or if `C` is not a
-    /// multiple of [`LINE`].
-    #[must_use]
-    pub fn of(shape: Shape) -> Option<Self> {
-        let &[_, channels, h, w] = shape.dims() else { return None };
-        (channels.is_multiple_of(LINE) && channels > 0 && h * w > 1).then_some(Self { channels, pixels: h * w })
-    }
-
-    /// The layout of `shape`, a reshape of `[N, C, …]`, over memory with channels innermost; `None` if no strides
-    /// express it.
-    #[must_use]
-    pub fn layout(self, shape: Shape) -> Option<Layout> {
-        let Self { channels, pixels } = self;
-        if pixels == 1 {
-            return Some(Layout::contiguous(shape));
-        }
-        let images = shape.elements() / (channels * pixels);
-        // From the last axis on: each is of pixels, of channels or of images.
-        let mut parts = [(pixels, channels), (channels, 1), (images, channels * pixels)].into_iter();
-        let (mut left, mut stride) = parts.next()?;
-        let mut strides = vec![0; shape.rank()];
-        for (axis, &extent) in shape.dims().iter().enumerate().rev().filter(|(_, extent)| **extent > 1) {
-            while left == 1 {
-                (left, stride) = parts.next()?;
-            }
-            strides[axis] = stride;
-            (left, stride) = (left.is_multiple_of(extent).then_some(left / extent)?, stride * extent);
-        }
-        Some(Layout::strided(shape, &strides))
-    }
-
-    /// A WGSL expression for the number, in the order of the API, of the element at `place` in memory, a variable of
-    /// type `u32`.
-    #[must_use]
-    pub fn element(self, place: &str) -> String {
-        let Self { channels, pixels } = self;
-        if pixels == 1 {
-            return place.to_owned();
-        }
-        let image = channels * pixels;
-        format!("{place} / {image}u * {image}u + {place} % {channels}u * {pixels}u + {place} % {image}u / {channels}u")
-    }
-
-    /// WGSL expressions for the line that begins at `place`: its first channel, counted through all images, and its
-    /// pixel.
-    #[must_use]
-    pub fn of_line(self, place: &str) -> [String; 2] {
-        let Self { channels, pixels } = self;
-        if pixels == 1 {
-            return [place.to_owned(), "0u".to_owned()];
-        }
-        let image = channels * pixels;
-        [
-            format!("{place} / {image}u * {channels}u + {place} % {channels}u"),
-            format!("{place} % {image}u / {channels}u"),
-        ]
     }
 }
 
@@ -283,15 +173,24 @@ pub struct Launch {
     pub loads: Option<usize>,
     /// `true` if the kernel stores result 0 through `store`, whose body the plan writes.
     pub stores: bool,
-    /// `true` if the kernel can store result 0 faster when nothing is fused into `store`. It takes the define `PLAIN`:
+    /// The elements that it loads and stores at a time through these functions.
+    pub access: Access,
+}
+
+/// The number of elements that a kernel loads and stores at a time through functions that the plan writes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Access {
+    /// One, through `load` and `store` of `shared/prologue` and `shared/epilogue`.
+    #[default]
+    Elements,
+    /// One; or any, directly, if nothing is fused into `store`, which is faster. The kernel takes the define `PLAIN`:
     /// the name of the result's binding, or `none`.
-    pub plain: bool,
-    /// `true` if the kernel can also store result 0 by lines, in the order of the API. It then takes the define `ROWS`,
-    /// and includes `shared/epilogue_lines`.
-    pub rows: bool,
-    /// `true` if the kernel loads and stores eight neighbours at a time, through `load_line` and `store_line` of
-    /// `shared/prologue_lines` and `shared/epilogue_lines`.
-    pub lines: bool,
+    ElementsOrPlain,
+    /// One; or a line in the order of the API, if the result is bf16. The kernel then takes the define `ROWS`, and
+    /// includes `shared/epilogue_lines`.
+    ElementsOrLines,
+    /// Eight neighbours, through `load_line` and `store_line` of `shared/prologue_lines` and `shared/epilogue_lines`.
+    Lines,
 }
 
 impl Launch {
@@ -304,8 +203,8 @@ impl Launch {
         workgroups: usize,
     ) -> Self {
         let bindings = (0..inputs).map(Binding::Input).chain((0..outputs).map(Binding::Output)).collect();
-        let (loops, loads, [stores, plain, rows, lines]) = (0, None, [false; 4]);
-        Self { kernel, defines, bindings, workgroups, loops, loads, stores, plain, rows, lines }
+        let access = Access::Elements;
+        Self { kernel, defines, bindings, workgroups, loops: 0, loads: None, stores: false, access }
     }
 
     /// The kernel has loops, of at most so many iterations of an invocation.
@@ -329,7 +228,7 @@ impl Launch {
     /// `shared/epilogue_lines` instead. Elements are counted in the order of memory, with channels innermost.
     #[must_use]
     pub fn by_lines(mut self) -> Self {
-        self.lines = true;
+        self.access = Access::Lines;
         self
     }
 
@@ -409,24 +308,6 @@ pub fn literal(value: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Shape;
-
-    #[test]
-    fn channels_lie_innermost() {
-        let channels = Channels { channels: 8, pixels: 15 };
-        let strides = |dims: &[usize]| channels.layout(Shape::new(dims)).map(|layout| layout.strides().to_vec());
-        assert_eq!(strides(&[2, 8, 3, 5]), Some(vec![120, 1, 40, 8]));
-        assert_eq!(strides(&[2, 2, 4, 15]), Some(vec![120, 4, 1, 8]));
-        assert_eq!(strides(&[2, 1, 8, 1, 15]), Some(vec![120, 0, 1, 0, 8]));
-        assert_eq!(strides(&[2, 120]), None);
-        assert_eq!(strides(&[16, 15]), None);
-        let element = |place: usize| {
-            let [n, s, c] = [place / 120, place % 120 / 8, place % 8];
-            n * 120 + c * 15 + s
-        };
-        let layout = channels.layout(Shape::from([2, 8, 3, 5])).expect("strides say it");
-        assert!((0..240).all(|place| layout.at(element(place)) == place));
-    }
 
     #[test]
     fn literals_round_trip() {

@@ -2,6 +2,7 @@
 //!
 //! Operations stand on this, and executors run it; it knows neither.
 
+pub mod format;
 pub mod gemm;
 pub mod launch;
 pub mod native;

@@ -1,6 +1,6 @@
 //! The places of elements in memory, as WGSL expressions of type `u32`.
 
-use super::launch::{Channels, LINE};
+use super::format::{Format, LINE};
 use crate::Layout;
 
 /// An axis with a nonzero stride. The coordinate of element `index` on it is `index / below % extent`.
@@ -68,11 +68,11 @@ impl Places {
     /// The places in a layout of the line that begins with channel `c` of pixel `s`, in variables of these names, where
     /// `c` is counted through all images.
     #[must_use]
-    pub fn new(layout: &Layout, channels: Channels, c: &str, s: &str) -> Self {
+    pub fn new(layout: &Layout, format: Format, c: &str, s: &str) -> Self {
         let (axes, begin) = axes(layout);
-        let terms: Option<Vec<_>> = axes.iter().map(|axis| Term::new(axis, channels.pixels, c, s)).collect();
+        let terms: Option<Vec<_>> = axes.iter().map(|axis| Term::new(axis, format.pixels(), c, s)).collect();
         let Some(terms) = terms else {
-            let of = |e| format!("(({c} + {e}u) * {}u + {s})", channels.pixels);
+            let of = |e| format!("(({c} + {e}u) * {}u + {s})", format.pixels());
             return Self::Each(std::array::from_fn(|e| offset(layout, &of(e))));
         };
         let aligned = begin.is_multiple_of(4) && terms.iter().all(|term| term.aligned);
@@ -134,6 +134,7 @@ impl Term {
 mod tests {
     use super::*;
     use crate::Shape;
+    use crate::kernel::format::Channels;
 
     #[test]
     fn offsets_are_spelled_short() {
@@ -198,7 +199,7 @@ mod tests {
 
     /// Checks the places of all lines against the layout.
     fn check(layout: &Layout, channels: Channels) -> Places {
-        let places = Places::new(layout, channels, "c", "s");
+        let places = Places::new(layout, Format::ChannelsLast(channels), "c", "s");
         let lines = layout.shape().elements() / (LINE * channels.pixels);
         for (c, s) in (0..lines).flat_map(|line| (0..channels.pixels).map(move |s| (LINE * line, s))) {
             for e in 0..LINE {

@@ -244,6 +244,7 @@ impl Recorded {
                     // A seed, for random numbers, which have no ONNX form.
                     HostWord::Word(_) => vec![None],
                 },
+                Source::Converted => vec![values[node.inputs[0].index()]],
                 Source::Op(op) => {
                     let operands = operands(&graph, &node.inputs, &values);
                     let written = operands.and_then(|operands| op.onnx(&operands, &node.types, &mut form));

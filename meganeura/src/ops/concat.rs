@@ -121,7 +121,9 @@ impl Kernel for Concat {
     }
 
     fn parts(&self, x: &[Shape], format: Format) -> Option<Vec<Layout>> {
-        let Format::Bf16(_) = format else { return Some(parts(x, self.axis)) };
+        if !format.is_bf16() {
+            return Some(parts(x, self.axis));
+        }
         // For each pixel, the channels of one operand after those of the other.
         let pixels: Vec<_> = x.iter().map(|x| Shape::from([x.elements() / x[1], x[1]])).collect();
         Some(parts(&pixels, 1))

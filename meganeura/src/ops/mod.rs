@@ -71,7 +71,7 @@ pub(crate) use view::View;
 pub use self::conv2d::{Conv2dOptions, ConvTranspose2dOptions};
 
 use crate::graph::Types;
-use crate::kernel::launch::{Argument, Caps, Channels, Format, LINE, Variant};
+use crate::kernel::launch::{Argument, Caps, Format, Variant};
 use crate::kernel::native::{OutView, Real, Scratch, View as Operand};
 use crate::tape::Var;
 use crate::{Layout, Result, Shape, TensorType};
@@ -209,12 +209,12 @@ pub(crate) enum Innermost {
 }
 
 impl Innermost {
-    /// The order of the elements of a tensor as bf16, if it can be stored so.
+    /// The format of a tensor as bf16, if it can be stored so.
     #[must_use]
-    pub fn order(self, shape: Shape) -> Option<Channels> {
+    pub fn format(self, shape: Shape) -> Option<Format> {
         match self {
-            Self::Channels => Channels::of(shape),
-            Self::Last => (shape.elements() > 0 && shape.elements().is_multiple_of(LINE)).then_some(Channels::ROWS),
+            Self::Channels => Format::images(shape),
+            Self::Last => Format::rows(shape),
         }
     }
 }

@@ -5,7 +5,7 @@ mod native_blocks;
 use self::native_blocks::Blocks;
 use super::segments::Segments;
 use super::{Bf16, Innermost, Kernel, Primitive, Stores};
-use crate::kernel::launch::{Argument, Binding, Caps, Format, LINE, Launch, Variant, define};
+use crate::kernel::launch::{Argument, Binding, Caps, LINE, Launch, Variant, define};
 use crate::kernel::native::{self, OutView, Real, Scratch, View};
 #[cfg(feature = "onnx")]
 use crate::ops::form::{self, Form};
@@ -252,7 +252,7 @@ impl Kernel for Softmax {
 
     fn variants(&self, x: &[Argument], _: &[TensorType], _: &Caps) -> Vec<Variant> {
         let shape = x[0].ty.shape;
-        if let Format::Bf16(_) = x[0].format {
+        if x[0].format.is_bf16() {
             let mut lines = Rows::of_lines(shape, self.axis).variant("lines", self, "lines");
             lines.launches = lines.launches.into_iter().map(Launch::by_lines).collect();
             return vec![lines];

@@ -81,7 +81,7 @@ impl Terms {
 
     /// The variants for an operand in this format, best first. The variant by invocations has the given name.
     pub(super) fn variants(self, format: Format, name: &'static str) -> Vec<Variant> {
-        if let Format::Bf16(_) = format {
+        if format.is_bf16() {
             return vec![Variant::simple("lines", self.by_lines())];
         }
         let is_long = is_long(self.extent);

@@ -29,7 +29,7 @@ impl Key {
             match source {
                 Source::Op(op) => op.name().hash(&mut hash),
                 Source::Leaf(number) | Source::Host(number) => number.hash(&mut hash),
-                Source::Const(_) => {}
+                Source::Const(_) | Source::Converted => {}
             }
             inputs.hash(&mut hash);
             types.iter().for_each(|ty| (ty.dtype, ty.shape.rank()).hash(&mut hash));
@@ -126,7 +126,7 @@ impl<'a> Excerpt<'a> {
                 let source = match source {
                     Source::Leaf(_) => Source::Leaf(number),
                     Source::Host(_) => Source::Host(number),
-                    Source::Const(_) | Source::Op(_) => unreachable!("these have no numbers"),
+                    Source::Const(_) | Source::Op(_) | Source::Converted => unreachable!("these have no numbers"),
                 };
                 (Cow::Owned(source), &[][..], &types[..])
             }

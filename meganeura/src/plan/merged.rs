@@ -3,7 +3,7 @@
 use super::pointwise::{Element, Input, Program, Wgsl, eight, spell};
 use super::{KernelWork, Load, Step};
 use crate::Shape;
-use crate::kernel::launch::{Binding, Format, LINE, Launch};
+use crate::kernel::launch::{Access, Binding, Format, LINE, Launch};
 
 impl KernelWork {
     /// The number of bindings of a kernel's launch, including those of its `load` and `store`.
@@ -16,6 +16,11 @@ impl KernelWork {
     /// Writes the `load` function of a kernel's launch and the body of its `store`. The step already has their
     /// bindings.
     pub(super) fn complete(&self, step: &Step, launch: &mut Launch) {
+        if launch.access == Access::ElementsOrLines && self.store.as_ref().is_some_and(|store| store.order.is_bf16()) {
+            launch.defines.push(("ROWS", "1".to_owned()));
+            launch.access = Access::Lines;
+        }
+        let lines = launch.access == Access::Lines;
         if let Some(operand) = launch.loads {
             let (wgsl, body, result) = match &self.load {
                 Some(Load { program, .. }) => self.load_program(step, program, launch),
@@ -23,38 +28,33 @@ impl KernelWork {
                     let operand = self.operand(operand);
                     let (at, format) = (launch.bindings.len(), step.inputs[operand].argument.format);
                     launch.bindings.push(Binding::Input(operand));
-                    let (ty, result) = match (format, launch.lines) {
+                    let (ty, result) = match (format, lines) {
                         (Format::Full, _) => ("f32", "load_x[i]".to_owned()),
-                        (Format::Bf16(_), false) => ("u32", "bf16_at(load_x[i / 2u], i)".to_owned()),
-                        (Format::Bf16(_), true) => ("vec4<u32>", format!("eight_of(load_x[i / {LINE}u])")),
+                        (_, false) => ("u32", "bf16_at(load_x[i / 2u], i)".to_owned()),
+                        (_, true) => ("vec4<u32>", format!("eight_of(load_x[i / {LINE}u])")),
                     };
                     let declarations = format!("@group(0) @binding({at}) var<storage, read> load_x: array<{ty}>;\n");
                     (Wgsl { declarations, functions: String::new() }, String::new(), result)
                 }
             };
             let Wgsl { declarations, functions } = wgsl;
-            let head = if launch.lines { "fn load_line(i: u32) -> Eight" } else { "fn load(i: u32) -> f32" };
+            let head = if lines { "fn load_line(i: u32) -> Eight" } else { "fn load(i: u32) -> f32" };
             let function = format!("{head} {{\n{body}    return {result};\n}}");
             launch.defines.push(("LOAD", [declarations, functions, function].join("\n")));
         }
         if launch.stores {
             let plain = Program::copy(Shape::SCALAR, Input::Kernel);
             let program = self.store.as_ref().unwrap_or(&plain);
-            if launch.rows && program.order.is_some() {
-                launch.defines.push(("ROWS", "1".to_owned()));
-                launch.lines = true;
-            }
-            debug_assert_eq!(program.order.is_some(), launch.lines, "{:?}: how it stores", self.op);
+            debug_assert_eq!(program.order.is_bf16(), lines, "{:?}: how it stores", self.op);
             let results: Vec<_> = (0..program.results.len()).map(|k| self.stored(k)).collect();
-            let Wgsl { declarations, functions } =
-                program.wgsl(step, &results, "store_", launch.lines, &mut launch.bindings);
-            let epilogue = if launch.lines {
+            let Wgsl { declarations, functions } = program.wgsl(step, &results, "store_", lines, &mut launch.bindings);
+            let epilogue = if lines {
                 program.epilogue_of_lines(step, &results, "store_")
             } else {
                 program.epilogue(step, &results, "store_")
             };
             launch.defines.push(("STORE", [declarations, functions, epilogue].join("\n")));
-            if launch.plain {
+            if launch.access == Access::ElementsOrPlain {
                 let result = if self.store.is_none() { format!("store_y{}", results[0]) } else { "none".to_owned() };
                 launch.defines.push(("PLAIN", result));
             }
@@ -64,8 +64,9 @@ impl KernelWork {
     /// For the program that computes a launch's loaded operand: its declarations, its statements, and the expression
     /// for the result.
     fn load_program(&self, step: &Step, program: &Program, launch: &mut Launch) -> (Wgsl, String, String) {
-        let wgsl = program.wgsl(step, &[], "load_", launch.lines, &mut launch.bindings);
-        if launch.lines {
+        let lines = launch.access == Access::Lines;
+        let wgsl = program.wgsl(step, &[], "load_", lines, &mut launch.bindings);
+        if lines {
             let Element { reads, work, .. } = program.line(step, &[], "load_", "");
             return (wgsl, reads + &work, eight(&program.results[0], ""));
         }

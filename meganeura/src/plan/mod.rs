@@ -210,10 +210,7 @@ pub(crate) struct StorageInfo {
 
 impl StorageInfo {
     pub(crate) fn element_bytes(&self) -> usize {
-        match self.format {
-            Format::Full => self.dtype.bytes(),
-            Format::Bf16(_) => 2,
-        }
+        self.format.element_bytes(self.dtype)
     }
 
     pub(crate) fn bytes(&self) -> usize {

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use super::Step;
 use crate::graph::Exact;
-use crate::kernel::launch::{self, Binding, Channels, Format, LINE, Launch};
+use crate::kernel::launch::{self, Binding, Format, LINE, Launch};
 use crate::kernel::offset::{Places, offset};
 use crate::ops::{Pointwise, Primitive};
 use crate::{DType, Layout, Shape};
@@ -27,8 +27,8 @@ pub(crate) enum Input {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Program {
     pub(crate) shape: Shape,
-    /// The position of the channels, if elements are counted in the order of [`Format::Bf16`] instead of the API's.
-    pub(crate) order: Option<Channels>,
+    /// The format by which elements are counted: in its order, and by lines if it has lines.
+    pub(crate) order: Format,
     pub(crate) instructions: Vec<(Pointwise, Vec<Input>)>,
     /// The source of each result.
     pub(crate) results: Vec<Input>,
@@ -62,7 +62,7 @@ impl Program {
     /// The program that stores a copy of one input.
     pub(crate) fn copy(shape: Shape, from: Input) -> Self {
         let (instructions, results) = (Vec::new(), vec![from]);
-        Self { shape, order: None, instructions, results, formats: vec![Format::Full], places: vec![None] }
+        Self { shape, order: Format::Full, instructions, results, formats: vec![Format::Full], places: vec![None] }
     }
 
     fn inputs(&self) -> impl Iterator<Item = Input> + '_ {
@@ -120,11 +120,11 @@ impl Program {
             }
             let argument = &step.inputs[k].argument;
             let ty = match argument.format {
-                Format::Bf16(_) => bf16.to_owned(),
-                Format::Full if lines && self.fours(step, results, k, "").is_some() => {
+                format if format.is_bf16() => bf16.to_owned(),
+                _ if lines && self.fours(step, results, k, "").is_some() => {
                     format!("vec4<{}>", wgsl_type(argument.ty.dtype))
                 }
-                Format::Full => wgsl_type(argument.ty.dtype).to_owned(),
+                _ => wgsl_type(argument.ty.dtype).to_owned(),
             };
             declare(Binding::Input(k), "read", &format!("x{k}"), &ty);
         }
@@ -136,11 +136,11 @@ impl Program {
                 continue;
             }
             let ty = match format {
-                Format::Bf16(_) => bf16.to_owned(),
-                Format::Full if lines && self.stores_fours(k) => {
+                format if format.is_bf16() => bf16.to_owned(),
+                _ if lines && self.stores_fours(k) => {
                     format!("vec4<{}>", wgsl_type(step.outputs[result].1.dtype))
                 }
-                Format::Full => wgsl_type(step.outputs[result].1.dtype).to_owned(),
+                _ => wgsl_type(step.outputs[result].1.dtype).to_owned(),
             };
             declare(Binding::Output(result), "read_write", &format!("y{result}"), &ty);
         }
@@ -157,7 +157,7 @@ impl Program {
     /// The operands that are stored as bf16.
     fn bf16(&self, step: &Step) -> Vec<usize> {
         let mut operands = self.operands();
-        operands.retain(|&k| step.inputs[k].argument.format != Format::Full);
+        operands.retain(|&k| step.inputs[k].argument.format.is_bf16());
         operands
     }
 
@@ -168,12 +168,12 @@ impl Program {
         let index = self.index(&mut element.reads, suffix);
         for k in self.operands() {
             let name = format!("a{k}{suffix}");
-            let read = match step.inputs[k].argument.format {
-                Format::Full => self.read_full(step, results, k, prefix, &index),
-                Format::Bf16(_) => {
-                    let at = offset(&step.inputs[k].argument.layout, &format!("i{suffix}"));
-                    format!("bf16_at({prefix}x{k}[({at}) / 2u], i{suffix})")
-                }
+            let argument = &step.inputs[k].argument;
+            let read = if argument.format.is_bf16() {
+                let at = offset(&argument.layout, &format!("i{suffix}"));
+                format!("bf16_at({prefix}x{k}[({at}) / 2u], i{suffix})")
+            } else {
+                self.read_full(step, results, k, prefix, &index)
             };
             let _ = writeln!(element.reads, "    let {name} = {read};");
         }
@@ -194,8 +194,10 @@ impl Program {
     /// The variable that counts elements in the order of the API. It is declared if the program counts in another
     /// order.
     fn index(&self, statements: &mut String, suffix: &str) -> String {
-        let Some(channels) = self.order else { return format!("i{suffix}") };
-        let _ = writeln!(statements, "    let l{suffix} = {};", channels.element(&format!("i{suffix}")));
+        if !self.order.is_bf16() {
+            return format!("i{suffix}");
+        }
+        let _ = writeln!(statements, "    let l{suffix} = {};", self.order.element(&format!("i{suffix}")));
         format!("l{suffix}")
     }
 
@@ -234,9 +236,9 @@ impl Program {
             let at = offset(&step.inputs[*k].argument.layout, &format!("i{suffix}"));
             let _ = writeln!(line.reads, "    let w{k}{suffix} = {prefix}x{k}[({at}) / {LINE}u];");
         }
-        let (full, channels) = (|k: &usize| !bf16.contains(k), self.channels());
+        let full = |k: &usize| !bf16.contains(k);
         if self.operands().iter().any(full) || self.formats.contains(&Format::Full) {
-            let [c, s] = channels.of_line(&format!("i{suffix}"));
+            let [c, s] = self.order.of_line(&format!("i{suffix}"));
             let _ = writeln!(line.work, "    let c{suffix} = {c};\n    let s{suffix} = {s};");
         }
         for k in self.operands().into_iter().filter(full) {
@@ -260,7 +262,7 @@ impl Program {
             } else if *format == Format::Full {
                 for e in 0..LINE {
                     let value = spell(input, &format!("{suffix}_{e}"));
-                    let pixels = channels.pixels;
+                    let pixels = self.order.pixels();
                     let place = self.place(k, &format!("((c{suffix} + {e}u) * {pixels}u + s{suffix})"));
                     let _ = writeln!(line.writes, "    {prefix}y{result}[{place}] = {value};");
                 }
@@ -272,16 +274,11 @@ impl Program {
         line
     }
 
-    /// The order of elements in lines.
-    fn channels(&self) -> Channels {
-        self.order.expect("lines are in an order of theirs")
-    }
-
     /// The places of a line's elements in an operand that is not stored as bf16. The line starts at channel `c` (with
     /// the suffix), counted through all images, of pixel `s`.
     fn places(&self, step: &Step, k: usize, suffix: &str) -> Places {
         let layout = &step.inputs[k].argument.layout;
-        Places::new(layout, self.channels(), &format!("c{suffix}"), &format!("s{suffix}"))
+        Places::new(layout, self.order, &format!("c{suffix}"), &format!("s{suffix}"))
     }
 
     /// The place of the first four elements of a line in such an operand, if two vectors of four hold the line.
@@ -292,7 +289,7 @@ impl Program {
 
     /// `true` if the elements of a line are adjacent in `f32` as well.
     fn in_fours(&self) -> bool {
-        self.order == Some(Channels::ROWS)
+        self.order == Format::Bf16
     }
 
     /// `true` if result `k`, in `f32`, is written four elements at a time.
@@ -382,16 +379,16 @@ impl Program {
         }
         let mut bindings = Vec::new();
         let results: Vec<_> = (0..self.results.len()).collect();
-        let wgsl = self.wgsl(step, &results, "p_", self.order.is_some(), &mut bindings);
+        let wgsl = self.wgsl(step, &results, "p_", self.order.is_bf16(), &mut bindings);
         let elements = self.shape.elements();
         let (units, each) = match self.order {
-            Some(_) => (elements / LINE, 1),
-            None => (elements, if elements >= MANY { 4 } else { 1 }),
+            Format::Full => (elements, if elements >= MANY { 4 } else { 1 }),
+            Format::Bf16 | Format::ChannelsLast(_) => (elements / LINE, 1),
         };
         let (mut reads, mut writes) = (String::new(), String::new());
         for r in 0..each {
             let suffix = format!("_{r}");
-            let unit = if self.order.is_some() {
+            let unit = if self.order.is_bf16() {
                 let _ = writeln!(reads, "    let i{suffix} = unit{suffix} * {LINE}u;");
                 self.line(step, &results, "p_", &suffix)
             } else {
@@ -415,22 +412,22 @@ impl Program {
 
     /// The launch that converts a contiguous value to the other format, if the program does nothing else.
     fn conversion(&self, step: &Step) -> Option<Launch> {
-        let (Some(Channels { channels, pixels }), [Input::Operand(0)], []) =
+        let (Format::ChannelsLast(of), [Input::Operand(0)], []) =
             (self.order, &self.results[..], &self.instructions[..])
         else {
             return None;
         };
-        if pixels == 1 || self.places[0].is_some() {
+        if self.places[0].is_some() {
             return None;
         }
         let argument = &step.inputs[0].argument;
         let to = match (argument.format, self.formats[0]) {
-            (Format::Full, Format::Bf16(_)) if argument.layout.is_contiguous() => "bf16",
-            (Format::Bf16(_), Format::Full) => "full",
+            (Format::Full, Format::ChannelsLast(_)) if argument.layout.is_contiguous() => "bf16",
+            (Format::ChannelsLast(_), Format::Full) => "full",
             _ => return None,
         };
-        let images = self.shape.elements() / (channels * pixels);
-        Some(launch::conversion(to, [images, channels, pixels]))
+        let images = self.shape.elements() / of.image();
+        Some(launch::conversion(to, [images, of.channels, of.pixels]))
     }
 }
 

@@ -45,6 +45,7 @@ impl Tape {
                 Source::Const(Exact(value)) => (Look::Minor, value.to_string()),
                 Source::Op(op @ Op::View(_)) => (Look::Minor, op.name().to_owned()),
                 Source::Op(op) => (Look::Work, op.name().to_owned()),
+                Source::Converted => (Look::Minor, "convert".to_owned()),
             };
             let lines = std::iter::once(name).chain(node.types.iter().map(ToString::to_string));
             dot.node(&format!("n{number}"), look, &lines.collect::<Vec<_>>());

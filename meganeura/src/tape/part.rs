@@ -67,7 +67,7 @@ impl Recording {
                         part.words.extend(*at..*at + words.len());
                         Some(first)
                     }
-                    Source::Const(_) | Source::Op(_) => None,
+                    Source::Const(_) | Source::Op(_) | Source::Converted => None,
                 };
                 part.excerpt.push(at, number);
             }

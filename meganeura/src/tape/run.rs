@@ -102,7 +102,7 @@ impl Recording {
         // A kept gradient may itself be a parameter, which the update would change. Constants need not be kept.
         let changes = |value: &ValueId| match self.graph.maker(*value).source {
             Source::Leaf(leaf) => matches!(self.leaves[leaf], Leaf::Cell { .. }),
-            Source::Op(_) => true,
+            Source::Op(_) | Source::Converted => true,
             Source::Host(_) | Source::Const(_) => false,
         };
         let along = held.chain(kept.iter().copied().filter(changes)).filter(is_available);

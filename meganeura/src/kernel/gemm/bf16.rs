@@ -4,7 +4,8 @@
 use super::tilings::busy;
 use super::{Product, strides, sum_parts_by_lines};
 use crate::Layout;
-use crate::kernel::launch::{Argument, Binding, Caps, Format, LINE, Launch, Variant, define, lies_in_lines, tree};
+use crate::kernel::format::lies_in_lines;
+use crate::kernel::launch::{Argument, Binding, Caps, Format, LINE, Launch, Variant, define, tree};
 use crate::kernel::offset::offset;
 
 /// Bytes of workgroup memory with which a multiprocessor of NVIDIA's runs two workgroups: one loads while the other
@@ -206,13 +207,12 @@ impl Product {
 mod tests {
     use super::*;
     use crate::kernel::gemm::Operands;
-    use crate::kernel::launch::Channels;
     use crate::{DType, Shape, TensorType};
 
     fn ways([m, k, n]: [usize; 3], caps: &Caps) -> Vec<Variant> {
         let lines = |dims: [usize; 2], is_first| {
             let ty = TensorType::new(DType::F32, Shape::from(dims));
-            let argument = Argument { format: Format::Bf16(Channels::ROWS), ..Argument::contiguous(ty) };
+            let argument = Argument { format: Format::Bf16, ..Argument::contiguous(ty) };
             Lines::new(&argument, is_first).expect("it lies in lines")
         };
         let product = Product { batch: 1, m, n, k, operands: Operands::Mixed, beside: true };

@@ -194,6 +194,7 @@ fn pack(variant: &mut Variant, g: &Geometry, form: &'static str) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kernel::launch::Access;
     use crate::ops::Conv2dOptions;
 
     #[test]
@@ -214,7 +215,7 @@ mod tests {
                 for variant in &variants {
                     let stores: Vec<_> = variant.launches.iter().filter(|launch| launch.stores).collect();
                     assert_eq!(stores.len(), 1, "{}", variant.name);
-                    assert_eq!(stores[0].lines, bf16.stores == Stores::Lines, "{}", variant.name);
+                    assert_eq!(stores[0].access == Access::Lines, bf16.stores == Stores::Lines, "{}", variant.name);
                     assert_eq!(variants.iter().filter(|other| other.name == variant.name).count(), 1);
                 }
             }

@@ -4,7 +4,7 @@ use pulp::{Simd, WithSimd};
 use rayon::prelude::*;
 
 use super::{Geometry, Mean, expect, forms, lines};
-use crate::kernel::launch::{Argument, Caps, Channels, Format, Variant};
+use crate::kernel::launch::{Argument, Caps, Format, Variant};
 use crate::kernel::native::{self, OutView, Real, Scratch, View};
 use crate::ops::{Bf16, Kernel, Primitive};
 use crate::tape::Var;
@@ -146,8 +146,8 @@ impl Kernel for GroupNormGrad {
         let g = Geometry::of(x[0].ty.shape, self.groups);
         match x[0].format {
             Format::Full => forms::backward(&g),
-            Format::Bf16(Channels::ROWS) => forms::backward_of_lines(&g),
-            Format::Bf16(_) => lines::backward(&g),
+            Format::Bf16 => forms::backward_of_lines(&g),
+            Format::ChannelsLast(_) => lines::backward(&g),
         }
     }
 }

@@ -157,6 +157,7 @@ pub(super) fn bf16(x: TensorType, groups: usize, operands: &'static [usize], cap
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kernel::launch::Access;
     use crate::{DType, Shape};
 
     fn number(launch: &Launch, name: &str) -> usize {
@@ -212,7 +213,10 @@ mod tests {
             assert!(folds <= 16 && 256 * 4 * number(launch, "PLANES") <= 32 << 10, "{launch:?}");
             assert!(number(launch, "EACH") <= 4 && lines <= HELD, "{launch:?}");
             assert!(number(launch, "HELD") == 0 || lines * pixels >= g.s, "{launch:?}");
-            assert!(launch.lines && launch.stores && launch.workgroups == g.n * g.c / slab, "{launch:?}");
+            assert!(
+                launch.access == Access::Lines && launch.stores && launch.workgroups == g.n * g.c / slab,
+                "{launch:?}"
+            );
             assert!((1..Caps::LOOPS_IN_SOFTWARE / 4).contains(&launch.loops), "{launch:?}");
         }
     }

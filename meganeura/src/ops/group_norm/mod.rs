@@ -13,7 +13,7 @@ pub use self::grad::GroupNormGrad;
 use super::{Bf16, Kernel, Primitive};
 use crate::dtype::check_eps;
 use crate::graph::Exact;
-use crate::kernel::launch::{Argument, Caps, Channels, Format, Variant};
+use crate::kernel::launch::{Argument, Caps, Format, Variant};
 use crate::kernel::native::{self, OutView, Real, Scratch, View};
 #[cfg(feature = "onnx")]
 use crate::ops::form::{self, Form};
@@ -270,8 +270,8 @@ impl Kernel for GroupNorm {
         let g = Geometry::of(x[0].ty.shape, self.groups);
         match x[0].format {
             Format::Full => forms::forward(&g, self.eps),
-            Format::Bf16(Channels::ROWS) => forms::forward_of_lines(&g, self.eps),
-            Format::Bf16(_) => lines::forward(&g, self.eps),
+            Format::Bf16 => forms::forward_of_lines(&g, self.eps),
+            Format::ChannelsLast(_) => lines::forward(&g, self.eps),
         }
     }
 }

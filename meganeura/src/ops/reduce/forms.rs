@@ -16,7 +16,7 @@
 
 use crate::Layout;
 use crate::kernel::gemm::sum_parts;
-use crate::kernel::launch::{Argument, Binding, Caps, Channels, LINE, Launch, Variant, define, tree};
+use crate::kernel::launch::{Argument, Binding, Caps, Format, LINE, Launch, Variant, define, tree};
 use crate::kernel::offset::offset;
 use crate::ops::segments::Segments;
 
@@ -168,8 +168,12 @@ fn lines(op: &'static str, x: &Argument, extents: &Extents) -> Option<Variant> {
     let &Extents { kept, reduced, outs, len } = extents;
     let of_channels = |layout: &Layout, stride: usize| layout.offset() == 0 && layout.strides() == [stride];
     let is_whole = of_channels(&kept, 1) && of_channels(&reduced, outs);
-    let falls_into_lines = |order: Channels| order.channels == outs || order == Channels::ROWS;
-    if op != "sum" || !is_whole || !outs.is_multiple_of(LINE) || !x.format.channels().is_some_and(falls_into_lines) {
+    let falls_into_lines = match x.format {
+        Format::Full => false,
+        Format::Bf16 => true,
+        Format::ChannelsLast(of) => of.channels == outs,
+    };
+    if op != "sum" || !is_whole || !outs.is_multiple_of(LINE) || !falls_into_lines {
         return None;
     }
     let (blocks, rows) = ((outs / LINE).div_ceil(EIGHTS), GROUP / EIGHTS);

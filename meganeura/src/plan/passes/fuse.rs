@@ -26,6 +26,8 @@ pub(super) enum Item {
     Group(Vec<usize>),
     /// A kernel, with the groups that run inside its launch: to load an operand, and to store its result.
     Kernel { node: usize, load: Vec<usize>, store: Vec<usize> },
+    /// A value that is stored anew in another format.
+    Convert(usize),
 }
 
 impl Item {

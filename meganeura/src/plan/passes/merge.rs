@@ -54,6 +54,7 @@ fn nodes(item: &Item) -> impl Iterator<Item = usize> + '_ {
     let (first, second, third): (&[usize], &[usize], &[usize]) = match item {
         Item::Group(nodes) => (nodes, &[], &[]),
         Item::Kernel { node, load, store } => (load, std::slice::from_ref(node), store),
+        Item::Convert(node) => (&[], std::slice::from_ref(node), &[]),
     };
     first.iter().chain(second).chain(third).copied()
 }
@@ -239,6 +240,7 @@ mod tests {
                 let parts = [names(load), names(&[*node]), names(store)];
                 parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" → ")
             }
+            Item::Convert(_) => unreachable!("nothing is converted yet"),
         };
         merge(&uses, fuse(&uses, bindings), bindings).iter().map(spell).collect()
     }

@@ -5,7 +5,7 @@
 //! | `simplify` | drops unwanted nodes, folds constants, merges equal operations |
 //! | `fuse` | groups pointwise operations, and orders all work |
 //! | `merge` | moves groups into the launches of kernels (GPU only) |
-//! | `format` | decides which values are stored as bf16 (GPU only) |
+//! | `format` | decides which values are stored as bf16, and inserts conversions (GPU only) |
 //! | `lower` | turns the schedule into steps on storages, and views into layouts |
 //! | `exchanges::join` | joins the exchanges of a world's ranks |
 //! | `count` | refuses operands with more elements than kernels can count |
@@ -46,8 +46,6 @@ impl Plan {
         let roots: Vec<_> =
             request.outputs.iter().chain(request.assigns.iter().map(|(_, value)| value)).copied().collect();
         let (graph, roots) = simplify::simplify(request.graph, &roots);
-        let (outputs, assigned) = roots.split_at(request.outputs.len());
-        let assigns: Vec<_> = request.assigns.iter().map(|&(leaf, _)| leaf).zip(assigned.iter().copied()).collect();
         let uses = uses::Uses::new(&graph, &roots);
         let (bindings, merges) = match target {
             Target::Cpu => (None, false),
@@ -58,13 +56,24 @@ impl Plan {
         if merges {
             schedule = merge::merge(&uses, schedule, most);
         }
-        let formats = match target {
-            Target::Cpu => format::Formats::full(&uses, &schedule),
-            Target::Gpu { caps, preferences } => {
-                format::Formats::new(&uses, &schedule, assigned, &caps, preferences.bf16)
+        let lowered = |uses: &_, schedule: &[_], formats: &_, roots: &[_]| {
+            let (outputs, assigned) = roots.split_at(request.outputs.len());
+            let leaves = request.assigns.iter().map(|&(leaf, _)| leaf);
+            let assigns: Vec<_> = leaves.zip(assigned.iter().copied()).collect();
+            lower::lower(uses, schedule, formats, outputs, &assigns, bindings, merges)
+        };
+        let mut plan = match target {
+            Target::Gpu { caps, preferences } if caps.bf16 => {
+                let assigned = &roots[request.outputs.len()..];
+                let formats = format::Formats::new(&uses, &schedule, assigned, &caps, preferences.bf16);
+                let format::Converted { graph, schedule, formats, roots } =
+                    format::convert(&uses, &schedule, &formats, &roots);
+                lowered(&uses::Uses::new(&graph, &roots), &schedule, &formats, &roots)
+            }
+            Target::Cpu | Target::Gpu { .. } => {
+                lowered(&uses, &schedule, &format::Formats::full(&uses, &schedule), &roots)
             }
         };
-        let mut plan = lower::lower(&uses, &schedule, &formats, outputs, &assigns, bindings, merges);
         exchanges::join(&mut plan);
         count::expect_countable(&plan, target)?;
         if let Target::Gpu { caps, preferences } = target {

@@ -4,41 +4,52 @@
 //! products on matrix units, always read them. Other kernels follow their operands. A group of elementwise operations
 //! follows its operands, or else its readers: it knows no axes, so all its elements have one order. `f32` in the order
 //! of the API is kept for leaves and their new values, numbers of the host, results that only the caller wants, and the
-//! operands and results of kernels without a bf16 form. Lowering inserts conversions for kernels, one for each value.
+//! operands and results of kernels without a bf16 form. `convert.rs` inserts conversions, one for each value.
 //!
 //! Ranks exchange bf16 where they may, where their GPUs are linked, and where a kernel stores the values by lines of
 //! rows. No value is converted for an exchange.
 
+mod convert;
 mod rounded;
 #[cfg(test)]
 mod tests;
 
 use std::collections::{HashMap, HashSet};
 
+pub(super) use convert::{Converted, convert};
+
 use super::fuse::Item;
-use super::lower::added_up;
 use super::uses::{Origin, Read, Uses};
 use crate::graph::{Node, Source, ValueId};
-use crate::kernel::launch::{Caps, Channels, Format, LINE, lies_in_lines};
+use crate::kernel::format::{Channels, lies_in_lines};
+use crate::kernel::launch::{Caps, Format, LINE};
 use crate::ops::{Bf16, Innermost, KernelOp, Op, Stores, View};
-use crate::{DType, Layout, Shape, TensorType};
+use crate::{DType, Layout, TensorType};
 
 /// The format of every value, and the element order of every item.
 pub(super) struct Formats {
     /// The storage format of each value that is not a view.
     values: Vec<Format>,
-    /// For each item of the schedule, the position of the channels among the elements that it stores, or else loads;
-    /// `None` if it counts them in the order of the API.
-    orders: Vec<Option<Channels>>,
+    /// The orders of each item of the schedule.
+    orders: Vec<Orders>,
     /// For each item of the schedule, the operands and results of its kernel that are bf16.
     kernels: Vec<Option<Bf16>>,
+}
+
+/// The formats by which the elementwise work of an item counts elements.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) struct Orders {
+    /// Of the work that loads a kernel's operand.
+    pub(super) load: Format,
+    /// Of a group, or of the work that stores a kernel's result.
+    pub(super) store: Format,
 }
 
 impl Formats {
     /// Every value in `f32`.
     pub(super) fn full(uses: &Uses<'_>, items: &[Item]) -> Self {
         let values = vec![Format::Full; uses.graph.values()];
-        Self { values, orders: vec![None; items.len()], kernels: vec![None; items.len()] }
+        Self { values, orders: vec![Orders::default(); items.len()], kernels: vec![None; items.len()] }
     }
 
     /// Chooses formats. The new value of a leaf, one of `assigned`, is not rounded, because it accumulates from run to
@@ -56,7 +67,7 @@ impl Formats {
                 // Nothing is stored as bf16 yet, so this takes operands for lines of rows.
                 formats.reads_lines(uses, *node, &bf16).then_some((*node, bf16))
             }
-            Item::Group(_) => None,
+            Item::Group(_) | Item::Convert(_) => None,
         });
         let kernels: HashMap<usize, Bf16> =
             kernels.map(|(node, bf16)| (node, Bf16 { wanted: bf16.wanted || all, ..bf16 })).collect();
@@ -67,15 +78,16 @@ impl Formats {
                 Item::Group(group) => (formats.of_group(uses, group, &wants), Stores::Lines),
                 Item::Kernel { node, load, .. } => {
                     for (value, mean) in rounded::means(uses, *node) {
-                        if exchanged.contains(&value) && formats.of(value) == Format::Bf16(Channels::ROWS) {
+                        if exchanged.contains(&value) && formats.of(value) == Format::Bf16 {
                             formats.values[mean.index()] = formats.of(value);
                         }
                     }
                     let Some(bf16) = kernels.get(node) else { continue };
                     (formats.of_kernel(uses, *node, bf16, load), bf16.stores)
                 }
+                Item::Convert(_) => unreachable!("conversions come after this"),
             };
-            let Some(channels) = order else { continue };
+            let Some(order) = order else { continue };
             // `true` if another item may read the value as bf16, or if ranks exchange it so. New values of leaves are
             // not rounded. Values that the caller wants are rounded only where a kernel gains from it.
             let is_bf16 = |value: ValueId, inside: &dyn Fn(usize) -> bool| {
@@ -90,12 +102,13 @@ impl Formats {
                 match stores {
                     Stores::Full => false,
                     Stores::Rows => is_exchanged || is_read && all,
-                    Stores::Lines | Stores::Words => is_read || is_exchanged && channels == Channels::ROWS,
+                    Stores::Lines | Stores::Words => is_read || is_exchanged && order == Format::Bf16,
                 }
             };
             let (node, group) = match item {
                 Item::Group(group) => (None, &group[..]),
                 Item::Kernel { node, store, .. } => (Some(*node), &store[..]),
+                Item::Convert(_) => unreachable!("conversions come after this"),
             };
             let inside = |reader: usize| Some(reader) == node || group.binary_search(&reader).is_ok();
             let results = node.into_iter().chain(group.iter().copied()).map(|own| uses.graph.nodes()[own].first);
@@ -104,9 +117,14 @@ impl Formats {
             if stores == Stores::Words && bf16.is_empty() {
                 continue;
             }
-            let channels = if stores == Stores::Rows { Channels::ROWS } else { channels };
-            bf16.iter().for_each(|value| formats.values[value.index()] = Format::Bf16(channels));
-            formats.orders[at] = order;
+            let stored = if stores == Stores::Rows { Format::Bf16 } else { order };
+            bf16.iter().for_each(|value| formats.values[value.index()] = stored);
+            let store = match stores {
+                Stores::Lines => order,
+                Stores::Rows if !bf16.is_empty() => Format::Bf16,
+                Stores::Full | Stores::Rows | Stores::Words => Format::Full,
+            };
+            formats.orders[at] = Orders { load: order, store };
             formats.kernels[at] = node.and_then(|node| kernels.get(&node).cloned());
         }
         formats
@@ -117,7 +135,7 @@ impl Formats {
         self.values[value.index()]
     }
 
-    pub(super) fn order(&self, item: usize) -> Option<Channels> {
+    pub(super) fn orders(&self, item: usize) -> Orders {
         self.orders[item]
     }
 
@@ -125,9 +143,9 @@ impl Formats {
         self.kernels[item].as_ref()
     }
 
-    /// The channels of a value that is stored in lines of bf16, entirely or as a range of channels of such a value;
-    /// and the layout of its elements, pixel after pixel.
-    pub(super) fn lines(&self, uses: &Uses<'_>, value: ValueId) -> Option<(Channels, Layout)> {
+    /// The format of a value that is stored in lines of bf16, entirely or as a range of channels of such a value; and
+    /// the layout of its elements in the order of the memory, as [`Format::in_memory`].
+    pub(super) fn lines(&self, uses: &Uses<'_>, value: ValueId) -> Option<(Format, Layout)> {
         let mut slices = Vec::new();
         let mut behind = value;
         while !uses.origin(behind).in_order {
@@ -144,26 +162,24 @@ impl Formats {
             behind = node.inputs[0];
         }
         let origin = uses.origin(behind).value;
-        let mut channels = self.of(origin).channels()?;
-        let pixels = uses.graph.ty(origin).shape.elements() / channels.channels;
-        let mut layout = Layout::contiguous(Shape::from([pixels, channels.channels]));
+        let mut format = self.of(origin);
+        let mut layout = format.in_memory(uses.graph.ty(origin).shape.elements());
         for (from, start, len) in slices.into_iter().rev() {
-            if Channels::of(from) != Some(channels) {
-                return None;
-            }
-            (channels, layout) = (Channels { channels: len, ..channels }, layout.slice(1, start, len));
+            let channels = Channels::of(from).filter(|&channels| format == Format::ChannelsLast(channels))?;
+            format = Format::ChannelsLast(Channels { channels: len, ..channels });
+            layout = layout.slice(1, start, len);
         }
-        Some((channels, layout))
+        format.is_bf16().then_some((format, layout))
     }
 
-    fn channels(&self, uses: &Uses<'_>, value: ValueId) -> Option<Channels> {
-        self.lines(uses, value).map(|(channels, _)| channels)
+    fn held(&self, uses: &Uses<'_>, value: ValueId) -> Option<Format> {
+        self.lines(uses, value).map(|(format, _)| format)
     }
 
-    fn of_kernel(&self, uses: &Uses<'_>, index: usize, bf16: &Bf16, load: &[usize]) -> Option<Channels> {
+    fn of_kernel(&self, uses: &Uses<'_>, index: usize, bf16: &Bf16, load: &[usize]) -> Option<Format> {
         let &Bf16 { innermost, operands, stores, wanted } = bf16;
         let node = &uses.graph.nodes()[index];
-        let op = op(node)?;
+        let op = kernel_op(node)?;
         let ty = |k: usize| uses.graph.ty(node.inputs[k]);
         let where_they_lie = |k: usize| innermost == Innermost::Last && op.reads_strided(k);
         if !self.reads_lines(uses, index, bf16) {
@@ -172,10 +188,11 @@ impl Formats {
         let loaded = || self.of_group(uses, load, &[]);
         let held = |&k: &usize| {
             if where_they_lie(k) {
-                return self.of(uses.origin(node.inputs[k]).value).channels();
+                let format = self.of(uses.origin(node.inputs[k]).value);
+                return format.is_bf16().then_some(format);
             }
-            let held = self.channels(uses, node.inputs[k]);
-            held.filter(|&held| stores.in_order() || Some(held) == innermost.order(ty(k).shape))
+            let held = self.held(uses, node.inputs[k]);
+            held.filter(|&held| stores.in_order() || Some(held) == innermost.format(ty(k).shape))
         };
         let held = match innermost {
             // The statistics of the rows were computed from the first operand in its stored format.
@@ -186,8 +203,8 @@ impl Formats {
         let shows_most = || operands.iter().any(|&k| uses.shows_most(node.inputs[k]));
         let wanted = wanted && (innermost == Innermost::Channels || shows_most());
         let order = match stores {
-            Stores::Full | Stores::Rows => held.or_else(|| innermost.order(ty(operands[0]).shape)),
-            Stores::Lines | Stores::Words => innermost.order(node.types[0].shape),
+            Stores::Full | Stores::Rows => held.or_else(|| innermost.format(ty(operands[0]).shape)),
+            Stores::Lines | Stores::Words => innermost.format(node.types[0].shape),
         };
         let order = order.filter(|_| wanted || held.is_some())?;
         // Strides must be able to express the order of the elements that a program loads.
@@ -199,7 +216,7 @@ impl Formats {
     fn reads_lines(&self, uses: &Uses<'_>, node: usize, bf16: &Bf16) -> bool {
         let node = &uses.graph.nodes()[node];
         let lies_so = |&k: &usize| {
-            let reads_views = op(node).is_some_and(|op| op.reads_strided(k));
+            let reads_views = kernel_op(node).is_some_and(|op| op.reads_strided(k));
             !reads_views || self.lies_in_lines(uses, node.inputs[k])
         };
         bf16.innermost != Innermost::Last || bf16.operands.iter().all(lies_so)
@@ -209,24 +226,24 @@ impl Formats {
     fn lies_in_lines(&self, uses: &Uses<'_>, value: ValueId) -> bool {
         let origin = uses.origin(value).value;
         let shape = uses.graph.ty(origin).shape;
-        let order = self.of(origin).channels().or_else(|| Innermost::Last.order(shape));
-        let layout = order.and_then(|order| order.layout(shape)).and_then(|layout| uses.view_of(value, layout));
+        let stored = Some(self.of(origin)).filter(|format| format.is_bf16()).or_else(|| Format::rows(shape));
+        let layout = stored.and_then(|format| format.layout(shape)).and_then(|layout| uses.view_of(value, layout));
         let is_number = matches!(uses.graph.maker(origin).source, Source::Const(_) | Source::Host(_));
         !is_number && layout.is_some_and(|layout| lies_in_lines(&layout))
     }
 
-    fn of_group(&self, uses: &Uses<'_>, group: &[usize], wants: &[Option<Channels>]) -> Option<Channels> {
+    fn of_group(&self, uses: &Uses<'_>, group: &[usize], wants: &[Format]) -> Option<Format> {
         let nodes = uses.graph.nodes();
         let elements = nodes[*group.first()?].types[0].shape.elements();
-        let fits = |channels: &Channels| elements.is_multiple_of(channels.channels * channels.pixels);
+        let fits = |format: &Format| format.is_bf16() && format.fits(elements);
         let inputs = group.iter().flat_map(|&node| &nodes[node].inputs);
         let whole = inputs.filter(|input| uses.graph.ty(**input).shape.elements() == elements);
-        let held = whole.filter_map(|&input| self.channels(uses, input)).find(fits);
-        held.or_else(|| group.iter().filter_map(|&node| *wants.get(nodes[node].first.index())?).find(fits))
+        let held = whole.filter_map(|&input| self.held(uses, input)).find(fits);
+        held.or_else(|| group.iter().filter_map(|&node| wants.get(nodes[node].first.index()).copied()).find(fits))
     }
 }
 
-fn op(node: &Node) -> Option<&KernelOp> {
+fn kernel_op(node: &Node) -> Option<&KernelOp> {
     match &node.source {
         Source::Op(Op::Kernel(op)) => Some(op),
         _ => None,
@@ -237,26 +254,39 @@ fn op(node: &Node) -> Option<&KernelOp> {
 fn bf16(uses: &Uses<'_>, node: usize, caps: &Caps) -> Option<Bf16> {
     let node = &uses.graph.nodes()[node];
     let types: Vec<TensorType> = node.inputs.iter().map(|&input| uses.graph.ty(input)).collect();
-    op(node)?.bf16(&types, &node.types, caps)
+    kernel_op(node)?.bf16(&types, &node.types, caps)
 }
 
-/// For each value, the channels by which a kernel that gains from bf16 reads it, element by element.
-fn wants(uses: &Uses<'_>, kernels: &HashMap<usize, Bf16>) -> Vec<Option<Channels>> {
-    let mut wants = vec![None; uses.graph.values()];
+/// For each value, the format in which a kernel that gains from bf16 reads it, element by element.
+fn wants(uses: &Uses<'_>, kernels: &HashMap<usize, Bf16>) -> Vec<Format> {
+    let mut wants = vec![Format::Full; uses.graph.values()];
     for (&node, bf16) in kernels.iter().filter(|(_, bf16)| bf16.wanted) {
         for &operand in bf16.operands {
             let input = uses.graph.nodes()[node].inputs[operand];
             let Origin { value, in_order } = uses.origin(input);
             // Images are stored by the channels that this kernel sees, rows in the order of their producer.
-            let order = match bf16.innermost {
-                Innermost::Channels if in_order => Innermost::Channels.order(uses.graph.ty(input).shape),
+            let format = match bf16.innermost {
+                Innermost::Channels if in_order => Format::images(uses.graph.ty(input).shape),
                 Innermost::Channels => None,
-                Innermost::Last => Innermost::Last.order(uses.graph.ty(value).shape),
+                Innermost::Last => Format::rows(uses.graph.ty(value).shape),
             };
             // The order of images, or the greatest of several, so that the sequence of nodes does not matter.
             let wanted = &mut wants[value.index()];
-            *wanted = (*wanted).max(order);
+            *wanted = (*wanted).max(format.unwrap_or_default());
         }
     }
     wants
+}
+
+/// The assigned values, and all values from which elementwise work alone computes them.
+fn added_up(uses: &Uses<'_>, assigned: &[ValueId]) -> HashSet<ValueId> {
+    let mut found = HashSet::new();
+    let mut left: Vec<_> = assigned.iter().map(|&value| uses.origin(value).value).collect();
+    while let Some(value) = left.pop() {
+        let maker = uses.graph.maker_index(value);
+        if found.insert(value) && uses.is_pointwise(maker) {
+            left.extend(uses.graph.nodes()[maker].inputs.iter().map(|&input| uses.origin(input).value));
+        }
+    }
+    found
 }

@@ -11,7 +11,7 @@ use crate::plan::passes::uses::{Origin, Uses};
 pub(super) fn values(uses: &Uses<'_>, items: &[Item], kept: &HashSet<ValueId>) -> HashSet<ValueId> {
     let of_item = |item: &Item| match item {
         Item::Kernel { node, .. } => means(uses, *node),
-        Item::Group(_) => Vec::new(),
+        Item::Group(_) | Item::Convert(_) => Vec::new(),
     };
     items.iter().flat_map(of_item).map(|(value, _)| value).filter(|value| !kept.contains(value)).collect()
 }

@@ -1,11 +1,10 @@
 //! The end of lowering: writes values back into leaves, in place where no later step reads the old contents.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 use super::Lowering;
 use crate::graph::ValueId;
 use crate::kernel::launch::Argument;
-use crate::plan::passes::uses::Uses;
 use crate::plan::{Operand, Place, Plan, StorageId};
 
 /// The steps that touch each storage.
@@ -103,17 +102,4 @@ impl Lowering<'_> {
             && steps.readers[target].iter().all(|&reader| reader <= maker)
             && steps.writer[target].is_none()
     }
-}
-
-/// The assigned values, and all values from which elementwise work alone computes them.
-pub(in crate::plan::passes) fn added_up(uses: &Uses<'_>, assigned: &[ValueId]) -> HashSet<ValueId> {
-    let mut found = HashSet::new();
-    let mut left: Vec<_> = assigned.iter().map(|&value| uses.origin(value).value).collect();
-    while let Some(value) = left.pop() {
-        let maker = uses.graph.maker_index(value);
-        if found.insert(value) && uses.is_pointwise(maker) {
-            left.extend(uses.graph.nodes()[maker].inputs.iter().map(|&input| uses.origin(input).value));
-        }
-    }
-    found
 }

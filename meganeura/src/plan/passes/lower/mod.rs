@@ -8,14 +8,12 @@ mod parts;
 
 use std::collections::HashMap;
 
-pub(super) use assign::added_up;
-
-use super::format::Formats;
+use super::format::{Formats, Orders};
 use super::fuse::Item;
 use super::uses::{Origin, Uses};
 use crate::graph::{Exact, Graph, Node, Source, ValueId};
-use crate::kernel::launch::{Argument, Channels, Format};
-use crate::ops::{Bf16, Innermost, KernelOp, Op, Stores, View};
+use crate::kernel::launch::{Argument, Format};
+use crate::ops::{KernelOp, Op, View};
 use crate::plan::{Input, KernelWork, Load, Operand, Place, Plan, Program, Step, StorageId, StorageInfo, Work};
 use crate::{DType, Layout, Shape, TensorType};
 
@@ -36,25 +34,23 @@ pub(super) fn lower(
         formats,
         bindings,
         programs,
-        order: None,
         plan: Plan { steps: Vec::new(), storages: Vec::new(), slots: Vec::new(), outputs: Vec::new() },
         storage: HashMap::new(),
         views: HashMap::new(),
         copies: HashMap::new(),
-        converted: HashMap::new(),
         constants: HashMap::new(),
         leaves: HashMap::new(),
         host: None,
         parts: if programs { parts::parts(uses, formats) } else { HashMap::new() },
     };
     for (at, item) in schedule.iter().enumerate() {
-        lowering.order = formats.order(at);
+        let orders = formats.orders(at);
         match item {
-            Item::Kernel { node, load, store } => lowering.kernel(*node, formats.bf16(at), load, store),
-            Item::Group(nodes) => lowering.group(nodes),
+            Item::Kernel { node, load, store } => lowering.kernel(*node, orders, load, store),
+            Item::Group(nodes) => lowering.group(nodes, orders.store),
+            Item::Convert(node) => lowering.convert(*node),
         }
     }
-    lowering.order = None;
     for (k, &value) in outputs.iter().enumerate() {
         lowering.output(k, value);
     }
@@ -69,8 +65,6 @@ struct Lowering<'a> {
     /// The most buffers of a launch; `None` for native programs.
     bindings: Option<usize>,
     programs: bool,
-    /// The channels by which the current step counts its elements; `None` if it counts them in the order of the API.
-    order: Option<Channels>,
     plan: Plan,
     /// The storage of each computed value.
     storage: HashMap<ValueId, StorageId>,
@@ -78,8 +72,6 @@ struct Lowering<'a> {
     views: HashMap<ValueId, Operand>,
     /// Contiguous copies made so far.
     copies: HashMap<(StorageId, Layout), StorageId>,
-    /// The storages that have been converted: storage, new format, and number of contiguous elements from the first on.
-    converted: HashMap<(StorageId, Format, usize), StorageId>,
     /// Constants stored so far, for kernels that read only memory.
     constants: HashMap<(Exact, TensorType), StorageId>,
     leaves: HashMap<usize, StorageId>,
@@ -156,95 +148,45 @@ impl Lowering<'_> {
                 return Resolved::Stored(Operand { storage, argument });
             }
             Source::Leaf(leaf) => self.leaf(leaf, ty),
-            Source::Op(_) => match self.formats.of(value) {
-                Format::Full => self.storage[&value],
-                from @ Format::Bf16(_) => self.convert(self.storage[&value], ty, from, Format::Full),
-            },
+            Source::Op(_) | Source::Converted => self.storage[&value],
         };
+        debug_assert_eq!(self.formats.of(value), Format::Full, "{value:?}: bf16 is read by lines");
         Resolved::Stored(Operand { storage, argument: Argument::contiguous(ty) })
     }
 
-    /// A contiguous value in another format, converted once.
-    fn convert(&mut self, storage: StorageId, ty: TensorType, from: Format, to: Format) -> StorageId {
-        // A part of a tensor may start where the tensor does.
-        let key = (storage, to, ty.shape.elements());
-        if let Some(&converted) = self.converted.get(&key) {
-            return converted;
-        }
-        let converted = self.new_storage_in(to, ty, Place::Unplaced);
-        let order = [from, to].into_iter().find_map(Format::channels);
-        let work = Program { order, formats: vec![to], ..Program::copy(ty.shape, Input::Operand(0)) };
-        let mut argument = Argument { format: from, ..Argument::contiguous(ty) };
-        if let Some(Channels { channels, .. }) = from.channels() {
-            argument.layout = Layout::contiguous(Shape::from([ty.shape.elements() / channels, channels]));
-        }
-        let operand = Operand { storage, argument };
-        self.step(Work::Pointwise(work), vec![operand], vec![(converted, ty)]);
-        self.converted.insert(key, converted);
-        converted
-    }
-
-    /// The memory of a value that is stored in lines of bf16 with these channels, or as a range of channels of such a
-    /// value. Elementwise work reads a value that is stored in `f32` from there, even if a copy as bf16 exists for a
-    /// kernel, so it keeps full precision.
-    fn in_bf16(&self, value: ValueId, channels: Channels) -> Option<Operand> {
-        let (found, layout) = self.formats.lines(self.uses, value)?;
-        let argument = Argument { ty: self.graph.ty(value), layout, format: Format::Bf16(channels) };
-        (found == channels).then(|| Operand { storage: self.storage[&self.uses.origin(value).value], argument })
-    }
-
-    /// The operand of a kernel that reads bf16, converted if it is stored in `f32`. A kernel that reads strided
-    /// operands gets any view that strides can express: of a value stored as bf16, or of a converted one if the
-    /// kernel gains from bf16 and reads at least half of it.
-    fn bf16(&mut self, value: ValueId, bf16: &Bf16, strided: bool) -> Option<Operand> {
-        let ty = self.graph.ty(value);
-        if strided {
-            let origin = self.uses.origin(value).value;
-            let of_origin = self.graph.ty(origin);
-            let (order, held) = match self.formats.of(origin) {
-                Format::Bf16(order) => (order, true),
-                Format::Full if bf16.innermost == Innermost::Last && bf16.wanted && self.uses.shows_most(value) => {
-                    (Channels::ROWS, false)
-                }
-                Format::Full => return None,
-            };
-            let (layout, format) = (self.uses.view_of(value, order.layout(of_origin.shape)?)?, Format::Bf16(order));
-            let storage = if held {
-                self.storage[&origin]
-            } else {
-                let full = self.stored(origin);
-                self.convert(full.storage, of_origin, Format::Full, format)
-            };
-            return Some(Operand { storage, argument: Argument { ty, layout, format } });
-        }
-        let channels = bf16.innermost.order(ty.shape)?;
-        let format = Format::Bf16(channels);
-        let storage = match self.in_bf16(value, channels) {
-            Some(operand) => self.contiguous_lines(operand),
+    /// Stores a value anew, contiguously, in the format of the node's result.
+    fn convert(&mut self, node: usize) {
+        let node = &self.graph.nodes()[node];
+        let (ty, to) = (node.types[0], self.formats.of(node.first));
+        let operand = match self.lines(node.inputs[0]) {
+            Some(operand) => operand,
             None => {
-                let full = self.stored(value);
-                let full = self.contiguous(full);
-                self.convert(full.storage, ty, Format::Full, format)
+                let operand = self.stored(node.inputs[0]);
+                self.contiguous(operand)
             }
         };
-        Some(Operand { storage, argument: Argument { ty, layout: channels.layout(ty.shape)?, format } })
+        let order = if to.is_bf16() { to } else { operand.argument.format };
+        let program = Program { order, formats: vec![to], ..Program::copy(ty.shape, Input::Operand(0)) };
+        let output = self.result(node.first);
+        self.step(Work::Pointwise(program), vec![operand], vec![output]);
     }
 
-    /// The memory of lines that are contiguous, pixel after pixel; a copy unless they already are.
-    fn contiguous_lines(&mut self, operand: Operand) -> StorageId {
-        let Argument { ty, layout, format } = operand.argument;
-        if layout.is_contiguous() {
-            return operand.storage;
-        }
-        if let Some(&storage) = self.copies.get(&(operand.storage, layout)) {
-            return storage;
-        }
-        let storage = self.new_storage_in(format, ty, Place::Unplaced);
-        let copy = Program::copy(ty.shape, Input::Operand(0));
-        let copy = Program { order: format.channels(), formats: vec![format], ..copy };
-        self.step(Work::Pointwise(copy), vec![operand], vec![(storage, ty)]);
-        self.copies.insert((operand.storage, layout), storage);
-        storage
+    /// The lines of a value in bf16, or of a range of channels of one, as elementwise work in the order of its format
+    /// reads them.
+    fn lines(&self, value: ValueId) -> Option<Operand> {
+        let (format, layout) = self.formats.lines(self.uses, value)?;
+        let argument = Argument { ty: self.graph.ty(value), layout, format };
+        Some(Operand { storage: self.storage[&self.uses.origin(value).value], argument })
+    }
+
+    /// A value in bf16, as a kernel reads it.
+    fn bf16(&self, value: ValueId) -> Option<Operand> {
+        let (ty, origin) = (self.graph.ty(value), self.uses.origin(value).value);
+        let format = Some(self.formats.of(origin)).filter(|format| format.is_bf16())?;
+        let behind = format.layout(self.graph.ty(origin).shape);
+        let view = behind.and_then(|behind| self.uses.view_of(value, behind));
+        let layout = view.or_else(|| format.layout(ty.shape)).expect("the formats say so");
+        Some(Operand { storage: self.storage[&origin], argument: Argument { ty, layout, format } })
     }
 
     /// A view of an operand, or of a contiguous copy where layouts cannot express it.
@@ -312,7 +254,7 @@ impl Lowering<'_> {
         operand(storage)
     }
 
-    fn kernel(&mut self, node: usize, bf16: Option<&Bf16>, load: &[usize], store: &[usize]) {
+    fn kernel(&mut self, node: usize, orders: Orders, load: &[usize], store: &[usize]) {
         let node = &self.graph.nodes()[node];
         if self.assemble(node) {
             return;
@@ -321,26 +263,22 @@ impl Lowering<'_> {
         let number = op.loads().filter(|_| self.programs).and_then(|operand| self.number(node.inputs[operand]));
         let loaded = op.loads().filter(|_| !load.is_empty() || number.is_some());
         let others = (0..node.inputs.len()).filter(|&k| Some(k) != loaded);
-        let mut inputs: Vec<_> = others.map(|k| self.operand_of(node, op, k, bf16)).collect();
+        let mut inputs: Vec<_> = others.map(|k| self.operand_of(node, op, k)).collect();
         let load = loaded.map(|operand| {
             let value = node.inputs[operand];
             let ty = self.graph.ty(value);
             let program = match number {
-                Some(number) => Program { order: self.order, ..Program::copy(ty.shape, number) },
-                None => self.program(load, None, &mut inputs).0,
+                Some(number) => Program { order: orders.load, ..Program::copy(ty.shape, number) },
+                None => self.program(load, None, orders.load, &mut inputs).0,
             };
-            let mut argument = Argument::contiguous(ty);
-            if let Some(channels) = program.order {
-                let layout = channels.layout(ty.shape).expect("the formats say so");
-                argument = Argument { ty, layout, format: Format::Bf16(channels) };
-            }
-            Load { operand, argument, program }
+            let layout = orders.load.layout(ty.shape).expect("the formats say so");
+            Load { operand, argument: Argument { ty, layout, format: orders.load }, program }
         });
         let elementwise = inputs.len();
         if op.meets().is_some() {
             self.exchange_in_place(node, &inputs);
         }
-        let (store, values) = self.stored_by(node, op, bf16, store, &mut inputs);
+        let (store, values) = self.stored_by(node, op, orders.store, store, &mut inputs);
         let outputs = values.into_iter().map(|value| self.result(value)).collect();
         let (operands, types) = (node.inputs.len(), node.types.to_vec());
         let work = KernelWork { op: op.clone(), operands, types, load, store, elementwise };
@@ -348,20 +286,9 @@ impl Lowering<'_> {
     }
 
     /// Operand `k` of a kernel that reads it from memory.
-    fn operand_of(&mut self, node: &Node, op: &KernelOp, k: usize, bf16: Option<&Bf16>) -> Operand {
+    fn operand_of(&mut self, node: &Node, op: &KernelOp, k: usize) -> Operand {
         let value = node.inputs[k];
-        let in_bf16 = match bf16.filter(|bf16| bf16.operands.contains(&k)) {
-            Some(bf16) => {
-                let strided = bf16.stores.in_order() || bf16.innermost == Innermost::Last;
-                self.bf16(value, bf16, strided && op.reads_strided(k))
-            }
-            // A mean over ranks has the format of its operand.
-            None if op.meets().is_some() => {
-                let mean = node.outputs().nth(k).expect("a mean of each");
-                self.formats.of(mean).channels().and_then(|channels| self.in_bf16(value, channels))
-            }
-            None => None,
-        };
+        let in_bf16 = if op.meets().is_some() { self.lines(value) } else { self.bf16(value) };
         match in_bf16 {
             Some(operand) => operand,
             None if op.reads_strided(k) => self.stored(value),
@@ -378,37 +305,31 @@ impl Lowering<'_> {
         &mut self,
         node: &Node,
         op: &KernelOp,
-        bf16: Option<&Bf16>,
+        order: Format,
         store: &[usize],
         inputs: &mut Vec<Operand>,
     ) -> (Option<Program>, Vec<ValueId>) {
         let mut values: Vec<_> = node.outputs().collect();
-        let mut stored = values.iter().chain(store.iter().map(|&node| &self.graph.nodes()[node].first));
-        self.order = match bf16.map(|bf16| bf16.stores) {
-            Some(Stores::Lines) => self.order,
-            Some(Stores::Rows) if stored.any(|&value| self.formats.of(value) != Format::Full) => Some(Channels::ROWS),
-            _ => None,
-        };
         if !store.is_empty() {
-            let (program, results) = self.program(store, Some(node.first), inputs);
+            let (program, results) = self.program(store, Some(node.first), order, inputs);
             // The program's first result replaces the kernel's first, the others follow.
             values.splice(..1, results[..1].iter().copied());
             values.extend(&results[1..]);
             return (Some(program), values);
         }
-        if self.order.is_none() && !(op.stores() && self.parts.contains_key(&node.first)) {
+        if !order.is_bf16() && !(op.stores() && self.parts.contains_key(&node.first)) {
             return (None, values);
         }
         let formats = vec![self.formats.of(node.first)];
         let copy = Program::copy(node.types[0].shape, Input::Kernel);
-        let mut program = Program { order: self.order, formats, ..copy };
+        let mut program = Program { order, formats, ..copy };
         self.store_parts(&mut program, &values[..1]);
         (Some(program), values)
     }
 
-    fn group(&mut self, nodes: &[usize]) {
+    fn group(&mut self, nodes: &[usize], order: Format) {
         let mut operands = Vec::new();
-        let (program, results) = self.program(nodes, None, &mut operands);
+        let (program, results) = self.program(nodes, None, order, &mut operands);
         let outputs = results.into_iter().map(|value| self.result(value)).collect();
         self.step(Work::Pointwise(program), operands, outputs);
     }
@@ -424,16 +345,16 @@ impl Lowering<'_> {
         (storage, ty)
     }
 
-    /// The program of a group and the values that it stores. Appends its operands to those of the step. As an epilogue,
-    /// it reads the kernel's result `kernel`.
+    /// The program of a group that counts elements in an order, and the values that it stores. Appends its operands to
+    /// those of the step. As an epilogue, it reads the kernel's result `kernel`.
     fn program(
         &mut self,
         nodes: &[usize],
         kernel: Option<ValueId>,
+        order: Format,
         operands: &mut Vec<Operand>,
     ) -> (Program, Vec<ValueId>) {
         let shape = self.graph.nodes()[nodes[0]].types[0].shape;
-        let order = self.order;
         let mut program = Program { order, results: Vec::new(), ..Program::copy(shape, Input::Kernel) };
         let mut results = Vec::new();
         let own = operands.len();
@@ -452,8 +373,7 @@ impl Lowering<'_> {
                 if let (true, Ok(k)) = (in_order, nodes.binary_search(&self.graph.maker_index(value))) {
                     return Input::Result(k);
                 }
-                let in_bf16 = order.and_then(|channels| self.in_bf16(input, channels));
-                match in_bf16.map_or_else(|| self.resolve(input), Resolved::Stored) {
+                match self.lines(input).map_or_else(|| self.resolve(input), Resolved::Stored) {
                     Resolved::Const(number) => Input::Const(number),
                     Resolved::Host(at) => Input::Host(at),
                     Resolved::Stored(operand) => {

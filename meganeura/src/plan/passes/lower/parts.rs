@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use super::Lowering;
 use crate::Layout;
 use crate::graph::{Graph, Node, Source, ValueId};
-use crate::kernel::launch::{Channels, Format};
+use crate::kernel::launch::Format;
 use crate::ops::Op;
 use crate::plan::passes::format::Formats;
 use crate::plan::passes::uses::Uses;
@@ -26,9 +26,9 @@ pub(super) fn parts(uses: &Uses<'_>, formats: &Formats) -> HashMap<ValueId, (Val
         let goes = |value: ValueId| {
             let is_own = uses.is_computed(uses.graph.maker_index(value)) && uses.origin(value).value == value;
             let alike = match (formats.of(value), formats.of(node.first)) {
+                (part, Format::Full) => part == Format::Full,
                 // The value's own channels must be innermost, not those of an image that it was reshaped from.
-                (Format::Bf16(part), Format::Bf16(_)) => Channels::of(uses.graph.ty(value).shape) == Some(part),
-                (part, whole) => part == whole,
+                (part, _) => Format::images(uses.graph.ty(value).shape) == Some(part),
             };
             is_own && alike && !uses.is_wanted(value) && uses.readers(value).len() == 1
         };
@@ -70,11 +70,9 @@ impl Lowering<'_> {
         let left: Vec<_> = left.map(|(&value, layout)| (self.graph.ty(value), value, layout)).collect();
         for alike in left.chunk_by(|(one, ..), (other, ..)| one == other).flat_map(|alike| alike.chunks(most)) {
             let (ty, format) = (alike[0].0, self.formats.of(node.first));
-            let order = format.channels().and_then(|_| Channels::of(ty.shape));
-            let operand = |&(_, value, _): &(_, ValueId, _)| {
-                let in_bf16 = order.and_then(|channels| self.in_bf16(value, channels));
-                in_bf16.unwrap_or_else(|| self.stored(value))
-            };
+            let order = Some(format).filter(|format| format.is_bf16()).and_then(|_| Format::images(ty.shape));
+            let order = order.unwrap_or_default();
+            let operand = |&(_, value, _): &(_, ValueId, _)| self.lines(value).unwrap_or_else(|| self.stored(value));
             let operands: Vec<_> = alike.iter().map(operand).collect();
             let copies = Program {
                 order,
