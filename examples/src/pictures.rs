@@ -34,7 +34,7 @@ pub fn grid(path: &Path, images: &[f32], shape: [usize; 3], columns: usize) -> R
         let value = images[((index * channels + channel) * height + row) * width + column];
         (value.clamp(0.0, 1.0) * 255.0).round() as u8
     };
-    save(path, [channels, rows_high, columns_wide], |x, y, channel| pixel(x, y, channel))
+    save(path, [channels, rows_high, columns_wide], pixel)
 }
 
 /// Writes an image `[C, H, W]` of one channel or three, of the numbers `pixel(x, y, channel)`.
