@@ -4,7 +4,7 @@
 //! ```text
 //! cargo run --release --example resnet                                          # coloured shapes
 //! cargo run --release --example resnet -- --data mnist                          # a folder with MNIST's files
-//! cargo run --release --example resnet -- --data pets --size 64                 # pets/cat/1.png, pets/dog/1.jpg, …
+//! cargo run --release --features images --example resnet -- --data pets --size 64   # pets/cat/1.png, pets/dog/1.jpg, …
 //! cargo run --release --example resnet -- --data cifar-10-batches-bin --width 64 --epochs 50 --batch 128 --workers 4   # on a GPU
 //! ```
 //!

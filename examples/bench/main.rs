@@ -18,6 +18,7 @@
 mod kernel;
 mod lengths;
 mod models;
+#[cfg_attr(not(feature = "images"), path = "no_pictures.rs")]
 mod pictures;
 mod serve;
 mod shapes;

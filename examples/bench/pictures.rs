@@ -3,10 +3,10 @@
 use std::fs;
 use std::path::Path;
 
-use image::{DynamicImage, Rgb, RgbImage};
 use meganeura::data::{Batch, Batches, BatchesOn, HorizontalFlip, ImageFolder, Normalize, RandomCrop};
 use meganeura::prelude::*;
 use meganeura::{Error, ErrorKind};
+use meganeura_examples::pictures;
 use tempfile::TempDir;
 
 /// The number of steps per pass over the images; after that, they come again in another order.
@@ -29,7 +29,7 @@ impl Pictures {
             return Err(Error::new(ErrorKind::Shape, format!("batches of images have four axes, not {batch}")));
         };
         let folder = TempDir::new().map_err(|error| failed("a folder for images", error))?;
-        write(folder.path(), size * STEPS, classes, [height as u32, width as u32])?;
+        write(folder.path(), size * STEPS, classes, [height, width])?;
         let images = ImageFolder::open(folder.path())?;
         let images = if channels == 1 { images.gray() } else { images.rgb() };
         let batches = Dataset::of(images)?
@@ -56,25 +56,27 @@ impl Pictures {
 
 /// A number of images, in classes that differ by colour: a disc on a gradient, which compresses roughly like a
 /// photograph.
-fn write(folder: &Path, count: usize, classes: u32, [height, width]: [u32; 2]) -> meganeura::Result<()> {
+fn write(folder: &Path, count: usize, classes: u32, [height, width]: [usize; 2]) -> meganeura::Result<()> {
     for index in 0..count {
         let class = index as u32 % classes;
         let draw = Seed::new(1).index(index).get();
-        let (x0, y0) = (draw as u32 % width, (draw >> 32) as u32 % height);
+        let (x0, y0) = (draw as u32 as usize % width, (draw >> 32) as usize % height);
         let radius = height.max(width) / 4 + 1;
-        let image = RgbImage::from_fn(width, height, |x, y| {
+        let pixel = |x: usize, y: usize, channel: usize| {
             let (dx, dy) = (x.abs_diff(x0), y.abs_diff(y0));
             // The lowest bits of photographs are noise.
-            let noise = (Seed::new(draw).index((y * width + x) as usize).get() % 8) as u32;
-            match dx * dx + dy * dy <= radius * radius {
-                true => Rgb([class * 255 / classes, 255 - class * 255 / classes, 128 + noise].map(|x| x as u8)),
-                false => Rgb([x * 240 / width + noise, y * 240 / height + noise, 64 + noise].map(|x| x as u8)),
-            }
-        });
+            let noise = (Seed::new(draw).index(y * width + x).get() % 8) as usize;
+            let class = class as usize * 255 / classes as usize;
+            let colour = match dx * dx + dy * dy <= radius * radius {
+                true => [class, 255 - class, 128 + noise],
+                false => [x * 240 / width + noise, y * 240 / height + noise, 64 + noise],
+            };
+            colour[channel] as u8
+        };
         let class = folder.join(format!("class {class}"));
         let path = class.join(format!("{index:06}.png"));
         fs::create_dir_all(&class).map_err(|error| failed("a folder for images", error))?;
-        DynamicImage::from(image).save(&path).map_err(|error| failed(&path.display().to_string(), error))?;
+        pictures::save(&path, [3, height, width], pixel).map_err(|error| failed(&path.display().to_string(), error))?;
     }
     Ok(())
 }

@@ -4,7 +4,9 @@ use std::error::Error;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use meganeura::data::{Cifar100Label, Dataset, ImageFolder};
+#[cfg(feature = "images")]
+use meganeura::data::ImageFolder;
+use meganeura::data::{Cifar100Label, Dataset};
 use meganeura::module::Seed;
 
 use crate::digits;
@@ -123,7 +125,14 @@ impl Images {
         Self::of_files(folder, train, test, false).map(Some)
     }
 
+    #[cfg(not(feature = "images"))]
+    fn pictures(folder: &Path, _: Option<usize>, _: u64) -> Result<Self, Box<dyn Error>> {
+        let how = "this program was built without the formats of pictures; `cargo run --features images …` builds it with them";
+        Err(format!("{}: {how}", folder.display()).into())
+    }
+
     /// A folder of pictures for each class.
+    #[cfg(feature = "images")]
     fn pictures(folder: &Path, size: Option<usize>, seed: u64) -> Result<Self, Box<dyn Error>> {
         let pictures = ImageFolder::open(folder)?.rgb();
         let pictures = match size {

@@ -24,8 +24,8 @@ fn clippy() -> Done {
     if test::is_ci() {
         mpi::ensure();
     }
-    let (features, alone) = if mpi::is_there() { (mpi::FEATURES, Some("mpi")) } else { ("", None) };
-    let all = ["clippy", "--workspace", "--all-targets", "--features", features];
+    let alone = mpi::is_there().then_some("mpi");
+    let all = ["clippy", "--workspace", "--all-targets", "--features", test::features(alone.is_some())];
     process::run(cargo().args(all).args(["--", "-D", "warnings"]))?;
     // The workspace enables every feature; the framework must also build without any, and with each of them alone.
     ALONE.into_iter().chain(alone).try_for_each(|features| {

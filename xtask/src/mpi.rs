@@ -12,9 +12,6 @@ pub fn is_there() -> bool {
     ["mpicc", "mpirun", "clang"].into_iter().all(has_program)
 }
 
-/// The workspace's features that need MPI.
-pub const FEATURES: &str = "meganeura-examples/mpi,meganeura-tests/mpi,meganeura-unit/mpi";
-
 /// Installs MPI if possible. Without it, the tests that need it are left out.
 pub fn ensure() {
     if is_there() {

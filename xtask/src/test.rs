@@ -139,12 +139,20 @@ fn arguments(args: &[String], with_mpi: bool) -> Vec<&str> {
     if !named {
         all.extend(["--workspace", "--exclude", web::PACKAGE]);
     }
-    if with_mpi && !named {
-        all.extend(["--features", mpi::FEATURES]);
+    if !named {
+        all.extend(["--features", features(with_mpi)]);
     }
     all.extend((!fail_fast).then_some("--no-fail-fast"));
     all.extend(args.iter().map(String::as_str));
     all
+}
+
+/// The workspace's features, with those that need MPI.
+const WITH_MPI: &str = "meganeura-examples/images,meganeura-examples/mpi,meganeura-tests/mpi,meganeura-unit/mpi";
+
+/// The features of the whole workspace that no dependency of a test enables.
+pub fn features(with_mpi: bool) -> &'static str {
+    if with_mpi { WITH_MPI } else { "meganeura-examples/images" }
 }
 
 /// `true` in CI.
@@ -167,17 +175,26 @@ mod tests {
     #[test]
     fn several_ranks_are_tested_where_there_is_mpi() {
         let all = arguments(&[], true).join(" ");
-        let features = mpi::FEATURES;
+        let features = "meganeura-examples/images,meganeura-examples/mpi,meganeura-tests/mpi,meganeura-unit/mpi";
         assert_eq!(all, format!("test --workspace --exclude xtask-web --features {features} --no-fail-fast"));
         assert_eq!(arguments(&["-p".to_owned()], true).join(" "), "test --no-fail-fast -p");
     }
 
     #[test]
     fn everything_is_tested_unless_packages_are_named() {
-        assert_eq!(line(&[]), "test --workspace --exclude xtask-web --no-fail-fast");
-        assert_eq!(line(&["conv2d"]), "test --workspace --exclude xtask-web --no-fail-fast conv2d");
+        assert_eq!(
+            line(&[]),
+            "test --workspace --exclude xtask-web --features meganeura-examples/images --no-fail-fast"
+        );
+        assert_eq!(
+            line(&["conv2d"]),
+            "test --workspace --exclude xtask-web --features meganeura-examples/images --no-fail-fast conv2d"
+        );
         assert_eq!(line(&["-p", "meganeura", "conv2d"]), "test --no-fail-fast -p meganeura conv2d");
-        assert_eq!(line(&["conv2d", "--", "-p"]), "test --workspace --exclude xtask-web --no-fail-fast conv2d -- -p");
+        assert_eq!(
+            line(&["conv2d", "--", "-p"]),
+            "test --workspace --exclude xtask-web --features meganeura-examples/images --no-fail-fast conv2d -- -p"
+        );
     }
 
     #[test]

@@ -69,6 +69,7 @@ const KEYS: &str = "average_bf16 batch batches compile device engine first_step_
                     params peak_device_mib peak_rss_mib pipeline_cache plan_ms precision ranks recompute shard \
                     submissions_per_step version workers workload";
 
+#[cfg(feature = "images")]
 #[test]
 fn bench_reads_pictures() {
     let args = ["--batch", "4", "--steps", "20", "--warmup", "0", "--json", "--workers"];

@@ -2,6 +2,10 @@
 
 use std::process::Command;
 
+use meganeura_examples::pictures;
+#[cfg(feature = "images")]
+use meganeura_examples::pictures::save;
+
 #[cfg(feature = "mpi")]
 use super::lines;
 use super::{folder, last_line, run, stderr};
@@ -119,8 +123,8 @@ fn resumes(program: &str, args: &[&str], weights: &str, pictures: &[&str]) {
     assert!(whole["steps"].as_u64().unwrap() >= 2 && whole["seconds"].is_f64(), "{whole}");
     let expected = results();
     for picture in pictures {
-        let picture = image::open(there.join(picture)).unwrap().into_luma8();
-        assert!(picture.width() > 48 && picture.iter().any(|&pixel| pixel != picture.get_pixel(0, 0).0[0]));
+        let ([width, _], pixels) = pictures::read(&there.join(picture));
+        assert!(width > 48 && pixels.iter().any(|&pixel| pixel != pixels[0]));
     }
 
     // The state of a run that was killed before its last checkpoint.
@@ -165,6 +169,21 @@ fn diffusion_resumes() {
     }
 }
 
+#[cfg(not(feature = "images"))]
+#[test]
+fn pictures_need_a_feature() {
+    let out = folder("no pictures");
+    std::fs::create_dir_all(out.join("class")).unwrap();
+    for program in ["resnet", "autoencoder", "diffusion"] {
+        let said = refusal(program, &["--data", out.to_str().unwrap()]);
+        assert!(said.contains("`cargo run --features images …`"), "{program}: {said}");
+    }
+    let said = refusal("bench", &["--workers", "1"]);
+    assert!(said.contains("`cargo run --features images …`"), "{said}");
+    std::fs::remove_dir_all(out).unwrap();
+}
+
+#[cfg(feature = "images")]
 #[test]
 fn resnet_learns_from_pictures() {
     let out = folder("pictures");
@@ -173,9 +192,10 @@ fn resnet_learns_from_pictures() {
         let class_folder = pictures.join(format!("class {class}"));
         std::fs::create_dir_all(&class_folder).unwrap();
         for picture in 0..10u8 {
-            let color = image::Rgb([0, 1, 2].map(|channel| if channel == class { 200 + picture } else { picture }));
             let path = class_folder.join(format!("{picture}.png"));
-            image::RgbImage::from_pixel(16 + u32::from(picture / 9), 16, color).save(path).unwrap();
+            let width = 16 + usize::from(picture / 9);
+            let pixel = |_, _, channel| if channel == usize::from(class) { 200 + picture } else { picture };
+            save(&path, [3, 16, width], pixel).unwrap();
         }
     }
     let there = out.join("run");
@@ -306,15 +326,18 @@ fn programs_report_errors_before_training() {
         let said = refusal(program, &[&run_there[..], &args].concat());
         assert!(said.contains(expected), "{program} {args:?}: {said}");
     }
-    let pictures = out.join("pictures");
-    let class = pictures.join("class");
-    std::fs::create_dir_all(&class).unwrap();
-    for picture in 0..10 {
-        image::RgbImage::new(12, 10).save(class.join(format!("{picture}.png"))).unwrap();
-    }
-    for program in ["autoencoder", "diffusion"] {
-        let said = refusal(program, &[&run_there[..], &["--data", pictures.to_str().unwrap()]].concat());
-        assert!(said.contains("10×12 pixels: both must be multiples of 4; --size"), "{program}: {said}");
+    #[cfg(feature = "images")]
+    {
+        let pictures = out.join("pictures");
+        let class = pictures.join("class");
+        std::fs::create_dir_all(&class).unwrap();
+        for picture in 0..10 {
+            save(&class.join(format!("{picture}.png")), [3, 10, 12], |_, _, _| 0).unwrap();
+        }
+        for program in ["autoencoder", "diffusion"] {
+            let said = refusal(program, &[&run_there[..], &["--data", pictures.to_str().unwrap()]].concat());
+            assert!(said.contains("10×12 pixels: both must be multiples of 4; --size"), "{program}: {said}");
+        }
     }
     assert!(!there.exists(), "nothing is begun");
     std::fs::remove_dir_all(out).unwrap();

@@ -113,8 +113,8 @@ pub(super) fn dims(tensor: &proto::Tensor) -> Result<Vec<usize>> {
         .map_err(|_| Error::new(ErrorKind::Checkpoint, format!("one of the extents {:?} is invalid", tensor.dims)))
 }
 
-/// The number of elements of these extents. `None` if it cannot be counted; if there are none, also if the extents other
-/// than 0 are as large, so that products of them fit.
+/// The number of elements of these extents. `None` if it cannot be counted; if there are none, also if the other
+/// extents are as large, so that products of them fit.
 pub(super) fn elements(dims: &[usize]) -> Option<usize> {
     let others = dims.iter().try_fold(1usize, |product, &extent| product.checked_mul(extent.max(1)))?;
     Some(if dims.contains(&0) { 0 } else { others })

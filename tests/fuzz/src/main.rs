@@ -35,8 +35,8 @@ const LONGEST: usize = 1 << 18;
 /// The number of mutated inputs that a target keeps for further mutation.
 const KEPT: usize = 256;
 
-/// One of so many accepted inputs is kept, and one of so many refused ones. Most mutations of a refused input fail at the
-/// same check, so that a target which keeps them as often soon reads nothing else.
+/// One of so many accepted inputs is kept, and one of so many refused ones. Most mutations of a refused input fail at
+/// the same check, so that a target which keeps them as often soon reads nothing else.
 const KEEPS: [u32; 2] = [4, 1024];
 
 /// The number of inputs that are read even if there is no time left.

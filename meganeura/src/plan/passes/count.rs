@@ -1,5 +1,6 @@
-//! Limits on the number of elements of operands, and on the memory of a run. A view, or a value computed while it is loaded, may have more elements
-//! than fit in any memory, and more than 32 bits can count. Values in memory are checked where it is allocated.
+//! Limits on the number of elements of operands, and on the memory of a run. A view, or a value computed while it is
+//! loaded, may have more elements than fit in any memory, and more than 32 bits can count. Values in memory are checked
+//! where it is allocated.
 
 use crate::plan::{Place, Plan, Step, StorageInfo, Target, Work};
 use crate::{Error, ErrorKind, Result, TensorType};
