@@ -165,7 +165,7 @@ impl Writer {
     }
 
     fn ints(&mut self, shape: Shape, numbers: &[i64]) -> String {
-        let bytes = numbers.iter().flat_map(|number| number.0.to_le_bytes()).collect();
+        let bytes = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
         self.constant(data_type(DType::U32), shape, bytes)
     }
 
@@ -179,7 +179,7 @@ impl Writer {
                 },
                 Constant::Floats(ty, numbers) => {
                     let bytes = match ty.dtype {
-                        DType::F64 => numbers.iter().flat_map(|number| number.to_le_bytes()).collect(),
+                        DType::F64 => numbers.iter().flat_map(|number| number.0.to_le_bytes()).collect(),
                         _ => numbers.iter().flat_map(|number| (number.0 as f32).to_le_bytes()).collect(),
                     };
                     self.constant(data_type(ty.dtype), ty.shape, bytes)
