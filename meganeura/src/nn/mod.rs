@@ -22,6 +22,7 @@
 //! | [`Conv3d`] | `[N, C, D, H, W] → [N, O, P, Q, R]` |
 //! | [`ConvTranspose1d`] | `[N, C, L] → [N, O, P]` |
 //! | [`ConvTranspose2d`] | `[N, C, H, W] → [N, O, P, Q]` |
+//! | [`ConvTranspose3d`] | `[N, C, D, H, W] → [N, O, P, Q, R]` |
 //! | [`BatchNorm1d`] | `[N, C]` or `[N, C, L]`, kept |
 //! | [`BatchNorm2d`] | `[N, C, H, W]`, kept |
 //! | [`GroupNorm`] | `[N, C, ..]`, kept |
@@ -45,14 +46,11 @@ mod avg_pool2d;
 mod batch_norm;
 mod batch_norm1d;
 mod batch_norm2d;
-mod conv1d;
-mod conv2d;
-mod conv3d;
-mod conv_transpose1d;
-mod conv_transpose2d;
+mod conv;
+mod conv_transpose;
 mod dropout;
 mod embedding;
-mod extent;
+mod extents;
 mod flatten;
 mod glu;
 mod group_norm;
@@ -64,7 +62,6 @@ mod layer_norm;
 mod linear;
 mod max_pool2d;
 mod multihead_attention;
-mod pair;
 mod pixel_shuffle;
 mod pool1d;
 mod pool3d;
@@ -75,7 +72,6 @@ mod self_attention2d;
 mod settings;
 mod sinusoidal_embedding;
 mod transformer;
-mod triple;
 mod upsample;
 
 pub use activation::{Elu, Gelu, GeluTanh, LeakyRelu, Relu, Sigmoid, Silu, Softplus, Tanh};
@@ -83,13 +79,14 @@ pub use adaptive_avg_pool2d::{AdaptiveAvgPool2d, GlobalAvgPool2d};
 pub use avg_pool2d::AvgPool2d;
 pub use batch_norm1d::{BatchNorm1d, BatchNorm1dConfig};
 pub use batch_norm2d::{BatchNorm2d, BatchNorm2dConfig};
-pub use conv_transpose1d::{ConvTranspose1d, ConvTranspose1dConfig, ConvTranspose1dOptions};
-pub use conv_transpose2d::{ConvTranspose2d, ConvTranspose2dConfig};
-pub use conv1d::{Conv1d, Conv1dConfig, Conv1dOptions};
-pub use conv2d::{Conv2d, Conv2dConfig};
-pub use conv3d::{Conv3d, Conv3dConfig, Conv3dOptions};
+pub use conv::{Conv, Conv1d, Conv1dConfig, Conv2d, Conv2dConfig, Conv3d, Conv3dConfig, ConvConfig};
+pub use conv_transpose::{
+    ConvTranspose, ConvTranspose1d, ConvTranspose1dConfig, ConvTranspose2d, ConvTranspose2dConfig, ConvTranspose3d,
+    ConvTranspose3dConfig, ConvTransposeConfig,
+};
 pub use dropout::Dropout;
 pub use embedding::{Embedding, EmbeddingConfig};
+pub use extents::{IntoExtents, IntoPair, IntoTriple};
 pub use flatten::Flatten;
 pub use glu::{Glu, SwiGlu, SwiGluConfig};
 pub use group_norm::{GroupNorm, GroupNormConfig};
@@ -99,7 +96,6 @@ pub use layer_norm::{LayerNorm, LayerNormConfig};
 pub use linear::{Linear, LinearConfig};
 pub use max_pool2d::MaxPool2d;
 pub use multihead_attention::{MultiheadAttention, MultiheadAttentionConfig};
-pub use pair::IntoPair;
 pub use pixel_shuffle::{PixelShuffle, PixelUnshuffle};
 pub use pool1d::{AdaptiveAvgPool1d, AvgPool1d, MaxPool1d};
 pub use pool3d::{AvgPool3d, MaxPool3d};
@@ -115,8 +111,9 @@ pub use transformer::{
     AttentionMask, FeedForward, FeedForwardActivation, TransformerDecoderLayer, TransformerDecoderLayerConfig,
     TransformerEncoderLayer, TransformerEncoderLayerConfig,
 };
-pub use triple::IntoTriple;
 pub use upsample::Upsample;
+
+pub use crate::ops::{Conv1dOptions, Conv3dOptions, ConvTranspose1dOptions, ConvTranspose3dOptions};
 
 #[cfg(test)]
 mod tests {
@@ -144,6 +141,7 @@ mod tests {
             (boxed(Conv3d::new(4, 6, 3).groups(2)), &[2, 4, 5, 5, 5], [true, false]),
             (boxed(ConvTranspose1d::new(4, 6, 3).groups(2)), &[2, 4, 8], [true, false]),
             (boxed(ConvTranspose2d::new(4, 6, 3).groups(2)), &[2, 4, 8, 8], [true, false]),
+            (boxed(ConvTranspose3d::new(4, 6, 3).groups(2)), &[2, 4, 3, 3, 3], [true, false]),
             (boxed(BatchNorm1d::new(4)), &[2, 4, 8], [true, false]),
             (boxed(BatchNorm2d::new(4)), &[2, 4, 8, 8], [true, false]),
             (boxed(GroupNorm::new(2, 4)), &[2, 4, 8, 8], [true, false]),

@@ -2,11 +2,10 @@
 
 use meganeura_derive::Module;
 
-use super::conv1d::as_row;
-use super::extent::Window;
 use super::settings::expect_positive;
 use crate::error::bail;
 use crate::module::{Init, Layer, Seed};
+use crate::ops::window::Window;
 use crate::{Device, ErrorKind, Result, Var};
 
 /// Max pooling along sequences: `y[n,c,p] = max x[n,c,p·s+i·d−pad]` over the kernel's `i`
@@ -226,13 +225,19 @@ impl Layer for AdaptiveAvgPool1d {
     }
 }
 
+#[track_caller]
+fn as_row(x: &Var) -> Var {
+    let [a, b, length] = *x.shape().dims() else { unreachable!("three axes, as was checked") };
+    x.reshape([a, b, 1, length])
+}
+
 /// The output's shape, or the error if the input does not fit.
 fn output(x: &Var, window: Window) -> Result<[usize; 3], String> {
     let (&[n, c, length], true) = (x.shape().dims(), x.ty().dtype.is_float()) else {
         return Err(format!("the input must be floats [N, C, L], it is {}", x.ty()));
     };
     let Window { kernel, padding, .. } = window;
-    let p = window.slide("length", length)?;
+    let p = window.slide("length", length, false)?;
     if padding > kernel / 2 {
         return Err(format!("padding {padding} is more than half the kernel, {kernel}"));
     }

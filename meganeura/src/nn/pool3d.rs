@@ -3,11 +3,10 @@
 use meganeura_derive::Module;
 
 use super::IntoTriple;
-use super::conv3d::AXES;
-use super::extent::Window;
 use super::settings::expect_positive;
 use crate::error::bail;
 use crate::module::{Init, Layer, Seed};
+use crate::ops::window::{Window, axis_name};
 use crate::{Device, ErrorKind, Result, Var};
 
 /// The geometry of windows over volumes, per axis `[depth, height, width]`.
@@ -30,10 +29,11 @@ impl Windows {
             return Err(format!("the input must be floats [N, C, D, H, W], it is {}", x.ty()));
         };
         let (input, mut output) = ([n, c, d, h, w], [n, c, 0, 0, 0]);
-        for (axis, name) in AXES.into_iter().enumerate() {
+        for axis in 0..3 {
+            let name = axis_name::<3>(axis);
             let [kernel, stride, padding, dilation] =
                 [self.kernel, self.stride, self.padding, self.dilation].map(|triple| triple[axis]);
-            output[2 + axis] = Window { kernel, stride, padding, dilation }.slide(name, input[2 + axis])?;
+            output[2 + axis] = Window { kernel, stride, padding, dilation }.slide(name, input[2 + axis], false)?;
             if padding > kernel / 2 {
                 return Err(format!("{name}: padding {padding} is more than half the kernel, {kernel}"));
             }

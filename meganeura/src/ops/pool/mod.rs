@@ -7,8 +7,8 @@ pub use avg::{AvgPool2d, AvgPool2dGrad};
 pub use max::{MaxPool2d, MaxPool2dGrad};
 
 use super::Bf16;
-use super::conv2d::geometry::output_extent;
 use super::terms::{self, Terms};
+use super::window::Window;
 use crate::kernel::launch::{Caps, Format, LINE, define};
 #[cfg(feature = "onnx")]
 use crate::ops::form::{self, Attribute};
@@ -61,8 +61,12 @@ impl Geometry {
         if padding[0] > kernel[0] / 2 || padding[1] > kernel[1] / 2 {
             return Err(format!("padding {padding:?} is more than half of the window {kernel:?}"));
         }
-        let p = output_extent("height", h, kernel[0], stride[0], padding[0], dilation[0])?;
-        let q = output_extent("width", w, kernel[1], stride[1], padding[1], dilation[1])?;
+        let along = |axis: usize| {
+            let [kernel, stride, padding, dilation] = [kernel, stride, padding, dilation].map(|of| of[axis]);
+            Window { kernel, stride, padding, dilation }
+        };
+        let p = along(0).slide("height", h, false)?;
+        let q = along(1).slide("width", w, false)?;
         Ok(Self { planes: n * c, h, w, p, q, pool })
     }
 
