@@ -28,9 +28,9 @@
 //! | [`GroupNorm`] | `[N, C, ..]`, kept |
 //! | [`LayerNorm`], [`RmsNorm`] | `[.., D₁, …, Dₖ]`, kept |
 //! | [`InstanceNorm2d`] | `[N, C, H, W]`, kept |
-//! | [`MaxPool1d`], [`AvgPool1d`], [`AdaptiveAvgPool1d`] | `[N, C, L] → [N, C, P]` |
-//! | [`MaxPool2d`], [`AvgPool2d`], [`AdaptiveAvgPool2d`] | `[N, C, H, W] → [N, C, P, Q]` |
-//! | [`MaxPool3d`], [`AvgPool3d`] | `[N, C, D, H, W] → [N, C, P, Q, R]` |
+//! | [`MaxPool1d`], [`AvgPool1d`], [`AdaptiveAvgPool1d`], [`AdaptiveMaxPool1d`] | `[N, C, L] → [N, C, P]` |
+//! | [`MaxPool2d`], [`AvgPool2d`], [`AdaptiveAvgPool2d`], [`AdaptiveMaxPool2d`] | `[N, C, H, W] → [N, C, P, Q]` |
+//! | [`MaxPool3d`], [`AvgPool3d`], [`AdaptiveAvgPool3d`], [`AdaptiveMaxPool3d`] | `[N, C, D, H, W] → [N, C, P, Q, R]` |
 //! | [`GlobalAvgPool2d`] | `[N, C, H, W] → [N, C]` |
 //! | [`Upsample`] | `[N, C, H, W] → [N, C, s·H, s·W]` |
 //! | [`PixelShuffle`] | `[N, C·r², H, W] → [N, C, r·H, r·W]`; [`PixelUnshuffle`] is its inverse |
@@ -41,8 +41,7 @@
 //! Layers record operations through [`Var`](crate::Var) and know neither gradients nor kernels.
 
 mod activation;
-mod adaptive_avg_pool2d;
-mod avg_pool2d;
+mod adaptive_pool;
 mod batch_norm;
 mod batch_norm1d;
 mod batch_norm2d;
@@ -60,11 +59,9 @@ mod instance_norm2d;
 mod key_value_cache;
 mod layer_norm;
 mod linear;
-mod max_pool2d;
 mod multihead_attention;
 mod pixel_shuffle;
-mod pool1d;
-mod pool3d;
+mod pool;
 mod recurrent;
 mod rms_norm;
 mod rotary_embedding;
@@ -75,8 +72,10 @@ mod transformer;
 mod upsample;
 
 pub use activation::{Elu, Gelu, GeluTanh, LeakyRelu, Relu, Sigmoid, Silu, Softplus, Tanh};
-pub use adaptive_avg_pool2d::{AdaptiveAvgPool2d, GlobalAvgPool2d};
-pub use avg_pool2d::AvgPool2d;
+pub use adaptive_pool::{
+    AdaptiveAvgPool, AdaptiveAvgPool1d, AdaptiveAvgPool2d, AdaptiveAvgPool3d, AdaptiveMaxPool, AdaptiveMaxPool1d,
+    AdaptiveMaxPool2d, AdaptiveMaxPool3d, GlobalAvgPool2d,
+};
 pub use batch_norm1d::{BatchNorm1d, BatchNorm1dConfig};
 pub use batch_norm2d::{BatchNorm2d, BatchNorm2dConfig};
 pub use conv::{Conv, Conv1d, Conv1dConfig, Conv2d, Conv2dConfig, Conv3d, Conv3dConfig, ConvConfig};
@@ -94,11 +93,9 @@ pub use instance_norm2d::{InstanceNorm2d, InstanceNorm2dConfig};
 pub use key_value_cache::KeyValueCache;
 pub use layer_norm::{LayerNorm, LayerNormConfig};
 pub use linear::{Linear, LinearConfig};
-pub use max_pool2d::MaxPool2d;
 pub use multihead_attention::{MultiheadAttention, MultiheadAttentionConfig};
 pub use pixel_shuffle::{PixelShuffle, PixelUnshuffle};
-pub use pool1d::{AdaptiveAvgPool1d, AvgPool1d, MaxPool1d};
-pub use pool3d::{AvgPool3d, MaxPool3d};
+pub use pool::{AvgPool, AvgPool1d, AvgPool2d, AvgPool3d, MaxPool, MaxPool1d, MaxPool2d, MaxPool3d};
 pub use recurrent::{
     Gru, GruCell, GruGates, Lstm, LstmCell, LstmGates, LstmState, Recurrent, RecurrentCell, RecurrentCellConfig,
     RecurrentConfig, RecurrentGates, RecurrentState, Rnn, RnnCell, RnnGates, RnnNonlinearity, Steps,

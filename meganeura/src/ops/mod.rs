@@ -66,6 +66,7 @@ pub use padding::Padding;
 pub(crate) use pointwise::Pointwise;
 #[cfg(feature = "testing")]
 pub use pointwise::Pointwise;
+pub(crate) use pool::{Divisor, Pool};
 pub(crate) use reduce::as_f64;
 pub(crate) use view::View;
 

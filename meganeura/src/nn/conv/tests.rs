@@ -237,3 +237,53 @@ mod conv3d {
         }
     }
 }
+
+mod options {
+    use super::super::*;
+    use crate::ops::Padding;
+    use crate::{ErrorKind, Tape, Tensor};
+
+    #[test]
+    fn padding_that_keeps_the_extents_needs_a_stride_of_1() {
+        let device = Device::cpu();
+        let error = Conv2d::new(1, 1, 3).padding_same().stride((1, 2)).init(&device, Seed::new(1)).unwrap_err();
+        let why = "conv2d: padding that keeps the extents needs a stride of 1, not [1, 2]";
+        assert_eq!(error.kind(), ErrorKind::Argument);
+        assert!(error.to_string().starts_with(why), "{error}");
+        let mut conv = Conv3d::new(1, 1, (2, 3, 4)).padding_same().init(&device, Seed::new(1)).unwrap();
+        let x = Tape::new(&device).input(&Tensor::zeros(&device, [1, 1, 3, 2, 5]).unwrap());
+        assert_eq!(conv.forward(&x).shape(), x.shape());
+        conv.options.stride = [2, 1, 1];
+        let (y, line) = (conv.forward(&x), line!());
+        let error = y.error().unwrap();
+        assert_eq!((error.kind(), error.location().unwrap().line()), (ErrorKind::Argument, line), "{error}");
+        // `padding` takes it back.
+        let conv = Conv1d::new(1, 1, 3).padding_same().padding(0).stride(2).init(&device, Seed::new(1)).unwrap();
+        assert!(!conv.padding_same && conv.options.padding == [0]);
+    }
+
+    #[test]
+    fn a_mode_that_the_input_is_too_small_for_is_an_error_on_the_callers_line() {
+        let device = Device::cpu();
+        let conv = Conv1d::new(1, 1, 3).padding(3).padding_mode(Padding::Reflect).init(&device, Seed::new(1)).unwrap();
+        let x = Tape::new(&device).input(&Tensor::zeros(&device, [1, 1, 3]).unwrap());
+        let (y, line) = (conv.forward(&x), line!());
+        let error = y.error().unwrap();
+        assert_eq!((error.kind(), error.location().unwrap().line()), (ErrorKind::Argument, line), "{error}");
+        // Of another number of axes, the convolution reports it.
+        let y = conv.forward(&x.reshape([1, 3]));
+        assert!(y.error().unwrap().to_string().starts_with("conv1d: the input must be [N, C, L]"));
+    }
+
+    #[test]
+    fn layers_are_shown_under_the_names_that_users_know() {
+        let conv = Conv1d::new(1, 2, 3).init(&Device::cpu(), Seed::new(1)).unwrap();
+        let shown = format!("{conv:?}");
+        assert!(
+            shown.starts_with("Conv1d { weight: ") && shown.contains("options: Conv1dOptions { stride: [1]"),
+            "{shown}"
+        );
+        assert!(conv.to_string().contains("Conv1d"), "{conv}");
+        assert!(format!("{:?}", Conv3d::new(1, 2, 3)).starts_with("Conv3dConfig { inputs: 1"));
+    }
+}
