@@ -18,8 +18,8 @@ use crate::{Buffer, Device, Param, Precision, Result, Shape, Tape, Tensor};
 /// [`attach`](Self::attach) adds adapters to the matrices and kernels of a model, by a pattern of their paths, without
 /// a change to its struct. An adapter's factors are additional leaves below the weight, `head.weight.lora_a` and
 /// `head.weight.lora_b`. Optimizers, checkpoints, averages and summaries see them like any other leaves.
-/// [`Linear`](crate::nn::Linear) and [`Conv2d`](crate::nn::Conv2d) multiply by one factor after the other, so no
-/// gradient of the weight's size is computed. Other layers use the sum.
+/// [`Linear`](crate::nn::Linear), [`Conv`](crate::nn::Conv) and [`ConvTranspose`](crate::nn::ConvTranspose) multiply by
+/// one factor after the other, so no gradient of the weight's size is computed. Other layers use the sum.
 ///
 /// ```
 /// use meganeura::prelude::*;

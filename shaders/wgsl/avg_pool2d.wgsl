@@ -1,9 +1,10 @@
-// 2-D average pooling: y[n,p,q] = mean over taps i, j of x[n, p·SH + i·DH − PH, q·SW + j·DW − PW]. INCLUDE_PAD 1:
-// padding counts, as zeros. INCLUDE_PAD 0: only elements inside the plane count; an output that sees only padding is 0.
+// 2-D average pooling: y[n,p,q] = Σ over taps i, j of x[n, p·SH + i·DH − PH, q·SW + j·DW − PW] / DIVISOR. Padding
+// counts as zeros; an output that sees only padding is 0.
 //
 // Bindings: x[N,H,W] → y[N,P,Q], or of images in lines x[N,H,W,SIDE] → y[N,P,Q,SIDE], by shared/terms.
 //
-// Defines: those of shared/terms and shared/avg_pool2d
+// Defines: those of shared/terms and shared/pool
+//          DIVISOR  an expression of the output's place `p: u32`, `q: u32`, in the constants of shared/window
 
 #include "shared/terms"
 #include "shared/avg_pool2d"

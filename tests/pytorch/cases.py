@@ -183,6 +183,55 @@ SEQUENCES = [
     case("nn.AvgPool3d(2, stride=1, padding=1, count_include_pad=False)", x=(1, 2, 3, 2, 3)),
 ]
 
+# Options of convolutions and of pooling, in each number of dimensions.
+WINDOWS = [
+    case("nn.Conv1d(3, 4, 4, padding='same')", x=(2, 3, 7)),
+    case("nn.Conv1d(4, 4, 2, padding='same', dilation=3, groups=2, padding_mode='circular')", x=(2, 4, 6)),
+    case("nn.Conv1d(2, 3, 3, stride=2, padding=2, padding_mode='reflect', bias=False)", x=(2, 2, 5)),
+    case("nn.Conv1d(2, 3, 3, padding=4, padding_mode='replicate')", x=(1, 2, 4)),
+    case("nn.Conv2d(2, 3, (4, 3), padding='same', dilation=(1, 2))", x=(2, 2, 5, 6)),
+    case("nn.Conv2d(2, 4, (2, 3), padding='same', groups=2, padding_mode='reflect')", x=(1, 2, 4, 5)),
+    case("nn.Conv3d(2, 3, (2, 3, 4), padding='same')", x=(1, 2, 3, 4, 5)),
+    case("nn.Conv3d(2, 2, 2, padding='same', dilation=(3, 1, 2), padding_mode='replicate')", x=(1, 2, 3, 4, 3)),
+    case("nn.Conv3d(2, 3, (3, 2, 3), stride=(1, 2, 2), padding=(2, 1, 1), padding_mode='circular')", x=(2, 2, 3, 4, 3)),
+    case("nn.Conv3d(2, 2, 3, padding=(1, 2, 1), padding_mode='reflect', bias=False)", x=(1, 2, 3, 4, 2)),
+    case("nn.ConvTranspose3d(2, 3, 2)", x=(2, 2, 3, 2, 4)),
+    case(
+        "nn.ConvTranspose3d(4, 6, (3, 2, 3), stride=(2, 3, 1), padding=(1, 0, 2), output_padding=(1, 2, 0), groups=2)",
+        x=(2, 4, 3, 2, 4),
+    ),
+    case(
+        "nn.ConvTranspose3d(2, 2, (2, 3, 1), stride=(1, 2, 2), output_padding=(1, 0, 1), dilation=(2, 3, 1), bias=False)",
+        x=(1, 2, 2, 3, 2),
+    ),
+    case("nn.ConvTranspose3d(3, 3, (1, 2, 2), stride=3, padding=(0, 1, 1), output_padding=2, groups=3)", x=(1, 3, 1, 2, 3)),
+    case("nn.MaxPool1d(2, ceil_mode=True)", x=(2, 2, 5)),
+    # A fourth window would begin in the padding at the end.
+    case("nn.MaxPool1d(2, stride=3, padding=1, ceil_mode=True)", x=(1, 2, 7)),
+    case("nn.MaxPool1d(3, stride=2, dilation=2, ceil_mode=True, return_indices=True)", "m(x)[0] + m(x)[1]", x=(2, 2, 8)),
+    case("nn.MaxPool2d(3, stride=2, padding=1, ceil_mode=True)", x=(2, 2, 6, 5)),
+    case("nn.MaxPool2d((2, 3), stride=(3, 4), padding=(1, 0), ceil_mode=True, return_indices=True)", "m(x)[0] + m(x)[1]",
+         x=(2, 2, 4, 6), unit=0.5),
+    case("nn.MaxPool3d((2, 3, 2), stride=2, padding=(1, 1, 0), ceil_mode=True)", x=(1, 2, 4, 4, 5)),
+    case("nn.MaxPool3d(2, stride=(1, 2, 2), ceil_mode=True, return_indices=True)", "m(x)[0] + m(x)[1]",
+         x=(2, 2, 3, 5, 4), unit=0.5),
+    case("nn.AvgPool1d(3, stride=2, padding=1, ceil_mode=True)", x=(2, 2, 6)),
+    case("nn.AvgPool1d(3, stride=2, padding=1, ceil_mode=True, count_include_pad=False)", x=(2, 2, 6)),
+    case("nn.AvgPool2d((3, 2), stride=(2, 3), padding=(1, 0), ceil_mode=True)", x=(2, 2, 6, 6)),
+    case("nn.AvgPool2d((3, 2), stride=(2, 3), padding=(1, 0), ceil_mode=True, count_include_pad=False)", x=(2, 2, 6, 6)),
+    case("nn.AvgPool2d(3, stride=2, padding=1, ceil_mode=True, divisor_override=5)", x=(1, 2, 6, 4)),
+    case("nn.AvgPool2d((4, 3), stride=3, ceil_mode=True)", x=(1, 2, 3, 5)),
+    case("nn.AvgPool3d((2, 3, 2), stride=2, padding=(1, 1, 0), ceil_mode=True)", x=(1, 2, 4, 4, 5)),
+    case("nn.AvgPool3d((2, 3, 2), stride=2, padding=(1, 1, 0), ceil_mode=True, count_include_pad=False)", x=(1, 2, 4, 4, 5)),
+    case("nn.AvgPool3d(2, padding=1, divisor_override=3)", x=(1, 2, 3, 4, 2)),
+    case("nn.AdaptiveAvgPool3d((2, 3, 4))", x=(1, 2, 5, 3, 6)),
+    case("nn.AdaptiveMaxPool1d(3)", x=(2, 2, 7)),
+    case("nn.AdaptiveMaxPool1d(5, return_indices=True)", "m(x)[0] + m(x)[1]", x=(2, 2, 3)),
+    case("nn.AdaptiveMaxPool2d((3, 2), return_indices=True)", "m(x)[0] + m(x)[1]", x=(2, 2, 7, 4), unit=0.5),
+    case("nn.AdaptiveMaxPool2d((2, 3))", x=(2, 2, 4, 6)),
+    case("nn.AdaptiveMaxPool3d((2, 3, 2), return_indices=True)", "m(x)[0] + m(x)[1]", x=(1, 2, 3, 4, 4), unit=0.5),
+]
+
 REDUCTIONS = ("mean", "sum", "none")
 
 LOSSES = [

@@ -374,6 +374,7 @@ def make():
     save_cases("models", answers)
     save_cases("functions", later(cases.FUNCTIONS))
     save_cases("sequences", later(cases.SEQUENCES))
+    save_cases("windows", later(cases.WINDOWS))
     save_cases("penalties", later(cases.PENALTIES))
     save_cases("attention", later(cases.ATTENTION))
     save_onnx()

@@ -141,10 +141,10 @@ misuses! {
     "conv2d" ["u32[4]"] |x| x.image.conv2d(&x.u, conv(|_| {}));
     "conv2d" ["stride 0"] |x| x.image.conv2d(&x.image, conv(|o| o.stride = [0, 1]));
     "conv2d" ["dilation 0"] |x| x.image.conv2d(&x.image, conv(|o| o.dilation = [1, 0]));
-    "conv2d" ["9 pixels", "5"] |x| x.image.conv2d(&x.image, conv(|o| o.dilation = [2, 1]));
+    "conv2d" ["9 elements", "5"] |x| x.image.conv2d(&x.image, conv(|o| o.dilation = [2, 1]));
     "conv2d" ["0 groups"] |x| x.image.conv2d(&x.image, conv(|o| o.groups = 0));
     "conv2d" ["3 groups", "2 input channels"] |x| x.image.conv2d(&x.image, conv(|o| o.groups = 3));
-    "conv2d" ["height", "3 pixels", "has only 2"] |x| x.image.slice(2, 0..2).conv2d(&x.image.slice(2, 0..3), conv(|_| {}));
+    "conv2d" ["height", "3 elements", "has only 2"] |x| x.image.slice(2, 0..2).conv2d(&x.image.slice(2, 0..3), conv(|_| {}));
     "conv2d" ["2 groups", "1 output"] |x| x.image.conv2d(&x.image, conv(|o| o.groups = 2));
     "conv2d" ["height"] |x| x.image.conv2d(&x.image, conv(|o| o.padding = WIDE));
     "conv2d" ["height"] |x| x.image.conv2d(&x.image, conv(|o| o.dilation = WIDE));
@@ -157,7 +157,7 @@ misuses! {
     "conv_transpose2d" ["0 groups"] |x| x.image.conv_transpose2d(&x.image.reshape([2, 1, 5, 5]), transposed(|o| o.groups = 0));
     "conv_transpose2d" ["3 groups", "2 input channels"] |x| x.image.conv_transpose2d(&x.image.reshape([2, 1, 5, 5]), transposed(|o| o.groups = 3));
     "conv_transpose2d" ["width", "output padding, 2", "stride, 2", "dilation, 1"] |x| x.image.conv_transpose2d(&x.image.reshape([2, 1, 5, 5]), transposed(|o| (o.stride, o.output_padding) = ([2, 2], [1, 2])));
-    "conv_transpose2d" ["height", "cuts off 10 pixels", "9"] |x| x.image.conv_transpose2d(&x.image.reshape([2, 1, 5, 5]), transposed(|o| o.padding = [5, 0]));
+    "conv_transpose2d" ["height", "cuts off 10 elements", "9"] |x| x.image.conv_transpose2d(&x.image.reshape([2, 1, 5, 5]), transposed(|o| o.padding = [5, 0]));
     "conv_transpose2d" ["height", "too large"] |x| x.image.conv_transpose2d(&x.image.reshape([2, 1, 5, 5]), transposed(|o| o.stride = WIDE));
     "exp" ["u32[4]"] |x| x.image.conv_transpose2d(&x.u.exp(), transposed(|_| {}));
     "max_pool2d" ["[2, 3]"] |x| x.a.max_pool2d(TWO, TWO, NONE, ONE);
@@ -166,11 +166,11 @@ misuses! {
     "max_pool2d" ["stride 0"] |x| x.image.max_pool2d(TWO, NONE, NONE, ONE);
     "max_pool2d" ["dilation 0"] |x| x.image.max_pool2d(TWO, TWO, NONE, NONE);
     "max_pool2d" ["padding [2, 2]"] |x| x.image.max_pool2d(TWO, TWO, TWO, ONE);
-    "max_pool2d" ["6 pixels", "5"] |x| x.image.max_pool2d([6, 1], ONE, NONE, ONE);
+    "max_pool2d" ["6 elements", "5"] |x| x.image.max_pool2d([6, 1], ONE, NONE, ONE);
     "max_pool2d" ["f32[1, 2, 5, 5]"] |x| x.image.max_pool2d(WIDE, ONE, NONE, TWO);
     "avg_pool2d" ["[2, 3]"] |x| x.a.avg_pool2d(TWO, TWO, NONE, true);
     "avg_pool2d" ["stride 0"] |x| x.image.avg_pool2d(TWO, NONE, NONE, true);
-    "avg_pool2d" ["6 pixels", "5"] |x| x.image.avg_pool2d([1, 6], ONE, NONE, false);
+    "avg_pool2d" ["6 elements", "5"] |x| x.image.avg_pool2d([1, 6], ONE, NONE, false);
     "avg_pool2d" ["f32[1, 2, 5, 5]"] |x| x.image.avg_pool2d(WIDE, ONE, [usize::MAX / 2; 2], false);
     "group_norm" ["0 groups"] |x| x.a.group_norm(0, 1e-5, &x.v, &x.v);
     "group_norm" ["2 groups", "3 channels"] |x| x.a.group_norm(2, 1e-5, &x.v, &x.v);

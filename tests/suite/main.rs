@@ -21,6 +21,7 @@ mod custom;
 mod data;
 mod devices;
 mod encoders;
+mod factored;
 mod fields;
 mod frozen;
 mod golden;
@@ -123,6 +124,7 @@ fn main() {
     merge::collect(&mut trials);
     frozen::collect(&mut trials);
     lora::collect(&mut trials);
+    factored::collect(&mut trials);
     optimizers::collect(&mut trials);
     steps::collect(&mut trials);
     train_step::collect(&mut trials);

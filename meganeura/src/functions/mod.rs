@@ -6,7 +6,9 @@
 //! | file | functions |
 //! |---|---|
 //! | `arrange.rs` | `stack`, `split`, `chunk`, `squeeze`, `unsqueeze`, `transpose`, `at`, `roll`, `tile`, `repeat_interleave`, `diagonal` |
+//! | `convolve.rs` | `conv1d`, `conv3d`, `conv_transpose1d`, `conv_transpose3d` |
 //! | `pick.rs` | `index_select`, `one_hot`, `masked_fill`, `tril`, `triu` |
+//! | `pool.rs` | pooling over one, two or three axes, for layers |
 //! | `norm.rs` | `norm`, `norm_over`, `variance`, `std` |
 //! | `numeric.rs` | `logsumexp`, `cumprod`, `all`, `any`, `random_normal` |
 //! | `einsum.rs` | `einsum` |
@@ -14,10 +16,12 @@
 //! A [`Tensor`](crate::Tensor) has them all through [`Tensor::map`](crate::Tensor::map).
 
 mod arrange;
+mod convolve;
 mod einsum;
 mod norm;
 mod numeric;
 mod pick;
+mod pool;
 mod ranges;
 
 pub(crate) use norm::Scale;

@@ -339,11 +339,31 @@ pub(super) fn bytes(n: usize) -> String {
     format!("{size:.1} {}", ["KiB", "MiB", "GiB", "TiB"][unit])
 }
 
+/// Layers of so many axes by their aliases: `meganeura::nn::conv::Conv<2>` as `meganeura::nn::conv::Conv2d`.
+fn with_aliases(type_name: &str) -> String {
+    const LAYERS: &str = "meganeura::nn::";
+    let (mut out, mut rest) = (String::with_capacity(type_name.len()), type_name);
+    while let Some(at) = rest.find(LAYERS) {
+        let (before, layer) = rest.split_at(at);
+        let end = layer.find(|c: char| !(c.is_alphanumeric() || c == '_' || c == ':')).unwrap_or(layer.len());
+        let (path, after) = layer.split_at(end);
+        out.extend([before, path]);
+        rest = match *after.as_bytes() {
+            [b'<', axes @ b'1'..=b'9', b'>', ..] => {
+                out.extend([char::from(axes), 'd']);
+                &after[3..]
+            }
+            _ => after,
+        };
+    }
+    out + rest
+}
+
 /// `alloc::vec::Vec<net::Block>` as `Vec<Block>`.
 pub(super) fn without_paths(type_name: &str) -> String {
     let mut out = String::with_capacity(type_name.len());
     let mut segment = 0;
-    for c in type_name.chars() {
+    for c in with_aliases(type_name).chars() {
         if c == ':' {
             out.truncate(segment);
         } else {

@@ -22,14 +22,15 @@
 //! | [`Conv3d`] | `[N, C, D, H, W] → [N, O, P, Q, R]` |
 //! | [`ConvTranspose1d`] | `[N, C, L] → [N, O, P]` |
 //! | [`ConvTranspose2d`] | `[N, C, H, W] → [N, O, P, Q]` |
+//! | [`ConvTranspose3d`] | `[N, C, D, H, W] → [N, O, P, Q, R]` |
 //! | [`BatchNorm1d`] | `[N, C]` or `[N, C, L]`, kept |
 //! | [`BatchNorm2d`] | `[N, C, H, W]`, kept |
 //! | [`GroupNorm`] | `[N, C, ..]`, kept |
 //! | [`LayerNorm`], [`RmsNorm`] | `[.., D₁, …, Dₖ]`, kept |
 //! | [`InstanceNorm2d`] | `[N, C, H, W]`, kept |
-//! | [`MaxPool1d`], [`AvgPool1d`], [`AdaptiveAvgPool1d`] | `[N, C, L] → [N, C, P]` |
-//! | [`MaxPool2d`], [`AvgPool2d`], [`AdaptiveAvgPool2d`] | `[N, C, H, W] → [N, C, P, Q]` |
-//! | [`MaxPool3d`], [`AvgPool3d`] | `[N, C, D, H, W] → [N, C, P, Q, R]` |
+//! | [`MaxPool1d`], [`AvgPool1d`], [`AdaptiveAvgPool1d`], [`AdaptiveMaxPool1d`] | `[N, C, L] → [N, C, P]` |
+//! | [`MaxPool2d`], [`AvgPool2d`], [`AdaptiveAvgPool2d`], [`AdaptiveMaxPool2d`] | `[N, C, H, W] → [N, C, P, Q]` |
+//! | [`MaxPool3d`], [`AvgPool3d`], [`AdaptiveAvgPool3d`], [`AdaptiveMaxPool3d`] | `[N, C, D, H, W] → [N, C, P, Q, R]` |
 //! | [`GlobalAvgPool2d`] | `[N, C, H, W] → [N, C]` |
 //! | [`Upsample`] | `[N, C, H, W] → [N, C, s·H, s·W]` |
 //! | [`PixelShuffle`] | `[N, C·r², H, W] → [N, C, r·H, r·W]`; [`PixelUnshuffle`] is its inverse |
@@ -40,19 +41,15 @@
 //! Layers record operations through [`Var`](crate::Var) and know neither gradients nor kernels.
 
 mod activation;
-mod adaptive_avg_pool2d;
-mod avg_pool2d;
+mod adaptive_pool;
 mod batch_norm;
 mod batch_norm1d;
 mod batch_norm2d;
-mod conv1d;
-mod conv2d;
-mod conv3d;
-mod conv_transpose1d;
-mod conv_transpose2d;
+mod conv;
+mod conv_transpose;
 mod dropout;
 mod embedding;
-mod extent;
+mod extents;
 mod flatten;
 mod glu;
 mod group_norm;
@@ -62,12 +59,9 @@ mod instance_norm2d;
 mod key_value_cache;
 mod layer_norm;
 mod linear;
-mod max_pool2d;
 mod multihead_attention;
-mod pair;
 mod pixel_shuffle;
-mod pool1d;
-mod pool3d;
+mod pool;
 mod recurrent;
 mod rms_norm;
 mod rotary_embedding;
@@ -75,21 +69,23 @@ mod self_attention2d;
 mod settings;
 mod sinusoidal_embedding;
 mod transformer;
-mod triple;
 mod upsample;
 
 pub use activation::{Elu, Gelu, GeluTanh, LeakyRelu, Relu, Sigmoid, Silu, Softplus, Tanh};
-pub use adaptive_avg_pool2d::{AdaptiveAvgPool2d, GlobalAvgPool2d};
-pub use avg_pool2d::AvgPool2d;
+pub use adaptive_pool::{
+    AdaptiveAvgPool, AdaptiveAvgPool1d, AdaptiveAvgPool2d, AdaptiveAvgPool3d, AdaptiveMaxPool, AdaptiveMaxPool1d,
+    AdaptiveMaxPool2d, AdaptiveMaxPool3d, GlobalAvgPool2d,
+};
 pub use batch_norm1d::{BatchNorm1d, BatchNorm1dConfig};
 pub use batch_norm2d::{BatchNorm2d, BatchNorm2dConfig};
-pub use conv_transpose1d::{ConvTranspose1d, ConvTranspose1dConfig, ConvTranspose1dOptions};
-pub use conv_transpose2d::{ConvTranspose2d, ConvTranspose2dConfig};
-pub use conv1d::{Conv1d, Conv1dConfig, Conv1dOptions};
-pub use conv2d::{Conv2d, Conv2dConfig};
-pub use conv3d::{Conv3d, Conv3dConfig, Conv3dOptions};
+pub use conv::{Conv, Conv1d, Conv1dConfig, Conv2d, Conv2dConfig, Conv3d, Conv3dConfig, ConvConfig};
+pub use conv_transpose::{
+    ConvTranspose, ConvTranspose1d, ConvTranspose1dConfig, ConvTranspose2d, ConvTranspose2dConfig, ConvTranspose3d,
+    ConvTranspose3dConfig, ConvTransposeConfig,
+};
 pub use dropout::Dropout;
 pub use embedding::{Embedding, EmbeddingConfig};
+pub use extents::{IntoExtents, IntoPair, IntoTriple};
 pub use flatten::Flatten;
 pub use glu::{Glu, SwiGlu, SwiGluConfig};
 pub use group_norm::{GroupNorm, GroupNormConfig};
@@ -97,12 +93,9 @@ pub use instance_norm2d::{InstanceNorm2d, InstanceNorm2dConfig};
 pub use key_value_cache::KeyValueCache;
 pub use layer_norm::{LayerNorm, LayerNormConfig};
 pub use linear::{Linear, LinearConfig};
-pub use max_pool2d::MaxPool2d;
 pub use multihead_attention::{MultiheadAttention, MultiheadAttentionConfig};
-pub use pair::IntoPair;
 pub use pixel_shuffle::{PixelShuffle, PixelUnshuffle};
-pub use pool1d::{AdaptiveAvgPool1d, AvgPool1d, MaxPool1d};
-pub use pool3d::{AvgPool3d, MaxPool3d};
+pub use pool::{AvgPool, AvgPool1d, AvgPool2d, AvgPool3d, MaxPool, MaxPool1d, MaxPool2d, MaxPool3d};
 pub use recurrent::{
     Gru, GruCell, GruGates, Lstm, LstmCell, LstmGates, LstmState, Recurrent, RecurrentCell, RecurrentCellConfig,
     RecurrentConfig, RecurrentGates, RecurrentState, Rnn, RnnCell, RnnGates, RnnNonlinearity, Steps,
@@ -115,8 +108,9 @@ pub use transformer::{
     AttentionMask, FeedForward, FeedForwardActivation, TransformerDecoderLayer, TransformerDecoderLayerConfig,
     TransformerEncoderLayer, TransformerEncoderLayerConfig,
 };
-pub use triple::IntoTriple;
 pub use upsample::Upsample;
+
+pub use crate::ops::{Conv1dOptions, Conv3dOptions, ConvTranspose1dOptions, ConvTranspose3dOptions};
 
 #[cfg(test)]
 mod tests {
@@ -144,6 +138,7 @@ mod tests {
             (boxed(Conv3d::new(4, 6, 3).groups(2)), &[2, 4, 5, 5, 5], [true, false]),
             (boxed(ConvTranspose1d::new(4, 6, 3).groups(2)), &[2, 4, 8], [true, false]),
             (boxed(ConvTranspose2d::new(4, 6, 3).groups(2)), &[2, 4, 8, 8], [true, false]),
+            (boxed(ConvTranspose3d::new(4, 6, 3).groups(2)), &[2, 4, 3, 3, 3], [true, false]),
             (boxed(BatchNorm1d::new(4)), &[2, 4, 8], [true, false]),
             (boxed(BatchNorm2d::new(4)), &[2, 4, 8, 8], [true, false]),
             (boxed(GroupNorm::new(2, 4)), &[2, 4, 8, 8], [true, false]),

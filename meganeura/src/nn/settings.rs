@@ -3,7 +3,7 @@
 use crate::error::bail;
 use crate::init::Initializer;
 use crate::module::{Seed, init_field};
-use crate::{Device, Param, Result, Shape};
+use crate::{Device, Param, Result, Shape, Var};
 
 /// Checks the channels and groups of a convolution.
 pub(super) fn expect_channels(layer: &str, [inputs, outputs]: [usize; 2], groups: usize) -> Result<()> {
@@ -40,4 +40,10 @@ pub(super) fn weight_and_bias(
     let weight = Param::new(init_field("weight", weight)?);
     let draw = |outputs| Initializer::bias_beside(shape)?.sample(device, [outputs], seed.field("bias"));
     Ok((weight, outputs.map(draw).transpose()?.map(Param::new)))
+}
+
+/// A number for each channel, `[C]`, for values with `D` further axes.
+#[track_caller]
+pub(super) fn per_channel<const D: usize>(x: &Var) -> Var {
+    x.reshape(&[&[x.shape().elements()], &[1; D][..]].concat()[..])
 }

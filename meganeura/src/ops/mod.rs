@@ -46,6 +46,7 @@ mod softmax;
 mod sort;
 mod terms;
 mod view;
+pub(crate) mod window;
 
 #[cfg(feature = "testing")]
 pub mod case;
@@ -65,10 +66,14 @@ pub use padding::Padding;
 pub(crate) use pointwise::Pointwise;
 #[cfg(feature = "testing")]
 pub use pointwise::Pointwise;
+pub(crate) use pool::{Divisor, Pool};
 pub(crate) use reduce::as_f64;
 pub(crate) use view::View;
 
-pub use self::conv2d::{Conv2dOptions, ConvTranspose2dOptions};
+pub use self::conv2d::{
+    Conv1dOptions, Conv2dOptions, Conv3dOptions, ConvOptions, ConvTranspose1dOptions, ConvTranspose2dOptions,
+    ConvTranspose3dOptions, ConvTransposeOptions,
+};
 
 use crate::graph::Types;
 use crate::kernel::launch::{Argument, Caps, Format, Variant};

@@ -28,8 +28,18 @@ struct Row {
 }
 
 /// The parts of the table, by the cases' file.
-const PARTS: [&str; 9] =
-    ["models", "layers", "sequences", "losses", "functions", "attention", "penalties", "optimizers", "schedules"];
+const PARTS: [&str; 10] = [
+    "models",
+    "layers",
+    "sequences",
+    "windows",
+    "losses",
+    "functions",
+    "attention",
+    "penalties",
+    "optimizers",
+    "schedules",
+];
 
 /// Rows by part and by PyTorch's name.
 static ROWS: Mutex<BTreeMap<(usize, String), Row>> = Mutex::new(BTreeMap::new());

@@ -18,6 +18,7 @@ mod penalties;
 mod sequences;
 mod torchvision;
 mod transformers;
+mod windows;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -73,8 +74,11 @@ pub(crate) fn collect(trials: &mut Vec<Trial>) {
     optimizers::collect_schedules(trials);
     let values =
         [layers::cases(), sequences::cases(), transformers::cases(), losses::cases(), functions::cases()].concat();
-    let all = [values, attention::cases(), penalties::cases(), optimizers::cases(), models::cases()].concat();
-    for file in ["layers", "sequences", "losses", "functions", "attention", "penalties", "optimizers", "models"] {
+    let all = [values, windows::cases(), attention::cases(), penalties::cases(), optimizers::cases(), models::cases()]
+        .concat();
+    let files =
+        ["layers", "sequences", "windows", "losses", "functions", "attention", "penalties", "optimizers", "models"];
+    for file in files {
         let own: Vec<_> = all.iter().filter(|case| case.file == file).map(|case| case.torch.clone()).collect();
         trials.push(Trial::test(format!("pytorch::every_case_of_{file}_is_compared"), move || complete(file, &own)));
     }

@@ -194,4 +194,6 @@ fn type_names_lose_their_paths() {
     assert_eq!(without_paths("alloc::vec::Vec<net::Block<core::option::Option<u8>>>"), "Vec<Block<Option<u8>>>");
     assert_eq!(without_paths("(a::B, [c::D; 4], dyn e::F)"), "(B, [D; 4], dyn F)");
     assert_eq!(without_paths("Digits"), "Digits");
+    assert_eq!(without_paths("(meganeura::nn::conv::Conv<2>, a::Conv<2>)"), "(Conv2d, Conv<2>)");
+    assert_eq!(without_paths(std::any::type_name::<Vec<crate::nn::Conv3d>>()), "Vec<Conv3d>");
 }

@@ -1,29 +1,11 @@
 //! Extents of a convolution, for all three passes, and patches as columns for native kernels.
 
+use super::Conv2dOptions;
 use crate::Shape;
 use crate::kernel::launch::{LINE, define};
 use crate::kernel::native::Real;
 #[cfg(feature = "onnx")]
 use crate::ops::form::{self, Attribute};
-
-/// The geometry of a 2-D convolution, per axis `[vertical, horizontal]`.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct Conv2dOptions {
-    /// The distance, in input pixels, between neighbouring output pixels; at least 1.
-    pub stride: [usize; 2],
-    /// Rows and columns of zeros added at each side of the input.
-    pub padding: [usize; 2],
-    /// The distance, in input pixels, between neighbouring weights; at least 1.
-    pub dilation: [usize; 2],
-    /// The number of groups of channels, each convolved on its own; a divisor of both numbers of channels.
-    pub groups: usize,
-}
-
-impl Default for Conv2dOptions {
-    fn default() -> Self {
-        Self { stride: [1, 1], padding: [0, 0], dilation: [1, 1], groups: 1 }
-    }
-}
 
 /// All extents of one convolution.
 #[derive(Clone, Copy, Debug)]
@@ -51,34 +33,6 @@ struct Tap {
     first: usize,
 }
 
-/// Output pixels along one axis, or why there are none.
-pub(crate) fn output_extent(
-    axis: &str,
-    extent: usize,
-    kernel: usize,
-    stride: usize,
-    padding: usize,
-    dilation: usize,
-) -> Result<usize, String> {
-    if stride == 0 || dilation == 0 || kernel == 0 {
-        return Err(format!("{axis}: kernel {kernel}, stride {stride} and dilation {dilation} must be at least 1"));
-    }
-    // Kernels compute places in signed 32-bit integers.
-    let fits = |number: &usize| i32::try_from(*number).is_ok();
-    let padded = padding.checked_mul(2).and_then(|both| extent.checked_add(both)).filter(fits);
-    let reach = dilation.checked_mul(kernel - 1).and_then(|gaps| gaps.checked_add(1)).filter(fits);
-    let (Some(padded), Some(reach), true, true) = (padded, reach, fits(&stride), fits(&dilation)) else {
-        return Err(format!(
-            "{axis}: kernel {kernel}, stride {stride}, padding {padding} or dilation {dilation} is too large: pixels are \
-             counted to 2³¹"
-        ));
-    };
-    if padded < reach {
-        return Err(format!("{axis}: the kernel spans {reach} pixels, but the padded input has only {padded}"));
-    }
-    Ok((padded - reach) / stride + 1)
-}
-
 /// The attributes of ONNX's convolutions with a weight of this shape.
 #[cfg(feature = "onnx")]
 pub(super) fn onnx(options: Conv2dOptions, weight: Shape) -> Vec<(&'static str, Attribute)> {
@@ -95,21 +49,11 @@ pub(super) fn onnx(options: Conv2dOptions, weight: Shape) -> Vec<(&'static str, 
 
 impl Geometry {
     pub(crate) fn new(x: Shape, weight: Shape, options: Conv2dOptions) -> Result<Self, String> {
-        let &[n, c, h, w] = x.dims() else {
-            return Err(format!("the input must be [N, C, H, W], it is {x}"));
+        let output = options.output(x, weight)?;
+        let (&[n, c, h, w], &[o, _, kh, kw], &[.., p, q]) = (x.dims(), weight.dims(), output.dims()) else {
+            unreachable!("images, as was checked")
         };
-        let &[o, per_group, kh, kw] = weight.dims() else {
-            return Err(format!("the weight must be [O, C/groups, KH, KW], it is {weight}"));
-        };
-        let Conv2dOptions { stride, padding, dilation, groups } = options;
-        if groups == 0 || c % groups != 0 || o % groups != 0 {
-            return Err(format!("{groups} groups do not divide {c} input channels and {o} output channels"));
-        }
-        if per_group * groups != c {
-            return Err(format!("the input has {c} channels, the weight expects {}", per_group * groups));
-        }
-        let p = output_extent("height", h, kh, stride[0], padding[0], dilation[0])?;
-        let q = output_extent("width", w, kw, stride[1], padding[1], dilation[1])?;
+        let groups = options.groups;
         Ok(Self { n, c, h, w, o, kernel: [kh, kw], p, q, groups, options })
     }
 
@@ -389,26 +333,4 @@ pub(super) fn naive(
     }
     let array = |shape, data| Array { shape, data };
     vec![array(g.output(), y), array(x_shape, dx), array(w_shape, dw)]
-}
-
-#[cfg(test)]
-mod tests {
-    use super::output_extent;
-
-    #[test]
-    fn extents_beyond_shader_integers_are_refused() {
-        let extent = |kernel, stride, padding, dilation| output_extent("width", 5, kernel, stride, padding, dilation);
-        assert_eq!(extent(2, 1 << 30, 1, 6), Ok(1));
-        assert_eq!(extent(1, 1, (1 << 30) - 3, 1), Ok((1 << 31) - 1));
-        for (kernel, stride, padding, dilation) in [
-            (1, 1 << 31, 0, 1),
-            (1, 1, 1 << 30, 1),
-            (1, 1, usize::MAX, 1),
-            (1, 1, 0, 1 << 31),
-            (2, 1, 1 << 29, 1 << 31),
-        ] {
-            let error = extent(kernel, stride, padding, dilation).expect_err("too large");
-            assert!(error.starts_with("width: ") && error.contains("is too large"), "{error}");
-        }
-    }
 }

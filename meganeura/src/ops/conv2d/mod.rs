@@ -8,6 +8,7 @@ mod grad_weight;
 mod launch;
 mod native_products;
 mod native_winograd;
+mod options;
 mod pass;
 mod taps;
 mod taps_weight;
@@ -15,12 +16,14 @@ mod tile;
 mod transpose;
 mod winograd;
 
-pub use geometry::Conv2dOptions;
 pub(crate) use geometry::Geometry;
 pub use grad_input::Conv2dGradInput;
 pub use grad_weight::Conv2dGradWeight;
+pub use options::{
+    Conv1dOptions, Conv2dOptions, Conv3dOptions, ConvOptions, ConvTranspose1dOptions, ConvTranspose2dOptions,
+    ConvTranspose3dOptions, ConvTransposeOptions,
+};
 use pass::Pass;
-pub use transpose::ConvTranspose2dOptions;
 
 use super::{Bf16, Kernel, Primitive};
 use crate::kernel::launch::{Argument, Caps, Variant};

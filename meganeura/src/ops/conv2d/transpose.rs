@@ -3,84 +3,15 @@
 
 use std::panic::Location;
 
-use super::{Conv2dGradInput, Conv2dOptions};
+use super::{Conv2dGradInput, Conv2dOptions, ConvTranspose2dOptions};
 use crate::tape::Var;
-use crate::{Error, ErrorKind, Shape, TensorType};
-
-/// The geometry of a transposed 2-D convolution, per axis `[vertical, horizontal]`.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct ConvTranspose2dOptions {
-    /// The distance, in output pixels, between neighbouring input pixels; at least 1.
-    pub stride: [usize; 2],
-    /// Rows and columns that are cut off each side of the output.
-    pub padding: [usize; 2],
-    /// Extra rows at the bottom and columns at the right of the output; fewer than the stride or the dilation.
-    pub output_padding: [usize; 2],
-    /// The distance, in output pixels, between neighbouring weights; at least 1.
-    pub dilation: [usize; 2],
-    /// The number of groups of channels, each convolved on its own; a divisor of both numbers of channels.
-    pub groups: usize,
-}
-
-impl Default for ConvTranspose2dOptions {
-    fn default() -> Self {
-        Self { stride: [1, 1], padding: [0, 0], output_padding: [0, 0], dilation: [1, 1], groups: 1 }
-    }
-}
+use crate::{Error, ErrorKind};
 
 impl ConvTranspose2dOptions {
     /// The convolution that this is the transpose of.
     fn convolution(self) -> Conv2dOptions {
         let Self { stride, padding, dilation, groups, .. } = self;
         Conv2dOptions { stride, padding, dilation, groups }
-    }
-
-    /// The output's shape, or why operands of these types have none.
-    fn output(self, x: TensorType, weight: TensorType) -> Result<Shape, String> {
-        if x.dtype != weight.dtype || !x.dtype.is_float() {
-            return Err(format!("needs floats of one type, not {} and {}", x.dtype, weight.dtype));
-        }
-        let &[n, c, h, w] = x.shape.dims() else {
-            return Err(format!("the input must be [N, C, H, W], it is {}", x.shape));
-        };
-        let &[inputs, per_group, kh, kw] = weight.shape.dims() else {
-            return Err(format!("the weight must be [C, O/groups, KH, KW], it is {}", weight.shape));
-        };
-        if self.groups == 0 || c % self.groups != 0 {
-            return Err(format!("{} groups do not divide {c} input channels", self.groups));
-        }
-        if inputs != c {
-            return Err(format!("the input has {c} channels, the weight expects {inputs}"));
-        }
-        let height = self.extent(0, "height", h, kh)?;
-        let width = self.extent(1, "width", w, kw)?;
-        Ok(Shape::from([n, per_group * self.groups, height, width]))
-    }
-
-    /// Output pixels along one axis, or why there are none.
-    fn extent(self, axis: usize, name: &str, extent: usize, kernel: usize) -> Result<usize, String> {
-        let of_axis = |pair: [usize; 2]| pair[axis];
-        let [stride, padding, more, dilation] =
-            [self.stride, self.padding, self.output_padding, self.dilation].map(of_axis);
-        if stride == 0 || dilation == 0 || kernel == 0 {
-            return Err(format!("{name}: kernel {kernel}, stride {stride} and dilation {dilation} must be at least 1"));
-        }
-        if more >= stride && more >= dilation {
-            return Err(format!(
-                "{name}: the output padding, {more}, must be less than the stride, {stride}, or the dilation, {dilation}"
-            ));
-        }
-        let reach = dilation.checked_mul(kernel - 1).and_then(|gaps| gaps.checked_add(more)?.checked_add(1));
-        let full = stride.checked_mul(extent - 1).and_then(|steps| steps.checked_add(reach?));
-        let (Some(full), Some(cut)) = (full, padding.checked_mul(2)) else {
-            return Err(format!(
-                "{name}: kernel {kernel}, stride {stride}, padding {padding} or dilation {dilation} is too large"
-            ));
-        };
-        if full <= cut {
-            return Err(format!("{name}: the padding cuts off {cut} pixels, the output has {full} before that"));
-        }
-        Ok(full - cut)
     }
 }
 
@@ -96,11 +27,16 @@ impl Var {
         if let Some(error) = weight.error() {
             return self.fail(error);
         }
-        let shape = match options.output(self.ty(), weight.ty()) {
+        let (x, w) = (self.ty(), weight.ty());
+        let shape = match x.dtype == w.dtype && x.dtype.is_float() {
+            true => options.output(x.shape, w.shape),
+            false => Err(format!("needs floats of one type, not {} and {}", x.dtype, w.dtype)),
+        };
+        let shape = match shape {
             Ok(shape) => shape,
             Err(message) => {
                 let error = Error::new(ErrorKind::Shape, message).in_op("conv_transpose2d").at(Location::caller());
-                return self.fail(error.operand(self.ty(), self.path()).operand(weight.ty(), weight.path()));
+                return self.fail(error.operand(x, self.path()).operand(w, weight.path()));
             }
         };
         // Where the output padding reaches the stride, the convolution of the output has pixels more than `self`:

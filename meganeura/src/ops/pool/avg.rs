@@ -1,23 +1,35 @@
 //! Average pooling.
 
 use super::{Geometry, Pool2d};
-use crate::kernel::launch::{Argument, Caps, Variant};
+use crate::kernel::launch::{Argument, Caps, Variant, literal};
 use crate::kernel::native::{self, OutView, Real, Scratch, View};
 #[cfg(feature = "onnx")]
 use crate::ops::form::{self, Form};
 use crate::ops::terms::Terms;
-use crate::ops::{Bf16, Kernel, Primitive};
+use crate::ops::{Bf16, Kernel, Primitive, as_f64};
 use crate::tape::Var;
 use crate::{Result, Shape, TensorType};
 
 /// Mean of each window: `y[n,c,p,q] = Σ x[n,c,p·s+i−pad,q·s+j−pad] / count`
 ///
-/// Shapes: `x [N,C,H,W]` → `y [N,C,P,Q]`. `count` is the window's size, or the number of its elements inside the input.
+/// Shapes: `x [N,C,H,W]` → `y [N,C,P,Q]`. `count` is that of [`Divisor`].
 /// Gradient: `dy/count` to each element of the window.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct AvgPool2d {
     pool: Pool2d,
-    count_include_pad: bool,
+    divisor: Divisor,
+}
+
+/// The number that the sum over a window is divided by.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) enum Divisor {
+    /// The number of the window's elements inside the input or its padding. Past the padding, where a window may reach
+    /// if their number was rounded up, none count.
+    Padded,
+    /// The number of the window's elements inside the input.
+    Inside,
+    /// The same for each window.
+    Fixed(usize),
 }
 
 /// `dx` of [`AvgPool2d`]. Shapes: `dy [N,C,P,Q]` → `dx [N,C,H,W]`. Gradient: the average pooling itself.
@@ -30,11 +42,25 @@ pub struct AvgPool2dGrad {
 impl AvgPool2d {
     /// The divisor of the sum over window `(p, q)`.
     fn count(&self, g: &Geometry, p: usize, q: usize) -> usize {
-        if self.count_include_pad { self.pool.kernel[0] * self.pool.kernel[1] } else { g.window(p, q).count() }
+        let Pool2d { kernel, stride, padding, .. } = self.pool;
+        let padded = |axis: usize, window, extent| kernel[axis].min(extent + 2 * padding[axis] - window * stride[axis]);
+        match self.divisor {
+            Divisor::Padded => padded(0, p, g.h) * padded(1, q, g.w),
+            Divisor::Inside => g.window(p, q).count(),
+            Divisor::Fixed(divisor) => divisor,
+        }
     }
 
-    fn with_padding(&self, mut terms: Terms) -> Terms {
-        terms.defines.push(("INCLUDE_PAD", u32::from(self.count_include_pad).to_string()));
+    fn with_divisor(&self, mut terms: Terms) -> Terms {
+        let divisor = match self.divisor {
+            Divisor::Padded if self.pool.ceil_mode => {
+                "f32(min(KH, H + 2u * PH - p * SH)) * f32(min(KW, W + 2u * PW - q * SW))".into()
+            }
+            Divisor::Padded => "f32(KH) * f32(KW)".into(),
+            Divisor::Inside => "f32(rows_inside(p).y) * f32(columns_inside(q).y)".into(),
+            Divisor::Fixed(divisor) => literal(as_f64(divisor)),
+        };
+        terms.defines.push(("DIVISOR", divisor));
         terms
     }
 }
@@ -45,7 +71,10 @@ impl Primitive for AvgPool2d {
     }
 
     fn outputs(&self, x: &[TensorType]) -> Result<Vec<TensorType>, String> {
-        Ok(vec![x[0].with_shape(Geometry::new(&x[0], self.pool)?.output(x[0].shape))])
+        if self.divisor == Divisor::Fixed(0) {
+            return Err("the divisor must be at least 1".into());
+        }
+        Ok(vec![x[0].with_shape(self.pool.output(&x[0])?)])
     }
 
     fn vjp(&self, x: &[Var], _y: &[Var], dy: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
@@ -55,22 +84,32 @@ impl Primitive for AvgPool2d {
 
     #[cfg(feature = "onnx")]
     fn onnx(&self, x: &[form::Operand], _: &[TensorType], to: &mut Form) -> Option<form::Results> {
-        let mut attributes = self.pool.onnx();
-        attributes.push(("count_include_pad", form::Attribute::Int(i64::from(self.count_include_pad))));
-        form::only(to.node("AveragePool", &[x[0].value], attributes))
+        let (ty, mut attributes) = (x[0].ty, self.pool.onnx(&x[0].ty));
+        let inside = self.divisor == Divisor::Inside;
+        attributes.push(("count_include_pad", form::Attribute::Int(i64::from(!inside))));
+        let mean = to.node("AveragePool", &[x[0].value], attributes);
+        let g = Geometry::of(ty.shape, self.pool);
+        let area = self.pool.kernel[0] * self.pool.kernel[1];
+        let factor = |at: usize| as_f64(area) / as_f64(self.count(&g, at / g.q, at % g.q));
+        let factors: Vec<_> = (0..g.p * g.q).map(factor).collect();
+        if inside || factors.iter().all(|&factor| factor == 1.0) {
+            return form::only(mean);
+        }
+        let factors = to.floats(ty.with_shape(Shape::from([1, 1, g.p, g.q])), factors);
+        form::only(to.node("Mul", &[mean, factors], Vec::new()))
     }
 
     #[cfg(feature = "testing")]
     fn cases() -> Vec<crate::ops::case::Case> {
         use crate::ops::case::Case;
-        let both = [true, false].map(|count_include_pad| {
+        let all = [Divisor::Padded, Divisor::Inside, Divisor::Fixed(5)].map(|divisor| {
             super::cases().into_iter().map(move |(pool, x)| {
-                let op = Self { pool, count_include_pad };
+                let op = Self { pool, divisor };
                 let reference = op.clone();
                 Case::new(op).input(&x).naive(move |a| vec![reference.naive(&a[0])])
             })
         });
-        let mut cases: Vec<_> = both.into_iter().flatten().collect();
+        let mut cases: Vec<_> = all.into_iter().flatten().collect();
         cases.push(Case::recorded("avg_pool2d", &[&[2, 24, 9, 7]], |x| {
             let y = (&x[0] * -2.0).avg_pool2d([2, 2], [1, 2], [0, 0], true);
             (y * 4.0).avg_pool2d([3, 2], [2, 1], [1, 1], false).sum_over(&[2, 3])
@@ -119,7 +158,7 @@ impl Kernel for AvgPool2d {
 
     fn variants(&self, x: &[Argument], _: &[TensorType], _: &Caps) -> Vec<Variant> {
         let terms = Geometry::of(x[0].ty.shape, self.pool).forward("avg_pool2d", x[0].format, 1);
-        self.with_padding(terms).variants(x[0].format, "window")
+        self.with_divisor(terms).variants(x[0].format, "window")
     }
 }
 
@@ -151,7 +190,7 @@ impl Primitive for AvgPool2dGrad {
             .into_iter()
             .map(|(pool, x)| {
                 let input = Shape::from(x);
-                let op = Self { forward: AvgPool2d { pool, count_include_pad: false }, input };
+                let op = Self { forward: AvgPool2d { pool, divisor: Divisor::Inside }, input };
                 crate::ops::case::Case::new(op).input(Geometry::of(input, pool).output(input).dims())
             })
             .collect()
@@ -183,7 +222,7 @@ impl Kernel for AvgPool2dGrad {
 
     fn variants(&self, x: &[Argument], _: &[TensorType], _: &Caps) -> Vec<Variant> {
         let terms = Geometry::of(self.input, self.forward.pool).backward("avg_pool2d_grad", x[0].format, 1);
-        self.forward.with_padding(terms).variants(x[0].format, "gather")
+        self.forward.with_divisor(terms).variants(x[0].format, "gather")
     }
 }
 
@@ -202,7 +241,13 @@ impl Var {
         padding: [usize; 2],
         count_include_pad: bool,
     ) -> Self {
-        let pool = Pool2d { kernel, stride, padding, dilation: [1, 1] };
-        self.record(AvgPool2d { pool, count_include_pad }, &[self])
+        let pool = Pool2d { kernel, stride, padding, dilation: [1, 1], ceil_mode: false };
+        self.avg_pool_of(pool, if count_include_pad { Divisor::Padded } else { Divisor::Inside })
+    }
+
+    /// The sum of each window, divided.
+    #[track_caller]
+    pub(crate) fn avg_pool_of(&self, pool: Pool2d, divisor: Divisor) -> Self {
+        self.record(AvgPool2d { pool, divisor }, &[self])
     }
 }

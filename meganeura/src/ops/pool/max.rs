@@ -43,16 +43,17 @@ impl Primitive for MaxPool2d {
     #[cfg(feature = "onnx")]
     fn onnx(&self, x: &[form::Operand], _: &[TensorType], to: &mut Form) -> Option<form::Results> {
         // ONNX counts the indices of winners differently.
-        Some(vec![Some(to.node("MaxPool", &[x[0].value], self.0.onnx())), None])
+        Some(vec![Some(to.node("MaxPool", &[x[0].value], self.0.onnx(&x[0].ty))), None])
     }
 
     #[cfg(feature = "testing")]
     fn cases() -> Vec<crate::ops::case::Case> {
         use crate::ops::case::Case;
         let mut cases = super::cases();
-        let dilated = Pool2d { kernel: [2, 3], stride: [1, 2], padding: [1, 1], dilation: [2, 2] };
+        let dilated = Pool2d { kernel: [2, 3], stride: [1, 2], padding: [1, 1], dilation: [2, 2], ceil_mode: false };
         cases.push((dilated, [2, 2, 7, 9]));
         cases.push((dilated, [2, 16, 7, 9]));
+        cases.push((Pool2d { stride: [3, 3], ceil_mode: true, ..dilated }, [2, 2, 7, 9]));
         let mut cases: Vec<_> = cases.into_iter().map(|(pool, x)| Case::new(Self(pool)).input(&x)).collect();
         // Between other operations, which leave a value stored as bf16.
         cases.push(Case::recorded("max_pool2d", &[&[2, 24, 9, 7]], |x| {
@@ -174,8 +175,14 @@ impl Var {
         padding: [usize; 2],
         dilation: [usize; 2],
     ) -> Self {
-        let [y, _] = self.record_many(MaxPool2d(Pool2d { kernel, stride, padding, dilation }), &[self]);
+        let [y, _] = self.max_pool_of(Pool2d { kernel, stride, padding, dilation, ceil_mode: false });
         y
+    }
+
+    /// The maximum of each window, and its index in the image.
+    #[track_caller]
+    pub(crate) fn max_pool_of(&self, pool: Pool2d) -> [Self; 2] {
+        self.record_many(MaxPool2d(pool), &[self])
     }
 }
 

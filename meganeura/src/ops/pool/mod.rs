@@ -3,37 +3,99 @@
 mod avg;
 mod max;
 
+pub(crate) use avg::Divisor;
 pub use avg::{AvgPool2d, AvgPool2dGrad};
 pub use max::{MaxPool2d, MaxPool2dGrad};
 
+use std::fmt;
+
 use super::Bf16;
-use super::conv2d::geometry::output_extent;
 use super::terms::{self, Terms};
+use super::window::{INPUTS, Window, axis_name, expect_axes, named};
 use crate::kernel::launch::{Caps, Format, LINE, define};
 #[cfg(feature = "onnx")]
 use crate::ops::form::{self, Attribute};
 use crate::{Shape, TensorType};
 
-/// A window and its steps, per axis `[vertical, horizontal]`.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub(crate) struct Pool2d {
-    pub(crate) kernel: [usize; 2],
-    pub(crate) stride: [usize; 2],
-    pub(crate) padding: [usize; 2],
-    pub(crate) dilation: [usize; 2],
+/// A window over `D` axes, and its steps.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct Pool<const D: usize> {
+    pub(crate) kernel: [usize; D],
+    pub(crate) stride: [usize; D],
+    pub(crate) padding: [usize; D],
+    pub(crate) dilation: [usize; D],
+    /// `true` if the last window may reach past the padding: see [`Window::slide`].
+    pub(crate) ceil_mode: bool,
+}
+
+/// A window over images, per axis `[vertical, horizontal]`.
+pub(crate) type Pool2d = Pool<2>;
+
+impl<const D: usize> Pool<D> {
+    /// Non-overlapping windows.
+    pub(crate) fn new(kernel: [usize; D]) -> Self {
+        Self { kernel, stride: kernel, padding: [0; D], dilation: [1; D], ceil_mode: false }
+    }
+
+    /// The window along one axis.
+    fn along(&self, axis: usize) -> Window {
+        let [kernel, stride, padding, dilation] =
+            [self.kernel, self.stride, self.padding, self.dilation].map(|of| of[axis]);
+        Window { kernel, stride, padding, dilation }
+    }
+
+    /// The window along these two axes; one element for an axis that is missing.
+    pub(crate) fn plane(&self, axes: [Option<usize>; 2]) -> Pool2d {
+        let of = |setting: [usize; D], one| axes.map(|axis| axis.map_or(one, |axis| setting[axis]));
+        let (kernel, stride) = (of(self.kernel, 1), of(self.stride, 1));
+        let (padding, dilation) = (of(self.padding, 0), of(self.dilation, 1));
+        Pool { kernel, stride, padding, dilation, ceil_mode: self.ceil_mode }
+    }
+
+    /// The output's shape, or why an operand of this type has none.
+    pub(crate) fn output(&self, x: &TensorType) -> Result<Shape, String> {
+        if !x.dtype.is_float() {
+            return Err(format!("needs floats, the operand holds {}", x.dtype));
+        }
+        let (_, extents) = expect_axes::<D>("input", &x.shape, INPUTS)?;
+        let Self { kernel, padding, .. } = self;
+        if (0..D).any(|axis| padding[axis] > kernel[axis] / 2) {
+            return Err(format!("padding {padding:?} is more than half of the window {kernel:?}"));
+        }
+        let mut output = x.shape;
+        for (axis, extent) in extents.into_iter().enumerate() {
+            let windows = self.along(axis).slide(axis_name::<D>(axis), extent, self.ceil_mode)?;
+            output = output.with(2 + axis, windows);
+        }
+        Ok(output)
+    }
+}
+
+impl<const D: usize> fmt::Debug for Pool<D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { kernel, stride, padding, dilation, ceil_mode } = self;
+        let mut pool = f.debug_struct(named::<D>(["Pool1d", "Pool2d", "Pool3d"]));
+        pool.field("kernel", kernel).field("stride", stride).field("padding", padding).field("dilation", dilation);
+        if *ceil_mode {
+            pool.field("ceil_mode", ceil_mode);
+        }
+        pool.finish()
+    }
 }
 
 #[cfg(feature = "onnx")]
 impl Pool2d {
-    /// The attributes of ONNX's pooling operators.
-    fn onnx(self) -> Vec<(&'static str, Attribute)> {
-        let Self { kernel, stride, padding: [rows, columns], dilation } = self;
+    /// The attributes of ONNX's pooling operators for images of this shape. Rounding up is padding at the end.
+    fn onnx(&self, x: &TensorType) -> Vec<(&'static str, Attribute)> {
         let ints = |numbers: &[usize]| Attribute::Ints(form::ints(numbers));
+        let g = Geometry::of(x.shape, *self);
+        let [rows, columns] = self.padding;
+        let (below, right) = (self.along(0).beyond(g.h, g.p), self.along(1).beyond(g.w, g.q));
         vec![
-            ("dilations", ints(&dilation)),
-            ("kernel_shape", ints(&kernel)),
-            ("pads", ints(&[rows, columns, rows, columns])),
-            ("strides", ints(&stride)),
+            ("dilations", ints(&self.dilation)),
+            ("kernel_shape", ints(&self.kernel)),
+            ("pads", ints(&[rows, columns, rows + below, columns + right])),
+            ("strides", ints(&self.stride)),
         ]
     }
 }
@@ -51,18 +113,10 @@ struct Geometry {
 
 impl Geometry {
     fn new(x: &TensorType, pool: Pool2d) -> Result<Self, String> {
-        let &[n, c, h, w] = x.shape.dims() else {
-            return Err(format!("the input must be [N, C, H, W], it is {}", x.shape));
+        let output = pool.output(x)?;
+        let (&[n, c, h, w], &[.., p, q]) = (x.shape.dims(), output.dims()) else {
+            unreachable!("images, as was checked")
         };
-        if !x.dtype.is_float() {
-            return Err(format!("needs floats, the operand holds {}", x.dtype));
-        }
-        let Pool2d { kernel, stride, padding, dilation } = pool;
-        if padding[0] > kernel[0] / 2 || padding[1] > kernel[1] / 2 {
-            return Err(format!("padding {padding:?} is more than half of the window {kernel:?}"));
-        }
-        let p = output_extent("height", h, kernel[0], stride[0], padding[0], dilation[0])?;
-        let q = output_extent("width", w, kernel[1], stride[1], padding[1], dilation[1])?;
         Ok(Self { planes: n * c, h, w, p, q, pool })
     }
 
@@ -76,7 +130,7 @@ impl Geometry {
 
     /// The input pixels that window `(p, q)` covers, as indices in a plane.
     fn window(&self, p: usize, q: usize) -> impl Iterator<Item = usize> {
-        let Pool2d { kernel, stride, padding, dilation } = self.pool;
+        let Pool2d { kernel, stride, padding, dilation, .. } = self.pool;
         let (h, w) = (self.h, self.w);
         let along = move |axis: usize, o: usize, extent: usize| {
             (0..kernel[axis])
@@ -88,7 +142,7 @@ impl Geometry {
 
     /// The defines of kernels on planes, or on images in lines.
     fn defines(&self, format: Format) -> Vec<(&'static str, String)> {
-        let Pool2d { kernel, stride, padding, dilation } = self.pool;
+        let Pool2d { kernel, stride, padding, dilation, .. } = self.pool;
         let side = format.channels().map_or(1, |lines| lines.channels / LINE);
         let planes = format.channels().map_or(self.planes, |lines| self.planes / lines.channels);
         define![
@@ -144,7 +198,8 @@ fn bf16_backward(pool: Pool2d, x: Shape, dy: &'static [usize], caps: &Caps) -> O
 /// Windows that overlap, leave remainders, and extend into the padding.
 #[cfg(feature = "testing")]
 fn cases() -> Vec<(Pool2d, [usize; 4])> {
-    let of = |kernel, stride, padding, dilation| Pool2d { kernel, stride, padding, dilation };
+    let of = |kernel, stride, padding, dilation| Pool { kernel, stride, padding, dilation, ceil_mode: false };
+    let up = |pool| Pool { ceil_mode: true, ..pool };
     vec![
         (of([1, 1], [1, 1], [0, 0], [1, 1]), [1, 1, 1, 1]),
         (of([2, 2], [2, 2], [0, 0], [1, 1]), [2, 3, 6, 8]),
@@ -154,5 +209,9 @@ fn cases() -> Vec<(Pool2d, [usize; 4])> {
         (of([3, 3], [1, 1], [0, 0], [1, 1]), [2, 1, 3, 41]),
         // channels that divide into lines
         (of([3, 2], [2, 3], [1, 1], [1, 1]), [2, 24, 9, 7]),
+        // windows past the padding, and none that begin there
+        (up(of([3, 2], [2, 3], [1, 0], [1, 1])), [2, 3, 6, 6]),
+        (up(of([2, 4], [3, 3], [1, 0], [1, 1])), [1, 2, 4, 3]),
+        (up(of([3, 3], [2, 2], [1, 1], [1, 1])), [1, 16, 6, 8]),
     ]
 }
