@@ -151,6 +151,7 @@ fn subjects(seed: Seed) -> Result<Vec<Subject>> {
         "ConvTranspose2d", [2, 2, 3, 4], ConvTranspose2d::new(2, 3, (2, 3)).stride((2, 1)).padding((0, 1)).dilation((2, 1));
         "Conv1d", [2, 4, 9], Conv1d::new(4, 6, 3).stride(2).padding(2).dilation(2).groups(2);
         "ConvTranspose1d", [2, 2, 4], ConvTranspose1d::new(2, 3, 3).stride(2).padding(1);
+        "ConvTranspose3d", [1, 2, 2, 3, 2], ConvTranspose3d::new(2, 3, (2, 3, 2)).stride((2, 1, 1)).padding((0, 1, 0));
         "Conv3d", [1, 2, 4, 3, 4], Conv3d::new(2, 3, (2, 3, 2)).stride((2, 1, 1)).padding((1, 0, 1));
         "BatchNorm1d", [4, 3, 2], BatchNorm1d::new(3).eps(0.1);
         "BatchNorm2d", [3, 2, 3, 2], BatchNorm2d::new(2).eps(0.1);
@@ -175,6 +176,10 @@ fn subjects(seed: Seed) -> Result<Vec<Subject>> {
         "AvgPool3d", [2, 2, 4, 5, 4], AvgPool3d::new((2, 3, 2));
         "MaxPool2d", [2, 2, 7, 6], MaxPool2d::new(3).stride(2).padding(1);
         "AvgPool2d", [2, 2, 5, 6], AvgPool2d::new(3).padding(1).count_include_pad(false);
+        "AdaptiveAvgPool3d", [2, 2, 4, 3, 5], AdaptiveAvgPool3d::new((2, 3, 2));
+        "AdaptiveMaxPool1d", [2, 3, 7], AdaptiveMaxPool1d::new(3);
+        "AdaptiveMaxPool2d", [2, 3, 7, 5], AdaptiveMaxPool2d::new((3, 2));
+        "AdaptiveMaxPool3d", [2, 2, 4, 3, 5], AdaptiveMaxPool3d::new((2, 3, 2));
         "AdaptiveAvgPool2d", [2, 3, 7, 5], AdaptiveAvgPool2d::new((3, 2));
         "GlobalAvgPool2d", [2, 3, 5, 3], GlobalAvgPool2d;
         "Upsample", [2, 2, 3, 4], Upsample::bilinear((3, 2)).align_corners(true);

@@ -124,8 +124,10 @@ fn gradcheck_checks_every_layer() {
     // Cells and sequences are generic over their gates; `FeedForward` is a part of both transformer layers.
     let parts = ["Recurrent", "RecurrentCell", "RecurrentGates", "RnnGates", "LstmGates", "GruGates", "FeedForward"];
     let values = ["LstmState", "RecurrentState", "RnnNonlinearity", "Steps", "AttentionMask", "FeedForwardActivation"];
-    let helpers = ["IntoPair", "IntoTriple", "KeyValueCache"];
-    let others = [&several_inputs[..], &parts, &values, &helpers].concat();
+    let helpers = ["IntoExtents", "IntoPair", "IntoTriple", "KeyValueCache"];
+    // Generic over the number of axes; each of these is checked for one, two and three.
+    let generic = ["Conv", "ConvTranspose", "MaxPool", "AvgPool", "AdaptiveAvgPool", "AdaptiveMaxPool"];
+    let others = [&several_inputs[..], &parts, &values, &helpers, &generic].concat();
     let is_layer = |name: &&str| {
         !name.is_empty() && !name.ends_with("Config") && !name.ends_with("Options") && !others.contains(name)
     };

@@ -7,7 +7,7 @@ use crate::gpu::{Executable, Gpu};
 use crate::plan::Plan;
 
 /// The run from which on a plan has kernels of its own. Those know all of their extents when they are compiled, and
-/// are up to half as fast again; but compiling them takes as long as some hundred runs save.
+/// are faster, but compiling them takes as long as some hundred runs save.
 const OWN_KERNELS_FROM: u32 = 4;
 
 /// A compiled plan.
