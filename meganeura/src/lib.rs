@@ -95,6 +95,7 @@
 //!   (`MEGANEURA_CACHE`). [`Device::last_profile`] returns the time of each kernel of a run.
 
 // docs.rs builds with nightly Rust, which can show the feature that an item needs.
+#![recursion_limit = "256"] // rustdoc proves that devices are `Sync` down to the types of naga
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![cfg_attr(
     target_family = "wasm",

@@ -317,7 +317,8 @@ impl Lowering<'_> {
             values.extend(&results[1..]);
             return (Some(program), values);
         }
-        if !order.is_bf16() && !(op.stores() && self.parts.contains_key(&node.first)) {
+        let stores_part = op.stores() && self.parts.contains_key(&node.first);
+        if !order.is_bf16() && !stores_part {
             return (None, values);
         }
         let formats = vec![self.formats.of(node.first)];
