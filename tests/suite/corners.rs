@@ -157,6 +157,8 @@ fn deviations(device: &Device) -> Outcome {
     Ok(())
 }
 
+type Norm<'a> = dyn Fn(&Var) -> Var + 'a;
+
 /// Numbers whose squares overflow are normalised to NaN, not to 0.
 fn normalisations(device: &Device) -> Outcome {
     let seed = Seed::new(0);
@@ -164,7 +166,7 @@ fn normalisations(device: &Device) -> Outcome {
     let layer = LayerNorm::new([4]).init(device, seed)?;
     let rms = RmsNorm::new([4]).init(device, seed)?;
     let batch = BatchNorm1d::new(1).init(device, seed)?;
-    let norms: [(&str, &dyn Fn(&Var) -> Var); 4] = [
+    let norms: [(&str, &Norm<'_>); 4] = [
         ("group_norm", &|x| group.forward(&x.reshape([1, 4, 1, 1])).reshape([4])),
         ("layer_norm", &|x| layer.forward(x)),
         ("rms_norm", &|x| rms.forward(x)),
