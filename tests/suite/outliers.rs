@@ -285,7 +285,8 @@ fn running(device: &Device) -> Outcome {
 type Pattern = (&'static str, fn(usize) -> f64);
 
 /// Finite numbers below 1e18: constants, all magnitudes, numbers that cancel. Neither their mean nor the sum of a few
-/// hundred of their squares overflows, but more may. A negative variance would show as NaN, or as a far too large factor.
+/// hundred of their squares overflows, but more may. A negative variance would show as NaN, or as a far too large
+/// factor.
 fn extremes(device: &Device) -> Outcome {
     SUBJECTS.iter().try_for_each(|subject| extremes_in(device, subject))
 }

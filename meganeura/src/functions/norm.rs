@@ -113,8 +113,8 @@ impl Var {
             DType::F64 => (f64::MIN_POSITIVE, f64::MAX),
             _ => (f64::from(f32::MIN_POSITIVE), f64::from(f32::MAX)),
         };
-        // No element of a quotient by the peak is above 1. Only an ordinary number divides: neither 0, nor infinity. GPUs
-        // divide by numbers up to 2¹²⁶ only, hence the scale.
+        // No element of a quotient by the peak is above 1. Only an ordinary number divides: neither 0, nor infinity.
+        // GPUs divide by numbers up to 2¹²⁶ only, hence the scale.
         let peak = self.detach().abs().max_keep(axes);
         let Scale { down, up } = Scale::of(&peak);
         let peak = peak * &down;
