@@ -113,7 +113,7 @@ fn share_kernels(device: &Device, step: Step, extents: &[usize]) -> Outcome {
     // An extent that comes back often gets kernels of its own.
     let last = *extents.last().expect("there are some");
     let first = step(&varying, last)?;
-    for _ in 0..8 {
+    for _ in 0..64 {
         assert_eq!(step(&varying, last)?, first);
     }
     assert_eq!(varying.dynamic_launches(), (0, all));

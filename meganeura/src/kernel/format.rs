@@ -140,7 +140,7 @@ impl Format {
         ]
     }
 
-    /// The pixels of an image, which a line is one channel further by.
+    /// The distance, in the order of the API, between neighbouring elements of a line: the pixels of an image, or 1.
     #[must_use]
     pub fn pixels(self) -> usize {
         self.channels().map_or(1, |channels| channels.pixels)

@@ -5,6 +5,7 @@ use std::ops::Range;
 use pulp::{Simd, WithSimd};
 
 use super::reduce::forms::{self, Reduction};
+use super::reduce::{COLUMNS, FEW, LANES, PART, PARTS};
 use super::{Kernel, Primitive};
 use crate::kernel::launch::{Argument, Caps, Variant};
 use crate::kernel::native::{self, OutView, Real, Scratch, View};
@@ -13,18 +14,8 @@ use crate::ops::form::{self, Form};
 use crate::tape::Var;
 use crate::{DType, Layout, Result, Shape, TensorType};
 
-/// On the CPU, fewer results than this are each split into parts …
-const FEW: usize = 256;
-/// … of at least this many elements …
-const PART: usize = 1 << 14;
-/// … and at most this many parts.
-const PARTS: usize = 256;
 /// The elements of a row whose extremum is found first, and its index then, only if it is the best so far.
 const BLOCK: usize = 1024;
-/// Interleaved partial results of a block: two of the widest vectors.
-const LANES: usize = 32;
-/// The number of adjacent results that are computed at once.
-const COLUMNS: usize = 256;
 
 /// The index of the largest or the smallest element along an axis: `y = arg max x`
 ///

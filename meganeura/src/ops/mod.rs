@@ -229,7 +229,7 @@ impl Innermost {
 pub(crate) enum Stores {
     /// As other kernels do, in `f32`, element by element.
     Full,
-    /// Likewise; or by lines in the order of the API, if ranks exchange the result as bf16. See `Launch::rows`.
+    /// Likewise; or by lines in the order of the API, if ranks exchange the result as bf16. See `Access`.
     Rows,
     /// By lines, through `store_line` of `shared/epilogue_lines`.
     Lines,

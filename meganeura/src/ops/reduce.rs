@@ -16,15 +16,15 @@ use crate::tape::Var;
 use crate::{Layout, Result, Shape, TensorType};
 
 /// On the CPU, fewer results than this are each split into parts …
-const FEW: usize = 256;
+pub(super) const FEW: usize = 256;
 /// … of at least this many elements …
-const PART: usize = 1 << 14;
+pub(super) const PART: usize = 1 << 14;
 /// … and at most this many parts.
-const PARTS: usize = 256;
+pub(super) const PARTS: usize = 256;
 /// Interleaved partial results of a row: two of the widest vectors.
-const LANES: usize = 32;
+pub(super) const LANES: usize = 32;
 /// The number of columns that are folded at once.
-const COLUMNS: usize = 256;
+pub(super) const COLUMNS: usize = 256;
 /// The elements of a block: this many of each column, or of each partial result of a row, are folded in sequence.
 const RUN: usize = 16;
 
