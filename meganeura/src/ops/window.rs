@@ -70,6 +70,7 @@ impl Window {
     }
 
     /// The elements past the padding that so many windows reach.
+    #[cfg(any(feature = "onnx", test))]
     pub(crate) fn beyond(self, extent: usize, windows: usize) -> usize {
         let end = (windows - 1) * self.stride + self.dilation * (self.kernel - 1) + 1;
         end.saturating_sub(extent + 2 * self.padding)
