@@ -105,66 +105,40 @@
 // Expansions of the derive refer to this crate by its external name, also inside it.
 extern crate self as meganeura;
 
-mod cpu;
-mod device;
-mod dot;
-mod dtype;
-mod error;
-mod executor;
-mod file;
-mod functions;
-#[cfg(feature = "gpu")]
-mod gpu;
-mod grad;
-mod graph;
-mod host;
-mod kernel;
 mod lora;
-mod mode;
-mod param;
-mod plan;
-mod seed;
-mod shape;
-mod tape;
-mod tensor;
-mod wait;
 
-#[cfg(not(target_family = "wasm"))]
-pub mod check;
 pub mod data;
 pub mod guide;
-pub mod init;
 pub mod io;
-pub mod loss;
 pub mod metric;
-pub mod module;
 pub mod nn;
 #[cfg(feature = "onnx")]
 pub mod onnx;
-pub mod ops;
 pub mod optim;
 #[cfg(not(target_family = "wasm"))]
 pub mod run;
-pub mod world;
+#[cfg(test)]
+mod tests;
 
-pub use device::{Device, HostSpan, LaunchTime, Profile, Stats};
-pub use dtype::{DType, Precision, TensorType};
-pub use error::{Error, ErrorKind, Result};
-pub use executor::{HostTimes, PipelineCache, Profiling};
-pub use functions::{AxisRange, Ranges};
-#[cfg(all(feature = "gpu", feature = "testing"))]
-pub use gpu::PlannedKernel;
-pub use grad::Grads;
 pub use lora::{Adapters, Lora};
+#[doc(hidden)]
+pub use meganeura_core::__private;
+#[cfg(all(feature = "gpu", feature = "testing"))]
+pub use meganeura_core::PlannedKernel;
+#[cfg(not(target_family = "wasm"))]
+#[doc(inline)]
+pub use meganeura_core::check;
+#[doc(inline)]
+pub use meganeura_core::{
+    AxisRange, Buffer, Compiled, DType, Device, Error, ErrorKind, FromConfig, FromSeed, Grads, HostSpan, HostTimes,
+    Init, Inputs, KernelChoice, LaunchTime, Layer, MAX_RANK, Memory, Module, ModuleExt, Outputs, Param, PipelineCache,
+    Precision, Profile, Profiling, Ranges, Result, Seed, Shape, Stats, Tape, Tensor, TensorType, Tensors, Var, init,
+    loss, module, ops, world,
+};
 pub use meganeura_derive::Module;
-pub use module::{FromConfig, FromSeed, Init, Layer, Module, ModuleExt};
-pub use param::{Buffer, Param};
-pub use plan::{KernelChoice, Memory};
-pub use seed::Seed;
-pub(crate) use shape::Layout;
-pub use shape::{MAX_RANK, Shape};
-pub use tape::{Compiled, Inputs, Outputs, Tape, Tensors, Var};
-pub use tensor::Tensor;
+
+// Modules of the engine that users do not see.
+use meganeura_core::{dtype, error, file, grad, graph, host, param, seed, tape, wait};
 
 /// The names that almost every program needs.
 pub mod prelude {
@@ -178,19 +152,4 @@ pub mod prelude {
     pub use crate::world::World;
     pub use crate::{Buffer, Compiled, Device, Grads, Param, Precision, Shape, Tape, Tensor, TensorType, Var};
     pub use meganeura_derive::Module;
-}
-
-/// Names for expansions of the derive. Not for any other use.
-#[doc(hidden)]
-pub mod __private {
-    pub use core;
-    pub use std;
-
-    pub use crate::module::{
-        At, Content, Flow, FlowChain, FlowOf, FromConfig, FromSeed, Init, KnownFlow, KnownFlowBeside, Layer, Module,
-        ModuleContent, Seed, Shortcut, Slot, SlotMut, Unknown, UnknownFlow, add_residual, apply, apply_layer,
-        check_flow, check_input, check_skipped, enter, enter_field, fmt_module, init_by, init_configured, init_field,
-        init_module, skipped,
-    };
-    pub use crate::{Device, Result, Var};
 }

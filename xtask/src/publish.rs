@@ -7,8 +7,15 @@ use crate::Done;
 use crate::process::{self, cargo, output, root};
 
 /// The crates that are published, as folder and name, in the order that publishing needs.
-pub const PUBLISHED: [(&str, &str); 3] =
-    [("shaders", "meganeura-shaders"), ("meganeura-derive", "meganeura-derive"), ("meganeura", "meganeura")];
+pub const PUBLISHED: [(&str, &str); 4] = [
+    ("shaders", "meganeura-shaders"),
+    ("meganeura-derive", "meganeura-derive"),
+    (CORE, CORE),
+    ("meganeura", "meganeura"),
+];
+
+/// The crate below the framework's, which re-exports what is meant for users.
+pub const CORE: &str = "meganeura-core";
 
 /// Files that every package must have. The licences are links in the repository, and files in the package.
 const FILES: [&str; 3] = ["LICENSE-APACHE", "LICENSE-MIT", "README.md"];

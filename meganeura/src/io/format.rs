@@ -63,6 +63,7 @@ fn stored_as(parts: &[Tensor]) -> Dtype {
         DType::F32 => Dtype::F32,
         DType::F64 => Dtype::F64,
         DType::U32 => Dtype::U32,
+        other => unreachable!("tensors of {other} cannot be made"),
     }
 }
 

@@ -72,7 +72,7 @@ impl RocAuc {
             }
             let labels = match labels.ty().dtype {
                 DType::U32 => try_collect(labels.to_u32_vec_async().await?.into_iter().map(f64::from))?,
-                DType::F32 | DType::F64 => labels.to_f64_vec_async().await?,
+                _ => labels.to_f64_vec_async().await?,
             };
             let scores = scores.to_f64_vec_async().await?;
             for (at, (score, label)) in scores.iter().zip(&labels).enumerate() {

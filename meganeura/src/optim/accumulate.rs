@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use super::state::Kept;
-use super::trained::{Trained, expect_gradients};
 use crate::error::bail;
+use crate::grad::trained::{Trained, expect_gradients};
 use crate::module::{Leaf, Module, ModuleExt, Role};
 use crate::param::Cell;
 use crate::{Grads, Result, Var};

@@ -1,7 +1,7 @@
 //! Steps that are held back if a gradient, or the loss, is not finite.
 
-use super::trained::{Trained, listed};
 use crate::error::bail;
+use crate::grad::trained::{Trained, listed};
 use crate::world::Shards;
 use crate::{DType, Result, Tape, Tensor, Var};
 

@@ -4,9 +4,8 @@
 //! and update are one plan, and parameters and state are written in place. Learning rate, decay and bias corrections
 //! are inputs of the plan, so a schedule never makes a new one.
 //!
-//! An optimizer is a [`Rule`], a formula of a few lines. The common part is in `step.rs` and `record.rs`, with the
-//! trained parameters in `trained.rs`, the state in `state.rs` and the refusal of NaN in `finite.rs`. Settings for some
-//! of the parameters are in `group.rs`.
+//! An optimizer is a [`Rule`], a formula of a few lines. The common part is in `step.rs` and `record.rs`, the state in
+//! `state.rs` and the refusal of NaN in `finite.rs`. Settings for some of the parameters are in `group.rs`.
 //!
 //! | for | use |
 //! |---|---|
@@ -21,8 +20,6 @@
 mod accumulate;
 mod adagrad;
 mod adam;
-mod average;
-mod clip;
 mod ema;
 mod finite;
 mod group;
@@ -41,7 +38,6 @@ mod shards;
 mod state;
 mod step;
 mod train_step;
-mod trained;
 
 pub use accumulate::Accumulate;
 pub use adagrad::Adagrad;

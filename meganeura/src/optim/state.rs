@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::trained::listed;
 use super::{Optimizer, Rule};
 use crate::error::bail;
+use crate::grad::trained::listed;
 use crate::module::{Leaf, Module, ModuleExt};
 use crate::param::{Cell, Kind};
 use crate::{Result, Tensor};
@@ -81,7 +81,7 @@ pub(super) fn save_whole(rule: &(impl Rule + ?Sized), module: &dyn Module) -> Re
     let own = save(rule, module);
     let names = |leaf: &Leaf<'_>| rule.state(leaf).iter().map(|name| named(leaf, name)).collect();
     match &rule.stepper().shards {
-        Some(shards) => shards.gather(module, names, own),
+        Some(shards) => super::shards::gather(shards, module, names, own),
         None => Ok(own),
     }
 }

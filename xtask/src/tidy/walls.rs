@@ -11,12 +11,13 @@ use super::File;
 use super::code::{blank, crate_paths, reexports, without_tests};
 use crate::process::root;
 
-const SOURCES: &str = "meganeura/src/";
+/// The core and the crate above it. Cargo keeps the core from naming what is above; these rules are for the modules
+/// inside each.
+const SOURCES: [&str; 2] = ["meganeura-core/src/", "meganeura/src/"];
 const ENGINES: [&str; 5] = ["tape", "grad", "plan", "cpu", "gpu"];
 
-/// Modules that are built from operations. Nothing that operations are built from may name them.
-const ABOVE: [&str; 13] =
-    ["check", "data", "functions", "init", "io", "lora", "loss", "metric", "nn", "onnx", "optim", "prelude", "run"];
+/// Modules of the core that are built from operations. Nothing that operations are built from may name them.
+const ABOVE: [&str; 4] = ["check", "functions", "init", "loss"];
 
 /// Modules that run a step. No module of [`ABOVE`] may name them.
 const RUNNING: [&str; 5] = ["kernel", "plan", "executor", "cpu", "gpu"];
@@ -52,27 +53,19 @@ const BELOW: [(&str, &[&str]); 21] = [
     ("param", &["kernel", "graph", "ops", "grad", "plan", "executor", "cpu", "gpu", "module", "world"]),
 ];
 
-/// Modules between the two, and modules of [`ABOVE`] with further restrictions.
+/// Modules of the core between the two, modules of [`ABOVE`] with further restrictions, and the modules of the crate
+/// above the core.
 const BESIDE: [(&str, &[&str]); 13] = [
-    (
-        "grad",
-        &["kernel", "plan", "executor", "cpu", "gpu", "device", "nn", "optim", "loss", "io", "check", "functions"],
-    ),
-    (
-        "module",
-        &["kernel", "ops", "grad", "plan", "executor", "cpu", "gpu", "nn", "optim", "loss", "io", "data", "run"],
-    ),
-    ("functions", &["module", "nn", "optim", "loss", "metric", "data", "io", "onnx", "run", "check", "lora"]),
+    ("grad", &["kernel", "plan", "executor", "cpu", "gpu", "loss", "check"]),
+    ("module", &["kernel", "ops", "grad", "plan", "executor", "cpu", "gpu", "loss"]),
+    ("functions", &["module", "loss", "check"]),
+    ("init", &["graph", "ops", "tape", "grad", "check"]),
+    ("loss", &["graph", "ops", "grad", "module", "check"]),
     ("lora", &["nn", "optim", "loss", "metric", "data", "onnx", "run", "check"]),
     ("metric", &["module", "nn", "optim", "loss", "data", "io", "onnx", "run", "check", "lora"]),
     ("data", &["module", "nn", "optim", "loss", "metric", "io", "onnx", "run", "check", "lora"]),
-    ("init", &["graph", "ops", "tape", "grad", "nn", "optim", "loss", "metric", "data", "io", "onnx", "run", "check"]),
     ("io", &["graph", "ops", "tape", "grad", "nn", "loss", "metric", "data", "onnx", "run", "check", "lora"]),
     ("nn", &["graph", "grad", "optim", "loss", "metric", "data", "io", "onnx", "run", "check", "lora"]),
-    (
-        "loss",
-        &["graph", "ops", "grad", "module", "nn", "optim", "metric", "data", "io", "onnx", "run", "check", "lora"],
-    ),
     ("optim", &["graph", "nn", "loss", "metric", "data", "onnx", "run", "check", "lora"]),
     ("onnx", &["grad", "optim", "loss", "metric", "data", "run", "check", "lora"]),
     ("run", &["graph", "ops", "grad", "loss", "metric", "functions", "onnx", "check", "lora"]),
@@ -84,14 +77,20 @@ const INSIDE: [&str; 14] = [
     "world",
 ];
 
-/// The re-exports of the framework's root, with the path that each leads to.
-static ROOT: LazyLock<HashMap<String, String>> = LazyLock::new(|| reexports_of("lib.rs"));
+/// The re-exports of the two roots, with the path that each leads to. The crate above has the core's under the same
+/// names.
+static ROOT: LazyLock<HashMap<String, String>> = LazyLock::new(|| {
+    let mut all = reexports_of("meganeura/src/lib.rs");
+    all.retain(|_, place| first(place) != "meganeura_core");
+    all.extend(reexports_of("meganeura-core/src/lib.rs"));
+    all
+});
 
 /// The same for `ops/`.
-static OPS: LazyLock<HashMap<String, String>> = LazyLock::new(|| reexports_of("ops/mod.rs"));
+static OPS: LazyLock<HashMap<String, String>> = LazyLock::new(|| reexports_of("meganeura-core/src/ops/mod.rs"));
 
 fn reexports_of(file: &str) -> HashMap<String, String> {
-    reexports(&blank(&fs::read_to_string(root().join(SOURCES).join(file)).expect("a file of the framework")))
+    reexports(&blank(&fs::read_to_string(root().join(file)).expect("a file of the framework")))
 }
 
 /// Modules of `ops/` that engines may name: families of operations, test cases, exchanges between ranks, which run
@@ -99,7 +98,7 @@ fn reexports_of(file: &str) -> HashMap<String, String> {
 const FAMILIES: [&str; 6] = ["pointwise", "view", "case", "exchange", "outer", "pad"];
 
 /// Crates, and the only folder that may name each.
-const CRATES: [(&str, &str); 2] = [("wgpu", "meganeura/src/gpu"), ("ash", "meganeura/src/gpu/vulkan")];
+const CRATES: [(&str, &str); 2] = [("wgpu", "meganeura-core/src/gpu"), ("ash", "meganeura-core/src/gpu/vulkan")];
 
 pub fn graphics_stay_in_gpu(file: &File<'_>) -> Vec<(usize, String)> {
     let is_word = |c: char| c.is_alphanumeric() || c == '_';
@@ -160,7 +159,7 @@ pub fn engines_know_no_operation(file: &File<'_>) -> Vec<(usize, String)> {
 
 /// The paths that a file of the framework names outside of tests, with re-exports resolved.
 fn named(file: &File<'_>) -> impl Iterator<Item = (usize, String)> {
-    let modules = file.path.strip_prefix(SOURCES).unwrap_or_default().trim_end_matches(".rs");
+    let modules = in_sources(file.path).unwrap_or_default().trim_end_matches(".rs");
     let modules: Vec<_> = modules.split('/').filter(|module| !matches!(*module, "lib" | "mod")).collect();
     let code = file.code.filter(|_| !modules.contains(&"tests"));
     let paths = code.map(|code| crate_paths(&without_tests(code), modules.len())).unwrap_or_default();
@@ -181,9 +180,14 @@ fn resolved(path: String) -> String {
     }
 }
 
-/// The module of the framework that a file belongs to: `plan` for `meganeura/src/plan/passes/fuse.rs`.
+/// The path of a file of the framework in its crate.
+fn in_sources(path: &str) -> Option<&str> {
+    SOURCES.iter().find_map(|sources| path.strip_prefix(sources))
+}
+
+/// The module of the framework that a file belongs to: `plan` for `meganeura-core/src/plan/passes/fuse.rs`.
 fn layer_of<'a>(file: &File<'a>) -> Option<&'a str> {
-    let path = file.path.strip_prefix(SOURCES)?;
+    let path = in_sources(file.path)?;
     path.split('/').next().map(|name| name.strip_suffix(".rs").unwrap_or(name))
 }
 
@@ -199,12 +203,15 @@ mod tests {
     #[test]
     fn only_gpu_names_its_crates() {
         let raw = "use ash::vk;";
-        assert!(complaints("meganeura/src/gpu/vulkan/mod.rs", raw).is_empty());
-        assert_eq!(complaints("meganeura/src/gpu/mod.rs", raw), ["1: only meganeura/src/gpu/vulkan may name `ash::`"]);
-        assert!(complaints("meganeura/src/gpu/mod.rs", "use crate::hash::X;\nuse ashes::Y;").is_empty());
+        assert!(complaints("meganeura-core/src/gpu/vulkan/mod.rs", raw).is_empty());
+        assert_eq!(
+            complaints("meganeura-core/src/gpu/mod.rs", raw),
+            ["1: only meganeura-core/src/gpu/vulkan may name `ash::`"]
+        );
+        assert!(complaints("meganeura-core/src/gpu/mod.rs", "use crate::hash::X;\nuse ashes::Y;").is_empty());
         let uses = "pub fn f(device: &wgpu::Device) {}";
-        assert!(complaints("meganeura/src/gpu/mod.rs", uses).is_empty());
-        assert_eq!(complaints("meganeura/src/device/mod.rs", uses).len(), 1);
+        assert!(complaints("meganeura-core/src/gpu/mod.rs", uses).is_empty());
+        assert_eq!(complaints("meganeura-core/src/device/mod.rs", uses).len(), 1);
         assert_eq!(complaints("tests/src/lib.rs", "use wgpu_hal::Api;").len(), 1);
         assert!(complaints("meganeura/src/lib.rs", "//! Kernels run through `wgpu::Device`.").is_empty());
         assert!(complaints("meganeura/src/lib.rs", "const NAME: &str = \"wgpu::\";").is_empty());
@@ -214,10 +221,9 @@ mod tests {
     /// Tests every row of the tables with every spelling of a path.
     #[test]
     fn layers_may_not_look_up() {
-        let layers = BELOW.iter().chain(&BESIDE).map(|(layer, _)| *layer).chain(ABOVE);
-        for layer in layers.filter(|layer| *layer != "prelude") {
+        for layer in BELOW.iter().chain(&BESIDE).map(|(layer, _)| *layer).chain(ABOVE) {
             for module in forbidden(layer) {
-                let (short, long) = (format!("{SOURCES}{layer}.rs"), format!("{SOURCES}{layer}/part/mod.rs"));
+                let [short, long] = [".rs", "/part/mod.rs"].map(|end| format!("{}{layer}{end}", SOURCES[0]));
                 for (path, code) in [
                     (&short, format!("use crate::{module}::X;")),
                     (&long, format!("fn f(x: &crate::{module}::X) {{}}")),
@@ -239,9 +245,9 @@ mod tests {
 
     #[test]
     fn every_module_has_a_row() {
-        // The guide is prose, and the last one is for the derive's expansions.
-        let free = ["guide", "__private"];
-        let text = fs::read_to_string(root().join(SOURCES).join("lib.rs")).unwrap();
+        // The guide is prose, the prelude is for users, and the last one for the derive's expansions.
+        let free = ["guide", "prelude", "tests", "__private"];
+        let text = SOURCES.map(|sources| fs::read_to_string(root().join(sources).join("lib.rs")).unwrap()).concat();
         let modules: Vec<_> = text
             .lines()
             .filter_map(|line| {
@@ -259,10 +265,14 @@ mod tests {
 
     #[test]
     fn the_tables_name_existing_modules() {
-        let files = |module: &&str| ["", ".rs"].map(|end| root().join(format!("{SOURCES}{module}{end}")));
+        let exists = |module: &str| {
+            let paths =
+                SOURCES.into_iter().flat_map(|sources| ["", ".rs"].map(|end| format!("{sources}{module}{end}")));
+            paths.into_iter().any(|path| root().join(path).exists())
+        };
         let rows = BELOW.iter().chain(&BESIDE).flat_map(|(layer, beside)| beside.iter().chain([layer]));
-        for module in rows.chain(&ABOVE).chain(&RUNNING).filter(|module| **module != "prelude") {
-            assert!(files(module).iter().any(|file| file.exists()), "{module}");
+        for module in rows.chain(&ABOVE).chain(&RUNNING) {
+            assert!(exists(module), "{module}");
         }
         assert!(BELOW.iter().all(|(layer, beside)| !beside.contains(layer) && !ABOVE.contains(layer)));
         for name in ["Tape", "Var", "Device", "Tensor", "Result", "Shape", "Profiling", "Seed"] {
@@ -275,13 +285,16 @@ mod tests {
     fn layers_may_look_down() {
         for (path, code) in [
             ("meganeura/src/nn/linear.rs", "use crate::{Tape, tape::Var, init::Initializer};"),
-            ("meganeura/src/tape/mod.rs", "use crate::plan::Request;"),
-            ("meganeura/src/ops/conv2d.rs", "use crate::{kernel::Real, tape::Var};"),
-            ("meganeura/src/tensor.rs", "use crate::{Device, gpu::Buffer};"),
-            ("meganeura/src/plan/mod.rs", "use crate::database::X; // crate::gpu is not named here"),
-            ("meganeura/src/plan/mod.rs", "use crate::{Shape, Result};\n#[cfg(test)]\nmod tests { use crate::Tape; }"),
-            ("meganeura/src/plan/passes/tests.rs", "use crate::Tape;"),
-            ("meganeura/src/plan/passes/fuse.rs", "use super::super::super::X; use super::gpu;"),
+            ("meganeura-core/src/tape/mod.rs", "use crate::plan::Request;"),
+            ("meganeura-core/src/ops/conv2d.rs", "use crate::{kernel::Real, tape::Var};"),
+            ("meganeura-core/src/tensor.rs", "use crate::{Device, gpu::Buffer};"),
+            ("meganeura-core/src/plan/mod.rs", "use crate::database::X; // crate::gpu is not named here"),
+            (
+                "meganeura-core/src/plan/mod.rs",
+                "use crate::{Shape, Result};\n#[cfg(test)]\nmod tests { use crate::Tape; }",
+            ),
+            ("meganeura-core/src/plan/passes/tests.rs", "use crate::Tape;"),
+            ("meganeura-core/src/plan/passes/fuse.rs", "use super::super::super::X; use super::gpu;"),
             ("tests/src/lib.rs", "use crate::nn::Linear;"),
         ] {
             assert!(complaints(path, code).is_empty(), "{path}: {code}");
@@ -292,8 +305,8 @@ mod tests {
     fn engines_know_families_only() {
         let code = "use crate::ops::{Op, KernelOp, conv2d::Conv2d, philox};\nuse crate::ops::pointwise::Row;";
         let complaint = ["1: an engine may not name the operation `crate::ops::conv2d`"];
-        assert_eq!(complaints("meganeura/src/plan/lower.rs", code), complaint);
-        assert_eq!(complaints("meganeura/src/gpu/mod.rs", code), complaint);
+        assert_eq!(complaints("meganeura-core/src/plan/lower.rs", code), complaint);
+        assert_eq!(complaints("meganeura-core/src/gpu/mod.rs", code), complaint);
         assert!(complaints("meganeura/src/nn/conv2d.rs", code).is_empty());
     }
 }

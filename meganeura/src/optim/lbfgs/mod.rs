@@ -7,8 +7,8 @@ use std::collections::VecDeque;
 
 use self::search::{Search, Trial};
 use super::rule::expect_not_negative;
-use super::trained::{Trained, expect_gradients};
 use crate::error::{bail, here};
+use crate::grad::trained::{Trained, expect_gradients};
 use crate::module::{Leaf, Module, ModuleExt};
 use crate::{Result, Tensor, Var};
 

@@ -1,0 +1,207 @@
+//! Pooling over any number of axes, computed by that of images.
+
+use crate::ops::window::{INPUTS, expect_axes};
+use crate::ops::{Divisor, Pool};
+use crate::{ErrorKind, Shape, Tensor, Var};
+
+impl Var {
+    /// The maxima of windows over `D` axes, and if they are wanted, their indices in all of these axes together: `u32`.
+    /// A window of padding alone has the index `u32::MAX`.
+    #[track_caller]
+    #[doc(hidden)]
+    pub fn max_pool<const D: usize>(
+        &self,
+        name: &'static str,
+        pool: Pool<D>,
+        wants_indices: bool,
+    ) -> (Self, Option<Self>) {
+        let output = match self.pooled(name, |x| pool.output(x)) {
+            Ok(output) => output,
+            Err(poisoned) => return (poisoned.clone(), wants_indices.then_some(poisoned)),
+        };
+        let [_, rows, columns] = axes::<D>();
+        let [y, index] = self.as_images::<D>().max_pool_of(pool.plane([rows, columns]));
+        let [Some(depth), ..] = axes::<D>() else {
+            return (y.reshape(output), wants_indices.then(|| index.reshape(output)));
+        };
+        // Along the depth, the pixels of each slice are one row.
+        let (&[n, c, d, h, w], &[.., q, r]) = (self.shape().dims(), y.shape().dims()) else {
+            unreachable!("volumes, as was checked")
+        };
+        let slices = [n, c, d, q * r];
+        let [y, slice] = y.reshape(slices).max_pool_of(pool.plane([Some(depth), None]));
+        let index = wants_indices.then(|| {
+            let index =
+                index.to_float().reshape(slices) + self.tape().iota([1, 1, d, 1], 2) * self.constant((h * w) as f64);
+            let whole = index.reshape([n * c, d * q * r]);
+            let winners = slice.reshape([n * c, slice.shape().elements() / (n * c)]);
+            self.counted(name, d * h * w, || whole.gather(1, &winners).to_index().reshape(output))
+        });
+        (y.reshape(output), index)
+    }
+
+    /// The sums of windows over `D` axes, divided.
+    #[must_use]
+    #[track_caller]
+    #[doc(hidden)]
+    pub fn avg_pool<const D: usize>(&self, name: &'static str, pool: Pool<D>, divisor: Divisor) -> Self {
+        let output = match self.pooled(name, |x| pool.output(x)) {
+            Ok(output) => output,
+            Err(poisoned) => return poisoned,
+        };
+        let [depth, rows, columns] = axes::<D>();
+        let images = self.as_images::<D>();
+        let Some(depth) = depth else {
+            return images.avg_pool_of(pool.plane([rows, columns]), divisor).reshape(output);
+        };
+        // The number of a window's elements is the product of those along the axes.
+        let of_slices = if let Divisor::Fixed(_) = divisor { Divisor::Fixed(1) } else { divisor };
+        let y = images.avg_pool_of(pool.plane([rows, columns]), of_slices);
+        let (&[n, c, d, ..], &[.., q, r]) = (self.shape().dims(), y.shape().dims()) else {
+            unreachable!("volumes, as was checked")
+        };
+        y.reshape([n, c, d, q * r]).avg_pool_of(pool.plane([Some(depth), None]), divisor).reshape(output)
+    }
+
+    /// The means of as many windows as `size` along each of `D` axes, which cover the axis: elements
+    /// `⌊p·L/P⌋ .. ⌈(p+1)·L/P⌉`.
+    #[must_use]
+    #[track_caller]
+    #[doc(hidden)]
+    pub fn adaptive_avg_pool<const D: usize>(&self, name: &'static str, size: [usize; D]) -> Self {
+        let output = match self.pooled(name, |x| adaptive_output(x.shape, size)) {
+            Ok(output) => output,
+            Err(poisoned) => return poisoned,
+        };
+        let [depth, rows, columns] = axes::<D>();
+        let [q, r] = [rows, columns].map(|axis| axis.map_or(1, |axis| size[axis]));
+        let y = self.as_images::<D>().adaptive_avg_pool2d([q, r]);
+        let y = match (depth, self.shape().dims()) {
+            (Some(depth), &[n, c, d, ..]) => y.reshape([n, c, d, q * r]).adaptive_avg_pool2d([size[depth], q * r]),
+            _ => y,
+        };
+        y.reshape(output)
+    }
+
+    /// The maxima of the windows of [`adaptive_avg_pool`](Self::adaptive_avg_pool), and if they are wanted, their
+    /// indices in all of these axes together: `u32`.
+    #[track_caller]
+    #[doc(hidden)]
+    pub fn adaptive_max_pool<const D: usize>(
+        &self,
+        name: &'static str,
+        size: [usize; D],
+        wants_indices: bool,
+    ) -> (Self, Option<Self>) {
+        if let Err(poisoned) = self.pooled(name, |x| adaptive_output(x.shape, size)) {
+            return (poisoned.clone(), wants_indices.then_some(poisoned));
+        }
+        let shape = self.shape();
+        let extents: [usize; D] = std::array::from_fn(|axis| shape[2 + axis]);
+        if (0..D).all(|axis| extents[axis].is_multiple_of(size[axis])) {
+            let kernel: [usize; D] = std::array::from_fn(|axis| extents[axis] / size[axis]);
+            return self.max_pool(name, Pool::new(kernel), wants_indices);
+        }
+        let elements = extents.iter().product();
+        let mut index = wants_indices.then(|| {
+            let numbers = self.tape().iota([elements], 0);
+            self.counted(name, elements, || numbers.reshape(&[&[1; 2], &extents[..]].concat()[..]).expand(shape))
+        });
+        let mut y = self.clone();
+        // From the last axis on, so that the first of equal elements wins.
+        for axis in (2..2 + D).rev() {
+            let windows = match Windows::new(&y, axis, size[axis - 2]) {
+                Ok(windows) => windows,
+                Err(error) => return (self.fail(error.clone()), wants_indices.then(|| self.fail(error))),
+            };
+            let candidates = windows.of(&y);
+            let winners = candidates.argmax(axis + 1).unsqueeze(axis + 1);
+            index = index.map(|index| windows.of(&index).gather(axis + 1, &winners).squeeze(axis + 1));
+            y = candidates.gather(axis + 1, &winners).squeeze(axis + 1);
+        }
+        (y, index.map(|index| index.to_index()))
+    }
+
+    /// The output's shape by a rule, or this value, poisoned.
+    #[track_caller]
+    fn pooled(
+        &self,
+        name: &'static str,
+        rule: impl Fn(&crate::TensorType) -> Result<Shape, String>,
+    ) -> Result<Shape, Self> {
+        if let Some(error) = self.error() {
+            return Err(self.fail(error));
+        }
+        let ty = self.ty();
+        let output = match ty.dtype.is_float() {
+            true => rule(&ty),
+            false => Err(format!("needs floats, the operand holds {}", ty.dtype)),
+        };
+        match output {
+            Ok(output) => Ok(output),
+            Err(message) => Err(self.refuse(name, ErrorKind::Shape, message)),
+        }
+    }
+
+    /// Sequences as images of one row, and volumes as the images of their slices.
+    #[track_caller]
+    fn as_images<const D: usize>(&self) -> Self {
+        match (D, self.shape().dims()) {
+            (1, &[n, c, length]) => self.reshape([n, c, 1, length]),
+            (3, &[n, c, d, h, w]) => self.reshape([n, c * d, h, w]),
+            _ => self.clone(),
+        }
+    }
+
+    /// Indices that are computed as floats, or the error if there are more than these can count.
+    #[track_caller]
+    fn counted(&self, name: &'static str, elements: usize, indices: impl FnOnce() -> Self) -> Self {
+        if elements > 1 << 24 && self.ty().dtype == crate::DType::F32 {
+            let message = format!("an f32 cannot count {elements} elements, so there are no indices of the maxima");
+            return self.refuse(name, ErrorKind::Shape, message);
+        }
+        indices()
+    }
+}
+
+/// The numbers of the axes of depth, height and width; sequences have only a width.
+fn axes<const D: usize>() -> [Option<usize>; 3] {
+    std::array::from_fn(|axis| (axis + D).checked_sub(3))
+}
+
+/// The output's shape of pooling to a size, or why there is none.
+fn adaptive_output<const D: usize>(x: Shape, size: [usize; D]) -> Result<Shape, String> {
+    expect_axes::<D>("input", &x, INPUTS)?;
+    Ok(Shape::new(&[&x.dims()[..2], &size[..]].concat()))
+}
+
+/// Windows that cover an axis, as rows of equal length: the last element of a shorter window is there twice.
+struct Windows {
+    axis: usize,
+    count: usize,
+    index: Var,
+}
+
+impl Windows {
+    #[track_caller]
+    fn new(x: &Var, axis: usize, count: usize) -> crate::Result<Self> {
+        let extent = x.shape()[axis];
+        let range = |window: usize| (window * extent / count, ((window + 1) * extent).div_ceil(count));
+        let longest = (0..count).map(|window| range(window).1 - range(window).0).max().unwrap_or(1);
+        let elements = (0..count).flat_map(|window| {
+            let (first, end) = range(window);
+            (0..longest).map(move |at| u32::try_from((first + at).min(end - 1)).unwrap_or(u32::MAX))
+        });
+        let elements: Vec<_> = elements.collect();
+        let index = x.tape().input(&Tensor::indices(&x.tape().device(), [elements.len()], &elements)?);
+        Ok(Self { axis, count, index })
+    }
+
+    /// `[.., R, ..]` → `[.., windows, elements, ..]`.
+    #[track_caller]
+    fn of(&self, x: &Var) -> Var {
+        let (shape, axis, longest) = (x.shape(), self.axis, self.index.shape().elements() / self.count);
+        let dims = [&shape.dims()[..axis], &[self.count, longest], &shape.dims()[axis + 1..]].concat();
+        x.index_select(axis, &self.index).reshape(&dims[..])
+    }
+}

@@ -1,0 +1,213 @@
+//! Cases: operands on which tests check each operation, with the tolerance and its reason.
+
+use std::fmt;
+use std::sync::Arc;
+
+use super::{Op, Primitive, View};
+use crate::tape::Var;
+use crate::{Error, Shape};
+
+/// Numbers with a shape, in double precision.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Array {
+    /// The extents along each axis.
+    pub shape: Shape,
+    /// The numbers, in row-major order.
+    pub data: Vec<f64>,
+}
+
+/// One operand of a case.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Operand {
+    /// Random normal numbers times a scale, or uniform in a range if one is given, rounded to `f32`.
+    Floats {
+        /// The extents along each axis.
+        shape: Shape,
+    },
+    /// Random labels below a bound.
+    Labels {
+        /// The extents along each axis.
+        shape: Shape,
+        /// The upper bound, exclusive.
+        classes: usize,
+    },
+}
+
+/// What the tests do with the cases of an operation besides the usual, or leave out.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Special {
+    /// A product, which matrix units compute: the cases also run in fast precision.
+    Product,
+    /// Results after the first are statistics for the gradient and are not differentiable.
+    Statistics,
+    /// Launches or merges differ where only eight buffers are bound: the cases also run on such a device.
+    AtBaseline,
+    /// ONNX has no form of the operation.
+    WithoutOnnx,
+}
+
+type Build = Arc<dyn Fn(&[Var]) -> Vec<Var> + Send + Sync>;
+type Naive = Arc<dyn Fn(&[Array]) -> Vec<Array> + Send + Sync>;
+
+/// One operation on operands of certain shapes.
+#[derive(Clone)]
+pub struct Case {
+    /// The operation, its attributes and shapes.
+    pub name: String,
+    /// The operation's name.
+    pub op: String,
+    /// The operands.
+    pub operands: Vec<Operand>,
+    /// Records the operation.
+    pub build: Build,
+    /// The largest error of an `f32` result, relative to the largest magnitude in the reference.
+    pub tolerance: f64,
+    /// The factor of normal random operands.
+    pub scale: f64,
+    /// The range of the operands instead.
+    pub range: Option<(f64, f64)>,
+    /// A naive way to compute the results.
+    pub naive: Option<Naive>,
+    /// `true` if recording must fail.
+    pub fails: bool,
+    /// Whether several operations are recorded.
+    pub recorded: bool,
+    /// What is special about the operation.
+    pub special: &'static [Special],
+}
+
+impl Case {
+    /// A case of an operation itself.
+    pub fn new(op: impl Into<Op>) -> Self {
+        let op: Op = op.into();
+        let (name, op_name) = (op.to_string(), op.name().to_owned());
+        let build = move |x: &[Var]| {
+            let tape = x[0].tape();
+            tape.record(op.clone(), &x.iter().collect::<Vec<_>>(), std::panic::Location::caller()).into_vec()
+        };
+        Self {
+            name,
+            op: op_name,
+            operands: Vec::new(),
+            build: Arc::new(build),
+            tolerance: 1e-6,
+            scale: 1.0,
+            range: None,
+            naive: None,
+            fails: false,
+            recorded: false,
+            special: &[],
+        }
+    }
+
+    /// A case recorded through public methods, on operands of these shapes.
+    pub fn recorded(name: &str, shapes: &[&[usize]], f: impl Fn(&[Var]) -> Var + Send + Sync + 'static) -> Self {
+        let case = Self {
+            name: format!("{name} recorded"),
+            op: name.to_owned(),
+            operands: Vec::new(),
+            build: Arc::new(move |x| vec![f(x)]),
+            tolerance: 1e-5,
+            scale: 1.0,
+            range: None,
+            naive: None,
+            fails: false,
+            recorded: true,
+            special: &[],
+        };
+        shapes.iter().fold(case, |case, shape| case.input(shape))
+    }
+
+    /// Adds an operand of floats.
+    #[must_use]
+    pub fn input(mut self, shape: &[usize]) -> Self {
+        let shape = Shape::new(shape);
+        self.name = format!("{} {shape}", self.name);
+        self.operands.push(Operand::Floats { shape });
+        self
+    }
+
+    /// Adds an operand of labels.
+    #[must_use]
+    pub fn labels(mut self, shape: &[usize], classes: usize) -> Self {
+        self.operands.push(Operand::Labels { shape: Shape::new(shape), classes });
+        self
+    }
+
+    /// Sets the tolerance.
+    #[must_use]
+    pub fn tolerance(mut self, tolerance: f64) -> Self {
+        self.tolerance = tolerance;
+        self
+    }
+
+    /// Sets the scale of the operands.
+    #[must_use]
+    pub fn scale(mut self, scale: f64) -> Self {
+        self.scale = scale;
+        self
+    }
+
+    /// Sets the range of the operands.
+    #[must_use]
+    pub fn range(mut self, lo: f64, hi: f64) -> Self {
+        self.range = Some((lo, hi));
+        self
+    }
+
+    /// Sets a naive way to compute the results.
+    #[must_use]
+    pub fn naive(mut self, f: impl Fn(&[Array]) -> Vec<Array> + Send + Sync + 'static) -> Self {
+        self.naive = Some(Arc::new(f));
+        self
+    }
+
+    /// Expects that recording fails.
+    #[must_use]
+    pub fn expect_error(mut self) -> Self {
+        self.fails = true;
+        self
+    }
+
+    /// `true` if this is special about the operation.
+    #[must_use]
+    pub fn is(&self, special: Special) -> bool {
+        self.special.contains(&special)
+    }
+
+    /// The error of a poisoned result.
+    #[must_use]
+    pub fn error(results: &[Var]) -> Option<Error> {
+        results.iter().find_map(Var::error)
+    }
+}
+
+impl fmt::Debug for Case {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.name)
+    }
+}
+
+/// The cases of an operation, with what is special about it.
+pub(super) fn of<P: Primitive>() -> impl Iterator<Item = Case> {
+    P::cases().into_iter().map(|case| Case { special: P::special(), ..case })
+}
+
+/// Every view with a gradient, compositions of views, and a reshape that must fail.
+pub(super) fn views() -> Vec<Case> {
+    let mut cases = vec![
+        Case::new(View::Reshape(Shape::from([4, 3]))).input(&[2, 6]),
+        Case::new(View::Permute(vec![2, 0, 1])).input(&[2, 3, 4]),
+        Case::new(View::Expand(Shape::from([2, 3, 4]))).input(&[3, 1]),
+        Case::new(View::Slice { axis: 1, start: 1, len: 2 }).input(&[2, 4, 3]),
+        Case::new(View::After).input(&[2, 3]).input(&[4]),
+        Case::recorded("reshape", &[&[3, 4]], |x| x[0].t().reshape([2, 6]).exp()),
+        Case::recorded("slice", &[&[5, 4]], |x| x[0].slice(0, 1..4).t().slice(0, 0..2).reshape([6]).square()),
+        Case::recorded("expand", &[&[4]], |x| x[0].expand([3, 4]).t().reshape([2, 6]).sin()),
+        Case::recorded("reshape", &[&[3, 4]], |x| x[0].reshape([5])).expect_error(),
+    ];
+    for case in &mut cases {
+        case.tolerance = 2e-6;
+    }
+    cases
+}

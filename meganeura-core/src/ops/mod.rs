@@ -1,0 +1,445 @@
+//! Operations: the options of [`Var`]'s methods, and [`CustomOp`] for operations of your own.
+//!
+//! For the framework, this module holds all that it knows about each primitive operation. An operation is plain data
+//! (its attributes) with pure functions: the types of its results, the gradient rule (which appends operations to the
+//! tape), the native kernel, and the launches on a GPU. It holds no device and no values. Executors know operations
+//! through the families below; the only operation that they name is the exchange between ranks.
+//!
+//! | family | what it is | examples |
+//! |---|---|---|
+//! | `Pointwise` | a row of a table; fused freely | add, exp, gelu |
+//! | `View` | another way to read the same memory; costs nothing | reshape, permute, expand, slice |
+//! | `Kernel` | has kernels of its own | matmul, conv2d, group_norm |
+
+mod arg_reduce;
+mod attention;
+mod cast;
+mod concat;
+mod conv2d;
+mod cross_entropy;
+mod ctc;
+mod cumsum;
+mod custom;
+mod embedding;
+mod exchange;
+mod flip;
+#[cfg(feature = "onnx")]
+#[doc(hidden)]
+pub mod form;
+mod gather;
+mod grid_sample;
+mod group_norm;
+mod iota;
+mod label_weights;
+mod logcumsumexp;
+mod matmul;
+mod outer;
+mod pad;
+mod padding;
+mod pointwise;
+mod pool;
+mod random;
+mod reduce;
+mod resample;
+mod scan;
+mod segments;
+mod softmax;
+mod sort;
+mod terms;
+mod view;
+#[doc(hidden)]
+pub mod window;
+
+#[cfg(feature = "testing")]
+pub mod case;
+
+use std::fmt;
+
+use smallvec::smallvec;
+
+pub use attention::{AttentionOptions, Mask};
+pub use custom::CustomOp;
+#[doc(hidden)]
+pub use exchange::{Exchange, all_mean, exchange};
+pub use grid_sample::{GridSampleMode, GridSampleOptions, GridSamplePadding};
+pub(crate) use outer::OuterProduct;
+pub(crate) use pad::{is_part, sum_of_parts};
+pub use padding::Padding;
+#[cfg(not(feature = "testing"))]
+pub(crate) use pointwise::Pointwise;
+#[cfg(feature = "testing")]
+pub use pointwise::Pointwise;
+#[doc(hidden)]
+pub use pool::{Divisor, Pool};
+pub(crate) use reduce::as_f64;
+#[doc(hidden)]
+pub use view::View;
+
+pub use self::conv2d::{
+    Conv1dOptions, Conv2dOptions, Conv3dOptions, ConvOptions, ConvTranspose1dOptions, ConvTranspose2dOptions,
+    ConvTranspose3dOptions, ConvTransposeOptions,
+};
+
+use crate::graph::Types;
+use crate::kernel::launch::{Argument, Caps, Format, Variant};
+use crate::kernel::native::{OutView, Real, Scratch, View as Operand};
+use crate::tape::Var;
+use crate::{Layout, Result, Shape, TensorType};
+
+/// The interface of every operation, in any family.
+pub(crate) trait Primitive {
+    /// The operation's name, as in error messages, dumps and the names of kernels.
+    fn name(&self) -> &'static str;
+
+    /// The types of the results. The error states the requirement and what was found; the tape adds the operands.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the operands' shapes or element types, or the attributes, do not fit.
+    fn outputs(&self, x: &[TensorType]) -> Result<Vec<TensorType>, String>;
+
+    /// The gradient rule: appends operations to the operands' tape and returns the cotangent of each operand, or `None`
+    /// where it has none. `x` are the operands, `y` the results, and `dy` the cotangents of the results that have one.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the operation has no derivative although one of its operands could have one.
+    fn vjp(&self, x: &[Var], y: &[Var], dy: &[Option<Var>]) -> Result<Vec<Option<Var>>>;
+
+    /// Recomputes result 0 by elementwise operations on the operands and the other results, if that is possible.
+    /// Gradient rules of elementwise operations on the result get this value, so the result need not be kept from the
+    /// forward pass.
+    fn again(&self, x: &[Var], y: &[Var]) -> Option<Var> {
+        let _ = (x, y);
+        None
+    }
+
+    /// The multiply-adds of products and convolutions, by definition: an algorithm that needs fewer does not count. 0
+    /// for any other operation. A model's summary adds them up.
+    fn multiply_adds(&self, x: &[TensorType], y: &[TensorType]) -> u64 {
+        let _ = (x, y);
+        0
+    }
+
+    /// The ONNX form of the operation: appends its nodes and returns a value for each result. `None` if it has no ONNX
+    /// form, such as a gradient.
+    #[cfg(feature = "onnx")]
+    fn onnx(&self, x: &[form::Operand], y: &[TensorType], to: &mut form::Form) -> Option<form::Results> {
+        let _ = (x, y, to);
+        None
+    }
+
+    /// Examples on which tests check every part of the operation.
+    #[cfg(feature = "testing")]
+    fn cases() -> Vec<case::Case>
+    where
+        Self: Sized;
+
+    /// What the tests do differently with all of these cases.
+    #[cfg(feature = "testing")]
+    fn special() -> &'static [case::Special]
+    where
+        Self: Sized,
+    {
+        &[]
+    }
+}
+
+/// An operation with kernels of its own.
+pub(crate) trait Kernel: Primitive {
+    /// Whether operand `index` may have any layout; otherwise it is made contiguous first.
+    fn reads_strided(&self, index: usize) -> bool {
+        let _ = index;
+        false
+    }
+
+    /// The operand that every variant reads through `load` of `shared/prologue`. On GPUs the elementwise work that
+    /// computes this operand may run inside the kernel, once for each read of an element. So this is not for operands
+    /// that are read many times.
+    fn loads(&self) -> Option<usize> {
+        None
+    }
+
+    /// The operands and results that are bf16 (`Format::Bf16`), if operands and results of these types allow it.
+    fn bf16(&self, x: &[TensorType], y: &[TensorType], caps: &Caps) -> Option<Bf16> {
+        let _ = (x, y, caps);
+        None
+    }
+
+    /// The layout of each operand in the result, for an operation that only joins its operands. `format` is that of the
+    /// result; an operand in bf16 has its own channels innermost. On GPUs nothing else is launched: the program that
+    /// computes an operand stores it there, or the operand is copied.
+    fn parts(&self, x: &[Shape], format: Format) -> Option<Vec<Layout>> {
+        let _ = (x, format);
+        None
+    }
+
+    /// `true` if every variant stores result 0 through `store` of `shared/epilogue`. On GPUs the elementwise work on it
+    /// may run inside the kernel.
+    fn stores(&self) -> bool {
+        false
+    }
+
+    /// The exchange between ranks that computes this, if it is one: each rank contributes its operands, and gets as
+    /// many results. Nothing is launched on GPUs.
+    fn meets(&self) -> Option<&Exchange> {
+        None
+    }
+
+    /// The native kernel. Results are contiguous and must be written completely. Temporary memory is borrowed from
+    /// `scratch`; if there is none left, the kernel returns and the run fails.
+    fn cpu<T: Real>(&self, x: &[Operand<'_, T>], y: &mut [OutView<'_, T>], scratch: &Scratch);
+
+    /// The variants that compute this on a GPU, best first. Variants on matrix units are included only if `caps` allows
+    /// them. Never empty, unless `parts` joins the operands.
+    fn variants(&self, x: &[Argument], y: &[TensorType], caps: &Caps) -> Vec<Variant>;
+}
+
+/// The operands and results of a kernel that are bf16: all of these or none.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Bf16 {
+    /// The order of the elements.
+    pub innermost: Innermost,
+    /// The operands that are read as bf16.
+    pub operands: &'static [usize],
+    /// The form in which result 0 is stored.
+    pub stores: Stores,
+    /// `true` if that is worth converting operands.
+    pub wanted: bool,
+}
+
+/// The axis along which elements form lines of bf16.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Innermost {
+    /// The channels of images `[N, C, H, W]`.
+    Channels,
+    /// The last axis, as in the API. Operands that the kernel reads strided must be in lines; they are read through
+    /// their views, in bf16 or in `f32`.
+    Last,
+}
+
+impl Innermost {
+    /// The format of a tensor as bf16, if it can be stored so.
+    #[must_use]
+    pub fn format(self, shape: Shape) -> Option<Format> {
+        match self {
+            Self::Channels => Format::images(shape),
+            Self::Last => Format::rows(shape),
+        }
+    }
+}
+
+/// The way in which a kernel that reads bf16 stores result 0.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Stores {
+    /// As other kernels do, in `f32`, element by element.
+    Full,
+    /// Likewise; or by lines in the order of the API, if ranks exchange the result as bf16. See `Access`.
+    Rows,
+    /// By lines, through `store_line` of `shared/epilogue_lines`.
+    Lines,
+    /// Bf16 that the kernel writes itself.
+    Words,
+}
+
+impl Stores {
+    /// `true` if the kernel counts elements of result 0 in the order of the API.
+    #[must_use]
+    pub fn in_order(self) -> bool {
+        matches!(self, Self::Full | Self::Rows)
+    }
+}
+
+macro_rules! ops {
+    ($($module:ident::$name:ident),+ $(,)?) => {
+        /// Any operation with kernels of its own.
+        #[derive(Clone, PartialEq, Eq, Hash, Debug)]
+        pub enum KernelOp {
+            $(#[doc = concat!("See `ops::", stringify!($module), "`.")] $name($module::$name),)+
+        }
+
+        $(impl From<$module::$name> for Op {
+            fn from(op: $module::$name) -> Self {
+                Self::Kernel(KernelOp::$name(op))
+            }
+        })+
+
+        /// The derived `Debug`, with the operation's name in place of the type's.
+        impl fmt::Display for KernelOp {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                let (ty, text) = match self { $(Self::$name(op) => (stringify!($name), format!("{op:?}")),)+ };
+                write!(f, "{}{}", self.name(), text.strip_prefix(ty).unwrap_or(&text))
+            }
+        }
+
+        impl KernelOp {
+            fn primitive(&self) -> &dyn Primitive {
+                match self { $(Self::$name(op) => op,)+ }
+            }
+
+            pub(crate) fn name(&self) -> &'static str {
+                self.primitive().name()
+            }
+
+            pub(crate) fn reads_strided(&self, index: usize) -> bool {
+                match self { $(Self::$name(op) => op.reads_strided(index),)+ }
+            }
+
+            pub(crate) fn loads(&self) -> Option<usize> {
+                match self { $(Self::$name(op) => op.loads(),)+ }
+            }
+
+            pub(crate) fn stores(&self) -> bool {
+                match self { $(Self::$name(op) => op.stores(),)+ }
+            }
+
+            pub(crate) fn parts(&self, x: &[Shape], format: Format) -> Option<Vec<Layout>> {
+                match self { $(Self::$name(op) => op.parts(x, format),)+ }
+            }
+
+            pub(crate) fn bf16(&self, x: &[TensorType], y: &[TensorType], caps: &Caps) -> Option<Bf16> {
+                match self { $(Self::$name(op) => op.bf16(x, y, caps),)+ }
+            }
+
+            pub(crate) fn meets(&self) -> Option<&Exchange> {
+                match self { $(Self::$name(op) => op.meets(),)+ }
+            }
+
+            pub(crate) fn cpu<T: Real>(&self, x: &[Operand<'_, T>], y: &mut [OutView<'_, T>], scratch: &Scratch) {
+                match self { $(Self::$name(op) => op.cpu(x, y, scratch),)+ }
+            }
+
+            pub(crate) fn variants(&self, x: &[Argument], y: &[TensorType], caps: &Caps) -> Vec<Variant> {
+                match self { $(Self::$name(op) => op.variants(x, y, caps),)+ }
+            }
+        }
+
+        /// The cases of every operation, with the operation's name.
+        #[cfg(feature = "testing")]
+        #[must_use]
+        pub fn all_cases() -> Vec<case::Case> {
+            let mut cases = Pointwise::cases();
+            cases.extend(View::cases());
+            $(cases.extend(case::of::<$module::$name>());)+
+            cases
+        }
+    };
+}
+
+ops! {
+    reduce::Reduce,
+    arg_reduce::ArgReduce,
+    matmul::Matmul,
+    conv2d::Conv2d,
+    conv2d::Conv2dGradInput,
+    conv2d::Conv2dGradWeight,
+    group_norm::GroupNorm,
+    group_norm::GroupNormGrad,
+    pool::MaxPool2d,
+    pool::MaxPool2dGrad,
+    pool::AvgPool2d,
+    pool::AvgPool2dGrad,
+    resample::Resample,
+    embedding::Embedding,
+    embedding::EmbeddingGrad,
+    gather::Gather,
+    gather::ScatterAlong,
+    concat::Concat,
+    pad::Pad,
+    flip::Flip,
+    cumsum::Cumsum,
+    logcumsumexp::LogCumsumExp,
+    sort::ArgSort,
+    iota::Iota,
+    cast::ToFloat,
+    cast::ToIndex,
+    softmax::Softmax,
+    attention::Attention,
+    attention::AttentionGrad,
+    attention::AttentionWeights,
+    cross_entropy::CrossEntropy,
+    cross_entropy::CrossEntropyGrad,
+    ctc::Ctc,
+    ctc::CtcGrad,
+    label_weights::LabelWeights,
+    random::RandomUniform,
+    custom::Custom,
+    exchange::Exchange,
+}
+
+/// Any operation.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+#[doc(hidden)]
+pub enum Op {
+    /// A row of the elementwise table.
+    Pointwise(Pointwise),
+    /// Another way to read the operand's memory.
+    View(View),
+    /// An operation with kernels of its own.
+    Kernel(KernelOp),
+}
+
+impl From<Pointwise> for Op {
+    fn from(op: Pointwise) -> Self {
+        Self::Pointwise(op)
+    }
+}
+
+impl From<View> for Op {
+    fn from(op: View) -> Self {
+        Self::View(op)
+    }
+}
+
+impl Op {
+    fn primitive(&self) -> &dyn Primitive {
+        match self {
+            Self::Pointwise(op) => op,
+            Self::View(op) => op,
+            Self::Kernel(op) => op.primitive(),
+        }
+    }
+
+    /// The operation's name.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        self.primitive().name()
+    }
+
+    pub(crate) fn outputs(&self, x: &[TensorType]) -> Result<Types, String> {
+        match self {
+            Self::Pointwise(op) => op.output(x).map(|ty| smallvec![ty]),
+            Self::View(op) => op.output(x).map(|ty| smallvec![ty]),
+            Self::Kernel(op) => op.primitive().outputs(x).map(|types| types.into_iter().collect()),
+        }
+    }
+
+    pub(crate) fn vjp(&self, x: &[Var], y: &[Var], dy: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
+        self.primitive().vjp(x, y, dy)
+    }
+
+    pub(crate) fn again(&self, x: &[Var], y: &[Var]) -> Option<Var> {
+        self.primitive().again(x, y)
+    }
+
+    pub(crate) fn multiply_adds(&self, x: &[TensorType], y: &[TensorType]) -> u64 {
+        self.primitive().multiply_adds(x, y)
+    }
+
+    #[cfg(feature = "onnx")]
+    #[doc(hidden)]
+    pub fn onnx(&self, x: &[form::Operand], y: &[TensorType], to: &mut form::Form) -> Option<form::Results> {
+        self.primitive().onnx(x, y, to)
+    }
+}
+
+/// The name, and the attributes if there are any: `sum { fold: Sum, axes: [0] }`.
+impl fmt::Display for Op {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Pointwise(_) => f.write_str(self.name()),
+            Self::View(view) => view.fmt(f),
+            Self::Kernel(op) => op.fmt(f),
+        }
+    }
+}

@@ -1,0 +1,373 @@
+//! Tensors: values on a device.
+
+mod compare;
+mod display;
+mod make;
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::error::{bail, here, here_async};
+use crate::host::HostBuffer;
+#[cfg(not(target_family = "wasm"))]
+use crate::wait::block_on;
+use crate::wait::block_or_refuse;
+use crate::{DType, Device, Result, Shape, Tape, TensorType, Var};
+
+/// An array of numbers on a [`Device`]. Cheap to clone, and immutable.
+///
+/// Elements are in row-major order (NCHW for images, OIHW for convolution weights). Floats have the device's precision.
+#[derive(Clone)]
+pub struct Tensor {
+    device: Device,
+    ty: TensorType,
+    storage: Storage,
+    /// The largest and the second-largest distinct element of a `u32` tensor, computed when it was made. So labels can
+    /// be checked without reading them back from the device, even if one label means "no label".
+    largest: [Option<u32>; 2],
+}
+
+/// The memory behind a tensor.
+#[derive(Clone, Debug)]
+pub(crate) enum Storage {
+    Host(Arc<HostBuffer>),
+    #[cfg(feature = "gpu")]
+    Gpu(Arc<crate::gpu::Buffer>),
+}
+
+impl Storage {
+    /// An empty storage, in place of the real one while that is lent for an update.
+    pub(crate) fn empty() -> Self {
+        Self::Host(Arc::new(HostBuffer::F32(Vec::new())))
+    }
+
+    /// `true` if this is the only handle to the memory, so that it may be updated in place.
+    pub(crate) fn is_unique(&self) -> bool {
+        match self {
+            Self::Host(buffer) => Arc::strong_count(buffer) == 1,
+            #[cfg(feature = "gpu")]
+            Self::Gpu(buffer) => Arc::strong_count(buffer) == 1,
+        }
+    }
+}
+
+impl Tensor {
+    /// A tensor of floats from numbers in row-major order.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the length of `data` is not the number of elements of `shape`, if that is 0, or if the device has no
+    /// room.
+    #[track_caller]
+    pub fn from_slice(device: &Device, shape: impl Into<Shape>, data: &[f32]) -> Result<Self> {
+        let host = match device.precision().dtype() {
+            DType::F64 => HostBuffer::F64(data.iter().map(|&x| f64::from(x)).collect()),
+            _ => HostBuffer::F32(data.to_vec()),
+        };
+        Self::from_host(device, shape.into(), host)
+    }
+
+    /// A tensor of floats from 64-bit numbers, rounded to the device's precision.
+    ///
+    /// # Errors
+    ///
+    /// Fails like [`Tensor::from_slice`].
+    #[track_caller]
+    #[expect(clippy::cast_possible_truncation, reason = "rounding to the device's precision is what is asked for")]
+    pub fn from_f64(device: &Device, shape: impl Into<Shape>, data: &[f64]) -> Result<Self> {
+        let host = match device.precision().dtype() {
+            DType::F64 => HostBuffer::F64(data.to_vec()),
+            _ => HostBuffer::F32(data.iter().map(|&x| x as f32).collect()),
+        };
+        Self::from_host(device, shape.into(), host)
+    }
+
+    /// A boolean mask: a tensor of floats, 1 for `true` and 0 for `false`, like the result of a comparison.
+    ///
+    /// # Errors
+    ///
+    /// Fails like [`Tensor::from_slice`].
+    #[track_caller]
+    pub fn from_bools(device: &Device, shape: impl Into<Shape>, data: &[bool]) -> Result<Self> {
+        let host = match device.precision().dtype() {
+            DType::F64 => HostBuffer::F64(data.iter().map(|&x| f64::from(u8::from(x))).collect()),
+            _ => HostBuffer::F32(data.iter().map(|&x| f32::from(u8::from(x))).collect()),
+        };
+        Self::from_host(device, shape.into(), host)
+    }
+
+    /// A tensor of unsigned integers: class labels or indices.
+    ///
+    /// # Errors
+    ///
+    /// Fails like [`Tensor::from_slice`].
+    #[track_caller]
+    pub fn indices(device: &Device, shape: impl Into<Shape>, data: &[u32]) -> Result<Self> {
+        Self::from_indices(device, shape.into(), data.to_vec())
+    }
+
+    #[track_caller]
+    #[doc(hidden)]
+    pub fn from_indices(device: &Device, shape: Shape, data: Vec<u32>) -> Result<Self> {
+        let first = data.iter().max().copied();
+        let second = data.iter().filter(|&&element| Some(element) != first).max().copied();
+        Ok(Self { largest: [first, second], ..Self::from_host(device, shape, HostBuffer::U32(data))? })
+    }
+
+    /// A tensor filled with one number.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the shape has no elements, or if the device has no room.
+    #[track_caller]
+    pub fn full(device: &Device, shape: impl Into<Shape>, value: f32) -> Result<Self> {
+        here(|| {
+            let ty = TensorType::new(device.precision().dtype(), shape.into());
+            device.expect_fits(ty)?;
+            let host = HostBuffer::try_full(ty.dtype, ty.shape.elements(), value);
+            Self::from_host(device, ty.shape, host.map_err(|error| error.context(format!("a tensor {ty}")))?)
+        })
+    }
+
+    /// A tensor of zeros.
+    ///
+    /// # Errors
+    ///
+    /// Fails like [`Tensor::full`].
+    #[track_caller]
+    pub fn zeros(device: &Device, shape: impl Into<Shape>) -> Result<Self> {
+        Self::full(device, shape, 0.0)
+    }
+
+    #[track_caller]
+    #[doc(hidden)]
+    pub fn from_host(device: &Device, shape: Shape, host: HostBuffer) -> Result<Self> {
+        here(|| {
+            if shape.elements() == 0 {
+                bail!(Shape, "a tensor needs at least one element, but {shape} has none (an empty batch?)");
+            }
+            if shape.elements() != host.len() {
+                bail!(Shape, "{} numbers given for shape {shape}, which has {}", host.len(), shape.elements());
+            }
+            let ty = TensorType::new(host.dtype(), shape);
+            Ok(Self { device: device.clone(), ty, storage: device.upload(host, ty)?, largest: [None; 2] })
+        })
+    }
+
+    pub(crate) fn from_storage(device: &Device, ty: TensorType, storage: Storage) -> Self {
+        Self { device: device.clone(), ty, storage, largest: [None; 2] }
+    }
+
+    /// The device that holds the numbers.
+    #[must_use]
+    pub fn device(&self) -> &Device {
+        &self.device
+    }
+
+    /// The element type and shape.
+    #[must_use]
+    pub fn ty(&self) -> TensorType {
+        self.ty
+    }
+
+    /// The extents along each axis.
+    #[must_use]
+    pub fn shape(&self) -> Shape {
+        self.ty.shape
+    }
+
+    pub(crate) fn storage(&self) -> &Storage {
+        &self.storage
+    }
+
+    pub(crate) fn storage_mut(&mut self) -> &mut Storage {
+        &mut self.storage
+    }
+
+    /// The largest element of a `u32` tensor, except ignored ones, if the host knows it.
+    #[doc(hidden)]
+    pub fn largest_index(&self, ignored: Option<u32>) -> Option<u32> {
+        self.largest.into_iter().flatten().find(|&element| Some(element) != ignored)
+    }
+
+    /// Applies a function of [`Var`]s to this tensor, without a visible tape.
+    ///
+    /// The function may use every operation and layer. It runs in evaluation mode, like
+    /// [`Tape::inference`](crate::Tape::inference).
+    ///
+    /// ```
+    /// use meganeura::prelude::*;
+    ///
+    /// let x = Tensor::from_slice(&Device::cpu(), [3], &[1.0, 3.0, 2.0])?;
+    /// assert_eq!(x.map(|x| x.argmax(0))?.to_u32_vec()?, [1]);
+    /// # Ok::<(), meganeura::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Any error of the function's operations, or of the device.
+    #[track_caller]
+    pub fn map(&self, f: impl FnOnce(&Var) -> Var) -> Result<Self> {
+        let tape = Tape::inference(&self.device);
+        let result = f(&tape.input(self));
+        here(|| result.to_tensor())
+    }
+
+    /// The same numbers in another shape with as many elements.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the number of elements differs.
+    #[track_caller]
+    pub fn reshape(&self, shape: impl Into<Shape>) -> Result<Self> {
+        here(|| {
+            let shape = shape.into();
+            if shape.elements() != self.shape().elements() {
+                bail!(Shape, "{} does not reshape to {shape}: the numbers of elements differ", self.shape());
+            }
+            Ok(Self { ty: self.ty.with_shape(shape), ..self.clone() })
+        })
+    }
+
+    /// The numbers on another device, in that device's precision. If the devices are the [`same`](Device::same),
+    /// nothing is copied.
+    ///
+    /// # Errors
+    ///
+    /// Fails if either device does, or if the other has no room.
+    #[track_caller]
+    pub fn to_device(&self, device: &Device) -> Result<Self> {
+        here(|| {
+            if self.device.same(device) {
+                return Ok(Self { device: device.clone(), ..self.clone() });
+            }
+            let host = self.to_host_here()?;
+            let host = if self.ty.dtype.is_float() { host.try_cast(device.precision().dtype())? } else { host };
+            Ok(Self { largest: self.largest, ..Self::from_host(device, self.shape(), host)? })
+        })
+    }
+
+    /// The numbers on the host. Fails where that would block the thread of a web page.
+    #[doc(hidden)]
+    pub fn to_host_here(&self) -> Result<HostBuffer> {
+        block_or_refuse(Device::download(self), "await `to_vec_async` or another async read")
+    }
+
+    /// The numbers, in row-major order. Waits for the device.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the device was lost, or if the elements are not floats.
+    #[cfg(not(target_family = "wasm"))]
+    #[track_caller]
+    pub fn to_vec(&self) -> Result<Vec<f32>> {
+        block_on(self.to_vec_async())
+    }
+
+    /// Like [`Tensor::to_vec`], without blocking the thread.
+    ///
+    /// # Errors
+    ///
+    /// Fails like [`Tensor::to_vec`].
+    #[track_caller]
+    pub fn to_vec_async(&self) -> impl Future<Output = Result<Vec<f32>>> {
+        here_async(async { self.as_f32(Device::download(self).await?) })
+    }
+
+    fn as_f32(&self, host: HostBuffer) -> Result<Vec<f32>> {
+        match host.try_cast(DType::F32)? {
+            HostBuffer::F32(data) => Ok(data),
+            _ => bail!(Argument, "read as f32, but the tensor is {}", self.ty),
+        }
+    }
+
+    /// The numbers as `f64`, in row-major order. Waits for the device.
+    ///
+    /// # Errors
+    ///
+    /// Fails like [`Tensor::to_vec`].
+    #[cfg(not(target_family = "wasm"))]
+    #[track_caller]
+    pub fn to_f64_vec(&self) -> Result<Vec<f64>> {
+        block_on(self.to_f64_vec_async())
+    }
+
+    /// Like [`Tensor::to_f64_vec`], without blocking the thread.
+    ///
+    /// # Errors
+    ///
+    /// Fails like [`Tensor::to_vec`].
+    #[track_caller]
+    pub fn to_f64_vec_async(&self) -> impl Future<Output = Result<Vec<f64>>> {
+        here_async(async { Self::as_f64(Device::download(self).await?) })
+    }
+
+    fn as_f64(host: HostBuffer) -> Result<Vec<f64>> {
+        match host.try_cast(DType::F64)? {
+            HostBuffer::F64(data) => Ok(data),
+            other => bail!(Argument, "read as f64, but the elements are {}", other.dtype()),
+        }
+    }
+
+    /// The elements of a `u32` tensor, in row-major order. Waits for the device.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the device was lost, or if the elements are not `u32`.
+    #[cfg(not(target_family = "wasm"))]
+    #[track_caller]
+    pub fn to_u32_vec(&self) -> Result<Vec<u32>> {
+        block_on(self.to_u32_vec_async())
+    }
+
+    /// Like [`Tensor::to_u32_vec`], without blocking the thread.
+    ///
+    /// # Errors
+    ///
+    /// Fails like [`Tensor::to_u32_vec`].
+    #[track_caller]
+    pub fn to_u32_vec_async(&self) -> impl Future<Output = Result<Vec<u32>>> {
+        here_async(async { self.as_u32(Device::download(self).await?) })
+    }
+
+    fn as_u32(&self, host: HostBuffer) -> Result<Vec<u32>> {
+        match host {
+            HostBuffer::U32(data) => Ok(data),
+            _ => bail!(Argument, "read as u32, but the tensor is {}", self.ty),
+        }
+    }
+
+    /// The number of a one-element tensor. Waits for the device.
+    ///
+    /// # Errors
+    ///
+    /// Fails if there are more elements, or like [`Tensor::to_vec`].
+    #[cfg(not(target_family = "wasm"))]
+    #[track_caller]
+    pub fn item(&self) -> Result<f32> {
+        block_on(self.item_async())
+    }
+
+    /// Like [`Tensor::item`], without blocking the thread.
+    ///
+    /// # Errors
+    ///
+    /// Fails like [`Tensor::item`].
+    #[track_caller]
+    pub fn item_async(&self) -> impl Future<Output = Result<f32>> {
+        here_async(async { self.single(&self.to_vec_async().await?) })
+    }
+
+    fn single(&self, data: &[f32]) -> Result<f32> {
+        match *data {
+            [x] => Ok(x),
+            _ => bail!(Shape, "`item` reads a tensor of one element, but this one is {}", self.shape()),
+        }
+    }
+}
+
+impl fmt::Debug for Tensor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Tensor({} on {})", self.ty, self.device)
+    }
+}
