@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::fmt;
 use std::panic::Location;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use crate::TensorType;
 
