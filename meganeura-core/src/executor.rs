@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::host::HostWord;
-use crate::tensor::Storage;
+use crate::storage::Storage;
 
 /// The memory of one run: a storage for each leaf, in the graph's numbering, and the host's words.
 pub(crate) struct Bindings<'a> {

@@ -48,6 +48,7 @@ pub mod plan;
 pub mod seed;
 #[doc(hidden)]
 pub mod shape;
+mod storage;
 #[doc(hidden)]
 pub mod tape;
 #[doc(hidden)]

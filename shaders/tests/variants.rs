@@ -197,7 +197,7 @@ fn texts(folder: &str, extension: &str) -> BTreeMap<String, String> {
 
 /// The string literals on the lines of the framework's sources.
 fn literals_of_the_framework() -> Vec<String> {
-    let sources = texts("meganeura/src", "rs");
+    let sources = texts("meganeura-core/src", "rs");
     let lines = sources.values().flat_map(|text| text.lines());
     lines.flat_map(|line| line.split('"').skip(1).step_by(2)).map(str::to_owned).collect()
 }

@@ -18,7 +18,7 @@ use crate::executor::Bindings;
 use crate::host::{HostBuffer, HostWord};
 use crate::kernel::native::{Buffers, OutView, Real, Scratch, Slice, View};
 use crate::plan::{Place, Plan, Step, StorageId, StorageInfo, Work};
-use crate::tensor::Storage;
+use crate::storage::Storage;
 use crate::{DType, Result};
 
 /// The memory that plans share. All other state is in the plan.

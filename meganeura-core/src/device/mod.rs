@@ -36,10 +36,10 @@ use crate::gpu::Gpu;
 use crate::gpu::{Absent, PlannedKernel};
 use crate::host::HostBuffer;
 use crate::plan::{Excerpt, Plan, Preferences, Request, Target};
-use crate::tensor::Storage;
+use crate::storage::Storage;
 #[cfg(not(target_family = "wasm"))]
 use crate::wait::block_on;
-use crate::{DType, Precision, Result, Tensor, TensorType};
+use crate::{Precision, Result, TensorType};
 #[cfg(feature = "gpu")]
 use compiled::Compiled;
 use plans::Plans;
@@ -206,12 +206,6 @@ impl Device {
         }
     }
 
-    /// `true` if plans of this device can read the tensor in place. Labels are the same numbers in every precision.
-    pub(crate) fn takes(&self, tensor: &Tensor) -> bool {
-        let shared = tensor.ty().dtype == DType::U32 && !self.is_gpu() && !tensor.device().is_gpu();
-        shared || self.same(tensor.device())
-    }
-
     /// Sets the random seed of the next [`Tape::new`](crate::Tape::new). Each later tape gets the next number.
     pub fn set_seed(&self, seed: u64) {
         self.0.seed.store(seed, Ordering::Relaxed);
@@ -285,12 +279,12 @@ impl Device {
         }
     }
 
-    #[doc(hidden)]
-    pub async fn download(tensor: &Tensor) -> Result<HostBuffer> {
-        match (tensor.storage(), &tensor.device().0.engine) {
+    /// Copies a value from its memory on this device.
+    pub(crate) async fn download(&self, storage: &Storage, ty: TensorType) -> Result<HostBuffer> {
+        match (storage, &self.0.engine) {
             (Storage::Host(buffer), _) => buffer.try_clone(),
             #[cfg(feature = "gpu")]
-            (Storage::Gpu(buffer), Engine::Gpu(gpu)) => gpu.download(buffer, tensor.ty()).await,
+            (Storage::Gpu(buffer), Engine::Gpu(gpu)) => gpu.download(buffer, ty).await,
             #[cfg(feature = "gpu")]
             (Storage::Gpu(_), Engine::Cpu(_)) => unreachable!("a tensor's storage belongs to its device"),
         }

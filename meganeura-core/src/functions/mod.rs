@@ -18,6 +18,7 @@
 mod arrange;
 mod convolve;
 mod einsum;
+mod map;
 mod norm;
 mod numeric;
 mod pick;

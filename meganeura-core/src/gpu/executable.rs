@@ -16,7 +16,7 @@ use crate::executor::{Bindings, Profiling};
 use crate::kernel::launch::{Binding, Format, Launch};
 use crate::ops::Exchange;
 use crate::plan::{Operand, Place, Plan, Step, StorageId};
-use crate::tensor::Storage;
+use crate::storage::Storage;
 use crate::world::{Collective, Range};
 use crate::{ErrorKind, Result, TensorType};
 

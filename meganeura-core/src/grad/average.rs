@@ -16,7 +16,7 @@ impl Grads {
     /// rank, the gradients stay as they are.
     ///
     /// Average before clipping, so that the norm is that of the whole batch. With several micro-batches,
-    /// [accumulate](super::Optimizer::accumulate) first: then ranks exchange data once a step. NaN in a gradient on one
+    /// accumulate first: then ranks exchange data once a step. NaN in a gradient on one
     /// rank makes the mean NaN on every rank.
     ///
     /// ```
@@ -49,7 +49,9 @@ impl Grads {
     /// and elsewhere this is [`average`](Self::average). NCCL rounds the sum after each rank, so prefer `average` for
     /// hundreds of ranks. Parameters and their updates stay `f32`.
     ///
-    /// This pays off where steps are short: [how far it scales](crate::guide::scaling#how-far-it-scales).
+    /// This pays off where steps are short: [how far it scales][far].
+    ///
+    /// [far]: https://docs.rs/meganeura/latest/meganeura/guide/scaling/index.html#how-far-it-scales
     ///
     /// ```
     /// use meganeura::prelude::*;
@@ -93,12 +95,12 @@ impl Grads {
     /// ranks. With AdamW on `R` ranks, a rank keeps `2/R` numbers per parameter instead of two. The result of a step is
     /// the same. This is stage 1 of [ZeRO](https://arxiv.org/abs/1910.02054).
     ///
-    /// Owners depend on the parameters that are trained. To freeze or thaw some later, load the
-    /// [whole state](super::Optimizer::whole_state_of) before the next step.
+    /// Owners depend on the parameters that are trained. To freeze or thaw some later, load the whole state
+    /// (`Optimizer::whole_state_of`) before the next step.
     ///
     /// Clipping and NaN checks cover all gradients. Do not read a single gradient: only its owner has it.
-    /// [`Run::checkpoint`](crate::run::Run::checkpoint) saves the whole state
-    /// ([`whole_state_of`](super::Optimizer::whole_state_of)), and any number of ranks can resume from it.
+    /// `Run::checkpoint` saves the whole state (`Optimizer::whole_state_of`), and any number of ranks can resume from
+    /// it.
     ///
     /// ```
     /// use meganeura::prelude::*;

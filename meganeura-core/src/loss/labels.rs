@@ -3,8 +3,7 @@
 use super::Reduction;
 use crate::{DType, Error, ErrorKind, Shape, Tape, Tensor, Var};
 
-/// The labels of a classification: a [`Tensor`] of indices, or a [`Var`], such as an input of a
-/// [`TrainStep`](crate::optim::TrainStep).
+/// The labels of a classification: a [`Tensor`] of indices, or a [`Var`], such as an input of a `TrainStep`.
 pub trait Labels {
     /// The labels on this tape.
     #[doc(hidden)]

@@ -8,7 +8,7 @@ use crate::tape::{Entered, Held, Part, Place};
 /// Makes this layer a row of [`summary_with`](super::ModuleExt::summary_with): `let _entered = enter(self, x);` as the
 /// first line of `forward`.
 ///
-/// The row covers everything recorded on the tape of `x` until the result is dropped. The layers of [`nn`](crate::nn)
+/// The row covers everything recorded on the tape of `x` until the result is dropped. The layers of `nn`
 /// and sequential structs call it as well. It costs nothing while no summary is made.
 ///
 /// ```

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use super::{Cell, Param};
-use crate::tape::{Tape, Var};
 use crate::{Buffer, Shape};
 
 /// A low-rank matrix that is added to a parameter wherever the parameter is used: `W + s·B·A`.
@@ -39,21 +38,6 @@ impl Adapter {
     pub fn tied(&self) -> Self {
         Self { a: self.a.tied(), b: self.b.tied(), scale: self.scale.tied() }
     }
-
-    /// `W + s·B·A`
-    #[track_caller]
-    pub(crate) fn add_to(&self, weight: &Var) -> Var {
-        let tape = weight.tape();
-        let (a, b) = (tape.param(&self.a), tape.param(&self.b));
-        let product = b.matmul(&a) * tape.buffer(&self.scale);
-        weight + product.reshape(weight.shape())
-    }
-
-    /// `W`, the parameter that this adapts, `A`, `B` and `s`.
-    #[track_caller]
-    pub fn parts(&self, tape: &Tape, weight: &Param) -> [Var; 4] {
-        [tape.cell(weight.cell()), tape.param(&self.a), tape.param(&self.b), tape.buffer(&self.scale)]
-    }
 }
 
 /// The part of a leaf beside its cell: an adapter, or nothing.
@@ -73,8 +57,8 @@ impl Beside for Option<Box<Adapter>> {
 }
 
 impl Param {
-    /// `true` if a low-rank matrix is added to it where it is used; see [`Lora`](crate::Lora). [`value`](Self::value)
-    /// does not include it.
+    /// `true` if a low-rank matrix is added to it where it is used; see `Lora`. [`value`](Self::value) does not include
+    /// it.
     #[must_use]
     pub fn is_adapted(&self) -> bool {
         self.beside.is_some()

@@ -17,7 +17,7 @@ use crate::graph::{Graph, Source, ValueId};
 use crate::host::HostWord;
 use crate::param::{Cell, State};
 use crate::plan::Memory;
-use crate::tensor::Storage;
+use crate::storage::Storage;
 use crate::{DType, Device, Error, ErrorKind, Result, Tensor, TensorType};
 
 /// A function that was recorded and planned once, to serve a model. Made by [`Device::compile`].
@@ -272,7 +272,7 @@ impl Function {
     pub(super) fn is_at_home(&self) -> bool {
         self.cells
             .iter()
-            .all(|&leaf| self.leaves[leaf].cell().is_none_or(|cell| self.device.takes(&cell.lock().tensor)))
+            .all(|&leaf| self.leaves[leaf].cell().is_none_or(|cell| cell.lock().tensor.is_readable_on(&self.device)))
     }
 
     /// The recorded numbers.
@@ -313,7 +313,7 @@ impl Function {
             let is_result = || self.outputs.iter().any(|(_, output)| matches!(output, Output::Leaf(k) if *k == leaf));
             if !self.updated[leaf] {
                 let state = cell.lock();
-                if !self.device.takes(&state.tensor) {
+                if !state.tensor.is_readable_on(&self.device) {
                     drop(state);
                     return Err(self.moved(leaf));
                 }
@@ -325,7 +325,7 @@ impl Function {
                 // Keeps its old value.
                 tensors[leaf] = Some(cell.value());
             }
-            if !self.device.takes(&cell.lock().tensor) {
+            if !cell.lock().tensor.is_readable_on(&self.device) {
                 return Err(self.moved(leaf));
             }
             lent.lend(&self.device, leaf, cell, None)?;
@@ -375,7 +375,7 @@ impl Input {
                 ),
             );
         }
-        if !device.takes(tensor) {
+        if !tensor.is_readable_on(device) {
             let message = format!("input {k} is on {}, but the function was compiled for {device}", tensor.device());
             return wrong(ErrorKind::Device, message);
         }

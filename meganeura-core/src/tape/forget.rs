@@ -171,7 +171,7 @@ mod tests {
     use super::*;
     use crate::host::HostBuffer;
     use crate::ops::CustomOp;
-    use crate::tensor::Storage;
+    use crate::storage::Storage;
     use crate::{Buffer, Device, Param, Result, Tensor, TensorType, Var};
 
     fn tensor(data: &[f32]) -> Tensor {

@@ -4,6 +4,7 @@
 //! turned into a plan, or finds the plan of an earlier step with the same structure. The tape knows operations only as
 //! `Op`.
 
+mod adapted;
 mod assign;
 mod compile;
 mod cotangents;
@@ -218,7 +219,7 @@ impl Tape {
     #[track_caller]
     pub fn input(&self, tensor: &Tensor) -> Var {
         let device = self.device();
-        if !device.takes(tensor) {
+        if !tensor.is_readable_on(&device) {
             let message = format!("the tensor is on {}, but the tape is on {device}", tensor.device());
             let error = Error::new(ErrorKind::Device, message).in_op("input").operand(tensor.ty(), None);
             return self.poisoned(tensor.ty(), error.at(Location::caller()));
@@ -233,8 +234,8 @@ impl Tape {
 
     /// Puts a parameter on the tape.
     ///
-    /// All uses of a parameter are the same value, so its gradient is a single sum. With an [adapter](crate::Lora),
-    /// this is the sum of the parameter and its adapter's product.
+    /// All uses of a parameter are the same value, so its gradient is a single sum. With an adapter (`Lora`), this
+    /// is the sum of the parameter and its adapter's product.
     #[must_use]
     #[track_caller]
     pub fn param(&self, param: &Param) -> Var {

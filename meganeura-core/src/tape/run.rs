@@ -10,7 +10,7 @@ use crate::executor::Bindings;
 use crate::graph::{Graph, Node, Source, ValueId};
 use crate::ops::Op;
 use crate::param::{Cell, State};
-use crate::tensor::Storage;
+use crate::storage::Storage;
 use crate::{Device, Error, ErrorKind, Result, Tensor, TensorType};
 
 impl Tape {

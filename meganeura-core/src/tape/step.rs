@@ -66,7 +66,7 @@ impl CompiledStep {
     /// `true` if a call can take these inputs, and the cells are on its device.
     pub fn takes(&self, inputs: &[&Tensor]) -> bool {
         let device = self.function.device();
-        let is_here = |tensor: &&Tensor| device.takes(tensor);
+        let is_here = |tensor: &&Tensor| tensor.is_readable_on(device);
         self.function.types().eq(inputs.iter().map(|tensor| tensor.ty()))
             && inputs[0].device().precision() == device.precision()
             && inputs.iter().all(is_here)

@@ -5,14 +5,14 @@ mod display;
 mod make;
 
 use std::fmt;
-use std::sync::Arc;
 
 use crate::error::{bail, here, here_async};
 use crate::host::HostBuffer;
+use crate::storage::Storage;
 #[cfg(not(target_family = "wasm"))]
 use crate::wait::block_on;
 use crate::wait::block_or_refuse;
-use crate::{DType, Device, Result, Shape, Tape, TensorType, Var};
+use crate::{DType, Device, Result, Shape, TensorType};
 
 /// An array of numbers on a [`Device`]. Cheap to clone, and immutable.
 ///
@@ -25,30 +25,6 @@ pub struct Tensor {
     /// The largest and the second-largest distinct element of a `u32` tensor, computed when it was made. So labels can
     /// be checked without reading them back from the device, even if one label means "no label".
     largest: [Option<u32>; 2],
-}
-
-/// The memory behind a tensor.
-#[derive(Clone, Debug)]
-pub(crate) enum Storage {
-    Host(Arc<HostBuffer>),
-    #[cfg(feature = "gpu")]
-    Gpu(Arc<crate::gpu::Buffer>),
-}
-
-impl Storage {
-    /// An empty storage, in place of the real one while that is lent for an update.
-    pub(crate) fn empty() -> Self {
-        Self::Host(Arc::new(HostBuffer::F32(Vec::new())))
-    }
-
-    /// `true` if this is the only handle to the memory, so that it may be updated in place.
-    pub(crate) fn is_unique(&self) -> bool {
-        match self {
-            Self::Host(buffer) => Arc::strong_count(buffer) == 1,
-            #[cfg(feature = "gpu")]
-            Self::Gpu(buffer) => Arc::strong_count(buffer) == 1,
-        }
-    }
 }
 
 impl Tensor {
@@ -190,29 +166,6 @@ impl Tensor {
         self.largest.into_iter().flatten().find(|&element| Some(element) != ignored)
     }
 
-    /// Applies a function of [`Var`]s to this tensor, without a visible tape.
-    ///
-    /// The function may use every operation and layer. It runs in evaluation mode, like
-    /// [`Tape::inference`](crate::Tape::inference).
-    ///
-    /// ```
-    /// use meganeura::prelude::*;
-    ///
-    /// let x = Tensor::from_slice(&Device::cpu(), [3], &[1.0, 3.0, 2.0])?;
-    /// assert_eq!(x.map(|x| x.argmax(0))?.to_u32_vec()?, [1]);
-    /// # Ok::<(), meganeura::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    ///
-    /// Any error of the function's operations, or of the device.
-    #[track_caller]
-    pub fn map(&self, f: impl FnOnce(&Var) -> Var) -> Result<Self> {
-        let tape = Tape::inference(&self.device);
-        let result = f(&tape.input(self));
-        here(|| result.to_tensor())
-    }
-
     /// The same numbers in another shape with as many elements.
     ///
     /// # Errors
@@ -247,10 +200,22 @@ impl Tensor {
         })
     }
 
+    /// `true` if plans of this device can read the tensor in place. Labels are the same numbers in every precision.
+    pub(crate) fn is_readable_on(&self, device: &Device) -> bool {
+        let shared = self.ty.dtype == DType::U32 && !self.device.is_gpu() && !device.is_gpu();
+        shared || self.device.same(device)
+    }
+
+    /// The numbers on the host.
+    #[doc(hidden)]
+    pub async fn to_host(&self) -> Result<HostBuffer> {
+        self.device.download(&self.storage, self.ty).await
+    }
+
     /// The numbers on the host. Fails where that would block the thread of a web page.
     #[doc(hidden)]
     pub fn to_host_here(&self) -> Result<HostBuffer> {
-        block_or_refuse(Device::download(self), "await `to_vec_async` or another async read")
+        block_or_refuse(self.to_host(), "await `to_vec_async` or another async read")
     }
 
     /// The numbers, in row-major order. Waits for the device.
@@ -271,7 +236,7 @@ impl Tensor {
     /// Fails like [`Tensor::to_vec`].
     #[track_caller]
     pub fn to_vec_async(&self) -> impl Future<Output = Result<Vec<f32>>> {
-        here_async(async { self.as_f32(Device::download(self).await?) })
+        here_async(async { self.as_f32(self.to_host().await?) })
     }
 
     fn as_f32(&self, host: HostBuffer) -> Result<Vec<f32>> {
@@ -299,7 +264,7 @@ impl Tensor {
     /// Fails like [`Tensor::to_vec`].
     #[track_caller]
     pub fn to_f64_vec_async(&self) -> impl Future<Output = Result<Vec<f64>>> {
-        here_async(async { Self::as_f64(Device::download(self).await?) })
+        here_async(async { Self::as_f64(self.to_host().await?) })
     }
 
     fn as_f64(host: HostBuffer) -> Result<Vec<f64>> {
@@ -327,7 +292,7 @@ impl Tensor {
     /// Fails like [`Tensor::to_u32_vec`].
     #[track_caller]
     pub fn to_u32_vec_async(&self) -> impl Future<Output = Result<Vec<u32>>> {
-        here_async(async { self.as_u32(Device::download(self).await?) })
+        here_async(async { self.as_u32(self.to_host().await?) })
     }
 
     fn as_u32(&self, host: HostBuffer) -> Result<Vec<u32>> {

@@ -8,7 +8,9 @@
 //! ```
 //!
 //! A program started without a launcher is a world of one rank, and computes the same as without a world. The guide
-//! [many devices](crate::guide::scaling) explains a program step by step.
+//! [many devices][scaling] explains a program step by step.
+//!
+//! [scaling]: https://docs.rs/meganeura/latest/meganeura/guide/scaling/index.html
 //!
 //! ```
 //! use meganeura::prelude::*;
@@ -35,10 +37,9 @@
 //!
 //! Ranks meet in each averaged step, in [`share`](World::share), [`sum`](World::sum),
 //! [`text_of_first`](World::text_of_first), [`expect_same`](World::expect_same) and [`device`](World::device), where
-//! batches are [requested](crate::data::Batches::on), in the `over` of each metric, and in a shared run, when it is
-//! opened and in each [`advance`](crate::run::Run::advance) and [`end_epoch`](crate::run::Run::end_epoch). All ranks
-//! make these calls, in the same order. If they differ in purpose or size, every rank gets an error with both. A rank
-//! that leaves, is killed or hangs while others wait for it causes an error on those
+//! batches are requested, in the `over` of each metric, and in a shared run, when it is opened and in each `advance`
+//! and `end_epoch`. All ranks make these calls, in the same order. If they differ in purpose or size, every rank gets
+//! an error with both. A rank that leaves, is killed or hangs while others wait for it causes an error on those
 //! ([`PeerLost`](crate::ErrorKind::PeerLost)), which names it and its host.
 //!
 //! Rank 0 writes the files ([`is_first`](World::is_first)).

@@ -37,8 +37,9 @@ impl World {
     ///
     /// Rank 0 listens for the others, and ignores connections that do not prove a secret. MPI carries the secret from
     /// rank 0 to the others. Under `torchrun`, the environment variable `MEGANEURA_SECRET` holds it: a random text of
-    /// at least 16 characters, the same for every rank. The guide explains
-    /// [what the network is trusted for](crate::guide::scaling#what-the-network-is-trusted-for).
+    /// at least 16 characters, the same for every rank. The guide explains [what the network is trusted for][trust].
+    ///
+    /// [trust]: https://docs.rs/meganeura/latest/meganeura/guide/scaling/index.html#what-the-network-is-trusted-for
     ///
     /// # Errors
     ///

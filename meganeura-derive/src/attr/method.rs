@@ -139,7 +139,7 @@ mod tests {
 
     /// The sources of the framework's operations, and of the functions that are composed of them.
     fn operations() -> String {
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../meganeura/src");
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../meganeura-core/src");
         let mut sources = String::new();
         let mut folders = vec![source.join("ops"), source.join("functions")];
         while let Some(folder) = folders.pop() {

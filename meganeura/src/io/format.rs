@@ -48,7 +48,7 @@ pub(super) async fn write(
     file.extend((header.len() as u64).to_le_bytes());
     file.extend(header);
     for part in tensors.iter().flat_map(|(.., parts)| parts) {
-        match Device::download(part).await? {
+        match part.to_host().await? {
             HostBuffer::F32(part) => append(&mut file, part, f32::to_le_bytes),
             HostBuffer::F64(part) => append(&mut file, part, f64::to_le_bytes),
             HostBuffer::U32(part) => append(&mut file, part, u32::to_le_bytes),

@@ -8,6 +8,8 @@ pub(super) struct Fallible {
     /// `file::function`.
     pub(super) name: String,
     pub(super) is_tracked: bool,
+    /// `true` if only the framework calls it.
+    pub(super) is_hidden: bool,
     pub(super) body: String,
 }
 
@@ -48,12 +50,13 @@ fn fallible(file: &str, text: &str) -> Vec<Fallible> {
             continue;
         }
         let above = lines[..index].iter().rev().map(|line| line.trim_start());
-        let mut above = above.take_while(|line| line.starts_with("#[") || line.starts_with("///"));
+        let above: Vec<_> = above.take_while(|line| line.starts_with("#[") || line.starts_with("///")).collect();
         let close = format!("{}}}", " ".repeat(indent));
         let last = (end..lines.len()).find(|&last| lines[last] == close).unwrap_or(end);
         found.push(Fallible {
             name: format!("{file}::{name}"),
-            is_tracked: above.any(|line| line == "#[track_caller]") && !code.starts_with("pub async "),
+            is_tracked: above.contains(&"#[track_caller]") && !code.starts_with("pub async "),
+            is_hidden: above.contains(&"#[doc(hidden)]"),
             body: lines[end..=last].join("\n"),
         });
     }
@@ -76,6 +79,8 @@ fn collect(folder: &Path, prefix: &str, files: &mut Vec<(String, String)>) -> io
 /// All fallible functions, in the order of the files.
 pub(super) fn fallible_functions() -> io::Result<Vec<Fallible>> {
     let mut files = Vec::new();
-    collect(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../meganeura/src"), "", &mut files)?;
+    for sources in ["../meganeura-core/src", "../meganeura/src"] {
+        collect(&Path::new(env!("CARGO_MANIFEST_DIR")).join(sources), "", &mut files)?;
+    }
     Ok(files.iter().flat_map(|(file, text)| fallible(file, text)).collect())
 }

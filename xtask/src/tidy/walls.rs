@@ -23,7 +23,7 @@ const ABOVE: [&str; 4] = ["check", "functions", "init", "loss"];
 const RUNNING: [&str; 5] = ["kernel", "plan", "executor", "cpu", "gpu"];
 
 /// Modules below [`ABOVE`], and what else they may not name.
-const BELOW: [(&str, &[&str]); 21] = [
+const BELOW: [(&str, &[&str]); 22] = [
     ("shape", &INSIDE),
     ("dtype", &INSIDE),
     ("error", &INSIDE),
@@ -33,6 +33,13 @@ const BELOW: [(&str, &[&str]); 21] = [
     ("mode", &INSIDE),
     ("wait", &INSIDE),
     ("dot", &INSIDE),
+    (
+        "storage",
+        &[
+            "kernel", "graph", "ops", "tape", "grad", "plan", "executor", "cpu", "device", "tensor", "param", "module",
+            "world",
+        ],
+    ),
     ("world", INSIDE.split_last().expect("the world is last").1),
     ("kernel", INSIDE.split_first().expect("kernels are first").1),
     (

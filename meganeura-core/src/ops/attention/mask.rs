@@ -30,7 +30,7 @@ pub enum Mask<'a> {
     /// like the result of a comparison or [`Tensor::from_bools`](crate::Tensor::from_bools), or `u32`.
     ///
     /// This is the sense of a boolean `attn_mask` in PyTorch's `scaled_dot_product_attention`. It is the opposite of
-    /// [`Var::masked_fill`], which replaces what is not 0, of [`padding`](crate::nn::AttentionMask::padding), and of
+    /// [`Var::masked_fill`], which replaces what is not 0, of `AttentionMask::padding`, and of
     /// the masks of PyTorch's `nn.MultiheadAttention` and `nn.TransformerEncoderLayer`.
     ///
     /// A negative number gives NaN: a mask of 0 and −∞ is a [`Bias`](Self::Bias).
