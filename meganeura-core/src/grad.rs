@@ -2,6 +2,8 @@
 
 mod average;
 mod clip;
+mod outer;
+mod parts;
 mod products;
 mod replay;
 mod shards;

@@ -5,12 +5,13 @@
 //! slots.
 
 use std::fmt;
-use std::hash::{Hash, Hasher};
+use std::hash::Hash;
 
 use smallvec::SmallVec;
 
 use crate::TensorType;
-use crate::ops::Op;
+pub use crate::ops::Exact;
+use crate::ops::{Op, Types};
 
 /// The name of a value in a graph: one output of one node.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -25,30 +26,6 @@ impl ValueId {
 impl fmt::Debug for ValueId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "%{}", self.0)
-    }
-}
-
-/// A float that is compared and hashed by its bits, as an attribute of an operation.
-#[derive(Clone, Copy)]
-pub struct Exact(pub f64);
-
-impl fmt::Debug for Exact {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(&self.0, f)
-    }
-}
-
-impl PartialEq for Exact {
-    fn eq(&self, other: &Self) -> bool {
-        self.0.to_bits() == other.0.to_bits()
-    }
-}
-
-impl Eq for Exact {}
-
-impl Hash for Exact {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        self.0.to_bits().hash(state);
     }
 }
 
@@ -70,9 +47,6 @@ pub enum Source {
 
 /// The operands of a node. Few nodes have more than four.
 pub(crate) type Operands = SmallVec<[ValueId; 4]>;
-
-/// The types of a node's results. Few nodes have more than one.
-pub(crate) type Types = SmallVec<[TensorType; 1]>;
 
 /// One step of a computation.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]

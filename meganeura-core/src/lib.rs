@@ -29,7 +29,8 @@ pub mod error;
 mod executor;
 #[doc(hidden)]
 pub mod file;
-mod functions;
+#[doc(hidden)]
+pub mod functions;
 #[cfg(feature = "gpu")]
 mod gpu;
 #[doc(hidden)]

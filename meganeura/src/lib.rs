@@ -114,6 +114,7 @@ pub mod metric;
 pub mod nn;
 #[cfg(feature = "onnx")]
 pub mod onnx;
+pub mod ops;
 pub mod optim;
 #[cfg(not(target_family = "wasm"))]
 pub mod run;
@@ -133,7 +134,7 @@ pub use meganeura_core::{
     AxisRange, Buffer, Compiled, DType, Device, Error, ErrorKind, FromConfig, FromSeed, Grads, HostSpan, HostTimes,
     Init, Inputs, KernelChoice, LaunchTime, Layer, MAX_RANK, Memory, Module, ModuleExt, Outputs, Param, PipelineCache,
     Precision, Profile, Profiling, Ranges, Result, Seed, Shape, Stats, Tape, Tensor, TensorType, Tensors, Var, init,
-    loss, module, ops, world,
+    loss, module, world,
 };
 pub use meganeura_derive::Module;
 

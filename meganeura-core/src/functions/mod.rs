@@ -15,18 +15,58 @@
 //!
 //! A [`Tensor`](crate::Tensor) has them all through [`Tensor::map`](crate::Tensor::map).
 
+mod arg_reduce;
 mod arrange;
+mod attention;
+mod cast;
+mod concat;
+mod conv2d;
+mod conv_transpose2d;
 mod convolve;
+mod cross_entropy;
+mod ctc;
+mod cumsum;
+mod custom;
 mod einsum;
+mod embedding;
+mod exchange;
+mod flip;
+mod gather;
+mod grid_sample;
+mod group_norm;
+mod iota;
+mod label_weights;
+mod logcumsumexp;
 mod map;
+mod matmul;
 mod norm;
 mod numeric;
+mod pad;
+mod padding;
 mod pick;
+mod pointwise;
 mod pool;
+mod random;
 mod ranges;
+mod reduce;
+mod resample;
+mod scan;
+mod softmax;
+mod sort;
+mod view;
+mod vjp;
 
+#[cfg(feature = "testing")]
+pub mod case;
+
+pub use attention::{AttentionOptions, Mask};
+pub use custom::CustomOp;
+pub use exchange::{all_mean, exchange};
+pub use grid_sample::{GridSampleMode, GridSampleOptions, GridSamplePadding};
 pub(crate) use norm::Scale;
+pub use padding::Padding;
 pub use ranges::{AxisRange, Ranges};
+pub(crate) use vjp::{Vjp, rule};
 
 use crate::{ErrorKind, Var};
 

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use super::trained::expect_some;
 use crate::error::{bail, here};
+use crate::functions::{all_mean, exchange};
 use crate::module::{Module, ModuleExt};
-use crate::ops::{all_mean, exchange};
 use crate::world::{Collective, Shards, World};
 use crate::{Grads, Result, Tensor};
 

@@ -3,7 +3,7 @@
 
 use super::trained::Trained;
 use crate::Var;
-use crate::ops::exchange;
+use crate::functions::exchange;
 use crate::world::{Collective, Shards, World};
 
 impl Shards {

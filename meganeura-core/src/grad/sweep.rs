@@ -1,6 +1,7 @@
 //! The reverse sweep: appends gradient operations to the tape, and accumulates the contributions to each cotangent.
 //!
-//! It names no operation: rules come from `Op::vjp`. Un-broadcasting is the gradient rule of the broadcasting view.
+//! It names no operation: rules come from `functions::rule`. Un-broadcasting is the gradient rule of the broadcasting
+//! view.
 //!
 //! The sweep goes only where gradients are wanted. In a backward pass those are trained parameters, and values that the
 //! caller holds. The sweep stops at a frozen part of a model, unless the caller holds its input.
@@ -13,8 +14,11 @@ use std::collections::HashMap;
 
 use smallvec::SmallVec;
 
+use super::outer::OuterProduct;
+use super::parts::{is_part, sum_of_parts};
+use crate::functions::rule;
 use crate::graph::{Operands, Source, ValueId};
-use crate::ops::{Op, OuterProduct, is_part, sum_of_parts};
+use crate::ops::Op;
 use crate::tape::{Region, Tape, Var};
 use crate::{Error, ErrorKind, Result};
 
@@ -160,7 +164,7 @@ impl<'a> Sweep<'a> {
         let dy: SmallVec<[_; 1]> =
             outputs.iter().map(|v| self.cotangents.get(v).map(|&dy| self.tape.var(dy))).collect();
         let here = |error: Error| error.in_op(op.name()).at(self.tape.origin_of(index));
-        let dx = self.tape.on_behalf_of(index, || op.vjp(&x, &y, &dy)).map_err(here)?;
+        let dx = self.tape.on_behalf_of(index, || rule(&op).vjp(&x, &y, &dy)).map_err(here)?;
         if dx.len() != x.len() {
             let message = format!("the gradient rule returns {} gradients for {} operands", dx.len(), x.len());
             return Err(here(Error::new(ErrorKind::Argument, message)));
@@ -204,7 +208,7 @@ impl<'a> Sweep<'a> {
         });
         let again = step.and_then(|(op, inputs, outputs)| {
             let vars = |values: Operands| values.into_iter().map(|v| self.tape.var(v)).collect::<SmallVec<[_; 4]>>();
-            self.tape.on_behalf_of(node, || op.again(&vars(inputs), &vars(outputs)))?.id().ok()
+            self.tape.on_behalf_of(node, || rule(&op).again(&vars(inputs), &vars(outputs)))?.id().ok()
         });
         let again = again.unwrap_or(value);
         self.again.insert(value, again);

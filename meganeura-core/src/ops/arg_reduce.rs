@@ -11,7 +11,6 @@ use crate::kernel::launch::{Argument, Caps, Variant};
 use crate::kernel::native::{self, OutView, Real, Scratch, View};
 #[cfg(feature = "onnx")]
 use crate::ops::form::{self, Form};
-use crate::tape::Var;
 use crate::{DType, Layout, Result, Shape, TensorType};
 
 /// The elements of a row whose extremum is found first, and its index then, only if it is the best so far.
@@ -24,8 +23,8 @@ const BLOCK: usize = 1024;
 /// Shapes: `x [A…, R, B…]` → `y u32 [A…, B…]`. Has no gradient.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct ArgReduce {
-    axis: usize,
-    largest: bool,
+    pub(crate) axis: usize,
+    pub(crate) largest: bool,
 }
 
 impl Primitive for ArgReduce {
@@ -52,10 +51,6 @@ impl Primitive for ArgReduce {
         Ok(vec![TensorType::new(DType::U32, Shape::new(&dims))])
     }
 
-    fn vjp(&self, _x: &[Var], _y: &[Var], _dy: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
-        Ok(vec![None])
-    }
-
     /// ONNX leaves NaN open, and readers skip it. So where a line has NaN, the operator looks for it among marks.
     #[cfg(feature = "onnx")]
     fn onnx(&self, x: &[form::Operand], _: &[TensorType], to: &mut Form) -> Option<form::Results> {
@@ -71,38 +66,6 @@ impl Primitive for ArgReduce {
         let among = to.node("Where", &[condition, yes, no], Vec::new());
         let axis = ("axis", form::Attribute::Int(form::int(self.axis)));
         form::only(to.node(op, &[among], [vec![axis], attributes(0)].concat()))
-    }
-
-    #[cfg(feature = "testing")]
-    fn cases() -> Vec<super::case::Case> {
-        use super::case::Case;
-        let case = |shape: &[usize], axis, largest, f: fn(&Var) -> Var| {
-            // A case needs a gradient.
-            Case::recorded(if largest { "argmax" } else { "argmin" }, &[shape], move |x| {
-                let numbers = f(&x[0]);
-                let index = if largest { numbers.argmax(axis) } else { numbers.argmin(axis) };
-                index.to_float() + x[0].sum() * 0.0
-            })
-        };
-        let mut cases = Vec::new();
-        for largest in [true, false] {
-            cases.push(case(&[1], 0, largest, Var::clone));
-            cases.push(case(&[7], 0, largest, Var::clone));
-            cases.push(case(&[3, 5], 1, largest, Var::clone));
-            cases.push(case(&[130, 3], 0, largest, Var::clone));
-            cases.push(case(&[3, 77, 65], 1, largest, Var::clone));
-            cases.push(case(&[2, 1030], 1, largest, Var::clone));
-            // Long enough to be split, by rows and by columns, into parts of different lengths.
-            cases.push(case(&[50_001], 0, largest, Var::clone));
-            cases.push(case(&[33_001, 3], 0, largest, Var::clone));
-            // Ties, within a part and across parts.
-            cases.push(case(&[2, 20_011], 1, largest, |x| x.floor()));
-            cases.push(case(&[5003, 5], 0, largest, |x| x.floor()));
-            // Strided operands.
-            cases.push(case(&[4, 6, 5], 2, largest, |x| x.permute(&[2, 0, 1])));
-            cases.push(case(&[4, 6], 1, largest, |x| x.slice(1, 1..4).expand([3, 4, 3])));
-        }
-        cases
     }
 }
 
@@ -284,23 +247,6 @@ fn extremum<T: Real>(largest: bool, block: &[T]) -> T {
     }
     lanes.iter_mut().zip(rest).for_each(|(lane, &x)| fold(lane, x));
     native::by_halves(lanes, |a, b| if beats(largest, b, a) { b } else { a })
-}
-
-impl Var {
-    /// The index of the largest element along an axis, which is removed: `u32`. Of several largest elements, the first;
-    /// NaN counts as the largest. Has no gradient.
-    #[must_use]
-    #[track_caller]
-    pub fn argmax(&self, axis: usize) -> Self {
-        self.record(ArgReduce { axis, largest: true }, &[self])
-    }
-
-    /// The index of the smallest element along an axis, like [`argmax`](Self::argmax); NaN counts as the smallest.
-    #[must_use]
-    #[track_caller]
-    pub fn argmin(&self, axis: usize) -> Self {
-        self.record(ArgReduce { axis, largest: false }, &[self])
-    }
 }
 
 #[cfg(test)]

@@ -6,13 +6,12 @@ use crate::kernel::native::{self, OutView, Real, Scratch, View};
 use crate::kernel::offset::offset;
 #[cfg(feature = "onnx")]
 use crate::ops::form::{self, Form};
-use crate::tape::Var;
 use crate::{DType, Precision, Result, TensorType};
 
 /// Converts integers to floats of a device's precision. Shapes: `x u32 […]` → `y […]`. Has no gradient.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct ToFloat {
-    precision: Precision,
+    pub(crate) precision: Precision,
 }
 
 /// Converts floats to integers, rounded down; values outside `u32` become its maximum. Shapes: `x […]` → `y u32 […]`.
@@ -32,23 +31,9 @@ impl Primitive for ToFloat {
         }
     }
 
-    fn vjp(&self, _x: &[Var], _y: &[Var], _dy: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
-        Ok(vec![None])
-    }
-
     #[cfg(feature = "onnx")]
     fn onnx(&self, x: &[form::Operand], y: &[TensorType], to: &mut Form) -> Option<form::Results> {
         form::only(to.cast(x[0].value, y[0].dtype))
-    }
-
-    #[cfg(feature = "testing")]
-    fn cases() -> Vec<super::case::Case> {
-        use super::case::Case;
-        // Multiplied by a float operand, since a case needs a gradient.
-        let case = |shape: &[usize], classes, f: fn(&Var) -> Var| {
-            Case::recorded("to_float", &[&[1]], move |x| &x[0] * f(&x[1]).to_float()).labels(shape, classes)
-        };
-        vec![case(&[1], 1, Var::clone), case(&[5, 67], 1 << 20, Var::clone), case(&[4, 6], 9, |x| x.slice(1, 1..4).t())]
     }
 }
 
@@ -85,10 +70,6 @@ impl Primitive for ToIndex {
         }
     }
 
-    fn vjp(&self, _x: &[Var], _y: &[Var], _dy: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
-        Ok(vec![None])
-    }
-
     #[cfg(feature = "onnx")]
     fn onnx(&self, x: &[form::Operand], y: &[TensorType], to: &mut Form) -> Option<form::Results> {
         // Numbers below 0 and NaN become an index past every end.
@@ -100,16 +81,6 @@ impl Primitive for ToIndex {
         // For readers that derive from it that no index is negative.
         let zero = to.int(0);
         form::only(to.node("Max", &[whole, zero], Vec::new()))
-    }
-
-    #[cfg(feature = "testing")]
-    fn cases() -> Vec<super::case::Case> {
-        use super::case::Case;
-        let case = |shape: &[usize], f: fn(&Var) -> Var| {
-            // Numbers below 0 become the largest integer.
-            Case::recorded("to_index", &[shape], move |x| f(&x[0]).to_index().to_float() + &x[0] * 0.0).scale(100.0)
-        };
-        vec![case(&[1], Var::clone), case(&[5, 67], Var::clone), case(&[4, 4], |x| x.t())]
     }
 }
 
@@ -138,26 +109,4 @@ fn launch(kernel: &'static str, x: &Argument, y: &TensorType) -> Launch {
     let elements = y.shape.elements();
     let defines = define![WG: 64, N: elements, IN_OFFSET: offset(&x.layout, "i")];
     Launch::new(kernel, defines, (1, 1), elements.div_ceil(64))
-}
-
-impl Var {
-    /// Converts these integers to floats. In single precision, those above 2²⁴ are rounded. Has no gradient.
-    #[doc(alias = "float")]
-    #[must_use]
-    #[track_caller]
-    pub fn to_float(&self) -> Self {
-        let is_double = self.tape().device().precision().dtype() == DType::F64;
-        self.record(ToFloat { precision: if is_double { Precision::Double } else { Precision::Full } }, &[self])
-    }
-
-    /// Converts these numbers to integers, rounded down, as indices for [`gather`](Self::gather) and similar
-    /// operations.
-    ///
-    /// NaN and values outside `u32` become the largest `u32`, which is past the end of every axis. Has no gradient.
-    #[doc(alias = "long")]
-    #[must_use]
-    #[track_caller]
-    pub fn to_index(&self) -> Self {
-        self.record(ToIndex, &[self])
-    }
 }

@@ -1,13 +1,12 @@
 //! Cumulative sums along an axis.
 
-use super::scan::{self, Parts};
+use super::scan;
 use super::softmax::around;
 use super::{Kernel, Primitive};
 use crate::kernel::launch::{Argument, Caps, Variant};
 use crate::kernel::native::{self, OutView, Real, Scratch, View};
 #[cfg(feature = "onnx")]
 use crate::ops::form::{self, Form};
-use crate::tape::Var;
 use crate::{Result, TensorType};
 
 /// Cumulative sums along an axis: `y[…, k, …] = Σ_{l ≤ k} x[…, l, …]`, or over `l ≥ k` with `reverse`
@@ -15,8 +14,8 @@ use crate::{Result, TensorType};
 /// Shapes: `y` has that of `x`. Gradient: the cumulative sums of `dy` from the other end.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Cumsum {
-    axis: usize,
-    reverse: bool,
+    pub(crate) axis: usize,
+    pub(crate) reverse: bool,
 }
 
 impl Primitive for Cumsum {
@@ -28,35 +27,11 @@ impl Primitive for Cumsum {
         scan::outputs(x, self.axis)
     }
 
-    fn vjp(&self, _x: &[Var], _y: &[Var], dy: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
-        let back = Self { reverse: !self.reverse, ..self.clone() };
-        Ok(vec![dy[0].as_ref().map(|dy| dy.record(back, &[dy]))])
-    }
-
     #[cfg(feature = "onnx")]
     fn onnx(&self, x: &[form::Operand], _: &[TensorType], to: &mut Form) -> Option<form::Results> {
         let axis = to.int(form::int(self.axis));
         let reverse = vec![("reverse", form::Attribute::Int(i64::from(self.reverse)))];
         form::only(to.node("CumSum", &[x[0].value, axis], reverse))
-    }
-
-    #[cfg(feature = "testing")]
-    fn cases() -> Vec<super::case::Case> {
-        use super::case::Case;
-        let case = |shape: &[usize], axis, reverse| {
-            // Terms are added one by one to a sum of size √K, each with a rounding error.
-            Case::new(Self { axis, reverse }).input(shape).tolerance(2e-5)
-        };
-        vec![
-            case(&[1], 0, false),
-            case(&[7], 0, true),
-            case(&[3, 5], 1, false),
-            case(&[2, 67, 3], 1, true),
-            case(&[600, 2], 0, false),
-            case(&[2, 515], 1, true),
-            // Long enough for parts.
-            Case::recorded("cumsum", &[&[2, 5003]], |x| x[0].cumsum(1)),
-        ]
     }
 }
 
@@ -82,19 +57,5 @@ impl Kernel for Cumsum {
 
     fn variants(&self, x: &[Argument], _: &[TensorType], _: &Caps) -> Vec<Variant> {
         scan::variants(self.name(), x[0].ty, self.axis, self.reverse)
-    }
-}
-
-impl Var {
-    /// Cumulative sums along an axis: `y[…, k, …] = Σ_{l ≤ k} x[…, l, …]`. The shape is unchanged.
-    #[must_use]
-    #[track_caller]
-    pub fn cumsum(&self, axis: usize) -> Self {
-        let Some(parts) = Parts::of(self, axis) else {
-            return self.record(Cumsum { axis, reverse: false }, &[self]);
-        };
-        let within = parts.split(self).cumsum(axis + 1);
-        let rest = parts.rest(&within) + parts.totals(&within).cumsum(axis);
-        parts.join(&within, &rest)
     }
 }

@@ -1,7 +1,5 @@
 //! Embeddings: rows of a table by index, and the sums of their cotangents.
 
-use std::panic::Location;
-
 use super::{Kernel, Primitive};
 use crate::host::try_collect;
 use crate::kernel::gemm::sum_parts;
@@ -9,8 +7,7 @@ use crate::kernel::launch::{Argument, Binding, Caps, Launch, Variant, define};
 use crate::kernel::native::{self, OutView, Real, Scratch, View};
 #[cfg(feature = "onnx")]
 use crate::ops::form::{self, Form};
-use crate::tape::Var;
-use crate::{DType, Error, ErrorKind, Result, Shape, TensorType};
+use crate::{DType, Result, Shape, TensorType};
 
 /// In the `words` variants, the most indices that one workgroup examines. This bounds its loops.
 const PART: usize = 1 << 19;
@@ -23,7 +20,7 @@ const PART: usize = 1 << 19;
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Embedding {
     /// The index of the row that counts as zeros.
-    padding: Option<u32>,
+    pub(crate) padding: Option<u32>,
 }
 
 /// `dtable` of [`Embedding`]: `dtable[r, d…] = Σ dy[i…, d…]` over the `i` with `index[i…] = r`, in order.
@@ -31,8 +28,8 @@ pub struct Embedding {
 /// Shapes: `index u32 [I…]`, `dy [I…, D…]` → `dtable [R, D…]`. Gradient: the lookup itself.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct EmbeddingGrad {
-    forward: Embedding,
-    rows: usize,
+    pub(crate) forward: Embedding,
+    pub(crate) rows: usize,
 }
 
 impl Embedding {
@@ -64,11 +61,6 @@ impl Primitive for Embedding {
         Ok(vec![table.with_shape(shape)])
     }
 
-    fn vjp(&self, x: &[Var], _y: &[Var], dy: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
-        let back = EmbeddingGrad { forward: self.clone(), rows: x[0].shape()[0] };
-        Ok(vec![dy[0].as_ref().map(|dy| dy.record(back, &[&x[1], dy])), None])
-    }
-
     #[cfg(feature = "onnx")]
     fn onnx(&self, x: &[form::Operand], y: &[TensorType], to: &mut Form) -> Option<form::Results> {
         let (table, index) = (x[0].value, x[1].value);
@@ -81,26 +73,6 @@ impl Primitive for Embedding {
         let is_padding = to.reshape(is_padding, Shape::new(&one));
         let zero = to.float(y[0].dtype, 0.0);
         form::only(to.node("Where", &[is_padding, zero, rows], Vec::new()))
-    }
-
-    #[cfg(feature = "testing")]
-    fn cases() -> Vec<super::case::Case> {
-        use super::case::Case;
-        let case = |padding, table: &[usize], index: &[usize]| {
-            Case::new(Self { padding }).input(table).labels(index, table[0])
-        };
-        vec![
-            case(None, &[1], &[1]),
-            case(None, &[5, 3], &[7]),
-            case(Some(2), &[5, 3], &[4, 6]),
-            case(None, &[3, 2, 4], &[2, 1, 3]),
-            case(Some(0), &[4, 70], &[150]),
-            case(None, &[130, 1], &[9]),
-            Case::recorded("embedding", &[&[4, 3]], |x| {
-                let index = crate::Tensor::indices(&x[0].tape().device(), [6], &[3, 1, 1, 0, 3, 3]).expect("six");
-                x[0].embedding(&x[0].tape().input(&index)).square()
-            }),
-        ]
     }
 }
 
@@ -147,36 +119,6 @@ impl Primitive for EmbeddingGrad {
         let dims = [&[self.rows], &dims[places.len()..]].concat();
         let shape = Shape::try_new(&dims).ok_or_else(|| format!("the result would have {} axes", dims.len()))?;
         Ok(vec![dy.with_shape(shape)])
-    }
-
-    fn vjp(&self, x: &[Var], _y: &[Var], dy: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
-        Ok(vec![None, dy[0].as_ref().map(|d| d.record(self.forward.clone(), &[d, &x[0]]))])
-    }
-
-    #[cfg(feature = "testing")]
-    fn special() -> &'static [super::case::Special] {
-        use super::case::Special::{AtBaseline, WithoutOnnx};
-        &[AtBaseline, WithoutOnnx]
-    }
-
-    #[cfg(feature = "testing")]
-    fn cases() -> Vec<super::case::Case> {
-        use super::case::{Case, Operand};
-        let case = |padding, rows, index: &[usize], row: &[usize]| {
-            let case = Case::new(Self { forward: Embedding { padding }, rows }).labels(index, rows);
-            debug_assert!(matches!(case.operands[0], Operand::Labels { .. }));
-            // Sums of up to a hundred terms.
-            case.input(&[index, row].concat()).tolerance(1e-5)
-        };
-        vec![
-            case(None, 1, &[1], &[]),
-            case(None, 5, &[7], &[3]),
-            case(Some(1), 3, &[2, 2], &[2, 3]),
-            // more indices, and longer rows, than invocations in a workgroup
-            case(None, 4, &[300], &[5]),
-            case(Some(3), 6, &[71], &[67]),
-            case(None, 3, &[11], &[260]),
-        ]
     }
 }
 
@@ -236,67 +178,5 @@ impl Kernel for EmbeddingGrad {
             }
         });
         variants
-    }
-}
-
-impl Var {
-    /// Looks up rows of this table by index: `y[i…, d…] = x[index[i…], d…]`
-    ///
-    /// Shapes: `x [R, D…]`, `index u32 [I…]`, from [`Tensor::indices`](crate::Tensor::indices) → `y [I…, D…]`. The
-    /// gradient of a row is the sum over all its uses, in order.
-    ///
-    /// An index past the end is an error if the host knows the indices, which is the case for
-    /// [`Tape::input`](crate::Tape::input)s made by [`Tensor::indices`](crate::Tensor::indices). Otherwise that row of
-    /// the result is NaN, and no row gets a gradient from it.
-    #[must_use]
-    #[track_caller]
-    pub fn embedding(&self, index: &Self) -> Self {
-        self.embedding_with(index, None)
-    }
-
-    /// Like [`embedding`](Self::embedding), with zeros where the index is `padding`. The padding row gets no gradient.
-    #[must_use]
-    #[track_caller]
-    pub fn embedding_with(&self, index: &Self, padding: Option<u32>) -> Self {
-        let rows = self.shape().dims().first().copied().unwrap_or(0);
-        if let Some(largest) = index.largest_index(None).filter(|&largest| largest as usize >= rows) {
-            let message = format!("index {largest} is past the end, the table has {rows} rows");
-            let error = Error::new(ErrorKind::Argument, message).in_op("embedding").operand(self.ty(), self.path());
-            return self.fail(error.operand(index.ty(), None).at(Location::caller()));
-        }
-        index.note_range(rows, None);
-        self.record(Embedding { padding }, &[self, index])
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use crate::{Device, ErrorKind, Result, Tape, Tensor};
-
-    #[test]
-    fn known_indices_past_the_end_are_errors_also_through_views() -> Result<()> {
-        let device = Device::cpu();
-        let tape = Tape::new(&device);
-        let table = tape.input(&Tensor::from_slice(&device, [2, 1], &[1.0, 2.0])?);
-        let index = tape.input(&Tensor::indices(&device, [2, 2], &[0, 1, 2, 1])?);
-        for index in [index.clone(), index.reshape([4])] {
-            let (y, line) = (table.embedding(&index), line!());
-            let error = y.error().expect("2 is past the end");
-            assert_eq!((error.kind(), error.location().expect("a line").line()), (ErrorKind::Argument, line));
-            assert!(error.to_string().contains("embedding: index 2 is past the end, the table has 2 rows"), "{error}");
-        }
-        Ok(())
-    }
-
-    #[test]
-    fn other_indices_are_refused() -> Result<()> {
-        let device = Device::cpu();
-        let tape = Tape::new(&device);
-        let table = tape.input(&Tensor::from_slice(&device, [2, 1], &[1.0, 2.0])?);
-        let error = table.embedding(&table).error().expect("floats");
-        assert!(error.to_string().contains("the indices must be u32, from `Tensor::indices`"), "{error}");
-        let index = tape.input(&Tensor::indices(&device, [1], &[0])?);
-        assert!(tape.scalar(1.0).embedding(&index).error().is_some());
-        Ok(())
     }
 }

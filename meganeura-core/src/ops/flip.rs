@@ -5,14 +5,13 @@ use crate::kernel::launch::{Argument, Caps, Launch, Variant, define};
 use crate::kernel::native::{self, OutView, Real, Scratch, View};
 #[cfg(feature = "onnx")]
 use crate::ops::form::{self, Form};
-use crate::tape::Var;
 use crate::{Layout, Result, TensorType};
 
 /// Reverses the elements along some axes. Shapes: `y` has that of `x`. Gradient: `dy` reversed.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Flip {
     /// In ascending order, without duplicates.
-    axes: Vec<usize>,
+    pub(crate) axes: Vec<usize>,
 }
 
 impl Primitive for Flip {
@@ -34,10 +33,6 @@ impl Primitive for Flip {
         }
     }
 
-    fn vjp(&self, _x: &[Var], _y: &[Var], dy: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
-        Ok(vec![dy[0].as_ref().map(|dy| dy.record(self.clone(), &[dy]))])
-    }
-
     #[cfg(feature = "onnx")]
     fn onnx(&self, x: &[form::Operand], _: &[TensorType], to: &mut Form) -> Option<form::Results> {
         if self.axes.is_empty() {
@@ -48,20 +43,6 @@ impl Primitive for Flip {
         let [start, end, step] = [-1, i64::MIN + 1, -1].map(&mut each);
         let axes = to.ints(form::ints(&self.axes));
         form::only(to.node("Slice", &[x[0].value, start, end, axes, step], Vec::new()))
-    }
-
-    #[cfg(feature = "testing")]
-    fn cases() -> Vec<super::case::Case> {
-        use super::case::Case;
-        let case = |shape: &[usize], axes: &[usize]| Case::new(Self { axes: axes.to_vec() }).input(shape);
-        vec![
-            case(&[1], &[0]),
-            case(&[5, 67], &[1]),
-            case(&[2, 3, 4], &[0, 2]),
-            case(&[3, 4], &[]),
-            Case::recorded("flip", &[&[4, 6]], |x| x[0].t().slice(0, 1..5).flip(&[1, 0]).square()),
-            Case::recorded("flip", &[&[4, 6]], |x| x[0].flip(&[0, 0])).expect_error(),
-        ]
     }
 }
 
@@ -108,16 +89,5 @@ impl Flip {
             ((extent - 1 - number) * stride).wrapping_sub(number * stride)
         };
         self.axes.iter().map(turned).fold(at, usize::wrapping_add)
-    }
-}
-
-impl Var {
-    /// Reverses the elements along some axes. An axis out of range, or named twice, is an error.
-    #[must_use]
-    #[track_caller]
-    pub fn flip(&self, axes: &[usize]) -> Self {
-        let mut axes = axes.to_vec();
-        axes.sort_unstable();
-        self.record(Flip { axes }, &[self])
     }
 }

@@ -3,7 +3,7 @@
 //! [`Primitive::onnx`](super::Primitive::onnx) appends an operation's nodes to a [`Form`]. The encoder of the form
 //! names its values.
 
-use crate::graph::Exact;
+use crate::ops::Exact;
 use crate::{DType, Shape, TensorType};
 
 /// A value of a [`Form`], by number.

@@ -1,24 +1,21 @@
 //! The indices of elements along an axis.
 
-use std::panic::Location;
-
 use super::softmax::around;
 use super::{Kernel, Primitive};
 use crate::kernel::launch::{Argument, Caps, Launch, Variant, define};
 use crate::kernel::native::{self, OutView, Real, Scratch, View};
 #[cfg(feature = "onnx")]
 use crate::ops::form::{self, Form};
-use crate::tape::{Tape, Var};
-use crate::{DType, Precision, Result, Shape, TensorType};
+use crate::{Precision, Result, Shape, TensorType};
 
 /// The index of each element along an axis: `y[…, i, …] = i`
 ///
 /// Shapes: no operand → the given shape. Has no gradient.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Iota {
-    axis: usize,
-    shape: Shape,
-    precision: Precision,
+    pub(crate) axis: usize,
+    pub(crate) shape: Shape,
+    pub(crate) precision: Precision,
 }
 
 impl Primitive for Iota {
@@ -37,10 +34,6 @@ impl Primitive for Iota {
         }
     }
 
-    fn vjp(&self, _x: &[Var], _y: &[Var], _dy: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
-        Ok(Vec::new())
-    }
-
     #[cfg(feature = "onnx")]
     fn onnx(&self, _: &[form::Operand], y: &[TensorType], to: &mut Form) -> Option<form::Results> {
         let extent = self.shape[self.axis];
@@ -50,15 +43,6 @@ impl Primitive for Iota {
         let line = to.floats(y[0].with_shape(&line[..]), numbers);
         let shape = to.ints(form::ints(self.shape.dims()));
         form::only(to.node("Expand", &[line, shape], Vec::new()))
-    }
-
-    #[cfg(feature = "testing")]
-    fn cases() -> Vec<super::case::Case> {
-        use super::case::Case;
-        let case = |dims: &'static [usize], axis| {
-            Case::recorded("iota", &[dims], move |x| &x[0] * x[0].tape().iota(dims, axis))
-        };
-        vec![case(&[1], 0), case(&[7, 3], 0), case(&[5, 67, 2], 1), case(&[3, 5], 1)]
     }
 }
 
@@ -83,28 +67,5 @@ impl Kernel for Iota {
         let defines = define![WG: 64, N: elements, EXTENT: extent, INNER: inner];
         let launch = Launch::new(self.name(), defines, (0, 1), elements.div_ceil(64));
         vec![Variant::simple("element", launch.stores_through_epilogue())]
-    }
-}
-
-impl Tape {
-    /// The index of each element along an axis of a shape: `y[…, i, …] = i`, as floats. Computed where it is used,
-    /// without an upload.
-    ///
-    /// An axis out of range is an error, and so are more than 2²⁴ elements along it in single precision.
-    ///
-    /// ```
-    /// use meganeura::prelude::*;
-    ///
-    /// let tape = Tape::new(&Device::cpu());
-    /// assert_eq!(tape.iota([2, 3], 1).to_vec()?, [0.0, 1.0, 2.0, 0.0, 1.0, 2.0]);
-    /// # Ok::<(), meganeura::Error>(())
-    /// ```
-    #[must_use]
-    #[track_caller]
-    pub fn iota(&self, shape: impl Into<Shape>, axis: usize) -> Var {
-        let is_double = self.device().precision().dtype() == DType::F64;
-        let precision = if is_double { Precision::Double } else { Precision::Full };
-        let iota = Iota { axis, shape: shape.into(), precision };
-        self.record(iota.into(), &[], Location::caller()).swap_remove(0)
     }
 }

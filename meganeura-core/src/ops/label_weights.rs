@@ -6,7 +6,6 @@ use crate::kernel::launch::{Argument, Caps, Launch, Variant, define};
 use crate::kernel::native::{self, OutView, Real, Scratch, View};
 #[cfg(feature = "onnx")]
 use crate::ops::form::{self, Form};
-use crate::tape::{Tape, Var};
 use crate::{DType, Result, TensorType};
 
 /// The weight of each label's class, 0 for an ignored label; NaN for a label past the classes.
@@ -14,7 +13,7 @@ use crate::{DType, Result, TensorType};
 /// Shapes: `weights [C]`, `labels u32 [N,…]` → `[N,…]`. The weights are data and get no gradient.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct LabelWeights {
-    ignored: Option<u32>,
+    pub(crate) ignored: Option<u32>,
 }
 
 impl Primitive for LabelWeights {
@@ -29,10 +28,6 @@ impl Primitive for LabelWeights {
         Ok(vec![x[0].with_shape(x[1].shape)])
     }
 
-    fn vjp(&self, _x: &[Var], _y: &[Var], _dy: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
-        Ok(vec![None, None])
-    }
-
     #[cfg(feature = "onnx")]
     fn onnx(&self, x: &[form::Operand], y: &[TensorType], to: &mut Form) -> Option<form::Results> {
         let (weights, labels) = (x[0].value, x[1].value);
@@ -44,30 +39,6 @@ impl Primitive for LabelWeights {
         let weights = to.node("Gather", &[weights, labels], vec![("axis", form::Attribute::Int(0))]);
         let zero = to.float(y[0].dtype, 0.0);
         form::only(to.node("Where", &[is_ignored, zero, weights], Vec::new()))
-    }
-
-    #[cfg(feature = "testing")]
-    fn cases() -> Vec<super::case::Case> {
-        use super::case::{Array, Case};
-        use crate::Shape;
-        // The weights are inputs of the tape, not operands of the case, so there is no gradient to check. Values that
-        // are only read are not rounded.
-        let case = |shape: &'static [usize], classes: u32, ignored| {
-            let count: usize = shape.iter().product();
-            let labels: Vec<_> = (0..count as u32).map(|i| i * 7 % classes).collect();
-            let weight = |label: &u32| if Some(*label) == ignored { 0.0 } else { f64::from(label + 1) };
-            let expected: Vec<_> = labels.iter().map(weight).collect();
-            let case = Case::recorded("label_weights", &[&[1]], move |x| {
-                let device = x[0].tape().device();
-                let data: Vec<_> = (0..classes).map(|c| f64::from(c + 1)).collect();
-                let weights = crate::Tensor::from_f64(&device, [data.len()], &data).expect("fits");
-                let labels = crate::Tensor::indices(&device, Shape::new(shape), &labels).expect("fits");
-                x[0].tape().label_weights(&x[0].tape().input(&weights), &x[0].tape().input(&labels), ignored)
-            });
-            let naive = move |_: &[Array]| vec![Array { shape: Shape::new(shape), data: expected.clone() }];
-            case.naive(naive).tolerance(0.0)
-        };
-        vec![case(&[1], 1, None), case(&[67], 5, Some(3)), case(&[2, 3, 5], 4, None), case(&[9], 3, Some(900))]
     }
 }
 
@@ -95,13 +66,5 @@ impl Kernel for LabelWeights {
         let defines = define![WG: 64, ROWS: rows, CLASSES: x[0].ty.shape.elements(), IGNORED: is_ignored(self.ignored)];
         let launch = Launch::new(self.name(), defines, (2, 1), rows.div_ceil(64));
         vec![Variant::simple("row", launch.stores_through_epilogue())]
-    }
-}
-
-impl Tape {
-    /// The weight of each label's class; see [`LabelWeights`].
-    #[track_caller]
-    pub(crate) fn label_weights(&self, weights: &Var, labels: &Var, ignored: Option<u32>) -> Var {
-        weights.record(LabelWeights { ignored }, &[weights, labels])
     }
 }

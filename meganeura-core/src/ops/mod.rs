@@ -1,9 +1,9 @@
-//! Operations: the options of [`Var`]'s methods, and [`CustomOp`] for operations of your own.
+//! Operations: what plans and executors know of each, and the options of some.
 //!
-//! For the framework, this module holds all that it knows about each primitive operation. An operation is plain data
-//! (its attributes) with pure functions: the types of its results, the gradient rule (which appends operations to the
-//! tape), the native kernel, and the launches on a GPU. It holds no device and no values. Executors know operations
-//! through the families below; the only operation that they name is the exchange between ranks.
+//! An operation is plain data (its attributes) with pure functions: the types of its results, the native kernel, the
+//! launches on a GPU and the ONNX form. It holds no device and no values, and knows no tape: the methods that record it
+//! and its gradient rule are in [`functions`](crate::functions). Executors know operations through the families below;
+//! the only operation that they name is the exchange between ranks.
 //!
 //! | family | what it is | examples |
 //! |---|---|---|
@@ -11,63 +11,50 @@
 //! | `View` | another way to read the same memory; costs nothing | reshape, permute, expand, slice |
 //! | `Kernel` | has kernels of its own | matmul, conv2d, group_norm |
 
-mod arg_reduce;
-mod attention;
-mod cast;
-mod concat;
-mod conv2d;
-mod cross_entropy;
-mod ctc;
-mod cumsum;
-mod custom;
-mod embedding;
-mod exchange;
-mod flip;
+pub(crate) mod arg_reduce;
+pub(crate) mod attention;
+pub(crate) mod cast;
+pub(crate) mod concat;
+pub(crate) mod conv2d;
+pub(crate) mod cross_entropy;
+pub(crate) mod ctc;
+pub(crate) mod cumsum;
+pub(crate) mod custom;
+pub(crate) mod embedding;
+mod exact;
+pub(crate) mod exchange;
+pub(crate) mod flip;
 #[cfg(feature = "onnx")]
 #[doc(hidden)]
 pub mod form;
-mod gather;
-mod grid_sample;
-mod group_norm;
-mod iota;
-mod label_weights;
-mod logcumsumexp;
-mod matmul;
-mod outer;
-mod pad;
-mod padding;
-mod pointwise;
-mod pool;
-mod random;
-mod reduce;
-mod resample;
+pub(crate) mod gather;
+pub(crate) mod group_norm;
+pub(crate) mod iota;
+pub(crate) mod label_weights;
+pub(crate) mod logcumsumexp;
+pub(crate) mod matmul;
+pub(crate) mod pad;
+pub(crate) mod pointwise;
+pub(crate) mod pool;
+pub(crate) mod random;
+pub(crate) mod reduce;
+pub(crate) mod resample;
 mod scan;
 mod segments;
-mod softmax;
-mod sort;
+pub(crate) mod softmax;
+pub(crate) mod sort;
 mod terms;
-mod view;
+pub(crate) mod view;
 #[doc(hidden)]
 pub mod window;
 
-#[cfg(feature = "testing")]
-pub mod case;
-
 use std::fmt;
 
-use smallvec::smallvec;
+use smallvec::{SmallVec, smallvec};
 
-pub use attention::{AttentionOptions, Mask};
-pub use custom::CustomOp;
+pub use exact::Exact;
+pub use exchange::Exchange;
 #[doc(hidden)]
-pub use exchange::{Exchange, all_mean, exchange};
-pub use grid_sample::{GridSampleMode, GridSampleOptions, GridSamplePadding};
-pub(crate) use outer::OuterProduct;
-pub(crate) use pad::{is_part, sum_of_parts};
-pub use padding::Padding;
-#[cfg(not(feature = "testing"))]
-pub(crate) use pointwise::Pointwise;
-#[cfg(feature = "testing")]
 pub use pointwise::Pointwise;
 #[doc(hidden)]
 pub use pool::{Divisor, Pool};
@@ -80,11 +67,12 @@ pub use self::conv2d::{
     ConvTranspose3dOptions, ConvTransposeOptions,
 };
 
-use crate::graph::Types;
 use crate::kernel::launch::{Argument, Caps, Format, Variant};
 use crate::kernel::native::{OutView, Real, Scratch, View as Operand};
-use crate::tape::Var;
 use crate::{Layout, Result, Shape, TensorType};
+
+/// The types of an operation's results. Few operations have more than one.
+pub(crate) type Types = SmallVec<[TensorType; 1]>;
 
 /// The interface of every operation, in any family.
 pub(crate) trait Primitive {
@@ -97,22 +85,6 @@ pub(crate) trait Primitive {
     ///
     /// Fails if the operands' shapes or element types, or the attributes, do not fit.
     fn outputs(&self, x: &[TensorType]) -> Result<Vec<TensorType>, String>;
-
-    /// The gradient rule: appends operations to the operands' tape and returns the cotangent of each operand, or `None`
-    /// where it has none. `x` are the operands, `y` the results, and `dy` the cotangents of the results that have one.
-    ///
-    /// # Errors
-    ///
-    /// Fails if the operation has no derivative although one of its operands could have one.
-    fn vjp(&self, x: &[Var], y: &[Var], dy: &[Option<Var>]) -> Result<Vec<Option<Var>>>;
-
-    /// Recomputes result 0 by elementwise operations on the operands and the other results, if that is possible.
-    /// Gradient rules of elementwise operations on the result get this value, so the result need not be kept from the
-    /// forward pass.
-    fn again(&self, x: &[Var], y: &[Var]) -> Option<Var> {
-        let _ = (x, y);
-        None
-    }
 
     /// The multiply-adds of products and convolutions, by definition: an algorithm that needs fewer does not count. 0
     /// for any other operation. A model's summary adds them up.
@@ -127,21 +99,6 @@ pub(crate) trait Primitive {
     fn onnx(&self, x: &[form::Operand], y: &[TensorType], to: &mut form::Form) -> Option<form::Results> {
         let _ = (x, y, to);
         None
-    }
-
-    /// Examples on which tests check every part of the operation.
-    #[cfg(feature = "testing")]
-    fn cases() -> Vec<case::Case>
-    where
-        Self: Sized;
-
-    /// What the tests do differently with all of these cases.
-    #[cfg(feature = "testing")]
-    fn special() -> &'static [case::Special]
-    where
-        Self: Sized,
-    {
-        &[]
     }
 }
 
@@ -250,7 +207,54 @@ impl Stores {
     }
 }
 
-macro_rules! ops {
+/// Passes the operations that have kernels of their own to a macro.
+macro_rules! each_kernel_op {
+    ($then:ident) => {
+        $then! {
+            reduce::Reduce,
+            arg_reduce::ArgReduce,
+            matmul::Matmul,
+            conv2d::Conv2d,
+            conv2d::Conv2dGradInput,
+            conv2d::Conv2dGradWeight,
+            group_norm::GroupNorm,
+            group_norm::GroupNormGrad,
+            pool::MaxPool2d,
+            pool::MaxPool2dGrad,
+            pool::AvgPool2d,
+            pool::AvgPool2dGrad,
+            resample::Resample,
+            embedding::Embedding,
+            embedding::EmbeddingGrad,
+            gather::Gather,
+            gather::ScatterAlong,
+            concat::Concat,
+            pad::Pad,
+            flip::Flip,
+            cumsum::Cumsum,
+            logcumsumexp::LogCumsumExp,
+            sort::ArgSort,
+            iota::Iota,
+            cast::ToFloat,
+            cast::ToIndex,
+            softmax::Softmax,
+            attention::Attention,
+            attention::AttentionGrad,
+            attention::AttentionWeights,
+            cross_entropy::CrossEntropy,
+            cross_entropy::CrossEntropyGrad,
+            ctc::Ctc,
+            ctc::CtcGrad,
+            label_weights::LabelWeights,
+            random::RandomUniform,
+            custom::Custom,
+            exchange::Exchange,
+        }
+    };
+}
+pub(crate) use each_kernel_op;
+
+macro_rules! operations {
     ($($module:ident::$name:ident),+ $(,)?) => {
         /// Any operation with kernels of its own.
         #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -313,59 +317,10 @@ macro_rules! ops {
                 match self { $(Self::$name(op) => op.variants(x, y, caps),)+ }
             }
         }
-
-        /// The cases of every operation, with the operation's name.
-        #[cfg(feature = "testing")]
-        #[must_use]
-        pub fn all_cases() -> Vec<case::Case> {
-            let mut cases = Pointwise::cases();
-            cases.extend(View::cases());
-            $(cases.extend(case::of::<$module::$name>());)+
-            cases
-        }
     };
 }
 
-ops! {
-    reduce::Reduce,
-    arg_reduce::ArgReduce,
-    matmul::Matmul,
-    conv2d::Conv2d,
-    conv2d::Conv2dGradInput,
-    conv2d::Conv2dGradWeight,
-    group_norm::GroupNorm,
-    group_norm::GroupNormGrad,
-    pool::MaxPool2d,
-    pool::MaxPool2dGrad,
-    pool::AvgPool2d,
-    pool::AvgPool2dGrad,
-    resample::Resample,
-    embedding::Embedding,
-    embedding::EmbeddingGrad,
-    gather::Gather,
-    gather::ScatterAlong,
-    concat::Concat,
-    pad::Pad,
-    flip::Flip,
-    cumsum::Cumsum,
-    logcumsumexp::LogCumsumExp,
-    sort::ArgSort,
-    iota::Iota,
-    cast::ToFloat,
-    cast::ToIndex,
-    softmax::Softmax,
-    attention::Attention,
-    attention::AttentionGrad,
-    attention::AttentionWeights,
-    cross_entropy::CrossEntropy,
-    cross_entropy::CrossEntropyGrad,
-    ctc::Ctc,
-    ctc::CtcGrad,
-    label_weights::LabelWeights,
-    random::RandomUniform,
-    custom::Custom,
-    exchange::Exchange,
-}
+each_kernel_op!(operations);
 
 /// Any operation.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -412,14 +367,6 @@ impl Op {
             Self::View(op) => op.output(x).map(|ty| smallvec![ty]),
             Self::Kernel(op) => op.primitive().outputs(x).map(|types| types.into_iter().collect()),
         }
-    }
-
-    pub(crate) fn vjp(&self, x: &[Var], y: &[Var], dy: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
-        self.primitive().vjp(x, y, dy)
-    }
-
-    pub(crate) fn again(&self, x: &[Var], y: &[Var]) -> Option<Var> {
-        self.primitive().again(x, y)
     }
 
     pub(crate) fn multiply_adds(&self, x: &[TensorType], y: &[TensorType]) -> u64 {

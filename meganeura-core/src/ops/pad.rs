@@ -1,16 +1,11 @@
 //! Padding with a constant.
 
-mod parts;
-
-pub(crate) use parts::{is_part, sum_of_parts};
-
 use super::{Kernel, Primitive};
-use crate::graph::Exact;
 use crate::kernel::launch::{Argument, Caps, Launch, Variant, define, literal};
 use crate::kernel::native::{self, OutView, Real, Scratch, View};
+use crate::ops::Exact;
 #[cfg(feature = "onnx")]
 use crate::ops::form::{self, Form};
-use crate::tape::Var;
 use crate::{Layout, Result, Shape, TensorType};
 
 /// Surrounds the operand with a constant.
@@ -19,8 +14,8 @@ use crate::{Layout, Result, Shape, TensorType};
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Pad {
     /// The elements before and after, for each axis.
-    widths: Vec<(usize, usize)>,
-    value: Exact,
+    pub(crate) widths: Vec<(usize, usize)>,
+    pub(crate) value: Exact,
 }
 
 impl Pad {
@@ -58,33 +53,12 @@ impl Primitive for Pad {
         Ok(vec![x[0].with_shape(self.output(x[0].shape))])
     }
 
-    fn vjp(&self, x: &[Var], _y: &[Var], dy: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
-        let Some(dy) = &dy[0] else { return Ok(vec![None]) };
-        let shape = x[0].shape();
-        let cut = |dy: Var, (axis, (lo, _)): (usize, &(usize, usize))| dy.slice(axis, *lo..lo + shape[axis]);
-        Ok(vec![Some(self.widths.iter().enumerate().fold(dy.clone(), cut))])
-    }
-
     #[cfg(feature = "onnx")]
     fn onnx(&self, x: &[form::Operand], y: &[TensorType], to: &mut Form) -> Option<form::Results> {
         let (before, after) = (self.widths.iter().map(|(lo, _)| *lo), self.widths.iter().map(|(_, hi)| *hi));
         let widths = to.ints(before.chain(after).map(form::int).collect());
         let value = to.float(y[0].dtype, self.value.0);
         form::only(to.node("Pad", &[x[0].value, widths, value], Vec::new()))
-    }
-
-    #[cfg(feature = "testing")]
-    fn cases() -> Vec<super::case::Case> {
-        let case = |x: &[usize], widths: &[(usize, usize)], value| {
-            super::case::Case::new(Self { widths: widths.to_vec(), value: Exact(value) }).input(x)
-        };
-        let mut cases = vec![
-            case(&[3], &[(2, 1)], 0.5),
-            case(&[2, 3], &[(0, 0), (1, 2)], 0.0),
-            case(&[2, 1, 3], &[(1, 0), (3, 1), (0, 2)], -1.5),
-        ];
-        cases.extend(super::padding::cases());
-        cases
     }
 }
 
@@ -120,14 +94,5 @@ impl Kernel for Pad {
             "gather",
             Launch::new(self.name(), defines, (1, 1), out.elements().div_ceil(64)).stores_through_epilogue(),
         )]
-    }
-}
-
-impl Var {
-    /// Surrounds the value with a constant. `widths` are the numbers of elements before and after, for each axis.
-    #[must_use]
-    #[track_caller]
-    pub fn pad(&self, widths: &[(usize, usize)], value: f64) -> Self {
-        self.record(Pad { widths: widths.to_vec(), value: Exact(value) }, &[self])
     }
 }

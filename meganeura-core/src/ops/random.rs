@@ -4,7 +4,6 @@
 use super::{Kernel, Primitive};
 use crate::kernel::launch::{Argument, Caps, Launch, Variant, define};
 use crate::kernel::native::{self, OutView, Real, Scratch, View};
-use crate::tape::Var;
 use crate::{DType, Precision, Result, Shape, TensorType};
 
 /// Uniform numbers in `[0, 1)`: multiples of 2⁻²⁴ from Philox-4x32-10.
@@ -13,9 +12,9 @@ use crate::{DType, Precision, Result, Shape, TensorType};
 /// draws of one step. Has no gradient. Source: [Salmon et al., 2011](https://doi.org/10.1145/2063384.2063405).
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct RandomUniform {
-    stream: u32,
-    shape: Shape,
-    precision: Precision,
+    pub(crate) stream: u32,
+    pub(crate) shape: Shape,
+    pub(crate) precision: Precision,
 }
 
 /// Four random words from a key and a counter: Philox-4x32 with ten rounds.
@@ -47,21 +46,6 @@ impl Primitive for RandomUniform {
             return Err(format!("needs one operand, a seed {seed}"));
         }
         Ok(vec![TensorType::new(self.precision.dtype(), self.shape)])
-    }
-
-    fn vjp(&self, _x: &[Var], _y: &[Var], _dy: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
-        Ok(vec![None])
-    }
-
-    #[cfg(feature = "testing")]
-    fn special() -> &'static [super::case::Special] {
-        &[super::case::Special::WithoutOnnx]
-    }
-
-    #[cfg(feature = "testing")]
-    fn cases() -> Vec<super::case::Case> {
-        use super::case::Case;
-        [1, 5, 1027].map(|n| Case::recorded("random_uniform", &[&[n]], |x| x[0].random_uniform()).tolerance(0.0)).into()
     }
 }
 
@@ -97,21 +81,6 @@ impl Kernel for RandomUniform {
             // Ten rounds, four words.
             Launch::new(self.name(), defines, (1, 1), groups).loops(16).stores_through_epilogue(),
         )]
-    }
-}
-
-impl Var {
-    /// Uniform random numbers in `[0, 1)` with this value's shape, from the tape's seed.
-    #[doc(alias = "rand_like")]
-    #[must_use]
-    #[track_caller]
-    pub fn random_uniform(&self) -> Self {
-        if self.error().is_some() {
-            return self.clone();
-        }
-        let (seed, stream) = self.tape().random_stream();
-        let precision = if self.ty().dtype == DType::F64 { Precision::Double } else { Precision::Full };
-        self.record(RandomUniform { stream, shape: self.shape(), precision }, &[&seed])
     }
 }
 

@@ -9,7 +9,6 @@ use crate::kernel::launch::{Argument, Binding, Caps, LINE, Launch, Variant, defi
 use crate::kernel::native::{self, OutView, Real, Scratch, View};
 #[cfg(feature = "onnx")]
 use crate::ops::form::{self, Form};
-use crate::tape::Var;
 use crate::{Result, Shape, TensorType};
 
 /// `y = eˣ / Σ eˣ` along an axis, or its logarithm `x − ln Σ eˣ`; the maximum is subtracted first, so nothing
@@ -20,14 +19,14 @@ use crate::{Result, Shape, TensorType};
 /// Shapes: `y` has that of `x`. Gradient: `dx = y·(dy − Σ dy·y)`; of the logarithm, `dx = dy − eʸ·Σ dy`.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Softmax {
-    axis: usize,
-    log: bool,
+    pub(crate) axis: usize,
+    pub(crate) log: bool,
     /// Only along the last axis, and not of the logarithm.
-    masked: bool,
+    pub(crate) masked: bool,
 }
 
 /// The extents before, along and after an axis.
-pub(super) fn around(shape: Shape, axis: usize) -> (usize, usize, usize) {
+pub(crate) fn around(shape: Shape, axis: usize) -> (usize, usize, usize) {
     let dims = shape.dims();
     (dims[..axis].iter().product(), dims[axis], dims[axis + 1..].iter().product())
 }
@@ -159,14 +158,6 @@ impl Primitive for Softmax {
         Ok(vec![x[0]])
     }
 
-    fn vjp(&self, _x: &[Var], y: &[Var], dy: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
-        let (y, Some(dy)) = (&y[0], &dy[0]) else { return Ok(vec![None]) };
-        Ok(vec![Some(match self.log {
-            true => dy - y.exp() * dy.sum_keep(&[self.axis]),
-            false => y * (dy - (dy * y).sum_keep(&[self.axis])),
-        })])
-    }
-
     #[cfg(feature = "onnx")]
     fn onnx(&self, x: &[form::Operand], _: &[TensorType], to: &mut Form) -> Option<form::Results> {
         if self.masked {
@@ -174,57 +165,6 @@ impl Primitive for Softmax {
         }
         let axis = vec![("axis", form::Attribute::Int(form::int(self.axis)))];
         form::only(to.node(if self.log { "LogSoftmax" } else { "Softmax" }, &[x[0].value], axis))
-    }
-
-    #[cfg(feature = "testing")]
-    fn cases() -> Vec<super::case::Case> {
-        use super::case::{Array, Case};
-        let naive = |x: &Array, axis, log: bool| {
-            let (_, len, inner) = around(x.shape, axis);
-            let mut y = x.clone();
-            for (at, y) in y.data.iter_mut().enumerate() {
-                let first = at / (len * inner) * len * inner + at % inner;
-                let total: f64 = (0..len).map(|l| x.data[first + l * inner].exp()).sum();
-                *y = if log { *y - total.ln() } else { y.exp() / total };
-            }
-            vec![y]
-        };
-        let case = |x: &[usize], axis, log| {
-            let case = Case::new(Self { axis, log, masked: false }).input(x).tolerance(1e-5).scale(3.0);
-            // Quadratic in the length of a row, so not for long ones.
-            if around(Shape::new(x), axis).1 > 1000 { case } else { case.naive(move |a| naive(&a[0], axis, log)) }
-        };
-        let shapes: [(&[usize], usize); 12] = [
-            (&[1, 1], 1),
-            (&[3, 5], 1),
-            (&[4, 7, 3], 1),
-            (&[6, 2], 0),
-            (&[2, 515], 1),
-            (&[131, 10], 1),
-            // more than 32 elements, some distance apart
-            (&[2, 45, 3, 5], 1),
-            (&[70, 81], 0),
-            // in lines of eight
-            (&[5, 24], 1),
-            (&[3, 2, 520], 2),
-            // long enough to be split
-            (&[2, 17_001], 1),
-            (&[1, 1100, 5], 1),
-        ];
-        let mut cases: Vec<_> =
-            shapes.iter().flat_map(|&(x, axis)| [case(x, axis, false), case(x, axis, true)]).collect();
-        // Row 1 is hidden. In the others, so are some elements.
-        let masked: [&[usize]; 4] = [&[3, 1], &[3, 70], &[2, 3, 24], &[2, 17_001]];
-        cases.extend(masked.map(|shape| {
-            Case::recorded("softmax", &[shape], move |x| {
-                let (tape, last) = (x[0].tape(), shape.len() - 1);
-                let place = |axis: usize| tape.iota([shape[axis]], 0);
-                let some = place(last).gt(&tape.scalar(0.0)) * place(last).lt(&tape.scalar(20.0));
-                let hidden = place(last - 1).eq(&tape.scalar(1.0)).unsqueeze(1) + some;
-                hidden.where_cond(&tape.scalar(f64::NEG_INFINITY), &x[0]).weights()
-            })
-        }));
-        cases
     }
 }
 
@@ -262,29 +202,5 @@ impl Kernel for Softmax {
             return vec![lines];
         }
         Rows::forms(shape, self.axis).iter().map(|(name, rows)| rows.variant(name, self, "full")).collect()
-    }
-}
-
-impl Var {
-    /// The softmax along an axis: `eˣ / Σ eˣ`. The shape is unchanged; an axis out of range is an error. A row of −∞
-    /// alone gives NaN, as in PyTorch; [`attention`](Self::attention) gives 0 there.
-    #[must_use]
-    #[track_caller]
-    pub fn softmax(&self, axis: usize) -> Self {
-        self.record(Softmax { axis, log: false, masked: false }, &[self])
-    }
-
-    /// The softmax of scores along the last axis, with 0 in rows of −∞.
-    #[track_caller]
-    pub(super) fn weights(&self) -> Self {
-        self.record(Softmax { axis: self.shape().rank() - 1, log: false, masked: true }, &[self])
-    }
-
-    /// The logarithm of the softmax along an axis: `x − ln Σ eˣ`. The shape is unchanged; an axis out of range is an
-    /// error.
-    #[must_use]
-    #[track_caller]
-    pub fn log_softmax(&self, axis: usize) -> Self {
-        self.record(Softmax { axis, log: true, masked: false }, &[self])
     }
 }

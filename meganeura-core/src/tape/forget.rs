@@ -169,8 +169,8 @@ impl Recording {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::functions::CustomOp;
     use crate::host::HostBuffer;
-    use crate::ops::CustomOp;
     use crate::storage::Storage;
     use crate::{Buffer, Device, Param, Result, Tensor, TensorType, Var};
 

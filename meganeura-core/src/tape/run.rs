@@ -302,7 +302,7 @@ mod tests {
     use std::panic::{AssertUnwindSafe, catch_unwind};
     use std::sync::Arc;
 
-    use crate::ops::CustomOp;
+    use crate::functions::CustomOp;
     use crate::{Device, Param, Result, Tape, Tensor, TensorType, Var};
 
     /// A custom operation whose native kernel panics.

@@ -272,8 +272,8 @@ const CALLED_BY_THE_FRAMEWORK: &[&str] = &[
     "data/fields.rs::row",
     "data/fields.rs::stack",
     "data/transform/mod.rs::shape",
+    "functions/custom.rs::vjp",
     "module/init.rs::build",
-    "ops/custom.rs::vjp",
     "optim/rule.rs::check",
 ];
 

@@ -46,7 +46,7 @@ const BELOW: [(&str, &[&str]); 22] = [
         "graph",
         &["kernel", "tape", "grad", "plan", "executor", "cpu", "gpu", "device", "tensor", "param", "module", "world"],
     ),
-    ("ops", &["grad", "plan", "executor", "cpu", "gpu", "device", "param", "module"]),
+    ("ops", &["graph", "tape", "grad", "plan", "executor", "cpu", "gpu", "device", "tensor", "param", "module"]),
     ("plan", &["tape", "grad", "executor", "cpu", "gpu", "device", "tensor", "param", "module"]),
     (
         "executor",
@@ -65,7 +65,7 @@ const BELOW: [(&str, &[&str]); 22] = [
 const BESIDE: [(&str, &[&str]); 13] = [
     ("grad", &["kernel", "plan", "executor", "cpu", "gpu", "loss", "check"]),
     ("module", &["kernel", "ops", "grad", "plan", "executor", "cpu", "gpu", "loss"]),
-    ("functions", &["module", "loss", "check"]),
+    ("functions", &["grad", "module", "loss", "check"]),
     ("init", &["graph", "ops", "tape", "grad", "check"]),
     ("loss", &["graph", "ops", "grad", "module", "check"]),
     ("lora", &["nn", "optim", "loss", "metric", "data", "onnx", "run", "check"]),
@@ -100,9 +100,9 @@ fn reexports_of(file: &str) -> HashMap<String, String> {
     reexports(&blank(&fs::read_to_string(root().join(file)).expect("a file of the framework")))
 }
 
-/// Modules of `ops/` that engines may name: families of operations, test cases, exchanges between ranks, which run
-/// outside of kernels, and the two that the sweep of gradients records itself, `outer` and `pad`.
-const FAMILIES: [&str; 6] = ["pointwise", "view", "case", "exchange", "outer", "pad"];
+/// Modules of `ops/` that engines may name: families of operations, and exchanges between ranks, which run outside of
+/// kernels.
+const FAMILIES: [&str; 3] = ["pointwise", "view", "exchange"];
 
 /// Crates, and the only folder that may name each.
 const CRATES: [(&str, &str); 2] = [("wgpu", "meganeura-core/src/gpu"), ("ash", "meganeura-core/src/gpu/vulkan")];
@@ -293,7 +293,8 @@ mod tests {
         for (path, code) in [
             ("meganeura/src/nn/linear.rs", "use crate::{Tape, tape::Var, init::Initializer};"),
             ("meganeura-core/src/tape/mod.rs", "use crate::plan::Request;"),
-            ("meganeura-core/src/ops/conv2d.rs", "use crate::{kernel::Real, tape::Var};"),
+            ("meganeura-core/src/ops/conv2d.rs", "use crate::{kernel::Real, world::World};"),
+            ("meganeura-core/src/functions/conv2d.rs", "use crate::{ops::conv2d::Conv2d, tape::Var};"),
             ("meganeura-core/src/tensor.rs", "use crate::{Device, gpu::Buffer};"),
             ("meganeura-core/src/plan/mod.rs", "use crate::database::X; // crate::gpu is not named here"),
             (

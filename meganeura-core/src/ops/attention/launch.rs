@@ -346,7 +346,7 @@ pub(super) fn backward(op: &Attention, x: &[Argument], caps: &Caps) -> Vec<Varia
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::graph::Exact;
+    use crate::ops::Exact;
     use crate::{DType, Shape, TensorType};
 
     /// The first variants of an attention of heads `[length, features]`, and of its gradient.

@@ -2,13 +2,12 @@
 
 use super::launch;
 use super::pass::Pass;
-use super::{Conv2d, Conv2dGradWeight, Geometry, expect_shape, native_products, native_winograd};
+use super::{Geometry, expect_shape, native_products, native_winograd};
 use crate::kernel::launch::{Argument, Caps, Variant};
 use crate::kernel::native::{OutView, Real, Scratch, View};
 #[cfg(feature = "onnx")]
 use crate::ops::form::{self, Form};
 use crate::ops::{Bf16, Conv2dOptions, Kernel, Primitive};
-use crate::tape::Var;
 use crate::{Result, Shape, TensorType};
 
 /// `dx[n,c,h,w] = Σ dy[n,o,p,q] · w[o,c,i,j]` over all `p·s + i·d − pad = h`, `q·s + j·d − pad = w`
@@ -33,13 +32,6 @@ impl Primitive for Conv2dGradInput {
         Ok(vec![dy.with_shape(self.input)])
     }
 
-    fn vjp(&self, x: &[Var], _y: &[Var], dy: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
-        let ([cotangent, w], Some(d)) = (x, &dy[0]) else { return Ok(vec![None, None]) };
-        let d_cotangent = d.record(Conv2d(self.options), &[d, w]);
-        let dw = d.record(Conv2dGradWeight { options: self.options, weight: w.shape() }, &[d, cotangent]);
-        Ok(vec![Some(d_cotangent), Some(dw)])
-    }
-
     fn multiply_adds(&self, x: &[TensorType], y: &[TensorType]) -> u64 {
         let _ = y;
         x[0].shape.elements() as u64 * super::kernel_elements(x[1].shape)
@@ -57,26 +49,6 @@ impl Primitive for Conv2dGradInput {
         let mut attributes = super::geometry::onnx(self.options, weight);
         attributes.push(("output_padding", form::Attribute::Ints(form::ints(&[more(0), more(1)]))));
         form::only(to.node("ConvTranspose", &[x[0].value, x[1].value], attributes))
-    }
-
-    #[cfg(feature = "testing")]
-    fn special() -> &'static [crate::ops::case::Special] {
-        &[crate::ops::case::Special::Product]
-    }
-
-    #[cfg(feature = "testing")]
-    fn cases() -> Vec<crate::ops::case::Case> {
-        use crate::ops::case::{Array, Case};
-        let mut cases = super::geometry::cases(|options, x, w| {
-            let y = Geometry::new(x, w, options).expect("cases fit").output();
-            let naive = move |a: &[Array]| {
-                let zeros = Array { shape: x, data: vec![0.0; x.elements()] };
-                vec![super::geometry::naive(&[zeros, a[1].clone(), a[0].clone()], options, x, w).swap_remove(1)]
-            };
-            Case::new(Self { options, input: x }).input(y.dims()).input(w.dims()).tolerance(1e-5).naive(naive)
-        });
-        cases.extend(super::transpose::cases());
-        cases
     }
 }
 

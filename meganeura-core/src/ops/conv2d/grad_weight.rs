@@ -2,11 +2,10 @@
 
 use super::launch;
 use super::pass::Pass;
-use super::{Conv2d, Conv2dGradInput, Geometry, expect_shape, native_products, native_winograd};
+use super::{Geometry, expect_shape, native_products, native_winograd};
 use crate::kernel::launch::{Argument, Caps, Variant};
 use crate::kernel::native::{OutView, Real, Scratch, View};
 use crate::ops::{Bf16, Conv2dOptions, Kernel, Primitive};
-use crate::tape::Var;
 use crate::{Result, Shape, TensorType};
 
 /// `dw[o,c,i,j] = Σ x[n,c,p·s+i·d−pad,q·s+j·d−pad] · dy[n,o,p,q]` over `n, p, q`
@@ -31,34 +30,8 @@ impl Primitive for Conv2dGradWeight {
         Ok(vec![x.with_shape(self.weight)])
     }
 
-    fn vjp(&self, x: &[Var], _y: &[Var], dy: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
-        let ([x, cotangent], Some(d)) = (x, &dy[0]) else { return Ok(vec![None, None]) };
-        let dx = d.record(Conv2dGradInput { options: self.options, input: x.shape() }, &[cotangent, d]);
-        let d_cotangent = d.record(Conv2d(self.options), &[x, d]);
-        Ok(vec![Some(dx), Some(d_cotangent)])
-    }
-
     fn multiply_adds(&self, x: &[TensorType], y: &[TensorType]) -> u64 {
         x[1].shape.elements() as u64 * super::kernel_elements(y[0].shape)
-    }
-
-    #[cfg(feature = "testing")]
-    fn special() -> &'static [crate::ops::case::Special] {
-        use crate::ops::case::Special::{Product, WithoutOnnx};
-        &[Product, WithoutOnnx]
-    }
-
-    #[cfg(feature = "testing")]
-    fn cases() -> Vec<crate::ops::case::Case> {
-        use crate::ops::case::{Array, Case};
-        super::geometry::cases(|options, x, w| {
-            let y = Geometry::new(x, w, options).expect("cases fit").output();
-            let naive = move |a: &[Array]| {
-                let zeros = Array { shape: w, data: vec![0.0; w.elements()] };
-                vec![super::geometry::naive(&[a[0].clone(), zeros, a[1].clone()], options, x, w).swap_remove(2)]
-            };
-            Case::new(Self { options, weight: w }).input(x.dims()).input(y.dims()).tolerance(1e-5).naive(naive)
-        })
     }
 }
 

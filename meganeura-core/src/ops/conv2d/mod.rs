@@ -13,7 +13,6 @@ mod pass;
 mod taps;
 mod taps_weight;
 mod tile;
-mod transpose;
 mod winograd;
 
 pub(crate) use geometry::Geometry;
@@ -30,7 +29,6 @@ use crate::kernel::launch::{Argument, Caps, Variant};
 use crate::kernel::native::{OutView, Real, Scratch, View};
 #[cfg(feature = "onnx")]
 use crate::ops::form::{self, Form};
-use crate::tape::Var;
 use crate::{Result, Shape, TensorType};
 
 /// 2-D convolution: `y[n,o,p,q] = Σ x[n,c,p·s+i·d−pad,q·s+j·d−pad] · w[o,c,i,j]`
@@ -54,13 +52,6 @@ impl Primitive for Conv2d {
         Ok(vec![x.with_shape(geometry.output())])
     }
 
-    fn vjp(&self, x: &[Var], _y: &[Var], dy: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
-        let ([x, w], Some(dy)) = (x, &dy[0]) else { return Ok(vec![None, None]) };
-        let dx = dy.record(Conv2dGradInput { options: self.0, input: x.shape() }, &[dy, w]);
-        let dw = dy.record(Conv2dGradWeight { options: self.0, weight: w.shape() }, &[x, dy]);
-        Ok(vec![Some(dx), Some(dw)])
-    }
-
     fn multiply_adds(&self, x: &[TensorType], y: &[TensorType]) -> u64 {
         y[0].shape.elements() as u64 * kernel_elements(x[1].shape)
     }
@@ -69,42 +60,6 @@ impl Primitive for Conv2d {
     fn onnx(&self, x: &[form::Operand], _: &[TensorType], to: &mut Form) -> Option<form::Results> {
         let attributes = geometry::onnx(self.0, x[1].ty.shape);
         form::only(to.node("Conv", &[x[0].value, x[1].value], attributes))
-    }
-
-    #[cfg(feature = "testing")]
-    fn special() -> &'static [crate::ops::case::Special] {
-        &[crate::ops::case::Special::Product]
-    }
-
-    #[cfg(feature = "testing")]
-    fn cases() -> Vec<super::case::Case> {
-        let mut cases = geometry::cases(|options, x, w| {
-            let naive = move |a: &[super::case::Array]| geometry::naive(a, options, x, w).swap_remove(0);
-            super::case::Case::new(Self(options))
-                .input(x.dims())
-                .input(w.dims())
-                .tolerance(1e-5)
-                .naive(move |a| vec![naive(a)])
-        });
-        // Operands of different magnitudes, in channels by eight and not.
-        for channels in [3, 8] {
-            let (x, w) = ([2, channels, 6, 5], [8, channels, 3, 3]);
-            cases.push(super::case::Case::recorded("conv2d", &[&x, &w], |x| {
-                x[0].scale(1e-4).conv2d(&x[1].scale(1e4), Conv2dOptions::default())
-            }));
-        }
-        // Parts of a sum that differ in size, over channels and over images: scales that were found with the first do
-        // not hold.
-        for (axis, stride) in [(1, 1), (1, 2), (0, 1), (0, 2)] {
-            let (x, w) = ([2, 16, 7, 6], [8, if axis == 1 { 64 } else { 16 }, 3, 3]);
-            cases.push(super::case::Case::recorded("conv2d", &[&x, &w], move |x| {
-                let parts = [0.0, 1e-9, 1e6, 1.0].map(|factor| x[0].scale(factor));
-                let growing = Var::concat(&parts.each_ref(), axis);
-                let options = Conv2dOptions { stride: [stride; 2], padding: [1; 2], ..Conv2dOptions::default() };
-                growing.conv2d(&x[1], options).scale(1e-6)
-            }));
-        }
-        cases
     }
 }
 
@@ -132,19 +87,6 @@ impl Kernel for Conv2d {
     fn variants(&self, x: &[Argument], _: &[TensorType], caps: &Caps) -> Vec<Variant> {
         let geometry = Geometry::new(x[0].ty.shape, x[1].ty.shape, self.0).expect("checked when recorded");
         launch::variants(Pass::Forward, &geometry, caps)
-    }
-}
-
-impl Var {
-    /// 2-D convolution without bias: each output pixel is the sum of the weights times the input pixels under them.
-    ///
-    /// Shapes: `x [N, C, H, W]`, `weight [O, C/groups, KH, KW]` → `[N, O, P, Q]` with
-    /// `P = ⌊(H + 2·padding − dilation·(KH − 1) − 1)/stride⌋ + 1`, and `Q` likewise. Other shapes, and a kernel that is
-    /// larger than the padded input, are an error.
-    #[must_use]
-    #[track_caller]
-    pub fn conv2d(&self, weight: &Self, options: Conv2dOptions) -> Self {
-        self.record(Conv2d(options), &[self, weight])
     }
 }
 

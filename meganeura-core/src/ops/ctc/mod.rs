@@ -1,9 +1,6 @@
 //! Connectionist temporal classification: the likelihood of a label sequence that is not aligned with its input.
 
 mod native;
-mod recorded;
-
-use std::panic::Location;
 
 use rayon::prelude::*;
 
@@ -11,11 +8,10 @@ use self::native::Example;
 use super::{Kernel, Primitive};
 use crate::kernel::launch::{Argument, Binding, Caps, Launch, Variant, define, tree};
 use crate::kernel::native::{OutView, Real, Scratch, View, parallel};
-use crate::tape::Var;
-use crate::{DType, Error, ErrorKind, Result, Shape, TensorType};
+use crate::{DType, Result, Shape, TensorType};
 
 /// The logarithm of an impossible event: far below any other, but finite, so that sums and differences stay finite.
-const LEAST: f64 = -1e30;
+pub(crate) const LEAST: f64 = -1e30;
 
 /// `−ln p(targets | x)` of each example: the sum `p = Σ_path Π_t e^x[t, n, path[t]]` over all paths through T steps
 /// that yield the targets once repeated classes are merged and blanks are removed.
@@ -31,8 +27,8 @@ const LEAST: f64 = -1e30;
 /// [`CtcGrad`].
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Ctc {
-    blank: u32,
-    zero_infinity: bool,
+    pub(crate) blank: u32,
+    pub(crate) zero_infinity: bool,
 }
 
 /// `dx` of [`Ctc`], from `γ ∝ α·β/eˣ`, where β is α from the other end.
@@ -42,16 +38,16 @@ pub struct Ctc {
 /// a function of `x` and gets none. NaN where the gradient is.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct CtcGrad {
-    forward: Ctc,
+    pub(crate) forward: Ctc,
 }
 
 /// The extents of a problem.
 #[derive(Clone, Copy, Debug)]
-struct Geometry {
-    steps: usize,
-    examples: usize,
-    classes: usize,
-    labels: usize,
+pub(crate) struct Geometry {
+    pub(crate) steps: usize,
+    pub(crate) examples: usize,
+    pub(crate) classes: usize,
+    pub(crate) labels: usize,
 }
 
 impl Geometry {
@@ -82,11 +78,11 @@ impl Geometry {
         }
     }
 
-    fn of(x: &[TensorType]) -> Self {
+    pub(crate) fn of(x: &[TensorType]) -> Self {
         Self::new(x).unwrap_or_else(|message| unreachable!("checked when it was recorded: {message}"))
     }
 
-    fn states(self) -> usize {
+    pub(crate) fn states(self) -> usize {
         2 * self.labels + 1
     }
 
@@ -135,23 +131,6 @@ impl Primitive for Ctc {
         let alphas = Shape::from([geometry.examples, geometry.steps, geometry.states()]);
         Ok(vec![x[0].with_shape(Shape::from([geometry.examples])), x[0].with_shape(alphas)])
     }
-
-    fn vjp(&self, x: &[Var], y: &[Var], dy: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
-        let Some(dy) = &dy[0] else { return Ok(vec![None; 4]) };
-        let grad = CtcGrad { forward: self.clone() };
-        Ok(vec![Some(dy.record(grad, &[&x[0], &x[1], &x[2], &x[3], &y[1], dy])), None, None, None])
-    }
-
-    #[cfg(feature = "testing")]
-    fn special() -> &'static [super::case::Special] {
-        use super::case::Special::{Statistics, WithoutOnnx};
-        &[Statistics, WithoutOnnx]
-    }
-
-    #[cfg(feature = "testing")]
-    fn cases() -> Vec<super::case::Case> {
-        native::cases()
-    }
 }
 
 impl Kernel for Ctc {
@@ -193,31 +172,6 @@ impl Primitive for CtcGrad {
             return Err(format!("needs {} and {}, not {} and {}", results[1], results[0], x[4], x[5]));
         }
         Ok(vec![x[0]])
-    }
-
-    fn vjp(&self, x: &[Var], y: &[Var], dy: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
-        let none = Ok(vec![None; x.len()]);
-        let Some(u) = &dy[0] else { return none };
-        let tape = u.tape();
-        let first = tape.with_graph(|graph| graph.nodes().len());
-        let Some(losses) = self.forward.recorded(&x[..4]) else { return none };
-        let (x, d_loss) = (&x[0], &x[5]);
-        let [Some(dx)] = tape.pull_back(first, &[(&losses, d_loss)], [x])? else { return none };
-        let [of_x, of_loss] = tape.pull_back(first, &[(&dx, u)], [x, d_loss])?;
-        // For a label or a length out of range, or a target without a path.
-        let of_x = of_x.map(|of_x| of_x + &y[0] * y[0].constant(0.0));
-        Ok(vec![of_x, None, None, None, None, of_loss])
-    }
-
-    #[cfg(feature = "testing")]
-    fn special() -> &'static [super::case::Special] {
-        &[super::case::Special::WithoutOnnx]
-    }
-
-    #[cfg(feature = "testing")]
-    fn cases() -> Vec<super::case::Case> {
-        // Tested on every device through the gradients of `ctc`'s cases.
-        Vec::new()
     }
 }
 
@@ -262,37 +216,5 @@ impl Kernel for CtcGrad {
         grad.bindings.push(Binding::Scratch(0));
         let scratch = vec![g.examples.saturating_mul(g.rows())];
         vec![Variant { name: "example", launches: vec![betas, grad], scratch }]
-    }
-}
-
-impl Var {
-    /// The loss of each example, `[N]`; see [`Ctc`]. With `zero_infinity`, targets without a path cost 0 and have no
-    /// gradient.
-    #[track_caller]
-    pub(crate) fn ctc_losses(
-        &self,
-        targets: &Self,
-        [input_lengths, target_lengths]: [&Self; 2],
-        blank: u32,
-        zero_infinity: bool,
-    ) -> Self {
-        let extents = |x: &Self| x.shape().dims().to_vec();
-        if let ([steps, _, classes], [_, labels]) = (&*extents(self), &*extents(targets)) {
-            for (what, indices, end) in [
-                ("label", targets, *classes),
-                ("input length", input_lengths, steps + 1),
-                ("target length", target_lengths, labels + 1),
-            ] {
-                if let Some(index) = indices.largest_index(None).filter(|&index| index as usize >= end) {
-                    let message = format!("{what} {index} is out of range, it must be below {end}");
-                    let error = Error::new(ErrorKind::Argument, message).in_op("ctc").operand(self.ty(), self.path());
-                    return self.fail(error.operand(indices.ty(), None).at(Location::caller()));
-                }
-                indices.note_range(end, None);
-            }
-        }
-        let operands = [self, targets, input_lengths, target_lengths];
-        let [losses, _] = self.record_many(Ctc { blank, zero_infinity }, &operands);
-        losses
     }
 }

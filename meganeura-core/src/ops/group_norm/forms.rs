@@ -19,8 +19,8 @@
 //! The table depends on shapes alone, so the same step gives the same bits on every device that computes the same way.
 
 use super::Geometry;
-use crate::graph::Exact;
 use crate::kernel::launch::{Binding, LINE, Launch, Variant, define, literal};
+use crate::ops::Exact;
 
 /// An upper bound on the iterations of `shared/totals`, and of the sum over a block's channels.
 const TOTAL: usize = 64;

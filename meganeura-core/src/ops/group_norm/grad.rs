@@ -7,7 +7,6 @@ use super::{Geometry, Mean, expect, forms, lines};
 use crate::kernel::launch::{Argument, Caps, Format, Variant};
 use crate::kernel::native::{self, OutView, Real, Scratch, View};
 use crate::ops::{Bf16, Kernel, Primitive};
-use crate::tape::Var;
 use crate::{Result, Shape, TensorType};
 
 /// `dx`, `dγ` and `dβ` of [`GroupNorm`](super::GroupNorm).
@@ -19,11 +18,11 @@ use crate::{Result, Shape, TensorType};
 /// `γ·h + v·x̂ + w`, `γ` gets `Σ dy·h`, `x` gets `k·r`, `μ` gets `−Σ k·r`, and `r` gets `Σ k·(x − μ) + Σ u·dx/r`.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct GroupNormGrad {
-    groups: usize,
+    pub(crate) groups: usize,
 }
 
 impl GroupNormGrad {
-    pub(super) fn new(groups: usize) -> Self {
+    pub(crate) fn new(groups: usize) -> Self {
         Self { groups }
     }
 }
@@ -38,75 +37,6 @@ impl Primitive for GroupNormGrad {
         let (c, means, rstds) = (Shape::from([geometry.c]), geometry.means(), geometry.rstds());
         expect(x, &[("input", x[0].shape), ("weight", c), ("mean", means), ("1/σ", rstds), ("cotangent", x[0].shape)])?;
         Ok(vec![x[0], x[0].with_shape(c), x[0].with_shape(c)])
-    }
-
-    fn vjp(&self, x: &[Var], _y: &[Var], dy: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
-        let ([x, weight, mean, rstd, dy], [of_dx, of_dw, of_db]) = (x, dy) else {
-            unreachable!("five operands, three results")
-        };
-        let g = Geometry::of(x.shape(), self.groups);
-        let (per_group, len) = (g.c / g.groups, g.group() as f64);
-        let groups = |x: &Var| x.reshape([g.n, g.groups, per_group, g.s]);
-        let channels = |x: &Var| x.reshape([1, g.groups, per_group, 1]);
-        let mean_of = |x: Var| x.sum_keep(&[2, 3]).scale(1.0 / len);
-        let add = |sum: &mut Option<Var>, term: Var| {
-            *sum = Some(match sum.take() {
-                Some(sum) => sum + term,
-                None => term,
-            });
-        };
-        let centred = groups(&g.centred(x, mean));
-        let rstd = rstd.reshape([g.n, g.groups, 1, 1]);
-        let (normal, slope, weight) = (&centred * &rstd, groups(dy), channels(weight));
-        // Cotangents of the normalised input, of `γ`, of `r` alone and of `dy`.
-        let (mut of_normal, mut of_weight, mut of_rstd, mut of_dy) = (None, None, None, None);
-        if let Some(u) = of_dx {
-            let (u, g) = (groups(u), &slope * &weight);
-            let (u_mean, u_dot) = (mean_of(u.clone()), mean_of(&u * &normal));
-            let (g_mean, g_dot) = (mean_of(g.clone()), mean_of(&g * &normal));
-            let of_g = &rstd * (&u - u_mean - &normal * &u_dot);
-            add(&mut of_normal, -(&rstd * (&u * &g_dot + &g * u_dot)));
-            add(&mut of_rstd, (u * (g - g_mean - &normal * g_dot)).sum_over(&[2, 3]));
-            add(&mut of_weight, (&slope * &of_g).sum_over(&[0, 3]));
-            add(&mut of_dy, weight * of_g);
-        }
-        if let Some(v) = of_dw {
-            add(&mut of_normal, &slope * channels(v));
-            add(&mut of_dy, &normal * channels(v));
-        }
-        if let Some(w) = of_db {
-            add(&mut of_dy, channels(w).expand([g.n, g.groups, per_group, g.s]));
-        }
-        let (mut of_x, mut of_mean) = (None, None);
-        if let Some(of_normal) = of_normal {
-            add(&mut of_rstd, (&of_normal * centred).sum_over(&[2, 3]));
-            let of_centred = of_normal * rstd;
-            // A mean is the sum of two numbers.
-            let sum = -of_centred.sum_over(&[2, 3]).reshape([g.n, g.groups, 1]);
-            of_mean = Some(sum.expand(mean.shape()));
-            of_x = Some(of_centred.reshape(x.shape()));
-        }
-        let of_weight = of_weight.map(|of_weight| of_weight.reshape([g.c]));
-        Ok(vec![of_x, of_weight, of_mean, of_rstd, of_dy.map(|of_dy| of_dy.reshape(x.shape()))])
-    }
-
-    #[cfg(feature = "testing")]
-    fn special() -> &'static [crate::ops::case::Special] {
-        &[crate::ops::case::Special::WithoutOnnx]
-    }
-
-    #[cfg(feature = "testing")]
-    fn cases() -> Vec<crate::ops::case::Case> {
-        use crate::ops::case::Case;
-        // Arbitrary statistics: `1/σ` and the mean are operands like others. The gradients of `group_norm`'s cases
-        // cover the rest.
-        let case = |shape: &[usize], groups: usize| {
-            let (means, rstds) = ([shape[0], groups, 2], [shape[0], groups]);
-            let case =
-                Case::new(Self { groups }).input(shape).input(&[shape[1]]).input(&means).input(&rstds).input(shape);
-            case.tolerance(2e-5).range(-0.5, 1.5)
-        };
-        vec![case(&[2, 6, 3, 5], 3), case(&[3, 4], 1), case(&[2, 3, 1, 7], 3), case(&[1, 8, 4, 2], 2)]
     }
 }
 

@@ -6,8 +6,8 @@
 
 use super::{Geometry, forms};
 use crate::TensorType;
-use crate::graph::Exact;
 use crate::kernel::launch::{Binding, Caps, Channels, LINE, Launch, Variant, define, literal};
+use crate::ops::Exact;
 use crate::ops::{Bf16, Innermost, Stores};
 
 /// The most invocations of a workgroup.

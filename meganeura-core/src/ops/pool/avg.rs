@@ -7,7 +7,6 @@ use crate::kernel::native::{self, OutView, Real, Scratch, View};
 use crate::ops::form::{self, Form};
 use crate::ops::terms::Terms;
 use crate::ops::{Bf16, Kernel, Primitive, as_f64};
-use crate::tape::Var;
 use crate::{Result, Shape, TensorType};
 
 /// Mean of each window: `y[n,c,p,q] = Σ x[n,c,p·s+i−pad,q·s+j−pad] / count`
@@ -16,8 +15,8 @@ use crate::{Result, Shape, TensorType};
 /// Gradient: `dy/count` to each element of the window.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct AvgPool2d {
-    pool: Pool2d,
-    divisor: Divisor,
+    pub(crate) pool: Pool2d,
+    pub(crate) divisor: Divisor,
 }
 
 /// The number that the sum over a window is divided by.
@@ -36,13 +35,13 @@ pub enum Divisor {
 /// `dx` of [`AvgPool2d`]. Shapes: `dy [N,C,P,Q]` → `dx [N,C,H,W]`. Gradient: the average pooling itself.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct AvgPool2dGrad {
-    forward: AvgPool2d,
-    input: Shape,
+    pub(crate) forward: AvgPool2d,
+    pub(crate) input: Shape,
 }
 
 impl AvgPool2d {
     /// The divisor of the sum over window `(p, q)`.
-    fn count(&self, g: &Geometry, p: usize, q: usize) -> usize {
+    pub(crate) fn count(&self, g: &Geometry, p: usize, q: usize) -> usize {
         let Pool2d { kernel, stride, padding, .. } = self.pool;
         let padded = |axis: usize, window, extent| kernel[axis].min(extent + 2 * padding[axis] - window * stride[axis]);
         match self.divisor {
@@ -78,11 +77,6 @@ impl Primitive for AvgPool2d {
         Ok(vec![x[0].with_shape(self.pool.output(&x[0])?)])
     }
 
-    fn vjp(&self, x: &[Var], _y: &[Var], dy: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
-        let Some(dy) = &dy[0] else { return Ok(vec![None]) };
-        Ok(vec![Some(dy.record(AvgPool2dGrad { forward: self.clone(), input: x[0].shape() }, &[dy]))])
-    }
-
     #[cfg(feature = "onnx")]
     fn onnx(&self, x: &[form::Operand], _: &[TensorType], to: &mut Form) -> Option<form::Results> {
         let (ty, mut attributes) = (x[0].ty, self.pool.onnx(&x[0].ty));
@@ -98,40 +92,6 @@ impl Primitive for AvgPool2d {
         }
         let factors = to.floats(ty.with_shape(Shape::from([1, 1, g.p, g.q])), factors);
         form::only(to.node("Mul", &[mean, factors], Vec::new()))
-    }
-
-    #[cfg(feature = "testing")]
-    fn cases() -> Vec<crate::ops::case::Case> {
-        use crate::ops::case::Case;
-        let all = [Divisor::Padded, Divisor::Inside, Divisor::Fixed(5)].map(|divisor| {
-            super::cases().into_iter().map(move |(pool, x)| {
-                let op = Self { pool, divisor };
-                let reference = op.clone();
-                Case::new(op).input(&x).naive(move |a| vec![reference.naive(&a[0])])
-            })
-        });
-        let mut cases: Vec<_> = all.into_iter().flatten().collect();
-        cases.push(Case::recorded("avg_pool2d", &[&[2, 24, 9, 7]], |x| {
-            let y = (&x[0] * -2.0).avg_pool2d([2, 2], [1, 2], [0, 0], true);
-            (y * 4.0).avg_pool2d([3, 2], [2, 1], [1, 1], false).sum_over(&[2, 3])
-        }));
-        cases
-    }
-}
-
-#[cfg(feature = "testing")]
-impl AvgPool2d {
-    fn naive(&self, x: &crate::ops::case::Array) -> crate::ops::case::Array {
-        let g = Geometry::of(x.shape, self.pool);
-        let mut data = Vec::new();
-        for plane in x.data.chunks_exact(g.h * g.w) {
-            for at in 0..g.p * g.q {
-                let (p, q) = (at / g.q, at % g.q);
-                let sum: f64 = g.window(p, q).map(|place| plane[place]).sum();
-                data.push(sum / self.count(&g, p, q) as f64);
-            }
-        }
-        crate::ops::case::Array { shape: g.output(x.shape), data }
     }
 }
 
@@ -175,27 +135,6 @@ impl Primitive for AvgPool2dGrad {
         }
         Ok(vec![x[0].with_shape(self.input)])
     }
-
-    fn vjp(&self, _x: &[Var], _y: &[Var], dy: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
-        Ok(vec![dy[0].as_ref().map(|d| d.record(self.forward.clone(), &[d]))])
-    }
-
-    #[cfg(feature = "testing")]
-    fn special() -> &'static [crate::ops::case::Special] {
-        &[crate::ops::case::Special::WithoutOnnx]
-    }
-
-    #[cfg(feature = "testing")]
-    fn cases() -> Vec<crate::ops::case::Case> {
-        super::cases()
-            .into_iter()
-            .map(|(pool, x)| {
-                let input = Shape::from(x);
-                let op = Self { forward: AvgPool2d { pool, divisor: Divisor::Inside }, input };
-                crate::ops::case::Case::new(op).input(Geometry::of(input, pool).output(input).dims())
-            })
-            .collect()
-    }
 }
 
 impl Kernel for AvgPool2dGrad {
@@ -224,31 +163,5 @@ impl Kernel for AvgPool2dGrad {
     fn variants(&self, x: &[Argument], _: &[TensorType], _: &Caps) -> Vec<Variant> {
         let terms = Geometry::of(self.input, self.forward.pool).backward("avg_pool2d_grad", x[0].format, 1);
         self.forward.with_divisor(terms).variants(x[0].format, "gather")
-    }
-}
-
-impl Var {
-    /// The mean of each window of `kernel` pixels. Padding counts as zeros with `count_include_pad`, otherwise not at
-    /// all.
-    ///
-    /// Shapes: `x [N, C, H, W]` → `[N, C, P, Q]` with `P = ⌊(H + 2·padding − kernel)/stride⌋ + 1`, and `Q` likewise.
-    /// Other shapes, and a window that is larger than the padded input, are an error.
-    #[must_use]
-    #[track_caller]
-    pub fn avg_pool2d(
-        &self,
-        kernel: [usize; 2],
-        stride: [usize; 2],
-        padding: [usize; 2],
-        count_include_pad: bool,
-    ) -> Self {
-        let pool = Pool2d { kernel, stride, padding, dilation: [1, 1], ceil_mode: false };
-        self.avg_pool_of(pool, if count_include_pad { Divisor::Padded } else { Divisor::Inside })
-    }
-
-    /// The sum of each window, divided.
-    #[track_caller]
-    pub(crate) fn avg_pool_of(&self, pool: Pool2d, divisor: Divisor) -> Self {
-        self.record(AvgPool2d { pool, divisor }, &[self])
     }
 }

@@ -105,13 +105,13 @@ impl Pool2d {
 
 /// All extents of a pooling. `planes` is the number of images times channels.
 #[derive(Clone, Copy)]
-struct Geometry {
-    planes: usize,
-    h: usize,
-    w: usize,
-    p: usize,
-    q: usize,
-    pool: Pool2d,
+pub(crate) struct Geometry {
+    pub(crate) planes: usize,
+    pub(crate) h: usize,
+    pub(crate) w: usize,
+    pub(crate) p: usize,
+    pub(crate) q: usize,
+    pub(crate) pool: Pool2d,
 }
 
 impl Geometry {
@@ -123,16 +123,16 @@ impl Geometry {
         Ok(Self { planes: n * c, h, w, p, q, pool })
     }
 
-    fn of(x: Shape, pool: Pool2d) -> Self {
+    pub(crate) fn of(x: Shape, pool: Pool2d) -> Self {
         Self::new(&TensorType::new(crate::DType::F32, x), pool).expect("checked when recorded")
     }
 
-    fn output(&self, x: Shape) -> Shape {
+    pub(crate) fn output(&self, x: Shape) -> Shape {
         x.with(2, self.p).with(3, self.q)
     }
 
     /// The input pixels that window `(p, q)` covers, as indices in a plane.
-    fn window(&self, p: usize, q: usize) -> impl Iterator<Item = usize> {
+    pub(crate) fn window(&self, p: usize, q: usize) -> impl Iterator<Item = usize> {
         let Pool2d { kernel, stride, padding, dilation, .. } = self.pool;
         let (h, w) = (self.h, self.w);
         let along = move |axis: usize, o: usize, extent: usize| {
@@ -196,25 +196,4 @@ fn bf16(pool: Pool2d, x: Shape, caps: &Caps) -> Option<Bf16> {
 fn bf16_backward(pool: Pool2d, x: Shape, dy: &'static [usize], caps: &Caps) -> Option<Bf16> {
     let g = Geometry::of(x, pool);
     terms::bf16(dy, [x, g.output(x)], g.extents()[1], caps)
-}
-
-/// Windows that overlap, leave remainders, and extend into the padding.
-#[cfg(feature = "testing")]
-fn cases() -> Vec<(Pool2d, [usize; 4])> {
-    let of = |kernel, stride, padding, dilation| Pool { kernel, stride, padding, dilation, ceil_mode: false };
-    let up = |pool| Pool { ceil_mode: true, ..pool };
-    vec![
-        (of([1, 1], [1, 1], [0, 0], [1, 1]), [1, 1, 1, 1]),
-        (of([2, 2], [2, 2], [0, 0], [1, 1]), [2, 3, 6, 8]),
-        (of([2, 2], [2, 2], [0, 0], [1, 1]), [1, 2, 7, 5]),
-        (of([3, 3], [2, 2], [1, 1], [1, 1]), [2, 2, 8, 7]),
-        (of([3, 2], [1, 3], [1, 0], [1, 1]), [1, 3, 5, 11]),
-        (of([3, 3], [1, 1], [0, 0], [1, 1]), [2, 1, 3, 41]),
-        // channels that divide into lines
-        (of([3, 2], [2, 3], [1, 1], [1, 1]), [2, 24, 9, 7]),
-        // windows past the padding, and none that begin there
-        (up(of([3, 2], [2, 3], [1, 0], [1, 1])), [2, 3, 6, 6]),
-        (up(of([2, 4], [3, 3], [1, 0], [1, 1])), [1, 2, 4, 3]),
-        (up(of([3, 3], [2, 2], [1, 1], [1, 1])), [1, 16, 6, 8]),
-    ]
 }

@@ -5,16 +5,16 @@ use std::ops::Range;
 
 /// One axis of a resampling: positions of the result computed from those of the operand.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub(super) struct Axis {
+pub(crate) struct Axis {
     /// The extent of the operand.
-    pub(super) inputs: usize,
+    pub(crate) inputs: usize,
     /// The extent of the result.
-    pub(super) outputs: usize,
+    pub(crate) outputs: usize,
 }
 
 /// The rule for computing a position.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub(super) enum Rule {
+pub(crate) enum Rule {
     /// Position `p` is the mean of `⌊p·inputs/outputs⌋ .. ⌈(p+1)·inputs/outputs⌉`.
     Mean,
     /// Interpolated between the two neighbours of `(p + ½)·inputs/outputs − ½` or, with aligned corners,

@@ -139,8 +139,9 @@ fn replace(plan: &mut Plan, old: StorageId, new: StorageId) {
 
 #[cfg(test)]
 mod tests {
+    use crate::functions::{all_mean, exchange};
     use crate::kernel::launch::{Caps, Format, Launch};
-    use crate::ops::{Conv2dOptions, all_mean, exchange};
+    use crate::ops::Conv2dOptions;
     use crate::plan::{Place, Plan, Preferences, Request, StorageId, Target};
     use crate::world::{Collective, World};
     use crate::{Device, Result, Shape, Tape, Tensor, Var};

@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 
 use crate::Layout;
-use crate::graph::{Exact, Graph, Node, Operands, Source, Types, ValueId};
-use crate::ops::{Op, View};
+use crate::graph::{Exact, Graph, Node, Operands, Source, ValueId};
+use crate::ops::{Op, Types, View};
 
 /// Simplifies the computation of `roots`; returns the new graph, and the names of the roots in it.
 pub(super) fn simplify(graph: &Graph, roots: &[ValueId]) -> (Graph, Vec<ValueId>) {

@@ -1,5 +1,8 @@
 //! Pooling over any number of axes, computed by that of images.
 
+mod avg;
+mod max;
+
 use crate::ops::window::{INPUTS, expect_axes};
 use crate::ops::{Divisor, Pool};
 use crate::{ErrorKind, Shape, Tensor, Var};
@@ -203,5 +206,31 @@ impl Windows {
         let (shape, axis, longest) = (x.shape(), self.axis, self.index.shape().elements() / self.count);
         let dims = [&shape.dims()[..axis], &[self.count, longest], &shape.dims()[axis + 1..]].concat();
         x.index_select(axis, &self.index).reshape(&dims[..])
+    }
+}
+
+#[cfg(feature = "testing")]
+mod cases {
+    use super::*;
+    use crate::ops::pool::Pool2d;
+
+    /// Windows that overlap, leave remainders, and extend into the padding.
+    pub(super) fn windows() -> Vec<(Pool2d, [usize; 4])> {
+        let of = |kernel, stride, padding, dilation| Pool { kernel, stride, padding, dilation, ceil_mode: false };
+        let up = |pool| Pool { ceil_mode: true, ..pool };
+        vec![
+            (of([1, 1], [1, 1], [0, 0], [1, 1]), [1, 1, 1, 1]),
+            (of([2, 2], [2, 2], [0, 0], [1, 1]), [2, 3, 6, 8]),
+            (of([2, 2], [2, 2], [0, 0], [1, 1]), [1, 2, 7, 5]),
+            (of([3, 3], [2, 2], [1, 1], [1, 1]), [2, 2, 8, 7]),
+            (of([3, 2], [1, 3], [1, 0], [1, 1]), [1, 3, 5, 11]),
+            (of([3, 3], [1, 1], [0, 0], [1, 1]), [2, 1, 3, 41]),
+            // channels that divide into lines
+            (of([3, 2], [2, 3], [1, 1], [1, 1]), [2, 24, 9, 7]),
+            // windows past the padding, and none that begin there
+            (up(of([3, 2], [2, 3], [1, 0], [1, 1])), [2, 3, 6, 6]),
+            (up(of([2, 4], [3, 3], [1, 0], [1, 1])), [1, 2, 4, 3]),
+            (up(of([3, 3], [2, 2], [1, 1], [1, 1])), [1, 16, 6, 8]),
+        ]
     }
 }

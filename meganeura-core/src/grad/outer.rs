@@ -1,7 +1,6 @@
 //! Gradients of a weight that is used several times: one product instead of a sum of products.
 
-use super::matmul::Matmul;
-use super::{KernelOp, Op};
+use crate::ops::{KernelOp, Op};
 use crate::tape::Var;
 
 /// The product of two matrices that are smaller than it, `left [M, K]` and `right [K, N]`.
@@ -22,8 +21,7 @@ impl OuterProduct {
         while let Some(straight) = untransposed(&product) {
             (product, is_transposed) = (straight, !is_transposed);
         }
-        let (_, mut operands) =
-            product.made_by(|op| matches!(op, Op::Kernel(KernelOp::Matmul(Matmul))).then_some(()))?;
+        let (_, mut operands) = product.made_by(|op| matches!(op, Op::Kernel(KernelOp::Matmul(_))).then_some(()))?;
         let (right, left) = (operands.pop()?, operands.pop()?);
         let (&[m, k], &[_, n]) = (left.shape().dims(), right.shape().dims()) else { return None };
         (k * (m + n) < m * n).then_some(Self { left, right, is_transposed })

@@ -137,66 +137,70 @@ fn dims(x: &Var) -> [usize; 4] {
 }
 
 #[cfg(feature = "testing")]
-pub(super) fn cases() -> Vec<super::case::Case> {
-    use super::case::{Array, Case};
-    let naive = |options: GridSampleOptions| {
-        let GridSampleOptions { mode, padding, align_corners } = options;
-        move |x: &[Array]| {
-            let [[n, c, h, w], [_, p, q, _]]: [[usize; 4]; 2] =
-                [0, 1].map(|k| x[k].shape.dims().try_into().expect("four axes"));
-            let place = |grid: f64, extent: usize| {
-                let extent = extent as f64;
-                let at = if align_corners {
-                    (grid + 1.0) * (extent - 1.0) / 2.0
-                } else {
-                    ((grid + 1.0) * extent - 1.0) / 2.0
+pub(super) mod cases {
+    use super::*;
+    use crate::functions::case::{Array, Case};
+
+    pub(in crate::functions) fn recorded() -> Vec<Case> {
+        let naive = |options: GridSampleOptions| {
+            let GridSampleOptions { mode, padding, align_corners } = options;
+            move |x: &[Array]| {
+                let [[n, c, h, w], [_, p, q, _]]: [[usize; 4]; 2] =
+                    [0, 1].map(|k| x[k].shape.dims().try_into().expect("four axes"));
+                let place = |grid: f64, extent: usize| {
+                    let extent = extent as f64;
+                    let at = if align_corners {
+                        (grid + 1.0) * (extent - 1.0) / 2.0
+                    } else {
+                        ((grid + 1.0) * extent - 1.0) / 2.0
+                    };
+                    if padding == GridSamplePadding::Border { at.clamp(0.0, extent - 1.0) } else { at }
                 };
-                if padding == GridSamplePadding::Border { at.clamp(0.0, extent - 1.0) } else { at }
-            };
-            let pixel = |plane: usize, row: f64, column: f64| {
-                let is_inside = row >= 0.0 && column >= 0.0 && row < h as f64 && column < w as f64;
-                if is_inside { x[0].data[(plane * h + row as usize) * w + column as usize] } else { 0.0 }
-            };
-            let of = |element: usize| {
-                let (plane, at) = (element / (p * q), element % (p * q));
-                let place_of = |k: usize, extent| place(x[1].data[(plane / c * p * q + at) * 2 + k], extent);
-                let (column, row) = (place_of(0, w), place_of(1, h));
-                if mode == GridSampleMode::Nearest {
-                    return pixel(plane, row.round_ties_even(), column.round_ties_even());
-                }
-                let mut sum = 0.0;
-                for (i, j) in [(0.0, 0.0), (0.0, 1.0), (1.0, 0.0), (1.0, 1.0)] {
-                    let (at_row, at_column) = (row.floor() + i, column.floor() + j);
-                    let weight = (1.0 - (row - at_row).abs()) * (1.0 - (column - at_column).abs());
-                    sum += weight * pixel(plane, at_row, at_column);
-                }
-                sum
-            };
-            let shape = crate::Shape::from([n, c, p, q]);
-            vec![Array { shape, data: (0..shape.elements()).map(of).collect() }]
-        }
-    };
-    let mut cases = Vec::new();
-    for bits in 0..8 {
-        let options = GridSampleOptions {
-            mode: [GridSampleMode::Bilinear, GridSampleMode::Nearest][bits & 1],
-            padding: [GridSamplePadding::Zeros, GridSamplePadding::Border][bits >> 1 & 1],
-            align_corners: bits & 4 != 0,
+                let pixel = |plane: usize, row: f64, column: f64| {
+                    let is_inside = row >= 0.0 && column >= 0.0 && row < h as f64 && column < w as f64;
+                    if is_inside { x[0].data[(plane * h + row as usize) * w + column as usize] } else { 0.0 }
+                };
+                let of = |element: usize| {
+                    let (plane, at) = (element / (p * q), element % (p * q));
+                    let place_of = |k: usize, extent| place(x[1].data[(plane / c * p * q + at) * 2 + k], extent);
+                    let (column, row) = (place_of(0, w), place_of(1, h));
+                    if mode == GridSampleMode::Nearest {
+                        return pixel(plane, row.round_ties_even(), column.round_ties_even());
+                    }
+                    let mut sum = 0.0;
+                    for (i, j) in [(0.0, 0.0), (0.0, 1.0), (1.0, 0.0), (1.0, 1.0)] {
+                        let (at_row, at_column) = (row.floor() + i, column.floor() + j);
+                        let weight = (1.0 - (row - at_row).abs()) * (1.0 - (column - at_column).abs());
+                        sum += weight * pixel(plane, at_row, at_column);
+                    }
+                    sum
+                };
+                let shape = crate::Shape::from([n, c, p, q]);
+                vec![Array { shape, data: (0..shape.elements()).map(of).collect() }]
+            }
         };
-        for (x, grid) in [(&[2, 3, 4, 5][..], &[2, 3, 2, 2][..]), (&[1, 1, 1, 3], &[1, 2, 5, 2])] {
-            let case = Case::recorded("grid_sample", &[x, grid], move |x| x[0].grid_sample(&x[1], options));
-            // A third of the positions are outside.
-            cases.push(case.range(-1.4, 1.4).naive(naive(options)).tolerance(4e-6));
+        let mut cases = Vec::new();
+        for bits in 0..8 {
+            let options = GridSampleOptions {
+                mode: [GridSampleMode::Bilinear, GridSampleMode::Nearest][bits & 1],
+                padding: [GridSamplePadding::Zeros, GridSamplePadding::Border][bits >> 1 & 1],
+                align_corners: bits & 4 != 0,
+            };
+            for (x, grid) in [(&[2, 3, 4, 5][..], &[2, 3, 2, 2][..]), (&[1, 1, 1, 3], &[1, 2, 5, 2])] {
+                let case = Case::recorded("grid_sample", &[x, grid], move |x| x[0].grid_sample(&x[1], options));
+                // A third of the positions are outside.
+                cases.push(case.range(-1.4, 1.4).naive(naive(options)).tolerance(4e-6));
+            }
         }
+        let wrong = |x: &[usize], grid: &[usize]| {
+            Case::recorded("grid_sample", &[x, grid], |x| x[0].grid_sample(&x[1], GridSampleOptions::default()))
+                .expect_error()
+        };
+        cases.extend([
+            wrong(&[2, 3, 4, 5], &[1, 3, 2, 2]),
+            wrong(&[1, 3, 4, 5], &[1, 3, 2, 3]),
+            wrong(&[4, 5], &[1, 3, 2, 2]),
+        ]);
+        cases
     }
-    let wrong = |x: &[usize], grid: &[usize]| {
-        Case::recorded("grid_sample", &[x, grid], |x| x[0].grid_sample(&x[1], GridSampleOptions::default()))
-            .expect_error()
-    };
-    cases.extend([
-        wrong(&[2, 3, 4, 5], &[1, 3, 2, 2]),
-        wrong(&[1, 3, 4, 5], &[1, 3, 2, 3]),
-        wrong(&[4, 5], &[1, 3, 2, 2]),
-    ]);
-    cases
 }

@@ -1,6 +1,6 @@
 //! The CTC loss, recorded with differentiable operations, so that its gradient can be differentiated.
 
-use super::{Ctc, Geometry, LEAST};
+use crate::ops::ctc::{Ctc, Geometry, LEAST};
 use crate::ops::gather::Gather;
 use crate::tape::Var;
 
@@ -11,7 +11,7 @@ impl Ctc {
     /// The constant comes from the scales of the rows: `ln α` is kept relative to the largest number of a row, which is
     /// detached. Derivatives of every order are those of the loss, since the two differ only by the peaks, which are
     /// detached.
-    pub(super) fn recorded(&self, x: &[Var]) -> Option<Var> {
+    pub(crate) fn recorded(&self, x: &[Var]) -> Option<Var> {
         let [x, targets, steps, lengths] = x else { unreachable!("four operands") };
         let g = Geometry::of(&[x, targets, steps, lengths].map(Var::ty));
         if g.steps == 0 || g.examples == 0 {

@@ -1,7 +1,7 @@
 //! Test cases of resampling: the formulas in floating point, as matrices.
 
-use super::{Axis, Resample, Rule};
-use crate::ops::case::{Array, Case};
+use crate::functions::case::{Array, Case, Tested};
+use crate::ops::resample::{Axis, Resample, Rule};
 
 /// Growing, shrinking and neither; by integer factors and others; single pixels.
 const SIZES: [([usize; 4], [usize; 2]); 9] = [
@@ -16,41 +16,47 @@ const SIZES: [([usize; 4], [usize; 2]); 9] = [
     ([2, 24, 5, 6], [7, 4]),
 ];
 
-pub(super) fn cases() -> Vec<Case> {
-    let mut cases = Vec::new();
-    let interpolated = [false, true].map(|corners| [Rule::Linear { corners }, Rule::Cubic { corners }]);
-    for &rule in [Rule::Mean].iter().chain(interpolated.as_flattened()) {
-        for ([n, c, h, w], size) in SIZES {
-            let op = Resample::new(rule, [h, w], size);
-            let back = Resample { transposed: true, ..op.clone() };
-            for (op, shape) in [(op, [n, c, h, w]), (back, [n, c, size[0], size[1]])] {
-                let reference = op.clone();
-                // Sums of sixteen products; weights from a cubic polynomial, at a rounded position.
-                let tolerance = if matches!(rule, Rule::Cubic { .. }) { 4e-6 } else { 1e-6 };
-                let case = Case::new(op).input(&shape).tolerance(tolerance);
-                cases.push(case.naive(move |x| vec![naive(&reference, &x[0])]));
+impl Tested for Resample {
+    fn cases() -> Vec<Case> {
+        let mut cases = Vec::new();
+        let interpolated = [false, true].map(|corners| [Rule::Linear { corners }, Rule::Cubic { corners }]);
+        for &rule in [Rule::Mean].iter().chain(interpolated.as_flattened()) {
+            for ([n, c, h, w], size) in SIZES {
+                let op = Resample::new(rule, [h, w], size);
+                let back = Resample { transposed: true, ..op.clone() };
+                for (op, shape) in [(op, [n, c, h, w]), (back, [n, c, size[0], size[1]])] {
+                    let reference = op.clone();
+                    // Sums of sixteen products; weights from a cubic polynomial, at a rounded position.
+                    let tolerance = if matches!(rule, Rule::Cubic { .. }) { 4e-6 } else { 1e-6 };
+                    let case = Case::new(op).input(&shape).tolerance(tolerance);
+                    cases.push(case.naive(move |x| vec![naive(&reference, &x[0])]));
+                }
             }
         }
+        cases.push(Case::recorded("resize_bicubic", &[&[2, 3, 5, 4]], |x| {
+            (&x[0] * 2.0).resize_bicubic([3, 9], true).square()
+        }));
+        cases.push(Case::recorded("resize_bicubic", &[&[3, 4]], |x| x[0].resize_bicubic([3, 9], true)).expect_error());
+        // Between other operations, with channels that divide into lines.
+        cases.push(Case::recorded("resize_bilinear", &[&[2, 24, 5, 4]], |x| {
+            let y = (&x[0] * -2.0).resize_bilinear([7, 9], false);
+            (y * 4.0).adaptive_avg_pool2d([3, 4]).square().sum_over(&[2, 3])
+        }));
+        cases.push(Case::recorded("upsample_nearest", &[&[2, 3, 4, 5]], |x| x[0].upsample_nearest([2, 3])));
+        cases.push(Case::recorded("upsample_nearest", &[&[1, 1, 1, 7]], |x| x[0].upsample_nearest([1, 2]).square()));
+        cases.push(Case::recorded("adaptive_avg_pool2d", &[&[2, 3, 6, 4]], |x| x[0].adaptive_avg_pool2d([3, 1])));
+        cases.push(Case::recorded("adaptive_avg_pool2d", &[&[2, 3, 7, 5]], |x| x[0].adaptive_avg_pool2d([1, 1])));
+        cases.push(
+            Case::recorded("adaptive_avg_pool2d", &[&[2, 3]], |x| x[0].adaptive_avg_pool2d([1, 1])).expect_error(),
+        );
+        cases.push(
+            Case::recorded("resize_bilinear", &[&[1, 1, 3, 3]], |x| x[0].resize_bilinear([0, 2], false)).expect_error(),
+        );
+        cases.push(
+            Case::recorded("upsample_nearest", &[&[1, 1, 3, 3]], |x| x[0].upsample_nearest([2, 0])).expect_error(),
+        );
+        cases
     }
-    cases.push(Case::recorded("resize_bicubic", &[&[2, 3, 5, 4]], |x| {
-        (&x[0] * 2.0).resize_bicubic([3, 9], true).square()
-    }));
-    cases.push(Case::recorded("resize_bicubic", &[&[3, 4]], |x| x[0].resize_bicubic([3, 9], true)).expect_error());
-    // Between other operations, with channels that divide into lines.
-    cases.push(Case::recorded("resize_bilinear", &[&[2, 24, 5, 4]], |x| {
-        let y = (&x[0] * -2.0).resize_bilinear([7, 9], false);
-        (y * 4.0).adaptive_avg_pool2d([3, 4]).square().sum_over(&[2, 3])
-    }));
-    cases.push(Case::recorded("upsample_nearest", &[&[2, 3, 4, 5]], |x| x[0].upsample_nearest([2, 3])));
-    cases.push(Case::recorded("upsample_nearest", &[&[1, 1, 1, 7]], |x| x[0].upsample_nearest([1, 2]).square()));
-    cases.push(Case::recorded("adaptive_avg_pool2d", &[&[2, 3, 6, 4]], |x| x[0].adaptive_avg_pool2d([3, 1])));
-    cases.push(Case::recorded("adaptive_avg_pool2d", &[&[2, 3, 7, 5]], |x| x[0].adaptive_avg_pool2d([1, 1])));
-    cases.push(Case::recorded("adaptive_avg_pool2d", &[&[2, 3]], |x| x[0].adaptive_avg_pool2d([1, 1])).expect_error());
-    cases.push(
-        Case::recorded("resize_bilinear", &[&[1, 1, 3, 3]], |x| x[0].resize_bilinear([0, 2], false)).expect_error(),
-    );
-    cases.push(Case::recorded("upsample_nearest", &[&[1, 1, 3, 3]], |x| x[0].upsample_nearest([2, 0])).expect_error());
-    cases
 }
 
 /// The resampling of an axis as a matrix `[outputs][inputs]`, by the formulas in floating point.

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::{Op, Primitive, View};
+use crate::ops::{self, Op, Pointwise, Primitive, View, each_kernel_op};
 use crate::tape::Var;
 use crate::{Error, Shape};
 
@@ -188,26 +188,31 @@ impl fmt::Debug for Case {
     }
 }
 
-/// The cases of an operation, with what is special about it.
-pub(super) fn of<P: Primitive>() -> impl Iterator<Item = Case> {
-    P::cases().into_iter().map(|case| Case { special: P::special(), ..case })
+/// An operation with cases.
+pub(crate) trait Tested: Primitive {
+    /// Examples on which tests check every part of the operation.
+    fn cases() -> Vec<Case>;
+
+    /// What the tests do differently with all of these cases.
+    fn special() -> &'static [Special] {
+        &[]
+    }
 }
 
-/// Every view with a gradient, compositions of views, and a reshape that must fail.
-pub(super) fn views() -> Vec<Case> {
-    let mut cases = vec![
-        Case::new(View::Reshape(Shape::from([4, 3]))).input(&[2, 6]),
-        Case::new(View::Permute(vec![2, 0, 1])).input(&[2, 3, 4]),
-        Case::new(View::Expand(Shape::from([2, 3, 4]))).input(&[3, 1]),
-        Case::new(View::Slice { axis: 1, start: 1, len: 2 }).input(&[2, 4, 3]),
-        Case::new(View::After).input(&[2, 3]).input(&[4]),
-        Case::recorded("reshape", &[&[3, 4]], |x| x[0].t().reshape([2, 6]).exp()),
-        Case::recorded("slice", &[&[5, 4]], |x| x[0].slice(0, 1..4).t().slice(0, 0..2).reshape([6]).square()),
-        Case::recorded("expand", &[&[4]], |x| x[0].expand([3, 4]).t().reshape([2, 6]).sin()),
-        Case::recorded("reshape", &[&[3, 4]], |x| x[0].reshape([5])).expect_error(),
-    ];
-    for case in &mut cases {
-        case.tolerance = 2e-6;
-    }
-    cases
+macro_rules! all_cases {
+    ($($module:ident::$name:ident),+ $(,)?) => {
+        /// The cases of every operation.
+        #[must_use]
+        pub fn all_cases() -> Vec<Case> {
+            fn of<P: Tested>() -> impl Iterator<Item = Case> {
+                P::cases().into_iter().map(|case| Case { special: P::special(), ..case })
+            }
+            let mut cases = Pointwise::cases();
+            cases.extend(View::cases());
+            $(cases.extend(of::<ops::$module::$name>());)+
+            cases
+        }
+    };
 }
+
+each_kernel_op!(all_cases);

@@ -1,7 +1,7 @@
 //! Methods of [`Var`] that are more than a row of the table: operands that are numbers, and the operators of Rust.
 
-use super::Pointwise;
 use crate::ErrorKind;
+use crate::ops::Pointwise;
 use crate::tape::Var;
 
 impl Var {

@@ -101,41 +101,47 @@ impl Var {
 }
 
 #[cfg(feature = "testing")]
-pub(super) fn cases() -> Vec<super::case::Case> {
-    use super::case::{Array, Case};
-    let mut cases = Vec::new();
-    for padding in [Padding::Reflect, Padding::Replicate, Padding::Circular] {
-        let case = move |shape: &'static [usize], widths: &'static [(usize, usize)]| {
-            let name = format!("pad_with {padding:?}").to_lowercase();
-            let naive = move |x: &[Array]| {
-                let out: Vec<_> = shape.iter().zip(widths).map(|(extent, (lo, hi))| lo + extent + hi).collect();
-                let of = |element: usize| {
-                    let (mut place, mut below, mut at) = (0, 1, element);
-                    for (axis, (&extent, &(lo, _))) in shape.iter().zip(widths).enumerate().rev() {
-                        let i = (at % out[axis]) as isize - lo as isize;
-                        at /= out[axis];
-                        let last = extent as isize - 1;
-                        let i = match padding {
-                            Padding::Reflect => last - (last - i.abs()).abs(),
-                            Padding::Circular => i.rem_euclid(extent as isize),
-                            _ => i.clamp(0, last),
-                        };
-                        place += below * i as usize;
-                        below *= extent;
-                    }
-                    x[0].data[place]
+pub(super) mod cases {
+    use super::*;
+    use crate::functions::case::{Array, Case};
+
+    pub(in crate::functions) fn recorded() -> Vec<Case> {
+        let mut cases = Vec::new();
+        for padding in [Padding::Reflect, Padding::Replicate, Padding::Circular] {
+            let case = move |shape: &'static [usize], widths: &'static [(usize, usize)]| {
+                let name = format!("pad_with {padding:?}").to_lowercase();
+                let naive = move |x: &[Array]| {
+                    let out: Vec<_> = shape.iter().zip(widths).map(|(extent, (lo, hi))| lo + extent + hi).collect();
+                    let of = |element: usize| {
+                        let (mut place, mut below, mut at) = (0, 1, element);
+                        for (axis, (&extent, &(lo, _))) in shape.iter().zip(widths).enumerate().rev() {
+                            let i = (at % out[axis]) as isize - lo as isize;
+                            at /= out[axis];
+                            let last = extent as isize - 1;
+                            let i = match padding {
+                                Padding::Reflect => last - (last - i.abs()).abs(),
+                                Padding::Circular => i.rem_euclid(extent as isize),
+                                _ => i.clamp(0, last),
+                            };
+                            place += below * i as usize;
+                            below *= extent;
+                        }
+                        x[0].data[place]
+                    };
+                    let shape = crate::Shape::new(&out);
+                    vec![Array { shape, data: (0..shape.elements()).map(of).collect() }]
                 };
-                let shape = crate::Shape::new(&out);
-                vec![Array { shape, data: (0..shape.elements()).map(of).collect() }]
+                Case::recorded(&name, &[shape], move |x| x[0].pad_with(widths, padding)).naive(naive)
             };
-            Case::recorded(&name, &[shape], move |x| x[0].pad_with(widths, padding)).naive(naive)
-        };
-        cases.push(case(&[4], &[(2, 3)]));
-        cases.push(case(&[2, 3, 4, 5], &[(0, 0), (0, 0), (3, 1), (2, 4)]));
-        cases.push(case(&[3, 2], &[(2, 0), (0, 1)]));
-        cases.push(Case::recorded("pad_with", &[&[2, 3]], move |x| x[0].pad_with(&[(1, 1)], padding)).expect_error());
+            cases.push(case(&[4], &[(2, 3)]));
+            cases.push(case(&[2, 3, 4, 5], &[(0, 0), (0, 0), (3, 1), (2, 4)]));
+            cases.push(case(&[3, 2], &[(2, 0), (0, 1)]));
+            cases.push(
+                Case::recorded("pad_with", &[&[2, 3]], move |x| x[0].pad_with(&[(1, 1)], padding)).expect_error(),
+            );
+        }
+        cases.push(Case::recorded("pad_with", &[&[3]], |x| x[0].pad_with(&[(3, 0)], Padding::Reflect)).expect_error());
+        cases.push(Case::recorded("pad_with", &[&[3]], |x| x[0].pad_with(&[(0, 4)], Padding::Circular)).expect_error());
+        cases
     }
-    cases.push(Case::recorded("pad_with", &[&[3]], |x| x[0].pad_with(&[(3, 0)], Padding::Reflect)).expect_error());
-    cases.push(Case::recorded("pad_with", &[&[3]], |x| x[0].pad_with(&[(0, 4)], Padding::Circular)).expect_error());
-    cases
 }
