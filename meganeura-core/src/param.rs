@@ -270,6 +270,7 @@ macro_rules! cell_newtype {
                 self.cell.id() == other.cell.id()
             }
 
+            #[doc(hidden)]
             pub fn cell(&self) -> &Arc<Cell> {
                 &self.cell
             }

@@ -131,12 +131,13 @@ pub use meganeura_core::PlannedKernel;
 pub use meganeura_core::check;
 #[doc(inline)]
 pub use meganeura_core::{
-    AxisRange, Buffer, Compiled, DType, Device, Error, ErrorKind, FromConfig, FromSeed, Grads, HostSpan, HostTimes,
-    Init, Inputs, KernelChoice, LaunchTime, Layer, MAX_RANK, Memory, Module, ModuleExt, Outputs, Param, PipelineCache,
-    Precision, Profile, Profiling, Ranges, Result, Seed, Shape, Stats, Tape, Tensor, TensorType, Tensors, Var, init,
-    loss, module, world,
+    AxisRange, Buffer, Compiled, DType, Device, Error, ErrorKind, Grads, HostSpan, HostTimes, Inputs, KernelChoice,
+    LaunchTime, MAX_RANK, Memory, Outputs, Param, PipelineCache, Precision, Profile, Profiling, Ranges, Result, Seed,
+    Shape, Stats, Tape, Tensor, TensorType, Tensors, Var, init, loss, module, world,
 };
 pub use meganeura_derive::Module;
+#[doc(no_inline)]
+pub use module::{FromConfig, FromSeed, Init, Layer, Module, ModuleExt};
 
 // Modules of the engine that users do not see.
 use meganeura_core::{dtype, error, file, grad, graph, host, param, seed, tape, wait};
@@ -144,13 +145,17 @@ use meganeura_core::{dtype, error, file, grad, graph, host, param, seed, tape, w
 /// The names that almost every program needs.
 pub mod prelude {
     pub use crate::data::Dataset;
+    #[doc(no_inline)]
     pub use crate::init::Initializer;
     pub use crate::io::Checkpoint;
     pub use crate::lora::{Adapters, Lora};
+    #[doc(no_inline)]
     pub use crate::module::{FromConfig, FromSeed, Init, Layer, Module, ModuleExt, Seed};
     pub use crate::nn::*;
     pub use crate::optim::{Adagrad, Adam, AdamW, Lion, Muon, NAdam, Optimizer, RAdam, RmsProp, Sgd};
+    #[doc(no_inline)]
     pub use crate::world::World;
+    #[doc(no_inline)]
     pub use crate::{Buffer, Compiled, Device, Grads, Param, Precision, Shape, Tape, Tensor, TensorType, Var};
     pub use meganeura_derive::Module;
 }

@@ -110,6 +110,7 @@ pub use transformer::{
 };
 pub use upsample::Upsample;
 
+#[doc(no_inline)]
 pub use crate::ops::{Conv1dOptions, Conv3dOptions, ConvTranspose1dOptions, ConvTranspose3dOptions};
 
 #[cfg(test)]
