@@ -190,6 +190,7 @@ impl std::error::Error for Error {
 ///
 /// Every public function that returns a `Result` is `#[track_caller]` and does this; `tests/suite/lines/` checks.
 #[track_caller]
+#[doc(hidden)]
 pub fn here<T>(body: impl FnOnce() -> Result<T>) -> Result<T> {
     let location = Location::caller();
     body().map_err(|error| error.at(location))
@@ -197,6 +198,7 @@ pub fn here<T>(body: impl FnOnce() -> Result<T>) -> Result<T> {
 
 /// Async form of [`here`]. The line is that of the call, not of the `await`.
 #[track_caller]
+#[doc(hidden)]
 pub fn here_async<T>(body: impl Future<Output = Result<T>>) -> impl Future<Output = Result<T>> {
     let location = Location::caller();
     async move { body.await.map_err(|error| error.at(location)) }

@@ -37,6 +37,7 @@ impl HostWord {
 ///
 /// [`OutOfMemory`](crate::ErrorKind::OutOfMemory), on Linux also if the system would grant the memory and later end the
 /// process.
+#[doc(hidden)]
 pub fn reserve<T>(data: &mut Vec<T>, more: usize) -> Result<()> {
     #[cfg(feature = "testing")]
     let is_short = shortage::strikes();
@@ -64,6 +65,7 @@ pub(crate) fn return_free_pages() {
 }
 
 /// Collects the elements of an iterator into memory of its exact length. Fails like [`reserve`].
+#[doc(hidden)]
 pub fn try_collect<T>(elements: impl ExactSizeIterator<Item = T>) -> Result<Vec<T>> {
     let mut data = Vec::new();
     reserve(&mut data, elements.len())?;
@@ -72,6 +74,7 @@ pub fn try_collect<T>(elements: impl ExactSizeIterator<Item = T>) -> Result<Vec<
 }
 
 /// A vector of `len` copies of a value. Fails like [`reserve`].
+#[doc(hidden)]
 pub fn try_filled<T: Clone>(len: usize, value: T) -> Result<Vec<T>> {
     let mut data = Vec::new();
     reserve(&mut data, len)?;
@@ -114,6 +117,7 @@ pub enum HostBuffer {
 
 impl HostBuffer {
     /// Zeros. Fails if there is no room.
+    #[doc(hidden)]
     pub fn try_zeros(dtype: DType, len: usize) -> Result<Self> {
         Self::try_full(dtype, len, 0.0)
     }
@@ -156,6 +160,7 @@ impl HostBuffer {
 
     /// Converts floats to another float type; other elements stay. Fails if there is no room.
     #[expect(clippy::cast_possible_truncation, reason = "rounding to the asked precision")]
+    #[doc(hidden)]
     pub fn try_cast(self, dtype: DType) -> Result<Self> {
         Ok(match (self, dtype) {
             (Self::F64(data), DType::F32) => Self::F32(try_collect(data.into_iter().map(|x| x as f32))?),

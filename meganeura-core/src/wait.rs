@@ -45,6 +45,7 @@ mod native {
 /// Runs the body of a function that may wait but mostly does not. This is [`block_on`]; in a browser, it is an error
 /// unless the result is ready. `instead` is the advice in the message, or the reason why there is none.
 #[cfg_attr(not(target_family = "wasm"), expect(unused_variables, reason = "natively it waits"))]
+#[doc(hidden)]
 pub fn block_or_refuse<T>(body: impl Future<Output = crate::Result<T>>, instead: &str) -> crate::Result<T> {
     #[cfg(not(target_family = "wasm"))]
     {

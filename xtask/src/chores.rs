@@ -8,7 +8,7 @@ pub const LINTS: [fn() -> Done; 8] =
     [fmt, tidy::run, clippy, doc, surface::check, msrv::run, publish::check, deny::run];
 
 /// Features of the framework that are checked separately; the tests enable `testing` and `gpu`.
-const ALONE: [&str; 4] = ["", "gzip", "images", "onnx"];
+const ALONE: [&str; 5] = ["", "gzip", "images", "onnx", "testing"];
 
 /// Runs all chores even after a failure, so that one round shows everything. Returns all failures.
 pub fn run(chores: &[fn() -> Done]) -> Done {

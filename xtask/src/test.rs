@@ -36,7 +36,7 @@ fn quick(filter: &str) -> Done {
         let mut cargo = command(&["--test".to_owned(), target.to_owned()]);
         process::run(cargo.arg("--").args((!filter.is_empty()).then_some(filter)))
     };
-    let units = run("meganeura", filter);
+    let units = run("core", filter).and(run("meganeura", filter));
     let native = if filter.is_empty() { "::native::" } else { filter };
     run("suite", native).and(units)
 }

@@ -434,7 +434,12 @@ impl Device {
         let checked = std::env::var_os("MEGANEURA_UNCHECKED").is_none_or(|value| value != "1");
         let mut made = Self::make(engine, self.0.precision, self.0.reason.clone());
         let inner = Arc::get_mut(&mut made.0).expect("nobody else has seen the device");
-        inner.testing = Testing { checked, poison: true, ..Testing::default() };
+        inner.testing = Testing {
+            checked,
+            poison: true,
+            #[cfg(feature = "gpu")]
+            absent: None,
+        };
         inner.preferences = Mutex::new(preferences);
         made
     }

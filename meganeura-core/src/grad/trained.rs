@@ -18,6 +18,7 @@ pub struct Trained {
 }
 
 /// The trained parameters, each with its gradient, without those that [may lack one](Grads::allow_unused).
+#[doc(hidden)]
 pub fn expect_gradients(leaves: &[Leaf<'_>], grads: &Grads) -> Result<Vec<Trained>> {
     let (trained, missing) = trained(leaves, grads);
     let refused: Vec<_> = missing.iter().copied().filter(|leaf| !grads.may_lack(leaf)).collect();
@@ -46,6 +47,7 @@ pub fn expect_gradients(leaves: &[Leaf<'_>], grads: &Grads) -> Result<Vec<Traine
 
 /// The parameters that are not frozen and have gradients. There is at least one, unless all
 /// [may lack one](Grads::allow_unused): gradients of another model would have no effect.
+#[doc(hidden)]
 pub fn expect_some(module: &dyn Module, grads: &Grads) -> Result<Vec<Trained>> {
     let leaves = module.leaves();
     let (trained, missing) = trained(&leaves, grads);

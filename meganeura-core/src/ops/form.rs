@@ -87,6 +87,9 @@ pub const fn element(dtype: DType) -> i64 {
 /// The number of ONNX's boolean type.
 const BOOL: i64 = 9;
 
+/// The number of ONNX's integers of 8 bits without a sign.
+const UINT8: i64 = 2;
+
 impl Form {
     /// A new value.
     #[doc(hidden)]
@@ -157,17 +160,29 @@ impl Form {
         self.node("Cast", &[x], vec![("to", Attribute::Int(element(dtype)))])
     }
 
+    /// A condition as bytes, 0 or 1, which ONNX's reductions accept.
+    pub(crate) fn marks(&mut self, condition: Value) -> Value {
+        self.node("Cast", &[condition], vec![("to", Attribute::Int(UINT8))])
+    }
+
     /// A condition that is true where a number is not 0.
     pub(crate) fn condition(&mut self, x: Value) -> Value {
         // A number that was converted from a condition yields that condition.
-        let made = self.nodes.iter().rev().take(64).find(|node| node.outputs == [x]);
-        if let Some(Node { op: "Cast", inputs, .. }) = made
-            && let &[Some(condition)] = &inputs[..]
-            && self.is_condition(condition)
-        {
-            return condition;
+        self.converted(x).unwrap_or_else(|| self.node("Cast", &[x], vec![("to", Attribute::Int(BOOL))]))
+    }
+
+    /// `true` for numbers that were converted from a condition: 0 or 1.
+    pub(crate) fn is_truth(&self, x: Value) -> bool {
+        self.converted(x).is_some()
+    }
+
+    /// The condition that a number was converted from.
+    fn converted(&self, x: Value) -> Option<Value> {
+        let made = self.nodes.iter().rev().take(64).find(|node| node.outputs == [x])?;
+        match made.inputs[..] {
+            [Some(condition)] if made.op == "Cast" && self.is_condition(condition) => Some(condition),
+            _ => None,
         }
-        self.node("Cast", &[x], vec![("to", Attribute::Int(BOOL))])
     }
 
     /// The number that fills a value, if it is a constant of one element.

@@ -92,8 +92,9 @@ impl Primitive for Reduce {
         Ok(vec![x.with_shape(shape)])
     }
 
+    /// ONNX leaves NaN open for extrema, and readers pass over it. So NaN is marked, and a mark wins.
     #[cfg(feature = "onnx")]
-    fn onnx(&self, x: &[form::Operand], _: &[TensorType], to: &mut Form) -> Option<form::Results> {
+    fn onnx(&self, x: &[form::Operand], y: &[TensorType], to: &mut Form) -> Option<form::Results> {
         let op = match self.fold {
             _ if self.axes.is_empty() => return form::only(x[0].value),
             Fold::Sum => "ReduceSum",
@@ -101,7 +102,16 @@ impl Primitive for Reduce {
             Fold::Min => "ReduceMin",
         };
         let axes = to.ints(form::ints(&self.axes));
-        form::only(to.node(op, &[x[0].value, axes], vec![("keepdims", form::Attribute::Int(1))]))
+        let fold = |to: &mut Form, op, x| to.node(op, &[x, axes], vec![("keepdims", form::Attribute::Int(1))]);
+        let folded = fold(to, op, x[0].value);
+        if self.fold == Fold::Sum || to.is_truth(x[0].value) {
+            return form::only(folded);
+        }
+        let is_nan = to.node("IsNaN", &[x[0].value], Vec::new());
+        let marks = to.marks(is_nan);
+        let marked = fold(to, "ReduceMax", marks);
+        let (has_nan, nan) = (to.condition(marked), to.float(y[0].dtype, f64::NAN));
+        form::only(to.node("Where", &[has_nan, nan, folded], Vec::new()))
     }
 }
 

@@ -132,9 +132,13 @@ pub(super) fn weights(scores: form::Value, ty: TensorType, to: &mut Form) -> for
     let last = form::Attribute::Int(-1);
     let weights = to.node("Softmax", &[scores], vec![("axis", last)]);
     let axis = to.ints(vec![-1]);
-    let peak = to.node("ReduceMax", &[scores, axis], vec![("keepdims", form::Attribute::Int(1))]);
     let [none, zero] = [f64::NEG_INFINITY, 0.0].map(|number| to.float(ty.dtype, number));
-    let sees_none = to.node("Equal", &[peak, none], Vec::new());
+    // Readers pass over NaN in `ReduceMax`. A row without any number above −∞ adds up to −∞, or to NaN if it has one.
+    let [is_low, adds_up] = ["ReduceMax", "ReduceSum"].map(|op| {
+        let of_row = to.node(op, &[scores, axis], vec![("keepdims", form::Attribute::Int(1))]);
+        to.node("Equal", &[of_row, none], Vec::new())
+    });
+    let sees_none = to.node("And", &[is_low, adds_up], Vec::new());
     to.node("Where", &[sees_none, zero, weights], Vec::new())
 }
 

@@ -79,6 +79,7 @@ impl CompiledStep {
     }
 
     /// Takes a step with these inputs and numbers, and the device's next random seed. Returns the wanted values.
+    #[doc(hidden)]
     pub fn call(&mut self, inputs: &[&Tensor], numbers: impl IntoIterator<Item = f64>) -> Result<Vec<Tensor>> {
         for (word, number) in self.numbers.iter().zip(numbers) {
             if let Some(at) = *word {

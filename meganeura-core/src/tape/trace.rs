@@ -39,6 +39,7 @@ pub enum TraceLeaf {
 impl Trace {
     /// Records a function of inputs with these types, which may differ from those declared in `inputs`.
     #[track_caller]
+    #[doc(hidden)]
     pub fn record<I: Inputs, O: Outputs>(
         device: &Device,
         inputs: &I,

@@ -56,7 +56,7 @@ cases! {
     "tensor/mod.rs::full" |w| Tensor::full(&w.device, [0], 1.0);
     "tensor/mod.rs::zeros" |w| Tensor::zeros(&w.device, [0]);
     "tensor/mod.rs::reshape" |w| w.tensor.reshape([3]);
-    "tensor/mod.rs::map" |w| w.tensor.map(|x| x.reshape([3]));
+    "functions/map.rs::map" |w| w.tensor.map(|x| x.reshape([3]));
     "tensor/make.rs::ones" |w| Tensor::ones(&w.device, [0]);
     "tensor/make.rs::arange" |w| Tensor::arange(&w.device, 0.0, 1.0, -1.0);
     "tensor/make.rs::linspace" |w| Tensor::linspace(&w.device, 0.0, 1.0, 0);
@@ -118,11 +118,11 @@ cases! {
     "module/ext.rs::copy_from" |mut w| w.net.copy_from(&w.other);
     "module/ext.rs::tie_like" |mut w| { let same = w.other.0.tied(); w.net.tie_like(&(w.other.0, same)) };
     "module/slot.rs::set" |mut w| set_slot(&mut w.net, |slot, value| slot.set(value.clone()), &w.labels);
-    "optim/average.rs::average_to_owners" |w| w.grads().average_to_owners(&w.other, &World::alone());
-    "optim/average.rs::average_bf16" |w| w.grads().average_bf16(&w.other, &World::alone());
-    "optim/average.rs::average" |w| w.grads().average(&w.other, &World::alone());
-    "optim/clip.rs::clip_norm" |w| w.grads().clip_norm(&w.net, 0.0);
-    "optim/clip.rs::clip_value" |w| w.grads().clip_value(&w.net, f64::NAN);
+    "grad/average.rs::average_to_owners" |w| w.grads().average_to_owners(&w.other, &World::alone());
+    "grad/average.rs::average_bf16" |w| w.grads().average_bf16(&w.other, &World::alone());
+    "grad/average.rs::average" |w| w.grads().average(&w.other, &World::alone());
+    "grad/clip.rs::clip_norm" |w| w.grads().clip_norm(&w.net, 0.0);
+    "grad/clip.rs::clip_value" |w| w.grads().clip_value(&w.net, f64::NAN);
     "optim/ema.rs::new" |w| Ema::new(&w.net, 2.0);
     "optim/ema.rs::resume" |w| Ema::resume(w.net, 2.0, 0);
     "optim/ema.rs::update" |w| Ema::new(&w.net, 0.5).expect("fits").update(&w.other);
@@ -249,7 +249,7 @@ const WITHOUT_A_CASE: &[(&str, &str)] = &[
     ("module/init.rs::init_field", "a part of the derived `init`"),
     ("module/slot.rs::to_device", "fails where a device does"),
     ("onnx/file.rs::to_bytes", "fails for models of more than 2 GiB"),
-    ("optim/average.rs::share", "fails in a world of several ranks"),
+    ("grad/average.rs::share", "fails in a world of several ranks"),
     ("optim/mod.rs::whole_state_of", "fails in a world of several ranks"),
     ("param.rs::to_device", "fails where a device does"),
     ("run/interrupt.rs::on_ctrl_c", "would catch the Ctrl-C of the test runner"),

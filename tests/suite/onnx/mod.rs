@@ -6,6 +6,7 @@
 
 mod files;
 mod models;
+mod nan;
 mod operations;
 mod torch;
 
@@ -60,6 +61,7 @@ pub(crate) fn collect(trials: &mut Vec<Trial>) {
     operations::collect(trials);
     models::collect(trials);
     files::collect(trials);
+    nan::collect(trials);
     torch::collect(trials);
 }
 

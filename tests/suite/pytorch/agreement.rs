@@ -27,18 +27,18 @@ struct Row {
     errors: BTreeMap<Executor, f64>,
 }
 
-/// The parts of the table, by the cases' file.
-const PARTS: [&str; 10] = [
-    "models",
-    "layers",
-    "sequences",
-    "windows",
-    "losses",
-    "functions",
-    "attention",
-    "penalties",
-    "optimizers",
-    "schedules",
+/// The parts of the table, by the cases' file, and what the rows of a part have in common beyond their names.
+const PARTS: [(&str, &str); 10] = [
+    ("models", ""),
+    ("layers", ""),
+    ("sequences", ""),
+    ("windows", ", further options"),
+    ("losses", ""),
+    ("functions", ""),
+    ("attention", ", some queries see no key"),
+    ("penalties", ", differentiated again"),
+    ("optimizers", ""),
+    ("schedules", ""),
 ];
 
 /// Rows by part and by PyTorch's name.
@@ -61,8 +61,8 @@ pub(super) fn note_schedule(case: &str, error: f64) {
 }
 
 fn add(file: &str, case: &str, executor: Executor, error: f64) {
+    let part = PARTS.iter().position(|(part, _)| *part == file).expect("every file is a part");
     let mut rows = ROWS.lock().expect("notes do not panic");
-    let part = PARTS.iter().position(|part| *part == file).unwrap_or(PARTS.len());
     let row = rows.entry((part, subject(case))).or_default();
     row.cases.insert(case.to_owned());
     let largest = row.errors.entry(executor).or_insert(0.0);
@@ -88,14 +88,15 @@ pub(crate) fn print(conclusion: &Conclusion) {
         Err(why) => println!("GPU: not here, {why}\n"),
     }
     println!("| PyTorch | cases | f64 | f32, native | f32, GPU | fast, GPU |\n|---|---|---|---|---|---|");
-    for ((_, name), Row { cases, errors }) in &*ROWS.lock().expect("notes do not panic") {
+    for ((part, name), Row { cases, errors }) in &*ROWS.lock().expect("notes do not panic") {
         let cell = |executor| match errors.get(&executor) {
             Some(0.0) => "0".to_owned(),
             Some(error) => format!("{error:.0e}"),
             None => "-".to_owned(),
         };
         let [double, native, gpu, fast] = [Executor::Double, Executor::Native, Executor::Gpu, Executor::Fast].map(cell);
-        println!("| `{name}` | {} | {double} | {native} | {gpu} | {fast} |", cases.len());
+        let (_, more) = PARTS[*part];
+        println!("| `{name}`{more} | {} | {double} | {native} | {gpu} | {fast} |", cases.len());
     }
     if conclusion.num_failed > 0 {
         println!("\n{} tests failed", conclusion.num_failed);

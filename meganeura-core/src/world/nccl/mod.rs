@@ -263,7 +263,7 @@ impl Nccl {
     /// Enqueues an exchange of a range, which waits until `semaphore` reaches `ready`, and then sets it to `done`.
     /// Returns events around the exchange if `is_timed`.
     #[doc(hidden)]
-    pub fn exchange(
+    pub(crate) fn exchange(
         self: &Arc<Self>,
         collective: &Collective,
         (memory, range): (&Memory, &Range),
