@@ -117,7 +117,13 @@ impl Link {
     }
 
     /// Exchanges a range between the commands submitted before and after.
-    pub(crate) fn exchange(&self, gpu: &Inner, meeting: &Meeting, memory: &Memory, is_timed: bool) -> Result<Option<Took>> {
+    pub(crate) fn exchange(
+        &self,
+        gpu: &Inner,
+        meeting: &Meeting,
+        memory: &Memory,
+        is_timed: bool,
+    ) -> Result<Option<Took>> {
         gpu.expect_linked()?;
         let (collective, range) = (&meeting.exchange.collective, &meeting.range);
         self.world.announce(collective, range)?;
