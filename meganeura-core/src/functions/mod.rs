@@ -1,14 +1,16 @@
-//! Functions known from NumPy and PyTorch, as methods of [`Var`] written on the operations of [`ops`](crate::ops).
+//! What callers see of operations: the methods of [`Var`], the gradient rules, and the cases of the tests.
 //!
+//! A file has the name of the file in [`ops`](crate::ops) that holds the operation's types and kernels. The other files
+//! hold functions known from NumPy and PyTorch, which are written with these methods and get their gradients from them.
 //! Axes are counted from the first and must exist: an axis out of range is an error that names it and the shape.
-//! Gradients come from the operations below.
 //!
-//! | file | functions |
+//! | file | functions that are written with others |
 //! |---|---|
 //! | `arrange.rs` | `stack`, `split`, `chunk`, `squeeze`, `unsqueeze`, `transpose`, `at`, `roll`, `tile`, `repeat_interleave`, `diagonal` |
-//! | `convolve.rs` | `conv1d`, `conv3d`, `conv_transpose1d`, `conv_transpose3d` |
+//! | `convolve.rs`, `conv_transpose2d.rs` | `conv1d`, `conv3d`, `conv_transpose1d`, `conv_transpose2d`, `conv_transpose3d` |
+//! | `grid_sample.rs`, `padding.rs` | `grid_sample`; `pad_with` |
 //! | `pick.rs` | `index_select`, `one_hot`, `masked_fill`, `tril`, `triu` |
-//! | `pool.rs` | pooling over one, two or three axes, for layers |
+//! | `pool/mod.rs` | pooling over one, two or three axes, for layers |
 //! | `norm.rs` | `norm`, `norm_over`, `variance`, `std` |
 //! | `numeric.rs` | `logsumexp`, `cumprod`, `all`, `any`, `random_normal` |
 //! | `einsum.rs` | `einsum` |

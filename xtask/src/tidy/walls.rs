@@ -50,14 +50,17 @@ const BELOW: [(&str, &[&str]); 22] = [
     ("plan", &["tape", "grad", "executor", "cpu", "gpu", "device", "tensor", "param", "module"]),
     (
         "executor",
-        &["kernel", "graph", "ops", "tape", "grad", "plan", "cpu", "gpu", "device", "param", "module", "world"],
+        &[
+            "kernel", "graph", "ops", "tape", "grad", "plan", "cpu", "gpu", "device", "tensor", "param", "module",
+            "world",
+        ],
     ),
-    ("cpu", &["graph", "ops", "tape", "grad", "gpu", "device", "param", "module", "world"]),
-    ("gpu", &["graph", "tape", "grad", "cpu", "device", "param", "module"]),
-    ("device", &["kernel", "graph", "ops", "tape", "grad", "param", "module"]),
+    ("cpu", &["graph", "ops", "tape", "grad", "gpu", "device", "tensor", "param", "module", "world"]),
+    ("gpu", &["graph", "tape", "grad", "cpu", "device", "tensor", "param", "module"]),
+    ("device", &["kernel", "graph", "ops", "tape", "grad", "tensor", "param", "module"]),
     ("tape", &["kernel", "grad", "cpu", "gpu", "module", "world"]),
-    ("tensor", &["kernel", "graph", "ops", "grad", "plan", "executor", "cpu", "param", "module", "world"]),
-    ("param", &["kernel", "graph", "ops", "grad", "plan", "executor", "cpu", "gpu", "module", "world"]),
+    ("tensor", &["kernel", "graph", "ops", "tape", "grad", "plan", "executor", "cpu", "param", "module", "world"]),
+    ("param", &["kernel", "graph", "ops", "tape", "grad", "plan", "executor", "cpu", "gpu", "module", "world"]),
 ];
 
 /// Modules of the core between the two, modules of [`ABOVE`] with further restrictions, and the modules of the crate
