@@ -5,7 +5,6 @@ mod bf16;
 mod tilings;
 
 pub use bf16::{Lines, multiplies_bf16};
-pub use tilings::busy;
 
 use super::launch::{Access, Binding, Caps, Kind, LINE, Launch, Variant, define};
 use super::offset::offset;

@@ -1,6 +1,7 @@
 //! Launches of kernels on a GPU as data, what they depend on, and WGSL literals.
 
 pub use super::format::{Channels, Format, LINE};
+pub use super::multiprocessors::Multiprocessors;
 use crate::{Layout, TensorType};
 
 /// An operand's type, layout and format, on which the choice of launches depends.
@@ -52,6 +53,8 @@ pub struct Caps {
     pub buffer: usize,
     /// The fewest and the most invocations of a subgroup.
     pub subgroup: (usize, usize),
+    /// The multiprocessors, on whose number it depends which kernels keep the device busy.
+    pub multiprocessors: Multiprocessors,
     /// The most iterations of an invocation, as [`Launch::loops`] counts them; `usize::MAX` where nothing bounds them.
     pub loops: usize,
     /// `true` if kernels may keep tiles of products in registers. SwiftShader's compiler takes minutes and gigabytes
@@ -88,6 +91,7 @@ impl Caps {
         alignment: 32,
         buffer: 1 << 30,
         subgroup: (32, 32),
+        multiprocessors: Multiprocessors::LARGE,
         loops: usize::MAX,
         tiles: true,
         matrix: false,
@@ -120,6 +124,7 @@ impl Caps {
         workgroup_memory: 32_768,
         buffer: 1 << 27,
         subgroup: (8, 8),
+        multiprocessors: Multiprocessors::SOFTWARE,
         loops: Self::LOOPS_IN_SOFTWARE,
         ..Self::DISCRETE
     };

@@ -5,5 +5,6 @@
 pub mod format;
 pub mod gemm;
 pub mod launch;
+mod multiprocessors;
 pub mod native;
 pub mod offset;

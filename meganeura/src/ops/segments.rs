@@ -7,13 +7,13 @@
 //! on whether the device has workgroups of 512. So the same step gives the same bits on every device that computes the
 //! same way.
 
-use crate::kernel::launch::{Caps, define, tree};
+use crate::kernel::launch::{Caps, Multiprocessors, define, tree};
 
 /// The invocations of a workgroup, except for the serial and the tall form.
 const GROUP: usize = 256;
 
-/// The number of workgroups that keeps a large GPU busy.
-const ENOUGH: usize = 1024;
+/// The number of workgroups that keeps a large GPU busy, whatever the device.
+const ENOUGH: usize = Multiprocessors::LARGE.enough(8);
 
 /// The fewest elements of a split row for each invocation; a quarter of what makes a split worth its second launch.
 const EACH: usize = 16;

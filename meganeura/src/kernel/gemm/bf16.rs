@@ -1,16 +1,11 @@
 //! Variants of `matmul_bf16`: products on matrix units of operands in lines of bf16, into lines; see
 //! `shaders/wgsl/matmul_bf16.wgsl`.
 
-use super::tilings::busy;
 use super::{Product, strides, sum_parts_by_lines};
 use crate::Layout;
 use crate::kernel::format::lies_in_lines;
 use crate::kernel::launch::{Argument, Binding, Caps, Format, LINE, Launch, Variant, define, tree};
 use crate::kernel::offset::offset;
-
-/// Bytes of workgroup memory with which a multiprocessor of NVIDIA's runs two workgroups: one loads while the other
-/// multiplies.
-const MEMORY: usize = 24 << 10;
 
 /// The most turns that subgroups take to store their sums; workgroup memory holds the sums of one turn.
 const MOST_TURNS: usize = 4;
@@ -103,14 +98,14 @@ impl Tiling {
     /// The most parts that the reduction may be cut into: each has at least 512 terms, and there are at most four
     /// workgroups for each multiprocessor.
     fn most_parts(&self, product: &Product, caps: &Caps) -> usize {
-        (4 * busy(caps) / self.tiles(product)).clamp(1, (product.k / 512).clamp(1, 64))
+        (caps.multiprocessors.enough(4) / self.tiles(product)).clamp(1, (product.k / 512).clamp(1, 64))
     }
 
     /// An estimate of the time in microseconds on an H200. The figures are fitted to products of 256³ to 4096³
     /// (2026-11-24). Devices of other kinds are modelled as having fewer multiprocessors of the same kind.
     #[expect(clippy::cast_precision_loss, reason = "an estimate")]
     fn estimate(&self, product: &Product, parts: usize, caps: &Caps) -> f64 {
-        let each = (parts * self.tiles(product)).div_ceil(busy(caps));
+        let each = (parts * self.tiles(product)).div_ceil(caps.multiprocessors.enough(1));
         let [alone, beside] = self.step;
         let step = if each == 1 { alone } else { beside * each as f64 };
         let [rows, columns] = self.extent();
@@ -149,7 +144,8 @@ impl Tiling {
         let across = operands.map(|lines| lines.across);
         let memory = |turns| self.memory(across, turns);
         // Turns take time, but a second workgroup saves more.
-        let room = if memory(MOST_TURNS) <= MEMORY { MEMORY } else { caps.workgroup_memory };
+        let of_two = caps.multiprocessors.memory_of(2);
+        let room = if memory(MOST_TURNS) <= of_two { of_two } else { caps.workgroup_memory };
         let turns = [1, 2].into_iter().find(|&turns| memory(turns) <= room).unwrap_or(MOST_TURNS);
         let loads = self.extent().map(|side| side * self.depth / (LINE * invocations));
         let [a, b] = operands;

@@ -1,7 +1,7 @@
 //! The launches of attention on a GPU.
 
 use super::{Attention, FEW, Geometry};
-use crate::kernel::gemm::{self, element, reads_fours, strides};
+use crate::kernel::gemm::{element, reads_fours, strides};
 use crate::kernel::launch::{Argument, Binding, Caps, Kind, Launch, Variant, define, literal};
 use crate::kernel::offset::offset;
 
@@ -147,7 +147,7 @@ impl Tiling {
     /// columns. The figures are fitted to attentions of 64 to 4096 queries on an H200 (2026-11-26).
     #[expect(clippy::cast_precision_loss, reason = "an estimate")]
     fn time(self, workgroups: usize, columns: usize, features: usize, causal: bool, caps: &Caps) -> f64 {
-        let rounds = workgroups.div_ceil(gemm::busy(caps)) as f64;
+        let rounds = workgroups.div_ceil(caps.multiprocessors.enough(1)) as f64;
         // Half of the tiles of a causal attention are hidden.
         let visible = columns.next_multiple_of(self.columns) / if causal { 2 } else { 1 };
         // Loading the instructions of unrolled loops takes as long as some columns do.
@@ -181,7 +181,7 @@ fn sorted(tilings: &[Tiling], g: Geometry, caps: &Caps, time: impl Fn(Tiling) ->
 
 /// 1 if each multiprocessor gets at most two workgroups, which it runs at once; else 0.
 fn paired(workgroups: usize, caps: &Caps) -> u32 {
-    u32::from(workgroups <= 2 * gemm::busy(caps))
+    u32::from(workgroups <= caps.multiprocessors.enough(2))
 }
 
 impl Attention {

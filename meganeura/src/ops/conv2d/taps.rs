@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 
 use super::Geometry;
 use super::convolution::Convolution;
-use super::tile::{MEMORY, Tile, WORKGROUPS, invocations, memory_of_sums};
+use super::tile::{Tile, invocations, memory_of_sums};
 use crate::kernel::launch::{Binding, Caps, LINE, Launch, Variant, define, tree};
 
 /// The outputs that a workgroup computes: pixels by channels, in fragments of 16×16.
@@ -75,10 +75,11 @@ impl Tiling {
         c.groups * (c.o / c.groups).div_ceil(self.channels()) * Tile::new(c, self.pixels(), 1).count(c)
     }
 
-    /// Workgroups that a large GPU runs at once: two on each multiprocessor if there is room, else one.
-    fn slots(&self, c: &Geometry) -> usize {
+    /// Workgroups that the device runs at once.
+    fn slots(&self, c: &Geometry, caps: &Caps) -> usize {
         let tile = Tile::new(c, self.pixels(), 1);
-        if self.memory(c, &tile, TURNS[2]) <= MEMORY { WORKGROUPS } else { WORKGROUPS / 2 }
+        let invocations = self.subgroups[0] * self.subgroups[1] * caps.subgroup.1;
+        caps.multiprocessors.at_once(invocations, self.memory(c, &tile, TURNS[2]))
     }
 
     fn variant(&self, convolution: &Convolution<'_>, caps: &Caps) -> Option<Variant> {
@@ -86,7 +87,7 @@ impl Tiling {
         let tile = Tile::new(c, self.pixels(), 1);
         let invocations = invocations(self.subgroups, caps)?;
         let memory = |turns| self.memory(c, &tile, turns);
-        let turns = TURNS.into_iter().find(|&turns| memory(turns) <= MEMORY).unwrap_or(TURNS[2]);
+        let turns = TURNS.into_iter().find(|&turns| memory(turns) <= caps.multiprocessors.memory_of(2)).unwrap_or(TURNS[2]);
         let [rows, columns] = self.fragments;
         let fits = c.kernel[0] * columns <= FRAGMENTS && tile.rows.is_multiple_of(rows);
         if !fits
@@ -100,7 +101,7 @@ impl Tiling {
         let workgroups = self.workgroups(c);
         // A part has enough terms to be worth the sum of parts.
         let least = 256usize.div_ceil(self.depth * c.kernel[0] * c.kernel[1]);
-        let parts = (self.slots(c) / workgroups).clamp(1, (blocks / least).max(1));
+        let parts = (self.slots(c, caps) / workgroups).clamp(1, (blocks / least).max(1));
         let of_step = c.kernel[0] * self.depth * self.channels() / LINE;
         let mut defines = c.defines();
         defines.extend(tile.defines(c));
@@ -150,16 +151,16 @@ pub(super) fn variants(convolution: &Convolution<'_>, caps: &Caps) -> Vec<Varian
     };
     let offered = |tiling: &Tiling| {
         let variant = tiling.variant(convolution, caps)?.bounded()?;
-        Some((tiling.workgroups(c), tiling.slots(c), variant))
+        Some((tiling.workgroups(c), tiling.slots(c, caps), variant))
     };
     let mut offered: Vec<_> = tilings.iter().filter_map(offered).collect();
     // The first tiling whose workgroups fill a device, but do not exceed it where a multiprocessor runs one at a time;
     // else the first that keeps half of the device busy; else the one with the most workgroups, whose reduction is cut.
     let fills = |&(workgroups, slots, _): &(usize, usize, Variant)| {
-        10 * workgroups >= 9 * slots && (slots == WORKGROUPS || workgroups <= slots)
+        10 * workgroups >= 9 * slots && (slots > caps.multiprocessors.count || workgroups <= slots)
     };
     let filled = offered.iter().position(fills);
-    let busy = || offered.iter().position(|&(workgroups, _, _)| workgroups >= WORKGROUPS / 2);
+    let busy = || offered.iter().position(|&(workgroups, _, _)| workgroups >= caps.multiprocessors.count);
     let most = || (0..offered.len()).min_by_key(|&at| Reverse(offered[at].0));
     if let Some(best) = filled.or_else(busy).or_else(most) {
         offered[..=best].rotate_right(1);

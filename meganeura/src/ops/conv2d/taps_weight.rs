@@ -2,7 +2,7 @@
 //! pixels are computed for many taps at once; see `shaders/wgsl/conv2d_grad_weight_taps.wgsl`.
 
 use super::Geometry;
-use super::tile::{MEMORY, Tile, WORKGROUPS, invocations, memory_of_sums};
+use super::tile::{Tile, invocations, memory_of_sums};
 use crate::kernel::gemm::{Parts, sum_parts_at};
 use crate::kernel::launch::{Binding, Caps, Launch, Variant, define};
 
@@ -39,10 +39,10 @@ impl Tiling {
     }
 
     /// The largest tile of pixels that leaves room for a second workgroup, or else the smallest.
-    fn tile(&self, g: &Geometry) -> Tile {
+    fn tile(&self, g: &Geometry, caps: &Caps) -> Tile {
         let tiles = [(64, 2), (64, 1), (32, 1), (16, 1)].map(|(pixels, across)| Tile::new(g, pixels, across));
         let smallest = tiles[3];
-        tiles.into_iter().find(|tile| self.memory(g, tile) <= MEMORY).unwrap_or(smallest)
+        tiles.into_iter().find(|tile| self.memory(g, tile) <= caps.multiprocessors.memory_of(2)).unwrap_or(smallest)
     }
 
     /// Bytes of workgroup memory: the inputs and cotangents of a tile, and the sums that are checked.
@@ -58,7 +58,7 @@ impl Tiling {
         let invocations = invocations(self.subgroups, caps)?;
         let at_a_time = FRAGMENTS / (kw * self.fragments[0] * self.fragments[1]);
         let most = g.with_rows(kh.div_ceil(kh.div_ceil(at_a_time.max(1))));
-        let tile = self.tile(&most);
+        let tile = self.tile(&most, caps);
         if at_a_time == 0
             || kh * kw > MOST_TAPS
             || self.memory(&most, &tile) > caps.workgroup_memory
@@ -69,7 +69,7 @@ impl Tiling {
         let [rows, columns] = self.channels();
         let [padded_o, padded_c] = [o.next_multiple_of(rows), c.next_multiple_of(columns)];
         let (tiles, of_channels) = (tile.count(g), g.groups * (padded_o / rows) * (padded_c / columns));
-        let parts = (WORKGROUPS / of_channels).clamp(1, tiles);
+        let parts = (2 * caps.multiprocessors.count / of_channels).clamp(1, tiles);
         let product = |first: usize| {
             let some = g.with_rows(most.kernel[0].min(kh - first));
             let mut defines = some.defines_below(first * g.options().dilation[0]);

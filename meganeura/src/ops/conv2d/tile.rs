@@ -16,18 +16,11 @@ pub(super) struct Tile {
     columns: usize,
 }
 
-/// Bytes of workgroup memory with which a multiprocessor of NVIDIA's runs two workgroups: one loads while the other
-/// multiplies.
-pub(super) const MEMORY: usize = 24 << 10;
-
 /// Bytes of workgroup memory for the sums of so many subgroups, and for finding powers of two; see `shared/fit.wgsl`.
 pub(super) fn memory_of_sums(subgroups: [usize; 2], turns: usize) -> usize {
     let subgroups = subgroups[0] * subgroups[1];
     subgroups / turns * 16 * 20 * 4 + 8 * subgroups + 16
 }
-
-/// Workgroups that keep a large GPU busy, two for each multiprocessor.
-pub(super) const WORKGROUPS: usize = 264;
 
 impl Tile {
     /// A tile of so many pixels, at most so many fragments wide.

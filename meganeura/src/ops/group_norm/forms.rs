@@ -20,7 +20,7 @@
 
 use super::Geometry;
 use crate::graph::Exact;
-use crate::kernel::launch::{Binding, LINE, Launch, Variant, define, literal};
+use crate::kernel::launch::{Binding, LINE, Launch, Multiprocessors, Variant, define, literal};
 
 /// An upper bound on the iterations of `shared/totals`, and of the sum over a block's channels.
 const TOTAL: usize = 64;
@@ -41,7 +41,7 @@ const CHUNK: usize = 2048;
 const HELD: [usize; 3] = [64, 32, 16];
 
 /// The number of groups from which each gets one workgroup even if it is long.
-const MANY: usize = 128;
+const MANY: usize = Multiprocessors::LARGE.enough(1);
 
 /// The number of samples whose sums are kept separately, and the most samples that one workgroup adds.
 const APART: usize = 1024;

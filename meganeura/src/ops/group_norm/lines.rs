@@ -7,7 +7,7 @@
 use super::{Geometry, forms};
 use crate::TensorType;
 use crate::graph::Exact;
-use crate::kernel::launch::{Binding, Caps, Channels, LINE, Launch, Variant, define, literal};
+use crate::kernel::launch::{Binding, Caps, Channels, LINE, Launch, Multiprocessors, Variant, define, literal};
 use crate::ops::{Bf16, Innermost, Stores};
 
 /// The most invocations of a workgroup.
@@ -18,13 +18,13 @@ const HELD: usize = 16;
 const HELD_BACKWARD: usize = 8;
 
 /// Slabs are wide, up to WIDE channels, if that leaves MANY workgroups with few lines per invocation.
-const MANY: usize = 512;
+const MANY: usize = Multiprocessors::LARGE.enough(4);
 const FEW_LINES: usize = 4;
 const WIDE: usize = 128;
 
 /// Otherwise they are as wide as two memory sectors if that leaves ENOUGH workgroups: on an H200 this is an eighth
 /// faster than one sector. Slabs narrower than a sector would read data that their neighbours need.
-const ENOUGH: usize = 128;
+const ENOUGH: usize = Multiprocessors::LARGE.enough(1);
 const SECTOR: usize = 2 * LINE;
 
 /// The most channels of a slab: with more, a workgroup would have fewer than two pixels.

@@ -16,7 +16,7 @@
 
 use crate::Layout;
 use crate::kernel::gemm::sum_parts;
-use crate::kernel::launch::{Argument, Binding, Caps, Format, LINE, Launch, Variant, define, tree};
+use crate::kernel::launch::{Argument, Binding, Caps, Format, LINE, Launch, Multiprocessors, Variant, define, tree};
 use crate::kernel::offset::offset;
 use crate::ops::segments::Segments;
 
@@ -162,7 +162,7 @@ fn lines(op: &'static str, x: &Argument, extents: &Extents) -> Option<Variant> {
     /// The lines of a pixel that a workgroup sums: 64 adjacent bytes.
     const EIGHTS: usize = 4;
     /// The number of workgroups that keeps a large GPU busy, and of parts that are quickly added up.
-    const WORKGROUPS: usize = 256;
+    const WORKGROUPS: usize = Multiprocessors::LARGE.enough(2);
     const PARTS: usize = 64;
 
     let &Extents { kept, reduced, outs, len } = extents;
