@@ -3,6 +3,7 @@
 //! Operations stand on this, and executors run it; it knows neither.
 
 pub mod format;
+pub mod fragments;
 pub mod gemm;
 pub mod launch;
 mod multiprocessors;

@@ -6,7 +6,7 @@ pub(crate) use parts::{is_part, sum_of_parts};
 
 use super::{Kernel, Primitive};
 use crate::graph::Exact;
-use crate::kernel::launch::{Argument, Caps, Launch, Variant, define, literal};
+use crate::kernel::launch::{Argument, Caps, Launch, Variant, Workgroups, define, literal};
 use crate::kernel::native::{self, OutView, Real, Scratch, View};
 #[cfg(feature = "onnx")]
 use crate::ops::form::{self, Form};
@@ -114,11 +114,12 @@ impl Kernel for Pad {
             inside.push(format!("{index} < {}u", shape[axis]));
             at.push(format!("{index} * {}u", x[0].layout.strides()[axis]));
         }
-        let mut defines = define![WG: 64, N: out.elements(), INSIDE: inside.join(" && ")];
+        let mut defines = define![N: out.elements(), INSIDE: inside.join(" && ")];
         defines.extend([("IN_OFFSET", at.join(" + ")), ("VALUE", literal(self.value.0))]);
         vec![Variant::simple(
             "gather",
-            Launch::new(self.name(), defines, (1, 1), out.elements().div_ceil(64)).stores_through_epilogue(),
+            Launch::new(self.name(), defines, (1, 1), Workgroups::of_elements(out.elements()))
+                .stores_through_epilogue(),
         )]
     }
 }

@@ -4,22 +4,21 @@
 use super::{Product, strides, sum_parts_by_lines};
 use crate::Layout;
 use crate::kernel::format::lies_in_lines;
-use crate::kernel::launch::{Argument, Binding, Caps, Format, LINE, Launch, Variant, define, tree};
+use crate::kernel::fragments::{Fragments, pitch};
+use crate::kernel::launch::{Argument, Binding, Caps, Format, LINE, Launch, Variant, Workgroups, define, tree};
 use crate::kernel::offset::offset;
 
 /// The most turns that subgroups take to store their sums; workgroup memory holds the sums of one turn.
 const MOST_TURNS: usize = 4;
 
-/// The tile of the result that a workgroup computes, in fragments of 16×16.
+/// The parameters of `matmul_bf16`.
 struct Tiling {
     /// The variant's name.
     name: &'static str,
     /// Its name where the reduction is cut.
     split: &'static str,
-    /// Subgroups down and across.
-    subgroups: [usize; 2],
-    /// Fragments of each subgroup, likewise.
-    fragments: [usize; 2],
+    /// The tile of the result that a workgroup computes.
+    tile: Fragments,
     /// Terms of a step.
     depth: usize,
     /// Microseconds per step on an H200: of a workgroup alone on its multiprocessor, and of each of several on one.
@@ -31,8 +30,7 @@ macro_rules! tiling {
         Tiling {
             name: $name,
             split: concat!($name, ", split"),
-            subgroups: $subgroups,
-            fragments: $fragments,
+            tile: Fragments { subgroups: $subgroups, each: $fragments },
             depth: $depth,
             step: $step,
         }
@@ -74,25 +72,32 @@ impl Lines {
 }
 
 impl Tiling {
-    /// Rows and columns of a tile.
-    fn extent(&self) -> [usize; 2] {
-        [0, 1].map(|axis| 16 * self.subgroups[axis] * self.fragments[axis])
+    /// Tiles down and across.
+    fn grid(&self, product: &Product) -> [usize; 2] {
+        let [rows, columns] = self.tile.extent();
+        [product.m.div_ceil(rows), product.n.div_ceil(columns)]
     }
 
     fn tiles(&self, product: &Product) -> usize {
-        let [rows, columns] = self.extent();
-        product.batch * product.m.div_ceil(rows) * product.n.div_ceil(columns)
+        let [down, across] = self.grid(product);
+        product.batch * down * across
     }
 
-    /// Bytes of workgroup memory.
-    fn memory(&self, across: [bool; 2], turns: usize) -> usize {
-        let tile = |side: usize, across| {
-            if across { self.depth * (side / 4 + 2) } else { side * (self.depth / 4 + 2) }
-        };
-        let [rows, columns] = self.extent();
-        let subgroups = self.subgroups[0] * self.subgroups[1];
-        let sums = subgroups / turns * 16 * 20 * 4 + 8 * subgroups + 16;
-        8 * (tile(rows, across[0]) + tile(columns, across[1])) + sums
+    /// The pitches in workgroup memory of both operands' rows of lines, and the fours of a step, by the order of each.
+    fn stage(&self, across: [bool; 2]) -> [[usize; 2]; 2] {
+        let extent = self.tile.extent();
+        let [a, b] = [0, 1].map(|operand| {
+            let [rows, numbers] =
+                if across[operand] { [self.depth, extent[operand]] } else { [extent[operand], self.depth] };
+            [pitch(numbers), rows * pitch(numbers)]
+        });
+        [[a[0], b[0]], [a[1], b[1]]]
+    }
+
+    /// Bytes of workgroup memory. Turns are chosen by those of f16, whatever the units multiply.
+    fn memory(&self, across: [bool; 2], turns: usize, is_f16: bool) -> usize {
+        let [_, fours] = self.stage(across);
+        self.tile.memory(fours, turns, is_f16)
     }
 
     /// The most parts that the reduction may be cut into: each has at least 512 terms, and there are at most four
@@ -108,7 +113,7 @@ impl Tiling {
         let each = (parts * self.tiles(product)).div_ceil(caps.multiprocessors.enough(1));
         let [alone, beside] = self.step;
         let step = if each == 1 { alone } else { beside * each as f64 };
-        let [rows, columns] = self.extent();
+        let [rows, columns] = self.tile.extent();
         let terms = parts * self.part(product, parts);
         // Where extents are not whole tiles, every load checks its bounds.
         let is_whole = product.m.is_multiple_of(rows) && product.n.is_multiple_of(columns) && product.k == terms;
@@ -123,46 +128,51 @@ impl Tiling {
         product.k.div_ceil(parts).next_multiple_of(self.depth)
     }
 
-    fn invocations(&self, caps: &Caps) -> usize {
-        self.subgroups[0] * self.subgroups[1] * caps.subgroup.1
+    /// A bound on the iterations of an invocation: up to two attempts and the search for the largest magnitudes each go
+    /// over all steps of a part.
+    fn loops(&self, product: &Product, parts: usize, caps: &Caps) -> usize {
+        3 * (self.part(product, parts) / self.depth) + 8 * tree(self.tile.invocations(caps)) + 24
     }
 
     /// `true` if a device can run this tiling for operands of any order.
     fn fits(&self, caps: &Caps) -> bool {
-        let invocations = self.invocations(caps);
+        let invocations = self.tile.invocations(caps);
         let in_whole_loads = |side: usize| (side * self.depth / LINE).is_multiple_of(invocations);
-        let memory = [false, true].map(|across| self.memory([across; 2], MOST_TURNS));
+        let memory = [false, true].map(|across| self.memory([across; 2], MOST_TURNS, true));
         caps.matrix
             && invocations <= caps.workgroup_size
-            && self.extent().into_iter().all(in_whole_loads)
+            && self.tile.extent().into_iter().all(in_whole_loads)
             && memory.iter().all(|&bytes| bytes <= caps.workgroup_memory)
     }
 
     fn variant(&self, product: &Product, operands: [&Lines; 2], parts: usize, caps: &Caps) -> Variant {
         let &Product { batch, m, n, k, .. } = product;
-        let invocations = self.invocations(caps);
         let across = operands.map(|lines| lines.across);
-        let memory = |turns| self.memory(across, turns);
+        let memory = |turns| self.memory(across, turns, true);
         // Turns take time, but a second workgroup saves more.
         let of_two = caps.multiprocessors.memory_of(2);
         let room = if memory(MOST_TURNS) <= of_two { of_two } else { caps.workgroup_memory };
         let turns = [1, 2].into_iter().find(|&turns| memory(turns) <= room).unwrap_or(MOST_TURNS);
-        let loads = self.extent().map(|side| side * self.depth / (LINE * invocations));
+        let workgroups = Workgroups::new(parts * self.tiles(product), self.tile.invocations(caps))
+            .with_memory(&[self.memory(across, turns, !caps.bf16_units)])
+            .looping(self.loops(product, parts, caps));
+        let [rows, columns] = self.tile.extent();
+        let [tiles_m, tiles_n] = self.grid(product);
+        let [pitches, fours] = self.stage(across);
+        let loads = [rows, columns].map(|side| side * self.depth / (LINE * workgroups.invocations));
         let [a, b] = operands;
         let mut defines = define![
             BATCH: batch, M: m, N: n, K: k,
             A_ALONG: if a.across { "row" } else { "k" }, B_ALONG: if b.across { "column" } else { "k" },
             A_PITCH: a.pitch, B_PITCH: b.pitch, A_FORMAT: a.format(), B_FORMAT: b.format(),
-            SM: self.subgroups[0], SN: self.subgroups[1], FM: self.fragments[0], FN: self.fragments[1],
-            STEPS: self.depth / 16, SUBGROUP: caps.subgroup.1, EACH: 32usize.div_ceil(caps.subgroup.1),
-            LOADS_A: loads[0], LOADS_B: loads[1], PARTS: parts, TURNS: turns, LINES: 1,
+            BM: rows, BN: columns, BK: self.depth, STEPS: self.depth / 16, EACH: 32usize.div_ceil(caps.subgroup.1),
+            TILES_M: tiles_m, TILES_N: tiles_n, PARTS: parts, PART_K: self.part(product, parts),
+            PITCH_A: pitches[0], PITCH_B: pitches[1], FOURS_A: fours[0], FOURS_B: fours[1],
+            LOADS_A: loads[0], LOADS_B: loads[1], LINES: 1,
         ];
+        defines.extend(self.tile.defines(turns, caps));
         defines.extend([("A_BATCH", offset(&a.batch, "b")), ("B_BATCH", offset(&b.batch, "b"))]);
-        let steps = self.part(product, parts) / self.depth;
-        // Up to two attempts and the search for the largest magnitudes each go over all steps.
-        let loops = 3 * steps + 8 * tree(invocations) + 24;
-        let workgroups = parts * self.tiles(product);
-        let mut launch = Launch::new("matmul_bf16", defines, (2, 0), workgroups).loops(loops).on_bf16_units(caps);
+        let mut launch = Launch::new("matmul_bf16", defines, (2, 0), workgroups).on_bf16_units(caps);
         if parts == 1 {
             launch.defines.extend(define![SUMS: "whole"]);
             return Variant::simple(self.name, launch.stores_through_epilogue().by_lines());
@@ -233,8 +243,7 @@ mod tests {
             for way in ways(product, &CAPS) {
                 let number = |name| way.launches[0].defines.iter().find(|(known, _)| *known == name);
                 let number = |name| number(name).expect("it is there").1.parse::<usize>().expect("a number");
-                let (parts, depth) = (number("PARTS"), 16 * number("STEPS"));
-                assert!((parts - 1) * product[1].div_ceil(parts).next_multiple_of(depth) < product[1], "{way:?}");
+                assert!((number("PARTS") - 1) * number("PART_K") < product[1], "{way:?}");
             }
         }
     }
