@@ -7,7 +7,7 @@ mod tilings;
 pub use bf16::{Lines, multiplies_bf16};
 
 use super::fragments::{Fragments, PITCH_SUMS};
-use super::launch::{Access, Binding, Caps, Kind, LINE, Launch, Variant, Workgroups, define, workgroup_memory};
+use super::launch::{Access, Binding, Caps, Define, Kind, LINE, Launch, Variant, Workgroups, define, workgroup_memory};
 use super::offset::offset;
 use crate::Layout;
 
@@ -56,7 +56,7 @@ struct Traits {
     /// For a tiling and its unroll factor: iterations per step, and iterations of a part outside its steps.
     loops: fn(&Tiling, usize) -> [usize; 2],
     /// The defines of a choice that only these units have.
-    defines: fn(&Choice) -> Vec<(&'static str, String)>,
+    defines: fn(&Choice) -> Vec<Define>,
     /// `true` if sums can be stored without the epilogue, which takes the define `PLAIN`.
     can_be_plain: bool,
 }
@@ -253,13 +253,13 @@ impl Choice {
     }
 
     /// The defines that `shared/gemm` takes with `UNITS` scalar alone.
-    fn scalar_defines(&self) -> Vec<(&'static str, String)> {
+    fn scalar_defines(&self) -> Vec<Define> {
         let [down, across] = self.tiling.workers;
         define![TM: down, TN: across, UNROLL: self.unroll]
     }
 
     /// The defines that `shared/gemm` takes with `UNITS` matrix alone, but for `PLAIN`.
-    fn matrix_defines(&self) -> Vec<(&'static str, String)> {
+    fn matrix_defines(&self) -> Vec<Define> {
         let Tiling { workers: [_, across], depth, .. } = self.tiling;
         let sums = 4 * self.tiling.fragments().fours_of_sums(1);
         define![
@@ -288,7 +288,7 @@ impl Choice {
     pub fn launch(
         &self,
         kernel: &'static str,
-        mut defines: Vec<(&'static str, String)>,
+        mut defines: Vec<Define>,
         product: Product,
         operands: &[Binding],
         across: [bool; 2],
@@ -384,7 +384,7 @@ pub fn strides(layout: &Layout) -> (Layout, [usize; 2]) {
 
 /// Defines for the places of both operands' elements.
 #[must_use]
-pub fn operands([a, b]: [&Layout; 2]) -> Vec<(&'static str, String)> {
+pub fn operands([a, b]: [&Layout; 2]) -> Vec<Define> {
     let (a_batch, [a_row, a_col]) = strides(a);
     let (b_batch, [b_row, b_col]) = strides(b);
     let mut defines = define![A_ROW: a_row, A_COL: a_col, B_ROW: b_row, B_COL: b_col];

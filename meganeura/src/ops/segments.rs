@@ -7,7 +7,7 @@
 //! on whether the device has workgroups of 512. So the same step gives the same bits on every device that computes the
 //! same way.
 
-use crate::kernel::launch::{Caps, Multiprocessors, Workgroups, define, tree};
+use crate::kernel::launch::{Caps, Define, Multiprocessors, Workgroups, define, tree};
 
 /// The invocations of a workgroup, except for the serial and the tall form.
 const GROUP: usize = 256;
@@ -101,14 +101,14 @@ impl Segments {
     }
 
     /// The defines of `shared/segments`.
-    pub(super) fn shape(self) -> Vec<(&'static str, String)> {
+    pub(super) fn shape(self) -> Vec<Define> {
         define![
             LANES: self.lanes, SEGMENTS: self.group / self.lanes, RUN: RUN * self.lanes, ACROSS: u32::from(self.across),
         ]
     }
 
     /// Those, and the defines of kernels that go over rows of `len` elements in `parts` parts.
-    pub(super) fn defines(self, len: usize, parts: usize) -> Vec<(&'static str, String)> {
+    pub(super) fn defines(self, len: usize, parts: usize) -> Vec<Define> {
         [self.shape(), define![PARTS: parts, CHUNK: len.div_ceil(parts)]].concat()
     }
 }

@@ -5,7 +5,7 @@ mod native_blocks;
 use self::native_blocks::Blocks;
 use super::segments::{RUN, Segments};
 use super::{Bf16, Innermost, Kernel, Primitive, Stores};
-use crate::kernel::launch::{Argument, Binding, Caps, LINE, Launch, Variant, Workgroups, define};
+use crate::kernel::launch::{Argument, Binding, Caps, Define, LINE, Launch, Variant, Workgroups, define};
 use crate::kernel::native::{self, OutView, Real, Scratch, View};
 #[cfg(feature = "onnx")]
 use crate::ops::form::{self, Form};
@@ -92,11 +92,17 @@ impl Rows {
         self.segments.each(self.len, self.parts).div_ceil(RUN).saturating_mul(2).saturating_add(1)
     }
 
+    fn defines(&self) -> Vec<Define> {
+        let blocks = self.of_parts(1, 0).count;
+        let extents = define![OUTER: self.outer, LEN: self.len, INNER: self.inner, BLOCKS: blocks];
+        [self.segments.defines(self.len, self.parts), extents].concat()
+    }
+
     /// The launch of `softmax_parts`, and the number of floats in each scratch buffer that it writes: peaks, masses
     /// and, if there is a third, drifts.
     pub(super) fn parts_launch(&self, results: usize) -> (Launch, Vec<usize>) {
-        let mut defines = self.segments.defines(self.len, self.parts);
-        defines.extend(define![BLOCKS: self.of_parts(1, 0).count, OUTER: self.outer, LEN: self.len, INNER: self.inner, DRIFT: u32::from(results == 3)]);
+        let mut defines = self.defines();
+        defines.extend(define![DRIFT: u32::from(results == 3)]);
         let loops = self.segments.loops(self.len, self.parts, 3).saturating_add(self.runs());
         let mut launch = Launch::new("softmax_parts", defines, (1, 0), self.of_parts(self.parts, loops));
         launch.bindings.extend((0..results).map(Binding::Scratch));
@@ -112,11 +118,8 @@ impl Rows {
     }
 
     fn variant(&self, name: &'static str, op: &Softmax, format: &'static str) -> Variant {
-        let mut defines = self.segments.defines(self.len, self.parts);
-        defines.extend(define![
-            BLOCKS: self.of_parts(1, 0).count, OUTER: self.outer, LEN: self.len, INNER: self.inner, LOG: u32::from(op.log), MASKED: u32::from(op.masked),
-            FORMAT: format,
-        ]);
+        let mut defines = self.defines();
+        defines.extend(define![LOG: u32::from(op.log), MASKED: u32::from(op.masked), FORMAT: format]);
         let loops = self.loops(2).saturating_add(self.segments.loops(self.len, self.parts, 1));
         let workgroups = self.of_parts(self.parts, loops);
         let mut launch = Launch::new("softmax", defines, (1, 1), workgroups).stores_through_epilogue();

@@ -6,7 +6,7 @@
 
 use super::{Bf16, Innermost, Stores};
 use crate::Shape;
-use crate::kernel::launch::{Caps, Channels, Format, Kind, LINE, Launch, Variant, Workgroups, define, tree};
+use crate::kernel::launch::{Caps, Channels, Define, Format, Kind, LINE, Launch, Variant, Workgroups, define, tree};
 
 /// The number of terms from which a workgroup computes a result, instead of an invocation.
 const LONG: usize = 4096;
@@ -24,7 +24,7 @@ const SLICED: usize = 256;
 #[derive(Clone)]
 pub(super) struct Terms {
     pub(super) kernel: &'static str,
-    pub(super) defines: Vec<(&'static str, String)>,
+    pub(super) defines: Vec<Define>,
     /// The number of operands that it binds, and of results. The first result is stored through the epilogue.
     pub(super) bindings: (usize, usize),
     /// The elements of the first result.

@@ -12,7 +12,7 @@ use crate::kernel::offset::offset;
 const MOST_TURNS: usize = 4;
 
 /// The parameters of `matmul_bf16`.
-struct Tiling {
+struct Bf16Tiling {
     /// The variant's name.
     name: &'static str,
     /// Its name where the reduction is cut.
@@ -27,7 +27,7 @@ struct Tiling {
 
 macro_rules! tiling {
     ($name:literal, $subgroups:expr, $fragments:expr, $depth:literal, $step:expr) => {
-        Tiling {
+        Bf16Tiling {
             name: $name,
             split: concat!($name, ", split"),
             tile: Fragments { subgroups: $subgroups, each: $fragments },
@@ -38,11 +38,11 @@ macro_rules! tiling {
 }
 
 /// 128×128: the most products for each element that is read.
-const LARGE: Tiling = tiling!("bf16 128", [2, 2], [4, 4], 32, [0.6, 0.49]);
+const LARGE: Bf16Tiling = tiling!("bf16 128", [2, 2], [4, 4], 32, [0.6, 0.49]);
 /// 128×64, for few workgroups: steps are long, because no other workgroup runs while one waits.
-const MEDIUM: Tiling = tiling!("bf16 128×64", [2, 2], [4, 2], 64, [0.73, 0.9]);
+const MEDIUM: Bf16Tiling = tiling!("bf16 128×64", [2, 2], [4, 2], 64, [0.73, 0.9]);
 /// 64×64, for many workgroups.
-const SMALL: Tiling = tiling!("bf16 64", [2, 2], [2, 2], 64, [0.6, 0.41]);
+const SMALL: Bf16Tiling = tiling!("bf16 64", [2, 2], [2, 2], 64, [0.6, 0.41]);
 
 /// An operand as the kernel reads it.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -71,7 +71,7 @@ impl Lines {
     }
 }
 
-impl Tiling {
+impl Bf16Tiling {
     /// Tiles down and across.
     fn grid(&self, product: &Product) -> [usize; 2] {
         let [rows, columns] = self.tile.extent();
@@ -192,7 +192,7 @@ pub fn multiplies_bf16(caps: &Caps) -> bool {
 }
 
 impl Product {
-    /// Variants that compute this product of operands in lines, into lines, best first by [`Tiling::estimate`].
+    /// Variants that compute this product of operands in lines, into lines, best first by [`Bf16Tiling::estimate`].
     #[must_use]
     pub fn of_bf16(&self, operands: [&Lines; 2], caps: &Caps) -> Vec<Variant> {
         let mut ways = Vec::new();

@@ -8,7 +8,7 @@ use crate::kernel::offset::offset;
 /// The parameters of the attention kernels: the tiles of scores that a workgroup holds, and the chunks that their
 /// operands pass in.
 #[derive(Clone, Copy)]
-struct Tiling {
+struct ScoreTiling {
     name: &'static str,
     /// The number of a tile's rows, and of its columns.
     rows: usize,
@@ -29,7 +29,7 @@ struct Tiling {
     cost: f64,
 }
 
-const TILE_64: Tiling = Tiling {
+const TILE_64: ScoreTiling = ScoreTiling {
     name: "tile 64",
     rows: 64,
     columns: 64,
@@ -42,30 +42,34 @@ const TILE_64: Tiling = Tiling {
     cost: 1.0,
 };
 
-const TILE_32: Tiling = Tiling { name: "tile 32", rows: 32, columns: 32, height: 1, alone: 2.6, cost: 1.06, ..TILE_64 };
+const TILE_32: ScoreTiling =
+    ScoreTiling { name: "tile 32", rows: 32, columns: 32, height: 1, alone: 2.6, cost: 1.06, ..TILE_64 };
 
 /// The forward kernel keeps a maximum and a sum for each row, so an invocation has few rows and many columns.
-const FORWARD: [Tiling; 5] = {
-    let tile_64 = Tiling { height: 1, width: 2, ..TILE_64 };
+const FORWARD: [ScoreTiling; 5] = {
+    let tile_64 = ScoreTiling { height: 1, width: 2, ..TILE_64 };
     // All features of wide heads in one part.
-    let of_128 = Tiling { name: "tile 64 of 128", depth: 4, fours: 32, ..tile_64 };
+    let of_128 = ScoreTiling { name: "tile 64 of 128", depth: 4, fours: 32, ..tile_64 };
     [
         of_128.unrolled("tile 64 of 128, unrolled"),
         of_128,
         tile_64.unrolled("tile 64, unrolled"),
         tile_64,
-        Tiling { cost: 1.15, ..TILE_32 },
+        ScoreTiling { cost: 1.15, ..TILE_32 },
     ]
 };
 
 /// Unlike the forward kernel, this one keeps no state per row, so an invocation takes more rows.
-const WEIGHTS: [Tiling; 3] =
-    [Tiling { name: "tile 128", rows: 128, width: 2, depth: 4, alone: 2.0, cost: 0.95, ..TILE_64 }, TILE_64, TILE_32];
+const WEIGHTS: [ScoreTiling; 3] = [
+    ScoreTiling { name: "tile 128", rows: 128, width: 2, depth: 4, alone: 2.0, cost: 0.95, ..TILE_64 },
+    TILE_64,
+    TILE_32,
+];
 
 /// The tile, its slopes and the results must fit in registers.
-const GRADIENT: [Tiling; 3] = [TILE_64.unrolled("tile 64, unrolled"), TILE_64, TILE_32];
+const GRADIENT: [ScoreTiling; 3] = [TILE_64.unrolled("tile 64, unrolled"), TILE_64, TILE_32];
 
-impl Tiling {
+impl ScoreTiling {
     const fn unrolled(self, name: &'static str) -> Self {
         Self { name, unrolled: true, alone: 1.7, cost: 0.94, ..self }
     }
@@ -186,18 +190,18 @@ fn groups(rows: usize, pitch: usize) -> usize {
 }
 
 /// Those of `tilings` that fit on a device, sorted by the estimated time; with few queries or keys, the smallest first.
-fn sorted(tilings: &[Tiling], g: Geometry, caps: &Caps, time: impl Fn(Tiling) -> f64) -> Vec<Tiling> {
+fn sorted(tilings: &[ScoreTiling], g: Geometry, caps: &Caps, time: impl Fn(ScoreTiling) -> f64) -> Vec<ScoreTiling> {
     let fours = g.d.max(g.e).div_ceil(4).next_power_of_two();
     let tilings = tilings.iter().copied().filter(|tiling| tiling.fours <= fours.max(TILE_64.fours));
-    let tilings = tilings.map(|tiling| Tiling { fours: fours.clamp(4, tiling.fours), ..tiling });
+    let tilings = tilings.map(|tiling| ScoreTiling { fours: fours.clamp(4, tiling.fours), ..tiling });
     // Narrow heads fit in shallow chunks, which lavapipe compiles in about half the time. On an H200, heads of 8 and 16
     // features take 6 to 45 % longer with them. Invocations that sum the same features need at least one group of four
     // columns each.
-    let depth = |tiling: Tiling| match caps.kind {
+    let depth = |tiling: ScoreTiling| match caps.kind {
         Kind::Software => fours.max(tiling.side().div_ceil(tiling.fours)).min(tiling.depth),
         _ => tiling.depth,
     };
-    let tilings = tilings.map(|tiling| Tiling { depth: depth(tiling), ..tiling });
+    let tilings = tilings.map(|tiling| ScoreTiling { depth: depth(tiling), ..tiling });
     let tilings = tilings.filter(|tiling| !tiling.unrolled || caps.kind != Kind::Software);
     let mut tilings: Vec<_> = tilings.filter(|tiling| 16 * tiling.memory() <= caps.workgroup_memory).collect();
     tilings.sort_by(|a, b| time(*a).total_cmp(&time(*b)));
@@ -216,7 +220,7 @@ impl Attention {
     fn defines(
         &self,
         g: Geometry,
-        tiling: Tiling,
+        tiling: ScoreTiling,
         x: [&Argument; 3],
         bias: Option<&Argument>,
         caps: &Caps,
@@ -252,7 +256,7 @@ impl Attention {
 
 pub(super) fn forward(op: &Attention, x: &[Argument], caps: &Caps) -> Vec<Variant> {
     let g = Geometry::of(x[0].ty.shape.dims(), x[2].ty.shape.dims());
-    let variant = |tiling: Tiling| {
+    let variant = |tiling: ScoreTiling| {
         let mut defines = op.defines(g, tiling, [&x[0], &x[1], &x[2]], x.get(3), caps);
         let loops = tiling.loops(g.s, &[g.d], 1);
         let (workgroups, numbers) = tiling.workgroups(g.batch, g.l, tiling.parts(g.e), loops);
@@ -261,8 +265,8 @@ pub(super) fn forward(op: &Attention, x: &[Argument], caps: &Caps) -> Vec<Varian
         let launch = Launch::new("attention", defines, (x.len(), 2), workgroups);
         Variant::simple(tiling.name, launch.stores_through_epilogue())
     };
-    let count = |tiling: Tiling| tiling.count(g.batch, g.l, tiling.parts(g.e));
-    let time = |tiling: Tiling| tiling.time(count(tiling), g.s, g.d + tiling.features(), op.causal, caps);
+    let count = |tiling: ScoreTiling| tiling.count(g.batch, g.l, tiling.parts(g.e));
+    let time = |tiling: ScoreTiling| tiling.time(count(tiling), g.s, g.d + tiling.features(), op.causal, caps);
     sorted(&FORWARD, g, caps, time).into_iter().map(variant).collect()
 }
 
@@ -291,7 +295,7 @@ impl<'a> Gradient<'a> {
     fn launch(
         &self,
         kernel: &'static str,
-        tiling: Tiling,
+        tiling: ScoreTiling,
         defines: Vec<Define>,
         (workgroups, numbers): (Workgroups, Vec<Define>),
         results: &[usize],
@@ -331,15 +335,15 @@ impl<'a> Gradient<'a> {
 pub(super) fn weights(op: &Attention, x: &[Argument], caps: &Caps) -> Vec<Variant> {
     let gradient = Gradient::new(op, x, caps);
     let g = gradient.g;
-    let parts = |tiling: Tiling| g.s.div_ceil(tiling.columns);
-    let variant = |tiling: Tiling| {
+    let parts = |tiling: ScoreTiling| g.s.div_ceil(tiling.columns);
+    let variant = |tiling: ScoreTiling| {
         let defines = define![RESULT_ELEM: element(g.s.is_multiple_of(4))];
         let loops = tiling.loops(1, &[g.d, g.e], 0);
         let workgroups = tiling.workgroups(g.batch, g.l, parts(tiling), loops);
         let launch = gradient.launch("attention_weights", tiling, defines, workgroups, &[0, 1]);
         gradient.variant(tiling.name, vec![launch])
     };
-    let time = |tiling: Tiling| tiling.time(tiling.count(g.batch, g.l, parts(tiling)), 1, g.d + g.e, false, caps);
+    let time = |tiling: ScoreTiling| tiling.time(tiling.count(g.batch, g.l, parts(tiling)), 1, g.d + g.e, false, caps);
     sorted(&WEIGHTS, g, caps, time).into_iter().map(variant).collect()
 }
 
@@ -348,7 +352,7 @@ pub(super) fn backward(op: &Attention, x: &[Argument], caps: &Caps) -> Vec<Varia
     let gradient = Gradient::new(op, x, caps);
     let g = gradient.g;
     let (of_keys, of_queries) = ((g.s, g.l, g.d.max(g.e)), (g.l, g.s, g.d));
-    let variant = |tiling: Tiling| {
+    let variant = |tiling: ScoreTiling| {
         let launch = |of: &str, operands: [&str; 4], (rows, columns, width), results: &[usize]| {
             let [row_of_score, column_of_score, row_of_slope, column_of_slope] = operands;
             let defines = define![
@@ -363,7 +367,7 @@ pub(super) fn backward(op: &Attention, x: &[Argument], caps: &Caps) -> Vec<Varia
         let queries = launch("queries", ["q", "k", "dy", "v"], of_queries, &[0]);
         gradient.variant(tiling.name, vec![keys, queries])
     };
-    let time = |tiling: Tiling| {
+    let time = |tiling: ScoreTiling| {
         let of = |(rows, columns, width): (usize, usize, usize), results: usize| {
             let features = g.d + g.e + results * tiling.features();
             tiling.time(tiling.count(g.batch, rows, tiling.parts(width)), columns, features, op.causal, caps)

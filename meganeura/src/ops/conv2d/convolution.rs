@@ -9,7 +9,7 @@
 use super::Geometry;
 use super::pass::Pass;
 use crate::kernel::gemm::{Parts, sum_parts_at, sum_parts_by_lines};
-use crate::kernel::launch::{Binding, Caps, LINE, Launch, Workgroups, define, tree, workgroup_memory};
+use crate::kernel::launch::{Binding, Caps, Define, LINE, Launch, Workgroups, define, tree, workgroup_memory};
 
 /// Invocations of a workgroup that packs weights.
 const PACKERS: usize = 256;
@@ -135,7 +135,7 @@ impl<'g> Convolution<'g> {
     }
 
     /// The kernel's defines for the scattered store.
-    pub(super) fn scatter(&self) -> Vec<(&'static str, String)> {
+    pub(super) fn scatter(&self) -> Vec<Define> {
         let ([_, _, rows, columns], [down, across]) = (self.result(), self.phases());
         define![PHASES_P: down, PHASES_Q: across, RESULT_P: rows, RESULT_Q: columns]
     }

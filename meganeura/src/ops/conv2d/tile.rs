@@ -2,7 +2,7 @@
 
 use super::Geometry;
 use crate::kernel::fragments::Fragments;
-use crate::kernel::launch::{Caps, define};
+use crate::kernel::launch::{Caps, Define, define};
 
 /// The output pixels that a workgroup takes at a time.
 #[derive(Clone, Copy, Debug)]
@@ -101,7 +101,7 @@ impl Tile {
     }
 
     /// The kernel's defines.
-    pub(super) fn defines(&self, g: &Geometry) -> Vec<(&'static str, String)> {
+    pub(super) fn defines(&self, g: &Geometry) -> Vec<Define> {
         let ([_, tiles_p, tiles_q], [first, inside]) = (self.counts(g), self.loaded(g));
         define![
             TILE_P: self.rows, TILE_Q: self.columns, TILE_N: self.images * self.blocks, IMAGES: self.images,

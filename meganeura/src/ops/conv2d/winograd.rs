@@ -149,6 +149,6 @@ fn winograd_product(
 }
 
 /// A launch over so many invocations that reads one buffer and writes another.
-pub(super) fn transform(kernel: &'static str, defines: Vec<(&'static str, String)>, invocations: usize) -> Launch {
+pub(super) fn transform(kernel: &'static str, defines: Vec<Define>, invocations: usize) -> Launch {
     Launch::new(kernel, defines, (0, 0), Workgroups::of(invocations, TRANSFORM))
 }

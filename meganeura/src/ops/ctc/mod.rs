@@ -10,7 +10,7 @@ use rayon::prelude::*;
 use self::native::Example;
 use super::segments::Segments;
 use super::{Kernel, Primitive};
-use crate::kernel::launch::{Argument, Binding, Caps, Launch, Variant, Workgroups, define, tree};
+use crate::kernel::launch::{Argument, Binding, Caps, Define, Launch, Variant, Workgroups, define, tree};
 use crate::kernel::native::{OutView, Real, Scratch, View, parallel};
 use crate::tape::Var;
 use crate::{DType, Error, ErrorKind, Result, Shape, TensorType};
@@ -102,7 +102,7 @@ impl Geometry {
         self.states().next_power_of_two().clamp(32, most)
     }
 
-    fn defines(self, blank: u32, lanes: usize) -> Vec<(&'static str, String)> {
+    fn defines(self, blank: u32, lanes: usize) -> Vec<Define> {
         let extents = define![
             STEPS: self.steps, EXAMPLES: self.examples, CLASSES: self.classes, LABELS: self.labels, BLANK: blank,
         ];

@@ -96,12 +96,9 @@ impl Totals {
         define![LANES: self.lanes, AFTER_ONE: once, AFTER_TWO: twice]
     }
 
-    /// `count` workgroups whose kernel has `more` pairs of floats in workgroup memory besides those of the totals.
-    fn workgroups(self, count: usize, loops: usize, more: [usize; 2]) -> Workgroups {
+    fn workgroups(self, count: usize, loops: usize) -> Workgroups {
         let [once, twice] = self.after().map(|after| 8 * self.count() * after);
-        let [first, second] = more.map(|pairs| 8 * pairs);
-        let variables = [8 * self.group, once, twice, first, second];
-        Workgroups::new(count, self.group).with_memory(&variables).looping(loops)
+        Workgroups::new(count, self.group).with_memory(&[8 * self.group, once, twice]).looping(loops)
     }
 }
 
@@ -176,7 +173,7 @@ fn held_forward(g: &Geometry, eps: Exact, (to, unit): (&'static str, Unit), size
     defines.extend(define![TO: to, FORMAT: unit.name(), ALIGNED: u32::from(whole && g.s.is_multiple_of(lanes))]);
     let units = (g.n * g.groups).saturating_mul(parts);
     defines.extend(define![UNITS: units]);
-    let workgroups = totals.workgroups(units.div_ceil(totals.count()), 2 * Totals::LOOPS, [0; 2]);
+    let workgroups = totals.workgroups(units.div_ceil(totals.count()), 2 * Totals::LOOPS);
     Launch::new("group_norm", defines, (3, 3), workgroups)
 }
 
@@ -187,7 +184,7 @@ fn in_chunks(g: &Geometry, sums: usize, passes: usize) -> (Vec<Define>, Workgrou
     let chunks = g.group().div_ceil(chunk);
     let loops = passes * sums.div_ceil(GROUP) + chunk.div_ceil(4 * GROUP) + 2 * Totals::LOOPS;
     let defines = [shape(g), WHOLE.defines(), define![CHUNK: chunk, CHUNKS: chunks]].concat();
-    (defines, WHOLE.workgroups((g.n * g.groups).saturating_mul(chunks), loops, [0; 2]))
+    (defines, WHOLE.workgroups((g.n * g.groups).saturating_mul(chunks), loops))
 }
 
 fn split_forward(g: &Geometry, eps: Exact) -> Variant {
@@ -253,7 +250,8 @@ impl Blocks {
         let units = (g.n.div_ceil(rows) * g.groups).saturating_mul(self.count(g));
         defines.extend(define![BLOCKS: self.count(g), UNITS: units]);
         let count = units.div_ceil(segments(block));
-        let workgroups = totals.workgroups(count, rows * 3 * Totals::LOOPS, [totals.count(), segments(block) * FOLDS]);
+        let more = [8 * totals.count(), 8 * segments(block) * FOLDS];
+        let workgroups = totals.workgroups(count, rows * 3 * Totals::LOOPS).with_memory(&more);
         let mut launch = Launch::new("group_norm_grad", defines, (5, 0), workgroups);
         launch.bindings.push(Binding::Scratch(0));
         launch.loads_through_prologue(4)
@@ -302,7 +300,7 @@ fn rows_backward(g: &Geometry) -> Option<Variant> {
     defines.extend(define![HOLD: g.group().div_ceil(lanes), FULL: g.group() / lanes]);
     defines.extend(define![UNITS: parts * g.groups]);
     let count = (parts * g.groups).div_ceil(totals.count());
-    let workgroups = totals.workgroups(count, rows * 2 * Totals::LOOPS, [0; 2]);
+    let workgroups = totals.workgroups(count, rows * 2 * Totals::LOOPS);
     let mut launch = Launch::new("group_norm_grad_rows", defines, (5, 0), workgroups);
     launch.bindings.push(Binding::Scratch(0));
     let mut variant = Variant::simple("rows", launch.loads_through_prologue(4).stores_through_epilogue());
@@ -334,7 +332,7 @@ pub(super) fn add_sums(g: &Geometry, parts: usize, variant: &mut Variant) {
         let mut defines = totals.defines();
         defines.extend(define![TO: to, P: parts, C: g.c, RANGE: range, RANGES: ranges, BLOCKS: blocks]);
         let workgroups =
-            totals.workgroups(ranges.saturating_mul(blocks), range.div_ceil(8 * totals.lanes) + Totals::LOOPS, [0; 2]);
+            totals.workgroups(ranges.saturating_mul(blocks), range.div_ceil(8 * totals.lanes) + Totals::LOOPS);
         Launch { bindings, ..Launch::new("group_norm_grad_sums", defines, (0, 0), workgroups) }
     };
     variant.scratch.push(parts.saturating_mul(2 * g.c));

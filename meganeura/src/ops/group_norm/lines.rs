@@ -104,7 +104,8 @@ impl Slab {
         let mut defines = define![N: g.n, C: g.c, S: g.s, G: g.groups, SLAB: channels, PIXELS: pixels, CELLS: cells];
         defines.extend(define![HELD: u32::from(is_held), QUADS: quads, EACH: each, PLANES: planes, FOLDS: folds]);
         let (octets, groups, slabs) = (channels / LINE, channels / group, g.c / channels);
-        defines.extend(define![OCTETS: octets, GROUPS: groups, SLABS: slabs, KEPT: octets * kept, TERMS: added, FEWER: octets * rows, ROWS: rows]);
+        defines.extend(define![OCTETS: octets, GROUPS: groups, SLABS: slabs]);
+        defines.extend(define![KEPT: octets * kept, TERMS: added, FEWER: octets * rows, ROWS: rows]);
         let held = if is_held { 4 } else { 0 };
         let workgroups = Workgroups::new(g.n * slabs, octets * pixels)
             .with_memory(&[4 * planes * octets * kept, 8 * groups * folds, statistics * groups, held])

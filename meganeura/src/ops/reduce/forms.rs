@@ -131,9 +131,10 @@ fn launch(
         4..=RUN => "run",
         _ => "stretches",
     };
-    defines.extend(
-        define![BLOCKS: segments.blocks(outs), OP: reduction.op, FOLD: fold, OUTS: outs, LEN: len, BASE: base, STEP: step, FROM: from, TO: to],
-    );
+    defines.extend(define![
+        OP: reduction.op, FOLD: fold, OUTS: outs, LEN: len, BLOCKS: segments.blocks(outs), BASE: base, STEP: step,
+        FROM: from, TO: to,
+    ]);
     // Four elements at a time, then up to three single ones; sixteen times four are a run, sixteen runs a stretch.
     let steps = segments.loops(len.div_ceil(4), parts, 1);
     let loops = steps.saturating_add(steps / 16 + steps / 256).saturating_add(7);
