@@ -4,8 +4,8 @@
 //! one launch: shapes, strides and variants are *defines*, and end up as constants that the driver's compiler can fold.
 //!
 //! ```
-//! let wgsl = meganeura_shaders::expand("convert", &[("TO", "bf16"), ("N", "2"), ("C", "16"), ("S", "35")])?;
-//! assert!(wgsl.contains("const C: u32 = 16;"));
+//! let wgsl = meganeura_shaders::expand("attention_join", &[("WG", "64"), ("ROWS", "35")])?;
+//! assert!(wgsl.contains("const WG: u32 = 64;"));
 //! # Ok::<(), meganeura_shaders::ExpandError>(())
 //! ```
 //!
@@ -23,8 +23,9 @@
 //!   with i a multiple of 8.
 //! * Workgroups are counted linearly. A count above the limit of one dimension is folded into x and y. The fold may
 //!   round up, so workgroups past the end do nothing.
-//! * `WG` is the workgroup size: a define, or a constant that the kernel derives from its tile. Where a workgroup
-//!   reduces in a tree, it must be a power of two.
+//! * `WG` is the workgroup size. Where a workgroup reduces in a tree, it must be a power of two.
+//! * Sizes that the host needs as well are defines: of tiles and their pitches, of workgroup memory, the numbers of
+//!   tiles and parts. A kernel derives only what nobody else needs.
 //! * Every element of an output is written, with the same bits in every run: sums have a fixed order, and no result
 //!   depends on the order of atomics.
 //! * NaN propagates, unless a kernel's head says otherwise.

@@ -28,8 +28,6 @@ fn main(
     @builtin(num_workgroups) workgroups: vec3<u32>,
     @builtin(local_invocation_index) lane: u32,
 ) {
-    const BLOCKS = (L + ROWS - 1u) / ROWS;
-    const PARTS = (E + 4u * FOURS - 1u) / (4u * FOURS);
     let id = workgroup_index(workgroup, workgroups);
     if id >= BATCH * BLOCKS * PARTS {
         return;

@@ -24,11 +24,9 @@
 #if OF == queries
 const LINES: u32 = L;
 const COLUMNS: u32 = S;
-const FEATURES: u32 = D;
 #else
 const LINES: u32 = S;
 const COLUMNS: u32 = L;
-const FEATURES: u32 = max(D, E);
 #endif
 
 @compute @workgroup_size(WG)
@@ -37,8 +35,6 @@ fn main(
     @builtin(num_workgroups) workgroups: vec3<u32>,
     @builtin(local_invocation_index) lane: u32,
 ) {
-    const BLOCKS = (LINES + TILE - 1u) / TILE;
-    const PARTS = (FEATURES + 4u * FOURS - 1u) / (4u * FOURS);
     let id = workgroup_index(workgroup, workgroups);
     if id >= BATCH * BLOCKS * PARTS {
         return;

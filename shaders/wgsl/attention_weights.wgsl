@@ -19,15 +19,13 @@ fn main(
     @builtin(num_workgroups) workgroups: vec3<u32>,
     @builtin(local_invocation_index) lane: u32,
 ) {
-    const BLOCKS = (L + ROWS - 1u) / ROWS;
-    const STARTS = (S + TILE - 1u) / TILE;
     let id = workgroup_index(workgroup, workgroups);
-    if id >= BATCH * BLOCKS * STARTS {
+    if id >= BATCH * BLOCKS * PARTS {
         return;
     }
-    let b = id / (BLOCKS * STARTS);
-    let first = id / STARTS % BLOCKS * ROWS;
-    let start = id % STARTS * TILE;
+    let b = id / (BLOCKS * PARTS);
+    let first = id / PARTS % BLOCKS * ROWS;
+    let start = id % PARTS * TILE;
     let at = position(lane);
     // Hidden tiles are zeros, whatever the products are.
     let is_hidden = none_visible(first, ROWS, start);

@@ -9,10 +9,16 @@
 // Defines: those of shared/conv2d and shared/conv2d_tile; O/G and C/G are multiples of 8. KH and PH are those of the
 //          rows of taps that are computed
 //          TAPS, FIRST   number of taps of the gradient; number of the first tap that is computed
-//          SM, SN   subgroups along output and input channels
-//          FM, FN   fragments of 16×16 of each: BO = 16·FM·SM, BC = 16·FN·SN
-//          SUBGROUP invocations of a subgroup
-//          ACROSS   fragments of a row of outputs, TILE_Q·IMAGES/16
+//          WG, BO, BC   invocations; output and input channels of a workgroup
+//          TILES_O, TILES_C, ROWS, COLUMNS   the number of BO, and of BC, channels in a group; its channels, rounded
+//                   up to whole tiles
+//          SN       subgroups along input channels
+//          FM, FN   fragments of 16×16 of each subgroup along output and input channels
+//          OUTPUTS  outputs of a tile
+//          ACROSS, FRAGMENTS_OF_ROW   fragments of a row of outputs, TILE_Q·IMAGES/16; those of all images
+//          PITCH_X, PITCH_DY, FOURS_X, FOURS_DY   of workgroup memory, in fours: the distance of pixels, and the size
+//                   of a tile's inputs and cotangents
+//          SUBGROUP and others   see shared/fit; TURNS is 2 at most
 //          LOADS_X, LOADS_DY   lines of a tile that an invocation loads, at most
 //          PARTS    parts that the tiles are divided into, at most as many as there are tiles
 //          BF16_UNITS   see shared/units
@@ -25,32 +31,27 @@ enable wgpu_cooperative_matrix;
 #include "shared/conv2d_tile"
 #include "shared/fit"
 
-const SM: u32 = ${SM};
 const SN: u32 = ${SN};
-const SUBGROUP: u32 = ${SUBGROUP};
-const WG: u32 = SUBGROUP * SM * SN;
-const TURNS: u32 = 2u;
-const BO: u32 = 16u * ${FM} * SM;
-const BC: u32 = 16u * ${FN} * SN;
-const TILES_O: u32 = (GROUP_O + BO - 1u) / BO;
-const TILES_C: u32 = (GROUP_C + BC - 1u) / BC;
+const WG: u32 = ${WG};
+const BO: u32 = ${BO};
+const BC: u32 = ${BC};
+const TILES_O: u32 = ${TILES_O};
+const TILES_C: u32 = ${TILES_C};
 const PARTS: u32 = ${PARTS};
-const ROWS: u32 = TILES_O * BO;
-const COLUMNS: u32 = TILES_C * BC;
+const ROWS: u32 = ${ROWS};
+const COLUMNS: u32 = ${COLUMNS};
 
-const OUTPUTS: u32 = TILE_N * TILE_P * TILE_Q;
+const OUTPUTS: u32 = ${OUTPUTS};
 
-// The pitch of pixels in workgroup memory, in fours: 16 bytes more than their channels take, so that neighbours lie in
-// different banks.
-const PITCH_X: u32 = BC / 4u + 2u;
-const PITCH_DY: u32 = BO / 4u + 2u;
+const PITCH_X: u32 = ${PITCH_X};
+const PITCH_DY: u32 = ${PITCH_DY};
 
 @group(0) @binding(0) var<storage, read> x: array<vec4<u32>>;
 @group(0) @binding(1) var<storage, read> dy: array<vec4<u32>>;
 @group(0) @binding(2) var<storage, read_write> parts: array<f32>;
 
-var<workgroup> tile_x: array<Four, HALO * PITCH_X>;
-var<workgroup> tile_dy: array<Four, OUTPUTS * PITCH_DY>;
+var<workgroup> tile_x: array<Four, ${FOURS_X}>;
+var<workgroup> tile_dy: array<Four, ${FOURS_DY}>;
 
 /// Eight channels of a pixel; and `true` if there is such a pixel. `words_of` selects as late as possible, so that
 /// nothing waits for the load before.
@@ -133,7 +134,7 @@ fn main(
         var dy_${L} = load_dy(begin, lane + ${L}u * WG, group, o0);
 #endfor
         // Zeros for the padding. The first loads are in flight meanwhile.
-        for (var at = lane; at < HALO * PITCH_X; at += WG) {
+        for (var at = lane; at < ${FOURS_X}; at += WG) {
             tile_x[at] = Four();
         }
         // The first attempt takes the peaks of the first tile, the second attempt those of all tiles.
@@ -181,7 +182,7 @@ fn main(
 #for L in LOADS_DY
             dy_${L} = load_dy(next, lane + ${L}u * WG, group, o0);
 #endfor
-            for (var row = 0u; row < ${TILE_N} * ${ACROSS}; row += 1u) {
+            for (var row = 0u; row < ${FRAGMENTS_OF_ROW}; row += 1u) {
                 let block = row / ${ACROSS};
                 let across = row % ${ACROSS};
 #for R in TILE_P

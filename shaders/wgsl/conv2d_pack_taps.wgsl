@@ -7,12 +7,14 @@
 // BF16_UNITS, weights are rounded to bf16 and not scaled.
 //
 // Bindings: w[O,C/G,KH,KW] → u[G,TAPS,K,M], and without BF16_UNITS the inverse powers powers_of[G,⌈M/ROWS⌉,K/8]. A
-// workgroup packs a block; G·⌈M/ROWS⌉·K/8 workgroups of 256.
+// workgroup packs a block; G·⌈M/ROWS⌉·K/8 workgroups.
 //
-// Defines: G
+// Defines: WG, G
 //          TAPS, KW  taps of the window, and of a row of it
 //          ROWS  a multiple of 16
-//          LOADS ⌈TAPS·ROWS/32⌉, elements that an invocation loads
+//          BLOCKS ⌈M/ROWS⌉; COUNT: 8·TAPS·ROWS, elements of a block
+//          PITCH the pitch of taps in workgroup memory, ROWS at least
+//          LOADS ⌈8·TAPS·ROWS/WG⌉, elements that an invocation loads
 //          M, K  multiples of 8; for channels beyond those of w, u is zero
 //          W_O, W_C, W_KH, W_KW   extents of a group's weight
 //          FORM  forward; or grad_input, with PHASES_P, PHASES_Q, BASE_P, BASE_Q, STEP_P, STEP_Q, DH, DW
@@ -28,7 +30,7 @@ enable f16;
 #include "shared/reduce"
 #include "shared/grid"
 
-const WG: u32 = 256u;
+const WG: u32 = ${WG};
 const G: u32 = ${G};
 const TAPS: u32 = ${TAPS};
 const ROWS: u32 = ${ROWS};
@@ -38,11 +40,9 @@ const W_O: u32 = ${W_O};
 const W_C: u32 = ${W_C};
 const W_KH: u32 = ${W_KH};
 const W_KW: u32 = ${W_KW};
-const BLOCKS: u32 = (M + ROWS - 1u) / ROWS;
-/// Elements of a block.
-const COUNT: u32 = 8u * TAPS * ROWS;
-/// The pitch of taps in workgroup memory: more than their rows take, so that neighbours lie in different banks.
-const PITCH: u32 = ROWS + 2u;
+const BLOCKS: u32 = ${BLOCKS};
+const COUNT: u32 = ${COUNT};
+const PITCH: u32 = ${PITCH};
 
 @group(0) @binding(0) var<storage, read> w: array<f32>;
 #if BF16_UNITS

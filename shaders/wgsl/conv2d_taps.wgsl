@@ -10,10 +10,14 @@
 // parts[PARTS,N,RESULT_P,RESULT_Q,O/PHASES] (SUMS parts). Workgroups: G·PARTS·⌈O/G/BO⌉·TILES.
 //
 // Defines: those of shared/conv2d and shared/conv2d_tile; O/G and C/G are multiples of 8, TILE_Q is 16/IMAGES
-//          SM, SN   subgroups along pixels and output channels
-//          FM, FN   fragments of 16×16 of each: FM divides TILE_P, 16·FM·SM are the tile's pixels, BO = 16·FN·SN
-//          SUBGROUP invocations of a subgroup
+//          WG, BO, BK   invocations; output channels of a workgroup, and input channels of a step
+//          TILES_O, BLOCKS   the number of BO channels in a group, and of BK channels
+//          SN       subgroups along output channels
+//          FM, FN   fragments of 16×16 of each subgroup along pixels and output channels: FM divides TILE_P
 //          STEPS    BK/16
+//          PITCH_X, PITCH_W, FOURS_X, FOURS_W   of workgroup memory, in fours: the distance of pixels, and of the input
+//                   channels of weights; the size of a tile's inputs, and of a step's weights
+//          LINES_W  lines of a step's weights, KH·BK·BO/8
 //          ROWS_READ  rows of inputs that a subgroup reads, (FM − 1)·STRIDE_P + (KH − 1)·DH + 1
 //          LOADS_X, LOADS_W   lines that an invocation loads at most: of BK channels of inputs, of a step's weights
 //          PHASES_P, PHASES_Q, RESULT_P, RESULT_Q
@@ -21,7 +25,7 @@
 //                   next of phase 1, and so on. Output (p, q) in a channel of phase a·PHASES_Q + b is pixel
 //                   (p·PHASES_P + a, q·PHASES_Q + b) of the result, if there is such a pixel.
 //          PARTS    parts that the blocks of BK channels are divided into, at most as many as there are blocks
-//          TURNS    turns in which subgroups store their sums, a divisor of SM·SN; more take less workgroup memory
+//          TURNS and others   see shared/fit
 //          EACH     lines of a fragment that an invocation stores, ⌈32/SUBGROUP⌉
 //          SUMS, SUMS_AT, LINES   see shared/product; LINES is defined
 //          BF16_UNITS   see shared/units
@@ -35,18 +39,15 @@ enable wgpu_cooperative_matrix;
 #include "shared/product"
 #include "shared/fit"
 
-const SM: u32 = ${SM};
 const SN: u32 = ${SN};
 const FM: u32 = ${FM};
 const FN: u32 = ${FN};
-const SUBGROUP: u32 = ${SUBGROUP};
-const WG: u32 = SUBGROUP * SM * SN;
-const BO: u32 = 16u * FN * SN;
-const BK: u32 = 16u * ${STEPS};
-const TILES_O: u32 = (GROUP_O + BO - 1u) / BO;
-const BLOCKS: u32 = (GROUP_C + BK - 1u) / BK;
+const WG: u32 = ${WG};
+const BO: u32 = ${BO};
+const BK: u32 = ${BK};
+const TILES_O: u32 = ${TILES_O};
+const BLOCKS: u32 = ${BLOCKS};
 const PARTS: u32 = ${PARTS};
-const TURNS: u32 = ${TURNS};
 const PHASES_P: u32 = ${PHASES_P};
 const PHASES_Q: u32 = ${PHASES_Q};
 const RESULT_P: u32 = ${RESULT_P};
@@ -55,10 +56,8 @@ const RESULT_Q: u32 = ${RESULT_Q};
 const GROUP_RESULT: u32 = GROUP_O / (PHASES_P * PHASES_Q);
 const RESULT: u32 = N * RESULT_P * RESULT_Q * ${G} * GROUP_RESULT;
 
-// The pitch in workgroup memory, in fours, of pixels and of the input channels of weights: 16 bytes more than they
-// take, so that neighbours lie in different banks.
-const PITCH_X: u32 = BK / 4u + 2u;
-const PITCH_W: u32 = BO / 4u + 2u;
+const PITCH_X: u32 = ${PITCH_X};
+const PITCH_W: u32 = ${PITCH_W};
 
 @group(0) @binding(0) var<storage, read> x: array<vec4<u32>>;
 @group(0) @binding(1) var<storage, read> w: array<vec4<u32>>;
@@ -66,8 +65,8 @@ const PITCH_W: u32 = BO / 4u + 2u;
 @group(0) @binding(2) var<storage, read> w_powers: array<f32>;
 #endif
 
-var<workgroup> tile_x: array<Four, HALO * PITCH_X>;
-var<workgroup> tile_w: array<Four, KH * BK * PITCH_W>;
+var<workgroup> tile_x: array<Four, ${FOURS_X}>;
+var<workgroup> tile_w: array<Four, ${FOURS_W}>;
 
 /// `true` if the group has channel c. The last block may go past its end.
 fn in_group(c: u32) -> bool {
@@ -159,16 +158,16 @@ fn main(
     let o_w_${L} = o0 + line_w_${L} % (BO / 8u) * 8u;
     let c_w_${L} = line_w_${L} / (BO / 8u) % BK;
     let tap_w_${L} = group * KH * KW + line_w_${L} / (BO / 8u * BK) * KW;
-    let is_w_${L} = line_w_${L} < KH * BK * BO / 8u && o_w_${L} < GROUP_O;
+    let is_w_${L} = line_w_${L} < ${LINES_W} && o_w_${L} < GROUP_O;
     let from_w_${L} = select(0u, ((tap_w_${L} * GROUP_C + c_w_${L}) * GROUP_O + o_w_${L}) / 8u, is_w_${L});
     let to_w_${L} = line_w_${L} / (BO / 8u) * PITCH_W + line_w_${L} % (BO / 8u) * 2u;
     var w_${L} = load_w(from_w_${L} + begin * BK * (GROUP_O / 8u), begin * BK + c_w_${L});
 #endfor
     // Zeros where no line is stored. The first loads are in flight meanwhile.
-    for (var at = lane; at < HALO * PITCH_X; at += WG) {
+    for (var at = lane; at < ${FOURS_X}; at += WG) {
         tile_x[at] = Four();
     }
-    for (var at = lane; at < KH * BK * PITCH_W; at += WG) {
+    for (var at = lane; at < ${FOURS_W}; at += WG) {
         tile_w[at] = Four();
     }
 #for I in FM

@@ -4,8 +4,11 @@
 //
 // Bindings: x → y; N·⌈C/SIDE⌉·⌈S/SIDE⌉ workgroups.
 //
-// Defines: TO half or full
+// Defines: WG, an invocation for each line of a tile: SIDE²/8
+//          TO bf16 or full
 //          N, C, S
+//          SIDE, PITCH   of a tile; PITCH is that of its channels in workgroup memory
+//          TILES_C, TILES_S   ⌈C/SIDE⌉ and ⌈S/SIDE⌉
 
 #include "shared/grid"
 #include "shared/bf16"
@@ -14,10 +17,10 @@ const N: u32 = ${N};
 const C: u32 = ${C};
 const S: u32 = ${S};
 const IN_LINES: u32 = (C + 7u) / 8u * 8u;
-const SIDE: u32 = 32u;
-const WG: u32 = 128u;
-const TILES_C: u32 = (C + SIDE - 1u) / SIDE;
-const TILES_S: u32 = (S + SIDE - 1u) / SIDE;
+const SIDE: u32 = ${SIDE};
+const WG: u32 = ${WG};
+const TILES_C: u32 = ${TILES_C};
+const TILES_S: u32 = ${TILES_S};
 
 #if TO == bf16
 @group(0) @binding(0) var<storage, read> x: array<f32>;
@@ -27,8 +30,7 @@ const TILES_S: u32 = (S + SIDE - 1u) / SIDE;
 @group(0) @binding(1) var<storage, read_write> y: array<f32>;
 #endif
 
-/// The pitch of channels: odd, so that neighbours lie in different banks.
-const PITCH: u32 = SIDE + 1u;
+const PITCH: u32 = ${PITCH};
 
 var<workgroup> tile: array<f32, SIDE * PITCH>;
 

@@ -8,7 +8,7 @@
 // Defines: WG     a multiple of 32
 //          TO     result or scratch
 //          MARKED marks that an iteration handles: one, the next that is set; or word, all of a word
-//          ROWS, WIDTH, COUNT
+//          ROWS, WIDTH, COUNT; BLOCKS: ⌈WIDTH/WG⌉
 //          PARTS, CHUNK  (PARTS − 1)·CHUNK < COUNT ≤ PARTS·CHUNK; where TO is result, PARTS is 1
 //          PADDED `true` if row `row: u32` is padding, an expression
 
@@ -23,7 +23,7 @@ const WIDTH: u32 = ${WIDTH};
 const COUNT: u32 = ${COUNT};
 const PARTS: u32 = ${PARTS};
 const CHUNK: u32 = ${CHUNK};
-const BLOCKS: u32 = (WIDTH + WG - 1u) / WG;
+const BLOCKS: u32 = ${BLOCKS};
 
 @group(0) @binding(0) var<storage, read> index: array<u32>;
 @group(0) @binding(1) var<storage, read> dy: array<f32>;

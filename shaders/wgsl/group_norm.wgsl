@@ -23,6 +23,7 @@
 //          TO      result or scratch
 //          N, C, S, G; EPS a literal
 //          PART, PARTS elements of a part, and parts of a group; LEN and 1 where TO is result
+//          UNITS   parts of all groups, N·G·PARTS
 //          FULL    the first FULL of an invocation's HOLD elements lie in every part, whatever the invocation
 //          ALIGNED 1 where LANES divides S, else 0
 //          FORMAT  that of shared/value; with lines, S, PART, LEN and HOLD count lines, and TO is result
@@ -47,7 +48,7 @@ const PARTS: u32 = ${PARTS};
 const FULL: u32 = ${FULL};
 const GROUP_C: u32 = C / G;
 const LEN: u32 = GROUP_C * S;
-const UNITS: u32 = N * G * PARTS;
+const UNITS: u32 = ${UNITS};
 
 @group(0) @binding(0) var<storage, read> x: array<Held>;
 #if TO == result

@@ -11,11 +11,12 @@
 // and the group's are those of its channels, weighted by gamma. Where TO is result, a block is a group, and an
 // invocation takes ROWS samples, one after the other. ⌈⌈N/ROWS⌉·G·BLOCKS·CH·LANES/WG⌉ workgroups.
 //
-// Defines: WG       a multiple of CH·LANES
-//          LANES    see shared/totals; HOLD·LANES ≥ PIECE
+// Defines: WG       a multiple of BLOCK, which is CH·LANES
+//          LANES    see shared/totals; FOLDS: partial sums of a block with many channels; HOLD·LANES ≥ PIECE
 //          TO       result or scratch
 //          N, C, S, G, CH, ROWS
 //          PIECE, PIECES   S and 1 where CH is not 1
+//          BLOCKS, UNITS   blocks of a group, and of all: ⌈N/ROWS⌉·G·BLOCKS
 //          FULL     the first FULL of an invocation's HOLD elements lie in every piece of every block, whatever the
 //                   invocation
 //          FORMAT   that of shared/value; with lines, S, PIECE and HOLD count lines, dy comes through
@@ -57,9 +58,9 @@ const ROWS: u32 = ${ROWS};
 const FULL: u32 = ${FULL};
 const GROUP_C: u32 = C / G;
 const LEN: u32 = GROUP_C * S;
-const BLOCK: u32 = CH * LANES;
-const BLOCKS: u32 = (GROUP_C + CH - 1u) / CH * PIECES;
-const UNITS: u32 = (N + ROWS - 1u) / ROWS * G * BLOCKS;
+const BLOCK: u32 = ${BLOCK};
+const BLOCKS: u32 = ${BLOCKS};
+const UNITS: u32 = ${UNITS};
 
 @group(0) @binding(0) var<storage, read> x: array<Held>;
 @group(0) @binding(1) var<storage, read> gamma: array<f32>;
@@ -80,8 +81,7 @@ fn element(begin: u32, r: u32) -> u32 {
     return begin + r;
 }
 
-/// Partial sums of a block with many channels.
-const FOLDS: u32 = 16u;
+const FOLDS: u32 = ${FOLDS};
 
 var<workgroup> channels: array<vec2<f32>, WG / LANES>;
 var<workgroup> folds: array<vec2<f32>, WG / BLOCK * FOLDS>;

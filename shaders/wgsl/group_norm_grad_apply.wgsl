@@ -8,7 +8,7 @@
 // Defines: WG = LANES, see shared/totals
 //          N, C, S, G
 //          BLOCKS  that of `group_norm_grad`
-//          CHUNK   elements of a workgroup
+//          CHUNK, CHUNKS   elements of a workgroup, and workgroups of a group
 
 #include "shared/epilogue"
 #include "shared/grid"
@@ -25,7 +25,7 @@ const BLOCKS: u32 = ${BLOCKS};
 const CHUNK: u32 = ${CHUNK};
 const GROUP_C: u32 = C / G;
 const LEN: u32 = GROUP_C * S;
-const CHUNKS: u32 = (LEN + CHUNK - 1u) / CHUNK;
+const CHUNKS: u32 = ${CHUNKS};
 
 @group(0) @binding(0) var<storage, read> x: array<f32>;
 @group(0) @binding(1) var<storage, read> gamma: array<f32>;

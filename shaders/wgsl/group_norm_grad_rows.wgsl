@@ -6,7 +6,7 @@
 // loaded through shared/prologue, each element once. ⌈⌈N/ROWS⌉·G·LANES/WG⌉ workgroups.
 //
 // Defines: WG; LANES see shared/totals; HOLD·LANES ≥ C/G
-//          N, C, G; ROWS
+//          N, C, G; ROWS; UNITS: ⌈N/ROWS⌉·G
 //          FULL   the first FULL of an invocation's HOLD elements lie in the group, whatever the invocation
 
 #include "shared/epilogue"
@@ -22,7 +22,7 @@ const G: u32 = ${G};
 const ROWS: u32 = ${ROWS};
 const FULL: u32 = ${FULL};
 const LEN: u32 = C / G;
-const UNITS: u32 = (N + ROWS - 1u) / ROWS * G;
+const UNITS: u32 = ${UNITS};
 
 @group(0) @binding(0) var<storage, read> x: array<f32>;
 @group(0) @binding(1) var<storage, read> gamma: array<f32>;

@@ -8,7 +8,8 @@
 // Defines: WG; LANES see shared/totals
 //          TO    result or scratch
 //          P, C
-//          RANGE of P that a workgroup adds up; P where TO is result
+//          RANGE of P that a workgroup adds up; P where TO is result; RANGES: ⌈P/RANGE⌉
+//          BLOCKS of C that a workgroup adds up: ⌈C/(WG/LANES)⌉
 
 #include "shared/grid"
 #include "shared/totals"
@@ -17,9 +18,9 @@ const WG: u32 = ${WG};
 const P: u32 = ${P};
 const C: u32 = ${C};
 const RANGE: u32 = ${RANGE};
-const RANGES: u32 = (P + RANGE - 1u) / RANGE;
+const RANGES: u32 = ${RANGES};
 const CHANNELS: u32 = WG / LANES;
-const BLOCKS: u32 = (C + CHANNELS - 1u) / CHANNELS;
+const BLOCKS: u32 = ${BLOCKS};
 
 @group(0) @binding(0) var<storage, read> sums: array<f32>;
 #if TO == result

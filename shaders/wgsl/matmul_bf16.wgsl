@@ -10,14 +10,16 @@
 //          A_PITCH, B_PITCH   the distance from a line to its neighbour across
 //          A_BATCH, B_BATCH   the offset of product b, an expression of `b: u32`
 //          A_FORMAT, B_FORMAT bf16, where pitch and offset are multiples of 8; or full, where they are of 4
-//          SM, SN   subgroups down and across a tile
-//          FM, FN   fragments of 16×16 of each; BM = 16·FM·SM, BN = 16·FN·SN
+//          WG, BM, BN, BK   invocations; rows, columns and terms of a step
+//          TILES_M, TILES_N   tiles down and across
+//          SN       subgroups across a tile
+//          FM, FN   fragments of 16×16 of each subgroup, down and across
 //          STEPS    BK/16
-//          SUBGROUP invocations of a subgroup
-//          LOADS_A, LOADS_B   lines that an invocation loads in a step: BM·BK/(8·SUBGROUP·SM·SN) and
-//                             BN·BK/(8·SUBGROUP·SM·SN)
-//          PARTS    parts of the reduction
-//          TURNS    turns in which subgroups store their sums, a divisor of SM·SN; more take less workgroup memory
+//          LOADS_A, LOADS_B   lines that an invocation loads in a step: BM·BK/(8·WG) and BN·BK/(8·WG)
+//          PITCH_A, PITCH_B, FOURS_A, FOURS_B   of a step in workgroup memory, in fours: the distance of its rows of
+//                   lines, and its size
+//          PARTS, PART_K   parts of the reduction; terms of each, whole steps
+//          TURNS and others   see shared/fit
 //          EACH     lines of a fragment that an invocation stores, ⌈32/SUBGROUP⌉
 //          SUMS, SUMS_AT, LINES   see shared/product; LINES is defined
 //          BF16_UNITS   see shared/units
@@ -34,44 +36,34 @@ const BATCH: u32 = ${BATCH};
 const ROWS: u32 = ${M};
 const COLUMNS: u32 = ${N};
 const DEPTH: u32 = ${K};
-const SM: u32 = ${SM};
 const SN: u32 = ${SN};
 const FM: u32 = ${FM};
 const FN: u32 = ${FN};
-const BK: u32 = 16u * ${STEPS};
-const SUBGROUP: u32 = ${SUBGROUP};
-const WG: u32 = SUBGROUP * SM * SN;
-const BM: u32 = 16u * FM * SM;
-const BN: u32 = 16u * FN * SN;
+const BK: u32 = ${BK};
+const WG: u32 = ${WG};
+const BM: u32 = ${BM};
+const BN: u32 = ${BN};
 const PARTS: u32 = ${PARTS};
-const TURNS: u32 = ${TURNS};
-const TILES_M: u32 = (ROWS + BM - 1u) / BM;
-const TILES_N: u32 = (COLUMNS + BN - 1u) / BN;
-/// Terms of a part, whole steps.
-const PART_K: u32 = ((DEPTH + PARTS - 1u) / PARTS + BK - 1u) / BK * BK;
+const TILES_M: u32 = ${TILES_M};
+const TILES_N: u32 = ${TILES_N};
+const PART_K: u32 = ${PART_K};
 // Where extents are multiples of the tile's, loads need no bounds check.
 const WHOLE_A: bool = ROWS % BM == 0u && PARTS * PART_K == DEPTH;
 const WHOLE_B: bool = COLUMNS % BN == 0u && PARTS * PART_K == DEPTH;
 
-// BESIDE: lines of a step that are adjacent in memory. TILE: how many such rows of lines a step has. PITCH: the
-// distance of these in workgroup memory, in fours: 16 bytes more than they take, so that neighbours lie in different
-// banks.
+// BESIDE: lines of a step that are adjacent in memory.
 #if A_ALONG == k
 const BESIDE_A: u32 = BK / 8u;
-const TILE_A: u32 = BM;
 #else
 const BESIDE_A: u32 = BM / 8u;
-const TILE_A: u32 = BK;
 #endif
 #if B_ALONG == k
 const BESIDE_B: u32 = BK / 8u;
-const TILE_B: u32 = BN;
 #else
 const BESIDE_B: u32 = BN / 8u;
-const TILE_B: u32 = BK;
 #endif
-const PITCH_A: u32 = 2u * BESIDE_A + 2u;
-const PITCH_B: u32 = 2u * BESIDE_B + 2u;
+const PITCH_A: u32 = ${PITCH_A};
+const PITCH_B: u32 = ${PITCH_B};
 
 #if A_FORMAT == bf16
 alias LineA = vec4<u32>;
@@ -88,8 +80,8 @@ alias LineB = Eight;
 @group(0) @binding(1) var<storage, read> b: array<vec4<f32>>;
 #endif
 
-var<workgroup> tile_a: array<Four, TILE_A * PITCH_A>;
-var<workgroup> tile_b: array<Four, TILE_B * PITCH_B>;
+var<workgroup> tile_a: array<Four, ${FOURS_A}>;
+var<workgroup> tile_b: array<Four, ${FOURS_B}>;
 
 fn begin_a(b: u32) -> u32 {
     return ${A_BATCH};

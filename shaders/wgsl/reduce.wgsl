@@ -9,7 +9,7 @@
 //          FROM operand or scratch; TO result or scratch; not both scratch
 //          OP    sum, max or min
 //          FOLD  the most elements of a part for an invocation: few below 4, run up to 64, stretches above
-//          OUTS  number of results
+//          OUTS  number of results; BLOCKS: ⌈OUTS/SEGMENTS⌉
 //          LEN   number of elements in each, at least one
 //          PARTS, CHUNK  every part has an element: (PARTS − 1)·CHUNK < LEN ≤ PARTS·CHUNK
 //          BASE  the place of the first element of result o, an expression of `o: u32`
@@ -31,7 +31,7 @@ const LEN: u32 = ${LEN};
 const PARTS: u32 = ${PARTS};
 const CHUNK: u32 = ${CHUNK};
 
-const BLOCKS: u32 = (OUTS + SEGMENTS - 1u) / SEGMENTS;
+const BLOCKS: u32 = ${BLOCKS};
 
 #if FROM == scratch
 @group(0) @binding(0) var<storage, read> x: array<f32>;

@@ -4,24 +4,26 @@
 // Bindings: x[PIXELS,C] through shared/prologue_lines → parts[PARTS,C]. A workgroup sums EIGHTS neighbouring lines of
 // each pixel of a part; its invocations take different pixels. PARTS·⌈C/8/EIGHTS⌉ workgroups.
 //
-// Defines: PIXELS, C a multiple of 8
+// Defines: WG
+//          PIXELS, C a multiple of 8
 //          PARTS, CHUNK  number of parts, and pixels of a part; the last part has between one and CHUNK
-//          EIGHTS        a power of two
+//          EIGHTS        a power of two; BLOCKS: ⌈C/8/EIGHTS⌉
+//          ROWS, RUN     see below
 
 #include "shared/prologue_lines"
 #include "shared/grid"
 
-const WG: u32 = 256u;
+const WG: u32 = ${WG};
 const PIXELS: u32 = ${PIXELS};
 const LINES: u32 = ${C} / 8u;
 const PARTS: u32 = ${PARTS};
 const CHUNK: u32 = ${CHUNK};
 const EIGHTS: u32 = ${EIGHTS};
-const BLOCKS: u32 = (LINES + EIGHTS - 1u) / EIGHTS;
+const BLOCKS: u32 = ${BLOCKS};
 /// Neighbouring pixels that a workgroup reads at once, and such reads of a run. Each run has a sum of its own: in one
 /// long chain, every small element after a large one would be rounded.
-const ROWS: u32 = WG / EIGHTS;
-const RUN: u32 = 16u;
+const ROWS: u32 = ${ROWS};
+const RUN: u32 = ${RUN};
 
 @group(0) @binding(0) var<storage, read_write> parts: array<vec4<f32>>;
 

@@ -6,6 +6,7 @@
 //
 // Defines: WG, LANES powers of two; ACROSS 0 or 1, see shared/segments; OUTER, LEN, INNER; LOG 0 or 1
 //          MASKED        1: the result of a row of −∞ is 0; else NaN
+//          BLOCKS        workgroups for a part of all rows, ⌈OUTER·INNER/SEGMENTS⌉
 //          PARTS, CHUNK  every part has an element: (PARTS − 1)·CHUNK < LEN ≤ PARTS·CHUNK
 //          FORMAT        that of shared/values; with lines, LEN and CHUNK count lines, INNER and PARTS are 1, and LOG
 //                        is 0
@@ -20,7 +21,7 @@ const INNER: u32 = ${INNER};
 const ROWS: u32 = ${OUTER} * INNER;
 const PARTS: u32 = ${PARTS};
 const CHUNK: u32 = ${CHUNK};
-const BLOCKS: u32 = (ROWS + SEGMENTS - 1u) / SEGMENTS;
+const BLOCKS: u32 = ${BLOCKS};
 
 @group(0) @binding(0) var<storage, read> x: array<Held>;
 #if PARTS != 1

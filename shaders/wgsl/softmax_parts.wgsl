@@ -5,6 +5,7 @@
 // invocations computes a part of a row; PARTS·⌈OUTER·INNER·LANES/WG⌉ workgroups.
 //
 // Defines: WG, LANES powers of two; ACROSS 0 or 1, see shared/segments; OUTER, LEN, INNER; DRIFT 0 or 1
+//          BLOCKS        workgroups for a part of all rows, ⌈OUTER·INNER/SEGMENTS⌉
 //          PARTS, CHUNK  every part has an element: (PARTS − 1)·CHUNK < LEN ≤ PARTS·CHUNK
 
 #include "shared/grid"
@@ -16,7 +17,7 @@ const INNER: u32 = ${INNER};
 const ROWS: u32 = ${OUTER} * INNER;
 const PARTS: u32 = ${PARTS};
 const CHUNK: u32 = ${CHUNK};
-const BLOCKS: u32 = (ROWS + SEGMENTS - 1u) / SEGMENTS;
+const BLOCKS: u32 = ${BLOCKS};
 
 @group(0) @binding(0) var<storage, read> x: array<f32>;
 @group(0) @binding(1) var<storage, read_write> peak: array<f32>;

@@ -5,7 +5,7 @@
 // LINES·⌈LEN/WG⌉ workgroups.
 //
 // Defines: WG
-//          LINES number of lines
+//          LINES, BLOCKS   number of lines, and of blocks of each
 //          LEN, INNER, DESCENDING see shared/sort
 
 #include "shared/grid"
@@ -13,7 +13,7 @@
 
 const WG: u32 = ${WG};
 const LINES: u32 = ${LINES};
-const BLOCKS: u32 = (LEN + WG - 1u) / WG;
+const BLOCKS: u32 = ${BLOCKS};
 
 @group(0) @binding(0) var<storage, read> x: array<f32>;
 @group(0) @binding(1) var<storage, read_write> order: array<u32>;

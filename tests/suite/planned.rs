@@ -1,6 +1,7 @@
 //! Plans for absent GPUs: one with matrix units, and one with WebGPU's default limits. Networks and the cases of all
 //! operations run on the CPU, and each run is also planned for such a GPU. Every kernel of these plans is checked
-//! against the GPU's limits. Of kernels that differ only in numbers, one is validated and translated for Metal and
+//! against the GPU's limits, and against the bindings, invocations and bytes of workgroup memory that its launch
+//! states. Of kernels that differ only in numbers, one is validated and translated for Metal and
 //! DirectX 12; if translations are saved, as for `cargo xtask kernels`, all are.
 
 use std::collections::BTreeMap;
@@ -59,6 +60,7 @@ pub(crate) fn collect(trials: &mut Vec<Trial>) {
         let case = Arc::new(case);
         trials.push(Trial::test(name, move || AT_BASELINE.holds(|device| record(&case, device))));
     }
+    trials.push(Trial::test("planned::wrong_statements_of_launches_are_found", misstates));
     trials.push(Trial::test("planned::kernels_beyond_the_limits_are_found", exceeds));
 }
 
@@ -75,7 +77,7 @@ impl Absent {
     fn hold(&self, planned: &PlannedKernel) -> Outcome {
         /// The needs of kernels, by their text without numbers; if translations are saved, by their text.
         static READ: Mutex<BTreeMap<(bool, String), Needs>> = Mutex::new(BTreeMap::new());
-        let PlannedKernel { kernel: name, wgsl, trusted, bindings } = planned;
+        let PlannedKernel { kernel: name, wgsl, trusted, bindings, workgroup } = planned;
         let form = if translate::saves() { wgsl.clone() } else { translate::without_numbers(wgsl) };
         let form = (*trusted, form);
         let known = READ.lock().unwrap_or_else(PoisonError::into_inner).get(&form).copied();
@@ -88,14 +90,38 @@ impl Absent {
                 *kernel.needs()
             }
         };
-        if needs.buffers != *bindings {
-            return Err(format!("kernel {name} has {} bindings, its launch {bindings}", needs.buffers).into());
+        let found = (needs.buffers, needs.invocations, needs.workgroup_memory);
+        let (invocations, memory) = workgroup.unwrap_or((found.1, found.2));
+        let stated = (*bindings, invocations, memory);
+        if found != stated {
+            let of = "bindings, invocations and bytes of workgroup memory";
+            return Err(format!("kernel {name} has {found:?} {of}, its launch states {stated:?}").into());
         }
         if !needs.within(&self.has) {
             return Err(format!("kernel {name} needs {needs:?}, the GPU has {:?}", self.has).into());
         }
         Ok(())
     }
+}
+
+/// Launches that state a wrong number of bindings, invocations, or bytes of workgroup memory.
+fn misstates() -> Outcome {
+    let device = (MATRIX_UNITS.device)();
+    u_net(&device)?;
+    for planned in device.planned_kernels() {
+        MATRIX_UNITS.hold(&planned)?;
+        let (invocations, memory) = planned.workgroup.expect("the network has no kernel of a user's");
+        let wrong = [
+            PlannedKernel { bindings: planned.bindings + 1, ..planned.clone() },
+            PlannedKernel { workgroup: Some((invocations / 2, memory)), ..planned.clone() },
+            PlannedKernel { workgroup: Some((invocations, memory + 16)), ..planned.clone() },
+        ];
+        for wrong in wrong {
+            let error = MATRIX_UNITS.hold(&wrong).expect_err("the launch states a wrong number");
+            assert!(error.message().is_some_and(|message| message.contains("its launch states")), "{error:?}");
+        }
+    }
+    Ok(())
 }
 
 /// The results of a case and their gradients.

@@ -14,6 +14,7 @@ pub(crate) fn collect(trials: &mut Vec<Trial>) {
     trials.push(gpu_trial("variants::others_run_where_they_are_preferred", preferred));
     trials.push(gpu_trial("variants::that_are_not_there_are_refused", unknown));
     trials.push(Trial::test("variants::the_cpu_has_one", only));
+    trials.push(gpu_trial("variants::multiprocessors_are_counted", multiprocessors));
 }
 
 /// The chosen variants of a training step and of a few products, on a device without earlier plans.
@@ -80,6 +81,19 @@ fn unknown(device: &Device) -> Outcome {
     // The device still works.
     device.prefer_variants(&[])?;
     product(&device, 2, 3, 4)?;
+    Ok(())
+}
+
+/// Multiprocessors and their invocations, as NVIDIA's driver reports them, and as assumed of a software driver.
+fn multiprocessors(device: &Device) -> Outcome {
+    let counted = device.multiprocessors().expect("it is a GPU");
+    assert!(counted.0 > 0 && counted.1 > 0, "{counted:?}");
+    for (name, expected) in
+        [("H100 80GB HBM3", (132, 2048)), ("H200", (132, 2048)), ("llvmpipe", (4, 2048)), ("SwiftShader", (4, 2048))]
+    {
+        assert!(!device.to_string().contains(name) || counted == expected, "{device} has {counted:?}");
+    }
+    assert_eq!(Device::cpu().multiprocessors(), None);
     Ok(())
 }
 

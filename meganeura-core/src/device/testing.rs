@@ -44,6 +44,15 @@ impl Device {
         last.map_or((0, 0), |compiled| compiled.latest().dynamic())
     }
 
+    /// The multiprocessors on which the choice of kernels depends, and the invocations that reside on one; `None` on
+    /// the CPU.
+    #[must_use]
+    pub fn multiprocessors(&self) -> Option<(usize, usize)> {
+        let Engine::Gpu(gpu) = &self.0.engine else { return None };
+        let multiprocessors = gpu.caps(false).multiprocessors;
+        Some((multiprocessors.count, multiprocessors.invocations))
+    }
+
     /// The adapter, opened again with WebGPU's default limits: it refuses launches that exceed them.
     ///
     /// # Errors

@@ -8,7 +8,7 @@ use super::pipelines::Pipelines;
 use super::vulkan::{self, Vulkan};
 use super::{Faults, Gpu, Inner, lock, matrix, timer};
 use crate::error::bail;
-use crate::kernel::launch::{Caps, Kind};
+use crate::kernel::launch::{Caps, Kind, Multiprocessors};
 use crate::world::World;
 use crate::{Error, ErrorKind, Result};
 
@@ -78,14 +78,15 @@ fn is_swiftshader(info: &wgpu::AdapterInfo) -> bool {
 }
 
 /// The capabilities that kernels may rely on in full precision.
-fn caps(info: &wgpu::AdapterInfo, limits: &wgpu::Limits) -> Caps {
+fn caps(info: &wgpu::AdapterInfo, limits: &wgpu::Limits, reported: Option<Multiprocessors>) -> Caps {
     let size = |limit: u32| limit as usize;
+    let (kind, assumed) = match info.device_type {
+        wgpu::DeviceType::Cpu => (Kind::Software, Multiprocessors::SOFTWARE),
+        wgpu::DeviceType::IntegratedGpu => (Kind::Integrated, Multiprocessors::INTEGRATED),
+        _ => (Kind::Discrete, Multiprocessors::LARGE),
+    };
     Caps {
-        kind: match info.device_type {
-            wgpu::DeviceType::Cpu => Kind::Software,
-            wgpu::DeviceType::IntegratedGpu => Kind::Integrated,
-            _ => Kind::Discrete,
-        },
+        kind,
         workgroup_memory: size(limits.max_compute_workgroup_storage_size),
         workgroup_size: size(limits.max_compute_invocations_per_workgroup.min(limits.max_compute_workgroup_size_x)),
         bindings: size(limits.max_storage_buffers_per_shader_stage),
@@ -94,6 +95,7 @@ fn caps(info: &wgpu::AdapterInfo, limits: &wgpu::Limits) -> Caps {
         buffer: usize::try_from(limits.max_buffer_size.min(limits.max_storage_buffer_binding_size))
             .unwrap_or(usize::MAX),
         subgroup: (size(info.subgroup_min_size), size(info.subgroup_max_size)),
+        multiprocessors: reported.unwrap_or(assumed),
         loops: if info.device_type == wgpu::DeviceType::Cpu { Caps::LOOPS_IN_SOFTWARE } else { usize::MAX },
         tiles: !is_swiftshader(info),
         matrix: false,
@@ -230,7 +232,7 @@ impl Gpu {
             pipelines: Pipelines::default(),
             device,
             queue,
-            caps: caps(&info, &limits),
+            caps: caps(&info, &limits, vulkan::multiprocessors(adapter)),
             missing: matrix::missing(adapter),
             matrix: OnceLock::new(),
             limits,

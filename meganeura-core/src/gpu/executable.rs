@@ -217,8 +217,9 @@ impl Gpu {
         pipeline: Arc<Pipeline>,
     ) -> Result<CompiledLaunch> {
         let Launch { kernel, workgroups, .. } = *launch;
-        let Some(grid) = fold(workgroups, self.0.limits.max_compute_workgroups_per_dimension) else {
-            bail!(OutOfMemory, "kernel {kernel} needs {workgroups} workgroups, more than {} can launch", self.0.name);
+        let count = workgroups.count;
+        let Some(grid) = fold(count, self.0.limits.max_compute_workgroups_per_dimension) else {
+            bail!(OutOfMemory, "kernel {kernel} needs {count} workgroups, more than {} can launch", self.0.name);
         };
         let bound = |&binding: &Binding| {
             let storage = match binding {

@@ -5,6 +5,7 @@ use super::pipelines::Source;
 use super::recording::Dispatch;
 use crate::Result;
 use crate::executor::{PipelineCache, Profiling};
+use crate::kernel::launch::Multiprocessors;
 
 pub(super) enum Vulkan {}
 
@@ -24,6 +25,10 @@ pub(super) fn open(_: &wgpu::Adapter, _: &wgpu::DeviceDescriptor<'_>, _: bool) -
 
 pub(super) fn exporting(_: &wgpu::Adapter) -> wgpu::Features {
     wgpu::Features::empty()
+}
+
+pub(super) fn multiprocessors(_: &wgpu::Adapter) -> Option<Multiprocessors> {
+    None
 }
 
 impl Vulkan {

@@ -36,7 +36,8 @@ impl Source {
     pub(super) fn new(launch: &Launch, checked: bool) -> Result<Self> {
         let defines: Vec<_> = launch.defines.iter().map(|(name, value)| (*name, value.as_str())).collect();
         let source = Self::expand(launch.kernel, &defines, checked)?;
-        let bounded = launch.loops > 0 || !meganeura_shaders::is_trusted(launch.kernel) || !has_loop(&source.wgsl);
+        let bounded =
+            launch.workgroups.loops > 0 || !meganeura_shaders::is_trusted(launch.kernel) || !has_loop(&source.wgsl);
         debug_assert!(bounded, "kernel {} has a loop, and its launch does not say how long it is", launch.kernel);
         Ok(source)
     }

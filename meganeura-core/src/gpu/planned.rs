@@ -6,7 +6,7 @@ use super::executable::fold;
 use super::pipelines::Source;
 use crate::Result;
 use crate::error::bail;
-use crate::kernel::launch::Caps;
+use crate::kernel::launch::{Caps, Workgroups};
 use crate::plan::{Plan, Preferences, Request, Target};
 
 /// A hypothetical GPU.
@@ -29,6 +29,8 @@ pub struct PlannedKernel {
     pub trusted: bool,
     /// The number of buffers that its launch binds.
     pub bindings: usize,
+    /// Invocations and bytes of memory of a workgroup, as its launch states them; `None` for a user's kernel.
+    pub workgroup: Option<(usize, usize)>,
 }
 
 /// Plans a part of a graph, and keeps the kernels. At the baseline, and for units that multiply bf16, these are all
@@ -56,11 +58,14 @@ fn plan_variant(request: &Request<'_>, caps: Caps, number: usize, kept: &mut BTr
     let plan = Plan::new(request, Target::Gpu { caps, preferences: &preferences })?;
     for launch in plan.steps.iter().flat_map(|step| &step.launches) {
         let most = wgpu::Limits::default().max_compute_workgroups_per_dimension;
-        if fold(launch.workgroups, most).is_none() {
-            bail!(Device, "kernel {} is launched with {} workgroups", launch.kernel, launch.workgroups);
+        if fold(launch.workgroups.count, most).is_none() {
+            bail!(Device, "kernel {} is launched with {} workgroups", launch.kernel, launch.workgroups.count);
         }
         let Source { wgsl, checked, .. } = Source::new(launch, false)?;
-        kept.insert(PlannedKernel { kernel: launch.kernel, wgsl, trusted: !checked, bindings: launch.bindings.len() });
+        let Workgroups { invocations, memory, .. } = launch.workgroups;
+        let workgroup = (invocations > 0).then_some((invocations, memory));
+        let bindings = launch.bindings.len();
+        kept.insert(PlannedKernel { kernel: launch.kernel, wgsl, trusted: !checked, bindings, workgroup });
     }
     Ok(plan.steps.iter().map(|step| step.offered.len()).max().unwrap_or(0))
 }

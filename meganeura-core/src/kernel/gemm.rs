@@ -5,9 +5,9 @@ mod bf16;
 mod tilings;
 
 pub use bf16::{Lines, multiplies_bf16};
-pub use tilings::busy;
 
-use super::launch::{Access, Binding, Caps, Kind, LINE, Launch, Variant, define};
+use super::fragments::{Fragments, PITCH_SUMS};
+use super::launch::{Access, Binding, Caps, Define, Kind, LINE, Launch, Variant, Workgroups, define, workgroup_memory};
 use super::offset::offset;
 use crate::Layout;
 
@@ -49,16 +49,14 @@ struct Traits {
     side: usize,
     /// `true` if a worker is a subgroup, `false` if it is an invocation.
     is_subgroup: bool,
-    /// Bytes of four elements in workgroup memory.
-    four: usize,
+    /// Steps of a round of the kernel's loop.
+    round: usize,
     /// Padding after each term's row of a tile in workgroup memory, in groups of four elements.
     gap: usize,
-    /// Bytes of workgroup memory for the sums of a worker.
-    sums: usize,
     /// For a tiling and its unroll factor: iterations per step, and iterations of a part outside its steps.
     loops: fn(&Tiling, usize) -> [usize; 2],
     /// The defines of a choice that only these units have.
-    defines: fn(&Choice) -> Vec<(&'static str, String)>,
+    defines: fn(&Choice) -> Vec<Define>,
     /// `true` if sums can be stored without the epilogue, which takes the define `PLAIN`.
     can_be_plain: bool,
 }
@@ -71,9 +69,9 @@ impl Units {
                 stages,
                 side: 4,
                 is_subgroup: false,
-                four: 16,
+                round: 1,
+                // The pitch is odd, so that stores of neighbouring terms hit different banks.
                 gap: 1,
-                sums: 0,
                 loops: |tiling, unroll| [tiling.depth / unroll + 2, 1],
                 defines: Choice::scalar_defines,
                 can_be_plain: false,
@@ -83,9 +81,9 @@ impl Units {
                 stages,
                 side: 16,
                 is_subgroup: true,
-                four: 8,
+                round: stages,
+                // 16 bytes more than the tile, so that neighbouring terms lie in different banks.
                 gap: 2,
-                sums: 16 * 20 * 4,
                 // Finding the powers of two goes over the operands up to three times more, and reduces in each step.
                 loops: |_, _| [16, 256],
                 defines: Choice::matrix_defines,
@@ -164,20 +162,40 @@ impl Tiling {
         [0, 1].map(|axis| side * self.blocks[axis] * self.workers[axis])
     }
 
-    /// Workgroups for one part of the reduction.
-    fn tiles(&self, product: Product) -> usize {
+    /// Tiles down and across.
+    fn grid(&self, product: Product) -> [usize; 2] {
         let [rows, columns] = self.extent();
-        product.batch * product.m.div_ceil(rows) * product.n.div_ceil(columns)
+        [product.m.div_ceil(rows), product.n.div_ceil(columns)]
     }
 
-    /// Bytes of workgroup memory: the steps of both operands, and on matrix units a fragment of sums of each subgroup.
-    /// A multiprocessor of NVIDIA's has 48 KB for all its workgroups through Vulkan, so 24 KB let it run two: one loads
-    /// or stores while the other multiplies.
+    /// Workgroups for one part of the reduction.
+    fn tiles(&self, product: Product) -> usize {
+        let [down, across] = self.grid(product);
+        product.batch * down * across
+    }
+
+    /// The pitches in workgroup memory of each operand's terms, in fours.
+    fn pitches(&self) -> [usize; 2] {
+        self.extent().map(|side| side / 4 + self.units.traits().gap)
+    }
+
+    /// The fours of workgroup memory of each operand's steps.
+    fn fours(&self) -> [usize; 2] {
+        self.pitches().map(|pitch| self.units.traits().stages * self.depth * pitch)
+    }
+
+    /// The tile as matrix units compute it.
+    fn fragments(&self) -> Fragments {
+        Fragments { subgroups: self.workers, each: self.blocks }
+    }
+
+    /// Bytes of workgroup memory: the steps of both operands, and on matrix units a fragment of sums of each subgroup
+    /// and a flag. If two workgroups fit on a multiprocessor, one loads or stores while the other multiplies.
     fn memory(&self) -> usize {
-        let [rows, columns] = self.extent();
-        let Traits { stages, four, gap, sums, .. } = self.units.traits();
-        let fours = stages * self.depth * (rows / 4 + gap + columns / 4 + gap);
-        fours * four + self.workers[0] * self.workers[1] * sums
+        match self.units {
+            Units::Scalar { .. } => workgroup_memory(&self.fours().map(|fours| 16 * fours)),
+            Units::Matrix { .. } => self.fragments().memory(self.fours(), 1, false) + workgroup_memory(&[16]),
+        }
     }
 
     /// Invocations of a workgroup, for subgroups of so many.
@@ -198,7 +216,7 @@ impl Tiling {
         (self.units.traits().loops)(self, unroll)
     }
 
-    /// A bound on the iterations of a part of so many terms, as [`Launch::loops`] counts them.
+    /// A bound on the iterations of a part of so many terms, as [`Workgroups::loops`] counts them.
     fn loops(&self, part: usize, unroll: usize) -> usize {
         let [of_step, of_part] = self.iterations(unroll);
         part.div_ceil(self.depth).saturating_mul(of_step).saturating_add(of_part)
@@ -209,9 +227,9 @@ impl Tiling {
         (caps.loops / self.iterations(unroll)[0] - 1).saturating_mul(self.depth)
     }
 
-    /// Terms of each part but perhaps the last, in whole steps.
+    /// Terms of each part but perhaps the last, in whole rounds.
     fn part(&self, product: Product, parts: usize) -> usize {
-        product.k.div_ceil(parts).next_multiple_of(self.depth)
+        product.k.div_ceil(parts).next_multiple_of(self.units.traits().round * self.depth)
     }
 
     /// The number of parts for about `wanted` workgroups, each of which has at least `least` terms.
@@ -235,18 +253,18 @@ impl Choice {
     }
 
     /// The defines that `shared/gemm` takes with `UNITS` scalar alone.
-    fn scalar_defines(&self) -> Vec<(&'static str, String)> {
-        let Tiling { units, workers: [down, across], depth, .. } = self.tiling;
-        define![TM: down, TN: across, BK: depth, STAGES: units.traits().stages, UNROLL: self.unroll]
+    fn scalar_defines(&self) -> Vec<Define> {
+        let [down, across] = self.tiling.workers;
+        define![TM: down, TN: across, UNROLL: self.unroll]
     }
 
     /// The defines that `shared/gemm` takes with `UNITS` matrix alone, but for `PLAIN`.
-    fn matrix_defines(&self) -> Vec<(&'static str, String)> {
-        let Tiling { units, workers: [down, across], depth, .. } = self.tiling;
-        let each = 256 / self.subgroup;
+    fn matrix_defines(&self) -> Vec<Define> {
+        let Tiling { workers: [_, across], depth, .. } = self.tiling;
+        let sums = 4 * self.tiling.fragments().fours_of_sums(1);
         define![
-            SM: down, SN: across, STEPS: depth / 16, STAGES: units.traits().stages,
-            SUBGROUP: self.subgroup, EACH: each,
+            SN: across, STEPS: depth / 16, SUBGROUP: self.subgroup, EACH: 256 / self.subgroup,
+            PITCH: 4 * PITCH_SUMS, FLOATS_OF_SUMS: sums,
         ]
     }
 
@@ -256,10 +274,12 @@ impl Choice {
         if self.parts == 1 { self.tiling.name } else { self.tiling.split }
     }
 
-    /// The number of workgroups.
+    /// The workgroups of a tiled launch.
     #[must_use]
-    pub fn workgroups(&self, product: Product) -> usize {
-        self.parts * self.tiling.tiles(product)
+    pub fn workgroups(&self, product: Product) -> Workgroups {
+        Workgroups::new(self.parts * self.tiling.tiles(product), self.tiling.invocations(self.subgroup))
+            .with_memory(&[self.tiling.memory()])
+            .looping(self.tiling.loops(self.tiling.part(product, self.parts), self.unroll))
     }
 
     /// A launch of `kernel`, which includes `shared/gemm`, with these defines besides those of `shared/gemm`. `across`
@@ -268,17 +288,23 @@ impl Choice {
     pub fn launch(
         &self,
         kernel: &'static str,
-        mut defines: Vec<(&'static str, String)>,
+        mut defines: Vec<Define>,
         product: Product,
         operands: &[Binding],
         across: [bool; 2],
         sums: Sums,
     ) -> Launch {
         let Tiling { units, blocks, depth, .. } = self.tiling;
-        let Traits { name, can_be_plain, defines: of_units, .. } = units.traits();
-        let [rows, columns] = self.tiling.extent();
+        let Traits { name, stages, can_be_plain, defines: of_units, .. } = units.traits();
+        let ([rows, columns], [tiles_m, tiles_n]) = (self.tiling.extent(), self.tiling.grid(product));
+        let ([pitch_a, pitch_b], [fours_a, fours_b]) = (self.tiling.pitches(), self.tiling.fours());
+        let workgroups = self.workgroups(product);
         let (mut bindings, mut access) = (operands.to_vec(), Access::Elements);
-        defines.extend(define![UNITS: name, FM: blocks[0], FN: blocks[1], PARTS: self.parts]);
+        defines.extend(define![
+            UNITS: name, FM: blocks[0], FN: blocks[1], BM: rows, BN: columns, BK: depth, STAGES: stages,
+            TILES_M: tiles_m, TILES_N: tiles_n, PARTS: self.parts, PART_K: self.tiling.part(product, self.parts),
+            PITCH_A: pitch_a, PITCH_B: pitch_b, FOURS_A: fours_a, FOURS_B: fours_b,
+        ]);
         defines.extend(of_units(self));
         if can_be_plain {
             let whole = product.beside && product.m.is_multiple_of(rows) && product.n.is_multiple_of(columns);
@@ -289,10 +315,9 @@ impl Choice {
             }
         }
         let [a_along, b_along] = [if across[0] { "row" } else { "k" }, if across[1] { "column" } else { "k" }];
-        let loads = (rows + columns) * depth / (BLOCK * self.tiling.invocations(self.subgroup));
+        let loads = (rows + columns) * depth / (BLOCK * workgroups.invocations);
         defines.extend(define![LOADS: loads, A_ALONG: a_along, B_ALONG: b_along]);
-        let loops = self.tiling.loops(self.tiling.part(product, self.parts), self.unroll);
-        let mut launch = Launch::new(kernel, defines, (0, 0), self.workgroups(product)).loops(loops);
+        let mut launch = Launch::new(kernel, defines, (0, 0), workgroups);
         match sums {
             Sums::Whole => {
                 launch.bindings = bindings;
@@ -359,7 +384,7 @@ pub fn strides(layout: &Layout) -> (Layout, [usize; 2]) {
 
 /// Defines for the places of both operands' elements.
 #[must_use]
-pub fn operands([a, b]: [&Layout; 2]) -> Vec<(&'static str, String)> {
+pub fn operands([a, b]: [&Layout; 2]) -> Vec<Define> {
     let (a_batch, [a_row, a_col]) = strides(a);
     let (b_batch, [b_row, b_col]) = strides(b);
     let mut defines = define![A_ROW: a_row, A_COL: a_col, B_ROW: b_row, B_COL: b_col];
@@ -407,8 +432,11 @@ pub fn sum_parts_at(parts: usize, elements: usize, scratch: usize, order: &Parts
     let rows = sums_rows(*taps, elements);
     let unit = if rows { taps * LINE } else { *taps };
     let wg = 256 / unit * unit;
-    let defines = define![WG: wg, PARTS: parts, PART: part, LEN: elements, TAPS: taps, AT: at];
-    let launch = Launch::new("sum_parts", defines, (0, 1), elements.div_ceil(wg)).loops(parts + 1);
+    let defines = define![PARTS: parts, PART: part, LEN: elements, TAPS: taps, AT: at];
+    // Elements that are far apart in a part change places.
+    let memory = if *taps == 1 { 0 } else { 4 * wg };
+    let workgroups = Workgroups::of(elements, wg).with_memory(&[memory]).looping(parts + 1);
+    let launch = Launch::new("sum_parts", defines, (0, 1), workgroups);
     let bindings = vec![Binding::Scratch(scratch), Binding::Output(0)];
     let access = if rows { Access::ElementsOrLines } else { Access::Elements };
     Launch { bindings, access, ..launch }.stores_through_epilogue()
@@ -425,6 +453,6 @@ pub fn sums_rows(taps: usize, elements: usize) -> bool {
 pub fn sum_parts_by_lines(parts: usize, elements: usize, scratch: usize) -> Launch {
     let mut launch = sum_parts(parts, elements, scratch).by_lines();
     launch.defines.extend(define![LINES: 1]);
-    launch.workgroups = (elements / LINE).div_ceil(256);
+    launch.workgroups.count = (elements / LINE).div_ceil(launch.workgroups.invocations);
     launch
 }

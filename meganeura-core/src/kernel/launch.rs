@@ -1,6 +1,7 @@
 //! Launches of kernels on a GPU as data, what they depend on, and WGSL literals.
 
 pub use super::format::{Channels, Format, LINE};
+pub use super::multiprocessors::Multiprocessors;
 use crate::{Layout, TensorType};
 
 /// An operand's type, layout and format, on which the choice of launches depends.
@@ -52,7 +53,10 @@ pub struct Caps {
     pub buffer: usize,
     /// The fewest and the most invocations of a subgroup.
     pub subgroup: (usize, usize),
-    /// The most iterations of an invocation, as [`Launch::loops`] counts them; `usize::MAX` where nothing bounds them.
+    /// Its multiprocessors; the number decides which kernels keep the device busy.
+    pub multiprocessors: Multiprocessors,
+    /// The most iterations of an invocation, as [`Workgroups::loops`] counts them; `usize::MAX` where nothing bounds
+    /// them.
     pub loops: usize,
     /// `true` if kernels may keep tiles of products in registers. SwiftShader's compiler takes minutes and gigabytes
     /// for such a kernel.
@@ -88,6 +92,7 @@ impl Caps {
         alignment: 32,
         buffer: 1 << 30,
         subgroup: (32, 32),
+        multiprocessors: Multiprocessors::LARGE,
         loops: usize::MAX,
         tiles: true,
         matrix: false,
@@ -120,6 +125,7 @@ impl Caps {
         workgroup_memory: 32_768,
         buffer: 1 << 27,
         subgroup: (8, 8),
+        multiprocessors: Multiprocessors::SOFTWARE,
         loops: Self::LOOPS_IN_SOFTWARE,
         ..Self::DISCRETE
     };
@@ -155,20 +161,79 @@ impl Variant {
     }
 }
 
+/// The workgroups of a launch. The parameters of a kernel compute them, beside the defines from which the WGSL has the
+/// same sizes.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Workgroups {
+    /// Their number; the executor folds it into the device's grid.
+    pub count: usize,
+    /// Invocations of each, the kernel's define `WG`; 0 for a user's kernel, which has its own.
+    pub invocations: usize,
+    /// Bytes of workgroup memory of each, by [`workgroup_memory`].
+    pub memory: usize,
+    /// An upper bound on the iterations of one invocation, over all loops of the kernel. Entering a loop counts as one
+    /// more iteration, for the final test. 0 if the kernel has no loop, or is not trusted.
+    pub loops: usize,
+}
+
+impl Workgroups {
+    /// So many workgroups of so many invocations, without memory and loops.
+    #[must_use]
+    pub fn new(count: usize, invocations: usize) -> Self {
+        Self { count, invocations, ..Self::default() }
+    }
+
+    /// As many as have an invocation for each of so many items.
+    #[must_use]
+    pub fn of(items: usize, invocations: usize) -> Self {
+        Self::new(items.div_ceil(invocations), invocations)
+    }
+
+    /// For kernels that include `shared/elements`: one invocation for each of so many elements.
+    #[must_use]
+    pub fn of_elements(elements: usize) -> Self {
+        Self::of(elements, 64)
+    }
+
+    /// The same, with variables of these bytes in workgroup memory.
+    #[must_use]
+    pub fn with_memory(self, variables: &[usize]) -> Self {
+        Self { memory: self.memory + workgroup_memory(variables), ..self }
+    }
+
+    /// The same, with so many iterations of an invocation.
+    #[must_use]
+    pub fn looping(self, loops: usize) -> Self {
+        Self { loops, ..self }
+    }
+
+    /// `true` if a device can run them.
+    #[must_use]
+    pub fn fit(&self, caps: &Caps) -> bool {
+        self.invocations <= caps.workgroup_size && self.memory <= caps.workgroup_memory
+    }
+}
+
+/// Bytes of workgroup memory for variables of these sizes, as WebGPU counts them: each is rounded up to 16.
+#[must_use]
+pub fn workgroup_memory(variables: &[usize]) -> usize {
+    variables.iter().map(|bytes| bytes.next_multiple_of(16)).sum()
+}
+
+/// A kernel's define, and its value.
+pub type Define = (&'static str, String);
+
 /// One dispatch of a WGSL kernel.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Launch {
     /// The kernel's file in the shaders crate.
     pub kernel: &'static str,
     /// The values of the kernel's defines.
-    pub defines: Vec<(&'static str, String)>,
+    pub defines: Vec<Define>,
     /// The buffer of each binding, in order.
     pub bindings: Vec<Binding>,
-    /// The number of workgroups; the executor folds it into the device's grid.
-    pub workgroups: usize,
-    /// An upper bound on the iterations of one invocation, over all loops of the kernel. Entering a loop counts as one
-    /// more iteration, for the final test. 0 if the kernel has no loop, or is not trusted.
-    pub loops: usize,
+    /// The number and the needs of its workgroups.
+    pub workgroups: Workgroups,
     /// The operand that the kernel reads through `load`, which the plan writes.
     pub loads: Option<usize>,
     /// `true` if the kernel stores result 0 through `store`, whose body the plan writes.
@@ -186,32 +251,27 @@ pub enum Access {
     /// One; or any, directly, if nothing is fused into `store`, which is faster. The kernel takes the define `PLAIN`:
     /// the name of the result's binding, or `none`.
     ElementsOrPlain,
-    /// One; or a line in the order of the API, if the result is bf16. The kernel then takes the define `ROWS`, and
-    /// includes `shared/epilogue_lines`.
+    /// One; or a line in the order of the API, if the result is bf16. The kernel then takes the define `ROWS`, includes
+    /// `shared/epilogue_lines`, and has one f32 of each invocation in workgroup memory.
     ElementsOrLines,
     /// Eight neighbours, through `load_line` and `store_line` of `shared/prologue_lines` and `shared/epilogue_lines`.
     Lines,
 }
 
 impl Launch {
-    /// A launch that binds operands `0..inputs`, then results `0..outputs`.
+    /// A launch that binds operands `0..inputs`, then results `0..outputs`. It adds the define `WG`.
     #[must_use]
     pub fn new(
         kernel: &'static str,
-        defines: Vec<(&'static str, String)>,
+        mut defines: Vec<Define>,
         (inputs, outputs): (usize, usize),
-        workgroups: usize,
+        workgroups: Workgroups,
     ) -> Self {
+        if workgroups.invocations > 0 {
+            defines.extend(define![WG: workgroups.invocations]);
+        }
         let bindings = (0..inputs).map(Binding::Input).chain((0..outputs).map(Binding::Output)).collect();
-        let access = Access::Elements;
-        Self { kernel, defines, bindings, workgroups, loops: 0, loads: None, stores: false, access }
-    }
-
-    /// The kernel has loops, of at most so many iterations of an invocation.
-    #[must_use]
-    pub fn loops(mut self, most: usize) -> Self {
-        self.loops = most;
-        self
+        Self { kernel, defines, bindings, workgroups, loads: None, stores: false, access: Access::Elements }
     }
 
     /// The kernel includes `shared/epilogue` and stores result 0 through `store` alone: each element once, by its
@@ -256,12 +316,17 @@ impl Launch {
 /// zeros.
 #[must_use]
 pub fn conversion(to: &'static str, [n, c, s]: [usize; 3]) -> Launch {
+    /// Channels and pixels of a tile, and the pitch of its channels: odd, so that neighbours lie in different banks.
     const SIDE: usize = 32;
-    let tiles = n.saturating_mul(c.div_ceil(SIDE)).saturating_mul(s.div_ceil(SIDE));
-    Launch::new("convert", define![TO: to, N: n, C: c, S: s], (1, 1), tiles)
+    const PITCH: usize = SIDE + 1;
+    let [tiles_c, tiles_s] = [c, s].map(|extent| extent.div_ceil(SIDE));
+    let count = n.saturating_mul(tiles_c).saturating_mul(tiles_s);
+    let workgroups = Workgroups::new(count, SIDE * SIDE / LINE).with_memory(&[4 * SIDE * PITCH]);
+    let tile = define![SIDE: SIDE, PITCH: PITCH, TILES_C: tiles_c, TILES_S: tiles_s];
+    Launch::new("convert", [define![TO: to, N: n, C: c, S: s], tile].concat(), (1, 1), workgroups)
 }
 
-/// The iterations of a reduction in a tree over so many values, as [`Launch::loops`] counts them.
+/// The iterations of a reduction in a tree over so many values, as [`Workgroups::loops`] counts them.
 #[must_use]
 pub fn tree(values: usize) -> usize {
     values.next_power_of_two().ilog2() as usize + 1

@@ -1,7 +1,7 @@
 //! Conversions between floats and integers for indexing.
 
 use super::{Kernel, Primitive};
-use crate::kernel::launch::{Argument, Caps, Launch, Variant, define};
+use crate::kernel::launch::{Argument, Caps, Launch, Variant, Workgroups, define};
 use crate::kernel::native::{self, OutView, Real, Scratch, View};
 use crate::kernel::offset::offset;
 #[cfg(feature = "onnx")]
@@ -107,6 +107,6 @@ impl Kernel for ToIndex {
 
 fn launch(kernel: &'static str, x: &Argument, y: &TensorType) -> Launch {
     let elements = y.shape.elements();
-    let defines = define![WG: 64, N: elements, IN_OFFSET: offset(&x.layout, "i")];
-    Launch::new(kernel, defines, (1, 1), elements.div_ceil(64))
+    let defines = define![N: elements, IN_OFFSET: offset(&x.layout, "i")];
+    Launch::new(kernel, defines, (1, 1), Workgroups::of_elements(elements))
 }

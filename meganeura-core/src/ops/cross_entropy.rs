@@ -5,7 +5,7 @@ mod native_rule;
 use self::native_rule::Rule;
 use super::softmax::{Rows, around};
 use super::{Kernel, Primitive};
-use crate::kernel::launch::{Argument, Binding, Caps, Launch, Variant, define, literal};
+use crate::kernel::launch::{Argument, Binding, Caps, Launch, Variant, Workgroups, define, literal};
 use crate::kernel::native::{OutView, Real, Scratch, View};
 use crate::ops::Exact;
 #[cfg(feature = "onnx")]
@@ -124,7 +124,7 @@ impl CrossEntropy {
         let mut defines = form.segments.defines(classes, form.parts);
         defines.extend(define![ROWS: rows, CLASSES: classes, INNER: inner, SMOOTH: literal(self.smoothing.0)]);
         defines.push(("IGNORED", is_ignored(self.ignored)));
-        let launch = Launch::new(self.name(), defines, (2, 3), form.blocks()).loops(form.loops(3));
+        let launch = Launch::new(self.name(), defines, (2, 3), form.workgroups(3));
         let mut launch = launch.stores_through_epilogue();
         if form.parts == 1 {
             return Variant::simple(name, launch);
@@ -171,12 +171,12 @@ impl Kernel for CrossEntropyGrad {
 
     fn variants(&self, x: &[Argument], y: &[TensorType], _: &Caps) -> Vec<Variant> {
         let (rows, classes, inner) = around(x[0].ty.shape, 1);
-        let mut defines = define![WG: 64, ROWS: rows, CLASSES: classes, INNER: inner];
+        let mut defines = define![ROWS: rows, CLASSES: classes, INNER: inner];
         defines.extend(define![SMOOTH: literal(self.smoothing.0), IGNORED: is_ignored(self.ignored)]);
-        let groups = y[0].shape.elements().div_ceil(64);
+        let workgroups = Workgroups::of_elements(y[0].shape.elements());
         vec![Variant::simple(
             "element",
-            Launch::new(self.name(), defines, (5, 1), groups).loads_through_prologue(4).stores_through_epilogue(),
+            Launch::new(self.name(), defines, (5, 1), workgroups).loads_through_prologue(4).stores_through_epilogue(),
         )]
     }
 }

@@ -56,6 +56,6 @@ impl Kernel for Cumsum {
     }
 
     fn variants(&self, x: &[Argument], _: &[TensorType], _: &Caps) -> Vec<Variant> {
-        scan::variants(self.name(), x[0].ty, self.axis, self.reverse)
+        scan::variants((self.name(), 1), x[0].ty, self.axis, self.reverse)
     }
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::{Kernel, Primitive};
 use crate::host::{try_collect, try_filled};
-use crate::kernel::launch::{Argument, Caps, Launch, Variant};
+use crate::kernel::launch::{Argument, Caps, Launch, Variant, Workgroups};
 use crate::kernel::native::{OutView, Real, Scratch, View};
 use crate::{DType, Result, TensorType};
 
@@ -93,8 +93,8 @@ impl Kernel for Custom {
     fn variants(&self, x: &[Argument], y: &[TensorType], _: &Caps) -> Vec<Variant> {
         let types: Vec<_> = x.iter().map(|x| x.ty).collect();
         debug_assert!(types.iter().all(|ty| ty.dtype == DType::F32), "GPUs compute in f32");
-        let (source, workgroups) = self.0.wgsl(&types);
-        let launch = Launch::new("custom", vec![("SOURCE", source)], (x.len(), y.len()), workgroups);
+        let (source, count) = self.0.wgsl(&types);
+        let launch = Launch::new("custom", vec![("SOURCE", source)], (x.len(), y.len()), Workgroups::new(count, 0));
         vec![Variant::simple("custom", launch)]
     }
 }

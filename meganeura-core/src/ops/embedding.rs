@@ -3,7 +3,7 @@
 use super::{Kernel, Primitive};
 use crate::host::try_collect;
 use crate::kernel::gemm::sum_parts;
-use crate::kernel::launch::{Argument, Binding, Caps, Launch, Variant, define};
+use crate::kernel::launch::{Argument, Binding, Caps, Launch, Variant, Workgroups, define};
 use crate::kernel::native::{self, OutView, Real, Scratch, View};
 #[cfg(feature = "onnx")]
 use crate::ops::form::{self, Form};
@@ -98,9 +98,9 @@ impl Kernel for Embedding {
 
     fn variants(&self, x: &[Argument], y: &[TensorType], _: &Caps) -> Vec<Variant> {
         let (rows, elements) = (x[0].ty.shape[0], y[0].shape.elements());
-        let mut defines = define![WG: 64, N: elements, ROWS: rows, WIDTH: x[0].ty.shape.elements() / rows];
+        let mut defines = define![N: elements, ROWS: rows, WIDTH: x[0].ty.shape.elements() / rows];
         defines.push(("PADDED", self.padded()));
-        let launch = Launch::new("embedding", defines, (2, 1), elements.div_ceil(64));
+        let launch = Launch::new("embedding", defines, (2, 1), Workgroups::of_elements(elements));
         vec![Variant::simple("element", launch.stores_through_epilogue())]
     }
 }
@@ -152,15 +152,16 @@ impl Kernel for EmbeddingGrad {
     fn variants(&self, x: &[Argument], y: &[TensorType], caps: &Caps) -> Vec<Variant> {
         let width = y[0].shape.elements() / self.rows;
         let lanes = if width > 64 { 256.min(caps.workgroup_size / 32 * 32) } else { 64 };
-        let (count, words) = (x[0].ty.shape.elements(), lanes / 32);
+        let (count, words, blocks) = (x[0].ty.shape.elements(), lanes / 32, width.div_ceil(lanes));
         let launch = |parts: usize, marked: &str, to: &str, of_each: usize| {
-            let mut defines = define![WG: lanes, ROWS: self.rows, WIDTH: width, COUNT: count, PARTS: parts];
+            let mut defines = define![ROWS: self.rows, WIDTH: width, COUNT: count, PARTS: parts, BLOCKS: blocks];
             defines.extend(define![CHUNK: count.div_ceil(parts), MARKED: marked, TO: to]);
             defines.push(("PADDED", self.forward.padded()));
             let turns = count.div_ceil(parts).div_ceil(lanes);
-            let workgroups = parts.saturating_mul(self.rows * width.div_ceil(lanes));
+            let workgroups = Workgroups::new(parts.saturating_mul(self.rows * blocks), lanes)
+                .with_memory(&[4 * words])
+                .looping(turns.saturating_mul(of_each).saturating_add(1));
             Launch::new("embedding_grad", defines, (2, 1), workgroups)
-                .loops(turns.saturating_mul(of_each).saturating_add(1))
         };
         // An iteration reads the words of marks, and then every mark if any is set; in the `words` variants, the words
         // only.

@@ -1,7 +1,7 @@
 //! Reversal of axes.
 
 use super::{Kernel, Primitive};
-use crate::kernel::launch::{Argument, Caps, Launch, Variant, define};
+use crate::kernel::launch::{Argument, Caps, Launch, Variant, Workgroups, define};
 use crate::kernel::native::{self, OutView, Real, Scratch, View};
 #[cfg(feature = "onnx")]
 use crate::ops::form::{self, Form};
@@ -72,9 +72,9 @@ impl Kernel for Flip {
             let turned = if self.axes.contains(&axis) { format!("({extent}u - 1u - {number})") } else { number };
             place.push(format!("{turned} * {stride}u"));
         }
-        let mut defines = define![WG: 64, N: shape.elements(), INSIDE: "true", VALUE: "0.0"];
+        let mut defines = define![N: shape.elements(), INSIDE: "true", VALUE: "0.0"];
         defines.push(("IN_OFFSET", place.join(" + ")));
-        let launch = Launch::new("pad", defines, (1, 1), shape.elements().div_ceil(64));
+        let launch = Launch::new("pad", defines, (1, 1), Workgroups::of_elements(shape.elements()));
         vec![Variant::simple("element", launch.stores_through_epilogue())]
     }
 }

@@ -1,8 +1,9 @@
 //! Gathering elements along an axis by index, and scattering them back.
 
+use super::segments::Segments;
 use super::softmax::around;
 use super::{Kernel, Primitive};
-use crate::kernel::launch::{Argument, Caps, Launch, Variant, define, tree};
+use crate::kernel::launch::{Argument, Caps, Launch, Variant, Workgroups, define};
 use crate::kernel::native::{self, OutView, Real, Scratch, View};
 #[cfg(feature = "onnx")]
 use crate::ops::form::{self, Form};
@@ -85,8 +86,8 @@ impl Kernel for Gather {
     fn variants(&self, x: &[Argument], y: &[TensorType], _: &Caps) -> Vec<Variant> {
         let (_, rows, inner) = around(x[0].ty.shape, self.axis);
         let (elements, count) = (y[0].shape.elements(), y[0].shape[self.axis]);
-        let defines = define![WG: 64, N: elements, ROWS: rows, COUNT: count, INNER: inner];
-        let launch = Launch::new("gather", defines, (2, 1), elements.div_ceil(64));
+        let defines = define![N: elements, ROWS: rows, COUNT: count, INNER: inner];
+        let launch = Launch::new("gather", defines, (2, 1), Workgroups::of_elements(elements));
         vec![Variant::simple("element", launch.stores_through_epilogue())]
     }
 }
@@ -161,14 +162,13 @@ impl Kernel for ScatterAlong {
         let (_, count, inner) = around(x[0].ty.shape, self.axis);
         let elements = y[0].shape.elements();
         let fold = if self.fold == Fold::Sum { "sum" } else { "max" };
-        let of = |name, group: usize, lanes: usize| {
-            let mut defines = define![WG: group, LANES: lanes, ACROSS: 0, FOLD: fold, N: elements];
-            defines.extend(define![ROWS: self.rows, COUNT: count, INNER: inner]);
-            let launch = Launch::new(self.name(), defines, (2, 1), elements.div_ceil(group / lanes));
-            let loops = count.div_ceil(lanes).saturating_add(1 + tree(lanes));
-            Variant::simple(name, launch.loops(loops).stores_through_epilogue())
+        let of = |name, segments: Segments| {
+            let mut defines = segments.shape();
+            defines.extend(define![FOLD: fold, N: elements, ROWS: self.rows, COUNT: count, INNER: inner]);
+            let workgroups = segments.workgroups(elements, 1, segments.loops(count, 1, 1));
+            Variant::simple(name, Launch::new(self.name(), defines, (2, 1), workgroups).stores_through_epilogue())
         };
-        let (serial, shared) = (of("serial", 64, 1), of("shared", 256, 256));
+        let (serial, shared) = (of("serial", Segments::SERIAL), of("shared", Segments::whole(256)));
         if count > 256 && elements < 1 << 16 { vec![shared, serial] } else { vec![serial, shared] }
     }
 }

@@ -2,7 +2,7 @@
 
 use super::softmax::around;
 use super::{Kernel, Primitive};
-use crate::kernel::launch::{Argument, Caps, Launch, Variant, define};
+use crate::kernel::launch::{Argument, Caps, Launch, Variant, Workgroups, define};
 use crate::kernel::native::{self, OutView, Real, Scratch, View};
 #[cfg(feature = "onnx")]
 use crate::ops::form::{self, Form};
@@ -64,8 +64,8 @@ impl Kernel for Iota {
 
     fn variants(&self, _: &[Argument], y: &[TensorType], _: &Caps) -> Vec<Variant> {
         let ((_, extent, inner), elements) = (around(self.shape, self.axis), y[0].shape.elements());
-        let defines = define![WG: 64, N: elements, EXTENT: extent, INNER: inner];
-        let launch = Launch::new(self.name(), defines, (0, 1), elements.div_ceil(64));
+        let defines = define![N: elements, EXTENT: extent, INNER: inner];
+        let launch = Launch::new(self.name(), defines, (0, 1), Workgroups::of_elements(elements));
         vec![Variant::simple("element", launch.stores_through_epilogue())]
     }
 }

@@ -2,7 +2,7 @@
 
 use super::cross_entropy::is_ignored;
 use super::{Kernel, Primitive};
-use crate::kernel::launch::{Argument, Caps, Launch, Variant, define};
+use crate::kernel::launch::{Argument, Caps, Launch, Variant, Workgroups, define};
 use crate::kernel::native::{self, OutView, Real, Scratch, View};
 #[cfg(feature = "onnx")]
 use crate::ops::form::{self, Form};
@@ -63,8 +63,8 @@ impl Kernel for LabelWeights {
 
     fn variants(&self, x: &[Argument], y: &[TensorType], _: &Caps) -> Vec<Variant> {
         let rows = y[0].shape.elements();
-        let defines = define![WG: 64, ROWS: rows, CLASSES: x[0].ty.shape.elements(), IGNORED: is_ignored(self.ignored)];
-        let launch = Launch::new(self.name(), defines, (2, 1), rows.div_ceil(64));
+        let defines = define![ROWS: rows, CLASSES: x[0].ty.shape.elements(), IGNORED: is_ignored(self.ignored)];
+        let launch = Launch::new(self.name(), defines, (2, 1), Workgroups::of_elements(rows));
         vec![Variant::simple("row", launch.stores_through_epilogue())]
     }
 }

@@ -75,7 +75,7 @@ impl Kernel for LogCumsumExp {
     }
 
     fn variants(&self, x: &[Argument], _: &[TensorType], _: &Caps) -> Vec<Variant> {
-        scan::variants(self.name(), x[0].ty, self.axis, false)
+        scan::variants((self.name(), 2), x[0].ty, self.axis, false)
     }
 }
 

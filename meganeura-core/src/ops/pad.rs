@@ -1,7 +1,7 @@
 //! Padding with a constant.
 
 use super::{Kernel, Primitive};
-use crate::kernel::launch::{Argument, Caps, Launch, Variant, define, literal};
+use crate::kernel::launch::{Argument, Caps, Launch, Variant, Workgroups, define, literal};
 use crate::kernel::native::{self, OutView, Real, Scratch, View};
 use crate::ops::Exact;
 #[cfg(feature = "onnx")]
@@ -88,11 +88,12 @@ impl Kernel for Pad {
             inside.push(format!("{index} < {}u", shape[axis]));
             at.push(format!("{index} * {}u", x[0].layout.strides()[axis]));
         }
-        let mut defines = define![WG: 64, N: out.elements(), INSIDE: inside.join(" && ")];
+        let mut defines = define![N: out.elements(), INSIDE: inside.join(" && ")];
         defines.extend([("IN_OFFSET", at.join(" + ")), ("VALUE", literal(self.value.0))]);
         vec![Variant::simple(
             "gather",
-            Launch::new(self.name(), defines, (1, 1), out.elements().div_ceil(64)).stores_through_epilogue(),
+            Launch::new(self.name(), defines, (1, 1), Workgroups::of_elements(out.elements()))
+                .stores_through_epilogue(),
         )]
     }
 }

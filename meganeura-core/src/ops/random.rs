@@ -2,7 +2,7 @@
 //! draws the same numbers, and a repeated step draws them again.
 
 use super::{Kernel, Primitive};
-use crate::kernel::launch::{Argument, Caps, Launch, Variant, define};
+use crate::kernel::launch::{Argument, Caps, Launch, Variant, Workgroups, define};
 use crate::kernel::native::{self, OutView, Real, Scratch, View};
 use crate::{DType, Precision, Result, Shape, TensorType};
 
@@ -74,13 +74,10 @@ impl Kernel for RandomUniform {
 
     fn variants(&self, x: &[Argument], y: &[TensorType], _: &Caps) -> Vec<Variant> {
         let elements = y[0].shape.elements();
-        let defines = define![WG: 64, N: elements, STREAM: format!("{}u", self.stream), SEED_AT: x[0].layout.offset()];
-        let groups = elements.div_ceil(4).div_ceil(64);
-        vec![Variant::simple(
-            "philox",
-            // Ten rounds, four words.
-            Launch::new(self.name(), defines, (1, 1), groups).loops(16).stores_through_epilogue(),
-        )]
+        let defines = define![N: elements, STREAM: format!("{}u", self.stream), SEED_AT: x[0].layout.offset()];
+        // An invocation draws four numbers, in ten rounds.
+        let workgroups = Workgroups::of_elements(elements.div_ceil(4)).looping(16);
+        vec![Variant::simple("philox", Launch::new(self.name(), defines, (1, 1), workgroups).stores_through_epilogue())]
     }
 }
 

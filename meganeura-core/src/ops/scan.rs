@@ -5,7 +5,7 @@
 
 use super::softmax::around;
 use crate::TensorType;
-use crate::kernel::launch::{Launch, Variant, define, tree};
+use crate::kernel::launch::{Launch, Variant, Workgroups, define, tree};
 
 /// The type rule of a scan along an axis of floats.
 pub(super) fn outputs(x: &[TensorType], axis: usize) -> Result<Vec<TensorType>, String> {
@@ -19,19 +19,26 @@ pub(super) fn outputs(x: &[TensorType], axis: usize) -> Result<Vec<TensorType>, 
     Ok(vec![*x])
 }
 
-/// The launches of a scan: an invocation or a workgroup for each line.
-pub(super) fn variants(kernel: &'static str, x: TensorType, axis: usize, reverse: bool) -> Vec<Variant> {
+/// The launches of a scan: an invocation or a workgroup for each line. The state of the scan has so many words.
+pub(super) fn variants(
+    (kernel, words): (&'static str, usize),
+    x: TensorType,
+    axis: usize,
+    reverse: bool,
+) -> Vec<Variant> {
     const GROUP: usize = 256;
     let (outer, len, inner) = around(x.shape, axis);
     let lines = outer * inner;
     let shared = define![REVERSE: u32::from(reverse), LINES: lines, LEN: len, INNER: inner];
-    let launch = |by: &str, group: usize, workgroups, loops| {
-        let defines = [define![WG: group, BY: by], shared.clone()].concat();
-        Launch::new(kernel, defines, (1, 1), workgroups).loops(loops).stores_through_epilogue()
+    let launch = |by: &str, workgroups| {
+        let defines = [define![BY: by], shared.clone()].concat();
+        Launch::new(kernel, defines, (1, 1), workgroups).stores_through_epilogue()
     };
-    let serial = launch("invocation", 64, lines.div_ceil(64), len.saturating_add(1));
-    let loops = len.div_ceil(GROUP).saturating_mul(1 + tree(GROUP)).saturating_add(1);
-    let serial = Variant::simple("serial", serial);
-    let tree = Variant::simple("shared", launch("workgroup", GROUP, lines, loops));
+    let of_workgroups = Workgroups::new(lines, GROUP)
+        .with_memory(&[4 * words * GROUP])
+        .looping(len.div_ceil(GROUP).saturating_mul(1 + tree(GROUP)).saturating_add(1));
+    let of_invocations = Workgroups::of_elements(lines).looping(len.saturating_add(1));
+    let serial = Variant::simple("serial", launch("invocation", of_invocations));
+    let tree = Variant::simple("shared", launch("workgroup", of_workgroups));
     if len <= 32 || lines >= 1 << 14 { vec![serial, tree] } else { vec![tree, serial] }
 }

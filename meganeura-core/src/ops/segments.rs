@@ -7,19 +7,23 @@
 //! on whether the device has workgroups of 512. So the same step gives the same bits on every device that computes the
 //! same way.
 
-use crate::kernel::launch::{Caps, define, tree};
+use crate::kernel::launch::{Caps, Define, Multiprocessors, Workgroups, define, tree};
 
 /// The invocations of a workgroup, except for the serial and the tall form.
 const GROUP: usize = 256;
 
-/// The number of workgroups that keeps a large GPU busy.
-const ENOUGH: usize = 1024;
+/// The number of workgroups that keeps a large GPU busy, whatever the device.
+const ENOUGH: usize = Multiprocessors::LARGE.enough(8);
 
 /// The fewest elements of a split row for each invocation; a quarter of what makes a split worth its second launch.
 const EACH: usize = 16;
 
 /// The most elements of a split row for each invocation: a bound on its loops.
 const MOST: usize = 1 << 14;
+
+/// Elements of an invocation in a run. All additions after an outlier may be off by half a unit in the outlier's last
+/// place. So chains of additions are short: long sums add up runs first.
+pub(super) const RUN: usize = 64;
 
 /// The distribution of work over the invocations of a workgroup.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -37,6 +41,11 @@ impl Segments {
     /// Many invocations for each of eight adjacent rows, so that a few hundred rows fill a device without a second
     /// launch.
     pub(super) const TALL: Self = Self { group: 512, lanes: 64, across: true };
+
+    /// A workgroup of so many invocations for each row.
+    pub(super) fn whole(group: usize) -> Self {
+        Self { group, lanes: group, across: false }
+    }
 
     /// Adjacent invocations for a row of `len` elements; each reads up to four elements of a short row.
     pub(super) fn rows(len: usize) -> Self {
@@ -73,8 +82,15 @@ impl Segments {
         len >= 4 * EACH * self.lanes && self.parts(rows, len, false) > 1
     }
 
+    /// The workgroups of a kernel that includes `shared/segments`, for `parts` parts of each of `rows` rows.
+    pub(super) fn workgroups(self, rows: usize, parts: usize, loops: usize) -> Workgroups {
+        Workgroups::new(parts.saturating_mul(self.blocks(rows)), self.group)
+            .with_memory(&[4 * self.group])
+            .looping(loops)
+    }
+
     /// An upper bound on the iterations of a kernel that goes over the elements of a part `times` times, each with a
-    /// reduction over the segment: see [`Launch::loops`](crate::kernel::launch::Launch::loops).
+    /// reduction over the segment: see [`Workgroups::loops`].
     pub(super) fn loops(self, len: usize, parts: usize, times: usize) -> usize {
         (self.each(len, parts).saturating_add(1 + tree(self.lanes))).saturating_mul(times)
     }
@@ -84,10 +100,16 @@ impl Segments {
         len.div_ceil(parts).div_ceil(self.lanes)
     }
 
-    /// The defines of `shared/segments`, and of its kernels, for rows of `len` elements in `parts` parts.
-    pub(super) fn defines(self, len: usize, parts: usize) -> Vec<(&'static str, String)> {
-        let Self { group, lanes, across } = self;
-        define![WG: group, LANES: lanes, ACROSS: u32::from(across), PARTS: parts, CHUNK: len.div_ceil(parts)]
+    /// The defines of `shared/segments`.
+    pub(super) fn shape(self) -> Vec<Define> {
+        define![
+            LANES: self.lanes, SEGMENTS: self.group / self.lanes, RUN: RUN * self.lanes, ACROSS: u32::from(self.across),
+        ]
+    }
+
+    /// Those, and the defines of kernels that go over rows of `len` elements in `parts` parts.
+    pub(super) fn defines(self, len: usize, parts: usize) -> Vec<Define> {
+        [self.shape(), define![PARTS: parts, CHUNK: len.div_ceil(parts)]].concat()
     }
 }
 
@@ -129,8 +151,8 @@ mod tests {
                     // The first launch loops over its part. The second loops over all parts, then over its own
                     // elements.
                     let second = segments.loops(parts, 1, 3) + segments.loops(len, parts, 1);
-                    // The sums of the first go over runs of 64 elements, and enter a loop for each.
-                    let runs = 2 * segments.each(len, parts).div_ceil(64) + 1;
+                    // The sums of the first go over runs, and enter a loop for each.
+                    let runs = 2 * segments.each(len, parts).div_ceil(RUN) + 1;
                     let most = (segments.loops(len, parts, 3) + runs).max(second);
                     assert!(most <= Caps::LOOPS_IN_SOFTWARE, "{most} for {rows} rows of {len}, {segments:?}");
                 }

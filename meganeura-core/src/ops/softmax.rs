@@ -3,9 +3,9 @@
 mod native_blocks;
 
 use self::native_blocks::Blocks;
-use super::segments::Segments;
+use super::segments::{RUN, Segments};
 use super::{Bf16, Innermost, Kernel, Primitive, Stores};
-use crate::kernel::launch::{Argument, Binding, Caps, LINE, Launch, Variant, define};
+use crate::kernel::launch::{Argument, Binding, Caps, Define, LINE, Launch, Variant, Workgroups, define};
 use crate::kernel::native::{self, OutView, Real, Scratch, View};
 #[cfg(feature = "onnx")]
 use crate::ops::form::{self, Form};
@@ -70,32 +70,40 @@ impl Rows {
         self.segments.is_split(self.outer.saturating_mul(self.inner), self.len)
     }
 
-    /// The number of workgroups that process all rows once.
-    pub(super) fn blocks(&self) -> usize {
-        self.segments.blocks(self.outer.saturating_mul(self.inner))
+    /// The workgroups for so many parts of each row.
+    fn of_parts(&self, parts: usize, loops: usize) -> Workgroups {
+        self.segments.workgroups(self.outer.saturating_mul(self.inner), parts, loops)
     }
 
-    /// The iterations of a kernel that goes over a row `times` times, once in runs; if rows are split, over the results
+    /// The workgroups of a kernel that goes over a row `times` times, once in runs; if rows are split, over the results
     /// of its parts.
-    pub(super) fn loops(&self, times: usize) -> usize {
+    pub(super) fn workgroups(&self, times: usize) -> Workgroups {
+        self.of_parts(1, self.loops(times))
+    }
+
+    fn loops(&self, times: usize) -> usize {
         let passes = self.segments.loops(if self.parts == 1 { self.len } else { self.parts }, 1, times);
         passes.saturating_add(self.runs())
     }
 
-    /// The iterations over the runs of a row, or of a part, each with an inner loop that it enters: 64 elements of an
-    /// invocation, `RUN` in shared/segments.
+    /// The iterations over the runs of a row, or of a part, each with an inner loop that it enters.
     fn runs(&self) -> usize {
-        self.segments.each(self.len, self.parts).div_ceil(64).saturating_mul(2).saturating_add(1)
+        self.segments.each(self.len, self.parts).div_ceil(RUN).saturating_mul(2).saturating_add(1)
+    }
+
+    fn defines(&self) -> Vec<Define> {
+        let blocks = self.of_parts(1, 0).count;
+        let extents = define![OUTER: self.outer, LEN: self.len, INNER: self.inner, BLOCKS: blocks];
+        [self.segments.defines(self.len, self.parts), extents].concat()
     }
 
     /// The launch of `softmax_parts`, and the number of floats in each scratch buffer that it writes: peaks, masses
     /// and, if there is a third, drifts.
     pub(super) fn parts_launch(&self, results: usize) -> (Launch, Vec<usize>) {
-        let mut defines = self.segments.defines(self.len, self.parts);
-        defines.extend(define![OUTER: self.outer, LEN: self.len, INNER: self.inner, DRIFT: u32::from(results == 3)]);
-        let workgroups = self.parts.saturating_mul(self.blocks());
+        let mut defines = self.defines();
+        defines.extend(define![DRIFT: u32::from(results == 3)]);
         let loops = self.segments.loops(self.len, self.parts, 3).saturating_add(self.runs());
-        let mut launch = Launch::new("softmax_parts", defines, (1, 0), workgroups).loops(loops);
+        let mut launch = Launch::new("softmax_parts", defines, (1, 0), self.of_parts(self.parts, loops));
         launch.bindings.extend((0..results).map(Binding::Scratch));
         let partials = self.outer.saturating_mul(self.inner).saturating_mul(self.parts);
         (launch, vec![partials; results])
@@ -109,14 +117,11 @@ impl Rows {
     }
 
     fn variant(&self, name: &'static str, op: &Softmax, format: &'static str) -> Variant {
-        let mut defines = self.segments.defines(self.len, self.parts);
-        defines.extend(define![
-            OUTER: self.outer, LEN: self.len, INNER: self.inner, LOG: u32::from(op.log), MASKED: u32::from(op.masked),
-            FORMAT: format,
-        ]);
-        let workgroups = self.parts.saturating_mul(self.blocks());
+        let mut defines = self.defines();
+        defines.extend(define![LOG: u32::from(op.log), MASKED: u32::from(op.masked), FORMAT: format]);
         let loops = self.loops(2).saturating_add(self.segments.loops(self.len, self.parts, 1));
-        let mut launch = Launch::new("softmax", defines, (1, 1), workgroups).loops(loops).stores_through_epilogue();
+        let workgroups = self.of_parts(self.parts, loops);
+        let mut launch = Launch::new("softmax", defines, (1, 1), workgroups).stores_through_epilogue();
         if self.parts == 1 {
             return Variant::simple(name, launch);
         }

@@ -3,7 +3,7 @@
 use super::softmax::around;
 use super::{Kernel, Primitive};
 use crate::host::reserve;
-use crate::kernel::launch::{Argument, Binding, Caps, Launch, Variant, define, tree};
+use crate::kernel::launch::{Argument, Binding, Caps, Launch, Variant, Workgroups, define, tree};
 use crate::kernel::native::{self, OutView, Real, Scratch, View};
 #[cfg(feature = "onnx")]
 use crate::ops::form::{self, Form};
@@ -78,17 +78,20 @@ impl Kernel for ArgSort {
     fn variants(&self, x: &[Argument], _: &[TensorType], _: &Caps) -> Vec<Variant> {
         let (outer, len, inner) = around(x[0].ty.shape, self.axis);
         let (lines, elements) = (outer * inner, x[0].ty.shape.elements());
-        let passes = len.div_ceil(BLOCK).next_power_of_two().ilog2() as usize;
+        let blocks = len.div_ceil(BLOCK);
+        let passes = blocks.next_power_of_two().ilog2() as usize;
         let written = |pass| if pass == passes { Binding::Output(0) } else { Binding::Scratch(pass) };
         let descending = u32::from(self.descending);
-        let defines = define![WG: BLOCK, LINES: lines, LEN: len, INNER: inner, DESCENDING: descending];
-        let blocks = lines.saturating_mul(len.div_ceil(BLOCK));
-        let blocks = Launch::new("sort_blocks", defines, (1, 1), blocks).loops(BLOCK + 1);
-        let mut launches = vec![Launch { bindings: vec![Binding::Input(0), written(0)], ..blocks }];
+        let defines = define![LINES: lines, BLOCKS: blocks, LEN: len, INNER: inner, DESCENDING: descending];
+        let workgroups =
+            Workgroups::new(lines.saturating_mul(blocks), BLOCK).with_memory(&[4 * BLOCK]).looping(BLOCK + 1);
+        let sorted = Launch::new("sort_blocks", defines, (1, 1), workgroups);
+        let mut launches = vec![Launch { bindings: vec![Binding::Input(0), written(0)], ..sorted }];
         for pass in 0..passes {
             let run = BLOCK << pass;
-            let defines = define![WG: 64, N: elements, RUN: run, LEN: len, INNER: inner, DESCENDING: descending];
-            let merge = Launch::new("sort_merge", defines, (1, 1), elements.div_ceil(64)).loops(tree(run) + 1);
+            let defines = define![N: elements, RUN: run, LEN: len, INNER: inner, DESCENDING: descending];
+            let workgroups = Workgroups::of_elements(elements).looping(tree(run) + 1);
+            let merge = Launch::new("sort_merge", defines, (1, 1), workgroups);
             let bindings = vec![Binding::Input(0), written(pass), written(pass + 1)];
             launches.push(Launch { bindings, ..merge });
         }

@@ -6,7 +6,7 @@
 
 use super::{Bf16, Innermost, Stores};
 use crate::Shape;
-use crate::kernel::launch::{Caps, Channels, Format, Kind, LINE, Launch, Variant, define, tree};
+use crate::kernel::launch::{Caps, Channels, Define, Format, Kind, LINE, Launch, Variant, Workgroups, define, tree};
 
 /// The number of terms from which a workgroup computes a result, instead of an invocation.
 const LONG: usize = 4096;
@@ -24,7 +24,7 @@ const SLICED: usize = 256;
 #[derive(Clone)]
 pub(super) struct Terms {
     pub(super) kernel: &'static str,
-    pub(super) defines: Vec<(&'static str, String)>,
+    pub(super) defines: Vec<Define>,
     /// The number of operands that it binds, and of results. The first result is stored through the epilogue.
     pub(super) bindings: (usize, usize),
     /// The elements of the first result.
@@ -46,19 +46,20 @@ impl Terms {
 
     fn launch(mut self, by: &'static str, format: &'static str, each: usize) -> Launch {
         let [down, across] = self.extent;
-        self.defines.extend(define![WG: GROUP, BY: by, FORMAT: format]);
+        self.defines.extend(define![BY: by, FORMAT: format]);
         let loops = across.saturating_add(2).saturating_mul(down).saturating_add(1);
-        let launch = Launch::new(self.kernel, self.defines, self.bindings, self.results.div_ceil(each * GROUP));
-        launch.loops(loops).stores_through_epilogue()
+        let workgroups = Workgroups::of(self.results.div_ceil(each), GROUP).looping(loops);
+        Launch::new(self.kernel, self.defines, self.bindings, workgroups).stores_through_epilogue()
     }
 
     /// `slices` invocations share a result: a power of two, at least 2.
     fn by_slices(mut self, slices: usize) -> Launch {
         let terms = self.extent[0].saturating_mul(self.extent[1]);
-        self.defines.extend(define![WG: SLICED, SLICES: slices, BY: "slices", FORMAT: "full"]);
-        let workgroups = self.results.div_ceil(SLICED / slices);
-        let launch = Launch::new(self.kernel, self.defines, self.bindings, workgroups);
-        launch.loops(terms.div_ceil(slices) + slices + 2).stores_through_epilogue()
+        self.defines.extend(define![SLICES: slices, BY: "slices", FORMAT: "full"]);
+        let workgroups = Workgroups::new(self.results.div_ceil(SLICED / slices), SLICED)
+            .with_memory(&[4 * SLICED])
+            .looping(terms.div_ceil(slices) + slices + 2);
+        Launch::new(self.kernel, self.defines, self.bindings, workgroups).stores_through_epilogue()
     }
 
     /// Variants for few results with few terms, best first: one invocation, or several, for each result. A driver that
@@ -74,9 +75,12 @@ impl Terms {
 
     /// Each workgroup computes a result.
     pub(super) fn by_workgroups(mut self, shape: Tree) -> Launch {
-        let loops = shape.loops(self.extent[0].saturating_mul(self.extent[1]));
-        self.defines.extend(define![WG: shape.group, EACH: shape.each, BY: "workgroup", FORMAT: "full"]);
-        Launch::new(self.kernel, self.defines, self.bindings, self.results).loops(loops).stores_through_epilogue()
+        self.defines.extend(define![EACH: shape.each, BY: "workgroup", FORMAT: "full"]);
+        // Workgroup memory has a word for each result: a sum, or the largest and its place.
+        let workgroups = Workgroups::new(self.results, shape.group)
+            .with_memory(&[4 * self.bindings.1 * shape.group])
+            .looping(shape.loops(self.extent[0].saturating_mul(self.extent[1])));
+        Launch::new(self.kernel, self.defines, self.bindings, workgroups).stores_through_epilogue()
     }
 
     /// The variants for an operand in this format, best first. The variant by invocations has the given name.
@@ -165,7 +169,7 @@ mod tests {
         }
         let loops = |extent| {
             let terms = Terms { kernel: "conv2d", defines: Vec::new(), bindings: (2, 1), results: 1, extent };
-            terms.by_invocations().loops
+            terms.by_invocations().workgroups.loops
         };
         assert!(loops([256, 254]) > Caps::LOOPS_IN_SOFTWARE && loops([64, 64]) < Caps::LOOPS_IN_SOFTWARE);
         assert!(loops([1, LONG]) < Caps::LOOPS_IN_SOFTWARE && loops([LONG, 1]) < Caps::LOOPS_IN_SOFTWARE);

@@ -86,7 +86,7 @@ impl Plan {
         if !step.variant.is_empty() {
             lines.push(step.variant.to_owned());
         }
-        lines.extend(step.launches.iter().map(|launch| format!("{}×{}", launch.kernel, launch.workgroups)));
+        lines.extend(step.launches.iter().map(|launch| format!("{}×{}", launch.kernel, launch.workgroups.count)));
         lines
     }
 }

@@ -91,7 +91,7 @@ impl Plan {
             Work::Pointwise(program) => write!(f, "fused {}", self.program(step, program))?,
         }
         if !step.launches.is_empty() {
-            let grids: Vec<_> = step.launches.iter().map(|l| format!("{}×{}", l.kernel, l.workgroups)).collect();
+            let grids: Vec<_> = step.launches.iter().map(|l| format!("{}×{}", l.kernel, l.workgroups.count)).collect();
             let variant = if step.variant.is_empty() { String::new() } else { format!("{}: ", step.variant) };
             write!(f, "  [{variant}{}]", grids.join(", "))?;
         }

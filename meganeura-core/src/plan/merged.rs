@@ -3,7 +3,7 @@
 use super::pointwise::{Element, Input, Program, Wgsl, eight, spell};
 use super::{KernelWork, Load, Step};
 use crate::Shape;
-use crate::kernel::launch::{Access, Binding, Format, LINE, Launch};
+use crate::kernel::launch::{Access, Binding, Format, LINE, Launch, workgroup_memory};
 
 impl KernelWork {
     /// The number of bindings of a kernel's launch, including those of its `load` and `store`.
@@ -19,6 +19,7 @@ impl KernelWork {
         if launch.access == Access::ElementsOrLines && self.store.as_ref().is_some_and(|store| store.order.is_bf16()) {
             launch.defines.push(("ROWS", "1".to_owned()));
             launch.access = Access::Lines;
+            launch.workgroups.memory = workgroup_memory(&[4 * launch.workgroups.invocations]);
         }
         let lines = launch.access == Access::Lines;
         if let Some(operand) = launch.loads {

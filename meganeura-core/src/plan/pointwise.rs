@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use super::Step;
 use crate::graph::Exact;
-use crate::kernel::launch::{self, Binding, Format, LINE, Launch};
+use crate::kernel::launch::{self, Binding, Format, LINE, Launch, Workgroups};
 use crate::kernel::offset::{Places, offset};
 use crate::ops::{Pointwise, Primitive};
 use crate::{DType, Layout, Shape};
@@ -398,16 +398,16 @@ impl Program {
             reads += &[unit.reads, unit.work].concat();
             let _ = writeln!(writes, "    if is_unit(place{suffix}) {{\n{}    }}", unit.writes);
         }
+        let workgroups = Workgroups::of(units.div_ceil(each), GROUP);
         let defines = vec![
             ("BINDINGS", wgsl.declarations.trim_end().to_owned()),
             ("FUNCTIONS", wgsl.functions),
-            ("WG", GROUP.to_string()),
             ("N", units.to_string()),
             ("EACH", each.to_string()),
             ("VALUES", reads.trim_end().to_owned()),
             ("STORES", writes.trim_end().to_owned()),
         ];
-        Launch { bindings, ..Launch::new("pointwise", defines, (0, 0), units.div_ceil(GROUP * each)) }
+        Launch { bindings, ..Launch::new("pointwise", defines, (0, 0), workgroups) }
     }
 
     /// The launch that converts a contiguous value to the other format, if the program does nothing else.

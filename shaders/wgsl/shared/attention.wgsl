@@ -12,7 +12,11 @@
 //          LOADS    the most fours of a chunk that an invocation loads
 //          MEMORY   fours of workgroup memory: for chunks of rows and of columns, or weights and their operands, or
 //                   shares of sums
-//          EACH     max(1, FOURS/SIDE), with SIDE = TILE/(4·WIDTH)
+//          SIDE     invocations along the columns of a tile, TILE/(4·WIDTH)
+//          TERMS    columns of a tile that a weighted sum takes at a time, min(4·DEPTH, TILE/2)
+//          COLUMN_CHUNK   the place in workgroup memory of the chunk of columns, after that of rows
+//          EACH     max(1, FOURS/SIDE); SHARES: SIDE·EACH/FOURS
+//          BLOCKS, PARTS   tiles of rows of a batch entry, and the parts of each: BATCH·BLOCKS·PARTS workgroups
 //          SHARED_SUMS   1 where FOURS is less than SIDE
 //          UNROLL   fours of features that an iteration of the loop over a chunk for scores adds: a divisor of DEPTH,
 //                   and of the fours of D and of E
@@ -35,13 +39,13 @@ const ROWS: u32 = ${ROWS};
 const TILE: u32 = ${TILE};
 const WIDTH: u32 = ${WIDTH};
 /// Invocations along the columns of a tile.
-const SIDE: u32 = TILE / (4u * WIDTH);
+const SIDE: u32 = ${SIDE};
 const FOURS: u32 = ${FOURS};
 const HEIGHT: u32 = ${HEIGHT};
 const ROWS_EACH: u32 = ${ROWS_EACH};
 const EACH: u32 = ${EACH};
 /// Invocations that share the same features of a result. Each sums over its share of the columns.
-const SHARES: u32 = SIDE * EACH / FOURS;
+const SHARES: u32 = ${SHARES};
 const BATCH: u32 = ${BATCH};
 const L: u32 = ${L};
 const S: u32 = ${S};
@@ -51,14 +55,18 @@ const E: u32 = ${E};
 /// Fours of features per row of a chunk for scores. Such a chunk has ROWS or TILE rows.
 const DEPTH: u32 = ${DEPTH};
 /// Columns of a tile that a weighted sum takes at a time.
-const TERMS: u32 = min(4u * DEPTH, TILE / 2u);
+const TERMS: u32 = ${TERMS};
 /// Fours of weights per row of these columns.
 const PIECE: u32 = TERMS / 4u;
+
+// Tiles of rows, and parts of each that have workgroups of their own.
+const BLOCKS: u32 = ${BLOCKS};
+const PARTS: u32 = ${PARTS};
 
 // Two regions of workgroup memory. Both hold chunks while scores are computed. Then one holds weights, and the other
 // the operands that are weighted.
 const ROW_CHUNK: u32 = 0u;
-const COLUMN_CHUNK: u32 = ROWS / 4u * (4u * DEPTH + 1u);
+const COLUMN_CHUNK: u32 = ${COLUMN_CHUNK};
 /// A piece of a tile of weights: all rows, and TERMS columns.
 const WEIGHTS: u32 = ROW_CHUNK;
 /// The operands of the weights, TERMS rows of FOURS.

@@ -1,46 +1,42 @@
-// Tiles of pixels for convolutions on matrix units. A tile is TILE_P×TILE_Q outputs of TILE_N·IMAGES images. A
+// Tiles of pixels for convolutions on matrix units. A tile is TILE_P×TILE_Q outputs of TILE_N images. A
 // workgroup keeps the inputs that a tile reads, with the halo, in workgroup memory. A fragment is sixteen outputs of a
 // row. Narrower rows interleave IMAGES images: each pixel is followed by the same pixel of the next image. Columns of
 // inputs that are a stride apart are adjacent in workgroup memory, so a tap shifts a fragment by a distance, whatever
 // the stride.
 //
-// Defines: those of shared/conv2d; PW is less than HALO_Q
+// Defines: those of shared/conv2d; PW is less than the columns that a tile reads
 //          IMAGES   1, 2, 4, 8 or 16
-//          TILE_P, TILE_Q, TILE_N   TILE_Q is a multiple of 16/IMAGES
-//          STRIDE_P the stride between loaded rows: SH, or 1 where KH is 1, since a single tap reads every SH-th row
-//                   alone and no other row is loaded
+//          TILE_P, TILE_Q, TILE_N   TILE_Q is a multiple of 16/IMAGES, TILE_N of IMAGES
+//          TILES_P, TILES_Q, TILES  tiles of an image down and across, and all tiles
+//          STRIDE_P, STRIDE_Q   the strides between loaded rows and columns: SH, or 1 where KH is 1, since a single tap
+//                   reads every SH-th row alone and no other row is loaded; likewise across
 //          HALO_P   rows that a tile reads, (TILE_P − 1)·STRIDE_P + (KH − 1)·DH + 1
+//          FIRST_COLUMN, INSIDE   the first column that is loaded, and the number of columns. With one tile across,
+//                   columns of padding are not
+//          INPUTS   inputs that are loaded, TILE_N·HALO_P·INSIDE
+//          PLANE    columns with the same remainder by STRIDE_Q
 
 #include "shared/conv2d"
 
 const IMAGES: u32 = ${IMAGES};
 const TILE_P: u32 = ${TILE_P};
 const TILE_Q: u32 = ${TILE_Q};
-const TILE_N: u32 = ${TILE_N} * IMAGES;
-const TILES_P: u32 = (P + TILE_P - 1u) / TILE_P;
-const TILES_Q: u32 = (Q + TILE_Q - 1u) / TILE_Q;
-const TILES: u32 = (N + TILE_N - 1u) / TILE_N * TILES_P * TILES_Q;
+const TILE_N: u32 = ${TILE_N};
+const TILES_P: u32 = ${TILES_P};
+const TILES_Q: u32 = ${TILES_Q};
+const TILES: u32 = ${TILES};
 
 const STRIDE_P: u32 = ${STRIDE_P};
-/// The stride between loaded columns.
-const STRIDE_Q: u32 = select(SW, 1u, KW == 1u);
+const STRIDE_Q: u32 = ${STRIDE_Q};
 /// The distances in the image between neighbouring loaded rows, and columns.
 const STEP_P: u32 = SH / STRIDE_P;
 const STEP_Q: u32 = SW / STRIDE_Q;
 
 const HALO_P: u32 = ${HALO_P};
-const HALO_Q: u32 = (TILE_Q - 1u) * STRIDE_Q + (KW - 1u) * DW + 1u;
-/// With one tile across, columns of padding need not be loaded: only the INSIDE columns inside the image are, from
-/// number FIRST on.
-const ONE_ACROSS: bool = TILES_Q == 1u && STEP_Q == 1u;
-const INSIDE: u32 = select(HALO_Q, min(W, HALO_Q - min(PW, HALO_Q)), ONE_ACROSS);
-const FIRST: u32 = select(0u, PW, ONE_ACROSS);
-/// Inputs that are loaded.
-const INPUTS: u32 = TILE_N * HALO_P * INSIDE;
-/// Columns with the same remainder by the stride.
-const PLANE: u32 = TILE_Q + (KW - 1u) * DW / STRIDE_Q;
-/// Inputs in workgroup memory.
-const HALO: u32 = TILE_N * HALO_P * STRIDE_Q * PLANE;
+const FIRST: u32 = ${FIRST_COLUMN};
+const INSIDE: u32 = ${INSIDE};
+const INPUTS: u32 = ${INPUTS};
+const PLANE: u32 = ${PLANE};
 
 /// The pixel of line number `at`, and which of the pixel's `eights` lines that is. `eights` is even. Eight invocations
 /// load two adjacent lines (a 32-byte sector) of four pixels, every other one. Their stores hit different banks if the

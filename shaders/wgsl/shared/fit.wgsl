@@ -7,11 +7,14 @@
 // With BF16_UNITS, everything fits as it is, and there is one attempt.
 //
 // The kernel declares
-//     const WG, SUBGROUP   invocations of the workgroup and of a subgroup
-//     const TURNS          turns in which subgroups store their sums; more take less workgroup memory
-// It gives ROOM, ATTEMPTS, exponents_of_all, finite_magnitude, `sums` with its PITCH_SUMS, and macro check_fit().
+//     const WG, the invocations of the workgroup
+// It gives SUBGROUP, TURNS, ROOM, ATTEMPTS, exponents_of_all, finite_magnitude, `sums`, and macro check_fit().
 //
 // Defines: that of shared/units
+//          SUBGROUP, SUBGROUPS   invocations of a subgroup; subgroups of the workgroup
+//          TURNS    turns in which subgroups store their sums, a divisor of SUBGROUPS; more take less workgroup memory
+//          PITCH_SUMS, FOURS_OF_SUMS   the pitch in workgroup memory of rows of sixteen sums, and a fragment of sums of
+//                   each subgroup whose turn it is; in fours
 
 #include "shared/units"
 #include "shared/float"
@@ -20,10 +23,11 @@
 /// and f16 overflows at 2^16. Underflow loses at most 2⁻³³ of the peak.
 const ROOM: i32 = 6;
 
-/// The pitch of rows of sixteen sums, in fours.
-const PITCH_SUMS: u32 = 5u;
-/// One fragment of sums for each subgroup whose turn it is.
-var<workgroup> sums: array<vec4<f32>, WG / SUBGROUP / TURNS * 16u * PITCH_SUMS>;
+const SUBGROUP: u32 = ${SUBGROUP};
+const SUBGROUPS: u32 = ${SUBGROUPS};
+const TURNS: u32 = ${TURNS};
+const PITCH_SUMS: u32 = ${PITCH_SUMS};
+var<workgroup> sums: array<vec4<f32>, ${FOURS_OF_SUMS}>;
 
 #if BF16_UNITS
 const ATTEMPTS: u32 = 1u;
@@ -35,7 +39,7 @@ fn exponents_of_all(lane: u32, held: vec2<f32>, room: i32) -> vec2<i32> {
 #else
 const ATTEMPTS: u32 = 2u;
 
-var<workgroup> largest_of: array<vec2<f32>, WG / SUBGROUP>;
+var<workgroup> largest_of: array<vec2<f32>, SUBGROUPS>;
 /// Nonzero in x if a sum is not finite. Four components, so that tiles begin at a multiple of 16 bytes.
 var<workgroup> unfit: vec4<u32>;
 
@@ -52,7 +56,7 @@ fn exponents_of_all(lane: u32, held: vec2<f32>, room: i32) -> vec2<i32> {
     }
     workgroupBarrier();
     var all = largest_of[0];
-    for (var at = 1u; at < WG / SUBGROUP; at += 1u) {
+    for (var at = 1u; at < SUBGROUPS; at += 1u) {
         all = max(all, largest_of[at]);
     }
     return exponents_for(all, room);

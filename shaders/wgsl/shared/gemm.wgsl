@@ -2,14 +2,14 @@
 // BM×BN elements of y. Operands pass through workgroup memory, BK terms at a step, in blocks of 4×4. The blocks of the
 // next step are loaded while those of this step are multiplied.
 //
-// UNITS scalar: in f32. Each invocation keeps FM×FN blocks of 4×4 sums in registers; BM = 4·FM·TM, BN = 4·FN·TN.
-// UNITS matrix: on matrix units. Each subgroup keeps FM×FN fragments of 16×16 sums in f32; BM = 16·FM·SM,
-// BN = 16·FN·SN. On their way through workgroup memory, operands are scaled by powers of two and rounded to f16. The
-// powers come from the peaks of the first step's blocks, with room for elements sixteen times as large. Underflow loses
-// at most 2⁻³⁶ of the peak. Checking each block as it is stored would take a tenth of the time. Instead, an element
-// that is too large becomes infinite, and so do its sums. A tile whose sums are not finite is computed once more, with
-// powers from the peaks of all blocks.
-// PARTS > 1 cuts the reduction into parts with workgroups of their own: BATCH·PARTS·⌈ROWS/BM⌉·⌈COLUMNS/BN⌉ in all.
+// UNITS scalar: in f32. Each invocation keeps FM×FN blocks of 4×4 sums in registers.
+// UNITS matrix: on matrix units. Each subgroup keeps FM×FN fragments of 16×16 sums in f32. On their way through
+// workgroup memory, operands are scaled by powers of two and rounded to f16. The powers come from the peaks of the
+// first step's blocks, with room for elements sixteen times as large. Underflow loses at most 2⁻³⁶ of the peak.
+// Checking each block as it is stored would take a tenth of the time. Instead, an element that is too large becomes
+// infinite, and so do its sums. A tile whose sums are not finite is computed once more, with powers from the peaks of
+// all blocks.
+// PARTS > 1 cuts the reduction into parts with workgroups of their own: BATCH·PARTS·TILES_M·TILES_N in all.
 //
 // The kernel includes this file first, because it enables extensions, and declares
 //     const BATCH, ROWS, COLUMNS, DEPTH   products, rows of a, columns of b, terms of a sum
@@ -25,16 +25,23 @@
 // It gives is_row, is_column and is_term, and `main`.
 //
 // Defines: UNITS    scalar or matrix
+//          WG, BM, BN, BK   invocations; rows, columns and terms of a step
+//          TILES_M, TILES_N   tiles down and across, ⌈ROWS/BM⌉ and ⌈COLUMNS/BN⌉
 //          FM, FN   blocks, or fragments, down and across
+//          PITCH_A, PITCH_B, FOURS_A, FOURS_B   of the stages in workgroup memory, in fours: the distance of terms, and
+//                   the size
 //          STAGES   steps that workgroup memory holds, 1 or 2. 1 takes another barrier per step, but leaves memory for
 //                   more workgroups, which run while this one waits
-//          LOADS    blocks that an invocation loads in a step, (BM + BN)·BK/(16·WG), with WG the workgroup's size
+//          LOADS    blocks that an invocation loads in a step, (BM + BN)·BK/(16·WG)
 //          A_ALONG  k or row: the axis along which neighbours of a are adjacent in memory
 //          B_ALONG  k or column
-//          PARTS; SUMS and SUMS_AT: see shared/product
-//  scalar: TM, TN   invocations down and across, multiples of 4 and 8; WG = TM·TN
-//          BK, UNROLL   a multiple of 4, and its divisor: terms that an iteration of the inner loop adds
-//  matrix: SM, SN   subgroups down and across; WG = SUBGROUP·SM·SN
+//          PARTS, PART_K   parts of the reduction; terms of each, whole rounds of the loop
+//          SUMS, SUMS_AT   see shared/product
+//  scalar: TM, TN   invocations down and across, multiples of 4 and 8
+//          UNROLL   a divisor of BK: terms that an iteration of the inner loop adds
+//  matrix: SN       subgroups across
+//          PITCH, FLOATS_OF_SUMS   of sums in workgroup memory: the distance of a fragment's rows, and the size of a
+//                   fragment of each subgroup
 //          SUBGROUP invocations of a subgroup; STEPS: BK/16; EACH: 256/SUBGROUP
 //          PLAIN    the result's buffer, where tiles are whole and sums are stored as they are; else none
 
@@ -51,28 +58,22 @@ const FM: u32 = ${FM};
 const FN: u32 = ${FN};
 const STAGES: u32 = ${STAGES};
 #if UNITS == matrix
-const SM: u32 = ${SM};
 const SN: u32 = ${SN};
-const BK: u32 = 16u * ${STEPS};
-const ROUND: u32 = STAGES * BK;
 const SUBGROUP: u32 = ${SUBGROUP};
-const WG: u32 = SUBGROUP * SM * SN;
-const BM: u32 = 16u * FM * SM;
-const BN: u32 = 16u * FN * SN;
 #else
 const TM: u32 = ${TM};
 const TN: u32 = ${TN};
-const BK: u32 = ${BK};
-const ROUND: u32 = BK;
-const WG: u32 = TM * TN;
-const BM: u32 = 4u * FM * TM;
-const BN: u32 = 4u * FN * TN;
 #endif
+const WG: u32 = ${WG};
+const BM: u32 = ${BM};
+const BN: u32 = ${BN};
+const BK: u32 = ${BK};
 const PARTS: u32 = ${PARTS};
-const TILES_M: u32 = (ROWS + BM - 1u) / BM;
-const TILES_N: u32 = (COLUMNS + BN - 1u) / BN;
-/// Terms of a part, whole rounds of the loop.
-const PART_K: u32 = ((DEPTH + PARTS - 1u) / PARTS + ROUND - 1u) / ROUND * ROUND;
+const TILES_M: u32 = ${TILES_M};
+const TILES_N: u32 = ${TILES_N};
+const PART_K: u32 = ${PART_K};
+const PITCH_A: u32 = ${PITCH_A};
+const PITCH_B: u32 = ${PITCH_B};
 // Where extents are multiples of the tile's, loads need no bounds check.
 const WHOLE_ROWS: bool = ROWS % BM == 0u;
 const WHOLE_COLUMNS: bool = COLUMNS % BN == 0u;
@@ -128,12 +129,8 @@ fn fetch(b: u32, row0: u32, column0: u32, k0: u32, end: u32, lane: u32, first: u
 }
 
 #if UNITS == scalar
-// The pitch of terms is odd, so that stores of neighbouring terms hit different banks.
-const PITCH_A: u32 = LINES_A + 1u;
-const PITCH_B: u32 = LINES_B + 1u;
-
-var<workgroup> tile_a: array<vec4<f32>, STAGES * BK * PITCH_A>;
-var<workgroup> tile_b: array<vec4<f32>, STAGES * BK * PITCH_B>;
+var<workgroup> tile_a: array<vec4<f32>, ${FOURS_A}>;
+var<workgroup> tile_b: array<vec4<f32>, ${FOURS_B}>;
 
 /// Stores block number `first + lane` of a step into a stage in workgroup memory.
 fn put(stage: u32, lane: u32, first: u32, block: mat4x4<f32>) {
@@ -259,24 +256,19 @@ fn main(
 #endfor
 }
 #else
-// The pitch of terms: 16 bytes more than the tile, so that neighbouring terms lie in different banks.
-const PITCH_A: u32 = LINES_A + 2u;
-const PITCH_B: u32 = LINES_B + 2u;
-/// The pitch of the rows of a fragment's sums.
-const PITCH: u32 = 20u;
-const SUMS: u32 = SM * SN * 16u * PITCH;
+const PITCH: u32 = ${PITCH};
 /// The headroom above the peaks of the first step; see ROOM in shared/fit.
 const ROOM: i32 = 3;
 /// Magnitudes of an operand that `sums` has room for while they are compared, a power of two. It divides WG.
 const FINDERS: u32 = min(WG, 128u);
 
 /// One fragment of sums for each subgroup, on its way to the epilogue; before that, the magnitudes that are compared.
-var<workgroup> sums: array<f32, SUMS>;
+var<workgroup> sums: array<f32, ${FLOATS_OF_SUMS}>;
 /// Nonzero in x if a sum is not finite. Four components, because the next variable must begin at a multiple of 16
 /// bytes: NVIDIA's driver does not align variables, and loads fragments wrongly from other places.
 var<workgroup> too_large: vec4<u32>;
-var<workgroup> tile_a: array<vec4<f16>, STAGES * BK * PITCH_A>;
-var<workgroup> tile_b: array<vec4<f16>, STAGES * BK * PITCH_B>;
+var<workgroup> tile_a: array<vec4<f16>, ${FOURS_A}>;
+var<workgroup> tile_b: array<vec4<f16>, ${FOURS_B}>;
 
 /// Notes a sum that is not finite.
 fn note_sum(sum: f32) {

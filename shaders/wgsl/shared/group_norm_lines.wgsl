@@ -12,12 +12,15 @@
 //
 // Defines: N, C, S, G
 //          SLAB   a divisor of C, a multiple of 8 and of C/G
-//          PIXELS a power of two, 2 at least; a workgroup has SLAB/8·PIXELS invocations
+//          OCTETS, GROUPS, SLABS   lines of a slab's pixel, its groups, and the slabs of an image
+//          PIXELS a power of two, 2 at least; WG: SLAB/8·PIXELS
 //          HELD   1 or 0
 //          QUADS, EACH   with EACH ≤ 4, and QUADS·EACH·PIXELS ≥ S where HELD is 1
 //          CELLS  8 divided by the greatest common divisor of 8 and C/G
 //          PLANES number of an invocation's sums, at least two for each cell
 //          FOLDS  partial sums of a group; 1 where the group has few terms
+//          KEPT   invocations whose sums are in workgroup memory: all, or half, to which the other half's are added
+//          TERMS, FEWER, ROWS   adding TERMS of these at a time leaves FEWER, KEPT/TERMS, those of ROWS pixels
 
 #include "shared/bf16"
 
@@ -32,10 +35,10 @@ const PLANES: u32 = ${PLANES};
 const FOLDS: u32 = ${FOLDS};
 const GROUP_C: u32 = C / G;
 const LEN: u32 = GROUP_C * S;
-const OCTETS: u32 = SLAB / 8u;
-const WG: u32 = OCTETS * PIXELS;
-const SLABS: u32 = C / SLAB;
-const GROUPS: u32 = SLAB / GROUP_C;
+const OCTETS: u32 = ${OCTETS};
+const WG: u32 = ${WG};
+const SLABS: u32 = ${SLABS};
+const GROUPS: u32 = ${GROUPS};
 /// Channels of a cell, and cells of a group.
 const CELL: u32 = 8u / CELLS;
 const GROUP_CELLS: u32 = GROUP_C / CELL;
@@ -169,12 +172,10 @@ fn group_of(octet: u32, j: u32) -> u32 {
     return (octet * CELLS + j) / GROUP_CELLS;
 }
 
-/// Workgroup memory holds the sums of KEPT invocations: of all, or of half, to which the other half's are added. Adding
-/// TERMS of these at a time leaves FEWER, those of ROWS pixels.
-const KEPT: u32 = WG / min((PLANES + 7u) / 8u, 2u);
-const TERMS: u32 = min(KEPT / OCTETS, 8u);
-const FEWER: u32 = KEPT / TERMS;
-const ROWS: u32 = FEWER / OCTETS;
+const KEPT: u32 = ${KEPT};
+const TERMS: u32 = ${TERMS};
+const FEWER: u32 = ${FEWER};
+const ROWS: u32 = ${ROWS};
 
 /// Planes of sums. A plane has one sum of each kept invocation.
 var<workgroup> values: array<f32, PLANES * KEPT>;

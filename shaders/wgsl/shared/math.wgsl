@@ -3,7 +3,7 @@
 // in the last place.
 //
 // Where two formulas are cheap, both are evaluated and one is selected: without branches, the work on several elements
-// overlaps. No function has a loop: functions run in the loops of kernels, whose iterations `Launch::loops` counts.
+// overlaps. No function has a loop: functions run in the loops of kernels, whose iterations `Workgroups::loops` counts.
 
 #include "shared/angle"
 #include "shared/float"

@@ -7,14 +7,14 @@
 // segment.
 //
 // Defines: LANES, ACROSS. LANES and the kernel's constant WG are powers of two
+//          SEGMENTS WG/LANES
+//          RUN      elements of a segment's run
 
 #include "shared/float"
 
 const LANES: u32 = ${LANES};
-const SEGMENTS: u32 = WG / LANES;
-/// Elements of a segment's run. All additions after an outlier may be off by half a unit in the outlier's last place.
-/// So chains of additions are short: long sums add up runs first.
-const RUN: u32 = 64u * LANES;
+const SEGMENTS: u32 = ${SEGMENTS};
+const RUN: u32 = ${RUN};
 
 var<workgroup> segment_partials: array<f32, WG>;
 

@@ -4,11 +4,12 @@
 // The order is fixed. All invocations of a workgroup call `segment_total` together; each gets the total of its segment.
 //
 // Defines: LANES, a power of two, at most 256, that divides the kernel's constant WG
+//          AFTER_ONE, AFTER_TWO   partial sums of a segment after its values were added in eights, and after those
+//                                 were: max(LANES/8, 1) and max(LANES/64, 1)
 
 const LANES: u32 = ${LANES};
-/// Partial sums of a segment after its values were added in eights, and after those were.
-const AFTER_ONE: u32 = max(LANES / 8u, 1u);
-const AFTER_TWO: u32 = max(LANES / 64u, 1u);
+const AFTER_ONE: u32 = ${AFTER_ONE};
+const AFTER_TWO: u32 = ${AFTER_TWO};
 
 var<workgroup> totals_values: array<vec2<f32>, WG>;
 var<workgroup> totals_once: array<vec2<f32>, WG / LANES * AFTER_ONE>;

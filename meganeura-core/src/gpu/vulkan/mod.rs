@@ -9,6 +9,7 @@ mod dynamic;
 #[cfg(target_os = "linux")]
 mod export;
 mod families;
+mod multiprocessors;
 mod open;
 mod owned;
 mod pipeline;
@@ -26,6 +27,7 @@ use wgpu::hal::api;
 
 #[cfg(target_os = "linux")]
 pub(super) use export::{Exported, Timeline};
+pub(super) use multiprocessors::multiprocessors;
 pub(super) use open::{exporting, open};
 pub(super) use pipeline::Pipeline;
 pub(super) use recording::Recording;

@@ -1,30 +1,24 @@
 //! Variants of `matmul_bf16`: products on matrix units of operands in lines of bf16, into lines; see
 //! `shaders/wgsl/matmul_bf16.wgsl`.
 
-use super::tilings::busy;
 use super::{Product, strides, sum_parts_by_lines};
 use crate::Layout;
 use crate::kernel::format::lies_in_lines;
-use crate::kernel::launch::{Argument, Binding, Caps, Format, LINE, Launch, Variant, define, tree};
+use crate::kernel::fragments::{Fragments, pitch};
+use crate::kernel::launch::{Argument, Binding, Caps, Format, LINE, Launch, Variant, Workgroups, define, tree};
 use crate::kernel::offset::offset;
-
-/// Bytes of workgroup memory with which a multiprocessor of NVIDIA's runs two workgroups: one loads while the other
-/// multiplies.
-const MEMORY: usize = 24 << 10;
 
 /// The most turns that subgroups take to store their sums; workgroup memory holds the sums of one turn.
 const MOST_TURNS: usize = 4;
 
-/// The tile of the result that a workgroup computes, in fragments of 16×16.
-struct Tiling {
+/// The parameters of `matmul_bf16`.
+struct Bf16Tiling {
     /// The variant's name.
     name: &'static str,
     /// Its name where the reduction is cut.
     split: &'static str,
-    /// Subgroups down and across.
-    subgroups: [usize; 2],
-    /// Fragments of each subgroup, likewise.
-    fragments: [usize; 2],
+    /// The tile of the result that a workgroup computes.
+    tile: Fragments,
     /// Terms of a step.
     depth: usize,
     /// Microseconds per step on an H200: of a workgroup alone on its multiprocessor, and of each of several on one.
@@ -33,11 +27,10 @@ struct Tiling {
 
 macro_rules! tiling {
     ($name:literal, $subgroups:expr, $fragments:expr, $depth:literal, $step:expr) => {
-        Tiling {
+        Bf16Tiling {
             name: $name,
             split: concat!($name, ", split"),
-            subgroups: $subgroups,
-            fragments: $fragments,
+            tile: Fragments { subgroups: $subgroups, each: $fragments },
             depth: $depth,
             step: $step,
         }
@@ -45,11 +38,11 @@ macro_rules! tiling {
 }
 
 /// 128×128: the most products for each element that is read.
-const LARGE: Tiling = tiling!("bf16 128", [2, 2], [4, 4], 32, [0.6, 0.49]);
+const LARGE: Bf16Tiling = tiling!("bf16 128", [2, 2], [4, 4], 32, [0.6, 0.49]);
 /// 128×64, for few workgroups: steps are long, because no other workgroup runs while one waits.
-const MEDIUM: Tiling = tiling!("bf16 128×64", [2, 2], [4, 2], 64, [0.73, 0.9]);
+const MEDIUM: Bf16Tiling = tiling!("bf16 128×64", [2, 2], [4, 2], 64, [0.73, 0.9]);
 /// 64×64, for many workgroups.
-const SMALL: Tiling = tiling!("bf16 64", [2, 2], [2, 2], 64, [0.6, 0.41]);
+const SMALL: Bf16Tiling = tiling!("bf16 64", [2, 2], [2, 2], 64, [0.6, 0.41]);
 
 /// An operand as the kernel reads it.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -78,42 +71,49 @@ impl Lines {
     }
 }
 
-impl Tiling {
-    /// Rows and columns of a tile.
-    fn extent(&self) -> [usize; 2] {
-        [0, 1].map(|axis| 16 * self.subgroups[axis] * self.fragments[axis])
+impl Bf16Tiling {
+    /// Tiles down and across.
+    fn grid(&self, product: &Product) -> [usize; 2] {
+        let [rows, columns] = self.tile.extent();
+        [product.m.div_ceil(rows), product.n.div_ceil(columns)]
     }
 
     fn tiles(&self, product: &Product) -> usize {
-        let [rows, columns] = self.extent();
-        product.batch * product.m.div_ceil(rows) * product.n.div_ceil(columns)
+        let [down, across] = self.grid(product);
+        product.batch * down * across
     }
 
-    /// Bytes of workgroup memory.
-    fn memory(&self, across: [bool; 2], turns: usize) -> usize {
-        let tile = |side: usize, across| {
-            if across { self.depth * (side / 4 + 2) } else { side * (self.depth / 4 + 2) }
-        };
-        let [rows, columns] = self.extent();
-        let subgroups = self.subgroups[0] * self.subgroups[1];
-        let sums = subgroups / turns * 16 * 20 * 4 + 8 * subgroups + 16;
-        8 * (tile(rows, across[0]) + tile(columns, across[1])) + sums
+    /// The pitches in workgroup memory of both operands' rows of lines, and the fours of a step, by the order of each.
+    fn stage(&self, across: [bool; 2]) -> [[usize; 2]; 2] {
+        let extent = self.tile.extent();
+        let [a, b] = [0, 1].map(|operand| {
+            let [rows, numbers] =
+                if across[operand] { [self.depth, extent[operand]] } else { [extent[operand], self.depth] };
+            [pitch(numbers), rows * pitch(numbers)]
+        });
+        [[a[0], b[0]], [a[1], b[1]]]
+    }
+
+    /// Bytes of workgroup memory. Turns are chosen by those of f16, whatever the units multiply.
+    fn memory(&self, across: [bool; 2], turns: usize, is_f16: bool) -> usize {
+        let [_, fours] = self.stage(across);
+        self.tile.memory(fours, turns, is_f16)
     }
 
     /// The most parts that the reduction may be cut into: each has at least 512 terms, and there are at most four
     /// workgroups for each multiprocessor.
     fn most_parts(&self, product: &Product, caps: &Caps) -> usize {
-        (4 * busy(caps) / self.tiles(product)).clamp(1, (product.k / 512).clamp(1, 64))
+        (caps.multiprocessors.enough(4) / self.tiles(product)).clamp(1, (product.k / 512).clamp(1, 64))
     }
 
     /// An estimate of the time in microseconds on an H200. The figures are fitted to products of 256³ to 4096³
     /// (2026-11-24). Devices of other kinds are modelled as having fewer multiprocessors of the same kind.
     #[expect(clippy::cast_precision_loss, reason = "an estimate")]
     fn estimate(&self, product: &Product, parts: usize, caps: &Caps) -> f64 {
-        let each = (parts * self.tiles(product)).div_ceil(busy(caps));
+        let each = (parts * self.tiles(product)).div_ceil(caps.multiprocessors.enough(1));
         let [alone, beside] = self.step;
         let step = if each == 1 { alone } else { beside * each as f64 };
-        let [rows, columns] = self.extent();
+        let [rows, columns] = self.tile.extent();
         let terms = parts * self.part(product, parts);
         // Where extents are not whole tiles, every load checks its bounds.
         let is_whole = product.m.is_multiple_of(rows) && product.n.is_multiple_of(columns) && product.k == terms;
@@ -128,45 +128,51 @@ impl Tiling {
         product.k.div_ceil(parts).next_multiple_of(self.depth)
     }
 
-    fn invocations(&self, caps: &Caps) -> usize {
-        self.subgroups[0] * self.subgroups[1] * caps.subgroup.1
+    /// A bound on the iterations of an invocation: up to two attempts and the search for the largest magnitudes each go
+    /// over all steps of a part.
+    fn loops(&self, product: &Product, parts: usize, caps: &Caps) -> usize {
+        3 * (self.part(product, parts) / self.depth) + 8 * tree(self.tile.invocations(caps)) + 24
     }
 
     /// `true` if a device can run this tiling for operands of any order.
     fn fits(&self, caps: &Caps) -> bool {
-        let invocations = self.invocations(caps);
+        let invocations = self.tile.invocations(caps);
         let in_whole_loads = |side: usize| (side * self.depth / LINE).is_multiple_of(invocations);
-        let memory = [false, true].map(|across| self.memory([across; 2], MOST_TURNS));
+        let memory = [false, true].map(|across| self.memory([across; 2], MOST_TURNS, true));
         caps.matrix
             && invocations <= caps.workgroup_size
-            && self.extent().into_iter().all(in_whole_loads)
+            && self.tile.extent().into_iter().all(in_whole_loads)
             && memory.iter().all(|&bytes| bytes <= caps.workgroup_memory)
     }
 
     fn variant(&self, product: &Product, operands: [&Lines; 2], parts: usize, caps: &Caps) -> Variant {
         let &Product { batch, m, n, k, .. } = product;
-        let invocations = self.invocations(caps);
         let across = operands.map(|lines| lines.across);
-        let memory = |turns| self.memory(across, turns);
+        let memory = |turns| self.memory(across, turns, true);
         // Turns take time, but a second workgroup saves more.
-        let room = if memory(MOST_TURNS) <= MEMORY { MEMORY } else { caps.workgroup_memory };
+        let of_two = caps.multiprocessors.memory_of(2);
+        let room = if memory(MOST_TURNS) <= of_two { of_two } else { caps.workgroup_memory };
         let turns = [1, 2].into_iter().find(|&turns| memory(turns) <= room).unwrap_or(MOST_TURNS);
-        let loads = self.extent().map(|side| side * self.depth / (LINE * invocations));
+        let workgroups = Workgroups::new(parts * self.tiles(product), self.tile.invocations(caps))
+            .with_memory(&[self.memory(across, turns, !caps.bf16_units)])
+            .looping(self.loops(product, parts, caps));
+        let [rows, columns] = self.tile.extent();
+        let [tiles_m, tiles_n] = self.grid(product);
+        let [pitches, fours] = self.stage(across);
+        let loads = [rows, columns].map(|side| side * self.depth / (LINE * workgroups.invocations));
         let [a, b] = operands;
         let mut defines = define![
             BATCH: batch, M: m, N: n, K: k,
             A_ALONG: if a.across { "row" } else { "k" }, B_ALONG: if b.across { "column" } else { "k" },
             A_PITCH: a.pitch, B_PITCH: b.pitch, A_FORMAT: a.format(), B_FORMAT: b.format(),
-            SM: self.subgroups[0], SN: self.subgroups[1], FM: self.fragments[0], FN: self.fragments[1],
-            STEPS: self.depth / 16, SUBGROUP: caps.subgroup.1, EACH: 32usize.div_ceil(caps.subgroup.1),
-            LOADS_A: loads[0], LOADS_B: loads[1], PARTS: parts, TURNS: turns, LINES: 1,
+            BM: rows, BN: columns, BK: self.depth, STEPS: self.depth / 16, EACH: 32usize.div_ceil(caps.subgroup.1),
+            TILES_M: tiles_m, TILES_N: tiles_n, PARTS: parts, PART_K: self.part(product, parts),
+            PITCH_A: pitches[0], PITCH_B: pitches[1], FOURS_A: fours[0], FOURS_B: fours[1],
+            LOADS_A: loads[0], LOADS_B: loads[1], LINES: 1,
         ];
+        defines.extend(self.tile.defines(turns, caps));
         defines.extend([("A_BATCH", offset(&a.batch, "b")), ("B_BATCH", offset(&b.batch, "b"))]);
-        let steps = self.part(product, parts) / self.depth;
-        // Up to two attempts and the search for the largest magnitudes each go over all steps.
-        let loops = 3 * steps + 8 * tree(invocations) + 24;
-        let workgroups = parts * self.tiles(product);
-        let mut launch = Launch::new("matmul_bf16", defines, (2, 0), workgroups).loops(loops).on_bf16_units(caps);
+        let mut launch = Launch::new("matmul_bf16", defines, (2, 0), workgroups).on_bf16_units(caps);
         if parts == 1 {
             launch.defines.extend(define![SUMS: "whole"]);
             return Variant::simple(self.name, launch.stores_through_epilogue().by_lines());
@@ -186,7 +192,7 @@ pub fn multiplies_bf16(caps: &Caps) -> bool {
 }
 
 impl Product {
-    /// Variants that compute this product of operands in lines, into lines, best first by [`Tiling::estimate`].
+    /// Variants that compute this product of operands in lines, into lines, best first by [`Bf16Tiling::estimate`].
     #[must_use]
     pub fn of_bf16(&self, operands: [&Lines; 2], caps: &Caps) -> Vec<Variant> {
         let mut ways = Vec::new();
@@ -237,8 +243,7 @@ mod tests {
             for way in ways(product, &CAPS) {
                 let number = |name| way.launches[0].defines.iter().find(|(known, _)| *known == name);
                 let number = |name| number(name).expect("it is there").1.parse::<usize>().expect("a number");
-                let (parts, depth) = (number("PARTS"), 16 * number("STEPS"));
-                assert!((parts - 1) * product[1].div_ceil(parts).next_multiple_of(depth) < product[1], "{way:?}");
+                assert!((number("PARTS") - 1) * number("PART_K") < product[1], "{way:?}");
             }
         }
     }

@@ -47,15 +47,6 @@ const MATRIX_MEDIUM: Tiling = tiling!("matrix 64×128", Units::Matrix { stages: 
 /// 64×64.
 const MATRIX_SMALL: Tiling = tiling!("matrix 64", Units::Matrix { stages: 2 }, [2, 2], [2, 2], 32);
 
-/// Workgroups that keep a device busy: about one for each multiprocessor or core.
-pub fn busy(caps: &Caps) -> usize {
-    match caps.kind {
-        Kind::Discrete => 128,
-        Kind::Integrated => 16,
-        Kind::Software => 4,
-    }
-}
-
 impl Product {
     /// Choices of tiling, best first; never empty.
     #[must_use]
@@ -78,7 +69,7 @@ impl Product {
         let fewest = |tiling: &Tiling| if cut == Cut::Never { 1 } else { self.k.div_ceil(tiling.most(unroll, caps)) };
         let cuts = |&(tiling, least): &(Tiling, usize)| {
             // More than sixteen workgroups for each multiprocessor take memory without keeping it busier.
-            let enough = (16 * busy(caps) / tiling.tiles(self)).clamp(1, 256);
+            let enough = (caps.multiprocessors.enough(16) / tiling.tiles(self)).clamp(1, 256);
             let most = if cut == Cut::Never { 1 } else { (self.k / least).clamp(1, enough) };
             let fewest = fewest(&tiling);
             let filled = move |&parts: &usize| parts == fewest || (parts - 1) * tiling.part(self, parts) < self.k;
@@ -107,7 +98,7 @@ impl Product {
     /// (2026-11-22). Devices of other kinds are modelled as having fewer multiprocessors of the same kind.
     #[expect(clippy::cast_precision_loss, reason = "an estimate")]
     fn estimate(self, &Choice { tiling, parts, .. }: &Choice, cut: Cut, caps: &Caps) -> f64 {
-        let each = (parts * tiling.tiles(self)).div_ceil(busy(caps));
+        let each = (parts * tiling.tiles(self)).div_ceil(caps.multiprocessors.enough(1));
         let many = each as f64;
         let one_by_one = match tiling {
             LARGE => 94.0 * each.next_multiple_of(2) as f64,
@@ -136,7 +127,7 @@ impl Product {
         let asked = if parts * part == self.k { 1.0 } else { 1.3 };
         let product = term * asked * (part + 56) as f64;
         // Each part is stored and read. The factor 1.03 is a price for the memory of parts.
-        let elements = (self.batch * self.m * self.n).div_ceil(busy(caps));
+        let elements = (self.batch * self.m * self.n).div_ceil(caps.multiprocessors.enough(1));
         let sums = |parts: usize| (8 * parts * elements) as f64 / 23.0 + 40.0 * parts as f64;
         match cut {
             _ if parts == 1 => product,
@@ -151,7 +142,7 @@ impl Product {
     /// of the device busy, long sums are cut in two: that loads fewer elements than smaller tiles, and more invocations
     /// share the work on the sums.
     fn matrix_choices(self, caps: &Caps, cut: bool) -> Vec<Choice> {
-        let (small, busy) = (self.m.min(self.n), busy(caps));
+        let (small, busy) = (self.m.min(self.n), caps.multiprocessors.enough(1));
         // Few rows, and too few columns for many workgroups: the gradient of a narrow layer's weights.
         let long = self.operands == Operands::Gathered && small <= 64 && MATRIX_SMALL.tiles(self) < busy;
         let [first, second] = if self.m >= 256 { [MATRIX_TALL, MATRIX_WIDE] } else { [MATRIX_WIDE, MATRIX_TALL] };
@@ -178,7 +169,7 @@ impl Product {
             (MATRIX_EIGHT, 2)
         } else {
             // Small tiles of long sums take a few workgroups for each multiprocessor.
-            let wanted = if best == MATRIX_SMALL { 4 * busy } else { busy };
+            let wanted = if best == MATRIX_SMALL { caps.multiprocessors.enough(4) } else { busy };
             (best, if cut { best.parts(self, wanted, 256) } else { 1 })
         };
         let choice = |tiling, parts| Choice::new(tiling, parts, 1, caps);

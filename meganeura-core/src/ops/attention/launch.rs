@@ -1,13 +1,14 @@
 //! The launches of attention on a GPU.
 
 use super::{Attention, FEW, Geometry};
-use crate::kernel::gemm::{self, element, reads_fours, strides};
-use crate::kernel::launch::{Argument, Binding, Caps, Kind, Launch, Variant, define, literal};
+use crate::kernel::gemm::{element, reads_fours, strides};
+use crate::kernel::launch::{Argument, Binding, Caps, Define, Kind, Launch, Variant, Workgroups, define, literal};
 use crate::kernel::offset::offset;
 
-/// The tiles of scores that a workgroup holds, and the chunks that their operands pass in.
+/// The parameters of the attention kernels: the tiles of scores that a workgroup holds, and the chunks that their
+/// operands pass in.
 #[derive(Clone, Copy)]
-struct Tiling {
+struct ScoreTiling {
     name: &'static str,
     /// The number of a tile's rows, and of its columns.
     rows: usize,
@@ -28,7 +29,7 @@ struct Tiling {
     cost: f64,
 }
 
-const TILE_64: Tiling = Tiling {
+const TILE_64: ScoreTiling = ScoreTiling {
     name: "tile 64",
     rows: 64,
     columns: 64,
@@ -41,30 +42,34 @@ const TILE_64: Tiling = Tiling {
     cost: 1.0,
 };
 
-const TILE_32: Tiling = Tiling { name: "tile 32", rows: 32, columns: 32, height: 1, alone: 2.6, cost: 1.06, ..TILE_64 };
+const TILE_32: ScoreTiling =
+    ScoreTiling { name: "tile 32", rows: 32, columns: 32, height: 1, alone: 2.6, cost: 1.06, ..TILE_64 };
 
 /// The forward kernel keeps a maximum and a sum for each row, so an invocation has few rows and many columns.
-const FORWARD: [Tiling; 5] = {
-    let tile_64 = Tiling { height: 1, width: 2, ..TILE_64 };
+const FORWARD: [ScoreTiling; 5] = {
+    let tile_64 = ScoreTiling { height: 1, width: 2, ..TILE_64 };
     // All features of wide heads in one part.
-    let of_128 = Tiling { name: "tile 64 of 128", depth: 4, fours: 32, ..tile_64 };
+    let of_128 = ScoreTiling { name: "tile 64 of 128", depth: 4, fours: 32, ..tile_64 };
     [
         of_128.unrolled("tile 64 of 128, unrolled"),
         of_128,
         tile_64.unrolled("tile 64, unrolled"),
         tile_64,
-        Tiling { cost: 1.15, ..TILE_32 },
+        ScoreTiling { cost: 1.15, ..TILE_32 },
     ]
 };
 
 /// Unlike the forward kernel, this one keeps no state per row, so an invocation takes more rows.
-const WEIGHTS: [Tiling; 3] =
-    [Tiling { name: "tile 128", rows: 128, width: 2, depth: 4, alone: 2.0, cost: 0.95, ..TILE_64 }, TILE_64, TILE_32];
+const WEIGHTS: [ScoreTiling; 3] = [
+    ScoreTiling { name: "tile 128", rows: 128, width: 2, depth: 4, alone: 2.0, cost: 0.95, ..TILE_64 },
+    TILE_64,
+    TILE_32,
+];
 
 /// The tile, its slopes and the results must fit in registers.
-const GRADIENT: [Tiling; 3] = [TILE_64.unrolled("tile 64, unrolled"), TILE_64, TILE_32];
+const GRADIENT: [ScoreTiling; 3] = [TILE_64.unrolled("tile 64, unrolled"), TILE_64, TILE_32];
 
-impl Tiling {
+impl ScoreTiling {
     const fn unrolled(self, name: &'static str) -> Self {
         Self { name, unrolled: true, alone: 1.7, cost: 0.94, ..self }
     }
@@ -72,10 +77,14 @@ impl Tiling {
     /// Fours of workgroup memory: for chunks of rows and of columns, or weights and their operands, or shares of sums.
     /// One of NVIDIA's multiprocessors has 48 KB, enough for two workgroups; registers allow no more than that either.
     fn memory(self) -> usize {
-        let groups = |rows: usize, pitch: usize| rows / 4 * (4 * pitch + 1);
-        let chunks =
-            groups(self.rows, self.depth) + groups(self.columns, self.depth).max(groups(self.terms(), self.fours));
+        let of_columns = groups(self.columns, self.depth).max(groups(self.terms(), self.fours));
+        let chunks = self.column_chunk() + of_columns;
         if self.shares_sums() { chunks.max(groups(self.rows, self.side())) } else { chunks }
+    }
+
+    /// The place in workgroup memory of the chunk of columns, after that of rows.
+    fn column_chunk(self) -> usize {
+        groups(self.rows, self.depth)
     }
 
     /// The most fours of a chunk that an invocation loads.
@@ -85,6 +94,19 @@ impl Tiling {
 
     fn workgroup_size(self) -> usize {
         self.rows * self.side() / (4 * self.height)
+    }
+
+    /// The number of workgroups for so many rows and parts of each batch entry.
+    fn count(self, batch: usize, rows: usize, parts: usize) -> usize {
+        batch.saturating_mul(rows.div_ceil(self.rows)).saturating_mul(parts)
+    }
+
+    /// Those workgroups, and the defines of their number.
+    fn workgroups(self, batch: usize, rows: usize, parts: usize, loops: usize) -> (Workgroups, Vec<Define>) {
+        let workgroups = Workgroups::new(self.count(batch, rows, parts), self.workgroup_size())
+            .with_memory(&[16 * self.memory()])
+            .looping(loops);
+        (workgroups, define![BLOCKS: rows.div_ceil(self.rows), PARTS: parts])
     }
 
     /// Invocations along the columns of a tile.
@@ -100,6 +122,11 @@ impl Tiling {
     /// Columns of a tile that a weighted sum adds at a time.
     fn terms(self) -> usize {
         (4 * self.depth).min(self.columns / 2)
+    }
+
+    /// Invocations that share the same features of a result, each of which sums over its share of the columns.
+    fn shares(self) -> usize {
+        self.side() * self.each() / self.fours
     }
 
     /// The groups of four that an iteration of a loop over any of these counts adds.
@@ -147,7 +174,7 @@ impl Tiling {
     /// columns. The figures are fitted to attentions of 64 to 4096 queries on an H200 (2026-11-26).
     #[expect(clippy::cast_precision_loss, reason = "an estimate")]
     fn time(self, workgroups: usize, columns: usize, features: usize, causal: bool, caps: &Caps) -> f64 {
-        let rounds = workgroups.div_ceil(gemm::busy(caps)) as f64;
+        let rounds = workgroups.div_ceil(caps.multiprocessors.enough(1)) as f64;
         // Half of the tiles of a causal attention are hidden.
         let visible = columns.next_multiple_of(self.columns) / if causal { 2 } else { 1 };
         // Loading the instructions of unrolled loops takes as long as some columns do.
@@ -157,19 +184,24 @@ impl Tiling {
     }
 }
 
+/// Fours of workgroup memory of rows of `pitch` fours, with one four of padding after each group of four rows.
+fn groups(rows: usize, pitch: usize) -> usize {
+    rows / 4 * (4 * pitch + 1)
+}
+
 /// Those of `tilings` that fit on a device, sorted by the estimated time; with few queries or keys, the smallest first.
-fn sorted(tilings: &[Tiling], g: Geometry, caps: &Caps, time: impl Fn(Tiling) -> f64) -> Vec<Tiling> {
+fn sorted(tilings: &[ScoreTiling], g: Geometry, caps: &Caps, time: impl Fn(ScoreTiling) -> f64) -> Vec<ScoreTiling> {
     let fours = g.d.max(g.e).div_ceil(4).next_power_of_two();
     let tilings = tilings.iter().copied().filter(|tiling| tiling.fours <= fours.max(TILE_64.fours));
-    let tilings = tilings.map(|tiling| Tiling { fours: fours.clamp(4, tiling.fours), ..tiling });
+    let tilings = tilings.map(|tiling| ScoreTiling { fours: fours.clamp(4, tiling.fours), ..tiling });
     // Narrow heads fit in shallow chunks, which lavapipe compiles in about half the time. On an H200, heads of 8 and 16
     // features take 6 to 45 % longer with them. Invocations that sum the same features need at least one group of four
     // columns each.
-    let depth = |tiling: Tiling| match caps.kind {
+    let depth = |tiling: ScoreTiling| match caps.kind {
         Kind::Software => fours.max(tiling.side().div_ceil(tiling.fours)).min(tiling.depth),
         _ => tiling.depth,
     };
-    let tilings = tilings.map(|tiling| Tiling { depth: depth(tiling), ..tiling });
+    let tilings = tilings.map(|tiling| ScoreTiling { depth: depth(tiling), ..tiling });
     let tilings = tilings.filter(|tiling| !tiling.unrolled || caps.kind != Kind::Software);
     let mut tilings: Vec<_> = tilings.filter(|tiling| 16 * tiling.memory() <= caps.workgroup_memory).collect();
     tilings.sort_by(|a, b| time(*a).total_cmp(&time(*b)));
@@ -181,22 +213,23 @@ fn sorted(tilings: &[Tiling], g: Geometry, caps: &Caps, time: impl Fn(Tiling) ->
 
 /// 1 if each multiprocessor gets at most two workgroups, which it runs at once; else 0.
 fn paired(workgroups: usize, caps: &Caps) -> u32 {
-    u32::from(workgroups <= 2 * gemm::busy(caps))
+    u32::from(workgroups <= caps.multiprocessors.enough(2))
 }
 
 impl Attention {
     fn defines(
         &self,
         g: Geometry,
-        tiling: Tiling,
+        tiling: ScoreTiling,
         x: [&Argument; 3],
         bias: Option<&Argument>,
         caps: &Caps,
-    ) -> Vec<(&'static str, String)> {
+    ) -> Vec<Define> {
         let Geometry { batch, l, s, d, e } = g;
         let mut defines = define![
-            WG: tiling.workgroup_size(), DEPTH: tiling.depth, ROWS: tiling.rows, TILE: tiling.columns,
-            FOURS: tiling.fours, LOADS: tiling.loads(), MEMORY: tiling.memory(), EACH: tiling.each(),
+            DEPTH: tiling.depth, ROWS: tiling.rows, TILE: tiling.columns, SIDE: tiling.side(), TERMS: tiling.terms(),
+            FOURS: tiling.fours, EACH: tiling.each(), SHARES: tiling.shares(), LOADS: tiling.loads(),
+            MEMORY: tiling.memory(), COLUMN_CHUNK: tiling.column_chunk(),
             HEIGHT: tiling.height, WIDTH: tiling.width, ROWS_EACH: 4 * tiling.height,
             UNROLL: tiling.unroll(&[d.div_ceil(4), e.div_ceil(4)], caps),
             UNROLL_WEIGHTED: tiling.unroll(&[tiling.weighted()], caps), UNROLLED: u32::from(tiling.unrolled),
@@ -223,15 +256,17 @@ impl Attention {
 
 pub(super) fn forward(op: &Attention, x: &[Argument], caps: &Caps) -> Vec<Variant> {
     let g = Geometry::of(x[0].ty.shape.dims(), x[2].ty.shape.dims());
-    let workgroups =
-        |tiling: Tiling| g.batch.saturating_mul(g.l.div_ceil(tiling.rows)).saturating_mul(tiling.parts(g.e));
-    let variant = |tiling: Tiling| {
+    let variant = |tiling: ScoreTiling| {
         let mut defines = op.defines(g, tiling, [&x[0], &x[1], &x[2]], x.get(3), caps);
-        defines.extend(define![LSE_AT: x.len(), PAIRED: paired(workgroups(tiling), caps)]);
-        let launch = Launch::new("attention", defines, (x.len(), 2), workgroups(tiling));
-        Variant::simple(tiling.name, launch.loops(tiling.loops(g.s, &[g.d], 1)).stores_through_epilogue())
+        let loops = tiling.loops(g.s, &[g.d], 1);
+        let (workgroups, numbers) = tiling.workgroups(g.batch, g.l, tiling.parts(g.e), loops);
+        defines.extend(numbers);
+        defines.extend(define![LSE_AT: x.len(), PAIRED: paired(workgroups.count, caps)]);
+        let launch = Launch::new("attention", defines, (x.len(), 2), workgroups);
+        Variant::simple(tiling.name, launch.stores_through_epilogue())
     };
-    let time = |tiling: Tiling| tiling.time(workgroups(tiling), g.s, g.d + tiling.features(), op.causal, caps);
+    let count = |tiling: ScoreTiling| tiling.count(g.batch, g.l, tiling.parts(g.e));
+    let time = |tiling: ScoreTiling| tiling.time(count(tiling), g.s, g.d + tiling.features(), op.causal, caps);
     sorted(&FORWARD, g, caps, time).into_iter().map(variant).collect()
 }
 
@@ -260,9 +295,9 @@ impl<'a> Gradient<'a> {
     fn launch(
         &self,
         kernel: &'static str,
-        tiling: Tiling,
-        defines: Vec<(&'static str, String)>,
-        workgroups: usize,
+        tiling: ScoreTiling,
+        defines: Vec<Define>,
+        (workgroups, numbers): (Workgroups, Vec<Define>),
         results: &[usize],
     ) -> Launch {
         let x = self.x;
@@ -270,7 +305,7 @@ impl<'a> Gradient<'a> {
         let mut all = self.op.defines(self.g, tiling, [&x[0], &x[1], &x[2]], x.get(6), self.caps);
         all.extend(define![
             DY_ELEM: element(self.g.e.is_multiple_of(4)), JOINED: u32::from(self.is_joined), DY_AT: dy_at,
-            RESULT_AT: self.inputs.len(), PAIRED: paired(workgroups, self.caps),
+            RESULT_AT: self.inputs.len(), PAIRED: paired(workgroups.count, self.caps),
         ]);
         if x.len() > 6 {
             all.extend(define![BIAS_AT: dy_at + 1]);
@@ -278,7 +313,7 @@ impl<'a> Gradient<'a> {
         if results.len() == 2 {
             all.extend(define![SECOND_AT: self.inputs.len() + 1]);
         }
-        all.extend(defines);
+        all.extend(defines.into_iter().chain(numbers));
         let bindings = [&self.inputs[..], &results.iter().copied().map(Binding::Output).collect::<Vec<_>>()].concat();
         Launch { bindings, ..Launch::new(kernel, all, (x.len(), 0), workgroups) }
     }
@@ -287,7 +322,7 @@ impl<'a> Gradient<'a> {
         let mut variant = Variant { name, launches, scratch: Vec::new() };
         if self.is_joined {
             let rows = self.g.batch.saturating_mul(self.g.l);
-            let mut join = Launch::new("attention_join", define![WG: 64, ROWS: rows], (0, 0), rows.div_ceil(64));
+            let mut join = Launch::new("attention_join", define![ROWS: rows], (0, 0), Workgroups::of_elements(rows));
             join.bindings = vec![Binding::Input(3), Binding::Input(4), Binding::Scratch(0)];
             variant.launches.insert(0, join);
             variant.scratch.push(rows.saturating_mul(3));
@@ -300,14 +335,15 @@ impl<'a> Gradient<'a> {
 pub(super) fn weights(op: &Attention, x: &[Argument], caps: &Caps) -> Vec<Variant> {
     let gradient = Gradient::new(op, x, caps);
     let g = gradient.g;
-    let workgroups =
-        |tiling: Tiling| g.batch.saturating_mul(g.l.div_ceil(tiling.rows)).saturating_mul(g.s.div_ceil(tiling.columns));
-    let variant = |tiling: Tiling| {
+    let parts = |tiling: ScoreTiling| g.s.div_ceil(tiling.columns);
+    let variant = |tiling: ScoreTiling| {
         let defines = define![RESULT_ELEM: element(g.s.is_multiple_of(4))];
-        let launch = gradient.launch("attention_weights", tiling, defines, workgroups(tiling), &[0, 1]);
-        gradient.variant(tiling.name, vec![launch.loops(tiling.loops(1, &[g.d, g.e], 0))])
+        let loops = tiling.loops(1, &[g.d, g.e], 0);
+        let workgroups = tiling.workgroups(g.batch, g.l, parts(tiling), loops);
+        let launch = gradient.launch("attention_weights", tiling, defines, workgroups, &[0, 1]);
+        gradient.variant(tiling.name, vec![launch])
     };
-    let time = |tiling: Tiling| tiling.time(workgroups(tiling), 1, g.d + g.e, false, caps);
+    let time = |tiling: ScoreTiling| tiling.time(tiling.count(g.batch, g.l, parts(tiling)), 1, g.d + g.e, false, caps);
     sorted(&WEIGHTS, g, caps, time).into_iter().map(variant).collect()
 }
 
@@ -315,28 +351,26 @@ pub(super) fn weights(op: &Attention, x: &[Argument], caps: &Caps) -> Vec<Varian
 pub(super) fn backward(op: &Attention, x: &[Argument], caps: &Caps) -> Vec<Variant> {
     let gradient = Gradient::new(op, x, caps);
     let g = gradient.g;
-    let workgroups = |tiling: Tiling, rows: usize, width: usize| {
-        g.batch.saturating_mul(rows.div_ceil(tiling.rows)).saturating_mul(tiling.parts(width))
-    };
     let (of_keys, of_queries) = ((g.s, g.l, g.d.max(g.e)), (g.l, g.s, g.d));
-    let variant = |tiling: Tiling| {
+    let variant = |tiling: ScoreTiling| {
         let launch = |of: &str, operands: [&str; 4], (rows, columns, width), results: &[usize]| {
             let [row_of_score, column_of_score, row_of_slope, column_of_slope] = operands;
             let defines = define![
                 OF: of, ROW_OF_SCORE: row_of_score, COLUMN_OF_SCORE: column_of_score, ROW_OF_SLOPE: row_of_slope,
                 COLUMN_OF_SLOPE: column_of_slope,
             ];
-            let launch = gradient.launch("attention_grad", tiling, defines, workgroups(tiling, rows, width), results);
-            launch.loops(tiling.loops(columns, &[g.d, g.e], results.len()))
+            let loops = tiling.loops(columns, &[g.d, g.e], results.len());
+            let workgroups = tiling.workgroups(g.batch, rows, tiling.parts(width), loops);
+            gradient.launch("attention_grad", tiling, defines, workgroups, results)
         };
         let keys = launch("keys", ["k", "q", "v", "dy"], of_keys, &[1, 2]);
         let queries = launch("queries", ["q", "k", "dy", "v"], of_queries, &[0]);
         gradient.variant(tiling.name, vec![keys, queries])
     };
-    let time = |tiling: Tiling| {
+    let time = |tiling: ScoreTiling| {
         let of = |(rows, columns, width): (usize, usize, usize), results: usize| {
             let features = g.d + g.e + results * tiling.features();
-            tiling.time(workgroups(tiling, rows, width), columns, features, op.causal, caps)
+            tiling.time(tiling.count(g.batch, rows, tiling.parts(width)), columns, features, op.causal, caps)
         };
         of(of_keys, 2) + of(of_queries, 1)
     };

@@ -9,7 +9,10 @@
 use super::Geometry;
 use super::pass::Pass;
 use crate::kernel::gemm::{Parts, sum_parts_at, sum_parts_by_lines};
-use crate::kernel::launch::{Binding, Caps, LINE, Launch, define, tree};
+use crate::kernel::launch::{Binding, Caps, Define, LINE, Launch, Workgroups, define, tree, workgroup_memory};
+
+/// Invocations of a workgroup that packs weights.
+const PACKERS: usize = 256;
 
 /// The most phases along an axis. More would mostly multiply zeros.
 const PHASES: usize = 3;
@@ -132,7 +135,7 @@ impl<'g> Convolution<'g> {
     }
 
     /// The kernel's defines for the scattered store.
-    pub(super) fn scatter(&self) -> Vec<(&'static str, String)> {
+    pub(super) fn scatter(&self) -> Vec<Define> {
         let ([_, _, rows, columns], [down, across]) = (self.result(), self.phases());
         define![PHASES_P: down, PHASES_Q: across, RESULT_P: rows, RESULT_Q: columns]
     }
@@ -147,22 +150,28 @@ impl<'g> Convolution<'g> {
         self.geometry.kernel[0] * self.geometry.kernel[1]
     }
 
-    /// Blocks of eight channels of a tile's rows; each has its own power of two.
-    fn blocks(&self, rows: usize) -> usize {
-        let [m, k] = self.extents();
-        self.of.groups * m.div_ceil(rows) * (k / LINE)
+    /// Blocks of so many rows in a group.
+    fn blocks_of_rows(&self, rows: usize) -> usize {
+        self.extents()[0].div_ceil(rows)
     }
 
-    /// Rows that a workgroup packs, for tiles of so many rows; `None` where workgroup memory is too small for them,
-    /// with a kilobyte for finding a block's peak. In bf16, rows share no power of two, so each workgroup packs few
-    /// rows, and there are many workgroups.
+    /// Blocks of eight channels of a tile's rows; each has its own power of two.
+    fn blocks(&self, rows: usize) -> usize {
+        self.of.groups * self.blocks_of_rows(rows) * (self.extents()[1] / LINE)
+    }
+
+    /// Bytes of workgroup memory that packs so many rows: a block's weights, f32 with `BF16_UNITS` and else f16, and
+    /// the numbers among which its peak is found.
+    fn memory(&self, rows: usize, caps: &Caps) -> usize {
+        let bytes = if caps.bf16_units { 4 } else { 2 };
+        workgroup_memory(&[LINE * bytes * self.taps() * pitch(rows), 4 * PACKERS])
+    }
+
+    /// Rows that a workgroup packs, for tiles of so many rows; `None` where workgroup memory is too small for them. In
+    /// bf16, rows share no power of two, so each workgroup packs few rows, and there are many workgroups.
     fn rows_of_block(&self, rows: usize, caps: &Caps) -> Option<usize> {
-        let fits = |rows: &usize, bytes: usize| 8 * bytes * self.taps() * (rows + 2) + 1024 <= caps.workgroup_memory;
-        if caps.bf16_units {
-            [32, 16].into_iter().find(|rows| fits(rows, 4))
-        } else {
-            Some(rows).filter(|rows| fits(rows, 2))
-        }
+        let sizes = if caps.bf16_units { [32, 16] } else { [rows; 2] };
+        sizes.into_iter().find(|&rows| self.memory(rows, caps) <= caps.workgroup_memory)
     }
 
     /// `true` if weights can be packed for tiles of so many rows.
@@ -178,7 +187,9 @@ impl<'g> Convolution<'g> {
         let [kh, kw] = g.kernel;
         let form = if self.axes.is_some() { "grad_input" } else { "forward" };
         let mut defines = define![
-            G: g.groups, TAPS: taps, KW: self.geometry.kernel[1], ROWS: rows, LOADS: (taps * rows).div_ceil(32), M: m, K: k,
+            G: g.groups, TAPS: taps, KW: self.geometry.kernel[1], M: m, K: k,
+            ROWS: rows, BLOCKS: self.blocks_of_rows(rows), COUNT: LINE * taps * rows, PITCH: pitch(rows),
+            LOADS: (LINE * taps * rows).div_ceil(PACKERS),
             W_O: g.o / g.groups, W_C: g.c / g.groups, W_KH: kh, W_KW: kw, FORM: form,
         ];
         if let Some([vertical, horizontal]) = self.axes {
@@ -189,8 +200,10 @@ impl<'g> Convolution<'g> {
                 DH: dilation[0], DW: dilation[1],
             ]);
         }
-        let launch = Launch::new("conv2d_pack_taps", defines, (0, 0), blocks).on_bf16_units(caps);
-        let launch = launch.loops((2 * taps * rows).div_ceil(256) + 1 + tree(256));
+        let workgroups = Workgroups::new(blocks, PACKERS)
+            .with_memory(&[self.memory(rows, caps)])
+            .looping((LINE * taps * rows / 4).div_ceil(PACKERS) + 1 + tree(PACKERS));
+        let launch = Launch::new("conv2d_pack_taps", defines, (0, 0), workgroups).on_bf16_units(caps);
         Launch { bindings: [&[Binding::Input(1)], packed].concat(), ..launch }
     }
 
@@ -201,6 +214,11 @@ impl<'g> Convolution<'g> {
         scratch.truncate(if caps.bf16_units { 1 } else { 2 });
         scratch
     }
+}
+
+/// The pitch of taps of so many rows in workgroup memory: two more, so that neighbours lie in different banks.
+fn pitch(rows: usize) -> usize {
+    rows + 2
 }
 
 #[cfg(test)]

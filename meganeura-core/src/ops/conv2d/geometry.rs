@@ -2,7 +2,7 @@
 
 use super::Conv2dOptions;
 use crate::Shape;
-use crate::kernel::launch::{LINE, define};
+use crate::kernel::launch::{Define, LINE, define};
 use crate::kernel::native::Real;
 #[cfg(feature = "onnx")]
 use crate::ops::form::{self, Attribute};
@@ -205,13 +205,13 @@ impl Geometry {
     }
 
     /// The kernel's defines.
-    pub(super) fn defines(&self) -> Vec<(&'static str, String)> {
+    pub(super) fn defines(&self) -> Vec<Define> {
         self.defines_below(0)
     }
 
     /// [`Geometry::defines`] with windows that begin so many rows of inputs further down. That is less padding, which
     /// may be negative: kernels count modulo 2³².
-    pub(super) fn defines_below(&self, rows: usize) -> Vec<(&'static str, String)> {
+    pub(super) fn defines_below(&self, rows: usize) -> Vec<Define> {
         let Conv2dOptions { stride, padding, dilation, groups } = self.options;
         #[expect(clippy::cast_possible_truncation, reason = "that is meant")]
         let above = padding[0].wrapping_sub(rows) as u32;
@@ -223,7 +223,7 @@ impl Geometry {
     }
 
     /// The defines of the gradient of the input as a convolution: its pixels, the cotangents, are a stride apart.
-    pub(super) fn defines_of_input(&self) -> Vec<(&'static str, String)> {
+    pub(super) fn defines_of_input(&self) -> Vec<Define> {
         let Conv2dOptions { stride, padding, dilation, groups } = self.options;
         #[expect(clippy::cast_possible_truncation, reason = "shaders count modulo 2³²")]
         let [above, left] = [0, 1].map(|axis| self.gaps()[axis].wrapping_sub(padding[axis]) as u32);

@@ -19,7 +19,7 @@ use super::winograd::transform;
 use super::{Geometry, taps, taps_weight, winograd};
 use crate::Shape;
 use crate::kernel::gemm::{Choice, Cut, Operands, Product, sums_rows};
-use crate::kernel::launch::{Binding, Caps, Channels, Kind, LINE, Launch, Variant, conversion, define};
+use crate::kernel::launch::{Binding, Caps, Channels, Define, Kind, LINE, Launch, Variant, conversion, define};
 use crate::ops::terms::{Terms, Tree};
 use crate::ops::{Bf16, Innermost, Stores};
 
@@ -128,7 +128,7 @@ fn product(pass: Pass, g: &Geometry) -> Product {
 
 /// The defines of a pass as a convolution: the gradient of the input convolves the cotangents, with taps in reverse
 /// order.
-fn defines(pass: Pass, g: &Geometry) -> Vec<(&'static str, String)> {
+fn defines(pass: Pass, g: &Geometry) -> Vec<Define> {
     let mut defines = if pass == Pass::GradInput { g.defines_of_input() } else { g.defines() };
     if pass != Pass::GradWeight {
         defines.extend(define![FORM: form(pass)]);

@@ -1,7 +1,8 @@
 //! Tiles of output pixels and of the inputs that they read; see `shaders/wgsl/shared/conv2d_tile.wgsl`.
 
 use super::Geometry;
-use crate::kernel::launch::{Caps, define};
+use crate::kernel::fragments::Fragments;
+use crate::kernel::launch::{Caps, Define, define};
 
 /// The output pixels that a workgroup takes at a time.
 #[derive(Clone, Copy, Debug)]
@@ -15,19 +16,6 @@ pub(super) struct Tile {
     /// Columns of outputs.
     columns: usize,
 }
-
-/// Bytes of workgroup memory with which a multiprocessor of NVIDIA's runs two workgroups: one loads while the other
-/// multiplies.
-pub(super) const MEMORY: usize = 24 << 10;
-
-/// Bytes of workgroup memory for the sums of so many subgroups, and for finding powers of two; see `shared/fit.wgsl`.
-pub(super) fn memory_of_sums(subgroups: [usize; 2], turns: usize) -> usize {
-    let subgroups = subgroups[0] * subgroups[1];
-    subgroups / turns * 16 * 20 * 4 + 8 * subgroups + 16
-}
-
-/// Workgroups that keep a large GPU busy, two for each multiprocessor.
-pub(super) const WORKGROUPS: usize = 264;
 
 impl Tile {
     /// A tile of so many pixels, at most so many fragments wide.
@@ -79,18 +67,27 @@ impl Tile {
         (self.columns - 1) * stride(g, 1) + g.gaps()[1] + 1
     }
 
-    /// Inputs that are loaded.
-    pub(super) fn inputs(&self, g: &Geometry) -> usize {
+    /// The first column that is loaded, and the number of columns. With one tile across, columns of padding need not
+    /// be loaded: only those inside the image are.
+    fn loaded(&self, g: &Geometry) -> [usize; 2] {
         let whole = self.counts(g)[2] == 1 && (g.kernel[1] > 1 || g.options().stride[1] == 1);
-        let columns = self.columns_read(g);
-        let inside = if whole { g.w.min(columns - g.options().padding[1]) } else { columns };
-        self.images * self.blocks * Self::rows_of(g, self.rows) * inside
+        let (columns, padding) = (self.columns_read(g), g.options().padding[1]);
+        if whole { [padding, g.w.min(columns - padding)] } else { [0, columns] }
+    }
+
+    /// Inputs that are loaded.
+    fn inputs(&self, g: &Geometry) -> usize {
+        self.images * self.blocks * Self::rows_of(g, self.rows) * self.loaded(g)[1]
+    }
+
+    /// Columns with the same remainder by the stride.
+    fn plane(&self, g: &Geometry) -> usize {
+        self.columns + g.gaps()[1] / stride(g, 1)
     }
 
     /// Inputs in workgroup memory.
     pub(super) fn halo(&self, g: &Geometry) -> usize {
-        let plane = self.columns + g.gaps()[1] / stride(g, 1);
-        self.images * self.blocks * Self::rows_of(g, self.rows) * stride(g, 1) * plane
+        self.images * self.blocks * Self::rows_of(g, self.rows) * stride(g, 1) * self.plane(g)
     }
 
     /// The lines of the tile's inputs that each invocation loads, `channels` channels at a time.
@@ -104,10 +101,13 @@ impl Tile {
     }
 
     /// The kernel's defines.
-    pub(super) fn defines(&self, g: &Geometry) -> Vec<(&'static str, String)> {
+    pub(super) fn defines(&self, g: &Geometry) -> Vec<Define> {
+        let ([_, tiles_p, tiles_q], [first, inside]) = (self.counts(g), self.loaded(g));
         define![
-            TILE_P: self.rows, TILE_Q: self.columns, TILE_N: self.blocks, IMAGES: self.images, STRIDE_P: stride(g, 0),
-            HALO_P: Self::rows_of(g, self.rows),
+            TILE_P: self.rows, TILE_Q: self.columns, TILE_N: self.images * self.blocks, IMAGES: self.images,
+            TILES: self.count(g), TILES_P: tiles_p, TILES_Q: tiles_q, STRIDE_P: stride(g, 0), STRIDE_Q: stride(g, 1),
+            HALO_P: Self::rows_of(g, self.rows), FIRST_COLUMN: first, INSIDE: inside, INPUTS: self.inputs(g),
+            PLANE: self.plane(g),
         ]
     }
 }
@@ -122,8 +122,8 @@ fn loads(pixels: usize, channels: usize, invocations: usize) -> usize {
     (pixels.next_multiple_of(8) * channels / 8).div_ceil(invocations)
 }
 
-/// Invocations of so many subgroups, if a workgroup can have them.
-pub(super) fn invocations(subgroups: [usize; 2], caps: &Caps) -> Option<usize> {
-    let invocations = subgroups[0] * subgroups[1] * caps.subgroup.1;
+/// Invocations of a workgroup that computes so many fragments, if the device can have it.
+pub(super) fn invocations(tile: Fragments, caps: &Caps) -> Option<usize> {
+    let invocations = tile.invocations(caps);
     (caps.matrix && invocations.is_power_of_two() && invocations <= caps.workgroup_size).then_some(invocations)
 }

@@ -3,7 +3,7 @@
 use super::Geometry;
 use super::pass::Pass;
 use crate::kernel::gemm::{Cut, Operands, Product, Sums};
-use crate::kernel::launch::{Binding, Caps, Kind, Launch, Variant, define};
+use crate::kernel::launch::{Binding, Caps, Define, Kind, Launch, Variant, Workgroups, define};
 use crate::{Layout, Shape};
 
 /// The products that a tile's convolution becomes.
@@ -34,16 +34,25 @@ struct Images {
 }
 
 impl Images {
+    /// Tiles of 4×4 outputs of an image, down and across.
+    fn grid(&self) -> [usize; 2] {
+        self.outputs.map(|extent| extent.div_ceil(4))
+    }
+
     fn tiles(&self) -> usize {
-        self.n * self.outputs[0].div_ceil(4) * self.outputs[1].div_ceil(4)
+        self.n * self.grid().iter().product::<usize>()
+    }
+
+    /// The defines of `shared/winograd_tiles`.
+    fn defines(&self) -> Vec<Define> {
+        let ([p, q], [tiles_p, tiles_q]) = (self.outputs, self.grid());
+        define![N: self.n, P: p, Q: q, TILES_P: tiles_p, TILES_Q: tiles_q, TILES: self.tiles()]
     }
 
     /// The launch that transforms them into a scratch buffer.
     fn transform(&self, from: Binding, to: Binding) -> Launch {
-        let [h, w] = self.extent;
-        let [p, q] = self.outputs;
-        let [ph, pw] = self.padding;
-        let defines = define![N: self.n, C: self.channels, H: h, W: w, P: p, Q: q, PH: ph, PW: pw];
+        let ([h, w], [ph, pw]) = (self.extent, self.padding);
+        let defines = [self.defines(), define![C: self.channels, H: h, W: w, PH: ph, PW: pw]].concat();
         Launch { bindings: vec![from, to], ..transform("winograd_input", defines, self.channels * self.tiles()) }
     }
 }
@@ -82,8 +91,9 @@ pub(super) fn variant(pass: Pass, g: &Geometry, caps: &Caps) -> Option<Variant> 
             let choice = product.choices(&scalar(caps), Cut::Taken).swap_remove(0);
             let z = Layout::contiguous(Shape::from([FREQUENCIES, g.o, tiles]));
             let v = Layout::contiguous(Shape::from([FREQUENCIES, g.c, tiles])).permute(&[0, 2, 1]);
-            let cotangents = define![N: g.n, O: g.o, P: p, Q: q];
+            let cotangents = [images.defines(), define![O: g.o]].concat();
             let sums = define![O: g.o, C: g.c, PARTS: choice.parts];
+            let of_sums = Workgroups::of(g.o * g.c, TRANSFORM).with_memory(&[4 * 9 * TRANSFORM]).looping(choice.parts);
             let launches = vec![
                 images.transform(Binding::Input(0), Binding::Scratch(0)),
                 Launch {
@@ -93,9 +103,8 @@ pub(super) fn variant(pass: Pass, g: &Geometry, caps: &Caps) -> Option<Variant> 
                 choice.strided(product, [(Binding::Scratch(1), &z), (Binding::Scratch(0), &v)], Sums::Scratch(2)),
                 Launch {
                     bindings: vec![Binding::Scratch(2), Binding::Output(0)],
-                    ..transform("winograd_grad_weight", sums, g.o * g.c)
+                    ..Launch::new("winograd_grad_weight", sums, (0, 0), of_sums)
                 }
-                .loops(choice.parts)
                 .stores_through_epilogue(),
             ];
             let pairs = FREQUENCIES * g.o * g.c;
@@ -122,7 +131,6 @@ fn winograd_product(
     let choice = product.choices(&scalar(caps), Cut::Never).swap_remove(0);
     let u = Layout::contiguous(Shape::from([FREQUENCIES, depth, rows])).permute(&[0, 2, 1]);
     let v = Layout::contiguous(Shape::from([FREQUENCIES, depth, tiles]));
-    let [p, q] = images.outputs;
     let launches = vec![
         Launch {
             bindings: vec![Binding::Input(1), Binding::Scratch(0)],
@@ -132,7 +140,7 @@ fn winograd_product(
         choice.strided(product, [(Binding::Scratch(0), &u), (Binding::Scratch(1), &v)], Sums::Scratch(2)),
         Launch {
             bindings: vec![Binding::Scratch(2), Binding::Output(0)],
-            ..transform("winograd_output", define![N: images.n, O: rows, P: p, Q: q], rows * tiles)
+            ..transform("winograd_output", [images.defines(), define![O: rows]].concat(), rows * tiles)
         }
         .stores_through_epilogue(),
     ];
@@ -141,7 +149,6 @@ fn winograd_product(
 }
 
 /// A launch over so many invocations that reads one buffer and writes another.
-pub(super) fn transform(kernel: &'static str, mut defines: Vec<(&'static str, String)>, invocations: usize) -> Launch {
-    defines.extend(define![WG: TRANSFORM]);
-    Launch::new(kernel, defines, (0, 0), invocations.div_ceil(TRANSFORM))
+pub(super) fn transform(kernel: &'static str, defines: Vec<Define>, invocations: usize) -> Launch {
+    Launch::new(kernel, defines, (0, 0), Workgroups::of(invocations, TRANSFORM))
 }

@@ -5,8 +5,9 @@ mod native;
 use rayon::prelude::*;
 
 use self::native::Example;
+use super::segments::Segments;
 use super::{Kernel, Primitive};
-use crate::kernel::launch::{Argument, Binding, Caps, Launch, Variant, define, tree};
+use crate::kernel::launch::{Argument, Binding, Caps, Define, Launch, Variant, Workgroups, define, tree};
 use crate::kernel::native::{OutView, Real, Scratch, View, parallel};
 use crate::{DType, Result, Shape, TensorType};
 
@@ -97,11 +98,16 @@ impl Geometry {
         self.states().next_power_of_two().clamp(32, most)
     }
 
-    fn defines(self, blank: u32, lanes: usize) -> Vec<(&'static str, String)> {
-        define![
-            WG: lanes, LANES: lanes, ACROSS: 0,
+    fn defines(self, blank: u32, lanes: usize) -> Vec<Define> {
+        let extents = define![
             STEPS: self.steps, EXAMPLES: self.examples, CLASSES: self.classes, LABELS: self.labels, BLANK: blank,
-        ]
+        ];
+        [Segments::whole(lanes).shape(), extents].concat()
+    }
+
+    /// The workgroups of a recursion, one for each example.
+    fn recursions(self, lanes: usize) -> Workgroups {
+        Segments::whole(lanes).workgroups(self.examples, 1, self.loops(lanes))
     }
 
     /// The iterations of the recursion over all steps: its own, those over the states, and those that find the largest.
@@ -156,7 +162,7 @@ impl Kernel for Ctc {
         let lanes = g.lanes(caps);
         let mut defines = g.defines(self.blank, lanes);
         defines.extend(define![FROM: "start", ZERO_INFINITY: self.zero_infinity]);
-        let launch = Launch::new(self.name(), defines, (4, 2), g.examples).loops(g.loops(lanes));
+        let launch = Launch::new(self.name(), defines, (4, 2), g.recursions(lanes));
         vec![Variant::simple("example", launch.stores_through_epilogue())]
     }
 }
@@ -203,7 +209,7 @@ impl Kernel for CtcGrad {
         let (lanes, &Ctc { blank, zero_infinity }) = (g.lanes(caps), &self.forward);
         let mut defines = g.defines(blank, lanes);
         defines.extend(define![FROM: "end"]);
-        let mut betas = Launch::new("ctc", defines, (4, 0), g.examples).loops(g.loops(lanes));
+        let mut betas = Launch::new("ctc", defines, (4, 0), g.recursions(lanes));
         betas.bindings.push(Binding::Scratch(0));
         // Twice over the states, with three reductions in total, then over the labels for each of its classes.
         let states = g.states().div_ceil(lanes).saturating_add(3 + tree(lanes)).saturating_mul(3);
@@ -211,7 +217,8 @@ impl Kernel for CtcGrad {
         let mut defines = g.defines(blank, lanes);
         defines.extend(define![ZERO_INFINITY: zero_infinity]);
         let rows = g.steps.saturating_mul(g.examples);
-        let mut grad = Launch::new(self.name(), defines, (6, 1), rows).loops(states.saturating_add(classes));
+        let workgroups = Segments::whole(lanes).workgroups(rows, 1, states.saturating_add(classes));
+        let mut grad = Launch::new(self.name(), defines, (6, 1), workgroups);
         grad = grad.stores_through_epilogue();
         grad.bindings.push(Binding::Scratch(0));
         let scratch = vec![g.examples.saturating_mul(g.rows())];

@@ -19,11 +19,14 @@
 //! The table depends on shapes alone, so the same step gives the same bits on every device that computes the same way.
 
 use super::Geometry;
-use crate::kernel::launch::{Binding, LINE, Launch, Variant, define, literal};
+use crate::kernel::launch::{Binding, Define, LINE, Launch, Multiprocessors, Variant, Workgroups, define, literal};
 use crate::ops::Exact;
 
-/// An upper bound on the iterations of `shared/totals`, and of the sum over a block's channels.
-const TOTAL: usize = 64;
+/// The partial sums of a block with many channels.
+const FOLDS: usize = 16;
+
+/// A workgroup for each total.
+const WHOLE: Totals = Totals { group: GROUP, lanes: GROUP };
 
 /// The most invocations of a workgroup …
 const GROUP: usize = 256;
@@ -41,7 +44,7 @@ const CHUNK: usize = 2048;
 const HELD: [usize; 3] = [64, 32, 16];
 
 /// The number of groups from which each gets one workgroup even if it is long.
-const MANY: usize = 128;
+const MANY: usize = Multiprocessors::LARGE.enough(1);
 
 /// The number of samples whose sums are kept separately, and the most samples that one workgroup adds.
 const APART: usize = 1024;
@@ -62,7 +65,44 @@ fn segments(lanes: usize) -> usize {
     (SMALL / lanes).max(1)
 }
 
-fn shape(g: &Geometry) -> Vec<(&'static str, String)> {
+/// The parameters of `shared/totals`: the invocations of a workgroup, and of each of its segments.
+#[derive(Clone, Copy)]
+struct Totals {
+    group: usize,
+    lanes: usize,
+}
+
+impl Totals {
+    /// An upper bound on the iterations of a total, and of the sum over a block's channels.
+    const LOOPS: usize = 64;
+
+    /// As many segments as make a workgroup.
+    fn of(lanes: usize) -> Self {
+        Self { group: segments(lanes) * lanes, lanes }
+    }
+
+    /// The segments of a workgroup.
+    fn count(self) -> usize {
+        self.group / self.lanes
+    }
+
+    /// Partial sums of a segment after its values were added in eights, and after those were.
+    fn after(self) -> [usize; 2] {
+        [8, 64].map(|added| (self.lanes / added).max(1))
+    }
+
+    fn defines(self) -> Vec<Define> {
+        let [once, twice] = self.after();
+        define![LANES: self.lanes, AFTER_ONE: once, AFTER_TWO: twice]
+    }
+
+    fn workgroups(self, count: usize, loops: usize) -> Workgroups {
+        let [once, twice] = self.after().map(|after| 8 * self.count() * after);
+        Workgroups::new(count, self.group).with_memory(&[8 * self.group, once, twice]).looping(loops)
+    }
+}
+
+fn shape(g: &Geometry) -> Vec<Define> {
     define![N: g.n, C: g.c, S: g.s, G: g.groups]
 }
 
@@ -125,14 +165,26 @@ pub(super) fn forward(g: &Geometry, eps: Exact) -> Vec<Variant> {
 fn held_forward(g: &Geometry, eps: Exact, (to, unit): (&'static str, Unit), sizes: (usize, usize, usize)) -> Launch {
     let (part, parts, each) = sizes;
     let lanes = lanes(part, each, GROUP);
-    let group = segments(lanes) * lanes;
+    let totals = Totals::of(lanes);
     let whole = to == "result";
-    let mut defines = shape(g);
-    defines.extend(define![EPS: literal(eps.0), WG: group, LANES: lanes, HOLD: part.div_ceil(lanes), PART: part]);
+    let mut defines = [shape(g), totals.defines()].concat();
+    defines.extend(define![EPS: literal(eps.0), HOLD: part.div_ceil(lanes), PART: part]);
     defines.extend(define![PARTS: parts, FULL: if whole { part / lanes } else { 0 }]);
     defines.extend(define![TO: to, FORMAT: unit.name(), ALIGNED: u32::from(whole && g.s.is_multiple_of(lanes))]);
     let units = (g.n * g.groups).saturating_mul(parts);
-    Launch::new("group_norm", defines, (3, 3), units.div_ceil(group / lanes)).loops(2 * TOTAL)
+    defines.extend(define![UNITS: units]);
+    let workgroups = totals.workgroups(units.div_ceil(totals.count()), 2 * Totals::LOOPS);
+    Launch::new("group_norm", defines, (3, 3), workgroups)
+}
+
+/// The defines and workgroups of a launch that adds up so many sums of parts of each group, in a number of passes, and
+/// then computes the group's elements in chunks.
+fn in_chunks(g: &Geometry, sums: usize, passes: usize) -> (Vec<Define>, Workgroups) {
+    let chunk = CHUNK.max(4 * sums);
+    let chunks = g.group().div_ceil(chunk);
+    let loops = passes * sums.div_ceil(GROUP) + chunk.div_ceil(4 * GROUP) + 2 * Totals::LOOPS;
+    let defines = [shape(g), WHOLE.defines(), define![CHUNK: chunk, CHUNKS: chunks]].concat();
+    (defines, WHOLE.workgroups((g.n * g.groups).saturating_mul(chunks), loops))
 }
 
 fn split_forward(g: &Geometry, eps: Exact) -> Variant {
@@ -142,12 +194,10 @@ fn split_forward(g: &Geometry, eps: Exact) -> Variant {
     let parts = len.div_ceil(part);
     let mut first = held_forward(g, eps, ("scratch", Unit::Element), (part, parts, 16));
     first.bindings = vec![Binding::Input(0), Binding::Scratch(0)];
-    let chunk = CHUNK.max(4 * parts);
-    let mut defines = shape(g);
-    defines.extend(define![EPS: literal(eps.0), WG: GROUP, LANES: GROUP, PART: part, PARTS: parts, CHUNK: chunk]);
-    let mut second = Launch::new("group_norm_apply", defines, (3, 3), groups.saturating_mul(len.div_ceil(chunk)));
+    let (mut defines, workgroups) = in_chunks(g, parts, 2);
+    defines.extend(define![EPS: literal(eps.0), PART: part, PARTS: parts]);
+    let mut second = Launch::new("group_norm_apply", defines, (3, 3), workgroups);
     second.bindings.insert(3, Binding::Scratch(0));
-    second.loops = 2 * parts.div_ceil(GROUP) + chunk.div_ceil(4 * GROUP) + 2 * TOTAL;
     let launches = vec![first, second.stores_through_epilogue()];
     Variant { name: "split", launches, scratch: vec![4 * groups.saturating_mul(parts)] }
 }
@@ -193,12 +243,16 @@ impl Blocks {
         let &Self { channels, lanes, piece, pieces, rows } = self;
         let block = channels * lanes;
         let full = if pieces == 1 && (g.c / g.groups).is_multiple_of(channels) { piece / lanes } else { 0 };
-        let mut defines = shape(g);
-        defines.extend(define![WG: segments(block) * block, LANES: lanes, HOLD: piece.div_ceil(lanes), FULL: full]);
+        let totals = Totals { group: segments(block) * block, lanes };
+        let mut defines = [shape(g), totals.defines()].concat();
+        defines.extend(define![HOLD: piece.div_ceil(lanes), FULL: full, FOLDS: FOLDS, BLOCK: block]);
         defines.extend(define![TO: to, FORMAT: unit.name(), CH: channels, PIECE: piece, PIECES: pieces, ROWS: rows]);
         let units = (g.n.div_ceil(rows) * g.groups).saturating_mul(self.count(g));
-        let mut launch = Launch::new("group_norm_grad", defines, (5, 0), units.div_ceil(segments(block)));
-        launch.loops = rows * 3 * TOTAL;
+        defines.extend(define![BLOCKS: self.count(g), UNITS: units]);
+        let count = units.div_ceil(segments(block));
+        let more = [8 * totals.count(), 8 * segments(block) * FOLDS];
+        let workgroups = totals.workgroups(count, rows * 3 * Totals::LOOPS).with_memory(&more);
+        let mut launch = Launch::new("group_norm_grad", defines, (5, 0), workgroups);
         launch.bindings.push(Binding::Scratch(0));
         launch.loads_through_prologue(4)
     }
@@ -240,10 +294,14 @@ fn rows_backward(g: &Geometry) -> Option<Variant> {
     }
     let rows = rows(g, (g.n * g.groups).div_ceil(segments(lanes)));
     let parts = g.n.div_ceil(rows);
-    let mut defines = define![N: g.n, C: g.c, G: g.groups, ROWS: rows, WG: segments(lanes) * lanes, LANES: lanes];
+    let totals = Totals::of(lanes);
+    let mut defines = define![N: g.n, C: g.c, G: g.groups, ROWS: rows];
+    defines.extend(totals.defines());
     defines.extend(define![HOLD: g.group().div_ceil(lanes), FULL: g.group() / lanes]);
-    let workgroups = (parts * g.groups).div_ceil(segments(lanes));
-    let mut launch = Launch::new("group_norm_grad_rows", defines, (5, 0), workgroups).loops(rows * 2 * TOTAL);
+    defines.extend(define![UNITS: parts * g.groups]);
+    let count = (parts * g.groups).div_ceil(totals.count());
+    let workgroups = totals.workgroups(count, rows * 2 * Totals::LOOPS);
+    let mut launch = Launch::new("group_norm_grad_rows", defines, (5, 0), workgroups);
     launch.bindings.push(Binding::Scratch(0));
     let mut variant = Variant::simple("rows", launch.loads_through_prologue(4).stores_through_epilogue());
     add_sums(g, parts, &mut variant);
@@ -251,33 +309,31 @@ fn rows_backward(g: &Geometry) -> Option<Variant> {
 }
 
 fn split_backward(g: &Geometry) -> Variant {
-    let (len, groups) = (g.group(), g.n * g.groups);
     let blocks = Blocks::split(g);
     let mut first = blocks.launch(g, "scratch", Unit::Element);
     first.bindings.push(Binding::Scratch(1));
-    let chunk = CHUNK.max(4 * blocks.count(g));
-    let mut defines = shape(g);
-    defines.extend(define![WG: GROUP, LANES: GROUP, BLOCKS: blocks.count(g), CHUNK: chunk]);
-    let workgroups = groups.saturating_mul(len.div_ceil(chunk));
-    let loops = blocks.count(g).div_ceil(GROUP) + chunk.div_ceil(4 * GROUP) + 2 * TOTAL;
-    let mut second = Launch::new("group_norm_grad_apply", defines, (4, 0), workgroups).loops(loops);
+    let (mut defines, workgroups) = in_chunks(g, blocks.count(g), 1);
+    defines.extend(define![BLOCKS: blocks.count(g)]);
+    let mut second = Launch::new("group_norm_grad_apply", defines, (4, 0), workgroups);
     second.bindings.push(Binding::Scratch(1));
     let second = second.loads_through_prologue(4).stores_through_epilogue();
     let mut variant = Variant { name: "split", launches: vec![first, second], scratch: Vec::new() };
     add_sums(g, g.n * blocks.pieces, &mut variant);
-    variant.scratch.insert(1, 2 * groups.saturating_mul(blocks.count(g)));
+    variant.scratch.insert(1, 2 * (g.n * g.groups).saturating_mul(blocks.count(g)));
     variant
 }
 
 /// Appends launches that add `parts` sums of each channel, which are in scratch buffer 0.
 pub(super) fn add_sums(g: &Geometry, parts: usize, variant: &mut Variant) {
-    let lanes = 32;
+    let totals = Totals { group: GROUP, lanes: 32 };
     let launch = |parts: usize, range: usize, bindings: Vec<Binding>| {
         let to = if bindings.len() == 3 { "result" } else { "scratch" };
-        let defines = define![WG: GROUP, LANES: lanes, TO: to, P: parts, C: g.c, RANGE: range];
-        let workgroups = parts.div_ceil(range).saturating_mul(g.c.div_ceil(GROUP / lanes));
-        let launch = Launch::new("group_norm_grad_sums", defines, (0, 0), workgroups);
-        Launch { bindings, ..launch.loops(range.div_ceil(8 * lanes) + TOTAL) }
+        let (ranges, blocks) = (parts.div_ceil(range), g.c.div_ceil(totals.count()));
+        let mut defines = totals.defines();
+        defines.extend(define![TO: to, P: parts, C: g.c, RANGE: range, RANGES: ranges, BLOCKS: blocks]);
+        let workgroups =
+            totals.workgroups(ranges.saturating_mul(blocks), range.div_ceil(8 * totals.lanes) + Totals::LOOPS);
+        Launch { bindings, ..Launch::new("group_norm_grad_sums", defines, (0, 0), workgroups) }
     };
     variant.scratch.push(parts.saturating_mul(2 * g.c));
     let (mut from, mut left) = (0, parts);
@@ -338,8 +394,8 @@ mod tests {
                     let of = |name| number(launch, name);
                     let (group, lanes) = (of("WG").expect("all have"), of("LANES").expect("all have"));
                     assert!(group <= GROUP && group % lanes == 0 && lanes.is_power_of_two(), "{launch:?}");
-                    assert!(launch.workgroups > 0, "{launch:?}");
-                    assert!((1..Caps::LOOPS_IN_SOFTWARE / 4).contains(&launch.loops), "{launch:?}");
+                    assert!(launch.workgroups.count > 0, "{launch:?}");
+                    assert!((1..Caps::LOOPS_IN_SOFTWARE / 4).contains(&launch.workgroups.loops), "{launch:?}");
                     if let Some(hold) = of("HOLD") {
                         let part = of("PART").or(of("PIECE")).unwrap_or(g.group());
                         assert!(hold * lanes >= part && hold <= HELD[0] && of("FULL") <= Some(hold), "{launch:?}");

@@ -6,7 +6,9 @@
 
 use super::{Geometry, forms};
 use crate::TensorType;
-use crate::kernel::launch::{Binding, Caps, Channels, LINE, Launch, Variant, define, literal};
+use crate::kernel::launch::{
+    Binding, Caps, Channels, LINE, Launch, Multiprocessors, Variant, Workgroups, define, literal,
+};
 use crate::ops::Exact;
 use crate::ops::{Bf16, Innermost, Stores};
 
@@ -18,13 +20,13 @@ const HELD: usize = 16;
 const HELD_BACKWARD: usize = 8;
 
 /// Slabs are wide, up to WIDE channels, if that leaves MANY workgroups with few lines per invocation.
-const MANY: usize = 512;
+const MANY: usize = Multiprocessors::LARGE.enough(4);
 const FEW_LINES: usize = 4;
 const WIDE: usize = 128;
 
 /// Otherwise they are as wide as two memory sectors if that leaves ENOUGH workgroups: on an H200 this is an eighth
 /// faster than one sector. Slabs narrower than a sector would read data that their neighbours need.
-const ENOUGH: usize = 128;
+const ENOUGH: usize = Multiprocessors::LARGE.enough(1);
 const SECTOR: usize = 2 * LINE;
 
 /// The most channels of a slab: with more, a workgroup would have fewer than two pixels.
@@ -68,9 +70,21 @@ impl Slab {
         many.or_else(enough).or_else(|| narrowest(SECTOR)).or(slabs.first()).copied()
     }
 
+    /// An upper bound on the iterations of so many passes over the lines.
+    fn loops(&self, is_held: bool, passes: usize) -> usize {
+        (passes - 1) * TOTAL + if is_held { 0 } else { passes * (self.lines.div_ceil(4 * QUADS) + 1) }
+    }
+
     /// A launch of a kernel with `passes` passes over the lines. An invocation has `sums` sums besides those of its
-    /// cells.
-    fn launch(&self, g: &Geometry, kernel: &'static str, is_held: bool, passes: usize, sums: usize) -> Launch {
+    /// cells. A group takes `statistics` bytes of workgroup memory besides its sums.
+    fn launch(
+        &self,
+        g: &Geometry,
+        kernel: &'static str,
+        is_held: bool,
+        passes: usize,
+        [sums, statistics]: [usize; 2],
+    ) -> Launch {
         let &Self { channels, pixels, lines } = self;
         let each = if is_held { lines.next_power_of_two().min(4) } else { 4 };
         let quads = if is_held { lines.div_ceil(each) } else { QUADS };
@@ -79,17 +93,24 @@ impl Slab {
         let cell = LINE >> LINE.ilog2().saturating_sub(group.trailing_zeros());
         let cells = LINE / cell;
         let planes = 2 * cells + sums;
-        // With many planes, half of the pixels' sums are left after the first addition, which then takes eight at a
-        // time.
-        let pixels_left = (if planes > 8 { pixels / 2 } else { pixels }).div_ceil(8);
-        let terms = pixels_left * (group / cell);
+        // With many planes, workgroup memory holds the sums of half of the pixels, to which the other half's are added.
+        // Adding up to eight at a time leaves those of `rows` pixels.
+        let kept = if planes > 8 { pixels / 2 } else { pixels };
+        let added = kept.min(8);
+        let rows = kept / added;
+        let terms = rows * (group / cell);
         // About as many partial sums as there are terms in each.
         let folds = if terms <= 16 { 1 } else { 1 << terms.ilog2().div_ceil(2) };
         let mut defines = define![N: g.n, C: g.c, S: g.s, G: g.groups, SLAB: channels, PIXELS: pixels, CELLS: cells];
         defines.extend(define![HELD: u32::from(is_held), QUADS: quads, EACH: each, PLANES: planes, FOLDS: folds]);
-        let loops = (passes - 1) * TOTAL + if is_held { 0 } else { passes * (lines.div_ceil(4 * QUADS) + 1) };
-        let launch = Launch::new(kernel, defines, (0, 0), g.n * (g.c / channels)).loops(loops);
-        launch.by_lines()
+        let (octets, groups, slabs) = (channels / LINE, channels / group, g.c / channels);
+        defines.extend(define![OCTETS: octets, GROUPS: groups, SLABS: slabs]);
+        defines.extend(define![KEPT: octets * kept, TERMS: added, FEWER: octets * rows, ROWS: rows]);
+        let held = if is_held { 4 } else { 0 };
+        let workgroups = Workgroups::new(g.n * slabs, octets * pixels)
+            .with_memory(&[4 * planes * octets * kept, 8 * groups * folds, statistics * groups, held])
+            .looping(self.loops(is_held, passes));
+        Launch::new(kernel, defines, (0, 0), workgroups).by_lines()
     }
 
     /// `true` to hold the lines, `false` to read them again; the better one first.
@@ -113,7 +134,7 @@ fn name(is_held: bool) -> &'static str {
 pub(super) fn forward(g: &Geometry, eps: Exact) -> Vec<Variant> {
     let Some(slab) = Slab::of(g, HELD) else { return Vec::new() };
     let variant = |is_held| {
-        let mut launch = slab.launch(g, "group_norm_lines", is_held, 3, 0);
+        let mut launch = slab.launch(g, "group_norm_lines", is_held, 3, [0, 16]);
         launch.defines.extend(define![EPS: literal(eps.0)]);
         launch.bindings.extend((0..3).map(Binding::Input).chain((0..3).map(Binding::Output)));
         Variant::simple(name(is_held), launch.stores_through_epilogue())
@@ -125,7 +146,7 @@ pub(super) fn forward(g: &Geometry, eps: Exact) -> Vec<Variant> {
 pub(super) fn backward(g: &Geometry) -> Vec<Variant> {
     let Some(slab) = Slab::of(g, HELD_BACKWARD) else { return Vec::new() };
     let variant = |is_held| {
-        let mut launch = slab.launch(g, "group_norm_grad_lines", is_held, 2, 2 * LINE);
+        let mut launch = slab.launch(g, "group_norm_grad_lines", is_held, 2, [2 * LINE, 8]);
         launch.bindings.extend((0..4).map(Binding::Input).chain([Binding::Scratch(0)]));
         let launch = launch.loads_through_prologue(4).stores_through_epilogue();
         let mut variant = Variant::simple(name(is_held), launch);
@@ -140,7 +161,9 @@ fn fit(x: TensorType, groups: usize, caps: &Caps) -> bool {
     let fits = |g: Geometry| {
         let variants = [forward(&g, Exact(0.0)), backward(&g)];
         let most = Caps::LOOPS_IN_SOFTWARE / 4;
-        variants.iter().all(|ways| ways.first().is_some_and(|best| best.launches.iter().all(|l| l.loops < most)))
+        variants
+            .iter()
+            .all(|ways| ways.first().is_some_and(|best| best.launches.iter().all(|l| l.workgroups.loops < most)))
     };
     caps.bf16 && Channels::of(x.shape).is_some() && fits(Geometry::of(x.shape, groups))
 }
@@ -214,10 +237,10 @@ mod tests {
             assert!(number(launch, "EACH") <= 4 && lines <= HELD, "{launch:?}");
             assert!(number(launch, "HELD") == 0 || lines * pixels >= g.s, "{launch:?}");
             assert!(
-                launch.access == Access::Lines && launch.stores && launch.workgroups == g.n * g.c / slab,
+                launch.access == Access::Lines && launch.stores && launch.workgroups.count == g.n * g.c / slab,
                 "{launch:?}"
             );
-            assert!((1..Caps::LOOPS_IN_SOFTWARE / 4).contains(&launch.loops), "{launch:?}");
+            assert!((1..Caps::LOOPS_IN_SOFTWARE / 4).contains(&launch.workgroups.loops), "{launch:?}");
         }
     }
 

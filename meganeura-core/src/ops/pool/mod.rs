@@ -13,7 +13,7 @@ use std::fmt;
 use super::Bf16;
 use super::terms::{self, Terms};
 use super::window::{INPUTS, Window, axis_name, expect_axes, named};
-use crate::kernel::launch::{Caps, Format, LINE, define};
+use crate::kernel::launch::{Caps, Define, Format, LINE, define};
 #[cfg(feature = "onnx")]
 use crate::ops::form::{self, Attribute};
 use crate::{Shape, TensorType};
@@ -144,7 +144,7 @@ impl Geometry {
     }
 
     /// The defines of kernels on planes, or on images in lines.
-    fn defines(&self, format: Format) -> Vec<(&'static str, String)> {
+    fn defines(&self, format: Format) -> Vec<Define> {
         let Pool2d { kernel, stride, padding, dilation, .. } = self.pool;
         let side = format.channels().map_or(1, |lines| lines.channels / LINE);
         let planes = format.channels().map_or(self.planes, |lines| self.planes / lines.channels);

@@ -16,9 +16,11 @@
 
 use crate::Layout;
 use crate::kernel::gemm::sum_parts;
-use crate::kernel::launch::{Argument, Binding, Caps, Format, LINE, Launch, Variant, define, tree};
+use crate::kernel::launch::{
+    Argument, Binding, Caps, Format, LINE, Launch, Multiprocessors, Variant, Workgroups, define, tree,
+};
 use crate::kernel::offset::offset;
-use crate::ops::segments::Segments;
+use crate::ops::segments::{RUN, Segments};
 
 /// The kernel of a reduction.
 #[derive(Clone, Copy)]
@@ -124,19 +126,24 @@ fn launch(
     let name = |binding, named: &'static str| if matches!(binding, Binding::Scratch(_)) { "scratch" } else { named };
     let (from, to) = (name(bindings[0], "operand"), name(bindings[1], "result"));
     let mut defines = segments.defines(len, parts);
-    // A run is as long as in `shared/segments`.
     let fold = match segments.each(len, parts) {
         ..4 => "few",
-        4..=64 => "run",
+        4..=RUN => "run",
         _ => "stretches",
     };
-    defines.extend(
-        define![OP: reduction.op, FOLD: fold, OUTS: outs, LEN: len, BASE: base, STEP: step, FROM: from, TO: to],
-    );
-    let mut launch = Launch::new(reduction.kernel, defines, (0, 0), parts.saturating_mul(segments.blocks(outs)));
+    defines.extend(define![
+        OP: reduction.op, FOLD: fold, OUTS: outs, LEN: len, BLOCKS: segments.blocks(outs), BASE: base, STEP: step,
+        FROM: from, TO: to,
+    ]);
     // Four elements at a time, then up to three single ones; sixteen times four are a run, sixteen runs a stretch.
     let steps = segments.loops(len.div_ceil(4), parts, 1);
-    launch = launch.loops(steps.saturating_add(steps / 16 + steps / 256).saturating_add(7));
+    let loops = steps.saturating_add(steps / 16 + steps / 256).saturating_add(7);
+    let mut workgroups = segments.workgroups(outs, parts, loops);
+    if reduction.words > 1 {
+        // Segments reduce single floats.
+        workgroups = workgroups.with_memory(&[4 * reduction.words * workgroups.invocations]);
+    }
+    let mut launch = Launch::new(reduction.kernel, defines, (0, 0), workgroups);
     launch.bindings = bindings.into();
     if from == "operand" {
         launch = launch.loads_through_prologue(0);
@@ -161,8 +168,10 @@ fn lines(op: &'static str, x: &Argument, extents: &Extents) -> Option<Variant> {
     const GROUP: usize = 256;
     /// The lines of a pixel that a workgroup sums: 64 adjacent bytes.
     const EIGHTS: usize = 4;
+    /// The reads of an invocation in a run, which has a sum of its own.
+    const RUN: usize = 16;
     /// The number of workgroups that keeps a large GPU busy, and of parts that are quickly added up.
-    const WORKGROUPS: usize = 256;
+    const WORKGROUPS: usize = Multiprocessors::LARGE.enough(2);
     const PARTS: usize = 64;
 
     let &Extents { kept, reduced, outs, len } = extents;
@@ -179,9 +188,13 @@ fn lines(op: &'static str, x: &Argument, extents: &Extents) -> Option<Variant> {
     let (blocks, rows) = ((outs / LINE).div_ceil(EIGHTS), GROUP / EIGHTS);
     let chunk = len.div_ceil((WORKGROUPS / blocks).clamp(1, PARTS)).next_multiple_of(rows);
     let parts = len.div_ceil(chunk);
-    let defines = define![PIXELS: len, C: outs, PARTS: parts, CHUNK: chunk, EIGHTS: EIGHTS];
-    let launch = Launch::new("reduce_lines", defines, (1, 0), parts * blocks);
-    let launch = launch.loops((chunk / rows).next_multiple_of(16) + tree(GROUP)).loads_through_prologue(0).by_lines();
+    let defines = define![
+        PIXELS: len, C: outs, PARTS: parts, CHUNK: chunk, EIGHTS: EIGHTS, BLOCKS: blocks, ROWS: rows, RUN: RUN,
+    ];
+    let workgroups = Workgroups::new(parts * blocks, GROUP)
+        .with_memory(&[4 * LINE * GROUP])
+        .looping((chunk / rows).next_multiple_of(RUN) + tree(GROUP));
+    let launch = Launch::new("reduce_lines", defines, (1, 0), workgroups).loads_through_prologue(0).by_lines();
     let first = Launch { bindings: vec![Binding::Scratch(0)], ..launch };
     Some(Variant { name: "lines", launches: vec![first, sum_parts(parts, outs, 0)], scratch: vec![parts * outs] })
 }

@@ -1,6 +1,6 @@
 //! Chooses how each step is launched.
 
-use crate::kernel::launch::{Argument, Binding, Caps, Format, Variant};
+use crate::kernel::launch::{Argument, Binding, Caps, Format, Launch, Variant};
 use crate::plan::{KernelWork, Place, Plan, Preferences, Step, StorageInfo, Work};
 use crate::{DType, Error, ErrorKind, Result};
 
@@ -31,6 +31,9 @@ pub(super) fn launch(plan: &mut Plan, caps: &Caps, preferences: &Preferences) ->
                 }
                 step.offered = variants.iter().map(|variant| variant.name).collect();
                 let mut chosen = variants.swap_remove(preferences.choose(kernel.op.name(), &step.offered)?);
+                for Launch { kernel, workgroups, .. } in &chosen.launches {
+                    debug_assert!(workgroups.fit(caps), "{kernel} in {workgroups:?} does not fit the device");
+                }
                 let stores = chosen.launches.iter().filter(|launch| launch.stores).count();
                 debug_assert_eq!(stores, usize::from(kernel.op.stores()), "{:?} {}", kernel.op, chosen.name);
                 for launch in &mut chosen.launches {
@@ -63,7 +66,7 @@ pub(super) fn launch(plan: &mut Plan, caps: &Caps, preferences: &Preferences) ->
 /// Leaves out variants whose loops exceed the device's limit for one invocation. Every operation with long sums has a
 /// variant that shares them among invocations.
 fn expect_ends(op: &'static str, variants: &mut Vec<Variant>, caps: &Caps) -> Result<()> {
-    let most = |variant: &Variant| variant.launches.iter().map(|launch| launch.loops).max().unwrap_or(0);
+    let most = |variant: &Variant| variant.launches.iter().map(|launch| launch.workgroups.loops).max().unwrap_or(0);
     let fewest = variants.iter().map(most).min().unwrap_or(0);
     if fewest > caps.loops {
         let message = format!("needs {fewest} iterations of a loop, but the device runs at most {}", caps.loops);
@@ -104,7 +107,7 @@ mod tests {
             let request = Request { graph, outputs: &outputs, assigns: &[] };
             let plan = Plan::new(&request, Target::Gpu { caps, preferences: &Preferences::default() })?;
             let launches = plan.steps.iter().flat_map(|step| step.launches.iter().map(move |launch| (step, launch)));
-            Ok(launches.map(|(step, launch)| (launch.kernel, step.variant, launch.loops)).collect())
+            Ok(launches.map(|(step, launch)| (launch.kernel, step.variant, launch.workgroups.loops)).collect())
         })
     }
 
