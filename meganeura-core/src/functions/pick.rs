@@ -40,7 +40,7 @@ impl Var {
     /// Replaces elements by `value` where the mask is not 0, like PyTorch's `masked_fill`. The mask, the result of a
     /// comparison for example, broadcasts to this value's shape.
     ///
-    /// So a mask says what is replaced. A mask of attention, [`Mask::Visible`](crate::ops::Mask::Visible), says the
+    /// So a mask says what is replaced. A mask of attention, [`Mask::Visible`](super::Mask::Visible), says the
     /// opposite: which keys stay visible.
     ///
     /// ```

@@ -29,7 +29,7 @@ const RUN: usize = 16;
 
 /// `y[kept] = fold over the reduced axes of x`
 ///
-/// Shapes: the reduced axes keep extent 1; [`Var::sum_over`] and similar methods drop them.
+/// Shapes: the reduced axes keep extent 1; `Var::sum_over` and similar methods drop them.
 /// Gradient: of a sum, `dy` repeated; of a maximum or minimum, `dy` shared equally among the elements that attain it.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Reduce {

@@ -1,4 +1,4 @@
-//! The native recursions of CTC, and its test cases.
+//! The native recursions of CTC.
 
 use super::{Geometry, LEAST};
 use crate::kernel::native::{Real, View};
