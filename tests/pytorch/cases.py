@@ -424,6 +424,7 @@ FUNCTIONS = [
     case("torch.einsum('ab,cd', x, t)", x=(2, 3), t=(4, 5)),
     case("torch.tan(x)", x=(5, 7)),
     case("torch.logcumsumexp(x * 30, 1)", x=(2, 70, 3)),
+    case("torch.erfinv(x / 3.5)", x=(5, 7)),
 ]
 
 # Gradients whose gradients are compared, too.

@@ -14,6 +14,7 @@ const KEEP_SHAPE: &[&str] = &[
     "detach",
     "elu",
     "erf",
+    "erfinv",
     "exp",
     "expm1",
     "flip",

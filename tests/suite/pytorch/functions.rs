@@ -72,6 +72,7 @@ fn numbers(of: Of<'_>) -> Vec<Arc<Case>> {
             x.floor() + x.ceil() + x.round() + x
         }),
         of("torch.tan(x)", |i| i.var("x").tan()),
+        of("torch.erfinv(x / 3.5)", |i| (i.var("x") / 3.5).erfinv()),
         of("torch.linalg.vector_norm(x)", |i| i.var("x").norm()),
         of("torch.linalg.vector_norm(x, 3, (0, 2))", |i| i.var("x").norm_over(&[0, 2], 3.0)),
         of("torch.linalg.vector_norm(x, 1, 1)", |i| i.var("x").norm_over(&[1], 1.0)),
