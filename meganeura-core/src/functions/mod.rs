@@ -77,9 +77,11 @@ impl Var {
     #[track_caller]
     fn without_axis(&self, op: &'static str, axis: usize) -> Option<Self> {
         let rank = self.shape().rank();
-        (axis >= rank).then(|| {
-            self.refuse(op, ErrorKind::Shape, format!("axis {axis} is out of range: the shape has {rank} axes"))
-        })
+        // Not within a closure, which would give its own line to the error.
+        if axis < rank {
+            return None;
+        }
+        Some(self.refuse(op, ErrorKind::Shape, format!("axis {axis} is out of range: the shape has {rank} axes")))
     }
 }
 
