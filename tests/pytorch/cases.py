@@ -424,6 +424,12 @@ FUNCTIONS = [
     case("torch.einsum('ab,cd', x, t)", x=(2, 3), t=(4, 5)),
     case("torch.tan(x)", x=(5, 7)),
     case("torch.logcumsumexp(x * 30, 1)", x=(2, 70, 3)),
+    case("torch.erfinv(x / 3.5)", x=(5, 7)),
+    case("torch.trapezoid(x, dim=0)", x=(7, 3)),
+    case("torch.trapezoid(x, dx=0.25, dim=1)", x=(2, 5, 3)),
+    case("torch.trapezoid(x, dim=1)", x=(3, 1)),
+    case("torch.cumulative_trapezoid(x, dim=1)", x=(2, 7)),
+    case("torch.cumulative_trapezoid(x, dx=0.25, dim=0)", x=(5, 3)),
 ]
 
 # Gradients whose gradients are compared, too.

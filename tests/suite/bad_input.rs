@@ -111,6 +111,14 @@ misuses! {
     "cumsum" ["u32[4]"] |x| x.u.cumsum(0);
     "logcumsumexp" ["axis 2", "f32[2, 3]"] |x| x.a.logcumsumexp(2);
     "logcumsumexp" ["u32[4]"] |x| x.u.logcumsumexp(0);
+    "trapezoid" ["axis 2", "f32[2, 3]"] |x| x.a.trapezoid(2);
+    "cumulative_trapezoid" ["axis 2", "f32[2, 3]"] |x| x.a.cumulative_trapezoid_with(2, 0.5);
+    "cumprod" ["axis 2", "f32[2, 3]"] |x| x.a.cumprod(2);
+    "index_select" ["axis 2", "f32[2, 3]"] |x| x.a.index_select(2, &x.u);
+    "chunk" ["axis 2", "f32[2, 3]"] |x| x.a.chunk(1, 2).swap_remove(0);
+    "transpose" ["axis 2", "f32[2, 3]"] |x| x.a.transpose(0, 2);
+    "roll" ["axis 2", "f32[2, 3]"] |x| x.a.roll(1, 2);
+    "repeat_interleave" ["axis 2", "f32[2, 3]"] |x| x.a.repeat_interleave(2, 2);
     "sum" ["axis 2", "f32[2, 3]"] |x| x.a.sum_over(&[2]);
     "sum" ["axis 1", "twice"] |x| x.a.sum_keep(&[1, 0, 1]);
     "sum" ["u32[4]"] |x| x.u.sum();

@@ -27,6 +27,7 @@ pub(crate) fn collect(trials: &mut Vec<Trial>) {
     both("infinite_gradients_are_seen_after_clipping", infinite_gradients);
     both("muon_steps_by_huge_gradients", muon);
     both("large_angles", angles);
+    both("erfinv_towards_its_ends", ends);
     both("constants_without_a_literal", constants);
     both("infinite_padding", padding);
 }
@@ -289,6 +290,34 @@ fn angles(device: &Device) -> Outcome {
     for f in [Var::sin, Var::cos, Var::tan] {
         assert!(f(&input(&tape, &[INF, -INF, f32::NAN])?).to_vec()?.iter().all(|y| y.is_nan()));
     }
+    Ok(())
+}
+
+/// `erfinv` where it is tiny, at the seam of two approximations, up to the last float below 1, at 1 and beyond.
+fn ends(device: &Device) -> Outcome {
+    const LAST: f32 = 1.0 - f32::EPSILON / 2.0;
+    let known: [(f32, f32); 6] = [
+        (1e-30, 8.862_269e-31),
+        (0.25, 0.225_312_06),
+        (0.5, 0.476_936_28),
+        (0.75, 0.813_419_9),
+        (0.937_5, 1.317_150_3),
+        (LAST, 3.832_507),
+    ];
+    let tape = Tape::new(device);
+    let x: Vec<_> = known.iter().flat_map(|(x, _)| [*x, -x]).collect();
+    let y = input(&tape, &x)?.erfinv();
+    for ((x, y), (_, want)) in x.iter().zip(y.to_vec()?).zip(known.iter().flat_map(|pair| [pair; 2])) {
+        // 3e-7 of it stands for the driver's logarithm, root and quotients.
+        assert!((y / want.copysign(*x) - 1.0).abs() < 9e-7, "{x:e}: {y:e}, not {want:e}");
+    }
+    let y = input(&tape, &[1.0, -1.0, 1.000_000_1, -2.0, INF, -INF, f32::NAN])?.erfinv().to_vec()?;
+    assert_eq!(y[..2], [INF, -INF]);
+    assert!(y[2..].iter().all(|y| y.is_nan()), "{y:?}");
+    // The approximations meet, and are the inverse of `erf`.
+    let x: Vec<_> = (8_490u16..8_510).map(|i| f32::from(i) / 1e4).collect();
+    let back = input(&tape, &x)?.erfinv().erf().to_vec()?;
+    assert!(x.iter().zip(&back).all(|(x, back)| (x - back).abs() < 1e-6), "{back:?}");
     Ok(())
 }
 

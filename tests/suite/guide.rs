@@ -39,7 +39,7 @@ fn shows(device: &Device, at: usize) -> Outcome {
 /// A function as the page's table spells it, applied to the numbers in the second column: to `x`, or to `x` and `y`.
 type Corner = (&'static str, fn(&Var) -> Var);
 
-const CORNERS: [Corner; 19] = [
+const CORNERS: [Corner; 20] = [
     ("`x.relu()`", Var::relu),
     ("`x.leaky_relu(0.25)`", |x| x.leaky_relu(0.25)),
     ("`x.elu(0.5)`", |x| x.elu(0.5)),
@@ -59,6 +59,7 @@ const CORNERS: [Corner; 19] = [
     ("`x.rsqrt()`", Var::rsqrt),
     ("`x.recip()`", Var::recip),
     ("`x.log()`", Var::log),
+    ("`x.erfinv()`", Var::erfinv),
 ];
 
 fn first(x: &Var) -> Var {

@@ -12,7 +12,7 @@
 //! | `pick.rs` | `index_select`, `one_hot`, `masked_fill`, `tril`, `triu` |
 //! | `pool/mod.rs` | pooling over one, two or three axes, for layers |
 //! | `norm.rs` | `norm`, `norm_over`, `variance`, `std` |
-//! | `numeric.rs` | `logsumexp`, `cumprod`, `all`, `any`, `random_normal` |
+//! | `numeric.rs` | `logsumexp`, `cumprod`, `trapezoid`, `cumulative_trapezoid`, `all`, `any`, `random_normal` |
 //! | `einsum.rs` | `einsum` |
 //!
 //! A [`Tensor`](crate::Tensor) has them all through [`Tensor::map`](crate::Tensor::map).
@@ -77,9 +77,11 @@ impl Var {
     #[track_caller]
     fn without_axis(&self, op: &'static str, axis: usize) -> Option<Self> {
         let rank = self.shape().rank();
-        (axis >= rank).then(|| {
-            self.refuse(op, ErrorKind::Shape, format!("axis {axis} is out of range: the shape has {rank} axes"))
-        })
+        // Not within a closure, which would give its own line to the error.
+        if axis < rank {
+            return None;
+        }
+        Some(self.refuse(op, ErrorKind::Shape, format!("axis {axis} is out of range: the shape has {rank} axes")))
     }
 }
 
@@ -104,6 +106,9 @@ mod tests {
             (x.cumsum(2), "cumsum: axis 2"),
             (x.logcumsumexp(2), "logcumsumexp: axis 2"),
             (x.cumprod(2), "cumprod: axis 2"),
+            (x.trapezoid_with(2, 0.5), "trapezoid: axis 2"),
+            (x.cumulative_trapezoid(2), "cumulative_trapezoid: axis 2"),
+            (x.slice(1, 0..1).cumulative_trapezoid(1), "cumulative_trapezoid: axis 1 of [2, 1] has one point"),
             (x.argmax(2), "axis 2 is out of range: the shape has 2 axes"),
             (x.flip(&[0, 0]), "flip: axis 0 is named twice"),
             (x.roll(1, 2), "roll: axis 2"),
@@ -161,6 +166,11 @@ mod tests {
         assert_eq!(of(&[0.5, 1.5, 2.5, -0.5])?.round().to_vec()?, [0.0, 2.0, 2.0, -0.0]);
         let index = of(&[-1.0, 0.5, 5e9, f32::NAN])?.to_index().to_tensor()?;
         assert_eq!(index.to_u32_vec()?, [u32::MAX, 0, u32::MAX, u32::MAX]);
+        // Nothing lies between a point and itself.
+        let point = of(&[f32::NAN])?;
+        let integral = point.trapezoid_with(0, 2.0);
+        let grads = tape.backward(&integral)?;
+        assert_eq!((integral.item()?, grads.of(&point).expect("it depends on it").item()?), (0.0, 0.0));
         // If several sources go to one element, the last wins.
         let index = tape.input(&Tensor::indices(&tape.device(), [3], &[1, 1, 0])?);
         let scattered = of(&[7.0, 8.0, 9.0])?.scatter(0, &index, &of(&[1.0, 2.0, 3.0])?);

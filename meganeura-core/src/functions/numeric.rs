@@ -1,6 +1,6 @@
-//! Running products, sums of exponentials and other numeric functions.
+//! Running products, sums of exponentials, integrals and other numeric functions.
 
-use crate::Var;
+use crate::{ErrorKind, Var};
 
 impl Var {
     /// `ln Σ eˣ` over some axes, which are removed. Nothing overflows: the largest element is subtracted first.
@@ -35,6 +35,79 @@ impl Var {
             step *= 2;
         }
         product
+    }
+
+    /// The integral along an axis, which is removed, of a function that is given at points of distance 1: by the
+    /// trapezoidal rule, `Σ (x[…, k, …] + x[…, k + 1, …])/2`. The integral over a single point is 0.
+    #[must_use]
+    #[track_caller]
+    pub fn trapezoid(&self, axis: usize) -> Self {
+        if let Some(poisoned) = self.without_axis("trapezoid", axis) {
+            return poisoned;
+        }
+        if self.shape()[axis] == 1 {
+            // Also of NaN.
+            let zero = self.constant(0.0);
+            return zero.where_cond(self, &zero).sum_over(&[axis]);
+        }
+        self.trapezoids(axis).sum_over(&[axis])
+    }
+
+    /// [`trapezoid`](Self::trapezoid) with points of distance `dx`.
+    ///
+    /// ```
+    /// use meganeura::prelude::*;
+    ///
+    /// let device = Device::cpu();
+    /// let tape = Tape::new(&device);
+    /// let squares = tape.input(&Tensor::from_slice(&device, [3], &[0.0, 0.25, 1.0])?);
+    /// assert_eq!(squares.trapezoid_with(0, 0.5).item()?, 0.375); // ∫x² from 0 to 1 is 1/3
+    /// # Ok::<(), meganeura::Error>(())
+    /// ```
+    #[must_use]
+    #[track_caller]
+    pub fn trapezoid_with(&self, axis: usize, dx: f64) -> Self {
+        self.trapezoid(axis) * dx
+    }
+
+    /// The integrals from the first point to each later one, by the rule of [`trapezoid`](Self::trapezoid). The axis,
+    /// of at least two points, becomes shorter by one.
+    #[must_use]
+    #[track_caller]
+    pub fn cumulative_trapezoid(&self, axis: usize) -> Self {
+        if let Some(poisoned) = self.without_axis("cumulative_trapezoid", axis) {
+            return poisoned;
+        }
+        if self.shape()[axis] == 1 {
+            let message = format!("axis {axis} of {} has one point, and no point after it", self.shape());
+            return self.refuse("cumulative_trapezoid", ErrorKind::Shape, message);
+        }
+        self.trapezoids(axis).cumsum(axis)
+    }
+
+    /// [`cumulative_trapezoid`](Self::cumulative_trapezoid) with points of distance `dx`.
+    ///
+    /// ```
+    /// use meganeura::prelude::*;
+    ///
+    /// let device = Device::cpu();
+    /// let tape = Tape::new(&device);
+    /// let speed = tape.input(&Tensor::from_slice(&device, [4], &[0.0, 1.0, 2.0, 2.0])?);
+    /// let way = speed.cumulative_trapezoid_with(0, 0.5);
+    /// assert_eq!(way.to_vec()?, [0.25, 1.0, 2.0]);
+    /// # Ok::<(), meganeura::Error>(())
+    /// ```
+    #[must_use]
+    #[track_caller]
+    pub fn cumulative_trapezoid_with(&self, axis: usize, dx: f64) -> Self {
+        self.cumulative_trapezoid(axis) * dx
+    }
+
+    /// The means of neighbours along an axis of at least two elements.
+    #[track_caller]
+    fn trapezoids(&self, axis: usize) -> Self {
+        let extent = self.shape()[axis];
+        (self.slice(axis, 0..extent - 1) + self.slice(axis, 1..extent)).scale(0.5)
     }
 
     /// 1 if no element is 0, else 0. NaN is not 0. Has no gradient.

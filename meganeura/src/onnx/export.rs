@@ -33,7 +33,7 @@ use crate::{Device, Error, ErrorKind, Inputs, Module, ModuleExt, Outputs, Result
 /// # Errors
 ///
 /// Any error from recording. [`Argument`](ErrorKind::Argument) for an operation without an ONNX form: random numbers,
-/// [custom operations](crate::ops::CustomOp), exchanges between ranks, and gradients.
+/// [custom operations](crate::ops::CustomOp), exchanges between ranks, `erfinv`, and gradients.
 #[track_caller]
 pub fn export<I: Inputs, O: Outputs>(device: &Device, inputs: I, function: impl Fn(&I::Vars) -> O) -> Result<Onnx> {
     Export::new().record(device, inputs, function)

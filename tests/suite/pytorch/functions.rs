@@ -72,6 +72,12 @@ fn numbers(of: Of<'_>) -> Vec<Arc<Case>> {
             x.floor() + x.ceil() + x.round() + x
         }),
         of("torch.tan(x)", |i| i.var("x").tan()),
+        of("torch.erfinv(x / 3.5)", |i| (i.var("x") / 3.5).erfinv()),
+        of("torch.trapezoid(x, dim=0)", |i| i.var("x").trapezoid(0)),
+        of("torch.trapezoid(x, dx=0.25, dim=1)", |i| i.var("x").trapezoid_with(1, 0.25)),
+        of("torch.trapezoid(x, dim=1)", |i| i.var("x").trapezoid(1)),
+        of("torch.cumulative_trapezoid(x, dim=1)", |i| i.var("x").cumulative_trapezoid(1)),
+        of("torch.cumulative_trapezoid(x, dx=0.25, dim=0)", |i| i.var("x").cumulative_trapezoid_with(0, 0.25)),
         of("torch.linalg.vector_norm(x)", |i| i.var("x").norm()),
         of("torch.linalg.vector_norm(x, 3, (0, 2))", |i| i.var("x").norm_over(&[0, 2], 3.0)),
         of("torch.linalg.vector_norm(x, 1, 1)", |i| i.var("x").norm_over(&[1], 1.0)),

@@ -2,6 +2,7 @@
 
 mod block;
 mod cascade;
+mod erfinv;
 mod exponentials;
 mod gemm;
 mod loops;

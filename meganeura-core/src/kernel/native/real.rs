@@ -4,6 +4,7 @@ use std::fmt::Debug;
 use std::iter::Sum;
 use std::ops::{Add, AddAssign, Div, Mul, Neg, Sub};
 
+use super::erfinv;
 use super::gemm::Product;
 use crate::DType;
 use crate::host::HostBuffer;
@@ -55,6 +56,8 @@ functions! {
     tanh: fast::tanh, f64::tanh;
     /// The error function.
     erf: fast::erf, libm::erf;
+    /// The inverse of the error function.
+    erfinv: erfinv::single, erfinv::double;
 }
 
 /// `f32` or `f64`.

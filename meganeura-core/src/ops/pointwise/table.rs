@@ -82,6 +82,9 @@ macro_rules! each_row {
     Square "square" square(x) = x * x; "x * x"; |y, dy| [(dy.scale(2.0) * x)];
     /// The error function.
     Erf "erf" erf(x) = x.erf(); "m_erf(x)"; onnx "Erf"; |y, dy| [(dy.scale(std::f64::consts::FRAC_2_SQRT_PI) * (-x.square()).exp())];
+    /// The inverse of the error function, on (−1, 1): ±∞ at ±1, NaN outside.
+    Erfinv "erfinv" erfinv(x) = x.erfinv(); "m_erfinv(x)"; on -0.95..0.95;
+        |y, dy| [(dy.scale(std::f64::consts::FRAC_2_SQRT_PI.recip()) * y.square().exp())];
     /// `a + b`
     Add "add"(a, b) = a + b; "a + b"; onnx "Add"; |y, dy| [(dy.clone()), (dy.clone())];
     /// `a − b`
