@@ -13,7 +13,7 @@ use crate::storage::Storage;
 pub(crate) struct Bindings<'a> {
     pub(crate) leaves: &'a mut Vec<Storage>,
     pub(crate) host: &'a [HostWord],
-    /// The names of the leaves, where they are needed: see [`Plan::launched`](crate::plan::Plan::launched).
+    /// The names of the leaves, where they are needed: see [`Plan::launch_infos`](crate::plan::Plan::launch_infos).
     pub(crate) paths: &'a [Option<Arc<str>>],
 }
 

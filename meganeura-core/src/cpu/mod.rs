@@ -41,7 +41,7 @@ pub(crate) struct Cpu {
 type Slots = Vec<HostBuffer>;
 
 /// The memory of one run, by the place that the plan chose.
-struct Memory<'a> {
+struct RunMemory<'a> {
     plan: &'a Plan,
     leaves: &'a mut [Storage],
     host: HostBuffer,
@@ -117,8 +117,8 @@ struct Run {
 impl Run {
     fn steps(self, leaves: &mut [Storage], slots: &mut Slots) -> Result<(Vec<Storage>, Option<Vec<Duration>>)> {
         let Self { plan, dtype, host, scratch, poison, timed } = self;
-        let outputs = plan.outputs.iter().map(|&s| zeros(plan.storages[s]).map_err(|error| plan.blame(s, error)));
-        let mut memory = Memory {
+        let outputs = plan.outputs.iter().map(|&s| zeros(plan.storages[s]).map_err(|error| plan.explain(s, error)));
+        let mut memory = RunMemory {
             plan: &plan,
             leaves,
             host: HostBuffer::U32(host.iter().map(|word| word.bits()).collect()),
@@ -163,13 +163,13 @@ fn prepare_slots(plan: &Plan, slots: &mut Slots) -> Result<()> {
         let slot = &mut slots[rank];
         if slot.dtype() != storage.dtype || slot.len() < storage.elements {
             *slot = HostBuffer::F32(Vec::new());
-            *slot = zeros(*storage).map_err(|error| plan.blame(at, error))?;
+            *slot = zeros(*storage).map_err(|error| plan.explain(at, error))?;
         }
     }
     Ok(())
 }
 
-impl Memory<'_> {
+impl RunMemory<'_> {
     fn buffer(&self, storage: StorageId) -> &HostBuffer {
         match self.plan.storages[storage].place {
             Place::Leaf(leaf) => match &self.leaves[leaf] {
@@ -254,7 +254,7 @@ impl Memory<'_> {
         for (&(storage, _), buffer) in step.outputs.iter().zip(written) {
             self.put(storage, buffer);
         }
-        self.scratch.expect_done().map_err(|error| step.blame(error))
+        self.scratch.expect_done().map_err(|error| step.explain(error))
     }
 }
 

@@ -99,7 +99,7 @@ impl Timed {
     ) -> Self {
         let wanted = if profiling == Profiling::Launches { usize::MAX } else { 0 };
         let path = |leaf: usize| paths.get(leaf).cloned().flatten();
-        let launches = prepared.plan.launched().take(wanted).map(|launched| LaunchTime {
+        let launches = prepared.plan.launch_infos().take(wanted).map(|launched| LaunchTime {
             step: launched.step,
             name: launched.kernel,
             variant: launched.variant,

@@ -51,7 +51,7 @@ mod cases {
     use super::*;
     use crate::Shape;
     use crate::functions::case::{Array, Case, Special, Tested};
-    use crate::ops::conv2d::geometry::Geometry;
+    use crate::ops::conv2d::geometry::ConvShape;
 
     /// The shapes that all three passes are tested with: everything that was ever wrong.
     pub(super) fn cases(case: impl Fn(Conv2dOptions, Shape, Shape) -> Case) -> Vec<Case> {
@@ -115,7 +115,7 @@ mod cases {
 
     /// The definition, term by term: `y`, and for a given `dy` the gradients `dx` and `dw`.
     pub(crate) fn naive(arrays: &[Array], options: Conv2dOptions, x_shape: Shape, w_shape: Shape) -> Vec<Array> {
-        let g = Geometry::new(x_shape, w_shape, options).expect("cases fit");
+        let g = ConvShape::new(x_shape, w_shape, options).expect("cases fit");
         let (x, w) = (&arrays[0].data, &arrays[1].data);
         let dy = arrays.get(2).map_or_else(|| vec![0.0; g.output().elements()], |dy| dy.data.clone());
         let mut y = vec![0.0; g.output().elements()];
@@ -182,7 +182,7 @@ mod cases {
 
         fn cases() -> Vec<Case> {
             let mut cases = cases(|options, x, w| {
-                let y = Geometry::new(x, w, options).expect("cases fit").output();
+                let y = ConvShape::new(x, w, options).expect("cases fit").output();
                 let naive = move |a: &[Array]| {
                     let zeros = Array { shape: x, data: vec![0.0; x.elements()] };
                     vec![naive(&[zeros, a[1].clone(), a[0].clone()], options, x, w).swap_remove(1)]
@@ -201,7 +201,7 @@ mod cases {
 
         fn cases() -> Vec<Case> {
             cases(|options, x, w| {
-                let y = Geometry::new(x, w, options).expect("cases fit").output();
+                let y = ConvShape::new(x, w, options).expect("cases fit").output();
                 let naive = move |a: &[Array]| {
                     let zeros = Array { shape: w, data: vec![0.0; w.elements()] };
                     vec![naive(&[a[0].clone(), zeros, a[1].clone()], options, x, w).swap_remove(2)]

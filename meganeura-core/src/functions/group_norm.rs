@@ -2,7 +2,7 @@
 
 use super::Vjp;
 use crate::graph::Exact;
-use crate::ops::group_norm::{Geometry, GroupNorm, GroupNormGrad};
+use crate::ops::group_norm::{GroupNorm, GroupNormGrad, GroupNormShape};
 use crate::{Result, Var};
 
 impl Var {
@@ -29,7 +29,7 @@ impl Vjp for GroupNorm {
             (dx, dw, db) =
                 dy.record_many(GroupNormGrad::new(self.groups), &[x, weight, mean, rstd, dy]).map(Some).into();
         }
-        let g = Geometry::of(x.shape(), self.groups);
+        let g = GroupNormShape::of(x.shape(), self.groups);
         let (one, len) = ([g.n, g.groups, 1], g.group());
         let mut add = |more: Var| {
             let more = more.reshape(x.shape());
@@ -46,9 +46,9 @@ impl Vjp for GroupNorm {
     }
 
     /// From `x` and the statistics, by broadcasting over groups: `[N, G, C/G, …]`.
-    fn again(&self, x: &[Var], y: &[Var]) -> Option<Var> {
+    fn rematerialized(&self, x: &[Var], y: &[Var]) -> Option<Var> {
         let ([x, weight, bias], [_, mean, rstd]) = (x, y) else { return None };
-        let g = Geometry::of(x.shape(), self.groups);
+        let g = GroupNormShape::of(x.shape(), self.groups);
         let per_channel = |parameter: &Var| parameter.reshape([1, g.groups, g.c / g.groups, 1]);
         let centred = g.centred(x, mean).reshape([g.n, g.groups, g.c / g.groups, g.s]);
         let y = centred * rstd.reshape([g.n, g.groups, 1, 1]) * per_channel(weight) + per_channel(bias);
@@ -61,7 +61,7 @@ impl Vjp for GroupNormGrad {
         let ([x, weight, mean, rstd, dy], [of_dx, of_dw, of_db]) = (x, dy) else {
             unreachable!("five operands, three results")
         };
-        let g = Geometry::of(x.shape(), self.groups);
+        let g = GroupNormShape::of(x.shape(), self.groups);
         let (per_group, len) = (g.c / g.groups, g.group() as f64);
         let groups = |x: &Var| x.reshape([g.n, g.groups, per_group, g.s]);
         let channels = |x: &Var| x.reshape([1, g.groups, per_group, 1]);
@@ -108,7 +108,7 @@ impl Vjp for GroupNormGrad {
     }
 }
 
-impl Geometry {
+impl GroupNormShape {
     /// Each group minus its mean, `[N, G, K]`.
     pub(crate) fn centred(&self, x: &Var, mean: &Var) -> Var {
         let groups = x.reshape([self.n, self.groups, self.group()]);
@@ -122,7 +122,7 @@ mod cases {
     use crate::functions::case::{Array, Case, Special, Tested};
 
     pub(crate) fn naive(a: &[Array], groups: usize) -> Vec<Array> {
-        let g = Geometry::of(a[0].shape, groups);
+        let g = GroupNormShape::of(a[0].shape, groups);
         let (mut y, mut means, mut rstds) = (Vec::new(), Vec::new(), Vec::new());
         for (at, x) in a[0].data.chunks_exact(g.group()).enumerate() {
             let n = x.len() as f64;

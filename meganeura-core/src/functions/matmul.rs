@@ -46,7 +46,7 @@ impl Vjp for Matmul {
 mod cases {
     use super::*;
     use crate::functions::case::{Array, Case, Special, Tested};
-    use crate::ops::matmul::Geometry;
+    use crate::ops::matmul::MatmulShape;
 
     /// A product whose left operand has these magnitudes along the reduction, in order.
     fn growing(x: &[Var], magnitudes: [f64; 4]) -> Var {
@@ -56,7 +56,7 @@ mod cases {
 
     /// Three loops.
     pub(crate) fn naive(x: &[Array]) -> Vec<Array> {
-        let Geometry { batch, m, k, n } = Geometry::new(x[0].shape.dims(), x[1].shape.dims());
+        let MatmulShape { batch, m, k, n } = MatmulShape::new(x[0].shape.dims(), x[1].shape.dims());
         let mut y = Vec::with_capacity(batch * m * n);
         for (b, i, j) in triples(batch, m, n) {
             y.push((0..k).map(|l| x[0].data[(b * m + i) * k + l] * x[1].data[(b * k + l) * n + j]).sum());

@@ -16,7 +16,7 @@ pub(crate) trait Vjp: Primitive {
     /// Recomputes result 0 by elementwise operations on the operands and the other results, if that is possible.
     /// Gradient rules of elementwise operations on the result get this value, so the result need not be kept from the
     /// forward pass.
-    fn again(&self, x: &[Var], y: &[Var]) -> Option<Var> {
+    fn rematerialized(&self, x: &[Var], y: &[Var]) -> Option<Var> {
         let _ = (x, y);
         None
     }

@@ -3,7 +3,7 @@
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, OnceLock};
 
-use super::memory::Memory;
+use super::memory::MemoryPool;
 use super::pipelines::Pipelines;
 use super::vulkan::{self, Vulkan};
 use super::{Faults, Gpu, Inner, lock, matrix, timer};
@@ -236,7 +236,7 @@ impl Gpu {
             missing: matrix::missing(adapter),
             matrix: OnceLock::new(),
             limits,
-            memory: Arc::new(Memory::default()),
+            memory: Arc::new(MemoryPool::default()),
             executables: Mutex::default(),
             arena: Mutex::default(),
             faults,

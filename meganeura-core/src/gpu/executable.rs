@@ -5,16 +5,16 @@ use std::sync::{Arc, Mutex};
 
 use web_time::Instant;
 
-use super::exchange::{ALIGNMENT, Ranged};
+use super::collective::{ALIGNMENT, RangeBuffers};
 use super::memory::Buffer;
 use super::pipelines::{Source, meanwhile, side_by_side};
 use super::reading::{SMALL, Small, SmallResults, small};
-use super::recording::{BufferRange, Dispatch, Part, Pipeline, Recording, Times};
+use super::recording::{BufferRange, Dispatch, Pipeline, Recording, Segment, Times};
 use super::{Gpu, Inner, lock};
 use crate::error::bail;
 use crate::executor::{Bindings, Profiling};
 use crate::kernel::launch::{Binding, Format, Launch};
-use crate::ops::Exchange;
+use crate::ops::CollectiveOp;
 use crate::plan::{Operand, Place, Plan, Step, StorageId};
 use crate::storage::Storage;
 use crate::world::{Collective, Range};
@@ -26,8 +26,8 @@ const RECORDINGS_KEPT: usize = 4;
 /// A plan's launches, compiled.
 pub(crate) struct Executable {
     launches: Vec<CompiledLaunch>,
-    /// The meetings of ranks between launches.
-    meetings: Vec<Meeting>,
+    /// The collectives of ranks between launches.
+    collectives: Vec<CollectiveStep>,
     /// The leaves that launches write.
     updated: Vec<usize>,
     /// The small results that a run copies to the host.
@@ -53,17 +53,17 @@ const OF_LAUNCH: usize = 2048;
 
 /// The last recordings of a plan, with the buffers that each of them binds and keeps alive. The most recently used
 /// comes last.
-pub(super) type Recordings = Vec<(Vec<u64>, Recorded)>;
+pub(super) type Recordings = Vec<(Vec<u64>, Segments)>;
 
-/// The launches up to each meeting, and those after the last.
-type Recorded = Arc<[Arc<Recording>]>;
+/// The launches up to each collective, and those after the last.
+type Segments = Arc<[Arc<Recording>]>;
 
 /// An exchange between ranks in the middle of a run.
-pub(super) struct Meeting {
+pub(super) struct CollectiveStep {
     /// The number of launches before it.
     after: usize,
-    pub(super) exchange: Exchange,
-    /// The meeting whose memory holds the values: this one, or an earlier one.
+    pub(super) op: CollectiveOp,
+    /// The collective whose memory holds the values: this one, or an earlier one.
     pub(super) memory: usize,
     pub(super) values: Vec<Exchanged>,
     /// The range of the results, if they have memory of their own.
@@ -99,12 +99,12 @@ pub(super) struct Arena {
     small: Vec<Arc<Buffer>>,
     host: Option<Arc<Buffer>>,
     /// The ranges that ranks exchange.
-    ranges: Vec<Ranged>,
+    ranges: Vec<RangeBuffers>,
 }
 
-/// The memory of a meeting, which must have been allocated.
-fn ranged<'a>(arena: &'a Arena, meeting: &Meeting) -> &'a Ranged {
-    arena.ranges.iter().find(|ranged| ranged.is_of(meeting)).expect("it was made room for")
+/// The memory of a collective, which must have been allocated.
+fn range_buffers<'a>(arena: &'a Arena, collective: &CollectiveStep) -> &'a RangeBuffers {
+    arena.ranges.iter().find(|range_buffers| range_buffers.is_of(collective)).expect("it was made room for")
 }
 
 /// A grid of at least `workgroups`, folded into two dimensions if one is too short.
@@ -114,35 +114,35 @@ pub(super) fn fold(workgroups: usize, most: u32) -> Option<(u32, u32)> {
     (rows <= most).then(|| (workgroups.div_ceil(rows), rows))
 }
 
-/// The meetings of ranks in a plan.
-fn meetings(plan: &Plan) -> Vec<Meeting> {
+/// The collectives of ranks in a plan.
+fn collectives(plan: &Plan) -> Vec<CollectiveStep> {
     let (mut launches, mut number) = (0, 0);
-    let mut meeting = |step: &Step| {
+    let mut collective = |step: &Step| {
         launches += step.launches.len();
-        let exchange = step.meets()?.clone();
+        let op = step.collective()?.clone();
         let values = step.inputs.iter().zip(&step.outputs);
         let exchanged = |(input, &(to, ty)): (&Operand, &(StorageId, TensorType))| {
             debug_assert_eq!(input.argument.format, plan.storages[to].format, "a value keeps its format");
             Exchanged { from: input.storage, to, bytes: ty.shape.elements() * plan.storages[to].element_bytes() }
         };
         let values: Vec<_> = values.map(exchanged).collect();
-        let range = if exchange.collective == Collective::AllMean {
+        let range = if op.collective == Collective::AllReduce {
             let is_bf16 = |value: &Exchanged| plan.storages[value.to].format != Format::Full;
             let values: Vec<_> = values.iter().map(|value| (value.bytes, is_bf16(value))).collect();
             Range::of_means(&values, ALIGNMENT)
         } else {
             let bytes: Vec<_> = values.iter().map(|value| value.bytes).collect();
-            exchange.collective.range(&bytes, exchange.world.size(), ALIGNMENT)
+            op.collective.range(&bytes, op.world.size(), ALIGNMENT)
         };
         let place = |value: &Exchanged| match plan.storages[value.to].place {
-            Place::Range { meeting, .. } => Some(meeting),
+            Place::Range { collective, .. } => Some(collective),
             _ => None,
         };
         let memory = values.iter().filter_map(place).max().unwrap_or(number);
         number += 1;
-        Some(Meeting { after: launches, exchange, memory, values, range })
+        Some(CollectiveStep { after: launches, op, memory, values, range })
     };
-    plan.steps.iter().filter_map(&mut meeting).collect()
+    plan.steps.iter().filter_map(&mut collective).collect()
 }
 
 /// Refuses numbers that overflow a shader's `u32`.
@@ -169,7 +169,7 @@ fn sources(launches: &[(&Step, &Launch)], checked: bool) -> Result<(Vec<Source>,
         numbers.push(*number);
     }
     let source = |(step, launch): &(&Step, &Launch)| {
-        expect_spelled(launch).and_then(|()| Source::new(launch, checked)).map_err(|error| step.blame(error))
+        expect_spelled(launch).and_then(|()| Source::new(launch, checked)).map_err(|error| step.explain(error))
     };
     let sources = side_by_side(&distinct, source).into_iter().collect::<Result<_>>()?;
     Ok((sources, numbers))
@@ -182,14 +182,14 @@ impl Gpu {
         self.0.check()?;
         // The extents of a storage that does not fit may overflow the shader's `u32`.
         for (storage, info) in plan.storages.iter().enumerate() {
-            self.expect_fits(info.bytes()).map_err(|error| plan.blame(storage, error))?;
+            self.expect_fits(info.bytes()).map_err(|error| plan.explain(storage, error))?;
         }
         let launches: Vec<(&Step, &Launch)> =
             plan.steps.iter().flat_map(|step| step.launches.iter().map(move |launch| (step, launch))).collect();
         let (sources, numbers) = sources(&launches, checked)?;
-        let meetings = meetings(plan);
+        let collectives = collectives(plan);
         // Allocating large buffers is slow too, so it happens meanwhile. If it fails, the run reports it.
-        let reserve = || drop(self.reserve(plan, &meetings, &mut lock(&self.0.arena)));
+        let reserve = || drop(self.reserve(plan, &collectives, &mut lock(&self.0.arena)));
         let pipelines = meanwhile(reserve, || self.0.pipelines(&sources, shapes_vary))?;
         let pipelines = numbers.iter().map(|&number| Arc::clone(&pipelines[number]));
         let compiled = launches.iter().zip(pipelines);
@@ -206,7 +206,7 @@ impl Gpu {
         let mut executables = lock(&self.0.executables);
         executables.retain(|other| other.strong_count() > 0);
         executables.push(Arc::downgrade(&recordings));
-        Ok(Executable { launches, meetings, updated, small, recordings })
+        Ok(Executable { launches, collectives, updated, small, recordings })
     }
 
     fn compiled_launch(
@@ -229,7 +229,7 @@ impl Gpu {
                 Binding::Host => return Bound::Host,
             };
             let info = plan.storages[storage];
-            let begin = step.begin(binding) * info.element_bytes();
+            let begin = step.binding_offset(binding) * info.element_bytes();
             Bound::Storage { storage, begin: begin as u64, bytes: (info.bytes() - begin) as u64 }
         };
         Ok(CompiledLaunch { pipeline, bindings: launch.bindings.iter().map(bound).collect(), grid })
@@ -248,14 +248,15 @@ impl Gpu {
         self.0.check()?;
         let begin = Instant::now();
         let mut arena = lock(&self.0.arena);
-        self.reserve(plan, &executable.meetings, &mut arena)?;
+        self.reserve(plan, &executable.collectives, &mut arena)?;
         let words: Vec<u32> = bindings.host.iter().map(|word| word.bits()).collect();
         let host = self.host_buffer(&mut arena, words.len())?;
         let [outputs, bound] = self.outputs(plan, executable, &mut arena)?;
         if poison {
             bound.iter().chain(&arena.slots).for_each(|buffer| self.0.fill_with_nan(buffer));
         }
-        let ranges: Vec<_> = executable.meetings.iter().map(|meeting| ranged(&arena, meeting)).collect();
+        let ranges: Vec<_> =
+            executable.collectives.iter().map(|collective| range_buffers(&arena, collective)).collect();
         let buffer = |place: Place| match place {
             Place::Leaf(leaf) => match &bindings.leaves[leaf] {
                 Storage::Gpu(buffer) => Some(Arc::clone(buffer)),
@@ -265,10 +266,10 @@ impl Gpu {
             Place::Output(k) => Some(Arc::clone(&bound[k])),
             Place::Slot(slot) => Some(Arc::clone(&arena.slots[slot])),
             Place::Unplaced => None,
-            Place::Range { meeting, value } => Some(Arc::clone(&ranges[meeting].buffers[value])),
+            Place::Range { collective, value } => Some(Arc::clone(&ranges[collective].buffers[value])),
         };
         let buffers = plan.storages.iter().map(|storage| buffer(storage.place)).collect();
-        let memory = Memory { buffers, host: host.as_deref() };
+        let memory = RunMemory { buffers, host: host.as_deref() };
         let recorded = self.recorded(executable, &memory, profiling)?;
         for &leaf in &executable.updated {
             if let Storage::Gpu(buffer) = &bindings.leaves[leaf] {
@@ -282,14 +283,14 @@ impl Gpu {
         let (mut parts, mut submissions) = (Vec::new(), 0);
         let mut words = host.as_deref().map(|host| (host, &words[..]));
         for (recording, number) in recorded.iter().zip(0..) {
-            let meeting = executable.meetings.get(number);
+            let collective = executable.collectives.get(number);
             // The first commands write the host words, which stay; results exist after the last.
-            let along = if meeting.is_none() { along.take() } else { None };
+            let along = if collective.is_none() { along.take() } else { None };
             let (stamps, submitted) = self.play(recording, words.take(), along)?;
-            parts.extend(stamps.map(Part::Launches));
+            parts.extend(stamps.map(Segment::Launches));
             submissions += submitted;
-            if let Some(meeting) = meeting {
-                parts.push(self.meet(meeting, ranges[number], &memory, profiling)?);
+            if let Some(collective) = collective {
+                parts.push(self.run_collective(collective, ranges[number], &memory, profiling)?);
             }
         }
         Ok((outputs.into_iter().map(Storage::Gpu).collect(), Times::new(self, parts), submissions))
@@ -298,7 +299,7 @@ impl Gpu {
     /// Allocates a plan's results. Returns their buffers, and those that launches write: small results are copied from
     /// there to their tensors, and to the host.
     fn outputs(&self, plan: &Plan, executable: &Executable, arena: &mut Arena) -> Result<[Vec<Arc<Buffer>>; 2]> {
-        let allocate = |storage: StorageId, bytes| self.allocate(bytes).map_err(|error| plan.blame(storage, error));
+        let allocate = |storage: StorageId, bytes| self.allocate(bytes).map_err(|error| plan.explain(storage, error));
         let outputs = plan.outputs.iter().map(|&storage| allocate(storage, plan.storages[storage].bytes()));
         let outputs = outputs.collect::<Result<Vec<_>>>()?;
         for small in executable.small.iter().skip(arena.small.len()) {
@@ -312,17 +313,19 @@ impl Gpu {
     }
 
     /// Allocates the slots of a plan, and the ranges that ranks exchange in it.
-    fn reserve(&self, plan: &Plan, meetings: &[Meeting], arena: &mut Arena) -> Result<()> {
-        for meeting in meetings {
-            if !arena.ranges.iter().any(|ranged| ranged.is_of(meeting)) {
-                let ranged = self.ranged(meeting).or_else(|_| {
+    fn reserve(&self, plan: &Plan, collectives: &[CollectiveStep], arena: &mut Arena) -> Result<()> {
+        for collective in collectives {
+            if !arena.ranges.iter().any(|range_buffers| range_buffers.is_of(collective)) {
+                let range_buffers = self.range_buffers(collective).or_else(|_| {
                     // Frees the ranges of other plans.
                     self.wait_here()?;
-                    arena.ranges.retain(|ranged| meetings.iter().any(|meeting| ranged.is_of(meeting)));
+                    arena
+                        .ranges
+                        .retain(|range_buffers| collectives.iter().any(|collective| range_buffers.is_of(collective)));
                     self.make_room()?;
-                    self.ranged(meeting).map_err(|error| error.context("the values that ranks exchange"))
+                    self.range_buffers(collective).map_err(|error| error.context("the values that ranks exchange"))
                 })?;
-                arena.ranges.push(ranged);
+                arena.ranges.push(range_buffers);
             }
         }
         for (slot, &bytes) in plan.slots.iter().enumerate() {
@@ -335,13 +338,13 @@ impl Gpu {
     }
 
     /// The plan's launches, recorded with this memory.
-    fn recorded(&self, executable: &Executable, memory: &Memory<'_>, profiling: Profiling) -> Result<Recorded> {
+    fn recorded(&self, executable: &Executable, memory: &RunMemory<'_>, profiling: Profiling) -> Result<Segments> {
         let record = || {
             let dispatches: Vec<_> = executable.launches.iter().map(|launch| launch.dispatch(memory)).collect();
-            let ends = executable.meetings.iter().map(|meeting| meeting.after).chain([dispatches.len()]);
+            let ends = executable.collectives.iter().map(|collective| collective.after).chain([dispatches.len()]);
             let mut begin = 0;
             let parts = ends.map(|end| self.0.record(&dispatches[std::mem::replace(&mut begin, end)..end], profiling));
-            parts.collect::<Result<Recorded>>()
+            parts.collect::<Result<Segments>>()
         };
         if profiling != Profiling::Off {
             return record();
@@ -393,14 +396,14 @@ impl Inner {
 }
 
 /// The memory of a run.
-pub(super) struct Memory<'a> {
+pub(super) struct RunMemory<'a> {
     /// The buffer of each storage of the plan that has memory.
     buffers: Vec<Option<Arc<Buffer>>>,
     /// The host words.
     host: Option<&'a Buffer>,
 }
 
-impl Memory<'_> {
+impl RunMemory<'_> {
     /// The buffer of a storage that has memory.
     pub(super) fn buffer(&self, storage: StorageId) -> &Buffer {
         self.buffers[storage].as_deref().expect("every bound storage has memory")
@@ -408,7 +411,7 @@ impl Memory<'_> {
 }
 
 impl CompiledLaunch {
-    fn dispatch<'a>(&'a self, memory: &'a Memory<'_>) -> Dispatch<'a> {
+    fn dispatch<'a>(&'a self, memory: &'a RunMemory<'_>) -> Dispatch<'a> {
         let bound = self.bindings.iter().map(|binding| match *binding {
             Bound::Host => BufferRange::whole(memory.host.expect("kernels read host words only where there are some")),
             Bound::Storage { storage, begin, bytes } => BufferRange { buffer: memory.buffer(storage), begin, bytes },

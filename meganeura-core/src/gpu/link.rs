@@ -6,14 +6,14 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::executable::Meeting;
+use super::executable::CollectiveStep;
 use super::memory::Buffer;
 use super::vulkan::{Exported, Timeline};
 use super::{Gpu, Inner, lock};
 use crate::Result;
 use crate::error::bail;
 use crate::world::World;
-use crate::world::nccl::{Memory, Nccl, Semaphore, Took};
+use crate::world::nccl::{Elapsed, ImportedMemory, Nccl, Semaphore};
 
 /// The interval at which threads that wait for the device also check on the other ranks.
 const ASKING: Duration = Duration::from_millis(100);
@@ -106,26 +106,31 @@ impl Inner {
 }
 
 impl Link {
-    /// Allocates the range of a meeting, and imports it.
-    pub(super) fn ranged(&self, gpu: &Inner, meeting: &Meeting, align: usize) -> Result<(Vec<Arc<Buffer>>, Memory)> {
+    /// Allocates the range of a collective, and imports it.
+    pub(super) fn range_buffers(
+        &self,
+        gpu: &Inner,
+        collective: &CollectiveStep,
+        align: usize,
+    ) -> Result<(Vec<Arc<Buffer>>, ImportedMemory)> {
         let Some(vulkan) = &gpu.vulkan else { bail!(Device, "no link without Vulkan") };
-        let sizes = meeting.values.iter().map(|value| value.bytes);
-        let places: Vec<_> = meeting.range.offsets.iter().copied().zip(sizes).collect();
-        let Exported { buffers, file, bytes } = vulkan.export(&places, meeting.range.bytes, align)?;
+        let sizes = collective.values.iter().map(|value| value.bytes);
+        let places: Vec<_> = collective.range.offsets.iter().copied().zip(sizes).collect();
+        let Exported { buffers, file, bytes } = vulkan.export(&places, collective.range.bytes, align)?;
         let memory = self.nccl.import(file, bytes)?;
         Ok((buffers.into_iter().map(|buffer| gpu.memory.adopt(buffer)).collect(), memory))
     }
 
     /// Exchanges a range between the commands submitted before and after.
-    pub(crate) fn exchange(
+    pub(crate) fn run_collective(
         &self,
         gpu: &Inner,
-        meeting: &Meeting,
-        memory: &Memory,
+        collective: &CollectiveStep,
+        memory: &ImportedMemory,
         is_timed: bool,
-    ) -> Result<Option<Took>> {
+    ) -> Result<Option<Elapsed>> {
         gpu.expect_linked()?;
-        let (collective, range) = (&meeting.exchange.collective, &meeting.range);
+        let (collective, range) = (&collective.op.collective, &collective.range);
         self.world.announce(collective, range)?;
         let mut number = lock(&self.number);
         let [ready, done] = [*number + 1, *number + 2];
@@ -133,11 +138,11 @@ impl Link {
         // Commands that another thread submits before these still run after those of this run.
         self.timeline.signal(&gpu.queue, ready);
         gpu.submit([], None);
-        let took = self.nccl.exchange(collective, (memory, range), &self.semaphore, [ready, done], is_timed);
-        match &took {
+        let elapsed = self.nccl.run_collective(collective, (memory, range), &self.semaphore, [ready, done], is_timed);
+        match &elapsed {
             Ok(_) => self.timeline.wait(&gpu.queue, done),
             Err(_) => self.world.abandon(),
         }
-        took
+        elapsed
     }
 }

@@ -14,7 +14,7 @@ use crate::Result;
 pub(crate) struct Buffer {
     /// Taken only by `drop`.
     raw: Option<Raw>,
-    home: Weak<Memory>,
+    home: Weak<MemoryPool>,
     /// The copy of the same numbers on the host, if the run that wrote them made one.
     copied: Mutex<Option<Copied>>,
 }
@@ -22,7 +22,7 @@ pub(crate) struct Buffer {
 /// wgpu's buffer, with an identity by which recordings and hazards are matched.
 struct Raw {
     id: u64,
-    /// The value of `Memory::distrusted` when the buffer was created.
+    /// The value of `MemoryPool::distrusted` when the buffer was created.
     trust: u64,
     buffer: wgpu::Buffer,
 }
@@ -74,7 +74,7 @@ impl std::fmt::Debug for Buffer {
 
 /// The memory of an adapter's tensors.
 #[derive(Default)]
-pub(crate) struct Memory {
+pub(crate) struct MemoryPool {
     /// Buffers that no tensor uses, by size.
     unused: Mutex<BTreeMap<u64, Vec<Raw>>>,
     created: AtomicU64,
@@ -95,7 +95,7 @@ pub(super) fn size_class(bytes: usize) -> u64 {
     bytes.next_multiple_of(step)
 }
 
-impl Memory {
+impl MemoryPool {
     /// An unused buffer of this size.
     pub(super) fn reuse(self: &Arc<Self>, size: u64) -> Option<Arc<Buffer>> {
         let raw = lock(&self.unused).get_mut(&size)?.pop()?;

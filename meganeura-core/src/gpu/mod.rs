@@ -5,8 +5,8 @@
 mod adapter;
 #[cfg(not(target_family = "wasm"))]
 mod blocking;
+mod collective;
 mod encoding;
-mod exchange;
 mod executable;
 #[cfg(target_os = "linux")]
 mod link;
@@ -57,7 +57,7 @@ use crate::wait::now;
 use crate::{Error, ErrorKind, Result, TensorType};
 use executable::Recordings;
 use matrix::Probe;
-use memory::Memory;
+use memory::MemoryPool;
 use pipelines::Pipelines;
 use reading::{InFlight, Submission, wake_later};
 use vulkan::Vulkan;
@@ -76,7 +76,7 @@ struct Inner {
     missing: Vec<&'static str>,
     /// The result of the probe of matrix units, after the first request for them.
     matrix: OnceLock<Probe>,
-    memory: Arc<Memory>,
+    memory: Arc<MemoryPool>,
     /// The adapter's place on the PCI bus.
     #[cfg_attr(not(target_os = "linux"), expect(dead_code, reason = "NCCL knows GPUs by it"))]
     bus: String,

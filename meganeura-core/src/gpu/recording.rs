@@ -76,18 +76,18 @@ pub(super) fn stamps(profiling: Profiling, launches: usize) -> Option<u32> {
 /// The durations of a run's launches, which may still be running.
 pub(crate) struct Times {
     gpu: Gpu,
-    parts: Vec<Part>,
+    parts: Vec<Segment>,
 }
 
 /// The times of a part of a run.
-pub(super) enum Part {
+pub(super) enum Segment {
     /// The launches of a part.
     Launches(Stamps),
     /// Work of the host between launches.
     Host(Duration),
     /// An exchange from GPU to GPU.
     #[cfg(target_os = "linux")]
-    Link(crate::world::nccl::Took),
+    Collective(crate::world::nccl::Elapsed),
 }
 
 pub(super) enum Stamps {
@@ -97,8 +97,8 @@ pub(super) enum Stamps {
 
 impl Times {
     /// `None` if nothing was timed.
-    pub(super) fn new(gpu: &Gpu, parts: Vec<Part>) -> Option<Self> {
-        let is_timed = parts.iter().any(|part| matches!(part, Part::Launches(_)));
+    pub(super) fn new(gpu: &Gpu, parts: Vec<Segment>) -> Option<Self> {
+        let is_timed = parts.iter().any(|part| matches!(part, Segment::Launches(_)));
         is_timed.then(|| Self { gpu: gpu.clone(), parts })
     }
 
@@ -108,12 +108,12 @@ impl Times {
         let mut times = Vec::new();
         for part in &self.parts {
             match part {
-                Part::Launches(stamps) => times.extend(self.between(stamps)?),
-                Part::Host(time) => times.push(*time),
+                Segment::Launches(stamps) => times.extend(self.between(stamps)?),
+                Segment::Host(time) => times.push(*time),
                 #[cfg(target_os = "linux")]
-                Part::Link(took) => {
+                Segment::Collective(elapsed) => {
                     self.gpu.wait_here()?;
-                    times.push(took.read()?);
+                    times.push(elapsed.read()?);
                 }
             }
         }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::trained::expect_some;
 use crate::error::{bail, here};
-use crate::functions::{all_mean, exchange};
+use crate::functions::{all_mean, record_collective};
 use crate::module::{Module, ModuleExt};
 use crate::world::{Collective, Shards, World};
 use crate::{Grads, Result, Tensor};
@@ -140,7 +140,7 @@ impl Grads {
         }
         let shards = Shards::of_trained(&trained, world);
         let gradients: Vec<_> = trained.iter().map(|trained| &trained.dw).collect();
-        let means = exchange(&gradients, world, Collective::MeanToOwners(shards.owners(&trained)));
+        let means = record_collective(&gradients, world, Collective::ReduceScatter(shards.owners(&trained)));
         let averaged = trained.iter().map(|trained| Arc::clone(&trained.cell)).zip(means).collect();
         self.note_world(world);
         self.note_shards(shards);

@@ -3,7 +3,7 @@
 
 use super::trained::Trained;
 use crate::Var;
-use crate::functions::exchange;
+use crate::functions::record_collective;
 use crate::world::{Collective, Shards, World};
 
 impl Shards {
@@ -25,6 +25,6 @@ impl Shards {
     #[track_caller]
     pub fn exchange_from_owners(&self, parameters: &[u64], values: &[&Var]) -> Vec<Var> {
         let owners = self.expect_owners(parameters.iter().copied());
-        exchange(values, &self.world, Collective::FromOwners(owners))
+        record_collective(values, &self.world, Collective::AllGather(owners))
     }
 }

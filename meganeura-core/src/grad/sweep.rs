@@ -157,7 +157,7 @@ impl<'a> Sweep<'a> {
         let Some((op, inputs)) = step else { return Ok(()) };
         self.enter_region(index)?;
         let x: SmallVec<[_; 4]> = match op {
-            Op::Pointwise(_) => inputs.iter().map(|&v| self.again(self.replayed(v))).collect(),
+            Op::Pointwise(_) => inputs.iter().map(|&v| self.rematerialized(self.replayed(v))).collect(),
             Op::View(_) | Op::Kernel(_) => inputs.iter().map(|&v| self.tape.var(self.replayed(v))).collect(),
         };
         let y: SmallVec<[_; 1]> = outputs.iter().map(|&v| self.tape.var(self.replayed(v))).collect();
@@ -192,7 +192,7 @@ impl<'a> Sweep<'a> {
     }
 
     /// A value, recomputed if its operation can do that.
-    fn again(&mut self, value: ValueId) -> Var {
+    fn rematerialized(&mut self, value: ValueId) -> Var {
         if let Some(&again) = self.again.get(&value) {
             return self.tape.var(again);
         }
@@ -208,7 +208,7 @@ impl<'a> Sweep<'a> {
         });
         let again = step.and_then(|(op, inputs, outputs)| {
             let vars = |values: Operands| values.into_iter().map(|v| self.tape.var(v)).collect::<SmallVec<[_; 4]>>();
-            self.tape.on_behalf_of(node, || rule(&op).again(&vars(inputs), &vars(outputs)))?.id().ok()
+            self.tape.on_behalf_of(node, || rule(&op).rematerialized(&vars(inputs), &vars(outputs)))?.id().ok()
         });
         let again = again.unwrap_or(value);
         self.again.insert(value, again);

@@ -1,7 +1,7 @@
 //! The check in the derived `init` of a struct with `#[module(input = […])]`: records the forward pass once, only for
 //! its types.
 
-use super::forward_summary::Recorded;
+use super::forward_summary::RecordedForward;
 use super::{Layer, ModuleExt};
 use crate::error::{bail, here};
 use crate::{DType, Device, MAX_RANK, Result, Shape, TensorType};
@@ -35,8 +35,8 @@ pub fn check_input<M: TakesInput + ?Sized>(
     })?;
     let shape = Shape::new(extents);
     let recorded = match is_index {
-        true => Recorded::new(device, &TensorType::new(DType::U32, shape))?,
-        false => Recorded::new(device, &shape)?,
+        true => RecordedForward::new(device, &TensorType::new(DType::U32, shape))?,
+        false => RecordedForward::new(device, &shape)?,
     };
     let y = model.forward(&recorded.inputs);
     here(|| recorded.expect_fit(model, &[y]))

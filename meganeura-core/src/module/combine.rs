@@ -15,7 +15,7 @@ pub(super) fn zip<'a, M: Module + ?Sized>(one: &'a M, other: &'a M) -> Result<Ve
     same_structure(&ones, &others)?;
     let mut partners: HashMap<u64, u64> = HashMap::new();
     for ((path, a), (_, b)) in ones.iter().zip(&others) {
-        let (Part::Tensor { id: a, .. }, Part::Tensor { id: b, .. }) = (a, b) else { continue };
+        let (Entry::Tensor { id: a, .. }, Entry::Tensor { id: b, .. }) = (a, b) else { continue };
         if *partners.entry(*a).or_insert(*b) != *b {
             bail!(
                 Argument,
@@ -29,21 +29,21 @@ pub(super) fn zip<'a, M: Module + ?Sized>(one: &'a M, other: &'a M) -> Result<Ve
 }
 
 /// The properties that two models must have in common.
-enum Part {
+enum Entry {
     Tensor { id: u64, kind: Kind, dtype: DType, shape: Shape },
     Variant(&'static str),
 }
 
-fn outline<M: Module + ?Sized>(module: &M) -> Vec<(String, Part)> {
+fn outline<M: Module + ?Sized>(module: &M) -> Vec<(String, Entry)> {
     let mut outline = Vec::new();
     module.visit(At::root(), &mut |at, slot| {
         let part = match slot {
-            Slot::Variant(variant) => Part::Variant(variant),
+            Slot::Variant(variant) => Entry::Variant(variant),
             // Not compared: one model may train while the other is evaluated.
             Slot::Mode(_) => return,
             Slot::Param(_) | Slot::Buffer(_) => {
                 let cell = slot.cell().expect("a tensor");
-                Part::Tensor { id: cell.id(), kind: cell.kind(), dtype: cell.ty().dtype, shape: cell.ty().shape }
+                Entry::Tensor { id: cell.id(), kind: cell.kind(), dtype: cell.ty().dtype, shape: cell.ty().shape }
             }
         };
         outline.push((at.path(), part));
@@ -51,28 +51,28 @@ fn outline<M: Module + ?Sized>(module: &M) -> Vec<(String, Part)> {
     outline
 }
 
-fn same_structure(ones: &[(String, Part)], others: &[(String, Part)]) -> Result<()> {
+fn same_structure(ones: &[(String, Entry)], others: &[(String, Entry)]) -> Result<()> {
     for ((path, a), (other_path, b)) in ones.iter().zip(others) {
         match (a, b) {
             _ if path != other_path => break,
-            (Part::Variant(a), Part::Variant(b)) if a != b => {
+            (Entry::Variant(a), Entry::Variant(b)) if a != b => {
                 bail!(Argument, "`{path}` is the variant `{a}` in the one model, `{b}` in the other");
             }
-            (Part::Tensor { shape: a, .. }, Part::Tensor { shape: b, .. }) if a != b => {
+            (Entry::Tensor { shape: a, .. }, Entry::Tensor { shape: b, .. }) if a != b => {
                 bail!(Shape, "`{path}` is {a} in the one model, {b} in the other");
             }
-            (Part::Tensor { kind: a, dtype: c, .. }, Part::Tensor { kind: b, dtype: d, .. })
+            (Entry::Tensor { kind: a, dtype: c, .. }, Entry::Tensor { kind: b, dtype: d, .. })
                 if a != b || c.is_float() != d.is_float() =>
             {
                 bail!(Argument, "`{path}` is a {a:?} of {c} in the one model, a {b:?} of {d} in the other");
             }
-            (Part::Variant(_), Part::Tensor { .. }) | (Part::Tensor { .. }, Part::Variant(_)) => {
+            (Entry::Variant(_), Entry::Tensor { .. }) | (Entry::Tensor { .. }, Entry::Variant(_)) => {
                 bail!(Argument, "`{path}` is a tensor in one of the models, an enum in the other");
             }
             _ => {}
         }
     }
-    let only = |in_these: &[(String, Part)], not_in: &[(String, Part)]| {
+    let only = |in_these: &[(String, Entry)], not_in: &[(String, Entry)]| {
         let known: HashSet<_> = not_in.iter().map(|(path, _)| path).collect();
         in_these.iter().map(|(path, _)| path).find(|path| !known.contains(path)).cloned()
     };

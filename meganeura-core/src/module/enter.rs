@@ -3,7 +3,7 @@
 
 use super::{Module, Slot, Visited};
 use crate::Var;
-use crate::tape::{Entered, Held, Part, Place};
+use crate::tape::{Entered, EnteredModule, Held, Place};
 
 /// Makes this layer a row of [`summary_with`](super::ModuleExt::summary_with): `let _entered = enter(self, x);` as the
 /// first line of `forward`.
@@ -31,23 +31,27 @@ use crate::tape::{Entered, Held, Part, Place};
 /// # Ok::<(), meganeura::Error>(())
 /// ```
 pub fn enter<M: Module + ?Sized>(layer: &M, x: &Var) -> Entered {
-    x.tape().enter(&|| Part { held: held(&layer), ..Part::new(layer, x.ty()) })
+    x.tape().enter(&|| EnteredModule { held: held(&layer), ..EnteredModule::new(layer, x.ty()) })
 }
 
 /// [`enter`] for a layer named `name` in its parent. Its own `forward` names its parts.
 #[doc(hidden)]
 pub fn enter_field<M: ?Sized>(layer: &M, name: &str, x: &Var) -> Entered {
-    x.tape().enter(&|| Part { name: Some(name.to_owned()), ..Part::new(layer, x.ty()) })
+    x.tape().enter(&|| EnteredModule { name: Some(name.to_owned()), ..EnteredModule::new(layer, x.ty()) })
 }
 
 /// [`enter_field`] for an element of a sequence.
 pub(super) fn enter_element<M: ?Sized>(layer: &M, index: usize, x: &Var) -> Entered {
-    x.tape().enter(&|| Part { name: Some(index.to_string()), ..Part::new(layer, x.ty()) })
+    x.tape().enter(&|| EnteredModule { name: Some(index.to_string()), ..EnteredModule::new(layer, x.ty()) })
 }
 
 /// [`enter`] for the layer behind a `Box` or an `Arc`.
 pub(super) fn enter_pointee<P, M: Module + ?Sized>(pointer: &P, layer: &M, x: &Var) -> Entered {
-    x.tape().enter(&|| Part { pointer: Some(Place::of(pointer)), held: held(&layer), ..Part::new(layer, x.ty()) })
+    x.tape().enter(&|| EnteredModule {
+        pointer: Some(Place::of(pointer)),
+        held: held(&layer),
+        ..EnteredModule::new(layer, x.ty())
+    })
 }
 
 /// The tensors and modes of a module, in the order of the visit.

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use super::combine::{update, zip};
 use super::evaluate::{is_evaluated, set_evaluated};
-use super::forward_summary::{Recorded, device_of};
+use super::forward_summary::{RecordedForward, device_of};
 use super::leaves::leaves;
 use super::select::Selection;
 use super::tie::tie;
@@ -346,7 +346,7 @@ pub trait ModuleExt: Module {
     where
         Self: Layer,
     {
-        let recorded = Recorded::new(&device_of(self), &input)?;
+        let recorded = RecordedForward::new(&device_of(self), &input)?;
         let y = self.forward(&recorded.inputs);
         here(|| recorded.finish(self, &[y]))
     }
@@ -372,7 +372,7 @@ pub trait ModuleExt: Module {
         inputs: I,
         forward: impl FnOnce(&Self, &I::Vars) -> O,
     ) -> Result<ForwardSummary> {
-        let recorded = Recorded::new(&device_of(self), &inputs)?;
+        let recorded = RecordedForward::new(&device_of(self), &inputs)?;
         let outputs = forward(self, &recorded.inputs).vars();
         here(|| recorded.finish(self, &outputs))
     }

@@ -21,14 +21,14 @@ use crate::{Result, TensorType};
 pub struct Matmul;
 
 /// The number of products, and `M`, `K` and `N` of each.
-pub(crate) struct Geometry {
+pub(crate) struct MatmulShape {
     pub(crate) batch: usize,
     pub(crate) m: usize,
     pub(crate) k: usize,
     pub(crate) n: usize,
 }
 
-impl Geometry {
+impl MatmulShape {
     pub(crate) fn new(a: &[usize], b: &[usize]) -> Self {
         let rank = a.len();
         let batch = a[..rank - 2].iter().product();
@@ -101,7 +101,7 @@ impl Kernel for Matmul {
     }
 
     fn bf16(&self, x: &[TensorType], _: &[TensorType], caps: &Caps) -> Option<Bf16> {
-        let Geometry { batch, m, k, n } = Geometry::new(x[0].shape.dims(), x[1].shape.dims());
+        let MatmulShape { batch, m, k, n } = MatmulShape::new(x[0].shape.dims(), x[1].shape.dims());
         // For smaller products, converting the operands takes longer than reading bf16 saves.
         let wanted = m.min(n).min(k) >= 256 && batch.saturating_mul(m).saturating_mul(n).saturating_mul(k) >= 1 << 27;
         let fits = gemm::multiplies_bf16(caps) && n.is_multiple_of(LINE) && m > 0 && n > 0 && k > 0;
@@ -111,7 +111,7 @@ impl Kernel for Matmul {
 
     fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>], _: &Scratch) {
         let (a, b) = (x[0], x[1]);
-        let Geometry { batch, m, k, n } = Geometry::new(a.dims(), b.dims());
+        let MatmulShape { batch, m, k, n } = MatmulShape::new(a.dims(), b.dims());
         let (a_batch, [a_row, a_col]) = strides(a.layout());
         let (b_batch, [b_row, b_col]) = strides(b.layout());
         let y = y[0].floats();
@@ -133,7 +133,7 @@ impl Kernel for Matmul {
 
     fn variants(&self, x: &[Argument], _: &[TensorType], caps: &Caps) -> Vec<Variant> {
         let (a, b) = (&x[0].layout, &x[1].layout);
-        let Geometry { batch, m, k, n } = Geometry::new(a.shape().dims(), b.shape().dims());
+        let MatmulShape { batch, m, k, n } = MatmulShape::new(a.shape().dims(), b.shape().dims());
         let operands = match gemm::lie_across([a, b]) {
             [true, true] => Operands::Across,
             [false, false] => Operands::Along,

@@ -14,6 +14,7 @@
 pub(crate) mod arg_reduce;
 pub(crate) mod attention;
 pub(crate) mod cast;
+pub(crate) mod collective;
 pub(crate) mod concat;
 pub(crate) mod conv2d;
 pub(crate) mod cross_entropy;
@@ -22,7 +23,6 @@ pub(crate) mod cumsum;
 pub(crate) mod custom;
 pub(crate) mod embedding;
 mod exact;
-pub(crate) mod exchange;
 pub(crate) mod flip;
 #[cfg(feature = "onnx")]
 #[doc(hidden)]
@@ -52,8 +52,8 @@ use std::fmt;
 
 use smallvec::{SmallVec, smallvec};
 
+pub use collective::CollectiveOp;
 pub use exact::Exact;
-pub use exchange::Exchange;
 #[doc(hidden)]
 pub use pointwise::Pointwise;
 #[doc(hidden)]
@@ -139,7 +139,7 @@ pub(crate) trait Kernel: Primitive {
 
     /// The exchange between ranks that computes this, if it is one: each rank contributes its operands, and gets as
     /// many results. Nothing is launched on GPUs.
-    fn meets(&self) -> Option<&Exchange> {
+    fn collective(&self) -> Option<&CollectiveOp> {
         None
     }
 
@@ -248,7 +248,7 @@ macro_rules! each_kernel_op {
             label_weights::LabelWeights,
             random::RandomUniform,
             custom::Custom,
-            exchange::Exchange,
+            collective::CollectiveOp,
         }
     };
 }
@@ -305,8 +305,8 @@ macro_rules! operations {
                 match self { $(Self::$name(op) => op.bf16(x, y, caps),)+ }
             }
 
-            pub(crate) fn meets(&self) -> Option<&Exchange> {
-                match self { $(Self::$name(op) => op.meets(),)+ }
+            pub(crate) fn collective(&self) -> Option<&CollectiveOp> {
+                match self { $(Self::$name(op) => op.collective(),)+ }
             }
 
             pub(crate) fn cpu<T: Real>(&self, x: &[Operand<'_, T>], y: &mut [OutView<'_, T>], scratch: &Scratch) {

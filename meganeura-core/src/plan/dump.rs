@@ -29,7 +29,7 @@ impl Plan {
             Place::Output(k) => format!("out{k}"),
             Place::Slot(slot) => format!("slot{slot}"),
             Place::Unplaced => "nowhere".into(),
-            Place::Range { meeting, value } => format!("range{meeting}.{value}"),
+            Place::Range { collective, value } => format!("range{collective}.{value}"),
         }
     }
 
@@ -101,7 +101,7 @@ impl Plan {
 
 /// The first element of a binding, unless it is that of the storage.
 fn begin(step: &Step, binding: Binding) -> String {
-    match step.begin(binding) {
+    match step.binding_offset(binding) {
         0 => String::new(),
         begin => format!("@{begin}"),
     }

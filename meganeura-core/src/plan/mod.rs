@@ -4,11 +4,11 @@
 //! become layouts, and kernels list the variants of their launches. The only operation that it names is the exchange
 //! between ranks.
 
-mod blame;
 mod dot;
 mod dump;
+mod explain;
 mod key;
-mod launched;
+mod launch_info;
 mod memory;
 mod merged;
 mod passes;
@@ -25,7 +25,7 @@ use std::ops::Range;
 
 use crate::graph::{Graph, ValueId};
 use crate::kernel::launch::{Argument, Binding, Caps, Format, Launch};
-use crate::ops::{Exchange, KernelOp};
+use crate::ops::{CollectiveOp, KernelOp};
 use crate::{DType, Layout, TensorType};
 
 /// The request for a plan: values to hand out, and leaves with their new values.
@@ -123,13 +123,16 @@ pub(crate) struct Step {
     pub(crate) launches: Vec<Launch>,
     /// The bindings that begin within a storage, and the element where. The layouts of such operands, and the places of
     /// such results, count from there.
-    pub(crate) begins: Vec<(Binding, usize)>,
+    pub(crate) binding_offsets: Vec<(Binding, usize)>,
 }
 
 impl Step {
     /// The element of its storage at which a binding begins.
-    pub(crate) fn begin(&self, binding: Binding) -> usize {
-        self.begins.iter().find(|(begins, _)| *begins == binding).map_or(0, |&(_, begin)| begin)
+    pub(crate) fn binding_offset(&self, binding: Binding) -> usize {
+        self.binding_offsets
+            .iter()
+            .find(|(binding_offsets, _)| *binding_offsets == binding)
+            .map_or(0, |&(_, begin)| begin)
     }
 
     /// The place of result `output` in its storage, if it is stored into a part of that.
@@ -154,9 +157,9 @@ impl Step {
 
     /// The exchange between ranks in this step, if it is one: the executor passes in its operands, and takes the
     /// results.
-    pub(crate) fn meets(&self) -> Option<&Exchange> {
+    pub(crate) fn collective(&self) -> Option<&CollectiveOp> {
         match &self.work {
-            Work::Kernel(kernel) => kernel.op.meets(),
+            Work::Kernel(kernel) => kernel.op.collective(),
             Work::Pointwise(_) => None,
         }
     }
@@ -195,8 +198,8 @@ pub(crate) enum Place {
     Unplaced,
     /// Memory of the device, shared by storages that live at different times.
     Slot(usize),
-    /// Value `value` in the range that ranks exchange in meeting `meeting`. Only on GPUs.
-    Range { meeting: usize, value: usize },
+    /// Value `value` in the range that ranks exchange in collective `collective`. Only on GPUs.
+    Range { collective: usize, value: usize },
 }
 
 /// A piece of memory.

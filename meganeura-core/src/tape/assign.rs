@@ -3,7 +3,7 @@
 use std::panic::Location;
 use std::sync::Arc;
 
-use super::{Recording, Tape, Var};
+use super::{Tape, TapeState, Var};
 use crate::error::here;
 use crate::graph::ValueId;
 use crate::param::Cell;
@@ -161,7 +161,7 @@ impl Tape {
     }
 }
 
-impl Recording {
+impl TapeState {
     /// The buffers to update, with their new values.
     pub(super) fn assigned_values(&self) -> Result<Vec<(Arc<Cell>, ValueId)>> {
         let value = |Assigned { cell, new }: &Assigned| match new {

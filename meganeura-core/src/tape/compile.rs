@@ -6,10 +6,10 @@ use std::marker::PhantomData;
 use std::panic::Location;
 use std::sync::{Arc, MutexGuard};
 
-use super::part::PartLeaf;
-use super::run::{Lent, locate};
+use super::run::{Borrowed, locate};
 use super::signature::{Inputs, Outputs, Tensors};
-use super::{Leaf, Range, Recording, Tape, Var};
+use super::subgraph::SubgraphLeaf;
+use super::{Leaf, Range, Tape, TapeState, Var};
 use crate::device::PreparedPlan;
 use crate::error::{bail, here};
 use crate::executor::Bindings;
@@ -181,7 +181,7 @@ fn expect_declared(input: usize, ty: TensorType, device: &Device) -> Result<()> 
     Ok(())
 }
 
-impl Recording {
+impl TapeState {
     /// Compiles the function from inputs of these types to the wanted values, with new values for cells. Also returns
     /// each host word's number in the recording.
     pub(super) fn compile(
@@ -214,12 +214,12 @@ impl Recording {
             }
         }
         let leaves = part.leaves.iter().map(|leaf| match *leaf {
-            PartLeaf::Leaf(leaf) => match &self.leaves[leaf] {
+            SubgraphLeaf::Leaf(leaf) => match &self.leaves[leaf] {
                 Leaf::Input(tensor) => Bound::Captured(tensor.clone()),
                 Leaf::Cell { cell, .. } => Bound::Cell(Arc::clone(cell)),
                 Leaf::Declared { input, .. } => Bound::Input(*input),
             },
-            PartLeaf::Known(_) => unreachable!("nothing is known"),
+            SubgraphLeaf::Known(_) => unreachable!("nothing is known"),
         });
         let leaves: Vec<_> = leaves.collect();
         let mut cells: Vec<_> = (0..leaves.len()).filter(|&leaf| matches!(leaves[leaf], Bound::Cell(_))).collect();
@@ -289,10 +289,10 @@ impl Function {
         }
         // Before any cell is locked.
         let paths = self.device.paths_to_report((0..self.leaves.len()).map(|leaf| self.path(leaf)));
-        let (tensors, mut lent) = self.device.spend("bind", |host| &mut host.bind, || self.bind(inputs))?;
-        let mut bindings = Bindings { leaves: &mut lent.leaves, host, paths: &paths };
+        let (tensors, mut borrowed) = self.device.spend("bind", |host| &mut host.bind, || self.bind(inputs))?;
+        let mut bindings = Bindings { leaves: &mut borrowed.leaves, host, paths: &paths };
         let results = self.device.run(&self.prepared, &mut bindings);
-        lent.give_back(results.is_ok());
+        borrowed.give_back(results.is_ok());
         let results = results.map_err(|error| self.locate(error))?;
         let result = |&(ty, output): &(TensorType, Output)| match output {
             Output::Leaf(leaf) => tensors[leaf].clone().expect("kept for the result"),
@@ -303,8 +303,8 @@ impl Function {
 
     /// The tensor of each leaf; those of the cells are a consistent snapshot. Cells that the call updates lend their
     /// storage.
-    fn bind(&self, inputs: &[&Tensor]) -> Result<(Vec<Option<Tensor>>, Lent<'_>)> {
-        let mut lent = Lent { leaves: vec![Storage::empty(); self.leaves.len()], cells: Vec::new() };
+    fn bind(&self, inputs: &[&Tensor]) -> Result<(Vec<Option<Tensor>>, Borrowed<'_>)> {
+        let mut borrowed = Borrowed { leaves: vec![Storage::empty(); self.leaves.len()], cells: Vec::new() };
         let mut tensors: Vec<Option<Tensor>> = self.leaves.iter().map(|_| None).collect();
         // Held until all are read.
         let mut states: Vec<MutexGuard<'_, State>> = Vec::new();
@@ -328,7 +328,7 @@ impl Function {
             if !cell.lock().tensor.is_readable_on(&self.device) {
                 return Err(self.moved(leaf));
             }
-            lent.lend(&self.device, leaf, cell, None)?;
+            borrowed.lend(&self.device, leaf, cell, None)?;
         }
         drop(states);
         for (leaf, bound) in self.leaves.iter().enumerate() {
@@ -338,10 +338,10 @@ impl Function {
                 Bound::Cell(_) => {}
             }
             if let Some(tensor) = tensors[leaf].as_ref().filter(|_| !self.updated[leaf]) {
-                lent.leaves[leaf] = tensor.storage().clone();
+                borrowed.leaves[leaf] = tensor.storage().clone();
             }
         }
-        Ok((tensors, lent))
+        Ok((tensors, borrowed))
     }
 
     /// The error for a parameter that has moved to another device. Locks its cell.

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
 use std::rc::{Rc, Weak};
 
-use super::{Leaf, Recording, Tape};
+use super::{Leaf, Tape, TapeState};
 use crate::graph::ValueId;
 
 /// The cotangents of one backward pass. They do not keep values alive as a `Var` does, so a run computes only those
@@ -65,7 +65,7 @@ impl Tape {
     }
 }
 
-impl Recording {
+impl TapeState {
     /// The gradients that a later step may use: those of trained parameters, except parameters that are `stepped` now
     /// or have already changed.
     pub(super) fn other_gradients(&self, stepped: &HashSet<u64>) -> Vec<ValueId> {

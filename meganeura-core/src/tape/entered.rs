@@ -8,7 +8,7 @@ use crate::{TensorType, Var};
 
 /// A layer, or another part of a model, when it is entered.
 #[derive(Debug)]
-pub(crate) struct Part {
+pub(crate) struct EnteredModule {
     /// Its name in the enclosing part, if it has one.
     pub(crate) name: Option<String>,
     pub(crate) place: Place,
@@ -43,7 +43,7 @@ pub(crate) struct Held {
     pub(crate) cell: Option<u64>,
 }
 
-impl Part {
+impl EnteredModule {
     /// A part without a name and without known contents.
     pub(crate) fn new<M: ?Sized>(part: &M, input: TensorType) -> Self {
         Self { name: None, place: Place::of(part), pointer: None, held: Vec::new(), input }
@@ -72,7 +72,7 @@ pub(crate) struct Event {
 
 #[derive(Debug)]
 pub(crate) enum What {
-    Entered(Part),
+    Entered(EnteredModule),
     /// The type of its result, if that is not the last value that it recorded.
     Left(Option<TensorType>),
     /// A value was poisoned.
@@ -142,7 +142,7 @@ impl Tape {
     }
 
     /// Logs that a part is entered. `describe` is called only while the tape is traced.
-    pub(crate) fn enter(&self, describe: &dyn Fn() -> Part) -> Entered {
+    pub(crate) fn enter(&self, describe: &dyn Fn() -> EnteredModule) -> Entered {
         if self.recording.borrow().trace.is_none() {
             return Entered { tape: None, gives: None };
         }

@@ -7,7 +7,7 @@ use std::rc::Weak;
 use std::sync::Arc;
 
 use super::assign::New;
-use super::{Leaf, Recording, Tape};
+use super::{Leaf, Tape, TapeState};
 use crate::graph::{Node, Source, ValueId};
 use crate::ops::{Op, View};
 
@@ -28,7 +28,7 @@ impl Drop for Pin {
     }
 }
 
-impl Recording {
+impl TapeState {
     /// Called after a run. Forgets unreachable nodes once they are more than half of the nodes, or hold more than half
     /// of the bytes of inputs and values, so the tape keeps at most twice what is needed. A tape on its first run, such
     /// as that of a training step, has nothing to gain and is not searched.

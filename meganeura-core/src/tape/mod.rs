@@ -13,11 +13,11 @@ mod dump;
 mod entered;
 mod forget;
 mod numbers;
-mod part;
 mod recompute;
 mod run;
 mod signature;
 mod step;
+mod subgraph;
 #[cfg(feature = "onnx")]
 mod trace;
 mod var;
@@ -33,7 +33,7 @@ use smallvec::{SmallVec, smallvec};
 pub use compile::Compiled;
 pub(crate) use cotangents::Cotangents;
 pub use entered::Entered;
-pub(crate) use entered::{Event, Held, Part, Place, What};
+pub(crate) use entered::{EnteredModule, Event, Held, Place, What};
 pub(crate) use recompute::Region;
 pub use signature::{Inputs, Outputs, Tensors};
 pub use step::CompiledStep;
@@ -59,10 +59,10 @@ use crate::{Buffer, Device, Error, ErrorKind, Param, Shape, Tensor, TensorType};
 /// cuts off the past of a state that goes from pass to pass.
 #[derive(Clone)]
 pub struct Tape {
-    recording: Rc<RefCell<Recording>>,
+    recording: Rc<RefCell<TapeState>>,
 }
 
-struct Recording {
+struct TapeState {
     device: Device,
     graph: Graph,
     /// For each node, the caller's line.
@@ -164,7 +164,7 @@ impl Tape {
     }
 
     fn make(device: &Device, training: bool, seed: u64) -> Self {
-        let recording = Recording {
+        let recording = TapeState {
             device: device.clone(),
             graph: Graph::default(),
             origins: Vec::new(),
@@ -442,7 +442,7 @@ impl Leaf {
     }
 }
 
-impl Recording {
+impl TapeState {
     /// The leaf that a value is, or is a view of.
     fn viewed_leaf(&self, mut value: ValueId) -> Option<usize> {
         loop {

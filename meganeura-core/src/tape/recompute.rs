@@ -6,7 +6,7 @@
 use std::ops::Range;
 use std::panic::Location;
 
-use super::{Recording, Tape};
+use super::{Tape, TapeState};
 use crate::graph::{Operands, Source, ValueId};
 use crate::ops::{Op, View};
 
@@ -107,7 +107,7 @@ impl Tape {
     }
 }
 
-impl Recording {
+impl TapeState {
     fn new_region(&mut self) -> Region {
         let region = self.next_region;
         self.next_region = Region(region.0 + 1);

@@ -4,8 +4,8 @@ use std::collections::{HashMap, HashSet};
 use std::panic::Location;
 use std::sync::{Arc, MutexGuard};
 
-use super::part::{Part, PartLeaf};
-use super::{Leaf, Recording, Tape, Var};
+use super::subgraph::{Subgraph, SubgraphLeaf};
+use super::{Leaf, Tape, TapeState, Var};
 use crate::executor::Bindings;
 use crate::graph::{Graph, Node, Source, ValueId};
 use crate::ops::Op;
@@ -47,7 +47,7 @@ impl Tape {
     fn update_and_keep(
         &self,
         updates: Vec<(Arc<Cell>, Var)>,
-        kept: impl FnOnce(&Recording) -> Vec<ValueId>,
+        kept: impl FnOnce(&TapeState) -> Vec<ValueId>,
     ) -> Result<()> {
         let mut assigns: Vec<_> =
             updates.into_iter().map(|(cell, new)| Ok((cell, new.id()?))).collect::<Result<_>>()?;
@@ -66,7 +66,7 @@ impl Tape {
     }
 }
 
-impl Recording {
+impl TapeState {
     /// The tensor of a value that needs no run.
     fn known(&self, value: ValueId) -> Result<Option<Tensor>> {
         if let Some(tensor) = self.values.get(&value) {
@@ -147,9 +147,9 @@ impl Recording {
         let part = self.device.spend("look up", |host| &mut host.look_up, || self.part(outputs, &assigned, known));
         let replaced: HashMap<usize, &Tensor> =
             replaced.iter().filter_map(|(value, x)| Some((self.leaf(*value)?, x))).collect();
-        let storage = |leaf: &PartLeaf| match *leaf {
-            PartLeaf::Known(value) => Ok(known[&value].storage().clone()),
-            PartLeaf::Leaf(leaf) => match replaced.get(&leaf) {
+        let storage = |leaf: &SubgraphLeaf| match *leaf {
+            SubgraphLeaf::Known(value) => Ok(known[&value].storage().clone()),
+            SubgraphLeaf::Leaf(leaf) => match replaced.get(&leaf) {
                 Some(tensor) => Ok(tensor.storage().clone()),
                 None => self.leaf_tensor(leaf).map(|tensor| tensor.storage().clone()),
             },
@@ -159,25 +159,25 @@ impl Recording {
         let prepared = self.device.plan(&part.excerpt).map_err(|error| self.locate(error, &part))?;
         // Before any cell is locked.
         let paths = self.device.paths_to_report(part.leaves.iter().map(|&leaf| self.leaf_path(leaf)));
-        let mut lent = Lent { leaves, cells: Vec::with_capacity(assigns.len()) };
+        let mut borrowed = Borrowed { leaves, cells: Vec::with_capacity(assigns.len()) };
         // Locking cells in the order of their identities prevents deadlock.
         let mut updated: Vec<_> = assigns.iter().map(|(cell, _)| cell).zip(&part.excerpt.assigns).collect();
         updated.sort_unstable_by_key(|(cell, _)| cell.id());
         for (cell, &(number, _)) in updated {
-            let PartLeaf::Leaf(leaf) = part.leaves[number] else { unreachable!("cells are leaves") };
+            let SubgraphLeaf::Leaf(leaf) = part.leaves[number] else { unreachable!("cells are leaves") };
             let Leaf::Cell { version, .. } = self.leaves[leaf] else { unreachable!("cells name cell leaves") };
-            lent.lend(&self.device, number, cell, Some(version))?;
+            borrowed.lend(&self.device, number, cell, Some(version))?;
         }
-        let mut bindings = Bindings { leaves: &mut lent.leaves, host: &part.host, paths: &paths };
+        let mut bindings = Bindings { leaves: &mut borrowed.leaves, host: &part.host, paths: &paths };
         let results = self.device.run(&prepared, &mut bindings);
-        lent.give_back(results.is_ok());
+        borrowed.give_back(results.is_ok());
         let storages = results.map_err(|error| self.locate(error, &part))?;
         let tensor = |(&value, storage)| Tensor::from_storage(&self.device, self.graph.ty(value), storage);
         Ok(outputs.iter().zip(storages).map(tensor).collect())
     }
 
     /// [`locate`] in the part that ran.
-    fn locate(&self, error: Error, part: &Part<'_>) -> Error {
+    fn locate(&self, error: Error, part: &Subgraph<'_>) -> Error {
         let (graph, origins) = (part.excerpt.to_graph(), self.part_origins(part));
         locate(error, &graph, &origins, |leaf| self.leaf_path(part.leaves[leaf]))
     }
@@ -255,12 +255,12 @@ fn nothing_to_read() -> Error {
 
 /// The storages of a run's leaves. A cell that the run updates lends its storage, which is written in place, and gets
 /// it back even if the run fails.
-pub(super) struct Lent<'a> {
+pub(super) struct Borrowed<'a> {
     pub(super) leaves: Vec<Storage>,
     pub(super) cells: Vec<(usize, MutexGuard<'a, State>)>,
 }
 
-impl<'a> Lent<'a> {
+impl<'a> Borrowed<'a> {
     /// Moves a cell's storage into the run, or a copy if the storage is shared. If `version` is given, the cell must
     /// still have it.
     pub(super) fn lend(&mut self, device: &Device, leaf: usize, cell: &'a Cell, version: Option<u64>) -> Result<()> {
@@ -280,7 +280,7 @@ impl<'a> Lent<'a> {
     }
 }
 
-impl Lent<'_> {
+impl Borrowed<'_> {
     /// Returns the storages to their cells after the run; `updated` tells whether they have new values.
     pub(super) fn give_back(mut self, updated: bool) {
         if updated {
@@ -289,7 +289,7 @@ impl Lent<'_> {
     }
 }
 
-impl Drop for Lent<'_> {
+impl Drop for Borrowed<'_> {
     fn drop(&mut self) {
         for (leaf, state) in &mut self.cells {
             *state.tensor.storage_mut() = std::mem::replace(&mut self.leaves[*leaf], Storage::empty());

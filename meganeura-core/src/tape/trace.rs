@@ -3,8 +3,8 @@
 use std::panic::Location;
 use std::sync::Arc;
 
-use super::part::PartLeaf;
 use super::signature::{Inputs, Outputs};
+use super::subgraph::SubgraphLeaf;
 use super::{Leaf, Tape};
 use crate::error::here;
 use crate::graph::{Graph, ValueId};
@@ -52,13 +52,13 @@ impl Trace {
             let wanted = outputs.iter().map(|y| tape.own(y)).collect::<Result<Vec<_>>>()?;
             let recording = tape.recording.borrow();
             let part = recording.part(&wanted, &[], &std::collections::HashMap::new());
-            let leaf = |leaf: &PartLeaf| match *leaf {
-                PartLeaf::Leaf(leaf) => match &recording.leaves[leaf] {
+            let leaf = |leaf: &SubgraphLeaf| match *leaf {
+                SubgraphLeaf::Leaf(leaf) => match &recording.leaves[leaf] {
                     Leaf::Input(tensor) => TraceLeaf::Tensor(tensor.clone()),
                     Leaf::Cell { cell, .. } => TraceLeaf::Cell(Arc::clone(cell)),
                     Leaf::Declared { input, .. } => TraceLeaf::Input(*input),
                 },
-                PartLeaf::Known(_) => unreachable!("nothing is known"),
+                SubgraphLeaf::Known(_) => unreachable!("nothing is known"),
             };
             Ok(Self {
                 graph: part.excerpt.to_graph(),

@@ -11,11 +11,11 @@ use crate::{DType, Result};
 #[doc(hidden)]
 pub enum Collective {
     /// The mean of each over all ranks, on all ranks.
-    AllMean,
+    AllReduce,
     /// The mean of each over all ranks, on its owner. Other ranks get unspecified numbers.
-    MeanToOwners(Vec<usize>),
+    ReduceScatter(Vec<usize>),
     /// The owner's value of each, on all ranks.
-    FromOwners(Vec<usize>),
+    AllGather(Vec<usize>),
 }
 
 /// The layout of the values in a range.
@@ -35,8 +35,8 @@ impl Collective {
     /// The owner of each value, if values have owners.
     fn owners(&self) -> Option<&[usize]> {
         match self {
-            Self::AllMean => None,
-            Self::MeanToOwners(owners) | Self::FromOwners(owners) => Some(owners),
+            Self::AllReduce => None,
+            Self::ReduceScatter(owners) | Self::AllGather(owners) => Some(owners),
         }
     }
 
@@ -48,13 +48,13 @@ impl Collective {
     /// `true` if `rank` contributes this value.
     #[cfg(feature = "gpu")]
     pub(crate) fn reads(&self, value: usize, rank: usize) -> bool {
-        if let Self::FromOwners(owners) = self { owners[value] == rank } else { true }
+        if let Self::AllGather(owners) = self { owners[value] == rank } else { true }
     }
 
     /// `true` if `rank` receives this value.
     #[cfg(feature = "gpu")]
     pub(crate) fn gives(&self, value: usize, rank: usize) -> bool {
-        if let Self::MeanToOwners(owners) = self { owners[value] == rank } else { true }
+        if let Self::ReduceScatter(owners) = self { owners[value] == rank } else { true }
     }
 
     /// The layout of values of these sizes, each aligned to `align` bytes. The values of one owner are adjacent, in
@@ -77,8 +77,8 @@ impl Collective {
 
     fn purpose(&self) -> Purpose {
         match self {
-            Self::AllMean => Purpose::Mean,
-            Self::MeanToOwners(_) | Self::FromOwners(_) => Purpose::Owners,
+            Self::AllReduce => Purpose::Mean,
+            Self::ReduceScatter(_) | Self::AllGather(_) => Purpose::Owners,
         }
     }
 
@@ -86,9 +86,9 @@ impl Collective {
     /// compiled for them.
     pub(super) fn header(&self, dtype: DType, range: &Range) -> [u64; 4] {
         let kind = match self {
-            Self::AllMean => 0,
-            Self::MeanToOwners(_) => 1,
-            Self::FromOwners(_) => 2,
+            Self::AllReduce => 0,
+            Self::ReduceScatter(_) => 1,
+            Self::AllGather(_) => 2,
         };
         let owners = self.owners().unwrap_or_default();
         let mut hasher = blake3::Hasher::new();
@@ -109,7 +109,7 @@ impl Range {
         let mut order: Vec<usize> = (0..values.len()).collect();
         order.sort_by_key(|&value| !values[value].1);
         let bytes: Vec<_> = order.iter().map(|&value| values[value].0).collect();
-        let sorted = Collective::AllMean.range(&bytes, 1, align);
+        let sorted = Collective::AllReduce.range(&bytes, 1, align);
         let mut offsets = vec![0; values.len()];
         order.iter().zip(&sorted.offsets).for_each(|(&value, &offset)| offsets[value] = offset);
         let first = order.iter().position(|&value| !values[value].1);
@@ -127,7 +127,7 @@ impl Range {
 impl World {
     /// Exchanges a range of floats of one type through the host. `to` is as long as `from`.
     #[doc(hidden)]
-    pub fn exchange(
+    pub fn run_collective(
         &self,
         collective: &Collective,
         dtype: DType,
@@ -138,9 +138,9 @@ impl World {
         let own = range.part_of(self.rank());
         let mut engine = self.meet(collective.header(dtype, range))?;
         match collective {
-            Collective::AllMean => self.completed(engine.all_reduce(dtype, from, to))?,
-            Collective::MeanToOwners(_) => self.completed(engine.reduce_scatter(dtype, from, &mut to[own]))?,
-            Collective::FromOwners(_) => return self.completed(engine.all_gather(&from[own], to)),
+            Collective::AllReduce => self.completed(engine.all_reduce(dtype, from, to))?,
+            Collective::ReduceScatter(_) => self.completed(engine.reduce_scatter(dtype, from, &mut to[own]))?,
+            Collective::AllGather(_) => return self.completed(engine.all_gather(&from[own], to)),
         }
         let share = 1.0 / self.size() as f64;
         match dtype {
@@ -158,14 +158,14 @@ mod tests {
 
     #[test]
     fn values_lie_side_by_side() {
-        let range = Collective::AllMean.range(&[4, 12, 8], 4, 8);
+        let range = Collective::AllReduce.range(&[4, 12, 8], 4, 8);
         assert_eq!(range, Range { offsets: vec![0, 8, 24], bytes: 32, part: 32, bf16_bytes: 0 });
         assert_eq!(range.part_of(3), 0..32);
     }
 
     #[test]
     fn values_of_one_owner_lie_side_by_side() {
-        let range = Collective::FromOwners(vec![1, 0, 1, 2]).range(&[4, 12, 8, 4], 4, 4);
+        let range = Collective::AllGather(vec![1, 0, 1, 2]).range(&[4, 12, 8, 4], 4, 4);
         assert_eq!(range, Range { offsets: vec![12, 0, 16, 24], bytes: 48, part: 12, bf16_bytes: 0 });
         assert_eq!(range.part_of(3), 36..48);
     }
@@ -176,8 +176,8 @@ mod tests {
         let range = Range::of_means(&[(4, false), (6, true), (8, false), (16, true)], 8);
         assert_eq!(range, Range { offsets: vec![24, 0, 32, 8], bytes: 40, part: 40, bf16_bytes: 24 });
         assert_eq!(Range::of_means(&[(6, true)], 8), Range { offsets: vec![0], bytes: 8, part: 8, bf16_bytes: 8 });
-        assert_eq!(Range::of_means(&[(6, false)], 8), Collective::AllMean.range(&[6], 4, 8));
-        let header = |values| Collective::AllMean.header(DType::F32, &Range::of_means(values, 8));
+        assert_eq!(Range::of_means(&[(6, false)], 8), Collective::AllReduce.range(&[6], 4, 8));
+        let header = |values| Collective::AllReduce.header(DType::F32, &Range::of_means(values, 8));
         assert_ne!(header(&[(8, true), (8, false)]), header(&[(8, true), (8, true)]));
     }
 
@@ -185,11 +185,11 @@ mod tests {
     fn headers_tell_arrangements_apart() {
         let header =
             |collective: Collective, bytes: &[usize]| collective.header(DType::F32, &collective.range(bytes, 2, 4));
-        let mean = header(Collective::AllMean, &[4, 8]);
-        assert_eq!(mean, header(Collective::AllMean, &[4, 8]));
-        assert_ne!(mean, header(Collective::AllMean, &[8, 4]));
-        let owned = |owners: [usize; 2]| header(Collective::MeanToOwners(owners.to_vec()), &[4, 4]);
+        let mean = header(Collective::AllReduce, &[4, 8]);
+        assert_eq!(mean, header(Collective::AllReduce, &[4, 8]));
+        assert_ne!(mean, header(Collective::AllReduce, &[8, 4]));
+        let owned = |owners: [usize; 2]| header(Collective::ReduceScatter(owners.to_vec()), &[4, 4]);
         assert_ne!(owned([0, 1]), owned([1, 0]));
-        assert_ne!(owned([0, 1]), header(Collective::FromOwners(vec![0, 1]), &[4, 4]));
+        assert_ne!(owned([0, 1]), header(Collective::AllGather(vec![0, 1]), &[4, 4]));
     }
 }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::examples::Memory;
+use super::examples::InMemory;
 use super::fields::{Columns, Pixels};
 use super::order::{numbered, shuffle};
 use super::{Array, Batches, Examples, Fields};
@@ -75,7 +75,7 @@ impl<T: Fields> Dataset<Array<f32>, T> {
         here(|| {
             let shape = shape.into();
             let count = count(pixels.len(), shape)?;
-            Self::of(Memory::new(Pixels { bytes: pixels, count, shape }, targets)?)
+            Self::of(InMemory::new(Pixels { bytes: pixels, count, shape }, targets)?)
         })
     }
 
@@ -121,7 +121,7 @@ impl<I: Fields, T: Fields> Dataset<I, T> {
     /// Fails if the columns have different numbers of examples, or none.
     #[track_caller]
     pub fn from_columns(inputs: impl Columns<Fields = I>, targets: impl Columns<Fields = T>) -> Result<Self> {
-        here(|| Self::of(Memory::new(inputs, targets)?))
+        here(|| Self::of(InMemory::new(inputs, targets)?))
     }
 
     /// The examples of your own [source](Examples).

@@ -71,13 +71,13 @@ pub trait Examples: Send + Sync {
 }
 
 /// Examples in memory, column by column.
-pub(super) struct Memory<I, T> {
+pub(super) struct InMemory<I, T> {
     inputs: I,
     targets: T,
     count: usize,
 }
 
-impl<I: Columns, T: Columns> Memory<I, T> {
+impl<I: Columns, T: Columns> InMemory<I, T> {
     pub(super) fn new(inputs: I, targets: T) -> Result<Self> {
         let (mut of_inputs, mut of_targets) = (Vec::new(), Vec::new());
         inputs.counts(&mut of_inputs)?;
@@ -94,7 +94,7 @@ impl<I: Columns, T: Columns> Memory<I, T> {
     }
 }
 
-impl<I: Columns, T: Columns> Examples for Memory<I, T> {
+impl<I: Columns, T: Columns> Examples for InMemory<I, T> {
     type Inputs = I::Fields;
     type Targets = T::Fields;
 

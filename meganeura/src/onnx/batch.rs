@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 
-use super::export::Recorded;
+use super::export::ExportedFunction;
 use crate::error::bail;
 use crate::ops::form::{Constant, Value};
 use crate::{Error, ErrorKind, Result, Shape};
@@ -42,12 +42,13 @@ impl Affine {
 }
 
 /// The differences between recordings of one function for these sizes.
-pub(super) fn compare(all: &[Recorded], sizes: [usize; 3]) -> Result<Symbolic> {
+pub(super) fn compare(all: &[ExportedFunction], sizes: [usize; 3]) -> Result<Symbolic> {
     let [first, rest @ ..] = all else { unreachable!("there are three") };
     for other in rest {
         same_nodes(first, other)?;
-        let types =
-            |recorded: &Recorded| recorded.leaves.iter().map(|(value, _, ty)| (*value, *ty)).collect::<Vec<_>>();
+        let types = |recorded: &ExportedFunction| {
+            recorded.leaves.iter().map(|(value, _, ty)| (*value, *ty)).collect::<Vec<_>>()
+        };
         let (known, found) = (types(first), types(other));
         let is_input = |at: usize| matches!(first.leaves[at].1, crate::tape::TraceLeaf::Input(_));
         let differs = |&(at, (a, b)): &(usize, (_, _))| a != b && !is_input(at);
@@ -99,7 +100,7 @@ fn extents(sizes: [usize; 3], shapes: [Shape; 3]) -> Option<Vec<Affine>> {
 }
 
 /// Refuses a recording for another size whose nodes differ.
-fn same_nodes(one: &Recorded, other: &Recorded) -> Result<()> {
+fn same_nodes(one: &ExportedFunction, other: &ExportedFunction) -> Result<()> {
     let pairs = one.form.nodes.iter().zip(&other.form.nodes).zip(&one.lines);
     let differs = pairs.into_iter().find(|((a, b), _)| a != b);
     let counts = one.form.nodes.len() != other.form.nodes.len()
@@ -117,7 +118,7 @@ fn same_nodes(one: &Recorded, other: &Recorded) -> Result<()> {
 }
 
 /// The error for a constant that is not a linear function of the size.
-fn misfit(recorded: &Recorded, value: Value) -> Error {
+fn misfit(recorded: &ExportedFunction, value: Value) -> Error {
     let reader = recorded.form.nodes.iter().position(|node| node.inputs.contains(&Some(value)));
     let op = reader.map_or("a node", |at| recorded.form.nodes[at].op);
     let message = format!(

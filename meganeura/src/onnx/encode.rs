@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use prost::bytes::Bytes;
 
 use super::batch::{Affine, Symbolic};
-use super::export::{Named, Recorded};
+use super::export::{ExportedFunction, Named};
 use super::file::Onnx;
 use super::proto::{self, attribute};
 use crate::ops::form::{Attribute, Constant, Form, Node, Value, element, int, ints};
@@ -25,7 +25,7 @@ fn ir_version(opset: i64) -> i64 {
 /// Writes a recorded function.
 pub(super) fn model(named: Named) -> Result<Onnx> {
     let Named { recorded, inputs, outputs, batch, opset, paths } = named;
-    let Recorded { form, leaves, outputs: results, .. } = recorded;
+    let ExportedFunction { form, leaves, outputs: results, .. } = recorded;
     let (batch, symbolic) = batch.map_or((None, None), |(name, symbolic)| (Some(name), Some(symbolic)));
     let live = live(&form, &results);
     let mut writer = Writer::default();

@@ -67,7 +67,7 @@ pub struct Export {
 }
 
 /// A recorded function as nodes of ONNX.
-pub(super) struct Recorded {
+pub(super) struct ExportedFunction {
     pub(super) form: Form,
     /// For each node of the form, the caller's line.
     pub(super) lines: Vec<&'static Location<'static>>,
@@ -78,7 +78,7 @@ pub(super) struct Recorded {
 
 /// A recorded function with names, ready to be encoded.
 pub(super) struct Named {
-    pub(super) recorded: Recorded,
+    pub(super) recorded: ExportedFunction,
     pub(super) inputs: Vec<(String, TensorType)>,
     pub(super) outputs: Vec<String>,
     /// The name of the first axis if it is left open, and the integers that depend on it.
@@ -171,7 +171,7 @@ impl Export {
             all.push(Trace::record(device, &inputs, &types, &function)?);
         }
         here(|| {
-            let mut all = all.into_iter().map(Recorded::of).collect::<Result<Vec<_>>>()?;
+            let mut all = all.into_iter().map(ExportedFunction::of).collect::<Result<Vec<_>>>()?;
             let batch = match &self.batch {
                 Some(name) => {
                     let sizes: Vec<_> = sizes.into_iter().flatten().collect();
@@ -224,7 +224,7 @@ fn names(given: &[String], what: &str, count: usize) -> Result<Vec<String>> {
     }
 }
 
-impl Recorded {
+impl ExportedFunction {
     fn of(trace: Trace) -> Result<Self> {
         let Trace { graph, origins, leaves, host, outputs } = trace;
         let mut form = Form::default();

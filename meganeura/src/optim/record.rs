@@ -16,7 +16,7 @@ use crate::world::Shards;
 use crate::{Grads, Result, Var};
 
 /// A step that is recorded and has yet to run.
-pub(super) struct Recorded {
+pub(super) struct RecordedStep {
     /// The new values of parameters and their state.
     pub(super) updates: Vec<(Arc<Cell>, Var)>,
     /// The parameters, in the order of the module.
@@ -118,7 +118,7 @@ pub(super) fn record(
     module: &dyn Module,
     grads: &Grads,
     loss: Option<&Var>,
-) -> Result<Recorded> {
+) -> Result<RecordedStep> {
     let default = expect_settings(rule)?;
     let leaves = module.leaves();
     let classes = Classes::new(&rule.stepper().groups, &leaves)?;
@@ -183,5 +183,5 @@ pub(super) fn record(
     if let Some(check) = &check {
         tape.gate_buffers(|new, old| check.gate(new, old));
     }
-    Ok(Recorded { updates, stepped, check, numbers })
+    Ok(RecordedStep { updates, stepped, check, numbers })
 }

@@ -33,13 +33,13 @@ pub(super) fn gather(
                 Some(tensor) => tensor.to_host_here()?,
                 None => HostBuffer::try_zeros(dtype, shape.elements())?,
             };
-            let collective = Collective::FromOwners(vec![owner]);
+            let collective = Collective::AllGather(vec![owner]);
             let range = collective.range(&[own.bytes().len()], shards.world.size(), dtype.bytes());
             let mut from = HostBuffer::try_zeros(dtype, range.bytes / dtype.bytes())?;
             let mut all = HostBuffer::try_zeros(dtype, range.bytes / dtype.bytes())?;
             let place = range.part_of(owner);
             from.bytes_mut()[place.clone()].copy_from_slice(own.bytes());
-            shards.world.exchange(&collective, dtype, &range, from.bytes(), all.bytes_mut())?;
+            shards.world.run_collective(&collective, dtype, &range, from.bytes(), all.bytes_mut())?;
             let mut whole = HostBuffer::try_zeros(dtype, shape.elements())?;
             whole.bytes_mut().copy_from_slice(&all.bytes()[place]);
             let tensor = Tensor::from_host(&Device::cpu_with(precision), shape, whole)?;

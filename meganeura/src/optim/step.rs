@@ -7,7 +7,7 @@ use std::panic::Location;
 use super::accumulate::Sums;
 use super::finite::{NotFinite, verify};
 use super::group::{Group, Settings};
-use super::record::{Recorded, record};
+use super::record::{RecordedStep, record};
 use super::rule::Rule;
 use super::state::Kept;
 use crate::error::bail;
@@ -74,7 +74,7 @@ pub(super) async fn step(
     loss: Option<&Var>,
     line: &'static Location<'static>,
 ) -> Result<()> {
-    let Recorded { updates, stepped, check, numbers } = record(rule, module, grads, loss)?;
+    let RecordedStep { updates, stepped, check, numbers } = record(rule, module, grads, loss)?;
     // If they were held, the run would return them.
     drop(numbers);
     let stepped: HashSet<u64> = stepped.iter().map(|cell| cell.id()).collect();

@@ -105,7 +105,7 @@ fn reexports_of(file: &str) -> HashMap<String, String> {
 
 /// Modules of `ops/` that engines may name: families of operations, and exchanges between ranks, which run outside of
 /// kernels.
-const FAMILIES: [&str; 3] = ["pointwise", "view", "exchange"];
+const FAMILIES: [&str; 3] = ["pointwise", "view", "collective"];
 
 /// Crates, and the only folder that may name each.
 const CRATES: [(&str, &str); 2] = [("wgpu", "meganeura-core/src/gpu"), ("ash", "meganeura-core/src/gpu/vulkan")];

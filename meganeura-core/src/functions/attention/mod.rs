@@ -11,7 +11,7 @@ use std::panic::Location;
 use crate::functions::Vjp;
 use crate::functions::attention::weights::MOST_SCORES;
 use crate::graph::Exact;
-use crate::ops::attention::{Attention, AttentionGrad, AttentionWeights, COSTLY, FEW, Geometry};
+use crate::ops::attention::{Attention, AttentionGrad, AttentionShape, AttentionWeights, COSTLY, FEW};
 use crate::{Error, ErrorKind, Precision, Result, Shape, Tape, Var};
 
 impl Var {
@@ -136,7 +136,7 @@ impl Vjp for Attention {
         let operands: Vec<_> = operands.collect();
         let device = q.tape().device();
         let most = MOST_SCORES.min(device.largest_buffer() / size_of::<f32>());
-        let g = Geometry::of(q.shape().dims(), v.shape().dims());
+        let g = AttentionShape::of(q.shape().dims(), v.shape().dims());
         if device.is_gpu() && self.differentiates_by_products(g, most) {
             return Ok(self.gradients_in_blocks(&operands, most).into_iter().map(Some).collect());
         }

@@ -1,6 +1,6 @@
 //! The CTC loss, recorded with differentiable operations, so that its gradient can be differentiated.
 
-use crate::ops::ctc::{Ctc, Geometry, LEAST};
+use crate::ops::ctc::{Ctc, CtcShape, LEAST};
 use crate::ops::gather::Gather;
 use crate::tape::Var;
 
@@ -13,7 +13,7 @@ impl Ctc {
     /// detached.
     pub(crate) fn recorded(&self, x: &[Var]) -> Option<Var> {
         let [x, targets, steps, lengths] = x else { unreachable!("four operands") };
-        let g = Geometry::of(&[x, targets, steps, lengths].map(Var::ty));
+        let g = CtcShape::of(&[x, targets, steps, lengths].map(Var::ty));
         if g.steps == 0 || g.examples == 0 {
             return None;
         }
@@ -50,7 +50,7 @@ impl Ctc {
     }
 
     /// The class of each state, `[N, 2S + 1]`, as floats: a blank before, between and after the labels.
-    fn classes(&self, targets: &Var, g: Geometry) -> Var {
+    fn classes(&self, targets: &Var, g: CtcShape) -> Var {
         let blank = targets.constant(f64::from(self.blank));
         let last = blank.expand([g.examples, 1]);
         if g.labels == 0 {

@@ -48,11 +48,11 @@ mod cases {
     use super::*;
     use crate::Shape;
     use crate::functions::case::{Array, Case, Special, Tested};
-    use crate::ops::pool::Geometry;
+    use crate::ops::pool::PoolShape;
 
     impl AvgPool2d {
         pub(crate) fn naive(&self, x: &Array) -> Array {
-            let g = Geometry::of(x.shape, self.pool);
+            let g = PoolShape::of(x.shape, self.pool);
             let mut data = Vec::new();
             for plane in x.data.chunks_exact(g.h * g.w) {
                 for at in 0..g.p * g.q {
@@ -94,7 +94,7 @@ mod cases {
                 .map(|(pool, x)| {
                     let input = Shape::from(x);
                     let op = Self { forward: AvgPool2d { pool, divisor: Divisor::Inside }, input };
-                    Case::new(op).input(Geometry::of(input, pool).output(input).dims())
+                    Case::new(op).input(PoolShape::of(input, pool).output(input).dims())
                 })
                 .collect()
         }

@@ -19,12 +19,12 @@ pub(in crate::gpu) struct Exported {
 }
 
 /// The allocation, freed with its last buffer.
-struct Memory {
+struct ExportedMemory {
     shared: Arc<Shared>,
     raw: vk::DeviceMemory,
 }
 
-impl Drop for Memory {
+impl Drop for ExportedMemory {
     fn drop(&mut self) {
         // SAFETY: the buffers bound to it are gone.
         unsafe { self.shared.raw.free_memory(self.raw, None) };
@@ -116,7 +116,7 @@ impl Vulkan {
         // SAFETY: buffers are bound before anything uses them, without overlap. The file descriptor is new, for its new
         // owner.
         let (memory, file) = unsafe {
-            let memory = Memory {
+            let memory = ExportedMemory {
                 shared: Arc::clone(&self.shared),
                 raw: raw.allocate_memory(&description, None).map_err(fault)?,
             };
@@ -134,7 +134,7 @@ impl Vulkan {
     }
 
     /// Wraps a buffer for wgpu.
-    fn wrap(&self, buffer: vk::Buffer, bytes: usize, memory: &Arc<Memory>) -> wgpu::Buffer {
+    fn wrap(&self, buffer: vk::Buffer, bytes: usize, memory: &Arc<ExportedMemory>) -> wgpu::Buffer {
         let memory = Arc::clone(memory);
         let drop_it = Box::new(move || {
             // SAFETY: wgpu calls this once nothing uses the buffer. The memory is freed after its last buffer.

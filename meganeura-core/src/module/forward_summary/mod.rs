@@ -116,13 +116,13 @@ pub(super) fn device_of(model: &(impl Module + ?Sized)) -> Device {
 }
 
 /// A forward pass recorded for a summary.
-pub(super) struct Recorded<V> {
+pub(super) struct RecordedForward<V> {
     tape: Tape,
     types: Vec<TensorType>,
     pub(super) inputs: V,
 }
 
-impl<V> Recorded<V> {
+impl<V> RecordedForward<V> {
     /// Starts a recording, with inputs on this device.
     #[track_caller]
     pub(super) fn new<I: Inputs<Vars = V>>(device: &Device, inputs: &I) -> Result<Self> {

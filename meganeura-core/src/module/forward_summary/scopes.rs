@@ -9,7 +9,7 @@ use super::super::summary::without_paths;
 use super::super::{Module, Role};
 use super::LayerRow;
 use crate::graph::{Graph, Source};
-use crate::tape::{Event, Held, Part, Place, What};
+use crate::tape::{EnteredModule, Event, Held, Place, What};
 use crate::{TensorType, Var};
 
 /// The paths of the tensors and modes of the whole model.
@@ -42,14 +42,14 @@ struct Scope {
 }
 
 impl Scope {
-    fn new(part: &Part, path: Option<String>, begin: usize) -> Self {
-        let Part { place, input, .. } = *part;
+    fn new(part: &EnteredModule, path: Option<String>, begin: usize) -> Self {
+        let EnteredModule { place, input, .. } = *part;
         Self { path, place, begin, output: input, is_said: false, multiply_adds: 0, children: Vec::new() }
     }
 
     /// `true` if a part entered inside this scope is the scope's own layer again: its holder enters it first, by its
     /// name, then its own `forward` does, and each `Box` or `Arc` in between.
-    fn is(&self, part: &Part, path: Option<&String>) -> bool {
+    fn is(&self, part: &EnteredModule, path: Option<&String>) -> bool {
         let has_own_path = part.name.is_some() || path.is_some() && path != self.path.as_ref();
         let is_here = self.place.is(&part.place) || part.pointer.is_some_and(|pointer| self.place.is(&pointer));
         is_here && !has_own_path
@@ -60,7 +60,7 @@ impl Scopes {
     pub(super) fn new<M: Module + ?Sized>(model: &M, input: TensorType, events: &[Event], graph: &Graph) -> Self {
         let known = Known::of(model);
         let begin = events.first().map_or(0, |event| event.node);
-        let mut scopes = vec![Scope::new(&Part::new(model, input), Some(String::new()), begin)];
+        let mut scopes = vec![Scope::new(&EnteredModule::new(model, input), Some(String::new()), begin)];
         let mut open = vec![0];
         let mut failed = None;
         let mut node = 0;
@@ -132,7 +132,7 @@ impl Known {
     }
 
     /// The path of a part in the model: from its name in the part around it, or from the tensors it holds.
-    fn path(&self, part: &Part, around: &Scope) -> Option<String> {
+    fn path(&self, part: &EnteredModule, around: &Scope) -> Option<String> {
         if let Some(name) = &part.name {
             return Some(joined(around.path.as_ref()?, name));
         }

@@ -1,6 +1,6 @@
 //! The launches of attention on a GPU.
 
-use super::{Attention, FEW, Geometry};
+use super::{Attention, AttentionShape, FEW};
 use crate::kernel::gemm::{element, reads_fours, strides};
 use crate::kernel::launch::{Argument, Binding, Caps, Define, Kind, Launch, Variant, Workgroups, define, literal};
 use crate::kernel::offset::offset;
@@ -190,7 +190,12 @@ fn groups(rows: usize, pitch: usize) -> usize {
 }
 
 /// Those of `tilings` that fit on a device, sorted by the estimated time; with few queries or keys, the smallest first.
-fn sorted(tilings: &[ScoreTiling], g: Geometry, caps: &Caps, time: impl Fn(ScoreTiling) -> f64) -> Vec<ScoreTiling> {
+fn sorted(
+    tilings: &[ScoreTiling],
+    g: AttentionShape,
+    caps: &Caps,
+    time: impl Fn(ScoreTiling) -> f64,
+) -> Vec<ScoreTiling> {
     let fours = g.d.max(g.e).div_ceil(4).next_power_of_two();
     let tilings = tilings.iter().copied().filter(|tiling| tiling.fours <= fours.max(TILE_64.fours));
     let tilings = tilings.map(|tiling| ScoreTiling { fours: fours.clamp(4, tiling.fours), ..tiling });
@@ -219,13 +224,13 @@ fn paired(workgroups: usize, caps: &Caps) -> u32 {
 impl Attention {
     fn defines(
         &self,
-        g: Geometry,
+        g: AttentionShape,
         tiling: ScoreTiling,
         x: [&Argument; 3],
         bias: Option<&Argument>,
         caps: &Caps,
     ) -> Vec<Define> {
-        let Geometry { batch, l, s, d, e } = g;
+        let AttentionShape { batch, l, s, d, e } = g;
         let mut defines = define![
             DEPTH: tiling.depth, ROWS: tiling.rows, TILE: tiling.columns, SIDE: tiling.side(), TERMS: tiling.terms(),
             FOURS: tiling.fours, EACH: tiling.each(), SHARES: tiling.shares(), LOADS: tiling.loads(),
@@ -255,7 +260,7 @@ impl Attention {
 }
 
 pub(super) fn forward(op: &Attention, x: &[Argument], caps: &Caps) -> Vec<Variant> {
-    let g = Geometry::of(x[0].ty.shape.dims(), x[2].ty.shape.dims());
+    let g = AttentionShape::of(x[0].ty.shape.dims(), x[2].ty.shape.dims());
     let variant = |tiling: ScoreTiling| {
         let mut defines = op.defines(g, tiling, [&x[0], &x[1], &x[2]], x.get(3), caps);
         let loops = tiling.loops(g.s, &[g.d], 1);
@@ -274,7 +279,7 @@ pub(super) fn forward(op: &Attention, x: &[Argument], caps: &Caps) -> Vec<Varian
 /// and two results are too many for a device, a launch joins lse and delta first.
 struct Gradient<'a> {
     op: &'a Attention,
-    g: Geometry,
+    g: AttentionShape,
     x: &'a [Argument],
     caps: &'a Caps,
     is_joined: bool,
@@ -288,7 +293,7 @@ impl<'a> Gradient<'a> {
         if is_joined {
             inputs.splice(3..5, [Binding::Scratch(0)]);
         }
-        Self { op, g: Geometry::of(x[0].ty.shape.dims(), x[2].ty.shape.dims()), x, caps, is_joined, inputs }
+        Self { op, g: AttentionShape::of(x[0].ty.shape.dims(), x[2].ty.shape.dims()), x, caps, is_joined, inputs }
     }
 
     /// A launch that computes one or two results.
@@ -409,7 +414,7 @@ mod tests {
     #[test]
     fn narrow_heads_have_shallow_chunks_on_a_software_driver() {
         for features in 1..=130 {
-            let g = Geometry { batch: 1, l: 100, s: 100, d: features, e: features };
+            let g = AttentionShape { batch: 1, l: 100, s: 100, d: features, e: features };
             for tiling in [&FORWARD[..], &WEIGHTS, &GRADIENT].concat() {
                 for tiling in sorted(&[tiling], g, &Caps::SOFTWARE, |_| 0.0) {
                     let fours = features.div_ceil(4).next_power_of_two();

@@ -40,7 +40,7 @@ pub struct Attention {
 
 /// The extents of an attention.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Geometry {
+pub(crate) struct AttentionShape {
     pub(super) batch: usize,
     pub(super) l: usize,
     pub(super) s: usize,
@@ -48,7 +48,7 @@ pub(crate) struct Geometry {
     pub(super) e: usize,
 }
 
-impl Geometry {
+impl AttentionShape {
     /// The extents of operands that passed the type rule.
     pub(crate) fn of(q: &[usize], v: &[usize]) -> Self {
         let ([batch @ .., l, d], [.., s, e]) = (q, v) else { unreachable!("the type rule checked the axes") };
@@ -143,7 +143,7 @@ impl Primitive for Attention {
 
 impl Attention {
     /// `true` if products of whole matrices are the fastest way to the gradient on a GPU, in blocks of `most` scores.
-    pub(crate) fn differentiates_by_products(&self, g: Geometry, most: usize) -> bool {
+    pub(crate) fn differentiates_by_products(&self, g: AttentionShape, most: usize) -> bool {
         let features = g.d.max(g.e);
         // The kernels of one pass skip hidden keys, which pays if there are many tiles of scores.
         let skips = self.causal && features <= COSTLY && g.l > 128 && g.batch.saturating_mul(g.l) > 1 << 13;

@@ -3,7 +3,7 @@
 use pulp::{Arch, Simd, WithSimd};
 use rayon::prelude::*;
 
-use super::{Attention, Geometry};
+use super::{Attention, AttentionShape};
 use crate::Layout;
 use crate::kernel::gemm::strides;
 use crate::kernel::native::{self, Accumulate, Matrix, OutView, Real, Scratch, Threads, View};
@@ -46,7 +46,7 @@ impl<'a, T: Real> Matrices<'a, T> {
 /// The operands of both passes.
 struct Operands<'a, T> {
     op: &'a Attention,
-    g: Geometry,
+    g: AttentionShape,
     q: Matrices<'a, T>,
     k: Matrices<'a, T>,
     v: Matrices<'a, T>,
@@ -55,14 +55,14 @@ struct Operands<'a, T> {
 
 impl<'a, T: Real> Operands<'a, T> {
     fn new(op: &'a Attention, x: &[View<'a, T>], bias: Option<&View<'a, T>>) -> Self {
-        let g = Geometry::of(x[0].dims(), x[2].dims());
+        let g = AttentionShape::of(x[0].dims(), x[2].dims());
         let [q, k, v] = [&x[0], &x[1], &x[2]].map(Matrices::new);
         Self { op, g, q, k, v, bias: bias.map(Matrices::new) }
     }
 
     /// The number of keys that a query sees.
     fn visible(&self, i: usize) -> usize {
-        let Geometry { l, s, .. } = self.g;
+        let AttentionShape { l, s, .. } = self.g;
         if self.op.causal { (i + 1 + s).saturating_sub(l) } else { s }
     }
 
@@ -153,7 +153,7 @@ impl<T: Real> WithSimd for Slopes<'_, T> {
 
 pub(super) fn forward<T: Real>(op: &Attention, x: &[View<'_, T>], y: &mut [OutView<'_, T>], scratch: &Scratch) {
     let all = Operands::new(op, x, x.get(3));
-    let Geometry { l, s, e, .. } = all.g;
+    let AttentionShape { l, s, e, .. } = all.g;
     let [y, lse] = y else { unreachable!("two results") };
     let arch = Arch::new();
     let heads = y.floats().par_chunks_mut(l * e).zip(lse.floats().par_chunks_mut(2 * l)).enumerate();
@@ -193,7 +193,7 @@ impl<'a, T: Real> Gradient<'a, T> {
 
     /// The results' cotangent for some queries.
     fn dy(&self, b: usize, first: usize, rows: usize) -> Matrix<'a, T> {
-        let Geometry { l, e, .. } = self.all.g;
+        let AttentionShape { l, e, .. } = self.all.g;
         Matrix::new(&self.dy[(b * l + first) * e..][..rows * e], (rows, e), (e, 1))
     }
 
@@ -207,7 +207,7 @@ impl<'a, T: Real> Gradient<'a, T> {
         slopes: &mut [T],
         threads: Threads,
     ) -> usize {
-        let Geometry { l, e, .. } = self.all.g;
+        let AttentionShape { l, e, .. } = self.all.g;
         let keys = self.all.scores(b, first, rows, weights);
         if keys == 0 {
             return 0;
@@ -230,7 +230,7 @@ impl<'a, T: Real> Gradient<'a, T> {
 
 pub(super) fn weights<T: Real>(op: &Attention, x: &[View<'_, T>], y: &mut [OutView<'_, T>], scratch: &Scratch) {
     let gradient = Gradient::new(op, x);
-    let Geometry { l, s, .. } = gradient.all.g;
+    let AttentionShape { l, s, .. } = gradient.all.g;
     let [weights, slopes] = y else { unreachable!("two results") };
     native::parallel_zip(weights.floats(), slopes.floats(), l * s, &|b, weights, slopes| {
         let Some(mut buffer) = scratch.borrow::<T>(2 * ROWS.min(l) * s) else { return };
@@ -250,7 +250,7 @@ pub(super) fn weights<T: Real>(op: &Attention, x: &[View<'_, T>], y: &mut [OutVi
 pub(super) fn backward<T: Real>(op: &Attention, x: &[View<'_, T>], y: &mut [OutView<'_, T>], scratch: &Scratch) {
     let gradient = Gradient::new(op, x);
     let all = &gradient.all;
-    let Geometry { batch, l, s, d, e } = all.g;
+    let AttentionShape { batch, l, s, d, e } = all.g;
     // Blocks of queries add to the same keys. So heads run in parallel; if there are few, one head after the other uses
     // all threads.
     let threads = if batch < FEW_HEADS { Threads::All } else { Threads::One };

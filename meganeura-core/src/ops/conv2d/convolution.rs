@@ -6,7 +6,7 @@
 //! convolution without stride whose output channels are those of all phases, and the store scatters them. All phases
 //! share one window, with zero weights where a phase has no tap.
 
-use super::Geometry;
+use super::ConvShape;
 use super::pass::Pass;
 use crate::kernel::gemm::{Parts, sum_parts_at, sum_parts_by_lines};
 use crate::kernel::launch::{Binding, Caps, Define, LINE, Launch, Workgroups, define, tree, workgroup_memory};
@@ -22,9 +22,9 @@ const PHASES: usize = 3;
 pub(super) struct Convolution<'g> {
     /// Its extents; output channels are those of all phases. Channels of a group are multiples of [`LINE`]; those that
     /// the weight lacks are zeros.
-    pub(super) geometry: Geometry,
+    pub(super) geometry: ConvShape,
     /// The convolution that the pass is of.
-    of: &'g Geometry,
+    of: &'g ConvShape,
     /// The axes of a gradient of the input.
     axes: Option<[Axis; 2]>,
 }
@@ -43,7 +43,7 @@ struct Axis {
 
 impl Axis {
     /// `None` where there is more padding than the taps span, or too large a stride.
-    fn new(g: &Geometry, axis: usize) -> Option<Self> {
+    fn new(g: &ConvShape, axis: usize) -> Option<Self> {
         let options = g.options();
         let [kernel, stride, padding, dilation] =
             [g.kernel, options.stride, options.padding, options.dilation].map(|of| of[axis]);
@@ -76,7 +76,7 @@ impl Axis {
 
 impl<'g> Convolution<'g> {
     /// `None` where the pass has no such form.
-    pub(super) fn new(pass: Pass, of: &'g Geometry) -> Option<Self> {
+    pub(super) fn new(pass: Pass, of: &'g ConvShape) -> Option<Self> {
         let lines = of.in_lines()?;
         match pass {
             Pass::Forward => Some(Self { geometry: lines, of, axes: None }),
@@ -237,7 +237,7 @@ mod tests {
             {
                 let options =
                     Conv2dOptions { stride: [stride; 2], padding: [padding; 2], dilation: [dilation; 2], groups: 1 };
-                let Ok(g) = Geometry::new(Shape::from([1, 8, 13, 13]), Shape::from([8, 8, kernel, kernel]), options)
+                let Ok(g) = ConvShape::new(Shape::from([1, 8, 13, 13]), Shape::from([8, 8, kernel, kernel]), options)
                 else {
                     continue;
                 };

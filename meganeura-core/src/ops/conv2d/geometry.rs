@@ -9,7 +9,7 @@ use crate::ops::form::{self, Attribute};
 
 /// All extents of one convolution.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Geometry {
+pub(crate) struct ConvShape {
     pub(crate) n: usize,
     pub(crate) c: usize,
     pub(crate) h: usize,
@@ -47,7 +47,7 @@ pub(super) fn onnx(options: Conv2dOptions, weight: Shape) -> Vec<(&'static str, 
     ]
 }
 
-impl Geometry {
+impl ConvShape {
     pub(crate) fn new(x: Shape, weight: Shape, options: Conv2dOptions) -> Result<Self, String> {
         let output = options.output(x, weight)?;
         let (&[n, c, h, w], &[o, _, kh, kw], &[.., p, q]) = (x.dims(), weight.dims(), output.dims()) else {
@@ -87,7 +87,7 @@ impl Geometry {
         self.kernel == [1, 1] && self.options.stride == [1, 1] && self.options.padding == [0, 0]
     }
 
-    /// Elements that [`Geometry::columns`] needs to write.
+    /// Elements that [`ConvShape::columns`] needs to write.
     pub(crate) fn scratch(&self) -> usize {
         if self.is_pointwise() { 0 } else { self.patch() * self.p * self.q }
     }
@@ -129,7 +129,7 @@ impl Geometry {
         }
     }
 
-    /// The transpose of [`Geometry::gather`]: adds each patch element to its pixel.
+    /// The transpose of [`ConvShape::gather`]: adds each patch element to its pixel.
     pub(super) fn add_columns<T: Real>(&self, matrix: &[T], side: usize, images: &mut [T]) {
         let (stride, line) = (self.options.stride[1] * side, self.q * side);
         for (row, from) in matrix.chunks_exact(self.p * line).enumerate() {
@@ -209,7 +209,7 @@ impl Geometry {
         self.defines_below(0)
     }
 
-    /// [`Geometry::defines`] with windows that begin so many rows of inputs further down. That is less padding, which
+    /// [`ConvShape::defines`] with windows that begin so many rows of inputs further down. That is less padding, which
     /// may be negative: kernels count modulo 2³².
     pub(super) fn defines_below(&self, rows: usize) -> Vec<Define> {
         let Conv2dOptions { stride, padding, dilation, groups } = self.options;

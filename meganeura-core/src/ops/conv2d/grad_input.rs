@@ -2,7 +2,7 @@
 
 use super::launch;
 use super::pass::Pass;
-use super::{Geometry, expect_shape, native_products, native_winograd};
+use super::{ConvShape, expect_shape, native_products, native_winograd};
 use crate::kernel::launch::{Argument, Caps, Variant};
 use crate::kernel::native::{OutView, Real, Scratch, View};
 #[cfg(feature = "onnx")]
@@ -27,7 +27,7 @@ impl Primitive for Conv2dGradInput {
 
     fn outputs(&self, x: &[TensorType]) -> Result<Vec<TensorType>, String> {
         let [dy, w] = x else { return Err(format!("takes two operands, not {}", x.len())) };
-        let geometry = Geometry::new(self.input, w.shape, self.options)?;
+        let geometry = ConvShape::new(self.input, w.shape, self.options)?;
         expect_shape("the cotangent", dy.shape, geometry.output())?;
         Ok(vec![dy.with_shape(self.input)])
     }
@@ -54,7 +54,7 @@ impl Primitive for Conv2dGradInput {
 
 impl Kernel for Conv2dGradInput {
     fn bf16(&self, x: &[TensorType], _: &[TensorType], caps: &Caps) -> Option<Bf16> {
-        let geometry = Geometry::new(self.input, x[1].shape, self.options).expect("checked when recorded");
+        let geometry = ConvShape::new(self.input, x[1].shape, self.options).expect("checked when recorded");
         launch::bf16(Pass::GradInput, &geometry, caps)
     }
 
@@ -63,7 +63,7 @@ impl Kernel for Conv2dGradInput {
     }
 
     fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>], scratch: &Scratch) {
-        let g = Geometry::new(self.input, x[1].layout().shape(), self.options).expect("checked when recorded");
+        let g = ConvShape::new(self.input, x[1].layout().shape(), self.options).expect("checked when recorded");
         let (dy, w, dx) = (x[0].floats(), x[1].floats(), y[0].floats());
         if native_winograd::pays(&g)
             && let (Some(dy), Some(w), Some(dx)) = (T::singles(dy), T::singles(w), T::singles_mut(dx))
@@ -74,7 +74,7 @@ impl Kernel for Conv2dGradInput {
     }
 
     fn variants(&self, x: &[Argument], _: &[TensorType], caps: &Caps) -> Vec<Variant> {
-        let geometry = Geometry::new(self.input, x[1].ty.shape, self.options).expect("checked when recorded");
+        let geometry = ConvShape::new(self.input, x[1].ty.shape, self.options).expect("checked when recorded");
         launch::variants(Pass::GradInput, &geometry, caps)
     }
 }

@@ -2,7 +2,7 @@
 
 use super::launch;
 use super::pass::Pass;
-use super::{Geometry, expect_shape, native_products, native_winograd};
+use super::{ConvShape, expect_shape, native_products, native_winograd};
 use crate::kernel::launch::{Argument, Caps, Variant};
 use crate::kernel::native::{OutView, Real, Scratch, View};
 use crate::ops::{Bf16, Conv2dOptions, Kernel, Primitive};
@@ -25,7 +25,7 @@ impl Primitive for Conv2dGradWeight {
 
     fn outputs(&self, x: &[TensorType]) -> Result<Vec<TensorType>, String> {
         let [x, dy] = x else { return Err(format!("takes two operands, not {}", x.len())) };
-        let geometry = Geometry::new(x.shape, self.weight, self.options)?;
+        let geometry = ConvShape::new(x.shape, self.weight, self.options)?;
         expect_shape("the cotangent", dy.shape, geometry.output())?;
         Ok(vec![x.with_shape(self.weight)])
     }
@@ -37,7 +37,7 @@ impl Primitive for Conv2dGradWeight {
 
 impl Kernel for Conv2dGradWeight {
     fn bf16(&self, x: &[TensorType], _: &[TensorType], caps: &Caps) -> Option<Bf16> {
-        let geometry = Geometry::new(x[0].shape, self.weight, self.options).expect("checked when recorded");
+        let geometry = ConvShape::new(x[0].shape, self.weight, self.options).expect("checked when recorded");
         launch::bf16(Pass::GradWeight, &geometry, caps)
     }
 
@@ -46,7 +46,7 @@ impl Kernel for Conv2dGradWeight {
     }
 
     fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>], scratch: &Scratch) {
-        let g = Geometry::new(x[0].layout().shape(), self.weight, self.options).expect("checked when recorded");
+        let g = ConvShape::new(x[0].layout().shape(), self.weight, self.options).expect("checked when recorded");
         let (x, dy, dw) = (x[0].floats(), x[1].floats(), y[0].floats());
         if native_winograd::pays(&g)
             && let (Some(x), Some(dy), Some(dw)) = (T::singles(x), T::singles(dy), T::singles_mut(dw))
@@ -57,7 +57,7 @@ impl Kernel for Conv2dGradWeight {
     }
 
     fn variants(&self, x: &[Argument], _: &[TensorType], caps: &Caps) -> Vec<Variant> {
-        let geometry = Geometry::new(x[0].ty.shape, self.weight, self.options).expect("checked when recorded");
+        let geometry = ConvShape::new(x[0].ty.shape, self.weight, self.options).expect("checked when recorded");
         launch::variants(Pass::GradWeight, &geometry, caps)
     }
 }

@@ -16,7 +16,7 @@
 use super::convolution::Convolution;
 use super::pass::Pass;
 use super::winograd::transform;
-use super::{Geometry, taps, taps_weight, winograd};
+use super::{ConvShape, taps, taps_weight, winograd};
 use crate::Shape;
 use crate::kernel::gemm::{Choice, Cut, Operands, Product, sums_rows};
 use crate::kernel::launch::{Binding, Caps, Channels, Define, Kind, LINE, Launch, Variant, conversion, define};
@@ -24,12 +24,12 @@ use crate::ops::terms::{Terms, Tree};
 use crate::ops::{Bf16, Innermost, Stores};
 
 /// Variants of a pass, best first: of images in bf16 where there are such variants, else of `f32`.
-pub(super) fn variants(pass: Pass, g: &Geometry, caps: &Caps) -> Vec<Variant> {
+pub(super) fn variants(pass: Pass, g: &ConvShape, caps: &Caps) -> Vec<Variant> {
     let of_bf16 = on_bf16(pass, g, caps);
     if of_bf16.is_empty() { on_full(pass, g, caps) } else { of_bf16 }
 }
 
-fn on_full(pass: Pass, g: &Geometry, caps: &Caps) -> Vec<Variant> {
+fn on_full(pass: Pass, g: &ConvShape, caps: &Caps) -> Vec<Variant> {
     let product = product(pass, g);
     if !caps.tiles {
         return plain(pass, g, product, caps);
@@ -53,7 +53,7 @@ fn on_full(pass: Pass, g: &Geometry, caps: &Caps) -> Vec<Variant> {
 }
 
 /// The operands and results of a pass that are in bf16, if there are variants for images in bf16.
-pub(super) fn bf16(pass: Pass, g: &Geometry, caps: &Caps) -> Option<Bf16> {
+pub(super) fn bf16(pass: Pass, g: &ConvShape, caps: &Caps) -> Option<Bf16> {
     if on_bf16(pass, g, caps).is_empty() {
         return None;
     }
@@ -76,7 +76,7 @@ pub(super) fn bf16(pass: Pass, g: &Geometry, caps: &Caps) -> Option<Bf16> {
 /// Variants of a pass where images whose channels fall into lines are in bf16, best first. If only one of its images
 /// does, the other is padded first if it is read, and stored in `f32` if it is the result. Networks begin and end with
 /// such convolutions.
-fn on_bf16(pass: Pass, g: &Geometry, caps: &Caps) -> Vec<Variant> {
+fn on_bf16(pass: Pass, g: &ConvShape, caps: &Caps) -> Vec<Variant> {
     let pixels = (g.h * g.w).min(g.p * g.q);
     let in_lines = [g.input(), g.output()].map(|shape| Channels::of(shape).is_some());
     if !caps.bf16 || pixels < 2 || in_lines == [false; 2] {
@@ -113,7 +113,7 @@ fn pad(variant: &mut Variant, operand: usize, shape: Shape) {
 }
 
 /// A pass as a matrix product for each group.
-fn product(pass: Pass, g: &Geometry) -> Product {
+fn product(pass: Pass, g: &ConvShape) -> Product {
     let (o, c, taps) = (g.o / g.groups, g.c / g.groups, g.kernel[0] * g.kernel[1]);
     let pixels = g.n * g.p * g.q;
     let [m, n, k] = match pass {
@@ -128,7 +128,7 @@ fn product(pass: Pass, g: &Geometry) -> Product {
 
 /// The defines of a pass as a convolution: the gradient of the input convolves the cotangents, with taps in reverse
 /// order.
-fn defines(pass: Pass, g: &Geometry) -> Vec<Define> {
+fn defines(pass: Pass, g: &ConvShape) -> Vec<Define> {
     let mut defines = if pass == Pass::GradInput { g.defines_of_input() } else { g.defines() };
     if pass != Pass::GradWeight {
         defines.extend(define![FORM: form(pass)]);
@@ -142,7 +142,7 @@ fn form(pass: Pass) -> &'static str {
 }
 
 /// The variants with an invocation for each output, if there is one, and with a workgroup for each.
-fn plain(pass: Pass, g: &Geometry, product: Product, caps: &Caps) -> Vec<Variant> {
+fn plain(pass: Pass, g: &ConvShape, product: Product, caps: &Caps) -> Vec<Variant> {
     let (Product { m, n, k, .. }, [down, across]) = (product, g.kernel);
     let channels = k / (down * across);
     let (kernel, name, extent) = match pass {
@@ -157,7 +157,7 @@ fn plain(pass: Pass, g: &Geometry, product: Product, caps: &Caps) -> Vec<Variant
     one.into_iter().chain([Variant::simple("tree", terms.by_workgroups(tree))]).collect()
 }
 
-fn tiled(pass: Pass, g: &Geometry, choice: Choice, product: Product) -> Variant {
+fn tiled(pass: Pass, g: &ConvShape, choice: Choice, product: Product) -> Variant {
     let (o, c) = (g.o / g.groups, g.c / g.groups);
     let fours = |extent: usize| extent.is_multiple_of(4);
     let (kernel, by_taps, across) = match pass {
@@ -183,7 +183,7 @@ fn tiled(pass: Pass, g: &Geometry, choice: Choice, product: Product) -> Variant 
 
 /// Prepends a launch that packs the weights into a further scratch buffer, in the order in which the product reads
 /// them.
-fn pack(variant: &mut Variant, g: &Geometry, form: &'static str) {
+fn pack(variant: &mut Variant, g: &ConvShape, form: &'static str) {
     let (bindings, len) = (vec![Binding::Input(1), Binding::Scratch(variant.scratch.len())], g.o * g.patch());
     let (o, c, taps) = (g.o / g.groups, g.c / g.groups, g.kernel[0] * g.kernel[1]);
     let launch = transform("conv2d_pack", define![LEN: len, TAPS: taps, GROUP_O: o, GROUP_C: c, FORM: form], len);
@@ -207,7 +207,7 @@ mod tests {
             ([8, 256, 8, 8], [128, 256, 1, 1], 1),
         ] {
             let options = Conv2dOptions { stride: [stride; 2], padding: [w[2] / 2; 2], ..Conv2dOptions::default() };
-            let g = Geometry::new(Shape::from(x), Shape::from(w), options).expect("the shapes fit");
+            let g = ConvShape::new(Shape::from(x), Shape::from(w), options).expect("the shapes fit");
             for pass in [Pass::Forward, Pass::GradInput, Pass::GradWeight] {
                 let bf16 = bf16(pass, &g, &caps).expect("channels are multiples of eight");
                 let variants = on_bf16(pass, &g, &caps);
@@ -228,7 +228,7 @@ mod tests {
         let options = Conv2dOptions { padding: [1, 1], ..Conv2dOptions::default() };
         // The operands that are read as bf16, and the kernels of the first and the last launch.
         let found = |x: [usize; 4], w: [usize; 4], pass| {
-            let g = Geometry::new(Shape::from(x), Shape::from(w), options).expect("the shapes fit");
+            let g = ConvShape::new(Shape::from(x), Shape::from(w), options).expect("the shapes fit");
             let variant = on_bf16(pass, &g, &caps).swap_remove(0);
             let ends = [0, variant.launches.len() - 1].map(|at| variant.launches[at].kernel);
             (bf16(pass, &g, &caps).expect("there are variants").operands, ends)
@@ -250,10 +250,10 @@ mod tests {
     fn images_of_one_pixel_and_those_without_lines_stay_in_f32() {
         let caps = Caps { matrix: true, bf16: true, ..Caps::DISCRETE };
         for (x, w) in [([2, 8, 1, 1], [8, 8, 1, 1]), ([2, 4, 5, 5], [12, 4, 3, 3]), ([2, 8, 3, 3], [8, 8, 3, 3])] {
-            let g = Geometry::new(Shape::from(x), Shape::from(w), Conv2dOptions::default()).expect("the shapes fit");
+            let g = ConvShape::new(Shape::from(x), Shape::from(w), Conv2dOptions::default()).expect("the shapes fit");
             assert_eq!(bf16(Pass::Forward, &g, &caps), None);
         }
-        let g = Geometry::new(Shape::from([2, 8, 5, 5]), Shape::from([8, 8, 3, 3]), Conv2dOptions::default());
+        let g = ConvShape::new(Shape::from([2, 8, 5, 5]), Shape::from([8, 8, 3, 3]), Conv2dOptions::default());
         assert_eq!(bf16(Pass::Forward, &g.expect("the shapes fit"), &Caps { bf16: false, ..caps }), None);
     }
 }

@@ -15,7 +15,7 @@ mod taps_weight;
 mod tile;
 mod winograd;
 
-pub(crate) use geometry::Geometry;
+pub(crate) use geometry::ConvShape;
 pub use grad_input::Conv2dGradInput;
 pub use grad_weight::Conv2dGradWeight;
 pub use options::{
@@ -48,7 +48,7 @@ impl Primitive for Conv2d {
         if x.dtype != w.dtype || !x.dtype.is_float() {
             return Err(format!("needs floats of one type, not {} and {}", x.dtype, w.dtype));
         }
-        let geometry = Geometry::new(x.shape, w.shape, self.0)?;
+        let geometry = ConvShape::new(x.shape, w.shape, self.0)?;
         Ok(vec![x.with_shape(geometry.output())])
     }
 
@@ -65,7 +65,7 @@ impl Primitive for Conv2d {
 
 impl Kernel for Conv2d {
     fn bf16(&self, x: &[TensorType], _: &[TensorType], caps: &Caps) -> Option<Bf16> {
-        let geometry = Geometry::new(x[0].shape, x[1].shape, self.0).expect("checked when recorded");
+        let geometry = ConvShape::new(x[0].shape, x[1].shape, self.0).expect("checked when recorded");
         launch::bf16(Pass::Forward, &geometry, caps)
     }
 
@@ -74,7 +74,7 @@ impl Kernel for Conv2d {
     }
 
     fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>], scratch: &Scratch) {
-        let g = Geometry::new(x[0].layout().shape(), x[1].layout().shape(), self.0).expect("checked when recorded");
+        let g = ConvShape::new(x[0].layout().shape(), x[1].layout().shape(), self.0).expect("checked when recorded");
         let (x, w, y) = (x[0].floats(), x[1].floats(), y[0].floats());
         if native_winograd::pays(&g)
             && let (Some(x), Some(w), Some(y)) = (T::singles(x), T::singles(w), T::singles_mut(y))
@@ -85,7 +85,7 @@ impl Kernel for Conv2d {
     }
 
     fn variants(&self, x: &[Argument], _: &[TensorType], caps: &Caps) -> Vec<Variant> {
-        let geometry = Geometry::new(x[0].ty.shape, x[1].ty.shape, self.0).expect("checked when recorded");
+        let geometry = ConvShape::new(x[0].ty.shape, x[1].ty.shape, self.0).expect("checked when recorded");
         launch::variants(Pass::Forward, &geometry, caps)
     }
 }

@@ -4,7 +4,7 @@
 //! So patches are copied in runs of several elements, however short an image's rows are, and products have enough
 //! columns to be worth their overhead.
 
-use super::Geometry;
+use super::ConvShape;
 use crate::kernel::native::{self, Accumulate, Matrix, Real, Scratch, Threads};
 
 /// Pixels from which an image is worth a product of its own.
@@ -19,7 +19,7 @@ const PARTS: usize = 8;
 const SUMS: usize = 1 << 20;
 
 /// The number of images that are processed at once.
-fn at_once(g: &Geometry) -> usize {
+fn at_once(g: &ConvShape) -> usize {
     let side = g.n.div_ceil(PARTS).min(SIDE);
     if g.p * g.q < PIXELS && side >= FEW { side } else { 1 }
 }
@@ -45,7 +45,7 @@ fn apart<T: Real>(pixels: &[T], side: usize, images: &mut [T]) {
 }
 
 /// `y = w · patches`, for each group.
-pub(super) fn forward<T: Real>(g: &Geometry, x: &[T], w: &[T], y: &mut [T], scratch: &Scratch) {
+pub(super) fn forward<T: Real>(g: &ConvShape, x: &[T], w: &[T], y: &mut [T], scratch: &Scratch) {
     let (rows, depth, pixels) = (g.o / g.groups, g.patch(), g.p * g.q);
     let weights = |group: usize| Matrix::new(&w[group * rows * depth..], (rows, depth), (depth, 1));
     let at_once = at_once(g);
@@ -75,7 +75,7 @@ pub(super) fn forward<T: Real>(g: &Geometry, x: &[T], w: &[T], y: &mut [T], scra
 }
 
 /// `dx`: the columns of `wᵀ · dy`, added into place.
-pub(super) fn grad_input<T: Real>(g: &Geometry, dy: &[T], w: &[T], dx: &mut [T], scratch: &Scratch) {
+pub(super) fn grad_input<T: Real>(g: &ConvShape, dy: &[T], w: &[T], dx: &mut [T], scratch: &Scratch) {
     let (depth, rows, pixels) = (g.o / g.groups, g.patch(), g.p * g.q);
     let weights = |group: usize| Matrix::new(&w[group * depth * rows..], (rows, depth), (1, rows));
     let at_once = at_once(g);
@@ -108,7 +108,7 @@ pub(super) fn grad_input<T: Real>(g: &Geometry, dy: &[T], w: &[T], dx: &mut [T],
 }
 
 /// `dw = dy · patchesᵀ`, summed over the images of each part, and over the parts, in their order.
-pub(super) fn grad_weight<T: Real>(g: &Geometry, x: &[T], dy: &[T], dw: &mut [T], scratch: &Scratch) {
+pub(super) fn grad_weight<T: Real>(g: &ConvShape, x: &[T], dy: &[T], dw: &mut [T], scratch: &Scratch) {
     if g.n < PARTS || PARTS * dw.len() > SUMS {
         return grad_of_large_weight(g, x, dy, dw, scratch);
     }
@@ -142,7 +142,7 @@ pub(super) fn grad_weight<T: Real>(g: &Geometry, x: &[T], dy: &[T], dw: &mut [T]
 }
 
 /// [`grad_weight`] with one product for each image, whose rows threads share.
-fn grad_of_large_weight<T: Real>(g: &Geometry, x: &[T], dy: &[T], dw: &mut [T], scratch: &Scratch) {
+fn grad_of_large_weight<T: Real>(g: &ConvShape, x: &[T], dy: &[T], dw: &mut [T], scratch: &Scratch) {
     let (rows, columns, pixels) = (g.o / g.groups, g.patch(), g.p * g.q);
     let Some(mut patches) = scratch.borrow(g.scratch()) else { return };
     for (group, dw) in dw.chunks_exact_mut(rows * columns).enumerate() {

@@ -3,7 +3,7 @@
 
 use std::cmp::Reverse;
 
-use super::Geometry;
+use super::ConvShape;
 use super::convolution::Convolution;
 use super::tile::{Tile, invocations};
 use crate::kernel::fragments::{Fragments, pitch};
@@ -62,40 +62,40 @@ impl Taps {
     }
 
     /// The fours of workgroup memory of a tile's inputs, and of the weights of a step.
-    fn fours(&self, c: &Geometry, tile: &Tile) -> [usize; 2] {
+    fn fours(&self, c: &ConvShape, tile: &Tile) -> [usize; 2] {
         [tile.halo(c) * pitch(self.depth), c.kernel[0] * self.depth * pitch(self.channels())]
     }
 
     /// Bytes of workgroup memory. Turns are chosen by those of f16, whatever the units multiply.
-    fn memory(&self, c: &Geometry, tile: &Tile, turns: usize, is_f16: bool) -> usize {
+    fn memory(&self, c: &ConvShape, tile: &Tile, turns: usize, is_f16: bool) -> usize {
         self.outputs.memory(self.fours(c, tile), turns, is_f16)
     }
 
     /// Tiles of a group's output channels.
-    fn tiles_of_channels(&self, c: &Geometry) -> usize {
+    fn tiles_of_channels(&self, c: &ConvShape) -> usize {
         (c.o / c.groups).div_ceil(self.channels())
     }
 
     /// Workgroups, unless the reduction is cut.
-    fn workgroups(&self, c: &Geometry) -> usize {
+    fn workgroups(&self, c: &ConvShape) -> usize {
         c.groups * self.tiles_of_channels(c) * Tile::new(c, self.pixels(), 1).count(c)
     }
 
     /// Blocks of a group's input channels.
-    fn blocks(&self, c: &Geometry) -> usize {
+    fn blocks(&self, c: &ConvShape) -> usize {
         (c.c / c.groups).div_ceil(self.depth)
     }
 
     /// A bound on the iterations of an invocation: zeros; the blocks in two attempts; and the blocks once more whose
     /// magnitudes are compared in between.
-    fn loops(&self, c: &Geometry, tile: &Tile, parts: usize, invocations: usize) -> usize {
+    fn loops(&self, c: &ConvShape, tile: &Tile, parts: usize, invocations: usize) -> usize {
         let zeros: usize = self.fours(c, tile).map(|fours| fours.div_ceil(invocations)).iter().sum();
         let of_block = 4 + 2 * c.kernel[1] * (1 + self.depth / 16);
         zeros + of_block * self.blocks(c).div_ceil(parts) + 8 * tree(invocations) + 24
     }
 
     /// Workgroups that the device runs at once.
-    fn slots(&self, c: &Geometry, caps: &Caps) -> usize {
+    fn slots(&self, c: &ConvShape, caps: &Caps) -> usize {
         let tile = Tile::new(c, self.pixels(), 1);
         caps.multiprocessors.at_once(self.outputs.invocations(caps), self.memory(c, &tile, TURNS[2], true))
     }

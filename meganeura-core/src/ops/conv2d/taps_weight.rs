@@ -1,7 +1,7 @@
 //! Variants of `conv2d_grad_weight_taps`: gradients of weights on matrix units, of images in bf16. Sums over tiles of
 //! pixels are computed for many taps at once; see `shaders/wgsl/conv2d_grad_weight_taps.wgsl`.
 
-use super::Geometry;
+use super::ConvShape;
 use super::tile::{Tile, invocations};
 use crate::kernel::fragments::{Fragments, pitch};
 use crate::kernel::gemm::{Parts, sum_parts_at};
@@ -41,7 +41,7 @@ const MOST_TAPS: usize = 256;
 
 impl Taps {
     /// The largest tile of pixels that leaves room for a second workgroup, or else the smallest.
-    fn tile(&self, g: &Geometry, caps: &Caps) -> Tile {
+    fn tile(&self, g: &ConvShape, caps: &Caps) -> Tile {
         let tiles = [(64, 2), (64, 1), (32, 1), (16, 1)].map(|(pixels, across)| Tile::new(g, pixels, across));
         let smallest = tiles[3];
         tiles
@@ -51,19 +51,19 @@ impl Taps {
     }
 
     /// The fours of workgroup memory of a tile's inputs and of its cotangents.
-    fn fours(&self, g: &Geometry, tile: &Tile) -> [usize; 2] {
+    fn fours(&self, g: &ConvShape, tile: &Tile) -> [usize; 2] {
         let [o, c] = self.sums.extent();
         [tile.halo(g) * pitch(c), tile.pixels() * pitch(o)]
     }
 
     /// Bytes of workgroup memory. Tiles are chosen by those of f16, whatever the units multiply.
-    fn memory(&self, g: &Geometry, tile: &Tile, is_f16: bool) -> usize {
+    fn memory(&self, g: &ConvShape, tile: &Tile, is_f16: bool) -> usize {
         self.sums.memory(self.fours(g, tile), TURNS, is_f16)
     }
 
     /// A bound on the iterations of an invocation that goes over so many tiles: in two attempts, zeros, and the tiles
     /// with the lines whose magnitudes are compared.
-    fn loops(&self, g: &Geometry, tile: &Tile, tiles: usize, invocations: usize) -> usize {
+    fn loops(&self, g: &ConvShape, tile: &Tile, tiles: usize, invocations: usize) -> usize {
         let [o, c] = self.sums.extent();
         let zeros = self.fours(g, tile)[0].div_ceil(invocations);
         let lines = tile.loads_of_inputs(g, c, invocations) + tile.loads_of_outputs(o, invocations);
@@ -72,7 +72,7 @@ impl Taps {
 
     /// The variant for the convolution `of`; `g` is the same with channels that fall into lines. A launch computes as
     /// many rows of taps as there are registers for, which mostly is all.
-    fn variant(&self, of: &Geometry, g: &Geometry, caps: &Caps) -> Option<Variant> {
+    fn variant(&self, of: &ConvShape, g: &ConvShape, caps: &Caps) -> Option<Variant> {
         let (o, c, [kh, kw]) = (g.o / g.groups, g.c / g.groups, g.kernel);
         let invocations = invocations(self.sums, caps)?;
         let at_a_time = FRAGMENTS / (kw * self.sums.each[0] * self.sums.each[1]);
@@ -129,7 +129,7 @@ impl Taps {
 }
 
 /// Variants of the gradient, best first; none where rows of taps are too long, or tiles would be half empty.
-pub(super) fn variants(g: &Geometry, caps: &Caps) -> Vec<Variant> {
+pub(super) fn variants(g: &ConvShape, caps: &Caps) -> Vec<Variant> {
     let Some(lines) = g.in_lines() else { return Vec::new() };
     let tilings = match (lines.o / lines.groups, lines.c / lines.groups) {
         (0..=16, _) => [FEW_OUTPUTS, SQUARE, WIDE, NARROW, FEW_INPUTS, SQUARE_LARGE],

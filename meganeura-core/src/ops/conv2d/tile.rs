@@ -1,6 +1,6 @@
 //! Tiles of output pixels and of the inputs that they read; see `shaders/wgsl/shared/conv2d_tile.wgsl`.
 
-use super::Geometry;
+use super::ConvShape;
 use crate::kernel::fragments::Fragments;
 use crate::kernel::launch::{Caps, Define, define};
 
@@ -19,7 +19,7 @@ pub(super) struct Tile {
 
 impl Tile {
     /// A tile of so many pixels, at most so many fragments wide.
-    pub(super) fn new(g: &Geometry, pixels: usize, across: usize) -> Self {
+    pub(super) fn new(g: &ConvShape, pixels: usize, across: usize) -> Self {
         let images = 16 / g.q.next_power_of_two().min(16);
         let fragments = g.q.div_ceil(16);
         let across = if fragments.is_multiple_of(across) { across } else { 1 };
@@ -44,54 +44,54 @@ impl Tile {
     }
 
     /// The number of tiles along images, rows and columns.
-    fn counts(&self, g: &Geometry) -> [usize; 3] {
+    fn counts(&self, g: &ConvShape) -> [usize; 3] {
         [g.n.div_ceil(self.images * self.blocks), g.p.div_ceil(self.rows), g.q.div_ceil(self.columns)]
     }
 
-    pub(super) fn count(&self, g: &Geometry) -> usize {
+    pub(super) fn count(&self, g: &ConvShape) -> usize {
         self.counts(g).iter().product()
     }
 
     /// `true` if the kernels can take this tile, and at least half of the tiles' pixels lie inside images.
-    pub(super) fn suits(&self, g: &Geometry) -> bool {
+    pub(super) fn suits(&self, g: &ConvShape) -> bool {
         let filled = self.count(g) * self.pixels() <= 2 * (g.n * g.p * g.q).next_multiple_of(self.pixels());
         filled && g.options().padding[1] < self.columns_read(g)
     }
 
     /// Rows that so many rows of outputs read.
-    pub(super) fn rows_of(g: &Geometry, rows: usize) -> usize {
+    pub(super) fn rows_of(g: &ConvShape, rows: usize) -> usize {
         (rows - 1) * stride(g, 0) + g.gaps()[0] + 1
     }
 
-    fn columns_read(&self, g: &Geometry) -> usize {
+    fn columns_read(&self, g: &ConvShape) -> usize {
         (self.columns - 1) * stride(g, 1) + g.gaps()[1] + 1
     }
 
     /// The first column that is loaded, and the number of columns. With one tile across, columns of padding need not
     /// be loaded: only those inside the image are.
-    fn loaded(&self, g: &Geometry) -> [usize; 2] {
+    fn loaded(&self, g: &ConvShape) -> [usize; 2] {
         let whole = self.counts(g)[2] == 1 && (g.kernel[1] > 1 || g.options().stride[1] == 1);
         let (columns, padding) = (self.columns_read(g), g.options().padding[1]);
         if whole { [padding, g.w.min(columns - padding)] } else { [0, columns] }
     }
 
     /// Inputs that are loaded.
-    fn inputs(&self, g: &Geometry) -> usize {
+    fn inputs(&self, g: &ConvShape) -> usize {
         self.images * self.blocks * Self::rows_of(g, self.rows) * self.loaded(g)[1]
     }
 
     /// Columns with the same remainder by the stride.
-    fn plane(&self, g: &Geometry) -> usize {
+    fn plane(&self, g: &ConvShape) -> usize {
         self.columns + g.gaps()[1] / stride(g, 1)
     }
 
     /// Inputs in workgroup memory.
-    pub(super) fn halo(&self, g: &Geometry) -> usize {
+    pub(super) fn halo(&self, g: &ConvShape) -> usize {
         self.images * self.blocks * Self::rows_of(g, self.rows) * stride(g, 1) * self.plane(g)
     }
 
     /// The lines of the tile's inputs that each invocation loads, `channels` channels at a time.
-    pub(super) fn loads_of_inputs(&self, g: &Geometry, channels: usize, invocations: usize) -> usize {
+    pub(super) fn loads_of_inputs(&self, g: &ConvShape, channels: usize, invocations: usize) -> usize {
         loads(self.inputs(g), channels, invocations)
     }
 
@@ -101,7 +101,7 @@ impl Tile {
     }
 
     /// The kernel's defines.
-    pub(super) fn defines(&self, g: &Geometry) -> Vec<Define> {
+    pub(super) fn defines(&self, g: &ConvShape) -> Vec<Define> {
         let ([_, tiles_p, tiles_q], [first, inside]) = (self.counts(g), self.loaded(g));
         define![
             TILE_P: self.rows, TILE_Q: self.columns, TILE_N: self.images * self.blocks, IMAGES: self.images,
@@ -113,7 +113,7 @@ impl Tile {
 }
 
 /// The stride among the rows or columns that are loaded: for a single tap, those that it skips are not.
-fn stride(g: &Geometry, axis: usize) -> usize {
+fn stride(g: &ConvShape, axis: usize) -> usize {
     if g.kernel[axis] == 1 { 1 } else { g.options().stride[axis] }
 }
 

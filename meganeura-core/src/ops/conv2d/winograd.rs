@@ -1,6 +1,6 @@
 //! Winograd's F(4×4, 3×3) on a GPU: transforms around the products of 36 frequencies.
 
-use super::Geometry;
+use super::ConvShape;
 use super::pass::Pass;
 use crate::kernel::gemm::{Cut, Operands, Product, Sums};
 use crate::kernel::launch::{Binding, Caps, Define, Kind, Launch, Variant, Workgroups, define};
@@ -16,7 +16,7 @@ const WINOGRAD_WORK: usize = 100_000_000;
 const TRANSFORM: usize = 256;
 
 /// `true` if the variant is faster than the direct product.
-pub(super) fn pays(g: &Geometry, direct: Product, caps: &Caps) -> bool {
+pub(super) fn pays(g: &ConvShape, direct: Product, caps: &Caps) -> bool {
     let work = direct.batch * direct.m * direct.n * direct.k;
     let large = work >= WINOGRAD_WORK && g.c.min(g.o) >= 16 && g.p.min(g.q) >= 3;
     large && !caps.matrix && caps.kind != Kind::Software
@@ -63,7 +63,7 @@ fn scalar(caps: &Caps) -> Caps {
 }
 
 /// The variant, where the geometry allows it.
-pub(super) fn variant(pass: Pass, g: &Geometry, caps: &Caps) -> Option<Variant> {
+pub(super) fn variant(pass: Pass, g: &ConvShape, caps: &Caps) -> Option<Variant> {
     if !g.suits_winograd() {
         return None;
     }
@@ -119,7 +119,7 @@ pub(super) fn variant(pass: Pass, g: &Geometry, caps: &Caps) -> Option<Variant> 
 /// back.
 fn winograd_product(
     images: &Images,
-    g: &Geometry,
+    g: &ConvShape,
     rows: usize,
     (form, input): (&'static str, Binding),
     caps: &Caps,

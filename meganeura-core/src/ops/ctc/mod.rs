@@ -44,14 +44,14 @@ pub struct CtcGrad {
 
 /// The extents of a problem.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Geometry {
+pub(crate) struct CtcShape {
     pub(crate) steps: usize,
     pub(crate) examples: usize,
     pub(crate) classes: usize,
     pub(crate) labels: usize,
 }
 
-impl Geometry {
+impl CtcShape {
     fn new(x: &[TensorType]) -> Result<Self, String> {
         let ([steps, examples, classes], true) = (x[0].shape.dims(), x[0].dtype.is_float()) else {
             return Err(format!("the log-probabilities must be floats [T, N, classes], they are {}", x[0]));
@@ -130,7 +130,7 @@ impl Primitive for Ctc {
     }
 
     fn outputs(&self, x: &[TensorType]) -> Result<Vec<TensorType>, String> {
-        let geometry = Geometry::new(x)?;
+        let geometry = CtcShape::new(x)?;
         if self.blank as usize >= geometry.classes {
             return Err(format!("the blank is class {} of {}", self.blank, geometry.classes));
         }
@@ -145,7 +145,7 @@ impl Kernel for Ctc {
     }
 
     fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>], _: &Scratch) {
-        let g = Geometry::of(&types(x, T::DTYPE));
+        let g = CtcShape::of(&types(x, T::DTYPE));
         let [losses, alphas] = y else { unreachable!("two results") };
         let losses = losses.floats().par_iter_mut();
         losses.zip(alphas.floats().par_chunks_mut(g.rows())).enumerate().for_each(|(n, (loss, alphas))| {
@@ -158,7 +158,7 @@ impl Kernel for Ctc {
     }
 
     fn variants(&self, x: &[Argument], _: &[TensorType], caps: &Caps) -> Vec<Variant> {
-        let g = Geometry::of(&x.iter().map(|x| x.ty).collect::<Vec<_>>());
+        let g = CtcShape::of(&x.iter().map(|x| x.ty).collect::<Vec<_>>());
         let lanes = g.lanes(caps);
         let mut defines = g.defines(self.blank, lanes);
         defines.extend(define![FROM: "start", ZERO_INFINITY: self.zero_infinity]);
@@ -187,7 +187,7 @@ impl Kernel for CtcGrad {
     }
 
     fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>], scratch: &Scratch) {
-        let g = Geometry::of(&types(x, T::DTYPE));
+        let g = CtcShape::of(&types(x, T::DTYPE));
         let Some(mut betas) = scratch.borrow::<T>(g.examples * g.rows()) else { return };
         let (alphas, dloss) = (x[4].floats(), x[5].floats());
         parallel(&mut betas, g.rows(), &|first, betas| {
@@ -205,7 +205,7 @@ impl Kernel for CtcGrad {
     }
 
     fn variants(&self, x: &[Argument], _: &[TensorType], caps: &Caps) -> Vec<Variant> {
-        let g = Geometry::of(&x.iter().map(|x| x.ty).collect::<Vec<_>>());
+        let g = CtcShape::of(&x.iter().map(|x| x.ty).collect::<Vec<_>>());
         let (lanes, &Ctc { blank, zero_infinity }) = (g.lanes(caps), &self.forward);
         let mut defines = g.defines(blank, lanes);
         defines.extend(define![FROM: "end"]);

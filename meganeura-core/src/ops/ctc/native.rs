@@ -1,13 +1,13 @@
 //! The native recursions of CTC.
 
-use super::{Geometry, LEAST};
+use super::{CtcShape, LEAST};
 use crate::kernel::native::{Real, View};
 
 /// One example of a batch.
 pub(super) struct Example<'a, T> {
     x: &'a [T],
     targets: &'a [u32],
-    g: Geometry,
+    g: CtcShape,
     blank: usize,
     n: usize,
     steps: usize,
@@ -35,7 +35,7 @@ fn log_sum<T: Real>(x: [T; 3]) -> T {
 }
 
 impl<'a, T: Real> Example<'a, T> {
-    pub(super) fn new(x: &[View<'a, T>], g: Geometry, blank: u32, n: usize) -> Self {
+    pub(super) fn new(x: &[View<'a, T>], g: CtcShape, blank: u32, n: usize) -> Self {
         let targets = &x[1].contiguous_indices()[n * g.labels..][..g.labels];
         let [steps, labels] = [2, 3].map(|k| x[k].contiguous_indices()[n] as usize);
         Self {

@@ -18,7 +18,7 @@
 //!
 //! The table depends on shapes alone, so the same step gives the same bits on every device that computes the same way.
 
-use super::Geometry;
+use super::GroupNormShape;
 use crate::kernel::launch::{Binding, Define, LINE, Launch, Multiprocessors, Variant, Workgroups, define, literal};
 use crate::ops::Exact;
 
@@ -102,7 +102,7 @@ impl Totals {
     }
 }
 
-fn shape(g: &Geometry) -> Vec<Define> {
+fn shape(g: &GroupNormShape) -> Vec<Define> {
     define![N: g.n, C: g.c, S: g.s, G: g.groups]
 }
 
@@ -120,10 +120,10 @@ impl Unit {
 }
 
 /// The form of a pass, `backward` or forward, over lines along rows of one channel: normalisation over the last axes.
-fn of_lines(g: &Geometry, eps: Exact, backward: bool) -> Option<Variant> {
+fn of_lines(g: &GroupNormShape, eps: Exact, backward: bool) -> Option<Variant> {
     /// The most lines that an invocation holds.
     const MOST: usize = 8;
-    let lines = Geometry { s: g.s / LINE, ..*g };
+    let lines = GroupNormShape { s: g.s / LINE, ..*g };
     let len = lines.group();
     let fits = g.c == 1 && g.s.is_multiple_of(LINE) && g.s > 0 && len <= GROUP * MOST;
     let blocks = Blocks::held(&lines, [1, MOST]).filter(|_| fits)?;
@@ -135,22 +135,22 @@ fn of_lines(g: &Geometry, eps: Exact, backward: bool) -> Option<Variant> {
 }
 
 /// `true` if both passes have a form over lines along rows.
-pub(super) fn fit_lines(g: &Geometry) -> bool {
+pub(super) fn fit_lines(g: &GroupNormShape) -> bool {
     of_lines(g, Exact(0.0), true).is_some()
 }
 
 /// The forward pass over lines along rows.
-pub(super) fn forward_of_lines(g: &Geometry, eps: Exact) -> Vec<Variant> {
+pub(super) fn forward_of_lines(g: &GroupNormShape, eps: Exact) -> Vec<Variant> {
     of_lines(g, eps, false).into_iter().collect()
 }
 
 /// The backward pass over lines along rows.
-pub(super) fn backward_of_lines(g: &Geometry) -> Vec<Variant> {
+pub(super) fn backward_of_lines(g: &GroupNormShape) -> Vec<Variant> {
     of_lines(g, Exact(0.0), true).into_iter().collect()
 }
 
 /// The variants of the forward pass, best first.
-pub(super) fn forward(g: &Geometry, eps: Exact) -> Vec<Variant> {
+pub(super) fn forward(g: &GroupNormShape, eps: Exact) -> Vec<Variant> {
     let (len, groups) = (g.group(), g.n * g.groups);
     let mut variants = vec![split_forward(g, eps)];
     if len <= GROUP * HELD[0] {
@@ -162,7 +162,12 @@ pub(super) fn forward(g: &Geometry, eps: Exact) -> Vec<Variant> {
 }
 
 /// A launch over parts of `part` elements, `parts` per group. An invocation holds `each` of them where possible.
-fn held_forward(g: &Geometry, eps: Exact, (to, unit): (&'static str, Unit), sizes: (usize, usize, usize)) -> Launch {
+fn held_forward(
+    g: &GroupNormShape,
+    eps: Exact,
+    (to, unit): (&'static str, Unit),
+    sizes: (usize, usize, usize),
+) -> Launch {
     let (part, parts, each) = sizes;
     let lanes = lanes(part, each, GROUP);
     let totals = Totals::of(lanes);
@@ -179,7 +184,7 @@ fn held_forward(g: &Geometry, eps: Exact, (to, unit): (&'static str, Unit), size
 
 /// The defines and workgroups of a launch that adds up so many sums of parts of each group, in a number of passes, and
 /// then computes the group's elements in chunks.
-fn in_chunks(g: &Geometry, sums: usize, passes: usize) -> (Vec<Define>, Workgroups) {
+fn in_chunks(g: &GroupNormShape, sums: usize, passes: usize) -> (Vec<Define>, Workgroups) {
     let chunk = CHUNK.max(4 * sums);
     let chunks = g.group().div_ceil(chunk);
     let loops = passes * sums.div_ceil(GROUP) + chunk.div_ceil(4 * GROUP) + 2 * Totals::LOOPS;
@@ -187,7 +192,7 @@ fn in_chunks(g: &Geometry, sums: usize, passes: usize) -> (Vec<Define>, Workgrou
     (defines, WHOLE.workgroups((g.n * g.groups).saturating_mul(chunks), loops))
 }
 
-fn split_forward(g: &Geometry, eps: Exact) -> Variant {
+fn split_forward(g: &GroupNormShape, eps: Exact) -> Variant {
     let (len, groups) = (g.group(), g.n * g.groups);
     // Tests run this form on groups that are too short for it.
     let part = PART.min(len.div_ceil(2));
@@ -218,7 +223,7 @@ struct Blocks {
 impl Blocks {
     /// A block for a whole group, if it can be held: by invocations with `each` units, or up to `holds` if there are
     /// too few invocations.
-    fn held(g: &Geometry, [each, holds]: [usize; 2]) -> Option<Self> {
+    fn held(g: &GroupNormShape, [each, holds]: [usize; 2]) -> Option<Self> {
         let channels = g.c / g.groups;
         let most = 1 << (GROUP / channels).checked_ilog2()?;
         let lanes = lanes(g.s, each, most);
@@ -227,7 +232,7 @@ impl Blocks {
         (g.s <= holds * lanes).then_some(Self { channels, lanes, piece: g.s, pieces: 1, rows })
     }
 
-    fn split(g: &Geometry) -> Self {
+    fn split(g: &GroupNormShape) -> Self {
         let (piece, pieces) = (g.s.min(PART), g.s.div_ceil(PART));
         let lanes = lanes(piece, 16, GROUP);
         let channels = if pieces == 1 { (g.c / g.groups).min(GROUP / lanes) } else { 1 };
@@ -235,11 +240,11 @@ impl Blocks {
     }
 
     /// The number of blocks in a group.
-    fn count(&self, g: &Geometry) -> usize {
+    fn count(&self, g: &GroupNormShape) -> usize {
         (g.c / g.groups).div_ceil(self.channels) * self.pieces
     }
 
-    fn launch(&self, g: &Geometry, to: &'static str, unit: Unit) -> Launch {
+    fn launch(&self, g: &GroupNormShape, to: &'static str, unit: Unit) -> Launch {
         let &Self { channels, lanes, piece, pieces, rows } = self;
         let block = channels * lanes;
         let full = if pieces == 1 && (g.c / g.groups).is_multiple_of(channels) { piece / lanes } else { 0 };
@@ -259,12 +264,12 @@ impl Blocks {
 }
 
 /// The samples whose sums a workgroup adds, given the number of workgroups with one sample each.
-fn rows(g: &Geometry, workgroups: usize) -> usize {
+fn rows(g: &GroupNormShape, workgroups: usize) -> usize {
     (g.n / APART).min(workgroups / GROUP).clamp(1, ROWS)
 }
 
 /// The variants of the backward pass, best first.
-pub(super) fn backward(g: &Geometry) -> Vec<Variant> {
+pub(super) fn backward(g: &GroupNormShape) -> Vec<Variant> {
     let few = g.group() > PART && g.n * g.groups < MANY;
     let split = split_backward(g);
     let held = if g.s == 1 {
@@ -279,7 +284,7 @@ pub(super) fn backward(g: &Geometry) -> Vec<Variant> {
     }
 }
 
-fn held_backward(g: &Geometry, blocks: &Blocks, unit: Unit) -> Variant {
+fn held_backward(g: &GroupNormShape, blocks: &Blocks, unit: Unit) -> Variant {
     let launch = blocks.launch(g, "result", unit).stores_through_epilogue();
     let (name, launch) = if unit == Unit::Line { ("rows of lines", launch.by_lines()) } else { ("held", launch) };
     let mut variant = Variant::simple(name, launch);
@@ -287,7 +292,7 @@ fn held_backward(g: &Geometry, blocks: &Blocks, unit: Unit) -> Variant {
     variant
 }
 
-fn rows_backward(g: &Geometry) -> Option<Variant> {
+fn rows_backward(g: &GroupNormShape) -> Option<Variant> {
     let lanes = lanes(g.group(), 4, GROUP);
     if g.group() > HELD[2] * lanes {
         return None;
@@ -308,7 +313,7 @@ fn rows_backward(g: &Geometry) -> Option<Variant> {
     Some(variant)
 }
 
-fn split_backward(g: &Geometry) -> Variant {
+fn split_backward(g: &GroupNormShape) -> Variant {
     let blocks = Blocks::split(g);
     let mut first = blocks.launch(g, "scratch", Unit::Element);
     first.bindings.push(Binding::Scratch(1));
@@ -324,7 +329,7 @@ fn split_backward(g: &Geometry) -> Variant {
 }
 
 /// Appends launches that add `parts` sums of each channel, which are in scratch buffer 0.
-pub(super) fn add_sums(g: &Geometry, parts: usize, variant: &mut Variant) {
+pub(super) fn add_sums(g: &GroupNormShape, parts: usize, variant: &mut Variant) {
     let totals = Totals { group: GROUP, lanes: 32 };
     let launch = |parts: usize, range: usize, bindings: Vec<Binding>| {
         let to = if bindings.len() == 3 { "result" } else { "scratch" };
@@ -372,7 +377,7 @@ mod tests {
             (&[1, 3_000_000], 1, "split", "split"),
             (&[3000, 2], 1, "held", "rows"),
         ] {
-            let g = Geometry::of(Shape::new(shape), groups);
+            let g = GroupNormShape::of(Shape::new(shape), groups);
             let (first, second) = (forward(&g, Exact(1e-5)), backward(&g));
             assert_eq!((first[0].name, second[0].name), (forward_form, backward_form), "{shape:?}, {groups} groups");
             assert!(names(&first).contains(&"split") && names(&second).contains(&"split"));
@@ -388,7 +393,7 @@ mod tests {
         let extents = [1, 2, 3, 7, 16, 49, 100, 1024, 5000, 9000];
         for (c, s) in extents.into_iter().flat_map(|c| extents.map(|s| (c, s))) {
             for (n, groups) in [(1, 1), (3, c), (5000, 1)] {
-                let g = Geometry { n, c, s, groups };
+                let g = GroupNormShape { n, c, s, groups };
                 for launch in forward(&g, Exact(0.0)).iter().chain(&backward(&g)).flat_map(|variant| &variant.launches)
                 {
                     let of = |name| number(launch, name);

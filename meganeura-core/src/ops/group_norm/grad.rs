@@ -3,7 +3,7 @@
 use pulp::{Simd, WithSimd};
 use rayon::prelude::*;
 
-use super::{Geometry, Mean, expect, forms, lines};
+use super::{GroupNormShape, Mean, expect, forms, lines};
 use crate::kernel::launch::{Argument, Caps, Format, Variant};
 use crate::kernel::native::{self, OutView, Real, Scratch, View};
 use crate::ops::{Bf16, Kernel, Primitive};
@@ -33,7 +33,7 @@ impl Primitive for GroupNormGrad {
     }
 
     fn outputs(&self, x: &[TensorType]) -> Result<Vec<TensorType>, String> {
-        let geometry = Geometry::new(x[0].shape, self.groups)?;
+        let geometry = GroupNormShape::new(x[0].shape, self.groups)?;
         let (c, means, rstds) = (Shape::from([geometry.c]), geometry.means(), geometry.rstds());
         expect(x, &[("input", x[0].shape), ("weight", c), ("mean", means), ("1/σ", rstds), ("cotangent", x[0].shape)])?;
         Ok(vec![x[0], x[0].with_shape(c), x[0].with_shape(c)])
@@ -54,7 +54,7 @@ impl Kernel for GroupNormGrad {
     }
 
     fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>], scratch: &Scratch) {
-        let g = Geometry::of(x[0].layout().shape(), self.groups);
+        let g = GroupNormShape::of(x[0].layout().shape(), self.groups);
         let [x, weight, mean, rstd, dy] = [0, 1, 2, 3, 4].map(|k| x[k].floats());
         let [dx, dw, db] = y else { unreachable!("three results") };
         let (arch, len, per_group) = (pulp::Arch::new(), g.group(), g.c / g.groups);
@@ -73,7 +73,7 @@ impl Kernel for GroupNormGrad {
     }
 
     fn variants(&self, x: &[Argument], _: &[TensorType], _: &Caps) -> Vec<Variant> {
-        let g = Geometry::of(x[0].ty.shape, self.groups);
+        let g = GroupNormShape::of(x[0].ty.shape, self.groups);
         match x[0].format {
             Format::Full => forms::backward(&g),
             Format::Bf16 => forms::backward_of_lines(&g),

@@ -4,7 +4,7 @@
 //! lines in registers, so memory is read once. If a slab is too long for that, each pass reads it again, mostly from
 //! the second-level cache.
 
-use super::{Geometry, forms};
+use super::{GroupNormShape, forms};
 use crate::TensorType;
 use crate::kernel::launch::{
     Binding, Caps, Channels, LINE, Launch, Multiprocessors, Variant, Workgroups, define, literal,
@@ -49,14 +49,14 @@ struct Slab {
 }
 
 impl Slab {
-    fn new(g: &Geometry, channels: usize) -> Self {
+    fn new(g: &GroupNormShape, channels: usize) -> Self {
         let most = 1 << (GROUP / (channels / LINE)).ilog2();
         let pixels = g.s.next_power_of_two().min(most);
         Self { channels, pixels, lines: g.s.div_ceil(pixels) }
     }
 
     /// The best slab, if any fits, where an invocation holds at most `held` lines.
-    fn of(g: &Geometry, held: usize) -> Option<Self> {
+    fn of(g: &GroupNormShape, held: usize) -> Option<Self> {
         let least = least_channels(g.c / g.groups);
         if least > WIDEST {
             return None;
@@ -79,7 +79,7 @@ impl Slab {
     /// cells. A group takes `statistics` bytes of workgroup memory besides its sums.
     fn launch(
         &self,
-        g: &Geometry,
+        g: &GroupNormShape,
         kernel: &'static str,
         is_held: bool,
         passes: usize,
@@ -131,7 +131,7 @@ fn name(is_held: bool) -> &'static str {
 }
 
 /// The variants of the forward pass, best first; empty if no form fits.
-pub(super) fn forward(g: &Geometry, eps: Exact) -> Vec<Variant> {
+pub(super) fn forward(g: &GroupNormShape, eps: Exact) -> Vec<Variant> {
     let Some(slab) = Slab::of(g, HELD) else { return Vec::new() };
     let variant = |is_held| {
         let mut launch = slab.launch(g, "group_norm_lines", is_held, 3, [0, 16]);
@@ -143,7 +143,7 @@ pub(super) fn forward(g: &Geometry, eps: Exact) -> Vec<Variant> {
 }
 
 /// The variants of the backward pass, best first; empty if no form fits.
-pub(super) fn backward(g: &Geometry) -> Vec<Variant> {
+pub(super) fn backward(g: &GroupNormShape) -> Vec<Variant> {
     let Some(slab) = Slab::of(g, HELD_BACKWARD) else { return Vec::new() };
     let variant = |is_held| {
         let mut launch = slab.launch(g, "group_norm_grad_lines", is_held, 2, [2 * LINE, 8]);
@@ -158,21 +158,21 @@ pub(super) fn backward(g: &Geometry) -> Vec<Variant> {
 
 /// `true` if the device stores results as bf16, and there are forms for an operand of this type.
 fn fit(x: TensorType, groups: usize, caps: &Caps) -> bool {
-    let fits = |g: Geometry| {
+    let fits = |g: GroupNormShape| {
         let variants = [forward(&g, Exact(0.0)), backward(&g)];
         let most = Caps::LOOPS_IN_SOFTWARE / 4;
         variants
             .iter()
             .all(|ways| ways.first().is_some_and(|best| best.launches.iter().all(|l| l.workgroups.loops < most)))
     };
-    caps.bf16 && Channels::of(x.shape).is_some() && fits(Geometry::of(x.shape, groups))
+    caps.bf16 && Channels::of(x.shape).is_some() && fits(GroupNormShape::of(x.shape, groups))
 }
 
 /// The operands and results that a pass takes as bf16: images, or rows in lines. `operands` are those that it reads
 /// so.
 pub(super) fn bf16(x: TensorType, groups: usize, operands: &'static [usize], caps: &Caps) -> Option<Bf16> {
     let innermost = if fit(x, groups, caps) { Innermost::Channels } else { Innermost::Last };
-    let rows = || caps.bf16 && forms::fit_lines(&Geometry::of(x.shape, groups));
+    let rows = || caps.bf16 && forms::fit_lines(&GroupNormShape::of(x.shape, groups));
     let fits = innermost == Innermost::Channels || rows();
     fits.then_some(Bf16 { innermost, operands, stores: Stores::Lines, wanted: false })
 }
@@ -203,7 +203,7 @@ mod tests {
             ([2, 24, 3, 3], 2, [(24, held), (24, held)]),
             ([2, 8, 3, 3], 8, [(8, held), (8, held)]),
         ] {
-            let g = Geometry::of(Shape::from(shape), groups);
+            let g = GroupNormShape::of(Shape::from(shape), groups);
             for (variants, expected) in [(forward(&g, Exact(1e-5)), first), (backward(&g), second)] {
                 let found = (number(&variants[0].launches[0], "SLAB"), variants[0].name);
                 assert_eq!(found, expected, "{shape:?}, {groups} groups");
@@ -216,14 +216,14 @@ mod tests {
         for c in [8, 16, 24, 40, 64, 96, 120, 128, 200, 512, 1000, 1024, 2048, 4096] {
             for (n, s) in [(1, 2), (1, 9), (3, 16), (128, 49), (64, 1024), (1, 9000), (5000, 2), (1, (1 << 25) / c)] {
                 for groups in (1..=c).filter(|groups| c % groups == 0) {
-                    let g = Geometry { n, c, s, groups };
+                    let g = GroupNormShape { n, c, s, groups };
                     check(&g);
                 }
             }
         }
     }
 
-    fn check(g: &Geometry) {
+    fn check(g: &GroupNormShape) {
         let (first, second) = (forward(g, Exact(0.0)), backward(g));
         assert!(!first.is_empty() || least_channels(g.c / g.groups) > WIDEST);
         assert_eq!(first.is_empty(), second.is_empty());

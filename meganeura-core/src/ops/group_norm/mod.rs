@@ -35,7 +35,7 @@ pub struct GroupNorm {
 }
 
 #[derive(Clone, Copy)]
-pub(crate) struct Geometry {
+pub(crate) struct GroupNormShape {
     pub(crate) n: usize,
     pub(crate) c: usize,
     /// The pixels of one channel.
@@ -43,7 +43,7 @@ pub(crate) struct Geometry {
     pub(crate) groups: usize,
 }
 
-impl Geometry {
+impl GroupNormShape {
     fn new(x: Shape, groups: usize) -> Result<Self, String> {
         let [n, c, rest @ ..] = x.dims() else { return Err(format!("the input must be [N, C, …], it is {x}")) };
         if groups == 0 || c % groups != 0 {
@@ -92,7 +92,7 @@ impl Primitive for GroupNorm {
     }
 
     fn outputs(&self, x: &[TensorType]) -> Result<Vec<TensorType>, String> {
-        let geometry = Geometry::new(x[0].shape, self.groups)?;
+        let geometry = GroupNormShape::new(x[0].shape, self.groups)?;
         check_eps(self.eps.0)?;
         let channels = Shape::from([geometry.c]);
         expect(x, &[("input", x[0].shape), ("weight", channels), ("bias", channels)])?;
@@ -103,8 +103,8 @@ impl Primitive for GroupNorm {
     fn onnx(&self, x: &[form::Operand], _: &[TensorType], to: &mut Form) -> Option<form::Results> {
         // Normalises each group separately: ONNX's `GroupNormalization` loses precision if the spread is far below the
         // mean.
-        let (dtype, shape, Geometry { n, c, .. }) =
-            (x[0].ty.dtype, x[0].ty.shape, Geometry::of(x[0].ty.shape, self.groups));
+        let (dtype, shape, GroupNormShape { n, c, .. }) =
+            (x[0].ty.dtype, x[0].ty.shape, GroupNormShape::of(x[0].ty.shape, self.groups));
         let groups = to.reshape(x[0].value, Shape::from([n, self.groups, shape.elements() / (n * self.groups)]));
         let eps = vec![("epsilon", form::Attribute::Float(self.eps.0))];
         let (scale, shift) = (x[1].narrow.0, x[2].narrow.0);
@@ -135,7 +135,7 @@ impl Kernel for GroupNorm {
     }
 
     fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>], _: &Scratch) {
-        let g = Geometry::of(x[0].layout().shape(), self.groups);
+        let g = GroupNormShape::of(x[0].layout().shape(), self.groups);
         let (x, weight, bias) = (x[0].floats(), x[1].floats(), x[2].floats());
         let [y, mean, rstd] = y else { unreachable!("three results") };
         let (mean, rstd) = (mean.floats(), rstd.floats());
@@ -151,7 +151,7 @@ impl Kernel for GroupNorm {
     }
 
     fn variants(&self, x: &[Argument], _: &[TensorType], _: &Caps) -> Vec<Variant> {
-        let g = Geometry::of(x[0].ty.shape, self.groups);
+        let g = GroupNormShape::of(x[0].ty.shape, self.groups);
         match x[0].format {
             Format::Full => forms::forward(&g, self.eps),
             Format::Bf16 => forms::forward_of_lines(&g, self.eps),

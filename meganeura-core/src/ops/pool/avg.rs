@@ -1,6 +1,6 @@
 //! Average pooling.
 
-use super::{Geometry, Pool2d};
+use super::{Pool2d, PoolShape};
 use crate::kernel::launch::{Argument, Caps, Variant, literal};
 use crate::kernel::native::{self, OutView, Real, Scratch, View};
 #[cfg(feature = "onnx")]
@@ -41,7 +41,7 @@ pub struct AvgPool2dGrad {
 
 impl AvgPool2d {
     /// The divisor of the sum over window `(p, q)`.
-    pub(crate) fn count(&self, g: &Geometry, p: usize, q: usize) -> usize {
+    pub(crate) fn count(&self, g: &PoolShape, p: usize, q: usize) -> usize {
         let Pool2d { kernel, stride, padding, .. } = self.pool;
         let padded = |axis: usize, window, extent| kernel[axis].min(extent + 2 * padding[axis] - window * stride[axis]);
         match self.divisor {
@@ -83,7 +83,7 @@ impl Primitive for AvgPool2d {
         let inside = self.divisor == Divisor::Inside;
         attributes.push(("count_include_pad", form::Attribute::Int(i64::from(!inside))));
         let mean = to.node("AveragePool", &[x[0].value], attributes);
-        let g = Geometry::of(ty.shape, self.pool);
+        let g = PoolShape::of(ty.shape, self.pool);
         let area = self.pool.kernel[0] * self.pool.kernel[1];
         let factor = |at: usize| as_f64(area) / as_f64(self.count(&g, at / g.q, at % g.q));
         let factors: Vec<_> = (0..g.p * g.q).map(factor).collect();
@@ -101,7 +101,7 @@ impl Kernel for AvgPool2d {
     }
 
     fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>], _: &Scratch) {
-        let g = Geometry::of(x[0].layout().shape(), self.pool);
+        let g = PoolShape::of(x[0].layout().shape(), self.pool);
         let x = x[0].floats();
         native::parallel(y[0].floats(), g.p * g.q, &|first, y| {
             let x = &x[first / (g.p * g.q) * g.h * g.w..][..g.h * g.w];
@@ -118,7 +118,7 @@ impl Kernel for AvgPool2d {
     }
 
     fn variants(&self, x: &[Argument], _: &[TensorType], _: &Caps) -> Vec<Variant> {
-        let terms = Geometry::of(x[0].ty.shape, self.pool).forward("avg_pool2d", x[0].format, 1);
+        let terms = PoolShape::of(x[0].ty.shape, self.pool).forward("avg_pool2d", x[0].format, 1);
         self.with_divisor(terms).variants(x[0].format, "window")
     }
 }
@@ -129,7 +129,7 @@ impl Primitive for AvgPool2dGrad {
     }
 
     fn outputs(&self, x: &[TensorType]) -> Result<Vec<TensorType>, String> {
-        let shape = Geometry::new(&x[0].with_shape(self.input), self.forward.pool)?.output(self.input);
+        let shape = PoolShape::new(&x[0].with_shape(self.input), self.forward.pool)?.output(self.input);
         if x[0].shape != shape {
             return Err(format!("the cotangent must be {shape}, it is {}", x[0].shape));
         }
@@ -143,7 +143,7 @@ impl Kernel for AvgPool2dGrad {
     }
 
     fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>], _: &Scratch) {
-        let g = Geometry::of(self.input, self.forward.pool);
+        let g = PoolShape::of(self.input, self.forward.pool);
         let dy = x[0].floats();
         native::parallel(y[0].floats(), g.h * g.w, &|first, dx| {
             dx.fill(T::ZERO);
@@ -161,7 +161,7 @@ impl Kernel for AvgPool2dGrad {
     }
 
     fn variants(&self, x: &[Argument], _: &[TensorType], _: &Caps) -> Vec<Variant> {
-        let terms = Geometry::of(self.input, self.forward.pool).backward("avg_pool2d_grad", x[0].format, 1);
+        let terms = PoolShape::of(self.input, self.forward.pool).backward("avg_pool2d_grad", x[0].format, 1);
         self.forward.with_divisor(terms).variants(x[0].format, "gather")
     }
 }

@@ -1,6 +1,6 @@
 //! Maximum pooling.
 
-use super::{Geometry, Pool2d};
+use super::{Pool2d, PoolShape};
 use crate::kernel::launch::{Argument, Caps, Variant};
 use crate::kernel::native::{self, OutView, Real, Scratch, View};
 #[cfg(feature = "onnx")]
@@ -30,7 +30,7 @@ impl Primitive for MaxPool2d {
     }
 
     fn outputs(&self, x: &[TensorType]) -> Result<Vec<TensorType>, String> {
-        let shape = Geometry::new(&x[0], self.0)?.output(x[0].shape);
+        let shape = PoolShape::new(&x[0], self.0)?.output(x[0].shape);
         Ok(vec![x[0].with_shape(shape), TensorType::new(DType::U32, shape)])
     }
 
@@ -47,7 +47,7 @@ impl Kernel for MaxPool2d {
     }
 
     fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>], _: &Scratch) {
-        let g = Geometry::of(x[0].layout().shape(), self.0);
+        let g = PoolShape::of(x[0].layout().shape(), self.0);
         let x = x[0].floats();
         let [y, index] = y else { unreachable!("two results") };
         native::parallel_zip(y.floats(), index.indices(), g.p * g.q, &|plane, y, index| {
@@ -73,7 +73,7 @@ impl Kernel for MaxPool2d {
     }
 
     fn variants(&self, x: &[Argument], _: &[TensorType], _: &Caps) -> Vec<Variant> {
-        let terms = Geometry::of(x[0].ty.shape, self.0).forward("max_pool2d", x[0].format, 2);
+        let terms = PoolShape::of(x[0].ty.shape, self.0).forward("max_pool2d", x[0].format, 2);
         terms.variants(x[0].format, "window")
     }
 }
@@ -85,7 +85,7 @@ impl Primitive for MaxPool2dGrad {
 
     fn outputs(&self, x: &[TensorType]) -> Result<Vec<TensorType>, String> {
         let [index, dy] = x else { return Err(format!("takes two operands, not {}", x.len())) };
-        let shape = Geometry::new(&dy.with_shape(self.input), self.pool)?.output(self.input);
+        let shape = PoolShape::new(&dy.with_shape(self.input), self.pool)?.output(self.input);
         if index.shape != shape || dy.shape != shape || index.dtype != DType::U32 {
             return Err(format!("index and cotangent must be {shape}, they are {index} and {dy}"));
         }
@@ -99,7 +99,7 @@ impl Kernel for MaxPool2dGrad {
     }
 
     fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>], _: &Scratch) {
-        let g = Geometry::of(self.input, self.pool);
+        let g = PoolShape::of(self.input, self.pool);
         let (index, dy) = (x[0].indices(), x[1].floats());
         native::parallel(y[0].floats(), g.h * g.w, &|first, dx| {
             dx.fill(T::ZERO);
@@ -118,7 +118,7 @@ impl Kernel for MaxPool2dGrad {
     }
 
     fn variants(&self, x: &[Argument], _: &[TensorType], _: &Caps) -> Vec<Variant> {
-        let terms = Geometry::of(self.input, self.pool).backward("max_pool2d_grad", x[1].format, 2);
+        let terms = PoolShape::of(self.input, self.pool).backward("max_pool2d_grad", x[1].format, 2);
         terms.variants(x[1].format, "gather")
     }
 }

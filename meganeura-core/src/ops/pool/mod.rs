@@ -91,7 +91,7 @@ impl Pool2d {
     /// The attributes of ONNX's pooling operators for images of this shape. Rounding up is padding at the end.
     fn onnx(&self, x: &TensorType) -> Vec<(&'static str, Attribute)> {
         let ints = |numbers: &[usize]| Attribute::Ints(form::ints(numbers));
-        let g = Geometry::of(x.shape, *self);
+        let g = PoolShape::of(x.shape, *self);
         let [rows, columns] = self.padding;
         let (below, right) = (self.along(0).beyond(g.h, g.p), self.along(1).beyond(g.w, g.q));
         vec![
@@ -105,7 +105,7 @@ impl Pool2d {
 
 /// All extents of a pooling. `planes` is the number of images times channels.
 #[derive(Clone, Copy)]
-pub(crate) struct Geometry {
+pub(crate) struct PoolShape {
     pub(crate) planes: usize,
     pub(crate) h: usize,
     pub(crate) w: usize,
@@ -114,7 +114,7 @@ pub(crate) struct Geometry {
     pub(crate) pool: Pool2d,
 }
 
-impl Geometry {
+impl PoolShape {
     fn new(x: &TensorType, pool: Pool2d) -> Result<Self, String> {
         let output = pool.output(x)?;
         let (&[n, c, h, w], &[.., p, q]) = (x.shape.dims(), output.dims()) else {
@@ -188,12 +188,12 @@ impl Geometry {
 
 /// The operands and results that the forward pass takes as bf16, for images of these shapes.
 fn bf16(pool: Pool2d, x: Shape, caps: &Caps) -> Option<Bf16> {
-    let g = Geometry::of(x, pool);
+    let g = PoolShape::of(x, pool);
     terms::bf16(&[0], [x, g.output(x)], g.extents()[0], caps)
 }
 
 /// The operands and results that the backward pass takes as bf16; its cotangent is operand `dy`.
 fn bf16_backward(pool: Pool2d, x: Shape, dy: &'static [usize], caps: &Caps) -> Option<Bf16> {
-    let g = Geometry::of(x, pool);
+    let g = PoolShape::of(x, pool);
     terms::bf16(dy, [x, g.output(x)], g.extents()[1], caps)
 }

@@ -37,7 +37,7 @@ pub(super) fn expect_addressable(plan: &Plan) -> Result<()> {
     }
     let error = Error::new(ErrorKind::OutOfMemory, format!("no room for the {total} bytes of all values together"));
     let largest = (0..plan.storages.len()).max_by_key(|&storage| plan.storages[storage].bytes());
-    Err(largest.map_or(error.clone(), |storage| plan.blame(storage, error)))
+    Err(largest.map_or(error.clone(), |storage| plan.explain(storage, error)))
 }
 
 /// The types of operands that have more elements than their memory, and of values that a kernel computes as it loads

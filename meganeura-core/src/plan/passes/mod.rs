@@ -7,9 +7,9 @@
 //! | `merge` | moves groups into the launches of kernels (GPU only) |
 //! | `format` | decides which values are stored as bf16, and inserts conversions (GPU only) |
 //! | `lower` | turns the schedule into steps on storages, and views into layouts |
-//! | `exchanges::join` | joins the exchanges of a world's ranks |
+//! | `collectives::join` | joins the exchanges of a world's ranks |
 //! | `count` | refuses operands with more elements than kernels can count |
-//! | `exchanges::reuse` | lets exchanges reuse memory (GPU only) |
+//! | `collectives::reuse` | lets exchanges reuse memory (GPU only) |
 //! | `begin` | binds views where they begin, so that views of several places have the same kernel (GPU only) |
 //! | `launch` | chooses the variant of each kernel (GPU only) |
 //! | `share` | drops launches whose scratch results an earlier launch left (GPU only) |
@@ -17,9 +17,9 @@
 //!
 //! `uses` is no pass: it tells the passes up to `lower` who reads which value.
 
-mod begin;
+mod binding_offsets;
+mod collectives;
 mod count;
-mod exchanges;
 mod format;
 mod fuse;
 mod launch;
@@ -74,11 +74,11 @@ impl Plan {
                 lowered(&uses, &schedule, &format::Formats::full(&uses, &schedule), &roots)
             }
         };
-        exchanges::join(&mut plan);
+        collectives::join(&mut plan);
         count::expect_countable(&plan, target)?;
         if let Target::Gpu { caps, preferences } = target {
-            exchanges::reuse(&mut plan);
-            begin::begin(&mut plan, &caps);
+            collectives::reuse(&mut plan);
+            binding_offsets::set(&mut plan, &caps);
             launch::launch(&mut plan, &caps, preferences)?;
             share::share(&mut plan);
         }

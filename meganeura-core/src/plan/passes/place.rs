@@ -49,10 +49,10 @@ pub(super) fn place(plan: &mut Plan, target: Target<'_>) {
 /// Gives the results of each exchange a range of their own, except those that are handed to the caller. Slots are
 /// separate buffers, but NCCL reads and writes one contiguous range.
 fn place_ranges(plan: &mut Plan) {
-    for (meeting, step) in plan.steps.iter().filter(|step| step.meets().is_some()).enumerate() {
+    for (collective, step) in plan.steps.iter().filter(|step| step.collective().is_some()).enumerate() {
         for (value, &(storage, _)) in step.outputs.iter().enumerate() {
             if plan.storages[storage].place == Place::Unplaced {
-                plan.storages[storage].place = Place::Range { meeting, value };
+                plan.storages[storage].place = Place::Range { collective, value };
             }
         }
     }

@@ -55,7 +55,7 @@ fn transform(step: &Step, launch: &Launch, bound: &[bool]) -> Option<(Transform,
     let (mut reads, mut made) = (Vec::new(), Vec::new());
     for binding in &launch.bindings {
         match *binding {
-            Binding::Input(k) => reads.push((step.inputs[k].storage, step.begin(*binding))),
+            Binding::Input(k) => reads.push((step.inputs[k].storage, step.binding_offset(*binding))),
             Binding::Scratch(k) if !bound[k] => made.push(k),
             _ => return None,
         }
@@ -85,7 +85,7 @@ mod tests {
         tape.with_graph(|graph| {
             let request = Request { graph, outputs: &outputs, assigns: &assigns };
             let plan = Plan::new(&request, Target::Gpu { caps: Caps::DISCRETE, preferences: &preferences })?;
-            Ok(plan.launched().map(|launched| launched.kernel).collect())
+            Ok(plan.launch_infos().map(|launched| launched.kernel).collect())
         })
     }
 

@@ -105,7 +105,7 @@ impl Communicator {
 }
 
 /// Vulkan's memory, imported into CUDA.
-pub(crate) struct Memory {
+pub(crate) struct ImportedMemory {
     nccl: Arc<Nccl>,
     handle: usize,
     address: Address,
@@ -118,7 +118,7 @@ pub(crate) struct Semaphore {
 }
 
 /// The events around an exchange.
-pub(crate) struct Took {
+pub(crate) struct Elapsed {
     nccl: Arc<Nccl>,
     events: [usize; 2],
 }
@@ -231,7 +231,7 @@ impl Nccl {
     }
 
     /// Imports Vulkan's memory, and takes over the file descriptor.
-    pub(crate) fn import(self: &Arc<Self>, file: OwnedFd, bytes: u64) -> Result<Memory> {
+    pub(crate) fn import(self: &Arc<Self>, file: OwnedFd, bytes: u64) -> Result<ImportedMemory> {
         self.enter()?;
         let handle = [file.into_raw_fd() as u64, 0];
         let description = MemoryHandle { kind: MEMORY, handle, size: bytes, ..MemoryHandle::default() };
@@ -245,7 +245,7 @@ impl Nccl {
             let mapped = (cuda.map_memory)(&raw mut address, handle, from_ref(&buffer));
             self.libraries.cuda(mapped, "mapping memory")?;
         }
-        Ok(Memory { nccl: Arc::clone(self), handle: handle as usize, address })
+        Ok(ImportedMemory { nccl: Arc::clone(self), handle: handle as usize, address })
     }
 
     /// Imports Vulkan's timeline semaphore, and takes over the file descriptor.
@@ -263,21 +263,21 @@ impl Nccl {
     /// Enqueues an exchange of a range, which waits until `semaphore` reaches `ready`, and then sets it to `done`.
     /// Returns events around the exchange if `is_timed`.
     #[doc(hidden)]
-    pub(crate) fn exchange(
+    pub(crate) fn run_collective(
         self: &Arc<Self>,
         collective: &Collective,
-        (memory, range): (&Memory, &Range),
+        (memory, range): (&ImportedMemory, &Range),
         semaphore: &Semaphore,
         [ready, done]: [u64; 2],
         is_timed: bool,
-    ) -> Result<Option<Took>> {
+    ) -> Result<Option<Elapsed>> {
         self.enter()?;
         let (cuda, stream) = (&self.libraries.cuda, self.stream as Handle);
-        let took = if is_timed { Some(Took::new(self)?) } else { None };
+        let elapsed = if is_timed { Some(Elapsed::new(self)?) } else { None };
         let record = |number: usize| {
-            let Some(took) = &took else { return Ok(()) };
+            let Some(elapsed) = &elapsed else { return Ok(()) };
             // SAFETY: the event and the stream exist.
-            let recorded = unsafe { (cuda.record_event)(took.events[number] as Handle, stream) };
+            let recorded = unsafe { (cuda.record_event)(elapsed.events[number] as Handle, stream) };
             self.libraries.cuda(recorded, "a time")
         };
         let value = |value| SemaphoreParameters { value, ..SemaphoreParameters::default() };
@@ -292,21 +292,21 @@ impl Nccl {
         };
         let (all, own) = (0..range.bytes, range.part_of(self.rank));
         match collective {
-            Collective::AllMean => {
+            Collective::AllReduce => {
                 let parts = [(BF16, 0..range.bf16_bytes), (DType::F32.into(), range.bf16_bytes..range.bytes)];
                 let mut parts = parts.into_iter().filter(|(_, part)| !part.is_empty());
                 self.grouped(|| {
                     parts.try_for_each(|(numbers, part)| enqueue(Call::AllReduce, numbers, part.clone(), part.start))
                 })?;
             }
-            Collective::MeanToOwners(_) => enqueue(Call::ReduceScatter, DType::F32.into(), all, own.start)?,
-            Collective::FromOwners(_) => enqueue(Call::AllGather, DType::F32.into(), own, 0)?,
+            Collective::ReduceScatter(_) => enqueue(Call::ReduceScatter, DType::F32.into(), all, own.start)?,
+            Collective::AllGather(_) => enqueue(Call::AllGather, DType::F32.into(), own, 0)?,
         }
         record(1)?;
         // SAFETY: as above.
         let signalled = unsafe { (cuda.signal)(&raw const handle, from_ref(&value(done)), 1, stream) };
         self.libraries.cuda(signalled, "telling Vulkan")?;
-        Ok(took)
+        Ok(elapsed)
     }
 
     /// Launches what `enqueue` enqueues together.
@@ -385,7 +385,7 @@ impl Drop for Nccl {
     }
 }
 
-impl Drop for Memory {
+impl Drop for ImportedMemory {
     fn drop(&mut self) {
         if self.nccl.enter().is_ok() {
             // SAFETY: every exchange of it was waited for. A mapping is freed like an allocation.
@@ -406,7 +406,7 @@ impl Drop for Semaphore {
     }
 }
 
-impl Took {
+impl Elapsed {
     fn new(nccl: &Arc<Nccl>) -> Result<Self> {
         let mut handles: [Handle; 2] = array::from_fn(|_| null_mut());
         for handle in &mut handles {
@@ -429,7 +429,7 @@ impl Took {
     }
 }
 
-impl Drop for Took {
+impl Drop for Elapsed {
     fn drop(&mut self) {
         if self.nccl.enter().is_ok() {
             for event in self.events {

@@ -47,7 +47,7 @@ impl Staged {
 
     /// Uploads `from`, runs the collective that `enqueue` enqueues, given source and target addresses, and downloads
     /// `to`.
-    fn exchange(
+    fn run_collective(
         &mut self,
         from: &[u8],
         to: &mut [u8],
@@ -82,28 +82,28 @@ impl Engine for Staged {
 
     fn all_reduce(&mut self, dtype: DType, from: &[u8], to: &mut [u8]) -> Result<()> {
         let bytes = from.len();
-        self.exchange(from, to, |nccl, source, target| {
+        self.run_collective(from, to, |nccl, source, target| {
             nccl.enqueue(Call::AllReduce, dtype.into(), (source, bytes), target, SUM)
         })
     }
 
     fn reduce_scatter(&mut self, dtype: DType, from: &[u8], to: &mut [u8]) -> Result<()> {
         let bytes = from.len();
-        self.exchange(from, to, |nccl, source, target| {
+        self.run_collective(from, to, |nccl, source, target| {
             nccl.enqueue(Call::ReduceScatter, dtype.into(), (source, bytes), target, SUM)
         })
     }
 
     fn all_gather(&mut self, from: &[u8], to: &mut [u8]) -> Result<()> {
         let bytes = from.len();
-        self.exchange(from, to, |nccl, source, target| {
+        self.run_collective(from, to, |nccl, source, target| {
             nccl.enqueue(Call::AllGather, DType::U32.into(), (source, bytes), target, SUM)
         })
     }
 
     fn broadcast(&mut self, bytes: &mut [u8]) -> Result<()> {
         let from = bytes.to_vec();
-        self.exchange(&from, bytes, |nccl, source, target| {
+        self.run_collective(&from, bytes, |nccl, source, target| {
             let (broadcast, stream) = (nccl.libraries.nccl.broadcast, nccl.stream as Handle);
             // SAFETY: both pieces have the same number of bytes.
             let enqueued = nccl.communicator.call(|communicator| unsafe {

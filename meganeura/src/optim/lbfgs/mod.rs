@@ -57,12 +57,12 @@ pub struct Lbfgs {
     change_tolerance: f64,
     history: usize,
     line_search: bool,
-    memory: Memory,
+    memory: History,
 }
 
 /// The memory from one iteration to the next.
 #[derive(Debug, Default)]
-struct Memory {
+struct History {
     /// Changes of parameters and of gradients, with `1/(s·y)`; the oldest first.
     pairs: VecDeque<(Vec<f64>, Vec<f64>, f64)>,
     /// `s·y/(y·y)` of the last pair: the assumed inverse Hessian along all other directions.
@@ -91,7 +91,7 @@ fn add(y: &mut [f64], a: f64, x: &[f64]) {
     y.iter_mut().zip(x).for_each(|(y, x)| *y += a * x);
 }
 
-impl Memory {
+impl History {
     /// Records the change since the last iteration, and returns the direction from a point.
     fn direction(&mut self, gradient: &[f64], history: usize) -> Vec<f64> {
         let Some((mut change, length, before)) = self.last.take() else {
@@ -137,7 +137,7 @@ impl Lbfgs {
             change_tolerance: 1e-9,
             history: 100,
             line_search: false,
-            memory: Memory::default(),
+            memory: History::default(),
         }
     }
 
@@ -191,7 +191,7 @@ impl Lbfgs {
             let start: Vec<_> = module.leaves().iter().map(Leaf::value).collect();
             let result = self.iterate(module, &mut loss);
             if result.is_err() {
-                self.memory = Memory::default();
+                self.memory = History::default();
                 for (leaf, value) in module.leaves().iter().zip(start) {
                     leaf.cell().set(value);
                 }

@@ -1,6 +1,6 @@
 //! The memory of L-BFGS as an optimizer's state, for checkpoints.
 
-use super::{Lbfgs, Memory, dot};
+use super::{History, Lbfgs, dot};
 use crate::error::bail;
 use crate::optim::OptimizerState;
 use crate::{Device, Precision, Result, Tensor};
@@ -20,7 +20,7 @@ impl Lbfgs {
     pub(crate) fn state(&self) -> Result<OptimizerState> {
         let device = Device::cpu_with(Precision::Double);
         let mut state = OptimizerState { optimizer: NAME.to_owned(), ..OptimizerState::default() };
-        let Memory { pairs, scale, last } = &self.memory;
+        let History { pairs, scale, last } = &self.memory;
         if let Some((first, ..)) = pairs.front() {
             let shape = [pairs.len(), first.len()];
             let changes: Vec<_> = pairs.iter().flat_map(|(change, ..)| change).copied().collect();
@@ -61,7 +61,7 @@ impl Lbfgs {
             }
             _ => bail!(Checkpoint, "{NAME} needs `{}` and `{}` of one shape, and `{number}`", names[0], names[1]),
         };
-        let mut memory = Memory::default();
+        let mut memory = History::default();
         let mut elements = None;
         if let Some((shape, direction, gradient, length)) = two([DIRECTION, GRADIENT], LENGTH)? {
             elements = Some(shape.elements());

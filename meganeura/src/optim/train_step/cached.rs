@@ -8,7 +8,7 @@ use crate::module::{At, Module, ModuleExt};
 use crate::optim::accumulate::Basis;
 use crate::optim::finite::{FiniteCheck, NotFinite, verify};
 use crate::optim::group::{Group, settings_within};
-use crate::optim::record::{Numbers, Recorded, record};
+use crate::optim::record::{Numbers, RecordedStep, record};
 use crate::optim::state::Kept;
 use crate::optim::{Optimizer, step};
 use crate::param::Cell;
@@ -103,7 +103,8 @@ impl Recorder<'_> {
         module: &dyn Module,
         grads: &Grads,
     ) -> Result<CachedStep> {
-        let Recorded { updates, stepped, check, mut numbers } = record(optimizer, module, grads, self.results.first())?;
+        let RecordedStep { updates, stepped, check, mut numbers } =
+            record(optimizer, module, grads, self.results.first())?;
         let stepper = optimizer.stepper();
         let state = |cell: Arc<Cell>| {
             let Kept { cells, life, .. } = &stepper.states[&cell.id()];

@@ -27,7 +27,7 @@ use rayon::prelude::*;
 
 use self::tiles::{Images, Spectrum, Tiles};
 use self::transform::{LANES, Square};
-use super::Geometry;
+use super::ConvShape;
 use crate::kernel::native::{Accumulate, Block, Scratch, Shared, parallel_scratch};
 
 /// Products of a tile.
@@ -43,12 +43,12 @@ const CHANNELS: usize = 32;
 const TASKS: usize = 8;
 
 /// `true` if Winograd's algorithm applies, with enough channels and tiles for the transforms to pay.
-pub(super) fn pays(g: &Geometry) -> bool {
+pub(super) fn pays(g: &ConvShape) -> bool {
     g.suits_winograd() && g.c.min(g.o) >= LANES && g.p.min(g.q) >= 3
 }
 
 /// `y` of images `x` with the weights `w`.
-pub(super) fn forward(g: &Geometry, x: &[f32], w: &[f32], y: &mut [f32], scratch: &Scratch) {
+pub(super) fn forward(g: &ConvShape, x: &[f32], w: &[f32], y: &mut [f32], scratch: &Scratch) {
     let x = &x[..g.n * g.c * g.h * g.w];
     let images = Images { x, channels: g.c, extent: [g.h, g.w], padding: g.options().padding };
     let weights = Weights { w, strides: [9 * g.c, 9], turned: false };
@@ -56,7 +56,7 @@ pub(super) fn forward(g: &Geometry, x: &[f32], w: &[f32], y: &mut [f32], scratch
 }
 
 /// `dx` of the cotangents `dy`: their convolution with taps in reverse order and channels exchanged.
-pub(super) fn grad_input(g: &Geometry, dy: &[f32], w: &[f32], dx: &mut [f32], scratch: &Scratch) {
+pub(super) fn grad_input(g: &ConvShape, dy: &[f32], w: &[f32], dx: &mut [f32], scratch: &Scratch) {
     let padding = g.options().padding.map(|zeros| 2 - zeros);
     let dy = &dy[..g.n * g.o * g.p * g.q];
     let images = Images { x: dy, channels: g.o, extent: [g.p, g.q], padding };
@@ -65,7 +65,7 @@ pub(super) fn grad_input(g: &Geometry, dy: &[f32], w: &[f32], dx: &mut [f32], sc
 }
 
 /// `dw` of images `x` and cotangents `dy`.
-pub(super) fn grad_weight(g: &Geometry, x: &[f32], dy: &[f32], dw: &mut [f32], scratch: &Scratch) {
+pub(super) fn grad_weight(g: &ConvShape, x: &[f32], dy: &[f32], dw: &mut [f32], scratch: &Scratch) {
     let arch = pulp::Arch::new();
     let (image, cotangent) = (g.c * g.h * g.w, g.o * g.p * g.q);
     let per_image = Tiles::new(1, [g.p, g.q]);
@@ -306,10 +306,10 @@ mod tests {
     use crate::ops::Conv2dOptions;
 
     /// The geometry of `n` square images with 16 channels in and out.
-    fn geometry(n: usize, side: usize) -> Geometry {
+    fn geometry(n: usize, side: usize) -> ConvShape {
         let options = Conv2dOptions { padding: [1, 1], ..Conv2dOptions::default() };
         let (x, w) = (Shape::from([n, 16, side, side]), Shape::from([16, 16, 3, 3]));
-        Geometry::new(x, w, options).expect("fits")
+        ConvShape::new(x, w, options).expect("fits")
     }
 
     /// Numbers from −1 to 1, in an irregular order.

@@ -122,7 +122,7 @@ impl Pass<'_> {
                 };
                 return self.read_in(input, order);
             }
-            if op.meets().is_some() {
+            if op.collective().is_some() {
                 let mean = node.outputs().nth(k).expect("a result of each");
                 return self.read_in(input, self.formats.of(mean));
             }

@@ -21,7 +21,7 @@ pub(super) fn values(uses: &Uses<'_>, items: &[Item], kept: &HashSet<ValueId>) -
 pub(super) fn means(uses: &Uses<'_>, node: usize) -> Vec<(ValueId, ValueId)> {
     let node = &uses.graph.nodes()[node];
     let Source::Op(Op::Kernel(op)) = &node.source else { return Vec::new() };
-    if op.meets().is_none_or(|exchange| !exchange.rounded) {
+    if op.collective().is_none_or(|exchange| !exchange.rounded) {
         return Vec::new();
     }
     let may = |(&input, mean): (&ValueId, ValueId)| {

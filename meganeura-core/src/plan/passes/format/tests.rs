@@ -45,7 +45,7 @@ fn planned(f: impl Fn(&Var, &[Var]) -> Var) -> Result<Plan> {
 }
 
 fn conversions(plan: &Plan) -> usize {
-    plan.launched().filter(|launched| launched.kernel == "convert").count()
+    plan.launch_infos().filter(|launched| launched.kernel == "convert").count()
 }
 
 fn convolved(x: &Var, w: &Var) -> Var {
@@ -125,7 +125,7 @@ fn pooling_and_resampling_read_and_store_bf16() -> Result<()> {
     })?;
     // Only the input is converted.
     assert_eq!(conversions(&pooled), 1, "{pooled}");
-    let launched: Vec<_> = pooled.launched().filter(|launched| launched.variant == "lines").collect();
+    let launched: Vec<_> = pooled.launch_infos().filter(|launched| launched.variant == "lines").collect();
     assert_eq!(launched.len(), 6, "{pooled}");
     Ok(())
 }
@@ -146,7 +146,7 @@ fn of_matrices(shapes: &[&[usize]], f: impl Fn(&[Var]) -> Result<Vec<Var>>) -> R
 }
 
 fn launches(plan: &Plan, kernel: &str) -> usize {
-    plan.launched().filter(|launched| launched.kernel == kernel).count()
+    plan.launch_infos().filter(|launched| launched.kernel == kernel).count()
 }
 
 #[test]
@@ -204,7 +204,7 @@ fn attention_stays_in_bf16() -> Result<()> {
         Ok(vec![q.matmul(&k.t()).scale(0.125).softmax(3).matmul(&v).square()])
     })?;
     assert_eq!((launches(&plan, "matmul_bf16"), launches(&plan, "gemm")), (3, 0), "{plan}");
-    let softmax = plan.launched().find(|launched| launched.kernel == "softmax").expect("there is one");
+    let softmax = plan.launch_infos().find(|launched| launched.kernel == "softmax").expect("there is one");
     assert_eq!(softmax.variant, "lines", "{plan}");
     Ok(())
 }

@@ -221,8 +221,8 @@ impl Lowering<'_> {
     }
 
     fn step(&mut self, work: Work, inputs: Vec<Operand>, outputs: Vec<(StorageId, TensorType)>) {
-        let (scratch, launches, offered, begins) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        self.plan.steps.push(Step { work, inputs, outputs, scratch, variant: "", offered, launches, begins });
+        let (scratch, launches, offered, binding_offsets) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        self.plan.steps.push(Step { work, inputs, outputs, scratch, variant: "", offered, launches, binding_offsets });
     }
 
     /// The number that fills a value, if it is a constant or a number of the host.
@@ -275,7 +275,7 @@ impl Lowering<'_> {
             Load { operand, argument: Argument { ty, layout, format: orders.load }, program }
         });
         let elementwise = inputs.len();
-        if op.meets().is_some() {
+        if op.collective().is_some() {
             self.exchange_in_place(node, &inputs);
         }
         let (store, values) = self.stored_by(node, op, orders.store, store, &mut inputs);
@@ -288,7 +288,7 @@ impl Lowering<'_> {
     /// Operand `k` of a kernel that reads it from memory.
     fn operand_of(&mut self, node: &Node, op: &KernelOp, k: usize) -> Operand {
         let value = node.inputs[k];
-        let in_bf16 = if op.meets().is_some() { self.lines(value) } else { self.bf16(value) };
+        let in_bf16 = if op.collective().is_some() { self.lines(value) } else { self.bf16(value) };
         match in_bf16 {
             Some(operand) => operand,
             None if op.reads_strided(k) => self.stored(value),

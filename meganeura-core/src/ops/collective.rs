@@ -11,19 +11,19 @@ use crate::{Result, TensorType};
 /// Shapes: each result has that of its operand, which is the same on every rank. Gradient of the mean: that of the sum
 /// of all ranks' losses, `dxₖ = Σᵣ dyₖᵣ / R`.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub struct Exchange {
+pub struct CollectiveOp {
     pub(crate) world: World,
     pub(crate) collective: Collective,
     /// `true` if ranks may exchange bf16. Only for means.
     pub(crate) rounded: bool,
 }
 
-impl Primitive for Exchange {
+impl Primitive for CollectiveOp {
     fn name(&self) -> &'static str {
         match self.collective {
-            Collective::AllMean => "all_mean",
-            Collective::MeanToOwners(_) => "mean_to_owners",
-            Collective::FromOwners(_) => "from_owners",
+            Collective::AllReduce => "all_mean",
+            Collective::ReduceScatter(_) => "mean_to_owners",
+            Collective::AllGather(_) => "from_owners",
         }
     }
 
@@ -35,8 +35,8 @@ impl Primitive for Exchange {
     }
 }
 
-impl Kernel for Exchange {
-    fn meets(&self) -> Option<&Exchange> {
+impl Kernel for CollectiveOp {
+    fn collective(&self) -> Option<&CollectiveOp> {
         Some(self)
     }
 
@@ -55,7 +55,7 @@ impl Kernel for Exchange {
             from[place].copy_from_slice(&x.floats()[..len]);
         }
         let (own, all) = (bytemuck::cast_slice(from), bytemuck::cast_slice_mut(to));
-        if let Err(error) = self.world.exchange(&self.collective, T::DTYPE, &range, own, all) {
+        if let Err(error) = self.world.run_collective(&self.collective, T::DTYPE, &range, own, all) {
             return scratch.refuse(error);
         }
         for (k, y) in y.iter_mut().enumerate() {

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::panic::Location;
 use std::sync::Arc;
 
-use super::Recording;
+use super::TapeState;
 use crate::Tensor;
 use crate::graph::{Node, Source, ValueId};
 use crate::host::HostWord;
@@ -12,9 +12,9 @@ use crate::plan::Excerpt;
 
 /// An excerpt of the recording, in its order. Passes with the same structure share a plan, even if the rest of their
 /// tapes differs.
-pub(super) struct Part<'a> {
+pub(super) struct Subgraph<'a> {
     pub(super) excerpt: Excerpt<'a>,
-    pub(super) leaves: Vec<PartLeaf>,
+    pub(super) leaves: Vec<SubgraphLeaf>,
     pub(super) host: Vec<HostWord>,
     /// For each of these words, its number in the recording.
     pub(super) words: Vec<usize>,
@@ -22,35 +22,35 @@ pub(super) struct Part<'a> {
 
 /// The source of the tensor of a part's leaf.
 #[derive(Clone, Copy)]
-pub(super) enum PartLeaf {
+pub(super) enum SubgraphLeaf {
     /// A leaf of the recording.
     Leaf(usize),
     /// A value of the recording that an earlier run computed.
     Known(ValueId),
 }
 
-impl Part<'_> {
+impl Subgraph<'_> {
     /// Adds a leaf and returns its number.
-    fn leaf(&mut self, leaf: PartLeaf) -> usize {
+    fn leaf(&mut self, leaf: SubgraphLeaf) -> usize {
         self.leaves.push(leaf);
         self.leaves.len() - 1
     }
 }
 
-impl Recording {
+impl TapeState {
     /// The part that computes `outputs` and the new values of leaves. Known values become leaves.
     pub(super) fn part(
         &self,
         outputs: &[ValueId],
         assigns: &[(usize, ValueId)],
         known: &HashMap<ValueId, Tensor>,
-    ) -> Part<'_> {
+    ) -> Subgraph<'_> {
         let roots = || outputs.iter().chain(assigns.iter().map(|(_, value)| value)).copied();
         let mut is_known = vec![false; self.graph.values()];
         known.keys().for_each(|value| is_known[value.index()] = true);
         let wanted = self.wanted(roots(), &is_known);
         let mut part =
-            Part { excerpt: Excerpt::new(&self.graph), leaves: Vec::new(), host: Vec::new(), words: Vec::new() };
+            Subgraph { excerpt: Excerpt::new(&self.graph), leaves: Vec::new(), host: Vec::new(), words: Vec::new() };
         // Indexed by leaf of the recording.
         let mut numbers: Vec<Option<usize>> = vec![None; self.leaves.len()];
         let end = roots().map(|root| self.graph.maker_index(root) + 1).max().unwrap_or(0);
@@ -58,7 +58,7 @@ impl Recording {
             if node.outputs().any(|value| wanted[value.index()] && !is_known[value.index()]) {
                 let number = match &node.source {
                     Source::Leaf(leaf) => {
-                        numbers[*leaf] = Some(part.leaf(PartLeaf::Leaf(*leaf)));
+                        numbers[*leaf] = Some(part.leaf(SubgraphLeaf::Leaf(*leaf)));
                         numbers[*leaf]
                     }
                     Source::Host(at) => {
@@ -72,13 +72,13 @@ impl Recording {
                 part.excerpt.push(at, number);
             }
             for value in node.outputs().filter(|value| wanted[value.index()] && is_known[value.index()]) {
-                let number = part.leaf(PartLeaf::Known(value));
+                let number = part.leaf(SubgraphLeaf::Known(value));
                 part.excerpt.push_leaf(value, number);
             }
         }
         part.excerpt.outputs = outputs.iter().map(|&value| part.excerpt.named(value)).collect();
         for &(leaf, value) in assigns {
-            let number = numbers[leaf].unwrap_or_else(|| part.leaf(PartLeaf::Leaf(leaf)));
+            let number = numbers[leaf].unwrap_or_else(|| part.leaf(SubgraphLeaf::Leaf(leaf)));
             part.excerpt.assigns.push((number, part.excerpt.named(value)));
         }
         part
@@ -102,15 +102,15 @@ impl Recording {
     }
 
     /// A leaf's path in its model, if it is a parameter or buffer that has one.
-    pub(super) fn leaf_path(&self, leaf: PartLeaf) -> Option<Arc<str>> {
+    pub(super) fn leaf_path(&self, leaf: SubgraphLeaf) -> Option<Arc<str>> {
         match leaf {
-            PartLeaf::Leaf(leaf) => self.leaves[leaf].path(),
-            PartLeaf::Known(_) => None,
+            SubgraphLeaf::Leaf(leaf) => self.leaves[leaf].path(),
+            SubgraphLeaf::Known(_) => None,
         }
     }
 
     /// The caller's line behind each node of a part.
-    pub(super) fn part_origins(&self, part: &Part<'_>) -> Vec<&'static Location<'static>> {
+    pub(super) fn part_origins(&self, part: &Subgraph<'_>) -> Vec<&'static Location<'static>> {
         part.excerpt.nodes().map(|node| self.origins[node]).collect()
     }
 }

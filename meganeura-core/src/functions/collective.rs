@@ -4,7 +4,7 @@ use std::panic::Location;
 
 use super::Vjp;
 use crate::ops::Primitive;
-use crate::ops::exchange::Exchange;
+use crate::ops::collective::CollectiveOp;
 use crate::world::{Collective, World};
 use crate::{Error, ErrorKind, Result, Var};
 
@@ -33,9 +33,9 @@ impl Var {
     }
 }
 
-impl Vjp for Exchange {
+impl Vjp for CollectiveOp {
     fn vjp(&self, _: &[Var], _: &[Var], dy: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
-        if self.collective != Collective::AllMean {
+        if self.collective != Collective::AllReduce {
             let message = "has no gradient, since each rank owns different values";
             return Err(Error::new(ErrorKind::NotDifferentiable, message).in_op(self.name()));
         }
@@ -48,19 +48,19 @@ impl Vjp for Exchange {
 /// Exchanges values of all ranks, to or from their owners; in a world of one, returns the values themselves.
 #[track_caller]
 #[doc(hidden)]
-pub fn exchange(values: &[&Var], world: &World, collective: Collective) -> Vec<Var> {
-    record(values, Exchange { world: world.clone(), collective, rounded: false })
+pub fn record_collective(values: &[&Var], world: &World, collective: Collective) -> Vec<Var> {
+    record(values, CollectiveOp { world: world.clone(), collective, rounded: false })
 }
 
 /// The means of values over all ranks. They may be exchanged in bf16 if `rounded`.
 #[track_caller]
 #[doc(hidden)]
 pub fn all_mean(values: &[&Var], world: &World, rounded: bool) -> Vec<Var> {
-    record(values, Exchange { world: world.clone(), collective: Collective::AllMean, rounded })
+    record(values, CollectiveOp { world: world.clone(), collective: Collective::AllReduce, rounded })
 }
 
 #[track_caller]
-fn record(values: &[&Var], op: Exchange) -> Vec<Var> {
+fn record(values: &[&Var], op: CollectiveOp) -> Vec<Var> {
     let Some(first) = values.first() else { return Vec::new() };
     if op.world.is_alone() {
         return values.iter().map(|&value| value.clone()).collect();
@@ -73,14 +73,14 @@ mod cases {
     use super::*;
     use crate::functions::case::{Case, Special, Tested};
 
-    impl Tested for Exchange {
+    impl Tested for CollectiveOp {
         fn special() -> &'static [Special] {
             &[Special::WithoutOnnx]
         }
 
         fn cases() -> Vec<Case> {
             // A single rank; several are tested with several processes.
-            let alone = || Case::new(Self { world: World::alone(), collective: Collective::AllMean, rounded: false });
+            let alone = || Case::new(Self { world: World::alone(), collective: Collective::AllReduce, rounded: false });
             let shapes: [&[&[usize]]; 4] = [&[&[3, 5]], &[&[1]], &[&[2, 1, 300], &[7]], &[&[1], &[4, 3], &[5]]];
             shapes.iter().map(|shapes| shapes.iter().fold(alone(), |case, shape| case.input(shape))).collect()
         }

@@ -5,7 +5,7 @@ use crate::TensorType;
 use crate::kernel::launch::Binding;
 
 /// A launch of a run; on the CPU, a step of the plan.
-pub(crate) struct Launched {
+pub(crate) struct LaunchInfo {
     pub(crate) step: usize,
     pub(crate) op: &'static str,
     pub(crate) kernel: &'static str,
@@ -20,7 +20,7 @@ pub(crate) struct Launched {
 
 impl Plan {
     /// The launches of a run, in order.
-    pub(crate) fn launched(&self) -> impl Iterator<Item = Launched> + '_ {
+    pub(crate) fn launch_infos(&self) -> impl Iterator<Item = LaunchInfo> + '_ {
         self.steps.iter().enumerate().flat_map(move |(at, step)| {
             let op = match &step.work {
                 Work::Pointwise(_) => "pointwise",
@@ -28,7 +28,7 @@ impl Plan {
             };
             let launched = move |kernel, bytes| {
                 let leaves = self.leaves(step);
-                Launched { step: at, op, kernel, variant: step.variant, result: step.outputs[0].1, bytes, leaves }
+                LaunchInfo { step: at, op, kernel, variant: step.variant, result: step.outputs[0].1, bytes, leaves }
             };
             let native = step.launches.is_empty().then(|| {
                 let inputs = (0..step.inputs.len()).map(Binding::Input);

@@ -10,7 +10,7 @@ use crate::plan::{Plan, Step, StorageId};
 ///
 /// Results in one storage share a binding, so they begin together. An operand in the storage of a result is read
 /// through the result's binding; both then begin with the storage.
-pub(super) fn begin(plan: &mut Plan, caps: &Caps) {
+pub(super) fn set(plan: &mut Plan, caps: &Caps) {
     let Plan { steps, storages, .. } = plan;
     let aligned = |storage: StorageId, offset: usize| {
         let every = caps.alignment / storages[storage].element_bytes();
@@ -35,18 +35,18 @@ fn begin_results(step: &mut Step, aligned: impl Fn(StorageId, usize) -> usize) {
         let begin = aligned(storage, firsts[&storage]);
         if let Some(place) = step.place_mut(k).filter(|_| begin > 0) {
             *place = place.counted_from(begin);
-            step.begins.push((Binding::Output(k), begin));
+            step.binding_offsets.push((Binding::Output(k), begin));
         }
     }
 }
 
 fn begin_operands(step: &mut Step, aligned: impl Fn(StorageId, usize) -> usize) {
-    let Step { inputs, outputs, begins, .. } = step;
+    let Step { inputs, outputs, binding_offsets, .. } = step;
     for (k, input) in inputs.iter_mut().enumerate() {
         let begin = aligned(input.storage, input.argument.layout.offset());
         if begin > 0 && outputs.iter().all(|(storage, _)| *storage != input.storage) {
             input.argument.layout = input.argument.layout.counted_from(begin);
-            begins.push((Binding::Input(k), begin));
+            binding_offsets.push((Binding::Input(k), begin));
         }
     }
 }
@@ -94,7 +94,7 @@ mod tests {
         let [y, z] = [1..3, 2..4].map(|rows| x.slice(0, rows).slice(1, 9..13));
         let plan = plan_of(&tape, &[(y * z).id()?])?;
         // Elements 25 and 41: 32 bytes are 8 elements.
-        assert_eq!(plan.steps[0].begins, [(Binding::Input(0), 24), (Binding::Input(1), 40)], "{plan}");
+        assert_eq!(plan.steps[0].binding_offsets, [(Binding::Input(0), 24), (Binding::Input(1), 40)], "{plan}");
         assert!(plan.steps[0].inputs.iter().all(|input| input.argument.layout.offset() == 1), "{plan}");
         Ok(())
     }
@@ -109,7 +109,7 @@ mod tests {
         drop(tanh);
         let plan = plan_of(&tape, &[joined.softmax(1).id()?])?;
         let step = plan.steps.iter().find(|step| step.outputs.len() == 2).expect("one group computes both");
-        assert_eq!(step.begins, [(Binding::Output(0), 16), (Binding::Output(1), 16)], "{plan}");
+        assert_eq!(step.binding_offsets, [(Binding::Output(0), 16), (Binding::Output(1), 16)], "{plan}");
         Ok(())
     }
 

@@ -17,14 +17,14 @@ impl Step {
     }
 
     /// Adds the step's operation to an error.
-    pub(crate) fn blame(&self, error: Error) -> Error {
+    pub(crate) fn explain(&self, error: Error) -> Error {
         in_op(self.op(0), error)
     }
 }
 
 impl Plan {
     /// Adds to an error the operation whose storage could not be allocated, and the role of that storage.
-    pub(crate) fn blame(&self, storage: StorageId, error: Error) -> Error {
+    pub(crate) fn explain(&self, storage: StorageId, error: Error) -> Error {
         for step in &self.steps {
             if step.scratch.contains(&storage) {
                 return in_op(step.op(0), error.context("its scratch memory"));
@@ -45,7 +45,7 @@ impl Plan {
     pub(crate) fn blame_slot(&self, rank: usize, error: Error) -> Error {
         let inside = (0..self.storages.len()).filter(|&s| self.storages[s].place == super::Place::Slot(rank));
         match inside.max_by_key(|&s| self.storages[s].bytes()) {
-            Some(storage) => self.blame(storage, error),
+            Some(storage) => self.explain(storage, error),
             None => error,
         }
     }

@@ -7,13 +7,14 @@
 
 use crate::TensorType;
 use crate::kernel::launch::Argument;
-use crate::ops::{Exchange, KernelOp};
+use crate::ops::{CollectiveOp, KernelOp};
 use crate::plan::{KernelWork, Operand, Place, Plan, Step, StorageId, Work};
 use crate::world::Collective;
 
 /// Merges exchanges of means that do not depend on each other.
 pub(super) fn join(plan: &mut Plan) {
-    let mean = |step: &Step| step.meets().filter(|it| it.collective == Collective::AllMean).map(|it| it.world.clone());
+    let mean =
+        |step: &Step| step.collective().filter(|it| it.collective == Collective::AllReduce).map(|it| it.world.clone());
     let mut at = 0;
     while let Some(next) = plan.steps[at..].iter().position(|step| mean(step).is_some()) {
         at += next;
@@ -63,7 +64,7 @@ fn append(step: &mut Step, other: Step) {
     let (Work::Kernel(kernel), Work::Kernel(more)) = (&mut step.work, other.work) else {
         unreachable!("exchanges are kernels")
     };
-    let KernelWork { op: KernelOp::Exchange(_), operands, types, .. } = *more else {
+    let KernelWork { op: KernelOp::CollectiveOp(_), operands, types, .. } = *more else {
         unreachable!("exchanges are joined with exchanges")
     };
     kernel.operands += operands;
@@ -75,9 +76,9 @@ fn append(step: &mut Step, other: Step) {
 
 /// Lets exchanges reuse the ranges of earlier ones.
 pub(super) fn reuse(plan: &mut Plan) {
-    let meetings: Vec<_> = (0..plan.steps.len()).filter(|&at| plan.steps[at].meets().is_some()).collect();
-    for (number, &later) in meetings.iter().enumerate() {
-        let free = meetings[..number].iter().find(|&&earlier| is_free(plan, earlier, later));
+    let collectives: Vec<_> = (0..plan.steps.len()).filter(|&at| plan.steps[at].collective().is_some()).collect();
+    for (number, &later) in collectives.iter().enumerate() {
+        let free = collectives[..number].iter().find(|&&earlier| is_free(plan, earlier, later));
         let Some(&earlier) = free else { continue };
         let pairs: Vec<_> = results(plan, earlier).into_iter().zip(results(plan, later)).collect();
         for (place, storage) in pairs.into_iter().filter(|(place, storage)| place != storage) {
@@ -93,10 +94,10 @@ fn results(plan: &Plan, at: usize) -> Vec<StorageId> {
 /// `true` if the values of `later` can take the memory of those of `earlier`.
 fn is_free(plan: &Plan, earlier: usize, later: usize) -> bool {
     let steps = [&plan.steps[earlier], &plan.steps[later]];
-    let [Some(first), Some(second)] = steps.map(Step::meets) else { return false };
+    let [Some(first), Some(second)] = steps.map(Step::collective) else { return false };
     let type_of = |&(storage, ty): &(StorageId, TensorType)| (ty, plan.storages[storage].format);
     let types = steps.map(|step| step.outputs.iter().map(type_of).collect::<Vec<_>>());
-    let is_alike = |first: &Exchange, second: &Exchange| {
+    let is_alike = |first: &CollectiveOp, second: &CollectiveOp| {
         first.world == second.world && first.collective.is_arranged_as(&second.collective)
     };
     if !is_alike(first, second) || types[0] != types[1] {
@@ -139,7 +140,7 @@ fn replace(plan: &mut Plan, old: StorageId, new: StorageId) {
 
 #[cfg(test)]
 mod tests {
-    use crate::functions::{all_mean, exchange};
+    use crate::functions::{all_mean, record_collective};
     use crate::kernel::launch::{Caps, Format, Launch};
     use crate::ops::Conv2dOptions;
     use crate::plan::{Place, Plan, Preferences, Request, StorageId, Target};
@@ -165,7 +166,7 @@ mod tests {
 
     /// The number of values in each exchange.
     fn exchanges(plan: &Plan) -> Vec<usize> {
-        plan.steps.iter().filter(|step| step.meets().is_some()).map(|step| step.outputs.len()).collect()
+        plan.steps.iter().filter(|step| step.collective().is_some()).map(|step| step.outputs.len()).collect()
     }
 
     #[test]
@@ -198,7 +199,7 @@ mod tests {
             let x = x.exp();
             vec![x.all_mean(&world).square(), x.sum()]
         })?;
-        let step = plan.steps.iter().find(|step| step.meets().is_some()).expect("an exchange");
+        let step = plan.steps.iter().find(|step| step.collective().is_some()).expect("an exchange");
         assert_ne!(step.inputs[0].storage, step.outputs[0].0, "{plan}");
         assert!(matches!(plan.storages[step.outputs[0].0].place, Place::Range { .. }), "{plan}");
         Ok(())
@@ -237,7 +238,7 @@ mod tests {
         let bf16 = Caps { matrix: true, bf16: true, linked: true, ..Caps::DISCRETE };
         // The sizes of the values that are exchanged as bf16.
         let rounded = |plan: &Plan| -> Vec<usize> {
-            let step = plan.steps.iter().find(|step| step.meets().is_some()).expect("an exchange");
+            let step = plan.steps.iter().find(|step| step.collective().is_some()).expect("an exchange");
             assert_eq!(step.outputs.len(), 5, "{plan}");
             for (input, &(storage, _)) in step.inputs.iter().zip(&step.outputs) {
                 assert_eq!(input.argument.format, plan.storages[storage].format, "{plan}");
@@ -275,17 +276,17 @@ mod tests {
         let w: [Var; 2] = [leaf(300)?, leaf(200)?];
         let gradients = [w[0].exp(), w[1].sin()];
         let owners = vec![0, 1];
-        let means = exchange(&gradients.each_ref(), &world, Collective::MeanToOwners(owners.clone()));
+        let means = record_collective(&gradients.each_ref(), &world, Collective::ReduceScatter(owners.clone()));
         // This rank steps the first parameter, the other rank the second.
         let stepped = [&w[0] - &means[0] * 0.1, means[1].clone()];
-        let updated = exchange(&stepped.each_ref(), &world, Collective::FromOwners(owners));
+        let updated = record_collective(&stepped.each_ref(), &world, Collective::AllGather(owners));
         let assigns = [(0, updated[0].id()?), (1, updated[1].id()?)];
         let preferences = Preferences::default();
         let target = Target::Gpu { caps: Caps::DISCRETE, preferences: &preferences };
         let plan = tape.with_graph(|graph| Plan::new(&Request { graph, outputs: &[], assigns: &assigns }, target))?;
         assert_eq!(exchanges(&plan), [2, 2], "{plan}");
-        let meetings: Vec<_> = plan.steps.iter().filter(|step| step.meets().is_some()).collect();
-        assert_eq!(meetings[0].outputs, meetings[1].outputs, "{plan}");
+        let collectives: Vec<_> = plan.steps.iter().filter(|step| step.collective().is_some()).collect();
+        assert_eq!(collectives[0].outputs, collectives[1].outputs, "{plan}");
         Ok(())
     }
 }
