@@ -161,7 +161,8 @@ pub(crate) struct Bf16 {
     pub operands: &'static [usize],
     /// The form in which result 0 is stored.
     pub stores: Stores,
-    /// `true` if that is worth converting operands.
+    /// `true` if operands in `f32` should be converted for this form, as for products on matrix units. Otherwise the
+    /// form is used only if another operation has its operands in bf16 anyway.
     pub wanted: bool,
 }
 
@@ -195,7 +196,7 @@ pub(crate) enum Stores {
     Rows,
     /// By lines, through `store_line` of `shared/epilogue_lines`.
     Lines,
-    /// Bf16 that the kernel writes itself.
+    /// Bf16, two to a word, which the kernel writes itself; nothing is fused into the store.
     Words,
 }
 
