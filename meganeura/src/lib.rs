@@ -140,7 +140,9 @@ pub use meganeura_derive::Module;
 pub use module::{FromConfig, FromSeed, Init, Layer, Module, ModuleExt};
 
 // Modules of the engine that users do not see.
-use meganeura_core::{dtype, error, file, grad, graph, host, param, seed, tape, wait};
+#[cfg(feature = "onnx")]
+use meganeura_core::graph;
+use meganeura_core::{dtype, error, file, grad, host, param, seed, tape, wait};
 
 /// The names that almost every program needs.
 pub mod prelude {

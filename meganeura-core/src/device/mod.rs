@@ -280,6 +280,7 @@ impl Device {
     }
 
     /// Copies a value from its memory on this device.
+    #[cfg_attr(not(feature = "gpu"), expect(unused_variables, reason = "host memory knows its type"))]
     pub(crate) async fn download(&self, storage: &Storage, ty: TensorType) -> Result<HostBuffer> {
         match (storage, &self.0.engine) {
             (Storage::Host(buffer), _) => buffer.try_clone(),

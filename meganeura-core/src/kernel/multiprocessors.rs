@@ -20,9 +20,11 @@ impl Multiprocessors {
     pub const LARGE: Self = Self { count: 132, invocations: 2048, memory: 48 << 10 };
 
     /// Assumed of a GPU on the host's chip that does not report its multiprocessors.
+    #[cfg(any(feature = "gpu", test))]
     pub const INTEGRATED: Self = Self { count: 16, ..Self::LARGE };
 
     /// Assumed of a driver that computes on the CPU.
+    #[cfg(any(feature = "gpu", test))]
     pub const SOFTWARE: Self = Self { count: 4, ..Self::LARGE };
 
     /// The number of workgroups that keeps the device busy with `each` on each multiprocessor. It is rounded down to a

@@ -1,6 +1,6 @@
 //! The ONNX form of an operation: nodes and constants as data. Knows neither the file format nor any operation.
 //!
-//! [`Primitive::onnx`](super::Primitive::onnx) appends an operation's nodes to a [`Form`]. The encoder of the form
+//! `Primitive::onnx` appends an operation's nodes to a [`Form`]. The encoder of the form
 //! names its values.
 
 use crate::ops::Exact;

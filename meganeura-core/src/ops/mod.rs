@@ -193,7 +193,7 @@ pub(crate) enum Stores {
     /// As other kernels do, in `f32`, element by element.
     Full,
     /// Likewise; or by lines in the order of the API, if ranks exchange the result as bf16. See `Access`.
-    Rows,
+    FullOrLines,
     /// By lines, through `store_line` of `shared/epilogue_lines`.
     Lines,
     /// Bf16, two to a word, which the kernel writes itself; nothing is fused into the store.
@@ -204,7 +204,7 @@ impl Stores {
     /// `true` if the kernel counts elements of result 0 in the order of the API.
     #[must_use]
     pub fn in_order(self) -> bool {
-        matches!(self, Self::Full | Self::Rows)
+        matches!(self, Self::Full | Self::FullOrLines)
     }
 }
 

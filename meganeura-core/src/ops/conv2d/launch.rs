@@ -67,7 +67,7 @@ pub(super) fn bf16(pass: Pass, g: &ConvShape, caps: &Caps) -> Option<Bf16> {
     let stores = match pass {
         Pass::Forward if output => Stores::Lines,
         Pass::GradInput if input => Stores::Lines,
-        Pass::GradWeight if sums_rows(g.kernel[0] * g.kernel[1], g.o * g.patch()) => Stores::Rows,
+        Pass::GradWeight if sums_rows(g.kernel[0] * g.kernel[1], g.o * g.patch()) => Stores::FullOrLines,
         _ => Stores::Full,
     };
     Some(Bf16 { innermost: Innermost::Channels, operands, stores, wanted: true })

@@ -101,7 +101,7 @@ impl Formats {
                 let is_exchanged = exchanged.contains(&value);
                 match stores {
                     Stores::Full => false,
-                    Stores::Rows => is_exchanged || is_read && all,
+                    Stores::FullOrLines => is_exchanged || is_read && all,
                     Stores::Lines | Stores::Words => is_read || is_exchanged && order == Format::Bf16,
                 }
             };
@@ -117,12 +117,12 @@ impl Formats {
             if stores == Stores::Words && bf16.is_empty() {
                 continue;
             }
-            let stored = if stores == Stores::Rows { Format::Bf16 } else { order };
+            let stored = if stores == Stores::FullOrLines { Format::Bf16 } else { order };
             bf16.iter().for_each(|value| formats.values[value.index()] = stored);
             let store = match stores {
                 Stores::Lines => order,
-                Stores::Rows if !bf16.is_empty() => Format::Bf16,
-                Stores::Full | Stores::Rows | Stores::Words => Format::Full,
+                Stores::FullOrLines if !bf16.is_empty() => Format::Bf16,
+                Stores::Full | Stores::FullOrLines | Stores::Words => Format::Full,
             };
             formats.orders[at] = Orders { load: order, store };
             formats.kernels[at] = node.and_then(|node| kernels.get(&node).cloned());
@@ -203,7 +203,7 @@ impl Formats {
         let shows_most = || operands.iter().any(|&k| uses.shows_most(node.inputs[k]));
         let wanted = wanted && (innermost == Innermost::Channels || shows_most());
         let order = match stores {
-            Stores::Full | Stores::Rows => held.or_else(|| innermost.format(ty(operands[0]).shape)),
+            Stores::Full | Stores::FullOrLines => held.or_else(|| innermost.format(ty(operands[0]).shape)),
             Stores::Lines | Stores::Words => innermost.format(node.types[0].shape),
         };
         let order = order.filter(|_| wanted || held.is_some())?;
