@@ -43,7 +43,7 @@
 //!
 //! # What there is
 //!
-//! * **Layers** ([`nn`]): convolutions in one to three dimensions, transposed ones in one and two; batch, group, layer,
+//! * **Layers** ([`nn`]): convolutions and transposed ones in one to three dimensions; batch, group, layer,
 //!   instance and RMS normalisation; linear, embedding, attention, transformer and recurrent layers; pooling,
 //!   resampling, dropout, activations; [initialisers](init) that give the same numbers on every device.
 //! * **Operations** ([`Var`]'s methods): elementwise arithmetic and functions with NumPy's broadcasting, reductions,

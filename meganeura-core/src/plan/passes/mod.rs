@@ -10,7 +10,7 @@
 //! | `collectives::join` | joins the exchanges of a world's ranks |
 //! | `count` | refuses operands with more elements than kernels can count |
 //! | `collectives::reuse` | lets exchanges reuse memory (GPU only) |
-//! | `begin` | binds views where they begin, so that views of several places have the same kernel (GPU only) |
+//! | `binding_offsets` | binds views where they begin, so that views of several places have the same kernel (GPU only) |
 //! | `launch` | chooses the variant of each kernel (GPU only) |
 //! | `share` | drops launches whose scratch results an earlier launch left (GPU only) |
 //! | `place` | assigns storages to shared slots |
