@@ -19,7 +19,7 @@ pub(crate) fn collect(trials: &mut Vec<Trial>) {
     trials.push(gpu_trial("bf16::of_weight_gradients_lies_in_rows", weight_gradients));
 }
 
-/// A normalisation of images. Its result is held as `f32`, or as bf16 if another kernel reads it (its rematerialized form).
+/// A normalisation of images. Its result is held as `f32`, or as bf16 if another kernel reads it.
 fn normalised(device: &Device, x: &[f64], shape: [usize; 4], again: bool) -> Result<Vec<f32>> {
     let norm = GroupNorm::new(2, shape[1]).init(device, Seed::new(1))?;
     let tape = Tape::new(device);
