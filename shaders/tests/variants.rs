@@ -233,6 +233,8 @@ fn reached<'w>(wgsl: &'w str, written: &BTreeSet<&'w str>) -> BTreeSet<&'w str> 
             && reached.insert(name)
         {
             left.extend(calls(body));
+            // A call of `coop_map_NAME` becomes calls of `NAME`; see `shared/fragments`.
+            left.extend(["coop_map_", "coop_rows_"].iter().filter_map(|prefix| name.strip_prefix(prefix)));
         }
     }
     reached
@@ -333,7 +335,9 @@ fn every_variant_is_valid() {
 }
 
 /// Kernels with variants beyond full precision: on matrix units, which naga writes only for Vulkan, or in f16.
-const ON_MATRIX_UNITS: [&str; 7] = [
+const ON_MATRIX_UNITS: [&str; 9] = [
+    "attention_bf16",
+    "attention_grad_bf16",
     "conv2d_gemm",
     "conv2d_grad_weight_gemm",
     "conv2d_grad_weight_taps",

@@ -4,18 +4,21 @@
 //     OF keys:    dk[j,d] = SCALE·Σ_i ds[i,j]·q[i,d],  dv[j,e] = Σ_i w[i,j]·dy[i,e]
 // (Dao, "FlashAttention-2", 2023.)
 //
-// Bindings: those of shared/attention_slopes → dq; or dk, dv. A workgroup computes TILE rows of the results, and
-// 4·FOURS of their columns. Workgroups: BATCH·⌈L/TILE⌉·⌈D/(4·FOURS)⌉, or BATCH·⌈S/TILE⌉·⌈max(D, E)/(4·FOURS)⌉.
+// Bindings: those of shared/attention_slopes → dq by its epilogue; or dk, dv. A workgroup computes TILE rows of the
+// results, and 4·FOURS of their columns. Workgroups: BATCH·⌈L/TILE⌉·⌈D/(4·FOURS)⌉, or BATCH·⌈S/TILE⌉·⌈max(D,
+// E)/(4·FOURS)⌉.
 //
 // Defines: those of shared/attention_slopes; ROWS is TILE, and WIDTH is 1
 //          OF       queries or keys
 //          ROW_OF_SCORE, COLUMN_OF_SCORE, ROW_OF_SLOPE, COLUMN_OF_SLOPE
 //                   the operands of scores q·kᵀ and of slopes dy·vᵀ along the rows and columns of the tile: q, k, dy, v
 //                   for queries; k, q, v, dy for keys
-//          RESULT_AT, SECOND_AT   the bindings of the first result, and for keys of the second
+//          RESULT_AT, SECOND_AT   for keys, the bindings of the results
 
+#if OF == queries
+#include "shared/epilogue"
+#else
 @group(0) @binding(${RESULT_AT}) var<storage, read_write> first_result: array<f32>;
-#if OF == keys
 @group(0) @binding(${SECOND_AT}) var<storage, read_write> second_result: array<f32>;
 #endif
 
@@ -191,7 +194,12 @@ fn main(
             {
                 let at = (column + at.x + ${N}u * SIDE) * 4u + ${C}u;
                 if at < D {
-                    first_result[(b * LINES + row) * D + at] = of_slopes[${N}u * ROWS_EACH + ${R}u][${C}] * ${SCALE};
+                    let i = (b * LINES + row) * D + at;
+#if OF == queries
+                    store(i, of_slopes[${N}u * ROWS_EACH + ${R}u][${C}] * ${SCALE});
+#else
+                    first_result[i] = of_slopes[${N}u * ROWS_EACH + ${R}u][${C}] * ${SCALE};
+#endif
                 }
 #if OF == keys
                 if at < E {

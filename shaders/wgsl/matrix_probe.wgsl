@@ -8,7 +8,11 @@
 // FORM bf16: with BF16_UNITS, the products of FORM direct for bf16, which passes through workgroup memory as words; see
 // shared/units.
 //
-// Defines: FORM     direct, shared or bf16
+// FORM registers: with BF16_UNITS, operations of shared/fragments on a: y[0] is the largest element of each row, y[1]
+// its sum, y[2] a function of the element, its place and the row, and y[3] = a · a from converted sums. b is the
+// identity. Bindings: a, b → y.
+//
+// Defines: FORM     direct, shared, bf16 or registers
 //          SUBGROUP invocations of a subgroup, at most 64
 
 enable f16;
@@ -61,6 +65,43 @@ fn main(@builtin(local_invocation_index) lane: u32) {
     var transposed: coop_mat16x16<f32, C>;
     transposed = coopMultiplyAdd(columns, right, transposed);
     coopStoreT(transposed, &y[256], 16u);
+}
+#endif
+#if FORM == registers
+#include "shared/units"
+#include "shared/fragments"
+
+@group(0) @binding(0) var<storage, read> a: array<vec2<u32>>;
+@group(0) @binding(1) var<storage, read> b: array<vec2<u32>>;
+@group(0) @binding(2) var<storage, read_write> y: array<f32>;
+
+var<workgroup> a_tile: array<Four, 64>;
+var<workgroup> b_tile: array<Four, 64>;
+
+fn of_place(row: u32, column: u32, x: f32, largest: f32, half: f32) -> f32 {
+    return largest - 2.0 * x + f32(row * 16u + column) + half;
+}
+
+fn coop_map_of_place(x: Sums, largest: Sums, half: f32) -> Sums {
+    return x;
+}
+
+@compute @workgroup_size(SUBGROUP)
+fn main(@builtin(local_invocation_index) lane: u32) {
+    for (var e = lane; e < 64u; e += SUBGROUP) {
+        a_tile[e] = four_of(a[e]);
+        b_tile[e] = four_of(b[e]);
+    }
+    workgroupBarrier();
+    let rows = coopLoadT<coop_mat16x16<f16, A>>(&a_tile[0], 4u);
+    let identity = coopLoadT<coop_mat16x16<f16, B>>(&b_tile[0], 4u);
+    let right = coopLoadT<coop_mat16x16<f16, B>>(&a_tile[0], 4u);
+    let x = coopMultiplyAdd(rows, identity, Sums());
+    let largest = coop_rows_larger(x);
+    coopStoreT(largest, &y[0], 16u);
+    coopStoreT(coop_rows_sum(x), &y[256], 16u);
+    coopStoreT(coop_map_of_place(x, largest, 0.5), &y[512], 16u);
+    coopStoreT(coopMultiplyAdd(coop_as_left(x), right, Sums()), &y[768], 16u);
 }
 #endif
 #if FORM == shared

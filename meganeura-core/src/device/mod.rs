@@ -197,6 +197,15 @@ impl Device {
         }
     }
 
+    /// `true` if kernels compute with fragments in the registers of matrix units.
+    pub(crate) fn keeps_fragments(&self) -> bool {
+        match &self.0.engine {
+            Engine::Cpu(_) => false,
+            #[cfg(feature = "gpu")]
+            Engine::Gpu(gpu) => gpu.caps(self.precision() == Precision::Fast).fragments,
+        }
+    }
+
     /// The most bytes that a buffer may have.
     pub(crate) fn largest_buffer(&self) -> usize {
         match &self.0.engine {

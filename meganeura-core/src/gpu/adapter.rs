@@ -101,6 +101,7 @@ fn caps(info: &wgpu::AdapterInfo, limits: &wgpu::Limits, reported: Option<Multip
         matrix: false,
         bf16: false,
         bf16_units: false,
+        fragments: false,
         linked: false,
     }
 }

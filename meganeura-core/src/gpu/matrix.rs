@@ -54,6 +54,8 @@ pub(super) struct Probe {
     refused: Option<String>,
     /// `true` if they also multiply bf16.
     pub(super) bf16: bool,
+    /// `true` if operations on fragments of bf16 in registers are right, too.
+    pub(super) fragments: bool,
 }
 
 fn line(dtype: DType, elements: usize) -> TensorType {
@@ -65,8 +67,10 @@ impl Gpu {
     pub(crate) fn expect_matrix(&self) -> Result<()> {
         let probe = self.0.matrix.get_or_init(|| {
             let refused = self.probe().err().map(|error| error.to_string());
-            let bf16 = refused.is_none() && self.0.vulkan.as_ref().is_some_and(Vulkan::multiplies_bf16);
-            Probe { bf16: bf16 && self.probe_bf16().is_ok(), refused }
+            let has = |claims: fn(&Vulkan) -> bool| self.0.vulkan.as_ref().is_some_and(claims);
+            let bf16 = refused.is_none() && has(Vulkan::multiplies_bf16) && self.probe_bf16().is_ok();
+            let fragments = bf16 && has(Vulkan::maps_fragments) && self.probe_fragments().is_ok();
+            Probe { refused, bf16, fragments }
         });
         match &probe.refused {
             None => Ok(()),
@@ -99,23 +103,43 @@ impl Gpu {
     /// Fails unless they multiply bf16 correctly. This is optional, as there is f16.
     fn probe_bf16(&self) -> Result<()> {
         let (mut a, b) = (numbers(1, 256), numbers(2, 256));
-        let words =
-            |x: &[f32]| x.as_chunks().0.iter().map(|[low, high]| low.to_bits() >> 16 | high.to_bits()).collect();
-        let upload = |x: &[f32]| self.upload(&HostBuffer::U32(words(x)), line(DType::U32, x.len() / 2));
-        let y = self.product("bf16", 512, &upload(&a)?, &upload(&b)?)?;
+        let y = self.product("bf16", 512, &self.upload_bf16(&a)?, &self.upload_bf16(&b)?)?;
         expect_product("16×16 product of bf16", 16, |i, k| a[i * 16 + k], &b, &y[..256])?;
         expect_product("product of a transposed 16×16 matrix of bf16", 16, |i, k| a[k * 16 + i], &b, &y[256..])?;
         // A power of two that overflows f16.
         a[0] = 2f32.powi(100);
-        let y = self.product("bf16", 512, &upload(&a)?, &upload(&b)?)?;
+        let y = self.product("bf16", 512, &self.upload_bf16(&a)?, &self.upload_bf16(&b)?)?;
         expect_product("16×16 product of large bf16", 16, |i, k| a[i * 16 + k], &b, &y[..256])
+    }
+
+    /// Fails unless operations on fragments in registers are right. They are optional.
+    fn probe_fragments(&self) -> Result<()> {
+        let a = numbers(5, 256);
+        let identity: Vec<f32> = (0..256).map(|at| if at % 17 == 0 { 1.0 } else { 0.0 }).collect();
+        let y = self.product("registers", 1024, &self.upload_bf16(&a)?, &self.upload_bf16(&identity)?)?;
+        let row = |at: usize| &a[at / 16 * 16..][..16];
+        let largest = |at: usize| row(at).iter().copied().fold(f32::NEG_INFINITY, f32::max);
+        for at in 0..256 {
+            let expected = [largest(at), row(at).iter().sum(), largest(at) - 2.0 * a[at] + at as f32 + 0.5];
+            let found = [0, 1, 2].map(|part: usize| y[256 * part + at]);
+            if found != expected {
+                bail!(Device, "its matrix units compute {found:?} in registers, not {expected:?}");
+            }
+        }
+        expect_product("16×16 product of converted sums", 16, |i, k| a[i * 16 + k], &a, &y[768..])
+    }
+
+    /// Numbers that are exact in bf16, two in a word.
+    fn upload_bf16(&self, x: &[f32]) -> Result<Arc<Buffer>> {
+        let words = x.as_chunks().0.iter().map(|[low, high]| low.to_bits() >> 16 | high.to_bits()).collect();
+        self.upload(&HostBuffer::U32(words), line(DType::U32, x.len() / 2))
     }
 
     /// The result of one form of the probe's kernel.
     fn product(&self, form: &str, elements: usize, a: &Arc<Buffer>, b: &Arc<Buffer>) -> Result<Vec<f32>> {
         let subgroup = self.0.caps.subgroup.1.to_string();
         let mut defines = vec![("FORM", form), ("SUBGROUP", subgroup.as_str())];
-        if form == "bf16" {
+        if ["bf16", "registers"].contains(&form) {
             defines.push((BF16_UNITS, "1"));
         }
         let source = Source::expand("matrix_probe", &defines, false)?;

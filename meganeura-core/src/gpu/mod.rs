@@ -288,8 +288,9 @@ impl Drop for Inner {
 impl Gpu {
     /// The capabilities that kernels may rely on. Set `matrix` to use matrix units, which must have passed the probe.
     pub(crate) fn caps(&self, matrix: bool) -> Caps {
-        let probed = self.0.matrix.get().is_some_and(|probe| probe.bf16);
-        Caps { matrix, bf16: matrix, bf16_units: matrix && probed, linked: self.0.is_linked(), ..self.0.caps }
+        let probe = self.0.matrix.get().filter(|_| matrix);
+        let [bf16_units, fragments] = probe.map_or([false; 2], |probe| [probe.bf16, probe.fragments]);
+        Caps { matrix, bf16: matrix, bf16_units, fragments, linked: self.0.is_linked(), ..self.0.caps }
     }
 
     pub(crate) fn reads(&self) -> u64 {

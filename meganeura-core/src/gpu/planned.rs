@@ -39,7 +39,7 @@ pub(crate) fn plan_for(absent: Absent, request: &Request<'_>, kept: &mut BTreeSe
     let caps = match absent {
         Absent::Baseline => Caps::BASELINE,
         Absent::MatrixUnits => {
-            let of_f16 = Caps { bf16_units: false, ..Caps::MATRIX_UNITS };
+            let of_f16 = Caps { bf16_units: false, fragments: false, ..Caps::MATRIX_UNITS };
             plan_variant(request, of_f16, 0, kept)?;
             Caps::MATRIX_UNITS
         }

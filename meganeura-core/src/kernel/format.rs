@@ -147,6 +147,12 @@ impl Format {
     }
 }
 
+/// [`lies_in_lines`], along the last axis.
+#[must_use]
+pub fn lies_in_rows(layout: &Layout) -> bool {
+    lies_in_lines(layout) && layout.strides().last() == Some(&1)
+}
+
 /// `true` if a matrix, or a batch of them, lies in lines: elements are adjacent along one of its last two axes, and
 /// that axis' extent, the offset and all other strides are multiples of a line.
 #[must_use]

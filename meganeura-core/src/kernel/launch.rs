@@ -68,6 +68,9 @@ pub struct Caps {
     pub bf16: bool,
     /// `true` if matrix units also multiply bf16, so that they take elements in [`Format::Bf16`] as they are.
     pub bf16_units: bool,
+    /// `true` if such units also compute with fragments in registers: convert sums to operands, reduce rows, and apply
+    /// functions to elements.
+    pub fragments: bool,
     /// `true` if GPUs exchange values without the host.
     pub linked: bool,
 }
@@ -98,12 +101,14 @@ impl Caps {
         matrix: false,
         bf16: false,
         bf16_units: false,
+        fragments: false,
         linked: false,
     };
 
     /// A large GPU, with matrix units that multiply bf16.
     #[cfg(all(feature = "gpu", feature = "testing"))]
-    pub(crate) const MATRIX_UNITS: Self = Self { matrix: true, bf16: true, bf16_units: true, ..Self::DISCRETE };
+    pub(crate) const MATRIX_UNITS: Self =
+        Self { matrix: true, bf16: true, bf16_units: true, fragments: true, ..Self::DISCRETE };
 
     /// A device with WebGPU's default limits, which every device of WebGPU has, and no optional feature.
     #[cfg(all(feature = "gpu", feature = "testing"))]

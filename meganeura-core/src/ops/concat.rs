@@ -75,6 +75,8 @@ impl Kernel for Concat {
         (caps.bf16 && self.axis == 1 && lines).then_some(Bf16 {
             innermost: Innermost::Channels,
             operands,
+            turned: false,
+            others: false,
             stores: Stores::Words,
             wanted: false,
         })

@@ -105,7 +105,14 @@ impl Kernel for Matmul {
         // For smaller products, converting the operands takes longer than reading bf16 saves.
         let wanted = m.min(n).min(k) >= 256 && batch.saturating_mul(m).saturating_mul(n).saturating_mul(k) >= 1 << 27;
         let fits = gemm::multiplies_bf16(caps) && n.is_multiple_of(LINE) && m > 0 && n > 0 && k > 0;
-        let bf16 = Bf16 { innermost: Innermost::Last, operands: &[0, 1], stores: Stores::Lines, wanted };
+        let bf16 = Bf16 {
+            innermost: Innermost::Last,
+            operands: &[0, 1],
+            turned: true,
+            others: false,
+            stores: Stores::Lines,
+            wanted,
+        };
         fits.then_some(bf16)
     }
 

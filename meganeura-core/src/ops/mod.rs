@@ -159,8 +159,12 @@ pub(crate) struct Bf16 {
     pub innermost: Innermost,
     /// The operands that are read as bf16.
     pub operands: &'static [usize],
+    /// `true` if the lines of operands that are read strided may also lie along the axis before the last.
+    pub turned: bool,
     /// The form in which result 0 is stored.
     pub stores: Stores,
+    /// `true` if the other results are bf16 as well, in lines of the API's order, which the kernel writes itself.
+    pub others: bool,
     /// `true` if operands in `f32` should be converted for this form, as for products on matrix units. Otherwise the
     /// form is used only if another operation has its operands in bf16 anyway.
     pub wanted: bool,

@@ -133,6 +133,8 @@ impl Kernel for Reduce {
         caps.bf16.then_some(Bf16 {
             innermost: Innermost::Channels,
             operands: &[0],
+            turned: false,
+            others: false,
             stores: Stores::Full,
             wanted: false,
         })

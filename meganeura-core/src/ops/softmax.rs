@@ -195,7 +195,14 @@ impl Kernel for Softmax {
         let (outer, len, inner) = around(x[0].shape, self.axis);
         let fits = caps.bf16 && !self.log && inner == 1 && len > 0 && len.is_multiple_of(LINE) && outer > 0;
         let fits = fits && !Rows::of_lines(x[0].shape, self.axis).is_split();
-        let bf16 = Bf16 { innermost: Innermost::Last, operands: &[0], stores: Stores::Lines, wanted: false };
+        let bf16 = Bf16 {
+            innermost: Innermost::Last,
+            operands: &[0],
+            turned: false,
+            others: false,
+            stores: Stores::Lines,
+            wanted: false,
+        };
         fits.then_some(bf16)
     }
 

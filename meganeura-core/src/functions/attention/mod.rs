@@ -11,7 +11,9 @@ use std::panic::Location;
 use crate::functions::Vjp;
 use crate::functions::attention::weights::MOST_SCORES;
 use crate::graph::Exact;
-use crate::ops::attention::{Attention, AttentionGrad, AttentionShape, AttentionWeights, COSTLY, FEW};
+use crate::ops::attention::{
+    Attention, AttentionGrad, AttentionShape, AttentionWeights, COSTLY, FEW, fits_in_registers,
+};
 use crate::{Error, ErrorKind, Precision, Result, Shape, Tape, Var};
 
 impl Var {
@@ -36,8 +38,10 @@ impl Var {
     /// where that is faster: up to 2²⁷ at a time for the gradient, and without `causal` up to 2²⁴ if there are few
     /// queries, or when training with heads of more than 64 features. All scores are stored
     ///
-    /// * on devices with [fast](crate::Precision::Fast) precision;
     /// * for heads of more than 128 features;
+    /// * on devices with [fast](crate::Precision::Fast) precision, unless their matrix units compute in registers,
+    /// which
+    ///   those of NVIDIA's GPUs do, and the features of a head are a multiple of 8;
     /// * for the gradient of a mask;
     /// * on SwiftShader, the software adapter of browsers.
     ///
@@ -95,7 +99,14 @@ impl Var {
             let error = operands.iter().fold(error, |error, x| error.operand(x.ty(), x.path()));
             return self.fail(error.at(Location::caller()));
         }
-        let (device, features) = (self.tape().device(), (*d).max(*e));
+        let device = self.tape().device();
+        let extents = AttentionShape::of(operands[0].shape().dims(), operands[2].shape().dims());
+        if device.keeps_fragments() && fits_in_registers(extents) {
+            let operands: Vec<_> = operands.iter().collect();
+            let [y, _] = self.record_many(op, &operands);
+            return y;
+        }
+        let features = (*d).max(*e);
         let queries = scores.elements() / (*s).max(1);
         let is_small = (*l).min(*s) > FEW && queries <= FEW_QUERIES;
         let is_costly = features > COSTLY && self.tape().is_training();
@@ -137,7 +148,8 @@ impl Vjp for Attention {
         let device = q.tape().device();
         let most = MOST_SCORES.min(device.largest_buffer() / size_of::<f32>());
         let g = AttentionShape::of(q.shape().dims(), v.shape().dims());
-        if device.is_gpu() && self.differentiates_by_products(g, most) {
+        let by_products = device.is_gpu() && !(device.keeps_fragments() && fits_in_registers(g));
+        if by_products && self.differentiates_by_products(g, most) {
             return Ok(self.gradients_in_blocks(&operands, most).into_iter().map(Some).collect());
         }
         let [dq, dk, dv] = q.record_many(AttentionGrad { forward: self.clone() }, &operands);

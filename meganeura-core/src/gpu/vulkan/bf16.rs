@@ -10,7 +10,7 @@ use std::marker::PhantomData;
 use ash::vk;
 use wgpu::hal::vulkan::Adapter;
 
-use super::spirv::{HEADER, instruction, instructions};
+use super::spirv::{HEADER, instruction, instructions, text};
 
 pub(super) const EXTENSION: &CStr = c"VK_KHR_shader_bfloat16";
 /// The number of both the extension's structure and its component type, which `ash` does not have yet.
@@ -103,9 +103,7 @@ pub(super) fn instead_of_f16(words: &[u32]) -> Vec<u32> {
     /// `BFloat16KHR`, the encoding of a float.
     const ENCODING: u32 = 0;
 
-    // Strings end with a zero byte, and are padded to whole words.
-    let text = b"SPV_KHR_bfloat16\0\0\0\0";
-    let name: Vec<u32> = text.as_chunks().0.iter().map(|bytes| u32::from_le_bytes(*bytes)).collect();
+    let name = text("SPV_KHR_bfloat16");
     let mut module = words[..HEADER].to_vec();
     CAPABILITIES.iter().for_each(|&capability| module.extend(instruction(CAPABILITY, &[capability])));
     let mut unpacked = HashMap::new();

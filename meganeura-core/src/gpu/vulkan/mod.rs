@@ -9,6 +9,7 @@ mod dynamic;
 #[cfg(target_os = "linux")]
 mod export;
 mod families;
+mod fragments;
 mod multiprocessors;
 mod open;
 mod owned;
@@ -50,6 +51,7 @@ pub(super) struct Vulkan {
     /// `true` if subgroups of a kernel may have any size that the device supports.
     varying_subgroups: bool,
     bf16: bool,
+    fragments: bool,
     /// `true` if other APIs can use its memory.
     exports: bool,
     kept: DiskCache,
@@ -87,6 +89,7 @@ impl Vulkan {
             unsafe { instance.get_physical_device_features2(physical, &mut features) };
         }
         let bf16 = bf16::is_open(below.enabled_device_extensions());
+        let fragments = fragments::is_open(below.enabled_device_extensions());
         let exports = open::exports(device, below.enabled_device_extensions());
         let robust = robustness.robust_buffer_access2 == vk::TRUE;
         let features = device.features();
@@ -102,6 +105,7 @@ impl Vulkan {
             capabilities: pipeline::capabilities(features),
             limits: limits.clone(),
             bf16,
+            fragments,
             exports,
             varying_subgroups: features.contains(wgpu::Features::SUBGROUP),
         })
@@ -110,6 +114,11 @@ impl Vulkan {
     /// `true` if matrix units claim to multiply bf16.
     pub(super) fn multiplies_bf16(&self) -> bool {
         self.bf16
+    }
+
+    /// `true` if operations on fragments of matrix units are claimed to exist.
+    pub(super) fn maps_fragments(&self) -> bool {
+        self.fragments
     }
 
     /// The state of the on-disk cache of kernels, and the number of failed writes to it.

@@ -2,10 +2,11 @@
 
 use wgpu::hal::api;
 
-use super::bf16;
+use super::{bf16, fragments};
 
-/// Opens an adapter as `descriptor` says, with bf16 on matrix units where available, and with exportable semaphores if
-/// it `exports`. `None` if there is nothing to add, or if the device fails to open this way.
+/// Opens an adapter as `descriptor` says, with bf16 on matrix units and with operations on their fragments where
+/// available, and with exportable semaphores if it `exports`. `None` if there is nothing to add, or if the device fails
+/// to open this way.
 pub(in crate::gpu) fn open(
     adapter: &wgpu::Adapter,
     descriptor: &wgpu::DeviceDescriptor<'_>,
@@ -16,10 +17,11 @@ pub(in crate::gpu) fn open(
     let semaphores = ash::khr::external_semaphore_fd::NAME;
     let exports = exports && above.physical_device_capabilities().supports_extension(semaphores);
     let has_bf16 = bf16::is_there(&above, descriptor.required_features);
-    if !exports && !has_bf16 {
+    let has_fragments = fragments::is_there(&above, descriptor.required_features);
+    if !exports && !has_bf16 && !has_fragments {
         return None;
     }
-    let mut wanted = bf16::Features::all();
+    let (mut of_bf16, mut of_fragments) = (bf16::Features::all(), fragments::Features::all());
     // SAFETY: only extensions and features that the device has are added.
     unsafe {
         let opened = above.open_with_callback(
@@ -32,7 +34,11 @@ pub(in crate::gpu) fn open(
                 }
                 if has_bf16 {
                     device.extensions.push(bf16::EXTENSION);
-                    *device.create_info = std::mem::take(device.create_info).push_next(&mut wanted);
+                    *device.create_info = std::mem::take(device.create_info).push_next(&mut of_bf16);
+                }
+                if has_fragments {
+                    device.extensions.push(fragments::EXTENSION);
+                    *device.create_info = std::mem::take(device.create_info).push_next(&mut of_fragments);
                 }
             })),
         );

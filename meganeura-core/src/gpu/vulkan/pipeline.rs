@@ -11,7 +11,7 @@ use naga::{AddressSpace, StorageAccess, valid};
 use super::dynamic::{Numbers, Slots};
 use super::families::Family;
 use super::store::Store;
-use super::{Layouts, Shared, Vulkan, bf16, fault, spirv};
+use super::{Layouts, Shared, Vulkan, bf16, fault, fragments, spirv};
 use crate::error::bail;
 use crate::gpu::lock;
 use crate::gpu::pipelines::Source;
@@ -183,12 +183,18 @@ impl Vulkan {
         if !source.zeroed {
             options.zero_initialize_workgroup_memory = spv::ZeroInitializeWorkgroupMemoryMode::None;
         }
+        let in_registers = fragments::are_mapped(module);
+        if in_registers {
+            // The names of functions.
+            options.flags |= spv::WriterFlags::DEBUG;
+        }
         // A user's kernel may declare override constants; they keep their defaults.
         let constants = PipelineConstants::default();
         let (module, info) = process_overrides(module, info, None, &constants).map_err(refused)?;
         let words = spirv::without_contraction(&spv::write_vec(&module, &info, &options, None).map_err(refused)?);
         let is_matrix = |(_, ty): (_, &naga::Type)| matches!(ty.inner, naga::TypeInner::CooperativeMatrix { .. });
         let words = if module.types.iter().any(is_matrix) { spirv::without_unrolling(&words) } else { words };
+        let words = if in_registers { fragments::in_registers(&words) } else { words };
         let words = if source.bf16 { bf16::instead_of_f16(&words) } else { words };
         let layouts = self.shared.layouts(buffers)?;
         let raw = self.compile(&words, layouts)?;

@@ -10,6 +10,13 @@ pub(super) fn instruction(code: u32, operands: &[u32]) -> Vec<u32> {
     instruction
 }
 
+/// A string as operands: it ends with a zero byte, and is padded to whole words.
+pub(super) fn text(text: &str) -> Vec<u32> {
+    let mut bytes = text.as_bytes().to_vec();
+    bytes.resize(bytes.len() / 4 * 4 + 4, 0);
+    bytes.as_chunks().0.iter().map(|bytes| u32::from_le_bytes(*bytes)).collect()
+}
+
 /// The code and the operands of each instruction of a module.
 pub(super) fn instructions(module: &[u32]) -> impl Iterator<Item = (u32, &[u32])> {
     let mut left = &module[HEADER..];

@@ -1,9 +1,9 @@
 //! The gradient of attention with respect to queries, keys and values.
 
-use super::{Attention, launch, native};
+use super::{Attention, AttentionShape, launch, native, units};
 use crate::kernel::launch::{Argument, Caps, Variant};
 use crate::kernel::native::{OutView, Real, Scratch, View};
-use crate::ops::{Kernel, Primitive};
+use crate::ops::{Bf16, Kernel, Primitive};
 use crate::{Result, Shape, TensorType};
 
 /// `dq`, `dk` and `dv` of [`Attention`].
@@ -59,11 +59,22 @@ impl Kernel for AttentionGrad {
         index < 3 || index == 6
     }
 
+    fn stores(&self) -> bool {
+        true
+    }
+
     fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>], scratch: &Scratch) {
         native::backward(&self.forward, x, y, scratch);
     }
 
+    fn bf16(&self, x: &[TensorType], _: &[TensorType], caps: &Caps) -> Option<Bf16> {
+        units::bf16(AttentionShape::of(x[0].shape.dims(), x[2].shape.dims()), &[0, 1, 2, 5], true, caps)
+    }
+
     fn variants(&self, x: &[Argument], _: &[TensorType], caps: &Caps) -> Vec<Variant> {
+        if [0, 1, 2, 5].iter().any(|&k: &usize| x[k].format.is_bf16()) {
+            return units::backward(&self.forward, x, caps);
+        }
         launch::backward(&self.forward, x, caps)
     }
 }

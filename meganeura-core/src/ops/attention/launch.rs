@@ -320,7 +320,8 @@ impl<'a> Gradient<'a> {
         }
         all.extend(defines.into_iter().chain(numbers));
         let bindings = [&self.inputs[..], &results.iter().copied().map(Binding::Output).collect::<Vec<_>>()].concat();
-        Launch { bindings, ..Launch::new(kernel, all, (x.len(), 0), workgroups) }
+        let launch = Launch { bindings, ..Launch::new(kernel, all, (x.len(), 0), workgroups) };
+        if results == [0] { launch.stores_through_epilogue() } else { launch }
     }
 
     fn variant(&self, name: &'static str, launches: Vec<Launch>) -> Variant {

@@ -1,15 +1,17 @@
-//! Scaled dot-product attention. The GPU's forward kernel makes one pass over the keys and stores no scores; the CPU
+//! Scaled dot-product attention. A GPU's forward kernel makes one pass over the keys and stores no scores; the CPU
 //! stores those of 64 queries at a time, and most gradients on a GPU those of a block of heads or queries.
 
 mod grad;
 mod launch;
 mod native;
+mod units;
 mod weights;
 
 pub use grad::AttentionGrad;
+pub(crate) use units::fits_in_registers;
 pub use weights::AttentionWeights;
 
-use super::{Kernel, Primitive};
+use super::{Bf16, Kernel, Primitive};
 use crate::kernel::launch::{Argument, Caps, Variant};
 use crate::kernel::native::{OutView, Real, Scratch, View};
 use crate::ops::Exact;
@@ -166,7 +168,14 @@ impl Kernel for Attention {
         native::forward(self, x, y, scratch);
     }
 
+    fn bf16(&self, x: &[TensorType], _: &[TensorType], caps: &Caps) -> Option<Bf16> {
+        units::bf16(AttentionShape::of(x[0].shape.dims(), x[2].shape.dims()), &[0, 1, 2], false, caps)
+    }
+
     fn variants(&self, x: &[Argument], _: &[TensorType], caps: &Caps) -> Vec<Variant> {
+        if x[..3].iter().any(|x| x.format.is_bf16()) {
+            return units::forward(self, x, caps);
+        }
         launch::forward(self, x, caps)
     }
 }

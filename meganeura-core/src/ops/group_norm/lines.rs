@@ -174,7 +174,7 @@ pub(super) fn bf16(x: TensorType, groups: usize, operands: &'static [usize], cap
     let innermost = if fit(x, groups, caps) { Innermost::Channels } else { Innermost::Last };
     let rows = || caps.bf16 && forms::fit_lines(&GroupNormShape::of(x.shape, groups));
     let fits = innermost == Innermost::Channels || rows();
-    fits.then_some(Bf16 { innermost, operands, stores: Stores::Lines, wanted: false })
+    fits.then_some(Bf16 { innermost, operands, turned: false, others: false, stores: Stores::Lines, wanted: false })
 }
 
 #[cfg(test)]

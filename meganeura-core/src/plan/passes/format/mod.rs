@@ -21,7 +21,7 @@ pub(super) use convert::{Converted, convert};
 use super::fuse::Item;
 use super::uses::{Origin, Read, Uses};
 use crate::graph::{Node, Source, ValueId};
-use crate::kernel::format::{Channels, lies_in_lines};
+use crate::kernel::format::{Channels, lies_in_lines, lies_in_rows};
 use crate::kernel::launch::{Caps, Format, LINE};
 use crate::ops::{Bf16, Innermost, KernelOp, Op, Stores, View};
 use crate::{DType, Layout, TensorType};
@@ -83,6 +83,10 @@ impl Formats {
                         }
                     }
                     let Some(bf16) = kernels.get(node) else { continue };
+                    let mut others = uses.graph.nodes()[*node].outputs().skip(1).filter(|_| bf16.others);
+                    if others.any(|value| kept.contains(&value)) {
+                        continue;
+                    }
                     (formats.of_kernel(uses, *node, bf16, load), bf16.stores)
                 }
                 Item::Convert(_) => unreachable!("conversions come after this"),
@@ -126,6 +130,11 @@ impl Formats {
             };
             formats.orders[at] = Orders { load: order, store };
             formats.kernels[at] = node.and_then(|node| kernels.get(&node).cloned());
+            if let Some((node, _)) = node.and_then(|node| kernels.get_key_value(&node)).filter(|(_, bf16)| bf16.others)
+            {
+                let others = uses.graph.nodes()[*node].outputs().skip(1);
+                others.for_each(|value| formats.values[value.index()] = Format::Bf16);
+            }
         }
         formats
     }
@@ -177,7 +186,7 @@ impl Formats {
     }
 
     fn of_kernel(&self, uses: &Uses<'_>, index: usize, bf16: &Bf16, load: &[usize]) -> Option<Format> {
-        let &Bf16 { innermost, operands, stores, wanted } = bf16;
+        let &Bf16 { innermost, operands, stores, wanted, .. } = bf16;
         let node = &uses.graph.nodes()[index];
         let op = kernel_op(node)?;
         let ty = |k: usize| uses.graph.ty(node.inputs[k]);
@@ -217,19 +226,21 @@ impl Formats {
         let node = &uses.graph.nodes()[node];
         let lies_so = |&k: &usize| {
             let reads_views = kernel_op(node).is_some_and(|op| op.reads_strided(k));
-            !reads_views || self.lies_in_lines(uses, node.inputs[k])
+            !reads_views || self.lies_in_lines(uses, node.inputs[k], bf16.turned)
         };
         bf16.innermost != Innermost::Last || bf16.operands.iter().all(lies_so)
     }
 
-    /// `true` if a kernel can read lines of an operand through its views, converted or not.
-    fn lies_in_lines(&self, uses: &Uses<'_>, value: ValueId) -> bool {
+    /// `true` if a kernel can read lines of an operand through its views, converted or not; `turned` if they may lie
+    /// along the axis before the last.
+    fn lies_in_lines(&self, uses: &Uses<'_>, value: ValueId, turned: bool) -> bool {
         let origin = uses.origin(value).value;
         let shape = uses.graph.ty(origin).shape;
         let stored = Some(self.of(origin)).filter(|format| format.is_bf16()).or_else(|| Format::rows(shape));
         let layout = stored.and_then(|format| format.layout(shape)).and_then(|layout| uses.view_of(value, layout));
         let is_number = matches!(uses.graph.maker(origin).source, Source::Const(_) | Source::Host(_));
-        !is_number && layout.is_some_and(|layout| lies_in_lines(&layout))
+        let lies_so = if turned { lies_in_lines } else { lies_in_rows };
+        !is_number && layout.is_some_and(|layout| lies_so(&layout))
     }
 
     fn of_group(&self, uses: &Uses<'_>, group: &[usize], wants: &[Format]) -> Option<Format> {

@@ -1,0 +1,188 @@
+// Attention on matrix units: operands as lines of bf16, their tiles in workgroup memory, and scores in registers. A
+// workgroup has four subgroups. Each computes ROWS/64 strips of 16 rows, against tiles of TILE columns.
+//
+// Defines: WG, SUBGROUP   128 invocations, 32 of each subgroup
+//          STRIPS   fragments down of each subgroup: ROWS is 64·STRIPS
+//          TILE, FT   columns of a tile, and fragments across it
+//          FD, FE   fragments of the features of q and k, and of v: ⌈D/16⌉ and ⌈E/16⌉
+//          PITCH_D, PITCH_E   rows of D and of E features in workgroup memory, in fours
+//          FOURS    fours of workgroup memory for both tiles
+//          SECOND   where the second of them begins
+//          ROUNDS   tiles of TILE rows in ROWS
+//          LOADS_D, LOADS_E   lines of a tile that an invocation loads: FD·TILE/64 and FE·TILE/64
+//          EACH     lines of a fragment that an invocation stores
+//          BLOCKS   tiles of rows of a batch entry
+//          BATCH, L, S, D, E
+//          SCALE    a literal
+//          CAUSAL   1: query i sees the keys up to i + S − L
+//          BIAS     1: there is a bias
+//          Q_BATCH, Q_ROW   the offset of batch b of q, an expression of `b: u32`, and the pitch of its rows; likewise
+//                   K_…, V_…, BIAS_… and BIAS_COL. Those of lines are multiples of 8, or of 4 in f32
+//          Q_FORMAT, K_FORMAT, V_FORMAT   bf16 or full
+//          PITCH_SUMS, FOURS_OF_SUMS   rows of 16 sums in workgroup memory, and a fragment of each subgroup; in fours
+//          BF16_UNITS   see shared/units
+
+#include "shared/grid"
+#include "shared/float"
+#include "shared/units"
+#include "shared/fragments"
+
+const WG: u32 = ${WG};
+const SUBGROUP: u32 = ${SUBGROUP};
+const ROWS: u32 = 64u * ${STRIPS}u;
+const TILE: u32 = ${TILE};
+const PITCH_D: u32 = ${PITCH_D};
+const PITCH_E: u32 = ${PITCH_E};
+const SECOND: u32 = ${SECOND};
+const BLOCKS: u32 = ${BLOCKS};
+const BATCH: u32 = ${BATCH};
+const L: u32 = ${L};
+const S: u32 = ${S};
+const D: u32 = ${D};
+const E: u32 = ${E};
+const PITCH_SUMS: u32 = ${PITCH_SUMS};
+/// log₂ e: scores are kept as exponents of 2.
+const LOG2E: f32 = 1.44269504f;
+
+var<workgroup> tiles: array<Four, ${FOURS}>;
+var<workgroup> sums: array<vec4<f32>, ${FOURS_OF_SUMS}>;
+
+// The line of row `i` of an operand that begins at feature `at`. Features past the last are zeros, and so are rows past
+// the last, so that their products are finite.
+#macro load_line(OPERAND, FORMAT, BATCH, ROW, COUNT, FEATURES)
+    let there = i < ${COUNT}u && at < ${FEATURES}u;
+    let place = ${BATCH} + select(0u, i * ${ROW}u + at, there);
+#if FORMAT == bf16
+    return select(vec4<u32>(), ${OPERAND}[place / 8u], there);
+#else
+    return select(vec4<u32>(), line_of(Eight(${OPERAND}[place / 4u], ${OPERAND}[place / 4u + 1u])), there);
+#endif
+#endmacro
+
+fn q_line(b: u32, i: u32, at: u32) -> vec4<u32> {
+#insert load_line(q, Q_FORMAT, Q_BATCH, Q_ROW, L, D)
+}
+
+fn k_line(b: u32, i: u32, at: u32) -> vec4<u32> {
+#insert load_line(key, K_FORMAT, K_BATCH, K_ROW, S, D)
+}
+
+fn v_line(b: u32, i: u32, at: u32) -> vec4<u32> {
+#insert load_line(value, V_FORMAT, V_BATCH, V_ROW, S, E)
+}
+
+// An invocation's lines of the tile that begins at row `first`.
+#macro load_part(LINE, LOADS, FRAGMENTS)
+    var part: array<vec4<u32>, ${LOADS}>;
+#for N in LOADS
+    {
+        let number = ${N}u * WG + lane;
+        part[${N}] = ${LINE}(b, first + number / (2u * ${FRAGMENTS}u), number % (2u * ${FRAGMENTS}u) * 8u);
+    }
+#endfor
+    return part;
+#endmacro
+
+fn q_part(b: u32, first: u32, lane: u32) -> array<vec4<u32>, ${LOADS_D}> {
+#insert load_part(q_line, LOADS_D, FD)
+}
+
+fn k_part(b: u32, first: u32, lane: u32) -> array<vec4<u32>, ${LOADS_D}> {
+#insert load_part(k_line, LOADS_D, FD)
+}
+
+fn v_part(b: u32, first: u32, lane: u32) -> array<vec4<u32>, ${LOADS_E}> {
+#insert load_part(v_line, LOADS_E, FE)
+}
+
+// Stores an invocation's lines in the tile that begins at `begin`.
+#macro put_part(LOADS, FRAGMENTS, PITCH)
+#for N in LOADS
+    {
+        let number = ${N}u * WG + lane;
+        let place = begin + number / (2u * ${FRAGMENTS}u) * ${PITCH}u + number % (2u * ${FRAGMENTS}u) * 2u;
+        tiles[place] = four_of(part[${N}].xy);
+        tiles[place + 1u] = four_of(part[${N}].zw);
+    }
+#endfor
+#endmacro
+
+fn put_d(begin: u32, part: array<vec4<u32>, ${LOADS_D}>, lane: u32) {
+#insert put_part(LOADS_D, FD, PITCH_D)
+}
+
+fn put_e(begin: u32, part: array<vec4<u32>, ${LOADS_E}>, lane: u32) {
+#insert put_part(LOADS_E, FE, PITCH_E)
+}
+
+// The strips of a subgroup as left operands NAME_I_K, from rows that PART loads. All pass through the first tile, by
+// TILE rows at a time.
+#macro load_strips(NAME, PART, PUT, FRAGMENTS, PITCH)
+#for I in STRIPS
+#for K in FRAGMENTS
+    var ${NAME}_${I}_${K}: Left;
+#endfor
+#endfor
+#for R in ROUNDS
+    ${PUT}(0u, ${PART}(b, first + ${R}u * TILE, lane), lane);
+    workgroupBarrier();
+#for I in STRIPS
+    if (${I}u * 64u + strip) / TILE == ${R}u {
+#for K in FRAGMENTS
+        let from_${K} = (${I}u * 64u + strip) % TILE * ${PITCH}u + ${K}u * 4u;
+        ${NAME}_${I}_${K} = coopLoadT<Left>(&tiles[from_${K}], ${PITCH}u);
+#endfor
+    }
+#endfor
+    workgroupBarrier();
+#endfor
+#endmacro
+
+/// `true` if query `i` sees key `j`; both may be past the end.
+fn is_visible(i: u32, j: u32) -> bool {
+#if CAUSAL == 1
+    return j < S && j + L <= i + S;
+#else
+    return j < S;
+#endif
+}
+
+/// The first key of the first tile that must be masked for queries from `query` on.
+fn visible_to(query: u32) -> u32 {
+#if BIAS == 1
+    return 0u;
+#elif CAUSAL == 1
+    return min(S, max(query + S + 1u, L) - L) / TILE * TILE;
+#else
+    return S / TILE * TILE;
+#endif
+}
+
+/// The score of query `i` and key `j`, as an exponent of 2, from their product.
+fn exponent(b: u32, i: u32, j: u32, product: f32) -> f32 {
+    if !is_visible(i, j) {
+        return negative_infinity();
+    }
+#if BIAS == 1
+    let at = ${BIAS_BATCH} + min(i, L - 1u) * ${BIAS_ROW}u + min(j, S - 1u) * ${BIAS_COL}u;
+    return product * (${SCALE} * LOG2E) + bias[at] * LOG2E;
+#else
+    return product * (${SCALE} * LOG2E);
+#endif
+}
+
+fn score(row: u32, column: u32, product: f32, b: u32, i: u32, j: u32) -> f32 {
+    return exponent(b, i + row, j + column, product);
+}
+
+fn coop_map_score(product: Sums, b: u32, i: u32, j: u32) -> Sums {
+    return product;
+}
+
+fn product(row: u32, column: u32, x: f32, y: f32) -> f32 {
+    return x * y;
+}
+
+fn coop_map_product(x: Sums, y: Sums) -> Sums {
+    return x;
+}
