@@ -16,6 +16,7 @@
 //! `--batches`, which trains on coloured shapes; the example `curves` draws two such files in one chart.
 
 mod kernel;
+mod language;
 mod lengths;
 mod models;
 #[cfg_attr(not(feature = "images"), path = "no_pictures.rs")]
@@ -37,7 +38,7 @@ use meganeura_examples::{losses, ranks};
 use serde_json::Value;
 
 use kernel::{Kernel, Pass};
-use workload::{Data, Name, Ranks};
+use workload::{Data, Name, Ranks, Size};
 
 /// Times a training step, or one operation.
 #[derive(Parser, Debug)]
@@ -65,18 +66,25 @@ struct Options {
     /// The device: auto, cpu, gpu, or part of an adapter's name
     #[arg(long, default_value = "auto")]
     device: String,
-    /// Examples per step [default: tiny 64, mlp 1024, resnet18gn 128, unet 64]
+    /// Examples per step [default: tiny 64, mlp 1024, resnet18gn 128, unet 64, vit 64, gpt2 8]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     batch: Option<u32>,
-    /// Channels of the first layer of resnet18gn (64) or unet (128), a multiple of 32
+    /// Channels of the first layer of resnet18gn (64) or unet (128), a multiple of 32; features of a token of vit (384)
+    /// or gpt2 (768), a multiple of 64
     #[arg(long, conflicts_with = "kernel", value_parser = clap::value_parser!(u32).range(1..))]
     channels: Option<u32>,
-    /// Read the examples of tiny or resnet18gn from a folder of PNG images, with random crops and flips, on this number
+    /// Layers of vit or gpt2 [default: 12]
+    #[arg(long, conflicts_with = "kernel", value_parser = clap::value_parser!(u32).range(1..))]
+    layers: Option<u32>,
+    /// Tokens of a sequence of gpt2 [default: 1024]
+    #[arg(long, conflicts_with = "kernel", value_parser = clap::value_parser!(u32).range(1..))]
+    length: Option<u32>,
+    /// Read the examples of tiny, resnet18gn or vit from a folder of PNG images, with random crops and flips, on this number
     /// of threads; with 0, the training thread reads them
     #[arg(long, value_name = "THREADS", conflicts_with = "kernel")]
     workers: Option<usize>,
-    /// Train on this number of batches of coloured shapes, in turn, instead of on one random batch. They are made
-    /// before the first step and stay in the device's memory
+    /// Train on this number of batches of coloured shapes, gpt2 on passages of a play, in turn, instead of on one random
+    /// batch. They are made before the first step and stay in the device's memory
     #[arg(long, conflicts_with_all = ["kernel", "serve", "workers"], value_parser = clap::value_parser!(u32).range(1..))]
     batches: Option<u32>,
     /// The seed of these batches
@@ -167,16 +175,7 @@ fn run(options: &Options) -> Result<Option<Report>, Failure> {
         return varying(options, &world, lengths).map(Some);
     }
     let device = choose_device(options, &world)?;
-    let batch = options.batch.map_or(options.workload.default_batch(), |batch| batch as usize);
-    let channels = match (options.channels, options.workload.default_channels()) {
-        (Some(_), None) => {
-            return Err(Failure::Unsupported(format!("workload {} has no channels to choose", options.workload)));
-        }
-        (Some(channels), Some(_)) if channels == 0 || !channels.is_multiple_of(32) => {
-            return Err(Failure::Unsupported(format!("--channels {channels}: must be a multiple of 32, and not 0")));
-        }
-        (channels, default) => channels.map_or(default.unwrap_or(0), |channels| channels as usize),
-    };
+    let size = size(options)?;
     if options.workers.is_some() && !options.workload.takes_pictures() {
         return Err(Failure::Unsupported(format!("workload {} has no images to read", options.workload)));
     }
@@ -184,7 +183,7 @@ fn run(options: &Options) -> Result<Option<Report>, Failure> {
         return Err(Failure::Unsupported(format!("workload {} has no blocks to recompute", options.workload)));
     }
     if options.serve {
-        return serve(options, &device, batch, channels).map(Some);
+        return serve(options, &device, size).map(Some);
     }
     if let Some(path) = options.losses.as_ref().filter(|_| world.is_first()) {
         // An unwritable path is an error now, not after the last step.
@@ -192,12 +191,12 @@ fn run(options: &Options) -> Result<Option<Report>, Failure> {
     }
     let data = match (options.workers, options.batches) {
         (Some(workers), _) => Data::Files { workers },
-        (None, Some(batches)) => Data::Shapes { batches: batches as usize, seed: options.seed },
+        (None, Some(batches)) => Data::Several { batches: batches as usize, seed: options.seed },
         (None, None) => Data::Noise,
     };
     let ranks = Ranks { world: world.clone(), shard: options.shard, bf16: options.average_bf16 };
     let Options { lr, compile, recompute, .. } = *options;
-    let mut workload = options.workload.make(&device, &ranks, batch, channels, data, lr, compile, recompute)?;
+    let mut workload = options.workload.make(&device, &ranks, size, data, lr, compile, recompute)?;
     let mut step = || -> meganeura::Result<(f32, Duration)> {
         let start = Instant::now();
         let loss = workload.step()?;
@@ -241,7 +240,7 @@ fn run(options: &Options) -> Result<Option<Report>, Failure> {
         ("device", device.to_string().into()),
         ("precision", options.precision.to_string().into()),
         ("workload", options.workload.to_string().into()),
-        ("batch", batch.into()),
+        ("batch", size.batch.into()),
         ("compile", options.compile.into()),
         ("recompute", options.recompute.into()),
         ("ranks", world.size().into()),
@@ -267,6 +266,27 @@ fn run(options: &Options) -> Result<Option<Report>, Failure> {
     ]))
 }
 
+/// The reference's size, with what options override.
+fn size(options: &Options) -> Result<Size, Failure> {
+    let name = options.workload;
+    let chosen = |option: &str, value: Option<u32>, reference: usize| match value {
+        Some(_) if reference == 0 => Err(Failure::Unsupported(format!("workload {name} has no {option} to choose"))),
+        value => Ok(value.map_or(reference, |value| value as usize)),
+    };
+    let Size { batch, channels, layers, length } = name.size();
+    let size = Size {
+        batch: options.batch.map_or(batch, |batch| batch as usize),
+        channels: chosen("channels", options.channels, channels)?,
+        layers: chosen("layers", options.layers, layers)?,
+        length: chosen("length", options.length, length)?,
+    };
+    if !size.channels.is_multiple_of(name.unit()) {
+        let message = format!("--channels {}: must be a multiple of {}, and not 0", size.channels, name.unit());
+        return Err(Failure::Unsupported(message));
+    }
+    Ok(size)
+}
+
 fn varying(options: &Options, world: &World, lengths: usize) -> Result<Report, Failure> {
     let device = choose_device(options, world)?;
     let batch = options.batch.map_or(4, |batch| batch as usize);
@@ -290,8 +310,8 @@ fn varying(options: &Options, world: &World, lengths: usize) -> Result<Report, F
     ])
 }
 
-fn serve(options: &Options, device: &Device, batch: usize, channels: usize) -> Result<Report, Failure> {
-    let times = serve::run(options.workload, device, batch, channels, options.warmup, options.steps)?;
+fn serve(options: &Options, device: &Device, size: Size) -> Result<Report, Failure> {
+    let times = serve::run(options.workload, device, size, options.warmup, options.steps)?;
     let [recorded, compiled] = [times.recorded, times.compiled].map(|mut times| {
         times.sort_unstable_by(f64::total_cmp);
         median(&times)
@@ -300,7 +320,7 @@ fn serve(options: &Options, device: &Device, batch: usize, channels: usize) -> R
         ("device", device.to_string().into()),
         ("precision", options.precision.to_string().into()),
         ("workload", options.workload.to_string().into()),
-        ("batch", batch.into()),
+        ("batch", size.batch.into()),
         ("ms_recorded_median", rounded(recorded, 4).into()),
         ("ms_compiled_median", rounded(compiled, 4).into()),
         ("ratio", rounded(recorded / compiled, 3).into()),
