@@ -21,6 +21,7 @@ mod lengths;
 mod models;
 #[cfg_attr(not(feature = "images"), path = "no_pictures.rs")]
 mod pictures;
+mod precisions;
 mod serve;
 mod shapes;
 mod workload;
@@ -37,7 +38,7 @@ use meganeura::{Device, Error, ErrorKind, PipelineCache, Precision, Profiling};
 use meganeura_examples::{losses, ranks};
 use serde_json::Value;
 
-use kernel::{Kernel, Pass};
+use kernel::{Kernels, Pass};
 use workload::{Data, Name, Ranks, Size};
 
 /// Times a training step, or one operation.
@@ -47,17 +48,18 @@ struct Options {
     workload: Name,
     /// Time one operation instead, a line for each pass: matmul:SIDE, matmul:M,K,N, conv2d:N,C,H,K,R,STRIDE (square
     /// images and kernels, padding R/2), group_norm:N,C,H,W (32 groups, then SiLU), linear_gelu:M,K,N,
-    /// attention:B,HEADS,L,D (or causal_attention; composed_attention keeps the scores in memory), copy:BYTES
+    /// attention:B,HEADS,L,D (or causal_attention; composed_attention keeps the scores in memory), copy:BYTES.
+    /// standard times a list of kernels, standard:TEXT those of the list that contain a text
     #[arg(long, value_name = "SPEC", conflicts_with_all = ["workload", "batch"])]
-    kernel: Option<Kernel>,
+    kernel: Option<Kernels>,
     /// Time only this pass of the kernel
     #[arg(long, value_enum, requires = "kernel")]
     pass: Option<Pass>,
     /// Override the device's choice of variant, by name or number, for every operation that has it or for one
     #[arg(long, requires = "kernel", value_name = "[OPERATION=]VARIANT")]
     variant: Option<String>,
-    /// Time a convolution on images in the memory format between the layers of a network: in fast precision, bf16.
-    /// Only its own launches count, each timed separately
+    /// Time a convolution, a product or an attention on values in the memory format between the layers of a network: in
+    /// fast precision, bf16. Only its own launches count, each timed separately
     #[arg(long, requires = "kernel", conflicts_with = "check")]
     inside: bool,
     /// Compare the kernel's results with those in double precision on the CPU
@@ -79,12 +81,12 @@ struct Options {
     /// Tokens of a sequence of gpt2 [default: 1024]
     #[arg(long, conflicts_with = "kernel", value_parser = clap::value_parser!(u32).range(1..))]
     length: Option<u32>,
-    /// Read the examples of tiny, resnet18gn or vit from a folder of PNG images, with random crops and flips, on this number
-    /// of threads; with 0, the training thread reads them
+    /// Read the examples of tiny, resnet18gn or vit from a folder of PNG images, with random crops and flips, on this
+    /// number of threads; with 0, the training thread reads them
     #[arg(long, value_name = "THREADS", conflicts_with = "kernel")]
     workers: Option<usize>,
-    /// Train on this number of batches of coloured shapes, gpt2 on passages of a play, in turn, instead of on one random
-    /// batch. They are made before the first step and stay in the device's memory
+    /// Train on this number of batches of coloured shapes, gpt2 on passages of a play, in turn, instead of on one
+    /// random batch. They are made before the first step and stay in the device's memory
     #[arg(long, conflicts_with_all = ["kernel", "serve", "workers"], value_parser = clap::value_parser!(u32).range(1..))]
     batches: Option<u32>,
     /// The seed of these batches
@@ -130,6 +132,11 @@ struct Options {
     /// with those of a single length; --steps is the number of epochs
     #[arg(long, value_name = "COUNT", conflicts_with_all = ["kernel", "workload", "workers", "serve", "ranks"])]
     lengths: Option<usize>,
+    /// Compare fast with full precision: steps of every workload and passes of every standard kernel, or of those whose
+    /// names contain a text. Exits with 1 if one takes more than 1.05 times as long
+    #[arg(long, value_name = "TEXT", num_args = 0..=1, default_missing_value = "",
+        conflicts_with_all = ["kernel", "workload", "serve", "lengths", "precision"])]
+    precisions: Option<String>,
     /// Print a line of JSON
     #[arg(long)]
     json: bool,
@@ -147,9 +154,10 @@ enum Accuracy {
 
 fn main() -> ExitCode {
     let options = Options::parse();
-    let done = match options.kernel {
-        Some(kernel) => kernel::run(kernel, &options),
-        None => run(&options).map(|report| match (report, options.json) {
+    let done = match (&options.precisions, &options.kernel) {
+        (Some(filter), _) => precisions::run(filter, &options),
+        (None, Some(kernels)) => kernel::run(kernels, &options),
+        (None, None) => run(&options).map(|report| match (report, options.json) {
             (None, _) => {}
             (Some(report), true) => println!("{}", json(&report)),
             (Some(report), false) => report.iter().for_each(|(key, value)| println!("{key:22} {value}")),

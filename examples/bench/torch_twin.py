@@ -31,6 +31,7 @@ import itertools
 import json
 import math
 import os
+import pathlib
 import resource
 import statistics
 import subprocess
@@ -360,10 +361,26 @@ def time_on_host(run, count, sets):
     return times
 
 
-def time_kernel(options, device):
-    kernel = Kernel(options.kernel, HALF.get(options.half, torch.float32), options.channels_last)
-    if options.do_pass and options.do_pass not in kernel.work:
-        sys.exit(f"error: {options.kernel} has no such pass; there are {', '.join(kernel.work)}")
+def time_kernels(options, device):
+    listed, _, text = options.kernel.partition(":")
+    if listed != "standard":
+        return time_kernel(options, options.kernel, device)
+    with open(pathlib.Path(__file__).with_name("kernels.txt")) as lines:
+        specs = [line.strip() for line in lines if line.strip() and not line.startswith("#")]
+    specs = [spec for spec in specs if text in spec]
+    if not specs:
+        sys.exit(f"error: no standard kernel contains {text}")
+    for spec in specs:
+        if options.compile:
+            # What was compiled for the last kernel would count as a recompilation for this one.
+            torch.compiler.reset()
+        time_kernel(options, spec, device)
+
+
+def time_kernel(options, spec, device):
+    kernel = Kernel(spec, HALF.get(options.half, torch.float32), options.channels_last)
+    if options.do_pass and options.do_pass not in kernel.work and spec == options.kernel:
+        sys.exit(f"error: {spec} has no such pass; there are {', '.join(kernel.work)}")
     sets = kernel.data(device)
     on_cuda = device.type == "cuda"
     measure = time_on_cuda if on_cuda else time_on_host
@@ -381,7 +398,7 @@ def time_kernel(options, device):
         unit = 1e9 if kernel.rate == "tflops" else 1e6
         result = {
             **settings(options, device, images=any(len(shape) == 4 for shape, _ in kernel.operands)),
-            "kernel": options.kernel,
+            "kernel": spec,
             "pass": name,
             "ms": round(ms, 6),
             "ms_min": round(min(times), 6),
@@ -394,7 +411,7 @@ def time_kernel(options, device):
             print(json.dumps(result), flush=True)
         else:
             rate = f"{result[kernel.rate]:9.2f} {UNITS[kernel.rate]}"
-            print(f"{options.kernel} {name:11} {ms:10.4f} ms {rate}", flush=True)
+            print(f"{spec} {name:11} {ms:10.4f} ms {rate}", flush=True)
 
 
 class Training:
@@ -634,7 +651,7 @@ def time_of(report):
 def parse():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--workload", choices=WORKLOADS, default="tiny")
-    parser.add_argument("--kernel", metavar="SPEC", help="time one operation instead: see `bench --help`")
+    parser.add_argument("--kernel", metavar="SPEC", help="time one operation, or a list, instead: see `bench --help`")
     parser.add_argument("--pass", dest="do_pass", help="time only this pass of the kernel")
     parser.add_argument("--compare", nargs=2, metavar=("OURS", "THEIRS"), help="print the ratios of two files of lines")
     parser.add_argument(
@@ -698,7 +715,7 @@ def main():
         torch.cuda.set_device(device)
     if "RANK" in os.environ:
         distributed.init_process_group("nccl" if device.type == "cuda" else "gloo")
-    (time_kernel if options.kernel else time_steps)(options, device)
+    (time_kernels if options.kernel else time_steps)(options, device)
     if distributed.is_initialized():
         distributed.destroy_process_group()
 

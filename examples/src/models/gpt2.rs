@@ -6,8 +6,8 @@ use meganeura::prelude::*;
 
 /// Maps tokens `u32 [N, L]` to scores of the next token at each position, `[N, L, vocabulary]`.
 ///
-/// The model of Radford et al., 2019, "Language Models are Unsupervised Multitask Learners", without dropout, and with a
-/// head that is not tied to the embedding.
+/// The model of Radford et al., 2019, "Language Models are Unsupervised Multitask Learners", without dropout, and with
+/// a head that is not tied to the embedding.
 #[derive(Module, Debug, Clone)]
 #[module(config(
     /// The number of different tokens: 50,257 in GPT-2.

@@ -135,6 +135,30 @@ fn bench_measures_kernels() {
 }
 
 #[test]
+fn bench_measures_the_standard_kernels() {
+    let args = ["--kernel", "standard:matmul:1024", "--pass", "forward", "--steps", "1", "--warmup", "0", "--json"];
+    let reports = lines(&run("bench", &args));
+    assert_eq!((reports.len(), &reports[0]["kernel"]), (1, &"matmul:1024".into()));
+    // A pass that a kernel of the list does not have is left out.
+    let args = ["--kernel", "standard:matmul:1024", "--pass", "both", "--steps", "1", "--json"];
+    assert!(lines(&run("bench", &args)).is_empty());
+    let output = run("bench", &["--kernel", "standard:no such kernel"]);
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    assert!(stderr(&output).contains("no standard kernel contains no such kernel"), "{output:?}");
+}
+
+/// Both precisions need a GPU with matrix units; the comparison says so.
+#[test]
+fn bench_compares_precisions_only_where_there_are_two() {
+    for (text, expected) in [("tiny", "matrix units only, not on the CPU"), ("no such thing", "contains no such thing")]
+    {
+        let output = run("bench", &["--precisions", text, "--device", "cpu", "--json"]);
+        assert_eq!((output.status.code(), output.stdout.len()), (Some(2), 0), "{output:?}");
+        assert!(stderr(&output).contains(expected), "{output:?}");
+    }
+}
+
+#[test]
 fn bench_refuses_invalid_kernels() {
     for kernel in [
         "matmul:3,x",
