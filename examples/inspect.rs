@@ -31,7 +31,7 @@ use clap::{Parser, ValueEnum};
 use meganeura::prelude::*;
 use meganeura::{HostTimes, LaunchTime, Memory, Profile, Profiling};
 use meganeura_examples::training::expect_multiple;
-use models::{Mlp, ResNet18Gn, Tiny, UNet};
+use models::{Gpt2, Mlp, ResNet18Gn, Tiny, UNet, ViT};
 use serde_json::{Value, json};
 
 /// Shows where the time and memory of a model's training step go.
@@ -45,9 +45,16 @@ struct Options {
     /// Examples per step
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..))]
     batch: u32,
-    /// Channels of the first layer of resnet18gn and unet, a multiple of 32
+    /// Channels of the first layer of resnet18gn and unet, a multiple of 32; features of a token of vit and gpt2, a
+    /// multiple of 64
     #[arg(long, default_value_t = 64)]
     channels: usize,
+    /// Layers of vit and gpt2
+    #[arg(long, default_value_t = 12)]
+    layers: usize,
+    /// Tokens of a sequence of gpt2
+    #[arg(long, default_value_t = 1024, value_parser = clap::value_parser!(u32).range(1..))]
+    length: u32,
     /// Run a forward pass on an inference tape instead of a training step
     #[arg(long)]
     inference: bool,
@@ -86,6 +93,8 @@ enum Name {
     Mlp,
     Resnet18gn,
     Unet,
+    Vit,
+    Gpt2,
 }
 
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,6 +114,9 @@ fn main() -> ExitCode {
 fn run(options: &Options) -> Result<(), Box<dyn Error>> {
     if matches!(options.model, Name::Resnet18gn | Name::Unet) {
         expect_multiple("--channels", 32, options.channels)?;
+    }
+    if matches!(options.model, Name::Vit | Name::Gpt2) {
+        expect_multiple("--channels", 64, options.channels)?;
     }
     let device = meganeura_examples::device(&options.device)?;
     let (batch, channels) = (options.batch as usize, options.channels);
@@ -140,6 +152,22 @@ fn run(options: &Options) -> Result<(), Box<dyn Error>> {
                 if options.inference { noise } else { noise.mse(&x[2]) }
             };
             report(options, &device, net, adamw(), &x, forward)
+        }
+        Name::Vit => {
+            let net = ViT::init(&device, 1, models::vit(channels, options.layers))?;
+            let x = random("x", [batch, 3, 224, 224].into())?;
+            let forward = |net: &ViT, x: &[Var]| classify(net.forward(&x[0]));
+            report(options, &device, net, adamw(), &[x], forward)
+        }
+        Name::Gpt2 => {
+            let length = options.length as usize;
+            let net = Gpt2::init(&device, 1, models::gpt2(channels, options.layers, length))?;
+            let tokens: Vec<_> = (0..options.batch * options.length).map(|token| token % 50_257).collect();
+            let tokens = Tensor::indices(&device, [batch, length], &tokens)?;
+            let forward = |net: &Gpt2, x: &[Var]| {
+                if options.inference { net.forward(&x[0]) } else { net.loss(&x[0], &x[0]) }
+            };
+            report(options, &device, net, adamw(), &[tokens], forward)
         }
     }
 }

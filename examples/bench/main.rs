@@ -16,10 +16,12 @@
 //! `--batches`, which trains on coloured shapes; the example `curves` draws two such files in one chart.
 
 mod kernel;
+mod language;
 mod lengths;
 mod models;
 #[cfg_attr(not(feature = "images"), path = "no_pictures.rs")]
 mod pictures;
+mod precisions;
 mod serve;
 mod shapes;
 mod workload;
@@ -36,8 +38,8 @@ use meganeura::{Device, Error, ErrorKind, PipelineCache, Precision, Profiling};
 use meganeura_examples::{losses, ranks};
 use serde_json::Value;
 
-use kernel::{Kernel, Pass};
-use workload::{Data, Name, Ranks};
+use kernel::{Kernels, Pass};
+use workload::{Data, Name, Ranks, Size};
 
 /// Times a training step, or one operation.
 #[derive(Parser, Debug)]
@@ -46,17 +48,18 @@ struct Options {
     workload: Name,
     /// Time one operation instead, a line for each pass: matmul:SIDE, matmul:M,K,N, conv2d:N,C,H,K,R,STRIDE (square
     /// images and kernels, padding R/2), group_norm:N,C,H,W (32 groups, then SiLU), linear_gelu:M,K,N,
-    /// attention:B,HEADS,L,D (or causal_attention; composed_attention keeps the scores in memory), copy:BYTES
+    /// attention:B,HEADS,L,D (or causal_attention; composed_attention keeps the scores in memory), copy:BYTES.
+    /// standard times a list of kernels, standard:TEXT those of the list that contain a text
     #[arg(long, value_name = "SPEC", conflicts_with_all = ["workload", "batch"])]
-    kernel: Option<Kernel>,
+    kernel: Option<Kernels>,
     /// Time only this pass of the kernel
     #[arg(long, value_enum, requires = "kernel")]
     pass: Option<Pass>,
     /// Override the device's choice of variant, by name or number, for every operation that has it or for one
     #[arg(long, requires = "kernel", value_name = "[OPERATION=]VARIANT")]
     variant: Option<String>,
-    /// Time a convolution on images in the memory format between the layers of a network: in fast precision, bf16.
-    /// Only its own launches count, each timed separately
+    /// Time a convolution, a product or an attention on values in the memory format between the layers of a network: in
+    /// fast precision, bf16. Only its own launches count, each timed separately
     #[arg(long, requires = "kernel", conflicts_with = "check")]
     inside: bool,
     /// Compare the kernel's results with those in double precision on the CPU
@@ -65,18 +68,25 @@ struct Options {
     /// The device: auto, cpu, gpu, or part of an adapter's name
     #[arg(long, default_value = "auto")]
     device: String,
-    /// Examples per step [default: tiny 64, mlp 1024, resnet18gn 128, unet 64]
+    /// Examples per step [default: tiny 64, mlp 1024, resnet18gn 128, unet 64, vit 64, gpt2 8]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     batch: Option<u32>,
-    /// Channels of the first layer of resnet18gn (64) or unet (128), a multiple of 32
+    /// Channels of the first layer of resnet18gn (64) or unet (128), a multiple of 32; features of a token of vit (384)
+    /// or gpt2 (768), a multiple of 64
     #[arg(long, conflicts_with = "kernel", value_parser = clap::value_parser!(u32).range(1..))]
     channels: Option<u32>,
-    /// Read the examples of tiny or resnet18gn from a folder of PNG images, with random crops and flips, on this number
-    /// of threads; with 0, the training thread reads them
+    /// Layers of vit or gpt2 [default: 12]
+    #[arg(long, conflicts_with = "kernel", value_parser = clap::value_parser!(u32).range(1..))]
+    layers: Option<u32>,
+    /// Tokens of a sequence of gpt2 [default: 1024]
+    #[arg(long, conflicts_with = "kernel", value_parser = clap::value_parser!(u32).range(1..))]
+    length: Option<u32>,
+    /// Read the examples of tiny, resnet18gn or vit from a folder of PNG images, with random crops and flips, on this
+    /// number of threads; with 0, the training thread reads them
     #[arg(long, value_name = "THREADS", conflicts_with = "kernel")]
     workers: Option<usize>,
-    /// Train on this number of batches of coloured shapes, in turn, instead of on one random batch. They are made
-    /// before the first step and stay in the device's memory
+    /// Train on this number of batches of coloured shapes, gpt2 on passages of a play, in turn, instead of on one
+    /// random batch. They are made before the first step and stay in the device's memory
     #[arg(long, conflicts_with_all = ["kernel", "serve", "workers"], value_parser = clap::value_parser!(u32).range(1..))]
     batches: Option<u32>,
     /// The seed of these batches
@@ -122,6 +132,11 @@ struct Options {
     /// with those of a single length; --steps is the number of epochs
     #[arg(long, value_name = "COUNT", conflicts_with_all = ["kernel", "workload", "workers", "serve", "ranks"])]
     lengths: Option<usize>,
+    /// Compare fast with full precision: steps of every workload and passes of every standard kernel, or of those whose
+    /// names contain a text. Exits with 1 if one takes more than 1.05 times as long
+    #[arg(long, value_name = "TEXT", num_args = 0..=1, default_missing_value = "",
+        conflicts_with_all = ["kernel", "workload", "serve", "lengths", "precision"])]
+    precisions: Option<String>,
     /// Print a line of JSON
     #[arg(long)]
     json: bool,
@@ -139,9 +154,10 @@ enum Accuracy {
 
 fn main() -> ExitCode {
     let options = Options::parse();
-    let done = match options.kernel {
-        Some(kernel) => kernel::run(kernel, &options),
-        None => run(&options).map(|report| match (report, options.json) {
+    let done = match (&options.precisions, &options.kernel) {
+        (Some(filter), _) => precisions::run(filter, &options),
+        (None, Some(kernels)) => kernel::run(kernels, &options),
+        (None, None) => run(&options).map(|report| match (report, options.json) {
             (None, _) => {}
             (Some(report), true) => println!("{}", json(&report)),
             (Some(report), false) => report.iter().for_each(|(key, value)| println!("{key:22} {value}")),
@@ -167,16 +183,7 @@ fn run(options: &Options) -> Result<Option<Report>, Failure> {
         return varying(options, &world, lengths).map(Some);
     }
     let device = choose_device(options, &world)?;
-    let batch = options.batch.map_or(options.workload.default_batch(), |batch| batch as usize);
-    let channels = match (options.channels, options.workload.default_channels()) {
-        (Some(_), None) => {
-            return Err(Failure::Unsupported(format!("workload {} has no channels to choose", options.workload)));
-        }
-        (Some(channels), Some(_)) if channels == 0 || !channels.is_multiple_of(32) => {
-            return Err(Failure::Unsupported(format!("--channels {channels}: must be a multiple of 32, and not 0")));
-        }
-        (channels, default) => channels.map_or(default.unwrap_or(0), |channels| channels as usize),
-    };
+    let size = size(options)?;
     if options.workers.is_some() && !options.workload.takes_pictures() {
         return Err(Failure::Unsupported(format!("workload {} has no images to read", options.workload)));
     }
@@ -184,7 +191,7 @@ fn run(options: &Options) -> Result<Option<Report>, Failure> {
         return Err(Failure::Unsupported(format!("workload {} has no blocks to recompute", options.workload)));
     }
     if options.serve {
-        return serve(options, &device, batch, channels).map(Some);
+        return serve(options, &device, size).map(Some);
     }
     if let Some(path) = options.losses.as_ref().filter(|_| world.is_first()) {
         // An unwritable path is an error now, not after the last step.
@@ -192,12 +199,12 @@ fn run(options: &Options) -> Result<Option<Report>, Failure> {
     }
     let data = match (options.workers, options.batches) {
         (Some(workers), _) => Data::Files { workers },
-        (None, Some(batches)) => Data::Shapes { batches: batches as usize, seed: options.seed },
+        (None, Some(batches)) => Data::Several { batches: batches as usize, seed: options.seed },
         (None, None) => Data::Noise,
     };
     let ranks = Ranks { world: world.clone(), shard: options.shard, bf16: options.average_bf16 };
     let Options { lr, compile, recompute, .. } = *options;
-    let mut workload = options.workload.make(&device, &ranks, batch, channels, data, lr, compile, recompute)?;
+    let mut workload = options.workload.make(&device, &ranks, size, data, lr, compile, recompute)?;
     let mut step = || -> meganeura::Result<(f32, Duration)> {
         let start = Instant::now();
         let loss = workload.step()?;
@@ -241,7 +248,7 @@ fn run(options: &Options) -> Result<Option<Report>, Failure> {
         ("device", device.to_string().into()),
         ("precision", options.precision.to_string().into()),
         ("workload", options.workload.to_string().into()),
-        ("batch", batch.into()),
+        ("batch", size.batch.into()),
         ("compile", options.compile.into()),
         ("recompute", options.recompute.into()),
         ("ranks", world.size().into()),
@@ -267,6 +274,27 @@ fn run(options: &Options) -> Result<Option<Report>, Failure> {
     ]))
 }
 
+/// The reference's size, with what options override.
+fn size(options: &Options) -> Result<Size, Failure> {
+    let name = options.workload;
+    let chosen = |option: &str, value: Option<u32>, reference: usize| match value {
+        Some(_) if reference == 0 => Err(Failure::Unsupported(format!("workload {name} has no {option} to choose"))),
+        value => Ok(value.map_or(reference, |value| value as usize)),
+    };
+    let Size { batch, channels, layers, length } = name.size();
+    let size = Size {
+        batch: options.batch.map_or(batch, |batch| batch as usize),
+        channels: chosen("channels", options.channels, channels)?,
+        layers: chosen("layers", options.layers, layers)?,
+        length: chosen("length", options.length, length)?,
+    };
+    if !size.channels.is_multiple_of(name.unit()) {
+        let message = format!("--channels {}: must be a multiple of {}, and not 0", size.channels, name.unit());
+        return Err(Failure::Unsupported(message));
+    }
+    Ok(size)
+}
+
 fn varying(options: &Options, world: &World, lengths: usize) -> Result<Report, Failure> {
     let device = choose_device(options, world)?;
     let batch = options.batch.map_or(4, |batch| batch as usize);
@@ -290,8 +318,8 @@ fn varying(options: &Options, world: &World, lengths: usize) -> Result<Report, F
     ])
 }
 
-fn serve(options: &Options, device: &Device, batch: usize, channels: usize) -> Result<Report, Failure> {
-    let times = serve::run(options.workload, device, batch, channels, options.warmup, options.steps)?;
+fn serve(options: &Options, device: &Device, size: Size) -> Result<Report, Failure> {
+    let times = serve::run(options.workload, device, size, options.warmup, options.steps)?;
     let [recorded, compiled] = [times.recorded, times.compiled].map(|mut times| {
         times.sort_unstable_by(f64::total_cmp);
         median(&times)
@@ -300,7 +328,7 @@ fn serve(options: &Options, device: &Device, batch: usize, channels: usize) -> R
         ("device", device.to_string().into()),
         ("precision", options.precision.to_string().into()),
         ("workload", options.workload.to_string().into()),
-        ("batch", batch.into()),
+        ("batch", size.batch.into()),
         ("ms_recorded_median", rounded(recorded, 4).into()),
         ("ms_compiled_median", rounded(compiled, 4).into()),
         ("ratio", rounded(recorded / compiled, 3).into()),

@@ -1,8 +1,8 @@
 //! The models of the reference workloads; `torch_twin.py` has the same models in PyTorch.
 
 use meganeura::prelude::*;
-pub use meganeura_examples::models::{ResNet18Gn, UNet};
-use meganeura_examples::models::{ResNet18GnConfig, UNetConfig};
+pub use meganeura_examples::models::{Gpt2, ResNet18Gn, UNet, ViT};
+use meganeura_examples::models::{Gpt2Config, ResNet18GnConfig, UNetConfig, ViTConfig};
 
 /// The reference, but for its width.
 pub fn resnet18gn(channels: usize) -> ResNet18GnConfig {
@@ -12,6 +12,16 @@ pub fn resnet18gn(channels: usize) -> ResNet18GnConfig {
 /// The reference, but for its width.
 pub fn unet(channels: usize) -> UNetConfig {
     UNetConfig { images: 3, channels, groups: 32 }
+}
+
+/// ViT-S/16, but for its width and depth; each head has 64 features.
+pub fn vit(width: usize, layers: usize) -> ViTConfig {
+    ViTConfig { images: 3, side: 224, patch: 16, width, heads: width / 64, layers, classes: 1000 }
+}
+
+/// The small GPT-2, but for its width, depth and context; each head has 64 features.
+pub fn gpt2(width: usize, layers: usize, context: usize) -> Gpt2Config {
+    Gpt2Config { vocabulary: 50_257, context, width, heads: width / 64, layers }
 }
 
 /// Two convolutions and a linear layer, on 8×8 images of one channel.

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 use meganeura::prelude::*;
 use meganeura::{Compiled, Result};
 
-use crate::models::{self, Mlp, ResNet18Gn, Tiny, UNet};
-use crate::workload::Name;
+use crate::models::{self, Gpt2, Mlp, ResNet18Gn, Tiny, UNet, ViT};
+use crate::workload::{Name, Size};
 
 const SEED: u64 = 42;
 
@@ -17,7 +17,8 @@ pub struct Times {
 }
 
 /// Times `steps` forward passes of a workload's model each way, after `warmup`.
-pub fn run(name: Name, device: &Device, batch: usize, channels: usize, warmup: u32, steps: u32) -> Result<Times> {
+pub fn run(name: Name, device: &Device, size: Size, warmup: u32, steps: u32) -> Result<Times> {
+    let Size { batch, channels, layers, length } = size;
     let images = |shape: &[usize]| Tensor::randn(device, Shape::new(shape), Seed::new(SEED).field("data"));
     match name {
         Name::Tiny => layer(device, &Tiny::init(device, SEED)?, &images(&[batch, 1, 8, 8])?, warmup, steps),
@@ -35,6 +36,17 @@ pub fn run(name: Name, device: &Device, batch: usize, channels: usize, warmup: u
                 net.forward(&tape.input(&x), &tape.input(&t)).to_tensor()
             };
             by_turns(record, || function.call((&x, &t)), warmup, steps)
+        }
+        Name::Vit => {
+            let net = ViT::init(device, SEED, models::vit(channels, layers))?;
+            layer(device, &net, &images(&[batch, 3, 224, 224])?, warmup, steps)
+        }
+        Name::Gpt2 => {
+            let net = Gpt2::init(device, SEED, models::gpt2(channels, layers, length))?;
+            let tokens = Tensor::indices(device, [batch, length], &vec![0; batch * length])?;
+            let function = device.compile(&tokens, |tokens| net.forward(tokens))?;
+            let record = || net.forward(&Tape::inference(device).input(&tokens)).to_tensor();
+            by_turns(record, || function.call(&tokens), warmup, steps)
         }
     }
 }

@@ -31,6 +31,7 @@ import itertools
 import json
 import math
 import os
+import pathlib
 import resource
 import statistics
 import subprocess
@@ -140,12 +141,66 @@ class UNet(nn.Module):
         return self.head(F.silu(self.norm(h)))
 
 
+class Attention(nn.Module):
+    def __init__(self, width, heads, causal):
+        super().__init__()
+        self.heads, self.causal = heads, causal
+        self.qkv, self.output = nn.Linear(width, 3 * width), nn.Linear(width, width)
+
+    def forward(self, x):
+        n, length, width = x.shape
+        q, k, v = self.qkv(x).view(n, length, 3, self.heads, width // self.heads).permute(2, 0, 3, 1, 4)
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=self.causal)
+        return self.output(y.transpose(1, 2).reshape(n, length, width))
+
+
+class TransformerLayer(nn.Module):
+    def __init__(self, width, heads, causal=False):
+        super().__init__()
+        self.norm1, self.attention = nn.LayerNorm(width), Attention(width, heads, causal)
+        self.norm2 = nn.LayerNorm(width)
+        self.feed_forward = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
+
+    def forward(self, x):
+        x = x + self.attention(self.norm1(x))
+        return x + self.feed_forward(self.norm2(x))
+
+
+class ViT(nn.Module):
+    def __init__(self, ch=384, layers=12, side=224, patch=16, head=64, classes=1000):
+        super().__init__()
+        self.patches = nn.Conv2d(3, ch, patch, stride=patch)
+        self.positions = nn.Parameter(0.02 * torch.randn((side // patch) ** 2, ch))
+        self.layers = nn.Sequential(*(TransformerLayer(ch, ch // head) for _ in range(layers)))
+        self.norm, self.head = nn.LayerNorm(ch), nn.Linear(ch, classes)
+
+    def forward(self, x):
+        tokens = self.patches(x).flatten(2).transpose(1, 2) + self.positions
+        return self.head(self.norm(self.layers(tokens)).mean(1))
+
+
+class Gpt2(nn.Module):
+    def __init__(self, ch=768, layers=12, length=1024, vocabulary=50_257, head=64):
+        super().__init__()
+        self.tokens = nn.Embedding(vocabulary, ch)
+        nn.init.normal_(self.tokens.weight, std=0.02)
+        self.positions = nn.Parameter(0.02 * torch.randn(length, ch))
+        self.layers = nn.Sequential(*(TransformerLayer(ch, ch // head, causal=True) for _ in range(layers)))
+        self.norm, self.head = nn.LayerNorm(ch), nn.Linear(ch, vocabulary, bias=False)
+
+    def forward(self, tokens):
+        x = self.tokens(tokens) + self.positions[: tokens.shape[1]]
+        return self.head(self.norm(self.layers(x)))
+
+
 # name: model, its parameters, default batch, shape of one input
 WORKLOADS = {
     "tiny": (Tiny, 9_962, 64, (1, 8, 8)),
     "mlp": (Mlp, 1_863_690, 1024, (784,)),
     "resnet18gn": (ResNet18Gn, 11_173_962, 128, (3, 32, 32)),
     "unet": (UNet, 22_944_003, 64, (3, 32, 32)),
+    "vit": (ViT, 22_049_896, 64, (3, 224, 224)),
+    "gpt2": (Gpt2, 163_037_184, 8, (1024,)),
 }
 
 HALF = {"bf16": torch.bfloat16, "f16": torch.float16}
@@ -306,10 +361,26 @@ def time_on_host(run, count, sets):
     return times
 
 
-def time_kernel(options, device):
-    kernel = Kernel(options.kernel, HALF.get(options.half, torch.float32), options.channels_last)
-    if options.do_pass and options.do_pass not in kernel.work:
-        sys.exit(f"error: {options.kernel} has no such pass; there are {', '.join(kernel.work)}")
+def time_kernels(options, device):
+    listed, _, text = options.kernel.partition(":")
+    if listed != "standard":
+        return time_kernel(options, options.kernel, device)
+    with open(pathlib.Path(__file__).with_name("kernels.txt")) as lines:
+        specs = [line.strip() for line in lines if line.strip() and not line.startswith("#")]
+    specs = [spec for spec in specs if text in spec]
+    if not specs:
+        sys.exit(f"error: no standard kernel contains {text}")
+    for spec in specs:
+        if options.compile:
+            # What was compiled for the last kernel would count as a recompilation for this one.
+            torch.compiler.reset()
+        time_kernel(options, spec, device)
+
+
+def time_kernel(options, spec, device):
+    kernel = Kernel(spec, HALF.get(options.half, torch.float32), options.channels_last)
+    if options.do_pass and options.do_pass not in kernel.work and spec == options.kernel:
+        sys.exit(f"error: {spec} has no such pass; there are {', '.join(kernel.work)}")
     sets = kernel.data(device)
     on_cuda = device.type == "cuda"
     measure = time_on_cuda if on_cuda else time_on_host
@@ -327,7 +398,7 @@ def time_kernel(options, device):
         unit = 1e9 if kernel.rate == "tflops" else 1e6
         result = {
             **settings(options, device, images=any(len(shape) == 4 for shape, _ in kernel.operands)),
-            "kernel": options.kernel,
+            "kernel": spec,
             "pass": name,
             "ms": round(ms, 6),
             "ms_min": round(min(times), 6),
@@ -340,7 +411,7 @@ def time_kernel(options, device):
             print(json.dumps(result), flush=True)
         else:
             rate = f"{result[kernel.rate]:9.2f} {UNITS[kernel.rate]}"
-            print(f"{options.kernel} {name:11} {ms:10.4f} ms {rate}", flush=True)
+            print(f"{spec} {name:11} {ms:10.4f} ms {rate}", flush=True)
 
 
 class Training:
@@ -350,9 +421,12 @@ class Training:
         model, expected, batch, shape = WORKLOADS[options.workload]
         self.batch = options.batch or batch
         self.images = len(shape) == 3
-        net = (model(options.channels) if options.channels else model()).to(device)
+        sizes = {"ch": options.channels, "layers": options.layers, "length": options.length}
+        given = {name: size for name, size in sizes.items() if size}
+        with torch.device(device):
+            net = model(**given)
         self.params = sum(parameter.numel() for parameter in net.parameters())
-        assert options.channels or self.params == expected, f"{self.params} parameters, not {expected}: another model"
+        assert given or self.params == expected, f"{self.params} parameters, not {expected}: another model"
         if options.channels_last:
             net.to(memory_format=torch.channels_last)
         self.optimizer = make_optimizer(options, net.parameters())
@@ -364,12 +438,18 @@ class Training:
         self.scaler = torch.amp.GradScaler(device.type, init_scale=2.0**10, enabled=options.amp == "f16")
         self.precision = torch.autocast(device.type, HALF[options.amp]) if options.amp else contextlib.nullcontext()
         draw = lambda: lay_out(torch.randn(self.batch, *shape, device=device), options.channels_last)
-        x = draw()
-        if options.workload == "unet":
+        if options.workload == "gpt2":
+            length = options.length or shape[0]
+            text = torch.randint(0, 50_257, (self.batch, length + 1), device=device)
+            tokens, following = text[:, :-1].contiguous(), text[:, 1:].flatten()
+            compute_loss = lambda: F.cross_entropy(net(tokens).flatten(0, 1), following)
+        elif options.workload == "unet":
+            x = draw()
             noise, t = draw(), torch.randint(0, 1000, (self.batch,), device=device).float()
             compute_loss = lambda: F.mse_loss(net(x, t), noise)
         else:
-            labels = torch.randint(0, 10, (self.batch,), device=device)
+            x = draw()
+            labels = torch.randint(0, 1000 if options.workload == "vit" else 10, (self.batch,), device=device)
             compute_loss = lambda: F.cross_entropy(net(x), labels)
         self.compute_loss = compiled(compute_loss, options.compile)
 
@@ -410,7 +490,8 @@ def make_optimizer(options, parameters):
     fused = options.fused or None  # Unlike False, None lets PyTorch choose foreach.
     if options.workload == "resnet18gn":
         return torch.optim.SGD(parameters, lr=0.1, momentum=0.9, weight_decay=5e-4, fused=fused)
-    return torch.optim.AdamW(parameters, lr=1e-3, weight_decay=1e-2, fused=fused, capturable=options.graph)
+    lr = 1e-4 if options.workload in ("vit", "gpt2") else 1e-3
+    return torch.optim.AdamW(parameters, lr=lr, weight_decay=1e-2, fused=fused, capturable=options.graph)
 
 
 def time_steps(options, device):
@@ -461,7 +542,7 @@ def time_steps(options, device):
 def best(options):
     """Times each sensible combination of switches in a separate process; prints each line, then the fastest."""
     on_cuda, images = options.device.startswith("cuda"), len(WORKLOADS[options.workload][3]) == 3
-    names = ("workload", "device", "batch", "steps", "warmup", "threads", "channels")
+    names = ("workload", "device", "batch", "steps", "warmup", "threads", "channels", "layers", "length")
     given = [f"--{name}={value}" for name in names if (value := getattr(options, name)) is not None]
     command = [sys.executable, __file__, "--json", "--fused", *given]
 
@@ -570,7 +651,7 @@ def time_of(report):
 def parse():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--workload", choices=WORKLOADS, default="tiny")
-    parser.add_argument("--kernel", metavar="SPEC", help="time one operation instead: see `bench --help`")
+    parser.add_argument("--kernel", metavar="SPEC", help="time one operation, or a list, instead: see `bench --help`")
     parser.add_argument("--pass", dest="do_pass", help="time only this pass of the kernel")
     parser.add_argument("--compare", nargs=2, metavar=("OURS", "THEIRS"), help="print the ratios of two files of lines")
     parser.add_argument(
@@ -579,7 +660,7 @@ def parse():
         f"Precisions: {', '.join(PRECISIONS)}; default: tf32 and amp-bf16, on the CPU full and amp-bf16",
     )
     parser.add_argument("--device", default="cpu", help="cpu, cuda or another that PyTorch knows")
-    parser.add_argument("--batch", type=int, help="default: tiny 64, mlp 1024, resnet18gn 128, unet 64")
+    parser.add_argument("--batch", type=int, help="default: 64; mlp 1024, resnet18gn 128, gpt2 8")
     parser.add_argument("--steps", type=int, default=50)
     parser.add_argument("--warmup", type=int, default=10)
     parser.add_argument("--threads", type=int, help="threads on the CPU; default: all cores")
@@ -587,7 +668,12 @@ def parse():
     parser.add_argument("--amp", choices=HALF, help="autocast of the forward pass and the loss; f16 scales the loss")
     parser.add_argument("--half", choices=HALF, help="operands of a kernel in this type")
     parser.add_argument("--channels-last", action="store_true", help="4-D tensors as NHWC in memory")
-    parser.add_argument("--channels", type=int, help="channels of the first layer of resnet18gn (64) or unet (128)")
+    parser.add_argument(
+        "--channels", type=int,
+        help="channels of the first layer of resnet18gn (64) or unet (128); features of a token of vit (384) or gpt2 (768)",
+    )
+    parser.add_argument("--layers", type=int, help="layers of vit or gpt2 (12)")
+    parser.add_argument("--length", type=int, help="tokens of a sequence of gpt2 (1024)")
     parser.add_argument("--compile", nargs="?", const="default", choices=MODES, help="through torch.compile, in a mode")
     parser.add_argument("--fused", action="store_true", help="a fused optimizer")
     parser.add_argument("--graph", action="store_true", help="the whole step in one CUDA graph, replayed each step")
@@ -629,7 +715,7 @@ def main():
         torch.cuda.set_device(device)
     if "RANK" in os.environ:
         distributed.init_process_group("nccl" if device.type == "cuda" else "gloo")
-    (time_kernel if options.kernel else time_steps)(options, device)
+    (time_kernels if options.kernel else time_steps)(options, device)
     if distributed.is_initialized():
         distributed.destroy_process_group()
 

@@ -11,7 +11,8 @@ use meganeura::prelude::*;
 use meganeura::world::World;
 use meganeura::{Outputs, Tensors};
 
-use crate::models::{self, Mlp, ResNet18Gn, Tiny, UNet};
+use crate::language::NextToken;
+use crate::models::{self, Gpt2, Mlp, ResNet18Gn, Tiny, UNet, ViT};
 use crate::pictures::Pictures;
 use crate::shapes::{self, Noisy};
 
@@ -26,6 +27,10 @@ pub enum Name {
     Resnet18gn,
     /// The U-Net of a diffusion model, on 32×32 images
     Unet,
+    /// ViT-S/16, a transformer on 224×224 images
+    Vit,
+    /// The small GPT-2, a causal transformer on sequences of 1,024 tokens
+    Gpt2,
 }
 
 /// The name on the command line.
@@ -35,23 +40,36 @@ impl fmt::Display for Name {
     }
 }
 
+/// The extents of a workload that are options.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Size {
+    /// Examples per step.
+    pub batch: usize,
+    /// Channels of the first layer, or features of a token.
+    pub channels: usize,
+    /// Layers of a transformer.
+    pub layers: usize,
+    /// Tokens of a sequence.
+    pub length: usize,
+}
+
 impl Name {
-    /// Examples per step in the reference.
-    pub fn default_batch(self) -> usize {
-        match self {
-            Self::Tiny | Self::Unet => 64,
-            Self::Mlp => 1024,
-            Self::Resnet18gn => 128,
-        }
+    /// The size of the reference; 0 for what the workload does not have, or has without an option.
+    pub fn size(self) -> Size {
+        let [batch, channels, layers, length] = match self {
+            Self::Tiny => [64, 0, 0, 0],
+            Self::Mlp => [1024, 0, 0, 0],
+            Self::Resnet18gn => [128, 64, 0, 0],
+            Self::Unet => [64, 128, 0, 0],
+            Self::Vit => [64, 384, 12, 0],
+            Self::Gpt2 => [8, 768, 12, 1024],
+        };
+        Size { batch, channels, layers, length }
     }
 
-    /// Channels of the reference's first layer, if the number is an option.
-    pub fn default_channels(self) -> Option<usize> {
-        match self {
-            Self::Tiny | Self::Mlp => None,
-            Self::Resnet18gn => Some(64),
-            Self::Unet => Some(128),
-        }
+    /// The channels are a multiple of this number: the groups of normalisations, or the features of a head.
+    pub fn unit(self) -> usize {
+        if matches!(self, Self::Vit | Self::Gpt2) { 64 } else { 32 }
     }
 
     /// `true` if its blocks can be recomputed.
@@ -61,11 +79,11 @@ impl Name {
 
     /// `true` if it learns from images, which may be files.
     pub fn takes_pictures(self) -> bool {
-        matches!(self, Self::Tiny | Self::Resnet18gn)
+        matches!(self, Self::Tiny | Self::Resnet18gn | Self::Vit)
     }
 
-    /// The workload and its initial weights on the device, with its data, unless threads read it from files. `channels`
-    /// applies if the number is an option; a learning rate replaces the workload's own.
+    /// The workload and its initial weights on the device, with its data, unless threads read it from files. A learning
+    /// rate replaces the workload's own.
     ///
     /// Each rank trains on its own batch, with the batch size of a single process.
     #[expect(clippy::too_many_arguments, reason = "each is an option of the command line")]
@@ -73,27 +91,41 @@ impl Name {
         self,
         device: &Device,
         ranks: &Ranks,
-        batch: usize,
-        channels: usize,
+        size: Size,
         data: Data,
         lr: Option<f64>,
         compile: bool,
         recompute: bool,
     ) -> meganeura::Result<Box<dyn Workload>> {
-        let adamw = || AdamW::new(lr.unwrap_or(1e-3)).weight_decay(1e-2);
+        let Size { batch, channels, layers, length } = size;
+        let adamw = |rate| AdamW::new(lr.unwrap_or(rate)).weight_decay(1e-2);
         match self {
             Self::Tiny => {
-                Classify::boxed(Tiny::init(device, SEED)?, adamw(), [batch, 1, 8, 8].into(), data, compile, ranks)
+                let net = Tiny::init(device, SEED)?;
+                Classify::boxed(net, adamw(1e-3), [batch, 1, 8, 8].into(), CLASSES, data, compile, ranks)
             }
-            Self::Mlp => Classify::boxed(Mlp::init(device, SEED)?, adamw(), [batch, 784].into(), data, compile, ranks),
+            Self::Mlp => {
+                let net = Mlp::init(device, SEED)?;
+                Classify::boxed(net, adamw(1e-3), [batch, 784].into(), CLASSES, data, compile, ranks)
+            }
             Self::Resnet18gn => {
                 let net = ResNet18Gn::init(device, SEED, models::resnet18gn(channels))?;
                 let sgd = Sgd::new(lr.unwrap_or(0.1)).momentum(0.9).weight_decay(5e-4);
-                Classify::boxed(net, sgd, [batch, 3, 32, 32].into(), data, compile, ranks)
+                Classify::boxed(net, sgd, [batch, 3, 32, 32].into(), CLASSES, data, compile, ranks)
             }
             Self::Unet => {
                 let net = UNet::init(device, SEED, models::unet(channels))?.recompute(recompute);
-                Denoise::boxed(net, adamw(), [batch, 3, 32, 32].into(), data, compile, ranks)
+                Denoise::boxed(net, adamw(1e-3), [batch, 3, 32, 32].into(), data, compile, ranks)
+            }
+            Self::Vit => {
+                let config = models::vit(channels, layers);
+                let (input, classes) = ([batch, config.images, config.side, config.side].into(), config.classes as u64);
+                let net = ViT::init(device, SEED, config)?;
+                Classify::boxed(net, adamw(1e-4), input, classes, data, compile, ranks)
+            }
+            Self::Gpt2 => {
+                let net = Gpt2::init(device, SEED, models::gpt2(channels, layers, length))?;
+                NextToken::boxed(net, adamw(1e-4), [batch, length], data, compile, ranks)
             }
         }
     }
@@ -104,13 +136,13 @@ impl Name {
 pub enum Data {
     /// One batch of random numbers, the same in each step.
     Noise,
-    /// A number of batches of shapes, used in turn, drawn from this seed.
-    Shapes { batches: usize, seed: u64 },
+    /// A number of batches of shapes, or of a play's text, used in turn, drawn from this seed.
+    Several { batches: usize, seed: u64 },
     /// Images, read from files by a number of threads.
     Files { workers: usize },
 }
 
-const SEED: u64 = 42;
+pub const SEED: u64 = 42;
 const CLASSES: u64 = 10;
 const TIMES: u64 = 1000;
 
@@ -135,7 +167,7 @@ impl Ranks {
 }
 
 /// The bytes of an optimizer's state in this process.
-fn state_bytes(optimizer: &dyn Optimizer, net: &dyn Module) -> usize {
+pub fn state_bytes(optimizer: &dyn Optimizer, net: &dyn Module) -> usize {
     optimizer.state_of(net).tensors.values().map(|tensor| tensor.ty().bytes()).sum()
 }
 
@@ -152,7 +184,7 @@ pub trait Workload {
 }
 
 /// A model, with its form of steps.
-enum Steps<M, I> {
+pub enum Steps<M, I> {
     /// A tape for each step.
     Taped(M, fn(&M, &I) -> Var, Ranks),
     /// A step that was recorded once.
@@ -160,7 +192,7 @@ enum Steps<M, I> {
 }
 
 impl<M: Module + 'static, I: Outputs + 'static> Steps<M, I> {
-    fn new(net: M, loss: fn(&M, &I) -> Var, compile: bool, ranks: &Ranks) -> Self {
+    pub fn new(net: M, loss: fn(&M, &I) -> Var, compile: bool, ranks: &Ranks) -> Self {
         let ranks = ranks.clone();
         if !compile {
             return Self::Taped(net, loss, ranks);
@@ -170,7 +202,7 @@ impl<M: Module + 'static, I: Outputs + 'static> Steps<M, I> {
     }
 
     /// Takes a step on a batch; `on` puts the batch on a tape.
-    fn take(
+    pub fn take(
         &mut self,
         optimizer: &mut dyn Optimizer,
         batch: <I::Tensors as Tensors>::Refs<'_>,
@@ -189,7 +221,7 @@ impl<M: Module + 'static, I: Outputs + 'static> Steps<M, I> {
         }
     }
 
-    fn module(&self) -> &M {
+    pub fn module(&self) -> &M {
         match self {
             Self::Compiled(step) => step.module(),
             Self::Taped(net, ..) => net,
@@ -217,6 +249,7 @@ impl<M: Layer + 'static, O: Optimizer + 'static> Classify<M, O> {
         net: M,
         optimizer: O,
         input: Shape,
+        classes: u64,
         data: Data,
         compile: bool,
         ranks: &Ranks,
@@ -224,12 +257,12 @@ impl<M: Layer + 'static, O: Optimizer + 'static> Classify<M, O> {
         let device = net.named_parameters()[0].1.value().device().clone();
         let made = |batches: Vec<_>| Inputs::Made(batches.into_iter().cycle());
         let data = match data {
-            Data::Noise => made(vec![random(&device, input)?]),
-            Data::Shapes { batches, seed } => {
+            Data::Noise => made(vec![random(&device, input, classes)?]),
+            Data::Several { batches, seed } => {
                 made(shapes::batches(&device, input, batches, Seed::new(seed).field("data"))?)
             }
             Data::Files { workers } => {
-                Inputs::Pictures(Box::new(Pictures::new(&device, input, CLASSES as u32, workers)?))
+                Inputs::Pictures(Box::new(Pictures::new(&device, input, classes as u32, workers)?))
             }
         };
         let steps = Steps::new(net, |net, (x, labels)| net.forward(x).cross_entropy(labels), compile, ranks);
@@ -237,10 +270,10 @@ impl<M: Layer + 'static, O: Optimizer + 'static> Classify<M, O> {
     }
 }
 
-fn random(device: &Device, input: Shape) -> meganeura::Result<Batch> {
+fn random(device: &Device, input: Shape, classes: u64) -> meganeura::Result<Batch> {
     let data = Seed::new(SEED).field("data");
     let inputs = Tensor::randn(device, input, data)?;
-    let labels: Vec<_> = (0..input[0]).map(|example| (data.index(example).get() % CLASSES) as u32).collect();
+    let labels: Vec<_> = (0..input[0]).map(|example| (data.index(example).get() % classes) as u32).collect();
     Ok(Batch { inputs, targets: Tensor::indices(device, [input[0]], &labels)? })
 }
 
@@ -282,7 +315,7 @@ impl<O: Optimizer + 'static> Denoise<O> {
     ) -> meganeura::Result<Box<dyn Workload>> {
         let device = net.named_parameters()[0].1.value().device().clone();
         let data = match data {
-            Data::Shapes { batches, seed } => {
+            Data::Several { batches, seed } => {
                 let seed = Seed::new(seed).field("data");
                 let noisy = |(at, batch): (usize, Batch)| Noisy::new(&batch.inputs, TIMES, seed.index(at));
                 let batches = shapes::batches(&device, input, batches, seed)?;

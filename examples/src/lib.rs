@@ -15,6 +15,8 @@ pub mod losses;
 #[cfg(not(target_family = "wasm"))]
 pub mod pictures;
 #[cfg(not(target_family = "wasm"))]
+pub mod precisions;
+#[cfg(not(target_family = "wasm"))]
 mod program;
 #[cfg(not(target_family = "wasm"))]
 pub mod ranks;

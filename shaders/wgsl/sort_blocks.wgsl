@@ -6,7 +6,7 @@
 //
 // Defines: WG
 //          LINES, BLOCKS   number of lines, and of blocks of each
-//          LEN, INNER, DESCENDING see shared/sort
+//          KEYS, LEN, INNER, DESCENDING see shared/sort
 
 #include "shared/grid"
 #include "shared/sort"
@@ -15,7 +15,7 @@ const WG: u32 = ${WG};
 const LINES: u32 = ${LINES};
 const BLOCKS: u32 = ${BLOCKS};
 
-@group(0) @binding(0) var<storage, read> x: array<f32>;
+@group(0) @binding(0) var<storage, read> x: array<Element>;
 @group(0) @binding(1) var<storage, read_write> order: array<u32>;
 
 var<workgroup> keys: array<u32, WG>;

@@ -6,7 +6,7 @@
 // Defines: WG
 //          N   number of elements
 //          RUN elements of a run; the last run of a line may have fewer
-//          LEN, INNER, DESCENDING see shared/sort
+//          KEYS, LEN, INNER, DESCENDING see shared/sort
 
 #include "shared/elements"
 #include "shared/sort"
@@ -14,7 +14,7 @@
 const ELEMENTS: u32 = ${N};
 const RUN: u32 = ${RUN};
 
-@group(0) @binding(0) var<storage, read> x: array<f32>;
+@group(0) @binding(0) var<storage, read> x: array<Element>;
 @group(0) @binding(1) var<storage, read> runs: array<u32>;
 @group(0) @binding(2) var<storage, read_write> merged: array<u32>;
 

@@ -63,6 +63,7 @@ mod steps;
 mod table;
 mod tape;
 mod threads;
+mod tied;
 mod torch_files;
 mod train_step;
 mod training;
@@ -108,6 +109,7 @@ fn main() {
     tape::collect(&mut trials);
     reuse::collect(&mut trials);
     threads::collect(&mut trials);
+    tied::collect(&mut trials);
     torch_files::collect(&mut trials);
     gradients::collect(&mut trials);
     slices::collect(&mut trials);

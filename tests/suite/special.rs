@@ -26,6 +26,7 @@ pub(crate) fn collect(trials: &mut Vec<Trial>) {
     both("nan_wins_a_window", windows);
     both("the_first_of_ties_gets_the_gradient", ties);
     both("rows_past_the_end_are_nan", rows_past_the_end);
+    both("many_rows_past_the_end_get_no_gradient", many_rows_past_the_end);
     trials.push(gpu_trial("special::gpu::non_finite_elements_do_not_spread_in_fast_products", fast_products));
     trials.push(gpu_trial("special::gpu::late_large_elements_fit_fast_convolutions", late));
     trials.push(gpu_trial("special::gpu::outliers_in_fast_convolutions_cost_other_tiles_no_digits", outliers));
@@ -224,6 +225,44 @@ fn rows_past_the_end(device: &Device) -> Outcome {
     assert_eq!((&rows[..2], &rows[4..6]), (&[5.0, 6.0][..], &[1.0, 2.0][..]));
     assert!([2, 3, 6, 7].iter().all(|&at: &usize| rows[at].is_nan()), "{rows:?}");
     assert_eq!(grads.of(&table).expect("depends on it").to_vec()?, [1.0, 1.0, 0.0, 0.0, 1.0, 1.0]);
+    Ok(())
+}
+
+/// Hundreds of indices, so that they may be sorted: below and past the end, like floats that are negative or NaN, and
+/// all the same. The sums have the same bits in every run.
+fn many_rows_past_the_end(device: &Device) -> Outcome {
+    const COUNT: usize = 1300;
+    const ROWS: usize = 5;
+    let mixed = |i: usize| match i % 4 {
+        0 => (i / 4 % ROWS) as u32,
+        1 => u32::MAX - (i % 3) as u32,
+        2 => 0x8000_0000 + (i % ROWS) as u32,
+        _ => (ROWS + i % 2) as u32,
+    };
+    let all: [&dyn Fn(usize) -> u32; 4] = [&mixed, &|_| 3, &|_| 0x7fc0_0000, &|i| (i % 2) as u32 * 4];
+    for index in all {
+        let index: Vec<u32> = (0..COUNT).map(index).collect();
+        // Whole numbers, whose sums are exact, and others.
+        for scale in [1.0, 0.37] {
+            let dy: Vec<f32> = (0..COUNT * 2).map(|i| ((i * 31 + 5) % 17) as f32 * scale).collect();
+            let mut expected = vec![0.0; ROWS * 2];
+            for (place, &row) in index.iter().enumerate().filter(|&(_, &row)| (row as usize) < ROWS) {
+                (0..2).for_each(|column| expected[row as usize * 2 + column] += dy[place * 2 + column]);
+            }
+            let run = || -> Result<Vec<f32>> {
+                let tape = Tape::new(device);
+                let table = tape.input(&Tensor::zeros(device, [ROWS, 2])?);
+                let index = Buffer::constant(Tensor::indices(device, [COUNT], &index)?);
+                let y = table.embedding(&tape.buffer(&index));
+                let grads = tape.backward_with(&y, &tape.input(&Tensor::from_slice(device, [COUNT, 2], &dy)?))?;
+                grads.of(&table).expect("depends on it").to_vec()
+            };
+            let found = run()?;
+            let is_close = |(a, b): (&f32, &f32)| (a - b).abs() <= if scale == 1.0 { 0.0 } else { 1e-5 * b.abs() };
+            assert!(found.iter().zip(&expected).all(is_close), "{found:?}, not {expected:?}, {:?}", &index[..8]);
+            assert_eq!(found, run()?);
+        }
+    }
     Ok(())
 }
 

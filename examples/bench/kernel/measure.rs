@@ -31,7 +31,8 @@ pub struct Bench {
     steps: u32,
     warmup: u32,
     variant: Option<String>,
-    inside: bool,
+    /// `true` if other operations produce the operands and read the results.
+    pub inside: bool,
     numbers: Vec<f32>,
     pub sets: Vec<Vec<Tensor>>,
     /// The passes timed so far.
@@ -97,7 +98,7 @@ impl Bench {
             steps: options.steps,
             warmup: options.warmup,
             variant: options.variant.clone(),
-            inside: options.inside,
+            inside: options.inside && kernel.operations().is_some(),
             numbers,
             sets: Vec::new(),
             known: Vec::new(),
@@ -240,7 +241,7 @@ impl Bench {
 
     /// The kernel's own launches: with `--inside`, other operations launch, too.
     fn own<'a>(&self, launches: &'a [LaunchTime]) -> impl Iterator<Item = &'a LaunchTime> {
-        let name = self.kernel.convolution().filter(|_| self.inside);
+        let name = self.kernel.operations().filter(|_| self.inside);
         launches.iter().filter(move |launch| name.is_none_or(|name| launch.op.starts_with(name)))
     }
 

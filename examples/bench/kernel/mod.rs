@@ -8,7 +8,7 @@ mod spec;
 
 use serde_json::Value;
 
-pub use spec::{Kernel, Pass};
+pub use spec::{Kernel, Kernels, Pass};
 
 use meganeura::world::World;
 
@@ -16,19 +16,29 @@ use crate::{Accuracy, Failure, Options, Report, choose_device, json, rounded};
 use measure::{Bench, Times};
 use spec::Work;
 
-/// Measures the requested passes, and prints a line for each as soon as it is done.
-pub fn run(kernel: Kernel, options: &Options) -> Result<(), Failure> {
+/// Measures the requested passes of each kernel, and prints a line for each as soon as it is done.
+pub fn run(kernels: &Kernels, options: &Options) -> Result<(), Failure> {
+    for kernel in kernels.list().map_err(Failure::Unsupported)? {
+        run_one(kernel, options, matches!(kernels, Kernels::One(_)))?;
+    }
+    Ok(())
+}
+
+/// Measures a kernel. One that is `alone` must have what the options ask for.
+fn run_one(kernel: Kernel, options: &Options, alone: bool) -> Result<(), Failure> {
     if options.check && options.precision == Accuracy::Double {
         return Err(Failure::Unsupported("double precision has no reference for --check: it is the reference".into()));
     }
     let device = choose_device(options, &World::alone())?;
-    if options.inside && (kernel.convolution().is_none() || options.precision != Accuracy::Fast || !device.is_gpu()) {
+    let makes_a_difference = options.precision == Accuracy::Fast && device.is_gpu();
+    if options.inside && !(makes_a_difference && (kernel.operations().is_some() || !alone)) {
         return Err(Failure::Unsupported(
-            "--inside makes a difference only for convolutions in fast precision on a GPU".into(),
+            "--inside makes a difference only for convolutions, products and attention in fast precision on a GPU"
+                .into(),
         ));
     }
     let wanted = |pass: &&Pass| options.pass.is_none_or(|wanted| wanted == **pass);
-    if !kernel.passes().iter().any(|pass| wanted(&pass)) {
+    if alone && !kernel.passes().iter().any(|pass| wanted(&pass)) {
         let passes: Vec<_> = kernel.passes().iter().map(ToString::to_string).collect();
         return Err(Failure::Unsupported(format!("{kernel} has no such pass; there are {}", passes.join(", "))));
     }
@@ -53,7 +63,7 @@ fn report(bench: &Bench, pass: Pass, options: &Options, times: &Times, error: Op
         ("framework", "meganeura".into()),
         ("device", bench.device.to_string().into()),
         ("precision", options.precision.to_string().into()),
-        ("inside", options.inside.into()),
+        ("inside", bench.inside.into()),
         ("kernel", kernel.to_string().into()),
         ("pass", pass.to_string().into()),
         ("ms", rounded(times.median, 6).into()),

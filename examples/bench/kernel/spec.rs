@@ -27,6 +27,41 @@ pub enum Kernel {
     Copy { bytes: usize },
 }
 
+/// The kernels that one command times.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Kernels {
+    One(Kernel),
+    /// Those of `kernels.txt`, as far as their text contains this one.
+    Standard(String),
+}
+
+impl FromStr for Kernels {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.strip_prefix("standard") {
+            Some("") => Ok(Self::Standard(String::new())),
+            Some(filter) if let Some(filter) = filter.strip_prefix(':') => Ok(Self::Standard(filter.to_owned())),
+            _ => text.parse().map(Self::One),
+        }
+    }
+}
+
+impl Kernels {
+    /// The kernels, in order.
+    pub fn list(&self) -> Result<Vec<Kernel>, String> {
+        match self {
+            Self::One(kernel) => Ok(vec![*kernel]),
+            Self::Standard(filter) => {
+                let lines = include_str!("../kernels.txt").lines().filter(|line| !line.is_empty());
+                let found = lines.filter(|line| !line.starts_with('#') && line.contains(filter.as_str()));
+                let found = found.map(str::parse).collect::<Result<Vec<_>, _>>()?;
+                if found.is_empty() { Err(format!("no standard kernel contains {filter}")) } else { Ok(found) }
+            }
+        }
+    }
+}
+
 /// The algorithm of an attention.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
@@ -101,8 +136,8 @@ impl FromStr for Kernel {
             }
             _ => {
                 return Err("write matmul:SIDE, matmul:M,K,N, conv2d:N,C,H,K,R,STRIDE, group_norm:N,C,H,W, \
-                            linear_gelu:M,K,N, attention:B,HEADS,L,D (or causal_attention, composed_attention) or \
-                            copy:BYTES"
+                            linear_gelu:M,K,N, attention:B,HEADS,L,D (or causal_attention, composed_attention), \
+                            copy:BYTES, or standard for a list"
                     .into());
             }
         };
@@ -171,9 +206,14 @@ impl Kernel {
         }
     }
 
-    /// The common prefix of the names of a convolution's operations, including its gradients; `None` for other kernels.
-    pub fn convolution(&self) -> Option<&'static str> {
-        matches!(self, Self::Conv2d { .. }).then_some("conv2d")
+    /// The common prefix of the names of the kernel's operations, including its gradients; `None` if it has others'.
+    pub fn operations(&self) -> Option<&'static str> {
+        match self {
+            Self::Conv2d { .. } => Some("conv2d"),
+            Self::Matmul { .. } => Some("matmul"),
+            Self::Attention { form, .. } => (*form != Form::Composed).then_some("attention"),
+            Self::GroupNorm { .. } | Self::LinearGelu { .. } | Self::Copy { .. } => None,
+        }
     }
 
     /// The shape of the result and of its cotangent.
@@ -232,15 +272,20 @@ impl Kernel {
     }
 
     /// Records a pass on a tape and returns the requested values; no others are held. `data` holds the operands, then
-    /// the cotangent of the result. With `inside`, other operations produce the images and read the results, as in a
-    /// network; the requested values are then the results of those operations.
+    /// the cotangent of the result. With `inside`, other operations produce the operands, except for the weight of a
+    /// convolution, and read the results, as in a network; the requested values are then the results of those
+    /// operations.
     pub fn record(&self, tape: &Tape, data: &[Tensor], pass: Pass, inside: bool) -> Result<Vec<Var>> {
-        let is_image = |shape: Shape| inside && shape != self.operands()[1].0;
+        let is_weight = |shape: Shape| matches!(self, Self::Conv2d { .. }) && shape == self.operands()[1].0;
+        let is_between = |shape: Shape| inside && !is_weight(shape);
         let input = |tensor| {
             let x = tape.input(tensor);
-            if is_image(x.shape()) { x.abs() } else { x }
+            if is_between(x.shape()) { x.abs() } else { x }
         };
-        let read = |x: &Var| if is_image(x.shape()) { x.sum_over(&[0, 2, 3]) } else { x.clone() };
+        // The sums of each channel of images, of each feature of other values.
+        let kept_axis = if matches!(self, Self::Conv2d { .. }) { 1 } else { self.result().rank() - 1 };
+        let summed: Vec<usize> = (0..self.result().rank()).filter(|&axis| axis != kept_axis).collect();
+        let read = |x: &Var| if is_between(x.shape()) { x.sum_over(&summed) } else { x.clone() };
         let inputs: Vec<_> = data.iter().map(input).collect();
         let y = self.forward(&inputs);
         if pass == Pass::Forward {

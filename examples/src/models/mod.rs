@@ -3,10 +3,14 @@
 
 mod denoiser;
 mod digits;
+mod gpt2;
 mod resnet;
 mod unet;
+mod vit;
 
 pub use denoiser::{Denoiser, DenoiserConfig};
 pub use digits::Digits;
+pub use gpt2::{Gpt2, Gpt2Config};
 pub use resnet::{ResNet18Gn, ResNet18GnConfig};
 pub use unet::{UNet, UNetConfig};
+pub use vit::{ViT, ViTConfig};

@@ -31,24 +31,47 @@ fn bench_measures_models() {
         assert!(report["loss_last"].as_f64().unwrap().is_finite(), "{report}");
         assert_eq!(last_line(&run("bench", &[&args[..], &["1"]].concat()))["params"], whole);
     }
-    let output = run("bench", &["--workload", "mlp", "--channels", "32"]);
-    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    for (size, params) in [(&VIT[..], 226_856), (&GPT2, 6_534_016)] {
+        let args = ["--steps", "2", "--warmup", "0", "--json"];
+        let report = last_line(&run("bench", &[size, &args[..]].concat()));
+        assert_eq!(report["params"], params, "{report}");
+        assert!(report["loss_last"].as_f64() < report["loss_first"].as_f64(), "{report}");
+        assert!(report["peak_device_mib"].as_f64().unwrap() > 0.0, "{report}");
+    }
+    for (workload, option) in [
+        ("mlp", ["--channels", "32"]),
+        ("vit", ["--channels", "96"]),
+        ("unet", ["--layers", "1"]),
+        ("vit", ["--length", "8"]),
+    ] {
+        let output = run("bench", &[&["--workload", workload], &option[..]].concat());
+        assert_eq!(output.status.code(), Some(2), "{output:?}");
+    }
 }
+
+const VIT: [&str; 8] = ["--workload", "vit", "--channels", "64", "--layers", "2", "--batch", "2"];
+const GPT2: [&str; 10] = ["--workload", "gpt2", "--channels", "64", "--layers", "2", "--length", "16", "--batch", "2"];
 
 /// With `--compile`, which records the step once, each model reaches the same loss, bit for bit.
 #[test]
 fn a_recorded_step_trains_bench_to_the_same_bits() {
-    for workload in ["tiny", "mlp", "resnet18gn", "unet"] {
-        let sized = matches!(workload, "resnet18gn" | "unet");
-        let channels: &[&str] = if sized { &["--channels", "32"] } else { &[] };
-        let args = ["--workload", workload, "--batch", "2", "--steps", "2", "--warmup", "1", "--json"];
+    let of = |workload, channels: &[&'static str]| [&["--workload", workload, "--batch", "2"], channels].concat();
+    for workload in [
+        of("tiny", &[]),
+        of("mlp", &[]),
+        of("resnet18gn", &["--channels", "32"]),
+        of("unet", &["--channels", "32"]),
+        VIT.to_vec(),
+        GPT2.to_vec(),
+    ] {
         let losses = |more: &[&str]| {
-            let report = last_line(&run("bench", &[&args[..], channels, more].concat()));
+            let args = ["--steps", "2", "--warmup", "1", "--json"];
+            let report = last_line(&run("bench", &[&workload[..], &args, more].concat()));
             ["loss_first", "loss_last"].map(|key| report[key].as_f64().unwrap_or_else(|| panic!("{report}")))
         };
         let taped = losses(&[]);
-        assert_eq!(losses(&["--compile"]), taped, "{workload}");
-        assert_ne!(taped[0], taped[1], "{workload}");
+        assert_eq!(losses(&["--compile"]), taped, "{workload:?}");
+        assert_ne!(taped[0], taped[1], "{workload:?}");
     }
 }
 
@@ -112,6 +135,30 @@ fn bench_measures_kernels() {
 }
 
 #[test]
+fn bench_measures_the_standard_kernels() {
+    let args = ["--kernel", "standard:matmul:1024", "--pass", "forward", "--steps", "1", "--warmup", "0", "--json"];
+    let reports = lines(&run("bench", &args));
+    assert_eq!((reports.len(), &reports[0]["kernel"]), (1, &"matmul:1024".into()));
+    // A pass that a kernel of the list does not have is left out.
+    let args = ["--kernel", "standard:matmul:1024", "--pass", "both", "--steps", "1", "--json"];
+    assert!(lines(&run("bench", &args)).is_empty());
+    let output = run("bench", &["--kernel", "standard:no such kernel"]);
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    assert!(stderr(&output).contains("no standard kernel contains no such kernel"), "{output:?}");
+}
+
+/// Both precisions need a GPU with matrix units; the comparison says so.
+#[test]
+fn bench_compares_precisions_only_where_there_are_two() {
+    for (text, expected) in [("tiny", "matrix units only, not on the CPU"), ("no such thing", "contains no such thing")]
+    {
+        let output = run("bench", &["--precisions", text, "--device", "cpu", "--json"]);
+        assert_eq!((output.status.code(), output.stdout.len()), (Some(2), 0), "{output:?}");
+        assert!(stderr(&output).contains(expected), "{output:?}");
+    }
+}
+
+#[test]
 fn bench_refuses_invalid_kernels() {
     for kernel in [
         "matmul:3,x",
@@ -154,9 +201,9 @@ fn bench_reports_sizes_that_do_not_fit() {
 
 #[test]
 fn bench_compares_recorded_and_compiled_inference() {
-    for workload in ["tiny", "mlp"] {
-        let args = ["--serve", "--workload", workload, "--batch", "2", "--steps", "3", "--warmup", "0", "--json"];
-        let report = last_line(&run("bench", &args));
+    for workload in [&["--workload", "tiny", "--batch", "2"][..], &["--workload", "mlp", "--batch", "2"], &VIT, &GPT2] {
+        let args = ["--serve", "--steps", "3", "--warmup", "0", "--json"];
+        let report = last_line(&run("bench", &[workload, &args].concat()));
         let number = |key: &str| report[key].as_f64().unwrap_or_else(|| panic!("{key}: {report}"));
         let ratio = number("ms_recorded_median") / number("ms_compiled_median");
         assert!((ratio / number("ratio") - 1.0).abs() < 0.1, "{report}");

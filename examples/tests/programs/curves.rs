@@ -44,6 +44,11 @@ fn models_learn_shapes() {
         assert!(losses.len() == 6 && losses.iter().all(|loss| loss.is_finite()), "{workload}: {losses:?}");
         assert_ne!(losses[0], losses[1], "{workload}");
     }
+    for size in [&["--workload", "vit"][..], &["--workload", "gpt2", "--length", "16"]] {
+        let losses = losses(&path, &[size, &["--channels", "64", "--layers", "1", "--batches", "2"]].concat());
+        assert!(losses.len() == 6 && losses.iter().all(|loss| loss.is_finite()), "{size:?}: {losses:?}");
+        assert!(losses[0] != losses[1] && losses[4] < losses[0], "{size:?}: {losses:?}");
+    }
     std::fs::remove_dir_all(folder).unwrap();
 }
 

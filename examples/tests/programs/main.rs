@@ -94,9 +94,16 @@ fn inspect_writes_graphs_and_traces() {
 
 #[test]
 fn inspect_prints_every_model() {
-    for model in ["tiny", "mlp", "resnet18gn", "unet"] {
-        let args = ["--model", model, "--batch", "1", "--channels", "32", "--steps", "1", "--top", "3", "--inference"];
-        let output = run("inspect", &args);
+    for (model, size) in [
+        ("tiny", &[][..]),
+        ("mlp", &[]),
+        ("resnet18gn", &["--channels", "32"]),
+        ("unet", &["--channels", "32"]),
+        ("vit", &["--layers", "2"]),
+        ("gpt2", &["--layers", "2", "--length", "16"]),
+    ] {
+        let args = ["--model", model, "--batch", "1", "--steps", "1", "--top", "3", "--inference"];
+        let output = run("inspect", &[&args, size].concat());
         assert!(output.status.success(), "{output:?}");
         let said = String::from_utf8_lossy(&output.stdout);
         for part in ["Device: CPU", "parameters", "shared slots", "share", "--top 0 shows them"] {

@@ -10,7 +10,7 @@ impl Var {
     /// Looks up rows of this table by index: `y[i…, d…] = x[index[i…], d…]`
     ///
     /// Shapes: `x [R, D…]`, `index u32 [I…]`, from [`Tensor::indices`](crate::Tensor::indices) → `y [I…, D…]`. The
-    /// gradient of a row is the sum over all its uses, in order.
+    /// gradient of a row is the sum over all its uses, with the same bits in every run.
     ///
     /// An index past the end is an error if the host knows the indices, which is the case for
     /// [`Tape::input`](crate::Tape::input)s made by [`Tensor::indices`](crate::Tensor::indices). Otherwise that row of
@@ -80,12 +80,14 @@ mod cases {
         }
 
         fn cases() -> Vec<Case> {
-            let case = |padding, rows, index: &[usize], row: &[usize]| {
-                let case = Case::new(Self { forward: Embedding { padding }, rows }).labels(index, rows);
+            // Indices below `bound`, which may differ from the number of rows.
+            let of = |padding, rows, bound, index: &[usize], row: &[usize]| {
+                let case = Case::new(Self { forward: Embedding { padding }, rows }).labels(index, bound);
                 debug_assert!(matches!(case.operands[0], Operand::Labels { .. }));
-                // Sums of up to a hundred terms.
+                // Sums of K terms, up to thousands, in any order: ε·√K is 1e-5.
                 case.input(&[index, row].concat()).tolerance(1e-5)
             };
+            let case = |padding, rows, index: &[usize], row: &[usize]| of(padding, rows, rows, index, row);
             vec![
                 case(None, 1, &[1], &[]),
                 case(None, 5, &[7], &[3]),
@@ -94,6 +96,14 @@ mod cases {
                 case(None, 4, &[300], &[5]),
                 case(Some(3), 6, &[71], &[67]),
                 case(None, 3, &[11], &[260]),
+                // several merges, runs that begin and end inside of chunks, and rows without uses
+                case(None, 1000, &[1300], &[3]),
+                case(Some(2), 7, &[5, 257], &[9]),
+                case(None, 70, &[256], &[4, 2]),
+                // all indices the same, with and without other rows
+                of(None, 9, 1, &[1100], &[5]),
+                of(Some(0), 9, 1, &[300], &[2]),
+                case(None, 1, &[5000], &[1]),
             ]
         }
     }

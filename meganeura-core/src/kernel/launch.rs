@@ -344,7 +344,8 @@ pub enum Binding {
     Input(usize),
     /// Result of the operation, written.
     Output(usize),
-    /// Scratch memory of the variant. One launch writes it, those after that read it.
+    /// Scratch memory of the variant: a launch writes it, and later ones read it. A buffer that is written from
+    /// operands alone is written once, because other steps may read it, too.
     Scratch(usize),
     /// The block of small numbers that the host sends.
     Host,

@@ -1,16 +1,22 @@
 //! Embeddings: rows of a table by index, and the sums of their cotangents.
 
+use super::sort::sort;
 use super::{Kernel, Primitive};
 use crate::host::try_collect;
-use crate::kernel::gemm::sum_parts;
-use crate::kernel::launch::{Argument, Binding, Caps, Launch, Variant, Workgroups, define};
+use crate::kernel::launch::{Argument, Binding, Caps, Launch, Variant, Workgroups, define, tree};
 use crate::kernel::native::{self, OutView, Real, Scratch, View};
 #[cfg(feature = "onnx")]
 use crate::ops::form::{self, Form};
 use crate::{DType, Result, Shape, TensorType};
 
-/// In the `words` variants, the most indices that one workgroup examines. This bounds its loops.
-const PART: usize = 1 << 19;
+/// The most indices that each row examines: a workgroup of a row that is used often adds up its uses one by one.
+const FEW: usize = 1024;
+
+/// The most work of the rows, in turns of their workgroups, that takes less time than the launches of a sort.
+const FEW_EXAMINED: usize = 1 << 12;
+
+/// The fewest uses of a row that are added up as a chunk.
+const LEAST_CHUNK: usize = 64;
 
 /// Looks up rows: `y[i…, d…] = table[index[i…], d…]`
 ///
@@ -23,7 +29,7 @@ pub struct Embedding {
     pub(crate) padding: Option<u32>,
 }
 
-/// `dtable` of [`Embedding`]: `dtable[r, d…] = Σ dy[i…, d…]` over the `i` with `index[i…] = r`, in order.
+/// `dtable` of [`Embedding`]: `dtable[r, d…] = Σ dy[i…, d…]` over the `i` with `index[i…] = r`, in a fixed order.
 ///
 /// Shapes: `index u32 [I…]`, `dy [I…, D…]` → `dtable [R, D…]`. Gradient: the lookup itself.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -150,34 +156,105 @@ impl Kernel for EmbeddingGrad {
     }
 
     fn variants(&self, x: &[Argument], y: &[TensorType], caps: &Caps) -> Vec<Variant> {
-        let width = y[0].shape.elements() / self.rows;
-        let lanes = if width > 64 { 256.min(caps.workgroup_size / 32 * 32) } else { 64 };
-        let (count, words, blocks) = (x[0].ty.shape.elements(), lanes / 32, width.div_ceil(lanes));
-        let launch = |parts: usize, marked: &str, to: &str, of_each: usize| {
-            let mut defines = define![ROWS: self.rows, WIDTH: width, COUNT: count, PARTS: parts, BLOCKS: blocks];
-            defines.extend(define![CHUNK: count.div_ceil(parts), MARKED: marked, TO: to]);
-            defines.push(("PADDED", self.forward.padded()));
-            let turns = count.div_ceil(parts).div_ceil(lanes);
-            let workgroups = Workgroups::new(parts.saturating_mul(self.rows * blocks), lanes)
-                .with_memory(&[4 * words])
-                .looping(turns.saturating_mul(of_each).saturating_add(1));
-            Launch::new("embedding_grad", defines, (2, 1), workgroups)
-        };
-        // An iteration reads the words of marks, and then every mark if any is set; in the `words` variants, the words
-        // only.
-        let each = launch(1, "one", "result", 2 + 2 * words + lanes).stores_through_epilogue();
-        let mut variants = vec![Variant::simple("row", each)];
-        let by_words = |parts, to| launch(parts, "word", to, 2 + words);
-        variants.push(match count.div_ceil(PART) {
-            1 => Variant::simple("words", by_words(1, "result").stores_through_epilogue()),
-            parts => {
-                let mut first = by_words(parts, "scratch");
-                first.bindings[2] = Binding::Scratch(0);
-                let elements = y[0].shape.elements();
-                let scratch = vec![parts.saturating_mul(elements)];
-                Variant { name: "words, split", launches: vec![first, sum_parts(parts, elements, 0)], scratch }
-            }
-        });
+        let (count, width) = (x[0].ty.shape.elements(), y[0].shape.elements() / self.rows);
+        let (row, examined) = self.by_row(count, width, caps);
+        let mut variants = vec![row, self.sorted(count, width)];
+        if count > FEW || examined > FEW_EXAMINED {
+            variants.swap(0, 1);
+        }
         variants
     }
+}
+
+impl EmbeddingGrad {
+    /// A workgroup for each row, or for part of a wide one, that examines all indices: one launch, whose work is the
+    /// product of rows and indices. Also returns how often a workgroup examines as many indices as it has invocations.
+    fn by_row(&self, count: usize, width: usize, caps: &Caps) -> (Variant, usize) {
+        let lanes = if width > 64 { 256.min(caps.workgroup_size / 32 * 32) } else { 64 };
+        let (words, blocks, turns) = (lanes / 32, width.div_ceil(lanes), count.div_ceil(lanes));
+        let mut defines = define![ROWS: self.rows, WIDTH: width, COUNT: count, BLOCKS: blocks];
+        defines.push(("PADDED", self.forward.padded()));
+        let groups = self.rows.saturating_mul(blocks);
+        // A turn reads the words of marks, and then every mark if any is set.
+        let loops = turns.saturating_mul(2 + 2 * words + lanes).saturating_add(1);
+        let workgroups = Workgroups::new(groups, lanes).with_memory(&[4 * words]).looping(loops);
+        let launch = Launch::new("embedding_grad", defines, (2, 1), workgroups).stores_through_epilogue();
+        (Variant::simple("row", launch), groups.saturating_mul(turns))
+    }
+
+    /// Sorts the indices, then adds up the uses of each row: by chunks of equal indices first, so that even a row with
+    /// all uses makes no long sum.
+    fn sorted(&self, count: usize, width: usize) -> Variant {
+        let Variant { mut launches, mut scratch, .. } = sort("indices", (1, count, 1), false, None);
+        let [order, starts, sums] = [0, 1, 2].map(|next| Binding::Scratch(scratch.len() - 1 + next));
+        // An invocation adds up a chunk, and another one as many sums of chunks.
+        let chunk = count.isqrt().next_power_of_two().max(LEAST_CHUNK);
+        let parts = count.div_ceil(chunk);
+        scratch.extend([self.rows + 1, parts.saturating_mul(width)]);
+        let launch = |kernel, defines, bindings: &[Binding], elements: usize, loops| {
+            let workgroups = Workgroups::of_elements(elements).looping(loops);
+            Launch { bindings: bindings.to_vec(), ..Launch::new(kernel, defines, (2, 1), workgroups) }
+        };
+        let [index, dy] = [0, 1].map(Binding::Input);
+        let defines = define![ROWS: self.rows, COUNT: count];
+        launches.push(launch("embedding_starts", defines, &[index, order, starts], self.rows + 1, tree(count) + 1));
+        let shape = define![ROWS: self.rows, WIDTH: width, COUNT: count, CHUNK: chunk];
+        let defines = [shape.clone(), define![PARTS: parts]].concat();
+        let bindings = [index, dy, order, starts, sums];
+        launches.push(launch("embedding_grad_parts", defines, &bindings, parts.saturating_mul(width), chunk + 1));
+        let defines = [shape, vec![("PADDED", self.forward.padded())]].concat();
+        let (bindings, elements) = ([dy, order, starts, sums], self.rows.saturating_mul(width));
+        let last = launch("embedding_grad_sorted", defines, &bindings, elements, chunk + parts + 2);
+        launches.push(Launch { stores: true, ..last });
+        Variant { name: "sorted", launches, scratch }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The variants for `count` indices into `rows` rows of `width` numbers, best first.
+    fn variants([rows, count, width]: [usize; 3], caps: &Caps) -> Vec<Variant> {
+        let operands = [
+            Argument::contiguous(TensorType::new(DType::U32, Shape::new(&[count]))),
+            Argument::contiguous(TensorType::new(DType::F32, Shape::new(&[count, width]))),
+        ];
+        let grad = EmbeddingGrad { forward: Embedding { padding: None }, rows };
+        grad.variants(&operands, &[TensorType::new(DType::F32, Shape::new(&[rows, width]))], caps)
+    }
+
+    #[test]
+    fn large_tables_and_many_indices_are_sorted() {
+        let best = |extents| variants(extents, &Caps::DISCRETE)[0].name;
+        for extents in [[50_257, 8192, 768], [50_257, 64, 768], [2, 8192, 64], [64, 2048, 128]] {
+            assert_eq!(best(extents), "sorted", "{extents:?}");
+        }
+        for extents in [[64, 256, 128], [10, 64, 512], [1, 1, 1], [200, 1000, 64]] {
+            assert_eq!(best(extents), "row", "{extents:?}");
+        }
+    }
+
+    /// No invocation looks at all indices, and no sum of any length is added up one by one.
+    #[test]
+    fn sorted_sums_are_as_long_as_the_root_of_the_number_of_indices() {
+        for count in [2000, 8192, 100_003, 1 << 20, 1 << 25] {
+            for rows in [1, 300, 50_257] {
+                let extents = [rows, count, 64];
+                let best = &variants(extents, &Caps::DISCRETE)[0];
+                let most = best.launches.iter().map(|launch| launch.workgroups.loops).max().unwrap_or(0);
+                assert!(most <= 4 * count.isqrt() + BLOCK_LOOPS, "{most} for {extents:?}");
+                let invocations = |launch: &Launch| launch.workgroups.count * launch.workgroups.invocations;
+                let all: usize = best.launches.iter().map(invocations).sum();
+                // Each pass of the sort takes one for an index, the last launch one for an element of the table.
+                let expected = (count.ilog2() as usize + 1) * count + (rows + 1) + (rows + count.isqrt() + 1) * 64;
+                assert!(all <= expected + 256 * best.launches.len(), "{all} for {extents:?}");
+                let scratch: usize = best.scratch.iter().sum();
+                assert!(scratch <= 4 * count + rows + 1 + (count.isqrt() + 1) * 64, "{scratch} for {extents:?}");
+            }
+        }
+    }
+
+    /// An invocation that sorts a block compares its element with the others.
+    const BLOCK_LOOPS: usize = 257;
 }

@@ -73,28 +73,46 @@ impl Kernel for ArgSort {
         });
     }
 
-    /// Sorts blocks in workgroup memory, then merges runs, whose length doubles in each pass. Each pass writes to a
-    /// buffer of its own.
     fn variants(&self, x: &[Argument], _: &[TensorType], _: &Caps) -> Vec<Variant> {
-        let (outer, len, inner) = around(x[0].ty.shape, self.axis);
-        let (lines, elements) = (outer * inner, x[0].ty.shape.elements());
-        let blocks = len.div_ceil(BLOCK);
-        let passes = blocks.next_power_of_two().ilog2() as usize;
-        let written = |pass| if pass == passes { Binding::Output(0) } else { Binding::Scratch(pass) };
-        let descending = u32::from(self.descending);
-        let defines = define![LINES: lines, BLOCKS: blocks, LEN: len, INNER: inner, DESCENDING: descending];
-        let workgroups =
-            Workgroups::new(lines.saturating_mul(blocks), BLOCK).with_memory(&[4 * BLOCK]).looping(BLOCK + 1);
-        let sorted = Launch::new("sort_blocks", defines, (1, 1), workgroups);
-        let mut launches = vec![Launch { bindings: vec![Binding::Input(0), written(0)], ..sorted }];
-        for pass in 0..passes {
-            let run = BLOCK << pass;
-            let defines = define![N: elements, RUN: run, LEN: len, INNER: inner, DESCENDING: descending];
-            let workgroups = Workgroups::of_elements(elements).looping(tree(run) + 1);
-            let merge = Launch::new("sort_merge", defines, (1, 1), workgroups);
-            let bindings = vec![Binding::Input(0), written(pass), written(pass + 1)];
-            launches.push(Launch { bindings, ..merge });
-        }
-        vec![Variant { name: "merge", launches, scratch: vec![elements; passes] }]
+        vec![sort("numbers", around(x[0].ty.shape, self.axis), self.descending, Some(Binding::Output(0)))]
     }
+}
+
+/// The launches that write the order of operand 0 along an axis of `len` elements to the binding `to`, or else to the
+/// last scratch buffer. `keys`: the elements, `numbers` or `indices`.
+///
+/// They sort blocks in workgroup memory, then merge runs, whose length doubles in each pass. The blocks have a buffer
+/// of their own, so that other steps can share it; the passes take turns with two others.
+pub(super) fn sort(
+    keys: &'static str,
+    (outer, len, inner): (usize, usize, usize),
+    descending: bool,
+    to: Option<Binding>,
+) -> Variant {
+    let lines = outer * inner;
+    let elements = lines * len;
+    let blocks = len.div_ceil(BLOCK);
+    let passes = blocks.next_power_of_two().ilog2() as usize;
+    let own = passes.min(3);
+    let to = to.unwrap_or(Binding::Scratch(own));
+    let written = |pass| match pass {
+        pass if pass == passes => to,
+        0 => Binding::Scratch(0),
+        pass => Binding::Scratch(2 - pass % 2),
+    };
+    let shape = define![KEYS: keys, LEN: len, INNER: inner, DESCENDING: u32::from(descending)];
+    let defines = [define![LINES: lines, BLOCKS: blocks], shape.clone()].concat();
+    let workgroups = Workgroups::new(lines.saturating_mul(blocks), BLOCK).with_memory(&[4 * BLOCK]).looping(BLOCK + 1);
+    let sorted = Launch::new("sort_blocks", defines, (1, 1), workgroups);
+    let mut launches = vec![Launch { bindings: vec![Binding::Input(0), written(0)], ..sorted }];
+    for pass in 0..passes {
+        let run = BLOCK << pass;
+        let workgroups = Workgroups::of_elements(elements).looping(tree(run) + 1);
+        let merge =
+            Launch::new("sort_merge", [define![N: elements, RUN: run], shape.clone()].concat(), (1, 1), workgroups);
+        let bindings = vec![Binding::Input(0), written(pass), written(pass + 1)];
+        launches.push(Launch { bindings, ..merge });
+    }
+    let scratch = vec![elements; own + usize::from(matches!(to, Binding::Scratch(_)))];
+    Variant { name: "merge", launches, scratch }
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use libtest_mimic::Trial;
 use meganeura::io::{Checkpoint, LoadReport, Names};
 use meganeura::{Device, ErrorKind, Layer, Module, ModuleExt, Precision, Result};
-use meganeura_examples::models::{ResNet18Gn, ResNet18GnConfig, UNet, UNetConfig};
+use meganeura_examples::models::{Gpt2, Gpt2Config, ResNet18Gn, ResNet18GnConfig, UNet, UNetConfig, ViT, ViTConfig};
 use safetensors::{Dtype, SafeTensors};
 
 use super::golden::path_of;
@@ -26,6 +26,24 @@ fn unet(device: &Device) -> Result<UNet> {
 
 fn resnet(device: &Device) -> Result<ResNet> {
     ResNet::init(device, 1, ResNetConfig { depths: [1, 2, 1, 1], width: 4, classes: 10 })
+}
+
+fn vit(device: &Device) -> Result<ViT> {
+    let config = ViTConfig { images: 3, side: 12, patch: 4, width: 16, heads: 2, layers: 2, classes: 10 };
+    ViT::init(device, 1, config)
+}
+
+fn gpt2(device: &Device) -> Result<Gpt2> {
+    Gpt2::init(device, 1, Gpt2Config { vocabulary: 11, context: 9, width: 16, heads: 2, layers: 2 })
+}
+
+/// PyTorch's twins project queries, keys and values at once.
+fn transformer_names() -> Names {
+    let projections = ["query", "key", "value"].map(|name| format!("layers.*.attention.{name}.*"));
+    Names::new()
+        .split("layers.*.attention.qkv.*", projections)
+        .rename("layers.*.feed_forward.0.*", "layers.*.feed_forward.linear1.*")
+        .rename("layers.*.feed_forward.2.*", "layers.*.feed_forward.linear2.*")
 }
 
 fn resnet18gn_names() -> Names {
@@ -57,6 +75,12 @@ pub(super) fn cases() -> Vec<Arc<Case>> {
         module("models", "unet", unet_names(), unet, |net, inputs| {
             net.forward(inputs.var("x"), &inputs.as_floats("t")).mse(inputs.var("noise"))
         }),
+        module("models", "vit", transformer_names(), vit, |net, inputs| {
+            net.forward(inputs.var("x")).cross_entropy(inputs.tensor("labels"))
+        }),
+        module("models", "gpt2", transformer_names(), gpt2, |net, inputs| {
+            net.loss(inputs.var("tokens"), inputs.var("next"))
+        }),
         module("models", "torchvision_resnet.eval()", torchvision::names(), resnet, |net, inputs| {
             net.forward(inputs.var("x"))
         }),
@@ -67,6 +91,8 @@ pub(super) fn collect(trials: &mut Vec<Trial>) {
     let mut test = |name: &str, run: fn() -> Outcome| trials.push(Trial::test(format!("pytorch::{name}"), run));
     test("resnet18gn_is_saved_as_pytorch_does", || saved_as_theirs("resnet18gn", resnet18gn, &resnet18gn_names()));
     test("unet_is_saved_as_pytorch_does", || saved_as_theirs("unet", unet, &unet_names()));
+    test("vit_is_saved_as_pytorch_does", || saved_as_theirs("vit", vit, &transformer_names()));
+    test("gpt2_is_saved_as_pytorch_does", || saved_as_theirs("gpt2", gpt2, &transformer_names()));
     test("torchvision_resnet_is_saved_as_pytorch_does", || {
         saved_as_theirs("torchvision_resnet", resnet, &torchvision::names())
     });
