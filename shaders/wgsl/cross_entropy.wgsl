@@ -10,20 +10,25 @@
 // Defines: WG, LANES powers of two; ACROSS 0 or 1, see shared/segments; ROWS, CLASSES, INNER; SMOOTH a literal
 //          IGNORED       `true` if a row is ignored, an expression of `label: u32`
 //          PARTS, CHUNK  the parts that a row was split into: (PARTS − 1)·CHUNK < CLASSES ≤ PARTS·CHUNK
+//          FORMAT        that of shared/value; with lines, INNER and PARTS are 1
+//          LEN           elements or lines of a row
+//          TAIL          with lines, the elements in the last line of a row; others there are padding
 
 #include "shared/epilogue"
 #include "shared/grid"
 #include "shared/row_statistics"
+#include "shared/value"
 
 const WG: u32 = ${WG};
 const ROWS: u32 = ${ROWS};
 const CLASSES: u32 = ${CLASSES};
 const INNER: u32 = ${INNER};
+const LEN: u32 = ${LEN};
 const SMOOTH: f32 = ${SMOOTH};
 const PARTS: u32 = ${PARTS};
 const CHUNK: u32 = ${CHUNK};
 
-@group(0) @binding(0) var<storage, read> x: array<f32>;
+@group(0) @binding(0) var<storage, read> x: array<Held>;
 @group(0) @binding(1) var<storage, read> labels: array<u32>;
 #if PARTS == 1
 @group(0) @binding(2) var<storage, read_write> peak: array<f32>;
@@ -36,8 +41,34 @@ const CHUNK: u32 = ${CHUNK};
 @group(0) @binding(6) var<storage, read_write> mass: array<f32>;
 #endif
 
+#if FORMAT == lines
+/// The logit of a class.
 fn element(row: u32, c: u32) -> f32 {
-    return x[(row / INNER * CLASSES + c) * INNER + row % INNER];
+    return bf16_at(x[row * LEN + c / 8u][c % 8u / 2u], c);
+}
+
+/// The elements of line l that are no padding.
+fn count(l: u32) -> u32 {
+    return select(8u, ${TAIL}u, l + 1u == LEN);
+}
+
+/// A line of a row; in the place of padding −∞, whose weight is 0.
+fn line_at(row: u32, l: u32) -> Value {
+    return filled(value(x[row * LEN + l]), count(l), negative_infinity());
+}
+
+fn largest_at(row: u32, l: u32) -> f32 {
+    return largest_of(line_at(row, l));
+}
+
+fn sums_at(row: u32, l: u32, peak: f32) -> vec2<f32> {
+    let below = plus(line_at(row, l), -peak);
+    return vec2(total(Value(exp(below[0]), exp(below[1]))), total(filled(below, count(l), 0.0)));
+}
+#else
+/// The logit of a class.
+fn element(row: u32, c: u32) -> f32 {
+    return value(x[(row / INNER * CLASSES + c) * INNER + row % INNER]);
 }
 
 fn largest_at(row: u32, c: u32) -> f32 {
@@ -48,6 +79,7 @@ fn sums_at(row: u32, c: u32, peak: f32) -> vec2<f32> {
     let below = element(row, c) - peak;
     return vec2(exp(below), below);
 }
+#endif
 
 @compute @workgroup_size(WG)
 fn main(
@@ -65,8 +97,8 @@ fn main(
     let member = member_of(lane);
 
 #if PARTS == 1
-    let shift = row_peak(row, 0u, CLASSES, lane);
-    let sums = row_sums(row, 0u, CLASSES, lane, shift);
+    let shift = row_peak(row, 0u, LEN, lane);
+    let sums = row_sums(row, 0u, LEN, lane, shift);
 #else
     var largest = part_peak[row];
     for (var p = member; p < PARTS; p += LANES) {

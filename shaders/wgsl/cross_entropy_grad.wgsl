@@ -1,40 +1,57 @@
 // Gradient of `cross_entropy`: dx[c] = dloss·(exp(x[c] − peak)/mass − (1 − SMOOTH)·[c = label] − SMOOTH/CLASSES). A
 // label past the end gives NaN for its whole row, an ignored label 0.
 //
-// Bindings: x[ROWS,CLASSES,INNER], labels[ROWS,INNER] (u32), peak, mass and dloss[ROWS,INNER] → dx[ROWS,CLASSES,INNER];
-// dloss is loaded through shared/prologue. One invocation computes an element; ⌈ROWS·CLASSES·INNER/WG⌉ workgroups.
+// Bindings: x[ROWS,CLASSES,INNER], labels[ROWS,INNER] (u32), peak, mass and dloss[ROWS,INNER] → dx[ROWS,CLASSES,INNER]
+// by its epilogue; dloss is loaded through shared/prologue. One invocation computes an element, or a line;
+// ⌈ROWS·LEN·INNER/WG⌉ workgroups.
 //
 // Defines: WG; ROWS, CLASSES, INNER; SMOOTH a literal
 //          IGNORED  `true` if a row is ignored, an expression of `label: u32`
+//          FORMAT   that of shared/values; with lines, INNER is 1
+//          LEN      elements or lines of a row
 
 #include "shared/elements"
-#include "shared/epilogue"
 #include "shared/float"
 #include "shared/prologue"
+#include "shared/values"
 
 const ROWS: u32 = ${ROWS};
 const CLASSES: u32 = ${CLASSES};
 const INNER: u32 = ${INNER};
+const LEN: u32 = ${LEN};
 const SMOOTH: f32 = ${SMOOTH};
-const ELEMENTS: u32 = ROWS * CLASSES * INNER;
+const ELEMENTS: u32 = ROWS * LEN * INNER;
 
-@group(0) @binding(0) var<storage, read> x: array<f32>;
+@group(0) @binding(0) var<storage, read> x: array<Held>;
 @group(0) @binding(1) var<storage, read> labels: array<u32>;
 @group(0) @binding(2) var<storage, read> peak: array<f32>;
 @group(0) @binding(3) var<storage, read> mass: array<f32>;
 
-fn compute(index: u32) {
-    let row = index / (CLASSES * INNER) * INNER + index % INNER;
-    let c = index / INNER % CLASSES;
-    let label = labels[row];
-
+/// What a class is expected to have, its label or not.
+fn expected(is_label: bool, is_known: bool) -> f32 {
     var expected = SMOOTH / f32(CLASSES);
-    if c == label {
+    if is_label {
         expected += 1.0 - SMOOTH;
     }
-    if label >= CLASSES {
-        expected = quiet_nan();
-    }
-    let dx = load(row) * (exp(x[index] - peak[row]) / mass[row] - expected);
-    store(index, select(dx, 0.0, ${IGNORED}));
+    return select(quiet_nan(), expected, is_known);
+}
+
+fn compute(index: u32) {
+    let row = index / (LEN * INNER) * INNER + index % INNER;
+    let l = index / INNER % LEN;
+    let label = labels[row];
+    let is_known = label < CLASSES;
+    let logits = value(x[index]);
+#if FORMAT == lines
+    let other = vec4(expected(false, is_known));
+    let own = vec4(expected(true, is_known));
+    let first = select(other, own, vec4(8u * l) + vec4(0u, 1u, 2u, 3u) == vec4(label));
+    let second = select(other, own, vec4(8u * l) + vec4(4u, 5u, 6u, 7u) == vec4(label));
+    let below = divided(Value(exp(logits[0] - peak[row]), exp(logits[1] - peak[row])), mass[row]);
+    let dx = load(row) * Value(below[0] - first, below[1] - second);
+    store_value(index, where_true(dx, !(${IGNORED})));
+#else
+    let dx = load(row) * (exp(logits - peak[row]) / mass[row] - expected(l == label, is_known));
+    store_value(index, where_true(dx, !(${IGNORED})));
+#endif
 }

@@ -294,7 +294,7 @@ fn main(
             let row_${I}_${J}_${E} = row0 + (y + ${I}u) * 16u + place_${I}_${J}_${E} % 16u;
             let column_${I}_${J}_${E} = column0 + (x + ${J}u) * 16u + place_${I}_${J}_${E} / 16u * 8u;
             let there_${I}_${J}_${E} = is_turn && place_${I}_${J}_${E} < 32u && row_${I}_${J}_${E} < ROWS && column_${I}_${J}_${E} < COLUMNS;
-            let to_${I}_${J}_${E} = ((part * BATCH + batch) * ROWS + row_${I}_${J}_${E}) * COLUMNS + column_${I}_${J}_${E};
+            let to_${I}_${J}_${E} = ((part * BATCH + batch) * ROWS + row_${I}_${J}_${E}) * ${Y_PITCH}u + column_${I}_${J}_${E};
             let epilogue_${I}_${J}_${E} = epilogue(select(0u, to_${I}_${J}_${E}, there_${I}_${J}_${E}));
 #endfor
 #endfor

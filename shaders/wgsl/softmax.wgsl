@@ -10,6 +10,7 @@
 //          PARTS, CHUNK  every part has an element: (PARTS − 1)·CHUNK < LEN ≤ PARTS·CHUNK
 //          FORMAT        that of shared/values; with lines, LEN and CHUNK count lines, INNER and PARTS are 1, and LOG
 //                        is 0
+//          TAIL          with lines, the elements in the last line of a row; others there are padding
 
 #include "shared/grid"
 #include "shared/row_statistics"
@@ -33,19 +34,19 @@ fn place(row: u32, l: u32) -> u32 {
     return (row / INNER * LEN + l) * INNER + row % INNER;
 }
 
+#if FORMAT == lines
+/// A line of a row; in the place of padding −∞, whose weight is 0.
 fn element(row: u32, l: u32) -> Value {
-    return value(x[place(row, l)]);
+    let line = value(x[place(row, l)]);
+#if TAIL != 8
+    return filled(line, select(8u, ${TAIL}u, l + 1u == LEN), negative_infinity());
+#else
+    return line;
+#endif
 }
 
-#if FORMAT == lines
-/// NaN if any element is.
 fn largest_at(row: u32, l: u32) -> f32 {
-    let x = element(row, l);
-    var largest = x[0][0];
-#for E in 4
-    largest = m_max(largest, m_max(x[0][${E}], x[1][${E}]));
-#endfor
-    return largest;
+    return largest_of(element(row, l));
 }
 
 fn sums_at(row: u32, l: u32, peak: f32) -> vec2<f32> {
@@ -61,6 +62,10 @@ fn every(x: f32) -> Value {
     return Value(vec4(x), vec4(x));
 }
 #else
+fn element(row: u32, l: u32) -> Value {
+    return value(x[place(row, l)]);
+}
+
 fn largest_at(row: u32, l: u32) -> f32 {
     return element(row, l);
 }

@@ -45,6 +45,7 @@ mod onnx;
 mod ops;
 mod optimizers;
 mod outliers;
+mod padded;
 mod plan;
 mod planned;
 mod planted;
@@ -99,6 +100,7 @@ fn main() {
     onnx::collect(&mut trials);
     norms::collect(&mut trials);
     outliers::collect(&mut trials);
+    padded::collect(&mut trials);
     planted::collect(&mut trials);
     custom::collect(&mut trials);
     special::collect(&mut trials);

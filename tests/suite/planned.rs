@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use libtest_mimic::Trial;
+use meganeura::loss::CrossEntropyOptions;
 use meganeura::nn::{
     AvgPool2d, Conv2d, ConvTranspose2d, Gelu, GroupNorm, LayerNorm, Linear, MaxPool2d, MultiheadAttention, Relu, Silu,
 };
@@ -25,10 +26,11 @@ use crate::{Outcome, ops};
 /// A network's training step on a device.
 type Train = fn(&Device) -> Outcome;
 
-const NETWORKS: [(&str, Train); 4] = [
+const NETWORKS: [(&str, Train); 5] = [
     ("residual_network", residual_network),
     ("u_net", u_net),
     ("attention", attention),
+    ("odd_tokens_and_classes", odd),
     ("convolutions_of_every_kind", convolutions),
 ];
 
@@ -225,6 +227,19 @@ fn attention(device: &Device) -> Outcome {
     let mut net = layers.init(device, Seed::new(1))?;
     let x = tensor(device, "tokens", [8, 64, 256])?;
     step(device, &mut net, &mut AdamW::new(1e-3), |net, tape| net.forward(&tape.input(&x)))
+}
+
+/// Sequences of 131 tokens, so that rows of scores are no whole lines, and a vocabulary of 517.
+fn odd(device: &Device) -> Outcome {
+    let layers = (Linear::new(512, 512), MultiheadAttention::new(512, 8), LayerNorm::new([512]), Linear::new(512, 517));
+    let mut net = layers.init(device, Seed::new(1))?;
+    let x = tensor(device, "tokens", [4, 131, 512])?;
+    let labels: Vec<_> = (0..524).map(|token| token * 7 % 517).collect();
+    let labels = Tensor::indices(device, [524], &labels)?;
+    let options = CrossEntropyOptions { label_smoothing: 0.1, ignored: Some(0), ..CrossEntropyOptions::default() };
+    step(device, &mut net, &mut AdamW::new(1e-3), |net, tape| {
+        net.forward(&tape.input(&x)).reshape([524, 517]).cross_entropy_with(&labels, &options)
+    })
 }
 
 /// Strides, dilations, groups, and channels that do not fill a line.

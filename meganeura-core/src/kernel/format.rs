@@ -14,8 +14,37 @@ pub enum Format {
     /// bf16, the upper 16 bits of an `f32`, two in a word, in the order of the API: a line is any eight neighbours, and
     /// a tensor has whole lines.
     Bf16,
+    /// bf16 in rows of so many elements, in the order of the API. Each row begins with a line, and zeros fill up its
+    /// last line, so that products may sum over them.
+    PaddedRows(PaddedRows),
     /// bf16 with the channels of images innermost: a line is eight neighbouring channels of a pixel.
     ChannelsLast(Channels),
+}
+
+/// Rows of bf16 whose length is not a multiple of [`LINE`].
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct PaddedRows {
+    /// The elements of a row.
+    pub len: usize,
+}
+
+impl PaddedRows {
+    /// The distance between the beginnings of neighbouring rows.
+    #[must_use]
+    pub fn pitch(self) -> usize {
+        self.len.next_multiple_of(LINE)
+    }
+
+    /// The elements in the last line of a row, before the zeros.
+    #[must_use]
+    pub fn tail(self) -> usize {
+        self.len % LINE
+    }
+
+    /// `true` if the zeros are at most an eighth of the elements. With more, lines are not worth their memory.
+    fn pays(self) -> bool {
+        8 * (self.pitch() - self.len) <= self.len
+    }
 }
 
 /// The channels of images `[N, C, …]` whose memory is `[N, …, C]`.
@@ -44,10 +73,34 @@ impl Channels {
 }
 
 impl Format {
-    /// Bf16 in the order of the API, for a shape of whole lines.
+    /// Bf16 in the order of the API without padding, for a shape of whole lines.
+    #[must_use]
+    pub fn flat(shape: Shape) -> Option<Self> {
+        (shape.elements() > 0 && shape.elements().is_multiple_of(LINE)).then_some(Self::Bf16)
+    }
+
+    /// Bf16 in rows along the last axis that has more than one element, each of whole lines.
     #[must_use]
     pub fn rows(shape: Shape) -> Option<Self> {
-        (shape.elements() > 0 && shape.elements().is_multiple_of(LINE)).then_some(Self::Bf16)
+        let len = shape.dims().iter().rev().copied().find(|&extent| extent != 1)?;
+        Self::of_rows(len).filter(|_| shape.elements() > 0)
+    }
+
+    /// Bf16 in rows of so many elements. `None` if their padding does not pay.
+    #[must_use]
+    pub fn of_rows(len: usize) -> Option<Self> {
+        let padded = PaddedRows { len };
+        match padded.tail() {
+            0 => Some(Self::Bf16),
+            _ => padded.pays().then_some(Self::PaddedRows(padded)),
+        }
+    }
+
+    /// `true` if [`Format::rows`] of a shape has rows of so many elements.
+    #[must_use]
+    pub fn has_rows(shape: Shape, len: usize) -> bool {
+        let format = Self::rows(shape);
+        format.is_some() && format == Self::of_rows(len)
     }
 
     /// Bf16 with the channels of images innermost, for images that have whole lines of them.
@@ -67,8 +120,23 @@ impl Format {
     pub fn channels(self) -> Option<Channels> {
         match self {
             Self::ChannelsLast(channels) => Some(channels),
-            Self::Full | Self::Bf16 => None,
+            Self::Full | Self::Bf16 | Self::PaddedRows(_) => None,
         }
+    }
+
+    /// The rows that zeros fill up, if any.
+    #[must_use]
+    pub fn padded_rows(self) -> Option<PaddedRows> {
+        match self {
+            Self::PaddedRows(rows) => Some(rows),
+            Self::Full | Self::Bf16 | Self::ChannelsLast(_) => None,
+        }
+    }
+
+    /// The elements in memory, with padding, of a tensor of so many elements.
+    #[must_use]
+    pub fn stored(self, elements: usize) -> usize {
+        self.padded_rows().map_or(elements, |rows| elements / rows.len * rows.pitch())
     }
 
     /// The bytes of an element.
@@ -83,6 +151,7 @@ impl Format {
         match self {
             Self::Full => true,
             Self::Bf16 => elements.is_multiple_of(LINE),
+            Self::PaddedRows(rows) => elements.is_multiple_of(rows.len),
             Self::ChannelsLast(channels) => elements.is_multiple_of(channels.image()),
         }
     }
@@ -91,10 +160,16 @@ impl Format {
     /// it.
     #[must_use]
     pub fn layout(self, shape: Shape) -> Option<Layout> {
-        let Self::ChannelsLast(Channels { channels, pixels }) = self else { return Some(Layout::contiguous(shape)) };
-        let images = shape.elements() / (channels * pixels);
-        // From the last axis on: each is of pixels, of channels or of images.
-        let mut parts = [(pixels, channels), (channels, 1), (images, channels * pixels)].into_iter();
+        // From the last axis on: each is of pixels, of channels or of images; or of a row or of rows.
+        let parts = match self {
+            Self::Full | Self::Bf16 => return Some(Layout::contiguous(shape)),
+            Self::PaddedRows(rows) => [(rows.len, 1), (shape.elements() / rows.len, rows.pitch()), (1, 0)],
+            Self::ChannelsLast(Channels { channels, pixels }) => {
+                let image = channels * pixels;
+                [(pixels, channels), (channels, 1), (shape.elements() / image, image)]
+            }
+        };
+        let mut parts = parts.into_iter();
         let (mut left, mut stride) = parts.next()?;
         let mut strides = vec![0; shape.rank()];
         for (axis, &extent) in shape.dims().iter().enumerate().rev().filter(|(_, extent)| **extent > 1) {
@@ -107,22 +182,27 @@ impl Format {
         Some(Layout::strided(shape, &strides))
     }
 
-    /// The layout of so many elements in the order of the memory: of bf16 `[pixels, channels]`, where a line is eight
-    /// channels.
+    /// The layout of so many elements, with padding, in the order of the memory: of bf16 `[pixels, channels]`, where a
+    /// line is eight channels.
     #[must_use]
     pub fn in_memory(self, elements: usize) -> Layout {
         let innermost = match self {
             Self::Full => return Layout::contiguous(Shape::from([elements])),
             Self::Bf16 => LINE,
+            Self::PaddedRows(rows) => rows.pitch(),
             Self::ChannelsLast(Channels { channels, .. }) => channels,
         };
-        Layout::contiguous(Shape::from([elements / innermost, innermost]))
+        Layout::contiguous(Shape::from([self.stored(elements) / innermost, innermost]))
     }
 
     /// A WGSL expression for the number, in the order of the API, of the element at `place` in memory, a variable of
     /// type `u32`.
     #[must_use]
     pub fn element(self, place: &str) -> String {
+        if let Some(rows) = self.padded_rows() {
+            let (len, pitch) = (rows.len, rows.pitch());
+            return format!("{place} / {pitch}u * {len}u + {place} % {pitch}u");
+        }
         let Some(of @ Channels { channels, pixels }) = self.channels() else { return place.to_owned() };
         let image = of.image();
         format!("{place} / {image}u * {image}u + {place} % {channels}u * {pixels}u + {place} % {image}u / {channels}u")
@@ -147,23 +227,19 @@ impl Format {
     }
 }
 
-/// [`lies_in_lines`], along the last axis.
+/// `true` if a matrix, or a batch of them, lies in lines in memory of a format: elements are adjacent along one of its
+/// last two axes, that axis has whole lines or is a row that zeros fill up, and the offset and all other strides are
+/// multiples of a line.
 #[must_use]
-pub fn lies_in_rows(layout: &Layout) -> bool {
-    lies_in_lines(layout) && layout.strides().last() == Some(&1)
-}
-
-/// `true` if a matrix, or a batch of them, lies in lines: elements are adjacent along one of its last two axes, and
-/// that axis' extent, the offset and all other strides are multiples of a line.
-#[must_use]
-pub fn lies_in_lines(layout: &Layout) -> bool {
+pub fn lies_in_lines(layout: &Layout, format: Format) -> bool {
     let shape = layout.shape();
     let (dims, strides) = (shape.dims(), layout.strides());
     let [.., down, across] = *strides else { return false };
     let along = if across == 1 { dims.len() - 1 } else { dims.len() - 2 };
+    let is_row = format.padded_rows().is_some_and(|rows| rows.len == dims[along]);
     let is_whole = |(axis, stride): (usize, &usize)| axis == along || stride.is_multiple_of(LINE);
     (across == 1 || down == 1)
-        && dims[along].is_multiple_of(LINE)
+        && (is_row || dims[along].is_multiple_of(LINE))
         && layout.offset().is_multiple_of(LINE)
         && strides.iter().enumerate().all(is_whole)
 }
@@ -187,5 +263,33 @@ mod tests {
         };
         let layout = format.layout(Shape::from([2, 8, 3, 5])).expect("strides say it");
         assert!((0..240).all(|place| layout.at(element(place)) == place));
+    }
+    #[test]
+    fn rows_are_padded_to_whole_lines() {
+        let shape = Shape::from([2, 3, 23]);
+        let format = Format::rows(shape).expect("a zero in 24");
+        assert_eq!(format, Format::PaddedRows(PaddedRows { len: 23 }));
+        assert_eq!((format.stored(shape.elements()), format.in_memory(138).shape()), (144, Shape::from([6, 24])));
+        let strides = |dims: &[usize]| format.layout(Shape::new(dims)).map(|layout| layout.strides().to_vec());
+        assert_eq!(strides(&[2, 3, 23]), Some(vec![72, 24, 1]));
+        assert_eq!(strides(&[6, 1, 23, 1]), Some(vec![24, 0, 1, 0]));
+        assert_eq!(strides(&[6, 23]), Some(vec![24, 1]));
+        assert_eq!(strides(&[3, 46]), None);
+        assert_eq!(strides(&[138]), None);
+        let layout = format.layout(shape).expect("strides say it");
+        let element = |place: usize| place / 24 * 23 + place % 24;
+        assert!((0..144).filter(|place| place % 24 < 23).all(|place| layout.at(element(place)) == place));
+        assert!(lies_in_lines(&layout, format) && lies_in_lines(&layout.permute(&[0, 2, 1]), format));
+        assert!(lies_in_lines(&layout.slice(2, 8, 8), format) && !lies_in_lines(&layout.slice(2, 0, 15), format));
+        assert!(!lies_in_lines(&Layout::contiguous(shape), Format::Bf16));
+    }
+
+    #[test]
+    fn rows_that_would_be_mostly_zeros_are_not_padded() {
+        let rows = |dims: &[usize]| Format::rows(Shape::new(dims));
+        assert_eq!([rows(&[64, 10]), rows(&[64, 1, 3]), rows(&[]), rows(&[0, 23])], [None; 4]);
+        assert_eq!([rows(&[7, 16]), rows(&[3, 24, 1])], [Some(Format::Bf16); 2]);
+        assert!(rows(&[1, 50_257]).is_some() && Format::has_rows(Shape::from([3, 23]), 23));
+        assert!(!Format::has_rows(Shape::from([24, 1]), 1));
     }
 }

@@ -1,6 +1,6 @@
 //! Launches of kernels on a GPU as data, what they depend on, and WGSL literals.
 
-pub use super::format::{Channels, Format, LINE};
+pub use super::format::{Channels, Format, LINE, PaddedRows};
 pub use super::multiprocessors::Multiprocessors;
 use crate::{Layout, TensorType};
 
@@ -259,7 +259,8 @@ pub enum Access {
     /// One; or a line in the order of the API, if the result is bf16. The kernel then takes the define `ROWS`, includes
     /// `shared/epilogue_lines`, and has one f32 of each invocation in workgroup memory.
     ElementsOrLines,
-    /// Eight neighbours, through `load_line` and `store_line` of `shared/prologue_lines` and `shared/epilogue_lines`.
+    /// Eight neighbours, through `load_line` and `store_line` of `shared/prologue_lines` and `shared/epilogue_lines`. An
+    /// operand in `f32` is loaded through `load`.
     Lines,
 }
 

@@ -72,14 +72,7 @@ impl Kernel for Concat {
         const OPERANDS: [usize; 8] = [0, 1, 2, 3, 4, 5, 6, 7];
         let operands = OPERANDS.get(..x.len())?;
         let lines = x.iter().all(|ty| Channels::of(ty.shape).is_some());
-        (caps.bf16 && self.axis == 1 && lines).then_some(Bf16 {
-            innermost: Innermost::Channels,
-            operands,
-            turned: false,
-            others: false,
-            stores: Stores::Words,
-            wanted: false,
-        })
+        (caps.bf16 && self.axis == 1 && lines).then_some(Bf16::new(Innermost::Channels, operands, Stores::Words))
     }
 
     fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>], _: &Scratch) {

@@ -3,9 +3,9 @@
 mod native_rule;
 
 use self::native_rule::Rule;
-use super::softmax::{Rows, around};
-use super::{Kernel, Primitive};
-use crate::kernel::launch::{Argument, Binding, Caps, Launch, Variant, Workgroups, define, literal};
+use super::softmax::{Rows, around, tail};
+use super::{Bf16, Innermost, Kernel, Primitive, Stores};
+use crate::kernel::launch::{Argument, Binding, Caps, Define, LINE, Launch, Variant, Workgroups, define, literal};
 use crate::kernel::native::{OutView, Real, Scratch, View};
 use crate::ops::Exact;
 #[cfg(feature = "onnx")]
@@ -113,17 +113,39 @@ impl Kernel for CrossEntropy {
         rule.losses(x, labels, loss.floats(), [peak.floats(), mass.floats()]);
     }
 
+    /// Logits in bf16 are what a product in fast precision stores. The loss and what the gradient needs stay in `f32`.
+    fn bf16(&self, x: &[TensorType], _: &[TensorType], caps: &Caps) -> Option<Bf16> {
+        let fits = caps.bf16 && Rows::are_lines(x[0].shape, 1);
+        // The form for lines is the only one.
+        let fits = fits && Rows::of_lines(x[0].shape, 1).workgroups(3).loops <= caps.loops;
+        fits.then_some(Bf16::new(Innermost::Last, &[0], Stores::Full))
+    }
+
     fn variants(&self, x: &[Argument], _: &[TensorType], _: &Caps) -> Vec<Variant> {
-        Rows::forms(x[0].ty.shape, 1).iter().map(|(name, rows)| self.variant(name, rows, x[0].ty.shape)).collect()
+        let shape = x[0].ty.shape;
+        if x[0].format.is_bf16() {
+            return vec![self.variant("lines", &Rows::of_lines(shape, 1), shape, true)];
+        }
+        Rows::forms(shape, 1).iter().map(|(name, rows)| self.variant(name, rows, shape, false)).collect()
     }
 }
 
+/// Defines for the logits `[rows, classes, …]` in elements or in lines, and for the loss. A row has `len` of either.
+fn of_logits(x: Shape, len: usize, lines: bool, smoothing: Exact, ignored: Option<u32>) -> Vec<Define> {
+    let (rows, classes, inner) = around(x, 1);
+    let mut defines = define![ROWS: rows, CLASSES: classes, INNER: inner, LEN: len, SMOOTH: literal(smoothing.0)];
+    defines.push(("IGNORED", is_ignored(ignored)));
+    defines.extend(define![FORMAT: if lines { "lines" } else { "full" }]);
+    defines
+}
+
 impl CrossEntropy {
-    fn variant(&self, name: &'static str, form: &Rows, x: Shape) -> Variant {
-        let (rows, classes, inner) = around(x, 1);
-        let mut defines = form.segments.defines(classes, form.parts);
-        defines.extend(define![ROWS: rows, CLASSES: classes, INNER: inner, SMOOTH: literal(self.smoothing.0)]);
-        defines.push(("IGNORED", is_ignored(self.ignored)));
+    fn variant(&self, name: &'static str, form: &Rows, x: Shape, lines: bool) -> Variant {
+        let mut defines = form.segments.defines(form.len, form.parts);
+        defines.extend(of_logits(x, form.len, lines, self.smoothing, self.ignored));
+        if lines {
+            defines.extend(define![TAIL: tail(x[1])]);
+        }
         let launch = Launch::new(self.name(), defines, (2, 3), form.workgroups(3));
         let mut launch = launch.stores_through_epilogue();
         if form.parts == 1 {
@@ -169,14 +191,19 @@ impl Kernel for CrossEntropyGrad {
         rule.gradient(x[0].floats(), labels, [x[2].floats(), x[3].floats(), x[4].floats()], y[0].floats());
     }
 
-    fn variants(&self, x: &[Argument], y: &[TensorType], _: &Caps) -> Vec<Variant> {
-        let (rows, classes, inner) = around(x[0].ty.shape, 1);
-        let mut defines = define![ROWS: rows, CLASSES: classes, INNER: inner];
-        defines.extend(define![SMOOTH: literal(self.smoothing.0), IGNORED: is_ignored(self.ignored)]);
-        let workgroups = Workgroups::of_elements(y[0].shape.elements());
-        vec![Variant::simple(
-            "element",
-            Launch::new(self.name(), defines, (5, 1), workgroups).loads_through_prologue(4).stores_through_epilogue(),
-        )]
+    fn bf16(&self, x: &[TensorType], _: &[TensorType], caps: &Caps) -> Option<Bf16> {
+        let fits = caps.bf16 && Rows::are_lines(x[0].shape, 1);
+        fits.then_some(Bf16::new(Innermost::Last, &[0], Stores::Lines))
+    }
+
+    fn variants(&self, x: &[Argument], _: &[TensorType], _: &Caps) -> Vec<Variant> {
+        let (shape, lines) = (x[0].ty.shape, x[0].format.is_bf16());
+        let (rows, classes, inner) = around(shape, 1);
+        let len = if lines { classes.div_ceil(LINE) } else { classes };
+        let defines = of_logits(shape, len, lines, self.smoothing, self.ignored);
+        let workgroups = Workgroups::of_elements(rows.saturating_mul(len).saturating_mul(inner));
+        let launch = Launch::new(self.name(), defines, (5, 1), workgroups);
+        let launch = launch.loads_through_prologue(4).stores_through_epilogue();
+        vec![if lines { Variant::simple("lines", launch.by_lines()) } else { Variant::simple("element", launch) }]
     }
 }

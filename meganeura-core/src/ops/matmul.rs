@@ -100,19 +100,17 @@ impl Kernel for Matmul {
         true
     }
 
-    fn bf16(&self, x: &[TensorType], _: &[TensorType], caps: &Caps) -> Option<Bf16> {
+    fn bf16(&self, x: &[TensorType], y: &[TensorType], caps: &Caps) -> Option<Bf16> {
         let MatmulShape { batch, m, k, n } = MatmulShape::new(x[0].shape.dims(), x[1].shape.dims());
+        let product = |n| Product { batch, m, n, k, operands: Operands::Mixed, beside: true };
         // For smaller products, converting the operands takes longer than reading bf16 saves.
         let wanted = m.min(n).min(k) >= 256 && batch.saturating_mul(m).saturating_mul(n).saturating_mul(k) >= 1 << 27;
-        let fits = gemm::multiplies_bf16(caps) && n.is_multiple_of(LINE) && m > 0 && n > 0 && k > 0;
-        let bf16 = Bf16 {
-            innermost: Innermost::Last,
-            operands: &[0, 1],
-            turned: true,
-            others: false,
-            stores: Stores::Lines,
-            wanted,
+        let stores = match Format::of_rows(n) {
+            Some(Format::PaddedRows(_)) => !is_small(product(n), true) && Format::has_rows(y[0].shape, n),
+            _ => n.is_multiple_of(LINE),
         };
+        let fits = gemm::multiplies_bf16(caps) && stores && m > 0 && n > 0 && k > 0;
+        let bf16 = Bf16 { turned: true, wanted, ..Bf16::new(Innermost::Last, &[0, 1], Stores::Lines) };
         fits.then_some(bf16)
     }
 

@@ -117,7 +117,7 @@ pub(crate) trait Kernel: Primitive {
         None
     }
 
-    /// The operands and results that are bf16 (`Format::Bf16`), if operands and results of these types allow it.
+    /// The operands and results that are bf16 (`Format::is_bf16`), if operands and results of these types allow it.
     fn bf16(&self, x: &[TensorType], y: &[TensorType], caps: &Caps) -> Option<Bf16> {
         let _ = (x, y, caps);
         None
@@ -170,14 +170,25 @@ pub(crate) struct Bf16 {
     pub wanted: bool,
 }
 
+impl Bf16 {
+    /// A form that is used only if another operation has its operands in bf16 anyway, with lines along the innermost
+    /// axis alone, and other results in `f32`.
+    #[must_use]
+    pub fn new(innermost: Innermost, operands: &'static [usize], stores: Stores) -> Self {
+        Self { innermost, operands, turned: false, stores, others: false, wanted: false }
+    }
+}
+
 /// The axis along which elements form lines of bf16.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Innermost {
     /// The channels of images `[N, C, H, W]`.
     Channels,
-    /// The last axis, as in the API. Operands that the kernel reads strided must be in lines; they are read through
-    /// their views, in bf16 or in `f32`.
+    /// The last axis, as in the API, in rows of whole lines. Operands that the kernel reads strided must be in lines;
+    /// they are read through their views, in bf16 or in `f32`.
     Last,
+    /// As in the API, without padding: lines may belong to several of its rows.
+    Flat,
 }
 
 impl Innermost {
@@ -187,6 +198,7 @@ impl Innermost {
         match self {
             Self::Channels => Format::images(shape),
             Self::Last => Format::rows(shape),
+            Self::Flat => Format::flat(shape),
         }
     }
 }

@@ -130,14 +130,7 @@ impl Kernel for Reduce {
 
     /// The order of the elements does not matter, and results are few.
     fn bf16(&self, _: &[TensorType], _: &[TensorType], caps: &Caps) -> Option<Bf16> {
-        caps.bf16.then_some(Bf16 {
-            innermost: Innermost::Channels,
-            operands: &[0],
-            turned: false,
-            others: false,
-            stores: Stores::Full,
-            wanted: false,
-        })
+        caps.bf16.then_some(Bf16::new(Innermost::Channels, &[0], Stores::Full))
     }
 
     fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>], _: &Scratch) {

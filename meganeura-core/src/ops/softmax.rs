@@ -5,7 +5,7 @@ mod native_blocks;
 use self::native_blocks::Blocks;
 use super::segments::{RUN, Segments};
 use super::{Bf16, Innermost, Kernel, Primitive, Stores};
-use crate::kernel::launch::{Argument, Binding, Caps, Define, LINE, Launch, Variant, Workgroups, define};
+use crate::kernel::launch::{Argument, Binding, Caps, Define, Format, LINE, Launch, Variant, Workgroups, define};
 use crate::kernel::native::{self, OutView, Real, Scratch, View};
 #[cfg(feature = "onnx")]
 use crate::ops::form::{self, Form};
@@ -110,10 +110,16 @@ impl Rows {
     }
 
     /// The form for rows that are stored in lines; a line counts as one element.
-    fn of_lines(shape: Shape, axis: usize) -> Self {
+    pub(super) fn of_lines(shape: Shape, axis: usize) -> Self {
         let (outer, len, _) = around(shape, axis);
-        let lines = len / LINE;
+        let lines = len.div_ceil(LINE);
         Self { outer, len: lines, inner: 1, segments: Segments::rows(lines), parts: 1 }
+    }
+
+    /// `true` if rows along this axis can be stored in lines.
+    pub(super) fn are_lines(shape: Shape, axis: usize) -> bool {
+        let (_, len, inner) = around(shape, axis);
+        inner == 1 && Format::has_rows(shape, len)
     }
 
     fn variant(&self, name: &'static str, op: &Softmax, format: &'static str) -> Variant {
@@ -129,6 +135,11 @@ impl Rows {
         launch.bindings.extend((0..2).map(Binding::Scratch));
         Variant { name, launches: vec![parts, launch], scratch }
     }
+}
+
+/// The elements in the last line of a row.
+pub(super) fn tail(len: usize) -> usize {
+    len - (len - 1) / LINE * LINE
 }
 
 /// The ONNX form of the softmax of scores along the last axis, with 0 in rows of −∞.
@@ -192,17 +203,9 @@ impl Kernel for Softmax {
 
     /// Logarithms stay in `f32`, as losses are computed from them.
     fn bf16(&self, x: &[TensorType], _: &[TensorType], caps: &Caps) -> Option<Bf16> {
-        let (outer, len, inner) = around(x[0].shape, self.axis);
-        let fits = caps.bf16 && !self.log && inner == 1 && len > 0 && len.is_multiple_of(LINE) && outer > 0;
+        let fits = caps.bf16 && !self.log && Rows::are_lines(x[0].shape, self.axis);
         let fits = fits && !Rows::of_lines(x[0].shape, self.axis).is_split();
-        let bf16 = Bf16 {
-            innermost: Innermost::Last,
-            operands: &[0],
-            turned: false,
-            others: false,
-            stores: Stores::Lines,
-            wanted: false,
-        };
+        let bf16 = Bf16::new(Innermost::Last, &[0], Stores::Lines);
         fits.then_some(bf16)
     }
 
@@ -211,6 +214,7 @@ impl Kernel for Softmax {
         if x[0].format.is_bf16() {
             let mut lines = Rows::of_lines(shape, self.axis).variant("lines", self, "lines");
             lines.launches = lines.launches.into_iter().map(Launch::by_lines).collect();
+            lines.launches[0].defines.extend(define![TAIL: tail(around(shape, self.axis).1)]);
             return vec![lines];
         }
         Rows::forms(shape, self.axis).iter().map(|(name, rows)| rows.variant(name, self, "full")).collect()

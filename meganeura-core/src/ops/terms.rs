@@ -100,14 +100,7 @@ impl Terms {
 pub(super) fn bf16(operands: &'static [usize], [x, y]: [Shape; 2], extent: [usize; 2], caps: &Caps) -> Option<Bf16> {
     let in_lines = [x, y].iter().all(|&shape| Channels::of(shape).is_some());
     let fit = caps.bf16 && in_lines && !is_long(extent);
-    fit.then_some(Bf16 {
-        innermost: Innermost::Channels,
-        operands,
-        turned: false,
-        others: false,
-        stores: Stores::Lines,
-        wanted: false,
-    })
+    fit.then_some(Bf16::new(Innermost::Channels, operands, Stores::Lines))
 }
 
 /// `true` if a workgroup should compute a result with this number of terms, instead of an invocation.

@@ -37,9 +37,9 @@ impl Plan {
         let Operand { storage, argument } = &step.inputs[k];
         let begin = begin(step, Binding::Input(k));
         let lies = match (argument.format, argument.layout.is_contiguous()) {
-            (Format::Bf16 | Format::ChannelsLast(_), _) => " bf16",
             (Format::Full, true) => "",
             (Format::Full, false) => "~",
+            (_, _) => " bf16",
         };
         format!("{}{begin}{lies}{}", self.name(*storage), argument.ty.shape)
     }
@@ -65,9 +65,7 @@ impl Plan {
             let (begin, part) = (begin(step, Binding::Output(k)), if step.stores_part(k) { "~" } else { "" });
             match self.storages[storage].format {
                 Format::Full => format!("{}{begin}{part}: {ty}", self.name(storage)),
-                Format::Bf16 | Format::ChannelsLast(_) => {
-                    format!("{}{begin}{part}: bf16{}", self.name(storage), ty.shape)
-                }
+                _ => format!("{}{begin}{part}: bf16{}", self.name(storage), ty.shape),
             }
         };
         let results: Vec<_> = step.outputs.iter().enumerate().map(spell).collect();

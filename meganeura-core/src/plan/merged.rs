@@ -23,11 +23,17 @@ impl KernelWork {
         }
         let lines = launch.access == Access::Lines;
         if let Some(operand) = launch.loads {
+            let format = match &self.load {
+                Some(load) => load.argument.format,
+                None => step.inputs[self.operand(operand)].argument.format,
+            };
+            // A kernel that stores lines may still load elements of an operand in `f32`.
+            let lines = lines && format.is_bf16();
             let (wgsl, body, result) = match &self.load {
-                Some(Load { program, .. }) => self.load_program(step, program, launch),
+                Some(Load { program, .. }) => self.load_program(step, program, lines, launch),
                 None => {
                     let operand = self.operand(operand);
-                    let (at, format) = (launch.bindings.len(), step.inputs[operand].argument.format);
+                    let at = launch.bindings.len();
                     launch.bindings.push(Binding::Input(operand));
                     let (ty, result) = match (format, lines) {
                         (Format::Full, _) => ("f32", "load_x[i]".to_owned()),
@@ -62,10 +68,9 @@ impl KernelWork {
         }
     }
 
-    /// For the program that computes a launch's loaded operand: its declarations, its statements, and the expression
-    /// for the result.
-    fn load_program(&self, step: &Step, program: &Program, launch: &mut Launch) -> (Wgsl, String, String) {
-        let lines = launch.access == Access::Lines;
+    /// For the program that computes a launch's loaded operand, by `lines` or elements: its declarations, its statements,
+    /// and the expression for the result.
+    fn load_program(&self, step: &Step, program: &Program, lines: bool, launch: &mut Launch) -> (Wgsl, String, String) {
         let wgsl = program.wgsl(step, &[], "load_", lines, &mut launch.bindings);
         if lines {
             let Element { reads, work, .. } = program.line(step, &[], "load_", "");

@@ -11,6 +11,7 @@ mod key;
 mod launch_info;
 mod memory;
 mod merged;
+mod padded;
 mod passes;
 mod pointwise;
 mod preferences;
@@ -207,6 +208,7 @@ pub(crate) enum Place {
 pub(crate) struct StorageInfo {
     pub(crate) dtype: DType,
     pub(crate) format: Format,
+    /// Its elements, with padding.
     pub(crate) elements: usize,
     pub(crate) place: Place,
 }

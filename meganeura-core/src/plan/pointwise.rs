@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::Step;
+use super::{Step, padded};
 use crate::graph::Exact;
 use crate::kernel::launch::{self, Binding, Format, LINE, Launch, Workgroups};
 use crate::kernel::offset::{Places, offset};
@@ -237,7 +237,10 @@ impl Program {
             let _ = writeln!(line.reads, "    let w{k}{suffix} = {prefix}x{k}[({at}) / {LINE}u];");
         }
         let full = |k: &usize| !bf16.contains(k);
-        if self.operands().iter().any(full) || self.formats.contains(&Format::Full) {
+        let rows = self.order.padded_rows();
+        if let Some(rows) = rows {
+            line.work += &padded::variables(rows, suffix);
+        } else if self.operands().iter().any(full) || self.formats.contains(&Format::Full) {
             let [c, s] = self.order.of_line(&format!("i{suffix}"));
             let _ = writeln!(line.work, "    let c{suffix} = {c};\n    let s{suffix} = {s};");
         }
@@ -263,12 +266,21 @@ impl Program {
                 for e in 0..LINE {
                     let value = spell(input, &format!("{suffix}_{e}"));
                     let pixels = self.order.pixels();
-                    let place = self.place(k, &format!("((c{suffix} + {e}u) * {pixels}u + s{suffix})"));
-                    let _ = writeln!(line.writes, "    {prefix}y{result}[{place}] = {value};");
+                    let number = match rows {
+                        Some(rows) => padded::index(rows, e, suffix),
+                        None => format!("((c{suffix} + {e}u) * {pixels}u + s{suffix})"),
+                    };
+                    let store = format!("{prefix}y{result}[{}] = {value};", self.place(k, &number));
+                    let _ = match rows.and_then(|rows| padded::condition(rows, e, suffix)) {
+                        Some(there) => writeln!(line.writes, "    if {there} {{ {store} }}"),
+                        None => writeln!(line.writes, "    {store}"),
+                    };
                 }
             } else {
                 let (value, place) = (eight(input, suffix), self.place(k, &format!("i{suffix}")));
-                let _ = writeln!(line.writes, "    {prefix}y{result}[({place}) / {LINE}u] = line_of({value});");
+                let words = format!("line_of({value})");
+                let words = rows.map_or(words.clone(), |rows| padded::masked(rows, &words, suffix));
+                let _ = writeln!(line.writes, "    {prefix}y{result}[({place}) / {LINE}u] = {words};");
             }
         }
         line
@@ -283,6 +295,9 @@ impl Program {
 
     /// The place of the first four elements of a line in such an operand, if two vectors of four hold the line.
     fn fours(&self, step: &Step, results: &[usize], k: usize, suffix: &str) -> Option<String> {
+        if self.order.padded_rows().is_some() {
+            return None;
+        }
         let is_bound_so = self.in_fours() || updated(step, results, k).is_none();
         self.places(step, k, suffix).fours().filter(|_| is_bound_so)
     }
@@ -301,6 +316,9 @@ impl Program {
     fn line_of_full(&self, step: &Step, results: &[usize], k: usize, prefix: &str, suffix: &str) -> String {
         let source = format!("{prefix}{}", source(step, results, k));
         let element = |e: usize| format!("a{k}{suffix}_{e}");
+        if let Some(rows) = self.order.padded_rows() {
+            return padded::read(rows, &step.inputs[k].argument.layout, &source, &format!("a{k}{suffix}"), suffix);
+        }
         let mut line = String::new();
         if let Some(first) = self.fours(step, results, k, suffix) {
             let _ = writeln!(line, "    let p{k}{suffix} = {first};");
@@ -383,7 +401,7 @@ impl Program {
         let elements = self.shape.elements();
         let (units, each) = match self.order {
             Format::Full => (elements, if elements >= MANY { 4 } else { 1 }),
-            Format::Bf16 | Format::ChannelsLast(_) => (elements / LINE, 1),
+            order => (order.stored(elements) / LINE, 1),
         };
         let (mut reads, mut writes) = (String::new(), String::new());
         for r in 0..each {

@@ -5,6 +5,7 @@
 
 #if FORMAT == lines
 #include "shared/bf16"
+#include "shared/float"
 
 alias Held = vec4<u32>;
 /// The columns are the first and the last four of a line.
@@ -28,6 +29,21 @@ fn divided(x: Value, by: f32) -> Value {
 /// The value if `there`, else zeros.
 fn where_true(x: Value, there: bool) -> Value {
     return Value(select(vec4<f32>(), x[0], there), select(vec4<f32>(), x[1], there));
+}
+
+/// The value with `filler` in the place of all elements from `count` on.
+fn filled(x: Value, count: u32, filler: f32) -> Value {
+    let first = select(vec4(filler), x[0], vec4(0u, 1u, 2u, 3u) < vec4(count));
+    return Value(first, select(vec4(filler), x[1], vec4(4u, 5u, 6u, 7u) < vec4(count)));
+}
+
+/// The largest element; NaN if any is.
+fn largest_of(x: Value) -> f32 {
+    var largest = x[0][0];
+#for E in 4
+    largest = m_max(largest, m_max(x[0][${E}], x[1][${E}]));
+#endfor
+    return largest;
 }
 
 fn total(x: Value) -> f32 {

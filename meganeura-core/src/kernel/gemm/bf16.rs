@@ -63,7 +63,7 @@ impl Lines {
         let (batch, [row, column]) = strides(&argument.layout);
         let (down, pitch) = if column == 1 { (false, row) } else { (true, column) };
         let lines = Self { across: down == is_first, pitch, batch, format: argument.format };
-        lies_in_lines(&argument.layout).then_some(lines)
+        lies_in_lines(&argument.layout, argument.format).then_some(lines)
     }
 
     fn format(&self) -> &'static str {
@@ -161,8 +161,10 @@ impl Bf16Tiling {
         let [pitches, fours] = self.stage(across);
         let loads = [rows, columns].map(|side| side * self.depth / (LINE * workgroups.invocations));
         let [a, b] = operands;
+        // Rows of the result are padded to whole lines.
+        let row = n.next_multiple_of(LINE);
         let mut defines = define![
-            BATCH: batch, M: m, N: n, K: k,
+            BATCH: batch, M: m, N: n, K: k, Y_PITCH: row,
             A_ALONG: if a.across { "row" } else { "k" }, B_ALONG: if b.across { "column" } else { "k" },
             A_PITCH: a.pitch, B_PITCH: b.pitch, A_FORMAT: a.format(), B_FORMAT: b.format(),
             BM: rows, BN: columns, BK: self.depth, STEPS: self.depth / 16, EACH: 32usize.div_ceil(caps.subgroup.1),
@@ -179,7 +181,7 @@ impl Bf16Tiling {
         }
         launch.defines.extend(define![SUMS: "parts", SUMS_AT: launch.bindings.len()]);
         launch.bindings.push(Binding::Scratch(0));
-        let elements = batch * m * n;
+        let elements = batch * m * row;
         let launches = vec![launch, sum_parts_by_lines(parts, elements, 0)];
         Variant { name: self.split, launches, scratch: vec![parts * elements] }
     }

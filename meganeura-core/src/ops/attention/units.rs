@@ -1,7 +1,6 @@
 //! The launches of attention on matrix units, of operands in lines of bf16; see `shaders/wgsl/attention_bf16.wgsl`.
 
 use super::{Attention, AttentionShape};
-use crate::kernel::format::lies_in_rows;
 use crate::kernel::fragments::{Fragments, pitch};
 use crate::kernel::gemm::strides;
 use crate::kernel::launch::{
@@ -73,8 +72,7 @@ pub fn fits_in_registers(g: AttentionShape) -> bool {
 
 /// The operands that the kernels read in lines, and their results.
 pub(super) fn bf16(g: AttentionShape, operands: &'static [usize], others: bool, caps: &Caps) -> Option<Bf16> {
-    let form =
-        Bf16 { innermost: Innermost::Last, operands, turned: false, stores: Stores::Lines, others, wanted: true };
+    let form = Bf16 { others, wanted: true, ..Bf16::new(Innermost::Last, operands, Stores::Lines) };
     let can = caps.bf16 && caps.bf16_units && caps.fragments && caps.subgroup == (32, 32);
     (can && fits_in_registers(g)).then_some(form)
 }
@@ -106,7 +104,7 @@ impl Attention {
 
 /// The defines of an operand in lines.
 fn lines([begin, row, format, element]: [&'static str; 4], x: &Argument) -> Vec<Define> {
-    debug_assert!(lies_in_rows(&x.layout), "the format pass says so");
+    debug_assert_eq!(x.layout.strides().last(), Some(&1), "the format pass says so");
     let (batch, [pitch, _]) = strides(&x.layout);
     let is_full = x.format == Format::Full;
     let (name, elements) = if is_full { ("full", "vec4<f32>") } else { ("bf16", "vec4<u32>") };

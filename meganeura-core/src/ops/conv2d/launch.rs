@@ -70,7 +70,7 @@ pub(super) fn bf16(pass: Pass, g: &ConvShape, caps: &Caps) -> Option<Bf16> {
         Pass::GradWeight if sums_rows(g.kernel[0] * g.kernel[1], g.o * g.patch()) => Stores::FullOrLines,
         _ => Stores::Full,
     };
-    Some(Bf16 { innermost: Innermost::Channels, operands, turned: false, others: false, stores, wanted: true })
+    Some(Bf16 { wanted: true, ..Bf16::new(Innermost::Channels, operands, stores) })
 }
 
 /// Variants of a pass where images whose channels fall into lines are in bf16, best first. If only one of its images

@@ -76,7 +76,7 @@ impl Kernel for GroupNormGrad {
         let g = GroupNormShape::of(x[0].ty.shape, self.groups);
         match x[0].format {
             Format::Full => forms::backward(&g),
-            Format::Bf16 => forms::backward_of_lines(&g),
+            Format::Bf16 | Format::PaddedRows(_) => forms::backward_of_lines(&g),
             Format::ChannelsLast(_) => lines::backward(&g),
         }
     }

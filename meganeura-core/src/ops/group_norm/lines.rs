@@ -171,10 +171,10 @@ fn fit(x: TensorType, groups: usize, caps: &Caps) -> bool {
 /// The operands and results that a pass takes as bf16: images, or rows in lines. `operands` are those that it reads
 /// so.
 pub(super) fn bf16(x: TensorType, groups: usize, operands: &'static [usize], caps: &Caps) -> Option<Bf16> {
-    let innermost = if fit(x, groups, caps) { Innermost::Channels } else { Innermost::Last };
+    let innermost = if fit(x, groups, caps) { Innermost::Channels } else { Innermost::Flat };
     let rows = || caps.bf16 && forms::fit_lines(&GroupNormShape::of(x.shape, groups));
     let fits = innermost == Innermost::Channels || rows();
-    fits.then_some(Bf16 { innermost, operands, turned: false, others: false, stores: Stores::Lines, wanted: false })
+    fits.then_some(Bf16::new(innermost, operands, Stores::Lines))
 }
 
 #[cfg(test)]

@@ -154,7 +154,7 @@ impl Kernel for GroupNorm {
         let g = GroupNormShape::of(x[0].ty.shape, self.groups);
         match x[0].format {
             Format::Full => forms::forward(&g, self.eps),
-            Format::Bf16 => forms::forward_of_lines(&g, self.eps),
+            Format::Bf16 | Format::PaddedRows(_) => forms::forward_of_lines(&g, self.eps),
             Format::ChannelsLast(_) => lines::forward(&g, self.eps),
         }
     }

@@ -12,12 +12,13 @@
 //! | no | more | fill 512 workgroups | rows |
 //! | no | more | fewer | split rows |
 //!
-//! Sums of channels of images in bf16 have a form of their own, which reads eight channels at a time.
+//! Sums of channels of images in bf16, or of columns of rows in bf16, have a form of their own, which reads eight at a
+//! time.
 
 use crate::Layout;
-use crate::kernel::gemm::sum_parts;
+use crate::kernel::gemm::{Parts, sum_parts_at};
 use crate::kernel::launch::{
-    Argument, Binding, Caps, Format, LINE, Launch, Multiprocessors, Variant, Workgroups, define, tree,
+    Argument, Binding, Caps, Format, LINE, Launch, Multiprocessors, PaddedRows, Variant, Workgroups, define, tree,
 };
 use crate::kernel::offset::offset;
 use crate::ops::segments::{RUN, Segments};
@@ -176,27 +177,30 @@ fn lines(op: &'static str, x: &Argument, extents: &Extents) -> Option<Variant> {
 
     let &Extents { kept, reduced, outs, len } = extents;
     let of_channels = |layout: &Layout, stride: usize| layout.offset() == 0 && layout.strides() == [stride];
-    let is_whole = of_channels(&kept, 1) && of_channels(&reduced, outs);
+    let pitch = x.format.padded_rows().map_or(outs, PaddedRows::pitch);
+    let is_whole = of_channels(&kept, 1) && of_channels(&reduced, pitch);
     let falls_into_lines = match x.format {
         Format::Full => false,
-        Format::Bf16 => true,
+        Format::Bf16 => outs.is_multiple_of(LINE),
+        Format::PaddedRows(of) => of.len == outs,
         Format::ChannelsLast(of) => of.channels == outs,
     };
-    if op != "sum" || !is_whole || !outs.is_multiple_of(LINE) || !falls_into_lines {
+    if op != "sum" || !is_whole || !falls_into_lines {
         return None;
     }
-    let (blocks, rows) = ((outs / LINE).div_ceil(EIGHTS), GROUP / EIGHTS);
+    let (blocks, rows) = ((pitch / LINE).div_ceil(EIGHTS), GROUP / EIGHTS);
     let chunk = len.div_ceil((WORKGROUPS / blocks).clamp(1, PARTS)).next_multiple_of(rows);
     let parts = len.div_ceil(chunk);
     let defines = define![
-        PIXELS: len, C: outs, PARTS: parts, CHUNK: chunk, EIGHTS: EIGHTS, BLOCKS: blocks, ROWS: rows, RUN: RUN,
+        PIXELS: len, C: pitch, PARTS: parts, CHUNK: chunk, EIGHTS: EIGHTS, BLOCKS: blocks, ROWS: rows, RUN: RUN,
     ];
     let workgroups = Workgroups::new(parts * blocks, GROUP)
         .with_memory(&[4 * LINE * GROUP])
         .looping((chunk / rows).next_multiple_of(RUN) + tree(GROUP));
     let launch = Launch::new("reduce_lines", defines, (1, 0), workgroups).loads_through_prologue(0).by_lines();
     let first = Launch { bindings: vec![Binding::Scratch(0)], ..launch };
-    Some(Variant { name: "lines", launches: vec![first, sum_parts(parts, outs, 0)], scratch: vec![parts * outs] })
+    let second = sum_parts_at(parts, outs, 0, &Parts { elements: pitch, taps: 1, at: "i".into() });
+    Some(Variant { name: "lines", launches: vec![first, second], scratch: vec![parts * pitch] })
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@
 
 use std::collections::HashMap;
 
-use super::{Formats, Orders, kernel_op};
+use super::{Formats, Orders, kernel_op, row_format};
 use crate::graph::{Graph, Node, Source, ValueId};
 use crate::kernel::launch::Format;
 use crate::ops::{Bf16, Innermost, KernelOp, Op, View};
@@ -142,7 +142,7 @@ impl Pass<'_> {
             let origin = self.uses.origin(value).value;
             let format = match self.formats.of(origin) {
                 Format::Full if bf16.innermost == Innermost::Last && bf16.wanted && self.uses.shows_most(value) => {
-                    Format::Bf16
+                    row_format(self.uses, value)?
                 }
                 Format::Full => return None,
                 format => format,

@@ -6,8 +6,11 @@
 //! of the API is kept for leaves and their new values, numbers of the host, results that only the caller wants, and the
 //! operands and results of kernels without a bf16 form. `convert.rs` inserts conversions, one for each value.
 //!
+//! Rows that are no whole lines are padded with zeros, where a kernel reads or stores rows along the last axis. Other
+//! bf16 in the order of the API is not padded.
+//!
 //! Ranks exchange bf16 where they may, where their GPUs are linked, and where a kernel stores the values by lines of
-//! rows. No value is converted for an exchange.
+//! rows without padding. No value is converted for an exchange.
 
 mod convert;
 mod rounded;
@@ -21,7 +24,7 @@ pub(super) use convert::{Converted, convert};
 use super::fuse::Item;
 use super::uses::{Origin, Read, Uses};
 use crate::graph::{Node, Source, ValueId};
-use crate::kernel::format::{Channels, lies_in_lines, lies_in_rows};
+use crate::kernel::format::{Channels, lies_in_lines};
 use crate::kernel::launch::{Caps, Format, LINE};
 use crate::ops::{Bf16, Innermost, KernelOp, Op, Stores, View};
 use crate::{DType, Layout, TensorType};
@@ -128,7 +131,11 @@ impl Formats {
                 Stores::FullOrLines if !bf16.is_empty() => Format::Bf16,
                 Stores::Full | Stores::FullOrLines | Stores::Words => Format::Full,
             };
-            formats.orders[at] = Orders { load: order, store };
+            let loads_bf16 = node.is_none_or(|node| {
+                let loads = kernel_op(&uses.graph.nodes()[node]).and_then(KernelOp::loads);
+                loads.is_none_or(|operand| kernels.get(&node).is_some_and(|bf16| bf16.operands.contains(&operand)))
+            });
+            formats.orders[at] = Orders { load: if loads_bf16 { order } else { Format::Full }, store };
             formats.kernels[at] = node.and_then(|node| kernels.get(&node).cloned());
             if let Some((node, _)) = node.and_then(|node| kernels.get_key_value(&node)).filter(|(_, bf16)| bf16.others)
             {
@@ -194,18 +201,29 @@ impl Formats {
         if !self.reads_lines(uses, index, bf16) {
             return None;
         }
-        let loaded = || self.of_group(uses, load, &[]);
+        // Operands in `f32` that are not converted must lie in lines as they are.
+        let is_left = |k: usize| {
+            let input = node.inputs[k];
+            let is_full = !self.of(uses.origin(input).value).is_bf16() && !(wanted && uses.shows_most(input));
+            is_full && row_format(uses, input) != Some(Format::Bf16)
+        };
+        if operands.iter().any(|&k| where_they_lie(k) && is_left(k)) {
+            return None;
+        }
+        let loads_bf16 = op.loads().is_some_and(|loads| operands.contains(&loads));
+        let loaded = || self.of_group(uses, load, &[]).filter(|_| loads_bf16);
         let held = |&k: &usize| {
             if where_they_lie(k) {
                 let format = self.of(uses.origin(node.inputs[k]).value);
                 return format.is_bf16().then_some(format);
             }
             let held = self.held(uses, node.inputs[k]);
-            held.filter(|&held| stores.in_order() || Some(held) == innermost.format(ty(k).shape))
+            let any = stores.in_order() && innermost == Innermost::Channels;
+            held.filter(|&held| any || Some(held) == innermost.format(ty(k).shape))
         };
         let held = match innermost {
             // The statistics of the rows were computed from the first operand in its stored format.
-            Innermost::Last if !where_they_lie(operands[0]) => held(&operands[0]),
+            Innermost::Last | Innermost::Flat if !where_they_lie(operands[0]) => held(&operands[0]),
             _ => operands.iter().find_map(held).or_else(loaded),
         };
         // Images are always converted, matrices only where the kernel reads most of one.
@@ -218,7 +236,7 @@ impl Formats {
         let order = order.filter(|_| wanted || held.is_some())?;
         // Strides must be able to express the order of the elements that a program loads.
         let says = |k: usize| order.layout(ty(k).shape).is_some();
-        op.loads().is_none_or(says).then_some(order)
+        op.loads().filter(|_| loads_bf16).is_none_or(says).then_some(order)
     }
 
     /// `true` if all operands that the kernel reads through views are stored in lines.
@@ -235,12 +253,14 @@ impl Formats {
     /// along the axis before the last.
     fn lies_in_lines(&self, uses: &Uses<'_>, value: ValueId, turned: bool) -> bool {
         let origin = uses.origin(value).value;
-        let shape = uses.graph.ty(origin).shape;
-        let stored = Some(self.of(origin)).filter(|format| format.is_bf16()).or_else(|| Format::rows(shape));
-        let layout = stored.and_then(|format| format.layout(shape)).and_then(|layout| uses.view_of(value, layout));
         let is_number = matches!(uses.graph.maker(origin).source, Source::Const(_) | Source::Host(_));
-        let lies_so = if turned { lies_in_lines } else { lies_in_rows };
-        !is_number && layout.is_some_and(|layout| lies_so(&layout))
+        let format = match self.of(origin) {
+            Format::Full => row_format(uses, value),
+            format => Some(format).filter(|&format| is_in_lines(uses, value, format)),
+        };
+        let layout = format.and_then(|format| format.layout(uses.graph.ty(origin).shape));
+        let is_along = |layout: Layout| turned || layout.strides().last() == Some(&1);
+        !is_number && layout.and_then(|layout| uses.view_of(value, layout)).is_some_and(is_along)
     }
 
     fn of_group(&self, uses: &Uses<'_>, group: &[usize], wants: &[Format]) -> Option<Format> {
@@ -261,6 +281,23 @@ fn kernel_op(node: &Node) -> Option<&KernelOp> {
     }
 }
 
+/// `true` if a value is in lines where the memory behind its views has a format.
+fn is_in_lines(uses: &Uses<'_>, value: ValueId, format: Format) -> bool {
+    let behind = format.layout(uses.graph.ty(uses.origin(value).value).shape);
+    let layout = behind.and_then(|behind| uses.view_of(value, behind));
+    layout.is_some_and(|layout| lies_in_lines(&layout, format))
+}
+
+/// The format in which the memory behind a value's views can be stored so that the value is in lines: without padding
+/// if that is possible, else with that of its own rows, or of the rows of the value behind.
+fn row_format(uses: &Uses<'_>, value: ValueId) -> Option<Format> {
+    let Origin { value: origin, in_order } = uses.origin(value);
+    let shape = |value: ValueId| uses.graph.ty(value).shape;
+    let own = if in_order { value } else { origin };
+    let formats = [Format::flat(shape(origin)), Format::rows(shape(own))];
+    formats.into_iter().flatten().find(|&format| is_in_lines(uses, value, format))
+}
+
 /// The operands and results that a kernel takes as bf16.
 fn bf16(uses: &Uses<'_>, node: usize, caps: &Caps) -> Option<Bf16> {
     let node = &uses.graph.nodes()[node];
@@ -273,13 +310,19 @@ fn wants(uses: &Uses<'_>, kernels: &HashMap<usize, Bf16>) -> Vec<Format> {
     let mut wants = vec![Format::Full; uses.graph.values()];
     for (&node, bf16) in kernels.iter().filter(|(_, bf16)| bf16.wanted) {
         for &operand in bf16.operands {
-            let input = uses.graph.nodes()[node].inputs[operand];
+            let reader = &uses.graph.nodes()[node];
+            let input = reader.inputs[operand];
             let Origin { value, in_order } = uses.origin(input);
             // Images are stored by the channels that this kernel sees, rows in the order of their producer.
             let format = match bf16.innermost {
                 Innermost::Channels if in_order => Format::images(uses.graph.ty(input).shape),
                 Innermost::Channels => None,
-                Innermost::Last => Format::rows(uses.graph.ty(value).shape),
+                Innermost::Last if kernel_op(reader).is_some_and(|op| op.reads_strided(operand)) => {
+                    row_format(uses, input)
+                }
+                Innermost::Last if in_order => Format::rows(uses.graph.ty(input).shape),
+                Innermost::Last => None,
+                Innermost::Flat => Format::flat(uses.graph.ty(value).shape),
             };
             // The order of images, or the greatest of several, so that the sequence of nodes does not matter.
             let wanted = &mut wants[value.index()];

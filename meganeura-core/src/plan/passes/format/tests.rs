@@ -1,4 +1,4 @@
-use crate::kernel::launch::{Caps, Format};
+use crate::kernel::launch::{Caps, Format, PaddedRows};
 use crate::ops::Conv2dOptions;
 use crate::plan::{Place, Plan, Preferences, Request, Target};
 use crate::{Device, Result, Tape, Tensor, Var};
@@ -235,5 +235,92 @@ fn a_slice_is_read_without_converting_its_whole_leaf() -> Result<()> {
 fn unaligned_operands_are_multiplied_in_f32() -> Result<()> {
     let plan = of_matrices(&[&[1024, 1024], &[1024, 1027]], |x| Ok(vec![x[0].matmul(&x[1].slice(1, 3..1027))]))?;
     assert_eq!((launches(&plan, "matmul_bf16"), launches(&plan, "gemm")), (0, 1), "{plan}");
+    Ok(())
+}
+
+/// A layer and a head over so many classes, its loss and the gradients of all parameters.
+fn head(classes: usize, record: impl Fn(Var, &Tensor) -> Var) -> Result<Plan> {
+    let shapes: [&[usize]; 4] = [&[1024, 512], &[512, 512], &[classes, 512], &[classes]];
+    of_matrices(&shapes, |x| {
+        let labels = Tensor::indices(&x[0].tape().device(), [1024], &[3; 1024])?;
+        let hidden = x[0].matmul(&x[1]).gelu();
+        let loss = record(hidden.matmul(&x[2].t()) + &x[3], &labels);
+        let grads = x[0].tape().backward(&loss)?;
+        Ok([1, 2, 3].iter().filter_map(|&k| grads.of(&x[k])).chain([loss]).collect())
+    })
+}
+
+/// The formats of values with so many elements, and the number of steps that only copy such a value.
+fn of_logits(plan: &Plan, elements: usize) -> (Vec<Format>, usize) {
+    let is_logits = |ty: &crate::TensorType| ty.shape.elements() == elements;
+    let results = plan.steps.iter().flat_map(|step| &step.outputs).filter(|(_, ty)| is_logits(ty));
+    let formats = results.map(|&(storage, _)| plan.storages[storage].format).collect();
+    let is_copy = |step: &&crate::plan::Step| match &step.work {
+        crate::plan::Work::Pointwise(program) => {
+            program.instructions.is_empty() && program.shape.elements() == elements
+        }
+        crate::plan::Work::Kernel(_) => false,
+    };
+    (formats, plan.steps.iter().filter(is_copy).count())
+}
+
+#[test]
+fn logits_of_an_odd_vocabulary_are_padded_and_never_converted() -> Result<()> {
+    for classes in [50_257, 1003] {
+        let padded = Format::PaddedRows(PaddedRows { len: classes });
+        let plan = head(classes, |logits, labels| logits.cross_entropy(labels).mean())?;
+        assert_eq!((launches(&plan, "matmul_bf16"), launches(&plan, "gemm")), (5, 0), "{plan}");
+        // The logits and their gradient.
+        assert_eq!(of_logits(&plan, 1024 * classes), (vec![padded; 2], 0), "{plan}");
+        let bias = plan.launch_infos().filter(|launched| launched.kernel == "reduce_lines").count();
+        assert_eq!(bias, 1, "{plan}");
+        let bytes: Vec<_> = plan.storages.iter().filter(|s| s.format == padded).map(|s| s.bytes()).collect();
+        assert_eq!(bytes, [2 * 1024 * classes.next_multiple_of(8); 2]);
+    }
+    Ok(())
+}
+
+#[test]
+fn reshapes_that_keep_padded_rows_are_views() -> Result<()> {
+    let padded = Format::PaddedRows(PaddedRows { len: 1003 });
+    let batches = head(1003, |logits, labels| {
+        let logits = logits.reshape([4, 256, 1003]) * 0.5;
+        logits.reshape([1024, 1003]).cross_entropy(labels).mean()
+    })?;
+    assert_eq!((launches(&batches, "matmul_bf16"), launches(&batches, "gemm")), (5, 0), "{batches}");
+    let (formats, copies) = of_logits(&batches, 1024 * 1003);
+    assert!(copies == 0 && formats.iter().all(|&format| format == padded), "{batches}");
+    // A sum over pairs of rows breaks them.
+    let pairs = head(1003, |logits, labels| {
+        logits.cross_entropy(labels).mean() + logits.reshape([512, 2006]).square().max_over(&[1]).mean()
+    })?;
+    assert!(pairs.storages.iter().any(|s| s.format == padded), "{pairs}");
+    assert_eq!(launches(&pairs, "gemm"), 0, "{pairs}");
+    Ok(())
+}
+
+#[test]
+fn weights_of_softmax_are_padded_for_products() -> Result<()> {
+    // 197 patches, as of pictures of 224² in patches of 16².
+    let plan = of_matrices(&[&[2, 197, 512], &[512, 1536]], |x| {
+        let heads = |part: usize, qkv: &Var| {
+            qkv.slice(2, 512 * part..512 * (part + 1)).reshape([2, 197, 8, 64]).permute(&[0, 2, 1, 3])
+        };
+        let qkv = x[0].reshape([394, 512]).matmul(&x[1]).reshape([2, 197, 1536]);
+        let [q, k, v] = [0, 1, 2].map(|part| heads(part, &qkv));
+        Ok(vec![q.matmul(&k.t()).scale(0.125).softmax(3).matmul(&v).square()])
+    })?;
+    assert_eq!((launches(&plan, "matmul_bf16"), launches(&plan, "gemm")), (3, 0), "{plan}");
+    let padded = plan.storages.iter().filter(|s| s.format == Format::PaddedRows(PaddedRows { len: 197 }));
+    assert_eq!(padded.count(), 2, "{plan}");
+    Ok(())
+}
+
+#[test]
+fn rows_that_are_mostly_padding_stay_f32() -> Result<()> {
+    let plan = head(10, |logits, labels| logits.cross_entropy(labels).mean())?;
+    let (formats, _) = of_logits(&plan, 1024 * 10);
+    assert!(formats.iter().all(|&format| format == Format::Full), "{plan}");
+    assert!(plan.storages.iter().all(|s| !matches!(s.format, Format::PaddedRows(_))), "{plan}");
     Ok(())
 }

@@ -95,7 +95,8 @@ impl Lowering<'_> {
     }
 
     fn new_storage_in(&mut self, format: Format, ty: TensorType, place: Place) -> StorageId {
-        self.plan.storages.push(StorageInfo { dtype: ty.dtype, format, elements: ty.shape.elements(), place });
+        let elements = format.stored(ty.shape.elements());
+        self.plan.storages.push(StorageInfo { dtype: ty.dtype, format, elements, place });
         self.plan.storages.len() - 1
     }
 
