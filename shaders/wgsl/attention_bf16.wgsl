@@ -23,6 +23,14 @@ enable wgpu_cooperative_matrix;
 #endif
 @group(0) @binding(${LSE_AT}) var<storage, read_write> lse: array<f32>;
 
+fn one(row: u32, column: u32, x: f32) -> f32 {
+    return 1.0;
+}
+
+fn coop_map_one(x: Sums) -> Sums {
+    return x;
+}
+
 fn lowest(row: u32, column: u32, x: f32) -> f32 {
     return negative_infinity();
 }
@@ -41,7 +49,7 @@ fn coop_map_larger_of(x: Sums, y: Sums) -> Sums {
 
 /// Until a key is visible, the largest score is −∞, and weights are relative to 0.
 fn base_of(row: u32, column: u32, peak: f32) -> f32 {
-    return select(peak, 0.0, bitcast<u32>(peak) == 0xff800000u);
+    return select(peak * FACTOR, 0.0, bitcast<u32>(peak) == 0xff800000u);
 }
 
 fn coop_map_base_of(peak: Sums) -> Sums {
@@ -49,7 +57,7 @@ fn coop_map_base_of(peak: Sums) -> Sums {
 }
 
 fn power(row: u32, column: u32, x: f32, base: f32) -> f32 {
-    return exp2(x - base);
+    return exp2(fma(x, FACTOR, -base));
 }
 
 fn coop_map_power(x: Sums, base: Sums) -> Sums {
@@ -69,7 +77,7 @@ fn coop_map_mean(x: Sums, mass: Sums) -> Sums {
 fn keep(row: u32, column: u32, peak: f32, mass: f32, b: u32, i: u32) -> f32 {
     if column == 0u && i + row < L {
         let at = (b * L + i + row) * 2u;
-        lse[at] = select(peak / LOG2E, 0.0, bitcast<u32>(peak) == 0xff800000u);
+        lse[at] = select(peak * (FACTOR / LOG2E), 0.0, bitcast<u32>(peak) == 0xff800000u);
         lse[at + 1u] = log(select(mass, 1.0, bitcast<u32>(mass) == 0u));
     }
     return peak;
@@ -101,7 +109,7 @@ fn coop_map_keep(peak: Sums, mass: Sums, b: u32, i: u32) -> Sums {
 #for J in FT
             score_${I}_${J} = coop_map_score(score_${I}_${J}, b, query, start + ${J}u * 16u);
 #endfor
-#else
+#elif SCALED == 1
 #for J in FT
             score_${I}_${J} = score_${I}_${J} * (${SCALE} * LOG2E);
 #endfor
@@ -117,7 +125,6 @@ fn coop_map_keep(peak: Sums, mass: Sums, b: u32, i: u32) -> Sums {
             mass_${I} = coop_map_product(mass_${I}, shrink);
 #for J in FT
             score_${I}_${J} = coop_map_power(score_${I}_${J}, base);
-            mass_${I} = mass_${I} + score_${I}_${J};
 #endfor
 #for N in FE
             y_${I}_${N} = coop_map_product(y_${I}_${N}, shrink);
@@ -130,6 +137,7 @@ fn coop_map_keep(peak: Sums, mass: Sums, b: u32, i: u32) -> Sums {
 #for J in FT
 #for I in STRIPS
         let weight_${I}_${J} = coop_as_left(score_${I}_${J});
+        mass_${I} = coopMultiplyAdd(weight_${I}_${J}, ones, mass_${I});
 #endfor
 #for N in FE
         let v_at_${J}_${N} = SECOND + ${J}u * 16u * PITCH_E + ${N}u * 4u;
@@ -168,6 +176,8 @@ fn main(
     let subgroup = lane / SUBGROUP;
     let strip = subgroup * 16u;
 #insert load_strips(q, q_part, put_d, FD, PITCH_D)
+    // Products with it are the sums of rows.
+    let ones = coop_as_right(coop_map_one(Sums()));
 #for I in STRIPS
     var peak_${I} = coop_map_lowest(Sums());
     var mass_${I} = Sums();
@@ -188,10 +198,9 @@ fn main(
 #for I in STRIPS
     {
         let query = first + ${I}u * 64u + strip;
-        let mass = coop_rows_sum(mass_${I});
-        coop_map_keep(peak_${I}, mass, b, query);
+        coop_map_keep(peak_${I}, mass_${I}, b, query);
 #for N in FE
-        let mean_${N} = coop_map_mean(y_${I}_${N}, mass);
+        let mean_${N} = coop_map_mean(y_${I}_${N}, mass_${I});
         workgroupBarrier();
         coopStoreT(mean_${N}, &sums[begin_sums], PITCH_SUMS);
         workgroupBarrier();

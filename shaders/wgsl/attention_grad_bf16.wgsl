@@ -63,7 +63,7 @@ fn coop_map_drift(x: Sums, b: u32, i: u32) -> Sums {
 }
 
 fn weight(row: u32, column: u32, x: f32, mass: f32) -> f32 {
-    return exp2(x - mass);
+    return exp2(fma(x, FACTOR, -mass));
 }
 
 fn coop_map_weight(x: Sums, mass: Sums) -> Sums {
@@ -83,7 +83,7 @@ var<workgroup> statistics: array<vec2<f32>, TILE>;
 
 /// The weight of a query, by columns, from `place` of the tile on.
 fn weight(row: u32, column: u32, x: f32, place: u32) -> f32 {
-    return exp2(x - statistics[place + column].x);
+    return exp2(fma(x, FACTOR, -statistics[place + column].x));
 }
 
 fn coop_map_weight(x: Sums, place: u32) -> Sums {
@@ -164,12 +164,14 @@ fn masked_to(key: u32, begin: u32) -> u32 {
         slope_${J} = coopMultiplyAdd(v_0_${K}, e_${J}_${K}, slope_${J});
 #endif
 #endfor
-#if MASKED == 0
-        score_${J} = score_${J} * (${SCALE} * LOG2E);
-#elif OF == queries
+#if MASKED == 1
+#if OF == queries
         score_${J} = coop_map_score(score_${J}, b, row, start + ${J}u * 16u);
 #else
         score_${J} = coop_map_turned(score_${J}, b, start + ${J}u * 16u, row);
+#endif
+#elif SCALED == 1
+        score_${J} = score_${J} * (${SCALE} * LOG2E);
 #endif
 #if OF == queries
         let weight_${J} = coop_map_weight(score_${J}, mass);

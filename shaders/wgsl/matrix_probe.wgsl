@@ -95,13 +95,12 @@ fn main(@builtin(local_invocation_index) lane: u32) {
     workgroupBarrier();
     let rows = coopLoadT<coop_mat16x16<f16, A>>(&a_tile[0], 4u);
     let identity = coopLoadT<coop_mat16x16<f16, B>>(&b_tile[0], 4u);
-    let right = coopLoadT<coop_mat16x16<f16, B>>(&a_tile[0], 4u);
     let x = coopMultiplyAdd(rows, identity, Sums());
     let largest = coop_rows_larger(x);
     coopStoreT(largest, &y[0], 16u);
     coopStoreT(coop_rows_sum(x), &y[256], 16u);
     coopStoreT(coop_map_of_place(x, largest, 0.5), &y[512], 16u);
-    coopStoreT(coopMultiplyAdd(coop_as_left(x), right, Sums()), &y[768], 16u);
+    coopStoreT(coopMultiplyAdd(coop_as_left(x), coop_as_right(x), Sums()), &y[768], 16u);
 }
 #endif
 #if FORM == shared

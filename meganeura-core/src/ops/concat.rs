@@ -1,7 +1,7 @@
 //! Concatenation along an axis.
 
 use super::{Bf16, Innermost, Kernel, Primitive, Stores};
-use crate::kernel::launch::{Argument, Caps, Channels, Format, Variant};
+use crate::kernel::launch::{Argument, Caps, Channels, Format, LINE, Variant};
 use crate::kernel::native::{OutView, Real, Scratch, View};
 #[cfg(feature = "onnx")]
 use crate::ops::form::{self, Form};
@@ -59,7 +59,7 @@ impl Kernel for Concat {
     }
 
     fn parts(&self, x: &[Shape], format: Format) -> Option<Vec<Layout>> {
-        if !format.is_bf16() {
+        if matches!(format, Format::Full | Format::Bf16) {
             return Some(parts(x, self.axis));
         }
         // For each pixel, the channels of one operand after those of the other.
@@ -67,12 +67,17 @@ impl Kernel for Concat {
         Some(parts(&pixels, 1))
     }
 
-    /// Concatenates channels, line by line.
+    /// Concatenates channels, or along any axis of values whose last axis has whole lines, line by line.
     fn bf16(&self, x: &[TensorType], _: &[TensorType], caps: &Caps) -> Option<Bf16> {
         const OPERANDS: [usize; 8] = [0, 1, 2, 3, 4, 5, 6, 7];
         let operands = OPERANDS.get(..x.len())?;
-        let lines = x.iter().all(|ty| Channels::of(ty.shape).is_some());
-        (caps.bf16 && self.axis == 1 && lines).then_some(Bf16::new(Innermost::Channels, operands, Stores::Words))
+        let of_channels = self.axis == 1 && x.iter().all(|ty| Channels::of(ty.shape).is_some());
+        let has_lines = |ty: &TensorType| {
+            ty.shape.elements() > 0 && ty.shape.dims().last().is_some_and(|last| last.is_multiple_of(LINE))
+        };
+        let innermost = if of_channels { Innermost::Channels } else { Innermost::Flat };
+        let fits = caps.bf16 && (of_channels || x.iter().all(has_lines));
+        fits.then_some(Bf16::new(innermost, operands, Stores::Words))
     }
 
     fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>], _: &Scratch) {

@@ -16,6 +16,7 @@
 //          SCALE    a literal
 //          CAUSAL   1: query i sees the keys up to i + S − L
 //          BIAS     1: there is a bias
+//          SCALED   1: scores are scaled before their exponents are taken, for a bias or a SCALE that is not positive
 //          Q_BATCH, Q_ROW   the offset of batch b of q, an expression of `b: u32`, and the pitch of its rows; likewise
 //                   K_…, V_…, BIAS_… and BIAS_COL. Those of lines are multiples of 8, or of 4 in f32
 //          Q_FORMAT, K_FORMAT, V_FORMAT   bf16 or full
@@ -158,7 +159,7 @@ fn visible_to(query: u32) -> u32 {
 #endif
 }
 
-/// The score of query `i` and key `j`, as an exponent of 2, from their product.
+/// The score of query `i` and key `j`, from their product. FACTOR times that is an exponent of 2.
 fn exponent(b: u32, i: u32, j: u32, product: f32) -> f32 {
     if !is_visible(i, j) {
         return negative_infinity();
@@ -166,10 +167,18 @@ fn exponent(b: u32, i: u32, j: u32, product: f32) -> f32 {
 #if BIAS == 1
     let at = ${BIAS_BATCH} + min(i, L - 1u) * ${BIAS_ROW}u + min(j, S - 1u) * ${BIAS_COL}u;
     return product * (${SCALE} * LOG2E) + bias[at] * LOG2E;
-#else
+#elif SCALED == 1
     return product * (${SCALE} * LOG2E);
+#else
+    return product;
 #endif
 }
+
+#if SCALED == 1
+const FACTOR: f32 = 1.0;
+#else
+const FACTOR: f32 = ${SCALE} * LOG2E;
+#endif
 
 fn score(row: u32, column: u32, product: f32, b: u32, i: u32, j: u32) -> f32 {
     return exponent(b, i + row, j + column, product);

@@ -29,6 +29,7 @@ struct StripTiling {
 }
 
 const TALL: StripTiling = StripTiling { name: "units 128", strips: 2, tile: 64 };
+const TALL_32: StripTiling = StripTiling { name: "units 128×32", strips: 2, tile: 32 };
 const LOW: StripTiling = StripTiling { name: "units 64", strips: 1, tile: 64 };
 /// For many features: two workgroups of smaller tiles share a multiprocessor.
 const WIDE: StripTiling = StripTiling { name: "units 64×32", strips: 1, tile: 32 };
@@ -83,7 +84,7 @@ impl Attention {
         let AttentionShape { batch, l, s, d, e } = g;
         let mut defines = define![
             BATCH: batch, L: l, S: s, D: d, E: e, SCALE: literal(self.scale.0), CAUSAL: u32::from(self.causal),
-            BIAS: u32::from(bias.is_some()),
+            BIAS: u32::from(bias.is_some()), SCALED: u32::from(bias.is_some() || self.scale.0 <= 0.0),
         ];
         let names = [
             ["Q_BATCH", "Q_ROW", "Q_FORMAT", "Q_ELEM"],
@@ -113,7 +114,7 @@ fn lines([begin, row, format, element]: [&'static str; 4], x: &Argument) -> Vec<
 
 /// The tilings that fit on a device, best first.
 fn tilings(g: AttentionShape, rows: usize, caps: &Caps) -> Vec<StripTiling> {
-    let mut tilings = vec![TALL, LOW, WIDE];
+    let mut tilings = vec![TALL, LOW, TALL_32, WIDE];
     // More strips take too many registers with more features.
     tilings.retain(|tiling| tiling.strips == 1 || g.d.max(g.e) <= 64);
     // Invocations load whole lines of a tile.

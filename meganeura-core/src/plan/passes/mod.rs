@@ -3,6 +3,7 @@
 //! | pass | what it does |
 //! |---|---|
 //! | `simplify` | drops unwanted nodes, folds constants, merges equal operations |
+//! | `copies` | computes what views cannot express (GPU with bf16 only) |
 //! | `fuse` | groups pointwise operations, and orders all work |
 //! | `merge` | moves groups into the launches of kernels (GPU only) |
 //! | `format` | decides which values are stored as bf16, and inserts conversions (GPU only) |
@@ -19,6 +20,7 @@
 
 mod binding_offsets;
 mod collectives;
+mod copies;
 mod count;
 mod format;
 mod fuse;
@@ -46,6 +48,10 @@ impl Plan {
         let roots: Vec<_> =
             request.outputs.iter().chain(request.assigns.iter().map(|(_, value)| value)).copied().collect();
         let (graph, roots) = simplify::simplify(request.graph, &roots);
+        let (graph, roots) = match target {
+            Target::Gpu { caps, .. } if caps.bf16 => copies::copies(&graph, &roots),
+            _ => (graph, roots),
+        };
         let uses = uses::Uses::new(&graph, &roots);
         let (bindings, merges) = match target {
             Target::Cpu => (None, false),

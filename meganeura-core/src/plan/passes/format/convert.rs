@@ -117,7 +117,7 @@ impl Pass<'_> {
             if joined {
                 // Elementwise work copies the operands that are not stored in place.
                 let order = match self.formats.of(node.first) {
-                    Format::Full => Format::Full,
+                    format @ (Format::Full | Format::Bf16) => format,
                     _ => Format::images(shapes[k]).unwrap_or_default(),
                 };
                 return self.read_in(input, order);

@@ -160,8 +160,21 @@ impl Formats {
     }
 
     /// The format of a value that is stored in lines of bf16, entirely or as a range of channels of such a value; and
-    /// the layout of its elements in the order of the memory, as [`Format::in_memory`].
+    /// the layout of its elements in the order of the memory, as [`Format::in_memory`]. Or, where the value shows such
+    /// memory in another order whose innermost axis has whole lines, the layout of its elements in its own order.
     pub(super) fn lines(&self, uses: &Uses<'_>, value: ValueId) -> Option<(Format, Layout)> {
+        self.in_memory(uses, value).or_else(|| {
+            let origin = uses.origin(value).value;
+            let (behind, own) = (uses.graph.ty(origin).shape, uses.graph.ty(value).shape);
+            let format = Some(self.of(origin)).filter(|format| format.is_bf16())?;
+            let layout = uses.view_of(value, format.layout(behind)?)?;
+            let is_along = layout.strides().last() == Some(&1) && own.dims().last()?.is_multiple_of(LINE);
+            let own = Format::flat(own).filter(|_| is_along && lies_in_lines(&layout, Format::Bf16))?;
+            Some((own, layout))
+        })
+    }
+
+    fn in_memory(&self, uses: &Uses<'_>, value: ValueId) -> Option<(Format, Layout)> {
         let mut slices = Vec::new();
         let mut behind = value;
         while !uses.origin(behind).in_order {

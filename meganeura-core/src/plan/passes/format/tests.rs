@@ -137,7 +137,7 @@ fn of_matrices(shapes: &[&[usize]], f: impl Fn(&[Var]) -> Result<Vec<Var>>) -> R
     let input = |shape: &&[usize]| Ok(tape.input(&Tensor::zeros(&device, crate::Shape::new(shape))?));
     let outputs = f(&shapes.iter().map(input).collect::<Result<Vec<_>>>()?)?;
     let outputs = outputs.iter().map(Var::id).collect::<Result<Vec<_>>>()?;
-    let caps = Caps { matrix: true, bf16: true, ..Caps::DISCRETE };
+    let caps = Caps { matrix: true, bf16: true, bf16_units: true, fragments: true, ..Caps::DISCRETE };
     let preferences = Preferences::default();
     tape.with_graph(|graph| {
         let request = Request { graph, outputs: &outputs, assigns: &[] };
@@ -322,5 +322,30 @@ fn rows_that_are_mostly_padding_stay_f32() -> Result<()> {
     let (formats, _) = of_logits(&plan, 1024 * 10);
     assert!(formats.iter().all(|&format| format == Format::Full), "{plan}");
     assert!(plan.storages.iter().all(|s| !matches!(s.format, Format::PaddedRows(_))), "{plan}");
+    Ok(())
+}
+
+#[test]
+fn heads_are_views_and_their_copies_stay_bf16() -> Result<()> {
+    let (batch, length, width, heads) = (8, 256, 512, 8);
+    let shapes: [&[usize]; 3] = [&[batch, length, width], &[3 * width, width], &[width, width]];
+    let plan = of_matrices(&shapes, |x| {
+        let rows = x[0].tanh().reshape([batch * length, width]);
+        let projected = rows.matmul(&x[1].t()).reshape([batch, length, 3 * width]);
+        let head = |part: usize| {
+            let part = projected.slice(2, width * part..width * (part + 1));
+            part.reshape([batch, length, heads, width / heads]).permute(&[0, 2, 1, 3])
+        };
+        let y = head(0).attention(&head(1), &head(2), None).permute(&[0, 2, 1, 3]).reshape([batch * length, width]);
+        let loss = (&rows + y.matmul(&x[2].t())).square().sum();
+        let grads = x[0].tape().backward(&loss)?;
+        Ok(x.iter().filter_map(|x| grads.of(x)).collect())
+    })?;
+    assert_eq!((launches(&plan, "matmul_bf16"), launches(&plan, "gemm")), (6, 0), "{plan}");
+    assert_eq!((launches(&plan, "attention_bf16"), launches(&plan, "attention_grad_bf16")), (1, 2), "{plan}");
+    // Values as large as the tokens are bf16, but those that the caller wants.
+    let is_stored = |storage: &&crate::plan::StorageInfo| storage.place == Place::Unplaced;
+    let large = plan.storages.iter().filter(is_stored).filter(|storage| storage.elements >= batch * length * width);
+    assert!(large.clone().count() > 8 && large.clone().all(|storage| storage.format.is_bf16()), "{plan}");
     Ok(())
 }

@@ -10,7 +10,7 @@ use crate::graph::{Graph, Node, Source, ValueId};
 use crate::kernel::launch::Format;
 use crate::ops::Op;
 use crate::plan::passes::format::Formats;
-use crate::plan::passes::uses::Uses;
+use crate::plan::passes::uses::{Origin, Uses};
 use crate::plan::{Input, Program, Work};
 
 /// The most buffers of a launch that copies. Drivers permit up to a million, but one did not compile a kernel with a
@@ -23,19 +23,22 @@ pub(super) fn parts(uses: &Uses<'_>, formats: &Formats) -> HashMap<ValueId, (Val
     let mut parts = HashMap::new();
     for node in uses.graph.nodes() {
         let Some(layouts) = assembled(uses.graph, node, formats) else { continue };
-        let goes = |value: ValueId| {
-            let is_own = uses.is_computed(uses.graph.maker_index(value)) && uses.origin(value).value == value;
-            let alike = match (formats.of(value), formats.of(node.first)) {
-                (part, Format::Full) => part == Format::Full,
+        // The value that a program stores, perhaps reshaped, and its place.
+        let placed = |(&value, layout): (&ValueId, Layout)| {
+            let Origin { value: origin, in_order } = uses.origin(value);
+            let alike = match (formats.of(origin), formats.of(node.first)) {
+                (part, whole @ (Format::Full | Format::Bf16)) => part == whole,
                 // The value's own channels must be innermost, not those of an image that it was reshaped from.
-                (part, _) => Format::images(uses.graph.ty(value).shape) == Some(part),
+                (part, _) => origin == value && Format::images(uses.graph.ty(value).shape) == Some(part),
             };
-            is_own && alike && !uses.is_wanted(value) && uses.readers(value).len() == 1
+            let is_own = in_order && uses.is_computed(uses.graph.maker_index(origin));
+            let may = is_own && alike && !uses.is_wanted(origin) && uses.readers(origin).len() == 1;
+            let layout = if origin == value { layout } else { layout.reshape(uses.graph.ty(origin).shape)? };
+            may.then_some((origin, (node.first, layout)))
         };
         // `assign.rs` may move a wanted result into a leaf, and expects one writer of each storage.
         if !uses.is_wanted(node.first) {
-            let values = node.inputs.iter().zip(layouts).filter(|(value, _)| goes(**value));
-            parts.extend(values.map(|(&value, layout)| (value, (node.first, layout))));
+            parts.extend(node.inputs.iter().zip(layouts).filter_map(placed));
         }
     }
     parts
@@ -66,12 +69,16 @@ impl Lowering<'_> {
         let Some((most, layouts)) = assembled else { return false };
         let most = most.min(MOST) - 1;
         let (storage, _) = self.result(node.first);
-        let left = node.inputs.iter().zip(layouts).filter(|(value, _)| self.storage.get(value) != Some(&storage));
+        let origin = |value: ValueId| self.uses.origin(value).value;
+        let left = node.inputs.iter().zip(layouts);
+        let left = left.filter(|(value, _)| self.storage.get(&origin(**value)) != Some(&storage));
         let left: Vec<_> = left.map(|(&value, layout)| (self.graph.ty(value), value, layout)).collect();
         for alike in left.chunk_by(|(one, ..), (other, ..)| one == other).flat_map(|alike| alike.chunks(most)) {
             let (ty, format) = (alike[0].0, self.formats.of(node.first));
-            let order = Some(format).filter(|format| format.is_bf16()).and_then(|_| Format::images(ty.shape));
-            let order = order.unwrap_or_default();
+            let order = match format {
+                Format::Full | Format::Bf16 => format,
+                _ => Format::images(ty.shape).unwrap_or_default(),
+            };
             let operand = |&(_, value, _): &(_, ValueId, _)| self.lines(value).unwrap_or_else(|| self.stored(value));
             let operands: Vec<_> = alike.iter().map(operand).collect();
             let copies = Program {
