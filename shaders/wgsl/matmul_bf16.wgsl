@@ -20,8 +20,8 @@
 //          FM, FN   fragments of 16×16 of each subgroup, down and across
 //          STEPS    BK/16
 //          LOADS_A, LOADS_B   lines that an invocation loads in a step: ⌈BM·BK/(8·WG)⌉ and ⌈BN·BK/(8·WG)⌉
-//          STAGES   1 or 2 steps in workgroup memory. One leaves memory for a second workgroup on a multiprocessor. With
-//                   two, a step has one barrier instead of two, and the next is stored before it.
+//          STAGES   1 or 2 steps in workgroup memory. One leaves memory for a second workgroup on a multiprocessor.
+//                   With two, a step has one barrier instead of two, and the next is stored before it.
 //          PITCH_A, PITCH_B, PLACES_A, PLACES_B   of a step in workgroup memory, in places: the distance of its rows of
 //                   lines, and its size
 //          PLACES   of the memory in all

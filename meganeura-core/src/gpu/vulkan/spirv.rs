@@ -37,8 +37,8 @@ pub(super) fn without_unrolling(module: &[u32]) -> Vec<u32> {
     module[..HEADER].iter().copied().chain(changed).collect()
 }
 
-/// The module with barriers of subgroups that order accesses to workgroup memory, as barriers of workgroups do. Those of
-/// naga order accesses to the memory of subgroups, of which Vulkan has none.
+/// The module with barriers of subgroups that order accesses to workgroup memory, as barriers of workgroups do. Those
+/// of naga order accesses to the memory of subgroups, of which Vulkan has none.
 pub(super) fn with_ordering_subgroup_barriers(module: &[u32]) -> Vec<u32> {
     const CONSTANT: u32 = 43;
     const BARRIER: u32 = 224;
@@ -56,11 +56,11 @@ pub(super) fn with_ordering_subgroup_barriers(module: &[u32]) -> Vec<u32> {
     });
     let Some(naga_semantics) = naga_semantics else { return module.to_vec() };
     let ordering = module[BOUND];
-    let changed = instructions(module).flat_map(|(code, operands)| match operands {
-        &[ty, id, _] if code == CONSTANT && id == naga_semantics => {
+    let changed = instructions(module).flat_map(|(code, operands)| match (code, operands) {
+        (CONSTANT, &[ty, id, _]) if id == naga_semantics => {
             [instruction(code, operands), instruction(CONSTANT, &[ty, ordering, ORDERING])].concat()
         }
-        &[execution, memory, _] if code == BARRIER && Some(execution) == scope => {
+        (BARRIER, &[execution, memory, _]) if Some(execution) == scope => {
             instruction(code, &[execution, memory, ordering])
         }
         _ => instruction(code, operands),

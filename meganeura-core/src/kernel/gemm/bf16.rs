@@ -34,8 +34,8 @@ struct Bf16Tiling {
 struct Times {
     /// Per step of each of several workgroups on a multiprocessor, by how operands are read; see [`Reading`].
     beside: [f64; 4],
-    /// Per step of a workgroup that has its multiprocessor to itself, if two can share it. If not, workgroups are always
-    /// alone.
+    /// Per step of a workgroup that has its multiprocessor to itself, if two can share it. If not, workgroups are
+    /// always alone.
     alone: Option<f64>,
     /// Per workgroup, besides its steps.
     fixed: f64,
@@ -134,8 +134,8 @@ impl Bf16Tiling {
         product.batch * down * across
     }
 
-    /// The pitches in workgroup memory of both operands' rows of lines, and the size of a step, by the order of each. In
-    /// fours for units that multiply f16, in lines for those that multiply bf16.
+    /// The pitches in workgroup memory of both operands' rows of lines, and the size of a step, by the order of each.
+    /// In fours for units that multiply f16, in lines for those that multiply bf16.
     fn stage(&self, across: [bool; 2], caps: &Caps) -> [[usize; 2]; 2] {
         let extent = self.tile.extent();
         let [a, b] = [0, 1].map(|operand| {
@@ -147,8 +147,8 @@ impl Bf16Tiling {
         [[a[0], b[0]], [a[1], b[1]]]
     }
 
-    /// Lines of workgroup memory for units that multiply bf16: the steps, and later a row of each subgroup's fragments of
-    /// sums.
+    /// Lines of workgroup memory for units that multiply bf16: the steps, and later a row of each subgroup's fragments
+    /// of sums.
     fn lines(&self, across: [bool; 2], caps: &Caps) -> usize {
         let [_, lines] = self.stage(across, caps);
         (self.stages * (lines[0] + lines[1])).max(self.tile.fours_of_rows())
@@ -192,8 +192,8 @@ impl Bf16Tiling {
         product.k.div_ceil(parts).next_multiple_of(self.stages * self.depth)
     }
 
-    /// A bound on the iterations of an invocation. Units that multiply bf16 go over a part's steps once. Otherwise, up to
-    /// two attempts and the search for the largest magnitudes each do so.
+    /// A bound on the iterations of an invocation. Units that multiply bf16 go over a part's steps once. Otherwise, up
+    /// to two attempts and the search for the largest magnitudes each do so.
     fn loops(&self, product: &Product, parts: usize, caps: &Caps) -> usize {
         let steps = self.part(product, parts) / self.depth;
         if caps.bf16_units { steps + 1 } else { 3 * steps + 8 * tree(self.tile.invocations(caps)) + 24 }
