@@ -18,8 +18,10 @@ use naga::{
 const ALL: Capabilities = Capabilities::SHADER_FLOAT16_IN_FLOAT32;
 
 /// Additional capabilities of kernels on matrix units.
-const MATRIX: Capabilities =
-    Capabilities::SHADER_FLOAT16.union(Capabilities::COOPERATIVE_MATRIX).union(Capabilities::SUBGROUP);
+const MATRIX: Capabilities = Capabilities::SHADER_FLOAT16
+    .union(Capabilities::COOPERATIVE_MATRIX)
+    .union(Capabilities::SUBGROUP)
+    .union(Capabilities::SUBGROUP_BARRIER);
 
 struct Variant {
     kernel: String,
@@ -306,7 +308,9 @@ fn every_variant_is_valid() {
     {
         let module = naga::front::wgsl::parse_str(&wgsl)
             .unwrap_or_else(|error| panic!("{}", error.emit_to_string_with_path(&wgsl, &variant.kernel)));
-        let features = if wgsl.contains("enable f16;") { MATRIX } else { Capabilities::empty() };
+        let is_enabled = |extension| wgsl.contains(&format!("enable {extension};"));
+        let of_matrices = is_enabled("f16") || is_enabled("wgpu_cooperative_matrix");
+        let features = if of_matrices { MATRIX } else { Capabilities::empty() };
         let info = Validator::new(ValidationFlags::all(), Capabilities::default() | ALL | features)
             .validate(&module)
             .unwrap_or_else(|error| panic!("{}", error.emit_to_string_with_path(&wgsl, &variant.kernel)));
@@ -328,7 +332,6 @@ fn every_variant_is_valid() {
         assert!(shared.iter().sum::<u32>() <= 48 << 10, "{}: {shared:?} bytes", variant.kernel);
         // NVIDIA's driver packs variables one after another, and loads fragments wrongly if they are not aligned to 16
         // bytes.
-        let of_matrices = wgsl.contains("wgpu_cooperative_matrix");
         assert!(!of_matrices || shared.iter().all(|size| size % 16 == 0), "{}: {shared:?} bytes", variant.kernel);
         assert_bindings(&variant.kernel, &module);
     }

@@ -2,6 +2,10 @@
 // bf16. Each lies in lines of eight, along the reduction or across it. A workgroup computes a tile of BM×BN. Operands
 // pass through workgroup memory, BK terms at a step. The next step is loaded while this one is multiplied.
 //
+// Workgroup memory consists of places. For units that multiply f16, a place is a four of them, and sums have memory of
+// their own. With BF16_UNITS, it is a line, bit for bit as in memory, and sums leave through the same places. The host
+// then compiles matrices A and B of f32 as bf16.
+//
 // Bindings: a, b → y by its epilogue (SUMS whole), or parts[part,b,i,j] (SUMS parts). Workgroups:
 // BATCH·PARTS·⌈M/BM⌉·⌈N/BN⌉.
 //
@@ -15,15 +19,28 @@
 //          SN       subgroups across a tile
 //          FM, FN   fragments of 16×16 of each subgroup, down and across
 //          STEPS    BK/16
-//          LOADS_A, LOADS_B   lines that an invocation loads in a step: BM·BK/(8·WG) and BN·BK/(8·WG)
-//          PITCH_A, PITCH_B, FOURS_A, FOURS_B   of a step in workgroup memory, in fours: the distance of its rows of
+//          LOADS_A, LOADS_B   lines that an invocation loads in a step: ⌈BM·BK/(8·WG)⌉ and ⌈BN·BK/(8·WG)⌉
+//          STAGES   1 or 2 steps in workgroup memory. One leaves memory for a second workgroup on a multiprocessor.
+//                   With two, a step has one barrier instead of two, and the next is stored before it.
+//          PITCH_A, PITCH_B, PLACES_A, PLACES_B   of a step in workgroup memory, in places: the distance of its rows of
 //                   lines, and its size
-//          PARTS, PART_K   parts of the reduction; terms of each, whole steps
-//          TURNS and others   see shared/fit
-//          EACH     lines of a fragment that an invocation stores, ⌈32/SUBGROUP⌉
-//          SUMS, SUMS_AT, LINES   see shared/product; LINES is defined
-//          BF16_UNITS   see shared/units
+//          PLACES   of the memory in all
+//          PARTS, PART_K   parts of the reduction; terms of each, whole rounds of STAGES steps
+//          OPERAND  the type of A and B in WGSL: f16, or with BF16_UNITS f32
+//          EACH     lines that an invocation stores at once: of a fragment, ⌈32/SUBGROUP⌉; with BF16_UNITS, of a row of
+//                   the subgroup's fragments, ⌈32·FN/SUBGROUP⌉
+//          SUBGROUP; without BF16_UNITS, TURNS and others   see shared/fit
+//          SUMS, SUMS_AT, LINES, GROUP   see shared/product; LINES is defined
+//          BF16_UNITS   defined where matrix units multiply bf16
 
+#if BF16_UNITS
+enable wgpu_cooperative_matrix;
+
+#include "shared/product"
+#include "shared/bf16"
+
+const SUBGROUP: u32 = ${SUBGROUP};
+#else
 // Subgroups store their sums in turns. All invocations of a subgroup do so together, which naga cannot know.
 diagnostic(off, derivative_uniformity);
 enable f16;
@@ -31,6 +48,7 @@ enable wgpu_cooperative_matrix;
 
 #include "shared/product"
 #include "shared/fit"
+#endif
 
 const BATCH: u32 = ${BATCH};
 const ROWS: u32 = ${M};
@@ -47,41 +65,65 @@ const PARTS: u32 = ${PARTS};
 const TILES_M: u32 = ${TILES_M};
 const TILES_N: u32 = ${TILES_N};
 const PART_K: u32 = ${PART_K};
-// Where extents are multiples of the tile's, loads need no bounds check.
-const WHOLE_A: bool = ROWS % BM == 0u && PARTS * PART_K == DEPTH;
-const WHOLE_B: bool = COLUMNS % BN == 0u && PARTS * PART_K == DEPTH;
+const STAGES: u32 = ${STAGES};
+// Where parts are whole steps, loads need no check of their terms.
+const WHOLE: bool = PARTS * PART_K == DEPTH;
 
-// BESIDE: lines of a step that are adjacent in memory.
+// BESIDE: lines of a step that are adjacent in memory. NEXT: from a term to the next, in elements.
 #if A_ALONG == k
 const BESIDE_A: u32 = BK / 8u;
+const NEXT_A: u32 = 1;
 #else
 const BESIDE_A: u32 = BM / 8u;
+const NEXT_A: u32 = ${A_PITCH};
 #endif
 #if B_ALONG == k
 const BESIDE_B: u32 = BK / 8u;
+const NEXT_B: u32 = 1;
 #else
 const BESIDE_B: u32 = BN / 8u;
+const NEXT_B: u32 = ${B_PITCH};
 #endif
+// The first element of the last line across.
+const LAST_ROWS: u32 = (ROWS - 1u) / 8u * 8u;
+const LAST_COLUMNS: u32 = (COLUMNS - 1u) / 8u * 8u;
+const LINES_A: u32 = BM * BK / 8u;
+const LINES_B: u32 = BN * BK / 8u;
 const PITCH_A: u32 = ${PITCH_A};
 const PITCH_B: u32 = ${PITCH_B};
 
+// WIDTH: elements that are read at once.
 #if A_FORMAT == bf16
 alias LineA = vec4<u32>;
+const WIDTH_A: u32 = 8;
 @group(0) @binding(0) var<storage, read> a: array<vec4<u32>>;
 #else
 alias LineA = Eight;
+const WIDTH_A: u32 = 4;
 @group(0) @binding(0) var<storage, read> a: array<vec4<f32>>;
 #endif
 #if B_FORMAT == bf16
 alias LineB = vec4<u32>;
+const WIDTH_B: u32 = 8;
 @group(0) @binding(1) var<storage, read> b: array<vec4<u32>>;
 #else
 alias LineB = Eight;
+const WIDTH_B: u32 = 4;
 @group(0) @binding(1) var<storage, read> b: array<vec4<f32>>;
 #endif
 
-var<workgroup> tile_a: array<Four, ${FOURS_A}>;
-var<workgroup> tile_b: array<Four, ${FOURS_B}>;
+// A step begins with the lines of a, and those of b follow. OF_LINE: places of a line.
+#if BF16_UNITS
+const OF_LINE: u32 = 1;
+var<workgroup> places: array<vec4<f32>, ${PLACES}>;
+#else
+const OF_LINE: u32 = 2;
+var<workgroup> places: array<Four, ${PLACES}>;
+#endif
+const PLACES_A: u32 = ${PLACES_A};
+const STEP: u32 = PLACES_A + ${PLACES_B};
+/// Places of sixteen numbers.
+const SIXTEEN: u32 = 2u * OF_LINE;
 
 fn begin_a(b: u32) -> u32 {
     return ${A_BATCH};
@@ -91,51 +133,57 @@ fn begin_b(b: u32) -> u32 {
     return ${B_BATCH};
 }
 
-/// The row and term at which line number `at` of a step begins.
-fn place_a(at: u32) -> vec2<u32> {
+/// The row and term at which line number `at` of a step begins. Past the last row, it is the last one's.
+fn place_a(origin: vec2<u32>, at: u32) -> vec2<u32> {
 #if A_ALONG == k
-    return vec2(at / BESIDE_A, at % BESIDE_A * 8u);
+    return vec2(min(origin.x + at / BESIDE_A, ROWS - 1u), origin.y + at % BESIDE_A * 8u);
 #else
-    return vec2(at % BESIDE_A * 8u, at / BESIDE_A);
+    return vec2(min(origin.x + at % BESIDE_A * 8u, LAST_ROWS), origin.y + at / BESIDE_A);
 #endif
 }
 
-/// The column and term at which line number `at` of a step begins.
-fn place_b(at: u32) -> vec2<u32> {
+/// The column and term at which line number `at` of a step begins. Past the last column, it is the last one's.
+fn place_b(origin: vec2<u32>, at: u32) -> vec2<u32> {
 #if B_ALONG == k
-    return vec2(at / BESIDE_B, at % BESIDE_B * 8u);
+    return vec2(min(origin.x + at / BESIDE_B, COLUMNS - 1u), origin.y + at % BESIDE_B * 8u);
 #else
-    return vec2(at % BESIDE_B * 8u, at / BESIDE_B);
+    return vec2(min(origin.x + at % BESIDE_B * 8u, LAST_COLUMNS), origin.y + at / BESIDE_B);
 #endif
 }
 
-/// The line of a that begins at a row and a term; zeros outside the matrix or the part.
-fn load_a(begin: u32, place: vec2<u32>, end: u32) -> LineA {
-    let there = WHOLE_A || (place.x < ROWS && place.y < end);
+/// The number of the line of a that begins at a row and a term, counted in what is read at once.
+fn from_a(begin: u32, place: vec2<u32>) -> u32 {
 #if A_ALONG == k
-    let at = select(0u, begin + place.x * ${A_PITCH} + place.y, there);
+    return (begin + place.x * ${A_PITCH} + place.y) / WIDTH_A;
 #else
-    let at = select(0u, begin + place.y * ${A_PITCH} + place.x, there);
+    return (begin + place.y * ${A_PITCH} + place.x) / WIDTH_A;
 #endif
+}
+
+fn from_b(begin: u32, place: vec2<u32>) -> u32 {
+#if B_ALONG == k
+    return (begin + place.x * ${B_PITCH} + place.y) / WIDTH_B;
+#else
+    return (begin + place.y * ${B_PITCH} + place.x) / WIDTH_B;
+#endif
+}
+
+/// A line of a; zeros unless it is there.
+fn load_a(line: u32, there: bool) -> LineA {
+    let at = select(0u, line, there);
 #if A_FORMAT == bf16
-    return select(vec4<u32>(), a[at / 8u], there);
+    return select(vec4<u32>(), a[at], there);
 #else
-    return Eight(select(vec4<f32>(), a[at / 4u], there), select(vec4<f32>(), a[at / 4u + 1u], there));
+    return Eight(select(vec4<f32>(), a[at], there), select(vec4<f32>(), a[at + 1u], there));
 #endif
 }
 
-/// The line of b that begins at a column and a term; zeros outside the matrix or the part.
-fn load_b(begin: u32, place: vec2<u32>, end: u32) -> LineB {
-    let there = WHOLE_B || (place.x < COLUMNS && place.y < end);
-#if B_ALONG == k
-    let at = select(0u, begin + place.x * ${B_PITCH} + place.y, there);
-#else
-    let at = select(0u, begin + place.y * ${B_PITCH} + place.x, there);
-#endif
+fn load_b(line: u32, there: bool) -> LineB {
+    let at = select(0u, line, there);
 #if B_FORMAT == bf16
-    return select(vec4<u32>(), b[at / 8u], there);
+    return select(vec4<u32>(), b[at], there);
 #else
-    return Eight(select(vec4<f32>(), b[at / 4u], there), select(vec4<f32>(), b[at / 4u + 1u], there));
+    return Eight(select(vec4<f32>(), b[at], there), select(vec4<f32>(), b[at + 1u], there));
 #endif
 }
 
@@ -155,130 +203,117 @@ fn bits_b(line: LineB) -> vec4<u32> {
 #endif
 }
 
-fn put_a(at: u32, line: LineA, scale: f32) {
-    let place = at / BESIDE_A * PITCH_A + at % BESIDE_A * 2u;
-    let bits = bits_a(line);
-    tile_a[place] = first_four(bits, scale);
-    tile_a[place + 1u] = last_four(bits, scale);
+/// Puts line number `at` of a step, which begins at place `step`, into workgroup memory.
+fn put_a(step: u32, at: u32, line: LineA, scale: f32) {
+    // Loads beyond the last line are another invocation's.
+    if LINES_A % WG == 0u || at < LINES_A {
+        put(step + at / BESIDE_A * PITCH_A + at % BESIDE_A * OF_LINE, bits_a(line), scale);
+    }
 }
 
-fn put_b(at: u32, line: LineB, scale: f32) {
-    let place = at / BESIDE_B * PITCH_B + at % BESIDE_B * 2u;
-    let bits = bits_b(line);
-    tile_b[place] = first_four(bits, scale);
-    tile_b[place + 1u] = last_four(bits, scale);
+fn put_b(step: u32, at: u32, line: LineB, scale: f32) {
+    if LINES_B % WG == 0u || at < LINES_B {
+        put(step + PLACES_A + at / BESIDE_B * PITCH_B + at % BESIDE_B * OF_LINE, bits_b(line), scale);
+    }
 }
 
-@compute @workgroup_size(WG)
-fn main(
-    @builtin(workgroup_id) workgroup: vec3<u32>,
-    @builtin(num_workgroups) workgroups: vec3<u32>,
-    @builtin(local_invocation_index) invocation: u32,
-) {
-#insert find_tile()
-    let of_a = begin_a(batch);
-    let of_b = begin_b(batch);
-    let origin_a = vec2(row0, begin);
-    let origin_b = vec2(column0, begin);
-    var held = vec2<f32>();
+fn put(place: u32, bits: vec4<u32>, scale: f32) {
+#if BF16_UNITS
+    places[place] = bitcast<vec4<f32>>(bits);
+#else
+    places[place] = first_four(bits, scale);
+    places[place + 1u] = last_four(bits, scale);
+#endif
+}
+
+// Adds the products of a part to the sums. It takes the first step in `line_a_L` and `line_b_L`.
+#macro multiply()
 #for L in LOADS_A
-    let to_a_${L} = lane + ${L}u * WG;
-    let place_a_${L} = origin_a + place_a(to_a_${L});
-    var line_a_${L} = load_a(of_a, place_a_${L}, end);
-    held.x = max(held.x, finite_magnitude(bits_a(line_a_${L})));
+        put_a(0u, to_a_${L}, line_a_${L}, scale.x);
 #endfor
 #for L in LOADS_B
-    let to_b_${L} = lane + ${L}u * WG;
-    let place_b_${L} = origin_b + place_b(to_b_${L});
-    var line_b_${L} = load_b(of_b, place_b_${L}, end);
-    held.y = max(held.y, finite_magnitude(bits_b(line_b_${L})));
-#endfor
-    let begin_sums = subgroup / TURNS * 16u * PITCH_SUMS;
-    var exponents = exponents_of_all(lane, held, ROOM);
-    for (var attempt = 0u; attempt < ATTEMPTS; attempt += 1u) {
-        let scale = powers(exponents);
-#for I in FM
-#for J in FN
-        sum_${I}_${J} = coop_mat16x16<f32, C>();
-#endfor
-#endfor
-#for L in LOADS_A
-        put_a(to_a_${L}, line_a_${L}, scale.x);
-#endfor
-#for L in LOADS_B
-        put_b(to_b_${L}, line_b_${L}, scale.y);
+        put_b(0u, to_b_${L}, line_b_${L}, scale.y);
 #endfor
         workgroupBarrier();
-        for (var k = 0u; k < PART_K; k += BK) {
+        for (var round = 0u; round < PART_K; round += STAGES * BK) {
+#for S in STAGES
             // The last step is loaded twice: loads without a condition can be scheduled where they cost least.
-            let next = vec2(0u, min(k + BK, PART_K - BK));
+            let next_${S} = min(round + ${S}u * BK + BK, PART_K - BK);
 #for L in LOADS_A
-            line_a_${L} = load_a(of_a, place_a_${L} + next, end);
+            line_a_${L} = load_a(from_a_${L} + next_${S} * NEXT_A / WIDTH_A, WHOLE || place_a_${L}.y + next_${S} < end);
 #endfor
 #for L in LOADS_B
-            line_b_${L} = load_b(of_b, place_b_${L} + next, end);
+            line_b_${L} = load_b(from_b_${L} + next_${S} * NEXT_B / WIDTH_B, WHOLE || place_b_${L}.y + next_${S} < end);
 #endfor
             // Places are variables, because naga's SPIR-V writer rejects them inside the calls.
 #for U in STEPS
 #for I in FM
 #if A_ALONG == k
-            let at_a_${U}_${I} = 16u * (y + ${I}u) * PITCH_A + ${U}u * 4u;
-            let a_${U}_${I} = coopLoadT<coop_mat16x16<f16, A>>(&tile_a[at_a_${U}_${I}], PITCH_A);
+            let at_a_${S}_${U}_${I} = ${S}u * STEP + 16u * (y + ${I}u) * PITCH_A + ${U}u * SIXTEEN;
+            let a_${S}_${U}_${I} = coopLoadT<coop_mat16x16<${OPERAND}, A>>(&places[at_a_${S}_${U}_${I}], PITCH_A);
 #else
-            let at_a_${U}_${I} = ${U}u * 16u * PITCH_A + 4u * (y + ${I}u);
-            let a_${U}_${I} = coopLoad<coop_mat16x16<f16, A>>(&tile_a[at_a_${U}_${I}], PITCH_A);
+            let at_a_${S}_${U}_${I} = ${S}u * STEP + ${U}u * 16u * PITCH_A + (y + ${I}u) * SIXTEEN;
+            let a_${S}_${U}_${I} = coopLoad<coop_mat16x16<${OPERAND}, A>>(&places[at_a_${S}_${U}_${I}], PITCH_A);
 #endif
 #endfor
 #for J in FN
 #if B_ALONG == k
-            let at_b_${U}_${J} = 16u * (x + ${J}u) * PITCH_B + ${U}u * 4u;
-            let b_${U}_${J} = coopLoad<coop_mat16x16<f16, B>>(&tile_b[at_b_${U}_${J}], PITCH_B);
+            let at_b_${S}_${U}_${J} = ${S}u * STEP + PLACES_A + 16u * (x + ${J}u) * PITCH_B + ${U}u * SIXTEEN;
+            let b_${S}_${U}_${J} = coopLoad<coop_mat16x16<${OPERAND}, B>>(&places[at_b_${S}_${U}_${J}], PITCH_B);
 #else
-            let at_b_${U}_${J} = ${U}u * 16u * PITCH_B + 4u * (x + ${J}u);
-            let b_${U}_${J} = coopLoadT<coop_mat16x16<f16, B>>(&tile_b[at_b_${U}_${J}], PITCH_B);
+            let at_b_${S}_${U}_${J} = ${S}u * STEP + PLACES_A + ${U}u * 16u * PITCH_B + (x + ${J}u) * SIXTEEN;
+            let b_${S}_${U}_${J} = coopLoadT<coop_mat16x16<${OPERAND}, B>>(&places[at_b_${S}_${U}_${J}], PITCH_B);
 #endif
 #for I in FM
-            sum_${I}_${J} = coopMultiplyAdd(a_${U}_${I}, b_${U}_${J}, sum_${I}_${J});
+            sum_${I}_${J} = coopMultiplyAdd(a_${S}_${U}_${I}, b_${S}_${U}_${J}, sum_${I}_${J});
 #endfor
 #endfor
 #endfor
+#if STAGES == 1
             workgroupBarrier();
+#endif
 #for L in LOADS_A
-            put_a(to_a_${L}, line_a_${L}, scale.x);
+            put_a((${S}u + 1u) % STAGES * STEP, to_a_${L}, line_a_${L}, scale.x);
 #endfor
 #for L in LOADS_B
-            put_b(to_b_${L}, line_b_${L}, scale.y);
+            put_b((${S}u + 1u) % STAGES * STEP, to_b_${L}, line_b_${L}, scale.y);
 #endfor
             workgroupBarrier();
+#endfor
         }
-        var total = coop_mat16x16<f32, C>();
+#endmacro
+
+// Stores the sums, a row of each subgroup's fragments at a time, through places of its own. So subgroups wait for no
+// other. The operands of merged work are read before the sums.
+#macro store_rows()
+    let member = lane % SUBGROUP;
+    let own = subgroup * 16u * (4u * FN + 1u);
 #for I in FM
+#for E in EACH
+    let place_${I}_${E} = ${E}u * SUBGROUP + member;
+    let row_${I}_${E} = row0 + (y + ${I}u) * 16u + place_${I}_${E} / (2u * FN);
+    let column_${I}_${E} = column0 + x * 16u + place_${I}_${E} % (2u * FN) * 8u;
+    let there_${I}_${E} = place_${I}_${E} < 32u * FN && row_${I}_${E} < ROWS && column_${I}_${E} < COLUMNS;
+    let to_${I}_${E} = ((part * BATCH + batch) * ROWS + row_${I}_${E}) * COLUMNS + column_${I}_${E};
+    let epilogue_${I}_${E} = epilogue(select(0u, to_${I}_${E}, there_${I}_${E}));
+#endfor
+    subgroupBarrier();
 #for J in FN
-        total = total + sum_${I}_${J};
+    let own_${I}_${J} = own + ${J}u * 4u;
+    coopStoreT(sum_${I}_${J}, &places[own_${I}_${J}], 4u * FN + 1u);
 #endfor
-#endfor
-#insert check_fit()
-        if fit || attempt + 1u == ATTEMPTS {
-            break;
-        }
-        for (var k = 0u; k < PART_K; k += BK) {
-#for L in LOADS_A
-            line_a_${L} = load_a(of_a, place_a_${L} + vec2(0u, k), end);
-            held.x = max(held.x, finite_magnitude(bits_a(line_a_${L})));
-#endfor
-#for L in LOADS_B
-            line_b_${L} = load_b(of_b, place_b_${L} + vec2(0u, k), end);
-            held.y = max(held.y, finite_magnitude(bits_b(line_b_${L})));
-#endfor
-        }
-        exponents = exponents_of_all(lane, held, 0);
-#for L in LOADS_A
-        line_a_${L} = load_a(of_a, place_a_${L}, end);
-#endfor
-#for L in LOADS_B
-        line_b_${L} = load_b(of_b, place_b_${L}, end);
-#endfor
+    subgroupBarrier();
+#for E in EACH
+    if there_${I}_${E} {
+        let at = own + place_${I}_${E} / (2u * FN) * (4u * FN + 1u) + place_${I}_${E} % (2u * FN) * 2u;
+        finish(epilogue_${I}_${E}, Eight(places[at], places[at + 1u]));
     }
+#endfor
+#endfor
+#endmacro
+
+// Stores the sums, a fragment of each subgroup in turn.
+#macro store_in_turns()
     let inverse = powers(-exponents);
     // The smaller power first, so that no product overflows unless the result does.
     let back = vec2(min(inverse.x, inverse.y), max(inverse.x, inverse.y));
@@ -313,4 +348,81 @@ fn main(
 #endfor
 #endfor
     }
+#endmacro
+
+@compute @workgroup_size(WG)
+fn main(
+    @builtin(workgroup_id) workgroup: vec3<u32>,
+    @builtin(num_workgroups) workgroups: vec3<u32>,
+    @builtin(local_invocation_index) invocation: u32,
+) {
+#insert find_tile()
+    let of_a = begin_a(batch);
+    let of_b = begin_b(batch);
+    let origin_a = vec2(row0, begin);
+    let origin_b = vec2(column0, begin);
+#for L in LOADS_A
+    let to_a_${L} = lane + ${L}u * WG;
+    let place_a_${L} = place_a(origin_a, min(to_a_${L}, LINES_A - 1u));
+    let from_a_${L} = from_a(of_a, place_a_${L});
+    var line_a_${L} = load_a(from_a_${L}, WHOLE || place_a_${L}.y < end);
+#endfor
+#for L in LOADS_B
+    let to_b_${L} = lane + ${L}u * WG;
+    let place_b_${L} = place_b(origin_b, min(to_b_${L}, LINES_B - 1u));
+    let from_b_${L} = from_b(of_b, place_b_${L});
+    var line_b_${L} = load_b(from_b_${L}, WHOLE || place_b_${L}.y < end);
+#endfor
+#if BF16_UNITS
+    let scale = vec2(1.0);
+#insert multiply()
+#insert store_rows()
+#else
+    var held = vec2<f32>();
+#for L in LOADS_A
+    held.x = max(held.x, finite_magnitude(bits_a(line_a_${L})));
+#endfor
+#for L in LOADS_B
+    held.y = max(held.y, finite_magnitude(bits_b(line_b_${L})));
+#endfor
+    let begin_sums = subgroup / TURNS * 16u * PITCH_SUMS;
+    var exponents = exponents_of_all(lane, held, ROOM);
+    for (var attempt = 0u; attempt < ATTEMPTS; attempt += 1u) {
+        let scale = powers(exponents);
+#for I in FM
+#for J in FN
+        sum_${I}_${J} = coop_mat16x16<f32, C>();
+#endfor
+#endfor
+#insert multiply()
+        var total = coop_mat16x16<f32, C>();
+#for I in FM
+#for J in FN
+        total = total + sum_${I}_${J};
+#endfor
+#endfor
+#insert check_fit()
+        if fit || attempt + 1u == ATTEMPTS {
+            break;
+        }
+        for (var k = 0u; k < PART_K; k += BK) {
+#for L in LOADS_A
+            line_a_${L} = load_a(from_a_${L} + k * NEXT_A / WIDTH_A, WHOLE || place_a_${L}.y + k < end);
+            held.x = max(held.x, finite_magnitude(bits_a(line_a_${L})));
+#endfor
+#for L in LOADS_B
+            line_b_${L} = load_b(from_b_${L} + k * NEXT_B / WIDTH_B, WHOLE || place_b_${L}.y + k < end);
+            held.y = max(held.y, finite_magnitude(bits_b(line_b_${L})));
+#endfor
+        }
+        exponents = exponents_of_all(lane, held, 0);
+#for L in LOADS_A
+        line_a_${L} = load_a(from_a_${L}, WHOLE || place_a_${L}.y < end);
+#endfor
+#for L in LOADS_B
+        line_b_${L} = load_b(from_b_${L}, WHOLE || place_b_${L}.y < end);
+#endfor
+    }
+#insert store_in_turns()
+#endif
 }

@@ -52,6 +52,13 @@ impl Fragments {
         self.count() / turns * SIDE * PITCH_SUMS
     }
 
+    /// The fours of f32 of a row of each subgroup's fragments of sums, with a four between rows of numbers, so that
+    /// neighbours lie in different banks.
+    #[must_use]
+    pub fn fours_of_rows(&self) -> usize {
+        self.count() * SIDE * (SIDE / 4 * self.each[1] + 1)
+    }
+
     /// The defines of `shared/fit` and of the kernel's loops over fragments.
     #[must_use]
     pub fn defines(&self, turns: usize, caps: &Caps) -> Vec<Define> {

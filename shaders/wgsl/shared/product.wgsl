@@ -45,7 +45,9 @@ fn finish(e: Epilogue, sum: f32) {
 #endif
 
 // The beginning of a `main` on matrix units. It takes main's `workgroup`, `workgroups` and `invocation`, the constants
-// BATCH, PARTS, PART_K, DEPTH, TILES_M, TILES_N, BM, BN, SUBGROUP and WG, and the defines FM and FN. It declares
+// BATCH, PARTS, PART_K, DEPTH, TILES_M, TILES_N, BM, BN, SUBGROUP and WG, and the defines FM and FN. With the define
+// GROUP, workgroups take the tiles of so many rows of tiles column by column, so that those which run at once read few
+// rows and columns, which stay in the cache. Otherwise, they take row by row. It declares
 //     lane, subgroup            the invocation's number, and its subgroup's
 //     batch, part, row0, column0   product, part of the reduction, first row and first column of the tile
 //     begin, end                the terms of the part
@@ -61,8 +63,17 @@ fn finish(e: Epilogue, sum: f32) {
     }
     let batch = tile / (PARTS * TILES_M * TILES_N);
     let part = tile / (TILES_M * TILES_N) % PARTS;
+#if GROUP
+    let of_product = tile % (TILES_M * TILES_N);
+    let of_group = of_product % (${GROUP}u * TILES_N);
+    let first_row = of_product / (${GROUP}u * TILES_N) * ${GROUP}u;
+    let height = min(TILES_M - first_row, ${GROUP}u);
+    let row0 = (first_row + of_group % height) * BM;
+    let column0 = of_group / height * BN;
+#else
     let row0 = tile / TILES_N % TILES_M * BM;
     let column0 = tile % TILES_N * BN;
+#endif
     let subgroup = lane / SUBGROUP;
     let x = subgroup % SN * FN;
     let y = subgroup / SN * FM;

@@ -1,7 +1,8 @@
 //! bf16 on matrix units: `VK_KHR_shader_bfloat16`, which neither wgpu nor naga supports. Devices that have the
-//! extension are opened with it. Kernels that multiply bf16 are written with f16, and use it only for matrix products.
-//! So it suffices to rewrite two things in their SPIR-V: the type f16 becomes bf16, and unpacking a word into two f16
-//! becomes a bit cast.
+//! extension are opened with it. Kernels that multiply bf16 are written with f16, and use it only for matrix products;
+//! or with matrices A and B of f32, which they load from lines of bf16. So it suffices to rewrite three things in their
+//! SPIR-V: the type f16 becomes bf16, unpacking a word into two f16 becomes a bit cast, and the elements of matrices A
+//! and B become bf16.
 
 use std::collections::HashMap;
 use std::ffi::{CStr, c_void};
@@ -10,7 +11,7 @@ use std::marker::PhantomData;
 use ash::vk;
 use wgpu::hal::vulkan::Adapter;
 
-use super::spirv::{HEADER, instruction, instructions, text};
+use super::spirv::{BOUND, HEADER, instruction, instructions, text};
 
 pub(super) const EXTENSION: &CStr = c"VK_KHR_shader_bfloat16";
 /// The number of both the extension's structure and its component type, which `ash` does not have yet.
@@ -87,13 +88,15 @@ pub(super) fn is_open(extensions: &[&CStr]) -> bool {
     extensions.contains(&EXTENSION)
 }
 
-/// Replaces f16 by bf16 in `words`, a module written by naga. Each pair of f16 from `unpack2x16float` and a conversion
-/// becomes a pair of bf16 with the bits of the word.
+/// Replaces f16 by bf16 in `words`, a module written by naga, and f32 in matrices A and B. Each pair of f16 from
+/// `unpack2x16float` and a conversion becomes a pair of bf16 with the bits of the word.
 pub(super) fn instead_of_f16(words: &[u32]) -> Vec<u32> {
     const CAPABILITY: u32 = 17;
     const EXTENSION: u32 = 10;
     const EXTENDED: u32 = 12;
     const TYPE_FLOAT: u32 = 22;
+    const CONSTANT: u32 = 43;
+    const TYPE_MATRIX: u32 = 4456;
     const CONVERT: u32 = 115;
     const CAST: u32 = 124;
     /// `UnpackHalf2x16` in the GLSL instruction set, the only one that naga imports.
@@ -102,22 +105,47 @@ pub(super) fn instead_of_f16(words: &[u32]) -> Vec<u32> {
     const CAPABILITIES: [u32; 2] = [5116, 5118];
     /// `BFloat16KHR`, the encoding of a float.
     const ENCODING: u32 = 0;
+    /// `MatrixAccumulatorKHR`, a matrix's use; 0 and 1 are those of A and B.
+    const SUMS: u32 = 2;
 
     let name = text("SPV_KHR_bfloat16");
+    let float = |bits| {
+        instructions(words).find_map(|(code, operands)| match operands {
+            &[id, of] if code == TYPE_FLOAT && of == bits => Some(id),
+            _ => None,
+        })
+    };
+    let single = float(32);
+    // A module declares a type once. Matrices may come before the type f16, so the type bf16 is declared with the first
+    // float.
+    let bf16 = float(16).unwrap_or(words[BOUND]);
     let mut module = words[..HEADER].to_vec();
+    module[BOUND] = words[BOUND].max(bf16 + 1);
     CAPABILITIES.iter().for_each(|&capability| module.extend(instruction(CAPABILITY, &[capability])));
-    let mut unpacked = HashMap::new();
-    let mut named = false;
+    let (mut unpacked, mut constants) = (HashMap::new(), HashMap::new());
+    let (mut named, mut declared) = (false, false);
     for (code, operands) in instructions(words) {
         if code != CAPABILITY && !named {
             module.extend(instruction(EXTENSION, &name));
             named = true;
         }
+        if code == TYPE_FLOAT && !declared {
+            module.extend(instruction(TYPE_FLOAT, &[bf16, 16, ENCODING]));
+            declared = true;
+        }
         if let (EXTENDED, &[_, id, _, UNPACK, word]) = (code, operands) {
             unpacked.insert(id, word);
         }
+        if let (CONSTANT, &[_, id, value]) = (code, operands) {
+            constants.insert(id, value);
+        }
         module.extend(match (code, operands) {
-            (TYPE_FLOAT, &[id, 16]) => instruction(TYPE_FLOAT, &[id, 16, ENCODING]),
+            (TYPE_FLOAT, &[_, 16]) => Vec::new(),
+            (TYPE_MATRIX, &[id, of, scope, rows, columns, usage])
+                if Some(of) == single && constants.get(&usage) != Some(&SUMS) =>
+            {
+                instruction(TYPE_MATRIX, &[id, bf16, scope, rows, columns, usage])
+            }
             (CONVERT, &[ty, id, of]) if unpacked.contains_key(&of) => instruction(CAST, &[ty, id, unpacked[&of]]),
             _ => instruction(code, operands),
         });
@@ -137,7 +165,19 @@ mod tests {
         let module = instead_of_f16(&[&header[..], &shader, &f32, &f16].concat());
         let name = instruction(10, &[0x5f56_5053, 0x5f52_484b, 0x6f6c_6662, 0x3631_7461, 0]);
         let added = [instruction(17, &[5116]), instruction(17, &[5118])].concat();
-        let expected = [&header[..], &added, &shader, &name, &f32, &instruction(22, &[5, 16, 0])].concat();
+        let expected = [&header[..], &added, &shader, &name, &instruction(22, &[5, 16, 0]), &f32].concat();
         assert_eq!(module, expected);
+    }
+
+    #[test]
+    fn factors_of_f32_become_bf16_and_sums_do_not() {
+        let header = [0x0723_0203, 0x0001_0600, 0, 20, 0];
+        let (f32, uint) = (instruction(22, &[4, 32]), instruction(21, &[5, 32, 0]));
+        let [a, sums] = [(6, 0), (7, 2)].map(|(id, usage)| instruction(43, &[5, id, usage]));
+        let matrix = |id, of, usage| instruction(4456, &[id, of, 5, 5, 5, usage]);
+        let module = |floats: &[u32], of| [floats, &uint, &a, &sums, &matrix(8, of, 6), &matrix(9, 4, 7)].concat();
+        let changed = instead_of_f16(&[&header[..], &module(&f32, 4)].concat());
+        assert_eq!(changed[BOUND], 21);
+        assert!(changed.ends_with(&module(&[instruction(22, &[20, 16, 0]), f32].concat(), 20)), "{changed:?}");
     }
 }

@@ -192,6 +192,7 @@ impl Vulkan {
         let constants = PipelineConstants::default();
         let (module, info) = process_overrides(module, info, None, &constants).map_err(refused)?;
         let words = spirv::without_contraction(&spv::write_vec(&module, &info, &options, None).map_err(refused)?);
+        let words = spirv::with_ordering_subgroup_barriers(&words);
         let is_matrix = |(_, ty): (_, &naga::Type)| matches!(ty.inner, naga::TypeInner::CooperativeMatrix { .. });
         let words = if module.types.iter().any(is_matrix) { spirv::without_unrolling(&words) } else { words };
         let words = if in_registers { fragments::in_registers(&words) } else { words };

@@ -2,6 +2,8 @@
 
 /// The number of words before the first instruction.
 pub(super) const HEADER: usize = 5;
+/// The word that exceeds every id.
+pub(super) const BOUND: usize = 3;
 
 /// An instruction of a module.
 pub(super) fn instruction(code: u32, operands: &[u32]) -> Vec<u32> {
@@ -40,6 +42,39 @@ pub(super) fn without_unrolling(module: &[u32]) -> Vec<u32> {
         _ => instruction(code, operands),
     });
     module[..HEADER].iter().copied().chain(changed).collect()
+}
+
+/// The module with barriers of subgroups that order accesses to workgroup memory, as barriers of workgroups do. Those
+/// of naga order accesses to the memory of subgroups, of which Vulkan has none.
+pub(super) fn with_ordering_subgroup_barriers(module: &[u32]) -> Vec<u32> {
+    const CONSTANT: u32 = 43;
+    const BARRIER: u32 = 224;
+    const SUBGROUP: u32 = 3;
+    /// `AcquireRelease` and `WorkgroupMemory`.
+    const ORDERING: u32 = 0x108;
+
+    let scope = instructions(module).find_map(|(code, operands)| match operands {
+        &[_, id, SUBGROUP] if code == CONSTANT => Some(id),
+        _ => None,
+    });
+    let naga_semantics = instructions(module).find_map(|(code, operands)| match operands {
+        &[execution, _, semantics] if code == BARRIER && Some(execution) == scope => Some(semantics),
+        _ => None,
+    });
+    let Some(naga_semantics) = naga_semantics else { return module.to_vec() };
+    let ordering = module[BOUND];
+    let changed = instructions(module).flat_map(|(code, operands)| match (code, operands) {
+        (CONSTANT, &[ty, id, _]) if id == naga_semantics => {
+            [instruction(code, operands), instruction(CONSTANT, &[ty, ordering, ORDERING])].concat()
+        }
+        (BARRIER, &[execution, memory, _]) if Some(execution) == scope => {
+            instruction(code, &[execution, memory, ordering])
+        }
+        _ => instruction(code, operands),
+    });
+    let mut module: Vec<u32> = module[..HEADER].iter().copied().chain(changed).collect();
+    module[BOUND] += 1;
+    module
 }
 
 /// The module with contraction of multiplications and additions disabled, so that a value has the same bits in every
@@ -91,6 +126,19 @@ mod tests {
         let integer = instruction(128, &[7, 8, 3, 4]);
         let module = |decorations: &[u32]| [&header, &*before, decorations, &types, &float, &matrix, &integer].concat();
         assert_eq!(without_contraction(&module(&[])), module(&instruction(71, &[5, 42])));
+    }
+
+    #[test]
+    fn barriers_of_subgroups_alone_change() {
+        let header = |bound| [0x0723_0203, 0x0001_0600, 0, bound, 0];
+        let constant = |id, value| instruction(43, &[1, id, value]);
+        let constants = [constant(2, 2), constant(3, 3), constant(4, 0x108), constant(5, 0x88)].concat();
+        let barrier = |scope, semantics| instruction(224, &[scope, scope, semantics]);
+        let module = [&header(9)[..], &constants, &barrier(2, 4), &barrier(3, 5)].concat();
+        let expected = [&header(10)[..], &constants, &constant(9, 0x108), &barrier(2, 4), &barrier(3, 9)].concat();
+        assert_eq!(with_ordering_subgroup_barriers(&module), expected);
+        let without = [&header(9)[..], &constants, &barrier(2, 4)].concat();
+        assert_eq!(with_ordering_subgroup_barriers(&without), without);
     }
 
     #[test]
