@@ -109,7 +109,7 @@ impl Bench {
         Ok(bench)
     }
 
-    /// The operands of a set and the cotangent of the result.
+    /// The operands of a set, the cotangent of the result, and indices, if the kernel has any.
     fn data(&self, device: &Device, set: usize) -> Result<Vec<Tensor>> {
         let mut first = set * 7919;
         let mut tensor = |(shape, std): (Shape, f32)| {
@@ -123,7 +123,14 @@ impl Bench {
             data.extend(numbers.take(elements).map(|x| x * std));
             Tensor::from_slice(device, shape, &data)
         };
-        self.kernel.operands().into_iter().chain([(self.kernel.result(), 1.0)]).map(&mut tensor).collect()
+        let floats = self.kernel.operands().into_iter().chain([(self.kernel.result(), 1.0)]);
+        let mut data = floats.map(&mut tensor).collect::<Result<Vec<_>>>()?;
+        if let Some((count, bound)) = self.kernel.indices() {
+            let mut random = fastrand::Rng::with_seed(set as u64);
+            let indices: Vec<_> = (0..count).map(|_| random.u32(..bound as u32)).collect();
+            data.push(Tensor::indices(device, [count], &indices)?);
+        }
+        Ok(data)
     }
 
     /// Runs a pass, in a training step or not. A training step may keep more for the gradients.
