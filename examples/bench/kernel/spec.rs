@@ -319,8 +319,8 @@ impl Kernel {
 
     /// Records a pass on a tape and returns the requested values; no others are held. `data` holds the operands, then
     /// the cotangent of the result, then the indices, if there are any. With `inside`, other operations produce the
-    /// operands, except for the weight of a convolution, and read the results, as in a network; the requested values are
-    /// then the results of those operations.
+    /// operands, except for the weight of a convolution, and read the results, as in a network; the requested values
+    /// are then the results of those operations.
     pub fn record(&self, tape: &Tape, data: &[Tensor], pass: Pass, inside: bool) -> Result<Vec<Var>> {
         let is_weight = |shape: Shape| matches!(self, Self::Conv2d { .. }) && shape == self.operands()[1].0;
         let is_between = |shape: Shape| inside && !is_weight(shape);
