@@ -15,7 +15,7 @@ use meganeura::ops::CustomOp;
 use meganeura::ops::case::Case;
 use meganeura::optim::{AdamW, Optimizer, Sgd};
 use meganeura::{Device, Init, Layer, Module, PlannedKernel, Result, Seed, Shape, Tape, Tensor, TensorType, Var};
-use meganeura_examples::models::{ResNet18Gn, ResNet18GnConfig, UNet, UNetConfig};
+use meganeura_examples::models::{Gpt2, Gpt2Config, ResNet18Gn, ResNet18GnConfig, UNet, UNetConfig, ViT, ViTConfig};
 use meganeura_translate::{self as translate, BASELINE, Guard, Kernel, Needs};
 
 use crate::nets::tensor;
@@ -25,10 +25,12 @@ use crate::{Outcome, ops};
 /// A network's training step on a device.
 type Train = fn(&Device) -> Outcome;
 
-const NETWORKS: [(&str, Train); 4] = [
+const NETWORKS: [(&str, Train); 6] = [
     ("residual_network", residual_network),
     ("u_net", u_net),
     ("attention", attention),
+    ("vision_transformer", vision_transformer),
+    ("language_model", language_model),
     ("convolutions_of_every_kind", convolutions),
 ];
 
@@ -225,6 +227,25 @@ fn attention(device: &Device) -> Outcome {
     let mut net = layers.init(device, Seed::new(1))?;
     let x = tensor(device, "tokens", [8, 64, 256])?;
     step(device, &mut net, &mut AdamW::new(1e-3), |net, tape| net.forward(&tape.input(&x)))
+}
+
+fn vision_transformer(device: &Device) -> Outcome {
+    let config = ViTConfig { images: 3, side: 64, patch: 16, width: 128, heads: 2, layers: 2, classes: 100 };
+    let mut net = ViT::init(device, 1, config)?;
+    let x = tensor(device, "images", [8, 3, 64, 64])?;
+    step(device, &mut net, &mut AdamW::new(1e-4), |net, tape| net.forward(&tape.input(&x)))
+}
+
+/// A vocabulary that is no multiple of anything, and more tokens than the gradient of a lookup compares one by one.
+fn language_model(device: &Device) -> Outcome {
+    let config = Gpt2Config { vocabulary: 1009, context: 300, width: 128, heads: 2, layers: 2 };
+    let mut net = Gpt2::init(device, 1, config)?;
+    let wrapped = |from: u32| {
+        let tokens: Vec<u32> = (from..from + 1200).map(|token| token * token % 1009).collect();
+        Tensor::indices(device, [4, 300], &tokens)
+    };
+    let (tokens, next) = (wrapped(0)?, wrapped(1)?);
+    step(device, &mut net, &mut AdamW::new(1e-4), |net, tape| net.loss(&tape.input(&tokens), &tape.input(&next)))
 }
 
 /// Strides, dilations, groups, and channels that do not fill a line.
