@@ -225,8 +225,11 @@ class Kernel:
     def __init__(self, spec, dtype, channels_last):
         self.dtype, self.channels_last = dtype, channels_last
         name, _, extents = spec.partition(":")
-        operations = (self.matmul, self.conv2d, self.group_norm, self.linear_gelu, self.copy)
+        operations = (self.matmul, self.conv2d, self.group_norm, self.linear_gelu, self.layer_norm, self.copy)
+        operations += (self.embedding, self.cross_entropy)
         attentions = (self.attention, self.causal_attention, self.composed_attention)
+        # The number of indices and their bound; each set has other ones.
+        self.indices = (0, 1)
         makers = {make.__name__: make for make in operations + attentions}
         try:
             sizes = [int(extent) for extent in extents.split(",")]
@@ -273,6 +276,28 @@ class Kernel:
         self.rate, self.work = "tflops", {"forward": flops, "backward": 2 * flops, "both": 3 * flops}
         self.forward = lambda x, w, b: F.gelu(F.linear(x, w, b))
 
+    def layer_norm(self, m, n):
+        self.operands = [((m, n), 1), ((n,), 1), ((n,), 1)]
+        self.result = (m, n)
+        size = self.dtype.itemsize * m * n
+        self.rate, self.work = "gbps", {"forward": 2 * size, "backward": 3 * size, "both": 4 * size}
+        self.forward = lambda x, weight, bias: F.layer_norm(x, (n,), weight, bias)
+
+    def embedding(self, rows, count, width):
+        self.operands, self.indices = [((rows, width), 1)], (count, rows)
+        self.result = (count, width)
+        row = self.dtype.itemsize * width
+        work = {"forward": 2 * count, "backward": count + rows, "both": 3 * count + rows}
+        self.rate, self.work = "gbps", {name: row * lines for name, lines in work.items()}
+        self.forward = lambda table, index: F.embedding(index, table)
+
+    def cross_entropy(self, m, classes):
+        self.operands, self.indices = [((m, classes), 1)], (m, classes)
+        self.result = (m,)
+        size = self.dtype.itemsize * m * classes
+        self.rate, self.work = "gbps", {"forward": size, "backward": 2 * size, "both": 3 * size}
+        self.forward = lambda x, labels: F.cross_entropy(x, labels, reduction="none")
+
     def attention(self, b, h, l, d, **options):
         self.operands = [((b, h, l, d), 1)] * 3
         self.result = (b, h, l, d)
@@ -304,6 +329,9 @@ class Kernel:
     def passes(self, sets, mode):
         """For each pass a function of the number of a set."""
         forward = compiled(self.forward, mode)
+        count, bound = self.indices
+        draw = lambda: [torch.randint(bound, (count,), device=sets[0][0].device)] if count else []
+        indices = [draw() for _ in sets]
         operands = [operands for *operands, _ in sets]
         # Trained operands; a forward pass of these keeps the values that the gradients need.
         trained = [[x.detach().requires_grad_() for x in operands] for operands in operands]
@@ -315,12 +343,13 @@ class Kernel:
         def gradients(y, at, **options):
             return torch.autograd.grad(y, trained[at], sets[at][-1], **options)
 
-        results = [forward(*operands) for operands in trained] if "backward" in self.work else []
+        all_of = lambda of, at: forward(*of[at], *indices[at])
+        results = [all_of(trained, at) for at in range(len(sets))] if "backward" in self.work else []
         passes = {
             # Untrained operands, so that nothing is kept.
-            "forward": lambda at: forward(*operands[at]),
+            "forward": lambda at: all_of(operands, at),
             "backward": lambda at: gradients(results[at], at, retain_graph=True),
-            "both": lambda at: gradients(forward(*trained[at]), at),
+            "both": lambda at: gradients(all_of(trained, at), at),
         }
         for name in self.work:
             yield name, passes[name] if name in passes else gradient(name)

@@ -19,11 +19,13 @@ impl Pair {
     /// and these.
     #[must_use]
     pub fn of(full: Vec<(String, f64)>, fast: Vec<(String, f64)>, before: &[Self]) -> Vec<Self> {
-        let pair = |(at, ((pass, full), (_, fast))): (usize, ((String, f64), (String, f64)))| match before.get(at) {
-            Some(before) => Self { pass, full: full.min(before.full), fast: fast.min(before.fast) },
-            None => Self { pass, full, fast },
-        };
-        full.into_iter().zip(fast).enumerate().map(pair).collect()
+        let mut found = Vec::with_capacity(full.len());
+        for ((pass, full), (_, fast)) in full.into_iter().zip(fast) {
+            let best =
+                before.get(found.len()).map_or((full, fast), |old: &Self| (full.min(old.full), fast.min(old.fast)));
+            found.push(Self { pass, full: best.0, fast: best.1 });
+        }
+        found
     }
 
     /// The time in fast precision over that in full.

@@ -294,7 +294,7 @@ fn put(place: u32, bits: vec4<u32>, scale: f32) {
     let row_${I}_${E} = row0 + (y + ${I}u) * 16u + place_${I}_${E} / (2u * FN);
     let column_${I}_${E} = column0 + x * 16u + place_${I}_${E} % (2u * FN) * 8u;
     let there_${I}_${E} = place_${I}_${E} < 32u * FN && row_${I}_${E} < ROWS && column_${I}_${E} < COLUMNS;
-    let to_${I}_${E} = ((part * BATCH + batch) * ROWS + row_${I}_${E}) * COLUMNS + column_${I}_${E};
+    let to_${I}_${E} = ((part * BATCH + batch) * ROWS + row_${I}_${E}) * ${Y_PITCH}u + column_${I}_${E};
     let epilogue_${I}_${E} = epilogue(select(0u, to_${I}_${E}, there_${I}_${E}));
 #endfor
     subgroupBarrier();

@@ -16,7 +16,7 @@ use meganeura::ops::CustomOp;
 use meganeura::ops::case::Case;
 use meganeura::optim::{AdamW, Optimizer, Sgd};
 use meganeura::{Device, Init, Layer, Module, PlannedKernel, Result, Seed, Shape, Tape, Tensor, TensorType, Var};
-use meganeura_examples::models::{ResNet18Gn, ResNet18GnConfig, UNet, UNetConfig};
+use meganeura_examples::models::{Gpt2, Gpt2Config, ResNet18Gn, ResNet18GnConfig, UNet, UNetConfig, ViT, ViTConfig};
 use meganeura_translate::{self as translate, BASELINE, Guard, Kernel, Needs};
 
 use crate::nets::tensor;
@@ -26,11 +26,13 @@ use crate::{Outcome, ops};
 /// A network's training step on a device.
 type Train = fn(&Device) -> Outcome;
 
-const NETWORKS: [(&str, Train); 5] = [
+const NETWORKS: [(&str, Train); 7] = [
     ("residual_network", residual_network),
     ("u_net", u_net),
     ("attention", attention),
     ("odd_tokens_and_classes", odd),
+    ("vision_transformer", vision_transformer),
+    ("language_model", language_model),
     ("convolutions_of_every_kind", convolutions),
 ];
 
@@ -240,6 +242,25 @@ fn odd(device: &Device) -> Outcome {
     step(device, &mut net, &mut AdamW::new(1e-3), |net, tape| {
         net.forward(&tape.input(&x)).reshape([524, 517]).cross_entropy_with(&labels, &options)
     })
+}
+
+fn vision_transformer(device: &Device) -> Outcome {
+    let config = ViTConfig { images: 3, side: 64, patch: 16, width: 128, heads: 2, layers: 2, classes: 100 };
+    let mut net = ViT::init(device, 1, config)?;
+    let x = tensor(device, "images", [8, 3, 64, 64])?;
+    step(device, &mut net, &mut AdamW::new(1e-4), |net, tape| net.forward(&tape.input(&x)))
+}
+
+/// A vocabulary that is no multiple of anything, and more tokens than the gradient of a lookup compares one by one.
+fn language_model(device: &Device) -> Outcome {
+    let config = Gpt2Config { vocabulary: 1009, context: 300, width: 128, heads: 2, layers: 2 };
+    let mut net = Gpt2::init(device, 1, config)?;
+    let wrapped = |from: u32| {
+        let tokens: Vec<u32> = (from..from + 1200).map(|token| token * token % 1009).collect();
+        Tensor::indices(device, [4, 300], &tokens)
+    };
+    let (tokens, next) = (wrapped(0)?, wrapped(1)?);
+    step(device, &mut net, &mut AdamW::new(1e-4), |net, tape| net.loss(&tape.input(&tokens), &tape.input(&next)))
 }
 
 /// Strides, dilations, groups, and channels that do not fill a line.

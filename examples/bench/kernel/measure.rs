@@ -24,6 +24,10 @@ const AWAKE: Duration = Duration::from_millis(300);
 /// The kernel that packs weights for convolutions.
 const PACKING: &str = "conv2d_pack_taps";
 
+/// The operations that produce operands and read results with `--inside`.
+const PRODUCER: &str = "pointwise";
+const READER: &str = "sum";
+
 /// A kernel on a device, with its data.
 pub struct Bench {
     pub kernel: Kernel,
@@ -109,7 +113,7 @@ impl Bench {
         Ok(bench)
     }
 
-    /// The operands of a set and the cotangent of the result.
+    /// The operands of a set, the cotangent of the result, and indices, if the kernel has any.
     fn data(&self, device: &Device, set: usize) -> Result<Vec<Tensor>> {
         let mut first = set * 7919;
         let mut tensor = |(shape, std): (Shape, f32)| {
@@ -123,7 +127,14 @@ impl Bench {
             data.extend(numbers.take(elements).map(|x| x * std));
             Tensor::from_slice(device, shape, &data)
         };
-        self.kernel.operands().into_iter().chain([(self.kernel.result(), 1.0)]).map(&mut tensor).collect()
+        let floats = self.kernel.operands().into_iter().chain([(self.kernel.result(), 1.0)]);
+        let mut data = floats.map(&mut tensor).collect::<Result<Vec<_>>>()?;
+        if let Some((count, bound)) = self.kernel.indices() {
+            let mut random = fastrand::Rng::with_seed(set as u64);
+            let indices: Vec<_> = (0..count).map(|_| random.u32(..bound as u32)).collect();
+            data.push(Tensor::indices(device, [count], &indices)?);
+        }
+        Ok(data)
     }
 
     /// Runs a pass, in a training step or not. A training step may keep more for the gradients.
@@ -201,8 +212,9 @@ impl Bench {
                 run()?;
                 run()?;
                 let profile = self.device.last_profile()?;
-                times.push(milliseconds(self.own(&profile.launches).map(|launch| launch.duration).sum()));
-                let packs = self.own(&profile.launches).filter(|launch| launch.name == PACKING);
+                let own = self.own(&profile.launches);
+                times.push(milliseconds(own.iter().map(|launch| launch.duration).sum()));
+                let packs = own.iter().filter(|launch| launch.name == PACKING);
                 packing.push(milliseconds(packs.map(|launch| launch.duration).sum()));
             }
         } else if device_clock {
@@ -231,7 +243,7 @@ impl Bench {
             run()?;
             run()?;
             let spell = |launch: &LaunchTime| format!("{} {:.1}", launch.name, launch.duration.as_secs_f64() * 1e6);
-            kernels.extend(self.own(&self.device.last_profile()?.launches).map(spell));
+            kernels.extend(self.own(&self.device.last_profile()?.launches).into_iter().map(spell));
         }
         let timer = if device_clock { "device" } else { "host" };
         let packing = (!packing.is_empty()).then(|| median(&packing)).filter(|&packing| packing > 0.0);
@@ -239,10 +251,16 @@ impl Bench {
         Ok(Times { median, min, packing, launches, variants, kernels, timer, preferred, offered })
     }
 
-    /// The kernel's own launches: with `--inside`, other operations launch, too.
-    fn own<'a>(&self, launches: &'a [LaunchTime]) -> impl Iterator<Item = &'a LaunchTime> {
-        let name = self.kernel.operations().filter(|_| self.inside);
-        launches.iter().filter(move |launch| name.is_none_or(|name| launch.op.starts_with(name)))
+    /// The kernel's own launches: with `--inside`, other operations launch, too. An attention may consist of several
+    /// operations; all from the first to the last count, even a producer of an operand between them.
+    fn own<'a>(&self, launches: &'a [LaunchTime]) -> Vec<&'a LaunchTime> {
+        let (Some(name), true) = (self.kernel.operations(), self.inside) else { return launches.iter().collect() };
+        if name != "attention" {
+            return launches.iter().filter(|launch| launch.op.starts_with(name)).collect();
+        }
+        let first = launches.iter().position(|launch| launch.op != PRODUCER).unwrap_or(0);
+        let last = launches.iter().rposition(|launch| ![PRODUCER, READER].contains(&launch.op));
+        launches[first..last.map_or(first, |last| last + 1)].iter().collect()
     }
 
     /// The largest difference from the native executor in double precision, over all results, each relative to its own

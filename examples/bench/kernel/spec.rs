@@ -4,6 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use clap::ValueEnum;
+use meganeura::loss::{CrossEntropyOptions, Reduction};
 use meganeura::ops::{AttentionOptions, Conv2dOptions};
 use meganeura::{Result, Shape, Tape, Tensor, Var};
 
@@ -23,6 +24,12 @@ pub enum Kernel {
     LinearGelu { m: usize, k: usize, n: usize },
     /// Self-attention on `b` sequences of length `l` with `h` heads of `d` features
     Attention { b: usize, h: usize, l: usize, d: usize, form: Form },
+    /// Layer normalisation of `m` rows of `n` numbers, with weight and bias
+    LayerNorm { m: usize, n: usize },
+    /// Lookup of `count` random rows of a table of `rows` rows
+    Embedding { rows: usize, count: usize, width: usize },
+    /// Cross-entropy of `m` labels among `classes`, each on its own
+    CrossEntropy { m: usize, classes: usize },
     /// A copy in the device's memory, for its bandwidth
     Copy { bytes: usize },
 }
@@ -130,13 +137,17 @@ impl FromStr for Kernel {
             ("conv2d", &[n, c, h, k, r, stride]) => Self::Conv2d { n, c, h, k, r, stride },
             ("group_norm", &[n, c, h, w]) => Self::GroupNorm { n, c, h, w },
             ("linear_gelu", &[m, k, n]) => Self::LinearGelu { m, k, n },
+            ("layer_norm", &[m, n]) => Self::LayerNorm { m, n },
+            ("embedding", &[rows, count, width]) => Self::Embedding { rows, count, width },
+            ("cross_entropy", &[m, classes]) => Self::CrossEntropy { m, classes },
             ("copy", &[bytes]) => Self::Copy { bytes },
             (name, &[b, h, l, d]) if let Some(form) = Form::ALL.into_iter().find(|form| form.name() == name) => {
                 Self::Attention { b, h, l, d, form }
             }
             _ => {
                 return Err("write matmul:SIDE, matmul:M,K,N, conv2d:N,C,H,K,R,STRIDE, group_norm:N,C,H,W, \
-                            linear_gelu:M,K,N, attention:B,HEADS,L,D (or causal_attention, composed_attention), \
+                            linear_gelu:M,K,N, layer_norm:M,N, embedding:ROWS,COUNT,WIDTH, \
+                            cross_entropy:M,CLASSES, attention:B,HEADS,L,D (or causal_attention, composed_attention), \
                             copy:BYTES, or standard for a list"
                     .into());
             }
@@ -164,6 +175,9 @@ impl fmt::Display for Kernel {
             Self::GroupNorm { n, c, h, w } => write!(f, "group_norm:{n},{c},{h},{w}"),
             Self::LinearGelu { m, k, n } => write!(f, "linear_gelu:{m},{k},{n}"),
             Self::Attention { b, h, l, d, form } => write!(f, "{}:{b},{h},{l},{d}", form.name()),
+            Self::LayerNorm { m, n } => write!(f, "layer_norm:{m},{n}"),
+            Self::Embedding { rows, count, width } => write!(f, "embedding:{rows},{count},{width}"),
+            Self::CrossEntropy { m, classes } => write!(f, "cross_entropy:{m},{classes}"),
             Self::Copy { bytes } => write!(f, "copy:{bytes}"),
         }
     }
@@ -180,10 +194,8 @@ impl Kernel {
     pub fn passes(&self) -> &'static [Pass] {
         match self {
             Self::Matmul { .. } | Self::Conv2d { .. } => &[Pass::Forward, Pass::GradInput, Pass::GradWeight],
-            Self::GroupNorm { .. } | Self::LinearGelu { .. } | Self::Attention { .. } => {
-                &[Pass::Forward, Pass::Backward, Pass::Both]
-            }
             Self::Copy { .. } => &[Pass::Forward],
+            _ => &[Pass::Forward, Pass::Backward, Pass::Both],
         }
     }
 
@@ -202,7 +214,21 @@ impl Kernel {
                 vec![(Shape::from([m, k]), 1.0), (Shape::from([n, k]), scale(k)), (Shape::from([n]), 1.0)]
             }
             Self::Attention { b, h, l, d, .. } => vec![(Shape::from([b, h, l, d]), 1.0); 3],
+            Self::LayerNorm { m, n } => {
+                vec![(Shape::from([m, n]), 1.0), (Shape::from([n]), 1.0), (Shape::from([n]), 1.0)]
+            }
+            Self::Embedding { rows, width, .. } => vec![(Shape::from([rows, width]), 1.0)],
+            Self::CrossEntropy { m, classes } => vec![(Shape::from([m, classes]), 1.0)],
             Self::Copy { bytes } => vec![(Shape::from([bytes / 4]), 1.0)],
+        }
+    }
+
+    /// The number of the kernel's indices, and their bound, if it has any.
+    pub fn indices(&self) -> Option<(usize, usize)> {
+        match *self {
+            Self::Embedding { rows, count, .. } => Some((count, rows)),
+            Self::CrossEntropy { m, classes } => Some((m, classes)),
+            _ => None,
         }
     }
 
@@ -212,7 +238,7 @@ impl Kernel {
             Self::Conv2d { .. } => Some("conv2d"),
             Self::Matmul { .. } => Some("matmul"),
             Self::Attention { form, .. } => (*form != Form::Composed).then_some("attention"),
-            Self::GroupNorm { .. } | Self::LinearGelu { .. } | Self::Copy { .. } => None,
+            _ => None,
         }
     }
 
@@ -223,6 +249,9 @@ impl Kernel {
             Self::Conv2d { n, k, .. } => Shape::from([n, k, self.side(), self.side()]),
             Self::GroupNorm { n, c, h, w } => Shape::from([n, c, h, w]),
             Self::Attention { b, h, l, d, .. } => Shape::from([b, h, l, d]),
+            Self::LayerNorm { m, n } => Shape::from([m, n]),
+            Self::Embedding { count, width, .. } => Shape::from([count, width]),
+            Self::CrossEntropy { m, .. } => Shape::from([m]),
             Self::Copy { bytes } => Shape::from([2, bytes / 8]),
         }
     }
@@ -259,7 +288,7 @@ impl Kernel {
                 Work::Flops(products * 2.0 * real(b * h) * real(l * l) * real(d))
             }
             // The parameters and their gradients are negligible.
-            Self::GroupNorm { .. } => {
+            Self::GroupNorm { .. } | Self::LayerNorm { .. } => {
                 let tensors = match pass {
                     Pass::Both => 4,
                     Pass::Backward => 3,
@@ -267,14 +296,31 @@ impl Kernel {
                 };
                 Work::Bytes(real(tensors * 4 * self.result().elements()))
             }
+            // The rows in use are read and written; the gradient has all rows.
+            Self::Embedding { rows, count, width } => {
+                let lines = match pass {
+                    Pass::Both => 3 * count + rows,
+                    Pass::Backward => count + rows,
+                    _ => 2 * count,
+                };
+                Work::Bytes(real(4 * lines * width))
+            }
+            Self::CrossEntropy { m, classes } => {
+                let tensors = match pass {
+                    Pass::Both => 3,
+                    Pass::Backward => 2,
+                    _ => 1,
+                };
+                Work::Bytes(real(tensors * 4 * m * classes))
+            }
             Self::Copy { bytes } => Work::Bytes(real(2 * bytes)),
         }
     }
 
     /// Records a pass on a tape and returns the requested values; no others are held. `data` holds the operands, then
-    /// the cotangent of the result. With `inside`, other operations produce the operands, except for the weight of a
-    /// convolution, and read the results, as in a network; the requested values are then the results of those
-    /// operations.
+    /// the cotangent of the result, then the indices, if there are any. With `inside`, other operations produce the
+    /// operands, except for the weight of a convolution, and read the results, as in a network; the requested values
+    /// are then the results of those operations.
     pub fn record(&self, tape: &Tape, data: &[Tensor], pass: Pass, inside: bool) -> Result<Vec<Var>> {
         let is_weight = |shape: Shape| matches!(self, Self::Conv2d { .. }) && shape == self.operands()[1].0;
         let is_between = |shape: Shape| inside && !is_weight(shape);
@@ -286,8 +332,9 @@ impl Kernel {
         let kept_axis = if matches!(self, Self::Conv2d { .. }) { 1 } else { self.result().rank() - 1 };
         let summed: Vec<usize> = (0..self.result().rank()).filter(|&axis| axis != kept_axis).collect();
         let read = |x: &Var| if is_between(x.shape()) { x.sum_over(&summed) } else { x.clone() };
-        let inputs: Vec<_> = data.iter().map(input).collect();
-        let y = self.forward(&inputs);
+        let (floats, indices) = data.split_at(self.operands().len() + 1);
+        let inputs: Vec<_> = floats.iter().map(input).collect();
+        let y = self.forward(&inputs, indices);
         if pass == Pass::Forward {
             return Ok(vec![read(&y)]);
         }
@@ -304,8 +351,18 @@ impl Kernel {
         Ok(wanted.iter().map(read).collect())
     }
 
-    fn forward(&self, x: &[Var]) -> Var {
+    fn forward(&self, x: &[Var], indices: &[Tensor]) -> Var {
         match *self {
+            // As the layer does: a group of one channel for each row.
+            Self::LayerNorm { m, n } => {
+                let [one, zero] = [1.0, 0.0].map(|value| x[0].constant(value).expand([1]));
+                x[0].reshape([m, 1, n]).group_norm(1, 1e-5, &one, &zero).reshape([m, n]) * &x[1] + &x[2]
+            }
+            Self::Embedding { .. } => x[0].embedding(&x[0].tape().input(&indices[0])),
+            Self::CrossEntropy { .. } => {
+                let options = CrossEntropyOptions { reduction: Reduction::None, ..CrossEntropyOptions::default() };
+                x[0].cross_entropy_with(&indices[0], &options)
+            }
             Self::Matmul { .. } => x[0].matmul(&x[1]),
             Self::Conv2d { r, stride, .. } => {
                 let options = Conv2dOptions { stride: [stride; 2], padding: [r / 2; 2], ..Conv2dOptions::default() };

@@ -5,7 +5,9 @@ use std::slice::from_ref;
 use libtest_mimic::Trial;
 use meganeura::onnx::{Export, Model};
 use meganeura::prelude::*;
-use meganeura_examples::models::{Denoiser, DenoiserConfig, Digits, ResNet18Gn, ResNet18GnConfig, UNet, UNetConfig};
+use meganeura_examples::models::{
+    Denoiser, DenoiserConfig, Digits, Gpt2, Gpt2Config, ResNet18Gn, ResNet18GnConfig, UNet, UNetConfig, ViT, ViTConfig,
+};
 
 use super::round_trip;
 use crate::Outcome;
@@ -14,7 +16,14 @@ use crate::nets::{randomise, tensor};
 
 pub(super) fn collect(trials: &mut Vec<Trial>) {
     type Test = fn(&Device) -> Outcome;
-    let all: [(&str, Test); 4] = [("digits", digits), ("resnet18gn", resnet), ("unet", unet), ("denoiser", denoiser)];
+    let all: [(&str, Test); 6] = [
+        ("digits", digits),
+        ("resnet18gn", resnet),
+        ("unet", unet),
+        ("denoiser", denoiser),
+        ("vit", vit),
+        ("gpt2", gpt2),
+    ];
     for (name, test) in all {
         trials.push(Trial::test(format!("onnx::models::{name}"), move || test(&Device::cpu())));
         trials.push(gpu_trial(format!("onnx::models::gpu::{name}"), move |device| test(&device.for_testing(0))));
@@ -78,6 +87,24 @@ fn denoiser(device: &Device) -> Outcome {
     let expected = cpu.compile((&x, &t, &digits), forward)?.call((&x, &t, &digits))?;
     let onnx = Export::new().batch("N").record(&cpu, (&x, &t, &digits), forward)?;
     round_trip("denoiser", &onnx, &[x, t, digits], &[expected], device, DEEP)
+}
+
+fn vit(device: &Device) -> Outcome {
+    let config = ViTConfig { images: 3, side: 12, patch: 4, width: 16, heads: 2, layers: 2, classes: 10 };
+    let mut net = ViT::init(&Device::cpu(), 1, config)?;
+    randomise(&mut net)?;
+    any_batch("vit", &[3, 12, 12], device, |x| net.forward(x))
+}
+
+fn gpt2(device: &Device) -> Outcome {
+    let cpu = Device::cpu();
+    let mut net = Gpt2::init(&cpu, 1, Gpt2Config { vocabulary: 11, context: 9, width: 16, heads: 2, layers: 2 })?;
+    randomise(&mut net)?;
+    let tokens = Tensor::indices(&cpu, [2, 7], &[3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8, 9, 7])?;
+    let forward = |tokens: &Var| net.forward(tokens);
+    let expected = cpu.compile(&tokens, forward)?.call(&tokens)?;
+    let onnx = Export::new().batch("N").record(&cpu, &tokens, forward)?;
+    round_trip("gpt2", &onnx, &[tokens], &[expected], device, DEEP)
 }
 
 /// Causal attention, rotary positions, and a batch of any size.
