@@ -137,9 +137,9 @@ pub(crate) trait Kernel: Primitive {
         false
     }
 
-    /// The operand whose memory result 0 may take, on GPUs: every variant reads a part of it only to store the same part
-    /// of the result, in one launch that binds the operand last. The kernel takes the define `X`, the name of the
-    /// operand: `x`, which it then declares itself, or that of the result.
+    /// The operand whose memory result 0 may take, on GPUs: every variant reads a part of it only to store the same
+    /// part of the result, in one launch that binds the operand last. The kernel gets the define `X`, the operand's
+    /// name: `x`, which it then declares itself, or that of the result.
     fn overwrites(&self) -> Option<usize> {
         None
     }
