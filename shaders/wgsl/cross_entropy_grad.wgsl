@@ -1,14 +1,15 @@
 // Gradient of `cross_entropy`: dx[c] = dloss·(exp(x[c] − peak)/mass − (1 − SMOOTH)·[c = label] − SMOOTH/CLASSES). A
 // label past the end gives NaN for its whole row, an ignored label 0.
 //
-// Bindings: x[ROWS,CLASSES,INNER], labels[ROWS,INNER] (u32), peak, mass and dloss[ROWS,INNER] → dx[ROWS,CLASSES,INNER]
-// by its epilogue; dloss is loaded through shared/prologue. One invocation computes an element, or a line;
-// ⌈ROWS·LEN·INNER/WG⌉ workgroups.
+// Bindings: labels[ROWS,INNER] (u32), peak, mass, x[ROWS,CLASSES,INNER] and dloss[ROWS,INNER] → dx[ROWS,CLASSES,INNER]
+// by its epilogue, perhaps in the place of x; dloss is loaded through shared/prologue. One invocation computes an
+// element, or a line; ⌈ROWS·LEN·INNER/WG⌉ workgroups.
 //
 // Defines: WG; ROWS, CLASSES, INNER; SMOOTH a literal
 //          IGNORED  `true` if a row is ignored, an expression of `label: u32`
 //          FORMAT   that of shared/values; with lines, INNER is 1
 //          LEN      elements or lines of a row
+//          X        the name of x: x, or that of the result
 
 #include "shared/elements"
 #include "shared/float"
@@ -22,10 +23,12 @@ const LEN: u32 = ${LEN};
 const SMOOTH: f32 = ${SMOOTH};
 const ELEMENTS: u32 = ROWS * LEN * INNER;
 
-@group(0) @binding(0) var<storage, read> x: array<Held>;
-@group(0) @binding(1) var<storage, read> labels: array<u32>;
-@group(0) @binding(2) var<storage, read> peak: array<f32>;
-@group(0) @binding(3) var<storage, read> mass: array<f32>;
+@group(0) @binding(0) var<storage, read> labels: array<u32>;
+@group(0) @binding(1) var<storage, read> peak: array<f32>;
+@group(0) @binding(2) var<storage, read> mass: array<f32>;
+#if X == x
+@group(0) @binding(3) var<storage, read> x: array<Held>;
+#endif
 
 /// What a class is expected to have, its label or not.
 fn expected(is_label: bool, is_known: bool) -> f32 {
@@ -41,7 +44,7 @@ fn compute(index: u32) {
     let l = index / INNER % LEN;
     let label = labels[row];
     let is_known = label < CLASSES;
-    let logits = value(x[index]);
+    let logits = value(${X}[index]);
 #if FORMAT == lines
     let other = vec4(expected(false, is_known));
     let own = vec4(expected(true, is_known));

@@ -259,8 +259,8 @@ pub enum Access {
     /// One; or a line in the order of the API, if the result is bf16. The kernel then takes the define `ROWS`, includes
     /// `shared/epilogue_lines`, and has one f32 of each invocation in workgroup memory.
     ElementsOrLines,
-    /// Eight neighbours, through `load_line` and `store_line` of `shared/prologue_lines` and `shared/epilogue_lines`. An
-    /// operand in `f32` is loaded through `load`.
+    /// Eight neighbours, through `load_line` and `store_line` of `shared/prologue_lines` and `shared/epilogue_lines`.
+    /// An operand in `f32` is loaded through `load`.
     Lines,
 }
 

@@ -175,6 +175,10 @@ impl Primitive for CrossEntropyGrad {
 }
 
 impl Kernel for CrossEntropyGrad {
+    fn overwrites(&self) -> Option<usize> {
+        Some(0)
+    }
+
     fn loads(&self) -> Option<usize> {
         // Often a constant, 1/N; read once per class, along with an exponential.
         Some(4)
@@ -202,7 +206,9 @@ impl Kernel for CrossEntropyGrad {
         let len = if lines { classes.div_ceil(LINE) } else { classes };
         let defines = of_logits(shape, len, lines, self.smoothing, self.ignored);
         let workgroups = Workgroups::of_elements(rows.saturating_mul(len).saturating_mul(inner));
-        let launch = Launch::new(self.name(), defines, (5, 1), workgroups);
+        let mut launch = Launch::new(self.name(), defines, (5, 1), workgroups);
+        // The logits come last, because the gradient may take their place.
+        launch.bindings[..4].rotate_left(1);
         let launch = launch.loads_through_prologue(4).stores_through_epilogue();
         vec![if lines { Variant::simple("lines", launch.by_lines()) } else { Variant::simple("element", launch) }]
     }

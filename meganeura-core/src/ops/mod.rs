@@ -137,6 +137,13 @@ pub(crate) trait Kernel: Primitive {
         false
     }
 
+    /// The operand whose memory result 0 may take, on GPUs: every variant reads a part of it only to store the same
+    /// part of the result, in one launch that binds the operand last. The kernel gets the define `X`, the operand's
+    /// name: `x`, which it then declares itself, or that of the result.
+    fn overwrites(&self) -> Option<usize> {
+        None
+    }
+
     /// The exchange between ranks that computes this, if it is one: each rank contributes its operands, and gets as
     /// many results. Nothing is launched on GPUs.
     fn collective(&self) -> Option<&CollectiveOp> {
@@ -312,6 +319,10 @@ macro_rules! operations {
 
             pub(crate) fn stores(&self) -> bool {
                 match self { $(Self::$name(op) => op.stores(),)+ }
+            }
+
+            pub(crate) fn overwrites(&self) -> Option<usize> {
+                match self { $(Self::$name(op) => op.overwrites(),)+ }
             }
 
             pub(crate) fn parts(&self, x: &[Shape], format: Format) -> Option<Vec<Layout>> {

@@ -13,6 +13,12 @@ impl KernelWork {
         launch.bindings.len()
     }
 
+    /// `true` if result 0 takes the memory of the operand that it may overwrite.
+    fn overwrites(&self, step: &Step) -> bool {
+        let overwritten = self.op.overwrites().map(|operand| step.inputs[self.operand(operand)].storage);
+        overwritten == Some(step.outputs[0].0)
+    }
+
     /// Writes the `load` function of a kernel's launch and the body of its `store`. The step already has their
     /// bindings.
     pub(super) fn complete(&self, step: &Step, launch: &mut Launch) {
@@ -20,6 +26,11 @@ impl KernelWork {
             launch.defines.push(("ROWS", "1".to_owned()));
             launch.access = Access::Lines;
             launch.workgroups.memory = workgroup_memory(&[4 * launch.workgroups.invocations]);
+        }
+        if let Some(operand) = self.op.overwrites() {
+            let (operand, overwritten) = (self.operand(operand), self.overwrites(step));
+            launch.bindings.retain(|binding| !overwritten || *binding != Binding::Input(operand));
+            launch.defines.push(("X", if overwritten { "store_y0" } else { "x" }.to_owned()));
         }
         let lines = launch.access == Access::Lines;
         if let Some(operand) = launch.loads {
@@ -68,8 +79,8 @@ impl KernelWork {
         }
     }
 
-    /// For the program that computes a launch's loaded operand, by `lines` or elements: its declarations, its statements,
-    /// and the expression for the result.
+    /// For the program that computes a launch's loaded operand, by `lines` or elements: its declarations, its
+    /// statements, and the expression for the result.
     fn load_program(&self, step: &Step, program: &Program, lines: bool, launch: &mut Launch) -> (Wgsl, String, String) {
         let wgsl = program.wgsl(step, &[], "load_", lines, &mut launch.bindings);
         if lines {

@@ -34,6 +34,15 @@ impl Item {
     pub(super) fn kernel(node: usize) -> Self {
         Self::Kernel { node, load: Vec::new(), store: Vec::new() }
     }
+
+    pub(super) fn nodes(&self) -> impl Iterator<Item = usize> + '_ {
+        let (first, second, third): (&[usize], &[usize], &[usize]) = match self {
+            Self::Group(nodes) => (nodes, &[], &[]),
+            Self::Kernel { node, load, store } => (load, std::slice::from_ref(node), store),
+            Self::Convert(node) => (&[], std::slice::from_ref(node), &[]),
+        };
+        first.iter().chain(second).chain(third).copied()
+    }
 }
 
 /// The steps that compute the wanted values, in order. No group has more than [`MOST_OPERATIONS`], or binds more than

@@ -38,7 +38,7 @@ const MOST_SCRATCH: usize = 2;
 pub(super) fn merge(uses: &Uses<'_>, items: Vec<Item>, bindings: usize) -> Vec<Item> {
     let mut owners = vec![None; uses.graph.nodes().len()];
     for (at, item) in items.iter().enumerate() {
-        nodes(item).for_each(|node| owners[node] = Some(at));
+        item.nodes().for_each(|node| owners[node] = Some(at));
     }
     let mut merging = Merging { uses, items, owners, most: bindings };
     for at in 0..merging.items.len() {
@@ -48,15 +48,6 @@ pub(super) fn merge(uses: &Uses<'_>, items: Vec<Item>, bindings: usize) -> Vec<I
         merging.epilogue(at);
     }
     merging.sorted()
-}
-
-fn nodes(item: &Item) -> impl Iterator<Item = usize> + '_ {
-    let (first, second, third): (&[usize], &[usize], &[usize]) = match item {
-        Item::Group(nodes) => (nodes, &[], &[]),
-        Item::Kernel { node, load, store } => (load, std::slice::from_ref(node), store),
-        Item::Convert(node) => (&[], std::slice::from_ref(node), &[]),
-    };
-    first.iter().chain(second).chain(third).copied()
 }
 
 struct Merging<'a> {
@@ -127,7 +118,7 @@ impl Merging<'_> {
         };
         // The kernel moves to the place of the group.
         self.items[at] = Item::Kernel { node, load, store };
-        nodes(&self.items[at]).for_each(|node| self.owners[node] = Some(at));
+        self.items[at].nodes().for_each(|node| self.owners[node] = Some(at));
     }
 
     fn can_host(&self, host: usize, at: usize) -> bool {
@@ -177,7 +168,7 @@ impl Merging<'_> {
 
     /// Calls `f` with every item that reads results of an item, or waits for it; perhaps several times.
     fn readers_of(&self, item: usize, mut f: impl FnMut(usize)) {
-        for value in nodes(&self.items[item]).flat_map(|node| self.uses.graph.nodes()[node].outputs()) {
+        for value in self.items[item].nodes().flat_map(|node| self.uses.graph.nodes()[node].outputs()) {
             self.uses.readers(value).iter().for_each(|read| f(self.owner(read.node)));
             self.uses.waiting(value).iter().for_each(|&node| f(self.owner(node)));
         }

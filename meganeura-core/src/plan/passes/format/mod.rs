@@ -217,7 +217,8 @@ impl Formats {
         // Operands in `f32` that are not converted must lie in lines as they are.
         let is_left = |k: usize| {
             let input = node.inputs[k];
-            let is_full = !self.of(uses.origin(input).value).is_bf16() && !(wanted && uses.shows_most(input));
+            let is_converted = wanted && uses.shows_most(input);
+            let is_full = self.of(uses.origin(input).value) == Format::Full && !is_converted;
             is_full && row_format(uses, input) != Some(Format::Bf16)
         };
         if operands.iter().any(|&k| where_they_lie(k) && is_left(k)) {

@@ -1,6 +1,6 @@
 use crate::kernel::launch::{Caps, Format, PaddedRows};
 use crate::ops::Conv2dOptions;
-use crate::plan::{Place, Plan, Preferences, Request, Target};
+use crate::plan::{Place, Plan, Preferences, Request, StorageInfo, Target};
 use crate::{Device, Result, Tape, Tensor, Var};
 
 #[test]
@@ -270,12 +270,12 @@ fn logits_of_an_odd_vocabulary_are_padded_and_never_converted() -> Result<()> {
         let padded = Format::PaddedRows(PaddedRows { len: classes });
         let plan = head(classes, |logits, labels| logits.cross_entropy(labels).mean())?;
         assert_eq!((launches(&plan, "matmul_bf16"), launches(&plan, "gemm")), (5, 0), "{plan}");
-        // The logits and their gradient.
+        // The logits and their gradient, which takes their place.
         assert_eq!(of_logits(&plan, 1024 * classes), (vec![padded; 2], 0), "{plan}");
         let bias = plan.launch_infos().filter(|launched| launched.kernel == "reduce_lines").count();
         assert_eq!(bias, 1, "{plan}");
-        let bytes: Vec<_> = plan.storages.iter().filter(|s| s.format == padded).map(|s| s.bytes()).collect();
-        assert_eq!(bytes, [2 * 1024 * classes.next_multiple_of(8); 2]);
+        let bytes: Vec<_> = plan.storages.iter().filter(|s| s.format == padded).map(StorageInfo::bytes).collect();
+        assert_eq!(bytes, [2 * 1024 * classes.next_multiple_of(8)]);
     }
     Ok(())
 }

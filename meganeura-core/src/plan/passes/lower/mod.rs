@@ -1,9 +1,9 @@
 //! Turns a schedule into steps on storages. Views become layouts here, and an operand whose layout a kernel
-//! cannot read is copied first. `parts.rs` joins values without a copy; `exchange.rs` lets ranks exchange values in
-//! place; `assign.rs` does the last part, the new contents of leaves.
+//! cannot read is copied first. `parts.rs` joins values without a copy; `in_place.rs` lets results take the memory of
+//! operands; `assign.rs` does the last part, the new contents of leaves.
 
 mod assign;
-mod exchange;
+mod in_place;
 mod parts;
 
 use std::collections::HashMap;
@@ -35,6 +35,7 @@ pub(super) fn lower(
         bindings,
         programs,
         plan: Plan { steps: Vec::new(), storages: Vec::new(), slots: Vec::new(), outputs: Vec::new() },
+        lowered: vec![false; uses.graph.nodes().len()],
         storage: HashMap::new(),
         views: HashMap::new(),
         copies: HashMap::new(),
@@ -45,6 +46,7 @@ pub(super) fn lower(
     };
     for (at, item) in schedule.iter().enumerate() {
         let orders = formats.orders(at);
+        item.nodes().for_each(|node| lowering.lowered[node] = true);
         match item {
             Item::Kernel { node, load, store } => lowering.kernel(*node, orders, load, store),
             Item::Group(nodes) => lowering.group(nodes, orders.store),
@@ -66,6 +68,8 @@ struct Lowering<'a> {
     bindings: Option<usize>,
     programs: bool,
     plan: Plan,
+    /// For each node, `true` once a step computes it.
+    lowered: Vec<bool>,
     /// The storage of each computed value.
     storage: HashMap<ValueId, StorageId>,
     /// Views resolved so far.
@@ -280,6 +284,7 @@ impl Lowering<'_> {
             self.exchange_in_place(node, &inputs);
         }
         let (store, values) = self.stored_by(node, op, orders.store, store, &mut inputs);
+        self.overwrite(node, op, &inputs, values[0]);
         let outputs = values.into_iter().map(|value| self.result(value)).collect();
         let (operands, types) = (node.inputs.len(), node.types.to_vec());
         let work = KernelWork { op: op.clone(), operands, types, load, store, elementwise };
