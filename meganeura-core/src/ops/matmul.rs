@@ -100,6 +100,10 @@ impl Kernel for Matmul {
         true
     }
 
+    fn stores_from_registers(&self) -> bool {
+        true
+    }
+
     fn bf16(&self, x: &[TensorType], y: &[TensorType], caps: &Caps) -> Option<Bf16> {
         let MatmulShape { batch, m, k, n } = MatmulShape::new(x[0].shape.dims(), x[1].shape.dims());
         let product = |n| Product { batch, m, n, k, operands: Operands::Mixed, beside: true };

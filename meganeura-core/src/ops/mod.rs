@@ -144,6 +144,12 @@ pub(crate) trait Kernel: Primitive {
         None
     }
 
+    /// `true` if a result is stored while all sums of a tile are in registers, on matrix units. There is no room for
+    /// costly functions then, and elementwise work with any is faster in a launch of its own.
+    fn stores_from_registers(&self) -> bool {
+        false
+    }
+
     /// The exchange between ranks that computes this, if it is one: each rank contributes its operands, and gets as
     /// many results. Nothing is launched on GPUs.
     fn collective(&self) -> Option<&CollectiveOp> {
@@ -319,6 +325,10 @@ macro_rules! operations {
 
             pub(crate) fn stores(&self) -> bool {
                 match self { $(Self::$name(op) => op.stores(),)+ }
+            }
+
+            pub(crate) fn stores_from_registers(&self) -> bool {
+                match self { $(Self::$name(op) => op.stores_from_registers(),)+ }
             }
 
             pub(crate) fn overwrites(&self) -> Option<usize> {

@@ -104,6 +104,11 @@ macro_rules! operations {
 }
 
 impl Pointwise {
+    /// `true` for functions of dozens of instructions.
+    pub(crate) fn is_costly(self) -> bool {
+        matches!(self, Self::Gelu | Self::Erf | Self::Erfinv)
+    }
+
     /// The type of the result.
     pub(super) fn output(self, x: &[TensorType]) -> Result<TensorType, String> {
         debug_assert_eq!(x.len(), self.arity());

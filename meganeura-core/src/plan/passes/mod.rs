@@ -60,7 +60,8 @@ impl Plan {
         let most = bindings.unwrap_or(MOST_BUFFERS);
         let mut schedule = fuse::fuse(&uses, most);
         if merges {
-            schedule = merge::merge(&uses, schedule, most);
+            let units = matches!(target, Target::Gpu { caps, .. } if caps.matrix);
+            schedule = merge::merge(&uses, schedule, most, units);
         }
         let lowered = |uses: &_, schedule: &[_], formats: &_, roots: &[_]| {
             let (outputs, assigned) = roots.split_at(request.outputs.len());
