@@ -19,13 +19,15 @@
 //          SN       subgroups across a tile
 //          FM, FN   fragments of 16×16 of each subgroup, down and across
 //          STEPS    BK/16
-//          LOADS_A, LOADS_B   lines that an invocation loads in a step: ⌈BM·BK/(8·WG)⌉ and ⌈BN·BK/(8·WG)⌉
+//          LINES_A  lines of a in a step, BM·BK/8
+//          LOADS_A, LOADS_B   lines that an invocation loads in a step: ⌈BM·BK/(8·WG)⌉, and exactly BN·BK/(8·WG)
 //          STAGES   1 or 2 steps in workgroup memory. One leaves memory for a second workgroup on a multiprocessor.
 //                   With two, a step has one barrier instead of two, and the next is stored before it.
 //          PITCH_A, PITCH_B, PLACES_A, PLACES_B   of a step in workgroup memory, in places: the distance of its rows of
 //                   lines, and its size
 //          PLACES   of the memory in all
 //          PARTS, PART_K   parts of the reduction; terms of each, whole rounds of STAGES steps
+//          RAGGED   defined where the last part has fewer
 //          OPERAND  the type of A and B in WGSL: f16, or with BF16_UNITS f32
 //          EACH     lines that an invocation stores at once: of a fragment, ⌈32/SUBGROUP⌉; with BF16_UNITS, of a row of
 //                   the subgroup's fragments, ⌈32·FN/SUBGROUP⌉
@@ -66,8 +68,6 @@ const TILES_M: u32 = ${TILES_M};
 const TILES_N: u32 = ${TILES_N};
 const PART_K: u32 = ${PART_K};
 const STAGES: u32 = ${STAGES};
-// Where parts are whole steps, loads need no check of their terms.
-const WHOLE: bool = PARTS * PART_K == DEPTH;
 
 // BESIDE: lines of a step that are adjacent in memory. NEXT: from a term to the next, in elements.
 #if A_ALONG == k
@@ -87,8 +87,7 @@ const NEXT_B: u32 = ${B_PITCH};
 // The first element of the last line across.
 const LAST_ROWS: u32 = (ROWS - 1u) / 8u * 8u;
 const LAST_COLUMNS: u32 = (COLUMNS - 1u) / 8u * 8u;
-const LINES_A: u32 = BM * BK / 8u;
-const LINES_B: u32 = BN * BK / 8u;
+const LINES_A: u32 = ${LINES_A};
 const PITCH_A: u32 = ${PITCH_A};
 const PITCH_B: u32 = ${PITCH_B};
 
@@ -168,6 +167,15 @@ fn from_b(begin: u32, place: vec2<u32>) -> u32 {
 #endif
 }
 
+/// `true` if the lines of a term are in the part.
+fn is_there(term: u32, end: u32) -> bool {
+#if RAGGED
+    return term < end;
+#else
+    return true;
+#endif
+}
+
 /// A line of a; zeros unless it is there.
 fn load_a(line: u32, there: bool) -> LineA {
     let at = select(0u, line, there);
@@ -205,16 +213,17 @@ fn bits_b(line: LineB) -> vec4<u32> {
 
 /// Puts line number `at` of a step, which begins at place `step`, into workgroup memory.
 fn put_a(step: u32, at: u32, line: LineA, scale: f32) {
-    // Loads beyond the last line are another invocation's.
-    if LINES_A % WG == 0u || at < LINES_A {
-        put(step + at / BESIDE_A * PITCH_A + at % BESIDE_A * OF_LINE, bits_a(line), scale);
+#if LINES_A != LOADS_A * WG
+    // That line is another invocation's.
+    if at >= LINES_A {
+        return;
     }
+#endif
+    put(step + at / BESIDE_A * PITCH_A + at % BESIDE_A * OF_LINE, bits_a(line), scale);
 }
 
 fn put_b(step: u32, at: u32, line: LineB, scale: f32) {
-    if LINES_B % WG == 0u || at < LINES_B {
-        put(step + PLACES_A + at / BESIDE_B * PITCH_B + at % BESIDE_B * OF_LINE, bits_b(line), scale);
-    }
+    put(step + PLACES_A + at / BESIDE_B * PITCH_B + at % BESIDE_B * OF_LINE, bits_b(line), scale);
 }
 
 fn put(place: u32, bits: vec4<u32>, scale: f32) {
@@ -240,10 +249,10 @@ fn put(place: u32, bits: vec4<u32>, scale: f32) {
             // The last step is loaded twice: loads without a condition can be scheduled where they cost least.
             let next_${S} = min(round + ${S}u * BK + BK, PART_K - BK);
 #for L in LOADS_A
-            line_a_${L} = load_a(from_a_${L} + next_${S} * NEXT_A / WIDTH_A, WHOLE || place_a_${L}.y + next_${S} < end);
+            line_a_${L} = load_a(from_a_${L} + next_${S} * NEXT_A / WIDTH_A, is_there(place_a_${L}.y + next_${S}, end));
 #endfor
 #for L in LOADS_B
-            line_b_${L} = load_b(from_b_${L} + next_${S} * NEXT_B / WIDTH_B, WHOLE || place_b_${L}.y + next_${S} < end);
+            line_b_${L} = load_b(from_b_${L} + next_${S} * NEXT_B / WIDTH_B, is_there(place_b_${L}.y + next_${S}, end));
 #endfor
             // Places are variables, because naga's SPIR-V writer rejects them inside the calls.
 #for U in STEPS
@@ -365,13 +374,13 @@ fn main(
     let to_a_${L} = lane + ${L}u * WG;
     let place_a_${L} = place_a(origin_a, min(to_a_${L}, LINES_A - 1u));
     let from_a_${L} = from_a(of_a, place_a_${L});
-    var line_a_${L} = load_a(from_a_${L}, WHOLE || place_a_${L}.y < end);
+    var line_a_${L} = load_a(from_a_${L}, is_there(place_a_${L}.y, end));
 #endfor
 #for L in LOADS_B
     let to_b_${L} = lane + ${L}u * WG;
-    let place_b_${L} = place_b(origin_b, min(to_b_${L}, LINES_B - 1u));
+    let place_b_${L} = place_b(origin_b, to_b_${L});
     let from_b_${L} = from_b(of_b, place_b_${L});
-    var line_b_${L} = load_b(from_b_${L}, WHOLE || place_b_${L}.y < end);
+    var line_b_${L} = load_b(from_b_${L}, is_there(place_b_${L}.y, end));
 #endfor
 #if BF16_UNITS
     let scale = vec2(1.0);
@@ -407,20 +416,20 @@ fn main(
         }
         for (var k = 0u; k < PART_K; k += BK) {
 #for L in LOADS_A
-            line_a_${L} = load_a(from_a_${L} + k * NEXT_A / WIDTH_A, WHOLE || place_a_${L}.y + k < end);
+            line_a_${L} = load_a(from_a_${L} + k * NEXT_A / WIDTH_A, is_there(place_a_${L}.y + k, end));
             held.x = max(held.x, finite_magnitude(bits_a(line_a_${L})));
 #endfor
 #for L in LOADS_B
-            line_b_${L} = load_b(from_b_${L} + k * NEXT_B / WIDTH_B, WHOLE || place_b_${L}.y + k < end);
+            line_b_${L} = load_b(from_b_${L} + k * NEXT_B / WIDTH_B, is_there(place_b_${L}.y + k, end));
             held.y = max(held.y, finite_magnitude(bits_b(line_b_${L})));
 #endfor
         }
         exponents = exponents_of_all(lane, held, 0);
 #for L in LOADS_A
-        line_a_${L} = load_a(from_a_${L}, WHOLE || place_a_${L}.y < end);
+        line_a_${L} = load_a(from_a_${L}, is_there(place_a_${L}.y, end));
 #endfor
 #for L in LOADS_B
-        line_b_${L} = load_b(from_b_${L}, WHOLE || place_b_${L}.y < end);
+        line_b_${L} = load_b(from_b_${L}, is_there(place_b_${L}.y, end));
 #endfor
     }
 #insert store_in_turns()

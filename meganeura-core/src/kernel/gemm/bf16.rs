@@ -201,9 +201,12 @@ impl Bf16Tiling {
 
     /// `true` if a device can run this tiling for operands of any order.
     fn fits(&self, caps: &Caps) -> bool {
+        let invocations = self.tile.invocations(caps);
+        let [_, columns] = self.tile.extent();
         let memory = [[false, false], [false, true], [true, false], [true, true]];
         caps.matrix
-            && self.tile.invocations(caps) <= caps.workgroup_size
+            && invocations <= caps.workgroup_size
+            && (columns * self.depth / LINE).is_multiple_of(invocations)
             && memory.iter().all(|&across| self.memory(across, MOST_TURNS, caps) <= caps.workgroup_memory)
     }
 
@@ -238,8 +241,12 @@ impl Bf16Tiling {
             BM: rows, BN: columns, BK: self.depth, STEPS: self.depth / 16, STAGES: self.stages,
             TILES_M: tiles_m, TILES_N: tiles_n, PARTS: parts, PART_K: self.part(product, parts),
             PITCH_A: pitches[0], PITCH_B: pitches[1], PLACES_A: sizes[0], PLACES_B: sizes[1],
-            LOADS_A: loads[0], LOADS_B: loads[1], LINES: 1, GROUP: GROUPED_ROWS / rows,
+            LINES_A: rows * self.depth / LINE, LOADS_A: loads[0], LOADS_B: loads[1], LINES: 1,
+            GROUP: GROUPED_ROWS / rows,
         ];
+        if parts * self.part(product, parts) != k {
+            defines.extend(define![RAGGED: 1]);
+        }
         if caps.bf16_units {
             let [down, beside] = self.tile.each;
             defines.extend(define![
