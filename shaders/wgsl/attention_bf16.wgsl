@@ -49,15 +49,16 @@ fn coop_map_larger_of(x: Sums, y: Sums) -> Sums {
 
 /// Until a key is visible, the largest score is −∞, and weights are relative to 0.
 fn base_of(row: u32, column: u32, peak: f32) -> f32 {
-    return select(peak * FACTOR, 0.0, bitcast<u32>(peak) == 0xff800000u);
+    return select(peak, 0.0, bitcast<u32>(peak) == 0xff800000u);
 }
 
 fn coop_map_base_of(peak: Sums) -> Sums {
     return peak;
 }
 
+/// The largest score has weight 1, whatever its magnitude: the difference is rounded, not its terms.
 fn power(row: u32, column: u32, x: f32, base: f32) -> f32 {
-    return exp2(fma(x, FACTOR, -base));
+    return exp2((x - base) * FACTOR);
 }
 
 fn coop_map_power(x: Sums, base: Sums) -> Sums {
@@ -77,7 +78,7 @@ fn coop_map_mean(x: Sums, mass: Sums) -> Sums {
 fn keep(row: u32, column: u32, peak: f32, mass: f32, b: u32, i: u32) -> f32 {
     if column == 0u && i + row < L {
         let at = (b * L + i + row) * 2u;
-        lse[at] = select(peak * (FACTOR / LOG2E), 0.0, bitcast<u32>(peak) == 0xff800000u);
+        lse[at] = select(scaled(peak), 0.0, bitcast<u32>(peak) == 0xff800000u);
         lse[at + 1u] = log(select(mass, 1.0, bitcast<u32>(mass) == 0u));
     }
     return peak;
@@ -111,7 +112,7 @@ fn coop_map_keep(peak: Sums, mass: Sums, b: u32, i: u32) -> Sums {
 #endfor
 #elif SCALED == 1
 #for J in FT
-            score_${I}_${J} = score_${I}_${J} * (${SCALE} * LOG2E);
+            score_${I}_${J} = score_${I}_${J} * ${SCALE};
 #endfor
 #endif
             var largest = peak_${I};

@@ -43,14 +43,28 @@ fn dy_part(b: u32, first: u32, lane: u32) -> array<vec4<u32>, ${LOADS_E}> {
 #insert load_part(dy_line, LOADS_E, FE)
 }
 
-#if OF == queries
-/// The log-sum-exp of a query from `i` on, as an exponent of 2.
-fn mass(row: u32, column: u32, x: f32, b: u32, i: u32) -> f32 {
-    let at = (b * L + min(i + row, L - 1u)) * 2u;
-    return (lse[at] + lse[at + 1u]) * LOG2E;
+/// The weight of a score: at most 1, also where the score is computed in another order than in the forward pass.
+/// `peak` and `rest` are the log-sum-exp, the second as an exponent of 2.
+fn weight_of(score: f32, peak: f32, rest: f32) -> f32 {
+    let exponent = fma(scaled(score) - peak, LOG2E, -rest);
+    // By bits, because NaN must stay.
+    return exp2(select(exponent, 0.0, bitcast<u32>(exponent) - 1u < 0x7f800000u));
 }
 
-fn coop_map_mass(x: Sums, b: u32, i: u32) -> Sums {
+#if OF == queries
+fn peak(row: u32, column: u32, x: f32, b: u32, i: u32) -> f32 {
+    return lse[(b * L + min(i + row, L - 1u)) * 2u];
+}
+
+fn coop_map_peak(x: Sums, b: u32, i: u32) -> Sums {
+    return x;
+}
+
+fn rest(row: u32, column: u32, x: f32, b: u32, i: u32) -> f32 {
+    return lse[(b * L + min(i + row, L - 1u)) * 2u + 1u] * LOG2E;
+}
+
+fn coop_map_rest(x: Sums, b: u32, i: u32) -> Sums {
     return x;
 }
 
@@ -62,11 +76,11 @@ fn coop_map_drift(x: Sums, b: u32, i: u32) -> Sums {
     return x;
 }
 
-fn weight(row: u32, column: u32, x: f32, mass: f32) -> f32 {
-    return exp2(fma(x, FACTOR, -mass));
+fn weight(row: u32, column: u32, x: f32, peak: f32, rest: f32) -> f32 {
+    return weight_of(x, peak, rest);
 }
 
-fn coop_map_weight(x: Sums, mass: Sums) -> Sums {
+fn coop_map_weight(x: Sums, peak: Sums, rest: Sums) -> Sums {
     return x;
 }
 
@@ -78,12 +92,13 @@ fn coop_map_slope(x: Sums, weight: Sums, drift: Sums) -> Sums {
     return x;
 }
 #else
-/// Of a tile of queries: the log-sum-exp as an exponent of 2, and delta. Past the last query, weights are 0.
-var<workgroup> statistics: array<vec2<f32>, TILE>;
+/// Of a tile of queries: `peak` and `rest`, and delta. Past the last query, weights are 0.
+var<workgroup> statistics: array<vec4<f32>, TILE>;
 
 /// The weight of a query, by columns, from `place` of the tile on.
 fn weight(row: u32, column: u32, x: f32, place: u32) -> f32 {
-    return exp2(fma(x, FACTOR, -statistics[place + column].x));
+    let of_query = statistics[place + column];
+    return weight_of(x, of_query.x, of_query.y);
 }
 
 fn coop_map_weight(x: Sums, place: u32) -> Sums {
@@ -91,7 +106,7 @@ fn coop_map_weight(x: Sums, place: u32) -> Sums {
 }
 
 fn slope(row: u32, column: u32, x: f32, weight: f32, place: u32) -> f32 {
-    return weight * (x - statistics[place + column].y);
+    return weight * (x - statistics[place + column].z);
 }
 
 fn coop_map_slope(x: Sums, weight: Sums, place: u32) -> Sums {
@@ -100,7 +115,7 @@ fn coop_map_slope(x: Sums, weight: Sums, place: u32) -> Sums {
 
 /// The score of a key and a query from `j` and `i` on.
 fn turned(row: u32, column: u32, x: f32, b: u32, i: u32, j: u32) -> f32 {
-    return exponent(b, i + column, j + row, x);
+    return visible_score(b, i + column, j + row, x);
 }
 
 fn coop_map_turned(x: Sums, b: u32, i: u32, j: u32) -> Sums {
@@ -131,8 +146,8 @@ fn masked_to(key: u32, begin: u32) -> u32 {
 #if OF == keys
         if lane < TILE {
             let i = b * L + min(start + lane, L - 1u);
-            let total = (lse[i * 2u] + lse[i * 2u + 1u]) * LOG2E;
-            statistics[lane] = vec2(select(total, infinity(), start + lane >= L), delta[i]);
+            let rest = select(lse[i * 2u + 1u] * LOG2E, infinity(), start + lane >= L);
+            statistics[lane] = vec4(lse[i * 2u], rest, delta[i], 0.0);
         }
 #endif
         workgroupBarrier();
@@ -171,10 +186,10 @@ fn masked_to(key: u32, begin: u32) -> u32 {
         score_${J} = coop_map_turned(score_${J}, b, start + ${J}u * 16u, row);
 #endif
 #elif SCALED == 1
-        score_${J} = score_${J} * (${SCALE} * LOG2E);
+        score_${J} = score_${J} * ${SCALE};
 #endif
 #if OF == queries
-        let weight_${J} = coop_map_weight(score_${J}, mass);
+        let weight_${J} = coop_map_weight(score_${J}, peak, rest);
         let ds_${J} = coop_as_left(coop_map_slope(slope_${J}, weight_${J}, drift));
 #else
         let weight_${J} = coop_map_weight(score_${J}, ${J}u * 16u);
@@ -232,7 +247,8 @@ fn main(
 #if OF == queries
 #insert load_strips(q, q_part, put_d, FD, PITCH_D)
 #insert load_strips(dy, dy_part, put_e, FE, PITCH_E)
-    let mass = coop_map_mass(Sums(), b, row);
+    let peak = coop_map_peak(Sums(), b, row);
+    let rest = coop_map_rest(Sums(), b, row);
     let drift = coop_map_drift(Sums(), b, row);
 #else
 #insert load_strips(k, k_part, put_d, FD, PITCH_D)

@@ -16,7 +16,7 @@
 //          SCALE    a literal
 //          CAUSAL   1: query i sees the keys up to i + S − L
 //          BIAS     1: there is a bias
-//          SCALED   1: scores are scaled before their exponents are taken, for a bias or a SCALE that is not positive
+//          SCALED   1: products are scaled at once, for a bias or a SCALE that is not positive; else with their exponents
 //          Q_BATCH, Q_ROW   the offset of batch b of q, an expression of `b: u32`, and the pitch of its rows; likewise
 //                   K_…, V_…, BIAS_… and BIAS_COL. Those of lines are multiples of 8, or of 4 in f32
 //          Q_FORMAT, K_FORMAT, V_FORMAT   bf16 or full
@@ -42,7 +42,7 @@ const S: u32 = ${S};
 const D: u32 = ${D};
 const E: u32 = ${E};
 const PITCH_SUMS: u32 = ${PITCH_SUMS};
-/// log₂ e: scores are kept as exponents of 2.
+/// log₂ e.
 const LOG2E: f32 = 1.44269504f;
 
 var<workgroup> tiles: array<Four, ${FOURS}>;
@@ -159,29 +159,38 @@ fn visible_to(query: u32) -> u32 {
 #endif
 }
 
-/// The score of query `i` and key `j`, from their product. FACTOR times that is an exponent of 2.
-fn exponent(b: u32, i: u32, j: u32, product: f32) -> f32 {
+/// The score of query `i` and key `j` from their product; without SCALED, before it is multiplied by SCALE.
+fn visible_score(b: u32, i: u32, j: u32, product: f32) -> f32 {
     if !is_visible(i, j) {
         return negative_infinity();
     }
 #if BIAS == 1
     let at = ${BIAS_BATCH} + min(i, L - 1u) * ${BIAS_ROW}u + min(j, S - 1u) * ${BIAS_COL}u;
-    return product * (${SCALE} * LOG2E) + bias[at] * LOG2E;
+    return product * ${SCALE} + bias[at];
 #elif SCALED == 1
-    return product * (${SCALE} * LOG2E);
+    return product * ${SCALE};
 #else
     return product;
 #endif
 }
 
+// A score times FACTOR is an exponent of 2.
 #if SCALED == 1
-const FACTOR: f32 = 1.0;
+const FACTOR: f32 = LOG2E;
+
+fn scaled(score: f32) -> f32 {
+    return score;
+}
 #else
 const FACTOR: f32 = ${SCALE} * LOG2E;
+
+fn scaled(score: f32) -> f32 {
+    return score * ${SCALE};
+}
 #endif
 
 fn score(row: u32, column: u32, product: f32, b: u32, i: u32, j: u32) -> f32 {
-    return exponent(b, i + row, j + column, product);
+    return visible_score(b, i + row, j + column, product);
 }
 
 fn coop_map_score(product: Sums, b: u32, i: u32, j: u32) -> Sums {

@@ -157,7 +157,7 @@ pub(super) fn backward(op: &Attention, x: &[Argument], caps: &Caps) -> Vec<Varia
                 defines.extend(define![DK_AT: x.len(), DV_AT: x.len() + 1]);
             }
             // The statistics of a tile of queries.
-            let workgroups = if is_of_keys { workgroups.with_memory(&[8 * tiling.tile]) } else { workgroups };
+            let workgroups = if is_of_keys { workgroups.with_memory(&[16 * tiling.tile]) } else { workgroups };
             let mut launch = Launch::new("attention_grad_bf16", defines, (x.len(), 0), workgroups).on_bf16_units(caps);
             launch.bindings.extend(outputs.iter().copied().map(Binding::Output));
             if is_of_keys { launch } else { launch.stores_through_epilogue().by_lines() }

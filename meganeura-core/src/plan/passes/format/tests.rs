@@ -344,7 +344,7 @@ fn heads_are_views_and_their_copies_stay_bf16() -> Result<()> {
     assert_eq!((launches(&plan, "matmul_bf16"), launches(&plan, "gemm")), (6, 0), "{plan}");
     assert_eq!((launches(&plan, "attention_bf16"), launches(&plan, "attention_grad_bf16")), (1, 2), "{plan}");
     // Values as large as the tokens are bf16, but those that the caller wants.
-    let is_stored = |storage: &&crate::plan::StorageInfo| storage.place == Place::Unplaced;
+    let is_stored = |storage: &&StorageInfo| storage.place == Place::Unplaced;
     let large = plan.storages.iter().filter(is_stored).filter(|storage| storage.elements >= batch * length * width);
     assert!(large.clone().count() > 8 && large.clone().all(|storage| storage.format.is_bf16()), "{plan}");
     Ok(())
