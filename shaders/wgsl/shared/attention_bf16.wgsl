@@ -16,7 +16,7 @@
 //          SCALE    a literal
 //          CAUSAL   1: query i sees the keys up to i + S − L
 //          BIAS     1: there is a bias
-//          SCALED   1: products are scaled at once, for a bias or a SCALE that is not positive; else with their exponents
+//          SCALED   1: products are scaled at once, for a bias or a SCALE that is not positive; 0: with exponents
 //          Q_BATCH, Q_ROW   the offset of batch b of q, an expression of `b: u32`, and the pitch of its rows; likewise
 //                   K_…, V_…, BIAS_… and BIAS_COL. Those of lines are multiples of 8, or of 4 in f32
 //          Q_FORMAT, K_FORMAT, V_FORMAT   bf16 or full

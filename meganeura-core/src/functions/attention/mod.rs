@@ -39,8 +39,7 @@ impl Var {
     /// queries, or when training with heads of more than 64 features. All scores are stored
     ///
     /// * for heads of more than 128 features;
-    /// * on devices with [fast](crate::Precision::Fast) precision, unless their matrix units compute in registers,
-    /// which
+    /// * on devices with [fast](crate::Precision::Fast) precision, unless their matrix units compute in registers, as
     ///   those of NVIDIA's GPUs do, and the features of a head are a multiple of 8;
     /// * for the gradient of a mask;
     /// * on SwiftShader, the software adapter of browsers.

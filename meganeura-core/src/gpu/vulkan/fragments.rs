@@ -173,7 +173,7 @@ mod tests {
         let calls =
             [instruction(57, &[1, 20, 4, 19]), instruction(57, &[2, 21, 5, 19]), instruction(57, &[2, 22, 7, 19, 18])];
         let other = instruction(57, &[2, 23, 8, 19]);
-        let found = in_registers(&module(&[&calls[..], &[other.clone()]].concat()));
+        let found = in_registers(&module(&[&calls[..], std::slice::from_ref(&other)].concat()));
         let added = [5430, 5431, 5432].map(|capability| instruction(17, &[capability])).concat();
         let extension = instruction(10, &text("SPV_NV_cooperative_matrix2"));
         let replaced = [
