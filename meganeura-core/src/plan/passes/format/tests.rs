@@ -1,6 +1,6 @@
 use crate::kernel::launch::{Caps, Format, PaddedRows};
 use crate::ops::Conv2dOptions;
-use crate::plan::{Place, Plan, Preferences, Request, Target};
+use crate::plan::{Place, Plan, Preferences, Request, StorageInfo, Target};
 use crate::{Device, Result, Tape, Tensor, Var};
 
 #[test]
