@@ -40,6 +40,10 @@ impl Vulkan {
         match *self {}
     }
 
+    pub(super) fn maps_fragments(&self) -> bool {
+        match *self {}
+    }
+
     pub(super) fn cache(&self) -> (PipelineCache, u64) {
         match *self {}
     }
