@@ -23,6 +23,11 @@ const B_COL: u32 = ${B_COL};
 @group(0) @binding(0) var<storage, read> lhs: array<${A_ELEM}>;
 @group(0) @binding(1) var<storage, read> rhs: array<${B_ELEM}>;
 
+/// `index`, or `last` if it lies past the end: such rows and columns are multiplied, but not stored.
+fn within(index: u32, last: u32, is_whole: bool) -> u32 {
+    return select(min(index, last), index, is_whole);
+}
+
 fn lhs_at(b: u32, i: u32, k: u32) -> u32 {
     let begin: u32 = ${A_BATCH};
     return begin + i * A_ROW + k * A_COL;
@@ -35,8 +40,8 @@ fn rhs_at(b: u32, k: u32, j: u32) -> u32 {
 
 #if A_ELEM == f32
 fn a_element(b: u32, i: u32, k: u32, end: u32) -> f32 {
-    let there = is_row(i) && is_term(k, end);
-    return select(0.0, lhs[select(0u, lhs_at(b, i, k), there)], there);
+    let there = is_term(k, end);
+    return select(0.0, lhs[select(0u, lhs_at(b, within(i, ROWS - 1u, WHOLE_ROWS), k), there)], there);
 }
 
 fn a_column(b: u32, i: u32, k: u32, end: u32) -> vec4<f32> {
@@ -59,8 +64,13 @@ fn load_a(b: u32, i: u32, k: u32, end: u32) -> mat4x4<f32> {
 #else
 /// Four neighbours: columns k to k + 3 of row i, or rows i to i + 3 of column k.
 fn a_line(b: u32, i: u32, k: u32, end: u32) -> vec4<f32> {
-    let there = is_row(i) && is_term(k, end);
-    return select(vec4<f32>(), lhs[select(0u, lhs_at(b, i, k) / 4u, there)], there);
+    let there = is_term(k, end);
+#if A_ALONG == k
+    let row = within(i, ROWS - 1u, WHOLE_ROWS);
+#else
+    let row = within(i, ROWS - 4u, WHOLE_ROWS);
+#endif
+    return select(vec4<f32>(), lhs[select(0u, lhs_at(b, row, k) / 4u, there)], there);
 }
 
 fn load_a(b: u32, i: u32, k: u32, end: u32) -> mat4x4<f32> {
@@ -84,8 +94,8 @@ fn load_a(b: u32, i: u32, k: u32, end: u32) -> mat4x4<f32> {
 
 #if B_ELEM == f32
 fn b_element(b: u32, k: u32, j: u32, end: u32) -> f32 {
-    let there = is_column(j) && is_term(k, end);
-    return select(0.0, rhs[select(0u, rhs_at(b, k, j), there)], there);
+    let there = is_term(k, end);
+    return select(0.0, rhs[select(0u, rhs_at(b, k, within(j, COLUMNS - 1u, WHOLE_COLUMNS)), there)], there);
 }
 
 fn b_row(b: u32, k: u32, j: u32, end: u32) -> vec4<f32> {
@@ -108,8 +118,13 @@ fn load_b(b: u32, k: u32, j: u32, end: u32) -> mat4x4<f32> {
 #else
 /// Four neighbours: rows k to k + 3 of column j, or columns j to j + 3 of row k.
 fn b_line(b: u32, k: u32, j: u32, end: u32) -> vec4<f32> {
-    let there = is_column(j) && is_term(k, end);
-    return select(vec4<f32>(), rhs[select(0u, rhs_at(b, k, j) / 4u, there)], there);
+    let there = is_term(k, end);
+#if B_ALONG == k
+    let column = within(j, COLUMNS - 1u, WHOLE_COLUMNS);
+#else
+    let column = within(j, COLUMNS - 4u, WHOLE_COLUMNS);
+#endif
+    return select(vec4<f32>(), rhs[select(0u, rhs_at(b, k, column) / 4u, there)], there);
 }
 
 fn load_b(b: u32, k: u32, j: u32, end: u32) -> mat4x4<f32> {

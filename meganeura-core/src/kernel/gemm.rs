@@ -11,6 +11,10 @@ use super::launch::{Access, Binding, Caps, Define, Kind, LINE, Launch, Variant, 
 use super::offset::offset;
 use crate::Layout;
 
+/// Rows of a result whose tiles workgroups take column by column. Those that run at once then read operands of a few
+/// megabytes, which stay in the cache.
+const GROUPED_ROWS: usize = 2048;
+
 /// Elements that an invocation loads at a time.
 const BLOCK: usize = 16;
 
@@ -358,7 +362,7 @@ impl Choice {
         let across = lie_across([a.1, b.1]);
         let mut defines = operands([a.1, b.1]);
         defines.extend(define![
-            BATCH: batch, M: m, N: n, K: k,
+            BATCH: batch, M: m, N: n, K: k, GROUP: GROUPED_ROWS / self.tiling.extent()[0],
             A_ELEM: element(reads_fours(a.1, usize::from(!across[0]))),
             B_ELEM: element(reads_fours(b.1, usize::from(across[1]))),
         ]);

@@ -204,8 +204,13 @@ impl Kernel for CrossEntropyGrad {
         let (shape, lines) = (x[0].ty.shape, x[0].format.is_bf16());
         let (rows, classes, inner) = around(shape, 1);
         let len = if lines { classes.div_ceil(LINE) } else { classes };
-        let defines = of_logits(shape, len, lines, self.smoothing, self.ignored);
-        let workgroups = Workgroups::of_elements(rows.saturating_mul(len).saturating_mul(inner));
+        let mut defines = of_logits(shape, len, lines, self.smoothing, self.ignored);
+        // Many elements of a row share what they need of it.
+        let (block, wg) = (len.saturating_mul(inner), 64);
+        let each = if lines || block < 16 * wg { 1 } else { 4 };
+        let take = if each == 1 { block } else { block.div_ceil(each * wg) * wg };
+        defines.extend(define![EACH: each, TAKE: take]);
+        let workgroups = Workgroups::of(rows.saturating_mul(take), wg);
         let mut launch = Launch::new(self.name(), defines, (5, 1), workgroups);
         // The logits come last, because the gradient may take their place.
         launch.bindings[..4].rotate_left(1);

@@ -17,8 +17,9 @@
 //                 Column c: elements of a at rows i to i + 3 and term k + c.
 //     fn load_b(b: u32, k: u32, j: u32, end: u32) -> mat4x4<f32>
 //                 Column c: elements of b at columns j to j + 3 and term k + c.
-//                 In both, i, j and k are multiples of 4. Elements outside `is_row`, `is_column` and `is_term(_, end)`
-//                 are zero. Loads must not branch, or each waits for the last: read element 0 and `select`.
+//                 In both, i, j and k are multiples of 4. Elements outside `is_term(_, end)` are zero. Rows and columns
+//                 past the end may have any elements of the operand, or zeros: their sums are not stored. Loads must
+//                 not branch, or each waits for the last: read element 0 and `select`.
 //     fn row_at(b: u32, part: u32, i: u32) -> u32, fn column_at(j: u32) -> u32
 //                 Their sum is the place of the sum of row i and column j, for `epilogue` of shared/product.
 //     const PITCH_RESULT   with PLAIN: the distance between the places of neighbouring rows
@@ -36,7 +37,7 @@
 //          A_ALONG  k or row: the axis along which neighbours of a are adjacent in memory
 //          B_ALONG  k or column
 //          PARTS, PART_K   parts of the reduction; terms of each, whole rounds of the loop
-//          SUMS, SUMS_AT   see shared/product
+//          SUMS, SUMS_AT, GROUP   see shared/product
 //  scalar: TM, TN   invocations down and across, multiples of 4 and 8
 //          UNROLL   a divisor of BK: terms that an iteration of the inner loop adds
 //  matrix: SN       subgroups across
@@ -156,13 +157,7 @@ fn main(
     @builtin(local_invocation_index) lane: u32,
 ) {
     let tile = workgroup_index(workgroup, workgroups);
-    if tile >= BATCH * PARTS * TILES_M * TILES_N {
-        return;
-    }
-    let batch = tile / (PARTS * TILES_M * TILES_N);
-    let part = tile / (TILES_M * TILES_N) % PARTS;
-    let row0 = tile / TILES_N % TILES_M * BM;
-    let column0 = tile % TILES_N * BN;
+#insert find_place()
     // 32 invocations that run together compute 4×8 blocks, which read few lines of the tiles. Neighbours read the same
     // line of a, and invocations two apart the same line of b: the hardware merges such reads.
     let x = lane / 32u % (TN / 8u) * 8u + lane / 8u % 4u * 2u + lane % 2u;

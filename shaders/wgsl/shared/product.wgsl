@@ -9,7 +9,7 @@
 //        fn finish(e: Epilogue, sum: f32), or with LINES fn finish(e: Epilogue, line: Eight)
 //                `finish(epilogue(at), sum)` stores the element at `at` of the result or of the parts; with LINES, the
 //                eight elements from `at` on. See shared/epilogue and shared/epilogue_lines.
-//        macro find_tile()
+//        macros find_place() and find_tile()
 
 #if SUMS == whole
 #if LINES
@@ -44,20 +44,12 @@ fn finish(e: Epilogue, sum: f32) {
 #endif
 #endif
 
-// The beginning of a `main` on matrix units. It takes main's `workgroup`, `workgroups` and `invocation`, the constants
-// BATCH, PARTS, PART_K, DEPTH, TILES_M, TILES_N, BM, BN, SUBGROUP and WG, and the defines FM and FN. With the define
-// GROUP, workgroups take the tiles of so many rows of tiles column by column, so that those which run at once read few
-// rows and columns, which stay in the cache. Otherwise, they take row by row. It declares
-//     lane, subgroup            the invocation's number, and its subgroup's
+// The place of a tile. It takes `tile`, the constants BATCH, PARTS, TILES_M, TILES_N, BM and BN, and ends an invocation
+// that has no tile. With the define GROUP, workgroups take the tiles of so many rows of tiles column by column, so that
+// those which run at once read few rows and columns, which stay in the cache. Otherwise, they take row by row. It
+// declares
 //     batch, part, row0, column0   product, part of the reduction, first row and first column of the tile
-//     begin, end                the terms of the part
-//     y, x                      the subgroup's first fragment, counted in fragments down and across the tile
-//     sum_I_J                   the subgroup's FM×FN fragments of sums, zero
-#macro find_tile()
-    // Not `workgroup_index`: matrix units require control flow that naga knows to be uniform. The remainder bounds
-    // `lane`, so that the compiler knows which operand, or which line, a load belongs to.
-    let lane = invocation % WG;
-    let tile = workgroup.x + workgroup.y * workgroups.x;
+#macro find_place()
     if tile >= BATCH * PARTS * TILES_M * TILES_N {
         return;
     }
@@ -74,6 +66,20 @@ fn finish(e: Epilogue, sum: f32) {
     let row0 = tile / TILES_N % TILES_M * BM;
     let column0 = tile % TILES_N * BN;
 #endif
+#endmacro
+
+// The beginning of a `main` on matrix units. It takes main's `workgroup`, `workgroups` and `invocation`, the constants
+// PART_K, DEPTH, SUBGROUP and WG, those of find_place, and the defines FM and FN. It declares what find_place does, and
+//     lane, subgroup            the invocation's number, and its subgroup's
+//     begin, end                the terms of the part
+//     y, x                      the subgroup's first fragment, counted in fragments down and across the tile
+//     sum_I_J                   the subgroup's FM×FN fragments of sums, zero
+#macro find_tile()
+    // Not `workgroup_index`: matrix units require control flow that naga knows to be uniform. The remainder bounds
+    // `lane`, so that the compiler knows which operand, or which line, a load belongs to.
+    let lane = invocation % WG;
+    let tile = workgroup.x + workgroup.y * workgroups.x;
+#insert find_place()
     let subgroup = lane / SUBGROUP;
     let x = subgroup % SN * FN;
     let y = subgroup / SN * FM;

@@ -1,7 +1,7 @@
 //! Variants of `matmul_bf16`: products on matrix units of operands in lines of bf16, into lines; see
 //! `shaders/wgsl/matmul_bf16.wgsl`.
 
-use super::{Product, strides, sum_parts_by_lines};
+use super::{GROUPED_ROWS, Product, strides, sum_parts_by_lines};
 use crate::Layout;
 use crate::kernel::format::lies_in_lines;
 use crate::kernel::fragments::{Fragments, pitch};
@@ -10,10 +10,6 @@ use crate::kernel::offset::offset;
 
 /// The most turns that subgroups take to store their sums; workgroup memory holds the sums of one turn.
 const MOST_TURNS: usize = 4;
-
-/// Rows of a result whose tiles workgroups take column by column. Those that run at once then read operands of a few
-/// megabytes, which stay in the cache.
-const GROUPED_ROWS: usize = 2048;
 
 /// The parameters of `matmul_bf16`.
 struct Bf16Tiling {

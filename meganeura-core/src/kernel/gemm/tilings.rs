@@ -94,14 +94,17 @@ impl Product {
     }
 
     /// An estimate of a choice's time in nanoseconds on an H200. Multiprocessors share the workgroups, and those of one
-    /// take turns. The figures are fitted to products of 512³ to 4096³ and to convolutions, Winograd's and others
-    /// (2026-11-22). Devices of other kinds are modelled as having fewer multiprocessors of the same kind.
+    /// take turns. The figures are fitted to products of 512³ to 4096³, to those of transformers, and to convolutions,
+    /// Winograd's and others (2026-11-22 and 28). Devices of other kinds are modelled as having fewer multiprocessors
+    /// of the same kind.
     #[expect(clippy::cast_precision_loss, reason = "an estimate")]
     fn estimate(self, &Choice { tiling, parts, .. }: &Choice, cut: Cut, caps: &Caps) -> f64 {
         let each = (parts * tiling.tiles(self)).div_ceil(caps.multiprocessors.enough(1));
         let many = each as f64;
         let one_by_one = match tiling {
-            LARGE => 94.0 * each.next_multiple_of(2) as f64,
+            // Where neighbours share operands in the cache, see `GROUPED_ROWS`, 89; gathered ones do not.
+            LARGE if self.operands == Operands::Gathered => 94.0 * each.next_multiple_of(2) as f64,
+            LARGE => 89.0 * each.next_multiple_of(2) as f64,
             LARGE_TWICE => 100.0 * many,
             MEDIUM => 22.7 * (many + 1.5),
             SMALL => 9.0 * (many + 3.0),
