@@ -31,7 +31,7 @@ use clap::{Parser, ValueEnum};
 use meganeura::prelude::*;
 use meganeura::{HostTimes, LaunchTime, Memory, Profile, Profiling};
 use meganeura_examples::training::expect_multiple;
-use models::{Gpt2, Mlp, ResNet18Gn, Tiny, UNet, ViT};
+use models::{Gpt2, LstmLanguage, Mlp, MobileNetV2, ResNet18Gn, ResNet50, Tiny, UNet, ViT};
 use serde_json::{Value, json};
 
 /// Shows where the time and memory of a model's training step go.
@@ -45,14 +45,14 @@ struct Options {
     /// Examples per step
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..))]
     batch: u32,
-    /// Channels of the first layer of resnet18gn and unet, a multiple of 32; features of a token of vit and gpt2, a
-    /// multiple of 64
+    /// Channels of the first layer of resnet18gn and unet, a multiple of 32, or of resnet50; features of a token of vit
+    /// and gpt2, a multiple of 64, or of lstm
     #[arg(long, default_value_t = 64)]
     channels: usize,
-    /// Layers of vit and gpt2
+    /// Layers of vit, gpt2 and lstm
     #[arg(long, default_value_t = 12)]
     layers: usize,
-    /// Tokens of a sequence of gpt2
+    /// Tokens of a sequence of gpt2 and lstm
     #[arg(long, default_value_t = 1024, value_parser = clap::value_parser!(u32).range(1..))]
     length: u32,
     /// Run a forward pass on an inference tape instead of a training step
@@ -95,6 +95,9 @@ enum Name {
     Unet,
     Vit,
     Gpt2,
+    Resnet50,
+    Mobilenet,
+    Lstm,
 }
 
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
@@ -123,7 +126,12 @@ fn run(options: &Options) -> Result<(), Box<dyn Error>> {
     let random = |name: &str, shape: Shape| Tensor::randn(&device, shape, Seed::new(1).field(name));
     let classes: Vec<_> = (0..options.batch).map(|example| example % 10).collect();
     let labels = Tensor::indices(&device, [batch], &classes)?;
+    let tokens = || {
+        let tokens: Vec<_> = (0..options.batch * options.length).map(|token| token % 10_000).collect();
+        Tensor::indices(&device, [batch, options.length as usize], &tokens)
+    };
     let adamw = || AdamW::new(1e-3).weight_decay(1e-2);
+    let sgd = || Sgd::new(0.1).momentum(0.9).weight_decay(5e-4);
     let classify = |scores: Var| if options.inference { scores } else { scores.cross_entropy(&labels) };
     match options.model {
         Name::Tiny => {
@@ -138,10 +146,9 @@ fn run(options: &Options) -> Result<(), Box<dyn Error>> {
         }
         Name::Resnet18gn => {
             let net = ResNet18Gn::init(&device, 1, models::resnet18gn(channels))?;
-            let sgd = Sgd::new(0.1).momentum(0.9).weight_decay(5e-4);
             let x = random("x", [batch, 3, 32, 32].into())?;
             let forward = |net: &ResNet18Gn, x: &[Var]| classify(net.forward(&x[0]));
-            report(options, &device, net, sgd, &[x], forward)
+            report(options, &device, net, sgd(), &[x], forward)
         }
         Name::Unet => {
             let net = UNet::init(&device, 1, models::unet(channels))?;
@@ -160,14 +167,30 @@ fn run(options: &Options) -> Result<(), Box<dyn Error>> {
             report(options, &device, net, adamw(), &[x], forward)
         }
         Name::Gpt2 => {
-            let length = options.length as usize;
-            let net = Gpt2::init(&device, 1, models::gpt2(channels, options.layers, length))?;
-            let tokens: Vec<_> = (0..options.batch * options.length).map(|token| token % 50_257).collect();
-            let tokens = Tensor::indices(&device, [batch, length], &tokens)?;
+            let net = Gpt2::init(&device, 1, models::gpt2(channels, options.layers, options.length as usize))?;
             let forward = |net: &Gpt2, x: &[Var]| {
                 if options.inference { net.forward(&x[0]) } else { net.loss(&x[0], &x[0]) }
             };
-            report(options, &device, net, adamw(), &[tokens], forward)
+            report(options, &device, net, adamw(), &[tokens()?], forward)
+        }
+        Name::Resnet50 => {
+            let net = ResNet50::init(&device, 1, models::resnet50(channels))?;
+            let x = random("x", [batch, 3, 224, 224].into())?;
+            let forward = |net: &ResNet50, x: &[Var]| classify(net.forward(&x[0]));
+            report(options, &device, net, sgd(), &[x], forward)
+        }
+        Name::Mobilenet => {
+            let net = MobileNetV2::init(&device, 1, models::mobilenet())?;
+            let x = random("x", [batch, 3, 224, 224].into())?;
+            let forward = |net: &MobileNetV2, x: &[Var]| classify(net.forward(&x[0]));
+            report(options, &device, net, sgd(), &[x], forward)
+        }
+        Name::Lstm => {
+            let net = LstmLanguage::init(&device, 1, models::lstm(channels, options.layers))?;
+            let forward = |net: &LstmLanguage, x: &[Var]| {
+                if options.inference { net.forward(&x[0]) } else { net.loss(&x[0], &x[0]) }
+            };
+            report(options, &device, net, adamw(), &[tokens()?], forward)
         }
     }
 }

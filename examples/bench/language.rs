@@ -1,4 +1,4 @@
-//! Next-token prediction: a workload of [`Gpt2`].
+//! Next-token prediction: the workload of language models.
 
 use std::iter::Cycle;
 use std::vec;
@@ -7,16 +7,15 @@ use meganeura::optim::Optimizer;
 use meganeura::prelude::*;
 use meganeura::{Error, ErrorKind, Result};
 
-use crate::models::Gpt2;
 use crate::workload::{Data, Ranks, SEED, Steps, Workload, state_bytes};
 
 /// "As You Like It": see `examples/data/README.md`. Its bytes are the tokens of several batches.
 const PLAY: &[u8] = include_bytes!("../data/as-you-like-it.txt");
 
 /// Learns to predict the next token.
-pub struct NextToken<O> {
+pub struct NextToken<M, O> {
     device: Device,
-    steps: Steps<Gpt2, (Var, Var)>,
+    steps: Steps<M, (Var, Var)>,
     optimizer: O,
     data: Cycle<vec::IntoIter<Sequences>>,
 }
@@ -60,10 +59,12 @@ impl Sequences {
     }
 }
 
-impl<O: Optimizer + 'static> NextToken<O> {
-    /// The workload on sequences of this shape, `[N, L]`.
+impl<M: Module + 'static, O: Optimizer + 'static> NextToken<M, O> {
+    /// The workload on sequences of this shape, `[N, L]`. The model's first parameter is the table of tokens; `loss` is
+    /// that of its tokens and the next ones.
     pub fn boxed(
-        net: Gpt2,
+        net: M,
+        loss: fn(&M, &(Var, Var)) -> Var,
         optimizer: O,
         shape: [usize; 2],
         data: Data,
@@ -79,12 +80,12 @@ impl<O: Optimizer + 'static> NextToken<O> {
             }
             Data::Noise | Data::Files { .. } => vec![Sequences::random(&device, shape, weight.shape()[0])?],
         };
-        let steps = Steps::new(net, |net, (tokens, next)| net.loss(tokens, next), compile, ranks);
+        let steps = Steps::new(net, loss, compile, ranks);
         Ok(Box::new(Self { device, steps, optimizer, data: data.into_iter().cycle() }))
     }
 }
 
-impl<O: Optimizer> Workload for NextToken<O> {
+impl<M: Module + 'static, O: Optimizer> Workload for NextToken<M, O> {
     fn step(&mut self) -> Result<f32> {
         let Self { device, steps, optimizer, data } = self;
         let Sequences { tokens, next } = &data.next().expect("a cycle never ends");

@@ -69,25 +69,25 @@ struct Options {
     /// The device: auto, cpu, gpu, or part of an adapter's name
     #[arg(long, default_value = "auto")]
     device: String,
-    /// Examples per step [default: tiny 64, mlp 1024, resnet18gn 128, unet 64, vit 64, gpt2 8]
+    /// Examples per step [default: 64, mlp 1024, resnet18gn 128, gpt2 8]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     batch: Option<u32>,
-    /// Channels of the first layer of resnet18gn (64) or unet (128), a multiple of 32; features of a token of vit (384)
-    /// or gpt2 (768), a multiple of 64
+    /// Channels of the first layer of resnet18gn (64) or unet (128), a multiple of 32, or of resnet50 (64), of 8;
+    /// features of a token of vit (384) or gpt2 (768), a multiple of 64, or of lstm (512), of 8
     #[arg(long, conflicts_with = "kernel", value_parser = clap::value_parser!(u32).range(1..))]
     channels: Option<u32>,
-    /// Layers of vit or gpt2 [default: 12]
+    /// Layers of vit or gpt2 (12), or of lstm (2)
     #[arg(long, conflicts_with = "kernel", value_parser = clap::value_parser!(u32).range(1..))]
     layers: Option<u32>,
-    /// Tokens of a sequence of gpt2 [default: 1024]
+    /// Tokens of a sequence of gpt2 (1,024) or lstm (128)
     #[arg(long, conflicts_with = "kernel", value_parser = clap::value_parser!(u32).range(1..))]
     length: Option<u32>,
-    /// Read the examples of tiny, resnet18gn or vit from a folder of PNG images, with random crops and flips, on this
-    /// number of threads; with 0, the training thread reads them
+    /// Read the examples of tiny, resnet18gn, vit, resnet50 or mobilenet from a folder of PNG images, with random crops
+    /// and flips, on this number of threads; with 0, the training thread reads them
     #[arg(long, value_name = "THREADS", conflicts_with = "kernel")]
     workers: Option<usize>,
-    /// Train on this number of batches of coloured shapes, gpt2 on passages of a play, in turn, instead of on one
-    /// random batch. They are made before the first step and stay in the device's memory
+    /// Train on this number of batches of coloured shapes, gpt2 and lstm on passages of a play, in turn, instead of
+    /// on one random batch. They are made before the first step and stay in the device's memory
     #[arg(long, conflicts_with_all = ["kernel", "serve", "workers"], value_parser = clap::value_parser!(u32).range(1..))]
     batches: Option<u32>,
     /// The seed of these batches

@@ -1,8 +1,10 @@
 //! The models of the reference workloads; `torch_twin.py` has the same models in PyTorch.
 
 use meganeura::prelude::*;
-pub use meganeura_examples::models::{Gpt2, ResNet18Gn, UNet, ViT};
-use meganeura_examples::models::{Gpt2Config, ResNet18GnConfig, UNetConfig, ViTConfig};
+pub use meganeura_examples::models::{Gpt2, LstmLanguage, MobileNetV2, ResNet18Gn, ResNet50, UNet, ViT};
+use meganeura_examples::models::{
+    Gpt2Config, LstmLanguageConfig, MobileNetV2Config, ResNet18GnConfig, ResNet50Config, UNetConfig, ViTConfig,
+};
 
 /// The reference, but for its width.
 pub fn resnet18gn(channels: usize) -> ResNet18GnConfig {
@@ -22,6 +24,21 @@ pub fn vit(width: usize, layers: usize) -> ViTConfig {
 /// The small GPT-2, but for its width, depth and context; each head has 64 features.
 pub fn gpt2(width: usize, layers: usize, context: usize) -> Gpt2Config {
     Gpt2Config { vocabulary: 50_257, context, width, heads: width / 64, layers }
+}
+
+/// ResNet-50, but for its width.
+pub fn resnet50(channels: usize) -> ResNet50Config {
+    ResNet50Config { width: channels, depths: [3, 4, 6, 3], classes: 1000 }
+}
+
+/// MobileNetV2.
+pub fn mobilenet() -> MobileNetV2Config {
+    MobileNetV2Config { first: 32, stages: MobileNetV2::STAGES.to_vec(), last: 1280, classes: 1000 }
+}
+
+/// The reference, but for its width and depth.
+pub fn lstm(width: usize, layers: usize) -> LstmLanguageConfig {
+    LstmLanguageConfig { vocabulary: 10_000, width, layers }
 }
 
 /// Two convolutions and a linear layer, on 8×8 images of one channel.

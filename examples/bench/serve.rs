@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use meganeura::prelude::*;
 use meganeura::{Compiled, Result};
 
-use crate::models::{self, Gpt2, Mlp, ResNet18Gn, Tiny, UNet, ViT};
+use crate::models::{self, Gpt2, LstmLanguage, Mlp, MobileNetV2, ResNet18Gn, ResNet50, Tiny, UNet, ViT};
 use crate::workload::{Name, Size};
 
 const SEED: u64 = 42;
@@ -20,6 +20,7 @@ pub struct Times {
 pub fn run(name: Name, device: &Device, size: Size, warmup: u32, steps: u32) -> Result<Times> {
     let Size { batch, channels, layers, length } = size;
     let images = |shape: &[usize]| Tensor::randn(device, Shape::new(shape), Seed::new(SEED).field("data"));
+    let tokens = || Tensor::indices(device, [batch, length], &vec![0; batch * length]);
     match name {
         Name::Tiny => layer(device, &Tiny::init(device, SEED)?, &images(&[batch, 1, 8, 8])?, warmup, steps),
         Name::Mlp => layer(device, &Mlp::init(device, SEED)?, &images(&[batch, 784])?, warmup, steps),
@@ -42,11 +43,22 @@ pub fn run(name: Name, device: &Device, size: Size, warmup: u32, steps: u32) -> 
             layer(device, &net, &images(&[batch, 3, 224, 224])?, warmup, steps)
         }
         Name::Gpt2 => {
-            let net = Gpt2::init(device, SEED, models::gpt2(channels, layers, length))?;
-            let tokens = Tensor::indices(device, [batch, length], &vec![0; batch * length])?;
+            let (net, tokens) = (Gpt2::init(device, SEED, models::gpt2(channels, layers, length))?, tokens()?);
             let function = device.compile(&tokens, |tokens| net.forward(tokens))?;
             let record = || net.forward(&Tape::inference(device).input(&tokens)).to_tensor();
             by_turns(record, || function.call(&tokens), warmup, steps)
+        }
+        Name::Resnet50 => {
+            let net = ResNet50::init(device, SEED, models::resnet50(channels))?;
+            layer(device, &net, &images(&[batch, 3, 224, 224])?, warmup, steps)
+        }
+        Name::Mobilenet => {
+            let net = MobileNetV2::init(device, SEED, models::mobilenet())?;
+            layer(device, &net, &images(&[batch, 3, 224, 224])?, warmup, steps)
+        }
+        Name::Lstm => {
+            let net = LstmLanguage::init(device, SEED, models::lstm(channels, layers))?;
+            layer(device, &net, &tokens()?, warmup, steps)
         }
     }
 }

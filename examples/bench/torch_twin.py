@@ -193,6 +193,85 @@ class Gpt2(nn.Module):
         return self.head(self.norm(self.layers(x)))
 
 
+class Bottleneck(nn.Module):
+    def __init__(self, c, o, stride):
+        super().__init__()
+        self.conv1, self.norm1 = nn.Conv2d(c, o, 1, bias=False), nn.BatchNorm2d(o)
+        self.conv2, self.norm2 = nn.Conv2d(o, o, 3, stride, 1, bias=False), nn.BatchNorm2d(o)
+        self.conv3, self.norm3 = nn.Conv2d(o, 4 * o, 1, bias=False), nn.BatchNorm2d(4 * o)
+        self.skip = nn.Identity()
+        if c != 4 * o:
+            self.skip = nn.Sequential(nn.Conv2d(c, 4 * o, 1, stride, bias=False), nn.BatchNorm2d(4 * o))
+
+    def forward(self, x):
+        y = F.relu(self.norm2(self.conv2(F.relu(self.norm1(self.conv1(x))))))
+        return F.relu(self.norm3(self.conv3(y)) + self.skip(x))
+
+
+class ResNet50(nn.Module):
+    def __init__(self, ch=64, depths=(3, 4, 6, 3), classes=1000):
+        super().__init__()
+        self.stem, self.norm = nn.Conv2d(3, ch, 7, 2, 3, bias=False), nn.BatchNorm2d(ch)
+        blocks, c = [], ch
+        for stage, depth in enumerate(depths):
+            for block in range(depth):
+                blocks.append(Bottleneck(c, ch << stage, 2 if stage > 0 and block == 0 else 1))
+                c = 4 * ch << stage
+        self.blocks, self.head = nn.Sequential(*blocks), nn.Linear(c, classes)
+
+    def forward(self, x):
+        x = F.max_pool2d(F.relu(self.norm(self.stem(x))), 3, 2, 1)
+        return self.head(self.blocks(x).mean((2, 3)))
+
+
+class InvertedResidual(nn.Module):
+    def __init__(self, c, o, expansion, stride):
+        super().__init__()
+        wide = expansion * c
+        self.widen = nn.Identity()
+        if expansion != 1:
+            self.widen = nn.Sequential(nn.Conv2d(c, wide, 1, bias=False), nn.BatchNorm2d(wide), nn.ReLU())
+        self.depthwise = nn.Conv2d(wide, wide, 3, stride, 1, groups=wide, bias=False)
+        self.norm = nn.BatchNorm2d(wide)
+        self.narrow, self.narrow_norm = nn.Conv2d(wide, o, 1, bias=False), nn.BatchNorm2d(o)
+        self.is_residual = stride == 1 and c == o
+
+    def forward(self, x):
+        y = self.narrow_norm(self.narrow(F.relu(self.norm(self.depthwise(self.widen(x))))))
+        return x + y if self.is_residual else y
+
+
+class MobileNetV2(nn.Module):
+    # expansion, width, blocks, stride
+    STAGES = ((1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1))
+
+    def __init__(self, first=32, stages=STAGES, last=1280, classes=1000):
+        super().__init__()
+        self.stem, self.norm = nn.Conv2d(3, first, 3, 2, 1, bias=False), nn.BatchNorm2d(first)
+        blocks, c = [], first
+        for expansion, width, count, stride in stages:
+            for block in range(count):
+                blocks.append(InvertedResidual(c, width, expansion, stride if block == 0 else 1))
+                c = width
+        self.blocks = nn.Sequential(*blocks)
+        self.top, self.top_norm = nn.Conv2d(c, last, 1, bias=False), nn.BatchNorm2d(last)
+        self.head = nn.Linear(last, classes)
+
+    def forward(self, x):
+        x = self.blocks(F.relu(self.norm(self.stem(x))))
+        return self.head(F.relu(self.top_norm(self.top(x))).mean((2, 3)))
+
+
+class LstmLanguage(nn.Module):
+    def __init__(self, ch=512, layers=2, vocabulary=10_000, length=None):
+        super().__init__()
+        self.tokens, self.lstm = nn.Embedding(vocabulary, ch), nn.LSTM(ch, ch, layers, batch_first=True)
+        self.head = nn.Linear(ch, vocabulary)
+
+    def forward(self, tokens):
+        return self.head(self.lstm(self.tokens(tokens))[0])
+
+
 # name: model, its parameters, default batch, shape of one input
 WORKLOADS = {
     "tiny": (Tiny, 9_962, 64, (1, 8, 8)),
@@ -201,7 +280,13 @@ WORKLOADS = {
     "unet": (UNet, 22_944_003, 64, (3, 32, 32)),
     "vit": (ViT, 22_049_896, 64, (3, 224, 224)),
     "gpt2": (Gpt2, 163_037_184, 8, (1024,)),
+    "resnet50": (ResNet50, 25_557_032, 64, (3, 224, 224)),
+    "mobilenet": (MobileNetV2, 3_504_872, 64, (3, 224, 224)),
+    "lstm": (LstmLanguage, 14_452_496, 64, (128,)),
 }
+# The tokens of language models, and the classes of those of images that have other than 10.
+VOCABULARIES = {"gpt2": 50_257, "lstm": 10_000}
+CLASSES = {"vit": 1000, "resnet50": 1000, "mobilenet": 1000}
 
 HALF = {"bf16": torch.bfloat16, "f16": torch.float16}
 # The switches of each precision of a step.
@@ -467,9 +552,9 @@ class Training:
         self.scaler = torch.amp.GradScaler(device.type, init_scale=2.0**10, enabled=options.amp == "f16")
         self.precision = torch.autocast(device.type, HALF[options.amp]) if options.amp else contextlib.nullcontext()
         draw = lambda: lay_out(torch.randn(self.batch, *shape, device=device), options.channels_last)
-        if options.workload == "gpt2":
+        if options.workload in VOCABULARIES:
             length = options.length or shape[0]
-            text = torch.randint(0, 50_257, (self.batch, length + 1), device=device)
+            text = torch.randint(0, VOCABULARIES[options.workload], (self.batch, length + 1), device=device)
             tokens, following = text[:, :-1].contiguous(), text[:, 1:].flatten()
             compute_loss = lambda: F.cross_entropy(net(tokens).flatten(0, 1), following)
         elif options.workload == "unet":
@@ -478,7 +563,7 @@ class Training:
             compute_loss = lambda: F.mse_loss(net(x, t), noise)
         else:
             x = draw()
-            labels = torch.randint(0, 1000 if options.workload == "vit" else 10, (self.batch,), device=device)
+            labels = torch.randint(0, CLASSES.get(options.workload, 10), (self.batch,), device=device)
             compute_loss = lambda: F.cross_entropy(net(x), labels)
         self.compute_loss = compiled(compute_loss, options.compile)
 
@@ -517,8 +602,9 @@ class Training:
 
 def make_optimizer(options, parameters):
     fused = options.fused or None  # Unlike False, None lets PyTorch choose foreach.
-    if options.workload == "resnet18gn":
-        return torch.optim.SGD(parameters, lr=0.1, momentum=0.9, weight_decay=5e-4, fused=fused)
+    rate = {"resnet18gn": 0.1, "resnet50": 0.01, "mobilenet": 0.01}.get(options.workload)
+    if rate:
+        return torch.optim.SGD(parameters, lr=rate, momentum=0.9, weight_decay=5e-4, fused=fused)
     lr = 1e-4 if options.workload in ("vit", "gpt2") else 1e-3
     return torch.optim.AdamW(parameters, lr=lr, weight_decay=1e-2, fused=fused, capturable=options.graph)
 
@@ -699,10 +785,11 @@ def parse():
     parser.add_argument("--channels-last", action="store_true", help="4-D tensors as NHWC in memory")
     parser.add_argument(
         "--channels", type=int,
-        help="channels of the first layer of resnet18gn (64) or unet (128); features of a token of vit (384) or gpt2 (768)",
+        help="channels of the first layer of resnet18gn (64), unet (128) or resnet50 (64); features of a token of vit (384), "
+        "gpt2 (768) or lstm (512)",
     )
-    parser.add_argument("--layers", type=int, help="layers of vit or gpt2 (12)")
-    parser.add_argument("--length", type=int, help="tokens of a sequence of gpt2 (1024)")
+    parser.add_argument("--layers", type=int, help="layers of vit or gpt2 (12), or of lstm (2)")
+    parser.add_argument("--length", type=int, help="tokens of a sequence of gpt2 (1024) or lstm (128)")
     parser.add_argument("--compile", nargs="?", const="default", choices=MODES, help="through torch.compile, in a mode")
     parser.add_argument("--fused", action="store_true", help="a fused optimizer")
     parser.add_argument("--graph", action="store_true", help="the whole step in one CUDA graph, replayed each step")

@@ -12,7 +12,7 @@ use meganeura::world::World;
 use meganeura::{Outputs, Tensors};
 
 use crate::language::NextToken;
-use crate::models::{self, Gpt2, Mlp, ResNet18Gn, Tiny, UNet, ViT};
+use crate::models::{self, Gpt2, LstmLanguage, Mlp, MobileNetV2, ResNet18Gn, ResNet50, Tiny, UNet, ViT};
 use crate::pictures::Pictures;
 use crate::shapes::{self, Noisy};
 
@@ -31,6 +31,12 @@ pub enum Name {
     Vit,
     /// The small GPT-2, a causal transformer on sequences of 1,024 tokens
     Gpt2,
+    /// ResNet-50 with batch normalisation, on 224×224 images
+    Resnet50,
+    /// MobileNetV2 with batch normalisation, on 224×224 images: depthwise convolutions
+    Mobilenet,
+    /// Two recurrent layers on sequences of 128 tokens
+    Lstm,
 }
 
 /// The name on the command line.
@@ -63,13 +69,20 @@ impl Name {
             Self::Unet => [64, 128, 0, 0],
             Self::Vit => [64, 384, 12, 0],
             Self::Gpt2 => [8, 768, 12, 1024],
+            Self::Resnet50 => [64, 64, 0, 0],
+            Self::Mobilenet => [64, 0, 0, 0],
+            Self::Lstm => [64, 512, 2, 128],
         };
         Size { batch, channels, layers, length }
     }
 
-    /// The channels are a multiple of this number: the groups of normalisations, or the features of a head.
+    /// The channels are a multiple of this number: the groups of normalisations, the features of a head, or a line.
     pub fn unit(self) -> usize {
-        if matches!(self, Self::Vit | Self::Gpt2) { 64 } else { 32 }
+        match self {
+            Self::Vit | Self::Gpt2 => 64,
+            Self::Resnet50 | Self::Lstm => 8,
+            _ => 32,
+        }
     }
 
     /// `true` if its blocks can be recomputed.
@@ -79,7 +92,7 @@ impl Name {
 
     /// `true` if it learns from images, which may be files.
     pub fn takes_pictures(self) -> bool {
-        matches!(self, Self::Tiny | Self::Resnet18gn | Self::Vit)
+        matches!(self, Self::Tiny | Self::Resnet18gn | Self::Vit | Self::Resnet50 | Self::Mobilenet)
     }
 
     /// The workload and its initial weights on the device, with its data, unless threads read it from files. A learning
@@ -99,6 +112,7 @@ impl Name {
     ) -> meganeura::Result<Box<dyn Workload>> {
         let Size { batch, channels, layers, length } = size;
         let adamw = |rate| AdamW::new(lr.unwrap_or(rate)).weight_decay(1e-2);
+        let sgd = |rate| Sgd::new(lr.unwrap_or(rate)).momentum(0.9).weight_decay(5e-4);
         match self {
             Self::Tiny => {
                 let net = Tiny::init(device, SEED)?;
@@ -110,8 +124,7 @@ impl Name {
             }
             Self::Resnet18gn => {
                 let net = ResNet18Gn::init(device, SEED, models::resnet18gn(channels))?;
-                let sgd = Sgd::new(lr.unwrap_or(0.1)).momentum(0.9).weight_decay(5e-4);
-                Classify::boxed(net, sgd, [batch, 3, 32, 32].into(), CLASSES, data, compile, ranks)
+                Classify::boxed(net, sgd(0.1), [batch, 3, 32, 32].into(), CLASSES, data, compile, ranks)
             }
             Self::Unet => {
                 let net = UNet::init(device, SEED, models::unet(channels))?.recompute(recompute);
@@ -125,7 +138,25 @@ impl Name {
             }
             Self::Gpt2 => {
                 let net = Gpt2::init(device, SEED, models::gpt2(channels, layers, length))?;
-                NextToken::boxed(net, adamw(1e-4), [batch, length], data, compile, ranks)
+                let loss = |net: &Gpt2, (tokens, next): &(Var, Var)| net.loss(tokens, next);
+                NextToken::boxed(net, loss, adamw(1e-4), [batch, length], data, compile, ranks)
+            }
+            Self::Resnet50 => {
+                let config = models::resnet50(channels);
+                let classes = config.classes as u64;
+                let net = ResNet50::init(device, SEED, config)?;
+                Classify::boxed(net, sgd(0.01), [batch, 3, 224, 224].into(), classes, data, compile, ranks)
+            }
+            Self::Mobilenet => {
+                let config = models::mobilenet();
+                let classes = config.classes as u64;
+                let net = MobileNetV2::init(device, SEED, config)?;
+                Classify::boxed(net, sgd(0.01), [batch, 3, 224, 224].into(), classes, data, compile, ranks)
+            }
+            Self::Lstm => {
+                let net = LstmLanguage::init(device, SEED, models::lstm(channels, layers))?;
+                let loss = |net: &LstmLanguage, (tokens, next): &(Var, Var)| net.loss(tokens, next);
+                NextToken::boxed(net, loss, adamw(1e-3), [batch, length], data, compile, ranks)
             }
         }
     }

@@ -181,9 +181,22 @@ def gpt2():
     return net, inputs, "F.cross_entropy(m(tokens).flatten(0, 1), next.flatten())"
 
 
+def mobilenet():
+    """The reference workload, narrow, with three stages."""
+    inputs = {"x": (3, 3, 13, 15), "labels": cases.ints(10, (3,))}
+    net = torch_twin.MobileNetV2(4, ((1, 4, 1, 1), (2, 6, 2, 2), (3, 10, 1, 1)), last=12, classes=10)
+    return net, inputs, "F.cross_entropy(m(x), labels)"
+
+
+def lstm():
+    """The reference workload, with two layers of 6 features."""
+    inputs = {"tokens": cases.ints(11, (2, 5)), "next": cases.ints(11, (2, 5))}
+    return torch_twin.LstmLanguage(6, vocabulary=11), inputs, "F.cross_entropy(m(tokens).flatten(0, 1), next.flatten())"
+
+
 MODELS = [resnet18gn, unet, torchvision_resnet]
 # Each with a generator of its own.
-LATER_MODELS = [vit, gpt2]
+LATER_MODELS = [vit, gpt2, mobilenet, lstm]
 
 
 def of_model(model, generator):

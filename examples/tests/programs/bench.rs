@@ -31,7 +31,9 @@ fn bench_measures_models() {
         assert!(report["loss_last"].as_f64().unwrap().is_finite(), "{report}");
         assert_eq!(last_line(&run("bench", &[&args[..], &["1"]].concat()))["params"], whole);
     }
-    for (size, params) in [(&VIT[..], 226_856), (&GPT2, 6_534_016)] {
+    for (size, params) in
+        [(&VIT[..], 226_856), (&GPT2, 6_534_016), (&RESNET50, 631_152), (&MOBILENET, 3_504_872), (&LSTM, 1_356_560)]
+    {
         let args = ["--steps", "2", "--warmup", "0", "--json"];
         let report = last_line(&run("bench", &[size, &args[..]].concat()));
         assert_eq!(report["params"], params, "{report}");
@@ -43,6 +45,9 @@ fn bench_measures_models() {
         ("vit", ["--channels", "96"]),
         ("unet", ["--layers", "1"]),
         ("vit", ["--length", "8"]),
+        ("resnet50", ["--layers", "2"]),
+        ("mobilenet", ["--channels", "32"]),
+        ("lstm", ["--channels", "100"]),
     ] {
         let output = run("bench", &[&["--workload", workload], &option[..]].concat());
         assert_eq!(output.status.code(), Some(2), "{output:?}");
@@ -51,6 +56,10 @@ fn bench_measures_models() {
 
 const VIT: [&str; 8] = ["--workload", "vit", "--channels", "64", "--layers", "2", "--batch", "2"];
 const GPT2: [&str; 10] = ["--workload", "gpt2", "--channels", "64", "--layers", "2", "--length", "16", "--batch", "2"];
+
+const RESNET50: [&str; 6] = ["--workload", "resnet50", "--channels", "8", "--batch", "2"];
+const MOBILENET: [&str; 4] = ["--workload", "mobilenet", "--batch", "2"];
+const LSTM: [&str; 8] = ["--workload", "lstm", "--channels", "64", "--length", "6", "--batch", "2"];
 
 /// With `--compile`, which records the step once, each model reaches the same loss, bit for bit.
 #[test]
@@ -63,6 +72,8 @@ fn a_recorded_step_trains_bench_to_the_same_bits() {
         of("unet", &["--channels", "32"]),
         VIT.to_vec(),
         GPT2.to_vec(),
+        RESNET50.to_vec(),
+        LSTM.to_vec(),
     ] {
         let losses = |more: &[&str]| {
             let args = ["--steps", "2", "--warmup", "1", "--json"];

@@ -101,6 +101,9 @@ fn inspect_prints_every_model() {
         ("unet", &["--channels", "32"]),
         ("vit", &["--layers", "2"]),
         ("gpt2", &["--layers", "2", "--length", "16"]),
+        ("resnet50", &["--channels", "8"]),
+        ("mobilenet", &[]),
+        ("lstm", &["--layers", "2", "--length", "4"]),
     ] {
         let args = ["--model", model, "--batch", "1", "--steps", "1", "--top", "3", "--inference"];
         let output = run("inspect", &[&args, size].concat());

@@ -6,7 +6,8 @@ use libtest_mimic::Trial;
 use meganeura::onnx::{Export, Model};
 use meganeura::prelude::*;
 use meganeura_examples::models::{
-    Denoiser, DenoiserConfig, Digits, Gpt2, Gpt2Config, ResNet18Gn, ResNet18GnConfig, UNet, UNetConfig, ViT, ViTConfig,
+    Denoiser, DenoiserConfig, Digits, Gpt2, Gpt2Config, LstmLanguage, LstmLanguageConfig, MobileNetV2,
+    MobileNetV2Config, ResNet18Gn, ResNet18GnConfig, ResNet50, ResNet50Config, UNet, UNetConfig, ViT, ViTConfig,
 };
 
 use super::round_trip;
@@ -16,13 +17,16 @@ use crate::nets::{randomise, tensor};
 
 pub(super) fn collect(trials: &mut Vec<Trial>) {
     type Test = fn(&Device) -> Outcome;
-    let all: [(&str, Test); 6] = [
+    let all: [(&str, Test); 9] = [
         ("digits", digits),
         ("resnet18gn", resnet),
         ("unet", unet),
         ("denoiser", denoiser),
         ("vit", vit),
         ("gpt2", gpt2),
+        ("resnet50", resnet50),
+        ("mobilenet", mobilenet),
+        ("lstm", lstm),
     ];
     for (name, test) in all {
         trials.push(Trial::test(format!("onnx::models::{name}"), move || test(&Device::cpu())));
@@ -105,6 +109,33 @@ fn gpt2(device: &Device) -> Outcome {
     let expected = cpu.compile(&tokens, forward)?.call(&tokens)?;
     let onnx = Export::new().batch("N").record(&cpu, &tokens, forward)?;
     round_trip("gpt2", &onnx, &[tokens], &[expected], device, DEEP)
+}
+
+fn resnet50(device: &Device) -> Outcome {
+    let config = ResNet50Config { width: 4, depths: [1, 2, 1, 1], classes: 10 };
+    let mut net = ResNet50::init(&Device::cpu(), 1, config)?;
+    randomise(&mut net)?;
+    any_batch("resnet50", &[3, 37, 41], device, |x| net.forward(x))
+}
+
+fn mobilenet(device: &Device) -> Outcome {
+    let stages = MobileNetV2::STAGES[..4].to_vec();
+    let config = MobileNetV2Config { first: 4, stages, last: 12, classes: 10 };
+    let mut net = MobileNetV2::init(&Device::cpu(), 1, config)?;
+    randomise(&mut net)?;
+    any_batch("mobilenet", &[3, 33, 31], device, |x| net.forward(x))
+}
+
+fn lstm(device: &Device) -> Outcome {
+    let cpu = Device::cpu();
+    let config = LstmLanguageConfig { vocabulary: 11, width: 6, layers: 2 };
+    let mut net = LstmLanguage::init(&cpu, 1, config)?;
+    randomise(&mut net)?;
+    let tokens = Tensor::indices(&cpu, [2, 5], &[3, 1, 4, 1, 5, 9, 2, 6, 5, 3])?;
+    let forward = |tokens: &Var| net.forward(tokens);
+    let expected = cpu.compile(&tokens, forward)?.call(&tokens)?;
+    let onnx = Export::new().batch("N").record(&cpu, &tokens, forward)?;
+    round_trip("lstm", &onnx, &[tokens], &[expected], device, DEEP)
 }
 
 /// Causal attention, rotary positions, and a batch of any size.

@@ -8,7 +8,10 @@ use std::sync::Arc;
 use libtest_mimic::Trial;
 use meganeura::io::{Checkpoint, LoadReport, Names};
 use meganeura::{Device, ErrorKind, Layer, Module, ModuleExt, Precision, Result};
-use meganeura_examples::models::{Gpt2, Gpt2Config, ResNet18Gn, ResNet18GnConfig, UNet, UNetConfig, ViT, ViTConfig};
+use meganeura_examples::models::{
+    Gpt2, Gpt2Config, LstmLanguage, LstmLanguageConfig, MobileNetV2, MobileNetV2Config, ResNet18Gn, ResNet18GnConfig,
+    Stage, UNet, UNetConfig, ViT, ViTConfig,
+};
 use safetensors::{Dtype, SafeTensors};
 
 use super::golden::path_of;
@@ -35,6 +38,16 @@ fn vit(device: &Device) -> Result<ViT> {
 
 fn gpt2(device: &Device) -> Result<Gpt2> {
     Gpt2::init(device, 1, Gpt2Config { vocabulary: 11, context: 9, width: 16, heads: 2, layers: 2 })
+}
+
+fn mobilenet(device: &Device) -> Result<MobileNetV2> {
+    let stage = |[expansion, width, blocks, stride]: [usize; 4]| Stage { expansion, width, blocks, stride };
+    let stages = [[1, 4, 1, 1], [2, 6, 2, 2], [3, 10, 1, 1]].map(stage).to_vec();
+    MobileNetV2::init(device, 1, MobileNetV2Config { first: 4, stages, last: 12, classes: 10 })
+}
+
+fn lstm(device: &Device) -> Result<LstmLanguage> {
+    LstmLanguage::init(device, 1, LstmLanguageConfig { vocabulary: 11, width: 6, layers: 2 })
 }
 
 /// PyTorch's twins project queries, keys and values at once.
@@ -81,6 +94,10 @@ pub(super) fn cases() -> Vec<Arc<Case>> {
         module("models", "gpt2", transformer_names(), gpt2, |net, inputs| {
             net.loss(inputs.var("tokens"), inputs.var("next"))
         }),
+        module("models", "mobilenet", Names::new(), mobilenet, |net, inputs| {
+            net.forward(inputs.var("x")).cross_entropy(inputs.tensor("labels"))
+        }),
+        module("models", "lstm", Names::new(), lstm, |net, inputs| net.loss(inputs.var("tokens"), inputs.var("next"))),
         module("models", "torchvision_resnet.eval()", torchvision::names(), resnet, |net, inputs| {
             net.forward(inputs.var("x"))
         }),
@@ -93,6 +110,8 @@ pub(super) fn collect(trials: &mut Vec<Trial>) {
     test("unet_is_saved_as_pytorch_does", || saved_as_theirs("unet", unet, &unet_names()));
     test("vit_is_saved_as_pytorch_does", || saved_as_theirs("vit", vit, &transformer_names()));
     test("gpt2_is_saved_as_pytorch_does", || saved_as_theirs("gpt2", gpt2, &transformer_names()));
+    test("mobilenet_is_saved_as_pytorch_does", || saved_as_theirs("mobilenet", mobilenet, &Names::new()));
+    test("lstm_is_saved_as_pytorch_does", || saved_as_theirs("lstm", lstm, &Names::new()));
     test("torchvision_resnet_is_saved_as_pytorch_does", || {
         saved_as_theirs("torchvision_resnet", resnet, &torchvision::names())
     });
