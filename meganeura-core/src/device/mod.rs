@@ -130,7 +130,7 @@ impl Device {
             profile: Mutex::default(),
             is_timed: AtomicBool::new(false),
             timeline: Mutex::default(),
-            preferences: Mutex::default(),
+            preferences: Mutex::new(Preferences { economical: true, ..Preferences::default() }),
             testing: Testing::default(),
             #[cfg(all(feature = "gpu", feature = "testing"))]
             planned: Mutex::default(),
@@ -415,7 +415,8 @@ impl Device {
     ///
     /// Variant number `variant` of each kernel runs (the last where there are fewer). Memory holds NaN until it is
     /// written. Every access of every kernel is checked, even in trusted kernels. With the environment variable
-    /// `MEGANEURA_UNCHECKED=1`, trusted kernels run unchecked, as on other devices.
+    /// `MEGANEURA_UNCHECKED=1`, trusted kernels run unchecked, as on other devices. In fast precision, small plans,
+    /// too, store bf16.
     #[cfg(feature = "testing")]
     pub fn for_testing(&self, variant: usize) -> Self {
         self.under_test(Preferences { number: variant, ..Preferences::default() })

@@ -26,6 +26,8 @@ pub(crate) struct Preferences {
     pub(crate) apart: bool,
     /// `true` to have every capable kernel read and store bf16, even where it gains nothing.
     pub(crate) bf16: bool,
+    /// `true` to keep `f32` in memory where a plan is too small for conversions to pay.
+    pub(crate) economical: bool,
     /// Operations, each with the name of its preferred variant.
     pub(crate) named: Vec<(String, String)>,
 }

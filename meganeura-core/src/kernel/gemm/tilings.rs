@@ -102,9 +102,9 @@ impl Product {
         let each = (parts * tiling.tiles(self)).div_ceil(caps.multiprocessors.enough(1));
         let many = each as f64;
         let one_by_one = match tiling {
-            // Where neighbours share operands in the cache, see `GROUPED_ROWS`, 89; gathered ones do not.
-            LARGE if self.operands == Operands::Gathered => 94.0 * each.next_multiple_of(2) as f64,
-            LARGE => 89.0 * each.next_multiple_of(2) as f64,
+            // Workgroups that follow each other share operands in the cache; see `GROUPED_ROWS`.
+            LARGE if each > 4 && self.operands != Operands::Gathered => 89.0 * each.next_multiple_of(2) as f64,
+            LARGE => 94.0 * each.next_multiple_of(2) as f64,
             LARGE_TWICE => 100.0 * many,
             MEDIUM => 22.7 * (many + 1.5),
             SMALL => 9.0 * (many + 3.0),

@@ -69,15 +69,23 @@ impl Plan {
             let assigns: Vec<_> = leaves.zip(assigned.iter().copied()).collect();
             lower::lower(uses, schedule, formats, outputs, &assigns, bindings, merges)
         };
-        let mut plan = match target {
+        let converted = match target {
             Target::Gpu { caps, preferences } if caps.bf16 => {
                 let assigned = &roots[request.outputs.len()..];
                 let formats = format::Formats::new(&uses, &schedule, assigned, &caps, preferences.bf16);
-                let format::Converted { graph, schedule, formats, roots } =
-                    format::convert(&uses, &schedule, &formats, &roots);
+                let converted = format::convert(&uses, &schedule, &formats, &roots);
+                Some(converted).filter(|converted| !preferences.economical || converted.may_pay())
+            }
+            Target::Cpu | Target::Gpu { .. } => None,
+        };
+        let mut plan = match converted {
+            Some(format::Converted { graph, schedule, formats, roots }) => {
                 lowered(&uses::Uses::new(&graph, &roots), &schedule, &formats, &roots)
             }
-            Target::Cpu | Target::Gpu { .. } => {
+            None => {
+                if let Target::Gpu { caps, .. } = &mut target {
+                    caps.bf16 = false;
+                }
                 lowered(&uses, &schedule, &format::Formats::full(&uses, &schedule), &roots)
             }
         };

@@ -11,6 +11,7 @@
 use std::collections::HashMap;
 
 use super::{Formats, Orders, kernel_op, row_format};
+use crate::TensorType;
 use crate::graph::{Graph, Node, Source, ValueId};
 use crate::kernel::launch::Format;
 use crate::ops::{Bf16, Innermost, KernelOp, Op, View};
@@ -24,6 +25,29 @@ pub(in crate::plan::passes) struct Converted {
     pub(in crate::plan::passes) formats: Formats,
     /// The wanted values.
     pub(in crate::plan::passes) roots: Vec<ValueId>,
+}
+
+/// Bytes that a GPU moves in the time of a launch: a microsecond on a large one.
+const LAUNCH_BYTES: usize = 1 << 20;
+
+impl Converted {
+    /// `false` if the results of all launches are so small that conversions alone take longer than to move them.
+    pub(in crate::plan::passes) fn may_pay(&self) -> bool {
+        let (mut conversions, mut bytes) = (0_usize, 0_usize);
+        for item in &self.schedule {
+            let last = match item {
+                Item::Convert(_) => {
+                    conversions += 1;
+                    continue;
+                }
+                Item::Group(group) => group.last().copied(),
+                Item::Kernel { node, store, .. } => Some(store.last().copied().unwrap_or(*node)),
+            };
+            let types = last.map_or(&[][..], |node| &self.graph.nodes()[node].types);
+            bytes = types.iter().map(TensorType::bytes).fold(bytes, usize::saturating_add);
+        }
+        bytes >= conversions.saturating_mul(LAUNCH_BYTES)
+    }
 }
 
 /// Inserts conversions into a graph with formats, whose wanted values are `roots`.

@@ -28,19 +28,22 @@ fn new_values_of_leaves_are_not_rounded() -> Result<()> {
 /// The plan of a large GPU with matrix units for the gradients of a recording on images `[8, 16, 6, 6]` and
 /// weights.
 fn planned(f: impl Fn(&Var, &[Var]) -> Var) -> Result<Plan> {
+    planned_on([8, 16, 6, 6], &Preferences::default(), f)
+}
+
+fn planned_on(images: [usize; 4], preferences: &Preferences, f: impl Fn(&Var, &[Var]) -> Var) -> Result<Plan> {
     let device = Device::cpu();
     let tape = Tape::new(&device);
-    let image = tape.input(&Tensor::zeros(&device, [8, 16, 6, 6])?);
+    let image = tape.input(&Tensor::zeros(&device, images)?);
     let weights = [[24, 16, 3, 3], [40, 24, 3, 3], [16, 48, 3, 3]];
     let weights =
         weights.iter().map(|&shape| Ok(tape.input(&Tensor::zeros(&device, shape)?))).collect::<Result<Vec<_>>>()?;
     let grads = tape.backward(&f(&image, &weights).square().sum())?;
     let outputs = weights.iter().filter_map(|weight| grads.of(weight)).map(|dw| dw.id()).collect::<Result<Vec<_>>>()?;
     let caps = Caps { matrix: true, bf16: true, ..Caps::DISCRETE };
-    let preferences = Preferences::default();
     tape.with_graph(|graph| {
         let request = Request { graph, outputs: &outputs, assigns: &[] };
-        Plan::new(&request, Target::Gpu { caps, preferences: &preferences })
+        Plan::new(&request, Target::Gpu { caps, preferences })
     })
 }
 
@@ -50,6 +53,21 @@ fn conversions(plan: &Plan) -> usize {
 
 fn convolved(x: &Var, w: &Var) -> Var {
     x.conv2d(w, Conv2dOptions { padding: [1, 1], ..Conv2dOptions::default() })
+}
+
+#[test]
+fn small_plans_keep_f32_where_conversions_would_not_pay() -> Result<()> {
+    let has_bf16 = |side, economical| -> Result<bool> {
+        let preferences = Preferences { economical, ..Preferences::default() };
+        let two = |x: &Var, w: &[Var]| convolved(&convolved(x, &w[0]).silu(), &w[1]);
+        let plan = planned_on([64, 16, side, side], &preferences, two)?;
+        let has_bf16 = plan.storages.iter().any(|storage| storage.format.is_bf16());
+        assert!(has_bf16 || conversions(&plan) == 0, "{plan}");
+        Ok(has_bf16)
+    };
+    assert!(!has_bf16(2, true)? && has_bf16(2, false)?);
+    assert!(has_bf16(64, true)?);
+    Ok(())
 }
 
 #[test]
