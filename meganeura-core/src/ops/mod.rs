@@ -14,6 +14,7 @@
 pub(crate) mod arg_reduce;
 pub(crate) mod attention;
 pub(crate) mod cast;
+pub(crate) mod channels;
 pub(crate) mod collective;
 pub(crate) mod concat;
 pub(crate) mod conv2d;
@@ -44,6 +45,7 @@ mod segments;
 pub(crate) mod softmax;
 pub(crate) mod sort;
 mod terms;
+mod totals;
 pub(crate) mod view;
 #[doc(hidden)]
 pub mod window;
@@ -249,6 +251,8 @@ macro_rules! each_kernel_op {
             conv2d::Conv2dGradWeight,
             group_norm::GroupNorm,
             group_norm::GroupNormGrad,
+            channels::ChannelMoments,
+            channels::ChannelSums,
             pool::MaxPool2d,
             pool::MaxPool2dGrad,
             pool::AvgPool2d,

@@ -1,0 +1,42 @@
+// Adds up, in a fixed order, the two sums of parts of each channel that `channel_sums` computed.
+//
+// Bindings: parts[C,PARTS,2] → sum[C], product[C]. LANES invocations add up a channel; ⌈C·LANES/WG⌉ workgroups.
+//
+// Defines: WG; LANES see shared/totals
+//          C, PARTS
+
+#include "shared/grid"
+#include "shared/totals"
+
+const WG: u32 = ${WG};
+const C: u32 = ${C};
+const PARTS: u32 = ${PARTS};
+
+@group(0) @binding(0) var<storage, read> parts: array<vec2<f32>>;
+@group(0) @binding(1) var<storage, read_write> sum: array<f32>;
+@group(0) @binding(2) var<storage, read_write> product: array<f32>;
+
+@compute @workgroup_size(WG)
+fn main(
+    @builtin(workgroup_id) workgroup: vec3<u32>,
+    @builtin(num_workgroups) workgroups: vec3<u32>,
+    @builtin(local_invocation_index) lane: u32,
+) {
+    let first = workgroup_index(workgroup, workgroups) * (WG / LANES);
+    if first >= C {
+        return;
+    }
+    // Invocations without a channel must still reach the barriers: they repeat the last channel.
+    let own = first + lane / LANES;
+    let begin = min(own, C - 1u) * PARTS;
+    let member = lane % LANES;
+    var both = vec2<f32>();
+    for (var p = member; p < PARTS; p += LANES) {
+        both += parts[begin + p];
+    }
+    both = segment_total(lane, both);
+    if member == 0u && own < C {
+        sum[own] = both.x;
+        product[own] = both.y;
+    }
+}
