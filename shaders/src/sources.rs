@@ -85,6 +85,7 @@ const SOURCES: &[(&str, &str)] = embed! {
     "shared/ctc"
     "shared/elements"
     "shared/epilogue"
+    "shared/epilogue_all"
     "shared/epilogue_lines"
     "shared/fit"
     "shared/float"

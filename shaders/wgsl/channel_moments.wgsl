@@ -8,21 +8,20 @@
 // relative to an element, then `low` and the squares about `high`.
 //
 // Bindings: x → parts[C,PARTS,4]: high, low, squares about their sum, 0 (TO scratch; see `channel_moments_join`); or
-// mean[C], rest[C], variance[C], where `rest` is the rounding error of `mean` (TO result, with PARTS 1).
+// mean[C], rest[C], variance[C] by its epilogue, where `rest` is the rounding error of `mean` (TO result, PARTS 1).
 // ⌈UNITS·LANES/WG⌉ workgroups, or UNITS with lines.
 //
 // Defines: TO result or scratch; the others see shared/channels
 
 #include "shared/channels"
 #include "shared/float"
+#if TO == result
+#include "shared/epilogue_all"
+#endif
 
 @group(0) @binding(0) var<storage, read> x: array<Held>;
 #if TO == scratch
 @group(0) @binding(1) var<storage, read_write> parts: array<vec4<f32>>;
-#else
-@group(0) @binding(1) var<storage, read_write> mean: array<f32>;
-@group(0) @binding(2) var<storage, read_write> rest: array<f32>;
-@group(0) @binding(3) var<storage, read_write> variance: array<f32>;
 #endif
 
 struct Moments {
@@ -157,9 +156,7 @@ fn main(
         parts[work.own * PARTS + work.part] = vec4(whole.high, whole.low, whole.squares, 0.0);
 #else
         let sum = whole.high + whole.low;
-        mean[work.own] = sum;
-        rest[work.own] = (whole.high - sum) + whole.low;
-        variance[work.own] = whole.squares / len;
+        store_all(work.own, vec4(sum, (whole.high - sum) + whole.low, whole.squares / len, 0.0));
 #endif
     }
 #endif

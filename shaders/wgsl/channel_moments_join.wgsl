@@ -1,11 +1,12 @@
 // Joins the moments of parts of each channel, in a fixed order, that `channel_moments` computed; it explains how.
 //
-// Bindings: parts[C,PARTS,4] → mean[C], rest[C], variance[C]. LANES invocations join a channel; ⌈C·LANES/WG⌉
-// workgroups.
+// Bindings: parts[C,PARTS,4] → mean[C], rest[C], variance[C] by its epilogue. LANES invocations join a channel;
+// ⌈C·LANES/WG⌉ workgroups.
 //
 // Defines: WG; LANES see shared/totals
 //          C, PARTS; LEN, CHUNK   elements of a channel, and of its parts, the last of which may have fewer
 
+#include "shared/epilogue_all"
 #include "shared/float"
 #include "shared/grid"
 #include "shared/totals"
@@ -17,9 +18,6 @@ const LEN: u32 = ${LEN};
 const CHUNK: u32 = ${CHUNK};
 
 @group(0) @binding(0) var<storage, read> parts: array<vec4<f32>>;
-@group(0) @binding(1) var<storage, read_write> mean: array<f32>;
-@group(0) @binding(2) var<storage, read_write> rest: array<f32>;
-@group(0) @binding(3) var<storage, read_write> variance: array<f32>;
 
 /// The number of elements of part p.
 fn count(p: u32) -> f32 {
@@ -59,9 +57,8 @@ fn main(
     let squares = both.y - both.x * low;
     if member == 0u && own < C {
         let sum = high + low;
-        mean[own] = sum;
-        rest[own] = (high - sum) + low;
         // NaN stays NaN: a comparison may become a maximum, which loses it.
-        variance[own] = select(squares, 0.0, is_at_most_zero(squares)) / f32(LEN);
+        let variance = select(squares, 0.0, is_at_most_zero(squares)) / f32(LEN);
+        store_all(own, vec4(sum, (high - sum) + low, variance, 0.0));
     }
 }

@@ -1,8 +1,8 @@
 // For each channel of dy[N,C,S] and x[N,C,S]: Σ dy and Σ dy·(x − centre), in one pass. Gradients of a shift and of a
 // factor of each channel are such sums.
 //
-// Bindings: x, centre[C] → parts[C,PARTS,2] (TO scratch; see `channel_sums_join`), or sum[C] and product[C] (TO result,
-// with PARTS 1). dy is loaded through shared/prologue or shared/prologue_lines, each element once. ⌈UNITS·LANES/WG⌉
+// Bindings: x, centre[C] → parts[C,PARTS,2] (TO scratch; see `channel_sums_join`), or sum[C] and product[C] by its
+// epilogue (TO result, with PARTS 1). dy is loaded through shared/prologue or shared/prologue_lines, each element once. ⌈UNITS·LANES/WG⌉
 // workgroups, or UNITS with lines.
 //
 // Defines: TO result or scratch; the others see shared/channels
@@ -13,14 +13,14 @@
 #else
 #include "shared/prologue"
 #endif
+#if TO == result
+#include "shared/epilogue_all"
+#endif
 
 @group(0) @binding(0) var<storage, read> x: array<Held>;
 @group(0) @binding(1) var<storage, read> centre: array<V>;
 #if TO == scratch
 @group(0) @binding(2) var<storage, read_write> parts: array<vec2<f32>>;
-#else
-@group(0) @binding(2) var<storage, read_write> sum: array<f32>;
-@group(0) @binding(3) var<storage, read_write> product: array<f32>;
 #endif
 
 fn load_cell(at: u32) -> Cell {
@@ -97,8 +97,7 @@ fn main(
 #if TO == scratch
         parts[work.own * PARTS + work.part] = both;
 #else
-        sum[work.own] = both.x;
-        product[work.own] = both.y;
+        store_all(work.own, vec4(both, 0.0, 0.0));
 #endif
     }
 #endif

@@ -1,10 +1,12 @@
 // Adds up, in a fixed order, the two sums of parts of each channel that `channel_sums` computed.
 //
-// Bindings: parts[C,PARTS,2] → sum[C], product[C]. LANES invocations add up a channel; ⌈C·LANES/WG⌉ workgroups.
+// Bindings: parts[C,PARTS,2] → sum[C], product[C] by its epilogue. LANES invocations add up a channel;
+// ⌈C·LANES/WG⌉ workgroups.
 //
 // Defines: WG; LANES see shared/totals
 //          C, PARTS
 
+#include "shared/epilogue_all"
 #include "shared/grid"
 #include "shared/totals"
 
@@ -13,8 +15,6 @@ const C: u32 = ${C};
 const PARTS: u32 = ${PARTS};
 
 @group(0) @binding(0) var<storage, read> parts: array<vec2<f32>>;
-@group(0) @binding(1) var<storage, read_write> sum: array<f32>;
-@group(0) @binding(2) var<storage, read_write> product: array<f32>;
 
 @compute @workgroup_size(WG)
 fn main(
@@ -36,7 +36,6 @@ fn main(
     }
     both = segment_total(lane, both);
     if member == 0u && own < C {
-        sum[own] = both.x;
-        product[own] = both.y;
+        store_all(own, vec4(both, 0.0, 0.0));
     }
 }

@@ -68,7 +68,9 @@ impl Vjp for ChannelMoments {
             None => -below,
         };
         let channels = |numbers: &Var| x.over_channels(numbers);
-        Ok(vec![Some((x - channels(mean)) * channels(&slope) + channels(&shift))])
+        // The forward pass computed the same difference, which would be kept until now.
+        let late = x.after(std::slice::from_ref(&slope));
+        Ok(vec![Some((late - channels(mean)) * channels(&slope) + channels(&shift))])
     }
 }
 

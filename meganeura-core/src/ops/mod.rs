@@ -139,6 +139,13 @@ pub(crate) trait Kernel: Primitive {
         false
     }
 
+    /// `true` if every variant stores element `i` of all results together, through `store_all` of
+    /// `shared/epilogue_all`: four results at most, of one shape. On GPUs the elementwise work on any of them may run
+    /// inside the kernel. Such a kernel also [`stores`](Kernel::stores).
+    fn stores_all(&self) -> bool {
+        false
+    }
+
     /// The operand whose memory result 0 may take, on GPUs: every variant reads a part of it only to store the same
     /// part of the result, in one launch that binds the operand last. The kernel gets the define `X`, the operand's
     /// name: `x`, which it then declares itself, or that of the result.
@@ -329,6 +336,10 @@ macro_rules! operations {
 
             pub(crate) fn stores(&self) -> bool {
                 match self { $(Self::$name(op) => op.stores(),)+ }
+            }
+
+            pub(crate) fn stores_all(&self) -> bool {
+                match self { $(Self::$name(op) => op.stores_all(),)+ }
             }
 
             pub(crate) fn stores_from_registers(&self) -> bool {

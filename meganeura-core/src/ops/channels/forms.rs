@@ -123,7 +123,8 @@ impl Statistic {
         let workgroups = totals.workgroups(units.div_ceil(totals.count()), loops);
         if parts == 1 {
             defines.extend(define![TO: "result"]);
-            return Variant::simple("whole", self.first(defines, workgroups, self.results));
+            let launch = self.first(defines, workgroups, self.results).stores_all_through_epilogue();
+            return Variant::simple("whole", launch);
         }
         defines.extend(define![TO: "scratch"]);
         let mut first = self.first(defines, workgroups, 0);
@@ -170,6 +171,7 @@ impl Statistic {
         let workgroups = totals.workgroups(shape.c.div_ceil(totals.count()), loops);
         let mut second = Launch::new(self.join, defines, (0, self.results), workgroups);
         second.bindings.insert(0, Binding::Scratch(0));
+        let second = second.stores_all_through_epilogue();
         let scratch = self.words.saturating_mul(parts).saturating_mul(shape.c);
         Variant { name, launches: vec![first, second], scratch: vec![scratch] }
     }

@@ -42,6 +42,14 @@ impl Kernel for ChannelMoments {
         bf16(x[0], &[0], caps)
     }
 
+    fn stores(&self) -> bool {
+        true
+    }
+
+    fn stores_all(&self) -> bool {
+        true
+    }
+
     fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>], scratch: &Scratch) {
         let shape = ChannelShape::of(x[0].layout().shape());
         let (x, [mean, rest, variance]) = (x[0].floats(), y) else { unreachable!("three results") };

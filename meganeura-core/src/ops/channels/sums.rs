@@ -39,6 +39,14 @@ impl Kernel for ChannelSums {
         bf16(x[0], &[0, 1], caps)
     }
 
+    fn stores(&self) -> bool {
+        true
+    }
+
+    fn stores_all(&self) -> bool {
+        true
+    }
+
     fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>], scratch: &Scratch) {
         let shape = ChannelShape::of(x[0].layout().shape());
         let [dy, x, centre] = [0, 1, 2].map(|k| x[k].floats());
