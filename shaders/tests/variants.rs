@@ -42,6 +42,24 @@ const STORES: [&str; 2] = [
      fn finish(e: Epilogue, value: f32) { let t0 = store_gelu(value); store_y0[e.i] = t0 + e.a0; }",
 ];
 
+/// The same for kernels that store through `shared/epilogue_all`. The merged work has a result of its own.
+const STORES_OF_ALL: [&str; 2] = [
+    "@group(0) @binding(AT) var<storage, read_write> store_y0: array<f32>;
+     struct Epilogue { i: u32 }
+     fn epilogue(i: u32) -> Epilogue { return Epilogue(i); }
+     fn finish(e: Epilogue, values: vec4<f32>) { let value = values[0u]; store_y0[e.i] = value; }",
+    "@group(0) @binding(AT) var<storage, read_write> store_y0: array<f32>;
+     fn store_gelu(x: f32) -> f32 { return m_gelu(x); }
+     struct Epilogue { i: u32, a0: f32 }
+     fn epilogue(i: u32) -> Epilogue { return Epilogue(i, store_y0[i]); }
+     fn finish(e: Epilogue, values: vec4<f32>) {
+         let value = values[0u];
+         let more1 = values[1u];
+         let t0 = store_gelu(value);
+         store_y0[e.i] = t0 + e.a0 * more1;
+     }",
+];
+
 /// The same for kernels that load through `shared/prologue`.
 const LOADS: [&str; 2] = [
     "@group(0) @binding(AT) var<storage, read> load_x: array<f32>;
@@ -80,18 +98,21 @@ const LOADS_OF_LINES: [&str; 2] = [
      }",
 ];
 
-/// A hole that the host fills: its name, its texts for kernels of elements and of lines, and a call that marks kernels
-/// of lines.
+/// A hole that the host fills: its name, its texts for kernels of elements, and other texts, each with a call that marks
+/// the kernels which need it.
 struct Hole {
     name: &'static str,
     elements: [&'static str; 2],
-    lines: [&'static str; 2],
-    by_lines: &'static str,
+    others: &'static [(&'static str, [&'static str; 2])],
 }
 
 const HOLES: [Hole; 2] = [
-    Hole { name: "STORE", elements: STORES, lines: STORES_OF_LINES, by_lines: "store_line(" },
-    Hole { name: "LOAD", elements: LOADS, lines: LOADS_OF_LINES, by_lines: "load_line(" },
+    Hole {
+        name: "STORE",
+        elements: STORES,
+        others: &[("store_line(", STORES_OF_LINES), ("store_all(", STORES_OF_ALL)],
+    },
+    Hole { name: "LOAD", elements: LOADS, others: &[("load_line(", LOADS_OF_LINES)] },
 ];
 
 impl Variant {
@@ -112,8 +133,9 @@ impl Variant {
         let mut forms: Vec<Vec<(&str, &str)>> = vec![Vec::new()];
         for hole in HOLES.iter().filter(|hole| empty.contains(&(hole.name, ""))) {
             let bare = self.with(&empty).unwrap_or_else(|error| panic!("{error}"));
-            let mut code = bare.lines().map(|line| line.split("//").next().unwrap_or_default());
-            let texts = if code.any(|code| code.contains(hole.by_lines)) { hole.lines } else { hole.elements };
+            let code: Vec<_> = bare.lines().map(|line| line.split("//").next().unwrap_or_default()).collect();
+            let is_marked = |(mark, _): &&(&str, _)| code.iter().any(|code| code.contains(mark));
+            let texts = hole.others.iter().find(is_marked).map_or(hole.elements, |&(_, texts)| texts);
             let with = |form: &Vec<_>, text| form.iter().copied().chain([(hole.name, text)]).collect();
             forms = forms.iter().flat_map(|form| texts.map(|text| with(form, text))).collect();
         }

@@ -13,6 +13,7 @@ mod adapter;
 mod awaiting;
 mod bad_input;
 mod baseline;
+mod batch_norm;
 mod bf16;
 mod checkpoint;
 mod compiled;
@@ -140,6 +141,7 @@ fn main() {
     lost::collect(&mut trials);
     planned::collect(&mut trials);
     baseline::collect(&mut trials);
+    batch_norm::collect(&mut trials);
     variants::collect(&mut trials);
     varying::collect(&mut trials);
     vision::collect(&mut trials);

@@ -88,7 +88,7 @@ impl<'a, T: Real> Machine<'a, T> {
                     HostWord::Float(value) => value,
                     HostWord::Word(_) => unreachable!("programs read floats"),
                 },
-                Input::Operand(_) | Input::Result(_) | Input::Kernel => continue,
+                Input::Operand(_) | Input::Result(_) | Input::Kernel(_) => continue,
             };
             if numbers.iter().all(|(known, _)| known != input) {
                 numbers.push((*input, vec![T::from_f64(value); BLOCK]));
@@ -154,7 +154,7 @@ impl<'a, T: Real> Machine<'a, T> {
                 (Source::View(view), None) => &view.floats()[first..],
                 _ => &gathered[k],
             },
-            Input::Kernel => unreachable!("kernels of the CPU run apart from programs"),
+            Input::Kernel(_) => unreachable!("kernels of the CPU run apart from programs"),
             Input::Const(_) | Input::Host(_) => {
                 &self.numbers.iter().find(|(known, _)| known == input).expect("collected before").1
             }

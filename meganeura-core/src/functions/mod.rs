@@ -21,6 +21,7 @@ mod arg_reduce;
 mod arrange;
 mod attention;
 mod cast;
+mod channels;
 mod collective;
 mod concat;
 mod conv2d;

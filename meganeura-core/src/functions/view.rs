@@ -2,10 +2,10 @@
 
 use std::ops::Range;
 
-use super::Vjp;
+use super::{Vjp, channels};
 use crate::graph::Source;
 use crate::ops::Op;
-use crate::ops::view::View;
+use crate::ops::view::{Rule, View};
 use crate::{Error, ErrorKind, Result, Shape, Var};
 
 impl Var {
@@ -111,6 +111,7 @@ impl Vjp for View {
     fn vjp(&self, x: &[Var], _y: &[Var], dy: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
         let (Some(dy), shape) = (&dy[0], x[0].shape()) else { return Ok(vec![None; x.len()]) };
         let dx = match self {
+            Self::Ruled(Rule::ChannelAffine) => return Ok(channels::of_affine(x, dy)),
             Self::Reshape(_) => Some(dy.reshape(shape)),
             Self::Permute(axes) => {
                 let mut back = vec![0; axes.len()];
@@ -143,7 +144,7 @@ mod cases {
 
     impl Tested for View {
         fn cases() -> Vec<Case> {
-            views()
+            views().into_iter().chain(channels::cases::ruled()).collect()
         }
     }
 

@@ -290,6 +290,14 @@ impl Launch {
         self
     }
 
+    /// The kernel includes `shared/epilogue_all` and stores all results through `store_all` alone, element by element.
+    #[must_use]
+    pub fn stores_all_through_epilogue(mut self) -> Self {
+        self.bindings.retain(|binding| !matches!(binding, Binding::Output(_)));
+        self.stores = true;
+        self
+    }
+
     /// The kernel's prologue and epilogue go by lines of [`Format::Bf16`]: it includes `shared/prologue_lines` and
     /// `shared/epilogue_lines` instead. Elements are counted in the order of memory, with channels innermost.
     #[must_use]

@@ -14,6 +14,7 @@
 pub(crate) mod arg_reduce;
 pub(crate) mod attention;
 pub(crate) mod cast;
+pub(crate) mod channels;
 pub(crate) mod collective;
 pub(crate) mod concat;
 pub(crate) mod conv2d;
@@ -44,6 +45,7 @@ mod segments;
 pub(crate) mod softmax;
 pub(crate) mod sort;
 mod terms;
+mod totals;
 pub(crate) mod view;
 #[doc(hidden)]
 pub mod window;
@@ -134,6 +136,13 @@ pub(crate) trait Kernel: Primitive {
     /// `true` if every variant stores result 0 through `store` of `shared/epilogue`. On GPUs the elementwise work on it
     /// may run inside the kernel.
     fn stores(&self) -> bool {
+        false
+    }
+
+    /// `true` if every variant stores element `i` of all results together, through `store_all` of
+    /// `shared/epilogue_all`: four results at most, of one shape. On GPUs the elementwise work on any of them may run
+    /// inside the kernel. Such a kernel also [`stores`](Kernel::stores).
+    fn stores_all(&self) -> bool {
         false
     }
 
@@ -249,6 +258,8 @@ macro_rules! each_kernel_op {
             conv2d::Conv2dGradWeight,
             group_norm::GroupNorm,
             group_norm::GroupNormGrad,
+            channels::ChannelMoments,
+            channels::ChannelSums,
             pool::MaxPool2d,
             pool::MaxPool2dGrad,
             pool::AvgPool2d,
@@ -325,6 +336,10 @@ macro_rules! operations {
 
             pub(crate) fn stores(&self) -> bool {
                 match self { $(Self::$name(op) => op.stores(),)+ }
+            }
+
+            pub(crate) fn stores_all(&self) -> bool {
+                match self { $(Self::$name(op) => op.stores_all(),)+ }
             }
 
             pub(crate) fn stores_from_registers(&self) -> bool {

@@ -31,6 +31,17 @@ pub enum View {
     /// The same values, for readers that wait until the other operands are computed.
     /// Gradient: goes to the first operand.
     After,
+    /// The same values, for a gradient rule of their own: how they were computed does not matter to it. The other
+    /// operands get the gradient, and are not read.
+    Ruled(Rule),
+}
+
+/// The gradient rule of values that several operations computed.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Rule {
+    /// `(x − centre)·factor + shift`, with a centre, a factor and a shift of each channel: the operands, after the
+    /// values, are `x [N,C,…]` and three of `[C]`. Gradient: `dx = dy·factor`; both sums of each channel in one pass.
+    ChannelAffine,
 }
 
 /// The name, and the attributes if there are any: `slice { axis: 1, start: 0, len: 2 }`.
@@ -43,6 +54,7 @@ impl fmt::Display for View {
             Self::Slice { axis, start, len } => {
                 f.debug_struct(name).field("axis", axis).field("start", start).field("len", len).finish()
             }
+            Self::Ruled(rule) => f.debug_tuple(name).field(rule).finish(),
             Self::Detach | Self::After => f.write_str(name),
         }
     }
@@ -56,7 +68,7 @@ impl View {
             Self::Permute(axes) => Some(x.permute(axes)),
             Self::Expand(shape) => Some(x.expand(*shape)),
             Self::Slice { axis, start, len } => Some(x.slice(*axis, *start, *len)),
-            Self::Detach | Self::After => Some(*x),
+            Self::Detach | Self::After | Self::Ruled(_) => Some(*x),
         }
     }
 
@@ -91,7 +103,7 @@ impl View {
                 }
                 from.with(*axis, *len)
             }
-            Self::Detach | Self::After => from,
+            Self::Detach | Self::After | Self::Ruled(_) => from,
         };
         Ok(x[0].with_shape(shape))
     }
@@ -106,6 +118,7 @@ impl Primitive for View {
             Self::Slice { .. } => "slice",
             Self::Detach => "detach",
             Self::After => "after",
+            Self::Ruled(_) => "ruled",
         }
     }
 
@@ -129,7 +142,7 @@ impl Primitive for View {
                 let [start, end, axis] = [*start, start + len, *axis].map(|number| to.ints(vec![form::int(number)]));
                 to.node("Slice", &[value, start, end, axis], Vec::new())
             }
-            Self::Detach | Self::After => value,
+            Self::Detach | Self::After | Self::Ruled(_) => value,
         })
     }
 }

@@ -50,7 +50,8 @@ impl Plan {
             Input::Host(at) => format!("host[{at}]"),
             Input::Const(Exact(value)) => value.to_string(),
             Input::Result(k) => format!("t{k}"),
-            Input::Kernel => "it".into(),
+            Input::Kernel(0) => "it".into(),
+            Input::Kernel(k) => format!("it.{k}"),
         };
         let rows = program.instructions.iter().enumerate().map(|(k, (op, inputs))| {
             format!("t{k} = {}({})", op.name(), inputs.iter().map(spell).collect::<Vec<_>>().join(", "))

@@ -1,6 +1,6 @@
 //! Fills in the `load` and `store` functions of a kernel's launch, with the elementwise work merged into them.
 
-use super::pointwise::{Element, Input, Program, Wgsl, eight, spell};
+use super::pointwise::{Element, Program, Wgsl, eight, spell};
 use super::{KernelWork, Load, Step};
 use crate::Shape;
 use crate::kernel::launch::{Access, Binding, Format, LINE, Launch, workgroup_memory};
@@ -61,7 +61,8 @@ impl KernelWork {
             launch.defines.push(("LOAD", [declarations, functions, function].join("\n")));
         }
         if launch.stores {
-            let plain = Program::copy(Shape::SCALAR, Input::Kernel);
+            let all = self.op.stores_all();
+            let plain = Program::copies(Shape::SCALAR, if all { self.types.len() } else { 1 });
             let program = self.store.as_ref().unwrap_or(&plain);
             debug_assert_eq!(program.order.is_bf16(), lines, "{:?}: how it stores", self.op);
             let results: Vec<_> = (0..program.results.len()).map(|k| self.stored(k)).collect();
@@ -69,7 +70,7 @@ impl KernelWork {
             let epilogue = if lines {
                 program.epilogue_of_lines(step, &results, "store_")
             } else {
-                program.epilogue(step, &results, "store_")
+                program.epilogue(step, &results, "store_", all)
             };
             launch.defines.push(("STORE", [declarations, functions, epilogue].join("\n")));
             if launch.access == Access::ElementsOrPlain {

@@ -75,7 +75,7 @@ pub(crate) struct KernelWork {
     /// The number of the operation's operands, including one that a program loads.
     pub(crate) operands: usize,
     /// The types of the operation's results. The epilogue's first result takes the place of result 0; its others follow
-    /// the operation's.
+    /// the operation's. An epilogue of all results has theirs among its own, and those are the step's.
     pub(crate) types: Vec<TensorType>,
     pub(crate) load: Option<Load>,
     pub(crate) store: Option<Program>,
@@ -99,7 +99,7 @@ impl KernelWork {
 
     /// The step's index of result `k` of `store`.
     pub(crate) fn stored(&self, k: usize) -> usize {
-        if k == 0 { 0 } else { self.types.len() + k - 1 }
+        if k == 0 || self.op.stores_all() { k } else { self.types.len() + k - 1 }
     }
 
     /// The result of `store` that is the step's result `output`; `None` if the kernel itself stores that.

@@ -19,8 +19,8 @@ pub(crate) enum Input {
     Const(Exact),
     /// The result of an earlier instruction.
     Result(usize),
-    /// The current element of the result of the kernel that hosts the program.
-    Kernel,
+    /// The current element of result `.0` of the kernel that hosts the program.
+    Kernel(usize),
 }
 
 /// Pointwise operations on elements of one shape, in order, and the results to store.
@@ -63,6 +63,17 @@ impl Program {
     pub(crate) fn copy(shape: Shape, from: Input) -> Self {
         let (instructions, results) = (Vec::new(), vec![from]);
         Self { shape, order: Format::Full, instructions, results, formats: vec![Format::Full], places: vec![None] }
+    }
+
+    /// The program that stores the first results of the kernel that hosts it.
+    pub(crate) fn copies(shape: Shape, count: usize) -> Self {
+        let (formats, places) = (vec![Format::Full; count], vec![None; count]);
+        Self {
+            results: (0..count).map(Input::Kernel).collect(),
+            formats,
+            places,
+            ..Self::copy(shape, Input::Kernel(0))
+        }
     }
 
     fn inputs(&self) -> impl Iterator<Item = Input> + '_ {
@@ -350,9 +361,9 @@ impl Program {
         line
     }
 
-    /// The `Epilogue` struct and functions of a kernel whose first result goes through this program; see
-    /// `shared/epilogue.wgsl`.
-    pub(super) fn epilogue(&self, step: &Step, results: &[usize], prefix: &str) -> String {
+    /// The `Epilogue` struct and functions of a kernel whose first result goes through this program, or `all`; see
+    /// `shared/epilogue.wgsl` and `shared/epilogue_all.wgsl`.
+    pub(super) fn epilogue(&self, step: &Step, results: &[usize], prefix: &str, all: bool) -> String {
         let Element { reads, work, writes } = self.element(step, results, prefix, "");
         let (mut fields, mut held, mut values) = (String::new(), String::new(), String::new());
         let operand = |k: usize| (format!("a{k}"), wgsl_type(step.inputs[k].argument.ty.dtype));
@@ -362,10 +373,15 @@ impl Program {
             let _ = write!(values, ", {name}");
             let _ = writeln!(held, "    let {name} = e.{name};");
         }
+        let parameter = if all { "values: vec4<f32>" } else { "value: f32" };
+        let own = self.read(|input| if let Input::Kernel(k) = input { Some(k) } else { None });
+        for k in own.into_iter().filter(|_| all) {
+            let _ = writeln!(held, "    let {} = values[{k}u];", spell(&Input::Kernel(k), ""));
+        }
         format!(
             "struct Epilogue {{\n    i: u32,\n{fields}}}\n\n\
              fn epilogue(i: u32) -> Epilogue {{\n{reads}    return Epilogue(i{values});\n}}\n\n\
-             fn finish(e: Epilogue, value: f32) {{\n    let i = e.i;\n{held}{work}{writes}}}"
+             fn finish(e: Epilogue, {parameter}) {{\n    let i = e.i;\n{held}{work}{writes}}}"
         )
     }
 
@@ -489,6 +505,7 @@ pub(super) fn spell(input: &Input, suffix: &str) -> String {
         Input::Host(at) => format!("h{at}{suffix}"),
         Input::Const(Exact(value)) => launch::literal(value),
         Input::Result(k) => format!("t{k}{suffix}"),
-        Input::Kernel => format!("value{suffix}"),
+        Input::Kernel(0) => format!("value{suffix}"),
+        Input::Kernel(k) => format!("more{k}{suffix}"),
     }
 }

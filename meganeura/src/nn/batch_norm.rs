@@ -6,7 +6,7 @@ use crate::dtype::check_eps;
 use crate::error::bail;
 use crate::ops::all_mean;
 use crate::world::World;
-use crate::{Buffer, Device, Error, ErrorKind, Param, Result, Shape, Tensor, Var};
+use crate::{Buffer, Device, Error, ErrorKind, Param, Result, Tensor, Var};
 
 /// The differences between batch normalisations.
 pub(super) struct Kind {
@@ -61,37 +61,34 @@ impl Pass<'_> {
         self.world.map_or(1, World::size)
     }
 
-    /// The input shifted near 0, with the batch's mean and variance after the shift, `[1, C, 1, …]`. Updates the
-    /// running statistics.
+    /// A number of each channel near the batch's mean, without a gradient, the mean's difference from it, and the
+    /// variance; each `[C]`. Updates the running statistics.
     #[track_caller]
     #[expect(clippy::cast_precision_loss, reason = "counts are far below 2^53")]
-    fn of_batch(&self, x: &Var) -> (Var, Var, Var) {
-        let axes: Vec<_> = (0..x.shape().rank()).filter(|&axis| axis != 1).collect();
+    fn of_batch(&self, x: &Var) -> [Var; 3] {
         // A number per channel is subtracted, which changes no normalised value and no gradient. Where the mean is far
-        // larger than the spread, the difference is exact, and its mean is the rounding error of `rounded`. A single
-        // element as the shift could be an outlier.
-        let rounded = x.mean_keep(&axes).detach();
-        let (rounded, moved, mean, variance) = match self.world.filter(|world| !world.is_alone()) {
+        // larger than the spread, the difference is exact.
+        let [mean, rest, variance] = x.channel_moments();
+        let (centre, near, variance) = match self.world.filter(|world| !world.is_alone()) {
             None => {
-                let moved = x - &rounded;
-                let mean = moved.mean_keep(&axes);
-                let variance = (&moved - &mean).square().mean_keep(&axes);
-                (rounded, moved, mean, variance)
+                let centre = mean.detach();
+                let near = (mean - &centre) + rest;
+                (centre, near, variance)
             }
             Some(world) => {
-                let rounded = rounded.all_mean(world);
-                let moved = x - &rounded;
-                // One exchange for both. The mean is near 0, so its square costs no digits.
-                let own = [moved.mean_keep(&axes), moved.square().mean_keep(&axes)];
+                let centre = mean.detach().all_mean(world);
+                let near = (mean - &centre) + rest;
+                // One exchange for both. The mean of the means is near 0, so its square costs no digits.
+                let own = [near.clone(), variance + near.square()];
                 let means = all_mean(&own.each_ref(), world, false);
                 let variance = &means[1] - means[0].square();
-                (rounded, moved, means[0].clone(), variance)
+                (centre, means[0].clone(), variance)
             }
         };
         let count = (x.shape().elements() / x.shape()[1] * self.ranks()) as f64;
-        self.follow(self.running_mean, &(&mean + rounded));
+        self.follow(self.running_mean, &(&near + &centre));
         self.follow(self.running_var, &variance.scale(count / (count - 1.0)));
-        (moved, mean, variance)
+        [centre, near, variance]
     }
 
     /// Moves a running statistic towards that of a batch.
@@ -100,7 +97,7 @@ impl Pass<'_> {
         let tape = batch.tape();
         let (kept, share) = (tape.scalar(1.0 - self.momentum), tape.scalar(self.momentum));
         let old = tape.latest(running);
-        tape.assign(running, &old, &(&old * kept + batch.reshape(running.shape()) * share));
+        tape.assign(running, &old, &(&old * kept + batch * share));
     }
 
     #[track_caller]
@@ -114,44 +111,26 @@ impl Pass<'_> {
         if let Err(message) = check_eps(self.eps) {
             return x.refuse(name, ErrorKind::Argument, message);
         }
-        let (near, mean, variance) = if self.is_training {
-            let (moved, mean, variance) = self.of_batch(x);
-            (moved, Some(mean), variance)
+        let (centre, near, variance) = if self.is_training {
+            let [centre, near, variance] = self.of_batch(x);
+            (centre, Some(near), variance)
         } else {
-            let (mean, variance) = (x.buffer(self.running_mean), x.buffer(self.running_var));
-            (x - channels(&mean, x), None, channels(&variance, x))
+            (x.buffer(self.running_mean), None, x.buffer(self.running_var))
         };
-        // A factor and an offset per channel: the centred numbers are only squared, which the reduction does as it
-        // loads.
         let factor = variance.reciprocal_deviation(self.eps);
         let factor = match self.weight {
-            Some(weight) => factor * channels(&x.param(weight), x),
+            Some(weight) => factor * x.param(weight),
             None => factor,
         };
-        match (self.bias, mean) {
-            (Some(bias), Some(mean)) => {
-                let (bias, below) = (channels(&x.param(bias), x), mean * &factor);
-                near * factor + (bias - below)
-            }
-            (Some(bias), None) => {
-                let bias = channels(&x.param(bias), x);
-                near * factor + bias
-            }
-            (None, Some(mean)) => {
-                let below = mean * &factor;
-                near * factor - below
-            }
-            (None, None) => near * factor,
-        }
+        // A closure would lose the caller's line.
+        let shift = match (self.bias, near) {
+            (Some(bias), Some(near)) => x.param(bias) - near * &factor,
+            (Some(bias), None) => x.param(bias),
+            (None, Some(near)) => -(near * &factor),
+            (None, None) => factor.constant(0.0).expand(factor.shape()),
+        };
+        x.channel_affine(&centre, &factor, &shift)
     }
-}
-
-/// One number per channel, in a shape that broadcasts to an input.
-#[track_caller]
-fn channels(numbers: &Var, x: &Var) -> Var {
-    let mut shape = vec![1; x.shape().rank() - 1];
-    shape[0] = numbers.shape().elements();
-    numbers.reshape(Shape::new(&shape))
 }
 
 /// The initial weight, bias and running statistics.

@@ -21,6 +21,7 @@
 use super::GroupNormShape;
 use crate::kernel::launch::{Binding, Define, LINE, Launch, Multiprocessors, Variant, Workgroups, define, literal};
 use crate::ops::Exact;
+use crate::ops::totals::{Totals, segments};
 
 /// The partial sums of a block with many channels.
 const FOLDS: usize = 16;
@@ -28,10 +29,8 @@ const FOLDS: usize = 16;
 /// A workgroup for each total.
 const WHOLE: Totals = Totals { group: GROUP, lanes: GROUP };
 
-/// The most invocations of a workgroup …
+/// The most invocations of a workgroup.
 const GROUP: usize = 256;
-/// … and the fewest, where small groups share one.
-const SMALL: usize = 64;
 
 /// The elements in a part of a long group.
 const PART: usize = 4096;
@@ -58,48 +57,6 @@ const RANGE: usize = 256;
 /// more.
 fn lanes(elements: usize, each: usize, most: usize) -> usize {
     elements.div_ceil(each).next_power_of_two().min(most)
-}
-
-/// The number of segments of `lanes` invocations that share a workgroup.
-fn segments(lanes: usize) -> usize {
-    (SMALL / lanes).max(1)
-}
-
-/// The parameters of `shared/totals`: the invocations of a workgroup, and of each of its segments.
-#[derive(Clone, Copy)]
-struct Totals {
-    group: usize,
-    lanes: usize,
-}
-
-impl Totals {
-    /// An upper bound on the iterations of a total, and of the sum over a block's channels.
-    const LOOPS: usize = 64;
-
-    /// As many segments as make a workgroup.
-    fn of(lanes: usize) -> Self {
-        Self { group: segments(lanes) * lanes, lanes }
-    }
-
-    /// The segments of a workgroup.
-    fn count(self) -> usize {
-        self.group / self.lanes
-    }
-
-    /// Partial sums of a segment after its values were added in eights, and after those were.
-    fn after(self) -> [usize; 2] {
-        [8, 64].map(|added| (self.lanes / added).max(1))
-    }
-
-    fn defines(self) -> Vec<Define> {
-        let [once, twice] = self.after();
-        define![LANES: self.lanes, AFTER_ONE: once, AFTER_TWO: twice]
-    }
-
-    fn workgroups(self, count: usize, loops: usize) -> Workgroups {
-        let [once, twice] = self.after().map(|after| 8 * self.count() * after);
-        Workgroups::new(count, self.group).with_memory(&[8 * self.group, once, twice]).looping(loops)
-    }
 }
 
 fn shape(g: &GroupNormShape) -> Vec<Define> {

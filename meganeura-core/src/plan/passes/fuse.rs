@@ -107,17 +107,17 @@ fn stages(uses: &Uses<'_>) -> Vec<usize> {
 fn cut(uses: &Uses<'_>, nodes: Vec<usize>, most: usize) -> Vec<Vec<usize>> {
     // A part of a group may bind more buffers than the whole, since later nodes read values that would have to be
     // stored.
-    if nodes.len() <= MOST_OPERATIONS && uses.bindings(&nodes, None) <= most {
+    if nodes.len() <= MOST_OPERATIONS && uses.bindings(&nodes, &[]) <= most {
         return vec![nodes];
     }
     let mut parts = Vec::new();
     let mut part: Vec<usize> = Vec::new();
-    let mut bindings = Bindings::new(uses, None);
+    let mut bindings = Bindings::new(uses, &[]);
     for node in nodes {
         bindings.add(node);
         if (bindings.count() > most && !part.is_empty()) || part.len() == MOST_OPERATIONS {
             parts.push(std::mem::take(&mut part));
-            bindings = Bindings::new(uses, None);
+            bindings = Bindings::new(uses, &[]);
             bindings.add(node);
         }
         part.push(node);
@@ -235,7 +235,7 @@ mod tests {
         assert_eq!(items.len(), 2);
         for item in items {
             let Item::Group(part) = item else { panic!("only groups here") };
-            assert!(Uses::new(&g, &[sum]).bindings(&part, None) <= 8);
+            assert!(Uses::new(&g, &[sum]).bindings(&part, &[]) <= 8);
         }
     }
     #[test]
@@ -249,10 +249,10 @@ mod tests {
         let d = op(&mut g, Pointwise::Mul, &[c, b], &[4]);
         let e = op(&mut g, Pointwise::Add, &[d, a], &[4]);
         let uses = Uses::new(&g, &[c, e]);
-        let counts: Vec<_> = (1..=5).map(|count| uses.bindings(&[2, 3, 4, 5, 6][..count], None)).collect();
+        let counts: Vec<_> = (1..=5).map(|count| uses.bindings(&[2, 3, 4, 5, 6][..count], &[])).collect();
         // Reads → stores: x → a; x, y → a, b; x, y → a, b, c; x, y → a, c, d; x, y → c, e.
         assert_eq!(counts, [2, 4, 5, 5, 4]);
-        assert_eq!(uses.bindings(&[4, 5], Some(a)), 3);
+        assert_eq!(uses.bindings(&[4, 5], &[a]), 3);
     }
 
     #[test]

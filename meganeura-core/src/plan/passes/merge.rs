@@ -11,8 +11,9 @@
 //!
 //! A group becomes a kernel's *epilogue*, which stores its first result, if
 //!
-//! * the kernel can store through a program, and has no other epilogue;
-//! * the group reads this result in order, and no other result of the kernel;
+//! * the kernel can store through a program, and has no other epilogue; a kernel that stores all results together may
+//!   have several, which become one program;
+//! * the group reads this result in order, or all that are stored together, and no other result of the kernel;
 //! * the group does not depend on the kernel in another way: no path leads from the kernel through other steps to the
 //!   group. So contracting the two makes no cycle, and the kernel can wait until all other operands of the group are
 //!   computed.
@@ -92,7 +93,7 @@ impl Merging<'_> {
         let only_reader = others.all(|read| (read.node, read.operand) == (node, operand));
         let alone = self.uses.results(group) == [maker];
         // Neither the operand nor the group's result is in memory.
-        if !only_reader || !alone || self.own_bindings(node) + self.uses.bindings(group, None) > self.most + 2 {
+        if !only_reader || !alone || self.own_bindings(node) + self.uses.bindings(group, &[]) > self.most + 2 {
             return;
         }
         let Item::Group(group) = std::mem::replace(&mut self.items[from], Item::Group(Vec::new())) else { return };
@@ -116,9 +117,10 @@ impl Merging<'_> {
         let Some(host) = hosts.into_iter().rev().find(|&host| self.can_host(host, at)) else { return };
         let host = std::mem::replace(&mut self.items[host], Item::Group(Vec::new()));
         let group = std::mem::replace(&mut self.items[at], Item::Group(Vec::new()));
-        let (Item::Kernel { node, load, .. }, Item::Group(store)) = (host, group) else {
+        let (Item::Kernel { node, load, store }, Item::Group(group)) = (host, group) else {
             unreachable!("kernels host groups")
         };
+        let store = merged(&store, &group);
         // The kernel moves to the place of the group.
         self.items[at] = Item::Kernel { node, load, store };
         self.items[at].nodes().for_each(|node| self.owners[node] = Some(at));
@@ -129,24 +131,28 @@ impl Merging<'_> {
             return false;
         };
         let kernel = &self.uses.graph.nodes()[*node];
-        if !self.op(*node).is_some_and(KernelOp::stores) || !store.is_empty() || kernel.types[0].dtype != DType::F32 {
+        let Some(op) = self.op(*node) else { return false };
+        if !op.stores() || (!store.is_empty() && !op.stores_all()) || kernel.types[0].dtype != DType::F32 {
             return false;
         }
         let is_costly = |&node: &usize| matches!(self.uses.graph.nodes()[node].source, Source::Op(Op::Pointwise(op)) if op.is_costly());
-        let stores_from_registers = self.units && self.op(*node).is_some_and(KernelOp::stores_from_registers);
-        if stores_from_registers && group.iter().any(is_costly) {
+        if self.units && op.stores_from_registers() && group.iter().any(is_costly) {
             return false;
         }
+        let own: Vec<_> = kernel.outputs().take(if op.stores_all() { usize::MAX } else { 1 }).collect();
+        let together = merged(store, group);
         let elementwise = |&input: &ValueId| {
             let Origin { value, in_order } = self.uses.origin(input);
-            self.uses.graph.maker_index(value) != *node || (value == kernel.first && in_order)
+            let maker = self.uses.graph.maker_index(value);
+            let is_own = maker == *node || store.binary_search(&maker).is_ok();
+            !is_own || (in_order && (maker != *node || own.contains(&value)))
         };
         let mut reads = group.iter().flat_map(|&member| &self.uses.graph.nodes()[member].inputs);
-        let kept = usize::from(self.uses.is_read_outside(kernel.first, group));
-        // Operands loaded through a group are not in memory. Nor is the kernel's result, unless others read it.
-        let (loaded, absent) = if load.is_empty() { (0, 1) } else { (self.uses.bindings(load, None), 3) };
-        let bound = self.own_bindings(*node) + loaded + kept + self.uses.bindings(group, Some(kernel.first));
-        reads.all(elementwise) && bound <= self.most + absent && !self.leads_around(host, at)
+        let kept = own.iter().filter(|&&value| self.uses.is_read_outside(value, &together)).count();
+        // Operands loaded through a group are not in memory. Nor are the kernel's results, unless others read them.
+        let (loaded, absent) = if load.is_empty() { (0, 0) } else { (self.uses.bindings(load, &[]), 2) };
+        let bound = self.own_bindings(*node) + loaded + kept + self.uses.bindings(&together, &own);
+        reads.all(elementwise) && bound <= self.most + absent + own.len() && !self.leads_around(host, at)
     }
 
     /// `true` if a path leads from one item to another through a third. Kernels up to `to` have already moved, so items
@@ -206,6 +212,13 @@ impl Merging<'_> {
         sorted.retain(|item| *item != Item::Group(Vec::new()));
         sorted
     }
+}
+
+/// The nodes of two sorted lists, sorted.
+fn merged(a: &[usize], b: &[usize]) -> Vec<usize> {
+    let mut nodes = [a, b].concat();
+    nodes.sort_unstable();
+    nodes
 }
 
 #[cfg(test)]

@@ -49,10 +49,10 @@ fn live_nodes(graph: &Graph, roots: &[ValueId]) -> Vec<bool> {
     live
 }
 
-/// The operands whose values a node needs; for a view that waits, only the value that it shows.
+/// The operands whose values a node needs; for a view, only the value that it shows.
 fn read(node: &Node) -> &[ValueId] {
     match node.source {
-        Source::Op(Op::View(View::After)) => &node.inputs[..1],
+        Source::Op(Op::View(_)) => &node.inputs[..1],
         _ => &node.inputs,
     }
 }

@@ -147,7 +147,7 @@ impl<'a> Uses<'a> {
 
     /// The number of buffers that the nodes `part`, a sorted list, bind when they run together. The memory of `except`
     /// does not count.
-    pub(super) fn bindings(&self, part: &[usize], except: Option<ValueId>) -> usize {
+    pub(super) fn bindings(&self, part: &[usize], except: &[ValueId]) -> usize {
         let mut bindings = Bindings::new(self, except);
         part.iter().for_each(|&node| bindings.add(node));
         bindings.count()
@@ -164,8 +164,8 @@ impl<'a> Uses<'a> {
 /// host's words, and results needed elsewhere.
 pub(super) struct Bindings<'a> {
     uses: &'a Uses<'a>,
-    /// A value that the nodes read from no buffer.
-    except: Option<ValueId>,
+    /// Values that the nodes read from no buffer.
+    except: &'a [ValueId],
     operands: HashSet<ValueId>,
     host: bool,
     /// For each node, the number of uses of its result outside the list, including those by nodes that join later; no
@@ -174,7 +174,7 @@ pub(super) struct Bindings<'a> {
 }
 
 impl<'a> Bindings<'a> {
-    pub(super) fn new(uses: &'a Uses<'a>, except: Option<ValueId>) -> Self {
+    pub(super) fn new(uses: &'a Uses<'a>, except: &'a [ValueId]) -> Self {
         Self { uses, except, operands: HashSet::new(), host: false, needed: HashMap::new() }
     }
 
@@ -187,7 +187,7 @@ impl<'a> Bindings<'a> {
             match graph.nodes()[maker].source {
                 Source::Const(_) => {}
                 Source::Host(_) => self.host = true,
-                _ if Some(value) == self.except => {}
+                _ if self.except.contains(&value) => {}
                 _ => match self.needed.get_mut(&maker) {
                     // One of them is this node.
                     Some(1) => _ = self.needed.remove(&maker),

@@ -225,15 +225,23 @@ impl Formats {
             return None;
         }
         let loads_bf16 = op.loads().is_some_and(|loads| operands.contains(&loads));
-        let loaded = || self.of_group(uses, load, &[]).filter(|_| loads_bf16);
+        // Only a kernel that reads strided operands takes lines in any order.
+        let suits = |k: usize, format: Format| {
+            let any = stores.in_order() && innermost == Innermost::Channels && op.reads_strided(k);
+            any || Some(format) == innermost.format(ty(k).shape)
+        };
+        let loaded = || {
+            let format = self.of_group(uses, load, &[]).filter(|_| loads_bf16)?;
+            let suited = !stores.in_order() || op.loads().is_some_and(|k| suits(k, format));
+            suited.then_some(format)
+        };
         let held = |&k: &usize| {
             if where_they_lie(k) {
                 let format = self.of(uses.origin(node.inputs[k]).value);
                 return format.is_bf16().then_some(format);
             }
             let held = self.held(uses, node.inputs[k]);
-            let any = stores.in_order() && innermost == Innermost::Channels;
-            held.filter(|&held| any || Some(held) == innermost.format(ty(k).shape))
+            held.filter(|&held| suits(k, held))
         };
         let held = match innermost {
             // The statistics of the rows were computed from the first operand in its stored format.

@@ -274,7 +274,7 @@ impl Lowering<'_> {
             let ty = self.graph.ty(value);
             let program = match number {
                 Some(number) => Program { order: orders.load, ..Program::copy(ty.shape, number) },
-                None => self.program(load, None, orders.load, &mut inputs).0,
+                None => self.program(load, &[], orders.load, &mut inputs).0,
             };
             let layout = orders.load.layout(ty.shape).expect("the formats say so");
             Load { operand, argument: Argument { ty, layout, format: orders.load }, program }
@@ -316,8 +316,20 @@ impl Lowering<'_> {
         inputs: &mut Vec<Operand>,
     ) -> (Option<Program>, Vec<ValueId>) {
         let mut values: Vec<_> = node.outputs().collect();
+        if op.stores_all() {
+            if !store.is_empty() {
+                let (program, results) = self.program(store, &values, order, inputs);
+                return (Some(program), results);
+            }
+            if !values.iter().any(|value| self.parts.contains_key(value)) {
+                return (None, values);
+            }
+            let mut program = Program::copies(node.types[0].shape, values.len());
+            self.store_parts(&mut program, &values);
+            return (Some(program), values);
+        }
         if !store.is_empty() {
-            let (program, results) = self.program(store, Some(node.first), order, inputs);
+            let (program, results) = self.program(store, &[node.first], order, inputs);
             // The program's first result replaces the kernel's first, the others follow.
             values.splice(..1, results[..1].iter().copied());
             values.extend(&results[1..]);
@@ -328,7 +340,7 @@ impl Lowering<'_> {
             return (None, values);
         }
         let formats = vec![self.formats.of(node.first)];
-        let copy = Program::copy(node.types[0].shape, Input::Kernel);
+        let copy = Program::copy(node.types[0].shape, Input::Kernel(0));
         let mut program = Program { order, formats, ..copy };
         self.store_parts(&mut program, &values[..1]);
         (Some(program), values)
@@ -336,7 +348,7 @@ impl Lowering<'_> {
 
     fn group(&mut self, nodes: &[usize], order: Format) {
         let mut operands = Vec::new();
-        let (program, results) = self.program(nodes, None, order, &mut operands);
+        let (program, results) = self.program(nodes, &[], order, &mut operands);
         let outputs = results.into_iter().map(|value| self.result(value)).collect();
         self.step(Work::Pointwise(program), operands, outputs);
     }
@@ -353,20 +365,20 @@ impl Lowering<'_> {
     }
 
     /// The program of a group that counts elements in an order, and the values that it stores. Appends its operands to
-    /// those of the step. As an epilogue, it reads the kernel's result `kernel`.
+    /// those of the step. As an epilogue, it reads the kernel's results `kernel`.
     fn program(
         &mut self,
         nodes: &[usize],
-        kernel: Option<ValueId>,
+        kernel: &[ValueId],
         order: Format,
         operands: &mut Vec<Operand>,
     ) -> (Program, Vec<ValueId>) {
         let shape = self.graph.nodes()[nodes[0]].types[0].shape;
-        let mut program = Program { order, results: Vec::new(), ..Program::copy(shape, Input::Kernel) };
+        let mut program = Program { order, results: Vec::new(), ..Program::copy(shape, Input::Kernel(0)) };
         let mut results = Vec::new();
         let own = operands.len();
-        if let Some(value) = kernel.filter(|&value| self.uses.is_read_outside(value, nodes)) {
-            program.results.push(Input::Kernel);
+        for (k, &value) in kernel.iter().enumerate().filter(|&(_, &value)| self.uses.is_read_outside(value, nodes)) {
+            program.results.push(Input::Kernel(k));
             results.push(value);
         }
         for &index in nodes {
@@ -374,8 +386,8 @@ impl Lowering<'_> {
             let Source::Op(Op::Pointwise(op)) = node.source else { unreachable!("the schedule says pointwise") };
             let inputs = node.inputs.iter().map(|&input| {
                 let Origin { value, in_order } = self.uses.origin(input);
-                if Some(value) == kernel {
-                    return Input::Kernel;
+                if let Some(k) = kernel.iter().position(|&own| own == value) {
+                    return Input::Kernel(k);
                 }
                 if let (true, Ok(k)) = (in_order, nodes.binary_search(&self.graph.maker_index(value))) {
                     return Input::Result(k);
