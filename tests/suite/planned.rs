@@ -16,7 +16,10 @@ use meganeura::ops::CustomOp;
 use meganeura::ops::case::Case;
 use meganeura::optim::{AdamW, Optimizer, Sgd};
 use meganeura::{Device, Init, Layer, Module, PlannedKernel, Result, Seed, Shape, Tape, Tensor, TensorType, Var};
-use meganeura_examples::models::{Gpt2, Gpt2Config, ResNet18Gn, ResNet18GnConfig, UNet, UNetConfig, ViT, ViTConfig};
+use meganeura_examples::models::{
+    Gpt2, Gpt2Config, LstmLanguage, LstmLanguageConfig, MobileNetV2, MobileNetV2Config, ResNet18Gn, ResNet18GnConfig,
+    ResNet50, ResNet50Config, UNet, UNetConfig, ViT, ViTConfig,
+};
 use meganeura_translate::{self as translate, BASELINE, Guard, Kernel, Needs};
 
 use crate::nets::tensor;
@@ -26,13 +29,16 @@ use crate::{Outcome, ops};
 /// A network's training step on a device.
 type Train = fn(&Device) -> Outcome;
 
-const NETWORKS: [(&str, Train); 7] = [
+const NETWORKS: [(&str, Train); 10] = [
     ("residual_network", residual_network),
     ("u_net", u_net),
     ("attention", attention),
     ("odd_tokens_and_classes", odd),
     ("vision_transformer", vision_transformer),
     ("language_model", language_model),
+    ("bottlenecks", bottlenecks),
+    ("depthwise_network", depthwise_network),
+    ("recurrent_network", recurrent_network),
     ("convolutions_of_every_kind", convolutions),
 ];
 
@@ -261,6 +267,28 @@ fn language_model(device: &Device) -> Outcome {
     };
     let (tokens, next) = (wrapped(0)?, wrapped(1)?);
     step(device, &mut net, &mut AdamW::new(1e-4), |net, tape| net.loss(&tape.input(&tokens), &tape.input(&next)))
+}
+
+fn bottlenecks(device: &Device) -> Outcome {
+    let config = ResNet50Config { width: 16, depths: [2, 1, 1, 1], classes: 100 };
+    let mut net = ResNet50::init(device, 1, config)?;
+    let x = tensor(device, "images", [4, 3, 64, 64])?;
+    step(device, &mut net, &mut Sgd::new(0.1).momentum(0.9), |net, tape| net.forward(&tape.input(&x)))
+}
+
+/// Widths that are no multiples of eight, too.
+fn depthwise_network(device: &Device) -> Outcome {
+    let stages = MobileNetV2::STAGES[..4].to_vec();
+    let mut net = MobileNetV2::init(device, 1, MobileNetV2Config { first: 12, stages, last: 60, classes: 100 })?;
+    let x = tensor(device, "images", [4, 3, 64, 64])?;
+    step(device, &mut net, &mut Sgd::new(0.1), |net, tape| net.forward(&tape.input(&x)))
+}
+
+fn recurrent_network(device: &Device) -> Outcome {
+    let mut net = LstmLanguage::init(device, 1, LstmLanguageConfig { vocabulary: 1009, width: 128, layers: 2 })?;
+    let tokens: Vec<u32> = (0..64 * 5).map(|token| token * token % 1009).collect();
+    let tokens = Tensor::indices(device, [64, 5], &tokens)?;
+    step(device, &mut net, &mut AdamW::new(1e-3), |net, tape| net.loss(&tape.input(&tokens), &tape.input(&tokens)))
 }
 
 /// Strides, dilations, groups, and channels that do not fill a line.
