@@ -98,8 +98,8 @@ const LOADS_OF_LINES: [&str; 2] = [
      }",
 ];
 
-/// A hole that the host fills: its name, its texts for kernels of elements, and other texts, each with a call that marks
-/// the kernels which need it.
+/// A hole that the host fills: its name, its texts for kernels of elements, and other texts, each with a call that
+/// marks the kernels which need it.
 struct Hole {
     name: &'static str,
     elements: [&'static str; 2],

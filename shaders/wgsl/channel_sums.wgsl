@@ -2,8 +2,8 @@
 // factor of each channel are such sums.
 //
 // Bindings: x, centre[C] → parts[C,PARTS,2] (TO scratch; see `channel_sums_join`), or sum[C] and product[C] by its
-// epilogue (TO result, with PARTS 1). dy is loaded through shared/prologue or shared/prologue_lines, each element once. ⌈UNITS·LANES/WG⌉
-// workgroups, or UNITS with lines.
+// epilogue (TO result, with PARTS 1). dy is loaded through shared/prologue or shared/prologue_lines, each element once.
+// ⌈UNITS·LANES/WG⌉ workgroups, or UNITS with lines.
 //
 // Defines: TO result or scratch; the others see shared/channels
 

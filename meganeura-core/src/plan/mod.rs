@@ -6,6 +6,7 @@
 
 mod dot;
 mod dump;
+mod epilogue;
 mod explain;
 mod key;
 mod launch_info;

@@ -51,7 +51,7 @@ pub(super) struct Element {
     pub(super) reads: String,
     /// The computation. A kernel's result is in `value`.
     pub(super) work: String,
-    writes: String,
+    pub(super) writes: String,
 }
 
 /// From this many elements on, an invocation computes several: starting workgroups would dominate the time, and memory
@@ -88,17 +88,17 @@ impl Program {
     }
 
     /// The step's operands that the program reads, in order.
-    fn operands(&self) -> Vec<usize> {
+    pub(super) fn operands(&self) -> Vec<usize> {
         self.read(|input| if let Input::Operand(k) = input { Some(k) } else { None })
     }
 
     /// The words of the host's block that the program reads, in order.
-    fn words(&self) -> Vec<usize> {
+    pub(super) fn words(&self) -> Vec<usize> {
         self.read(|input| if let Input::Host(at) = input { Some(at) } else { None })
     }
 
     /// The inputs of one kind, each once, in order.
-    fn read(&self, kind: impl Fn(Input) -> Option<usize>) -> Vec<usize> {
+    pub(super) fn read(&self, kind: impl Fn(Input) -> Option<usize>) -> Vec<usize> {
         let mut read: Vec<_> = self.inputs().filter_map(kind).collect();
         read.sort_unstable();
         read.dedup();
@@ -166,7 +166,7 @@ impl Program {
     }
 
     /// The operands that are stored as bf16.
-    fn bf16(&self, step: &Step) -> Vec<usize> {
+    pub(super) fn bf16(&self, step: &Step) -> Vec<usize> {
         let mut operands = self.operands();
         operands.retain(|&k| step.inputs[k].argument.format.is_bf16());
         operands
@@ -361,50 +361,6 @@ impl Program {
         line
     }
 
-    /// The `Epilogue` struct and functions of a kernel whose first result goes through this program, or `all`; see
-    /// `shared/epilogue.wgsl` and `shared/epilogue_all.wgsl`.
-    pub(super) fn epilogue(&self, step: &Step, results: &[usize], prefix: &str, all: bool) -> String {
-        let Element { reads, work, writes } = self.element(step, results, prefix, "");
-        let (mut fields, mut held, mut values) = (String::new(), String::new(), String::new());
-        let operand = |k: usize| (format!("a{k}"), wgsl_type(step.inputs[k].argument.ty.dtype));
-        let word = |at| (format!("h{at}"), "f32");
-        for (name, ty) in self.operands().into_iter().map(operand).chain(self.words().into_iter().map(word)) {
-            let _ = writeln!(fields, "    {name}: {ty},");
-            let _ = write!(values, ", {name}");
-            let _ = writeln!(held, "    let {name} = e.{name};");
-        }
-        let parameter = if all { "values: vec4<f32>" } else { "value: f32" };
-        let own = self.read(|input| if let Input::Kernel(k) = input { Some(k) } else { None });
-        for k in own.into_iter().filter(|_| all) {
-            let _ = writeln!(held, "    let {} = values[{k}u];", spell(&Input::Kernel(k), ""));
-        }
-        format!(
-            "struct Epilogue {{\n    i: u32,\n{fields}}}\n\n\
-             fn epilogue(i: u32) -> Epilogue {{\n{reads}    return Epilogue(i{values});\n}}\n\n\
-             fn finish(e: Epilogue, {parameter}) {{\n    let i = e.i;\n{held}{work}{writes}}}"
-        )
-    }
-
-    /// Like [`Program::epilogue`], for a kernel that stores lines; see `shared/epilogue_lines.wgsl`.
-    pub(super) fn epilogue_of_lines(&self, step: &Step, results: &[usize], prefix: &str) -> String {
-        let Element { reads, work, writes } = self.line(step, results, prefix, "");
-        let (mut fields, mut held, mut words) = (String::new(), String::new(), String::new());
-        for k in self.bf16(step) {
-            let _ = writeln!(fields, "    w{k}: vec4<u32>,");
-            let _ = write!(words, ", w{k}");
-            let _ = writeln!(held, "    let w{k} = e.w{k};");
-        }
-        for e in 0..LINE {
-            let half = if e < LINE / 2 { "first" } else { "second" };
-            let _ = writeln!(held, "    let value_{e} = line.{half}[{}u];", e % (LINE / 2));
-        }
-        format!(
-            "struct Epilogue {{\n    i: u32,\n{fields}}}\n\n\
-             fn epilogue(i: u32) -> Epilogue {{\n{reads}    return Epilogue(i{words});\n}}\n\n\
-             fn finish(e: Epilogue, line: Eight) {{\n    let i = e.i;\n{held}{work}{writes}}}"
-        )
-    }
-
     /// The launch of a step that consists of this program alone.
     pub(super) fn launch(&self, step: &Step) -> Launch {
         const GROUP: usize = 256;
@@ -479,7 +435,7 @@ fn fours(input: &Input, suffix: &str) -> [String; 2] {
 }
 
 /// The WGSL type of an element.
-fn wgsl_type(dtype: DType) -> &'static str {
+pub(super) fn wgsl_type(dtype: DType) -> &'static str {
     if dtype == DType::U32 { "u32" } else { "f32" }
 }
 

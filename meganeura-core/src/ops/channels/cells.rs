@@ -13,6 +13,14 @@ pub(super) const COLUMNS: usize = 256;
 /// With fewer elements of a channel in an example, cells lie across examples.
 const NARROW: usize = 32;
 
+/// Computes the results of a cell whose elements lie side by side, from its first element, their number, and the cell's
+/// channel.
+type Row<'f, T> = dyn Fn(usize, usize, usize, &mut [T]) + Sync + 'f;
+
+/// Computes the results of several columns, from the first element of the first one, and the number of rows, which are
+/// `C·S` elements apart.
+type Columns<'f, T> = dyn Fn(usize, usize, &mut [T]) + Sync + 'f;
+
 /// The cells of all channels: `[slabs, C, width]`. A slab is an example, of which each channel has one or more blocks;
 /// or a few examples, of which each channel has a column for each of its elements.
 pub(super) struct Cells {
@@ -40,16 +48,8 @@ impl Cells {
         channel * self.width
     }
 
-    /// Fills the results of all cells, `size` numbers each, in threads. `row` gets the first element of a cell whose
-    /// elements lie side by side, their number, and the cell's channel. `columns` gets the first element of each of
-    /// several columns, the number of rows, and the results of these columns; rows are `C·S` elements apart.
-    pub(super) fn fill<T: Real>(
-        &self,
-        results: &mut [T],
-        size: usize,
-        row: &(dyn Fn(usize, usize, usize, &mut [T]) + Sync),
-        columns: &(dyn Fn(usize, usize, &mut [T]) + Sync),
-    ) {
+    /// Fills the results of all cells, `size` numbers each, in threads.
+    pub(super) fn fill<T: Real>(&self, results: &mut [T], size: usize, row: &Row<'_, T>, columns: &Columns<'_, T>) {
         let ChannelShape { n, c, s } = self.shape;
         if !self.by_columns {
             let grain = native::grain(s.min(BLOCK));

@@ -272,6 +272,22 @@ mod tests {
     }
 
     #[test]
+    fn a_kernel_that_stores_all_results_hosts_several_groups() {
+        let several = |x: &[Var]| {
+            let [mean, rest, variance] = x[0].channel_moments();
+            Var::concat(&[&(mean + rest).flip(&[0]), &variance.exp().flip(&[0])], 0)
+        };
+        assert_eq!(steps(several, 16), ["channel_moments → add exp", "flip", "flip", "concat"]);
+        // Another invocation stores the neighbour.
+        let neighbours = |x: &[Var]| {
+            let [mean, rest, _] = x[0].channel_moments();
+            let sum = mean + rest;
+            sum.slice(0, 0..3) * sum.slice(0, 1..4)
+        };
+        assert_eq!(steps(neighbours, 16), ["channel_moments → add", "mul"]);
+    }
+
+    #[test]
     fn a_detour_keeps_a_group_separate() {
         let softmax = |x: &[Var]| {
             let y = x[0].matmul(&x[1]);
