@@ -267,8 +267,8 @@ impl<'s, F: Fn(&str) -> Option<&'s str>> Expansion<'_, F> {
         Ok(())
     }
 
-    /// `true` if `NAME`, `!NAME`, `NAME == value` or `NAME != value` holds; either side with `+` or `*` is a sum. `None`
-    /// if the text is none of these.
+    /// `true` if `NAME`, `!NAME`, `NAME == value` or `NAME != value` holds; a side with `+` or `*` is a sum. `None` if
+    /// the text is none of these.
     fn condition(&mut self, text: &str, active: bool, at: Line<'_>) -> Option<Result<bool, ExpandError>> {
         let compared = |operator, equal| text.split_once(operator).map(|(name, value)| (name, value, equal));
         let Some((name, wanted, equal)) = compared("==", true).or_else(|| compared("!=", false)) else {

@@ -3,8 +3,8 @@
 // for a tile of outputs. It goes over the rows that the tile reads; inputs in a row serve all its taps and outputs. The
 // weights are in workgroup memory in f32.
 //
-// Bindings: x[N,H,W,CHANNELS], w → y[N,P,Q,8·LINES] by its epilogue. FORM forward: w[8·LINES,IN,KH,KW]. FORM grad_input:
-// w[CHANNELS,OUT,KH,KW], whose taps are read in reverse order.
+// Bindings: x[N,H,W,CHANNELS], w → y[N,P,Q,8·LINES] by its epilogue. FORM forward: w[8·LINES,IN,KH,KW]. FORM
+// grad_input: w[CHANNELS,OUT,KH,KW], whose taps are read in reverse order.
 //
 // A workgroup has ACROSS lines and SLOTS tiles: WG is their product. ⌈LINES/ACROSS⌉·⌈TILES/SLOTS⌉ workgroups.
 //
