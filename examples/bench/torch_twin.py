@@ -311,7 +311,7 @@ class Kernel:
         self.dtype, self.channels_last = dtype, channels_last
         name, _, extents = spec.partition(":")
         operations = (self.matmul, self.conv2d, self.group_norm, self.linear_gelu, self.layer_norm, self.copy)
-        operations += (self.embedding, self.cross_entropy)
+        operations += (self.embedding, self.cross_entropy, self.depthwise, self.grouped)
         attentions = (self.attention, self.causal_attention, self.composed_attention)
         # The number of indices and their bound; each set has other ones.
         self.indices = (0, 1)
@@ -333,15 +333,27 @@ class Kernel:
         self.grad_weight = lambda a, b, dy: a.T @ dy
 
     def conv2d(self, n, c, h, k, r, stride):
-        side = (h + 2 * (r // 2) - r) // stride + 1
-        self.operands = [((n, c, h, h), 1), ((k, c, r, r), (c * r * r) ** -0.5)]
-        self.result = (n, k, side, side)
-        flops = 2 * n * k * side * side * c * r * r
+        self.convolution((n, c, h, h), (k, c, r, r), stride, 1)
+        flops = 2 * n * k * self.result[2] * self.result[3] * c * r * r
         self.rate, self.work = "tflops", dict.fromkeys(("forward", "grad_input", "grad_weight"), flops)
-        self.forward = lambda x, w: F.conv2d(x, w, stride=stride, padding=r // 2)
+
+    def depthwise(self, n, c, h, w, r, stride):
+        self.grouped(n, c, h, w, r, stride, 1)
+
+    def grouped(self, n, c, h, w, r, stride, each):
+        self.convolution((n, c, h, w), (c, each, r, r), stride, c // each)
+        size = self.dtype.itemsize * (math.prod(self.operands[0][0]) + math.prod(self.result))
+        self.rate, self.work = "gbps", dict.fromkeys(("forward", "grad_input", "grad_weight"), size)
+
+    def convolution(self, image, weight, stride, groups):
+        r = weight[2]
+        side = lambda extent: (extent + 2 * (r // 2) - r) // stride + 1
+        self.operands = [(image, 1), (weight, math.prod(weight[1:]) ** -0.5)]
+        self.result = (image[0], weight[0], side(image[2]), side(image[3]))
+        self.forward = lambda x, w: F.conv2d(x, w, stride=stride, padding=r // 2, groups=groups)
 
         def backward(x, w, dy, wanted):
-            geometry = ([stride] * 2, [r // 2] * 2, [1, 1], False, [0, 0], 1)
+            geometry = ([stride] * 2, [r // 2] * 2, [1, 1], False, [0, 0], groups)
             return torch.ops.aten.convolution_backward(dy, x, w, None, *geometry, wanted)
 
         self.grad_input = lambda x, w, dy: backward(x, w, dy, [True, False, False])[0]

@@ -48,7 +48,7 @@
 //! | `#elif NAME` | another part, kept if its condition holds and no earlier part was kept |
 //! | `#if !NAME` | where `NAME` is not defined |
 //! | `#if NAME == value`, `#if NAME != value` | the same, by the value of `NAME`, which must be defined |
-//! | `#if NAME == A * B + 2` | the same, by a sum of products of numbers and names |
+//! | `#if NAME == A * B + 2`, `#if A + 1 == B * 2` | the same, by sums of products of numbers and names |
 //! | `#for I in COUNT` … `#endfor` | repeats the lines between for `I` = 0, 1, … below `COUNT` (a number, or the name of one); nests |
 //! | `${NAME}`, anywhere in a line | the value of `NAME`, verbatim: a number, an expression, several lines |
 //!

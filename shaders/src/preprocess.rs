@@ -267,7 +267,7 @@ impl<'s, F: Fn(&str) -> Option<&'s str>> Expansion<'_, F> {
         Ok(())
     }
 
-    /// `true` if `NAME`, `!NAME`, `NAME == value` or `NAME != value` holds; a value with `+` or `*` is a sum. `None` if
+    /// `true` if `NAME`, `!NAME`, `NAME == value` or `NAME != value` holds; a side with `+` or `*` is a sum. `None` if
     /// the text is none of these.
     fn condition(&mut self, text: &str, active: bool, at: Line<'_>) -> Option<Result<bool, ExpandError>> {
         let compared = |operator, equal| text.split_once(operator).map(|(name, value)| (name, value, equal));
@@ -276,10 +276,11 @@ impl<'s, F: Fn(&str) -> Option<&'s str>> Expansion<'_, F> {
             return is_name(name).then(|| Ok(self.defines.mention(name).is_some() == is_defined));
         };
         let (name, wanted) = (name.trim(), wanted.trim());
-        if !is_name(name) || wanted.is_empty() {
+        let is_sum = |text: &str| text.contains(['+', '*']);
+        if wanted.is_empty() || !is_name(name) && !is_sum(name) {
             return None;
         }
-        let wanted = if wanted.contains(['+', '*']) {
+        let wanted = if is_sum(wanted) || is_sum(name) {
             match self.sum(wanted, active, at)? {
                 Ok(sum) => sum.to_string().into(),
                 Err(error) => return Some(Err(error)),
@@ -287,6 +288,9 @@ impl<'s, F: Fn(&str) -> Option<&'s str>> Expansion<'_, F> {
         } else {
             Cow::Borrowed(wanted)
         };
+        if is_sum(name) {
+            return Some(self.sum(name, active, at)?.map(|sum| (sum.to_string() == wanted) == equal));
+        }
         match self.defines.mention(name) {
             Some(value) => Some(Ok((value == wanted) == equal)),
             None if active => Some(Err(undefined(at, name))),

@@ -1,9 +1,10 @@
 // y[i] = Σ_p parts[p,AT], in order of p: adds up the parts of a reduction that was cut.
 //
-// Bindings: parts[PARTS,PART] → y[LEN] by its epilogue. One invocation computes a sum, or with LINES eight neighbours;
-// ⌈LEN/WG⌉ or ⌈LEN/8/WG⌉ workgroups.
+// Bindings: parts[PARTS,PART] → y[LEN] by its epilogue. SLICES invocations compute a sum, or with LINES one computes
+// eight neighbours; ⌈LEN·SLICES/WG⌉ or ⌈LEN/8/WG⌉ workgroups.
 //
-// Defines: WG    a multiple of TAPS, and with ROWS of 8
+// Defines: WG    SLICES times a multiple of TAPS, and with ROWS of 8
+//          SLICES  at most PARTS; above 1 only if TAPS is
 //          PARTS, PART, LEN
 //          AT    the place of element i in a part, an expression of `i: u32`
 //          TAPS  elements that are adjacent in the result, but far apart in a part; 1 where the orders agree
@@ -24,6 +25,9 @@ const PARTS: u32 = ${PARTS};
 const PART: u32 = ${PART};
 const LEN: u32 = ${LEN};
 const TAPS: u32 = ${TAPS};
+const SLICES: u32 = ${SLICES};
+/// Sums of a workgroup.
+const ACROSS: u32 = WG / SLICES;
 
 #if LINES
 @group(0) @binding(0) var<storage, read> parts: array<vec4<f32>>;
@@ -57,14 +61,18 @@ fn main(
     finish(e, sum);
 #else
     // Neighbouring invocations read neighbouring elements, and pass their sums to the invocations that store them.
-    let first = workgroup_index(workgroup, workgroups) * WG;
-    let i = first + lane % (WG / TAPS) * TAPS + lane / (WG / TAPS);
+    let first = workgroup_index(workgroup, workgroups) * ACROSS;
+    let slot = lane % ACROSS;
+    let i = first + slot % (ACROSS / TAPS) * TAPS + slot / (ACROSS / TAPS);
+    var sum = 0.0;
     if i < LEN {
         let at = ${AT};
-        var sum = parts[at];
+        var p = lane / ACROSS * PARTS / SLICES;
+        let end = (lane / ACROSS + 1u) * PARTS / SLICES;
+        sum = parts[p * PART + at];
+        p += 1u;
         // Eight loads are in flight at a time.
-        var p = 1u;
-        for (; p + 8u <= PARTS; p += 8u) {
+        for (; p + 8u <= end; p += 8u) {
 #for U in 8
             let part_${U} = parts[(p + ${U}u) * PART + at];
 #endfor
@@ -72,27 +80,41 @@ fn main(
             sum += part_${U};
 #endfor
         }
-        for (; p < PARTS; p++) {
+        for (; p < end; p++) {
             sum += parts[p * PART + at];
         }
+    }
+#if SLICES != 1
+    sums[lane] = sum;
+    workgroupBarrier();
+    if lane < ACROSS {
+        for (var slice = 1u; slice < SLICES; slice++) {
+            sum += sums[slice * ACROSS + lane];
+        }
+    }
+    workgroupBarrier();
+#endif
 #if ROWS
+    if lane < ACROSS {
         sums[i - first] = sum;
     }
     workgroupBarrier();
     let at = 8u * lane;
-    if at < WG && first + at < LEN {
+    if at < ACROSS && first + at < LEN {
         let lower = vec4(sums[at], sums[at + 1u], sums[at + 2u], sums[at + 3u]);
         let upper = vec4(sums[at + 4u], sums[at + 5u], sums[at + 6u], sums[at + 7u]);
         store_line(first + at, Eight(lower, upper));
     }
 #elif TAPS == 1
+    if lane < ACROSS && i < LEN {
         store(i, sum);
     }
 #else
+    if lane < ACROSS {
         sums[i - first] = sum;
     }
     workgroupBarrier();
-    if first + lane < LEN {
+    if lane < ACROSS && first + lane < LEN {
         store(first + lane, sums[lane]);
     }
 #endif

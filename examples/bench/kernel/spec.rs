@@ -18,6 +18,9 @@ pub enum Kernel {
     Matmul { m: usize, k: usize, n: usize },
     /// `k` kernels `r×r` on `n` images `h×h` of `c` channels, padded by `r / 2`
     Conv2d { n: usize, c: usize, h: usize, k: usize, r: usize, stride: usize },
+    /// `c` kernels `r×r` on `n` images `h×w` of `c` channels in groups of `each`, padded by `r / 2`; in groups of one,
+    /// a depthwise convolution
+    Grouped { n: usize, c: usize, h: usize, w: usize, r: usize, stride: usize, each: usize },
     /// Group normalisation in 32 groups, then `SiLU`
     GroupNorm { n: usize, c: usize, h: usize, w: usize },
     /// `gelu(x [M,K] · w [N,K]ᵀ + b)`
@@ -135,6 +138,8 @@ impl FromStr for Kernel {
             ("matmul", &[m]) => Self::Matmul { m, k: m, n: m },
             ("matmul", &[m, k, n]) => Self::Matmul { m, k, n },
             ("conv2d", &[n, c, h, k, r, stride]) => Self::Conv2d { n, c, h, k, r, stride },
+            ("depthwise", &[n, c, h, w, r, stride]) => Self::Grouped { n, c, h, w, r, stride, each: 1 },
+            ("grouped", &[n, c, h, w, r, stride, each]) => Self::Grouped { n, c, h, w, r, stride, each },
             ("group_norm", &[n, c, h, w]) => Self::GroupNorm { n, c, h, w },
             ("linear_gelu", &[m, k, n]) => Self::LinearGelu { m, k, n },
             ("layer_norm", &[m, n]) => Self::LayerNorm { m, n },
@@ -145,7 +150,8 @@ impl FromStr for Kernel {
                 Self::Attention { b, h, l, d, form }
             }
             _ => {
-                return Err("write matmul:SIDE, matmul:M,K,N, conv2d:N,C,H,K,R,STRIDE, group_norm:N,C,H,W, \
+                return Err("write matmul:SIDE, matmul:M,K,N, conv2d:N,C,H,K,R,STRIDE, \
+                            depthwise:N,C,H,W,R,STRIDE, grouped:N,C,H,W,R,STRIDE,CHANNELS, group_norm:N,C,H,W, \
                             linear_gelu:M,K,N, layer_norm:M,N, embedding:ROWS,COUNT,WIDTH, \
                             cross_entropy:M,CLASSES, attention:B,HEADS,L,D (or causal_attention, composed_attention), \
                             copy:BYTES, or standard for a list"
@@ -158,6 +164,12 @@ impl FromStr for Kernel {
         match kernel {
             Self::Conv2d { h, r, .. } if r > h + 2 * (r / 2) => {
                 Err(format!("kernels {r}×{r} are larger than the image"))
+            }
+            Self::Grouped { h, w, r, .. } if r > h.min(w) + 2 * (r / 2) => {
+                Err(format!("kernels {r}×{r} are larger than the image"))
+            }
+            Self::Grouped { c, each, .. } if c % each != 0 => {
+                Err(format!("{c} channels are not equal groups of {each}"))
             }
             Self::GroupNorm { c, .. } if c % GROUPS != 0 => Err(format!("{c} channels are not {GROUPS} equal groups")),
             Self::Copy { bytes } if bytes % 8 != 0 => Err("the bytes of a copy must be a multiple of 8".into()),
@@ -172,6 +184,8 @@ impl fmt::Display for Kernel {
             Self::Matmul { m, k, n } if m == k && k == n => write!(f, "matmul:{m}"),
             Self::Matmul { m, k, n } => write!(f, "matmul:{m},{k},{n}"),
             Self::Conv2d { n, c, h, k, r, stride } => write!(f, "conv2d:{n},{c},{h},{k},{r},{stride}"),
+            Self::Grouped { n, c, h, w, r, stride, each: 1 } => write!(f, "depthwise:{n},{c},{h},{w},{r},{stride}"),
+            Self::Grouped { n, c, h, w, r, stride, each } => write!(f, "grouped:{n},{c},{h},{w},{r},{stride},{each}"),
             Self::GroupNorm { n, c, h, w } => write!(f, "group_norm:{n},{c},{h},{w}"),
             Self::LinearGelu { m, k, n } => write!(f, "linear_gelu:{m},{k},{n}"),
             Self::Attention { b, h, l, d, form } => write!(f, "{}:{b},{h},{l},{d}", form.name()),
@@ -193,7 +207,9 @@ impl Kernel {
     /// The passes of the kernel.
     pub fn passes(&self) -> &'static [Pass] {
         match self {
-            Self::Matmul { .. } | Self::Conv2d { .. } => &[Pass::Forward, Pass::GradInput, Pass::GradWeight],
+            Self::Matmul { .. } | Self::Conv2d { .. } | Self::Grouped { .. } => {
+                &[Pass::Forward, Pass::GradInput, Pass::GradWeight]
+            }
             Self::Copy { .. } => &[Pass::Forward],
             _ => &[Pass::Forward, Pass::Backward, Pass::Both],
         }
@@ -206,6 +222,9 @@ impl Kernel {
             Self::Matmul { m, k, n } => vec![(Shape::from([m, k]), 1.0), (Shape::from([k, n]), scale(k))],
             Self::Conv2d { n, c, h, k, r, .. } => {
                 vec![(Shape::from([n, c, h, h]), 1.0), (Shape::from([k, c, r, r]), scale(c * r * r))]
+            }
+            Self::Grouped { n, c, h, w, r, each, .. } => {
+                vec![(Shape::from([n, c, h, w]), 1.0), (Shape::from([c, each, r, r]), scale(each * r * r))]
             }
             Self::GroupNorm { n, c, h, w } => {
                 vec![(Shape::from([n, c, h, w]), 1.0), (Shape::from([c]), 1.0), (Shape::from([c]), 1.0)]
@@ -235,11 +254,15 @@ impl Kernel {
     /// The common prefix of the names of the kernel's operations, including its gradients; `None` if it has others'.
     pub fn operations(&self) -> Option<&'static str> {
         match self {
-            Self::Conv2d { .. } => Some("conv2d"),
+            Self::Conv2d { .. } | Self::Grouped { .. } => Some("conv2d"),
             Self::Matmul { .. } => Some("matmul"),
             Self::Attention { form, .. } => (*form != Form::Composed).then_some("attention"),
             _ => None,
         }
+    }
+
+    fn is_convolution(&self) -> bool {
+        matches!(self, Self::Conv2d { .. } | Self::Grouped { .. })
     }
 
     /// The shape of the result and of its cotangent.
@@ -247,6 +270,10 @@ impl Kernel {
         match *self {
             Self::Matmul { m, n, .. } | Self::LinearGelu { m, n, .. } => Shape::from([m, n]),
             Self::Conv2d { n, k, .. } => Shape::from([n, k, self.side(), self.side()]),
+            Self::Grouped { n, c, h, w, r, stride, .. } => {
+                let [p, q] = [h, w].map(|extent| (extent + 2 * (r / 2) - r) / stride + 1);
+                Shape::from([n, c, p, q])
+            }
             Self::GroupNorm { n, c, h, w } => Shape::from([n, c, h, w]),
             Self::Attention { b, h, l, d, .. } => Shape::from([b, h, l, d]),
             Self::LayerNorm { m, n } => Shape::from([m, n]),
@@ -278,6 +305,8 @@ impl Kernel {
                 };
                 Work::Flops(products * 2.0 * real(m) * real(k) * real(n))
             }
+            // Each image is read or written once; the weight is negligible.
+            Self::Grouped { .. } => Work::Bytes(real(4 * (self.operands()[0].0.elements() + self.result().elements()))),
             // The same for causal attention, although about half of it need not be computed.
             Self::Attention { b, h, l, d, .. } => {
                 let products = match pass {
@@ -322,14 +351,14 @@ impl Kernel {
     /// operands, except for the weight of a convolution, and read the results, as in a network; the requested values
     /// are then the results of those operations.
     pub fn record(&self, tape: &Tape, data: &[Tensor], pass: Pass, inside: bool) -> Result<Vec<Var>> {
-        let is_weight = |shape: Shape| matches!(self, Self::Conv2d { .. }) && shape == self.operands()[1].0;
+        let is_weight = |shape: Shape| self.is_convolution() && shape == self.operands()[1].0;
         let is_between = |shape: Shape| inside && !is_weight(shape);
         let input = |tensor| {
             let x = tape.input(tensor);
             if is_between(x.shape()) { x.abs() } else { x }
         };
         // The sums of each channel of images, of each feature of other values.
-        let kept_axis = if matches!(self, Self::Conv2d { .. }) { 1 } else { self.result().rank() - 1 };
+        let kept_axis = if self.is_convolution() { 1 } else { self.result().rank() - 1 };
         let summed: Vec<usize> = (0..self.result().rank()).filter(|&axis| axis != kept_axis).collect();
         let read = |x: &Var| if is_between(x.shape()) { x.sum_over(&summed) } else { x.clone() };
         let (floats, indices) = data.split_at(self.operands().len() + 1);
@@ -366,6 +395,11 @@ impl Kernel {
             Self::Matmul { .. } => x[0].matmul(&x[1]),
             Self::Conv2d { r, stride, .. } => {
                 let options = Conv2dOptions { stride: [stride; 2], padding: [r / 2; 2], ..Conv2dOptions::default() };
+                x[0].conv2d(&x[1], options)
+            }
+            Self::Grouped { c, r, stride, each, .. } => {
+                let options =
+                    Conv2dOptions { stride: [stride; 2], padding: [r / 2; 2], dilation: [1; 2], groups: c / each };
                 x[0].conv2d(&x[1], options)
             }
             Self::GroupNorm { .. } => x[0].group_norm(GROUPS, 1e-5, &x[1], &x[2]).silu(),

@@ -122,6 +122,8 @@ fn bench_measures_kernels() {
     for (kernel, passes, launches) in [
         ("matmul:40,30,20", ["forward", "grad_input", "grad_weight"], [1, 1, 1]),
         ("conv2d:2,3,8,4,3,2", ["forward", "grad_input", "grad_weight"], [1, 1, 1]),
+        ("depthwise:2,8,7,9,3,2", ["forward", "grad_input", "grad_weight"], [1, 1, 1]),
+        ("grouped:2,8,7,9,3,1,4", ["forward", "grad_input", "grad_weight"], [1, 1, 1]),
         ("group_norm:2,32,4,4", ["forward", "backward", "both"], [2, 2, 4]),
         ("layer_norm:40,30", ["forward", "backward", "both"], [4, 5, 9]),
         ("embedding:40,30,20", ["forward", "backward", "both"], [1, 1, 2]),
@@ -178,6 +180,9 @@ fn bench_refuses_invalid_kernels() {
         "matmul:3,x",
         "matmul:0",
         "conv2d:1,1,1,1,3",
+        "depthwise:1,1,4,4,3",
+        "depthwise:1,1,1,4,5,1",
+        "grouped:1,6,4,4,3,1,4",
         "group_norm:1,33,1,1",
         "copy:6",
         "attention:1,2,3",

@@ -429,17 +429,26 @@ pub struct Parts {
     pub at: String,
 }
 
+/// The number of parts from which several invocations share a sum, where sums pass through workgroup memory anyway; and
+/// the most of them.
+const MANY_PARTS: usize = 32;
+const SLICES: usize = 16;
+
 /// [`sum_parts`] for parts whose order is not the result's.
 #[must_use]
 pub fn sum_parts_at(parts: usize, elements: usize, scratch: usize, order: &Parts) -> Launch {
     let Parts { elements: part, taps, at } = order;
     let rows = sums_rows(*taps, elements);
     let unit = if rows { taps * LINE } else { *taps };
-    let wg = 256 / unit * unit;
-    let defines = define![PARTS: parts, PART: part, LEN: elements, TAPS: taps, AT: at];
+    // Few elements of many parts: several invocations for each.
+    let slices = if *taps > 1 && parts >= MANY_PARTS { (256 / unit).min(SLICES) } else { 1 };
+    let wg = 256 / (unit * slices) * (unit * slices);
+    let defines = define![PARTS: parts, PART: part, LEN: elements, TAPS: taps, AT: at, SLICES: slices];
     // Elements that are far apart in a part change places.
     let memory = if *taps == 1 { 0 } else { 4 * wg };
-    let workgroups = Workgroups::of(elements, wg).with_memory(&[memory]).looping(parts + 1);
+    let loops = parts.div_ceil(slices) + slices + 2;
+    let mut workgroups = Workgroups::of(elements, wg / slices).with_memory(&[memory]).looping(loops);
+    workgroups.invocations = wg;
     let launch = Launch::new("sum_parts", defines, (0, 1), workgroups);
     let bindings = vec![Binding::Scratch(scratch), Binding::Output(0)];
     let access = if rows { Access::ElementsOrLines } else { Access::Elements };
@@ -459,4 +468,27 @@ pub fn sum_parts_by_lines(parts: usize, elements: usize, scratch: usize) -> Laun
     launch.defines.extend(define![LINES: 1]);
     launch.workgroups.count = (elements / LINE).div_ceil(launch.workgroups.invocations);
     launch
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_invocation_that_shares_a_sum_has_parts() {
+        for taps in [1, 2, 3, 4, 9, 15, 25, 49, 121, 256] {
+            for parts in [1, 2, 31, 32, 33, 396] {
+                for elements in [taps * 5, taps * 8] {
+                    let order = Parts { elements, taps, at: "i".into() };
+                    let launch = sum_parts_at(parts, elements, 0, &order);
+                    let of = |name| launch.defines.iter().find(|(define, _)| *define == name).expect("it is defined");
+                    let [slices, wg] = ["SLICES", "WG"].map(|name| of(name).1.parse::<usize>().expect("a number"));
+                    let unit = if sums_rows(taps, elements) { taps * LINE } else { taps };
+                    assert!(slices <= parts && wg <= 256 && wg.is_multiple_of(slices * unit), "{taps}, {parts}");
+                    assert_eq!(launch.workgroups.count, elements.div_ceil(wg / slices));
+                    assert!(slices == 1 || taps > 1);
+                }
+            }
+        }
+    }
 }

@@ -75,6 +75,8 @@ fn conditions_select_by_sum() {
     let text = "#for R in 6\n#for I in 2\n#if R == I * STRIDE + 3\n${R}=${I}*2+3\n#endif\n#endfor\n#endfor";
     assert_eq!(expand_text(text, &[("STRIDE", "2")]).unwrap(), "3=0*2+3\n5=1*2+3\n");
     assert_eq!(expand_text("#if A != 2 * B\nother\n#endif", &[("A", "6"), ("B", "3")]).unwrap(), "");
+    let both = "#for I in 3\n#for K in 3\n#if 2 * I + A == K\n${I}${K}\n#endif\n#if I * A != 1 + K\n#else\n${K}\n#endif\n#endfor\n#endfor";
+    assert_eq!(expand_text(both, &[("A", "1")]).unwrap(), "01\n0\n1\n");
     assert_eq!(message("#if A == 2 * B\n#endif", &[("A", "6")]), "k.wgsl:1: `B` is used here, but not defined");
     assert_eq!(expand_text("#if A\n#if B == 2 * C\n#endif\n#endif\nk", &[("C", "1")]).unwrap(), "k\n");
     let wrong = [("A", "6"), ("B", "x")];

@@ -1,8 +1,8 @@
 //! Variants of a convolution and its gradients on a GPU, and the choice among them by shape.
 //!
-//! * One invocation for each output (`direct`, `gather`): best for tiny sums and for depthwise convolutions. One
-//!   workgroup for each (`tree`): best for the gradients of few weights, and for sums that are too long for an
-//!   invocation's loop.
+//! * Groups of few channels, above all one: see [`narrow`].
+//! * One invocation for each output (`direct`, `gather`): best for tiny sums. One workgroup for each (`tree`): best for
+//!   the gradients of few weights, and for sums that are too long for an invocation's loop.
 //! * Tiles of an implicit matrix product: any shape. The sums of a weight's gradient are few and long, so the
 //!   reduction is cut into parts, which are added up in their order.
 //! * Tiles of pixels on matrix units, of images in bf16 ([`Format::Bf16`](crate::kernel::launch::Format)), whose
@@ -14,6 +14,7 @@
 //!   between its transforms would lose too many digits.
 
 use super::convolution::Convolution;
+use super::narrow::{self, lines, lines_weight, planes, planes_weight};
 use super::pass::Pass;
 use super::winograd::transform;
 use super::{ConvShape, taps, taps_weight, winograd};
@@ -46,6 +47,13 @@ fn on_full(pass: Pass, g: &ConvShape, caps: &Caps) -> Vec<Variant> {
     };
     let at = if best { 0 } else { variants.len() };
     variants.splice(at..at, plain(pass, g, product, caps));
+    let narrow = match pass {
+        Pass::GradWeight => planes_weight::variant(g),
+        Pass::Forward | Pass::GradInput => planes::variant(pass, g),
+    };
+    if let Some(narrow) = narrow {
+        variants.insert(if narrow::pays(g) { 0 } else { variants.len() }, narrow);
+    }
     if let Some(winograd) = winograd::variant(pass, g, caps) {
         variants.insert(if winograd::pays(g, product, caps) { 0 } else { variants.len() }, winograd);
     }
@@ -87,6 +95,14 @@ fn on_bf16(pass: Pass, g: &ConvShape, caps: &Caps) -> Vec<Variant> {
         (Pass::Forward | Pass::GradInput, None) => Vec::new(),
         (Pass::Forward | Pass::GradInput, Some(convolution)) => taps::variants(&convolution, caps),
     };
+    let narrow = match pass {
+        _ if in_lines != [true; 2] => None,
+        Pass::GradWeight => lines_weight::variant(g, caps),
+        Pass::Forward | Pass::GradInput => lines::variant(pass, g, caps),
+    };
+    if let Some(narrow) = narrow {
+        variants.insert(if narrow::pays(g) { 0 } else { variants.len() }, narrow);
+    }
     // The images among its operands.
     let images = match pass {
         Pass::Forward => [Some(g.input()), None],

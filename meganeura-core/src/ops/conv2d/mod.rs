@@ -6,6 +6,7 @@ pub(crate) mod geometry;
 mod grad_input;
 mod grad_weight;
 mod launch;
+mod narrow;
 mod native_products;
 mod native_winograd;
 mod options;
