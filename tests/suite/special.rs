@@ -29,6 +29,7 @@ pub(crate) fn collect(trials: &mut Vec<Trial>) {
     both("many_rows_past_the_end_get_no_gradient", many_rows_past_the_end);
     trials.push(gpu_trial("special::gpu::non_finite_elements_do_not_spread_in_fast_products", fast_products));
     trials.push(gpu_trial("special::gpu::late_large_elements_fit_fast_convolutions", late));
+    trials.push(gpu_trial("special::gpu::infinity_in_depthwise_convolutions_stays_where_it_is_read", depthwise));
     trials.push(gpu_trial("special::gpu::outliers_in_fast_convolutions_cost_other_tiles_no_digits", outliers));
 }
 
@@ -408,5 +409,56 @@ fn fast_products(device: &Device) -> Outcome {
         hold(&y[..16 * 64], &of_images[..16 * 64], "the other image");
         Ok(offered(device))
     })?;
+    Ok(())
+}
+
+/// Infinite inputs and cotangents reach the results that they are terms of, and no others: not through outputs of a
+/// tile that are not there.
+fn depthwise(device: &Device) -> Outcome {
+    const H: usize = 7;
+    const W: usize = 7;
+    let w = Tensor::from_slice(device, [8, 1, 3, 3], &bf16(numbers(72, 2)))?;
+    let run = |device: &Device, stride: usize, infinite: [Option<usize>; 2]| -> Result<[Vec<f32>; 3]> {
+        let options = Conv2dOptions { stride: [stride; 2], groups: 8, ..Conv2dOptions::default() };
+        let (p, q) = ((H - 3) / stride + 1, (W - 3) / stride + 1);
+        let of = |[rows, columns]: [usize; 2], seed, infinite: Option<usize>| {
+            let mut x = bf16(numbers(2 * 8 * rows * columns, seed));
+            if let Some(pixel) = infinite {
+                x[(8 + 3) * rows * columns + pixel] = INF;
+            }
+            Tensor::from_slice(device, [2, 8, rows, columns], &x)
+        };
+        let tape = Tape::new(device);
+        let (x, w) = (tape.input(&of([H, W], 1, infinite[0])?), tape.input(&w.to_device(device)?));
+        let y = x.conv2d(&w, options);
+        let grads = tape.backward_with(&y, &tape.input(&of([p, q], 3, infinite[1])?))?;
+        let gradient = |operand| grads.of(operand).expect("it leads to the result").to_tensor()?.to_vec();
+        Ok([y.to_tensor()?.to_vec()?, gradient(&x)?, gradient(&w)?])
+    };
+    for (device, stride) in
+        [1, 2].into_iter().flat_map(|stride| [device.for_testing(0), device.for_testing_bf16(0)].map(|d| (d, stride)))
+    {
+        let (p, q) = ((H - 3) / stride + 1, (W - 3) / stride + 1);
+        let reads = |tap: usize, out: usize, pixel: usize| {
+            let at = [out / q * stride + tap / 3, out % q * stride + tap % 3];
+            at == [pixel / W, pixel % W]
+        };
+        let hold = |found: &[f32], image: usize, expected: &dyn Fn(usize) -> bool, what: &str| {
+            let first = found.len() - (8 - 3) * image;
+            for (at, found) in found.iter().enumerate() {
+                let is_read = (first..first + image).contains(&at) && expected(at - first);
+                assert_eq!(!found.is_finite(), is_read, "{what}, stride {stride}: element {at} is {found}");
+            }
+        };
+        for pixel in 0..H * W {
+            let [y, _, dw] = run(&device, stride, [Some(pixel), None])?;
+            hold(&y, p * q, &|out| (0..9).any(|tap| reads(tap, out, pixel)), "the result");
+            hold(&dw, 9, &|tap| (0..p * q).any(|out| reads(tap, out, pixel)), "the weight's gradient");
+        }
+        for out in 0..p * q {
+            let [_, dx, _] = run(&device, stride, [None, Some(out)])?;
+            hold(&dx, H * W, &|pixel| (0..9).any(|tap| reads(tap, out, pixel)), "the input's gradient");
+        }
+    }
     Ok(())
 }

@@ -165,9 +165,6 @@ impl FromStr for Kernel {
             Self::Conv2d { h, r, .. } if r > h + 2 * (r / 2) => {
                 Err(format!("kernels {r}×{r} are larger than the image"))
             }
-            Self::Grouped { h, w, r, .. } if r > h.min(w) + 2 * (r / 2) => {
-                Err(format!("kernels {r}×{r} are larger than the image"))
-            }
             Self::Grouped { c, each, .. } if c % each != 0 => {
                 Err(format!("{c} channels are not equal groups of {each}"))
             }

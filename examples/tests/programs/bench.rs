@@ -181,7 +181,6 @@ fn bench_refuses_invalid_kernels() {
         "matmul:0",
         "conv2d:1,1,1,1,3",
         "depthwise:1,1,4,4,3",
-        "depthwise:1,1,1,4,5,1",
         "grouped:1,6,4,4,3,1,4",
         "group_norm:1,33,1,1",
         "copy:6",
