@@ -36,8 +36,11 @@ fn main(
     }
     // Invocations without a channel must still reach the barriers: they repeat the last channel.
     let own = first + lane / LANES;
-    let begin = min(own, C - 1u) * PARTS;
+    let channel = min(own, C - 1u);
+    let begin = channel * PARTS;
     let member = lane % LANES;
+    // Merged work reads its operands while the parts are on their way.
+    let e = epilogue(channel);
 
     let pivot = parts[begin].x;
     var sum = 0.0;
@@ -59,6 +62,6 @@ fn main(
         let sum = high + low;
         // NaN stays NaN: a comparison may become a maximum, which loses it.
         let variance = select(squares, 0.0, is_at_most_zero(squares)) / f32(LEN);
-        store_all(own, vec4(sum, (high - sum) + low, variance, 0.0));
+        finish(e, vec4(sum, (high - sum) + low, variance, 0.0));
     }
 }

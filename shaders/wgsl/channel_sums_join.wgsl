@@ -28,14 +28,17 @@ fn main(
     }
     // Invocations without a channel must still reach the barriers: they repeat the last channel.
     let own = first + lane / LANES;
-    let begin = min(own, C - 1u) * PARTS;
+    let channel = min(own, C - 1u);
+    let begin = channel * PARTS;
     let member = lane % LANES;
+    // Merged work reads its operands while the parts are on their way.
+    let e = epilogue(channel);
     var both = vec2<f32>();
     for (var p = member; p < PARTS; p += LANES) {
         both += parts[begin + p];
     }
     both = segment_total(lane, both);
     if member == 0u && own < C {
-        store_all(own, vec4(both, 0.0, 0.0));
+        finish(e, vec4(both, 0.0, 0.0));
     }
 }

@@ -10,7 +10,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use libtest_mimic::Trial;
 use meganeura::loss::CrossEntropyOptions;
 use meganeura::nn::{
-    AvgPool2d, Conv2d, ConvTranspose2d, Gelu, GroupNorm, LayerNorm, Linear, MaxPool2d, MultiheadAttention, Relu, Silu,
+    AvgPool2d, BatchNorm2d, Conv2d, ConvTranspose2d, Gelu, GroupNorm, LayerNorm, Linear, MaxPool2d, MultiheadAttention,
+    Relu, Silu,
 };
 use meganeura::ops::CustomOp;
 use meganeura::ops::case::Case;
@@ -29,8 +30,9 @@ use crate::{Outcome, ops};
 /// A network's training step on a device.
 type Train = fn(&Device) -> Outcome;
 
-const NETWORKS: [(&str, Train); 10] = [
+const NETWORKS: [(&str, Train); 11] = [
     ("residual_network", residual_network),
+    ("batch_normalised", batch_normalised),
     ("u_net", u_net),
     ("attention", attention),
     ("odd_tokens_and_classes", odd),
@@ -214,6 +216,27 @@ fn residual_network(device: &Device) -> Outcome {
     let mut net = ResNet18Gn::init(device, 1, config)?;
     let x = tensor(device, "images", [4, 3, 32, 32])?;
     step(device, &mut net, &mut Sgd::new(0.1).momentum(0.9), |net, tape| net.forward(&tape.input(&x)))
+}
+
+/// Batch normalisation of images with many and few pixels. On matrix units it reads lines of bf16, as the convolutions
+/// store them, and nothing of it is left to other sums.
+fn batch_normalised(device: &Device) -> Outcome {
+    for (images, side) in [(2, 8), (4, 96)] {
+        let convolution = |channels| Conv2d::new(channels, 64, 3).padding(1).bias(false);
+        let first = (convolution(3), BatchNorm2d::new(64), Relu);
+        let second = (convolution(64), BatchNorm2d::new(64), Relu, convolution(64));
+        let mut net = (first, second).init(device, Seed::new(1))?;
+        let x = tensor(device, "images", [images, 3, side, side])?;
+        step(device, &mut net, &mut Sgd::new(0.1).momentum(0.9), |net, tape| net.forward(&tape.input(&x)))?;
+    }
+    let planned = device.planned_kernels();
+    let of = |kernel: &'static str| planned.iter().filter(move |planned| planned.kernel == kernel);
+    for kernel in ["channel_moments", "channel_sums"] {
+        let by_lines = of(kernel).filter(|planned| planned.wgsl.contains("alias Held = vec4<u32>")).count();
+        assert_eq!(by_lines > 0, of("conv2d_taps").next().is_some(), "{kernel}: {by_lines} by lines");
+    }
+    assert_eq!(of("reduce_lines").count(), 0, "sums of channels besides those of batch normalisation");
+    Ok(())
 }
 
 fn u_net(device: &Device) -> Outcome {

@@ -24,12 +24,12 @@ const EACH: usize = 8;
 /// neighbouring channels.
 const NARROW: usize = 8;
 
-/// The workgroups that keep a large GPU busy.
-const WORKGROUPS: usize = Multiprocessors::LARGE.enough(4);
+/// The workgroups that keep a large GPU busy, so many that the last ones to finish cost little.
+const WORKGROUPS: usize = Multiprocessors::LARGE.enough(8);
 
 /// The most parts of a channel, and of a line of channels.
 const PARTS: usize = 1024;
-const PARTS_OF_LINES: usize = 256;
+const PARTS_OF_LINES: usize = 512;
 
 /// The most neighbouring lines of a workgroup: 64 bytes.
 const EIGHTS: usize = 4;
@@ -100,14 +100,14 @@ impl Statistic {
         let len = shape.len();
         // Invocations of a channel that is not split.
         let lanes = if s < NARROW { 1 } else { len.div_ceil(EACH).next_power_of_two().min(GROUP) };
-        // In a split channel, an invocation has a stretch at least.
-        let of_parts = if s < NARROW { 1 } else { GROUP };
+        // In a split channel, an invocation has a stretch at least, and several if it is alone.
+        let (of_parts, stretches) = if s < NARROW { (1, 4) } else { (GROUP, 1) };
         let wanted = (WORKGROUPS * GROUP).div_ceil(c * of_parts).min(PARTS);
-        let parts = wanted.min(len / (STRETCH * of_parts));
+        let parts = wanted.min(len / (stretches * STRETCH * of_parts));
         let whole = self.full(shape, Split { parts: 1, chunk: len }, lanes);
         // Tests run the split form on channels that are too short for it.
         let split = self.full(shape, Split::new(len, parts.max(2), 1), of_parts);
-        if parts < 4 { vec![whole, split] } else { vec![split, whole] }
+        if parts < 2 { vec![whole, split] } else { vec![split, whole] }
     }
 
     /// The form for elements in `f32`.
@@ -162,7 +162,8 @@ impl Statistic {
     /// The variant whose second launch joins the parts of the first.
     fn joined(&self, name: &'static str, first: Launch, shape: ChannelShape, split: Split) -> Variant {
         let Split { parts, chunk } = split;
-        let totals = Totals { group: GROUP, lanes: parts.next_power_of_two().min(32) };
+        // Loads of one invocation would wait for one another.
+        let totals = Totals { group: GROUP, lanes: parts.next_power_of_two().min(GROUP) };
         let mut defines = [totals.defines(), define![C: shape.c, PARTS: parts]].concat();
         if self.words == MOMENTS.words {
             defines.extend(define![LEN: shape.len(), CHUNK: chunk]);
@@ -185,7 +186,7 @@ mod tests {
     fn the_form_follows_the_shape() {
         for (n, c, s, name) in [
             (64, 64, 112 * 112, "split"),
-            (64, 512, 28 * 28, "whole"),
+            (64, 512, 28 * 28, "split"),
             (64, 128, 28 * 28, "split"),
             (64, 2048, 7 * 7, "whole"),
             (4, 3, 35, "whole"),
