@@ -56,7 +56,7 @@ impl Attention {
 impl Kernel for AttentionGrad {
     /// True for `q`, `k`, `v`, `dy` and the bias.
     fn reads_strided(&self, index: usize) -> bool {
-        index < 3 || index > 4
+        !(3..=4).contains(&index)
     }
 
     fn stores(&self) -> bool {
