@@ -60,7 +60,7 @@ impl Subject {
     /// `true` if a query sees a key.
     fn sees(self, n: usize, i: usize, j: usize) -> bool {
         let Self { l, s, .. } = self;
-        let visible = || i % 7 != 3 && (i * 5 + j * 3) % 4 != 1 && (i % 3 != 0 || j < s - s / 3);
+        let visible = || i % 7 != 3 && (i * 5 + j * 3) % 4 != 1 && (!i.is_multiple_of(3) || j < s - s / 3);
         match self.kind {
             Kind::All | Kind::Bias => true,
             Kind::Causal => j + l <= i + s,
@@ -244,7 +244,7 @@ fn full(device: &Device, subject: Subject) -> Outcome {
 fn fast(device: &Device, subject: Subject, number: usize) -> Outcome {
     let Ok(device) = device.with_precision(Precision::Fast) else { return Ok(()) };
     let expected = reference(subject);
-    if number % 3 == 0 {
+    if number.is_multiple_of(3) {
         return each_variant(&device, |device| hold(device, subject, &expected, 0.03));
     }
     hold(&device.for_testing(0), subject, &expected, 0.03).map(|_| ())
