@@ -360,7 +360,7 @@ fn every_variant_is_valid() {
 }
 
 /// Kernels with variants beyond full precision: on matrix units, which naga writes only for Vulkan, or in f16.
-const ON_MATRIX_UNITS: [&str; 9] = [
+const ON_MATRIX_UNITS: [&str; 11] = [
     "attention_bf16",
     "attention_grad_bf16",
     "conv2d_gemm",
@@ -369,7 +369,9 @@ const ON_MATRIX_UNITS: [&str; 9] = [
     "conv2d_taps",
     "gemm",
     "matmul_bf16",
+    "matmul_fragments",
     "matrix_probe",
+    "order_fragments",
 ];
 const OF_F16: [&str; 1] = ["conv2d_pack_taps"];
 

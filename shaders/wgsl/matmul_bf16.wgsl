@@ -39,6 +39,7 @@
 enable wgpu_cooperative_matrix;
 
 #include "shared/product"
+#include "shared/product_rows"
 #include "shared/bf16"
 
 const SUBGROUP: u32 = ${SUBGROUP};
@@ -290,35 +291,6 @@ fn put(place: u32, bits: vec4<u32>, scale: f32) {
             workgroupBarrier();
 #endfor
         }
-#endmacro
-
-// Stores the sums, a row of each subgroup's fragments at a time, through places of its own. So subgroups wait for no
-// other. The operands of merged work are read before the sums.
-#macro store_rows()
-    let member = lane % SUBGROUP;
-    let own = subgroup * 16u * (4u * FN + 1u);
-#for I in FM
-#for E in EACH
-    let place_${I}_${E} = ${E}u * SUBGROUP + member;
-    let row_${I}_${E} = row0 + (y + ${I}u) * 16u + place_${I}_${E} / (2u * FN);
-    let column_${I}_${E} = column0 + x * 16u + place_${I}_${E} % (2u * FN) * 8u;
-    let there_${I}_${E} = place_${I}_${E} < 32u * FN && row_${I}_${E} < ROWS && column_${I}_${E} < COLUMNS;
-    let to_${I}_${E} = ((part * BATCH + batch) * ROWS + row_${I}_${E}) * ${Y_PITCH}u + column_${I}_${E};
-    let epilogue_${I}_${E} = epilogue(select(0u, to_${I}_${E}, there_${I}_${E}));
-#endfor
-    subgroupBarrier();
-#for J in FN
-    let own_${I}_${J} = own + ${J}u * 4u;
-    coopStoreT(sum_${I}_${J}, &places[own_${I}_${J}], 4u * FN + 1u);
-#endfor
-    subgroupBarrier();
-#for E in EACH
-    if there_${I}_${E} {
-        let at = own + place_${I}_${E} / (2u * FN) * (4u * FN + 1u) + place_${I}_${E} % (2u * FN) * 2u;
-        finish(epilogue_${I}_${E}, Eight(places[at], places[at + 1u]));
-    }
-#endfor
-#endfor
 #endmacro
 
 // Stores the sums, a fragment of each subgroup in turn.

@@ -12,7 +12,10 @@
 // its sum, y[2] a function of the element, its place and the row, and y[3] = a · a from converted sums. b is the
 // identity. Bindings: a, b → y.
 //
-// Defines: FORM     direct, shared, bf16 or registers
+// FORM lines: with BF16_UNITS, the products of FORM direct for bf16, whose fragments pass through memory as lines of
+// shared/fragment_lines. Bindings: a, b → y.
+//
+// Defines: FORM     direct, shared, bf16, registers or lines
 //          SUBGROUP invocations of a subgroup, at most 64
 
 enable f16;
@@ -101,6 +104,38 @@ fn main(@builtin(local_invocation_index) lane: u32) {
     coopStoreT(coop_rows_sum(x), &y[256], 16u);
     coopStoreT(coop_map_of_place(x, largest, 0.5), &y[512], 16u);
     coopStoreT(coopMultiplyAdd(coop_as_left(x), coop_as_right(x), Sums()), &y[768], 16u);
+}
+#endif
+#if FORM == lines
+#include "shared/fragment_lines"
+
+@group(0) @binding(0) var<storage, read> a: array<vec4<f32>>;
+@group(0) @binding(1) var<storage, read> b: array<vec4<f32>>;
+@group(0) @binding(2) var<storage, read_write> y: array<f32>;
+
+var<workgroup> tiles: array<vec4<f32>, 64>;
+var<workgroup> ordered: array<vec4<u32>, 96>;
+
+@compute @workgroup_size(SUBGROUP)
+fn main(@builtin(local_invocation_index) lane: u32) {
+    for (var e = lane; e < 32u; e += SUBGROUP) {
+        tiles[e] = a[e];
+        tiles[32u + e] = b[e];
+    }
+    workgroupBarrier();
+    ordered[lane] = coop_to_line_left(coopLoadT<Left>(&tiles[0], 2u));
+    ordered[32u + lane] = coop_to_line_left(coopLoad<Left>(&tiles[0], 2u));
+    ordered[64u + lane] = coop_to_line_right(coopLoadT<Right>(&tiles[32], 2u));
+    workgroupBarrier();
+    let rows = coop_from_line_left(ordered[lane]);
+    let columns = coop_from_line_left(ordered[32u + lane]);
+    let right = coop_from_line_right(ordered[64u + lane]);
+    var product: coop_mat16x16<f32, C>;
+    product = coopMultiplyAdd(rows, right, product);
+    coopStoreT(product, &y[0], 16u);
+    var transposed: coop_mat16x16<f32, C>;
+    transposed = coopMultiplyAdd(columns, right, transposed);
+    coopStoreT(transposed, &y[256], 16u);
 }
 #endif
 #if FORM == shared

@@ -114,7 +114,8 @@ const SUBJECTS: &[Subject] = &[
     }),
 ];
 
-/// Products large enough for matrix units: a head, and attention over a picture's patches.
+/// Products large enough for matrix units: a head, one of extents that fill no tile and no step, and attention over a
+/// picture's patches.
 const PRODUCTS: &[Subject] = &[
     subject("head", &[&[512, 512], &[517], &[517, 512]], &[512, 517], |x| {
         let labels: Vec<_> = (0..512).map(|at| at * 11 % 517).collect();
@@ -124,6 +125,9 @@ const PRODUCTS: &[Subject] = &[
         let logits = x[0].gelu().matmul(&x[2]).scale(0.1);
         let labels: Vec<_> = (0..512).map(|at| 516 - at).collect();
         loss(&[logits.reshape([2, 256, 517]).reshape([512, 517]), x[1].clone()], &labels, &sums())
+    }),
+    subject("uneven", &[&[300, 1032], &[1032, 517]], &[300, 517], |x| {
+        Ok((x[0].gelu().matmul(&x[1]).scale(0.05).softmax(1) * 3.0).softmax(1).square())
     }),
     subject("attention", &[&[2, 197, 512], &[512, 768]], &[2, 4, 197, 197], |x| {
         let qkv = x[0].reshape([394, 512]).matmul(&x[1]).scale(0.1).reshape([2, 197, 768]);

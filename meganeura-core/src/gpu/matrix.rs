@@ -69,7 +69,8 @@ impl Gpu {
             let refused = self.probe().err().map(|error| error.to_string());
             let has = |claims: fn(&Vulkan) -> bool| self.0.vulkan.as_ref().is_some_and(claims);
             let bf16 = refused.is_none() && has(Vulkan::multiplies_bf16) && self.probe_bf16().is_ok();
-            let fragments = bf16 && has(Vulkan::maps_fragments) && self.probe_fragments().is_ok();
+            let has_fragments = bf16 && has(Vulkan::maps_fragments);
+            let fragments = has_fragments && self.probe_fragments().and_then(|()| self.probe_lines()).is_ok();
             Probe { refused, bf16, fragments }
         });
         match &probe.refused {
@@ -129,6 +130,17 @@ impl Gpu {
         expect_product("16×16 product of converted sums", 16, |i, k| a[i * 16 + k], &a, &y[768..])
     }
 
+    /// Fails unless fragments survive as the elements that invocations hold.
+    fn probe_lines(&self) -> Result<()> {
+        if self.0.caps.subgroup != (32, 32) {
+            bail!(Device, "a fragment's elements are not eight of each invocation");
+        }
+        let (a, b) = (numbers(6, 256), numbers(7, 256));
+        let y = self.product("lines", 512, &self.upload_bf16(&a)?, &self.upload_bf16(&b)?)?;
+        expect_product("16×16 product of lines", 16, |i, k| a[i * 16 + k], &b, &y[..256])?;
+        expect_product("product of a transposed 16×16 matrix of lines", 16, |i, k| a[k * 16 + i], &b, &y[256..])
+    }
+
     /// Numbers that are exact in bf16, two in a word.
     fn upload_bf16(&self, x: &[f32]) -> Result<Arc<Buffer>> {
         let words = x.as_chunks().0.iter().map(|[low, high]| low.to_bits() >> 16 | high.to_bits()).collect();
@@ -139,7 +151,7 @@ impl Gpu {
     fn product(&self, form: &str, elements: usize, a: &Arc<Buffer>, b: &Arc<Buffer>) -> Result<Vec<f32>> {
         let subgroup = self.0.caps.subgroup.1.to_string();
         let mut defines = vec![("FORM", form), ("SUBGROUP", subgroup.as_str())];
-        if ["bf16", "registers"].contains(&form) {
+        if ["bf16", "registers", "lines"].contains(&form) {
             defines.push((BF16_UNITS, "1"));
         }
         let source = Source::expand("matrix_probe", &defines, false)?;

@@ -1,7 +1,9 @@
 //! Matrix products on a GPU: launches of the WGSL engine `shared/gemm` in a tiling. [`tilings`] has the tilings, and
-//! picks those that suit a shape; [`bf16`] multiplies operands in bf16.
+//! picks those that suit a shape; [`bf16`] multiplies operands in bf16, [`ordered`] those that it puts in the order of
+//! matrix units.
 
 mod bf16;
+mod ordered;
 mod tilings;
 
 pub use bf16::{Lines, multiplies_bf16};

@@ -6,6 +6,8 @@
 //     coop_rows_NAME(x)     each element is the row's, reduced by `fn NAME(a: f32, b: f32) -> f32`
 //     coop_map_NAME(x, …)   each element is `NAME(row, column, x, …)`. Other fragments are passed by their elements
 //
+// shared/fragment_lines has more of them.
+//
 // A kernel declares functions to map with, `fn NAME(row: u32, column: u32, x: f32, …) -> f32`, each beside its
 // `coop_map_NAME`.
 

@@ -9,7 +9,7 @@ use std::marker::PhantomData;
 use ash::vk;
 use wgpu::hal::vulkan::Adapter;
 
-use super::spirv::{HEADER, instruction, instructions, text};
+use super::spirv::{BOUND, HEADER, instruction, instructions, text};
 
 pub(super) const EXTENSION: &CStr = c"VK_NV_cooperative_matrix2";
 /// The number of the extension's structure, which `ash` does not have yet.
@@ -92,9 +92,10 @@ pub(super) fn are_mapped(module: &naga::Module) -> bool {
     module.functions.iter().any(|(_, function)| function.name.as_ref().is_some_and(is_one))
 }
 
-/// Replaces the calls of `coop_` functions in `words`, a module that naga wrote with names: `coop_as_…` converts a
-/// fragment, `coop_rows_NAME` reduces its rows with function `NAME`, and `coop_map_NAME` applies function `NAME` to
-/// each element.
+/// Replaces the calls of `coop_` functions in `words`, a module that naga wrote with names and whose f16 is already
+/// bf16: `coop_as_…` converts a fragment, `coop_rows_NAME` reduces its rows with function `NAME`, and `coop_map_NAME`
+/// applies function `NAME` to each element. `coop_from_line_…` and `coop_to_line_…` are the elements that an invocation
+/// holds of a fragment, in their order: two in each word.
 pub(super) fn in_registers(words: &[u32]) -> Vec<u32> {
     const NAME: u32 = 5;
     const EXTENSION: u32 = 10;
@@ -117,30 +118,138 @@ pub(super) fn in_registers(words: &[u32]) -> Vec<u32> {
     // Variables may have the same names.
     let defined = instructions(words).filter(|(code, _)| *code == FUNCTION).map(|(_, operands)| operands[1]);
     let functions: HashMap<&str, u32> = defined.filter_map(|id| Some((names.get(&id)?.as_str(), id))).collect();
+    let called = |code: u32, operands: &[u32]| match operands {
+        [_, _, function, ..] if code == CALL => names.get(function)?.strip_prefix(PREFIX)?.split_once('_'),
+        _ => None,
+    };
+    let kinds = || instructions(words).filter_map(|(code, operands)| Some(called(code, operands)?.0));
+    let mut lines = kinds().any(|kind| matches!(kind, "from" | "to")).then(|| Lines::new(words));
+    // Elements alone need no extension.
+    let mut is_extended = !kinds().any(|kind| matches!(kind, "as" | "rows" | "map"));
     let mut module = words[..HEADER].to_vec();
-    CAPABILITIES.iter().for_each(|&capability| module.extend(instruction(CAPABILITY, &[capability])));
-    let mut is_extended = false;
+    if !is_extended {
+        CAPABILITIES.iter().for_each(|&capability| module.extend(instruction(CAPABILITY, &[capability])));
+    }
+    let mut is_defined = false;
     for (code, operands) in instructions(words) {
         if code != CAPABILITY && !is_extended {
             module.extend(instruction(EXTENSION, &text("SPV_NV_cooperative_matrix2")));
             is_extended = true;
         }
-        let called = match operands {
-            [_, _, function, ..] if code == CALL => names.get(function).and_then(|name| name.strip_prefix(PREFIX)),
-            _ => None,
-        };
-        let (Some(called), [ty, id, _, fragment, others @ ..]) = (called, operands) else {
+        if let Some(lines) = &lines
+            && code == FUNCTION
+            && !is_defined
+        {
+            module.extend(&lines.definitions);
+            is_defined = true;
+        }
+        let (Some(called), [ty, id, _, operand, others @ ..]) = (called(code, operands), operands) else {
             module.extend(instruction(code, operands));
             continue;
         };
-        module.extend(match called.split_once('_') {
-            Some(("as", _)) => instruction(CONVERT, &[*ty, *id, *fragment]),
-            Some(("rows", name)) => instruction(REDUCE, &[*ty, *id, *fragment, ROWS, functions[name]]),
-            Some(("map", name)) => instruction(MAP, &[&[*ty, *id, *fragment, functions[name]], others].concat()),
-            _ => unreachable!("shared/fragments has no {called}"),
+        module.extend(match (called, &mut lines) {
+            (("as", _), _) => instruction(CONVERT, &[*ty, *id, *operand]),
+            (("rows", name), _) => instruction(REDUCE, &[*ty, *id, *operand, ROWS, functions[name]]),
+            (("map", name), _) => instruction(MAP, &[&[*ty, *id, *operand, functions[name]], others].concat()),
+            (("from", _), Some(lines)) => lines.fragment(*ty, *id, *operand),
+            (("to", _), Some(lines)) => lines.line(*ty, *id, *operand),
+            _ => unreachable!("shared/fragments has no {called:?}"),
         });
     }
+    if let Some(lines) = lines {
+        module[BOUND] = lines.bound;
+    }
     module
+}
+
+/// The types and constants by which a module's fragments and lines become each other.
+struct Lines {
+    bound: u32,
+    word: u32,
+    half: u32,
+    pair: u32,
+    /// A fragment of zeros for each type of fragments.
+    zeros: HashMap<u32, u32>,
+    /// Those of them that the module lacks.
+    definitions: Vec<u32>,
+}
+
+impl Lines {
+    const EXTRACT: u32 = 81;
+    const INSERT: u32 = 82;
+    const CONSTRUCT: u32 = 80;
+    const CAST: u32 = 124;
+    /// Words of a line.
+    const WORDS: u32 = 4;
+
+    fn new(words: &[u32]) -> Self {
+        const INTEGER: u32 = 21;
+        const FLOAT: u32 = 22;
+        const VECTOR: u32 = 23;
+        const NULL: u32 = 46;
+        const MATRIX: u32 = 4456;
+
+        let find = |code: u32, starts: &[u32]| {
+            instructions(words).find_map(|(found, operands)| match operands {
+                [id, rest @ ..] if found == code && rest.starts_with(starts) => Some(*id),
+                _ => None,
+            })
+        };
+        let word = find(INTEGER, &[32, 0]).expect("lines are words");
+        let half = find(FLOAT, &[16]).expect("their elements have 16 bits");
+        let (mut bound, mut definitions) = (words[BOUND], Vec::new());
+        let mut define = |code: u32, before: &[u32], after: &[u32]| {
+            bound += 1;
+            definitions.extend(instruction(code, &[before, &[bound - 1], after].concat()));
+            bound - 1
+        };
+        let pair = find(VECTOR, &[half, 2]).unwrap_or_else(|| define(VECTOR, &[], &[half, 2]));
+        let fragments = instructions(words).filter(|(code, operands)| *code == MATRIX && operands[1] == half);
+        let zeros = fragments.map(|(_, operands)| (operands[0], define(NULL, &[operands[0]], &[]))).collect();
+        Self { bound, word, half, pair, zeros, definitions }
+    }
+
+    fn fresh(&mut self) -> u32 {
+        self.bound += 1;
+        self.bound - 1
+    }
+
+    /// The fragment `id` whose elements are those of a line.
+    fn fragment(&mut self, ty: u32, id: u32, line: u32) -> Vec<u32> {
+        let (mut code, mut fragment) = (Vec::new(), self.zeros[&ty]);
+        for at in 0..Self::WORDS {
+            let [word, pair] = [self.fresh(), self.fresh()];
+            code.extend(instruction(Self::EXTRACT, &[self.word, word, line, at]));
+            code.extend(instruction(Self::CAST, &[self.pair, pair, word]));
+            for part in 0..2 {
+                let element = self.fresh();
+                let is_last = (at, part) == (Self::WORDS - 1, 1);
+                let next = if is_last { id } else { self.fresh() };
+                code.extend(instruction(Self::EXTRACT, &[self.half, element, pair, part]));
+                code.extend(instruction(Self::INSERT, &[ty, next, element, fragment, 2 * at + part]));
+                fragment = next;
+            }
+        }
+        code
+    }
+
+    /// The line `id` of a fragment's elements.
+    fn line(&mut self, ty: u32, id: u32, fragment: u32) -> Vec<u32> {
+        let (mut code, mut words) = (Vec::new(), vec![ty, id]);
+        for at in 0..Self::WORDS {
+            let elements = [0, 1].map(|part| {
+                let element = self.fresh();
+                code.extend(instruction(Self::EXTRACT, &[self.half, element, fragment, 2 * at + part]));
+                element
+            });
+            let [pair, word] = [self.fresh(), self.fresh()];
+            code.extend(instruction(Self::CONSTRUCT, &[self.pair, pair, elements[0], elements[1]]));
+            code.extend(instruction(Self::CAST, &[self.word, word, pair]));
+            words.push(word);
+        }
+        code.extend(instruction(Self::CONSTRUCT, &words));
+        code
+    }
 }
 
 /// A string among the operands of an instruction.
@@ -185,5 +294,41 @@ mod tests {
         let expected =
             [&header[..], &added, &shader, &extension, &names.concat(), &functions, &replaced.concat()].concat();
         assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn lines_become_fragments_by_their_elements() {
+        let header = |bound| [0x0723_0203, 0x0001_0600, 0, bound, 0];
+        let names = [(5, "coop_from_line_left"), (6, "coop_to_line_left")];
+        let names = names.map(|(id, name)| instruction(5, &[&[id], &text(name)[..]].concat())).concat();
+        // u32, bf16, a line, and a fragment.
+        let types = [(21, vec![1, 32, 0]), (22, vec![2, 16, 0]), (23, vec![3, 1, 4]), (4456, vec![4, 2, 9, 9, 9, 9])];
+        let types = types.map(|(code, operands)| instruction(code, &operands)).concat();
+        let functions = [instruction(54, &[4, 5, 0, 8]), instruction(54, &[3, 6, 0, 8])].concat();
+        let calls = [instruction(57, &[4, 11, 5, 10]), instruction(57, &[3, 12, 6, 11])].concat();
+        let found = in_registers(&[&header(20)[..], &names, &types, &functions, &calls].concat());
+        let mut expected = [&header(found[BOUND])[..], &names, &types].concat();
+        // Pairs of bf16, and a fragment of zeros.
+        expected.extend([instruction(23, &[20, 2, 2]), instruction(46, &[4, 21])].concat());
+        expected.extend(functions);
+        assert!(found.starts_with(&expected), "{found:?}");
+        let code: Vec<(u32, &[u32])> = instructions(&found).skip(10).collect();
+        let of = |wanted: u32| code.iter().filter(move |(code, _)| *code == wanted).map(|(_, operands)| *operands);
+        let inserted: Vec<u32> = of(82).map(|operands| operands[4]).collect();
+        assert_eq!(inserted, (0..8).collect::<Vec<_>>());
+        let chain: Vec<[u32; 2]> = of(82).map(|operands| [operands[1], operands[3]]).collect();
+        assert!(chain[0][1] == 21 && chain[7][0] == 11 && chain.windows(2).all(|two| two[0][0] == two[1][1]));
+        // Elements of words, of pairs, and of the fragment.
+        let extracted = |from: u32| of(81).filter(move |operands| operands[2] == from).map(|operands| operands[3]);
+        assert_eq!(extracted(10).collect::<Vec<_>>(), [0, 1, 2, 3]);
+        assert_eq!(extracted(11).collect::<Vec<_>>(), (0..8).collect::<Vec<_>>());
+        let line = of(80).last().expect("four words");
+        assert_eq!((line[..2].to_vec(), line.len()), (vec![3, 12], 6));
+        // Every id is defined once, below the bound.
+        let mut ids: Vec<u32> =
+            code.iter().filter(|(code, _)| [80, 81, 82, 124].contains(code)).map(|(_, o)| o[1]).collect();
+        ids.sort_unstable();
+        assert!(ids.windows(2).all(|two| two[0] < two[1]) && ids.last() < Some(&found[BOUND]));
+        assert!(!instructions(&found).any(|(code, _)| [10, 17, 57].contains(&code)));
     }
 }

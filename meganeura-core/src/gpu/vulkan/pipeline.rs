@@ -195,8 +195,8 @@ impl Vulkan {
         let words = spirv::with_ordering_subgroup_barriers(&words);
         let is_matrix = |(_, ty): (_, &naga::Type)| matches!(ty.inner, naga::TypeInner::CooperativeMatrix { .. });
         let words = if module.types.iter().any(is_matrix) { spirv::without_unrolling(&words) } else { words };
-        let words = if in_registers { fragments::in_registers(&words) } else { words };
         let words = if source.bf16 { bf16::instead_of_f16(&words) } else { words };
+        let words = if in_registers { fragments::in_registers(&words) } else { words };
         let layouts = self.shared.layouts(buffers)?;
         let raw = self.compile(&words, layouts)?;
         Ok(Kernel { shared: Arc::clone(&self.shared), raw, layouts })

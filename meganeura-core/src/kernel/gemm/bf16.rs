@@ -95,10 +95,10 @@ const CACHE: usize = 48 << 20;
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Lines {
     /// `true` if its lines lie across the reduction.
-    across: bool,
+    pub(super) across: bool,
     /// The stride between neighbouring lines of the other axis.
-    pitch: usize,
-    batch: Layout,
+    pub(super) pitch: usize,
+    pub(super) batch: Layout,
     format: Format,
 }
 
@@ -113,7 +113,7 @@ impl Lines {
         lies_in_lines(&argument.layout, argument.format).then_some(lines)
     }
 
-    fn format(&self) -> &'static str {
+    pub(super) fn format(&self) -> &'static str {
         if self.format == Format::Full { "full" } else { "bf16" }
     }
 }
@@ -292,10 +292,10 @@ pub fn multiplies_bf16(caps: &Caps) -> bool {
 }
 
 impl Product {
-    /// Variants that compute this product of operands in lines, into lines, best first by [`Bf16Tiling::estimate`].
+    /// Variants that compute this product of operands in lines, into lines, best first by an estimate of the time.
     #[must_use]
     pub fn of_bf16(&self, operands: [&Lines; 2], caps: &Caps) -> Vec<Variant> {
-        let mut ways = Vec::new();
+        let mut ways = self.in_fragments(operands, caps);
         for tiling in tilings(caps).iter().filter(|tiling| tiling.fits(caps) && tiling.holds(operands)) {
             let time = |parts: usize| tiling.estimate(self, operands, parts, caps);
             let is_filled = |parts: &usize| (parts - 1) * tiling.part(self, *parts) < self.k;
