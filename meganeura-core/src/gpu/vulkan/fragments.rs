@@ -322,7 +322,7 @@ mod tests {
         let extracted = |from: u32| of(81).filter(move |operands| operands[2] == from).map(|operands| operands[3]);
         assert_eq!(extracted(10).collect::<Vec<_>>(), [0, 1, 2, 3]);
         assert_eq!(extracted(11).collect::<Vec<_>>(), (0..8).collect::<Vec<_>>());
-        let line = of(80).last().expect("four words");
+        let line = of(80).next_back().expect("four words");
         assert_eq!((line[..2].to_vec(), line.len()), (vec![3, 12], 6));
         // Every id is defined once, below the bound.
         let mut ids: Vec<u32> =
