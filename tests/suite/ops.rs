@@ -302,7 +302,8 @@ fn bf16(case: &Case, device: &Device) -> Result<(), Failed> {
 }
 
 /// The same in fast precision, if the device has it. Two operands rounded to 11 bits make an error of at most a
-/// thousandth in each term. The cases are small, so terms may cancel, and gradients chain such operations.
+/// thousandth in each term. The cases are small, so terms may cancel, and gradients chain such operations. Convolutions
+/// may store bf16 in between, as in [`bf16`], which shows where a sum has one term.
 fn fast(case: &Case, device: &Device) -> Result<(), Failed> {
     let Ok(device) = device.with_precision(Precision::Fast) else { return Ok(()) };
     let operands: Vec<_> = operands(case).iter().map(Numbers::rounded_to_bf16).collect();
@@ -310,5 +311,5 @@ fn fast(case: &Case, device: &Device) -> Result<(), Failed> {
     let reference = results(case, &double, &operands).map_err(failed)?;
     each_variant(&device, |device| hold_results(&with_bf16(case, 2e-3, 4e-3), device, &operands, &reference))?;
     let reference = gradients(case, &double, &operands).map_err(failed)?;
-    each_variant(&device, |device| hold_gradients(&with_bf16(case, 3e-4, 1e-3), device, &operands, &reference))
+    each_variant(&device, |device| hold_gradients(&with_bf16(case, 1e-3, 1e-3), device, &operands, &reference))
 }
