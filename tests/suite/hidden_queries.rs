@@ -105,11 +105,7 @@ impl Case {
             Kind::Causal => None,
         };
         let causal = matches!(self.kind, Kind::Causal | Kind::CausalVisible);
-        Ok(q.attention_with(
-            &self.k,
-            &self.v,
-            AttentionOptions { mask, causal, scale: Some(0.3), ..AttentionOptions::default() },
-        ))
+        Ok(q.attention_with(&self.k, &self.v, AttentionOptions { mask, causal, scale: Some(0.3) }))
     }
 
     fn result(&self) -> Result<Var> {

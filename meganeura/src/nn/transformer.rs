@@ -53,11 +53,7 @@ impl AttentionMask<'_> {
         attention.attend_with(
             x,
             context,
-            AttentionOptions {
-                mask: mask.as_ref().map(Mask::Bias),
-                causal: self.causal,
-                ..AttentionOptions::default()
-            },
+            AttentionOptions { mask: mask.as_ref().map(Mask::Bias), causal: self.causal, scale: None },
         )
     }
 }

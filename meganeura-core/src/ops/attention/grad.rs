@@ -54,9 +54,9 @@ impl Attention {
 }
 
 impl Kernel for AttentionGrad {
-    /// True for `q`, `k`, `v`, `dy` and the bias.
+    /// True for `q`, `k`, `v` and the bias.
     fn reads_strided(&self, index: usize) -> bool {
-        !(3..=4).contains(&index)
+        index < 3 || index == 6
     }
 
     fn stores(&self) -> bool {
