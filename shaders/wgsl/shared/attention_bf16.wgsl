@@ -280,8 +280,10 @@ fn base(score: f32) -> f32 {
     return score * FACTOR;
 }
 
+/// The largest score is rounded as its base was, so no exponent exceeds 0. With a fused product, one of a score beyond
+/// 2³¹ would exceed 128.
 fn exponent(score: f32, base: f32) -> f32 {
-    return fma(score, FACTOR, -base);
+    return score * FACTOR - base;
 }
 
 fn between(base: f32, other: f32) -> f32 {
