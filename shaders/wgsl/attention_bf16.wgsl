@@ -31,11 +31,12 @@ fn coop_map_one(x: Sums) -> Sums {
     return x;
 }
 
-fn lowest(row: u32, column: u32, x: f32) -> f32 {
-    return negative_infinity();
+/// The base of a row before its first key: the least finite number.
+fn least(row: u32, column: u32, x: f32) -> f32 {
+    return -3.4028234663852886e38f;
 }
 
-fn coop_map_lowest(x: Sums) -> Sums {
+fn coop_map_least(x: Sums) -> Sums {
     return x;
 }
 
@@ -47,25 +48,33 @@ fn coop_map_larger_of(x: Sums, y: Sums) -> Sums {
     return x;
 }
 
-/// Until a key is visible, the largest score is −∞, and weights are relative to 0.
-fn base_of(row: u32, column: u32, peak: f32) -> f32 {
-    return select(peak, 0.0, bitcast<u32>(peak) == 0xff800000u);
+/// What weights are relative to, from the largest score of a tile and the base before.
+fn higher(row: u32, column: u32, largest: f32, before: f32) -> f32 {
+    return max(base(largest), before);
 }
 
-fn coop_map_base_of(peak: Sums) -> Sums {
-    return peak;
+fn coop_map_higher(largest: Sums, before: Sums) -> Sums {
+    return largest;
 }
 
-/// The largest score has weight 1, whatever its magnitude: the difference is rounded, not its terms.
+/// The factor of sums that were relative to another base.
+fn shrink(row: u32, column: u32, before: f32, base: f32) -> f32 {
+    return exp2(between(before, base));
+}
+
+fn coop_map_shrink(before: Sums, base: Sums) -> Sums {
+    return before;
+}
+
 fn power(row: u32, column: u32, x: f32, base: f32) -> f32 {
-    return exp2((x - base) * FACTOR);
+    return exp2(exponent(x, base));
 }
 
 fn coop_map_power(x: Sums, base: Sums) -> Sums {
     return x;
 }
 
-/// The weight of the largest score is 1, so only a query that sees no key has no mass. Its sums are 0.
+/// The weight of the largest score is about 1, so only a query that sees no key has no mass. Its sums are 0.
 fn mean(row: u32, column: u32, x: f32, mass: f32) -> f32 {
     return x / select(mass, 1.0, bitcast<u32>(mass) == 0u);
 }
@@ -75,17 +84,18 @@ fn coop_map_mean(x: Sums, mass: Sums) -> Sums {
 }
 
 /// Stores the log-sum-exp of queries from `i` on, in two parts.
-fn keep(row: u32, column: u32, peak: f32, mass: f32, b: u32, i: u32) -> f32 {
+fn keep(row: u32, column: u32, base: f32, mass: f32, b: u32, i: u32) -> f32 {
     if column == 0u && i + row < L {
         let at = (b * L + i + row) * 2u;
-        lse[at] = select(scaled(peak), 0.0, bitcast<u32>(peak) == 0xff800000u);
-        lse[at + 1u] = log(select(mass, 1.0, bitcast<u32>(mass) == 0u));
+        let is_empty = bitcast<u32>(mass) == 0u;
+        lse[at] = select(peak_of(base), 0.0, is_empty);
+        lse[at + 1u] = select(log(mass) + remainder_of(base) * LN2, 0.0, is_empty);
     }
-    return peak;
+    return base;
 }
 
-fn coop_map_keep(peak: Sums, mass: Sums, b: u32, i: u32) -> Sums {
-    return peak;
+fn coop_map_keep(base: Sums, mass: Sums, b: u32, i: u32) -> Sums {
+    return base;
 }
 
 // The tile of keys from `start` on. MASKED: 0 where all queries of the workgroup see all of them, and there is no bias.
@@ -95,18 +105,27 @@ fn coop_map_keep(peak: Sums, mass: Sums, b: u32, i: u32) -> Sums {
 #for I in STRIPS
         var score_${I}_${J} = Sums();
 #endfor
-#for K in FD
-        let k_at_${J}_${K} = ${J}u * 16u * PITCH_D + ${K}u * 4u;
+#for K in OWN_D
+        let k_at_${J}_${K} = ${J}u * 16u * PITCH_D + (member * ${OWN_D}u + ${K}u) * 4u;
         let k_${J}_${K} = coopLoad<Right>(&tiles[k_at_${J}_${K}], PITCH_D);
 #for I in STRIPS
         score_${I}_${J} = coopMultiplyAdd(q_${I}_${K}, k_${J}_${K}, score_${I}_${J});
 #endfor
 #endfor
+#if SHARE == 2
+#insert give_half(score, 0, J)
+#endif
 #endfor
+#if SHARE == 2
+        workgroupBarrier();
+#for J in FT
+#insert take_half(score, 0, J)
+#endfor
+#endif
 #for I in STRIPS
         {
 #if MASKED == 1
-            let query = first + ${I}u * 64u + strip;
+            let query = row + ${I}u * ${TEAM_ROWS}u;
 #for J in FT
             score_${I}_${J} = coop_map_score(score_${I}_${J}, b, query, start + ${J}u * 16u);
 #endfor
@@ -115,19 +134,19 @@ fn coop_map_keep(peak: Sums, mass: Sums, b: u32, i: u32) -> Sums {
             score_${I}_${J} = score_${I}_${J} * ${SCALE};
 #endfor
 #endif
-            var largest = peak_${I};
+            var largest = score_${I}_0;
 #for J in FT
             largest = coop_map_larger_of(largest, score_${I}_${J});
 #endfor
             largest = coop_rows_larger(largest);
-            let base = coop_map_base_of(largest);
-            let shrink = coop_map_power(peak_${I}, base);
-            peak_${I} = largest;
+            let higher = coop_map_higher(largest, base_${I});
+            let shrink = coop_map_shrink(base_${I}, higher);
+            base_${I} = higher;
             mass_${I} = coop_map_product(mass_${I}, shrink);
 #for J in FT
-            score_${I}_${J} = coop_map_power(score_${I}_${J}, base);
+            score_${I}_${J} = coop_map_power(score_${I}_${J}, higher);
 #endfor
-#for N in FE
+#for N in OWN_E
             y_${I}_${N} = coop_map_product(y_${I}_${N}, shrink);
 #endfor
         }
@@ -140,8 +159,8 @@ fn coop_map_keep(peak: Sums, mass: Sums, b: u32, i: u32) -> Sums {
         let weight_${I}_${J} = coop_as_left(score_${I}_${J});
         mass_${I} = coopMultiplyAdd(weight_${I}_${J}, ones, mass_${I});
 #endfor
-#for N in FE
-        let v_at_${J}_${N} = SECOND + ${J}u * 16u * PITCH_E + ${N}u * 4u;
+#for N in OWN_E
+        let v_at_${J}_${N} = SECOND + ${J}u * 16u * PITCH_E + (member * ${OWN_E}u + ${N}u) * 4u;
         let v_${J}_${N} = coopLoadT<Right>(&tiles[v_at_${J}_${N}], PITCH_E);
 #for I in STRIPS
         y_${I}_${N} = coopMultiplyAdd(weight_${I}_${J}, v_${J}_${N}, y_${I}_${N});
@@ -174,15 +193,15 @@ fn main(
     let end = S;
 #endif
     let whole = visible_to(first);
-    let subgroup = lane / SUBGROUP;
-    let strip = subgroup * 16u;
-#insert load_strips(q, q_part, put_d, FD, PITCH_D)
+    let entry = b;
+#insert places()
+#insert load_strips(q, q_part, put_d, OWN_D, PITCH_D)
     // Products with it are the sums of rows.
     let ones = coop_as_right(coop_map_one(Sums()));
 #for I in STRIPS
-    var peak_${I} = coop_map_lowest(Sums());
+    var base_${I} = coop_map_least(Sums());
     var mass_${I} = Sums();
-#for N in FE
+#for N in OWN_E
     var y_${I}_${N} = Sums();
 #endfor
 #endfor
@@ -194,29 +213,13 @@ fn main(
     for (var start = whole; start < end; start += TILE) {
 #insert step(1)
     }
-    let begin_sums = subgroup * 16u * PITCH_SUMS;
-    let member = lane % SUBGROUP;
 #for I in STRIPS
-    {
-        let query = first + ${I}u * 64u + strip;
-        coop_map_keep(peak_${I}, mass_${I}, b, query);
-#for N in FE
-        let mean_${N} = coop_map_mean(y_${I}_${N}, mass_${I});
-        workgroupBarrier();
-        coopStoreT(mean_${N}, &sums[begin_sums], PITCH_SUMS);
-        workgroupBarrier();
-#for A in EACH
-        {
-            let place = ${A}u * SUBGROUP + member;
-            let i = query + place % 16u;
-            let e = ${N}u * 16u + place / 16u * 8u;
-            let at = begin_sums + place % 16u * PITCH_SUMS + place / 16u * 2u;
-            if place < 32u && i < L && e < E {
-                store_line((b * L + i) * E + e, Eight(sums[at], sums[at + 1u]));
-            }
-        }
-#endfor
-#endfor
+    if member == 0u {
+        coop_map_keep(base_${I}, mass_${I}, b, row + ${I}u * ${TEAM_ROWS}u);
     }
+#for N in OWN_E
+    y_${I}_${N} = coop_map_mean(y_${I}_${N}, mass_${I});
+#insert store_sums(y, I, N, store_line, L, E, OWN_E)
+#endfor
 #endfor
 }

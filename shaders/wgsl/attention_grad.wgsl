@@ -2,7 +2,8 @@
 // delta[i] = Σ_e dy[i,e]·y[i,e] − dlse[i] and ds[i,j] = w[i,j]·(Σ_e dy[i,e]·v[j,e] − delta[i]):
 //     OF queries: dq[i,d] = SCALE·Σ_j ds[i,j]·k[j,d]
 //     OF keys:    dk[j,d] = SCALE·Σ_i ds[i,j]·q[i,d],  dv[j,e] = Σ_i w[i,j]·dy[i,e]
-// (Dao, "FlashAttention-2", 2023.)
+// (Dao, "FlashAttention-2", 2023.) GROUP heads of queries share a head of keys and values, whose gradients are sums
+// over the group, one head after the other.
 //
 // Bindings: those of shared/attention_slopes → dq by its epilogue; or dk, dv. A workgroup computes TILE rows of the
 // results, and 4·FOURS of their columns. Workgroups: BATCH·⌈L/TILE⌉·⌈D/(4·FOURS)⌉, or BATCH·⌈S/TILE⌉·⌈max(D,
@@ -10,6 +11,7 @@
 //
 // Defines: those of shared/attention_slopes; ROWS is TILE, and WIDTH is 1
 //          OF       queries or keys
+//          GROUP    the heads of queries of a workgroup; 1 for queries
 //          ROW_OF_SCORE, COLUMN_OF_SCORE, ROW_OF_SLOPE, COLUMN_OF_SLOPE
 //                   the operands of scores q·kᵀ and of slopes dy·vᵀ along the rows and columns of the tile: q, k, dy, v
 //                   for queries; k, q, v, dy for keys
@@ -43,7 +45,7 @@ fn main(
         return;
     }
     let turn = turn(id / PARTS, BLOCKS);
-    let b = turn.x;
+    let entry = turn.x;
     // In a causal attention, the last queries see the most keys, and the first keys are seen by the most queries.
 #if OF == queries
     let first = (BLOCKS - 1u - turn.y) * TILE;
@@ -54,6 +56,7 @@ fn main(
     let at = position(lane);
 
 #if OF == queries
+    let b = entry;
 #for R in ROWS_EACH
     let lse_${R} = lse_of(b, first + at.y * ROWS_EACH + ${R}u);
     let delta_${R} = delta_of(b, first + at.y * ROWS_EACH + ${R}u);
@@ -71,6 +74,14 @@ fn main(
 #else
     // The first query that sees one of the keys, rounded down to whole tiles.
     begin = (max(first + L, S) - S) / TILE * TILE;
+#endif
+#endif
+#if OF == keys
+#if GROUP == 1
+    let b = entry;
+    {
+#else
+    for (var b = entry * ${GROUP}u; b < entry * ${GROUP}u + ${GROUP}u; b++) {
 #endif
 #endif
     var of_rows = ${ROW_OF_SCORE}_part(b, first, 0u, TILE, DEPTH, lane);
@@ -179,6 +190,9 @@ fn main(
             workgroupBarrier();
         }
     }
+#if OF == keys
+    }
+#endif
 #if SHARED_SUMS == 1
     join_shares(&of_slopes, at);
 #if OF == keys
@@ -194,7 +208,7 @@ fn main(
             {
                 let at = (column + at.x + ${N}u * SIDE) * 4u + ${C}u;
                 if at < D {
-                    let i = (b * LINES + row) * D + at;
+                    let i = (entry * LINES + row) * D + at;
 #if OF == queries
                     store(i, of_slopes[${N}u * ROWS_EACH + ${R}u][${C}] * ${SCALE});
 #else
@@ -203,7 +217,7 @@ fn main(
                 }
 #if OF == keys
                 if at < E {
-                    second_result[(b * LINES + row) * E + at] = of_weights[${N}u * ROWS_EACH + ${R}u][${C}];
+                    second_result[(entry * LINES + row) * E + at] = of_weights[${N}u * ROWS_EACH + ${R}u][${C}];
                 }
 #endif
             }

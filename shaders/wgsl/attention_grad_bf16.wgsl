@@ -4,11 +4,16 @@
 //     OF queries: dq[i,d] = SCALE·Σ_j ds[i,j]·k[j,d]
 //     OF keys:    dk[j,d] = SCALE·Σ_i ds[i,j]·q[i,d],  dv[j,e] = Σ_i w[i,j]·dy[i,e]
 //
+// GROUP heads of queries share a head of keys and values, whose gradients are sums over the group, one head after the
+// other.
+//
 // Bindings: q, key, value, lse, delta, dy, bias where there is one → dq by its epilogue, by lines; or dk, dv in lines
 // of bf16. A workgroup computes ROWS rows of the results. Workgroups: BATCH·⌈L/ROWS⌉, or BATCH·⌈S/ROWS⌉.
 //
-// Defines: those of shared/attention_bf16; STRIPS is 1
+// Defines: those of shared/attention_bf16
 //          OF       queries or keys
+//          GROUP    OF keys: the heads of queries for each head of keys
+//          AHEAD    1: a tile is loaded while the one before is multiplied; 0: registers are too few
 //          DY_ROW, DY_FORMAT   the pitch of dy's rows, whose batches are adjacent; bf16 or full
 //          DK_AT, DV_AT   OF keys: the bindings of the results
 
@@ -33,6 +38,14 @@ enable wgpu_cooperative_matrix;
 #if OF == keys
 @group(0) @binding(${DK_AT}) var<storage, read_write> dk: array<vec4<u32>>;
 @group(0) @binding(${DV_AT}) var<storage, read_write> dv: array<vec4<u32>>;
+
+fn store_dk(i: u32, line: Eight) {
+    dk[i / 8u] = line_of(line);
+}
+
+fn store_dv(i: u32, line: Eight) {
+    dv[i / 8u] = line_of(line);
+}
 #endif
 
 fn dy_line(b: u32, i: u32, at: u32) -> vec4<u32> {
@@ -43,57 +56,63 @@ fn dy_part(b: u32, first: u32, lane: u32) -> array<vec4<u32>, ${LOADS_E}> {
 #insert load_part(dy_line, LOADS_E, FE)
 }
 
+/// The exponent of 2 of the sum of a query's weights, relative to their base, from its log-sum-exp.
+fn rest_of(peak: f32, rest: f32) -> f32 {
+    return fma(rest, LOG2E, residue_of_peak(peak));
+}
+
 /// The weight of a score: at most 1, also where the score is computed in another order than in the forward pass.
-/// `peak` and `rest` are the log-sum-exp, the second as an exponent of 2.
-fn weight_of(score: f32, peak: f32, rest: f32) -> f32 {
-    let exponent = fma(scaled(score) - peak, LOG2E, -rest);
-    // By bits, because NaN must stay.
-    return exp2(select(exponent, 0.0, bitcast<u32>(exponent) - 1u < 0x7f800000u));
+fn weight_of(score: f32, base: f32, rest: f32) -> f32 {
+    let power = exponent(score, base) - rest;
+    // Unlike a minimum, this leaves NaN.
+    return exp2(power - max(power, 0.0));
 }
 
 #if OF == queries
-fn peak(row: u32, column: u32, x: f32, b: u32, i: u32) -> f32 {
-    return lse[(b * L + min(i + row, L - 1u)) * 2u];
+fn base_of_row(row: u32, column: u32, x: f32, b: u32, i: u32) -> f32 {
+    return base_of_peak(lse[(b * L + min(i + row, L - 1u)) * 2u]);
 }
 
-fn coop_map_peak(x: Sums, b: u32, i: u32) -> Sums {
+fn coop_map_base_of_row(x: Sums, b: u32, i: u32) -> Sums {
     return x;
 }
 
-fn rest(row: u32, column: u32, x: f32, b: u32, i: u32) -> f32 {
-    return lse[(b * L + min(i + row, L - 1u)) * 2u + 1u] * LOG2E;
+fn rest_of_row(row: u32, column: u32, x: f32, b: u32, i: u32) -> f32 {
+    let at = (b * L + min(i + row, L - 1u)) * 2u;
+    return rest_of(lse[at], lse[at + 1u]);
 }
 
-fn coop_map_rest(x: Sums, b: u32, i: u32) -> Sums {
+fn coop_map_rest_of_row(x: Sums, b: u32, i: u32) -> Sums {
     return x;
 }
 
-fn drift(row: u32, column: u32, x: f32, b: u32, i: u32) -> f32 {
-    return delta[b * L + min(i + row, L - 1u)];
+/// Slopes begin with what is subtracted from all of a query, or with half of it in each half.
+fn minus_delta(row: u32, column: u32, x: f32, b: u32, i: u32) -> f32 {
+    return delta[b * L + min(i + row, L - 1u)] / -${SHARE}f;
 }
 
-fn coop_map_drift(x: Sums, b: u32, i: u32) -> Sums {
+fn coop_map_minus_delta(x: Sums, b: u32, i: u32) -> Sums {
     return x;
 }
 
-fn weight(row: u32, column: u32, x: f32, peak: f32, rest: f32) -> f32 {
-    return weight_of(x, peak, rest);
+fn weight(row: u32, column: u32, x: f32, base: f32, rest: f32) -> f32 {
+    return weight_of(x, base, rest);
 }
 
-fn coop_map_weight(x: Sums, peak: Sums, rest: Sums) -> Sums {
-    return x;
-}
-
-fn slope(row: u32, column: u32, x: f32, weight: f32, drift: f32) -> f32 {
-    return weight * (x - drift);
-}
-
-fn coop_map_slope(x: Sums, weight: Sums, drift: Sums) -> Sums {
+fn coop_map_weight(x: Sums, base: Sums, rest: Sums) -> Sums {
     return x;
 }
 #else
-/// Of a tile of queries: `peak` and `rest`, and delta. Past the last query, weights are 0.
+/// Of a tile of queries: base and rest, and what slopes begin with. Past the last query, weights are 0.
 var<workgroup> statistics: array<vec4<f32>, TILE>;
+
+fn minus_delta(row: u32, column: u32, x: f32, place: u32) -> f32 {
+    return statistics[place + column].z;
+}
+
+fn coop_map_minus_delta(x: Sums, place: u32) -> Sums {
+    return x;
+}
 
 /// The weight of a query, by columns, from `place` of the tile on.
 fn weight(row: u32, column: u32, x: f32, place: u32) -> f32 {
@@ -102,14 +121,6 @@ fn weight(row: u32, column: u32, x: f32, place: u32) -> f32 {
 }
 
 fn coop_map_weight(x: Sums, place: u32) -> Sums {
-    return x;
-}
-
-fn slope(row: u32, column: u32, x: f32, weight: f32, place: u32) -> f32 {
-    return weight * (x - statistics[place + column].z);
-}
-
-fn coop_map_slope(x: Sums, weight: Sums, place: u32) -> Sums {
     return x;
 }
 
@@ -138,19 +149,29 @@ fn masked_to(key: u32, begin: u32) -> u32 {
 }
 #endif
 
-// The tile from `start` on: of keys, or OF keys of queries. MASKED: 0 where all queries see all keys, and there is no
-// bias.
+// The tile from `start` on: of keys, or OF keys of queries of head `b`. MASKED: 0 where all queries see all keys, and
+// there is no bias.
 #macro step(MASKED)
+#if AHEAD == 1
         put_d(0u, of_d, lane);
         put_e(SECOND, of_e, lane);
+#elif OF == queries
+        put_d(0u, k_part(b, start, lane), lane);
+        put_e(SECOND, v_part(b, start, lane), lane);
+#else
+        put_d(0u, q_part(b, start, lane), lane);
+        put_e(SECOND, dy_part(b, start, lane), lane);
+#endif
 #if OF == keys
         if lane < TILE {
             let i = b * L + min(start + lane, L - 1u);
-            let rest = select(lse[i * 2u + 1u] * LOG2E, infinity(), start + lane >= L);
-            statistics[lane] = vec4(lse[i * 2u], rest, delta[i], 0.0);
+            let peak = lse[i * 2u];
+            let rest = select(rest_of(peak, lse[i * 2u + 1u]), infinity(), start + lane >= L);
+            statistics[lane] = vec4(base_of_peak(peak), rest, delta[i] / -${SHARE}f, 0.0);
         }
 #endif
         workgroupBarrier();
+#if AHEAD == 1
 #if OF == queries
         of_d = k_part(b, start + TILE, lane);
         of_e = v_part(b, start + TILE, lane);
@@ -158,56 +179,98 @@ fn masked_to(key: u32, begin: u32) -> u32 {
         of_d = q_part(b, start + TILE, lane);
         of_e = dy_part(b, start + TILE, lane);
 #endif
+#endif
 #for J in FT
-        var score_${J} = Sums();
-#for K in FD
-        let d_at_${J}_${K} = ${J}u * 16u * PITCH_D + ${K}u * 4u;
+#for I in STRIPS
+        var score_${I}_${J} = Sums();
+#if OF == queries
+        var slope_${I}_${J} = begin_${I};
+#else
+        var slope_${I}_${J} = coop_map_minus_delta(Sums(), ${J}u * 16u);
+#endif
+#endfor
+#for K in OWN_D
+        let d_at_${J}_${K} = ${J}u * 16u * PITCH_D + (member * ${OWN_D}u + ${K}u) * 4u;
         let d_${J}_${K} = coopLoad<Right>(&tiles[d_at_${J}_${K}], PITCH_D);
+#for I in STRIPS
 #if OF == queries
-        score_${J} = coopMultiplyAdd(q_0_${K}, d_${J}_${K}, score_${J});
+        score_${I}_${J} = coopMultiplyAdd(q_${I}_${K}, d_${J}_${K}, score_${I}_${J});
 #else
-        score_${J} = coopMultiplyAdd(k_0_${K}, d_${J}_${K}, score_${J});
+        score_${I}_${J} = coopMultiplyAdd(k_${I}_${K}, d_${J}_${K}, score_${I}_${J});
 #endif
 #endfor
-        var slope_${J} = Sums();
-#for K in FE
-        let e_at_${J}_${K} = SECOND + ${J}u * 16u * PITCH_E + ${K}u * 4u;
+#endfor
+#for K in OWN_E
+        let e_at_${J}_${K} = SECOND + ${J}u * 16u * PITCH_E + (member * ${OWN_E}u + ${K}u) * 4u;
         let e_${J}_${K} = coopLoad<Right>(&tiles[e_at_${J}_${K}], PITCH_E);
+#for I in STRIPS
 #if OF == queries
-        slope_${J} = coopMultiplyAdd(dy_0_${K}, e_${J}_${K}, slope_${J});
+        slope_${I}_${J} = coopMultiplyAdd(dy_${I}_${K}, e_${J}_${K}, slope_${I}_${J});
 #else
-        slope_${J} = coopMultiplyAdd(v_0_${K}, e_${J}_${K}, slope_${J});
+        slope_${I}_${J} = coopMultiplyAdd(v_${I}_${K}, e_${J}_${K}, slope_${I}_${J});
 #endif
 #endfor
+#endfor
+#if SHARE == 2
+#insert give_half(score, 0, J)
+        workgroupBarrier();
+#insert take_half(score, 0, J)
+        workgroupBarrier();
+#insert give_half(slope, 0, J)
+        workgroupBarrier();
+#insert take_half(slope, 0, J)
+#endif
+#for I in STRIPS
 #if MASKED == 1
 #if OF == queries
-        score_${J} = coop_map_score(score_${J}, b, row, start + ${J}u * 16u);
+        score_${I}_${J} = coop_map_score(score_${I}_${J}, b, row + ${I}u * ${TEAM_ROWS}u, start + ${J}u * 16u);
 #else
-        score_${J} = coop_map_turned(score_${J}, b, start + ${J}u * 16u, row);
+        score_${I}_${J} = coop_map_turned(score_${I}_${J}, b, start + ${J}u * 16u, row + ${I}u * ${TEAM_ROWS}u);
 #endif
 #elif SCALED == 1
-        score_${J} = score_${J} * ${SCALE};
+        score_${I}_${J} = score_${I}_${J} * ${SCALE};
 #endif
 #if OF == queries
-        let weight_${J} = coop_map_weight(score_${J}, peak, rest);
-        let ds_${J} = coop_as_left(coop_map_slope(slope_${J}, weight_${J}, drift));
+        let weight_${I}_${J} = coop_map_weight(score_${I}_${J}, base_${I}, rest_${I});
+        let ds_${I}_${J} = coop_as_left(coop_map_product(slope_${I}_${J}, weight_${I}_${J}));
 #else
-        let weight_${J} = coop_map_weight(score_${J}, ${J}u * 16u);
-        let ds_${J} = coop_as_left(coop_map_slope(slope_${J}, weight_${J}, ${J}u * 16u));
-        let w_${J} = coop_as_left(weight_${J});
-#for N in FE
-        let dv_at_${J}_${N} = SECOND + ${J}u * 16u * PITCH_E + ${N}u * 4u;
+        let weight_${I}_${J} = coop_map_weight(score_${I}_${J}, ${J}u * 16u);
+        let ds_${I}_${J} = coop_as_left(coop_map_product(slope_${I}_${J}, weight_${I}_${J}));
+        let w_${I}_${J} = coop_as_left(weight_${I}_${J});
+#endif
+#endfor
+#if OF == keys
+#for N in OWN_E
+        let dv_at_${J}_${N} = SECOND + ${J}u * 16u * PITCH_E + (member * ${OWN_E}u + ${N}u) * 4u;
         let dv_of_${J}_${N} = coopLoadT<Right>(&tiles[dv_at_${J}_${N}], PITCH_E);
-        dv_${N} = coopMultiplyAdd(w_${J}, dv_of_${J}_${N}, dv_${N});
+#for I in STRIPS
+        dv_${I}_${N} = coopMultiplyAdd(w_${I}_${J}, dv_of_${J}_${N}, dv_${I}_${N});
+#endfor
 #endfor
 #endif
-#for N in FD
-        let dx_at_${J}_${N} = ${J}u * 16u * PITCH_D + ${N}u * 4u;
+#for N in OWN_D
+        let dx_at_${J}_${N} = ${J}u * 16u * PITCH_D + (member * ${OWN_D}u + ${N}u) * 4u;
         let dx_of_${J}_${N} = coopLoadT<Right>(&tiles[dx_at_${J}_${N}], PITCH_D);
-        dx_${N} = coopMultiplyAdd(ds_${J}, dx_of_${J}_${N}, dx_${N});
+#for I in STRIPS
+        dx_${I}_${N} = coopMultiplyAdd(ds_${I}_${J}, dx_of_${J}_${N}, dx_${I}_${N});
+#endfor
 #endfor
 #endfor
         workgroupBarrier();
+#endmacro
+
+// All tiles of queries of head `b`.
+#macro queries_of_head()
+#if AHEAD == 1
+    var of_d = q_part(b, begin, lane);
+    var of_e = dy_part(b, begin, lane);
+#endif
+    for (var start = begin; start < whole; start += TILE) {
+#insert step(1)
+    }
+    for (var start = whole; start < L; start += TILE) {
+#insert step(0)
+    }
 #endmacro
 
 @compute @workgroup_size(WG)
@@ -223,7 +286,7 @@ fn main(
     }
 #if CAUSAL == 1
     // Blocks with the most work run first: the last queries, and the first keys.
-    let b = id % BATCH;
+    let entry = id % BATCH;
 #if OF == queries
     let first = (BLOCKS - 1u - id / BATCH) * ROWS;
     let end = min(S, max(first + ROWS + S, L) - L);
@@ -233,7 +296,7 @@ fn main(
     let begin = (max(first + L, S) - S) / TILE * TILE;
 #endif
 #else
-    let b = id / BLOCKS;
+    let entry = id / BLOCKS;
     let first = id % BLOCKS * ROWS;
 #if OF == queries
     let end = S;
@@ -241,34 +304,37 @@ fn main(
     let begin = 0u;
 #endif
 #endif
-    let subgroup = lane / SUBGROUP;
-    let strip = subgroup * 16u;
-    let row = first + strip;
+#insert places()
 #if OF == queries
-#insert load_strips(q, q_part, put_d, FD, PITCH_D)
-#insert load_strips(dy, dy_part, put_e, FE, PITCH_E)
-    let peak = coop_map_peak(Sums(), b, row);
-    let rest = coop_map_rest(Sums(), b, row);
-    let drift = coop_map_drift(Sums(), b, row);
+    let b = entry;
+#insert load_strips(q, q_part, put_d, OWN_D, PITCH_D)
+#insert load_strips(dy, dy_part, put_e, OWN_E, PITCH_E)
+#for I in STRIPS
+    let base_${I} = coop_map_base_of_row(Sums(), b, row + ${I}u * ${TEAM_ROWS}u);
+    let rest_${I} = coop_map_rest_of_row(Sums(), b, row + ${I}u * ${TEAM_ROWS}u);
+    let begin_${I} = coop_map_minus_delta(Sums(), b, row + ${I}u * ${TEAM_ROWS}u);
+#endfor
 #else
-#insert load_strips(k, k_part, put_d, FD, PITCH_D)
-#insert load_strips(v, v_part, put_e, FE, PITCH_E)
-#for N in FE
-    var dv_${N} = Sums();
+    var b = entry * ${GROUP}u;
+#insert load_strips(k, k_part, put_d, OWN_D, PITCH_D)
+#insert load_strips(v, v_part, put_e, OWN_E, PITCH_E)
+#endif
+#for I in STRIPS
+#for N in OWN_D
+    var dx_${I}_${N} = Sums();
+#endfor
+#if OF == keys
+#for N in OWN_E
+    var dv_${I}_${N} = Sums();
 #endfor
 #endif
-#for N in FD
-    var dx_${N} = Sums();
 #endfor
-#if OF == queries
-    var of_d = k_part(b, 0u, lane);
-    var of_e = v_part(b, 0u, lane);
-#else
-    var of_d = q_part(b, begin, lane);
-    var of_e = dy_part(b, begin, lane);
-#endif
 #if OF == queries
     let whole = visible_to(first);
+#if AHEAD == 1
+    var of_d = k_part(b, 0u, lane);
+    var of_e = v_part(b, 0u, lane);
+#endif
     for (var start = 0u; start < whole; start += TILE) {
 #insert step(0)
     }
@@ -277,56 +343,28 @@ fn main(
     }
 #else
     let whole = masked_to(first, begin);
-    for (var start = begin; start < whole; start += TILE) {
-#insert step(1)
-    }
-    for (var start = whole; start < L; start += TILE) {
-#insert step(0)
-    }
-#endif
-    let begin_sums = subgroup * 16u * PITCH_SUMS;
-    let member = lane % SUBGROUP;
-#for N in FD
-    {
-        let dx = dx_${N} * ${SCALE};
-        workgroupBarrier();
-        coopStoreT(dx, &sums[begin_sums], PITCH_SUMS);
-        workgroupBarrier();
-#for A in EACH
-        {
-            let place = ${A}u * SUBGROUP + member;
-            let i = row + place % 16u;
-            let d = ${N}u * 16u + place / 16u * 8u;
-            let at = begin_sums + place % 16u * PITCH_SUMS + place / 16u * 2u;
-#if OF == queries
-            if place < 32u && i < L && d < D {
-                store_line((b * L + i) * D + d, Eight(sums[at], sums[at + 1u]));
-            }
+#if GROUP == 1
+#insert queries_of_head()
 #else
-            if place < 32u && i < S && d < D {
-                dk[((b * S + i) * D + d) / 8u] = line_of(Eight(sums[at], sums[at + 1u]));
-            }
-#endif
-        }
-#endfor
+    for (var head = 0u; head < ${GROUP}u; head++) {
+#insert queries_of_head()
+        b++;
     }
+#endif
+#endif
+#for I in STRIPS
+#for N in OWN_D
+    dx_${I}_${N} = dx_${I}_${N} * ${SCALE};
+#if OF == queries
+#insert store_sums(dx, I, N, store_line, L, D, OWN_D)
+#else
+#insert store_sums(dx, I, N, store_dk, S, D, OWN_D)
+#endif
 #endfor
 #if OF == keys
-#for N in FE
-    workgroupBarrier();
-    coopStoreT(dv_${N}, &sums[begin_sums], PITCH_SUMS);
-    workgroupBarrier();
-#for A in EACH
-    {
-        let place = ${A}u * SUBGROUP + member;
-        let i = row + place % 16u;
-        let e = ${N}u * 16u + place / 16u * 8u;
-        let at = begin_sums + place % 16u * PITCH_SUMS + place / 16u * 2u;
-        if place < 32u && i < S && e < E {
-            dv[((b * S + i) * E + e) / 8u] = line_of(Eight(sums[at], sums[at + 1u]));
-        }
-    }
-#endfor
+#for N in OWN_E
+#insert store_sums(dv, I, N, store_dv, S, E, OWN_E)
 #endfor
 #endif
+#endfor
 }

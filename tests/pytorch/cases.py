@@ -446,7 +446,7 @@ PENALTIES = [
     case("torch.autograd.grad(F.max_pool2d(x, 3, 2, 1).square().sum(), x, create_graph=True)[0]", x=(2, 2, 7, 6)),
 ]
 
-# Attention in which some queries see no key.
+# Attention in which some queries see no key, or share keys.
 ATTENTION = [
     case(
         "F.scaled_dot_product_attention(x, k, v, attn_mask=(t > 0) & (torch.arange(5) != 2)[:, None])",
@@ -485,5 +485,14 @@ ATTENTION = [
     case(
         "torch.autograd.grad(by_products(x, k, v, (t > -1) & (torch.arange(5) != 2)[:, None]).square().sum(), v, create_graph=True)[0]",
         x=(2, 5, 4), k=(2, 3, 4), v=(2, 3, 4), t=(5, 3), unit=0.5,
+    ),
+    # Heads of queries that share one of keys and values.
+    case(
+        "F.scaled_dot_product_attention(x, k, v, is_causal=True, enable_gqa=True)",
+        x=(2, 6, 5, 4), k=(2, 2, 5, 4), v=(2, 2, 5, 3),
+    ),
+    case(
+        "F.scaled_dot_product_attention(x, k, v, attn_mask=(t > 0) & (torch.arange(5) != 2)[:, None], enable_gqa=True)",
+        x=(2, 4, 5, 4), k=(2, 1, 7, 4), v=(2, 1, 7, 6), t=(4, 5, 7),
     ),
 ]

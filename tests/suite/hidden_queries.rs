@@ -105,7 +105,11 @@ impl Case {
             Kind::Causal => None,
         };
         let causal = matches!(self.kind, Kind::Causal | Kind::CausalVisible);
-        Ok(q.attention_with(&self.k, &self.v, AttentionOptions { mask, causal, scale: Some(0.3) }))
+        Ok(q.attention_with(
+            &self.k,
+            &self.v,
+            AttentionOptions { mask, causal, scale: Some(0.3), ..AttentionOptions::default() },
+        ))
     }
 
     fn result(&self) -> Result<Var> {

@@ -10,6 +10,7 @@
 //! shaders crate trusts. With `MEGANEURA_UNCHECKED=1`, all tests do without these checks.
 
 mod adapter;
+mod attention;
 mod awaiting;
 mod bad_input;
 mod baseline;
@@ -106,6 +107,7 @@ fn main() {
     custom::collect(&mut trials);
     special::collect(&mut trials);
     hidden_queries::collect(&mut trials);
+    attention::collect(&mut trials);
     corners::collect(&mut trials);
     large_scores::collect(&mut trials);
     not_finite::collect(&mut trials);

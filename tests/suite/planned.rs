@@ -68,9 +68,13 @@ pub(crate) fn collect(trials: &mut Vec<Trial>) {
         }
     }
     for case in meganeura::ops::all_cases().into_iter().filter(|case| !case.fails) {
-        let name = format!("planned::baseline::ops::{}", case.name);
         let case = Arc::new(case);
-        trials.push(Trial::test(name, move || AT_BASELINE.holds(|device| record(&case, device))));
+        // Networks have few attentions.
+        let absent = [AT_BASELINE].into_iter().chain(case.op.starts_with("attention").then_some(MATRIX_UNITS));
+        for absent in absent {
+            let (name, case) = (format!("planned::{}::ops::{}", absent.name, case.name), Arc::clone(&case));
+            trials.push(Trial::test(name, move || absent.holds(|device| record(&case, device))));
+        }
     }
     trials.push(Trial::test("planned::wrong_statements_of_launches_are_found", misstates));
     trials.push(Trial::test("planned::kernels_beyond_the_limits_are_found", exceeds));

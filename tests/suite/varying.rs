@@ -19,6 +19,13 @@ pub(crate) fn collect(trials: &mut Vec<Trial>) {
     trials.push(gpu_trial("varying::gpu::batches_of_images_share_kernels", |device| {
         share_kernels(device, images, &[2, 3, 5, 6, 7, 11])
     }));
+    trials.push(gpu_trial("varying::fast::attentions_share_kernels", |device| {
+        match device.with_precision(Precision::Fast) {
+            Ok(fast) => share_kernels(&fast, attention, &[33, 34, 35, 41, 50, 57, 63]),
+            // `devices::fast` checks the reason against the known ones.
+            Err(_) => Ok(()),
+        }
+    }));
 }
 
 /// More lengths than a device kept plans for when it kept a fixed number.
@@ -72,6 +79,24 @@ fn sequences(device: &Device, length: usize) -> Result<Vec<Vec<f32>>, meganeura:
     let mut all = vec![vec![loss.item()?]];
     for value in held.into_iter().flatten() {
         all.push(value.to_vec()?);
+    }
+    Ok(all)
+}
+
+/// An attention of this many queries and keys, in narrow heads and in wide ones.
+fn attention(device: &Device, length: usize) -> Result<Vec<Vec<f32>>, meganeura::Error> {
+    let mut all = Vec::new();
+    for features in [32, 136] {
+        let tape = Tape::new(device);
+        let input = |name: &str| Ok::<_, meganeura::Error>(tape.input(&tensor(device, name, [2, length, features])?));
+        let (q, k, v) = (input("q")?, input("k")?, input("v")?);
+        let loss = q.attention(&k, &v, None).square().mean();
+        let grads = tape.backward(&loss)?;
+        let held = [grads.of(&q), grads.of(&k), grads.of(&v)];
+        all.push(vec![loss.item()?]);
+        for value in held.into_iter().flatten() {
+            all.push(value.to_vec()?);
+        }
     }
     Ok(all)
 }

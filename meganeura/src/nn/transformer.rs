@@ -53,7 +53,11 @@ impl AttentionMask<'_> {
         attention.attend_with(
             x,
             context,
-            AttentionOptions { mask: mask.as_ref().map(Mask::Bias), causal: self.causal, scale: None },
+            AttentionOptions {
+                mask: mask.as_ref().map(Mask::Bias),
+                causal: self.causal,
+                ..AttentionOptions::default()
+            },
         )
     }
 }

@@ -22,13 +22,14 @@
 //                   and of the fours of D and of E
 //          UNROLL_WEIGHTED   fours of columns that an iteration of a weighted sum adds, a divisor of PIECE/SHARES
 //          UNROLLED   1: both are the largest such divisors
-//          BATCH, L, S, D, E
+//          BATCH    batch entries of the result
+//          L, S, D, E
 //          SCALE    a literal
 //          CAUSAL   1: query i sees the keys up to i + S − L
 //          PAIRED   1: all workgroups run at once, two on each multiprocessor
 //          BIAS     1: there is a bias
 //          Q_BATCH, Q_ROW, Q_COL   the offset of batch b of q, an expression of `b: u32`, and the strides of q;
-//                                  likewise K_…, V_… and BIAS_…
+//                                  likewise K_…, V_… and BIAS_…. b counts heads of queries
 //          Q_ELEM, K_ELEM, V_ELEM  vec4<f32> where four neighbours along a row can be read at once, else f32
 
 #include "shared/grid"

@@ -6,7 +6,7 @@
 // Defines: those of shared/attention
 //          JOINED   1: lse and delta are one buffer
 //          DY_AT, BIAS_AT   the bindings of dy and of the bias
-//          DY_ELEM  vec4<f32> where E is a multiple of four, else f32
+//          DY_BATCH, DY_ROW, DY_COL, DY_ELEM   of dy, as those of q
 
 @group(0) @binding(0) var<storage, read> q: array<${Q_ELEM}>;
 @group(0) @binding(1) var<storage, read> key: array<${K_ELEM}>;
@@ -23,7 +23,7 @@
 #include "shared/attention"
 
 fn dy_four(b: u32, i: u32, four: u32) -> vec4<f32> {
-#insert load_four(dy, DY_ELEM, b * L * E, E, 1, L, E)
+#insert load_four(dy, DY_ELEM, DY_BATCH, DY_ROW, DY_COL, L, E)
 }
 
 fn dy_part(b: u32, first: u32, four: u32, rows: u32, pitch: u32, lane: u32) -> array<vec4<f32>, LOADS> {

@@ -1,4 +1,4 @@
-//! Attention in which some queries see no key, written in PyTorch and here.
+//! Attention in which some queries see no key, or share keys, written in PyTorch and here.
 
 use std::sync::Arc;
 
@@ -58,6 +58,17 @@ fn functions() -> Vec<Arc<Case>> {
             let options = AttentionOptions { causal: true, ..AttentionOptions::default() };
             i.var("x").attention_with(i.var("k"), i.var("v"), options)
         }),
+        of("F.scaled_dot_product_attention(x, k, v, is_causal=True, enable_gqa=True)", |i| {
+            let options = AttentionOptions { causal: true, grouped: true, ..AttentionOptions::default() };
+            i.var("x").attention_with(i.var("k"), i.var("v"), options)
+        }),
+        of(
+            "F.scaled_dot_product_attention(x, k, v, attn_mask=(t > 0) & (torch.arange(5) != 2)[:, None], enable_gqa=True)",
+            |i| {
+                let rows = i.tape.iota([5, 1], 0).ne(&i.tape.scalar(2.0));
+                attend(i, Mask::Visible(&(is_positive(i.var("t")) * rows)))
+            },
+        ),
     ]
 }
 

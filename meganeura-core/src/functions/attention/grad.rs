@@ -1,5 +1,6 @@
 //! The gradient rule of the gradient of attention.
 
+use super::{group_of, product_across_heads, product_of_heads};
 use crate::functions::Vjp;
 use crate::ops::attention::{Attention, AttentionGrad, AttentionWeights};
 use crate::{Result, Var};
@@ -16,13 +17,14 @@ impl Vjp for AttentionGrad {
         let [a, b, c] = [0, 1, 2].map(|result| dy[result].as_ref());
         let sum = |terms: [Option<Var>; 2]| terms.into_iter().flatten().reduce(|a, b| a + b);
         let scale = |x: Var| x.scale(self.forward.scale.0);
-        let of_ds = sum([a.map(|a| a.matmul(&k.t())), b.map(|b| q.matmul(&b.t()))]).map(scale);
-        let of_weights = c.map(|c| dresult.matmul(&c.t()));
+        let group = group_of(q, k);
+        let of_ds = sum([a.map(|a| product_of_heads(a, &k.t())), b.map(|b| product_of_heads(q, &b.t()))]).map(scale);
+        let of_weights = c.map(|c| product_of_heads(dresult, &c.t()));
         let mut gradients = forward.vjp(x, &results, &[of_weights, of_ds])?;
         let direct = [
-            (0, b.map(|b| scale(ds.matmul(b)))),
-            (1, a.map(|a| scale(ds.t().matmul(a)))),
-            (5, c.map(|c| weights.matmul(c))),
+            (0, b.map(|b| scale(product_of_heads(ds, b)))),
+            (1, a.map(|a| scale(product_across_heads(ds, a, group)))),
+            (5, c.map(|c| product_of_heads(weights, c))),
         ];
         for (operand, term) in direct {
             gradients[operand] = sum([gradients[operand].take(), term]);
@@ -37,13 +39,14 @@ impl Attention {
         let [q, k, v, lse, _, dy] = &x[..6] else { unreachable!("the type rule counted the operands") };
         let last = of_scores.shape().rank() - 1;
         let scaled = of_scores.scale(self.scale.0);
+        let group = group_of(q, k);
         let mut gradients = vec![
-            Some(scaled.matmul(k)),
-            Some(scaled.t().matmul(q)),
-            of_slopes.map(|of_slopes| of_slopes.t().matmul(dy)),
+            Some(product_of_heads(&scaled, k)),
+            Some(product_across_heads(&scaled, q, group)),
+            of_slopes.map(|of_slopes| product_across_heads(of_slopes, dy, group)),
             Some(-of_scores.sum_keep(&[last]).expand(lse.shape())),
             of_slopes.map(|of_slopes| -of_slopes.sum_over(&[last])),
-            of_slopes.map(|of_slopes| of_slopes.matmul(v)),
+            of_slopes.map(|of_slopes| product_of_heads(of_slopes, v)),
         ];
         gradients.extend(x.get(6).map(|_| Some(of_scores)));
         gradients
@@ -67,6 +70,14 @@ pub(super) mod cases {
             let case = case.input(&[2, l, 2]).input(&[2, l]).input(&[2, l, e]).tolerance(2e-5).range(-0.5, 1.5);
             if bias { case.input(&[2, l, s]) } else { case }
         };
+        // Heads of queries that share one of keys and values.
+        let grouped = |[heads, own]: [usize; 2], [l, s, d, e]: [usize; 4], causal, bias: bool| {
+            let case = Case::new(op(Attention { scale: Exact(0.4), causal }));
+            let case = case.input(&[heads, l, d]).input(&[own, s, d]).input(&[own, s, e]);
+            let case = case.input(&[heads, l, 2]).input(&[heads, l]).input(&[heads, l, e]);
+            let case = case.tolerance(2e-5).range(-0.5, 1.5);
+            if bias { case.input(&[heads, l, s]) } else { case }
+        };
         // Some queries see no key.
         let hidden = |extents, causal| {
             let case = of(extents, causal, true);
@@ -81,6 +92,9 @@ pub(super) mod cases {
             // More than a tile of queries and keys.
             of([70, 67, 12, 9], false, false),
             of([66, 68, 4, 8], true, true),
+            grouped([4, 2], [5, 7, 3, 4], false, true),
+            grouped([3, 1], [9, 5, 8, 8], true, false),
+            grouped([2, 1], [66, 70, 4, 12], true, false),
             hidden([5, 7, 3, 4], false),
             hidden([5, 4, 2, 3], true),
             hidden([70, 130, 4, 9], false),

@@ -1,5 +1,6 @@
 //! The gradient of attention as products of whole matrices, in blocks of a bounded number of scores.
 
+use super::{group_of, product_across_heads, product_of_heads};
 use crate::functions::Vjp;
 use crate::ops::attention::{Attention, AttentionWeights};
 use crate::{Result, Var};
@@ -29,8 +30,9 @@ impl Attention {
     ///
     /// The operands are those of [`AttentionGrad`](super::AttentionGrad). Blocks of heads and queries run one after the
     /// other, so at most `most` scores are in memory at a time, and at least those of one query. The queries of a
-    /// causal head are not split, because the mask depends on their positions; there the minimum is one head. This
-    /// takes five products where the kernels of [`AttentionGrad`](super::AttentionGrad) take seven.
+    /// causal head are not split, because the mask depends on their positions; there the minimum is one head. Heads
+    /// that share keys are not split either. This takes five products where the kernels of
+    /// [`AttentionGrad`](super::AttentionGrad) take seven.
     pub(super) fn gradients_in_blocks(&self, x: &[&Var], most: usize) -> Vec<Var> {
         self.gradients_after(x, most, &mut Vec::new())
     }
@@ -44,23 +46,29 @@ impl Attention {
         let extents = &shape.dims()[..=queries];
         let splits = if self.causal { &extents[..queries] } else { extents };
         let scores = extents.iter().product::<usize>().saturating_mul(keys);
-        let axis = if scores > most { splits.iter().position(|extent| *extent > 1) } else { None };
+        // A group of heads stays together.
+        let group = group_of(q, k);
+        let least = |axis: usize| if axis + 1 == queries { group } else { 1 };
+        let mut splits = splits.iter().enumerate();
+        let axis = if scores > most { splits.position(|(axis, &extent)| extent > least(axis)) } else { None };
         let Some(axis) = axis else {
             let waiting = q.after(done);
             let operands: Vec<_> = [&waiting].into_iter().chain(x[1..].iter().copied()).collect();
             let [weights, slopes] = q.record_many(AttentionWeights { forward: self.clone() }, &operands);
-            let [dq, dk] = [slopes.matmul(k), slopes.t().matmul(q)].map(|product| product.scale(self.scale.0));
-            *done = vec![dq, dk, weights.t().matmul(dy)];
+            let of_keys = product_across_heads(&slopes, q, group);
+            let [dq, dk] = [product_of_heads(&slopes, k), of_keys].map(|product| product.scale(self.scale.0));
+            *done = vec![dq, dk, product_across_heads(&weights, dy, group)];
             done.extend(bias.first().map(|_| slopes));
             return done.clone();
         };
         // Operands and gradients 1 and 2 are those of keys and values, which all queries share.
         let is_split = |index: usize| axis < queries || ![1, 2].contains(&index);
-        let step = extents[axis].div_ceil(scores.div_ceil(most));
+        let step = extents[axis].div_ceil(scores.div_ceil(most)).next_multiple_of(least(axis));
         let mut joined = vec![Vec::new(); x.len() - 3];
         for first in (0..extents[axis]).step_by(step) {
             let range = first..extents[axis].min(first + step);
             let part = |(index, x): (usize, &&Var)| match is_split(index) {
+                true if [1, 2].contains(&index) => x.slice(axis, range.start / least(axis)..range.end / least(axis)),
                 true => x.slice(axis, range.clone()),
                 false => (*x).clone(),
             };
@@ -107,11 +115,17 @@ mod tests {
 
     /// The operands of a gradient, for an attention of `[b…, l, d]` to `[b…, s, d]`, with values of `e` features.
     fn operands(device: &Device, b: &[usize], [l, s, d, e]: [usize; 4]) -> Result<Vec<Var>> {
+        grouped(device, b, b, [l, s, d, e])
+    }
+
+    /// Likewise, with keys and values of other leading axes.
+    fn grouped(device: &Device, b: &[usize], keys: &[usize], [l, s, d, e]: [usize; 4]) -> Result<Vec<Var>> {
         let tape = Tape::new(device);
         let input =
             |shape: &[usize], seed: u64| Ok::<_, crate::Error>(tape.input(&Tensor::randn(device, shape, seed)?));
         let of = |shape: &[usize]| [b, shape].concat();
-        let [q, k, v] = [input(&of(&[l, d]), 1)?, input(&of(&[s, d]), 2)?, input(&of(&[s, e]), 3)?];
+        let of_keys = |shape: &[usize]| [keys, shape].concat();
+        let [q, k, v] = [input(&of(&[l, d]), 1)?, input(&of_keys(&[s, d]), 2)?, input(&of_keys(&[s, e]), 3)?];
         // A log-sum-exp above most scores: a smaller one would make weights large.
         let lse = input(&of(&[l, 2]), 4)? + 1.0;
         Ok(vec![q, k, v, lse, input(&of(&[l]), 5)?, input(&of(&[l, e]), 6)?, input(&of(&[l, s]), 7)?])
@@ -121,13 +135,16 @@ mod tests {
     fn blocks_of_heads_and_queries_give_the_gradients_of_one_pass() -> Result<()> {
         let device = Device::cpu_with(Precision::Double);
         let (l, s) = (7, 5);
-        let x = operands(&device, &[3, 2], [l, s, 4, 3])?;
-        for (operands, causal) in [(6, false), (7, false), (6, true)] {
+        let own = operands(&device, &[3, 2], [l, s, 4, 3])?;
+        let shared = grouped(&device, &[3, 4], &[3, 2], [l, s, 4, 3])?;
+        let cases = [(&own, 6, false), (&own, 7, false), (&own, 6, true), (&shared, 7, false), (&shared, 6, true)];
+        for (x, operands, causal) in cases {
+            let group = x[0].shape()[1] / x[1].shape()[1];
             let x: Vec<_> = x[..operands].iter().collect();
             let forward = Attention { scale: Exact(0.4), causal };
             let whole: [Var; 3] = x[0].record_many(super::super::AttentionGrad { forward: forward.clone() }, &x);
             // All at once; some heads; one head; some queries of it, the last fewer; one query.
-            for most in [1000, 70, 35, 15, 1].into_iter().filter(|most| !causal || *most >= l * s) {
+            for most in [1000, 70, 35, 15, 1].into_iter().filter(|most| !causal || *most >= group * l * s) {
                 let blocks = forward.gradients_in_blocks(&x, most);
                 assert_eq!(blocks.len(), operands - 3);
                 for (block, whole) in blocks.iter().zip(&whole) {

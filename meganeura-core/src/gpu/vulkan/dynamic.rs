@@ -14,6 +14,8 @@ use naga::{
     MemoryDecorations, Module, Range, Scalar, ScalarKind, Span, Statement, StructMember, Type, TypeInner,
 };
 
+use super::fragments;
+
 /// The push constants of a kernel, at most. Vulkan promises 128 bytes.
 pub(super) const MOST_WORDS: usize = 32;
 
@@ -190,13 +192,15 @@ impl Slots {
         let fits = module.overrides.is_empty()
             && module.global_expressions.iter().all(|(_, expression)| is_fixed(expression))
             && module.global_variables.iter().all(|(_, variable)| variable.init.and_then(of_global).is_none());
+        let reducing = fragments::reducing(module);
         let [entry] = &mut module.entry_points[..] else { return None };
         if !fits {
             return None;
         }
-        let functions = module.functions.iter_mut().map(|(_, function)| function);
-        for function in functions.chain([&mut entry.function]) {
+        let functions = module.functions.iter_mut().map(|(handle, function)| (Some(handle), function));
+        for (handle, function) in functions.chain([(None, &mut entry.function)]) {
             let first = function.arguments.len();
+            let mut needs_words = false;
             for (_, expression) in function.expressions.iter_mut() {
                 let slot = match &*expression {
                     Expression::Constant(constant) => constants[constant.index()],
@@ -204,9 +208,14 @@ impl Slots {
                 };
                 if let Some(slot) = slot {
                     *expression = word_argument(first, slot);
+                    needs_words = true;
                 }
             }
-            take_words(function, first, &types);
+            if !handle.is_some_and(|handle| reducing.contains(&handle)) {
+                take_words(function, first, &types);
+            } else if needs_words {
+                return None;
+            }
         }
 
         let kernel = std::mem::take(&mut entry.function);
@@ -287,4 +296,39 @@ fn entry_point(
     body.push(Statement::Call { function: kernel, arguments: passed, result: None });
     body.push(Statement::Return { value: None });
     Function { arguments, expressions, body: Block::from_vec(body), ..Function::default() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The numbers of arguments of the functions of a kernel's dynamic form.
+    fn arguments(function: &str) -> Option<Vec<(String, usize)>> {
+        let module = |extent: u32| {
+            let text = format!(
+                "{function}
+                fn coop_rows_larger(x: f32) -> f32 {{ return x; }}
+                fn other(x: f32) -> f32 {{ return x + f32({extent}u); }}
+                @group(0) @binding(0) var<storage, read_write> x: array<f32>;
+                @compute @workgroup_size(32)
+                fn main() {{ x[0] = coop_rows_larger(other(larger(x[0], x[1]))); }}",
+                function = function.replace("EXTENT", &extent.to_string()),
+            );
+            naga::front::wgsl::parse_str(&text).expect("parses")
+        };
+        let shapes = [7, 9].map(|extent| Numbers::of(&module(extent), ()).values);
+        let mut dynamic = module(9);
+        Slots::new(&[&shapes[0], &shapes[1]]).expect("few").apply(&mut dynamic)?;
+        let functions = dynamic.functions.iter();
+        Some(functions.map(|(_, it)| (it.name.clone().expect("named"), it.arguments.len())).collect())
+    }
+
+    #[test]
+    fn functions_that_reduce_rows_take_no_words() {
+        let found = arguments("fn larger(a: f32, b: f32) -> f32 { return max(a, b); }").expect("is dynamic");
+        let expected = [("larger", 2), ("coop_rows_larger", 2), ("other", 2), ("kernel", 1)];
+        assert_eq!(found, expected.map(|(name, count)| (name.to_owned(), count)));
+        let with_extent = "fn larger(a: f32, b: f32) -> f32 { return max(a, b) + f32(EXTENTu); }";
+        assert_eq!(arguments(with_extent), None);
+    }
 }

@@ -92,6 +92,14 @@ pub(super) fn are_mapped(module: &naga::Module) -> bool {
     module.functions.iter().any(|(_, function)| function.name.as_ref().is_some_and(is_one))
 }
 
+/// The functions that reduce rows. Their two arguments are those of an instruction, which passes no others.
+pub(super) fn reducing(module: &naga::Module) -> Vec<naga::Handle<naga::Function>> {
+    let names: Vec<_> = module.functions.iter().filter_map(|(_, function)| function.name.as_deref()).collect();
+    let reduced: Vec<_> = names.iter().filter_map(|name| name.strip_prefix(PREFIX)?.strip_prefix("rows_")).collect();
+    let is_one = |function: &naga::Function| function.name.as_deref().is_some_and(|name| reduced.contains(&name));
+    module.functions.iter().filter(|(_, function)| is_one(function)).map(|(handle, _)| handle).collect()
+}
+
 /// Replaces the calls of `coop_` functions in `words`, a module that naga wrote with names and whose f16 is already
 /// bf16: `coop_as_…` converts a fragment, `coop_rows_NAME` reduces its rows with function `NAME`, and `coop_map_NAME`
 /// applies function `NAME` to each element. `coop_from_line_…` and `coop_to_line_…` are the elements that an invocation

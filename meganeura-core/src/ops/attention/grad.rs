@@ -54,9 +54,9 @@ impl Attention {
 }
 
 impl Kernel for AttentionGrad {
-    /// True for `q`, `k`, `v` and the bias.
+    /// True for `q`, `k`, `v`, `dy` and the bias.
     fn reads_strided(&self, index: usize) -> bool {
-        index < 3 || index == 6
+        !(3..=4).contains(&index)
     }
 
     fn stores(&self) -> bool {

@@ -106,7 +106,7 @@ impl ScoreTiling {
         let workgroups = Workgroups::new(self.count(batch, rows, parts), self.workgroup_size())
             .with_memory(&[16 * self.memory()])
             .looping(loops);
-        (workgroups, define![BLOCKS: rows.div_ceil(self.rows), PARTS: parts])
+        (workgroups, define![BATCH: batch, BLOCKS: rows.div_ceil(self.rows), PARTS: parts])
     }
 
     /// Invocations along the columns of a tile.
@@ -230,7 +230,7 @@ impl Attention {
         bias: Option<&Argument>,
         caps: &Caps,
     ) -> Vec<Define> {
-        let AttentionShape { batch, l, s, d, e } = g;
+        let AttentionShape { l, s, d, e, .. } = g;
         let mut defines = define![
             DEPTH: tiling.depth, ROWS: tiling.rows, TILE: tiling.columns, SIDE: tiling.side(), TERMS: tiling.terms(),
             FOURS: tiling.fours, EACH: tiling.each(), SHARES: tiling.shares(), LOADS: tiling.loads(),
@@ -239,7 +239,7 @@ impl Attention {
             UNROLL: tiling.unroll(&[d.div_ceil(4), e.div_ceil(4)], caps),
             UNROLL_WEIGHTED: tiling.unroll(&[tiling.weighted()], caps), UNROLLED: u32::from(tiling.unrolled),
             SHARED_SUMS: u32::from(tiling.shares_sums()),
-            BATCH: batch, L: l, S: s, D: d, E: e, SCALE: literal(self.scale.0), CAUSAL: u32::from(self.causal),
+            L: l, S: s, D: d, E: e, SCALE: literal(self.scale.0), CAUSAL: u32::from(self.causal),
             BIAS: u32::from(bias.is_some()),
             Q_ELEM: element(reads_fours(&x[0].layout, 1)),
             K_ELEM: element(reads_fours(&x[1].layout, 1)),
@@ -251,12 +251,18 @@ impl Attention {
             ["V_BATCH", "V_ROW", "V_COL"],
             ["BIAS_BATCH", "BIAS_ROW", "BIAS_COL"],
         ];
-        for ([begin, row, column], x) in names.into_iter().zip(x.into_iter().chain(bias)) {
-            let (batch, [rows, columns]) = strides(&x.layout);
-            defines.extend([(begin, offset(&batch, "b")), (row, rows.to_string()), (column, columns.to_string())]);
+        for (names, x) in names.into_iter().zip(x.into_iter().chain(bias)) {
+            let is_of_keys = ["K_BATCH", "V_BATCH"].contains(&names[0]);
+            defines.extend(places(names, x, &if is_of_keys { g.keys_of("b") } else { "b".into() }));
         }
         defines
     }
+}
+
+/// The defines of an operand's places: of batch entry `b`, and the strides of its matrices.
+fn places([begin, row, column]: [&'static str; 3], x: &Argument, b: &str) -> [Define; 3] {
+    let (batch, [rows, columns]) = strides(&x.layout);
+    [(begin, offset(&batch, b)), (row, rows.to_string()), (column, columns.to_string())]
 }
 
 pub(super) fn forward(op: &Attention, x: &[Argument], caps: &Caps) -> Vec<Variant> {
@@ -309,9 +315,10 @@ impl<'a> Gradient<'a> {
         let dy_at = self.inputs.iter().position(|binding| *binding == Binding::Input(5)).expect("it is bound");
         let mut all = self.op.defines(self.g, tiling, [&x[0], &x[1], &x[2]], x.get(6), self.caps);
         all.extend(define![
-            DY_ELEM: element(self.g.e.is_multiple_of(4)), JOINED: u32::from(self.is_joined), DY_AT: dy_at,
+            DY_ELEM: element(reads_fours(&x[5].layout, 1)), JOINED: u32::from(self.is_joined), DY_AT: dy_at,
             RESULT_AT: self.inputs.len(), PAIRED: paired(workgroups.count, self.caps),
         ]);
+        all.extend(places(["DY_BATCH", "DY_ROW", "DY_COL"], &x[5], "b"));
         if x.len() > 6 {
             all.extend(define![BIAS_AT: dy_at + 1]);
         }
@@ -358,15 +365,18 @@ pub(super) fn backward(op: &Attention, x: &[Argument], caps: &Caps) -> Vec<Varia
     let gradient = Gradient::new(op, x, caps);
     let g = gradient.g;
     let (of_keys, of_queries) = ((g.s, g.l, g.d.max(g.e)), (g.l, g.s, g.d));
+    let entries = |results: usize| if results == 2 { g.batch / g.group } else { g.batch };
     let variant = |tiling: ScoreTiling| {
         let launch = |of: &str, operands: [&str; 4], (rows, columns, width), results: &[usize]| {
             let [row_of_score, column_of_score, row_of_slope, column_of_slope] = operands;
+            let entries = entries(results.len());
+            let heads = g.batch / entries;
             let defines = define![
-                OF: of, ROW_OF_SCORE: row_of_score, COLUMN_OF_SCORE: column_of_score, ROW_OF_SLOPE: row_of_slope,
+                OF: of, GROUP: heads, ROW_OF_SCORE: row_of_score, COLUMN_OF_SCORE: column_of_score, ROW_OF_SLOPE: row_of_slope,
                 COLUMN_OF_SLOPE: column_of_slope,
             ];
-            let loops = tiling.loops(columns, &[g.d, g.e], results.len());
-            let workgroups = tiling.workgroups(g.batch, rows, tiling.parts(width), loops);
+            let loops = tiling.loops(columns, &[g.d, g.e], results.len()).saturating_mul(heads);
+            let workgroups = tiling.workgroups(entries, rows, tiling.parts(width), loops);
             gradient.launch("attention_grad", tiling, defines, workgroups, results)
         };
         let keys = launch("keys", ["k", "q", "v", "dy"], of_keys, &[1, 2]);
@@ -376,7 +386,8 @@ pub(super) fn backward(op: &Attention, x: &[Argument], caps: &Caps) -> Vec<Varia
     let time = |tiling: ScoreTiling| {
         let of = |(rows, columns, width): (usize, usize, usize), results: usize| {
             let features = g.d + g.e + results * tiling.features();
-            tiling.time(tiling.count(g.batch, rows, tiling.parts(width)), columns, features, op.causal, caps)
+            let (entries, columns) = (entries(results), columns * (g.batch / entries(results)));
+            tiling.time(tiling.count(entries, rows, tiling.parts(width)), columns, features, op.causal, caps)
         };
         of(of_keys, 2) + of(of_queries, 1)
     };
@@ -415,7 +426,7 @@ mod tests {
     #[test]
     fn narrow_heads_have_shallow_chunks_on_a_software_driver() {
         for features in 1..=130 {
-            let g = AttentionShape { batch: 1, l: 100, s: 100, d: features, e: features };
+            let g = AttentionShape { batch: 1, group: 1, l: 100, s: 100, d: features, e: features };
             for tiling in [&FORWARD[..], &WEIGHTS, &GRADIENT].concat() {
                 for tiling in sorted(&[tiling], g, &Caps::SOFTWARE, |_| 0.0) {
                     let fours = features.div_ceil(4).next_power_of_two();

@@ -12,7 +12,7 @@ pub(crate) use units::fits_in_registers;
 pub use weights::AttentionWeights;
 
 use super::{Bf16, Kernel, Primitive};
-use crate::kernel::launch::{Argument, Caps, Variant};
+use crate::kernel::launch::{Argument, Caps, LINE, Variant};
 use crate::kernel::native::{OutView, Real, Scratch, View};
 use crate::ops::Exact;
 #[cfg(feature = "onnx")]
@@ -22,12 +22,15 @@ use crate::{Result, Shape, TensorType};
 
 /// `y = softmax(scale·q·kᵀ + bias)·v`, and each query's log-sum-exp, `lse = ln Σ eˢᶜᵒʳᵉ`
 ///
-/// A log-sum-exp is stored as two numbers, the largest score `m` and `ln Σ e^(score − m)`: their sum would be rounded
-/// at the magnitude of the scores. Differentiation treats the first as a constant; the second carries the gradient.
+/// A log-sum-exp is stored as two numbers, a score `m` near the largest and `ln Σ e^(score − m)`: their sum would be
+/// rounded at the magnitude of the scores. Differentiation treats the first as a constant; the second carries the
+/// gradient.
 ///
 /// Shapes: `q [B…, L, D]`, `k [B…, S, D]`, `v [B…, S, E]`, and optionally `bias [B…, L, S]` → `y [B…, L, E]`, `lse
-/// [B…, L, 2]`. With `causal`, query `i` sees the keys up to `i + S − L`. A query that sees no key, and so has
-/// a row of −∞, gives 0 with a log-sum-exp of `(0, 0)`: then its weights `e^(score − lse)` are 0, too.
+/// [B…, L, 2]`. The last axis of `B…` may be shorter for keys and values: `Hₖ` heads, a divisor of the queries' `H`.
+/// Then query head `h` sees head `h / (H / Hₖ)`. With `causal`, query `i` sees the keys up to `i + S − L`. A query that
+/// sees no key, and so has a row of −∞, gives 0 with a log-sum-exp of `(0, 0)`: then its weights `e^(score − lse)` are
+/// 0, too.
 ///
 /// Gradient: with `w = e^(score − lse)`, `dv = wᵀ·dy` and `ds = w·(dy·vᵀ − Σ dy·y + dlse)`, `dq = scale·ds·k`,
 /// `dk = scale·dsᵀ·q`, `dbias = ds`. [`AttentionGrad`] recomputes `w`.
@@ -43,18 +46,44 @@ pub struct Attention {
 /// The extents of an attention.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AttentionShape {
-    pub(super) batch: usize,
-    pub(super) l: usize,
-    pub(super) s: usize,
-    pub(super) d: usize,
-    pub(super) e: usize,
+    /// Heads of queries, of all sequences.
+    pub(crate) batch: usize,
+    /// Heads of queries that share a head of keys and values.
+    pub(crate) group: usize,
+    pub(crate) l: usize,
+    pub(crate) s: usize,
+    pub(crate) d: usize,
+    pub(crate) e: usize,
 }
 
 impl AttentionShape {
     /// The extents of operands that passed the type rule.
     pub(crate) fn of(q: &[usize], v: &[usize]) -> Self {
-        let ([batch @ .., l, d], [.., s, e]) = (q, v) else { unreachable!("the type rule checked the axes") };
-        Self { batch: batch.iter().product(), l: *l, s: *s, d: *d, e: *e }
+        let ([batch @ .., l, d], [of_keys @ .., s, e]) = (q, v) else { unreachable!("the type rule checked the axes") };
+        let group = group(batch, of_keys).expect("the type rule checked the heads");
+        Self { batch: batch.iter().product(), group, l: *l, s: *s, d: *d, e: *e }
+    }
+
+    /// The extents with rows of whole lines.
+    pub(crate) fn in_lines(self) -> Self {
+        Self { d: self.d.next_multiple_of(LINE), e: self.e.next_multiple_of(LINE), ..self }
+    }
+
+    /// The number of the head of keys that serves head `b` of queries, as an expression of WGSL.
+    fn keys_of(self, b: &str) -> String {
+        if self.group == 1 { b.into() } else { format!("{b} / {}u", self.group) }
+    }
+}
+
+/// The number of heads of queries for each head of keys and values, whose leading axes are these. `None` if they do not
+/// fit: all but the last of them must be the same, and the last of the queries' a multiple of that of the keys'.
+pub(crate) fn group(queries: &[usize], keys: &[usize]) -> Option<usize> {
+    match (queries, keys) {
+        _ if queries == keys => Some(1),
+        ([outer @ .., heads], [of_keys @ .., own]) => {
+            (outer == of_keys && *own > 0 && *heads > 0 && heads.is_multiple_of(*own)).then(|| heads / own)
+        }
+        _ => None,
     }
 }
 
@@ -70,7 +99,7 @@ impl Attention {
             format!("needs q [.., L, D], k [.., S, D] and v [.., S, E], not {}, {} and {}", q.shape, k.shape, v.shape)
         };
         let ([b, l, d], [bk, s, dk], [bv, sv, e]) = (split(q)?, split(k)?, split(v)?);
-        if b != bk || b != bv || d != dk || s != sv {
+        if bk != bv || group(b, bk).is_none() || d != dk || s != sv {
             return Err(misfit());
         }
         let rank = q.shape.rank();
@@ -120,10 +149,27 @@ impl Primitive for Attention {
         let (queries, keys) = (x[0].ty.shape[rank - 2], x[1].ty.shape[rank - 2]);
         let scale = to.float(dtype, self.scale.0);
         let q = to.node("Mul", &[q, scale], Vec::new());
-        let mut axes: Vec<_> = (0..rank).collect();
-        axes.swap(rank - 2, rank - 1);
+        let group = AttentionShape::of(x[0].ty.shape.dims(), x[2].ty.shape.dims()).group;
+        // With a group, the last leading axis is split into groups and their heads; keys and values have one each.
+        let split = |shape: Shape, of: usize| {
+            let (lead, matrix) = shape.dims().split_at(rank - 2);
+            let (outer, heads) = lead.split_at(lead.len().saturating_sub(1));
+            Shape::new(&[outer, &[heads.first().map_or(1, |heads| heads / of), of], matrix].concat())
+        };
+        let of_scores = x[0].ty.shape.with(rank - 1, keys);
+        let (mut q, mut k, mut v, mut axes) = (q, k, v, (0..rank).collect::<Vec<_>>());
+        if group > 1 {
+            [q, k, v] = [(q, 0, group), (k, 1, 1), (v, 2, 1)]
+                .map(|(value, x_at, of)| to.reshape(value, split(x[x_at].ty.shape, of)));
+            axes.push(rank);
+        }
+        let last = axes.len() - 1;
+        axes.swap(last - 1, last);
         let k = to.node("Transpose", &[k], vec![("perm", form::Attribute::Ints(form::ints(&axes)))]);
         let mut scores = to.node("MatMul", &[q, k], Vec::new());
+        if group > 1 {
+            scores = to.reshape(scores, of_scores);
+        }
         if let [_, _, _, bias] = x {
             scores = to.node("Add", &[scores, bias.narrow.0], Vec::new());
         }
@@ -139,7 +185,12 @@ impl Primitive for Attention {
             true => super::softmax::weights(scores, y[0], to),
             false => to.node("Softmax", &[scores], vec![("axis", form::Attribute::Int(-1))]),
         };
-        Some(vec![Some(to.node("MatMul", &[weights, v], Vec::new())), None])
+        if group == 1 {
+            return Some(vec![Some(to.node("MatMul", &[weights, v], Vec::new())), None]);
+        }
+        let weights = to.reshape(weights, split(of_scores, group));
+        let heads = to.node("MatMul", &[weights, v], Vec::new());
+        Some(vec![Some(to.reshape(heads, y[0].shape)), None])
     }
 }
 
@@ -149,8 +200,8 @@ impl Attention {
         let features = g.d.max(g.e);
         // The kernels of one pass skip hidden keys, which pays if there are many tiles of scores.
         let skips = self.causal && features <= COSTLY && g.l > 128 && g.batch.saturating_mul(g.l) > 1 << 13;
-        // The queries of a causal head are in one block.
-        let fits = !self.causal || g.l.saturating_mul(g.s) <= most;
+        // The queries of a causal head, and of its group, are in one block.
+        let fits = !self.causal || g.l.saturating_mul(g.s).saturating_mul(g.group) <= most;
         features > NARROW && g.l.min(g.s) > FEW && fits && !skips
     }
 }

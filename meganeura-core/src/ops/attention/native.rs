@@ -74,7 +74,8 @@ impl<'a, T: Real> Operands<'a, T> {
             return 0;
         }
         let scores = &mut scores[..rows * keys];
-        let (q, k) = (self.q.rows(b, first, (rows, self.g.d)), self.k.transposed(b, 0, (keys, self.g.d)));
+        let q = self.q.rows(b, first, (rows, self.g.d));
+        let k = self.k.transposed(b / self.g.group, 0, (keys, self.g.d));
         native::gemm(q, k, scores, Accumulate::No, Threads::One);
         let scale = T::from_f64(self.op.scale.0);
         for (i, scores) in (first..).zip(scores.chunks_exact_mut(keys)) {
@@ -153,7 +154,7 @@ impl<T: Real> WithSimd for Slopes<'_, T> {
 
 pub(super) fn forward<T: Real>(op: &Attention, x: &[View<'_, T>], y: &mut [OutView<'_, T>], scratch: &Scratch) {
     let all = Operands::new(op, x, x.get(3));
-    let AttentionShape { l, s, e, .. } = all.g;
+    let AttentionShape { group, l, s, e, .. } = all.g;
     let [y, lse] = y else { unreachable!("two results") };
     let arch = Arch::new();
     let heads = y.floats().par_chunks_mut(l * e).zip(lse.floats().par_chunks_mut(2 * l)).enumerate();
@@ -173,7 +174,7 @@ pub(super) fn forward<T: Real>(op: &Attention, x: &[View<'_, T>], y: &mut [OutVi
         let scores = &mut scores[..rows * keys];
         arch.dispatch(Weights { scores, keys, lse });
         let weights = Matrix::new(scores, (rows, keys), (keys, 1));
-        native::gemm(weights, all.v.rows(b, 0, (keys, e)), y, Accumulate::No, Threads::One);
+        native::gemm(weights, all.v.rows(b / group, 0, (keys, e)), y, Accumulate::No, Threads::One);
     });
 }
 
@@ -182,19 +183,18 @@ struct Gradient<'a, T> {
     all: Operands<'a, T>,
     lse: &'a [T],
     delta: &'a [T],
-    dy: &'a [T],
+    dy: Matrices<'a, T>,
 }
 
 impl<'a, T: Real> Gradient<'a, T> {
     fn new(op: &'a Attention, x: &[View<'a, T>]) -> Self {
-        let [lse, delta, dy] = [&x[3], &x[4], &x[5]].map(View::floats);
-        Self { all: Operands::new(op, x, x.get(6)), lse, delta, dy }
+        let [lse, delta] = [&x[3], &x[4]].map(View::floats);
+        Self { all: Operands::new(op, x, x.get(6)), lse, delta, dy: Matrices::new(&x[5]) }
     }
 
     /// The results' cotangent for some queries.
     fn dy(&self, b: usize, first: usize, rows: usize) -> Matrix<'a, T> {
-        let AttentionShape { l, e, .. } = self.all.g;
-        Matrix::new(&self.dy[(b * l + first) * e..][..rows * e], (rows, e), (e, 1))
+        self.dy.rows(b, first, (rows, self.all.g.e))
     }
 
     /// Computes the weights of some queries for all keys that the last of them sees, and the gradients of their scores
@@ -207,13 +207,13 @@ impl<'a, T: Real> Gradient<'a, T> {
         slopes: &mut [T],
         threads: Threads,
     ) -> usize {
-        let AttentionShape { l, e, .. } = self.all.g;
+        let AttentionShape { group, l, e, .. } = self.all.g;
         let keys = self.all.scores(b, first, rows, weights);
         if keys == 0 {
             return 0;
         }
         let (weights, slopes) = (&mut weights[..rows * keys], &mut slopes[..rows * keys]);
-        let values = self.all.v.transposed(b, 0, (keys, e));
+        let values = self.all.v.transposed(b / group, 0, (keys, e));
         native::gemm(self.dy(b, first, rows), values, slopes, Accumulate::No, threads);
         let at = b * l + first;
         let (lse, delta) = (&self.lse[2 * at..][..2 * rows], &self.delta[at..][..rows]);
@@ -250,20 +250,21 @@ pub(super) fn weights<T: Real>(op: &Attention, x: &[View<'_, T>], y: &mut [OutVi
 pub(super) fn backward<T: Real>(op: &Attention, x: &[View<'_, T>], y: &mut [OutView<'_, T>], scratch: &Scratch) {
     let gradient = Gradient::new(op, x);
     let all = &gradient.all;
-    let AttentionShape { batch, l, s, d, e } = all.g;
-    // Blocks of queries add to the same keys. So heads run in parallel; if there are few, one head after the other uses
-    // all threads.
-    let threads = if batch < FEW_HEADS { Threads::All } else { Threads::One };
+    let AttentionShape { batch, group, l, s, d, e } = all.g;
+    // Blocks of queries of a group add to the same keys. So heads of keys run in parallel; if there are few, one head
+    // after the other uses all threads.
+    let threads = if batch / group < FEW_HEADS { Threads::All } else { Threads::One };
     let [dq, dk, dv] = y else { unreachable!("three results") };
-    let results = dq.floats().par_chunks_mut(l * d).zip(dk.floats().par_chunks_mut(s * d));
-    results.zip(dv.floats().par_chunks_mut(s * e)).enumerate().for_each(|(b, ((dq, dk), dv))| {
+    let results = dq.floats().par_chunks_mut(group * l * d).zip(dk.floats().par_chunks_mut(s * d));
+    results.zip(dv.floats().par_chunks_mut(s * e)).enumerate().for_each(|(of_keys, ((dq, dk), dv))| {
         let tile = ROWS.min(l) * s;
         let Some(mut buffer) = scratch.borrow::<T>(2 * tile) else { return };
         let (weights, slopes) = buffer.split_at_mut(tile);
         dk.fill(T::ZERO);
         dv.fill(T::ZERO);
-        for (first, rows) in blocks(l) {
-            let dq = &mut dq[first * d..][..rows * d];
+        for (b, (first, rows)) in (of_keys * group..(of_keys + 1) * group).flat_map(|b| blocks(l).map(move |x| (b, x)))
+        {
+            let dq = &mut dq[((b % group) * l + first) * d..][..rows * d];
             let keys = gradient.weights((b, first, rows), T::from_f64(op.scale.0), weights, slopes, threads);
             if keys == 0 {
                 dq.fill(T::ZERO);
@@ -274,7 +275,7 @@ pub(super) fn backward<T: Real>(op: &Attention, x: &[View<'_, T>], y: &mut [OutV
             let of_weights = Matrix::new(weights, (keys, rows), transposed);
             native::gemm(of_weights, gradient.dy(b, first, rows), &mut dv[..keys * e], Accumulate::Yes, threads);
             let of_slopes = Matrix::new(slopes, (rows, keys), (keys, 1));
-            native::gemm(of_slopes, all.k.rows(b, 0, (keys, d)), dq, Accumulate::No, threads);
+            native::gemm(of_slopes, all.k.rows(of_keys, 0, (keys, d)), dq, Accumulate::No, threads);
             let of_slopes = Matrix::new(slopes, (keys, rows), transposed);
             native::gemm(of_slopes, all.q.rows(b, first, (rows, d)), &mut dk[..keys * d], Accumulate::Yes, threads);
         }

@@ -34,9 +34,9 @@ impl Primitive for AttentionWeights {
 }
 
 impl Kernel for AttentionWeights {
-    /// True for `q`, `k`, `v` and the bias.
+    /// True for `q`, `k`, `v`, `dy` and the bias.
     fn reads_strided(&self, index: usize) -> bool {
-        index < 3 || index == 6
+        !(3..=4).contains(&index)
     }
 
     fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>], scratch: &Scratch) {

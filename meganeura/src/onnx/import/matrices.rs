@@ -119,14 +119,8 @@ fn attention(call: &Call<'_>) -> Result<Vec<Value>> {
         None => None,
     };
     let mask = mask.as_ref().map(|(is_bool, mask)| if *is_bool { Mask::Visible(mask) } else { Mask::Bias(mask) });
-    // Each head of keys may serve several heads of queries.
-    let heads = q.shape()[1];
-    let shared = |x: &Var| match x.shape()[1] {
-        own if own != 0 && own < heads && heads % own == 0 => x.repeat_interleave(heads / own, 1),
-        _ => x.clone(),
-    };
     let scale = call.real("scale", f64::NAN)?;
     let scale = (!scale.is_nan()).then_some(scale);
-    let options = AttentionOptions { mask, causal, scale };
-    call.floats(q.attention_with(&shared(&k), &shared(&v), options))
+    // Each head of keys may serve several heads of queries.
+    call.floats(q.attention_with(&k, &v, AttentionOptions { mask, causal, scale, grouped: true }))
 }

@@ -219,7 +219,7 @@ impl Formats {
             let input = node.inputs[k];
             let is_converted = wanted && uses.shows_most(input);
             let is_full = self.of(uses.origin(input).value) == Format::Full && !is_converted;
-            is_full && row_format(uses, input) != Some(Format::Bf16)
+            is_full && !is_number(uses, input) && row_format(uses, input) != Some(Format::Bf16)
         };
         if operands.iter().any(|&k| where_they_lie(k) && is_left(k)) {
             return None;
@@ -266,7 +266,11 @@ impl Formats {
         let node = &uses.graph.nodes()[node];
         let lies_so = |&k: &usize| {
             let reads_views = kernel_op(node).is_some_and(|op| op.reads_strided(k));
-            !reads_views || self.lies_in_lines(uses, node.inputs[k], bf16.turned)
+            // A cotangent that is a number, as that of a sum, is stored as such rows.
+            let is_filled = bf16.others && is_number(uses, node.inputs[k]);
+            let is_whole =
+                || uses.graph.ty(node.inputs[k]).shape.dims().last().is_some_and(|len| len.is_multiple_of(LINE));
+            !reads_views || is_filled && is_whole() || self.lies_in_lines(uses, node.inputs[k], bf16.turned)
         };
         bf16.innermost != Innermost::Last || bf16.operands.iter().all(lies_so)
     }
@@ -275,14 +279,13 @@ impl Formats {
     /// along the axis before the last.
     fn lies_in_lines(&self, uses: &Uses<'_>, value: ValueId, turned: bool) -> bool {
         let origin = uses.origin(value).value;
-        let is_number = matches!(uses.graph.maker(origin).source, Source::Const(_) | Source::Host(_));
         let format = match self.of(origin) {
             Format::Full => row_format(uses, value),
             format => Some(format).filter(|&format| is_in_lines(uses, value, format)),
         };
         let layout = format.and_then(|format| format.layout(uses.graph.ty(origin).shape));
         let is_along = |layout: Layout| turned || layout.strides().last() == Some(&1);
-        !is_number && layout.and_then(|layout| uses.view_of(value, layout)).is_some_and(is_along)
+        !is_number(uses, value) && layout.and_then(|layout| uses.view_of(value, layout)).is_some_and(is_along)
     }
 
     fn of_group(&self, uses: &Uses<'_>, group: &[usize], wants: &[Format]) -> Option<Format> {
@@ -301,6 +304,11 @@ fn kernel_op(node: &Node) -> Option<&KernelOp> {
         Source::Op(Op::Kernel(op)) => Some(op),
         _ => None,
     }
+}
+
+/// `true` if a value is a number, which has no memory behind its views.
+fn is_number(uses: &Uses<'_>, value: ValueId) -> bool {
+    matches!(uses.graph.maker(uses.origin(value).value).source, Source::Const(_) | Source::Host(_))
 }
 
 /// `true` if a value is in lines where the memory behind its views has a format.

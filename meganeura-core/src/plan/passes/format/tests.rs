@@ -373,3 +373,43 @@ fn heads_are_views_and_their_copies_stay_bf16() -> Result<()> {
     assert!(large.len() > 8 && large.iter().all(|storage| storage.format.is_bf16()), "{plan}");
     Ok(())
 }
+
+#[test]
+fn heads_that_share_keys_are_fused_without_copies() -> Result<()> {
+    use crate::ops::attention::Attention;
+
+    let (heads, own, length, keys, features) = (8, 2, 256, 384, 160);
+    let shapes: [&[usize]; 4] = [
+        &[2, length, heads * features],
+        &[2, keys, own * features],
+        &[own * features, own * features],
+        &[heads * features, 64],
+    ];
+    let plan = of_matrices(&shapes, |x| {
+        let split = |x: &Var, heads: usize| x.reshape([2, x.shape()[1], heads, features]).permute(&[0, 2, 1, 3]);
+        let q = split(&x[0].tanh(), heads);
+        let k = split(&x[1].reshape([2 * keys, own * features]).matmul(&x[2]).reshape([2, keys, own * features]), own);
+        let attention = Attention { scale: crate::graph::Exact(0.1), causal: true };
+        let [y, _] = q.record_many(attention, &[&q, &k, &k]);
+        let y = y.permute(&[0, 2, 1, 3]).reshape([2 * length, heads * features]).matmul(&x[3]);
+        let grads = x[0].tape().backward(&y.square().sum())?;
+        Ok(x.iter().filter_map(|x| grads.of(x)).collect())
+    })?;
+    assert_eq!((launches(&plan, "attention_bf16"), launches(&plan, "attention_grad_bf16")), (1, 2), "{plan}");
+    // Neither scores nor keys for every head of queries are in memory.
+    let scores = 2 * heads * length * keys;
+    let repeated = 2 * heads * keys * features;
+    assert!(plan.storages.iter().all(|storage| ![scores, repeated].contains(&storage.elements)), "{plan}");
+    Ok(())
+}
+
+#[test]
+fn the_gradient_of_a_sum_of_attention_is_fused() -> Result<()> {
+    let plan = of_matrices(&[&[8, 256, 64], &[8, 128, 64]], |x| {
+        let y = x[0].attention(&x[1], &x[1], None);
+        let grads = x[0].tape().backward(&y.sum())?;
+        Ok(x.iter().filter_map(|x| grads.of(x)).collect())
+    })?;
+    assert_eq!((launches(&plan, "attention_bf16"), launches(&plan, "attention_grad_bf16")), (1, 2), "{plan}");
+    Ok(())
+}
