@@ -302,13 +302,13 @@ fn entry_point(
 mod tests {
     use super::*;
 
-    /// The numbers of arguments of the functions of a kernel's dynamic form.
+    /// The numbers of arguments of the functions of a kernel's dynamic form: an extent is a push constant.
     fn arguments(function: &str) -> Option<Vec<(String, usize)>> {
         let module = |extent: u32| {
             let text = format!(
                 "{function}
                 fn coop_rows_larger(x: f32) -> f32 {{ return x; }}
-                fn other(x: f32) -> f32 {{ return x + f32({extent}u); }}
+                fn other(x: f32) -> f32 {{ return x + f32({extent}u + u32(x)); }}
                 @group(0) @binding(0) var<storage, read_write> x: array<f32>;
                 @compute @workgroup_size(32)
                 fn main() {{ x[0] = coop_rows_larger(other(larger(x[0], x[1]))); }}",
@@ -328,7 +328,7 @@ mod tests {
         let found = arguments("fn larger(a: f32, b: f32) -> f32 { return max(a, b); }").expect("is dynamic");
         let expected = [("larger", 2), ("coop_rows_larger", 2), ("other", 2), ("kernel", 1)];
         assert_eq!(found, expected.map(|(name, count)| (name.to_owned(), count)));
-        let with_extent = "fn larger(a: f32, b: f32) -> f32 { return max(a, b) + f32(EXTENTu); }";
+        let with_extent = "fn larger(a: f32, b: f32) -> f32 { return max(a, b) + f32(EXTENTu + u32(a)); }";
         assert_eq!(arguments(with_extent), None);
     }
 }
