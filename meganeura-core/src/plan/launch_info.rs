@@ -36,7 +36,11 @@ impl Plan {
             });
             let launches = step.launches.iter();
             let launches = launches
-                .map(move |launch| launched(launch.kernel, self.traffic(step, launch.bindings.iter().copied())));
+                .map(move |launch| {
+                    // Launches that begin within their operands share these.
+                    let sharers = if launch.begins.is_empty() { 1 } else { step.launches.len() };
+                    launched(launch.kernel, self.traffic(step, launch.bindings.iter().copied()) / sharers)
+                });
             native.into_iter().chain(launches)
         })
     }
