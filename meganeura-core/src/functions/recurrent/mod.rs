@@ -42,11 +42,8 @@ impl Var {
             ([_, n, _], [rows, h]) => n.saturating_mul(*rows).saturating_mul(*h) > MOST,
             _ => false,
         };
-        let results = if is_large {
-            op.recorded(&x)
-        } else {
-            self.record_all(op.clone(), &x.iter().collect::<Vec<_>>())
-        };
+        let results =
+            if is_large { op.recorded(&x) } else { self.record_all(op.clone(), &x.iter().collect::<Vec<_>>()) };
         let states = &results[0];
         if states.error().is_some() {
             return (states.clone(), vec![states.clone(); state.len()]);

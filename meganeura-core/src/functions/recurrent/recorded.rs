@@ -4,17 +4,20 @@ use crate::Var;
 use crate::ops::recurrent::{At, Recurrent, RecurrentFormula, RecurrentGrad, RecurrentShape, WEIGHT};
 
 /// The part of a value that belongs to place `at` of its first axis, `[N, …]`.
+#[track_caller]
 fn at(x: &Var, at: usize) -> Var {
     let shape = x.shape();
     x.slice(0, at..at + 1).reshape(&shape.dims()[1..])
 }
 
 /// Block `k` of `h` columns.
+#[track_caller]
 fn block(x: &Var, k: usize, h: usize) -> Var {
     x.slice(1, k * h..(k + 1) * h)
 }
 
 /// Values of all steps or states, stacked in the order of time.
+#[track_caller]
 fn stacked(mut values: Vec<Var>, reverse: bool) -> Var {
     if reverse {
         values.reverse();
@@ -23,7 +26,7 @@ fn stacked(mut values: Vec<Var>, reverse: bool) -> Var {
 }
 
 impl Recurrent {
-    /// The results, step by step.
+    /// The results, step by step. Not in closures, which have lines of their own.
     #[track_caller]
     pub(super) fn recorded(&self, x: &[Var]) -> Vec<Var> {
         let [t, _, width] = *x[0].shape().dims() else { unreachable!("checked when recorded") };
@@ -43,8 +46,8 @@ impl Recurrent {
                 RecurrentFormula::Lstm => {
                     // Whole rows, so that the sum is fused with the product.
                     let sums = products + input;
-                    let [i, f, o] = [0, 1, 3].map(|k| block(&sums, k, h).sigmoid());
-                    let g = block(&sums, 2, h).tanh();
+                    let (i, f) = (block(&sums, 0, h).sigmoid(), block(&sums, 1, h).sigmoid());
+                    let (g, o) = (block(&sums, 2, h).tanh(), block(&sums, 3, h).sigmoid());
                     let c = &f * cell.as_ref().expect("an LSTM has cells") + &i * &g;
                     let next = &o * c.tanh();
                     saved.push(Var::concat(&[&i, &f, &g, &o], 1));
@@ -52,7 +55,8 @@ impl Recurrent {
                     next
                 }
                 RecurrentFormula::Gru => {
-                    let [r, z] = [0, 1].map(|k| (block(&input, k, h) + block(&products, k, h)).sigmoid());
+                    let r = (block(&input, 0, h) + block(&products, 0, h)).sigmoid();
+                    let z = (block(&input, 1, h) + block(&products, 1, h)).sigmoid();
                     let m = match bias {
                         Some(bias) => block(&products, 2, h) + bias,
                         None => block(&products, 2, h),
@@ -65,7 +69,9 @@ impl Recurrent {
             if let Some(mask) = mask {
                 let is_there = at(mask, time).reshape([mask.shape()[1], 1]);
                 next = is_there.where_cond(&next, &state);
-                next_cell = next_cell.zip(cell.as_ref()).map(|(new, old)| is_there.where_cond(&new, old));
+                if let (Some(new), Some(old)) = (&mut next_cell, &cell) {
+                    *new = is_there.where_cond(new, old);
+                }
             }
             (state, cell) = (next, next_cell);
             states.push(state.clone());

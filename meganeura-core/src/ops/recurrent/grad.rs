@@ -43,7 +43,9 @@ impl Primitive for RecurrentGrad {
 
     fn outputs(&self, x: &[TensorType]) -> Result<Vec<TensorType>, String> {
         let formula = self.forward.formula;
-        let [states, ..] = *x[0].shape.dims() else { return Err(format!("states have three axes, these are {}", x[0])) };
+        let [states, ..] = *x[0].shape.dims() else {
+            return Err(format!("states have three axes, these are {}", x[0]));
+        };
         if x[0].shape.rank() != 3 || states < 2 {
             return Err(format!("the cotangents must be [T + 1, N, H], they are {}", x[0]));
         }

@@ -145,8 +145,7 @@ mod tests {
         let tape = Tape::new(&device);
         let x = tape.input(&Tensor::zeros(&device, [steps, 8, 4 * h])?);
         let (weight, zero) = (tape.param(&weight), tape.constant(0.0).expand([8, h]));
-        let options =
-            RecurrentOptions { formula: RecurrentFormula::Lstm, reverse: false, bias: None, mask: None };
+        let options = RecurrentOptions { formula: RecurrentFormula::Lstm, reverse: false, bias: None, mask: None };
         let (y, _) = x.recurrent(&weight, &[zero.clone(), zero], options);
         let grads = tape.backward(&y.square().sum())?;
         let of = |x: &Var| grads.of(x).expect("the outputs depend on it").id();

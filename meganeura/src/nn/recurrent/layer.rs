@@ -145,7 +145,10 @@ fn over_steps<G: RecurrentGates>(
     // Step by step: the numbers of a step are adjacent.
     let of_input = weights.of_input(&x.permute(&[1, 0, 2]).reshape([t * n, width]));
     let of_input = of_input.reshape([t, n, G::COUNT * cell.hidden()]);
-    let mask = mask.map(Var::t);
+    let mask = match mask {
+        Some(mask) => Some(mask.t()),
+        None => None,
+    };
     let (y, last) = of_input.recurrent(&weights.hidden, state, weights.options(cell.gates, reverse, mask.as_ref()));
     let y = match mask {
         Some(mask) => mask.reshape([t, n, 1]).where_cond(&y, &y.constant(0.0)),
