@@ -1,5 +1,5 @@
-// The initial state of a recurrent layer becomes the first of the states of all steps: hidden[HIDDEN_TO + i] = h[i], and
-// with CELLS cells[CELLS_TO + i] = c[i].
+// The initial state of a recurrent layer becomes the first of the states of all steps: hidden[HIDDEN_TO + i] = h[i],
+// and with CELLS cells[CELLS_TO + i] = c[i].
 //
 // Bindings: h[ELEMENTS] → hidden, and with CELLS c[ELEMENTS] → cells; in this order. ⌈ELEMENTS/WG⌉ workgroups.
 //

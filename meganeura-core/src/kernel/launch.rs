@@ -237,7 +237,7 @@ pub struct Launch {
     pub defines: Vec<Define>,
     /// The buffer of each binding, in order.
     pub bindings: Vec<Binding>,
-    /// The elements, in `f32`, from which on the bindings begin, as [`Caps::alignment`] permits; empty if with the first.
+    /// The elements, in `f32`, from which on the bindings begin, as [`Caps::alignment`] permits; empty for the first.
     pub begins: Vec<usize>,
     /// The number and the needs of its workgroups.
     pub workgroups: Workgroups,

@@ -13,9 +13,9 @@
 //
 // Defines: N, H     rows; hidden units
 //          WG       invocations, SPLITS·DOWN·ACROSS
-//          WEIGHT   along, if terms of a column are adjacent in the weight [·, H], and TERMS is H; column `c` of the tile
-//                   is row c / UNITS·H + c % UNITS of the weight, counted from the first unit. Or across: the weight is
-//                   [TERMS, H], and column c is that of the weight
+//          WEIGHT   along, if terms of a column are adjacent in the weight [·, H], and TERMS is H; column `c` of the
+//                   tile is row c / UNITS·H + c % UNITS of the weight, counted from the first unit. Or across: the
+//                   weight is [TERMS, H], and column c is that of the weight
 //          HELD     weights and state: `one`, in f32; `four`, in f32 with H a multiple of 4; or `line`, weights in bf16
 //                   with H a multiple of 8
 //          TERMS, PART, SPLITS   PART a multiple of 8, SPLITS·PART at least TERMS

@@ -11,8 +11,8 @@ use crate::kernel::launch::{Binding, Caps, Define, Format, LINE, Launch, Variant
 const INVOCATIONS: usize = 256;
 const ENOUGH: usize = 192;
 
-/// The fewest invocations of a workgroup, so that none has many elements of the state; some of their groups then have no
-/// terms.
+/// The fewest invocations of a workgroup, so that none has many elements of the state; some of their groups may have
+/// no terms.
 const FEWEST: usize = 64;
 
 /// Bytes of workgroup memory, at most.
@@ -72,9 +72,8 @@ impl Tile {
             let depth = width;
             let tile = Self { along, rows, columns, units, grid, each, wide, splits: 1, part: 0, terms, depth, width };
             let wanted = terms.div_ceil(LINE).max(FEWEST / of_tile).min(INVOCATIONS / of_tile);
-            let of_splits = |splits: usize| {
-                Self { splits, part: terms.div_ceil(splits).next_multiple_of(LINE), ..tile }
-            };
+            let of_splits =
+                |splits: usize| Self { splits, part: terms.div_ceil(splits).next_multiple_of(LINE), ..tile };
             let most = wanted.max(1).ilog2();
             let fitting = (0..=most).rev().map(|log| of_splits(1 << log)).find(|tile| 16 * tile.fours() <= memory);
             let tile = fitting.unwrap_or(of_splits(1));

@@ -1,5 +1,5 @@
-//! The ONNX form of a recurrent layer: its steps, one after the other, as in the formula. ONNX's own recurrent operators
-//! order gates in another way and compute the input's products themselves.
+//! The ONNX form of a recurrent layer: its steps, one after the other, as in the formula. ONNX's own recurrent
+//! operators order gates in another way and compute the input's products themselves.
 
 use super::{At, Recurrent, RecurrentFormula, WEIGHT};
 use crate::ops::form::{Attribute, Form, Operand, Results, Value, int};
