@@ -18,7 +18,7 @@
 // VALUES: the states of all steps (lstm: the cell states); SAVED: see `recurrent`; MASK[N]; with CELL, D_LAST[N,H]: the
 // cotangent of the last cell state. A workgroup computes a tile of shared/recurrent; TILES workgroups.
 //
-// Defines: those of shared/recurrent, with WEIGHT across; FORM last takes N, H, WG, ROWS, UNITS, TILES_H and TILES alone
+// Defines: those of shared/recurrent, with WEIGHT across; FORM last has N, H, WG, ROWS, UNITS, TILES_H, TILES alone
 //          FORM     last, step or start
 //          FORMULA  tanh, relu, lstm or gru
 //          GATES, BLOCKS   1, 1, 4 or 3; 1, 1, 4 or 4

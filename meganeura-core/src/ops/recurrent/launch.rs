@@ -102,7 +102,7 @@ impl Tile {
 
     /// The distance of rows in workgroup memory, in fours; odd, so that neighbours lie in different banks.
     fn pitch(&self) -> usize {
-        self.depth / 4 | 1
+        (self.depth / 4) | 1
     }
 
     fn fours_of_state(&self) -> usize {

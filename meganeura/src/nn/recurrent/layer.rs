@@ -145,6 +145,7 @@ fn over_steps<G: RecurrentGates>(
     // Step by step: the numbers of a step are adjacent.
     let of_input = weights.of_input(&x.permute(&[1, 0, 2]).reshape([t * n, width]));
     let of_input = of_input.reshape([t, n, G::COUNT * cell.hidden()]);
+    #[expect(clippy::manual_map, reason = "what a closure records has the closure's line")]
     let mask = match mask {
         Some(mask) => Some(mask.t()),
         None => None,
