@@ -2,14 +2,16 @@
 
 use libtest_mimic::Trial;
 use meganeura::nn::*;
-use meganeura::{Device, Init, Layer, ModuleExt, Result, Seed, Tape};
+use meganeura::{Device, Init, Layer, ModuleExt, Precision, Result, Seed, Tape, Tensor};
 
 use crate::Outcome;
 use crate::adapter::gpu_trial;
-use crate::nets::tensor;
+use crate::nets::{normal, tensor};
+use crate::numbers::{Computed, Reference, compare};
 
 pub(crate) fn collect(trials: &mut Vec<Trial>) {
     trials.push(gpu_trial("recurrent::launches_of_a_step", launches_of_a_step));
+    trials.push(gpu_trial("recurrent::weights_are_read_as_bf16", weights_as_bf16));
     trials.push(Trial::test("recurrent::large_steps_are_recorded_one_by_one", large_steps));
 }
 
@@ -69,4 +71,51 @@ fn large_steps() -> Outcome {
         assert!(a.iter().zip(&b).all(|(a, b)| (a - b).abs() < 1e-4 * largest), "{path}");
     }
     Ok(())
+}
+
+/// The outputs and all gradients of a layer over sequences, with hidden weights that bf16 holds exactly.
+fn trained<G: RecurrentGates>(
+    device: &Device,
+    config: &RecurrentConfig<G>,
+    [n, hidden]: [usize; 2],
+) -> Result<Vec<Vec<f64>>> {
+    let mut layer = config.clone().init(device, Seed::new(1))?;
+    for cell in &mut layer.cells {
+        let shape = cell.weight_hh.shape();
+        let exact = normal("weight", shape.elements()).into_iter().map(|x| (x * 16.0).round() / 64.0 / 8.0);
+        cell.weight_hh.set(Tensor::from_f64(device, shape, &exact.collect::<Vec<_>>())?)?;
+    }
+    let tape = Tape::new(device);
+    let y = layer.forward(&tape.input(&tensor(device, "x", [n, 4, 8])?));
+    let cotangent = tape.input(&tensor(device, "dy", [n, 4, 2 * hidden])?);
+    let grads = tape.backward(&(&y * cotangent).sum())?;
+    let mut results = vec![y.to_tensor()?.to_f64_vec()?];
+    for (_, param) in layer.named_parameters() {
+        results.push(grads.get(param).expect("it is used").to_tensor()?.to_f64_vec()?);
+    }
+    Ok(results)
+}
+
+/// Lines of weights, of one line and of many, for fewer and more rows than a tile has. All memory holds NaN before it is
+/// written.
+fn weights_as_bf16(device: &Device) -> Outcome {
+    fn check<G: RecurrentGates + Default>(device: &Device) -> Outcome {
+        for [n, hidden] in [[3, 8], [33, 24]] {
+            let config = Recurrent::<G>::new(8, hidden).bidirectional(true);
+            let reference = trained(&Device::cpu_with(Precision::Double), &config, [n, hidden])?;
+            let bf16 = device.for_testing_bf16(0);
+            let computed = trained(&bf16, &config, [n, hidden])?;
+            let plans = bf16.plan_dumps().concat();
+            let mut steps = plans.lines().filter(|line| line.contains("[steps: ")).peekable();
+            assert!(steps.peek().is_some() && steps.all(|line| line.contains("bf16[")), "{plans}");
+            for (k, (computed, reference)) in computed.into_iter().zip(reference).enumerate() {
+                let what = format!("{n} rows, {hidden} units, value {k}");
+                compare(&what, &Computed(computed), &Reference(reference), 1e-5)?;
+            }
+        }
+        Ok(())
+    }
+    check::<RnnGates>(device)?;
+    check::<LstmGates>(device)?;
+    check::<GruGates>(device)
 }

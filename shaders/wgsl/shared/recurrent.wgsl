@@ -1,9 +1,8 @@
 // The product in a step of a recurrent layer, for `recurrent` and `recurrent_grad`: sums of TERMS terms for each of N
 // rows of the state and for each column of the weight. A workgroup computes ROWS rows and COLUMNS columns, which belong
-// to UNITS hidden units. Its invocations form SPLITS groups, each of which adds PART terms for the whole tile, so that
-// an invocation has EACH·WIDE fours of sums, and loads few operands for each from workgroup memory, which bounds the
-// time. Operands pass through that memory, DEPTH terms of each group at a time; then the sums of the groups do: FOLDS
-// times, one half of them adds those of the other, and `total` adds up the rest in their order.
+// to UNITS hidden units. Its invocations form SPLITS groups, each of which adds PART terms for the whole tile: one group
+// alone would wait for memory most of the time. Operands pass through workgroup memory, DEPTH terms of each group at a
+// time; then the sums of the groups do, which `total` adds up in their order.
 //
 // The kernel includes shared/grid and shared/math first. It gives macro multiply(), and
 //     fn total(row: u32, column: u32) -> f32   a sum, by its place in the tile, after multiply()
@@ -20,8 +19,7 @@
 //                   with H a multiple of 8
 //          TERMS, PART, SPLITS   PART a multiple of 8, SPLITS·PART at least TERMS
 //          ROWS, COLUMNS, UNITS   of a tile; TILES_H tiles across, ⌈H/UNITS⌉, and TILES in all
-//          EACH, WIDE   rows, and fours of columns, of an invocation; DOWN: ROWS/EACH, ACROSS: COLUMNS/(4·WIDE)
-//          FOLDS    SPLITS is a multiple of 2^FOLDS
+//          EACH     rows of an invocation; DOWN: ROWS/EACH, ACROSS: COLUMNS/4
 //          DEPTH, STEPS   terms in workgroup memory, a multiple of 4, or of 8 with lines; ⌈PART/DEPTH⌉
 //          PITCH    the distance of rows in workgroup memory, in fours: odd
 //          PLACES, PLACES_STATE   fours of workgroup memory; those of the state
@@ -44,8 +42,6 @@ const TILES_H: u32 = ${TILES_H};
 const TILES: u32 = ${TILES};
 const DOWN: u32 = ${DOWN};
 const ACROSS: u32 = ${ACROSS};
-/// Fours of sums in a row.
-const FOURS: u32 = COLUMNS / 4u;
 const DEPTH: u32 = ${DEPTH};
 const STEPS: u32 = ${STEPS};
 const PITCH: u32 = ${PITCH};
@@ -128,15 +124,15 @@ fn left(x: u32, end: u32) -> u32 {
 
 fn total(row: u32, column: u32) -> f32 {
 #if WEIGHT == along
-    let four = column % FOURS;
-    let part = column / FOURS;
+    let group = column % ACROSS;
+    let part = column / ACROSS;
 #else
-    let four = column / 4u;
+    let group = column / 4u;
     let part = column % 4u;
 #endif
-    var sum = places[row * FOURS + four][part];
-    for (var split = 1u; split < (SPLITS >> ${FOLDS}u); split += 1u) {
-        sum += places[(split * ROWS + row) * FOURS + four][part];
+    var sum = places[row * ACROSS + group][part];
+    for (var split = 1u; split < SPLITS; split += 1u) {
+        sum += places[(split * ROWS + row) * ACROSS + group][part];
     }
     return sum;
 }
@@ -169,7 +165,7 @@ fn total(row: u32, column: u32) -> f32 {
     let units_${L} = left(unit_of_${L}, H);
     let term_w_${L} = term_of_${L} / DEPTH * PART + term_of_${L} % DEPTH;
     let end_w_${L} = min(term_of_${L} / DEPTH * PART + PART, TERMS);
-    let place_w_${L} = PLACES_STATE + term_of_${L} * FOURS + load_w_${L} % (UNITS / WIDTH) * (WIDTH / 4u);
+    let place_w_${L} = PLACES_STATE + term_of_${L} * ACROSS + load_w_${L} % (UNITS / WIDTH) * (WIDTH / 4u);
     var held_${L} = load_weight(term_w_${L} * H + unit_of_${L}, select(0u, units_${L}, term_w_${L} < end_w_${L}));
 #endif
 #endfor
@@ -177,10 +173,7 @@ fn total(row: u32, column: u32) -> f32 {
     let down = lane % DOWN;
     let across = lane / DOWN % ACROSS;
 #for I in EACH
-#for J in WIDE
-    var sum_${I}_${J} = vec4<f32>();
-#endfor
-    let of_sums_${I} = (split * ROWS + down + ${I}u * DOWN) * FOURS + across;
+    var sum_${I} = vec4<f32>();
 #endfor
     for (var step = 0u; step < STEPS; step += 1u) {
         workgroupBarrier();
@@ -213,59 +206,35 @@ fn total(row: u32, column: u32) -> f32 {
 #endif
 #endfor
         for (var q = 0u; q < DEPTH / 4u; q += 1u) {
-#for J in WIDE
 #if WEIGHT == along
-            let at_${J} = PLACES_STATE + (split * COLUMNS + across + ${J}u * ACROSS) * PITCH + q;
-#for K in 4
-            let column_${J}_${K} = places[at_${J} + ${K}u * FOURS * PITCH];
-#endfor
-            let term_${J}_0 = vec4(column_${J}_0.x, column_${J}_1.x, column_${J}_2.x, column_${J}_3.x);
-            let term_${J}_1 = vec4(column_${J}_0.y, column_${J}_1.y, column_${J}_2.y, column_${J}_3.y);
-            let term_${J}_2 = vec4(column_${J}_0.z, column_${J}_1.z, column_${J}_2.z, column_${J}_3.z);
-            let term_${J}_3 = vec4(column_${J}_0.w, column_${J}_1.w, column_${J}_2.w, column_${J}_3.w);
+            let at = PLACES_STATE + (split * COLUMNS + across) * PITCH + q;
+            let column_0 = places[at];
+            let column_1 = places[at + ACROSS * PITCH];
+            let column_2 = places[at + 2u * ACROSS * PITCH];
+            let column_3 = places[at + 3u * ACROSS * PITCH];
+            let term_0 = vec4(column_0.x, column_1.x, column_2.x, column_3.x);
+            let term_1 = vec4(column_0.y, column_1.y, column_2.y, column_3.y);
+            let term_2 = vec4(column_0.z, column_1.z, column_2.z, column_3.z);
+            let term_3 = vec4(column_0.w, column_1.w, column_2.w, column_3.w);
 #else
-            let at_${J} = PLACES_STATE + (split * DEPTH + 4u * q) * FOURS + across + ${J}u * ACROSS;
-#for K in 4
-            let term_${J}_${K} = places[at_${J} + ${K}u * FOURS];
-#endfor
+            let at = PLACES_STATE + (split * DEPTH + 4u * q) * ACROSS + across;
+            let term_0 = places[at];
+            let term_1 = places[at + ACROSS];
+            let term_2 = places[at + 2u * ACROSS];
+            let term_3 = places[at + 3u * ACROSS];
 #endif
-#endfor
 #for I in EACH
             let of_row_${I} = places[(split * ROWS + down + ${I}u * DOWN) * PITCH + q];
-#for J in WIDE
-            sum_${I}_${J} = fma(vec4(of_row_${I}.x), term_${J}_0, sum_${I}_${J});
-            sum_${I}_${J} = fma(vec4(of_row_${I}.y), term_${J}_1, sum_${I}_${J});
-            sum_${I}_${J} = fma(vec4(of_row_${I}.z), term_${J}_2, sum_${I}_${J});
-            sum_${I}_${J} = fma(vec4(of_row_${I}.w), term_${J}_3, sum_${I}_${J});
-#endfor
+            sum_${I} = fma(vec4(of_row_${I}.x), term_0, sum_${I});
+            sum_${I} = fma(vec4(of_row_${I}.y), term_1, sum_${I});
+            sum_${I} = fma(vec4(of_row_${I}.z), term_2, sum_${I});
+            sum_${I} = fma(vec4(of_row_${I}.w), term_3, sum_${I});
 #endfor
         }
     }
-#for F in FOLDS
     workgroupBarrier();
-    if split >= (SPLITS >> (${F}u + 1u)) && split < (SPLITS >> ${F}u) {
 #for I in EACH
-#for J in WIDE
-        places[of_sums_${I} + ${J}u * ACROSS - (SPLITS >> (${F}u + 1u)) * ROWS * FOURS] = sum_${I}_${J};
+    places[(split * ROWS + down + ${I}u * DOWN) * ACROSS + across] = sum_${I};
 #endfor
-#endfor
-    }
-    workgroupBarrier();
-    if split < (SPLITS >> (${F}u + 1u)) {
-#for I in EACH
-#for J in WIDE
-        sum_${I}_${J} += places[of_sums_${I} + ${J}u * ACROSS];
-#endfor
-#endfor
-    }
-#endfor
-    workgroupBarrier();
-    if split < (SPLITS >> ${FOLDS}u) {
-#for I in EACH
-#for J in WIDE
-        places[of_sums_${I} + ${J}u * ACROSS] = sum_${I}_${J};
-#endfor
-#endfor
-    }
     workgroupBarrier();
 #endmacro

@@ -7,25 +7,22 @@
 use super::{At, Recurrent, RecurrentFormula, RecurrentGrad, RecurrentShape, WEIGHT};
 use crate::kernel::launch::{Binding, Caps, Define, Format, LINE, Launch, Variant, Workgroups, define};
 
-/// The most invocations of a workgroup, and those that are enough.
+/// The most invocations of a workgroup.
 const INVOCATIONS: usize = 256;
-const ENOUGH: usize = 192;
 
 /// The fewest invocations of a workgroup, so that none has many elements of the state; some of their groups may have
 /// no terms.
 const FEWEST: usize = 64;
 
-/// Bytes of workgroup memory, at most.
-const MEMORY: usize = 48 << 10;
+/// The bytes of workgroup memory in which terms wait to be multiplied, at most. More would leave no room for a second
+/// workgroup on a multiprocessor.
+const MEMORY: usize = 40 << 10;
 
-/// Bytes of workgroup memory for the sums of groups, at most: WebGPU's limit.
-const SUMS: usize = 16 << 10;
+/// The bytes of workgroup memory that every device has.
+const SMALLEST: usize = 16 << 10;
 
-/// Terms of each group in workgroup memory.
+/// Terms of each group of invocations in workgroup memory: the more, the fewer barriers. The fewest for lines is 8.
 const DEPTHS: [usize; 4] = [32, 16, 8, 4];
-
-/// Rows, and fours of columns, of an invocation. The more, the fewer operands does it load for each sum.
-const BLOCKS: [(usize, usize); 3] = [(8, 2), (8, 1), (4, 1)];
 
 /// `true` if a device has memory for the kernels that read lines.
 pub(super) fn fits_lines(caps: &Caps) -> bool {
@@ -43,9 +40,8 @@ struct Tile {
     units: usize,
     /// Tiles down and across.
     grid: [usize; 2],
-    /// Rows, and fours of columns, of an invocation.
+    /// Rows of an invocation.
     each: usize,
-    wide: usize,
     /// Groups of invocations, which share the terms, and the terms of each.
     splits: usize,
     part: usize,
@@ -58,46 +54,32 @@ struct Tile {
 }
 
 impl Tile {
-    /// A tile with few rows that are not there. Tiles are small, because a step has few of them for a GPU.
+    /// The largest tile with few rows that are not there. Tiles are small: a step has few of them for a GPU.
     fn new(shape: RecurrentShape, gates: usize, along: bool, lines: bool, caps: &Caps) -> Self {
         let RecurrentShape { n, h, .. } = shape;
         let (units, most) = if along { (8, 32) } else { (16, 16) };
         let (columns, terms) = if along { (units * gates, h) } else { (units, gates * h) };
-        let rows = n.next_power_of_two().clamp(4, if caps.tiles { most } else { 4 });
+        let each = if caps.tiles { 4 } else { 1 };
+        let most = if caps.tiles { most } else { 4 };
+        let rows = n.next_power_of_two().clamp(4, most);
         let grid = [n.div_ceil(rows), h.div_ceil(units)];
         let width = if lines { LINE } else { 4 };
-        let memory = MEMORY.min(caps.workgroup_memory);
-        let made = |(each, wide): (usize, usize)| {
-            let of_tile = rows / each * columns / (4 * wide);
-            let depth = width;
-            let tile = Self { along, rows, columns, units, grid, each, wide, splits: 1, part: 0, terms, depth, width };
-            let wanted = terms.div_ceil(LINE).max(FEWEST / of_tile).min(INVOCATIONS / of_tile);
-            let of_splits =
-                |splits: usize| Self { splits, part: terms.div_ceil(splits).next_multiple_of(LINE), ..tile };
-            let most = wanted.max(1).ilog2();
-            let fitting = (0..=most).rev().map(|log| of_splits(1 << log)).find(|tile| 16 * tile.fours() <= memory);
-            let tile = fitting.unwrap_or(of_splits(1));
-            let deeper = DEPTHS.into_iter().filter(|&depth| depth >= width && depth < 2 * tile.part);
-            let deeper = deeper.map(|depth| Self { depth, ..tile }).find(|tile| 16 * tile.fours() <= memory);
-            deeper.unwrap_or(tile)
+        let made = |splits: usize, depth| {
+            let part = terms.div_ceil(splits).next_multiple_of(LINE);
+            Self { along, rows, columns, units, grid, each, splits, part, terms, depth, width }
         };
-        if !caps.tiles {
-            return made((1, 1));
-        }
-        let fits = |&(each, wide): &(usize, usize)| rows >= each && columns.is_multiple_of(4 * wide);
-        let mut tiles = BLOCKS.into_iter().filter(fits).map(made).collect::<Vec<_>>();
-        let at = tiles.iter().position(|tile| tile.invocations() >= ENOUGH);
-        tiles.swap_remove(at.unwrap_or(tiles.len() - 1))
+        let memory = MEMORY.min(caps.workgroup_memory);
+        // In full precision, bits do not depend on how much memory a device has.
+        let most = if lines { memory } else { SMALLEST } / (16 * made(1, width).fours_of_operands());
+        let of_tile = rows / each * columns / 4;
+        let wanted = terms.div_ceil(LINE).max(FEWEST / of_tile);
+        let splits = wanted.min(INVOCATIONS / of_tile).min(most).max(1);
+        let suits = |tile: &Self| tile.depth >= width && tile.depth < 2 * tile.part && 16 * tile.fours() <= memory;
+        DEPTHS.into_iter().map(|depth| made(splits, depth)).find(suits).unwrap_or(made(splits, width))
     }
 
     fn invocations(&self) -> usize {
-        self.splits * self.rows / self.each * self.columns / (4 * self.wide)
-    }
-
-    /// How often one half of the groups adds the sums of the other.
-    fn folds(&self) -> u32 {
-        let sums = 4 * self.splits * self.rows * self.columns;
-        sums.div_ceil(SUMS).next_power_of_two().ilog2()
+        self.splits * self.rows / self.each * self.columns / 4
     }
 
     /// The distance of rows in workgroup memory, in fours; odd, so that neighbours lie in different banks.
@@ -114,12 +96,16 @@ impl Tile {
     }
 
     fn fours_of_sums(&self) -> usize {
-        (self.splits >> self.folds()) * self.rows * self.columns / 4
+        self.splits * self.rows * self.columns / 4
+    }
+
+    fn fours_of_operands(&self) -> usize {
+        self.fours_of_state() + self.fours_of_weight()
     }
 
     /// Fours of workgroup memory: operands, and then the sums.
     fn fours(&self) -> usize {
-        (self.fours_of_state() + self.fours_of_weight()).max(self.fours_of_sums())
+        self.fours_of_operands().max(self.fours_of_sums())
     }
 
     fn steps(&self) -> usize {
@@ -142,7 +128,7 @@ impl Tile {
 
     /// The defines of a kernel that multiplies, or else of one that only computes elements.
     fn defines(&self, shape: RecurrentShape, multiplies: bool) -> Vec<Define> {
-        let Self { rows, columns, units, each, wide, splits, part, terms, depth, width, .. } = *self;
+        let Self { rows, columns, units, each, splits, part, terms, depth, width, .. } = *self;
         let mut defines = define![
             N: shape.n, H: shape.h, ROWS: rows, UNITS: units, TILES_H: self.grid[1],
             TILES: self.grid[0] * self.grid[1], PAIRS: self.pairs(),
@@ -159,8 +145,8 @@ impl Tile {
             };
             defines.extend(define![
                 WEIGHT: if self.along { "along" } else { "across" }, HELD: held,
-                TERMS: terms, PART: part, SPLITS: splits, COLUMNS: columns, EACH: each, WIDE: wide,
-                DOWN: rows / each, ACROSS: columns / (4 * wide), FOLDS: self.folds(), DEPTH: depth, STEPS: self.steps(), PITCH: self.pitch(), PLACES: self.fours(),
+                TERMS: terms, PART: part, SPLITS: splits, COLUMNS: columns, EACH: each, DOWN: rows / each,
+                ACROSS: columns / 4, DEPTH: depth, STEPS: self.steps(), PITCH: self.pitch(), PLACES: self.fours(),
                 PLACES_STATE: self.fours_of_state(), LOADS_STATE: loads(splits * rows * depth, 4),
                 LOADS_WEIGHT: loads(of_weight, width),
             ]);
