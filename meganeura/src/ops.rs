@@ -14,9 +14,11 @@ pub use meganeura_core::ops::{
 
 // For other modules of this crate, and for tests.
 #[doc(hidden)]
-pub use meganeura_core::functions::all_mean;
+pub use meganeura_core::functions::{RecurrentOptions, all_mean};
 #[cfg(feature = "onnx")]
 #[doc(hidden)]
 pub use meganeura_core::ops::form;
+#[doc(hidden)]
+pub use meganeura_core::ops::recurrent::RecurrentFormula;
 #[doc(hidden)]
 pub use meganeura_core::ops::{Divisor, Op, Pointwise, Pool, View, window};

@@ -377,7 +377,8 @@ const OF_F16: [&str; 1] = ["conv2d_pack_taps"];
 
 /// Kernels with full-precision variants that need more workgroup memory or buffers than WebGPU guarantees. Only capable
 /// devices choose those variants.
-const BEYOND_BASELINE: [&str; 4] = ["attention", "attention_grad", "conv2d_pack_taps", "gemm"];
+const BEYOND_BASELINE: [&str; 6] =
+    ["attention", "attention_grad", "conv2d_pack_taps", "gemm", "recurrent", "recurrent_grad"];
 
 #[test]
 fn every_variant_translates() {

@@ -51,6 +51,7 @@ mod pointwise;
 mod pool;
 mod random;
 mod ranges;
+mod recurrent;
 mod reduce;
 mod resample;
 mod scan;
@@ -69,6 +70,7 @@ pub use grid_sample::{GridSampleMode, GridSampleOptions, GridSamplePadding};
 pub(crate) use norm::Scale;
 pub use padding::Padding;
 pub use ranges::{AxisRange, Ranges};
+pub use recurrent::RecurrentOptions;
 pub(crate) use vjp::{Vjp, rule};
 
 use crate::{ErrorKind, Var};

@@ -221,7 +221,7 @@ impl Gpu {
         let Some(grid) = fold(count, self.0.limits.max_compute_workgroups_per_dimension) else {
             bail!(OutOfMemory, "kernel {kernel} needs {count} workgroups, more than {} can launch", self.0.name);
         };
-        let bound = |&binding: &Binding| {
+        let bound = |(at, &binding): (usize, &Binding)| {
             let storage = match binding {
                 Binding::Input(k) => step.inputs[k].storage,
                 Binding::Output(k) => step.outputs[k].0,
@@ -229,10 +229,11 @@ impl Gpu {
                 Binding::Host => return Bound::Host,
             };
             let info = plan.storages[storage];
-            let begin = step.binding_offset(binding) * info.element_bytes();
+            let own = launch.begins.get(at).copied().unwrap_or(0);
+            let begin = (step.binding_offset(binding) + own) * info.element_bytes();
             Bound::Storage { storage, begin: begin as u64, bytes: (info.bytes() - begin) as u64 }
         };
-        Ok(CompiledLaunch { pipeline, bindings: launch.bindings.iter().map(bound).collect(), grid })
+        Ok(CompiledLaunch { pipeline, bindings: launch.bindings.iter().enumerate().map(bound).collect(), grid })
     }
 
     /// Runs a compiled plan. Returns the storages of its outputs, its times if it is profiled, and the number of

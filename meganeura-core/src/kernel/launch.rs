@@ -237,6 +237,8 @@ pub struct Launch {
     pub defines: Vec<Define>,
     /// The buffer of each binding, in order.
     pub bindings: Vec<Binding>,
+    /// The elements, in `f32`, from which on the bindings begin, as [`Caps::alignment`] permits; empty for the first.
+    pub begins: Vec<usize>,
     /// The number and the needs of its workgroups.
     pub workgroups: Workgroups,
     /// The operand that the kernel reads through `load`, which the plan writes.
@@ -277,7 +279,16 @@ impl Launch {
             defines.extend(define![WG: workgroups.invocations]);
         }
         let bindings = (0..inputs).map(Binding::Input).chain((0..outputs).map(Binding::Output)).collect();
-        Self { kernel, defines, bindings, workgroups, loads: None, stores: false, access: Access::Elements }
+        Self {
+            kernel,
+            defines,
+            bindings,
+            begins: Vec::new(),
+            workgroups,
+            loads: None,
+            stores: false,
+            access: Access::Elements,
+        }
     }
 
     /// The kernel includes `shared/epilogue` and stores result 0 through `store` alone: each element once, by its

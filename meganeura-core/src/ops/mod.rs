@@ -38,6 +38,8 @@ pub(crate) mod pad;
 pub(crate) mod pointwise;
 pub(crate) mod pool;
 pub(crate) mod random;
+#[doc(hidden)]
+pub mod recurrent;
 pub(crate) mod reduce;
 pub(crate) mod resample;
 mod scan;
@@ -288,6 +290,8 @@ macro_rules! each_kernel_op {
             ctc::CtcGrad,
             label_weights::LabelWeights,
             random::RandomUniform,
+            recurrent::Recurrent,
+            recurrent::RecurrentGrad,
             custom::Custom,
             collective::CollectiveOp,
         }

@@ -91,6 +91,13 @@ impl Plan {
         }
         if !step.launches.is_empty() {
             let grids: Vec<_> = step.launches.iter().map(|l| format!("{}×{}", l.kernel, l.workgroups.count)).collect();
+            let grids: Vec<_> = grids
+                .chunk_by(|one, other| one == other)
+                .map(|alike| match alike {
+                    [one] => one.clone(),
+                    _ => format!("{} times {}", alike.len(), alike[0]),
+                })
+                .collect();
             let variant = if step.variant.is_empty() { String::new() } else { format!("{}: ", step.variant) };
             write!(f, "  [{variant}{}]", grids.join(", "))?;
         }

@@ -35,8 +35,11 @@ impl Plan {
                 launched(op, self.traffic(step, inputs.chain((0..step.outputs.len()).map(Binding::Output))))
             });
             let launches = step.launches.iter();
-            let launches = launches
-                .map(move |launch| launched(launch.kernel, self.traffic(step, launch.bindings.iter().copied())));
+            let launches = launches.map(move |launch| {
+                // Launches that begin within their operands share these.
+                let sharers = if launch.begins.is_empty() { 1 } else { step.launches.len() };
+                launched(launch.kernel, self.traffic(step, launch.bindings.iter().copied()) / sharers)
+            });
             native.into_iter().chain(launches)
         })
     }

@@ -177,6 +177,12 @@ impl Var {
         std::array::from_fn(|k| results[k.min(results.len() - 1)].clone())
     }
 
+    /// Appends an operation; one poisoned result if it does not fit.
+    #[track_caller]
+    pub(crate) fn record_all(&self, op: impl Into<Op>, x: &[&Self]) -> Vec<Self> {
+        self.tape.record(op.into(), x, Location::caller()).into_vec()
+    }
+
     /// Appends an elementwise operation after broadcasting its operands to one shape, as NumPy does.
     #[track_caller]
     pub(crate) fn record_broadcast(&self, op: impl Into<Op>, x: &[&Self]) -> Self {

@@ -56,7 +56,9 @@ mod tests {
     use std::collections::HashSet;
 
     use super::*;
+    use crate::functions::RecurrentOptions;
     use crate::graph::ValueId;
+    use crate::ops::recurrent::RecurrentFormula;
     use crate::plan::{Preferences, Request, Target};
     use crate::{Device, Param, Result, Tape, Tensor, Var};
 
@@ -132,6 +134,51 @@ mod tests {
             let (short, long) = (planned(step, width, 20)?, planned(step, width, 80)?);
             assert!(kernels(&long) <= kernels(&short) + 2, "{} {} kernels\n{long}", kernels(&short), kernels(&long));
             assert!(long.launches() > 2 * short.launches(), "{short}");
+        }
+        Ok(())
+    }
+
+    /// The plan of the outputs and gradients of an LSTM over `steps` steps.
+    fn lstm(caps: Caps, steps: usize) -> Result<Plan> {
+        let (device, h) = (Device::cpu(), 64);
+        let weight = Param::new(Tensor::randn(&device, [4 * h, h], 1)?);
+        let tape = Tape::new(&device);
+        let x = tape.input(&Tensor::zeros(&device, [steps, 8, 4 * h])?);
+        let (weight, zero) = (tape.param(&weight), tape.constant(0.0).expand([8, h]));
+        let options = RecurrentOptions { formula: RecurrentFormula::Lstm, reverse: false, bias: None, mask: None };
+        let (y, _) = x.recurrent(&weight, &[zero.clone(), zero], options);
+        let grads = tape.backward(&y.square().sum())?;
+        let of = |x: &Var| grads.of(x).expect("the outputs depend on it").id();
+        let outputs = [y.id()?, of(&x)?, of(&weight)?];
+        let target = Target::Gpu { caps, preferences: &Preferences::default() };
+        tape.with_graph(|graph| Plan::new(&Request { graph, outputs: &outputs, assigns: &[] }, target))
+    }
+
+    /// In `f32`, and where the weight is read as bf16: one launch forward and one backward for each step, of kernels
+    /// that all steps share. What else is launched does not depend on their number.
+    #[test]
+    fn a_step_of_a_recurrent_layer_is_one_launch() -> Result<()> {
+        let bf16 = Caps { matrix: true, bf16: true, bf16_units: true, ..Caps::DISCRETE };
+        for caps in [Caps::DISCRETE, bf16] {
+            let (short, long) = (lstm(caps, 20)?, lstm(caps, 80)?);
+            let count = |plan: &Plan, kernel: &str| plan.launch_infos().filter(|info| info.kernel == kernel).count();
+            for (plan, steps) in [(&short, 20), (&long, 80)] {
+                assert_eq!(count(plan, "recurrent"), steps, "{plan}");
+                // The last gives the cotangent of the initial state.
+                assert_eq!(count(plan, "recurrent_grad"), steps + 1, "{plan}");
+            }
+            let others = |plan: &Plan, steps: usize| plan.launches() - 2 * steps;
+            assert!(others(&short, 20) < 16 && others(&long, 80) < 16, "{long}");
+            let own = |plan: &Plan| {
+                let launches = plan.steps.iter().flat_map(|step| &step.launches);
+                let own = launches.filter(|launch| launch.kernel.starts_with("recurrent"));
+                own.map(|launch| (launch.kernel, &launch.defines)).collect::<HashSet<_>>().len()
+            };
+            // The beginning; a step, and the last; and three of the gradient.
+            assert_eq!((own(&short), own(&long)), (6, 6), "{long}");
+            let lines = long.steps.iter().flat_map(|step| &step.launches);
+            let lines = lines.filter(|launch| launch.defines.contains(&("HELD", "line".to_owned()))).count();
+            assert_eq!(lines, if caps.bf16 { 160 } else { 0 }, "{long}");
         }
         Ok(())
     }

@@ -8,6 +8,7 @@ use super::gates::{Parts, RecurrentGates, RecurrentState, RnnGates, RnnNonlinear
 use crate::error::bail;
 use crate::init::Initializer;
 use crate::module::{Init, Seed, init_field};
+use crate::ops::RecurrentOptions;
 use crate::{Device, Error, ErrorKind, Param, Result, Shape, Var};
 
 /// A recurrent cell: one step of a layer.
@@ -77,10 +78,11 @@ impl<G: RecurrentGates> RecurrentCell<G> {
                 return poisoned::<G>(&self.refuse(part, message));
             }
         }
-        let weights = OnTape::new(self, x, n);
-        let next = self.gates.step(&weights.of_input(x), &weights.hidden, weights.within.as_ref(), &state);
+        let weights = OnTape::new(self, x);
+        let of_input = weights.of_input(x).reshape([1, n, G::COUNT * hidden]);
+        let (_, next) = of_input.recurrent(&weights.hidden, &state, weights.options(self.gates, false, None));
         entered.gives(&next[0]);
-        G::State::from_parts(next)
+        G::State::from_parts(Parts::from_vec(next))
     }
 
     /// The length of an input vector.
@@ -125,26 +127,33 @@ impl<G: RecurrentGates> RecurrentCell<G> {
 pub(super) struct OnTape {
     /// `W_ihᵀ`
     input: Var,
-    /// `W_hhᵀ`
+    /// `W_hh`
     pub(super) hidden: Var,
     bias: Option<Var>,
-    /// The bias within the formula, `[N, H]`. All steps share one value, so its gradient is summed over the batch once.
-    pub(super) within: Option<Var>,
+    /// The bias within the formula, `[H]`.
+    within: Option<Var>,
 }
 
 impl OnTape {
     #[track_caller]
-    pub(super) fn new<G: RecurrentGates>(cell: &RecurrentCell<G>, x: &Var, n: usize) -> Self {
+    pub(super) fn new<G: RecurrentGates>(cell: &RecurrentCell<G>, x: &Var) -> Self {
         let (mut bias, mut within) = (None, None);
         if cell.bias_ih.is_some() || cell.bias_hh.is_some() {
             let len = G::COUNT * cell.hidden();
             let (sum, apart) = G::biases(or_zeros(x, &cell.bias_ih, len), or_zeros(x, &cell.bias_hh, len));
-            bias = Some(sum);
-            if let Some(apart) = apart {
-                within = Some(apart.expand([n, cell.hidden()]));
-            }
+            (bias, within) = (Some(sum), apart);
         }
-        Self { input: x.param(&cell.weight_ih).t(), hidden: x.param(&cell.weight_hh).t(), bias, within }
+        Self { input: x.param(&cell.weight_ih).t(), hidden: x.param(&cell.weight_hh), bias, within }
+    }
+
+    /// The options of the steps.
+    pub(super) fn options<'a, G: RecurrentGates>(
+        &'a self,
+        gates: G,
+        reverse: bool,
+        mask: Option<&'a Var>,
+    ) -> RecurrentOptions<'a> {
+        RecurrentOptions { formula: gates.formula(), reverse, bias: self.within.as_ref(), mask }
     }
 
     /// `x·W_ihᵀ + b` for vectors in rows.

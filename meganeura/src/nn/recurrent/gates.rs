@@ -5,6 +5,7 @@ use std::fmt;
 use smallvec::{SmallVec, smallvec};
 
 use crate::Var;
+use crate::ops::RecurrentFormula;
 
 /// The values of a state: one, or two for an LSTM.
 pub(super) type Parts = SmallVec<[Var; 2]>;
@@ -74,19 +75,9 @@ pub trait RecurrentGates: Copy + fmt::Debug + Send + Sync + 'static {
         (bias_ih + bias_hh, None)
     }
 
-    /// The next state.
-    ///
-    /// `x [N, COUNT·H]` holds the input's products with their bias, `weight [H, COUNT·H]` is the transposed weight of
-    /// the hidden state, and `bias [N, H]` is the second result of [`biases`](Self::biases).
+    /// The formula of a step.
     #[doc(hidden)]
-    #[track_caller]
-    fn step(self, x: &Var, weight: &Var, bias: Option<&Var>, state: &[Var]) -> SmallVec<[Var; 2]>;
-}
-
-/// Block `index` of `[N, COUNT·H]`.
-#[track_caller]
-fn block(x: &Var, index: usize, hidden: usize) -> Var {
-    x.slice(1, index * hidden..(index + 1) * hidden)
+    fn formula(self) -> RecurrentFormula;
 }
 
 /// The activation of an [`Rnn`](super::Rnn).
@@ -114,12 +105,11 @@ impl RecurrentGates for RnnGates {
     const COUNT: usize = 1;
     const PARTS: usize = 1;
 
-    fn step(self, x: &Var, weight: &Var, _: Option<&Var>, state: &[Var]) -> Parts {
-        let sum = state[0].matmul(weight) + x;
-        smallvec![match self.nonlinearity {
-            RnnNonlinearity::Tanh => sum.tanh(),
-            RnnNonlinearity::Relu => sum.relu(),
-        }]
+    fn formula(self) -> RecurrentFormula {
+        match self.nonlinearity {
+            RnnNonlinearity::Tanh => RecurrentFormula::Tanh,
+            RnnNonlinearity::Relu => RecurrentFormula::Relu,
+        }
     }
 }
 
@@ -134,16 +124,8 @@ impl RecurrentGates for LstmGates {
     const COUNT: usize = 4;
     const PARTS: usize = 2;
 
-    fn step(self, x: &Var, weight: &Var, _: Option<&Var>, state: &[Var]) -> Parts {
-        let hidden = weight.shape()[0];
-        // Whole rows, so that the sum is fused with the product.
-        let sums = state[0].matmul(weight) + x;
-        let input = block(&sums, 0, hidden).sigmoid();
-        let forget = block(&sums, 1, hidden).sigmoid();
-        let candidate = block(&sums, 2, hidden).tanh();
-        let output = block(&sums, 3, hidden).sigmoid();
-        let c = forget * &state[1] + input * candidate;
-        smallvec![output * c.tanh(), c]
+    fn formula(self) -> RecurrentFormula {
+        RecurrentFormula::Lstm
     }
 }
 
@@ -166,17 +148,7 @@ impl RecurrentGates for GruGates {
         (bias_ih + of_gates, Some(bias_hh.slice(0, 2 * hidden..3 * hidden)))
     }
 
-    fn step(self, x: &Var, weight: &Var, bias: Option<&Var>, state: &[Var]) -> Parts {
-        let hidden = weight.shape()[0];
-        let h = &state[0];
-        let products = h.matmul(weight);
-        let reset = (block(x, 0, hidden) + block(&products, 0, hidden)).sigmoid();
-        let update = (block(x, 1, hidden) + block(&products, 1, hidden)).sigmoid();
-        let of_state = match bias {
-            Some(bias) => block(&products, 2, hidden) + bias,
-            None => block(&products, 2, hidden),
-        };
-        let new = (block(x, 2, hidden) + reset * of_state).tanh();
-        smallvec![update * (h - &new) + new]
+    fn formula(self) -> RecurrentFormula {
+        RecurrentFormula::Gru
     }
 }

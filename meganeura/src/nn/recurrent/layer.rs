@@ -86,12 +86,16 @@ impl<G: RecurrentGates> Recurrent<G> {
                 for part in &start {
                     state.push(part.slice(0, last.len()..last.len() + 1).reshape([n, hidden]));
                 }
-                outputs.push(over_steps(cell, &y, &mut state, mask.as_ref(), direction == 1));
+                let (output, state) = over_steps(cell, &y, &state, mask.as_ref(), direction == 1);
+                outputs.push(output);
                 last.push(state);
             }
-            // Step by step, with both directions of a step side by side.
-            let in_order: Vec<_> = (0..t).flat_map(|step| outputs.iter().map(move |of| &of[step])).collect();
-            y = Var::concat(&in_order, 1).reshape([n, t, cells.len() * hidden]);
+            // Both directions of a step side by side.
+            y = match &outputs[..] {
+                [output] => output.clone(),
+                _ => Var::concat(&outputs.iter().collect::<Vec<_>>(), 2),
+            };
+            y = y.permute(&[1, 0, 2]);
             if y.error().is_some() {
                 let state = poisoned::<G>(&y);
                 return (y, state);
@@ -122,44 +126,36 @@ impl<G: RecurrentGates> Recurrent<G> {
     }
 }
 
-/// The outputs `[N, H]` of all steps, in the order of time. `state` becomes the state after the last step.
+/// The outputs of all steps, `[T, N, H]`, and the state after the last step.
 #[track_caller]
 fn over_steps<G: RecurrentGates>(
     cell: &RecurrentCell<G>,
     x: &Var,
-    state: &mut Parts,
+    state: &Parts,
     mask: Option<&Var>,
     reverse: bool,
-) -> Vec<Var> {
+) -> (Var, Parts) {
     let [n, t, width] = *x.shape().dims() else { unreachable!("sequences") };
-    let weights = OnTape::new(cell, x, n);
-    let rows = G::COUNT * cell.hidden();
+    let weights = OnTape::new(cell, x);
     // Padding is dropped before the product: the gradient of the weight multiplies its elements by 0, and NaN·0 is NaN.
     let x = match mask {
         Some(mask) => mask.reshape([n, t, 1]).where_cond(x, &x.constant(0.0)),
         None => x.clone(),
     };
-    let of_input = weights.of_input(&x.reshape([n * t, width])).reshape([n, t * rows]);
-    let mut outputs = Vec::with_capacity(t);
-    for turn in 0..t {
-        let step = if reverse { t - 1 - turn } else { turn };
-        let own = of_input.slice(1, step * rows..(step + 1) * rows);
-        let next = cell.gates.step(&own, &weights.hidden, weights.within.as_ref(), state);
-        let Some(mask) = mask else {
-            outputs.push(next[0].clone());
-            *state = next;
-            continue;
-        };
-        let is_there = mask.slice(1, step..step + 1);
-        outputs.push(is_there.where_cond(&next[0], &x.constant(0.0)));
-        for (old, new) in state.iter_mut().zip(next) {
-            *old = is_there.where_cond(&new, old);
-        }
-    }
-    if reverse {
-        outputs.reverse();
-    }
-    outputs
+    // Step by step: the numbers of a step are adjacent.
+    let of_input = weights.of_input(&x.permute(&[1, 0, 2]).reshape([t * n, width]));
+    let of_input = of_input.reshape([t, n, G::COUNT * cell.hidden()]);
+    #[expect(clippy::manual_map, reason = "what a closure records has the closure's line")]
+    let mask = match mask {
+        Some(mask) => Some(mask.t()),
+        None => None,
+    };
+    let (y, last) = of_input.recurrent(&weights.hidden, state, weights.options(cell.gates, reverse, mask.as_ref()));
+    let y = match mask {
+        Some(mask) => mask.reshape([t, n, 1]).where_cond(&y, &y.constant(0.0)),
+        None => y,
+    };
+    (y, Parts::from_vec(last))
 }
 
 impl<G: RecurrentGates> Layer for Recurrent<G> {
