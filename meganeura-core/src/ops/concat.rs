@@ -62,16 +62,18 @@ impl Kernel for Concat {
         if matches!(format, Format::Full | Format::Bf16) {
             return Some(parts(x, self.axis));
         }
-        // For each pixel, the channels of one operand after those of the other.
-        let pixels: Vec<_> = x.iter().map(|x| Shape::from([x.elements() / x[1], x[1]])).collect();
-        Some(parts(&pixels, 1))
+        // For each pixel, the channels of one operand after those of the other, with the padding of the last one.
+        let pixel = |x: &Shape| Shape::from([x.elements() / x[1], x[1].next_multiple_of(LINE)]);
+        Some(parts(&x.iter().map(pixel).collect::<Vec<_>>(), 1))
     }
 
     /// Concatenates channels, or along any axis of values whose last axis has whole lines, line by line.
     fn bf16(&self, x: &[TensorType], _: &[TensorType], caps: &Caps) -> Option<Bf16> {
         const OPERANDS: [usize; 8] = [0, 1, 2, 3, 4, 5, 6, 7];
         let operands = OPERANDS.get(..x.len())?;
-        let of_channels = self.axis == 1 && x.iter().all(|ty| Channels::of(ty.shape).is_some());
+        // All parts but the last must end with a line.
+        let begins = x.iter().rev().skip(1).all(|ty| ty.shape[self.axis].is_multiple_of(LINE));
+        let of_channels = self.axis == 1 && begins && x.iter().all(|ty| Channels::of(ty.shape).is_some());
         let has_lines = |ty: &TensorType| {
             ty.shape.elements() > 0 && ty.shape.dims().last().is_some_and(|last| last.is_multiple_of(LINE))
         };
