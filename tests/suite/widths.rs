@@ -147,6 +147,26 @@ const SUBJECTS: &[Subject] = &[
         },
     ),
     subject(
+        "statistics of sequences",
+        |c| vec![images(c), vec![c], vec![c]],
+        |x, c| {
+            let y = pooled(&x[0]).reshape([2, c, 35]);
+            let [mean, _, variance] = y.channel_moments();
+            let factor = (variance + 0.1).sqrt().recip() * &x[1];
+            Ok(smooth(&y.channel_affine(&mean, &factor, &x[2]).relu().reshape([2, c, 5, 7])))
+        },
+    ),
+    product(
+        "statistics of rows",
+        |c| vec![vec![70, c], vec![c], vec![c]],
+        |x, c| {
+            let y = x[0].softmax(1) * c as f64;
+            let [mean, _, variance] = y.channel_moments();
+            let factor = (variance + 0.1).sqrt().recip() * &x[1];
+            Ok(y.channel_affine(&mean, &factor, &x[2]).tanh().softmax(1) * c as f64)
+        },
+    ),
+    subject(
         "groups of channels",
         |c| vec![images(c), vec![c], vec![c]],
         |x, c| {

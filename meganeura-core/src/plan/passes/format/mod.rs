@@ -16,8 +16,6 @@ mod convert;
 mod rounded;
 #[cfg(test)]
 mod tests;
-#[cfg(test)]
-mod widths;
 
 use std::collections::{HashMap, HashSet};
 
@@ -162,9 +160,9 @@ impl Formats {
     }
 
     /// The format of a value that is stored in lines of bf16, entirely or as a range of channels of such a value; and
-    /// the layout of its elements in the order of the memory, as [`Format::in_memory`]. The lines of a range may be parts
-    /// of two lines each, and other channels may follow in the place of its padding. Or, where the value shows such
-    /// memory in another order whose innermost axis has whole lines, the layout of its elements in its own order.
+    /// the layout of its elements in the order of the memory, as [`Format::in_memory`]. The lines of a range may be
+    /// parts of two lines each, and other channels may follow in the place of its padding. Or, where the value shows
+    /// such memory in another order whose innermost axis has whole lines, the layout of its elements in its own order.
     pub(super) fn lines(&self, uses: &Uses<'_>, value: ValueId) -> Option<(Format, Layout)> {
         self.in_memory(uses, value).or_else(|| {
             let origin = uses.origin(value).value;

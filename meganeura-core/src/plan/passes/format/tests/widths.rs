@@ -100,6 +100,25 @@ fn fast_moves_no_more_than_full() -> Result<()> {
     Ok(())
 }
 
+/// Each block appends twelve channels, so that parts begin anywhere in a line; and so do the slices of the gradients.
+#[test]
+fn dense_blocks_stay_in_bf16() -> Result<()> {
+    let shapes = [[16, 3, 8, 8], [60, 3, 3, 3], [12, 60, 3, 3], [12, 72, 3, 3], [12, 84, 3, 3], [7, 96, 1, 1]];
+    let plan = planned(fast(), &shapes, |x| {
+        let mut y = x[0].conv2d(&x[1], options(1, 1, 1));
+        for w in &x[2..5] {
+            let more = normalised(&y).conv2d(w, options(1, 1, 1));
+            y = Var::concat(&[&y, &more], 1);
+        }
+        y.conv2d(&x[5], options(1, 0, 1))
+    })?;
+    assert_eq!(full_images(&plan), [], "{plan}");
+    let launches = |kernel: &str| plan.launch_infos().filter(|launched| launched.kernel == kernel).count();
+    // The channels begin at 60, 72 and 84; what begins at 72 is stored in place. The pictures are converted.
+    assert_eq!((launches("concat_lines"), launches("convert")), (2, 1), "{plan}");
+    Ok(())
+}
+
 #[test]
 fn parts_that_end_with_a_line_are_stored_in_place() -> Result<()> {
     let plan = planned(fast(), &[[16, 16, 8, 8], [64, 16, 3, 3], [12, 64, 3, 3], [76, 76, 1, 1]], |x| {
