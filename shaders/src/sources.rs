@@ -27,6 +27,7 @@ const SOURCES: &[(&str, &str)] = embed! {
     "channel_moments_join"
     "channel_sums"
     "channel_sums_join"
+    "concat_lines"
     "conv2d"
     "conv2d_gemm"
     "conv2d_grad_weight"

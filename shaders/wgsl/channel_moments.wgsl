@@ -137,8 +137,10 @@ fn main(
 #for H in HALVES
         let whole_${H} = about(high_${H}, len, sums[${H}], squares[${H}]);
 #for E in 4
-        parts[(8u * work.own + ${H}u * 4u + ${E}u) * PARTS + work.part] =
-            vec4(whole_${H}.high[${E}], whole_${H}.low[${E}], whole_${H}.squares[${E}], 0.0);
+        if 8u * work.own + ${H}u * 4u + ${E}u < C {
+            parts[(8u * work.own + ${H}u * 4u + ${E}u) * PARTS + work.part] =
+                vec4(whole_${H}.high[${E}], whole_${H}.low[${E}], whole_${H}.squares[${E}], 0.0);
+        }
 #endfor
 #endfor
     }

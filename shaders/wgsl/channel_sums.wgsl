@@ -18,10 +18,25 @@
 #endif
 
 @group(0) @binding(0) var<storage, read> x: array<Held>;
-@group(0) @binding(1) var<storage, read> centre: array<V>;
+@group(0) @binding(1) var<storage, read> centre: array<f32>;
 #if TO == scratch
 @group(0) @binding(2) var<storage, read_write> parts: array<vec2<f32>>;
 #endif
+
+/// The centres of a cell's half h; for the padding, that of the last channel.
+fn centre_of(own: u32, h: u32) -> V {
+#if FORMAT == lines
+    let c = own * 8u + h * 4u;
+    return vec4(
+        centre[min(c, C - 1u)],
+        centre[min(c + 1u, C - 1u)],
+        centre[min(c + 2u, C - 1u)],
+        centre[min(c + 3u, C - 1u)],
+    );
+#else
+    return centre[own];
+#endif
+}
 
 fn load_cell(at: u32) -> Cell {
 #if FORMAT == lines
@@ -63,7 +78,7 @@ fn main(
     }
     let work = work_of(index, lane);
 #for H in HALVES
-    let centre_${H} = centre[work.own * ${HALVES}u + ${H}u];
+    let centre_${H} = centre_of(work.own, ${H}u);
     var sum_${H} = V();
     var dot_${H} = V();
 #endfor
@@ -87,7 +102,9 @@ fn main(
     if lane < EIGHTS && work.is_unit {
 #for H in HALVES
 #for E in 4
-        parts[(8u * work.own + ${H}u * 4u + ${E}u) * PARTS + work.part] = vec2(sums[${H}][${E}], dots[${H}][${E}]);
+        if 8u * work.own + ${H}u * 4u + ${E}u < C {
+            parts[(8u * work.own + ${H}u * 4u + ${E}u) * PARTS + work.part] = vec2(sums[${H}][${E}], dots[${H}][${E}]);
+        }
 #endfor
 #endfor
     }

@@ -3,8 +3,8 @@
 // for a tile of outputs. It goes over the rows that the tile reads; inputs in a row serve all its taps and outputs. The
 // weights are in workgroup memory in f32.
 //
-// Bindings: x[N,H,W,CHANNELS], w → y[N,P,Q,8·LINES] by its epilogue. FORM forward: w[8·LINES,IN,KH,KW]. FORM
-// grad_input: w[CHANNELS,OUT,KH,KW], whose taps are read in reverse order.
+// Bindings: x[N,H,W,CHANNELS], w → y[N,P,Q,8·LINES] by its epilogue. FORM forward: w[OUTPUTS,IN,KH,KW]. FORM
+// grad_input: w[…,OUT,KH,KW], whose taps are read in reverse order.
 //
 // A workgroup has ACROSS lines and SLOTS tiles: WG is their product. ⌈LINES/ACROSS⌉·⌈TILES/SLOTS⌉ workgroups.
 //
@@ -38,8 +38,9 @@ const TAPS: u32 = KH * KW;
 /// For each tap, input channel of a group and line, the weights of eight outputs.
 var<workgroup> weights: array<vec4<f32>, WEIGHTS>;
 
-/// The weight of output channel o for channel k of its group.
-fn weight(o: u32, k: u32, tap: u32) -> f32 {
+/// The weight of output channel `at` for channel k of its group; for the padding, that of the last channel.
+fn weight(at: u32, k: u32, tap: u32) -> f32 {
+    let o = min(at, OUTPUTS - 1u);
 #if FORM == forward
     return w[(o * IN + k) * TAPS + tap];
 #else

@@ -15,7 +15,7 @@
 #include "shared/prologue_lines"
 
 @group(0) @binding(0) var<storage, read> x: array<vec4<u32>>;
-@group(0) @binding(1) var<storage, read> gamma: array<vec4<f32>>;
+@group(0) @binding(1) var<storage, read> gamma: array<OfChannels>;
 @group(0) @binding(2) var<storage, read> mean: array<vec2<f32>>;
 @group(0) @binding(3) var<storage, read> rstd: array<f32>;
 @group(0) @binding(4) var<storage, read_write> sums: array<f32>;
@@ -52,15 +52,15 @@ fn main(
     var lows = array<f32, CELLS>();
     var scales = array<f32, CELLS>();
 #for J in CELLS
-    let mean_${J} = mean[image * G + slab * GROUPS + group_of(octet, ${J}u)];
+    let mean_${J} = mean[image * G + group_at(slab, group_of(octet, ${J}u))];
     highs[${J}] = mean_${J}.x;
     lows[${J}] = mean_${J}.y;
-    scales[${J}] = rstd[image * G + slab * GROUPS + group_of(octet, ${J}u)];
+    scales[${J}] = rstd[image * G + group_at(slab, group_of(octet, ${J}u))];
 #endfor
     let high = line_of_cells(highs);
     let low = line_of_cells(lows);
     let scale = line_of_cells(scales);
-    let weight = Eight(gamma[2u * line], gamma[2u * line + 1u]);
+#insert line_of_channels(weight, gamma, line)
 #if HELD == 1
 #for Q in QUADS
 #for K in EACH
@@ -120,7 +120,9 @@ fn main(
     for (var i = WG - 1u - lane; i < 2u * SLAB; i += WG) {
         let c = i % SLAB;
         let total = plane_total(c / 8u, CHANNELS + i / SLAB * 8u + c % 8u);
-        sums[(image * 2u + i / SLAB) * C + slab * SLAB + c] = total;
+        if slab * SLAB + c < C {
+            sums[(image * 2u + i / SLAB) * C + slab * SLAB + c] = total;
+        }
     }
     workgroupBarrier();
 

@@ -20,8 +20,8 @@
 const EPS: f32 = ${EPS};
 
 @group(0) @binding(0) var<storage, read> x: array<vec4<u32>>;
-@group(0) @binding(1) var<storage, read> gamma: array<vec4<f32>>;
-@group(0) @binding(2) var<storage, read> beta: array<vec4<f32>>;
+@group(0) @binding(1) var<storage, read> gamma: array<OfChannels>;
+@group(0) @binding(2) var<storage, read> beta: array<OfChannels>;
 @group(0) @binding(3) var<storage, read_write> mean: array<vec2<f32>>;
 @group(0) @binding(4) var<storage, read_write> rstd: array<f32>;
 
@@ -121,8 +121,10 @@ fn main(
         let scale = reciprocal_deviation(squares_about_mean(both, low) / f32(LEN), EPS);
         let high_of_group = groups[g].x;
         groups[g] = vec3(high_of_group, low, scale);
-        mean[image * G + slab * GROUPS + g] = vec2(high_of_group, low);
-        rstd[image * G + slab * GROUPS + g] = scale;
+        if slab * GROUPS + g < G {
+            mean[image * G + slab * GROUPS + g] = vec2(high_of_group, low);
+            rstd[image * G + slab * GROUPS + g] = scale;
+        }
     }
     workgroupBarrier();
 
@@ -133,8 +135,10 @@ fn main(
     lows[${J}] = groups[group_of(octet, ${J}u)].y;
     scales[${J}] = groups[group_of(octet, ${J}u)].z;
 #endfor
-    let factor = times(line_of_cells(scales), Eight(gamma[2u * line], gamma[2u * line + 1u]));
-    let shift = minus(Eight(beta[2u * line], beta[2u * line + 1u]), times(line_of_cells(lows), factor));
+#insert line_of_channels(weight, gamma, line)
+#insert line_of_channels(bias, beta, line)
+    let factor = times(line_of_cells(scales), weight);
+    let shift = minus(bias, times(line_of_cells(lows), factor));
 #if HELD == 0
     for (var step = 0u; step < STEPS; step++) {
         let first = own + step * STEP;

@@ -3,11 +3,12 @@
 // acts as −∞. An output that sees only padding is −∞, and its index is u32::MAX.
 //
 // Bindings: x[N,H,W] → y[N,P,Q] by its epilogue, index[N,P,Q] (u32); or of images in lines x[N,H,W,SIDE] →
-// y[N,P,Q,SIDE], index[N,8·SIDE,P,Q]. BY invocation: each invocation computes an output, or a line of eight;
+// y[N,P,Q,SIDE], index[N,CHANNELS,P,Q]. BY invocation: each invocation computes an output, or a line of eight;
 // ⌈N·P·Q·SIDE/WG⌉ workgroups. BY workgroup: each workgroup computes an output, in a tree; as many workgroups as
 // outputs.
 //
 // Defines: those of shared/pool and shared/values; BY workgroup, FORMAT is full
+//          CHANNELS  of images in lines, whose last line may have fewer than eight
 //          BY    invocation or workgroup
 //          WG    BY workgroup: a power of two
 //          EACH  BY workgroup: elements that an invocation loads at once, so that loads need not wait for one another
@@ -19,6 +20,9 @@
 
 const WG: u32 = ${WG};
 const NONE: u32 = 0xffffffffu;
+#if FORMAT == lines
+const CHANNELS: u32 = ${CHANNELS};
+#endif
 
 @group(0) @binding(0) var<storage, read> x: array<Held>;
 @group(0) @binding(1) var<storage, read_write> index: array<u32>;
@@ -77,10 +81,12 @@ fn main(
     }
     store_value(output, best);
 #if FORMAT == lines
-    let plane = (n * SIDE + side) * 8u;
+    let plane = n * CHANNELS + side * 8u;
 #for V in 2
 #for K in 4
-    index[((plane + 4u * ${V}u + ${K}u) * P + p) * Q + q] = winners[${V}][${K}];
+    if side * 8u + 4u * ${V}u + ${K}u < CHANNELS {
+        index[((plane + 4u * ${V}u + ${K}u) * P + p) * Q + q] = winners[${V}][${K}];
+    }
 #endfor
 #endfor
 #else

@@ -1,12 +1,16 @@
 // Gradient of `max_pool2d`: dx[n,h,w] = Σ dy[n,p,q] over the outputs p, q whose winner is element h, w.
 //
-// Bindings: index[N,P,Q] (u32), dy[N,P,Q] → dx[N,H,W], by shared/terms. Of images in lines index[N,8·SIDE,P,Q] and
+// Bindings: index[N,P,Q] (u32), dy[N,P,Q] → dx[N,H,W], by shared/terms. Of images in lines index[N,CHANNELS,P,Q] and
 // dy[N,P,Q,SIDE] → dx[N,H,W,SIDE].
 //
 // Defines: those of `max_pool2d`
 
 #include "shared/terms"
 #include "shared/outputs"
+
+#if FORMAT == lines
+const CHANNELS: u32 = ${CHANNELS};
+#endif
 
 @group(0) @binding(0) var<storage, read> index: array<u32>;
 @group(0) @binding(1) var<storage, read> dy: array<Held>;
@@ -16,7 +20,8 @@ fn term(terms: Terms, t: vec2<u32>) -> Value {
     let place = terms.row * W + terms.column;
     let cotangent = value(dy[output_at(terms, output)]);
 #if FORMAT == lines
-    let first = ((terms.n * SIDE + terms.side) * 8u * P + output.x) * Q + output.y;
+    // For the padding, the last channel is read again.
+    let first = (terms.n * CHANNELS * P + output.x) * Q + output.y;
     return Value(
 #for V in 2
         select(
@@ -24,7 +29,7 @@ fn term(terms: Terms, t: vec2<u32>) -> Value {
             cotangent[${V}],
             vec4(place) == vec4(
 #for K in 4
-                index[first + (4u * ${V}u + ${K}u) * (P * Q)],
+                index[first + min(terms.side * 8u + 4u * ${V}u + ${K}u, CHANNELS - 1u) * (P * Q)],
 #endfor
             ),
         ),

@@ -99,6 +99,7 @@ pub(crate) fn subjects() -> Vec<Subject> {
         of("batch_norm2d", &[3, 2, 3, 2], BatchNorm2d::new(2)),
         of("batch_norm2d without pixels", &[5, 3, 1, 1], BatchNorm2d::new(3).eps(0.1)),
         of("batch_norm2d without affine", &[1, 3, 4, 3], BatchNorm2d::new(3).affine(false)),
+        of("batch_norm3d", &[2, 3, 2, 3, 2], BatchNorm3d::new(3)),
         of("batch_norm1d", &[5, 3], BatchNorm1d::new(3)),
         of("batch_norm1d of sequences", &[2, 3, 4], BatchNorm1d::new(3).eps(0.1)),
         of("group_norm 1 group", &[2, 4, 3, 5], GroupNorm::new(1, 4)),

@@ -73,6 +73,7 @@ mod training;
 mod variants;
 mod varying;
 mod vision;
+mod widths;
 #[cfg(feature = "mpi")]
 mod world;
 
@@ -103,6 +104,7 @@ fn main() {
     norms::collect(&mut trials);
     outliers::collect(&mut trials);
     padded::collect(&mut trials);
+    widths::collect(&mut trials);
     planted::collect(&mut trials);
     custom::collect(&mut trials);
     special::collect(&mut trials);

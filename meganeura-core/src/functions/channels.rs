@@ -15,7 +15,20 @@ impl Var {
     #[track_caller]
     #[doc(hidden)]
     pub fn channel_moments(&self) -> [Self; 3] {
-        self.record_many(ChannelMoments, &[self])
+        let images = self.in_planes();
+        images.record_many(ChannelMoments, &[&images])
+    }
+
+    /// Values `[N, C, …]` as images, which kernels hold as bf16; vectors `[N, C]`, and what has no elements, as they
+    /// are.
+    #[track_caller]
+    fn in_planes(&self) -> Self {
+        let shape = self.shape();
+        match *shape.dims() {
+            [_, _] | [_, _, _, _] => self.clone(),
+            [n, c, ref rest @ ..] if shape.elements() > 0 => self.reshape([n, c, rest.iter().product(), 1]),
+            _ => self.clone(),
+        }
     }
 
     /// `(x − centre)·factor + shift`, with numbers of each channel of `[N, C, …]`: elementwise work, whose gradients
@@ -46,7 +59,8 @@ impl Var {
 /// The gradients of the operands of `Rule::ChannelAffine`.
 pub(super) fn of_affine(x: &[Var], dy: &Var) -> Vec<Option<Var>> {
     let [_, x, centre, factor, _] = x else { unreachable!("the values and four operands") };
-    let [sum, product] = dy.record_many(ChannelSums, &[dy, x, centre]);
+    let images = [dy, x].map(Var::in_planes);
+    let [sum, product] = dy.record_many(ChannelSums, &[&images[0], &images[1], centre]);
     let dx = dy * x.over_channels(factor);
     vec![None, Some(dx), Some(-(factor * &sum)), Some(product), Some(sum)]
 }
@@ -185,7 +199,7 @@ pub(super) mod cases {
 
     /// Values with a gradient rule of their own.
     pub(crate) fn ruled() -> impl Iterator<Item = Case> {
-        [&[2, 3, 4, 5][..], &[9, 10], &[2, 16, 6, 5]].into_iter().map(|shape| {
+        [&[2, 3, 4, 5][..], &[9, 10], &[2, 16, 6, 5], &[3, 8, 7], &[2, 5, 2, 3, 4]].into_iter().map(|shape| {
             let c = [shape[1]];
             Case::recorded("channel_affine", &[shape, &c, &c, &c], |x| x[0].channel_affine(&x[1], &x[2], &x[3]).tanh())
         })

@@ -17,7 +17,8 @@ pub enum Format {
     /// bf16 in rows of so many elements, in the order of the API. Each row begins with a line, and zeros fill up its
     /// last line, so that products may sum over them.
     PaddedRows(PaddedRows),
-    /// bf16 with the channels of images innermost: a line is eight neighbouring channels of a pixel.
+    /// bf16 with the channels of images innermost: a line is eight neighbouring channels of a pixel. Zeros fill up the
+    /// last line of each pixel.
     ChannelsLast(Channels),
 }
 
@@ -47,28 +48,52 @@ impl PaddedRows {
     }
 }
 
-/// The channels of images `[N, C, …]` whose memory is `[N, …, C]`.
+/// The channels of images `[N, C, …]` whose memory is `[N, …, C]`, with each pixel padded to whole lines.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Channels {
-    /// The number of channels, a multiple of [`LINE`].
+    /// The number of channels, without padding.
     pub channels: usize,
     /// Elements of a channel of one image, more than one.
     pub pixels: usize,
 }
 
 impl Channels {
-    /// The channels of images `[N, C, H, W]` of more than one pixel. `None` for other shapes, or if `C` is not a
-    /// multiple of [`LINE`].
+    /// The channels of images `[N, C, H, W]` of more than one pixel. `None` for other shapes, or if padding does not
+    /// pay.
     #[must_use]
     pub fn of(shape: Shape) -> Option<Self> {
         let &[_, channels, h, w] = shape.dims() else { return None };
-        (channels.is_multiple_of(LINE) && channels > 0 && h * w > 1).then_some(Self { channels, pixels: h * w })
+        let channels = Self { channels, pixels: h * w };
+        (channels.pays() && channels.pixels > 1).then_some(channels)
     }
 
-    /// The elements of an image.
+    /// `true` if a padded pixel has fewer bytes than its channels have in `f32`. Below that, elementwise work would
+    /// move no less, and converting would come on top.
+    fn pays(self) -> bool {
+        self.channels > 0 && self.pitch() < 2 * self.channels
+    }
+
+    /// The distance between neighbouring pixels: the channels with their padding.
+    #[must_use]
+    pub fn pitch(self) -> usize {
+        self.channels.next_multiple_of(LINE)
+    }
+
+    /// The lines of a pixel.
+    #[must_use]
+    pub fn lines(self) -> usize {
+        self.channels.div_ceil(LINE)
+    }
+
+    /// The elements of an image, without padding.
     #[must_use]
     pub fn image(self) -> usize {
         self.channels * self.pixels
+    }
+
+    /// The elements of an image in memory.
+    fn stored_image(self) -> usize {
+        self.pitch() * self.pixels
     }
 }
 
@@ -103,7 +128,7 @@ impl Format {
         format.is_some() && format == Self::of_rows(len)
     }
 
-    /// Bf16 with the channels of images innermost, for images that have whole lines of them.
+    /// Bf16 with the channels of images innermost, for images of as many as pay.
     #[must_use]
     pub fn images(shape: Shape) -> Option<Self> {
         Channels::of(shape).map(Self::ChannelsLast)
@@ -133,10 +158,25 @@ impl Format {
         }
     }
 
+    /// The elements in the last line of a row, or of a pixel's channels, before the zeros. `None` without padding.
+    #[must_use]
+    pub fn tail(self) -> Option<usize> {
+        let tail = match self {
+            Self::Full | Self::Bf16 => 0,
+            Self::PaddedRows(rows) => rows.tail(),
+            Self::ChannelsLast(of) => of.channels % LINE,
+        };
+        (tail > 0).then_some(tail)
+    }
+
     /// The elements in memory, with padding, of a tensor of so many elements.
     #[must_use]
     pub fn stored(self, elements: usize) -> usize {
-        self.padded_rows().map_or(elements, |rows| elements / rows.len * rows.pitch())
+        match self {
+            Self::Full | Self::Bf16 => elements,
+            Self::PaddedRows(rows) => elements / rows.len * rows.pitch(),
+            Self::ChannelsLast(of) => elements / of.channels * of.pitch(),
+        }
     }
 
     /// The bytes of an element.
@@ -164,9 +204,9 @@ impl Format {
         let parts = match self {
             Self::Full | Self::Bf16 => return Some(Layout::contiguous(shape)),
             Self::PaddedRows(rows) => [(rows.len, 1), (shape.elements() / rows.len, rows.pitch()), (1, 0)],
-            Self::ChannelsLast(Channels { channels, pixels }) => {
-                let image = channels * pixels;
-                [(pixels, channels), (channels, 1), (shape.elements() / image, image)]
+            Self::ChannelsLast(of) => {
+                let images = shape.elements() / of.image();
+                [(of.pixels, of.pitch()), (of.channels, 1), (images, of.stored_image())]
             }
         };
         let mut parts = parts.into_iter();
@@ -190,7 +230,7 @@ impl Format {
             Self::Full => return Layout::contiguous(Shape::from([elements])),
             Self::Bf16 => LINE,
             Self::PaddedRows(rows) => rows.pitch(),
-            Self::ChannelsLast(Channels { channels, .. }) => channels,
+            Self::ChannelsLast(of) => of.pitch(),
         };
         Layout::contiguous(Shape::from([self.stored(elements) / innermost, innermost]))
     }
@@ -203,21 +243,31 @@ impl Format {
             let (len, pitch) = (rows.len, rows.pitch());
             return format!("{place} / {pitch}u * {len}u + {place} % {pitch}u");
         }
-        let Some(of @ Channels { channels, pixels }) = self.channels() else { return place.to_owned() };
-        let image = of.image();
-        format!("{place} / {image}u * {image}u + {place} % {channels}u * {pixels}u + {place} % {image}u / {channels}u")
+        let Some(of) = self.channels() else { return place.to_owned() };
+        let (image, stored, pitch, pixels) = (of.image(), of.stored_image(), of.pitch(), of.pixels);
+        format!("{place} / {stored}u * {image}u + {place} % {pitch}u * {pixels}u + {place} % {stored}u / {pitch}u")
     }
 
-    /// WGSL expressions for the line that begins at `place`: its first channel, counted through all images, and its
-    /// pixel.
+    /// WGSL expressions for the line that begins at `place`: its first channel, counted through all images without
+    /// padding, and its pixel.
     #[must_use]
     pub fn of_line(self, place: &str) -> [String; 2] {
-        let Some(of @ Channels { channels, .. }) = self.channels() else { return [place.to_owned(), "0u".to_owned()] };
-        let image = of.image();
-        [
-            format!("{place} / {image}u * {channels}u + {place} % {channels}u"),
-            format!("{place} % {image}u / {channels}u"),
-        ]
+        let Some(of) = self.channels() else { return [place.to_owned(), "0u".to_owned()] };
+        let (channels, stored, pitch) = (of.channels, of.stored_image(), of.pitch());
+        [format!("{place} / {stored}u * {channels}u + {place} % {pitch}u"), format!("{place} % {stored}u / {pitch}u")]
+    }
+
+    /// A WGSL condition: the line that begins at `place` is the last one of a row, or of a pixel's channels, and has
+    /// zeros. `None` without padding.
+    #[must_use]
+    pub fn has_zeros(self, place: &str) -> Option<String> {
+        self.tail()?;
+        let (pitch, len) = match self {
+            Self::Full | Self::Bf16 => return None,
+            Self::PaddedRows(rows) => (rows.pitch(), rows.len),
+            Self::ChannelsLast(of) => (of.pitch(), of.channels),
+        };
+        Some(if pitch == LINE { "true".to_owned() } else { format!("{place} % {pitch}u + {LINE}u > {len}u") })
     }
 
     /// The distance, in the order of the API, between neighbouring elements of a line: the pixels of an image, or 1.
@@ -264,6 +314,31 @@ mod tests {
         let layout = format.layout(Shape::from([2, 8, 3, 5])).expect("strides say it");
         assert!((0..240).all(|place| layout.at(element(place)) == place));
     }
+
+    #[test]
+    fn channels_are_padded_to_whole_lines() {
+        let shape = Shape::from([2, 10, 3, 5]);
+        let format = Format::images(shape).expect("six zeros in sixteen");
+        assert_eq!(format, Format::ChannelsLast(Channels { channels: 10, pixels: 15 }));
+        assert_eq!((format.stored(300), format.in_memory(300).shape()), (480, Shape::from([30, 16])));
+        let strides = |dims: &[usize]| format.layout(Shape::new(dims)).map(|layout| layout.strides().to_vec());
+        assert_eq!(strides(&[2, 10, 3, 5]), Some(vec![240, 1, 80, 16]));
+        assert_eq!(strides(&[2, 5, 2, 15]), Some(vec![240, 2, 1, 16]));
+        assert_eq!((strides(&[20, 15]), strides(&[4, 5, 15])), (None, None));
+        let layout = format.layout(shape).expect("strides say it");
+        let element = |place: usize| place / 240 * 150 + place % 16 * 15 + place % 240 / 16;
+        assert!((0..480).filter(|place| place % 16 < 10).all(|place| layout.at(element(place)) == place));
+        assert!(!lies_in_lines(&layout.permute(&[0, 2, 3, 1]), format));
+        assert_eq!(format.has_zeros("i").as_deref(), Some("i % 16u + 8u > 10u"));
+    }
+
+    #[test]
+    fn pixels_that_would_be_mostly_zeros_are_not_padded() {
+        let padded = |channels: usize| Channels::of(Shape::from([1, channels, 2, 2])).map(Channels::pitch);
+        assert_eq!([0, 1, 3, 4].map(padded), [None; 4]);
+        assert_eq!([5, 7, 8, 9, 60, 100].map(padded), [8, 8, 8, 16, 64, 104].map(Some));
+    }
+
     #[test]
     fn rows_are_padded_to_whole_lines() {
         let shape = Shape::from([2, 3, 23]);

@@ -66,13 +66,19 @@ pub enum Places {
 
 impl Places {
     /// The places in a layout of the line that begins with channel `c` of pixel `s`, in variables of these names, where
-    /// `c` is counted through all images.
+    /// `c` is counted through all images. Where the last line of a pixel is padded, `z` says whether this is it; in the
+    /// place of the zeros, its last channel is given again.
     #[must_use]
-    pub fn new(layout: &Layout, format: Format, c: &str, s: &str) -> Self {
+    pub fn new(layout: &Layout, format: Format, [c, s, z]: [&str; 3]) -> Self {
         let (axes, begin) = axes(layout);
-        let terms: Option<Vec<_>> = axes.iter().map(|axis| Term::new(axis, format.pixels(), c, s)).collect();
+        // Lines begin at multiples of LINE channels, or of those of an image if the last line is padded.
+        let image = format.tail().and(format.channels()).map(|of| of.channels);
+        let terms: Option<Vec<_>> = axes.iter().map(|axis| Term::new(axis, format.pixels(), image, c, s)).collect();
+        let tail = format.tail().unwrap_or(LINE);
         let Some(terms) = terms else {
-            let of = |e| format!("(({c} + {e}u) * {}u + {s})", format.pixels());
+            let channel =
+                |e: usize| if e < tail { format!("{e}u") } else { format!("select({e}u, {}u, {z})", tail - 1) };
+            let of = |e| format!("(({c} + {}) * {}u + {s})", channel(e), format.pixels());
             return Self::Each(std::array::from_fn(|e| offset(layout, &of(e))));
         };
         let aligned = begin.is_multiple_of(4) && terms.iter().all(|term| term.aligned);
@@ -101,21 +107,25 @@ struct Term {
 }
 
 impl Term {
-    /// `None` where a line may go past the end of the axis, or where offsets differ from line to line.
-    fn new(axis: &Axis, pixels: usize, c: &str, s: &str) -> Option<Self> {
+    /// `None` where a line may go past the end of the axis, or where offsets differ from line to line. `image` is the
+    /// number of channels of an image where those are no whole lines.
+    fn new(axis: &Axis, pixels: usize, image: Option<usize>, c: &str, s: &str) -> Option<Self> {
         let &Axis { below, extent, stride, is_first } = axis;
         let offsets = |number: &dyn Fn(usize) -> usize| std::array::from_fn(|e| number(e) * stride);
         let aligned = stride.is_multiple_of(4);
         if below.is_multiple_of(pixels) {
             // So many channels share one number of the axis.
             let run = below / pixels;
-            let within = is_first || (extent * run).is_multiple_of(LINE);
+            let unit = image.unwrap_or(LINE);
+            let within = is_first || (extent * run).is_multiple_of(unit);
             let first = axis.term(over(c, run));
-            if run.is_multiple_of(LINE) {
+            if run.is_multiple_of(unit) {
                 return Some(Self { first, offsets: [0; LINE], aligned });
             }
-            let fits = LINE.is_multiple_of(run) && within;
-            return fits.then(|| Self { first, offsets: offsets(&|e| e / run), aligned: aligned || run == 1 });
+            // Lines begin at a number of the axis.
+            let begins = LINE.is_multiple_of(run) && image.is_none_or(|image| image.is_multiple_of(run));
+            let aligned = image.is_none() && (aligned || run == 1);
+            return (begins && within).then(|| Self { first, offsets: offsets(&|e| e / run), aligned });
         }
         if !is_first && pixels.is_multiple_of(below * extent) {
             let number = over(s, below);
@@ -147,19 +157,20 @@ mod tests {
         assert_eq!(offset(&Layout::contiguous(Shape::SCALAR), "i"), "0u");
     }
 
-    /// Evaluates an expression of numbers, `c`, `s`, `+`, `*`, `/` and `%`. Products, quotients and remainders have the
-    /// same precedence.
+    /// Evaluates an expression of numbers, `c`, `s`, `+`, `*`, `/`, `%` and `select` by `z`. Products, quotients and
+    /// remainders have the same precedence.
     struct Reader<'a> {
         words: std::iter::Peekable<std::slice::Iter<'a, String>>,
         c: usize,
         s: usize,
+        z: bool,
     }
 
     impl Reader<'_> {
-        fn read(text: &str, c: usize, s: usize) -> usize {
-            let spaced = text.replace('(', " ( ").replace(')', " ) ");
+        fn read(text: &str, c: usize, s: usize, z: bool) -> usize {
+            let spaced = text.replace('(', " ( ").replace(')', " ) ").replace(',', " , ");
             let words: Vec<_> = spaced.split_whitespace().map(str::to_owned).collect();
-            Reader { words: words.iter().peekable(), c, s }.sum()
+            Reader { words: words.iter().peekable(), c, s, z }.sum()
         }
 
         fn sum(&mut self) -> usize {
@@ -192,6 +203,13 @@ mod tests {
                 }
                 "c" => self.c,
                 "s" => self.s,
+                "select" => {
+                    let [open, otherwise, comma, then, end] = [(); 5].map(|()| self.words.next().expect("a word"));
+                    assert_eq!([open, comma, end], ["(", ",", ","]);
+                    assert_eq!([(); 2].map(|()| self.words.next().expect("a word")), ["z", ")"]);
+                    let number = |text: &str| text.trim_end_matches('u').parse().expect("a number");
+                    if self.z { number(then) } else { number(otherwise) }
+                }
                 number => number.trim_end_matches('u').parse().expect("a number"),
             }
         }
@@ -199,17 +217,19 @@ mod tests {
 
     /// Checks the places of all lines against the layout.
     fn check(layout: &Layout, channels: Channels) -> Places {
-        let places = Places::new(layout, Format::ChannelsLast(channels), "c", "s");
-        let lines = layout.shape().elements() / (LINE * channels.pixels);
-        for (c, s) in (0..lines).flat_map(|line| (0..channels.pixels).map(move |s| (LINE * line, s))) {
-            for e in 0..LINE {
+        let places = Places::new(layout, Format::ChannelsLast(channels), ["c", "s", "z"]);
+        let images = layout.shape().elements() / channels.image();
+        let lines = (0..images).flat_map(|n| (0..channels.lines()).map(move |line| (n, LINE * line)));
+        for ((n, first), s) in lines.flat_map(|line| (0..channels.pixels).map(move |s| (line, s))) {
+            let (c, z) = (n * channels.channels + first, first + LINE > channels.channels);
+            for e in 0..LINE.min(channels.channels - first) {
                 let place = match &places {
                     Places::Regular { first, steps, aligned } => {
-                        let first = Reader::read(first, c, s);
+                        let first = Reader::read(first, c, s, z);
                         assert!(!aligned || first.is_multiple_of(4), "{layout:?}: {places:?}");
                         first + steps[e]
                     }
-                    Places::Each(each) => Reader::read(&each[e], c, s),
+                    Places::Each(each) => Reader::read(&each[e], c, s, z),
                 };
                 let expected = layout.at((c + e) * channels.pixels + s);
                 assert_eq!(place, expected, "{layout:?}: {places:?} at {c}, {s}, {e}");
@@ -220,7 +240,11 @@ mod tests {
 
     #[test]
     fn places_of_lines_are_those_of_their_elements() {
-        for (n, c, h, w) in [(3, 16, 2, 3), (2, 24, 3, 1), (1, 8, 4, 4), (2, 40, 1, 2), (5, 48, 2, 2)] {
+        let whole: [(usize, usize, usize, usize); 5] =
+            [(3, 16, 2, 3), (2, 24, 3, 1), (1, 8, 4, 4), (2, 40, 1, 2), (5, 48, 2, 2)];
+        let padded = [(3, 10, 2, 3), (2, 60, 3, 1), (1, 7, 4, 4), (2, 100, 1, 2), (5, 12, 2, 2)];
+        for (n, c, h, w) in whole.into_iter().chain(padded) {
+            let is_padded = !c.is_multiple_of(LINE);
             let (shape, channels) = (Shape::from([n, c, h, w]), Channels { channels: c, pixels: h * w });
             let of = |dims: &[usize]| Layout::contiguous(Shape::new(dims));
             check(&of(&[n, c, h, w]), channels);
@@ -232,16 +256,17 @@ mod tests {
             check(&of(&[1, 1, h, w]).expand(shape), channels);
             check(&of(&[n, 1, 1, w]).expand(shape), channels);
             check(&of(&[n, 1, h, 1]).expand(shape), channels);
-            assert!(check(&of(&[1, c, 1, 1]).expand(shape), channels).fours().is_some());
-            assert!(check(&of(&[n, c, 1, 1]).expand(shape), channels).fours().is_some());
-            assert!(check(&of(&[2, c, 1, 1]).slice(0, 1, 1).expand(shape), channels).fours().is_some());
+            let bias = [of(&[1, c, 1, 1]), of(&[n, c, 1, 1]), of(&[2, c, 1, 1]).slice(0, 1, 1)];
+            for places in bias.map(|layout| check(&layout.expand(shape), channels)) {
+                assert!(matches!(places, Places::Regular { .. }) && places.fours().is_some() != is_padded);
+            }
             let odd = of(&[1, c + 1, 1, 1]).slice(1, 1, c).expand(shape);
             assert!(check(&odd, channels).fours().is_none());
             for groups in (1..=c).filter(|groups| c.is_multiple_of(*groups)) {
                 let shape = Shape::from([n, groups, c / groups, h * w]);
                 let places = check(&Layout::strided(shape, &[2 * groups, 2, 0, 0]), channels);
                 let run = c / groups;
-                let is_regular = run.is_multiple_of(LINE) || LINE.is_multiple_of(run);
+                let is_regular = run.is_multiple_of(LINE) || LINE.is_multiple_of(run) || groups == 1;
                 assert_eq!(matches!(places, Places::Regular { .. }), is_regular, "{places:?}");
             }
         }

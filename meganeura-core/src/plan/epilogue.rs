@@ -35,10 +35,10 @@ impl Program {
     pub(super) fn epilogue_of_lines(&self, step: &Step, results: &[usize], prefix: &str) -> String {
         let Element { reads, work, writes } = self.line(step, results, prefix, "");
         let (mut fields, mut held, mut words) = (String::new(), String::new(), String::new());
-        for k in self.bf16(step) {
-            let _ = writeln!(fields, "    w{k}: vec4<u32>,");
-            let _ = write!(words, ", w{k}");
-            let _ = writeln!(held, "    let w{k} = e.w{k};");
+        for name in self.bf16(step).into_iter().flat_map(|k| Self::held(step, k)) {
+            let _ = writeln!(fields, "    {name}: vec4<u32>,");
+            let _ = write!(words, ", {name}");
+            let _ = writeln!(held, "    let {name} = e.{name};");
         }
         for e in 0..LINE {
             let half = if e < LINE / 2 { "first" } else { "second" };

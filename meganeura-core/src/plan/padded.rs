@@ -1,20 +1,23 @@
-//! The lines of rows that zeros fill up, in WGSL: what a program needs to know of a line, where it reads a line of an
-//! operand in `f32`, and which elements it stores.
+//! Lines that zeros fill up, in WGSL: what a program needs to know of a line of a padded row, where it reads one of an
+//! operand in `f32`, and which elements of any line it stores.
 
 use std::fmt::Write as _;
 
-use crate::kernel::launch::{LINE, PaddedRows};
+use crate::kernel::launch::{Format, LINE, PaddedRows};
 use crate::kernel::offset::offset;
 use crate::{Layout, Shape};
 
-/// Declares, for the line at place `i` in memory, its row `r`, its first element `q` in the row, and `z`: whether it is
-/// the last line of the row, with zeros. All names have a suffix.
+/// Declares `z`, whether the line at place `i` in memory has zeros; nothing if no line of the format has. Names have a
+/// suffix.
+pub(super) fn zeros(order: Format, suffix: &str) -> String {
+    order.has_zeros(&format!("i{suffix}")).map_or_else(String::new, |has| format!("    let z{suffix} = {has};\n"))
+}
+
+/// Declares, for the line at place `i` in memory, its row `r` and its first element `q` in the row. All names have a
+/// suffix.
 pub(super) fn variables(rows: PaddedRows, suffix: &str) -> String {
-    let (len, pitch) = (rows.len, rows.pitch());
-    format!(
-        "    let r{suffix} = i{suffix} / {pitch}u;\n    let q{suffix} = i{suffix} % {pitch}u;\n    \
-         let z{suffix} = q{suffix} + {LINE}u > {len}u;\n"
-    )
+    let pitch = rows.pitch();
+    format!("    let r{suffix} = i{suffix} / {pitch}u;\n    let q{suffix} = i{suffix} % {pitch}u;\n")
 }
 
 /// The number of element `e` of the line, in the order of the API.
@@ -23,13 +26,14 @@ pub(super) fn index(rows: PaddedRows, e: usize, suffix: &str) -> String {
 }
 
 /// The condition under which a line has element `e`; `None` if all have it.
-pub(super) fn condition(rows: PaddedRows, e: usize, suffix: &str) -> Option<String> {
-    (e >= rows.tail()).then(|| format!("!z{suffix}"))
+pub(super) fn condition(order: Format, e: usize, suffix: &str) -> Option<String> {
+    order.tail().filter(|&tail| e >= tail).map(|_| format!("!z{suffix}"))
 }
 
 /// The words of a line of bf16, with zeros for the padding.
-pub(super) fn masked(rows: PaddedRows, words: &str, suffix: &str) -> String {
-    let word = |k: usize| match rows.tail().saturating_sub(2 * k) {
+pub(super) fn masked(order: Format, words: String, suffix: &str) -> String {
+    let Some(tail) = order.tail() else { return words };
+    let word = |k: usize| match tail.saturating_sub(2 * k) {
         0 => "0u",
         1 => "0xffffu",
         _ => "0xffffffffu",

@@ -182,7 +182,7 @@ impl Program {
             let argument = &step.inputs[k].argument;
             let read = if argument.format.is_bf16() {
                 let at = offset(&argument.layout, &format!("i{suffix}"));
-                format!("bf16_at({prefix}x{k}[({at}) / 2u], i{suffix})")
+                format!("bf16_at({prefix}x{k}[({at}) / 2u], {at})")
             } else {
                 self.read_full(step, results, k, prefix, &index)
             };
@@ -238,17 +238,34 @@ impl Program {
         work
     }
 
-    /// The statements for one line, whose first element is `i` with the suffix. `reads` loads only bf16, into
-    /// variables `w{k}` with the suffix.
+    /// The variables that hold a line of bf16 of the step's operand `k`, without their suffix. The second is there if
+    /// the operand is a slice of channels whose lines are parts of two.
+    pub(super) fn held(step: &Step, k: usize) -> impl Iterator<Item = String> {
+        let is_shifted = !step.inputs[k].argument.layout.offset().is_multiple_of(LINE);
+        std::iter::once(format!("w{k}")).chain(is_shifted.then(|| format!("u{k}")))
+    }
+
+    /// The statements for one line, whose first element is `i` with the suffix. `reads` loads only bf16, into the
+    /// variables [`held`](Self::held) with the suffix.
     pub(super) fn line(&self, step: &Step, results: &[usize], prefix: &str, suffix: &str) -> Element {
         let mut line = Element::default();
         let bf16 = self.bf16(step);
+        let shift = |k: usize| step.inputs[k].argument.layout.offset() % LINE;
         for k in &bf16 {
             let at = offset(&step.inputs[*k].argument.layout, &format!("i{suffix}"));
-            let _ = writeln!(line.reads, "    let w{k}{suffix} = {prefix}x{k}[({at}) / {LINE}u];");
+            for (next, name) in Self::held(step, *k).enumerate() {
+                // The last line may lie in one, which may be the last in memory.
+                let lies_in_one = self.order.tail().is_some_and(|tail| shift(*k) + tail <= LINE);
+                let next = match self.order.has_zeros(&format!("i{suffix}")).filter(|_| next == 1 && lies_in_one) {
+                    Some(is_last) => format!("select(1u, 0u, {is_last})"),
+                    None => format!("{next}u"),
+                };
+                let _ = writeln!(line.reads, "    let {name}{suffix} = {prefix}x{k}[({at}) / {LINE}u + {next}];");
+            }
         }
         let full = |k: &usize| !bf16.contains(k);
         let rows = self.order.padded_rows();
+        line.work += &padded::zeros(self.order, suffix);
         if let Some(rows) = rows {
             line.work += &padded::variables(rows, suffix);
         } else if self.operands().iter().any(full) || self.formats.contains(&Format::Full) {
@@ -261,7 +278,8 @@ impl Program {
         for e in 0..LINE {
             let own = format!("{suffix}_{e}");
             for k in &bf16 {
-                let _ = writeln!(line.work, "    let a{k}{own} = bf16_at(w{k}{suffix}[{}u], {e}u);", e / 2);
+                let (from, at) = (["w", "u"][(shift(*k) + e) / LINE], (shift(*k) + e) % LINE);
+                let _ = writeln!(line.work, "    let a{k}{own} = bf16_at({from}{k}{suffix}[{}u], {at}u);", at / 2);
             }
             self.read_words(&mut line.work, prefix, &own);
             line.work += &self.work(prefix, &own);
@@ -282,15 +300,14 @@ impl Program {
                         None => format!("((c{suffix} + {e}u) * {pixels}u + s{suffix})"),
                     };
                     let store = format!("{prefix}y{result}[{}] = {value};", self.place(k, &number));
-                    let _ = match rows.and_then(|rows| padded::condition(rows, e, suffix)) {
+                    let _ = match padded::condition(self.order, e, suffix) {
                         Some(there) => writeln!(line.writes, "    if {there} {{ {store} }}"),
                         None => writeln!(line.writes, "    {store}"),
                     };
                 }
             } else {
                 let (value, place) = (eight(input, suffix), self.place(k, &format!("i{suffix}")));
-                let words = format!("line_of({value})");
-                let words = rows.map_or(words.clone(), |rows| padded::masked(rows, &words, suffix));
+                let words = padded::masked(self.order, format!("line_of({value})"), suffix);
                 let _ = writeln!(line.writes, "    {prefix}y{result}[({place}) / {LINE}u] = {words};");
             }
         }
@@ -301,12 +318,12 @@ impl Program {
     /// the suffix), counted through all images, of pixel `s`.
     fn places(&self, step: &Step, k: usize, suffix: &str) -> Places {
         let layout = &step.inputs[k].argument.layout;
-        Places::new(layout, self.order, &format!("c{suffix}"), &format!("s{suffix}"))
+        Places::new(layout, self.order, [&format!("c{suffix}"), &format!("s{suffix}"), &format!("z{suffix}")])
     }
 
     /// The place of the first four elements of a line in such an operand, if two vectors of four hold the line.
     fn fours(&self, step: &Step, results: &[usize], k: usize, suffix: &str) -> Option<String> {
-        if self.order.padded_rows().is_some() {
+        if self.order.tail().is_some() {
             return None;
         }
         let is_bound_so = self.in_fours() || updated(step, results, k).is_none();
@@ -344,11 +361,16 @@ impl Program {
         match self.places(step, k, suffix) {
             Places::Regular { first, steps, .. } => {
                 let _ = writeln!(line, "    let p{k}{suffix} = {first};");
+                let tail = self.order.tail().unwrap_or(LINE);
                 for (e, step) in steps.iter().enumerate() {
-                    // Elements at the same place are read once.
+                    // Elements at the same place are read once. For the padding, the last element is read again.
+                    let step_there = match steps.get(tail - 1).filter(|_| e >= tail) {
+                        Some(last) => format!("select({step}u, {last}u, z{suffix})"),
+                        None => format!("{step}u"),
+                    };
                     let _ = match steps.iter().position(|other| other == step).filter(|&other| other < e) {
                         Some(other) => writeln!(line, "    let {} = {};", element(e), element(other)),
-                        None => writeln!(line, "    let {} = {source}[p{k}{suffix} + {step}u];", element(e)),
+                        None => writeln!(line, "    let {} = {source}[p{k}{suffix} + {step_there}];", element(e)),
                     };
                 }
             }
@@ -413,7 +435,7 @@ impl Program {
         let argument = &step.inputs[0].argument;
         let to = match (argument.format, self.formats[0]) {
             (Format::Full, Format::ChannelsLast(_)) if argument.layout.is_contiguous() => "bf16",
-            (Format::ChannelsLast(_), Format::Full) => "full",
+            (Format::ChannelsLast(_), Format::Full) if argument.layout.is_contiguous() => "full",
             _ => return None,
         };
         let images = self.shape.elements() / of.image();

@@ -117,6 +117,7 @@ fn normalisations_start_as_the_identity() {
     let running = [("running_mean", Always(0.0)), ("running_var", Always(1.0))];
     check(BatchNorm1d::new(512), &[affine, running].concat());
     check(BatchNorm2d::new(512), &[affine, running].concat());
+    check(BatchNorm3d::new(512), &[affine, running].concat());
     check(GroupNorm::new(4, 512), &affine);
     check(LayerNorm::new([512]), &affine);
     check(InstanceNorm2d::new(512).affine(true), &affine);

@@ -25,6 +25,7 @@
 //! | [`ConvTranspose3d`] | `[N, C, D, H, W] → [N, O, P, Q, R]` |
 //! | [`BatchNorm1d`] | `[N, C]` or `[N, C, L]`, kept |
 //! | [`BatchNorm2d`] | `[N, C, H, W]`, kept |
+//! | [`BatchNorm3d`] | `[N, C, D, H, W]`, kept |
 //! | [`GroupNorm`] | `[N, C, ..]`, kept |
 //! | [`LayerNorm`], [`RmsNorm`] | `[.., D₁, …, Dₖ]`, kept |
 //! | [`InstanceNorm2d`] | `[N, C, H, W]`, kept |
@@ -45,6 +46,7 @@ mod adaptive_pool;
 mod batch_norm;
 mod batch_norm1d;
 mod batch_norm2d;
+mod batch_norm3d;
 mod conv;
 mod conv_transpose;
 mod dropout;
@@ -78,6 +80,7 @@ pub use adaptive_pool::{
 };
 pub use batch_norm1d::{BatchNorm1d, BatchNorm1dConfig};
 pub use batch_norm2d::{BatchNorm2d, BatchNorm2dConfig};
+pub use batch_norm3d::{BatchNorm3d, BatchNorm3dConfig};
 pub use conv::{Conv, Conv1d, Conv1dConfig, Conv2d, Conv2dConfig, Conv3d, Conv3dConfig, ConvConfig};
 pub use conv_transpose::{
     ConvTranspose, ConvTranspose1d, ConvTranspose1dConfig, ConvTranspose2d, ConvTranspose2dConfig, ConvTranspose3d,
@@ -142,6 +145,7 @@ mod tests {
             (boxed(ConvTranspose3d::new(4, 6, 3).groups(2)), &[2, 4, 3, 3, 3], [true, false]),
             (boxed(BatchNorm1d::new(4)), &[2, 4, 8], [true, false]),
             (boxed(BatchNorm2d::new(4)), &[2, 4, 8, 8], [true, false]),
+            (boxed(BatchNorm3d::new(4)), &[2, 4, 3, 4, 5], [true, false]),
             (boxed(GroupNorm::new(2, 4)), &[2, 4, 8, 8], [true, false]),
             (boxed(InstanceNorm2d::new(4)), &[2, 4, 8, 8], [true, false]),
             (boxed(LayerNorm::new([6, 5])), &[2, 6, 5], [false, true]),

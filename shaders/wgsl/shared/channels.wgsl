@@ -10,7 +10,7 @@
 //
 // Defines: FORMAT  full or lines
 //          WG      a multiple of APART
-//          LEN, C, S   with lines, memory is [LEN, C], and S is not used
+//          LEN, C, S   with lines, memory is [LEN, C], padded to whole lines, and S is not used
 //          UNITS   of work, PARTS·C, or with lines PARTS·⌈C/8/EIGHTS⌉ groups of EIGHTS
 //          PARTS, CHUNK   every part has an element: (PARTS − 1)·CHUNK < LEN ≤ PARTS·CHUNK
 //          LANES; see shared/totals (full): APART is LANES
@@ -32,7 +32,7 @@ const STRETCH: u32 = 32u;
 #include "shared/bf16"
 
 const EIGHTS: u32 = ${EIGHTS};
-const LINES: u32 = C / 8u;
+const LINES: u32 = (C + 7u) / 8u;
 const BLOCKS: u32 = (LINES + EIGHTS - 1u) / EIGHTS;
 const APART: u32 = WG / EIGHTS;
 

@@ -3,7 +3,8 @@
 //
 // Bindings: 0  x[N,H,W,CHANNELS]
 //
-// Defines: CHANNELS    of the image that is read
+// Defines: CHANNELS    of the image that is read, padded to whole lines
+//          OUTPUTS     output channels
 //          IN, OUT     channels of a group
 //          READS       lines: the channels that a line of outputs reads are whole lines, or lie in one. elements: they
 //                      are read one by one
@@ -16,6 +17,7 @@
 #include "shared/bf16"
 
 const CHANNELS: u32 = ${CHANNELS};
+const OUTPUTS: u32 = ${OUTPUTS};
 const IN: u32 = ${IN};
 const OUT: u32 = ${OUT};
 const AT_ONCE: u32 = ${AT_ONCE};
@@ -41,9 +43,10 @@ struct Words {
 /// What output channels 8 · line to 8 · line + 7 read at a pixel; zeros if it is not there.
 fn words(there: bool, pixel: u32, line: u32, turn: u32) -> Words {
     let first = 8u * line / OUT * IN;
-    let at = select(0u, (pixel * CHANNELS + first) / 8u, there);
+    let at = select(0u, pixel * (CHANNELS / 8u), there);
 #for L in LINES_READ
-    let words_${L} = select(vec4<u32>(), x[at + ${L}u], there);
+    // The padding of the outputs may begin before their last input line.
+    let words_${L} = select(vec4<u32>(), x[at + min(first / 8u + ${L}u, CHANNELS / 8u - 1u)], there);
 #endfor
 #if SHIFTED
     let by = first % 8u;
@@ -78,7 +81,7 @@ fn element(at: u32) -> f32 {
 fn words(there: bool, pixel: u32, line: u32, turn: u32) -> Inputs {
     let begin = select(0u, pixel * CHANNELS + turn, there);
 #for E in 8
-    let input_${E} = element(begin + (8u * line + ${E}u) / OUT * IN);
+    let input_${E} = element(begin + min(8u * line + ${E}u, OUTPUTS - 1u) / OUT * IN);
 #endfor
     let first = vec4(input_0, input_1, input_2, input_3);
     let second = vec4(input_4, input_5, input_6, input_7);

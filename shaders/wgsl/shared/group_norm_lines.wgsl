@@ -1,4 +1,5 @@
-// Slabs, for group normalisation of bf16. A slab is SLAB channels of an image; each workgroup takes one. Neighbouring
+// Slabs, for group normalisation of bf16. A slab is SLAB channels of an image, or fewer where the last line is padded;
+// each workgroup takes one. Neighbouring
 // invocations read the lines of a pixel, and the next OCTETS invocations those of the next pixel, so that loads
 // coalesce. Lines are counted through the tensor: line i begins with element 8·i.
 //
@@ -11,7 +12,8 @@
 // Sums have a fixed order. Chains are short: after an outlier, every addition in a chain may round the same way.
 //
 // Defines: N, C, S, G
-//          SLAB   a divisor of C, a multiple of 8 and of C/G
+//          SLAB   a divisor of C, rounded up to lines; a multiple of 8 and of C/G, or all channels
+//          PADDED 1 if C is no multiple of 8, else 0
 //          OCTETS, GROUPS, SLABS   lines of a slab's pixel, its groups, and the slabs of an image
 //          PIXELS a power of two, 2 at least; WG: SLAB/8·PIXELS
 //          HELD   1 or 0
@@ -43,7 +45,7 @@ const GROUPS: u32 = ${GROUPS};
 const CELL: u32 = 8u / CELLS;
 const GROUP_CELLS: u32 = GROUP_C / CELL;
 /// Lines of a pixel.
-const LINES: u32 = C / 8u;
+const LINES: u32 = (C + 7u) / 8u;
 /// Pixels that a workgroup takes at a step.
 const STEP: u32 = ${QUADS}u * ${EACH}u * PIXELS;
 const STEPS: u32 = (S + STEP - 1u) / STEP;
@@ -167,10 +169,44 @@ fn line_of_cells(cells: array<f32, CELLS>) -> Eight {
     );
 }
 
-/// The group, within the slab, of cell j of an invocation's line.
+/// The group, within the slab, of cell j of an invocation's line. Cells of padding count as the last group's.
 fn group_of(octet: u32, j: u32) -> u32 {
+#if PADDED == 1
+    return min((octet * CELLS + j) / GROUP_CELLS, GROUPS - 1u);
+#else
     return (octet * CELLS + j) / GROUP_CELLS;
+#endif
 }
+
+/// Group g of a slab among those of the image; padding may have more.
+fn group_at(slab: u32, g: u32) -> u32 {
+#if PADDED == 1
+    return min(slab * GROUPS + g, G - 1u);
+#else
+    return slab * GROUPS + g;
+#endif
+}
+
+// Reads the line at LINE of `numbers`, one number of each channel, as LINE_OF_CHANNELS; for the padding, the last one.
+#macro line_of_channels(NAME, NUMBERS, LINE)
+#if PADDED == 1
+#for E in 8
+    let ${NAME}_${E} = ${NUMBERS}[min(8u * ${LINE} + ${E}u, C - 1u)];
+#endfor
+    let ${NAME} = Eight(
+        vec4(${NAME}_0, ${NAME}_1, ${NAME}_2, ${NAME}_3),
+        vec4(${NAME}_4, ${NAME}_5, ${NAME}_6, ${NAME}_7),
+    );
+#else
+    let ${NAME} = Eight(${NUMBERS}[2u * ${LINE}], ${NUMBERS}[2u * ${LINE} + 1u]);
+#endif
+#endmacro
+
+#if PADDED == 1
+alias OfChannels = f32;
+#else
+alias OfChannels = vec4<f32>;
+#endif
 
 const KEPT: u32 = ${KEPT};
 const TERMS: u32 = ${TERMS};

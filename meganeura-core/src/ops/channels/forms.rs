@@ -134,7 +134,7 @@ impl Statistic {
 
     fn lines(&self, shape: ChannelShape) -> Variant {
         let (c, len) = (shape.c, shape.len());
-        let lines = c / LINE;
+        let lines = c.div_ceil(LINE);
         let eights = lines.next_power_of_two().min(EIGHTS);
         let (blocks, rows) = (lines.div_ceil(eights), GROUP / eights);
         let parts = (WORKGROUPS / blocks).clamp(1, PARTS_OF_LINES).min(len.div_ceil(EACH * rows));

@@ -9,7 +9,7 @@ mod sums;
 pub use self::moments::ChannelMoments;
 pub use self::sums::ChannelSums;
 use super::{Bf16, Innermost, Stores};
-use crate::kernel::launch::{Caps, Format};
+use crate::kernel::launch::Caps;
 use crate::{Result, Shape, TensorType};
 
 /// The extents of `[N, C, …]`.
@@ -50,8 +50,10 @@ fn expect(x: &[TensorType], shapes: &[(&str, Shape)]) -> Result<(), String> {
     Ok(())
 }
 
-/// Lines of images in bf16.
+/// Lines of images in bf16, or of vectors, whose channels lie in rows.
 fn bf16(x: TensorType, operands: &'static [usize], caps: &Caps) -> Option<Bf16> {
-    let bf16 = Bf16::new(Innermost::Channels, operands, Stores::Full);
-    (caps.bf16 && Format::images(x.shape).is_some()).then_some(bf16)
+    let innermost = if x.shape.rank() == 2 { Innermost::Last } else { Innermost::Channels };
+    // Rows of more than one element are along the last axis.
+    let has_lines = innermost.format(x.shape).is_some() && x.shape[1] > 1;
+    (caps.bf16 && has_lines).then_some(Bf16::new(innermost, operands, Stores::Full))
 }

@@ -8,8 +8,11 @@
 
 use super::ConvShape;
 use super::pass::Pass;
+use crate::Shape;
 use crate::kernel::gemm::{Parts, sum_parts_at, sum_parts_by_lines};
-use crate::kernel::launch::{Binding, Caps, Define, LINE, Launch, Workgroups, define, tree, workgroup_memory};
+use crate::kernel::launch::{
+    Binding, Caps, Channels, Define, LINE, Launch, Workgroups, define, tree, workgroup_memory,
+};
 
 /// Invocations of a workgroup that packs weights.
 const PACKERS: usize = 256;
@@ -112,9 +115,9 @@ impl<'g> Convolution<'g> {
         self.geometry.o / (down * across)
     }
 
-    /// `true` if the result's channels fall into lines as they are.
+    /// `true` if the result is stored in lines, padded or not.
     pub(super) fn stores_lines(&self) -> bool {
-        self.padded_channels() == self.result()[1]
+        Channels::of(Shape::from(self.result())).is_some()
     }
 
     /// Elements of the result, and of one part of a cut reduction, which has whole lines.
@@ -127,7 +130,7 @@ impl<'g> Convolution<'g> {
     pub(super) fn sum_parts(&self, parts: usize) -> Launch {
         let ([elements, part], [_, c, h, w], padded) = (self.elements(), self.result(), self.padded_channels());
         if self.stores_lines() {
-            return sum_parts_by_lines(parts, elements, 0);
+            return sum_parts_by_lines(parts, part, 0);
         }
         let pixels = h * w;
         let at = format!("(i / {}u * {pixels}u + i % {pixels}u) * {padded}u + i / {pixels}u % {c}u", c * pixels);
@@ -224,7 +227,6 @@ fn pitch(rows: usize) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Shape;
     use crate::ops::Conv2dOptions;
 
     /// Along one axis: the taps that each input pixel's gradient gets from the window of all phases, against the

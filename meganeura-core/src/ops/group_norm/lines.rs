@@ -57,14 +57,15 @@ impl Slab {
 
     /// The best slab, if any fits, where an invocation holds at most `held` lines.
     fn of(g: &GroupNormShape, held: usize) -> Option<Self> {
-        let least = least_channels(g.c / g.groups);
-        if least > WIDEST {
-            return None;
+        let (least, all) = (least_channels(g.c / g.groups), stored_channels(g));
+        let widths = (least..=all.min(WIDE.max(least))).step_by(least).filter(|&width| all.is_multiple_of(width));
+        let mut slabs: Vec<_> = widths.filter(|&width| width <= WIDEST).map(|width| Self::new(g, width)).collect();
+        // With padding, there may be no other whole groups.
+        if slabs.is_empty() && all <= WIDEST {
+            slabs.push(Self::new(g, all));
         }
-        let widths = (least..=g.c.min(WIDE.max(least))).step_by(least).filter(|&width| g.c.is_multiple_of(width));
-        let slabs: Vec<_> = widths.map(|width| Self::new(g, width)).collect();
         let narrowest = |channels| slabs.iter().find(|slab| slab.channels >= channels);
-        let leaves = |slab: &Self, workgroups, lines| slab.lines <= lines && g.n * (g.c / slab.channels) >= workgroups;
+        let leaves = |slab: &Self, workgroups, lines| slab.lines <= lines && g.n * (all / slab.channels) >= workgroups;
         let many = slabs.iter().rev().find(|slab| slab.channels >= 2 * SECTOR && leaves(slab, MANY, FEW_LINES));
         let enough = || narrowest(2 * SECTOR).filter(|slab| leaves(slab, ENOUGH, held));
         many.or_else(enough).or_else(|| narrowest(SECTOR)).or(slabs.first()).copied()
@@ -103,8 +104,10 @@ impl Slab {
         let folds = if terms <= 16 { 1 } else { 1 << terms.ilog2().div_ceil(2) };
         let mut defines = define![N: g.n, C: g.c, S: g.s, G: g.groups, SLAB: channels, PIXELS: pixels, CELLS: cells];
         defines.extend(define![HELD: u32::from(is_held), QUADS: quads, EACH: each, PLANES: planes, FOLDS: folds]);
-        let (octets, groups, slabs) = (channels / LINE, channels / group, g.c / channels);
-        defines.extend(define![OCTETS: octets, GROUPS: groups, SLABS: slabs]);
+        let (octets, slabs) = (channels / LINE, stored_channels(g) / channels);
+        let groups = if slabs == 1 { g.groups } else { channels / group };
+        let padded = u32::from(!g.c.is_multiple_of(LINE));
+        defines.extend(define![OCTETS: octets, GROUPS: groups, SLABS: slabs, PADDED: padded]);
         defines.extend(define![KEPT: octets * kept, TERMS: added, FEWER: octets * rows, ROWS: rows]);
         let held = if is_held { 4 } else { 0 };
         let workgroups = Workgroups::new(g.n * slabs, octets * pixels)
@@ -118,6 +121,11 @@ impl Slab {
         let lines = self.lines;
         [true, false].into_iter().filter(move |&is_held| !is_held || lines <= held)
     }
+}
+
+/// The channels of an image, with padding.
+fn stored_channels(g: &GroupNormShape) -> usize {
+    g.c.next_multiple_of(LINE)
 }
 
 /// The fewest channels that are whole groups and whole lines.
@@ -202,6 +210,9 @@ mod tests {
             // groups of 12 channels, so that a line belongs to two groups
             ([2, 24, 3, 3], 2, [(24, held), (24, held)]),
             ([2, 8, 3, 3], 8, [(8, held), (8, held)]),
+            // padded: groups of four channels, and of fifteen, which are no whole lines
+            ([64, 60, 32, 32], 15, [(32, held), (16, held)]),
+            ([64, 60, 32, 32], 4, [(64, read), (64, read)]),
         ] {
             let g = GroupNormShape::of(Shape::from(shape), groups);
             for (variants, expected) in [(forward(&g, Exact(1e-5)), first), (backward(&g), second)] {
@@ -213,7 +224,8 @@ mod tests {
 
     #[test]
     fn launches_fit_their_kernels() {
-        for c in [8, 16, 24, 40, 64, 96, 120, 128, 200, 512, 1000, 1024, 2048, 4096] {
+        for c in [5, 8, 10, 12, 16, 24, 40, 60, 63, 64, 96, 100, 120, 128, 200, 500, 512, 1000, 1020, 1024, 2048, 4096]
+        {
             for (n, s) in [(1, 2), (1, 9), (3, 16), (128, 49), (64, 1024), (1, 9000), (5000, 2), (1, (1 << 25) / c)] {
                 for groups in (1..=c).filter(|groups| c % groups == 0) {
                     let g = GroupNormShape { n, c, s, groups };
@@ -225,19 +237,21 @@ mod tests {
 
     fn check(g: &GroupNormShape) {
         let (first, second) = (forward(g, Exact(0.0)), backward(g));
-        assert!(!first.is_empty() || least_channels(g.c / g.groups) > WIDEST);
+        let stored = stored_channels(g);
+        assert!(!first.is_empty() || least_channels(g.c / g.groups) > WIDEST && (stored == g.c || stored > WIDEST));
         assert_eq!(first.is_empty(), second.is_empty());
         for launch in first.iter().chain(&second).map(|variant| &variant.launches[0]) {
             let [slab, pixels, folds, cells] = ["SLAB", "PIXELS", "FOLDS", "CELLS"].map(|name| number(launch, name));
             let (lines, group) = (number(launch, "QUADS") * number(launch, "EACH"), g.c / g.groups);
-            assert!(slab.is_multiple_of(LINE) && slab.is_multiple_of(group) && g.c.is_multiple_of(slab), "{launch:?}");
+            assert!(slab.is_multiple_of(LINE) && stored.is_multiple_of(slab), "{launch:?}");
+            assert!(slab.is_multiple_of(group) || slab == stored && stored > g.c, "{launch:?}");
             assert!(pixels.is_power_of_two() && pixels >= 2 && slab / LINE * pixels <= GROUP, "{launch:?}");
             assert!(group % (LINE / cells) == 0 && (cells == 1 || group % (2 * LINE / cells) != 0), "{launch:?}");
             assert!(folds <= 16 && 256 * 4 * number(launch, "PLANES") <= 32 << 10, "{launch:?}");
             assert!(number(launch, "EACH") <= 4 && lines <= HELD, "{launch:?}");
             assert!(number(launch, "HELD") == 0 || lines * pixels >= g.s, "{launch:?}");
             assert!(
-                launch.access == Access::Lines && launch.stores && launch.workgroups.count == g.n * g.c / slab,
+                launch.access == Access::Lines && launch.stores && launch.workgroups.count == g.n * stored / slab,
                 "{launch:?}"
             );
             assert!((1..Caps::LOOPS_IN_SOFTWARE / 4).contains(&launch.workgroups.loops), "{launch:?}");
@@ -249,7 +263,12 @@ mod tests {
         let caps = Caps { bf16: true, ..Caps::DISCRETE };
         let fit = |shape: &[usize], groups, caps| fit(TensorType::new(DType::F32, Shape::new(shape)), groups, caps);
         assert!(fit(&[2, 24, 5, 5], 8, &caps) && !fit(&[2, 24, 5, 5], 8, &Caps::DISCRETE));
-        assert!(!fit(&[2, 20, 5, 5], 4, &caps) && !fit(&[2, 24, 1, 1], 8, &caps) && !fit(&[2, 24, 25], 8, &caps));
+        assert!(
+            fit(&[2, 20, 5, 5], 4, &caps)
+                && !fit(&[2, 4, 5, 5], 4, &caps)
+                && !fit(&[2, 24, 1, 1], 8, &caps)
+                && !fit(&[2, 24, 25], 8, &caps)
+        );
         assert!(fit(&[1, 1024, 4, 4], 1, &caps) && !fit(&[1, 2048, 4, 4], 1, &caps));
     }
 }

@@ -73,7 +73,8 @@ impl Kernel for MaxPool2d {
     }
 
     fn variants(&self, x: &[Argument], _: &[TensorType], _: &Caps) -> Vec<Variant> {
-        let terms = PoolShape::of(x[0].ty.shape, self.0).forward("max_pool2d", x[0].format, 2);
+        let mut terms = PoolShape::of(x[0].ty.shape, self.0).forward("max_pool2d", x[0].format, 2);
+        terms.defines.extend(PoolShape::of_channels(x[0].format));
         terms.variants(x[0].format, "window")
     }
 }
@@ -118,7 +119,8 @@ impl Kernel for MaxPool2dGrad {
     }
 
     fn variants(&self, x: &[Argument], _: &[TensorType], _: &Caps) -> Vec<Variant> {
-        let terms = PoolShape::of(self.input, self.pool).backward("max_pool2d_grad", x[1].format, 2);
+        let mut terms = PoolShape::of(self.input, self.pool).backward("max_pool2d_grad", x[1].format, 2);
+        terms.defines.extend(PoolShape::of_channels(x[1].format));
         terms.variants(x[1].format, "gather")
     }
 }

@@ -13,7 +13,7 @@ use std::fmt;
 use super::Bf16;
 use super::terms::{self, Terms};
 use super::window::{INPUTS, Window, axis_name, expect_axes, named};
-use crate::kernel::launch::{Caps, Define, Format, LINE, define};
+use crate::kernel::launch::{Caps, Channels, Define, Format, define};
 #[cfg(feature = "onnx")]
 use crate::ops::form::{self, Attribute};
 use crate::{Shape, TensorType};
@@ -146,10 +146,10 @@ impl PoolShape {
     /// The defines of kernels on planes, or on images in lines.
     fn defines(&self, format: Format) -> Vec<Define> {
         let Pool2d { kernel, stride, padding, dilation, .. } = self.pool;
-        let side = format.channels().map_or(1, |lines| lines.channels / LINE);
-        let planes = format.channels().map_or(self.planes, |lines| self.planes / lines.channels);
+        let side = format.channels().map_or(1, Channels::lines);
+        let channels = format.channels().map_or(1, |of| of.channels);
         define![
-            N: planes, SIDE: side, H: self.h, W: self.w, P: self.p, Q: self.q, KH: kernel[0], KW: kernel[1],
+            N: self.planes / channels, SIDE: side, H: self.h, W: self.w, P: self.p, Q: self.q, KH: kernel[0], KW: kernel[1],
             SH: stride[0], SW: stride[1], PH: padding[0], PW: padding[1], DH: dilation[0], DW: dilation[1],
         ]
     }
@@ -161,6 +161,17 @@ impl PoolShape {
         [[self.h, self.w], [self.p, self.q]].map(|[rows, columns]| [rows.min(down), columns.min(across)])
     }
 
+    /// The further defines of kernels on planes, or on images in lines, that also read or write words of each channel.
+    fn of_channels(format: Format) -> Vec<Define> {
+        format.channels().map_or(Vec::new(), |of| define![CHANNELS: of.channels])
+    }
+
+    /// Elements in memory of a result with so many pixels, in the format of the operand.
+    fn results(&self, format: Format, pixels: usize) -> usize {
+        let planes = format.channels().map_or(self.planes, |of| self.planes / of.channels * of.pitch());
+        planes * pixels
+    }
+
     /// The kernel of the forward pass, for an operand in this format.
     fn forward(&self, kernel: &'static str, format: Format, results: usize) -> Terms {
         let [extent, _] = self.extents();
@@ -168,7 +179,7 @@ impl PoolShape {
             kernel,
             defines: self.defines(format),
             bindings: (1, results),
-            results: self.planes * self.p * self.q,
+            results: self.results(format, self.p * self.q),
             extent,
         }
     }
@@ -180,7 +191,7 @@ impl PoolShape {
             kernel,
             defines: self.defines(format),
             bindings: (operands, 1),
-            results: self.planes * self.h * self.w,
+            results: self.results(format, self.h * self.w),
             extent,
         }
     }

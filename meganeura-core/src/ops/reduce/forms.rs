@@ -18,7 +18,7 @@
 use crate::Layout;
 use crate::kernel::gemm::{Parts, sum_parts_at};
 use crate::kernel::launch::{
-    Argument, Binding, Caps, Format, LINE, Launch, Multiprocessors, PaddedRows, Variant, Workgroups, define, tree,
+    Argument, Binding, Caps, Format, LINE, Launch, Multiprocessors, Variant, Workgroups, define, tree,
 };
 use crate::kernel::offset::offset;
 use crate::ops::segments::{RUN, Segments};
@@ -177,7 +177,11 @@ fn lines(op: &'static str, x: &Argument, extents: &Extents) -> Option<Variant> {
 
     let &Extents { kept, reduced, outs, len } = extents;
     let of_channels = |layout: &Layout, stride: usize| layout.offset() == 0 && layout.strides() == [stride];
-    let pitch = x.format.padded_rows().map_or(outs, PaddedRows::pitch);
+    let pitch = match x.format {
+        Format::Full | Format::Bf16 => outs,
+        Format::PaddedRows(of) => of.pitch(),
+        Format::ChannelsLast(of) => of.pitch(),
+    };
     let is_whole = of_channels(&kept, 1) && of_channels(&reduced, pitch);
     let falls_into_lines = match x.format {
         Format::Full => false,

@@ -126,15 +126,16 @@ impl Kernel for Resample {
             };
             format!("Axis({}, {}, {line})", axis.inputs, axis.outputs)
         };
-        let results = y[0].shape.elements();
-        let channels = x[0].format.channels().map_or(1, |lines| lines.channels);
+        let elements = y[0].shape.elements();
+        let channels = x[0].format.channels().map_or(1, |of| of.channels);
+        let results = x[0].format.channels().map_or(elements, |of| elements / channels * of.pitch());
         let rule = match self.rule {
             Rule::Mean => "mean",
             Rule::Linear { .. } => "linear",
             Rule::Cubic { .. } => "cubic",
         };
         let mut defines =
-            define![N: results / (channels * p * q), SIDE: channels.div_ceil(LINE), H: h, W: w, P: p, Q: q];
+            define![N: elements / (channels * p * q), SIDE: channels.div_ceil(LINE), H: h, W: w, P: p, Q: q];
         defines.extend(define![
             RULE: rule, TRANSPOSED: u32::from(self.transposed), ROWS: axis(self.axes[0]), COLUMNS: axis(self.axes[1]),
         ]);

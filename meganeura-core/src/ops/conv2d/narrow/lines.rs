@@ -91,10 +91,11 @@ impl Reads {
         (0..self.at_once()).map(function).collect::<Vec<_>>().join("\n")
     }
 
-    pub(super) fn defines(&self, channels: usize) -> Vec<Define> {
+    /// The defines of a kernel that reads so many channels in all, for so many output channels.
+    pub(super) fn defines(&self, channels: usize, outputs: usize) -> Vec<Define> {
         let Group { input, output } = self.group;
         let mut defines = define![
-            CHANNELS: channels, IN: input, OUT: output, READS: if self.lines.is_some() { "lines" } else { "elements" },
+            CHANNELS: channels.next_multiple_of(LINE), OUTPUTS: outputs, IN: input, OUT: output, READS: if self.lines.is_some() { "lines" } else { "elements" },
             LINES_READ: self.lines_read(), AT_ONCE: self.at_once(), SPREAD: self.spread(), TURNS: self.turns(),
         ];
         if self.shifted {
@@ -116,11 +117,12 @@ pub(in crate::ops::conv2d) fn variant(pass: Pass, g: &ConvShape, caps: &Caps) ->
     if !suits(g) || apart.iter().any(|&stride| stride > APART) {
         return None;
     }
-    let [channels, lines, form] = match pass {
-        Pass::Forward => [g.c, g.o / LINE, 0],
-        Pass::GradInput => [g.o, g.c / LINE, 1],
+    let [channels, outputs, form] = match pass {
+        Pass::Forward => [g.c, g.o, 0],
+        Pass::GradInput => [g.o, g.c, 1],
         Pass::GradWeight => return None,
     };
+    let lines = outputs.div_ceil(LINE);
     let (reads, axes, taps) = (Reads::new(pass, g), Axis::both(pass, g), g.kernel[0] * g.kernel[1]);
     // Workgroup memory for the weights of a line, and lines of which several workgroups reside on a multiprocessor.
     let of_line = 4 * LINE * taps * reads.group.input;
@@ -149,7 +151,7 @@ pub(in crate::ops::conv2d) fn variant(pass: Pass, g: &ConvShape, caps: &Caps) ->
     let count = g.n * p.tiles * q.tiles;
     let unrolled = p.positions * q.positions * reads.lines_read() <= UNROLLED;
     let fours = 2 * taps * reads.group.input * across;
-    let mut all = [defines(&axes, &tiled), reads.defines(channels)].concat();
+    let mut all = [defines(&axes, &tiled), reads.defines(channels, outputs)].concat();
     all.extend(define![
         N: g.n, FORM: ["forward", "grad_input"][form], LINES: lines, ACROSS: across, BLOCKS: blocks, SLOTS: slots,
         TILES: count, WEIGHTS: fours, ROWS_ARE: if unrolled { "unrolled" } else { "looped" },

@@ -30,7 +30,7 @@ pub(in crate::ops::conv2d) fn variant(g: &ConvShape, caps: &Caps) -> Option<Vari
     if !suits(g) {
         return None;
     }
-    let ([kh, kw], lines, reads) = (g.kernel, g.o / LINE, Reads::new(Pass::GradWeight, g));
+    let ([kh, kw], lines, reads) = (g.kernel, g.o.div_ceil(LINE), Reads::new(Pass::GradWeight, g));
     // The taps of an invocation: several rows, or a part of one.
     let most = (SUMS / reads.at_once()).max(1);
     let chunks_j = kw.div_ceil(most);
@@ -55,7 +55,7 @@ pub(in crate::ops::conv2d) fn variant(g: &ConvShape, caps: &Caps) -> Option<Vari
     let parts = (RESIDENT * caps.multiprocessors.count / blocks).clamp(1, count.div_ceil(slots * LEAST));
     let each = count.div_ceil(parts);
     let parts = count.div_ceil(each);
-    let mut all = [defines(&axes, &tiled), reads.defines(g.c)].concat();
+    let mut all = [defines(&axes, &tiled), reads.defines(g.c, g.o)].concat();
     all.extend(define![
         N: g.n, LINES: lines, ACROSS: across, BLOCKS: blocks, SLOTS: slots, PARTS: parts, TILES: count, EACH: each,
         KERNEL_H: kh, KERNEL_W: kw, CHUNK_I: chunk_i, CHUNK_J: chunk_j, CHUNKS_J: chunks_j, CHUNKS: chunks,
@@ -69,7 +69,7 @@ pub(in crate::ops::conv2d) fn variant(g: &ConvShape, caps: &Caps) -> Option<Vari
         .looping(each.div_ceil(slots) + 2 + chunk_i * chunk_j * reads.at_once() * (slots + 1));
     let bindings = vec![Binding::Input(0), Binding::Input(1), Binding::Scratch(0)];
     let launch = Launch::new("conv2d_grad_weight_lines", all, (0, 0), workgroups);
-    let (taps, input, channels) = (kh * kw, g.c / g.groups, g.o);
+    let (taps, input, channels) = (kh * kw, g.c / g.groups, lines * LINE);
     let at = format!("(i % {taps}u * {input}u + i / {taps}u % {input}u) * {channels}u + i / {}u", taps * input);
     let part = Parts { elements: taps * input * channels, taps: if taps > MOST_TAPS { 1 } else { taps }, at };
     let launches = vec![Launch { bindings, ..launch }, sum_parts_at(parts, part.elements, 0, &part)];

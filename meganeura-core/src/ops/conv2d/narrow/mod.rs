@@ -124,12 +124,14 @@ mod tests {
         }
     }
 
-    /// Few channels that are no lines, and strides beyond a tile, have other variants.
+    /// Too few channels for lines, and strides beyond a tile, have other variants.
     #[test]
     fn what_does_not_fit_has_other_variants() {
         let caps = Caps { bf16: true, ..Caps::DISCRETE };
         let odd = convolution(60, 60, 60, 3, 1);
-        assert_eq!(PASSES.map(|pass| first(pass, &odd, &caps)), ["planes"; 3]);
+        assert_eq!(PASSES.map(|pass| first(pass, &odd, &caps)), ["lines"; 3]);
+        let few = convolution(3, 3, 3, 3, 1);
+        assert_eq!(PASSES.map(|pass| first(pass, &few, &caps)), ["planes"; 3]);
         let apart = convolution(64, 64, 64, 5, 5);
         assert_eq!(PASSES.map(|pass| first(pass, &apart, &caps)), ["lines", "gather", "lines"]);
         let software = Caps { tiles: false, ..Caps::DISCRETE };

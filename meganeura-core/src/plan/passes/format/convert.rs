@@ -175,8 +175,12 @@ impl Pass<'_> {
             return Some(self.shown(value, Some(format)));
         }
         let format = bf16.innermost.format(graph.ty(value).shape)?;
+        let origin = self.uses.origin(value).value;
         Some(match self.formats.lines(self.uses, value) {
-            Some((found, layout)) if found == format && layout.is_contiguous() => self.shown(value, None),
+            // Other channels than those of a slice are no padding.
+            Some((found, layout)) if found == format && layout.is_contiguous() && self.formats.of(origin) == format => {
+                self.shown(value, None)
+            }
             Some((found, _)) if found == format => self.stored(value, format, |pass| pass.shown(value, None)),
             _ => self.stored(value, format, |pass| pass.in_full(value)),
         })

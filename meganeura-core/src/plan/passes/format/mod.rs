@@ -160,8 +160,9 @@ impl Formats {
     }
 
     /// The format of a value that is stored in lines of bf16, entirely or as a range of channels of such a value; and
-    /// the layout of its elements in the order of the memory, as [`Format::in_memory`]. Or, where the value shows such
-    /// memory in another order whose innermost axis has whole lines, the layout of its elements in its own order.
+    /// the layout of its elements in the order of the memory, as [`Format::in_memory`]. The lines of a range may be
+    /// parts of two lines each, and other channels may follow in the place of its padding. Or, where the value shows
+    /// such memory in another order whose innermost axis has whole lines, the layout of its elements in its own order.
     pub(super) fn lines(&self, uses: &Uses<'_>, value: ValueId) -> Option<(Format, Layout)> {
         self.in_memory(uses, value).or_else(|| {
             let origin = uses.origin(value).value;
@@ -181,7 +182,7 @@ impl Formats {
             let node = uses.graph.maker(behind);
             match &node.source {
                 Source::Op(Op::View(View::Slice { axis: 1, start, len }))
-                    if start.is_multiple_of(LINE) && len.is_multiple_of(LINE) =>
+                    if Channels::of(node.types[0].shape).is_some() =>
                 {
                     slices.push((uses.graph.ty(node.inputs[0]).shape, *start, *len));
                 }
@@ -196,7 +197,7 @@ impl Formats {
         for (from, start, len) in slices.into_iter().rev() {
             let channels = Channels::of(from).filter(|&channels| format == Format::ChannelsLast(channels))?;
             format = Format::ChannelsLast(Channels { channels: len, ..channels });
-            layout = layout.slice(1, start, len);
+            layout = layout.slice(1, start, len.next_multiple_of(LINE));
         }
         format.is_bf16().then_some((format, layout))
     }

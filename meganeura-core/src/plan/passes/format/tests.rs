@@ -1,3 +1,5 @@
+mod widths;
+
 use crate::kernel::launch::{Caps, Format, PaddedRows};
 use crate::ops::Conv2dOptions;
 use crate::plan::{Place, Plan, Preferences, Request, StorageInfo, Target};
