@@ -47,6 +47,7 @@ mod ops;
 mod optimizers;
 mod outliers;
 mod padded;
+mod peft;
 mod plan;
 mod planned;
 mod planted;
@@ -129,6 +130,7 @@ fn main() {
     merge::collect(&mut trials);
     frozen::collect(&mut trials);
     lora::collect(&mut trials);
+    peft::collect(&mut trials);
     factored::collect(&mut trials);
     optimizers::collect(&mut trials);
     steps::collect(&mut trials);
