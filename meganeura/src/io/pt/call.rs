@@ -85,7 +85,10 @@ impl Machine<'_> {
             (b"torch._utils", b"_rebuild_parameter" | b"_rebuild_parameter_with_state")
             | (b"torch.nn.parameter", b"Parameter" | b"Buffer")
             | (b"torch.jit._pickle", _) => match argument(0) {
-                Some(first) => return Ok(self.stack.push(first)),
+                Some(first) => {
+                    self.stack.push(first);
+                    return Ok(());
+                }
                 None => Value::Other,
             },
             (b"torch", b"Size")
@@ -94,7 +97,8 @@ impl Machine<'_> {
                 if matches!(value(0), Some(Value::Tuple(_) | Value::List(_) | Value::Dict(_))) =>
             {
                 let contents = argument(0).expect("it was looked at");
-                return Ok(self.stack.push(contents));
+                self.stack.push(contents);
+                return Ok(());
             }
             (b"_codecs", b"encode") => match (value(0), value(1)) {
                 (Some(&Value::Text(text)), Some(&Value::Text(encoding)))
@@ -122,7 +126,10 @@ impl Machine<'_> {
             }
             (b"torch._utils", name) if name.starts_with(b"_rebuild_") => Value::Unsupported(global),
             (b"torch._tensor", name) if name.starts_with(b"_rebuild_") => Value::Unsupported(global),
-            _ => return Ok(self.object(Some(global), arguments)),
+            _ => {
+                self.object(Some(global), arguments);
+                return Ok(());
+            }
         };
         self.push(result);
         Ok(())

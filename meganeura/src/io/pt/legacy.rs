@@ -12,8 +12,11 @@ use super::{malformed, pickle, view};
 use crate::Result;
 use crate::error::{bail, shortened};
 
+/// The bytes of storages by their keys.
+pub(super) type Sequence<'a> = HashMap<&'a [u8], &'a [u8]>;
+
 /// The values of a file, and the bytes of its storages by their keys.
-pub(super) fn read<'a>(bytes: &'a [u8], work: &mut Work) -> Result<(Values<'a>, HashMap<&'a [u8], &'a [u8]>)> {
+pub(super) fn read<'a>(bytes: &'a [u8], work: &mut Work) -> Result<(Values<'a>, Sequence<'a>)> {
     let mut rest = bytes;
     let mut next = |work: &mut Work| -> Result<Values<'a>> {
         let values = pickle::read(rest, work)?;
@@ -37,7 +40,7 @@ pub(super) fn read<'a>(bytes: &'a [u8], work: &mut Work) -> Result<(Values<'a>, 
     Ok((values, storages))
 }
 
-fn storages<'a>(values: &Values<'a>, keys: &Values<'a>, mut rest: &'a [u8]) -> Result<HashMap<&'a [u8], &'a [u8]>> {
+fn storages<'a>(values: &Values<'a>, keys: &Values<'a>, mut rest: &'a [u8]) -> Result<Sequence<'a>> {
     let mut widths: HashMap<&[u8], Option<usize>> = HashMap::new();
     for value in &values.all {
         if let Value::Storage(storage) = value {

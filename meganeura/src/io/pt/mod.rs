@@ -84,7 +84,7 @@ fn convert(bytes: &[u8], work: &mut Work) -> Result<Vec<u8>> {
 /// The storages of a file.
 enum Storages<'a, 'e> {
     Archive(Archive<'a>, Entries<'e>),
-    Sequence(HashMap<&'a [u8], &'a [u8]>),
+    Sequence(legacy::Sequence<'a>),
 }
 
 impl<'a: 'e, 'e> Storages<'a, 'e> {

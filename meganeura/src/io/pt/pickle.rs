@@ -296,15 +296,12 @@ impl<'a> Machine<'a> {
     /// An integer in decimals, or one of `00` and `01`, the truth values of the first protocols.
     fn decimal(&mut self) -> Result<()> {
         let line = self.line()?.of(self.bytes);
-        let value = match line {
-            b"00" => return Ok(self.stack.push(FALSE)),
-            b"01" => return Ok(self.stack.push(TRUE)),
-            _ => {
-                let text = std::str::from_utf8(line).unwrap_or_default();
-                text.trim_end_matches('L').parse().map_or(Value::Other, Value::Int)
-            }
-        };
-        self.push(value);
+        let text = std::str::from_utf8(line).unwrap_or_default();
+        match line {
+            b"00" => self.stack.push(FALSE),
+            b"01" => self.stack.push(TRUE),
+            _ => self.push(text.trim_end_matches('L').parse().map_or(Value::Other, Value::Int)),
+        }
         Ok(())
     }
 
