@@ -7,8 +7,8 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-pub use self::adapter::Adapter;
-use self::adapter::Beside;
+pub use self::adapter::{Adapter, Use};
+use self::adapter::{Beside, OfParam};
 use crate::error::{bail, here};
 use crate::mode::Mode;
 use crate::{Device, Result, Shape, Tensor, TensorType};
@@ -300,7 +300,7 @@ macro_rules! cell_newtype {
 
 cell_newtype! {
     /// A tensor of a model that training updates: a weight or a bias.
-    Param, Option<Box<Adapter>>
+    Param, OfParam
 }
 
 cell_newtype! {

@@ -3,13 +3,16 @@
 //! Knows modules, parameters and their adapters, but no layers: layers ask their parameters.
 
 #[cfg(not(target_family = "wasm"))]
+mod peft;
+
+#[cfg(not(target_family = "wasm"))]
 use std::collections::BTreeMap;
 use std::collections::{HashMap, HashSet};
 
 use crate::error::{bail, here};
 use crate::init::Initializer;
 use crate::module::{At, Leaf, Module, ModuleExt, Seed, Selection, Slot, SlotMut};
-use crate::param::Adapter;
+use crate::param::{Adapter, Use};
 use crate::{Buffer, Device, Param, Precision, Result, Shape, Tape, Tensor};
 
 /// Low-rank adaptation: trains `B·A` beside a frozen weight `W`, which acts as `W + α/r·B·A`.
@@ -54,17 +57,26 @@ use crate::{Buffer, Device, Param, Precision, Result, Shape, Tape, Tensor};
 pub struct Lora {
     rank: usize,
     alpha: f64,
+    dropout: f64,
 }
 
 impl Lora {
     /// Adapters of this rank, with `α = rank`, which makes the factor 1.
     pub fn new(rank: usize) -> Self {
-        Self { rank, alpha: rank as f64 }
+        Self { rank, alpha: rank as f64, dropout: 0.0 }
     }
 
     /// Sets α, the numerator of the factor `α/rank` of `B·A`.
     pub fn alpha(self, alpha: f64) -> Self {
         Self { alpha, ..self }
+    }
+
+    /// Drops elements of the input of `A` with probability `p` in training, as PEFT's `lora_dropout` does; 0 by
+    /// default.
+    ///
+    /// As in PEFT, the adapters of embeddings drop nothing. It is no part of a file of [`Adapters`].
+    pub fn dropout(self, p: f64) -> Self {
+        Self { dropout: p, ..self }
     }
 
     /// Adds an adapter to each matrix and kernel whose path matches the pattern, as for [`freeze`](ModuleExt::freeze).
@@ -91,10 +103,11 @@ impl Lora {
     }
 
     fn attach_at<M: Module + ?Sized>(&self, module: &mut M, pattern: &str, seed: Seed) -> Result<usize> {
-        let Self { rank, alpha } = *self;
+        let Self { rank, alpha, dropout } = *self;
         if rank == 0 || !alpha.is_finite() {
             bail!(Argument, "lora: of rank {rank} and α {alpha}; the rank must be at least 1, and α a number");
         }
+        expect_dropout(dropout)?;
         let adapters = {
             let leaves = module.leaves();
             let selected = Selection::Pattern(pattern.into()).among(&leaves)?;
@@ -103,6 +116,7 @@ impl Lora {
             let mut adapters = HashMap::new();
             for leaf in &selected {
                 let Some(extents) = Adapter::matrix(leaf.ty().shape) else { continue };
+                expect_droppable(leaf, dropout)?;
                 adapters.insert(leaf.cell().id(), self.draw(leaf, extents, seed.field(&leaf.path))?);
             }
             if adapters.is_empty() {
@@ -125,6 +139,8 @@ impl Lora {
             a: Param::new(a.map_err(error)?),
             b: Param::new(b.map_err(error)?),
             scale: Buffer::new(scale.map_err(error)?),
+            // As in PEFT, adapters of embeddings drop nothing.
+            dropout: if leaf.param().map(Param::usage) == Some(Use::Embedding) { 0.0 } else { self.dropout },
         })
     }
 
@@ -322,7 +338,7 @@ fn read(leaves: &[Leaf<'_>], mut tensors: BTreeMap<String, Tensor>) -> Result<Ha
             }
             let device = leaf.value().device().clone();
             let [a, b, scale] = [a, b, scale].map(|tensor| tensor.to_device(&device));
-            let adapter = Adapter { a: Param::new(a?), b: Param::new(b?), scale: Buffer::new(scale?) };
+            let adapter = Adapter { a: Param::new(a?), b: Param::new(b?), scale: Buffer::new(scale?), dropout: 0.0 };
             if adapters.insert(leaf.cell().id(), adapter).is_some() {
                 bail!(Checkpoint, "`{path}` is tied, and there is another adapter of it; nothing was loaded");
             }
@@ -341,6 +357,27 @@ fn read(leaves: &[Leaf<'_>], mut tensors: BTreeMap<String, Tensor>) -> Result<Ha
 #[cfg(not(target_family = "wasm"))]
 fn below(path: &str, part: &str) -> String {
     if path.is_empty() { part.to_owned() } else { format!("{path}.{part}") }
+}
+
+fn expect_dropout(p: f64) -> Result<()> {
+    match p {
+        0.0..1.0 => Ok(()),
+        _ => bail!(Argument, "lora: dropout with probability {p}; it must be at least 0 and below 1"),
+    }
+}
+
+/// Refuses dropout where no layer multiplies its input by one factor after the other.
+fn expect_droppable(leaf: &Leaf<'_>, p: f64) -> Result<()> {
+    let usage = leaf.param().map(Param::usage);
+    if p > 0.0 && usage == Some(Use::Other) {
+        let path = &leaf.path;
+        bail!(
+            Argument,
+            "lora: `{path}` is not the weight of a linear layer, a convolution or an embedding, so there is no input whose \
+             elements dropout could drop; attach adapters without dropout to it"
+        );
+    }
+    Ok(())
 }
 
 /// Refuses parameters that have an adapter, or are a factor of one.

@@ -3,10 +3,11 @@
 
     python3 tests/pytorch/make_golden.py
     python3 tests/pytorch/make_golden.py --onnx
+    python3 tests/pytorch/make_golden.py --peft
     cargo xtask agreement --save DIR && python3 tests/pytorch/make_golden.py --check-ours DIR
 
 Needs torch and safetensors. The second line writes only the ONNX files, with both of torch's exporters, and also needs onnx and
-onnxscript. The third writes this framework's models under PyTorch's names, loads them with `load_state_dict(strict=True)` and
+onnxscript. The third writes only the adapters of PEFT, and also needs peft. The fourth writes this framework's models under PyTorch's names, loads them with `load_state_dict(strict=True)` and
 compares their results with the expected ones.
 
 A file of cases holds these tensors for case N (line N of `cases` in `__metadata__`, from 0, is its name):
@@ -30,6 +31,7 @@ import zlib
 from pathlib import Path
 from unittest import mock
 
+import numpy as np
 import torch
 from safetensors.torch import load_file, save_file
 from torch import nn, optim
@@ -265,6 +267,10 @@ def save_pickled():
     }
     torch.save(checkpoint, HERE / "pickled.pt")
     torch.save(net, HERE / "module.pt")
+    # The old format has the source of each class, which nobody reads.
+    with mock.patch("torch.serialization.get_source_lines_and_file", return_value=(["class"], 0, "module.py")):
+        torch.save(net, HERE / "module_old.pt", _use_new_zipfile_serialization=False)
+    torch.jit.save(torch.jit.script(net), HERE / "module_script.pt")
     tensors = {}
 
     def walk(value, path):
@@ -279,6 +285,121 @@ def save_pickled():
 
     walk(checkpoint, [])
     save("pickled", tensors)
+
+
+ARRAYS = ["array.rows", "array.columns", "array.bools", "count.uint8", "count.int64", "float.float16", "float.float64"]
+
+
+class Attributed(torch.Tensor):
+    """A subclass of tensors."""
+
+
+def save_types():
+    """Tensors of every type and kind from `torch.save` in both formats, and their values in safetensors."""
+    numbers = torch.arange(12.0).reshape(3, 4) - 2.5
+    bits = torch.arange(256, dtype=torch.uint8)
+    counts = torch.tensor([3, 0, 200])
+    tensors = {f"count.{name}": counts.to(getattr(torch, name)) for name in "uint8 int16 int32 int64 uint16 uint32 uint64".split()}
+    floats = "float8_e4m3fn float8_e5m2 float8_e4m3fnuz float8_e5m2fnuz float8_e8m0fnu".split()
+    tensors |= {f"bits.{name}": bits.clone().view(getattr(torch, name)).clone() for name in floats}
+    tensors |= {f"float.{name}": numbers.to(getattr(torch, name)) for name in "float64 float16 bfloat16".split()}
+    z = torch.complex(numbers, numbers.flip(1))
+    tensors |= {
+        "negated": z.clone().conj().imag,
+        "subclass": numbers.as_subclass(Attributed),
+        "array.rows": numbers.numpy(),
+        "array.columns": numbers.double().numpy().T,
+        "array.bools": (numbers > 0).numpy(),
+    }
+    refused = {
+        "complex": z,
+        "empty": numbers[:0],
+        "negative": numbers.long(),
+        "nested": torch.nested.nested_tensor([numbers[0], numbers[1, :3]]),
+        "per_channel": torch.quantize_per_channel(numbers, torch.ones(3), torch.zeros(3), 0, torch.qint8),
+        "quantised": torch.quantize_per_tensor(numbers, 0.5, 3, torch.quint8),
+        "sparse": numbers.to_sparse(),
+    }
+    arrays = {name: x.numpy() if isinstance(x, torch.Tensor) else x for name, x in tensors.items() if name in ARRAYS}
+    np.savez(HERE / "arrays.npz", **arrays, complex=z.numpy(), text=np.array(["a"]))
+    np.savez_compressed(HERE / "arrays_packed.npz", **arrays, complex=z.numpy(), text=np.array(["a"]))
+    for name, options in [("dtypes", {}), ("dtypes_old", {"_use_new_zipfile_serialization": False})]:
+        torch.save(tensors | refused, HERE / f"{name}.pt", **options)
+    tensors = {name: torch.as_tensor(x).as_subclass(torch.Tensor).resolve_neg() for name, x in tensors.items()}
+    save("dtypes", {name: x.float() if name.startswith("bits") else x.clone() for name, x in tensors.items()})
+
+
+class Adapted(nn.Module):
+    """A layer of each kind that PEFT adapts."""
+
+    def __init__(self):
+        super().__init__()
+        self.embed = nn.Embedding(7, 8)
+        self.conv = nn.Conv1d(8, 6, 3, padding=1)
+        self.grouped = nn.Conv2d(6, 9, (1, 3), padding=(0, 1), groups=3)
+        self.mix = nn.Linear(9, 5)
+        self.head = nn.Linear(5, 3)
+
+    def forward(self, x):
+        x = self.conv(self.embed(x).transpose(1, 2))
+        x = self.grouped(x[:, :, None])[:, :, 0].transpose(1, 2)
+        return self.head(self.mix(x).tanh())
+
+
+def save_peft():
+    """Adapters of PEFT, the weights below them, and results."""
+    import peft
+
+    generator = own_generator("peft")
+    net = Adapted()
+    fill(net, generator)
+    ids = torch.tensor([[0, 3, 6, 1], [2, 2, 5, 4]])
+    tensors = {f"base.{name}": x.clone() for name, x in net.state_dict().items()} | {"ids": ids}
+    for name, settings in {
+        "plain": {"r": 3, "lora_alpha": 6, "bias": "lora_only", "modules_to_save": ["head"], "lora_dropout": 0.1},
+        "patterns": {
+            "r": 3,
+            "lora_alpha": 7,
+            "use_rslora": True,
+            "rank_pattern": {"mix": 2, "embed": 4},
+            "alpha_pattern": {"^grouped": 5, "m[a-z]x": 3},
+        },
+    }.items():
+        config = peft.LoraConfig(target_modules=["embed", "conv", "grouped", "mix"], **settings)
+        model = peft.get_peft_model(Adapted(), config)
+        model.base_model.model.load_state_dict(net.state_dict(), strict=False)
+        base = {key: x for key, x in model.state_dict().items() if "lora_" not in key}
+        for key, x in base.items():
+            plain = key.removeprefix("base_model.model.").replace(".base_layer.", ".").replace(".original_module.", ".")
+            plain = plain.replace(".modules_to_save.default.", ".")
+            x.copy_(net.state_dict()[plain])
+        with torch.no_grad():
+            for key, x in model.named_parameters():
+                if "lora_" in key or x.requires_grad:
+                    x.copy_(exact(x.shape, generator) / 2)
+        model.eval()
+        tensors[f"{name}.output"] = model(ids).detach()
+        folder = HERE / "peft" / name
+        model.save_pretrained(folder)
+        (folder / "README.md").unlink()
+    tensors["base.output"] = net(ids).detach()
+    save("peft/answers", tensors)
+
+
+def check_peft(directory):
+    """Loads adapters that this framework saved in folders below, with the expected results, and compares these."""
+    import peft
+
+    answers = load_file(HERE / "peft" / "answers.safetensors")
+    for folder in sorted(directory.iterdir()):
+        net = Adapted()
+        net.load_state_dict({name: answers[f"base.{name}"] for name in net.state_dict()})
+        model = peft.PeftModel.from_pretrained(net, folder)
+        want = load_file(folder / "output.safetensors")["output"]
+        error = (model(answers["ids"]) - want).abs().max().item()
+        print(f"{folder.name}: error {error:.1e}, of {want.abs().max().item():.1e}")
+        if error > 1e-5:
+            sys.exit("error: not what it should compute")
 
 
 class Decoder(nn.Module):
@@ -388,6 +509,7 @@ def save_onnx():
 
 def make():
     save_pickled()
+    save_types()
     generator = torch.Generator().manual_seed(1)
     save_cases("layers", [(case.torch, of_case(case, generator)) for case in cases.LAYERS] + later(cases.LATER_LAYERS))
     save_cases("losses", [(case.torch, of_case(case, generator)) for case in cases.LOSSES] + later(cases.LATER_LOSSES))
@@ -432,9 +554,15 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check-ours", type=Path, metavar="DIR", help="load files of this framework instead")
     parser.add_argument("--onnx", action="store_true", help="write the files of ONNX alone")
+    parser.add_argument("--peft", action="store_true", help="write the adapters of PEFT alone")
+    parser.add_argument("--check-peft", type=Path, metavar="DIR", help="load adapters of this framework with PEFT instead")
     options = parser.parse_args()
     if options.onnx:
         save_onnx()
+    elif options.peft:
+        save_peft()
+    elif options.check_peft:
+        check_peft(options.check_peft)
     elif options.check_ours:
         check_ours(options.check_ours)
     else:

@@ -48,6 +48,7 @@ mod ops;
 mod optimizers;
 mod outliers;
 mod padded;
+mod peft;
 mod plan;
 mod planned;
 mod planted;
@@ -133,6 +134,7 @@ fn main() {
     merge::collect(&mut trials);
     frozen::collect(&mut trials);
     lora::collect(&mut trials);
+    peft::collect(&mut trials);
     factored::collect(&mut trials);
     optimizers::collect(&mut trials);
     steps::collect(&mut trials);

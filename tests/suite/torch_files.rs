@@ -5,14 +5,16 @@ use std::path::Path;
 
 use libtest_mimic::Trial;
 use meganeura::ErrorKind;
-use meganeura::io::{Names, load_tensors, safetensors_from_pt};
+use meganeura::io::{Names, load_tensors, safetensors_from_npz, safetensors_from_pt};
 use meganeura::prelude::*;
 
 use crate::Outcome;
 
 pub(crate) fn collect(trials: &mut Vec<Trial>) {
     trials.push(Trial::test("torch_files::views_and_checkpoints", views));
-    trials.push(Trial::test("torch_files::a_whole_module_is_refused", module));
+    trials.push(Trial::test("torch_files::whole_modules", whole));
+    trials.push(Trial::test("torch_files::types", types));
+    trials.push(Trial::test("torch_files::npz", npz));
     trials.push(Trial::test("torch_files::truncated", truncated));
 }
 
@@ -39,18 +41,79 @@ fn views() -> Outcome {
     Ok(())
 }
 
-fn module() -> Outcome {
-    let error = load_tensors(file("module.pt"), &Device::cpu()).expect_err("a module is a program");
-    let message = error.to_string();
-    assert_eq!(error.kind(), ErrorKind::Checkpoint);
-    assert!(message.contains("would call `torch.nn.modules") && message.contains("state_dict"), "{message}");
+/// A module that is pickled as a whole, a program in TorchScript and a file before PyTorch 1.6 have the tensors of
+/// `state_dict()`.
+fn whole() -> Outcome {
+    let device = Device::cpu();
+    let expected = load_tensors(file("pickled.safetensors"), &device)?;
+    let expected: Vec<_> =
+        expected.iter().filter_map(|(name, tensor)| Some((name.strip_prefix("model.")?, tensor))).collect();
+    assert!(expected.len() > 8);
+    for name in ["module.pt", "module_old.pt", "module_script.pt"] {
+        let found = load_tensors(file(name), &device)?;
+        let names: Vec<_> = found.keys().filter(|name| !name.starts_with("tied")).collect();
+        assert!(names.iter().copied().eq(expected.iter().map(|(name, _)| name)), "{name}: {names:?}");
+        for (key, expected) in &expected {
+            found[*key].expect_close(expected, 0.0, 0.0).map_err(|error| format!("{name}: {key}: {error}"))?;
+        }
+    }
     Ok(())
 }
 
+/// Tensors of every type, in both formats: right, or refused by name.
+fn types() -> Outcome {
+    let device = Device::cpu();
+    let expected = load_tensors(file("dtypes.safetensors"), &device)?;
+    let refused = ["complex", "empty", "negative", "nested", "per_channel", "quantised", "sparse"];
+    for name in ["dtypes.pt", "dtypes_old.pt"] {
+        let found = load_tensors(file(name), &device)?;
+        assert!(found.keys().eq(expected.keys()), "{name}: {:?}", found.keys());
+        assert_eq!(found.refused().keys().collect::<Vec<_>>(), refused, "{name}");
+        for (key, expected) in &expected {
+            let equal = match expected.ty().dtype.is_float() {
+                true => found[key].to_f64_vec()?.iter().zip(expected.to_f64_vec()?).all(|(a, b)| is_same(*a, b)),
+                false => found[key].to_u32_vec()? == expected.to_u32_vec()?,
+            };
+            assert!(equal && found[key].shape() == expected.shape(), "{name}: {key}");
+        }
+    }
+    Ok(())
+}
+
+/// Files of `numpy.savez` with some of the same tensors.
+fn npz() -> Outcome {
+    let device = Device::cpu();
+    let expected = load_tensors(file("dtypes.safetensors"), &device)?;
+    for name in ["arrays.npz", "arrays_packed.npz"] {
+        let found = load_tensors(file(name), &device)?;
+        assert_eq!(found.len(), 7, "{:?}", found.keys());
+        assert_eq!(found.refused().keys().collect::<Vec<_>>(), ["complex", "text"]);
+        for (key, tensor) in &found {
+            assert_eq!(tensor.ty(), expected[key.as_str()].ty(), "{key}");
+            tensor
+                .expect_close(&expected[key.as_str()], 0.0, 0.0)
+                .map_err(|error| format!("{name}: {key}: {error}"))?;
+        }
+        let bytes = fs::read(file(name))?;
+        for end in (0..bytes.len()).step_by(13) {
+            let error = safetensors_from_npz(&bytes[..end]).expect_err("it is cut");
+            assert_eq!(error.kind(), ErrorKind::Checkpoint, "{name} {end}");
+        }
+    }
+    Ok(())
+}
+
+fn is_same(a: f64, b: f64) -> bool {
+    a.to_bits() == b.to_bits() || (a.is_nan() && b.is_nan())
+}
+
 fn truncated() -> Outcome {
-    let bytes = fs::read(file("pickled.pt"))?;
-    for end in (0..bytes.len()).step_by(97) {
-        assert_eq!(safetensors_from_pt(&bytes[..end]).expect_err("it is cut").kind(), ErrorKind::Checkpoint, "{end}");
+    for name in ["pickled.pt", "module_old.pt", "module_script.pt", "dtypes_old.pt"] {
+        let bytes = fs::read(file(name))?;
+        for end in (0..bytes.len()).step_by(97) {
+            let error = safetensors_from_pt(&bytes[..end]).expect_err("it is cut");
+            assert_eq!(error.kind(), ErrorKind::Checkpoint, "{name} {end}");
+        }
     }
     Ok(())
 }

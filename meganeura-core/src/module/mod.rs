@@ -149,7 +149,7 @@ impl Module for Param {
 
     fn visit_mut<'a>(&'a mut self, at: At<'_>, f: &mut dyn FnMut(At<'_>, SlotMut<'a>)) {
         // Handles, because the parameter itself belongs to whoever takes it.
-        let handles = self.adapter().map(|Adapter { a, b, scale }| {
+        let handles = self.adapter().map(|Adapter { a, b, scale, .. }| {
             (LeafMut::<Self>::handle(a), LeafMut::<Self>::handle(b), LeafMut::<Buffer>::handle(scale))
         });
         f(at, SlotMut::Param(LeafMut::own(self)));

@@ -14,6 +14,25 @@ pub struct Adapter {
     pub a: Param,
     pub b: Param,
     pub scale: Buffer,
+    /// The probability with which training drops an element of the input of `A`.
+    pub dropout: f64,
+}
+
+/// The way in which a layer uses a parameter. Adapters of other programs depend on it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Use {
+    #[default]
+    Other,
+    /// A matrix `[out, in]` that multiplies vectors.
+    Linear,
+    /// Rows `[count, width]` that are looked up.
+    Embedding,
+    /// A kernel. It is plain if the padding is zeros and the elements of the kernel are neighbours.
+    Conv {
+        groups: usize,
+        is_plain: bool,
+    },
+    ConvTranspose,
 }
 
 impl Adapter {
@@ -29,6 +48,12 @@ impl Adapter {
         self.a.shape()[0]
     }
 
+    /// `true` for PEFT's adapter of a convolution in groups: `a [rank, groups·in]`, `b [out, rank/groups]`. Its first
+    /// factor reads the channels of all groups, and the second one is in groups, so it is no sum with the kernel.
+    pub fn is_across_groups(&self) -> bool {
+        self.b.shape()[1] != self.rank()
+    }
+
     /// Its tensors.
     pub fn cells(&self) -> [&Arc<Cell>; 3] {
         [self.a.cell(), self.b.cell(), self.scale.cell()]
@@ -36,7 +61,7 @@ impl Adapter {
 
     /// Another handle to the same adapter.
     pub fn tied(&self) -> Self {
-        Self { a: self.a.tied(), b: self.b.tied(), scale: self.scale.tied() }
+        Self { a: self.a.tied(), b: self.b.tied(), scale: self.scale.tied(), dropout: self.dropout }
     }
 }
 
@@ -50,9 +75,16 @@ impl Beside for () {
     fn tied(&self) -> Self {}
 }
 
-impl Beside for Option<Box<Adapter>> {
+/// The adapter of a parameter, and its use.
+#[derive(Clone, Default)]
+pub struct OfParam {
+    adapter: Option<Box<Adapter>>,
+    r#use: Use,
+}
+
+impl Beside for OfParam {
     fn tied(&self) -> Self {
-        self.as_deref().map(|adapter| Box::new(adapter.tied()))
+        Self { adapter: self.adapter.as_deref().map(|adapter| Box::new(adapter.tied())), r#use: self.r#use }
     }
 }
 
@@ -61,16 +93,29 @@ impl Param {
     /// it.
     #[must_use]
     pub fn is_adapted(&self) -> bool {
-        self.beside.is_some()
+        self.beside.adapter.is_some()
     }
 
     #[doc(hidden)]
     pub fn adapter(&self) -> Option<&Adapter> {
-        self.beside.as_deref()
+        self.beside.adapter.as_deref()
     }
 
     #[doc(hidden)]
     pub fn set_adapter(&mut self, adapter: Option<Adapter>) {
-        self.beside = adapter.map(Box::new);
+        self.beside.adapter = adapter.map(Box::new);
+    }
+
+    /// States the use of this handle, by the layer that has it.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn used_as(mut self, r#use: Use) -> Self {
+        self.beside.r#use = r#use;
+        self
+    }
+
+    #[doc(hidden)]
+    pub fn usage(&self) -> Use {
+        self.beside.r#use
     }
 }

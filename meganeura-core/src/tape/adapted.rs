@@ -1,13 +1,18 @@
 //! Parameters with adapters on a tape.
 
 use super::{Tape, Var};
-use crate::Param;
 use crate::param::Adapter;
+use crate::{ErrorKind, Param};
 
 impl Adapter {
     /// `W + s·B·A`
     #[track_caller]
     pub(crate) fn add_to(&self, weight: &Var) -> Var {
+        if self.is_across_groups() {
+            let message =
+                "the adapter acts across the groups of a convolution, as PEFT's do: it has no sum with the kernel";
+            return weight.refuse("lora", ErrorKind::Argument, message.to_owned());
+        }
         let tape = weight.tape();
         let (a, b) = (tape.param(&self.a), tape.param(&self.b));
         let product = b.matmul(&a) * tape.buffer(&self.scale);

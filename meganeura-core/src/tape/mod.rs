@@ -241,6 +241,12 @@ impl Tape {
     pub fn param(&self, param: &Param) -> Var {
         let value = self.cell(param.cell());
         match param.adapter() {
+            Some(adapter) if adapter.dropout > 0.0 && self.is_training() && !param.mode().is_evaluated() => value.refuse(
+                "lora",
+                ErrorKind::Argument,
+                "the adapter drops elements of the layer's input, and this layer does not multiply its input by one factor after \
+                 the other; attach it without dropout",
+            ),
             Some(adapter) => adapter.add_to(&value),
             None => value,
         }

@@ -50,7 +50,7 @@ impl Loaded {
         }
         let is_of_peft = file.names().iter().any(|name| peft::is_peft(name));
         if let (true, Some(settings)) = (is_of_peft, if is_of_peft { settings()? } else { None }) {
-            found.scale(module, settings)?;
+            found.scale(module, &settings)?;
         }
         let ties = if exactly { found.ties() } else { Vec::new() };
         let (tensors, mut report) = found.finish()?;
@@ -228,7 +228,7 @@ impl<'a> Found<'a> {
     }
 
     /// Gives the adapters of a model the scales of the file's settings, unless the file has them.
-    fn scale<M: Module + ?Sized>(&mut self, module: &M, settings: Settings) -> Result<()> {
+    fn scale<M: Module + ?Sized>(&mut self, module: &M, settings: &Settings) -> Result<()> {
         let leaves = module.leaves();
         let ranks: HashMap<&str, usize> = leaves
             .iter()
@@ -238,7 +238,13 @@ impl<'a> Found<'a> {
             let rank = leaf.path.strip_suffix("lora_scale").and_then(|adapter| ranks.get(adapter));
             let Some(&rank) = rank.filter(|_| !self.tensors.contains_key(&leaf.path)) else { continue };
             let value = leaf.value();
-            let scale = Tensor::from_f64(value.device(), value.shape(), &[settings.scale(rank)]);
+            // The patterns of the settings match the names in the file.
+            let adapter = leaf.path.strip_suffix("lora_scale").expect("it was stripped");
+            let module = match self.entries.get(&format!("{adapter}lora_a")) {
+                Some(entry) => peft::parsed(&entry.name).0.to_owned(),
+                None => adapter.to_owned(),
+            };
+            let scale = Tensor::from_f64(value.device(), value.shape(), &[settings.scale(&module, rank)?]);
             self.tensors.insert(leaf.path.clone(), scale.map_err(|error| error.context(&leaf.path))?);
             self.missing.retain(|lone| lone.path != leaf.path);
             self.loaded.push(leaf.path.clone());

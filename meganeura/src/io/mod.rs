@@ -12,7 +12,9 @@ pub(crate) mod disk;
 mod format;
 mod load;
 mod names;
-mod peft;
+#[cfg(feature = "npz")]
+mod npz;
+pub(crate) mod peft;
 mod prefix;
 #[cfg(feature = "pt")]
 mod pt;
@@ -26,12 +28,16 @@ use std::path::Path;
 
 pub(crate) use load::Loaded;
 pub use names::Names;
+#[cfg(not(target_family = "wasm"))]
+pub(crate) use names::Part;
 pub use report::LoadReport;
 pub use tensors::{Tensors, tensors_from_safetensors, tensors_to_safetensors_async};
 #[cfg(not(target_family = "wasm"))]
 pub use tensors::{load_tensors, save_tensors, tensors_to_safetensors};
 
-use crate::error::{bail, here, here_async};
+#[cfg(not(feature = "pt"))]
+use crate::error::bail;
+use crate::error::{here, here_async};
 use crate::module::Module;
 #[cfg(not(target_family = "wasm"))]
 use crate::wait::block_on;
@@ -132,8 +138,9 @@ pub trait Checkpoint: Module {
         here_async(save::to_safetensors(self, names))
     }
 
-    /// Replaces parameters and buffers by those with the same names in a file. Floats of 64, 32 and 16 bits and bf16
-    /// are read, and rounded to the device's precision.
+    /// Replaces parameters and buffers by those with the same names in a file. Floats of 64, 32, 16 and 8 bits and bf16
+    /// are read, and rounded to the device's precision. Files of `torch.save` need the feature `pt`, those of
+    /// `numpy.savez` the feature `npz`.
     ///
     /// Every tensor of a file with low-rank adapters must find its place, or be [ignored](Names::ignore) on purpose.
     /// The scales of PEFT's adapters are those of `adapter_config.json` in the same folder, if there is one; settings
@@ -215,32 +222,50 @@ pub trait Checkpoint: Module {
 
 impl<M: Module + ?Sized> Checkpoint for M {}
 
-/// Converts a file that `torch.save` wrote to the bytes of a safetensors file (the feature `pt`).
+/// Converts a file that `torch.save` or `torch.jit.save` wrote to the bytes of a safetensors file (the feature `pt`).
 ///
 /// Names are the keys of the nested dictionaries, joined by dots: `model.conv1.weight` for a program that saved
-/// `{"model": net.state_dict(), …}`. A key that is not a text is shown as it is written: `ema.0.999.weight`. Anything
-/// that is not a tensor is left out. Tensors that are the same view of the same memory are stored once, under the first
-/// of their names; the header has the others. Such a file is a program for Python; none of it is run here.
-/// [`load`](Checkpoint::load) and [`load_tensors`] call this for such files.
+/// `{"model": net.state_dict(), …}`. A module that was pickled as a whole, and a program in TorchScript, have the names
+/// of their `state_dict()`; other objects those of their attributes. A key that is not a text is shown as it is
+/// written: `ema.0.999.weight`. Anything that is not a tensor or an array of NumPy is left out. Tensors that are the
+/// same view of the same memory are stored once, under the first of their names; the header has the others. Such a
+/// file is a program for Python; none of it is run here. [`load`](Checkpoint::load) and [`load_tensors`] call this for
+/// such files.
 ///
-/// A tensor of a kind that is not supported is left out, and the others are converted: complex numbers, quantised,
-/// sparse and nested tensors, and views that repeat their numbers to more than 8 times the size of the file and 4 MiB.
-/// The `__metadata__` of the result says why, under the tensor's name: [`Tensors::refused`] has it, and loading a model
-/// that needs such a tensor is an error that names it.
+/// Archives, and files before PyTorch 1.6, are read. A tensor of a kind that is not supported is left out, and the
+/// others are converted: complex numbers, quantised, sparse and nested tensors, several of the same name, and views
+/// that repeat their numbers to more than 8 times the size of the file and 4 MiB. The `__metadata__` of the result says
+/// why, under the tensor's name: [`Tensors::refused`] has it, and loading a model that needs such a tensor is an error
+/// that names it.
 ///
 /// Time and memory are proportional to the size of the file, whatever is in it.
 ///
 /// # Errors
 ///
-/// Fails with [`Checkpoint`](ErrorKind::Checkpoint) if the file is truncated or not an archive of PyTorch 1.6 or later;
-/// if it would call anything that does not describe tensors, which the message names, as files with whole modules,
-/// NumPy numbers or a `Namespace` do; if values contain each other in a cycle, or are nested more than 64 deep; if two
-/// tensors have the same name; if a key of a dictionary with tensors is bytes or an object; if references describe much
-/// more than the file holds; or if no tensor is supported.
+/// Fails with [`Checkpoint`](ErrorKind::Checkpoint) if the file is truncated or another one; if lists contain each
+/// other in a cycle, or values are nested more than 64 deep; if references describe much more than the file holds; or
+/// if no tensor is supported.
 #[cfg(feature = "pt")]
 #[track_caller]
 pub fn safetensors_from_pt(bytes: &[u8]) -> Result<Vec<u8>> {
     here(|| pt::to_safetensors(bytes))
+}
+
+/// Converts a file that `numpy.savez` or `numpy.savez_compressed` wrote to the bytes of a safetensors file (the feature
+/// `npz`).
+///
+/// [`load`](Checkpoint::load) and [`load_tensors`] call this for such files. Arrays of floats, integers and truth
+/// values are converted, those in Fortran's order too. An array of another type, or with the highest byte of its
+/// numbers first, is left out, as by [`safetensors_from_pt`].
+///
+/// # Errors
+///
+/// Fails with [`Checkpoint`](ErrorKind::Checkpoint) if the file is truncated or damaged, if an array has fewer or more
+/// numbers than its header says, if two arrays have the same name, or if there is none.
+#[cfg(feature = "npz")]
+#[track_caller]
+pub fn safetensors_from_npz(bytes: &[u8]) -> Result<Vec<u8>> {
+    here(|| npz::to_safetensors(bytes))
 }
 
 /// The result of [`safetensors_from_pt`], and the number of steps that it took.
@@ -250,24 +275,38 @@ pub fn steps_of_pt(bytes: &[u8]) -> (Result<Vec<u8>>, usize) {
     pt::counted(bytes)
 }
 
-/// The start of archives of `torch.save`, and of their earlier format.
-const PT: &[u8] = b"PK\x03\x04";
-const PT_BEFORE_1_6: &[u8] = b"\x80\x02\x8a\x0a\x6c\xfc\x9c\x46";
+/// The start of archives, those of `torch.save` among them.
+const ZIP: &[u8] = b"PK\x03\x04";
+
+/// `true` if a file starts with the magic number of `torch.save` before PyTorch 1.6, as a pickle of any protocol.
+fn is_legacy(bytes: &[u8]) -> bool {
+    let [0x80, _, rest @ ..] = bytes else { return false };
+    // Protocol 4 has the length of the pickle first.
+    let rest = match rest {
+        [0x95, rest @ ..] => rest.get(8..).unwrap_or_default(),
+        _ => rest,
+    };
+    rest.starts_with(b"\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19")
+}
 
 /// The contents of a file as safetensors, converted if necessary.
 fn as_safetensors(bytes: Vec<u8>) -> Result<Vec<u8>> {
-    if bytes.starts_with(PT_BEFORE_1_6) {
-        bail!(Checkpoint, "the format of PyTorch before 1.6; load the file there and save it again");
-    }
-    if !bytes.starts_with(PT) {
+    if !bytes.starts_with(ZIP) && !is_legacy(&bytes) {
         return Ok(bytes);
+    }
+    #[cfg(feature = "npz")]
+    if npz::is_npz(&bytes) {
+        return npz::to_safetensors(&bytes);
     }
     #[cfg(feature = "pt")]
     {
         pt::to_safetensors(&bytes)
     }
     #[cfg(not(feature = "pt"))]
-    bail!(Checkpoint, "a file of `torch.save`, which is read with the feature `pt` of this crate")
+    bail!(
+        Checkpoint,
+        "a file of `torch.save` or `numpy.savez`, which is read with the feature `pt` or `npz` of this crate"
+    )
 }
 
 /// The result of [`Checkpoint::load_safetensors`], except that names on only one side are an error.

@@ -43,13 +43,13 @@ enum Rule {
 
 /// A tensor, or one of `of` equal parts along its first axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) struct Part {
-    pub(super) index: usize,
-    pub(super) of: usize,
+pub(crate) struct Part {
+    pub(crate) index: usize,
+    pub(crate) of: usize,
 }
 
 impl Part {
-    pub(super) const WHOLE: Self = Self { index: 0, of: 1 };
+    pub(crate) const WHOLE: Self = Self { index: 0, of: 1 };
 
     /// A part of this part.
     const fn then(self, inner: Self) -> Self {
@@ -113,7 +113,7 @@ impl Names {
     }
 
     /// Checks the rules.
-    pub(super) fn check(&self) -> Result<()> {
+    pub(crate) fn check(&self) -> Result<()> {
         for rule in &self.0 {
             let Rule::Rename { from, to } = rule else { continue };
             if to.is_empty() {
@@ -127,7 +127,7 @@ impl Names {
     }
 
     /// The paths for a name in the file; empty if it is ignored.
-    pub(super) fn paths(&self, name: &str) -> Vec<(String, Part)> {
+    pub(crate) fn paths(&self, name: &str) -> Vec<(String, Part)> {
         let mut names = vec![(name.to_owned(), Part::WHOLE)];
         for rule in &self.0 {
             names = names.into_iter().flat_map(|(name, part)| rule.apply(name, part)).collect();
@@ -140,7 +140,7 @@ impl Names {
     /// # Errors
     ///
     /// Fails if the tensor would not be found there again.
-    pub(super) fn name(&self, path: &str) -> Result<(String, Part)> {
+    pub(crate) fn name(&self, path: &str) -> Result<(String, Part)> {
         let back = |(path, part): (String, Part), rule: &Rule| rule.revert(path, part);
         let (name, part) = self.0.iter().rev().fold((path.to_owned(), Part::WHOLE), back);
         if !self.paths(&name).iter().any(|(found, at)| found == path && *at == part) {

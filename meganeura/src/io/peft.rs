@@ -3,6 +3,7 @@
 #[cfg(not(target_family = "wasm"))]
 use std::path::Path;
 
+use regex_lite::{Regex, RegexBuilder};
 use serde_json::{Map, Value};
 
 use crate::Result;
@@ -10,10 +11,11 @@ use crate::error::{bail, shortened};
 
 /// The name of the file with the settings, in the folder of the adapters.
 #[cfg(not(target_family = "wasm"))]
-pub(super) const CONFIG: &str = "adapter_config.json";
+pub(crate) const CONFIG: &str = "adapter_config.json";
 
 /// Settings that do not change what the tensors compute, or that are applied.
 const HARMLESS: [&str; 30] = [
+    "alpha_pattern",
     "auto_mapping",
     "base_model_name_or_path",
     "bias", // Biases are tensors of the file.
@@ -37,21 +39,68 @@ const HARMLESS: [&str; 30] = [
     "peft_version",
     "qalora_group_size",
     "r",
-    "rank_pattern", // The rank is that of the factors.
+    "rank_pattern",
     "revision",
     "runtime_config",
     "target_modules",
-    "target_parameters",
     "task_type",
     "use_rslora",
 ];
 
-/// The settings that decide the scale of adapters.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Settings {
+/// The settings of adapters that decide what they compute.
+#[derive(Clone, Debug)]
+pub(crate) struct Settings {
+    rank: Option<f64>,
+    ranks: Patterns,
     alpha: f64,
+    alphas: Patterns,
     /// The scale is `α/√r` instead of `α/r`.
     is_root: bool,
+    pub(crate) dropout: f64,
+    /// The weights below the adapters are `[in, out]`.
+    pub(crate) fan_in_fan_out: bool,
+}
+
+/// The size of a compiled pattern that is allowed, in bytes.
+const LARGEST: usize = 1 << 18;
+
+/// Numbers for modules whose names match.
+#[derive(Clone, Debug)]
+struct Patterns {
+    setting: &'static str,
+    all: Vec<(Regex, f64)>,
+}
+
+impl Patterns {
+    /// The patterns of a setting.
+    fn parse(config: &Map<String, Value>, setting: &'static str) -> Result<Self> {
+        let entries = match config.get(setting) {
+            None | Some(Value::Null) => return Ok(Self { setting, all: Vec::new() }),
+            Some(Value::Object(entries)) => entries,
+            Some(_) => bail!(Checkpoint, "`{setting}` is not an object"),
+        };
+        let mut all = Vec::new();
+        for (pattern, number) in entries {
+            // As PEFT matches: a name, or its last segments.
+            let regex = RegexBuilder::new(&format!("^(?:.*\\.)?(?:{pattern})$")).size_limit(LARGEST).build();
+            let (Ok(regex), Some(number)) = (regex, number.as_f64()) else {
+                let (pattern, number) = (shortened(pattern), number.to_string());
+                bail!(Checkpoint, "`{setting}` has `{pattern}`: {}, which is not understood", shortened(&number));
+            };
+            all.push((regex, number));
+        }
+        Ok(Self { setting, all })
+    }
+
+    /// The number for a module, if a pattern matches it. PEFT takes the first of several, whose order is lost here.
+    fn of(&self, module: &str) -> Result<Option<f64>> {
+        let mut found = self.all.iter().filter(|(regex, _)| regex.is_match(module)).map(|&(_, number)| number);
+        let first = found.next();
+        if found.any(|number| Some(number) != first) {
+            bail!(Checkpoint, "`{}` has several numbers for `{}`", self.setting, shortened(module));
+        }
+        Ok(first)
+    }
 }
 
 impl Settings {
@@ -60,7 +109,7 @@ impl Settings {
     /// # Errors
     ///
     /// Fails if a setting changes the result and is not applied.
-    pub(super) fn parse(text: &[u8]) -> Result<Self> {
+    pub(crate) fn parse(text: &[u8]) -> Result<Self> {
         let Ok(config) = serde_json::from_slice::<Map<String, Value>>(text) else {
             bail!(Checkpoint, "not an object in JSON");
         };
@@ -93,15 +142,27 @@ impl Settings {
         {
             return refuse(name, value);
         }
-        let Some(alpha) = config.get("lora_alpha").map_or(Some(8.0), Value::as_f64) else {
-            bail!(Checkpoint, "`lora_alpha` is not a number");
+        let number = |name: &str, default: f64| match config.get(name) {
+            None | Some(Value::Null) => Ok(default),
+            Some(value) => match value.as_f64() {
+                Some(number) => Ok(number),
+                None => bail!(Checkpoint, "`{name}` is not a number"),
+            },
         };
-        Ok(Self { alpha, is_root: config.get("use_rslora").is_some_and(is_set) })
+        Ok(Self {
+            rank: config.get("r").and_then(Value::as_f64),
+            ranks: Patterns::parse(&config, "rank_pattern")?,
+            alpha: number("lora_alpha", 8.0)?,
+            alphas: Patterns::parse(&config, "alpha_pattern")?,
+            is_root: config.get("use_rslora").is_some_and(is_set),
+            dropout: number("lora_dropout", 0.0)?,
+            fan_in_fan_out: config.get("fan_in_fan_out").is_some_and(is_set),
+        })
     }
 
     /// The settings beside a file of adapters, if there are any.
     #[cfg(not(target_family = "wasm"))]
-    pub(super) fn beside(path: &Path) -> Result<Option<Self>> {
+    pub(crate) fn beside(path: &Path) -> Result<Option<Self>> {
         let path = path.with_file_name(CONFIG);
         if !path.is_file() {
             return Ok(None);
@@ -110,15 +171,31 @@ impl Settings {
         Self::parse(&text).map(Some).map_err(|error| error.context(path.display()))
     }
 
-    /// The factor of `B·A` for adapters of this rank.
-    pub(super) fn scale(self, rank: usize) -> f64 {
+    /// The factor of `B·A` for the adapter of a module, of this rank.
+    pub(crate) fn scale(&self, module: &str, rank: usize) -> Result<f64> {
+        let expected = self.ranks.of(module)?.or(self.rank);
         let rank = rank as f64;
-        self.alpha / if self.is_root { rank.sqrt() } else { rank }
+        if let Some(expected) = expected.filter(|&expected| expected != rank) {
+            bail!(Checkpoint, "the adapter of `{}` has rank {rank}, {expected} in its settings", shortened(module));
+        }
+        let alpha = self.alphas.of(module)?.unwrap_or(self.alpha);
+        Ok(alpha / if self.is_root { rank.sqrt() } else { rank })
+    }
+}
+
+/// The name of a module and the rest of a tensor's name, in a file of PEFT: the part of an adapter, or what was trained
+/// with them.
+pub(crate) fn parsed(name: &str) -> (&str, Option<&str>) {
+    let name = name.strip_prefix("base_model.model.").unwrap_or(name);
+    match name.find("lora_") {
+        Some(0) => ("", Some(name)),
+        Some(at) if name[..at].ends_with('.') => (&name[..at - 1], Some(&name[at..])),
+        _ => (name, None),
     }
 }
 
 /// `true` for the name of a part of an adapter, here or in another program.
-pub(super) fn is_part(name: &str) -> bool {
+pub(crate) fn is_part(name: &str) -> bool {
     name.split('.').any(|segment| segment.starts_with("lora_"))
 }
 
@@ -139,12 +216,38 @@ mod tests {
                 format!(r#"{{"peft_type":"LORA","r":4,"lora_alpha":16,"bias":"none","target_modules":["q"],{rest}}}"#);
             Settings::parse(text.as_bytes())
         };
-        assert_eq!(parse(r#""use_rslora":false,"use_dora":false,"alpha_pattern":{}"#).unwrap().scale(4), 4.0);
-        assert_eq!(parse(r#""use_rslora":true,"init_lora_weights":true"#).unwrap().scale(4), 8.0);
-        assert_eq!(parse(r#""rank_pattern":{"q":2},"later":null"#).unwrap().scale(2), 8.0);
+        assert_eq!(
+            parse(r#""use_rslora":false,"use_dora":false,"alpha_pattern":{}"#).unwrap().scale("q", 4).unwrap(),
+            4.0
+        );
+        assert_eq!(parse(r#""use_rslora":true,"init_lora_weights":true"#).unwrap().scale("q", 4).unwrap(), 8.0);
+        let ranks = parse(r#""rank_pattern":{"q":2},"later":null"#).unwrap();
+        assert_eq!(ranks.scale("a.q", 2).unwrap(), 8.0);
+        assert_eq!(ranks.scale("a.k", 4).unwrap(), 4.0);
+        let error = ranks.scale("a.q", 4).unwrap_err();
+        assert_eq!(error.message(), "the adapter of `a.q` has rank 4, 2 in its settings");
+        // Names, their last segments, and expressions.
+        let alphas = parse(r#""alpha_pattern":{"^a.q":32,"layers\\.[0-9]+\\.k":8,"v|w":2}"#).unwrap();
+        for (module, scale) in [
+            ("a.q", 8.0),
+            ("b.a.q", 4.0),
+            ("aq", 4.0),
+            ("x.layers.12.k", 2.0),
+            ("layers.k", 4.0),
+            ("x.w", 0.5),
+            ("xw", 4.0),
+            ("x.w.y", 4.0),
+        ] {
+            assert_eq!(alphas.scale(module, 4).unwrap(), scale, "{module}");
+        }
+        let twice = parse(r#""alpha_pattern":{"q":32,"a.q":8}"#).unwrap();
+        assert_eq!(twice.scale("b.q", 4).unwrap(), 8.0);
+        assert_eq!(twice.scale("a.q", 4).unwrap_err().message(), "`alpha_pattern` has several numbers for `a.q`");
         for (rest, part) in [
             (r#""use_dora":true"#, "`use_dora` is true"),
-            (r#""alpha_pattern":{"q":32}"#, "`alpha_pattern` is {\"q\":32}"),
+            (r#""alpha_pattern":{"(?=q)q":32}"#, "`alpha_pattern` has `(?=q)q`: 32, which is not understood"),
+            (r#""rank_pattern":[2]"#, "`rank_pattern` is not an object"),
+            (r#""target_parameters":["experts.up"]"#, "`target_parameters` is"),
             (r#""init_lora_weights":"pissa""#, "`init_lora_weights` is \"pissa\""),
             (r#""lora_bias":true"#, "`lora_bias`"),
             (r#""a_setting_of_tomorrow":1"#, "`a_setting_of_tomorrow` is 1"),

@@ -127,7 +127,7 @@ impl<'a> IntoIterator for &'a Tensors {
 /// Reads every tensor of a safetensors file, by name: weights of a model that is yet to be written, data, or results of
 /// another program.
 ///
-/// Floats of 64, 32 and 16 bits and bf16 are rounded to the device's precision. Integers become `u32`, the type of
+/// Floats of 64, 32, 16 and 8 bits and bf16 are rounded to the device's precision. Integers become `u32`, the type of
 /// labels. Names that share memory in the file are all there. A tensor is [refused](Tensors::refused) by name, and the
 /// others are read, if it has no elements or more than [`MAX_RANK`](crate::MAX_RANK) axes, if its numbers have another
 /// type, or if an integer is negative or above `u32::MAX`.
@@ -305,7 +305,7 @@ mod tests {
             (file(Dtype::I8, &[2], &[1, 255]), "`x`: -1 is below 0"),
             (file(Dtype::I64, &[1], &[0, 0, 0, 0, 1, 0, 0, 0]), "`x`: 4294967296 is above 4294967295"),
             (file(Dtype::U64, &[1], &[255; 8]), "`x`: 18446744073709551615 is above 4294967295"),
-            (file(Dtype::F8_E4M3, &[1], &[1]), "`x`: F8_E4M3 in the file"),
+            (file(Dtype::C64, &[1], &[1; 8]), "`x`: C64 in the file"),
             (file(Dtype::F32, &[0, 3], &[]), "`x`: it has no elements"),
             (file(Dtype::U8, &[1; 9], &[1]), "`x`: it has 9 axes, 8 are the most"),
             (vec![1, 2, 3], "not a complete safetensors file"),

@@ -5,12 +5,14 @@ use std::fmt;
 use meganeura_derive::Module;
 
 use super::IntoExtents;
+use super::dropout::adapter_input;
 use super::settings::{expect_channels, expect_positive, per_channel, weight_and_bias};
 use crate::error::bail;
 use crate::init::Initializer;
 use crate::module::{Init, Layer, Seed};
 use crate::ops::window::named;
 use crate::ops::{ConvOptions, Padding};
+use crate::param::Use;
 use crate::{Device, ErrorKind, Param, Result, Shape, Var};
 
 /// Convolution over `D` axes: [`Conv1d`] of sequences, [`Conv2d`] of images, [`Conv3d`] of volumes.
@@ -143,7 +145,23 @@ impl<const D: usize> Layer for Conv<D> {
                 let rank = adapter.rank();
                 let a = a.reshape(w.shape().with(0, rank));
                 let b = b.reshape(&[&[w.shape()[0], rank], &[1; D][..]].concat()[..]);
-                x.convolve(&w, options) + x.convolve(&a, options).convolve(&b, ConvOptions::<D>::default()) * scale
+                let read = adapter_input(x, adapter.dropout, self);
+                x.convolve(&w, options) + read.convolve(&a, options).convolve(&b, ConvOptions::<D>::default()) * scale
+            }
+            // PEFT's: the first factor reads the channels of all groups.
+            Some(adapter) if adapter.is_across_groups() => {
+                let [w, a, b, scale] = adapter.parts(x.tape(), &self.weight);
+                let (rank, groups) = (adapter.rank(), options.groups);
+                let a = a.reshape(w.shape().with(0, rank).with(1, groups * w.shape()[1]));
+                let b = b.reshape(&[&[w.shape()[0], rank / groups], &[1; D][..]].concat()[..]);
+                let read = adapter_input(x, adapter.dropout, self).convolve(&a, ConvOptions { groups: 1, ..options });
+                x.convolve(&w, options)
+                    + read.convolve(&b, ConvOptions::<D> { groups, ..ConvOptions::default() }) * scale
+            }
+            Some(adapter) if adapter.dropout > 0.0 => {
+                let [w, a, b, scale] = adapter.parts(x.tape(), &self.weight);
+                let product = (b.matmul(&a) * scale).reshape(w.shape());
+                x.convolve(&w, options) + adapter_input(x, adapter.dropout, self).convolve(&product, options)
             }
             _ => x.convolve(&x.param(&self.weight), options),
         };
@@ -258,6 +276,8 @@ impl<const D: usize> Init for ConvConfig<D> {
         }
         let shape = Shape::new(&[&[outputs, inputs / options.groups], &kernel[..]].concat());
         let (weight, bias) = weight_and_bias(device, seed, shape, &weight_init, bias.then_some(outputs))?;
+        let is_plain = padding_mode == Padding::Zeros && (options.dilation == [1; D] || kernel == [1; D]);
+        let weight = weight.used_as(Use::Conv { groups: options.groups, is_plain });
         Ok(Conv { weight, bias, options, padding_mode, padding_same })
     }
 }

@@ -5,12 +5,14 @@ use std::fmt;
 use meganeura_derive::Module;
 
 use super::IntoExtents;
+use super::dropout::adapter_input;
 use super::settings::{expect_channels, expect_positive, per_channel, weight_and_bias};
 use crate::error::bail;
 use crate::init::Initializer;
 use crate::module::{Init, Layer, Seed};
 use crate::ops::window::named;
 use crate::ops::{ConvOptions, ConvTransposeOptions};
+use crate::param::Use;
 use crate::{Device, Param, Result, Shape, Var};
 
 /// Transposed convolution over `D` axes: [`ConvTranspose1d`], [`ConvTranspose2d`] and [`ConvTranspose3d`], which
@@ -112,7 +114,7 @@ impl<const D: usize> Layer for ConvTranspose<D> {
                 let rank = adapter.rank();
                 let a = a.reshape(w.shape().with(0, rank));
                 let b = b.t().reshape(&[&[rank, w.shape()[0]], &[1; D][..]].concat()[..]);
-                let between = x.convolve(&b, ConvOptions::<D>::default());
+                let between = adapter_input(x, adapter.dropout, self).convolve(&b, ConvOptions::<D>::default());
                 x.convolve_transposed(&w, self.options) + between.convolve_transposed(&a, self.options) * scale
             }
             _ => x.convolve_transposed(&x.param(&self.weight), self.options),
@@ -222,6 +224,7 @@ impl<const D: usize> Init for ConvTransposeConfig<D> {
         }
         let shape = Shape::new(&[&[inputs, outputs / groups], &kernel[..]].concat());
         let (weight, bias) = weight_and_bias(device, seed, shape, &weight_init, bias.then_some(outputs))?;
+        let weight = weight.used_as(Use::ConvTranspose);
         Ok(ConvTranspose { weight, bias, options })
     }
 }

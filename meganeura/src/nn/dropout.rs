@@ -5,7 +5,7 @@ use std::panic::Location;
 use meganeura_derive::Module;
 
 use crate::error::bail;
-use crate::module::{Init, Layer, Mode, ModuleExt, Seed};
+use crate::module::{Init, Layer, Mode, Module, ModuleExt, Seed};
 use crate::{Device, Error, Result, Var};
 
 /// Dropout: `y = x·mask/(1 − p)`; each element of the mask is 0 with probability `p`, else 1
@@ -71,14 +71,26 @@ impl Layer for Dropout {
         if !self.is_training(tape) || self.p == 0.0 {
             return x.clone();
         }
-        // A selection rather than a product: a dropped infinity becomes 0, and the mask needs no gradient.
-        let kept = x.random_uniform().ge(&tape.scalar(self.p));
-        kept.where_cond(&(x * tape.scalar((1.0 - self.p).recip())), &tape.constant(0.0))
+        dropped(x, self.p)
     }
 
     fn flow(&self) -> crate::module::Flow {
         crate::module::Flow::kept()
     }
+}
+
+#[track_caller]
+fn dropped(x: &Var, p: f64) -> Var {
+    let tape = x.tape();
+    // A selection rather than a product: a dropped infinity becomes 0, and the mask needs no gradient.
+    let kept = x.random_uniform().ge(&tape.scalar(p));
+    kept.where_cond(&(x * tape.scalar((1.0 - p).recip())), &tape.constant(0.0))
+}
+
+/// The input of the first factor of a layer's adapter, from which training drops elements.
+#[track_caller]
+pub(super) fn adapter_input<L: Module>(x: &Var, p: f64, layer: &L) -> Var {
+    if p > 0.0 && layer.is_training(x.tape()) { dropped(x, p) } else { x.clone() }
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ use meganeura_derive::Module;
 use crate::error::bail;
 use crate::init::Initializer;
 use crate::module::{Init, Layer, Seed, init_field};
+use crate::param::Use;
 use crate::{DType, Device, Error, ErrorKind, Param, Result, Shape, Tensor, Var};
 
 /// Learned vectors, looked up by index: `y[i…] = weight[x[i…]]`
@@ -108,7 +109,7 @@ impl Init for EmbeddingConfig {
             }
             Tensor::from_f64(device, [count, width], &values)
         };
-        Ok(Embedding { weight: Param::new(init_field("weight", draw())?), padding })
+        Ok(Embedding { weight: Param::new(init_field("weight", draw())?).used_as(Use::Embedding), padding })
     }
 }
 

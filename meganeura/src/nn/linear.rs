@@ -4,10 +4,12 @@ use std::panic::Location;
 
 use meganeura_derive::Module;
 
+use super::dropout::adapter_input;
 use super::settings::weight_and_bias;
 use crate::error::bail;
 use crate::init::Initializer;
 use crate::module::{Init, Layer, Seed};
+use crate::param::Use;
 use crate::{Device, Error, ErrorKind, Param, Result, Shape, Var};
 
 /// Fully connected layer: `y = x·Wᵀ + b`
@@ -64,7 +66,8 @@ impl Layer for Linear {
             // One factor after the other, which needs no gradient of the whole weight.
             Some(adapter) => {
                 let [w, a, b, scale] = adapter.parts(x.tape(), &self.weight);
-                rows.matmul(&w.t()) + rows.matmul(&a.t()).matmul(&b.t()) * scale
+                let read = adapter_input(&rows, adapter.dropout, self);
+                rows.matmul(&w.t()) + read.matmul(&a.t()).matmul(&b.t()) * scale
             }
         };
         let y = match &self.bias {
@@ -112,6 +115,7 @@ impl Init for LinearConfig {
         }
         let shape = Shape::from([outputs, inputs]);
         let (weight, bias) = weight_and_bias(device, seed, shape, &weight_init, bias.then_some(outputs))?;
+        let weight = weight.used_as(Use::Linear);
         Ok(Linear { weight, bias })
     }
 }

@@ -1,27 +1,34 @@
-//! Files of `torch.save`: a zip archive with a pickle that describes tensors, and with entries that hold their numbers.
+//! Files of `torch.save` and `torch.jit.save`: a zip archive with a pickle that describes tensors, and with entries
+//! that hold their numbers; or, before PyTorch 1.6, pickles with the numbers behind them.
 //!
 //! They are converted to safetensors, which the rest of [`io`](super) reads. Names of the same view of the same
 //! memory share one tensor.
 
+mod call;
+mod legacy;
 mod named;
 mod opcode;
 mod pickle;
+mod value;
 mod view;
 mod work;
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 use std::io::{self, Cursor, Read};
 use std::rc::Rc;
 
 use safetensors::tensor::TensorInfo;
 use zip::ZipArchive;
+use zip::read::{ArchiveOffset, Config};
 
 use super::format;
 use crate::error::{bail, shortened};
 use crate::host::reserve;
 use crate::{Error, ErrorKind, Result};
 use named::Named;
-use view::View;
+use value::Values;
+use view::{Source, View};
 use work::Work;
 
 /// The maximum size of the tensors as a multiple of the file's: views that repeat their numbers are larger than their
@@ -51,7 +58,14 @@ pub(super) fn counted(bytes: &[u8]) -> (Result<Vec<u8>>, usize) {
 }
 
 fn convert(bytes: &[u8], work: &mut Work) -> Result<Vec<u8>> {
-    let mut archive = ZipArchive::new(Cursor::new(bytes)).map_err(|error| malformed(&error))?;
+    if super::is_legacy(bytes) {
+        let (values, storages) = legacy::read(bytes, work)?;
+        return gathered(bytes.len(), &values, &mut Storages::Sequence(storages), work);
+    }
+    // The crate's guess at the place of the entries goes by the distance from the end, where PyTorch has a record that
+    // the crate does not count.
+    let config = Config { archive_offset: ArchiveOffset::Known(0) };
+    let mut archive = ZipArchive::with_config(config, Cursor::new(bytes)).map_err(|error| malformed(&error))?;
     let Some(pickle) = archive.file_names().flatten().find(|name| *name == "data.pkl" || name.ends_with("/data.pkl"))
     else {
         bail!(Checkpoint, "a zip archive without `data.pkl`: `torch.save` did not write it");
@@ -64,12 +78,26 @@ fn convert(bytes: &[u8], work: &mut Work) -> Result<Vec<u8>> {
         bail!(Checkpoint, "numbers with their highest byte first; save the file again on another machine");
     }
     let values = pickle::read(entries.read(&mut archive, "data.pkl")?, work)?;
-    let Named { tensors, .. } = Named::of(&values, work)?;
-    drop(values);
-    if tensors.is_empty() {
-        bail!(Checkpoint, "the file has no tensors");
+    gathered(bytes.len(), &values, &mut Storages::Archive(archive, entries), work)
+}
+
+/// The storages of a file.
+enum Storages<'a, 'e> {
+    Archive(Archive<'a>, Entries<'e>),
+    Sequence(legacy::Sequence<'a>),
+}
+
+impl<'a: 'e, 'e> Storages<'a, 'e> {
+    fn read(&mut self, key: &[u8]) -> Result<&'e [u8]> {
+        let shown = String::from_utf8_lossy(key);
+        match self {
+            Self::Archive(archive, entries) => entries.read(archive, &format!("data/{shown}")),
+            Self::Sequence(storages) => match storages.get(key) {
+                Some(storage) => Ok(storage),
+                None => Err(malformed(&format!("there is no storage `{}`", shortened(&shown)))),
+            },
+        }
     }
-    write(tensors, &mut archive, &mut entries)
 }
 
 fn malformed(error: &impl ToString) -> Error {
@@ -109,15 +137,21 @@ impl<'a> Entries<'a> {
     }
 }
 
-/// A safetensors file with these tensors. Of several names for one view, the first is stored.
-fn write(
-    tensors: BTreeMap<String, Result<Rc<View>, String>>,
-    archive: &mut Archive<'_>,
-    entries: &mut Entries<'_>,
+/// A safetensors file with the tensors of these values, from a file of this size. Of several names for one view, the
+/// first is stored.
+fn gathered<'a: 'e, 'e>(
+    length: usize,
+    values: &Values<'_>,
+    storages: &mut Storages<'a, 'e>,
+    work: &mut Work,
 ) -> Result<Vec<u8>> {
+    let Named { tensors, .. } = Named::of(values, work)?;
+    if tensors.is_empty() {
+        bail!(Checkpoint, "the file has no tensors");
+    }
     let mut stored: Vec<(String, Rc<View>)> = Vec::new();
     let (mut words, mut known) = (BTreeMap::new(), HashMap::<Rc<View>, String>::new());
-    let most = entries.bytes.len().saturating_mul(GROWTH).max(SMALL);
+    let most = length.saturating_mul(GROWTH).max(SMALL);
     let mut size = 0;
     for (name, view) in tensors {
         let view = view.and_then(|view| {
@@ -165,12 +199,16 @@ fn write(
     reserve(&mut file, size_of::<u64>().saturating_add(header.len()).saturating_add(end))?;
     file.extend((header.len() as u64).to_le_bytes());
     file.extend(header);
-    let mut storages: HashMap<&str, &[u8]> = HashMap::new();
+    let mut known: HashMap<&Source, Cow<'_, [u8]>> = HashMap::new();
     for (name, view) in &stored {
-        if !storages.contains_key(&*view.key) {
-            storages.insert(&view.key, entries.read(archive, &format!("data/{}", view.key))?);
+        if !known.contains_key(&view.source) {
+            let bytes = match &view.source {
+                Source::Storage(key) => Cow::Borrowed(storages.read(key)?),
+                Source::Pickle(bytes) => bytes.decode(values)?,
+            };
+            known.insert(&view.source, bytes);
         }
-        view.gather(storages[&*view.key], &mut file).map_err(|error| error.context(shortened(name)))?;
+        view.gather(&known[&view.source], &mut file).map_err(|error| error.context(shortened(name)))?;
     }
     Ok(file)
 }

@@ -1,17 +1,22 @@
 //! The tensors of a pickle by name.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt::Write;
 use std::rc::Rc;
 
-use super::pickle::{Global, Place, Text, Value, Values};
-use super::view::{Refusal, View};
+use super::pickle::NONE;
+use super::value::{Global, Object, Place, Text, Value, Values};
+use super::view::{self, Refusal, View};
 use super::work::Work;
 use crate::Result;
 use crate::error::{bail, shortened};
 
 /// The maximum nesting of dictionaries, whose keys are joined to names, and of tuples in keys.
 const DEEPEST: usize = 64;
+
+/// The dictionaries of a module whose tensors its `state_dict()` has.
+const MODULE: [&str; 3] = ["_parameters", "_buffers", "_modules"];
 
 /// The steps that a name takes besides its letters: it becomes a part of several tables.
 const NAME: usize = 64;
@@ -28,6 +33,11 @@ pub(super) struct Named<'a, 'w> {
     values: &'a Values<'a>,
     work: &'w mut Work,
     path: Vec<Step>,
+    /// The number of values around the present one.
+    depth: usize,
+    /// The objects around it, and those that were walked.
+    open: HashSet<Place>,
+    seen: HashSet<Place>,
     /// Tensors, or the reasons that they are not converted.
     pub(super) tensors: BTreeMap<String, std::result::Result<Rc<View>, String>>,
     /// A tensor may have many names; its extents are read once.
@@ -35,10 +45,13 @@ pub(super) struct Named<'a, 'w> {
 }
 
 impl<'a, 'w> Named<'a, 'w> {
-    /// Collects the tensors of these values. Their names are the keys of the nested dictionaries and the positions in
-    /// lists and tuples, joined by dots.
+    /// Collects the tensors of these values. Their names are the keys of the nested dictionaries, the attributes of
+    /// objects and the positions in lists and tuples, joined by dots; those of a module are the names of its
+    /// `state_dict()`.
     pub(super) fn of(values: &'a Values<'a>, work: &'w mut Work) -> Result<Self> {
-        let mut named = Self { values, work, path: Vec::new(), tensors: BTreeMap::new(), known: HashMap::new() };
+        let (open, seen) = (HashSet::new(), HashSet::new());
+        let (tensors, known) = (BTreeMap::new(), HashMap::new());
+        let mut named = Self { values, work, path: Vec::new(), depth: 0, open, seen, tensors, known };
         named.find(values.root)?;
         Ok(named)
     }
@@ -46,40 +59,123 @@ impl<'a, 'w> Named<'a, 'w> {
     fn find(&mut self, place: Place) -> Result<()> {
         let values = self.values;
         self.work.spend(1)?;
+        if self.depth > DEEPEST {
+            bail!(Checkpoint, "values are nested more than {DEEPEST} deep, or in a cycle");
+        }
+        self.depth += 1;
         match values.get(place) {
-            Value::View(_) | Value::Unsupported(_) => return self.add(place),
-            Value::Dict(pairs) => {
-                self.expect_depth()?;
-                for &(key, value) in pairs {
-                    self.within(Step::Key(key), value)?;
-                }
-            }
+            Value::View(_) | Value::Unsupported(_) => self.add(place)?,
+            Value::Dict(pairs) => self.pairs(pairs)?,
             Value::List(items) => self.items(items)?,
             Value::Tuple(items) => self.items(items)?,
+            Value::Object(object) if view::is_array(object, values) => self.add(place)?,
+            // Objects often refer to those that have them.
+            Value::Object(object) if self.open.insert(place) => {
+                self.object(place, object)?;
+                self.open.remove(&place);
+            }
             _ => {}
+        }
+        self.depth -= 1;
+        Ok(())
+    }
+
+    fn object(&mut self, place: Place, object: &'a Object) -> Result<()> {
+        let values = self.values;
+        let state = object.state.map_or(&Value::None, |state| values.get(state));
+        if let Value::Dict(attributes) = state {
+            self.work.spend(MODULE.len() * attributes.len())?;
+            let parts = MODULE.map(|name| values.entry(attributes, name));
+            if parts.iter().all(Option::is_some) {
+                return self.module(attributes, parts);
+            }
+        }
+        // A shared part of a program in TorchScript has several names, like that of a module. Other objects may refer
+        // to each other in many ways.
+        let is_script = object.class.is_some_and(|class| values.text(class.module).starts_with(b"__torch__"));
+        if !self.seen.insert(place) && !is_script {
+            return Ok(());
+        }
+        let is_ordered = object.class.is_some_and(|class| values.is(class, &[b"collections"], b"OrderedDict"));
+        match values.get(object.arguments) {
+            // In files of Python 2.
+            Value::Tuple(arguments) if is_ordered => self.listed(arguments)?,
+            Value::Tuple(arguments) => self.items(arguments)?,
+            _ => {}
+        }
+        self.pairs(&object.pairs)?;
+        self.items(&object.items)?;
+        match (object.state, state) {
+            // Attributes, and those that have places of their own in the class.
+            (_, Value::Tuple(both)) if both.len() == 2 => both.iter().try_for_each(|&state| self.find(state)),
+            (Some(state), _) => self.find(state),
+            (None, _) => Ok(()),
+        }
+    }
+
+    /// The contents of an `OrderedDict` that was made of a list of pairs.
+    fn listed(&mut self, arguments: &[Place]) -> Result<()> {
+        let values = self.values;
+        let Some(Value::List(pairs)) = arguments.first().map(|&list| values.get(list)) else { return Ok(()) };
+        for &pair in pairs {
+            match values.get(pair) {
+                Value::List(pair) if pair.len() == 2 => self.within(Step::Key(pair[0]), pair[1])?,
+                Value::Tuple(pair) if pair.len() == 2 => self.within(Step::Key(pair[0]), pair[1])?,
+                _ => {}
+            }
         }
         Ok(())
     }
 
-    fn items(&mut self, items: &[Place]) -> Result<()> {
-        self.expect_depth()?;
-        for (index, &item) in items.iter().enumerate() {
-            self.within(Step::Index(index), item)?;
+    /// The tensors of a module's `state_dict()`.
+    fn module(&mut self, attributes: &'a [(Place, Place)], parts: [Option<&'a Value>; 3]) -> Result<()> {
+        let values = self.values;
+        let unsaved = match values.entry(attributes, "_non_persistent_buffers_set") {
+            Some(Value::List(unsaved)) => &unsaved[..],
+            _ => &[],
+        };
+        let unsaved: HashSet<&[u8]> = unsaved.iter().filter_map(|&key| self.key_text(key)).collect();
+        for (part, name) in parts.into_iter().flatten().zip(MODULE) {
+            let pairs = match part {
+                Value::Dict(pairs) => pairs,
+                Value::Object(object) => match values.get(object.arguments) {
+                    Value::Tuple(arguments) if object.pairs.is_empty() => {
+                        self.listed(arguments)?;
+                        continue;
+                    }
+                    _ => &object.pairs,
+                },
+                _ => continue,
+            };
+            for &(key, value) in pairs {
+                let is_unsaved = name == "_buffers" && self.key_text(key).is_some_and(|key| unsaved.contains(key));
+                if !is_unsaved && value != NONE {
+                    self.within(Step::Key(key), value)?;
+                }
+            }
         }
         Ok(())
+    }
+
+    fn key_text(&self, key: Place) -> Option<&'a [u8]> {
+        match *self.values.get(key) {
+            Value::Text(text) => Some(self.values.text(text)),
+            _ => None,
+        }
+    }
+
+    fn pairs(&mut self, pairs: &[(Place, Place)]) -> Result<()> {
+        pairs.iter().try_for_each(|&(key, value)| self.within(Step::Key(key), value))
+    }
+
+    fn items(&mut self, items: &[Place]) -> Result<()> {
+        items.iter().enumerate().try_for_each(|(index, &item)| self.within(Step::Index(index), item))
     }
 
     fn within(&mut self, step: Step, place: Place) -> Result<()> {
         self.path.push(step);
         self.find(place)?;
         self.path.pop();
-        Ok(())
-    }
-
-    fn expect_depth(&self) -> Result<()> {
-        if self.path.len() == DEEPEST {
-            bail!(Checkpoint, "values are nested more than {DEEPEST} deep, or in a cycle");
-        }
         Ok(())
     }
 
@@ -92,6 +188,12 @@ impl<'a, 'w> Named<'a, 'w> {
             None => {
                 let read = match self.values.get(place) {
                     Value::View(view) => View::read(view, self.values, self.work),
+                    Value::Object(object) => View::of_array(object, self.values, self.work),
+                    Value::Unsupported(function) if self.values.text(function.name) == b"_rebuild_qtensor" => {
+                        Err(Refusal::Unsupported(
+                            "it is quantised; save its `dequantize()`, or its `int_repr()` and its scales".to_owned(),
+                        ))
+                    }
                     Value::Unsupported(function) => {
                         let function = self.values.text(function.name);
                         let function = String::from_utf8_lossy(&function[..function.len().min(256)]);
@@ -110,12 +212,16 @@ impl<'a, 'w> Named<'a, 'w> {
                 read
             }
         };
-        if self.tensors.insert(name.clone(), known).is_some() {
-            bail!(
-                Checkpoint,
-                "two tensors are called `{}`: keys that are no texts are shown as they are written, and joined by dots",
-                shortened(&name)
-            );
+        match self.tensors.entry(name) {
+            Entry::Vacant(entry) => drop(entry.insert(known)),
+            Entry::Occupied(entry) if *entry.get() == known => {}
+            Entry::Occupied(mut entry) => {
+                let why = format!(
+                    "two tensors are called `{}`: keys that are no texts are shown as they are written, and joined by dots",
+                    shortened(entry.key())
+                );
+                drop(entry.insert(Err(why)));
+            }
         }
         Ok(())
     }
@@ -156,11 +262,20 @@ impl<'a, 'w> Named<'a, 'w> {
                 }
                 name.push(')');
             }
-            _ => bail!(
-                Checkpoint,
-                "`{}` has a key that is not a text, a number or a tuple of them, so its tensors have no names",
-                shortened(name)
-            ),
+            &Value::Bytes(bytes) => {
+                name.push_str("b'");
+                self.write_text(bytes.text, name)?;
+                name.push('\'');
+            }
+            Value::Object(object) if object.class.is_some() && depth < DEEPEST => {
+                let Global { module, name: class } = object.class.expect("it was looked at");
+                name.push('<');
+                self.write_text(module, name)?;
+                name.push('.');
+                self.write_text(class, name)?;
+                name.push('>');
+            }
+            _ => name.push_str("<object>"),
         }
         Ok(())
     }

@@ -1,3 +1,5 @@
+mod objects;
+
 use std::io::{Cursor, Write};
 
 use zip::write::SimpleFileOptions;
@@ -156,7 +158,7 @@ fn tensors_that_are_not_supported_are_refused_by_name() -> Result<()> {
     assert_eq!(tensors.refused().keys().collect::<Vec<_>>(), ["empty", "huge", "q", "s", "z"]);
     for (name, why) in [
         ("z", "`ComplexFloatStorage`"),
-        ("q", "`_rebuild_qtensor`"),
+        ("q", "quantised"),
         ("s", "`_rebuild_sparse_tensor`"),
         ("empty", "no elements"),
         ("huge", "`clone()`"),
@@ -212,13 +214,16 @@ fn keys_that_are_no_texts_are_shown() -> Result<()> {
         let tensors = tensors_from_safetensors(&read(&dict(&[("ema", with(key))]))?, &Device::cpu())?;
         assert_eq!(tensors.keys().collect::<Vec<_>>(), [name]);
     }
-    for key in [&b"C\x01x"[..], b"]", &w()] {
-        assert!(read(&dict(&[("ema", with(key))])).unwrap_err().to_string().contains("`ema.` has a key that"));
+    for (key, name) in [(&b"C\x01x"[..], "ema.b'x'"), (b"]", "ema.<object>"), (b"ca\nB\n)R", "ema.<a.B>")] {
+        let tensors = tensors_from_safetensors(&read(&dict(&[("ema", with(key))]))?, &Device::cpu())?;
+        assert_eq!(tensors.keys().collect::<Vec<_>>(), [name]);
     }
-    // `{"ema": {0.5: …, "0": {"5": …}}}`
+    // `{"ema": {0.5: …, "0": {"5": …}}}`: the same tensor twice, or two.
     let half = [b"G", &0.5f64.to_be_bytes()[..]].concat();
-    let two = [b"}(", &half[..], &w(), &text("0"), &dict(&[("5", w())]), b"u"].concat();
-    assert!(read(&dict(&[("ema", two)])).unwrap_err().to_string().contains("two tensors are called `ema.0.5`"));
+    let two = |other| [b"}(", &half[..], &w(), &text("0"), &dict(&[("5", other)]), b"u"].concat();
+    assert!(read(&dict(&[("ema", two(w()))])).is_ok());
+    let other = tensor("FloatStorage", "0", 0, &[1, 1], &[1, 1]);
+    assert!(read(&dict(&[("ema", two(other))])).unwrap_err().to_string().contains("two tensors are called `ema.0.5`"));
     Ok(())
 }
 
@@ -269,12 +274,30 @@ fn work_is_proportional_to_the_file() {
                 b"l",
             ]
             .concat(),
+            // Objects that all refer to all.
+            "objects" => {
+                let all: Vec<u8> = (0..200u8).flat_map(|at| [&b"ca\nB\n)R"[..], &[b'q', at]].concat()).collect();
+                let list: Vec<u8> = (0..200u8).flat_map(|at| [b'h', at]).collect();
+                let each = (0..200u8).flat_map(|at| [b'h', at, b'(', b'h', 201, b'e', b'0']).collect::<Vec<u8>>();
+                [&b"("[..], &all, b"l0](", &list, b"eq\xc90", &each, &repeat(n, b"h\xc90"), b"h\xc9"].concat()
+            }
+            "modules" => {
+                let keys = ["_parameters", "_buffers"].map(|key| (key, b"}".to_vec()));
+                let empty = [&b"ca\nB\n)R"[..], &dict(&[&keys[..], &[("_modules", b"}".to_vec())]].concat()), b"b"];
+                (0..60).fold(empty.concat(), |inner, at| {
+                    let twice = [&b"}("[..], &text("a"), &inner, &[b'q', at], &text("b"), &[b'h', at], b"u"].concat();
+                    [&b"ca\nB\n)R"[..], &dict(&[&keys[..], &[("_modules", twice)]].concat()), b"b"].concat()
+                })
+            }
             "memo" => [&b"N"[..], &repeat(n, b"\x94")].concat(),
             "marks" => repeat(n, b"("),
             _ => [&repeat(n, b"2")[..], b"N"].concat(),
         }
     };
-    for name in ["calls", "sizes", "storages", "globals", "keys", "names", "lists", "axes", "memo", "marks", "dup"] {
+    for name in [
+        "calls", "sizes", "storages", "globals", "keys", "names", "lists", "axes", "memo", "marks", "dup", "objects",
+        "modules",
+    ] {
         for n in [1 << 10, 1 << 14, 1 << 16] {
             let file = archive(&pickle(&attack(name, n)), &[("0", floats(&[0.0]))]);
             let mut work = Work::of(file.len());
@@ -292,20 +315,66 @@ fn work_is_proportional_to_the_file() {
     }
 }
 
+/// PyTorch writes the records of Zip64 without need. For each length of the first entry's name, the directory is found.
 #[test]
-fn pickles_that_call_code_are_refused_by_name() {
-    let call = |global: &str, arguments: &[&[u8]]| {
-        let global = format!("c{global}\n").into_bytes();
-        archive(&pickle(&[&global[..], &tuple(arguments), b"R"].concat()), &[])
-    };
-    let message = error(&call("os\nsystem", &[&text("rm -rf /")]));
-    assert!(message.contains("would call `os.system`") && message.contains("nothing of the file was run"), "{message}");
-    // A whole saved module, and known names with unexpected arguments.
-    assert!(error(&call("torchvision.models.resnet\nResNet", &[])).contains("`torchvision.models.resnet.ResNet`"));
-    assert!(error(&call("collections\nOrderedDict", &[b"N"])).contains("`collections.OrderedDict`"));
-    assert!(error(&call("torch._utils\n_rebuild_tensor_v2", &[b"N", b"N"])).contains("_rebuild_tensor_v2"));
-    // A name without a call has no effect.
-    assert!(error(&archive(&pickle(b"cos\nsystem\n"), &[])).contains("the file has no tensors"));
+fn directories_before_records_of_zip64_are_found() -> Result<()> {
+    let value = pickle(&dict(&[("w", tensor("FloatStorage", "0", 0, &[1], &[1]))]));
+    for length in 1..40 {
+        let mut writer = ZipWriter::new(Cursor::new(Vec::new()));
+        let stored = SimpleFileOptions::default().compression_method(CompressionMethod::Stored);
+        for (name, bytes) in [("data.pkl", &value), ("data/0", &floats(&[2.5]))] {
+            writer.start_file(format!("{}/{name}", "m".repeat(length)), stored).unwrap();
+            writer.write_all(bytes).unwrap();
+        }
+        let mut file = writer.finish().unwrap().into_inner();
+        let end = file.len() - 22;
+        let [size, start] = [12, 16].map(|at| u32::from_le_bytes(file[end + at..][..4].try_into().unwrap()));
+        let words = [2, 2, size, start].map(|word| u64::from(word).to_le_bytes()).concat();
+        let record = [&b"PK\x06\x06"[..], &44u64.to_le_bytes(), &[45, 0, 45, 0], &[0; 8], &words].concat();
+        let place = [&b"PK\x06\x07"[..], &[0; 4], &(end as u64).to_le_bytes(), &1u32.to_le_bytes()].concat();
+        file.splice(end..end, [record, place].concat());
+        let tensors = tensors_from_safetensors(&to_safetensors(&file)?, &Device::cpu())?;
+        assert_eq!(tensors["w"].item()?, 2.5, "{length}");
+    }
+    Ok(())
+}
+
+/// A file before PyTorch 1.6 with this pickle and these storages: their keys, numbers of elements, and bytes.
+fn sequence(value: &[u8], storages: &[(&str, u64, Vec<u8>)]) -> Vec<u8> {
+    let magic = pickle(b"\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19");
+    let system = pickle(&dict(&[("little_endian", b"\x88".to_vec())]));
+    let keys: Vec<u8> = storages.iter().flat_map(|(key, ..)| text(key)).collect();
+    let keys = pickle(&[b"](", &keys[..], b"e"].concat());
+    let contents = storages.iter().flat_map(|(_, count, bytes)| [&count.to_le_bytes()[..], bytes].concat());
+    [magic, pickle(b"M\xe9\x03"), system, pickle(value), keys, contents.collect()].concat()
+}
+
+#[test]
+fn files_before_archives_are_read() -> Result<()> {
+    let w = |class: &str, key: &str| tensor(class, key, 1, &[2], &[1]);
+    // A part of a storage, as in files before PyTorch 0.4.
+    let part = tuple(&[&text("view"), b"K\x02", b"K\x02"]);
+    let mut viewed = tensor("FloatStorage", "a", 0, &[2], &[1]);
+    let end = viewed.windows(3).position(|bytes| bytes == b"tQK").expect("the reference ends");
+    viewed.splice(end..end, part);
+    let value = dict(&[("x", w("FloatStorage", "a")), ("l", w("LongStorage", "b")), ("viewed", viewed)]);
+    let longs: Vec<u8> = [7i64, 8, 9].iter().flat_map(|number| number.to_le_bytes()).collect();
+    let storages = [("a", 4, floats(&[1.0, 2.0, 3.0, 4.0])), ("b", 3, longs)];
+    let whole = sequence(&value, &storages);
+    let tensors = tensors_from_safetensors(&to_safetensors(&whole)?, &Device::cpu())?;
+    assert_eq!(tensors["x"].to_vec()?, [2.0, 3.0]);
+    assert_eq!(tensors["viewed"].to_vec()?, [3.0, 4.0]);
+    assert_eq!(tensors["l"].to_u32_vec()?, [8, 9]);
+    for end in 0..whole.len() {
+        assert_eq!(to_safetensors(&whole[..end]).unwrap_err().kind(), ErrorKind::Checkpoint, "{end}");
+    }
+    for (storages, part) in [
+        ([("a", u64::MAX, floats(&[1.0])), ("b", 0, Vec::new())], "storage `a` ends behind the file"),
+        ([("a", 1, floats(&[1.0])), ("c", 0, Vec::new())], "storage `c` belongs to no tensor"),
+    ] {
+        assert!(error(&sequence(&value, &storages)).contains(part), "{part}");
+    }
+    Ok(())
 }
 
 #[test]

@@ -4,20 +4,28 @@ use std::hash::{Hash, Hasher};
 
 use safetensors::Dtype;
 
-use super::pickle::{self, Global, Place, Value, Values};
+use super::value::{self, Bytes, Global, Object, Place, Value, Values};
 use super::work::Work;
-use crate::error::bail;
+use crate::error::{bail, shortened};
 use crate::{Error, Result};
 
 /// The maximum number of axes of a tensor, as in PyTorch.
 const MOST_AXES: usize = 64;
 
+/// The place of a tensor's numbers.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(super) enum Source {
+    /// The storage with this key.
+    Storage(Vec<u8>),
+    /// Bytes in the pickle: those of a NumPy array.
+    Pickle(Bytes),
+}
+
 /// A view of a storage, counted in elements.
 #[derive(PartialEq, Eq, Debug)]
 pub(super) struct View {
     pub(super) dtype: Dtype,
-    /// The entry's name in the archive.
-    pub(super) key: String,
+    pub(super) source: Source,
     offset: usize,
     pub(super) shape: Vec<usize>,
     strides: Vec<usize>,
@@ -28,8 +36,8 @@ pub(super) struct View {
 impl Hash for View {
     fn hash<H: Hasher>(&self, state: &mut H) {
         // All but the type, which has no hash.
-        let Self { dtype: _, key, offset, shape, strides, is_negated } = self;
-        (key, offset, shape, strides, is_negated).hash(state);
+        let Self { dtype: _, source, offset, shape, strides, is_negated } = self;
+        (source, offset, shape, strides, is_negated).hash(state);
     }
 }
 
@@ -49,7 +57,7 @@ impl From<Error> for Refusal {
 
 impl View {
     /// Checks the arguments of a call that rebuilds a tensor.
-    pub(super) fn read(view: &pickle::View, values: &Values<'_>, work: &mut Work) -> Result<Self, Refusal> {
+    pub(super) fn read(view: &value::View, values: &Values<'_>, work: &mut Work) -> Result<Self, Refusal> {
         let dtype = dtype(view, values)?;
         let (shape, strides) = (extents(view.shape, values, work)?, extents(view.strides, values, work)?);
         let (Ok(offset), Some(shape), Some(strides)) = (usize::try_from(view.offset), shape, strides) else {
@@ -63,8 +71,43 @@ impl View {
             return Err(Refusal::Unsupported(format!("its numbers are negated, and {dtype} has no negative ones")));
         }
         work.spend(view.storage.key.len())?;
-        let key = String::from_utf8_lossy(values.text(view.storage.key)).into_owned();
-        Ok(Self { dtype, key, offset, shape, strides, is_negated })
+        let source = Source::Storage(values.text(view.storage.key).to_vec());
+        Ok(Self { dtype, source, offset, shape, strides, is_negated })
+    }
+
+    /// Checks the values from which a NumPy array would be made.
+    pub(super) fn of_array(object: &Object, values: &Values<'_>, work: &mut Work) -> Result<Self, Refusal> {
+        let unsupported = || Refusal::Unsupported("a NumPy array of a form that is not supported".to_owned());
+        let tuple = |place: Place| match values.get(place) {
+            Value::Tuple(items) => Some(&items[..]),
+            _ => None,
+        };
+        let [data, dtype, shape, order] = match (tuple(object.arguments), object.state.and_then(tuple)) {
+            (_, Some(&[_, shape, dtype, order, data])) => [data, dtype, shape, order],
+            (Some(&[data, dtype, shape, order]), None) => [data, dtype, shape, order],
+            _ => return Err(unsupported()),
+        };
+        let source = match *values.get(data) {
+            Value::Bytes(bytes) => bytes,
+            // The bytes of Python 2.
+            Value::Text(text) => Bytes::plain(text),
+            _ => return Err(unsupported()),
+        };
+        let is_column_major = match *values.get(order) {
+            Value::Bool(is_fortran) => is_fortran,
+            Value::Text(text) => values.text(text) == b"F",
+            _ => return Err(unsupported()),
+        };
+        let dtype = array_dtype(dtype, values)?;
+        let Some(shape) = extents(shape, values, work)? else { return Err(invalid()) };
+        let mut strides = vec![0; shape.len()];
+        let mut stride = 1_usize;
+        for at in 0..shape.len() {
+            let axis = if is_column_major { at } else { shape.len() - 1 - at };
+            strides[axis] = stride;
+            stride = stride.saturating_mul(shape[axis]);
+        }
+        Ok(Self { dtype, source: Source::Pickle(source), offset: 0, shape, strides, is_negated: false })
     }
 
     /// The size of the elements in bytes.
@@ -92,7 +135,11 @@ impl View {
         let fits =
             reach.and_then(|last| last.checked_add(1)?.checked_mul(width)).is_some_and(|end| end <= storage.len());
         if !fits {
-            bail!(Checkpoint, "it reaches beyond its storage `{}` of {} bytes", self.key, storage.len());
+            let key = match &self.source {
+                Source::Storage(key) => format!(" `{}`", shortened(&String::from_utf8_lossy(key))),
+                Source::Pickle(_) => String::new(),
+            };
+            bail!(Checkpoint, "it reaches beyond its storage{key} of {} bytes", storage.len());
         }
         // From the last axis: consecutive elements are one run.
         let (mut run, mut outer) = (1, axes().collect::<Vec<_>>());
@@ -122,6 +169,63 @@ impl View {
     }
 }
 
+/// `true` for an object that would be a NumPy array.
+pub(super) fn is_array(object: &Object, values: &Values<'_>) -> bool {
+    object.class.is_some_and(|class| {
+        values.is(class, &[b"numpy._core.multiarray", b"numpy.core.multiarray"], b"_reconstruct")
+            || values.is(class, &[b"numpy._core.numeric", b"numpy.core.numeric"], b"_frombuffer")
+    })
+}
+
+/// The element type of an array: `numpy.dtype('f4', …)`, whose state begins with a number and the order of bytes.
+fn array_dtype(place: Place, values: &Values<'_>) -> Result<Dtype, Refusal> {
+    let Value::Object(object) = values.get(place) else { return Err(invalid()) };
+    let first = |place: Place, at: usize| match values.get(place) {
+        Value::Tuple(items) => match *values.get(*items.get(at)?) {
+            Value::Text(text) => Some(values.text(text)),
+            _ => None,
+        },
+        _ => None,
+    };
+    let Some(name) = first(object.arguments, 0) else { return Err(invalid()) };
+    let order = object.state.and_then(|state| first(state, 1)).unwrap_or(b"|");
+    let dtype = match name {
+        b"f8" => Dtype::F64,
+        b"f4" => Dtype::F32,
+        b"f2" => Dtype::F16,
+        b"i8" => Dtype::I64,
+        b"i4" => Dtype::I32,
+        b"i2" => Dtype::I16,
+        b"i1" => Dtype::I8,
+        b"u8" => Dtype::U64,
+        b"u4" => Dtype::U32,
+        b"u2" => Dtype::U16,
+        b"u1" => Dtype::U8,
+        b"b1" => Dtype::BOOL,
+        other => {
+            let other = String::from_utf8_lossy(&other[..other.len().min(256)]);
+            return Err(Refusal::Unsupported(format!("elements of a NumPy array of type `{other}` are not read")));
+        }
+    };
+    if order == b">" && dtype.bitsize() > 8 {
+        return Err(Refusal::Unsupported("a NumPy array with the highest byte of its numbers first".to_owned()));
+    }
+    Ok(dtype)
+}
+
+/// The size in bytes of the elements of a storage of this class.
+pub(super) fn width(class: &[u8]) -> Option<usize> {
+    Some(match class {
+        b"ComplexDoubleStorage" => 16,
+        b"DoubleStorage" | b"LongStorage" | b"ComplexFloatStorage" => 8,
+        b"FloatStorage" | b"IntStorage" | b"QInt32Storage" | b"ComplexHalfStorage" => 4,
+        b"HalfStorage" | b"BFloat16Storage" | b"ShortStorage" => 2,
+        b"CharStorage" | b"ByteStorage" | b"BoolStorage" | b"UntypedStorage" | b"QInt8Storage" | b"QUInt8Storage"
+        | b"QUInt4x2Storage" | b"QUInt2x4Storage" => 1,
+        _ => return None,
+    })
+}
+
 fn invalid() -> Refusal {
     Refusal::Invalid(Error::new(crate::ErrorKind::Checkpoint, "the pickle describes a tensor with invalid extents"))
 }
@@ -141,7 +245,7 @@ fn extents(place: Place, values: &Values<'_>, work: &mut Work) -> Result<Option<
 }
 
 /// The type of the elements: the storage's, or that of the call if the storage has none.
-fn dtype(view: &pickle::View, values: &Values<'_>) -> Result<Dtype, Refusal> {
+fn dtype(view: &value::View, values: &Values<'_>) -> Result<Dtype, Refusal> {
     let text = |global: Global| {
         let name = values.text(global.name);
         String::from_utf8_lossy(&name[..name.len().min(256)])
@@ -170,6 +274,9 @@ fn dtype(view: &pickle::View, values: &Values<'_>) -> Result<Dtype, Refusal> {
         "bfloat16" => Dtype::BF16,
         "float8_e4m3fn" => Dtype::F8_E4M3,
         "float8_e5m2" => Dtype::F8_E5M2,
+        "float8_e4m3fnuz" => Dtype::F8_E4M3FNUZ,
+        "float8_e5m2fnuz" => Dtype::F8_E5M2FNUZ,
+        "float8_e8m0fnu" => Dtype::F8_E8M0,
         "int64" => Dtype::I64,
         "int32" => Dtype::I32,
         "int16" => Dtype::I16,
@@ -184,7 +291,7 @@ fn dtype(view: &pickle::View, values: &Values<'_>) -> Result<Dtype, Refusal> {
 }
 
 /// `true` if the flag `neg` is set. PyTorch negates lazily, and saves the numbers as they were.
-fn is_negated(view: &pickle::View, values: &Values<'_>, work: &mut Work) -> Result<bool, Refusal> {
+fn is_negated(view: &value::View, values: &Values<'_>, work: &mut Work) -> Result<bool, Refusal> {
     let flags = match view.metadata.map(|place| values.get(place)) {
         None | Some(Value::None) => return Ok(false),
         Some(Value::Dict(flags)) => flags,

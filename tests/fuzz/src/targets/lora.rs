@@ -1,13 +1,14 @@
 //! Files of low-rank adapters.
 
 use fastrand::Rng;
+use meganeura::io::Names;
 use meganeura::prelude::*;
 use meganeura::{Device, ErrorKind};
 
 use super::checkpoint::reshape_header;
 use tempfile::TempDir;
 
-use super::{Target, documented, file, scratch};
+use super::{Target, documented, file, join, scratch, split};
 use crate::limits::Limits;
 
 /// Adapters for the weights of a model, in a folder for the files.
@@ -27,6 +28,63 @@ fn adapted() -> (Linear, Linear) {
     let mut net = net();
     Lora::new(2).alpha(3.0).attach(&mut net, "*.weight", 5).expect("it has matrices");
     net
+}
+
+/// A folder of PEFT: the settings and the tensors.
+pub struct Peft(TempDir);
+
+impl Peft {
+    pub fn new() -> Self {
+        Self(scratch())
+    }
+}
+
+impl Target for Peft {
+    fn name(&self) -> &'static str {
+        "peft"
+    }
+
+    fn seeds(&self) -> Vec<Vec<u8>> {
+        let folder = scratch();
+        Lora::save_peft(&adapted(), folder.path(), &Names::new()).expect("it has a form in PEFT");
+        let [settings, tensors] = ["adapter_config.json", "adapter_model.safetensors"]
+            .map(|name| std::fs::read(folder.path().join(name)).expect("it was written"));
+        let patterns =
+            br#"{"r":2,"lora_alpha":3,"use_rslora":true,"alpha_pattern":{"^0":4,"[1-9]+":5},"rank_pattern":{"x.y":1}}"#;
+        vec![join(&settings, &tensors), join(patterns, &tensors)]
+    }
+
+    fn words(&self) -> &'static [&'static str] {
+        &[
+            "lora_A.weight",
+            "lora_embedding_B",
+            "base_layer.",
+            "base_model.model.",
+            "\"lora_dropout\"",
+            "\"use_dora\":true",
+            "\"fan_in_fan_out\":true",
+            "\"alpha_pattern\":",
+            "(a|b)*",
+            "\\\\d{1,9}",
+        ]
+    }
+
+    fn limits(&self, length: usize) -> Limits {
+        Limits::linear(4 << 20, length, 256, 1024)
+    }
+
+    fn read(&self, input: &[u8]) -> Result<bool, String> {
+        let (settings, tensors) = split(input);
+        file(&self.0, "adapter_config.json", settings);
+        file(&self.0, "adapter_model.safetensors", tensors);
+        let mut net = net();
+        let before = net.to_safetensors().expect("on the CPU");
+        let loaded = documented(Lora::load_peft(&mut net, self.0.path(), &Names::new()), &[ErrorKind::Checkpoint])?;
+        if loaded.is_none() && (net.to_safetensors().expect("on the CPU") != before || net.counts().frozen > 0) {
+            return Err("a folder that was refused changed the model".to_owned());
+        }
+        Ok(loaded.is_some())
+    }
 }
 
 impl Target for Adapter {

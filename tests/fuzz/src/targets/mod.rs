@@ -4,6 +4,7 @@ mod checkpoint;
 mod data;
 mod images;
 mod lora;
+mod npz;
 mod onnx;
 mod pt;
 mod run;
@@ -60,6 +61,8 @@ pub fn all() -> Vec<Box<dyn Target>> {
         Box::new(data::Csv),
         Box::new(images::Folder),
         Box::new(lora::Adapter::new()),
+        Box::new(lora::Peft::new()),
+        Box::new(npz::Npz),
         Box::new(onnx::Onnx),
         Box::new(pt::Pt),
         Box::new(text::Schedules),

@@ -15,7 +15,7 @@ use crate::mutate;
 pub struct Pt;
 
 /// A zip archive of these entries, stored as they are.
-fn archive(entries: &[(&str, &[u8])]) -> Vec<u8> {
+pub(super) fn archive(entries: &[(&str, &[u8])]) -> Vec<u8> {
     let (mut file, mut directory) = (Vec::new(), Vec::new());
     let word = |number: usize| u32::try_from(number).expect("inputs are short").to_le_bytes();
     for (name, bytes) in entries {
@@ -51,10 +51,21 @@ fn pickle(pairs: &[(&[u8], Vec<u8>)]) -> Vec<u8> {
     [b"\x80\x02}q\x01(", &items[..], b"u."].concat()
 }
 
+fn pickle_of(start: &[&[u8]], rest: &[&[u8]]) -> Vec<u8> {
+    [b"\x80\x02", &start.concat()[..], &rest.concat(), b"."].concat()
+}
+
 /// The file of an input.
 fn packed(input: &[u8]) -> Vec<u8> {
     let Some((how, rest)) = input.split_first() else { return Vec::new() };
     let (pickle, storage) = split(rest);
+    if how % 4 == 2 {
+        // Before PyTorch 1.6: the magic number, the version, the system, the values, the keys, the storages.
+        let start = b"\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19.\x80\x02M\xe9\x03.\x80\x02}.";
+        let keys = [&b"\x80\x02]("[..], &text("0"), &text("1"), b"e."].concat();
+        let count = [storage.len() as u64 / 4, 4].map(u64::to_le_bytes);
+        return [start, pickle, &keys, &count[0], storage, &count[1], &[1; 32]].concat();
+    }
     let mut file = archive(&[
         ("net/data.pkl", pickle),
         ("net/byteorder", b"little"),
@@ -87,7 +98,25 @@ impl Target for Pt {
             (b"K\x01K\x02\x86", tensor("BoolStorage", "0", b"")),
             (&text("size"), b"ctorch\nSize\nh\x05\x85R".to_vec()),
         ]);
-        [plain, nested].map(|pickle| [&[0][..], &join(&pickle, &[2; 64])].concat()).to_vec()
+        let weight = tensor("FloatStorage", "0", b"");
+        let module = pickle_of(
+            &[
+                &b"cmine\nNet\n)\x81}("[..],
+                &text("_parameters"),
+                b"}",
+                &text("w"),
+                &weight,
+                b"s",
+                &text("_buffers"),
+                b"}",
+            ],
+            &[&text("_modules"), b"}ub"],
+        );
+        let other = tensor("LongStorage", "1", b"");
+        let both = pickle(&[(&text("a"), weight), (&text("b"), other)]);
+        let mut seeds = [plain, nested, module].map(|pickle| [&[0][..], &join(&pickle, &[2; 64])].concat()).to_vec();
+        seeds.push([&[2][..], &join(&both, &[2; 64])].concat());
+        seeds
     }
 
     fn words(&self) -> &'static [&'static str] {
@@ -109,6 +138,10 @@ impl Target for Pt {
             "Q",
             "R",
             "b",
+            ")\u{81}",
+            "ccollections\nOrderedDict\n",
+            "cnumpy._core.multiarray\n_reconstruct\n",
+            "c_codecs\nencode\n",
             "ctorch\nSize\n",
             "ctorch._utils\n_rebuild_parameter\n",
             "ctorch\nuint16\n",

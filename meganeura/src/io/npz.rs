@@ -1,0 +1,123 @@
+//! Files of `numpy.savez` and `numpy.savez_compressed`: a zip archive of arrays, each a short header in Python's syntax
+//! and the numbers.
+//!
+//! They are converted to safetensors, which the rest of [`io`](super) reads.
+
+mod header;
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{Cursor, Read};
+
+use flate2::Crc;
+use flate2::read::DeflateDecoder;
+use safetensors::tensor::TensorInfo;
+use zip::read::{ArchiveOffset, Config};
+use zip::{CompressionMethod, ZipArchive};
+
+use self::header::Header;
+use super::format;
+use crate::error::{bail, shortened};
+use crate::host::reserve;
+use crate::{Error, ErrorKind, Result};
+
+/// The end of an entry's name.
+const NPY: &str = ".npy";
+
+/// The largest factor by which Deflate compresses.
+const DENSEST: usize = 1032;
+
+/// `true` if the first entry of an archive is an array.
+pub(super) fn is_npz(bytes: &[u8]) -> bool {
+    // The length of the name is behind 26 bytes of the first entry's header, the name behind 30.
+    let length = bytes.get(26..28).map_or(0, |length| usize::from(u16::from_le_bytes([length[0], length[1]])));
+    bytes.get(30..).and_then(|rest| rest.get(..length)).is_some_and(|name| name.ends_with(NPY.as_bytes()))
+}
+
+/// Converts the arrays of a file to a safetensors file. Arrays that are not supported are left out; the words of the
+/// header say why.
+pub(super) fn to_safetensors(bytes: &[u8]) -> Result<Vec<u8>> {
+    let config = Config { archive_offset: ArchiveOffset::Known(0) };
+    let mut archive = ZipArchive::with_config(config, Cursor::new(bytes)).map_err(|error| malformed(&error))?;
+    let (mut arrays, mut words, mut names) = (Vec::new(), BTreeMap::new(), BTreeSet::new());
+    let mut left = bytes.len();
+    for index in 0..archive.len() {
+        let Some((name, contents)) = entry(&mut archive, index, bytes, &mut left)? else { continue };
+        if !names.insert(name.clone()) {
+            bail!(Checkpoint, "two arrays are called `{}`", shortened(&name));
+        }
+        match Header::parse(&contents).map_err(|error| error.context(shortened(&name)))? {
+            Ok((header, start)) => arrays.push((name, header, start, contents)),
+            Err(why) => drop(words.insert(name, format!("{}{why}", format::NOT_CONVERTED))),
+        }
+    }
+    if arrays.is_empty() && words.is_empty() {
+        bail!(Checkpoint, "the file has no arrays");
+    }
+    arrays.sort_by_key(|(_, header, ..)| std::cmp::Reverse(header.dtype));
+    let (mut infos, mut end) = (Vec::new(), 0);
+    for (name, header, start, contents) in &arrays {
+        let next = end + (contents.len() - start);
+        let info = TensorInfo { dtype: header.dtype, shape: header.shape.clone(), data_offsets: (end, next) };
+        infos.push((name.clone(), info));
+        end = next;
+    }
+    let header = format::header(infos, &words)?;
+    let mut file = Vec::new();
+    reserve(&mut file, size_of::<u64>() + header.len() + end)?;
+    file.extend((header.len() as u64).to_le_bytes());
+    file.extend(header);
+    for (_, header, start, contents) in &arrays {
+        header.append(&contents[*start..], &mut file);
+    }
+    Ok(file)
+}
+
+fn malformed(error: &impl ToString) -> Error {
+    let error = error.to_string();
+    Error::new(ErrorKind::Checkpoint, format!("not a complete npz file: {}", shortened(&error)))
+}
+
+/// The name and the contents of an entry; `None` if it is no array. Entries that overlap would have more bytes than are
+/// `left`.
+fn entry<'a>(
+    archive: &mut ZipArchive<Cursor<&'a [u8]>>,
+    index: usize,
+    bytes: &'a [u8],
+    left: &mut usize,
+) -> Result<Option<(String, Cow<'a, [u8]>)>> {
+    let entry = archive.by_index_raw(index).map_err(|error| malformed(&error))?;
+    let Some(name) = entry.name().ok().and_then(|name| name.strip_suffix(NPY).map(str::to_owned)) else {
+        return Ok(None);
+    };
+    let damaged = |why: &str| malformed(&format!("`{}`: {why}", shortened(&name)));
+    let whole = |size: u64| usize::try_from(size).unwrap_or(usize::MAX);
+    let start = entry.data_start().map_or(usize::MAX, whole);
+    let (packed, size) = (whole(entry.compressed_size()), whole(entry.size()));
+    let raw = start.checked_add(packed).and_then(|end| bytes.get(start..end));
+    let raw = raw.ok_or_else(|| damaged("it ends behind the file"))?;
+    *left = left.checked_sub(packed).ok_or_else(|| damaged("it overlaps with another entry"))?;
+    let contents = match entry.compression() {
+        CompressionMethod::Stored => Cow::Borrowed(raw),
+        CompressionMethod::DEFLATE => {
+            if size > packed.saturating_mul(DENSEST).saturating_add(1 << 10) {
+                return Err(damaged("it is larger than its compressed form can be"));
+            }
+            let mut contents = Vec::new();
+            reserve(&mut contents, size)?;
+            let read = DeflateDecoder::new(raw).take(size as u64 + 1).read_to_end(&mut contents);
+            read.map_err(|error| damaged(&error.to_string()))?;
+            Cow::Owned(contents)
+        }
+        other => return Err(damaged(&format!("it is compressed with {other}"))),
+    };
+    let mut checksum = Crc::new();
+    checksum.update(&contents);
+    if contents.len() != size || checksum.sum() != entry.crc32() {
+        return Err(damaged("it is damaged"));
+    }
+    Ok(Some((name, contents)))
+}
+
+#[cfg(test)]
+mod tests;
