@@ -1,7 +1,7 @@
 // The product in a step of a recurrent layer, for `recurrent` and `recurrent_grad`: sums of TERMS terms for each of N
 // rows of the state and for each column of the weight. A workgroup computes ROWS rows and COLUMNS columns, which belong
-// to UNITS hidden units. Its invocations form SPLITS groups, each of which adds PART terms for the whole tile: one group
-// alone would wait for memory most of the time. Operands pass through workgroup memory, DEPTH terms of each group at a
+// to UNITS hidden units. Its invocations form SPLITS groups, each of which adds PART terms for the whole tile: a single
+// group would wait for memory most of the time. Operands pass through workgroup memory, DEPTH terms of each group at a
 // time; then the sums of the groups do, which `total` adds up in their order.
 //
 // The kernel includes shared/grid and shared/math first. It gives macro multiply(), and
