@@ -251,7 +251,7 @@ fn refused() -> Outcome {
         (r#","init_lora_weights":"pissa""#, "`init_lora_weights` is \"pissa\""),
         (r#","trainable_token_indices":[3]"#, "`trainable_token_indices`"),
         (r#","rank_pattern":{"mix":3}"#, "the adapter of `mix` has rank 2, 3 in its settings"),
-        (r#","lora_dropout":1.0"#, "dropout with probability 1"),
+        (r#","lora_dropout":1.0"#, "`lora_dropout` is 1; it must be at least 0 and below 1"),
         (r#","tomorrow":1"#, "`tomorrow` is 1"),
     ] {
         config(rest)?;

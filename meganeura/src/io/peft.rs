@@ -149,13 +149,17 @@ impl Settings {
                 None => bail!(Checkpoint, "`{name}` is not a number"),
             },
         };
+        let dropout = number("lora_dropout", 0.0)?;
+        if !(0.0..1.0).contains(&dropout) {
+            bail!(Checkpoint, "`lora_dropout` is {dropout}; it must be at least 0 and below 1");
+        }
         Ok(Self {
             rank: config.get("r").and_then(Value::as_f64),
             ranks: Patterns::parse(&config, "rank_pattern")?,
             alpha: number("lora_alpha", 8.0)?,
             alphas: Patterns::parse(&config, "alpha_pattern")?,
             is_root: config.get("use_rslora").is_some_and(is_set),
-            dropout: number("lora_dropout", 0.0)?,
+            dropout,
             fan_in_fan_out: config.get("fan_in_fan_out").is_some_and(is_set),
         })
     }

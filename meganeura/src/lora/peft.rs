@@ -6,7 +6,7 @@ mod save;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;
 
-use super::{Lora, expect_bare, expect_dropout, put};
+use super::{Lora, expect_bare, put};
 use crate::error::{bail, here, shortened};
 use crate::io::peft::{CONFIG, Settings, is_part, parsed};
 use crate::io::{Names, Part, load_tensors};
@@ -74,7 +74,6 @@ impl Lora {
             };
             let read = || {
                 names.check()?;
-                expect_dropout(settings.dropout)?;
                 Found::new(&module.leaves(), tensors.complete()?, &settings, names)
             };
             let found = read().map_err(|error| error.context(file.display()))?;
