@@ -96,8 +96,8 @@ fn trained<G: RecurrentGates>(
     Ok(results)
 }
 
-/// Lines of weights, of one line and of many, for fewer and more rows than a tile has. All memory holds NaN before it is
-/// written.
+/// Lines of weights, of one line and of several, for fewer and more rows than a tile has. All memory holds NaN before it
+/// is written.
 fn weights_as_bf16(device: &Device) -> Outcome {
     fn check<G: RecurrentGates + Default>(device: &Device) -> Outcome {
         for [n, hidden] in [[3, 8], [33, 24]] {

@@ -1,8 +1,8 @@
 // The product in a step of a recurrent layer, for `recurrent` and `recurrent_grad`: sums of TERMS terms for each of N
 // rows of the state and for each column of the weight. A workgroup computes ROWS rows and COLUMNS columns, which belong
-// to UNITS hidden units. Its invocations form SPLITS groups, each of which adds PART terms for the whole tile: one group
-// alone would wait for memory most of the time. Operands pass through workgroup memory, DEPTH terms of each group at a
-// time; then the sums of the groups do, which `total` adds up in their order.
+// to UNITS hidden units. Its invocations form SPLITS groups, each of which adds PART terms for the whole tile: one
+// group alone would wait for memory most of the time. Operands pass through workgroup memory, DEPTH terms of each group
+// at a time; then the sums of the groups do, which `total` adds up in their order.
 //
 // The kernel includes shared/grid and shared/math first. It gives macro multiply(), and
 //     fn total(row: u32, column: u32) -> f32   a sum, by its place in the tile, after multiply()
