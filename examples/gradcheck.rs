@@ -155,6 +155,7 @@ fn subjects(seed: Seed) -> Result<Vec<Subject>> {
         "Conv3d", [1, 2, 4, 3, 4], Conv3d::new(2, 3, (2, 3, 2)).stride((2, 1, 1)).padding((1, 0, 1));
         "BatchNorm1d", [4, 3, 2], BatchNorm1d::new(3).eps(0.1);
         "BatchNorm2d", [3, 2, 3, 2], BatchNorm2d::new(2).eps(0.1);
+        "BatchNorm3d", [2, 2, 1, 3, 2], BatchNorm3d::new(2).eps(0.1);
         "GroupNorm", [2, 6, 3, 5], GroupNorm::new(3, 6);
         "LayerNorm", [3, 2, 5], LayerNorm::new([2, 5]);
         "RmsNorm", [3, 2, 5], RmsNorm::new([5]).eps(0.1);
