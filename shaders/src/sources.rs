@@ -116,6 +116,7 @@ const SOURCES: &[(&str, &str)] = embed! {
     "shared/prologue"
     "shared/prologue_lines"
     "shared/recurrent"
+    "shared/recurrent_tile"
     "shared/reduce"
     "shared/resample"
     "shared/row_statistics"

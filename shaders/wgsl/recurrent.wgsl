@@ -52,19 +52,10 @@ fn main(
     @builtin(num_workgroups) workgroups: vec3<u32>,
     @builtin(local_invocation_index) lane: u32,
 ) {
-    let index = workgroup_index(workgroup, workgroups);
-    if index >= TILES {
-        return;
-    }
-    let row0 = index / TILES_H * ROWS;
-    let unit0 = index % TILES_H * UNITS;
+#insert tile()
     // These arrive while the product is computed.
 #for P in PAIRS
-    let pair_${P} = lane + ${P}u * WG;
-    let row_${P} = row0 + pair_${P} / UNITS;
-    let unit_${P} = unit0 + pair_${P} % UNITS;
-    let there_${P} = pair_${P} < ROWS * UNITS && row_${P} < N && unit_${P} < H;
-    let own_${P} = select(0u, row_${P} * H + unit_${P}, there_${P});
+#insert pair(P)
     let of_x_${P} = ${X_FROM}u + select(0u, row_${P} * ${GATES}u * H + unit_${P}, there_${P});
 #for G in GATES
     let x_${P}_${G} = x[of_x_${P} + ${G}u * H];

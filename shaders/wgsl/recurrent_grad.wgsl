@@ -18,7 +18,7 @@
 // VALUES: the states of all steps (lstm: the cell states); SAVED: see `recurrent`; MASK[N]; with CELL, D_LAST[N,H]: the
 // cotangent of the last cell state. A workgroup computes a tile of shared/recurrent; TILES workgroups.
 //
-// Defines: those of shared/recurrent, with WEIGHT across; FORM last has N, H, WG, ROWS, UNITS, TILES_H, TILES alone
+// Defines: those of shared/recurrent, with WEIGHT across; FORM last has those of shared/recurrent_tile alone
 //          FORM     last, step or start
 //          FORMULA  tanh, relu, lstm or gru
 //          GATES, BLOCKS   1, 1, 4 or 3; 1, 1, 4 or 4
@@ -32,13 +32,7 @@
 #include "shared/grid"
 #include "shared/math"
 #if FORM == last
-const N: u32 = ${N};
-const H: u32 = ${H};
-const WG: u32 = ${WG};
-const ROWS: u32 = ${ROWS};
-const UNITS: u32 = ${UNITS};
-const TILES_H: u32 = ${TILES_H};
-const TILES: u32 = ${TILES};
+#include "shared/recurrent_tile"
 #else
 #include "shared/recurrent"
 #endif
@@ -77,19 +71,10 @@ fn main(
     @builtin(num_workgroups) workgroups: vec3<u32>,
     @builtin(local_invocation_index) lane: u32,
 ) {
-    let index = workgroup_index(workgroup, workgroups);
-    if index >= TILES {
-        return;
-    }
-    let row0 = index / TILES_H * ROWS;
-    let unit0 = index % TILES_H * UNITS;
+#insert tile()
     // These arrive while the product is computed.
 #for P in PAIRS
-    let pair_${P} = lane + ${P}u * WG;
-    let row_${P} = row0 + pair_${P} / UNITS;
-    let unit_${P} = unit0 + pair_${P} % UNITS;
-    let there_${P} = pair_${P} < ROWS * UNITS && row_${P} < N && unit_${P} < H;
-    let own_${P} = select(0u, row_${P} * H + unit_${P}, there_${P});
+#insert pair(P)
     var d_${P} = d_outputs[${HIDDEN_FROM}u + own_${P}];
 #if FORMULA == lstm
 #if FORM == last

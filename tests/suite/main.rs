@@ -58,6 +58,7 @@ mod reads;
 mod recompute;
 mod recurrent;
 mod reuse;
+mod rounded;
 mod runs;
 mod scale;
 mod second;

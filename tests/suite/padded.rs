@@ -1,15 +1,13 @@
 //! Rows of bf16 that are padded to whole lines: every kernel and every kind of operand with odd lengths, forward and
 //! backward, against `f64`. Memory holds NaN before each run, so that padding that is read but not written shows.
 
-use libtest_mimic::{Failed, Trial};
+use libtest_mimic::Trial;
 use meganeura::loss::{CrossEntropyOptions, Reduction};
-use meganeura::{Device, Precision, Result, Shape, Tape, Tensor, Var};
+use meganeura::{Device, Result, Shape, Tape, Tensor, Var};
 
 use crate::Outcome;
 use crate::adapter::gpu_trial;
-use crate::nets::normal;
-use crate::numbers::{Computed, Reference, compare};
-use crate::ops::{each_variant, offered};
+use crate::rounded::{Function, numbers};
 
 pub(crate) fn collect(trials: &mut Vec<Trial>) {
     for subject in SUBJECTS {
@@ -138,50 +136,11 @@ const PRODUCTS: &[Subject] = &[
     }),
 ];
 
-/// Numbers that are exact in bf16.
-fn numbers(name: &str, shape: &[usize]) -> Vec<f64> {
-    let round = |x: f64| (x * 32.0).round().clamp(-127.0, 127.0) / 32.0;
-    normal(name, shape.iter().product()).into_iter().map(round).collect()
-}
-
-/// The value, and the gradient for each operand.
-fn evaluate(device: &Device, subject: &Subject) -> Result<Vec<Vec<f64>>> {
-    let tape = Tape::new(device);
-    let input = |name: &str, shape: &[usize]| {
-        Ok::<_, meganeura::Error>(tape.input(&Tensor::from_f64(device, shape, &numbers(name, shape))?))
-    };
-    let operands = subject.shapes.iter().enumerate().map(|(k, shape)| input(&format!("{} {k}", subject.name), shape));
-    let operands = operands.collect::<Result<Vec<_>>>()?;
-    let value = (subject.record)(&operands)?;
-    let cotangent = input("cotangent", value.shape().dims())?;
-    let grads = tape.backward(&(&value * cotangent).sum())?;
-    let gradients = operands.iter().filter_map(|operand| grads.of(operand));
-    let values: Vec<_> = std::iter::once(value.clone()).chain(gradients).collect();
-    drop(value);
-    values.iter().map(|value| value.to_tensor()?.to_f64_vec()).collect()
-}
-
 fn check(device: &Device, subject: &Subject) -> Outcome {
-    let reference = evaluate(&Device::cpu_with(Precision::Double), subject)?;
-    let hold = |device: &Device| -> Result<usize, Failed> {
-        let found = evaluate(device, subject)?;
-        assert_eq!(found.len(), reference.len());
-        for (k, (found, reference)) in found.into_iter().zip(&reference).enumerate() {
-            // A few roundings to eight bits, of terms up to the largest magnitude.
-            let scale = reference.iter().fold(0.0f64, |max, x| max.max(x.abs()));
-            let scaled = |data: &[f64]| data.iter().map(|x| x / scale).collect::<Vec<_>>();
-            let what = format!("{} on {device}: value {k}", subject.name);
-            compare(&what, &Computed(scaled(&found)), &Reference(scaled(reference)), 0.03)?;
-        }
-        Ok(offered(device))
-    };
-    let all = device.for_testing_bf16(0);
-    hold(&all)?;
-    let (dumps, padded) = (all.plan_dumps().join("\n"), format!(": bf16{}", Shape::new(subject.padded)));
+    let function = Function { name: subject.name, shapes: subject.shapes, record: subject.record };
+    let (dumps, padded) = (function.check(device, subject.name)?, format!(": bf16{}", Shape::new(subject.padded)));
     assert!(dumps.contains(&padded), "no value is stored as {padded}:\n{dumps}");
-    // On matrix units, in every variant of the products.
-    let fast = device.with_precision(Precision::Fast);
-    fast.map_or(Ok(()), |device| each_variant(&device, hold))
+    Ok(())
 }
 
 /// A row of −∞, one with NaN and one with ∞ give NaN, and no other row does.

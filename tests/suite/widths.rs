@@ -2,15 +2,13 @@
 //! operand, forward and backward, against `f64`. Memory holds NaN before each run, so that padding that is read but not
 //! written shows.
 
-use libtest_mimic::{Failed, Trial};
+use libtest_mimic::Trial;
 use meganeura::ops::Conv2dOptions;
-use meganeura::{Device, Precision, Result, Shape, Tape, Tensor, Var};
+use meganeura::{Device, Precision, Result, Tape, Tensor, Var};
 
 use crate::Outcome;
 use crate::adapter::gpu_trial;
-use crate::nets::normal;
-use crate::numbers::{Computed, Reference, compare};
-use crate::ops::{each_variant, offered};
+use crate::rounded::{Function, numbers};
 
 pub(crate) fn collect(trials: &mut Vec<Trial>) {
     for subject in SUBJECTS {
@@ -250,52 +248,13 @@ const SUBJECTS: &[Subject] = &[
     ),
 ];
 
-/// Numbers that are exact in bf16.
-fn numbers(name: &str, shape: &[usize]) -> Vec<f64> {
-    let round = |x: f64| (x * 32.0).round().clamp(-127.0, 127.0) / 32.0;
-    normal(name, shape.iter().product()).into_iter().map(round).collect()
-}
-
-/// The value, and the gradient for each operand.
-fn evaluate(device: &Device, subject: &Subject, width: usize) -> Result<Vec<Vec<f64>>> {
-    let tape = Tape::new(device);
-    let input = |name: &str, shape: &[usize]| {
-        Ok::<_, meganeura::Error>(tape.input(&Tensor::from_f64(device, Shape::new(shape), &numbers(name, shape))?))
-    };
-    let shapes = (subject.shapes)(width);
-    let operands = shapes.iter().enumerate().map(|(k, shape)| input(&format!("{} {k}", subject.name), shape));
-    let operands = operands.collect::<Result<Vec<_>>>()?;
-    let value = (subject.record)(&operands, width)?;
-    let cotangent = input("cotangent", value.shape().dims())?;
-    let grads = tape.backward(&(&value * cotangent).sum())?;
-    let gradients = operands.iter().filter_map(|operand| grads.of(operand));
-    let values: Vec<_> = std::iter::once(value.clone()).chain(gradients).collect();
-    drop(value);
-    values.iter().map(|value| value.to_tensor()?.to_f64_vec()).collect()
-}
-
 fn check(device: &Device, subject: &Subject, width: usize) -> Outcome {
-    let reference = evaluate(&Device::cpu_with(Precision::Double), subject, width)?;
-    let hold = |device: &Device| -> Result<usize, Failed> {
-        let found = evaluate(device, subject, width)?;
-        assert_eq!(found.len(), reference.len());
-        for (k, (found, reference)) in found.into_iter().zip(&reference).enumerate() {
-            // A few roundings to eight bits, of terms up to the largest magnitude.
-            let scale = reference.iter().fold(0.0f64, |max, x| max.max(x.abs()));
-            let scaled = |data: &[f64]| data.iter().map(|x| x / scale).collect::<Vec<_>>();
-            let what = format!("{} of {width} on {device}: value {k}", subject.name);
-            compare(&what, &Computed(scaled(&found)), &Reference(scaled(reference)), 0.03)?;
-        }
-        Ok(offered(device))
-    };
-    let all = device.for_testing_bf16(0);
-    hold(&all)?;
-    let dumps = all.plan_dumps().join("\n");
+    let shapes = (subject.shapes)(width);
+    let function = Function { name: subject.name, shapes: &shapes, record: |x: &[Var]| (subject.record)(x, width) };
+    let dumps = function.check(device, &format!("{} of {width}", subject.name))?;
     let is_held = dumps.contains(&format!(": bf16[2, {width}, 5, 7]"));
     assert!(is_held || width < subject.held_from, "no value is stored as bf16:\n{dumps}");
-    // On matrix units, in every variant of the products.
-    let fast = device.with_precision(Precision::Fast);
-    fast.map_or(Ok(()), |device| each_variant(&device, hold))
+    Ok(())
 }
 
 /// A value that is not finite stays where it is: its channel's neighbours, the padding among them, do not see it.

@@ -10,36 +10,29 @@
 //
 // Bindings: state, whose first N·TERMS elements are the rows (AT_STATE), and weight (AT_WEIGHT)
 //
-// Defines: N, H     rows; hidden units
-//          WG       invocations, SPLITS·DOWN·ACROSS
+// Defines: those of shared/recurrent_tile; WG is SPLITS·DOWN·ACROSS
 //          WEIGHT   along, if terms of a column are adjacent in the weight [·, H], and TERMS is H; column `c` of the
 //                   tile is row c / UNITS·H + c % UNITS of the weight, counted from the first unit. Or across: the
 //                   weight is [TERMS, H], and column c is that of the weight
 //          HELD     weights and state: `one`, in f32; `four`, in f32 with H a multiple of 4; or `line`, weights in bf16
 //                   with H a multiple of 8
 //          TERMS, PART, SPLITS   PART a multiple of 8, SPLITS·PART at least TERMS
-//          ROWS, COLUMNS, UNITS   of a tile; TILES_H tiles across, ⌈H/UNITS⌉, and TILES in all
+//          COLUMNS  of a tile
 //          EACH     rows of an invocation; DOWN: ROWS/EACH, ACROSS: COLUMNS/4
 //          DEPTH, STEPS   terms in workgroup memory, a multiple of 4, or of 8 with lines; ⌈PART/DEPTH⌉
 //          PITCH    the distance of rows in workgroup memory, in fours: odd
 //          PLACES, PLACES_STATE   fours of workgroup memory; those of the state
 //          LOADS_STATE, LOADS_WEIGHT   loads of an invocation in a step
 
+#include "shared/recurrent_tile"
 #if HELD == line
 #include "shared/bf16"
 #endif
 
-const N: u32 = ${N};
-const H: u32 = ${H};
-const WG: u32 = ${WG};
 const TERMS: u32 = ${TERMS};
 const PART: u32 = ${PART};
 const SPLITS: u32 = ${SPLITS};
-const ROWS: u32 = ${ROWS};
 const COLUMNS: u32 = ${COLUMNS};
-const UNITS: u32 = ${UNITS};
-const TILES_H: u32 = ${TILES_H};
-const TILES: u32 = ${TILES};
 const DOWN: u32 = ${DOWN};
 const ACROSS: u32 = ${ACROSS};
 const DEPTH: u32 = ${DEPTH};
