@@ -95,8 +95,10 @@ fn load_weight(at: u32, count: u32) -> Held {
     let from_2 = weight[select(0u, at + 2u, there.z)];
     let from_3 = weight[select(0u, at + 3u, there.w)];
     return select(vec4<f32>(), vec4(from_0, from_1, from_2, from_3), there);
+#elif HELD == four
+    return select(vec4<f32>(), weight[select(0u, at / WIDTH, count > 0u)], count > 0u);
 #else
-    return select(Held(), weight[select(0u, at / WIDTH, count > 0u)], count > 0u);
+    return select(vec4<u32>(), weight[select(0u, at / WIDTH, count > 0u)], count > 0u);
 #endif
 }
 
