@@ -1,3 +1,4 @@
+mod axes;
 mod widths;
 
 use crate::kernel::launch::{Caps, Format, PaddedRows};
@@ -34,10 +35,19 @@ fn planned(f: impl Fn(&Var, &[Var]) -> Var) -> Result<Plan> {
 }
 
 fn planned_on(images: [usize; 4], preferences: &Preferences, f: impl Fn(&Var, &[Var]) -> Var) -> Result<Plan> {
+    let weights: [&[usize]; 3] = [&[24, 16, 3, 3], &[40, 24, 3, 3], &[16, 48, 3, 3]];
+    planned_with(&images, &weights, preferences, f)
+}
+
+fn planned_with(
+    image: &[usize],
+    weights: &[&[usize]],
+    preferences: &Preferences,
+    f: impl Fn(&Var, &[Var]) -> Var,
+) -> Result<Plan> {
     let device = Device::cpu();
     let tape = Tape::new(&device);
-    let image = tape.input(&Tensor::zeros(&device, images)?);
-    let weights = [[24, 16, 3, 3], [40, 24, 3, 3], [16, 48, 3, 3]];
+    let image = tape.input(&Tensor::zeros(&device, image)?);
     let weights =
         weights.iter().map(|&shape| Ok(tape.input(&Tensor::zeros(&device, shape)?))).collect::<Result<Vec<_>>>()?;
     let grads = tape.backward(&f(&image, &weights).square().sum())?;
