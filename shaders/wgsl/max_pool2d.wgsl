@@ -1,11 +1,12 @@
-// 2-D max pooling: y[n,p,q] = max over taps i, j of x[n, p·SH + i·DH − PH, q·SW + j·DW − PW], and index[n,p,q] = h·W +
-// w, the place of the winner in its plane. The first of equal elements wins, and the first NaN wins over all. Padding
-// acts as −∞. An output that sees only padding is −∞, and its index is u32::MAX.
+// Max pooling, of an image: y[n,p,q] = max over taps i, j of x[n, p·SH + i·DH − PH, q·SW + j·DW − PW], and index[n,p,q]
+// = h·W + w, the place of the winner in its channel. Of volumes, the window has planes, too. The first of equal
+// elements wins, and the first NaN wins over all. Padding acts as −∞. An output that sees only padding is −∞, and its
+// index is u32::MAX.
 //
-// Bindings: x[N,H,W] → y[N,P,Q] by its epilogue, index[N,P,Q] (u32); or of images in lines x[N,H,W,SIDE] →
-// y[N,P,Q,SIDE], index[N,CHANNELS,P,Q]. BY invocation: each invocation computes an output, or a line of eight;
-// ⌈N·P·Q·SIDE/WG⌉ workgroups. BY workgroup: each workgroup computes an output, in a tree; as many workgroups as
-// outputs.
+// Bindings: x[N,IN_D,H,W] → y[N,OUT_D,P,Q] by its epilogue, index[N,OUT_D,P,Q] (u32); or in lines x[N,IN_D,H,W,SIDE] →
+// y[N,OUT_D,P,Q,SIDE], index[N,CHANNELS,OUT_D,P,Q]. BY invocation: each invocation computes an output, or a line of
+// eight; ⌈N·OUT_D·P·Q·SIDE/WG⌉ workgroups. BY workgroup: each workgroup computes an output, in a tree; as many
+// workgroups as outputs.
 //
 // Defines: those of shared/pool and shared/values; BY workgroup, FORMAT is full
 //          CHANNELS  of images in lines, whose last line may have fewer than eight
@@ -39,17 +40,17 @@ fn main(
     @builtin(num_workgroups) workgroups: vec3<u32>,
     @builtin(local_invocation_index) lane: u32,
 ) {
-    let output = workgroup_index(workgroup, workgroups) * WG + lane;
-    if output >= N * P * Q * SIDE {
+    let number = workgroup_index(workgroup, workgroups) * WG + lane;
+    if number >= N * OUTPUTS * SIDE {
         return;
     }
-    let side = output % SIDE;
-    let q = output / SIDE % Q;
-    let p = output / (SIDE * Q) % P;
-    let n = output / (SIDE * P * Q);
-    let rows = rows_inside(p);
-    let columns = columns_inside(q);
-    let first = (p * SH + rows.x * DH - PH) * W + q * SW + columns.x * DW - PW;
+    let side = number % SIDE;
+    let output = output_of(number / SIDE);
+    let n = number / (SIDE * OUTPUTS);
+    let planes = planes_inside(output.x);
+    let rows = rows_inside(output.y);
+    let columns = columns_inside(output.z);
+    let first = first_pixel(output, vec3(planes.x, rows.x, columns.x));
 
 #if FORMAT == lines
     var best = Value(vec4(negative_infinity()), vec4(negative_infinity()));
@@ -58,10 +59,10 @@ fn main(
     var best = negative_infinity();
     var winner = NONE;
 #endif
-    for (var i = 0u; i < rows.y; i++) {
+    for (var i = 0u; i < planes.y * rows.y; i++) {
         for (var j = 0u; j < columns.y; j++) {
-            let place = first + i * (DH * W) + j * DW;
-            let x = value(x[(n * H * W + place) * SIDE + side]);
+            let place = first + row_of_window(i, rows.y) + j * DW;
+            let x = value(x[(n * INPUTS + place) * SIDE + side]);
 #if FORMAT == lines
 #for V in 2
 #for K in 4
@@ -79,22 +80,22 @@ fn main(
 #endif
         }
     }
-    store_value(output, best);
+    store_value(number, best);
 #if FORMAT == lines
-    let plane = n * CHANNELS + side * 8u;
+    let channel = n * CHANNELS + side * 8u;
 #for V in 2
 #for K in 4
     if side * 8u + 4u * ${V}u + ${K}u < CHANNELS {
-        index[((plane + 4u * ${V}u + ${K}u) * P + p) * Q + q] = winners[${V}][${K}];
+        index[(channel + 4u * ${V}u + ${K}u) * OUTPUTS + number / SIDE % OUTPUTS] = winners[${V}][${K}];
     }
 #endfor
 #endfor
 #else
-    index[output] = winner;
+    index[number] = winner;
 #endif
 }
 #else
-/// An element, and its place in its plane; NONE if there is none.
+/// An element, and its place in its channel; NONE if there is none.
 struct Winner {
     value: f32,
     place: u32,
@@ -102,7 +103,7 @@ struct Winner {
 
 var<workgroup> winners: array<Winner, WG>;
 
-/// The winner of two: NaN, else the larger, and of two equals the one that is first in the plane.
+/// The winner of two: NaN, else the larger, and of two equals the one that is first in the channel.
 fn winner_of(a: Winner, b: Winner) -> Winner {
     if a.place == NONE || b.place == NONE {
         if a.place == NONE {
@@ -130,25 +131,25 @@ fn main(
     @builtin(num_workgroups) workgroups: vec3<u32>,
     @builtin(local_invocation_index) lane: u32,
 ) {
-    let output = workgroup_index(workgroup, workgroups);
-    if output >= N * P * Q {
+    let number = workgroup_index(workgroup, workgroups);
+    if number >= N * OUTPUTS {
         return;
     }
-    let q = output % Q;
-    let p = output / Q % P;
-    let n = output / (P * Q);
-    let rows = rows_inside(p);
-    let columns = columns_inside(q);
-    let first = (p * SH + rows.x * DH - PH) * W + q * SW + columns.x * DW - PW;
-    let count = rows.y * columns.y;
+    let output = output_of(number);
+    let n = number / OUTPUTS;
+    let planes = planes_inside(output.x);
+    let rows = rows_inside(output.y);
+    let columns = columns_inside(output.z);
+    let first = first_pixel(output, vec3(planes.x, rows.x, columns.x));
+    let count = planes.y * rows.y * columns.y;
 
     var winner = Winner(negative_infinity(), NONE);
     for (var t = lane; t < count; t += ${EACH}u * WG) {
         // Past the end, the last element is compared again.
 #for E in EACH
         let t_${E} = min(t + ${E}u * WG, count - 1u);
-        let place_${E} = first + t_${E} / columns.y * DH * W + t_${E} % columns.y * DW;
-        let value_${E} = x[n * H * W + place_${E}];
+        let place_${E} = first + row_of_window(t_${E} / columns.y, rows.y) + t_${E} % columns.y * DW;
+        let value_${E} = x[n * INPUTS + place_${E}];
 #endfor
 #for E in EACH
         winner = winner_of(winner, Winner(value_${E}, place_${E}));
@@ -162,8 +163,8 @@ fn main(
         }
     }
     if lane == 0u {
-        store(output, winners[0].value);
-        index[output] = winners[0].place;
+        store(number, winners[0].value);
+        index[number] = winners[0].place;
     }
 }
 #endif

@@ -1,7 +1,8 @@
-// Gradient of `max_pool2d`: dx[n,h,w] = Σ dy[n,p,q] over the outputs p, q whose winner is element h, w.
+// Gradient of `max_pool2d`: dx[n,h,w] = Σ dy[n,p,q] over the outputs p, q whose winner is element h, w; of volumes
+// likewise.
 //
-// Bindings: index[N,P,Q] (u32), dy[N,P,Q] → dx[N,H,W], by shared/terms. Of images in lines index[N,CHANNELS,P,Q] and
-// dy[N,P,Q,SIDE] → dx[N,H,W,SIDE].
+// Bindings: index[N,OUT_D,P,Q] (u32), dy[N,OUT_D,P,Q] → dx[N,IN_D,H,W], by shared/terms. In lines
+// index[N,CHANNELS,OUT_D,P,Q] and dy[N,OUT_D,P,Q,SIDE] → dx[N,IN_D,H,W,SIDE].
 //
 // Defines: those of `max_pool2d`
 
@@ -16,12 +17,12 @@ const CHANNELS: u32 = ${CHANNELS};
 @group(0) @binding(1) var<storage, read> dy: array<Held>;
 
 fn term(terms: Terms, t: vec2<u32>) -> Value {
-    let output = terms.first + t;
-    let place = terms.row * W + terms.column;
+    let output = output_over(terms, t);
+    let place = (terms.at.x * H + terms.at.y) * W + terms.at.z;
     let cotangent = value(dy[output_at(terms, output)]);
 #if FORMAT == lines
     // For the padding, the last channel is read again.
-    let first = (terms.n * CHANNELS * P + output.x) * Q + output.y;
+    let first = ((terms.n * CHANNELS * OUT_D + output.x) * P + output.y) * Q + output.z;
     return Value(
 #for V in 2
         select(
@@ -29,7 +30,7 @@ fn term(terms: Terms, t: vec2<u32>) -> Value {
             cotangent[${V}],
             vec4(place) == vec4(
 #for K in 4
-                index[first + min(terms.side * 8u + 4u * ${V}u + ${K}u, CHANNELS - 1u) * (P * Q)],
+                index[first + min(terms.side * 8u + 4u * ${V}u + ${K}u, CHANNELS - 1u) * OUTPUTS],
 #endfor
             ),
         ),

@@ -10,7 +10,7 @@
 //! | `conv_transpose2d.rs` | `conv_transpose1d`, `conv_transpose2d`, `conv_transpose3d` |
 //! | `grid_sample.rs`, `padding.rs` | `grid_sample`; `pad_with` |
 //! | `pick.rs` | `index_select`, `one_hot`, `masked_fill`, `tril`, `triu` |
-//! | `pool/mod.rs` | pooling over one, two or three axes, for layers |
+//! | `pool/mod.rs` | adaptive pooling over one, two or three axes, for layers |
 //! | `norm.rs` | `norm`, `norm_over`, `variance`, `std` |
 //! | `numeric.rs` | `logsumexp`, `cumprod`, `trapezoid`, `cumulative_trapezoid`, `all`, `any`, `random_normal` |
 //! | `einsum.rs` | `einsum` |

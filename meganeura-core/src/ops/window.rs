@@ -1,6 +1,7 @@
 //! Windows that slide over one, two or three axes: the extents of the results of convolutions and pooling.
 
 use crate::Shape;
+use crate::kernel::launch::{Define, define};
 
 /// The one of three names that belongs to so many axes: `conv1d`, `conv2d` or `conv3d`.
 #[doc(hidden)]
@@ -29,6 +30,25 @@ pub(crate) fn expect_axes<const D: usize>(
 
 /// Inputs of one, two and three axes, as messages name them.
 pub(crate) const INPUTS: [&str; 3] = ["[N, C, L]", "[N, C, H, W]", "[N, C, D, H, W]"];
+
+/// The numbers of `D` axes as those of three; `leading` for those that are missing.
+pub(crate) fn with_leading<const D: usize>(of: [usize; D], leading: usize) -> [usize; 3] {
+    let mut all = [leading; 3];
+    all[3 - D..].copy_from_slice(&of);
+    all
+}
+
+/// The last `D` numbers of those of three axes.
+pub(crate) fn last<const D: usize>(of: [usize; 3]) -> [usize; D] {
+    std::array::from_fn(|axis| of[3 - D + axis])
+}
+
+/// The extents of a shape after its first two axes as those of three axes; 1 for those that are missing.
+pub(crate) fn spatial(shape: Shape) -> [usize; 3] {
+    let mut all = [1; 3];
+    all[5 - shape.rank()..].copy_from_slice(&shape.dims()[2..]);
+    all
+}
 
 /// A window along one axis.
 #[derive(Clone, Copy)]
@@ -106,6 +126,51 @@ impl Window {
             return Err(format!("{axis}: kernel {kernel}, stride {stride} and dilation {dilation} must be at least 1"));
         }
         Ok(dilation.checked_mul(kernel - 1).and_then(|gaps| gaps.checked_add(1)).filter(fits))
+    }
+}
+
+/// The planes of a volume, as a window of the kernel's planes slides over them. Plane `k` of the kernel meets, for
+/// plane `z` of the result, plane `(z·stride + k·dilation − padding)/apart` of the input, if there is such a plane.
+///
+/// An image or a sequence has one plane.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Depth {
+    pub(crate) inputs: usize,
+    pub(crate) outputs: usize,
+    pub(crate) kernel: usize,
+    pub(crate) stride: usize,
+    /// Negative where that many planes at the beginning are never met.
+    pub(crate) padding: isize,
+    pub(crate) dilation: usize,
+    /// More than 1 in the gradient of the input: the stride of the convolution.
+    pub(crate) apart: usize,
+}
+
+impl Depth {
+    /// `true` if there is no depth: one plane that one plane of the kernel meets.
+    pub(crate) fn is_flat(&self) -> bool {
+        [self.inputs, self.outputs, self.kernel] == [1; 3] && self.padding == 0
+    }
+
+    /// The depth of the gradient of the input, which convolves the cotangents with the kernel's planes in reverse
+    /// order.
+    pub(crate) fn transposed(&self) -> Self {
+        let &Self { inputs, outputs, kernel, stride, padding, dilation, .. } = self;
+        let padding = ((kernel - 1) * dilation).cast_signed() - padding;
+        Self { inputs: outputs, outputs: inputs, kernel, stride: 1, padding, dilation, apart: stride }
+    }
+
+    /// The kernels' defines.
+    pub(crate) fn defines(&self) -> Vec<Define> {
+        if self.is_flat() {
+            return Vec::new();
+        }
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "shaders count modulo 2³²")]
+        let before = self.padding as u32;
+        define![
+            VOLUMES: 1, IN_D: self.inputs, OUT_D: self.outputs, KD: self.kernel, SD: self.stride, PD: before,
+            DD: self.dilation, UD: self.apart,
+        ]
     }
 }
 

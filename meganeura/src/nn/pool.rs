@@ -54,8 +54,6 @@ pub type MaxPool2d = MaxPool<2>;
 
 /// Max pooling of volumes: `y[n,c,p,q,r] = max x[n,c,p·s+i·d−pad,q·s+j·d−pad,r·s+k·d−pad]` over the kernel's `i, j, k`
 ///
-/// Computed by [`Var::max_pool2d`] on every slice, then along the depth.
-///
 /// Shapes: `x [N, C, D, H, W]` → `y [N, C, P, Q, R]` with `P = ⌊(D + 2·pad − d·(KD−1) − 1)/s⌋ + 1`, and `Q`, `R`
 /// likewise.
 ///
@@ -102,15 +100,11 @@ impl<const D: usize> MaxPool<D> {
 
     /// The maxima, and the index of each: `u32`, counted over all axes of a channel, as in `[D, H, W]`. PyTorch calls
     /// that `return_indices`. A window of padding alone has the index `u32::MAX`.
-    ///
-    /// Errors: for volumes in single precision, more than 2²⁴ elements of a channel.
     #[must_use]
     #[track_caller]
     pub fn forward_with_indices(&self, x: &Var) -> (Var, Var) {
         let _entered = crate::module::enter(self, x);
-        let (y, index) = x.max_pool(Self::name(), self.pool, true);
-        let index = index.unwrap_or_else(|| y.clone());
-        (y, index)
+        x.max_pool_of(self.pool).into()
     }
 
     fn name() -> &'static str {
@@ -131,7 +125,7 @@ impl<const D: usize> Init for MaxPool<D> {
 impl<const D: usize> Layer for MaxPool<D> {
     fn forward(&self, x: &Var) -> Var {
         let _entered = crate::module::enter(self, x);
-        x.max_pool(Self::name(), self.pool, false).0
+        x.max_pool_of(self.pool)[0].clone()
     }
 
     fn flow(&self) -> crate::module::Flow {
@@ -200,8 +194,6 @@ pub type AvgPool2d = AvgPool<2>;
 
 /// Average pooling of volumes: `y[n,c,p,q,r] = Σ x[n,c,p·s+i−pad,q·s+j−pad,r·s+k−pad] / count` over the kernel's
 /// `i, j, k`
-///
-/// Computed by [`Var::avg_pool2d`] of every slice, then along the depth.
 ///
 /// Shapes: `x [N, C, D, H, W]` → `y [N, C, P, Q, R]` with `P = ⌊(D + 2·pad − KD)/s⌋ + 1`, and `Q`, `R` likewise. The
 /// divisor is that of [`AvgPool`].
@@ -277,7 +269,7 @@ impl<const D: usize> Layer for AvgPool<D> {
             (None, true) => Divisor::Padded,
             (None, false) => Divisor::Inside,
         };
-        x.avg_pool(Self::name(), self.pool, divisor)
+        x.avg_pool_of(self.pool, divisor)
     }
 
     fn flow(&self) -> crate::module::Flow {

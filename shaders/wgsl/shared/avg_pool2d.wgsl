@@ -5,7 +5,10 @@
 
 #include "shared/pool"
 
-/// The number that the sum of output p, q is divided by.
-fn averaged(p: u32, q: u32) -> f32 {
+/// The number that the sum of an output is divided by.
+fn averaged(output: vec3<u32>) -> f32 {
+    let z = output.x;
+    let p = output.y;
+    let q = output.z;
     return ${DIVISOR};
 }

@@ -10,6 +10,10 @@
 const IN_D: u32 = ${IN_D};
 const OUT_D: u32 = ${OUT_D};
 const KD: u32 = ${KD};
+const SD: u32 = ${SD};
+const PD: u32 = ${PD};
+const DD: u32 = ${DD};
+const UD: u32 = ${UD};
 #else
 const IN_D: u32 = 1u;
 const OUT_D: u32 = 1u;
@@ -19,8 +23,8 @@ const KD: u32 = 1u;
 /// The plane that the kernel's plane `tap` reads for plane z of the result; IN_D where it reads zeros.
 fn plane_read(z: u32, tap: u32) -> u32 {
 #if VOLUMES
-    let at = z * ${SD}u + tap * ${DD}u - ${PD}u;
-    return select(IN_D, at / ${UD}u, at < (IN_D - 1u) * ${UD}u + 1u && at % ${UD}u == 0u);
+    let at = z * SD + tap * DD - PD;
+    return select(IN_D, at / UD, at < (IN_D - 1u) * UD + 1u && at % UD == 0u);
 #else
     return 0u;
 #endif

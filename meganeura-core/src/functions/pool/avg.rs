@@ -1,7 +1,8 @@
 //! Average pooling.
 
 use crate::functions::Vjp;
-use crate::ops::pool::{AvgPool2d, AvgPool2dGrad, Divisor, Pool2d};
+use crate::ops::pool::{AnyPool, AvgPool, AvgPoolGrad};
+use crate::ops::{Divisor, Pool};
 use crate::{Result, Var};
 
 impl Var {
@@ -19,25 +20,27 @@ impl Var {
         padding: [usize; 2],
         count_include_pad: bool,
     ) -> Self {
-        let pool = Pool2d { kernel, stride, padding, dilation: [1, 1], ceil_mode: false };
+        let pool = Pool { kernel, stride, padding, dilation: [1, 1], ceil_mode: false };
         self.avg_pool_of(pool, if count_include_pad { Divisor::Padded } else { Divisor::Inside })
     }
 
     /// The sum of each window, divided.
+    #[must_use]
     #[track_caller]
-    pub(crate) fn avg_pool_of(&self, pool: Pool2d, divisor: Divisor) -> Self {
-        self.record(AvgPool2d { pool, divisor }, &[self])
+    #[doc(hidden)]
+    pub fn avg_pool_of(&self, pool: impl Into<AnyPool>, divisor: Divisor) -> Self {
+        self.record(AvgPool { pool: pool.into(), divisor }, &[self])
     }
 }
 
-impl Vjp for AvgPool2d {
+impl Vjp for AvgPool {
     fn vjp(&self, x: &[Var], _y: &[Var], dy: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
         let Some(dy) = &dy[0] else { return Ok(vec![None]) };
-        Ok(vec![Some(dy.record(AvgPool2dGrad { forward: self.clone(), input: x[0].shape() }, &[dy]))])
+        Ok(vec![Some(dy.record(AvgPoolGrad { forward: self.clone(), input: x[0].shape() }, &[dy]))])
     }
 }
 
-impl Vjp for AvgPool2dGrad {
+impl Vjp for AvgPoolGrad {
     fn vjp(&self, _x: &[Var], _y: &[Var], dy: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
         Ok(vec![dy[0].as_ref().map(|d| d.record(self.forward.clone(), &[d]))])
     }
@@ -46,32 +49,30 @@ impl Vjp for AvgPool2dGrad {
 #[cfg(feature = "testing")]
 mod cases {
     use super::*;
-    use crate::Shape;
     use crate::functions::case::{Array, Case, Special, Tested};
     use crate::ops::pool::PoolShape;
 
-    impl AvgPool2d {
+    impl AvgPool {
         pub(crate) fn naive(&self, x: &Array) -> Array {
             let g = PoolShape::of(x.shape, self.pool);
             let mut data = Vec::new();
-            for plane in x.data.chunks_exact(g.h * g.w) {
-                for at in 0..g.p * g.q {
-                    let (p, q) = (at / g.q, at % g.q);
-                    let sum: f64 = g.window(p, q).map(|place| plane[place]).sum();
-                    data.push(sum / self.count(&g, p, q) as f64);
+            for channel in x.data.chunks_exact(g.pixels()) {
+                for at in 0..g.windows() {
+                    let sum: f64 = g.window(g.place(at)).map(|place| channel[place]).sum();
+                    data.push(sum / self.count(&g, g.place(at)) as f64);
                 }
             }
             Array { shape: g.output(x.shape), data }
         }
     }
 
-    impl Tested for AvgPool2d {
+    impl Tested for AvgPool {
         fn cases() -> Vec<Case> {
             let all = [Divisor::Padded, Divisor::Inside, Divisor::Fixed(5)].map(|divisor| {
                 crate::functions::pool::cases::windows().into_iter().map(move |(pool, x)| {
                     let op = Self { pool, divisor };
                     let reference = op.clone();
-                    Case::new(op).input(&x).naive(move |a| vec![reference.naive(&a[0])])
+                    Case::new(op).input(x.dims()).naive(move |a| vec![reference.naive(&a[0])])
                 })
             });
             let mut cases: Vec<_> = all.into_iter().flatten().collect();
@@ -83,7 +84,7 @@ mod cases {
         }
     }
 
-    impl Tested for AvgPool2dGrad {
+    impl Tested for AvgPoolGrad {
         fn special() -> &'static [Special] {
             &[Special::WithoutOnnx]
         }
@@ -91,9 +92,8 @@ mod cases {
         fn cases() -> Vec<Case> {
             crate::functions::pool::cases::windows()
                 .into_iter()
-                .map(|(pool, x)| {
-                    let input = Shape::from(x);
-                    let op = Self { forward: AvgPool2d { pool, divisor: Divisor::Inside }, input };
+                .map(|(pool, input)| {
+                    let op = Self { forward: AvgPool { pool, divisor: Divisor::Inside }, input };
                     Case::new(op).input(PoolShape::of(input, pool).output(input).dims())
                 })
                 .collect()

@@ -1,7 +1,8 @@
 //! Maximum pooling.
 
 use crate::functions::Vjp;
-use crate::ops::pool::{MaxPool2d, MaxPool2dGrad, Pool2d};
+use crate::ops::Pool;
+use crate::ops::pool::{AnyPool, MaxPool, MaxPoolGrad};
 use crate::{Result, Var};
 
 impl Var {
@@ -18,49 +19,59 @@ impl Var {
         padding: [usize; 2],
         dilation: [usize; 2],
     ) -> Self {
-        let [y, _] = self.max_pool_of(Pool2d { kernel, stride, padding, dilation, ceil_mode: false });
+        let [y, _] = self.max_pool_of(Pool { kernel, stride, padding, dilation, ceil_mode: false });
         y
     }
 
-    /// The maximum of each window, and its index in the image.
+    /// The maximum of each window, and its index in the channel: `u32`, and `u32::MAX` for a window of padding alone.
     #[track_caller]
-    pub(crate) fn max_pool_of(&self, pool: Pool2d) -> [Self; 2] {
-        self.record_many(MaxPool2d(pool), &[self])
+    #[doc(hidden)]
+    pub fn max_pool_of(&self, pool: impl Into<AnyPool>) -> [Self; 2] {
+        self.record_many(MaxPool(pool.into()), &[self])
     }
 }
 
-impl Vjp for MaxPool2d {
+impl Vjp for MaxPool {
     fn vjp(&self, x: &[Var], y: &[Var], dy: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
         let Some(dy) = &dy[0] else { return Ok(vec![None]) };
-        Ok(vec![Some(dy.record(MaxPool2dGrad { pool: self.0, input: x[0].shape() }, &[&y[1], dy]))])
+        Ok(vec![Some(dy.record(MaxPoolGrad { pool: self.0, input: x[0].shape() }, &[&y[1], dy]))])
     }
 }
 
-impl Vjp for MaxPool2dGrad {
+impl Vjp for MaxPoolGrad {
     fn vjp(&self, x: &[Var], _y: &[Var], dy: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
         let ([index, _], Some(d)) = (x, &dy[0]) else { return Ok(vec![None, None]) };
-        let planes = |x: &Var| {
-            let [n, c, h, w] = *x.shape().dims() else { unreachable!("images, by the type rule") };
-            x.reshape([n * c, h * w])
+        let channels = |x: &Var| {
+            let (shape, rows) = (x.shape(), x.shape()[0] * x.shape()[1]);
+            x.reshape([rows, shape.elements() / rows])
         };
-        Ok(vec![None, Some(planes(d).gather_or_zero(1, &planes(index)).reshape(index.shape()))])
+        Ok(vec![None, Some(channels(d).gather_or_zero(1, &channels(index)).reshape(index.shape()))])
     }
 }
 
 #[cfg(feature = "testing")]
 mod cases {
     use super::*;
+    use crate::Shape;
     use crate::functions::case::{Case, Tested};
 
-    impl Tested for MaxPool2d {
+    impl Tested for MaxPool {
         fn cases() -> Vec<Case> {
             let mut cases = crate::functions::pool::cases::windows();
-            let dilated =
-                Pool2d { kernel: [2, 3], stride: [1, 2], padding: [1, 1], dilation: [2, 2], ceil_mode: false };
-            cases.push((dilated, [2, 2, 7, 9]));
-            cases.push((dilated, [2, 16, 7, 9]));
-            cases.push((Pool2d { stride: [3, 3], ceil_mode: true, ..dilated }, [2, 2, 7, 9]));
-            let mut cases: Vec<_> = cases.into_iter().map(|(pool, x)| Case::new(Self(pool)).input(&x)).collect();
+            let dilated = Pool { kernel: [2, 3], stride: [1, 2], padding: [1, 1], dilation: [2, 2], ceil_mode: false };
+            cases.push((dilated.into(), Shape::from([2, 2, 7, 9])));
+            cases.push((dilated.into(), Shape::from([2, 16, 7, 9])));
+            cases.push((Pool { stride: [3, 3], ceil_mode: true, ..dilated }.into(), Shape::from([2, 2, 7, 9])));
+            let deep = Pool {
+                kernel: [2, 3, 2],
+                stride: [1, 2, 1],
+                padding: [1, 1, 0],
+                dilation: [2, 2, 3],
+                ceil_mode: false,
+            };
+            cases.push((deep.into(), Shape::from([2, 2, 5, 7, 6])));
+            cases.push((deep.into(), Shape::from([1, 16, 5, 7, 6])));
+            let mut cases: Vec<_> = cases.into_iter().map(|(pool, x)| Case::new(Self(pool)).input(x.dims())).collect();
             // Between other operations, which leave a value stored as bf16.
             cases.push(Case::recorded("max_pool2d", &[&[2, 24, 9, 7]], |x| {
                 let y = (&x[0] * -2.0).max_pool2d([3, 2], [2, 3], [1, 0], [1, 1]);
@@ -70,7 +81,7 @@ mod cases {
         }
     }
 
-    impl Tested for MaxPool2dGrad {
+    impl Tested for MaxPoolGrad {
         fn cases() -> Vec<Case> {
             // Tested on every device through the gradients of `max_pool2d`'s cases, where a winner is in its window.
             Vec::new()

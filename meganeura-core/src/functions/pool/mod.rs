@@ -1,71 +1,13 @@
-//! Pooling over any number of axes, computed by that of images.
+//! Pooling, and adaptive pooling over any number of axes.
 
 mod avg;
 mod max;
 
+use crate::ops::Pool;
 use crate::ops::window::{INPUTS, expect_axes};
-use crate::ops::{Divisor, Pool};
 use crate::{ErrorKind, Shape, Tensor, Var};
 
 impl Var {
-    /// The maxima of windows over `D` axes, and if they are wanted, their indices in all of these axes together: `u32`.
-    /// A window of padding alone has the index `u32::MAX`.
-    #[track_caller]
-    #[doc(hidden)]
-    pub fn max_pool<const D: usize>(
-        &self,
-        name: &'static str,
-        pool: Pool<D>,
-        wants_indices: bool,
-    ) -> (Self, Option<Self>) {
-        let output = match self.pooled(name, |x| pool.output(x)) {
-            Ok(output) => output,
-            Err(poisoned) => return (poisoned.clone(), wants_indices.then_some(poisoned)),
-        };
-        let [_, rows, columns] = axes::<D>();
-        let [y, index] = self.as_images::<D>().max_pool_of(pool.plane([rows, columns]));
-        let [Some(depth), ..] = axes::<D>() else {
-            return (y.reshape(output), wants_indices.then(|| index.reshape(output)));
-        };
-        // Along the depth, the pixels of each slice are one row.
-        let (&[n, c, d, h, w], &[.., q, r]) = (self.shape().dims(), y.shape().dims()) else {
-            unreachable!("volumes, as was checked")
-        };
-        let slices = [n, c, d, q * r];
-        let [y, slice] = y.reshape(slices).max_pool_of(pool.plane([Some(depth), None]));
-        let index = wants_indices.then(|| {
-            let index =
-                index.to_float().reshape(slices) + self.tape().iota([1, 1, d, 1], 2) * self.constant((h * w) as f64);
-            let whole = index.reshape([n * c, d * q * r]);
-            let winners = slice.reshape([n * c, slice.shape().elements() / (n * c)]);
-            self.counted(name, d * h * w, || whole.gather(1, &winners).to_index().reshape(output))
-        });
-        (y.reshape(output), index)
-    }
-
-    /// The sums of windows over `D` axes, divided.
-    #[must_use]
-    #[track_caller]
-    #[doc(hidden)]
-    pub fn avg_pool<const D: usize>(&self, name: &'static str, pool: Pool<D>, divisor: Divisor) -> Self {
-        let output = match self.pooled(name, |x| pool.output(x)) {
-            Ok(output) => output,
-            Err(poisoned) => return poisoned,
-        };
-        let [depth, rows, columns] = axes::<D>();
-        let images = self.as_images::<D>();
-        let Some(depth) = depth else {
-            return images.avg_pool_of(pool.plane([rows, columns]), divisor).reshape(output);
-        };
-        // The number of a window's elements is the product of those along the axes.
-        let of_slices = if let Divisor::Fixed(_) = divisor { Divisor::Fixed(1) } else { divisor };
-        let y = images.avg_pool_of(pool.plane([rows, columns]), of_slices);
-        let (&[n, c, d, ..], &[.., q, r]) = (self.shape().dims(), y.shape().dims()) else {
-            unreachable!("volumes, as was checked")
-        };
-        y.reshape([n, c, d, q * r]).avg_pool_of(pool.plane([Some(depth), None]), divisor).reshape(output)
-    }
-
     /// The means of as many windows as `size` along each of `D` axes, which cover the axis: elements
     /// `⌊p·L/P⌋ .. ⌈(p+1)·L/P⌉`.
     #[must_use]
@@ -103,7 +45,8 @@ impl Var {
         let extents: [usize; D] = std::array::from_fn(|axis| shape[2 + axis]);
         if (0..D).all(|axis| extents[axis].is_multiple_of(size[axis])) {
             let kernel: [usize; D] = std::array::from_fn(|axis| extents[axis] / size[axis]);
-            return self.max_pool(name, Pool::new(kernel), wants_indices);
+            let [y, index] = self.max_pool_of(Pool::new(kernel));
+            return (y, wants_indices.then_some(index));
         }
         let elements = extents.iter().product();
         let mut index = wants_indices.then(|| {
@@ -212,25 +155,62 @@ impl Windows {
 #[cfg(feature = "testing")]
 mod cases {
     use super::*;
-    use crate::ops::pool::Pool2d;
+    use crate::ops::pool::AnyPool;
 
     /// Windows that overlap, leave remainders, and extend into the padding.
-    pub(super) fn windows() -> Vec<(Pool2d, [usize; 4])> {
-        let of = |kernel, stride, padding, dilation| Pool { kernel, stride, padding, dilation, ceil_mode: false };
-        let up = |pool| Pool { ceil_mode: true, ..pool };
+    pub(super) fn windows() -> Vec<(AnyPool, Shape)> {
+        let images = images().into_iter().map(|(pool, x)| (pool.into(), Shape::from(x)));
+        let sequences = sequences().into_iter().map(|(pool, x)| (pool.into(), Shape::from(x)));
+        let volumes = volumes().into_iter().map(|(pool, x)| (pool.into(), Shape::from(x)));
+        images.chain(sequences).chain(volumes).collect()
+    }
+
+    fn of<const D: usize>(kernel: [usize; D], stride: [usize; D], padding: [usize; D]) -> Pool<D> {
+        Pool { kernel, stride, padding, dilation: [1; D], ceil_mode: false }
+    }
+
+    fn up<const D: usize>(pool: Pool<D>) -> Pool<D> {
+        Pool { ceil_mode: true, ..pool }
+    }
+
+    fn images() -> Vec<(Pool<2>, [usize; 4])> {
         vec![
-            (of([1, 1], [1, 1], [0, 0], [1, 1]), [1, 1, 1, 1]),
-            (of([2, 2], [2, 2], [0, 0], [1, 1]), [2, 3, 6, 8]),
-            (of([2, 2], [2, 2], [0, 0], [1, 1]), [1, 2, 7, 5]),
-            (of([3, 3], [2, 2], [1, 1], [1, 1]), [2, 2, 8, 7]),
-            (of([3, 2], [1, 3], [1, 0], [1, 1]), [1, 3, 5, 11]),
-            (of([3, 3], [1, 1], [0, 0], [1, 1]), [2, 1, 3, 41]),
+            (of([1, 1], [1, 1], [0, 0]), [1, 1, 1, 1]),
+            (of([2, 2], [2, 2], [0, 0]), [2, 3, 6, 8]),
+            (of([2, 2], [2, 2], [0, 0]), [1, 2, 7, 5]),
+            (of([3, 3], [2, 2], [1, 1]), [2, 2, 8, 7]),
+            (of([3, 2], [1, 3], [1, 0]), [1, 3, 5, 11]),
+            (of([3, 3], [1, 1], [0, 0]), [2, 1, 3, 41]),
             // channels that divide into lines
-            (of([3, 2], [2, 3], [1, 1], [1, 1]), [2, 24, 9, 7]),
+            (of([3, 2], [2, 3], [1, 1]), [2, 24, 9, 7]),
             // windows past the padding, and none that begin there
-            (up(of([3, 2], [2, 3], [1, 0], [1, 1])), [2, 3, 6, 6]),
-            (up(of([2, 4], [3, 3], [1, 0], [1, 1])), [1, 2, 4, 3]),
-            (up(of([3, 3], [2, 2], [1, 1], [1, 1])), [1, 16, 6, 8]),
+            (up(of([3, 2], [2, 3], [1, 0])), [2, 3, 6, 6]),
+            (up(of([2, 4], [3, 3], [1, 0])), [1, 2, 4, 3]),
+            (up(of([3, 3], [2, 2], [1, 1])), [1, 16, 6, 8]),
+        ]
+    }
+
+    fn sequences() -> Vec<(Pool<1>, [usize; 3])> {
+        vec![
+            (of([1], [1], [0]), [1, 1, 1]),
+            (of([3], [2], [1]), [2, 3, 10]),
+            (up(of([3], [2], [0])), [1, 2, 6]),
+            (of([5], [3], [2]), [2, 16, 23]),
+        ]
+    }
+
+    fn volumes() -> Vec<(Pool<3>, [usize; 5])> {
+        vec![
+            (of([1, 1, 1], [1, 1, 1], [0, 0, 0]), [1, 1, 1, 1, 1]),
+            (of([2, 2, 2], [2, 2, 2], [0, 0, 0]), [2, 2, 5, 4, 6]),
+            (of([3, 2, 3], [2, 1, 3], [1, 0, 1]), [1, 3, 6, 3, 7]),
+            // a window of one plane of many, with a stride, and one of many planes of a single pixel
+            (of([1, 2, 2], [2, 1, 2], [0, 1, 0]), [1, 2, 5, 4, 6]),
+            (of([3, 1, 1], [1, 1, 1], [1, 0, 0]), [2, 2, 4, 2, 3]),
+            (up(of([2, 3, 2], [3, 2, 2], [1, 1, 0])), [1, 2, 4, 6, 3]),
+            // channels that divide into lines
+            (of([3, 3, 2], [2, 2, 1], [1, 1, 0]), [2, 16, 5, 6, 4]),
+            (up(of([2, 2, 3], [2, 1, 2], [0, 1, 1])), [1, 10, 5, 4, 6]),
         ]
     }
 }

@@ -8,6 +8,7 @@ use crate::kernel::launch::{Define, LINE, define};
 use crate::kernel::native::Real;
 #[cfg(feature = "onnx")]
 use crate::ops::form::{self, Attribute};
+use crate::ops::window::{Depth, spatial};
 
 /// All extents of one convolution, of planes in volumes.
 #[derive(Clone, Copy, Debug)]
@@ -27,51 +28,6 @@ pub(crate) struct ConvShape {
     pub(crate) groups: usize,
     /// Those of planes.
     options: Conv2dOptions,
-}
-
-/// The planes of a volume, as a window of the kernel's planes slides over them. Plane `k` of the kernel meets, for
-/// plane `z` of the result, plane `(z·stride + k·dilation − padding)/apart` of the input, if there is such a plane.
-///
-/// An image or a sequence has one plane.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Depth {
-    pub(crate) inputs: usize,
-    pub(crate) outputs: usize,
-    pub(crate) kernel: usize,
-    stride: usize,
-    /// Negative where that many planes at the beginning are never met.
-    padding: isize,
-    dilation: usize,
-    /// More than 1 in the gradient of the input: the stride of the convolution.
-    apart: usize,
-}
-
-impl Depth {
-    /// `true` if there is no depth: one plane that one plane of the kernel meets.
-    pub(super) fn is_flat(&self) -> bool {
-        [self.inputs, self.outputs, self.kernel] == [1; 3] && self.padding == 0
-    }
-
-    /// The depth of the gradient of the input, which convolves the cotangents with the kernel's planes in reverse
-    /// order.
-    fn transposed(&self) -> Self {
-        let &Self { inputs, outputs, kernel, stride, padding, dilation, .. } = self;
-        let padding = ((kernel - 1) * dilation).cast_signed() - padding;
-        Self { inputs: outputs, outputs: inputs, kernel, stride: 1, padding, dilation, apart: stride }
-    }
-
-    /// The kernels' defines.
-    pub(super) fn defines(&self) -> Vec<Define> {
-        if self.is_flat() {
-            return Vec::new();
-        }
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "shaders count modulo 2³²")]
-        let before = self.padding as u32;
-        define![
-            VOLUMES: 1, IN_D: self.inputs, OUT_D: self.outputs, KD: self.kernel, SD: self.stride, PD: before,
-            DD: self.dilation, UD: self.apart,
-        ]
-    }
 }
 
 /// The input pixels of one element of all patches.
@@ -105,13 +61,7 @@ impl ConvShape {
     pub(crate) fn new(x: Shape, weight: Shape, options: impl Into<AnyConvOptions>) -> Result<Self, String> {
         let options = options.into();
         let output = options.output(x, weight)?;
-        // The last three of two axes and as many as there are, with extents of 1 for those that are missing.
-        let of_volume = |shape: Shape| -> [usize; 3] {
-            let mut extents = [1; 3];
-            extents[3 - options.axes()..].copy_from_slice(&shape.dims()[2..]);
-            extents
-        };
-        let ([inputs, h, w], [kernel, kh, kw], [outputs, p, q]) = (of_volume(x), of_volume(weight), of_volume(output));
+        let [[inputs, h, w], [kernel, kh, kw], [outputs, p, q]] = [x, weight, output].map(spatial);
         let ConvOptions { stride, padding, dilation, groups } = options.all();
         let depth = Depth {
             inputs,

@@ -3,7 +3,7 @@
 //!
 //! Kernels convolve planes: a sequence is a plane of one row, and a volume is a stack of planes. A plane of a volume's
 //! result is the sum, over the kernel's depth, of convolutions of the planes that the kernel meets
-//! ([`geometry::Depth`]).
+//! ([`Depth`](crate::ops::window::Depth)).
 
 mod convolution;
 pub(crate) mod geometry;

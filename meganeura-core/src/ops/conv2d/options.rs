@@ -3,7 +3,7 @@
 use std::fmt;
 
 use crate::Shape;
-use crate::ops::window::{INPUTS, Window, axis_name, expect_axes, named};
+use crate::ops::window::{INPUTS, Window, axis_name, expect_axes, last, named, with_leading};
 
 /// The geometry of a convolution over `D` axes, in the order of the input's.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -85,13 +85,6 @@ impl<const D: usize> From<ConvOptions<D>> for AnyConvOptions {
     }
 }
 
-/// The numbers of `D` axes as those of three; `leading` for those that are missing.
-fn with_leading<const D: usize>(of: [usize; D], leading: usize) -> [usize; 3] {
-    let mut all = [leading; 3];
-    all[3 - D..].copy_from_slice(&of);
-    all
-}
-
 impl AnyConvOptions {
     /// The number of axes.
     pub(super) fn axes(self) -> usize {
@@ -111,8 +104,7 @@ impl AnyConvOptions {
     /// The options of the `D` axes that there are.
     fn of_axes<const D: usize>(self) -> ConvOptions<D> {
         let ConvOptions { stride, padding, dilation, groups } = self.all;
-        let [stride, padding, dilation] =
-            [stride, padding, dilation].map(|of| std::array::from_fn(|axis| of[3 - D + axis]));
+        let [stride, padding, dilation] = [stride, padding, dilation].map(last);
         ConvOptions { stride, padding, dilation, groups }
     }
 

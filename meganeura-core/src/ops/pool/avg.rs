@@ -1,6 +1,6 @@
 //! Average pooling.
 
-use super::{Pool2d, PoolShape};
+use super::{AnyPool, Pool, PoolShape};
 use crate::kernel::launch::{Argument, Caps, Variant, literal};
 use crate::kernel::native::{self, OutView, Real, Scratch, View};
 #[cfg(feature = "onnx")]
@@ -9,13 +9,14 @@ use crate::ops::terms::Terms;
 use crate::ops::{Bf16, Kernel, Primitive, as_f64};
 use crate::{Result, Shape, TensorType};
 
-/// Mean of each window: `y[n,c,p,q] = Σ x[n,c,p·s+i−pad,q·s+j−pad] / count`
+/// Mean of each window, of images `y[n,c,p,q] = Σ x[n,c,p·s+i−pad,q·s+j−pad] / count`
 ///
-/// Shapes: `x [N,C,H,W]` → `y [N,C,P,Q]`. `count` is that of [`Divisor`].
+/// Shapes: `x [N,C,H,W]` → `y [N,C,P,Q]`. Sequences have one such axis, volumes three. `count` is that of
+/// [`Divisor`].
 /// Gradient: `dy/count` to each element of the window.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub struct AvgPool2d {
-    pub(crate) pool: Pool2d,
+pub struct AvgPool {
+    pub(crate) pool: AnyPool,
     pub(crate) divisor: Divisor,
 }
 
@@ -32,42 +33,48 @@ pub enum Divisor {
     Fixed(usize),
 }
 
-/// `dx` of [`AvgPool2d`]. Shapes: `dy [N,C,P,Q]` → `dx [N,C,H,W]`. Gradient: the average pooling itself.
+/// `dx` of [`AvgPool`]. Shapes: `dy [N,C,P,Q]` → `dx [N,C,H,W]`. Gradient: the average pooling itself.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub struct AvgPool2dGrad {
-    pub(crate) forward: AvgPool2d,
+pub struct AvgPoolGrad {
+    pub(crate) forward: AvgPool,
     pub(crate) input: Shape,
 }
 
-impl AvgPool2d {
-    /// The divisor of the sum over window `(p, q)`.
-    pub(crate) fn count(&self, g: &PoolShape, p: usize, q: usize) -> usize {
-        let Pool2d { kernel, stride, padding, .. } = self.pool;
-        let padded = |axis: usize, window, extent| kernel[axis].min(extent + 2 * padding[axis] - window * stride[axis]);
+impl AvgPool {
+    /// The divisor of the sum over a window.
+    pub(crate) fn count(&self, g: &PoolShape, place: [usize; 3]) -> usize {
+        let Pool { kernel, stride, padding, .. } = self.pool.all;
+        let padded = |axis: usize| kernel[axis].min(g.inputs[axis] + 2 * padding[axis] - place[axis] * stride[axis]);
         match self.divisor {
-            Divisor::Padded => padded(0, p, g.h) * padded(1, q, g.w),
-            Divisor::Inside => g.window(p, q).count(),
+            Divisor::Padded => (0..3).map(padded).product(),
+            Divisor::Inside => g.window(place).count(),
             Divisor::Fixed(divisor) => divisor,
         }
     }
 
-    fn with_divisor(&self, mut terms: Terms) -> Terms {
+    fn with_divisor(&self, g: &PoolShape, mut terms: Terms) -> Terms {
+        let axes: [&str; 3] = match self.divisor {
+            Divisor::Padded if self.pool.all.ceil_mode => [
+                "f32(min(KD, IN_D + 2u * PD - z * SD))",
+                "f32(min(KH, H + 2u * PH - p * SH))",
+                "f32(min(KW, W + 2u * PW - q * SW))",
+            ],
+            Divisor::Padded => ["f32(KD)", "f32(KH)", "f32(KW)"],
+            Divisor::Inside => ["f32(planes_inside(z).y)", "f32(rows_inside(p).y)", "f32(columns_inside(q).y)"],
+            Divisor::Fixed(_) => [""; 3],
+        };
         let divisor = match self.divisor {
-            Divisor::Padded if self.pool.ceil_mode => {
-                "f32(min(KH, H + 2u * PH - p * SH)) * f32(min(KW, W + 2u * PW - q * SW))".into()
-            }
-            Divisor::Padded => "f32(KH) * f32(KW)".into(),
-            Divisor::Inside => "f32(rows_inside(p).y) * f32(columns_inside(q).y)".into(),
             Divisor::Fixed(divisor) => literal(as_f64(divisor)),
+            _ => axes[usize::from(g.is_flat())..].join(" * "),
         };
         terms.defines.push(("DIVISOR", divisor));
         terms
     }
 }
 
-impl Primitive for AvgPool2d {
+impl Primitive for AvgPool {
     fn name(&self) -> &'static str {
-        "avg_pool2d"
+        self.pool.named(["avg_pool1d", "avg_pool2d", "avg_pool3d"])
     }
 
     fn outputs(&self, x: &[TensorType]) -> Result<Vec<TensorType>, String> {
@@ -84,18 +91,18 @@ impl Primitive for AvgPool2d {
         attributes.push(("count_include_pad", form::Attribute::Int(i64::from(!inside))));
         let mean = to.node("AveragePool", &[x[0].value], attributes);
         let g = PoolShape::of(ty.shape, self.pool);
-        let area = self.pool.kernel[0] * self.pool.kernel[1];
-        let factor = |at: usize| as_f64(area) / as_f64(self.count(&g, at / g.q, at % g.q));
-        let factors: Vec<_> = (0..g.p * g.q).map(factor).collect();
+        let area = self.pool.all.kernel.iter().product();
+        let factor = |at: usize| as_f64(area) / as_f64(self.count(&g, g.place(at)));
+        let factors: Vec<_> = (0..g.windows()).map(factor).collect();
         if inside || factors.iter().all(|&factor| factor == 1.0) {
             return form::only(mean);
         }
-        let factors = to.floats(ty.with_shape(Shape::from([1, 1, g.p, g.q])), factors);
+        let factors = to.floats(ty.with_shape(g.output(ty.shape).with(0, 1).with(1, 1)), factors);
         form::only(to.node("Mul", &[mean, factors], Vec::new()))
     }
 }
 
-impl Kernel for AvgPool2d {
+impl Kernel for AvgPool {
     fn stores(&self) -> bool {
         true
     }
@@ -103,12 +110,12 @@ impl Kernel for AvgPool2d {
     fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>], _: &Scratch) {
         let g = PoolShape::of(x[0].layout().shape(), self.pool);
         let x = x[0].floats();
-        native::parallel(y[0].floats(), g.p * g.q, &|first, y| {
-            let x = &x[first / (g.p * g.q) * g.h * g.w..][..g.h * g.w];
+        native::parallel(y[0].floats(), g.windows(), &|first, y| {
+            let x = &x[first / g.windows() * g.pixels()..][..g.pixels()];
             for (at, y) in y.iter_mut().enumerate() {
-                let (p, q) = (at / g.q, at % g.q);
-                let sum: T = g.window(p, q).map(|place| x[place]).sum();
-                *y = sum / native::real(self.count(&g, p, q));
+                let window = g.place(at);
+                let sum: T = g.window(window).map(|place| x[place]).sum();
+                *y = sum / native::real(self.count(&g, window));
             }
         });
     }
@@ -118,14 +125,14 @@ impl Kernel for AvgPool2d {
     }
 
     fn variants(&self, x: &[Argument], _: &[TensorType], _: &Caps) -> Vec<Variant> {
-        let terms = PoolShape::of(x[0].ty.shape, self.pool).forward("avg_pool2d", x[0].format, 1);
-        self.with_divisor(terms).variants(x[0].format, "window")
+        let g = PoolShape::of(x[0].ty.shape, self.pool);
+        self.with_divisor(&g, g.forward("avg_pool2d", x[0].format, 1)).variants(x[0].format, "window")
     }
 }
 
-impl Primitive for AvgPool2dGrad {
+impl Primitive for AvgPoolGrad {
     fn name(&self) -> &'static str {
-        "avg_pool2d_grad"
+        self.forward.pool.named(["avg_pool1d_grad", "avg_pool2d_grad", "avg_pool3d_grad"])
     }
 
     fn outputs(&self, x: &[TensorType]) -> Result<Vec<TensorType>, String> {
@@ -137,7 +144,7 @@ impl Primitive for AvgPool2dGrad {
     }
 }
 
-impl Kernel for AvgPool2dGrad {
+impl Kernel for AvgPoolGrad {
     fn stores(&self) -> bool {
         true
     }
@@ -145,13 +152,13 @@ impl Kernel for AvgPool2dGrad {
     fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>], _: &Scratch) {
         let g = PoolShape::of(self.input, self.forward.pool);
         let dy = x[0].floats();
-        native::parallel(y[0].floats(), g.h * g.w, &|first, dx| {
+        native::parallel(y[0].floats(), g.pixels(), &|first, dx| {
             dx.fill(T::ZERO);
-            let dy = &dy[first / (g.h * g.w) * g.p * g.q..][..g.p * g.q];
+            let dy = &dy[first / g.pixels() * g.windows()..][..g.windows()];
             for (at, &dy) in dy.iter().enumerate() {
-                let (p, q) = (at / g.q, at % g.q);
-                let share = dy / native::real(self.forward.count(&g, p, q));
-                g.window(p, q).for_each(|place| dx[place] += share);
+                let window = g.place(at);
+                let share = dy / native::real(self.forward.count(&g, window));
+                g.window(window).for_each(|place| dx[place] += share);
             }
         });
     }
@@ -161,7 +168,7 @@ impl Kernel for AvgPool2dGrad {
     }
 
     fn variants(&self, x: &[Argument], _: &[TensorType], _: &Caps) -> Vec<Variant> {
-        let terms = PoolShape::of(self.input, self.forward.pool).backward("avg_pool2d_grad", x[0].format, 1);
-        self.forward.with_divisor(terms).variants(x[0].format, "gather")
+        let g = PoolShape::of(self.input, self.forward.pool);
+        self.forward.with_divisor(&g, g.backward("avg_pool2d_grad", x[0].format, 1)).variants(x[0].format, "gather")
     }
 }

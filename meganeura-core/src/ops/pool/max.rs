@@ -1,6 +1,6 @@
 //! Maximum pooling.
 
-use super::{Pool2d, PoolShape};
+use super::{AnyPool, PoolShape};
 use crate::kernel::launch::{Argument, Caps, Variant};
 use crate::kernel::native::{self, OutView, Real, Scratch, View};
 #[cfg(feature = "onnx")]
@@ -8,25 +8,25 @@ use crate::ops::form::{self, Form};
 use crate::ops::{Bf16, Kernel, Primitive};
 use crate::{DType, Result, Shape, TensorType};
 
-/// Maximum of each window: `y[n,c,p,q] = max x[n,c,p·s+i·d−pad,q·s+j·d−pad]`
+/// Maximum of each window, of images `y[n,c,p,q] = max x[n,c,p·s+i·d−pad,q·s+j·d−pad]`
 ///
-/// Shapes: `x [N,C,H,W]` → `y [N,C,P,Q]` and the winner's index `h·W + w` as `u32 [N,C,P,Q]`. The first of several
-/// maxima wins; NaN wins over everything.
+/// Shapes: `x [N,C,H,W]` → `y [N,C,P,Q]` and the winner's index `h·W + w` as `u32 [N,C,P,Q]`; sequences have one such
+/// axis, volumes three. The first of several maxima wins; NaN wins over everything.
 /// Gradient: `dy` goes only to the winner.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub struct MaxPool2d(pub(crate) Pool2d);
+pub struct MaxPool(pub(crate) AnyPool);
 
-/// `dx` of [`MaxPool2d`]. Shapes: `index u32 [N,C,P,Q]`, `dy [N,C,P,Q]` → `dx [N,C,H,W]`.
+/// `dx` of [`MaxPool`]. Shapes: `index u32 [N,C,P,Q]`, `dy [N,C,P,Q]` → `dx [N,C,H,W]`.
 /// Gradient: the element at each winner; 0 for a window without one.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub struct MaxPool2dGrad {
-    pub(crate) pool: Pool2d,
+pub struct MaxPoolGrad {
+    pub(crate) pool: AnyPool,
     pub(crate) input: Shape,
 }
 
-impl Primitive for MaxPool2d {
+impl Primitive for MaxPool {
     fn name(&self) -> &'static str {
-        "max_pool2d"
+        self.0.named(["max_pool1d", "max_pool2d", "max_pool3d"])
     }
 
     fn outputs(&self, x: &[TensorType]) -> Result<Vec<TensorType>, String> {
@@ -41,7 +41,7 @@ impl Primitive for MaxPool2d {
     }
 }
 
-impl Kernel for MaxPool2d {
+impl Kernel for MaxPool {
     fn stores(&self) -> bool {
         true
     }
@@ -50,11 +50,11 @@ impl Kernel for MaxPool2d {
         let g = PoolShape::of(x[0].layout().shape(), self.0);
         let x = x[0].floats();
         let [y, index] = y else { unreachable!("two results") };
-        native::parallel_zip(y.floats(), index.indices(), g.p * g.q, &|plane, y, index| {
-            let x = &x[plane * g.h * g.w..][..g.h * g.w];
+        native::parallel_zip(y.floats(), index.indices(), g.windows(), &|channel, y, index| {
+            let x = &x[channel * g.pixels()..][..g.pixels()];
             for (at, (y, index)) in y.iter_mut().zip(index).enumerate() {
                 let mut best: Option<(T, usize)> = None;
-                for place in g.window(at / g.q, at % g.q) {
+                for place in g.window(g.place(at)) {
                     let x = x[place];
                     if best.is_none_or(|(best, _)| x > best || (x.is_nan() && !best.is_nan())) {
                         best = Some((x, place));
@@ -79,9 +79,9 @@ impl Kernel for MaxPool2d {
     }
 }
 
-impl Primitive for MaxPool2dGrad {
+impl Primitive for MaxPoolGrad {
     fn name(&self) -> &'static str {
-        "max_pool2d_grad"
+        self.pool.named(["max_pool1d_grad", "max_pool2d_grad", "max_pool3d_grad"])
     }
 
     fn outputs(&self, x: &[TensorType]) -> Result<Vec<TensorType>, String> {
@@ -94,7 +94,7 @@ impl Primitive for MaxPool2dGrad {
     }
 }
 
-impl Kernel for MaxPool2dGrad {
+impl Kernel for MaxPoolGrad {
     fn stores(&self) -> bool {
         true
     }
@@ -102,10 +102,10 @@ impl Kernel for MaxPool2dGrad {
     fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>], _: &Scratch) {
         let g = PoolShape::of(self.input, self.pool);
         let (index, dy) = (x[0].indices(), x[1].floats());
-        native::parallel(y[0].floats(), g.h * g.w, &|first, dx| {
+        native::parallel(y[0].floats(), g.pixels(), &|first, dx| {
             dx.fill(T::ZERO);
-            let from = first / (g.h * g.w) * g.p * g.q;
-            for (&place, &dy) in index[from..][..g.p * g.q].iter().zip(&dy[from..]) {
+            let from = first / g.pixels() * g.windows();
+            for (&place, &dy) in index[from..][..g.windows()].iter().zip(&dy[from..]) {
                 // A window entirely in the padding has no winner.
                 if let Some(dx) = dx.get_mut(place as usize) {
                     *dx += dy;

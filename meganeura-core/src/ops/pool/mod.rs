@@ -1,18 +1,18 @@
-//! Maximum and average pooling over the last two axes of images.
+//! Maximum and average pooling of sequences, images and volumes.
 
 mod avg;
 mod max;
 
 #[doc(hidden)]
 pub use avg::Divisor;
-pub use avg::{AvgPool2d, AvgPool2dGrad};
-pub use max::{MaxPool2d, MaxPool2dGrad};
+pub use avg::{AvgPool, AvgPoolGrad};
+pub use max::{MaxPool, MaxPoolGrad};
 
 use std::fmt;
 
 use super::Bf16;
 use super::terms::{self, Terms};
-use super::window::{INPUTS, Window, axis_name, expect_axes, named};
+use super::window::{Depth, INPUTS, Window, axis_name, expect_axes, last, named, spatial, with_leading};
 use crate::kernel::launch::{Caps, Channels, Define, Format, define};
 #[cfg(feature = "onnx")]
 use crate::ops::form::{self, Attribute};
@@ -30,8 +30,70 @@ pub struct Pool<const D: usize> {
     pub ceil_mode: bool,
 }
 
-/// A window over images, per axis `[vertical, horizontal]`.
-pub(crate) type Pool2d = Pool<2>;
+/// A window over one, two or three axes, as an operation holds it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct AnyPool {
+    axes: usize,
+    /// Over three axes. Those that the window lacks lead, with one element.
+    pub(crate) all: Pool<3>,
+}
+
+impl<const D: usize> From<Pool<D>> for AnyPool {
+    fn from(pool: Pool<D>) -> Self {
+        let Pool { kernel, stride, padding, dilation, ceil_mode } = pool;
+        let [kernel, stride, dilation] = [kernel, stride, dilation].map(|of| with_leading(of, 1));
+        Self { axes: D, all: Pool { kernel, stride, padding: with_leading(padding, 0), dilation, ceil_mode } }
+    }
+}
+
+impl AnyPool {
+    /// The one of three names that belongs to so many axes.
+    fn named(self, names: [&'static str; 3]) -> &'static str {
+        names[self.axes - 1]
+    }
+
+    /// The window over the `D` axes that there are.
+    fn of_axes<const D: usize>(self) -> Pool<D> {
+        let Pool { kernel, stride, padding, dilation, ceil_mode } = self.all;
+        let [kernel, stride, padding, dilation] = [kernel, stride, padding, dilation].map(last);
+        Pool { kernel, stride, padding, dilation, ceil_mode }
+    }
+
+    /// The output's shape, or why an operand of this type has none.
+    fn output(self, x: &TensorType) -> Result<Shape, String> {
+        match self.axes {
+            1 => self.of_axes::<1>().output(x),
+            2 => self.of_axes::<2>().output(x),
+            _ => self.all.output(x),
+        }
+    }
+
+    /// The attributes of ONNX's pooling operators for an operand of this type. Rounding up is padding at the end.
+    #[cfg(feature = "onnx")]
+    fn onnx(self, x: &TensorType) -> Vec<(&'static str, Attribute)> {
+        let Pool { kernel, stride, padding, dilation, .. } = self.all;
+        let (g, first) = (PoolShape::of(x.shape, self), 3 - self.axes);
+        let beyond = |axis: usize| padding[axis] + self.all.along(axis).beyond(g.inputs[axis], g.outputs[axis]);
+        let after: Vec<_> = (first..3).map(beyond).collect();
+        let ints = |numbers: &[usize]| Attribute::Ints(form::ints(numbers));
+        vec![
+            ("dilations", ints(&dilation[first..])),
+            ("kernel_shape", ints(&kernel[first..])),
+            ("pads", ints(&[&padding[first..], &after].concat())),
+            ("strides", ints(&stride[first..])),
+        ]
+    }
+}
+
+impl fmt::Debug for AnyPool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.axes {
+            1 => self.of_axes::<1>().fmt(f),
+            2 => self.of_axes::<2>().fmt(f),
+            _ => self.all.fmt(f),
+        }
+    }
+}
 
 impl<const D: usize> Pool<D> {
     /// Non-overlapping windows.
@@ -45,14 +107,6 @@ impl<const D: usize> Pool<D> {
         let [kernel, stride, padding, dilation] =
             [self.kernel, self.stride, self.padding, self.dilation].map(|of| of[axis]);
         Window { kernel, stride, padding, dilation }
-    }
-
-    /// The window along these two axes; one element for an axis that is missing.
-    pub(crate) fn plane(&self, axes: [Option<usize>; 2]) -> Pool2d {
-        let of = |setting: [usize; D], one| axes.map(|axis| axis.map_or(one, |axis| setting[axis]));
-        let (kernel, stride) = (of(self.kernel, 1), of(self.stride, 1));
-        let (padding, dilation) = (of(self.padding, 0), of(self.dilation, 1));
-        Pool { kernel, stride, padding, dilation, ceil_mode: self.ceil_mode }
     }
 
     /// The output's shape, or why an operand of this type has none.
@@ -86,90 +140,111 @@ impl<const D: usize> fmt::Debug for Pool<D> {
     }
 }
 
-#[cfg(feature = "onnx")]
-impl Pool2d {
-    /// The attributes of ONNX's pooling operators for images of this shape. Rounding up is padding at the end.
-    fn onnx(&self, x: &TensorType) -> Vec<(&'static str, Attribute)> {
-        let ints = |numbers: &[usize]| Attribute::Ints(form::ints(numbers));
-        let g = PoolShape::of(x.shape, *self);
-        let [rows, columns] = self.padding;
-        let (below, right) = (self.along(0).beyond(g.h, g.p), self.along(1).beyond(g.w, g.q));
-        vec![
-            ("dilations", ints(&self.dilation)),
-            ("kernel_shape", ints(&self.kernel)),
-            ("pads", ints(&[rows, columns, rows + below, columns + right])),
-            ("strides", ints(&self.stride)),
-        ]
-    }
-}
-
-/// All extents of a pooling. `planes` is the number of images times channels.
+/// All extents of a pooling. `channels` is the number of images times channels.
 #[derive(Clone, Copy)]
 pub(crate) struct PoolShape {
-    pub(crate) planes: usize,
-    pub(crate) h: usize,
-    pub(crate) w: usize,
-    pub(crate) p: usize,
-    pub(crate) q: usize,
-    pub(crate) pool: Pool2d,
+    pub(crate) channels: usize,
+    /// Planes, rows and columns, of which a sequence or an image lacks the first.
+    pub(crate) inputs: [usize; 3],
+    pub(crate) outputs: [usize; 3],
+    pool: Pool<3>,
 }
 
 impl PoolShape {
-    fn new(x: &TensorType, pool: Pool2d) -> Result<Self, String> {
+    fn new(x: &TensorType, pool: AnyPool) -> Result<Self, String> {
         let output = pool.output(x)?;
-        let (&[n, c, h, w], &[.., p, q]) = (x.shape.dims(), output.dims()) else {
-            unreachable!("images, as was checked")
-        };
-        Ok(Self { planes: n * c, h, w, p, q, pool })
+        let [inputs, outputs] = [x.shape, output].map(spatial);
+        Ok(Self { channels: x.shape[0] * x.shape[1], inputs, outputs, pool: pool.all })
     }
 
-    pub(crate) fn of(x: Shape, pool: Pool2d) -> Self {
+    pub(crate) fn of(x: Shape, pool: AnyPool) -> Self {
         Self::new(&TensorType::new(crate::DType::F32, x), pool).expect("checked when recorded")
     }
 
     pub(crate) fn output(&self, x: Shape) -> Shape {
-        x.with(2, self.p).with(3, self.q)
+        let missing = 5 - x.rank();
+        (2..x.rank()).fold(x, |shape, axis| shape.with(axis, self.outputs[axis - 2 + missing]))
     }
 
-    /// The input pixels that window `(p, q)` covers, as indices in a plane.
-    pub(crate) fn window(&self, p: usize, q: usize) -> impl Iterator<Item = usize> {
-        let Pool2d { kernel, stride, padding, dilation, .. } = self.pool;
-        let (h, w) = (self.h, self.w);
-        let along = move |axis: usize, o: usize, extent: usize| {
+    /// Elements of a channel of the input.
+    pub(crate) fn pixels(&self) -> usize {
+        self.inputs.iter().product()
+    }
+
+    /// Elements of a channel of the output.
+    pub(crate) fn windows(&self) -> usize {
+        self.outputs.iter().product()
+    }
+
+    /// The place of window number `at` of a channel.
+    pub(crate) fn place(&self, at: usize) -> [usize; 3] {
+        let [_, p, q] = self.outputs;
+        [at / (p * q), at / q % p, at % q]
+    }
+
+    /// The input pixels that a window covers, as indices in a channel.
+    pub(crate) fn window(&self, place: [usize; 3]) -> impl Iterator<Item = usize> {
+        let Pool { kernel, stride, padding, dilation, .. } = self.pool;
+        let inputs @ [_, h, w] = self.inputs;
+        let along = move |axis: usize| {
             (0..kernel[axis])
-                .filter_map(move |i| (o * stride[axis] + i * dilation[axis]).checked_sub(padding[axis]))
-                .filter(move |&place| place < extent)
+                .filter_map(move |i| (place[axis] * stride[axis] + i * dilation[axis]).checked_sub(padding[axis]))
+                .filter(move |&at| at < inputs[axis])
         };
-        along(0, p, h).flat_map(move |row| along(1, q, w).map(move |column| row * w + column))
+        along(0).flat_map(move |plane| {
+            along(1).flat_map(move |row| along(2).map(move |column| (plane * h + row) * w + column))
+        })
     }
 
-    /// The defines of kernels on planes, or on images in lines.
+    /// `true` if there is no depth: the window has one plane of one.
+    fn is_flat(&self) -> bool {
+        self.depth().is_flat()
+    }
+
+    fn depth(&self) -> Depth {
+        let Pool { kernel, stride, padding, dilation, .. } = self.pool;
+        Depth {
+            inputs: self.inputs[0],
+            outputs: self.outputs[0],
+            kernel: kernel[0],
+            stride: stride[0],
+            padding: padding[0].cast_signed(),
+            dilation: dilation[0],
+            apart: 1,
+        }
+    }
+
+    /// The defines of kernels on channels, or on tensors in lines.
     fn defines(&self, format: Format) -> Vec<Define> {
-        let Pool2d { kernel, stride, padding, dilation, .. } = self.pool;
+        let Pool { kernel, stride, padding, dilation, .. } = self.pool;
         let side = format.channels().map_or(1, Channels::lines);
         let channels = format.channels().map_or(1, |of| of.channels);
-        define![
-            N: self.planes / channels, SIDE: side, H: self.h, W: self.w, P: self.p, Q: self.q, KH: kernel[0], KW: kernel[1],
-            SH: stride[0], SW: stride[1], PH: padding[0], PW: padding[1], DH: dilation[0], DW: dilation[1],
-        ]
+        let ([_, h, w], [_, p, q]) = (self.inputs, self.outputs);
+        let of_planes = define![
+            N: self.channels / channels, SIDE: side, H: h, W: w, P: p, Q: q, KH: kernel[1], KW: kernel[2],
+            SH: stride[1], SW: stride[2], PH: padding[1], PW: padding[2], DH: dilation[1], DW: dilation[2],
+        ];
+        [of_planes, self.depth().defines()].concat()
     }
 
-    /// The most input elements that a window covers, vertically and horizontally, and the most outputs that cover one
-    /// element; both at most the number of taps.
+    /// The most input elements that a window covers, rows of all planes and columns, and the most outputs that cover
+    /// one element; both at most the number of taps.
     fn extents(&self) -> [[usize; 2]; 2] {
-        let [down, across] = self.pool.kernel;
-        [[self.h, self.w], [self.p, self.q]].map(|[rows, columns]| [rows.min(down), columns.min(across)])
+        let [depth, down, across] = self.pool.kernel;
+        [self.inputs, self.outputs]
+            .map(|[planes, rows, columns]| [planes.min(depth) * rows.min(down), columns.min(across)])
     }
 
-    /// The further defines of kernels on planes, or on images in lines, that also read or write words of each channel.
+    /// The further defines of kernels on channels, or on tensors in lines, that also read or write words of each
+    /// channel.
     fn of_channels(format: Format) -> Vec<Define> {
         format.channels().map_or(Vec::new(), |of| define![CHANNELS: of.channels])
     }
 
     /// Elements in memory of a result with so many pixels, in the format of the operand.
     fn results(&self, format: Format, pixels: usize) -> usize {
-        let planes = format.channels().map_or(self.planes, |of| self.planes / of.channels * of.pitch());
-        planes * pixels
+        let channels = format.channels().map_or(self.channels, |of| self.channels / of.channels * of.pitch());
+        channels * pixels
     }
 
     /// The kernel of the forward pass, for an operand in this format.
@@ -179,7 +254,7 @@ impl PoolShape {
             kernel,
             defines: self.defines(format),
             bindings: (1, results),
-            results: self.results(format, self.p * self.q),
+            results: self.results(format, self.windows()),
             extent,
         }
     }
@@ -191,20 +266,20 @@ impl PoolShape {
             kernel,
             defines: self.defines(format),
             bindings: (operands, 1),
-            results: self.results(format, self.h * self.w),
+            results: self.results(format, self.pixels()),
             extent,
         }
     }
 }
 
-/// The operands and results that the forward pass takes as bf16, for images of these shapes.
-fn bf16(pool: Pool2d, x: Shape, caps: &Caps) -> Option<Bf16> {
+/// The operands and results that the forward pass takes as bf16, for tensors of these shapes.
+fn bf16(pool: AnyPool, x: Shape, caps: &Caps) -> Option<Bf16> {
     let g = PoolShape::of(x, pool);
     terms::bf16(&[0], [x, g.output(x)], g.extents()[0], caps)
 }
 
 /// The operands and results that the backward pass takes as bf16; its cotangent is operand `dy`.
-fn bf16_backward(pool: Pool2d, x: Shape, dy: &'static [usize], caps: &Caps) -> Option<Bf16> {
+fn bf16_backward(pool: AnyPool, x: Shape, dy: &'static [usize], caps: &Caps) -> Option<Bf16> {
     let g = PoolShape::of(x, pool);
     terms::bf16(dy, [x, g.output(x)], g.extents()[1], caps)
 }

@@ -4,7 +4,6 @@ use super::call::{Call, Operators};
 use super::resize::resize;
 use super::value::{Value, sound};
 use crate::error::bail;
-use crate::ops::window::named;
 use crate::ops::{ConvOptions, ConvTransposeOptions, Divisor, Pool};
 use crate::{Result, Shape, Var};
 
@@ -219,12 +218,11 @@ fn max_pool(call: &Call<'_>) -> Result<Vec<Value>> {
 
 fn max_pool_over<const D: usize>(call: &Call<'_>, x: &Var) -> Result<Var> {
     let window = pooling::<D>(call, x)?;
-    let name = named::<D>(["max_pool1d", "max_pool2d", "max_pool3d"]);
     let (x, padding) = match window.symmetric(window.kernel.map(|extent| extent / 2)) {
         Some(padding) => (x.clone(), padding),
         None => (window.padded(x, f64::NEG_INFINITY), [0; D]),
     };
-    Ok(x.max_pool(name, window.pool(padding), false).0)
+    Ok(x.max_pool_of(window.pool(padding))[0].clone())
 }
 
 fn average_pool(call: &Call<'_>) -> Result<Vec<Value>> {
@@ -241,15 +239,14 @@ fn average_pool_over<const D: usize>(call: &Call<'_>, x: &Var) -> Result<Var> {
     }
     let ceils = call.flag("ceil_mode", false)?;
     let most = window.kernel.map(|extent| extent / 2);
-    let name = named::<D>(["avg_pool1d", "avg_pool2d", "avg_pool3d"]);
     Ok(match window.symmetric(most).filter(|_| !(ceils && counts)) {
-        Some(padding) => x.avg_pool(name, window.pool(padding), if counts { Divisor::Padded } else { Divisor::Inside }),
+        Some(padding) => x.avg_pool_of(window.pool(padding), if counts { Divisor::Padded } else { Divisor::Inside }),
         // Sums divided by the number of averaged elements.
         None => {
             let ones = x.constant(1.0).expand(x.shape().with(0, 1).with(1, 1));
             let ones = if counts { window_ones(call, &window, &ones)? } else { window.padded(&ones, 0.0) };
             let pool = window.pool([0; D]);
-            let means = |x: &Var| x.avg_pool(name, pool, Divisor::Padded);
+            let means = |x: &Var| x.avg_pool_of(pool, Divisor::Padded);
             means(&window.padded(x, 0.0)) / means(&ones)
         }
     })

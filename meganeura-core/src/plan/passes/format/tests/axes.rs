@@ -1,7 +1,7 @@
 //! Convolutions of sequences and volumes: their values stay bf16 as those of images do.
 
 use super::{conversions, planned_with};
-use crate::ops::{Conv1dOptions, Conv3dOptions};
+use crate::ops::{Conv1dOptions, Conv3dOptions, Divisor, Pool};
 use crate::plan::{Plan, Preferences};
 use crate::{Result, Var};
 
@@ -53,5 +53,21 @@ fn normalised_chains_stay_bf16() -> Result<()> {
         let [one, zero] = [1.0, 0.0].map(|number| y.constant(number).expand([24]));
         convolved(&y.group_norm(4, 1e-5, &one, &zero).silu(), &w[1])
     })?);
+    Ok(())
+}
+
+#[test]
+fn pools_read_and_store_bf16() -> Result<()> {
+    let pooled = |y: &Var| {
+        if y.shape().rank() == 3 {
+            let pool = Pool::new([2]);
+            let [largest, _] = y.max_pool_of(pool);
+            return largest + y.avg_pool_of(pool, Divisor::Inside);
+        }
+        let pool = Pool::new([2; 3]);
+        let [largest, _] = y.max_pool_of(pool);
+        largest + y.avg_pool_of(pool, Divisor::Inside)
+    };
+    converts_the_input_alone(planned(|x, w, convolved| convolved(&pooled(&convolved(x, &w[0]).silu()), &w[1]))?);
     Ok(())
 }
