@@ -10,7 +10,7 @@ use super::value::{Array, Data, Elements, Value, exactly, far, sound};
 use crate::error::{bail, shortened};
 use crate::onnx::proto::{self, attribute};
 use crate::onnx::read::{self, Beside};
-use crate::{DType, Result, Shape, Tape, Var};
+use crate::{DType, ErrorKind, Result, Shape, Tape, Var};
 
 /// Records or computes a node and returns its results in order.
 pub(super) type Operator = fn(&Call<'_>) -> Result<Vec<Value>>;
@@ -157,11 +157,17 @@ impl<'a> Call<'a> {
         self.optional(k).map(|value| value.float(self.tape)).transpose()
     }
 
-    /// An operand that must be known on the host.
-    pub(super) fn known(&self, k: usize) -> Result<&Array> {
-        match self.value(k)? {
-            Value::Known(array) => Ok(array),
-            Value::Var(..) => bail!(Checkpoint, "operand {k} must be a constant, but it is computed at run time"),
+    /// An operand whose numbers decide what is recorded: a constant, or a value that is computed now. That needs a tape
+    /// whose inputs have values.
+    pub(super) fn known(&self, k: usize) -> Result<Arc<Array>> {
+        match self.value(k)?.read() {
+            Ok(array) => Ok(array),
+            Err(error) if error.kind() == ErrorKind::Argument => bail!(
+                Checkpoint,
+                "operand {k} decides what is recorded, so it must be a constant, or depend on inputs with values: use \
+                 `Model::record` on a tape"
+            ),
+            Err(error) => Err(error.context(format_args!("operand {k}"))),
         }
     }
 
@@ -228,7 +234,7 @@ impl<'a> Call<'a> {
 
     fn mistyped(&self, attribute: &proto::Attribute) -> crate::Error {
         let message = format!("the attribute `{}` has a type that it should not have", shortened(&attribute.name));
-        crate::Error::new(crate::ErrorKind::Checkpoint, message)
+        crate::Error::new(ErrorKind::Checkpoint, message)
     }
 
     pub(super) fn int(&self, name: &str, default: i64) -> Result<i64> {

@@ -4,11 +4,9 @@ use super::call::{Call, Operators};
 use super::element::Kind;
 use super::value::{Value, exact_limit, sound};
 use crate::error::bail;
-use crate::ops::{AttentionOptions, Mask};
 use crate::{Precision, Result, Var};
 
 pub(super) const OPERATORS: Operators = &[
-    ("Attention", attention),
     ("Einsum", |call| {
         let x = (0..call.inputs.len()).map(|k| call.float(k)).collect::<Result<Vec<_>>>()?;
         if x.is_empty() {
@@ -85,42 +83,4 @@ fn gemm(call: &Call<'_>) -> Result<Vec<Value>> {
         Some(c) => y + scaled(c, beta),
         None => y,
     })
-}
-
-/// Scaled dot-product attention with heads `[N, H, L, D]`, as exporters write it since operator set 23.
-fn attention(call: &Call<'_>) -> Result<Vec<Value>> {
-    let [q, k, v] = [call.float(0)?, call.float(1)?, call.float(2)?];
-    if [&q, &k, &v].iter().any(|x| x.shape().rank() != 4) || call.inputs.iter().skip(4).any(Option::is_some) {
-        bail!(
-            Checkpoint,
-            "only attention with heads [N, H, L, D], without keys and values of earlier calls, is supported"
-        );
-    }
-    // It selects a further result. Softmax has the precision of the device.
-    call.ignore(&["qk_matmul_output_mode", "softmax_precision"]);
-    for (name, heads) in [("q_num_heads", q.shape()[1]), ("kv_num_heads", k.shape()[1])] {
-        if let Some(found) = call.optional_int(name)?.filter(|&found| usize::try_from(found) != Ok(heads)) {
-            bail!(Checkpoint, "the attribute `{name}` is {found}, and there are {heads} heads");
-        }
-    }
-    // All keys are seen.
-    call.only("left_window_size", -1, -1)?;
-    call.only("right_window_size", -1, -1)?;
-    if call.real("softcap", 0.0)? != 0.0 {
-        bail!(Checkpoint, "the attribute `softcap` is not supported");
-    }
-    let causal = call.flag("is_causal", false)?;
-    if causal && q.shape()[2] != k.shape()[2] {
-        bail!(Checkpoint, "causal attention of {} queries to {} keys is not supported", q.shape()[2], k.shape()[2]);
-    }
-    let mask = match call.optional(3) {
-        Some(mask) if mask.kind() == Kind::Int => bail!(Checkpoint, "a mask of integers"),
-        Some(mask) => Some((mask.kind() == Kind::Bool, mask.float(call.tape)?)),
-        None => None,
-    };
-    let mask = mask.as_ref().map(|(is_bool, mask)| if *is_bool { Mask::Visible(mask) } else { Mask::Bias(mask) });
-    let scale = call.real("scale", f64::NAN)?;
-    let scale = (!scale.is_nan()).then_some(scale);
-    // Each head of keys may serve several heads of queries.
-    call.floats(q.attention_with(&k, &v, AttentionOptions { mask, causal, scale, grouped: true }))
 }

@@ -4,11 +4,13 @@
 //! node whose operands are all known is computed at once if `fold.rs` can. Any other node is recorded by its operator's
 //! entry in one of the tables.
 
+mod attention;
 mod call;
 mod element;
 mod elementwise;
 mod fold;
 mod images;
+mod losses;
 mod matrices;
 mod norms;
 mod places;
@@ -42,7 +44,7 @@ use crate::ops::Pointwise;
 use crate::{Compiled, Device, Error, ErrorKind, Result, Shape, Tape, Tensor, TensorType, Var};
 
 /// The oldest supported operator set.
-const OLDEST_OPSET: i64 = 9;
+const OLDEST_OPSET: i64 = 1;
 
 /// Constants with at most this many elements are also known on the host.
 const SMALL: usize = 1 << 12;
@@ -156,8 +158,10 @@ impl Model {
 
     fn read(device: &Device, bytes: Bytes, beside: &mut Beside<'_>) -> Result<Self> {
         let model = read::model(bytes)?;
-        let opset = opset(&model)?;
+        let opset = opset(&model);
         let mut graph = model.graph.unwrap_or_default();
+        graph.node.iter().try_for_each(|node| find(node).map(drop))?;
+        let opset = opset?;
         if !graph.sparse_initializer.is_empty() {
             bail!(Checkpoint, "sparse tensors are not supported");
         }
@@ -194,7 +198,6 @@ impl Model {
             }
         }
         for node in &graph.node {
-            find(node)?;
             let within = |error: Error| error.context(format_args!("node {}", title(node)));
             if let Some(signature) = signature::of(&node.op_type) {
                 signature.check(opset, &node.input).map_err(within)?;
@@ -428,8 +431,10 @@ fn is_own(domain: &str) -> bool {
 }
 
 /// All operators by name.
-fn tables() -> [Operators; 7] {
+fn tables() -> [Operators; 9] {
     [
+        attention::OPERATORS,
+        losses::OPERATORS,
         elementwise::OPERATORS,
         images::OPERATORS,
         matrices::OPERATORS,
