@@ -60,10 +60,19 @@ def of_disk(folder, model):
     return calls
 
 
+def nodes(graph):
+    """The nodes of a graph, and of those inside them."""
+    for node in graph.node:
+        yield node
+        for attribute in node.attribute:
+            if attribute.type == onnx.AttributeProto.GRAPH:
+                yield from nodes(attribute.g)
+
+
 def names(model):
     """What a clear error names: operators, values."""
     graph = model.graph
-    operators = sorted({node.op_type for node in graph.node})
+    operators = sorted({node.op_type for node in nodes(graph)})
     values = sorted({value.name for value in [*graph.input, *graph.output, *graph.initializer] if value.name})
     return operators, values
 

@@ -5,6 +5,8 @@
 use std::cell::Cell;
 use std::sync::Arc;
 
+use prost::bytes::Bytes;
+
 use super::element::{Element, Kind};
 use super::value::{Array, Data, Elements, Value, exactly, far, sound};
 use crate::error::{bail, shortened};
@@ -45,6 +47,9 @@ impl Budget {
     }
 }
 
+/// Records a graph inside a node: its operands, and the results.
+pub(super) type Recorder<'a> = &'a dyn Fn(&proto::Graph, Vec<Value>) -> Result<Vec<Value>>;
+
 /// A node and its operands.
 pub(super) struct Call<'a> {
     node: &'a proto::Node,
@@ -53,6 +58,7 @@ pub(super) struct Call<'a> {
     pub(super) tape: &'a Tape,
     pub(super) opset: i64,
     pub(super) budget: &'a Budget,
+    recorder: Recorder<'a>,
     /// A bit for each attribute that was read.
     read: Cell<u64>,
 }
@@ -75,6 +81,7 @@ impl<'a> Call<'a> {
         tape: &'a Tape,
         opset: i64,
         budget: &'a Budget,
+        recorder: Recorder<'a>,
     ) -> Result<Self> {
         if node.attribute.len() > 64 {
             bail!(Checkpoint, "{} attributes, more than any operator has", node.attribute.len());
@@ -84,7 +91,7 @@ impl<'a> Call<'a> {
                 bail!(Checkpoint, "two attributes have the name `{}`", shortened(&attribute.name));
             }
         }
-        Ok(Self { node, inputs, tape, opset, budget, read: Cell::new(0) })
+        Ok(Self { node, inputs, tape, opset, budget, recorder, read: Cell::new(0) })
     }
 
     pub(super) fn op(&self) -> &str {
@@ -222,11 +229,8 @@ impl<'a> Call<'a> {
         let found = self.node.attribute.iter().find(|attribute| attribute.name == name);
         self.ignore(&[name]);
         match found {
-            Some(attribute) if !attribute.ref_attr_name.is_empty() || attribute.g.is_some() => {
-                bail!(
-                    Checkpoint,
-                    "the attribute `{name}` belongs to a function or to a graph inside a node, which are not supported"
-                )
+            Some(attribute) if !attribute.ref_attr_name.is_empty() => {
+                bail!(Checkpoint, "the attribute `{name}` refers to that of a function, and the node is in none")
             }
             found => Ok(found),
         }
@@ -281,10 +285,7 @@ impl<'a> Call<'a> {
     pub(super) fn real(&self, name: &str, default: f64) -> Result<f64> {
         let Some(found) = self.attribute(name)? else { return Ok(default) };
         match found.f {
-            // The shortest decimal number that rounds to this `f32`, as it was written: 1e-5.
-            Some(number) if found.kind == attribute::FLOAT => {
-                Ok(number.to_string().parse().unwrap_or(f64::from(number)))
-            }
+            Some(number) if found.kind == attribute::FLOAT => Ok(shortest(number)),
             _ => Err(self.mistyped(found)),
         }
     }
@@ -309,6 +310,39 @@ impl<'a> Call<'a> {
         match text.and_then(|text| std::str::from_utf8(text).ok()) {
             Some(text) => Ok(text),
             None => Err(self.mistyped(found)),
+        }
+    }
+
+    /// The graph in an attribute.
+    pub(super) fn graph(&self, name: &str) -> Result<&'a proto::Graph> {
+        let Some(found) = self.attribute(name)? else { bail!(Checkpoint, "the attribute `{name}` is missing") };
+        match &found.g {
+            Some(graph) if found.kind == attribute::GRAPH => Ok(graph),
+            _ => Err(self.mistyped(found)),
+        }
+    }
+
+    /// Records a graph inside the node, for these operands.
+    pub(super) fn record(&self, graph: &proto::Graph, operands: Vec<Value>) -> Result<Vec<Value>> {
+        (self.recorder)(graph, operands)
+    }
+
+    /// An attribute of floats.
+    pub(super) fn reals(&self, name: &str) -> Result<Option<Vec<f64>>> {
+        let Some(found) = self.attribute(name)? else { return Ok(None) };
+        if found.kind != attribute::FLOATS {
+            return Err(self.mistyped(found));
+        }
+        Ok(Some(found.floats.iter().copied().map(shortest).collect()))
+    }
+
+    /// An attribute of texts.
+    pub(super) fn texts(&self, name: &str) -> Result<Option<Vec<String>>> {
+        let Some(found) = self.attribute(name)? else { return Ok(None) };
+        let text = |text: &Bytes| std::str::from_utf8(text).map(str::to_owned);
+        match found.strings.iter().map(text).collect() {
+            Ok(texts) if found.kind == attribute::STRINGS => Ok(Some(texts)),
+            _ => Err(self.mistyped(found)),
         }
     }
 
@@ -391,6 +425,11 @@ impl<'a> Call<'a> {
             found => bail!(Checkpoint, "the attribute `{name}` is {found}; only {read} is supported"),
         }
     }
+}
+
+/// The shortest decimal number that rounds to this `f32`, as it was written: 1e-5.
+fn shortest(number: f32) -> f64 {
+    number.to_string().parse().unwrap_or(f64::from(number))
 }
 
 /// A known value, as the only result.

@@ -6,15 +6,19 @@
 
 mod attention;
 mod call;
+mod control;
 mod element;
 mod elementwise;
 mod fold;
+mod graph;
 mod images;
 mod losses;
 mod matrices;
 mod norms;
+mod numeric;
 mod places;
 mod port;
+mod recurrent;
 mod resize;
 mod shapes;
 mod signature;
@@ -115,10 +119,37 @@ struct State<'a> {
     values: HashMap<&'a str, Value>,
     /// Names of values on the tape that depend on no input.
     fixed: HashSet<&'a str>,
-    /// What may be computed on the host.
+    /// The values around a graph that is inside a node.
+    outer: Option<&'a State<'a>>,
+    budgets: &'a Budgets,
+}
+
+/// What may be computed while a model is recorded.
+struct Budgets {
+    /// On the host.
     folded: Budget,
-    /// What may be computed on the tape without an input.
+    /// On the tape, without an input.
     expanded: Budget,
+}
+
+impl<'a> State<'a> {
+    fn new(budgets: &'a Budgets, outer: Option<&'a State<'a>>) -> Self {
+        Self { values: HashMap::new(), fixed: HashSet::new(), outer, budgets }
+    }
+
+    /// A value of this graph or of one around it.
+    fn value(&self, name: &str) -> Option<&Value> {
+        self.values.get(name).or_else(|| self.outer?.value(name))
+    }
+
+    /// `true` for a value that depends on no input.
+    fn is_fixed(&self, name: &str) -> bool {
+        match self.values.get(name) {
+            Some(Value::Known(_)) => true,
+            Some(Value::Var(..)) => self.fixed.contains(name),
+            None => self.outer.is_some_and(|outer| outer.is_fixed(name)),
+        }
+    }
 }
 
 impl Model {
@@ -157,10 +188,11 @@ impl Model {
     }
 
     fn read(device: &Device, bytes: Bytes, beside: &mut Beside<'_>) -> Result<Self> {
-        let model = read::model(bytes)?;
+        let mut model = read::model(bytes)?;
+        graph::prepared(&mut model)?;
         let opset = opset(&model);
         let mut graph = model.graph.unwrap_or_default();
-        graph.node.iter().try_for_each(|node| find(node).map(drop))?;
+        graph.node.iter().try_for_each(findable)?;
         let opset = opset?;
         if !graph.sparse_initializer.is_empty() {
             bail!(Checkpoint, "sparse tensors are not supported");
@@ -198,16 +230,7 @@ impl Model {
             }
         }
         for node in &graph.node {
-            let within = |error: Error| error.context(format_args!("node {}", title(node)));
-            if let Some(signature) = signature::of(&node.op_type) {
-                signature.check(opset, &node.input).map_err(within)?;
-            }
-            for name in node.output.iter().filter(|name| !name.is_empty()) {
-                if !names.insert(name) {
-                    let message = format!("its result `{}` has the name of another value", shortened(name));
-                    return Err(within(Error::new(ErrorKind::Checkpoint, message)));
-                }
-            }
+            check(node, opset, &mut names)?;
         }
         Ok(Self { device: device.clone(), graph, opset, inputs, outputs, initializers, constants })
     }
@@ -298,12 +321,8 @@ impl Model {
             port.expect(var, &mut known)?;
         }
         let budget = |most: usize| Budget::new(most.saturating_add(self.constants.saturating_mul(GROWTH)));
-        let mut state = State {
-            values: HashMap::new(),
-            fixed: HashSet::new(),
-            folded: budget(MOST_FOLDED),
-            expanded: budget(MOST_EXPANDED),
-        };
+        let budgets = Budgets { folded: budget(MOST_FOLDED), expanded: budget(MOST_EXPANDED) };
+        let mut state = State::new(&budgets, None);
         for (name, initial) in &self.initializers {
             let value = match initial {
                 Initial::Known(array) => Value::Known(Arc::clone(array)),
@@ -325,9 +344,7 @@ impl Model {
             }
             state.values.insert(port.name(), Value::Var(var.clone(), elements));
         }
-        for node in &self.graph.node {
-            self.step(node, tape, &mut state).map_err(|error| error.context(format_args!("node {}", title(node))))?;
-        }
+        self.steps(&self.graph, tape, &mut state)?;
         let output = |port: &Port| {
             let within = |error: Error| error.context(format_args!("output `{}`", shortened(port.name())));
             match state.values.get(port.name()) {
@@ -341,9 +358,32 @@ impl Model {
         self.outputs.iter().map(output).collect()
     }
 
+    /// Records or computes the nodes of a graph.
+    fn steps<'a>(&self, graph: &'a proto::Graph, tape: &Tape, state: &mut State<'a>) -> Result<()> {
+        let within = |node| move |error: Error| error.context(format_args!("node {}", title(node)));
+        graph.node.iter().try_for_each(|node| self.step(node, tape, state).map_err(within(node)))
+    }
+
+    /// The results of a graph inside a node.
+    fn body(&self, graph: &proto::Graph, operands: Vec<Value>, tape: &Tape, outer: &State<'_>) -> Result<Vec<Value>> {
+        let mut state = State::new(outer.budgets, Some(outer));
+        if operands.len() != graph.input.len() {
+            bail!(Checkpoint, "{} operands of a graph that has {}", operands.len(), graph.input.len());
+        }
+        for (info, value) in graph.input.iter().zip(operands) {
+            state.values.insert(&info.name, value);
+        }
+        self.steps(graph, tape, &mut state)?;
+        let result = |info: &proto::ValueInfo| match state.value(&info.name) {
+            Some(value) => Ok(value.clone()),
+            None => bail!(Checkpoint, "no node computes `{}`, a result of the graph inside it", shortened(&info.name)),
+        };
+        graph.output.iter().map(result).collect()
+    }
+
     /// Records or computes a node.
-    fn step<'a>(&'a self, node: &'a proto::Node, tape: &Tape, state: &mut State<'a>) -> Result<()> {
-        let operand = |name: &String| match state.values.get(&name[..]) {
+    fn step<'a>(&self, node: &'a proto::Node, tape: &Tape, state: &mut State<'a>) -> Result<()> {
+        let operand = |name: &String| match state.value(name) {
             _ if name.is_empty() => Ok(None),
             Some(value) => Ok(Some(value.clone())),
             None => bail!(Checkpoint, "it takes `{}`, which no earlier node computes", shortened(name)),
@@ -352,13 +392,11 @@ impl Model {
         if let Some(signature) = signature::of(&node.op_type) {
             signature.check_types(&inputs)?;
         }
-        let is_fixed = |name: &String| {
-            name.is_empty()
-                || state.fixed.contains(&name[..])
-                || matches!(state.values.get(&name[..]), Some(Value::Known(_)))
-        };
-        let is_fixed = node.input.iter().all(is_fixed);
-        let call = Call::new(node, inputs, tape, self.opset, &state.folded)?;
+        // A graph inside the node may take inputs of the model.
+        let is_fixed = graph::bodies(node).next().is_none()
+            && node.input.iter().all(|name| name.is_empty() || state.is_fixed(name));
+        let recorder = |graph: &proto::Graph, operands| self.body(graph, operands, tape, state);
+        let call = Call::new(node, inputs, tape, self.opset, &state.budgets.folded, &recorder)?;
         let results = match fold::fold(&call)? {
             Some(results) => results,
             None => find(node)?(&call)?,
@@ -367,12 +405,13 @@ impl Model {
             return Err(Error::new(ErrorKind::Checkpoint, error.to_string()));
         }
         call.finish()?;
+        drop(call);
         for (k, name) in node.output.iter().enumerate().filter(|(_, name)| !name.is_empty()) {
             let Some(value) = results.get(k) else {
                 bail!(Checkpoint, "its result {k}, `{}`, is not computed", shortened(name));
             };
             if let (true, Value::Var(var, _)) = (is_fixed, value) {
-                state.expanded.charge(var.shape().elements())?;
+                state.budgets.expanded.charge(var.shape().elements())?;
                 state.fixed.insert(name);
             }
             state.values.insert(name, value.clone());
@@ -431,15 +470,18 @@ fn is_own(domain: &str) -> bool {
 }
 
 /// All operators by name.
-fn tables() -> [Operators; 9] {
+fn tables() -> [Operators; 12] {
     [
         attention::OPERATORS,
+        control::OPERATORS,
         losses::OPERATORS,
         elementwise::OPERATORS,
         images::OPERATORS,
         matrices::OPERATORS,
         norms::OPERATORS,
+        numeric::OPERATORS,
         places::OPERATORS,
+        recurrent::OPERATORS,
         shapes::OPERATORS,
         fold::OPERATORS,
     ]
@@ -467,6 +509,33 @@ fn find(node: &proto::Node) -> Result<Operator> {
             shortened(&node.domain)
         ),
     }
+}
+
+/// Refuses a node whose operator, or one inside it, is not supported.
+fn findable(node: &proto::Node) -> Result<()> {
+    find(node)?;
+    graph::bodies(node).flat_map(|graph| &graph.node).try_for_each(findable)
+}
+
+/// Refuses a node, also inside of one, with too few or too many operands, and names that are taken.
+fn check<'a>(node: &'a proto::Node, opset: i64, names: &mut HashSet<&'a str>) -> Result<()> {
+    let within = |error: Error| error.context(format_args!("node {}", title(node)));
+    if let Some(signature) = signature::of(&node.op_type) {
+        signature.check(opset, &node.input).map_err(within)?;
+    }
+    for graph in graph::bodies(node) {
+        // Graphs inside a node do not see each other's values.
+        let mut inner = names.clone();
+        inner.extend(graph.input.iter().map(|info| &info.name[..]));
+        graph.node.iter().try_for_each(|node| check(node, opset, &mut inner)).map_err(within)?;
+    }
+    for name in node.output.iter().filter(|name| !name.is_empty()) {
+        if !names.insert(name) {
+            let message = format!("its result `{}` has the name of another value", shortened(name));
+            return Err(within(Error::new(ErrorKind::Checkpoint, message)));
+        }
+    }
+    Ok(())
 }
 
 /// The name of a node in messages.

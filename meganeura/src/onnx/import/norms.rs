@@ -1,8 +1,9 @@
 //! Normalisations, reductions and softmax.
 
 use super::call::{Call, Operators};
-use super::element::Kind;
-use super::value::{Value, exact_limit};
+use super::element::{Element, Kind};
+use super::numeric::named_type;
+use super::value::{Elements, Value, exact_limit};
 use crate::error::bail;
 use crate::{Result, Shape, Var};
 
@@ -122,10 +123,8 @@ fn split(call: &Call<'_>, x: Shape) -> Result<[usize; 2]> {
 }
 
 fn layer_norm(call: &Call<'_>) -> Result<Vec<Value>> {
-    if call.wants(1) || call.wants(2) {
-        bail!(Checkpoint, "its further results, the statistics, are not supported");
-    }
     let x = call.float(0)?;
+    // The precision of sums is that of the device.
     call.ignore(&["stash_type"]);
     call.narrow(1, x.shape())?;
     if call.optional(2).is_some() {
@@ -136,10 +135,23 @@ fn layer_norm(call: &Call<'_>) -> Result<Vec<Value>> {
     let rows = x.reshape([examples, 1, count]);
     let y = rows.group_norm(1, call.real("epsilon", 1e-5)?, &one, &zero).reshape(x.shape());
     let y = y * call.float(1)?;
-    call.floats(match call.optional_float(2)? {
+    let y = match call.optional_float(2)? {
         Some(bias) => y + bias,
         None => y,
-    })
+    };
+    let mut results = call.floats(y)?;
+    if call.wants(1) || call.wants(2) {
+        // Means and reciprocal deviations, which keep the axes. They have the type that sums have.
+        let axis = call.axis(call.int("axis", -1)?, x.shape().rank())?;
+        let kept = (axis..x.shape().rank()).fold(x.shape(), |shape, axis| shape.with(axis, 1));
+        let rows = x.reshape([examples, count]);
+        let mean = rows.mean_keep(&[1]);
+        let variance = (rows - &mean).square().mean_keep(&[1]);
+        let deviation = (variance + x.constant(call.real("epsilon", 1e-5)?)).rsqrt();
+        let elements = Elements::any(named_type(call, "stash_type", Element::F32)?);
+        results.extend([mean, deviation].map(|x| Value::Var(x.reshape(kept), elements)));
+    }
+    Ok(results)
 }
 
 fn rms_norm(call: &Call<'_>) -> Result<Vec<Value>> {

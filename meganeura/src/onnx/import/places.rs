@@ -2,6 +2,7 @@
 
 use super::call::{Call, Operators, positions};
 use super::element::Kind;
+use super::numeric::along;
 use super::value::{Array, Data, Value, exact_limit, union};
 use crate::error::bail;
 use crate::ops::{GridSampleMode, GridSampleOptions, GridSamplePadding};
@@ -13,15 +14,13 @@ pub(super) const OPERATORS: Operators = &[
     ("CumSum", |call| {
         let (x, [low, high]) = call.bounded(0)?;
         let axis = call.axis(single(call, 1)?, x.shape().rank())?;
-        call.only("exclusive", 0, 0)?;
         let count = x.shape()[axis] as f64;
-        let is_reversed = call.flag("reverse", false)?;
-        let sums = |x: &Var| if is_reversed { x.flip(&[axis]).cumsum(axis).flip(&[axis]) } else { x.cumsum(axis) };
-        let (mut y, most) = (sums(&x), low.abs().max(high.abs()) * count);
+        let sums = |x: &Var| along(call, x, axis, Var::cumsum, 0.0);
+        let (mut y, most) = (sums(&x)?, low.abs().max(high.abs()) * count);
         let limit = exact_limit(x.ty().dtype);
         if call.value(0)?.kind() == Kind::Int && low < 0.0 && most > limit {
             // Numbers of both signs may cancel after a rounding.
-            let magnitudes = sums(&x.abs());
+            let magnitudes = sums(&x.abs())?;
             y = magnitudes.gt(&magnitudes.constant(limit)).where_cond(&magnitudes.scale(1e38), &y);
         }
         call.computed(0, y, [low.min(0.0) * count, high.max(0.0) * count])
@@ -87,8 +86,13 @@ fn single(call: &Call<'_>, k: usize) -> Result<i64> {
 fn extremum(call: &Call<'_>, find: fn(&Var, usize) -> Var) -> Result<Vec<Value>> {
     let x = call.exact(0)?;
     let axis = call.axis(call.int("axis", 0)?, x.shape().rank())?;
-    call.only("select_last_index", 0, 0)?;
-    let place = find(&x, axis);
+    let place = match call.flag("select_last_index", false)? {
+        true => {
+            let place = find(&x.flip(&[axis]), axis).to_float();
+            (place.constant((x.shape()[axis] - 1) as f64) - place).to_index()
+        }
+        false => find(&x, axis),
+    };
     let place = if call.flag("keepdims", true)? { place.reshape(x.shape().with(axis, 1)) } else { place };
     Ok(vec![Value::Var(place, positions(x.shape()[axis]))])
 }
