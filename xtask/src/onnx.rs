@@ -20,6 +20,9 @@ const PACKAGES: [&str; 3] = ["numpy", "onnxruntime", "safetensors"];
 /// The version of the package `onnx`, with the suite whose results are listed.
 const ONNX: &str = "1.23.2";
 
+/// The scripts that write cases.
+const WRITERS: [&str; 2] = ["suite.py", "onnxruntime_cases.py"];
+
 /// Passed on to the program.
 #[derive(Args, Debug)]
 pub struct Suite {
@@ -49,15 +52,15 @@ pub fn run() -> Done {
 }
 
 pub fn suite(options: &Suite) -> Done {
-    let script_of_cases = fs::read_to_string(scripts().join("suite.py")).unwrap_or_default();
+    let text = |name: &&str| fs::read_to_string(scripts().join(name)).unwrap_or_default();
     let (cases, stamp) = (folder("suite"), folder("suite.stamp"));
-    let state = format!("{ONNX}\n{script_of_cases}");
+    let state = format!("{ONNX}\n{}", WRITERS.iter().map(text).collect::<String>());
     if fs::read_to_string(&stamp).ok().as_ref() != Some(&state) {
         if cases.exists() {
             fs::remove_dir_all(&cases).map_err(|error| format!("{}: {error}", cases.display()))?;
         }
         install(&folder("python"))?;
-        script("suite.py", &cases)?;
+        WRITERS.iter().try_for_each(|writer| script(writer, &cases))?;
         fs::write(&stamp, state).map_err(|error| format!("{}: {error}", stamp.display()))?;
     }
     // In the profile of the tests, so that the framework is compiled once.

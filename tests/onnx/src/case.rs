@@ -6,7 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 
 use meganeura::onnx::{Model, Port};
-use meganeura::{DType, Device, Shape, Tape, Tensor, Var};
+use meganeura::{DType, Device, Precision, Shape, Tape, Tensor, Var};
 use safetensors::{Dtype, SafeTensors};
 use serde_json::Value;
 
@@ -97,10 +97,19 @@ impl Case {
         let (rtol, atol) = (number("rtol")?, number("atol")?);
         let calls = info["calls"].as_array().ok_or("no calls")?;
         let refused = |message: String| Ok(refusal(message, &info));
-        let model = match Model::from_bytes(device, &read("onnx")?) {
+        let file = read("onnx")?;
+        let mut model = match Model::from_bytes(device, &file) {
             Ok(model) => model,
             Err(error) => return refused(text(&error)),
         };
+        // Floats have the device's precision.
+        let is_double = |port: &Port| port.to_string().contains(": double");
+        let double = Device::cpu_with(Precision::Double);
+        let mut device = device;
+        if device.to_string() == Device::cpu().to_string() && model.inputs().iter().any(is_double) {
+            device = &double;
+            model = Model::from_bytes(device, &file).map_err(|error| text(&error))?;
+        }
         for (call, counts) in calls.iter().enumerate() {
             let count = |k: usize| counts[k].as_u64().ok_or_else(|| format!("no counts of call {call}"));
             let inputs = numbers(&tensors, call, "input", count(0)?)?;

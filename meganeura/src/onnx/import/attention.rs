@@ -212,7 +212,7 @@ fn rotary_embedding(call: &Call<'_>) -> Result<Vec<Value>> {
         _ => head_count(call, "num_heads")?,
     };
     let x = call.float(0)?;
-    let y = rotated(call, &x, count, [call.float(1)?, call.float(2)?], 3)?;
+    let y = rotated(call, &x, count, &[call.float(1)?, call.float(2)?], 3)?;
     call.floats(y)
 }
 
@@ -222,7 +222,7 @@ pub(super) fn rotated(
     call: &Call<'_>,
     x: &Var,
     count: Option<usize>,
-    angles: [Var; 2],
+    angles: &[Var; 2],
     positions: usize,
 ) -> Result<Var> {
     let is_flat = x.shape().rank() == 3;

@@ -91,7 +91,32 @@ impl<'a> Call<'a> {
                 bail!(Checkpoint, "two attributes have the name `{}`", shortened(&attribute.name));
             }
         }
-        Ok(Self { node, inputs, tape, opset, budget, recorder, read: Cell::new(0) })
+        let mut call = Self { node, inputs, tape, opset, budget, recorder, read: Cell::new(0) };
+        if opset < 7 {
+            call.align()?;
+        }
+        Ok(call)
+    }
+
+    /// Before operator set 7, operand 1 broadcasts only if an attribute says so; another names its first axis.
+    fn align(&mut self) -> Result<()> {
+        const ALIGNED: [&str; 12] =
+            ["Add", "And", "Div", "Equal", "Gemm", "Greater", "Less", "Mul", "Or", "Pow", "Sub", "Xor"];
+        if !ALIGNED.contains(&self.op()) || !self.flag("broadcast", false)? {
+            return Ok(());
+        }
+        let (Some(axis), Some(Some(value))) = (self.optional_int("axis")?, self.inputs.get(1)) else { return Ok(()) };
+        let (mut dims, rank) = (value.dims(), self.value(0)?.dims().len());
+        let axis = self.axis(axis, rank)?;
+        let Some(rest) = (rank - axis).checked_sub(dims.len()) else {
+            bail!(Checkpoint, "operand 1 has {} axes, which are aligned with axis {axis} of {rank}", dims.len());
+        };
+        dims.resize(dims.len() + rest, 1);
+        self.inputs[1] = Some(match value {
+            Value::Known(array) => Value::Known(Arc::new(Array { dims, ..(**array).clone() })),
+            Value::Var(var, elements) => Value::Var(var.reshape(self.shape(&dims)?), *elements),
+        });
+        Ok(())
     }
 
     pub(super) fn op(&self) -> &str {

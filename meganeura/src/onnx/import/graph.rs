@@ -3,7 +3,7 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
-use super::title;
+use super::operators::title;
 use crate::error::{bail, shortened};
 use crate::host::reserve;
 use crate::onnx::proto;
@@ -26,12 +26,8 @@ pub(super) fn prepared(model: &mut proto::Model) -> Result<()> {
         }
     }
     let nodes = graph.node.len() + functions.iter().map(|function| function.node.len()).sum::<usize>();
-    let mut inlining = Inlining {
-        functions: by_name,
-        sets: &model.opset_import,
-        calls: 0,
-        left: nodes.saturating_mul(MOST_COPIES),
-    };
+    let mut inlining =
+        Inlining { functions: by_name, sets: &model.opset_import, calls: 0, left: nodes.saturating_mul(MOST_COPIES) };
     graph.node = inlining.nodes(std::mem::take(&mut graph.node), 0)?;
     let mut names = Names { taken: HashSet::new(), count: 0 };
     names.taken.extend(graph.initializer.iter().map(|tensor| tensor.name.clone()));
@@ -102,7 +98,12 @@ impl Inlining<'_> {
             bail!(Checkpoint, "its function has operator set {}, another than the file", set.version);
         }
         if node.input.len() > function.input.len() || node.output.len() > function.output.len() {
-            bail!(Checkpoint, "its function has {} operands and {} results", function.input.len(), function.output.len());
+            bail!(
+                Checkpoint,
+                "its function has {} operands and {} results",
+                function.input.len(),
+                function.output.len()
+            );
         }
         let known = |attribute: &&proto::Attribute| {
             function.attribute.contains(&attribute.name)

@@ -145,21 +145,28 @@ fn groups(call: &Call<'_>) -> Result<usize> {
 }
 
 /// Adds operand 2, a number for each channel.
-fn with_bias(call: &Call<'_>, y: Var) -> Result<Var> {
+pub(super) fn with_bias(call: &Call<'_>, y: Var) -> Result<Var> {
     let y = sound(y)?;
     if call.optional(2).is_none() {
         return Ok(y);
     }
     let channels = y.shape()[1];
-    Ok(y + call.vector(2, channels)?.reshape([1, channels, 1, 1]))
+    let mut dims = vec![1; y.shape().rank()];
+    dims[1] = channels;
+    Ok(y + call.vector(2, channels)?.reshape(&dims[..]))
 }
 
 fn conv(call: &Call<'_>) -> Result<Vec<Value>> {
-    let weight = call.float(1)?;
-    let kernel = kernel(call, &weight)?;
-    let x = expect_rank(&call.float(0)?, kernel.len())?;
+    let y = convolved(call, &call.float(0)?, &call.float(1)?)?;
+    call.floats(with_bias(call, y)?)
+}
+
+/// A convolution by the node's attributes.
+pub(super) fn convolved(call: &Call<'_>, x: &Var, weight: &Var) -> Result<Var> {
+    let kernel = kernel(call, weight)?;
+    let x = expect_rank(x, kernel.len())?;
     let window = Window::of(call, &kernel, x.shape())?;
-    let weight = images(&weight)?;
+    let weight = images(weight)?;
     let options = |padding| Conv2dOptions {
         stride: window.stride,
         padding,
@@ -171,7 +178,7 @@ fn conv(call: &Call<'_>) -> Result<Vec<Value>> {
         Some(padding) => x.conv2d(&weight, options(padding)),
         None => window.padded(&x, 0.0).conv2d(&weight, options([0; 2])),
     };
-    call.floats(back(&with_bias(call, y)?, window.is_line))
+    Ok(back(&sound(y)?, window.is_line))
 }
 
 /// Images with as many dimensions as a kernel.

@@ -43,7 +43,7 @@ fn matmul(call: &Call<'_>) -> Result<Vec<Value>> {
 }
 
 /// A product in which a vector is a row on the left or a column on the right.
-fn product(a: &Var, b: &Var) -> Result<Var> {
+pub(super) fn product(a: &Var, b: &Var) -> Result<Var> {
     let (x, y) = (a.shape(), b.shape());
     if x.rank() == 0 || y.rank() == 0 {
         bail!(Checkpoint, "a product of {x} and {y}");
@@ -66,6 +66,10 @@ fn product(a: &Var, b: &Var) -> Result<Var> {
 }
 
 fn gemm(call: &Call<'_>) -> Result<Vec<Value>> {
+    call.floats(gemm_of_floats(call)?)
+}
+
+pub(super) fn gemm_of_floats(call: &Call<'_>) -> Result<Var> {
     only_floats(call)?;
     let (a, b) = (call.float(0)?, call.float(1)?);
     if [&a, &b].iter().any(|x| x.shape().rank() != 2) {
@@ -79,7 +83,7 @@ fn gemm(call: &Call<'_>) -> Result<Vec<Value>> {
     if call.optional(2).is_some() {
         call.narrow(2, y.shape())?;
     }
-    call.floats(match call.optional_float(2)? {
+    Ok(match call.optional_float(2)? {
         Some(c) => y + scaled(c, beta),
         None => y,
     })

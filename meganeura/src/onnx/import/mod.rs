@@ -14,10 +14,13 @@ mod graph;
 mod images;
 mod losses;
 mod matrices;
+mod microsoft;
 mod norms;
 mod numeric;
+mod operators;
 mod places;
 mod port;
+mod quantize;
 mod recurrent;
 mod resize;
 mod shapes;
@@ -34,8 +37,9 @@ use std::sync::Arc;
 
 use prost::bytes::Bytes;
 
-use self::call::{Budget, Call, Operator, Operators};
+use self::call::{Budget, Call};
 use self::element::{Element, Kind};
+use self::operators::{check, find, findable, is_own, title};
 pub use self::port::Port;
 use self::value::{Array, Elements, Value};
 use super::read::{self, Beside, Numbers};
@@ -44,7 +48,6 @@ use crate::error::{bail, here, shortened};
 use crate::host::{HostBuffer, reserve};
 #[cfg(not(target_family = "wasm"))]
 use crate::io::{disk, io_error};
-use crate::ops::Pointwise;
 use crate::{Compiled, Device, Error, ErrorKind, Result, Shape, Tape, Tensor, TensorType, Var};
 
 /// The oldest supported operator set.
@@ -389,7 +392,7 @@ impl Model {
             None => bail!(Checkpoint, "it takes `{}`, which no earlier node computes", shortened(name)),
         };
         let inputs = node.input.iter().map(operand).collect::<Result<Vec<_>>>()?;
-        if let Some(signature) = signature::of(&node.op_type) {
+        if let Some(signature) = signature::of(node) {
             signature.check_types(&inputs)?;
         }
         // A graph inside the node may take inputs of the model.
@@ -397,12 +400,17 @@ impl Model {
             && node.input.iter().all(|name| name.is_empty() || state.is_fixed(name));
         let recorder = |graph: &proto::Graph, operands| self.body(graph, operands, tape, state);
         let call = Call::new(node, inputs, tape, self.opset, &state.budgets.folded, &recorder)?;
-        let results = match fold::fold(&call)? {
+        let folded = if is_own(&node.domain) { fold::fold(&call)? } else { None };
+        let results = match folded {
             Some(results) => results,
             None => find(node)?(&call)?,
         };
         if let Some(error) = results.iter().find_map(Value::error) {
             return Err(Error::new(ErrorKind::Checkpoint, error.to_string()));
+        }
+        if self.opset < 6 {
+            // It said which operands may be overwritten.
+            call.ignore(&["consumed_inputs"]);
         }
         call.finish()?;
         drop(call);
@@ -462,86 +470,6 @@ fn opset(model: &proto::Model) -> Result<i64> {
         bail!(Checkpoint, "operator set {}; supported are {OLDEST_OPSET} to {LAST_OPSET}", set.version);
     }
     Ok(set.version)
-}
-
-/// `true` for ONNX's own domain.
-fn is_own(domain: &str) -> bool {
-    matches!(domain, "" | "ai.onnx")
-}
-
-/// All operators by name.
-fn tables() -> [Operators; 12] {
-    [
-        attention::OPERATORS,
-        control::OPERATORS,
-        losses::OPERATORS,
-        elementwise::OPERATORS,
-        images::OPERATORS,
-        matrices::OPERATORS,
-        norms::OPERATORS,
-        numeric::OPERATORS,
-        places::OPERATORS,
-        recurrent::OPERATORS,
-        shapes::OPERATORS,
-        fold::OPERATORS,
-    ]
-}
-
-/// The operator of a node, or an error if it is not supported.
-fn find(node: &proto::Node) -> Result<Operator> {
-    let mut rows = tables().into_iter().flatten();
-    match rows.find(|(name, _)| *name == node.op_type && is_own(&node.domain)) {
-        Some((_, operator)) => Ok(*operator),
-        None if is_own(&node.domain) && Pointwise::of_operator(&node.op_type).is_some() => Ok(elementwise::row),
-        None if is_own(&node.domain) => {
-            bail!(Checkpoint, "node {}: the operator `{}` is not supported", title(node), shortened(&node.op_type))
-        }
-        None if matches!(&node.domain[..], "ai.onnx.ml" | "ai.onnx.training" | "ai.onnx.preview.training") => bail!(
-            Checkpoint,
-            "node {}: its operator belongs to the domain `{}` of ONNX, which is not supported",
-            title(node),
-            node.domain
-        ),
-        None => bail!(
-            Checkpoint,
-            "node {}: operators of `{}` are not supported; they are not part of ONNX",
-            title(node),
-            shortened(&node.domain)
-        ),
-    }
-}
-
-/// Refuses a node whose operator, or one inside it, is not supported.
-fn findable(node: &proto::Node) -> Result<()> {
-    find(node)?;
-    graph::bodies(node).flat_map(|graph| &graph.node).try_for_each(findable)
-}
-
-/// Refuses a node, also inside of one, with too few or too many operands, and names that are taken.
-fn check<'a>(node: &'a proto::Node, opset: i64, names: &mut HashSet<&'a str>) -> Result<()> {
-    let within = |error: Error| error.context(format_args!("node {}", title(node)));
-    if let Some(signature) = signature::of(&node.op_type) {
-        signature.check(opset, &node.input).map_err(within)?;
-    }
-    for graph in graph::bodies(node) {
-        // Graphs inside a node do not see each other's values.
-        let mut inner = names.clone();
-        inner.extend(graph.input.iter().map(|info| &info.name[..]));
-        graph.node.iter().try_for_each(|node| check(node, opset, &mut inner)).map_err(within)?;
-    }
-    for name in node.output.iter().filter(|name| !name.is_empty()) {
-        if !names.insert(name) {
-            let message = format!("its result `{}` has the name of another value", shortened(name));
-            return Err(within(Error::new(ErrorKind::Checkpoint, message)));
-        }
-    }
-    Ok(())
-}
-
-/// The name of a node in messages.
-fn title(node: &proto::Node) -> String {
-    let name = [&node.name].into_iter().chain(&node.output).find(|name| !name.is_empty());
-    format!("`{}` ({})", shortened(name.map_or("", String::as_str)), shortened(&node.op_type))
 }
 
 impl fmt::Debug for Model {

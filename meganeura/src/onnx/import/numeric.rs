@@ -32,16 +32,13 @@ pub(super) const OPERATORS: Operators = &[
     ("IsInf", |call| {
         let x = call.float(0)?;
         let (negative, positive) = (call.flag("detect_negative", true)?, call.flag("detect_positive", true)?);
-        let is = |wanted: bool, bound: f64| {
-            x.eq(&x.constant(bound)) * x.constant(f64::from(u8::from(wanted)))
-        };
+        let is = |wanted: bool, bound: f64| x.eq(&x.constant(bound)) * x.constant(f64::from(u8::from(wanted)));
         condition(is(negative, f64::NEG_INFINITY) + is(positive, f64::INFINITY))
     }),
     ("LRN", |call| {
         let x = call.float(0)?;
-        let size = match usize::try_from(call.required("size")?) {
-            Ok(size @ 1..=1024) => size,
-            _ => bail!(Checkpoint, "the attribute `size` is not between 1 and 1024"),
+        let Ok(size @ 1..=1024) = usize::try_from(call.required("size")?) else {
+            bail!(Checkpoint, "the attribute `size` is not between 1 and 1024");
         };
         let (alpha, beta) = (call.real("alpha", 1e-4)?, call.real("beta", 0.75)?);
         let bias = call.real("bias", 1.0)?;

@@ -57,13 +57,15 @@ pub(super) const OPERATORS: Operators = &[
         call.floats(call.float(0)?.grid_sample(&call.float(1)?, options))
     }),
     ("OneHot", one_hot),
+    ("Scatter", scatter),
     ("ScatterElements", scatter),
     ("TopK", |call| {
         let x = call.exact(0)?;
         let axis = call.axis(call.int("axis", -1)?, x.shape().rank())?;
         // The result is sorted in any case.
         call.ignore(&["sorted"]);
-        let Ok(k) = usize::try_from(single(call, 1)?) else {
+        let count = if call.opset < 10 { call.required("k")? } else { single(call, 1)? };
+        let Ok(k) = usize::try_from(count) else {
             bail!(Checkpoint, "the number of elements is negative");
         };
         if !(1..=x.shape()[axis]).contains(&k) {
@@ -117,9 +119,10 @@ fn gather(call: &Call<'_>) -> Result<Vec<Value>> {
 }
 
 fn one_hot(call: &Call<'_>) -> Result<Vec<Value>> {
-    let classes = match usize::try_from(single(call, 1)?) {
-        Ok(classes) if (1..1 << 24).contains(&classes) => classes,
-        _ => bail!(Checkpoint, "the depth is not a positive number"),
+    // Floats are allowed, too.
+    let classes = match call.number(1)? {
+        depth if depth >= 1.0 && depth < f64::from(1 << 24) && depth.fract() == 0.0 => depth as usize,
+        depth => bail!(Checkpoint, "the depth is {depth}, not a positive whole number"),
     };
     let [off, on] = call.known(2)?.as_floats()[..] else { bail!(Checkpoint, "operand 2 must hold two numbers") };
     let index = match call.value(0)? {
@@ -133,7 +136,13 @@ fn one_hot(call: &Call<'_>) -> Result<Vec<Value>> {
             let data = Data::Ints(array.as_ints().unwrap_or_default().iter().map(place).collect());
             Array { data, ..(**array).clone() }.indices(call.tape)?
         }
-        _ => call.indices(0, classes)?,
+        _ => {
+            let x = call.float(0)?;
+            let count = x.constant(classes as f64);
+            let (low, is_low) = (&x + &count, x.lt(&x.constant(0.0)));
+            // Out of range, every element is off: the index past every end.
+            is_low.where_cond(&low, &x).to_index()
+        }
     };
     let rank = index.shape().rank();
     let axis = call.axis(call.int("axis", -1)?, rank + 1)?;

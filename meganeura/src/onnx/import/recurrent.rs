@@ -7,11 +7,8 @@ use crate::error::bail;
 use crate::ops::{RecurrentFormula, RecurrentOptions};
 use crate::{Result, Var};
 
-pub(super) const OPERATORS: Operators = &[
-    ("GRU", |call| layer(call, &GRU)),
-    ("LSTM", |call| layer(call, &LSTM)),
-    ("RNN", |call| layer(call, &RNN)),
-];
+pub(super) const OPERATORS: Operators =
+    &[("GRU", |call| layer(call, &GRU)), ("LSTM", |call| layer(call, &LSTM)), ("RNN", |call| layer(call, &RNN))];
 
 /// A kind of layer.
 struct Kind {
@@ -126,10 +123,8 @@ fn layer(call: &Call<'_>, kind: &Kind) -> Result<Vec<Value>> {
             peephole: peepholes.as_ref().map(|peepholes| part(peepholes, k)),
         };
         let state: Vec<_> = initial.iter().map(|initial| part(initial, k)).collect();
-        let names = functions.names.split_off(0);
-        let (own, rest) = names.split_at(kind.functions.len());
-        functions.names = rest.to_vec();
-        let (states, end) = match layer.formula(own, &weights) {
+        let own: Vec<_> = functions.names.drain(..kind.functions.len()).collect();
+        let (states, end) = match layer.formula(&own, &weights) {
             Some(formula) => layer.fused(&x, &weights, &state, formula, reverse),
             None => {
                 let own = own.iter().map(|name| functions.next(name)).collect::<Result<Vec<_>>>()?;
@@ -306,7 +301,8 @@ struct Functions {
 
 impl Functions {
     fn of(call: &Call<'_>, kind: &Kind, directions: usize) -> Result<Self> {
-        let usual = || kind.functions.iter().cycle().take(directions * kind.functions.len()).map(|&name| name.to_owned());
+        let usual =
+            || kind.functions.iter().cycle().take(directions * kind.functions.len()).map(|&name| name.to_owned());
         let names = match call.texts("activations")? {
             Some(names) if names.len() != directions * kind.functions.len() => {
                 bail!(Checkpoint, "{} functions for {directions} directions", names.len())

@@ -1,9 +1,11 @@
 //! The operands of each operator: how many, of which types, and the operator set that introduced it.
 
 use super::element::{Element, Kind};
+use super::microsoft;
 use super::value::Value;
 use crate::Result;
 use crate::error::bail;
+use crate::onnx::proto;
 
 /// The name, the first operator set, and a letter for the type of each operand. Those after `?` may be left
 /// out, and `*` repeats the last:
@@ -36,14 +38,17 @@ const SIGNATURES: &[(&str, i64, &str)] = &[
     ("Constant", 1, ""),
     ("ConstantOfShape", 9, "L"),
     ("Conv", 1, "FF?F"),
+    ("ConvInteger", 10, "AA?AA"),
     ("ConvTranspose", 1, "FF?F"),
     ("Cos", 7, "F"),
     ("Cosh", 9, "F"),
     ("CumProd", 26, "NI"),
     ("CumSum", 11, "NI"),
     ("DepthToSpace", 1, "T"),
+    ("DequantizeLinear", 10, "AG?A"),
     ("Div", 1, "NN"),
     ("Dropout", 1, "F?GB"),
+    ("DynamicQuantizeLinear", 11, "F"),
     ("Einsum", 12, "N*"),
     ("Elu", 1, "F"),
     ("Equal", 1, "TT"),
@@ -85,6 +90,7 @@ const SIGNATURES: &[(&str, i64, &str)] = &[
     ("Loop", 1, "?LBA*"),
     ("LpNormalization", 1, "F"),
     ("MatMul", 1, "NN"),
+    ("MatMulInteger", 10, "AA?AA"),
     ("Max", 1, "N*"),
     ("MaxPool", 1, "N"),
     ("Mean", 1, "F*"),
@@ -102,6 +108,9 @@ const SIGNATURES: &[(&str, i64, &str)] = &[
     ("PRelu", 1, "FF"),
     ("Pad", 1, "T?LTI"),
     ("Pow", 1, "NU"),
+    ("QLinearConv", 10, "AGAAGAGA?I"),
+    ("QLinearMatMul", 10, "AGAAGAGA"),
+    ("QuantizeLinear", 10, "UG?A"),
     ("RMSNormalization", 23, "FG"),
     ("RNN", 1, "FFF?FIF"),
     ("Range", 11, "NNN"),
@@ -117,17 +126,19 @@ const SIGNATURES: &[(&str, i64, &str)] = &[
     ("ReduceSum", 1, "N?L"),
     ("ReduceSumSquare", 1, "N?L"),
     ("Relu", 1, "N"),
-    ("Reshape", 5, "TL"),
+    ("Reshape", 1, "T?L"),
     ("Resize", 10, "T?GGL"),
     ("RotaryEmbedding", 23, "FFF?L"),
     ("Round", 11, "F"),
     ("Scan", 9, "A*"),
+    ("Scatter", 9, "TIT"),
     ("ScatterElements", 11, "TIT"),
     ("Selu", 1, "F"),
     ("Shape", 1, "A"),
     ("Shrink", 9, "N"),
     ("Sigmoid", 1, "F"),
     ("Sign", 9, "N"),
+    ("SimplifiedLayerNormalization", 1, "FG"),
     ("Sin", 7, "F"),
     ("Sinh", 9, "F"),
     ("Size", 1, "A"),
@@ -163,9 +174,10 @@ pub(super) struct Signature {
     types: &'static str,
 }
 
-/// The signature of an operator that can be imported.
-pub(super) fn of(op: &str) -> Option<Signature> {
-    let (_, since, types) = SIGNATURES.iter().find(|(name, ..)| *name == op)?;
+/// The signature of a node's operator.
+pub(super) fn of(node: &proto::Node) -> Option<Signature> {
+    let table = if node.domain == microsoft::DOMAIN { microsoft::SIGNATURES } else { SIGNATURES };
+    let (_, since, types) = table.iter().find(|(name, ..)| *name == node.op_type)?;
     Some(Signature { since: *since, types })
 }
 
@@ -232,10 +244,25 @@ mod tests {
 
     #[test]
     fn every_operator_has_a_signature() {
-        let listed = crate::onnx::import::tables().into_iter().flatten().map(|(name, _)| *name);
+        let listed = crate::onnx::import::operators::tables().into_iter().flatten().map(|(name, _)| *name);
         let rows = crate::ops::Pointwise::ALL.iter().filter(|row| row.arity() == 1).filter_map(|row| row.operator());
-        for name in listed.chain(rows) {
-            assert!(of(name).is_some(), "{name}");
+        let own = listed.chain(rows).map(|name| (name, ""));
+        let others = microsoft::OPERATORS.iter().map(|(name, _)| (*name, microsoft::DOMAIN));
+        for (name, domain) in own.chain(others) {
+            let node = proto::Node { op_type: name.into(), domain: domain.into(), ..proto::Node::default() };
+            assert!(of(&node).is_some(), "{domain} {name}");
         }
+    }
+
+    #[test]
+    fn the_guide_lists_every_operator() {
+        let guide = include_str!("../../guide/onnx.md");
+        let names = |table: &[(&'static str, i64, &str)]| table.iter().map(|(name, ..)| *name).collect::<Vec<_>>();
+        let missing: Vec<_> = [names(SIGNATURES), names(microsoft::SIGNATURES)]
+            .concat()
+            .into_iter()
+            .filter(|name| !guide.contains(&format!("`{name}`")))
+            .collect();
+        assert!(missing.is_empty(), "guide/onnx.md does not name {missing:?}");
     }
 }

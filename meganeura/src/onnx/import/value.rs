@@ -86,6 +86,12 @@ impl Array {
         Self { dims: Vec::new(), element: Element::I64, data: Data::Ints(vec![number]) }
     }
 
+    /// No elements, of these extents.
+    pub(super) fn empty(dims: Vec<usize>, element: Element) -> Self {
+        let data = if element.kind() == Kind::Float { Data::Floats(Vec::new()) } else { Data::Ints(Vec::new()) };
+        Self { dims, element, data }
+    }
+
     pub(super) fn len(&self) -> usize {
         match &self.data {
             Data::Floats(numbers) => numbers.len(),
