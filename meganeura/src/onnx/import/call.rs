@@ -352,6 +352,14 @@ impl<'a> Call<'a> {
         (self.recorder)(graph, operands)
     }
 
+    /// A number that was a float in the first operator set, and is an integer since.
+    pub(super) fn real_or_int(&self, name: &str, default: f64) -> Result<f64> {
+        match self.attribute(name)? {
+            Some(found) if found.kind == attribute::INT => Ok(self.required(name)? as f64),
+            _ => self.real(name, default),
+        }
+    }
+
     /// An attribute of floats.
     pub(super) fn reals(&self, name: &str) -> Result<Option<Vec<f64>>> {
         let Some(found) = self.attribute(name)? else { return Ok(None) };

@@ -13,6 +13,14 @@ pub(super) const OPERATORS: Operators = &[
     ("ConvTranspose", conv_transpose),
     ("GlobalAveragePool", |call| global(call, Var::mean_keep)),
     ("GlobalMaxPool", |call| global(call, Var::max_keep)),
+    ("GlobalLpPool", |call| {
+        let (x, p) = (call.float(0)?, call.real_or_int("p", 2.0)?);
+        let axes: Vec<_> = (2..x.shape().rank()).collect();
+        let norm = x.norm_over(&axes, p);
+        let kept = axes.iter().fold(x.shape(), |shape, &axis| shape.with(axis, 1));
+        call.floats(norm.reshape(kept))
+    }),
+    ("LpPool", lp_pool),
     ("MaxPool", max_pool),
     ("Resize", resize),
 ];
@@ -246,6 +254,33 @@ fn max_pool(call: &Call<'_>) -> Result<Vec<Value>> {
         None => window.padded(&x, f64::NEG_INFINITY).max_pool2d(kernel, stride, [0; 2], dilation),
     };
     call.like(0, back(&y, window.is_line))
+}
+
+/// `(Σ |x|ᵖ)^(1/p)` over each window.
+fn lp_pool(call: &Call<'_>) -> Result<Vec<Value>> {
+    let (x, window) = pooling(call)?;
+    let p = call.real_or_int("p", 2.0)?;
+    let Window { kernel, stride, dilation, .. } = window;
+    let powers = match p {
+        1.0 => x.abs(),
+        2.0 => x.square(),
+        p if p > 0.0 => x.abs().powf(p),
+        p => bail!(Checkpoint, "the attribute `p` is {p}"),
+    };
+    let powers = sound(window.padded(&powers, 0.0))?;
+    let dims = powers.shape();
+    // Sums over windows are products with ones.
+    let alone = powers.reshape([dims[0] * dims[1], 1, dims[2], dims[3]]);
+    let ones = x.constant(1.0).expand([1, 1, kernel[0], kernel[1]]);
+    let options = Conv2dOptions { stride, padding: [0; 2], dilation, groups: 1 };
+    let sums = sound(alone.conv2d(&ones, options))?;
+    let sums = sums.reshape([dims[0], dims[1], sums.shape()[2], sums.shape()[3]]);
+    let y = match p {
+        1.0 => sums,
+        2.0 => sums.sqrt(),
+        p => sums.powf(p.recip()),
+    };
+    call.floats(back(&y, window.is_line))
 }
 
 fn average_pool(call: &Call<'_>) -> Result<Vec<Value>> {

@@ -12,13 +12,51 @@ pub(super) const OPERATORS: Operators = &[
         if x.is_empty() {
             bail!(Checkpoint, "there are no operands");
         }
-        let equation = call.text("equation", "")?.replace(' ', "");
+        let ranks: Vec<_> = x.iter().map(|x| x.shape().rank()).collect();
+        let equation = spelled_out(&call.text("equation", "")?.replace(' ', ""), &ranks)?;
         only_floats(call)?;
         call.floats(Var::einsum(&equation, &x.iter().collect::<Vec<_>>()))
     }),
     ("Gemm", gemm),
     ("MatMul", matmul),
 ];
+
+/// An equation whose `...` is replaced by letters that it does not use, and which names its result.
+fn spelled_out(equation: &str, ranks: &[usize]) -> Result<String> {
+    if !equation.contains("...") {
+        return Ok(equation.to_owned());
+    }
+    let (operands, result) = match equation.split_once("->") {
+        Some((operands, result)) => (operands, Some(result)),
+        None => (equation, None),
+    };
+    let terms: Vec<_> = operands.split(',').collect();
+    if terms.len() != ranks.len() {
+        bail!(Checkpoint, "the attribute `equation` has {} terms for {} operands", terms.len(), ranks.len());
+    }
+    let mut free = ('A'..='Z').chain('a'..='z').filter(|letter| !equation.contains(*letter));
+    let more = |(term, &rank): (&&str, &usize)| {
+        if term.contains("...") { rank.saturating_sub(term.len() - 3) } else { 0 }
+    };
+    let count = terms.iter().zip(ranks).map(more).max().unwrap_or(0);
+    let letters: String = free.by_ref().take(count).collect();
+    if letters.len() != count {
+        bail!(Checkpoint, "the attribute `equation` has more axes than there are letters");
+    }
+    // The last axes of all operands are the same.
+    let of = |(term, rank): (&&str, &usize)| term.replace("...", &letters[count - more((term, rank))..]);
+    let spelled: Vec<_> = terms.iter().zip(ranks).map(of).collect();
+    let result = result.map_or_else(
+        || {
+            let once = |letter: &char| operands.matches(*letter).count() == 1 && letter.is_alphabetic();
+            let mut own: Vec<_> = operands.chars().filter(once).collect();
+            own.sort_unstable();
+            letters.chars().chain(own).collect()
+        },
+        |result| result.replace("...", &letters),
+    );
+    Ok(format!("{}->{result}", spelled.join(",")))
+}
 
 fn only_floats(call: &Call<'_>) -> Result<()> {
     match call.value(0)?.element() {

@@ -23,7 +23,9 @@ mod port;
 mod quantize;
 mod recurrent;
 mod resize;
+mod scatter;
 mod shapes;
+mod signal;
 mod signature;
 #[cfg(test)]
 mod tests;

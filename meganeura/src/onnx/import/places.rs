@@ -3,6 +3,7 @@
 use super::call::{Call, Operators, positions};
 use super::element::Kind;
 use super::numeric::along;
+use super::scatter::reduced;
 use super::value::{Array, Data, Value, exact_limit, union};
 use crate::error::bail;
 use crate::ops::{GridSampleMode, GridSampleOptions, GridSamplePadding};
@@ -162,11 +163,6 @@ fn scatter(call: &Call<'_>) -> Result<Vec<Value>> {
     if rest(index.shape()) != rest(x.shape()) {
         bail!(Checkpoint, "indices {} into {}, which may differ only along axis {axis}", index.shape(), x.shape());
     }
-    let (y, bounds) = match call.text("reduction", "none")? {
-        "none" => (x.scatter(axis, &index, &source), union(first, second)),
-        "add" if call.value(0)?.kind() == Kind::Float => (x.scatter_add(axis, &index, &source), first),
-        "max" => (x.scatter_max(axis, &index, &source), union(first, second)),
-        other => bail!(Checkpoint, "the attribute `reduction` is {other:?}, which is not supported"),
-    };
-    call.chosen(0, y, bounds)
+    let y = reduced(call, &x, axis, &index, &source)?;
+    call.chosen(0, y, union(first, second))
 }

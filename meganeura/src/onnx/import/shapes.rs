@@ -26,6 +26,7 @@ fn moved(call: &Call<'_>, f: impl FnOnce(&Var) -> Result<Var>) -> Result<Vec<Val
 }
 
 pub(super) const OPERATORS: Operators = &[
+    ("CenterCropPad", centre_crop_pad),
     ("Concat", |call| {
         let is_empty = |k: &usize| matches!(&call.inputs[*k], Some(Value::Known(array)) if array.len() == 0);
         let given = (0..call.inputs.len()).filter(|k| !is_empty(k));
@@ -109,6 +110,34 @@ pub(super) const OPERATORS: Operators = &[
         view(call, |x| Ok(x.reshape(call.shape(&dims)?)))
     }),
 ];
+
+/// Crops around the centre, or pads with zeros around it.
+fn centre_crop_pad(call: &Call<'_>) -> Result<Vec<Value>> {
+    let to = sizes(&call.ints(1)?)?;
+    moved(call, |x| {
+        let rank = x.shape().rank();
+        let axes = match call.optional_list("axes")? {
+            Some(axes) => call.axes(&axes, rank)?,
+            None => (0..rank).collect(),
+        };
+        if axes.len() != to.len() {
+            bail!(Checkpoint, "{} extents for {} axes", to.len(), axes.len());
+        }
+        let mut y = x.clone();
+        let mut widths = vec![(0, 0); rank];
+        for (&axis, &extent) in axes.iter().zip(&to) {
+            let own = x.shape()[axis];
+            if extent < own {
+                let first = (own - extent) / 2;
+                y = sound(y.slice(axis, first..first + extent))?;
+            } else {
+                let before = (extent - own) / 2;
+                widths[axis] = (before, extent - own - before);
+            }
+        }
+        Ok(padded(&y, &widths, 0.0))
+    })
+}
 
 /// The extents with additional ones of 1.
 pub(super) fn unsqueezed(call: &Call<'_>, dims: &[usize]) -> Result<Vec<usize>> {

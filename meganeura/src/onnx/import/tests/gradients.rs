@@ -86,6 +86,15 @@ fn gradients_are_the_slopes() -> Result<()> {
     for op in ["Asinh", "Atanh"] {
         check(op, &[5], &[], &[])?;
     }
+    let tuples = || (INT64, &[2i64, 2][..], vec![2.0, 1.0, -1.0, 0.0]);
+    check("GatherND", &[3, 2, 2], &[tuples()], &[])?;
+    check("ScatterND", &[3, 2, 2], &[tuples(), double(&[2, 2], 2.0)], &[("reduction", Value::Text("add"))])?;
+    check("ScatterND", &[3, 2, 2], &[tuples(), double(&[2, 2], 2.0)], &[("reduction", Value::Text("mul"))])?;
+    check("ReverseSequence", &[3, 2], &[(INT64, &[2], vec![2.0, 3.0])], &[])?;
+    check("LpPool", &[1, 2, 5], &[], &[("kernel_shape", Value::Ints(vec![2])), ("p", Value::Int(3))])?;
+    check("CenterCropPad", &[3, 4], &[(INT64, &[2], vec![5.0, 2.0])], &[])?;
+    check("DFT", &[2, 5, 2], &[], &[("onesided", Value::Int(0))])?;
+    check("STFT", &[1, 7, 1], &[(INT64, &[], vec![2.0]), double(&[4], 2.0)], &[])?;
     check("SwiGLU", &[5], &[double(&[5], 2.0)], &[("alpha", Value::Float(1.5))])?;
     check("Shrink", &[5], &[], &[("bias", Value::Float(0.1)), ("lambd", Value::Float(0.3))])
 }
