@@ -46,12 +46,12 @@ use workload::{Data, Name, Ranks, Size};
 struct Options {
     #[arg(long, value_enum, default_value_t = Name::Tiny)]
     workload: Name,
-    /// Time one operation instead, a line for each pass: matmul:SIDE, matmul:M,K,N, conv2d:N,C,H,K,R,STRIDE (square
-    /// images and kernels, padding R/2), depthwise:N,C,H,W,R,STRIDE, grouped:N,C,H,W,R,STRIDE,CHANNELS (in and out,
-    /// of a group), group_norm:N,C,H,W (32 groups, then SiLU), linear_gelu:M,K,N, layer_norm:M,N,
-    /// embedding:ROWS,COUNT,WIDTH, cross_entropy:M,CLASSES, attention:B,HEADS,L,D (or causal_attention;
-    /// composed_attention keeps the scores in memory), copy:BYTES. standard times a list of kernels, standard:TEXT
-    /// those of the list that contain a text
+    /// Time one operation instead, a line for each pass: matmul:SIDE, matmul:M,K,N, conv1d:N,C,L,K,R,STRIDE,
+    /// conv2d:N,C,H,K,R,STRIDE (square images and kernels, padding R/2), conv3d:N,C,D,H,K,R,STRIDE,
+    /// depthwise:N,C,H,W,R,STRIDE, grouped:N,C,H,W,R,STRIDE,CHANNELS (in and out, of a group), group_norm:N,C,H,W (32
+    /// groups, then SiLU), linear_gelu:M,K,N, layer_norm:M,N, embedding:ROWS,COUNT,WIDTH, cross_entropy:M,CLASSES,
+    /// attention:B,HEADS,L,D (or causal_attention; composed_attention keeps the scores in memory), copy:BYTES. standard
+    /// times a list of kernels, standard:TEXT those of the list that contain a text
     #[arg(long, value_name = "SPEC", conflicts_with_all = ["workload", "batch"])]
     kernel: Option<Kernels>,
     /// Time only this pass of the kernel

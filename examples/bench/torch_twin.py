@@ -311,7 +311,7 @@ class Kernel:
         self.dtype, self.channels_last = dtype, channels_last
         name, _, extents = spec.partition(":")
         operations = (self.matmul, self.conv2d, self.group_norm, self.linear_gelu, self.layer_norm, self.copy)
-        operations += (self.embedding, self.cross_entropy, self.depthwise, self.grouped)
+        operations += (self.embedding, self.cross_entropy, self.depthwise, self.grouped, self.conv1d, self.conv3d)
         attentions = (self.attention, self.causal_attention, self.composed_attention)
         # The number of indices and their bound; each set has other ones.
         self.indices = (0, 1)
@@ -332,9 +332,19 @@ class Kernel:
         self.grad_input = lambda a, b, dy: dy @ b.T
         self.grad_weight = lambda a, b, dy: a.T @ dy
 
+    def conv1d(self, n, c, length, k, r, stride):
+        self.full_convolution((n, c, length), k, r, stride)
+
     def conv2d(self, n, c, h, k, r, stride):
-        self.convolution((n, c, h, h), (k, c, r, r), stride, 1)
-        flops = 2 * n * k * self.result[2] * self.result[3] * c * r * r
+        self.full_convolution((n, c, h, h), k, r, stride)
+
+    def conv3d(self, n, c, d, h, k, r, stride):
+        self.full_convolution((n, c, d, h, h), k, r, stride)
+
+    def full_convolution(self, x, k, r, stride):
+        weight = (k, x[1]) + (r,) * (len(x) - 2)
+        self.convolution(x, weight, stride, 1)
+        flops = 2 * math.prod(self.result) * math.prod(weight[1:])
         self.rate, self.work = "tflops", dict.fromkeys(("forward", "grad_input", "grad_weight"), flops)
 
     def depthwise(self, n, c, h, w, r, stride):
@@ -349,11 +359,13 @@ class Kernel:
         r = weight[2]
         side = lambda extent: (extent + 2 * (r // 2) - r) // stride + 1
         self.operands = [(image, 1), (weight, math.prod(weight[1:]) ** -0.5)]
-        self.result = (image[0], weight[0], side(image[2]), side(image[3]))
-        self.forward = lambda x, w: F.conv2d(x, w, stride=stride, padding=r // 2, groups=groups)
+        self.result = (image[0], weight[0], *map(side, image[2:]))
+        axes = len(image) - 2
+        convolve = (F.conv1d, F.conv2d, F.conv3d)[axes - 1]
+        self.forward = lambda x, w: convolve(x, w, stride=stride, padding=r // 2, groups=groups)
 
         def backward(x, w, dy, wanted):
-            geometry = ([stride] * 2, [r // 2] * 2, [1, 1], False, [0, 0], groups)
+            geometry = ([stride] * axes, [r // 2] * axes, [1] * axes, False, [0] * axes, groups)
             return torch.ops.aten.convolution_backward(dy, x, w, None, *geometry, wanted)
 
         self.grad_input = lambda x, w, dy: backward(x, w, dy, [True, False, False])[0]
@@ -453,8 +465,9 @@ class Kernel:
 
 
 def lay_out(x, channels_last):
-    """The same tensor; with `channels_last`, one of four dimensions lies in memory as NHWC."""
-    return x.contiguous(memory_format=torch.channels_last) if channels_last and x.dim() == 4 else x
+    """The same tensor; with `channels_last`, one of four or five dimensions lies in memory with its channels last."""
+    formats = {4: torch.channels_last, 5: torch.channels_last_3d}
+    return x.contiguous(memory_format=formats[x.dim()]) if channels_last and x.dim() in formats else x
 
 
 def compiled(function, mode):

@@ -110,6 +110,7 @@ const SOURCES: &[(&str, &str)] = embed! {
     "shared/mean"
     "shared/order"
     "shared/outputs"
+    "shared/planes"
     "shared/pool"
     "shared/product"
     "shared/product_rows"

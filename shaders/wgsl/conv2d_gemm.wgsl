@@ -1,8 +1,9 @@
 // `conv2d` in both its forms, as a product for each group by shared/gemm. Rows are output channels, columns are the
 // pixels of all outputs, and the reduction runs over the weights of an output channel.
 //
-// Bindings: x[N,C,H,W], w → y[N,O,P,Q] by its epilogue (SUMS whole), or parts[part,n,o,p,q] (SUMS parts).
-//           ORDER channels: w[O,C/G,KH,KW], or with FORM grad_input w[C,O/G,KH,KW]; ORDER taps: w from `conv2d_pack`.
+// Bindings: x[N,C,IN_D,H,W], w → y[N,O,OUT_D,P,Q] by its epilogue (SUMS whole), or parts[part,n,o,z,p,q] (SUMS parts).
+//           ORDER channels: w[O,C/G,KD,KH,KW], or with FORM grad_input w[C,O/G,KD,KH,KW]; ORDER taps: w from
+//           `conv2d_pack`.
 //
 // Defines: those of shared/conv2d_product; with ORDER taps, O/G is a multiple of 4, like C/G
 //          FORM   as in `conv2d`
@@ -10,10 +11,10 @@
 #include "shared/conv2d_product"
 
 const ROWS: u32 = GROUP_O;
-const COLUMNS: u32 = N * P * Q;
+const COLUMNS: u32 = N * PIXELS;
 const DEPTH: u32 = GROUP_C * TAPS;
 /// Elements of the result, and of each part.
-const RESULT: u32 = N * O * P * Q;
+const RESULT: u32 = N * O * PIXELS;
 
 #if ORDER == taps
 @group(0) @binding(1) var<storage, read> w: array<vec4<f32>>;
@@ -76,11 +77,12 @@ fn load_a(group: u32, i: u32, k: u32, end: u32) -> mat4x4<f32> {
 }
 
 fn input(group: u32, pixel: u32, k: u32, end: u32) -> f32 {
+    let plane = plane_read(pixel / (P * Q) % OUT_D, k / (KH * KW) % KD);
     let row = row_read(pixel / Q % P, k / KW % KH);
     let column = column_read(pixel % Q, k % KW);
-    let there = is_column(pixel) && is_term(k, end) && row < H && column < W;
-    let plane = pixel / (P * Q) * CHANNELS + group * GROUP_C + k / TAPS;
-    return select(0.0, x[select(0u, (plane * H + row) * W + column, there)], there);
+    let there = is_column(pixel) && is_term(k, end) && plane < IN_D && row < H && column < W;
+    let channel = pixel / PIXELS * CHANNELS + group * GROUP_C + k / TAPS;
+    return select(0.0, x[select(0u, ((channel * IN_D + plane) * H + row) * W + column, there)], there);
 }
 
 fn load_b(group: u32, k: u32, j: u32, end: u32) -> mat4x4<f32> {
@@ -97,13 +99,13 @@ fn load_b(group: u32, k: u32, j: u32, end: u32) -> mat4x4<f32> {
 }
 #endif
 
-const PITCH_RESULT: u32 = P * Q;
+const PITCH_RESULT: u32 = PIXELS;
 
 /// The place of output channel i. Adding `column_at` gives the place of one of its pixels.
 fn row_at(group: u32, part: u32, i: u32) -> u32 {
-    return part * RESULT + (group * GROUP_O + i) * (P * Q);
+    return part * RESULT + (group * GROUP_O + i) * PIXELS;
 }
 
 fn column_at(pixel: u32) -> u32 {
-    return pixel / (P * Q) * (O * P * Q) + pixel % (P * Q);
+    return pixel / PIXELS * (O * PIXELS) + pixel % PIXELS;
 }

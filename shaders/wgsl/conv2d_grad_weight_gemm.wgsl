@@ -2,17 +2,17 @@
 // an output channel, and the reduction runs over the pixels of all outputs. There are few results, so the reduction is
 // cut into parts.
 //
-// Bindings: x[N,C,H,W], dy[N,O,P,Q] → dw[O,C/G,KH,KW] by its epilogue (SUMS whole), or parts[part,o,c,i,j] (SUMS
-// parts).
+// Bindings: x[N,C,IN_D,H,W], dy[N,O,OUT_D,P,Q] → dw[O,C/G,KD,KH,KW] by its epilogue (SUMS whole), or parts of such
+// shapes (SUMS parts).
 //
 // Defines: those of shared/conv2d_product
-//          FOURS  defined where P·Q is a multiple of 4
+//          FOURS  defined where OUT_D·P·Q is a multiple of 4
 
 #include "shared/conv2d_product"
 
 const ROWS: u32 = GROUP_O;
 const COLUMNS: u32 = GROUP_C * TAPS;
-const DEPTH: u32 = N * P * Q;
+const DEPTH: u32 = N * PIXELS;
 /// Elements of the result, and of each part.
 const RESULT: u32 = O * GROUP_C * TAPS;
 
@@ -22,7 +22,7 @@ const RESULT: u32 = O * GROUP_C * TAPS;
 /// Four pixels of channel o.
 fn cotangents(group: u32, o: u32, pixel: u32, end: u32) -> vec4<f32> {
     let there = is_row(o) && is_term(pixel, end);
-    let at = (pixel / (P * Q) * O + group * GROUP_O + o) * (P * Q) + pixel % (P * Q);
+    let at = (pixel / PIXELS * O + group * GROUP_O + o) * PIXELS + pixel % PIXELS;
     return select(vec4<f32>(), dy[select(0u, at / 4u, there)], there);
 }
 
@@ -39,7 +39,7 @@ fn load_a(group: u32, i: u32, k: u32, end: u32) -> mat4x4<f32> {
 
 fn cotangent(group: u32, o: u32, pixel: u32, end: u32) -> f32 {
     let there = is_row(o) && is_term(pixel, end);
-    let at = (pixel / (P * Q) * O + group * GROUP_O + o) * P * Q + pixel % (P * Q);
+    let at = (pixel / PIXELS * O + group * GROUP_O + o) * PIXELS + pixel % PIXELS;
     return select(0.0, dy[select(0u, at, there)], there);
 }
 
@@ -75,17 +75,18 @@ fn column_at(column: u32) -> u32 {
     return column % GROUP_C * TAPS + column / GROUP_C;
 }
 #else
-/// Channel, row and column of a weight.
-fn tap(column: u32) -> vec3<u32> {
-    return vec3(column / TAPS, column / KW % KH, column % KW);
+/// Channel, plane, row and column of a weight.
+fn tap(column: u32) -> vec4<u32> {
+    return vec4(column / TAPS, column / (KH * KW) % KD, column / KW % KH, column % KW);
 }
 
-fn input(group: u32, column: u32, tap: vec3<u32>, pixel: u32, end: u32) -> f32 {
-    let h = row_read(pixel / Q % P, tap.y);
-    let v = column_read(pixel % Q, tap.z);
-    let there = is_column(column) && is_term(pixel, end) && h < H && v < W;
-    let plane = pixel / (P * Q) * CHANNELS + group * GROUP_C + tap.x;
-    return select(0.0, x[select(0u, (plane * H + h) * W + v, there)], there);
+fn input(group: u32, column: u32, tap: vec4<u32>, pixel: u32, end: u32) -> f32 {
+    let plane = plane_read(pixel / (P * Q) % OUT_D, tap.y);
+    let h = row_read(pixel / Q % P, tap.z);
+    let v = column_read(pixel % Q, tap.w);
+    let there = is_column(column) && is_term(pixel, end) && plane < IN_D && h < H && v < W;
+    let channel = pixel / PIXELS * CHANNELS + group * GROUP_C + tap.x;
+    return select(0.0, x[select(0u, ((channel * IN_D + plane) * H + h) * W + v, there)], there);
 }
 
 fn load_b(group: u32, k: u32, j: u32, end: u32) -> mat4x4<f32> {

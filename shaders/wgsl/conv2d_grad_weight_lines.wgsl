@@ -1,24 +1,26 @@
 // Gradient of the weight of `conv2d_lines`, in one pass over images and cotangents. An invocation sums up CHUNK_I by
-// CHUNK_J taps of a line of eight output channels, over its share of the rows of outputs, of which it takes TILE_Q
-// columns at a time. Invocations for the same line and taps add up their sums; another launch adds up those of PARTS
-// workgroups.
+// CHUNK_J taps of a plane of the kernel, of a line of eight output channels, over its share of the rows of outputs, of
+// which it takes TILE_Q columns at a time. Invocations for the same line and taps add up their sums; another launch
+// adds up those of PARTS workgroups.
 //
-// Bindings: x[N,H,W,CHANNELS], dy[N,P,Q,8·LINES] → parts[PARTS,KERNEL_H·KERNEL_W,IN,8·LINES].
+// Bindings: x[N,IN_D,H,W,CHANNELS], dy[N,OUT_D,P,Q,8·LINES] → parts[PARTS,KD·KERNEL_H·KERNEL_W,IN,8·LINES].
 //
 // A workgroup has ACROSS lines, CHUNKS chunks of taps, and SLOTS tiles at a time: WG is their product. BLOCKS·PARTS
 // workgroups.
 //
-// Defines: those of shared/conv2d_tiles, with the taps of a chunk as KH and KW, and of shared/conv2d_lines
+// Defines: those of shared/conv2d_tiles, with the taps of a chunk as KH and KW, of shared/planes and of
+//          shared/conv2d_lines
 //          WG, N, LINES, ACROSS, BLOCKS, SLOTS, PARTS
-//          TILES               in all images
+//          TILES               in all planes of the outputs
 //          EACH                tiles of a part
-//          KERNEL_H, KERNEL_W  taps
+//          KERNEL_H, KERNEL_W  taps of a plane
 //          CHUNK_I, CHUNK_J    taps of a chunk
-//          CHUNKS_J            chunks along a row
-//          CHUNKS, TURNS       chunks of taps and input channels; IN / AT_ONCE
+//          CHUNKS_I, CHUNKS_J  chunks down and along a row
+//          CHUNKS, TURNS       chunks of taps, of all planes, and input channels; IN / AT_ONCE
 //          OVERHANG            defined if the last tiles of a row extend beyond it
 
 #include "shared/conv2d_tiles"
+#include "shared/planes"
 #include "shared/conv2d_lines"
 #include "shared/grid"
 
@@ -35,6 +37,7 @@ const KERNEL_H: u32 = ${KERNEL_H};
 const KERNEL_W: u32 = ${KERNEL_W};
 const CHUNK_I: u32 = ${CHUNK_I};
 const CHUNK_J: u32 = ${CHUNK_J};
+const CHUNKS_I: u32 = ${CHUNKS_I};
 const CHUNKS_J: u32 = ${CHUNKS_J};
 const CHUNKS: u32 = ${CHUNKS};
 const TURNS: u32 = ${TURNS};
@@ -65,7 +68,8 @@ fn main(
     let chunk = lane / ACROSS % CHUNKS;
     let slot = lane / (ACROSS * CHUNKS);
     let turn = chunk % TURNS;
-    let i = chunk / (TURNS * CHUNKS_J) * CHUNK_I;
+    let depth = chunk / (TURNS * CHUNKS_J * CHUNKS_I);
+    let i = chunk / (TURNS * CHUNKS_J) % CHUNKS_I * CHUNK_I;
     let j = chunk / TURNS % CHUNKS_J * CHUNK_J;
 #for I in CHUNK_I
 #for J in CHUNK_J
@@ -77,14 +81,21 @@ fn main(
 #endfor
     let end = select(0u, min((part + 1u) * EACH, TILES), part < PARTS);
     for (var tile = part * EACH + slot; tile < end; tile += SLOTS) {
-        let n = tile / (TILES_P * TILES_Q);
+        let plane = tile / (TILES_P * TILES_Q);
+        let met = plane_read(plane % OUT_D, depth);
+#if VOLUMES
+        if met >= IN_D {
+            continue;
+        }
+#endif
+        let above = (plane / OUT_D * IN_D + met) * H;
         let first = first_of(tile / TILES_Q % TILES_P, tile % TILES_Q);
         let read = first_read(first);
         // All loads come before the first product, so that they are in flight together.
 #for B in TILE_Q
         let q_${B} = first.y + ${B}u * EVERY_Q;
         let is_${B} = q_${B} < Q;
-        let words_of_dy_${B} = dy[select(0u, ((n * P + first.x) * Q + q_${B}) * LINES + line, is_${B})];
+        let words_of_dy_${B} = dy[select(0u, ((plane * P + first.x) * Q + q_${B}) * LINES + line, is_${B})];
 #endfor
 #for V in COLUMNS
         let column_${V} = read.y + (j + ${V}u) * STEP_Q;
@@ -93,7 +104,7 @@ fn main(
         let row_${I} = read.x + (i + ${I}u) * STEP_P;
 #for V in COLUMNS
         let there_${I}_${V} = row_${I} < H && column_${V} < W;
-        let words_${I}_${V} = words(there_${I}_${V}, (n * H + row_${I}) * W + column_${V}, line, turn);
+        let words_${I}_${V} = words(there_${I}_${V}, (above + row_${I}) * W + column_${V}, line, turn);
 #endfor
 #endfor
 #for B in TILE_Q
@@ -132,8 +143,8 @@ fn main(
             first_${I}_${J}_${K} += sums[at];
             second_${I}_${J}_${K} += sums[at + 1u];
         }
-        let tap = (i + ${I}u) * KERNEL_W + j + ${J}u;
-        let to = 2u * (((part * KERNEL_H * KERNEL_W + tap) * IN + turn * AT_ONCE + ${K}u) * LINES + line);
+        let tap = (depth * KERNEL_H + i + ${I}u) * KERNEL_W + j + ${J}u;
+        let to = 2u * (((part * KD * KERNEL_H * KERNEL_W + tap) * IN + turn * AT_ONCE + ${K}u) * LINES + line);
         parts[to] = first_${I}_${J}_${K};
         parts[to + 1u] = second_${I}_${J}_${K};
     }

@@ -1,16 +1,16 @@
 // Gradient of the weight of `conv2d_planes`, in one pass over images and cotangents. A workgroup computes all taps of a
-// pair of an output and an input channel, from its share of the outputs. An invocation takes TILE_P outputs of a column
-// at a time and has the sums of all taps in registers. Then the invocations add up their sums in a tree, eight taps at
-// a time.
+// pair of an output and an input channel, of one plane of the kernel, from its share of the outputs. An invocation
+// takes TILE_P outputs of a column at a time and has the sums of all taps in registers. Then the invocations add up
+// their sums in a tree, eight taps at a time.
 //
-// Bindings: x[N,C,H,W], dy[N,O,P,Q] → dw[O,IN,KH,KW] by its epilogue; SUMS parts: → parts[PARTS,O,IN,KH,KW]. O·IN·PARTS
-// workgroups.
+// Bindings: x[N,C,IN_D,H,W], dy[N,O,OUT_D,P,Q] → dw[O,IN,KD,KH,KW] by its epilogue; SUMS parts: → parts[PARTS,…] of
+// such shapes. O·IN·KD·PARTS workgroups.
 //
-// Defines: those of shared/conv2d_tiles, and with SUMS whole of shared/epilogue
+// Defines: those of shared/conv2d_tiles and shared/planes, and with SUMS whole of shared/epilogue
 //          WG          256
 //          N, C, O
 //          IN, OUT     channels of a group, of x and of dy
-//          TILES       in all images
+//          TILES       in all planes of the outputs
 //          PARTS       parts of all tiles
 //          BATCHES     ⌈KH·KW/8⌉
 //          SUMS        whole, with one part; or parts
@@ -20,6 +20,7 @@
 #include "shared/epilogue"
 #endif
 #include "shared/conv2d_tiles"
+#include "shared/planes"
 #include "shared/grid"
 
 const WG: u32 = ${WG};
@@ -73,27 +74,34 @@ fn main(
     @builtin(local_invocation_index) lane: u32,
 ) {
     let index = workgroup_index(workgroup, workgroups);
-    if index >= O * IN * PARTS {
+    if index >= O * IN * KD * PARTS {
         return;
     }
     let pair = index / PARTS;
     let part = index % PARTS;
-    let o = pair / IN;
-    let c = o / OUT * IN + pair % IN;
+    let o = pair / (IN * KD);
+    let c = o / OUT * IN + pair / KD % IN;
 #for I in KH
 #for J in KW
     var sum_${I}_${J} = 0.0;
 #endfor
 #endfor
     for (var tile = part * WG + lane; tile < TILES; tile += PARTS * WG) {
-        let n = tile / (TILES_P * TILES_Q);
+        let n = tile / (TILES_P * TILES_Q * OUT_D);
+        let z = tile / (TILES_P * TILES_Q) % OUT_D;
+        let met = plane_read(z, pair % KD);
+#if VOLUMES
+        if met >= IN_D {
+            continue;
+        }
+#endif
         let first = first_of(tile / TILES_Q % TILES_P, tile % TILES_Q);
         let read = first_read(first);
-        let begin = (n * C + c) * (H * W);
+        let begin = ((n * C + c) * IN_D + met) * (H * W);
 #for A in TILE_P
         let p_${A} = first.x + ${A}u * EVERY_P;
         let is_${A} = p_${A} < P;
-        let dy_${A} = dy[select(0u, ((n * O + o) * P + p_${A}) * Q + first.y, is_${A})];
+        let dy_${A} = dy[select(0u, (((n * O + o) * OUT_D + z) * P + p_${A}) * Q + first.y, is_${A})];
 #endfor
 #for J in KW
         let column_${J} = read.y + ${J}u * STEP_Q;
@@ -145,7 +153,7 @@ fn main(
 #if SUMS == whole
         store(pair * TAPS + tap_${B}, total_${B});
 #else
-        parts[(part * O * IN + pair) * TAPS + tap_${B}] = total_${B};
+        parts[(part * O * IN * KD + pair) * TAPS + tap_${B}] = total_${B};
 #endif
     }
 #endfor

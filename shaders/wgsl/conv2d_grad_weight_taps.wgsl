@@ -1,14 +1,15 @@
 // `conv2d_grad_weight` on matrix units, of images in bf16. A workgroup computes BO output by BC input channels of the
-// gradient, for KH rows of taps at once. The sum runs over the tiles of pixels of shared/conv2d_tile. A fragment of
-// inputs serves every row of taps that reads it. An input that is not finite spreads to all taps of its channel,
-// because a tile that extends past the outputs multiplies it by zeros.
+// gradient, for KH rows of taps of a plane of the kernel at once. The sum runs over the tiles of pixels of
+// shared/conv2d_tile. A fragment of inputs serves every row of taps that reads it. An input that is not finite spreads
+// to all taps of its channel, because a tile that extends past the outputs multiplies it by zeros.
 //
-// Bindings: x[N,H,W,C], dy[N,P,Q,O] in bf16 → parts[PARTS,TAPS,G,ROWS,COLUMNS], where ROWS and COLUMNS are a group's
-// channels, rounded up to whole tiles. Workgroups: G·PARTS·(ROWS/BO)·(COLUMNS/BC).
+// Bindings: x[N,IN_D,H,W,C], dy[N,OUT_D,P,Q,O] in bf16 → parts[PARTS,TAPS_OF_ALL,G,ROWS,COLUMNS], where ROWS and
+// COLUMNS are a group's channels, rounded up to whole tiles. Workgroups: G·PARTS·(ROWS/BO)·(COLUMNS/BC).
 //
 // Defines: those of shared/conv2d and shared/conv2d_tile; O/G and C/G are multiples of 8. KH and PH are those of the
 //          rows of taps that are computed
-//          TAPS, FIRST   number of taps of the gradient; number of the first tap that is computed
+//          TAPS_OF_ALL, FIRST   number of taps of the gradient; number of the first tap that is computed
+//          PLANE_OF_TAPS   with VOLUMES, the plane of the kernel
 //          WG, BO, BC   invocations; output and input channels of a workgroup
 //          TILES_O, TILES_C, ROWS, COLUMNS   the number of BO, and of BC, channels in a group; its channels, rounded
 //                   up to whole tiles
@@ -69,8 +70,14 @@ fn load_x(t: u32, at: u32, group: u32, c0: u32) -> Line {
     let line = line_at(at, INPUTS, BC / 8u);
     let c = c0 + line.y * 8u;
     let pixel = input_at(first_of(t), input_pixel(line.x).at);
-    let there = line.x < INPUTS && c < GROUP_C && is_input(pixel);
-    return Line(x[select(0u, (line_of_input(pixel) + group * GROUP_C + c) / 8u, there)], there);
+#if VOLUMES
+    let plane = plane_read(pixel.x % OUT_D, ${PLANE_OF_TAPS});
+#else
+    let plane = 0u;
+#endif
+    let there = line.x < INPUTS && c < GROUP_C && is_input(pixel) && plane < IN_D;
+    let place = line_of_input(pixel) + plane * (H * W * CHANNELS) + group * GROUP_C + c;
+    return Line(x[select(0u, place / 8u, there)], there);
 }
 
 /// Line number `at` of the cotangents of tile t.
@@ -78,8 +85,9 @@ fn load_dy(t: u32, at: u32, group: u32, o0: u32) -> Line {
     let line = line_at(at, OUTPUTS, BO / 8u);
     let o = o0 + line.y * 8u;
     let image = line.x / (IMAGES * TILE_Q * TILE_P) * IMAGES + line.x % IMAGES;
-    let pixel = first_of(t) + vec3(image, line.x / (IMAGES * TILE_Q) % TILE_P, line.x / IMAGES % TILE_Q);
-    let there = line.x < OUTPUTS && o < GROUP_O && pixel.x < N && pixel.y < P && pixel.z < Q;
+    let in_tile = vec3(image, line.x / (IMAGES * TILE_Q) % TILE_P, line.x / IMAGES % TILE_Q);
+    let pixel = output_at(first_of(t) + in_tile);
+    let there = line.x < OUTPUTS && o < GROUP_O && pixel.x < N * OUT_D && pixel.y < P && pixel.z < Q;
     return Line(dy[select(0u, (((pixel.x * P + pixel.y) * Q + pixel.z) * O + group * GROUP_O + o) / 8u, there)], there);
 }
 
@@ -238,7 +246,7 @@ fn main(
 #for S in KW
 #for I in FM
 #for K in FN
-    let o_${D}_${S}_${I}_${K} = ((part * ${TAPS} + ${FIRST} + ${D}u * KW + ${S}u) * ${G} + group) * ROWS + o0 + (fragment_o + ${I}u) * 16u;
+    let o_${D}_${S}_${I}_${K} = ((part * ${TAPS_OF_ALL} + ${FIRST} + ${D}u * KW + ${S}u) * ${G} + group) * ROWS + o0 + (fragment_o + ${I}u) * 16u;
     let to_${D}_${S}_${I}_${K} = o_${D}_${S}_${I}_${K} * COLUMNS + c0 + (fragment_c + ${K}u) * 16u;
     let scaled_${D}_${S}_${I}_${K} = sum_${D}_${S}_${I}_${K} * back.x * back.y;
     coopStoreT(scaled_${D}_${S}_${I}_${K}, &parts[to_${D}_${S}_${I}_${K}], COLUMNS);

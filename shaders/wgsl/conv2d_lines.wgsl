@@ -1,23 +1,24 @@
-// 2-D convolution of few channels in each group, above all depthwise ones, in bf16 with channels innermost; or the
+// Convolution of few channels in each group, above all depthwise ones, in bf16 with channels innermost; or the
 // gradient of its input, which is such a convolution of the cotangents. An invocation computes a line of eight channels
 // for a tile of outputs. It goes over the rows that the tile reads; inputs in a row serve all its taps and outputs. The
 // weights are in workgroup memory in f32.
 //
-// Bindings: x[N,H,W,CHANNELS], w → y[N,P,Q,8·LINES] by its epilogue. FORM forward: w[OUTPUTS,IN,KH,KW]. FORM
-// grad_input: w[…,OUT,KH,KW], whose taps are read in reverse order.
+// Bindings: x[N,IN_D,H,W,CHANNELS], w → y[N,OUT_D,P,Q,8·LINES] by its epilogue. FORM forward: w[OUTPUTS,IN,KD,KH,KW].
+// FORM grad_input: w[…,OUT,KD,KH,KW], whose taps are read in reverse order.
 //
 // A workgroup has ACROSS lines and SLOTS tiles: WG is their product. ⌈LINES/ACROSS⌉·⌈TILES/SLOTS⌉ workgroups.
 //
-// Defines: those of shared/conv2d_tiles, shared/conv2d_lines and shared/epilogue_lines
+// Defines: those of shared/conv2d_tiles, shared/planes, shared/conv2d_lines and shared/epilogue_lines
 //          WG, N, FORM
 //          LINES           of output channels
 //          ACROSS, BLOCKS  lines of a workgroup, and blocks of so many lines
-//          SLOTS, TILES    tiles of a workgroup, and of all images
+//          SLOTS, TILES    tiles of a workgroup, and of all planes of the result
 //          TURNS           IN / AT_ONCE
 //          WEIGHTS         fours of workgroup memory
 //          ROWS_ARE        unrolled, for tiles that read few inputs; or looped
 
 #include "shared/conv2d_tiles"
+#include "shared/planes"
 #include "shared/conv2d_lines"
 #include "shared/epilogue_lines"
 #include "shared/grid"
@@ -31,7 +32,7 @@ const SLOTS: u32 = ${SLOTS};
 const TILES: u32 = ${TILES};
 const TURNS: u32 = ${TURNS};
 const WEIGHTS: u32 = ${WEIGHTS};
-const TAPS: u32 = KH * KW;
+const TAPS: u32 = KD * KH * KW;
 
 @group(0) @binding(1) var<storage, read> w: array<f32>;
 
@@ -68,7 +69,8 @@ fn main(
     if line >= LINES || tile >= TILES {
         return;
     }
-    let n = tile / (TILES_P * TILES_Q);
+    let plane = tile / (TILES_P * TILES_Q);
+    let n = plane / OUT_D;
     let first = first_of(tile / TILES_Q % TILES_P, tile % TILES_Q);
     let read = first_read(first);
 #for A in TILE_P
@@ -81,13 +83,22 @@ fn main(
     let column_${V} = read.y + ${V}u * STEP_Q;
     let is_${V} = column_${V} < W;
 #endfor
-    for (var turn = 0u; turn < TURNS; turn++) {
+    for (var turn_of_plane = 0u; turn_of_plane < TURNS * KD; turn_of_plane++) {
+        let turn = turn_of_plane % TURNS;
+        let depth = turn_of_plane / TURNS;
+        let met = plane_read(plane % OUT_D, depth);
+#if VOLUMES
+        if met >= IN_D {
+            continue;
+        }
+#endif
+        let above = (n * IN_D + met) * H;
 #if ROWS_ARE == unrolled
         // All inputs are loaded before the first is needed.
 #for R in ROWS
         let row_${R} = read.x + ${R}u * STEP_P;
 #for V in COLUMNS
-        let words_${R}_${V} = words(row_${R} < H && is_${V}, (n * H + row_${R}) * W + column_${V}, line, turn);
+        let words_${R}_${V} = words(row_${R} < H && is_${V}, (above + row_${R}) * W + column_${V}, line, turn);
 #endfor
 #endfor
 #for R in ROWS
@@ -99,7 +110,7 @@ fn main(
 #if UP_P * R + PHASE_P == APART_P * A + WIDE_P * I
 #for J in KW
 #for K in AT_ONCE
-        let at_${R}_${A}_${J}_${K} = ((${I}u * KW + ${J}u) * IN + turn * AT_ONCE + ${K}u) * ACROSS + lane % ACROSS;
+        let at_${R}_${A}_${J}_${K} = (((depth * KH + ${I}u) * KW + ${J}u) * IN + turn * AT_ONCE + ${K}u) * ACROSS + lane % ACROSS;
         let w_${R}_${A}_${J}_${K} = Eight(weights[2u * at_${R}_${A}_${J}_${K}], weights[2u * at_${R}_${A}_${J}_${K} + 1u]);
 #for B in TILE_Q
 #for V in COLUMNS
@@ -121,14 +132,14 @@ fn main(
 #else
         // The inputs of the next row are loaded while those of this one are multiplied.
 #for V in COLUMNS
-        var words_${V} = words(read.x < H && is_${V}, (n * H + read.x) * W + column_${V}, line, turn);
+        var words_${V} = words(read.x < H && is_${V}, (above + read.x) * W + column_${V}, line, turn);
 #endfor
         for (var r = 0u; r < ROWS; r++) {
             let row = read.x + (r + 1u) * STEP_P;
             let is_row = r + 1u < ROWS && row < H;
 #for V in COLUMNS
             let inputs_${V} = inputs(words_${V});
-            words_${V} = words(is_row && is_${V}, (n * H + row) * W + column_${V}, line, turn);
+            words_${V} = words(is_row && is_${V}, (above + row) * W + column_${V}, line, turn);
 #endfor
 #for A in TILE_P
             let at_${A} = UP_P * r + PHASE_P - APART_P * ${A}u;
@@ -136,7 +147,7 @@ fn main(
             if at_${A} % WIDE_P == 0u && i_${A} < KH {
 #for J in KW
 #for K in AT_ONCE
-                let at_${J}_${K} = ((i_${A} * KW + ${J}u) * IN + turn * AT_ONCE + ${K}u) * ACROSS + lane % ACROSS;
+                let at_${J}_${K} = (((depth * KH + i_${A}) * KW + ${J}u) * IN + turn * AT_ONCE + ${K}u) * ACROSS + lane % ACROSS;
                 let w_${J}_${K} = Eight(weights[2u * at_${J}_${K}], weights[2u * at_${J}_${K} + 1u]);
 #for B in TILE_Q
 #for V in COLUMNS
@@ -160,7 +171,7 @@ fn main(
 #for B in TILE_Q
     let q_${A}_${B} = first.y + ${B}u * EVERY_Q;
     let there_${A}_${B} = p_${A} < P && q_${A}_${B} < Q;
-    let to_${A}_${B} = (((n * P + p_${A}) * Q + q_${A}_${B}) * LINES + line) * 8u;
+    let to_${A}_${B} = (((plane * P + p_${A}) * Q + q_${A}_${B}) * LINES + line) * 8u;
     let epilogue_${A}_${B} = epilogue(select(0u, to_${A}_${B}, there_${A}_${B}));
 #endfor
 #for B in TILE_Q

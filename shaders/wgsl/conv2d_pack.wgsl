@@ -1,12 +1,12 @@
-// Packs the weights of a convolution for `conv2d_gemm`: u[g,t,k,m] for group g, tap t = i·KW + j, row m of the product
+// Packs the weights of a convolution for `conv2d_gemm`: u[g,t,k,m] for group g, tap number t, row m of the product
 // and term k of its reduction. FORM forward: m is the output and k the input channel. FORM grad_input: m is the input
 // and k the output channel, and taps are in reverse order.
 //
-// Bindings: w[O,C/G,KH,KW] → u[G,TAPS,K,M]. One invocation moves a weight; ⌈LEN/WG⌉ workgroups.
+// Bindings: w[O,C/G,KD,KH,KW] → u[G,TAPS,K,M]. One invocation moves a weight; ⌈LEN/WG⌉ workgroups.
 //
 // Defines: WG
 //          LEN  number of weights
-//          TAPS KH·KW
+//          TAPS KD·KH·KW
 //          GROUP_O, GROUP_C   output and input channels of a group
 //          FORM forward or grad_input
 

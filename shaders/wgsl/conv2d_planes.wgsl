@@ -1,17 +1,18 @@
-// 2-D convolution of few channels in each group, above all depthwise ones, in f32; or the gradient of its input, which
-// is such a convolution of the cotangents. An invocation computes a tile of outputs of a channel: a column of TILE_P,
+// Convolution of few channels in each group, above all depthwise ones, in f32; or the gradient of its input, which is
+// such a convolution of the cotangents. An invocation computes a tile of outputs of a channel: a column of TILE_P,
 // and its neighbours if inputs are UP_Q apart. Each input that it loads serves all its taps and outputs. Neighbouring
 // invocations read and write neighbouring columns.
 //
-// Bindings: x[N,C,H,W], w → y[N,O,P,Q] by its epilogue. FORM forward: w[O,IN,KH,KW]. FORM grad_input: w[C,OUT,KH,KW],
-// whose taps are read in reverse order.
+// Bindings: x[N,C,IN_D,H,W], w → y[N,O,OUT_D,P,Q] by its epilogue. FORM forward: w[O,IN,KD,KH,KW]. FORM grad_input:
+// w[C,OUT,KD,KH,KW], whose taps are read in reverse order.
 //
-// Defines: those of shared/conv2d_tiles, shared/elements and shared/epilogue
+// Defines: those of shared/conv2d_tiles, shared/planes, shared/elements and shared/epilogue
 //          FORM
 //          N, C, O
 //          IN, OUT  channels of a group that are read, and of the result
 
 #include "shared/conv2d_tiles"
+#include "shared/planes"
 #include "shared/epilogue"
 #include "shared/elements"
 
@@ -20,15 +21,16 @@ const C: u32 = ${C};
 const O: u32 = ${O};
 const IN: u32 = ${IN};
 const OUT: u32 = ${OUT};
-const TAPS: u32 = KH * KW;
-const ELEMENTS: u32 = N * O * TILES_P * TILES_Q;
+const TAPS: u32 = KD * KH * KW;
+const ELEMENTS: u32 = N * O * OUT_D * TILES_P * TILES_Q;
 
 @group(0) @binding(0) var<storage, read> x: array<f32>;
 @group(0) @binding(1) var<storage, read> w: array<f32>;
 
 fn compute(i: u32) {
     let plane = i / (TILES_P * TILES_Q);
-    let o = plane % O;
+    let image = plane / OUT_D;
+    let o = image % O;
     let first = first_of(i / TILES_Q % TILES_P, i % TILES_Q);
     let read = first_read(first);
 #for A in TILE_P
@@ -36,18 +38,26 @@ fn compute(i: u32) {
     var sum_${A}_${B} = 0.0;
 #endfor
 #endfor
-    for (var k = 0u; k < IN; k++) {
-        let c = o / OUT * IN + k;
-        let begin = (plane / O * C + c) * (H * W);
+    // Over channels, and the planes of the kernel.
+    for (var k = 0u; k < IN * KD; k++) {
+        let c = o / OUT * IN + k / KD;
+        let depth = k % KD;
+        let met = plane_read(plane % OUT_D, depth);
+#if VOLUMES
+        if met >= IN_D {
+            continue;
+        }
+#endif
+        let begin = ((image / O * C + c) * IN_D + met) * (H * W);
 #if FORM == forward
-        let weights = (o * IN + k) * TAPS;
+        let weights = (o * IN + k / KD) * TAPS + depth * (KH * KW);
 #for I in KH
 #for J in KW
         let w_${I}_${J} = w[weights + ${I}u * KW + ${J}u];
 #endfor
 #endfor
 #else
-        let weights = (c * OUT + o % OUT) * TAPS + TAPS - 1u;
+        let weights = (c * OUT + o % OUT) * TAPS + TAPS - 1u - depth * (KH * KW);
 #for I in KH
 #for J in KW
         let w_${I}_${J} = w[weights - (${I}u * KW + ${J}u)];

@@ -1,13 +1,14 @@
 // `conv2d` on matrix units, of images in bf16; see shared/conv2d_tile. A workgroup computes BO output channels of a
 // tile of pixels, in steps of BK input channels and one column of KH taps. A fragment of inputs serves every output row
-// whose taps read it.
+// whose taps read it. Of volumes, a block of BK channels is of one plane of the kernel, and blocks of the first plane
+// come first.
 //
 // The gradient of the input is also a convolution. With a stride, the pixels of its result fall into PHASES_P·PHASES_Q
 // phases. These become channels of one pixel, which the store scatters.
 //
-// Bindings: x[N,H,W,C] in bf16, and from `conv2d_pack_taps` w[G,TAPS,C/G,O/G] and, without BF16_UNITS,
-// w_powers[G,⌈O/G/BO⌉,C/G/8] → y[N,RESULT_P,RESULT_Q,O/PHASES] by its epilogue (SUMS whole), or to
-// parts[PARTS,N,RESULT_P,RESULT_Q,O/PHASES] (SUMS parts). Workgroups: G·PARTS·⌈O/G/BO⌉·TILES.
+// Bindings: x[N,IN_D,H,W,C] in bf16, and from `conv2d_pack_taps` w[G,KD,KH·KW,C/G,O/G] and, without BF16_UNITS,
+// w_powers[G,KD,⌈O/G/BO⌉,C/G/8] → y[N,OUT_D,RESULT_P,RESULT_Q,O/PHASES] by its epilogue (SUMS whole), or to
+// parts[PARTS,N,OUT_D,RESULT_P,RESULT_Q,O/PHASES] (SUMS parts). Workgroups: G·PARTS·⌈O/G/BO⌉·TILES.
 //
 // Defines: those of shared/conv2d and shared/conv2d_tile; O/G and C/G are multiples of 8, TILE_Q is 16/IMAGES
 //          WG, BO, BK   invocations; output channels of a workgroup, and input channels of a step
@@ -24,7 +25,8 @@
 //                   Output channels are grouped by phase: the first O/G/PHASES channels of a group are of phase 0, the
 //                   next of phase 1, and so on. Output (p, q) in a channel of phase a·PHASES_Q + b is pixel
 //                   (p·PHASES_P + a, q·PHASES_Q + b) of the result, if there is such a pixel.
-//          PARTS    parts that the blocks of BK channels are divided into, at most as many as there are blocks
+//          PARTS    parts that the blocks of BK channels, of all planes of the kernel, are divided into, at most as
+//                   many as there are such blocks
 //          TURNS and others   see shared/fit
 //          EACH     lines of a fragment that an invocation stores, ⌈32/SUBGROUP⌉
 //          SUMS, SUMS_AT, LINES   see shared/product; LINES is defined
@@ -54,7 +56,7 @@ const RESULT_P: u32 = ${RESULT_P};
 const RESULT_Q: u32 = ${RESULT_Q};
 /// Channels of a group in the result, a multiple of 8.
 const GROUP_RESULT: u32 = GROUP_O / (PHASES_P * PHASES_Q);
-const RESULT: u32 = N * RESULT_P * RESULT_Q * ${G} * GROUP_RESULT;
+const RESULT: u32 = N * OUT_D * RESULT_P * RESULT_Q * ${G} * GROUP_RESULT;
 
 const PITCH_X: u32 = ${PITCH_X};
 const PITCH_W: u32 = ${PITCH_W};
@@ -73,20 +75,49 @@ fn in_group(c: u32) -> bool {
     return GROUP_C % BK == 0u || c < GROUP_C;
 }
 
-fn load_x(at: u32, c: u32) -> vec4<u32> {
-    return select(vec4<u32>(), x[select(0u, at, in_group(c))], in_group(c));
+/// The block of channels that a block is of, and the plane of the kernel.
+fn block_of_plane(block: u32) -> vec2<u32> {
+#if VOLUMES
+    return vec2(block % BLOCKS, block / BLOCKS);
+#else
+    return vec2(block, 0u);
+#endif
 }
 
-fn load_w(at: u32, c: u32) -> vec4<u32> {
-    return select(vec4<u32>(), w[select(0u, at, in_group(c))], in_group(c));
+/// Channels c to c + 7 of a block, for plane z of the result. In the first block, they lie at `at`.
+fn load_x(at: u32, z: u32, block: u32, c: u32) -> vec4<u32> {
+    let its = block_of_plane(block);
+#if VOLUMES
+    let plane = plane_read(z, its.y);
+    let there = in_group(its.x * BK + c) && plane < IN_D;
+    let place = at + plane * (H * W * CHANNELS / 8u) + its.x * (BK / 8u);
+#else
+    let there = in_group(its.x * BK + c);
+    let place = at + its.x * (BK / 8u);
+#endif
+    return select(vec4<u32>(), x[select(0u, place, there)], there);
 }
 
-/// The power that scales input channels c to c + 7 of a group for the weights of output channels from o0 on.
-fn power_of(group: u32, o0: u32, c: u32) -> f32 {
+/// The weights of input channel c of a block and column s of taps. Those of the first lie at `at`.
+fn load_w(at: u32, s: u32, block: u32, c: u32) -> vec4<u32> {
+    let its = block_of_plane(block);
+    let there = in_group(its.x * BK + c);
+#if VOLUMES
+    let place = at + ((its.y * (KH * KW) + s) * GROUP_C + its.x * BK) * (GROUP_O / 8u);
+#else
+    let place = at + (s * GROUP_C + its.x * BK) * (GROUP_O / 8u);
+#endif
+    return select(vec4<u32>(), w[select(0u, place, there)], there);
+}
+
+/// The power that scales channels c to c + 7 of a block for the weights of output channels from o0 on.
+fn power_of(group: u32, o0: u32, block: u32, c: u32) -> f32 {
 #if BF16_UNITS
     return 1.0;
 #else
-    return w_powers[((group * TILES_O + o0 / BO) * GROUP_C + min(c, GROUP_C - 8u)) / 8u];
+    let its = block_of_plane(block);
+    let row = (group * KD + its.y) * TILES_O + o0 / BO;
+    return w_powers[(row * GROUP_C + min(its.x * BK + c, GROUP_C - 8u)) / 8u];
 #endif
 }
 
@@ -103,7 +134,7 @@ fn pixel_of(at: vec3<u32>, o: u32) -> vec2<u32> {
 
 fn is_result(at: vec3<u32>, o: u32) -> bool {
     let pixel = pixel_of(at, o);
-    return at.x < N && at.y < P && at.z < Q && pixel.x < RESULT_P && pixel.y < RESULT_Q && o < GROUP_O;
+    return at.x < N * OUT_D && at.y < P && at.z < Q && pixel.x < RESULT_P && pixel.y < RESULT_Q && o < GROUP_O;
 }
 
 /// The place of channels o to o + 7 of an output.
@@ -129,8 +160,8 @@ fn main(
     let o0 = index / TILES % TILES_O * BO;
     let part = index / (TILES * TILES_O) % PARTS;
     let group = index / (TILES * TILES_O * PARTS);
-    let begin = part * BLOCKS / PARTS;
-    let end = (part + 1u) * BLOCKS / PARTS;
+    let begin = part * (KD * BLOCKS) / PARTS;
+    let end = (part + 1u) * (KD * BLOCKS) / PARTS;
     let subgroup = lane / SUBGROUP;
     let fragment_o = subgroup % SN * FN;
     // The subgroup's rows of outputs are adjacent, in one block of images.
@@ -147,9 +178,10 @@ fn main(
     let at_x_${L} = input_at(first, pixel_x_${L}.at);
     let is_x_${L} = line_x_${L}.x < INPUTS && is_input(at_x_${L});
     let from_x_${L} = select(0u, (line_of_input(at_x_${L}) + group * GROUP_C + c_x_${L}) / 8u, is_x_${L});
+    let z_x_${L} = at_x_${L}.x % OUT_D;
     let to_x_${L} = pixel_x_${L}.place * PITCH_X + line_x_${L}.y * 2u;
-    var x_${L} = load_x(from_x_${L} + begin * (BK / 8u), begin * BK + c_x_${L});
-    var power_${L} = power_of(group, o0, begin * BK + c_x_${L});
+    var x_${L} = load_x(from_x_${L}, z_x_${L}, begin, c_x_${L});
+    var power_${L} = power_of(group, o0, begin, c_x_${L});
     held = max(held, select(0.0, finite_magnitude(x_${L}) * power_${L}, is_x_${L}));
 #endfor
 #for L in LOADS_W
@@ -157,11 +189,11 @@ fn main(
     let line_w_${L} = lane + ${L}u * WG;
     let o_w_${L} = o0 + line_w_${L} % (BO / 8u) * 8u;
     let c_w_${L} = line_w_${L} / (BO / 8u) % BK;
-    let tap_w_${L} = group * KH * KW + line_w_${L} / (BO / 8u * BK) * KW;
+    let tap_w_${L} = group * TAPS + line_w_${L} / (BO / 8u * BK) * KW;
     let is_w_${L} = line_w_${L} < ${LINES_W} && o_w_${L} < GROUP_O;
     let from_w_${L} = select(0u, ((tap_w_${L} * GROUP_C + c_w_${L}) * GROUP_O + o_w_${L}) / 8u, is_w_${L});
     let to_w_${L} = line_w_${L} / (BO / 8u) * PITCH_W + line_w_${L} % (BO / 8u) * 2u;
-    var w_${L} = load_w(from_w_${L} + begin * BK * (GROUP_O / 8u), begin * BK + c_w_${L});
+    var w_${L} = load_w(from_w_${L}, 0u, begin, c_w_${L});
 #endfor
     // Zeros where no line is stored. The first loads are in flight meanwhile.
     for (var at = lane; at < ${FOURS_X}; at += WG) {
@@ -205,12 +237,12 @@ fn main(
                 let next_s = (s + 1u) % KW;
                 let next_w = select(block, next, next_s == 0u);
 #for L in LOADS_W
-                w_${L} = load_w(from_w_${L} + (next_s * GROUP_C + next_w * BK) * (GROUP_O / 8u), next_w * BK + c_w_${L});
+                w_${L} = load_w(from_w_${L}, next_s, next_w, c_w_${L});
 #endfor
                 if next_s == 0u {
 #for L in LOADS_X
-                    x_${L} = load_x(from_x_${L} + next * (BK / 8u), next * BK + c_x_${L});
-                    power_${L} = power_of(group, o0, next * BK + c_x_${L});
+                    x_${L} = load_x(from_x_${L}, z_x_${L}, next, c_x_${L});
+                    power_${L} = power_of(group, o0, next, c_x_${L});
 #endfor
                 }
                 for (var u = 0u; u < ${STEPS}; u += 1u) {
@@ -265,18 +297,18 @@ fn main(
         }
         for (var block = begin; block < end; block += 1u) {
 #for L in LOADS_X
-            x_${L} = load_x(from_x_${L} + block * (BK / 8u), block * BK + c_x_${L});
-            power_${L} = power_of(group, o0, block * BK + c_x_${L});
+            x_${L} = load_x(from_x_${L}, z_x_${L}, block, c_x_${L});
+            power_${L} = power_of(group, o0, block, c_x_${L});
             held = max(held, select(0.0, finite_magnitude(x_${L}) * power_${L}, is_x_${L}));
 #endfor
         }
         exponents = exponents_of_all(lane, vec2(held), 0);
 #for L in LOADS_X
-        x_${L} = load_x(from_x_${L} + begin * (BK / 8u), begin * BK + c_x_${L});
-        power_${L} = power_of(group, o0, begin * BK + c_x_${L});
+        x_${L} = load_x(from_x_${L}, z_x_${L}, begin, c_x_${L});
+        power_${L} = power_of(group, o0, begin, c_x_${L});
 #endfor
 #for L in LOADS_W
-        w_${L} = load_w(from_w_${L} + begin * BK * (GROUP_O / 8u), begin * BK + c_w_${L});
+        w_${L} = load_w(from_w_${L}, 0u, begin, c_w_${L});
 #endfor
     }
     let back = powers(-exponents).x;
@@ -293,7 +325,7 @@ fn main(
             let pixel_${I}_${J}_${E} = place_${I}_${J}_${E} % 16u;
             let n_${I}_${J}_${E} = first.x + block_m * IMAGES + pixel_${I}_${J}_${E} % IMAGES;
             let q_${I}_${J}_${E} = first.z + pixel_${I}_${J}_${E} / IMAGES;
-            let at_${I}_${J}_${E} = vec3(n_${I}_${J}_${E}, first.y + row_m + ${I}u, q_${I}_${J}_${E});
+            let at_${I}_${J}_${E} = output_at(vec3(n_${I}_${J}_${E}, first.y + row_m + ${I}u, q_${I}_${J}_${E}));
             let o_${I}_${J}_${E} = o0 + (fragment_o + ${J}u) * 16u + place_${I}_${J}_${E} / 16u * 8u;
             let there_${I}_${J}_${E} = place_${I}_${J}_${E} < 32u && is_result(at_${I}_${J}_${E}, o_${I}_${J}_${E});
             let to_${I}_${J}_${E} = part * RESULT + result_line(group, at_${I}_${J}_${E}, o_${I}_${J}_${E});

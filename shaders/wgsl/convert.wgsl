@@ -1,11 +1,12 @@
 // y = x in the other memory format: f32 in the order [N,C,S], or bf16 in the order [N,S,C] (see shared/bf16), with
-// channels padded by zeros to whole lines. A workgroup moves SIDE channels of SIDE pixels of an image through workgroup
-// memory.
+// channels padded by zeros to whole lines. In FORM tiles, a workgroup moves SIDE channels of SIDE pixels of an image
+// through workgroup memory. In FORM pixels, an invocation moves a pixel, whose channels are a single line.
 //
-// Bindings: x → y; N·⌈C/SIDE⌉·⌈S/SIDE⌉ workgroups.
+// Bindings: x → y; N·⌈C/SIDE⌉·⌈S/SIDE⌉ workgroups, or ⌈N·S/WG⌉ for FORM pixels.
 //
-// Defines: WG, an invocation for each line of a tile: SIDE²/8
+// Defines: WG   in FORM tiles an invocation for each line of a tile: SIDE²/8
 //          TO bf16 or full
+//          FORM tiles or pixels, with C at most 8
 //          N, C, S
 //          SIDE, PITCH   of a tile; PITCH is that of its channels in workgroup memory
 //          TILES_C, TILES_S   ⌈C/SIDE⌉ and ⌈S/SIDE⌉
@@ -16,11 +17,16 @@
 const N: u32 = ${N};
 const C: u32 = ${C};
 const S: u32 = ${S};
+const WG: u32 = ${WG};
+#if FORM == tiles
 const IN_LINES: u32 = (C + 7u) / 8u * 8u;
 const SIDE: u32 = ${SIDE};
-const WG: u32 = ${WG};
 const TILES_C: u32 = ${TILES_C};
 const TILES_S: u32 = ${TILES_S};
+const PITCH: u32 = ${PITCH};
+
+var<workgroup> tile: array<f32, SIDE * PITCH>;
+#endif
 
 #if TO == bf16
 @group(0) @binding(0) var<storage, read> x: array<f32>;
@@ -30,10 +36,6 @@ const TILES_S: u32 = ${TILES_S};
 @group(0) @binding(1) var<storage, read_write> y: array<f32>;
 #endif
 
-const PITCH: u32 = ${PITCH};
-
-var<workgroup> tile: array<f32, SIDE * PITCH>;
-
 @compute @workgroup_size(WG)
 fn main(
     @builtin(workgroup_id) workgroup: vec3<u32>,
@@ -41,6 +43,32 @@ fn main(
     @builtin(local_invocation_index) lane: u32,
 ) {
     let index = workgroup_index(workgroup, workgroups);
+#if FORM == pixels
+    let pixel = index * WG + lane;
+    if pixel >= N * S {
+        return;
+    }
+    let first = pixel / S * C * S + pixel % S;
+#if TO == bf16
+#for K in 8
+    let channel_${K} = select(0.0, x[first + min(${K}u, C - 1u) * S], ${K}u < C);
+#endfor
+    y[pixel] = line_of(Eight(
+        vec4(channel_0, channel_1, channel_2, channel_3),
+        vec4(channel_4, channel_5, channel_6, channel_7),
+    ));
+#else
+    let eight = eight_of(x[pixel]);
+#for K in 4
+    if ${K}u < C {
+        y[first + ${K}u * S] = eight.first[${K}];
+    }
+    if ${K}u + 4u < C {
+        y[first + (${K}u + 4u) * S] = eight.second[${K}];
+    }
+#endfor
+#endif
+#else
     if index >= N * TILES_C * TILES_S {
         return;
     }
@@ -87,5 +115,6 @@ fn main(
         }
     }
 #endfor
+#endif
 #endif
 }

@@ -52,7 +52,9 @@ pub(crate) fn collect(trials: &mut Vec<Trial>) {
 /// `true` if an operand is a batch of images whose channels form whole lines, so that it may be held as bf16.
 fn has_lines(case: &Case) -> bool {
     operands(case).iter().any(|numbers| match numbers {
-        Numbers::Floats(Array { shape, .. }) => shape.rank() == 4 && shape[1] % 8 == 0 && shape[2] * shape[3] > 1,
+        Numbers::Floats(Array { shape, .. }) => {
+            (3..=5).contains(&shape.rank()) && shape[1] % 8 == 0 && shape.dims()[2..].iter().product::<usize>() > 1
+        }
         Numbers::Labels(..) => false,
     })
 }

@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use clap::ValueEnum;
 use meganeura::loss::{CrossEntropyOptions, Reduction};
-use meganeura::ops::{AttentionOptions, Conv2dOptions};
+use meganeura::ops::{AttentionOptions, Conv1dOptions, Conv2dOptions, Conv3dOptions};
 use meganeura::{Result, Shape, Tape, Tensor, Var};
 
 /// The number of groups of the group normalisation.
@@ -16,8 +16,9 @@ const GROUPS: usize = 32;
 pub enum Kernel {
     /// `a [M,K] · b [K,N]`
     Matmul { m: usize, k: usize, n: usize },
-    /// `k` kernels `r×r` on `n` images `h×h` of `c` channels, padded by `r / 2`
-    Conv2d { n: usize, c: usize, h: usize, k: usize, r: usize, stride: usize },
+    /// `k` kernels of `r` taps along each of `axes` axes on `n` tensors of `c` channels, padded by `r / 2`; sequences
+    /// of `h` elements, images `h×h`, or volumes `d×h×h`
+    Conv { axes: usize, n: usize, c: usize, d: usize, h: usize, k: usize, r: usize, stride: usize },
     /// `c` kernels `r×r` on `n` images `h×w` of `c` channels in groups of `each`, padded by `r / 2`; in groups of one,
     /// a depthwise convolution
     Grouped { n: usize, c: usize, h: usize, w: usize, r: usize, stride: usize, each: usize },
@@ -137,7 +138,9 @@ impl FromStr for Kernel {
         let kernel = match (name, &extents[..]) {
             ("matmul", &[m]) => Self::Matmul { m, k: m, n: m },
             ("matmul", &[m, k, n]) => Self::Matmul { m, k, n },
-            ("conv2d", &[n, c, h, k, r, stride]) => Self::Conv2d { n, c, h, k, r, stride },
+            ("conv1d", &[n, c, h, k, r, stride]) => Self::Conv { axes: 1, n, c, d: 1, h, k, r, stride },
+            ("conv2d", &[n, c, h, k, r, stride]) => Self::Conv { axes: 2, n, c, d: 1, h, k, r, stride },
+            ("conv3d", &[n, c, d, h, k, r, stride]) => Self::Conv { axes: 3, n, c, d, h, k, r, stride },
             ("depthwise", &[n, c, h, w, r, stride]) => Self::Grouped { n, c, h, w, r, stride, each: 1 },
             ("grouped", &[n, c, h, w, r, stride, each]) => Self::Grouped { n, c, h, w, r, stride, each },
             ("group_norm", &[n, c, h, w]) => Self::GroupNorm { n, c, h, w },
@@ -150,8 +153,8 @@ impl FromStr for Kernel {
                 Self::Attention { b, h, l, d, form }
             }
             _ => {
-                return Err("write matmul:SIDE, matmul:M,K,N, conv2d:N,C,H,K,R,STRIDE, \
-                            depthwise:N,C,H,W,R,STRIDE, grouped:N,C,H,W,R,STRIDE,CHANNELS, group_norm:N,C,H,W, \
+                return Err("write matmul:SIDE, matmul:M,K,N, conv1d:N,C,L,K,R,STRIDE, conv2d:N,C,H,K,R,STRIDE, \
+                            conv3d:N,C,D,H,K,R,STRIDE, depthwise:N,C,H,W,R,STRIDE, grouped:N,C,H,W,R,STRIDE,CHANNELS, group_norm:N,C,H,W, \
                             linear_gelu:M,K,N, layer_norm:M,N, embedding:ROWS,COUNT,WIDTH, \
                             cross_entropy:M,CLASSES, attention:B,HEADS,L,D (or causal_attention, composed_attention), \
                             copy:BYTES, or standard for a list"
@@ -162,8 +165,8 @@ impl FromStr for Kernel {
             return Err("no extent may be 0".into());
         }
         match kernel {
-            Self::Conv2d { h, r, .. } if r > h + 2 * (r / 2) => {
-                Err(format!("kernels {r}×{r} are larger than the image"))
+            Self::Conv { axes, d, h, r, .. } if r > h + 2 * (r / 2) || axes == 3 && r > d + 2 * (r / 2) => {
+                Err(format!("kernels of {r} taps along an axis are larger than the input"))
             }
             Self::Grouped { c, each, .. } if c % each != 0 => {
                 Err(format!("{c} channels are not equal groups of {each}"))
@@ -180,7 +183,8 @@ impl fmt::Display for Kernel {
         match *self {
             Self::Matmul { m, k, n } if m == k && k == n => write!(f, "matmul:{m}"),
             Self::Matmul { m, k, n } => write!(f, "matmul:{m},{k},{n}"),
-            Self::Conv2d { n, c, h, k, r, stride } => write!(f, "conv2d:{n},{c},{h},{k},{r},{stride}"),
+            Self::Conv { axes: 3, n, c, d, h, k, r, stride } => write!(f, "conv3d:{n},{c},{d},{h},{k},{r},{stride}"),
+            Self::Conv { axes, n, c, h, k, r, stride, .. } => write!(f, "conv{axes}d:{n},{c},{h},{k},{r},{stride}"),
             Self::Grouped { n, c, h, w, r, stride, each: 1 } => write!(f, "depthwise:{n},{c},{h},{w},{r},{stride}"),
             Self::Grouped { n, c, h, w, r, stride, each } => write!(f, "grouped:{n},{c},{h},{w},{r},{stride},{each}"),
             Self::GroupNorm { n, c, h, w } => write!(f, "group_norm:{n},{c},{h},{w}"),
@@ -200,11 +204,16 @@ impl fmt::Display for Pass {
     }
 }
 
+/// The shape of two axes and the last ones of three.
+fn spatial(first: [usize; 2], axes: usize, extents: [usize; 3]) -> Shape {
+    Shape::new(&[&first, &extents[3 - axes..]].concat())
+}
+
 impl Kernel {
     /// The passes of the kernel.
     pub fn passes(&self) -> &'static [Pass] {
         match self {
-            Self::Matmul { .. } | Self::Conv2d { .. } | Self::Grouped { .. } => {
+            Self::Matmul { .. } | Self::Conv { .. } | Self::Grouped { .. } => {
                 &[Pass::Forward, Pass::GradInput, Pass::GradWeight]
             }
             Self::Copy { .. } => &[Pass::Forward],
@@ -217,8 +226,9 @@ impl Kernel {
         let scale = |terms: usize| 1.0 / (terms as f32).sqrt();
         match *self {
             Self::Matmul { m, k, n } => vec![(Shape::from([m, k]), 1.0), (Shape::from([k, n]), scale(k))],
-            Self::Conv2d { n, c, h, k, r, .. } => {
-                vec![(Shape::from([n, c, h, h]), 1.0), (Shape::from([k, c, r, r]), scale(c * r * r))]
+            Self::Conv { axes, n, c, d, h, k, r, .. } => {
+                let taps: usize = [r; 3][..axes].iter().product();
+                vec![(spatial([n, c], axes, [d, h, h]), 1.0), (spatial([k, c], axes, [r; 3]), scale(c * taps))]
             }
             Self::Grouped { n, c, h, w, r, each, .. } => {
                 vec![(Shape::from([n, c, h, w]), 1.0), (Shape::from([c, each, r, r]), scale(each * r * r))]
@@ -251,7 +261,8 @@ impl Kernel {
     /// The common prefix of the names of the kernel's operations, including its gradients; `None` if it has others'.
     pub fn operations(&self) -> Option<&'static str> {
         match self {
-            Self::Conv2d { .. } | Self::Grouped { .. } => Some("conv2d"),
+            Self::Conv { axes, .. } => Some(["conv1d", "conv2d", "conv3d"][axes - 1]),
+            Self::Grouped { .. } => Some("conv2d"),
             Self::Matmul { .. } => Some("matmul"),
             Self::Attention { form, .. } => (*form != Form::Composed).then_some("attention"),
             _ => None,
@@ -259,14 +270,16 @@ impl Kernel {
     }
 
     fn is_convolution(&self) -> bool {
-        matches!(self, Self::Conv2d { .. } | Self::Grouped { .. })
+        matches!(self, Self::Conv { .. } | Self::Grouped { .. })
     }
 
     /// The shape of the result and of its cotangent.
     pub fn result(&self) -> Shape {
         match *self {
             Self::Matmul { m, n, .. } | Self::LinearGelu { m, n, .. } => Shape::from([m, n]),
-            Self::Conv2d { n, k, .. } => Shape::from([n, k, self.side(), self.side()]),
+            Self::Conv { axes, n, d, h, k, r, stride, .. } => {
+                spatial([n, k], axes, [d, h, h].map(|extent| (extent + 2 * (r / 2) - r) / stride + 1))
+            }
             Self::Grouped { n, c, h, w, r, stride, .. } => {
                 let [p, q] = [h, w].map(|extent| (extent + 2 * (r / 2) - r) / stride + 1);
                 Shape::from([n, c, p, q])
@@ -280,19 +293,14 @@ impl Kernel {
         }
     }
 
-    /// The side length of a convolution's result.
-    fn side(&self) -> usize {
-        let Self::Conv2d { h, r, stride, .. } = *self else { return 1 };
-        (h + 2 * (r / 2) - r) / stride + 1
-    }
-
     /// The work of a pass.
     pub fn work(&self, pass: Pass) -> Work {
         let real = |x: usize| x as f64;
         match *self {
             Self::Matmul { m, k, n } => Work::Flops(2.0 * real(m) * real(k) * real(n)),
-            Self::Conv2d { n, c, k, r, .. } => {
-                Work::Flops(2.0 * real(n * k * self.side() * self.side()) * real(c * r * r))
+            Self::Conv { .. } => {
+                let weight = self.operands()[1].0;
+                Work::Flops(2.0 * real(self.result().elements()) * real(weight.elements() / weight[0]))
             }
             Self::LinearGelu { m, k, n } => {
                 let products = match pass {
@@ -390,9 +398,17 @@ impl Kernel {
                 x[0].cross_entropy_with(&indices[0], &options)
             }
             Self::Matmul { .. } => x[0].matmul(&x[1]),
-            Self::Conv2d { r, stride, .. } => {
+            Self::Conv { axes: 1, r, stride, .. } => {
+                let options = Conv1dOptions { stride: [stride], padding: [r / 2], ..Conv1dOptions::default() };
+                x[0].conv1d(&x[1], options)
+            }
+            Self::Conv { axes: 2, r, stride, .. } => {
                 let options = Conv2dOptions { stride: [stride; 2], padding: [r / 2; 2], ..Conv2dOptions::default() };
                 x[0].conv2d(&x[1], options)
+            }
+            Self::Conv { r, stride, .. } => {
+                let options = Conv3dOptions { stride: [stride; 3], padding: [r / 2; 3], ..Conv3dOptions::default() };
+                x[0].conv3d(&x[1], options)
             }
             Self::Grouped { c, r, stride, each, .. } => {
                 let options =

@@ -1,12 +1,22 @@
-//! Convolution of images. It and its two gradients are linear in both operands and closed under differentiation, so
-//! second derivatives come for free.
+//! Convolution of sequences, images and volumes. It and its two gradients are linear in both operands and closed under
+//! differentiation, so second derivatives come for free.
 
 use super::Vjp;
-use crate::ops::Conv2dOptions;
-use crate::ops::conv2d::{Conv2d, Conv2dGradInput, Conv2dGradWeight};
+use crate::ops::conv2d::{Conv, ConvGradInput, ConvGradWeight};
+use crate::ops::{Conv1dOptions, Conv2dOptions, Conv3dOptions, ConvOptions};
 use crate::{Result, Var};
 
 impl Var {
+    /// 1-D convolution without bias, with a weight `[O, C/groups, K]`: `y[n,o,p] = Σ x[n,c,p·s+i·d−pad] · w[o,c,i]`
+    ///
+    /// Shapes: `x [N, C, L]` → `y [N, O, P]` with `P = ⌊(L + 2·pad − d·(K−1) − 1)/s⌋ + 1`. Other shapes, and a kernel
+    /// that is larger than the padded input, are an error.
+    #[must_use]
+    #[track_caller]
+    pub fn conv1d(&self, weight: &Self, options: Conv1dOptions) -> Self {
+        self.convolve(weight, options)
+    }
+
     /// 2-D convolution without bias: each output pixel is the sum of the weights times the input pixels under them.
     ///
     /// Shapes: `x [N, C, H, W]`, `weight [O, C/groups, KH, KW]` → `[N, O, P, Q]` with
@@ -15,33 +25,52 @@ impl Var {
     #[must_use]
     #[track_caller]
     pub fn conv2d(&self, weight: &Self, options: Conv2dOptions) -> Self {
-        self.record(Conv2d(options), &[self, weight])
+        self.convolve(weight, options)
+    }
+
+    /// 3-D convolution without bias, with a weight `[O, C/groups, KD, KH, KW]`:
+    /// `y[n,o,z,p,q] = Σ x[n,c,z·s+k·d−pad,p·s+i·d−pad,q·s+j·d−pad] · w[o,c,k,i,j]`
+    ///
+    /// Shapes: `x [N, C, D, H, W]` → `y [N, O, Z, P, Q]` with `Z = ⌊(D + 2·pad − d·(KD−1) − 1)/s⌋ + 1`, and `P`, `Q`
+    /// likewise. Other shapes, and a kernel that is larger than the padded input, are an error.
+    #[must_use]
+    #[track_caller]
+    pub fn conv3d(&self, weight: &Self, options: Conv3dOptions) -> Self {
+        self.convolve(weight, options)
+    }
+
+    /// Convolution over `D` axes.
+    #[must_use]
+    #[track_caller]
+    #[doc(hidden)]
+    pub fn convolve<const D: usize>(&self, weight: &Self, options: ConvOptions<D>) -> Self {
+        self.record(Conv(options.into()), &[self, weight])
     }
 }
 
-impl Vjp for Conv2d {
+impl Vjp for Conv {
     fn vjp(&self, x: &[Var], _y: &[Var], dy: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
         let ([x, w], Some(dy)) = (x, &dy[0]) else { return Ok(vec![None, None]) };
-        let dx = dy.record(Conv2dGradInput { options: self.0, input: x.shape() }, &[dy, w]);
-        let dw = dy.record(Conv2dGradWeight { options: self.0, weight: w.shape() }, &[x, dy]);
+        let dx = dy.record(ConvGradInput { options: self.0, input: x.shape() }, &[dy, w]);
+        let dw = dy.record(ConvGradWeight { options: self.0, weight: w.shape() }, &[x, dy]);
         Ok(vec![Some(dx), Some(dw)])
     }
 }
 
-impl Vjp for Conv2dGradInput {
+impl Vjp for ConvGradInput {
     fn vjp(&self, x: &[Var], _y: &[Var], dy: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
         let ([cotangent, w], Some(d)) = (x, &dy[0]) else { return Ok(vec![None, None]) };
-        let d_cotangent = d.record(Conv2d(self.options), &[d, w]);
-        let dw = d.record(Conv2dGradWeight { options: self.options, weight: w.shape() }, &[d, cotangent]);
+        let d_cotangent = d.record(Conv(self.options), &[d, w]);
+        let dw = d.record(ConvGradWeight { options: self.options, weight: w.shape() }, &[d, cotangent]);
         Ok(vec![Some(d_cotangent), Some(dw)])
     }
 }
 
-impl Vjp for Conv2dGradWeight {
+impl Vjp for ConvGradWeight {
     fn vjp(&self, x: &[Var], _y: &[Var], dy: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
         let ([x, cotangent], Some(d)) = (x, &dy[0]) else { return Ok(vec![None, None]) };
-        let dx = d.record(Conv2dGradInput { options: self.options, input: x.shape() }, &[cotangent, d]);
-        let d_cotangent = d.record(Conv2d(self.options), &[x, d]);
+        let dx = d.record(ConvGradInput { options: self.options, input: x.shape() }, &[cotangent, d]);
+        let d_cotangent = d.record(Conv(self.options), &[x, d]);
         Ok(vec![Some(dx), Some(d_cotangent)])
     }
 }
@@ -51,13 +80,20 @@ mod cases {
     use super::*;
     use crate::Shape;
     use crate::functions::case::{Array, Case, Special, Tested};
+    use crate::ops::conv2d::AnyConvOptions;
     use crate::ops::conv2d::geometry::ConvShape;
 
     /// The shapes that all three passes are tested with: everything that was ever wrong.
-    pub(super) fn cases(case: impl Fn(Conv2dOptions, Shape, Shape) -> Case) -> Vec<Case> {
+    pub(super) fn cases(case: impl Fn(AnyConvOptions, Shape, Shape) -> Case) -> Vec<Case> {
+        let of_images = images().into_iter().map(|(options, x, w)| (options.into(), Shape::from(x), Shape::from(w)));
+        let all = of_images.chain(sequences()).chain(volumes());
+        all.map(|(options, x, w)| case(options, x, w)).collect()
+    }
+
+    fn images() -> Vec<(Conv2dOptions, [usize; 4], [usize; 4])> {
         let of = |stride, padding, dilation, groups| Conv2dOptions { stride, padding, dilation, groups };
         let plain = Conv2dOptions::default();
-        [
+        vec![
             (plain, [1, 1, 1, 1], [1, 1, 1, 1]),
             (plain, [2, 3, 5, 4], [4, 3, 1, 1]),
             (of([1, 1], [1, 1], [1, 1], 1), [2, 3, 6, 5], [4, 3, 3, 3]),
@@ -135,41 +171,117 @@ mod cases {
             (of([1, 1], [1, 1], [1, 1], 1), [1, 1, 3, 41], [2, 1, 3, 3]),
             (of([1, 2], [1, 1], [1, 1], 1), [1, 1, 2, 55], [1, 1, 3, 3]),
         ]
-        .map(|(options, x, w)| case(options, Shape::from(x), Shape::from(w)))
+    }
+
+    fn sequences() -> Vec<(AnyConvOptions, Shape, Shape)> {
+        let of = |stride, padding, dilation, groups| Conv1dOptions {
+            stride: [stride],
+            padding: [padding],
+            dilation: [dilation],
+            groups,
+        };
+        [
+            (Conv1dOptions::default(), [1, 1, 1], [1, 1, 1]),
+            (of(1, 1, 1, 1), [2, 3, 9], [5, 3, 3]),
+            (of(3, 2, 2, 2), [2, 4, 13], [6, 2, 4]),
+            // the kernel covers more than the input; one pixel remains
+            (of(1, 3, 1, 1), [3, 2, 1], [2, 2, 7]),
+            (of(1, 0, 1, 1), [2, 3, 5], [4, 3, 5]),
+            // channels in lines, and padded to them: long and short sequences, strides, dilation, one tap
+            (of(1, 1, 1, 1), [2, 16, 70], [24, 16, 3]),
+            (of(2, 3, 2, 2), [3, 32, 19], [16, 16, 5]),
+            (of(1, 0, 1, 1), [5, 10, 7], [60, 10, 1]),
+            (of(2, 0, 1, 1), [2, 8, 9], [16, 8, 1]),
+            (of(1, 8, 4, 1), [1, 24, 33], [8, 24, 5]),
+            // begins and ends of networks
+            (of(2, 3, 1, 1), [3, 3, 21], [16, 3, 7]),
+            (of(1, 1, 1, 1), [3, 16, 21], [3, 16, 3]),
+            // depthwise, and groups of few channels
+            (of(1, 2, 1, 5), [2, 5, 11], [5, 1, 5]),
+            (of(2, 4, 3, 16), [2, 16, 23], [16, 1, 3]),
+            (of(1, 15, 1, 24), [2, 24, 40], [24, 1, 31]),
+            (of(1, 1, 1, 4), [2, 16, 9], [32, 4, 3]),
+        ]
+        .map(|(options, x, w)| (options.into(), Shape::from(x), Shape::from(w)))
+        .into()
+    }
+
+    fn volumes() -> Vec<(AnyConvOptions, Shape, Shape)> {
+        let of = |stride, padding, dilation, groups| Conv3dOptions { stride, padding, dilation, groups };
+        [
+            (Conv3dOptions::default(), [1, 1, 1, 1, 1], [1, 1, 1, 1, 1]),
+            (of([1, 1, 1], [1, 1, 1], [1, 1, 1], 1), [2, 3, 4, 5, 3], [4, 3, 3, 3, 3]),
+            (of([2, 1, 3], [1, 2, 0], [2, 1, 2], 2), [2, 4, 6, 3, 7], [6, 2, 2, 3, 2]),
+            // one tap per axis, in turn; a stride along the depth alone
+            (of([1, 1, 1], [1, 0, 0], [1, 1, 1], 1), [2, 2, 3, 4, 2], [3, 2, 3, 1, 1]),
+            (of([3, 1, 1], [0, 1, 1], [1, 1, 1], 1), [1, 2, 7, 3, 4], [3, 2, 1, 3, 3]),
+            (of([1, 2, 2], [0, 0, 0], [1, 1, 1], 1), [2, 3, 2, 4, 5], [4, 3, 1, 1, 1]),
+            // the kernel covers the whole padded input, and planes of padding alone
+            (of([1, 1, 1], [1, 1, 0], [1, 1, 1], 1), [2, 2, 1, 2, 3], [2, 2, 3, 4, 3]),
+            (of([2, 1, 1], [4, 1, 1], [1, 1, 1], 1), [1, 2, 3, 3, 3], [3, 2, 2, 3, 3]),
+            // channels in fours and eights, in groups and not, with strides of each kind
+            (of([1, 1, 1], [1, 1, 1], [1, 1, 1], 1), [2, 4, 3, 6, 5], [8, 4, 3, 3, 3]),
+            (of([1, 1, 1], [1, 1, 1], [1, 1, 1], 1), [2, 16, 4, 6, 5], [24, 16, 3, 3, 3]),
+            (of([2, 2, 2], [1, 1, 1], [1, 1, 1], 1), [2, 16, 5, 6, 7], [16, 16, 3, 3, 3]),
+            (of([1, 2, 1], [0, 1, 2], [1, 1, 2], 2), [2, 32, 3, 7, 6], [16, 16, 2, 3, 3]),
+            (of([2, 1, 1], [1, 0, 0], [2, 1, 1], 1), [3, 10, 6, 3, 4], [60, 10, 2, 1, 1]),
+            (of([3, 3, 3], [1, 1, 1], [1, 1, 1], 1), [1, 8, 7, 7, 8], [8, 8, 3, 3, 3]),
+            // begins and ends of networks, many small volumes
+            (of([1, 2, 2], [1, 1, 1], [1, 1, 1], 1), [2, 3, 3, 7, 6], [16, 3, 3, 3, 3]),
+            (of([1, 1, 1], [1, 1, 1], [1, 1, 1], 1), [2, 16, 3, 5, 4], [3, 16, 3, 3, 3]),
+            (of([1, 1, 1], [1, 0, 1], [1, 1, 1], 1), [40, 2, 2, 3, 3], [3, 2, 2, 3, 3]),
+            // depthwise, with a multiplier, and groups of few channels
+            (of([1, 1, 1], [1, 1, 1], [1, 1, 1], 3), [2, 3, 4, 5, 6], [3, 1, 3, 3, 3]),
+            (of([1, 1, 1], [1, 1, 1], [1, 1, 1], 16), [2, 16, 3, 5, 7], [16, 1, 3, 3, 3]),
+            (of([2, 2, 2], [2, 1, 2], [2, 1, 1], 8), [2, 8, 6, 7, 8], [16, 1, 3, 3, 5]),
+            (of([2, 1, 2], [1, 1, 1], [1, 2, 1], 4), [2, 16, 5, 6, 5], [16, 4, 3, 3, 3]),
+        ]
+        .map(|(options, x, w)| (options.into(), Shape::from(x), Shape::from(w)))
         .into()
     }
 
     /// The definition, term by term: `y`, and for a given `dy` the gradients `dx` and `dw`.
-    pub(crate) fn naive(arrays: &[Array], options: Conv2dOptions, x_shape: Shape, w_shape: Shape) -> Vec<Array> {
-        let g = ConvShape::new(x_shape, w_shape, options).expect("cases fit");
+    fn naive(arrays: &[Array], options: AnyConvOptions, x_shape: Shape, w_shape: Shape) -> Vec<Array> {
+        let y_shape = ConvShape::new(x_shape, w_shape, options).expect("cases fit").output();
         let (x, w) = (&arrays[0].data, &arrays[1].data);
-        let dy = arrays.get(2).map_or_else(|| vec![0.0; g.output().elements()], |dy| dy.data.clone());
-        let mut y = vec![0.0; g.output().elements()];
+        let dy = arrays.get(2).map_or_else(|| vec![0.0; y_shape.elements()], |dy| dy.data.clone());
+        let mut y = vec![0.0; y_shape.elements()];
         let (mut dx, mut dw) = (vec![0.0; x_shape.elements()], vec![0.0; w_shape.elements()]);
-        let per_group = g.c / g.groups;
+        let options = options.all();
+        let (channels, outputs, per_group) = (x_shape[1], w_shape[0], w_shape[1]);
+        // Places within a channel, by coordinates, and back; of three axes, whose first may be missing.
+        let extents = |shape: Shape| {
+            let mut all = [1; 3];
+            all[5 - shape.rank()..].copy_from_slice(&shape.dims()[2..]);
+            all
+        };
+        let coordinates = |at: usize, [_, h, w]: [usize; 3]| [at / (h * w), at / w % h, at % w];
+        let [inside, taps, outside] = [x_shape, w_shape, y_shape].map(extents);
+        let [of_input, of_kernel, of_output] = [inside, taps, outside].map(|all| all.iter().product::<usize>());
         for out in 0..y.len() {
-            let (q, p, o, n) = (out % g.q, out / g.q % g.p, out / (g.q * g.p) % g.o, out / (g.q * g.p * g.o));
-            let group = o / (g.o / g.groups);
-            for tap in 0..per_group * g.kernel[0] * g.kernel[1] {
-                let (j, i, c) = (tap % g.kernel[1], tap / g.kernel[1] % g.kernel[0], tap / (g.kernel[0] * g.kernel[1]));
-                let at = |k: usize, o: usize, axis: usize| {
-                    (o * options.stride[axis] + k * options.dilation[axis]).checked_sub(options.padding[axis])
-                };
-                let (Some(row), Some(column)) = (at(i, p, 0), at(j, q, 1)) else { continue };
-                if row < g.h && column < g.w {
-                    let xi = ((n * g.c + group * per_group + c) * g.h + row) * g.w + column;
-                    let wi = (o * per_group + c) * g.kernel[0] * g.kernel[1] + i * g.kernel[1] + j;
-                    y[out] += x[xi] * w[wi];
-                    dx[xi] += dy[out] * w[wi];
-                    dw[wi] += dy[out] * x[xi];
-                }
+            let (o, n) = (out / of_output % outputs, out / (of_output * outputs));
+            let group = o / (outputs / options.groups);
+            let place = coordinates(out % of_output, outside);
+            for tap in 0..per_group * of_kernel {
+                let (c, k) = (tap / of_kernel, coordinates(tap % of_kernel, taps));
+                let read = [0, 1, 2].map(|axis| {
+                    let at = place[axis] * options.stride[axis] + k[axis] * options.dilation[axis];
+                    at.checked_sub(options.padding[axis]).filter(|&at| at < inside[axis])
+                });
+                let [Some(plane), Some(row), Some(column)] = read else { continue };
+                let channel = n * channels + group * per_group + c;
+                let xi = channel * of_input + (plane * inside[1] + row) * inside[2] + column;
+                let wi = o * per_group * of_kernel + tap;
+                y[out] += x[xi] * w[wi];
+                dx[xi] += dy[out] * w[wi];
+                dw[wi] += dy[out] * x[xi];
             }
         }
         let array = |shape, data| Array { shape, data };
-        vec![array(g.output(), y), array(x_shape, dx), array(w_shape, dw)]
+        vec![array(y_shape, y), array(x_shape, dx), array(w_shape, dw)]
     }
 
-    impl Tested for Conv2d {
+    impl Tested for Conv {
         fn special() -> &'static [Special] {
             &[Special::Product]
         }
@@ -201,7 +313,7 @@ mod cases {
         }
     }
 
-    impl Tested for Conv2dGradInput {
+    impl Tested for ConvGradInput {
         fn special() -> &'static [Special] {
             &[Special::Product]
         }
@@ -220,7 +332,7 @@ mod cases {
         }
     }
 
-    impl Tested for Conv2dGradWeight {
+    impl Tested for ConvGradWeight {
         fn special() -> &'static [Special] {
             &[Special::Product, Special::WithoutOnnx]
         }

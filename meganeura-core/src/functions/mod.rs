@@ -7,7 +7,7 @@
 //! | file | functions that are written with others |
 //! |---|---|
 //! | `arrange.rs` | `stack`, `split`, `chunk`, `squeeze`, `unsqueeze`, `transpose`, `at`, `roll`, `tile`, `repeat_interleave`, `diagonal` |
-//! | `convolve.rs`, `conv_transpose2d.rs` | `conv1d`, `conv3d`, `conv_transpose1d`, `conv_transpose2d`, `conv_transpose3d` |
+//! | `conv_transpose2d.rs` | `conv_transpose1d`, `conv_transpose2d`, `conv_transpose3d` |
 //! | `grid_sample.rs`, `padding.rs` | `grid_sample`; `pad_with` |
 //! | `pick.rs` | `index_select`, `one_hot`, `masked_fill`, `tril`, `triu` |
 //! | `pool/mod.rs` | pooling over one, two or three axes, for layers |
@@ -26,7 +26,6 @@ mod collective;
 mod concat;
 mod conv2d;
 mod conv_transpose2d;
-mod convolve;
 mod cross_entropy;
 mod ctc;
 mod cumsum;

@@ -58,12 +58,15 @@ pub struct Channels {
 }
 
 impl Channels {
-    /// The channels of images `[N, C, H, W]` of more than one pixel. `None` for other shapes, or if padding does not
-    /// pay.
+    /// The channels of images `[N, C, H, W]`, sequences `[N, C, L]` or volumes `[N, C, D, H, W]` of more than one
+    /// pixel. `None` for other shapes, or if padding does not pay.
     #[must_use]
     pub fn of(shape: Shape) -> Option<Self> {
-        let &[_, channels, h, w] = shape.dims() else { return None };
-        let channels = Self { channels, pixels: h * w };
+        let &[_, channels, ref pixels @ ..] = shape.dims() else { return None };
+        if !(1..=3).contains(&pixels.len()) {
+            return None;
+        }
+        let channels = Self { channels, pixels: pixels.iter().product() };
         (channels.pays() && channels.pixels > 1).then_some(channels)
     }
 
@@ -330,6 +333,14 @@ mod tests {
         assert!((0..480).filter(|place| place % 16 < 10).all(|place| layout.at(element(place)) == place));
         assert!(!lies_in_lines(&layout.permute(&[0, 2, 3, 1]), format));
         assert_eq!(format.has_zeros("i").as_deref(), Some("i % 16u + 8u > 10u"));
+    }
+
+    #[test]
+    fn sequences_and_volumes_have_channels_too() {
+        let of = |dims: &[usize]| Channels::of(Shape::new(dims));
+        let channels = Some(Channels { channels: 16, pixels: 30 });
+        assert_eq!([of(&[2, 16, 30]), of(&[2, 16, 5, 6]), of(&[2, 16, 5, 3, 2])], [channels; 3]);
+        assert_eq!([of(&[2, 16]), of(&[2, 16, 1]), of(&[2, 16, 1, 1, 1]), of(&[2, 16, 5, 3, 2, 1])], [None; 4]);
     }
 
     #[test]

@@ -344,11 +344,17 @@ pub fn conversion(to: &'static str, [n, c, s]: [usize; 3]) -> Launch {
     /// Channels and pixels of a tile, and the pitch of its channels: odd, so that neighbours lie in different banks.
     const SIDE: usize = 32;
     const PITCH: usize = SIDE + 1;
+    let of_images = define![TO: to, N: n, C: c, S: s];
+    if c <= LINE {
+        // A tile would be almost empty.
+        let defines = [of_images, define![FORM: "pixels"]].concat();
+        return Launch::new("convert", defines, (1, 1), Workgroups::of(n.saturating_mul(s), 128));
+    }
     let [tiles_c, tiles_s] = [c, s].map(|extent| extent.div_ceil(SIDE));
     let count = n.saturating_mul(tiles_c).saturating_mul(tiles_s);
     let workgroups = Workgroups::new(count, SIDE * SIDE / LINE).with_memory(&[4 * SIDE * PITCH]);
-    let tile = define![SIDE: SIDE, PITCH: PITCH, TILES_C: tiles_c, TILES_S: tiles_s];
-    Launch::new("convert", [define![TO: to, N: n, C: c, S: s], tile].concat(), (1, 1), workgroups)
+    let tile = define![FORM: "tiles", SIDE: SIDE, PITCH: PITCH, TILES_C: tiles_c, TILES_S: tiles_s];
+    Launch::new("convert", [of_images, tile].concat(), (1, 1), workgroups)
 }
 
 /// The iterations of a reduction in a tree over so many values, as [`Workgroups::loops`] counts them.

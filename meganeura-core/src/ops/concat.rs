@@ -82,9 +82,11 @@ impl Kernel for Concat {
         let has_lines = |ty: &TensorType| {
             ty.shape.elements() > 0 && ty.shape.dims().last().is_some_and(|last| last.is_multiple_of(LINE))
         };
+        let of_lines = x.iter().all(has_lines);
         let innermost = if of_channels { Innermost::Channels } else { Innermost::Flat };
-        let fits = caps.bf16 && (of_channels || x.iter().all(has_lines));
-        fits.then_some(Bf16::new(innermost, operands, Stores::Words))
+        let otherwise = (of_channels && of_lines).then_some(Innermost::Flat);
+        let fits = caps.bf16 && (of_channels || of_lines);
+        fits.then_some(Bf16 { otherwise, ..Bf16::new(innermost, operands, Stores::Words) })
     }
 
     fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>], _: &Scratch) {

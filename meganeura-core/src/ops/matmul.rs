@@ -107,8 +107,10 @@ impl Kernel for Matmul {
     fn bf16(&self, x: &[TensorType], y: &[TensorType], caps: &Caps) -> Option<Bf16> {
         let MatmulShape { batch, m, k, n } = MatmulShape::new(x[0].shape.dims(), x[1].shape.dims());
         let product = |n| Product { batch, m, n, k, operands: Operands::Mixed, beside: true };
-        // For smaller products, converting the operands takes longer than reading bf16 saves.
-        let wanted = m.min(n).min(k) >= 256 && batch.saturating_mul(m).saturating_mul(n).saturating_mul(k) >= 1 << 27;
+        // For products that are smaller, or that multiply too little with each element, converting the operands takes
+        // longer than reading bf16 saves.
+        let products = batch.saturating_mul(m).saturating_mul(n).saturating_mul(k);
+        let wanted = k >= 32 && m.saturating_mul(n) >= 128 * m.saturating_add(n) && products >= 1 << 27;
         let stores = match Format::of_rows(n) {
             Some(Format::PaddedRows(_)) => !is_small(product(n), true) && Format::has_rows(y[0].shape, n),
             _ => n.is_multiple_of(LINE),

@@ -181,6 +181,8 @@ pub(crate) trait Kernel: Primitive {
 pub(crate) struct Bf16 {
     /// The order of the elements.
     pub innermost: Innermost,
+    /// Another order that the kernel can take: used if an operand is stored so, and none in the first order.
+    pub otherwise: Option<Innermost>,
     /// The operands that are read as bf16.
     pub operands: &'static [usize],
     /// `true` if the lines of operands that are read strided may also lie along the axis before the last.
@@ -199,7 +201,7 @@ impl Bf16 {
     /// axis alone, and other results in `f32`.
     #[must_use]
     pub fn new(innermost: Innermost, operands: &'static [usize], stores: Stores) -> Self {
-        Self { innermost, operands, turned: false, stores, others: false, wanted: false }
+        Self { innermost, otherwise: None, operands, turned: false, stores, others: false, wanted: false }
     }
 }
 
@@ -255,9 +257,9 @@ macro_rules! each_kernel_op {
             reduce::Reduce,
             arg_reduce::ArgReduce,
             matmul::Matmul,
-            conv2d::Conv2d,
-            conv2d::Conv2dGradInput,
-            conv2d::Conv2dGradWeight,
+            conv2d::Conv,
+            conv2d::ConvGradInput,
+            conv2d::ConvGradWeight,
             group_norm::GroupNorm,
             group_norm::GroupNormGrad,
             channels::ChannelMoments,

@@ -1,7 +1,7 @@
 // Inputs of a convolution of few channels in bf16, with channels innermost: those of a line of eight output channels.
 // Output channel o belongs to group ⌊o/OUT⌋, and its group reads IN channels.
 //
-// Bindings: 0  x[N,H,W,CHANNELS]
+// Bindings: 0  x[N,IN_D,H,W,CHANNELS]
 //
 // Defines: CHANNELS    of the image that is read, padded to whole lines
 //          OUTPUTS     output channels

@@ -1,8 +1,8 @@
-// Tiles of pixels for convolutions on matrix units. A tile is TILE_P×TILE_Q outputs of TILE_N images. A
-// workgroup keeps the inputs that a tile reads, with the halo, in workgroup memory. A fragment is sixteen outputs of a
-// row. Narrower rows interleave IMAGES images: each pixel is followed by the same pixel of the next image. Columns of
-// inputs that are a stride apart are adjacent in workgroup memory, so a tap shifts a fragment by a distance, whatever
-// the stride.
+// Tiles of pixels for convolutions on matrix units. A tile is TILE_P×TILE_Q outputs of TILE_N images, which are planes
+// of the result where it has volumes. A workgroup keeps the inputs that a tile reads, with the halo, in workgroup
+// memory. A fragment is sixteen outputs of a row. Narrower rows interleave IMAGES images: each pixel is followed by the
+// same pixel of the next image. Columns of inputs that are a stride apart are adjacent in workgroup memory, so a tap
+// shifts a fragment by a distance, whatever the stride.
 //
 // Defines: those of shared/conv2d; PW is less than the columns that a tile reads
 //          IMAGES   1, 2, 4, 8 or 16
@@ -15,6 +15,8 @@
 //                   columns of padding are not
 //          INPUTS   inputs that are loaded, TILE_N·HALO_P·INSIDE
 //          PLANE    columns with the same remainder by STRIDE_Q
+//          FOLD     defined where images are single rows: a tile's row p are the outputs from p·FOLD on. H, P, KH and
+//                   SH are 1, and TILE_Q is FOLD
 
 #include "shared/conv2d"
 
@@ -74,17 +76,30 @@ fn first_of(t: u32) -> vec3<u32> {
     return vec3(t / (TILES_P * TILES_Q) * TILE_N, t / TILES_Q % TILES_P * TILE_P, t % TILES_Q * TILE_Q);
 }
 
-/// The image, row and column of input `pixel` of the tile whose first output is `first`. It may lie outside the image:
-/// negative numbers wrap to large ones.
+/// The image of the result, row and column of input `pixel` of the tile whose first output is `first`. It may lie
+/// outside the image: negative numbers wrap to large ones.
 fn input_at(first: vec3<u32>, pixel: vec3<u32>) -> vec3<u32> {
+#if FOLD
+    return vec3(first.x + pixel.x, 0u, (first.y + pixel.y) * (${FOLD}u * SW) - PW + pixel.z);
+#else
     return first * vec3(1u, SH, SW) - vec3(0u, PH, PW) + pixel;
+#endif
+}
+
+/// The image, row and column of the output at this image, row and column of the tiles.
+fn output_at(at: vec3<u32>) -> vec3<u32> {
+#if FOLD
+    return vec3(at.x, 0u, at.y * ${FOLD}u + at.z);
+#else
+    return at;
+#endif
 }
 
 fn is_input(at: vec3<u32>) -> bool {
-    return at.x < N && at.y < H && at.z < W;
+    return at.x < N * OUT_D && at.y < H && at.z < W;
 }
 
-/// The place of an input's first channel.
+/// The place of an input's first channel, in the first plane of its volume.
 fn line_of_input(at: vec3<u32>) -> u32 {
-    return ((at.x * H + at.y) * W + at.z) * CHANNELS;
+    return ((at.x / OUT_D * IN_D * H + at.y) * W + at.z) * CHANNELS;
 }

@@ -154,6 +154,7 @@ impl Product {
             Operands::Gathered if small <= 64 && !long => {
                 [MATRIX_SMALL, MATRIX_FLAT, MATRIX_MEDIUM, MATRIX_LARGE, MATRIX_EIGHT, first, second]
             }
+            _ if self.n <= 64 => [MATRIX_SMALL, MATRIX_MEDIUM, MATRIX_FLAT, MATRIX_LARGE, MATRIX_EIGHT, first, second],
             _ if small <= 64 => [MATRIX_MEDIUM, MATRIX_SMALL, MATRIX_FLAT, MATRIX_LARGE, MATRIX_EIGHT, first, second],
             Operands::Gathered => [MATRIX_LARGE, MATRIX_SMALL, MATRIX_EIGHT, MATRIX_MEDIUM, MATRIX_FLAT, first, second],
             Operands::Across => [MATRIX_LARGE, MATRIX_MEDIUM, MATRIX_SMALL, first, second, MATRIX_FLAT, MATRIX_EIGHT],

@@ -103,10 +103,19 @@ impl<'g> Convolution<'g> {
         self.axes.map_or([1, 1], |axes| axes.map(|axis| axis.phases))
     }
 
-    /// The shape of the result, `[N, C, H, W]`.
+    /// Images, channels, and the rows and columns of planes of the result.
     fn result(&self) -> [usize; 4] {
         let g = self.of;
         if self.axes.is_some() { [g.n, g.c, g.h, g.w] } else { [g.n, g.o, g.p, g.q] }
+    }
+
+    fn result_shape(&self) -> Shape {
+        if self.axes.is_some() { self.of.input() } else { self.of.output() }
+    }
+
+    /// Elements of a channel of the result.
+    fn pixels(&self) -> usize {
+        if self.axes.is_some() { self.of.inputs() } else { self.of.outputs() }
     }
 
     /// Channels of the result, rounded up to lines.
@@ -117,22 +126,22 @@ impl<'g> Convolution<'g> {
 
     /// `true` if the result is stored in lines, padded or not.
     pub(super) fn stores_lines(&self) -> bool {
-        Channels::of(Shape::from(self.result())).is_some()
+        Channels::of(self.result_shape()).is_some()
     }
 
     /// Elements of the result, and of one part of a cut reduction, which has whole lines.
     pub(super) fn elements(&self) -> [usize; 2] {
-        let [n, c, h, w] = self.result();
-        [c, self.padded_channels()].map(|channels| n * channels * h * w)
+        let ([n, c, ..], pixels) = (self.result(), self.pixels());
+        [c, self.padded_channels()].map(|channels| n * channels * pixels)
     }
 
     /// The launch that adds up parts, which have their channels innermost and are in scratch buffer 0, into the result.
     pub(super) fn sum_parts(&self, parts: usize) -> Launch {
-        let ([elements, part], [_, c, h, w], padded) = (self.elements(), self.result(), self.padded_channels());
+        let ([elements, part], [_, c, ..], padded) = (self.elements(), self.result(), self.padded_channels());
         if self.stores_lines() {
             return sum_parts_by_lines(parts, part, 0);
         }
-        let pixels = h * w;
+        let pixels = self.pixels();
         let at = format!("(i / {}u * {pixels}u + i % {pixels}u) * {padded}u + i / {pixels}u % {c}u", c * pixels);
         sum_parts_at(parts, elements, 0, &Parts { elements: part, taps: 1, at })
     }
@@ -149,8 +158,14 @@ impl<'g> Convolution<'g> {
         [g.o / g.groups, g.c / g.groups]
     }
 
+    /// Taps of a plane.
     fn taps(&self) -> usize {
         self.geometry.kernel[0] * self.geometry.kernel[1]
+    }
+
+    /// Planes of the kernel, of all groups.
+    fn planes(&self) -> usize {
+        self.of.groups * self.of.depth.kernel
     }
 
     /// Blocks of so many rows in a group.
@@ -160,7 +175,7 @@ impl<'g> Convolution<'g> {
 
     /// Blocks of eight channels of a tile's rows; each has its own power of two.
     fn blocks(&self, rows: usize) -> usize {
-        self.of.groups * self.blocks_of_rows(rows) * (self.extents()[1] / LINE)
+        self.planes() * self.blocks_of_rows(rows) * (self.extents()[1] / LINE)
     }
 
     /// Bytes of workgroup memory that packs so many rows: a block's weights, f32 with `BF16_UNITS` and else f16, and
@@ -193,7 +208,7 @@ impl<'g> Convolution<'g> {
             G: g.groups, TAPS: taps, KW: self.geometry.kernel[1], M: m, K: k,
             ROWS: rows, BLOCKS: self.blocks_of_rows(rows), COUNT: LINE * taps * rows, PITCH: pitch(rows),
             LOADS: (LINE * taps * rows).div_ceil(PACKERS),
-            W_O: g.o / g.groups, W_C: g.c / g.groups, W_KH: kh, W_KW: kw, FORM: form,
+            W_O: g.o / g.groups, W_C: g.c / g.groups, W_KD: g.depth.kernel, W_KH: kh, W_KW: kw, FORM: form,
         ];
         if let Some([vertical, horizontal]) = self.axes {
             let dilation = g.options().dilation;
@@ -213,7 +228,7 @@ impl<'g> Convolution<'g> {
     /// Floats of each buffer of packed weights.
     pub(super) fn scratch(&self, rows: usize, caps: &Caps) -> Vec<usize> {
         let [m, k] = self.extents();
-        let mut scratch = vec![(self.of.groups * m * k * self.taps()).div_ceil(2), self.blocks(rows)];
+        let mut scratch = vec![(self.planes() * m * k * self.taps()).div_ceil(2), self.blocks(rows)];
         scratch.truncate(if caps.bf16_units { 1 } else { 2 });
         scratch
     }

@@ -1,32 +1,85 @@
 //! Extents of a convolution, for all three passes, and patches as columns for native kernels.
 
-use super::Conv2dOptions;
+use super::options::AnyConvOptions;
+use super::pass::Pass;
+use super::{Conv2dOptions, ConvOptions};
 use crate::Shape;
 use crate::kernel::launch::{Define, LINE, define};
 use crate::kernel::native::Real;
 #[cfg(feature = "onnx")]
 use crate::ops::form::{self, Attribute};
 
-/// All extents of one convolution.
+/// All extents of one convolution, of planes in volumes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ConvShape {
+    /// The number of axes of the tensors, beside images and channels.
+    axes: usize,
     pub(crate) n: usize,
     pub(crate) c: usize,
+    pub(crate) depth: Depth,
     pub(crate) h: usize,
     pub(crate) w: usize,
     pub(crate) o: usize,
+    /// The taps of a plane.
     pub(crate) kernel: [usize; 2],
     pub(crate) p: usize,
     pub(crate) q: usize,
     pub(crate) groups: usize,
+    /// Those of planes.
     options: Conv2dOptions,
+}
+
+/// The planes of a volume, as a window of the kernel's planes slides over them. Plane `k` of the kernel meets, for
+/// plane `z` of the result, plane `(z·stride + k·dilation − padding)/apart` of the input, if there is such a plane.
+///
+/// An image or a sequence has one plane.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Depth {
+    pub(crate) inputs: usize,
+    pub(crate) outputs: usize,
+    pub(crate) kernel: usize,
+    stride: usize,
+    /// Negative where that many planes at the beginning are never met.
+    padding: isize,
+    dilation: usize,
+    /// More than 1 in the gradient of the input: the stride of the convolution.
+    apart: usize,
+}
+
+impl Depth {
+    /// `true` if there is no depth: one plane that one plane of the kernel meets.
+    pub(super) fn is_flat(&self) -> bool {
+        [self.inputs, self.outputs, self.kernel] == [1; 3] && self.padding == 0
+    }
+
+    /// The depth of the gradient of the input, which convolves the cotangents with the kernel's planes in reverse
+    /// order.
+    fn transposed(&self) -> Self {
+        let &Self { inputs, outputs, kernel, stride, padding, dilation, .. } = self;
+        let padding = ((kernel - 1) * dilation).cast_signed() - padding;
+        Self { inputs: outputs, outputs: inputs, kernel, stride: 1, padding, dilation, apart: stride }
+    }
+
+    /// The kernels' defines.
+    pub(super) fn defines(&self) -> Vec<Define> {
+        if self.is_flat() {
+            return Vec::new();
+        }
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "shaders count modulo 2³²")]
+        let before = self.padding as u32;
+        define![
+            VOLUMES: 1, IN_D: self.inputs, OUT_D: self.outputs, KD: self.kernel, SD: self.stride, PD: before,
+            DD: self.dilation, UD: self.apart,
+        ]
+    }
 }
 
 /// The input pixels of one element of all patches.
 struct Tap {
     /// The first element of the channel in the image.
-    plane: usize,
-    /// The output rows and columns for which the element lies inside the input, not in the padding.
+    channel: usize,
+    /// The output planes, rows and columns for which the element lies inside the input, not in the padding.
+    planes: std::ops::Range<usize>,
     rows: std::ops::Range<usize>,
     columns: std::ops::Range<usize>,
     /// The first of those pixels, within its channel.
@@ -35,61 +88,109 @@ struct Tap {
 
 /// The attributes of ONNX's convolutions with a weight of this shape.
 #[cfg(feature = "onnx")]
-pub(super) fn onnx(options: Conv2dOptions, weight: Shape) -> Vec<(&'static str, Attribute)> {
-    let Conv2dOptions { stride, padding: [rows, columns], dilation, groups } = options;
+pub(super) fn onnx(options: AnyConvOptions, weight: Shape) -> Vec<(&'static str, Attribute)> {
+    let ConvOptions { stride, padding, dilation, groups } = options.all();
+    let first = 3 - options.axes();
     let ints = |numbers: &[usize]| Attribute::Ints(form::ints(numbers));
     vec![
-        ("dilations", ints(&dilation)),
+        ("dilations", ints(&dilation[first..])),
         ("group", Attribute::Int(form::int(groups))),
         ("kernel_shape", ints(&weight.dims()[2..])),
-        ("pads", ints(&[rows, columns, rows, columns])),
-        ("strides", ints(&stride)),
+        ("pads", ints(&[&padding[first..], &padding[first..]].concat())),
+        ("strides", ints(&stride[first..])),
     ]
 }
 
 impl ConvShape {
-    pub(crate) fn new(x: Shape, weight: Shape, options: Conv2dOptions) -> Result<Self, String> {
+    pub(crate) fn new(x: Shape, weight: Shape, options: impl Into<AnyConvOptions>) -> Result<Self, String> {
+        let options = options.into();
         let output = options.output(x, weight)?;
-        let (&[n, c, h, w], &[o, _, kh, kw], &[.., p, q]) = (x.dims(), weight.dims(), output.dims()) else {
-            unreachable!("images, as was checked")
+        // The last three of two axes and as many as there are, with extents of 1 for those that are missing.
+        let of_volume = |shape: Shape| -> [usize; 3] {
+            let mut extents = [1; 3];
+            extents[3 - options.axes()..].copy_from_slice(&shape.dims()[2..]);
+            extents
         };
-        let groups = options.groups;
-        Ok(Self { n, c, h, w, o, kernel: [kh, kw], p, q, groups, options })
+        let ([inputs, h, w], [kernel, kh, kw], [outputs, p, q]) = (of_volume(x), of_volume(weight), of_volume(output));
+        let ConvOptions { stride, padding, dilation, groups } = options.all();
+        let depth = Depth {
+            inputs,
+            outputs,
+            kernel,
+            stride: stride[0],
+            padding: padding[0].cast_signed(),
+            dilation: dilation[0],
+            apart: 1,
+        };
+        let of_planes = |[_, down, across]: [usize; 3]| [down, across];
+        let [stride, padding, dilation] = [stride, padding, dilation].map(of_planes);
+        let planar = Conv2dOptions { stride, padding, dilation, groups };
+        let (n, c, o) = (x[0], x[1], weight[0]);
+        Ok(Self { axes: options.axes(), n, c, depth, h, w, o, kernel: [kh, kw], p, q, groups, options: planar })
     }
 
+    /// The options along the axes of planes.
     pub(super) fn options(&self) -> Conv2dOptions {
         self.options
     }
 
     pub(super) fn input(&self) -> Shape {
-        Shape::from([self.n, self.c, self.h, self.w])
+        self.shape(self.c, [self.depth.inputs, self.h, self.w])
     }
 
     pub(crate) fn output(&self) -> Shape {
-        Shape::from([self.n, self.o, self.p, self.q])
+        self.shape(self.o, [self.depth.outputs, self.p, self.q])
+    }
+
+    fn shape(&self, channels: usize, extents: [usize; 3]) -> Shape {
+        Shape::new(&[&[self.n, channels], &extents[3 - self.axes..]].concat())
+    }
+
+    /// Elements of a channel of the input.
+    pub(crate) fn inputs(&self) -> usize {
+        self.depth.inputs * self.h * self.w
+    }
+
+    /// Elements of a channel of the output.
+    pub(crate) fn outputs(&self) -> usize {
+        self.depth.outputs * self.p * self.q
+    }
+
+    /// The planes of all outputs in a channel.
+    pub(super) fn planes(&self) -> usize {
+        self.n * self.depth.outputs
+    }
+
+    /// Taps of a pair of channels.
+    pub(super) fn taps(&self) -> usize {
+        self.depth.kernel * self.kernel[0] * self.kernel[1]
     }
 
     /// Elements of one output pixel's patch, within a group.
     pub(crate) fn patch(&self) -> usize {
-        self.c / self.groups * self.kernel[0] * self.kernel[1]
+        self.c / self.groups * self.taps()
     }
 
-    /// `true` if Winograd's algorithm for 3×3 weights applies: no stride, dilation or groups, and no more padding than
-    /// weights span.
+    /// `true` if Winograd's algorithm for 3×3 weights applies: images, no stride, dilation or groups, and no more
+    /// padding than weights span.
     pub(super) fn suits_winograd(&self) -> bool {
         let Conv2dOptions { stride, padding, dilation, groups } = self.options;
-        let plain = self.kernel == [3, 3] && stride == [1, 1] && dilation == [1, 1] && groups == 1;
+        let plain =
+            self.depth.is_flat() && self.kernel == [3, 3] && stride == [1, 1] && dilation == [1, 1] && groups == 1;
         plain && padding.iter().all(|&zeros| zeros <= 2)
     }
 
     /// `true` if the patches of an image are the image itself.
     fn is_pointwise(&self) -> bool {
-        self.kernel == [1, 1] && self.options.stride == [1, 1] && self.options.padding == [0, 0]
+        let Depth { stride, padding, .. } = self.depth;
+        self.taps() == 1
+            && (stride, self.options.stride) == (1, [1, 1])
+            && (padding, self.options.padding) == (0, [0, 0])
     }
 
     /// Elements that [`ConvShape::columns`] needs to write.
     pub(crate) fn scratch(&self) -> usize {
-        if self.is_pointwise() { 0 } else { self.patch() * self.p * self.q }
+        if self.is_pointwise() { 0 } else { self.patch() * self.outputs() }
     }
 
     /// The patches of one group of an image: row `(c, i, j)` holds that element of each output pixel's patch.
@@ -104,26 +205,32 @@ impl ConvShape {
     /// Copies the patches of one group into the columns of a matrix. `side` images are interleaved, before and after.
     pub(super) fn gather<T: Real>(&self, images: &[T], side: usize, matrix: &mut [T]) {
         let (stride, line) = (self.options.stride[1] * side, self.q * side);
-        for (row, out) in matrix.chunks_exact_mut(self.p * line).enumerate() {
+        for (row, out) in matrix.chunks_exact_mut(self.outputs() * side).enumerate() {
             let tap = self.tap(row);
-            out[..tap.rows.start * line].fill(T::ZERO);
-            out[tap.rows.end * line..].fill(T::ZERO);
-            let plane = &images[tap.plane * side..][..self.h * self.w * side];
-            let lines = out.chunks_exact_mut(line).take(tap.rows.end).skip(tap.rows.start);
-            for (out, from) in lines.zip((tap.first * side..).step_by(self.options.stride[0] * self.w * side)) {
-                out[..tap.columns.start * side].fill(T::ZERO);
-                out[tap.columns.end * side..].fill(T::ZERO);
-                let out = &mut out[tap.columns.start * side..tap.columns.end * side];
-                // Lines are short: a loop beats a call that copies memory.
-                if stride == side {
-                    out.iter_mut().zip(&plane[from..]).for_each(|(y, &x)| *y = x);
-                } else if side == 1 {
-                    out.iter_mut().zip(plane[from..].iter().step_by(stride)).for_each(|(y, &x)| *y = x);
-                } else {
-                    let pixels = out.chunks_exact_mut(side).zip((from..).step_by(stride));
-                    pixels.for_each(|(out, from)| {
-                        out.iter_mut().zip(&plane[from..]).for_each(|(y, &x)| *y = x);
-                    });
+            let channel = &images[tap.channel * side..][..self.inputs() * side];
+            for (z, out) in out.chunks_exact_mut(self.p * line).enumerate() {
+                if !tap.planes.contains(&z) {
+                    out.fill(T::ZERO);
+                    continue;
+                }
+                out[..tap.rows.start * line].fill(T::ZERO);
+                out[tap.rows.end * line..].fill(T::ZERO);
+                let lines = out.chunks_exact_mut(line).take(tap.rows.end).skip(tap.rows.start);
+                for (out, from) in lines.zip(self.lines_read(&tap, z, side)) {
+                    out[..tap.columns.start * side].fill(T::ZERO);
+                    out[tap.columns.end * side..].fill(T::ZERO);
+                    let out = &mut out[tap.columns.start * side..tap.columns.end * side];
+                    // Lines are short: a loop beats a call that copies memory.
+                    if stride == side {
+                        out.iter_mut().zip(&channel[from..]).for_each(|(y, &x)| *y = x);
+                    } else if side == 1 {
+                        out.iter_mut().zip(channel[from..].iter().step_by(stride)).for_each(|(y, &x)| *y = x);
+                    } else {
+                        let pixels = out.chunks_exact_mut(side).zip((from..).step_by(stride));
+                        pixels.for_each(|(out, from)| {
+                            out.iter_mut().zip(&channel[from..]).for_each(|(y, &x)| *y = x);
+                        });
+                    }
                 }
             }
         }
@@ -132,45 +239,61 @@ impl ConvShape {
     /// The transpose of [`ConvShape::gather`]: adds each patch element to its pixel.
     pub(super) fn add_columns<T: Real>(&self, matrix: &[T], side: usize, images: &mut [T]) {
         let (stride, line) = (self.options.stride[1] * side, self.q * side);
-        for (row, from) in matrix.chunks_exact(self.p * line).enumerate() {
+        for (row, from) in matrix.chunks_exact(self.outputs() * side).enumerate() {
             let tap = self.tap(row);
-            let plane = &mut images[tap.plane * side..][..self.h * self.w * side];
-            let lines = from.chunks_exact(line).take(tap.rows.end).skip(tap.rows.start);
-            for (from, to) in lines.zip((tap.first * side..).step_by(self.options.stride[0] * self.w * side)) {
-                let from = &from[tap.columns.start * side..tap.columns.end * side];
-                if stride == side {
-                    plane[to..].iter_mut().zip(from).for_each(|(y, &x)| *y += x);
-                } else if side == 1 {
-                    plane[to..].iter_mut().step_by(stride).zip(from).for_each(|(y, &x)| *y += x);
-                } else {
-                    let pixels = from.chunks_exact(side).zip((to..).step_by(stride));
-                    pixels.for_each(|(from, to)| {
-                        plane[to..].iter_mut().zip(from).for_each(|(y, &x)| *y += x);
-                    });
+            let channel = &mut images[tap.channel * side..][..self.inputs() * side];
+            for (z, from) in from.chunks_exact(self.p * line).enumerate() {
+                if !tap.planes.contains(&z) {
+                    continue;
+                }
+                let lines = from.chunks_exact(line).take(tap.rows.end).skip(tap.rows.start);
+                for (from, to) in lines.zip(self.lines_read(&tap, z, side)) {
+                    let from = &from[tap.columns.start * side..tap.columns.end * side];
+                    if stride == side {
+                        channel[to..].iter_mut().zip(from).for_each(|(y, &x)| *y += x);
+                    } else if side == 1 {
+                        channel[to..].iter_mut().step_by(stride).zip(from).for_each(|(y, &x)| *y += x);
+                    } else {
+                        let pixels = from.chunks_exact(side).zip((to..).step_by(stride));
+                        pixels.for_each(|(from, to)| {
+                            channel[to..].iter_mut().zip(from).for_each(|(y, &x)| *y += x);
+                        });
+                    }
                 }
             }
         }
     }
 
+    /// The first pixels in a channel of the lines that a tap reads for plane `z` of the output.
+    fn lines_read(&self, tap: &Tap, z: usize, side: usize) -> impl Iterator<Item = usize> + use<> {
+        let plane = (z - tap.planes.start) * self.depth.stride * self.h * self.w;
+        ((plane + tap.first) * side..).step_by(self.options.stride[0] * self.w * side)
+    }
+
     /// The channels of a group of image `n`, and everything after them.
     pub(super) fn image<'a, T>(&self, x: &'a [T], n: usize, group: usize) -> &'a [T] {
-        &x[(n * self.groups + group) * (self.c / self.groups) * self.h * self.w..]
+        &x[(n * self.groups + group) * (self.c / self.groups) * self.inputs()..]
     }
 
     /// The tap of patch row `row`.
     fn tap(&self, row: usize) -> Tap {
-        let [kh, kw] = self.kernel;
+        let ([kh, kw], depth) = (self.kernel, self.depth);
         let Conv2dOptions { stride, padding, dilation, .. } = self.options;
-        let along = |axis: usize, tap: usize, extent: usize, outputs: usize| {
-            let shift = tap * dilation[axis];
-            let first: usize = padding[axis].saturating_sub(shift).div_ceil(stride[axis]).min(outputs);
-            let end: usize = (extent + padding[axis]).saturating_sub(shift).div_ceil(stride[axis]).min(outputs);
-            (first..end.max(first), (first * stride[axis] + shift).saturating_sub(padding[axis]))
+        // The outputs for which a tap is inside, and the first input that it reads.
+        let along = |tap: usize, extent: usize, outputs: usize, [stride, padding, dilation]: [usize; 3]| {
+            let shift = tap * dilation;
+            let first: usize = padding.saturating_sub(shift).div_ceil(stride).min(outputs);
+            let end: usize = (extent + padding).saturating_sub(shift).div_ceil(stride).min(outputs);
+            (first..end.max(first), (first * stride + shift).saturating_sub(padding))
         };
-        let (rows, y) = along(0, row / kw % kh, self.h, self.p);
-        let (columns, x) = along(1, row % kw, self.w, self.q);
+        let of = |axis: usize| [stride[axis], padding[axis], dilation[axis]];
+        let of_depth = [depth.stride, depth.padding.cast_unsigned(), depth.dilation];
+        let (planes, z) = along(row / (kh * kw) % depth.kernel, depth.inputs, depth.outputs, of_depth);
+        let (rows, y) = along(row / kw % kh, self.h, self.p, of(0));
+        let (columns, x) = along(row % kw, self.w, self.q, of(1));
         let rows = if columns.is_empty() { rows.start..rows.start } else { rows };
-        Tap { plane: row / (kh * kw) * self.h * self.w, rows, columns, first: y * self.w + x }
+        let channel = row / self.taps() * self.inputs();
+        Tap { channel, planes, rows, columns, first: (z * self.h + y) * self.w + x }
     }
 
     /// Pixels from the first tap to the last, per axis: one less than the kernel spans.
@@ -189,6 +312,11 @@ impl ConvShape {
         (self.groups == 1 || [c, o] == [self.c, self.o]).then_some(Self { c, o, ..*self })
     }
 
+    /// The depth of a pass as a convolution; the gradient of a weight reads images as the convolution does.
+    pub(super) fn depth_of(&self, pass: Pass) -> Depth {
+        if pass == Pass::GradInput { self.depth.transposed() } else { self.depth }
+    }
+
     /// A convolution without stride that reads this one's outputs, with `phases` times its input channels as output
     /// channels.
     pub(super) fn transposed(
@@ -200,8 +328,8 @@ impl ConvShape {
         dilation: [usize; 2],
     ) -> Self {
         let options = Conv2dOptions { stride: [1, 1], padding, dilation, groups: self.groups };
-        let o = self.c * phases;
-        Self { n: self.n, c: self.o, h: self.p, w: self.q, o, kernel, p, q, groups: self.groups, options }
+        let (depth, o) = (self.depth.transposed(), self.c * phases);
+        Self { c: self.o, depth, h: self.p, w: self.q, o, kernel, p, q, options, ..*self }
     }
 
     /// The kernel's defines.
@@ -215,11 +343,12 @@ impl ConvShape {
         let Conv2dOptions { stride, padding, dilation, groups } = self.options;
         #[expect(clippy::cast_possible_truncation, reason = "that is meant")]
         let above = padding[0].wrapping_sub(rows) as u32;
-        define![
+        let of_planes = define![
             N: self.n, C: self.c, H: self.h, W: self.w, O: self.o, KH: self.kernel[0], KW: self.kernel[1],
             P: self.p, Q: self.q, SH: stride[0], SW: stride[1], PH: above, PW: padding[1],
             DH: dilation[0], DW: dilation[1], G: groups, UH: 1, UW: 1,
-        ]
+        ];
+        [of_planes, self.depth.defines()].concat()
     }
 
     /// The defines of the gradient of the input as a convolution: its pixels, the cotangents, are a stride apart.
@@ -227,10 +356,11 @@ impl ConvShape {
         let Conv2dOptions { stride, padding, dilation, groups } = self.options;
         #[expect(clippy::cast_possible_truncation, reason = "shaders count modulo 2³²")]
         let [above, left] = [0, 1].map(|axis| self.gaps()[axis].wrapping_sub(padding[axis]) as u32);
-        define![
+        let of_planes = define![
             N: self.n, C: self.o, H: self.p, W: self.q, O: self.c, KH: self.kernel[0], KW: self.kernel[1],
             P: self.h, Q: self.w, SH: 1, SW: 1, PH: above, PW: left,
             DH: dilation[0], DW: dilation[1], G: groups, UH: stride[0], UW: stride[1],
-        ]
+        ];
+        [of_planes, self.depth.transposed().defines()].concat()
     }
 }

@@ -1,28 +1,32 @@
 //! The gradient of a convolution with respect to its input: the transposed convolution.
 
 use super::launch;
+use super::options::AnyConvOptions;
 use super::pass::Pass;
 use super::{ConvShape, expect_shape, native_products, native_winograd};
 use crate::kernel::launch::{Argument, Caps, Variant};
 use crate::kernel::native::{OutView, Real, Scratch, View};
 #[cfg(feature = "onnx")]
+use crate::ops::ConvOptions;
+#[cfg(feature = "onnx")]
 use crate::ops::form::{self, Form};
-use crate::ops::{Bf16, Conv2dOptions, Kernel, Primitive};
+use crate::ops::{Bf16, Kernel, Primitive};
 use crate::{Result, Shape, TensorType};
 
-/// `dx[n,c,h,w] = Σ dy[n,o,p,q] · w[o,c,i,j]` over all `p·s + i·d − pad = h`, `q·s + j·d − pad = w`
+/// Of images: `dx[n,c,h,w] = Σ dy[n,o,p,q] · w[o,c,i,j]` over all `p·s + i·d − pad = h`, `q·s + j·d − pad = w`
 ///
 /// Shapes: `dy [N,O,P,Q]`, `w [O,C/g,KH,KW]` → `dx [N,C,H,W]`; H and W are given, as several inputs share an output
-/// shape. Gradient: with respect to `dy` a convolution, with respect to `w` the weight gradient.
+/// shape. Sequences have one such axis, volumes three. Gradient: with respect to `dy` a convolution, with respect to
+/// `w` the weight gradient.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub struct Conv2dGradInput {
-    pub(crate) options: Conv2dOptions,
+pub struct ConvGradInput {
+    pub(crate) options: AnyConvOptions,
     pub(crate) input: Shape,
 }
 
-impl Primitive for Conv2dGradInput {
+impl Primitive for ConvGradInput {
     fn name(&self) -> &'static str {
-        "conv2d_grad_input"
+        self.options.named(["conv1d_grad_input", "conv2d_grad_input", "conv3d_grad_input"])
     }
 
     fn outputs(&self, x: &[TensorType]) -> Result<Vec<TensorType>, String> {
@@ -39,20 +43,22 @@ impl Primitive for Conv2dGradInput {
 
     #[cfg(feature = "onnx")]
     fn onnx(&self, x: &[form::Operand], _: &[TensorType], to: &mut Form) -> Option<form::Results> {
-        let Conv2dOptions { stride, padding, dilation, .. } = self.options;
-        let (dy, weight) = (x[0].ty.shape, x[1].ty.shape);
+        let ConvOptions { stride, padding, dilation, .. } = self.options.all();
+        let (dy, weight, missing) = (x[0].ty.shape, x[1].ty.shape, 3 - self.options.axes());
         // The result's extent beyond that of the smallest input of such a convolution.
         let more = |axis: usize| {
-            let least = (dy[axis + 2] - 1) * stride[axis] + dilation[axis] * (weight[axis + 2] - 1) + 1;
-            self.input[axis + 2] + 2 * padding[axis] - least
+            let at = axis - missing + 2;
+            let least = (dy[at] - 1) * stride[axis] + dilation[axis] * (weight[at] - 1) + 1;
+            self.input[at] + 2 * padding[axis] - least
         };
         let mut attributes = super::geometry::onnx(self.options, weight);
-        attributes.push(("output_padding", form::Attribute::Ints(form::ints(&[more(0), more(1)]))));
+        let more: Vec<_> = (missing..3).map(more).collect();
+        attributes.push(("output_padding", form::Attribute::Ints(form::ints(&more))));
         form::only(to.node("ConvTranspose", &[x[0].value, x[1].value], attributes))
     }
 }
 
-impl Kernel for Conv2dGradInput {
+impl Kernel for ConvGradInput {
     fn bf16(&self, x: &[TensorType], _: &[TensorType], caps: &Caps) -> Option<Bf16> {
         let geometry = ConvShape::new(self.input, x[1].shape, self.options).expect("checked when recorded");
         launch::bf16(Pass::GradInput, &geometry, caps)

@@ -1,26 +1,27 @@
 //! The gradient of a convolution with respect to its weight.
 
 use super::launch;
+use super::options::AnyConvOptions;
 use super::pass::Pass;
 use super::{ConvShape, expect_shape, native_products, native_winograd};
 use crate::kernel::launch::{Argument, Caps, Variant};
 use crate::kernel::native::{OutView, Real, Scratch, View};
-use crate::ops::{Bf16, Conv2dOptions, Kernel, Primitive};
+use crate::ops::{Bf16, Kernel, Primitive};
 use crate::{Result, Shape, TensorType};
 
-/// `dw[o,c,i,j] = Σ x[n,c,p·s+i·d−pad,q·s+j·d−pad] · dy[n,o,p,q]` over `n, p, q`
+/// Of images: `dw[o,c,i,j] = Σ x[n,c,p·s+i·d−pad,q·s+j·d−pad] · dy[n,o,p,q]` over `n, p, q`
 ///
 /// Shapes: `x [N,C,H,W]`, `dy [N,O,P,Q]` → `dw [O,C/g,KH,KW]`; the kernel's extents are given.
 /// Gradient: with respect to `x` the input gradient, with respect to `dy` a convolution.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub struct Conv2dGradWeight {
-    pub(crate) options: Conv2dOptions,
+pub struct ConvGradWeight {
+    pub(crate) options: AnyConvOptions,
     pub(crate) weight: Shape,
 }
 
-impl Primitive for Conv2dGradWeight {
+impl Primitive for ConvGradWeight {
     fn name(&self) -> &'static str {
-        "conv2d_grad_weight"
+        self.options.named(["conv1d_grad_weight", "conv2d_grad_weight", "conv3d_grad_weight"])
     }
 
     fn outputs(&self, x: &[TensorType]) -> Result<Vec<TensorType>, String> {
@@ -35,7 +36,7 @@ impl Primitive for Conv2dGradWeight {
     }
 }
 
-impl Kernel for Conv2dGradWeight {
+impl Kernel for ConvGradWeight {
     fn bf16(&self, x: &[TensorType], _: &[TensorType], caps: &Caps) -> Option<Bf16> {
         let geometry = ConvShape::new(x[0].shape, self.weight, self.options).expect("checked when recorded");
         launch::bf16(Pass::GradWeight, &geometry, caps)

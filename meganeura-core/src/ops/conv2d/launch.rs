@@ -75,7 +75,7 @@ pub(super) fn bf16(pass: Pass, g: &ConvShape, caps: &Caps) -> Option<Bf16> {
     let stores = match pass {
         Pass::Forward if output => Stores::Lines,
         Pass::GradInput if input => Stores::Lines,
-        Pass::GradWeight if sums_rows(g.kernel[0] * g.kernel[1], g.o * g.patch()) => Stores::FullOrLines,
+        Pass::GradWeight if sums_rows(g.taps(), g.o * g.patch()) => Stores::FullOrLines,
         _ => Stores::Full,
     };
     Some(Bf16 { wanted: true, ..Bf16::new(Innermost::Channels, operands, stores) })
@@ -85,7 +85,7 @@ pub(super) fn bf16(pass: Pass, g: &ConvShape, caps: &Caps) -> Option<Bf16> {
 /// does, the other is padded first if it is read, and stored in `f32` if it is the result. Networks begin and end with
 /// such convolutions.
 fn on_bf16(pass: Pass, g: &ConvShape, caps: &Caps) -> Vec<Variant> {
-    let pixels = (g.h * g.w).min(g.p * g.q);
+    let pixels = g.inputs().min(g.outputs());
     let in_lines = [g.input(), g.output()].map(|shape| Channels::of(shape).is_some());
     if !caps.bf16 || pixels < 2 || in_lines == [false; 2] {
         return Vec::new();
@@ -119,26 +119,27 @@ fn on_bf16(pass: Pass, g: &ConvShape, caps: &Caps) -> Vec<Variant> {
 
 /// Prepends a launch that converts an operand, an image in `f32`, to lines, padded with channels of zeros.
 fn pad(variant: &mut Variant, operand: usize, shape: Shape) {
-    let &[n, c, h, w] = shape.dims() else { unreachable!("images have four axes") };
+    let (n, c) = (shape[0], shape[1]);
+    let pixels = shape.elements() / (n * c);
     let (from, to) = (Binding::Input(operand), Binding::Scratch(variant.scratch.len()));
     let bindings = variant.launches.iter_mut().flat_map(|launch| &mut launch.bindings);
     bindings.filter(|binding| **binding == from).for_each(|binding| *binding = to);
-    let launch = conversion("bf16", [n, c, h * w]);
+    let launch = conversion("bf16", [n, c, pixels]);
     variant.launches.insert(0, Launch { bindings: vec![from, to], ..launch });
-    variant.scratch.push(n * h * w * c.next_multiple_of(LINE) / 2);
+    variant.scratch.push(n * pixels * c.next_multiple_of(LINE) / 2);
 }
 
 /// A pass as a matrix product for each group.
 fn product(pass: Pass, g: &ConvShape) -> Product {
-    let (o, c, taps) = (g.o / g.groups, g.c / g.groups, g.kernel[0] * g.kernel[1]);
-    let pixels = g.n * g.p * g.q;
+    let (o, c, taps) = (g.o / g.groups, g.c / g.groups, g.taps());
+    let pixels = g.n * g.outputs();
     let [m, n, k] = match pass {
         Pass::Forward => [o, pixels, c * taps],
-        Pass::GradInput => [c, g.n * g.h * g.w, o * taps],
+        Pass::GradInput => [c, g.n * g.inputs(), o * taps],
         Pass::GradWeight => [o, c * taps, pixels],
     };
-    let plane = if pass == Pass::Forward { g.p * g.q } else { g.h * g.w };
-    let beside = pass != Pass::GradWeight && plane.is_multiple_of(16);
+    let image = if pass == Pass::Forward { g.outputs() } else { g.inputs() };
+    let beside = pass != Pass::GradWeight && image.is_multiple_of(16);
     Product { batch: g.groups, m, n, k, operands: Operands::Gathered, beside }
 }
 
@@ -165,7 +166,7 @@ fn plain(pass: Pass, g: &ConvShape, product: Product, caps: &Caps) -> Vec<Varian
         Pass::Forward => ("conv2d", Some("direct"), [channels * down, across]),
         Pass::GradInput => ("conv2d", Some("gather"), [channels * down, across]),
         // On SwiftShader, barriers take longer than an invocation's whole sum.
-        Pass::GradWeight => ("conv2d_grad_weight", (!caps.tiles).then_some("each"), [g.n * g.p, g.q]),
+        Pass::GradWeight => ("conv2d_grad_weight", (!caps.tiles).then_some("each"), [g.planes() * g.p, g.q]),
     };
     let terms = Terms { kernel, defines: defines(pass, g), bindings: (2, 1), results: g.groups * m * n, extent };
     let one = name.map(|name| Variant::simple(name, terms.clone().by_invocations()));
@@ -185,7 +186,7 @@ fn tiled(pass: Pass, g: &ConvShape, choice: Choice, product: Product) -> Variant
     let weights = if packed { Binding::Scratch(choice.scratch()) } else { Binding::Input(1) };
     let mut defines = defines(pass, g);
     defines.extend(define![ORDER: if by_taps { "taps" } else { "channels" }]);
-    if pass == Pass::GradWeight && fours(g.p * g.q) {
+    if pass == Pass::GradWeight && fours(g.outputs()) {
         defines.extend(define![FOURS: 1]);
     }
     let operands = [Binding::Input(0), weights];
@@ -201,7 +202,7 @@ fn tiled(pass: Pass, g: &ConvShape, choice: Choice, product: Product) -> Variant
 /// them.
 fn pack(variant: &mut Variant, g: &ConvShape, form: &'static str) {
     let (bindings, len) = (vec![Binding::Input(1), Binding::Scratch(variant.scratch.len())], g.o * g.patch());
-    let (o, c, taps) = (g.o / g.groups, g.c / g.groups, g.kernel[0] * g.kernel[1]);
+    let (o, c, taps) = (g.o / g.groups, g.c / g.groups, g.taps());
     let launch = transform("conv2d_pack", define![LEN: len, TAPS: taps, GROUP_O: o, GROUP_C: c, FORM: form], len);
     variant.launches.insert(0, Launch { bindings, ..launch });
     variant.scratch.push(len);

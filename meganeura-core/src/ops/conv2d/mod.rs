@@ -1,5 +1,9 @@
-//! 2-D convolution and its two gradients. Each is linear in both operands and the three are closed under
-//! differentiation, so second derivatives come for free.
+//! Convolution over one, two or three axes, and its two gradients. Each is linear in both operands and the three are
+//! closed under differentiation, so second derivatives come for free.
+//!
+//! Kernels convolve planes: a sequence is a plane of one row, and a volume is a stack of planes. A plane of a volume's
+//! result is the sum, over the kernel's depth, of convolutions of the planes that the kernel meets
+//! ([`geometry::Depth`]).
 
 mod convolution;
 pub(crate) mod geometry;
@@ -17,11 +21,11 @@ mod tile;
 mod winograd;
 
 pub(crate) use geometry::ConvShape;
-pub use grad_input::Conv2dGradInput;
-pub use grad_weight::Conv2dGradWeight;
+pub use grad_input::ConvGradInput;
+pub use grad_weight::ConvGradWeight;
 pub use options::{
-    Conv1dOptions, Conv2dOptions, Conv3dOptions, ConvOptions, ConvTranspose1dOptions, ConvTranspose2dOptions,
-    ConvTranspose3dOptions, ConvTransposeOptions,
+    AnyConvOptions, Conv1dOptions, Conv2dOptions, Conv3dOptions, ConvOptions, ConvTranspose1dOptions,
+    ConvTranspose2dOptions, ConvTranspose3dOptions, ConvTransposeOptions,
 };
 use pass::Pass;
 
@@ -32,16 +36,17 @@ use crate::kernel::native::{OutView, Real, Scratch, View};
 use crate::ops::form::{self, Form};
 use crate::{Result, Shape, TensorType};
 
-/// 2-D convolution: `y[n,o,p,q] = Σ x[n,c,p·s+i·d−pad,q·s+j·d−pad] · w[o,c,i,j]`
+/// Convolution, of volumes `y[n,o,z,p,q] = Σ x[n,c,z·s+k·d−pad,p·s+i·d−pad,q·s+j·d−pad] · w[o,c,k,i,j]`; of images and
+/// sequences without the first axes.
 ///
-/// Shapes: `x [N,C,H,W]`, `w [O,C/g,KH,KW]` → `y [N,O,P,Q]`, `P = (H + 2·pad − d·(KH−1) − 1)/s + 1`.
+/// Shapes: `x [N,C,D,H,W]`, `w [O,C/g,KD,KH,KW]` → `y [N,O,Z,P,Q]`, `Z = (D + 2·pad − d·(KD−1) − 1)/s + 1`.
 /// Gradient: `dx` is the transposed convolution of `dy` with `w`; `dw` correlates `x` with `dy`.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub struct Conv2d(pub(crate) Conv2dOptions);
+pub struct Conv(pub(crate) AnyConvOptions);
 
-impl Primitive for Conv2d {
+impl Primitive for Conv {
     fn name(&self) -> &'static str {
-        "conv2d"
+        self.0.named(["conv1d", "conv2d", "conv3d"])
     }
 
     fn outputs(&self, x: &[TensorType]) -> Result<Vec<TensorType>, String> {
@@ -64,7 +69,7 @@ impl Primitive for Conv2d {
     }
 }
 
-impl Kernel for Conv2d {
+impl Kernel for Conv {
     fn bf16(&self, x: &[TensorType], _: &[TensorType], caps: &Caps) -> Option<Bf16> {
         let geometry = ConvShape::new(x[0].shape, x[1].shape, self.0).expect("checked when recorded");
         launch::bf16(Pass::Forward, &geometry, caps)
@@ -91,7 +96,7 @@ impl Kernel for Conv2d {
     }
 }
 
-/// The elements of one output channel's kernel, of a weight `[O, C/g, KH, KW]`.
+/// The elements of one output channel's kernel, of a weight `[O, C/g, …]`.
 fn kernel_elements(weight: Shape) -> u64 {
     weight.dims()[1..].iter().map(|&extent| extent as u64).product()
 }

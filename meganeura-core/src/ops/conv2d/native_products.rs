@@ -21,7 +21,7 @@ const SUMS: usize = 1 << 20;
 /// The number of images that are processed at once.
 fn at_once(g: &ConvShape) -> usize {
     let side = g.n.div_ceil(PARTS).min(SIDE);
-    if g.p * g.q < PIXELS && side >= FEW { side } else { 1 }
+    if g.outputs() < PIXELS && side >= FEW { side } else { 1 }
 }
 
 /// Interleaves `side` images.
@@ -46,7 +46,7 @@ fn apart<T: Real>(pixels: &[T], side: usize, images: &mut [T]) {
 
 /// `y = w · patches`, for each group.
 pub(super) fn forward<T: Real>(g: &ConvShape, x: &[T], w: &[T], y: &mut [T], scratch: &Scratch) {
-    let (rows, depth, pixels) = (g.o / g.groups, g.patch(), g.p * g.q);
+    let (rows, depth, pixels) = (g.o / g.groups, g.patch(), g.outputs());
     let weights = |group: usize| Matrix::new(&w[group * rows * depth..], (rows, depth), (depth, 1));
     let at_once = at_once(g);
     if at_once == 1 {
@@ -56,7 +56,7 @@ pub(super) fn forward<T: Real>(g: &ConvShape, x: &[T], w: &[T], y: &mut [T], scr
             native::gemm(weights(at % g.groups), patches, y, Accumulate::No, Threads::One);
         });
     }
-    let (of_image, read) = (g.o * pixels, g.c * g.h * g.w);
+    let (of_image, read) = (g.o * pixels, g.c * g.inputs());
     let elements = (read + depth * pixels + of_image) * at_once;
     native::parallel_scratch(y, at_once * of_image, (scratch, elements), &|at, y, scratch| {
         let side = y.len() / of_image;
@@ -76,11 +76,11 @@ pub(super) fn forward<T: Real>(g: &ConvShape, x: &[T], w: &[T], y: &mut [T], scr
 
 /// `dx`: the columns of `wᵀ · dy`, added into place.
 pub(super) fn grad_input<T: Real>(g: &ConvShape, dy: &[T], w: &[T], dx: &mut [T], scratch: &Scratch) {
-    let (depth, rows, pixels) = (g.o / g.groups, g.patch(), g.p * g.q);
+    let (depth, rows, pixels) = (g.o / g.groups, g.patch(), g.outputs());
     let weights = |group: usize| Matrix::new(&w[group * depth * rows..], (rows, depth), (1, rows));
     let at_once = at_once(g);
     if at_once == 1 {
-        let of_group = g.c / g.groups * g.h * g.w;
+        let of_group = g.c / g.groups * g.inputs();
         return native::parallel_scratch(dx, of_group, (scratch, rows * pixels), &|at, dx, patches| {
             let cotangents = Matrix::new(&dy[at * depth * pixels..], (depth, pixels), (pixels, 1));
             native::gemm(weights(at % g.groups), cotangents, patches, Accumulate::No, Threads::One);
@@ -88,7 +88,7 @@ pub(super) fn grad_input<T: Real>(g: &ConvShape, dy: &[T], w: &[T], dx: &mut [T]
             g.add_columns(patches, 1, dx);
         });
     }
-    let (of_image, read) = (g.c * g.h * g.w, g.o * pixels);
+    let (of_image, read) = (g.c * g.inputs(), g.o * pixels);
     let elements = (read + rows * pixels + of_image) * at_once;
     native::parallel_scratch(dx, at_once * of_image, (scratch, elements), &|at, dx, scratch| {
         let side = dx.len() / of_image;
@@ -112,8 +112,8 @@ pub(super) fn grad_weight<T: Real>(g: &ConvShape, x: &[T], dy: &[T], dw: &mut [T
     if g.n < PARTS || PARTS * dw.len() > SUMS {
         return grad_of_large_weight(g, x, dy, dw, scratch);
     }
-    let (rows, columns, pixels) = (g.o / g.groups, g.patch(), g.p * g.q);
-    let (at_once, len, read) = (at_once(g), dw.len(), g.c * g.h * g.w);
+    let (rows, columns, pixels) = (g.o / g.groups, g.patch(), g.outputs());
+    let (at_once, len, read) = (at_once(g), dw.len(), g.c * g.inputs());
     let Some(mut sums) = scratch.borrow(PARTS * len) else { return };
     let elements = (read + columns * pixels + g.o * pixels) * at_once;
     native::parallel_scratch(&mut sums, len, (scratch, elements), &|part, sums, scratch| {
@@ -143,7 +143,7 @@ pub(super) fn grad_weight<T: Real>(g: &ConvShape, x: &[T], dy: &[T], dw: &mut [T
 
 /// [`grad_weight`] with one product for each image, whose rows threads share.
 fn grad_of_large_weight<T: Real>(g: &ConvShape, x: &[T], dy: &[T], dw: &mut [T], scratch: &Scratch) {
-    let (rows, columns, pixels) = (g.o / g.groups, g.patch(), g.p * g.q);
+    let (rows, columns, pixels) = (g.o / g.groups, g.patch(), g.outputs());
     let Some(mut patches) = scratch.borrow(g.scratch()) else { return };
     for (group, dw) in dw.chunks_exact_mut(rows * columns).enumerate() {
         for n in 0..g.n {

@@ -68,6 +68,74 @@ impl<const D: usize> ConvOptions<D> {
     }
 }
 
+/// The options of a convolution over one, two or three axes, as an operation holds them.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct AnyConvOptions {
+    axes: usize,
+    /// Of three axes. Those that the convolution lacks lead, with a stride and a dilation of 1 and no padding.
+    all: ConvOptions<3>,
+}
+
+impl<const D: usize> From<ConvOptions<D>> for AnyConvOptions {
+    fn from(options: ConvOptions<D>) -> Self {
+        let ConvOptions { stride, padding, dilation, groups } = options;
+        let [stride, padding, dilation] =
+            [with_leading(stride, 1), with_leading(padding, 0), with_leading(dilation, 1)];
+        Self { axes: D, all: ConvOptions { stride, padding, dilation, groups } }
+    }
+}
+
+/// The numbers of `D` axes as those of three; `leading` for those that are missing.
+fn with_leading<const D: usize>(of: [usize; D], leading: usize) -> [usize; 3] {
+    let mut all = [leading; 3];
+    all[3 - D..].copy_from_slice(&of);
+    all
+}
+
+impl AnyConvOptions {
+    /// The number of axes.
+    pub(super) fn axes(self) -> usize {
+        self.axes
+    }
+
+    /// The options of all three axes.
+    pub(crate) fn all(self) -> ConvOptions<3> {
+        self.all
+    }
+
+    /// The one of three names that belongs to so many axes.
+    pub(super) fn named(self, names: [&'static str; 3]) -> &'static str {
+        names[self.axes - 1]
+    }
+
+    /// The options of the `D` axes that there are.
+    fn of_axes<const D: usize>(self) -> ConvOptions<D> {
+        let ConvOptions { stride, padding, dilation, groups } = self.all;
+        let [stride, padding, dilation] =
+            [stride, padding, dilation].map(|of| std::array::from_fn(|axis| of[3 - D + axis]));
+        ConvOptions { stride, padding, dilation, groups }
+    }
+
+    /// The output's shape, or why operands of these shapes have none.
+    pub(super) fn output(self, x: Shape, weight: Shape) -> Result<Shape, String> {
+        match self.axes {
+            1 => self.of_axes::<1>().output(x, weight),
+            2 => self.of_axes::<2>().output(x, weight),
+            _ => self.all.output(x, weight),
+        }
+    }
+}
+
+impl fmt::Debug for AnyConvOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.axes {
+            1 => self.of_axes::<1>().fmt(f),
+            2 => self.of_axes::<2>().fmt(f),
+            _ => self.all.fmt(f),
+        }
+    }
+}
+
 /// The geometry of a transposed convolution over `D` axes, in the order of the input's.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ConvTransposeOptions<const D: usize> {
@@ -113,6 +181,12 @@ impl<const D: usize> fmt::Debug for ConvTransposeOptions<D> {
 }
 
 impl<const D: usize> ConvTransposeOptions<D> {
+    /// The convolution that this is the transpose of.
+    pub(crate) fn convolution(self) -> ConvOptions<D> {
+        let Self { stride, padding, dilation, groups, .. } = self;
+        ConvOptions { stride, padding, dilation, groups }
+    }
+
     /// The output's shape, or why operands of these shapes have none.
     pub(crate) fn output(self, x: Shape, weight: Shape) -> Result<Shape, String> {
         const WEIGHTS: [&str; 3] = ["[C, O/groups, K]", "[C, O/groups, KH, KW]", "[C, O/groups, KD, KH, KW]"];

@@ -86,12 +86,17 @@ impl Taps {
         (c.c / c.groups).div_ceil(self.depth)
     }
 
+    /// Those of all planes of the kernel.
+    fn blocks_of_planes(&self, c: &ConvShape) -> usize {
+        c.depth.kernel * self.blocks(c)
+    }
+
     /// A bound on the iterations of an invocation: zeros; the blocks in two attempts; and the blocks once more whose
     /// magnitudes are compared in between.
     fn loops(&self, c: &ConvShape, tile: &Tile, parts: usize, invocations: usize) -> usize {
         let zeros: usize = self.fours(c, tile).map(|fours| fours.div_ceil(invocations)).iter().sum();
         let of_block = 4 + 2 * c.kernel[1] * (1 + self.depth / 16);
-        zeros + of_block * self.blocks(c).div_ceil(parts) + 8 * tree(invocations) + 24
+        zeros + of_block * self.blocks_of_planes(c).div_ceil(parts) + 8 * tree(invocations) + 24
     }
 
     /// Workgroups that the device runs at once.
@@ -116,7 +121,7 @@ impl Taps {
         {
             return None;
         }
-        let (blocks, workgroups) = (self.blocks(c), self.workgroups(c));
+        let (blocks, workgroups) = (self.blocks_of_planes(c), self.workgroups(c));
         // A part has enough terms to be worth the sum of parts.
         let least = 256usize.div_ceil(self.depth * c.kernel[0] * c.kernel[1]);
         let parts = (self.slots(c, caps) / workgroups).clamp(1, (blocks / least).max(1));
@@ -128,7 +133,7 @@ impl Taps {
         let [fours_x, fours_w] = self.fours(c, &tile);
         defines.extend(define![
             BO: self.channels(), BK: self.depth, STEPS: self.depth / 16, TILES_O: self.tiles_of_channels(c),
-            BLOCKS: blocks, PARTS: parts, ROWS_READ: Tile::rows_of(c, rows), PITCH_X: pitch(self.depth),
+            BLOCKS: self.blocks(c), PARTS: parts, ROWS_READ: Tile::rows_of(c, rows), PITCH_X: pitch(self.depth),
             PITCH_W: pitch(self.channels()), FOURS_X: fours_x, FOURS_W: fours_w, LINES_W: of_step,
             LOADS_X: tile.loads_of_inputs(c, self.depth, invocations), LOADS_W: of_step.div_ceil(invocations),
             EACH: 32usize.div_ceil(caps.subgroup.1), LINES: 1,

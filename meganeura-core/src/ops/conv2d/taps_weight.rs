@@ -79,7 +79,7 @@ impl Taps {
         let most = g.with_rows(kh.div_ceil(kh.div_ceil(at_a_time.max(1))));
         let tile = self.tile(&most, caps);
         if at_a_time == 0
-            || kh * kw > MOST_TAPS
+            || g.taps() > MOST_TAPS
             || self.memory(&most, &tile, true) > caps.workgroup_memory
             || !tile.suits(&most)
         {
@@ -90,7 +90,7 @@ impl Taps {
         let [padded_o, padded_c] = [tiles_o * rows, tiles_c * columns];
         let (tiles, of_channels) = (tile.count(g), g.groups * tiles_o * tiles_c);
         let parts = (2 * caps.multiprocessors.count / of_channels).clamp(1, tiles);
-        let product = |first: usize| {
+        let product = |plane: usize, first: usize| {
             let some = g.with_rows(most.kernel[0].min(kh - first));
             let mut defines = some.defines_below(first * g.options().dilation[0]);
             defines.extend(tile.defines(&some));
@@ -101,8 +101,12 @@ impl Taps {
                 OUTPUTS: tile.pixels(), ACROSS: tile.across(), FRAGMENTS_OF_ROW: tile.fragments_of_row(), PARTS: parts,
                 PITCH_X: pitch(columns), PITCH_DY: pitch(rows), FOURS_X: fours_x, FOURS_DY: fours_dy,
                 LOADS_X: tile.loads_of_inputs(&some, columns, invocations),
-                LOADS_DY: tile.loads_of_outputs(rows, invocations), TAPS: kh * kw, FIRST: first * kw,
+                LOADS_DY: tile.loads_of_outputs(rows, invocations), TAPS_OF_ALL: g.taps(),
+                FIRST: (plane * kh + first) * kw,
             ]);
+            if !g.depth.is_flat() {
+                defines.extend(define![PLANE_OF_TAPS: plane]);
+            }
             let workgroups = Workgroups::new(parts * of_channels, invocations)
                 .with_memory(&[self.memory(&some, &tile, !caps.bf16_units)])
                 .looping(self.loops(&some, &tile, tiles.div_ceil(parts), invocations));
@@ -110,7 +114,7 @@ impl Taps {
             let launch = Launch::new("conv2d_grad_weight_taps", defines, (0, 0), workgroups);
             Launch { bindings, ..launch.on_bf16_units(caps) }
         };
-        let (of_o, of_c, taps) = (of.o / of.groups, of.c / of.groups, kh * kw);
+        let (of_o, of_c, taps) = (of.o / of.groups, of.c / of.groups, g.taps());
         let part = Parts {
             elements: taps * g.groups * padded_o * padded_c,
             taps,
@@ -122,7 +126,10 @@ impl Taps {
                 row = of_c * taps,
             ),
         };
-        let mut launches: Vec<_> = (0..kh).step_by(most.kernel[0]).map(product).collect();
+        let mut launches: Vec<_> = (0..g.depth.kernel)
+            .flat_map(|plane| (0..kh).step_by(most.kernel[0]).map(move |first| (plane, first)))
+            .map(|(plane, first)| product(plane, first))
+            .collect();
         launches.push(sum_parts_at(parts, of.o * of.patch(), 0, &part));
         Some(Variant { name: self.name, launches, scratch: vec![parts * part.elements] })
     }

@@ -7,7 +7,8 @@ use crate::kernel::launch::{Caps, Define, define};
 /// The output pixels that a workgroup takes at a time.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Tile {
-    /// Images whose pixels are interleaved: a fragment is `16 / images` neighbouring pixels of each.
+    /// Images, or planes of volumes, whose pixels are interleaved: a fragment is `16 / images` neighbouring pixels of
+    /// each.
     images: usize,
     /// Blocks of so many images.
     blocks: usize,
@@ -15,18 +16,25 @@ pub(super) struct Tile {
     pub(super) rows: usize,
     /// Columns of outputs.
     columns: usize,
+    /// `true` if the rows are consecutive parts of the only row of each image: a sequence is folded.
+    folded: bool,
 }
+
+/// The columns of outputs of a fragment.
+const FRAGMENT: usize = 16;
 
 impl Tile {
     /// A tile of so many pixels, at most so many fragments wide.
     pub(super) fn new(g: &ConvShape, pixels: usize, across: usize) -> Self {
-        let images = 16 / g.q.next_power_of_two().min(16);
-        let fragments = g.q.div_ceil(16);
+        let folded = folds(g);
+        let [p, q] = grid(g, folded);
+        let images = FRAGMENT / q.next_power_of_two().min(FRAGMENT);
+        let fragments = q.div_ceil(FRAGMENT);
         let across = if fragments.is_multiple_of(across) { across } else { 1 };
-        let columns = 16 / images * across;
-        let rest = pixels / (16 * across);
-        let rows = rest.min(g.p.next_power_of_two());
-        Self { images, blocks: rest / rows, rows, columns }
+        let columns = FRAGMENT / images * across;
+        let rest = pixels / (FRAGMENT * across);
+        let rows = rest.min(p.next_power_of_two());
+        Self { images, blocks: rest / rows, rows, columns, folded }
     }
 
     pub(super) fn pixels(&self) -> usize {
@@ -35,7 +43,7 @@ impl Tile {
 
     /// Fragments of a row.
     pub(super) fn across(&self) -> usize {
-        self.columns * self.images / 16
+        self.columns * self.images / FRAGMENT
     }
 
     /// Fragments of one row of outputs of every image.
@@ -45,7 +53,8 @@ impl Tile {
 
     /// The number of tiles along images, rows and columns.
     fn counts(&self, g: &ConvShape) -> [usize; 3] {
-        [g.n.div_ceil(self.images * self.blocks), g.p.div_ceil(self.rows), g.q.div_ceil(self.columns)]
+        let [p, q] = grid(g, self.folded);
+        [g.planes().div_ceil(self.images * self.blocks), p.div_ceil(self.rows), q.div_ceil(self.columns)]
     }
 
     pub(super) fn count(&self, g: &ConvShape) -> usize {
@@ -54,7 +63,7 @@ impl Tile {
 
     /// `true` if the kernels can take this tile, and at least half of the tiles' pixels lie inside images.
     pub(super) fn suits(&self, g: &ConvShape) -> bool {
-        let filled = self.count(g) * self.pixels() <= 2 * (g.n * g.p * g.q).next_multiple_of(self.pixels());
+        let filled = self.count(g) * self.pixels() <= 2 * (g.planes() * g.p * g.q).next_multiple_of(self.pixels());
         filled && g.options().padding[1] < self.columns_read(g)
     }
 
@@ -67,10 +76,10 @@ impl Tile {
         (self.columns - 1) * stride(g, 1) + g.gaps()[1] + 1
     }
 
-    /// The first column that is loaded, and the number of columns. With one tile across, columns of padding need not
-    /// be loaded: only those inside the image are.
+    /// The first column that is loaded, and the number of columns. With one tile across, unless it is folded, columns
+    /// of padding need not be loaded: only those inside the image are.
     fn loaded(&self, g: &ConvShape) -> [usize; 2] {
-        let whole = self.counts(g)[2] == 1 && (g.kernel[1] > 1 || g.options().stride[1] == 1);
+        let whole = self.counts(g)[2] == 1 && !self.folded && (g.kernel[1] > 1 || g.options().stride[1] == 1);
         let (columns, padding) = (self.columns_read(g), g.options().padding[1]);
         if whole { [padding, g.w.min(columns - padding)] } else { [0, columns] }
     }
@@ -103,13 +112,27 @@ impl Tile {
     /// The kernel's defines.
     pub(super) fn defines(&self, g: &ConvShape) -> Vec<Define> {
         let ([_, tiles_p, tiles_q], [first, inside]) = (self.counts(g), self.loaded(g));
-        define![
+        let mut defines = define![
             TILE_P: self.rows, TILE_Q: self.columns, TILE_N: self.images * self.blocks, IMAGES: self.images,
             TILES: self.count(g), TILES_P: tiles_p, TILES_Q: tiles_q, STRIDE_P: stride(g, 0), STRIDE_Q: stride(g, 1),
             HALO_P: Self::rows_of(g, self.rows), FIRST_COLUMN: first, INSIDE: inside, INPUTS: self.inputs(g),
             PLANE: self.plane(g),
-        ]
+        ];
+        if self.folded {
+            defines.extend(define![FOLD: self.columns]);
+        }
+        defines
     }
+}
+
+/// `true` if images are single rows of several fragments. As parts of one row below another, these share tiles.
+fn folds(g: &ConvShape) -> bool {
+    [g.h, g.p, g.kernel[0], g.options().stride[0]] == [1; 4] && g.q > FRAGMENT
+}
+
+/// Rows and columns of outputs.
+fn grid(g: &ConvShape, folded: bool) -> [usize; 2] {
+    if folded { [g.q.div_ceil(FRAGMENT), FRAGMENT] } else { [g.p, g.q] }
 }
 
 /// The stride among the rows or columns that are loaded: for a single tap, those that it skips are not.

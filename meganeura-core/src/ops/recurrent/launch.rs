@@ -7,7 +7,8 @@
 use super::{At, Recurrent, RecurrentFormula, RecurrentGrad, RecurrentShape, WEIGHT};
 use crate::kernel::launch::{Binding, Caps, Define, Format, LINE, Launch, Variant, Workgroups, define};
 
-/// The most invocations of a workgroup.
+/// The most invocations of a workgroup that compute blocks of 4×4 sums. Where a device has workgroups of twice as many,
+/// they compute blocks of 2×4: more of them wait for memory at once. Both add the same sums in the same order.
 const INVOCATIONS: usize = 256;
 
 /// The fewest invocations of a workgroup, so that none has many elements of the state; some of their groups may have
@@ -59,7 +60,8 @@ impl Tile {
         let RecurrentShape { n, h, .. } = shape;
         let (units, most) = if along { (8, 32) } else { (16, 16) };
         let (columns, terms) = if along { (units * gates, h) } else { (units, gates * h) };
-        let each = if caps.tiles { 4 } else { 1 };
+        let times = if caps.tiles && caps.workgroup_size >= 2 * INVOCATIONS { 2 } else { 1 };
+        let each = if caps.tiles { 4 / times } else { 1 };
         let most = if caps.tiles { most } else { 4 };
         let rows = n.next_power_of_two().clamp(4, most);
         let grid = [n.div_ceil(rows), h.div_ceil(units)];
@@ -72,8 +74,8 @@ impl Tile {
         // In full precision, bits do not depend on how much memory a device has.
         let most = if lines { memory } else { SMALLEST } / (16 * made(1, width).fours_of_operands());
         let of_tile = rows / each * columns / 4;
-        let wanted = terms.div_ceil(LINE).max(FEWEST / of_tile);
-        let splits = wanted.min(INVOCATIONS / of_tile).min(most).max(1);
+        let wanted = terms.div_ceil(LINE).max(times * FEWEST / of_tile);
+        let splits = wanted.min(times * INVOCATIONS / of_tile).min(most).max(1);
         let suits = |tile: &Self| tile.depth >= width && tile.depth < 2 * tile.part && 16 * tile.fours() <= memory;
         DEPTHS.into_iter().map(|depth| made(splits, depth)).find(suits).unwrap_or(made(splits, width))
     }
@@ -348,4 +350,25 @@ pub(super) fn backward(op: &RecurrentGrad, shape: RecurrentShape, weight: Format
     }
     let elements = n * h * (formula.gates() + 2);
     Variant { name: "steps", launches, scratch: vec![elements; t.min(2)] }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernel::launch::Caps;
+
+    /// Sums have the same parts, in full precision, whatever the size of a workgroup.
+    #[test]
+    fn larger_workgroups_share_the_same_parts() {
+        let small = Caps { workgroup_size: INVOCATIONS, ..Caps::DISCRETE };
+        for (n, h) in [(1, 3), (64, 512), (5, 64), (300, 17)] {
+            for (gates, along) in [(4, true), (3, true), (1, false), (4, false)] {
+                let tile = |caps: &Caps| Tile::new(RecurrentShape { t: 1, n, h }, gates, along, false, caps);
+                let [large, small] = [tile(&Caps::DISCRETE), tile(&small)];
+                assert_eq!((large.splits, large.part), (small.splits, small.part), "{n}, {h}");
+                assert_eq!((large.each, small.each), (2, 4));
+                assert!(large.invocations() == 2 * small.invocations() && small.invocations() <= INVOCATIONS);
+            }
+        }
+    }
 }

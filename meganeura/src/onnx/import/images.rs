@@ -1,10 +1,11 @@
-//! Convolutions, pooling and resizing. Sequences `[N, C, L]` are treated as images with one row.
+//! Convolutions, pooling and resizing, of sequences `[N, C, L]`, images `[N, C, H, W]` and volumes `[N, C, D, H, W]`.
 
 use super::call::{Call, Operators};
 use super::resize::resize;
 use super::value::{Value, sound};
 use crate::error::bail;
-use crate::ops::{Conv2dOptions, ConvTranspose2dOptions};
+use crate::ops::window::named;
+use crate::ops::{ConvOptions, ConvTransposeOptions, Divisor, Pool};
 use crate::{Result, Shape, Var};
 
 pub(super) const OPERATORS: Operators = &[
@@ -25,67 +26,50 @@ pub(super) const OPERATORS: Operators = &[
     ("Resize", resize),
 ];
 
-/// Numbers for the vertical and the horizontal axis.
-type Pair = [usize; 2];
-
-/// A sliding window over images: its kernel, stride, dilation and padding.
-struct Window {
-    /// `true` if the values are sequences.
-    is_line: bool,
-    kernel: Pair,
-    stride: Pair,
-    dilation: Pair,
-    before: Pair,
-    after: Pair,
+/// A sliding window: its kernel, stride, dilation and padding along each axis.
+struct Window<const D: usize> {
+    kernel: [usize; D],
+    stride: [usize; D],
+    dilation: [usize; D],
+    before: [usize; D],
+    after: [usize; D],
 }
 
-/// Images, or sequences as images with one row.
-fn images(x: &Var) -> Result<Var> {
-    sound(x.clone())?;
-    match *x.shape().dims() {
-        [n, c, l] => Ok(x.reshape([n, c, 1, l])),
-        [_, _, _, _] => Ok(x.clone()),
-        _ => bail!(
-            Checkpoint,
-            "{} is neither images [N, C, H, W] nor sequences [N, C, L]; others are not supported",
-            x.shape()
-        ),
-    }
+/// Calls a function for as many axes as there are, or fails.
+macro_rules! by_axes {
+    ($axes:expr, $function:ident($($argument:expr),*)) => {
+        match $axes {
+            1 => $function::<1>($($argument),*),
+            2 => $function::<2>($($argument),*),
+            3 => $function::<3>($($argument),*),
+            other => bail!(Checkpoint, "windows over {other} axes; only those over one, two and three are supported"),
+        }
+    };
 }
 
-/// Returns a result to the form of the operand.
-fn back(y: &Var, is_line: bool) -> Var {
-    match *y.shape().dims() {
-        [n, c, _, l] if is_line && y.error().is_none() => y.reshape([n, c, l]),
-        _ => y.clone(),
-    }
+/// `D` numbers, of a list of as many.
+fn of_axes<const D: usize>(list: &[usize]) -> [usize; D] {
+    std::array::from_fn(|axis| list[axis])
 }
 
-/// The numbers for one or two axes as a pair; `one` for the missing axis.
-fn pair(list: &[usize], one: usize) -> Pair {
-    match *list {
-        [a, b] => [a, b],
-        [a] => [one, a],
-        _ => [one, one],
-    }
-}
-
-impl Window {
+impl<const D: usize> Window<D> {
     /// The window of a node whose kernel has these extents.
-    fn of(call: &Call<'_>, kernel: &[usize], x: Shape) -> Result<Self> {
-        let axes = kernel.len();
-        let (stride, dilation) = (call.sizes("strides", axes, 1)?, call.sizes("dilations", axes, 1)?);
-        let pads = call.sizes("pads", 2 * axes, 0)?;
-        if stride.iter().chain(&dilation).chain(kernel).any(|&number| number == 0 || number > 1 << 30) {
+    fn of(call: &Call<'_>, kernel: [usize; D], x: Shape) -> Result<Self> {
+        if x.rank() != D + 2 {
+            bail!(Checkpoint, "a kernel of {D} dimensions on {x}");
+        }
+        let (stride, dilation) = (call.sizes("strides", D, 1)?, call.sizes("dilations", D, 1)?);
+        let pads = call.sizes("pads", 2 * D, 0)?;
+        if stride.iter().chain(&dilation).chain(&kernel).any(|&number| number == 0 || number > 1 << 30) {
             bail!(Checkpoint, "kernel {kernel:?}, strides {stride:?}, dilations {dilation:?}; each must be at least 1");
         }
-        let (mut before, mut after) = (pair(&pads[..axes], 0), pair(&pads[axes..], 0));
-        let [kernel, stride, dilation] = [kernel, &stride, &dilation].map(|list| pair(list, 1));
+        let (stride, dilation): ([_; D], [_; D]) = (of_axes(&stride), of_axes(&dilation));
+        let (mut before, mut after): ([_; D], [_; D]) = (of_axes(&pads[..D]), of_axes(&pads[D..]));
         match call.text("auto_pad", "NOTSET")? {
             "NOTSET" | "" => {}
-            "VALID" => (before, after) = ([0; 2], [0; 2]),
+            "VALID" => (before, after) = ([0; D], [0; D]),
             same @ ("SAME_UPPER" | "SAME_LOWER") => {
-                for axis in 0..2 {
+                for axis in 0..D {
                     let extent = x[axis + 2];
                     let reach = dilation[axis] * (kernel[axis] - 1) + 1;
                     let all = ((extent.div_ceil(stride[axis]) - 1) * stride[axis] + reach).saturating_sub(extent);
@@ -99,16 +83,16 @@ impl Window {
         if before.iter().chain(&after).any(|&width| width > 1 << 30) {
             bail!(Checkpoint, "pads {before:?} and {after:?}, which are too large");
         }
-        Ok(Self { is_line: axes == 1, kernel, stride, dilation, before, after })
+        Ok(Self { kernel, stride, dilation, before, after })
     }
 
-    /// Increases the padding at the end until the last windows that start inside the images are complete.
+    /// Increases the padding at the end until the last windows that start inside the input are complete.
     fn round_up(&mut self, x: Shape) {
-        for axis in 0..2 {
+        for axis in 0..D {
             let padded = x[axis + 2] + self.before[axis] + self.after[axis];
             let reach = self.dilation[axis] * (self.kernel[axis] - 1) + 1;
             let Some(steps) = padded.checked_sub(reach).map(|far| far.div_ceil(self.stride[axis])) else { continue };
-            // No window starts past the end of the images.
+            // No window starts past the end of the input.
             let begins = steps * self.stride[axis] < x[axis + 2] + self.before[axis];
             let steps = if begins { steps } else { steps - 1 };
             self.after[axis] += (steps * self.stride[axis] + reach).saturating_sub(padded);
@@ -116,13 +100,32 @@ impl Window {
     }
 
     /// The padding, if it is the same at both ends and an operation supports it.
-    fn symmetric(&self, most: Pair) -> Option<Pair> {
-        (self.before == self.after && self.before[0] <= most[0] && self.before[1] <= most[1]).then_some(self.before)
+    fn symmetric(&self, most: [usize; D]) -> Option<[usize; D]> {
+        let fits = self.before == self.after && self.before.iter().zip(most).all(|(&width, most)| width <= most);
+        fits.then_some(self.before)
     }
 
     fn padded(&self, x: &Var, value: f64) -> Var {
-        let widths = [(0, 0), (0, 0), (self.before[0], self.after[0]), (self.before[1], self.after[1])];
-        padded(x, &widths, value)
+        let widths = self.before.into_iter().zip(self.after);
+        padded(x, &[(0, 0); 2].into_iter().chain(widths).collect::<Vec<_>>(), value)
+    }
+
+    /// The sums over windows without padding: products with ones.
+    fn sums(&self, x: &Var) -> Result<Var> {
+        let shape = sound(x.clone())?.shape();
+        let channels = shape[0] * shape[1];
+        let alone = |dims: &[usize]| [&[channels, 1], dims].concat();
+        let ones = x.constant(1.0).expand(&[&[1, 1], &self.kernel[..]].concat()[..]);
+        let options = ConvOptions { stride: self.stride, padding: [0; D], dilation: self.dilation, groups: 1 };
+        let sums = sound(x.reshape(&alone(&shape.dims()[2..])[..]).convolve(&ones, options))?;
+        let dims = [&shape.dims()[..2], &sums.shape().dims()[2..]].concat();
+        Ok(sums.reshape(&dims[..]))
+    }
+
+    /// The window as a pooling's, with this padding.
+    fn pool(&self, padding: [usize; D]) -> Pool<D> {
+        let &Self { kernel, stride, dilation, .. } = self;
+        Pool { kernel, stride, padding, dilation, ceil_mode: false }
     }
 }
 
@@ -131,17 +134,17 @@ pub(super) fn padded(x: &Var, widths: &[(usize, usize)], value: f64) -> Var {
     if widths.iter().all(|&widths| widths == (0, 0)) { x.clone() } else { x.pad(widths, value) }
 }
 
-/// The extents of a weight after its first two axes; there must be one or two.
+/// The extents of a weight after its first two axes; there must be one to three.
 fn kernel(call: &Call<'_>, weight: &Var) -> Result<Vec<usize>> {
     match weight.shape().dims() {
-        [_, _, kernel @ ..] if (1..=2).contains(&kernel.len()) => {
+        [_, _, kernel @ ..] if (1..=3).contains(&kernel.len()) => {
             let named = call.optional_list("kernel_shape")?;
             if let Some(named) = named.filter(|named| !named.iter().copied().eq(kernel.iter().map(|&k| k as i64))) {
                 bail!(Checkpoint, "the attribute `kernel_shape` is {named:?}, and the weight is {}", weight.shape());
             }
             Ok(kernel.to_vec())
         }
-        _ => bail!(Checkpoint, "a weight {}; only those of one and two dimensions are supported", weight.shape()),
+        _ => bail!(Checkpoint, "a weight {}; only those of one to three dimensions are supported", weight.shape()),
     }
 }
 
@@ -159,9 +162,8 @@ pub(super) fn with_bias(call: &Call<'_>, y: Var) -> Result<Var> {
         return Ok(y);
     }
     let channels = y.shape()[1];
-    let mut dims = vec![1; y.shape().rank()];
-    dims[1] = channels;
-    Ok(y + call.vector(2, channels)?.reshape(&dims[..]))
+    let axes: Vec<_> = (0..y.shape().rank()).map(|axis| if axis == 1 { channels } else { 1 }).collect();
+    Ok(y + call.vector(2, channels)?.reshape(&axes[..]))
 }
 
 fn conv(call: &Call<'_>) -> Result<Vec<Value>> {
@@ -172,72 +174,60 @@ fn conv(call: &Call<'_>) -> Result<Vec<Value>> {
 /// A convolution by the node's attributes.
 pub(super) fn convolved(call: &Call<'_>, x: &Var, weight: &Var) -> Result<Var> {
     let kernel = kernel(call, weight)?;
-    let x = expect_rank(x, kernel.len())?;
-    let window = Window::of(call, &kernel, x.shape())?;
-    let weight = images(weight)?;
-    let options = |padding| Conv2dOptions {
-        stride: window.stride,
-        padding,
-        dilation: window.dilation,
-        groups: groups(call).unwrap_or(1),
-    };
-    groups(call)?;
-    let y = match window.symmetric([usize::MAX; 2]) {
-        Some(padding) => x.conv2d(&weight, options(padding)),
-        None => window.padded(&x, 0.0).conv2d(&weight, options([0; 2])),
-    };
-    Ok(back(&sound(y)?, window.is_line))
+    by_axes!(kernel.len(), convolved_over(call, x, weight, &kernel))
 }
 
-/// Images with as many dimensions as a kernel.
-fn expect_rank(x: &Var, kernel: usize) -> Result<Var> {
-    if x.shape().rank() != kernel + 2 {
-        bail!(Checkpoint, "a kernel of {kernel} dimensions on {}", x.shape());
-    }
-    images(x)
+fn convolved_over<const D: usize>(call: &Call<'_>, x: &Var, weight: &Var, kernel: &[usize]) -> Result<Var> {
+    let groups = groups(call)?;
+    let window = Window::<D>::of(call, of_axes(kernel), x.shape())?;
+    let Window { stride, dilation, .. } = window;
+    let options = |padding| ConvOptions { stride, padding, dilation, groups };
+    sound(match window.symmetric([usize::MAX; D]) {
+        Some(padding) => x.convolve(weight, options(padding)),
+        None => window.padded(x, 0.0).convolve(weight, options([0; D])),
+    })
 }
 
 fn conv_transpose(call: &Call<'_>) -> Result<Vec<Value>> {
     let weight = call.float(1)?;
     let kernel = kernel(call, &weight)?;
-    let x = expect_rank(&call.float(0)?, kernel.len())?;
-    let window = Window::of(call, &kernel, x.shape())?;
+    by_axes!(kernel.len(), conv_transpose_over(call, &weight, &kernel))
+}
+
+fn conv_transpose_over<const D: usize>(call: &Call<'_>, weight: &Var, kernel: &[usize]) -> Result<Vec<Value>> {
+    let x = call.float(0)?;
+    let window = Window::<D>::of(call, of_axes(kernel), x.shape())?;
     if call.attribute("output_shape")?.is_some() || !matches!(call.text("auto_pad", "NOTSET")?, "NOTSET" | "" | "VALID")
     {
         bail!(Checkpoint, "the attributes `output_shape` and `auto_pad` are not supported");
     }
-    let more = pair(&call.sizes("output_padding", kernel.len(), 0)?, 0);
-    let weight = images(&weight)?;
     // The excess of one side's cut over the other's is cut afterwards.
-    let common = [0, 1].map(|axis| window.before[axis].min(window.after[axis]));
-    let options = ConvTranspose2dOptions {
+    let common = std::array::from_fn(|axis| window.before[axis].min(window.after[axis]));
+    let options = ConvTransposeOptions {
         stride: window.stride,
         padding: common,
-        output_padding: more,
+        output_padding: of_axes(&call.sizes("output_padding", D, 0)?),
         dilation: window.dilation,
         groups: groups(call)?,
     };
-    let mut y = sound(x.conv_transpose2d(&weight, options))?;
+    let mut y = sound(x.convolve_transposed(weight, options))?;
     for (axis, common) in common.into_iter().enumerate() {
         let (first, last) = (window.before[axis] - common, window.after[axis] - common);
         if (first, last) != (0, 0) {
             y = sound(y.slice(axis + 2, first..y.shape()[axis + 2].saturating_sub(last)))?;
         }
     }
-    call.floats(back(&with_bias(call, y)?, window.is_line))
+    call.floats(with_bias(call, y)?)
 }
 
-/// The window of a pooling operator, and its operand as images.
-fn pooling(call: &Call<'_>) -> Result<(Var, Window)> {
-    let x = call.exact(0)?;
-    let axes = x.shape().rank().saturating_sub(2);
-    let kernel = call.sizes("kernel_shape", axes, 0)?;
-    let x = expect_rank(&x, kernel.len())?;
-    let mut window = Window::of(call, &kernel, x.shape())?;
+/// The window of a pooling operator.
+fn pooling<const D: usize>(call: &Call<'_>, x: &Var) -> Result<Window<D>> {
+    let kernel = call.sizes("kernel_shape", D, 0)?;
+    let mut window = Window::of(call, of_axes(&kernel), x.shape())?;
     if call.flag("ceil_mode", false)? {
         window.round_up(x.shape());
     }
-    Ok((x, window))
+    Ok(window)
 }
 
 fn max_pool(call: &Call<'_>) -> Result<Vec<Value>> {
@@ -246,72 +236,80 @@ fn max_pool(call: &Call<'_>) -> Result<Vec<Value>> {
     }
     // The order of the indices.
     call.ignore(&["storage_order"]);
-    let (x, window) = pooling(call)?;
-    let most = window.kernel.map(|extent| extent / 2);
-    let Window { kernel, stride, dilation, .. } = window;
-    let y = match window.symmetric(most) {
-        Some(padding) => x.max_pool2d(kernel, stride, padding, dilation),
-        None => window.padded(&x, f64::NEG_INFINITY).max_pool2d(kernel, stride, [0; 2], dilation),
+    let x = call.exact(0)?;
+    let y = by_axes!(x.shape().rank().saturating_sub(2), max_pool_over(call, &x))?;
+    call.like(0, y)
+}
+
+fn max_pool_over<const D: usize>(call: &Call<'_>, x: &Var) -> Result<Var> {
+    let window = pooling::<D>(call, x)?;
+    let name = named::<D>(["max_pool1d", "max_pool2d", "max_pool3d"]);
+    let (x, padding) = match window.symmetric(window.kernel.map(|extent| extent / 2)) {
+        Some(padding) => (x.clone(), padding),
+        None => (window.padded(x, f64::NEG_INFINITY), [0; D]),
     };
-    call.like(0, back(&y, window.is_line))
+    Ok(x.max_pool(name, window.pool(padding), false).0)
 }
 
 /// `(Σ |x|ᵖ)^(1/p)` over each window.
 fn lp_pool(call: &Call<'_>) -> Result<Vec<Value>> {
-    let (x, window) = pooling(call)?;
-    let p = call.real_or_int("p", 2.0)?;
-    let Window { kernel, stride, dilation, .. } = window;
+    let (x, p) = (call.float(0)?, call.real_or_int("p", 2.0)?);
     let powers = match p {
         1.0 => x.abs(),
         2.0 => x.square(),
         p if p > 0.0 => x.abs().powf(p),
         p => bail!(Checkpoint, "the attribute `p` is {p}"),
     };
-    let powers = sound(window.padded(&powers, 0.0))?;
-    let dims = powers.shape();
-    // Sums over windows are products with ones.
-    let alone = powers.reshape([dims[0] * dims[1], 1, dims[2], dims[3]]);
-    let ones = x.constant(1.0).expand([1, 1, kernel[0], kernel[1]]);
-    let options = Conv2dOptions { stride, padding: [0; 2], dilation, groups: 1 };
-    let sums = sound(alone.conv2d(&ones, options))?;
-    let sums = sums.reshape([dims[0], dims[1], sums.shape()[2], sums.shape()[3]]);
-    let y = match p {
+    let sums = by_axes!(x.shape().rank().saturating_sub(2), sums_over(call, &powers))?;
+    call.floats(match p {
         1.0 => sums,
         2.0 => sums.sqrt(),
         p => sums.powf(p.recip()),
-    };
-    call.floats(back(&y, window.is_line))
+    })
+}
+
+/// The sums over windows, padded with zeros.
+fn sums_over<const D: usize>(call: &Call<'_>, x: &Var) -> Result<Var> {
+    let window = pooling::<D>(call, x)?;
+    window.sums(&window.padded(x, 0.0))
 }
 
 fn average_pool(call: &Call<'_>) -> Result<Vec<Value>> {
-    let (x, window) = pooling(call)?;
-    let (counts, is_line) = (call.flag("count_include_pad", false)?, window.is_line);
-    let Window { kernel, stride, dilation, .. } = window;
-    if dilation != [1; 2] {
-        bail!(Checkpoint, "dilated averages are not supported");
-    }
+    let x = call.exact(0)?;
+    let y = by_axes!(x.shape().rank().saturating_sub(2), average_pool_over(call, &x))?;
+    call.floats(y)
+}
+
+fn average_pool_over<const D: usize>(call: &Call<'_>, x: &Var) -> Result<Var> {
+    let window = pooling::<D>(call, x)?;
+    let counts = call.flag("count_include_pad", false)?;
     let ceils = call.flag("ceil_mode", false)?;
-    let most = kernel.map(|extent| extent / 2);
-    let y = match window.symmetric(most).filter(|_| !(ceils && counts)) {
-        Some(padding) => x.avg_pool2d(kernel, stride, padding, counts),
+    let most = window.kernel.map(|extent| extent / 2);
+    let name = named::<D>(["avg_pool1d", "avg_pool2d", "avg_pool3d"]);
+    let is_dilated = window.dilation != [1; D];
+    Ok(match window.symmetric(most).filter(|_| !(ceils && counts) && !is_dilated) {
+        Some(padding) => x.avg_pool(name, window.pool(padding), if counts { Divisor::Padded } else { Divisor::Inside }),
         // Sums divided by the number of averaged elements.
         None => {
             let ones = x.constant(1.0).expand(x.shape().with(0, 1).with(1, 1));
             let ones = if counts { window_ones(call, &window, &ones)? } else { window.padded(&ones, 0.0) };
-            let sums = window.padded(&x, 0.0).avg_pool2d(kernel, stride, [0; 2], true);
-            sums / ones.avg_pool2d(kernel, stride, [0; 2], true)
+            if is_dilated {
+                return Ok(window.sums(&window.padded(x, 0.0))? / window.sums(&ones)?);
+            }
+            let pool = window.pool([0; D]);
+            let means = |x: &Var| x.avg_pool(name, pool, Divisor::Padded);
+            means(&window.padded(x, 0.0)) / means(&ones)
         }
-    };
-    call.floats(back(&y, is_line))
+    })
 }
 
-/// 1 for elements that count: those in the images and in the padding that the node declares, but not in padding from
+/// 1 for elements that count: those in the input and in the padding that the node declares, but not in padding from
 /// rounding up.
-fn window_ones(call: &Call<'_>, window: &Window, ones: &Var) -> Result<Var> {
-    let kernel = if window.is_line { vec![window.kernel[1]] } else { window.kernel.to_vec() };
-    let named = Window::of(call, &kernel, ones.shape())?;
+fn window_ones<const D: usize>(call: &Call<'_>, window: &Window<D>, ones: &Var) -> Result<Var> {
+    let named = Window::of(call, window.kernel, ones.shape())?;
     let counted = named.padded(ones, 1.0);
-    let added = Window { before: [0; 2], after: [0, 1].map(|axis| window.after[axis] - named.after[axis]), ..named };
+    let after = std::array::from_fn(|axis| window.after[axis] - named.after[axis]);
+    let added = Window { before: [0; D], after, ..named };
     Ok(added.padded(&counted, 0.0))
 }
 

@@ -122,8 +122,8 @@ pub(in crate::ops::conv2d) fn variant(pass: Pass, g: &ConvShape, caps: &Caps) ->
         Pass::GradInput => [g.o, g.c, 1],
         Pass::GradWeight => return None,
     };
-    let lines = outputs.div_ceil(LINE);
-    let (reads, axes, taps) = (Reads::new(pass, g), Axis::both(pass, g), g.kernel[0] * g.kernel[1]);
+    let (lines, depth) = (outputs.div_ceil(LINE), g.depth_of(pass));
+    let (reads, axes, taps) = (Reads::new(pass, g), Axis::both(pass, g), g.taps());
     // Workgroup memory for the weights of a line, and lines of which several workgroups reside on a multiprocessor.
     let of_line = 4 * LINE * taps * reads.group.input;
     let most = (caps.multiprocessors.memory_of(3).min(caps.workgroup_memory) / of_line).clamp(1, ACROSS);
@@ -142,16 +142,16 @@ pub(in crate::ops::conv2d) fn variant(pass: Pass, g: &ConvShape, caps: &Caps) ->
         let loads = p.positions * q.positions * reads.loads();
         let weights = p.products(g.kernel[0]) * g.kernel[1] * reads.group.input;
         let each = (8 * products + 28 * loads + 8 * weights) as f64 / outputs + 100.0;
-        let invocations = g.n * p.tiles * q.tiles * lines;
+        let invocations = g.n * depth.outputs * p.tiles * q.tiles * lines;
         (columns <= READ || is_least).then(|| each * p.waste() * q.waste() * idleness(invocations))
     };
     let tiled = cheapest(&axes, [&tiles, &tiles], OUTPUTS, cost)?;
     let slots = (GROUP / across).max(1);
     let [p, q] = &tiled;
-    let count = g.n * p.tiles * q.tiles;
+    let count = g.n * depth.outputs * p.tiles * q.tiles;
     let unrolled = p.positions * q.positions * reads.lines_read() <= UNROLLED;
     let fours = 2 * taps * reads.group.input * across;
-    let mut all = [defines(&axes, &tiled), reads.defines(channels, outputs)].concat();
+    let mut all = [defines(&axes, &tiled), depth.defines(), reads.defines(channels, outputs)].concat();
     all.extend(define![
         N: g.n, FORM: ["forward", "grad_input"][form], LINES: lines, ACROSS: across, BLOCKS: blocks, SLOTS: slots,
         TILES: count, WEIGHTS: fours, ROWS_ARE: if unrolled { "unrolled" } else { "looped" },
@@ -159,7 +159,7 @@ pub(in crate::ops::conv2d) fn variant(pass: Pass, g: &ConvShape, caps: &Caps) ->
     let invocations = across * slots;
     let workgroups = Workgroups::new(blocks * count.div_ceil(slots), invocations)
         .with_memory(&[16 * fours])
-        .looping(fours.div_ceil(invocations) + 2 + reads.turns() * (p.positions + 2));
+        .looping(fours.div_ceil(invocations) + 2 + depth.kernel * reads.turns() * (p.positions + 2));
     let launch = Launch::new("conv2d_lines", all, (2, 1), workgroups).stores_through_epilogue().by_lines();
     Some(Variant::simple("lines", launch))
 }

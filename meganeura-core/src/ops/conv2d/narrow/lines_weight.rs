@@ -37,7 +37,7 @@ pub(in crate::ops::conv2d) fn variant(g: &ConvShape, caps: &Caps) -> Option<Vari
     let chunk_j = kw.div_ceil(chunks_j);
     let chunks_i = kh.div_ceil((most / kw).max(1));
     let chunk_i = kh.div_ceil(chunks_i);
-    let chunks = chunks_i * chunks_j * reads.turns();
+    let chunks = g.depth.kernel * chunks_i * chunks_j * reads.turns();
     if chunks > CHUNKS {
         return None;
     }
@@ -51,14 +51,14 @@ pub(in crate::ops::conv2d) fn variant(g: &ConvShape, caps: &Caps) -> Option<Vari
     let tiled = [axes[0].tiled(1)?, axes[1].tiled(tile)?];
     let [blocks, across] = blocks(lines, (GROUP / chunks).clamp(1, 32));
     let slots = (GROUP / (across * chunks)).max(1);
-    let count = g.n * tiled[0].tiles * tiled[1].tiles;
+    let count = g.planes() * tiled[0].tiles * tiled[1].tiles;
     let parts = (RESIDENT * caps.multiprocessors.count / blocks).clamp(1, count.div_ceil(slots * LEAST));
     let each = count.div_ceil(parts);
     let parts = count.div_ceil(each);
-    let mut all = [defines(&axes, &tiled), reads.defines(g.c, g.o)].concat();
+    let mut all = [defines(&axes, &tiled), g.depth.defines(), reads.defines(g.c, g.o)].concat();
     all.extend(define![
         N: g.n, LINES: lines, ACROSS: across, BLOCKS: blocks, SLOTS: slots, PARTS: parts, TILES: count, EACH: each,
-        KERNEL_H: kh, KERNEL_W: kw, CHUNK_I: chunk_i, CHUNK_J: chunk_j, CHUNKS_J: chunks_j, CHUNKS: chunks,
+        KERNEL_H: kh, KERNEL_W: kw, CHUNK_I: chunk_i, CHUNK_J: chunk_j, CHUNKS_I: chunks_i, CHUNKS_J: chunks_j, CHUNKS: chunks,
     ]);
     if tiled[1].overhangs() {
         all.extend(define![OVERHANG: 1]);
@@ -69,7 +69,7 @@ pub(in crate::ops::conv2d) fn variant(g: &ConvShape, caps: &Caps) -> Option<Vari
         .looping(each.div_ceil(slots) + 2 + chunk_i * chunk_j * reads.at_once() * (slots + 1));
     let bindings = vec![Binding::Input(0), Binding::Input(1), Binding::Scratch(0)];
     let launch = Launch::new("conv2d_grad_weight_lines", all, (0, 0), workgroups);
-    let (taps, input, channels) = (kh * kw, g.c / g.groups, lines * LINE);
+    let (taps, input, channels) = (g.taps(), g.c / g.groups, lines * LINE);
     let at = format!("(i % {taps}u * {input}u + i / {taps}u % {input}u) * {channels}u + i / {}u", taps * input);
     let part = Parts { elements: taps * input * channels, taps: if taps > MOST_TAPS { 1 } else { taps }, at };
     let launches = vec![Launch { bindings, ..launch }, sum_parts_at(parts, part.elements, 0, &part)];

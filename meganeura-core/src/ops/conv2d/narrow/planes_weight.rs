@@ -26,10 +26,11 @@ pub(in crate::ops::conv2d) fn variant(g: &ConvShape) -> Option<Variant> {
     let cost = |tiled: &Tiled| tiled.waste() * (1.0 + (tiled.positions * g.kernel[1]) as f64 / tiled.tile as f64);
     let tiles = [1, 2, 3, 4, 6, 7, 8].into_iter().filter(|tile| *tile == 1 || tile * taps <= UNROLLED);
     let rows = tiles.filter_map(|tile| axes[0].tiled(tile)).min_by(|a, b| cost(a).total_cmp(&cost(b)))?;
-    let (count, results) = (g.n * rows.tiles * columns.tiles, g.o * input * taps);
-    let parts = (Multiprocessors::LARGE.enough(RESIDENT) / (g.o * input)).clamp(1, count.div_ceil(GROUP));
+    let (count, pairs) = (g.planes() * rows.tiles * columns.tiles, g.o * input * g.depth.kernel);
+    let results = pairs * taps;
+    let parts = (Multiprocessors::LARGE.enough(RESIDENT) / pairs).clamp(1, count.div_ceil(GROUP));
     let batches = taps.div_ceil(8);
-    let mut all = defines(&axes, &[rows, columns]);
+    let mut all = [defines(&axes, &[rows, columns]), g.depth.defines()].concat();
     all.extend(define![
         N: g.n, C: g.c, O: g.o, IN: input, OUT: g.o / g.groups, TILES: count, PARTS: parts, BATCHES: batches,
         SUMS: if parts == 1 { "whole" } else { "parts" },
@@ -37,7 +38,7 @@ pub(in crate::ops::conv2d) fn variant(g: &ConvShape) -> Option<Variant> {
     if rows.overhangs() {
         all.extend(define![OVERHANG: 1]);
     }
-    let workgroups = Workgroups::new(g.o * input * parts, GROUP)
+    let workgroups = Workgroups::new(pairs * parts, GROUP)
         .with_memory(&[32 * GROUP, 4 * GROUP, GROUP])
         .looping(count.div_ceil(GROUP * parts) + 1);
     let kernel = "conv2d_grad_weight_planes";

@@ -11,7 +11,6 @@
 use std::collections::HashMap;
 
 use super::{Formats, Orders, kernel_op, row_format};
-use crate::TensorType;
 use crate::graph::{Graph, Node, Source, ValueId};
 use crate::kernel::launch::Format;
 use crate::ops::{Bf16, Innermost, KernelOp, Op, View};
@@ -31,22 +30,26 @@ pub(in crate::plan::passes) struct Converted {
 const LAUNCH_BYTES: usize = 1 << 20;
 
 impl Converted {
-    /// `false` if the results of all launches are so small that conversions alone take longer than to move them.
+    /// `false` if the largest values of all launches are so small that conversions alone take longer than to move half
+    /// of their bytes, which bf16 saves.
     pub(in crate::plan::passes) fn may_pay(&self) -> bool {
         let (mut conversions, mut bytes) = (0_usize, 0_usize);
         for item in &self.schedule {
-            let last = match item {
+            let (first, last) = match item {
                 Item::Convert(_) => {
                     conversions += 1;
                     continue;
                 }
-                Item::Group(group) => group.last().copied(),
-                Item::Kernel { node, store, .. } => Some(store.last().copied().unwrap_or(*node)),
+                Item::Group(group) => (group.first().copied(), group.last().copied()),
+                Item::Kernel { node, store, .. } => (Some(*node), store.last().copied().or(Some(*node))),
             };
-            let types = last.map_or(&[][..], |node| &self.graph.nodes()[node].types);
-            bytes = types.iter().map(TensorType::bytes).fold(bytes, usize::saturating_add);
+            let node = |at: Option<usize>| at.map(|at| &self.graph.nodes()[at]);
+            let read = node(first).map_or(&[][..], |first| &first.inputs).iter().map(|&input| self.graph.ty(input));
+            let made = node(last).map_or(&[][..], |last| &last.types).iter().copied();
+            let largest = read.chain(made).map(|ty| ty.bytes()).max().unwrap_or(0);
+            bytes = bytes.saturating_add(largest);
         }
-        bytes >= conversions.saturating_mul(LAUNCH_BYTES)
+        bytes / 2 >= conversions.saturating_mul(LAUNCH_BYTES)
     }
 }
 

@@ -72,7 +72,7 @@ impl Formats {
             }
             Item::Group(_) | Item::Convert(_) => None,
         });
-        let kernels: HashMap<usize, Bf16> =
+        let mut kernels: HashMap<usize, Bf16> =
             kernels.map(|(node, bf16)| (node, Bf16 { wanted: bf16.wanted || all, ..bf16 })).collect();
         let wants = wants(uses, &kernels);
         let exchanged = if caps.linked { rounded::values(uses, items, &kept) } else { HashSet::new() };
@@ -85,7 +85,8 @@ impl Formats {
                             formats.values[mean.index()] = formats.of(value);
                         }
                     }
-                    let Some(bf16) = kernels.get(node) else { continue };
+                    let Some(bf16) = kernels.get_mut(node) else { continue };
+                    formats.choose_order(uses, *node, bf16);
                     let mut others = uses.graph.nodes()[*node].outputs().skip(1).filter(|_| bf16.others);
                     if others.any(|value| kept.contains(&value)) {
                         continue;
@@ -204,6 +205,21 @@ impl Formats {
 
     fn held(&self, uses: &Uses<'_>, value: ValueId) -> Option<Format> {
         self.lines(uses, value).map(|(format, _)| format)
+    }
+
+    /// Takes the other order that a kernel offers, if an operand lies so, and none in the first order.
+    fn choose_order(&self, uses: &Uses<'_>, node: usize, bf16: &mut Bf16) {
+        let Some(otherwise) = bf16.otherwise else { return };
+        let is_held = |innermost: Innermost| {
+            bf16.operands.iter().any(|&k| {
+                let input = uses.graph.nodes()[node].inputs[k];
+                let format = innermost.format(uses.graph.ty(input).shape);
+                format.is_some() && self.held(uses, input) == format
+            })
+        };
+        if is_held(otherwise) && !is_held(bf16.innermost) {
+            bf16.innermost = otherwise;
+        }
     }
 
     fn of_kernel(&self, uses: &Uses<'_>, index: usize, bf16: &Bf16, load: &[usize]) -> Option<Format> {

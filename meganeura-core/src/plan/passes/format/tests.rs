@@ -1,3 +1,4 @@
+mod axes;
 mod widths;
 
 use crate::kernel::launch::{Caps, Format, PaddedRows};
@@ -34,10 +35,19 @@ fn planned(f: impl Fn(&Var, &[Var]) -> Var) -> Result<Plan> {
 }
 
 fn planned_on(images: [usize; 4], preferences: &Preferences, f: impl Fn(&Var, &[Var]) -> Var) -> Result<Plan> {
+    let weights: [&[usize]; 3] = [&[24, 16, 3, 3], &[40, 24, 3, 3], &[16, 48, 3, 3]];
+    planned_with(&images, &weights, preferences, f)
+}
+
+fn planned_with(
+    image: &[usize],
+    weights: &[&[usize]],
+    preferences: &Preferences,
+    f: impl Fn(&Var, &[Var]) -> Var,
+) -> Result<Plan> {
     let device = Device::cpu();
     let tape = Tape::new(&device);
-    let image = tape.input(&Tensor::zeros(&device, images)?);
-    let weights = [[24, 16, 3, 3], [40, 24, 3, 3], [16, 48, 3, 3]];
+    let image = tape.input(&Tensor::zeros(&device, image)?);
     let weights =
         weights.iter().map(|&shape| Ok(tape.input(&Tensor::zeros(&device, shape)?))).collect::<Result<Vec<_>>>()?;
     let grads = tape.backward(&f(&image, &weights).square().sum())?;
@@ -69,6 +79,21 @@ fn small_plans_keep_f32_where_conversions_would_not_pay() -> Result<()> {
     };
     assert!(!has_bf16(2, true)? && has_bf16(2, false)?);
     assert!(has_bf16(64, true)?);
+    Ok(())
+}
+
+#[test]
+fn the_gradient_of_a_weight_converts_large_images() -> Result<()> {
+    let gradient = |side| {
+        let economical = Preferences { economical: true, ..Preferences::default() };
+        of_inputs(&[&[64, 16, side, side], &[16, 16, 3, 3]], &economical, |x| {
+            let grads = x[0].tape().backward(&convolved(&x[0], &x[1]).sum())?;
+            Ok(grads.of(&x[1]).into_iter().collect())
+        })
+    };
+    // Its result is small at any size.
+    let has_bf16 = |plan: &Plan| plan.storages.iter().any(|storage| storage.format.is_bf16());
+    assert!(!has_bf16(&gradient(4)?) && has_bf16(&gradient(64)?));
     Ok(())
 }
 
@@ -152,16 +177,19 @@ fn pooling_and_resampling_read_and_store_bf16() -> Result<()> {
 
 /// The plan of a large GPU with matrix units for values that `f` computes from matrices of these shapes.
 fn of_matrices(shapes: &[&[usize]], f: impl Fn(&[Var]) -> Result<Vec<Var>>) -> Result<Plan> {
+    of_inputs(shapes, &Preferences::default(), f)
+}
+
+fn of_inputs(shapes: &[&[usize]], preferences: &Preferences, f: impl Fn(&[Var]) -> Result<Vec<Var>>) -> Result<Plan> {
     let device = Device::cpu();
     let tape = Tape::new(&device);
     let input = |shape: &&[usize]| Ok(tape.input(&Tensor::zeros(&device, crate::Shape::new(shape))?));
     let outputs = f(&shapes.iter().map(input).collect::<Result<Vec<_>>>()?)?;
     let outputs = outputs.iter().map(Var::id).collect::<Result<Vec<_>>>()?;
     let caps = Caps { matrix: true, bf16: true, bf16_units: true, fragments: true, ..Caps::DISCRETE };
-    let preferences = Preferences::default();
     tape.with_graph(|graph| {
         let request = Request { graph, outputs: &outputs, assigns: &[] };
-        Plan::new(&request, Target::Gpu { caps, preferences: &preferences })
+        Plan::new(&request, Target::Gpu { caps, preferences })
     })
 }
 
@@ -194,6 +222,16 @@ fn is_copy(plan: &Plan, storage: usize) -> bool {
     let made = plan.steps.iter().find(|step| step.outputs.iter().any(|&(made, _)| made == storage));
     let of_leaf = |input: &crate::plan::Operand| matches!(plan.storages[input.storage].place, Place::Leaf(_));
     plan.storages[storage].format != Format::Full && made.is_some_and(|step| step.inputs.iter().all(of_leaf))
+}
+
+#[test]
+fn products_of_few_terms_or_columns_are_converted_if_they_multiply_enough() -> Result<()> {
+    for (shapes, is_bf16) in [([8192, 64, 10_000], true), ([8192, 10_000, 64], false), ([8192, 16, 10_000], false)] {
+        let [m, k, n] = shapes;
+        let plan = of_matrices(&[&[m, k], &[k, n]], |x| Ok(vec![x[0].matmul(&x[1])]))?;
+        assert_eq!(products(&plan) == 1, is_bf16, "{plan}");
+    }
+    Ok(())
 }
 
 #[test]
