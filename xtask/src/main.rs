@@ -51,6 +51,8 @@ enum Chore {
     Kernels,
     /// Export every layer, operation and model to ONNX, and compare onnxruntime's results with ours
     Onnx,
+    /// Run ONNX's own tests of backends on the importer, and compare with the list of cases that it refuses
+    OnnxSuite(onnx::Suite),
     /// Fuzz every reader and parser
     Fuzz(fuzz::Options),
     /// Build the page that trains in the browser, and serve or test it
@@ -79,6 +81,7 @@ fn main() -> ExitCode {
         Chore::Msrv => msrv::run(),
         Chore::Kernels => kernels::run(),
         Chore::Onnx => onnx::run(),
+        Chore::OnnxSuite(options) => onnx::suite(&options),
         Chore::Fuzz(options) => fuzz::run(&options),
         Chore::Web(options) => web::run(&options),
         Chore::Surface(options) => surface::run(&options),

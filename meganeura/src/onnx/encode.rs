@@ -90,6 +90,7 @@ pub(super) fn model(named: Named) -> Result<Onnx> {
         producer_version: env!("CARGO_PKG_VERSION").to_owned(),
         graph: Some(graph),
         opset_import: vec![proto::OperatorSet { domain: String::new(), version: opset }],
+        functions: Vec::new(),
     };
     Ok(Onnx::new(model, weights))
 }

@@ -49,4 +49,4 @@ pub const OPSET: i64 = 21;
 const FIRST_OPSET: i64 = 21;
 
 /// The last operator set that can be written or read.
-const LAST_OPSET: i64 = 27;
+const LAST_OPSET: i64 = 28;

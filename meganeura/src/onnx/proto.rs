@@ -18,6 +18,30 @@ pub(super) struct Model {
     pub(super) graph: Option<Graph>,
     #[prost(message, repeated, tag = "8")]
     pub(super) opset_import: Vec<OperatorSet>,
+    #[prost(message, repeated, tag = "25")]
+    pub(super) functions: Vec<Function>,
+}
+
+/// An operator that the file defines by nodes.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(super) struct Function {
+    #[prost(string, tag = "1")]
+    pub(super) name: String,
+    #[prost(string, repeated, tag = "4")]
+    pub(super) input: Vec<String>,
+    #[prost(string, repeated, tag = "5")]
+    pub(super) output: Vec<String>,
+    #[prost(string, repeated, tag = "6")]
+    pub(super) attribute: Vec<String>,
+    #[prost(message, repeated, tag = "7")]
+    pub(super) node: Vec<Node>,
+    #[prost(message, repeated, tag = "9")]
+    pub(super) opset_import: Vec<OperatorSet>,
+    #[prost(string, tag = "10")]
+    pub(super) domain: String,
+    /// Attributes with defaults.
+    #[prost(message, repeated, tag = "11")]
+    pub(super) attribute_proto: Vec<Attribute>,
 }
 
 /// The version of an operator set.
@@ -29,7 +53,7 @@ pub(super) struct OperatorSet {
     pub(super) version: i64,
 }
 
-/// Nodes in topological order, operands first.
+/// Nodes with what goes in and out. Those of files may be in any order.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(super) struct Graph {
     #[prost(message, repeated, tag = "1")]
@@ -80,8 +104,8 @@ pub(super) struct Attribute {
     pub(super) s: Option<Bytes>,
     #[prost(message, optional, boxed, tag = "5")]
     pub(super) t: Option<Box<Tensor>>,
-    #[prost(message, optional, tag = "6")]
-    pub(super) g: Option<Present>,
+    #[prost(message, optional, boxed, tag = "6")]
+    pub(super) g: Option<Box<Graph>>,
     #[prost(float, repeated, packed = "false", tag = "7")]
     pub(super) floats: Vec<f32>,
     #[prost(int64, repeated, packed = "false", tag = "8")]
@@ -99,8 +123,10 @@ pub(super) mod attribute {
     pub(in crate::onnx) const FLOAT: i32 = 1;
     pub(in crate::onnx) const INT: i32 = 2;
     pub(in crate::onnx) const STRING: i32 = 3;
+    pub(in crate::onnx) const GRAPH: i32 = 5;
     pub(in crate::onnx) const FLOATS: i32 = 6;
     pub(in crate::onnx) const INTS: i32 = 7;
+    pub(in crate::onnx) const STRINGS: i32 = 8;
 }
 
 /// Numbers, in the file or in a separate one.

@@ -12,11 +12,15 @@ const MOST_GROWTH: usize = 24;
 /// The bytes of messages that any file may have.
 const ALWAYS: usize = 16 << 20;
 
+/// The deepest nesting of messages. Decoding refuses deeper ones.
+const DEEPEST: usize = 100;
+
 /// A kind of message.
 #[derive(Clone, Copy)]
 enum Kind {
     Model,
     OperatorSet,
+    Function,
     Graph,
     Node,
     Attribute,
@@ -48,6 +52,11 @@ fn field(kind: Kind, tag: u64) -> Field {
     match (kind, tag) {
         (Kind::Model, 7) => message(Kind::Graph, 0),
         (Kind::Model, 8) => message(Kind::OperatorSet, size_of::<proto::OperatorSet>()),
+        (Kind::Model, 25) => message(Kind::Function, size_of::<proto::Function>()),
+        (Kind::Function, 4..=6) => Field::Text(size_of::<String>()),
+        (Kind::Function, 7) => message(Kind::Node, size_of::<proto::Node>()),
+        (Kind::Function, 9) => message(Kind::OperatorSet, size_of::<proto::OperatorSet>()),
+        (Kind::Function, 11) => message(Kind::Attribute, size_of::<proto::Attribute>()),
         (Kind::Graph, 1) => message(Kind::Node, size_of::<proto::Node>()),
         (Kind::Graph, 5) => message(Kind::Tensor, size_of::<proto::Tensor>()),
         (Kind::Graph, 11 | 12) => message(Kind::ValueInfo, size_of::<proto::ValueInfo>()),
@@ -55,7 +64,7 @@ fn field(kind: Kind, tag: u64) -> Field {
         (Kind::Node, 1 | 2) => Field::Text(size_of::<String>()),
         (Kind::Node, 5) => message(Kind::Attribute, size_of::<proto::Attribute>()),
         (Kind::Attribute, 5) => message(Kind::Tensor, size_of::<proto::Tensor>()),
-        (Kind::Attribute, 6) => message(Kind::Present, 0),
+        (Kind::Attribute, 6) => message(Kind::Graph, size_of::<proto::Graph>()),
         (Kind::Attribute, 7 | 8) => Field::Varints(size_of::<i64>()),
         (Kind::Attribute, 9) => Field::Text(size_of::<prost::bytes::Bytes>()),
         (Kind::Tensor, 1 | 7 | 11) => Field::Varints(size_of::<i64>()),
@@ -71,7 +80,7 @@ fn field(kind: Kind, tag: u64) -> Field {
 
 /// Refuses a file whose messages would take much more memory than the file.
 pub(super) fn check(bytes: &[u8]) -> Result<()> {
-    let memory = size(Kind::Model, bytes);
+    let memory = size(Kind::Model, bytes, 0);
     if memory > bytes.len().saturating_mul(MOST_GROWTH).saturating_add(ALWAYS) {
         bail!(Checkpoint, "its {} bytes hold messages of {memory} bytes, far more than a model has", bytes.len());
     }
@@ -79,7 +88,7 @@ pub(super) fn check(bytes: &[u8]) -> Result<()> {
 }
 
 /// The memory of a message's fields, up to the first that is damaged: decoding ends there too.
-fn size(kind: Kind, mut bytes: &[u8]) -> usize {
+fn size(kind: Kind, mut bytes: &[u8], depth: usize) -> usize {
     let mut memory = 0;
     while let Some(key) = varint(&mut bytes) {
         let content: &[u8] = match key & 7 {
@@ -104,7 +113,8 @@ fn size(kind: Kind, mut bytes: &[u8]) -> usize {
             _ => break,
         };
         memory += match field(kind, key >> 3) {
-            Field::Message(kind, own) => own + size(kind, content),
+            Field::Message(_, own) if depth == DEEPEST => own,
+            Field::Message(kind, own) => own + size(kind, content, depth + 1),
             Field::Text(own) => own,
             Field::Varints(each) => each * content.iter().filter(|&&byte| byte < 0x80).count(),
             Field::None => 0,
@@ -159,6 +169,6 @@ mod tests {
         let graph = proto::Graph { node: vec![node; 2], initializer: vec![tensor], ..proto::Graph::default() };
         let model = proto::Model { graph: Some(graph), ..proto::Model::default() };
         let expected = 2 * (size_of::<proto::Node>() + 4 * size_of::<String>()) + size_of::<proto::Tensor>() + 12 * 8;
-        assert_eq!(size(Kind::Model, &model.encode_to_vec()), expected);
+        assert_eq!(size(Kind::Model, &model.encode_to_vec(), 0), expected);
     }
 }

@@ -5,12 +5,14 @@
 use std::cell::Cell;
 use std::sync::Arc;
 
+use prost::bytes::Bytes;
+
 use super::element::{Element, Kind};
 use super::value::{Array, Data, Elements, Value, exactly, far, sound};
 use crate::error::{bail, shortened};
 use crate::onnx::proto::{self, attribute};
 use crate::onnx::read::{self, Beside};
-use crate::{DType, Result, Shape, Tape, Var};
+use crate::{DType, ErrorKind, Result, Shape, Tape, Var};
 
 /// Records or computes a node and returns its results in order.
 pub(super) type Operator = fn(&Call<'_>) -> Result<Vec<Value>>;
@@ -45,6 +47,9 @@ impl Budget {
     }
 }
 
+/// Records a graph inside a node: its operands, and the results.
+pub(super) type Recorder<'a> = &'a dyn Fn(&proto::Graph, Vec<Value>) -> Result<Vec<Value>>;
+
 /// A node and its operands.
 pub(super) struct Call<'a> {
     node: &'a proto::Node,
@@ -53,6 +58,7 @@ pub(super) struct Call<'a> {
     pub(super) tape: &'a Tape,
     pub(super) opset: i64,
     pub(super) budget: &'a Budget,
+    recorder: Recorder<'a>,
     /// A bit for each attribute that was read.
     read: Cell<u64>,
 }
@@ -75,6 +81,7 @@ impl<'a> Call<'a> {
         tape: &'a Tape,
         opset: i64,
         budget: &'a Budget,
+        recorder: Recorder<'a>,
     ) -> Result<Self> {
         if node.attribute.len() > 64 {
             bail!(Checkpoint, "{} attributes, more than any operator has", node.attribute.len());
@@ -84,7 +91,32 @@ impl<'a> Call<'a> {
                 bail!(Checkpoint, "two attributes have the name `{}`", shortened(&attribute.name));
             }
         }
-        Ok(Self { node, inputs, tape, opset, budget, read: Cell::new(0) })
+        let mut call = Self { node, inputs, tape, opset, budget, recorder, read: Cell::new(0) };
+        if opset < 7 {
+            call.align()?;
+        }
+        Ok(call)
+    }
+
+    /// Before operator set 7, operand 1 broadcasts only if an attribute says so; another names its first axis.
+    fn align(&mut self) -> Result<()> {
+        const ALIGNED: [&str; 12] =
+            ["Add", "And", "Div", "Equal", "Gemm", "Greater", "Less", "Mul", "Or", "Pow", "Sub", "Xor"];
+        if !ALIGNED.contains(&self.op()) || !self.flag("broadcast", false)? {
+            return Ok(());
+        }
+        let (Some(axis), Some(Some(value))) = (self.optional_int("axis")?, self.inputs.get(1)) else { return Ok(()) };
+        let (mut dims, rank) = (value.dims(), self.value(0)?.dims().len());
+        let axis = self.axis(axis, rank)?;
+        let Some(rest) = (rank - axis).checked_sub(dims.len()) else {
+            bail!(Checkpoint, "operand 1 has {} axes, which are aligned with axis {axis} of {rank}", dims.len());
+        };
+        dims.resize(dims.len() + rest, 1);
+        self.inputs[1] = Some(match value {
+            Value::Known(array) => Value::Known(Arc::new(Array { dims, ..(**array).clone() })),
+            Value::Var(var, elements) => Value::Var(var.reshape(self.shape(&dims)?), *elements),
+        });
+        Ok(())
     }
 
     pub(super) fn op(&self) -> &str {
@@ -157,11 +189,17 @@ impl<'a> Call<'a> {
         self.optional(k).map(|value| value.float(self.tape)).transpose()
     }
 
-    /// An operand that must be known on the host.
-    pub(super) fn known(&self, k: usize) -> Result<&Array> {
-        match self.value(k)? {
-            Value::Known(array) => Ok(array),
-            Value::Var(..) => bail!(Checkpoint, "operand {k} must be a constant, but it is computed at run time"),
+    /// An operand whose numbers decide what is recorded: a constant, or a value that is computed now. That needs a tape
+    /// whose inputs have values.
+    pub(super) fn known(&self, k: usize) -> Result<Arc<Array>> {
+        match self.value(k)?.read() {
+            Ok(array) => Ok(array),
+            Err(error) if error.kind() == ErrorKind::Argument => bail!(
+                Checkpoint,
+                "operand {k} decides what is recorded, so it must be a constant, or depend on inputs with values: use \
+                 `Model::record` on a tape"
+            ),
+            Err(error) => Err(error.context(format_args!("operand {k}"))),
         }
     }
 
@@ -216,11 +254,8 @@ impl<'a> Call<'a> {
         let found = self.node.attribute.iter().find(|attribute| attribute.name == name);
         self.ignore(&[name]);
         match found {
-            Some(attribute) if !attribute.ref_attr_name.is_empty() || attribute.g.is_some() => {
-                bail!(
-                    Checkpoint,
-                    "the attribute `{name}` belongs to a function or to a graph inside a node, which are not supported"
-                )
+            Some(attribute) if !attribute.ref_attr_name.is_empty() => {
+                bail!(Checkpoint, "the attribute `{name}` refers to that of a function, and the node is in none")
             }
             found => Ok(found),
         }
@@ -228,7 +263,7 @@ impl<'a> Call<'a> {
 
     fn mistyped(&self, attribute: &proto::Attribute) -> crate::Error {
         let message = format!("the attribute `{}` has a type that it should not have", shortened(&attribute.name));
-        crate::Error::new(crate::ErrorKind::Checkpoint, message)
+        crate::Error::new(ErrorKind::Checkpoint, message)
     }
 
     pub(super) fn int(&self, name: &str, default: i64) -> Result<i64> {
@@ -275,10 +310,7 @@ impl<'a> Call<'a> {
     pub(super) fn real(&self, name: &str, default: f64) -> Result<f64> {
         let Some(found) = self.attribute(name)? else { return Ok(default) };
         match found.f {
-            // The shortest decimal number that rounds to this `f32`, as it was written: 1e-5.
-            Some(number) if found.kind == attribute::FLOAT => {
-                Ok(number.to_string().parse().unwrap_or(f64::from(number)))
-            }
+            Some(number) if found.kind == attribute::FLOAT => Ok(shortest(number)),
             _ => Err(self.mistyped(found)),
         }
     }
@@ -303,6 +335,47 @@ impl<'a> Call<'a> {
         match text.and_then(|text| std::str::from_utf8(text).ok()) {
             Some(text) => Ok(text),
             None => Err(self.mistyped(found)),
+        }
+    }
+
+    /// The graph in an attribute.
+    pub(super) fn graph(&self, name: &str) -> Result<&'a proto::Graph> {
+        let Some(found) = self.attribute(name)? else { bail!(Checkpoint, "the attribute `{name}` is missing") };
+        match &found.g {
+            Some(graph) if found.kind == attribute::GRAPH => Ok(graph),
+            _ => Err(self.mistyped(found)),
+        }
+    }
+
+    /// Records a graph inside the node, for these operands.
+    pub(super) fn record(&self, graph: &proto::Graph, operands: Vec<Value>) -> Result<Vec<Value>> {
+        (self.recorder)(graph, operands)
+    }
+
+    /// A number that was a float in the first operator set, and is an integer since.
+    pub(super) fn real_or_int(&self, name: &str, default: f64) -> Result<f64> {
+        match self.attribute(name)? {
+            Some(found) if found.kind == attribute::INT => Ok(self.required(name)? as f64),
+            _ => self.real(name, default),
+        }
+    }
+
+    /// An attribute of floats.
+    pub(super) fn reals(&self, name: &str) -> Result<Option<Vec<f64>>> {
+        let Some(found) = self.attribute(name)? else { return Ok(None) };
+        if found.kind != attribute::FLOATS {
+            return Err(self.mistyped(found));
+        }
+        Ok(Some(found.floats.iter().copied().map(shortest).collect()))
+    }
+
+    /// An attribute of texts.
+    pub(super) fn texts(&self, name: &str) -> Result<Option<Vec<String>>> {
+        let Some(found) = self.attribute(name)? else { return Ok(None) };
+        let text = |text: &Bytes| std::str::from_utf8(text).map(str::to_owned);
+        match found.strings.iter().map(text).collect() {
+            Ok(texts) if found.kind == attribute::STRINGS => Ok(Some(texts)),
+            _ => Err(self.mistyped(found)),
         }
     }
 
@@ -385,6 +458,11 @@ impl<'a> Call<'a> {
             found => bail!(Checkpoint, "the attribute `{name}` is {found}; only {read} is supported"),
         }
     }
+}
+
+/// The shortest decimal number that rounds to this `f32`, as it was written: 1e-5.
+fn shortest(number: f32) -> f64 {
+    number.to_string().parse().unwrap_or(f64::from(number))
 }
 
 /// A known value, as the only result.

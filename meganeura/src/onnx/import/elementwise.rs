@@ -175,17 +175,7 @@ pub(super) const OPERATORS: Operators = &[
         ),
         _ => arithmetic(call, |a, b| a / b, union),
     }),
-    ("Dropout", |call| {
-        // Nothing is dropped.
-        call.ignore(&["ratio", "seed"]);
-        if call
-            .optional(2)
-            .is_some_and(|training| !matches!(training, Value::Known(known) if known.as_floats() == [0.0]))
-        {
-            bail!(Checkpoint, "it drops elements as in training, which is not supported");
-        }
-        Ok(vec![call.value(0)?.clone()])
-    }),
+    ("Dropout", dropout),
     ("Elu", |call| {
         let alpha = call.real("alpha", 1.0)?;
         unary(call, |x| x.elu(alpha))
@@ -232,8 +222,16 @@ pub(super) const OPERATORS: Operators = &[
     }),
     ("Or", |call| logic(call, Var::maximum)),
     ("PRelu", |call| {
-        let (x, slope) = (call.float(0)?, call.float(1)?);
-        call.narrow(1, x.shape())?;
+        let (x, mut slope) = (call.float(0)?, call.float(1)?);
+        let rank = x.shape().rank();
+        if call.opset < 7 && slope.shape().rank() == 1 && rank > 2 {
+            // A number for each channel.
+            let mut dims = vec![1; rank - 1];
+            dims[0] = slope.shape()[0];
+            slope = slope.reshape(call.shape(&dims)?);
+        } else {
+            call.narrow(1, x.shape())?;
+        }
         call.floats(x.lt(&x.constant(0.0)).where_cond(&(slope * &x), &x))
     }),
     ("Pow", pow),
@@ -242,7 +240,8 @@ pub(super) const OPERATORS: Operators = &[
         call.chosen(0, x.relu(), range.map(|bound| bound.max(0.0)))
     }),
     ("Selu", |call| {
-        let (alpha, gamma) = (call.real("alpha", 1.673_263_2)?, call.real("gamma", 1.050_701)?);
+        let usual = if call.opset < 6 { (1.6732, 1.0507) } else { (1.673_263_2, 1.050_701) };
+        let (alpha, gamma) = (call.real("alpha", usual.0)?, call.real("gamma", usual.1)?);
         unary(call, |x| x.elu(alpha).scale(gamma))
     }),
     ("Sign", |call| one_of(call, Var::sign, |_| [-1.0, 1.0])),
@@ -265,6 +264,28 @@ pub(super) const OPERATORS: Operators = &[
     }),
     ("Xor", |call| logic(call, Var::ne)),
 ];
+
+fn dropout(call: &Call<'_>) -> Result<Vec<Value>> {
+    let x = call.value(0)?;
+    let number = |k: usize, otherwise: f64| match call.optional(k) {
+        Some(_) => call.number(k),
+        None => Ok(otherwise),
+    };
+    let is_training = if call.opset < 7 { !call.flag("is_test", false)? } else { number(2, 0.0)? != 0.0 };
+    let ratio = call.real("ratio", 0.5)?;
+    if is_training && number(1, ratio)? != 0.0 {
+        bail!(Checkpoint, "it drops elements as in training, which is not supported");
+    }
+    call.ignore(&["seed"]);
+    // Nothing is dropped, and the mask says so.
+    let mut results = vec![x.clone()];
+    if call.wants(1) {
+        let element = if call.opset < 10 { x.element() } else { Element::Bool };
+        let ones = call.tape.constant(1.0).expand(call.shape(&x.dims())?);
+        results.push(Value::Var(ones, Elements { bounds: [1.0, 1.0], ..Elements::any(element) }));
+    }
+    Ok(results)
+}
 
 /// The type that a cast leads to.
 pub(super) fn target(call: &Call<'_>) -> Result<Element> {

@@ -13,6 +13,14 @@ pub(super) const OPERATORS: Operators = &[
     ("ConvTranspose", conv_transpose),
     ("GlobalAveragePool", |call| global(call, Var::mean_keep)),
     ("GlobalMaxPool", |call| global(call, Var::max_keep)),
+    ("GlobalLpPool", |call| {
+        let (x, p) = (call.float(0)?, call.real_or_int("p", 2.0)?);
+        let axes: Vec<_> = (2..x.shape().rank()).collect();
+        let norm = x.norm_over(&axes, p);
+        let kept = axes.iter().fold(x.shape(), |shape, &axis| shape.with(axis, 1));
+        call.floats(norm.reshape(kept))
+    }),
+    ("LpPool", lp_pool),
     ("MaxPool", max_pool),
     ("Resize", resize),
 ];
@@ -101,6 +109,18 @@ impl<const D: usize> Window<D> {
         padded(x, &[(0, 0); 2].into_iter().chain(widths).collect::<Vec<_>>(), value)
     }
 
+    /// The sums over windows without padding: products with ones.
+    fn sums(&self, x: &Var) -> Result<Var> {
+        let shape = sound(x.clone())?.shape();
+        let channels = shape[0] * shape[1];
+        let alone = |dims: &[usize]| [&[channels, 1], dims].concat();
+        let ones = x.constant(1.0).expand(&[&[1, 1], &self.kernel[..]].concat()[..]);
+        let options = ConvOptions { stride: self.stride, padding: [0; D], dilation: self.dilation, groups: 1 };
+        let sums = sound(x.reshape(&alone(&shape.dims()[2..])[..]).convolve(&ones, options))?;
+        let dims = [&shape.dims()[..2], &sums.shape().dims()[2..]].concat();
+        Ok(sums.reshape(&dims[..]))
+    }
+
     /// The window as a pooling's, with this padding.
     fn pool(&self, padding: [usize; D]) -> Pool<D> {
         let &Self { kernel, stride, dilation, .. } = self;
@@ -135,7 +155,7 @@ fn groups(call: &Call<'_>) -> Result<usize> {
 }
 
 /// Adds operand 2, a number for each channel.
-fn with_bias(call: &Call<'_>, y: Var) -> Result<Var> {
+pub(super) fn with_bias(call: &Call<'_>, y: Var) -> Result<Var> {
     let y = sound(y)?;
     if call.optional(2).is_none() {
         return Ok(y);
@@ -146,21 +166,25 @@ fn with_bias(call: &Call<'_>, y: Var) -> Result<Var> {
 }
 
 fn conv(call: &Call<'_>) -> Result<Vec<Value>> {
-    let weight = call.float(1)?;
-    let kernel = kernel(call, &weight)?;
-    by_axes!(kernel.len(), conv_over(call, &weight, &kernel))
+    let y = convolved(call, &call.float(0)?, &call.float(1)?)?;
+    call.floats(with_bias(call, y)?)
 }
 
-fn conv_over<const D: usize>(call: &Call<'_>, weight: &Var, kernel: &[usize]) -> Result<Vec<Value>> {
-    let (x, groups) = (call.float(0)?, groups(call)?);
+/// A convolution by the node's attributes.
+pub(super) fn convolved(call: &Call<'_>, x: &Var, weight: &Var) -> Result<Var> {
+    let kernel = kernel(call, weight)?;
+    by_axes!(kernel.len(), convolved_over(call, x, weight, &kernel))
+}
+
+fn convolved_over<const D: usize>(call: &Call<'_>, x: &Var, weight: &Var, kernel: &[usize]) -> Result<Var> {
+    let groups = groups(call)?;
     let window = Window::<D>::of(call, of_axes(kernel), x.shape())?;
     let Window { stride, dilation, .. } = window;
     let options = |padding| ConvOptions { stride, padding, dilation, groups };
-    let y = match window.symmetric([usize::MAX; D]) {
+    sound(match window.symmetric([usize::MAX; D]) {
         Some(padding) => x.convolve(weight, options(padding)),
-        None => window.padded(&x, 0.0).convolve(weight, options([0; D])),
-    };
-    call.floats(with_bias(call, y)?)
+        None => window.padded(x, 0.0).convolve(weight, options([0; D])),
+    })
 }
 
 fn conv_transpose(call: &Call<'_>) -> Result<Vec<Value>> {
@@ -225,6 +249,29 @@ fn max_pool_over<const D: usize>(call: &Call<'_>, x: &Var) -> Result<Var> {
     Ok(x.max_pool_of(window.pool(padding))[0].clone())
 }
 
+/// `(Σ |x|ᵖ)^(1/p)` over each window.
+fn lp_pool(call: &Call<'_>) -> Result<Vec<Value>> {
+    let (x, p) = (call.float(0)?, call.real_or_int("p", 2.0)?);
+    let powers = match p {
+        1.0 => x.abs(),
+        2.0 => x.square(),
+        p if p > 0.0 => x.abs().powf(p),
+        p => bail!(Checkpoint, "the attribute `p` is {p}"),
+    };
+    let sums = by_axes!(x.shape().rank().saturating_sub(2), sums_over(call, &powers))?;
+    call.floats(match p {
+        1.0 => sums,
+        2.0 => sums.sqrt(),
+        p => sums.powf(p.recip()),
+    })
+}
+
+/// The sums over windows, padded with zeros.
+fn sums_over<const D: usize>(call: &Call<'_>, x: &Var) -> Result<Var> {
+    let window = pooling::<D>(call, x)?;
+    window.sums(&window.padded(x, 0.0))
+}
+
 fn average_pool(call: &Call<'_>) -> Result<Vec<Value>> {
     let x = call.exact(0)?;
     let y = by_axes!(x.shape().rank().saturating_sub(2), average_pool_over(call, &x))?;
@@ -234,17 +281,18 @@ fn average_pool(call: &Call<'_>) -> Result<Vec<Value>> {
 fn average_pool_over<const D: usize>(call: &Call<'_>, x: &Var) -> Result<Var> {
     let window = pooling::<D>(call, x)?;
     let counts = call.flag("count_include_pad", false)?;
-    if window.dilation != [1; D] {
-        bail!(Checkpoint, "dilated averages are not supported");
-    }
     let ceils = call.flag("ceil_mode", false)?;
     let most = window.kernel.map(|extent| extent / 2);
-    Ok(match window.symmetric(most).filter(|_| !(ceils && counts)) {
+    let is_dilated = window.dilation != [1; D];
+    Ok(match window.symmetric(most).filter(|_| !(ceils && counts) && !is_dilated) {
         Some(padding) => x.avg_pool_of(window.pool(padding), if counts { Divisor::Padded } else { Divisor::Inside }),
         // Sums divided by the number of averaged elements.
         None => {
             let ones = x.constant(1.0).expand(x.shape().with(0, 1).with(1, 1));
             let ones = if counts { window_ones(call, &window, &ones)? } else { window.padded(&ones, 0.0) };
+            if is_dilated {
+                return Ok(window.sums(&window.padded(x, 0.0))? / window.sums(&ones)?);
+            }
             let pool = window.pool([0; D]);
             let means = |x: &Var| x.avg_pool_of(pool, Divisor::Padded);
             means(&window.padded(x, 0.0)) / means(&ones)

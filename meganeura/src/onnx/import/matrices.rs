@@ -4,23 +4,59 @@ use super::call::{Call, Operators};
 use super::element::Kind;
 use super::value::{Value, exact_limit, sound};
 use crate::error::bail;
-use crate::ops::{AttentionOptions, Mask};
 use crate::{Precision, Result, Var};
 
 pub(super) const OPERATORS: Operators = &[
-    ("Attention", attention),
     ("Einsum", |call| {
         let x = (0..call.inputs.len()).map(|k| call.float(k)).collect::<Result<Vec<_>>>()?;
         if x.is_empty() {
             bail!(Checkpoint, "there are no operands");
         }
-        let equation = call.text("equation", "")?.replace(' ', "");
+        let ranks: Vec<_> = x.iter().map(|x| x.shape().rank()).collect();
+        let equation = spelled_out(&call.text("equation", "")?.replace(' ', ""), &ranks)?;
         only_floats(call)?;
         call.floats(Var::einsum(&equation, &x.iter().collect::<Vec<_>>()))
     }),
     ("Gemm", gemm),
     ("MatMul", matmul),
 ];
+
+/// An equation whose `...` is replaced by letters that it does not use, and which names its result.
+fn spelled_out(equation: &str, ranks: &[usize]) -> Result<String> {
+    if !equation.contains("...") {
+        return Ok(equation.to_owned());
+    }
+    let (operands, result) = match equation.split_once("->") {
+        Some((operands, result)) => (operands, Some(result)),
+        None => (equation, None),
+    };
+    let terms: Vec<_> = operands.split(',').collect();
+    if terms.len() != ranks.len() {
+        bail!(Checkpoint, "the attribute `equation` has {} terms for {} operands", terms.len(), ranks.len());
+    }
+    let mut free = ('A'..='Z').chain('a'..='z').filter(|letter| !equation.contains(*letter));
+    let more = |(term, &rank): (&&str, &usize)| {
+        if term.contains("...") { rank.saturating_sub(term.len() - 3) } else { 0 }
+    };
+    let count = terms.iter().zip(ranks).map(more).max().unwrap_or(0);
+    let letters: String = free.by_ref().take(count).collect();
+    if letters.len() != count {
+        bail!(Checkpoint, "the attribute `equation` has more axes than there are letters");
+    }
+    // The last axes of all operands are the same.
+    let of = |(term, rank): (&&str, &usize)| term.replace("...", &letters[count - more((term, rank))..]);
+    let spelled: Vec<_> = terms.iter().zip(ranks).map(of).collect();
+    let result = result.map_or_else(
+        || {
+            let once = |letter: &char| operands.matches(*letter).count() == 1 && letter.is_alphabetic();
+            let mut own: Vec<_> = operands.chars().filter(once).collect();
+            own.sort_unstable();
+            letters.chars().chain(own).collect()
+        },
+        |result| result.replace("...", &letters),
+    );
+    Ok(format!("{}->{result}", spelled.join(",")))
+}
 
 fn only_floats(call: &Call<'_>) -> Result<()> {
     match call.value(0)?.element() {
@@ -45,7 +81,7 @@ fn matmul(call: &Call<'_>) -> Result<Vec<Value>> {
 }
 
 /// A product in which a vector is a row on the left or a column on the right.
-fn product(a: &Var, b: &Var) -> Result<Var> {
+pub(super) fn product(a: &Var, b: &Var) -> Result<Var> {
     let (x, y) = (a.shape(), b.shape());
     if x.rank() == 0 || y.rank() == 0 {
         bail!(Checkpoint, "a product of {x} and {y}");
@@ -68,6 +104,10 @@ fn product(a: &Var, b: &Var) -> Result<Var> {
 }
 
 fn gemm(call: &Call<'_>) -> Result<Vec<Value>> {
+    call.floats(gemm_of_floats(call)?)
+}
+
+pub(super) fn gemm_of_floats(call: &Call<'_>) -> Result<Var> {
     only_floats(call)?;
     let (a, b) = (call.float(0)?, call.float(1)?);
     if [&a, &b].iter().any(|x| x.shape().rank() != 2) {
@@ -81,46 +121,8 @@ fn gemm(call: &Call<'_>) -> Result<Vec<Value>> {
     if call.optional(2).is_some() {
         call.narrow(2, y.shape())?;
     }
-    call.floats(match call.optional_float(2)? {
+    Ok(match call.optional_float(2)? {
         Some(c) => y + scaled(c, beta),
         None => y,
     })
-}
-
-/// Scaled dot-product attention with heads `[N, H, L, D]`, as exporters write it since operator set 23.
-fn attention(call: &Call<'_>) -> Result<Vec<Value>> {
-    let [q, k, v] = [call.float(0)?, call.float(1)?, call.float(2)?];
-    if [&q, &k, &v].iter().any(|x| x.shape().rank() != 4) || call.inputs.iter().skip(4).any(Option::is_some) {
-        bail!(
-            Checkpoint,
-            "only attention with heads [N, H, L, D], without keys and values of earlier calls, is supported"
-        );
-    }
-    // It selects a further result. Softmax has the precision of the device.
-    call.ignore(&["qk_matmul_output_mode", "softmax_precision"]);
-    for (name, heads) in [("q_num_heads", q.shape()[1]), ("kv_num_heads", k.shape()[1])] {
-        if let Some(found) = call.optional_int(name)?.filter(|&found| usize::try_from(found) != Ok(heads)) {
-            bail!(Checkpoint, "the attribute `{name}` is {found}, and there are {heads} heads");
-        }
-    }
-    // All keys are seen.
-    call.only("left_window_size", -1, -1)?;
-    call.only("right_window_size", -1, -1)?;
-    if call.real("softcap", 0.0)? != 0.0 {
-        bail!(Checkpoint, "the attribute `softcap` is not supported");
-    }
-    let causal = call.flag("is_causal", false)?;
-    if causal && q.shape()[2] != k.shape()[2] {
-        bail!(Checkpoint, "causal attention of {} queries to {} keys is not supported", q.shape()[2], k.shape()[2]);
-    }
-    let mask = match call.optional(3) {
-        Some(mask) if mask.kind() == Kind::Int => bail!(Checkpoint, "a mask of integers"),
-        Some(mask) => Some((mask.kind() == Kind::Bool, mask.float(call.tape)?)),
-        None => None,
-    };
-    let mask = mask.as_ref().map(|(is_bool, mask)| if *is_bool { Mask::Visible(mask) } else { Mask::Bias(mask) });
-    let scale = call.real("scale", f64::NAN)?;
-    let scale = (!scale.is_nan()).then_some(scale);
-    // Each head of keys may serve several heads of queries.
-    call.floats(q.attention_with(&k, &v, AttentionOptions { mask, causal, scale, grouped: true }))
 }

@@ -4,17 +4,28 @@
 //! node whose operands are all known is computed at once if `fold.rs` can. Any other node is recorded by its operator's
 //! entry in one of the tables.
 
+mod attention;
 mod call;
+mod control;
 mod element;
 mod elementwise;
 mod fold;
+mod graph;
 mod images;
+mod losses;
 mod matrices;
+mod microsoft;
 mod norms;
+mod numeric;
+mod operators;
 mod places;
 mod port;
+mod quantize;
+mod recurrent;
 mod resize;
+mod scatter;
 mod shapes;
+mod signal;
 mod signature;
 #[cfg(test)]
 mod tests;
@@ -28,8 +39,9 @@ use std::sync::Arc;
 
 use prost::bytes::Bytes;
 
-use self::call::{Budget, Call, Operator, Operators};
+use self::call::{Budget, Call};
 use self::element::{Element, Kind};
+use self::operators::{check, find, findable, is_own, title};
 pub use self::port::Port;
 use self::value::{Array, Elements, Value};
 use super::read::{self, Beside, Numbers};
@@ -38,11 +50,10 @@ use crate::error::{bail, here, shortened};
 use crate::host::{HostBuffer, reserve};
 #[cfg(not(target_family = "wasm"))]
 use crate::io::{disk, io_error};
-use crate::ops::Pointwise;
 use crate::{Compiled, Device, Error, ErrorKind, Result, Shape, Tape, Tensor, TensorType, Var};
 
 /// The oldest supported operator set.
-const OLDEST_OPSET: i64 = 9;
+const OLDEST_OPSET: i64 = 1;
 
 /// Constants with at most this many elements are also known on the host.
 const SMALL: usize = 1 << 12;
@@ -113,10 +124,37 @@ struct State<'a> {
     values: HashMap<&'a str, Value>,
     /// Names of values on the tape that depend on no input.
     fixed: HashSet<&'a str>,
-    /// What may be computed on the host.
+    /// The values around a graph that is inside a node.
+    outer: Option<&'a State<'a>>,
+    budgets: &'a Budgets,
+}
+
+/// What may be computed while a model is recorded.
+struct Budgets {
+    /// On the host.
     folded: Budget,
-    /// What may be computed on the tape without an input.
+    /// On the tape, without an input.
     expanded: Budget,
+}
+
+impl<'a> State<'a> {
+    fn new(budgets: &'a Budgets, outer: Option<&'a State<'a>>) -> Self {
+        Self { values: HashMap::new(), fixed: HashSet::new(), outer, budgets }
+    }
+
+    /// A value of this graph or of one around it.
+    fn value(&self, name: &str) -> Option<&Value> {
+        self.values.get(name).or_else(|| self.outer?.value(name))
+    }
+
+    /// `true` for a value that depends on no input.
+    fn is_fixed(&self, name: &str) -> bool {
+        match self.values.get(name) {
+            Some(Value::Known(_)) => true,
+            Some(Value::Var(..)) => self.fixed.contains(name),
+            None => self.outer.is_some_and(|outer| outer.is_fixed(name)),
+        }
+    }
 }
 
 impl Model {
@@ -155,9 +193,12 @@ impl Model {
     }
 
     fn read(device: &Device, bytes: Bytes, beside: &mut Beside<'_>) -> Result<Self> {
-        let model = read::model(bytes)?;
-        let opset = opset(&model)?;
+        let mut model = read::model(bytes)?;
+        graph::prepared(&mut model)?;
+        let opset = opset(&model);
         let mut graph = model.graph.unwrap_or_default();
+        graph.node.iter().try_for_each(findable)?;
+        let opset = opset?;
         if !graph.sparse_initializer.is_empty() {
             bail!(Checkpoint, "sparse tensors are not supported");
         }
@@ -194,17 +235,7 @@ impl Model {
             }
         }
         for node in &graph.node {
-            find(node)?;
-            let within = |error: Error| error.context(format_args!("node {}", title(node)));
-            if let Some(signature) = signature::of(&node.op_type) {
-                signature.check(opset, &node.input).map_err(within)?;
-            }
-            for name in node.output.iter().filter(|name| !name.is_empty()) {
-                if !names.insert(name) {
-                    let message = format!("its result `{}` has the name of another value", shortened(name));
-                    return Err(within(Error::new(ErrorKind::Checkpoint, message)));
-                }
-            }
+            check(node, opset, &mut names)?;
         }
         Ok(Self { device: device.clone(), graph, opset, inputs, outputs, initializers, constants })
     }
@@ -295,12 +326,8 @@ impl Model {
             port.expect(var, &mut known)?;
         }
         let budget = |most: usize| Budget::new(most.saturating_add(self.constants.saturating_mul(GROWTH)));
-        let mut state = State {
-            values: HashMap::new(),
-            fixed: HashSet::new(),
-            folded: budget(MOST_FOLDED),
-            expanded: budget(MOST_EXPANDED),
-        };
+        let budgets = Budgets { folded: budget(MOST_FOLDED), expanded: budget(MOST_EXPANDED) };
+        let mut state = State::new(&budgets, None);
         for (name, initial) in &self.initializers {
             let value = match initial {
                 Initial::Known(array) => Value::Known(Arc::clone(array)),
@@ -322,9 +349,7 @@ impl Model {
             }
             state.values.insert(port.name(), Value::Var(var.clone(), elements));
         }
-        for node in &self.graph.node {
-            self.step(node, tape, &mut state).map_err(|error| error.context(format_args!("node {}", title(node))))?;
-        }
+        self.steps(&self.graph, tape, &mut state)?;
         let output = |port: &Port| {
             let within = |error: Error| error.context(format_args!("output `{}`", shortened(port.name())));
             match state.values.get(port.name()) {
@@ -338,38 +363,65 @@ impl Model {
         self.outputs.iter().map(output).collect()
     }
 
+    /// Records or computes the nodes of a graph.
+    fn steps<'a>(&self, graph: &'a proto::Graph, tape: &Tape, state: &mut State<'a>) -> Result<()> {
+        let within = |node| move |error: Error| error.context(format_args!("node {}", title(node)));
+        graph.node.iter().try_for_each(|node| self.step(node, tape, state).map_err(within(node)))
+    }
+
+    /// The results of a graph inside a node.
+    fn body(&self, graph: &proto::Graph, operands: Vec<Value>, tape: &Tape, outer: &State<'_>) -> Result<Vec<Value>> {
+        let mut state = State::new(outer.budgets, Some(outer));
+        if operands.len() != graph.input.len() {
+            bail!(Checkpoint, "{} operands of a graph that has {}", operands.len(), graph.input.len());
+        }
+        for (info, value) in graph.input.iter().zip(operands) {
+            state.values.insert(&info.name, value);
+        }
+        self.steps(graph, tape, &mut state)?;
+        let result = |info: &proto::ValueInfo| match state.value(&info.name) {
+            Some(value) => Ok(value.clone()),
+            None => bail!(Checkpoint, "no node computes `{}`, a result of the graph inside it", shortened(&info.name)),
+        };
+        graph.output.iter().map(result).collect()
+    }
+
     /// Records or computes a node.
-    fn step<'a>(&'a self, node: &'a proto::Node, tape: &Tape, state: &mut State<'a>) -> Result<()> {
-        let operand = |name: &String| match state.values.get(&name[..]) {
+    fn step<'a>(&self, node: &'a proto::Node, tape: &Tape, state: &mut State<'a>) -> Result<()> {
+        let operand = |name: &String| match state.value(name) {
             _ if name.is_empty() => Ok(None),
             Some(value) => Ok(Some(value.clone())),
             None => bail!(Checkpoint, "it takes `{}`, which no earlier node computes", shortened(name)),
         };
         let inputs = node.input.iter().map(operand).collect::<Result<Vec<_>>>()?;
-        if let Some(signature) = signature::of(&node.op_type) {
+        if let Some(signature) = signature::of(node) {
             signature.check_types(&inputs)?;
         }
-        let is_fixed = |name: &String| {
-            name.is_empty()
-                || state.fixed.contains(&name[..])
-                || matches!(state.values.get(&name[..]), Some(Value::Known(_)))
-        };
-        let is_fixed = node.input.iter().all(is_fixed);
-        let call = Call::new(node, inputs, tape, self.opset, &state.folded)?;
-        let results = match fold::fold(&call)? {
+        // A graph inside the node may take inputs of the model.
+        let is_fixed = graph::bodies(node).next().is_none()
+            && node.input.iter().all(|name| name.is_empty() || state.is_fixed(name));
+        let recorder = |graph: &proto::Graph, operands| self.body(graph, operands, tape, state);
+        let call = Call::new(node, inputs, tape, self.opset, &state.budgets.folded, &recorder)?;
+        let folded = if is_own(&node.domain) { fold::fold(&call)? } else { None };
+        let results = match folded {
             Some(results) => results,
             None => find(node)?(&call)?,
         };
         if let Some(error) = results.iter().find_map(Value::error) {
             return Err(Error::new(ErrorKind::Checkpoint, error.to_string()));
         }
+        if self.opset < 6 {
+            // It said which operands may be overwritten.
+            call.ignore(&["consumed_inputs"]);
+        }
         call.finish()?;
+        drop(call);
         for (k, name) in node.output.iter().enumerate().filter(|(_, name)| !name.is_empty()) {
             let Some(value) = results.get(k) else {
                 bail!(Checkpoint, "its result {k}, `{}`, is not computed", shortened(name));
             };
             if let (true, Value::Var(var, _)) = (is_fixed, value) {
-                state.expanded.charge(var.shape().elements())?;
+                state.budgets.expanded.charge(var.shape().elements())?;
                 state.fixed.insert(name);
             }
             state.values.insert(name, value.clone());
@@ -420,54 +472,6 @@ fn opset(model: &proto::Model) -> Result<i64> {
         bail!(Checkpoint, "operator set {}; supported are {OLDEST_OPSET} to {LAST_OPSET}", set.version);
     }
     Ok(set.version)
-}
-
-/// `true` for ONNX's own domain.
-fn is_own(domain: &str) -> bool {
-    matches!(domain, "" | "ai.onnx")
-}
-
-/// All operators by name.
-fn tables() -> [Operators; 7] {
-    [
-        elementwise::OPERATORS,
-        images::OPERATORS,
-        matrices::OPERATORS,
-        norms::OPERATORS,
-        places::OPERATORS,
-        shapes::OPERATORS,
-        fold::OPERATORS,
-    ]
-}
-
-/// The operator of a node, or an error if it is not supported.
-fn find(node: &proto::Node) -> Result<Operator> {
-    let mut rows = tables().into_iter().flatten();
-    match rows.find(|(name, _)| *name == node.op_type && is_own(&node.domain)) {
-        Some((_, operator)) => Ok(*operator),
-        None if is_own(&node.domain) && Pointwise::of_operator(&node.op_type).is_some() => Ok(elementwise::row),
-        None if is_own(&node.domain) => {
-            bail!(Checkpoint, "node {}: the operator `{}` is not supported", title(node), shortened(&node.op_type))
-        }
-        None if matches!(&node.domain[..], "ai.onnx.ml" | "ai.onnx.training" | "ai.onnx.preview.training") => bail!(
-            Checkpoint,
-            "node {}: its operator belongs to the domain `{}` of ONNX, which is not supported",
-            title(node),
-            node.domain
-        ),
-        None => bail!(
-            Checkpoint,
-            "node {}: operators of `{}` are not supported; they are not part of ONNX",
-            title(node),
-            shortened(&node.domain)
-        ),
-    }
-}
-
-/// The name of a node in messages.
-fn title(node: &proto::Node) -> String {
-    let name = [&node.name].into_iter().chain(&node.output).find(|name| !name.is_empty());
-    format!("`{}` ({})", shortened(name.map_or("", String::as_str)), shortened(&node.op_type))
 }
 
 impl fmt::Debug for Model {

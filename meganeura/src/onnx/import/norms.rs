@@ -1,8 +1,9 @@
 //! Normalisations, reductions and softmax.
 
 use super::call::{Call, Operators};
-use super::element::Kind;
-use super::value::{Value, exact_limit};
+use super::element::{Element, Kind};
+use super::numeric::named_type;
+use super::value::{Elements, Value, exact_limit};
 use crate::error::bail;
 use crate::{Result, Shape, Var};
 
@@ -66,6 +67,8 @@ pub(super) const OPERATORS: Operators = &[
         )
     }),
     ("RMSNormalization", rms_norm),
+    // Of `onnxruntime`, which has put it into ONNX's own domain.
+    ("SimplifiedLayerNormalization", rms_norm),
     ("Softmax", |call| softmax(call, Var::softmax)),
 ];
 
@@ -81,20 +84,41 @@ fn of_channels(call: &Call<'_>, k: usize, x: Shape) -> Result<Var> {
     Ok(vector.reshape(&dims[..]))
 }
 
-/// Normalises by running statistics.
+/// Normalises by running statistics, or by those of the batch, which then change the running ones.
 fn batch_norm(call: &Call<'_>) -> Result<Vec<Value>> {
     let x = call.float(0)?;
-    call.only("training_mode", 0, 0)?;
-    // For training.
-    call.ignore(&["momentum"]);
-    let [weight, bias, mean, variance] = [
+    if call.opset < 9 {
+        call.only("spatial", 1, 1)?;
+    }
+    // Before operator set 14, statistics among the results said that it trains.
+    let trains = if call.opset < 14 { call.wants(1) } else { call.flag("training_mode", false)? };
+    if call.opset < 7 {
+        call.ignore(&["is_test"]);
+    }
+    let [weight, bias, mut mean, mut variance] = [
         of_channels(call, 1, x.shape())?,
         of_channels(call, 2, x.shape())?,
         of_channels(call, 3, x.shape())?,
         of_channels(call, 4, x.shape())?,
     ];
-    let eps = x.constant(call.real("epsilon", 1e-5)?);
-    call.floats((x - mean) * ((variance + eps).rsqrt() * weight) + bias)
+    let (eps, momentum) = (x.constant(call.real("epsilon", 1e-5)?), call.real("momentum", 0.9)?);
+    let mut running = Vec::new();
+    if trains {
+        let axes: Vec<_> = (0..x.shape().rank()).filter(|&axis| axis != 1).collect();
+        let of_batch = x.mean_keep(&axes);
+        let [before, spread] = [mean, variance];
+        variance = (&x - &of_batch).square().mean_keep(&axes);
+        mean = of_batch;
+        let moved = |before: &Var, now: &Var| {
+            let y = before.scale(momentum) + now.scale(1.0 - momentum);
+            y.reshape([x.shape()[1]])
+        };
+        running = vec![moved(&before, &mean), moved(&spread, &variance)];
+    }
+    let mut results = call.floats((&x - mean) * ((variance + eps).rsqrt() * weight) + bias)?;
+    let elements = Elements::any(call.value(3)?.element());
+    results.extend(running.into_iter().map(|var| Value::Var(var, elements)));
+    Ok(results)
 }
 
 fn group_norm(call: &Call<'_>) -> Result<Vec<Value>> {
@@ -122,10 +146,8 @@ fn split(call: &Call<'_>, x: Shape) -> Result<[usize; 2]> {
 }
 
 fn layer_norm(call: &Call<'_>) -> Result<Vec<Value>> {
-    if call.wants(1) || call.wants(2) {
-        bail!(Checkpoint, "its further results, the statistics, are not supported");
-    }
     let x = call.float(0)?;
+    // The precision of sums is that of the device.
     call.ignore(&["stash_type"]);
     call.narrow(1, x.shape())?;
     if call.optional(2).is_some() {
@@ -136,10 +158,23 @@ fn layer_norm(call: &Call<'_>) -> Result<Vec<Value>> {
     let rows = x.reshape([examples, 1, count]);
     let y = rows.group_norm(1, call.real("epsilon", 1e-5)?, &one, &zero).reshape(x.shape());
     let y = y * call.float(1)?;
-    call.floats(match call.optional_float(2)? {
+    let y = match call.optional_float(2)? {
         Some(bias) => y + bias,
         None => y,
-    })
+    };
+    let mut results = call.floats(y)?;
+    if call.wants(1) || call.wants(2) {
+        // Means and reciprocal deviations, which keep the axes. They have the type that sums have.
+        let axis = call.axis(call.int("axis", -1)?, x.shape().rank())?;
+        let kept = (axis..x.shape().rank()).fold(x.shape(), |shape, axis| shape.with(axis, 1));
+        let rows = x.reshape([examples, count]);
+        let mean = rows.mean_keep(&[1]);
+        let variance = (rows - &mean).square().mean_keep(&[1]);
+        let deviation = (variance + x.constant(call.real("epsilon", 1e-5)?)).rsqrt();
+        let elements = Elements::any(named_type(call, "stash_type", Element::F32)?);
+        results.extend([mean, deviation].map(|x| Value::Var(x.reshape(kept), elements)));
+    }
+    Ok(results)
 }
 
 fn rms_norm(call: &Call<'_>) -> Result<Vec<Value>> {

@@ -2,6 +2,8 @@
 
 use super::call::{Call, Operators, positions};
 use super::element::Kind;
+use super::numeric::along;
+use super::scatter::reduced;
 use super::value::{Array, Data, Value, exact_limit, union};
 use crate::error::bail;
 use crate::ops::{GridSampleMode, GridSampleOptions, GridSamplePadding};
@@ -13,15 +15,13 @@ pub(super) const OPERATORS: Operators = &[
     ("CumSum", |call| {
         let (x, [low, high]) = call.bounded(0)?;
         let axis = call.axis(single(call, 1)?, x.shape().rank())?;
-        call.only("exclusive", 0, 0)?;
         let count = x.shape()[axis] as f64;
-        let is_reversed = call.flag("reverse", false)?;
-        let sums = |x: &Var| if is_reversed { x.flip(&[axis]).cumsum(axis).flip(&[axis]) } else { x.cumsum(axis) };
-        let (mut y, most) = (sums(&x), low.abs().max(high.abs()) * count);
+        let sums = |x: &Var| along(call, x, axis, Var::cumsum, 0.0);
+        let (mut y, most) = (sums(&x)?, low.abs().max(high.abs()) * count);
         let limit = exact_limit(x.ty().dtype);
         if call.value(0)?.kind() == Kind::Int && low < 0.0 && most > limit {
             // Numbers of both signs may cancel after a rounding.
-            let magnitudes = sums(&x.abs());
+            let magnitudes = sums(&x.abs())?;
             y = magnitudes.gt(&magnitudes.constant(limit)).where_cond(&magnitudes.scale(1e38), &y);
         }
         call.computed(0, y, [low.min(0.0) * count, high.max(0.0) * count])
@@ -58,13 +58,15 @@ pub(super) const OPERATORS: Operators = &[
         call.floats(call.float(0)?.grid_sample(&call.float(1)?, options))
     }),
     ("OneHot", one_hot),
+    ("Scatter", scatter),
     ("ScatterElements", scatter),
     ("TopK", |call| {
         let x = call.exact(0)?;
         let axis = call.axis(call.int("axis", -1)?, x.shape().rank())?;
         // The result is sorted in any case.
         call.ignore(&["sorted"]);
-        let Ok(k) = usize::try_from(single(call, 1)?) else {
+        let count = if call.opset < 10 { call.required("k")? } else { single(call, 1)? };
+        let Ok(k) = usize::try_from(count) else {
             bail!(Checkpoint, "the number of elements is negative");
         };
         if !(1..=x.shape()[axis]).contains(&k) {
@@ -87,8 +89,13 @@ fn single(call: &Call<'_>, k: usize) -> Result<i64> {
 fn extremum(call: &Call<'_>, find: fn(&Var, usize) -> Var) -> Result<Vec<Value>> {
     let x = call.exact(0)?;
     let axis = call.axis(call.int("axis", 0)?, x.shape().rank())?;
-    call.only("select_last_index", 0, 0)?;
-    let place = find(&x, axis);
+    let place = match call.flag("select_last_index", false)? {
+        true => {
+            let place = find(&x.flip(&[axis]), axis).to_float();
+            (place.constant((x.shape()[axis] - 1) as f64) - place).to_index()
+        }
+        false => find(&x, axis),
+    };
     let place = if call.flag("keepdims", true)? { place.reshape(x.shape().with(axis, 1)) } else { place };
     Ok(vec![Value::Var(place, positions(x.shape()[axis]))])
 }
@@ -113,9 +120,10 @@ fn gather(call: &Call<'_>) -> Result<Vec<Value>> {
 }
 
 fn one_hot(call: &Call<'_>) -> Result<Vec<Value>> {
-    let classes = match usize::try_from(single(call, 1)?) {
-        Ok(classes) if (1..1 << 24).contains(&classes) => classes,
-        _ => bail!(Checkpoint, "the depth is not a positive number"),
+    // Floats are allowed, too.
+    let classes = match call.number(1)? {
+        depth if depth >= 1.0 && depth < f64::from(1 << 24) && depth.fract() == 0.0 => depth as usize,
+        depth => bail!(Checkpoint, "the depth is {depth}, not a positive whole number"),
     };
     let [off, on] = call.known(2)?.as_floats()[..] else { bail!(Checkpoint, "operand 2 must hold two numbers") };
     let index = match call.value(0)? {
@@ -129,7 +137,13 @@ fn one_hot(call: &Call<'_>) -> Result<Vec<Value>> {
             let data = Data::Ints(array.as_ints().unwrap_or_default().iter().map(place).collect());
             Array { data, ..(**array).clone() }.indices(call.tape)?
         }
-        _ => call.indices(0, classes)?,
+        _ => {
+            let x = call.float(0)?;
+            let count = x.constant(classes as f64);
+            let (low, is_low) = (&x + &count, x.lt(&x.constant(0.0)));
+            // Out of range, every element is off: the index past every end.
+            is_low.where_cond(&low, &x).to_index()
+        }
     };
     let rank = index.shape().rank();
     let axis = call.axis(call.int("axis", -1)?, rank + 1)?;
@@ -149,11 +163,6 @@ fn scatter(call: &Call<'_>) -> Result<Vec<Value>> {
     if rest(index.shape()) != rest(x.shape()) {
         bail!(Checkpoint, "indices {} into {}, which may differ only along axis {axis}", index.shape(), x.shape());
     }
-    let (y, bounds) = match call.text("reduction", "none")? {
-        "none" => (x.scatter(axis, &index, &source), union(first, second)),
-        "add" if call.value(0)?.kind() == Kind::Float => (x.scatter_add(axis, &index, &source), first),
-        "max" => (x.scatter_max(axis, &index, &source), union(first, second)),
-        other => bail!(Checkpoint, "the attribute `reduction` is {other:?}, which is not supported"),
-    };
-    call.chosen(0, y, bounds)
+    let y = reduced(call, &x, axis, &index, &source)?;
+    call.chosen(0, y, union(first, second))
 }

@@ -3,7 +3,7 @@
 
 use super::call::Call;
 use super::element::Kind;
-use super::value::{Array, Value, sound};
+use super::value::{Value, sound};
 use crate::error::bail;
 use crate::host::reserve;
 use crate::{Result, Shape, Tensor, Var};
@@ -58,7 +58,7 @@ fn nearest_rule(name: &str) -> Result<fn(f32, bool) -> f32> {
 
 /// The numbers of an optional operand, unless it is empty.
 fn given(call: &Call<'_>, k: usize) -> Result<Option<Vec<f64>>> {
-    let numbers = call.optional(k).map(|_| call.known(k).map(Array::as_floats)).transpose()?;
+    let numbers = call.optional(k).map(|_| Ok(call.known(k)?.as_floats())).transpose()?;
     Ok(numbers.filter(|numbers| !numbers.is_empty()))
 }
 

@@ -1,10 +1,12 @@
 //! Operators that rearrange elements: reshapes, transpositions, slices and concatenations.
 
+use std::sync::Arc;
+
 use super::call::{Call, Operators};
 use super::element::Kind;
 use super::fold::reshaped;
 use super::images::padded;
-use super::value::{Elements, Value, sound, union};
+use super::value::{Array, Elements, Value, sound, union};
 use crate::error::bail;
 use crate::ops::Padding;
 use crate::{Result, Shape, Var};
@@ -24,10 +26,15 @@ fn moved(call: &Call<'_>, f: impl FnOnce(&Var) -> Result<Var>) -> Result<Vec<Val
 }
 
 pub(super) const OPERATORS: Operators = &[
+    ("CenterCropPad", centre_crop_pad),
     ("Concat", |call| {
-        let x = (0..call.inputs.len()).map(|k| call.exact(k)).collect::<Result<Vec<_>>>()?;
-        let Some(first) = x.first() else { bail!(Checkpoint, "there are no operands") };
-        let axis = call.axis(call.required("axis")?, first.shape().rank())?;
+        let is_empty = |k: &usize| matches!(&call.inputs[*k], Some(Value::Known(array)) if array.len() == 0);
+        let given = (0..call.inputs.len()).filter(|k| !is_empty(k));
+        let x = given.map(|k| call.exact(k)).collect::<Result<Vec<_>>>()?;
+        let Some(first) = x.first() else { bail!(Checkpoint, "there are no operands with elements") };
+        // It had a default once.
+        let axis = if call.opset < 4 { call.int("axis", 1)? } else { call.required("axis")? };
+        let axis = call.axis(axis, first.shape().rank())?;
         let mut elements = call.value(0)?.elements();
         for value in call.inputs.iter().flatten() {
             elements.bounds = union(elements.bounds, value.elements().bounds);
@@ -57,7 +64,8 @@ pub(super) const OPERATORS: Operators = &[
     }),
     ("Pad", pad),
     ("Reshape", |call| {
-        let dims = reshaped(&call.value(0)?.dims(), &call.ints(1)?, call.flag("allowzero", false)?)?;
+        let to = call.optional_list("shape")?.map_or_else(|| call.ints(1), Ok)?;
+        let dims = reshaped(&call.value(0)?.dims(), &to, call.flag("allowzero", false)?)?;
         view(call, |x| Ok(x.reshape(call.shape(&dims)?)))
     }),
     ("Slice", |call| {
@@ -102,6 +110,34 @@ pub(super) const OPERATORS: Operators = &[
         view(call, |x| Ok(x.reshape(call.shape(&dims)?)))
     }),
 ];
+
+/// Crops around the centre, or pads with zeros around it.
+fn centre_crop_pad(call: &Call<'_>) -> Result<Vec<Value>> {
+    let to = sizes(&call.ints(1)?)?;
+    moved(call, |x| {
+        let rank = x.shape().rank();
+        let axes = match call.optional_list("axes")? {
+            Some(axes) => call.axes(&axes, rank)?,
+            None => (0..rank).collect(),
+        };
+        if axes.len() != to.len() {
+            bail!(Checkpoint, "{} extents for {} axes", to.len(), axes.len());
+        }
+        let mut y = x.clone();
+        let mut widths = vec![(0, 0); rank];
+        for (&axis, &extent) in axes.iter().zip(&to) {
+            let own = x.shape()[axis];
+            if extent < own {
+                let first = (own - extent) / 2;
+                y = sound(y.slice(axis, first..first + extent))?;
+            } else {
+                let before = (extent - own) / 2;
+                widths[axis] = (before, extent - own - before);
+            }
+        }
+        Ok(padded(&y, &widths, 0.0))
+    })
+}
 
 /// The extents with additional ones of 1.
 pub(super) fn unsqueezed(call: &Call<'_>, dims: &[usize]) -> Result<Vec<usize>> {
@@ -255,16 +291,18 @@ fn split(call: &Call<'_>) -> Result<Vec<Value>> {
             (0..results).map(|k| extent.saturating_sub(k * part).min(part)).collect()
         }
     };
-    if extents.len() != results
-        || extents.contains(&0)
-        || extents.iter().try_fold(0usize, |sum, &part| sum.checked_add(part)) != Some(extent)
-    {
+    if extents.len() != results || extents.iter().try_fold(0usize, |sum, &part| sum.checked_add(part)) != Some(extent) {
         bail!(Checkpoint, "axis {axis} of {} into parts {extents:?}, for {results} results", x.shape());
     }
     let elements = call.value(0)?.elements();
     let mut start = 0;
+    let mut dims = x.shape().dims().to_vec();
     let part = |&len: &usize| {
         start += len;
+        if len == 0 {
+            dims[axis] = 0;
+            return Value::Known(Arc::new(Array::empty(dims.clone(), elements.element)));
+        }
         Value::Var(x.slice(axis, start - len..start), elements)
     };
     Ok(extents.iter().map(part).collect())
@@ -342,7 +380,12 @@ fn space_to_depth(call: &Call<'_>) -> Result<Vec<Value>> {
         if h % block != 0 || w % block != 0 {
             bail!(Checkpoint, "blocks of {block}×{block} of images of {h}×{w}");
         }
-        let y = x.reshape([n, c, h / block, block, w / block, block]).permute(&[0, 3, 5, 1, 2, 4]);
+        let apart = x.reshape([n, c, h / block, block, w / block, block]);
+        let y = match call.text("mode", "DCR")? {
+            "CRD" if call.opset >= 28 => apart.permute(&[0, 1, 3, 5, 2, 4]),
+            "DCR" => apart.permute(&[0, 3, 5, 1, 2, 4]),
+            other => bail!(Checkpoint, "the attribute `mode` is {other:?}"),
+        };
         Ok(y.reshape([n, c * block * block, h / block, w / block]))
     })
 }

@@ -1,9 +1,11 @@
 //! The operands of each operator: how many, of which types, and the operator set that introduced it.
 
 use super::element::{Element, Kind};
+use super::microsoft;
 use super::value::Value;
 use crate::Result;
 use crate::error::bail;
+use crate::onnx::proto;
 
 /// The name, the first operator set, and a letter for the type of each operand. Those after `?` may be left
 /// out, and `*` repeats the last:
@@ -16,75 +18,109 @@ use crate::error::bail;
 /// | `I` `L` | `int32` or `int64`, `int64` |
 const SIGNATURES: &[(&str, i64, &str)] = &[
     ("Abs", 1, "N"),
+    ("Acosh", 9, "F"),
     ("Add", 1, "NN"),
     ("And", 1, "BB"),
     ("ArgMax", 1, "N"),
     ("ArgMin", 1, "N"),
+    ("Asinh", 9, "F"),
+    ("Atanh", 9, "F"),
     ("Attention", 23, "FFF?AGGL"),
     ("AveragePool", 1, "F"),
     ("BatchNormalization", 1, "FGGGG"),
+    ("BlackmanWindow", 17, "I"),
     ("Cast", 1, "A"),
     ("CastLike", 15, "AA"),
     ("Ceil", 1, "F"),
     ("Celu", 12, "F"),
+    ("CenterCropPad", 18, "TI"),
     ("Clip", 1, "N?NN"),
+    ("Compress", 9, "AB"),
     ("Concat", 1, "T*"),
     ("Constant", 1, ""),
     ("ConstantOfShape", 9, "L"),
     ("Conv", 1, "FF?F"),
+    ("ConvInteger", 10, "AA?AA"),
     ("ConvTranspose", 1, "FF?F"),
     ("Cos", 7, "F"),
     ("Cosh", 9, "F"),
+    ("CumProd", 26, "NI"),
     ("CumSum", 11, "NI"),
+    ("DFT", 17, "F?IL"),
     ("DepthToSpace", 1, "T"),
+    ("DequantizeLinear", 10, "AG?A"),
     ("Div", 1, "NN"),
     ("Dropout", 1, "F?GB"),
+    ("DynamicQuantizeLinear", 11, "F"),
     ("Einsum", 12, "N*"),
     ("Elu", 1, "F"),
     ("Equal", 1, "TT"),
     ("Erf", 9, "F"),
     ("Exp", 1, "F"),
     ("Expand", 8, "TL"),
+    ("EyeLike", 9, "A"),
     ("Flatten", 1, "T"),
     ("Floor", 1, "F"),
     ("Gather", 1, "TI"),
+    ("GRU", 1, "FFF?FIF"),
     ("GatherElements", 11, "TI"),
+    ("GatherND", 11, "AI"),
     ("Gelu", 20, "F"),
     ("Gemm", 1, "NN?N"),
     ("GlobalAveragePool", 1, "F"),
+    ("GlobalLpPool", 1, "F"),
     ("GlobalMaxPool", 1, "F"),
     ("Greater", 1, "NN"),
     ("GreaterOrEqual", 12, "NN"),
     ("GridSample", 16, "FG"),
     ("GroupNormalization", 18, "FFF"),
+    ("HammingWindow", 17, "I"),
+    ("HannWindow", 17, "I"),
     ("HardSigmoid", 1, "F"),
     ("HardSwish", 14, "F"),
+    ("Hardmax", 1, "F"),
     ("Identity", 1, "T"),
+    ("If", 1, "B"),
     ("InstanceNormalization", 1, "FFF"),
+    ("IsInf", 10, "F"),
     ("IsNaN", 9, "F"),
+    ("LRN", 1, "F"),
+    ("LSTM", 1, "FFF?FIFFF"),
     ("LayerNormalization", 17, "FF?F"),
     ("LeakyRelu", 1, "F"),
     ("Less", 1, "NN"),
     ("LessOrEqual", 12, "NN"),
     ("Log", 1, "F"),
     ("LogSoftmax", 1, "F"),
+    ("Loop", 1, "?LBA*"),
     ("LpNormalization", 1, "F"),
+    ("LpPool", 1, "F"),
     ("MatMul", 1, "NN"),
+    ("MatMulInteger", 10, "AA?AA"),
     ("Max", 1, "N*"),
     ("MaxPool", 1, "N"),
     ("Mean", 1, "F*"),
+    ("MeanVarianceNormalization", 9, "F"),
+    ("MelWeightMatrix", 17, "IIIFF"),
     ("Min", 1, "N*"),
     ("Mish", 18, "F"),
     ("Mod", 10, "NN"),
     ("Mul", 1, "NN"),
     ("Neg", 1, "N"),
+    ("NegativeLogLikelihoodLoss", 12, "FI?F"),
+    ("NonMaxSuppression", 10, "FF?LFF"),
+    ("NonZero", 9, "A"),
     ("Not", 1, "B"),
     ("OneHot", 9, "UUA"),
     ("Or", 1, "BB"),
     ("PRelu", 1, "FF"),
     ("Pad", 1, "T?LTI"),
     ("Pow", 1, "NU"),
+    ("QLinearConv", 10, "AGAAGAGA?I"),
+    ("QLinearMatMul", 10, "AGAAGAGA"),
+    ("QuantizeLinear", 10, "UG?A"),
     ("RMSNormalization", 23, "FG"),
+    ("RNN", 1, "FFF?FIF"),
     ("Range", 11, "NNN"),
     ("Reciprocal", 1, "F"),
     ("ReduceL1", 1, "N?L"),
@@ -98,19 +134,28 @@ const SIGNATURES: &[(&str, i64, &str)] = &[
     ("ReduceSum", 1, "N?L"),
     ("ReduceSumSquare", 1, "N?L"),
     ("Relu", 1, "N"),
-    ("Reshape", 5, "TL"),
+    ("Reshape", 1, "T?L"),
     ("Resize", 10, "T?GGL"),
+    ("ReverseSequence", 10, "AI"),
+    ("RotaryEmbedding", 23, "FFF?L"),
     ("Round", 11, "F"),
+    ("STFT", 17, "FI?FI"),
+    ("Scan", 9, "A*"),
+    ("Scatter", 9, "TIT"),
     ("ScatterElements", 11, "TIT"),
+    ("ScatterND", 11, "TIT"),
     ("Selu", 1, "F"),
     ("Shape", 1, "A"),
+    ("Shrink", 9, "N"),
     ("Sigmoid", 1, "F"),
     ("Sign", 9, "N"),
+    ("SimplifiedLayerNormalization", 1, "FG"),
     ("Sin", 7, "F"),
     ("Sinh", 9, "F"),
     ("Size", 1, "A"),
     ("Slice", 1, "T?IIII"),
     ("Softmax", 1, "F"),
+    ("SoftmaxCrossEntropyLoss", 12, "FI?F"),
     ("Softplus", 1, "F"),
     ("Softsign", 1, "F"),
     ("SpaceToDepth", 1, "T"),
@@ -119,9 +164,11 @@ const SIGNATURES: &[(&str, i64, &str)] = &[
     ("Squeeze", 1, "T?L"),
     ("Sub", 1, "NN"),
     ("Sum", 1, "F*"),
+    ("SwiGLU", 28, "FF"),
     ("Swish", 24, "F"),
     ("Tan", 7, "F"),
     ("Tanh", 1, "F"),
+    ("TensorScatter", 24, "TT?I"),
     ("ThresholdedRelu", 10, "F"),
     ("Tile", 6, "TL"),
     ("TopK", 1, "N?L"),
@@ -139,9 +186,10 @@ pub(super) struct Signature {
     types: &'static str,
 }
 
-/// The signature of an operator that can be imported.
-pub(super) fn of(op: &str) -> Option<Signature> {
-    let (_, since, types) = SIGNATURES.iter().find(|(name, ..)| *name == op)?;
+/// The signature of a node's operator.
+pub(super) fn of(node: &proto::Node) -> Option<Signature> {
+    let table = if node.domain == microsoft::DOMAIN { microsoft::SIGNATURES } else { SIGNATURES };
+    let (_, since, types) = table.iter().find(|(name, ..)| *name == node.op_type)?;
     Some(Signature { since: *since, types })
 }
 
@@ -151,12 +199,13 @@ impl Signature {
         if opset < self.since {
             bail!(Checkpoint, "the operator is part of operator set {}, and the file has set {opset}", self.since);
         }
-        let (least, most) = match self.types.split_once('?') {
-            Some((first, rest)) => (first.len(), first.len() + rest.len()),
-            None if self.types.ends_with('*') => (1, usize::MAX),
-            None => (self.types.len(), self.types.len()),
+        let letters = self.types.trim_end_matches('*').chars().filter(|&letter| letter != '?').count();
+        let most = if self.types.ends_with('*') { usize::MAX } else { letters };
+        let given = match self.types.find('?') {
+            Some(least) => least,
+            None if most == usize::MAX => operands.len().max(letters),
+            None => letters,
         };
-        let given = if most == usize::MAX { operands.len().max(1) } else { least };
         if let Some(k) = (0..given).find(|&k| operands.get(k).is_none_or(String::is_empty)) {
             bail!(Checkpoint, "operand {k} is missing");
         }
@@ -207,10 +256,25 @@ mod tests {
 
     #[test]
     fn every_operator_has_a_signature() {
-        let listed = crate::onnx::import::tables().into_iter().flatten().map(|(name, _)| *name);
+        let listed = crate::onnx::import::operators::tables().into_iter().flatten().map(|(name, _)| *name);
         let rows = crate::ops::Pointwise::ALL.iter().filter(|row| row.arity() == 1).filter_map(|row| row.operator());
-        for name in listed.chain(rows) {
-            assert!(of(name).is_some(), "{name}");
+        let own = listed.chain(rows).map(|name| (name, ""));
+        let others = microsoft::OPERATORS.iter().map(|(name, _)| (*name, microsoft::DOMAIN));
+        for (name, domain) in own.chain(others) {
+            let node = proto::Node { op_type: name.into(), domain: domain.into(), ..proto::Node::default() };
+            assert!(of(&node).is_some(), "{domain} {name}");
         }
+    }
+
+    #[test]
+    fn the_guide_lists_every_operator() {
+        let guide = include_str!("../../guide/onnx.md");
+        let names = |table: &[(&'static str, i64, &str)]| table.iter().map(|(name, ..)| *name).collect::<Vec<_>>();
+        let missing: Vec<_> = [names(SIGNATURES), names(microsoft::SIGNATURES)]
+            .concat()
+            .into_iter()
+            .filter(|name| !guide.contains(&format!("`{name}`")))
+            .collect();
+        assert!(missing.is_empty(), "guide/onnx.md does not name {missing:?}");
     }
 }

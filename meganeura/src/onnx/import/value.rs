@@ -86,6 +86,12 @@ impl Array {
         Self { dims: Vec::new(), element: Element::I64, data: Data::Ints(vec![number]) }
     }
 
+    /// No elements, of these extents.
+    pub(super) fn empty(dims: Vec<usize>, element: Element) -> Self {
+        let data = if element.kind() == Kind::Float { Data::Floats(Vec::new()) } else { Data::Ints(Vec::new()) };
+        Self { dims, element, data }
+    }
+
     pub(super) fn len(&self) -> usize {
         match &self.data {
             Data::Floats(numbers) => numbers.len(),
@@ -216,6 +222,21 @@ impl Value {
         }
     }
 
+    /// The numbers, computed now if they are on the tape. Fails if they depend on an input without a value.
+    pub(super) fn read(&self) -> Result<Arc<Array>> {
+        let (var, element) = match self {
+            Self::Known(array) => return Ok(Arc::clone(array)),
+            Self::Var(var, elements) => (var, elements.element),
+        };
+        let tensor = var.to_tensor()?;
+        let data = match tensor.ty().dtype {
+            DType::U32 => Data::Ints(tensor.to_u32_vec()?.into_iter().map(i64::from).collect()),
+            _ if element.kind() == Kind::Float => Data::Floats(tensor.to_f64_vec()?),
+            _ => Data::Ints(tensor.to_f64_vec()?.into_iter().map(whole).collect::<Result<_>>()?),
+        };
+        Ok(Arc::new(Array { dims: tensor.shape().dims().to_vec(), element, data }))
+    }
+
     /// The value on the tape, as floats: integers are rounded to the nearest float.
     pub(super) fn float(&self, tape: &Tape) -> Result<Var> {
         match self {
@@ -246,6 +267,15 @@ impl Value {
             Self::Var(..) => self.float(tape),
         }
     }
+}
+
+/// An integer that is held as a float.
+#[expect(clippy::cast_possible_truncation, reason = "a whole number of less than 63 bits")]
+fn whole(number: f64) -> Result<i64> {
+    if number.fract() != 0.0 || number.abs() >= 2f64.powi(62) {
+        bail!(Checkpoint, "{number} stands for an integer that has no exact float");
+    }
+    Ok(number as i64)
 }
 
 /// `x`, an integer within these bounds, as infinite or huge where a float cannot hold it exactly: comparisons stay

@@ -6,13 +6,13 @@ use crate::error::bail;
 use crate::host::{reserve, try_filled};
 use crate::onnx::import::call::{Call, Operators, known};
 use crate::onnx::import::element::{Element, Kind};
-use crate::onnx::import::value::{Array, Data};
+use crate::onnx::import::value::{Array, Data, Value, sound};
 use crate::onnx::proto::attribute;
 
 /// These operators.
 pub(in crate::onnx::import) const OPERATORS: Operators = &[
     ("Constant", |call| known(constant(call)?)),
-    ("ConstantOfShape", |call| known(constant_of_shape(call)?)),
+    ("ConstantOfShape", constant_of_shape),
     ("Shape", |call| known(shape(call)?)),
     ("Size", |call| {
         let dims = call.value(0)?.dims();
@@ -48,7 +48,7 @@ fn constant(call: &Call<'_>) -> Result<Array> {
     }
 }
 
-fn constant_of_shape(call: &Call<'_>) -> Result<Array> {
+fn constant_of_shape(call: &Call<'_>) -> Result<Vec<Value>> {
     let array = call.known(0)?;
     if array.dims.len() != 1 {
         bail!(Checkpoint, "the extents have {} axes, not one", array.dims.len());
@@ -57,16 +57,19 @@ fn constant_of_shape(call: &Call<'_>) -> Result<Array> {
     let Ok(dims) = ints.iter().map(|&extent| usize::try_from(extent)).collect::<Result<Vec<_>, _>>() else {
         bail!(Checkpoint, "one of the extents {ints:?} is invalid");
     };
-    let Some(count) = small(&dims) else {
-        bail!(Checkpoint, "the extents {dims:?} of a constant are too large");
-    };
     let zero = Array { dims: vec![1], element: Element::F32, data: Data::Floats(vec![0.0]) };
     let one = call.tensor("value")?.unwrap_or(zero);
     if one.len() != 1 {
         bail!(Checkpoint, "{} values, not one", one.len());
     }
+    let Some(count) = small(&dims) else {
+        // On the tape, it takes no memory.
+        let value = Value::Known(one.into());
+        let var = value.exact(call.tape)?.reshape([]).expand(call.shape(&dims)?);
+        return Ok(vec![Value::Var(sound(var)?, value.elements())]);
+    };
     call.budget.charge(count)?;
-    spread(&one, dims, count)
+    known(spread(&one, dims, count)?)
 }
 
 /// `count` copies of one number.

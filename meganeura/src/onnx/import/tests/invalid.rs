@@ -19,8 +19,8 @@ fn on(dims: &[i64], opset: i64) -> Graph {
 fn attributes_that_are_not_understood() {
     let heads = || Graph::new(25).input("x", FLOAT, &[1, 1, 2, 1]).output("y", FLOAT);
     let q = ["x", "x", "x"];
-    let window = heads().node("Attention", &q, &["y"], &[("left_window_size", Value::Int(1))]);
-    refused(&window, &[&[0.0; 2]], &["node `y` (Attention)", "`left_window_size` is 1"]);
+    let window = heads().node("Attention", &q, &["y"], &[("left_window_size", Value::Int(-2))]);
+    refused(&window, &[&[0.0; 2]], &["node `y` (Attention)", "`left_window_size` is -2"]);
     let unlimited = heads().node("Attention", &q, &["y"], &[("left_window_size", Value::Int(-1))]);
     unlimited.run(&[&[0.0; 2]]).expect("that is the default");
     for (op, attribute) in [("Relu", "alpha"), ("Softmax", "beta"), ("Identity", "to"), ("Flatten", "axes")] {

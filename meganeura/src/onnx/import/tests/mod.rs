@@ -1,6 +1,8 @@
 //! Small models, built from messages. Expected numbers are those of `onnxruntime` 1.32.
 
+mod control;
 mod folding;
+mod gradients;
 mod invalid;
 mod limits;
 mod numbers;
@@ -16,6 +18,7 @@ use crate::{Device, Error, Result, Shape, Tape, Tensor, Var};
 #[derive(Clone, Default)]
 struct Graph {
     graph: proto::Graph,
+    functions: Vec<proto::Function>,
     opset: i64,
 }
 
@@ -25,6 +28,7 @@ enum Value {
     Ints(Vec<i64>),
     Float(f32),
     Text(&'static str),
+    Graph(Graph),
 }
 
 type Attributes<'a> = &'a [(&'a str, Value)];
@@ -37,6 +41,9 @@ fn attribute((name, value): &(&str, Value)) -> proto::Attribute {
         Value::Float(number) => proto::Attribute { f: Some(*number), kind: attribute::FLOAT, ..own },
         Value::Text(text) => {
             proto::Attribute { s: Some(Bytes::from_static(text.as_bytes())), kind: attribute::STRING, ..own }
+        }
+        Value::Graph(graph) => {
+            proto::Attribute { g: Some(Box::new(graph.graph.clone())), kind: attribute::GRAPH, ..own }
         }
     }
 }
@@ -103,7 +110,8 @@ impl Graph {
     fn bytes(&self) -> Vec<u8> {
         let opset_import = vec![proto::OperatorSet { domain: String::new(), version: self.opset }];
         let graph = Some(self.graph.clone());
-        proto::Model { ir_version: 8, graph, opset_import, ..proto::Model::default() }.encode_to_vec()
+        let functions = self.functions.clone();
+        proto::Model { ir_version: 8, graph, opset_import, functions, ..proto::Model::default() }.encode_to_vec()
     }
 
     /// The results for these floats, given for inputs of any type, with their shapes.

@@ -1,0 +1,100 @@
+//! Gradients flow through imported operators: compared with finite differences in double precision.
+
+use super::{Attributes, Graph, Value};
+use crate::onnx::import::Model;
+use crate::onnx::proto::element::{DOUBLE, INT64};
+use crate::{Device, Precision, Result, Shape, Tape, Tensor};
+
+/// Numbers without a pattern, apart from zero and from each other.
+fn numbers(count: usize, seed: f64) -> Vec<f64> {
+    (0..count).map(|k| ((k as f64 + seed) * 12.9898).sin()).collect()
+}
+
+/// Compares the gradient of the first operand of a node, for a cotangent without a pattern, with finite differences.
+fn check(op: &str, x: &[i64], others: &[(i32, &[i64], Vec<f64>)], attributes: Attributes<'_>) -> Result<()> {
+    let mut graph = Graph::new(28).input("x", DOUBLE, x).output("y", DOUBLE);
+    let mut names = vec!["x".to_owned()];
+    for (k, (ty, dims, data)) in others.iter().enumerate() {
+        // An operand that is left out has no numbers.
+        names.push(if data.is_empty() { String::new() } else { format!("c{k}") });
+        if !data.is_empty() {
+            graph = graph.constant(&names[k + 1], *ty, dims, data);
+        }
+    }
+    let names: Vec<_> = names.iter().map(String::as_str).collect();
+    let graph = graph.node(op, &names, &["y"], attributes);
+    let device = Device::cpu_with(Precision::Double);
+    let model = Model::from_bytes(&device, &graph.bytes())?;
+    let dims: Vec<_> = x.iter().map(|&extent| extent as usize).collect();
+    let shape = Shape::new(&dims);
+    let data = numbers(shape.elements(), 1.0);
+    let value = |data: &[f64]| -> Result<(f64, Vec<f64>)> {
+        let tape = Tape::new(&device);
+        let x = tape.input(&Tensor::from_f64(&device, shape, data)?);
+        let y = model.record(&tape, std::slice::from_ref(&x))?.swap_remove(0);
+        let weights = Tensor::from_f64(&device, y.shape(), &numbers(y.shape().elements(), 5.0))?;
+        let sum = (y * tape.input(&weights)).sum();
+        let grads = tape.backward(&sum)?;
+        Ok((sum.to_tensor()?.to_f64_vec()?[0], grads.of(&x).expect("it depends on x").to_tensor()?.to_f64_vec()?))
+    };
+    let (_, gradient) = value(&data)?;
+    let step = 1e-6;
+    for (k, dx) in gradient.iter().enumerate() {
+        let moved = |by: f64| {
+            let mut data = data.clone();
+            data[k] += by;
+            Ok::<_, crate::Error>(value(&data)?.0)
+        };
+        let slope = (moved(step)? - moved(-step)?) / (2.0 * step);
+        // The rounding of the difference, and the next term of the series.
+        assert!((dx - slope).abs() < 1e-7 * (1.0 + slope.abs()), "{op} {k}: {dx}, and the slope is {slope}");
+    }
+    Ok(())
+}
+
+#[test]
+fn gradients_are_the_slopes() -> Result<()> {
+    let double = |dims: &'static [i64], seed: f64| {
+        let count = dims.iter().product::<i64>() as usize;
+        (DOUBLE, dims, numbers(count, seed))
+    };
+    let heads: &[i64] = &[1, 2, 3, 4];
+    let keys = || [double(&[1, 2, 5, 4], 2.0), double(&[1, 2, 5, 3], 3.0)];
+    check("Attention", heads, &keys(), &[("softcap", Value::Float(0.5)), ("is_causal", Value::Int(1))])?;
+    check("Attention", heads, &keys(), &[("left_window_size", Value::Int(1))])?;
+    let angles = [double(&[1, 3, 2], 2.0), double(&[1, 3, 2], 3.0)];
+    check("RotaryEmbedding", heads, &angles, &[("interleaved", Value::Int(1))])?;
+    for (op, gates) in [("LSTM", 4), ("GRU", 3)] {
+        let weights: &[&'static [i64]; 2] = match gates {
+            4 => &[&[1, 8, 3], &[1, 8, 2]],
+            _ => &[&[1, 6, 3], &[1, 6, 2]],
+        };
+        check(op, &[3, 2, 3], &[double(weights[0], 2.0), double(weights[1], 3.0)], &[])?;
+        check(
+            op,
+            &[3, 2, 3],
+            &[double(weights[0], 2.0), double(weights[1], 3.0)],
+            &[("clip", Value::Float(3.0)), ("direction", Value::Text("reverse"))],
+        )?;
+    }
+    let labels = || (INT64, &[2i64, 2][..], vec![0.0, 2.0, 1.0, 2.0]);
+    check("SoftmaxCrossEntropyLoss", &[2, 3, 2], &[labels(), double(&[3], 7.0)], &[("ignore_index", Value::Int(1))])?;
+    check("NegativeLogLikelihoodLoss", &[2, 3, 2], &[labels()], &[("reduction", Value::Text("none"))])?;
+    check("LRN", &[2, 5, 3], &[], &[("size", Value::Int(3)), ("alpha", Value::Float(0.5))])?;
+    check("MeanVarianceNormalization", &[2, 3, 2, 2], &[], &[])?;
+    check("CumProd", &[4, 2], &[(INT64, &[1], vec![0.0])], &[("exclusive", Value::Int(1))])?;
+    for op in ["Asinh", "Atanh"] {
+        check(op, &[5], &[], &[])?;
+    }
+    let tuples = || (INT64, &[2i64, 2][..], vec![2.0, 1.0, -1.0, 0.0]);
+    check("GatherND", &[3, 2, 2], &[tuples()], &[])?;
+    check("ScatterND", &[3, 2, 2], &[tuples(), double(&[2, 2], 2.0)], &[("reduction", Value::Text("add"))])?;
+    check("ScatterND", &[3, 2, 2], &[tuples(), double(&[2, 2], 2.0)], &[("reduction", Value::Text("mul"))])?;
+    check("ReverseSequence", &[3, 2], &[(INT64, &[2], vec![2.0, 3.0])], &[])?;
+    check("LpPool", &[1, 2, 5], &[], &[("kernel_shape", Value::Ints(vec![2])), ("p", Value::Int(3))])?;
+    check("CenterCropPad", &[3, 4], &[(INT64, &[2], vec![5.0, 2.0])], &[])?;
+    check("DFT", &[2, 5, 2], &[], &[("onesided", Value::Int(0))])?;
+    check("STFT", &[1, 7, 1], &[(INT64, &[], vec![2.0]), double(&[4], 2.0)], &[])?;
+    check("SwiGLU", &[5], &[double(&[5], 2.0)], &[("alpha", Value::Float(1.5))])?;
+    check("Shrink", &[5], &[], &[("bias", Value::Float(0.1)), ("lambd", Value::Float(0.3))])
+}

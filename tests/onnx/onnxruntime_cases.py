@@ -1,0 +1,310 @@
+#!/usr/bin/env python3
+"""Writes cases whose outputs `onnxruntime` computes, in the form of `suite.py`: what ONNX's suite has no cases for.
+
+    python3 tests/onnx/onnxruntime_cases.py DIR
+
+They are recurrent layers in all of their forms, the operators of com.microsoft, quantised products with long sums, functions of a file,
+and nodes in any order. Weights of type int8 stay within ±60: `onnxruntime` adds products of bytes in pairs of 16 bits, which saturate.
+"""
+
+import argparse
+import json
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+from onnx import TensorProto, helper, numpy_helper
+from safetensors.numpy import save_file
+
+import suite
+
+MICROSOFT = "com.microsoft"
+rng = np.random.default_rng(0)
+
+
+def floats(*shape):
+    return rng.standard_normal(shape).astype(np.float32)
+
+
+def uint8(*shape):
+    return rng.integers(0, 256, shape).astype(np.uint8)
+
+
+def int8(*shape):
+    return rng.integers(-60, 60, shape).astype(np.int8)
+
+
+def int32(low, high, *shape):
+    return rng.integers(low, high, shape).astype(np.int32)
+
+
+def scalar(number, dtype=np.float32):
+    return np.array(number, dtype)
+
+
+def node(op, inputs, outputs, domain=MICROSOFT, **attributes):
+    return helper.make_node(op, inputs, outputs, name=f"{op} of {outputs[0]}", domain=domain, **attributes)
+
+
+class Writer:
+    """Writes cases into a folder."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.folder.mkdir(parents=True, exist_ok=True)
+
+    def case(self, name, nodes, inputs, outputs, constants=None, tolerance=1e-4, functions=()):
+        """A model of these nodes, with what `onnxruntime` computes of the inputs; `outputs` gives the type of each."""
+        element = {x.dtype: helper.np_dtype_to_tensor_dtype(x.dtype) for x in inputs.values()}
+        graph = helper.make_graph(
+            nodes,
+            name,
+            [helper.make_tensor_value_info(key, element[x.dtype], list(x.shape)) for key, x in inputs.items()],
+            [helper.make_tensor_value_info(key, kind, None) for key, kind in outputs.items()],
+            [numpy_helper.from_array(x, key) for key, x in (constants or {}).items()],
+        )
+        sets = {"": 17, MICROSOFT: 1, **{function.domain: 1 for function in functions}}
+        imports = [helper.make_opsetid(domain, version) for domain, version in sets.items()]
+        model = helper.make_model(graph, opset_imports=imports, functions=functions, ir_version=8)
+        options = onnxruntime.SessionOptions()
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+        session = onnxruntime.InferenceSession(model.SerializeToString(), options, ["CPUExecutionProvider"])
+        results = session.run(None, inputs)
+        tensors = {f"0.input.{k}": suite.widened(x) for k, x in enumerate(inputs.values())}
+        tensors |= {f"0.output.{k}": suite.widened(x) for k, x in enumerate(results)}
+        operators, values = suite.names(model)
+        counts = [[len(inputs), len(results)]]
+        info = {"rtol": tolerance, "atol": tolerance, "calls": counts, "operators": operators, "values": values}
+        path = self.folder / name
+        path.with_suffix(".onnx").write_bytes(model.SerializeToString())
+        path.with_suffix(".json").write_text(json.dumps(info))
+        save_file(tensors, path.with_suffix(".safetensors"))
+
+
+FLOAT, INT32, UINT8 = TensorProto.FLOAT, TensorProto.INT32, TensorProto.UINT8
+
+
+def fused(write):
+    """Convolutions and products with what follows them."""
+    activations = {
+        "none": {},
+        "relu": {"activation": "Relu"},
+        "tanh": {"activation": "Tanh"},
+        "sigmoid": {"activation": "Sigmoid"},
+        "leaky_relu": {"activation": "LeakyRelu", "activation_params": [0.2]},
+        "clip": {"activation": "Clip", "activation_params": [-0.5, 0.7]},
+        "hard_sigmoid": {"activation": "HardSigmoid", "activation_params": [0.3, 0.4]},
+    }
+    weights = {"w": floats(4, 3, 3, 3), "b": floats(4)}
+    for name, attributes in activations.items():
+        nodes = [node("FusedConv", ["x", "w", "b"], ["y"], pads=[1, 1, 1, 1], strides=[2, 1], **attributes)]
+        write.case(f"fused_conv_{name}", nodes, {"x": floats(2, 3, 7, 6)}, {"y": FLOAT}, weights)
+    nodes = [node("FusedConv", ["x", "w", "b", "z"], ["y"], pads=[1, 1, 1, 1], activation="Relu")]
+    write.case("fused_conv_sum", nodes, {"x": floats(2, 3, 7, 6), "z": floats(2, 4, 7, 6)}, {"y": FLOAT}, weights)
+    nodes = [node("FusedGemm", ["a", "b", "c"], ["y"], alpha=0.5, transB=1, activation="LeakyRelu", activation_alpha=0.3)]
+    write.case("fused_gemm", nodes, {"a": floats(3, 5)}, {"y": FLOAT}, {"b": floats(4, 5), "c": floats(4)})
+    nodes = [node("FusedMatMul", ["a", "b"], ["y"], alpha=0.5, transA=1, transB=1)]
+    write.case("fused_matmul", nodes, {"a": floats(2, 5, 3), "b": floats(2, 4, 5)}, {"y": FLOAT})
+    one, two = {"a": floats(2, 5)}, {"a": floats(2, 5), "b": floats(5)}
+    write.case("bias_gelu", [node("BiasGelu", ["a", "b"], ["y"])], two, {"y": FLOAT})
+    write.case("gelu", [node("Gelu", ["a"], ["y"])], one, {"y": FLOAT})
+    write.case("fast_gelu", [node("FastGelu", ["a", "b"], ["y"])], two, {"y": FLOAT})
+    write.case("quick_gelu", [node("QuickGelu", ["a"], ["y"], alpha=1.5)], one, {"y": FLOAT})
+
+
+def norms(write):
+    """Normalisation of a sum, and of words."""
+    inputs = {"a": floats(2, 3, 8), "s": floats(2, 3, 8)}
+    weights = {"g": floats(8), "c": floats(8), "b": floats(8)}
+    sums = {"y": FLOAT, "sum": FLOAT}
+    nodes = [node("SkipLayerNormalization", ["a", "s", "g", "c", "b"], ["y", "", "", "sum"], epsilon=1e-5)]
+    write.case("skip_layer_norm", nodes, inputs, sums, weights)
+    nodes = [node("SkipLayerNormalization", ["a", "s", "g"], ["y"])]
+    write.case("skip_layer_norm_alone", nodes, inputs, {"y": FLOAT}, {"g": weights["g"]})
+    nodes = [node("SkipSimplifiedLayerNormalization", ["a", "s", "g", "b"], ["y", "", "", "sum"])]
+    write.case("skip_rms_norm", nodes, inputs, sums, {"g": weights["g"], "b": weights["b"]})
+    nodes = [node("SimplifiedLayerNormalization", ["a", "g"], ["y"], domain="", epsilon=1e-6, axis=-1, stash_type=1)]
+    write.case("rms_norm", nodes, {"a": inputs["a"]}, {"y": FLOAT}, {"g": weights["g"]})
+    inputs = {"i": int32(0, 10, 2, 5), "s": int32(0, 2, 2, 5), "m": np.array([[1, 1, 1, 0, 0], [1] * 5], np.int32)}
+    tables = {"w": floats(10, 8), "p": floats(12, 8), "t": floats(2, 8), "g": floats(8), "b": floats(8)}
+    nodes = [node("EmbedLayerNormalization", ["i", "s", "w", "p", "t", "g", "b", "m"], ["y", "counts", "sum"])]
+    write.case("embed_layer_norm", nodes, inputs, {"y": FLOAT, "counts": INT32, "sum": FLOAT}, tables)
+
+
+def attention(write):
+    """Attention whose projections are part of it, and without them."""
+    weights = {"w": floats(8, 24), "b": floats(24)}
+    masks = {
+        "lengths": np.array([3, 5], np.int32),
+        "ends": np.array([3, 5, 1, 2], np.int32),
+        "keys": np.array([[1, 1, 1, 0, 0], [0, 1, 1, 1, 1]], np.int32),
+        "queries": int32(0, 2, 2, 5, 5),
+    }
+    x = floats(2, 5, 8)
+    nodes = [node("Attention", ["x", "w", "b"], ["y"], num_heads=2)]
+    write.case("attention", nodes, {"x": x}, {"y": FLOAT}, weights)
+    nodes = [node("Attention", ["x", "w", "b"], ["y"], num_heads=2, unidirectional=1)]
+    write.case("attention_causal", nodes, {"x": x}, {"y": FLOAT}, weights)
+    for name, mask in masks.items():
+        nodes = [node("Attention", ["x", "w", "b", "m"], ["y"], num_heads=2)]
+        write.case(f"attention_mask_of_{name}", nodes, {"x": x, "m": mask}, {"y": FLOAT}, weights)
+    nodes = [node("Attention", ["x", "w", "b", "", "p"], ["y", "present"], num_heads=2, unidirectional=1)]
+    write.case("attention_past", nodes, {"x": x, "p": floats(2, 2, 2, 3, 4)}, {"y": FLOAT, "present": FLOAT}, weights)
+    nodes = [node("Attention", ["x", "w", "b", "", "", "bias"], ["y"], num_heads=2, scale=0.3)]
+    write.case("attention_bias", nodes, {"x": x, "bias": floats(2, 2, 5, 5)}, {"y": FLOAT}, weights)
+    nodes = [node("Attention", ["x", "w", "b"], ["y"], num_heads=2, qkv_hidden_sizes=[8, 8, 12])]
+    write.case("attention_sizes", nodes, {"x": x}, {"y": FLOAT}, {"w": floats(8, 28), "b": floats(28)})
+
+    inputs, bias = {"q": floats(2, 5, 8), "k": floats(2, 4, 8), "v": floats(2, 4, 8)}, {"b": floats(24)}
+    nodes = [node("MultiHeadAttention", ["q", "k", "v", "b"], ["y"], num_heads=2)]
+    write.case("multi_head_attention", nodes, inputs, {"y": FLOAT}, bias)
+    nodes = [node("MultiHeadAttention", ["q", "k", "v", "b", "m"], ["y"], num_heads=2)]
+    mask = np.array([[1, 1, 0, 0], [1, 1, 1, 1]], np.int32)
+    write.case("multi_head_attention_mask", nodes, {**inputs, "m": mask}, {"y": FLOAT}, bias)
+    names = ["q", "k", "v", "b", "", "", "keys", "values"]
+    nodes = [node("MultiHeadAttention", names, ["y", "all_keys", "all_values"], num_heads=2, unidirectional=1)]
+    inputs = {name: floats(2, 3, 8) for name in "qkv"} | {"keys": floats(2, 2, 4, 4), "values": floats(2, 2, 4, 4)}
+    write.case("multi_head_attention_past", nodes, inputs, {"y": FLOAT, "all_keys": FLOAT, "all_values": FLOAT}, bias)
+
+    positions = np.arange(5, dtype=np.int64)[None].repeat(2, 0)
+    angles = {"c": floats(10, 4), "s": floats(10, 4)}
+    nodes = [node("RotaryEmbedding", ["x", "p", "c", "s"], ["y"])]
+    write.case("rotary", nodes, {"x": floats(2, 2, 5, 8), "p": positions}, {"y": FLOAT}, angles)
+    nodes = [node("RotaryEmbedding", ["x", "p", "c", "s"], ["y"], interleaved=1)]
+    write.case("rotary_flat", nodes, {"x": floats(2, 5, 16), "p": positions}, {"y": FLOAT}, angles)
+
+
+def quantised(write):
+    """Integers for floats: products, elementwise functions, pools."""
+    inner, columns, block = 70, 6, 32
+    blocks = -(-inner // block)
+    for bits in (2, 4, 8):
+        packed = {"b": uint8(columns, blocks, block * bits // 8), "s": floats(columns * blocks)}
+        zeros = {"z": uint8(columns * -(-blocks * bits // 8))}
+        attributes = {"K": inner, "N": columns, "bits": bits, "block_size": block}
+        x = {"a": floats(3, inner)}
+        nodes = [node("MatMulNBits", ["a", "b", "s"], ["y"], **attributes)]
+        write.case(f"matmul_{bits}_bits", nodes, x, {"y": FLOAT}, packed, tolerance=1e-3)
+        nodes = [node("MatMulNBits", ["a", "b", "s", "z"], ["y"], **attributes)]
+        write.case(f"matmul_{bits}_bits_zeros", nodes, x, {"y": FLOAT}, packed | zeros, tolerance=1e-3)
+
+    def scales(**zeros):
+        """The scale `NAMEs` and the zero point `NAMEz` of each name."""
+        pairs = [{f"{name}s": scalar(scale), f"{name}z": scalar(zero, np.uint8)} for name, (scale, zero) in zeros.items()]
+        return {key: x for pair in pairs for key, x in pair.items()}
+
+    nodes = [node("QGemm", ["a", "as", "az", "b", "bs", "bz", "c", "ys", "yz"], ["y"], transB=1)]
+    weights = {"b": int8(5, 300), "bs": floats(5) ** 2 + 0.01, "bz": np.zeros(5, np.int8), "c": int32(-500, 500, 5)}
+    write.case("gemm_of_bytes", nodes, {"a": uint8(3, 300)}, {"y": UINT8}, scales(a=(0.02, 120), y=(0.9, 100)) | weights)
+    nodes = [node("DynamicQuantizeMatMul", ["a", "b", "bs", "bz", "c"], ["y"])]
+    weights = {"b": int8(300, 5), "bs": scalar(0.02), "bz": scalar(3, np.int8), "c": floats(5)}
+    write.case("dynamic_matmul", nodes, {"a": floats(3, 300)}, {"y": FLOAT}, weights)
+    nodes = [node("DynamicQuantizeMatMul", ["a", "b", "bs"], ["y"])]
+    write.case("dynamic_matmul_columns", nodes, {"a": floats(2, 3, 30)}, {"y": FLOAT}, {"b": uint8(30, 5), "bs": floats(5)})
+    nodes = [node("MatMulIntegerToFloat", ["a", "b", "as", "bs", "az", "bz", "c"], ["y"])]
+    weights = scales(a=(0.1, 7)) | {"b": int8(30, 5), "bs": floats(5), "bz": int8(5), "c": floats(5)}
+    write.case("matmul_to_float", nodes, {"a": uint8(3, 30)}, {"y": FLOAT}, weights)
+    for op in ("QLinearAdd", "QLinearMul"):
+        nodes = [node(op, ["a", "as", "az", "b", "bs", "bz", "ys", "yz"], ["y"])]
+        constants = scales(a=(0.1, 7), b=(0.2, 99), y=(0.35, 11))
+        write.case(op, nodes, {"a": uint8(3, 4), "b": uint8(4)}, {"y": UINT8}, constants)
+    for op, attributes in (("QLinearSigmoid", {}), ("QLinearLeakyRelu", {"alpha": 0.1})):
+        nodes = [node(op, ["a", "as", "az", "ys", "yz"], ["y"], **attributes)]
+        write.case(op, nodes, {"a": uint8(3, 40)}, {"y": UINT8}, scales(a=(0.02, 120), y=(0.01, 11)))
+    nodes = [node("QLinearGlobalAveragePool", ["a", "as", "az", "ys", "yz"], ["y"])]
+    constants = scales(a=(0.02, 120), y=(0.015, 11))
+    write.case("global_average_pool_of_bytes", nodes, {"a": uint8(2, 3, 5, 5)}, {"y": UINT8}, constants)
+    nodes = [node("QLinearConcat", ["ys", "yz", "a", "as", "az", "b", "bs", "bz"], ["y"], axis=1)]
+    constants = scales(a=(0.02, 120), b=(0.03, 20), y=(0.03, 11))
+    write.case("concat_of_bytes", nodes, {"a": uint8(2, 3), "b": uint8(2, 4)}, {"y": UINT8}, constants)
+    nodes = [node("QuantizeLinear", ["x", "xs", "xz"], ["q"]), node("DequantizeLinear", ["q", "xs", "xz"], ["y"])]
+    write.case("there_and_back", nodes, {"x": floats(3, 4)}, {"y": FLOAT}, scales(x=(0.02, 128)))
+
+    # Sums of more products than are exact at once.
+    nodes = [node("MatMulInteger", ["a", "b", "az", "bz"], ["y"], domain="")]
+    zeros = {"az": scalar(130, np.uint8), "bz": scalar(120, np.uint8)}
+    write.case("long_sums", nodes, {"a": uint8(3, 700), "b": uint8(700, 5)}, {"y": INT32}, zeros)
+    names = ["x", "xs", "xz", "w", "ws", "wz", "ys", "yz", "b"]
+    nodes = [node("QLinearConv", names, ["y"], domain="", pads=[1, 1, 1, 1])]
+    weights = {"w": int8(4, 40, 3, 3), "ws": (floats(4) ** 2 + 0.1) * np.float32(0.02), "wz": np.zeros(4, np.int8)}
+    weights |= scales(x=(0.02, 120), y=(0.6, 128)) | {"b": int32(-999, 999, 4)}
+    write.case("long_sums_of_a_convolution", nodes, {"x": uint8(1, 40, 6, 6)}, {"y": UINT8}, weights)
+    nodes = [node("ConvInteger", ["x", "w", "xz"], ["y"], domain="", group=2, pads=[1, 0, 0, 1])]
+    inputs = {"x": uint8(1, 4, 6, 6), "w": uint8(4, 2, 3, 3)}
+    write.case("convolution_in_groups", nodes, inputs, {"y": INT32}, {"xz": scalar(3, np.uint8)})
+
+
+def recurrent(write):
+    """Layers in each direction: with and without biases, initial states, lengths, and what is unusual."""
+    steps, batch, features, hidden = 5, 3, 4, 6
+    for op, gates, parts in (("LSTM", 4, 2), ("GRU", 3, 1), ("RNN", 1, 1)):
+        outputs = dict.fromkeys(["y", "yh", "yc"][: 1 + parts], FLOAT)
+        functions = {"LSTM": ["HardSigmoid", "Softsign", "Elu"], "GRU": ["HardSigmoid", "Softsign"], "RNN": ["Relu"]}[op]
+        for direction, count in (("forward", 1), ("reverse", 1), ("bidirectional", 2)):
+            forms = {
+                "alone": {},
+                "states": {},
+                "lengths": {},
+                "functions": {"activations": functions * count},
+                "clipped": {"clip": 0.4},
+            }
+            if op == "GRU":
+                forms["reset_after"] = {"linear_before_reset": 1}
+            if op == "LSTM":
+                forms |= {"peepholes": {}, "input_forget": {"input_forget": 1}}
+            for form, attributes in forms.items():
+                inputs = {"x": floats(steps, batch, features)}
+                weights = {"w": floats(count, gates * hidden, features), "r": floats(count, gates * hidden, hidden)}
+                names = ["x", "w", "r"]
+                if form != "alone":
+                    weights["b"] = floats(count, 2 * gates * hidden)
+                    names.append("b")
+                if form in ("states", "lengths"):
+                    inputs["l"] = np.array([5, 3, 1] if form == "lengths" else [5, 5, 5], np.int32)
+                    inputs |= {name: floats(count, batch, hidden) for name in ["h", "c"][:parts]}
+                    names += ["l", "h", "c"][: 1 + parts]
+                if form == "peepholes":
+                    weights["p"] = floats(count, 3 * hidden)
+                    names += ["", "", "", "p"]
+                layer = node(op, names, list(outputs), domain="", hidden_size=hidden, direction=direction, **attributes)
+                write.case(f"{op.lower()}_{direction}_{form}", [layer], inputs, outputs, weights)
+
+
+def graphs(write):
+    """A function of the file, nodes in another order, and a branch that is chosen at run time."""
+    body = [node("Mul", ["a", "b"], ["t"], domain=""), node("Add", ["t", "b"], ["u"], domain="")]
+    last = node("LeakyRelu", ["u"], ["c"], domain="")
+    last.attribute.append(onnx.AttributeProto(name="alpha", ref_attr_name="slope", type=onnx.AttributeProto.FLOAT))
+    function = helper.make_function("own", "Bent", ["a", "b"], ["c"], [*body, last], [helper.make_opsetid("", 17)], ["slope"])
+    calls = [node("Bent", ["x", "y"], ["z"], domain="own", slope=0.3), node("Bent", ["z", "y"], ["o"], domain="own", slope=0.1)]
+    write.case("function", calls, {"x": floats(3, 4), "y": floats(4)}, {"o": FLOAT}, functions=[function])
+    nodes = [node("Relu", ["t"], ["o"], domain=""), node("Add", ["x", "x"], ["t"], domain="")]
+    write.case("unsorted", nodes, {"x": floats(3)}, {"o": FLOAT})
+
+    def branch(op, name):
+        result = helper.make_tensor_value_info(name, FLOAT, None)
+        return helper.make_graph([node(op, ["x", "two"], [name], domain="")], name, [], [result], [numpy_helper.from_array(scalar(2), "two")])
+
+    for name, number in (("positive", 1.0), ("negative", -1.0)):
+        nodes = [
+            node("ReduceSum", ["x"], ["s"], domain="", keepdims=0),
+            node("Greater", ["s", "zero"], ["c"], domain=""),
+            node("If", ["c"], ["y"], domain="", then_branch=branch("Mul", "yes"), else_branch=branch("Sub", "no")),
+        ]
+        write.case(f"branch_{name}", nodes, {"x": np.full((2, 3), number, np.float32)}, {"y": FLOAT}, {"zero": scalar(0)})
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    options = parser.parse_args()
+    onnxruntime.set_default_logger_severity(4)
+    write = Writer(options.folder / "onnxruntime")
+    for family in (fused, norms, attention, quantised, recurrent, graphs):
+        family(write)
+    print(f"onnxruntime {onnxruntime.__version__}: {len(list(write.folder.glob('*.onnx')))} cases")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,272 @@
+//! A case of the suite: its model, its calls, and what the importer makes of them.
+
+use std::fmt;
+use std::fs;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+
+use meganeura::onnx::{Model, Port};
+use meganeura::{DType, Device, Precision, Shape, Tape, Tensor, Var};
+use safetensors::{Dtype, SafeTensors};
+use serde_json::Value;
+
+/// A model with inputs and outputs, in three files.
+pub struct Case {
+    /// `KIND/NAME`.
+    pub name: String,
+    path: PathBuf,
+}
+
+/// What became of a case.
+pub enum Outcome {
+    Right,
+    /// Refused by an error that names what it is about.
+    Refused(String),
+    /// Refused by an error that does not.
+    Unclear(String),
+    Wrong(String),
+    Panicked(String),
+}
+
+/// A tensor of the suite, widened.
+struct Numbers {
+    shape: Vec<usize>,
+    data: Data,
+}
+
+enum Data {
+    Floats(Vec<f64>),
+    /// Integers and conditions.
+    Ints(Vec<i128>),
+}
+
+impl Data {
+    fn floats(&self) -> Vec<f64> {
+        match self {
+            Self::Floats(floats) => floats.clone(),
+            Self::Ints(ints) => ints.iter().map(|&int| int as f64).collect(),
+        }
+    }
+}
+
+impl Case {
+    /// The cases in a folder, by name.
+    pub fn all(folder: &Path) -> Result<Vec<Self>, String> {
+        let list = |folder: &Path| -> Result<Vec<PathBuf>, String> {
+            let entries = fs::read_dir(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+            let mut paths: Vec<_> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
+            paths.sort();
+            Ok(paths)
+        };
+        let mut cases = Vec::new();
+        for kind in list(folder)?.into_iter().filter(|path| path.is_dir()) {
+            for path in list(&kind)?.into_iter().filter(|path| path.extension().is_some_and(|ending| ending == "onnx"))
+            {
+                let part = |path: &Path| path.file_stem().map(|name| name.to_string_lossy().into_owned());
+                let (Some(kind), Some(name)) = (part(&kind), part(&path)) else { continue };
+                cases.push(Self { name: format!("{kind}/{name}"), path });
+            }
+        }
+        Ok(cases)
+    }
+
+    pub fn kind(&self) -> &str {
+        self.name.split('/').next().unwrap_or_default()
+    }
+
+    pub fn run(&self, device: &Device) -> Outcome {
+        match catch_unwind(AssertUnwindSafe(|| self.outcome(device))) {
+            Ok(Ok(outcome)) => outcome,
+            Ok(Err(fault)) => Outcome::Unclear(format!("the case cannot be read: {fault}")),
+            Err(panic) => {
+                let text = panic.downcast_ref::<String>().map(String::as_str);
+                Outcome::Panicked(text.or(panic.downcast_ref().copied()).unwrap_or("no message").to_owned())
+            }
+        }
+    }
+
+    fn outcome(&self, device: &Device) -> Result<Outcome, String> {
+        let read = |ending: &str| {
+            let path = self.path.with_extension(ending);
+            fs::read(&path).map_err(|error| format!("{}: {error}", path.display()))
+        };
+        let info: Value = serde_json::from_slice(&read("json")?).map_err(|error| error.to_string())?;
+        let bytes = read("safetensors")?;
+        let tensors = SafeTensors::deserialize(&bytes).map_err(|error| error.to_string())?;
+        let number = |name: &str| info[name].as_f64().ok_or_else(|| format!("no number `{name}`"));
+        let (rtol, atol) = (number("rtol")?, number("atol")?);
+        let calls = info["calls"].as_array().ok_or("no calls")?;
+        let refused = |message: String| Ok(refusal(message, &info));
+        let file = read("onnx")?;
+        let mut model = match Model::from_bytes(device, &file) {
+            Ok(model) => model,
+            Err(error) => return refused(text(&error)),
+        };
+        // Floats have the device's precision.
+        let is_double = |port: &Port| port.to_string().contains(": double");
+        let double = Device::cpu_with(Precision::Double);
+        let mut device = device;
+        if device.to_string() == Device::cpu().to_string() && model.inputs().iter().any(is_double) {
+            device = &double;
+            model = Model::from_bytes(device, &file).map_err(|error| text(&error))?;
+        }
+        for (call, counts) in calls.iter().enumerate() {
+            let count = |k: usize| counts[k].as_u64().ok_or_else(|| format!("no counts of call {call}"));
+            let inputs = numbers(&tensors, call, "input", count(0)?)?;
+            let outputs = numbers(&tensors, call, "output", count(1)?)?;
+            let (Some(inputs), Some(outputs)) = (inputs, outputs) else {
+                return Ok(Outcome::Wrong("a model is accepted whose inputs or outputs are no tensors".to_owned()));
+            };
+            let computed = match computed(&model, device, &inputs) {
+                Ok(computed) => computed,
+                Err(message) => return refused(message),
+            };
+            if computed.len() != outputs.len() {
+                return Ok(Outcome::Wrong(format!("{} outputs, not {}", computed.len(), outputs.len())));
+            }
+            for (k, (found, expected)) in computed.iter().zip(&outputs).enumerate() {
+                // Two units in the last place: the suite computes in the types of the file, the importer in wider ones.
+                let port = model.outputs()[k].to_string();
+                let rtol = match port {
+                    _ if port.contains(": bfloat16") => rtol.max(1.0 / 64.0),
+                    _ if port.contains(": float16") => rtol.max(1.0 / 512.0),
+                    _ => rtol,
+                };
+                if let Some(difference) = difference(found, expected, rtol, atol) {
+                    return Ok(Outcome::Wrong(format!("output {k}: {difference}")));
+                }
+            }
+        }
+        Ok(Outcome::Right)
+    }
+}
+
+/// An error's message without the line of this program.
+fn text(error: &meganeura::Error) -> String {
+    let message = error.to_string();
+    message.split_once("\n  at ").map_or(&*message, |(message, _)| message).to_owned()
+}
+
+/// The refusal of an error. It is clear if it names an operator of the model with its node, or one of its values.
+fn refusal(message: String, info: &Value) -> Outcome {
+    let names = |list: &str| {
+        let names = info[list].as_array().into_iter().flatten().filter_map(Value::as_str);
+        names.map(str::to_owned).collect::<Vec<_>>()
+    };
+    let has_node = names("operators").iter().any(|name| message.contains(&format!("({name})")));
+    let has_value = names("values").iter().any(|name| message.contains(&format!("`{name}`")) || message.contains(name));
+    if has_node && message.contains("node `") || has_value && !message.contains("node `") {
+        Outcome::Refused(message)
+    } else {
+        Outcome::Unclear(message)
+    }
+}
+
+/// The tensors of a call; `None` if one of its values is no tensor.
+fn numbers(tensors: &SafeTensors<'_>, call: usize, what: &str, count: u64) -> Result<Option<Vec<Numbers>>, String> {
+    let each = |k: u64| {
+        let Ok(view) = tensors.tensor(&format!("{call}.{what}.{k}")) else { return Ok(None) };
+        let bytes = || view.data().as_chunks().0.iter();
+        let data = match view.dtype() {
+            Dtype::F64 => Data::Floats(bytes().map(|&bytes| f64::from_le_bytes(bytes)).collect()),
+            Dtype::I64 => Data::Ints(bytes().map(|&bytes| i64::from_le_bytes(bytes).into()).collect()),
+            Dtype::U64 => Data::Ints(bytes().map(|&bytes| u64::from_le_bytes(bytes).into()).collect()),
+            other => return Err(format!("a tensor of type {other:?}")),
+        };
+        Ok(Some(Numbers { shape: view.shape().to_vec(), data }))
+    };
+    (0..count).map(each).collect()
+}
+
+/// The results of a call.
+fn computed(model: &Model, device: &Device, inputs: &[Numbers]) -> Result<Vec<Numbers>, String> {
+    let tape = Tape::new(device);
+    let input = |(port, numbers): (&Port, &Numbers)| {
+        let tensor = tensor(device, port, numbers).map_err(|message| format!("input {port}: {message}"))?;
+        Ok::<_, String>(tape.input(&tensor))
+    };
+    let inputs = model.inputs().iter().zip(inputs).map(input).collect::<Result<Vec<_>, _>>()?;
+    let results = model.record(&tape, &inputs).map_err(|error| text(&error))?;
+    results.iter().map(of).collect()
+}
+
+/// Numbers on a device, for an input: integers as indices, or as floats if one is negative.
+fn tensor(device: &Device, port: &Port, numbers: &Numbers) -> Result<Tensor, String> {
+    let Some(shape) = Shape::try_new(&numbers.shape) else { return Err(format!("{} axes", numbers.shape.len())) };
+    let indices = match &numbers.data {
+        Data::Ints(ints) if port.dtype(DType::F32) == DType::U32 => {
+            ints.iter().map(|&int| u32::try_from(int).ok()).collect()
+        }
+        _ => None,
+    };
+    let tensor = match indices {
+        Some::<Vec<_>>(indices) => Tensor::indices(device, shape, &indices),
+        None => Tensor::from_f64(device, shape, &numbers.data.floats()),
+    };
+    tensor.map_err(|error| text(&error))
+}
+
+fn of(var: &Var) -> Result<Numbers, String> {
+    let text = |error| text(&error);
+    let tensor = var.to_tensor().map_err(text)?;
+    let data = match tensor.ty().dtype {
+        DType::U32 => Data::Ints(tensor.to_u32_vec().map_err(text)?.into_iter().map(i128::from).collect()),
+        _ => Data::Floats(tensor.to_f64_vec().map_err(text)?),
+    };
+    Ok(Numbers { shape: tensor.shape().dims().to_vec(), data })
+}
+
+/// What differs between a result and the suite's: shapes, or numbers by more than the tolerance. Integers must be
+/// equal.
+fn difference(found: &Numbers, expected: &Numbers, rtol: f64, atol: f64) -> Option<String> {
+    if found.shape != expected.shape {
+        return Some(format!("the shape is {:?}, not {:?}", found.shape, expected.shape));
+    }
+    let differs = |&(_, (a, b)): &(usize, (f64, f64))| {
+        let tolerance = if matches!(expected.data, Data::Ints(_)) { 0.0 } else { atol + rtol * b.abs() };
+        !(a == b || a.is_nan() && b.is_nan() || (a - b).abs() <= tolerance && b.is_finite())
+    };
+    let (found, expected) = (found.data.floats(), expected.data.floats());
+    let (k, (a, b)) = found.into_iter().zip(expected).enumerate().find(differs)?;
+    Some(format!("element {k} is {a}, not {b}"))
+}
+
+impl Outcome {
+    /// The reason of a refusal, without the names and numbers of a single case.
+    pub fn reason(&self) -> Option<String> {
+        let (Self::Refused(message) | Self::Unclear(message)) = self else { return None };
+        let mut reason = String::new();
+        // `Op: message`
+        let rest = match message.rsplit_once("node `").and_then(|(_, rest)| rest.split_once("` (")) {
+            Some((_, rest)) => rest.replacen("): ", ": ", 1),
+            None => message.clone(),
+        };
+        for (k, part) in rest.split('`').enumerate() {
+            // Names of values are between backticks, as are those of operators and attributes.
+            let part = if k % 2 == 1 && part.len() <= 2 { "…" } else { part };
+            let quote = if k == 0 { "" } else { "`" };
+            reason.push_str(quote);
+            let digits = |c: char| c.is_ascii_digit();
+            let mut number = false;
+            for c in part.chars() {
+                if !digits(c) || !number {
+                    reason.push(if digits(c) && k % 2 == 0 { '#' } else { c });
+                }
+                number = digits(c) && k % 2 == 0;
+            }
+        }
+        Some(reason.replace('\n', " "))
+    }
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Right => f.write_str("right"),
+            Self::Refused(message) => write!(f, "refused: {message}"),
+            Self::Unclear(message) => write!(f, "refused, and not clear: {message}"),
+            Self::Wrong(message) => write!(f, "wrong: {message}"),
+            Self::Panicked(message) => write!(f, "panicked: {message}"),
+        }
+    }
+}
