@@ -1,6 +1,7 @@
 //! Element types, and the type of a tensor: its element type and shape.
 
 use std::fmt;
+use std::ops::RangeInclusive;
 
 use crate::Shape;
 
@@ -12,8 +13,13 @@ pub enum DType {
     F32,
     /// 64-bit float, the type for checking gradients. CPU only.
     F64,
-    /// 32-bit unsigned integer, for class labels, indices and random seeds. Has no gradient.
+    /// 32-bit unsigned integer, for class labels, indices and random seeds: it is moved and converted, and there is no
+    /// arithmetic on it. Has no gradient.
     U32,
+    /// 32-bit signed integer, which wraps around. Has no gradient.
+    I32,
+    /// 64-bit signed integer, which wraps around. Has no gradient.
+    I64,
 }
 
 impl DType {
@@ -21,8 +27,8 @@ impl DType {
     #[must_use]
     pub const fn bytes(self) -> usize {
         match self {
-            Self::F32 | Self::U32 => 4,
-            Self::F64 => 8,
+            Self::F32 | Self::U32 | Self::I32 => 4,
+            Self::F64 | Self::I64 => 8,
         }
     }
 
@@ -30,6 +36,31 @@ impl DType {
     #[must_use]
     pub const fn is_float(self) -> bool {
         matches!(self, Self::F32 | Self::F64)
+    }
+
+    /// `true` for signed integers, which have arithmetic.
+    #[must_use]
+    pub const fn is_integer(self) -> bool {
+        matches!(self, Self::I32 | Self::I64)
+    }
+
+    /// The integers of this type, `None` for floats.
+    pub(crate) fn integers(self) -> Option<RangeInclusive<i64>> {
+        match self {
+            Self::U32 => Some(0..=i64::from(u32::MAX)),
+            Self::I32 => Some(i64::from(i32::MIN)..=i64::from(i32::MAX)),
+            Self::I64 => Some(i64::MIN..=i64::MAX),
+            Self::F32 | Self::F64 => None,
+        }
+    }
+
+    /// This number, if it is an integer of this type.
+    #[expect(clippy::cast_possible_truncation, clippy::cast_precision_loss, reason = "checked afterwards")]
+    pub(crate) fn integer(self, number: f64) -> Option<i64> {
+        // 2⁶³ and above would become the largest integer.
+        let integer = number as i64;
+        let is_whole = integer as f64 == number && number < 9_223_372_036_854_775_808.0;
+        (is_whole && self.integers()?.contains(&integer)).then_some(integer)
     }
 }
 
@@ -39,6 +70,8 @@ impl fmt::Display for DType {
             Self::F32 => "f32",
             Self::F64 => "f64",
             Self::U32 => "u32",
+            Self::I32 => "i32",
+            Self::I64 => "i64",
         })
     }
 }
@@ -125,6 +158,26 @@ impl Precision {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_number_is_an_integer_of_a_type_if_it_is_whole_and_in_range() {
+        let most = 2f64.powi(63);
+        for (dtype, number, integer) in [
+            (DType::I64, -most, Some(i64::MIN)),
+            (DType::I64, most, None),
+            (DType::I64, 0.5, None),
+            (DType::I64, f64::NAN, None),
+            (DType::I64, f64::INFINITY, None),
+            (DType::I64, -0.0, Some(0)),
+            (DType::I32, 2_147_483_648.0, None),
+            (DType::I32, -2_147_483_648.0, Some(i64::from(i32::MIN))),
+            (DType::U32, 4_294_967_295.0, Some(i64::from(u32::MAX))),
+            (DType::U32, -1.0, None),
+            (DType::F32, 1.0, None),
+        ] {
+            assert_eq!(dtype.integer(number), integer, "{number} as {dtype}");
+        }
+    }
 
     #[test]
     fn eps_must_not_round_to_0_or_overflow() {

@@ -113,24 +113,46 @@ pub enum HostBuffer {
     F32(Vec<f32>),
     F64(Vec<f64>),
     U32(Vec<u32>),
+    I32(Vec<i32>),
+    I64(Vec<i64>),
+}
+
+/// Evaluates an expression of the numbers, whatever their type.
+macro_rules! of_any {
+    ($buffer:expr, $data:ident => $e:expr) => {
+        match $buffer {
+            HostBuffer::F32($data) => $e,
+            HostBuffer::F64($data) => $e,
+            HostBuffer::U32($data) => $e,
+            HostBuffer::I32($data) => $e,
+            HostBuffer::I64($data) => $e,
+        }
+    };
 }
 
 impl HostBuffer {
     /// Zeros. Fails if there is no room.
     #[doc(hidden)]
     pub fn try_zeros(dtype: DType, len: usize) -> Result<Self> {
-        Self::try_full(dtype, len, 0.0)
-    }
-
-    /// `len` times this number. Fails if there is no room.
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "integers are filled with 0 only")]
-    pub(crate) fn try_full(dtype: DType, len: usize, value: f32) -> Result<Self> {
         let buffer = match dtype {
-            DType::F32 => try_filled(len, value).map(Self::F32),
-            DType::F64 => try_filled(len, f64::from(value)).map(Self::F64),
-            DType::U32 => try_filled(len, value as u32).map(Self::U32),
+            DType::F32 => try_filled(len, 0.0).map(Self::F32),
+            DType::F64 => try_filled(len, 0.0).map(Self::F64),
+            DType::U32 => try_filled(len, 0).map(Self::U32),
+            DType::I32 => try_filled(len, 0).map(Self::I32),
+            DType::I64 => try_filled(len, 0).map(Self::I64),
         };
         buffer.map_err(|error| error.context(format_args!("{len} numbers of {dtype}")))
+    }
+
+    /// `len` times this number, as floats of a type. Fails if there is no room.
+    pub(crate) fn try_full(dtype: DType, len: usize, value: f32) -> Result<Self> {
+        let mut buffer = Self::try_zeros(dtype, len)?;
+        match &mut buffer {
+            Self::F32(data) => data.fill(value),
+            Self::F64(data) => data.fill(f64::from(value)),
+            Self::U32(_) | Self::I32(_) | Self::I64(_) => unreachable!("{dtype} holds no floats"),
+        }
+        Ok(buffer)
     }
 
     /// A copy. Fails if there is no room.
@@ -139,15 +161,13 @@ impl HostBuffer {
             Self::F32(data) => Self::F32(try_collect(data.iter().copied())?),
             Self::F64(data) => Self::F64(try_collect(data.iter().copied())?),
             Self::U32(data) => Self::U32(try_collect(data.iter().copied())?),
+            Self::I32(data) => Self::I32(try_collect(data.iter().copied())?),
+            Self::I64(data) => Self::I64(try_collect(data.iter().copied())?),
         })
     }
 
     pub(crate) fn len(&self) -> usize {
-        match self {
-            Self::F32(data) => data.len(),
-            Self::F64(data) => data.len(),
-            Self::U32(data) => data.len(),
-        }
+        of_any!(self, data => data.len())
     }
 
     pub(crate) fn dtype(&self) -> DType {
@@ -155,6 +175,8 @@ impl HostBuffer {
             Self::F32(_) => DType::F32,
             Self::F64(_) => DType::F64,
             Self::U32(_) => DType::U32,
+            Self::I32(_) => DType::I32,
+            Self::I64(_) => DType::I64,
         }
     }
 
@@ -171,28 +193,22 @@ impl HostBuffer {
 
     /// The bytes, in native byte order.
     pub fn bytes(&self) -> &[u8] {
-        match self {
-            Self::F32(data) => bytemuck::cast_slice(data),
-            Self::F64(data) => bytemuck::cast_slice(data),
-            Self::U32(data) => bytemuck::cast_slice(data),
-        }
+        of_any!(self, data => bytemuck::cast_slice(data))
     }
 
     /// The bytes, for writing.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
-        match self {
-            Self::F32(data) => bytemuck::cast_slice_mut(data),
-            Self::F64(data) => bytemuck::cast_slice_mut(data),
-            Self::U32(data) => bytemuck::cast_slice_mut(data),
-        }
+        of_any!(self, data => bytemuck::cast_slice_mut(data))
     }
 
-    /// Overwrites everything with NaN or invalid indices, which no kernel should ever read.
+    /// Overwrites everything with NaN, invalid indices or unlikely integers, which no kernel should ever read.
     pub(crate) fn poison(&mut self) {
         match self {
             Self::F32(data) => data.fill(f32::NAN),
             Self::F64(data) => data.fill(f64::NAN),
             Self::U32(data) => data.fill(u32::MAX),
+            Self::I32(data) => data.fill(0x5a5a_5a5a),
+            Self::I64(data) => data.fill(0x5a5a_5a5a_5a5a_5a5a),
         }
     }
 }

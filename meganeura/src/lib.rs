@@ -158,6 +158,6 @@ pub mod prelude {
     #[doc(no_inline)]
     pub use crate::world::World;
     #[doc(no_inline)]
-    pub use crate::{Buffer, Compiled, Device, Grads, Param, Precision, Shape, Tape, Tensor, TensorType, Var};
+    pub use crate::{Buffer, Compiled, DType, Device, Grads, Param, Precision, Shape, Tape, Tensor, TensorType, Var};
     pub use meganeura_derive::Module;
 }

@@ -32,14 +32,16 @@ struct Variant {
 /// store that is plain or goes through merged work.
 const STORES: [&str; 2] = [
     "@group(0) @binding(AT) var<storage, read_write> store_y0: array<f32>;
+     alias Stored = f32;
      struct Epilogue { i: u32 }
      fn epilogue(i: u32) -> Epilogue { return Epilogue(i); }
-     fn finish(e: Epilogue, value: f32) { store_y0[e.i] = value; }",
+     fn finish(e: Epilogue, value: Stored) { store_y0[e.i] = value; }",
     "@group(0) @binding(AT) var<storage, read_write> store_y0: array<f32>;
+     alias Stored = f32;
      fn store_gelu(x: f32) -> f32 { return m_gelu(x); }
      struct Epilogue { i: u32, a0: f32 }
      fn epilogue(i: u32) -> Epilogue { return Epilogue(i, store_y0[i]); }
-     fn finish(e: Epilogue, value: f32) { let t0 = store_gelu(value); store_y0[e.i] = t0 + e.a0; }",
+     fn finish(e: Epilogue, value: Stored) { let t0 = store_gelu(value); store_y0[e.i] = t0 + e.a0; }",
 ];
 
 /// The same for kernels that store through `shared/epilogue_all`. The merged work has a result of its own.
@@ -136,10 +138,22 @@ impl Variant {
             let code: Vec<_> = bare.lines().map(|line| line.split("//").next().unwrap_or_default()).collect();
             let is_marked = |(mark, _): &&(&str, _)| code.iter().any(|code| code.contains(mark));
             let texts = hole.others.iter().find(is_marked).map_or(hole.elements, |&(_, texts)| texts);
+            // No work is merged into kernels of integers.
+            let count = if self.element(hole.name) == "f32" { texts.len() } else { 1 };
             let with = |form: &Vec<_>, text| form.iter().copied().chain([(hole.name, text)]).collect();
-            forms = forms.iter().flat_map(|form| texts.map(|text| with(form, text))).collect();
+            forms = forms.iter().flat_map(|form| texts[..count].iter().map(|text| with(form, text))).collect();
         }
         forms.iter().map(|form| self.filled(form)).collect()
+    }
+
+    /// The WGSL type of the elements that go through a hole.
+    fn element(&self, hole: &str) -> &str {
+        let defined = |name| self.defines.iter().find(|(define, _)| define == name).map(|(_, value)| value.as_str());
+        let stored = defined("RESULT").filter(|_| hole == "STORE");
+        match stored.or(defined("ELEMENT")).unwrap_or("f32") {
+            "i64" => "vec2<u32>",
+            other => other,
+        }
     }
 
     fn with(&self, more: &[(&str, &str)]) -> Result<String, ExpandError> {
@@ -155,7 +169,11 @@ impl Variant {
     fn filled(&self, form: &[(&'static str, &str)]) -> String {
         let empty: Vec<_> = form.iter().map(|(hole, _)| (*hole, "")).collect();
         let own = self.with(&empty).unwrap_or_else(|error| panic!("{error}")).matches("@binding(").count();
-        let texts: Vec<_> = (own..).zip(form).map(|(at, (_, text))| text.replace("AT", &at.to_string())).collect();
+        let text = |(at, (hole, text)): (usize, &(&str, &str))| match self.element(hole) {
+            "f32" => text.replace("AT", &at.to_string()),
+            element => text.replace("AT", &at.to_string()).replace("f32", element),
+        };
+        let texts: Vec<_> = (own..).zip(form).map(text).collect();
         let filled: Vec<_> = form.iter().zip(&texts).map(|((hole, _), text)| (*hole, text.as_str())).collect();
         self.with(&filled).unwrap_or_else(|error| panic!("{error}"))
     }

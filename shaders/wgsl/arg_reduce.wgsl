@@ -8,6 +8,7 @@
 // Defines: WG, LANES powers of two; ACROSS 0 or 1, see shared/segments
 //          FROM operand or scratch; TO result or scratch; not both scratch
 //          OP    max or min
+//          ELEMENT see shared/element
 //          FOLD  the most elements of a part for an invocation: few below 4, run up to 64, stretches above
 //          OUTS  number of results; BLOCKS: ⌈OUTS/SEGMENTS⌉
 //          LEN   number of elements of each, at least one
@@ -15,8 +16,8 @@
 //          BASE  the place of the first element of result o, an expression of `o: u32`
 //          STEP  the distance from there of element r, an expression of `r: u32`
 
+#include "shared/element"
 #include "shared/grid"
-#include "shared/order"
 #include "shared/segments"
 #if FROM == operand
 #include "shared/prologue"
@@ -32,7 +33,7 @@ const BLOCKS: u32 = ${BLOCKS};
 
 /// An element: its index, and a key that is larger for an element to be preferred.
 struct Candidate {
-    key: u32,
+    key: Key,
     index: u32,
 }
 
@@ -57,17 +58,21 @@ fn candidate(o: u32, r: u32) -> Candidate {
 #else
     let value = load(base + step);
 #if OP == max
-    let order = order_of(value);
+    let order = key_of_element(value);
 #else
-    let order = ~order_of(value);
+    let order = ~key_of_element(value);
 #endif
+#if ELEMENT == f32
     return Candidate(select(order, 0xffffffffu, is_nan(value)), r);
+#else
+    return Candidate(order, r);
+#endif
 #endif
 }
 
 /// The preferred one of two elements.
 fn preferred(a: Candidate, b: Candidate) -> Candidate {
-    if b.key > a.key || (b.key == a.key && b.index < a.index) {
+    if is_key_below(a.key, b.key) || (is_same_key(a.key, b.key) && b.index < a.index) {
         return b;
     }
     return a;

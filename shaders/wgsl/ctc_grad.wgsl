@@ -10,7 +10,7 @@
 #include "shared/ctc"
 #include "shared/epilogue"
 #include "shared/grid"
-#include "shared/segments"
+#include "shared/segment_folds"
 
 @group(0) @binding(0) var<storage, read> x: array<f32>;
 @group(0) @binding(1) var<storage, read> targets: array<u32>;

@@ -1,23 +1,23 @@
-// Cumulative sum: y[o,k,i] = Σ x[o,l,i] over l ≤ k, or with REVERSE 1 over l ≥ k.
+// Cumulative sum: y[o,k,i] = Σ x[o,l,i] over l ≤ k, or with REVERSE 1 over l ≥ k. Integers wrap around.
 //
 // Bindings, defines and workgroups: those of shared/scan.
 
 #include "shared/scan"
 
-alias Sum = f32;
+alias Sum = Element;
 
 fn neutral() -> Sum {
-    return 0.0;
+    return Element();
 }
 
-fn term(x: f32) -> Sum {
+fn term(x: Element) -> Sum {
     return x;
 }
 
 fn joined(a: Sum, b: Sum) -> Sum {
-    return a + b;
+    return e_sum(a, b);
 }
 
-fn result(sum: Sum) -> f32 {
+fn result(sum: Sum) -> Element {
     return sum;
 }

@@ -1,26 +1,28 @@
-// y[o,k,i] = x[o,index[o,k,i],i]: elements along an axis by index. NaN where the index is past the end.
+// y[o,k,i] = x[o,index[o,k,i],i]: elements along an axis by index. NaN, or the integer farthest
+// from the others, where the index is past the end.
 //
 // Bindings: x[O,ROWS,INNER], index[O,COUNT,INNER] → y. One invocation writes an element; ⌈N/WG⌉ workgroups.
 //
 // Defines: WG
 //          N number of elements of y
 //          ROWS, COUNT, INNER
+//          ELEMENT see shared/element
 
+#include "shared/element"
 #include "shared/elements"
 #include "shared/epilogue"
-#include "shared/float"
 
 const ELEMENTS: u32 = ${N};
 const ROWS: u32 = ${ROWS};
 const COUNT: u32 = ${COUNT};
 const INNER: u32 = ${INNER};
 
-@group(0) @binding(0) var<storage, read> x: array<f32>;
+@group(0) @binding(0) var<storage, read> x: array<Element>;
 @group(0) @binding(1) var<storage, read> index: array<u32>;
 
 fn compute(i: u32) {
     let row = index[i];
-    var value = quiet_nan();
+    var value = nothing();
     if row < ROWS {
         value = x[(i / (COUNT * INNER) * ROWS + row) * INNER + i % INNER];
     }

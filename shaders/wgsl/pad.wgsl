@@ -8,17 +8,18 @@
 //          INSIDE    `true` if element i comes from x, an expression of `i: u32`
 //          IN_OFFSET its place in x; evaluated only where INSIDE holds
 //          VALUE     the padding, a literal or a call of a function of shared/float
+//          ELEMENT   see shared/element
 
+#include "shared/element"
 #include "shared/elements"
 #include "shared/epilogue"
-#include "shared/float"
 
 const ELEMENTS: u32 = ${N};
 
-@group(0) @binding(0) var<storage, read> x: array<f32>;
+@group(0) @binding(0) var<storage, read> x: array<Element>;
 
 fn compute(i: u32) {
-    var value: f32 = ${VALUE};
+    var value: Element = ${VALUE};
     if ${INSIDE} {
         value = x[${IN_OFFSET}];
     }

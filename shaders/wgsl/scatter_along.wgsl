@@ -17,7 +17,7 @@ const ROWS: u32 = ${ROWS};
 const COUNT: u32 = ${COUNT};
 const INNER: u32 = ${INNER};
 
-#include "shared/segments"
+#include "shared/segment_folds"
 
 @group(0) @binding(0) var<storage, read> index: array<u32>;
 @group(0) @binding(1) var<storage, read> x: array<f32>;

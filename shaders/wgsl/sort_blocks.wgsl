@@ -6,7 +6,7 @@
 //
 // Defines: WG
 //          LINES, BLOCKS   number of lines, and of blocks of each
-//          KEYS, LEN, INNER, DESCENDING see shared/sort
+//          ELEMENT, LEN, INNER, DESCENDING see shared/sort
 
 #include "shared/grid"
 #include "shared/sort"
@@ -18,7 +18,7 @@ const BLOCKS: u32 = ${BLOCKS};
 @group(0) @binding(0) var<storage, read> x: array<Element>;
 @group(0) @binding(1) var<storage, read_write> order: array<u32>;
 
-var<workgroup> keys: array<u32, WG>;
+var<workgroup> keys: array<Key, WG>;
 
 @compute @workgroup_size(WG)
 fn main(
@@ -30,7 +30,7 @@ fn main(
     let line = block / BLOCKS;
     let first = block % BLOCKS * WG;
     let is_element = line < LINES && first + lane < LEN;
-    var key = 0u;
+    var key = Key();
     if is_element {
         key = key_of(x[place(line, first + lane)]);
     }
@@ -41,7 +41,8 @@ fn main(
     }
     var before = 0u;
     for (var other = 0u; other < min(WG, LEN - first); other++) {
-        before += u32(keys[other] < key || (keys[other] == key && other < lane));
+        let is_before = is_key_below(keys[other], key) || (is_same_key(keys[other], key) && other < lane);
+        before += u32(is_before);
     }
     order[place(line, first + before)] = first + lane;
 }

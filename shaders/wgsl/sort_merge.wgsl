@@ -6,7 +6,7 @@
 // Defines: WG
 //          N   number of elements
 //          RUN elements of a run; the last run of a line may have fewer
-//          KEYS, LEN, INNER, DESCENDING see shared/sort
+//          ELEMENT, LEN, INNER, DESCENDING see shared/sort
 
 #include "shared/elements"
 #include "shared/sort"
@@ -32,7 +32,7 @@ fn compute(i: u32) {
     while low < high {
         let middle = (low + high) / 2u;
         let found = key_of(x[place(line, min(runs[place(line, middle)], LEN - 1u))]);
-        if found < key || (found == key && !is_left) {
+        if is_key_below(found, key) || (is_same_key(found, key) && !is_left) {
             low = middle + 1u;
         } else {
             high = middle;

@@ -306,6 +306,7 @@ def save_types():
     z = torch.complex(numbers, numbers.flip(1))
     tensors |= {
         "negated": z.clone().conj().imag,
+        "negative": numbers.long(),
         "subclass": numbers.as_subclass(Attributed),
         "array.rows": numbers.numpy(),
         "array.columns": numbers.double().numpy().T,
@@ -314,7 +315,6 @@ def save_types():
     refused = {
         "complex": z,
         "empty": numbers[:0],
-        "negative": numbers.long(),
         "nested": torch.nested.nested_tensor([numbers[0], numbers[1, :3]]),
         "per_channel": torch.quantize_per_channel(numbers, torch.ones(3), torch.zeros(3), 0, torch.qint8),
         "quantised": torch.quantize_per_tensor(numbers, 0.5, 3, torch.quint8),

@@ -103,7 +103,7 @@ misuses! {
     "concat" ["[2, 3]", "[3]"] |x| Var::concat(&[&x.a, &x.v], 0);
     "concat" ["[1, 2, 5, 5]", "[1, 2, 4, 5]"] |x| Var::concat(&[&x.image, &x.image.slice(2, 0..4)], 0);
     "concat" ["axis 2"] |x| Var::concat(&[&x.a, &x.a], 2);
-    "concat" ["u32"] |x| Var::concat(&[&x.u, &x.u], 0);
+    "concat" ["f32", "u32"] |x| Var::concat(&[&x.v, &x.u], 0);
     "pad" ["1", "2", "f32[2, 3]"] |x| x.a.pad(&[(1, 1)], 0.0);
     "pad" ["f32[3]", "fit an f32"] |x| x.v.pad(&[(1, 1)], 1e300);
     "pad" ["f32[3]"] |x| x.v.pad(&[(usize::MAX, usize::MAX)], 0.0);
@@ -133,9 +133,8 @@ misuses! {
     "variance" ["3", "f32[3]"] |x| x.v.variance(3);
     "variance" ["1", "f32[2, 3]"] |x| x.a.variance_over(&[], 1);
     "argmax" ["axis 2", "f32[2, 3]"] |x| x.a.argmax(2);
-    "argmax" ["u32[4]"] |x| x.u.argmax(0);
+    "argmax" ["axis 1", "u32[4]"] |x| x.u.argmax(1);
     "argmin" ["axis 3", "f32[2, 3]"] |x| x.a.argmin(3);
-    "argmin" ["u32[4]"] |x| x.u.argmin(0);
     "softmax" ["axis 2", "f32[2, 3]"] |x| x.a.softmax(2);
     "softmax" ["u32[4]"] |x| x.u.softmax(0);
     "log_softmax" ["axis 5"] |x| x.a.log_softmax(5);

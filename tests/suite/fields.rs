@@ -28,7 +28,7 @@ trait Bits {
 impl Bits for Tensor {
     fn bits(&self) -> Result<Vec<u32>> {
         match self.ty().dtype {
-            meganeura::DType::U32 => self.to_u32_vec(),
+            DType::U32 => self.to_u32_vec(),
             _ => Ok(self.to_vec()?.into_iter().map(f32::to_bits).collect()),
         }
     }

@@ -30,6 +30,7 @@ mod golden;
 mod gradients;
 mod guide;
 mod hidden_queries;
+mod integers;
 mod large;
 mod large_scores;
 mod layers;
@@ -111,6 +112,7 @@ fn main() {
     custom::collect(&mut trials);
     special::collect(&mut trials);
     hidden_queries::collect(&mut trials);
+    integers::collect(&mut trials);
     attention::collect(&mut trials);
     corners::collect(&mut trials);
     large_scores::collect(&mut trials);

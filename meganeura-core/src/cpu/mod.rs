@@ -226,12 +226,16 @@ impl RunMemory<'_> {
             .zip(&step.outputs)
             .map(|(buffer, (_, ty))| match buffer {
                 HostBuffer::U32(data) => OutView::Index(&mut data[..ty.shape.elements()]),
+                HostBuffer::I32(data) => OutView::Int(&mut data[..ty.shape.elements()]),
+                HostBuffer::I64(data) => OutView::Long(&mut data[..ty.shape.elements()]),
                 floats => OutView::Float(&mut T::slice_mut(floats)[..ty.shape.elements()]),
             })
             .collect();
         let view = |input: &crate::plan::Operand| {
             let data = match self.buffer(input.storage) {
                 HostBuffer::U32(data) => Slice::Index(&data[..]),
+                HostBuffer::I32(data) => Slice::Int(&data[..]),
+                HostBuffer::I64(data) => Slice::Long(&data[..]),
                 floats => Slice::Float(T::slice(floats)),
             };
             View::new(data, input.argument.layout)

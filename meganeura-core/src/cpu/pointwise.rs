@@ -6,7 +6,7 @@ use rayon::prelude::*;
 
 use crate::Layout;
 use crate::host::HostWord;
-use crate::kernel::native::{OutView, Real, View};
+use crate::kernel::native::{self, OutView, Real, View};
 use crate::plan::{Input, Program};
 
 /// Elements in a block.
@@ -27,8 +27,8 @@ pub(super) fn run<T: Real>(
     host: &[HostWord],
     outputs: &mut [OutView<'_, T>],
 ) {
-    if let [OutView::Index(to)] = outputs {
-        return copy_indices(inputs, to);
+    if let [to @ (OutView::Index(_) | OutView::Int(_) | OutView::Long(_))] = outputs {
+        return copy_integers(program, inputs, to);
     }
     let machine = Machine::new(program, inputs, host);
     let elements = program.shape.elements();
@@ -48,12 +48,11 @@ pub(super) fn run<T: Real>(
     tasks.for_each_init(|| machine.blocks(), |blocks, (at, parts)| machine.run(at * TASK, blocks, parts));
 }
 
-/// Copies indices, the only work on them.
-fn copy_indices<T: Real>(inputs: &[Source<'_, T>], to: &mut [u32]) {
-    let Source::View(view) = &inputs[0] else { unreachable!("indices are not updated in place") };
-    for (i, to) in to.iter_mut().enumerate() {
-        *to = view.indices()[view.layout().at(i)];
-    }
+/// Copies integers, the only work of programs on them.
+fn copy_integers<T: Real>(program: &Program, inputs: &[Source<'_, T>], to: &mut OutView<'_, T>) {
+    let [Source::View(view)] = inputs else { unreachable!("integers are not updated in place") };
+    let place = program.places[0].unwrap_or_else(|| Layout::contiguous(program.shape));
+    native::of_one_type!(*view, *to, |from, to| native::copy_strided(from, view.layout(), to, &place));
 }
 
 /// A block for the result of each row, and for each operand that is not read in place.

@@ -193,7 +193,7 @@ pub(crate) trait Tested: Primitive {
     /// Examples on which tests check every part of the operation.
     fn cases() -> Vec<Case>;
 
-    /// What the tests do differently with all of these cases.
+    /// What the tests do differently with all of these cases, except those that say it themselves.
     fn special() -> &'static [Special] {
         &[]
     }
@@ -205,7 +205,8 @@ macro_rules! all_cases {
         #[must_use]
         pub fn all_cases() -> Vec<Case> {
             fn of<P: Tested>() -> impl Iterator<Item = Case> {
-                P::cases().into_iter().map(|case| Case { special: P::special(), ..case })
+                let all = |case: &Case| if case.special.is_empty() { P::special() } else { case.special };
+                P::cases().into_iter().map(move |case| Case { special: all(&case), ..case })
             }
             let mut cases = Pointwise::cases();
             cases.extend(View::cases());

@@ -1,24 +1,47 @@
-//! Conversions between floats and integers for indexing.
+//! Conversions between element types.
 
 use super::Vjp;
-use crate::ops::cast::{ToFloat, ToIndex};
-use crate::{DType, Precision, Result, Var};
+use crate::ops::cast::{Cast, ToIndex};
+use crate::{DType, ErrorKind, Result, Var};
 
 impl Var {
-    /// Converts these integers to floats. In single precision, those above 2²⁴ are rounded. Has no gradient.
+    /// Converts elements to another type; a value that has it already stays as it is. Has no gradient.
+    ///
+    /// An integer becomes the nearest float, and keeps its lower bits in a narrower type of integers. A float is
+    /// rounded towards 0; one that is no integer of the type becomes the nearest one, NaN becomes 0. Floats have the
+    /// precision of the device, so floats of another precision are an error.
+    ///
+    /// ```
+    /// use meganeura::prelude::*;
+    ///
+    /// let device = Device::cpu();
+    /// let tape = Tape::new(&device);
+    /// let x = tape.input(&Tensor::from_slice(&device, [3], &[-1.9, 0.5, 1e20])?);
+    /// assert_eq!(x.cast(DType::I64).to_tensor()?.to_i64_vec()?, [-1, 0, i64::MAX]);
+    /// # Ok::<(), meganeura::Error>(())
+    /// ```
+    #[doc(alias("long", "int", "to", "astype"))]
+    #[must_use]
+    #[track_caller]
+    pub fn cast(&self, to: DType) -> Self {
+        if self.ty().dtype == to { self.clone() } else { self.record(Cast { to }, &[self]) }
+    }
+
+    /// Converts integers to floats. In single precision, those beyond 2²⁴ are rounded. Has no gradient.
     #[doc(alias = "float")]
     #[must_use]
     #[track_caller]
     pub fn to_float(&self) -> Self {
-        let is_double = self.tape().device().precision().dtype() == DType::F64;
-        self.record(ToFloat { precision: if is_double { Precision::Double } else { Precision::Full } }, &[self])
+        if self.ty().dtype.is_float() {
+            let message = format!("takes integers, the operand holds {}", self.ty().dtype);
+            return self.refuse("to_float", ErrorKind::Shape, message);
+        }
+        self.record(Cast { to: self.tape().device().precision().dtype() }, &[self])
     }
 
-    /// Converts these numbers to integers, rounded down, as indices for [`gather`](Self::gather) and similar
-    /// operations.
+    /// Converts numbers to indices, floats rounded down, for [`gather`](Self::gather) and similar operations.
     ///
     /// NaN and values outside `u32` become the largest `u32`, which is past the end of every axis. Has no gradient.
-    #[doc(alias = "long")]
     #[must_use]
     #[track_caller]
     pub fn to_index(&self) -> Self {
@@ -26,7 +49,7 @@ impl Var {
     }
 }
 
-impl Vjp for ToFloat {
+impl Vjp for Cast {
     fn vjp(&self, _x: &[Var], _y: &[Var], _dy: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
         Ok(vec![None])
     }
@@ -43,7 +66,7 @@ mod cases {
     use super::*;
     use crate::functions::case::{Case, Tested};
 
-    impl Tested for ToFloat {
+    impl Tested for Cast {
         fn cases() -> Vec<Case> {
             // Multiplied by a float operand, since a case needs a gradient.
             let case = |shape: &[usize], classes, f: fn(&Var) -> Var| {

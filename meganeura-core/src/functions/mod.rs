@@ -12,7 +12,7 @@
 //! | `pick.rs` | `index_select`, `one_hot`, `masked_fill`, `tril`, `triu` |
 //! | `pool/mod.rs` | adaptive pooling over one, two or three axes, for layers |
 //! | `norm.rs` | `norm`, `norm_over`, `variance`, `std` |
-//! | `numeric.rs` | `logsumexp`, `cumprod`, `trapezoid`, `cumulative_trapezoid`, `all`, `any`, `random_normal` |
+//! | `numeric.rs` | `logsumexp`, `cumprod`, `prod`, `trapezoid`, `cumulative_trapezoid`, `all`, `any`, `random_normal` |
 //! | `einsum.rs` | `einsum` |
 //!
 //! A [`Tensor`](crate::Tensor) has them all through [`Tensor::map`](crate::Tensor::map).
@@ -36,6 +36,7 @@ mod flip;
 mod gather;
 mod grid_sample;
 mod group_norm;
+mod integer;
 mod iota;
 mod label_weights;
 mod logcumsumexp;

@@ -37,6 +37,47 @@ impl Var {
         product
     }
 
+    /// The product of all elements: a scalar. The gradient is exact even with zeros.
+    #[must_use]
+    #[track_caller]
+    pub fn prod(&self) -> Self {
+        self.prod_over(&self.all_axes())
+    }
+
+    /// The product over some axes, which are removed. The gradient is exact even with zeros.
+    ///
+    /// ```
+    /// use meganeura::prelude::*;
+    ///
+    /// let device = Device::cpu();
+    /// let x = Tape::new(&device).input(&Tensor::from_slice(&device, [2, 2], &[1.0, 2.0, 3.0, 4.0])?);
+    /// assert_eq!(x.prod_over(&[1]).to_vec()?, [2.0, 12.0]);
+    /// # Ok::<(), meganeura::Error>(())
+    /// ```
+    #[must_use]
+    #[track_caller]
+    pub fn prod_over(&self, axes: &[usize]) -> Self {
+        let shape = self.shape();
+        let mut product = self.clone();
+        for &axis in axes {
+            if let Some(poisoned) = self.without_axis("prod", axis) {
+                return poisoned;
+            }
+            // Half of the elements by the other half.
+            while product.shape()[axis] > 1 {
+                let extent = product.shape()[axis];
+                let half = extent / 2;
+                let halves = product.slice(axis, 0..half) * product.slice(axis, half..2 * half);
+                product = match extent % 2 {
+                    0 => halves,
+                    _ => Self::concat(&[&halves, &product.slice(axis, 2 * half..extent)], axis),
+                };
+            }
+        }
+        let dims: Vec<_> = (0..shape.rank()).filter(|axis| !axes.contains(axis)).map(|axis| shape[axis]).collect();
+        product.reshape(&dims[..])
+    }
+
     /// The integral along an axis, which is removed, of a function that is given at points of distance 1: by the
     /// trapezoidal rule, `Σ (x[…, k, …] + x[…, k + 1, …])/2`. The integral over a single point is 0.
     #[must_use]

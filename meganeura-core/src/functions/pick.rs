@@ -62,7 +62,7 @@ impl Var {
             let message = format!("a mask {} does not broadcast to {}", mask.shape(), self.shape());
             return self.refuse("masked_fill", ErrorKind::Shape, message);
         }
-        mask.where_cond(&self.tape().scalar(value), self)
+        mask.where_cond(&self.scalar(value), self)
     }
 
     /// The lower triangle of the last two axes: 0 above the diagonal. `diagonal` moves the diagonal to the right, or to

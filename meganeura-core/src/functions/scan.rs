@@ -1,7 +1,7 @@
 //! Scans along a long axis, in parts: the scan of each part is joined with the scan of the parts' last elements. So
 //! rounding errors grow with the length of a part, and no invocation of a GPU loops for long.
 
-use crate::{MAX_RANK, Shape, Var};
+use crate::{DType, MAX_RANK, Shape, Var};
 
 /// Elements of a part.
 const PART: usize = 1 << 12;
@@ -18,7 +18,7 @@ impl Parts {
     pub(super) fn of(x: &Var, axis: usize) -> Option<Self> {
         let shape = x.shape();
         let len = *shape.dims().get(axis)?;
-        let is_split = len > PART && shape.rank() < MAX_RANK && x.ty().dtype.is_float() && x.error().is_none();
+        let is_split = len > PART && shape.rank() < MAX_RANK && x.ty().dtype != DType::U32 && x.error().is_none();
         is_split.then(|| Self { shape, axis, count: len.div_ceil(PART) })
     }
 

@@ -267,7 +267,9 @@ impl Reading {
         Ok(match ty.dtype {
             DType::F32 => HostBuffer::F32(words(&bytes)?),
             DType::U32 => HostBuffer::U32(words(&bytes)?),
-            DType::F64 => unreachable!("GPUs hold f32 and u32"),
+            DType::I32 => HostBuffer::I32(words(&bytes)?),
+            DType::I64 => HostBuffer::I64(words(&bytes)?),
+            DType::F64 => unreachable!("GPUs hold no f64"),
         })
     }
 }

@@ -2,7 +2,7 @@
 
 pub use super::format::{Channels, Format, LINE, PaddedRows};
 pub use super::multiprocessors::Multiprocessors;
-use crate::{Layout, TensorType};
+use crate::{DType, Layout, TensorType};
 
 /// An operand's type, layout and format, on which the choice of launches depends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -402,9 +402,29 @@ pub fn literal(value: f64) -> String {
     }
 }
 
+/// A number as WGSL of an element type, for an integer that the type has, or for floats as [`literal`] gives it.
+#[must_use]
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the lower and the upper word")]
+pub fn literal_of(dtype: DType, value: f64) -> String {
+    match dtype.integer(value) {
+        None => literal(value),
+        Some(integer) if dtype == DType::I64 => format!("vec2({}u, {}u)", integer as u32, (integer >> 32) as u32),
+        // A literal is a sign and a number, and the smallest integer has no counterpart.
+        Some(integer) => format!("{dtype}({integer})"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn integers_are_words() {
+        assert_eq!(literal_of(DType::I64, -2.0), "vec2(4294967294u, 4294967295u)");
+        assert_eq!(literal_of(DType::I32, -2_147_483_648.0), "i32(-2147483648)");
+        assert_eq!(literal_of(DType::U32, 7.0), "u32(7)");
+        assert_eq!(literal_of(DType::F32, 7.0), "7.0f");
+    }
 
     #[test]
     fn literals_round_trip() {

@@ -8,7 +8,7 @@ use super::reduce::forms::{self, Reduction};
 use super::reduce::{COLUMNS, FEW, LANES, PART, PARTS};
 use super::{Kernel, Primitive};
 use crate::kernel::launch::{Argument, Caps, Variant};
-use crate::kernel::native::{self, OutView, Real, Scratch, View};
+use crate::kernel::native::{self, Element, OutView, Real, Scratch, Slice, View};
 #[cfg(feature = "onnx")]
 use crate::ops::form::{self, Form};
 use crate::{DType, Layout, Result, Shape, TensorType};
@@ -34,9 +34,6 @@ impl Primitive for ArgReduce {
 
     fn outputs(&self, x: &[TensorType]) -> Result<Vec<TensorType>, String> {
         let [x] = x else { return Err(format!("takes one operand, not {}", x.len())) };
-        if !x.dtype.is_float() {
-            return Err(format!("needs floats, the operand holds {}", x.dtype));
-        }
         let Some(&extent) = x.shape.dims().get(self.axis) else {
             return Err(format!("axis {} is out of range: the shape has {} axes", self.axis, x.shape.rank()));
         };
@@ -56,6 +53,10 @@ impl Primitive for ArgReduce {
     fn onnx(&self, x: &[form::Operand], _: &[TensorType], to: &mut Form) -> Option<form::Results> {
         let (op, fold) = if self.largest { ("ArgMax", "ReduceMax") } else { ("ArgMin", "ReduceMin") };
         let attributes = |keepdims| vec![("keepdims", form::Attribute::Int(keepdims))];
+        let axis = ("axis", form::Attribute::Int(form::int(self.axis)));
+        if !x[0].ty.dtype.is_float() {
+            return form::only(to.node(op, &[x[0].value], [vec![axis], attributes(0)].concat()));
+        }
         let is_nan = to.node("IsNaN", &[x[0].value], Vec::new());
         let mark = if self.largest { is_nan } else { to.node("Not", &[is_nan], Vec::new()) };
         let marks = to.cast(mark, x[0].ty.dtype);
@@ -64,7 +65,6 @@ impl Primitive for ArgReduce {
         let condition = to.condition(extremum);
         let [yes, no] = if self.largest { [marks, x[0].value] } else { [x[0].value, marks] };
         let among = to.node("Where", &[condition, yes, no], Vec::new());
-        let axis = ("axis", form::Attribute::Int(form::int(self.axis)));
         form::only(to.node(op, &[among], [vec![axis], attributes(0)].concat()))
     }
 }
@@ -79,17 +79,36 @@ impl Kernel for ArgReduce {
     }
 
     fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>], _: &Scratch) {
-        let (x, y) = (x[0], y[0].indices());
-        let (kept, reduced) = x.layout().split(&[self.axis]);
+        let (layout, y) = (x[0].layout(), y[0].indices());
+        match x[0].slice() {
+            Slice::Float(data) => self.best(data, layout, y),
+            Slice::Index(data) => self.best(data, layout, y),
+            Slice::Int(data) => self.best(data, layout, y),
+            Slice::Long(data) => self.best(data, layout, y),
+        }
+    }
+
+    fn variants(&self, x: &[Argument], _: &[TensorType], caps: &Caps) -> Vec<Variant> {
+        let op = if self.largest { "max" } else { "min" };
+        // The key and the index of a candidate; a key of two words is aligned to them.
+        let words = 2 * x[0].ty.dtype.bytes() / 4;
+        let reduction = Reduction { kernel: "arg_reduce", op, words, stores: false };
+        forms::variants(reduction, &x[0], &[self.axis], caps)
+    }
+}
+
+impl ArgReduce {
+    fn best<T: Element>(&self, data: &[T], x: &Layout, y: &mut [u32]) {
+        let (kept, reduced) = x.split(&[self.axis]);
         let kept = kept.collapse();
-        let lines = Lines { data: x.floats(), kept, stride: reduced.strides()[0], largest: self.largest };
+        let lines = Lines { data, kept, stride: reduced.strides()[0], largest: self.largest };
         let (outs, len) = (y.len(), reduced.shape().elements());
         // Few results with many elements each, split into parts. Their number depends on the shape, not on the threads.
         let chunk = PART.max(len.div_ceil(PARTS));
         if outs >= FEW || len <= chunk {
             return lines.best(0..len, y);
         }
-        let mut partials = vec![(T::ZERO, 0); outs * len.div_ceil(chunk)];
+        let mut partials = vec![(T::default(), 0); outs * len.div_ceil(chunk)];
         native::parallel(&mut partials, outs, &|first, y| {
             let start = first / outs * chunk;
             lines.best(start..len.min(start + chunk), y);
@@ -100,17 +119,11 @@ impl Kernel for ArgReduce {
             *y = best.map_or(0, |(_, index)| index);
         }
     }
-
-    fn variants(&self, x: &[Argument], _: &[TensorType], caps: &Caps) -> Vec<Variant> {
-        let op = if self.largest { "max" } else { "min" };
-        let reduction = Reduction { kernel: "arg_reduce", op, words: 2, stores: false };
-        forms::variants(reduction, &x[0], &[self.axis], caps)
-    }
 }
 
 /// `true` if an element takes the place of an earlier one.
 #[inline(always)]
-fn beats<T: Real>(largest: bool, later: T, earlier: T) -> bool {
+fn beats<T: Element>(largest: bool, later: T, earlier: T) -> bool {
     let is_further = if largest { later > earlier } else { later < earlier };
     is_further | (later.is_nan() & !earlier.is_nan())
 }
@@ -147,7 +160,7 @@ struct Lines<'a, T> {
     largest: bool,
 }
 
-impl<T: Real> Lines<'_, T> {
+impl<T: Element> Lines<'_, T> {
     /// Finds the best elements of all lines, among a range of their elements.
     fn best<Y: Slot<T>>(&self, range: Range<usize>, y: &mut [Y]) {
         let arch = pulp::Arch::new();
@@ -174,14 +187,14 @@ struct Columns<'a, T, Y> {
     y: &'a mut [Y],
 }
 
-impl<T: Real, Y: Slot<T>> WithSimd for Columns<'_, T, Y> {
+impl<T: Element, Y: Slot<T>> WithSimd for Columns<'_, T, Y> {
     type Output = ();
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, _: S) {
         let Self { lines, base, range, y } = self;
         let row = |r: usize| &lines.data[base + r * lines.stride..][..y.len()];
-        let (mut values, mut indices) = ([T::ZERO; COLUMNS], [index(range.start); COLUMNS]);
+        let (mut values, mut indices) = ([T::default(); COLUMNS], [index(range.start); COLUMNS]);
         values[..y.len()].copy_from_slice(row(range.start));
         for r in range.start + 1..range.end {
             let at = index(r);
@@ -204,7 +217,7 @@ struct Rows<'a, T, Y> {
     y: &'a mut [Y],
 }
 
-impl<T: Real, Y: Slot<T>> WithSimd for Rows<'_, T, Y> {
+impl<T: Element, Y: Slot<T>> WithSimd for Rows<'_, T, Y> {
     type Output = ();
 
     #[inline(always)]
@@ -238,7 +251,7 @@ impl<T: Real, Y: Slot<T>> WithSimd for Rows<'_, T, Y> {
 
 /// The extremum of a block that is not empty: NaN if there is any.
 #[inline(always)]
-fn extremum<T: Real>(largest: bool, block: &[T]) -> T {
+fn extremum<T: Element>(largest: bool, block: &[T]) -> T {
     let mut lanes = [block[0]; LANES];
     let fold = |lane: &mut T, x: T| *lane = if beats(largest, x, *lane) { x } else { *lane };
     let (chunks, rest) = block.as_chunks::<LANES>();

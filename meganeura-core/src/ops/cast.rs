@@ -1,43 +1,55 @@
-//! Conversions between floats and integers for indexing.
+//! Conversions between element types.
 
 use super::{Kernel, Primitive};
 use crate::kernel::launch::{Argument, Caps, Launch, Variant, Workgroups, define};
-use crate::kernel::native::{self, OutView, Real, Scratch, View};
+use crate::kernel::native::{self, OutView, Real, Scratch, Slice, View};
 use crate::kernel::offset::offset;
 #[cfg(feature = "onnx")]
 use crate::ops::form::{self, Form};
-use crate::{DType, Precision, Result, TensorType};
+use crate::{DType, Result, TensorType};
 
-/// Converts integers to floats of a device's precision. Shapes: `x u32 […]` → `y […]`. Has no gradient.
+/// Converts elements to another type. An integer becomes the nearest float, and keeps its lower bits in a narrower type
+/// of integers. A float is rounded towards 0; one that is no integer of the type becomes the nearest one, NaN becomes
+/// 0.
+///
+/// Shapes: `x […]` → `y […]`. Has no gradient.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub struct ToFloat {
-    pub(crate) precision: Precision,
+pub struct Cast {
+    pub(crate) to: DType,
 }
 
-/// Converts floats to integers, rounded down; values outside `u32` become its maximum. Shapes: `x […]` → `y u32 […]`.
+/// Converts numbers to indices, rounded down; values outside `u32` become its maximum. Shapes: `x […]` → `y u32 […]`.
 /// Has no gradient.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct ToIndex;
 
-impl Primitive for ToFloat {
+impl Primitive for Cast {
     fn name(&self) -> &'static str {
-        "to_float"
+        "cast"
     }
 
     fn outputs(&self, x: &[TensorType]) -> Result<Vec<TensorType>, String> {
         match x {
-            [x] if x.dtype == DType::U32 => Ok(vec![TensorType::new(self.precision.dtype(), x.shape)]),
-            _ => Err("takes one operand of integers".into()),
+            [x] if x.dtype.is_float() && self.to.is_float() => {
+                Err(format!("the device's floats are {}, not {}; make a device of another precision", x.dtype, self.to))
+            }
+            [x] => Ok(vec![TensorType::new(self.to, x.shape)]),
+            _ => Err(format!("takes one operand, not {}", x.len())),
         }
     }
 
     #[cfg(feature = "onnx")]
     fn onnx(&self, x: &[form::Operand], y: &[TensorType], to: &mut Form) -> Option<form::Results> {
-        form::only(to.cast(x[0].value, y[0].dtype))
+        // Indices are 64-bit integers there, which keep more bits.
+        const UINT32: i64 = 12;
+        let is_wider = y[0].dtype == DType::U32;
+        let words = || vec![("to", form::Attribute::Int(UINT32))];
+        let value = if is_wider { to.node("Cast", &[x[0].value], words()) } else { x[0].value };
+        form::only(to.cast(value, y[0].dtype))
     }
 }
 
-impl Kernel for ToFloat {
+impl Kernel for Cast {
     fn reads_strided(&self, _: usize) -> bool {
         true
     }
@@ -46,15 +58,45 @@ impl Kernel for ToFloat {
         true
     }
 
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        clippy::cast_possible_wrap,
+        reason = "the conversions of `as` are those of this operation"
+    )]
     fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>], _: &Scratch) {
-        let (layout, x) = (x[0].layout(), x[0].indices());
-        native::parallel(y[0].floats(), native::grain(1), &|first, y| {
-            y.iter_mut().zip(first..).for_each(|(y, at)| *y = T::from_f64(f64::from(x[layout.at(at)])));
-        });
+        let layout = x[0].layout();
+        macro_rules! convert {
+            ($x:ident, $y:ident, |$value:ident| $e:expr) => {
+                native::parallel($y, native::grain(1), &|first, y| {
+                    for (y, at) in y.iter_mut().zip(first..) {
+                        let $value = $x[layout.at(at)];
+                        *y = $e;
+                    }
+                })
+            };
+        }
+        match (x[0].slice(), &mut y[0]) {
+            (Slice::Index(x), OutView::Float(y)) => convert!(x, y, |value| T::from_i64(i64::from(value))),
+            (Slice::Int(x), OutView::Float(y)) => convert!(x, y, |value| T::from_i64(i64::from(value))),
+            (Slice::Long(x), OutView::Float(y)) => convert!(x, y, |value| T::from_i64(value)),
+            (Slice::Float(x), OutView::Index(y)) => convert!(x, y, |value| value.to_f64() as u32),
+            (Slice::Float(x), OutView::Int(y)) => convert!(x, y, |value| value.to_f64() as i32),
+            (Slice::Float(x), OutView::Long(y)) => convert!(x, y, |value| value.to_f64() as i64),
+            (Slice::Index(x), OutView::Int(y)) => convert!(x, y, |value| value as i32),
+            (Slice::Index(x), OutView::Long(y)) => convert!(x, y, |value| i64::from(value)),
+            (Slice::Int(x), OutView::Index(y)) => convert!(x, y, |value| value as u32),
+            (Slice::Int(x), OutView::Long(y)) => convert!(x, y, |value| i64::from(value)),
+            (Slice::Long(x), OutView::Index(y)) => convert!(x, y, |value| value as u32),
+            (Slice::Long(x), OutView::Int(y)) => convert!(x, y, |value| value as i32),
+            _ => unreachable!("a conversion changes the type"),
+        }
     }
 
     fn variants(&self, x: &[Argument], y: &[TensorType], _: &Caps) -> Vec<Variant> {
-        vec![Variant::simple("element", launch(self.name(), &x[0], &y[0]).stores_through_epilogue())]
+        let mut launch = launch("cast", &x[0], &y[0]);
+        launch.defines.extend(define![RESULT: self.to]);
+        vec![Variant::simple("element", launch.stores_through_epilogue())]
     }
 }
 
@@ -65,19 +107,22 @@ impl Primitive for ToIndex {
 
     fn outputs(&self, x: &[TensorType]) -> Result<Vec<TensorType>, String> {
         match x {
-            [x] if x.dtype.is_float() => Ok(vec![TensorType::new(DType::U32, x.shape)]),
-            _ => Err("takes one operand of floats".into()),
+            [x] if x.dtype != DType::U32 => Ok(vec![TensorType::new(DType::U32, x.shape)]),
+            _ => Err("takes one operand of floats, i32 or i64".into()),
         }
     }
 
     #[cfg(feature = "onnx")]
     fn onnx(&self, x: &[form::Operand], y: &[TensorType], to: &mut Form) -> Option<form::Results> {
         // Numbers below 0 and NaN become an index past every end.
-        let [zero, past] = [0.0, f64::from(u32::MAX)].map(|number| to.float(x[0].ty.dtype, number));
-        let is_index = to.node("GreaterOrEqual", &[x[0].value, zero], Vec::new());
-        let index = to.node("Where", &[is_index, x[0].value, past], Vec::new());
-        let floor = to.node("Floor", &[index], Vec::new());
-        let whole = to.cast(floor, y[0].dtype);
+        let integers = !x[0].ty.dtype.is_float();
+        let value = if integers { to.cast(x[0].value, DType::I64) } else { x[0].value };
+        let dtype = if integers { DType::I64 } else { x[0].ty.dtype };
+        let [zero, past] = [0.0, f64::from(u32::MAX)].map(|number| to.number_as(dtype, number));
+        let is_index = to.node("GreaterOrEqual", &[value, zero], Vec::new());
+        let index = to.node("Where", &[is_index, value, past], Vec::new());
+        let whole = if integers { index } else { to.node("Floor", &[index], Vec::new()) };
+        let whole = to.cast(whole, y[0].dtype);
         // For readers that derive from it that no index is negative.
         let zero = to.int(0);
         form::only(to.node("Max", &[whole, zero], Vec::new()))
@@ -91,12 +136,18 @@ impl Kernel for ToIndex {
 
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "only what fits is cast")]
     fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>], _: &Scratch) {
-        let (layout, x) = (x[0].layout(), x[0].floats());
-        native::parallel(y[0].indices(), native::grain(1), &|first, y| {
-            for (y, at) in y.iter_mut().zip(first..) {
-                let value = x[layout.at(at)].to_f64();
-                *y = if value >= 0.0 && value <= f64::from(u32::MAX) { value as u32 } else { u32::MAX };
+        let (layout, x) = (x[0].layout(), x[0].slice());
+        let index = |at: usize| match x {
+            Slice::Float(x) => {
+                let value = x[at].to_f64();
+                if value >= 0.0 && value <= f64::from(u32::MAX) { value as u32 } else { u32::MAX }
             }
+            Slice::Int(x) => u32::try_from(x[at]).unwrap_or(u32::MAX),
+            Slice::Long(x) => u32::try_from(x[at]).unwrap_or(u32::MAX),
+            Slice::Index(_) => unreachable!("the type rule refused indices"),
+        };
+        native::parallel(y[0].indices(), native::grain(1), &|first, y| {
+            y.iter_mut().zip(first..).for_each(|(y, at)| *y = index(layout.at(at)));
         });
     }
 
@@ -107,6 +158,6 @@ impl Kernel for ToIndex {
 
 fn launch(kernel: &'static str, x: &Argument, y: &TensorType) -> Launch {
     let elements = y.shape.elements();
-    let defines = define![N: elements, IN_OFFSET: offset(&x.layout, "i")];
+    let defines = define![N: elements, FROM: x.ty.dtype, IN_OFFSET: offset(&x.layout, "i")];
     Launch::new(kernel, defines, (1, 1), Workgroups::of_elements(elements))
 }

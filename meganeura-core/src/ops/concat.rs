@@ -2,7 +2,7 @@
 
 use super::{Bf16, Innermost, Kernel, Primitive, Stores};
 use crate::kernel::launch::{Argument, Caps, Channels, Format, LINE, Launch, Variant, Workgroups, define};
-use crate::kernel::native::{OutView, Real, Scratch, View};
+use crate::kernel::native::{self, OutView, Real, Scratch, View};
 #[cfg(feature = "onnx")]
 use crate::ops::form::{self, Form};
 use crate::{Layout, Result, Shape, TensorType};
@@ -35,8 +35,11 @@ impl Primitive for Concat {
         }
         let mut extent = 0;
         for ty in x {
-            if !ty.dtype.is_float() || ty.dtype != first.dtype {
-                return Err(format!("needs floats of one type, not {} and {}", first.dtype, ty.dtype));
+            if ty.dtype != first.dtype {
+                return Err(format!(
+                    "needs elements of one type, not {} and {}; `cast` converts them",
+                    first.dtype, ty.dtype
+                ));
             }
             if ty.shape.rank() != first.shape.rank() || ty.shape.with(axis, 1) != first.shape.with(axis, 1) {
                 return Err(format!("{} and {} differ outside axis {axis}", first.shape, ty.shape));
@@ -91,9 +94,8 @@ impl Kernel for Concat {
 
     fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>], _: &Scratch) {
         let shapes: Vec<_> = x.iter().map(|x| x.layout().shape()).collect();
-        let y = y[0].floats();
         for (x, part) in x.iter().zip(parts(&shapes, self.axis)) {
-            crate::kernel::native::copy_strided(x, y, &part);
+            native::of_one_type!(*x, y[0], |x_data, y| native::copy_strided(x_data, x.layout(), y, &part));
         }
     }
 

@@ -4,10 +4,10 @@ use super::scan;
 use super::softmax::around;
 use super::{Kernel, Primitive};
 use crate::kernel::launch::{Argument, Caps, Variant};
-use crate::kernel::native::{self, OutView, Real, Scratch, View};
+use crate::kernel::native::{self, Element, OutView, Real, Scratch, Slice, View};
 #[cfg(feature = "onnx")]
 use crate::ops::form::{self, Form};
-use crate::{Result, TensorType};
+use crate::{DType, Result, Shape, TensorType};
 
 /// Cumulative sums along an axis: `y[…, k, …] = Σ_{l ≤ k} x[…, l, …]`, or over `l ≥ k` with `reverse`
 ///
@@ -24,6 +24,9 @@ impl Primitive for Cumsum {
     }
 
     fn outputs(&self, x: &[TensorType]) -> Result<Vec<TensorType>, String> {
+        if let Some(odd) = x.iter().find(|x| x.dtype == DType::U32) {
+            return Err(format!("needs floats, i32 or i64, the operand holds {}; `cast` converts it", odd.dtype));
+        }
         scan::outputs(x, self.axis)
     }
 
@@ -41,21 +44,33 @@ impl Kernel for Cumsum {
     }
 
     fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>], _: &Scratch) {
-        let (_, len, inner) = around(x[0].layout().shape(), self.axis);
-        let x = x[0].floats();
-        native::parallel(y[0].floats(), len * inner, &|first, y| {
+        let shape = x[0].layout().shape();
+        match x[0].slice() {
+            Slice::Float(x) => self.sums(shape, x, y[0].floats(), |sum, x| sum + x),
+            Slice::Int(x) => self.sums(shape, x, y[0].integers::<i32>(), i32::wrapping_add),
+            Slice::Long(x) => self.sums(shape, x, y[0].integers::<i64>(), i64::wrapping_add),
+            Slice::Index(_) => unreachable!("the type rule refused indices"),
+        }
+    }
+
+    fn variants(&self, x: &[Argument], _: &[TensorType], _: &Caps) -> Vec<Variant> {
+        let words = x[0].ty.dtype.bytes() / 4;
+        scan::variants((self.name(), words), x[0].ty, self.axis, self.reverse)
+    }
+}
+
+impl Cumsum {
+    fn sums<E: Element>(&self, shape: Shape, x: &[E], y: &mut [E], join: impl Fn(E, E) -> E + Sync) {
+        let (_, len, inner) = around(shape, self.axis);
+        native::parallel(y, len * inner, &|first, y| {
             y.copy_from_slice(&x[first..][..y.len()]);
             for step in 1..len {
                 let (at, before) = if self.reverse { (len - 1 - step, len - step) } else { (step, step - 1) };
                 let (low, high) = y.split_at_mut(at.max(before) * inner);
                 let (low, high) = (&mut low[at.min(before) * inner..][..inner], &mut high[..inner]);
                 let (to, from) = if self.reverse { (low, high) } else { (high, low) };
-                to.iter_mut().zip(from).for_each(|(to, from)| *to += *from);
+                to.iter_mut().zip(from).for_each(|(to, from)| *to = join(*to, *from));
             }
         });
-    }
-
-    fn variants(&self, x: &[Argument], _: &[TensorType], _: &Caps) -> Vec<Variant> {
-        scan::variants((self.name(), 1), x[0].ty, self.axis, self.reverse)
     }
 }

@@ -4,7 +4,7 @@ use super::sort::sort;
 use super::{Kernel, Primitive};
 use crate::host::try_collect;
 use crate::kernel::launch::{Argument, Binding, Caps, Launch, Variant, Workgroups, define, tree};
-use crate::kernel::native::{self, OutView, Real, Scratch, View};
+use crate::kernel::native::{self, Element, OutView, Real, Scratch, View};
 #[cfg(feature = "onnx")]
 use crate::ops::form::{self, Form};
 use crate::{DType, Result, Shape, TensorType};
@@ -20,8 +20,8 @@ const LEAST_CHUNK: usize = 64;
 
 /// Looks up rows: `y[i…, d…] = table[index[i…], d…]`
 ///
-/// Shapes: `table [R, D…]`, `index u32 [I…]` → `y [I…, D…]`. An index past the end gives NaN; the padding index gives
-/// zeros.
+/// Shapes: `table [R, D…]`, `index u32 [I…]` → `y [I…, D…]`. An index past the end gives NaN, or the integer
+/// farthest from the others; the padding index gives zeros.
 /// Gradient: for each row, the sum of the cotangents of its uses, [`EmbeddingGrad`].
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Embedding {
@@ -57,10 +57,10 @@ impl Primitive for Embedding {
     fn outputs(&self, x: &[TensorType]) -> Result<Vec<TensorType>, String> {
         let [table, index] = x else { return Err(format!("takes two operands, not {}", x.len())) };
         if index.dtype != DType::U32 {
-            return Err(format!("the indices must be u32, from `Tensor::indices`; they are {index}"));
+            return Err(format!("the indices must be u32, from `Tensor::indices` or `to_index`; they are {index}"));
         }
-        let ([_, row @ ..], true) = (table.shape.dims(), table.dtype.is_float()) else {
-            return Err(format!("the table must be floats [rows, …], it is {table}"));
+        let [_, row @ ..] = table.shape.dims() else {
+            return Err(format!("the table must be [rows, …], it is {table}"));
         };
         let dims = [index.shape.dims(), row].concat();
         let shape = Shape::try_new(&dims).ok_or_else(|| format!("the result would have {} axes", dims.len()))?;
@@ -77,7 +77,7 @@ impl Primitive for Embedding {
         // An axis of extent 1 for each axis of a row.
         let one = [x[1].ty.shape.dims(), &vec![1; x[0].ty.shape.rank() - 1][..]].concat();
         let is_padding = to.reshape(is_padding, Shape::new(&one));
-        let zero = to.float(y[0].dtype, 0.0);
+        let zero = to.number_as(y[0].dtype, 0.0);
         form::only(to.node("Where", &[is_padding, zero, rows], Vec::new()))
     }
 }
@@ -88,23 +88,28 @@ impl Kernel for Embedding {
     }
 
     fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>], _: &Scratch) {
-        let (table, index) = (x[0].floats(), x[1].contiguous_indices());
+        let index = x[1].contiguous_indices();
         let width = x[0].layout().shape().elements() / x[0].dims()[0];
-        native::parallel(y[0].floats(), native::grain(width) * width, &|first, part| {
-            for (y, &row) in part.chunks_exact_mut(width).zip(&index[first / width..]) {
-                let row = row as usize;
-                match table.get(row.saturating_mul(width)..row.saturating_add(1).saturating_mul(width)) {
-                    _ if self.is_padding(row) => y.fill(T::ZERO),
-                    Some(row) => y.copy_from_slice(row),
-                    None => y.fill(T::NAN),
+        native::of_one_type!(x[0], y[0], |table, y| native::parallel(
+            y,
+            native::grain(width) * width,
+            &|first, part| {
+                for (y, &row) in part.chunks_exact_mut(width).zip(&index[first / width..]) {
+                    let row = row as usize;
+                    match table.get(row.saturating_mul(width)..row.saturating_add(1).saturating_mul(width)) {
+                        _ if self.is_padding(row) => y.fill(Element::from_f64(0.0)),
+                        Some(row) => y.copy_from_slice(row),
+                        None => y.fill(Element::NOTHING),
+                    }
                 }
             }
-        });
+        ));
     }
 
     fn variants(&self, x: &[Argument], y: &[TensorType], _: &Caps) -> Vec<Variant> {
         let (rows, elements) = (x[0].ty.shape[0], y[0].shape.elements());
-        let mut defines = define![N: elements, ROWS: rows, WIDTH: x[0].ty.shape.elements() / rows];
+        let mut defines =
+            define![N: elements, ROWS: rows, WIDTH: x[0].ty.shape.elements() / rows, ELEMENT: x[0].ty.dtype];
         defines.push(("PADDED", self.padded()));
         let launch = Launch::new("embedding", defines, (2, 1), Workgroups::of_elements(elements));
         vec![Variant::simple("element", launch.stores_through_epilogue())]
@@ -185,7 +190,7 @@ impl EmbeddingGrad {
     /// Sorts the indices, then adds up the uses of each row: by chunks of equal indices first, so that even a row with
     /// all uses makes no long sum.
     fn sorted(&self, count: usize, width: usize) -> Variant {
-        let Variant { mut launches, mut scratch, .. } = sort("indices", (1, count, 1), false, None);
+        let Variant { mut launches, mut scratch, .. } = sort(DType::U32, (1, count, 1), false, None);
         let [order, starts, sums] = [0, 1, 2].map(|next| Binding::Scratch(scratch.len() - 1 + next));
         // An invocation adds up a chunk, and another one as many sums of chunks.
         let chunk = count.isqrt().next_power_of_two().max(LEAST_CHUNK);

@@ -21,9 +21,6 @@ impl Primitive for Flip {
 
     fn outputs(&self, x: &[TensorType]) -> Result<Vec<TensorType>, String> {
         let [x] = x else { return Err(format!("takes one operand, not {}", x.len())) };
-        if !x.dtype.is_float() {
-            return Err(format!("needs floats, the operand holds {}", x.dtype));
-        }
         if let Some(axis) = self.axes.iter().find(|&&axis| axis >= x.shape.rank()) {
             return Err(format!("axis {axis} is out of range: the shape has {} axes", x.shape.rank()));
         }
@@ -56,10 +53,10 @@ impl Kernel for Flip {
     }
 
     fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>], _: &Scratch) {
-        let (from, dense, x) = (x[0].layout(), Layout::contiguous(x[0].layout().shape()), x[0].floats());
-        native::parallel(y[0].floats(), native::grain(8), &|first, y| {
+        let (from, dense) = (x[0].layout(), Layout::contiguous(x[0].layout().shape()));
+        native::of_one_type!(x[0], y[0], |x, y| native::parallel(y, native::grain(8), &|first, y| {
             y.iter_mut().zip(first..).for_each(|(y, at)| *y = x[from.at(self.source(&dense, at))]);
-        });
+        }));
     }
 
     fn variants(&self, x: &[Argument], _: &[TensorType], _: &Caps) -> Vec<Variant> {
@@ -72,7 +69,7 @@ impl Kernel for Flip {
             let turned = if self.axes.contains(&axis) { format!("({extent}u - 1u - {number})") } else { number };
             place.push(format!("{turned} * {stride}u"));
         }
-        let mut defines = define![N: shape.elements(), INSIDE: "true", VALUE: "0.0"];
+        let mut defines = define![N: shape.elements(), INSIDE: "true", VALUE: "Element()", ELEMENT: x[0].ty.dtype];
         defines.push(("IN_OFFSET", place.join(" + ")));
         let launch = Launch::new("pad", defines, (1, 1), Workgroups::of_elements(shape.elements()));
         vec![Variant::simple("element", launch.stores_through_epilogue())]

@@ -80,7 +80,8 @@ pub const fn element(dtype: DType) -> i64 {
     match dtype {
         DType::F32 => 1,
         DType::F64 => 11,
-        DType::U32 => 7,
+        DType::I32 => 6,
+        DType::U32 | DType::I64 => 7,
     }
 }
 
@@ -147,6 +148,18 @@ impl Form {
     #[doc(hidden)]
     pub fn float(&mut self, dtype: DType, number: f64) -> Value {
         self.floats(TensorType::new(dtype, Shape::SCALAR), vec![number])
+    }
+
+    /// One number of any type, of rank 0.
+    pub(crate) fn number_as(&mut self, dtype: DType, number: f64) -> Value {
+        match dtype.integer(number) {
+            None => self.float(dtype, number),
+            Some(integer) if dtype == DType::I32 => {
+                let integer = self.int(integer);
+                self.cast(integer, dtype)
+            }
+            Some(integer) => self.int(integer),
+        }
     }
 
     /// The elements of a value in another shape.

@@ -4,14 +4,15 @@ use super::segments::Segments;
 use super::softmax::around;
 use super::{Kernel, Primitive};
 use crate::kernel::launch::{Argument, Caps, Launch, Variant, Workgroups, define};
-use crate::kernel::native::{self, OutView, Real, Scratch, View};
+use crate::kernel::native::{self, Element, OutView, Real, Scratch, View};
 #[cfg(feature = "onnx")]
 use crate::ops::form::{self, Form};
 use crate::{DType, Result, TensorType};
 
 /// Gathers elements along an axis: `y[o…, k, i…] = x[o…, index[o…, k, i…], i…]`
 ///
-/// Shapes: `x [O…, R, I…]`, `index u32 [O…, K, I…]` → `y [O…, K, I…]`. An index past the end gives NaN.
+/// Shapes: `x [O…, R, I…]`, `index u32 [O…, K, I…]` → `y [O…, K, I…]`. An index past the end gives NaN, or the integer
+/// farthest from the others.
 /// Gradient: [`ScatterAlong`]; for a permutation, a gather by its inverse.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Gather {
@@ -46,8 +47,8 @@ impl Primitive for Gather {
 
     fn outputs(&self, x: &[TensorType]) -> Result<Vec<TensorType>, String> {
         let ([x, index], axis) = (x, self.axis) else { return Err(format!("takes two operands, not {}", x.len())) };
-        if index.dtype != DType::U32 || !x.dtype.is_float() {
-            return Err(format!("needs floats and u32 indices, from `Tensor::indices`, not {x} and {index}"));
+        if index.dtype != DType::U32 {
+            return Err(format!("needs u32 indices, from `Tensor::indices` or `to_index`, not {index}"));
         }
         if axis >= x.shape.rank() {
             return Err(format!("axis {axis} is out of range: the shape has {} axes", x.shape.rank()));
@@ -73,20 +74,20 @@ impl Kernel for Gather {
     fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>], _: &Scratch) {
         let (_, rows, inner) = around(x[0].layout().shape(), self.axis);
         let (_, count, _) = around(x[1].layout().shape(), self.axis);
-        let (x, index) = (x[0].floats(), x[1].indices());
-        native::parallel(y[0].floats(), native::grain(1), &|first, y| {
+        let index = x[1].indices();
+        native::of_one_type!(x[0], y[0], |x, y| native::parallel(y, native::grain(1), &|first, y| {
             for (y, at) in y.iter_mut().zip(first..) {
                 let row = index[at] as usize;
                 let place = (at / (count * inner) * rows + row) * inner + at % inner;
-                *y = if row < rows { x[place] } else { T::NAN };
+                *y = if row < rows { x[place] } else { Element::NOTHING };
             }
-        });
+        }));
     }
 
     fn variants(&self, x: &[Argument], y: &[TensorType], _: &Caps) -> Vec<Variant> {
         let (_, rows, inner) = around(x[0].ty.shape, self.axis);
         let (elements, count) = (y[0].shape.elements(), y[0].shape[self.axis]);
-        let defines = define![N: elements, ROWS: rows, COUNT: count, INNER: inner];
+        let defines = define![N: elements, ROWS: rows, COUNT: count, INNER: inner, ELEMENT: x[0].ty.dtype];
         let launch = Launch::new("gather", defines, (2, 1), Workgroups::of_elements(elements));
         vec![Variant::simple("element", launch.stores_through_epilogue())]
     }
@@ -165,7 +166,7 @@ impl Kernel for ScatterAlong {
         let of = |name, segments: Segments| {
             let mut defines = segments.shape();
             defines.extend(define![FOLD: fold, N: elements, ROWS: self.rows, COUNT: count, INNER: inner]);
-            let workgroups = segments.workgroups(elements, 1, segments.loops(count, 1, 1));
+            let workgroups = segments.workgroups(elements, 1, segments.loops(count, 1, 1), 1);
             Variant::simple(name, Launch::new(self.name(), defines, (2, 1), workgroups).stores_through_epilogue())
         };
         let (serial, shared) = (of("serial", Segments::SERIAL), of("shared", Segments::whole(256)));

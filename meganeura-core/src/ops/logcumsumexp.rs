@@ -24,6 +24,9 @@ impl Primitive for LogCumsumExp {
     }
 
     fn outputs(&self, x: &[TensorType]) -> Result<Vec<TensorType>, String> {
+        if let Some(odd) = x.iter().find(|x| !x.dtype.is_float()) {
+            return Err(format!("needs floats, the operand holds {}", odd.dtype));
+        }
         scan::outputs(x, self.axis)
     }
 

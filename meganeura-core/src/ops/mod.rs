@@ -30,6 +30,7 @@ pub(crate) mod flip;
 pub mod form;
 pub(crate) mod gather;
 pub(crate) mod group_norm;
+pub(crate) mod integer;
 pub(crate) mod iota;
 pub(crate) mod label_weights;
 pub(crate) mod logcumsumexp;
@@ -73,7 +74,7 @@ pub use self::conv2d::{
 
 use crate::kernel::launch::{Argument, Caps, Format, Variant};
 use crate::kernel::native::{OutView, Real, Scratch, View as Operand};
-use crate::{Layout, Result, Shape, TensorType};
+use crate::{DType, Layout, Result, Shape, TensorType};
 
 /// The types of an operation's results. Few operations have more than one.
 pub(crate) type Types = SmallVec<[TensorType; 1]>;
@@ -280,8 +281,9 @@ macro_rules! each_kernel_op {
             logcumsumexp::LogCumsumExp,
             sort::ArgSort,
             iota::Iota,
-            cast::ToFloat,
+            cast::Cast,
             cast::ToIndex,
+            integer::Integer,
             softmax::Softmax,
             attention::Attention,
             attention::AttentionGrad,
@@ -361,6 +363,8 @@ macro_rules! operations {
             }
 
             pub(crate) fn bf16(&self, x: &[TensorType], y: &[TensorType], caps: &Caps) -> Option<Bf16> {
+                // Integers are stored as they are.
+                y.iter().find(|y| y.dtype.is_float())?;
                 match self { $(Self::$name(op) => op.bf16(x, y, caps),)+ }
             }
 
@@ -406,6 +410,15 @@ impl From<View> for Op {
 }
 
 impl Op {
+    /// The operation for operands of these types: arithmetic of integers has kernels of its own. `floats` is the type
+    /// of the device's floats.
+    pub(crate) fn for_types(self, x: &[TensorType], floats: DType) -> Self {
+        match self {
+            Self::Pointwise(row) => integer::Integer::of(row, x, floats).map_or(self, Self::from),
+            Self::View(_) | Self::Kernel(_) => self,
+        }
+    }
+
     fn primitive(&self) -> &dyn Primitive {
         match self {
             Self::Pointwise(op) => op,

@@ -1,8 +1,8 @@
 //! Padding with a constant.
 
 use super::{Kernel, Primitive};
-use crate::kernel::launch::{Argument, Caps, Launch, Variant, Workgroups, define, literal};
-use crate::kernel::native::{self, OutView, Real, Scratch, View};
+use crate::kernel::launch::{Argument, Caps, Launch, Variant, Workgroups, define, literal_of};
+use crate::kernel::native::{self, Element, OutView, Real, Scratch, View};
 use crate::ops::Exact;
 #[cfg(feature = "onnx")]
 use crate::ops::form::{self, Form};
@@ -39,8 +39,9 @@ impl Primitive for Pad {
         if self.widths.len() != x[0].shape.rank() {
             return Err(format!("{} pairs of widths for {} axes", self.widths.len(), x[0].shape.rank()));
         }
-        if !x[0].dtype.is_float() {
-            return Err(format!("needs floats, the operand holds {}", x[0].dtype));
+        let dtype = x[0].dtype;
+        if !dtype.is_float() && dtype.integer(self.value.0).is_none() {
+            return Err(format!("the value must fit an {dtype}, it is {}", self.value.0));
         }
         if self.value.0.is_finite() && !(self.value.0 as f32).is_finite() {
             return Err(format!("the value must fit an f32, it is {}", self.value.0));
@@ -57,7 +58,7 @@ impl Primitive for Pad {
     fn onnx(&self, x: &[form::Operand], y: &[TensorType], to: &mut Form) -> Option<form::Results> {
         let (before, after) = (self.widths.iter().map(|(lo, _)| *lo), self.widths.iter().map(|(_, hi)| *hi));
         let widths = to.ints(before.chain(after).map(form::int).collect());
-        let value = to.float(y[0].dtype, self.value.0);
+        let value = to.number_as(y[0].dtype, self.value.0);
         form::only(to.node("Pad", &[x[0].value, widths, value], Vec::new()))
     }
 }
@@ -72,9 +73,11 @@ impl Kernel for Pad {
     }
 
     fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>], _: &Scratch) {
-        let y = y[0].floats();
-        y.fill(T::from_f64(self.value.0));
-        native::copy_strided(&x[0], y, &self.inside(x[0].layout().shape()));
+        let inside = self.inside(x[0].layout().shape());
+        native::of_one_type!(x[0], y[0], |from, y| {
+            y.fill(Element::from_f64(self.value.0));
+            native::copy_strided(from, x[0].layout(), y, &inside);
+        });
     }
 
     fn variants(&self, x: &[Argument], y: &[TensorType], _: &Caps) -> Vec<Variant> {
@@ -88,8 +91,9 @@ impl Kernel for Pad {
             inside.push(format!("{index} < {}u", shape[axis]));
             at.push(format!("{index} * {}u", x[0].layout.strides()[axis]));
         }
-        let mut defines = define![N: out.elements(), INSIDE: inside.join(" && ")];
-        defines.extend([("IN_OFFSET", at.join(" + ")), ("VALUE", literal(self.value.0))]);
+        let dtype = x[0].ty.dtype;
+        let mut defines = define![N: out.elements(), INSIDE: inside.join(" && "), ELEMENT: dtype];
+        defines.extend([("IN_OFFSET", at.join(" + ")), ("VALUE", literal_of(dtype, self.value.0))]);
         vec![Variant::simple(
             "gather",
             Launch::new(self.name(), defines, (1, 1), Workgroups::of_elements(out.elements()))

@@ -113,7 +113,7 @@ impl Pointwise {
     pub(super) fn output(self, x: &[TensorType]) -> Result<TensorType, String> {
         debug_assert_eq!(x.len(), self.arity());
         if let Some(odd) = x.iter().find(|ty| !ty.dtype.is_float()) {
-            return Err(format!("needs floats, one operand holds {}", odd.dtype));
+            return Err(format!("needs floats, one operand holds {}; `to_float` converts it", odd.dtype));
         }
         if x.iter().any(|ty| *ty != x[0]) {
             return Err("the shapes do not broadcast: aligned at the last axis, extents must be equal or 1".into());

@@ -9,10 +9,10 @@ use pulp::{Simd, WithSimd};
 use self::forms::Reduction;
 use super::{Bf16, Innermost, Kernel, Primitive, Stores};
 use crate::kernel::launch::{Argument, Caps, Variant};
-use crate::kernel::native::{self, Cascade, OutView, Real, Scratch, View, by_halves};
+use crate::kernel::native::{self, Cascade, Integer, OutView, Real, Scratch, Slice, View, by_halves};
 #[cfg(feature = "onnx")]
 use crate::ops::form::{self, Form};
-use crate::{Layout, Result, TensorType};
+use crate::{DType, Layout, Result, TensorType};
 
 /// On the CPU, fewer results than this are each split into parts …
 pub(super) const FEW: usize = 256;
@@ -76,8 +76,8 @@ impl Primitive for Reduce {
 
     fn outputs(&self, x: &[TensorType]) -> Result<Vec<TensorType>, String> {
         let [x] = x else { return Err(format!("takes one operand, not {}", x.len())) };
-        if !x.dtype.is_float() {
-            return Err(format!("needs floats, the operand holds {}", x.dtype));
+        if x.dtype == DType::U32 {
+            return Err(format!("needs floats, i32 or i64, the operand holds {}; `cast` converts it", x.dtype));
         }
         let mut shape = x.shape;
         for (at, &axis) in self.axes.iter().enumerate() {
@@ -104,7 +104,7 @@ impl Primitive for Reduce {
         let axes = to.ints(form::ints(&self.axes));
         let fold = |to: &mut Form, op, x| to.node(op, &[x, axes], vec![("keepdims", form::Attribute::Int(1))]);
         let folded = fold(to, op, x[0].value);
-        if self.fold == Fold::Sum || to.is_truth(x[0].value) {
+        if self.fold == Fold::Sum || !y[0].dtype.is_float() || to.is_truth(x[0].value) {
             return form::only(folded);
         }
         let is_nan = to.node("IsNaN", &[x[0].value], Vec::new());
@@ -134,6 +134,11 @@ impl Kernel for Reduce {
     }
 
     fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>], _: &Scratch) {
+        match x[0].slice() {
+            Slice::Int(data) => return self.integers(data, x[0].layout(), y[0].integers()),
+            Slice::Long(data) => return self.integers(data, x[0].layout(), y[0].integers()),
+            Slice::Float(_) | Slice::Index(_) => {}
+        }
         let (x, y) = (x[0], y[0].floats());
         let (kept, reduced) = x.layout().split(&self.axes);
         let (kept, reduced) = (kept.collapse(), reduced.collapse());
@@ -176,12 +181,31 @@ impl Kernel for Reduce {
     }
 
     fn variants(&self, x: &[Argument], _: &[TensorType], caps: &Caps) -> Vec<Variant> {
-        let reduction = Reduction { kernel: "reduce", op: self.name(), words: 1, stores: true };
+        let words = x[0].ty.dtype.bytes() / 4;
+        let reduction = Reduction { kernel: "reduce", op: self.name(), words, stores: true };
         forms::variants(reduction, &x[0], &self.axes, caps)
     }
 }
 
 impl Reduce {
+    /// The reduction of integers. Their sums wrap around, so the order does not matter.
+    fn integers<I: Integer>(&self, data: &[I], x: &Layout, y: &mut [I]) {
+        let (kept, reduced) = x.split(&self.axes);
+        let (kept, reduced) = (kept.collapse(), reduced.collapse());
+        let len = reduced.shape().elements();
+        let join = match self.fold {
+            Fold::Sum => I::plus,
+            Fold::Max => I::max,
+            Fold::Min => I::min,
+        };
+        native::parallel(y, native::grain(len), &|first, y| {
+            for (y, o) in y.iter_mut().zip(first..) {
+                let elements = &data[kept.at(o)..];
+                *y = (1..len).fold(elements[reduced.at(0)], |result, r| join(result, elements[reduced.at(r)]));
+            }
+        });
+    }
+
     /// Folds a range of the elements of several results at once, where the results are adjacent and the elements are
     /// not.
     fn columns<T: Real>(&self, data: &[T], kept: &Layout, reduced: &Layout, range: Range<usize>, y: &mut [T]) {

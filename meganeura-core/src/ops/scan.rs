@@ -7,12 +7,9 @@ use super::softmax::around;
 use crate::TensorType;
 use crate::kernel::launch::{Launch, Variant, Workgroups, define, tree};
 
-/// The type rule of a scan along an axis of floats.
+/// The type rule of a scan along an axis.
 pub(super) fn outputs(x: &[TensorType], axis: usize) -> Result<Vec<TensorType>, String> {
     let [x] = x else { return Err(format!("takes one operand, not {}", x.len())) };
-    if !x.dtype.is_float() {
-        return Err(format!("needs floats, the operand holds {}", x.dtype));
-    }
     if axis >= x.shape.rank() {
         return Err(format!("axis {axis} is out of range: the shape has {} axes", x.shape.rank()));
     }
@@ -29,7 +26,7 @@ pub(super) fn variants(
     const GROUP: usize = 256;
     let (outer, len, inner) = around(x.shape, axis);
     let lines = outer * inner;
-    let shared = define![REVERSE: u32::from(reverse), LINES: lines, LEN: len, INNER: inner];
+    let shared = define![REVERSE: u32::from(reverse), LINES: lines, LEN: len, INNER: inner, ELEMENT: x.dtype];
     let launch = |by: &str, workgroups| {
         let defines = [define![BY: by], shared.clone()].concat();
         Launch::new(kernel, defines, (1, 1), workgroups).stores_through_epilogue()

@@ -82,10 +82,11 @@ impl Segments {
         len >= 4 * EACH * self.lanes && self.parts(rows, len, false) > 1
     }
 
-    /// The workgroups of a kernel that includes `shared/segments`, for `parts` parts of each of `rows` rows.
-    pub(super) fn workgroups(self, rows: usize, parts: usize, loops: usize) -> Workgroups {
+    /// The workgroups of a kernel that includes `shared/segments`, for `parts` parts of each of `rows` rows. Each
+    /// invocation has so many `words` of workgroup memory; the reductions of `shared/segment_folds` take one.
+    pub(super) fn workgroups(self, rows: usize, parts: usize, loops: usize, words: usize) -> Workgroups {
         Workgroups::new(parts.saturating_mul(self.blocks(rows)), self.group)
-            .with_memory(&[4 * self.group])
+            .with_memory(&[4 * words * self.group])
             .looping(loops)
     }
 

@@ -72,7 +72,7 @@ impl Rows {
 
     /// The workgroups for so many parts of each row.
     fn of_parts(&self, parts: usize, loops: usize) -> Workgroups {
-        self.segments.workgroups(self.outer.saturating_mul(self.inner), parts, loops)
+        self.segments.workgroups(self.outer.saturating_mul(self.inner), parts, loops, 1)
     }
 
     /// The workgroups of a kernel that goes over a row `times` times, once in runs; if rows are split, over the results

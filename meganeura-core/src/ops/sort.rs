@@ -4,7 +4,7 @@ use super::softmax::around;
 use super::{Kernel, Primitive};
 use crate::host::reserve;
 use crate::kernel::launch::{Argument, Binding, Caps, Launch, Variant, Workgroups, define, tree};
-use crate::kernel::native::{self, OutView, Real, Scratch, View};
+use crate::kernel::native::{self, Element, OutView, Real, Scratch, Slice, View};
 #[cfg(feature = "onnx")]
 use crate::ops::form::{self, Form};
 use crate::{DType, Result, TensorType};
@@ -29,9 +29,6 @@ impl Primitive for ArgSort {
 
     fn outputs(&self, x: &[TensorType]) -> Result<Vec<TensorType>, String> {
         let [x] = x else { return Err(format!("takes one operand, not {}", x.len())) };
-        if !x.dtype.is_float() {
-            return Err(format!("needs floats, the operand holds {}", x.dtype));
-        }
         if self.axis >= x.shape.rank() {
             return Err(format!("axis {} is out of range: the shape has {} axes", self.axis, x.shape.rank()));
         }
@@ -53,8 +50,24 @@ impl Primitive for ArgSort {
 impl Kernel for ArgSort {
     fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>], scratch: &Scratch) {
         let (_, len, inner) = around(x[0].layout().shape(), self.axis);
-        let x = x[0].floats();
-        native::parallel(y[0].indices(), len * inner, &|first, y| {
+        match x[0].slice() {
+            Slice::Float(x) => self.order([len, inner], x, y[0].indices(), scratch),
+            Slice::Index(x) => self.order([len, inner], x, y[0].indices(), scratch),
+            Slice::Int(x) => self.order([len, inner], x, y[0].indices(), scratch),
+            Slice::Long(x) => self.order([len, inner], x, y[0].indices(), scratch),
+        }
+    }
+
+    fn variants(&self, x: &[Argument], _: &[TensorType], _: &Caps) -> Vec<Variant> {
+        let ty = x[0].ty;
+        vec![sort(ty.dtype, around(ty.shape, self.axis), self.descending, Some(Binding::Output(0)))]
+    }
+}
+
+impl ArgSort {
+    /// The order of lines of `len` elements, `inner` of which are interleaved.
+    fn order<E: Element>(&self, [len, inner]: [usize; 2], x: &[E], y: &mut [u32], scratch: &Scratch) {
+        native::parallel(y, len * inner, &|first, y| {
             let mut order: Vec<u32> = Vec::new();
             if let Err(error) = reserve(&mut order, len) {
                 return scratch.refuse(error);
@@ -72,19 +85,15 @@ impl Kernel for ArgSort {
             }
         });
     }
-
-    fn variants(&self, x: &[Argument], _: &[TensorType], _: &Caps) -> Vec<Variant> {
-        vec![sort("numbers", around(x[0].ty.shape, self.axis), self.descending, Some(Binding::Output(0)))]
-    }
 }
 
 /// The launches that write the order of operand 0 along an axis of `len` elements to the binding `to`, or else to the
-/// last scratch buffer. `keys`: the elements, `numbers` or `indices`.
+/// last scratch buffer. The operand has elements of this type.
 ///
 /// They sort blocks in workgroup memory, then merge runs, whose length doubles in each pass. The blocks have a buffer
 /// of their own, so that other steps can share it; the passes take turns with two others.
 pub(super) fn sort(
-    keys: &'static str,
+    dtype: DType,
     (outer, len, inner): (usize, usize, usize),
     descending: bool,
     to: Option<Binding>,
@@ -100,9 +109,10 @@ pub(super) fn sort(
         0 => Binding::Scratch(0),
         pass => Binding::Scratch(2 - pass % 2),
     };
-    let shape = define![KEYS: keys, LEN: len, INNER: inner, DESCENDING: u32::from(descending)];
+    let shape = define![ELEMENT: dtype, LEN: len, INNER: inner, DESCENDING: u32::from(descending)];
     let defines = [define![LINES: lines, BLOCKS: blocks], shape.clone()].concat();
-    let workgroups = Workgroups::new(lines.saturating_mul(blocks), BLOCK).with_memory(&[4 * BLOCK]).looping(BLOCK + 1);
+    let workgroups =
+        Workgroups::new(lines.saturating_mul(blocks), BLOCK).with_memory(&[dtype.bytes() * BLOCK]).looping(BLOCK + 1);
     let sorted = Launch::new("sort_blocks", defines, (1, 1), workgroups);
     let mut launches = vec![Launch { bindings: vec![Binding::Input(0), written(0)], ..sorted }];
     for pass in 0..passes {

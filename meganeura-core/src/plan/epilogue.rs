@@ -19,13 +19,17 @@ impl Program {
             let _ = write!(values, ", {name}");
             let _ = writeln!(held, "    let {name} = e.{name};");
         }
-        let parameter = if all { "values: vec4<f32>" } else { "value: f32" };
+        let stored = wgsl_type(step.outputs[results[0]].1.dtype);
+        let (alias, parameter) = match all {
+            true => (String::new(), "values: vec4<f32>"),
+            false => (format!("alias Stored = {stored};\n\n"), "value: Stored"),
+        };
         let own = self.read(|input| if let Input::Kernel(k) = input { Some(k) } else { None });
         for k in own.into_iter().filter(|_| all) {
             let _ = writeln!(held, "    let {} = values[{k}u];", spell(&Input::Kernel(k), ""));
         }
         format!(
-            "struct Epilogue {{\n    i: u32,\n{fields}}}\n\n\
+            "{alias}struct Epilogue {{\n    i: u32,\n{fields}}}\n\n\
              fn epilogue(i: u32) -> Epilogue {{\n{reads}    return Epilogue(i{values});\n}}\n\n\
              fn finish(e: Epilogue, {parameter}) {{\n    let i = e.i;\n{held}{work}{writes}}}"
         )

@@ -1,6 +1,6 @@
 //! Fills in the `load` and `store` functions of a kernel's launch, with the elementwise work merged into them.
 
-use super::pointwise::{Element, Program, Wgsl, eight, spell};
+use super::pointwise::{Element, Program, Wgsl, eight, spell, wgsl_type};
 use super::{KernelWork, Load, Step};
 use crate::Shape;
 use crate::kernel::launch::{Access, Binding, Format, LINE, Launch, workgroup_memory};
@@ -40,6 +40,10 @@ impl KernelWork {
             };
             // A kernel that stores lines may still load elements of an operand in `f32`.
             let lines = lines && format.is_bf16();
+            let ty = match &self.load {
+                Some(load) => load.argument.ty.dtype,
+                None => step.inputs[self.operand(operand)].argument.ty.dtype,
+            };
             let (wgsl, body, result) = match &self.load {
                 Some(Load { program, .. }) => self.load_program(step, program, lines, launch),
                 None => {
@@ -47,7 +51,7 @@ impl KernelWork {
                     let at = launch.bindings.len();
                     launch.bindings.push(Binding::Input(operand));
                     let (ty, result) = match (format, lines) {
-                        (Format::Full, _) => ("f32", "load_x[i]".to_owned()),
+                        (Format::Full, _) => (wgsl_type(ty), "load_x[i]".to_owned()),
                         (_, false) => ("u32", "bf16_at(load_x[i / 2u], i)".to_owned()),
                         (_, true) => ("vec4<u32>", format!("eight_of(load_x[i / {LINE}u])")),
                     };
@@ -56,8 +60,12 @@ impl KernelWork {
                 }
             };
             let Wgsl { declarations, functions } = wgsl;
-            let head = if lines { "fn load_line(i: u32) -> Eight" } else { "fn load(i: u32) -> f32" };
-            let function = format!("{head} {{\n{body}    return {result};\n}}");
+            let head = if lines {
+                "load_line(i: u32) -> Eight".to_owned()
+            } else {
+                format!("load(i: u32) -> {}", wgsl_type(ty))
+            };
+            let function = format!("fn {head} {{\n{body}    return {result};\n}}");
             launch.defines.push(("LOAD", [declarations, functions, function].join("\n")));
         }
         if launch.stores {

@@ -458,7 +458,13 @@ fn fours(input: &Input, suffix: &str) -> [String; 2] {
 
 /// The WGSL type of an element.
 pub(super) fn wgsl_type(dtype: DType) -> &'static str {
-    if dtype == DType::U32 { "u32" } else { "f32" }
+    match dtype {
+        DType::F32 | DType::F64 => "f32",
+        DType::U32 => "u32",
+        DType::I32 => "i32",
+        // The lower word first; see `shared/i64`.
+        DType::I64 => "vec2<u32>",
+    }
 }
 
 /// The result of the step that shares memory with operand `k`, if there is one.

@@ -18,7 +18,7 @@ use crate::host::HostWord;
 use crate::param::{Cell, State};
 use crate::plan::Memory;
 use crate::storage::Storage;
-use crate::{DType, Device, Error, ErrorKind, Result, Tensor, TensorType};
+use crate::{Device, Error, ErrorKind, Result, Tensor, TensorType};
 
 /// A function that was recorded and planned once, to serve a model. Made by [`Device::compile`].
 ///
@@ -175,7 +175,7 @@ fn expect_declared(input: usize, ty: TensorType, device: &Device) -> Result<()> 
     if ty.shape.elements() == usize::MAX {
         bail!(OutOfMemory, "input {input} is {ty}, which has more elements than can be counted");
     }
-    if ty.dtype != DType::U32 && ty.dtype != device.precision().dtype() {
+    if ty.dtype.is_float() && ty.dtype != device.precision().dtype() {
         bail!(Argument, "input {input} is {ty}, but {device} computes in {}", device.precision().dtype());
     }
     Ok(())

@@ -345,6 +345,7 @@ impl Tape {
                 VarState::Live(handle) => inputs.push(handle.id.get()),
             }
         }
+        let op = op.for_types(&types, self.scalar_type().dtype);
         match op.outputs(&types) {
             // `Shape::elements` saturates. Below that, products of extents of any operand fit.
             Ok(outputs) if outputs.iter().any(|ty| ty.shape.elements() == usize::MAX) => {

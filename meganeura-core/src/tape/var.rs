@@ -156,13 +156,6 @@ impl Var {
         self.tape.buffer(buffer)
     }
 
-    /// A number that is part of the program, on this value's tape.
-    #[track_caller]
-    #[doc(hidden)]
-    pub fn constant(&self, value: f64) -> Self {
-        self.tape.constant(value)
-    }
-
     /// Appends an operation with one result.
     #[track_caller]
     #[doc(hidden)]

@@ -1,9 +1,11 @@
 //! Approximate comparison of tensors, for tests.
 
+use std::fmt;
+
 use super::Tensor;
+use crate::Result;
 use crate::error::{bail, here};
-use crate::host::HostBuffer;
-use crate::{DType, Result};
+use crate::host::{HostBuffer, try_collect};
 
 impl Tensor {
     /// `true` if each number is within `absolute + relative·|expected|` of the expected one.
@@ -59,20 +61,23 @@ impl Tensor {
     }
 
     fn farthest(&self, expected: &Self, relative: f64, absolute: f64) -> Result<Option<Farthest>> {
-        if self.shape() != expected.shape() || (self.ty().dtype == DType::U32) != (expected.ty().dtype == DType::U32) {
+        let is_float = |tensor: &Self| tensor.ty().dtype.is_float();
+        if self.shape() != expected.shape() || is_float(self) != is_float(expected) {
             bail!(Shape, "{} is compared with {}", self.ty(), expected.ty());
         }
         let (found, expected) = (self.numbers()?, expected.numbers()?);
         let mut farthest: Option<Farthest> = None;
         for (at, (&found, &expected)) in found.iter().zip(&expected).enumerate() {
-            let excess = (found - expected).abs() - (absolute + relative * expected.abs());
+            let difference = found.distance(expected);
+            let excess = difference - (absolute + relative * expected.float().abs());
             // Infinity minus itself is NaN.
-            if found.to_bits() == expected.to_bits() && !found.is_nan() || excess <= 0.0 {
+            let is_same = found.float().to_bits() == expected.float().to_bits() && !found.float().is_nan();
+            if is_same && difference.is_nan() || excess <= 0.0 {
                 continue;
             }
             let is_farther = |farthest: &Farthest| {
-                let difference = (farthest.found - farthest.expected).abs();
-                !difference.is_nan() && ((found - expected).abs() > difference || excess.is_nan())
+                let known = farthest.found.distance(farthest.expected);
+                !known.is_nan() && (difference > known || excess.is_nan())
             };
             let count = farthest.as_ref().map_or(0, |farthest| farthest.count) + 1;
             farthest = match farthest {
@@ -83,11 +88,49 @@ impl Tensor {
         Ok(farthest)
     }
 
-    /// The elements of any type as `f64`.
-    pub(super) fn numbers(&self) -> Result<Vec<f64>> {
+    /// The elements, of any type.
+    pub(super) fn numbers(&self) -> Result<Vec<Number>> {
         match self.to_host_here()? {
-            HostBuffer::U32(data) => Ok(data.into_iter().map(f64::from).collect()),
-            floats => Self::as_f64(floats),
+            HostBuffer::U32(data) => try_collect(data.into_iter().map(|x| Number::Integer(x.into()))),
+            HostBuffer::I32(data) => try_collect(data.into_iter().map(|x| Number::Integer(x.into()))),
+            HostBuffer::I64(data) => try_collect(data.into_iter().map(Number::Integer)),
+            floats => try_collect(Self::as_f64(floats)?.into_iter().map(Number::Float)),
+        }
+    }
+}
+
+/// An element of a tensor, exactly.
+#[derive(Clone, Copy)]
+pub(super) enum Number {
+    Float(f64),
+    Integer(i64),
+}
+
+impl Number {
+    /// The nearest float.
+    #[expect(clippy::cast_precision_loss, reason = "as documented")]
+    pub(super) fn float(self) -> f64 {
+        match self {
+            Self::Float(x) => x,
+            Self::Integer(x) => x as f64,
+        }
+    }
+
+    /// `|self − other|`; the nearest float for integers.
+    #[expect(clippy::cast_precision_loss, reason = "as documented")]
+    fn distance(self, other: Self) -> f64 {
+        match (self, other) {
+            (Self::Integer(x), Self::Integer(y)) => x.abs_diff(y) as f64,
+            _ => (self.float() - other.float()).abs(),
+        }
+    }
+}
+
+impl fmt::Display for Number {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Float(x) => x.fmt(f),
+            Self::Integer(x) => x.fmt(f),
         }
     }
 }
@@ -97,6 +140,6 @@ struct Farthest {
     /// The count of numbers that are too far off.
     count: usize,
     at: usize,
-    found: f64,
-    expected: f64,
+    found: Number,
+    expected: Number,
 }

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use super::Tensor;
+use super::compare::Number;
 use crate::DType;
 
 /// The number of elements above which only the edges are shown.
@@ -37,7 +38,7 @@ impl fmt::Display for Tensor {
         let shown = shown(&dims, summarised);
         let places: Vec<usize> = shown.iter().flatten().copied().collect();
         let dtype = self.ty().dtype;
-        let shown: Vec<f64> = places.iter().map(|&place| numbers[place]).collect();
+        let shown: Vec<Number> = places.iter().map(|&place| numbers[place]).collect();
         let style = Style::of(&shown, dtype, f.precision().unwrap_or(PRECISION));
         let text = Text { dims: &dims, numbers: &numbers, style, summarised };
         let mut out = String::new();
@@ -87,11 +88,12 @@ enum Style {
 }
 
 impl Style {
-    fn of(numbers: &[f64], dtype: DType, precision: usize) -> Self {
-        if dtype == DType::U32 {
+    fn of(numbers: &[Number], dtype: DType, precision: usize) -> Self {
+        if !dtype.is_float() {
             let width = numbers.iter().map(|x| x.to_string().len()).max().unwrap_or(0);
             return Self::Integer { width };
         }
+        let numbers: Vec<f64> = numbers.iter().map(|x| x.float()).collect();
         let magnitudes = || numbers.iter().map(|x| x.abs()).filter(|x| x.is_finite() && *x > 0.0);
         let (largest, smallest) = (magnitudes().fold(0.0, f64::max), magnitudes().fold(f64::INFINITY, f64::min));
         let finite = numbers.iter().copied().filter(|x| x.is_finite());
@@ -111,9 +113,10 @@ impl Style {
         Self::Fixed { before: before.max(others.saturating_sub(after + 1)), after: after.min(precision), dtype }
     }
 
-    fn write(&self, x: f64) -> String {
+    fn write(&self, number: Number) -> String {
+        let x = number.float();
         match *self {
-            Self::Integer { width } => format!("{x:>width$}"),
+            Self::Integer { width } => format!("{number:>width$}"),
             Self::Fixed { before, after, .. } if !x.is_finite() => format!("{:>1$}", spell(x), before + 1 + after),
             Self::Fixed { before, after, dtype } => {
                 let text = fixed(x, after, dtype);
@@ -172,7 +175,7 @@ fn exponent(x: f64, after: usize, dtype: DType) -> String {
 /// The text of a tensor.
 struct Text<'a> {
     dims: &'a [usize],
-    numbers: &'a [f64],
+    numbers: &'a [Number],
     style: Style,
     summarised: bool,
 }

@@ -90,6 +90,42 @@ impl Tensor {
         Ok(Self { largest: [first, second], ..Self::from_host(device, shape, HostBuffer::U32(data))? })
     }
 
+    /// A tensor of 32-bit integers.
+    ///
+    /// # Errors
+    ///
+    /// Fails like [`Tensor::from_slice`].
+    #[track_caller]
+    pub fn from_i32(device: &Device, shape: impl Into<Shape>, data: &[i32]) -> Result<Self> {
+        Self::from_host(device, shape.into(), HostBuffer::I32(data.to_vec()))
+    }
+
+    /// A tensor of 64-bit integers.
+    ///
+    /// ```
+    /// use meganeura::prelude::*;
+    ///
+    /// let x = Tensor::from_i64(&Device::cpu(), [2], &[(1 << 53) + 1, -7])?;
+    /// assert_eq!(x.map(|x| x * 2.0)?.to_i64_vec()?, [(1 << 54) + 2, -14]);
+    /// # Ok::<(), meganeura::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Fails like [`Tensor::from_slice`].
+    #[track_caller]
+    pub fn from_i64(device: &Device, shape: impl Into<Shape>, data: &[i64]) -> Result<Self> {
+        Self::from_host(device, shape.into(), HostBuffer::I64(data.to_vec()))
+    }
+
+    /// A single integer of a type that has it.
+    pub(crate) fn whole(device: &Device, dtype: DType, number: i64) -> Result<Self> {
+        match (dtype, i32::try_from(number)) {
+            (DType::I32, Ok(number)) => Self::from_i32(device, Shape::SCALAR, &[number]),
+            _ => Self::from_i64(device, Shape::SCALAR, &[number]),
+        }
+    }
+
     /// A tensor filled with one number.
     ///
     /// # Errors
@@ -200,9 +236,9 @@ impl Tensor {
         })
     }
 
-    /// `true` if plans of this device can read the tensor in place. Labels are the same numbers in every precision.
+    /// `true` if plans of this device can read the tensor in place. Integers are the same numbers in every precision.
     pub(crate) fn is_readable_on(&self, device: &Device) -> bool {
-        let shared = self.ty.dtype == DType::U32 && !self.device.is_gpu() && !device.is_gpu();
+        let shared = !self.ty.dtype.is_float() && !self.device.is_gpu() && !device.is_gpu();
         shared || self.device.same(device)
     }
 
@@ -274,11 +310,11 @@ impl Tensor {
         }
     }
 
-    /// The elements of a `u32` tensor, in row-major order. Waits for the device.
+    /// The integers as `u32`, in row-major order. Waits for the device.
     ///
     /// # Errors
     ///
-    /// Fails if the device was lost, or if the elements are not `u32`.
+    /// Fails if the device was lost, if the elements are floats, or if one of them is no `u32`.
     #[cfg(not(target_family = "wasm"))]
     #[track_caller]
     pub fn to_u32_vec(&self) -> Result<Vec<u32>> {
@@ -292,13 +328,78 @@ impl Tensor {
     /// Fails like [`Tensor::to_u32_vec`].
     #[track_caller]
     pub fn to_u32_vec_async(&self) -> impl Future<Output = Result<Vec<u32>>> {
-        here_async(async { self.as_u32(self.to_host().await?) })
+        here_async(async {
+            match self.to_host().await? {
+                HostBuffer::U32(data) => Ok(data),
+                host => self.as_integers(host),
+            }
+        })
     }
 
-    fn as_u32(&self, host: HostBuffer) -> Result<Vec<u32>> {
+    /// The integers as `i32`, in row-major order. Waits for the device.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the device was lost, if the elements are floats, or if one of them is no `i32`.
+    #[cfg(not(target_family = "wasm"))]
+    #[track_caller]
+    pub fn to_i32_vec(&self) -> Result<Vec<i32>> {
+        block_on(self.to_i32_vec_async())
+    }
+
+    /// Like [`Tensor::to_i32_vec`], without blocking the thread.
+    ///
+    /// # Errors
+    ///
+    /// Fails like [`Tensor::to_i32_vec`].
+    #[track_caller]
+    pub fn to_i32_vec_async(&self) -> impl Future<Output = Result<Vec<i32>>> {
+        here_async(async {
+            match self.to_host().await? {
+                HostBuffer::I32(data) => Ok(data),
+                host => self.as_integers(host),
+            }
+        })
+    }
+
+    /// The integers as `i64`, in row-major order. Waits for the device.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the device was lost, if the elements are floats, or if one of them is no `i64`.
+    #[cfg(not(target_family = "wasm"))]
+    #[track_caller]
+    pub fn to_i64_vec(&self) -> Result<Vec<i64>> {
+        block_on(self.to_i64_vec_async())
+    }
+
+    /// Like [`Tensor::to_i64_vec`], without blocking the thread.
+    ///
+    /// # Errors
+    ///
+    /// Fails like [`Tensor::to_i64_vec`].
+    #[track_caller]
+    pub fn to_i64_vec_async(&self) -> impl Future<Output = Result<Vec<i64>>> {
+        here_async(async {
+            match self.to_host().await? {
+                HostBuffer::I64(data) => Ok(data),
+                host => self.as_integers(host),
+            }
+        })
+    }
+
+    /// The integers of another type, if all of them fit.
+    fn as_integers<T: TryFrom<i64>>(&self, host: HostBuffer) -> Result<Vec<T>> {
+        let name = std::any::type_name::<T>();
+        let fitting = |x: i64| {
+            let Ok(fitting) = T::try_from(x) else { bail!(Argument, "read as {name}, but an element is {x}") };
+            Ok(fitting)
+        };
         match host {
-            HostBuffer::U32(data) => Ok(data),
-            _ => bail!(Argument, "read as u32, but the tensor is {}", self.ty),
+            HostBuffer::U32(data) => data.into_iter().map(|x| fitting(x.into())).collect(),
+            HostBuffer::I32(data) => data.into_iter().map(|x| fitting(x.into())).collect(),
+            HostBuffer::I64(data) => data.into_iter().map(fitting).collect(),
+            HostBuffer::F32(_) | HostBuffer::F64(_) => bail!(Argument, "read as {name}, but the tensor is {}", self.ty),
         }
     }
 

@@ -146,7 +146,7 @@ impl World {
         match dtype {
             DType::F64 => bytemuck::cast_slice_mut::<_, f64>(to).iter_mut().for_each(|x| *x *= share),
             DType::F32 => bytemuck::cast_slice_mut::<_, f32>(to).iter_mut().for_each(|x| *x *= share as f32),
-            DType::U32 => bail!(Argument, "numbers that count have no mean"),
+            DType::U32 | DType::I32 | DType::I64 => bail!(Argument, "numbers that count have no mean"),
         }
         Ok(())
     }

@@ -95,6 +95,8 @@ impl Engine for Mpi {
             DType::F32 => all_reduce_of::<f32>(from, to),
             DType::F64 => all_reduce_of::<f64>(from, to),
             DType::U32 => all_reduce_of::<u32>(from, to),
+            DType::I32 => all_reduce_of::<i32>(from, to),
+            DType::I64 => all_reduce_of::<i64>(from, to),
         }
         Ok(())
     }
@@ -104,6 +106,8 @@ impl Engine for Mpi {
             DType::F32 => reduce_scatter_of::<f32>(from, to),
             DType::F64 => reduce_scatter_of::<f64>(from, to),
             DType::U32 => reduce_scatter_of::<u32>(from, to),
+            DType::I32 => reduce_scatter_of::<i32>(from, to),
+            DType::I64 => reduce_scatter_of::<i64>(from, to),
         }
     }
 

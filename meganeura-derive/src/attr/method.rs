@@ -6,6 +6,8 @@ use super::nearest::nearest;
 /// Methods whose result has the shape of their operand.
 const KEEP_SHAPE: &[&str] = &[
     "abs",
+    "bitwise_not",
+    "cast",
     "ceil",
     "clamp",
     "cos",
@@ -82,6 +84,8 @@ const CHANGE_SHAPE: &[&str] = &[
     "pad",
     "pad_with",
     "permute",
+    "prod",
+    "prod_over",
     "repeat_interleave",
     "reshape",
     "resize_bicubic",

@@ -6,11 +6,13 @@ use crate::host::{HostBuffer, reserve, try_filled};
 use crate::seed::Seed;
 use crate::{DType, Device, Result, Shape, Tensor};
 
-/// The element types of arrays of examples: `f32` and `u32`.
+/// The element types of arrays of examples: `f32`, `u32`, `i32` and `i64`.
 pub trait Number: Copy + Default + Send + Sync + sealed::Host + 'static {}
 
 impl Number for f32 {}
 impl Number for u32 {}
+impl Number for i32 {}
+impl Number for i64 {}
 
 mod sealed {
     use super::{DType, HostBuffer};
@@ -21,20 +23,23 @@ mod sealed {
         fn host(values: Vec<Self>) -> HostBuffer;
     }
 
-    impl Host for f32 {
-        const DTYPE: DType = DType::F32;
+    macro_rules! host {
+        ($($T:ident $variant:ident;)+) => {
+            $(impl Host for $T {
+                const DTYPE: DType = DType::$variant;
 
-        fn host(values: Vec<Self>) -> HostBuffer {
-            HostBuffer::F32(values)
-        }
+                fn host(values: Vec<Self>) -> HostBuffer {
+                    HostBuffer::$variant(values)
+                }
+            })+
+        };
     }
 
-    impl Host for u32 {
-        const DTYPE: DType = DType::U32;
-
-        fn host(values: Vec<Self>) -> HostBuffer {
-            HostBuffer::U32(values)
-        }
+    host! {
+        f32 F32;
+        u32 U32;
+        i32 I32;
+        i64 I64;
     }
 }
 

@@ -52,6 +52,8 @@ pub(super) async fn write(
             HostBuffer::F32(part) => append(&mut file, part, f32::to_le_bytes),
             HostBuffer::F64(part) => append(&mut file, part, f64::to_le_bytes),
             HostBuffer::U32(part) => append(&mut file, part, u32::to_le_bytes),
+            HostBuffer::I32(part) => append(&mut file, part, i32::to_le_bytes),
+            HostBuffer::I64(part) => append(&mut file, part, i64::to_le_bytes),
         }
     }
     Ok(file)
@@ -63,6 +65,8 @@ fn stored_as(parts: &[Tensor]) -> Dtype {
         DType::F32 => Dtype::F32,
         DType::F64 => Dtype::F64,
         DType::U32 => Dtype::U32,
+        DType::I32 => Dtype::I32,
+        DType::I64 => Dtype::I64,
         other => unreachable!("tensors of {other} cannot be made"),
     }
 }
@@ -135,7 +139,7 @@ pub(super) fn read_all(bytes: &[u8], device: &Device) -> Result<(Tensors, BTreeM
     Ok((Tensors::new(tensors, refused), words))
 }
 
-/// A stored tensor by itself: floats in the device's precision, or labels.
+/// A stored tensor by itself: floats in the device's precision, or integers.
 fn read_one(view: &TensorView<'_>, device: &Device) -> Result<Tensor> {
     if view.shape().len() > MAX_RANK {
         bail!(Checkpoint, "it has {} axes, {MAX_RANK} are the most", view.shape().len());
@@ -144,10 +148,12 @@ fn read_one(view: &TensorView<'_>, device: &Device) -> Result<Tensor> {
         bail!(Checkpoint, "it has no elements: {:?}", view.shape());
     }
     let shape = Shape::new(view.shape());
-    match labels(view) {
-        Some(labels) => Tensor::indices(device, shape, &labels?),
-        None => floats(view, device, shape),
-    }
+    let dtype = match view.dtype() {
+        Dtype::I8 | Dtype::I16 | Dtype::I32 => DType::I32,
+        Dtype::I64 | Dtype::U64 => DType::I64,
+        _ => DType::U32,
+    };
+    integers(view, dtype, device, shape).unwrap_or_else(|| floats(view, device, shape))
 }
 
 /// The reasons that tensors of the original file are not in this one, by name.
@@ -185,10 +191,9 @@ pub(super) fn read(stored: &TensorView<'_>, current: &Tensor) -> Result<Tensor> 
     let shape: Shape = current.shape();
     if !current.ty().dtype.is_float() {
         // PyTorch's indices have 64 bits.
-        let Some(labels) = labels(stored) else {
+        return integers(stored, current.ty().dtype, current.device(), shape).unwrap_or_else(|| {
             bail!(Checkpoint, "{} in the file, {} in the model", stored.dtype(), current.ty().dtype);
-        };
-        return Tensor::indices(current.device(), shape, &labels?);
+        });
     }
     floats(stored, current.device(), shape)
 }
@@ -210,43 +215,65 @@ fn floats(stored: &TensorView<'_>, device: &Device, shape: Shape) -> Result<Tens
     Tensor::from_host(device, shape, host.try_cast(device.precision().dtype())?)
 }
 
-/// A stored tensor of integers as labels; `None` if its type is another.
-fn labels(stored: &TensorView<'_>) -> Option<Result<Vec<u32>>> {
-    fn narrowed<T: Copy + TryInto<u32> + Into<i128>, const N: usize>(
+/// A stored tensor of integers, on a device, as the device's integers of a type; `None` if its elements are others.
+fn integers(stored: &TensorView<'_>, dtype: DType, device: &Device, shape: Shape) -> Option<Result<Tensor>> {
+    Some(match dtype {
+        DType::I32 => narrowed(stored)?.and_then(|data| Tensor::from_host(device, shape, HostBuffer::I32(data))),
+        DType::I64 => narrowed(stored)?.and_then(|data| Tensor::from_host(device, shape, HostBuffer::I64(data))),
+        _ => narrowed(stored)?.and_then(|data| Tensor::from_indices(device, shape, data)),
+    })
+}
+
+/// The integers of a stored tensor, if all of them fit; `None` if its elements are others.
+fn narrowed<T: TryFrom<i128> + Bounded>(stored: &TensorView<'_>) -> Option<Result<Vec<T>>> {
+    fn all<T: TryFrom<i128> + Bounded, U: Into<i128>, const N: usize>(
         bytes: &[u8],
-        number: impl Fn([u8; N]) -> T,
-    ) -> Result<Vec<u32>> {
-        let narrow = |number: T| {
-            number.try_into().map_err(|_| {
-                let (number, most): (i128, _) = (number.into(), u32::MAX);
-                let beyond = if number < 0 { "below 0".to_owned() } else { format!("above {most}") };
-                Error::new(
-                    ErrorKind::Checkpoint,
-                    format!("{number} is {beyond}; labels are 32-bit numbers without a sign"),
-                )
-            })
-        };
-        let numbers = numbers(bytes, number)?;
-        let mut labels = Vec::new();
-        reserve(&mut labels, numbers.len())?;
-        for number in numbers {
-            labels.push(narrow(number)?);
+        number: impl Fn([u8; N]) -> U,
+    ) -> Result<Vec<T>> {
+        let (chunks, _) = bytes.as_chunks();
+        let mut data = Vec::new();
+        reserve(&mut data, chunks.len())?;
+        for &chunk in chunks {
+            let number: i128 = number(chunk).into();
+            let Ok(fitting) = T::try_from(number) else {
+                let beyond =
+                    if number < T::LEAST { format!("below {}", T::LEAST) } else { format!("above {}", T::MOST) };
+                bail!(Checkpoint, "{number} is {beyond}; it is read as {}", std::any::type_name::<T>());
+            };
+            data.push(fitting);
         }
-        Ok(labels)
+        Ok(data)
     }
     let data = stored.data();
     Some(match stored.dtype() {
-        Dtype::BOOL | Dtype::U8 => narrowed(data, u8::from_le_bytes),
-        Dtype::I8 => narrowed(data, i8::from_le_bytes),
-        Dtype::U16 => narrowed(data, u16::from_le_bytes),
-        Dtype::I16 => narrowed(data, i16::from_le_bytes),
-        Dtype::U32 => narrowed(data, u32::from_le_bytes),
-        Dtype::I32 => narrowed(data, i32::from_le_bytes),
-        Dtype::U64 => narrowed(data, u64::from_le_bytes),
-        Dtype::I64 => narrowed(data, i64::from_le_bytes),
+        Dtype::BOOL | Dtype::U8 => all(data, u8::from_le_bytes),
+        Dtype::I8 => all(data, i8::from_le_bytes),
+        Dtype::U16 => all(data, u16::from_le_bytes),
+        Dtype::I16 => all(data, i16::from_le_bytes),
+        Dtype::U32 => all(data, u32::from_le_bytes),
+        Dtype::I32 => all(data, i32::from_le_bytes),
+        Dtype::U64 => all(data, u64::from_le_bytes),
+        Dtype::I64 => all(data, i64::from_le_bytes),
         _ => return None,
     })
 }
+
+/// The least and the greatest integer of a type.
+trait Bounded {
+    const LEAST: i128;
+    const MOST: i128;
+}
+
+macro_rules! bounded {
+    ($($T:ident)+) => {
+        $(impl Bounded for $T {
+            const LEAST: i128 = $T::MIN as i128;
+            const MOST: i128 = $T::MAX as i128;
+        })+
+    };
+}
+
+bounded!(u32 i32 i64);
 
 /// Each run of `N` bytes as a number.
 fn numbers<T, const N: usize>(bytes: &[u8], number: impl Fn([u8; N]) -> T) -> Result<Vec<T>> {
@@ -343,6 +370,8 @@ mod tests {
             ("b", Tensor::indices(&device, [3], &[1, 2, 3]).unwrap()),
             ("c", Tensor::from_f64(&device, [2, 1], &[0.5, f64::NAN]).unwrap()),
             ("a", Tensor::full(&Device::cpu(), [], 7.0).unwrap()),
+            ("e", Tensor::from_i32(&device, [2], &[i32::MIN, 7]).unwrap()),
+            ("f", Tensor::from_i64(&device, [2], &[i64::MIN, (1 << 53) + 1]).unwrap()),
             ("d \"quoted\"", Tensor::full(&Device::cpu(), [1, 5], -0.0).unwrap()),
         ];
         let views = tensors.each_ref().map(|(name, tensor)| {
@@ -350,6 +379,8 @@ mod tests {
                 HostBuffer::F32(x) => x.into_iter().flat_map(f32::to_le_bytes).collect::<Vec<_>>(),
                 HostBuffer::F64(x) => x.into_iter().flat_map(f64::to_le_bytes).collect(),
                 HostBuffer::U32(x) => x.into_iter().flat_map(u32::to_le_bytes).collect(),
+                HostBuffer::I32(x) => x.into_iter().flat_map(i32::to_le_bytes).collect(),
+                HostBuffer::I64(x) => x.into_iter().flat_map(i64::to_le_bytes).collect(),
             };
             (*name, stored_as(std::slice::from_ref(tensor)), tensor.shape().dims().to_vec(), bytes)
         });
@@ -364,7 +395,7 @@ mod tests {
             assert_eq!(result.unwrap_err().kind(), ErrorKind::OutOfMemory);
             failed += 1;
         }
-        assert_eq!(failed, 5, "the file, and each tensor");
+        assert_eq!(failed, 7, "the file, and each tensor");
     }
 
     #[test]

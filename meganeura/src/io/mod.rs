@@ -62,7 +62,7 @@ use crate::{Error, ErrorKind, Result};
 /// ```
 pub trait Checkpoint: Module {
     /// Writes all parameters and buffers, except constants, to a file: floats in 32 bits (64 from a device in double
-    /// precision), indices as `u32`.
+    /// precision), integers in their type.
     ///
     /// The file gets its name only when it is complete, so a crash leaves the old one unchanged.
     ///

@@ -127,10 +127,11 @@ impl<'a> IntoIterator for &'a Tensors {
 /// Reads every tensor of a safetensors file, by name: weights of a model that is yet to be written, data, or results of
 /// another program.
 ///
-/// Floats of 64, 32, 16 and 8 bits and bf16 are rounded to the device's precision. Integers become `u32`, the type of
-/// labels. Names that share memory in the file are all there. A tensor is [refused](Tensors::refused) by name, and the
-/// others are read, if it has no elements or more than [`MAX_RANK`](crate::MAX_RANK) axes, if its numbers have another
-/// type, or if an integer is negative or above `u32::MAX`.
+/// Floats of 64, 32, 16 and 8 bits and bf16 are rounded to the device's precision. Integers with a sign become `i32` or
+/// `i64`, those without one `u32`, the type of labels, or `i64` if they have 64 bits. Names that share memory in the
+/// file are all there. A tensor is [refused](Tensors::refused) by name, and the others are read, if it has no elements
+/// or more than [`MAX_RANK`](crate::MAX_RANK) axes, if its numbers have another type, or if an integer is above
+/// `i64::MAX`.
 ///
 /// ```
 /// use meganeura::io::{load_tensors, save_tensors};
@@ -299,12 +300,31 @@ mod tests {
     }
 
     #[test]
+    fn integers_with_a_sign_keep_their_type() {
+        let (device, folder) = (Device::cpu(), tempfile::tempdir().unwrap());
+        let read =
+            |dtype, data: &[u8]| tensors_from_safetensors(&file(dtype, &[2], data), &device).unwrap()["x"].clone();
+        for (dtype, data, expected) in [
+            (Dtype::I8, &[1, 255][..], [1, -1]),
+            (Dtype::I16, &[1, 0, 0, 128], [1, -32_768]),
+            (Dtype::I32, &[1, 0, 0, 0, 255, 255, 255, 255], [1, -1]),
+        ] {
+            assert_eq!(read(dtype, data).to_i32_vec().unwrap(), expected, "{dtype:?}");
+        }
+        let numbers = [(1_i64 << 53) + 1, i64::MIN];
+        let x = read(Dtype::I64, &numbers.map(i64::to_le_bytes).concat());
+        let path = folder.path().join("x.safetensors");
+        save_tensors(&path, [("y", &x)]).unwrap();
+        let y = load_tensors(&path, &device).unwrap()["y"].clone();
+        assert_eq!((y.ty().dtype, y.to_i64_vec().unwrap()), (crate::DType::I64, numbers.to_vec()));
+        assert!(y.to_u32_vec().unwrap_err().to_string().contains("read as u32, but an element is 9007199254740993"));
+    }
+
+    #[test]
     fn unrepresentable_values_are_errors() {
         let device = Device::cpu();
         for (bytes, part) in [
-            (file(Dtype::I8, &[2], &[1, 255]), "`x`: -1 is below 0"),
-            (file(Dtype::I64, &[1], &[0, 0, 0, 0, 1, 0, 0, 0]), "`x`: 4294967296 is above 4294967295"),
-            (file(Dtype::U64, &[1], &[255; 8]), "`x`: 18446744073709551615 is above 4294967295"),
+            (file(Dtype::U64, &[1], &[255; 8]), "`x`: 18446744073709551615 is above 9223372036854775807"),
             (file(Dtype::C64, &[1], &[1; 8]), "`x`: C64 in the file"),
             (file(Dtype::F32, &[0, 3], &[]), "`x`: it has no elements"),
             (file(Dtype::U8, &[1; 9], &[1]), "`x`: it has 9 axes, 8 are the most"),

@@ -5,13 +5,14 @@
 // Merged work may read memory, and a read after a store waits for the store. It is faster to call `let e = epilogue(i)`
 // for several elements, which reads what they need, and then `finish(e, value)` for each.
 //
-// Defines: STORE  declarations, among them `struct Epilogue`, `fn epilogue(i: u32) -> Epilogue` and
-//                 `fn finish(e: Epilogue, value: f32)`; they may call whatever shared/math declares
+// Defines: STORE  declarations, among them `alias Stored`, the type of an element, `struct Epilogue`,
+//                 `fn epilogue(i: u32) -> Epilogue` and `fn finish(e: Epilogue, value: Stored)`; they may call
+//                 whatever shared/math declares
 
 #include "shared/math"
 
 ${STORE}
 
-fn store(i: u32, value: f32) {
+fn store(i: u32, value: Stored) {
     finish(epilogue(i), value);
 }

@@ -7,7 +7,7 @@
 //
 // Defines: those of shared/segments
 
-#include "shared/segments"
+#include "shared/segment_folds"
 
 /// The largest of the elements from `first` to `end`; NaN if any is.
 fn row_peak(row: u32, first: u32, end: u32, lane: u32) -> f32 {

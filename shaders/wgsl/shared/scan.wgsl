@@ -6,21 +6,23 @@
 // The kernel declares
 //     alias Sum                          the state of a scan
 //     fn neutral() -> Sum                of no terms
-//     fn term(x: f32) -> Sum             of one
+//     fn term(x: Element) -> Sum         of one
 //     fn joined(a: Sum, b: Sum) -> Sum   of the terms of a, then those of b
-//     fn result(sum: Sum) -> f32         the element of y
+//     fn result(sum: Sum) -> Element     the element of y
 //
 // Defines: WG; BY invocation or workgroup
 //          REVERSE 0 or 1
 //          LINES, LEN, INNER
+//          ELEMENT see shared/element
 
+#include "shared/element"
 #include "shared/epilogue"
 
 const LINES: u32 = ${LINES};
 const LEN: u32 = ${LEN};
 const INNER: u32 = ${INNER};
 
-@group(0) @binding(0) var<storage, read> x: array<f32>;
+@group(0) @binding(0) var<storage, read> x: array<Element>;
 
 /// The place of the element that is added after `k` others.
 fn place(line: u32, k: u32) -> u32 {

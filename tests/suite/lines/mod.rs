@@ -53,6 +53,8 @@ cases! {
     "tensor/mod.rs::from_f64" |w| Tensor::from_f64(&w.device, [3], &[1.0]);
     "tensor/mod.rs::indices" |w| Tensor::indices(&w.device, [3], &[1]);
     "tensor/mod.rs::from_bools" |w| Tensor::from_bools(&w.device, [3], &[true]);
+    "tensor/mod.rs::from_i32" |w| Tensor::from_i32(&w.device, [3], &[1]);
+    "tensor/mod.rs::from_i64" |w| Tensor::from_i64(&w.device, [3], &[1]);
     "tensor/mod.rs::full" |w| Tensor::full(&w.device, [0], 1.0);
     "tensor/mod.rs::zeros" |w| Tensor::zeros(&w.device, [0]);
     "tensor/mod.rs::reshape" |w| w.tensor.reshape([3]);
@@ -71,6 +73,10 @@ cases! {
     "tensor/mod.rs::to_f64_vec_async" |w| ready(w.labels.to_f64_vec_async());
     "tensor/mod.rs::to_u32_vec" |w| w.tensor.to_u32_vec();
     "tensor/mod.rs::to_u32_vec_async" |w| ready(w.tensor.to_u32_vec_async());
+    "tensor/mod.rs::to_i32_vec" |w| w.tensor.to_i32_vec();
+    "tensor/mod.rs::to_i32_vec_async" |w| ready(w.tensor.to_i32_vec_async());
+    "tensor/mod.rs::to_i64_vec" |w| w.tensor.to_i64_vec();
+    "tensor/mod.rs::to_i64_vec_async" |w| ready(w.tensor.to_i64_vec_async());
     "tensor/mod.rs::item" |w| w.tensor.item();
     "tensor/mod.rs::item_async" |w| ready(w.tensor.item_async());
     "tape/var.rs::to_tensor" |w| w.stale().to_tensor();
@@ -410,6 +416,8 @@ fn of_composed_operations() -> Outcome {
         image.powf(2.0),
         image.random_uniform(),
         image.t(),
+        image.prod_over(&[2, 3]),
+        image.cast(DType::I64).modulo(&image.cast(DType::I64)).bitwise_not() * 3.0,
         &image + w.tape.scalar(1.0),
         1.0 - &image,
     ));

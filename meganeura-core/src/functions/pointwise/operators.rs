@@ -9,14 +9,14 @@ impl Var {
     #[must_use]
     #[track_caller]
     pub fn leaky_relu(&self, slope: f64) -> Self {
-        self.record_broadcast(Pointwise::LeakyRelu, &[self, &self.tape().scalar(slope)])
+        self.record_broadcast(Pointwise::LeakyRelu, &[self, &self.scalar(slope)])
     }
 
     /// `x` above 0, `alpha·(eˣ − 1)` below. [Clevert et al., 2015](https://arxiv.org/abs/1511.07289).
     #[must_use]
     #[track_caller]
     pub fn elu(&self, alpha: f64) -> Self {
-        self.record_broadcast(Pointwise::Elu, &[self, &self.tape().scalar(alpha)])
+        self.record_broadcast(Pointwise::Elu, &[self, &self.scalar(alpha)])
     }
 
     /// Clamps each number between `lo` and `hi`, either of which may be infinite. The derivative on a bound is 0. It is
@@ -27,15 +27,14 @@ impl Var {
         if lo.is_nan() || hi.is_nan() || lo > hi {
             return self.refuse("clamp", ErrorKind::Argument, format!("no number is between {lo} and {hi}"));
         }
-        let tape = self.tape();
-        self.record_broadcast(Pointwise::Clamp, &[self, &tape.scalar(lo), &tape.scalar(hi)])
+        self.record_broadcast(Pointwise::Clamp, &[self, &self.scalar(lo), &self.scalar(hi)])
     }
 
     /// `x` to the power of a number.
     #[must_use]
     #[track_caller]
     pub fn powf(&self, exponent: f64) -> Self {
-        self.pow(&self.tape().scalar(exponent))
+        self.pow(&self.scalar(exponent))
     }
 
     /// `factor·x` for a factor that is part of the program. For a number that changes from step to step, use
@@ -83,28 +82,28 @@ macro_rules! operators {
                 type Output = Var;
                 #[track_caller]
                 fn $method(self, other: f64) -> Var {
-                    self.record_broadcast(Pointwise::$name, &[self, &self.tape().scalar(other)])
+                    self.record_broadcast(Pointwise::$name, &[self, &self.scalar(other)])
                 }
             }
             impl std::ops::$Trait<f64> for Var {
                 type Output = Var;
                 #[track_caller]
                 fn $method(self, other: f64) -> Var {
-                    self.record_broadcast(Pointwise::$name, &[&self, &self.tape().scalar(other)])
+                    self.record_broadcast(Pointwise::$name, &[&self, &self.scalar(other)])
                 }
             }
             impl std::ops::$Trait<&Var> for f64 {
                 type Output = Var;
                 #[track_caller]
                 fn $method(self, other: &Var) -> Var {
-                    other.record_broadcast(Pointwise::$name, &[&other.tape().scalar(self), other])
+                    other.record_broadcast(Pointwise::$name, &[&other.scalar(self), other])
                 }
             }
             impl std::ops::$Trait<Var> for f64 {
                 type Output = Var;
                 #[track_caller]
                 fn $method(self, other: Var) -> Var {
-                    other.record_broadcast(Pointwise::$name, &[&other.tape().scalar(self), &other])
+                    other.record_broadcast(Pointwise::$name, &[&other.scalar(self), &other])
                 }
             }
         )+

@@ -6,7 +6,7 @@
 use rayon::prelude::*;
 
 use super::cascade::by_halves;
-use super::{Real, Scratch, View};
+use super::{Element, Real, Scratch};
 use crate::Layout;
 
 /// Elements of a task where each costs about `work` operations: enough to be worth a task, few enough to share.
@@ -134,14 +134,13 @@ fn add<T: Real>(to: &mut [T; LANES], lanes: &[T; LANES]) {
     to.iter_mut().zip(lanes).for_each(|(to, &lane)| *to += lane);
 }
 
-/// Writes the elements of a view, in order, to the places that `place` gives.
-pub(crate) fn copy_strided<T: Real>(x: &View<'_, T>, y: &mut [T], place: &Layout) {
-    let data = x.floats();
-    let inner = x.dims().last().copied().unwrap_or(1);
+/// Writes the elements of a layout, in order, to the places that `place` gives.
+pub(crate) fn copy_strided<E: Element>(data: &[E], layout: &Layout, y: &mut [E], place: &Layout) {
+    let inner = layout.shape_ref().dims().last().copied().unwrap_or(1);
     let last = |layout: &Layout| layout.strides().last().copied().unwrap_or(1);
-    let (from_stride, to_stride) = (last(x.layout()), last(place));
-    for row in 0..x.layout().shape().elements() / inner {
-        let (from, to) = (x.layout().at(row * inner), place.at(row * inner));
+    let (from_stride, to_stride) = (last(layout), last(place));
+    for row in 0..layout.shape().elements() / inner {
+        let (from, to) = (layout.at(row * inner), place.at(row * inner));
         if from_stride == 1 && to_stride == 1 {
             y[to..to + inner].copy_from_slice(&data[from..from + inner]);
         } else {

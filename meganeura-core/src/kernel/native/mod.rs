@@ -2,6 +2,7 @@
 
 mod block;
 mod cascade;
+mod element;
 mod erfinv;
 mod exponentials;
 mod gemm;
@@ -13,6 +14,8 @@ mod view;
 
 pub(crate) use block::Block;
 pub(crate) use cascade::{Cascade, by_halves};
+pub use element::Element;
+pub(crate) use element::Integer;
 pub(crate) use exponentials::{COLUMNS, Columns, peak, peak_and_mass};
 pub(crate) use gemm::{Accumulate, Matrix, Threads, gemm};
 pub(crate) use loops::{
@@ -22,5 +25,5 @@ pub use real::Real;
 pub(crate) use scratch::Buffers;
 pub use scratch::Scratch;
 pub(crate) use shared::Shared;
-pub(crate) use view::Slice;
+pub(crate) use view::{OfType, Slice, of_one_type};
 pub use view::{OutView, View};

@@ -1,9 +1,9 @@
 //! The float types that kernels of the native executor are written for.
 
-use std::fmt::Debug;
 use std::iter::Sum;
 use std::ops::{Add, AddAssign, Div, Mul, Neg, Sub};
 
+use super::element::Element;
 use super::erfinv;
 use super::gemm::Product;
 use crate::DType;
@@ -63,12 +63,7 @@ functions! {
 /// `f32` or `f64`.
 pub trait Real:
     Functions
-    + bytemuck::Pod
-    + Send
-    + Sync
-    + Debug
-    + PartialOrd
-    + Default
+    + Element
     + Sum
     + Neg<Output = Self>
     + Add<Output = Self>
@@ -76,7 +71,6 @@ pub trait Real:
     + Mul<Output = Self>
     + Div<Output = Self>
     + AddAssign
-    + 'static
 {
     /// The element type.
     const DTYPE: DType;
@@ -89,19 +83,12 @@ pub trait Real:
     /// NaN.
     const NAN: Self;
 
-    /// Rounds a 64-bit number.
-    fn from_f64(x: f64) -> Self;
+    /// Rounds a 64-bit integer.
+    fn from_i64(x: i64) -> Self;
     /// Widens to 64 bits.
     fn to_f64(self) -> f64;
     /// xʸ
     fn powf(self, y: Self) -> Self;
-
-    /// `true` for NaN.
-    #[inline]
-    #[expect(clippy::eq_op, reason = "NaN is the number that differs from itself")]
-    fn is_nan(self) -> bool {
-        self != self
-    }
 
     /// The matrix product for this processor.
     fn product() -> Product<Self>;
@@ -125,9 +112,8 @@ macro_rules! real {
             const NAN: Self = $T::NAN;
 
             #[inline(always)]
-            #[expect(clippy::allow_attributes, reason = "one of the two types needs the next line, the other not")]
-            #[allow(clippy::cast_possible_truncation, reason = "rounding is this function's purpose")]
-            fn from_f64(x: f64) -> Self {
+            #[expect(clippy::cast_precision_loss, reason = "rounding is this function's purpose")]
+            fn from_i64(x: i64) -> Self {
                 x as $T
             }
             #[inline(always)]

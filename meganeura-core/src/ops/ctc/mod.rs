@@ -107,7 +107,7 @@ impl CtcShape {
 
     /// The workgroups of a recursion, one for each example.
     fn recursions(self, lanes: usize) -> Workgroups {
-        Segments::whole(lanes).workgroups(self.examples, 1, self.loops(lanes))
+        Segments::whole(lanes).workgroups(self.examples, 1, self.loops(lanes), 1)
     }
 
     /// The iterations of the recursion over all steps: its own, those over the states, and those that find the largest.
@@ -217,7 +217,7 @@ impl Kernel for CtcGrad {
         let mut defines = g.defines(blank, lanes);
         defines.extend(define![ZERO_INFINITY: zero_infinity]);
         let rows = g.steps.saturating_mul(g.examples);
-        let workgroups = Segments::whole(lanes).workgroups(rows, 1, states.saturating_add(classes));
+        let workgroups = Segments::whole(lanes).workgroups(rows, 1, states.saturating_add(classes), 1);
         let mut grad = Launch::new(self.name(), defines, (6, 1), workgroups);
         grad = grad.stores_through_epilogue();
         grad.bindings.push(Binding::Scratch(0));

@@ -15,13 +15,13 @@
 //! Sums of channels of images in bf16, or of columns of rows in bf16, have a form of their own, which reads eight at a
 //! time.
 
-use crate::Layout;
 use crate::kernel::gemm::{Parts, sum_parts_at};
 use crate::kernel::launch::{
     Argument, Binding, Caps, Format, LINE, Launch, Multiprocessors, Variant, Workgroups, define, tree,
 };
 use crate::kernel::offset::offset;
 use crate::ops::segments::{RUN, Segments};
+use crate::{DType, Layout};
 
 /// The kernel of a reduction.
 #[derive(Clone, Copy)]
@@ -29,7 +29,7 @@ pub(in crate::ops) struct Reduction {
     pub(in crate::ops) kernel: &'static str,
     /// What the kernel computes: its define `OP`.
     pub(in crate::ops) op: &'static str,
-    /// Words of scratch memory for the result of a part.
+    /// Words of the result of a part, in scratch and in workgroup memory.
     pub(in crate::ops) words: usize,
     /// `true` if the kernel stores results through `shared/epilogue`.
     pub(in crate::ops) stores: bool,
@@ -41,6 +41,7 @@ struct Extents {
     reduced: Layout,
     outs: usize,
     len: usize,
+    element: DType,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -58,7 +59,7 @@ impl Form {
         [Self::Serial, Self::Rows, Self::Columns, Self::TallColumns, Self::SplitRows, Self::SplitColumns];
 
     fn best(extents: &Extents, caps: &Caps) -> Self {
-        let &Extents { kept, reduced, outs, len } = extents;
+        let &Extents { kept, reduced, outs, len, .. } = extents;
         let side_by_side = |layout: &Layout| layout.strides().last().is_some_and(|&stride| stride == 1);
         let columns = side_by_side(&kept) && !side_by_side(&reduced);
         if len < 8 || (columns && (len <= 32 || outs >= 1 << 16)) {
@@ -96,19 +97,19 @@ impl Form {
     }
 
     fn variant(self, reduction: Reduction, extents: &Extents) -> Variant {
-        let &Extents { kept, reduced, outs, len } = extents;
+        let &Extents { kept, reduced, outs, len, element } = extents;
         let segments = self.segments(outs, len);
         let places = (offset(&kept, "o"), offset(&reduced, "r"));
         let (input, output) = (Binding::Input(0), Binding::Output(0));
         if !matches!(self, Self::SplitRows | Self::SplitColumns) {
-            let launch = launch(reduction, segments, (outs, len, 1), places, [input, output]);
+            let launch = launch((reduction, element), segments, (outs, len, 1), places, [input, output]);
             return Variant { name: self.name(), launches: vec![launch], scratch: Vec::new() };
         }
         let parts = segments.parts(outs, len, true);
-        let first = launch(reduction, segments, (outs, len, parts), places, [input, Binding::Scratch(0)]);
+        let first = launch((reduction, element), segments, (outs, len, parts), places, [input, Binding::Scratch(0)]);
         let segments = if parts < 8 { Segments::SERIAL } else { Segments::columns(outs) };
         let places = ("o".into(), format!("r * {outs}u"));
-        let second = launch(reduction, segments, (outs, parts, 1), places, [Binding::Scratch(0), output]);
+        let second = launch((reduction, element), segments, (outs, parts, 1), places, [Binding::Scratch(0), output]);
         Variant {
             name: self.name(),
             launches: vec![first, second],
@@ -118,7 +119,7 @@ impl Form {
 }
 
 fn launch(
-    reduction: Reduction,
+    (reduction, element): (Reduction, DType),
     segments: Segments,
     (outs, len, parts): (usize, usize, usize),
     (base, step): (String, String),
@@ -134,16 +135,12 @@ fn launch(
     };
     defines.extend(define![
         OP: reduction.op, FOLD: fold, OUTS: outs, LEN: len, BLOCKS: segments.blocks(outs), BASE: base, STEP: step,
-        FROM: from, TO: to,
+        FROM: from, TO: to, ELEMENT: element,
     ]);
     // Four elements at a time, then up to three single ones; sixteen times four are a run, sixteen runs a stretch.
     let steps = segments.loops(len.div_ceil(4), parts, 1);
     let loops = steps.saturating_add(steps / 16 + steps / 256).saturating_add(7);
-    let mut workgroups = segments.workgroups(outs, parts, loops);
-    if reduction.words > 1 {
-        // Segments reduce single floats.
-        workgroups = workgroups.with_memory(&[4 * reduction.words * workgroups.invocations]);
-    }
+    let workgroups = segments.workgroups(outs, parts, loops, reduction.words);
     let mut launch = Launch::new(reduction.kernel, defines, (0, 0), workgroups);
     launch.bindings = bindings.into();
     if from == "operand" {
@@ -157,7 +154,7 @@ pub(in crate::ops) fn variants(reduction: Reduction, x: &Argument, axes: &[usize
     let (kept, reduced) = x.layout.split(axes);
     let (kept, reduced) = (kept.collapse(), reduced.collapse());
     let (outs, len) = (kept.shape().elements(), reduced.shape().elements());
-    let extents = Extents { kept, reduced, outs, len };
+    let extents = Extents { kept, reduced, outs, len, element: x.ty.dtype };
     let best = Form::best(&extents, caps);
     let rest = Form::ALL.into_iter().filter(|form| *form != best && form.fits(caps));
     let forms = std::iter::once(best).chain(rest).map(|form| form.variant(reduction, &extents));
@@ -175,7 +172,7 @@ fn lines(op: &'static str, x: &Argument, extents: &Extents) -> Option<Variant> {
     const WORKGROUPS: usize = Multiprocessors::LARGE.enough(2);
     const PARTS: usize = 64;
 
-    let &Extents { kept, reduced, outs, len } = extents;
+    let &Extents { kept, reduced, outs, len, .. } = extents;
     let of_channels = |layout: &Layout, stride: usize| layout.offset() == 0 && layout.strides() == [stride];
     let pitch = match x.format {
         Format::Full | Format::Bf16 => outs,
@@ -210,7 +207,7 @@ fn lines(op: &'static str, x: &Argument, extents: &Extents) -> Option<Variant> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{DType, Shape, TensorType};
+    use crate::{Shape, TensorType};
 
     const SUM: Reduction = Reduction { kernel: "reduce", op: "sum", words: 1, stores: true };
 

@@ -138,7 +138,9 @@ const BF16: Numbers = Numbers { kind: 9, bytes: 2 };
 impl From<DType> for Numbers {
     fn from(dtype: DType) -> Self {
         let kind = match dtype {
+            DType::I32 => 2,
             DType::U32 => 3,
+            DType::I64 => 4,
             DType::F32 => 7,
             DType::F64 => 8,
         };

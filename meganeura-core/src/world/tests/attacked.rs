@@ -47,6 +47,8 @@ impl Engine for Threads {
             DType::F32 => add_up!(f32),
             DType::F64 => add_up!(f64),
             DType::U32 => add_up!(u32),
+            DType::I32 => add_up!(i32),
+            DType::I64 => add_up!(i64),
         }
         Ok(())
     }
