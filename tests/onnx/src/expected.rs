@@ -17,7 +17,7 @@ const HEAD: &str = "\
 const DISPUTED: [(&str, &str); 3] = [
     (
         "node/test_resize_downsample_scales_linear_align_corners",
-        "the suite takes corners of a length that is not rounded; `onnxruntime` 1.32 and PyTorch do as the importer does",
+        "the suite takes corners of a length that is not rounded; `onnxruntime` 1.32 does as the importer does",
     ),
     ("node/test_dft_inverse", "a part that is 0 is 2e-7 in the suite, more than its tolerance"),
     ("node/test_dft_inverse_opset19", "a part that is 0 is 2e-7 in the suite, more than its tolerance"),

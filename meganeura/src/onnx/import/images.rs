@@ -284,7 +284,7 @@ fn average_pool_over<const D: usize>(call: &Call<'_>, x: &Var) -> Result<Var> {
     let ceils = call.flag("ceil_mode", false)?;
     let most = window.kernel.map(|extent| extent / 2);
     let is_dilated = window.dilation != [1; D];
-    Ok(match window.symmetric(most).filter(|_| !(ceils && counts) && !is_dilated) {
+    Ok(match window.symmetric(most).filter(|_| !(is_dilated || ceils && counts)) {
         Some(padding) => x.avg_pool_of(window.pool(padding), if counts { Divisor::Padded } else { Divisor::Inside }),
         // Sums divided by the number of averaged elements.
         None => {
