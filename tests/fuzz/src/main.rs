@@ -40,7 +40,7 @@ const KEPT: usize = 256;
 const KEEPS: [u32; 2] = [4, 1024];
 
 /// The number of inputs that are read even if there is no time left.
-const FEWEST: u64 = 512;
+const FEWEST: u64 = 2048;
 
 #[derive(Parser, Debug)]
 #[command(name = "fuzz", about = "Fuzz every reader and parser")]
