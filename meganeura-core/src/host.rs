@@ -130,6 +130,20 @@ macro_rules! of_any {
     };
 }
 
+/// An integer as an index: the largest one if it is no `u32`.
+pub(crate) fn index_of(number: impl TryInto<u32>) -> u32 {
+    number.try_into().unwrap_or(u32::MAX)
+}
+
+/// The largest and the second-largest distinct number.
+fn two_largest(numbers: impl Iterator<Item = u32>) -> [Option<u32>; 2] {
+    numbers.fold([None; 2], |[first, second], number| match Some(number) {
+        number if number > first => [number, first],
+        number if number < first => [first, second.max(number)],
+        _ => [first, second],
+    })
+}
+
 impl HostBuffer {
     /// Zeros. Fails if there is no room.
     #[doc(hidden)]
@@ -168,6 +182,16 @@ impl HostBuffer {
 
     pub(crate) fn len(&self) -> usize {
         of_any!(self, data => data.len())
+    }
+
+    /// The largest and the second-largest distinct element, as indices; none of floats.
+    pub(crate) fn largest_indices(&self) -> [Option<u32>; 2] {
+        match self {
+            Self::F32(_) | Self::F64(_) => [None; 2],
+            Self::U32(data) => two_largest(data.iter().copied()),
+            Self::I32(data) => two_largest(data.iter().copied().map(index_of)),
+            Self::I64(data) => two_largest(data.iter().copied().map(index_of)),
+        }
     }
 
     pub(crate) fn dtype(&self) -> DType {

@@ -47,6 +47,21 @@ impl Var {
     pub fn to_index(&self) -> Self {
         self.record(ToIndex, &[self])
     }
+
+    /// Integers of any type as indices. Other values stay as they are, for the operation to refuse.
+    #[track_caller]
+    #[doc(hidden)]
+    pub fn as_index(&self) -> Self {
+        if matches!(self.ty().dtype, DType::I32 | DType::I64) { self.to_index() } else { self.clone() }
+    }
+}
+
+/// An index that is out of range, in a message.
+pub(crate) fn named(what: &str, index: u32) -> String {
+    match index {
+        u32::MAX => format!("{what} {index}, or a number that is no `u32`,"),
+        _ => format!("{what} {index}"),
+    }
 }
 
 impl Vjp for Cast {

@@ -2,7 +2,7 @@
 
 use std::panic::Location;
 
-use super::Vjp;
+use super::{Vjp, named};
 use crate::graph::Exact;
 use crate::ops::cross_entropy::{CrossEntropy, CrossEntropyGrad};
 use crate::ops::gather::Gather;
@@ -15,7 +15,7 @@ impl Var {
     pub(crate) fn cross_entropy_rows(&self, labels: &Self, smoothing: f64, ignored: Option<u32>) -> Self {
         let classes = self.shape().dims().get(1).copied().unwrap_or(0);
         if let Some(label) = labels.largest_index(ignored).filter(|&label| label as usize >= classes) {
-            let message = format!("label {label} is out of range, the logits have {classes} classes");
+            let message = format!("{} is out of range, the logits have {classes} classes", named("label", label));
             let error = Error::new(ErrorKind::Argument, message).in_op("cross_entropy").operand(self.ty(), self.path());
             return self.fail(error.operand(labels.ty(), None).at(Location::caller()));
         }

@@ -2,19 +2,19 @@
 
 use std::panic::Location;
 
-use super::Vjp;
+use super::{Vjp, named};
 use crate::ops::embedding::{Embedding, EmbeddingGrad};
 use crate::{Error, ErrorKind, Result, Var};
 
 impl Var {
     /// Looks up rows of this table by index: `y[i…, d…] = x[index[i…], d…]`
     ///
-    /// Shapes: `x [R, D…]`, `index u32 [I…]`, from [`Tensor::indices`](crate::Tensor::indices) → `y [I…, D…]`. The
-    /// gradient of a row is the sum over all its uses, with the same bits in every run.
+    /// Shapes: `x [R, D…]`, `index [I…]` of integers → `y [I…, D…]`. The gradient of a row is the sum over all its uses,
+    /// with the same bits in every run.
     ///
     /// An index past the end is an error if the host knows the indices, which is the case for
-    /// [`Tape::input`](crate::Tape::input)s made by [`Tensor::indices`](crate::Tensor::indices). Otherwise that row of
-    /// the result is NaN, and no row gets a gradient from it.
+    /// [`Tape::input`](crate::Tape::input)s of numbers from the host. Otherwise that row of the result is NaN, and no row
+    /// gets a gradient from it. A negative index is past the end.
     #[must_use]
     #[track_caller]
     pub fn embedding(&self, index: &Self) -> Self {
@@ -25,9 +25,10 @@ impl Var {
     #[must_use]
     #[track_caller]
     pub fn embedding_with(&self, index: &Self, padding: Option<u32>) -> Self {
+        let index = &index.as_index();
         let rows = self.shape().dims().first().copied().unwrap_or(0);
         if let Some(largest) = index.largest_index(None).filter(|&largest| largest as usize >= rows) {
-            let message = format!("index {largest} is past the end, the table has {rows} rows");
+            let message = format!("{} is past the end, the table has {rows} rows", named("index", largest));
             let error = Error::new(ErrorKind::Argument, message).in_op("embedding").operand(self.ty(), self.path());
             return self.fail(error.operand(index.ty(), None).at(Location::caller()));
         }
@@ -134,7 +135,7 @@ mod tests {
         let tape = Tape::new(&device);
         let table = tape.input(&Tensor::from_slice(&device, [2, 1], &[1.0, 2.0])?);
         let error = table.embedding(&table).error().expect("floats");
-        assert!(error.to_string().contains("the indices must be u32, from `Tensor::indices`"), "{error}");
+        assert!(error.to_string().contains("the indices must be integers, from `Tensor::indices`"), "{error}");
         let index = tape.input(&Tensor::indices(&device, [1], &[0])?);
         assert!(tape.scalar(1.0).embedding(&index).error().is_some());
         Ok(())

@@ -1,13 +1,13 @@
 //! Gathering elements along an axis by index, and scattering them back.
 
-use super::Vjp;
+use super::{Vjp, named};
 use crate::ops::gather::{Fold, Gather, ScatterAlong};
 use crate::{Error, ErrorKind, Result, Var};
 
 impl Var {
     /// Gathers elements along an axis by index: `y[o…, k, i…] = x[o…, index[o…, k, i…], i…]`, like PyTorch's `gather`
     ///
-    /// Shapes: `x [O…, R, I…]`, `index u32 [O…, K, I…]` → `y [O…, K, I…]`. For rows of a table, see
+    /// Shapes: `x [O…, R, I…]`, `index [O…, K, I…]` of integers → `y [O…, K, I…]`. For rows of a table, see
     /// [`embedding`](Self::embedding); for the same indices in every line, [`index_select`](Self::index_select).
     ///
     /// Shapes that differ outside the axis are an error. So is an index past the end, if the host knows the indices;
@@ -15,6 +15,7 @@ impl Var {
     #[must_use]
     #[track_caller]
     pub fn gather(&self, axis: usize, index: &Self) -> Self {
+        let index = &index.as_index();
         if let Some(poisoned) = self.misplaced(axis, index, "gather") {
             return poisoned;
         }
@@ -24,12 +25,13 @@ impl Var {
     /// Adds elements to this value at given positions: `y[o…, index[o…, k, i…], i…] += source[o…, k, i…]`, in a fixed
     /// order
     ///
-    /// Shapes: `x [O…, R, I…]`, `index u32 [O…, K, I…]`, `source [O…, K, I…]` → `y [O…, R, I…]`.
+    /// Shapes: `x [O…, R, I…]`, `index [O…, K, I…]` of integers, `source [O…, K, I…]` → `y [O…, R, I…]`.
     ///
     /// Fails like [`gather`](Self::gather); an index past the end that the host does not know is ignored.
     #[must_use]
     #[track_caller]
     pub fn scatter_add(&self, axis: usize, index: &Self, source: &Self) -> Self {
+        let index = &index.as_index();
         if let Some(poisoned) = self.misplaced(axis, index, "scatter_add") {
             return poisoned;
         }
@@ -43,6 +45,7 @@ impl Var {
     #[must_use]
     #[track_caller]
     pub fn scatter(&self, axis: usize, index: &Self, source: &Self) -> Self {
+        let index = &index.as_index();
         if let Some(poisoned) = self.misplaced(axis, index, "scatter") {
             return poisoned;
         }
@@ -74,6 +77,7 @@ impl Var {
     #[track_caller]
     #[doc(hidden)]
     pub fn scatter_max(&self, axis: usize, index: &Self, source: &Self) -> Self {
+        let index = &index.as_index();
         if let Some(poisoned) = self.misplaced(axis, index, "scatter_max") {
             return poisoned;
         }
@@ -99,7 +103,7 @@ impl Var {
     fn misplaced(&self, axis: usize, index: &Self, op: &'static str) -> Option<Self> {
         let rows = self.shape().dims().get(axis).copied().unwrap_or(0);
         if let Some(largest) = index.largest_index(None).filter(|&largest| rows > 0 && largest as usize >= rows) {
-            let message = format!("index {largest} is past the end, axis {axis} has {rows} elements");
+            let message = format!("{} is past the end, axis {axis} has {rows} elements", named("index", largest));
             let error = Error::new(ErrorKind::Argument, message).in_op(op).operand(self.ty(), self.path());
             return Some(self.fail(error.operand(index.ty(), None).at(std::panic::Location::caller())));
         }

@@ -64,6 +64,7 @@ mod vjp;
 pub mod case;
 
 pub use attention::{AttentionOptions, Mask};
+pub(crate) use cast::named;
 pub use collective::{all_mean, record_collective};
 pub use custom::CustomOp;
 pub use grid_sample::{GridSampleMode, GridSampleOptions, GridSamplePadding};

@@ -3,7 +3,7 @@
 use crate::{ErrorKind, Var};
 
 impl Var {
-    /// Selects slices of an axis by index: `[.., R, ..]` and `index u32 [K]` → `[.., K, ..]`. For rows of a table,
+    /// Selects slices of an axis by index: `[.., R, ..]` and `index [K]` of integers → `[.., K, ..]`. For rows of a table,
     /// [`embedding`](Self::embedding) does this along the first axis.
     ///
     /// Errors: those of [`embedding`](Self::embedding).
@@ -28,12 +28,12 @@ impl Var {
         selected.permute(&axes)
     }
 
-    /// One row for each index, with 1 at that index and 0 elsewhere: `u32 [I…]` → `[I…, classes]`. An index past the
+    /// One row for each index, with 1 at that index and 0 elsewhere: integers `[I…]` → `[I…, classes]`. An index past the
     /// end gives a row of zeros. Has no gradient.
     #[must_use]
     #[track_caller]
     pub fn one_hot(&self, classes: usize) -> Self {
-        let numbers = self.to_float().unsqueeze(self.shape().rank());
+        let numbers = self.as_index().to_float().unsqueeze(self.shape().rank());
         numbers.eq(&self.tape().iota([classes], 0))
     }
 

@@ -183,7 +183,7 @@ mod tests {
                 "ctc: input length 4 is out of range",
             ),
             (x.ctc(&targets, &three, &three), ErrorKind::Argument, "ctc: target length 3 is out of range"),
-            (x.ctc(&two, &three, &two), ErrorKind::Shape, "the targets must be u32[2, S]"),
+            (x.ctc(&two, &three, &two), ErrorKind::Shape, "the targets must be integers [2, S]"),
             (x.ctc(&targets, &indices(&[1], &[3]), &two), ErrorKind::Shape, "must be u32[2], one is u32[1]"),
             (x.reshape([6, 4]).ctc(&targets, &three, &two), ErrorKind::Shape, "must be floats [T, N, classes]"),
             (x.ctc_with(&targets, &three, &two, &blank), ErrorKind::Shape, "the blank is class 4 of 4"),

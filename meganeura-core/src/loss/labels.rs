@@ -1,9 +1,11 @@
 //! Labels of classifications, and their use in losses.
 
 use super::Reduction;
-use crate::{DType, Error, ErrorKind, Shape, Tape, Tensor, Var};
+use crate::functions::named;
+use crate::{Error, ErrorKind, Shape, Tape, Tensor, Var};
 
-/// The labels of a classification: a [`Tensor`] of indices, or a [`Var`], such as an input of a `TrainStep`.
+/// The labels of a classification: a [`Tensor`] of integers, or a [`Var`], such as an input of a `TrainStep`. A label that
+/// is no `u32`, such as -100, counts as `u32::MAX`, which can be the ignored one.
 pub trait Labels {
     /// The labels on this tape.
     #[doc(hidden)]
@@ -13,13 +15,13 @@ pub trait Labels {
 impl Labels for Tensor {
     #[track_caller]
     fn on(&self, tape: &Tape) -> Var {
-        tape.input(self)
+        tape.input(self).as_index()
     }
 }
 
 impl Labels for Var {
     fn on(&self, _: &Tape) -> Var {
-        self.clone()
+        self.as_index()
     }
 }
 
@@ -29,7 +31,7 @@ impl Var {
         self.shape().dims().get(1).copied().unwrap_or(0)
     }
 
-    /// The scores, poisoned, if they are not `[N, C, …]`, the labels not `u32 [N, …]`, or a known label is `C` or
+    /// The scores, poisoned, if they are not `[N, C, …]`, the labels not integers `[N, …]`, or a known label is `C` or
     /// above.
     #[track_caller]
     pub(super) fn mislabelled(&self, name: &'static str, labels: &Self, ignored: Option<u32>) -> Option<Self> {
@@ -43,12 +45,16 @@ impl Var {
             [n, classes, ref rest @ ..] => {
                 let rows = Shape::new(&[&[n], rest].concat());
                 let beyond = labels.largest_index(ignored).filter(|&label| label as usize >= classes);
-                if labels.ty().dtype != DType::U32 || labels.shape() != rows {
-                    let message =
-                        format!("the labels must be u32{rows} for scores {}, they are {}", self.ty(), labels.ty());
+                if labels.ty().dtype.is_float() || labels.shape() != rows {
+                    let message = format!(
+                        "the labels must be integers {rows} for scores {}, they are {}",
+                        self.ty(),
+                        labels.ty()
+                    );
                     (ErrorKind::Shape, message)
                 } else if let Some(label) = beyond {
-                    let message = format!("label {label} is out of range, the scores have {classes} classes");
+                    let message =
+                        format!("{} is out of range, the scores have {classes} classes", named("label", label));
                     (ErrorKind::Argument, message)
                 } else {
                     // Labels of an input that is not bound yet are checked when it is.

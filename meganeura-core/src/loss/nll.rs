@@ -142,7 +142,11 @@ mod tests {
                 ErrorKind::Argument,
                 "nll: label 2 is out of range, the scores have 2 classes",
             ),
-            (x.nll(&labels(&[2], &[0, 1])), ErrorKind::Shape, "nll: the labels must be u32[3] for scores f64[3, 2]"),
+            (
+                x.nll(&labels(&[2], &[0, 1])),
+                ErrorKind::Shape,
+                "nll: the labels must be integers [3] for scores f64[3, 2]",
+            ),
             (x.nll(&x), ErrorKind::Shape, "they are f64[3, 2]"),
             (
                 input(&tape, &[3], &[0.0; 3]).nll(&labels(&[3], &[0; 3])),

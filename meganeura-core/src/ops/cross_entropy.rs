@@ -45,7 +45,7 @@ pub(crate) fn rows(x: Shape) -> Result<Shape, String> {
 fn expect_labels(x: &TensorType, labels: &TensorType) -> Result<Shape, String> {
     let rows = rows(x.shape)?;
     if labels.dtype != DType::U32 || labels.shape != rows {
-        return Err(format!("the labels must be u32{rows} for logits {}, they are {labels}", x.shape));
+        return Err(format!("the labels must be integers {rows} for logits {}, they are {labels}", x.shape));
     }
     if !x.dtype.is_float() {
         return Err(format!("the logits must be floats, they are {}", x.dtype));

@@ -57,7 +57,9 @@ impl Primitive for Embedding {
     fn outputs(&self, x: &[TensorType]) -> Result<Vec<TensorType>, String> {
         let [table, index] = x else { return Err(format!("takes two operands, not {}", x.len())) };
         if index.dtype != DType::U32 {
-            return Err(format!("the indices must be u32, from `Tensor::indices` or `to_index`; they are {index}"));
+            return Err(format!(
+                "the indices must be integers, from `Tensor::indices` or `to_index`; they are {index}"
+            ));
         }
         let [_, row @ ..] = table.shape.dims() else {
             return Err(format!("the table must be [rows, …], it is {table}"));
@@ -125,7 +127,7 @@ impl Primitive for EmbeddingGrad {
         let [index, dy] = x else { return Err(format!("takes two operands, not {}", x.len())) };
         let (places, dims) = (index.shape.dims(), dy.shape.dims());
         if index.dtype != DType::U32 || !dy.dtype.is_float() || !dims.starts_with(places) || self.rows == 0 {
-            return Err(format!("needs u32 indices [I…] and floats [I…, D…], not {index} and {dy}"));
+            return Err(format!("needs indices [I…] and floats [I…, D…], not {index} and {dy}"));
         }
         let dims = [&[self.rows], &dims[places.len()..]].concat();
         let shape = Shape::try_new(&dims).ok_or_else(|| format!("the result would have {} axes", dims.len()))?;

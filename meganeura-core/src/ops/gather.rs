@@ -48,7 +48,7 @@ impl Primitive for Gather {
     fn outputs(&self, x: &[TensorType]) -> Result<Vec<TensorType>, String> {
         let ([x, index], axis) = (x, self.axis) else { return Err(format!("takes two operands, not {}", x.len())) };
         if index.dtype != DType::U32 {
-            return Err(format!("needs u32 indices, from `Tensor::indices` or `to_index`, not {index}"));
+            return Err(format!("needs integers as indices, from `Tensor::indices` or `to_index`, not {index}"));
         }
         if axis >= x.shape.rank() {
             return Err(format!("axis {axis} is out of range: the shape has {} axes", x.shape.rank()));
@@ -101,7 +101,7 @@ impl Primitive for ScatterAlong {
     fn outputs(&self, x: &[TensorType]) -> Result<Vec<TensorType>, String> {
         let ([index, x], axis) = (x, self.axis) else { return Err(format!("takes two operands, not {}", x.len())) };
         if index.dtype != DType::U32 || !x.dtype.is_float() {
-            return Err(format!("needs u32 indices, from `Tensor::indices`, and floats, not {index} and {x}"));
+            return Err(format!("needs integers as indices, and floats, not {index} and {x}"));
         }
         if index.shape != x.shape {
             return Err(format!("needs an index for each of {}, not {}", x.shape, index.shape));

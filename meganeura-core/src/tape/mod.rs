@@ -44,7 +44,7 @@ pub(crate) use var::{Handle, VarState};
 
 use crate::graph::{Graph, Operands, Source, ValueId};
 use crate::host::HostWord;
-use crate::ops::Op;
+use crate::ops::{KernelOp, Op};
 use crate::param::Cell;
 use crate::{Buffer, Device, Error, ErrorKind, Param, Shape, Tensor, TensorType};
 
@@ -450,12 +450,12 @@ impl Leaf {
 }
 
 impl TapeState {
-    /// The leaf that a value is, or is a view of.
+    /// The leaf that a value is, or is a view of, also as indices.
     fn viewed_leaf(&self, mut value: ValueId) -> Option<usize> {
         loop {
             let node = self.graph.maker(value);
             match node.source {
-                Source::Op(Op::View(_)) => value = node.inputs[0],
+                Source::Op(Op::View(_) | Op::Kernel(KernelOp::ToIndex(_))) => value = node.inputs[0],
                 Source::Leaf(leaf) => return Some(leaf),
                 _ => return None,
             }

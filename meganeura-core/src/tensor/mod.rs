@@ -7,7 +7,7 @@ mod make;
 use std::fmt;
 
 use crate::error::{bail, here, here_async};
-use crate::host::HostBuffer;
+use crate::host::{HostBuffer, index_of, try_collect};
 use crate::storage::Storage;
 #[cfg(not(target_family = "wasm"))]
 use crate::wait::block_on;
@@ -22,8 +22,8 @@ pub struct Tensor {
     device: Device,
     ty: TensorType,
     storage: Storage,
-    /// The largest and the second-largest distinct element of a `u32` tensor, computed when it was made. So labels can
-    /// be checked without reading them back from the device, even if one label means "no label".
+    /// The largest and the second-largest distinct element of a tensor of integers, as indices, computed when it was
+    /// made. So labels can be checked without reading them back from the device, even if one label means "no label".
     largest: [Option<u32>; 2],
 }
 
@@ -79,15 +79,7 @@ impl Tensor {
     /// Fails like [`Tensor::from_slice`].
     #[track_caller]
     pub fn indices(device: &Device, shape: impl Into<Shape>, data: &[u32]) -> Result<Self> {
-        Self::from_indices(device, shape.into(), data.to_vec())
-    }
-
-    #[track_caller]
-    #[doc(hidden)]
-    pub fn from_indices(device: &Device, shape: Shape, data: Vec<u32>) -> Result<Self> {
-        let first = data.iter().max().copied();
-        let second = data.iter().filter(|&&element| Some(element) != first).max().copied();
-        Ok(Self { largest: [first, second], ..Self::from_host(device, shape, HostBuffer::U32(data))? })
+        Self::from_host(device, shape.into(), HostBuffer::U32(data.to_vec()))
     }
 
     /// A tensor of 32-bit integers.
@@ -162,7 +154,8 @@ impl Tensor {
                 bail!(Shape, "{} numbers given for shape {shape}, which has {}", host.len(), shape.elements());
             }
             let ty = TensorType::new(host.dtype(), shape);
-            Ok(Self { device: device.clone(), ty, storage: device.upload(host, ty)?, largest: [None; 2] })
+            let largest = host.largest_indices();
+            Ok(Self { device: device.clone(), ty, storage: device.upload(host, ty)?, largest })
         })
     }
 
@@ -196,7 +189,8 @@ impl Tensor {
         &mut self.storage
     }
 
-    /// The largest element of a `u32` tensor, except ignored ones, if the host knows it.
+    /// The largest of these indices, except ignored ones, if the host knows it. Integers outside `u32` count as its
+    /// maximum, as in [`Var::to_index`](crate::Var::to_index).
     #[doc(hidden)]
     pub fn largest_index(&self, ignored: Option<u32>) -> Option<u32> {
         self.largest.into_iter().flatten().find(|&element| Some(element) != ignored)
@@ -232,7 +226,7 @@ impl Tensor {
             }
             let host = self.to_host_here()?;
             let host = if self.ty.dtype.is_float() { host.try_cast(device.precision().dtype())? } else { host };
-            Ok(Self { largest: self.largest, ..Self::from_host(device, self.shape(), host)? })
+            Self::from_host(device, self.shape(), host)
         })
     }
 
@@ -334,6 +328,17 @@ impl Tensor {
                 host => self.as_integers(host),
             }
         })
+    }
+
+    /// The integers as indices, as in [`Var::to_index`](crate::Var::to_index).
+    #[doc(hidden)]
+    pub async fn to_index_vec_async(&self) -> Result<Vec<u32>> {
+        match self.to_host().await? {
+            HostBuffer::U32(data) => Ok(data),
+            HostBuffer::I32(data) => try_collect(data.into_iter().map(index_of)),
+            HostBuffer::I64(data) => try_collect(data.into_iter().map(index_of)),
+            HostBuffer::F32(_) | HostBuffer::F64(_) => bail!(Shape, "floats are no indices"),
+        }
     }
 
     /// The integers as `i32`, in row-major order. Waits for the device.

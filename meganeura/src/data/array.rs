@@ -146,7 +146,7 @@ impl<E: Number> Array<E> {
     pub(super) fn into_tensor(self, device: &Device) -> Result<Tensor> {
         match E::host(self.values) {
             // This determines the largest label, so that a label out of range is an error.
-            HostBuffer::U32(data) => Tensor::from_indices(device, self.shape, data),
+            HostBuffer::U32(data) => Tensor::from_host(device, self.shape, HostBuffer::U32(data)),
             host => Tensor::from_host(device, self.shape, host.try_cast(device.precision().dtype())?),
         }
     }

@@ -220,7 +220,7 @@ fn integers(stored: &TensorView<'_>, dtype: DType, device: &Device, shape: Shape
     Some(match dtype {
         DType::I32 => narrowed(stored)?.and_then(|data| Tensor::from_host(device, shape, HostBuffer::I32(data))),
         DType::I64 => narrowed(stored)?.and_then(|data| Tensor::from_host(device, shape, HostBuffer::I64(data))),
-        _ => narrowed(stored)?.and_then(|data| Tensor::from_indices(device, shape, data)),
+        _ => narrowed(stored)?.and_then(|data| Tensor::from_host(device, shape, HostBuffer::U32(data))),
     })
 }
 

@@ -211,7 +211,7 @@ mod tests {
         );
         let (other, fitting) = tensors(&[3, 2], &[0.0; 6], &[0, 0, 0]);
         let error = Accuracy::new().update(&scores, &fitting).unwrap_err();
-        assert!(error.kind() == ErrorKind::Shape && error.message().contains("must be u32[2]"), "{error}");
+        assert!(error.kind() == ErrorKind::Shape && error.message().contains("must be integers [2]"), "{error}");
         assert_eq!(Accuracy::new().update(&fitting, &fitting).unwrap_err().kind(), ErrorKind::Shape);
         assert_eq!(Accuracy::new().update(&other, &other).unwrap_err().kind(), ErrorKind::Shape);
         for k in [0, 3] {

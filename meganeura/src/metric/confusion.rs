@@ -82,10 +82,10 @@ impl Confusion {
         here_async(async {
             let (mut pairs, shape) = (Vec::new(), predictions.shape());
             reserve(&mut pairs, labels.shape().elements())?;
-            if predictions.ty().dtype == DType::U32 {
+            if !predictions.ty().dtype.is_float() {
                 let labels = read_labels(labels, shape, shape).await?;
                 for (row, (label, predicted)) in
-                    labels.into_iter().zip(predictions.to_u32_vec_async().await?).enumerate()
+                    labels.into_iter().zip(predictions.to_index_vec_async().await?).enumerate()
                 {
                     if Some(label) == self.ignored {
                         continue;

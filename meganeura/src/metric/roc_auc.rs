@@ -71,8 +71,8 @@ impl RocAuc {
                 );
             }
             let labels = match labels.ty().dtype {
-                DType::U32 => try_collect(labels.to_u32_vec_async().await?.into_iter().map(f64::from))?,
-                _ => labels.to_f64_vec_async().await?,
+                dtype if dtype.is_float() => labels.to_f64_vec_async().await?,
+                _ => try_collect(labels.to_index_vec_async().await?.into_iter().map(f64::from))?,
             };
             let scores = scores.to_f64_vec_async().await?;
             for (at, (score, label)) in scores.iter().zip(&labels).enumerate() {

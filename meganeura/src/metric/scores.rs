@@ -72,10 +72,10 @@ impl Scores {
 
 /// Reads labels of this shape, for predictions of shape `predictions`.
 pub(super) async fn read_labels(labels: &Tensor, shape: Shape, predictions: Shape) -> Result<Vec<u32>> {
-    if labels.ty().dtype != DType::U32 || labels.shape() != shape {
-        bail!(Shape, "the labels must be u32{shape} for predictions {predictions}, they are {}", labels.ty());
+    if labels.ty().dtype.is_float() || labels.shape() != shape {
+        bail!(Shape, "the labels must be integers {shape} for predictions {predictions}, they are {}", labels.ty());
     }
-    labels.to_u32_vec_async().await
+    labels.to_index_vec_async().await
 }
 
 pub(super) fn expect_class(row: usize, label: u32, classes: usize) -> Result<()> {

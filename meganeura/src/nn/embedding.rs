@@ -17,7 +17,7 @@ use crate::{DType, Device, Error, ErrorKind, Param, Result, Shape, Tensor, Var};
 /// if the host knows the indices, as it does for inputs from [`Tensor::indices`](crate::Tensor::indices); otherwise it
 /// gives NaN.
 ///
-/// Shapes: `x u32 [I…]`, `weight [count, width]` → `y [I…, width]`.
+/// Shapes: `x [I…]` of integers, `weight [count, width]` → `y [I…, width]`.
 ///
 /// ```
 /// use meganeura::prelude::*;
@@ -53,12 +53,15 @@ impl Layer for Embedding {
     fn forward(&self, x: &Var) -> Var {
         let _entered = crate::module::enter(self, x);
         let count = self.weight.shape()[0];
-        let message = match (x.ty().dtype, x.largest_index(None)) {
-            (DType::U32, Some(largest)) if largest as usize >= count => {
+        let dtype = x.ty().dtype;
+        let message = match x.largest_index(None) {
+            _ if dtype.is_float() => {
+                (ErrorKind::Shape, format!("takes integers, from `Tensor::indices`, the input holds {dtype}"))
+            }
+            Some(largest) if largest as usize >= count => {
                 (ErrorKind::Argument, format!("number {largest} is past the end, there are {count} vectors"))
             }
-            (DType::U32, _) => return x.param(&self.weight).embedding_with(x, self.padding),
-            (dtype, _) => (ErrorKind::Shape, format!("takes u32, from `Tensor::indices`, the input holds {dtype}")),
+            _ => return x.param(&self.weight).embedding_with(x, self.padding),
         };
         let error = Error::new(message.0, message.1).in_op("embedding").at(Location::caller());
         x.fail(error.operand(x.ty(), x.path()).operand(self.weight.ty(), self.weight.path()))

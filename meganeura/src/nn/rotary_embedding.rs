@@ -80,7 +80,7 @@ impl RotaryEmbedding {
 
     /// [`forward`](Layer::forward) for vectors at given positions.
     ///
-    /// Positions are `u32 [L]`, or `[N, L]` if each example has its own. They index the rows of `table`, which is
+    /// Positions are integers `[L]`, or `[N, L]` if each example has its own. They index the rows of `table`, which is
     /// [`table`](Self::table) on this tape. Use it in [compiled](crate::Device::compile) functions, where positions are
     /// an input.
     #[must_use]
@@ -99,7 +99,7 @@ impl RotaryEmbedding {
         };
         if !fits || table.shape().dims().get(1..) != Some(&[2, half]) {
             let message = format!(
-                "positions must be u32 [{length}] or [N, {length}] and the table [P, 2, {half}], they are {} and {}",
+                "positions must be integers [{length}] or [N, {length}] and the table [P, 2, {half}], they are {} and {}",
                 positions.ty(),
                 table.ty()
             );
@@ -239,7 +239,7 @@ mod tests {
         assert_eq!(at.slice(0, 0..1).to_vec()?, rotary.forward_from(&x.slice(0, 0..1), 7).to_vec()?);
         assert_eq!(at.slice(0, 1..2).to_vec()?, rotary.forward(&x.slice(0, 1..2)).to_vec()?);
         let message = rotary.forward_at(&x, &table, &positions(&[3], &[7, 8, 9])).error().unwrap().to_string();
-        assert!(message.contains("positions must be u32 [2] or [N, 2] and the table [P, 2, 2]"), "{message}");
+        assert!(message.contains("positions must be integers [2] or [N, 2] and the table [P, 2, 2]"), "{message}");
         Ok(())
     }
 

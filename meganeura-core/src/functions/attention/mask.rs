@@ -1,8 +1,8 @@
 //! The mask of an attention, and its two kinds.
 
+use crate::ErrorKind;
 use crate::ops::{Op, Pointwise};
 use crate::tape::Var;
-use crate::{DType, ErrorKind};
 
 /// The mask of an attention: a boolean one, or numbers that are added to its scores.
 ///
@@ -49,7 +49,7 @@ impl Mask<'_> {
     pub fn scores(self) -> Var {
         match self {
             Self::Visible(mask) => {
-                let mask = if mask.ty().dtype == DType::U32 { mask.to_float() } else { mask.clone() };
+                let mask = if mask.ty().dtype.is_float() { mask.clone() } else { mask.to_float() };
                 let [zero, hidden, undefined] = [0.0, f64::NEG_INFINITY, f64::NAN].map(|x| mask.tape().scalar(x));
                 mask.where_cond(&mask.ge(&zero).where_cond(&zero, &undefined), &hidden)
             }

@@ -4,7 +4,7 @@ mod recorded;
 
 use std::panic::Location;
 
-use crate::functions::Vjp;
+use crate::functions::{Vjp, named};
 use crate::ops::ctc::{Ctc, CtcGrad};
 use crate::{Error, ErrorKind, Result, Var};
 
@@ -27,7 +27,7 @@ impl Var {
                 ("target length", target_lengths, labels + 1),
             ] {
                 if let Some(index) = indices.largest_index(None).filter(|&index| index as usize >= end) {
-                    let message = format!("{what} {index} is out of range, it must be below {end}");
+                    let message = format!("{} is out of range, it must be below {end}", named(what, index));
                     let error = Error::new(ErrorKind::Argument, message).in_op("ctc").operand(self.ty(), self.path());
                     return self.fail(error.operand(indices.ty(), None).at(Location::caller()));
                 }

@@ -60,7 +60,7 @@ impl CtcShape {
             [n, labels] if n == examples && x[1].dtype == DType::U32 => *labels,
             _ => {
                 return Err(format!(
-                    "the targets must be u32[{examples}, S] for log-probabilities {}, they are {}",
+                    "the targets must be integers [{examples}, S] for log-probabilities {}, they are {}",
                     x[0], x[1]
                 ));
             }

@@ -14,7 +14,7 @@ pub enum Steps<'a> {
     /// All steps.
     #[default]
     All,
-    /// The first steps of each sequence, as many as its length: `u32 [N]`, from [`Tensor::indices`]. A sequence of
+    /// The first steps of each sequence, as many as its length: integers `[N]`. A sequence of
     /// length 0 keeps its initial state.
     Lengths(&'a Var),
     /// The steps where this mask, `[N, T]`, is not 0, wherever they are.
@@ -33,9 +33,9 @@ impl Steps<'_> {
             Steps::Mask(mask) => {
                 (mask, ErrorKind::Shape, format!("the mask must be floats [{n}, {t}], it is {}", mask.ty()))
             }
-            Steps::Lengths(lengths) if lengths.shape() != Shape::from([n]) || lengths.ty().dtype != DType::U32 => {
+            Steps::Lengths(lengths) if lengths.shape() != Shape::from([n]) || lengths.ty().dtype.is_float() => {
                 let message =
-                    format!("the lengths must be u32 [{n}], from `Tensor::indices`, they are {}", lengths.ty());
+                    format!("the lengths must be integers [{n}], from `Tensor::indices`, they are {}", lengths.ty());
                 (lengths, ErrorKind::Shape, message)
             }
             Steps::Lengths(lengths) => match lengths.largest_index(None) {

@@ -201,7 +201,7 @@ fn misfits_name_the_parameter_and_the_callers_line() {
     let ((y, _), line) = (lstm.forward_with(&x, None, Steps::Lengths(&lengths(&[5, 6]))), line!());
     holds(y.error().unwrap(), line, "a length of 6, the sequences have 5 steps");
     let ((y, _), line) = (lstm.forward_with(&x, None, Steps::Lengths(&lengths(&[5]))), line!());
-    holds(y.error().unwrap(), line, "the lengths must be u32 [2]");
+    holds(y.error().unwrap(), line, "the lengths must be integers [2]");
     let ((y, _), line) = (lstm.forward_with(&x, None, Steps::Mask(&input(&tape, &[5, 2]))), line!());
     holds(y.error().unwrap(), line, "the mask must be floats [2, 5]");
     let (state, line) = (lstm.cells[0].step(&x, None), line!());
