@@ -9,12 +9,12 @@ use crate::{Error, ErrorKind, Result, Var};
 impl Var {
     /// Looks up rows of this table by index: `y[i…, d…] = x[index[i…], d…]`
     ///
-    /// Shapes: `x [R, D…]`, `index [I…]` of integers → `y [I…, D…]`. The gradient of a row is the sum over all its uses,
-    /// with the same bits in every run.
+    /// Shapes: `x [R, D…]`, `index [I…]` of integers → `y [I…, D…]`. The gradient of a row is the sum over all its
+    /// uses, with the same bits in every run.
     ///
     /// An index past the end is an error if the host knows the indices, which is the case for
-    /// [`Tape::input`](crate::Tape::input)s of numbers from the host. Otherwise that row of the result is NaN, and no row
-    /// gets a gradient from it. A negative index is past the end.
+    /// [`Tape::input`](crate::Tape::input)s of numbers from the host. Otherwise that row of the result is NaN, and no
+    /// row gets a gradient from it. A negative index is past the end.
     #[must_use]
     #[track_caller]
     pub fn embedding(&self, index: &Self) -> Self {

@@ -3,8 +3,8 @@
 use crate::{ErrorKind, Var};
 
 impl Var {
-    /// Selects slices of an axis by index: `[.., R, ..]` and `index [K]` of integers → `[.., K, ..]`. For rows of a table,
-    /// [`embedding`](Self::embedding) does this along the first axis.
+    /// Selects slices of an axis by index: `[.., R, ..]` and `index [K]` of integers → `[.., K, ..]`. For rows of a
+    /// table, [`embedding`](Self::embedding) does this along the first axis.
     ///
     /// Errors: those of [`embedding`](Self::embedding).
     #[must_use]
@@ -28,8 +28,8 @@ impl Var {
         selected.permute(&axes)
     }
 
-    /// One row for each index, with 1 at that index and 0 elsewhere: integers `[I…]` → `[I…, classes]`. An index past the
-    /// end gives a row of zeros. Has no gradient.
+    /// One row for each index, with 1 at that index and 0 elsewhere: integers `[I…]` → `[I…, classes]`. An index past
+    /// the end gives a row of zeros. Has no gradient.
     #[must_use]
     #[track_caller]
     pub fn one_hot(&self, classes: usize) -> Self {

@@ -4,8 +4,8 @@ use super::Reduction;
 use crate::functions::named;
 use crate::{Error, ErrorKind, Shape, Tape, Tensor, Var};
 
-/// The labels of a classification: a [`Tensor`] of integers, or a [`Var`], such as an input of a `TrainStep`. A label that
-/// is no `u32`, such as -100, counts as `u32::MAX`, which can be the ignored one.
+/// The labels of a classification: a [`Tensor`] of integers, or a [`Var`], such as an input of a `TrainStep`. A label
+/// that is no `u32`, such as -100, counts as `u32::MAX`, which can be the ignored one.
 pub trait Labels {
     /// The labels on this tape.
     #[doc(hidden)]

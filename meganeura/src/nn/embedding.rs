@@ -153,7 +153,7 @@ mod tests {
         let tape = Tape::new(&device);
         for (x, part) in [
             (Tensor::indices(&device, [2], &[0, 3]).unwrap(), "number 3 is past the end, there are 3 vectors"),
-            (Tensor::zeros(&device, [2]).unwrap(), "takes u32, from `Tensor::indices`"),
+            (Tensor::zeros(&device, [2]).unwrap(), "takes integers, from `Tensor::indices`"),
         ] {
             let (y, line) = (embedding.forward(&tape.input(&x)), line!());
             let error = y.error().unwrap();
