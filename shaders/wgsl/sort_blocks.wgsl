@@ -6,7 +6,7 @@
 //
 // Defines: WG
 //          LINES, BLOCKS   number of lines, and of blocks of each
-//          ELEMENT, LEN, INNER, DESCENDING see shared/sort
+//          ELEMENT, LEN, INNER, KEPT, DESCENDING see shared/sort
 
 #include "shared/grid"
 #include "shared/sort"
@@ -44,5 +44,7 @@ fn main(
         let is_before = is_key_below(keys[other], key) || (is_same_key(keys[other], key) && other < lane);
         before += u32(is_before);
     }
-    order[place(line, first + before)] = first + lane;
+    if first + before < KEPT {
+        order[place_kept(line, first + before)] = first + lane;
+    }
 }

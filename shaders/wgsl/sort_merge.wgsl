@@ -6,7 +6,7 @@
 // Defines: WG
 //          N   number of elements
 //          RUN elements of a run; the last run of a line may have fewer
-//          ELEMENT, LEN, INNER, DESCENDING see shared/sort
+//          ELEMENT, LEN, INNER, KEPT, DESCENDING see shared/sort
 
 #include "shared/elements"
 #include "shared/sort"
@@ -39,5 +39,8 @@ fn compute(i: u32) {
         }
     }
     let before = low - min(other, LEN);
-    merged[place(line, pair + at % RUN + before)] = element;
+    let rank = pair + at % RUN + before;
+    if rank < KEPT {
+        merged[place_kept(line, rank)] = element;
+    }
 }

@@ -252,7 +252,7 @@ impl RunMemory<'_> {
                     Some(result) => pointwise::Source::Updated(result),
                     None => pointwise::Source::View(view(input)),
                 });
-                pointwise::run(program, &inputs.collect::<Vec<_>>(), host, &mut outputs);
+                pointwise::run(program, inputs.collect(), host, &mut outputs, &self.scratch);
             }
         }
         for (&(storage, _), buffer) in step.outputs.iter().zip(written) {

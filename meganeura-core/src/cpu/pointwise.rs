@@ -6,7 +6,7 @@ use rayon::prelude::*;
 
 use crate::Layout;
 use crate::host::HostWord;
-use crate::kernel::native::{self, OutView, Real, View};
+use crate::kernel::native::{self, OutView, Real, Scratch, Slice, Transposed, View};
 use crate::plan::{Input, Program};
 
 /// Elements in a block.
@@ -23,14 +23,33 @@ pub(super) enum Source<'a, T> {
 
 pub(super) fn run<T: Real>(
     program: &Program,
-    inputs: &[Source<'_, T>],
+    inputs: Vec<Source<'_, T>>,
     host: &[HostWord],
     outputs: &mut [OutView<'_, T>],
+    scratch: &Scratch,
 ) {
     if let [to @ (OutView::Index(_) | OutView::Int(_) | OutView::Long(_))] = outputs {
-        return copy_integers(program, inputs, to);
+        return copy_integers(program, &inputs, to);
     }
-    let machine = Machine::new(program, inputs, host);
+    let transposed: Vec<_> = inputs.iter().map(transposed).collect();
+    if let ([Some(transposed)], [OutView::Float(to)], []) = (&transposed[..], &mut *outputs, &program.instructions[..])
+    {
+        return transposed.write(to);
+    }
+    // Blocks of a transpose would read each line of its memory many times.
+    let mut copies = Vec::new();
+    for transposed in transposed.iter().flatten() {
+        let Some(mut copy) = scratch.borrow(program.shape.elements()) else { return };
+        transposed.write(&mut copy);
+        copies.push(copy);
+    }
+    let mut copied = copies.iter().map(|copy| View::new(Slice::Float(copy), Layout::contiguous(program.shape)));
+    let inputs = inputs.into_iter().zip(&transposed).map(|(input, transposed)| match transposed {
+        Some(_) => Source::View(copied.next().expect("one for each")),
+        None => input,
+    });
+    let inputs: Vec<_> = inputs.collect();
+    let machine = Machine::new(program, &inputs, host);
     let elements = program.shape.elements();
     let mut outputs: Vec<_> = outputs.iter_mut().map(OutView::floats).collect();
     if elements <= TASK {
@@ -48,11 +67,21 @@ pub(super) fn run<T: Real>(
     tasks.for_each_init(|| machine.blocks(), |blocks, (at, parts)| machine.run(at * TASK, blocks, parts));
 }
 
+/// A large operand that is a transpose.
+fn transposed<'a, T: Real>(input: &Source<'a, T>) -> Option<Transposed<'a, T>> {
+    let Source::View(view) = input else { return None };
+    let is_large = view.layout().shape_ref().elements() > TASK;
+    if is_large { Transposed::of(view.floats(), view.layout()) } else { None }
+}
+
 /// Copies integers, the only work of programs on them.
 fn copy_integers<T: Real>(program: &Program, inputs: &[Source<'_, T>], to: &mut OutView<'_, T>) {
     let [Source::View(view)] = inputs else { unreachable!("integers are not updated in place") };
     let place = program.places[0].unwrap_or_else(|| Layout::contiguous(program.shape));
-    native::of_one_type!(*view, *to, |from, to| native::copy_strided(from, view.layout(), to, &place));
+    native::of_one_type!(*view, *to, |from, to| match Transposed::of(from, view.layout()) {
+        Some(transposed) if program.places[0].is_none() => transposed.write(to),
+        _ => native::copy_strided(from, view.layout(), to, &place),
+    });
 }
 
 /// A block for the result of each row, and for each operand that is not read in place.

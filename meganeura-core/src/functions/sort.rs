@@ -12,7 +12,8 @@ impl Var {
     #[must_use]
     #[track_caller]
     pub fn argsort(&self, axis: usize, descending: bool) -> Self {
-        self.record(ArgSort { axis, descending }, &[self])
+        let kept = self.shape().dims().get(axis).copied().unwrap_or(1);
+        self.record(ArgSort { axis, descending, kept }, &[self])
     }
 
     /// The sorted numbers along an axis, and their original indices: see [`argsort`](Self::argsort). The gradient goes
@@ -39,7 +40,7 @@ impl Var {
             let refused = self.refuse("topk", ErrorKind::Argument, message);
             return (refused.clone(), refused);
         }
-        let order = self.argsort(axis, true).slice(axis, 0..k);
+        let order = self.record(ArgSort { axis, descending: true, kept: k }, &[self]);
         (self.record(Gather { axis, permutation: false }, &[self, &order]), order)
     }
 }
@@ -69,6 +70,12 @@ mod cases {
                 case(&[2, 515], 1, true),
                 case(&[1, 1030], 1, false),
             ];
+            // The first ones of one block, of several, and with many candidates.
+            let firsts: [(&[usize], _, _); 4] =
+                [(&[3, 5], 1, 2), (&[67, 4], 0, 1), (&[2, 600, 3], 1, 7), (&[2, 1030], 1, 300)];
+            for (shape, axis, kept) in firsts {
+                cases.push(Case::recorded("argsort", &[shape], move |x| x[0].topk(kept, axis).0));
+            }
             // Equal numbers stay in order: their indices are compared.
             for descending in [false, true] {
                 cases.push(Case::recorded("argsort", &[&[2, 700]], move |x| {

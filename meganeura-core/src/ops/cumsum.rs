@@ -1,5 +1,7 @@
 //! Cumulative sums along an axis.
 
+use std::array;
+
 use super::scan;
 use super::softmax::around;
 use super::{Kernel, Primitive};
@@ -59,9 +61,46 @@ impl Kernel for Cumsum {
     }
 }
 
+/// Lines whose sums are computed in turns.
+const ABREAST: usize = 8;
+
 impl Cumsum {
+    /// The sums of up to [`ABREAST`] lines, each of adjacent elements.
+    #[inline(always)]
+    fn of_lines<E: Element>(&self, len: usize, x: &[E], y: &mut [E], join: &impl Fn(E, E) -> E) {
+        let place = |step| if self.reverse { len - 1 - step } else { step };
+        if y.len() < ABREAST * len {
+            for (y, x) in y.chunks_mut(len).zip(x.chunks(len)) {
+                let mut sum = x[place(0)];
+                y[place(0)] = sum;
+                for at in (1..len).map(place) {
+                    sum = join(sum, x[at]);
+                    y[at] = sum;
+                }
+            }
+            return;
+        }
+        let (x, y) = (&x[..ABREAST * len], &mut y[..ABREAST * len]);
+        let mut sums: [E; ABREAST] = array::from_fn(|line| x[line * len + place(0)]);
+        sums.iter().enumerate().for_each(|(line, &sum)| y[line * len + place(0)] = sum);
+        for at in (1..len).map(place) {
+            for (line, sum) in sums.iter_mut().enumerate() {
+                *sum = join(*sum, x[line * len + at]);
+                y[line * len + at] = *sum;
+            }
+        }
+    }
+
     fn sums<E: Element>(&self, shape: Shape, x: &[E], y: &mut [E], join: impl Fn(E, E) -> E + Sync) {
         let (_, len, inner) = around(shape, self.axis);
+        if inner == 1 {
+            // A sum waits for the one before it, so several lines take turns.
+            let lines = native::grain(1).div_ceil(len).next_multiple_of(ABREAST);
+            return native::parallel(y, lines * len, &|first, y| {
+                let x = x[first..].chunks(ABREAST * len);
+                y.chunks_mut(ABREAST * len).zip(x).for_each(|(y, x)| self.of_lines(len, x, y, &join));
+            });
+        }
         native::parallel(y, len * inner, &|first, y| {
             y.copy_from_slice(&x[first..][..y.len()]);
             for step in 1..len {

@@ -192,7 +192,7 @@ impl EmbeddingGrad {
     /// Sorts the indices, then adds up the uses of each row: by chunks of equal indices first, so that even a row with
     /// all uses makes no long sum.
     fn sorted(&self, count: usize, width: usize) -> Variant {
-        let Variant { mut launches, mut scratch, .. } = sort(DType::U32, (1, count, 1), false, None);
+        let Variant { mut launches, mut scratch, .. } = sort(DType::U32, (1, count, 1), (false, count), None);
         let [order, starts, sums] = [0, 1, 2].map(|next| Binding::Scratch(scratch.len() - 1 + next));
         // An invocation adds up a chunk, and another one as many sums of chunks.
         let chunk = count.isqrt().next_power_of_two().max(LEAST_CHUNK);

@@ -76,10 +76,16 @@ impl Kernel for Gather {
         let (_, count, _) = around(x[1].layout().shape(), self.axis);
         let index = x[1].indices();
         native::of_one_type!(x[0], y[0], |x, y| native::parallel(y, native::grain(1), &|first, y| {
-            for (y, at) in y.iter_mut().zip(first..) {
-                let row = index[at] as usize;
-                let place = (at / (count * inner) * rows + row) * inner + at % inner;
-                *y = if row < rows { x[place] } else { Element::NOTHING };
+            let (mut first, mut y) = (first, y);
+            while !y.is_empty() {
+                let (block, inside) = (first / (count * inner), first % (count * inner));
+                let (part, rest) = y.split_at_mut(y.len().min(count * inner - inside));
+                let (x, mut column) = (&x[block * rows * inner..][..rows * inner], inside % inner);
+                for (y, &row) in part.iter_mut().zip(&index[first..]) {
+                    *y = x.get(row as usize * inner + column).copied().unwrap_or(Element::NOTHING);
+                    column = if column + 1 == inner { 0 } else { column + 1 };
+                }
+                (first, y) = (first + part.len(), rest);
             }
         }));
     }
@@ -147,14 +153,16 @@ impl Kernel for ScatterAlong {
         native::parallel(y[0].floats(), rows * inner, &|first, y| {
             y.fill(T::ZERO);
             let begin = first / (rows * inner) * count * inner;
-            let terms = index[begin..][..count * inner].iter().zip(&x[begin..][..count * inner]).enumerate();
-            for (at, (&row, &x)) in terms.filter(|(_, (row, _))| (**row as usize) < rows) {
-                let y = &mut y[row as usize * inner + at % inner];
-                match fold {
-                    Fold::Sum => *y += x,
-                    Fold::Max if x > *y || x.is_nan() => *y = x,
-                    Fold::Max => {}
+            let terms = index[begin..][..count * inner].iter().zip(&x[begin..][..count * inner]);
+            let mut column = 0;
+            for (&row, &x) in terms {
+                // A row past the end is none of the result's.
+                match (y.get_mut(row as usize * inner + column), fold) {
+                    (Some(y), Fold::Sum) => *y += x,
+                    (Some(y), Fold::Max) if x > *y || x.is_nan() => *y = x,
+                    _ => {}
                 }
+                column = if column + 1 == inner { 0 } else { column + 1 };
             }
         });
     }

@@ -10,6 +10,7 @@ mod loops;
 mod real;
 mod scratch;
 mod shared;
+mod transpose;
 mod view;
 
 pub(crate) use block::Block;
@@ -22,8 +23,9 @@ pub(crate) use loops::{
     copy_strided, dot_by, grain, parallel, parallel_scratch, parallel_zip, real, sum, sum_by, sums_by,
 };
 pub use real::Real;
-pub(crate) use scratch::Buffers;
 pub use scratch::Scratch;
+pub(crate) use scratch::{Borrowed, Buffers};
 pub(crate) use shared::Shared;
+pub(crate) use transpose::Transposed;
 pub(crate) use view::{OfType, Slice, of_one_type};
 pub use view::{OutView, View};

@@ -1,8 +1,9 @@
 //! Average pooling.
 
+use super::rows::{Spread, Sums};
 use super::{AnyPool, Pool, PoolShape};
 use crate::kernel::launch::{Argument, Caps, Variant, literal};
-use crate::kernel::native::{self, OutView, Real, Scratch, View};
+use crate::kernel::native::{self, Borrowed, OutView, Real, Scratch, View};
 #[cfg(feature = "onnx")]
 use crate::ops::form::{self, Form};
 use crate::ops::terms::Terms;
@@ -50,6 +51,13 @@ impl AvgPool {
             Divisor::Inside => g.window(place).count(),
             Divisor::Fixed(divisor) => divisor,
         }
+    }
+
+    /// The divisors of a channel's windows; none if there is no room for them.
+    fn counts<'s, T: Real>(&self, g: &PoolShape, scratch: &'s Scratch) -> Option<Borrowed<'s, T>> {
+        let mut counts = scratch.borrow::<T>(g.windows())?;
+        counts.iter_mut().enumerate().for_each(|(at, count)| *count = native::real(self.count(g, g.place(at))));
+        Some(counts)
     }
 
     fn with_divisor(&self, g: &PoolShape, mut terms: Terms) -> Terms {
@@ -107,15 +115,16 @@ impl Kernel for AvgPool {
         true
     }
 
-    fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>], _: &Scratch) {
+    fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>], scratch: &Scratch) {
         let g = PoolShape::of(x[0].layout().shape(), self.pool);
         let x = x[0].floats();
-        native::parallel(y[0].floats(), g.windows(), &|first, y| {
-            let x = &x[first / g.windows() * g.pixels()..][..g.pixels()];
-            for (at, y) in y.iter_mut().enumerate() {
-                let window = g.place(at);
-                let sum: T = g.window(window).map(|place| x[place]).sum();
-                *y = sum / native::real(self.count(&g, window));
+        let Some(counts) = self.counts::<T>(&g, scratch) else { return };
+        let (arch, windows, counts) = (pulp::Arch::new(), g.windows(), &*counts);
+        native::parallel(y[0].floats(), g.channels_of_task() * windows, &|first, y| {
+            let x = x[first / windows * g.pixels()..].chunks(g.pixels());
+            for (y, x) in y.chunks_mut(windows).zip(x) {
+                arch.dispatch(Sums { g: &g, x, y });
+                y.iter_mut().zip(counts).for_each(|(y, &count)| *y = *y / count);
             }
         });
     }
@@ -149,16 +158,18 @@ impl Kernel for AvgPoolGrad {
         true
     }
 
-    fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>], _: &Scratch) {
+    fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>], scratch: &Scratch) {
         let g = PoolShape::of(self.input, self.forward.pool);
         let dy = x[0].floats();
-        native::parallel(y[0].floats(), g.pixels(), &|first, dx| {
-            dx.fill(T::ZERO);
-            let dy = &dy[first / g.pixels() * g.windows()..][..g.windows()];
-            for (at, &dy) in dy.iter().enumerate() {
-                let window = g.place(at);
-                let share = dy / native::real(self.forward.count(&g, window));
-                g.window(window).for_each(|place| dx[place] += share);
+        let Some(counts) = self.forward.counts::<T>(&g, scratch) else { return };
+        let (arch, pixels, windows, counts) = (pulp::Arch::new(), g.pixels(), g.windows(), &*counts);
+        let chunk = g.channels_of_task() * pixels;
+        native::parallel_scratch(y[0].floats(), chunk, (scratch, windows), &|task, dx, shares| {
+            let dy = dy[task * chunk / pixels * windows..].chunks(windows);
+            for (dx, dy) in dx.chunks_mut(pixels).zip(dy) {
+                let of_windows = shares.iter_mut().zip(dy.iter().zip(counts));
+                of_windows.for_each(|(share, (&dy, &count))| *share = dy / count);
+                arch.dispatch(Spread { g: &g, dy: shares, dx });
             }
         });
     }

@@ -1,5 +1,6 @@
 //! Maximum pooling.
 
+use super::rows::Maxima;
 use super::{AnyPool, PoolShape};
 use crate::kernel::launch::{Argument, Caps, Variant};
 use crate::kernel::native::{self, OutView, Real, Scratch, View};
@@ -50,19 +51,11 @@ impl Kernel for MaxPool {
         let g = PoolShape::of(x[0].layout().shape(), self.0);
         let x = x[0].floats();
         let [y, index] = y else { unreachable!("two results") };
-        native::parallel_zip(y.floats(), index.indices(), g.windows(), &|channel, y, index| {
-            let x = &x[channel * g.pixels()..][..g.pixels()];
-            for (at, (y, index)) in y.iter_mut().zip(index).enumerate() {
-                let mut best: Option<(T, usize)> = None;
-                for place in g.window(g.place(at)) {
-                    let x = x[place];
-                    if best.is_none_or(|(best, _)| x > best || (x.is_nan() && !best.is_nan())) {
-                        best = Some((x, place));
-                    }
-                }
-                // With dilation, a window may lie in the padding alone: it has no winner.
-                *y = best.map_or(T::NEG_INFINITY, |(value, _)| value);
-                *index = best.map_or(u32::MAX, |(_, place)| u32::try_from(place).unwrap_or(u32::MAX));
+        let (arch, windows, channels) = (pulp::Arch::new(), g.windows(), g.channels_of_task());
+        native::parallel_zip(y.floats(), index.indices(), channels * windows, &|task, y, index| {
+            let x = x[task * channels * g.pixels()..].chunks(g.pixels());
+            for ((y, index), x) in y.chunks_mut(windows).zip(index.chunks_mut(windows)).zip(x) {
+                arch.dispatch(Maxima { g: &g, x, y, index });
             }
         });
     }
@@ -102,13 +95,17 @@ impl Kernel for MaxPoolGrad {
     fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>], _: &Scratch) {
         let g = PoolShape::of(self.input, self.pool);
         let (index, dy) = (x[0].indices(), x[1].floats());
-        native::parallel(y[0].floats(), g.pixels(), &|first, dx| {
+        let (pixels, windows) = (g.pixels(), g.windows());
+        native::parallel(y[0].floats(), g.channels_of_task() * pixels, &|first, dx| {
             dx.fill(T::ZERO);
-            let from = first / g.pixels() * g.windows();
-            for (&place, &dy) in index[from..][..g.windows()].iter().zip(&dy[from..]) {
-                // A window entirely in the padding has no winner.
-                if let Some(dx) = dx.get_mut(place as usize) {
-                    *dx += dy;
+            let from = first / pixels * windows;
+            let of_channels = index[from..].chunks(windows).zip(dy[from..].chunks(windows));
+            for (dx, (index, dy)) in dx.chunks_mut(pixels).zip(of_channels) {
+                for (&place, &dy) in index.iter().zip(dy) {
+                    // A window entirely in the padding has no winner.
+                    if let Some(dx) = dx.get_mut(place as usize) {
+                        *dx += dy;
+                    }
                 }
             }
         });

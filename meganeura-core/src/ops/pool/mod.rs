@@ -2,6 +2,7 @@
 
 mod avg;
 mod max;
+mod rows;
 
 #[doc(hidden)]
 pub use avg::Divisor;
