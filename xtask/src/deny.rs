@@ -28,7 +28,8 @@ fn installed() -> Result<impl Fn() -> Command, String> {
     let own = tools.join("bin").join("cargo-deny");
     if !on_path && !own.is_file() {
         let mut install = cargo();
-        install.args(["install", "cargo-deny", "--locked", "--version", VERSION, "--root"]).arg(&tools);
+        // It takes minutes to optimise, and a second to run.
+        install.args(["install", "cargo-deny", "--debug", "--locked", "--version", VERSION, "--root"]).arg(&tools);
         process::run(&mut install)?;
     }
     Ok(move || Command::new(if on_path { "cargo-deny".as_ref() } else { own.as_os_str() }))

@@ -14,7 +14,7 @@ use crate::process::{self, root};
 use crate::test;
 
 /// The tests that translate kernels: a target, and a part of their names.
-const TRANSLATING: [[&str; 2]; 2] = [["variants", "every_variant_translates"], ["suite", "planned::"]];
+pub const TRANSLATING: [[&str; 2]; 2] = [["variants", "every_variant_translates"], ["suite", "planned::"]];
 
 /// Programs, and their Debian packages.
 const PROGRAMS: [(&str, &str); 4] =

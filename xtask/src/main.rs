@@ -93,7 +93,7 @@ fn main() -> ExitCode {
             // The tests run last, and also after failures: one round shows everything.
             let found = chores::run(&chores::LINTS).and(kernels::run()).and(fuzz::run(&fuzz::Options::default()));
             let found = found.and(web::test()).and(test::on_swiftshader());
-            test::run(&test::Options::default()).and(found)
+            test::run(&test::Options::after_kernels()).and(found)
         }
     };
     match done {

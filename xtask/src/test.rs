@@ -7,6 +7,7 @@ use std::process::Command;
 
 use clap::Args;
 
+use crate::kernels::TRANSLATING;
 use crate::process::{self, cargo};
 use crate::{Done, mpi, vulkan, web};
 
@@ -20,6 +21,10 @@ pub struct Options {
     #[arg(long)]
     no_install: bool,
 
+    /// Skip what `cargo xtask kernels` tests, which has just run
+    #[arg(long)]
+    after_kernels: bool,
+
     /// The inner loop: the native kernel of every operation and layer, then the framework's unit tests; with a FILTER,
     /// all tests with it in their names, on the GPU too
     #[arg(long, value_name = "FILTER", num_args = 0..=1, default_missing_value = "")]
@@ -28,6 +33,12 @@ pub struct Options {
     /// Passed on to `cargo test`, for example `-- -p meganeura conv2d`
     #[arg(last = true, value_name = "ARGS")]
     args: Vec<String>,
+}
+
+impl Options {
+    pub fn after_kernels() -> Self {
+        Self { after_kernels: true, ..Self::default() }
+    }
 }
 
 /// Runs the tests to try first after a change.
@@ -55,7 +66,13 @@ pub fn run(options: &Options) -> Done {
     if in_ci && cfg!(target_os = "linux") && !with_mpi() {
         return Err("there is no MPI, and CI tests several ranks".to_owned());
     }
-    let mut cargo = command(&options.args);
+    let mut args = options.args.clone();
+    if options.after_kernels {
+        let given = args.iter().any(|arg| arg == "--");
+        args.extend((!given).then(|| "--".to_owned()));
+        args.extend(TRANSLATING.into_iter().flat_map(|[_, name]| ["--skip", name]).map(String::from));
+    }
+    let mut cargo = command(&args);
     if options.require_gpu || in_ci {
         cargo.env("MEGANEURA_REQUIRE_GPU", "1");
     }
