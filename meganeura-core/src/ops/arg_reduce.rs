@@ -231,9 +231,7 @@ impl<T: Element, Y: Slot<T>> WithSimd for Rows<'_, T, Y> {
                 for (block, start) in blocks {
                     let extremum = extremum(largest, block);
                     if beats(largest, extremum, best.0) {
-                        // NaN only if that is the extremum.
-                        let place = block.iter().position(|&x| x == extremum || x.is_nan());
-                        best = (extremum, start + place.unwrap_or(0));
+                        best = (extremum, start + place(block, extremum));
                     }
                 }
             } else {
@@ -247,6 +245,16 @@ impl<T: Element, Y: Slot<T>> WithSimd for Rows<'_, T, Y> {
             y.put((best.0, index(best.1)));
         }
     }
+}
+
+/// The first place of a block's extremum. There is NaN only if that is the extremum.
+#[inline(always)]
+fn place<T: Element>(block: &[T], extremum: T) -> usize {
+    let is_it = |x: &T| (*x == extremum) | x.is_nan();
+    // A search that may end at any element is no SIMD loop.
+    let part = block.chunks(LANES).position(|part| part.iter().fold(false, |any, x| any | is_it(x)));
+    let begin = part.unwrap_or(0) * LANES;
+    begin + block[begin..].iter().position(is_it).unwrap_or(0)
 }
 
 /// The extremum of a block that is not empty: NaN if there is any.

@@ -9,7 +9,7 @@ use crate::host::{reserve, try_filled};
 #[cfg(not(target_family = "wasm"))]
 use crate::wait::block_on;
 use crate::world::World;
-use crate::{DType, Result, Tensor};
+use crate::{Result, Tensor};
 
 /// The counts of examples by label and prediction: precision, recall and F1 of the classes, macro and micro F1.
 ///

@@ -8,7 +8,7 @@ use crate::host::{reserve, try_collect, try_filled};
 #[cfg(not(target_family = "wasm"))]
 use crate::wait::block_on;
 use crate::world::World;
-use crate::{DType, Result, Tensor};
+use crate::{Result, Tensor};
 
 /// The area under the receiver operating characteristic (ROC) curve of a binary classifier.
 ///

@@ -1,7 +1,7 @@
 //! Scores of classes beside labels, on the host.
 
 use crate::error::bail;
-use crate::{DType, Result, Shape, Tensor};
+use crate::{Result, Shape, Tensor};
 
 /// Scores `[N, C, …]` and their labels `[N, …]`. A row is the C scores of one label.
 pub(super) struct Scores {

@@ -8,7 +8,7 @@ use crate::error::bail;
 use crate::init::Initializer;
 use crate::module::{Init, Layer, Seed, init_field};
 use crate::param::Use;
-use crate::{DType, Device, Error, ErrorKind, Param, Result, Shape, Tensor, Var};
+use crate::{Device, Error, ErrorKind, Param, Result, Shape, Tensor, Var};
 
 /// Learned vectors, looked up by index: `y[i…] = weight[x[i…]]`
 ///

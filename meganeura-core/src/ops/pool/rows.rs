@@ -107,7 +107,7 @@ impl<T: Real> WithSimd for Maxima<'_, T> {
             let (y, index) = (&mut y[windows.clone()][..count], &mut index[windows][..count]);
             strided!(each, stride, &x[first..], count, iter, |k: usize, &x: &T| {
                 // The first maximum stays; so does NaN.
-                let wins = !(x <= y[k]) & !y[k].is_nan();
+                let wins = (x > y[k]) | (x.is_nan() & !y[k].is_nan());
                 y[k] = if wins { x } else { y[k] };
                 index[k] = if wins { as_place(first + k * stride) } else { index[k] };
             });
@@ -193,12 +193,12 @@ mod tests {
 
             let (mut y, mut index) = (vec![0.0; windows], vec![0; windows]);
             arch.dispatch(Maxima { g: &g, x: &x, y: &mut y, index: &mut index });
-            for at in 0..windows {
+            for (at, (y, index)) in y.iter().zip(&index).enumerate() {
                 let beats = |x: f32, best: f32| x > best || (x.is_nan() && !best.is_nan());
                 let places = g.window(g.place(at));
                 let best = places.reduce(|best, place| if beats(x[place], x[best]) { place } else { best });
-                assert_eq!(index[at], best.map_or(u32::MAX, as_place), "{pool:?} at {at}");
-                assert_eq!(y[at].to_bits(), best.map_or(f32::NEG_INFINITY, |best| x[best]).to_bits(), "{pool:?}");
+                assert_eq!(*index, best.map_or(u32::MAX, as_place), "{pool:?} at {at}");
+                assert_eq!(y.to_bits(), best.map_or(f32::NEG_INFINITY, |best| x[best]).to_bits(), "{pool:?}");
             }
 
             // Sums of small integers are exact in any order.
@@ -207,9 +207,9 @@ mod tests {
             let mut dx = vec![0.0; g.pixels()];
             arch.dispatch(Spread { g: &g, dy: &y, dx: &mut dx });
             let mut spread = vec![0.0; g.pixels()];
-            for at in 0..windows {
-                assert_eq!(y[at], g.window(g.place(at)).map(|place| x[place]).sum::<f32>(), "{pool:?} at {at}");
-                g.window(g.place(at)).for_each(|place| spread[place] += y[at]);
+            for (at, &y) in y.iter().enumerate() {
+                assert_eq!(y, g.window(g.place(at)).map(|place| x[place]).sum::<f32>(), "{pool:?} at {at}");
+                g.window(g.place(at)).for_each(|place| spread[place] += y);
             }
             assert_eq!(dx, spread, "{pool:?}");
         }

@@ -2,7 +2,7 @@
 
 use std::panic::Location;
 
-use crate::{DType, Error, ErrorKind, Shape, Tensor, Var};
+use crate::{Error, ErrorKind, Shape, Tensor, Var};
 
 /// The steps that exist in the sequences of a batch `[N, T, I]`; the others are padding.
 ///
