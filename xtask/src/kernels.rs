@@ -7,6 +7,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::thread;
 
 use crate::Done;
 use crate::packages::{self, administrator, has_program};
@@ -28,15 +29,18 @@ pub fn run() -> Done {
     let wgsl = folder.join("translated");
     write(&wgsl)?;
     install()?;
-    let tint = tint(&folder, &wgsl);
-    let dxc = match library() {
-        Some(name) => dxc(&folder, &wgsl, name),
-        None => {
-            eprintln!("xtask: DXC for Linux exists only for x86-64 and 64-bit ARM, so it did not compile the kernels");
-            Ok(())
-        }
-    };
-    tint.and(dxc)
+    // Each takes minutes on one core.
+    thread::scope(|scope| {
+        let dxc = scope.spawn(|| match library() {
+            Some(name) => dxc(&folder, &wgsl, name),
+            None => {
+                eprintln!("xtask: DXC for Linux exists only for x86-64 and 64-bit ARM: it did not compile the kernels");
+                Ok(())
+            }
+        });
+        let tint = tint(&folder, &wgsl);
+        tint.and(dxc.join().unwrap_or_else(|_| Err("DXC's thread panicked".to_owned())))
+    })
 }
 
 /// Runs the tests that translate all kernels.
