@@ -4,12 +4,12 @@
 //! derive.
 
 use std::fmt::Write as _;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
-use std::{env, fs};
 
 use crate::Done;
-use crate::process::{cargo, root};
+use crate::process::{cargo, root, target};
 
 const STRUCTS: usize = 200;
 const ROUNDS: usize = 3;
@@ -75,8 +75,7 @@ impl Features {
 
 /// A folder outside the repository's files.
 fn folder() -> PathBuf {
-    let target = env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from);
-    root().join(target).join("derive-time")
+    target().join("derive-time")
 }
 
 fn write(folder: &Path) -> std::io::Result<()> {

@@ -1,9 +1,13 @@
 //! `cargo xtask fuzz`: fuzzers of every reader and parser, for a given time and from a given seed.
 
+use std::process::Command;
+
 use clap::Args;
 
-use crate::Done;
-use crate::process::{self, cargo};
+use crate::process::{self, cargo, target};
+use crate::{Done, test};
+
+const BINARY: &str = "meganeura-fuzz";
 
 /// The defaults, as in CI: one minute from a fixed seed.
 #[derive(Args, Debug)]
@@ -28,9 +32,12 @@ impl Default for Options {
 }
 
 pub fn run(options: &Options) -> Done {
-    let mut cargo = cargo();
-    cargo.args(["run", "--package", "meganeura-fuzz", "--"]);
-    cargo.args(["--seconds", &options.seconds.to_string(), "--seed", &options.seed.to_string()]);
-    let done = process::run(cargo.args(&options.args));
+    // Selected and built like the tests, which need the framework as well.
+    process::run(
+        cargo().args(["build", "--profile", "test", "--bin", BINARY]).args(test::selection(test::with_mpi())),
+    )?;
+    let mut fuzzer = Command::new(target().join("debug").join(BINARY));
+    fuzzer.args(["--seconds", &options.seconds.to_string(), "--seed", &options.seed.to_string()]);
+    let done = process::run(fuzzer.args(&options.args));
     done.map_err(|failed| format!("{failed}; the last input of the target is in target/fuzz/, under its name"))
 }

@@ -17,6 +17,11 @@ pub fn cargo() -> Command {
     Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
 }
 
+/// The folder of cargo's builds.
+pub fn target() -> PathBuf {
+    root().join(env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into()))
+}
+
 /// Prints the command and runs it in the root; its output goes straight to the terminal.
 pub fn run(command: &mut Command) -> Done {
     let line = display(command);

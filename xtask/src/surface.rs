@@ -6,13 +6,13 @@
 //! by classes.
 
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
-use std::{env, fs, mem};
+use std::path::Path;
+use std::{fs, mem};
 
 use clap::Args;
 
 use crate::Done;
-use crate::process::{self, cargo, root};
+use crate::process::{self, cargo, root, target};
 use crate::publish::{CORE, PUBLISHED};
 
 /// Compares the lists, or writes them on request.
@@ -51,8 +51,7 @@ pub fn run(options: &Options) -> Done {
 
 /// Documents a crate with rustdoc, and lists what its pages show.
 fn document(folder: &str, name: &str) -> Result<String, String> {
-    let target = env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from);
-    let pages = target.join("doc").join(name.replace('-', "_"));
+    let pages = target().join("doc").join(name.replace('-', "_"));
     // Otherwise, pages of removed items and of other features would stay.
     if pages.exists() {
         fs::remove_dir_all(&pages).map_err(|error| format!("{}: {error}", pages.display()))?;

@@ -99,7 +99,7 @@ pub fn on_swiftshader() -> Done {
     process::run(&mut cargo)
 }
 
-fn with_mpi() -> bool {
+pub fn with_mpi() -> bool {
     cfg!(target_os = "linux") && mpi::is_there()
 }
 
@@ -154,14 +154,16 @@ fn arguments(args: &[String], with_mpi: bool) -> Vec<&str> {
     let fail_fast = own.clone().any(|arg| arg == "--no-fail-fast");
     let mut all = vec!["test"];
     if !named {
-        all.extend(["--workspace", "--exclude", web::PACKAGE]);
-    }
-    if !named {
-        all.extend(["--features", features(with_mpi)]);
+        all.extend(selection(with_mpi));
     }
     all.extend((!fail_fast).then_some("--no-fail-fast"));
     all.extend(args.iter().map(String::as_str));
     all
+}
+
+/// The packages and features of all tests.
+pub fn selection(with_mpi: bool) -> [&'static str; 5] {
+    ["--workspace", "--exclude", web::PACKAGE, "--features", features(with_mpi)]
 }
 
 /// The workspace's features, with those that need MPI.
