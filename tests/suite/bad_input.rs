@@ -200,7 +200,7 @@ misuses! {
     "batch_norm2d" ["single number", "more examples or pixels", "f32[1, 2, 1, 1]"] |x| batch_norm(2).forward(&x.image.max_over(&[2, 3]).reshape([1, 2, 1, 1]));
     "batch_norm2d" ["normalises 3 channels", "has 2"] |x| batch_norm(3).forward(&x.image);
     "cross_entropy" ["label 9", "5 classes", "f32[4, 5]", "u32[4]"] |x| x.b.cross_entropy(&x.labels);
-    "cross_entropy" ["u32[2]", "u32[4]"] |x| x.a.pad(&[(0, 0), (0, 9)], 0.0).cross_entropy(&x.labels);
+    "cross_entropy" ["integers [2]", "u32[4]"] |x| x.a.pad(&[(0, 0), (0, 9)], 0.0).cross_entropy(&x.labels);
     "cross_entropy" ["[3]"] |x| x.v.cross_entropy(&x.labels);
     "cross_entropy" ["label smoothing", "1.5"] |x| x.b.cross_entropy_with(&x.labels, &CrossEntropyOptions { label_smoothing: 1.5, ..Default::default() });
     "cross_entropy" ["label smoothing", "NaN"] |x| x.b.cross_entropy_with(&x.labels, &CrossEntropyOptions { label_smoothing: f64::NAN, ..Default::default() });
@@ -214,7 +214,7 @@ misuses! {
     "sub" ["u32[4]"] |x| x.u.smooth_l1(&x.u, 1.0);
     "neg" ["u32[4]"] |x| x.u.bce_with_logits(&x.u);
     "nll" ["label 9", "5 classes", "f32[4, 5]", "u32[4]"] |x| x.b.nll(&x.labels);
-    "nll" ["u32[2]", "u32[4]"] |x| x.a.nll(&x.labels);
+    "nll" ["integers [2]", "u32[4]"] |x| x.a.nll(&x.labels);
     "nll" ["floats", "u32"] |x| x.u.reshape([4, 1]).nll(&x.labels);
     "ctc" ["[T, N, classes]", "f32[4, 5]"] |x| x.b.ctc(&x.labels, &x.labels, &x.labels);
     "soft_cross_entropy" ["f32[2, 3]", "f32[3]"] |x| x.a.soft_cross_entropy(&x.v);
