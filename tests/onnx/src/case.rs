@@ -187,30 +187,34 @@ fn computed(model: &Model, device: &Device, inputs: &[Numbers]) -> Result<Vec<Nu
     };
     let inputs = model.inputs().iter().zip(inputs).map(input).collect::<Result<Vec<_>, _>>()?;
     let results = model.record(&tape, &inputs).map_err(|error| text(&error))?;
-    results.iter().map(of).collect()
+    model.outputs().iter().zip(&results).map(|(port, var)| of(port, var)).collect()
 }
 
-/// Numbers on a device, for an input: integers as indices, or as floats if one is negative.
+/// Numbers on a device, for an input.
 fn tensor(device: &Device, port: &Port, numbers: &Numbers) -> Result<Tensor, String> {
     let Some(shape) = Shape::try_new(&numbers.shape) else { return Err(format!("{} axes", numbers.shape.len())) };
-    let indices = match &numbers.data {
-        Data::Ints(ints) if port.dtype(DType::F32) == DType::U32 => {
-            ints.iter().map(|&int| u32::try_from(int).ok()).collect()
+    // The bits of numbers without a sign.
+    let tensor = match (&numbers.data, port.dtype(DType::F32)) {
+        (Data::Ints(ints), DType::I32) => {
+            Tensor::from_i32(device, shape, &ints.iter().map(|&int| int as i32).collect::<Vec<_>>())
         }
-        _ => None,
-    };
-    let tensor = match indices {
-        Some::<Vec<_>>(indices) => Tensor::indices(device, shape, &indices),
-        None => Tensor::from_f64(device, shape, &numbers.data.floats()),
+        (Data::Ints(ints), DType::I64) => {
+            Tensor::from_i64(device, shape, &ints.iter().map(|&int| int as i64).collect::<Vec<_>>())
+        }
+        _ => Tensor::from_f64(device, shape, &numbers.data.floats()),
     };
     tensor.map_err(|error| text(&error))
 }
 
-fn of(var: &Var) -> Result<Numbers, String> {
+fn of(port: &Port, var: &Var) -> Result<Numbers, String> {
     let text = |error| text(&error);
     let tensor = var.to_tensor().map_err(text)?;
     let data = match tensor.ty().dtype {
-        DType::U32 => Data::Ints(tensor.to_u32_vec().map_err(text)?.into_iter().map(i128::from).collect()),
+        DType::I32 | DType::I64 => {
+            let is_unsigned = port.to_string().contains(": uint64");
+            let wide = |int: i64| if is_unsigned { i128::from(int as u64) } else { i128::from(int) };
+            Data::Ints(tensor.to_i64_vec().map_err(text)?.into_iter().map(wide).collect())
+        }
         _ => Data::Floats(tensor.to_f64_vec().map_err(text)?),
     };
     Ok(Numbers { shape: tensor.shape().dims().to_vec(), data })
@@ -221,6 +225,10 @@ fn of(var: &Var) -> Result<Numbers, String> {
 fn difference(found: &Numbers, expected: &Numbers, rtol: f64, atol: f64) -> Option<String> {
     if found.shape != expected.shape {
         return Some(format!("the shape is {:?}, not {:?}", found.shape, expected.shape));
+    }
+    if let (Data::Ints(found), Data::Ints(expected)) = (&found.data, &expected.data) {
+        let (k, (a, b)) = found.iter().zip(expected).enumerate().find(|(_, (a, b))| a != b)?;
+        return Some(format!("element {k} is {a}, not {b}"));
     }
     let differs = |&(_, (a, b)): &(usize, (f64, f64))| {
         let tolerance = if matches!(expected.data, Data::Ints(_)) { 0.0 } else { atol + rtol * b.abs() };

@@ -4,11 +4,12 @@ use std::fs;
 use std::panic::Location;
 
 use libtest_mimic::Trial;
-use meganeura::ErrorKind;
 use meganeura::onnx::{self, Export, Model, Port};
 use meganeura::prelude::*;
+use meganeura::{ErrorKind, TensorType};
 
 use crate::Outcome;
+use crate::adapter::gpu_trial;
 use crate::nets::tensor;
 
 pub(super) fn collect(trials: &mut Vec<Trial>) {
@@ -26,6 +27,8 @@ pub(super) fn collect(trials: &mut Vec<Trial>) {
     for (name, test) in all {
         trials.push(Trial::test(format!("onnx::files::{name}"), test));
     }
+    trials.push(Trial::test("onnx::files::integers", || integers(&Device::cpu())));
+    trials.push(gpu_trial("onnx::files::gpu::integers".to_owned(), |device| integers(&device.for_testing(0))));
 }
 
 fn net(device: &Device) -> meganeura::Result<(Conv2d, Relu, GlobalAvgPool2d, Linear)> {
@@ -171,6 +174,28 @@ fn wrong_inputs() -> Outcome {
     // An imported model is differentiable.
     let y = model.record(&tape, &[x.clone(), &x * 3.0])?.swap_remove(0);
     assert_eq!(tape.backward(&y.sum())?.of(&x).expect("it depends on x").to_vec()?, [4.0, 4.0]);
+    Ok(())
+}
+
+/// Integers are exact beyond every float and below zero, as inputs, in between and as outputs.
+fn integers(device: &Device) -> Outcome {
+    let (cpu, odd) = (Device::cpu(), (1i64 << 53) + 1);
+    let types = |dtype| TensorType::new(dtype, [2, 3].into());
+    let f = |(x, y): &(Var, Var)| {
+        let rest = x.modulo(&x.constant(1000.0)) - (x / &x.constant(3.0)).abs();
+        let smaller = y.minimum(&-y) * y.constant(3.0);
+        (x.argmax(1), rest.sum_over(&[1]), smaller, x.cumsum(1).flip(&[0]))
+    };
+    let onnx = Export::new().record(&cpu, (types(DType::I64), types(DType::I32)), f)?;
+    let long = [odd, -odd, 7, i64::MAX, i64::MIN, -1];
+    let short = [i32::MAX, i32::MIN, -5, 0, 1 << 24, (1 << 24) + 1];
+    let (x, y) = (Tensor::from_i64(&cpu, [2, 3], &long)?, Tensor::from_i32(&cpu, [2, 3], &short)?);
+    let (place, sums, smaller, scan) = cpu.compile((&x, &y), f)?.call((&x, &y))?;
+    let model = Model::from_bytes(device, &onnx.to_bytes()?)?;
+    let computed = model.compile()?.call(&[&x.to_device(device)?, &y.to_device(device)?])?;
+    for (computed, expected) in computed.iter().zip([place, sums, smaller, scan]) {
+        assert_eq!(computed.to_i64_vec()?, expected.to_i64_vec()?);
+    }
     Ok(())
 }
 

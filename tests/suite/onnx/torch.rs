@@ -41,8 +41,8 @@ fn of_torch(file: &str, tensors: &str, device: &Device) -> Outcome {
     assert_eq!(model.inputs()[0].shape(), Some(x.shape()), "{model:?}");
     let x = match tensors {
         "words" => {
-            let words: Vec<_> = x.to_f64_vec()?.into_iter().map(|word| word as u32).collect();
-            Tensor::indices(device, x.shape(), &words)?
+            let words: Vec<_> = x.to_f64_vec()?.into_iter().map(|word| word as i64).collect();
+            Tensor::from_i64(device, x.shape(), &words)?
         }
         _ => x.to_device(device)?,
     };

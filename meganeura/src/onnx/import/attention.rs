@@ -2,7 +2,7 @@
 
 use super::call::{Call, Operators};
 use super::element::Kind;
-use super::value::{Elements, Value, sound};
+use super::value::{Value, sound};
 use crate::error::bail;
 use crate::ops::{AttentionOptions, Mask};
 use crate::{Result, Var};
@@ -148,10 +148,10 @@ fn attention(call: &Call<'_>) -> Result<Vec<Value>> {
         (y, Some(scores))
     };
     let y = if is_flat { joined(&y)? } else { sound(y)? };
-    let elements = Elements::any(call.value(0)?.element());
+    let element = call.value(0)?.element();
     let mut results = vec![y, k, v];
     results.extend(scores);
-    Ok(results.into_iter().map(|var| Value::Var(var, elements)).collect())
+    Ok(results.into_iter().map(|var| Value::Var(var, element)).collect())
 }
 
 /// Operand 3 as numbers that are added to the scores of `s` keys. Further keys than it has are hidden.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use prost::bytes::Bytes;
 
 use super::element::{Element, Kind};
-use super::value::{Array, Data, Elements, Value, exactly, far, sound};
+use super::value::{Array, Data, Value, wrapped};
 use crate::error::{bail, shortened};
 use crate::onnx::proto::{self, attribute};
 use crate::onnx::read::{self, Beside};
@@ -66,12 +66,7 @@ pub(super) struct Call<'a> {
 /// A condition on the tape, as the only result.
 #[expect(clippy::unnecessary_wraps, reason = "what an operator returns")]
 pub(super) fn condition(var: Var) -> Result<Vec<Value>> {
-    Ok(vec![Value::Var(var, Elements::any(Element::Bool))])
-}
-
-/// The positions along an axis of this extent, as the elements of a value.
-pub(super) fn positions(extent: usize) -> Elements {
-    Elements { element: Element::I64, bounds: [0.0, extent.saturating_sub(1) as f64] }
+    Ok(vec![Value::Var(var, Element::Bool)])
 }
 
 impl<'a> Call<'a> {
@@ -114,7 +109,7 @@ impl<'a> Call<'a> {
         dims.resize(dims.len() + rest, 1);
         self.inputs[1] = Some(match value {
             Value::Known(array) => Value::Known(Arc::new(Array { dims, ..(**array).clone() })),
-            Value::Var(var, elements) => Value::Var(var.reshape(self.shape(&dims)?), *elements),
+            Value::Var(var, element) => Value::Var(var.reshape(self.shape(&dims)?), *element),
         });
         Ok(())
     }
@@ -173,15 +168,14 @@ impl<'a> Call<'a> {
         self.value(k)?.float(self.tape)
     }
 
-    /// An operand on the tape, as floats; integers that have no exact float are infinite.
-    pub(super) fn exact(&self, k: usize) -> Result<Var> {
-        self.value(k)?.exact(self.tape)
+    /// An operand on the tape, in the type of its elements there, to compute with.
+    pub(super) fn own(&self, k: usize) -> Result<Var> {
+        self.value(k)?.own(self.tape)
     }
 
-    /// An operand of arithmetic, with the bounds of its integers on the tape.
-    pub(super) fn bounded(&self, k: usize) -> Result<(Var, [f64; 2])> {
-        let (x, value) = (self.exact(k)?, self.value(k)?);
-        Ok((x, value.elements().bounds))
+    /// An operand on the tape in whichever type it has, to be moved.
+    pub(super) fn stored(&self, k: usize) -> Result<Var> {
+        self.value(k)?.stored(self.tape)
     }
 
     /// An optional operand on the tape, as floats.
@@ -192,7 +186,7 @@ impl<'a> Call<'a> {
     /// An operand whose numbers decide what is recorded: a constant, or a value that is computed now. That needs a tape
     /// whose inputs have values.
     pub(super) fn known(&self, k: usize) -> Result<Arc<Array>> {
-        match self.value(k)?.read() {
+        match self.value(k)?.read(self.tape) {
             Ok(array) => Ok(array),
             Err(error) if error.kind() == ErrorKind::Argument => bail!(
                 Checkpoint,
@@ -237,15 +231,18 @@ impl<'a> Call<'a> {
                 let data = Data::Ints(ints.iter().map(from_start).collect::<Result<_>>()?);
                 Array { dims: array.dims.clone(), element: array.element, data }.indices(self.tape)
             }
-            Value::Var(_, elements) if elements.kind() != Kind::Int => {
-                bail!(Checkpoint, "operand {k} holds {}, not indices", elements.element.name())
+            Value::Var(_, element) if element.kind() != Kind::Int => {
+                bail!(Checkpoint, "operand {k} holds {}, not indices", element.name())
             }
             Value::Var(var, _) if var.ty().dtype == DType::U32 => Ok(var.clone()),
-            Value::Var(var, elements) if elements.bounds[0] >= 0.0 => Ok(var.to_index()),
-            #[expect(clippy::cast_precision_loss, reason = "extents are far below 2^53")]
-            Value::Var(var, _) => {
-                let (zero, end) = (var.constant(0.0), var.constant(extent as f64));
-                Ok(var.lt(&zero).where_cond(&(var + end), var).to_index())
+            Value::Var(_, element) => {
+                let x = self.own(k)?;
+                if element.integer().is_some_and(|(_, is_signed)| !is_signed) {
+                    return Ok(x.to_index());
+                }
+                #[expect(clippy::cast_precision_loss, reason = "extents are far below 2^53")]
+                let end = x.constant(extent as f64);
+                Ok(x.lt(&x.constant(0.0)).where_cond(&(&x + end), &x).to_index())
             }
         }
     }
@@ -427,28 +424,20 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Elements of operand `k` on the tape, as the only result.
+    /// Elements of the type of operand `k` on the tape, as the only result.
     pub(super) fn like(&self, k: usize, var: Var) -> Result<Vec<Value>> {
-        Ok(vec![Value::Var(var, self.value(k)?.elements())])
+        Ok(vec![Value::Var(var, self.value(k)?.element())])
     }
 
-    /// Any elements of the type of operand 0 on the tape, as the only result.
+    /// Elements of the type of operand 0 on the tape, as the only result.
     pub(super) fn floats(&self, var: Var) -> Result<Vec<Value>> {
-        Ok(vec![Value::Var(var, Elements::any(self.value(0)?.element()))])
+        self.like(0, var)
     }
 
-    /// Chosen elements of the type of operand `k`, as the only result; integers are within these bounds.
-    pub(super) fn chosen(&self, k: usize, var: Var, bounds: [f64; 2]) -> Result<Vec<Value>> {
-        let element = self.value(k)?.element();
-        let bounds = if element.kind() == Kind::Int { bounds } else { element.bounds() };
-        Ok(vec![Value::Var(var, Elements { element, bounds })])
-    }
-
-    /// Computed elements of the type of operand `k`, as the only result. Integers within these bounds wrap around where
-    /// their type is too small, and are infinite where a float cannot hold them exactly.
-    pub(super) fn computed(&self, k: usize, var: Var, bounds: [f64; 2]) -> Result<Vec<Value>> {
-        let element = self.value(k)?.element();
-        Ok(vec![fitted(var, element, bounds)?])
+    /// Computed elements of the type of operand 0, as the only result. Integers wrap around where their type is
+    /// narrower than that on the tape.
+    pub(super) fn computed(&self, var: &Var) -> Result<Vec<Value>> {
+        self.like(0, wrapped(var, self.value(0)?.element()))
     }
 
     /// Refuses values of an attribute other than the supported ones.
@@ -469,31 +458,4 @@ fn shortest(number: f32) -> f64 {
 #[expect(clippy::unnecessary_wraps, reason = "what an operator returns")]
 pub(super) fn known(array: Array) -> Result<Vec<Value>> {
     Ok(vec![Value::Known(Arc::new(array))])
-}
-
-/// Computed elements of a type: see [`Call::computed`].
-pub(super) fn fitted(var: Var, element: Element, bounds: [f64; 2]) -> Result<Value> {
-    let Some((bits, is_signed)) = element.integer() else { return Ok(Value::Var(var, Elements::any(element))) };
-    let var = sound(var)?;
-    let own = element.bounds();
-    let limit = super::value::exact_limit(var.ty().dtype);
-    let bounds = if bounds[0].is_nan() || bounds[1].is_nan() { [f64::NEG_INFINITY, f64::INFINITY] } else { bounds };
-    let var = exactly(&var, bounds);
-    let bounds = [bounds[0].max(-limit), bounds[1].min(limit)];
-    if bounds[0] >= own[0] && bounds[1] <= own[1] {
-        return Ok(Value::Var(var, Elements { element, bounds }));
-    }
-    let count = 2f64.powi(bits.cast_signed());
-    if count > limit {
-        // A negative number becomes one of 2^32 or more, which has no exact float.
-        let var = var.lt(&var.constant(0.0)).where_cond(&-far(&var), &var);
-        return Ok(Value::Var(var, Elements { element, bounds: [bounds[0].max(own[0]), bounds[1]] }));
-    }
-    Ok(Value::Var(wrapped(&var, count, is_signed), Elements::any(element)))
-}
-
-/// Integers modulo `count`, a power of two, as two's complement.
-pub(super) fn wrapped(x: &Var, count: f64, is_signed: bool) -> Var {
-    let half = x.constant(if is_signed { count / 2.0 } else { 0.0 });
-    x - (x + half).scale(count.recip()).floor().scale(count)
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::call::{Call, Operators};
 use super::element::Element;
-use super::value::{Array, Data, Elements, Value, sound, union};
+use super::value::{Array, Data, Value, sound};
 use crate::error::bail;
 use crate::onnx::proto;
 use crate::{ErrorKind, Result, Var};
@@ -16,8 +16,8 @@ pub(super) const OPERATORS: Operators = &[("If", branch), ("Loop", loop_), ("Sca
 const OF_NODE: usize = 32;
 
 /// A condition, if it is known now.
-fn truth(value: &Value) -> Result<Option<bool>> {
-    match value.read() {
+fn truth(call: &Call<'_>, value: &Value) -> Result<Option<bool>> {
+    match value.read(call.tape) {
         Ok(array) => match array.as_floats()[..] {
             [number] => Ok(Some(number != 0.0)),
             ref numbers => bail!(Checkpoint, "a condition of {} elements", numbers.len()),
@@ -29,7 +29,7 @@ fn truth(value: &Value) -> Result<Option<bool>> {
 
 fn branch(call: &Call<'_>) -> Result<Vec<Value>> {
     let (yes, no) = (call.graph("then_branch")?, call.graph("else_branch")?);
-    match truth(call.value(0)?)? {
+    match truth(call, call.value(0)?)? {
         Some(true) => call.record(yes, Vec::new()),
         Some(false) => call.record(no, Vec::new()),
         None => {
@@ -54,9 +54,8 @@ fn either(call: &Call<'_>, condition: &Var, yes: &Value, no: &Value) -> Result<V
             of(no)
         );
     }
-    let chosen = condition.where_cond(&yes.exact(call.tape)?, &no.exact(call.tape)?);
-    let bounds = union(yes.elements().bounds, no.elements().bounds);
-    Ok(Value::Var(sound(chosen)?, Elements { bounds, ..Elements::any(yes.element()) }))
+    let chosen = condition.where_cond(&yes.own(call.tape)?, &no.own(call.tape)?);
+    Ok(Value::Var(sound(chosen)?, yes.element()))
 }
 
 /// Charges the budget for recording a graph once more.
@@ -73,7 +72,7 @@ fn loop_(call: &Call<'_>) -> Result<Vec<Value>> {
         },
         None => None,
     };
-    let known = |value: &Value| match truth(value)? {
+    let known = |value: &Value| match truth(call, value)? {
         Some(truth) => Ok(truth),
         None => bail!(
             Checkpoint,
@@ -118,14 +117,13 @@ fn stacked(call: &Call<'_>, values: &[Value], axis: i64, reverse: bool) -> Resul
         bail!(Checkpoint, "a loop without any step, whose results have no elements");
     };
     let axis = call.axis(axis, first.dims().len() + 1)?;
-    let mut elements = first.elements();
+    let element = first.element();
     let mut vars = Vec::new();
     for value in values {
-        if value.element() != elements.element || value.dims() != first.dims() {
+        if value.element() != element || value.dims() != first.dims() {
             bail!(Checkpoint, "the results of a loop's steps have different types");
         }
-        elements.bounds = union(elements.bounds, value.elements().bounds);
-        vars.push(value.exact(call.tape)?);
+        vars.push(value.own(call.tape)?);
     }
     if reverse {
         vars.reverse();
@@ -144,7 +142,7 @@ fn stacked(call: &Call<'_>, values: &[Value], axis: i64, reverse: bool) -> Resul
         };
         return Ok(Value::Known(Arc::new(Array { dims, element: array.element, data })));
     }
-    Ok(Value::Var(sound(Var::stack(&vars.iter().collect::<Vec<_>>(), axis))?, elements))
+    Ok(Value::Var(sound(Var::stack(&vars.iter().collect::<Vec<_>>(), axis))?, element))
 }
 
 fn known(value: &Value) -> Option<&Array> {
@@ -158,12 +156,9 @@ fn known(value: &Value) -> Option<&Array> {
 fn element(call: &Call<'_>, value: &Value, axis: usize, k: usize) -> Result<Value> {
     let mut dims = value.dims();
     dims.remove(axis);
-    let x = match value {
-        Value::Var(var, _) => var.clone(),
-        Value::Known(_) => value.exact(call.tape)?,
-    };
+    let x = value.stored(call.tape)?;
     let part = sound(x.slice(axis, k..k + 1).reshape(call.shape(&dims)?))?;
-    Ok(Value::Var(part, value.elements()))
+    Ok(Value::Var(part, value.element()))
 }
 
 fn scan(call: &Call<'_>) -> Result<Vec<Value>> {

@@ -2,9 +2,9 @@
 
 use crate::error::bail;
 use crate::onnx::proto::{self, element, element_name};
-use crate::{Error, ErrorKind, Result};
+use crate::{DType, Error, ErrorKind, Result};
 
-/// The type of a value's elements in the file. On the tape there are floats of the device's precision, and indices.
+/// The type of a value's elements in the file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::onnx) enum Element {
     F16,
@@ -100,6 +100,21 @@ impl Element {
             Self::U64 => (64, false),
             _ => return None,
         })
+    }
+
+    /// The type of its integers on the tape, `None` if it has none: `i32` for those of up to 32 bits with a sign, or up
+    /// to 16 without, else `i64`. Those of `uint64` have the same 64 bits.
+    pub(super) fn integer_dtype(self) -> Option<DType> {
+        Some(match self {
+            Self::I8 | Self::I16 | Self::I32 | Self::U8 | Self::U16 => DType::I32,
+            Self::I64 | Self::U32 | Self::U64 => DType::I64,
+            _ => return None,
+        })
+    }
+
+    /// The type of its elements on the tape of a device whose floats are of type `float`.
+    pub(super) fn dtype(self, float: DType) -> DType {
+        self.integer_dtype().unwrap_or(float)
     }
 
     /// The smallest and the largest value.

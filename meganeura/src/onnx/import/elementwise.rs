@@ -1,12 +1,12 @@
 //! Elementwise operators, which broadcast. Rows of the elementwise table are not listed here.
 
-use super::call::{Call, Operators, condition, fitted, wrapped};
+use super::call::{Call, Operators, condition};
 use super::element::{Element, Kind};
-use super::value::{Elements, Value, exact_limit, exactly, far, union};
+use super::value::{Array, Data, Value, sound, wrapped};
 use crate::error::bail;
 use crate::onnx::proto::element_name;
 use crate::ops::Pointwise;
-use crate::{DType, Result, Var};
+use crate::{Result, Var};
 
 /// An operator with one operand and a float result.
 fn unary(call: &Call<'_>, f: impl FnOnce(&Var) -> Var) -> Result<Vec<Value>> {
@@ -19,77 +19,58 @@ pub(super) fn row(call: &Call<'_>) -> Result<Vec<Value>> {
     unary(call, |x| x.record(row, &[x]))
 }
 
-/// Bounds of integers.
-type Bounds = [f64; 2];
-
 /// An operator with one operand, and a result of the same type.
-fn one_of(call: &Call<'_>, f: impl FnOnce(&Var) -> Var, bounds: fn(Bounds) -> Bounds) -> Result<Vec<Value>> {
-    let (x, range) = call.bounded(0)?;
-    call.computed(0, f(&x), bounds(range))
+fn one_of(call: &Call<'_>, f: impl FnOnce(&Var) -> Var) -> Result<Vec<Value>> {
+    call.computed(&f(&call.own(0)?))
 }
 
-/// An operator whose result has the type of its operands.
-fn arithmetic(
-    call: &Call<'_>,
-    f: impl Fn(&Var, &Var) -> Var,
-    bounds: fn(Bounds, Bounds) -> Bounds,
-) -> Result<Vec<Value>> {
-    let element = call.value(0)?.element();
-    let (x, range) = call.bounded(0)?;
-    let mut result = Value::Var(x, Elements { element, bounds: range });
+/// An operator whose result has the type of its operands. Integers wrap around.
+fn arithmetic(call: &Call<'_>, f: impl Fn(&Var, &Var) -> Var) -> Result<Vec<Value>> {
+    let mut y = call.own(0)?;
     for k in 1..call.inputs.len() {
-        let (x, range) = call.bounded(k)?;
-        let y = result.float(call.tape)?;
-        result = fitted(f(&y, &x), element, bounds(result.elements().bounds, range))?;
+        y = f(&y, &call.own(k)?);
     }
-    Ok(vec![result])
+    call.computed(&y)
+}
+
+/// A comparison.
+fn compare(call: &Call<'_>, f: fn(&Var, &Var) -> Var) -> Result<Vec<Value>> {
+    condition(f(&ordered(call, &call.own(0)?)?, &ordered(call, &call.own(1)?)?))
 }
 
 /// An operator that chooses one of its operands.
-fn choice(call: &Call<'_>, f: impl Fn(&Var, &Var) -> Var, bounds: fn(Bounds, Bounds) -> Bounds) -> Result<Vec<Value>> {
-    let (mut y, mut range) = call.bounded(0)?;
+fn choice(call: &Call<'_>, f: impl Fn(&Var, &Var) -> Var) -> Result<Vec<Value>> {
+    let mut y = ordered(call, &call.own(0)?)?;
     for k in 1..call.inputs.len() {
-        let (x, other) = call.bounded(k)?;
-        (y, range) = (f(&y, &x), bounds(range, other));
+        y = f(&y, &ordered(call, &call.own(k)?)?);
     }
-    call.chosen(0, y, range)
+    call.floats(ordered(call, &y)?)
 }
 
-/// A comparison. Of integers, one must be small enough that the other's rounding does not matter.
-fn compare(call: &Call<'_>, f: fn(&Var, &Var) -> Var) -> Result<Vec<Value>> {
-    let (x, y) = (call.float(0)?, call.float(1)?);
-    let is_wide = |k: usize| -> Result<bool> {
-        let limit = exact_limit(x.ty().dtype);
-        Ok(match call.value(k)? {
-            Value::Var(var, elements) => var.ty().dtype == DType::U32 && elements.bounds[1] > limit,
-            Value::Known(_) => false,
-        })
-    };
-    if is_wide(0)? && is_wide(1)? {
-        bail!(Checkpoint, "both operands may be integers of 2^24 or more, whose floats cannot be compared");
+/// The quotient of integers of 64 bits without a sign.
+fn quotient(x: &Var, by: &Var) -> Var {
+    let (zero, one) = (x.constant(0.0), x.constant(1.0));
+    let highest = one.shift_left(&x.constant(63.0));
+    let reaches = |x: &Var| x.bitwise_xor(&highest).ge(&by.bitwise_xor(&highest)).where_cond(&one, &zero);
+    // That of half of it has a sign; what it leaves is less than twice the divisor.
+    let half = (x.shift_right(&one).bitwise_and(&highest.bitwise_not()) / by).shift_left(&one);
+    let near = &half + reaches(&(x - &half * by));
+    by.lt(&zero).where_cond(&reaches(x), &near)
+}
+
+/// Integers of the type of operand 0 in the order of numbers with a sign, and back: `uint64` has the same 64 bits, of
+/// which the highest counts the other way.
+pub(super) fn ordered(call: &Call<'_>, x: &Var) -> Result<Var> {
+    if call.value(0)?.element() != Element::U64 {
+        return Ok(x.clone());
     }
-    condition(f(&x, &y))
+    let highest = Array { dims: Vec::new(), element: Element::U64, data: Data::Ints(vec![i64::MIN]) };
+    Ok(x.bitwise_xor(&highest.own(call.tape)?))
 }
 
 /// An operator on conditions.
 fn logic(call: &Call<'_>, f: fn(&Var, &Var) -> Var) -> Result<Vec<Value>> {
     condition(f(&call.float(0)?, &call.float(1)?))
-}
-
-/// Rounds towards 0.
-pub(super) fn truncated(x: &Var) -> Var {
-    x.sign() * x.abs().floor()
-}
-
-/// The integer quotient of magnitudes and its remainder, also where a device's division is off by a rounding.
-fn divided(a: &Var, b: &Var) -> (Var, Var) {
-    let (a, b) = (exactly(&a.abs(), [0.0, f64::INFINITY]), b.abs());
-    let quotient = (&a / &b).floor();
-    let rest = &a - &quotient * &b;
-    let zero = a.constant(0.0);
-    let (is_less, is_more) = (rest.lt(&zero), rest.ge(&b));
-    let rest = is_less.where_cond(&(&rest + &b), &is_more.where_cond(&(&rest - &b), &rest));
-    (quotient + is_more - is_less, rest)
 }
 
 /// The definition of a remainder.
@@ -120,32 +101,24 @@ fn modulo(call: &Call<'_>) -> Result<Vec<Value>> {
         bail!(Checkpoint, "remainders of floats are only supported for constants");
     }
     match modulo {
-        Modulo::Floor => arithmetic(
-            call,
-            |a, b| {
-                let (_, rest) = divided(a, b);
-                let zero = a.constant(0.0);
-                // The remainder of magnitudes, counted from the divisor if the signs differ.
-                let is_apart = (a.sign() * b.sign()).lt(&zero) * rest.ne(&zero);
-                is_apart.where_cond(&(b.abs() - &rest), &rest) * b.sign()
-            },
-            |_, b| [(b[0] + 1.0).min(0.0), (b[1] - 1.0).max(0.0)],
-        ),
-        Modulo::Trunc => arithmetic(
-            call,
-            |a, b| divided(a, b).1 * a.sign(),
-            |a, b| {
-                let most = (b[0].abs().max(b[1].abs()) - 1.0).max(0.0);
-                [if a[0] < 0.0 { -most } else { 0.0 }, if a[1] > 0.0 { most } else { 0.0 }]
-            },
-        ),
+        _ if call.value(0)?.element() == Element::U64 => arithmetic(call, |x, by| x - quotient(x, by) * by),
+        Modulo::Floor => arithmetic(call, Var::modulo),
+        Modulo::Trunc => arithmetic(call, Var::rem),
     }
 }
 
-/// The bounds of a product.
-pub(super) fn product(a: Bounds, b: Bounds) -> Bounds {
-    let all = [a[0] * b[0], a[0] * b[1], a[1] * b[0], a[1] * b[1]];
-    [all.into_iter().fold(f64::INFINITY, f64::min), all.into_iter().fold(f64::NEG_INFINITY, f64::max)]
+/// A shift of the bits of integers; to the right, the sign is kept.
+fn shift(call: &Call<'_>) -> Result<Vec<Value>> {
+    match call.text("direction", "")? {
+        "LEFT" => arithmetic(call, Var::shift_left),
+        "RIGHT" if call.value(0)?.element() == Element::U64 => arithmetic(call, |x, by| {
+            // The highest bit is no sign, of which there would be copies.
+            let copies = x.constant(-1.0).shift_left(&(x.constant(64.0) - by));
+            x.shift_right(by).bitwise_and(&copies.bitwise_not())
+        }),
+        "RIGHT" => arithmetic(call, Var::shift_right),
+        other => bail!(Checkpoint, "the attribute `direction` is {other:?}"),
+    }
 }
 
 fn one(x: &Var) -> Var {
@@ -153,9 +126,14 @@ fn one(x: &Var) -> Var {
 }
 
 pub(super) const OPERATORS: Operators = &[
-    ("Abs", |call| one_of(call, Var::abs, |[low, high]| [if low > 0.0 { low } else { 0.0 }, high.max(-low)])),
-    ("Add", |call| arithmetic(call, |a, b| a + b, |a, b| [a[0] + b[0], a[1] + b[1]])),
+    ("Abs", |call| one_of(call, Var::abs)),
+    ("Add", |call| arithmetic(call, |a, b| a + b)),
     ("And", |call| logic(call, |a, b| a * b)),
+    ("BitShift", shift),
+    ("BitwiseAnd", |call| arithmetic(call, Var::bitwise_and)),
+    ("BitwiseNot", |call| one_of(call, Var::bitwise_not)),
+    ("BitwiseOr", |call| arithmetic(call, Var::bitwise_or)),
+    ("BitwiseXor", |call| arithmetic(call, Var::bitwise_xor)),
     ("Cast", cast),
     ("CastLike", cast),
     ("Celu", |call| {
@@ -164,16 +142,10 @@ pub(super) const OPERATORS: Operators = &[
     }),
     ("Clip", clip),
     ("Cosh", |call| unary(call, |x| (x.exp() + (-x).exp()).scale(0.5))),
-    ("Div", |call| match call.value(0)?.kind() {
-        Kind::Int => arithmetic(
-            call,
-            |a, b| divided(a, b).0 * (a.sign() * b.sign()),
-            |a, b| {
-                let most = a[0].abs().max(a[1].abs());
-                [if a[0] >= 0.0 && b[0] >= 0.0 { 0.0 } else { -most }, most]
-            },
-        ),
-        _ => arithmetic(call, |a, b| a / b, union),
+    // Integers are rounded towards 0.
+    ("Div", |call| match call.value(0)?.element() {
+        Element::U64 => arithmetic(call, quotient),
+        _ => arithmetic(call, |a, b| a / b),
     }),
     ("Dropout", dropout),
     ("Elu", |call| {
@@ -204,18 +176,18 @@ pub(super) const OPERATORS: Operators = &[
     }),
     ("Less", |call| compare(call, Var::lt)),
     ("LessOrEqual", |call| compare(call, Var::le)),
-    ("Max", |call| choice(call, Var::maximum, |a, b| [a[0].max(b[0]), a[1].max(b[1])])),
+    ("Max", |call| choice(call, Var::maximum)),
     ("Mean", |call| {
         let count = call.inputs.len() as f64;
         let sum = call.float(0)?;
         let sum = (1..call.inputs.len()).try_fold(sum, |sum, k| Ok::<_, crate::Error>(sum + call.float(k)?))?;
         call.floats(sum.scale(count.recip()))
     }),
-    ("Min", |call| choice(call, Var::minimum, |a, b| [a[0].min(b[0]), a[1].min(b[1])])),
+    ("Min", |call| choice(call, Var::minimum)),
     ("Mish", |call| unary(call, |x| x * x.softplus().tanh())),
     ("Mod", modulo),
-    ("Mul", |call| arithmetic(call, |a, b| a * b, product)),
-    ("Neg", |call| one_of(call, |x| -x, |[low, high]| [-high, -low])),
+    ("Mul", |call| arithmetic(call, |a, b| a * b)),
+    ("Neg", |call| one_of(call, |x| -x)),
     ("Not", |call| {
         let x = call.float(0)?;
         condition(one(&x) - x)
@@ -235,21 +207,18 @@ pub(super) const OPERATORS: Operators = &[
         call.floats(x.lt(&x.constant(0.0)).where_cond(&(slope * &x), &x))
     }),
     ("Pow", pow),
-    ("Relu", |call| {
-        let (x, range) = call.bounded(0)?;
-        call.chosen(0, x.relu(), range.map(|bound| bound.max(0.0)))
-    }),
+    ("Relu", |call| one_of(call, Var::relu)),
     ("Selu", |call| {
         let usual = if call.opset < 6 { (1.6732, 1.0507) } else { (1.673_263_2, 1.050_701) };
         let (alpha, gamma) = (call.real("alpha", usual.0)?, call.real("gamma", usual.1)?);
         unary(call, |x| x.elu(alpha).scale(gamma))
     }),
-    ("Sign", |call| one_of(call, Var::sign, |_| [-1.0, 1.0])),
+    ("Sign", |call| one_of(call, Var::sign)),
     // Accurate near 0.
     ("Sinh", |call| unary(call, |x| (x.expm1() - (-x).expm1()).scale(0.5))),
     ("Softsign", |call| unary(call, |x| x / (x.abs() + one(x)))),
-    ("Sub", |call| arithmetic(call, |a, b| a - b, |a, b| [a[0] - b[1], a[1] - b[0]])),
-    ("Sum", |call| arithmetic(call, |a, b| a + b, |a, b| [a[0] + b[0], a[1] + b[1]])),
+    ("Sub", |call| arithmetic(call, |a, b| a - b)),
+    ("Sum", |call| arithmetic(call, |a, b| a + b)),
     ("Swish", |call| match call.real("alpha", 1.0)? {
         1.0 => unary(call, Var::silu),
         alpha => unary(call, |x| x * x.scale(alpha).sigmoid()),
@@ -258,10 +227,7 @@ pub(super) const OPERATORS: Operators = &[
         let alpha = call.real("alpha", 1.0)?;
         unary(call, |x| x.gt(&x.constant(alpha)).where_cond(x, &x.constant(0.0)))
     }),
-    ("Where", |call| {
-        let (condition, (a, first), (b, second)) = (call.float(0)?, call.bounded(1)?, call.bounded(2)?);
-        call.chosen(1, condition.where_cond(&a, &b), union(first, second))
-    }),
+    ("Where", |call| call.like(1, call.float(0)?.where_cond(&call.own(1)?, &call.own(2)?))),
     ("Xor", |call| logic(call, Var::ne)),
 ];
 
@@ -282,7 +248,8 @@ fn dropout(call: &Call<'_>) -> Result<Vec<Value>> {
     if call.wants(1) {
         let element = if call.opset < 10 { x.element() } else { Element::Bool };
         let ones = call.tape.constant(1.0).expand(call.shape(&x.dims())?);
-        results.push(Value::Var(ones, Elements { bounds: [1.0, 1.0], ..Elements::any(element) }));
+        results
+            .push(Value::Var(element.integer_dtype().map_or_else(|| ones.clone(), |dtype| ones.cast(dtype)), element));
     }
     Ok(results)
 }
@@ -303,39 +270,48 @@ pub(super) fn target(call: &Call<'_>) -> Result<Element> {
 
 fn cast(call: &Call<'_>) -> Result<Vec<Value>> {
     let (to, x) = (target(call)?, call.value(0)?);
-    let elements = Elements::any(to);
-    let Some((bits, _)) = to.integer() else {
-        let y = call.float(0)?;
+    let y = match (x.kind(), to.integer_dtype()) {
         // All floats are computed in the device's precision.
-        let is_same = to.kind() == Kind::Float || x.kind() == Kind::Bool;
-        return Ok(vec![Value::Var(if is_same { y } else { y.ne(&y.constant(0.0)) }, elements)]);
-    };
-    let own = x.elements().bounds;
-    let [low, high] = elements.bounds;
-    match x {
-        _ if x.kind() == Kind::Float => Ok(vec![Value::Var(whole(&call.float(0)?, to), elements)]),
-        Value::Var(var, _) if own[0] >= low && own[1] <= high || bits >= 32 && var.ty().dtype == DType::U32 => {
-            let bounds = [own[0].max(low), own[1].min(high)];
-            Ok(vec![Value::Var(var.clone(), Elements { element: to, bounds })])
+        (_, None) if to.kind() == Kind::Float || x.kind() == Kind::Bool => call.float(0)?,
+        (_, None) => {
+            let x = call.own(0)?;
+            x.ne(&x.constant(0.0))
         }
-        _ => Ok(vec![fitted(call.exact(0)?, to, own)?]),
+        (Kind::Float, Some(_)) => return Ok(vec![Value::Var(whole(call, to)?, to)]),
+        // Quantised numbers and indices stay as they are where all are integers of the other type.
+        (Kind::Int, _) if includes(to, x.element()) => call.stored(0)?,
+        (_, Some(dtype)) => wrapped(&call.own(0)?.cast(dtype), to),
+    };
+    let is_kept = to.integer().is_none_or(|(bits, _)| bits <= 16) || !y.ty().dtype.is_float();
+    Ok(vec![Value::Var(if is_kept { y } else { y.cast(to.dtype(y.ty().dtype)) }, to)])
+}
+
+/// `true` if every integer of one type is one of the other.
+fn includes(whole: Element, part: Element) -> bool {
+    match (whole.integer(), part.integer()) {
+        (Some((bits, true)), Some((other, false))) => bits > other,
+        (Some((bits, is_signed)), Some((other, other_is_signed))) => bits >= other && is_signed == other_is_signed,
+        _ => false,
     }
 }
 
 /// Floats as integers of a type: see [`fold`](super::fold).
-fn whole(x: &Var, to: Element) -> Var {
-    let (x, [low, _]) = (truncated(x), to.bounds());
-    let Some((bits, is_signed)) = to.integer() else { return x };
-    let reach = x.constant(2f64.powi(if bits == 64 { 63 } else { 31 }));
-    match (bits, is_signed) {
-        (..=16, _) => {
-            let wrapped = wrapped(&x, 2f64.powi(bits.cast_signed()), is_signed);
-            x.abs().lt(&reach).where_cond(&wrapped, &x.constant(0.0))
-        }
-        (_, true) => x.abs().lt(&reach).where_cond(&x, &x.constant(low)),
-        // A negative number becomes one of 2^31 or more, which has no exact float.
-        (_, false) => x.lt(&x.constant(0.0)).where_cond(&-far(&x), &x),
+fn whole(call: &Call<'_>, to: Element) -> Result<Var> {
+    let x = call.float(0)?;
+    let Some((bits, is_signed)) = to.integer() else { return Ok(x) };
+    let dtype = to.dtype(x.ty().dtype);
+    let y = x.cast(dtype);
+    if bits >= 32 && !is_signed {
+        return Ok(wrapped(&y, to));
     }
+    let lowest = match bits {
+        32 => i64::from(i32::MIN),
+        64 => i64::MIN,
+        _ => 0,
+    };
+    let other = Array { dims: Vec::new(), element: to, data: Data::Ints(vec![lowest]) }.own(call.tape)?;
+    let reach = x.constant(2f64.powi(if bits == 64 { 63 } else { 31 }));
+    Ok(x.abs().lt(&reach).where_cond(&wrapped(&y, to), &other))
 }
 
 fn clip(call: &Call<'_>) -> Result<Vec<Value>> {
@@ -343,51 +319,47 @@ fn clip(call: &Call<'_>) -> Result<Vec<Value>> {
         let (low, high) = (call.real("min", f64::from(f32::MIN))?, call.real("max", f64::from(f32::MAX))?);
         return unary(call, |x| x.clamp(low, high));
     }
-    let (x, mut range) = call.bounded(0)?;
+    let x = call.own(0)?;
     for k in [1, 2].into_iter().filter(|&k| call.optional(k).is_some()) {
         if !call.value(k)?.dims().is_empty() && call.value(k)?.dims() != [1] {
             bail!(Checkpoint, "the bound in operand {k} is no single number: {:?}", call.value(k)?.dims());
         }
-        let own = call.bounded(k)?.1;
-        let choose = if k == 1 { f64::max } else { f64::min };
-        range = [choose(range[0], own[0]), choose(range[1], own[1])];
     }
     let bound = |k: usize, otherwise: f64| match call.optional(k) {
         None => Some(otherwise),
-        Some(Value::Known(array)) if array.len() == 1 => Some(array.as_floats()[0]),
+        Some(Value::Known(array)) if array.kind() == Kind::Float && array.len() == 1 => Some(array.as_floats()[0]),
         Some(_) => None,
     };
-    let y = match (bound(1, f64::NEG_INFINITY), bound(2, f64::INFINITY)) {
-        (Some(low), Some(high)) if low <= high => x.clamp(low, high),
-        _ => {
-            let scalar = |k: usize| Ok::<_, crate::Error>(call.optional_float(k)?.map(|bound| bound.reshape([1])));
-            let above = scalar(1)?.map_or_else(|| x.clone(), |low| x.maximum(&low));
-            let y = scalar(2)?.map_or_else(|| above.clone(), |high| above.minimum(&high));
-            if y.error().is_none() { y.reshape(x.shape()) } else { y }
+    if let (Kind::Float, Some(low), Some(high)) =
+        (call.value(0)?.kind(), bound(1, f64::NEG_INFINITY), bound(2, f64::INFINITY))
+        && low <= high
+    {
+        return call.floats(x.clamp(low, high));
+    }
+    let mut y = x.clone();
+    for (k, choose) in [(1, Var::maximum as fn(&Var, &Var) -> Var), (2, Var::minimum)] {
+        if call.optional(k).is_some() {
+            y = sound(choose(&y, &call.own(k)?.reshape([1])))?;
         }
-    };
-    call.chosen(0, y, range)
+    }
+    call.floats(y.reshape(x.shape()))
 }
 
 fn pow(call: &Call<'_>) -> Result<Vec<Value>> {
-    let (x, range) = call.bounded(0)?;
-    let known = match call.value(1)? {
+    let (base, exponent) = (call.value(0)?, call.value(1)?);
+    if base.kind() == Kind::Int {
+        let Some(dtype) = base.element().integer_dtype() else { bail!(Checkpoint, "a power of no number") };
+        return match exponent.kind() {
+            Kind::Int => call.computed(&call.own(0)?.pow(&call.own(1)?.cast(dtype))),
+            // The power of floats, cut to an integer.
+            _ => call.computed(&call.float(0)?.pow(&call.float(1)?).cast(dtype)),
+        };
+    }
+    let x = call.float(0)?;
+    let known = match exponent {
         Value::Known(array) if array.len() == 1 && array.dims.len() <= x.shape().rank() => Some(array.as_floats()[0]),
         _ => None,
     };
-    if call.value(0)?.kind() == Kind::Int {
-        let Some(times @ (1.0 | 2.0 | 3.0)) = known else {
-            bail!(Checkpoint, "of integers, only powers with the constant exponents 1 to 3 are supported");
-        };
-        let element = call.value(0)?.element();
-        let mut result = Value::Var(x.clone(), Elements { element, bounds: range });
-        #[expect(clippy::cast_possible_truncation, reason = "2 or 3")]
-        for _ in 1..times as i32 {
-            let bounds = product(result.elements().bounds, range);
-            result = fitted(result.float(call.tape)? * &x, element, bounds)?;
-        }
-        return Ok(vec![result]);
-    }
     call.floats(match known {
         // Accurate, and valid for negative numbers.
         Some(1.0) => x,
@@ -397,6 +369,6 @@ fn pow(call: &Call<'_>) -> Result<Vec<Value>> {
         Some(-1.0) => x.recip(),
         Some(-0.5) => x.rsqrt(),
         Some(exponent) => x.pow(&x.constant(exponent)),
-        None => x.pow(&call.exact(1)?),
+        None => x.pow(&call.float(1)?),
     })
 }

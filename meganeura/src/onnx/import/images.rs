@@ -235,7 +235,8 @@ fn max_pool(call: &Call<'_>) -> Result<Vec<Value>> {
     }
     // The order of the indices.
     call.ignore(&["storage_order"]);
-    let x = call.exact(0)?;
+    // Integers have 8 bits.
+    let x = call.float(0)?;
     let y = by_axes!(x.shape().rank().saturating_sub(2), max_pool_over(call, &x))?;
     call.like(0, y)
 }
@@ -273,7 +274,7 @@ fn sums_over<const D: usize>(call: &Call<'_>, x: &Var) -> Result<Var> {
 }
 
 fn average_pool(call: &Call<'_>) -> Result<Vec<Value>> {
-    let x = call.exact(0)?;
+    let x = call.float(0)?;
     let y = by_axes!(x.shape().rank().saturating_sub(2), average_pool_over(call, &x))?;
     call.floats(y)
 }

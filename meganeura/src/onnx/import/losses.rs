@@ -1,7 +1,7 @@
 //! Losses of class scores against indices of classes.
 
 use super::call::{Call, Operators};
-use super::value::{Elements, Value, sound};
+use super::value::{Value, sound};
 use crate::error::bail;
 use crate::{Result, Var};
 
@@ -14,9 +14,9 @@ pub(super) const OPERATORS: Operators = &[
         let x = call.float(0)?;
         call.axis(1, x.shape().rank())?;
         let scores = sound(x.log_softmax(1))?;
-        let elements = Elements::any(call.value(0)?.element());
+        let element = call.value(0)?.element();
         let loss = negative_log_likelihood(call, &scores)?;
-        Ok(vec![Value::Var(loss, elements), Value::Var(scores, elements)])
+        Ok(vec![Value::Var(loss, element), Value::Var(scores, element)])
     }),
 ];
 

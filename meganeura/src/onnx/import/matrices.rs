@@ -2,9 +2,9 @@
 
 use super::call::{Call, Operators};
 use super::element::Kind;
-use super::value::{Value, exact_limit, sound};
+use super::value::{Value, sound};
 use crate::error::bail;
-use crate::{Precision, Result, Var};
+use crate::{Result, Shape, Var};
 
 pub(super) const OPERATORS: Operators = &[
     ("Einsum", |call| {
@@ -66,22 +66,32 @@ fn only_floats(call: &Call<'_>) -> Result<()> {
 }
 
 fn matmul(call: &Call<'_>) -> Result<Vec<Value>> {
-    let ((a, first), (b, second)) = (call.bounded(0)?, call.bounded(1)?);
-    let y = product(&a, &b)?;
     if call.value(0)?.kind() == Kind::Float {
-        return call.floats(y);
+        return call.floats(product(&call.float(0)?, &call.float(1)?)?);
     }
-    // A sum of products that are exact, in any order.
-    let most = |bounds: [f64; 2]| bounds[0].abs().max(bounds[1].abs());
-    let sum = most(first) * most(second) * a.shape().dims().last().map_or(1.0, |&count| count as f64);
-    if sum > exact_limit(a.ty().dtype) || a.tape().device().precision() == Precision::Fast {
-        bail!(Checkpoint, "products of integers are only supported if their sums are below 2^24, and not in 16 bits");
-    }
-    call.computed(0, y, [-sum, sum])
+    call.computed(&as_matrices(&call.own(0)?, &call.own(1)?, integer_product)?)
+}
+
+/// The sums of products of integers, which wrap around: `[…, M, K]` and `[…, K, N]` → `[…, M, N]`
+fn integer_product(a: &Var, b: &Var) -> Var {
+    let (x, y) = (a.shape(), b.shape());
+    let apart = |shape: Shape, axis: usize| {
+        let mut dims = shape.dims().to_vec();
+        dims.insert(axis, 1);
+        dims
+    };
+    let (a, b) = (a.reshape(&apart(x, x.rank())[..]), b.reshape(&apart(y, y.rank() - 2)[..]));
+    let products = a * b;
+    let axis = x.rank().max(y.rank()) - 1;
+    if products.error().is_some() { products } else { products.sum_over(&[axis]) }
 }
 
 /// A product in which a vector is a row on the left or a column on the right.
 pub(super) fn product(a: &Var, b: &Var) -> Result<Var> {
+    as_matrices(a, b, Var::matmul)
+}
+
+fn as_matrices(a: &Var, b: &Var, multiply: fn(&Var, &Var) -> Var) -> Result<Var> {
     let (x, y) = (a.shape(), b.shape());
     if x.rank() == 0 || y.rank() == 0 {
         bail!(Checkpoint, "a product of {x} and {y}");
@@ -89,7 +99,10 @@ pub(super) fn product(a: &Var, b: &Var) -> Result<Var> {
     let (row, column) = (x.rank() == 1, y.rank() == 1);
     let left = if row { a.reshape([1, x[0]]) } else { a.clone() };
     let right = if column { b.reshape([y[0], 1]) } else { b.clone() };
-    let z = sound(left.matmul(&right))?;
+    if left.shape()[left.shape().rank() - 1] != right.shape()[right.shape().rank() - 2] {
+        bail!(Checkpoint, "a product of {x} and {y}");
+    }
+    let z = sound(multiply(&left, &right))?;
     if !(row || column) {
         return Ok(z);
     }

@@ -5,12 +5,12 @@ use super::call::{Call, Operators};
 use super::element::{Element, Kind};
 use super::images::{convolved, with_bias};
 use super::matrices::product;
-use super::quantize::{Quantised, Side, dynamic, products, requantised, shifted};
-use super::value::{Elements, Value, sound};
+use super::quantize::{Quantised, Side, dynamic, floats, products, requantised, shifted};
+use super::value::{Value, sound};
 use crate::error::bail;
 use crate::host::reserve;
 use crate::ops::{AttentionOptions, Mask};
-use crate::{Result, Shape, Tensor, Var};
+use crate::{DType, Result, Shape, Tensor, Var};
 
 /// The domain of these operators.
 pub(super) const DOMAIN: &str = "com.microsoft";
@@ -20,13 +20,13 @@ pub(super) const OPERATORS: Operators = &[
     ("BiasGelu", |call| call.floats((call.float(0)? + call.float(1)?).gelu())),
     ("DequantizeLinear", |call| {
         let x = Quantised { x: 0, scale: 1, zero: 2 }.float(call)?;
-        Ok(vec![Value::Var(sound(x)?, Elements::any(call.value(1)?.element()))])
+        Ok(vec![Value::Var(sound(x)?, call.value(1)?.element())])
     }),
     ("DynamicQuantizeMatMul", |call| {
         let x = call.float(0)?;
         let (bytes, scale, zero) = dynamic(&x);
         let weight = shifted(call, 1, 3, Side::Right)?;
-        let y = products(&(bytes - &zero), &weight)? * (scale * per_column(&call.float(2)?));
+        let y = floats(products(&(bytes - &zero), &weight)?) * (scale * per_column(&call.float(2)?));
         biased(call, y, 4)
     }),
     ("EmbedLayerNormalization", embed_layer_norm),
@@ -65,12 +65,12 @@ pub(super) const OPERATORS: Operators = &[
     ("MatMulIntegerToFloat", |call| {
         let (a, b) = (shifted(call, 0, 4, Side::Left)?, shifted(call, 1, 5, Side::Right)?);
         let scale = call.float(2)?.reshape([]) * per_column(&call.float(3)?);
-        let y = products(&a, &b)? * scale;
+        let y = floats(products(&a, &b)?) * scale;
         let y = match call.optional_float(6)? {
             Some(bias) => y + bias,
             None => y,
         };
-        Ok(vec![Value::Var(sound(y)?, Elements::any(call.value(2)?.element()))])
+        Ok(vec![Value::Var(sound(y)?, call.value(2)?.element())])
     }),
     ("MatMulNBits", matmul_bits),
     ("MultiHeadAttention", multi_head_attention),
@@ -78,22 +78,22 @@ pub(super) const OPERATORS: Operators = &[
         let transposed = call.flag("transB", false)?;
         let a = shifted(call, 0, 2, Side::Left)?;
         let a = if call.flag("transA", false)? { a.t() } else { a };
-        let b = call.exact(3)?;
+        let b = call.float(3)?;
         let b = if transposed { b.t() } else { b };
         let b = match call.optional(5) {
-            Some(_) => b - per_column(&call.exact(5)?),
+            Some(_) => b - per_column(&call.float(5)?),
             None => b,
         };
         let sums = products(&a, &b)?;
-        let sums = match call.optional_float(6)? {
-            Some(bias) => sums + bias,
+        let sums = floats(match call.optional(6) {
+            Some(_) => sums.cast(DType::I32) + call.own(6)?,
             None => sums,
-        };
+        });
         let alpha = call.real("alpha", 1.0)?;
         let y = sums * (call.float(1)?.reshape([]) * per_column(&call.float(4)?)).scale(alpha);
         match call.optional(7) {
             Some(_) => requantised(call, y, 7, 8),
-            None => Ok(vec![Value::Var(sound(y)?, Elements::any(call.value(1)?.element()))]),
+            None => Ok(vec![Value::Var(sound(y)?, call.value(1)?.element())]),
         }
     }),
     ("QLinearAdd", |call| quantised_pair(call, |a, b| a + b)),
@@ -260,8 +260,8 @@ fn skip_norm(call: &Call<'_>, bias: Option<Var>, norm: impl FnOnce(&Var, f64) ->
         None => sum,
     })?;
     let y = norm(&sum, call.real("epsilon", 1e-12)?)?;
-    let elements = Elements::any(call.value(0)?.element());
-    Ok([y.clone(), y.clone(), y, sum].map(|var| Value::Var(var, elements)).to_vec())
+    let element = call.value(0)?.element();
+    Ok([y.clone(), y.clone(), y, sum].map(|var| Value::Var(var, element)).to_vec())
 }
 
 fn embed_layer_norm(call: &Call<'_>) -> Result<Vec<Value>> {
@@ -282,13 +282,13 @@ fn embed_layer_norm(call: &Call<'_>) -> Result<Vec<Value>> {
     }
     let sum = sound(sum)?;
     let y = rows_normalised(&sum, call.real("epsilon", 1e-12)?) * call.float(5)? + call.float(6)?;
-    let elements = Elements::any(call.value(2)?.element());
+    let element = call.value(2)?.element();
     let counts = match call.optional_float(7)? {
         Some(mask) => mask.sum_over(&[1]),
         None => sum.constant(0.0).expand([n]),
     };
-    let counts = Value::Var(counts, Elements { bounds: [0.0, l as f64], ..Elements::any(Element::I32) });
-    Ok(vec![Value::Var(y, elements), counts, Value::Var(sum, elements)])
+    let counts = Value::Var(counts.cast(DType::I32), Element::I32);
+    Ok(vec![Value::Var(y, element), counts, Value::Var(sum, element)])
 }
 
 /// Attention of heads, with what their scores get.
@@ -401,8 +401,8 @@ fn attention(call: &Call<'_>) -> Result<Vec<Value>> {
     let bias = plus(masked(call, 3, [n, s])?, call.optional_float(5)?);
     let [q, k, v] = [0, 1, 2].map(|k| parts[k].clone());
     let y = Heads { q, k, v, past, bias }.attend(call)?;
-    let elements = Elements::any(call.value(0)?.element());
-    Ok([Some(y), present].into_iter().flatten().map(|var| Value::Var(var, elements)).collect())
+    let element = call.value(0)?.element();
+    Ok([Some(y), present].into_iter().flatten().map(|var| Value::Var(var, element)).collect())
 }
 
 fn multi_head_attention(call: &Call<'_>) -> Result<Vec<Value>> {
@@ -432,8 +432,8 @@ fn multi_head_attention(call: &Call<'_>) -> Result<Vec<Value>> {
     }
     let bias = plus(masked(call, 4, [q.shape()[0], k.shape()[2]])?, call.optional_float(5)?);
     let y = Heads { q, k: k.clone(), v: v.clone(), past, bias }.attend(call)?;
-    let elements = Elements::any(call.value(0)?.element());
-    Ok([y, k, v].map(|var| Value::Var(var, elements)).to_vec())
+    let element = call.value(0)?.element();
+    Ok([y, k, v].map(|var| Value::Var(var, element)).to_vec())
 }
 
 /// A product with a weight of 2, 4 or 8 bits in blocks, each with a scale and a zero point: `[N, blocks, bytes]`.

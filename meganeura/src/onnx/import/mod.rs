@@ -40,10 +40,10 @@ use std::sync::Arc;
 use prost::bytes::Bytes;
 
 use self::call::{Budget, Call};
-use self::element::{Element, Kind};
+use self::element::Element;
 use self::operators::{check, find, findable, is_own, title};
 pub use self::port::Port;
-use self::value::{Array, Elements, Value};
+use self::value::{Array, Value, wrapped};
 use super::read::{self, Beside, Numbers};
 use super::{LAST_OPSET, proto};
 use crate::error::{bail, here, shortened};
@@ -337,17 +337,19 @@ impl Model {
                         return Err(error.context(format_args!("tensor `{}`", shortened(name))));
                     }
                     state.fixed.insert(name);
-                    Value::Var(var, Elements::any(*element))
+                    Value::Var(var, *element)
                 }
             };
             state.values.insert(name, value);
         }
         for (port, var) in self.inputs.iter().zip(inputs) {
-            let mut elements = Elements::any(port.element());
-            if port.element().kind() == Kind::Int && !var.ty().dtype.is_float() {
-                elements.bounds = [0.0, elements.bounds[1].min(f64::from(u32::MAX))];
-            }
-            state.values.insert(port.name(), Value::Var(var.clone(), elements));
+            let element = port.element();
+            // Integers of any type become those of the file, and whole floats too.
+            let var = match element.integer_dtype() {
+                Some(dtype) => wrapped(&var.cast(dtype), element),
+                None => var.clone(),
+            };
+            state.values.insert(port.name(), Value::Var(var, element));
         }
         self.steps(&self.graph, tape, &mut state)?;
         let output = |port: &Port| {
@@ -356,7 +358,7 @@ impl Model {
                 Some(value) if value.element() != port.element() => {
                     bail!(Checkpoint, "output {port} is computed as {}", value.element().name())
                 }
-                Some(value) => value.result(tape).map_err(within),
+                Some(value) => value.own(tape).map_err(within),
                 None => bail!(Checkpoint, "no node computes the output `{}`", shortened(port.name())),
             }
         };

@@ -2,8 +2,9 @@
 
 use super::call::{Call, Operators};
 use super::element::{Element, Kind};
+use super::elementwise::ordered;
 use super::numeric::named_type;
-use super::value::{Elements, Value, exact_limit};
+use super::value::Value;
 use crate::error::bail;
 use crate::{Result, Shape, Var};
 
@@ -30,42 +31,23 @@ pub(super) const OPERATORS: Operators = &[
         let divisor = norm.eq(&norm.constant(0.0)).where_cond(&norm.constant(1.0), &norm);
         call.floats(&x / divisor.reshape(x.shape().with(axis, 1)))
     }),
-    ("ReduceL1", |call| reduce(call, |x, axes| sum(&x.abs(), axes), Some(sum_bounds))),
+    ("ReduceL1", |call| reduce(call, |x, axes| sum(&x.abs(), axes))),
     ("ReduceL2", |call| {
-        reduce(call, |x, axes| if axes.is_empty() { x.abs() } else { x.root_of_squares(axes, 1.0) }, None)
+        reduce_floats(call, |x, axes| if axes.is_empty() { x.abs() } else { x.root_of_squares(axes, 1.0) })
     }),
-    ("ReduceLogSum", |call| reduce(call, |x, axes| sum(x, axes).log(), None)),
+    ("ReduceLogSum", |call| reduce_floats(call, |x, axes| sum(x, axes).log())),
     ("ReduceLogSumExp", |call| {
-        reduce(
-            call,
-            |x, axes| {
-                let shape = axes.iter().fold(x.shape(), |shape, &axis| shape.with(axis, 1));
-                if axes.is_empty() { x.clone() } else { x.logsumexp(axes).reshape(shape) }
-            },
-            None,
-        )
+        reduce_floats(call, |x, axes| {
+            let shape = axes.iter().fold(x.shape(), |shape, &axis| shape.with(axis, 1));
+            if axes.is_empty() { x.clone() } else { x.logsumexp(axes).reshape(shape) }
+        })
     }),
-    ("ReduceMax", |call| reduce(call, |x, axes| over(x, axes, Var::max_keep), Some(|bounds, _| bounds))),
-    ("ReduceMean", reduce_mean),
-    ("ReduceMin", |call| reduce(call, |x, axes| over(x, axes, Var::min_keep), Some(|bounds, _| bounds))),
-    ("ReduceProd", |call| {
-        reduce(
-            call,
-            product,
-            Some(|[low, high], count| {
-                let most = low.abs().max(high.abs()).max(1.0).powf(count);
-                [if low < 0.0 { -most } else { 0.0 }, most]
-            }),
-        )
-    }),
-    ("ReduceSum", |call| reduce(call, sum, Some(sum_bounds))),
-    ("ReduceSumSquare", |call| {
-        reduce(
-            call,
-            |x, axes| sum(&x.square(), axes),
-            Some(|[low, high], count| [0.0, low.abs().max(high.abs()).powi(2) * count]),
-        )
-    }),
+    ("ReduceMax", |call| extremum(call, Var::max_keep)),
+    ("ReduceMean", |call| reduce_floats(call, |x, axes| over(x, axes, Var::mean_keep))),
+    ("ReduceMin", |call| extremum(call, Var::min_keep)),
+    ("ReduceProd", |call| reduce(call, product)),
+    ("ReduceSum", |call| reduce(call, sum)),
+    ("ReduceSumSquare", |call| reduce(call, |x, axes| sum(&x.square(), axes))),
     ("RMSNormalization", rms_norm),
     // Of `onnxruntime`, which has put it into ONNX's own domain.
     ("SimplifiedLayerNormalization", rms_norm),
@@ -116,8 +98,8 @@ fn batch_norm(call: &Call<'_>) -> Result<Vec<Value>> {
         running = vec![moved(&before, &mean), moved(&spread, &variance)];
     }
     let mut results = call.floats((&x - mean) * ((variance + eps).rsqrt() * weight) + bias)?;
-    let elements = Elements::any(call.value(3)?.element());
-    results.extend(running.into_iter().map(|var| Value::Var(var, elements)));
+    let element = call.value(3)?.element();
+    results.extend(running.into_iter().map(|var| Value::Var(var, element)));
     Ok(results)
 }
 
@@ -171,8 +153,8 @@ fn layer_norm(call: &Call<'_>) -> Result<Vec<Value>> {
         let mean = rows.mean_keep(&[1]);
         let variance = (rows - &mean).square().mean_keep(&[1]);
         let deviation = (variance + x.constant(call.real("epsilon", 1e-5)?)).rsqrt();
-        let elements = Elements::any(named_type(call, "stash_type", Element::F32)?);
-        results.extend([mean, deviation].map(|x| Value::Var(x.reshape(kept), elements)));
+        let element = named_type(call, "stash_type", Element::F32)?;
+        results.extend([mean, deviation].map(|x| Value::Var(x.reshape(kept), element)));
     }
     Ok(results)
 }
@@ -199,13 +181,21 @@ fn softmax(call: &Call<'_>, along: fn(&Var, usize) -> Var) -> Result<Vec<Value>>
     call.floats(along(&x.reshape(rows), 1).reshape(x.shape()))
 }
 
-/// A product over axes: the last of the cumulative products.
+/// A product over axes that are kept.
 fn product(x: &Var, axes: &[usize]) -> Var {
-    let along = |x: Var, &axis: &usize| {
-        let last = x.shape()[axis];
-        x.cumprod(axis).slice(axis, last - 1..last)
-    };
-    axes.iter().fold(x.clone(), along)
+    if x.ty().dtype.is_float() {
+        // The last of the cumulative products.
+        let along = |x: Var, &axis: &usize| {
+            let last = x.shape()[axis];
+            x.cumprod(axis).slice(axis, last - 1..last)
+        };
+        return axes.iter().fold(x.clone(), along);
+    }
+    if axes.is_empty() {
+        x.clone()
+    } else {
+        x.prod_over(axes).reshape(axes.iter().fold(x.shape(), |x, &k| x.with(k, 1)))
+    }
 }
 
 /// A reduction over axes that are kept; over none, it is the identity.
@@ -216,14 +206,6 @@ fn over(x: &Var, axes: &[usize], keep: fn(&Var, &[usize]) -> Var) -> Var {
 fn sum(x: &Var, axes: &[usize]) -> Var {
     over(x, axes, Var::sum_keep)
 }
-
-/// The bounds of a sum of this many integers, of their magnitudes or not.
-fn sum_bounds([low, high]: [f64; 2], count: f64) -> [f64; 2] {
-    [low.min(0.0) * count, high.max(-low) * count]
-}
-
-/// The bounds of a reduction of this many integers within bounds.
-type Bounds = fn([f64; 2], f64) -> [f64; 2];
 
 /// The axes of a reduction, in order; none if the node wants elementwise functions only.
 fn reduced_axes(call: &Call<'_>, rank: usize) -> Result<Vec<usize>> {
@@ -237,28 +219,27 @@ fn reduced_axes(call: &Call<'_>, rank: usize) -> Result<Vec<usize>> {
     Ok(axes)
 }
 
-/// A reduction that keeps its axes; they are removed afterwards unless the node keeps them. Without bounds, it is for
-/// floats only.
-fn reduce(call: &Call<'_>, keep: impl FnOnce(&Var, &[usize]) -> Var, bounds: Option<Bounds>) -> Result<Vec<Value>> {
-    let ((x, range), value) = (call.bounded(0)?, call.value(0)?);
+/// A reduction that keeps its axes; they are removed afterwards unless the node keeps them. Integers wrap around.
+fn reduce(call: &Call<'_>, keep: impl FnOnce(&Var, &[usize]) -> Var) -> Result<Vec<Value>> {
+    let x = call.own(0)?;
     let axes = reduced_axes(call, x.shape().rank())?;
-    let count: f64 = axes.iter().map(|&axis| x.shape()[axis] as f64).product();
-    let y = keep(&x, &axes);
-    if value.kind() == Kind::Float {
-        return call.floats(without(call, &x, y, &axes)?);
+    call.computed(&without(call, &x, keep(&x, &axes), &axes)?)
+}
+
+/// The largest or the smallest elements along axes.
+fn extremum(call: &Call<'_>, keep: fn(&Var, &[usize]) -> Var) -> Result<Vec<Value>> {
+    let x = ordered(call, &call.own(0)?)?;
+    let axes = reduced_axes(call, x.shape().rank())?;
+    let y = without(call, &x, over(&x, &axes, keep), &axes)?;
+    call.floats(ordered(call, &y)?)
+}
+
+/// A reduction of floats only.
+fn reduce_floats(call: &Call<'_>, keep: impl FnOnce(&Var, &[usize]) -> Var) -> Result<Vec<Value>> {
+    match call.value(0)?.element() {
+        element if element.kind() == Kind::Float => reduce(call, keep),
+        element => bail!(Checkpoint, "only floats are supported, the operand holds {}", element.name()),
     }
-    let Some(bounds) = bounds else {
-        bail!(Checkpoint, "only floats are supported, the operand holds {}", value.element().name());
-    };
-    let (limit, [low, high]) = (exact_limit(x.ty().dtype), bounds(range, count));
-    let y = if range[0] < 0.0 && range[1] > 0.0 && (low < -limit || high > limit) {
-        // Numbers of both signs may cancel after a rounding.
-        let most = sum(&x.abs(), &axes);
-        most.gt(&most.constant(limit)).where_cond(&most.scale(1e38), &y)
-    } else {
-        y
-    };
-    call.computed(0, without(call, &x, y, &axes)?, [low, high])
 }
 
 /// A result whose reduced axes are removed unless the node keeps them.
@@ -269,11 +250,4 @@ fn without(call: &Call<'_>, x: &Var, y: Var, axes: &[usize]) -> Result<Var> {
     let rank = x.shape().rank();
     let dims: Vec<_> = (0..rank).filter(|axis| !axes.contains(axis)).map(|axis| x.shape()[axis]).collect();
     Ok(y.reshape(&dims[..]))
-}
-
-fn reduce_mean(call: &Call<'_>) -> Result<Vec<Value>> {
-    if call.value(0)?.kind() != Kind::Float {
-        bail!(Checkpoint, "means of {} are not supported", call.value(0)?.element().name());
-    }
-    reduce(call, |x, axes| over(x, axes, Var::mean_keep), None)
 }

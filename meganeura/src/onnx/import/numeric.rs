@@ -65,13 +65,12 @@ pub(super) const OPERATORS: Operators = &[
     ("MelWeightMatrix", mel_weights),
     ("Shrink", |call| {
         let (lambda, offset) = (call.real("lambd", 0.5)?, call.real("bias", 0.0)?);
-        let x = call.exact(0)?;
+        let x = call.float(0)?;
         let (zero, far, bias) = (x.constant(0.0), x.constant(lambda), x.constant(offset));
         let below = x.lt(&-&far).where_cond(&(&x + &bias), &zero);
         let y = x.gt(&far).where_cond(&(&x - &bias), &below);
-        let [low, high] = call.value(0)?.elements().bounds;
-        let most = low.abs().max(high.abs()) + offset.abs();
-        call.computed(0, y, [-most, most])
+        let y = call.value(0)?.element().integer_dtype().map_or_else(|| y.clone(), |dtype| y.cast(dtype));
+        call.computed(&y)
     }),
     ("SwiGLU", |call| {
         let (gate, x) = (call.float(0)?, call.float(1)?);

@@ -1,34 +1,26 @@
 //! Operators that use or return the positions of elements: gathering, scattering, sorting.
 
-use super::call::{Call, Operators, positions};
-use super::element::Kind;
+use super::call::{Call, Operators};
+use super::element::{Element, Kind};
+use super::elementwise::ordered;
 use super::numeric::along;
 use super::scatter::reduced;
-use super::value::{Array, Data, Value, exact_limit, union};
+use super::value::{Array, Data, Value};
 use crate::error::bail;
 use crate::ops::{GridSampleMode, GridSampleOptions, GridSamplePadding};
-use crate::{Result, Shape, Var};
+use crate::{DType, Result, Shape, Var};
 
 pub(super) const OPERATORS: Operators = &[
     ("ArgMax", |call| extremum(call, Var::argmax)),
     ("ArgMin", |call| extremum(call, Var::argmin)),
     ("CumSum", |call| {
-        let (x, [low, high]) = call.bounded(0)?;
+        let x = call.own(0)?;
         let axis = call.axis(single(call, 1)?, x.shape().rank())?;
-        let count = x.shape()[axis] as f64;
-        let sums = |x: &Var| along(call, x, axis, Var::cumsum, 0.0);
-        let (mut y, most) = (sums(&x)?, low.abs().max(high.abs()) * count);
-        let limit = exact_limit(x.ty().dtype);
-        if call.value(0)?.kind() == Kind::Int && low < 0.0 && most > limit {
-            // Numbers of both signs may cancel after a rounding.
-            let magnitudes = sums(&x.abs())?;
-            y = magnitudes.gt(&magnitudes.constant(limit)).where_cond(&magnitudes.scale(1e38), &y);
-        }
-        call.computed(0, y, [low.min(0.0) * count, high.max(0.0) * count])
+        call.computed(&along(call, &x, axis, Var::cumsum, 0.0)?)
     }),
     ("Gather", gather),
     ("GatherElements", |call| {
-        let x = call.exact(0)?;
+        let x = call.stored(0)?;
         let axis = call.axis(call.int("axis", 0)?, x.shape().rank())?;
         let index = call.indices(1, x.shape()[axis])?;
         if index.shape().rank() != x.shape().rank() {
@@ -61,7 +53,7 @@ pub(super) const OPERATORS: Operators = &[
     ("Scatter", scatter),
     ("ScatterElements", scatter),
     ("TopK", |call| {
-        let x = call.exact(0)?;
+        let x = ordered(call, &call.own(0)?)?;
         let axis = call.axis(call.int("axis", -1)?, x.shape().rank())?;
         // The result is sorted in any case.
         call.ignore(&["sorted"]);
@@ -73,8 +65,10 @@ pub(super) const OPERATORS: Operators = &[
             bail!(Checkpoint, "{k} elements of axis {axis} of {}", x.shape());
         }
         let order = x.argsort(axis, call.flag("largest", true)?).slice(axis, 0..k);
-        let places = positions(x.shape()[axis]);
-        Ok(vec![Value::Var(x.gather(axis, &order), call.value(0)?.elements()), Value::Var(order, places)])
+        Ok(vec![
+            Value::Var(ordered(call, &x.gather(axis, &order))?, call.value(0)?.element()),
+            Value::Var(order, Element::I64),
+        ])
     }),
 ];
 
@@ -87,22 +81,22 @@ fn single(call: &Call<'_>, k: usize) -> Result<i64> {
 }
 
 fn extremum(call: &Call<'_>, find: fn(&Var, usize) -> Var) -> Result<Vec<Value>> {
-    let x = call.exact(0)?;
+    let x = ordered(call, &call.own(0)?)?;
     let axis = call.axis(call.int("axis", 0)?, x.shape().rank())?;
     let place = match call.flag("select_last_index", false)? {
         true => {
-            let place = find(&x.flip(&[axis]), axis).to_float();
-            (place.constant((x.shape()[axis] - 1) as f64) - place).to_index()
+            let place = find(&x.flip(&[axis]), axis).cast(DType::I64);
+            place.constant((x.shape()[axis] - 1) as f64) - place
         }
         false => find(&x, axis),
     };
     let place = if call.flag("keepdims", true)? { place.reshape(x.shape().with(axis, 1)) } else { place };
-    Ok(vec![Value::Var(place, positions(x.shape()[axis]))])
+    Ok(vec![Value::Var(place, Element::I64)])
 }
 
 /// Slices along an axis: `[A…, R, B…]` and indices `[I…]` → `[A…, I…, B…]`
 fn gather(call: &Call<'_>) -> Result<Vec<Value>> {
-    let x = call.exact(0)?;
+    let x = call.stored(0)?;
     let rank = x.shape().rank();
     let axis = call.axis(call.int("axis", 0)?, rank)?;
     let index = call.indices(1, x.shape()[axis])?;
@@ -125,7 +119,10 @@ fn one_hot(call: &Call<'_>) -> Result<Vec<Value>> {
         depth if depth >= 1.0 && depth < f64::from(1 << 24) && depth.fract() == 0.0 => depth as usize,
         depth => bail!(Checkpoint, "the depth is {depth}, not a positive whole number"),
     };
-    let [off, on] = call.known(2)?.as_floats()[..] else { bail!(Checkpoint, "operand 2 must hold two numbers") };
+    let values = call.own(2)?;
+    if values.shape().dims() != [2] {
+        bail!(Checkpoint, "operand 2 must hold two numbers");
+    }
     let index = match call.value(0)? {
         Value::Known(array) if array.kind() == Kind::Int => {
             let count = i64::try_from(classes).unwrap_or(i64::MAX);
@@ -138,7 +135,7 @@ fn one_hot(call: &Call<'_>) -> Result<Vec<Value>> {
             Array { data, ..(**array).clone() }.indices(call.tape)?
         }
         _ => {
-            let x = call.float(0)?;
+            let x = call.own(0)?;
             let count = x.constant(classes as f64);
             let (low, is_low) = (&x + &count, x.lt(&x.constant(0.0)));
             // Out of range, every element is off: the index past every end.
@@ -151,12 +148,12 @@ fn one_hot(call: &Call<'_>) -> Result<Vec<Value>> {
     let mut axes: Vec<_> = (0..=rank).collect();
     axes[axis..].rotate_right(1);
     let rows = rows.permute(&axes);
-    let y = rows.ne(&rows.constant(0.0)).where_cond(&rows.constant(on), &rows.constant(off));
-    call.chosen(2, y, [off.min(on), off.max(on)])
+    let number = |k: usize| values.slice(0, k..k + 1).reshape([]);
+    call.like(2, rows.ne(&rows.constant(0.0)).where_cond(&number(1), &number(0)))
 }
 
 fn scatter(call: &Call<'_>) -> Result<Vec<Value>> {
-    let ((x, first), (source, second)) = (call.bounded(0)?, call.bounded(2)?);
+    let (x, source) = (call.own(0)?, call.own(2)?);
     let axis = call.axis(call.int("axis", 0)?, x.shape().rank())?;
     let index = call.indices(1, x.shape()[axis])?;
     let rest = |shape: Shape| if axis < shape.rank() { Some(shape.with(axis, 1)) } else { None };
@@ -164,5 +161,5 @@ fn scatter(call: &Call<'_>) -> Result<Vec<Value>> {
         bail!(Checkpoint, "indices {} into {}, which may differ only along axis {axis}", index.shape(), x.shape());
     }
     let y = reduced(call, &x, axis, &index, &source)?;
-    call.chosen(0, y, union(first, second))
+    call.computed(&y)
 }

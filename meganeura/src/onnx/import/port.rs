@@ -71,16 +71,16 @@ impl Port {
         self.element
     }
 
-    /// The element type of a tensor for it, on a device whose floats are of type `float`. Integers are indices. An
-    /// output of integers that may be negative holds floats instead.
+    /// The element type of a tensor for it, on a device whose floats are of type `float`: `i32` for integers of up to
+    /// 32 bits, `i64` for `uint32` and those of 64 bits, and floats for conditions.
     #[must_use]
     pub fn dtype(&self, float: DType) -> DType {
-        if self.element.kind() == Kind::Int { DType::U32 } else { float }
+        self.element.dtype(float)
     }
 
     /// Refuses a value that the file does not allow. `known` has the named extents so far.
     pub(super) fn expect<'a>(&'a self, x: &Var, known: &mut HashMap<&'a str, usize>) -> Result<()> {
-        // Integers may also be whole floats, which can be negative.
+        // Integers of any type, and whole floats, are converted.
         if self.element.kind() != Kind::Int && !x.ty().dtype.is_float() {
             bail!(Argument, "input {self} is given {}", x.ty());
         }

@@ -1,42 +1,43 @@
 //! Quantised operators: integers that stand for floats by a scale and a zero point.
 //!
-//! Integers are whole floats on the tape. Products of integers of 8 bits are summed in parts that are exact.
+//! Quantised numbers are whole floats on the tape. Products of integers of 8 bits are summed in parts that floats hold
+//! exactly.
 
-use super::call::{Call, Operators, fitted};
+use super::call::{Call, Operators};
 use super::element::{Element, Kind};
 use super::images::convolved;
 use super::matrices::product;
 use super::numeric::named_type;
-use super::value::{Elements, Value, exact_limit, far, sound};
+use super::value::{Value, sound};
 use crate::error::bail;
-use crate::{Precision, Result, Var};
+use crate::{DType, Precision, Result, Var};
 
 pub(super) const OPERATORS: Operators = &[
     ("ConvInteger", |call| {
         let sums = convolution(call, [0, 1], [2, 3])?;
-        Ok(vec![fitted(sums, Element::I32, Element::I32.bounds())?])
+        Ok(vec![Value::Var(sums.cast(DType::I32), Element::I32)])
     }),
     ("DequantizeLinear", |call| {
         let element = named_type(call, "output_dtype", call.value(1)?.element())?;
         let x = Quantised { x: 0, scale: 1, zero: 2 }.float(call)?;
-        Ok(vec![Value::Var(sound(x)?, Elements::any(element))])
+        Ok(vec![Value::Var(sound(x)?, element)])
     }),
     ("DynamicQuantizeLinear", |call| {
         let (y, scale, zero) = dynamic(&call.float(0)?);
-        let bytes = Elements::any(Element::U8);
-        let scale = Value::Var(scale, Elements::any(call.value(0)?.element()));
-        Ok(vec![Value::Var(y, bytes), scale, Value::Var(zero, bytes)])
+        let scale = Value::Var(scale, call.value(0)?.element());
+        Ok(vec![Value::Var(y, Element::U8), scale, Value::Var(zero, Element::U8)])
     }),
     ("MatMulInteger", |call| {
         let (a, b) = (shifted(call, 0, 2, Side::Left)?, shifted(call, 1, 3, Side::Right)?);
-        Ok(vec![fitted(products(&a, &b)?, Element::I32, Element::I32.bounds())?])
+        Ok(vec![Value::Var(products(&a, &b)?.cast(DType::I32), Element::I32)])
     }),
     ("QLinearConv", |call| {
         let sums = convolution(call, [0, 3], [2, 5])?;
-        let sums = match call.optional_float(8)? {
-            Some(bias) => sums.clone() + of_channels(&bias, sums.shape().rank())?,
+        let sums = match call.optional(8) {
+            Some(_) => sums.cast(DType::I32) + of_channels(&call.own(8)?, sums.shape().rank())?,
             None => sums,
         };
+        let sums = floats(sums);
         let scale = call.float(1)?.reshape([]) * of_channels(&call.float(4)?, sums.shape().rank())?;
         requantised(call, sums * scale, 6, 7)
     }),
@@ -44,7 +45,7 @@ pub(super) const OPERATORS: Operators = &[
         let (a, b) = (shifted(call, 0, 2, Side::Left)?, shifted(call, 3, 5, Side::Right)?);
         let scale = along(&call.float(1)?, a.shape().rank(), Side::Left)?
             * along(&call.float(4)?, b.shape().rank(), Side::Right)?;
-        requantised(call, products(&a, &b)? * scale, 6, 7)
+        requantised(call, floats(products(&a, &b)?) * scale, 6, 7)
     }),
     ("QuantizeLinear", quantize_linear),
 ];
@@ -59,31 +60,35 @@ pub(super) struct Quantised {
 impl Quantised {
     /// The floats that it stands for.
     pub(super) fn float(&self, call: &Call<'_>) -> Result<Var> {
-        let x = call.exact(self.x)?;
-        let scale = spread(call, self.scale, &x)?;
-        let x = match call.optional(self.zero) {
-            Some(_) => &x - spread(call, self.zero, &x)?,
-            None => x,
-        };
-        Ok(x * scale)
+        self.scaled(call, spread)
     }
 
     /// The same of an operator without an axis: there is one scale and one zero point.
     pub(super) fn float_alone(&self, call: &Call<'_>) -> Result<Var> {
-        let single = |k: usize| -> Result<Var> { sound(call.exact(k)?.reshape([])) };
-        let x = call.exact(self.x)?;
-        let x = match call.optional(self.zero) {
-            Some(_) => x - single(self.zero)?,
-            None => x,
-        };
-        sound(x * single(self.scale)?)
+        self.scaled(call, |_, parameter, _| sound(parameter.reshape([])))
     }
+
+    fn scaled(&self, call: &Call<'_>, shaped: impl Fn(&Call<'_>, &Var, &Var) -> Result<Var>) -> Result<Var> {
+        // Integers of more than 16 bits have no exact floats.
+        let is_wide = call.value(self.x)?.element().integer().is_some_and(|(bits, _)| bits > 16);
+        let operand = |k: usize| if is_wide { call.own(k) } else { call.float(k) };
+        let x = operand(self.x)?;
+        let shift = match call.optional(self.zero) {
+            Some(_) => &x - shaped(call, &operand(self.zero)?, &x)?,
+            None => x.clone(),
+        };
+        sound(floats(shift) * shaped(call, &call.float(self.scale)?, &x)?)
+    }
+}
+
+/// Sums of integers as floats, rounded to the nearest.
+pub(super) fn floats(sums: Var) -> Var {
+    if sums.ty().dtype.is_float() { sums } else { sums.to_float() }
 }
 
 /// A scale or a zero point in the shape of `x`, or one that broadcasts to it: one number, one for each place along an
 /// axis, or one for each block of places.
-fn spread(call: &Call<'_>, k: usize, x: &Var) -> Result<Var> {
-    let parameter = call.exact(k)?;
+fn spread(call: &Call<'_>, parameter: &Var, x: &Var) -> Result<Var> {
     let (axis, block) = (call.int("axis", 1)?, call.int("block_size", 0)?);
     let dims = parameter.shape().dims().to_vec();
     if dims.iter().product::<usize>() == 1 && (dims.len() <= 1 || block == 0) {
@@ -101,7 +106,7 @@ fn spread(call: &Call<'_>, k: usize, x: &Var) -> Result<Var> {
             let block = usize::try_from(block).unwrap_or(0);
             let fits = |k: usize| dims[k] == if k == axis { extent.div_ceil(block) } else { x.shape()[k] };
             if block == 0 || dims.len() != x.shape().rank() || !(0..dims.len()).all(fits) {
-                bail!(Checkpoint, "operand {k} has extents {dims:?}, for {} in blocks of {block}", x.shape());
+                bail!(Checkpoint, "a scale or zero point of extents {dims:?}, for {} in blocks of {block}", x.shape());
             }
             Ok(sound(parameter.repeat_interleave(block, axis).slice(axis, 0..extent))?)
         }
@@ -116,15 +121,15 @@ pub(super) fn rounded(x: &Var, zero: Option<&Var>, element: Element) -> Result<V
     };
     let x = x.round();
     let x = zero.map_or_else(|| x.clone(), |zero| &x + zero);
-    Ok(Value::Var(sound(x.clamp(low, high))?, Elements::any(element)))
+    Ok(Value::Var(sound(x.clamp(low, high))?, element))
 }
 
 pub(super) fn quantize_linear(call: &Call<'_>) -> Result<Vec<Value>> {
     // It is about floats of 8 bits; quotients have the precision of the device.
     call.ignore(&["saturate", "precision"]);
-    let x = call.exact(0)?;
-    let scale = spread(call, 1, &x)?;
-    let zero = call.optional(2).map(|_| spread(call, 2, &x)).transpose()?;
+    let x = call.float(0)?;
+    let scale = spread(call, &call.float(1)?, &x)?;
+    let zero = call.optional(2).map(|_| spread(call, &call.float(2)?, &x)).transpose()?;
     let usual = call.optional(2).map_or(Element::U8, Value::element);
     let named = match call.int("output_dtype", 0)? {
         0 => usual,
@@ -176,17 +181,19 @@ fn along(x: &Var, rank: usize, side: Side) -> Result<Var> {
 
 /// A factor without its zero point.
 pub(super) fn shifted(call: &Call<'_>, k: usize, zero: usize, side: Side) -> Result<Var> {
-    let x = call.exact(k)?;
+    let x = call.float(k)?;
     Ok(match call.optional(zero) {
-        Some(_) => &x - along(&call.exact(zero)?, x.shape().rank(), side)?,
+        Some(_) => &x - along(&call.float(zero)?, x.shape().rank(), side)?,
         None => x,
     })
 }
 
 /// The most products of two differences of bytes whose sum is exact in single precision.
 fn most_terms(x: &Var) -> usize {
+    // Every whole number up to this one is a float.
+    let limit = if x.ty().dtype == DType::F64 { 2f64.powi(53) } else { 2f64.powi(24) };
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a small whole number")]
-    let most = (exact_limit(x.ty().dtype) / (255.0 * 255.0)) as usize;
+    let most = (limit / (255.0 * 255.0)) as usize;
     most
 }
 
@@ -198,19 +205,13 @@ fn expect_exact(x: &Var) -> Result<()> {
     }
 }
 
-/// The sum of exact parts; infinite where it might not be exact.
+/// The sum of exact parts: floats if there is one, else `i32`, which wraps around.
 fn total(parts: &[Var]) -> Result<Var> {
-    let [first, rest @ ..] = parts else { bail!(Checkpoint, "there is nothing to sum") };
-    if rest.is_empty() {
-        return sound(first.clone());
+    match parts {
+        [] => bail!(Checkpoint, "there is nothing to sum"),
+        [part] => sound(part.clone()),
+        [first, rest @ ..] => sound(rest.iter().fold(first.cast(DType::I32), |sum, part| sum + part.cast(DType::I32))),
     }
-    let (mut sum, mut most) = (first.clone(), first.abs());
-    for part in rest {
-        sum = sum + part;
-        most = most + part.abs();
-    }
-    let limit = most.constant(exact_limit(most.ty().dtype));
-    sound(most.gt(&limit).where_cond(&far(&most), &sum))
 }
 
 /// A product of matrices of integers of at most 9 bits.
@@ -246,10 +247,10 @@ fn of_channels(x: &Var, rank: usize) -> Result<Var> {
 /// A convolution of operand `x` with operand `w`, without their zero points.
 fn convolution(call: &Call<'_>, [x, w]: [usize; 2], zeros: [usize; 2]) -> Result<Var> {
     let x = shifted(call, x, zeros[0], Side::Right)?;
-    let weight = call.exact(w)?;
+    let weight = call.float(w)?;
     let weight = match call.optional(zeros[1]) {
         Some(_) => {
-            let zero = call.exact(zeros[1])?;
+            let zero = call.float(zeros[1])?;
             let mut dims = vec![1; weight.shape().rank()];
             dims[0] = zero.shape().elements();
             &weight - sound(zero.reshape(call.shape(&dims)?))?
@@ -281,7 +282,7 @@ pub(super) fn requantised(call: &Call<'_>, x: Var, scale: usize, zero: usize) ->
     let own = if own.shape().elements() == 1 { own.reshape([]) } else { own };
     let (point, element) = match call.optional(zero) {
         Some(value) if value.kind() == Kind::Int => {
-            let point = call.exact(zero)?;
+            let point = call.float(zero)?;
             (Some(if point.shape().elements() == 1 { point.reshape([]) } else { point }), value.element())
         }
         Some(value) => bail!(Checkpoint, "a zero point of {}", value.element().name()),

@@ -2,7 +2,7 @@
 //! by step.
 
 use super::call::{Call, Operators};
-use super::value::{Elements, Value, sound};
+use super::value::{Value, sound};
 use crate::error::bail;
 use crate::ops::{RecurrentFormula, RecurrentOptions};
 use crate::{Result, Var};
@@ -148,8 +148,8 @@ fn layer(call: &Call<'_>, kind: &Kind) -> Result<Vec<Value>> {
         results[0] = results[0].permute(&[2, 0, 1, 3]);
         results[1..].iter_mut().for_each(|x| *x = x.permute(&[1, 0, 2]));
     }
-    let elements = Elements::any(call.value(0)?.element());
-    Ok(results.into_iter().map(|var| Value::Var(var, elements)).collect())
+    let element = call.value(0)?.element();
+    Ok(results.into_iter().map(|var| Value::Var(var, element)).collect())
 }
 
 /// Blocks of `H` rows in another order.

@@ -97,7 +97,7 @@ fn places<'a>(call: &Call<'a>, x: Shape) -> Result<Vec<(usize, Places<'a>)>> {
 }
 
 pub(super) fn resize(call: &Call<'_>) -> Result<Vec<Value>> {
-    let x = call.exact(0)?;
+    let x = call.stored(0)?;
     // Only for places outside of the operand, in a mode that is refused.
     call.ignore(&["extrapolation_value"]);
     let each = places(call, x.shape())?;

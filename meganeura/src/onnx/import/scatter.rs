@@ -1,11 +1,11 @@
 //! Gathering and scattering by tuples of positions, and selections whose sizes depend on numbers.
 
 use super::call::{Call, Operators, known};
-use super::element::{Element, Kind};
-use super::value::{Array, Data, Value, exact_limit, sound, union};
+use super::element::Element;
+use super::value::{Array, Data, Value, sound};
 use crate::error::bail;
 use crate::host::reserve;
-use crate::{Result, Tensor, Var};
+use crate::{DType, Result, Tensor, Var};
 
 pub(super) const OPERATORS: Operators = &[
     ("Compress", compress),
@@ -20,7 +20,6 @@ pub(super) const OPERATORS: Operators = &[
 /// The number of each tuple in the last axis of operand `k`, counted through axes of these extents, on the tape:
 /// `[tuples]`.
 fn tuples(call: &Call<'_>, k: usize, extents: &[usize]) -> Result<Var> {
-    let count = extents.iter().try_fold(1usize, |n, &extent| n.checked_mul(extent)).unwrap_or(usize::MAX);
     let dims = call.value(k)?.dims();
     let Some((_, outer)) = dims.split_last() else { bail!(Checkpoint, "operand {k} is no list of tuples") };
     let rows = outer.iter().product::<usize>();
@@ -43,23 +42,23 @@ fn tuples(call: &Call<'_>, k: usize, extents: &[usize]) -> Result<Var> {
         let index = Tensor::indices(&call.tape.device(), call.shape(&[rows])?, &numbers)?;
         return sound(call.tape.input(&index));
     }
-    let x = call.float(k)?.reshape([rows, extents.len()]);
-    if count as f64 > exact_limit(x.ty().dtype) {
-        bail!(Checkpoint, "indices into {count} elements, more than a float counts exactly");
-    }
-    let mut number = x.constant(0.0).expand([rows]);
+    let x = call.own(k)?.cast(DType::I64).reshape([rows, extents.len()]);
+    let mut number: Option<Var> = None;
     for (k, &extent) in extents.iter().enumerate() {
         let place = x.slice(1, k..k + 1).reshape([rows]);
         let extent = x.constant(extent as f64);
         let place = place.lt(&x.constant(0.0)).where_cond(&(&place + &extent), &place);
-        number = number * extent + place;
+        number = Some(number.map_or_else(|| place.clone(), |number| number * extent + &place));
     }
-    sound(number.to_index())
+    match number {
+        Some(number) => sound(number.to_index()),
+        None => bail!(Checkpoint, "operand {k} holds empty tuples"),
+    }
 }
 
 /// Slices at tuples of positions: `x [B…, I…, R…]`, indices `[B…, J…, k]` → `[B…, J…, R…]`
 fn gather_nd(call: &Call<'_>) -> Result<Vec<Value>> {
-    let x = call.exact(0)?;
+    let x = call.stored(0)?;
     let (dims, places) = (x.shape(), call.value(1)?.dims());
     let Ok(batch) = usize::try_from(call.int("batch_dims", 0)?) else {
         bail!(Checkpoint, "the attribute `batch_dims` is negative");
@@ -73,13 +72,10 @@ fn gather_nd(call: &Call<'_>) -> Result<Vec<Value>> {
     let rows = inner.iter().product::<usize>();
     let mut index = tuples(call, 1, inner)?;
     if examples > 1 {
-        if (examples * rows) as f64 > exact_limit(x.ty().dtype) {
-            bail!(Checkpoint, "indices into {} elements, more than a float counts exactly", examples * rows);
-        }
         // The rows of earlier examples come first.
         let each = index.shape().elements() / examples;
-        let first = call.tape.iota([examples, each], 0).scale(rows as f64).reshape([examples * each]);
-        index = (index.to_float() + first).to_index();
+        let first = call.tape.iota([examples, each], 0).cast(DType::I64) * rows as f64;
+        index = (index.cast(DType::I64) + first.reshape([examples * each])).to_index();
     }
     let table = x.reshape([examples * rows, rest.iter().product()]);
     let y = sound(table.embedding(&index))?;
@@ -89,7 +85,7 @@ fn gather_nd(call: &Call<'_>) -> Result<Vec<Value>> {
 
 /// Updates of slices at tuples of positions.
 fn scatter_nd(call: &Call<'_>) -> Result<Vec<Value>> {
-    let ((x, first), (source, second)) = (call.bounded(0)?, call.bounded(2)?);
+    let (x, source) = (call.own(0)?, call.own(2)?);
     let (dims, places) = (x.shape(), call.value(1)?.dims());
     let width = places.last().copied().unwrap_or(0);
     if width == 0 || width > dims.rank() {
@@ -106,37 +102,51 @@ fn scatter_nd(call: &Call<'_>) -> Result<Vec<Value>> {
     let index = index.reshape([count, 1]).expand([count, columns]);
     let table = x.reshape([rows, columns]);
     let source = source.reshape([count, columns]);
-    let bounds = union(first, second);
     let y = reduced(call, &table, 0, &index, &source)?;
-    call.chosen(0, sound(y)?.reshape(dims), bounds)
+    call.computed(&sound(y)?.reshape(dims))
 }
 
 /// `x` with the elements of a source at these places along an axis, by the node's reduction.
 pub(super) fn reduced(call: &Call<'_>, x: &Var, axis: usize, index: &Var, source: &Var) -> Result<Var> {
-    let is_float = call.value(0)?.kind() == Kind::Float;
-    Ok(match call.text("reduction", "none")? {
-        "none" => x.scatter(axis, index, source),
-        "add" if is_float => x.scatter_add(axis, index, source),
-        "max" => x.scatter_max(axis, index, source),
-        "min" => -(-x).scatter_max(axis, index, &-source),
-        "mul" if is_float => {
-            // One source after the other: the last one of several at a place would win.
-            let mut y = x.clone();
-            for k in 0..source.shape()[axis] {
-                call.budget.charge(64)?;
-                let (index, source) = (index.slice(axis, k..k + 1), source.slice(axis, k..k + 1));
-                let product = y.gather(axis, &index) * source;
-                y = sound(y.scatter(axis, &index, &product))?;
-            }
-            y
-        }
+    let is_float = x.ty().dtype.is_float();
+    let combine: fn(&Var, &Var) -> Var = match call.text("reduction", "none")? {
+        "none" => return replaced(x, axis, index, source),
+        "add" if is_float => return Ok(x.scatter_add(axis, index, source)),
+        "max" if is_float => return Ok(x.scatter_max(axis, index, source)),
+        "min" if is_float => return Ok(-(-x).scatter_max(axis, index, &-source)),
+        "add" => |a, b| a + b,
+        "mul" => |a, b| a * b,
+        "max" => Var::maximum,
+        "min" => Var::minimum,
         other => bail!(Checkpoint, "the attribute `reduction` is {other:?}, which is not supported"),
-    })
+    };
+    // One source after the other: the last one of several at a place would win.
+    let mut y = x.clone();
+    for k in 0..source.shape()[axis] {
+        call.budget.charge(64)?;
+        let (index, source) = (index.slice(axis, k..k + 1), source.slice(axis, k..k + 1));
+        let combined = combine(&y.gather(axis, &index), &source);
+        y = sound(replaced(&y, axis, &index, &combined)?)?;
+    }
+    Ok(y)
+}
+
+/// `x` with the elements of a source at these places along an axis.
+fn replaced(x: &Var, axis: usize, index: &Var, source: &Var) -> Result<Var> {
+    if x.ty().dtype.is_float() {
+        return sound(x.scatter(axis, index, source));
+    }
+    // The number of the source that each place gets, or −1.
+    let tape = x.tape();
+    let numbers = tape.iota(source.shape(), axis);
+    let taken = sound(tape.constant(-1.0).expand(x.shape()).scatter(axis, index, &numbers))?;
+    let has_source = taken.ge(&taken.constant(0.0));
+    sound(has_source.where_cond(&source.gather(axis, &taken.relu().to_index()), x))
 }
 
 /// A cache `[N, …, S, …]` with new values at the places of each example.
 fn tensor_scatter(call: &Call<'_>) -> Result<Vec<Value>> {
-    let (cache, update) = (call.exact(0)?, call.exact(1)?);
+    let (cache, update) = (call.own(0)?, call.own(1)?);
     let dims = cache.shape();
     let axis = call.axis(call.int("axis", -2)?, dims.rank())?;
     let (Some(&n), true) = (dims.dims().first(), update.shape().rank() == dims.rank() && axis > 0) else {
@@ -161,24 +171,24 @@ fn tensor_scatter(call: &Call<'_>) -> Result<Vec<Value>> {
         other => bail!(Checkpoint, "the attribute `mode` is {other:?}"),
     };
     let index = sound(places.expand(update.shape()))?.to_index();
-    call.like(0, cache.scatter(axis, &index, &update))
+    call.like(0, replaced(&cache, axis, &index, &update)?)
 }
 
 /// The elements at these places along an axis.
 fn selected(call: &Call<'_>, x: &Var, axis: usize, places: &[u32]) -> Result<Value> {
-    let elements = call.value(0)?.elements();
+    let element = call.value(0)?.element();
     if places.is_empty() {
         let mut dims = x.shape().dims().to_vec();
         dims[axis] = 0;
-        return Ok(Value::Known(Array::empty(dims, elements.element).into()));
+        return Ok(Value::Known(Array::empty(dims, element).into()));
     }
     let index = Tensor::indices(&call.tape.device(), [places.len()], places)?;
-    Ok(Value::Var(sound(x.index_select(axis, &call.tape.input(&index)))?, elements))
+    Ok(Value::Var(sound(x.index_select(axis, &call.tape.input(&index)))?, element))
 }
 
 /// The slices for which a condition holds.
 fn compress(call: &Call<'_>) -> Result<Vec<Value>> {
-    let (x, condition) = (call.exact(0)?, call.known(1)?);
+    let (x, condition) = (call.stored(0)?, call.known(1)?);
     let (x, axis) = match call.optional_int("axis")? {
         Some(axis) => (x.clone(), call.axis(axis, x.shape().rank())?),
         None => (x.reshape([x.shape().elements()]), 0),
@@ -209,7 +219,7 @@ fn non_zero(call: &Call<'_>) -> Result<Vec<Value>> {
 
 /// Reverses the first elements of each example.
 fn reverse_sequence(call: &Call<'_>) -> Result<Vec<Value>> {
-    let x = call.exact(0)?;
+    let x = call.stored(0)?;
     let rank = x.shape().rank();
     let (batch, time) = (call.axis(call.int("batch_axis", 1)?, rank)?, call.axis(call.int("time_axis", 0)?, rank)?);
     let (n, steps) = (x.shape()[batch], x.shape()[time]);

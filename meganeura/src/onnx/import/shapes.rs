@@ -3,26 +3,16 @@
 use std::sync::Arc;
 
 use super::call::{Call, Operators};
-use super::element::Kind;
 use super::fold::reshaped;
 use super::images::padded;
-use super::value::{Array, Elements, Value, sound, union};
+use super::value::{Array, Value, sound};
 use crate::error::bail;
 use crate::ops::Padding;
 use crate::{Result, Shape, Var};
 
-/// An operator with one operand, and a result of the same kind. Indices stay indices if `f` is a view.
-fn view(call: &Call<'_>, f: impl FnOnce(&Var) -> Result<Var>) -> Result<Vec<Value>> {
-    let x = match call.value(0)? {
-        Value::Var(var, _) => var.clone(),
-        Value::Known(_) => call.exact(0)?,
-    };
-    call.like(0, f(&x)?)
-}
-
-/// An operator with one float operand, and a result of the same kind.
+/// An operator with one operand, and a result of the same type.
 fn moved(call: &Call<'_>, f: impl FnOnce(&Var) -> Result<Var>) -> Result<Vec<Value>> {
-    call.like(0, f(&call.exact(0)?)?)
+    call.like(0, f(&call.stored(0)?)?)
 }
 
 pub(super) const OPERATORS: Operators = &[
@@ -30,21 +20,17 @@ pub(super) const OPERATORS: Operators = &[
     ("Concat", |call| {
         let is_empty = |k: &usize| matches!(&call.inputs[*k], Some(Value::Known(array)) if array.len() == 0);
         let given = (0..call.inputs.len()).filter(|k| !is_empty(k));
-        let x = given.map(|k| call.exact(k)).collect::<Result<Vec<_>>>()?;
+        let x = given.map(|k| call.own(k)).collect::<Result<Vec<_>>>()?;
         let Some(first) = x.first() else { bail!(Checkpoint, "there are no operands with elements") };
         // It had a default once.
         let axis = if call.opset < 4 { call.int("axis", 1)? } else { call.required("axis")? };
         let axis = call.axis(axis, first.shape().rank())?;
-        let mut elements = call.value(0)?.elements();
-        for value in call.inputs.iter().flatten() {
-            elements.bounds = union(elements.bounds, value.elements().bounds);
-        }
-        Ok(vec![Value::Var(Var::concat(&x.iter().collect::<Vec<_>>(), axis), elements)])
+        call.like(0, Var::concat(&x.iter().collect::<Vec<_>>(), axis))
     }),
     ("DepthToSpace", depth_to_space),
     ("Expand", |call| {
         let dims = sizes(&call.ints(1)?)?;
-        view(call, |x| {
+        moved(call, |x| {
             let shape = call.shape(&dims)?;
             let Some(shape) = x.shape().broadcast(&shape) else {
                 bail!(Checkpoint, "{} does not broadcast to {shape}", x.shape());
@@ -60,19 +46,16 @@ pub(super) const OPERATORS: Operators = &[
         let (Some(before), Some(after)) = (dims.get(..axis), dims.get(axis..)) else {
             bail!(Checkpoint, "axis {axis} of {dims:?}");
         };
-        view(call, |x| Ok(x.reshape([before.iter().product(), after.iter().product()])))
+        moved(call, |x| Ok(x.reshape([before.iter().product(), after.iter().product()])))
     }),
     ("Pad", pad),
     ("Reshape", |call| {
         let to = call.optional_list("shape")?.map_or_else(|| call.ints(1), Ok)?;
         let dims = reshaped(&call.value(0)?.dims(), &to, call.flag("allowzero", false)?)?;
-        view(call, |x| Ok(x.reshape(call.shape(&dims)?)))
+        moved(call, |x| Ok(x.reshape(call.shape(&dims)?)))
     }),
     ("Slice", |call| {
         let ranges = ranges(call, &call.value(0)?.dims())?;
-        if ranges.iter().all(|(_, range)| range.step == 1) {
-            return view(call, |x| sliced(call, x, &ranges));
-        }
         moved(call, |x| sliced(call, x, &ranges))
     }),
     ("SpaceToDepth", space_to_depth),
@@ -80,7 +63,7 @@ pub(super) const OPERATORS: Operators = &[
     ("Squeeze", |call| {
         let dims = call.value(0)?.dims();
         let left = squeezed(call, &dims)?;
-        view(call, |x| Ok(x.reshape(call.shape(&left)?)))
+        moved(call, |x| Ok(x.reshape(call.shape(&left)?)))
     }),
     ("Tile", |call| {
         let times = sizes(&call.ints(1)?)?;
@@ -91,7 +74,7 @@ pub(super) const OPERATORS: Operators = &[
     }),
     ("Transpose", |call| {
         let axes = permutation(call, call.value(0)?.dims().len())?;
-        view(call, |x| Ok(x.permute(&axes)))
+        moved(call, |x| Ok(x.permute(&axes)))
     }),
     ("Trilu", |call| {
         let diagonal = match call.optional(1) {
@@ -103,11 +86,17 @@ pub(super) const OPERATORS: Operators = &[
             None => 0,
         };
         let upper = call.flag("upper", true)?;
-        moved(call, |x| Ok(if upper { x.triu(diagonal) } else { x.tril(diagonal) }))
+        let kept = |x: &Var| if upper { x.triu(diagonal) } else { x.tril(diagonal) };
+        moved(call, |x| {
+            if x.ty().dtype.is_float() {
+                return Ok(kept(x));
+            }
+            Ok(kept(&call.tape.constant(1.0).expand(x.shape())).where_cond(x, &x.constant(0.0)))
+        })
     }),
     ("Unsqueeze", |call| {
         let dims = unsqueezed(call, &call.value(0)?.dims())?;
-        view(call, |x| Ok(x.reshape(call.shape(&dims)?)))
+        moved(call, |x| Ok(x.reshape(call.shape(&dims)?)))
     }),
 ];
 
@@ -267,10 +256,7 @@ fn sliced(call: &Call<'_>, x: &Var, ranges: &[(usize, Range)]) -> Result<Var> {
 }
 
 fn split(call: &Call<'_>) -> Result<Vec<Value>> {
-    let x = match call.value(0)? {
-        Value::Var(var, _) => var.clone(),
-        Value::Known(_) => call.exact(0)?,
-    };
+    let x = call.stored(0)?;
     let axis = call.axis(call.int("axis", 0)?, x.shape().rank())?;
     let (extent, results) = (x.shape()[axis], call.results());
     let given = match call.optional_list("split")? {
@@ -294,22 +280,22 @@ fn split(call: &Call<'_>) -> Result<Vec<Value>> {
     if extents.len() != results || extents.iter().try_fold(0usize, |sum, &part| sum.checked_add(part)) != Some(extent) {
         bail!(Checkpoint, "axis {axis} of {} into parts {extents:?}, for {results} results", x.shape());
     }
-    let elements = call.value(0)?.elements();
+    let element = call.value(0)?.element();
     let mut start = 0;
     let mut dims = x.shape().dims().to_vec();
     let part = |&len: &usize| {
         start += len;
         if len == 0 {
             dims[axis] = 0;
-            return Value::Known(Arc::new(Array::empty(dims.clone(), elements.element)));
+            return Value::Known(Arc::new(Array::empty(dims.clone(), element)));
         }
-        Value::Var(x.slice(axis, start - len..start), elements)
+        Value::Var(x.slice(axis, start - len..start), element)
     };
     Ok(extents.iter().map(part).collect())
 }
 
 fn pad(call: &Call<'_>) -> Result<Vec<Value>> {
-    let x = call.exact(0)?;
+    let x = call.own(0)?;
     let rank = x.shape().rank();
     let (widths, value) = if call.opset < 11 {
         (call.optional_list("pads")?.unwrap_or_default(), call.real("value", 0.0)?)
@@ -339,14 +325,27 @@ fn pad(call: &Call<'_>) -> Result<Vec<Value>> {
     let y = match call.text("mode", "constant")? {
         _ if both.iter().all(|&widths| widths == (0, 0)) => cut,
         "constant" => padded(&cut, &both, value),
-        "reflect" => cut.pad_with(&both, Padding::Reflect),
-        "edge" => cut.pad_with(&both, Padding::Replicate),
-        "wrap" => cut.pad_with(&both, Padding::Circular),
+        "reflect" => repeated(call, &cut, &both, Padding::Reflect)?,
+        "edge" => repeated(call, &cut, &both, Padding::Replicate)?,
+        "wrap" => repeated(call, &cut, &both, Padding::Circular)?,
         other => bail!(Checkpoint, "the attribute `mode` is {other:?}"),
     };
-    let elements = call.value(0)?.elements();
-    let bounds = if elements.kind() == Kind::Int { union(elements.bounds, [value; 2]) } else { elements.bounds };
-    Ok(vec![Value::Var(y, Elements { bounds, ..elements })])
+    call.like(0, y)
+}
+
+/// Padding with elements of the value itself.
+fn repeated(call: &Call<'_>, x: &Var, widths: &[(usize, usize)], padding: Padding) -> Result<Var> {
+    if x.ty().dtype.is_float() {
+        return sound(x.pad_with(widths, padding));
+    }
+    let mut y = x.clone();
+    for (axis, &(before, after)) in widths.iter().enumerate().filter(|(_, widths)| **widths != (0, 0)) {
+        // The places of the elements, padded as they are.
+        let places = call.tape.iota([x.shape()[axis]], 0);
+        let index = sound(places.pad_with(&[(before, after)], padding))?.to_index();
+        y = sound(y.index_select(axis, &index))?;
+    }
+    Ok(y)
 }
 
 /// The extents of images, and the size of a block.

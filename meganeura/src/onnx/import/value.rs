@@ -22,48 +22,15 @@ pub(super) enum Data {
     Ints(Vec<i64>),
 }
 
-/// The elements of a value on the tape.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub(super) struct Elements {
-    /// Their type in the file.
-    pub(super) element: Element,
-    /// For integers, the smallest and the largest possible one.
-    pub(super) bounds: [f64; 2],
-}
-
 /// A value of the graph.
 ///
-/// On the tape, integers are indices (`u32`) as they were given, else floats with an integer value. Where
-/// a float cannot hold an integer exactly, it is infinite or huge, never a rounded number. Conditions are 0 or 1.
+/// On the tape, floats have the device's precision, and conditions are floats, 0 or 1. Integers have the type
+/// [`Element::dtype`]; indices that operations return stay `u32`, and quantised numbers, which have at most 16 bits,
+/// may be whole floats. [`Value::own`] converts them.
 #[derive(Clone)]
 pub(super) enum Value {
     Known(Arc<Array>),
-    Var(Var, Elements),
-}
-
-impl Elements {
-    /// Any elements of a type.
-    pub(super) fn any(element: Element) -> Self {
-        Self { element, bounds: element.bounds() }
-    }
-
-    pub(super) fn kind(self) -> Kind {
-        self.element.kind()
-    }
-}
-
-/// The smallest integer range that contains both.
-pub(super) fn union(a: [f64; 2], b: [f64; 2]) -> [f64; 2] {
-    [a[0].min(b[0]), a[1].max(b[1])]
-}
-
-/// The largest integer below which a float of this type holds every integer, and every rounded result is above it if
-/// the exact one is.
-pub(super) fn exact_limit(dtype: DType) -> f64 {
-    match dtype {
-        DType::F64 => 9_007_199_254_740_991.0,
-        _ => 16_777_215.0,
-    }
+    Var(Var, Element),
 }
 
 impl Array {
@@ -120,18 +87,6 @@ impl Array {
         }
     }
 
-    pub(super) fn elements(&self) -> Elements {
-        let all = Elements::any(self.element);
-        match &self.data {
-            Data::Ints(numbers) if !numbers.is_empty() => {
-                #[expect(clippy::cast_precision_loss, reason = "only bounds below 2^53 matter exactly")]
-                let bound = |number: Option<&i64>| *number.expect("there are numbers") as f64;
-                Elements { bounds: [bound(numbers.iter().min()), bound(numbers.iter().max())], ..all }
-            }
-            _ => all,
-        }
-    }
-
     pub(super) fn shape(&self) -> Result<Shape> {
         let Some(shape) = Shape::try_new(&self.dims) else {
             bail!(Checkpoint, "{} axes are too many for a value", self.dims.len());
@@ -142,31 +97,27 @@ impl Array {
         Ok(shape)
     }
 
-    /// The numbers on the tape, as floats. Integers must be exact.
-    #[expect(clippy::cast_possible_truncation, clippy::cast_precision_loss, reason = "inexact integers are refused")]
+    /// The numbers on the tape, as floats: integers are rounded to the nearest one.
     fn floats(&self, tape: &Tape) -> Result<Var> {
         let (shape, numbers) = (self.shape()?, self.as_floats());
-        if let Data::Ints(ints) = &self.data {
-            let single = tape.device().precision().dtype() == DType::F32;
-            let is_inexact = |&&number: &&i64| match single {
-                // The index past every end is the only one that rounds to 2^32.
-                true => i128::from(number) != (number as f32) as i128 && number != i64::from(u32::MAX),
-                false => i128::from(number) != (number as f64) as i128,
-            };
-            if let Some(number) = ints.iter().find(is_inexact) {
-                bail!(
-                    Checkpoint,
-                    "the integer {number} is computed with as a float, which cannot hold it exactly; integers have to \
-                     be below 2^{}",
-                    if single { 24 } else { 53 }
-                );
-            }
-        }
         if let [number] = numbers[..] {
             // A constant of the program.
             return Ok(tape.constant(number).reshape(shape));
         }
         sound(tape.input(&Tensor::from_f64(&tape.device(), shape, &numbers)?))
+    }
+
+    /// The numbers on the tape, in the type that they have there.
+    #[expect(clippy::cast_possible_truncation, reason = "integers of at most 32 bits")]
+    pub(super) fn own(&self, tape: &Tape) -> Result<Var> {
+        let Some(dtype) = self.element.integer_dtype() else { return self.floats(tape) };
+        let (shape, ints) = (self.shape()?, self.as_ints().unwrap_or_default());
+        let device = tape.device();
+        let tensor = match dtype {
+            DType::I32 => Tensor::from_i32(&device, shape, &ints.iter().map(|&int| int as i32).collect::<Vec<_>>())?,
+            _ => Tensor::from_i64(&device, shape, ints)?,
+        };
+        sound(tape.input(&tensor))
     }
 
     /// The numbers on the tape, as indices.
@@ -192,18 +143,14 @@ pub(super) fn sound(var: Var) -> Result<Var> {
 
 impl Value {
     pub(super) fn element(&self) -> Element {
-        self.elements().element
+        match self {
+            Self::Known(array) => array.element,
+            Self::Var(_, element) => *element,
+        }
     }
 
     pub(super) fn kind(&self) -> Kind {
         self.element().kind()
-    }
-
-    pub(super) fn elements(&self) -> Elements {
-        match self {
-            Self::Known(array) => array.elements(),
-            Self::Var(_, elements) => *elements,
-        }
     }
 
     /// The extents along each axis.
@@ -223,76 +170,61 @@ impl Value {
     }
 
     /// The numbers, computed now if they are on the tape. Fails if they depend on an input without a value.
-    pub(super) fn read(&self) -> Result<Arc<Array>> {
-        let (var, element) = match self {
+    pub(super) fn read(&self, tape: &Tape) -> Result<Arc<Array>> {
+        let element = match self {
             Self::Known(array) => return Ok(Arc::clone(array)),
-            Self::Var(var, elements) => (var, elements.element),
+            Self::Var(_, element) => *element,
         };
-        let tensor = var.to_tensor()?;
-        let data = match tensor.ty().dtype {
-            DType::U32 => Data::Ints(tensor.to_u32_vec()?.into_iter().map(i64::from).collect()),
-            _ if element.kind() == Kind::Float => Data::Floats(tensor.to_f64_vec()?),
-            _ => Data::Ints(tensor.to_f64_vec()?.into_iter().map(whole).collect::<Result<_>>()?),
+        let tensor = self.own(tape)?.to_tensor()?;
+        let data = match element.kind() {
+            Kind::Float => Data::Floats(tensor.to_f64_vec()?),
+            Kind::Bool => Data::Ints(tensor.to_f64_vec()?.into_iter().map(|number| i64::from(number != 0.0)).collect()),
+            Kind::Int => Data::Ints(tensor.to_i64_vec()?),
         };
         Ok(Arc::new(Array { dims: tensor.shape().dims().to_vec(), element, data }))
     }
 
-    /// The value on the tape, as floats: integers are rounded to the nearest float.
+    /// The value on the tape, as floats: integers are rounded to the nearest one.
     pub(super) fn float(&self, tape: &Tape) -> Result<Var> {
         match self {
             Self::Known(array) => array.floats(tape),
-            Self::Var(var, _) if var.ty().dtype == DType::U32 => Ok(var.to_float()),
+            Self::Var(var, _) if var.ty().dtype.is_float() => Ok(var.clone()),
+            Self::Var(var, Element::U64) => {
+                // The highest bit is no sign.
+                let x = var.to_float();
+                Ok(x.lt(&x.constant(0.0)).where_cond(&(&x + x.constant(2f64.powi(64))), &x))
+            }
+            Self::Var(var, _) => Ok(var.to_float()),
+        }
+    }
+
+    /// The value on the tape, in the type of its elements there: see [`Element::dtype`].
+    pub(super) fn own(&self, tape: &Tape) -> Result<Var> {
+        match self {
+            Self::Known(array) => array.own(tape),
+            Self::Var(var, element) => Ok(element.integer_dtype().map_or_else(|| var.clone(), |dtype| var.cast(dtype))),
+        }
+    }
+
+    /// The value on the tape, in whichever type it has.
+    pub(super) fn stored(&self, tape: &Tape) -> Result<Var> {
+        match self {
+            Self::Known(array) => array.own(tape),
             Self::Var(var, _) => Ok(var.clone()),
         }
     }
+}
 
-    /// The value on the tape, as floats to compute with: integers that have no exact float are infinite.
-    pub(super) fn exact(&self, tape: &Tape) -> Result<Var> {
-        let x = self.float(tape)?;
-        // Every other integer is exact, or infinite already.
-        match self {
-            Self::Var(var, elements) if var.ty().dtype == DType::U32 => Ok(exactly(&x, elements.bounds)),
-            _ => Ok(x),
+/// `x`, integers in the type of the tape, as those of an element type that may be narrower: they wrap around.
+pub(super) fn wrapped(x: &Var, element: Element) -> Var {
+    let Some((bits, is_signed)) = element.integer() else { return x.clone() };
+    match (x.ty().dtype, bits) {
+        (DType::I32, 32) | (_, 64) => x.clone(),
+        (dtype, bits) if is_signed => {
+            let all = if dtype == DType::I32 { 32 } else { 64 };
+            let places = x.constant(f64::from(all - bits));
+            x.shift_left(&places).shift_right(&places)
         }
+        (_, bits) => x.bitwise_and(&x.constant(2f64.powi(bits.cast_signed()) - 1.0)),
     }
-
-    /// The value on the tape as an output of the model: integers as indices, or as floats if they may be negative.
-    pub(super) fn result(&self, tape: &Tape) -> Result<Var> {
-        match self {
-            Self::Known(array) if array.kind() == Kind::Int && array.elements().bounds[0] >= 0.0 => array.indices(tape),
-            Self::Known(array) => array.floats(tape),
-            Self::Var(var, elements) if elements.kind() == Kind::Int && elements.bounds[0] >= 0.0 => {
-                Ok(if var.ty().dtype.is_float() { var.to_index() } else { var.clone() })
-            }
-            Self::Var(..) => self.float(tape),
-        }
-    }
-}
-
-/// An integer that is held as a float.
-#[expect(clippy::cast_possible_truncation, reason = "a whole number of less than 63 bits")]
-fn whole(number: f64) -> Result<i64> {
-    if number.fract() != 0.0 || number.abs() >= 2f64.powi(62) {
-        bail!(Checkpoint, "{number} stands for an integer that has no exact float");
-    }
-    Ok(number as i64)
-}
-
-/// `x`, an integer within these bounds, as infinite or huge where a float cannot hold it exactly: comparisons stay
-/// right, and no other result passes for a number.
-pub(super) fn exactly(x: &Var, bounds: [f64; 2]) -> Var {
-    let limit = exact_limit(x.ty().dtype);
-    let mut y = x.clone();
-    if bounds[1] > limit {
-        y = x.gt(&x.constant(limit)).where_cond(&far(x), &y);
-    }
-    if bounds[0] < -limit {
-        y = x.lt(&x.constant(-limit)).where_cond(&far(x), &y);
-    }
-    y
-}
-
-/// Overflows in single precision for every integer that has no exact float, and keeps the sign.
-pub(super) fn far(x: &Var) -> Var {
-    x.scale(1e38)
 }

@@ -65,8 +65,8 @@ fn constant_of_shape(call: &Call<'_>) -> Result<Vec<Value>> {
     let Some(count) = small(&dims) else {
         // On the tape, it takes no memory.
         let value = Value::Known(one.into());
-        let var = value.exact(call.tape)?.reshape([]).expand(call.shape(&dims)?);
-        return Ok(vec![Value::Var(sound(var)?, value.elements())]);
+        let var = value.own(call.tape)?.reshape([]).expand(call.shape(&dims)?);
+        return Ok(vec![Value::Var(sound(var)?, value.element())]);
     };
     call.budget.charge(count)?;
     known(spread(&one, dims, count)?)

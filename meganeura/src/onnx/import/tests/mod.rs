@@ -130,7 +130,7 @@ impl Graph {
             let numbers = if tensor.ty().dtype.is_float() {
                 tensor.to_f64_vec()?
             } else {
-                tensor.to_u32_vec()?.into_iter().map(f64::from).collect()
+                tensor.to_i64_vec()?.into_iter().map(|int| int as f64).collect()
             };
             Ok((tensor.shape(), numbers))
         };

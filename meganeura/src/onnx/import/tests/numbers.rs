@@ -3,7 +3,7 @@
 use super::{Graph, Value, assert_close};
 use crate::onnx::import::Model;
 use crate::onnx::proto::element::*;
-use crate::{Device, Result, Tensor};
+use crate::{DType, Device, Result, Shape, Tape, Tensor};
 
 fn ramp(count: usize) -> Vec<f64> {
     (0..count).map(|at| at as f64).collect()
@@ -147,7 +147,7 @@ fn narrow_integers_wrap_around() -> Result<()> {
 }
 
 #[test]
-fn negative_integers_leave_as_floats() -> Result<()> {
+fn integers_below_zero_leave_as_integers() -> Result<()> {
     let device = Device::cpu();
     let graph = Graph::new(20)
         .input("x", FLOAT, &[2, 2])
@@ -159,29 +159,115 @@ fn negative_integers_leave_as_floats() -> Result<()> {
     let model = Model::from_bytes(&device, &graph.bytes())?.compile()?;
     let x = Tensor::from_slice(&device, [2, 2], &[3.0, 1.0, 1.0, 3.0])?;
     let y = model.call(&[&x])?;
-    assert_eq!(y[0].to_u32_vec()?, [0, 1]);
-    assert_eq!(y[1].to_vec()?, [-1.0, 0.0]);
+    assert_eq!(y[0].to_i64_vec()?, [0, 1]);
+    assert_eq!(y[1].to_i64_vec()?, [-1, 0]);
+    Ok(())
+}
+
+/// Results of a node for integers of a type, which are given and returned as their 64 bits.
+fn integers(op: &str, ty: i32, operands: &[&[i64]], attributes: super::Attributes<'_>) -> Result<Vec<i64>> {
+    let device = Device::cpu();
+    let names: Vec<_> = (0..operands.len()).map(|k| format!("x{k}")).collect();
+    let named: Vec<_> = names.iter().map(String::as_str).collect();
+    let mut graph = Graph::new(28).output("y", ty).node(op, &named, &["y"], attributes);
+    for (name, numbers) in named.iter().zip(operands) {
+        graph = graph.input(name, ty, &[numbers.len() as i64]);
+    }
+    let model = Model::from_bytes(&device, &graph.bytes())?;
+    let tape = Tape::new(&device);
+    let input = |numbers: &&[i64]| Ok(tape.input(&Tensor::from_i64(&device, [numbers.len()], numbers)?));
+    let inputs = operands.iter().map(input).collect::<Result<Vec<_>>>()?;
+    let y = model.record(&tape, &inputs)?.swap_remove(0).to_tensor()?;
+    assert_eq!(y.ty().dtype, model.outputs()[0].dtype(DType::F32), "{op}");
+    y.to_i64_vec()
+}
+
+#[test]
+fn integers_are_exact_and_wrap_around() -> Result<()> {
+    let (low, high, odd) = (i64::MIN, i64::MAX, (1 << 53) + 1);
+    for (op, ty, a, b, expected) in [
+        ("Add", INT64, high, 1, low),
+        ("Sub", INT64, odd, 2 * odd, -odd),
+        ("Mul", INT64, odd, 3, 3 * odd),
+        ("Div", INT64, -odd, 2, -odd / 2),
+        ("Mod", INT64, -odd, 1 << 40, (-odd).rem_euclid(1 << 40)),
+        ("Max", INT64, odd, odd - 1, odd),
+        ("Min", INT64, low, high, low),
+        ("Pow", INT64, 3, 39, 3i64.pow(39)),
+        ("Add", INT32, i64::from(i32::MAX), 1, i64::from(i32::MIN)),
+        ("Mul", INT32, 65_537, 65_537, 131_073),
+        ("Add", UINT32, 4_294_967_295, 2, 1),
+        ("Sub", UINT32, 0, 1, 4_294_967_295),
+        ("Div", UINT32, 4_294_967_295, 2, 2_147_483_647),
+        ("Mul", UINT16, 65_535, 65_535, 1),
+        ("Sub", INT8, -128, 1, 127),
+        // The bits of 2^64 − 1, which is above 1.
+        ("Sub", UINT64, 0, 1, -1),
+        ("Max", UINT64, -1, 1, -1),
+        ("Div", UINT64, -1, 10, 1_844_674_407_370_955_161),
+        ("Div", UINT64, -1, i64::MIN, 1),
+        ("Div", UINT64, 7, -1, 0),
+        ("Mod", UINT64, -1, 10, 5),
+        ("Min", UINT64, -1, 1, 1),
+        ("BitwiseAnd", INT64, -odd, 0xff, -odd & 0xff),
+        ("BitwiseXor", UINT8, 0b1010, 0b0110, 0b1100),
+    ] {
+        assert_eq!(integers(op, ty, &[&[a], &[b]], &[])?, [expected], "{op} {ty} {a} {b}");
+    }
+    assert_eq!(integers("BitwiseNot", UINT8, &[&[5]], &[])?, [250]);
+    assert_eq!(integers("Abs", INT64, &[&[-odd]], &[])?, [odd]);
+    assert_eq!(integers("ReduceSum", INT64, &[&[high, 1, -1, 5]], &[("keepdims", Value::Int(0))])?, [low + 4]);
+    assert_eq!(integers("ReduceProd", INT64, &[&[odd, 3]], &[])?, [3 * odd]);
+    for (direction, ty, x, by, expected) in [
+        ("LEFT", UINT8, 255, 4, 240),
+        ("RIGHT", INT32, -8, 1, -4),
+        ("RIGHT", UINT64, -1, 60, 15),
+        ("RIGHT", UINT32, 4_294_967_295, 31, 1),
+    ] {
+        let shifted = integers("BitShift", ty, &[&[x], &[by]], &[("direction", Value::Text(direction))])?;
+        assert_eq!(shifted, [expected], "{direction} {ty} {x} {by}");
+    }
+    for (mode, expected) in [("edge", [5, 5, 5, odd, 7, 7]), ("reflect", [7, odd, 5, odd, 7, odd])] {
+        let graph = Graph::new(21).input("x", INT64, &[3]).output("y", INT64).ints("pads", &[2.0, 1.0]);
+        let graph = graph.node("Pad", &["x", "pads"], &["y"], &[("mode", Value::Text(mode))]);
+        let device = Device::cpu();
+        let x = Tensor::from_i64(&device, [3], &[5, odd, 7])?;
+        let y = Model::from_bytes(&device, &graph.bytes())?.compile()?.call(&[&x])?;
+        assert_eq!(y[0].to_i64_vec()?, expected, "{mode}");
+    }
     Ok(())
 }
 
 #[test]
-fn integers_without_an_exact_float_become_infinite() -> Result<()> {
-    let device = Device::cpu();
-    let graph = |op: &str, to: i64| {
-        let graph = Graph::new(20).input("i", INT64, &[3]).output("y", FLOAT).constant("k", INT64, &[], &[1.0]);
-        graph.node(op, &["i", "k"], &["z"], &[]).node("Cast", &["z"], &["y"], &[("to", Value::Int(to))])
+fn large_integers_are_scattered_multiplied_and_compared() -> Result<()> {
+    let (device, odd) = (Device::cpu(), (1i64 << 53) + 1);
+    let run = |graph: Graph, inputs: &[(&[usize], &[i64])]| -> Result<Vec<i64>> {
+        let of = |(dims, numbers): &(&[usize], &[i64])| Tensor::from_i64(&device, Shape::new(dims), numbers);
+        let inputs = inputs.iter().map(of).collect::<Result<Vec<_>>>()?;
+        Model::from_bytes(&device, &graph.bytes())?.compile()?.call(&inputs.iter().collect::<Vec<_>>())?[0].to_i64_vec()
     };
-    let i = Tensor::indices(&device, [3], &[40_000_001, 16_777_217, 16_777_214])?;
-    let run = |graph: &Graph| -> Result<Vec<f32>> {
-        Model::from_bytes(&device, &graph.bytes())?.compile()?.call(&[&i])?[0].to_vec()
-    };
-    assert_eq!(run(&graph("Add", 1))?, [f32::INFINITY, f32::INFINITY, 16_777_215.0]);
-    // Comparisons with small numbers are right.
-    assert_eq!(run(&graph("Greater", 1))?, [1.0; 3]);
-    // A constant that has no float is refused.
-    let graph = Graph::new(20).input("i", INT64, &[1]).output("y", INT64).constant("k", INT64, &[], &[16_777_217.0]);
-    let error = graph.node("Add", &["i", "k"], &["y"], &[]).error(&[&[1.0]]);
-    assert!(error.to_string().contains("(Add): the integer 16777217 is computed with as a float"), "{error}");
+    let graph = || Graph::new(21).input("x", INT64, &[4]).input("i", INT64, &[3]).input("u", INT64, &[3]);
+    for (reduction, expected) in [
+        ("none", [odd, -1, -3, 4]),
+        ("add", [odd + 1, -1, odd - 3, 4]),
+        ("mul", [odd, -2, -3 * odd, 4]),
+        ("max", [odd, 2, odd, 4]),
+        ("min", [1, -1, -3, 4]),
+    ] {
+        let graph = graph().output("y", INT64);
+        let graph = graph.node("ScatterElements", &["x", "i", "u"], &["y"], &[("reduction", Value::Text(reduction))]);
+        let expected = if reduction == "add" { [odd + 1, 1, odd - 3, 4] } else { expected };
+        let x = [1, 2, odd, 4];
+        assert_eq!(run(graph, &[(&[4], &x), (&[3], &[0, 1, -2]), (&[3], &[odd, -1, -3])])?, expected, "{reduction}");
+    }
+    let graph = Graph::new(21).input("a", INT64, &[2, 2]).input("b", INT64, &[2, 3]).output("y", INT64);
+    let graph = graph.node("MatMul", &["a", "b"], &["y"], &[]);
+    let product = run(graph, &[(&[2, 2], &[odd, 1, -1, 0]), (&[2, 3], &[1, 2, 3, -4, -5, odd])])?;
+    assert_eq!(product, [odd - 4, 2 * odd - 5, 4 * odd, -1, -2, -3]);
+    let graph = Graph::new(21).input("a", INT64, &[2]).input("b", INT64, &[2]).output("y", INT64);
+    let graph = graph.node("Greater", &["a", "b"], &["more"], &[]);
+    let graph = graph.node("Cast", &["more"], &["y"], &[("to", Value::Int(INT64.into()))]);
+    assert_eq!(run(graph, &[(&[2], &[odd, odd]), (&[2], &[odd - 1, odd])])?, [1, 0]);
     Ok(())
 }
 
