@@ -4,7 +4,7 @@
     python3 tests/onnx/onnxruntime_cases.py DIR
 
 They are recurrent layers in all of their forms, the operators of com.microsoft, quantised products with long sums, functions of a file,
-and nodes in any order. Weights of type int8 stay within ±60: `onnxruntime` adds products of bytes in pairs of 16 bits, which saturate.
+nodes in any order, integers that no float holds, resizing in all of its forms, transposed convolutions of given extents, and sequences. Weights of type int8 stay within ±60: `onnxruntime` adds products of bytes in pairs of 16 bits, which saturate.
 """
 
 import argparse
@@ -54,7 +54,7 @@ class Writer:
         self.folder = folder
         self.folder.mkdir(parents=True, exist_ok=True)
 
-    def case(self, name, nodes, inputs, outputs, constants=None, tolerance=1e-4, functions=()):
+    def case(self, name, nodes, inputs, outputs, constants=None, tolerance=1e-4, functions=(), opset=17):
         """A model of these nodes, with what `onnxruntime` computes of the inputs; `outputs` gives the type of each."""
         element = {x.dtype: helper.np_dtype_to_tensor_dtype(x.dtype) for x in inputs.values()}
         graph = helper.make_graph(
@@ -64,7 +64,7 @@ class Writer:
             [helper.make_tensor_value_info(key, kind, None) for key, kind in outputs.items()],
             [numpy_helper.from_array(x, key) for key, x in (constants or {}).items()],
         )
-        sets = {"": 17, MICROSOFT: 1, **{function.domain: 1 for function in functions}}
+        sets = {"": opset, MICROSOFT: 1, **{function.domain: 1 for function in functions}}
         imports = [helper.make_opsetid(domain, version) for domain, version in sets.items()]
         model = helper.make_model(graph, opset_imports=imports, functions=functions, ir_version=8)
         options = onnxruntime.SessionOptions()
@@ -83,6 +83,7 @@ class Writer:
 
 
 FLOAT, INT32, UINT8 = TensorProto.FLOAT, TensorProto.INT32, TensorProto.UINT8
+INT64, UINT32, UINT64 = TensorProto.INT64, TensorProto.UINT32, TensorProto.UINT64
 
 
 def fused(write):
@@ -295,13 +296,131 @@ def graphs(write):
         write.case(f"branch_{name}", nodes, {"x": np.full((2, 3), number, np.float32)}, {"y": FLOAT}, {"zero": scalar(0)})
 
 
+def integers(write):
+    """Integers that no float holds, of both signs, and where they wrap around."""
+    odd = (1 << 53) + 1
+    long = np.array([odd, -odd, 7, -7, 2**63 - 1, -(2**63), 0, 1 << 40], np.int64)
+    other = np.array([3, 5, -2, 2, 1, 7, odd, -3], np.int64)
+    short = np.array([2**31 - 1, -(2**31), 5, -5, 1 << 24, (1 << 24) + 1], np.int32)
+    small = np.array([2, 3, -3, 2, 65537, 3], np.int32)
+    word = np.array([2**32 - 1, 0, 1 << 31, 7], np.uint32)
+    big = np.array([2**64 - 1, 2**63, 10, 5], np.uint64)
+    for kind, dtype, a, b in [
+        ("int64", INT64, long, other),
+        ("int32", INT32, short, small),
+        ("uint32", UINT32, word, np.array([2, 1, 3, 9], np.uint32)),
+        ("uint64", UINT64, big, np.array([10, 3, 2**64 - 5, 2], np.uint64)),
+    ]:
+        for op in ["Add", "Sub", "Mul", "Div", "Mod", "Max", "Min"]:
+            write.case(f"{kind}_{op.lower()}", [node(op, ["a", "b"], ["y"], domain="")], {"a": a, "b": b}, {"y": dtype})
+        for op in ["Greater", "LessOrEqual", "Equal"]:
+            nodes = [node(op, ["a", "b"], ["y"], domain="")]
+            write.case(f"{kind}_{op.lower()}", nodes, {"a": a, "b": b}, {"y": TensorProto.BOOL})
+        for to in [INT64, INT32, UINT32, UINT64, TensorProto.INT8, UINT8]:
+            nodes = [node("Cast", ["a"], ["y"], domain="", to=to)]
+            write.case(f"{kind}_to_{TensorProto.DataType.Name(to).lower()}", nodes, {"a": a}, {"y": to})
+    rows = np.stack([long, other])
+    for op in ["ReduceSum", "ReduceMax", "ReduceMin", "ReduceProd"]:
+        inputs, constants = ["x", "axes"] if op == "ReduceSum" else ["x"], {"axes": np.array([1], np.int64)}
+        attributes = {} if op == "ReduceSum" else {"axes": [1]}
+        nodes = [node(op, inputs, ["y"], domain="", keepdims=0, **attributes)]
+        # Beyond 2^53, sums and products of `onnxruntime` 1.32 are not exact.
+        numbers = rows % 999 + (1 << 30 if op != "ReduceProd" else 1)
+        write.case(f"int64_{op.lower()}", nodes, {"x": numbers[:, :4]}, {"y": INT64}, constants if op == "ReduceSum" else None)
+    for op in ["ArgMax", "ArgMin"]:
+        nodes = [node(op, ["x"], ["y"], domain="", axis=1, select_last_index=1)]
+        write.case(f"int32_{op.lower()}", nodes, {"x": np.stack([short, small, short])}, {"y": INT64})
+    nodes = [node("TopK", ["x", "k"], ["y", "i"], domain="", axis=-1)]
+    write.case("int64_topk", nodes, {"x": rows}, {"y": INT64, "i": INT64}, {"k": np.array([3], np.int64)})
+    nodes = [node("CumSum", ["x", "axis"], ["y"], domain="", reverse=1)]
+    write.case("int64_cumsum", nodes, {"x": rows}, {"y": INT64}, {"axis": np.array(1, np.int64)})
+    nodes = [node("MatMul", ["a", "b"], ["y"], domain="")]
+    write.case("int64_matmul", nodes, {"a": rows[:, :3], "b": rows[:1, :6].reshape(1, 3, 2)}, {"y": INT64})
+    indices = {"i": np.array([[0, 0, 3], [-1, 1, 1]], np.int64)}
+    for reduction in ["add", "mul"]:
+        nodes = [node("ScatterElements", ["x", "i", "u"], ["y"], domain="", axis=1, reduction=reduction)]
+        write.case(f"int64_scatter_{reduction}", nodes, {"x": rows, "u": rows[:, 1:4].copy()}, {"y": INT64}, indices)
+    places = {"i": np.array([[1, -3, 0]], np.int64)}
+    nodes = [node("GatherElements", ["x", "i"], ["y"], domain="", axis=1), node("Where", ["c", "y", "z"], ["o"], domain="")]
+    inputs = {"x": rows, "c": np.array([True, False, True]), "z": np.array(odd, np.int64)}
+    write.case("int64_where", nodes, inputs, {"o": INT64}, places)
+    nodes = [node("OneHot", ["x", "depth", "values"], ["y"], domain="")]
+    constants = {"depth": np.array(4, np.int64), "values": np.array([-odd, odd], np.int64)}
+    write.case("int64_one_hot", nodes, {"x": np.array([0, -1, 9, 2], np.int64)}, {"y": INT64}, constants)
+
+
+def resizing(write):
+    """Sizes, scales, filters and regions of every kind, of one to three axes."""
+    x = {"x": floats(2, 3, 7, 9)}
+    places = ["half_pixel", "asymmetric", "align_corners", "pytorch_half_pixel", "half_pixel_symmetric"]
+    for mode in ["linear", "cubic"]:
+        for coordinates in places:
+            for name, scale in [("down", [1, 1, 0.6, 0.7]), ("up", [1, 1, 1.3, 2.6])]:
+                attributes = {"mode": mode, "coordinate_transformation_mode": coordinates}
+                nodes = [node("Resize", ["x", "", "s"], ["y"], domain="", **attributes)]
+                write.case(f"resize_{mode}_{coordinates}_{name}", nodes, x, {"y": FLOAT}, {"s": np.array(scale, np.float32)}, opset=19)
+        for name, size in [("down", [2, 3, 3, 4]), ("up", [2, 3, 11, 10])]:
+            nodes = [node("Resize", ["x", "", "", "s"], ["y"], domain="", mode=mode, antialias=1)]
+            write.case(f"resize_{mode}_antialias_{name}", nodes, x, {"y": FLOAT}, {"s": np.array(size, np.int64)}, opset=18)
+        nodes = [node("Resize", ["x", "", "", "s"], ["y"], domain="", mode=mode, exclude_outside=int(mode == "cubic"))]
+        write.case(f"resize_{mode}_sizes", nodes, x, {"y": FLOAT}, {"s": np.array([2, 3, 5, 20], np.int64)}, opset=18)
+    for mode in ["nearest", "linear"]:
+        attributes = {"mode": mode, "coordinate_transformation_mode": "tf_crop_and_resize", "extrapolation_value": 5.0}
+        nodes = [node("Resize", ["x", "roi", "", "s"], ["y"], domain="", **attributes)]
+        constants = {"roi": np.array([0, 0, 0.2, -0.3, 1, 1, 1.1, 0.9], np.float32), "s": np.array([2, 3, 6, 5], np.int64)}
+        write.case(f"resize_{mode}_region", nodes, x, {"y": FLOAT}, constants, opset=18)
+        nodes = [node("Resize", ["x", "", "s"], ["y"], domain="", mode=mode)]
+        write.case(f"resize_{mode}_volume", nodes, {"x": floats(1, 2, 3, 4, 5)}, {"y": FLOAT}, {"s": np.array([1, 1, 2, 0.6, 1.5], np.float32)})
+        nodes = [node("Upsample", ["x", "s"], ["y"], domain="", mode=mode)]
+        write.case(f"upsample_{mode}", nodes, x, {"y": FLOAT}, {"s": np.array([1, 1, 2, 3], np.float32)}, opset=9)
+
+
+def transposed(write):
+    """Transposed convolutions whose results have given extents."""
+    for name, attributes in {
+        "shape": {"output_shape": [10, 12], "strides": [3, 2]},
+        "shape_upper": {"output_shape": [8, 9], "strides": [3, 2], "auto_pad": "SAME_UPPER"},
+        "same_upper": {"strides": [2, 3], "auto_pad": "SAME_UPPER"},
+        "same_lower": {"strides": [2, 1], "auto_pad": "SAME_LOWER", "dilations": [2, 1]},
+    }.items():
+        nodes = [node("ConvTranspose", ["x", "w", "b"], ["y"], domain="", **attributes)]
+        weights = {"w": floats(4, 2, 3, 3), "b": floats(2)}
+        write.case(f"conv_transpose_{name}", nodes, {"x": floats(2, 4, 3, 5)}, {"y": FLOAT}, weights)
+
+
+def angles(write):
+    x = np.concatenate([floats(9) * 3, np.array([0, 1, -1, 0.5, -0.5, 1e-6, 40, -1e20, np.inf, np.nan], np.float32)])
+    for op in ["Acos", "Asin", "Atan"]:
+        write.case(op.lower(), [node(op, ["x"], ["y"], domain="")], {"x": x}, {"y": FLOAT}, tolerance=1e-6)
+
+
+def sequences(write):
+    """Sequences that are taken apart and put together."""
+    x = {"x": floats(5, 4)}
+    for name, constants, attributes in [
+        ("each", {}, {"axis": 1}),
+        ("flat", {}, {"axis": 0, "keepdims": 0}),
+        ("equal", {"n": np.array(2, np.int64)}, {"axis": 0}),
+        ("given", {"n": np.array([1, 3, 1], np.int64)}, {"axis": 0}),
+    ]:
+        nodes = [
+            node("SplitToSequence", ["x", *constants], ["s"], domain="", **attributes),
+            node("SequenceLength", ["s"], ["length"], domain=""),
+            node("SequenceErase", ["s"], ["t"], domain=""),
+            node("SequenceAt", ["t", "last"], ["part"], domain=""),
+            node("SequenceInsert", ["t", "part", "last"], ["u"], domain=""),
+            node("ConcatFromSequence", ["u"], ["y"], domain="", axis=attributes["axis"], new_axis=int(name == "flat")),
+        ]
+        write.case(f"sequence_{name}", nodes, x, {"length": INT64, "y": FLOAT}, {**constants, "last": np.array(-1, np.int64)})
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
     options = parser.parse_args()
     onnxruntime.set_default_logger_severity(4)
     write = Writer(options.folder / "onnxruntime")
-    for family in (fused, norms, attention, quantised, recurrent, graphs):
+    for family in (fused, norms, attention, quantised, recurrent, graphs, integers, resizing, transposed, angles, sequences):
         family(write)
     print(f"onnxruntime {onnxruntime.__version__}: {len(list(write.folder.glob('*.onnx')))} cases")
 

@@ -110,6 +110,7 @@ impl<'a> Call<'a> {
         self.inputs[1] = Some(match value {
             Value::Known(array) => Value::Known(Arc::new(Array { dims, ..(**array).clone() })),
             Value::Var(var, element) => Value::Var(var.reshape(self.shape(&dims)?), *element),
+            Value::Sequence(..) => value.clone(),
         });
         Ok(())
     }
@@ -231,11 +232,11 @@ impl<'a> Call<'a> {
                 let data = Data::Ints(ints.iter().map(from_start).collect::<Result<_>>()?);
                 Array { dims: array.dims.clone(), element: array.element, data }.indices(self.tape)
             }
-            Value::Var(_, element) if element.kind() != Kind::Int => {
-                bail!(Checkpoint, "operand {k} holds {}, not indices", element.name())
+            value if value.kind() != Kind::Int => {
+                bail!(Checkpoint, "operand {k} holds {}, not indices", value.element().name())
             }
             Value::Var(var, _) if var.ty().dtype == DType::U32 => Ok(var.clone()),
-            Value::Var(_, element) => {
+            Value::Var(_, element) | Value::Sequence(_, element) => {
                 let x = self.own(k)?;
                 if element.integer().is_some_and(|(_, is_signed)| !is_signed) {
                     return Ok(x.to_index());

@@ -45,6 +45,12 @@ fn branch(call: &Call<'_>) -> Result<Vec<Value>> {
 
 /// One of two values, chosen when the model runs.
 fn either(call: &Call<'_>, condition: &Var, yes: &Value, no: &Value) -> Result<Value> {
+    if let (Value::Sequence(yes, element), Value::Sequence(no, _)) = (yes, no)
+        && yes.len() == no.len()
+    {
+        let items = yes.iter().zip(&**no).map(|(yes, no)| either(call, condition, yes, no));
+        return Ok(Value::Sequence(items.collect::<Result<_>>()?, *element));
+    }
     if yes.element() != no.element() || yes.dims() != no.dims() {
         let of = |value: &Value| format!("{}{:?}", value.element().name(), value.dims());
         bail!(
@@ -112,7 +118,7 @@ fn loop_(call: &Call<'_>) -> Result<Vec<Value>> {
 }
 
 /// Values side by side along a new axis.
-fn stacked(call: &Call<'_>, values: &[Value], axis: i64, reverse: bool) -> Result<Value> {
+pub(super) fn stacked(call: &Call<'_>, values: &[Value], axis: i64, reverse: bool) -> Result<Value> {
     let Some(first) = values.first() else {
         bail!(Checkpoint, "a loop without any step, whose results have no elements");
     };
@@ -148,7 +154,7 @@ fn stacked(call: &Call<'_>, values: &[Value], axis: i64, reverse: bool) -> Resul
 fn known(value: &Value) -> Option<&Array> {
     match value {
         Value::Known(array) => Some(array),
-        Value::Var(..) => None,
+        Value::Var(..) | Value::Sequence(..) => None,
     }
 }
 

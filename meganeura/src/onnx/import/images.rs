@@ -23,6 +23,7 @@ pub(super) const OPERATORS: Operators = &[
     ("LpPool", lp_pool),
     ("MaxPool", max_pool),
     ("Resize", resize),
+    ("Upsample", resize),
 ];
 
 /// A sliding window: its kernel, stride, dilation and padding along each axis.
@@ -195,17 +196,23 @@ fn conv_transpose(call: &Call<'_>) -> Result<Vec<Value>> {
 
 fn conv_transpose_over<const D: usize>(call: &Call<'_>, weight: &Var, kernel: &[usize]) -> Result<Vec<Value>> {
     let x = call.float(0)?;
-    let window = Window::<D>::of(call, of_axes(kernel), x.shape())?;
-    if call.attribute("output_shape")?.is_some() || !matches!(call.text("auto_pad", "NOTSET")?, "NOTSET" | "" | "VALID")
-    {
-        bail!(Checkpoint, "the attributes `output_shape` and `auto_pad` are not supported");
+    let mut window = Window::<D>::of(call, of_axes(kernel), x.shape())?;
+    let output_padding = call.sizes("output_padding", D, 0)?;
+    let extents = transposed_extents(call, &window, x.shape())?;
+    for (axis, &extent) in extents.iter().flatten().enumerate() {
+        let reach = window.dilation[axis] * (window.kernel[axis] - 1) + 1;
+        let all =
+            (window.stride[axis] * (x.shape()[axis + 2] - 1) + reach + output_padding[axis]).saturating_sub(extent);
+        let less = all / 2;
+        (window.before[axis], window.after[axis]) =
+            if call.text("auto_pad", "NOTSET")? == "SAME_UPPER" { (less, all - less) } else { (all - less, less) };
     }
     // The excess of one side's cut over the other's is cut afterwards.
     let common = std::array::from_fn(|axis| window.before[axis].min(window.after[axis]));
     let options = ConvTransposeOptions {
         stride: window.stride,
         padding: common,
-        output_padding: of_axes(&call.sizes("output_padding", D, 0)?),
+        output_padding: of_axes(&output_padding),
         dilation: window.dilation,
         groups: groups(call)?,
     };
@@ -216,7 +223,32 @@ fn conv_transpose_over<const D: usize>(call: &Call<'_>, weight: &Var, kernel: &[
             y = sound(y.slice(axis + 2, first..y.shape()[axis + 2].saturating_sub(last)))?;
         }
     }
+    if let Some(extents) = extents {
+        // Past the last window there are zeros.
+        let after = |(axis, extent): (usize, &usize)| (0, extent.saturating_sub(y.shape()[axis + 2]));
+        let widths: Vec<_> = [(0, 0); 2].into_iter().chain(extents.iter().enumerate().map(after)).collect();
+        y = sound(padded(&y, &widths, 0.0))?;
+    }
     call.floats(with_bias(call, y)?)
+}
+
+/// The extents of a transposed convolution's result, if the node says them.
+fn transposed_extents<const D: usize>(call: &Call<'_>, window: &Window<D>, x: Shape) -> Result<Option<Vec<usize>>> {
+    if let Some(list) = call.optional_list("output_shape")? {
+        let extents: Vec<_> = list.iter().filter_map(|&extent| usize::try_from(extent).ok()).collect();
+        // Some files also list examples and channels.
+        return match extents.len().checked_sub(D) {
+            Some(0 | 2)
+                if extents.len() == list.len() && extents.iter().all(|extent| (1..1 << 30).contains(extent)) =>
+            {
+                Ok(Some(extents[extents.len() - D..].to_vec()))
+            }
+            _ => bail!(Checkpoint, "the attribute `output_shape` is {list:?}, for {D} axes"),
+        };
+    }
+    let is_same = matches!(call.text("auto_pad", "NOTSET")?, "SAME_UPPER" | "SAME_LOWER");
+    let extent = |axis: usize| x[axis + 2].saturating_mul(window.stride[axis]);
+    Ok(is_same.then(|| (0..D).map(extent).collect()))
 }
 
 /// The window of a pooling operator.

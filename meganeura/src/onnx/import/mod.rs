@@ -24,6 +24,7 @@ mod quantize;
 mod recurrent;
 mod resize;
 mod scatter;
+mod sequences;
 mod shapes;
 mod signal;
 mod signature;
@@ -151,7 +152,7 @@ impl<'a> State<'a> {
     fn is_fixed(&self, name: &str) -> bool {
         match self.values.get(name) {
             Some(Value::Known(_)) => true,
-            Some(Value::Var(..)) => self.fixed.contains(name),
+            Some(Value::Var(..) | Value::Sequence(..)) => self.fixed.contains(name),
             None => self.outer.is_some_and(|outer| outer.is_fixed(name)),
         }
     }
@@ -422,8 +423,8 @@ impl Model {
             let Some(value) = results.get(k) else {
                 bail!(Checkpoint, "its result {k}, `{}`, is not computed", shortened(name));
             };
-            if let (true, Value::Var(var, _)) = (is_fixed, value) {
-                state.budgets.expanded.charge(var.shape().elements())?;
+            if is_fixed {
+                state.budgets.expanded.charge(value.elements())?;
                 state.fixed.insert(name);
             }
             state.values.insert(name, value.clone());

@@ -10,8 +10,15 @@ use crate::host::reserve;
 use crate::{Result, Shape, Var};
 
 pub(super) const OPERATORS: Operators = &[
+    ("Acos", |call| of_float(call, |x| atan(&((x.constant(1.0) - x) / (x + x.constant(1.0))).sqrt()).scale(2.0))),
     // Accurate near 0, and for large numbers.
     ("Acosh", |call| of_float(call, |x| (x + ((x - x.constant(1.0)) * (x + x.constant(1.0))).sqrt()).log())),
+    ("Asin", |call| {
+        of_float(call, |x| {
+            let one = x.constant(1.0);
+            atan(&(x / ((&one - x) * (&one + x)).sqrt()))
+        })
+    }),
     ("Asinh", |call| {
         of_float(call, |x| {
             let size = x.abs();
@@ -22,6 +29,7 @@ pub(super) const OPERATORS: Operators = &[
             x.sign() * large
         })
     }),
+    ("Atan", |call| of_float(call, atan)),
     ("Atanh", |call| of_float(call, |x| (log1p(x) - log1p(&-x)).scale(0.5))),
     ("BlackmanWindow", |call| window(call, [0.42, 0.5, 0.08])),
     ("CumProd", |call| accumulated(call, Var::cumprod, 1.0)),
@@ -84,6 +92,23 @@ pub(super) const OPERATORS: Operators = &[
 
 fn of_float(call: &Call<'_>, f: impl FnOnce(&Var) -> Var) -> Result<Vec<Value>> {
     call.floats(f(&call.float(0)?))
+}
+
+/// The angle whose tangent is `x`: that of `1/x` beyond 1, then a quarter of it by halving twice, whose tangent is at
+/// most 0.2, by its series.
+fn atan(x: &Var) -> Var {
+    let one = x.constant(1.0);
+    let is_large = x.abs().gt(&one);
+    let inverse = is_large.where_cond(x, &one).recip();
+    let half = |x: Var| &x / ((x.square() + &one).sqrt() + &one);
+    let quarter = half(half(is_large.where_cond(&inverse, x)));
+    let square = quarter.square();
+    let series = (0..12).rev().fold(x.constant(0.0), |sum, k| {
+        let sign = if k % 2 == 0 { 1.0 } else { -1.0 };
+        sum * &square + x.constant(sign / f64::from(2 * k + 1))
+    });
+    let angle = (series * quarter).scale(4.0);
+    is_large.where_cond(&(x.sign().scale(std::f64::consts::FRAC_PI_2) - &angle), &angle)
 }
 
 /// `ln(1 + x)`: the logarithm of the rounded sum, corrected by what the rounding lost.

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use super::call::{Operator, Operators};
 use super::{
     attention, control, elementwise, fold, graph, images, losses, matrices, microsoft, norms, numeric, places,
-    quantize, recurrent, scatter, shapes, signal, signature,
+    quantize, recurrent, scatter, sequences, shapes, signal, signature,
 };
 use crate::error::{bail, shortened};
 use crate::onnx::proto;
@@ -18,7 +18,7 @@ pub(super) fn is_own(domain: &str) -> bool {
 }
 
 /// All operators by name.
-pub(super) fn tables() -> [Operators; 15] {
+pub(super) fn tables() -> [Operators; 16] {
     [
         attention::OPERATORS,
         control::OPERATORS,
@@ -32,6 +32,7 @@ pub(super) fn tables() -> [Operators; 15] {
         quantize::OPERATORS,
         recurrent::OPERATORS,
         scatter::OPERATORS,
+        sequences::OPERATORS,
         shapes::OPERATORS,
         signal::OPERATORS,
         fold::OPERATORS,

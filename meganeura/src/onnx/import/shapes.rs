@@ -18,14 +18,9 @@ fn moved(call: &Call<'_>, f: impl FnOnce(&Var) -> Result<Var>) -> Result<Vec<Val
 pub(super) const OPERATORS: Operators = &[
     ("CenterCropPad", centre_crop_pad),
     ("Concat", |call| {
-        let is_empty = |k: &usize| matches!(&call.inputs[*k], Some(Value::Known(array)) if array.len() == 0);
-        let given = (0..call.inputs.len()).filter(|k| !is_empty(k));
-        let x = given.map(|k| call.own(k)).collect::<Result<Vec<_>>>()?;
-        let Some(first) = x.first() else { bail!(Checkpoint, "there are no operands with elements") };
         // It had a default once.
         let axis = if call.opset < 4 { call.int("axis", 1)? } else { call.required("axis")? };
-        let axis = call.axis(axis, first.shape().rank())?;
-        call.like(0, Var::concat(&x.iter().collect::<Vec<_>>(), axis))
+        Ok(vec![concatenated(call, &call.inputs.iter().flatten().collect::<Vec<_>>(), axis)?])
     }),
     ("DepthToSpace", depth_to_space),
     ("Expand", |call| {
@@ -99,6 +94,18 @@ pub(super) const OPERATORS: Operators = &[
         moved(call, |x| Ok(x.reshape(call.shape(&dims)?)))
     }),
 ];
+
+/// Tensors one after the other along an axis.
+pub(super) fn concatenated(call: &Call<'_>, values: &[&Value], axis: i64) -> Result<Value> {
+    let is_empty = |value: &&&Value| matches!(value, Value::Known(array) if array.len() == 0);
+    let given = values.iter().filter(|value| !is_empty(value));
+    let x = given.map(|value| value.own(call.tape)).collect::<Result<Vec<_>>>()?;
+    let (Some(first), Some(value)) = (x.first(), values.first()) else {
+        bail!(Checkpoint, "there are no operands with elements");
+    };
+    let axis = call.axis(axis, first.shape().rank())?;
+    Ok(Value::Var(sound(Var::concat(&x.iter().collect::<Vec<_>>(), axis))?, value.element()))
+}
 
 /// Crops around the centre, or pads with zeros around it.
 fn centre_crop_pad(call: &Call<'_>) -> Result<Vec<Value>> {
@@ -277,10 +284,18 @@ fn split(call: &Call<'_>) -> Result<Vec<Value>> {
             (0..results).map(|k| extent.saturating_sub(k * part).min(part)).collect()
         }
     };
-    if extents.len() != results || extents.iter().try_fold(0usize, |sum, &part| sum.checked_add(part)) != Some(extent) {
+    if extents.len() != results {
         bail!(Checkpoint, "axis {axis} of {} into parts {extents:?}, for {results} results", x.shape());
     }
-    let element = call.value(0)?.element();
+    parts(call, axis, &extents)
+}
+
+/// Operand 0 in parts along an axis.
+pub(super) fn parts(call: &Call<'_>, axis: usize, extents: &[usize]) -> Result<Vec<Value>> {
+    let (x, element) = (call.stored(0)?, call.value(0)?.element());
+    if extents.iter().try_fold(0usize, |sum, &part| sum.checked_add(part)) != Some(x.shape()[axis]) {
+        bail!(Checkpoint, "axis {axis} of {} into parts {extents:?}", x.shape());
+    }
     let mut start = 0;
     let mut dims = x.shape().dims().to_vec();
     let part = |&len: &usize| {

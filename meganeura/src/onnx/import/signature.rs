@@ -12,18 +12,22 @@ use crate::onnx::proto;
 ///
 /// | letter | type |
 /// |---|---|
+/// | `S` `V` | a sequence, a tensor or a sequence |
 /// | `T` `N` `F` | any, a number, a float: the same for all operands of this letter |
 /// | `A` `U` `G` | any, a number, a float |
 /// | `B` | a condition |
 /// | `I` `L` | `int32` or `int64`, `int64` |
 const SIGNATURES: &[(&str, i64, &str)] = &[
     ("Abs", 1, "N"),
+    ("Acos", 7, "F"),
     ("Acosh", 9, "F"),
     ("Add", 1, "NN"),
     ("And", 1, "BB"),
     ("ArgMax", 1, "N"),
     ("ArgMin", 1, "N"),
+    ("Asin", 7, "F"),
     ("Asinh", 9, "F"),
+    ("Atan", 7, "F"),
     ("Atanh", 9, "F"),
     ("Attention", 23, "FFF?AGGL"),
     ("AveragePool", 1, "F"),
@@ -42,6 +46,7 @@ const SIGNATURES: &[(&str, i64, &str)] = &[
     ("Clip", 1, "N?NN"),
     ("Compress", 9, "AB"),
     ("Concat", 1, "T*"),
+    ("ConcatFromSequence", 11, "S"),
     ("Constant", 1, ""),
     ("ConstantOfShape", 9, "L"),
     ("Conv", 1, "FF?F"),
@@ -84,7 +89,7 @@ const SIGNATURES: &[(&str, i64, &str)] = &[
     ("HardSigmoid", 1, "F"),
     ("HardSwish", 14, "F"),
     ("Hardmax", 1, "F"),
-    ("Identity", 1, "T"),
+    ("Identity", 1, "V"),
     ("If", 1, "B"),
     ("InstanceNormalization", 1, "FFF"),
     ("IsInf", 10, "F"),
@@ -97,7 +102,7 @@ const SIGNATURES: &[(&str, i64, &str)] = &[
     ("LessOrEqual", 12, "NN"),
     ("Log", 1, "F"),
     ("LogSoftmax", 1, "F"),
-    ("Loop", 1, "?LBA*"),
+    ("Loop", 1, "?LBV*"),
     ("LpNormalization", 1, "F"),
     ("LpPool", 1, "F"),
     ("MatMul", 1, "NN"),
@@ -117,6 +122,9 @@ const SIGNATURES: &[(&str, i64, &str)] = &[
     ("NonZero", 9, "A"),
     ("Not", 1, "B"),
     ("OneHot", 9, "UUA"),
+    ("Optional", 15, "?V"),
+    ("OptionalGetElement", 15, "V"),
+    ("OptionalHasElement", 15, "?V"),
     ("Or", 1, "BB"),
     ("PRelu", 1, "FF"),
     ("Pad", 1, "T?LTI"),
@@ -150,6 +158,13 @@ const SIGNATURES: &[(&str, i64, &str)] = &[
     ("ScatterElements", 11, "TIT"),
     ("ScatterND", 11, "TIT"),
     ("Selu", 1, "F"),
+    ("SequenceAt", 11, "SI"),
+    ("SequenceConstruct", 11, "T*"),
+    ("SequenceEmpty", 11, ""),
+    ("SequenceErase", 11, "S?I"),
+    ("SequenceInsert", 11, "SA?I"),
+    ("SequenceLength", 11, "S"),
+    ("SequenceMap", 17, "SV*"),
     ("Shape", 1, "A"),
     ("Shrink", 9, "N"),
     ("Sigmoid", 1, "F"),
@@ -165,6 +180,7 @@ const SIGNATURES: &[(&str, i64, &str)] = &[
     ("Softsign", 1, "F"),
     ("SpaceToDepth", 1, "T"),
     ("Split", 1, "T?L"),
+    ("SplitToSequence", 11, "A?I"),
     ("Sqrt", 1, "F"),
     ("Squeeze", 1, "T?L"),
     ("Sub", 1, "NN"),
@@ -180,6 +196,7 @@ const SIGNATURES: &[(&str, i64, &str)] = &[
     ("Transpose", 1, "T"),
     ("Trilu", 14, "T?L"),
     ("Unsqueeze", 1, "T?L"),
+    ("Upsample", 1, "T?G"),
     ("Where", 9, "BTT"),
     ("Xor", 1, "BB"),
 ];
@@ -228,6 +245,11 @@ impl Signature {
         let mut known: [Option<(usize, Element)>; 3] = [None; 3];
         for (k, operand) in operands.iter().enumerate() {
             let (Some(Some(letter)), Some(operand)) = (letters.next(), operand) else { continue };
+            match (letter, operand) {
+                ('S', Value::Known(_) | Value::Var(..)) => bail!(Checkpoint, "operand {k} is a tensor, not a sequence"),
+                ('S' | 'V', _) | (_, Value::Known(_) | Value::Var(..)) => {}
+                (_, Value::Sequence(..)) => bail!(Checkpoint, "operand {k} is a sequence, not a tensor"),
+            }
             let (element, kind) = (operand.element(), operand.kind());
             let expected = match letter {
                 'N' | 'U' if kind == Kind::Bool => "a number",

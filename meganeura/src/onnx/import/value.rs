@@ -31,6 +31,8 @@ pub(super) enum Data {
 pub(super) enum Value {
     Known(Arc<Array>),
     Var(Var, Element),
+    /// Tensors, and the type of their elements.
+    Sequence(Arc<[Value]>, Element),
 }
 
 impl Array {
@@ -145,7 +147,7 @@ impl Value {
     pub(super) fn element(&self) -> Element {
         match self {
             Self::Known(array) => array.element,
-            Self::Var(_, element) => *element,
+            Self::Var(_, element) | Self::Sequence(_, element) => *element,
         }
     }
 
@@ -158,6 +160,16 @@ impl Value {
         match self {
             Self::Known(array) => array.dims.clone(),
             Self::Var(var, _) => var.shape().dims().to_vec(),
+            Self::Sequence(items, _) => vec![items.len()],
+        }
+    }
+
+    /// The number of elements on the tape.
+    pub(super) fn elements(&self) -> usize {
+        match self {
+            Self::Known(_) => 0,
+            Self::Var(var, _) => var.shape().elements(),
+            Self::Sequence(items, _) => items.iter().fold(0, |sum, item| sum.saturating_add(item.elements())),
         }
     }
 
@@ -166,6 +178,7 @@ impl Value {
         match self {
             Self::Known(_) => None,
             Self::Var(var, _) => var.error(),
+            Self::Sequence(items, _) => items.iter().find_map(Self::error),
         }
     }
 
@@ -173,7 +186,7 @@ impl Value {
     pub(super) fn read(&self, tape: &Tape) -> Result<Arc<Array>> {
         let element = match self {
             Self::Known(array) => return Ok(Arc::clone(array)),
-            Self::Var(_, element) => *element,
+            Self::Var(_, element) | Self::Sequence(_, element) => *element,
         };
         let tensor = self.own(tape)?.to_tensor()?;
         let data = match element.kind() {
@@ -195,6 +208,7 @@ impl Value {
                 Ok(x.lt(&x.constant(0.0)).where_cond(&(&x + x.constant(2f64.powi(64))), &x))
             }
             Self::Var(var, _) => Ok(var.to_float()),
+            Self::Sequence(..) => Err(no_tensor()),
         }
     }
 
@@ -202,6 +216,7 @@ impl Value {
     pub(super) fn own(&self, tape: &Tape) -> Result<Var> {
         match self {
             Self::Known(array) => array.own(tape),
+            Self::Sequence(..) => Err(no_tensor()),
             Self::Var(var, element) => Ok(element.integer_dtype().map_or_else(|| var.clone(), |dtype| var.cast(dtype))),
         }
     }
@@ -211,8 +226,14 @@ impl Value {
         match self {
             Self::Known(array) => array.own(tape),
             Self::Var(var, _) => Ok(var.clone()),
+            Self::Sequence(..) => Err(no_tensor()),
         }
     }
+}
+
+/// The error for a sequence where a tensor belongs.
+fn no_tensor() -> Error {
+    Error::new(ErrorKind::Checkpoint, "an operand is a sequence, not a tensor".to_owned())
 }
 
 /// `x`, integers in the type of the tape, as those of an element type that may be narrower: they wrap around.

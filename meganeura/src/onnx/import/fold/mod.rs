@@ -45,7 +45,7 @@ pub(super) fn fold(call: &Call<'_>) -> Result<Option<Vec<Value>>> {
 fn operand(value: &Option<Value>) -> Option<Option<&Array>> {
     match value {
         Some(Value::Known(array)) => Some(Some(array)),
-        Some(Value::Var(..)) => None,
+        Some(Value::Var(..) | Value::Sequence(..)) => None,
         None => Some(None),
     }
 }

@@ -165,3 +165,48 @@ fn functions_become_their_nodes() -> Result<()> {
     assert!(error.to_string().contains("node `y` (Bent): its function has no attribute `steep`"), "{error}");
     Ok(())
 }
+
+#[test]
+fn a_graph_is_recorded_for_each_tensor_of_a_sequence() -> Result<()> {
+    let body = Graph::new(21)
+        .input("part", FLOAT, &[1, 2])
+        .input("scale", FLOAT, &[])
+        .node("Mul", &["part", "scale"], &["scaled"], &[])
+        .node("ReduceSum", &["scaled"], &["sum"], &[("keepdims", Value::Int(0))])
+        .output("scaled", FLOAT)
+        .output("sum", FLOAT);
+    let axis = |new: i64| [("axis", Value::Int(0)), ("new_axis", Value::Int(new))];
+    let graph = Graph::new(21)
+        .input("x", FLOAT, &[3, 2])
+        .output("y", FLOAT)
+        .output("sums", FLOAT)
+        .constant("k", FLOAT, &[], &[3.0])
+        .node("SplitToSequence", &["x"], &["parts"], &[])
+        .node("SequenceMap", &["parts", "k"], &["scaled", "each"], &[("body", Value::Graph(body))])
+        .node("ConcatFromSequence", &["scaled"], &["y"], &axis(0))
+        .node("ConcatFromSequence", &["each"], &["sums"], &axis(1));
+    let results = graph.run(&[&[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]])?;
+    assert_close(&results[0].1, &[3.0, 6.0, 9.0, 12.0, 15.0, 18.0], "parts");
+    assert_close(&results[1].1, &[9.0, 21.0, 33.0], "sums");
+    Ok(())
+}
+
+#[test]
+fn sequences_are_told_from_tensors() {
+    let graph = || Graph::new(21).input("x", FLOAT, &[3, 2]).output("y", FLOAT).ints("three", &[3.0]);
+    let parts = || graph().node("SplitToSequence", &["x"], &["parts"], &[]);
+    for (graph, expected) in [
+        (parts().node("Relu", &["parts"], &["y"], &[]), "(Relu): operand 0 is a sequence, not a tensor"),
+        (graph().node("SequenceAt", &["x", "three"], &["y"], &[]), "operand 0 is a tensor, not a sequence"),
+        (parts().node("SequenceAt", &["parts", "three"], &["y"], &[]), "place 3 of a sequence of 3 tensors"),
+        (
+            parts().node("SequenceInsert", &["parts", "three"], &["y"], &[]),
+            "a tensor of int64 into a sequence of float",
+        ),
+        (graph().node("SplitToSequence", &["x", "three"], &["y"], &[]), "output `y`"),
+        (graph().node("Optional", &[], &["y"], &[]), "(Optional): it has no value"),
+    ] {
+        let error = graph.error(&[&[0.0; 6]]).to_string();
+        assert!(error.contains(expected), "{error}");
+    }
+}

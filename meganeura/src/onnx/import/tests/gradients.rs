@@ -83,7 +83,7 @@ fn gradients_are_the_slopes() -> Result<()> {
     check("LRN", &[2, 5, 3], &[], &[("size", Value::Int(3)), ("alpha", Value::Float(0.5))])?;
     check("MeanVarianceNormalization", &[2, 3, 2, 2], &[], &[])?;
     check("CumProd", &[4, 2], &[(INT64, &[1], vec![0.0])], &[("exclusive", Value::Int(1))])?;
-    for op in ["Asinh", "Atanh"] {
+    for op in ["Acos", "Asin", "Asinh", "Atan", "Atanh"] {
         check(op, &[5], &[], &[])?;
     }
     let tuples = || (INT64, &[2i64, 2][..], vec![2.0, 1.0, -1.0, 0.0]);
@@ -95,6 +95,15 @@ fn gradients_are_the_slopes() -> Result<()> {
     check("CenterCropPad", &[3, 4], &[(INT64, &[2], vec![5.0, 2.0])], &[])?;
     check("DFT", &[2, 5, 2], &[], &[("onesided", Value::Int(0))])?;
     check("STFT", &[1, 7, 1], &[(INT64, &[], vec![2.0]), double(&[4], 2.0)], &[])?;
+    let resized = |mode, antialias, size: Vec<f64>| {
+        let others = [(INT64, &[0i64][..], vec![]), (INT64, &[0][..], vec![]), (INT64, &[3][..], size)];
+        let attributes = [("mode", Value::Text(mode)), ("antialias", Value::Int(antialias))];
+        check("Resize", &[2, 5, 3], &others, &attributes)
+    };
+    resized("cubic", 1, vec![2.0, 2.0, 7.0])?;
+    resized("linear", 0, vec![2.0, 3.0, 7.0])?;
+    let same = [("auto_pad", Value::Text("SAME_UPPER")), ("strides", Value::Ints(vec![2]))];
+    check("ConvTranspose", &[1, 2, 4], &[double(&[2, 3, 3], 2.0)], &same)?;
     check("SwiGLU", &[5], &[double(&[5], 2.0)], &[("alpha", Value::Float(1.5))])?;
     check("Shrink", &[5], &[], &[("bias", Value::Float(0.1)), ("lambd", Value::Float(0.3))])
 }
