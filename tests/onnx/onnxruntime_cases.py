@@ -4,7 +4,8 @@
     python3 tests/onnx/onnxruntime_cases.py DIR
 
 They are recurrent layers in all of their forms, the operators of com.microsoft, quantised products with long sums, functions of a file,
-nodes in any order, integers that no float holds, resizing in all of its forms, transposed convolutions of given extents, and sequences. Weights of type int8 stay within ±60: `onnxruntime` adds products of bytes in pairs of 16 bits, which saturate.
+nodes in any order, integers that no float holds, resizing in all of its forms, transposed convolutions of given extents, sequences, and
+regions of images. Weights of type int8 stay within ±60: `onnxruntime` adds products of bytes in pairs of 16 bits, which saturate.
 """
 
 import argparse
@@ -414,13 +415,68 @@ def sequences(write):
         write.case(f"sequence_{name}", nodes, x, {"length": INT64, "y": FLOAT}, {**constants, "last": np.array(-1, np.int64)})
 
 
+def regions(write):
+    """Places of maxima, crops, grids, windows that are put back, and different elements."""
+    for name, shape, attributes in [
+        ("rows", (2, 3, 9), {"kernel_shape": [3], "strides": [2]}),
+        ("padded", (2, 3, 7, 6), {"kernel_shape": [3, 2], "pads": [1, 0, 1, 1], "strides": [2, 1]}),
+        ("columns", (2, 2, 5, 6), {"kernel_shape": [2, 3], "storage_order": 1, "pads": [1, 1, 1, 1]}),
+        ("dilated", (1, 2, 8, 7), {"kernel_shape": [2, 2], "dilations": [2, 3], "ceil_mode": 1}),
+        ("volume", (1, 2, 4, 5, 6), {"kernel_shape": [2, 2, 2], "strides": [2, 2, 1]}),
+    ]:
+        nodes = [node("MaxPool", ["x"], ["y", "i"], domain="", **attributes)]
+        write.case(f"max_pool_places_{name}", nodes, {"x": floats(*shape)}, {"y": FLOAT, "i": INT64})
+    pool = {"kernel_shape": [2, 2], "strides": [2, 2]}
+    nodes = [node("MaxPool", ["x"], ["p", "i"], domain="", **pool), node("MaxUnpool", ["p", "i"], ["y"], domain="", **pool)]
+    write.case("max_unpool", nodes, {"x": floats(2, 3, 6, 4)}, {"y": FLOAT})
+    boxes = np.array([[0, 0, 5, 6], [1.5, 2.2, 3.1, 7.9], [-2, -3, 4, 2.5], [6, 6, 6.2, 9.5], [3, 3, 2, 2]], np.float32)
+    constants = {"boxes": boxes, "images": np.array([0, 1, 1, 0, 1], np.int64)}
+    for name, attributes, version in [
+        ("half_pixel", {"output_height": 3, "output_width": 2, "spatial_scale": 0.7}, 16),
+        ("output_half_pixel", {"output_height": 2, "output_width": 3, "spatial_scale": 1.3}, 10),
+        ("samples", {"output_height": 2, "output_width": 2, "sampling_ratio": 2}, 16),
+    ]:
+        nodes = [node("RoiAlign", ["x", "boxes", "images"], ["y"], domain="", **attributes)]
+        write.case(f"roi_align_{name}", nodes, {"x": floats(2, 3, 9, 8)}, {"y": FLOAT}, constants, opset=version)
+    for corners in [0, 1]:
+        for name, shape in [("images", [2, 3, 4, 5]), ("volumes", [2, 1, 3, 4, 2])]:
+            nodes = [node("AffineGrid", ["x", "size"], ["y"], domain="", align_corners=corners)]
+            axes = len(shape) - 2
+            x = {"x": floats(2, axes, axes + 1)}
+            write.case(f"affine_grid_{name}_{corners}", nodes, x, {"y": FLOAT}, {"size": np.array(shape, np.int64)}, opset=20)
+    for name, image, block, attributes in [
+        ("strided", [7, 6], [3, 2], {"strides": [2, 1], "pads": [1, 0, 0, 1]}),
+        ("dilated", [8, 9], [2, 3], {"dilations": [3, 2], "strides": [1, 2]}),
+        ("volume", [4, 5, 6], [2, 1, 3], {}),
+    ]:
+        axes = len(image)
+        get = lambda key, usual: attributes.get(key, usual)
+        strides, dilations, pads = get("strides", [1] * axes), get("dilations", [1] * axes), get("pads", [0] * 2 * axes)
+        places = [
+            (image[k] + pads[k] + pads[axes + k] - dilations[k] * (block[k] - 1) - 1) // strides[k] + 1 for k in range(axes)
+        ]
+        nodes = [node("Col2Im", ["x", "image", "block"], ["y"], domain="", **attributes)]
+        constants = {"image": np.array(image, np.int64), "block": np.array(block, np.int64)}
+        x = {"x": floats(2, 3 * int(np.prod(block)), int(np.prod(places)))}
+        write.case(f"col2im_{name}", nodes, x, {"y": FLOAT}, constants, opset=18)
+    for name, x, attributes in [
+        ("sorted", np.array([2.5, -1, 2.5, 3, -1, 0], np.float32), {}),
+        ("unsorted", np.array([[7, -1, 7], [3, 0, 3]], np.int64), {"sorted": 0}),
+        ("slices", np.array([[1, 0, 1, 2], [5, 3, 5, 1]], np.int64), {"axis": 1}),
+        ("rows", np.array([[1, 2], [0, 5], [1, 2]], np.float32), {"axis": 0, "sorted": 1}),
+    ]:
+        nodes = [node("Unique", ["x"], ["y", "first", "inverse", "counts"], domain="", **attributes)]
+        kind = helper.np_dtype_to_tensor_dtype(x.dtype)
+        write.case(f"unique_{name}", nodes, {"x": x}, {"y": kind, "first": INT64, "inverse": INT64, "counts": INT64})
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
     options = parser.parse_args()
     onnxruntime.set_default_logger_severity(4)
     write = Writer(options.folder / "onnxruntime")
-    for family in (fused, norms, attention, quantised, recurrent, graphs, integers, resizing, transposed, angles, sequences):
+    for family in (fused, norms, attention, quantised, recurrent, graphs, integers, resizing, transposed, angles, sequences, regions):
         family(write)
     print(f"onnxruntime {onnxruntime.__version__}: {len(list(write.folder.glob('*.onnx')))} cases")
 

@@ -117,7 +117,7 @@ impl Case {
             let (Some(inputs), Some(outputs)) = (inputs, outputs) else {
                 return Ok(Outcome::Wrong("a model is accepted whose inputs or outputs are no tensors".to_owned()));
             };
-            let computed = match computed(&model, device, &inputs) {
+            let computed = match computed(&mut model, device, inputs) {
                 Ok(computed) => computed,
                 Err(message) => return refused(message),
             };
@@ -179,13 +179,20 @@ fn numbers(tensors: &SafeTensors<'_>, call: usize, what: &str, count: u64) -> Re
 }
 
 /// The results of a call.
-fn computed(model: &Model, device: &Device, inputs: &[Numbers]) -> Result<Vec<Numbers>, String> {
+fn computed(model: &mut Model, device: &Device, mut inputs: Vec<Numbers>) -> Result<Vec<Numbers>, String> {
+    // Values without elements are no operands.
+    for k in (0..inputs.len()).rev() {
+        if let (Some(port), true) = (model.inputs().get(k), inputs[k].shape.contains(&0)) {
+            let name = port.name().to_owned();
+            model.set_empty(&name, &inputs.remove(k).shape).map_err(|error| text(&error))?;
+        }
+    }
     let tape = Tape::new(device);
     let input = |(port, numbers): (&Port, &Numbers)| {
         let tensor = tensor(device, port, numbers).map_err(|message| format!("input {port}: {message}"))?;
         Ok::<_, String>(tape.input(&tensor))
     };
-    let inputs = model.inputs().iter().zip(inputs).map(input).collect::<Result<Vec<_>, _>>()?;
+    let inputs = model.inputs().iter().zip(&inputs).map(input).collect::<Result<Vec<_>, _>>()?;
     let results = model.record(&tape, &inputs).map_err(|error| text(&error))?;
     model.outputs().iter().zip(&results).map(|(port, var)| of(port, var)).collect()
 }

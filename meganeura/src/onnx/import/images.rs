@@ -1,11 +1,12 @@
 //! Convolutions, pooling and resizing, of sequences `[N, C, L]`, images `[N, C, H, W]` and volumes `[N, C, D, H, W]`.
 
 use super::call::{Call, Operators};
+use super::element::Element;
 use super::resize::resize;
 use super::value::{Value, sound};
 use crate::error::bail;
 use crate::ops::{ConvOptions, ConvTransposeOptions, Divisor, Pool};
-use crate::{Result, Shape, Var};
+use crate::{DType, Result, Shape, Var};
 
 pub(super) const OPERATORS: Operators = &[
     ("AveragePool", average_pool),
@@ -262,24 +263,42 @@ fn pooling<const D: usize>(call: &Call<'_>, x: &Var) -> Result<Window<D>> {
 }
 
 fn max_pool(call: &Call<'_>) -> Result<Vec<Value>> {
-    if call.wants(1) {
-        bail!(Checkpoint, "its second result, the indices of the maxima, is not supported");
-    }
-    // The order of the indices.
-    call.ignore(&["storage_order"]);
     // Integers have 8 bits.
     let x = call.float(0)?;
-    let y = by_axes!(x.shape().rank().saturating_sub(2), max_pool_over(call, &x))?;
-    call.like(0, y)
+    by_axes!(x.shape().rank().saturating_sub(2), max_pool_over(call, &x))
 }
 
-fn max_pool_over<const D: usize>(call: &Call<'_>, x: &Var) -> Result<Var> {
+fn max_pool_over<const D: usize>(call: &Call<'_>, x: &Var) -> Result<Vec<Value>> {
     let window = pooling::<D>(call, x)?;
-    let (x, padding) = match window.symmetric(window.kernel.map(|extent| extent / 2)) {
+    let (padded, padding) = match window.symmetric(window.kernel.map(|extent| extent / 2)) {
         Some(padding) => (x.clone(), padding),
         None => (window.padded(x, f64::NEG_INFINITY), [0; D]),
     };
-    Ok(x.max_pool_of(window.pool(padding))[0].clone())
+    let [y, place] = padded.max_pool_of(window.pool(padding));
+    let mut results = call.like(0, sound(y)?)?;
+    // Counts columns first.
+    let by_columns = call.flag("storage_order", false)?;
+    if call.wants(1) {
+        let before = if padding == [0; D] { window.before } else { [0; D] };
+        let own: [usize; D] = of_axes(&x.shape().dims()[2..]);
+        // The coordinates in what was pooled, and from them the place in the operand.
+        let mut left = place.cast(DType::I64);
+        let area = own.iter().product::<usize>() as f64;
+        let dims = place.shape();
+        let plane = call.tape.iota([dims[0] * dims[1]], 0).cast(DType::I64) * area;
+        let mut ones = dims.dims().to_vec();
+        ones[2..].fill(1);
+        let mut at = plane.reshape(&ones[..]).expand(dims);
+        for axis in (0..D).rev() {
+            let extent = left.constant(padded.shape()[axis + 2] as f64);
+            let coordinate = left.modulo(&extent) - before[axis] as f64;
+            left = left / extent;
+            let below = if by_columns { &own[..axis] } else { &own[axis + 1..] };
+            at = at + coordinate * below.iter().product::<usize>() as f64;
+        }
+        results.push(Value::Var(sound(at)?, Element::I64));
+    }
+    Ok(results)
 }
 
 /// `(Σ |x|ᵖ)^(1/p)` over each window.

@@ -12,6 +12,7 @@ mod elementwise;
 mod fold;
 mod graph;
 mod images;
+mod initial;
 mod losses;
 mod matrices;
 mod microsoft;
@@ -22,6 +23,7 @@ mod places;
 mod port;
 mod quantize;
 mod recurrent;
+mod regions;
 mod resize;
 mod scatter;
 mod sequences;
@@ -30,6 +32,7 @@ mod signal;
 mod signature;
 #[cfg(test)]
 mod tests;
+mod unique;
 mod value;
 
 use std::collections::{HashMap, HashSet};
@@ -41,23 +44,20 @@ use std::sync::Arc;
 use prost::bytes::Bytes;
 
 use self::call::{Budget, Call};
-use self::element::Element;
+use self::initial::{Initial, external};
 use self::operators::{check, find, findable, is_own, title};
 pub use self::port::Port;
 use self::value::{Array, Value, wrapped};
-use super::read::{self, Beside, Numbers};
+use super::read::{self, Beside};
 use super::{LAST_OPSET, proto};
 use crate::error::{bail, here, shortened};
-use crate::host::{HostBuffer, reserve};
+use crate::host::reserve;
 #[cfg(not(target_family = "wasm"))]
 use crate::io::{disk, io_error};
 use crate::{Compiled, Device, Error, ErrorKind, Result, Shape, Tape, Tensor, TensorType, Var};
 
 /// The oldest supported operator set.
 const OLDEST_OPSET: i64 = 1;
-
-/// Constants with at most this many elements are also known on the host.
-const SMALL: usize = 1 << 12;
 
 /// The most elements to compute on the host, and [`GROWTH`] for each number in the file.
 const MOST_FOLDED: usize = 1 << 21;
@@ -109,16 +109,6 @@ pub struct Model {
     /// The number of elements in initializers.
     constants: usize,
 }
-
-/// The initial state of a value.
-#[derive(Clone)]
-enum Initial {
-    Known(Arc<Array>),
-    Tensor(Tensor, Element),
-}
-
-/// Where a tensor in another file is, and its type: tensors that agree in it are one.
-type External = (Vec<(String, String)>, i32, Vec<i64>);
 
 /// The values of a graph while it is recorded.
 struct State<'a> {
@@ -239,6 +229,41 @@ impl Model {
             check(node, opset, &mut names)?;
         }
         Ok(Self { device: device.clone(), graph, opset, inputs, outputs, initializers, constants })
+    }
+
+    /// Gives an input a value without elements, such as a cache before the first step of decoding. It is no longer
+    /// among the inputs. Extents are those of the file, and at least one is 0.
+    ///
+    /// ```
+    /// use meganeura::onnx::{self, Model};
+    /// use meganeura::prelude::*;
+    ///
+    /// let device = Device::cpu();
+    /// let joined = onnx::Export::new().inputs(["past", "new"]);
+    /// let joined = joined.record(&device, ([3, 2], [1, 2]), |(a, b)| Var::concat(&[a, b], 0))?;
+    /// let mut model = Model::from_bytes(&device, &joined.to_bytes()?)?;
+    /// assert!(model.set_empty("past", &[3, 0]).is_err(), "the file says [3, 2]");
+    /// # Ok::<(), meganeura::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Argument`](ErrorKind::Argument) if there is no such input, or if the file does not allow the extents.
+    #[track_caller]
+    pub fn set_empty(&mut self, input: &str, extents: &[usize]) -> Result<()> {
+        here(|| {
+            let Some(place) = self.inputs.iter().position(|port| port.name() == input) else {
+                bail!(Argument, "the model has no input `{}`", shortened(input));
+            };
+            let port = &self.inputs[place];
+            if !extents.contains(&0) || !port.allows(extents) {
+                bail!(Argument, "input {port} cannot be without elements as {extents:?}");
+            }
+            let empty = Array::empty(extents.to_vec(), port.element());
+            self.initializers.insert(input.to_owned(), Initial::Known(Arc::new(empty)));
+            self.inputs.remove(place);
+            Ok(())
+        })
     }
 
     /// The inputs, in order.
@@ -430,38 +455,6 @@ impl Model {
             state.values.insert(name, value.clone());
         }
         Ok(())
-    }
-}
-
-/// The place of a tensor that is in another file.
-fn external(tensor: &proto::Tensor) -> Option<External> {
-    let entry = |entry: &proto::Entry| (entry.key.clone(), entry.value.clone());
-    let is_external = tensor.data_location == proto::EXTERNAL;
-    is_external.then(|| (tensor.external_data.iter().map(entry).collect(), tensor.data_type, tensor.dims.clone()))
-}
-
-impl Initial {
-    fn of(device: &Device, tensor: &proto::Tensor, beside: &mut Beside<'_>) -> Result<Self> {
-        let (dims, element) = (read::dims(tensor)?, Element::of_tensor(tensor)?);
-        let numbers = read::numbers(tensor, beside)?;
-        if numbers.len() <= SMALL || matches!(numbers, Numbers::Ints(_)) {
-            return Ok(Self::Known(Arc::new(Array::new(dims, element, numbers))));
-        }
-        let Some(shape) = Shape::try_new(&dims) else { bail!(Checkpoint, "{} axes are too many", dims.len()) };
-        let host = match numbers {
-            Numbers::F32(numbers) => HostBuffer::F32(numbers),
-            Numbers::F64(numbers) => HostBuffer::F64(numbers),
-            Numbers::Ints(_) => unreachable!("they are known"),
-        };
-        let host = host.try_cast(device.precision().dtype())?;
-        Ok(Self::Tensor(Tensor::from_host(device, shape, host)?, element))
-    }
-
-    fn len(&self) -> usize {
-        match self {
-            Self::Known(array) => array.len(),
-            Self::Tensor(tensor, _) => tensor.shape().elements(),
-        }
     }
 }
 

@@ -1,11 +1,13 @@
 //! Normalisations, reductions and softmax.
 
-use super::call::{Call, Operators};
+use super::call::{Call, Operators, known};
 use super::element::{Element, Kind};
 use super::elementwise::ordered;
 use super::numeric::named_type;
-use super::value::Value;
+use super::value::{Array, Data, Value};
 use crate::error::bail;
+use crate::host::try_filled;
+use crate::onnx::read;
 use crate::{Result, Shape, Var};
 
 pub(super) const OPERATORS: Operators = &[
@@ -221,6 +223,9 @@ fn reduced_axes(call: &Call<'_>, rank: usize) -> Result<Vec<usize>> {
 
 /// A reduction that keeps its axes; they are removed afterwards unless the node keeps them. Integers wrap around.
 fn reduce(call: &Call<'_>, keep: impl FnOnce(&Var, &[usize]) -> Var) -> Result<Vec<Value>> {
+    if let Some(results) = of_nothing(call)? {
+        return Ok(results);
+    }
     let x = call.own(0)?;
     let axes = reduced_axes(call, x.shape().rank())?;
     call.computed(&without(call, &x, keep(&x, &axes), &axes)?)
@@ -228,6 +233,9 @@ fn reduce(call: &Call<'_>, keep: impl FnOnce(&Var, &[usize]) -> Var) -> Result<V
 
 /// The largest or the smallest elements along axes.
 fn extremum(call: &Call<'_>, keep: fn(&Var, &[usize]) -> Var) -> Result<Vec<Value>> {
+    if let Some(results) = of_nothing(call)? {
+        return Ok(results);
+    }
     let x = ordered(call, &call.own(0)?)?;
     let axes = reduced_axes(call, x.shape().rank())?;
     let y = without(call, &x, over(&x, &axes, keep), &axes)?;
@@ -240,6 +248,41 @@ fn reduce_floats(call: &Call<'_>, keep: impl FnOnce(&Var, &[usize]) -> Var) -> R
         element if element.kind() == Kind::Float => reduce(call, keep),
         element => bail!(Checkpoint, "only floats are supported, the operand holds {}", element.name()),
     }
+}
+
+/// The reduction of a value without elements: what no number gives, for each element of the result.
+#[expect(clippy::cast_possible_truncation, reason = "the bounds of an integer type")]
+fn of_nothing(call: &Call<'_>) -> Result<Option<Vec<Value>>> {
+    let Value::Known(array) = call.value(0)? else { return Ok(None) };
+    if array.len() > 0 {
+        return Ok(None);
+    }
+    let axes = reduced_axes(call, array.dims.len())?;
+    let is_kept = call.flag("keepdims", true)?;
+    let extent = |(axis, &extent): (usize, &usize)| match axes.contains(&axis) {
+        true => is_kept.then_some(1),
+        false => Some(extent),
+    };
+    let dims: Vec<_> = array.dims.iter().enumerate().filter_map(extent).collect();
+    let Some(count @ 1..) = read::elements(&dims) else {
+        return known(Array::empty(dims, array.element)).map(Some);
+    };
+    let [low, high] = array.element.bounds();
+    let number = match call.op() {
+        "ReduceProd" => 1.0,
+        "ReduceMax" => low,
+        "ReduceMin" if array.element == Element::U64 => bail!(Checkpoint, "the smallest of no integers"),
+        "ReduceMin" => high,
+        "ReduceLogSum" | "ReduceLogSumExp" => f64::NEG_INFINITY,
+        "ReduceMean" => f64::NAN,
+        _ => 0.0,
+    };
+    call.budget.charge(count)?;
+    let data = match array.data {
+        Data::Floats(_) => Data::Floats(try_filled(count, number)?),
+        Data::Ints(_) => Data::Ints(try_filled(count, number as i64)?),
+    };
+    known(Array { dims, element: array.element, data }).map(Some)
 }
 
 /// A result whose reduced axes are removed unless the node keeps them.

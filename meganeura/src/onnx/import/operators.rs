@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use super::call::{Operator, Operators};
 use super::{
     attention, control, elementwise, fold, graph, images, losses, matrices, microsoft, norms, numeric, places,
-    quantize, recurrent, scatter, sequences, shapes, signal, signature,
+    quantize, recurrent, regions, scatter, sequences, shapes, signal, signature, unique,
 };
 use crate::error::{bail, shortened};
 use crate::onnx::proto;
@@ -18,7 +18,7 @@ pub(super) fn is_own(domain: &str) -> bool {
 }
 
 /// All operators by name.
-pub(super) fn tables() -> [Operators; 16] {
+pub(super) fn tables() -> [Operators; 18] {
     [
         attention::OPERATORS,
         control::OPERATORS,
@@ -31,10 +31,12 @@ pub(super) fn tables() -> [Operators; 16] {
         places::OPERATORS,
         quantize::OPERATORS,
         recurrent::OPERATORS,
+        regions::OPERATORS,
         scatter::OPERATORS,
         sequences::OPERATORS,
         shapes::OPERATORS,
         signal::OPERATORS,
+        unique::OPERATORS,
         fold::OPERATORS,
     ]
 }

@@ -78,6 +78,16 @@ impl Port {
         self.element.dtype(float)
     }
 
+    /// `true` if the file allows these extents, as far as it fixes them.
+    pub(super) fn allows(&self, extents: &[usize]) -> bool {
+        let fits = |(extent, &given): (&Extent, &usize)| match extent {
+            Extent::Fixed(fixed) => *fixed == given,
+            Extent::Open(_) => true,
+        };
+        let Some(own) = &self.extents else { return true };
+        own.len() == extents.len() && own.iter().zip(extents).all(fits)
+    }
+
     /// Refuses a value that the file does not allow. `known` has the named extents so far.
     pub(super) fn expect<'a>(&'a self, x: &Var, known: &mut HashMap<&'a str, usize>) -> Result<()> {
         // Integers of any type, and whole floats, are converted.

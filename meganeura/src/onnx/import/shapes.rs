@@ -263,9 +263,9 @@ fn sliced(call: &Call<'_>, x: &Var, ranges: &[(usize, Range)]) -> Result<Var> {
 }
 
 fn split(call: &Call<'_>) -> Result<Vec<Value>> {
-    let x = call.stored(0)?;
-    let axis = call.axis(call.int("axis", 0)?, x.shape().rank())?;
-    let (extent, results) = (x.shape()[axis], call.results());
+    let dims = call.value(0)?.dims();
+    let axis = call.axis(call.int("axis", 0)?, dims.len())?;
+    let (extent, results) = (dims[axis], call.results());
     let given = match call.optional_list("split")? {
         None => call.optional_ints(1)?,
         list => list,
@@ -279,25 +279,33 @@ fn split(call: &Call<'_>) -> Result<Vec<Value>> {
         None => {
             let part = extent.div_ceil(results.max(1));
             if count.is_none() && part.saturating_mul(results) != extent {
-                bail!(Checkpoint, "axis {axis} of {} cannot be split into {results} equal parts", x.shape());
+                bail!(Checkpoint, "axis {axis} of {dims:?} cannot be split into {results} equal parts");
             }
             (0..results).map(|k| extent.saturating_sub(k * part).min(part)).collect()
         }
     };
     if extents.len() != results {
-        bail!(Checkpoint, "axis {axis} of {} into parts {extents:?}, for {results} results", x.shape());
+        bail!(Checkpoint, "axis {axis} of {dims:?} into parts {extents:?}, for {results} results");
     }
     parts(call, axis, &extents)
 }
 
 /// Operand 0 in parts along an axis.
 pub(super) fn parts(call: &Call<'_>, axis: usize, extents: &[usize]) -> Result<Vec<Value>> {
-    let (x, element) = (call.stored(0)?, call.value(0)?.element());
-    if extents.iter().try_fold(0usize, |sum, &part| sum.checked_add(part)) != Some(x.shape()[axis]) {
-        bail!(Checkpoint, "axis {axis} of {} into parts {extents:?}", x.shape());
+    let (value, mut dims) = (call.value(0)?, call.value(0)?.dims());
+    if extents.iter().try_fold(0usize, |sum, &part| sum.checked_add(part)) != Some(dims[axis]) {
+        bail!(Checkpoint, "axis {axis} of {dims:?} into parts {extents:?}");
     }
+    let element = value.element();
+    if matches!(value, Value::Known(array) if array.len() == 0) {
+        let part = |&extent: &usize| {
+            dims[axis] = extent;
+            Value::Known(Arc::new(Array::empty(dims.clone(), element)))
+        };
+        return Ok(extents.iter().map(part).collect());
+    }
+    let x = call.stored(0)?;
     let mut start = 0;
-    let mut dims = x.shape().dims().to_vec();
     let part = |&len: &usize| {
         start += len;
         if len == 0 {

@@ -85,10 +85,10 @@ fn source(dims: &[usize], out: &[usize], mut at: usize) -> usize {
     place
 }
 
-/// The extents of the result of operands that broadcast; `None` if it is empty or not small.
+/// The extents of the result of operands that broadcast; `None` if it is not small.
 fn together(x: &[&Array]) -> Result<Option<Vec<usize>>> {
     if x.iter().any(|array| array.dims.contains(&0)) {
-        return Ok(None);
+        return without_elements(x).map(Some);
     }
     let mut out = Shape::SCALAR;
     for array in x {
@@ -99,6 +99,27 @@ fn together(x: &[&Array]) -> Result<Option<Vec<usize>>> {
         }
     }
     Ok(small(out.dims()).map(|_| out.dims().to_vec()))
+}
+
+/// The extents of a result without elements.
+fn without_elements(x: &[&Array]) -> Result<Vec<usize>> {
+    let rank = x.iter().map(|array| array.dims.len()).max().unwrap_or(0);
+    let mut out = vec![1; rank];
+    for array in x {
+        for (out, &extent) in out.iter_mut().rev().zip(array.dims.iter().rev()) {
+            match (*out, extent) {
+                (_, 1) => {}
+                (1, extent) => *out = extent,
+                (own, extent) if own == extent => {}
+                _ => bail!(
+                    Checkpoint,
+                    "operands of extents {:?} do not broadcast",
+                    x.iter().map(|x| &x.dims).collect::<Vec<_>>()
+                ),
+            }
+        }
+    }
+    Ok(out)
 }
 
 fn where_(call: &Call<'_>, condition: &Array, a: &Array, b: &Array) -> Result<Option<Array>> {

@@ -104,6 +104,20 @@ fn gradients_are_the_slopes() -> Result<()> {
     resized("linear", 0, vec![2.0, 3.0, 7.0])?;
     let same = [("auto_pad", Value::Text("SAME_UPPER")), ("strides", Value::Ints(vec![2]))];
     check("ConvTranspose", &[1, 2, 4], &[double(&[2, 3, 3], 2.0)], &same)?;
+    let boxes = (DOUBLE, &[2i64, 4][..], vec![0.0, 0.5, 3.0, 4.0, -1.0, 1.0, 2.2, 2.0]);
+    let images = || (INT64, &[2i64][..], vec![0.0, 1.0]);
+    for mode in ["avg", "max"] {
+        let attributes =
+            [("output_height", Value::Int(2)), ("mode", Value::Text(mode)), ("sampling_ratio", Value::Int(2))];
+        check("RoiAlign", &[2, 2, 4, 5], &[boxes.clone(), images()], &attributes)?;
+    }
+    check("AffineGrid", &[2, 2, 3], &[(INT64, &[4], vec![2.0, 1.0, 3.0, 4.0])], &[])?;
+    let extents = |numbers: [f64; 2]| (INT64, &[2i64][..], numbers.to_vec());
+    let pads = [("pads", Value::Ints(vec![1, 0, 0, 1]))];
+    check("Col2Im", &[1, 8, 12], &[extents([4.0, 3.0]), extents([2.0, 2.0])], &pads)?;
+    let places = (INT64, &[1i64, 1, 2, 2][..], vec![5.0, 7.0, 13.0, 15.0]);
+    let pool = [("kernel_shape", Value::Ints(vec![2, 2])), ("strides", Value::Ints(vec![2, 2]))];
+    check("MaxUnpool", &[1, 1, 2, 2], &[places], &pool)?;
     check("SwiGLU", &[5], &[double(&[5], 2.0)], &[("alpha", Value::Float(1.5))])?;
     check("Shrink", &[5], &[], &[("bias", Value::Float(0.1)), ("lambd", Value::Float(0.3))])
 }

@@ -69,6 +69,7 @@ impl Graph {
     }
 
     fn value(name: &str, elem_type: i32, dims: Option<&[i64]>) -> proto::ValueInfo {
+        // A negative extent is open.
         let dimension = |&value: &i64| proto::Dimension { value: Some(value), param: None };
         let shape = dims.map(|dims| proto::Shape { dim: dims.iter().map(dimension).collect() });
         let tensor = proto::TensorType { elem_type, shape };

@@ -3,7 +3,7 @@
 use super::{Graph, Value, assert_close};
 use crate::onnx::import::Model;
 use crate::onnx::proto::element::*;
-use crate::{DType, Device, Result, Shape, Tape, Tensor};
+use crate::{DType, Device, ErrorKind, Result, Shape, Tape, Tensor};
 
 fn ramp(count: usize) -> Vec<f64> {
     (0..count).map(|at| at as f64).collect()
@@ -315,5 +315,96 @@ fn padding_of_maxima_is_below_every_number() -> Result<()> {
     let graph = Graph::new(21).input("x", FLOAT, &[2]).output("y", FLOAT).ints("pads", &[1.0, 0.0]);
     let graph = graph.constant("value", FLOAT, &[], &[low]).node("Pad", &["x", "pads", "value"], &["y"], &[]);
     assert_eq!(graph.numbers(&[&[1.0, 2.0]])?, [low, 1.0, 2.0]);
+    Ok(())
+}
+
+/// One step of decoding: the cache with the new keys, their sum, and a reduction of the cache alone.
+fn step() -> Graph {
+    Graph::new(21)
+        .input("past", FLOAT, &[1, -1, 2])
+        .input("new", FLOAT, &[1, 1, 2])
+        .output("all", FLOAT)
+        .output("sum", FLOAT)
+        .output("length", INT64)
+        .ints("axes", &[1.0])
+        .node("Concat", &["past", "new"], &["all"], &[("axis", Value::Int(1))])
+        .node("ReduceSum", &["past", "axes"], &["sum"], &[("keepdims", Value::Int(0))])
+        .node("Shape", &["past"], &["dims"], &[])
+        .node("Gather", &["dims", "axes"], &["length"], &[])
+}
+
+#[test]
+fn a_cache_may_be_empty() -> Result<()> {
+    let device = Device::cpu();
+    let new = Tensor::from_slice(&device, [1, 1, 2], &[1.0, 2.0])?;
+    let mut model = Model::from_bytes(&device, &step().bytes())?;
+    model.set_empty("past", &[1, 0, 2])?;
+    assert_eq!(model.inputs().len(), 1);
+    let first = model.compile()?.call(&[&new])?;
+    assert_eq!((first[0].shape().dims(), first[0].to_vec()?), (&[1, 1, 2][..], vec![1.0, 2.0]));
+    assert_eq!((first[1].to_vec()?, first[2].to_i64_vec()?), (vec![0.0, 0.0], vec![0]));
+    let model = Model::from_bytes(&device, &step().bytes())?;
+    let second = model.compile_for(&[first[0].shape(), new.shape()])?.call(&[&first[0], &new])?;
+    assert_eq!(second[0].to_vec()?, [1.0, 2.0, 1.0, 2.0]);
+    assert_eq!(second[2].to_i64_vec()?, [1]);
+    Ok(())
+}
+
+#[test]
+fn only_extents_of_the_file_may_be_empty() -> Result<()> {
+    let mut model = Model::from_bytes(&Device::cpu(), &step().bytes())?;
+    for (name, extents, expected) in [
+        ("other", &[0][..], "the model has no input `other`"),
+        ("past", &[1, 3, 2], "cannot be without elements as [1, 3, 2]"),
+        ("past", &[0, 3, 2], "input past: float[1, ?, 2] cannot be without elements as [0, 3, 2]"),
+        ("past", &[1, 0], "cannot be without elements as [1, 0]"),
+    ] {
+        let error = model.set_empty(name, extents).expect_err(expected);
+        assert_eq!(error.kind(), ErrorKind::Argument);
+        assert!(error.to_string().contains(expected), "{error}");
+    }
+    assert_eq!(model.inputs().len(), 2);
+    Ok(())
+}
+
+#[test]
+fn reductions_of_nothing_are_neutral() -> Result<()> {
+    for (op, expected) in [
+        ("ReduceSum", 0.0),
+        ("ReduceSumSquare", 0.0),
+        ("ReduceL1", 0.0),
+        ("ReduceL2", 0.0),
+        ("ReduceProd", 1.0),
+        ("ReduceMax", f64::NEG_INFINITY),
+        ("ReduceMin", f64::INFINITY),
+        ("ReduceLogSum", f64::NEG_INFINITY),
+        ("ReduceLogSumExp", f64::NEG_INFINITY),
+        ("ReduceMean", f64::NAN),
+    ] {
+        let graph = Graph::new(18).input("unused", FLOAT, &[1]).constant("x", FLOAT, &[2, 0], &[]).ints("axes", &[1.0]);
+        let graph = graph.node(op, &["x", "axes"], &["y"], &[("keepdims", Value::Int(0))]).output("y", FLOAT);
+        assert_close(&graph.numbers(&[&[0.0]])?, &[expected; 2], op);
+    }
+    Ok(())
+}
+
+#[test]
+fn places_of_maxima_and_different_elements_are_int64() -> Result<()> {
+    let device = Device::cpu();
+    let graph = Graph::new(22).input("x", FLOAT, &[1, 2, 4]).output("i", INT64).node(
+        "MaxPool",
+        &["x"],
+        &["y", "i"],
+        &[("kernel_shape", Value::Ints(vec![2])), ("strides", Value::Ints(vec![2]))],
+    );
+    let x = Tensor::from_slice(&device, [1, 2, 4], &[1.0, 5.0, 2.0, 0.0, 7.0, 3.0, 4.0, 9.0])?;
+    let y = Model::from_bytes(&device, &graph.bytes())?.compile()?.call(&[&x])?;
+    assert_eq!(y[0].to_i64_vec()?, [1, 2, 4, 7]);
+    // How many are different is known from the numbers.
+    let graph = Graph::new(22).input("x", INT64, &[4]).output("y", INT64).node("Unique", &["x"], &["y"], &[]);
+    assert_eq!(graph.numbers(&[&[3.0, 1.0, 3.0, -2.0]])?, [-2.0, 1.0, 3.0]);
+    let model = Model::from_bytes(&device, &graph.bytes())?;
+    let error = model.compile().expect_err("there are no numbers").to_string();
+    assert!(error.contains("(Unique): operand 0 decides what is recorded"), "{error}");
     Ok(())
 }
