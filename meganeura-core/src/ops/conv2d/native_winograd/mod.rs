@@ -28,7 +28,7 @@ use rayon::prelude::*;
 use self::tiles::{Images, Spectrum, Tiles};
 use self::transform::{LANES, Square};
 use super::ConvShape;
-use crate::kernel::native::{Accumulate, Block, Scratch, Shared, parallel_scratch};
+use crate::kernel::native::{Accumulate, Apart, Block, Scratch, Shared, parallel_scratch};
 
 /// Products of a tile.
 const FREQUENCIES: usize = 36;
@@ -42,9 +42,13 @@ const CHANNELS: usize = 32;
 /// The fewest tasks that a product's output channels are divided into.
 const TASKS: usize = 8;
 
+/// The fewest tiles of all images for which the transform of the weights pays.
+const FEWEST: usize = 9;
+
 /// `true` if Winograd's algorithm applies, with enough channels and tiles for the transforms to pay.
 pub(super) fn pays(g: &ConvShape) -> bool {
-    g.suits_winograd() && g.c.min(g.o) >= LANES && g.p.min(g.q) >= 3
+    let tiles = g.n * g.p.div_ceil(4) * g.q.div_ceil(4);
+    g.suits_winograd() && g.c.min(g.o) >= LANES && g.p.min(g.q) >= 3 && tiles >= FEWEST
 }
 
 /// `y` of images `x` with the weights `w`.
@@ -96,7 +100,7 @@ pub(super) fn grad_weight(g: &ConvShape, x: &[f32], dy: &[f32], dw: &mut [f32], 
                         a: &z.matrix(block, frequency)[at * rows..],
                         a_strides: [1, z.depth],
                         b: v.matrix(block, frequency),
-                        b_stride: v.depth,
+                        b_places: Apart(v.depth),
                         c: u,
                         c_stride: v.depth,
                         accumulate: if block == 0 { Accumulate::No } else { Accumulate::Yes },
@@ -164,7 +168,7 @@ fn convolve(
                         a: v.matrix(block, frequency),
                         a_strides: [v.depth, 1],
                         b: &u[frequency * images.channels * width..],
-                        b_stride: width,
+                        b_places: Apart(width),
                         c: &mut m[frequency * tiles.block * width..],
                         c_stride: width,
                         accumulate: Accumulate::No,
