@@ -42,15 +42,16 @@ impl Places for &[usize] {
 }
 
 /// `c[i,j] = Σₖ a[i,k]·b[k,j]`, or added to `c`. Neighbouring columns of `b` and `c` are adjacent.
-pub(crate) struct Block<'a, P = Apart> {
+pub(crate) struct Block<'a, R = Apart, A = Apart, B = Apart> {
     /// Rows, columns, and terms of each sum.
     pub(crate) extents: [usize; 3],
     pub(crate) a: &'a [f32],
-    /// Distances of neighbouring rows of `a`, and of neighbouring terms.
-    pub(crate) a_strides: [usize; 2],
+    /// The places of the rows of `a`, and of the terms in a row.
+    pub(crate) a_rows: R,
+    pub(crate) a_terms: A,
     pub(crate) b: &'a [f32],
-    /// Where the rows of `b` begin.
-    pub(crate) b_places: P,
+    /// The places of the terms in `b`.
+    pub(crate) b_terms: B,
     pub(crate) c: &'a mut [f32],
     /// The distance of neighbouring rows of `c`.
     pub(crate) c_stride: usize,
@@ -70,7 +71,7 @@ impl Block<'_> {
     pub(crate) const ROWS: usize = 12;
 }
 
-impl<P: Places> Block<'_, P> {
+impl<R: Places, A: Places, B: Places> Block<'_, R, A, B> {
     /// Computes the product with the widest vectors of this processor. The order of each sum depends on the number of
     /// its terms alone.
     ///
@@ -85,17 +86,14 @@ impl<P: Places> Block<'_, P> {
         let n = n.next_multiple_of(Block::COLUMNS);
         assert!((m - 1) * self.c_stride + n <= self.c.len(), "the result has its place");
         if k > 0 {
-            assert!(
-                (m - 1) * self.a_strides[0] + (k - 1) * self.a_strides[1] < self.a.len(),
-                "rows lie in their slice"
-            );
-            assert!(self.b_places.furthest(k) + n <= self.b.len(), "columns lie in their slice");
+            assert!(self.a_rows.furthest(m) + self.a_terms.furthest(k) < self.a.len(), "rows lie in their slice");
+            assert!(self.b_terms.furthest(k) + n <= self.b.len(), "columns lie in their slice");
         }
         arch.dispatch(self);
     }
 }
 
-impl<P: Places> WithSimd for Block<'_, P> {
+impl<R: Places, A: Places, B: Places> WithSimd for Block<'_, R, A, B> {
     type Output = ();
 
     #[inline(always)]
@@ -122,7 +120,7 @@ impl<P: Places> WithSimd for Block<'_, P> {
     }
 }
 
-impl<P: Places> Block<'_, P> {
+impl<R: Places, A: Places, B: Places> Block<'_, R, A, B> {
     /// Adds some terms to one tile, of these rows and `N` vectors of columns.
     #[inline(always)]
     fn rows<S: Simd, const N: usize>(&mut self, simd: S, rows: Range<usize>, column: usize, terms: &Range<usize>) {
@@ -147,20 +145,21 @@ impl<P: Places> Block<'_, P> {
         terms: &Range<usize>,
     ) {
         let accumulate = if terms.start > 0 { Accumulate::Yes } else { self.accumulate };
-        let [row_stride, term_stride] = self.a_strides;
         let mut sums = [[simd.splat_f32s(0.0); N]; M];
         // SAFETY: `multiply` checked that all rows, terms and columns of the extents lie inside the slices; this tile's
         // lie inside the extents, and vectors have no alignment here.
         unsafe {
-            let (a, b) = (self.a.as_ptr().add(row * row_stride), self.b.as_ptr().add(column));
+            let b = self.b.as_ptr().add(column);
+            let mut a = [self.a.as_ptr(); M];
+            a.iter_mut().enumerate().for_each(|(i, a)| *a = a.add(self.a_rows.at(row + i)));
             for term in terms.clone() {
-                let place = self.b_places.at(term);
+                let (place, of_a) = (self.b_terms.at(term), self.a_terms.at(term));
                 let mut columns = [simd.splat_f32s(0.0); N];
                 for (j, columns) in columns.iter_mut().enumerate() {
                     *columns = b.add(place + j * S::F32_LANES).cast::<S::f32s>().read_unaligned();
                 }
-                for (i, sums) in sums.iter_mut().enumerate() {
-                    let a = simd.splat_f32s(*a.add(i * row_stride + term * term_stride));
+                for (&a, sums) in a.iter().zip(&mut sums) {
+                    let a = simd.splat_f32s(*a.add(of_a));
                     for (sum, &columns) in sums.iter_mut().zip(&columns) {
                         *sum = simd.mul_add_e_f32s(a, columns, *sum);
                     }
@@ -202,9 +201,10 @@ mod tests {
                     let block = Block {
                         extents: [m, n, k],
                         a: &a,
-                        a_strides,
+                        a_rows: Apart(a_strides[0]),
+                        a_terms: Apart(a_strides[1]),
                         b: &b,
-                        b_places: Apart(n + 5),
+                        b_terms: Apart(n + 5),
                         c: &mut c,
                         c_stride: n + 3,
                         accumulate,

@@ -17,9 +17,9 @@ mod native_products;
 mod native_winograd;
 mod options;
 mod pass;
+mod sorted;
 mod taps;
 mod taps_weight;
-mod sorted;
 mod tile;
 mod winograd;
 

@@ -1,12 +1,23 @@
 //! Convolutions of images on the CPU in single precision, as products of weights and pixels that are read in place: see
-//! [`Sorted`]. A product's columns are neighbouring pixels, its terms the taps of all channels of a group.
+//! [`Sorted`]. A product's columns are neighbouring pixels, its terms the taps of all channels of a group. For images of
+//! few pixels, they are output channels instead, if weights stay the same and need to be put into that order only once.
+//! Both give the same bits.
+
+use std::sync::Arc;
 
 use super::ConvShape;
 use super::sorted::Sorted;
-use crate::kernel::native::{Accumulate, Block, Scratch, Shared, tasks};
+use crate::host::HostBuffer;
+use crate::kernel::native::{Accumulate, Apart, Block, Real, Scratch, Shared, parallel, tasks};
 
 /// The most pixels of a panel: the sums of a few hundred channels stay in the L2 cache.
 const PIXELS: usize = 112;
+
+/// The most pixels of an image for which weights are worth another order: there are few columns to a product.
+const FEW: usize = 256;
+
+/// Output channels of a strip.
+const STRIP: usize = 2 * Block::COLUMNS;
 
 /// Images and groups from which each is a task of its own.
 const TASKS: usize = 8;
@@ -30,6 +41,8 @@ pub(super) fn forward(g: &ConvShape, x: &[f32], w: &[f32], y: &mut [f32], scratc
         });
     }
     let Some(mut pixels) = scratch.borrow::<f32>(len) else { return };
+    let strips = direct.strips(w, scratch);
+    let strips = strips.as_deref().map(f32::slice);
     // The rows of a few panels are divided, for threads. The order of each sum is the same however they are.
     let parts = (2 * rayon::current_num_threads()).div_ceil(direct.panels()).min(direct.rows.div_ceil(Block::ROWS));
     for image in 0..images {
@@ -40,6 +53,10 @@ pub(super) fn forward(g: &ConvShape, x: &[f32], w: &[f32], y: &mut [f32], scratc
             // SAFETY: this channel belongs to this task alone.
             unsafe { channels.write(channel * direct.sorted.len, to) };
         });
+        if let Some(strips) = strips {
+            direct.in_strips(image, strips, &pixels, scratch, &y);
+            continue;
+        }
         let work = g.patch() * direct.rows.div_ceil(parts) * direct.panel;
         tasks(direct.panels() * parts, work, &|| scratch.borrow::<f32>(sums(parts)), &|task, sums| {
             let Some(sums) = sums else { return };
@@ -93,9 +110,10 @@ impl<'a> Direct<'a> {
         let product = Block {
             extents: [rows_here.len(), columns, depth],
             a: &w[(image % g.groups * rows + rows_here.start) * depth..],
-            a_strides: [depth, 1],
+            a_rows: Apart(depth),
+            a_terms: Apart(1),
             b: &pixels[first..],
-            b_places: &self.places[..],
+            b_terms: &self.places[..],
             c: sums,
             c_stride: self.panel,
             accumulate: Accumulate::No,
@@ -112,5 +130,57 @@ impl<'a> Direct<'a> {
                 pixel = end;
             }
         }
+    }
+
+    /// Elements of a strip of weights.
+    fn strip(&self) -> usize {
+        self.places.len() * STRIP
+    }
+
+    /// Weights that stay the same, for images of few pixels: `[group, strip, term, channel]`.
+    fn strips(&self, w: &[f32], scratch: &Scratch) -> Option<Arc<HostBuffer>> {
+        if self.g.outputs() > FEW {
+            return None;
+        }
+        let (depth, strips) = (self.places.len(), self.rows.div_ceil(STRIP));
+        scratch.prepared::<f32>(1, self.g.groups * strips * self.strip(), |all| {
+            parallel(all, self.strip(), &|at, strip| {
+                let (group, first) = (at / self.strip() / strips, at / self.strip() % strips * STRIP);
+                for (term, strip) in strip.chunks_exact_mut(STRIP).enumerate() {
+                    for (row, to) in (first..).zip(strip) {
+                        *to = if row < self.rows { w[(group * self.rows + row) * depth + term] } else { 0.0 };
+                    }
+                }
+            });
+        })
+    }
+
+    /// Computes an image and group with output channels as a product's columns, which read weights one after the other.
+    fn in_strips(&self, image: usize, strips: &[f32], pixels: &[f32], scratch: &Scratch, y: &Shared<'_, f32>) {
+        let Self { g, rows, .. } = *self;
+        let (outputs, count) = (g.outputs(), rows.div_ceil(STRIP));
+        let outputs_at: Vec<_> = (0..outputs).map(|at| at / g.q * self.sorted.width + at % g.q).collect();
+        let memory = || [outputs * STRIP, outputs].map(|len| scratch.borrow::<f32>(len));
+        tasks(count, self.strip() * outputs, &memory, &|strip, memory| {
+            let [Some(sums), Some(channel)] = memory else { return };
+            let columns = STRIP.min(rows - strip * STRIP);
+            let product = Block {
+                extents: [outputs, columns, self.places.len()],
+                a: pixels,
+                a_rows: &outputs_at[..],
+                a_terms: &self.places[..],
+                b: &strips[(image % g.groups * count + strip) * self.strip()..][..self.strip()],
+                b_terms: Apart(STRIP),
+                c: sums,
+                c_stride: STRIP,
+                accumulate: Accumulate::No,
+            };
+            product.multiply(pulp::Arch::new());
+            for column in 0..columns {
+                channel.iter_mut().zip(sums[column..].iter().step_by(STRIP)).for_each(|(y, &sum)| *y = sum);
+                // SAFETY: this channel belongs to this task alone.
+                unsafe { y.write((image * rows + strip * STRIP + column) * outputs, channel) };
+            }
+        });
     }
 }
