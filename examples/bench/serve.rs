@@ -65,8 +65,8 @@ pub fn run(name: Name, device: &Device, size: Size, warmup: u32, steps: u32) -> 
     }
 }
 
-/// The milliseconds of `steps` calls of a compiled ONNX file, after `warmup`, including reading the results; in order of
-/// time. Inputs are random numbers, or zeros for integers. A profile of one more call goes to standard error.
+/// The milliseconds of `steps` calls of a compiled ONNX file, after `warmup`, including reading the results, sorted.
+/// Inputs are random numbers, or zeros for integers. A profile of one more call goes to standard error.
 pub fn file(path: &Path, device: &Device, warmup: u32, steps: u32, profile: bool) -> Result<Vec<f64>> {
     let function = Model::load(device, path)?.compile()?;
     let input = |(k, ty): (usize, &TensorType)| match ty.dtype {

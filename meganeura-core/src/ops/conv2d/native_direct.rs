@@ -1,7 +1,7 @@
 //! Convolutions of images on the CPU in single precision, as products of weights and pixels that are read in place: see
-//! [`Sorted`]. A product's columns are neighbouring pixels, its terms the taps of all channels of a group. For images of
-//! few pixels, they are output channels instead, if weights stay the same and need to be put into that order only once.
-//! Both give the same bits.
+//! [`Sorted`]. A product's columns are neighbouring pixels, its terms the taps of a group's channels. For images of few
+//! pixels, the columns are output channels instead, if the weights stay the same and need that order only once. Both
+//! give the same bits.
 
 use std::sync::Arc;
 
