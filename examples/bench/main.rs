@@ -128,8 +128,11 @@ struct Options {
     #[arg(long, conflicts_with = "kernel")]
     profile: bool,
     /// Time forward passes instead of steps: recorded each time, and compiled, alternately
-    #[arg(long, conflicts_with_all = ["kernel", "workers", "profile"])]
+    #[arg(long, conflicts_with_all = ["kernel", "workers"])]
     serve: bool,
+    /// Time calls of a model in an ONNX file instead, compiled for the shapes in the file
+    #[arg(long, value_name = "FILE", requires = "serve", conflicts_with_all = ["workload", "batch", "channels", "layers", "length"])]
+    onnx: Option<PathBuf>,
     /// Train a small transformer on sequences of this number of lengths instead, in random order, and compare the steps
     /// with those of a single length; --steps is the number of epochs
     #[arg(long, value_name = "COUNT", conflicts_with_all = ["kernel", "workload", "workers", "serve", "ranks"])]
@@ -191,6 +194,20 @@ fn run(options: &Options) -> Result<Option<Report>, Failure> {
     }
     if options.recompute && !options.workload.has_blocks() {
         return Err(Failure::Unsupported(format!("workload {} has no blocks to recompute", options.workload)));
+    }
+    if options.serve && options.profile && options.onnx.is_none() {
+        return Err(Failure::Unsupported("--serve has a profile only of a file: --onnx FILE".into()));
+    }
+    if let Some(path) = &options.onnx {
+        let times = serve::file(path, &device, options.warmup, options.steps, options.profile)?;
+        return Ok(Some(vec![
+            ("device", device.to_string().into()),
+            ("precision", options.precision.to_string().into()),
+            ("onnx", path.display().to_string().into()),
+            ("ms_median", rounded(median(&times), 4).into()),
+            ("ms_min", rounded(times[0], 4).into()),
+            ("peak_rss_mib", peak_rss_mib().map(|mib| rounded(mib, 1)).into()),
+        ]));
     }
     if options.serve {
         return serve(options, &device, size).map(Some);

@@ -1,9 +1,11 @@
-//! The cost of recording a forward pass each time, compared with a compiled function: alternately, in one run.
+//! Forward passes: recorded each time and compiled, alternately, in one run; and models from ONNX files.
 
+use std::path::Path;
 use std::time::{Duration, Instant};
 
+use meganeura::onnx::Model;
 use meganeura::prelude::*;
-use meganeura::{Compiled, Result};
+use meganeura::{Compiled, DType, Profiling, Result, TensorType};
 
 use crate::models::{self, Gpt2, LstmLanguage, Mlp, MobileNetV2, ResNet18Gn, ResNet50, Tiny, UNet, ViT};
 use crate::workload::{Name, Size};
@@ -61,6 +63,41 @@ pub fn run(name: Name, device: &Device, size: Size, warmup: u32, steps: u32) -> 
             layer(device, &net, &tokens()?, warmup, steps)
         }
     }
+}
+
+/// The milliseconds of `steps` calls of a compiled ONNX file, after `warmup`, including reading the results, sorted.
+/// Inputs are random numbers, or zeros for integers. A profile of one more call goes to standard error.
+pub fn file(path: &Path, device: &Device, warmup: u32, steps: u32, profile: bool) -> Result<Vec<f64>> {
+    let function = Model::load(device, path)?.compile()?;
+    let input = |(k, ty): (usize, &TensorType)| match ty.dtype {
+        DType::U32 => Tensor::indices(device, ty.shape, &vec![0; ty.shape.elements()]),
+        DType::I32 => Tensor::from_i32(device, ty.shape, &vec![0; ty.shape.elements()]),
+        DType::I64 => Tensor::from_i64(device, ty.shape, &vec![0; ty.shape.elements()]),
+        _ => Tensor::randn(device, ty.shape, Seed::new(SEED).index(k)),
+    };
+    let inputs = function.input_types().iter().enumerate().map(input).collect::<Result<Vec<_>>>()?;
+    let inputs: Vec<_> = inputs.iter().collect();
+    let call = || -> Result<f64> {
+        let start = Instant::now();
+        for y in function.call(&inputs)? {
+            match y.ty().dtype {
+                DType::U32 => y.to_u32_vec().map(drop),
+                DType::I32 => y.to_i32_vec().map(drop),
+                DType::I64 => y.to_i64_vec().map(drop),
+                _ => y.to_vec().map(drop),
+            }?;
+        }
+        Ok(milliseconds(start.elapsed()))
+    };
+    (0..=warmup).try_for_each(|_| call().map(drop))?;
+    let mut times = (0..steps).map(|_| call()).collect::<Result<Vec<_>>>()?;
+    times.sort_unstable_by(f64::total_cmp);
+    if profile {
+        device.set_profiling(Profiling::Launches)?;
+        call()?;
+        eprint!("{}", device.last_profile()?);
+    }
+    Ok(times)
 }
 
 fn layer<M: Layer>(device: &Device, net: &M, x: &Tensor, warmup: u32, steps: u32) -> Result<Times> {

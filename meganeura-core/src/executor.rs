@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::host::HostWord;
+use crate::host::{HostWord, Kept};
 use crate::storage::Storage;
 
 /// The memory of one run: a storage for each leaf, in the graph's numbering, and the host's words.
@@ -15,6 +15,16 @@ pub(crate) struct Bindings<'a> {
     pub(crate) host: &'a [HostWord],
     /// The names of the leaves, where they are needed: see [`Plan::launch_infos`](crate::plan::Plan::launch_infos).
     pub(crate) paths: &'a [Option<Arc<str>>],
+    /// For a function that runs again and again.
+    pub(crate) fixed: Option<Fixed>,
+}
+
+/// The leaves that stay the same from run to run of a function, and what native kernels have prepared of them.
+#[derive(Clone)]
+pub(crate) struct Fixed {
+    /// For each leaf, its version, which says whether it is still the same; `None` for an input.
+    pub(crate) versions: Arc<[Option<u64>]>,
+    pub(crate) kept: Arc<Kept>,
 }
 
 /// The granularity at which a device times its runs.

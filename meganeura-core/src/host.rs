@@ -1,8 +1,10 @@
 //! Host memory of one element type: the source and destination of tensors, and the memory of the native executor. Also
 //! the small numbers that the host sends along with each run.
 
+mod kept;
 mod limit;
 
+pub(crate) use self::kept::Kept;
 use crate::error::bail;
 use crate::{DType, Result};
 

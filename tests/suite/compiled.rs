@@ -3,7 +3,7 @@
 use std::thread;
 
 use libtest_mimic::Trial;
-use meganeura::nn::{BatchNorm2d, Conv2d, Dropout, Embedding, Linear, Relu};
+use meganeura::nn::{BatchNorm2d, Conv2d, ConvTranspose2d, Dropout, Embedding, Linear, Relu};
 use meganeura::optim::{Optimizer, Sgd};
 use meganeura::{
     Compiled, DType, Device, ErrorKind, Init, Layer, ModuleExt, Precision, Result, Seed, Shape, Tape, Tensor,
@@ -22,6 +22,7 @@ pub(crate) fn collect(trials: &mut Vec<Trial>) {
     both("gives_the_same_bits_as_a_tape", same_as_a_tape);
     both("takes_and_gives_several", several);
     both("sees_updates_and_a_clone_does_not", updates);
+    both("prepares_weights_anew_after_a_change", weights_that_change);
     both("keeps_no_activations", memory);
     both("is_shared_by_threads", threads);
     both("serves_while_it_is_trained", while_training);
@@ -64,6 +65,37 @@ fn same_as_a_tape(device: &Device) -> Outcome {
     let before = device.stats().plans;
     assert_eq!(bits(&function.clone().call(&x)?)?, bits(&expected)?);
     assert_eq!(device.stats().plans, before);
+    Ok(())
+}
+
+/// Layers whose native kernels prepare their weights: by Winograd's algorithm, and in strips of channels, grouped,
+/// strided and transposed.
+fn weights_that_change(device: &Device) -> Outcome {
+    let layers = (
+        Conv2d::new(3, 40, 3).padding(1),
+        Conv2d::new(40, 50, 3).padding(1),
+        Conv2d::new(50, 36, 3).stride(2).groups(2),
+        ConvTranspose2d::new(36, 20, 3).padding(1),
+    );
+    let mut net = layers.init(device, Seed::new(1))?;
+    let x = tensor(device, "x", [2, 3, 13, 14])?;
+    let function = device.compile(&x, |x| net.forward(x))?;
+    let mut seen = Vec::new();
+    for change in 0..4 {
+        if change > 0 {
+            randomise(&mut net)?;
+            let weight = &mut net.1.weight;
+            weight.set(Tensor::randn(device, weight.shape(), Seed::new(change))?)?;
+            let weight = &mut net.2.weight;
+            weight.set(Tensor::randn(device, weight.shape(), Seed::new(change + 10))?)?;
+        }
+        let expected = bits(&net.forward(&Tape::inference(device).input(&x)).to_tensor()?)?;
+        for _ in 0..3 {
+            assert_eq!(bits(&function.call(&x)?)?, expected, "after {change} changes");
+        }
+        assert!(!seen.contains(&expected));
+        seen.push(expected);
+    }
     Ok(())
 }
 

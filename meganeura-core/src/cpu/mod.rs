@@ -14,7 +14,7 @@ use web_time::Instant;
 
 pub(crate) use pool::{share_cores, threads};
 
-use crate::executor::Bindings;
+use crate::executor::{Bindings, Fixed};
 use crate::host::{HostBuffer, HostWord};
 use crate::kernel::native::{Buffers, OutView, Real, Scratch, Slice, View};
 use crate::plan::{Place, Plan, Step, StorageId, StorageInfo, Work};
@@ -74,6 +74,7 @@ impl Cpu {
             plan: Arc::clone(plan),
             dtype,
             host: bindings.host.to_vec(),
+            fixed: bindings.fixed.clone(),
             scratch: Arc::clone(&self.scratch),
             poison,
             timed,
@@ -109,6 +110,7 @@ struct Run {
     plan: Arc<Plan>,
     dtype: DType,
     host: Vec<HostWord>,
+    fixed: Option<Fixed>,
     scratch: Arc<Buffers>,
     poison: bool,
     timed: bool,
@@ -116,7 +118,7 @@ struct Run {
 
 impl Run {
     fn steps(self, leaves: &mut [Storage], slots: &mut Slots) -> Result<(Vec<Storage>, Option<Vec<Duration>>)> {
-        let Self { plan, dtype, host, scratch, poison, timed } = self;
+        let Self { plan, dtype, host, fixed, scratch, poison, timed } = self;
         let outputs = plan.outputs.iter().map(|&s| zeros(plan.storages[s]).map_err(|error| plan.explain(s, error)));
         let mut memory = RunMemory {
             plan: &plan,
@@ -126,8 +128,16 @@ impl Run {
             slots,
             scratch: Scratch::new(&scratch, poison),
         };
+        if let Some(Fixed { kept, .. }) = &fixed {
+            memory.scratch.keep(kept);
+        }
+        let version = |storage: StorageId| match plan.storages[storage].place {
+            Place::Leaf(leaf) => fixed.as_ref().and_then(|fixed| fixed.versions[leaf]),
+            _ => None,
+        };
         let mut times = timed.then(Vec::new);
-        for step in &plan.steps {
+        for (at, step) in plan.steps.iter().enumerate() {
+            memory.scratch.begin(at, step.reads().map(version));
             let start = times.is_some().then(Instant::now);
             match dtype {
                 DType::F64 => memory.step::<f64>(step, &host, poison)?,

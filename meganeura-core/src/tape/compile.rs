@@ -12,9 +12,9 @@ use super::subgraph::SubgraphLeaf;
 use super::{Leaf, Range, Tape, TapeState, Var};
 use crate::device::PreparedPlan;
 use crate::error::{bail, here};
-use crate::executor::Bindings;
+use crate::executor::{Bindings, Fixed};
 use crate::graph::{Graph, Source, ValueId};
-use crate::host::HostWord;
+use crate::host::{HostWord, Kept};
 use crate::param::{Cell, State};
 use crate::plan::Memory;
 use crate::storage::Storage;
@@ -43,6 +43,7 @@ pub(super) struct Function {
     /// For each leaf, `true` if a call gives its cell a new value.
     updated: Vec<bool>,
     host: Vec<HostWord>,
+    kept: Arc<Kept>,
     inputs: Vec<Input>,
     outputs: Vec<(TensorType, Output)>,
 }
@@ -59,6 +60,9 @@ enum Bound {
     Captured(Tensor),
     Cell(Arc<Cell>),
 }
+
+/// The tensor and the version of each leaf, and the storages for a run.
+type Bindable<'a> = (Vec<Option<Tensor>>, Vec<Option<u64>>, Borrowed<'a>);
 
 /// The source of a result.
 #[derive(Clone, Copy)]
@@ -237,6 +241,7 @@ impl TapeState {
             cells,
             updated,
             host: part.host,
+            kept: Arc::default(),
             inputs,
             outputs,
         };
@@ -260,7 +265,7 @@ impl Function {
 
     /// An estimate of the host memory that it takes.
     pub(super) fn host_bytes(&self) -> usize {
-        size_of_val(self.graph.nodes()) + self.prepared.host_bytes()
+        size_of_val(self.graph.nodes()) + self.prepared.host_bytes() + self.kept.bytes()
     }
 
     /// The types of the inputs.
@@ -289,8 +294,10 @@ impl Function {
         }
         // Before any cell is locked.
         let paths = self.device.paths_to_report((0..self.leaves.len()).map(|leaf| self.path(leaf)));
-        let (tensors, mut borrowed) = self.device.spend("bind", |host| &mut host.bind, || self.bind(inputs))?;
-        let mut bindings = Bindings { leaves: &mut borrowed.leaves, host, paths: &paths };
+        let (tensors, versions, mut borrowed) =
+            self.device.spend("bind", |host| &mut host.bind, || self.bind(inputs))?;
+        let fixed = Some(Fixed { versions: versions.into(), kept: Arc::clone(&self.kept) });
+        let mut bindings = Bindings { leaves: &mut borrowed.leaves, host, paths: &paths, fixed };
         let results = self.device.run(&self.prepared, &mut bindings);
         borrowed.give_back(results.is_ok());
         let results = results.map_err(|error| self.locate(error))?;
@@ -302,10 +309,11 @@ impl Function {
     }
 
     /// The tensor of each leaf; those of the cells are a consistent snapshot. Cells that the call updates lend their
-    /// storage.
-    fn bind(&self, inputs: &[&Tensor]) -> Result<(Vec<Option<Tensor>>, Borrowed<'_>)> {
+    /// storage. Also the versions of the leaves that stay the same until they get another version.
+    fn bind(&self, inputs: &[&Tensor]) -> Result<Bindable<'_>> {
         let mut borrowed = Borrowed { leaves: vec![Storage::empty(); self.leaves.len()], cells: Vec::new() };
         let mut tensors: Vec<Option<Tensor>> = self.leaves.iter().map(|_| None).collect();
+        let mut versions = vec![None; self.leaves.len()];
         // Held until all are read.
         let mut states: Vec<MutexGuard<'_, State>> = Vec::new();
         for &leaf in &self.cells {
@@ -318,6 +326,7 @@ impl Function {
                     return Err(self.moved(leaf));
                 }
                 tensors[leaf] = Some(state.tensor.clone());
+                versions[leaf] = Some(state.version);
                 states.push(state);
                 continue;
             }
@@ -334,14 +343,17 @@ impl Function {
         for (leaf, bound) in self.leaves.iter().enumerate() {
             match bound {
                 Bound::Input(k) => tensors[leaf] = Some(inputs[*k].clone()),
-                Bound::Captured(tensor) => tensors[leaf] = Some(tensor.clone()),
+                Bound::Captured(tensor) => {
+                    tensors[leaf] = Some(tensor.clone());
+                    versions[leaf] = Some(0);
+                }
                 Bound::Cell(_) => {}
             }
             if let Some(tensor) = tensors[leaf].as_ref().filter(|_| !self.updated[leaf]) {
                 borrowed.leaves[leaf] = tensor.storage().clone();
             }
         }
-        Ok((tensors, borrowed))
+        Ok((tensors, versions, borrowed))
     }
 
     /// The error for a parameter that has moved to another device. Locks its cell.
@@ -420,7 +432,7 @@ impl<I: Tensors, O: Tensors> Compiled<I, O> {
         self.function.outputs.iter().map(|&(ty, _)| ty).collect()
     }
 
-    /// The device memory that a call takes.
+    /// The device memory that a call takes, without the weights that native kernels keep in an order of their own.
     #[must_use]
     pub fn memory(&self) -> Memory {
         self.function.prepared.plan.memory()

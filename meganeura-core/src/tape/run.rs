@@ -168,7 +168,7 @@ impl TapeState {
             let Leaf::Cell { version, .. } = self.leaves[leaf] else { unreachable!("cells name cell leaves") };
             borrowed.lend(&self.device, number, cell, Some(version))?;
         }
-        let mut bindings = Bindings { leaves: &mut borrowed.leaves, host: &part.host, paths: &paths };
+        let mut bindings = Bindings { leaves: &mut borrowed.leaves, host: &part.host, paths: &paths, fixed: None };
         let results = self.device.run(&prepared, &mut bindings);
         borrowed.give_back(results.is_ok());
         let storages = results.map_err(|error| self.locate(error, &part))?;

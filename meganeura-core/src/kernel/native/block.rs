@@ -7,16 +7,51 @@ use pulp::{Simd, WithSimd};
 
 use super::Accumulate;
 
+/// The place of each term in an operand.
+pub(crate) trait Places: Copy {
+    fn at(self, term: usize) -> usize;
+
+    /// The furthest of the first `terms`.
+    fn furthest(self, terms: usize) -> usize;
+}
+
+/// Neighbouring terms have one distance.
+#[derive(Clone, Copy)]
+pub(crate) struct Apart(pub(crate) usize);
+
+impl Places for Apart {
+    #[inline(always)]
+    fn at(self, term: usize) -> usize {
+        term * self.0
+    }
+
+    fn furthest(self, terms: usize) -> usize {
+        (terms - 1) * self.0
+    }
+}
+
+impl Places for &[usize] {
+    #[inline(always)]
+    fn at(self, term: usize) -> usize {
+        self[term]
+    }
+
+    fn furthest(self, terms: usize) -> usize {
+        self[..terms].iter().copied().max().unwrap_or(0)
+    }
+}
+
 /// `c[i,j] = Σₖ a[i,k]·b[k,j]`, or added to `c`. Neighbouring columns of `b` and `c` are adjacent.
-pub(crate) struct Block<'a> {
+pub(crate) struct Block<'a, R = Apart, A = Apart, B = Apart> {
     /// Rows, columns, and terms of each sum.
     pub(crate) extents: [usize; 3],
     pub(crate) a: &'a [f32],
-    /// Distances of neighbouring rows of `a`, and of neighbouring terms.
-    pub(crate) a_strides: [usize; 2],
+    /// The places of the rows of `a`, and of the terms in a row.
+    pub(crate) a_rows: R,
+    pub(crate) a_terms: A,
     pub(crate) b: &'a [f32],
-    /// The distance of neighbouring terms of `b`.
-    pub(crate) b_stride: usize,
+    /// The places of the terms in `b`.
+    pub(crate) b_terms: B,
     pub(crate) c: &'a mut [f32],
     /// The distance of neighbouring rows of `c`.
     pub(crate) c_stride: usize,
@@ -24,54 +59,54 @@ pub(crate) struct Block<'a> {
 }
 
 impl Block<'_> {
-    /// The number of columns must be a multiple of this: the widest vector there is.
+    /// The widest vector there is. If the number of columns is no multiple of it, rows of `b` and `c` go on to the next
+    /// one, and unspecified numbers are written there.
     pub(crate) const COLUMNS: usize = 16;
 
+    /// Terms that are summed before they are added to `c`: rounding errors grow with their number and that of the
+    /// parts, not of all terms, and columns of so many terms stay in the L1 cache.
+    pub(crate) const TERMS: usize = 128;
+
+    /// Rows of a tile of sums: with two vectors each, and those of `b`, they fit in 32 registers.
+    pub(crate) const ROWS: usize = 12;
+}
+
+impl<R: Places, A: Places, B: Places> Block<'_, R, A, B> {
     /// Computes the product with the widest vectors of this processor. The order of each sum depends on the number of
     /// its terms alone.
     ///
     /// # Panics
     ///
-    /// If an operand is shorter than its extents, or the columns are no multiple of [`Block::COLUMNS`].
+    /// If an operand is shorter than its extents, with columns in multiples of [`Block::COLUMNS`].
     pub(crate) fn multiply(self, arch: pulp::Arch) {
         let [m, n, k] = self.extents;
         if m == 0 || n == 0 {
             return;
         }
-        assert!(n.is_multiple_of(Self::COLUMNS), "whole vectors");
+        let n = n.next_multiple_of(Block::COLUMNS);
         assert!((m - 1) * self.c_stride + n <= self.c.len(), "the result has its place");
         if k > 0 {
-            assert!(
-                (m - 1) * self.a_strides[0] + (k - 1) * self.a_strides[1] < self.a.len(),
-                "rows lie in their slice"
-            );
-            assert!((k - 1) * self.b_stride + n <= self.b.len(), "columns lie in their slice");
+            assert!(self.a_rows.furthest(m) + self.a_terms.furthest(k) < self.a.len(), "rows lie in their slice");
+            assert!(self.b_terms.furthest(k) + n <= self.b.len(), "columns lie in their slice");
         }
         arch.dispatch(self);
     }
 }
 
-/// Terms that are summed before they are added to `c`: rounding errors grow with their number and that of the parts,
-/// not of all terms, and columns of so many terms stay in the L1 cache.
-const TERMS: usize = 128;
-
-/// Rows of a tile of sums: with two vectors each, and those of `b`, they fit in 32 registers.
-const ROWS: usize = 12;
-
-impl WithSimd for Block<'_> {
+impl<R: Places, A: Places, B: Places> WithSimd for Block<'_, R, A, B> {
     type Output = ();
 
     #[inline(always)]
     fn with_simd<S: Simd>(mut self, simd: S) {
         let [m, n, k] = self.extents;
-        let most = if S::REGISTER_COUNT >= 32 { ROWS } else { ROWS / 2 };
+        let most = if S::REGISTER_COUNT >= 32 { Block::ROWS } else { Block::ROWS / 2 };
         // Tiles have nearly equal numbers of rows: one of a row or two could not hide the latency of additions.
         let tiles = m.div_ceil(most);
-        let mut column = 0;
-        while column < n {
-            let wide = n - column >= 2 * S::F32_LANES;
-            for first in (0..k.max(1)).step_by(TERMS) {
-                let terms = first..k.min(first + TERMS);
+        // Each number of `a` and `b` comes into the caches once, and `c` once for every part of the terms.
+        for first in (0..k.max(1)).step_by(Block::TERMS) {
+            let terms = first..k.min(first + Block::TERMS);
+            for column in (0..n).step_by(2 * S::F32_LANES) {
+                let wide = n - column > S::F32_LANES;
                 for tile in 0..tiles {
                     let rows = m * tile / tiles..m * (tile + 1) / tiles;
                     if wide {
@@ -81,12 +116,11 @@ impl WithSimd for Block<'_> {
                     }
                 }
             }
-            column += if wide { 2 * S::F32_LANES } else { S::F32_LANES };
         }
     }
 }
 
-impl Block<'_> {
+impl<R: Places, A: Places, B: Places> Block<'_, R, A, B> {
     /// Adds some terms to one tile, of these rows and `N` vectors of columns.
     #[inline(always)]
     fn rows<S: Simd, const N: usize>(&mut self, simd: S, rows: Range<usize>, column: usize, terms: &Range<usize>) {
@@ -94,7 +128,7 @@ impl Block<'_> {
             ($($rows:literal)+) => {
                 match rows.len() {
                     $($rows => self.tile::<S, $rows, N>(simd, rows.start, column, terms),)+
-                    _ => unreachable!("a tile has at most {ROWS} rows"),
+                    _ => unreachable!("a tile has at most {} rows", Block::ROWS),
                 }
             };
         }
@@ -111,19 +145,21 @@ impl Block<'_> {
         terms: &Range<usize>,
     ) {
         let accumulate = if terms.start > 0 { Accumulate::Yes } else { self.accumulate };
-        let [row_stride, term_stride] = self.a_strides;
         let mut sums = [[simd.splat_f32s(0.0); N]; M];
         // SAFETY: `multiply` checked that all rows, terms and columns of the extents lie inside the slices; this tile's
         // lie inside the extents, and vectors have no alignment here.
         unsafe {
-            let (a, b) = (self.a.as_ptr().add(row * row_stride), self.b.as_ptr().add(column));
+            let b = self.b.as_ptr().add(column);
+            let mut a = [self.a.as_ptr(); M];
+            a.iter_mut().enumerate().for_each(|(i, a)| *a = a.add(self.a_rows.at(row + i)));
             for term in terms.clone() {
+                let (place, of_a) = (self.b_terms.at(term), self.a_terms.at(term));
                 let mut columns = [simd.splat_f32s(0.0); N];
                 for (j, columns) in columns.iter_mut().enumerate() {
-                    *columns = b.add(term * self.b_stride + j * S::F32_LANES).cast::<S::f32s>().read_unaligned();
+                    *columns = b.add(place + j * S::F32_LANES).cast::<S::f32s>().read_unaligned();
                 }
-                for (i, sums) in sums.iter_mut().enumerate() {
-                    let a = simd.splat_f32s(*a.add(i * row_stride + term * term_stride));
+                for (&a, sums) in a.iter().zip(&mut sums) {
+                    let a = simd.splat_f32s(*a.add(of_a));
                     for (sum, &columns) in sums.iter_mut().zip(&columns) {
                         *sum = simd.mul_add_e_f32s(a, columns, *sum);
                     }
@@ -165,9 +201,10 @@ mod tests {
                     let block = Block {
                         extents: [m, n, k],
                         a: &a,
-                        a_strides,
+                        a_rows: Apart(a_strides[0]),
+                        a_terms: Apart(a_strides[1]),
                         b: &b,
-                        b_stride: n + 5,
+                        b_terms: Apart(n + 5),
                         c: &mut c,
                         c_stride: n + 3,
                         accumulate,

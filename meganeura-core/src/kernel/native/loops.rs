@@ -43,6 +43,24 @@ pub(crate) fn parallel_scratch<T: Real>(
     });
 }
 
+/// The least number of operations for which threads are worth waking: some tens of microseconds.
+const WORTH_THREADS: usize = 1 << 19;
+
+/// Runs `f(number, memory)` for `count` tasks of about `work` multiply-adds each, in threads that have memory of their
+/// own; all in this one if they are small.
+pub(crate) fn tasks<M: Send>(
+    count: usize,
+    work: usize,
+    memory: &(dyn Fn() -> M + Sync),
+    f: &(dyn Fn(usize, &mut M) + Sync),
+) {
+    if count == 1 || count * work < WORTH_THREADS {
+        let mut memory = memory();
+        return (0..count).for_each(|task| f(task, &mut memory));
+    }
+    (0..count).into_par_iter().for_each_init(memory, |memory, task| f(task, memory));
+}
+
 /// Runs `f(number, a, b)` for parts of `chunk` elements of both slices, in threads.
 pub(crate) fn parallel_zip<A: Send, B: Send>(a: &mut [A], b: &mut [B], chunk: usize, f: &OfTwo<'_, A, B>) {
     a.par_chunks_mut(chunk).zip(b.par_chunks_mut(chunk)).enumerate().for_each(|(at, (a, b))| f(at, a, b));

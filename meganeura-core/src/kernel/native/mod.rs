@@ -13,14 +13,14 @@ mod shared;
 mod transpose;
 mod view;
 
-pub(crate) use block::Block;
+pub(crate) use block::{Apart, Block};
 pub(crate) use cascade::{Cascade, by_halves};
 pub use element::Element;
 pub(crate) use element::Integer;
 pub(crate) use exponentials::{COLUMNS, Columns, peak, peak_and_mass};
 pub(crate) use gemm::{Accumulate, Matrix, Threads, gemm};
 pub(crate) use loops::{
-    copy_strided, dot_by, grain, parallel, parallel_scratch, parallel_zip, real, sum, sum_by, sums_by,
+    copy_strided, dot_by, grain, parallel, parallel_scratch, parallel_zip, real, sum, sum_by, sums_by, tasks,
 };
 pub use real::Real;
 pub use scratch::Scratch;

@@ -6,7 +6,7 @@ use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::Real;
-use crate::host::HostBuffer;
+use crate::host::{HostBuffer, Kept};
 use crate::{Error, Result};
 
 /// Free buffers: for each element type, never more than were borrowed at one time. All runs of a device share them.
@@ -26,6 +26,10 @@ pub struct Scratch {
     poison: bool,
     /// The first error since the last check.
     refused: Mutex<Option<Error>>,
+    /// What is kept from run to run.
+    kept: Option<Arc<Kept>>,
+    /// The step that runs, and the version of each of its operands that stays the same from run to run.
+    step: (usize, Vec<Option<u64>>),
 }
 
 /// Elements on loan, with unspecified contents.
@@ -60,7 +64,45 @@ impl Buffers {
 
 impl Scratch {
     pub(crate) fn new(buffers: &Arc<Buffers>, poison: bool) -> Self {
-        Self { buffers: Arc::clone(buffers), poison, refused: Mutex::default() }
+        Self { buffers: Arc::clone(buffers), poison, ..Self::default() }
+    }
+
+    /// Keeps prepared operands from run to run.
+    pub(crate) fn keep(&mut self, kept: &Arc<Kept>) {
+        self.kept = Some(Arc::clone(kept));
+    }
+
+    /// Begins a step. `versions` are those of the operands that stay the same from run to run.
+    pub(crate) fn begin(&mut self, step: usize, versions: impl Iterator<Item = Option<u64>>) {
+        if self.kept.is_some() {
+            self.step.0 = step;
+            self.step.1.clear();
+            self.step.1.extend(versions);
+        }
+    }
+
+    /// `len` numbers that depend on one operand alone, such as packed weights: `make` writes them, unless they are kept
+    /// from an earlier run. `None` if the operand may differ in the next run, or if there is no memory for them; then
+    /// they are not worth making.
+    pub(crate) fn prepared<T: Real>(
+        &self,
+        operand: usize,
+        len: usize,
+        make: impl FnOnce(&mut [T]),
+    ) -> Option<Arc<HostBuffer>> {
+        let kept = self.kept.as_ref()?;
+        let version = (*self.step.1.get(operand)?)?;
+        let place = (self.step.0, operand);
+        if let Some(numbers) = kept.find(place, version) {
+            return Some(numbers);
+        }
+        // No lock is held meanwhile: a thread that waits for parts of this may begin another run of the function.
+        let mut numbers = HostBuffer::try_zeros(T::DTYPE, len).ok()?;
+        if self.poison {
+            numbers.poison();
+        }
+        make(T::slice_mut(&mut numbers));
+        Some(kept.keep(place, version, numbers))
     }
 
     /// Lends `len` numbers, which the borrower writes before it reads them; `None` if there is no memory for them.
@@ -152,5 +194,27 @@ mod tests {
         other.expect_done().expect("it has not failed");
         assert_eq!(one.expect_done().expect_err("too many bytes").kind(), ErrorKind::OutOfMemory);
         one.expect_done().expect("an error is reported once");
+    }
+
+    #[test]
+    fn numbers_are_made_once_for_each_version() {
+        let kept = Arc::new(Kept::default());
+        let mut scratch = Scratch::default();
+        assert!(scratch.prepared::<f32>(0, 1, |_| unreachable!("nothing is kept")).is_none());
+        scratch.keep(&kept);
+        let mut made = 0;
+        for (step, version, number) in [(3, 7, 1.0), (3, 7, 1.0), (4, 7, 2.0), (3, 8, 3.0), (3, 8, 3.0), (3, 7, 4.0)] {
+            scratch.begin(step, [None, Some(version)].into_iter());
+            let numbers = scratch.prepared::<f32>(1, 5, |numbers| {
+                made += 1;
+                numbers.fill(number);
+            });
+            assert!(matches!(&*numbers.expect("it stays the same"), HostBuffer::F32(found) if *found == [number; 5]));
+            assert!(scratch.prepared::<f32>(0, 5, |_| unreachable!("it may differ")).is_none());
+        }
+        assert_eq!((made, kept.bytes()), (4, 40));
+        scratch.begin(3, [None, Some(8)].into_iter());
+        let latest = scratch.prepared::<f32>(1, 5, |_| unreachable!("the earlier version did not replace it"));
+        assert!(matches!(&*latest.expect("kept"), HostBuffer::F32(found) if *found == [3.0; 5]));
     }
 }

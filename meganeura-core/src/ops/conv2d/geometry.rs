@@ -131,7 +131,7 @@ impl ConvShape {
     }
 
     /// `true` if the patches of an image are the image itself.
-    fn is_pointwise(&self) -> bool {
+    pub(super) fn is_pointwise(&self) -> bool {
         let Depth { stride, padding, .. } = self.depth;
         self.taps() == 1
             && (stride, self.options.stride) == (1, [1, 1])

@@ -11,10 +11,13 @@ mod grad_input;
 mod grad_weight;
 mod launch;
 mod narrow;
+mod native_depthwise;
+mod native_direct;
 mod native_products;
 mod native_winograd;
 mod options;
 mod pass;
+mod sorted;
 mod taps;
 mod taps_weight;
 mod tile;
@@ -82,12 +85,18 @@ impl Kernel for Conv {
     fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>], scratch: &Scratch) {
         let g = ConvShape::new(x[0].layout().shape(), x[1].layout().shape(), self.0).expect("checked when recorded");
         let (x, w, y) = (x[0].floats(), x[1].floats(), y[0].floats());
-        if native_winograd::pays(&g)
-            && let (Some(x), Some(w), Some(y)) = (T::singles(x), T::singles(w), T::singles_mut(y))
-        {
-            return native_winograd::forward(&g, x, w, y, scratch);
+        let (Some(x), Some(w), Some(singles)) = (T::singles(x), T::singles(w), T::singles_mut(y)) else {
+            return native_products::forward(&g, x, w, y, scratch);
+        };
+        if native_winograd::pays(&g) {
+            native_winograd::forward(&g, x, w, singles, scratch);
+        } else if !g.depth.is_flat() || g.is_pointwise() || native_products::interleaves(&g) {
+            native_products::forward(&g, x, w, singles, scratch);
+        } else if g.c == g.groups {
+            native_depthwise::forward(&g, x, w, singles, scratch);
+        } else {
+            native_direct::forward(&g, x, w, singles, scratch);
         }
-        native_products::forward(&g, x, w, y, scratch);
     }
 
     fn variants(&self, x: &[Argument], _: &[TensorType], caps: &Caps) -> Vec<Variant> {

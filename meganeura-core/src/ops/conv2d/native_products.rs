@@ -24,6 +24,11 @@ fn at_once(g: &ConvShape) -> usize {
     if g.outputs() < PIXELS && side >= FEW { side } else { 1 }
 }
 
+/// `true` if images are small enough to be processed several at once.
+pub(super) fn interleaves(g: &ConvShape) -> bool {
+    at_once(g) > 1
+}
+
 /// Interleaves `side` images.
 fn side_by_side<'a, T: Real>(images: &'a [T], side: usize, out: &'a mut [T]) -> &'a [T] {
     if side == 1 {

@@ -23,12 +23,11 @@ mod transform;
 mod vectors;
 
 use pulp::{Simd, WithSimd};
-use rayon::prelude::*;
 
 use self::tiles::{Images, Spectrum, Tiles};
 use self::transform::{LANES, Square};
 use super::ConvShape;
-use crate::kernel::native::{Accumulate, Block, Scratch, Shared, parallel_scratch};
+use crate::kernel::native::{Accumulate, Apart, Block, Real, Scratch, Shared, parallel, parallel_scratch, tasks};
 
 /// Products of a tile.
 const FREQUENCIES: usize = 36;
@@ -39,12 +38,16 @@ const SEGMENT: usize = 1 << 23;
 /// Output channels of a task: the columns of a product's tile on the widest vectors.
 const CHANNELS: usize = 32;
 
-/// The fewest tasks that a product's output channels are divided into.
+/// The fewest tasks that the output channels of a weight's gradient are divided into.
 const TASKS: usize = 8;
+
+/// The fewest tiles of all images for which the transform of the weights pays.
+const FEWEST: usize = 9;
 
 /// `true` if Winograd's algorithm applies, with enough channels and tiles for the transforms to pay.
 pub(super) fn pays(g: &ConvShape) -> bool {
-    g.suits_winograd() && g.c.min(g.o) >= LANES && g.p.min(g.q) >= 3
+    let tiles = g.n * g.p.div_ceil(4) * g.q.div_ceil(4);
+    g.suits_winograd() && g.c.min(g.o) >= LANES && g.p.min(g.q) >= 3 && tiles >= FEWEST
 }
 
 /// `y` of images `x` with the weights `w`.
@@ -94,9 +97,10 @@ pub(super) fn grad_weight(g: &ConvShape, x: &[f32], dy: &[f32], dw: &mut [f32], 
                     let product = Block {
                         extents: [dw.len() / (9 * g.c), v.depth, tiles.len(block)],
                         a: &z.matrix(block, frequency)[at * rows..],
-                        a_strides: [1, z.depth],
+                        a_rows: Apart(1),
+                        a_terms: Apart(z.depth),
                         b: v.matrix(block, frequency),
-                        b_stride: v.depth,
+                        b_terms: Apart(v.depth),
                         c: u,
                         c_stride: v.depth,
                         accumulate: if block == 0 { Accumulate::No } else { Accumulate::Yes },
@@ -139,32 +143,48 @@ fn convolve(
     let n = images.x.len() / image;
     let segment = images_at_once(&Tiles::new(1, outputs), images.channels).min(n);
     let Some(mut v) = scratch.borrow(Spectrum::len(&Tiles::new(segment, outputs), images.channels)) else { return };
+    // Weights that stay the same are transformed once, all of them.
+    let of_task = FREQUENCIES * images.channels * CHANNELS;
+    let whole = FREQUENCIES * images.channels * channels.next_multiple_of(LANES);
+    let of_weights = |begin: usize, u: &mut [f32]| {
+        let width = CHANNELS.min((channels - begin).next_multiple_of(LANES));
+        arch.dispatch(OfWeights { weights, first: begin, channels, width, terms: images.channels, u });
+    };
+    let kept = scratch.prepared(1, whole, |u| parallel(u, of_task, &|at, u| of_weights(at / of_task * CHANNELS, u)));
+    let kept = kept.as_deref().map(f32::slice);
     for first in (0..n).step_by(segment) {
         let n = segment.min(n - first);
         let tiles = Tiles::new(n, outputs);
         let images = Images { x: &images.x[first * image..][..n * image], ..*images };
         let v = images.transform(&tiles, transform::of_input, &mut v, scratch);
         let y = Shared::new(&mut y[first * channels * pixels..][..n * channels * pixels]);
-        // Tasks take some channels and some blocks of tiles.
-        let parts = TASKS.div_ceil(channels.div_ceil(CHANNELS)).min(tiles.blocks());
-        let tasks = channels.div_ceil(CHANNELS) * parts;
+        // Tasks take some channels and some blocks of tiles. Each result is the same however many there are.
+        let parts = (2 * rayon::current_num_threads()).div_ceil(channels.div_ceil(CHANNELS)).min(tiles.blocks());
+        let work = tiles.blocks().div_ceil(parts) * tiles.block * FREQUENCIES * images.channels * CHANNELS;
         let memory = || {
-            let u = scratch.borrow::<f32>(FREQUENCIES * images.channels * CHANNELS);
-            (u, scratch.borrow::<f32>(FREQUENCIES * tiles.block * CHANNELS))
+            let u = if kept.is_some() { 0 } else { of_task };
+            (scratch.borrow::<f32>(u), scratch.borrow::<f32>(FREQUENCIES * tiles.block * CHANNELS))
         };
-        (0..tasks).into_par_iter().for_each_init(memory, |(u, m), task| {
+        tasks(channels.div_ceil(CHANNELS) * parts, work, &memory, &|task, (u, m)| {
             let (Some(u), Some(m)) = (u.as_deref_mut(), m.as_deref_mut()) else { return };
             let (begin, part) = (task / parts * CHANNELS, task % parts);
             let width = CHANNELS.min((channels - begin).next_multiple_of(LANES));
-            arch.dispatch(OfWeights { weights, first: begin, channels, width, terms: images.channels, u });
+            let u = match kept {
+                Some(all) => &all[FREQUENCIES * images.channels * begin..],
+                None => {
+                    of_weights(begin, u);
+                    u
+                }
+            };
             for block in tiles.blocks() * part / parts..tiles.blocks() * (part + 1) / parts {
                 for frequency in 0..FREQUENCIES {
                     let product = Block {
                         extents: [tiles.len(block), width, images.channels],
                         a: v.matrix(block, frequency),
-                        a_strides: [v.depth, 1],
+                        a_rows: Apart(v.depth),
+                        a_terms: Apart(1),
                         b: &u[frequency * images.channels * width..],
-                        b_stride: width,
+                        b_terms: Apart(width),
                         c: &mut m[frequency * tiles.block * width..],
                         c_stride: width,
                         accumulate: Accumulate::No,
