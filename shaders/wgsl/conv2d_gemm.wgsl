@@ -7,6 +7,8 @@
 //
 // Defines: those of shared/conv2d_product; with ORDER taps, O/G is a multiple of 4, like C/G
 //          FORM   as in `conv2d`
+//          SKIPS  defined with ORDER taps and FORM grad_input, if the extents of y are multiples of the distances of
+//                 pixels of x; with SHIFT_D, SHIFT_H and SHIFT_W: −PD, −PH and −PW, modulo the distances
 
 #include "shared/conv2d_product"
 
@@ -15,6 +17,53 @@ const COLUMNS: u32 = N * PIXELS;
 const DEPTH: u32 = GROUP_C * TAPS;
 /// Elements of the result, and of each part.
 const RESULT: u32 = N * O * PIXELS;
+
+#if SKIPS
+/// Pixels of y that are as far apart as those of x read nothing but zeros by the same taps. They are neighbouring
+/// columns of the product.
+const PHASES: u32 = UD * UH * UW;
+const OF_PHASE: u32 = N * PIXELS / PHASES;
+
+fn pixel_of(column: u32) -> u32 {
+    let phase = column / OF_PHASE;
+    let at = column % OF_PHASE;
+    let q = at % (Q / UW) * UW + phase % UW;
+    let p = at / (Q / UW) % (P / UH) * UH + phase / UW % UH;
+    let z = at / (Q / UW * (P / UH)) % (OUT_D / UD) * UD + phase / (UW * UH);
+    return ((at / (PIXELS / PHASES) * OUT_D + z) * P + p) * Q + q;
+}
+
+/// `true` if tap `tap` of the pixels of this phase reads pixels of x, not only the zeros between them.
+fn meets(phase: u32, tap: u32) -> bool {
+    let planes = phase / (UW * UH) + tap / (KH * KW) * DD + ${SHIFT_D}u;
+    let rows = phase / UW % UH + tap / KW % KH * DH + ${SHIFT_H}u;
+    let columns = phase % UW + tap % KW * DW + ${SHIFT_W}u;
+    return planes % UD == 0u && rows % UH == 0u && columns % UW == 0u;
+}
+
+fn next_step(column0: u32, k: u32, end: u32) -> u32 {
+    // Otherwise a step or a tile has more than two taps or phases.
+    if GROUP_C < BK || OF_PHASE < BN {
+        return k;
+    }
+    let first = column0 / OF_PHASE;
+    let last = (min(column0 + BN, N * PIXELS) - 1u) / OF_PHASE;
+    var next = k;
+    while next < end {
+        let tap = next / GROUP_C;
+        let other = (min(next + BK, end) - 1u) / GROUP_C;
+        if meets(first, tap) || meets(last, tap) || meets(first, other) || meets(last, other) {
+            break;
+        }
+        next += BK;
+    }
+    return next;
+}
+#else
+fn pixel_of(column: u32) -> u32 {
+    return column;
+}
+#endif
 
 #if ORDER == taps
 @group(0) @binding(1) var<storage, read> w: array<vec4<f32>>;
@@ -39,10 +88,10 @@ fn load_b(group: u32, k: u32, j: u32, end: u32) -> mat4x4<f32> {
     let c = k % GROUP_C;
     let wanted = is_term(k, end);
     return transpose(mat4x4(
-        gather(group, tap, c, j, wanted && is_column(j)),
-        gather(group, tap, c, j + 1u, wanted && is_column(j + 1u)),
-        gather(group, tap, c, j + 2u, wanted && is_column(j + 2u)),
-        gather(group, tap, c, j + 3u, wanted && is_column(j + 3u)),
+        gather(group, tap, c, pixel_of(j), wanted && is_column(j)),
+        gather(group, tap, c, pixel_of(j + 1u), wanted && is_column(j + 1u)),
+        gather(group, tap, c, pixel_of(j + 2u), wanted && is_column(j + 2u)),
+        gather(group, tap, c, pixel_of(j + 3u), wanted && is_column(j + 3u)),
     ));
 }
 #else
@@ -106,6 +155,7 @@ fn row_at(group: u32, part: u32, i: u32) -> u32 {
     return part * RESULT + (group * GROUP_O + i) * PIXELS;
 }
 
-fn column_at(pixel: u32) -> u32 {
+fn column_at(column: u32) -> u32 {
+    let pixel = pixel_of(column);
     return pixel / PIXELS * (O * PIXELS) + pixel % PIXELS;
 }

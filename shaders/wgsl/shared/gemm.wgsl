@@ -22,6 +22,9 @@
 //                 not branch, or each waits for the last: read element 0 and `select`.
 //     fn row_at(b: u32, part: u32, i: u32) -> u32, fn column_at(j: u32) -> u32
 //                 Their sum is the place of the sum of row i and column j, for `epilogue` of shared/product.
+//     fn next_step(column0: u32, k: u32, end: u32) -> u32
+//                 With SKIPS: the next step, k if none is skipped, and past `end` if all are. What is skipped is zero
+//                 in all columns of the tile.
 //     const PITCH_RESULT   with PLAIN: the distance between the places of neighbouring rows
 // It gives is_row, is_column and is_term, and `main`.
 //
@@ -38,7 +41,8 @@
 //          B_ALONG  k or column
 //          PARTS, PART_K   parts of the reduction; terms of each, whole rounds of the loop
 //          SUMS, SUMS_AT, GROUP   see shared/product
-//  scalar: TM, TN   invocations down and across, multiples of 4 and 8
+//  scalar: SKIPS    defined if steps whose terms are zeros are skipped
+//          TM, TN   invocations down and across, multiples of 4 and 8
 //          UNROLL   a divisor of BK: terms that an iteration of the inner loop adds
 //  matrix: SN       subgroups across
 //          PITCH, FLOATS_OF_SUMS   of sums in workgroup memory: the distance of a fragment's rows, and the size of a
@@ -176,7 +180,11 @@ fn main(
     // A round loads one step and multiplies the one before it: the first multiplies nothing, the last loads nothing.
     var stage = 0u;
     var depth = 0u;
+#if SKIPS
+    for (var k0 = next_step(column0, begin, end); k0 < end + BK; k0 = next_step(column0, k0 + BK, end)) {
+#else
     for (var k0 = begin; k0 < end + BK; k0 += BK) {
+#endif
         let more = k0 < end;
 #for L in LOADS
         var next_${L}: mat4x4<f32>;

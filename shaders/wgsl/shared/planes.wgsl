@@ -18,6 +18,8 @@ const UD: u32 = ${UD};
 const IN_D: u32 = 1u;
 const OUT_D: u32 = 1u;
 const KD: u32 = 1u;
+const DD: u32 = 1u;
+const UD: u32 = 1u;
 #endif
 
 /// The plane that the kernel's plane `tap` reads for plane z of the result; IN_D where it reads zeros.

@@ -301,6 +301,25 @@ impl ConvShape {
         [of_planes, self.depth.defines()].concat()
     }
 
+    /// The defines by which tiles of the gradient of the input skip taps that read nothing but zeros: there must be
+    /// zeros between the cotangents, and the input's extents must be multiples of their distances.
+    pub(super) fn skips(&self) -> Option<Vec<Define>> {
+        let Conv2dOptions { stride, padding, .. } = self.options;
+        let depth = self.depth.transposed();
+        let apart = [depth.apart, stride[0], stride[1]];
+        let fits =
+            [depth.outputs, self.h, self.w].iter().zip(apart).all(|(extent, apart)| extent.is_multiple_of(apart));
+        if apart == [1; 3] || !fits {
+            return None;
+        }
+        let shift = |padding: isize, apart: usize| (-padding).rem_euclid(apart.cast_signed());
+        let of_plane = |axis: usize| self.gaps()[axis].cast_signed() - padding[axis].cast_signed();
+        Some(define![
+            SKIPS: 1, SHIFT_D: shift(depth.padding, apart[0]), SHIFT_H: shift(of_plane(0), apart[1]),
+            SHIFT_W: shift(of_plane(1), apart[2]),
+        ])
+    }
+
     /// The defines of the gradient of the input as a convolution: its pixels, the cotangents, are a stride apart.
     pub(super) fn defines_of_input(&self) -> Vec<Define> {
         let Conv2dOptions { stride, padding, dilation, groups } = self.options;

@@ -189,8 +189,18 @@ fn tiled(pass: Pass, g: &ConvShape, choice: Choice, product: Product) -> Variant
     if pass == Pass::GradWeight && fours(g.outputs()) {
         defines.extend(define![FOURS: 1]);
     }
+    let may_skip = pass == Pass::GradInput && by_taps;
+    let skips = may_skip.then(|| g.skips()).flatten().zip(choice.skippable(product));
+    let steps = skips.map_or(0, |(skips, steps)| {
+        defines.extend(skips);
+        steps
+    });
     let operands = [Binding::Input(0), weights];
-    let launch = |sums| choice.launch(kernel, defines, product, &operands, across, sums);
+    let launch = |sums| {
+        let mut launch = choice.launch(kernel, defines, product, &operands, across, sums);
+        launch.workgroups.loops += steps;
+        launch
+    };
     let mut variant = choice.variant(product, launch);
     if packed {
         pack(&mut variant, g, form(pass));
