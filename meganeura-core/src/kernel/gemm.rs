@@ -274,13 +274,6 @@ impl Choice {
         ]
     }
 
-    /// The steps of a part, if the kernel can skip some of them (`SKIPS`).
-    #[must_use]
-    pub fn skippable(&self, product: Product) -> Option<usize> {
-        let is_scalar = matches!(self.tiling.units, Units::Scalar { .. });
-        is_scalar.then(|| self.tiling.part(product, self.parts).div_ceil(self.tiling.depth))
-    }
-
     /// The variant's name.
     #[must_use]
     pub fn name(&self) -> &'static str {

@@ -97,6 +97,7 @@ cases! {
     "onnx/import/mod.rs::compile" |w| w.model().compile();
     "onnx/import/mod.rs::compile_for" |w| w.model().compile_for(&[]);
     "onnx/import/mod.rs::record" |w| w.model().record(&w.tape, &[]);
+    "onnx/import/mod.rs::set_empty" |w| w.model().set_empty("none", &[0]);
     "device/selection.rs::device" |_| World::alone().device("no such adapter");
     "device/selection.rs::named" |_| Device::named("no such adapter");
     "device/selection.rs::named_async" |_| ready(Device::named_async("no such adapter"));

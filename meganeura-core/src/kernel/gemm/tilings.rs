@@ -47,6 +47,15 @@ const MATRIX_MEDIUM: Tiling = tiling!("matrix 64×128", Units::Matrix { stages: 
 /// 64×64.
 const MATRIX_SMALL: Tiling = tiling!("matrix 64", Units::Matrix { stages: 2 }, [2, 2], [2, 2], 32);
 
+impl Choice {
+    /// The steps of a part, if the kernel can skip some of them (`SKIPS`).
+    #[must_use]
+    pub fn skippable(&self, product: Product) -> Option<usize> {
+        let is_scalar = matches!(self.tiling.units, Units::Scalar { .. });
+        is_scalar.then(|| self.tiling.part(product, self.parts).div_ceil(self.tiling.depth))
+    }
+}
+
 impl Product {
     /// Choices of tiling, best first; never empty.
     #[must_use]
