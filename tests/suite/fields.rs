@@ -46,7 +46,7 @@ where
     <C::Inputs as Fields>::Tensors: Bits,
     <C::Targets as Fields>::Tensors: Bits,
 {
-    let bits = |batch: Result<meganeura::data::Batch<_, _>>| {
+    let bits = |batch: Result<Batch<_, _>>| {
         let batch = batch?;
         Ok([Bits::bits(&batch.inputs)?, Bits::bits(&batch.targets)?].concat())
     };
