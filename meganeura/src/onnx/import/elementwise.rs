@@ -167,14 +167,14 @@ pub(super) const OPERATORS: Operators = &[
         let alpha = call.real("alpha", 1.0)?;
         unary(call, |x| x.elu(alpha))
     }),
-    ("Equal", |call| compare(call, Var::eq)),
+    ("Equal", |call| compare(call, |a, b| a.eq(b))),
     ("Gelu", |call| match call.text("approximate", "none")? {
         "none" => unary(call, Var::gelu),
         "tanh" => unary(call, Var::gelu_tanh),
         other => bail!(Checkpoint, "the attribute `approximate` is {other:?}"),
     }),
-    ("Greater", |call| compare(call, Var::gt)),
-    ("GreaterOrEqual", |call| compare(call, Var::ge)),
+    ("Greater", |call| compare(call, |a, b| a.gt(b))),
+    ("GreaterOrEqual", |call| compare(call, |a, b| a.ge(b))),
     ("HardSigmoid", |call| {
         let (alpha, beta) = (call.real("alpha", 0.2)?, call.real("beta", 0.5)?);
         unary(call, |x| (x.scale(alpha) + x.constant(beta)).clamp(0.0, 1.0))
@@ -189,16 +189,16 @@ pub(super) const OPERATORS: Operators = &[
         let alpha = call.real("alpha", 0.01)?;
         unary(call, |x| x.leaky_relu(alpha))
     }),
-    ("Less", |call| compare(call, Var::lt)),
-    ("LessOrEqual", |call| compare(call, Var::le)),
-    ("Max", |call| choice(call, Var::maximum)),
+    ("Less", |call| compare(call, |a, b| a.lt(b))),
+    ("LessOrEqual", |call| compare(call, |a, b| a.le(b))),
+    ("Max", |call| choice(call, |a, b| a.maximum(b))),
     ("Mean", |call| {
         let count = call.inputs.len() as f64;
         let sum = call.float(0)?;
         let sum = (1..call.inputs.len()).try_fold(sum, |sum, k| Ok::<_, crate::Error>(sum + call.float(k)?))?;
         call.floats(sum.scale(count.recip()))
     }),
-    ("Min", |call| choice(call, Var::minimum)),
+    ("Min", |call| choice(call, |a, b| a.minimum(b))),
     ("Mish", |call| unary(call, |x| x * x.softplus().tanh())),
     ("Mod", modulo),
     ("Mul", |call| arithmetic(call, |a, b| a * b)),
@@ -207,7 +207,7 @@ pub(super) const OPERATORS: Operators = &[
         let x = call.float(0)?;
         condition(one(&x) - x)
     }),
-    ("Or", |call| logic(call, Var::maximum)),
+    ("Or", |call| logic(call, |a, b| a.maximum(b))),
     ("PRelu", |call| {
         let (x, mut slope) = (call.float(0)?, call.float(1)?);
         let rank = x.shape().rank();
@@ -243,7 +243,7 @@ pub(super) const OPERATORS: Operators = &[
         unary(call, |x| x.gt(&x.constant(alpha)).where_cond(x, &x.constant(0.0)))
     }),
     ("Where", |call| call.like(1, call.float(0)?.where_cond(&call.own(1)?, &call.own(2)?))),
-    ("Xor", |call| logic(call, Var::ne)),
+    ("Xor", |call| logic(call, |a, b| a.ne(b))),
 ];
 
 fn dropout(call: &Call<'_>) -> Result<Vec<Value>> {
@@ -353,7 +353,7 @@ fn clip(call: &Call<'_>) -> Result<Vec<Value>> {
         return call.floats(x.clamp(low, high));
     }
     let mut y = x.clone();
-    for (k, choose) in [(1, Var::maximum as fn(&Var, &Var) -> Var), (2, Var::minimum)] {
+    for (k, choose) in [(1, (|a, b| a.maximum(b)) as fn(&Var, &Var) -> Var), (2, |a, b| a.minimum(b))] {
         if call.optional(k).is_some() {
             y = sound(choose(&y, &call.own(k)?.reshape([1])))?;
         }
