@@ -1,6 +1,7 @@
 //! Convolutions of images on the CPU in single precision, as products of weights and pixels that are read in place: see
-//! [`Sorted`]. A product's columns are neighbouring pixels, its terms the taps of a group's channels. Images of few pixels
-//! have output channels as columns instead, if the weights stay the same: see [`Strips`]. Both give the same bits.
+//! [`Sorted`]. A product's columns are neighbouring pixels, its terms the taps of a group's channels. Images of few
+//! pixels have output channels as columns instead, if the weights stay the same: see [`Strips`]. Both give the same
+//! bits.
 
 use super::ConvShape;
 use super::sorted::Sorted;

@@ -1,7 +1,7 @@
 //! Convolutions with 1×1 weights on the CPU in single precision: products of weights and pixels, `y = w · x` of each
 //! image and group. Pixels are the columns, copied a panel at a time, which then stays in a core's cache for all output
-//! channels. Images of few pixels have output channels as columns instead, if the weights stay the same: see [`Strips`].
-//! Both give the same bits.
+//! channels. Images of few pixels have output channels as columns instead, if the weights stay the same: see
+//! [`Strips`]. Both give the same bits.
 
 use super::ConvShape;
 use super::strips::{Pixels, Strips};
