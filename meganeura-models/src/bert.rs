@@ -9,8 +9,8 @@ use crate::projected::{head_of, join_heads};
 
 /// BERT, an encoder of text: [Devlin et al., 2018](https://arxiv.org/abs/1810.04805)
 ///
-/// Its parameters have the names and shapes of `BertModel` of Hugging Face's transformers, with its pooler. Models for a
-/// task have them below `bert`. Attention weights have no dropout in training.
+/// Its parameters have the names and shapes of `BertModel` of Hugging Face's transformers, with its pooler. Models for
+/// a task have them below `bert`. Attention weights have no dropout in training.
 ///
 /// Shapes: tokens `u32 [N, L]` → features of each token, `[N, L, width]`.
 ///

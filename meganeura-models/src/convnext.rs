@@ -127,7 +127,7 @@ fn linear(inputs: usize, outputs: usize) -> LinearConfig {
 }
 
 one_of! {
-    pub(crate) enum Feature of FeatureConfig {
+    pub(crate) enum Feature of FeatureConfig: Layer {
         Stem((Conv2d, LayerNorm2d), (Conv2dConfig, LayerNorm2dConfig)),
         Halve((LayerNorm2d, Conv2d), (LayerNorm2dConfig, Conv2dConfig)),
         Blocks(Vec<Block>, Vec<BlockConfig>),

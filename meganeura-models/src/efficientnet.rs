@@ -258,7 +258,7 @@ impl Norms {
 }
 
 one_of! {
-    pub(crate) enum Feature of FeatureConfig {
+    pub(crate) enum Feature of FeatureConfig: Layer {
         Conv(ConvNorm, ConvNormConfig),
         Blocks(Vec<Block>, Vec<BlockConfig>),
     }
@@ -275,7 +275,7 @@ pub(crate) struct Block {
 }
 
 one_of! {
-    pub(crate) enum Part of PartConfig {
+    pub(crate) enum Part of PartConfig: Layer {
         Conv(ConvNorm, ConvNormConfig),
         Squeeze(SqueezeExcitation, SqueezeExcitationConfig),
     }

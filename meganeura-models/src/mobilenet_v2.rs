@@ -114,7 +114,7 @@ fn conv_norm(conv: Conv2dConfig, outputs: usize) -> ConvNormConfig {
 }
 
 one_of! {
-    pub(crate) enum Feature of FeatureConfig {
+    pub(crate) enum Feature of FeatureConfig: Layer {
         Conv(ConvNorm, ConvNormConfig),
         Block(Block, BlockConfig),
     }
@@ -131,7 +131,7 @@ pub(crate) struct Block {
 }
 
 one_of! {
-    pub(crate) enum Part of PartConfig {
+    pub(crate) enum Part of PartConfig: Layer {
         ConvNorm(ConvNorm, ConvNormConfig),
         Conv(Conv2d, Conv2dConfig),
         Norm(BatchNorm2d, BatchNorm2dConfig),

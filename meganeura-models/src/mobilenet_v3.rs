@@ -159,7 +159,7 @@ fn conv_norm(conv: Conv2dConfig, outputs: usize, activation: Activation) -> Conv
 }
 
 one_of! {
-    pub(crate) enum Feature of FeatureConfig {
+    pub(crate) enum Feature of FeatureConfig: Layer {
         Conv(ConvNorm, ConvNormConfig),
         Block(Block, BlockConfig),
     }
@@ -177,7 +177,7 @@ pub(crate) struct Block {
 }
 
 one_of! {
-    pub(crate) enum Part of PartConfig {
+    pub(crate) enum Part of PartConfig: Layer {
         Conv(ConvNorm, ConvNormConfig),
         Squeeze(SqueezeExcitation, SqueezeExcitationConfig),
     }

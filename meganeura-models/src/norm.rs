@@ -26,7 +26,7 @@ impl Normalization {
 one_of! {
     /// A normalisation of images `[N, C, H, W]` of either kind. Both have the parameters `weight` and `bias`; batch
     /// normalisation also has running statistics.
-    pub enum Norm of NormConfig {
+    pub enum Norm of NormConfig: Layer {
         /// Each channel over the batch.
         Batch(BatchNorm2d, BatchNorm2dConfig),
         /// Groups of channels of each image.

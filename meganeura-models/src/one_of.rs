@@ -4,7 +4,27 @@
 ///
 /// The derive gives the field of a variant a segment of the path. In the models that are followed here, each of several
 /// layers stands in the same place, so these enums pass the path on.
+///
+/// With `: Layer`, all of them map one value to one value, and so does the enum.
 macro_rules! one_of {
+    ($(#[$doc:meta])* $vis:vis enum $Name:ident of $Config:ident: Layer {
+        $($(#[$variant_doc:meta])* $Variant:ident($Layer:ty, $Builder:ty)),+ $(,)?
+    }) => {
+        one_of! {
+            $(#[$doc])*
+            $vis enum $Name of $Config {
+                $($(#[$variant_doc])* $Variant($Layer, $Builder)),+
+            }
+        }
+
+        impl meganeura::Layer for $Name {
+            fn forward(&self, x: &meganeura::Var) -> meganeura::Var {
+                match self {
+                    $(Self::$Variant(layer) => meganeura::Layer::forward(layer, x),)+
+                }
+            }
+        }
+    };
     ($(#[$doc:meta])* $vis:vis enum $Name:ident of $Config:ident {
         $($(#[$variant_doc:meta])* $Variant:ident($Layer:ty, $Builder:ty)),+ $(,)?
     }) => {
@@ -35,14 +55,6 @@ macro_rules! one_of {
             ) {
                 match self {
                     $(Self::$Variant(layer) => layer.visit_mut(at, f),)+
-                }
-            }
-        }
-
-        impl meganeura::Layer for $Name {
-            fn forward(&self, x: &meganeura::Var) -> meganeura::Var {
-                match self {
-                    $(Self::$Variant(layer) => meganeura::Layer::forward(layer, x),)+
                 }
             }
         }

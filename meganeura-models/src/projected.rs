@@ -4,8 +4,8 @@ use meganeura::ErrorKind;
 use meganeura::init::{Initializer, Nonlinearity};
 use meganeura::prelude::*;
 
-/// Self-attention with the names of PyTorch's `MultiheadAttention`: `in_proj_weight` `[3·width, width]`, `in_proj_bias`,
-/// and `out_proj`.
+/// Self-attention with the names of PyTorch's `MultiheadAttention`: `in_proj_weight` `[3·width, width]`,
+/// `in_proj_bias`, and `out_proj`.
 #[derive(Module, Debug, Clone)]
 #[module(config(width: usize, heads: usize))]
 pub(crate) struct PackedAttention {

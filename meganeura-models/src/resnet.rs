@@ -30,10 +30,10 @@ use crate::norm::{Norm, Normalization};
 #[module(sequential, config = ResNetConfig)]
 pub struct ResNet {
     /// The stem's convolution, 7×7 with stride 2.
-    #[module(init = conv(3, STEM, 7).stride(2).padding(3))]
+    #[module(init = conv(3, config.width, 7).stride(2).padding(3))]
     pub conv1: Conv2d,
     /// The stem's normalisation; ReLU and 3×3 maximum pooling with stride 2 follow.
-    #[module(init = config.norm.of(STEM), then = [relu, MaxPool2d::new(3).stride(2).padding(1)])]
+    #[module(init = config.norm.of(config.width), then = [relu, MaxPool2d::new(3).stride(2).padding(1)])]
     pub bn1: Norm,
     /// The blocks of 64 channels, four times as many behind bottlenecks.
     #[module(init = config.stage(0))]
@@ -52,9 +52,6 @@ pub struct ResNet {
     pub fc: Linear,
 }
 
-/// The channels of the stem.
-const STEM: usize = 64;
-
 /// Describes a [`ResNet`]
 #[derive(Debug, Clone, PartialEq)]
 pub struct ResNetConfig {
@@ -62,6 +59,8 @@ pub struct ResNetConfig {
     pub depths: [usize; 4],
     /// Blocks of three convolutions, 1×1, 3×3 and 1×1, whose output has four times the channels, instead of two of 3×3.
     pub bottleneck: bool,
+    /// The channels of the stem, and of the first stage without bottlenecks; each further stage has twice as many.
+    pub width: usize,
     /// The groups of a bottleneck's 3×3 convolution: 32 in ResNeXt.
     pub groups: usize,
     /// The channels of each group inside a bottleneck of the first stage: 64 in ResNet.
@@ -74,7 +73,15 @@ pub struct ResNetConfig {
 
 impl ResNetConfig {
     const fn new(bottleneck: bool, depths: [usize; 4]) -> Self {
-        Self { depths, bottleneck, groups: 1, width_per_group: 64, norm: Normalization::Batch, classes: 1000 }
+        Self {
+            depths,
+            bottleneck,
+            width: 64,
+            groups: 1,
+            width_per_group: 64,
+            norm: Normalization::Batch,
+            classes: 1000,
+        }
     }
 
     /// ResNet-18: 11,689,512 parameters.
@@ -133,16 +140,16 @@ impl ResNetConfig {
 
     /// The channels behind a stage.
     const fn outputs(&self, stage: usize) -> usize {
-        (STEM << stage) * if self.bottleneck { 4 } else { 1 }
+        (self.width << stage) * if self.bottleneck { 4 } else { 1 }
     }
 
     fn stage(&self, stage: usize) -> Vec<ResNetBlockConfig> {
         let outputs = self.outputs(stage);
-        let before = if stage == 0 { STEM } else { self.outputs(stage - 1) };
+        let before = if stage == 0 { self.width } else { self.outputs(stage - 1) };
         // The first stage comes after the stem's pooling, which halved the image.
         let stride = if stage == 0 { 1 } else { 2 };
         let width = match self.bottleneck {
-            true => (STEM << stage) * self.width_per_group / 64 * self.groups,
+            true => (self.width << stage) * self.width_per_group / 64 * self.groups,
             false => outputs,
         };
         let block = |at| {

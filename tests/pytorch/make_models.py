@@ -18,6 +18,7 @@ from pathlib import Path
 import numpy as np
 import torch
 import torchvision
+from diffusers import AutoencoderKL, UNet2DConditionModel, UNet2DModel
 from safetensors.torch import save_file
 from torch import nn
 from torchvision.models.convnext import CNBlockConfig, ConvNeXt
@@ -83,6 +84,21 @@ def state_of(model):
     return state
 
 
+class Narrow(ResNet):
+    """A ResNet with an eighth of the channels."""
+
+    def __init__(self, block, *args, num_classes=10, **options):
+        super().__init__(block, *args, **options)
+        self.fc = nn.Linear(64 * block.expansion, num_classes)
+
+    def _make_layer(self, block, planes, *args, **options):
+        if planes == 64:
+            self.conv1 = nn.Conv2d(3, 8, 7, stride=2, padding=3, bias=False)
+            self.bn1 = self._norm_layer(8)
+            self.inplanes = 8
+        return super()._make_layer(block, planes // 8, *args, **options)
+
+
 def group_norm(groups):
     return lambda channels: nn.GroupNorm(groups, channels)
 
@@ -143,23 +159,63 @@ def bert_masked(model):
     visible = torch.ones(2, 9).double()
     visible[1, 6:] = 0
     features = model(tokens("x", (2, 9), 29), attention_mask=visible, token_type_ids=tokens("kinds", (2, 9), 2))
-    shown = features.last_hidden_state * visible[..., None]
-    return torch.cat([shown, features.pooler_output[:, None]], 1)
+    return with_pooled(features.last_hidden_state * visible[..., None], features.pooler_output)
+
+
+def with_pooled(features, pooled):
+    return torch.cat([features, pooled[:, None]], 1)
+
+
+def bert_plain(model):
+    features = model(tokens("x", (2, 9), 29))
+    return with_pooled(features.last_hidden_state, features.pooler_output)
+
+
+def unet(**options):
+    return UNet2DModel(
+        in_channels=3, out_channels=3, layers_per_block=1, block_out_channels=(8, 16), norm_num_groups=4, attention_head_dim=4,
+        down_block_types=("DownBlock2D", "AttnDownBlock2D"), up_block_types=("AttnUpBlock2D", "UpBlock2D"),
+        norm_eps=1e-6, downsample_padding=0, flip_sin_to_cos=False, freq_shift=1, **options)
+
+
+def unet_text():
+    return UNet2DConditionModel(
+        in_channels=4, out_channels=4, layers_per_block=1, block_out_channels=(8, 16), norm_num_groups=4, attention_head_dim=2,
+        cross_attention_dim=12, down_block_types=("DownBlock2D", "CrossAttnDownBlock2D"),
+        up_block_types=("CrossAttnUpBlock2D", "UpBlock2D"))
+
+
+def vae(levels=2, **options):
+    return AutoencoderKL(down_block_types=("DownEncoderBlock2D",) * levels, up_block_types=("UpDecoderBlock2D",) * levels, **options)
+
+
+def denoise(channels, *conditions):
+    return lambda model: model(picture("x", (2, channels, 8, 8)), picture("t", (2,)) * 8, *(condition() for condition in conditions)).sample
+
+
+def encode_and_decode(model):
+    latents = model.encode(picture("x", (2, 3, 16, 16))).latent_dist
+    image = model.decode(latents.mean).sample
+    return torch.cat([latents.mean, latents.logvar, image.mean(1).reshape(2, 4, 8, 8)], 1)
 
 
 # The small models: their name, and their class's instance with the function that calls it.
 CASES = {
-    "resnet_basic": (lambda: ResNet(BasicBlock, [1, 2, 1, 1], num_classes=10), images),
-    "resnet_bottleneck": (lambda: ResNet(Bottleneck, [1, 2, 1, 1], num_classes=10, groups=4, width_per_group=8), images),
-    "resnet_group_norm": (lambda: ResNet(BasicBlock, [1, 1, 1, 1], num_classes=10, norm_layer=group_norm(8)), images),
+    "resnet_basic": (lambda: Narrow(BasicBlock, [1, 2, 1, 1]), images),
+    "resnet_bottleneck": (lambda: Narrow(Bottleneck, [1, 2, 1, 1], groups=4, width_per_group=8), images),
+    "resnet_group_norm": (lambda: Narrow(BasicBlock, [1, 1, 1, 1], norm_layer=group_norm(2)), images),
     "mobilenet_v2": (mobilenet_v2, images),
     "mobilenet_v3": (mobilenet_v3, images),
     "efficientnet": (efficientnet, images),
     "efficientnet_v2": (efficientnet_v2, images),
     "convnext": (convnext, images),
+    "unet": (unet, denoise(3)),
+    "unet_text": (unet_text, denoise(4, lambda: picture("text", (2, 5, 12)))),
+    "unet_class": (lambda: unet(num_class_embeds=7), denoise(3, lambda: tokens("class", (2,), 7))),
+    "vae": (lambda: vae(block_out_channels=(8, 16), layers_per_block=1, norm_num_groups=4), encode_and_decode),
     "vit": (vit, images),
     "gpt2": (gpt2, lambda model: model(tokens("x", (2, 9), 29)).logits),
-    "bert": (bert, lambda model: model(tokens("x", (2, 9), 29)).last_hidden_state),
+    "bert": (bert, bert_plain),
     "bert_masked": (bert, bert_masked),
 }
 
@@ -184,6 +240,13 @@ def of_bert(vocabulary, layers, heads, width):
     return lambda: BertModel(config)
 
 
+def ddpm_cifar10():
+    return UNet2DModel(
+        block_out_channels=(128, 256, 256, 256), layers_per_block=2, attention_head_dim=None,
+        down_block_types=("DownBlock2D", "AttnDownBlock2D", "DownBlock2D", "DownBlock2D"),
+        up_block_types=("UpBlock2D", "UpBlock2D", "AttnUpBlock2D", "UpBlock2D"))
+
+
 # The published sizes.
 EFFICIENTNETS = [*(f"b{size}" for size in range(8)), "v2_s", "v2_m", "v2_l"]
 # Layers, heads and width, as in the configurations beside the published files; BERT's begin with the vocabulary.
@@ -200,6 +263,11 @@ SIZES = {
     **{f"convnext_{size}": of_torchvision(f"convnext_{size}") for size in ["tiny", "small", "base", "large"]},
     **{f"vit_{size}": of_torchvision(f"vit_{size}") for size in ["b_16", "b_32", "l_16", "l_32", "h_14"]},
     **{name: of_gpt2(*size) for name, size in GPT2.items()},
+    "ddpm-cifar10-32": ddpm_cifar10,
+    "stable-diffusion-v1": lambda: UNet2DConditionModel(attention_head_dim=8, cross_attention_dim=768),
+    "stable-diffusion-v2": lambda: UNet2DConditionModel(attention_head_dim=(5, 10, 20, 20), cross_attention_dim=1024,
+                                                        use_linear_projection=True),
+    "stable-diffusion-vae": lambda: vae(4, block_out_channels=(128, 256, 512, 512), layers_per_block=2),
     **{name: of_bert(*size) for name, size in BERT.items()},
 }
 

@@ -47,7 +47,7 @@ impl<M: Module + 'static> Case for Of<M> {
     fn export(&self) -> Result<Option<(Vec<u8>, Vec<Tensor>)>> {
         let device = self.inputs[0].device();
         let forward = |inputs: &Vec<Var>| (self.forward)(&self.model, inputs);
-        let onnx = Export::new().record(device, &self.inputs, forward)?;
+        let onnx = Export::new().record(device, self.inputs.iter().map(Tensor::ty).collect::<Vec<_>>(), forward)?;
         Ok(Some((onnx.to_bytes()?, self.inputs.clone())))
     }
 
@@ -86,6 +86,37 @@ pub(crate) fn gpt2(device: &Device) -> Result<Gpt2> {
     Gpt2::init(device, 1, config)
 }
 
+fn unet(device: &Device, attention: UNetAttention, classes: Option<usize>) -> Result<Box<dyn Case>> {
+    let level = |channels, attention, heads| UNetLevel { channels, attention, heads };
+    let text = attention == UNetAttention::Text;
+    let config = UNetConfig {
+        levels: vec![level(8, UNetAttention::None, 2), level(16, attention, if text { 2 } else { 4 })],
+        blocks: 1,
+        mid: attention,
+        text: 12,
+        classes,
+        groups: 4,
+        ..if text { UNetConfig::stable_diffusion_v1() } else { UNetConfig::ddpm_cifar10() }
+    };
+    let channels = config.inputs;
+    let mut inputs = vec![picture(device, "x", [2, channels, 8, 8])?, picture(device, "t", [2])?];
+    if text {
+        inputs.push(picture(device, "text", [2, 5, 12])?);
+        return case(UNet::init(device, 1, config)?, inputs, |net, x| {
+            net.forward(&x[0], &(&x[1] * 8.0), Some(&x[2]), None)
+        });
+    }
+    if let Some(classes) = classes {
+        inputs.push(tokens(device, "class", [2], classes as u32)?);
+    }
+    case(UNet::init(device, 1, config)?, inputs, |net, x| net.forward(&x[0], &(&x[1] * 8.0), None, x.get(2)))
+}
+
+fn vae(device: &Device) -> Result<AutoencoderKl> {
+    let base = AutoencoderKlConfig::stable_diffusion();
+    AutoencoderKl::init(device, 1, AutoencoderKlConfig { levels: vec![8, 16], blocks: 1, groups: 4, ..base })
+}
+
 fn bert(device: &Device) -> Result<Bert> {
     let config = BertConfig {
         vocabulary: 29,
@@ -103,13 +134,17 @@ fn bert(device: &Device) -> Result<Bert> {
 fn bert_masked(net: &Bert, inputs: &[Var]) -> Var {
     let [tokens, kinds, visible] = inputs else { unreachable!("the case has three inputs") };
     let features = net.forward_with(tokens, Some(kinds), Some(visible));
-    let shown = &features * visible.reshape([2, 9, 1]);
-    Var::concat(&[&shown, &net.pooled(&features).reshape([2, 1, 24])], 1)
+    with_pooled(net, &(&features * visible.reshape([2, 9, 1])))
+}
+
+/// The features of the tokens, and behind them those of the whole text.
+fn with_pooled(net: &Bert, features: &Var) -> Var {
+    Var::concat(&[features, &net.pooled(features).reshape([2, 1, 24])], 1)
 }
 
 fn resnet(bottleneck: bool) -> ResNetConfig {
     let base = if bottleneck { ResNetConfig::resnet50() } else { ResNetConfig::resnet18() };
-    ResNetConfig { depths: [1, 2, 1, 1], classes: 10, ..base }
+    ResNetConfig { depths: [1, 2, 1, 1], width: 8, classes: 10, ..base }
 }
 
 fn efficientnet_stage(
@@ -125,7 +160,7 @@ pub(crate) fn all() -> Vec<(&'static str, Build)> {
         ("resnet_basic", |device| images(device, resnet(false))),
         ("resnet_bottleneck", |device| images(device, ResNetConfig { groups: 4, width_per_group: 8, ..resnet(true) })),
         ("resnet_group_norm", |device| {
-            images(device, ResNetConfig { depths: [1; 4], norm: Normalization::Group(8), ..resnet(false) })
+            images(device, ResNetConfig { depths: [1; 4], norm: Normalization::Group(2), ..resnet(false) })
         }),
         ("mobilenet_v2", |device| {
             let stage = |[expansion, channels, blocks, stride]: [usize; 4]| MobileNetV2Stage {
@@ -165,13 +200,26 @@ pub(crate) fn all() -> Vec<(&'static str, Build)> {
             let (depths, widths) = (vec![2, 1, 2], vec![8, 12, 20]);
             images(device, ConvNextConfig { depths, widths, classes: 10, ..ConvNextConfig::tiny() })
         }),
+        ("unet", |device| unet(device, UNetAttention::Pixels, None)),
+        ("unet_text", |device| unet(device, UNetAttention::Text, None)),
+        ("unet_class", |device| unet(device, UNetAttention::Pixels, Some(7))),
+        ("vae", |device| {
+            case(vae(device)?, vec![picture(device, "x", [2, 3, 16, 16])?], |net, x| {
+                let (mean, log_variance) = net.encode(&x[0]);
+                let both = Var::concat(&[&mean, &log_variance], 1);
+                // So that every parameter has a part in the result.
+                Var::concat(&[&both, &net.decode(&mean).mean_over(&[1]).reshape([2, 4, 8, 8])], 1)
+            })
+        }),
         ("vit", |device| {
             let base = VisionTransformerConfig::b_16();
             let small = VisionTransformerConfig { side: 32, patch: 8, layers: 2, heads: 3, width: 24, ..base };
             images(device, VisionTransformerConfig { inside: 40, classes: 10, ..small })
         }),
         ("gpt2", |device| case(gpt2(device)?, vec![tokens(device, "x", [2, 9], 29)?], |net, x| net.forward(&x[0]))),
-        ("bert", |device| case(bert(device)?, vec![tokens(device, "x", [2, 9], 29)?], |net, x| net.forward(&x[0]))),
+        ("bert", |device| {
+            case(bert(device)?, vec![tokens(device, "x", [2, 9], 29)?], |net, x| with_pooled(net, &net.forward(&x[0])))
+        }),
         ("bert_masked", |device| {
             let mut visible = [1.0; 18];
             visible[9 + 6..].fill(0.0);

@@ -38,7 +38,11 @@ fn main() {
             trials.push(Trial::test(format!("{kind}::{name}"), move || run(name, build)));
         };
         test("names", has_their_names);
-        test("f64", |name, build| agrees(name, build, &Device::cpu_with(Precision::Double), 1e-9));
+        test("f64", |name, build| {
+            // diffusers rounds the frequencies of a time's embedding to single precision.
+            let tolerance = if name.starts_with("unet") { 1e-6 } else { 1e-9 };
+            agrees(name, build, &Device::cpu_with(Precision::Double), tolerance)
+        });
         test("native", |name, build| agrees(name, build, &Device::cpu(), 1e-5));
         test("onnx", survives_onnx);
         test("trains", trains);

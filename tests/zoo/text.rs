@@ -74,7 +74,7 @@ fn text_of_one(net: &Gpt2, seed: u64) -> Result<u32> {
 fn misuse() -> Outcome {
     let net = net(&Device::cpu())?;
     let greedy = Sampling::greedy();
-    assert_eq!(net.generate(&[1, 2], 0, &greedy)?, []);
+    assert!(net.generate(&[1, 2], 0, &greedy)?.is_empty());
     for (prompt, count) in [(&[][..], 3), (&[1; 17], 1), (&[1, 2], 16), (&[29], 1)] {
         let error = net.generate(prompt, count, &greedy).expect_err("not a text of this model");
         assert_eq!(error.kind(), ErrorKind::Argument, "{error}");
