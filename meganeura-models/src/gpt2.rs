@@ -12,8 +12,8 @@ use crate::sampling::Sampling;
 /// GPT-2, a model of language: Radford et al., 2019, "Language Models are Unsupervised Multitask Learners"
 ///
 /// Its parameters have the names and shapes of `GPT2LMHeadModel` of Hugging Face's transformers, with matrices stored
-/// as `[in, out]`. The scores are products with the embedding, so there is no `lm_head.weight`. The published files, those
-/// of `GPT2Model`, have the names of the field [`transformer`](Self::transformer), and masks that nothing needs:
+/// as `[in, out]`. The scores are products with the embedding, so there is no `lm_head.weight`. The published files,
+/// those of `GPT2Model`, have the names of the field [`transformer`](Self::transformer), and masks that nothing needs:
 ///
 /// ```no_run
 /// use meganeura::io::Names;
