@@ -115,7 +115,7 @@ fn train(options: &Options) -> Result<(), Box<dyn Error>> {
     let start = Instant::now();
     let mut progress = Progress::new(steps, run.step(), &world);
     'training: while let Some(epoch) = run.next_epoch(options.epochs) {
-        let batches = train.batches(options.batch).shuffle(options.training.seed.wrapping_add(epoch)).drop_last();
+        let batches = train.batches(options.batch).shuffle(options.training.seed).epoch(epoch).drop_last();
         for batch in batches.skip(run.batch()).part_of(&world).on(&device) {
             let batch = batch?;
             let tape = Tape::new(&device);

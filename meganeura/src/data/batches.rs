@@ -10,6 +10,7 @@ use super::settings::{Course, Last, Settings};
 use super::taken::Taken;
 use super::transform::Transform;
 use super::{Array, BatchesOn, Collate, Collated, Fields, Stack};
+use crate::error::here;
 use crate::seed::Seed;
 use crate::world::World;
 use crate::{Device, Result, Tensor};
@@ -144,8 +145,11 @@ impl<I: Fields, T: Fields, C: Collate<I, T>> Batches<I, T, C> {
         Self { settings, ..self }
     }
 
-    /// Shuffles the examples, in another order for each seed. The seed should depend on the epoch, by
-    /// [`epoch`](Self::epoch) or in your own way.
+    /// Shuffles the examples, in another order for each seed and epoch. [`epochs`](Self::epochs) and
+    /// [`Run::next_epoch_of`](crate::run::Run::next_epoch_of) count the epochs, [`epoch`](Self::epoch) sets one.
+    ///
+    /// Without an epoch, every pass would have the same order and the same random changes, so that is an error of
+    /// [`on`](Self::on). A single pass is `epoch(0)`.
     ///
     /// The order is that of Durstenfeld's shuffle with the numbers of [`Seed::rng`], and will not change. The seed is
     /// also that of the [transformations](Self::transform). Of `shuffle`, [`weighted`](Self::weighted) and
@@ -170,7 +174,7 @@ impl<I: Fields, T: Fields, C: Collate<I, T>> Batches<I, T, C> {
     /// let mut counts = [0.0; 2];
     /// labels.iter().for_each(|&label| counts[label as usize] += 1.0);
     /// let weights: Vec<f64> = labels.iter().map(|&label| 1.0 / counts[label as usize]).collect();
-    /// let batch = dataset.batches(100).weighted(weights, 7).on(&Device::cpu()).next().unwrap()?;
+    /// let batch = dataset.batches(100).weighted(weights, 7).epoch(0).on(&Device::cpu()).next().unwrap()?;
     /// # let rare: u32 = batch.targets.to_u32_vec()?.iter().sum();
     /// # assert!((25..75).contains(&rare), "{rare}");
     /// # Ok::<(), meganeura::Error>(())
@@ -197,7 +201,7 @@ impl<I: Fields, T: Fields, C: Collate<I, T>> Batches<I, T, C> {
     /// use meganeura::prelude::*;
     ///
     /// let dataset = Dataset::new(vec![0.0; 100], [1], [vec![0; 80], vec![1; 20]].concat())?;
-    /// for batch in dataset.batches(10).stratified(dataset.targets()?, 7).on(&Device::cpu()) {
+    /// for batch in dataset.batches(10).stratified(dataset.targets()?, 7).epoch(0).on(&Device::cpu()) {
     ///     let ones: u32 = batch?.targets.to_u32_vec()?.iter().sum();
     ///     assert!((1..=3).contains(&ones));
     /// }
@@ -221,8 +225,51 @@ impl<I: Fields, T: Fields, C: Collate<I, T>> Batches<I, T, C> {
         self.with(|settings| settings.epoch = Some(epoch))
     }
 
+    /// The batches of these epochs, one epoch after the other: each has its own order and its own random changes.
+    ///
+    /// A [run](crate::run::Run::next_epoch_of) goes through epochs in the same way, and resumes in the middle of one.
+    ///
+    /// ```
+    /// use meganeura::prelude::*;
+    ///
+    /// let device = Device::cpu();
+    /// let data = Dataset::new(vec![0.0, 1.0, 2.0, 3.0], [1], vec![0, 1, 2, 3])?;
+    /// let mut seen = Vec::new();
+    /// for epoch in data.batches(2).shuffle(7).epochs(0..5) {
+    ///     for batch in epoch.on(&device) {
+    ///         seen.extend(batch?.targets.to_u32_vec()?);
+    ///     }
+    /// }
+    /// assert_eq!(seen.len(), 20);
+    /// assert!(seen.chunks(4).any(|order| order != &seen[..4]));
+    /// # Ok::<(), meganeura::Error>(())
+    /// ```
+    pub fn epochs(self, epochs: impl IntoIterator<Item = u64>) -> impl Iterator<Item = Self> {
+        epochs.into_iter().map(move |epoch| self.clone().epoch(epoch))
+    }
+
+    /// The number of batches in a whole epoch: the steps for a [schedule](crate::optim::Schedule). No example is read.
+    ///
+    /// ```
+    /// use meganeura::prelude::*;
+    ///
+    /// let data = Dataset::new(vec![0.0; 10], [1], vec![0; 10])?;
+    /// assert_eq!(data.batches(4).len()?, 3);
+    /// assert_eq!(data.batches(4).drop_last().len()?, 2);
+    /// # Ok::<(), meganeura::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Fails like [`on`](Self::on) if the settings are invalid, but for the weights and the classes of single examples.
+    #[expect(clippy::len_without_is_empty, reason = "only batches of a dataset without examples are empty")]
+    #[track_caller]
+    pub fn len(&self) -> Result<usize> {
+        here(|| self.settings.count(self.rows.len()))
+    }
+
     /// Drops the last batch if it is smaller than the others. Every step then has the same shapes, and so the same
-    /// plan.
+    /// plan. If that leaves no batch, it is an error of [`on`](Self::on).
     ///
     /// By default, a smaller last batch is kept.
     pub fn drop_last(self) -> Self {
@@ -329,6 +376,7 @@ impl<I, T, C> fmt::Debug for Batches<I, T, C> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::data::order::shuffle;
     use crate::data::{Dataset, HorizontalFlip, RandomCrop};
     use crate::{ErrorKind, Shape};
 
@@ -364,7 +412,11 @@ mod tests {
     fn parts_of_all_ranks_make_up_the_batches() {
         let data = Dataset::new((0..48u8).map(f32::from).collect(), [1, 2, 2], (0..12).collect::<Vec<_>>()).unwrap();
         let batches = || {
-            data.batches(8).shuffle(7).transform(HorizontalFlip::new(0.5)).transform(RandomCrop::new(2, 2).padding(1))
+            data.batches(8)
+                .shuffle(7)
+                .epoch(0)
+                .transform(HorizontalFlip::new(0.5))
+                .transform(RandomCrop::new(2, 2).padding(1))
         };
         for parts in [2, 4] {
             let of = |part| batches().with(|settings| settings.part = (part, parts));
@@ -388,16 +440,18 @@ mod tests {
     #[test]
     fn shuffled_batches_follow_the_seed() {
         let dataset = dataset();
-        // The order of `shuffle` for seed 7 and five rows: 3, 1, 2, 4, 0.
-        assert_eq!(labels(dataset.batches(2).shuffle(7)), [vec![30, 10], vec![20, 40], vec![0]]);
-        assert_eq!(labels(dataset.batches(2).shuffle(7).drop_last()), [[30, 10], [20, 40]]);
-        assert_eq!(labels(dataset.batches(2).fill_last().shuffle(7)), [[30, 10], [20, 40], [0, 30]]);
-        assert_ne!(labels(dataset.batches(5).shuffle(8)), labels(dataset.batches(5).shuffle(7)));
+        let mut rows: Vec<usize> = (0..5).collect();
+        shuffle(&mut rows, Seed::new(7).index(3));
+        let of: Vec<u32> = rows.iter().map(|&row| 10 * u32::try_from(row).unwrap()).collect();
+        let shuffled = |size| dataset.batches(size).shuffle(7).epoch(3);
+        assert_eq!(labels(shuffled(2)), [of[..2].to_vec(), of[2..4].to_vec(), of[4..].to_vec()]);
+        assert_eq!(labels(shuffled(2).drop_last()), [&of[..2], &of[2..4]]);
+        assert_eq!(labels(shuffled(2).fill_last()), [of[..2].to_vec(), of[2..4].to_vec(), vec![of[4], of[0]]]);
+        assert_ne!(labels(dataset.batches(5).shuffle(8).epoch(3)), labels(shuffled(5)));
         assert_eq!(labels(dataset.batches(5)), [[0, 10, 20, 30, 40]]);
-        // An epoch acts as a seed.
-        let epoch = |epoch| labels(dataset.batches(5).epoch(epoch).shuffle(7));
-        assert_eq!(epoch(3), labels(dataset.batches(5).shuffle(Seed::new(7).index(3))));
-        assert_ne!(epoch(3), epoch(4));
+        assert_ne!(labels(shuffled(5)), labels(shuffled(5).epoch(4)));
+        let each: Vec<_> = dataset.batches(5).shuffle(7).epochs(2..5).map(labels).collect();
+        assert_eq!(each, [2, 3, 4].map(|epoch| labels(shuffled(5).epoch(epoch))));
         assert_eq!(labels(dataset.batches(5).epoch(1)), labels(dataset.batches(5)), "nobody asked for shuffling");
     }
 
@@ -405,7 +459,8 @@ mod tests {
     fn batch_sizes_may_exceed_the_dataset() {
         let dataset = dataset();
         assert_eq!(labels(dataset.batches(100)).concat().len(), 5);
-        assert_eq!(labels(dataset.batches(100).drop_last()).len(), 0);
+        let error = dataset.batches(6).drop_last().on(&Device::cpu()).next().unwrap().unwrap_err();
+        assert!(error.to_string().contains("batches of 6 examples from 5: `drop_last` leaves no batch"), "{error}");
         let twice = labels(dataset.batches(12).fill_last()).concat();
         assert_eq!(twice, [0, 10, 20, 30, 40, 0, 10, 20, 30, 40, 0, 10]);
         let empty = Dataset::new(vec![], [1], Vec::<u32>::new()).unwrap();
@@ -448,16 +503,44 @@ mod tests {
     #[test]
     fn invalid_settings_give_a_single_error() {
         let dataset = dataset();
-        for (batches, kind) in [
-            (dataset.batches(0).shuffle(1).drop_last(), ErrorKind::Argument),
-            (dataset.batches(1).workers(2).ahead(0), ErrorKind::Argument),
-            (dataset.batches(1).weighted([0.0; 5], 1), ErrorKind::Argument),
-            (dataset.batches(1).stratified([0; 4], 1), ErrorKind::Argument),
+        let again = "the order would be the same in every epoch";
+        for (batches, says, of_single) in [
+            (dataset.batches(0).shuffle(1).epoch(0).drop_last(), "the batch size is 0", false),
+            (dataset.batches(1).workers(2).ahead(0), "`ahead` is 0", false),
+            (dataset.batches(1).weighted([0.0; 5], 1).epoch(0), "weight", true),
+            (dataset.batches(1).stratified([0; 4], 1).epoch(0), "4 classes for 5 examples", true),
+            (dataset.batches(1).shuffle(1), again, false),
+            (dataset.batches(1).weighted([1.0; 5], 1), again, false),
+            (dataset.batches(1).stratified([0; 5], 1), again, false),
+            (dataset.batches(1).draws(3), "a number of draws needs weights", true),
         ] {
+            if !of_single {
+                let error = batches.len().unwrap_err();
+                assert!(error.to_string().contains(says), "{error}");
+            }
             let mut batches = batches.on(&Device::cpu());
             assert_eq!(batches.len(), 1);
-            assert_eq!(batches.next().unwrap().unwrap_err().kind(), kind);
+            let error = batches.next().unwrap().unwrap_err();
+            assert!(error.kind() == ErrorKind::Argument && error.to_string().contains(says), "{error}");
             assert!(batches.next().is_none());
+        }
+    }
+
+    #[test]
+    fn the_number_of_batches_is_known_before_they_are_made() {
+        let dataset = dataset();
+        for size in 1..8 {
+            let all = [
+                dataset.batches(size),
+                dataset.batches(size).fill_last().skip(1),
+                dataset.batches(size).shuffle(7).epoch(1),
+                dataset.batches(size).weighted([1.0; 5], 7).draws(13).epoch(1),
+                dataset.batches(size.min(5)).drop_last(),
+            ];
+            for batches in all {
+                let (len, made) = (batches.len().unwrap(), labels(batches.clone().skip(0)).len());
+                assert_eq!(len, made, "{batches:?}");
+            }
         }
     }
 }

@@ -26,7 +26,7 @@ use crate::{Result, Shape};
 /// assert_eq!((train.len(), test.len()), (3, 1));
 ///
 /// let device = Device::cpu();
-/// for batch in train.batches(2).shuffle(7).on(&device) {
+/// for batch in train.batches(2).shuffle(7).epoch(0).on(&device) {
 ///     let batch = batch?;
 ///     println!("{} images, {:?}", batch.inputs.shape()[0], batch.targets);
 /// }
@@ -338,7 +338,7 @@ mod tests {
         // Every memory reservation on the way to a batch fails once.
         let mut step = 0;
         let batch = || {
-            let batches = dataset.batches(4).shuffle(1);
+            let batches = dataset.batches(4).shuffle(1).epoch(0);
             batches.on(&Device::cpu()).next().unwrap()
         };
         while let (batch, true) = crate::host::shortage::at(step, batch) {

@@ -59,6 +59,8 @@ cases! {
     "tensor/mod.rs::zeros" |w| Tensor::zeros(&w.device, [0]);
     "tensor/mod.rs::reshape" |w| w.tensor.reshape([3]);
     "functions/map.rs::map" |w| w.tensor.map(|x| x.reshape([3]));
+    "functions/map.rs::argmax" |w| w.tensor.argmax(3);
+    "tensor/nested.rs::new" |w| Tensor::new(&w.device, vec![vec![1.0], vec![]]);
     "tensor/make.rs::ones" |w| Tensor::ones(&w.device, [0]);
     "tensor/make.rs::arange" |w| Tensor::arange(&w.device, 0.0, 1.0, -1.0);
     "tensor/make.rs::linspace" |w| Tensor::linspace(&w.device, 0.0, 1.0, 0);
@@ -147,6 +149,7 @@ cases! {
     "optim/train_step/mod.rs::call_async" |w| ready(TrainStep::new(&w.net, |_, x: &Var| x.sum()).call_async(&mut Sgd::new(-1.0), &w.tensor));
     "optim/schedule/plateau.rs::load_state" |_| Plateau::new(0.1).load_state("cosine");
     "optim/schedule/text.rs::from_str" |_| <Schedule as std::str::FromStr>::from_str("cosine");
+    "data/batches.rs::len" |w| w.dataset.batches(0).len();
     "data/array.rs::new" |_| Array::new(vec![1.0], [2]);
     "data/array.rs::zeros" |_| Array::<f32>::zeros([1 << 40, 1 << 40]);
     "data/array.rs::transformed" |_| Array::from(vec![1.0]).transformed(&HorizontalFlip::new(0.5), 1);
