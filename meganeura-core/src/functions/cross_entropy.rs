@@ -40,7 +40,7 @@ impl Vjp for CrossEntropyGrad {
         let (rows, kept) = (d_loss.shape(), x.shape().with(1, 1));
         let (labels, d_loss) = (labels.reshape(kept), d_loss.reshape(kept));
         let (zero, smoothing) = (x.constant(0.0), self.smoothing.0);
-        let ignored = self.ignored.map(|ignored| labels.to_float().eq(&x.constant(f64::from(ignored))));
+        let ignored = self.ignored.map(|ignored| labels.to_float().eq(x.constant(f64::from(ignored))));
         let unless_ignored = |value: Var| match &ignored {
             Some(ignored) => ignored.where_cond(&zero, &value),
             None => value,

@@ -55,8 +55,8 @@ impl Var {
         // For each position, one more than the number of its last source, 0 if there is none.
         let numbers = self.tape().iota(source.shape(), axis) + self.constant(1.0);
         let last = self.scattered(axis, index, &numbers, Fold::Max);
-        let is_kept = last.eq(&self.constant(0.0));
-        let from = (&last - self.constant(1.0)).maximum(&self.constant(0.0)).to_index();
+        let is_kept = last.eq(self.constant(0.0));
+        let from = (&last - self.constant(1.0)).maximum(self.constant(0.0)).to_index();
         let replaced = source.record(Gather { axis, permutation: false }, &[source, &from]);
         is_kept.where_cond(self, &replaced)
     }
@@ -65,7 +65,7 @@ impl Var {
     /// scattered sum.
     #[track_caller]
     pub(super) fn gather_or_zero(&self, axis: usize, index: &Self) -> Self {
-        let past = index.to_float().ge(&self.constant(self.shape()[axis] as f64));
+        let past = index.to_float().ge(self.constant(self.shape()[axis] as f64));
         let gathered = self.record(Gather { axis, permutation: false }, &[self, index]);
         past.where_cond(&self.constant(0.0), &gathered)
     }
@@ -86,8 +86,8 @@ impl Var {
         let (sorted, order) = source.sort(axis, false);
         let places = order.to_float().argsort(axis, false).to_float() + self.constant(1.0);
         let last = self.scattered(axis, index, &places, Fold::Max);
-        let is_kept = last.eq(&self.constant(0.0));
-        let from = (&last - self.constant(1.0)).maximum(&self.constant(0.0)).to_index();
+        let is_kept = last.eq(self.constant(0.0));
+        let from = (&last - self.constant(1.0)).maximum(self.constant(0.0)).to_index();
         let largest = source.record(Gather { axis, permutation: false }, &[&sorted, &from]);
         is_kept.where_cond(self, &self.maximum(&largest))
     }

@@ -115,12 +115,12 @@ mod cases {
                     let floats = x[0].tape().device().precision().dtype();
                     let integers: Vec<_> = x.iter().map(|x| x.cast(dtype)).collect();
                     let mut operands: Vec<_> = integers.iter().collect();
-                    let condition = x[0].gt(&x[0].constant(0.0));
+                    let condition = x[0].gt(x[0].constant(0.0));
                     if row == Row::WhereCond {
                         operands[0] = &condition;
                     }
                     // Division by 0 is not defined in ONNX.
-                    let divisor = integers.get(1).map(|x| x + x.eq(&x.constant(0.0)).cast(dtype));
+                    let divisor = integers.get(1).map(|x| x + x.eq(x.constant(0.0)).cast(dtype));
                     if let (Row::Div | Row::Rem | Row::DivFloor | Row::Modulo, Some(divisor)) = (row, &divisor) {
                         operands[1] = divisor;
                     }

@@ -32,7 +32,7 @@ impl Scale {
             _ => ([89, 50], (-40, 80)),
         };
         let power = Powers(peak);
-        let (is_huge, is_large, is_small) = (power.at_least(huge), power.at_least(large), peak.lt(&power.of(small)));
+        let (is_huge, is_large, is_small) = (power.at_least(huge), power.at_least(large), peak.lt(power.of(small)));
         let (down, up) =
             (is_small.where_cond(&power.of(raise), &power.of(0)), is_small.where_cond(&power.of(-raise), &power.of(0)));
         let (down, up) = (is_large.where_cond(&power.of(-large), &down), is_large.where_cond(&power.of(large), &up));
@@ -52,7 +52,7 @@ impl Powers<'_> {
     /// 1 where the value is at least this power.
     #[track_caller]
     fn at_least(&self, exponent: i32) -> Var {
-        self.0.ge(&self.of(exponent))
+        self.0.ge(self.of(exponent))
     }
 }
 
@@ -76,7 +76,7 @@ impl Var {
         match p {
             2.0 => self.root_of_squares(axes, 1.0).drop_axes(axes),
             1.0 => self.abs().sum_over(axes),
-            0.0 => self.ne(&self.constant(0.0)).sum_over(axes),
+            0.0 => self.ne(self.constant(0.0)).sum_over(axes),
             f64::INFINITY => self.abs().max_over(axes),
             p if p > 0.0 => self.root_of_powers(axes, p).drop_axes(axes),
             _ => self.refuse("norm", ErrorKind::Argument, format!("p must be at least 0, it is {p}")),
@@ -96,7 +96,7 @@ impl Var {
     #[track_caller]
     pub(crate) fn root_or_zero(&self) -> Self {
         // The root of 1 is computed instead, and not used.
-        let is_zero = self.eq(&self.constant(0.0));
+        let is_zero = self.eq(self.constant(0.0));
         is_zero.where_cond(&self.constant(0.0), &is_zero.where_cond(&self.constant(1.0), self).sqrt())
     }
 
@@ -104,7 +104,7 @@ impl Var {
     #[track_caller]
     #[doc(hidden)]
     pub fn reciprocal_deviation(&self, eps: f64) -> Self {
-        let is_finite = self.lt(&self.constant(f64::INFINITY));
+        let is_finite = self.lt(self.constant(f64::INFINITY));
         is_finite.where_cond(&(self + self.constant(eps)).rsqrt(), &self.constant(f64::NAN))
     }
 
@@ -120,14 +120,14 @@ impl Var {
         let peak = self.detach().abs().max_keep(axes);
         let Scale { down, up } = Scale::of(&peak);
         let peak = peak * &down;
-        let divides = peak.ge(&peak.constant(least)) * peak.le(&peak.constant(most));
+        let divides = peak.ge(peak.constant(least)) * peak.le(peak.constant(most));
         let peak = divides.where_cond(&peak, &peak.constant(1.0));
         let magnitude = (self * down).abs() / &peak;
         // Neither a power nor a root of 0 has a derivative: those of 1 are computed instead, and not used.
-        let is_zero = magnitude.eq(&self.constant(0.0));
+        let is_zero = magnitude.eq(self.constant(0.0));
         let power = is_zero.where_cond(&self.constant(1.0), &magnitude).powf(p);
         let sum = is_zero.where_cond(&self.constant(0.0), &power).sum_keep(axes);
-        let is_zero = sum.eq(&sum.constant(0.0));
+        let is_zero = sum.eq(sum.constant(0.0));
         let root = is_zero.where_cond(&sum.constant(1.0), &sum).powf(p.recip());
         is_zero.where_cond(&sum.constant(0.0), &root) * peak * up
     }

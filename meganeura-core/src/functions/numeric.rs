@@ -9,7 +9,7 @@ impl Var {
     pub fn logsumexp(&self, axes: &[usize]) -> Self {
         // If all elements are −∞, or one is ∞, the peak is infinite, and a difference from it is NaN.
         let peak = self.max_keep(axes).detach();
-        let is_infinite = peak.abs().eq(&self.tape().scalar(f64::INFINITY));
+        let is_infinite = peak.abs().eq(self.tape().scalar(f64::INFINITY));
         let peak = is_infinite.where_cond(&peak.constant(0.0), &peak);
         let sum = (self - &peak).exp().sum_keep(axes).log() + peak;
         let dims: Vec<_> =
@@ -31,7 +31,7 @@ impl Var {
         while step < extent {
             widths[axis] = (step, 0);
             let before = product.slice(axis, 0..extent - step).pad(&widths, 1.0);
-            product = product * before;
+            product *= before;
             step *= 2;
         }
         product
@@ -155,7 +155,7 @@ impl Var {
     #[must_use]
     #[track_caller]
     pub fn all(&self) -> Self {
-        self.ne(&self.constant(0.0)).min()
+        self.ne(self.constant(0.0)).min()
     }
 
     /// [`all`](Self::all) over some axes, which are removed.
@@ -172,14 +172,14 @@ impl Var {
     #[must_use]
     #[track_caller]
     pub fn all_over(&self, axes: &[usize]) -> Self {
-        self.ne(&self.constant(0.0)).min_over(axes)
+        self.ne(self.constant(0.0)).min_over(axes)
     }
 
     /// 1 if some element is not 0, else 0. NaN is not 0. Has no gradient.
     #[must_use]
     #[track_caller]
     pub fn any(&self) -> Self {
-        self.ne(&self.constant(0.0)).max()
+        self.ne(self.constant(0.0)).max()
     }
 
     /// [`any`](Self::any) over some axes, which are removed.
@@ -196,7 +196,7 @@ impl Var {
     #[must_use]
     #[track_caller]
     pub fn any_over(&self, axes: &[usize]) -> Self {
-        self.ne(&self.constant(0.0)).max_over(axes)
+        self.ne(self.constant(0.0)).max_over(axes)
     }
 
     /// Gaussian random numbers of this value's shape, with mean 0 and variance 1, from the tape's seed: by

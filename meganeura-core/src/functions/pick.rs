@@ -34,7 +34,7 @@ impl Var {
     #[track_caller]
     pub fn one_hot(&self, classes: usize) -> Self {
         let numbers = self.as_index().to_float().unsqueeze(self.shape().rank());
-        numbers.eq(&self.tape().iota([classes], 0))
+        numbers.eq(self.tape().iota([classes], 0))
     }
 
     /// Replaces elements by `value` where the mask is not 0, like PyTorch's `masked_fill`. The mask, the result of a

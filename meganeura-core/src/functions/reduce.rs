@@ -72,7 +72,7 @@ impl Vjp for Reduce {
         Ok(vec![Some(match self.fold {
             Fold::Sum => dy.expand(shape),
             Fold::Max | Fold::Min => {
-                let attains = x[0].eq(&y[0].expand(shape));
+                let attains = x[0].eq(y[0].expand(shape));
                 let count = attains.record(Self { fold: Fold::Sum, ..self.clone() }, &[&attains]);
                 attains * (dy / count).expand(shape)
             }

@@ -87,8 +87,8 @@ mod cases {
                 Case::recorded("softmax", &[shape], move |x| {
                     let (tape, last) = (x[0].tape(), shape.len() - 1);
                     let place = |axis: usize| tape.iota([shape[axis]], 0);
-                    let some = place(last).gt(&tape.scalar(0.0)) * place(last).lt(&tape.scalar(20.0));
-                    let hidden = place(last - 1).eq(&tape.scalar(1.0)).unsqueeze(1) + some;
+                    let some = place(last).gt(tape.scalar(0.0)) * place(last).lt(tape.scalar(20.0));
+                    let hidden = place(last - 1).eq(tape.scalar(1.0)).unsqueeze(1) + some;
                     hidden.where_cond(&tape.scalar(f64::NEG_INFINITY), &x[0]).weights()
                 })
             }));

@@ -64,7 +64,7 @@ impl Grads {
         let factor = (tape.scalar(max_norm) / (&root + down.scale(1e-6))).minimum(&up);
         // NaN if the norm is infinite: a factor of 0 would hide that from checks.
         let largest = if root.ty().dtype == DType::F64 { f64::MAX } else { f64::from(f32::MAX) };
-        let factor = root.le(&tape.constant(largest)).where_cond(&factor, &tape.constant(f64::NAN));
+        let factor = root.le(tape.constant(largest)).where_cond(&factor, &tape.constant(f64::NAN));
         let mut clipped = Vec::with_capacity(trained.len());
         for Trained { cell, dw, .. } in trained {
             clipped.push((cell, &factor * (&down * dw)));
@@ -111,7 +111,7 @@ impl Grads {
         let tape = self.tape();
         let is_here = |trained: &&Trained| self.shards().is_none_or(|shards| shards.is_own(trained.cell.id()));
         let here: Vec<_> = trained.iter().filter(is_here).map(|trained| &trained.dw).collect();
-        let largest = |peak: Var, dw: &&Var| peak.maximum(&dw.detach().abs().max());
+        let largest = |peak: Var, dw: &&Var| peak.maximum(dw.detach().abs().max());
         let mut peak = here.iter().fold(tape.constant(0.0), largest);
         if let Some(Shards { world, .. }) = self.shards() {
             // The sum is at least the largest, and at most as many times as large as there are ranks.

@@ -70,7 +70,7 @@ impl Var {
         if reduction != Reduction::Mean || losses.error().is_some() {
             return reduction.of(&losses);
         }
-        (losses / lengths.to_float().maximum(&self.constant(1.0))).mean()
+        (losses / lengths.to_float().maximum(self.constant(1.0))).mean()
     }
 }
 

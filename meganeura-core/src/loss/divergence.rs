@@ -119,7 +119,7 @@ impl Var {
             target.exp() * (target - self)
         } else {
             // ln 1 in place of ln 0, so that the gradient of the target is finite, too.
-            let none = target.eq(&self.constant(0.0));
+            let none = target.eq(self.constant(0.0));
             let log = none.where_cond(&self.constant(1.0), target).log();
             target * (log - self)
         };

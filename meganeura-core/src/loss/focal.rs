@@ -155,7 +155,7 @@ impl Var {
     /// derivative at 0 is infinite.
     #[track_caller]
     fn focus(&self, gamma: f64) -> Self {
-        self.maximum(&self.constant(f64::from(f32::MIN_POSITIVE))).powf(gamma)
+        self.maximum(self.constant(f64::from(f32::MIN_POSITIVE))).powf(gamma)
     }
 
     /// The scores, poisoned, if γ is invalid.

@@ -72,7 +72,7 @@ impl Var {
             return poisoned;
         }
         let unlike = (self.tape().scalar(margin) - self).relu();
-        reduction.of(&target.gt(&self.constant(0.0)).where_cond(self, &unlike))
+        reduction.of(&target.gt(self.constant(0.0)).where_cond(self, &unlike))
     }
 
     /// Multi-class hinge loss: the mean over `n` of `1/C · Σ_{c ≠ label} max(0, m − x[n, label] + x[n, c])` with m = 1.

@@ -101,7 +101,7 @@ impl Var {
         // Counted from 1, because an ignored label has a weight of 0.
         let numbers = self.tape().iota([self.classes()], 0) + self.constant(1.0);
         let own = self.tape().label_weights(&numbers, labels, ignored);
-        own.reshape(self.kept_along(|axis| axis != 1)).eq(&numbers.reshape(self.kept_along(|axis| axis == 1)))
+        own.reshape(self.kept_along(|axis| axis != 1)).eq(numbers.reshape(self.kept_along(|axis| axis == 1)))
     }
 
     /// The shape with the extents of some axes, and 1 elsewhere.

@@ -93,7 +93,7 @@ impl Var {
         // Two roots: the product of the squares would overflow first.
         let cosine = (self * other).sum_over(&[axis]) * own.rsqrt() * others.rsqrt();
         let unlike = (&cosine - margin).relu();
-        reduction.of(&target.gt(&self.constant(0.0)).where_cond(&(self.constant(1.0) - cosine), &unlike))
+        reduction.of(&target.gt(self.constant(0.0)).where_cond(&(self.constant(1.0) - cosine), &unlike))
     }
 
     /// Triplet loss with this value as the anchors: the mean of `max(0, ‖a − p‖ − ‖a − n‖ + m)` with m = 1.
@@ -145,7 +145,7 @@ impl Var {
         }
         let near = self.distance(positive, p, eps);
         let far = self.distance(negative, p, eps);
-        let far = if swap { far.minimum(&positive.distance(negative, p, eps)) } else { far };
+        let far = if swap { far.minimum(positive.distance(negative, p, eps)) } else { far };
         reduction.of(&(near - far + margin).relu())
     }
 

@@ -131,7 +131,7 @@ impl Var {
     #[track_caller]
     fn capped(&self, target: &Self, cap: f64) -> (Self, Self) {
         let distance = (self - target).abs();
-        (distance.minimum(&self.tape().scalar(cap)), distance)
+        (distance.minimum(self.tape().scalar(cap)), distance)
     }
 }
 

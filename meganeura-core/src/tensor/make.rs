@@ -90,7 +90,7 @@ impl Tensor {
     pub fn eye(device: &Device, n: usize) -> Result<Self> {
         here(|| {
             let zeros = Self::zeros(device, [n, n])?;
-            zeros.map(|zeros| zeros.tape().iota([n, 1], 0).eq(&zeros.tape().iota([1, n], 1)))
+            zeros.map(|zeros| zeros.tape().iota([n, 1], 0).eq(zeros.tape().iota([1, n], 1)))
         })
     }
 }

@@ -254,7 +254,7 @@ const FEW_QUERIES: usize = 1 << 11;
 fn composed(x: &[Var], causal: bool, scale: f64) -> Var {
     let mut scores = product_of_heads(&x[0].scale(scale), &x[1].t());
     if let Some(mask) = x.get(3) {
-        scores = scores + mask;
+        scores += mask;
     }
     let rank = scores.shape().rank();
     if causal {
@@ -318,9 +318,9 @@ mod cases {
         let (l, s) = (shape[shape.rank() - 2], shape[shape.rank() - 1]);
         let (row, column) = (tape.iota([l, 1], 0), tape.iota([1, s], 1));
         #[expect(clippy::cast_precision_loss, reason = "extents are far below 2^53")]
-        let last = row.eq(&tape.scalar(l as f64 - 1.0));
-        let first_tile = row.lt(&tape.scalar(10.0)) * column.lt(&tape.scalar(65.0)) * column.ge(&tape.scalar(1.0));
-        (row.eq(&tape.scalar(1.0)) + last + first_tile).where_cond(&tape.scalar(f64::NEG_INFINITY), bias)
+        let last = row.eq(tape.scalar(l as f64 - 1.0));
+        let first_tile = row.lt(tape.scalar(10.0)) * column.lt(tape.scalar(65.0)) * column.ge(tape.scalar(1.0));
+        (row.eq(tape.scalar(1.0)) + last + first_tile).where_cond(&tape.scalar(f64::NEG_INFINITY), bias)
     }
 
     impl Tested for Attention {

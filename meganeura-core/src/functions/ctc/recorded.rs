@@ -27,7 +27,7 @@ impl Ctc {
         let classes = self.classes(targets, g);
         let skips = match g.labels {
             0 => zero.expand(states),
-            _ => classes.slice(1, 2..g.states()).ne(&classes.slice(1, 0..g.states() - 2)).pad(&[(0, 0), (2, 0)], 0.0),
+            _ => classes.slice(1, 2..g.states()).ne(classes.slice(1, 0..g.states() - 2)).pad(&[(0, 0), (2, 0)], 0.0),
         };
         // Targets may be padded with any class.
         let index = is_state.where_cond(&classes, &x.constant(f64::from(self.blank))).to_index();
@@ -37,7 +37,7 @@ impl Ctc {
         let mut row = zero.expand(states);
         for t in 0..g.steps {
             let reached = match t {
-                0 => place.lt(&x.constant(2.0)).where_cond(&zero, &least),
+                0 => place.lt(x.constant(2.0)).where_cond(&zero, &least),
                 _ => reached(&row, &skips, &least),
             };
             let next = is_state.where_cond(&(reached + emissions.slice(0, t..t + 1).reshape(states)), &least);
@@ -46,7 +46,7 @@ impl Ctc {
         let is_end = place.eq(&last) + place.eq(&(last - x.constant(1.0)));
         let losses = -log_sum(&is_end.where_cond(&row, &least)).reshape([g.examples]);
         // An example without a path has no gradient, or that of the kernel, which is NaN.
-        Some(losses.gt(&x.constant(-0.5 * LEAST)).where_cond(&zero, &losses))
+        Some(losses.gt(x.constant(-0.5 * LEAST)).where_cond(&zero, &losses))
     }
 
     /// The class of each state, `[N, 2S + 1]`, as floats: a blank before, between and after the labels.
@@ -66,7 +66,7 @@ impl Ctc {
 fn reached(row: &Var, skips: &Var, least: &Var) -> Var {
     let states = row.shape()[1];
     let peak = row.max_keep(&[1]).detach();
-    let is_possible = peak.gt(&least.scale(0.5));
+    let is_possible = peak.gt(least.scale(0.5));
     let stay = row - is_possible.where_cond(&peak, &peak.constant(0.0));
     if states == 1 {
         return stay;

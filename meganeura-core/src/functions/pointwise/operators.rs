@@ -48,7 +48,7 @@ impl Var {
     #[must_use]
     #[track_caller]
     pub fn powf(&self, exponent: f64) -> Self {
-        self.pow(&self.scalar(exponent))
+        self.pow(self.scalar(exponent))
     }
 
     /// `factor·x` for a factor that is part of the program. For a number that changes from step to step, use

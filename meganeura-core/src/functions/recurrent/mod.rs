@@ -221,7 +221,7 @@ mod cases {
         let shapes: [&[usize]; 5] = [&[t, n, gates * h], &[gates * h, h], &[n, h], &[n, h], &[h]];
         let name = format!("recurrent {} {reverse}", format!("{formula:?}").to_lowercase());
         Case::recorded(&name, &shapes, move |x| {
-            let mask = x[0].slice(2, 0..1).gt(&x[0].constant(0.0)).reshape([t, n]).detach();
+            let mask = x[0].slice(2, 0..1).gt(x[0].constant(0.0)).reshape([t, n]).detach();
             let state = &x[2..if formula.is_lstm() { 4 } else { 3 }];
             let bias = (formula == RecurrentFormula::Gru).then(|| &x[4]);
             let options = RecurrentOptions { formula, reverse, bias, mask: Some(&mask) };

@@ -120,7 +120,7 @@ impl RecurrentGrad {
                     direct = &d * z;
                     Var::concat(&[&of_reset, &of_update, &v, &(&v * r)], 1)
                 }
-                (RecurrentFormula::Relu, _) => at(values, after).le(&d.constant(0.0)).where_cond(&zero, &d),
+                (RecurrentFormula::Relu, _) => at(values, after).le(d.constant(0.0)).where_cond(&zero, &d),
                 _ => &d - &d * at(values, after).square(),
             };
             if let Some(mask) = mask {
