@@ -2,6 +2,7 @@
 
 use super::call::{Call, Operators, condition};
 use super::element::{Element, Kind};
+use super::narrow::Rounding;
 use super::value::{Array, Data, Value, sound, wrapped};
 use crate::error::bail;
 use crate::onnx::proto::element_name;
@@ -76,7 +77,7 @@ fn logic(call: &Call<'_>, f: fn(&Var, &Var) -> Var) -> Result<Vec<Value>> {
 /// The definition of a remainder.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Modulo {
-    /// Has the sign of the divisor. For integers only.
+    /// Has the sign of the divisor.
     Floor,
     /// Has the sign of the dividend.
     Trunc,
@@ -85,9 +86,6 @@ pub(super) enum Modulo {
 impl Modulo {
     pub(super) fn of(call: &Call<'_>) -> Result<Self> {
         match call.int("fmod", 0)? {
-            0 if call.value(0)?.kind() == Kind::Float => {
-                bail!(Checkpoint, "the attribute `fmod` must be 1 for floats")
-            }
             0 => Ok(Self::Floor),
             1 => Ok(Self::Trunc),
             other => bail!(Checkpoint, "the attribute `fmod` is {other}"),
@@ -97,14 +95,31 @@ impl Modulo {
 
 fn modulo(call: &Call<'_>) -> Result<Vec<Value>> {
     let modulo = Modulo::of(call)?;
-    if call.value(0)?.kind() == Kind::Float {
-        bail!(Checkpoint, "remainders of floats are only supported for constants");
-    }
     match modulo {
+        Modulo::Trunc if call.value(0)?.kind() == Kind::Float => arithmetic(call, remainder),
+        Modulo::Floor if call.value(0)?.kind() == Kind::Float => arithmetic(call, |x, by| {
+            let (rest, zero) = (remainder(x, by), x.constant(0.0));
+            // The dividend's sign becomes the divisor's.
+            let differs = rest.ne(&zero) * (&rest * by).lt(&zero);
+            differs.where_cond(&(&rest + by), &rest)
+        }),
         _ if call.value(0)?.element() == Element::U64 => arithmetic(call, |x, by| x - quotient(x, by) * by),
         Modulo::Floor => arithmetic(call, Var::modulo),
         Modulo::Trunc => arithmetic(call, Var::rem),
     }
+}
+
+/// What a division of floats that is cut to a whole number leaves, with the sign of the dividend. Exact up to a
+/// rounding of the dividend; next to a multiple of the divisor, that may be the next interval.
+fn remainder(x: &Var, by: &Var) -> Var {
+    let (size, step, zero) = (x.abs(), by.abs(), x.constant(0.0));
+    let rest = &size - (&size / &step).floor() * &step;
+    // The quotient was rounded to a whole number from either side.
+    let rest = rest.lt(&zero).where_cond(&(&rest + &step), &rest);
+    let rest = rest.ge(&step).where_cond(&(&rest - &step), &rest);
+    // A smaller dividend is left as it is, also by an infinite divisor.
+    let rest = size.lt(&step).where_cond(&size, &rest);
+    x.lt(&zero).where_cond(&-&rest, &rest)
 }
 
 /// A shift of the bits of integers; to the right, the sign is kept.
@@ -256,7 +271,7 @@ fn dropout(call: &Call<'_>) -> Result<Vec<Value>> {
 
 /// The type that a cast leads to.
 pub(super) fn target(call: &Call<'_>) -> Result<Element> {
-    // These are about floats of 8 bits.
+    // These are about floats of at most 8 bits.
     call.ignore(&["saturate", "round_mode"]);
     if call.op() == "CastLike" {
         return Ok(call.value(1)?.element());
@@ -271,6 +286,7 @@ pub(super) fn target(call: &Call<'_>) -> Result<Element> {
 fn cast(call: &Call<'_>) -> Result<Vec<Value>> {
     let (to, x) = (target(call)?, call.value(0)?);
     let y = match (x.kind(), to.integer_dtype()) {
+        _ if let Element::Narrow(format) = to => Rounding::of_call(call, format)?.record(&call.float(0)?),
         // All floats are computed in the device's precision.
         (_, None) if to.kind() == Kind::Float || x.kind() == Kind::Bool => call.float(0)?,
         (_, None) => {
