@@ -283,7 +283,10 @@ impl<I: Fields, T: Fields> Dataset<I, T> {
             let start = |fold: usize| fold * (rows.len() / count) + fold.min(rows.len() % count);
             let fold = |fold| {
                 let (from, to) = (start(fold), start(fold + 1));
-                let train = try_collect(rows[..from].iter().chain(&rows[to..]).copied())?;
+                let mut train = Vec::new();
+                reserve(&mut train, rows.len() - (to - from))?;
+                train.extend_from_slice(&rows[..from]);
+                train.extend_from_slice(&rows[to..]);
                 Ok((self.part(train), self.part(try_collect(rows[from..to].iter().copied())?)))
             };
             (0..count).map(fold).collect()

@@ -173,8 +173,8 @@ impl Confusion {
         share(self.count(class, class), self.labelled(class), "").ok()
     }
 
-    /// The intersection over the union of the class's examples and predictions, `TP / (TP + FP + FN)`: the Jaccard index
-    /// of segmentation, with a pixel an example. `None` if the class has neither examples nor predictions.
+    /// The intersection over the union of the class's examples and predictions, `TP / (TP + FP + FN)`: the Jaccard
+    /// index of segmentation, with a pixel an example. `None` if the class has neither examples nor predictions.
     #[must_use]
     pub fn iou(&self, class: usize) -> Option<f64> {
         let both = self.count(class, class);
@@ -191,8 +191,8 @@ impl Confusion {
         here(|| self.mean_of_classes("IoU", |class| self.iou(class)))
     }
 
-    /// The harmonic mean of precision and recall, `2·TP / (2·TP + FP + FN)`, which is also the Dice coefficient; `None` if the class has neither examples
-    /// nor predictions.
+    /// The harmonic mean of precision and recall, `2·TP / (2·TP + FP + FN)`, which is also the Dice coefficient; `None`
+    /// if the class has neither examples nor predictions.
     #[must_use]
     pub fn f1(&self, class: usize) -> Option<f64> {
         share(2 * self.count(class, class), self.predicted(class) + self.labelled(class), "").ok()

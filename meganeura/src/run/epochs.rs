@@ -17,8 +17,8 @@ impl Run {
         Taken::of_run(self.position.batch, &self.taken)
     }
 
-    /// The batches of the next epoch, if it is one of the first `epochs`, on the run's device; the previous epoch is then
-    /// over.
+    /// The batches of the next epoch, if it is one of the first `epochs`, on the run's device; the previous epoch is
+    /// then over.
     ///
     /// It has its own order and its own random changes. In the middle of an epoch, as after a resumption, it continues
     /// with the first example that the run has not seen. In a [world](RunOptions::world), each rank gets its part.
