@@ -8,11 +8,12 @@ use crate::Done;
 use crate::process::{self, cargo, output, root};
 
 /// The crates that are published, as folder and name, in the order that publishing needs.
-pub const PUBLISHED: [(&str, &str); 4] = [
+pub const PUBLISHED: [(&str, &str); 5] = [
     ("shaders", "meganeura-shaders"),
     ("meganeura-derive", "meganeura-derive"),
     (CORE, CORE),
     ("meganeura", "meganeura"),
+    ("meganeura-models", "meganeura-models"),
 ];
 
 /// The crate below the framework's, which re-exports what is meant for users.
