@@ -72,7 +72,10 @@ fn main() -> ExitCode {
 /// `true` if all passed.
 fn run(options: &Options) -> Result<bool> {
     let check = Gradcheck::default().tolerance(options.atol, options.rtol).seed(options.seed);
-    let check = options.samples.map_or(check, |samples| check.samples(samples.get()));
+    let check = match options.samples {
+        Some(samples) => check.samples(samples.get()),
+        None => check,
+    };
     let wanted = |subject: &Subject| subject.name.to_lowercase().contains(&options.only.to_lowercase());
     let all = subjects(Seed::new(options.seed))?;
     let names = all.iter().map(|subject| subject.name).collect::<Vec<_>>().join(", ");
@@ -158,6 +161,7 @@ fn subjects(seed: Seed) -> Result<Vec<Subject>> {
         "BatchNorm3d", [2, 2, 1, 3, 2], BatchNorm3d::new(2).eps(0.1);
         "GroupNorm", [2, 6, 3, 5], GroupNorm::new(3, 6);
         "LayerNorm", [3, 2, 5], LayerNorm::new([2, 5]);
+        "LayerNorm2d", [2, 5, 3, 2], LayerNorm2d::new(5).eps(0.1);
         "RmsNorm", [3, 2, 5], RmsNorm::new([5]).eps(0.1);
         "InstanceNorm2d", [2, 3, 4, 3], InstanceNorm2d::new(3).affine(true);
         "MultiheadAttention", [2, 5, 6], MultiheadAttention::new(6, 3);
@@ -187,6 +191,7 @@ fn subjects(seed: Seed) -> Result<Vec<Subject>> {
         "PixelShuffle", [2, 18, 1, 3], PixelShuffle::new(3);
         "PixelUnshuffle", [1, 2, 6, 3], PixelUnshuffle::new(3);
         "Dropout", [5, 7], Dropout::new(0.3);
+        "StochasticDepth", [5, 7], StochasticDepth::new(0.3);
         "Flatten", [2, 3, 2, 2], Flatten;
         "Relu", [5, 7], Relu;
         "LeakyRelu", [5, 7], LeakyRelu { slope: 0.2 };
@@ -197,6 +202,9 @@ fn subjects(seed: Seed) -> Result<Vec<Subject>> {
         "Sigmoid", [5, 7], Sigmoid;
         "Tanh", [5, 7], Tanh;
         "Softplus", [5, 7], Softplus;
+        "Relu6", [5, 7], Relu6;
+        "Hardsigmoid", [5, 7], Hardsigmoid;
+        "Hardswish", [5, 7], Hardswish;
     }
     all.push(Subject {
         name: "Embedding",

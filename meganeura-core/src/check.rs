@@ -25,8 +25,23 @@ use crate::{DType, Device, Grads, Precision, Result, Tape, Tensor, Var};
 /// Checks the gradients of a function of a module and some inputs; [`Gradcheck`] has settings.
 ///
 /// The module may be on any device and in any precision. Its parameters are read once, and the check runs on the CPU in
-/// double precision, without changing the module. Frozen parameters are left out. Tensors that `f` captures (labels)
-/// must be on a CPU device.
+/// double precision, without changing the module. Frozen parameters are left out.
+///
+/// Labels and other integers that `f` captures may be on any CPU device. Floats that it captures must be on the CPU in
+/// double precision: pass them as inputs instead, which are converted. An input that `f` detaches has no gradient, and
+/// fails the check unless it is a [constant](Gradcheck::constant):
+///
+/// ```
+/// use meganeura::check::Gradcheck;
+/// use meganeura::prelude::*;
+///
+/// let device = Device::cpu();
+/// let layer = Linear::new(3, 2).init(&device, Seed::new(1))?;
+/// let (x, target) = (Tensor::randn(&device, [4, 3], 1)?, Tensor::randn(&device, [4, 2], 2)?);
+/// let loss = |layer: &Linear, x: &[Var]| vec![layer.forward(&x[0]).mse(&x[1].detach())];
+/// Gradcheck::default().constant(1).run(&layer, &[x, target], loss)?.ok()?;
+/// # Ok::<(), meganeura::Error>(())
+/// ```
 ///
 /// # Errors
 ///
@@ -76,19 +91,21 @@ pub fn gradgradcheck<M: Module + ?Sized>(
 /// Each output gets a random normal cotangent `c`. The function `L = Σ c·y` is differentiated once by the tape, and for
 /// each element of each parameter and input by central differences `(L(x+ε) − L(x−ε)) / 2ε`. The two must agree within
 /// `atol + rtol·|numeric|`.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Gradcheck {
     eps: f64,
     atol: f64,
     rtol: f64,
     samples: usize,
     seed: u64,
+    /// The inputs that are not checked, by their index.
+    constants: Vec<usize>,
 }
 
 /// PyTorch's settings: ε 1e-6, absolute tolerance 1e-5, relative 1e-3; every element; seed 0.
 impl Default for Gradcheck {
     fn default() -> Self {
-        Self { eps: 1e-6, atol: 1e-5, rtol: 1e-3, samples: usize::MAX, seed: 0 }
+        Self { eps: 1e-6, atol: 1e-5, rtol: 1e-3, samples: usize::MAX, seed: 0, constants: Vec::new() }
     }
 }
 
@@ -117,11 +134,19 @@ impl Gradcheck {
         Self { seed, ..self }
     }
 
+    /// Leaves out an input: a target that the function detaches, or one at whose values the function has no
+    /// derivative. `f` gets it in double precision like the others. May be called several times.
+    #[must_use]
+    pub fn constant(mut self, input: usize) -> Self {
+        self.constants.push(input);
+        self
+    }
+
     /// Runs the check; see [`gradcheck`].
     ///
     /// # Errors
     ///
-    /// Fails like [`gradcheck`].
+    /// Fails like [`gradcheck`], and if there is no input for a [constant](Self::constant).
     #[track_caller]
     pub fn run<M: Module + ?Sized>(
         &self,
@@ -130,7 +155,7 @@ impl Gradcheck {
         f: impl Fn(&M, &[Var]) -> Vec<Var>,
     ) -> Result<Report> {
         here(|| {
-            let (subjects, x) = Subjects::of(module, inputs, self.seed)?;
+            let (subjects, x) = Subjects::of(module, inputs, self)?;
             let (loss, _) = self.weighted_sum(&subjects, "cotangents", f(module, &x))?;
             let grads = subjects.differentiate(&loss)?;
             self.report(&loss, &grads, subjects.all)
@@ -150,7 +175,7 @@ impl Gradcheck {
         f: impl Fn(&M, &[Var]) -> Vec<Var>,
     ) -> Result<Report> {
         here(|| {
-            let (mut subjects, x) = Subjects::of(module, inputs, self.seed)?;
+            let (mut subjects, x) = Subjects::of(module, inputs, self)?;
             let (first, cotangents) = self.weighted_sum(&subjects, "cotangents", f(module, &x))?;
             let grads = subjects.differentiate(&first)?;
             let gradients: Vec<_> = subjects.all.iter().filter_map(|subject| grads.of(&subject.var)).collect();
@@ -261,9 +286,12 @@ struct Subjects {
 
 impl Subjects {
     /// The subjects for a check of a module, and all inputs on the tape.
-    fn of<M: Module + ?Sized>(module: &M, inputs: &[Tensor], seed: u64) -> Result<(Self, Vec<Var>)> {
+    fn of<M: Module + ?Sized>(module: &M, inputs: &[Tensor], check: &Gradcheck) -> Result<(Self, Vec<Var>)> {
+        if let Some(missing) = check.constants.iter().find(|&&index| index >= inputs.len()) {
+            bail!(Argument, "input {missing} is to be constant, but there are {} inputs", inputs.len());
+        }
         let device = Device::cpu_with(Precision::Double);
-        let tape = Tape::with_seed(&device, seed);
+        let tape = Tape::with_seed(&device, check.seed);
         let mut all = Vec::new();
         for leaf in module.leaves() {
             let cell = leaf.cell();
@@ -279,7 +307,7 @@ impl Subjects {
             let value = input.to_device(&device)?;
             let var = tape.input(&value);
             x.push(var.clone());
-            if value.ty().dtype.is_float() {
+            if value.ty().dtype.is_float() && !check.constants.contains(&k) {
                 all.push(Subject { name: format!("input {k}"), var, value });
             }
         }
@@ -326,6 +354,31 @@ mod tests {
         let elsewhere = |(): &(), _: &[Var]| vec![Tape::new(&Device::cpu_with(Precision::Double)).scalar(1.0)];
         let error = gradgradcheck(&(), &x, elsewhere).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Argument, "{error}");
+    }
+
+    #[test]
+    fn captured_tensors_and_constants() {
+        let device = Device::cpu();
+        let x = || [1, 2].map(|seed| Tensor::randn(&device, [4, 3], seed).unwrap());
+        // Labels of any CPU device, floats of the double-precision one alone.
+        let labels = Tensor::indices(&device, [4], &[0, 2, 1, 0]).unwrap();
+        gradcheck(&(), &x(), |(), x| vec![(&x[0] * &x[1]).cross_entropy(&labels)]).unwrap().ok().unwrap();
+        let [_, captured] = x();
+        let weighted = |captured: &Tensor, x: &Var| vec![x * x.tape().input(captured)];
+        let error = gradcheck(&(), &x()[..1], |(), x| weighted(&captured, &x[0])).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Device, "{error}");
+        let captured = captured.to_device(&Device::cpu_with(Precision::Double)).unwrap();
+        gradcheck(&(), &x()[..1], |(), x| weighted(&captured, &x[0])).unwrap().ok().unwrap();
+        // A detached input fails, unless it is left out.
+        let detached = |(): &(), x: &[Var]| vec![&x[0] * x[1].detach()];
+        let report = gradcheck(&(), &x(), detached).unwrap();
+        assert!(!report.passed(), "{report}");
+        let check = Gradcheck::default().constant(1);
+        for report in [check.run(&(), &x(), detached).unwrap(), check.gradgrad(&(), &x(), detached).unwrap()] {
+            assert!(report.passed() && report.entries.iter().all(|entry| entry.name != "input 1"), "{report}");
+        }
+        let error = check.constant(2).run(&(), &x(), detached).unwrap_err();
+        assert!(error.to_string().contains("input 2 is to be constant, but there are 2 inputs"), "{error}");
     }
 
     /// `x³` whose first derivative is right, but detached: the second derivative is 0.

@@ -69,7 +69,7 @@ pub use device::{Device, HostSpan, LaunchTime, Profile, Stats};
 pub use dtype::{DType, Precision, TensorType};
 pub use error::{Error, ErrorKind, Result};
 pub use executor::{HostTimes, PipelineCache, Profiling};
-pub use functions::{AxisRange, Ranges};
+pub use functions::{AxisRange, Operand, Ranges};
 #[cfg(all(feature = "gpu", feature = "testing"))]
 pub use gpu::PlannedKernel;
 pub use grad::Grads;
@@ -80,7 +80,7 @@ pub use seed::Seed;
 pub(crate) use shape::Layout;
 pub use shape::{MAX_RANK, Shape};
 pub use tape::{Compiled, Inputs, Outputs, Tape, Tensors, Var};
-pub use tensor::Tensor;
+pub use tensor::{Nested, Tensor};
 
 /// Names for expansions of the derive. Not for any other use.
 #[doc(hidden)]

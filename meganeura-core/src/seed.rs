@@ -60,6 +60,8 @@ impl Seed {
     ///
     /// let mut rng = Seed::new(42).rng();
     /// assert_ne!(rng.next_u32(), rng.next_u32());
+    /// let (u, z) = (rng.uniform(), rng.normal());
+    /// assert!((0.0..1.0).contains(&u) && z.is_finite());
     /// ```
     #[must_use]
     pub fn rng(self) -> Generator {
@@ -82,6 +84,26 @@ impl Generator {
     /// The next number of 64 bits.
     pub fn next_u64(&mut self) -> u64 {
         self.0.next_u64()
+    }
+
+    /// A uniform random number from 0 to below 1, a multiple of 2⁻⁵³.
+    pub fn uniform(&mut self) -> f64 {
+        (self.next_u64() >> 11) as f64 * (1.0 / (1u64 << 53) as f64)
+    }
+
+    /// A Gaussian random number with mean 0 and variance 1.
+    pub fn normal(&mut self) -> f64 {
+        let [first, _] = self.normal_pair();
+        first
+    }
+
+    /// Two independent standard Gaussian numbers ([Box and Muller, 1958](https://doi.org/10.1214/aoms/1177706645)).
+    /// Through `libm`, because `f64::ln` and `f64::sin_cos` differ between platforms.
+    pub(crate) fn normal_pair(&mut self) -> [f64; 2] {
+        // 1 − u lies in (0, 1], where the logarithm is finite.
+        let radius = (-2.0 * libm::log(1.0 - self.uniform())).sqrt();
+        let (sin, cos) = libm::sincos(std::f64::consts::TAU * self.uniform());
+        [radius * cos, radius * sin]
     }
 }
 

@@ -94,6 +94,20 @@
 //!   [`Precision::Double`] on the CPU, [`Precision::Fast`] on a GPU's matrix units. Compiled kernels are cached on disk
 //!   (`MEGANEURA_CACHE`). [`Device::last_profile`] returns the time of each kernel of a run.
 
+//!
+//! # Cargo features
+//!
+//! | feature | adds |
+//! |---|---|
+//! | `gpu` (default) | the GPU executor, through wgpu; without it, only the CPU computes |
+//! | `ctrlc` | Ctrl-C as a request to stop: `Interrupt::on_ctrl_c` |
+//! | `images` | folders of pictures: PNG, JPEG, BMP and PNM |
+//! | `gzip` | data compressed with gzip |
+//! | `npz`, `pt` | files of `numpy.savez`; of `torch.save` and `torch.jit.save` |
+//! | `onnx` | export and import of ONNX files |
+//! | `tensorboard` | metrics of runs as TensorBoard event files |
+//! | `mpi` | several processes through MPI, which must be installed with its headers, and libclang |
+
 // docs.rs builds with nightly Rust, which can show the feature that an item needs.
 #![recursion_limit = "256"] // rustdoc proves that devices are `Sync` down to the types of naga
 #![cfg_attr(docsrs, feature(doc_cfg))]
@@ -132,8 +146,8 @@ pub use meganeura_core::check;
 #[doc(inline)]
 pub use meganeura_core::{
     AxisRange, Buffer, Compiled, DType, Device, Error, ErrorKind, Grads, HostSpan, HostTimes, Inputs, KernelChoice,
-    LaunchTime, MAX_RANK, Memory, Outputs, Param, PipelineCache, Precision, Profile, Profiling, Ranges, Result, Seed,
-    Shape, Stats, Tape, Tensor, TensorType, Tensors, Var, init, loss, module, world,
+    LaunchTime, MAX_RANK, Memory, Nested, Operand, Outputs, Param, PipelineCache, Precision, Profile, Profiling,
+    Ranges, Result, Seed, Shape, Stats, Tape, Tensor, TensorType, Tensors, Var, init, loss, module, world,
 };
 pub use meganeura_derive::Module;
 #[doc(no_inline)]
@@ -146,7 +160,7 @@ use meganeura_core::{dtype, error, file, grad, host, param, seed, tape, wait};
 
 /// The names that almost every program needs.
 pub mod prelude {
-    pub use crate::data::Dataset;
+    pub use crate::data::{Array, Batch, Batches, Dataset, Examples};
     #[doc(no_inline)]
     pub use crate::init::Initializer;
     pub use crate::io::Checkpoint;
@@ -154,7 +168,11 @@ pub mod prelude {
     #[doc(no_inline)]
     pub use crate::module::{FromConfig, FromSeed, Init, Layer, Module, ModuleExt, Seed};
     pub use crate::nn::*;
-    pub use crate::optim::{Adagrad, Adam, AdamW, Lion, Muon, NAdam, Optimizer, RAdam, RmsProp, Sgd};
+    pub use crate::optim::{
+        Accumulate, Adagrad, Adam, AdamW, Ema, Lion, Muon, NAdam, Optimizer, RAdam, RmsProp, Schedule, Sgd, TrainStep,
+    };
+    #[cfg(not(target_family = "wasm"))]
+    pub use crate::run::{Best, Run};
     #[doc(no_inline)]
     pub use crate::world::World;
     #[doc(no_inline)]

@@ -90,6 +90,9 @@ LAYERS = [
     case("nn.Sigmoid()", x=(5, 7)),
     case("nn.Tanh()", x=(5, 7)),
     case("nn.Softplus()", x=(5, 7)),
+    case("nn.ReLU6()", x=(5, 7)),
+    case("nn.Hardsigmoid()", x=(5, 7)),
+    case("nn.Hardswish()", x=(5, 7)),
 ]
 
 # Each of these draws its numbers from its name, so a new case does not change the others. Add cases here.

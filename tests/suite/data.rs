@@ -55,6 +55,7 @@ fn batches(root: &Path) -> Result<Batches> {
     Ok(images
         .batches(BATCH)
         .shuffle(11)
+        .epoch(0)
         .transform(RandomCrop::new(6, 6).padding(1))
         .transform(HorizontalFlip::new(0.5))
         .transform(Normalize::new([0.5; 3], [0.25; 3])))

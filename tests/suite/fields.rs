@@ -46,7 +46,7 @@ where
     <C::Inputs as Fields>::Tensors: Bits,
     <C::Targets as Fields>::Tensors: Bits,
 {
-    let bits = |batch: Result<meganeura::data::Batch<_, _>>| {
+    let bits = |batch: Result<Batch<_, _>>| {
         let batch = batch?;
         Ok([Bits::bits(&batch.inputs)?, Bits::bits(&batch.targets)?].concat())
     };
@@ -199,7 +199,7 @@ fn ragged(device: &Device) -> Outcome {
     // Batches of one are never ragged.
     assert_eq!(dataset.batches(1).on(device).filter(Result::is_ok).count(), 20);
 
-    let batches = dataset.batches(3).shuffle(8).collate(padded);
+    let batches = dataset.batches(3).shuffle(8).epoch(0).collate(padded);
     expect_same(&batches, device)?;
     let mut seen = Vec::new();
     for batch in batches.on(device) {
@@ -279,14 +279,14 @@ fn samplers() -> Outcome {
         }
     }
     let share = labels.iter().filter(|&&label| label == 1).count() as f64 / labels.len() as f64;
-    for batch in dataset.batches(8).stratified(labels.clone(), 7).drop_last().on(&device) {
+    for batch in dataset.batches(8).stratified(labels.clone(), 7).epoch(0).drop_last().on(&device) {
         let ones = batch?.targets.to_u32_vec()?.iter().sum::<u32>();
         assert!((f64::from(ones) - 8.0 * share).abs() < 2.0, "{ones} of 8");
     }
     for (batches, part) in [
-        (dataset.batches(8).weighted(vec![1.0; 3], 1), "3 weights for 33 examples"),
-        (dataset.batches(8).weighted(vec![f64::NAN; 33], 1), "the weight of example 0 is NaN"),
-        (dataset.batches(8).stratified(vec![0; 32], 1), "32 classes for 33 examples"),
+        (dataset.batches(8).weighted(vec![1.0; 3], 1).epoch(0), "3 weights for 33 examples"),
+        (dataset.batches(8).weighted(vec![f64::NAN; 33], 1).epoch(0), "the weight of example 0 is NaN"),
+        (dataset.batches(8).stratified(vec![0; 32], 1).epoch(0), "32 classes for 33 examples"),
     ] {
         let results: Vec<_> = batches.on(&device).collect();
         assert_eq!(results.len(), 1);

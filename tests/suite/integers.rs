@@ -153,8 +153,8 @@ const PAIRS: [Pair; 12] = [
     ("rem", Var::rem, |a, b| if b == 0 { a } else { a % b }),
     ("div_floor", Var::div_floor, |a, b| if b == 0 { 0 } else { floor(a, b) }),
     ("modulo", Var::modulo, |a, b| if b == 0 { a } else { a - b * floor(a, b) }),
-    ("minimum", Var::minimum, |a, b| a.min(b)),
-    ("maximum", Var::maximum, |a, b| a.max(b)),
+    ("minimum", |x, y| x.minimum(y), |a, b| a.min(b)),
+    ("maximum", |x, y| x.maximum(y), |a, b| a.max(b)),
     ("and", Var::bitwise_and, |a, b| a & b),
     ("or", Var::bitwise_or, |a, b| a | b),
     ("xor", Var::bitwise_xor, |a, b| a ^ b),
@@ -163,12 +163,12 @@ const PAIRS: [Pair; 12] = [
 type Comparison = (&'static str, fn(&Var, &Var) -> Var, fn(&i64, &i64) -> bool);
 
 const COMPARISONS: [Comparison; 6] = [
-    ("eq", Var::eq, |a, b| a == b),
-    ("ne", Var::ne, |a, b| a != b),
-    ("lt", Var::lt, |a, b| a < b),
-    ("le", Var::le, |a, b| a <= b),
-    ("gt", Var::gt, |a, b| a > b),
-    ("ge", Var::ge, |a, b| a >= b),
+    ("eq", |x, y| x.eq(y), |a, b| a == b),
+    ("ne", |x, y| x.ne(y), |a, b| a != b),
+    ("lt", |x, y| x.lt(y), |a, b| a < b),
+    ("le", |x, y| x.le(y), |a, b| a <= b),
+    ("gt", |x, y| x.gt(y), |a, b| a > b),
+    ("ge", |x, y| x.ge(y), |a, b| a >= b),
 ];
 
 /// Every function of two numbers, of every pair of numbers, by broadcasting.

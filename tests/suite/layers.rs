@@ -172,6 +172,7 @@ pub(crate) fn subjects() -> Vec<Subject> {
         of("swi_glu", &[2, 3, 4], SwiGlu::new(4, 6)),
         of("rotary_embedding", &[2, 3, 5, 6], RotaryEmbedding::new(6)),
         of("dropout", &[5, 7], Dropout::new(0.3)),
+        of("stochastic_depth", &[5, 7], StochasticDepth::new(0.3)),
         of("flatten", &[2, 3, 2, 2], Flatten),
         of("relu", &[5, 7], Relu),
         of("leaky_relu", &[5, 7], LeakyRelu { slope: 0.2 }),
@@ -182,6 +183,10 @@ pub(crate) fn subjects() -> Vec<Subject> {
         of("sigmoid", &[5, 7], Sigmoid),
         of("tanh", &[5, 7], Tanh),
         of("softplus", &[5, 7], Softplus),
+        of("relu6", &[5, 7], Relu6),
+        of("hardsigmoid", &[5, 7], Hardsigmoid),
+        of("hardswish", &[5, 7], Hardswish),
+        of("layer_norm2d", &[2, 5, 3, 2], LayerNorm2d::new(5).eps(0.1)),
         built("embedding", &[4, 3], |device| Ok(Box::new(Words::new(Embedding::new(5, 3), device)?))),
         built("embedding with padding", &[4, 3], |device| {
             Ok(Box::new(Words::new(Embedding::new(5, 3).padding(1), device)?))

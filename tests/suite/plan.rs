@@ -48,7 +48,7 @@ fn one_plan(device: &Device) -> Outcome {
     let mut optimizer = AdamW::new(0.01);
     let (mut steps, mut losses) = (0u64, Vec::new());
     for epoch in 0..35 {
-        for batch in dataset.batches(8).shuffle(epoch).on(device) {
+        for batch in dataset.batches(8).shuffle(7).epoch(epoch).on(device) {
             let batch = batch?;
             // Changes that need no new plan: the rate, dropout, the norm, each tape's seed, the order of examples.
             optimizer.set_lr(0.01 / (1 + steps) as f64);

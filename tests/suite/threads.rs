@@ -156,7 +156,7 @@ const CALLS: [(&str, Call); 12] = [
         gradcheck(&w, &[x], |w, x| vec![x[0].matmul(&x[0].param(w)).tanh()])?.ok()
     }),
     ("next", |scene, k| {
-        let batches = scene.dataset.batches(8).shuffle(k as u64).workers(2).on(scene.device);
+        let batches = scene.dataset.batches(8).shuffle(k as u64).epoch(0).workers(2).on(scene.device);
         batches.into_iter().try_for_each(|batch| batch.map(drop))
     }),
     ("wait", |scene, _| scene.device.wait()),

@@ -1,11 +1,8 @@
 //! `cargo xtask fuzz`: fuzzers of every reader and parser, for a given time and from a given seed.
 
-use std::process::Command;
-
 use clap::Args;
 
-use crate::process::{self, cargo, target};
-use crate::{Done, test};
+use crate::{Done, process, test};
 
 const BINARY: &str = "meganeura-fuzz";
 
@@ -32,11 +29,7 @@ impl Default for Options {
 }
 
 pub fn run(options: &Options) -> Done {
-    // Selected and built like the tests, which need the framework as well.
-    process::run(
-        cargo().args(["build", "--profile", "test", "--bin", BINARY]).args(test::selection(test::with_mpi())),
-    )?;
-    let mut fuzzer = Command::new(target().join("debug").join(BINARY));
+    let mut fuzzer = test::program(BINARY)?;
     fuzzer.args(["--seconds", &options.seconds.to_string(), "--seed", &options.seed.to_string()]);
     let done = process::run(fuzzer.args(&options.args));
     done.map_err(|failed| format!("{failed}; the last input of the target is in target/fuzz/, under its name"))

@@ -59,7 +59,7 @@ enum Chore {
     Web(web::Options),
     /// Compare the public surface of each published crate with its list, `public-api.txt`
     Surface(surface::Options),
-    /// Check licences, sources and known faults of all dependencies, with cargo-deny
+    /// Check licences, sources and known faults of all dependencies, with cargo-deny, after a change of Cargo.lock
     Deny,
     /// Run the native kernels' tests under AddressSanitizer (needs a nightly toolchain)
     Sanitize,

@@ -4,11 +4,12 @@ use std::fs;
 use std::process::Command;
 
 use crate::Done;
-use crate::process::{self, cargo, output, root};
+use crate::process::{self, output, root};
 
 const CHECK: [&str; 3] = ["check", "--workspace", "--all-targets"];
 
-/// Checks everything with the oldest supported release.
+/// Checks everything with the oldest supported release. Where that is the one in use, clippy and the tests compile more
+/// than this would.
 pub fn run() -> Done {
     let manifest = fs::read_to_string(root().join("Cargo.toml")).map_err(|error| format!("Cargo.toml: {error}"))?;
     let oldest = rust_version(&manifest).ok_or("Cargo.toml has no rust-version")?;
@@ -16,7 +17,7 @@ pub fn run() -> Done {
     let rustc = output("rustc", &["--version"]).unwrap_or_default();
     if let Some(running) = rustc.split_whitespace().nth(1).filter(|running| is_release(running, oldest)) {
         eprintln!("\nrustc is {running}, the oldest supported release: the ordinary build is the check");
-        return process::run(cargo().args(CHECK));
+        return Ok(());
     }
     let installed = output("rustup", &["toolchain", "list"]).unwrap_or_default();
     if !installed.split_whitespace().any(|toolchain| is_release(toolchain, oldest)) {

@@ -1,5 +1,6 @@
 //! The crates that are published: the files in each package, and that they build.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::{env, fs};
 
@@ -7,11 +8,12 @@ use crate::Done;
 use crate::process::{self, cargo, output, root};
 
 /// The crates that are published, as folder and name, in the order that publishing needs.
-pub const PUBLISHED: [(&str, &str); 4] = [
+pub const PUBLISHED: [(&str, &str); 5] = [
     ("shaders", "meganeura-shaders"),
     ("meganeura-derive", "meganeura-derive"),
     (CORE, CORE),
     ("meganeura", "meganeura"),
+    ("meganeura-models", "meganeura-models"),
 ];
 
 /// The crate below the framework's, which re-exports what is meant for users.
@@ -29,7 +31,8 @@ pub fn check() -> Done {
             let path = root().join(folder).join(file);
             fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))
         };
-        let mut wrong = missing(name, &packaged, &read("Cargo.toml")?);
+        let tracked = output("git", &["-C", folder, "ls-files", "src"]).unwrap_or_default();
+        let mut wrong = missing(name, &packaged, &tracked, &read("Cargo.toml")?);
         wrong.extend(links_nowhere(&read("README.md")?));
         if !wrong.is_empty() {
             return Err(format!("{name} cannot be published: {}", wrong.join("; ")));
@@ -42,8 +45,10 @@ pub fn check() -> Done {
     }
     // Uncommitted files are fine: only the package's contents matter.
     let packages = PUBLISHED.iter().flat_map(|(_, name)| ["--package", name]);
-    // Nobody debugs what this builds.
-    process::run(cargo().args(["package", "--allow-dirty"]).args(packages).env("CARGO_PROFILE_DEV_DEBUG", "0"))
+    // Nobody debugs what this builds. All sources are packaged, as checked above; without the default features, nothing
+    // of wgpu is built once more.
+    let package = ["package", "--allow-dirty", "--no-default-features"];
+    process::run(cargo().args(package).args(packages).env("CARGO_PROFILE_DEV_DEBUG", "0"))
 }
 
 /// Removes old unpacked crates. Cargo unpacks the crates that it verifies into a folder named only after the target
@@ -59,9 +64,10 @@ fn forget_unpacked(sources: &Path) {
     }
 }
 
-/// The files missing from cargo's list of a package, and the lines missing from its manifest.
-fn missing(name: &str, packaged: &str, manifest: &str) -> Vec<String> {
-    let files = FILES.into_iter().filter(|&file| !packaged.lines().any(|line| line == file));
+/// The files missing from cargo's list of a package, its sources among them, and the lines missing from its manifest.
+fn missing(name: &str, packaged: &str, sources: &str, manifest: &str) -> Vec<String> {
+    let packaged: BTreeSet<_> = packaged.lines().collect();
+    let files = FILES.into_iter().chain(sources.lines()).filter(|file| !packaged.contains(file));
     let files = files.map(|file| format!("no {file} in the package"));
     let documentation = format!("documentation = \"https://docs.rs/{name}\"");
     let lines = ["description = ", "keywords = ", "categories", "license", "readme = \"README.md\"", &documentation];
@@ -111,10 +117,15 @@ mod tests {
         let files = "Cargo.toml\nLICENSE-APACHE\nLICENSE-MIT\nREADME.md\nsrc/lib.rs\n";
         let manifest = "description = \"\"\nkeywords = []\nreadme = \"README.md\"\nlicense.workspace = true\n\
                         categories.workspace = true\ndocumentation = \"https://docs.rs/a\"\n";
-        assert!(missing("a", files, manifest).is_empty());
-        assert_eq!(missing("a", &files.replace("LICENSE-MIT", "src/LICENSE-MIT"), manifest).len(), 1);
-        assert_eq!(missing("b", files, manifest), ["no `documentation = \"https://docs.rs/b\"` in Cargo.toml"]);
-        assert_eq!(missing("a", "", "").len(), 9);
+        let sources = "src/lib.rs\n";
+        assert!(missing("a", files, sources, manifest).is_empty());
+        assert_eq!(missing("a", &files.replace("LICENSE-MIT", "src/LICENSE-MIT"), sources, manifest).len(), 1);
+        assert_eq!(missing("a", files, "src/lib.rs\nsrc/more.rs\n", manifest), ["no src/more.rs in the package"]);
+        assert_eq!(
+            missing("b", files, sources, manifest),
+            ["no `documentation = \"https://docs.rs/b\"` in Cargo.toml"]
+        );
+        assert_eq!(missing("a", "", sources, "").len(), 10);
     }
 
     #[test]

@@ -107,7 +107,7 @@ pub fn with_mpi() -> bool {
 /// tests.
 pub fn command(args: &[String]) -> Command {
     let mut cargo = cargo();
-    cargo.args(arguments(args, with_mpi()));
+    cargo.args(arguments(args, with_mpi(), is_ci()));
     // Otherwise, Mesa looks for a display to choose the adapter, and complains on every start if there is none.
     cargo.env("NODEVICE_SELECT", "1");
     cargo
@@ -145,25 +145,33 @@ fn tables(asked: &str) -> Command {
     cargo
 }
 
-/// The whole workspace, unless packages are named; with the tests of several ranks, if there is MPI. `cargo xtask web
-/// test` tests its own package, whose dependencies take long to compile.
-fn arguments(args: &[String], with_mpi: bool) -> Vec<&str> {
+/// The whole workspace, unless packages are named; with the tests of several ranks, if there is MPI.
+fn arguments(args: &[String], with_mpi: bool, in_ci: bool) -> Vec<&str> {
     let own = args.iter().take_while(|arg| *arg != "--");
     let named =
         own.clone().any(|arg| arg == "-p" || arg.starts_with("--package") || arg.starts_with("--manifest-path"));
     let fail_fast = own.clone().any(|arg| arg == "--no-fail-fast");
     let mut all = vec!["test"];
     if !named {
-        all.extend(selection(with_mpi));
+        all.extend(selection(with_mpi, in_ci));
     }
     all.extend((!fail_fast).then_some("--no-fail-fast"));
     all.extend(args.iter().map(String::as_str));
     all
 }
 
-/// The packages and features of all tests.
-pub fn selection(with_mpi: bool) -> [&'static str; 5] {
-    ["--workspace", "--exclude", web::PACKAGE, "--features", features(with_mpi)]
+/// The packages and features of all tests. Those of the page have dependencies that take long to compile: `cargo xtask
+/// web test` has them to itself, but in CI, which runs both, one build of the framework serves all.
+fn selection(with_mpi: bool, in_ci: bool) -> Vec<&'static str> {
+    let without: &[_] = if in_ci { &[] } else { &["--exclude", web::PACKAGE] };
+    [&["--workspace"], without, &["--features", features(with_mpi)]].concat()
+}
+
+/// Builds a program of the workspace as the tests are built, which need the framework as well, and returns its command.
+pub fn program(name: &str) -> Result<Command, String> {
+    let selection = selection(with_mpi(), is_ci());
+    process::run(cargo().args(["build", "--profile", "test", "--bin", name]).args(selection))?;
+    Ok(Command::new(process::target().join("debug").join(name)))
 }
 
 /// The workspace's features, with those that need MPI.
@@ -188,15 +196,17 @@ mod tests {
     use super::*;
 
     fn line(args: &[&str]) -> String {
-        arguments(&args.iter().copied().map(String::from).collect::<Vec<_>>(), false).join(" ")
+        arguments(&args.iter().copied().map(String::from).collect::<Vec<_>>(), false, false).join(" ")
     }
 
     #[test]
     fn several_ranks_are_tested_where_there_is_mpi() {
-        let all = arguments(&[], true).join(" ");
+        let all = arguments(&[], true, false).join(" ");
         let features = "meganeura-examples/images,meganeura-examples/mpi,meganeura-tests/mpi,meganeura-unit/mpi";
         assert_eq!(all, format!("test --workspace --exclude xtask-web --features {features} --no-fail-fast"));
-        assert_eq!(arguments(&["-p".to_owned()], true).join(" "), "test --no-fail-fast -p");
+        assert_eq!(arguments(&["-p".to_owned()], true, false).join(" "), "test --no-fail-fast -p");
+        let all = arguments(&[], false, true).join(" ");
+        assert_eq!(all, "test --workspace --features meganeura-examples/images --no-fail-fast");
     }
 
     #[test]

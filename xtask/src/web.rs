@@ -7,7 +7,7 @@ use clap::Args;
 
 use crate::packages::{administrator, has_program, install, is_debian};
 use crate::process::{self, cargo, output};
-use crate::{Done, vulkan};
+use crate::{Done, mpi, test, vulkan};
 
 const TARGET: &str = "wasm32-unknown-unknown";
 
@@ -30,12 +30,16 @@ pub fn run(options: &Options) -> Done {
         ensure_browser()?;
         // The page is compared with a native device of the same kind.
         vulkan::ensure(true);
-        // In the profile of the build below, which it shares.
-        process::run(cargo().args(["test", "--quiet", "--profile", "dev", "--package", PACKAGE]))?;
     }
-    let mut cargo = cargo();
-    cargo.args(["run", "--quiet", "--package", PACKAGE, "--"]).args(&options.args);
-    process::run(cargo.env("NODEVICE_SELECT", "1"))
+    let mut program = if test::is_ci() {
+        mpi::ensure();
+        test::program(PACKAGE)?
+    } else {
+        let mut cargo = cargo();
+        cargo.args(["run", "--quiet", "--package", PACKAGE, "--"]);
+        cargo
+    };
+    process::run(program.args(&options.args).env("NODEVICE_SELECT", "1"))
 }
 
 /// The tests of the page, as CI runs them.

@@ -171,7 +171,7 @@ impl Session {
     fn batch(&self, step: u64, order: impl Fn(u64) -> Seed) -> Result<(Tensor, Tensor)> {
         let per_epoch = (self.train.len() / BATCH) as u64;
         let (epoch, index) = (step / per_epoch, (step % per_epoch) as usize);
-        let batches = self.train.batches(BATCH).shuffle(order(epoch)).drop_last();
+        let batches = self.train.batches(BATCH).shuffle(order(epoch)).epoch(epoch).drop_last();
         let batch = batches.skip(index).on(&self.device).next().expect("as many as an epoch has")?;
         Ok((batch.inputs, batch.targets))
     }

@@ -24,6 +24,9 @@ pub struct Stats {
     /// Copies submitted to read a tensor, by all devices of the adapter. Small results of a run, such as a loss, need
     /// none: the run's own commands copy them.
     pub reads: u64,
+    /// Optimizer steps before which a value that depends on their parameters was read, usually the loss. The read ran
+    /// the forward pass, and the step ran it once more: read after the step instead.
+    pub early_reads: u64,
     /// The host's time spent in runs.
     pub host: HostTimes,
     /// The peak number of bytes of tensors and plans on the device; on the CPU, of plans only.
@@ -56,6 +59,11 @@ impl Device {
         *part(&mut lock(&self.0.stats).host) += duration;
         self.note(name, begin, duration);
         done
+    }
+
+    /// Counts a step that computes anew what a read had computed.
+    pub(crate) fn count_early_read(&self) {
+        lock(&self.0.stats).early_reads += 1;
     }
 
     /// Statistics of this device's work since it was created.

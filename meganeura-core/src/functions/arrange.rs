@@ -1,17 +1,20 @@
 //! Rearrangement of elements.
 
+use std::borrow::Borrow;
+
 use super::Ranges;
 use crate::{ErrorKind, MAX_RANK, Var};
 
 impl Var {
-    /// Stacks values along a new axis: `k` of shape `[.., ..]` → `[.., k, ..]`.
+    /// Stacks values, `&[&x, &y]` or a `Vec` of values, along a new axis: `k` of shape `[.., ..]` → `[.., k, ..]`.
     ///
     /// # Panics
     ///
     /// Panics if there are no values: then there is no tape to record on.
     #[must_use]
     #[track_caller]
-    pub fn stack(values: &[&Self], axis: usize) -> Self {
+    pub fn stack(values: &[impl Borrow<Self>], axis: usize) -> Self {
+        let values: Vec<&Self> = values.iter().map(Borrow::borrow).collect();
         let first = values.first().expect("`Var::stack` needs at least one value");
         if let Some(odd) = values.iter().find(|value| value.shape() != first.shape() && value.error().is_none()) {
             let message = format!("shapes {} and {}", first.shape(), odd.shape());
@@ -21,7 +24,7 @@ impl Var {
         for value in values {
             rows.push(value.unsqueeze(axis));
         }
-        Self::concat(&rows.iter().collect::<Vec<_>>(), axis)
+        Self::concat(&rows, axis)
     }
 
     /// Splits an axis into parts of these extents, which must add up to its own.

@@ -1,5 +1,6 @@
 //! Concatenation along an axis.
 
+use std::borrow::Borrow;
 use std::panic::Location;
 
 use super::Vjp;
@@ -7,7 +8,7 @@ use crate::ops::concat::Concat;
 use crate::{Result, Var};
 
 impl Var {
-    /// Concatenates values along an axis.
+    /// Concatenates values along an axis: `&[&x, &y]`, or a `Vec` of values.
     ///
     /// # Panics
     ///
@@ -15,9 +16,10 @@ impl Var {
     #[doc(alias = "cat")]
     #[must_use]
     #[track_caller]
-    pub fn concat(values: &[&Self], axis: usize) -> Self {
+    pub fn concat(values: &[impl Borrow<Self>], axis: usize) -> Self {
+        let values: Vec<&Self> = values.iter().map(Borrow::borrow).collect();
         let first = values.first().expect("`Var::concat` needs at least one value");
-        first.tape().record(Concat { axis }.into(), values, Location::caller()).swap_remove(0)
+        first.tape().record(Concat { axis }.into(), &values, Location::caller()).swap_remove(0)
     }
 }
 

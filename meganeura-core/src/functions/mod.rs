@@ -70,6 +70,7 @@ pub use custom::CustomOp;
 pub use grid_sample::{GridSampleMode, GridSampleOptions, GridSamplePadding};
 pub(crate) use norm::Scale;
 pub use padding::Padding;
+pub use pointwise::Operand;
 pub use ranges::{AxisRange, Ranges};
 pub use recurrent::RecurrentOptions;
 pub(crate) use vjp::{Vjp, rule};

@@ -70,7 +70,7 @@ impl Var {
     #[must_use]
     #[track_caller]
     pub fn tril(&self, diagonal: isize) -> Self {
-        self.triangle("tril", diagonal, Self::le)
+        self.triangle("tril", diagonal, |a, b| a.le(b))
     }
 
     /// The upper triangle of the last two axes: 0 below the diagonal. `diagonal` moves the diagonal to the right, or to
@@ -78,7 +78,7 @@ impl Var {
     #[must_use]
     #[track_caller]
     pub fn triu(&self, diagonal: isize) -> Self {
-        self.triangle("triu", diagonal, Self::ge)
+        self.triangle("triu", diagonal, |a, b| a.ge(b))
     }
 
     /// Keeps the elements whose column compares so with the diagonal's.

@@ -4,6 +4,8 @@
 mod cases;
 mod operators;
 
+pub use operators::Operand;
+
 use super::Vjp;
 use crate::ops::Pointwise;
 use crate::ops::pointwise::{SQRT_2_OVER_PI, each_row};
@@ -26,11 +28,11 @@ macro_rules! functions {
     };
     (@method $name:ident ($method:ident) ($x:ident, $other:ident) $(#[$doc:meta])*) => {
         $(#[$doc])*
-        #[doc = concat!("\n`", stringify!($x), "` is `self`, `", stringify!($other), "` is `other`, with NumPy's broadcasting.")]
+        #[doc = concat!("\n`", stringify!($x), "` is `self`, `", stringify!($other), "` is `other`: a value, or a number. With NumPy's broadcasting.")]
         #[must_use]
         #[track_caller]
-        pub fn $method(&self, other: &Self) -> Self {
-            self.record_broadcast(Pointwise::$name, &[self, other])
+        pub fn $method(&self, other: impl Operand) -> Self {
+            self.record_broadcast(Pointwise::$name, &[self, &other.beside(self)])
         }
     };
     (@method $name:ident ($method:ident) ($x:ident, $($other:ident),+) $(#[$doc:meta])*) => {

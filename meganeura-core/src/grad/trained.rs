@@ -17,9 +17,17 @@ pub struct Trained {
     pub leaf: usize,
 }
 
-/// The trained parameters, each with its gradient, without those that [may lack one](Grads::allow_unused).
+/// The trained parameters, each with its gradient, without those that [may lack one](Grads::allow_unused). Refuses
+/// gradients of a tape for inference.
 #[doc(hidden)]
 pub fn expect_gradients(leaves: &[Leaf<'_>], grads: &Grads) -> Result<Vec<Trained>> {
+    if !grads.tape().is_training() {
+        bail!(
+            Argument,
+            "the gradients are of a tape for inference, on which dropout does nothing and batch normalisation uses running \
+             statistics that do not move: record steps on `Tape::new`; to train on in that mode, call `net.evaluate(\"**\")` first"
+        );
+    }
     let (trained, missing) = trained(leaves, grads);
     let refused: Vec<_> = missing.iter().copied().filter(|leaf| !grads.may_lack(leaf)).collect();
     if !refused.is_empty() {

@@ -3,10 +3,8 @@
 //! The algorithms are here rather than in a library of distributions because they are part of the interface: a seeded
 //! model must not start from other values after an update.
 
-use std::f64::consts::TAU;
-
 use crate::host::reserve;
-use crate::seed::{Generator, Seed};
+use crate::seed::Seed;
 use crate::{Result, Shape};
 
 /// The distribution to draw from.
@@ -38,30 +36,16 @@ impl Distribution {
         let mut rng = seed.rng();
         match self {
             Self::Constant(value) => values.resize(count, value),
-            Self::Uniform(low, high) => values.extend((0..count).map(|_| low + (high - low) * unit(&mut rng))),
+            Self::Uniform(low, high) => values.extend((0..count).map(|_| low + (high - low) * rng.uniform())),
             Self::Normal(mean, std) => {
                 while values.len() < count {
-                    let pair = normal_pair(&mut rng).map(|z| mean + std * z);
+                    let pair = rng.normal_pair().map(|z| mean + std * z);
                     values.extend(pair.iter().take(count - values.len()));
                 }
             }
         }
         Ok(values)
     }
-}
-
-/// Uniform in [0, 1), a multiple of 2⁻⁵³.
-fn unit(rng: &mut Generator) -> f64 {
-    (rng.next_u64() >> 11) as f64 * (1.0 / (1u64 << 53) as f64)
-}
-
-/// Two independent standard Gaussian numbers ([Box and Muller, 1958](https://doi.org/10.1214/aoms/1177706645)). Through
-/// `libm`, because `f64::ln` and `f64::sin_cos` differ between platforms.
-fn normal_pair(rng: &mut Generator) -> [f64; 2] {
-    // 1 − u lies in (0, 1], where the logarithm is finite.
-    let radius = (-2.0 * libm::log(1.0 - unit(rng))).sqrt();
-    let (sin, cos) = libm::sincos(TAU * unit(rng));
-    [radius * cos, radius * sin]
 }
 
 #[cfg(test)]

@@ -23,7 +23,7 @@ mod trace;
 mod var;
 
 use std::cell::RefCell;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::panic::Location;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
@@ -84,6 +84,8 @@ struct TapeState {
     cotangents: Vec<Weak<RefCell<Cotangents>>>,
     /// `true` once the tape has run.
     has_run: bool,
+    /// The parameters that were read into values since the last step, by identity.
+    read_through: HashSet<u64>,
     /// The number of callers that keep bare names of values, which must not change meanwhile.
     pins: usize,
     /// While gradient rules run, the line of the operation that they differentiate; new nodes get this line.
@@ -178,6 +180,7 @@ impl Tape {
             values: HashMap::new(),
             cotangents: Vec::new(),
             has_run: false,
+            read_through: HashSet::new(),
             pins: 0,
             origin: None,
             training,

@@ -24,6 +24,7 @@ impl Tape {
             return Ok(tensor);
         }
         recording.run(&[value], &[], &[])?;
+        recording.note_read(value);
         let tensor = recording.values[&value].clone();
         recording.forget();
         Ok(tensor)
@@ -41,7 +42,12 @@ impl Tape {
     /// depend on.
     #[doc(hidden)]
     pub fn update_keeping_gradients(&self, updates: Vec<(Arc<Cell>, Var)>, stepped: &HashSet<u64>) -> Result<()> {
-        self.update_and_keep(updates, |recording| recording.other_gradients(stepped))
+        self.update_and_keep(updates, |recording| recording.other_gradients(stepped))?;
+        let mut recording = self.recording.borrow_mut();
+        if !std::mem::take(&mut recording.read_through).is_disjoint(stepped) {
+            recording.device.count_early_read();
+        }
+        Ok(())
     }
 
     fn update_and_keep(
@@ -87,6 +93,28 @@ impl TapeState {
         let tensors = self.execute(&outputs, assigns, &self.values, &[])?;
         self.values.extend(outputs.into_iter().zip(tensors));
         Ok(())
+    }
+
+    /// Notes the trained parameters that a value depends on. A step that changes one of them computes anew what was
+    /// computed for the value.
+    fn note_read(&mut self, value: ValueId) {
+        if !self.training {
+            return;
+        }
+        let mut needed = vec![false; self.graph.values()];
+        needed[value.index()] = true;
+        for node in self.graph.nodes().iter().rev() {
+            if !node.outputs().any(|value| needed[value.index()]) {
+                continue;
+            }
+            node.inputs.iter().for_each(|input| needed[input.index()] = true);
+            if let Source::Leaf(leaf) = node.source
+                && let Leaf::Cell { cell, .. } = &self.leaves[leaf]
+                && cell.is_trained()
+            {
+                self.read_through.insert(cell.id());
+            }
+        }
     }
 
     /// The values that a run hands out, each once.

@@ -3,8 +3,11 @@
 mod compare;
 mod display;
 mod make;
+mod nested;
 
 use std::fmt;
+
+pub use nested::Nested;
 
 use crate::error::{bail, here, here_async};
 use crate::host::{HostBuffer, index_of, try_collect};

@@ -22,7 +22,7 @@
 //! let mut net = Linear::new(1, 2).init(&device, Seed::new(42))?;
 //! world.share(&mut net)?; // what rank 0 has
 //! let mut optimizer = AdamW::new(1e-3);
-//! for batch in data.batches(16).shuffle(7).part_of(&world).on(&device) {
+//! for batch in data.batches(16).shuffle(7).epoch(0).part_of(&world).on(&device) {
 //!     let batch = batch?;
 //!     let tape = Tape::new(&device);
 //!     let loss = net.forward(&tape.input(&batch.inputs)).cross_entropy(&batch.targets);

@@ -10,6 +10,8 @@ const KEEP_SHAPE: &[&str] = &[
     "cast",
     "ceil",
     "clamp",
+    "clamp_max",
+    "clamp_min",
     "cos",
     "cumprod",
     "cumsum",

@@ -10,6 +10,7 @@ use super::settings::{Course, Last, Settings};
 use super::taken::Taken;
 use super::transform::Transform;
 use super::{Array, BatchesOn, Collate, Collated, Fields, Stack};
+use crate::error::here;
 use crate::seed::Seed;
 use crate::world::World;
 use crate::{Device, Result, Tensor};
@@ -144,8 +145,11 @@ impl<I: Fields, T: Fields, C: Collate<I, T>> Batches<I, T, C> {
         Self { settings, ..self }
     }
 
-    /// Shuffles the examples, in another order for each seed. The seed should depend on the epoch, by
-    /// [`epoch`](Self::epoch) or in your own way.
+    /// Shuffles the examples, in another order for each seed and epoch. [`epochs`](Self::epochs) and
+    /// [`Run::next_epoch_of`](crate::run::Run::next_epoch_of) count the epochs, [`epoch`](Self::epoch) sets one.
+    ///
+    /// Without an epoch, every pass would have the same order and the same random changes, so that is an error of
+    /// [`on`](Self::on). A single pass is `epoch(0)`.
     ///
     /// The order is that of Durstenfeld's shuffle with the numbers of [`Seed::rng`], and will not change. The seed is
     /// also that of the [transformations](Self::transform). Of `shuffle`, [`weighted`](Self::weighted) and
@@ -170,7 +174,7 @@ impl<I: Fields, T: Fields, C: Collate<I, T>> Batches<I, T, C> {
     /// let mut counts = [0.0; 2];
     /// labels.iter().for_each(|&label| counts[label as usize] += 1.0);
     /// let weights: Vec<f64> = labels.iter().map(|&label| 1.0 / counts[label as usize]).collect();
-    /// let batch = dataset.batches(100).weighted(weights, 7).on(&Device::cpu()).next().unwrap()?;
+    /// let batch = dataset.batches(100).weighted(weights, 7).epoch(0).on(&Device::cpu()).next().unwrap()?;
     /// # let rare: u32 = batch.targets.to_u32_vec()?.iter().sum();
     /// # assert!((25..75).contains(&rare), "{rare}");
     /// # Ok::<(), meganeura::Error>(())
@@ -197,7 +201,7 @@ impl<I: Fields, T: Fields, C: Collate<I, T>> Batches<I, T, C> {
     /// use meganeura::prelude::*;
     ///
     /// let dataset = Dataset::new(vec![0.0; 100], [1], [vec![0; 80], vec![1; 20]].concat())?;
-    /// for batch in dataset.batches(10).stratified(dataset.targets()?, 7).on(&Device::cpu()) {
+    /// for batch in dataset.batches(10).stratified(dataset.targets()?, 7).epoch(0).on(&Device::cpu()) {
     ///     let ones: u32 = batch?.targets.to_u32_vec()?.iter().sum();
     ///     assert!((1..=3).contains(&ones));
     /// }
@@ -221,8 +225,51 @@ impl<I: Fields, T: Fields, C: Collate<I, T>> Batches<I, T, C> {
         self.with(|settings| settings.epoch = Some(epoch))
     }
 
+    /// The batches of these epochs, one epoch after the other: each has its own order and its own random changes.
+    ///
+    /// A [run](crate::run::Run::next_epoch_of) goes through epochs in the same way, and resumes in the middle of one.
+    ///
+    /// ```
+    /// use meganeura::prelude::*;
+    ///
+    /// let device = Device::cpu();
+    /// let data = Dataset::new(vec![0.0, 1.0, 2.0, 3.0], [1], vec![0, 1, 2, 3])?;
+    /// let mut seen = Vec::new();
+    /// for epoch in data.batches(2).shuffle(7).epochs(0..5) {
+    ///     for batch in epoch.on(&device) {
+    ///         seen.extend(batch?.targets.to_u32_vec()?);
+    ///     }
+    /// }
+    /// assert_eq!(seen.len(), 20);
+    /// assert!(seen.chunks(4).any(|order| order != &seen[..4]));
+    /// # Ok::<(), meganeura::Error>(())
+    /// ```
+    pub fn epochs(self, epochs: impl IntoIterator<Item = u64>) -> impl Iterator<Item = Self> {
+        epochs.into_iter().map(move |epoch| self.clone().epoch(epoch))
+    }
+
+    /// The number of batches in a whole epoch: the steps for a [schedule](crate::optim::Schedule). No example is read.
+    ///
+    /// ```
+    /// use meganeura::prelude::*;
+    ///
+    /// let data = Dataset::new(vec![0.0; 10], [1], vec![0; 10])?;
+    /// assert_eq!(data.batches(4).len()?, 3);
+    /// assert_eq!(data.batches(4).drop_last().len()?, 2);
+    /// # Ok::<(), meganeura::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Fails like [`on`](Self::on) if the settings are invalid, but for the weights and the classes of single examples.
+    #[expect(clippy::len_without_is_empty, reason = "only batches of a dataset without examples are empty")]
+    #[track_caller]
+    pub fn len(&self) -> Result<usize> {
+        here(|| self.settings.count(self.rows.len()))
+    }
+
     /// Drops the last batch if it is smaller than the others. Every step then has the same shapes, and so the same
-    /// plan.
+    /// plan. If that leaves no batch, it is an error of [`on`](Self::on).
     ///
     /// By default, a smaller last batch is kept.
     pub fn drop_last(self) -> Self {
@@ -327,137 +374,4 @@ impl<I, T, C> fmt::Debug for Batches<I, T, C> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::data::{Dataset, HorizontalFlip, RandomCrop};
-    use crate::{ErrorKind, Shape};
-
-    /// Five examples of shape `[1, 1, 2]`; example `i` is `(i, −i)` with label `10·i`.
-    fn dataset() -> Dataset {
-        let features = (0..5u8).map(f32::from).flat_map(|i| [i, -i]).collect();
-        Dataset::new(features, [1, 1, 2], (0..5).map(|i| 10 * i).collect::<Vec<_>>()).unwrap()
-    }
-
-    fn labels(batches: Batches) -> Vec<Vec<u32>> {
-        batches.on(&Device::cpu()).map(|batch| batch.unwrap().targets.to_u32_vec().unwrap()).collect()
-    }
-
-    fn inputs(batches: Batches) -> Vec<Vec<f32>> {
-        batches.on(&Device::cpu()).map(|batch| batch.unwrap().inputs.to_vec().unwrap()).collect()
-    }
-
-    #[test]
-    fn batches_come_in_order() {
-        let dataset = dataset();
-        let mut batches = dataset.batches(2).on(&Device::cpu());
-        assert_eq!(batches.len(), 3);
-        let batch = batches.nth(1).unwrap().unwrap();
-        assert_eq!(batch.inputs.shape(), Shape::from([2, 1, 1, 2]));
-        assert_eq!(batch.inputs.to_vec().unwrap(), [2.0, -2.0, 3.0, -3.0]);
-        assert_eq!(batch.targets.to_u32_vec().unwrap(), [20, 30]);
-        assert_eq!(batches.next().unwrap().unwrap().inputs.shape(), Shape::from([1, 1, 1, 2]));
-        assert!(batches.next().is_none() && batches.next().is_none());
-        assert!(dataset.batches(2).on(&Device::cpu()).nth(usize::MAX).is_none());
-    }
-
-    #[test]
-    fn parts_of_all_ranks_make_up_the_batches() {
-        let data = Dataset::new((0..48u8).map(f32::from).collect(), [1, 2, 2], (0..12).collect::<Vec<_>>()).unwrap();
-        let batches = || {
-            data.batches(8).shuffle(7).transform(HorizontalFlip::new(0.5)).transform(RandomCrop::new(2, 2).padding(1))
-        };
-        for parts in [2, 4] {
-            let of = |part| batches().with(|settings| settings.part = (part, parts));
-            let joined = |each: Vec<Vec<Vec<f32>>>| -> Vec<Vec<f32>> {
-                (0..each[0].len()).map(|batch| each.iter().flat_map(|part| part[batch].clone()).collect()).collect()
-            };
-            assert_eq!(joined((0..parts).map(|part| inputs(of(part))).collect()), inputs(batches()));
-            let (first, all) = (labels(of(0).skip(1).workers(2)), labels(batches().skip(1)));
-            assert_eq!(first[0], all[0][..4 / parts]);
-        }
-        let refused = |batches: Batches| batches.on(&Device::cpu()).next().unwrap().unwrap_err().to_string();
-        let of_three = |batches: Batches| batches.with(|settings| settings.part = (0, 3));
-        assert!(refused(of_three(batches())).starts_with("batches of 8 examples have no 3 equal parts"));
-        let uneven = of_three(data.batches(9)).skip(0);
-        assert_eq!(labels(uneven).len(), 2);
-        let said = refused(data.batches(10).with(|settings| settings.part = (0, 5)));
-        assert!(said.contains("the last batch, of 2 examples, has no 5 equal parts"), "{said}");
-        assert_eq!(labels(data.batches(10).drop_last().with(|settings| settings.part = (0, 5))), [[0, 1]]);
-    }
-
-    #[test]
-    fn shuffled_batches_follow_the_seed() {
-        let dataset = dataset();
-        // The order of `shuffle` for seed 7 and five rows: 3, 1, 2, 4, 0.
-        assert_eq!(labels(dataset.batches(2).shuffle(7)), [vec![30, 10], vec![20, 40], vec![0]]);
-        assert_eq!(labels(dataset.batches(2).shuffle(7).drop_last()), [[30, 10], [20, 40]]);
-        assert_eq!(labels(dataset.batches(2).fill_last().shuffle(7)), [[30, 10], [20, 40], [0, 30]]);
-        assert_ne!(labels(dataset.batches(5).shuffle(8)), labels(dataset.batches(5).shuffle(7)));
-        assert_eq!(labels(dataset.batches(5)), [[0, 10, 20, 30, 40]]);
-        // An epoch acts as a seed.
-        let epoch = |epoch| labels(dataset.batches(5).epoch(epoch).shuffle(7));
-        assert_eq!(epoch(3), labels(dataset.batches(5).shuffle(Seed::new(7).index(3))));
-        assert_ne!(epoch(3), epoch(4));
-        assert_eq!(labels(dataset.batches(5).epoch(1)), labels(dataset.batches(5)), "nobody asked for shuffling");
-    }
-
-    #[test]
-    fn batch_sizes_may_exceed_the_dataset() {
-        let dataset = dataset();
-        assert_eq!(labels(dataset.batches(100)).concat().len(), 5);
-        assert_eq!(labels(dataset.batches(100).drop_last()).len(), 0);
-        let twice = labels(dataset.batches(12).fill_last()).concat();
-        assert_eq!(twice, [0, 10, 20, 30, 40, 0, 10, 20, 30, 40, 0, 10]);
-        let empty = Dataset::new(vec![], [1], Vec::<u32>::new()).unwrap();
-        assert_eq!(labels(empty.batches(3)).len() + labels(empty.batches(3).fill_last().workers(1)).len(), 0);
-        let error = dataset.batches(usize::MAX).fill_last().on(&Device::cpu()).next().unwrap().unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::OutOfMemory, "{error}");
-    }
-
-    #[test]
-    fn skipped_batches_do_not_change_the_rest() {
-        let batches = dataset().batches(1).shuffle(7).epoch(2).transform(RandomCrop::new(1, 1).padding(1));
-        let (all, all_images) = (labels(batches.clone()), inputs(batches.clone()));
-        for skip in 0..7 {
-            let from = skip.min(5);
-            assert_eq!(labels(batches.clone().skip(skip)), all[from..]);
-            assert_eq!(inputs(batches.clone().skip(skip)), all_images[from..]);
-            assert_eq!(batches.clone().on(&Device::cpu()).skip(skip).count(), 5 - from);
-        }
-        let mut rest = batches.skip(2).on(&Device::cpu());
-        assert_eq!((rest.len(), rest.nth(1).is_some(), rest.len()), (3, true, 1));
-    }
-
-    #[test]
-    fn transformations_depend_on_seed_epoch_and_position() {
-        let constant = Dataset::new([0.0, 1.0].repeat(64), [1, 1, 2], vec![0; 64]).unwrap();
-        let batches = constant.batches(64).transform(HorizontalFlip::new(0.5));
-        let seen = |batches: &Batches| inputs(batches.clone()).concat();
-        let first = seen(&batches);
-        assert!(first.chunks(2).any(|x| x == [0.0, 1.0]) && first.chunks(2).any(|x| x == [1.0, 0.0]), "{first:?}");
-        assert_eq!(seen(&batches), first);
-        assert_ne!(seen(&batches.clone().seed(1)), first);
-        assert_ne!(seen(&batches.clone().epoch(1)), first);
-        assert_eq!(inputs(batches.clone().with(|settings| settings.size = 7)).concat(), first);
-        // Examples that are repeated to fill the last batch are transformed independently.
-        let twice = seen(&batches.fill_last().with(|settings| settings.size = 128));
-        assert_eq!(twice[..128], first);
-        assert_ne!(twice[128..], first);
-    }
-
-    #[test]
-    fn invalid_settings_give_a_single_error() {
-        let dataset = dataset();
-        for (batches, kind) in [
-            (dataset.batches(0).shuffle(1).drop_last(), ErrorKind::Argument),
-            (dataset.batches(1).workers(2).ahead(0), ErrorKind::Argument),
-            (dataset.batches(1).weighted([0.0; 5], 1), ErrorKind::Argument),
-            (dataset.batches(1).stratified([0; 4], 1), ErrorKind::Argument),
-        ] {
-            let mut batches = batches.on(&Device::cpu());
-            assert_eq!(batches.len(), 1);
-            assert_eq!(batches.next().unwrap().unwrap_err().kind(), kind);
-            assert!(batches.next().is_none());
-        }
-    }
-}
+mod tests;

@@ -33,7 +33,7 @@ use crate::error::bail;
 /// }
 ///
 /// let (train, test) = Dataset::of(Spiral)?.split(0.8, 1)?;
-/// assert_eq!(train.batches(64).shuffle(7).workers(2).on(&Device::cpu()).count(), 13);
+/// assert_eq!(train.batches(64).shuffle(7).epoch(0).workers(2).on(&Device::cpu()).count(), 13);
 /// # assert_eq!(test.len(), 200);
 /// # Ok::<(), meganeura::Error>(())
 /// ```

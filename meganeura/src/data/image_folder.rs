@@ -51,7 +51,7 @@ const NAMED: usize = 10;
 ///
 /// let pets = Dataset::of(pets)?;
 /// assert_eq!(pets.shape()?, Shape::from([3, 64, 64]));
-/// for batch in pets.batches(32).shuffle(1).workers(4).on(&Device::cpu()) {
+/// for batch in pets.batches(32).shuffle(1).epoch(0).workers(4).on(&Device::cpu()) {
 ///     let batch = batch?;
 ///     // …
 /// }

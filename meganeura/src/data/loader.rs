@@ -248,7 +248,7 @@ mod tests {
     #[test]
     fn loaders_do_not_disturb_each_other() {
         let (dataset, ..) = watched();
-        let batches = dataset.batches(3).shuffle(5).transform(HorizontalFlip::new(0.5));
+        let batches = dataset.batches(3).shuffle(5).epoch(0).transform(HorizontalFlip::new(0.5));
         let expected = all(batches.clone());
         thread::scope(|scope| {
             for workers in 1..=8 {
@@ -263,7 +263,8 @@ mod tests {
         const SIZE: usize = 5;
         for (workers, ahead) in [(1, 1), (4, 2), (2, 6), (16, 16)] {
             let (dataset, log, _) = watched();
-            let mut batches = dataset.batches(SIZE).shuffle(1).workers(workers).ahead(ahead).on(&Device::cpu());
+            let mut batches =
+                dataset.batches(SIZE).shuffle(1).epoch(0).workers(workers).ahead(ahead).on(&Device::cpu());
             for taken in 0..EXAMPLES / SIZE {
                 // The batch that the loop takes now, and `ahead` more.
                 log.allowed.store((taken + 1 + ahead) * SIZE, Ordering::SeqCst);

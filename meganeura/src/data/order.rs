@@ -22,6 +22,14 @@ pub(super) enum Order {
 }
 
 impl Order {
+    /// The number of examples in an epoch.
+    pub(super) fn draws(&self, examples: usize, draws: Option<usize>) -> usize {
+        match self {
+            Self::Weighted(_) => draws.unwrap_or(examples),
+            Self::Given | Self::Shuffled | Self::Stratified(_) => examples,
+        }
+    }
+
     /// The indices of `examples` examples, in their order in the epoch; `draws` of them, if it is given.
     pub(super) fn of(&self, examples: usize, draws: Option<usize>, seed: Seed) -> Result<Vec<usize>> {
         match self {

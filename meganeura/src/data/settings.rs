@@ -84,7 +84,18 @@ impl Settings {
         Ok(course)
     }
 
-    fn own_course(&self, rows: &[usize]) -> Result<Course> {
+    /// The number of batches in a whole epoch of this many examples.
+    pub(super) fn count(&self, examples: usize) -> Result<usize> {
+        let examples = self.order.draws(examples, self.draws);
+        self.expect_possible(examples)?;
+        Ok(match self.last {
+            Last::Drop => examples / self.size,
+            Last::Keep | Last::Fill => examples.div_ceil(self.size),
+        })
+    }
+
+    /// Refuses settings with which no epoch of this many examples has batches.
+    fn expect_possible(&self, examples: usize) -> Result<()> {
         let Self { size, part: (_, parts), .. } = *self;
         if size == 0 {
             bail!(Argument, "the batch size is 0; it must be at least 1");
@@ -95,6 +106,26 @@ impl Settings {
         if !size.is_multiple_of(parts) {
             bail!(Argument, "batches of {size} examples have no {parts} equal parts, one for each rank");
         }
+        if self.epoch.is_none() && !matches!(self.order, Order::Given) {
+            bail!(
+                Argument,
+                "no epoch was given, so the order would be the same in every epoch: loop over `batches.epochs(0..12)` or \
+                 `run.next_epoch_of(&batches, 12)`, or give the number with `epoch`; a single pass is `epoch(0)`"
+            );
+        }
+        if matches!(self.last, Last::Drop) && examples < size {
+            bail!(
+                Argument,
+                "batches of {size} examples from {examples}: `drop_last` leaves no batch; take smaller batches, or keep the \
+                 last one"
+            );
+        }
+        Ok(())
+    }
+
+    fn own_course(&self, rows: &[usize]) -> Result<Course> {
+        let Self { size, part: (_, parts), .. } = *self;
+        self.expect_possible(self.order.draws(rows.len(), self.draws))?;
         let order = self.order.of(rows.len(), self.draws, self.seed_of_epoch())?;
         let order: Vec<usize> = try_collect(order.into_iter().map(|index| rows[index]))?;
         let skipped = self.skip.skipped(size, &order)?;

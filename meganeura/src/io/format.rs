@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use safetensors::tensor::{Metadata, TensorInfo, TensorView};
 use safetensors::{Dtype, SafeTensorError, SafeTensors};
 
+use super::narrow::{Narrow, from_bf16, from_f16};
 use super::tensors::Tensors;
 use crate::error::bail;
 use crate::host::{HostBuffer, reserve, try_collect};
@@ -205,11 +206,11 @@ fn floats(stored: &TensorView<'_>, device: &Device, shape: Shape) -> Result<Tens
         Dtype::F64 => HostBuffer::F64(numbers(data, f64::from_le_bytes)?),
         Dtype::F16 => HostBuffer::F32(numbers(data, from_f16)?),
         Dtype::BF16 => HostBuffer::F32(numbers(data, from_bf16)?),
-        Dtype::F8_E4M3 => HostBuffer::F32(numbers(data, |[byte]| from_f8(byte, Eight::E4M3))?),
-        Dtype::F8_E5M2 => HostBuffer::F32(numbers(data, |[byte]| from_f16([0, byte]))?),
-        Dtype::F8_E4M3FNUZ => HostBuffer::F32(numbers(data, |[byte]| from_f8(byte, Eight::E4M3Fnuz))?),
-        Dtype::F8_E5M2FNUZ => HostBuffer::F32(numbers(data, |[byte]| from_f8(byte, Eight::E5M2Fnuz))?),
-        Dtype::F8_E8M0 => HostBuffer::F32(numbers(data, |[byte]| from_e8m0(byte))?),
+        Dtype::F8_E4M3 => HostBuffer::F32(numbers(data, |[byte]| Narrow::E4M3Fn.decode(byte))?),
+        Dtype::F8_E5M2 => HostBuffer::F32(numbers(data, |[byte]| Narrow::E5M2.decode(byte))?),
+        Dtype::F8_E4M3FNUZ => HostBuffer::F32(numbers(data, |[byte]| Narrow::E4M3Fnuz.decode(byte))?),
+        Dtype::F8_E5M2FNUZ => HostBuffer::F32(numbers(data, |[byte]| Narrow::E5M2Fnuz.decode(byte))?),
+        Dtype::F8_E8M0 => HostBuffer::F32(numbers(data, |[byte]| Narrow::E8M0.decode(byte))?),
         other => bail!(Checkpoint, "{other} in the file; floats of 64, 32, 16 and 8 bits and BF16 are read"),
     };
     Tensor::from_host(device, shape, host.try_cast(device.precision().dtype())?)
@@ -279,62 +280,6 @@ bounded!(u32 i32 i64);
 fn numbers<T, const N: usize>(bytes: &[u8], number: impl Fn([u8; N]) -> T) -> Result<Vec<T>> {
     let (chunks, _) = bytes.as_chunks();
     try_collect(chunks.iter().map(|&chunk| number(chunk)))
-}
-
-/// A brain float is the upper half of an `f32`.
-fn from_bf16(bytes: [u8; 2]) -> f32 {
-    f32::from_bits(u32::from(u16::from_le_bytes(bytes)) << 16)
-}
-
-/// An IEEE 754 half: 1 sign bit, 5 exponent bits biased by 15, 10 fraction bits.
-fn from_f16(bytes: [u8; 2]) -> f32 {
-    let bits = u32::from(u16::from_le_bytes(bytes));
-    let (sign, exponent, fraction) = ((bits >> 15) << 31, (bits >> 10) & 0x1f, bits & 0x3ff);
-    let magnitude = match exponent {
-        // Subnormal, in units of 2⁻²⁴, exactly an f32.
-        0 => return f32::from_bits((fraction as f32 * 2f32.powi(-24)).to_bits() | sign),
-        0x1f => (0xff << 23) | (fraction << 13),
-        _ => ((exponent + 127 - 15) << 23) | (fraction << 13),
-    };
-    f32::from_bits(sign | magnitude)
-}
-
-/// The formats of 8 bits without infinities.
-#[derive(Clone, Copy)]
-enum Eight {
-    /// NaN is the greatest exponent and fraction; a bias of 7.
-    E4M3,
-    /// NaN is the negative zero; a bias of 8.
-    E4M3Fnuz,
-    /// NaN is the negative zero; a bias of 16.
-    E5M2Fnuz,
-}
-
-fn from_f8(byte: u8, format: Eight) -> f32 {
-    let (fraction_bits, bias) = match format {
-        Eight::E4M3 => (3, 7),
-        Eight::E4M3Fnuz => (3, 8),
-        Eight::E5M2Fnuz => (2, 16),
-    };
-    let is_nan = match format {
-        Eight::E4M3 => byte & 0x7f == 0x7f,
-        Eight::E4M3Fnuz | Eight::E5M2Fnuz => byte == 0x80,
-    };
-    if is_nan {
-        return f32::NAN;
-    }
-    let (exponent, fraction) = ((byte & 0x7f) >> fraction_bits, byte & ((1 << fraction_bits) - 1));
-    let one = f32::from(1_u8 << fraction_bits);
-    let magnitude = match exponent {
-        0 => f32::from(fraction) / one * 2f32.powi(1 - bias),
-        _ => (1.0 + f32::from(fraction) / one) * 2f32.powi(i32::from(exponent) - bias),
-    };
-    if byte >> 7 == 1 { -magnitude } else { magnitude }
-}
-
-/// A power of 2 by its exponent, biased by 127.
-fn from_e8m0(byte: u8) -> f32 {
-    if byte == 0xff { f32::NAN } else { 2f32.powi(i32::from(byte) - 127) }
 }
 
 #[cfg(test)]
@@ -426,30 +371,5 @@ mod tests {
             let error = load(dtype, &data).unwrap_err();
             assert!(error.kind() == ErrorKind::Checkpoint && error.message().contains(part), "{error}");
         }
-    }
-
-    /// The greatest and the smallest number of each format, and its NaN, by their definitions. All other numbers are
-    /// compared with PyTorch's.
-    #[test]
-    fn floats_of_8_bits_are_exact() {
-        for (format, greatest, most, least) in [
-            (Eight::E4M3, 0x7e, 448.0, 2f32.powi(-9)),
-            (Eight::E4M3Fnuz, 0x7f, 240.0, 2f32.powi(-10)),
-            (Eight::E5M2Fnuz, 0x7f, 57_344.0, 2f32.powi(-17)),
-        ] {
-            assert_eq!((from_f8(greatest, format), from_f8(1, format), from_f8(0x81, format)), (most, least, -least));
-        }
-        assert!(from_f8(0xff, Eight::E4M3).is_nan() && from_f8(0x80, Eight::E4M3).is_sign_negative());
-        assert!(from_f8(0x80, Eight::E4M3Fnuz).is_nan() && from_f8(0x80, Eight::E5M2Fnuz).is_nan());
-        assert_eq!((from_e8m0(0), from_e8m0(127), from_e8m0(254)), (2f32.powi(-127), 1.0, 2f32.powi(127)));
-        assert!(from_e8m0(255).is_nan());
-    }
-
-    #[test]
-    fn brain_floats_are_exact() {
-        for (bits, expected) in [(0x3f80, 1.0), (0xc049, -3.140_625), (0x7f80, f32::INFINITY), (0x0001, 9.183_55e-41)] {
-            assert_eq!(from_bf16(u16::to_le_bytes(bits)), expected, "{bits:#x}");
-        }
-        assert!(from_bf16(u16::to_le_bytes(0x7fc0)).is_nan());
     }
 }

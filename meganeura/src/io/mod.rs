@@ -12,6 +12,7 @@ pub(crate) mod disk;
 mod format;
 mod load;
 mod names;
+pub(crate) mod narrow;
 #[cfg(feature = "npz")]
 mod npz;
 pub(crate) mod peft;

@@ -5,9 +5,9 @@ use meganeura_derive::Module;
 use crate::module::{Init, Layer, Seed};
 use crate::{Device, Result, Var};
 
-/// A struct, its doc, and the method of [`Var`] that it calls.
+/// A struct, its doc, and what it records.
 macro_rules! activations {
-    ($($(#[$doc:meta])* $Name:ident $method:ident;)+) => {
+    ($($(#[$doc:meta])* $Name:ident $x:ident => $y:expr;)+) => {
         $(
             $(#[$doc])*
             ///
@@ -16,9 +16,9 @@ macro_rules! activations {
             pub struct $Name;
 
             impl Layer for $Name {
-                fn forward(&self, x: &Var) -> Var {
-                    let _entered = crate::module::enter(self, x);
-                    x.$method()
+                fn forward(&self, $x: &Var) -> Var {
+                    let _entered = crate::module::enter(self, $x);
+                    $y
                 }
 
                 fn flow(&self) -> crate::module::Flow {
@@ -54,19 +54,25 @@ activations! {
     /// assert_eq!(Relu.forward(&x).to_vec()?, [0.0, 0.0, 2.0]);
     /// # Ok::<(), meganeura::Error>(())
     /// ```
-    Relu relu;
+    Relu x => x.relu();
     /// `x·Φ(x)`, exactly, through `erf`. [Hendrycks and Gimpel, 2016](https://arxiv.org/abs/1606.08415).
-    Gelu gelu;
+    Gelu x => x.gelu();
     /// GELU through `tanh`: `x/2·(1 + tanh(√(2/π)(x + 0.044715 x³)))`.
-    GeluTanh gelu_tanh;
+    GeluTanh x => x.gelu_tanh();
     /// `x·σ(x)`, also called swish.
-    Silu silu;
+    Silu x => x.silu();
     /// `1/(1 + e⁻ˣ)`
-    Sigmoid sigmoid;
+    Sigmoid x => x.sigmoid();
     /// The hyperbolic tangent.
-    Tanh tanh;
+    Tanh x => x.tanh();
     /// `ln(1 + eˣ)`
-    Softplus softplus;
+    Softplus x => x.softplus();
+    /// `min(max(x, 0), 6)`
+    Relu6 x => x.clamp(0.0, 6.0);
+    /// A sigmoid of straight lines: `min(max(x + 3, 0), 6)/6`. [Howard et al., 2019](https://arxiv.org/abs/1905.02244).
+    Hardsigmoid x => (x + 3.0).clamp(0.0, 6.0) * (1.0 / 6.0);
+    /// SiLU with straight lines in its sigmoid: `x·min(max(x + 3, 0), 6)/6`.
+    Hardswish x => x * (x + 3.0).clamp(0.0, 6.0) * (1.0 / 6.0);
 }
 
 /// `x` above 0, `slope·x` below.
@@ -134,7 +140,7 @@ mod tests {
     fn each_computes_its_formula() {
         let device = Device::cpu();
         let x = Tape::new(&device).input(&Tensor::from_slice(&device, [2], &[-1.0, 2.0]).unwrap());
-        let layers: [(&dyn Layer, [f32; 2]); 9] = [
+        let layers: [(&dyn Layer, [f32; 2]); 12] = [
             (&Relu, [0.0, 2.0]),
             (&Gelu, [-0.158_655_25, 1.954_499_7]),
             (&GeluTanh, [-0.158_808, 1.954_597_7]),
@@ -142,6 +148,9 @@ mod tests {
             (&Sigmoid, [0.268_941_43, 0.880_797]),
             (&Tanh, [-0.761_594_2, 0.964_027_6]),
             (&Softplus, [0.313_261_7, 2.126_928]),
+            (&Relu6, [0.0, 2.0]),
+            (&Hardsigmoid, [1.0 / 3.0, 5.0 / 6.0]),
+            (&Hardswish, [-1.0 / 3.0, 5.0 / 3.0]),
             (&LeakyRelu { slope: 0.25 }, [-0.25, 2.0]),
             (&Elu { alpha: 2.0 }, [-1.264_241_1, 2.0]),
         ];

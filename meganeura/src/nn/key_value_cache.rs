@@ -39,7 +39,14 @@ impl KeyValueCache {
     #[track_caller]
     pub fn new(tape: &Tape, attention: &MultiheadAttention, batch: usize, capacity: usize) -> Self {
         let width = attention.query.weight.shape()[0];
-        let empty = tape.constant(0.0).expand([batch, attention.heads, capacity, width / attention.heads]);
+        Self::of_heads(tape, [batch, attention.heads, capacity, width / attention.heads])
+    }
+
+    /// An empty cache for an attention of your own, which calls [`push`](Self::push): `[N, heads, capacity, d]`.
+    #[must_use]
+    #[track_caller]
+    pub fn of_heads(tape: &Tape, shape: [usize; 4]) -> Self {
+        let empty = tape.constant(0.0).expand(shape);
         Self { key: empty.clone(), value: empty, len: 0 }
     }
 
@@ -56,10 +63,14 @@ impl KeyValueCache {
     }
 
     /// Adds the keys and values `[N, heads, L, d]` of the next positions. Returns those of all positions,
-    /// `[N, heads, capacity, d]`, and the mask `[L, capacity]` that hides what comes after each position.
+    /// `[N, heads, capacity, d]`, and the mask `[L, capacity]` that hides what comes after each position: what the
+    /// queries of the next positions attend to.
+    ///
+    /// Errors: more positions than the cache has room for; a batch, heads or features other than the cache's.
+    #[must_use]
     #[track_caller]
     #[expect(clippy::cast_precision_loss, reason = "places are far below 2^53")]
-    pub(super) fn push(&mut self, key: &Var, value: &Var) -> [Var; 3] {
+    pub fn push(&mut self, key: &Var, value: &Var) -> [Var; 3] {
         if let Some(error) = [key, value, &self.key, &self.value].into_iter().find_map(Var::error) {
             let failed = key.fail(error);
             return [failed.clone(), failed.clone(), failed];

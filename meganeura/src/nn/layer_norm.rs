@@ -70,12 +70,7 @@ impl Layer for LayerNorm {
                 None => error,
             });
         }
-        // Each example is a group of one channel. With elements as channels, the kernel would apply the weights as
-        // well, but their gradients are sums over examples, which reductions compute faster.
-        let count = self.shape.elements();
-        let examples = x.reshape([x.shape().elements() / count, 1, count]);
-        let (one, zero) = (scale_or(None, 1.0, x, 1), scale_or(None, 0.0, x, 1));
-        let y = examples.group_norm(1, self.eps, &one, &zero).reshape(x.shape());
+        let y = normalized(x, self.shape.elements(), self.eps);
         let y = match &self.weight {
             Some(weight) => y * x.param(weight),
             None => y,
@@ -89,6 +84,17 @@ impl Layer for LayerNorm {
     fn flow(&self) -> crate::module::Flow {
         crate::module::Flow::kept().takes_features(self.shape[self.shape.rank() - 1])
     }
+}
+
+/// Each run of `count` numbers, with mean 0 and variance 1.
+///
+/// Each run is a group of one channel. With elements as channels, the kernel would apply the weights as well, but their
+/// gradients are sums over runs, which reductions compute faster.
+#[track_caller]
+pub(super) fn normalized(x: &Var, count: usize, eps: f64) -> Var {
+    let examples = x.reshape([x.shape().elements() / count, 1, count]);
+    let (one, zero) = (scale_or(None, 1.0, x, 1), scale_or(None, 0.0, x, 1));
+    examples.group_norm(1, eps, &one, &zero).reshape(x.shape())
 }
 
 /// A parameter as a vector of `count` numbers on the tape of `x`, or the number `otherwise` without a parameter.

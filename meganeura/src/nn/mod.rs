@@ -28,14 +28,15 @@
 //! | [`BatchNorm3d`] | `[N, C, D, H, W]`, kept |
 //! | [`GroupNorm`] | `[N, C, ..]`, kept |
 //! | [`LayerNorm`], [`RmsNorm`] | `[.., D₁, …, Dₖ]`, kept |
-//! | [`InstanceNorm2d`] | `[N, C, H, W]`, kept |
+//! | [`InstanceNorm2d`], [`LayerNorm2d`] | `[N, C, H, W]`, kept |
 //! | [`MaxPool1d`], [`AvgPool1d`], [`AdaptiveAvgPool1d`], [`AdaptiveMaxPool1d`] | `[N, C, L] → [N, C, P]` |
 //! | [`MaxPool2d`], [`AvgPool2d`], [`AdaptiveAvgPool2d`], [`AdaptiveMaxPool2d`] | `[N, C, H, W] → [N, C, P, Q]` |
 //! | [`MaxPool3d`], [`AvgPool3d`], [`AdaptiveAvgPool3d`], [`AdaptiveMaxPool3d`] | `[N, C, D, H, W] → [N, C, P, Q, R]` |
 //! | [`GlobalAvgPool2d`] | `[N, C, H, W] → [N, C]` |
 //! | [`Upsample`] | `[N, C, H, W] → [N, C, s·H, s·W]` |
 //! | [`PixelShuffle`] | `[N, C·r², H, W] → [N, C, r·H, r·W]`; [`PixelUnshuffle`] is its inverse |
-//! | [`Dropout`], [`Relu`], [`LeakyRelu`], [`Elu`], [`Gelu`], [`GeluTanh`], [`Silu`], [`Sigmoid`], [`Tanh`], [`Softplus`] | any, kept |
+//! | [`Dropout`], [`Relu`], [`LeakyRelu`], [`Elu`], [`Gelu`], [`GeluTanh`], [`Silu`], [`Sigmoid`], [`Tanh`], [`Softplus`], [`Relu6`], [`Hardsigmoid`], [`Hardswish`] | any, kept |
+//! | [`StochasticDepth`] | `[N, ..]`, kept |
 //! | [`Glu`] | `[.., 2D] → [.., D]` |
 //! | [`Flatten`] | `[N, ..] → [N, M]` |
 //!
@@ -60,6 +61,7 @@ mod initial;
 mod instance_norm2d;
 mod key_value_cache;
 mod layer_norm;
+mod layer_norm2d;
 mod linear;
 mod multihead_attention;
 mod pixel_shuffle;
@@ -70,10 +72,13 @@ mod rotary_embedding;
 mod self_attention2d;
 mod settings;
 mod sinusoidal_embedding;
+mod stochastic_depth;
 mod transformer;
 mod upsample;
 
-pub use activation::{Elu, Gelu, GeluTanh, LeakyRelu, Relu, Sigmoid, Silu, Softplus, Tanh};
+pub use activation::{
+    Elu, Gelu, GeluTanh, Hardsigmoid, Hardswish, LeakyRelu, Relu, Relu6, Sigmoid, Silu, Softplus, Tanh,
+};
 pub use adaptive_pool::{
     AdaptiveAvgPool, AdaptiveAvgPool1d, AdaptiveAvgPool2d, AdaptiveAvgPool3d, AdaptiveMaxPool, AdaptiveMaxPool1d,
     AdaptiveMaxPool2d, AdaptiveMaxPool3d, GlobalAvgPool2d,
@@ -95,6 +100,7 @@ pub use group_norm::{GroupNorm, GroupNormConfig};
 pub use instance_norm2d::{InstanceNorm2d, InstanceNorm2dConfig};
 pub use key_value_cache::KeyValueCache;
 pub use layer_norm::{LayerNorm, LayerNormConfig};
+pub use layer_norm2d::{LayerNorm2d, LayerNorm2dConfig};
 pub use linear::{Linear, LinearConfig};
 pub use multihead_attention::{MultiheadAttention, MultiheadAttentionConfig};
 pub use pixel_shuffle::{PixelShuffle, PixelUnshuffle};
@@ -107,6 +113,7 @@ pub use rms_norm::{RmsNorm, RmsNormConfig};
 pub use rotary_embedding::RotaryEmbedding;
 pub use self_attention2d::{SelfAttention2d, SelfAttention2dConfig};
 pub use sinusoidal_embedding::{SinusoidalEmbedding, SinusoidalEmbeddingConfig};
+pub use stochastic_depth::StochasticDepth;
 pub use transformer::{
     AttentionMask, FeedForward, FeedForwardActivation, TransformerDecoderLayer, TransformerDecoderLayerConfig,
     TransformerEncoderLayer, TransformerEncoderLayerConfig,
@@ -149,6 +156,7 @@ mod tests {
             (boxed(GroupNorm::new(2, 4)), &[2, 4, 8, 8], [true, false]),
             (boxed(InstanceNorm2d::new(4)), &[2, 4, 8, 8], [true, false]),
             (boxed(LayerNorm::new([6, 5])), &[2, 6, 5], [false, true]),
+            (boxed(LayerNorm2d::new(4)), &[2, 4, 3, 3], [true, false]),
             (boxed(RmsNorm::new([5])), &[2, 6, 5], [false, true]),
             (boxed(MultiheadAttention::new(6, 2)), &[2, 3, 6], [false, true]),
             (boxed(SelfAttention2d::new(4, 2)), &[2, 4, 3, 3], [true, false]),
@@ -164,6 +172,7 @@ mod tests {
             (boxed(Upsample::nearest(2)), &[2, 4, 8, 8], [false, false]),
             (boxed(RotaryEmbedding::new(6)), &[2, 4, 6], [false, false]),
             (boxed((Dropout::new(0.5), Relu, Elu { alpha: 1.0 }, Softplus)), &[2, 4, 8], [false, false]),
+            (boxed((StochasticDepth::new(0.5), Relu6, Hardsigmoid, Hardswish)), &[2, 4, 8], [false, false]),
             (boxed((PixelShuffle::new(2), Flatten)), &[2, 4, 8, 8], [false, false]),
         ];
         let device = Device::cpu();

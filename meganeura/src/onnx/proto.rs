@@ -224,6 +224,16 @@ pub(super) mod element {
     pub(in crate::onnx) const UINT32: i32 = 12;
     pub(in crate::onnx) const UINT64: i32 = 13;
     pub(in crate::onnx) const BFLOAT16: i32 = 16;
+    pub(in crate::onnx) const FLOAT8E4M3FN: i32 = 17;
+    pub(in crate::onnx) const FLOAT8E4M3FNUZ: i32 = 18;
+    pub(in crate::onnx) const FLOAT8E5M2: i32 = 19;
+    pub(in crate::onnx) const FLOAT8E5M2FNUZ: i32 = 20;
+    pub(in crate::onnx) const UINT4: i32 = 21;
+    pub(in crate::onnx) const INT4: i32 = 22;
+    pub(in crate::onnx) const FLOAT4E2M1: i32 = 23;
+    pub(in crate::onnx) const FLOAT8E8M0: i32 = 24;
+    pub(in crate::onnx) const UINT2: i32 = 25;
+    pub(in crate::onnx) const INT2: i32 = 26;
 }
 
 /// The name of an element type, for messages.
@@ -245,8 +255,17 @@ pub(super) fn element_name(number: i32) -> &'static str {
         14 => "complex64",
         15 => "complex128",
         element::BFLOAT16 => "bfloat16",
-        17..=20 => "an 8-bit float",
-        21 | 22 => "a 4-bit integer",
+        element::FLOAT8E4M3FN => "float8e4m3fn",
+        element::FLOAT8E4M3FNUZ => "float8e4m3fnuz",
+        element::FLOAT8E5M2 => "float8e5m2",
+        element::FLOAT8E5M2FNUZ => "float8e5m2fnuz",
+        element::UINT4 => "uint4",
+        element::INT4 => "int4",
+        element::FLOAT4E2M1 => "float4e2m1",
+        element::FLOAT8E8M0 => "float8e8m0",
+        element::UINT2 => "uint2",
+        element::INT2 => "int2",
+        27 | 28 => "a 6-bit float",
         _ => "an unknown type",
     }
 }

@@ -15,6 +15,7 @@ use super::proto::{self, element, element_name};
 use super::wire;
 use crate::error::{bail, shortened};
 use crate::host::{reserve, try_collect};
+use crate::io::narrow::{Narrow, from_bf16, from_f16};
 use crate::{Error, ErrorKind, Result};
 
 /// The most axes of a tensor in a file.
@@ -126,7 +127,7 @@ pub(super) fn numbers(tensor: &proto::Tensor, beside: &mut Beside<'_>) -> Result
     let Some(elements) = elements(&dims) else { bail!(Checkpoint, "the extents {dims:?} are too large") };
     let beside = if tensor.data_location == proto::EXTERNAL { Some(external(tensor, beside)?) } else { None };
     let raw = beside.as_ref().unwrap_or(&tensor.raw_data);
-    let numbers = if raw.is_empty() { typed(tensor)? } else { untyped(tensor.data_type, raw)? };
+    let numbers = if raw.is_empty() { typed(tensor, elements)? } else { untyped(tensor.data_type, raw, elements)? };
     if numbers.len() != elements {
         bail!(Checkpoint, "{} numbers for extents {dims:?}, which need {elements}", numbers.len());
     }
@@ -134,9 +135,12 @@ pub(super) fn numbers(tensor: &proto::Tensor, beside: &mut Beside<'_>) -> Result
 }
 
 /// Numbers from the field of their type.
-fn typed(tensor: &proto::Tensor) -> Result<Numbers> {
+fn typed(tensor: &proto::Tensor, elements: usize) -> Result<Numbers> {
     let small = || try_collect(tensor.int32_data.iter().copied().map(i64::from));
-    let bits = |number: &i32| number.cast_unsigned() & 0xffff;
+    let bytes = |number: &i32| {
+        let [low, high, ..] = number.to_le_bytes();
+        [low, high]
+    };
     Ok(match tensor.data_type {
         element::FLOAT => Numbers::F32(try_collect(tensor.float_data.iter().copied())?),
         element::DOUBLE => Numbers::F64(try_collect(tensor.double_data.iter().copied())?),
@@ -144,16 +148,73 @@ fn typed(tensor: &proto::Tensor) -> Result<Numbers> {
         element::INT32 | element::INT16 | element::INT8 | element::UINT16 | element::UINT8 => Numbers::Ints(small()?),
         element::UINT32 | element::UINT64 => signed(tensor.uint64_data.iter().copied())?,
         element::BOOL => Numbers::Ints(small()?.into_iter().map(|number| i64::from(number != 0)).collect()),
-        element::FLOAT16 => Numbers::F32(try_collect(tensor.int32_data.iter().map(bits).map(half))?),
-        element::BFLOAT16 => {
-            Numbers::F32(try_collect(tensor.int32_data.iter().map(bits).map(|bits| f32::from_bits(bits << 16)))?)
-        }
-        other => return Err(unread(other)),
+        element::FLOAT16 => Numbers::F32(try_collect(tensor.int32_data.iter().map(bytes).map(from_f16))?),
+        element::BFLOAT16 => Numbers::F32(try_collect(tensor.int32_data.iter().map(bytes).map(from_bf16))?),
+        other => match Packed::of(other) {
+            Some(packed) => packed.numbers(tensor.int32_data.iter().map(|number| bytes(number)[0]), elements)?,
+            None => return Err(unread(other)),
+        },
     })
 }
 
+/// Elements of at most 8 bits, of which a byte may hold several, the first in its lowest bits.
+#[derive(Clone, Copy)]
+enum Packed {
+    Float(Narrow),
+    /// The number of bits, and `true` if there is a sign.
+    Int(u32, bool),
+}
+
+impl Packed {
+    /// The type with this number, if it is one of these, but for whole bytes of integers.
+    fn of(data_type: i32) -> Option<Self> {
+        Some(match data_type {
+            element::FLOAT8E4M3FN => Self::Float(Narrow::E4M3Fn),
+            element::FLOAT8E4M3FNUZ => Self::Float(Narrow::E4M3Fnuz),
+            element::FLOAT8E5M2 => Self::Float(Narrow::E5M2),
+            element::FLOAT8E5M2FNUZ => Self::Float(Narrow::E5M2Fnuz),
+            element::FLOAT8E8M0 => Self::Float(Narrow::E8M0),
+            element::FLOAT4E2M1 => Self::Float(Narrow::E2M1),
+            element::INT4 => Self::Int(4, true),
+            element::UINT4 => Self::Int(4, false),
+            element::INT2 => Self::Int(2, true),
+            element::UINT2 => Self::Int(2, false),
+            _ => return None,
+        })
+    }
+
+    /// The numbers in these bytes; `elements` of them, if the bytes have so many and less than a byte is left.
+    fn numbers(self, bytes: impl ExactSizeIterator<Item = u8>, elements: usize) -> Result<Numbers> {
+        let bits = match self {
+            Self::Float(Narrow::E2M1) => 4,
+            Self::Float(_) => 8,
+            Self::Int(bits, _) => bits,
+        };
+        let each = 8 / bits as usize;
+        let held = bytes.len().saturating_mul(each);
+        let count = if held >= elements && held - elements < each { elements } else { held };
+        let mut codes = Vec::new();
+        reserve(&mut codes, held)?;
+        for byte in bytes {
+            codes.extend((0..8).step_by(bits as usize).map(|first| (byte >> first) & (0xff >> (8 - bits))));
+        }
+        codes.truncate(count);
+        Ok(match self {
+            Self::Float(format) => Numbers::F32(try_collect(codes.into_iter().map(|code| format.decode(code)))?),
+            Self::Int(bits, is_signed) => {
+                let beyond = if is_signed { 1 << (bits - 1) } else { i64::MAX };
+                let number = |code| match i64::from(code) {
+                    code if code >= beyond => code - (1 << bits),
+                    code => code,
+                };
+                Numbers::Ints(try_collect(codes.into_iter().map(number))?)
+            }
+        })
+    }
+}
+
 /// Numbers from raw bytes.
-fn untyped(data_type: i32, raw: &[u8]) -> Result<Numbers> {
+fn untyped(data_type: i32, raw: &[u8], elements: usize) -> Result<Numbers> {
     macro_rules! each {
         ($ty:ty, $kind:ident, $to:expr) => {{
             const WIDTH: usize = size_of::<$ty>();
@@ -182,9 +243,12 @@ fn untyped(data_type: i32, raw: &[u8]) -> Result<Numbers> {
         element::UINT16 => each!(u16, Ints, i64::from),
         element::UINT8 => each!(u8, Ints, i64::from),
         element::BOOL => each!(u8, Ints, |byte| i64::from(byte != 0)),
-        element::FLOAT16 => each!(u16, F32, |bits| half(u32::from(bits))),
-        element::BFLOAT16 => each!(u16, F32, |bits| f32::from_bits(u32::from(bits) << 16)),
-        other => return Err(unread(other)),
+        element::FLOAT16 => each!(u16, F32, |bits: u16| from_f16(bits.to_le_bytes())),
+        element::BFLOAT16 => each!(u16, F32, |bits: u16| from_bf16(bits.to_le_bytes())),
+        other => match Packed::of(other) {
+            Some(packed) => packed.numbers(raw.iter().copied(), elements)?,
+            None => return Err(unread(other)),
+        },
     })
 }
 
@@ -199,18 +263,6 @@ fn signed(numbers: impl ExactSizeIterator<Item = u64> + Clone) -> Result<Numbers
         Some(number) => bail!(Checkpoint, "the integer {number} is above 2^63 - 1, which is not supported"),
         None => Ok(Numbers::Ints(try_collect(numbers.map(u64::cast_signed))?)),
     }
-}
-
-/// Converts a 16-bit float with a 5-bit exponent.
-fn half(bits: u32) -> f32 {
-    let (sign, exponent, fraction) = ((bits & 0x8000) << 16, (bits >> 10) & 0x1f, bits & 0x3ff);
-    let magnitude = match exponent {
-        // Subnormal numbers are multiples of 2⁻²⁴.
-        0 => return f32::from_bits((fraction as f32 * 2f32.powi(-24)).to_bits() | sign),
-        0x1f => 0x7f80_0000 | (fraction << 13),
-        _ => ((exponent + 112) << 23) | (fraction << 13),
-    };
-    f32::from_bits(sign | magnitude)
 }
 
 /// The bytes of a tensor in a separate file.
@@ -289,22 +341,6 @@ mod tests {
     use std::fs;
 
     use super::*;
-
-    #[test]
-    fn f16_and_bf16_are_decoded() {
-        for (bits, number) in [
-            (0x3c00, 1.0),
-            (0xc000, -2.0),
-            (0x7bff, 65504.0),
-            (0x0001, 2f32.powi(-24)),
-            (0x8400, -2f32.powi(-14)),
-            (0x3555, 0.333_251_95),
-            (0x7c00, f32::INFINITY),
-        ] {
-            assert_eq!(half(bits), number, "{bits:x}");
-        }
-        assert!(half(0x7e00).is_nan() && half(0x8000).is_sign_negative());
-    }
 
     #[test]
     fn paths_stay_in_the_folder() {

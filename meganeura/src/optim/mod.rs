@@ -103,6 +103,7 @@ pub trait Optimizer: Rule {
     /// Nothing has changed when any of these is returned:
     ///
     /// * the error of recording the step, if it failed;
+    /// * [`Argument`](crate::ErrorKind::Argument) if the gradients are of a [tape for inference](crate::Tape::inference);
     /// * [`NoGradient`](crate::ErrorKind::NoGradient), with their paths, if parameters that are not frozen got no
     ///   gradient, unless that [was allowed](Grads::allow_unused); also if there are parameters and all of them are
     ///   frozen;

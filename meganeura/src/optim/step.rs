@@ -400,6 +400,48 @@ mod tests {
     }
 
     #[test]
+    fn gradients_of_an_inference_tape_are_refused() {
+        let mut net = net(None);
+        let tape = Tape::inference(net.used.value().device());
+        let grads = tape.backward(&(tape.param(&net.used) * 2.0).sum()).unwrap();
+        assert_eq!(grads.get(&net.used).unwrap().item().unwrap(), 2.0, "gradients are there for other purposes");
+        let mut sgd = Sgd::new(0.5);
+        let how = crate::optim::Accumulate::mean(2);
+        for error in
+            [sgd.step(&mut net, &grads).unwrap_err(), sgd.accumulate(&net, grads.clone(), how).map(drop).unwrap_err()]
+        {
+            assert_eq!(error.kind(), ErrorKind::Argument);
+            assert!(error.to_string().contains("a tape for inference") && error.location().is_some(), "{error}");
+        }
+        assert_eq!(value(&net.used), 1.0);
+    }
+
+    #[test]
+    fn reads_before_the_step_are_counted() {
+        let mut net = pair();
+        let device = net.a.value().device().clone();
+        let mut sgd = Sgd::new(0.1);
+        // Read after the step, or of what no parameter decides.
+        let (loss, grads) = pair_loss(&net, 1.0);
+        (loss.tape().input(&Tensor::full(&device, [2], 1.0).unwrap()) * 2.0).to_vec().unwrap();
+        sgd.step(&mut net, &grads).unwrap();
+        loss.item().unwrap();
+        assert_eq!(device.stats().early_reads, 0);
+        // Once for each step, however many values were read.
+        let (loss, grads) = pair_loss(&net, 1.0);
+        grads.norm(&net).item().unwrap();
+        loss.item().unwrap();
+        sgd.step(&mut net, &grads).unwrap();
+        assert_eq!(device.stats().early_reads, 1);
+        // A step of another part shares nothing with the read.
+        let (loss, grads) = pair_loss(&net, 1.0);
+        (loss.tape().param(&net.b) * 2.0).to_vec().unwrap();
+        sgd.step(&mut net.a, &grads).unwrap();
+        sgd.step(&mut net.b, &grads).unwrap();
+        assert_eq!(device.stats().early_reads, 1);
+    }
+
+    #[test]
     fn a_schedule_makes_no_new_plan() {
         let mut net = net(None);
         let device = net.used.value().device().clone();

@@ -16,8 +16,9 @@
 //!
 //! let mut run = Run::at(folder, &device).setting("batch", 16).every_steps(100).open()?; // begun, or taken up
 //! run.restore(&mut net, &mut optimizer)?; // nothing, if it was begun
-//! 'training: while let Some(epoch) = run.next_epoch(5) {
-//!     for batch in data.batches(16).shuffle(7).epoch(epoch).skip(run.batch()).on(&device) {
+//! let batches = data.batches(16).shuffle(7);
+//! 'training: while let Some(epoch) = run.next_epoch_of(&batches, 5) {
+//!     for batch in epoch {
 //!         let batch = batch?;
 //!         let tape = Tape::new(&device);
 //!         let loss = net.forward(&tape.input(&batch.inputs)).cross_entropy(&batch.targets);
@@ -70,11 +71,13 @@
 //! | the run was begun with other settings | an error that names both values |
 //! | the metric of `keep_best` was not logged, or after the checkpoint | saving is an error that names the metrics that were, once everything is saved |
 //! | `restore` was not called | saving is an error, because it would replace the training by another |
+//! | a resumed loop does not skip the batches that the run had taken from the epoch | logging and saving are errors |
 
 mod best;
 mod checksum;
 #[cfg(all(test, unix))]
 mod crashes;
+mod epochs;
 mod interrupt;
 mod journal;
 mod json;
@@ -95,6 +98,7 @@ mod tensorboard;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::PoisonError;
+use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
 #[cfg(feature = "testing")]
@@ -111,7 +115,7 @@ pub use overview::{Overview, Status};
 pub use parts::Parts;
 pub use position::{Best, Position};
 
-use crate::data::{Record, Taken};
+use crate::data::Record;
 use crate::error::{bail, here};
 use crate::module::Module;
 use crate::optim::Optimizer;
@@ -159,6 +163,10 @@ pub struct Run {
     has_epoch: bool,
     /// `true` if this process has ended an epoch.
     has_ended_epoch: bool,
+    /// `true` if the run was resumed in the middle of an epoch, and nobody asked for the batches to skip.
+    unasked: AtomicBool,
+    /// The position of the resumption, if the loop then began the epoch anew.
+    begun_anew: Option<Position>,
     /// `true` if a stop had been requested when the run reached its position.
     is_interrupted: bool,
     /// The files that this process writes. In a world, only the first rank has them.
@@ -273,40 +281,6 @@ impl Run {
         self.position.step
     }
 
-    /// The batches taken from this epoch, for [`Batches::skip`](crate::data::Batches::skip). Batches that get it record
-    /// here their size and the order of the examples, for a resumed run that has batches of another size.
-    #[must_use]
-    pub fn batch(&self) -> Taken {
-        Taken::of_run(self.position.batch, &self.taken)
-    }
-
-    /// The next epoch to train, if it is one of the first `epochs`; the previous one is then over.
-    pub fn next_epoch(&mut self, epochs: u64) -> Option<u64> {
-        if self.has_epoch {
-            self.end_epoch();
-        }
-        self.has_epoch = self.position.epoch < epochs;
-        self.has_epoch.then_some(self.position.epoch)
-    }
-
-    /// Advances by one step and one batch. In a [world](RunOptions::world), the call is collective. Call it after each
-    /// step or micro-batch.
-    pub fn advance(&mut self) {
-        self.position.step += 1;
-        self.position.batch += 1;
-        self.notice();
-    }
-
-    /// Ends the epoch. A checkpoint saved after this resumes with the next one.
-    pub fn end_epoch(&mut self) {
-        self.position.epoch += 1;
-        self.position.batch = 0;
-        self.has_epoch = false;
-        self.has_ended_epoch = true;
-        self.taken.lock().unwrap_or_else(PoisonError::into_inner).clear();
-        self.notice();
-    }
-
     /// Logs metrics: a line of `metrics.jsonl` with the step and the time. Tensors are read and lines are written at
     /// most once a second, so only that call waits for the device.
     ///
@@ -320,6 +294,7 @@ impl Run {
     pub fn log(&mut self, values: &[(&str, &dyn Metric)]) -> Result<()> {
         here(|| {
             self.expect_together()?;
+            self.expect_skipped()?;
             let Some(files) = &mut self.files else { return Ok(()) };
             let is_time = files.metrics.log(self.position, values)?;
             self.notice_late(values);
@@ -405,6 +380,7 @@ impl Run {
             bail!(Argument, "the run goes on from {}, but nothing was restored: `restore` first", self.position);
         }
         self.expect_together()?;
+        self.expect_skipped()?;
         let Some(files) = &mut self.files else {
             (self.saved_at, self.saved_position, self.is_time) = (Instant::now(), self.position, false);
             return Ok(self.folder.join(FILES.checkpoints));

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -330,6 +331,8 @@ impl RunOptions {
             taken: Arc::new(Mutex::new(taken)),
             has_epoch: false,
             has_ended_epoch: false,
+            unasked: AtomicBool::new(position.batch > 0),
+            begun_anew: None,
             is_interrupted: false,
             files: None,
             has_checkpoint: restoring.is_some(),

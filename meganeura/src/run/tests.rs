@@ -236,6 +236,61 @@ fn another_order_of_the_examples_is_an_error() {
     }
 }
 
+#[test]
+fn a_loop_that_begins_the_epoch_anew_is_refused() {
+    let (data, device) = (data(100), Device::cpu());
+    let batches = data.batches(10).shuffle(7);
+    let folder = tempfile::tempdir().unwrap();
+    let mut run = Run::at(folder.path(), &device).open().unwrap();
+    let mut epoch = run.next_epoch_of(&batches, 3).unwrap();
+    let mut seen: Vec<f32> = Vec::new();
+    for batch in epoch.by_ref().take(4) {
+        seen.extend(batch.unwrap().inputs.to_vec().unwrap());
+        run.advance();
+    }
+    save(&mut run).unwrap();
+    drop(run);
+    let resumed = || {
+        let mut run = Run::at(folder.path(), &device).resume().unwrap();
+        run.restore(&mut net(), &mut Sgd::new(0.0)).unwrap();
+        run
+    };
+    let mut run = resumed();
+    let number = run.next_epoch(3).unwrap();
+    for _ in batches.clone().epoch(number).on(&device).take(2) {
+        run.advance();
+    }
+    for error in [run.log(&[("loss", &1.0)]).unwrap_err(), save(&mut run).unwrap_err()] {
+        says(&error, &["resumed at step 4 (epoch 0, batch 4)", "`run.next_epoch_of(&batches, epochs)`"]);
+    }
+    drop(run);
+    // A loop that does not count epochs has nothing to skip, and one that asks may do as it likes.
+    let mut run = resumed();
+    run.advance();
+    run.log(&[("loss", &1.0)]).unwrap();
+    drop(run);
+    let mut run = resumed();
+    run.next_epoch(3).unwrap();
+    assert_eq!(run.batch().batches(), 4);
+    run.advance();
+    run.log(&[("loss", &1.0)]).unwrap();
+    drop(run);
+    // The rest of the epoch, and whole ones after it, each in an order of its own.
+    let mut run = resumed();
+    while let Some(epoch) = run.next_epoch_of(&batches, 3) {
+        for batch in epoch {
+            seen.extend(batch.unwrap().inputs.to_vec().unwrap());
+            run.advance();
+        }
+    }
+    let whole: Vec<f32> = batches
+        .epochs(0..3)
+        .flat_map(|epoch| epoch.on(&device))
+        .flat_map(|x| x.unwrap().inputs.to_vec().unwrap())
+        .collect();
+    assert_eq!((seen, run.step()), (whole, 30));
+}
+
 /// A run with two datasets, as of real and of other images.
 #[test]
 fn several_datasets_keep_their_own_counts() {
@@ -246,7 +301,7 @@ fn several_datasets_keep_their_own_counts() {
     for (sizes, count) in [([10, 15], 2), ([20, 10], 99)] {
         let mut run = Run::at(folder.path(), &device).open().unwrap();
         run.restore(&mut net(), &mut Sgd::new(0.0)).unwrap();
-        let batches = [&one, &other].into_iter().zip(sizes).map(|(data, size)| data.batches(size).shuffle(1));
+        let batches = [&one, &other].into_iter().zip(sizes).map(|(data, size)| data.batches(size).shuffle(1).epoch(0));
         let mut batches = batches.map(|batches| batches.skip(run.batch()).on(&device)).collect::<Vec<_>>();
         for _ in 0..count {
             let next: Vec<_> = batches.iter_mut().map(Iterator::next).collect();

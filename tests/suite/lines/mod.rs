@@ -59,6 +59,8 @@ cases! {
     "tensor/mod.rs::zeros" |w| Tensor::zeros(&w.device, [0]);
     "tensor/mod.rs::reshape" |w| w.tensor.reshape([3]);
     "functions/map.rs::map" |w| w.tensor.map(|x| x.reshape([3]));
+    "functions/map.rs::argmax" |w| w.tensor.argmax(3);
+    "tensor/nested.rs::new" |w| Tensor::new(&w.device, vec![vec![1.0], vec![]]);
     "tensor/make.rs::ones" |w| Tensor::ones(&w.device, [0]);
     "tensor/make.rs::arange" |w| Tensor::arange(&w.device, 0.0, 1.0, -1.0);
     "tensor/make.rs::linspace" |w| Tensor::linspace(&w.device, 0.0, 1.0, 0);
@@ -147,6 +149,7 @@ cases! {
     "optim/train_step/mod.rs::call_async" |w| ready(TrainStep::new(&w.net, |_, x: &Var| x.sum()).call_async(&mut Sgd::new(-1.0), &w.tensor));
     "optim/schedule/plateau.rs::load_state" |_| Plateau::new(0.1).load_state("cosine");
     "optim/schedule/text.rs::from_str" |_| <Schedule as std::str::FromStr>::from_str("cosine");
+    "data/batches.rs::len" |w| w.dataset.batches(0).len();
     "data/array.rs::new" |_| Array::new(vec![1.0], [2]);
     "data/array.rs::zeros" |_| Array::<f32>::zeros([1 << 40, 1 << 40]);
     "data/array.rs::transformed" |_| Array::from(vec![1.0]).transformed(&HorizontalFlip::new(0.5), 1);
@@ -164,6 +167,9 @@ cases! {
     "data/dataset.rs::targets" |_| Dataset::of(Damaged(2)).expect("fits").targets();
     "data/dataset.rs::get" |w| w.dataset.get(2);
     "data/dataset.rs::split" |w| w.dataset.split(1.5, 0);
+    "data/dataset.rs::split_at" |w| w.dataset.split_at(3);
+    "data/dataset.rs::subset" |w| w.dataset.subset([2]);
+    "data/dataset.rs::folds" |w| w.dataset.folds(1, 0);
     "data/idx.rs::from_idx" |_| Dataset::from_idx("no/such/file", "nor/this");
     "data/idx.rs::read_idx" |_| Dataset::read_idx(&b"nonsense"[..], &b""[..]);
     "data/image_folder.rs::open" |_| ImageFolder::open("no/such/folder");
@@ -180,6 +186,7 @@ cases! {
     "metric/confusion.rs::merge" |_| Confusion::new(1).expect("a class").merge(&Confusion::new(2).expect("classes"));
     "metric/confusion.rs::accuracy" |_| Confusion::new(1).expect("a class").accuracy();
     "metric/confusion.rs::macro_f1" |_| Confusion::new(1).expect("a class").macro_f1();
+    "metric/confusion.rs::mean_iou" |_| Confusion::new(1).expect("a class").mean_iou();
     "metric/confusion.rs::micro_f1" |_| Confusion::new(1).expect("a class").micro_f1();
     "metric/mean.rs::update_async" |w| ready(MeanAbsoluteError::new().update_async(&w.tensor, &w.labels));
     "metric/mean.rs::update" |_| Perplexity::new().update(0.0, 0);

@@ -221,5 +221,8 @@ fn activations() -> Vec<Arc<Case>> {
         layer("nn.Sigmoid()", Sigmoid),
         layer("nn.Tanh()", Tanh),
         layer("nn.Softplus()", Softplus),
+        layer("nn.ReLU6()", Relu6),
+        layer("nn.Hardsigmoid()", Hardsigmoid),
+        layer("nn.Hardswish()", Hardswish),
     ]
 }

@@ -44,9 +44,9 @@ pub(crate) fn collect(trials: &mut Vec<Trial>) {
 
 /// Trains until the run has this many steps, and saves.
 fn train(run: &mut Run, device: &Device, net: &mut Net, optimizer: &mut dyn Optimizer, steps: u64) -> Outcome {
-    let data = data()?;
-    while let Some(epoch) = run.next_epoch(100) {
-        for batch in data.batches(8).shuffle(1).epoch(epoch).skip(run.batch()).on(device) {
+    let batches = data()?.batches(8).shuffle(1);
+    while let Some(epoch) = run.next_epoch_of(&batches, 100) {
+        for batch in epoch {
             let batch = batch?;
             let tape = Tape::new(device);
             let loss = net.forward(&tape.input(&batch.inputs)).cross_entropy(&batch.targets);

@@ -209,8 +209,9 @@ pub(super) fn in_run(world: &World, folder: &Path, epochs: u64, kind: &str) -> R
     let data = dataset()?;
     let mut run = Run::at(folder.join("run"), &device).setting("batch", 8).world(world).open()?;
     run.restore(&mut net, &mut sgd)?;
-    while let Some(epoch) = run.next_epoch(epochs) {
-        for batch in data.batches(8).shuffle(5).epoch(epoch).skip(run.batch()).part_of(world).on(&device) {
+    let batches = data.batches(8).shuffle(5);
+    while let Some(epoch) = run.next_epoch_of(&batches, epochs) {
+        for batch in epoch {
             let batch = batch?;
             let tape = Tape::new(&device);
             let loss = net.forward(&tape.input(&batch.inputs)).cross_entropy(&batch.targets);
@@ -324,7 +325,7 @@ fn shared(world: &World) -> Result<()> {
     assert_eq!(odd.value().to_vec()?[0], world.rank() as f32);
     // Ranks with different batches get an error.
     let batches =
-        |of: usize, seed: u64| dataset().map(|data| data.batches(of).shuffle(seed).part_of(world).on(&device));
+        |of: usize, seed: u64| dataset().map(|data| data.batches(of).shuffle(seed).epoch(0).part_of(world).on(&device));
     let odd = world.rank() == 2;
     for mut wrong in [batches(if odd { 6 } else { 12 }, 1)?, batches(12, u64::from(odd))?] {
         let error = wrong.next().expect("an error").expect_err("rank 2 has others");

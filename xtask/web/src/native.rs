@@ -1,7 +1,5 @@
 //! The same training outside the browser, for comparison.
 
-use std::time::Instant;
-
 use meganeura::Device;
 use meganeura::io::tensors_from_safetensors;
 use meganeura_web::{Model, Session};
@@ -29,14 +27,6 @@ pub fn session(device: &str, reader: usize, drawer: usize) -> Done<Session> {
 /// The weights of a model, as a file.
 pub fn weights(session: &Session, model: Model) -> Done<Vec<u8>> {
     block_on(session.save(model)).map_err(|error| error.to_string())
-}
-
-/// Steps per second of a model on a device, after the first few.
-pub fn pace(device: &str, model: Model, steps: usize) -> Done<f64> {
-    let mut session = session(device, 2, 2)?;
-    let start = Instant::now();
-    block_on(session.train(model, steps)).map_err(|error| error.to_string())?;
-    Ok(steps as f64 / start.elapsed().as_secs_f64())
 }
 
 /// The difference between two files of weights: the largest `‖a − b‖ / ‖b‖` over all tensors. It uses norms because an

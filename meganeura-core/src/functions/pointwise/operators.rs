@@ -30,6 +30,20 @@ impl Var {
         self.record_broadcast(Pointwise::Clamp, &[self, &self.scalar(lo), &self.scalar(hi)])
     }
 
+    /// The larger of each number and `lo`. The derivative on the bound is 0. It is an error if `lo` is NaN.
+    #[must_use]
+    #[track_caller]
+    pub fn clamp_min(&self, lo: f64) -> Self {
+        self.clamp(lo, f64::INFINITY)
+    }
+
+    /// The smaller of each number and `hi`. The derivative on the bound is 0. It is an error if `hi` is NaN.
+    #[must_use]
+    #[track_caller]
+    pub fn clamp_max(&self, hi: f64) -> Self {
+        self.clamp(f64::NEG_INFINITY, hi)
+    }
+
     /// `x` to the power of a number.
     #[must_use]
     #[track_caller]
@@ -47,63 +61,88 @@ impl Var {
     }
 }
 
-macro_rules! operators {
-    ($($Trait:ident $method:ident $name:ident;)+) => {
+mod sealed {
+    pub trait Sealed {}
+}
+
+/// The second operand of a method of [`Var`], such as [`gt`](Var::gt) or [`maximum`](Var::maximum): a value, or a
+/// number, which may change from step to step without a new plan.
+pub trait Operand: sealed::Sealed {
+    /// The operand on the tape of `x`.
+    #[doc(hidden)]
+    #[track_caller]
+    fn beside(&self, x: &Var) -> Var;
+}
+
+macro_rules! operands {
+    ($($T:ty, $this:ident, $x:ident => $var:expr;)+) => {
         $(
-            impl std::ops::$Trait<&Var> for &Var {
+            impl sealed::Sealed for $T {}
+            impl Operand for $T {
+                #[track_caller]
+                fn beside(&self, $x: &Var) -> Var {
+                    let $this = self;
+                    $var
+                }
+            }
+        )+
+    };
+}
+
+operands! {
+    Var, this, _x => this.clone();
+    &Var, this, _x => (*this).clone();
+    &&Var, this, _x => (**this).clone();
+    f64, this, x => x.scalar(*this);
+    f32, this, x => x.scalar(f64::from(*this));
+    i32, this, x => x.scalar(f64::from(*this));
+}
+
+macro_rules! operators {
+    ($($Trait:ident $method:ident $name:ident, $Assign:ident $assign:ident;)+) => {
+        $(
+            operators! { @right $Trait $method $name, $Assign $assign: Var, &Var, f64, i32 }
+            operators! { @left $Trait $method $name: f64, i32 }
+        )+
+    };
+    (@right $Trait:ident $method:ident $name:ident, $Assign:ident $assign:ident: $($Right:ty),+) => {
+        $(
+            impl std::ops::$Trait<$Right> for &Var {
+                type Output = Var;
+                #[track_caller]
+                fn $method(self, other: $Right) -> Var {
+                    self.record_broadcast(Pointwise::$name, &[self, &other.beside(self)])
+                }
+            }
+            impl std::ops::$Trait<$Right> for Var {
+                type Output = Var;
+                #[track_caller]
+                fn $method(self, other: $Right) -> Var {
+                    self.record_broadcast(Pointwise::$name, &[&self, &other.beside(&self)])
+                }
+            }
+            impl std::ops::$Assign<$Right> for Var {
+                #[track_caller]
+                fn $assign(&mut self, other: $Right) {
+                    *self = self.record_broadcast(Pointwise::$name, &[self, &other.beside(self)]);
+                }
+            }
+        )+
+    };
+    (@left $Trait:ident $method:ident $name:ident: $($Number:ty),+) => {
+        $(
+            impl std::ops::$Trait<&Var> for $Number {
                 type Output = Var;
                 #[track_caller]
                 fn $method(self, other: &Var) -> Var {
-                    self.record_broadcast(Pointwise::$name, &[self, other])
+                    other.record_broadcast(Pointwise::$name, &[&self.beside(other), other])
                 }
             }
-            impl std::ops::$Trait<Var> for &Var {
+            impl std::ops::$Trait<Var> for $Number {
                 type Output = Var;
                 #[track_caller]
                 fn $method(self, other: Var) -> Var {
-                    self.record_broadcast(Pointwise::$name, &[self, &other])
-                }
-            }
-            impl std::ops::$Trait<&Var> for Var {
-                type Output = Var;
-                #[track_caller]
-                fn $method(self, other: &Var) -> Var {
-                    self.record_broadcast(Pointwise::$name, &[&self, other])
-                }
-            }
-            impl std::ops::$Trait<Var> for Var {
-                type Output = Var;
-                #[track_caller]
-                fn $method(self, other: Var) -> Var {
-                    self.record_broadcast(Pointwise::$name, &[&self, &other])
-                }
-            }
-            impl std::ops::$Trait<f64> for &Var {
-                type Output = Var;
-                #[track_caller]
-                fn $method(self, other: f64) -> Var {
-                    self.record_broadcast(Pointwise::$name, &[self, &self.scalar(other)])
-                }
-            }
-            impl std::ops::$Trait<f64> for Var {
-                type Output = Var;
-                #[track_caller]
-                fn $method(self, other: f64) -> Var {
-                    self.record_broadcast(Pointwise::$name, &[&self, &self.scalar(other)])
-                }
-            }
-            impl std::ops::$Trait<&Var> for f64 {
-                type Output = Var;
-                #[track_caller]
-                fn $method(self, other: &Var) -> Var {
-                    other.record_broadcast(Pointwise::$name, &[&other.scalar(self), other])
-                }
-            }
-            impl std::ops::$Trait<Var> for f64 {
-                type Output = Var;
-                #[track_caller]
-                fn $method(self, other: Var) -> Var {
-                    other.record_broadcast(Pointwise::$name, &[&other.scalar(self), &other])
+                    other.record_broadcast(Pointwise::$name, &[&self.beside(&other), &other])
                 }
             }
         )+
@@ -111,10 +150,22 @@ macro_rules! operators {
 }
 
 operators! {
-    Add add Add;
-    Sub sub Sub;
-    Mul mul Mul;
-    Div div Div;
+    Add add Add, AddAssign add_assign;
+    Sub sub Sub, SubAssign sub_assign;
+    Mul mul Mul, MulAssign mul_assign;
+    Div div Div, DivAssign div_assign;
+}
+
+/// The sum of values of broadcastable shapes, such as the losses of several heads.
+///
+/// # Panics
+///
+/// Panics if there are no values: then there is no tape to record on.
+impl std::iter::Sum for Var {
+    #[track_caller]
+    fn sum<I: Iterator<Item = Self>>(values: I) -> Self {
+        values.reduce(|sum, value| sum + value).expect("a sum of `Var`s needs at least one value")
+    }
 }
 
 impl std::ops::Neg for &Var {

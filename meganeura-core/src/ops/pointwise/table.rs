@@ -95,10 +95,10 @@ macro_rules! each_row {
     Div "div"(a, b) = a / b; "a / b"; onnx "Div"; on 0.5..2.0; |y, dy| [(dy / b), (-(dy * y / b))];
     /// The minimum of each pair; NaN if either is NaN. Equal operands get half of the gradient each.
     Min "min" minimum(a, b) = if b.is_nan() || b < a { b } else { a }; "m_min(a, b)";
-        onnx "Min"; |y, dy| [(extremum_gradient(a, b, dy, Var::gt)), (extremum_gradient(b, a, dy, Var::gt))];
+        onnx "Min"; |y, dy| [(extremum_gradient(a, b, dy, |a, b| a.gt(b))), (extremum_gradient(b, a, dy, |a, b| a.gt(b)))];
     /// The maximum of each pair; NaN if either is NaN. Equal operands get half of the gradient each.
     Max "max" maximum(a, b) = if b.is_nan() || b > a { b } else { a }; "m_max(a, b)";
-        onnx "Max"; |y, dy| [(extremum_gradient(a, b, dy, Var::lt)), (extremum_gradient(b, a, dy, Var::lt))];
+        onnx "Max"; |y, dy| [(extremum_gradient(a, b, dy, |a, b| a.lt(b))), (extremum_gradient(b, a, dy, |a, b| a.lt(b)))];
     /// `aᵇ`. The derivative with respect to `a` is 0 where `b` is 0; that with respect to `b` is 0 where `a` is 0 and
     /// `b` is at least 0.
     Pow "pow" pow(a, b) = a.powf(b); "m_pow(a, b)";

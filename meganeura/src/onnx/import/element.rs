@@ -1,6 +1,8 @@
 //! The element types of a file.
 
+use super::narrow::Rounding;
 use crate::error::bail;
+use crate::io::narrow::Narrow;
 use crate::onnx::proto::{self, element, element_name};
 use crate::{DType, Error, ErrorKind, Result};
 
@@ -20,6 +22,12 @@ pub(in crate::onnx) enum Element {
     U32,
     U64,
     Bool,
+    I4,
+    U4,
+    I2,
+    U2,
+    /// A float of at most 8 bits.
+    Narrow(Narrow),
 }
 
 /// A kind of elements.
@@ -47,6 +55,16 @@ impl Element {
             element::UINT32 => Self::U32,
             element::UINT64 => Self::U64,
             element::BOOL => Self::Bool,
+            element::INT4 => Self::I4,
+            element::UINT4 => Self::U4,
+            element::INT2 => Self::I2,
+            element::UINT2 => Self::U2,
+            element::FLOAT8E4M3FN => Self::Narrow(Narrow::E4M3Fn),
+            element::FLOAT8E4M3FNUZ => Self::Narrow(Narrow::E4M3Fnuz),
+            element::FLOAT8E5M2 => Self::Narrow(Narrow::E5M2),
+            element::FLOAT8E5M2FNUZ => Self::Narrow(Narrow::E5M2Fnuz),
+            element::FLOAT8E8M0 => Self::Narrow(Narrow::E8M0),
+            element::FLOAT4E2M1 => Self::Narrow(Narrow::E2M1),
             _ => return None,
         })
     }
@@ -71,6 +89,16 @@ impl Element {
             Self::U32 => element::UINT32,
             Self::U64 => element::UINT64,
             Self::Bool => element::BOOL,
+            Self::I4 => element::INT4,
+            Self::U4 => element::UINT4,
+            Self::I2 => element::INT2,
+            Self::U2 => element::UINT2,
+            Self::Narrow(Narrow::E4M3Fn) => element::FLOAT8E4M3FN,
+            Self::Narrow(Narrow::E4M3Fnuz) => element::FLOAT8E4M3FNUZ,
+            Self::Narrow(Narrow::E5M2) => element::FLOAT8E5M2,
+            Self::Narrow(Narrow::E5M2Fnuz) => element::FLOAT8E5M2FNUZ,
+            Self::Narrow(Narrow::E8M0) => element::FLOAT8E8M0,
+            Self::Narrow(Narrow::E2M1) => element::FLOAT4E2M1,
         }
     }
 
@@ -81,7 +109,7 @@ impl Element {
 
     pub(super) fn kind(self) -> Kind {
         match self {
-            Self::F16 | Self::Bf16 | Self::F32 | Self::F64 => Kind::Float,
+            Self::F16 | Self::Bf16 | Self::F32 | Self::F64 | Self::Narrow(_) => Kind::Float,
             Self::Bool => Kind::Bool,
             _ => Kind::Int,
         }
@@ -90,6 +118,10 @@ impl Element {
     /// The number of bits of an integer, and `true` if it has a sign.
     pub(super) fn integer(self) -> Option<(u32, bool)> {
         Some(match self {
+            Self::I2 => (2, true),
+            Self::U2 => (2, false),
+            Self::I4 => (4, true),
+            Self::U4 => (4, false),
             Self::I8 => (8, true),
             Self::I16 => (16, true),
             Self::I32 => (32, true),
@@ -105,11 +137,15 @@ impl Element {
     /// The type of its integers on the tape, `None` if it has none: `i32` for those of up to 32 bits with a sign, or up
     /// to 16 without, else `i64`. Those of `uint64` have the same 64 bits.
     pub(super) fn integer_dtype(self) -> Option<DType> {
-        Some(match self {
-            Self::I8 | Self::I16 | Self::I32 | Self::U8 | Self::U16 => DType::I32,
-            Self::I64 | Self::U32 | Self::U64 => DType::I64,
-            _ => return None,
+        Some(match self.integer()? {
+            (..=16, _) | (32, true) => DType::I32,
+            _ => DType::I64,
         })
+    }
+
+    /// `true` for a type that is only stored: its elements are moved and converted, but not computed with.
+    pub(super) fn is_stored_only(self) -> bool {
+        matches!(self, Self::I4 | Self::U4 | Self::I2 | Self::U2 | Self::Narrow(_))
     }
 
     /// The type of its elements on the tape of a device whose floats are of type `float`.
@@ -144,7 +180,11 @@ impl Element {
     /// A float, rounded to this type; 16-bit types are widened to `f32`.
     #[expect(clippy::cast_possible_truncation, reason = "the type is that of the file")]
     pub(super) fn rounded(self, number: f64) -> f64 {
-        if self == Self::F64 { number } else { f64::from(number as f32) }
+        match self {
+            Self::F64 => number,
+            Self::Narrow(format) => Rounding { format, saturates: true }.of(number),
+            _ => f64::from(number as f32),
+        }
     }
 }
 

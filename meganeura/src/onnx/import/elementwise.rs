@@ -2,6 +2,7 @@
 
 use super::call::{Call, Operators, condition};
 use super::element::{Element, Kind};
+use super::narrow::Rounding;
 use super::value::{Array, Data, Value, sound, wrapped};
 use crate::error::bail;
 use crate::onnx::proto::element_name;
@@ -76,7 +77,7 @@ fn logic(call: &Call<'_>, f: fn(&Var, &Var) -> Var) -> Result<Vec<Value>> {
 /// The definition of a remainder.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Modulo {
-    /// Has the sign of the divisor. For integers only.
+    /// Has the sign of the divisor.
     Floor,
     /// Has the sign of the dividend.
     Trunc,
@@ -85,9 +86,6 @@ pub(super) enum Modulo {
 impl Modulo {
     pub(super) fn of(call: &Call<'_>) -> Result<Self> {
         match call.int("fmod", 0)? {
-            0 if call.value(0)?.kind() == Kind::Float => {
-                bail!(Checkpoint, "the attribute `fmod` must be 1 for floats")
-            }
             0 => Ok(Self::Floor),
             1 => Ok(Self::Trunc),
             other => bail!(Checkpoint, "the attribute `fmod` is {other}"),
@@ -97,14 +95,31 @@ impl Modulo {
 
 fn modulo(call: &Call<'_>) -> Result<Vec<Value>> {
     let modulo = Modulo::of(call)?;
-    if call.value(0)?.kind() == Kind::Float {
-        bail!(Checkpoint, "remainders of floats are only supported for constants");
-    }
     match modulo {
+        Modulo::Trunc if call.value(0)?.kind() == Kind::Float => arithmetic(call, remainder),
+        Modulo::Floor if call.value(0)?.kind() == Kind::Float => arithmetic(call, |x, by| {
+            let (rest, zero) = (remainder(x, by), x.constant(0.0));
+            // The dividend's sign becomes the divisor's.
+            let differs = rest.ne(&zero) * (&rest * by).lt(&zero);
+            differs.where_cond(&(&rest + by), &rest)
+        }),
         _ if call.value(0)?.element() == Element::U64 => arithmetic(call, |x, by| x - quotient(x, by) * by),
         Modulo::Floor => arithmetic(call, Var::modulo),
         Modulo::Trunc => arithmetic(call, Var::rem),
     }
+}
+
+/// What a division of floats that is cut to a whole number leaves, with the sign of the dividend. Exact up to a
+/// rounding of the dividend; next to a multiple of the divisor, that may be the next interval.
+fn remainder(x: &Var, by: &Var) -> Var {
+    let (size, step, zero) = (x.abs(), by.abs(), x.constant(0.0));
+    let rest = &size - (&size / &step).floor() * &step;
+    // The quotient was rounded to a whole number from either side.
+    let rest = rest.lt(&zero).where_cond(&(&rest + &step), &rest);
+    let rest = rest.ge(&step).where_cond(&(&rest - &step), &rest);
+    // A smaller dividend is left as it is, also by an infinite divisor.
+    let rest = size.lt(&step).where_cond(&size, &rest);
+    x.lt(&zero).where_cond(&-&rest, &rest)
 }
 
 /// A shift of the bits of integers; to the right, the sign is kept.
@@ -152,14 +167,14 @@ pub(super) const OPERATORS: Operators = &[
         let alpha = call.real("alpha", 1.0)?;
         unary(call, |x| x.elu(alpha))
     }),
-    ("Equal", |call| compare(call, Var::eq)),
+    ("Equal", |call| compare(call, |a, b| a.eq(b))),
     ("Gelu", |call| match call.text("approximate", "none")? {
         "none" => unary(call, Var::gelu),
         "tanh" => unary(call, Var::gelu_tanh),
         other => bail!(Checkpoint, "the attribute `approximate` is {other:?}"),
     }),
-    ("Greater", |call| compare(call, Var::gt)),
-    ("GreaterOrEqual", |call| compare(call, Var::ge)),
+    ("Greater", |call| compare(call, |a, b| a.gt(b))),
+    ("GreaterOrEqual", |call| compare(call, |a, b| a.ge(b))),
     ("HardSigmoid", |call| {
         let (alpha, beta) = (call.real("alpha", 0.2)?, call.real("beta", 0.5)?);
         unary(call, |x| (x.scale(alpha) + x.constant(beta)).clamp(0.0, 1.0))
@@ -174,16 +189,16 @@ pub(super) const OPERATORS: Operators = &[
         let alpha = call.real("alpha", 0.01)?;
         unary(call, |x| x.leaky_relu(alpha))
     }),
-    ("Less", |call| compare(call, Var::lt)),
-    ("LessOrEqual", |call| compare(call, Var::le)),
-    ("Max", |call| choice(call, Var::maximum)),
+    ("Less", |call| compare(call, |a, b| a.lt(b))),
+    ("LessOrEqual", |call| compare(call, |a, b| a.le(b))),
+    ("Max", |call| choice(call, |a, b| a.maximum(b))),
     ("Mean", |call| {
         let count = call.inputs.len() as f64;
         let sum = call.float(0)?;
         let sum = (1..call.inputs.len()).try_fold(sum, |sum, k| Ok::<_, crate::Error>(sum + call.float(k)?))?;
         call.floats(sum.scale(count.recip()))
     }),
-    ("Min", |call| choice(call, Var::minimum)),
+    ("Min", |call| choice(call, |a, b| a.minimum(b))),
     ("Mish", |call| unary(call, |x| x * x.softplus().tanh())),
     ("Mod", modulo),
     ("Mul", |call| arithmetic(call, |a, b| a * b)),
@@ -192,7 +207,7 @@ pub(super) const OPERATORS: Operators = &[
         let x = call.float(0)?;
         condition(one(&x) - x)
     }),
-    ("Or", |call| logic(call, Var::maximum)),
+    ("Or", |call| logic(call, |a, b| a.maximum(b))),
     ("PRelu", |call| {
         let (x, mut slope) = (call.float(0)?, call.float(1)?);
         let rank = x.shape().rank();
@@ -228,7 +243,7 @@ pub(super) const OPERATORS: Operators = &[
         unary(call, |x| x.gt(&x.constant(alpha)).where_cond(x, &x.constant(0.0)))
     }),
     ("Where", |call| call.like(1, call.float(0)?.where_cond(&call.own(1)?, &call.own(2)?))),
-    ("Xor", |call| logic(call, Var::ne)),
+    ("Xor", |call| logic(call, |a, b| a.ne(b))),
 ];
 
 fn dropout(call: &Call<'_>) -> Result<Vec<Value>> {
@@ -256,7 +271,7 @@ fn dropout(call: &Call<'_>) -> Result<Vec<Value>> {
 
 /// The type that a cast leads to.
 pub(super) fn target(call: &Call<'_>) -> Result<Element> {
-    // These are about floats of 8 bits.
+    // These are about floats of at most 8 bits.
     call.ignore(&["saturate", "round_mode"]);
     if call.op() == "CastLike" {
         return Ok(call.value(1)?.element());
@@ -271,6 +286,7 @@ pub(super) fn target(call: &Call<'_>) -> Result<Element> {
 fn cast(call: &Call<'_>) -> Result<Vec<Value>> {
     let (to, x) = (target(call)?, call.value(0)?);
     let y = match (x.kind(), to.integer_dtype()) {
+        _ if let Element::Narrow(format) = to => Rounding::of_call(call, format)?.record(&call.float(0)?),
         // All floats are computed in the device's precision.
         (_, None) if to.kind() == Kind::Float || x.kind() == Kind::Bool => call.float(0)?,
         (_, None) => {
@@ -337,7 +353,7 @@ fn clip(call: &Call<'_>) -> Result<Vec<Value>> {
         return call.floats(x.clamp(low, high));
     }
     let mut y = x.clone();
-    for (k, choose) in [(1, Var::maximum as fn(&Var, &Var) -> Var), (2, Var::minimum)] {
+    for (k, choose) in [(1, (|a, b| a.maximum(b)) as fn(&Var, &Var) -> Var), (2, |a, b| a.minimum(b))] {
         if call.optional(k).is_some() {
             y = sound(choose(&y, &call.own(k)?.reshape([1])))?;
         }

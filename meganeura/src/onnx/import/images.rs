@@ -28,11 +28,11 @@ pub(super) const OPERATORS: Operators = &[
 ];
 
 /// A sliding window: its kernel, stride, dilation and padding along each axis.
-struct Window<const D: usize> {
+pub(super) struct Window<const D: usize> {
     kernel: [usize; D],
-    stride: [usize; D],
-    dilation: [usize; D],
-    before: [usize; D],
+    pub(super) stride: [usize; D],
+    pub(super) dilation: [usize; D],
+    pub(super) before: [usize; D],
     after: [usize; D],
 }
 
@@ -55,7 +55,7 @@ fn of_axes<const D: usize>(list: &[usize]) -> [usize; D] {
 
 impl<const D: usize> Window<D> {
     /// The window of a node whose kernel has these extents.
-    fn of(call: &Call<'_>, kernel: [usize; D], x: Shape) -> Result<Self> {
+    pub(super) fn of(call: &Call<'_>, kernel: [usize; D], x: Shape) -> Result<Self> {
         if x.rank() != D + 2 {
             bail!(Checkpoint, "a kernel of {D} dimensions on {x}");
         }
@@ -85,6 +85,17 @@ impl<const D: usize> Window<D> {
             bail!(Checkpoint, "pads {before:?} and {after:?}, which are too large");
         }
         Ok(Self { kernel, stride, dilation, before, after })
+    }
+
+    /// The number of places of the window along each axis; `None` if the padded input is smaller than the window.
+    pub(super) fn places(&self, x: Shape) -> Option<[usize; D]> {
+        let mut places = [0; D];
+        for (axis, count) in places.iter_mut().enumerate() {
+            let reach = self.dilation[axis] * (self.kernel[axis] - 1) + 1;
+            let free = (x[axis + 2] + self.before[axis] + self.after[axis]).checked_sub(reach)?;
+            *count = free / self.stride[axis] + 1;
+        }
+        Some(places)
     }
 
     /// Increases the padding at the end until the last windows that start inside the input are complete.
@@ -136,7 +147,7 @@ pub(super) fn padded(x: &Var, widths: &[(usize, usize)], value: f64) -> Var {
 }
 
 /// The extents of a weight after its first two axes; there must be one to three.
-fn kernel(call: &Call<'_>, weight: &Var) -> Result<Vec<usize>> {
+pub(super) fn kernel(call: &Call<'_>, weight: &Var) -> Result<Vec<usize>> {
     match weight.shape().dims() {
         [_, _, kernel @ ..] if (1..=3).contains(&kernel.len()) => {
             let named = call.optional_list("kernel_shape")?;
@@ -149,27 +160,27 @@ fn kernel(call: &Call<'_>, weight: &Var) -> Result<Vec<usize>> {
     }
 }
 
-fn groups(call: &Call<'_>) -> Result<usize> {
+pub(super) fn groups(call: &Call<'_>) -> Result<usize> {
     match usize::try_from(call.int("group", 1)?) {
         Ok(groups) if groups > 0 => Ok(groups),
         _ => bail!(Checkpoint, "the attribute `group` must be at least 1"),
     }
 }
 
-/// Adds operand 2, a number for each channel.
-pub(super) fn with_bias(call: &Call<'_>, y: Var) -> Result<Var> {
+/// Adds operand `k`, a number for each channel, if there is one.
+pub(super) fn with_bias(call: &Call<'_>, k: usize, y: Var) -> Result<Var> {
     let y = sound(y)?;
-    if call.optional(2).is_none() {
+    if call.optional(k).is_none() {
         return Ok(y);
     }
     let channels = y.shape()[1];
     let axes: Vec<_> = (0..y.shape().rank()).map(|axis| if axis == 1 { channels } else { 1 }).collect();
-    Ok(y + call.vector(2, channels)?.reshape(&axes[..]))
+    Ok(y + call.vector(k, channels)?.reshape(&axes[..]))
 }
 
 fn conv(call: &Call<'_>) -> Result<Vec<Value>> {
     let y = convolved(call, &call.float(0)?, &call.float(1)?)?;
-    call.floats(with_bias(call, y)?)
+    call.floats(with_bias(call, 2, y)?)
 }
 
 /// A convolution by the node's attributes.
@@ -230,7 +241,7 @@ fn conv_transpose_over<const D: usize>(call: &Call<'_>, weight: &Var, kernel: &[
         let widths: Vec<_> = [(0, 0); 2].into_iter().chain(extents.iter().enumerate().map(after)).collect();
         y = sound(padded(&y, &widths, 0.0))?;
     }
-    call.floats(with_bias(call, y)?)
+    call.floats(with_bias(call, 2, y)?)
 }
 
 /// The extents of a transposed convolution's result, if the node says them.

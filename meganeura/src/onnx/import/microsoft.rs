@@ -38,7 +38,7 @@ pub(super) const OPERATORS: Operators = &[
         })
     }),
     ("FusedConv", |call| {
-        let y = with_bias(call, convolved(call, &call.float(0)?, &call.float(1)?)?)?;
+        let y = with_bias(call, 2, convolved(call, &call.float(0)?, &call.float(1)?)?)?;
         let y = match call.optional_float(3)? {
             Some(sum) => y + sum,
             None => y,

@@ -9,13 +9,16 @@ mod call;
 mod control;
 mod element;
 mod elementwise;
+mod eras;
 mod fold;
 mod graph;
+mod grids;
 mod images;
 mod initial;
 mod losses;
 mod matrices;
 mod microsoft;
+mod narrow;
 mod norms;
 mod numeric;
 mod operators;
@@ -25,11 +28,13 @@ mod quantize;
 mod recurrent;
 mod regions;
 mod resize;
+mod run;
 mod scatter;
 mod sequences;
 mod shapes;
 mod signal;
 mod signature;
+mod stateful;
 #[cfg(test)]
 mod tests;
 mod unique;
@@ -44,9 +49,11 @@ use std::sync::Arc;
 use prost::bytes::Bytes;
 
 use self::call::{Budget, Call};
+use self::element::Element;
 use self::initial::{Initial, external};
 use self::operators::{check, find, findable, is_own, title};
 pub use self::port::Port;
+use self::run::{Constant, Plans};
 use self::value::{Array, Value, wrapped};
 use super::read::{self, Beside};
 use super::{LAST_OPSET, proto};
@@ -108,6 +115,7 @@ pub struct Model {
     initializers: HashMap<String, Initial>,
     /// The number of elements in initializers.
     constants: usize,
+    plans: Plans,
 }
 
 /// The values of a graph while it is recorded.
@@ -228,7 +236,7 @@ impl Model {
         for node in &graph.node {
             check(node, opset, &mut names)?;
         }
-        Ok(Self { device: device.clone(), graph, opset, inputs, outputs, initializers, constants })
+        Ok(Self { device: device.clone(), graph, opset, inputs, outputs, initializers, constants, plans: Plans::new() })
     }
 
     /// Gives an input a value without elements, such as a cache before the first step of decoding. It is no longer
@@ -262,6 +270,7 @@ impl Model {
             let empty = Array::empty(extents.to_vec(), port.element());
             self.initializers.insert(input.to_owned(), Initial::Known(Arc::new(empty)));
             self.inputs.remove(place);
+            self.plans.forget();
             Ok(())
         })
     }
@@ -319,7 +328,7 @@ impl Model {
                 .collect();
             let mut failed = None;
             let compiled = self.device.compile(types, |x: &Vec<Var>| {
-                self.recorded(x[0].tape(), x).unwrap_or_else(|error| {
+                self.recorded(x[0].tape(), &[], x).unwrap_or_else(|error| {
                     failed = Some(error);
                     Vec::new()
                 })
@@ -337,15 +346,18 @@ impl Model {
     /// Fails like [`compile_for`](Self::compile_for), and if the tape is on another device.
     #[track_caller]
     pub fn record(&self, tape: &Tape, inputs: &[Var]) -> Result<Vec<Var>> {
-        here(|| self.recorded(tape, inputs))
+        here(|| self.recorded(tape, &[], inputs))
     }
 
-    fn recorded(&self, tape: &Tape, inputs: &[Var]) -> Result<Vec<Var>> {
-        if inputs.len() != self.inputs.len() {
+    /// The outputs. `constants` are the values of inputs that are none of `inputs`.
+    fn recorded(&self, tape: &Tape, constants: &[Constant], inputs: &[Var]) -> Result<Vec<Var>> {
+        if inputs.len() + constants.len() != self.inputs.len() {
             bail!(Argument, "{} inputs, but the model has {}", inputs.len(), self.inputs.len());
         }
+        let is_open = |at: &usize| constants.iter().all(|(constant, _)| constant != at);
+        let open = || (0..self.inputs.len()).filter(is_open).map(|at| &self.inputs[at]).zip(inputs);
         let mut known = HashMap::new();
-        for (port, var) in self.inputs.iter().zip(inputs) {
+        for (port, var) in open() {
             if let Some(error) = var.error() {
                 return Err(error);
             }
@@ -368,14 +380,12 @@ impl Model {
             };
             state.values.insert(name, value);
         }
-        for (port, var) in self.inputs.iter().zip(inputs) {
+        for (at, array) in constants {
+            state.values.insert(self.inputs[*at].name(), Value::Known(Arc::clone(array)));
+        }
+        for (port, var) in open() {
             let element = port.element();
-            // Integers of any type become those of the file, and whole floats too.
-            let var = match element.integer_dtype() {
-                Some(dtype) => wrapped(&var.cast(dtype), element),
-                None => var.clone(),
-            };
-            state.values.insert(port.name(), Value::Var(var, element));
+            state.values.insert(port.name(), Value::Var(entered(var, element), element));
         }
         self.steps(&self.graph, tape, &mut state)?;
         let output = |port: &Port| {
@@ -455,6 +465,14 @@ impl Model {
             state.values.insert(name, value.clone());
         }
         Ok(())
+    }
+}
+
+/// An input as a value of the graph: integers of any type become those of the file, and whole floats too.
+fn entered(var: &Var, element: Element) -> Var {
+    match element.integer_dtype() {
+        Some(dtype) => wrapped(&var.cast(dtype), element),
+        None => var.clone(),
     }
 }
 

@@ -4,8 +4,8 @@ use std::collections::HashSet;
 
 use super::call::{Operator, Operators};
 use super::{
-    attention, control, elementwise, fold, graph, images, losses, matrices, microsoft, norms, numeric, places,
-    quantize, recurrent, regions, scatter, sequences, shapes, signal, signature, unique,
+    attention, control, elementwise, eras, fold, graph, grids, images, losses, matrices, microsoft, norms, numeric,
+    places, quantize, recurrent, regions, scatter, sequences, shapes, signal, signature, stateful, unique,
 };
 use crate::error::{bail, shortened};
 use crate::onnx::proto;
@@ -18,12 +18,13 @@ pub(super) fn is_own(domain: &str) -> bool {
 }
 
 /// All operators by name.
-pub(super) fn tables() -> [Operators; 18] {
+pub(super) fn tables() -> [Operators; 20] {
     [
         attention::OPERATORS,
         control::OPERATORS,
         losses::OPERATORS,
         elementwise::OPERATORS,
+        grids::OPERATORS,
         images::OPERATORS,
         matrices::OPERATORS,
         norms::OPERATORS,
@@ -36,6 +37,7 @@ pub(super) fn tables() -> [Operators; 18] {
         sequences::OPERATORS,
         shapes::OPERATORS,
         signal::OPERATORS,
+        stateful::OPERATORS,
         unique::OPERATORS,
         fold::OPERATORS,
     ]
@@ -89,6 +91,7 @@ pub(super) fn check<'a>(node: &'a proto::Node, opset: i64, names: &mut HashSet<&
     if let Some(signature) = signature::of(node) {
         signature.check(opset, &node.input).map_err(within)?;
     }
+    eras::check(node, opset).map_err(within)?;
     for graph in graph::bodies(node) {
         // Graphs inside a node do not see each other's values.
         let mut inner = names.clone();

@@ -7,7 +7,6 @@ use super::numeric::along;
 use super::scatter::reduced;
 use super::value::{Array, Data, Value};
 use crate::error::bail;
-use crate::ops::{GridSampleMode, GridSampleOptions, GridSamplePadding};
 use crate::{DType, Result, Shape, Var};
 
 pub(super) const OPERATORS: Operators = &[
@@ -34,20 +33,6 @@ pub(super) const OPERATORS: Operators = &[
             }
         }
         call.like(0, part.gather(axis, &index))
-    }),
-    ("GridSample", |call| {
-        let mode = match call.text("mode", "linear")? {
-            "linear" | "bilinear" => GridSampleMode::Bilinear,
-            "nearest" => GridSampleMode::Nearest,
-            other => bail!(Checkpoint, "the mode {other:?} is not supported"),
-        };
-        let padding = match call.text("padding_mode", "zeros")? {
-            "zeros" => GridSamplePadding::Zeros,
-            "border" => GridSamplePadding::Border,
-            other => bail!(Checkpoint, "the padding {other:?} is not supported"),
-        };
-        let options = GridSampleOptions { mode, padding, align_corners: call.flag("align_corners", false)? };
-        call.floats(call.float(0)?.grid_sample(&call.float(1)?, options))
     }),
     ("OneHot", one_hot),
     ("Scatter", scatter),

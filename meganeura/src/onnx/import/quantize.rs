@@ -7,6 +7,7 @@ use super::call::{Call, Operators};
 use super::element::{Element, Kind};
 use super::images::convolved;
 use super::matrices::product;
+use super::narrow::Rounding;
 use super::numeric::named_type;
 use super::value::{Value, sound};
 use crate::error::bail;
@@ -125,7 +126,7 @@ pub(super) fn rounded(x: &Var, zero: Option<&Var>, element: Element) -> Result<V
 }
 
 pub(super) fn quantize_linear(call: &Call<'_>) -> Result<Vec<Value>> {
-    // It is about floats of 8 bits; quotients have the precision of the device.
+    // Of integers, all saturate; quotients have the precision of the device.
     call.ignore(&["saturate", "precision"]);
     let x = call.float(0)?;
     let scale = spread(call, &call.float(1)?, &x)?;
@@ -143,7 +144,12 @@ pub(super) fn quantize_linear(call: &Call<'_>) -> Result<Vec<Value>> {
             usual.name()
         );
     }
-    Ok(vec![rounded(&(x / scale), zero.as_ref(), named)?])
+    let quotients = x / scale;
+    if let Element::Narrow(format) = named {
+        let x = zero.map_or_else(|| quotients.clone(), |zero| &quotients + zero);
+        return Ok(vec![Value::Var(Rounding::of_call(call, format)?.record(&sound(x)?), named)]);
+    }
+    Ok(vec![rounded(&quotients, zero.as_ref(), named)?])
 }
 
 /// Bytes, their scale and their zero point, such that the range of `x` and 0 is covered.

@@ -116,8 +116,8 @@ pub(super) fn reduced(call: &Call<'_>, x: &Var, axis: usize, index: &Var, source
         "min" if is_float => return Ok(-(-x).scatter_max(axis, index, &-source)),
         "add" => |a, b| a + b,
         "mul" => |a, b| a * b,
-        "max" => Var::maximum,
-        "min" => Var::minimum,
+        "max" => |a, b| a.maximum(b),
+        "min" => |a, b| a.minimum(b),
         other => bail!(Checkpoint, "the attribute `reduction` is {other:?}, which is not supported"),
     };
     // One source after the other: the last one of several at a place would win.

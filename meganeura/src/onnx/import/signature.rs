@@ -14,7 +14,7 @@ use crate::onnx::proto;
 /// |---|---|
 /// | `S` `V` | a sequence, a tensor or a sequence |
 /// | `T` `N` `F` | any, a number, a float: the same for all operands of this letter |
-/// | `A` `U` `G` | any, a number, a float |
+/// | `A` `U` `G` | any, a number, a float; of numbers and floats, those of more than 4 and 8 bits |
 /// | `B` | a condition |
 /// | `I` `L` | `int32` or `int64`, `int64` |
 const SIGNATURES: &[(&str, i64, &str)] = &[
@@ -41,6 +41,7 @@ const SIGNATURES: &[(&str, i64, &str)] = &[
     ("BlackmanWindow", 17, "I"),
     ("Cast", 1, "A"),
     ("CastLike", 15, "AA"),
+    ("CausalConvWithState", 27, "FF?FF"),
     ("Ceil", 1, "F"),
     ("Celu", 12, "F"),
     ("CenterCropPad", 18, "TI"),
@@ -59,6 +60,7 @@ const SIGNATURES: &[(&str, i64, &str)] = &[
     ("CumProd", 26, "NI"),
     ("CumSum", 11, "NI"),
     ("DFT", 17, "F?IL"),
+    ("DeformConv", 19, "FFF?FF"),
     ("DepthToSpace", 1, "T"),
     ("DequantizeLinear", 10, "AG?A"),
     ("Div", 1, "NN"),
@@ -102,6 +104,7 @@ const SIGNATURES: &[(&str, i64, &str)] = &[
     ("LeakyRelu", 1, "F"),
     ("Less", 1, "NN"),
     ("LessOrEqual", 12, "NN"),
+    ("LinearAttention", 27, "FFF?GFF"),
     ("Log", 1, "F"),
     ("LogSoftmax", 1, "F"),
     ("Loop", 1, "?LBV*"),
@@ -257,6 +260,7 @@ impl Signature {
             }
             let (element, kind) = (operand.element(), operand.kind());
             let expected = match letter {
+                'N' | 'U' | 'F' | 'G' if element.is_stored_only() => "a type to compute with",
                 'N' | 'U' if kind == Kind::Bool => "a number",
                 'F' | 'G' if kind != Kind::Float => "a float",
                 'B' if kind != Kind::Bool => "bool",

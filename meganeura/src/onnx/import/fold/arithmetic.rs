@@ -5,6 +5,7 @@ use crate::error::bail;
 use crate::onnx::import::call::Call;
 use crate::onnx::import::element::{Element, Kind};
 use crate::onnx::import::elementwise::{Modulo, target};
+use crate::onnx::import::narrow::Rounding;
 use crate::onnx::import::value::{Array, Data};
 use crate::{Result, Shape};
 
@@ -14,7 +15,7 @@ pub(super) fn fold(call: &Call<'_>, x: &[Option<&Array>], first: &Array) -> Resu
         ("Cast" | "CastLike", _) => {
             let to = target(call)?;
             call.budget.charge(first.len())?;
-            cast(first, to).map(Some)
+            cast(call, first, to).map(Some)
         }
         ("ReduceProd", _) if first.dims.len() == 1 && first.kind() == Kind::Int => product(call, first),
         ("Where", [_, Some(a), Some(b)]) => where_(call, first, a, b),
@@ -45,8 +46,12 @@ fn product(call: &Call<'_>, x: &Array) -> Result<Option<Array>> {
 /// Casts as `onnxruntime` does on x86: integers wrap around; floats become the integers before them, wrapped around in
 /// types of up to 16 bits. In larger ones, floats that do not fit become the lowest integer.
 #[expect(clippy::cast_possible_truncation, reason = "floats become the integers before them, as ONNX says")]
-fn cast(x: &Array, to: Element) -> Result<Array> {
+fn cast(call: &Call<'_>, x: &Array, to: Element) -> Result<Array> {
     let data = match (&x.data, to.integer()) {
+        _ if let Element::Narrow(format) = to => {
+            let rounding = Rounding::of_call(call, format)?;
+            Data::Floats(x.as_floats().into_iter().map(|number| rounding.of(number)).collect())
+        }
         (_, None) if to == Element::Bool => {
             Data::Ints(x.as_floats().into_iter().map(|number| i64::from(number != 0.0)).collect())
         }

@@ -118,6 +118,27 @@ fn gradients_are_the_slopes() -> Result<()> {
     let places = (INT64, &[1i64, 1, 2, 2][..], vec![5.0, 7.0, 13.0, 15.0]);
     let pool = [("kernel_shape", Value::Ints(vec![2, 2])), ("strides", Value::Ints(vec![2, 2]))];
     check("MaxUnpool", &[1, 1, 2, 2], &[places], &pool)?;
+    let places = |dims: &'static [i64]| {
+        let count = dims.iter().product::<i64>() as usize;
+        (DOUBLE, dims, numbers(count, 4.0).into_iter().map(|x| 1.4 * x).collect())
+    };
+    for padding in ["zeros", "border", "reflection"] {
+        let attributes = [("mode", Value::Text("cubic")), ("padding_mode", Value::Text(padding))];
+        check("GridSample", &[2, 2, 3, 4], &[places(&[2, 3, 2, 2])], &attributes)?;
+        let attributes = [("mode", Value::Text("linear")), ("padding_mode", Value::Text(padding))];
+        check("GridSample", &[1, 2, 3, 2, 4], &[places(&[1, 2, 1, 2, 3])], &attributes)?;
+    }
+    let offsets = || double(&[1, 16, 3, 2], 3.0);
+    let moved = [("offset_group", Value::Int(2)), ("strides", Value::Ints(vec![1, 2]))];
+    check("DeformConv", &[1, 4, 4, 4], &[double(&[2, 4, 2, 2], 2.0), offsets()], &moved)?;
+    let heads = [("q_num_heads", Value::Int(4)), ("kv_num_heads", Value::Int(2))];
+    let (keys, rates) = (|| [double(&[2, 3, 4], 2.0), double(&[2, 3, 6], 3.0)], || double(&[2, 3, 2], 7.0));
+    let nothing = || (DOUBLE, &[0i64][..], Vec::new());
+    let [key, value] = keys();
+    check("LinearAttention", &[2, 3, 8], &[key, value, nothing(), rates(), rates()], &heads)?;
+    let causal = [("activation", Value::Text("silu"))];
+    check("CausalConvWithState", &[2, 3, 4], &[double(&[3, 1, 3], 2.0), double(&[3], 3.0)], &causal)?;
+    check("Mod", &[7], &[double(&[7], 5.0)], &[("fmod", Value::Int(1))])?;
     check("SwiGLU", &[5], &[double(&[5], 2.0)], &[("alpha", Value::Float(1.5))])?;
     check("Shrink", &[5], &[], &[("bias", Value::Float(0.1)), ("lambd", Value::Float(0.3))])
 }

@@ -27,6 +27,14 @@ fn attributes_that_are_not_understood() {
         let graph = on(&[2, 2], 21).node(op, &["x"], &["y"], &[(attribute, Value::Int(0))]);
         refused(&graph, &[&[0.0; 4]], &[&format!("node `y` ({op}): the attribute `{attribute}` is not supported")]);
     }
+    // Of a later operator set, or an earlier one.
+    let graph = on(&[2, 2], 14).node("Shape", &["x"], &["y"], &[("start", Value::Int(0))]);
+    let message = "node `y` (Shape): the attribute `start` is part of operator set 15, and the file has set 14";
+    refused(&graph, &[&[0.0; 4]], &[message]);
+    let graph = on(&[2, 2], 13).node("ReduceSum", &["x"], &["y"], &[("axes", Value::Ints(vec![0]))]);
+    let message =
+        "node `y` (ReduceSum): the attribute `axes` is no longer part of operator set 13, and the file has set 13";
+    refused(&graph, &[&[0.0; 4]], &[message]);
     // Also of a node that is folded.
     let graph = on(&[1], 21).constant("a", FLOAT, &[1], &[1.0]);
     let graph = graph.node("Neg", &["a"], &["y"], &[("axis", Value::Int(0))]);

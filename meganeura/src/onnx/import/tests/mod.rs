@@ -5,7 +5,9 @@ mod folding;
 mod gradients;
 mod invalid;
 mod limits;
+mod narrow;
 mod numbers;
+mod run;
 
 use prost::Message;
 use prost::bytes::Bytes;
