@@ -173,9 +173,10 @@ fn train(options: &Options) -> Result<(), Box<dyn Error>> {
 
     let start = Instant::now();
     let mut progress = Progress::new(steps, run.step(), &world);
-    'training: while let Some(epoch) = run.next_epoch(options.epochs) {
-        let batches = images.train.batches(options.batch).shuffle(options.training.seed).epoch(epoch);
-        for batch in batches.drop_last().skip(run.batch()).workers(options.workers).part_of(&world).on(&device) {
+    let batches = images.train.batches(options.batch).shuffle(options.training.seed);
+    let batches = batches.drop_last().workers(options.workers);
+    'training: while let Some(batches) = run.next_epoch_of(&batches, options.epochs) {
+        for batch in batches {
             let batch = batch?;
             schedule.set_lr(run.step(), &mut optimizer);
             let tape = Tape::new(&device);
@@ -206,10 +207,11 @@ fn train(options: &Options) -> Result<(), Box<dyn Error>> {
         }
         let explained = explained(&net, &images.test, &device)?;
         run.log(&[("explained", &explained)])?;
-        if (epoch + 1).is_multiple_of(10) || epoch + 1 == options.epochs {
+        let epoch = run.position().epoch;
+        if epoch.is_multiple_of(10) || epoch == options.epochs {
             run.checkpoint(&net, &optimizer)?;
             let percent = 100.0 * explained;
-            progress.suspend(|| writeln!(log, "epoch {:3}   loss {loss:.5}   {percent:5.2} % explained", epoch + 1))?;
+            progress.suspend(|| writeln!(log, "epoch {epoch:3}   loss {loss:.5}   {percent:5.2} % explained"))?;
         }
     }
     progress.finish();

@@ -76,9 +76,9 @@ fn train(options: &Options) -> Result<(), Box<dyn Error>> {
 
     let start = Instant::now();
     let mut progress = Progress::new(options.epochs * steps_per_epoch as u64, run.step(), &world);
-    'training: while let Some(epoch) = run.next_epoch(options.epochs) {
-        let batches = train.batches(options.batch).shuffle(options.training.seed).epoch(epoch).drop_last();
-        for batch in batches.skip(run.batch()).part_of(&world).on(&device) {
+    let batches = train.batches(options.batch).shuffle(options.training.seed).drop_last();
+    'training: while let Some(batches) = run.next_epoch_of(&batches, options.epochs) {
+        for batch in batches {
             let batch = batch?;
             let tape = Tape::new(&device);
             let loss = net.forward(&tape.input(&batch.inputs)).cross_entropy(&batch.targets);
@@ -109,7 +109,8 @@ fn train(options: &Options) -> Result<(), Box<dyn Error>> {
         run.log(&[("accuracy", &accuracy)])?;
         run.checkpoint(&net, &optimizer)?;
         let percent = 100.0 * accuracy;
-        progress.suspend(|| writeln!(log, "epoch {:2}   loss {loss:.4}   test accuracy {percent:5.2} %", epoch + 1))?;
+        let epoch = run.position().epoch;
+        progress.suspend(|| writeln!(log, "epoch {epoch:2}   loss {loss:.4}   test accuracy {percent:5.2} %"))?;
     }
     progress.finish();
     if run.is_interrupted() {

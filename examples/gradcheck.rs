@@ -72,7 +72,10 @@ fn main() -> ExitCode {
 /// `true` if all passed.
 fn run(options: &Options) -> Result<bool> {
     let check = Gradcheck::default().tolerance(options.atol, options.rtol).seed(options.seed);
-    let check = options.samples.map_or(check, |samples| check.samples(samples.get()));
+    let check = match options.samples {
+        Some(samples) => check.samples(samples.get()),
+        None => check,
+    };
     let wanted = |subject: &Subject| subject.name.to_lowercase().contains(&options.only.to_lowercase());
     let all = subjects(Seed::new(options.seed))?;
     let names = all.iter().map(|subject| subject.name).collect::<Vec<_>>().join(", ");

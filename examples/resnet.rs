@@ -116,9 +116,9 @@ fn train(options: &Options) -> Result<(), Box<dyn Error>> {
         (loss.clone(), loss.all_mean(&world))
     })
     .gradients(|net, grads| grads.average(net, &world));
-    'training: while let Some(epoch) = run.next_epoch(options.epochs) {
-        let batches = train().transform(normalise.clone()).epoch(epoch).skip(run.batch()).part_of(&world);
-        for batch in batches.on(&device) {
+    let batches = train().transform(normalise.clone());
+    'training: while let Some(batches) = run.next_epoch_of(&batches, options.epochs) {
+        for batch in batches {
             let batch = batch?;
             schedule.set_lr(run.step(), &mut optimizer);
             let (_, loss) = step.call(&mut optimizer, (&batch.inputs, &batch.targets))?;
@@ -145,7 +145,8 @@ fn train(options: &Options) -> Result<(), Box<dyn Error>> {
         run.log(&[("accuracy", &accuracy)])?;
         run.checkpoint(&net, &optimizer)?;
         let percent = 100.0 * accuracy;
-        progress.suspend(|| writeln!(log, "epoch {:2}   loss {loss:.4}   test accuracy {percent:5.2} %", epoch + 1))?;
+        let epoch = run.position().epoch;
+        progress.suspend(|| writeln!(log, "epoch {epoch:2}   loss {loss:.4}   test accuracy {percent:5.2} %"))?;
     }
     progress.finish();
     if run.is_interrupted() {

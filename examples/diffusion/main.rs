@@ -148,14 +148,15 @@ fn train(options: &Options) -> Result<(), Box<dyn Error>> {
         (loss.clone(), loss.all_mean(&world))
     })
     .gradients(|net, grads| grads.average(net, &world));
-    'training: while let Some(epoch) = run.next_epoch(options.epochs) {
-        let mut batches = images.train.batches(options.batch).shuffle(seed.field("order")).epoch(epoch);
-        if images.may_be_flipped {
-            batches = batches.transform(HorizontalFlip::new(0.5));
-        }
-        // Pixels are numbers from 0 to 1; noise lies around 0.
-        let batches = batches.transform(Normalize::new(vec![0.5; channels], vec![0.5; channels]));
-        for batch in batches.drop_last().skip(run.batch()).workers(options.workers).part_of(&world).on(&device) {
+    let mut batches = images.train.batches(options.batch).shuffle(seed.field("order"));
+    if images.may_be_flipped {
+        batches = batches.transform(HorizontalFlip::new(0.5));
+    }
+    // Pixels are numbers from 0 to 1; noise lies around 0.
+    let batches = batches.transform(Normalize::new(vec![0.5; channels], vec![0.5; channels]));
+    let batches = batches.drop_last().workers(options.workers);
+    'training: while let Some(batches) = run.next_epoch_of(&batches, options.epochs) {
+        for batch in batches {
             let batch = batch?;
             schedule.set_lr(run.step(), &mut optimizer);
             let draw = run.step() as usize * world.size() + world.rank();
@@ -178,12 +179,13 @@ fn train(options: &Options) -> Result<(), Box<dyn Error>> {
         if !world.is_first() {
             continue;
         }
-        if (epoch + 1).is_multiple_of(options.every) || epoch + 1 == options.epochs {
+        let epoch = run.position().epoch;
+        if epoch.is_multiple_of(options.every) || epoch == options.epochs {
             let loss = training::recent_loss(&mut run, steps_per_epoch * options.every as usize)?;
             if !loss.is_finite() {
                 return Err(run.fail("the loss is not finite")?.to_string().into());
             }
-            progress.suspend(|| writeln!(log, "epoch {:3}   loss {loss:.4}", epoch + 1))?;
+            progress.suspend(|| writeln!(log, "epoch {epoch:3}   loss {loss:.4}"))?;
             // The same noise each time, so that the pictures show the progress.
             let noise = Tensor::randn(&device, [SAMPLES, channels, height, width], seed.field("samples"))?;
             let samples = Sampler::Ddim.sample(
@@ -194,7 +196,7 @@ fn train(options: &Options) -> Result<(), Box<dyn Error>> {
                 seed,
                 |_, _| Ok(()),
             )?;
-            pictures::grid(&run.folder().join(format!("epoch-{:04}.png", epoch + 1)), &bright(&samples)?, shape, 8)?;
+            pictures::grid(&run.folder().join(format!("epoch-{epoch:04}.png")), &bright(&samples)?, shape, 8)?;
             checkpoint(&mut run, &net, &optimizer, &average)?;
         }
     }

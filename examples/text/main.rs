@@ -114,9 +114,9 @@ fn train(options: &Options) -> Result<(), Box<dyn Error>> {
 
     let start = Instant::now();
     let mut progress = Progress::new(steps, run.step(), &world);
-    'training: while let Some(epoch) = run.next_epoch(options.epochs) {
-        let batches = train.batches(options.batch).shuffle(options.training.seed).epoch(epoch).drop_last();
-        for batch in batches.skip(run.batch()).part_of(&world).on(&device) {
+    let batches = train.batches(options.batch).shuffle(options.training.seed).drop_last();
+    'training: while let Some(batches) = run.next_epoch_of(&batches, options.epochs) {
+        for batch in batches {
             let batch = batch?;
             let tape = Tape::new(&device);
             let loss = net.loss(&tape.input(&batch.inputs), &tape.input(&batch.targets));
@@ -147,7 +147,8 @@ fn train(options: &Options) -> Result<(), Box<dyn Error>> {
         let test_loss = evaluate(&net, &test, &device)?;
         run.log(&[("test_loss", &test_loss)])?;
         run.checkpoint(&net, &optimizer)?;
-        progress.suspend(|| writeln!(log, "epoch {:2}   loss {loss:.4}   test loss {test_loss:.4}", epoch + 1))?;
+        let epoch = run.position().epoch;
+        progress.suspend(|| writeln!(log, "epoch {epoch:2}   loss {loss:.4}   test loss {test_loss:.4}"))?;
     }
     progress.finish();
     if run.is_interrupted() {

@@ -69,12 +69,13 @@ fn same_as_a_tape(device: &Device) -> Outcome {
 }
 
 /// Layers whose native kernels prepare their weights: by Winograd's algorithm, and in strips of channels, grouped,
-/// strided and transposed.
+/// strided, 1×1 and transposed.
 fn weights_that_change(device: &Device) -> Outcome {
     let layers = (
         Conv2d::new(3, 40, 3).padding(1),
         Conv2d::new(40, 50, 3).padding(1),
         Conv2d::new(50, 36, 3).stride(2).groups(2),
+        (Conv2d::new(36, 38, 1).groups(2), Relu, Conv2d::new(38, 36, 1)),
         ConvTranspose2d::new(36, 20, 3).padding(1),
     );
     let mut net = layers.init(device, Seed::new(1))?;

@@ -1,6 +1,8 @@
 //! Elementwise work merged into kernels: the number of launches, the values kept for the backward pass, and results and
 //! gradients, with and without merging, against the native executor in `f64`.
 
+mod native;
+
 use libtest_mimic::Trial;
 use meganeura::{Device, Precision, Result, Tape, Tensor, Var};
 
@@ -82,6 +84,7 @@ pub(crate) fn collect(trials: &mut Vec<Trial>) {
             }
         }
     }
+    native::collect(trials);
     trials.push(gpu_trial("merge::golden_linear", golden_linear));
     trials.push(gpu_trial("merge::golden_group_norm", golden_group_norm));
     trials.push(gpu_trial("merge::reductions_load_through_elementwise_work", reductions));

@@ -253,7 +253,15 @@ impl RunMemory<'_> {
         match &step.work {
             Work::Kernel(kernel) => {
                 let inputs: Vec<_> = step.inputs.iter().map(view).collect();
-                kernel.op.cpu(&inputs, &mut outputs, &self.scratch);
+                match &kernel.store {
+                    None => kernel.op.cpu(&inputs, &mut outputs, &self.scratch),
+                    Some(program) => {
+                        let sources: Vec<_> = inputs.iter().map(|&view| pointwise::Source::View(view)).collect();
+                        let epilogue = pointwise::Epilogue::new(program, &sources, host);
+                        let own = &inputs[..kernel.elementwise];
+                        kernel.op.cpu_finishing(own, &mut outputs, &epilogue, &self.scratch);
+                    }
+                }
             }
             Work::Pointwise(program) => {
                 // An operand that is updated in place is read through the result.

@@ -1,12 +1,14 @@
 //! Fused pointwise programs, run in blocks that stay in the first-level cache. Each row of the program is one SIMD loop
 //! over a block; only the program's operands and results touch memory.
 
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
 use pulp::{Simd, WithSimd};
 use rayon::prelude::*;
 
 use crate::Layout;
 use crate::host::HostWord;
-use crate::kernel::native::{self, OutView, Real, Scratch, Slice, Transposed, View};
+use crate::kernel::native::{self, Finish, OutView, Real, Run, Scratch, Slice, Transposed, View};
 use crate::plan::{Input, Program};
 
 /// Elements in a block.
@@ -65,6 +67,35 @@ pub(super) fn run<T: Real>(
     }
     let tasks = tasks.par_iter_mut().enumerate();
     tasks.for_each_init(|| machine.blocks(), |blocks, (at, parts)| machine.run(at * TASK, blocks, parts));
+}
+
+/// A program that runs inside a kernel, on its results.
+pub(super) struct Epilogue<'a, T> {
+    machine: Machine<'a, T>,
+    /// The memory of threads, while they do not need it.
+    idle: Mutex<Vec<Blocks<T>>>,
+}
+
+impl<'a, T: Real> Epilogue<'a, T> {
+    /// The program of a step with these operands.
+    pub(super) fn new(program: &'a Program, inputs: &'a [Source<'a, T>], host: &[HostWord]) -> Self {
+        Self { machine: Machine::new(program, inputs, host), idle: Mutex::default() }
+    }
+
+    fn idle(&self) -> MutexGuard<'_, Vec<Blocks<T>>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<T: Real> Finish<T> for Epilogue<'_, T> {
+    fn finish(&self, values: &mut [T], runs: &mut dyn Iterator<Item = Run>) {
+        let idle = self.idle().pop();
+        let mut blocks = idle.unwrap_or_else(|| self.machine.blocks());
+        for Run { first, at, len } in runs {
+            self.machine.run(first, &mut blocks, &mut [&mut values[at..][..len]]);
+        }
+        self.idle().push(blocks);
+    }
 }
 
 /// A large operand that is a transpose.
@@ -157,7 +188,11 @@ impl<'a, T: Real> Machine<'a, T> {
                 let (done, rest) = results.split_at_mut(row);
                 let mut operands: [&[T]; 3] = [&[]; 3];
                 for (operand, input) in operands.iter_mut().zip(inputs) {
-                    *operand = &self.read(input, done, gathered, first + start)[..len];
+                    *operand = match input {
+                        // A kernel's result becomes the program's only one.
+                        Input::Kernel(_) => &outputs[0][start..][..len],
+                        input => &self.read(input, done, gathered, first + start)[..len],
+                    };
                 }
                 op.eval(&operands[..inputs.len()], &mut rest[0][..len]);
             }
@@ -182,7 +217,7 @@ impl<'a, T: Real> Machine<'a, T> {
                 (Source::View(view), None) => &view.floats()[first..],
                 _ => &gathered[k],
             },
-            Input::Kernel(_) => unreachable!("kernels of the CPU run apart from programs"),
+            Input::Kernel(_) => unreachable!("a kernel's result is not stored as it is"),
             Input::Const(_) | Input::Host(_) => {
                 &self.numbers.iter().find(|(known, _)| known == input).expect("collected before").1
             }

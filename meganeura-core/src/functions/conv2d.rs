@@ -138,7 +138,10 @@ mod cases {
             // stride with a remainder, even sizes
             (of([2, 2], [1, 1], [1, 1], 1), [2, 2, 8, 8], [3, 2, 3, 3]),
             (of([3, 2], [0, 1], [1, 1], 1), [2, 1, 9, 8], [2, 1, 2, 4]),
-            // 1×1 with a stride, as in residual shortcuts
+            // 1×1 in several panels of pixels, of more channels than one takes at once, in groups
+            (plain, [1, 20, 19, 17], [53, 20, 1, 1]),
+            (of([1, 1], [0, 0], [1, 1], 2), [2, 6, 9, 15], [14, 3, 1, 1]),
+            // … with a stride, as in residual shortcuts
             (of([2, 2], [0, 0], [1, 1], 1), [2, 3, 5, 5], [2, 3, 1, 1]),
             (of([1, 1], [2, 2], [2, 2], 1), [1, 2, 6, 6], [2, 2, 3, 3]),
             (of([2, 1], [1, 2], [1, 3], 1), [1, 2, 5, 9], [2, 2, 3, 2]),

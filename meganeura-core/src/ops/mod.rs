@@ -73,7 +73,7 @@ pub use self::conv2d::{
 };
 
 use crate::kernel::launch::{Argument, Caps, Format, Variant};
-use crate::kernel::native::{OutView, Real, Scratch, View as Operand};
+use crate::kernel::native::{Finish, OutView, Real, Scratch, View as Operand, finish_all};
 use crate::{DType, Layout, Result, Shape, TensorType};
 
 /// The types of an operation's results. Few operations have more than one.
@@ -171,6 +171,24 @@ pub(crate) trait Kernel: Primitive {
     /// The native kernel. Results are contiguous and must be written completely. Temporary memory is borrowed from
     /// `scratch`; if there is none left, the kernel returns and the run fails.
     fn cpu<T: Real>(&self, x: &[Operand<'_, T>], y: &mut [OutView<'_, T>], scratch: &Scratch);
+
+    /// `true` if the native kernel hands its results to [`Finish`] while they are in the cache. On the CPU the
+    /// elementwise work on result 0 may then run inside the kernel, which has no other result.
+    fn finishes(&self) -> bool {
+        false
+    }
+
+    /// The native kernel, with elementwise work on result 0.
+    fn cpu_finishing<T: Real>(
+        &self,
+        x: &[Operand<'_, T>],
+        y: &mut [OutView<'_, T>],
+        finish: &dyn Finish<T>,
+        scratch: &Scratch,
+    ) {
+        self.cpu(x, y, scratch);
+        finish_all(y[0].floats(), finish);
+    }
 
     /// The variants that compute this on a GPU, best first. Variants on matrix units are included only if `caps` allows
     /// them. Never empty, unless `parts` joins the operands.
@@ -374,6 +392,20 @@ macro_rules! operations {
 
             pub(crate) fn cpu<T: Real>(&self, x: &[Operand<'_, T>], y: &mut [OutView<'_, T>], scratch: &Scratch) {
                 match self { $(Self::$name(op) => op.cpu(x, y, scratch),)+ }
+            }
+
+            pub(crate) fn finishes(&self) -> bool {
+                match self { $(Self::$name(op) => op.finishes(),)+ }
+            }
+
+            pub(crate) fn cpu_finishing<T: Real>(
+                &self,
+                x: &[Operand<'_, T>],
+                y: &mut [OutView<'_, T>],
+                finish: &dyn Finish<T>,
+                scratch: &Scratch,
+            ) {
+                match self { $(Self::$name(op) => op.cpu_finishing(x, y, finish, scratch),)+ }
             }
 
             pub(crate) fn variants(&self, x: &[Argument], y: &[TensorType], caps: &Caps) -> Vec<Variant> {

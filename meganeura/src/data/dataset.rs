@@ -186,7 +186,8 @@ impl<I: Fields, T: Fields> Dataset<I, T> {
     /// Splits the dataset at random: the share `fraction` of the examples, rounded, and the rest.
     ///
     /// `let (train, test) = dataset.split(0.8, seed)?` leaves a fifth for testing. The seed selects the examples, by
-    /// the order that [`shuffle`](Batches::shuffle) would give.
+    /// the order that [`shuffle`](Batches::shuffle) would give. A split of the rest makes three parts. Series in time
+    /// are [split at a place](Self::split_at) instead, so that no example of the future is trained on.
     ///
     /// # Errors
     ///
@@ -203,9 +204,95 @@ impl<I: Fields, T: Fields> Dataset<I, T> {
             shuffle(&mut rows, seed.into());
             let tail = try_collect(rows[first..].iter().copied())?;
             rows.truncate(first);
-            let part = |rows| Self { examples: Arc::clone(&self.examples), rows: Arc::new(rows) };
-            Ok((part(rows), part(tail)))
+            Ok((self.part(rows), self.part(tail)))
         })
+    }
+
+    /// The first `count` examples, and the rest, both in the order of the dataset.
+    ///
+    /// # Errors
+    ///
+    /// Fails if there are fewer examples, or there is no memory for the two orders.
+    #[track_caller]
+    pub fn split_at(&self, count: usize) -> Result<(Self, Self)> {
+        here(|| {
+            if count > self.len() {
+                bail!(Argument, "a dataset of {} examples cannot be split after {count}", self.len());
+            }
+            Ok((
+                self.part(try_collect(self.rows[..count].iter().copied())?),
+                self.part(try_collect(self.rows[count..].iter().copied())?),
+            ))
+        })
+    }
+
+    /// These examples, by their index, in this order. An example may occur several times.
+    ///
+    /// ```
+    /// use meganeura::prelude::*;
+    ///
+    /// let dataset = Dataset::new(vec![0.0; 6], [1], vec![0, 2, 1, 2, 0, 2])?;
+    /// let labels = dataset.targets()?;
+    /// let twos = dataset.subset((0..dataset.len()).filter(|&index| labels[index] == 2))?;
+    /// assert_eq!(twos.targets()?, [2, 2, 2]);
+    /// # Ok::<(), meganeura::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Fails if there is no such example.
+    #[track_caller]
+    pub fn subset(&self, indices: impl IntoIterator<Item = usize>) -> Result<Self> {
+        here(|| {
+            let mut rows = Vec::new();
+            for index in indices {
+                let Some(&row) = self.rows.get(index) else {
+                    bail!(Argument, "there is no example {index} in a dataset of {}", self.len());
+                };
+                reserve(&mut rows, 1)?;
+                rows.push(row);
+            }
+            Ok(self.part(rows))
+        })
+    }
+
+    /// Splits the dataset at random for cross-validation: `count` pairs of training and test examples. Each example is
+    /// in the test set of exactly one pair, and the sizes of these differ by at most one.
+    ///
+    /// ```
+    /// use meganeura::prelude::*;
+    ///
+    /// let dataset = Dataset::new(vec![0.0; 10], [1], (0..10).collect::<Vec<_>>())?;
+    /// for (train, test) in dataset.folds(3, 7)? {
+    ///     assert_eq!(train.len() + test.len(), 10);
+    /// }
+    /// # Ok::<(), meganeura::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Fails if there are fewer than two folds or more than examples, or if there is no memory for the orders.
+    #[track_caller]
+    pub fn folds(&self, count: usize, seed: impl Into<Seed>) -> Result<Vec<(Self, Self)>> {
+        here(|| {
+            if count < 2 || count > self.len() {
+                bail!(Argument, "a dataset of {} examples has no {count} folds; there are at least 2", self.len());
+            }
+            let mut rows = try_collect(self.rows.iter().copied())?;
+            shuffle(&mut rows, seed.into());
+            let start = |fold: usize| fold * (rows.len() / count) + fold.min(rows.len() % count);
+            let fold = |fold| {
+                let (from, to) = (start(fold), start(fold + 1));
+                let train = try_collect(rows[..from].iter().chain(&rows[to..]).copied())?;
+                Ok((self.part(train), self.part(try_collect(rows[from..to].iter().copied())?)))
+            };
+            (0..count).map(fold).collect()
+        })
+    }
+
+    /// A dataset of some of the rows.
+    fn part(&self, rows: Vec<usize>) -> Self {
+        Self { examples: Arc::clone(&self.examples), rows: Arc::new(rows) }
     }
 
     /// Batches of `size` examples, in the order of the dataset by default.
@@ -354,5 +441,39 @@ mod tests {
         assert_eq!(dataset.get(0).unwrap(), (Array::from(vec![0.0, 0.2]), 3));
         assert_eq!(dataset.get(1).unwrap(), (Array::from(vec![1.0, 1.0 / 255.0]), 4));
         assert_eq!(format!("{dataset:?}"), "Dataset(2 examples)");
+    }
+
+    #[test]
+    fn parts_are_the_examples_that_were_asked_for() {
+        let dataset = Dataset::new(vec![0.0; 11], [1], (0..11).collect::<Vec<_>>()).unwrap();
+        let targets = |part: &Dataset| part.targets().unwrap();
+        let (past, future) = dataset.split_at(8).unwrap();
+        assert_eq!((targets(&past), targets(&future)), ((0..8).collect(), (8..11).collect()));
+        assert_eq!((dataset.split_at(0).unwrap().0.len(), dataset.split_at(11).unwrap().1.len()), (0, 0));
+        // A subset of a part counts within the part.
+        assert_eq!(targets(&future.subset([2, 0, 2]).unwrap()), [10, 8, 10]);
+        for error in [
+            dataset.split_at(12).map(drop).unwrap_err(),
+            future.subset([1, 3]).map(drop).unwrap_err(),
+            dataset.folds(1, 7).map(drop).unwrap_err(),
+            dataset.folds(12, 7).map(drop).unwrap_err(),
+        ] {
+            assert_eq!(error.kind(), ErrorKind::Argument, "{error}");
+        }
+        for count in 2..=11 {
+            let folds = dataset.folds(count, 7).unwrap();
+            let mut seen = Vec::new();
+            for (train, test) in &folds {
+                assert!(test.len() == 11 / count || test.len() == 11 / count + 1);
+                let mut all = [targets(train), targets(test)].concat();
+                all.sort_unstable();
+                assert_eq!(all, (0..11).collect::<Vec<_>>());
+                seen.extend(targets(test));
+            }
+            assert_eq!(folds.len(), count);
+            seen.sort_unstable();
+            assert_eq!(seen, (0..11).collect::<Vec<_>>());
+        }
+        assert_ne!(targets(&dataset.folds(2, 7).unwrap()[0].1), targets(&dataset.folds(2, 8).unwrap()[0].1));
     }
 }

@@ -37,4 +37,4 @@ pub use fields::{Columns, Fields};
 pub use image_folder::ImageFolder;
 pub use taken::Taken;
 pub(crate) use taken::{Count, Record};
-pub use transform::{Cutout, HorizontalFlip, Normalize, RandomCrop, Transform};
+pub use transform::{Cutout, HorizontalFlip, Normalize, RandomCrop, Transform, VerticalFlip};

@@ -173,7 +173,25 @@ impl Confusion {
         share(self.count(class, class), self.labelled(class), "").ok()
     }
 
-    /// The harmonic mean of precision and recall, `2·TP / (2·TP + FP + FN)`; `None` if the class has neither examples
+    /// The intersection over the union of the class's examples and predictions, `TP / (TP + FP + FN)`: the Jaccard index
+    /// of segmentation, with a pixel an example. `None` if the class has neither examples nor predictions.
+    #[must_use]
+    pub fn iou(&self, class: usize) -> Option<f64> {
+        let both = self.count(class, class);
+        share(both, self.predicted(class) + self.labelled(class) - both, "").ok()
+    }
+
+    /// The mean [IoU](Self::iou) of all classes that have examples or predictions.
+    ///
+    /// # Errors
+    ///
+    /// Fails if no examples were counted.
+    #[track_caller]
+    pub fn mean_iou(&self) -> Result<f64> {
+        here(|| self.mean_of_classes("IoU", |class| self.iou(class)))
+    }
+
+    /// The harmonic mean of precision and recall, `2·TP / (2·TP + FP + FN)`, which is also the Dice coefficient; `None` if the class has neither examples
     /// nor predictions.
     #[must_use]
     pub fn f1(&self, class: usize) -> Option<f64> {
@@ -200,13 +218,16 @@ impl Confusion {
     /// Fails if no examples were counted.
     #[track_caller]
     pub fn macro_f1(&self) -> Result<f64> {
-        here(|| {
-            let all: Vec<_> = (0..self.classes).filter_map(|class| self.f1(class)).collect();
-            if all.is_empty() {
-                bail!(Argument, "the F1 of no examples: `update` has counted none");
-            }
-            Ok(all.iter().sum::<f64>() / all.len() as f64)
-        })
+        here(|| self.mean_of_classes("F1", |class| self.f1(class)))
+    }
+
+    /// The mean over the classes that have this quality.
+    fn mean_of_classes(&self, name: &str, of: impl Fn(usize) -> Option<f64>) -> Result<f64> {
+        let all: Vec<_> = (0..self.classes).filter_map(of).collect();
+        if all.is_empty() {
+            bail!(Argument, "the {name} of no examples: `update` has counted none");
+        }
+        Ok(all.iter().sum::<f64>() / all.len() as f64)
     }
 
     /// The F1 of the counts of all classes together: each example counts equally. As each example has one label and one
@@ -284,6 +305,11 @@ mod tests {
         near(confusion.precision(0).unwrap(), 2.0 / 3.0);
         assert_eq!((confusion.recall(0), confusion.f1(1)), (Some(1.0), Some(0.0)));
         near(confusion.macro_f1().unwrap(), 0.8 / 3.0);
+        // scikit-learn's `jaccard_score`: 2/3, 0, 0.
+        near(confusion.iou(0).unwrap(), 2.0 / 3.0);
+        near(confusion.mean_iou().unwrap(), 2.0 / 9.0);
+        assert_eq!([confusion.iou(1), confusion.iou(3), confusion.iou(4)], [Some(0.0), None, None]);
+        assert!(Confusion::new(2).unwrap().mean_iou().unwrap_err().to_string().contains("the IoU of no examples"));
         near(confusion.micro_f1().unwrap(), 1.0 / 3.0);
         // Class 3 has no examples, and there is no class 4.
         for class in [3, 4] {

@@ -167,6 +167,9 @@ cases! {
     "data/dataset.rs::targets" |_| Dataset::of(Damaged(2)).expect("fits").targets();
     "data/dataset.rs::get" |w| w.dataset.get(2);
     "data/dataset.rs::split" |w| w.dataset.split(1.5, 0);
+    "data/dataset.rs::split_at" |w| w.dataset.split_at(3);
+    "data/dataset.rs::subset" |w| w.dataset.subset([2]);
+    "data/dataset.rs::folds" |w| w.dataset.folds(1, 0);
     "data/idx.rs::from_idx" |_| Dataset::from_idx("no/such/file", "nor/this");
     "data/idx.rs::read_idx" |_| Dataset::read_idx(&b"nonsense"[..], &b""[..]);
     "data/image_folder.rs::open" |_| ImageFolder::open("no/such/folder");
@@ -183,6 +186,7 @@ cases! {
     "metric/confusion.rs::merge" |_| Confusion::new(1).expect("a class").merge(&Confusion::new(2).expect("classes"));
     "metric/confusion.rs::accuracy" |_| Confusion::new(1).expect("a class").accuracy();
     "metric/confusion.rs::macro_f1" |_| Confusion::new(1).expect("a class").macro_f1();
+    "metric/confusion.rs::mean_iou" |_| Confusion::new(1).expect("a class").mean_iou();
     "metric/confusion.rs::micro_f1" |_| Confusion::new(1).expect("a class").micro_f1();
     "metric/mean.rs::update_async" |w| ready(MeanAbsoluteError::new().update_async(&w.tensor, &w.labels));
     "metric/mean.rs::update" |_| Perplexity::new().update(0.0, 0);

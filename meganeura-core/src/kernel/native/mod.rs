@@ -5,6 +5,7 @@ mod cascade;
 mod element;
 mod erfinv;
 mod exponentials;
+mod finish;
 mod gemm;
 mod loops;
 mod real;
@@ -13,11 +14,13 @@ mod shared;
 mod transpose;
 mod view;
 
-pub(crate) use block::{Apart, Block};
+pub(crate) use block::{Apart, Block, Places};
 pub(crate) use cascade::{Cascade, by_halves};
 pub use element::Element;
 pub(crate) use element::Integer;
 pub(crate) use exponentials::{COLUMNS, Columns, peak, peak_and_mass};
+pub use finish::{Finish, Run};
+pub(crate) use finish::{Plain, finish_all, store};
 pub(crate) use gemm::{Accumulate, Matrix, Threads, gemm};
 pub(crate) use loops::{
     copy_strided, dot_by, grain, parallel, parallel_scratch, parallel_zip, real, sum, sum_by, sums_by, tasks,

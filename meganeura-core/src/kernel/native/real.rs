@@ -5,6 +5,7 @@ use std::ops::{Add, AddAssign, Div, Mul, Neg, Sub};
 
 use super::element::Element;
 use super::erfinv;
+use super::finish::Finish;
 use super::gemm::Product;
 use crate::DType;
 use crate::host::HostBuffer;
@@ -96,6 +97,8 @@ pub trait Real:
     fn singles(x: &[Self]) -> Option<&[f32]>;
     /// Mutable form of [`Real::singles`].
     fn singles_mut(x: &mut [Self]) -> Option<&mut [f32]>;
+    /// Likewise the elementwise work on results.
+    fn single_finish(finish: &dyn Finish<Self>) -> Option<&dyn Finish<f32>>;
     /// The numbers of a buffer of this type.
     fn slice(buffer: &HostBuffer) -> &[Self];
     /// The numbers of a buffer of this type.
@@ -132,6 +135,9 @@ macro_rules! real {
             }
             fn singles_mut(x: &mut [Self]) -> Option<&mut [f32]> {
                 $singles(x)
+            }
+            fn single_finish(finish: &dyn Finish<Self>) -> Option<&dyn Finish<f32>> {
+                $singles(finish)
             }
             fn slice(buffer: &HostBuffer) -> &[Self] {
                 match buffer {

@@ -13,11 +13,13 @@ mod launch;
 mod narrow;
 mod native_depthwise;
 mod native_direct;
+mod native_pointwise;
 mod native_products;
 mod native_winograd;
 mod options;
 mod pass;
 mod sorted;
+mod strips;
 mod taps;
 mod taps_weight;
 mod tile;
@@ -34,7 +36,7 @@ use pass::Pass;
 
 use super::{Bf16, Kernel, Primitive};
 use crate::kernel::launch::{Argument, Caps, Variant};
-use crate::kernel::native::{OutView, Real, Scratch, View};
+use crate::kernel::native::{self, Finish, OutView, Plain, Real, Scratch, View};
 #[cfg(feature = "onnx")]
 use crate::ops::form::{self, Form};
 use crate::{Result, Shape, TensorType};
@@ -82,27 +84,52 @@ impl Kernel for Conv {
         true
     }
 
+    fn finishes(&self) -> bool {
+        true
+    }
+
     fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>], scratch: &Scratch) {
+        self.cpu_finishing(x, y, &Plain, scratch);
+    }
+
+    fn cpu_finishing<T: Real>(
+        &self,
+        x: &[View<'_, T>],
+        y: &mut [OutView<'_, T>],
+        finish: &dyn Finish<T>,
+        scratch: &Scratch,
+    ) {
         let g = ConvShape::new(x[0].layout().shape(), x[1].layout().shape(), self.0).expect("checked when recorded");
         let (x, w, y) = (x[0].floats(), x[1].floats(), y[0].floats());
-        let (Some(x), Some(w), Some(singles)) = (T::singles(x), T::singles(w), T::singles_mut(y)) else {
-            return native_products::forward(&g, x, w, y, scratch);
-        };
-        if native_winograd::pays(&g) {
-            native_winograd::forward(&g, x, w, singles, scratch);
-        } else if !g.depth.is_flat() || g.is_pointwise() || native_products::interleaves(&g) {
-            native_products::forward(&g, x, w, singles, scratch);
-        } else if g.c == g.groups {
-            native_depthwise::forward(&g, x, w, singles, scratch);
-        } else {
-            native_direct::forward(&g, x, w, singles, scratch);
+        if let (Some(x), Some(w), Some(finish)) = (T::singles(x), T::singles(w), T::single_finish(finish)) {
+            let y = T::singles_mut(y).expect("all are of one type");
+            return forward(&g, x, w, y, finish, scratch);
         }
+        native_products::forward(&g, x, w, y, scratch);
+        native::finish_all(y, finish);
     }
 
     fn variants(&self, x: &[Argument], _: &[TensorType], caps: &Caps) -> Vec<Variant> {
         let geometry = ConvShape::new(x[0].ty.shape, x[1].ty.shape, self.0).expect("checked when recorded");
         launch::variants(Pass::Forward, &geometry, caps)
     }
+}
+
+/// `y` in single precision.
+fn forward(g: &ConvShape, x: &[f32], w: &[f32], y: &mut [f32], finish: &dyn Finish<f32>, scratch: &Scratch) {
+    let is_flat = g.depth.is_flat();
+    if native_winograd::pays(g) {
+        native_winograd::forward(g, x, w, y, scratch);
+    } else if native_products::interleaves(g) || !(is_flat || g.is_pointwise()) {
+        native_products::forward(g, x, w, y, scratch);
+    } else if is_flat && g.c == g.groups {
+        return native_depthwise::forward(g, x, w, y, finish, scratch);
+    } else if g.is_pointwise() {
+        return native_pointwise::forward(g, x, w, y, finish, scratch);
+    } else {
+        return native_direct::forward(g, x, w, y, finish, scratch);
+    }
+    native::finish_all(y, finish);
 }
 
 /// The elements of one output channel's kernel, of a weight `[O, C/g, …]`.

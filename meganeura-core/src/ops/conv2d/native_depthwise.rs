@@ -1,14 +1,16 @@
 //! Depthwise convolutions of images on the CPU in single precision: each output channel reads one channel, in the order
 //! of [`Sorted`].
 
+use std::iter::once;
+
 use pulp::{Simd, WithSimd};
 
 use super::ConvShape;
 use super::sorted::Sorted;
-use crate::kernel::native::{Scratch, Shared, tasks};
+use crate::kernel::native::{Finish, Run, Scratch, Shared, store, tasks};
 
 /// `y` of images `x` with the weights `w`.
-pub(super) fn forward(g: &ConvShape, x: &[f32], w: &[f32], y: &mut [f32], scratch: &Scratch) {
+pub(super) fn forward(g: &ConvShape, x: &[f32], w: &[f32], y: &mut [f32], finish: &dyn Finish<f32>, scratch: &Scratch) {
     let arch = pulp::Arch::new();
     let (copies, taps, pixels) = (g.o / g.groups, g.taps(), g.outputs());
     let sorted = Sorted::new(g);
@@ -20,8 +22,9 @@ pub(super) fn forward(g: &ConvShape, x: &[f32], w: &[f32], y: &mut [f32], scratc
         for copy in task * copies..(task + 1) * copies {
             let w = &w[copy % g.o * taps..][..taps];
             arch.dispatch(Plane { sorted: &sorted, channel, w, q: g.q, y: sums });
+            let all = Run { first: copy * pixels, at: 0, len: pixels };
             // SAFETY: the outputs of this channel belong to this task alone.
-            unsafe { y.write(copy * pixels, sums) };
+            unsafe { store(&y, sums, once(all), finish) };
         }
     });
 }

@@ -1,30 +1,22 @@
 //! Convolutions of images on the CPU in single precision, as products of weights and pixels that are read in place: see
-//! [`Sorted`]. A product's columns are neighbouring pixels, its terms the taps of a group's channels. For images of few
-//! pixels, the columns are output channels instead, if the weights stay the same and need that order only once. Both
-//! give the same bits.
-
-use std::sync::Arc;
+//! [`Sorted`]. A product's columns are neighbouring pixels, its terms the taps of a group's channels. Images of few
+//! pixels have output channels as columns instead, if the weights stay the same: see [`Strips`]. Both give the same
+//! bits.
 
 use super::ConvShape;
 use super::sorted::Sorted;
-use crate::host::HostBuffer;
-use crate::kernel::native::{Accumulate, Apart, Block, Real, Scratch, Shared, parallel, tasks};
+use super::strips::{Pixels, Strips};
+use crate::kernel::native::{Accumulate, Apart, Block, Finish, Real, Run, Scratch, Shared, store, tasks};
 
 /// The most pixels of a panel: the sums of a few hundred channels stay in the L2 cache.
 const PIXELS: usize = 112;
-
-/// The most pixels of an image for which weights are worth another order: there are few columns to a product.
-const FEW: usize = 256;
-
-/// Output channels of a strip.
-const STRIP: usize = 2 * Block::COLUMNS;
 
 /// Images and groups from which each is a task of its own.
 const TASKS: usize = 8;
 
 /// `y` of images `x` with the weights `w`.
-pub(super) fn forward(g: &ConvShape, x: &[f32], w: &[f32], y: &mut [f32], scratch: &Scratch) {
-    let direct = Direct::new(g);
+pub(super) fn forward(g: &ConvShape, x: &[f32], w: &[f32], y: &mut [f32], finish: &dyn Finish<f32>, scratch: &Scratch) {
+    let direct = Direct::new(g, finish);
     let (terms, inputs) = (g.c / g.groups, g.inputs());
     let len = terms * direct.sorted.len;
     let y = Shared::new(y);
@@ -41,8 +33,9 @@ pub(super) fn forward(g: &ConvShape, x: &[f32], w: &[f32], y: &mut [f32], scratc
         });
     }
     let Some(mut pixels) = scratch.borrow::<f32>(len) else { return };
-    let strips = direct.strips(w, scratch);
-    let strips = strips.as_deref().map(f32::slice);
+    let strips = Strips::new(g);
+    let weights = strips.prepared(w, scratch);
+    let outputs_at: Vec<_> = (0..g.outputs()).map(|at| at / g.q * direct.sorted.width + at % g.q).collect();
     // The rows of a few panels are divided, for threads. The order of each sum is the same however they are.
     let parts = (2 * rayon::current_num_threads()).div_ceil(direct.panels()).min(direct.rows.div_ceil(Block::ROWS));
     for image in 0..images {
@@ -53,8 +46,9 @@ pub(super) fn forward(g: &ConvShape, x: &[f32], w: &[f32], y: &mut [f32], scratc
             // SAFETY: this channel belongs to this task alone.
             unsafe { channels.write(channel * direct.sorted.len, to) };
         });
-        if let Some(strips) = strips {
-            direct.in_strips(image, strips, &pixels, scratch, &y);
+        if let Some(weights) = &weights {
+            let pixels = Pixels { x: &pixels, outputs: &outputs_at[..], terms: &direct.places[..] };
+            strips.multiply(image, f32::slice(weights), &pixels, &y, finish, scratch);
             continue;
         }
         let work = g.patch() * direct.rows.div_ceil(parts) * direct.panel;
@@ -68,6 +62,7 @@ pub(super) fn forward(g: &ConvShape, x: &[f32], w: &[f32], y: &mut [f32], scratc
 /// The products of a convolution.
 struct Direct<'a> {
     g: &'a ConvShape,
+    finish: &'a dyn Finish<f32>,
     sorted: Sorted,
     /// Where each term of the first output is.
     places: Vec<usize>,
@@ -79,14 +74,14 @@ struct Direct<'a> {
 }
 
 impl<'a> Direct<'a> {
-    fn new(g: &'a ConvShape) -> Self {
+    fn new(g: &'a ConvShape, finish: &'a dyn Finish<f32>) -> Self {
         let sorted = Sorted::new(g);
         let places = (0..g.c / g.groups).flat_map(|c| sorted.taps.iter().map(move |tap| c * sorted.len + tap));
         let places = places.collect();
         let pixels = (g.p - 1) * sorted.width + g.q;
         // Panels of nearly one size.
         let panel = pixels.div_ceil(pixels.div_ceil(PIXELS)).next_multiple_of(Block::COLUMNS);
-        Self { g, sorted, places, rows: g.o / g.groups, pixels, panel }
+        Self { g, finish, sorted, places, rows: g.o / g.groups, pixels, panel }
     }
 
     fn panels(&self) -> usize {
@@ -119,68 +114,18 @@ impl<'a> Direct<'a> {
             accumulate: Accumulate::No,
         };
         product.multiply(pulp::Arch::new());
-        for (row, sums) in rows_here.zip(sums.chunks_exact(self.panel)) {
-            let mut pixel = first;
-            while pixel < first + columns {
-                let (p, q) = (pixel / self.sorted.width, pixel % self.sorted.width);
-                let end = (pixel - q + self.sorted.width).min(first + columns);
-                let len = (end - pixel).min(g.q.saturating_sub(q));
-                // SAFETY: these pixels of these channels belong to this task alone.
-                unsafe { y.write(((image * rows + row) * g.p + p) * g.q + q, &sums[pixel - first..][..len]) };
-                pixel = end;
-            }
-        }
-    }
-
-    /// Elements of a strip of weights.
-    fn strip(&self) -> usize {
-        self.places.len() * STRIP
-    }
-
-    /// Weights that stay the same, for images of few pixels: `[group, strip, term, channel]`.
-    fn strips(&self, w: &[f32], scratch: &Scratch) -> Option<Arc<HostBuffer>> {
-        if self.g.outputs() > FEW {
-            return None;
-        }
-        let (depth, strips) = (self.places.len(), self.rows.div_ceil(STRIP));
-        scratch.prepared::<f32>(1, self.g.groups * strips * self.strip(), |all| {
-            parallel(all, self.strip(), &|at, strip| {
-                let (group, first) = (at / self.strip() / strips, at / self.strip() % strips * STRIP);
-                for (term, strip) in strip.chunks_exact_mut(STRIP).enumerate() {
-                    for (row, to) in (first..).zip(strip) {
-                        *to = if row < self.rows { w[(group * self.rows + row) * depth + term] } else { 0.0 };
-                    }
-                }
-            });
-        })
-    }
-
-    /// Computes an image and group with output channels as a product's columns, which read weights one after the other.
-    fn in_strips(&self, image: usize, strips: &[f32], pixels: &[f32], scratch: &Scratch, y: &Shared<'_, f32>) {
-        let Self { g, rows, .. } = *self;
-        let (outputs, count) = (g.outputs(), rows.div_ceil(STRIP));
-        let outputs_at: Vec<_> = (0..outputs).map(|at| at / g.q * self.sorted.width + at % g.q).collect();
-        let memory = || [outputs * STRIP, outputs].map(|len| scratch.borrow::<f32>(len));
-        tasks(count, self.strip() * outputs, &memory, &|strip, memory| {
-            let [Some(sums), Some(channel)] = memory else { return };
-            let columns = STRIP.min(rows - strip * STRIP);
-            let product = Block {
-                extents: [outputs, columns, self.places.len()],
-                a: pixels,
-                a_rows: &outputs_at[..],
-                a_terms: &self.places[..],
-                b: &strips[(image % g.groups * count + strip) * self.strip()..][..self.strip()],
-                b_terms: Apart(STRIP),
-                c: sums,
-                c_stride: STRIP,
-                accumulate: Accumulate::No,
-            };
-            product.multiply(pulp::Arch::new());
-            for column in 0..columns {
-                channel.iter_mut().zip(sums[column..].iter().step_by(STRIP)).for_each(|(y, &sum)| *y = sum);
-                // SAFETY: this channel belongs to this task alone.
-                unsafe { y.write((image * rows + strip * STRIP + column) * outputs, channel) };
-            }
+        // The lines of the image that the panel has parts of, without what lies between them.
+        let width = self.sorted.width;
+        let of_line = |p: usize| {
+            let (begin, end) = (first.max(p * width), (first + columns).min(p * width + g.q));
+            Run { first: p * g.q + begin - p * width, at: begin - first, len: end.saturating_sub(begin) }
+        };
+        let lines: Vec<_> = (first / width..(first + columns).div_ceil(width)).map(of_line).collect();
+        let runs = rows_here.enumerate().flat_map(|(at, row)| {
+            let plane = (image * rows + row) * g.p * g.q;
+            lines.iter().map(move |line| Run { first: plane + line.first, at: at * self.panel + line.at, ..*line })
         });
+        // SAFETY: these pixels of these channels belong to this task alone.
+        unsafe { store(y, sums, runs, self.finish) };
     }
 }

@@ -1,5 +1,5 @@
-//! Decides which groups run inside a kernel's launch, so that values between the two skip
-//! memory.
+//! Decides which groups run inside a kernel, so that values between the two skip memory: in its launch on a GPU, and
+//! in native kernels that hand over their results.
 //!
 //! A group becomes a kernel's *prologue*, which loads an operand, if
 //!
@@ -21,6 +21,8 @@
 //! A group that reads the results of several kernels is merged into the last. Prologues come first: they save storing
 //! the group's result, and a kernel's operands that the group also reads.
 //!
+//! On the CPU there are epilogues alone, of one result that replaces the kernel's (`Kernel::finishes`).
+//!
 //! Both respect the limit on the buffers of a launch, scratch memory included. On matrix units, a group with a costly
 //! function, such as `erf`, is no epilogue of a product: on an H200, GELU then costs a product of 12,544×384×1536 163
 //! µs, and 47 in a launch of its own.
@@ -37,15 +39,24 @@ use crate::ops::{KernelOp, Op};
 /// The most scratch buffers that a launch reads in the least demanding variant of any operation.
 const MOST_SCRATCH: usize = 2;
 
-/// The same steps with groups merged into kernels, in order. `units` is `true` if kernels use matrix units.
-pub(super) fn merge(uses: &Uses<'_>, items: Vec<Item>, bindings: usize, units: bool) -> Vec<Item> {
+/// The code that runs groups inside of kernels.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Host {
+    /// The native kernels of operations that hand over their results: a group of one result replaces the kernel's.
+    Native,
+    /// Launches that bind so many buffers. `units` is `true` if kernels use matrix units.
+    Launches { bindings: usize, units: bool },
+}
+
+/// The same steps with groups merged into kernels, in order.
+pub(super) fn merge(uses: &Uses<'_>, items: Vec<Item>, within: Host) -> Vec<Item> {
     let mut owners = vec![None; uses.graph.nodes().len()];
     for (at, item) in items.iter().enumerate() {
         item.nodes().for_each(|node| owners[node] = Some(at));
     }
-    let mut merging = Merging { uses, items, owners, most: bindings, units };
-    for at in 0..merging.items.len() {
-        merging.prologue(at);
+    let mut merging = Merging { uses, items, owners, within };
+    if let Host::Launches { bindings, .. } = within {
+        (0..merging.items.len()).for_each(|at| merging.prologue(at, bindings));
     }
     for at in 0..merging.items.len() {
         merging.epilogue(at);
@@ -59,9 +70,7 @@ struct Merging<'a> {
     items: Vec<Item>,
     /// The item of each node; `None` for leaves, numbers and views.
     owners: Vec<Option<usize>>,
-    /// The most buffers that a launch may bind.
-    most: usize,
-    units: bool,
+    within: Host,
 }
 
 impl Merging<'_> {
@@ -77,8 +86,8 @@ impl Merging<'_> {
         }
     }
 
-    /// Merges the group that computes the kernel's operand into the kernel.
-    fn prologue(&mut self, at: usize) {
+    /// Merges the group that computes the kernel's operand into the kernel, whose launch binds `most` buffers at most.
+    fn prologue(&mut self, at: usize, most: usize) {
         let Item::Kernel { node, .. } = self.items[at] else { return };
         let Some(operand) = self.op(node).and_then(KernelOp::loads) else { return };
         let origin = self.uses.origin(self.uses.graph.nodes()[node].inputs[operand]);
@@ -93,7 +102,7 @@ impl Merging<'_> {
         let only_reader = others.all(|read| (read.node, read.operand) == (node, operand));
         let alone = self.uses.results(group) == [maker];
         // Neither the operand nor the group's result is in memory.
-        if !only_reader || !alone || self.own_bindings(node) + self.uses.bindings(group, &[]) > self.most + 2 {
+        if !only_reader || !alone || self.own_bindings(node) + self.uses.bindings(group, &[]) > most + 2 {
             return;
         }
         let Item::Group(group) = std::mem::replace(&mut self.items[from], Item::Group(Vec::new())) else { return };
@@ -132,11 +141,16 @@ impl Merging<'_> {
         };
         let kernel = &self.uses.graph.nodes()[*node];
         let Some(op) = self.op(*node) else { return false };
-        if !op.stores() || (!store.is_empty() && !op.stores_all()) || kernel.types[0].dtype != DType::F32 {
-            return false;
-        }
-        let is_costly = |&node: &usize| matches!(self.uses.graph.nodes()[node].source, Source::Op(Op::Pointwise(op)) if op.is_costly());
-        if self.units && op.stores_from_registers() && group.iter().any(is_costly) {
+        let may_store = match self.within {
+            Host::Native => op.finishes() && store.is_empty() && self.uses.results(group).len() == 1,
+            Host::Launches { units, .. } => {
+                let is_costly = |&node: &usize| matches!(self.uses.graph.nodes()[node].source, Source::Op(Op::Pointwise(op)) if op.is_costly());
+                let has_room = !(units && op.stores_from_registers() && group.iter().any(is_costly));
+                let is_first = store.is_empty() || op.stores_all();
+                op.stores() && is_first && kernel.types[0].dtype == DType::F32 && has_room
+            }
+        };
+        if !may_store {
             return false;
         }
         let own: Vec<_> = kernel.outputs().take(if op.stores_all() { usize::MAX } else { 1 }).collect();
@@ -152,7 +166,11 @@ impl Merging<'_> {
         // Operands loaded through a group are not in memory. Nor are the kernel's results, unless others read them.
         let (loaded, absent) = if load.is_empty() { (0, 0) } else { (self.uses.bindings(load, &[]), 2) };
         let bound = self.own_bindings(*node) + loaded + kept + self.uses.bindings(&together, &own);
-        reads.all(elementwise) && bound <= self.most + absent + own.len() && !self.leads_around(host, at)
+        let fits = match self.within {
+            Host::Native => kept == 0,
+            Host::Launches { bindings, .. } => bound <= bindings + absent + own.len(),
+        };
+        reads.all(elementwise) && fits && !self.leads_around(host, at)
     }
 
     /// `true` if a path leads from one item to another through a third. Kernels up to `to` have already moved, so items
@@ -225,6 +243,7 @@ fn merged(a: &[usize], b: &[usize]) -> Vec<usize> {
 mod tests {
     use super::*;
     use crate::graph::Graph;
+    use crate::ops::Conv2dOptions;
     use crate::plan::passes::fuse::fuse;
     use crate::{Device, Tape, Tensor, Var};
 
@@ -239,6 +258,10 @@ mod tests {
 
     /// The operations of each step: `(load → ) kernel ( → store)`.
     fn steps(f: impl Fn(&[Var]) -> Var, bindings: usize) -> Vec<String> {
+        steps_within(f, bindings, Host::Launches { bindings, units: false })
+    }
+
+    fn steps_within(f: impl Fn(&[Var]) -> Var, bindings: usize, host: Host) -> Vec<String> {
         let (graph, y) = recorded(f);
         let uses = Uses::new(&graph, &[y]);
         let name = |&node: &usize| match &graph.nodes()[node].source {
@@ -254,7 +277,7 @@ mod tests {
             }
             Item::Convert(_) => unreachable!("nothing is converted yet"),
         };
-        merge(&uses, fuse(&uses, bindings), bindings, false).iter().map(spell).collect()
+        merge(&uses, fuse(&uses, bindings), host).iter().map(spell).collect()
     }
 
     #[test]
@@ -263,6 +286,26 @@ mod tests {
         assert_eq!(steps(|x| (&x[0] - &x[1]).square().sum().exp(), 8), ["sub square → sum → exp"]);
         // The product does not store the value that the sum loads.
         assert_eq!(steps(|x| x[0].matmul(&x[1]).tanh().sum(), 8), ["matmul", "tanh → sum"]);
+    }
+
+    fn native(f: impl Fn(&[Var]) -> Var) -> Vec<String> {
+        steps_within(f, 8, Host::Native)
+    }
+
+    #[test]
+    fn native_kernels_hand_over_one_result() {
+        let image = |x: &Var| x.reshape([1, 4, 2, 2]);
+        let of = |x: &[Var]| image(&x[0]).conv2d(&x[1].reshape([4, 4, 1, 1]), Conv2dOptions::default());
+        assert_eq!(native(|x| (of(x) + image(&x[2])).tanh()), ["conv2d → add tanh"]);
+        assert_eq!(native(|x| (of(x) + image(&x[2]).exp()).flip(&[0])), ["conv2d → exp add", "flip"]);
+        // Another kernel reads the convolution's own result.
+        let twice = |x: &[Var]| {
+            let y = of(x);
+            y.softmax(1) + y
+        };
+        assert_eq!(native(twice), ["conv2d", "softmax", "add"]);
+        // Products do not hand over theirs.
+        assert_eq!(native(|x| x[0].matmul(&x[1]).tanh()), ["matmul", "tanh"]);
     }
 
     #[test]

@@ -5,7 +5,7 @@
 //! | `simplify` | drops unwanted nodes, folds constants, merges equal operations |
 //! | `copies` | computes what views cannot express (GPU with bf16 only) |
 //! | `fuse` | groups pointwise operations, and orders all work |
-//! | `merge` | moves groups into the launches of kernels (GPU only) |
+//! | `merge` | moves groups into kernels |
 //! | `format` | decides which values are stored as bf16, and inserts conversions (GPU only) |
 //! | `lower` | turns the schedule into steps on storages, and views into layouts |
 //! | `collectives::join` | joins the exchanges of a world's ranks |
@@ -59,9 +59,14 @@ impl Plan {
         };
         let most = bindings.unwrap_or(MOST_BUFFERS);
         let mut schedule = fuse::fuse(&uses, most);
-        if merges {
-            let units = matches!(target, Target::Gpu { caps, .. } if caps.matrix);
-            schedule = merge::merge(&uses, schedule, most, units);
+        let host = match target {
+            Target::Cpu => Some(merge::Host::Native),
+            Target::Gpu { caps, .. } => {
+                merges.then_some(merge::Host::Launches { bindings: caps.bindings, units: caps.matrix })
+            }
+        };
+        if let Some(host) = host {
+            schedule = merge::merge(&uses, schedule, host);
         }
         let lowered = |uses: &_, schedule: &[_], formats: &_, roots: &[_]| {
             let (outputs, assigned) = roots.split_at(request.outputs.len());

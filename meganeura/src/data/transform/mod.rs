@@ -9,7 +9,7 @@ use std::fmt;
 
 pub use crop::RandomCrop;
 pub use cutout::Cutout;
-pub use flip::HorizontalFlip;
+pub use flip::{HorizontalFlip, VerticalFlip};
 pub use normalize::Normalize;
 
 use crate::error::bail;
@@ -18,8 +18,8 @@ use crate::{Result, Shape};
 
 /// A transformation of an example: [`Batches::transform`](super::Batches::transform) applies it.
 ///
-/// The crate has [`RandomCrop`], [`HorizontalFlip`], [`Cutout`] and [`Normalize`]; your own is a type with these two
-/// methods.
+/// The crate has [`RandomCrop`], [`HorizontalFlip`], [`VerticalFlip`], [`Cutout`] and [`Normalize`]; your own is a type
+/// with these two methods.
 ///
 /// ```
 /// use meganeura::data::Transform;
@@ -88,7 +88,7 @@ mod tests {
     #[test]
     fn errors_name_the_transform_or_the_misfit() {
         type Wrong = (Box<dyn Transform>, &'static [usize], ErrorKind, &'static str);
-        let wrong: [Wrong; 11] = [
+        let wrong: [Wrong; 12] = [
             (Box::new(RandomCrop::new(6, 6)), &[1, 5, 6], ErrorKind::Shape, "RandomCrop"),
             (Box::new(RandomCrop::new(0, 6)), &[1, 5, 6], ErrorKind::Argument, "RandomCrop"),
             (Box::new(RandomCrop::new(2, 2).padding(usize::MAX)), &[1, 5, 6], ErrorKind::Argument, "RandomCrop"),
@@ -96,6 +96,7 @@ mod tests {
             (Box::new(RandomCrop::new(2, 2)), &[4], ErrorKind::Shape, "[channels, height, width]"),
             (Box::new(HorizontalFlip::new(0.5)), &[2, 2], ErrorKind::Shape, "HorizontalFlip"),
             (Box::new(HorizontalFlip::new(f64::NAN)), &[1, 2, 2], ErrorKind::Argument, "HorizontalFlip"),
+            (Box::new(VerticalFlip::new(1.5)), &[1, 2, 2], ErrorKind::Argument, "VerticalFlip"),
             (Box::new(Cutout::new(2)), &[2, 2], ErrorKind::Shape, "Cutout"),
             (Box::new(Normalize::new([0.5; 3], [0.5; 3])), &[1, 2, 2], ErrorKind::Shape, "3 means"),
             (Box::new(Normalize::new([0.5], [0.5; 2])), &[1, 2, 2], ErrorKind::Shape, "2 deviations"),

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use super::Lowering;
 use crate::graph::ValueId;
 use crate::kernel::launch::Argument;
-use crate::plan::{Operand, Place, Plan, StorageId};
+use crate::plan::{Operand, Place, Plan, StorageId, Work};
 
 /// The steps that touch each storage.
 struct Steps {
@@ -89,10 +89,12 @@ impl Lowering<'_> {
         let step = &self.plan.steps[maker];
         let output = step.outputs.iter().position(|(storage, _)| *storage == value.storage);
         let Some(elementwise) = output.and_then(|output| step.elementwise(output)) else { return false };
+        // A native kernel writes its own results there first.
+        let is_apart = self.programs || matches!(step.work, Work::Pointwise(_));
         let elements = value.argument.ty.shape.elements();
         let whole = |argument: &Argument| argument.layout.is_contiguous() && argument.ty.shape.elements() == elements;
         let harmless = |(k, input): (usize, &Operand)| {
-            input.storage != target || (elementwise.contains(&k) && whole(&input.argument))
+            input.storage != target || (is_apart && elementwise.contains(&k) && whole(&input.argument))
         };
         self.plan.storages[value.storage].place == Place::Unplaced
             && self.plan.storages[value.storage].elements == elements

@@ -1,0 +1,69 @@
+//! Convolutions with 1×1 weights on the CPU in single precision: products of weights and pixels, `y = w · x` of each
+//! image and group. Pixels are the columns, copied a panel at a time, which then stays in a core's cache for all output
+//! channels. Images of few pixels have output channels as columns instead, if the weights stay the same: see
+//! [`Strips`]. Both give the same bits.
+
+use super::ConvShape;
+use super::strips::{Pixels, Strips};
+use crate::kernel::native::{Accumulate, Apart, Block, Finish, Real, Run, Scratch, Shared, store, tasks};
+
+/// The most elements of a panel: a part of the L2 cache, beside weights and sums.
+const PANEL: usize = 1 << 15;
+
+/// The most pixels of a panel.
+const WIDEST: usize = 256;
+
+/// Panels that an image is divided into where it has the pixels, for threads.
+const PANELS: usize = 8;
+
+/// Output channels that are computed at once: whole tiles, whose sums stay in the L1 cache with a panel's rows.
+const ROWS: usize = 4 * Block::ROWS;
+
+/// `y` of images `x` with the weights `w`.
+pub(super) fn forward(g: &ConvShape, x: &[f32], w: &[f32], y: &mut [f32], finish: &dyn Finish<f32>, scratch: &Scratch) {
+    let (rows, depth, pixels) = (g.o / g.groups, g.c / g.groups, g.outputs());
+    let (images, y) = (g.n * g.groups, Shared::new(y));
+    let strips = Strips::new(g);
+    if let Some(weights) = strips.prepared(w, scratch) {
+        for image in 0..images {
+            let x = &x[image * depth * pixels..][..depth * pixels];
+            let pixels = Pixels { x, outputs: Apart(1), terms: Apart(pixels) };
+            strips.multiply(image, f32::slice(&weights), &pixels, &y, finish, scratch);
+        }
+        return;
+    }
+    let most = (PANEL / depth).min(WIDEST).min(pixels.div_ceil(PANELS));
+    let panel = most.next_multiple_of(2 * Block::COLUMNS).min(pixels.next_multiple_of(Block::COLUMNS));
+    let panels = pixels.div_ceil(panel);
+    // The rows of a few panels are divided, for threads. The order of each sum is the same however they are.
+    let parts = (2 * rayon::current_num_threads()).div_ceil(images * panels).min(rows.div_ceil(ROWS));
+    let memory = || [depth * panel, ROWS.min(rows) * panel].map(|len| scratch.borrow::<f32>(len));
+    tasks(images * panels * parts, depth * rows.div_ceil(parts) * panel, &memory, &|task, memory| {
+        let [Some(copy), Some(sums)] = memory else { return };
+        let (image, first, part) = (task / parts / panels, task / parts % panels * panel, task % parts);
+        let columns = panel.min(pixels - first);
+        for (term, to) in copy.chunks_exact_mut(panel).enumerate() {
+            to[..columns].copy_from_slice(&x[(image * depth + term) * pixels + first..][..columns]);
+            to[columns..].fill(0.0);
+        }
+        let end = rows * (part + 1) / parts;
+        for row in (rows * part / parts..end).step_by(ROWS) {
+            let count = ROWS.min(end - row);
+            let product = Block {
+                extents: [count, columns, depth],
+                a: &w[(image % g.groups * rows + row) * depth..],
+                a_rows: Apart(depth),
+                a_terms: Apart(1),
+                b: copy,
+                b_terms: Apart(panel),
+                c: sums,
+                c_stride: panel,
+                accumulate: Accumulate::No,
+            };
+            product.multiply(pulp::Arch::new());
+            let of_row = |k| Run { first: (image * rows + row + k) * pixels + first, at: k * panel, len: columns };
+            // SAFETY: these pixels of these channels belong to this task alone.
+            unsafe { store(&y, sums, (0..count).map(of_row), finish) };
+        }
+    });
+}

@@ -1,0 +1,101 @@
+//! Products with output channels as columns, for images of few pixels: weights that stay the same from run to run are
+//! put into that order only once, and read one after the other.
+
+use std::iter::once;
+use std::sync::Arc;
+
+use super::ConvShape;
+use crate::host::HostBuffer;
+use crate::kernel::native::{Accumulate, Apart, Block, Finish, Places, Run, Scratch, Shared, parallel, store, tasks};
+
+/// The most pixels of an image for which weights are worth another order: there are few columns to a product.
+const FEW: usize = 256;
+
+/// Output channels of a strip.
+const STRIP: usize = 2 * Block::COLUMNS;
+
+/// The order of weights: `[group, strip, term, channel]`.
+pub(super) struct Strips {
+    groups: usize,
+    /// Output channels of a group, and strips that they are divided into.
+    rows: usize,
+    count: usize,
+    /// Terms of a sum.
+    depth: usize,
+    /// Pixels of an image of outputs.
+    outputs: usize,
+}
+
+/// The pixels that one image and group reads: the place of each output's first term, and of the terms from there.
+pub(super) struct Pixels<'a, R, T> {
+    pub(super) x: &'a [f32],
+    pub(super) outputs: R,
+    pub(super) terms: T,
+}
+
+impl Strips {
+    pub(super) fn new(g: &ConvShape) -> Self {
+        let rows = g.o / g.groups;
+        Self { groups: g.groups, rows, count: rows.div_ceil(STRIP), depth: g.patch(), outputs: g.outputs() }
+    }
+
+    /// Elements of a strip.
+    fn len(&self) -> usize {
+        self.depth * STRIP
+    }
+
+    /// Weights that stay the same, for images of few pixels.
+    pub(super) fn prepared(&self, w: &[f32], scratch: &Scratch) -> Option<Arc<HostBuffer>> {
+        if self.outputs > FEW {
+            return None;
+        }
+        scratch.prepared::<f32>(1, self.groups * self.count * self.len(), |all| {
+            parallel(all, self.len(), &|at, strip| {
+                let (group, first) = (at / self.len() / self.count, at / self.len() % self.count * STRIP);
+                for (term, strip) in strip.chunks_exact_mut(STRIP).enumerate() {
+                    for (row, to) in (first..).zip(strip) {
+                        let at = (group * self.rows + row) * self.depth + term;
+                        *to = if row < self.rows { w[at] } else { 0.0 };
+                    }
+                }
+            });
+        })
+    }
+
+    /// Computes one image and group, number `image` of all, from prepared weights.
+    pub(super) fn multiply<R: Places + Sync, T: Places + Sync>(
+        &self,
+        image: usize,
+        weights: &[f32],
+        pixels: &Pixels<'_, R, T>,
+        y: &Shared<'_, f32>,
+        finish: &dyn Finish<f32>,
+        scratch: &Scratch,
+    ) {
+        let Self { rows, outputs, .. } = *self;
+        let memory = || [(); 2].map(|()| scratch.borrow::<f32>(outputs * STRIP));
+        tasks(self.count, self.len() * outputs, &memory, &|strip, memory| {
+            let [Some(sums), Some(channels)] = memory else { return };
+            let columns = STRIP.min(rows - strip * STRIP);
+            let product = Block {
+                extents: [outputs, columns, self.depth],
+                a: pixels.x,
+                a_rows: pixels.outputs,
+                a_terms: pixels.terms,
+                b: &weights[(image % self.groups * self.count + strip) * self.len()..][..self.len()],
+                b_terms: Apart(STRIP),
+                c: sums,
+                c_stride: STRIP,
+                accumulate: Accumulate::No,
+            };
+            product.multiply(pulp::Arch::new());
+            for (column, channel) in channels.chunks_exact_mut(outputs).enumerate().take(columns) {
+                channel.iter_mut().zip(sums[column..].iter().step_by(STRIP)).for_each(|(y, &sum)| *y = sum);
+            }
+            let first = (image * rows + strip * STRIP) * outputs;
+            let all = Run { first, at: 0, len: columns * outputs };
+            // SAFETY: these channels belong to this task alone.
+            unsafe { store(y, channels, once(all), finish) };
+        });
+    }
+}

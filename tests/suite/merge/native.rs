@@ -1,0 +1,105 @@
+//! Elementwise work inside of native kernels: the same bits as in a step of its own, for every way to convolve.
+
+use libtest_mimic::Trial;
+use meganeura::ops::{Conv2dOptions, Conv3dOptions};
+use meganeura::{Buffer, Device, Precision, Result, Shape, Tape, Tensor, Var};
+
+use crate::Outcome;
+use crate::nets::normal;
+
+pub(super) fn collect(trials: &mut Vec<Trial>) {
+    trials.push(Trial::test("merge::native::every_convolution_finishes_its_results", convolutions));
+    trials.push(Trial::test("merge::native::a_buffer_is_read_before_it_is_written", buffers));
+}
+
+fn of(stride: usize, padding: usize, groups: usize) -> Conv2dOptions {
+    Conv2dOptions { stride: [stride; 2], padding: [padding; 2], groups, ..Conv2dOptions::default() }
+}
+
+/// Images, weights and options: 1×1 in one panel and in several, with more channels than are computed at once, in
+/// groups; strided; depthwise, with several outputs for a channel; read in place, in one panel and in several; in many
+/// groups; by Winograd's algorithm; many small images.
+fn planes() -> [([usize; 4], [usize; 4], Conv2dOptions); 11] {
+    [
+        ([2, 5, 6, 7], [9, 5, 1, 1], of(1, 0, 1)),
+        ([1, 40, 25, 27], [115, 40, 1, 1], of(1, 0, 1)),
+        ([2, 6, 23, 21], [14, 3, 1, 1], of(1, 0, 2)),
+        ([1, 7, 9, 11], [13, 7, 1, 1], of(2, 0, 1)),
+        ([2, 6, 19, 17], [6, 1, 3, 3], of(2, 1, 6)),
+        ([1, 3, 11, 18], [9, 1, 5, 5], of(1, 2, 3)),
+        ([1, 3, 37, 35], [20, 3, 7, 7], of(2, 3, 1)),
+        ([2, 4, 9, 8], [10, 4, 3, 2], of(1, 1, 1)),
+        ([5, 8, 6, 5], [12, 2, 3, 3], of(1, 1, 4)),
+        ([2, 21, 13, 15], [35, 21, 3, 3], of(1, 1, 1)),
+        ([40, 2, 8, 8], [3, 2, 3, 3], of(1, 1, 1)),
+    ]
+}
+
+fn input(tape: &Tape, name: &str, shape: &[usize]) -> Result<Var> {
+    let data = normal(name, shape.iter().product());
+    Ok(tape.input(&Tensor::from_f64(&tape.device(), Shape::new(shape), &data)?))
+}
+
+/// Factors and shifts of channels, a residual, one row for all channels, and an activation, of a convolution's result.
+fn work(y: &Var) -> Result<Var> {
+    let (tape, dims) = (y.tape(), y.shape());
+    let mut of_channels = vec![1; dims.rank()];
+    of_channels[1] = dims[1];
+    let of_columns = [dims[dims.rank() - 1]];
+    let scaled = y * input(tape, "scale", &of_channels)? + input(tape, "shift", &of_channels)?;
+    Ok((scaled + input(tape, "residual", dims.dims())?).clamp(-1.5, 2.0) * 0.7 - input(tape, "row", &of_columns)?)
+}
+
+fn convolutions() -> Outcome {
+    let volumes = |x: &Var, w: &Var| x.conv3d(w, Conv3dOptions { padding: [1; 3], ..Conv3dOptions::default() });
+    for device in [Device::cpu(), Device::cpu_with(Precision::Double)] {
+        for case in 0..=planes().len() {
+            let record = |tape: &Tape| -> Result<Var> {
+                let Some((x, w, options)) = planes().get(case).copied() else {
+                    return Ok(volumes(&input(tape, "x", &[2, 3, 4, 5, 6])?, &input(tape, "w", &[7, 3, 3, 3, 3])?));
+                };
+                Ok(input(tape, "x", &x)?.conv2d(&input(tape, "w", &w)?, options))
+            };
+            let tape = Tape::new(&device);
+            let y = {
+                let own = record(&tape)?;
+                work(&own)?
+            };
+            let merged = y.to_tensor()?;
+            let plan = device.plan_dumps().pop().expect("a plan was made");
+            assert_eq!(steps(&plan), 1, "{plan}");
+
+            // The convolution's own result is a result of the run, so the work is a step of its own.
+            let tape = Tape::new(&device);
+            let own = record(&tape)?;
+            let y = work(&own)?;
+            let apart = y.to_tensor()?;
+            let plan = device.plan_dumps().pop().expect("a plan was made");
+            assert_eq!(steps(&plan), 2, "{plan}");
+            drop(own);
+            let bits = |y: &Tensor| -> Result<Vec<u64>> { Ok(y.to_f64_vec()?.into_iter().map(f64::to_bits).collect()) };
+            assert_eq!(bits(&merged)?, bits(&apart)?, "case {case} on {device}");
+        }
+    }
+    Ok(())
+}
+
+/// The steps of a plan's dump: the lines that compute something.
+fn steps(plan: &str) -> usize {
+    plan.lines().filter(|line| line.contains(" = ")).count()
+}
+
+/// A buffer that is read by the elementwise work on a convolution, and gets its result.
+fn buffers() -> Outcome {
+    let device = Device::cpu();
+    let seen = Buffer::new(Tensor::full(&device, [1, 1, 3, 3], 10.0)?);
+    let (x, w) = (Tensor::full(&device, [1, 2, 3, 3], 2.0)?, Tensor::full(&device, [1, 2, 1, 1], 0.5)?);
+    for expected in [7.0, 5.5] {
+        let tape = Tape::new(&device);
+        let y = tape.input(&x).conv2d(&tape.input(&w), Conv2dOptions::default());
+        tape.update_buffer(&seen, |old| old * 0.5 + y);
+        tape.apply()?;
+        assert_eq!(seen.value().to_vec()?, [expected; 9]);
+    }
+    Ok(())
+}
