@@ -233,7 +233,7 @@ impl EfficientNetConfig {
             let block = |at: usize| {
                 let (inputs, stride) = if at == 0 { (stage.inputs, stage.stride) } else { (stage.outputs, 1) };
                 let dropped = self.stochastic_depth * (before + at) as f64 / all as f64;
-                BlockConfig { of: EfficientNetStage { inputs, stride, ..*stage }, dropped, norms }
+                BlockConfig { of: EfficientNetStage { stride, inputs, ..*stage }, dropped, norms }
             };
             features.push(FeatureConfig::Blocks((0..stage.blocks).map(block).collect()));
             before += stage.blocks;
@@ -258,6 +258,7 @@ impl Norms {
 }
 
 one_of! {
+    #[expect(clippy::large_enum_variant, reason = "some twenty of them")]
     pub(crate) enum Feature of FeatureConfig: Layer {
         Conv(ConvNorm, ConvNormConfig),
         Blocks(Vec<Block>, Vec<BlockConfig>),

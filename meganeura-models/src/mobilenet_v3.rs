@@ -159,6 +159,7 @@ fn conv_norm(conv: Conv2dConfig, outputs: usize, activation: Activation) -> Conv
 }
 
 one_of! {
+    #[expect(clippy::large_enum_variant, reason = "some twenty of them")]
     pub(crate) enum Feature of FeatureConfig: Layer {
         Conv(ConvNorm, ConvNormConfig),
         Block(Block, BlockConfig),

@@ -24,6 +24,9 @@ use safetensors::SafeTensors;
 use adapter::gpu_trial;
 use cases::Case;
 
+/// A shape and its numbers.
+type Array = (Vec<usize>, Vec<f64>);
+
 /// The result of a test.
 type Outcome = Result<(), Failed>;
 
@@ -68,7 +71,7 @@ fn floats(name: &str) -> Result<Vec<f64>, Failed> {
 }
 
 /// The outputs of the original models, by the names of their cases.
-fn golden() -> Result<BTreeMap<String, (Vec<usize>, Vec<f64>)>, Failed> {
+fn golden() -> Result<BTreeMap<String, Array>, Failed> {
     let bytes = std::fs::read(path_of("zoo.safetensors"))?;
     let (_, header) = SafeTensors::read_metadata(&bytes)?;
     let names = header.metadata().as_ref().and_then(|words| words.get("cases")).ok_or("the cases have no names")?;
@@ -109,7 +112,7 @@ fn comparison_can_fail() -> Outcome {
     Ok(())
 }
 
-fn within(what: &str, computed: &Tensor, expected: &(Vec<usize>, Vec<f64>), tolerance: f64) -> Outcome {
+fn within(what: &str, computed: &Tensor, expected: &Array, tolerance: f64) -> Outcome {
     assert_eq!(computed.shape().dims(), expected.0, "{what}");
     match relative_error(&computed.to_f64_vec()?, &expected.1) {
         error if error <= tolerance => Ok(()),

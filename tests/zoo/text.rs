@@ -95,7 +95,7 @@ fn misuse() -> Outcome {
     let x = Tape::inference(&Device::cpu()).input(&Tensor::indices(&Device::cpu(), [1, 17], &[1; 17])?);
     let (y, line) = (net.forward(&x), line!());
     let error = y.error().expect("longer than the context");
-    assert_eq!(error.location().map(|at| at.line()), Some(line), "{error}");
+    assert_eq!(error.location().map(std::panic::Location::line), Some(line), "{error}");
     assert!(error.to_string().contains("a text of 17 tokens, the longest has 16"), "{error}");
     Ok(())
 }

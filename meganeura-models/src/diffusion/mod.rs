@@ -23,7 +23,6 @@ pub use vae::{AutoencoderKl, AutoencoderKlConfig};
 /// # Ok(())
 /// # }
 /// ```
-#[must_use]
 pub fn legacy_names() -> Names {
     let parts = [("query", "to_q"), ("key", "to_k"), ("value", "to_v"), ("proj_attn", "to_out.0")];
     let rule = |names: Names, (old, new): (&str, &str)| {

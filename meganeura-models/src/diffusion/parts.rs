@@ -32,7 +32,7 @@ impl Resnet {
         if let (Some(project), Some(time)) = (&self.time_emb_proj, time) {
             let time = project.forward(time);
             let &[n, channels] = time.shape().dims() else { return time };
-            y = y + time.reshape([n, channels, 1, 1]);
+            y += time.reshape([n, channels, 1, 1]);
         }
         y = self.conv2.forward(&self.norm2.forward(&y).silu());
         match &self.conv_shortcut {

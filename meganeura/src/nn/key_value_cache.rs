@@ -91,8 +91,8 @@ impl KeyValueCache {
         // The index of each cached position, counted from the first of the next ones.
         let number = tape.iota([capacity], 0) - &before;
         let last = tape.constant(next as f64 - 1.0);
-        let is_next = (number.ge(&tape.constant(0.0)) * number.le(&last)).reshape([capacity, 1]);
-        let from = number.maximum(&tape.constant(0.0)).minimum(&last).to_index();
+        let is_next = (number.ge(tape.constant(0.0)) * number.le(&last)).reshape([capacity, 1]);
+        let from = number.maximum(tape.constant(0.0)).minimum(&last).to_index();
         for (all, next) in [(&mut self.key, key), (&mut self.value, value)] {
             *all = is_next.where_cond(&next.index_select(2, &from), all).detach();
         }

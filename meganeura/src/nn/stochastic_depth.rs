@@ -68,7 +68,7 @@ impl Layer for StochasticDepth {
             return x.clone();
         }
         let examples = (1..shape.rank()).fold(shape, |shape, axis| shape.with(axis, 1));
-        let kept = tape.constant(0.0).expand(examples).random_uniform().ge(&tape.scalar(self.p));
+        let kept = tape.constant(0.0).expand(examples).random_uniform().ge(tape.scalar(self.p));
         // A selection rather than a product: an infinity that is left out becomes 0.
         kept.where_cond(&(x * tape.scalar((1.0 - self.p).recip())), &tape.constant(0.0))
     }
