@@ -120,7 +120,7 @@ impl Sampler {
             let noise = (&noisy - &image * now.sqrt()) * (1.0 - now).sqrt().recip();
             let mut less = image * next.sqrt() + noise * (1.0 - next - sigma * sigma).max(0.0).sqrt();
             if self == Self::Ddpm {
-                less = less + tape.input(&Tensor::randn(&device, shape, seed.index(step))?) * sigma;
+                less += tape.input(&Tensor::randn(&device, shape, seed.index(step))?) * sigma;
             }
             x = less.to_tensor()?;
             watch(steps - step + 1, &x)?;

@@ -330,13 +330,13 @@ fn constants(device: &Device) -> Outcome {
             let number = || x.tape().scalar(f64::from(number));
             let is_positive = x.gt(&(x * 0.0));
             vec![
-                x.maximum(&number()),
-                x.minimum(&number()),
+                x.maximum(number()),
+                x.minimum(number()),
                 x + number(),
                 number() - x,
                 x * number(),
                 is_positive.where_cond(&number(), x),
-                x.lt(&number()),
+                x.lt(number()),
                 number().expand([6]) + x * 0.0,
             ]
         };

@@ -98,7 +98,7 @@ impl Case {
         let (device, tape) = (self.q.tape().device(), self.q.tape());
         let s = self.extents[1];
         let sees = tape.input(&Tensor::from_bools(&device, [sees.len() / s, s], sees)?);
-        let hidden = bias.masked_fill(&sees.eq(&tape.scalar(0.0)), f64::NEG_INFINITY);
+        let hidden = bias.masked_fill(&sees.eq(tape.scalar(0.0)), f64::NEG_INFINITY);
         let mask = match self.kind {
             Kind::Visible | Kind::CausalVisible => Some(Mask::Visible(&sees)),
             Kind::Bias => Some(Mask::Bias(&hidden)),

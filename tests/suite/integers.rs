@@ -240,9 +240,9 @@ fn choices(device: &Device) -> Outcome {
         let x = numbers(dtype);
         let tape = Tape::inference(device);
         let a = tape.input(&tensor(device, dtype, &[x.len()], &x)?);
-        let chosen = a.gt(&a.constant(0.0)).where_cond(&a, &(-&a)).to_tensor()?.to_i64_vec()?;
+        let chosen = a.gt(a.constant(0.0)).where_cond(&a, &(-&a)).to_tensor()?.to_i64_vec()?;
         assert_eq!(chosen, x.iter().map(|x| wrapped(dtype, i128::from(*x).abs())).collect::<Vec<_>>());
-        let filled = a.masked_fill(&a.lt(&a.constant(0.0)), -5.0).to_tensor()?.to_i64_vec()?;
+        let filled = a.masked_fill(&a.lt(a.constant(0.0)), -5.0).to_tensor()?.to_i64_vec()?;
         assert_eq!(filled, x.iter().map(|&x| if x < 0 { -5 } else { x }).collect::<Vec<_>>());
     }
     Ok(())
@@ -487,7 +487,7 @@ fn beside_floats(device: &Device) -> Outcome {
     let tape = Tape::new(device);
     let x = tape.input(&Tensor::from_slice(device, [4], &[0.5, -1.5, 2.5, 7.0])?);
     let count = x.cast(DType::I64);
-    let y = (&x * count.to_float() + count.gt(&count.constant(0.0))).square();
+    let y = (&x * count.to_float() + count.gt(count.constant(0.0))).square();
     let grads = tape.backward(&y.sum())?;
     // d(x·n + c)² = 2(x·n + c)·n, with n = trunc x.
     assert_eq!(grads.of(&x).expect("it depends on it").to_vec()?, [0.0, -3.0, 24.0, 700.0]);

@@ -209,7 +209,7 @@ fn reductions(device: &Device) -> Result<(), Failed> {
 
 /// A function in a kernel's prologue must not loop, because it runs inside of the kernel's own loop.
 fn powers(device: &Device) -> Result<(), Failed> {
-    hold(device, Part::Result, &[&[70_001]], 1e-4, |x| (x[0].tanh() * 1.1).pow(&x[0].tape().scalar(15.0)).sum())
+    hold(device, Part::Result, &[&[70_001]], 1e-4, |x| (x[0].tanh() * 1.1).pow(x[0].tape().scalar(15.0)).sum())
 }
 
 fn softmax(device: &Device) -> Result<(), Failed> {

@@ -213,7 +213,7 @@ fn muon(device: &Device) -> Outcome {
             let tape = Tape::new(device);
             let mut loss = tape.scalar(0.0);
             for (w, &shape) in w.iter().zip(&shapes) {
-                loss = loss + (tape.input(&tensor(device, "c", shape)?) * tape.param(w).square()).sum();
+                loss += (tape.input(&tensor(device, "c", shape)?) * tape.param(w).square()).sum();
             }
             let grads = tape.backward(&loss)?;
             muon.step(&mut w, &grads)?;

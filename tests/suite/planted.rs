@@ -102,7 +102,7 @@ fn families() -> Vec<Family> {
             inputs: &[&[3, 2]],
             output: &[3],
             cpu: |x, y| y.iter_mut().zip(x[0].chunks(2)).for_each(|(y, window)| *y = window[0].max(window[1])),
-            right: |x, y, dy| vec![Some(x[0].eq(&y[0].reshape([3, 1])) * dy.reshape([3, 1]))],
+            right: |x, y, dy| vec![Some(x[0].eq(y[0].reshape([3, 1])) * dy.reshape([3, 1]))],
             wrong: vec![("shared by the window", |_, _, dy| vec![Some(dy.reshape([3, 1]).expand([3, 2]) * 0.5)], 0)],
         },
         Family {

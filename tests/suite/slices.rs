@@ -179,7 +179,7 @@ fn tails() -> Outcome {
         let x = tape.input(&Tensor::zeros(device, [steps, 2])?);
         let (mut rest, mut sum) = (x.clone(), tape.scalar(0.0));
         for _ in 1..steps {
-            sum = sum + rest.at(0).square().sum();
+            sum += rest.at(0).square().sum();
             rest = rest.at(1..);
         }
         tape.backward(&sum)?;

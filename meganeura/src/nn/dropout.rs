@@ -83,7 +83,7 @@ impl Layer for Dropout {
 fn dropped(x: &Var, p: f64) -> Var {
     let tape = x.tape();
     // A selection rather than a product: a dropped infinity becomes 0, and the mask needs no gradient.
-    let kept = x.random_uniform().ge(&tape.scalar(p));
+    let kept = x.random_uniform().ge(tape.scalar(p));
     kept.where_cond(&(x * tape.scalar((1.0 - p).recip())), &tape.constant(0.0))
 }
 

@@ -92,7 +92,7 @@ fn is_finite(x: &Var) -> Var {
         DType::F64 => f64::MAX,
         _ => f64::from(f32::MAX),
     };
-    x.abs().le(&x.constant(largest)).min()
+    x.abs().le(x.constant(largest)).min()
 }
 
 #[cfg(test)]

@@ -153,7 +153,7 @@ fn orthogonal(x: &Var) -> Var {
     let is_tall = x.shape().dims()[0] > x.shape().dims()[1];
     // The smaller of both products.
     let wide = if is_tall { x.t() } else { x.clone() };
-    let norm = wide.norm().maximum(&x.constant(1e-7));
+    let norm = wide.norm().maximum(x.constant(1e-7));
     let mut y = wide / norm;
     let (a, b, c) = COEFFICIENTS;
     for _ in 0..STEPS {

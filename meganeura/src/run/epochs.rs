@@ -47,6 +47,7 @@ impl Run {
     ///
     /// [`position`](Self::position) has the number of the epoch. Programs whose data are not [`Batches`] count with
     /// [`next_epoch`](Self::next_epoch).
+    #[expect(clippy::type_complexity, reason = "a name of its own would hide which iterator it is")]
     #[track_caller]
     pub fn next_epoch_of<I: Fields, T: Fields, C: Collate<I, T>>(
         &mut self,

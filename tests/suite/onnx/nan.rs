@@ -105,7 +105,7 @@ fn attention() -> Outcome {
 
 /// The extremum of conditions, which are 0 or 1, stays a single operator.
 fn conditions() -> Outcome {
-    let onnx = Export::new().record(&Device::cpu(), [2, 3], |x| x.gt(&x.tape().scalar(0.0)).max_over(&[1]))?;
+    let onnx = Export::new().record(&Device::cpu(), [2, 3], |x| x.gt(x.tape().scalar(0.0)).max_over(&[1]))?;
     let bytes = onnx.to_bytes()?;
     assert!(has_operator(&bytes, "ReduceMax") && !has_operator(&bytes, "IsNaN"));
     Ok(())

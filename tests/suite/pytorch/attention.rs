@@ -20,27 +20,27 @@ fn attend(i: &Inputs, mask: Mask<'_>) -> Var {
 
 /// 1 where a number is positive.
 fn is_positive(x: &Var) -> Var {
-    x.gt(&x.tape().scalar(0.0))
+    x.gt(x.tape().scalar(0.0))
 }
 
 /// 1 where one of `of` rows is not among the first ones of a sequence of this length: `[rows, of]`.
 fn padding(i: &Inputs, lengths: &[f64], of: usize) -> Var {
     let rows: Vec<_> = lengths.iter().map(|&length| i.tape.scalar(length)).collect();
     let lengths = Var::stack(&rows.iter().collect::<Vec<_>>(), 0);
-    i.tape.iota([1, of], 1).ge(&lengths.unsqueeze(1))
+    i.tape.iota([1, of], 1).ge(lengths.unsqueeze(1))
 }
 
 fn functions() -> Vec<Arc<Case>> {
     let of = |torch: &str, f: fn(&Inputs) -> Var| function("attention", torch, f);
     vec![
         of("F.scaled_dot_product_attention(x, k, v, attn_mask=(t > 0) & (torch.arange(5) != 2)[:, None])", |i| {
-            let rows = i.tape.iota([5, 1], 0).ne(&i.tape.scalar(2.0));
+            let rows = i.tape.iota([5, 1], 0).ne(i.tape.scalar(2.0));
             attend(i, Mask::Visible(&(is_positive(i.var("t")) * rows)))
         }),
         of(
             "F.scaled_dot_product_attention(x, k, v, attn_mask=mask.masked_fill((torch.arange(5) > 2)[:, None], -torch.inf))",
             |i| {
-                let rows = i.tape.iota([5, 1], 0).gt(&i.tape.scalar(2.0));
+                let rows = i.tape.iota([5, 1], 0).gt(i.tape.scalar(2.0));
                 attend(i, Mask::Bias(&i.var("mask").masked_fill(&rows, f64::NEG_INFINITY)))
             },
         ),
@@ -50,7 +50,7 @@ fn functions() -> Vec<Arc<Case>> {
                 let sees = |row: usize| if row % 9 > 2 { 1.0 } else { 0.0 };
                 let rows: Vec<_> = (0..70).map(|row| i.tape.scalar(sees(row))).collect();
                 let rows = Var::stack(&rows.iter().collect::<Vec<_>>(), 0).unsqueeze(1);
-                attend(i, Mask::Visible(&(rows * i.tape.iota([1, 90], 1).ge(&i.tape.scalar(65.0)))))
+                attend(i, Mask::Visible(&(rows * i.tape.iota([1, 90], 1).ge(i.tape.scalar(65.0)))))
             },
         ),
         // Here, causality is a setting for any number of queries.
@@ -65,7 +65,7 @@ fn functions() -> Vec<Arc<Case>> {
         of(
             "F.scaled_dot_product_attention(x, k, v, attn_mask=(t > 0) & (torch.arange(5) != 2)[:, None], enable_gqa=True)",
             |i| {
-                let rows = i.tape.iota([5, 1], 0).ne(&i.tape.scalar(2.0));
+                let rows = i.tape.iota([5, 1], 0).ne(i.tape.scalar(2.0));
                 attend(i, Mask::Visible(&(is_positive(i.var("t")) * rows)))
             },
         ),
@@ -85,7 +85,7 @@ fn layers() -> Vec<Arc<Case>> {
             move |device| MultiheadAttention::new(6, 3).init(device, seed),
             |layer, i| {
                 let padding = padding(i, &[3.0, 0.0, 5.0], 5).reshape([3, 1, 1, 5]);
-                let sees = padding.eq(&i.tape.scalar(0.0));
+                let sees = padding.eq(i.tape.scalar(0.0));
                 layer.attend(i.var("x"), i.var("context"), Some(Mask::Visible(&sees)))
             },
         ),
@@ -118,8 +118,8 @@ fn layers() -> Vec<Arc<Case>> {
 fn penalties() -> Vec<Arc<Case>> {
     let of = |torch: &str, operand: &'static str| {
         function("attention", torch, move |i| {
-            let rows = i.tape.iota([5, 1], 0).ne(&i.tape.scalar(2.0));
-            let sees = i.var("t").gt(&i.tape.scalar(-1.0)) * rows;
+            let rows = i.tape.iota([5, 1], 0).ne(i.tape.scalar(2.0));
+            let sees = i.var("t").gt(i.tape.scalar(-1.0)) * rows;
             gradient(&attend(i, Mask::Visible(&sees)).square().sum(), i.var(operand))
         })
     };

@@ -58,7 +58,7 @@ fn picks(of: Of<'_>) -> Vec<Arc<Case>> {
             x.gt(t).where_cond(x, &(t * 2.0))
         }),
         of("x.masked_fill(t > 0, -2.5)", |i| {
-            i.var("x").masked_fill(&i.var("t").gt(&i.var("t").tape().scalar(0.0)), -2.5)
+            i.var("x").masked_fill(&i.var("t").gt(i.var("t").tape().scalar(0.0)), -2.5)
         }),
         of("torch.tril(x, -1)", |i| i.var("x").tril(-1)),
         of("torch.triu(x, 2)", |i| i.var("x").triu(2)),

@@ -61,5 +61,5 @@ fn from_lengths(x: &Var, lengths: &Var, t: usize) -> Result<Var, Var> {
         Err(error) => return Err(x.fail(error)),
     };
     let n = lengths.shape().elements();
-    Ok(numbers.slice(0, 0..t).lt(&numbers.embedding(lengths).reshape([n, 1])))
+    Ok(numbers.slice(0, 0..t).lt(numbers.embedding(lengths).reshape([n, 1])))
 }

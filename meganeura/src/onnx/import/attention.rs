@@ -45,8 +45,8 @@ fn near(scores: [usize; 2], offset: &Var, left: Option<i64>, right: Option<i64>)
     let place = |axis: usize| one.tape().iota([scores[0], scores[1]], axis);
     // The place of the key beside that of the query.
     let apart = place(1) - (place(0) + offset);
-    let right = right.map(|right| apart.le(&one.constant(right as f64)));
-    let left = left.map(|left| apart.ge(&one.constant(-left as f64)));
+    let right = right.map(|right| apart.le(one.constant(right as f64)));
+    let left = left.map(|left| apart.ge(one.constant(-left as f64)));
     match (left, right) {
         (Some(left), Some(right)) => Some(left * right),
         (left, right) => left.or(right),

@@ -243,7 +243,7 @@ impl<'a> Call<'a> {
                 }
                 #[expect(clippy::cast_precision_loss, reason = "extents are far below 2^53")]
                 let end = x.constant(extent as f64);
-                Ok(x.lt(&x.constant(0.0)).where_cond(&(&x + end), &x).to_index())
+                Ok(x.lt(x.constant(0.0)).where_cond(&(&x + end), &x).to_index())
             }
         }
     }

@@ -52,7 +52,7 @@ fn choice(call: &Call<'_>, f: impl Fn(&Var, &Var) -> Var) -> Result<Vec<Value>> 
 fn quotient(x: &Var, by: &Var) -> Var {
     let (zero, one) = (x.constant(0.0), x.constant(1.0));
     let highest = one.shift_left(&x.constant(63.0));
-    let reaches = |x: &Var| x.bitwise_xor(&highest).ge(&by.bitwise_xor(&highest)).where_cond(&one, &zero);
+    let reaches = |x: &Var| x.bitwise_xor(&highest).ge(by.bitwise_xor(&highest)).where_cond(&one, &zero);
     // That of half of it has a sign; what it leaves is less than twice the divisor.
     let half = (x.shift_right(&one).bitwise_and(&highest.bitwise_not()) / by).shift_left(&one);
     let near = &half + reaches(&(x - &half * by));
@@ -219,7 +219,7 @@ pub(super) const OPERATORS: Operators = &[
         } else {
             call.narrow(1, x.shape())?;
         }
-        call.floats(x.lt(&x.constant(0.0)).where_cond(&(slope * &x), &x))
+        call.floats(x.lt(x.constant(0.0)).where_cond(&(slope * &x), &x))
     }),
     ("Pow", pow),
     ("Relu", |call| one_of(call, Var::relu)),
@@ -240,7 +240,7 @@ pub(super) const OPERATORS: Operators = &[
     }),
     ("ThresholdedRelu", |call| {
         let alpha = call.real("alpha", 1.0)?;
-        unary(call, |x| x.gt(&x.constant(alpha)).where_cond(x, &x.constant(0.0)))
+        unary(call, |x| x.gt(x.constant(alpha)).where_cond(x, &x.constant(0.0)))
     }),
     ("Where", |call| call.like(1, call.float(0)?.where_cond(&call.own(1)?, &call.own(2)?))),
     ("Xor", |call| logic(call, |a, b| a.ne(b))),
@@ -291,7 +291,7 @@ fn cast(call: &Call<'_>) -> Result<Vec<Value>> {
         (_, None) if to.kind() == Kind::Float || x.kind() == Kind::Bool => call.float(0)?,
         (_, None) => {
             let x = call.own(0)?;
-            x.ne(&x.constant(0.0))
+            x.ne(x.constant(0.0))
         }
         (Kind::Float, Some(_)) => return Ok(vec![Value::Var(whole(call, to)?, to)]),
         // Quantised numbers and indices stay as they are where all are integers of the other type.
@@ -366,7 +366,7 @@ fn pow(call: &Call<'_>) -> Result<Vec<Value>> {
     if base.kind() == Kind::Int {
         let Some(dtype) = base.element().integer_dtype() else { bail!(Checkpoint, "a power of no number") };
         return match exponent.kind() {
-            Kind::Int => call.computed(&call.own(0)?.pow(&call.own(1)?.cast(dtype))),
+            Kind::Int => call.computed(&call.own(0)?.pow(call.own(1)?.cast(dtype))),
             // The power of floats, cut to an integer.
             _ => call.computed(&call.float(0)?.pow(&call.float(1)?).cast(dtype)),
         };
@@ -384,7 +384,7 @@ fn pow(call: &Call<'_>) -> Result<Vec<Value>> {
         Some(0.5) => x.sqrt(),
         Some(-1.0) => x.recip(),
         Some(-0.5) => x.rsqrt(),
-        Some(exponent) => x.pow(&x.constant(exponent)),
+        Some(exponent) => x.pow(x.constant(exponent)),
         None => x.pow(&call.float(1)?),
     })
 }

@@ -218,7 +218,7 @@ fn deform_conv(call: &Call<'_>) -> Result<Vec<Value>> {
         if mask.shape().dims() != [n, parts * taps, down, across] {
             bail!(Checkpoint, "a mask {}, not [{n}, {}, {down}, {across}]", mask.shape(), parts * taps);
         }
-        read = read * mask.reshape([n * parts, 1, taps, points]);
+        read *= mask.reshape([n * parts, 1, taps, points]);
     }
     let length = c / groups * taps;
     let read = sound(read)?.reshape([n, groups, length, points]);

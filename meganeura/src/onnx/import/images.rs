@@ -303,9 +303,9 @@ fn max_pool_over<const D: usize>(call: &Call<'_>, x: &Var) -> Result<Vec<Value>>
         for axis in (0..D).rev() {
             let extent = left.constant(padded.shape()[axis + 2] as f64);
             let coordinate = left.modulo(&extent) - before[axis] as f64;
-            left = left / extent;
+            left /= extent;
             let below = if by_columns { &own[..axis] } else { &own[axis + 1..] };
-            at = at + coordinate * below.iter().product::<usize>() as f64;
+            at += coordinate * below.iter().product::<usize>() as f64;
         }
         results.push(Value::Var(sound(at)?, Element::I64));
     }

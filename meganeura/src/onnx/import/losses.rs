@@ -33,7 +33,7 @@ fn negative_log_likelihood(call: &Call<'_>, x: &Var) -> Result<Var> {
         bail!(Checkpoint, "labels {} of scores {scores}", labels.shape());
     }
     let (zero, one) = (x.constant(0.0), x.constant(1.0));
-    let ignored = call.optional_int("ignore_index")?.map(|index| labels.eq(&labels.constant(index as f64)));
+    let ignored = call.optional_int("ignore_index")?.map(|index| labels.eq(labels.constant(index as f64)));
     let without = |x: Var, other: &Var| match &ignored {
         Some(ignored) => ignored.where_cond(other, &x),
         None => x,

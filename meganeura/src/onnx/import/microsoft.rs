@@ -278,7 +278,7 @@ fn embed_layer_norm(call: &Call<'_>) -> Result<Vec<Value>> {
         None => sum + sound(call.float(3)?.slice(0, 0..l))?,
     };
     if call.optional(1).is_some() {
-        sum = sum + table(4, 1)?;
+        sum += table(4, 1)?;
     }
     let sum = sound(sum)?;
     let y = rows_normalised(&sum, call.real("epsilon", 1e-12)?) * call.float(5)? + call.float(6)?;
@@ -338,7 +338,7 @@ fn masked(call: &Call<'_>, k: usize, keys: [usize; 2]) -> Result<Option<Var>> {
     let [n, s] = keys;
     let visible = match *mask.shape().dims() {
         // The number of keys of each example.
-        [count] if count == n => call.tape.iota([n, s], 1).lt(&mask.reshape([n, 1])).reshape([n, 1, 1, s]),
+        [count] if count == n => call.tape.iota([n, s], 1).lt(mask.reshape([n, 1])).reshape([n, 1, 1, s]),
         // Their ends, then their beginnings.
         [count] if count == 2 * n => {
             let place = call.tape.iota([n, s], 1);
@@ -350,7 +350,7 @@ fn masked(call: &Call<'_>, k: usize, keys: [usize; 2]) -> Result<Option<Var>> {
         _ => bail!(Checkpoint, "a mask {} for {n} examples of {s} keys is not supported", mask.shape()),
     };
     let hidden = call.real("mask_filter_value", -10_000.0)?;
-    Ok(Some(visible.ne(&visible.constant(0.0)).where_cond(&visible.constant(0.0), &visible.constant(hidden))))
+    Ok(Some(visible.ne(visible.constant(0.0)).where_cond(&visible.constant(0.0), &visible.constant(hidden))))
 }
 
 /// The sum of two optional values.

@@ -62,7 +62,7 @@ impl Rounding {
         let (fraction, bias) = self.format.layout();
         // In units of the smallest normal number, below the range of a float.
         let least = 2f64.powi(1 - bias);
-        let mut y = x.abs().minimum(&x.constant(2.0 * self.largest())).scale(least.recip());
+        let mut y = x.abs().minimum(x.constant(2.0 * self.largest())).scale(least.recip());
         let mut unit = x.constant(2f64.powi(1 - bias - fraction));
         // Until it is below 2, so that the fraction has its place. What is below 1 is subnormal.
         for power in [16, 8, 4, 2, 1] {
@@ -74,7 +74,7 @@ impl Rounding {
         let rounded = y.scale(2f64.powi(fraction)).round() * unit;
         let largest = x.constant(self.largest());
         let magnitude = rounded.gt(&largest).where_cond(&x.constant(self.beyond()), &rounded);
-        let signed = x.lt(&x.constant(0.0)).where_cond(&-&magnitude, &magnitude);
+        let signed = x.lt(x.constant(0.0)).where_cond(&-&magnitude, &magnitude);
         if self.format == Narrow::E2M1 { x.ne(x).where_cond(&x.constant(0.0), &signed) } else { signed }
     }
 }

@@ -30,7 +30,7 @@ pub(super) const OPERATORS: Operators = &[
         };
         let norm = x.norm_over(&[axis], p);
         // Zeros stay zeros.
-        let divisor = norm.eq(&norm.constant(0.0)).where_cond(&norm.constant(1.0), &norm);
+        let divisor = norm.eq(norm.constant(0.0)).where_cond(&norm.constant(1.0), &norm);
         call.floats(&x / divisor.reshape(x.shape().with(axis, 1)))
     }),
     ("ReduceL1", |call| reduce(call, |x, axes| sum(&x.abs(), axes))),

@@ -25,7 +25,7 @@ pub(super) const OPERATORS: Operators = &[
             let square = size.square();
             let y = log1p(&(&size + &square / ((&square + x.constant(1.0)).sqrt() + x.constant(1.0))));
             // The square overflows where the logarithm of twice the number is exact.
-            let large = size.gt(&x.constant(1e9)).where_cond(&(size.log() + x.constant(2f64.ln())), &y);
+            let large = size.gt(x.constant(1e9)).where_cond(&(size.log() + x.constant(2f64.ln())), &y);
             x.sign() * large
         })
     }),
@@ -40,7 +40,7 @@ pub(super) const OPERATORS: Operators = &[
     ("IsInf", |call| {
         let x = call.float(0)?;
         let (negative, positive) = (call.flag("detect_negative", true)?, call.flag("detect_positive", true)?);
-        let is = |wanted: bool, bound: f64| x.eq(&x.constant(bound)) * x.constant(f64::from(u8::from(wanted)));
+        let is = |wanted: bool, bound: f64| x.eq(x.constant(bound)) * x.constant(f64::from(u8::from(wanted)));
         condition(is(negative, f64::NEG_INFINITY) + is(positive, f64::INFINITY))
     }),
     ("LRN", |call| {
@@ -115,7 +115,7 @@ fn atan(x: &Var) -> Var {
 fn log1p(x: &Var) -> Var {
     let sum = x + x.constant(1.0);
     let kept = &sum - x.constant(1.0);
-    let is_lost = kept.eq(&x.constant(0.0));
+    let is_lost = kept.eq(x.constant(0.0));
     let kept = is_lost.where_cond(&x.constant(1.0), &kept);
     is_lost.where_cond(x, &(sum.log() * (x / kept)))
 }

@@ -122,7 +122,7 @@ fn one_hot(call: &Call<'_>) -> Result<Vec<Value>> {
         _ => {
             let x = call.own(0)?;
             let count = x.constant(classes as f64);
-            let (low, is_low) = (&x + &count, x.lt(&x.constant(0.0)));
+            let (low, is_low) = (&x + &count, x.lt(x.constant(0.0)));
             // Out of range, every element is off: the index past every end.
             is_low.where_cond(&low, &x).to_index()
         }
@@ -134,7 +134,7 @@ fn one_hot(call: &Call<'_>) -> Result<Vec<Value>> {
     axes[axis..].rotate_right(1);
     let rows = rows.permute(&axes);
     let number = |k: usize| values.slice(0, k..k + 1).reshape([]);
-    call.like(2, rows.ne(&rows.constant(0.0)).where_cond(&number(1), &number(0)))
+    call.like(2, rows.ne(rows.constant(0.0)).where_cond(&number(1), &number(0)))
 }
 
 fn scatter(call: &Call<'_>) -> Result<Vec<Value>> {

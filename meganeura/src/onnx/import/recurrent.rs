@@ -91,7 +91,7 @@ fn layer(call: &Call<'_>, kind: &Kind) -> Result<Vec<Value>> {
     let biases = sized(3, &[directions, 2 * rows])?;
     let peepholes = if kind.parts == 2 { sized(7, &[directions, 3 * hidden])? } else { None };
     let lengths = sized(4, &[n])?;
-    let mask = lengths.map(|lengths| call.tape.iota([t, n], 0).lt(&lengths.reshape([1, n])));
+    let mask = lengths.map(|lengths| call.tape.iota([t, n], 0).lt(lengths.reshape([1, n])));
     let initial = |k: usize| -> Result<Var> {
         let dims = if batch_first { [n, directions, hidden] } else { [directions, n, hidden] };
         Ok(match sized(k, &dims)? {
@@ -334,7 +334,7 @@ impl Functions {
             }
             "ThresholdedRelu" => {
                 let a = alpha(1.0);
-                Box::new(move |x| x.gt(&x.constant(a)).where_cond(x, &x.constant(0.0)))
+                Box::new(move |x| x.gt(x.constant(a)).where_cond(x, &x.constant(0.0)))
             }
             "ScaledTanh" => {
                 let (a, b) = (alpha(1.0), beta(1.0));

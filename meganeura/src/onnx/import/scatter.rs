@@ -47,7 +47,7 @@ fn tuples(call: &Call<'_>, k: usize, extents: &[usize]) -> Result<Var> {
     for (k, &extent) in extents.iter().enumerate() {
         let place = x.slice(1, k..k + 1).reshape([rows]);
         let extent = x.constant(extent as f64);
-        let place = place.lt(&x.constant(0.0)).where_cond(&(&place + &extent), &place);
+        let place = place.lt(x.constant(0.0)).where_cond(&(&place + &extent), &place);
         number = Some(number.map_or_else(|| place.clone(), |number| number * extent + &place));
     }
     match number {
@@ -140,7 +140,7 @@ fn replaced(x: &Var, axis: usize, index: &Var, source: &Var) -> Result<Var> {
     let tape = x.tape();
     let numbers = tape.iota(source.shape(), axis);
     let taken = sound(tape.constant(-1.0).expand(x.shape()).scatter(axis, index, &numbers))?;
-    let has_source = taken.ge(&taken.constant(0.0));
+    let has_source = taken.ge(taken.constant(0.0));
     sound(has_source.where_cond(&source.gather(axis, &taken.relu().to_index()), x))
 }
 

@@ -125,7 +125,7 @@ fn linear_attention(call: &Call<'_>) -> Result<Vec<Value>> {
     for step in 0..steps {
         let at = |x: &Var| x.slice(2, step..step + 1);
         if let Some(decay) = &decay {
-            state = state * at(decay).permute(&[0, 1, 3, 2]);
+            state *= at(decay).permute(&[0, 1, 3, 2]);
         }
         let (key, mut added) = (at(&key), at(&value));
         if let Some(rate) = &rate {

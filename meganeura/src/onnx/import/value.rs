@@ -205,7 +205,7 @@ impl Value {
             Self::Var(var, Element::U64) => {
                 // The highest bit is no sign.
                 let x = var.to_float();
-                Ok(x.lt(&x.constant(0.0)).where_cond(&(&x + x.constant(2f64.powi(64))), &x))
+                Ok(x.lt(x.constant(0.0)).where_cond(&(&x + x.constant(2f64.powi(64))), &x))
             }
             Self::Var(var, _) => Ok(var.to_float()),
             Self::Sequence(..) => Err(no_tensor()),
