@@ -21,6 +21,8 @@ pub trait Nested {
 /// An element type of [`Tensor::new`].
 #[doc(hidden)]
 pub trait Number: Sized {
+    #[doc(hidden)]
+    #[track_caller]
     fn tensor(device: &Device, shape: Shape, numbers: &[Self]) -> Result<Tensor>;
 }
 
