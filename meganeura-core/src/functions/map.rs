@@ -130,7 +130,7 @@ mod tests {
             (x.maximum(0.5f32) + x.minimum(&x), [2.0, -1.5, 8.0]),
             (x.clamp_min(0.0) + x.clamp_max(1.0), [2.0, -2.0, 5.0]),
             ([&x, &x].into_iter().map(|x| x * 2.0).sum::<Var>(), [4.0, -8.0, 16.0]),
-            (Var::concat(&vec![x.clone(), x.clone()], 0).slice(0, 2..5), [4.0, 1.0, -2.0]),
+            (Var::concat(&[x.clone(), x.clone()], 0).slice(0, 2..5), [4.0, 1.0, -2.0]),
             (Var::stack(&[&x, &x], 0).slice(0, 1..2).reshape([3]), [1.0, -2.0, 4.0]),
         ] {
             assert_eq!(result.to_vec()?, expected);

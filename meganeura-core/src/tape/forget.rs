@@ -191,7 +191,7 @@ mod tests {
         for _ in 0..3 {
             let mut x = tape.input(&tensor(&[1.0; 64]));
             for _ in 0..40 {
-                x = x + 1.0;
+                x += 1.0;
             }
             assert_eq!(x.to_vec().unwrap(), [41.0; 64]);
         }
