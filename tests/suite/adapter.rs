@@ -66,6 +66,22 @@ pub(crate) fn gpu_trial(
     Trial::test(name, run).with_ignored_flag(missing && !is_required())
 }
 
+/// One test in so many of those that a software driver leaves out.
+const SAMPLE: usize = 3;
+
+/// A test on the adapter of what other tests show in parts, number `number` of its kind. A software driver compiles its
+/// kernels for longer than it runs them, so there it shows as ignored unless it is in the sample; `--include-ignored`
+/// runs all.
+pub(crate) fn gpu_trial_again(
+    number: usize,
+    name: impl Into<String>,
+    test: impl FnOnce(&'static Device) -> Result<(), Failed> + Send + 'static,
+) -> Trial {
+    let trial = gpu_trial(name, test);
+    let is_left_out = number % SAMPLE != 0 && adapter().is_ok_and(is_software);
+    if is_left_out { trial.with_ignored_flag(true) } else { trial }
+}
+
 /// The simplest possible executor: polls a future until it is ready.
 pub(crate) fn block_on<T>(future: impl Future<Output = T>) -> T {
     let (mut future, mut context) = (pin!(future), Context::from_waker(Waker::noop()));

@@ -8,18 +8,19 @@ use meganeura::optim::{AdamW, Optimizer};
 use meganeura::{Device, ErrorKind, FromSeed, ModuleExt, Precision, Result, Seed};
 
 use crate::Outcome;
-use crate::adapter::gpu_trial;
+use crate::adapter::{gpu_trial, gpu_trial_again};
 use crate::nets::{Tiny, images, record};
 use crate::numbers::{Computed, Reference, compare};
 use crate::ops::{wgsl, wgsl_gradient};
 
 pub(crate) fn collect(trials: &mut Vec<Trial>) {
     let differs = |case: &Case| case.is(Special::AtBaseline) && !case.fails;
-    for case in meganeura::ops::all_cases().into_iter().filter(differs).map(Arc::new) {
+    for (number, case) in meganeura::ops::all_cases().into_iter().filter(differs).map(Arc::new).enumerate() {
         let name = |part: &str| format!("baseline::{part}::{}", case.name);
         let (result, gradient) = (Arc::clone(&case), Arc::clone(&case));
         trials.push(gpu_trial(name("wgsl"), move |device| wgsl(&result, &device.at_baseline()?)));
-        trials.push(gpu_trial(name("wgsl_gradient"), move |device| wgsl_gradient(&gradient, &device.at_baseline()?)));
+        let again = move |device: &'static Device| wgsl_gradient(&gradient, &device.at_baseline()?);
+        trials.push(gpu_trial_again(number, name("wgsl_gradient"), again));
     }
     trials.push(gpu_trial("baseline::a_network_trains", trains));
     trials.push(gpu_trial("baseline::launches_beyond_the_limits_are_refused", refused));

@@ -4,6 +4,7 @@
 use libtest_mimic::Trial;
 use meganeura::loss::{Reduction, TripletMarginOptions};
 use meganeura::onnx::{Export, Model};
+use meganeura::ops::Conv2dOptions;
 use meganeura::optim::Muon;
 use meganeura::prelude::*;
 use meganeura::{ErrorKind, Result};
@@ -30,6 +31,7 @@ pub(crate) fn collect(trials: &mut Vec<Trial>) {
     both("erfinv_towards_its_ends", ends);
     both("constants_without_a_literal", constants);
     both("infinite_padding", padding);
+    both("more_channels_than_a_panel_holds", many_channels);
 }
 
 fn input(tape: &Tape, x: &[f32]) -> Result<Var> {
@@ -376,5 +378,15 @@ fn padding(device: &Device) -> Outcome {
         assert!(same(y[0]) && same(y[3]) && same(y[4]) && y[1..3] == [1.0, 2.0], "{value}: {y:?}");
         assert_eq!(dx.to_vec()?, [2.0, 2.0]);
     }
+    Ok(())
+}
+
+fn many_channels(device: &Device) -> Outcome {
+    const CHANNELS: usize = 40_000;
+    let x = Tensor::from_slice(device, [1, CHANNELS, 2, 1], &[0.0, 1.0].repeat(CHANNELS))?;
+    let w = Tensor::from_slice(device, [2, CHANNELS, 1, 1], &[[1.0; CHANNELS], [-0.5; CHANNELS]].concat())?;
+    let tape = Tape::inference(device);
+    let y = tape.input(&x).conv2d(&tape.input(&w), Conv2dOptions::default()).to_vec()?;
+    assert_eq!(y, [0.0, 40_000.0, 0.0, -20_000.0]);
     Ok(())
 }

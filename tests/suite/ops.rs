@@ -2,6 +2,7 @@
 //! gradient rule against finite differences, every WGSL variant against the native `f64` results, and gradients on the
 //! GPU.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use libtest_mimic::{Failed, Trial};
@@ -9,14 +10,16 @@ use meganeura::check::Gradcheck;
 use meganeura::ops::case::{Array, Case, Operand, Special};
 use meganeura::{DType, Device, Error, KernelChoice, Precision, Result, Tape, Tensor, Var};
 
-use crate::adapter::{gpu_trial, is_software};
+use crate::adapter::{gpu_trial, gpu_trial_again, is_software};
 use crate::numbers::{self, Computed, Numbers, Reference, compare, operands};
 use crate::second;
 use crate::table::{self, Part};
 
 pub(crate) fn collect(trials: &mut Vec<Trial>) {
+    let mut counts: HashMap<String, usize> = HashMap::new();
     for case in meganeura::ops::all_cases() {
         let case = Arc::new(case);
+        let number = counts.entry(case.op.clone()).or_default();
         let name = |part: &str| format!("ops::{part}::{}", case.name);
         if case.fails {
             let case = Arc::clone(&case);
@@ -33,11 +36,12 @@ pub(crate) fn collect(trials: &mut Vec<Trial>) {
         let shared = Arc::clone(&case);
         trials.push(gpu_trial(name("wgsl"), move |device| wgsl(&shared, device)));
         let shared = Arc::clone(&case);
-        trials.push(gpu_trial(name("wgsl_gradient"), move |device| wgsl_gradient(&shared, device)));
+        trials.push(gpu_trial_again(*number, name("wgsl_gradient"), move |device| wgsl_gradient(&shared, device)));
         if second::is_small(&case) {
             let shared = Arc::clone(&case);
-            trials.push(gpu_trial(name("wgsl_second"), move |device| second::wgsl(&shared, device)));
+            trials.push(gpu_trial_again(*number, name("wgsl_second"), move |device| second::wgsl(&shared, device)));
         }
+        *number += 1;
         if has_lines(&case) {
             let shared = Arc::clone(&case);
             trials.push(gpu_trial(name("bf16"), move |device| bf16(&shared, device)));

@@ -32,7 +32,7 @@ pub(super) fn forward(g: &ConvShape, x: &[f32], w: &[f32], y: &mut [f32], finish
         }
         return;
     }
-    let most = (PANEL / depth).min(WIDEST).min(pixels.div_ceil(PANELS));
+    let most = (PANEL / depth).clamp(1, WIDEST).min(pixels.div_ceil(PANELS));
     let panel = most.next_multiple_of(2 * Block::COLUMNS).min(pixels.next_multiple_of(Block::COLUMNS));
     let panels = pixels.div_ceil(panel);
     // The rows of a few panels are divided, for threads. The order of each sum is the same however they are.
