@@ -21,7 +21,8 @@ impl Run {
     /// then over.
     ///
     /// It has its own order and its own random changes. In the middle of an epoch, as after a resumption, it continues
-    /// with the first example that the run has not seen. In a [world](RunOptions::world), each rank gets its part.
+    /// with the first example that the run has not seen. In a [world](super::RunOptions::world), each rank gets its
+    /// part.
     ///
     /// ```
     /// use meganeura::prelude::*;
@@ -71,8 +72,8 @@ impl Run {
         self.has_epoch.then_some(self.position.epoch)
     }
 
-    /// Advances by one step and one batch. In a [world](RunOptions::world), the call is collective. Call it after each
-    /// step or micro-batch.
+    /// Advances by one step and one batch. In a [world](super::RunOptions::world), the call is collective. Call it after
+    /// each step or micro-batch.
     pub fn advance(&mut self) {
         if self.has_epoch && self.unasked.swap(false, Ordering::Relaxed) {
             self.begun_anew = Some(self.position);
