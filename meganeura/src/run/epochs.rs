@@ -72,8 +72,8 @@ impl Run {
         self.has_epoch.then_some(self.position.epoch)
     }
 
-    /// Advances by one step and one batch. In a [world](super::RunOptions::world), the call is collective. Call it after
-    /// each step or micro-batch.
+    /// Advances by one step and one batch. In a [world](super::RunOptions::world), the call is collective. Call it
+    /// after each step or micro-batch.
     pub fn advance(&mut self) {
         if self.has_epoch && self.unasked.swap(false, Ordering::Relaxed) {
             self.begun_anew = Some(self.position);
