@@ -161,35 +161,3 @@ impl fmt::Debug for Onnx {
         write!(f, "Onnx({nodes} nodes, {} weights of {bytes} bytes)", self.weights.len())
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use std::collections::BTreeSet;
-
-    use crate::onnx::Export;
-    use crate::ops::case::{Operand, Special};
-    use crate::{DType, Device, TensorType, Var};
-
-    /// What the cases of all operations are written with.
-    #[test]
-    fn the_guide_says_what_is_exported() {
-        let device = Device::cpu();
-        let mut written = BTreeSet::new();
-        for case in crate::ops::all_cases().iter().filter(|case| !case.fails && !case.is(Special::WithoutOnnx)) {
-            let of = |operand: &Operand| match *operand {
-                Operand::Floats { shape } => TensorType::new(DType::F32, shape),
-                Operand::Labels { shape, .. } => TensorType::new(DType::U32, shape),
-            };
-            let types: Vec<_> = case.operands.iter().map(of).collect();
-            let first = |x: &Vec<Var>| vec![(case.build)(x).swap_remove(0)];
-            let onnx =
-                Export::new().record(&device, types, first).unwrap_or_else(|error| panic!("{}: {error}", case.name));
-            let graph = onnx.model.graph.expect("what is exported has a graph");
-            written.extend(graph.node.into_iter().map(|node| node.op_type));
-        }
-        let guide = include_str!("../guide/onnx.md");
-        let row = guide.lines().find_map(|line| line.strip_prefix("| **exported** |")).expect("the table has this row");
-        let listed: BTreeSet<_> = row.split('`').skip(1).step_by(2).map(str::to_owned).collect();
-        assert_eq!(listed, written, "the guide, and what is written");
-    }
-}
