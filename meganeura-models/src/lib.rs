@@ -1,8 +1,9 @@
 //! Models for [`meganeura`], under the names of the packages that published them.
 //!
-//! A model here has the parameters of the original: the same names, the same shapes, the same layout. So its files load
-//! without renaming rules, and what is saved here loads there. A small model of every class
-//! is compared with the original, on the CPU and on Vulkan.
+//! A model here has the parameters of the original: the same names, the same shapes, the same layout. So what the
+//! original saves loads without renaming rules, and what is saved here loads there. For older files of diffusers there
+//! is [`legacy_names`]; [`Gpt2`] says how its published files load. A small model of every class is compared with the
+//! original, on the CPU and on Vulkan.
 //!
 //! | model | names of | sizes |
 //! |---|---|---|
