@@ -1,6 +1,6 @@
 //! Finding and opening adapters.
 
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, AtomicUsize};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use super::memory::MemoryPool;
@@ -246,6 +246,7 @@ impl Gpu {
             reads: AtomicU64::new(0),
             ended: Arc::default(),
             waited: AtomicU64::new(0),
+            polling: AtomicUsize::new(0),
             host: Mutex::default(),
         })))
     }

@@ -32,7 +32,7 @@ use std::fmt;
 use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
@@ -102,9 +102,15 @@ struct Inner {
     /// The nanoseconds of the last wait for a reading.
     #[cfg_attr(target_family = "wasm", expect(dead_code, reason = "pages do not block"))]
     waited: AtomicU64,
+    /// Polls that threads are in now. Any of them may be about to report that the device is lost.
+    polling: AtomicUsize,
     /// The host's time spent in this executor.
     host: Mutex<HostTimes>,
 }
+
+/// The most milliseconds to wait for a loss that another thread's poll revealed: it reports at once, when it runs.
+#[cfg(not(target_family = "wasm"))]
+const MOST_REPORTING: usize = 100;
 
 /// Faults that the driver reported outside any call.
 #[derive(Default)]
@@ -181,8 +187,8 @@ impl Inner {
     fn check(&self) -> Result<()> {
         let error = lock(&self.faults).error.take();
         if error.is_some() {
-            // A command may have been refused because the device is lost, and only polling reveals that.
-            drop(self.poll_device(Until::AllDone));
+            // A command may have been refused because the device is lost.
+            self.reveal_loss();
         }
         if let Some(why) = &lock(&self.faults).lost {
             self.abandon_link();
@@ -225,9 +231,21 @@ impl Inner {
 
     /// The reason why the device refused commands, found by polling it; else `otherwise`.
     fn refusal(&self, otherwise: Error) -> Error {
-        // Polling reveals a lost device, once it has finished its work.
-        drop(self.poll_device(Until::AllDone));
+        self.reveal_loss();
         self.check().err().unwrap_or(otherwise)
+    }
+
+    /// Notes whether the device is lost: polling reveals that, once it has finished its work. If another thread's poll
+    /// revealed it, that thread reports it.
+    fn reveal_loss(&self) {
+        drop(self.poll_device(Until::AllDone));
+        #[cfg(not(target_family = "wasm"))]
+        for _ in 0..MOST_REPORTING {
+            if self.polling.load(Ordering::Acquire) == 0 || lock(&self.faults).lost.is_some() {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 
     fn poll(&self, until: Until<'_>) -> Result<()> {
@@ -260,11 +278,14 @@ impl Inner {
 
     /// A single poll for [`Inner::poll_device`]. wgpu panics if the driver loses the device during a wait.
     fn poll_once(&self, until: wgpu::PollType) -> Result<wgpu::PollStatus, wgpu::PollError> {
-        catch_unwind(AssertUnwindSafe(|| self.device.poll(until))).unwrap_or_else(|_| {
+        self.polling.fetch_add(1, Ordering::AcqRel);
+        let polled = catch_unwind(AssertUnwindSafe(|| self.device.poll(until))).unwrap_or_else(|_| {
             let why = || "the driver failed during a wait".to_owned();
             lock(&self.faults).lost.get_or_insert_with(why);
             Ok(wgpu::PollStatus::QueueEmpty)
-        })
+        });
+        self.polling.fetch_sub(1, Ordering::AcqRel);
+        polled
     }
 
     /// Clears a new buffer. wgpu clears a buffer before its own first use of it, which would erase what launches below
