@@ -120,8 +120,8 @@ impl Model {
     /// # Errors
     ///
     /// Fails if the file cannot be read, or if the device has no room for the weights.
-    /// [`Checkpoint`](crate::ErrorKind::Checkpoint) if the file is damaged, or uses an unsupported element type or operator;
-    /// the message names the operator with its node.
+    /// [`Checkpoint`](crate::ErrorKind::Checkpoint) if the file is damaged, or uses an unsupported element type or
+    /// operator; the message names the operator with its node.
     #[cfg(not(target_family = "wasm"))]
     #[track_caller]
     pub fn load(device: &Device, path: impl AsRef<Path>) -> Result<Self> {
@@ -269,8 +269,9 @@ impl Model {
     ///
     /// # Errors
     ///
-    /// [`Argument`](crate::ErrorKind::Argument) if the file does not allow a shape. [`Checkpoint`](crate::ErrorKind::Checkpoint) if a
-    /// node does not fit its operands, or has an unsupported attribute. Fails also like [`Device::compile`].
+    /// [`Argument`](crate::ErrorKind::Argument) if the file does not allow a shape.
+    /// [`Checkpoint`](crate::ErrorKind::Checkpoint) if a node does not fit its operands, or has an unsupported
+    /// attribute. Fails also like [`Device::compile`].
     #[track_caller]
     pub fn compile_for(&self, shapes: &[Shape]) -> Result<Compiled<Vec<Tensor>, Vec<Tensor>>> {
         here(|| {

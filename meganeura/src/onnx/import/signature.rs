@@ -324,7 +324,9 @@ mod tests {
 
     #[test]
     fn the_guide_lists_every_operator() {
-        let guide = include_str!("../../guide/onnx.md");
+        // Their column of the table.
+        let rows = include_str!("../../guide/onnx.md").lines().filter(|line| line.starts_with("| "));
+        let guide: String = rows.filter_map(|row| row.split(" | ").nth(1)).collect();
         let names = |table: &[(&'static str, i64, &str)]| table.iter().map(|(name, ..)| *name).collect::<Vec<_>>();
         let missing: Vec<_> = [names(SIGNATURES), names(microsoft::SIGNATURES), names(training::SIGNATURES)]
             .concat()
