@@ -18,11 +18,12 @@ fn bf16_at(word: u32, i: u32) -> f32 {
 }
 
 /// Rounds to bf16, ties to even, in few instructions: kernels that store much are bound by them. The results are in the
-/// upper halves. From 2¹¹¹ on, numbers are truncated. NaN stays, and so does infinity.
+/// upper halves. From 2⁸⁶ on, it may be the neighbour towards 0. NaN stays, and so does infinity.
 fn to_nearest(x: vec4<f32>) -> vec4<u32> {
-    // To the power of two below a number, times 3·2¹⁵, it is added with bf16's last bit as the sum's.
+    // The sum with 3·2¹⁵ times the power of two below a number ends with bf16's last bit. Larger shifts could make a
+    // finite number infinite.
     let power = bitcast<vec4<f32>>(bitcast<vec4<u32>>(x) & vec4(0x7f800000u));
-    let shift = min(power, vec4(0x1p110f));
+    let shift = min(power, vec4(0x1p85f));
     return bitcast<vec4<u32>>(fma(shift, vec4(-98304.0), fma(shift, vec4(98304.0), x)));
 }
 
