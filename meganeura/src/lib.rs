@@ -61,12 +61,14 @@
 //!   log-likelihood, CTC, KL divergence, focal, Dice, hinge, cosine and triplet losses; reduced to their mean or sum,
 //!   or unreduced.
 //! * **Metrics** ([`metric`]): accuracy, top-k accuracy, confusion matrix with F1, ROC AUC, absolute and squared
-//!   errors, perplexity; they add up over batches, threads and ranks.
+//!   errors, perplexity, the mean of any function; they add up over batches, threads and ranks.
 //! * **Training** ([`optim`]): SGD, Adam, AdamW, NAdam, RAdam, RMSProp, Adagrad, Lion, Muon and L-BFGS with parameter
 //!   groups, and a trait for your own; schedules with a text form; gradients accumulated over micro-batches; clipping
 //!   by the global norm or by value; steps that refuse or skip NaN; moving averages of models; state that is saved and
 //!   restored bit for bit. Higher-order gradients of every operation; products of Hessians and Jacobians with vectors
 //!   ([`Tape::hvp`], [`Tape::jvp`]).
+//! * **The loop** ([`train`]): a trainer with schedules, accumulation, clipping, averages, validation by any metric,
+//!   progress, early stopping and callbacks; each part works in a loop of your own.
 //! * **Memory** ([`Tape::recompute`]): blocks whose intermediate values are recomputed in the backward pass instead of
 //!   kept.
 //! * **Fine-tuning** ([`Lora`]): low-rank adapters for the weights that match a pattern, saved separately or merged.
@@ -134,6 +136,8 @@ pub mod optim;
 pub mod run;
 #[cfg(test)]
 mod tests;
+#[cfg(not(target_family = "wasm"))]
+pub mod train;
 
 pub use lora::{Adapters, Lora};
 #[doc(hidden)]
@@ -173,6 +177,8 @@ pub mod prelude {
     };
     #[cfg(not(target_family = "wasm"))]
     pub use crate::run::{Best, Run};
+    #[cfg(not(target_family = "wasm"))]
+    pub use crate::train::Trainer;
     #[doc(no_inline)]
     pub use crate::world::World;
     #[doc(no_inline)]

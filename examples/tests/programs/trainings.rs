@@ -25,7 +25,11 @@ fn digits_are_learned() {
         assert!(out.join(file).metadata().unwrap().len() > 1000, "{file}");
     }
     // The weights alone are enough to classify digits. A file without weights is an error.
-    let read = |weights: &std::path::Path| run("digits", &["--json", "--weights", weights.to_str().unwrap()]);
+    let read = |weights: &std::path::Path| {
+        let there = out.join(weights.extension().unwrap());
+        let args = ["--json", "--epochs", "0", "--run", there.to_str().unwrap(), "--weights"];
+        run("digits", &[&args[..], &[weights.to_str().unwrap()]].concat())
+    };
     assert_eq!(last_line(&read(&out.join("digits.safetensors")))["test_accuracy"], result["test_accuracy"]);
     let wrong = read(&out.join("loss.svg"));
     assert!(!wrong.status.success() && stderr(&wrong).contains("loss.svg"), "{wrong:?}");

@@ -16,6 +16,7 @@ mod idx;
 #[cfg(all(feature = "images", not(target_family = "wasm")))]
 mod image_folder;
 mod loader;
+mod on_tape;
 mod order;
 #[cfg(all(feature = "images", not(target_family = "wasm")))]
 mod picture;
@@ -35,6 +36,7 @@ pub use examples::Examples;
 pub use fields::{Columns, Fields};
 #[cfg(all(feature = "images", not(target_family = "wasm")))]
 pub use image_folder::ImageFolder;
+pub use on_tape::OnTape;
 pub use taken::Taken;
 pub(crate) use taken::{Count, Record};
 pub use transform::{Cutout, HorizontalFlip, Normalize, RandomCrop, Transform, VerticalFlip};

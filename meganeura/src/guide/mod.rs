@@ -6,7 +6,7 @@
 //! | 2. [A layer of your own](your_own_layer) | a `forward` and parameters, checked in two lines |
 //! | 3. [An operation of your own](custom_op) | gradient rule, native kernel and WGSL |
 //! | 4. [Data](data) | from files to batches on a device |
-//! | 5. [Training and resuming](runs) | training that survives a crash, and inspecting it afterwards |
+//! | 5. [Training and resuming](runs) | the training loop, which survives a crash, and inspecting it afterwards |
 //! | 6. [Seeing a model](seeing) | layers and their costs, graphs, curves, traces |
 //! | 7. [Many devices](scaling) | several processes that train one model |
 //! | 8. [In a web page](in_a_page) | your model in a browser, in twenty lines |

@@ -39,6 +39,16 @@ pub enum Reading {
     Tensor(Tensor),
 }
 
+impl Reading {
+    /// The number, which may be read from a device.
+    pub(crate) fn number(&self) -> Result<f64> {
+        match self {
+            Self::Number(number) => Ok(*number),
+            Self::Tensor(tensor) => Ok(tensor.to_f64_vec()?.first().copied().unwrap_or(f64::NAN)),
+        }
+    }
+}
+
 impl Metric for Tensor {
     fn reading(&self) -> Reading {
         Reading::Tensor(self.clone())

@@ -8,11 +8,12 @@ use meganeura::check::{Gradcheck, gradcheck, gradgradcheck};
 use meganeura::data::{Array, Cifar100Label, Csv, HorizontalFlip, ImageFolder};
 use meganeura::init::Initializer;
 use meganeura::io::{self, Names};
-use meganeura::metric::{Accuracy, Confusion, MeanAbsoluteError, Perplexity, RocAuc};
+use meganeura::metric::{Accuracy, Confusion, MeanAbsoluteError, MeanOf, Perplexity, RocAuc};
 use meganeura::onnx;
 use meganeura::optim::{Accumulate, Ema, Lbfgs, OptimizerState, Plateau, Schedule, TrainStep};
 use meganeura::prelude::*;
 use meganeura::run::{Overview, Parts, Run, read_metrics};
+use meganeura::train::evaluate;
 use meganeura::{Error, Result};
 
 use self::sources::Fallible;
@@ -192,6 +193,8 @@ cases! {
     "metric/mean.rs::update_async" |w| ready(MeanAbsoluteError::new().update_async(&w.tensor, &w.labels));
     "metric/mean.rs::update" |_| Perplexity::new().update(0.0, 0);
     "metric/mean.rs::value" |_| Perplexity::new().value();
+    "metric/measure.rs::update" |w| MeanOf::new(|y, t| y.cross_entropy(t)).update(&w.tensor, &w.tensor);
+    "metric/measure.rs::value" |_| MeanOf::new(|y, _| y.clone()).value();
     "metric/roc_auc.rs::update" |w| RocAuc::new().update(&w.labels, &w.labels);
     "metric/roc_auc.rs::update_async" |w| ready(RocAuc::new().update_async(&w.labels, &w.labels));
     "metric/roc_auc.rs::value" |_| RocAuc::new().value();
@@ -220,6 +223,10 @@ cases! {
     "io/report.rs::strict" |mut w| partial(&mut w).strict();
     "io/state.rs::from_safetensors" |w| OptimizerState::from_safetensors(b"nonsense", &w.device);
     "nn/rotary_embedding.rs::table" |w| RotaryEmbedding::new(3).table(&w.device, 4);
+    "train/validation.rs::evaluate" |w| evaluate(&(), w.dataset.batches(1), Accuracy::new(), |(), x, t| (x.clone(), t.clone()));
+    "train/trainer.rs::fit" |mut w| Trainer::new(&mut w.net, w.dataset.batches(1), |_, x, _| x.sum()).accumulate(0).quiet().fit(&mut Sgd::new(0.1));
+    "train/lr_curve.rs::find_lr" |mut w| Trainer::new(&mut w.net, w.dataset.batches(1), |_, x, _| x.sum()).find_lr(Sgd::new(0.1));
+    "train/at.rs::log" |mut w| { let run = w.begun(); Trainer::new(&mut w.net, w.dataset.batches(1), |net, x, _| x.tape().param(&net.0).sum() + x.tape().param(&net.1).sum()).run(run).each_epoch(|at| at.log(&[("step", &1)])).quiet().fit(&mut Sgd::new(0.1)) };
     "run/metrics.rs::read_metrics" |w| read_metrics(w.damaged_metrics());
     "run/mod.rs::restore" |mut w| w.restored().restore(&mut w.net, &mut Sgd::new(0.1));
     "run/mod.rs::restore_parts" |w| w.restored().restore_parts();
@@ -291,6 +298,7 @@ const CALLED_BY_THE_FRAMEWORK: &[&str] = &[
     "data/fields.rs::stack",
     "data/transform/mod.rs::shape",
     "functions/custom.rs::vjp",
+    "metric/measure.rs::gather",
     "module/init.rs::build",
     "optim/rule.rs::check",
 ];
