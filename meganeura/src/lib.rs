@@ -61,7 +61,7 @@
 //!   log-likelihood, CTC, KL divergence, focal, Dice, hinge, cosine and triplet losses; reduced to their mean or sum,
 //!   or unreduced.
 //! * **Metrics** ([`metric`]): accuracy, top-k accuracy, confusion matrix with F1, ROC AUC, absolute and squared
-//!   errors, perplexity, the mean of any function; they add up over batches, threads and ranks.
+//!   errors by column with R², perplexity, the mean of any function; they add up over batches, threads and ranks.
 //! * **Training** ([`optim`]): SGD, Adam, AdamW, NAdam, RAdam, RMSProp, Adagrad, Lion, Muon and L-BFGS with parameter
 //!   groups, and a trait for your own; schedules with a text form; gradients accumulated over micro-batches; clipping
 //!   by the global norm or by value; steps that refuse or skip NaN; moving averages of models; state that is saved and
@@ -81,10 +81,12 @@
 //!   precision.
 //! * **Data** ([`data`]): MNIST's format, CIFAR, CSV, folders of images decoded on demand (features `gzip` and
 //!   `images`), and a trait for your own; any number of inputs and targets; shuffled, weighted and stratified orders by
-//!   seed and epoch; sequences padded by a function; random crops, flips and cut-out; any number of loader threads,
-//!   with the same bits. An epoch can be resumed in the middle.
+//!   seed and epoch; sequences padded by a function; pictures with masks, windows over series; random crops, rotations,
+//!   colours, mixup and cutmix; any number of loader threads, with the same bits. An epoch can be resumed in the
+//!   middle.
 //! * **Serving** ([`Device::compile`]): a function recorded once and called from any thread, keeping no activations.
-//!   Each call sees the current parameters; a clone of the model keeps its own.
+//!   Each call sees the current parameters; a clone of the model keeps its own. Batches of any size by a few plans, and
+//!   a queue that makes batches of the requests of many threads ([`serve`]).
 //! * **Runs** ([`run`]): a folder with checkpoints, metrics and a log of events. A training run that was killed,
 //!   interrupted or ran out of disk space resumes bit for bit; the last and the best checkpoints are kept.
 //! * **Files** ([`io`]): safetensors. A file that does not match leaves the model unchanged; ties are saved and
@@ -134,6 +136,8 @@ pub mod ops;
 pub mod optim;
 #[cfg(not(target_family = "wasm"))]
 pub mod run;
+#[cfg(not(target_family = "wasm"))]
+pub mod serve;
 #[cfg(test)]
 mod tests;
 #[cfg(not(target_family = "wasm"))]

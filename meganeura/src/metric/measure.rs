@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::mean::Mean;
-use super::{Accuracy, Confusion, MeanAbsoluteError, MeanSquaredError, RocAuc};
+use super::{Accuracy, Confusion, MeanAbsoluteError, MeanSquaredError, Regression, RocAuc};
 use crate::error::{bail, here};
 use crate::world::World;
 use crate::{Result, Tape, Tensor, Var};
@@ -93,6 +93,7 @@ measures! {
     Confusion accuracy
     MeanAbsoluteError value
     MeanSquaredError value
+    Regression value
     RocAuc value
 }
 
@@ -121,12 +122,18 @@ type Function = dyn Fn(&Var, &Var) -> Var + Send + Sync;
 pub struct MeanOf {
     function: Arc<Function>,
     mean: Mean,
+    is_exp: bool,
 }
 
 impl MeanOf {
     /// The mean of this function of predictions and targets, recorded on a tape for inference.
     pub fn new(function: impl Fn(&Var, &Var) -> Var + Send + Sync + 'static) -> Self {
-        Self { function: Arc::new(function), mean: Mean::default() }
+        Self { function: Arc::new(function), mean: Mean::default(), is_exp: false }
+    }
+
+    /// Makes the value the exponential function of the mean: the perplexity, if the function is a cross-entropy.
+    pub fn exp(self) -> Self {
+        Self { is_exp: true, ..self }
     }
 
     /// Counts a batch.
@@ -154,14 +161,17 @@ impl MeanOf {
         })
     }
 
-    /// The mean so far.
+    /// The mean so far, or its [`exp`](Self::exp).
     ///
     /// # Errors
     ///
     /// Fails if nothing was counted.
     #[track_caller]
     pub fn value(&self) -> Result<f64> {
-        here(|| self.mean.value("the mean"))
+        here(|| {
+            let mean = self.mean.value("the mean")?;
+            Ok(if self.is_exp { mean.exp() } else { mean })
+        })
     }
 }
 

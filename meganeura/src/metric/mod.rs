@@ -31,6 +31,7 @@ mod confusion;
 mod mean;
 #[cfg(not(target_family = "wasm"))]
 mod measure;
+mod regression;
 mod roc_auc;
 mod scores;
 
@@ -39,6 +40,7 @@ pub use confusion::Confusion;
 pub use mean::{MeanAbsoluteError, MeanSquaredError, Perplexity};
 #[cfg(not(target_family = "wasm"))]
 pub use measure::{MeanOf, Measure};
+pub use regression::Regression;
 pub use roc_auc::RocAuc;
 
 use crate::Result;

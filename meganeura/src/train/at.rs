@@ -118,6 +118,28 @@ impl<M> At<'_, M> {
         })
     }
 
+    /// Shows the distribution of a tensor's numbers in TensorBoard: see [`Run::log_histogram`].
+    ///
+    /// # Errors
+    ///
+    /// Fails like [`Run::log_histogram`].
+    #[cfg(feature = "tensorboard")]
+    #[track_caller]
+    pub fn log_histogram(&mut self, name: &str, tensor: &Tensor) -> Result<()> {
+        here(|| self.run.log_histogram(name, tensor))
+    }
+
+    /// Shows an image in TensorBoard: see [`Run::log_image`].
+    ///
+    /// # Errors
+    ///
+    /// Fails like [`Run::log_image`].
+    #[cfg(all(feature = "images", feature = "tensorboard"))]
+    #[track_caller]
+    pub fn log_image(&mut self, name: &str, image: &Tensor) -> Result<()> {
+        here(|| self.run.log_image(name, image))
+    }
+
     /// Prints a line, without disturbing the progress.
     pub fn print(&mut self, line: impl Into<String>) {
         self.lines.push(line.into());

@@ -307,6 +307,7 @@ fn validations_count_every_example_once() {
         .validate(test(), scores)
         .measure("accuracy", Accuracy::new())
         .measure("test_loss", MeanOf::new(|y, t| y.cross_entropy(t)))
+        .measure("perplexity", MeanOf::new(|y, t| y.cross_entropy(t)).exp())
         .validate(test(), |net, x, t| (net.forward(x).softmax(1), t.clone()))
         .measure("most", MeanOf::new(|y, _| y.max_over(&[1])))
         .log_to(&mut log)
@@ -314,13 +315,14 @@ fn validations_count_every_example_once() {
         .unwrap();
     let whole = evaluate(&net, data().batches(40), MeanOf::new(|y, t| y.cross_entropy(t)), scores).unwrap();
     assert!((report.metrics["test_loss"] - whole.value().unwrap()).abs() < 1e-6);
+    assert!((report.metrics["perplexity"].ln() - report.metrics["test_loss"]).abs() < 1e-12);
     let accuracy = evaluate(&net, data().batches(3), Accuracy::new(), scores).unwrap();
     assert_eq!(report.metrics["accuracy"], accuracy.value().unwrap());
     assert!((0.5..1.0).contains(&report.metrics["most"]));
     let log = String::from_utf8(log).unwrap();
     let (loss, most) = (report.metrics["epoch_loss"], report.metrics["most"]);
     let expected =
-        format!("epoch  1   loss {loss:.4}   accuracy {:.4}   most {most:.4}   test_loss", accuracy.value().unwrap());
+        format!("epoch  1   loss {loss:.4}   accuracy {:.4}   most {most:.4}   perplexity", accuracy.value().unwrap());
     assert!(log.starts_with(&expected) && log.ends_with(" s\n"), "{log}");
 }
 
