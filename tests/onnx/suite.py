@@ -4,9 +4,9 @@
     python3 tests/onnx/suite.py DIR
 
 For each case there are `KIND/NAME.onnx`; `KIND/NAME.json` with the relative and the absolute tolerance, the number of inputs and outputs
-of each call, and the names that a clear error may use; and `KIND/NAME.safetensors` with the tensors `CALL.input.K` and `CALL.output.K`.
-Floats are widened to `F64`, integers and conditions to `I64`, or `U64` where they are unsigned and of 64 bits. Values that are no tensors
-of numbers are left out. Needs onnx, numpy and safetensors; `cargo xtask onnx-suite` installs them.
+of each call, the names that a clear error may use, and the values that are no tensors of numbers; and `KIND/NAME.safetensors` with the
+tensors `CALL.input.K` and `CALL.output.K`, or `CALL.input.K.I` in a sequence. Floats are widened to `F64`, integers and conditions to
+`I64`, or `U64` where they are unsigned and of 64 bits. Needs onnx, numpy and safetensors; `cargo xtask onnx-suite` installs them.
 """
 
 import argparse
@@ -26,8 +26,6 @@ KINDS = ["node", "simple", "pytorch-converted", "pytorch-operator"]
 
 def widened(value):
     """A value as an array of one of the widest types; `None` if it is not a tensor of numbers."""
-    if isinstance(value, onnx.TensorProto):
-        value = numpy_helper.to_array(value)
     if not isinstance(value, (np.ndarray, np.generic)):
         return None
     value = np.asarray(value)
@@ -43,6 +41,39 @@ def widened(value):
     return np.array(value, dtype=wide, order="C")
 
 
+def read(file, port):
+    """The value in a file."""
+    if port.HasField("sequence_type"):
+        return numpy_helper.to_list(onnx.SequenceProto.FromString(file))
+    if port.HasField("optional_type"):
+        return numpy_helper.to_optional(onnx.OptionalProto.FromString(file))
+    if port.HasField("tensor_type"):
+        return onnx.TensorProto.FromString(file)
+    return None
+
+
+def store(name, value, port, tensors, others):
+    """Adds a value to the tensors of numbers, or to the other values; to neither if it is of another kind, such as a map."""
+    if isinstance(value, onnx.TensorProto):
+        value = numpy_helper.to_array(value)
+    if isinstance(value, (list, tuple)):
+        others[name] = {"sequence": len(value)}
+        for k, item in enumerate(value):
+            store(f"{name}.{k}", item, None, tensors, others)
+        return
+    if value is None and port is not None and port.HasField("optional_type"):
+        others[name] = {"nothing": True}
+    if isinstance(value, str):
+        value = np.array(value, dtype=object)
+    if isinstance(value, np.ndarray) and value.dtype.kind in "OUS":
+        texts = [text.decode() if isinstance(text, bytes) else str(text) for text in value.reshape(-1)]
+        others[name] = {"dims": list(value.shape), "texts": texts}
+        return
+    array = widened(value)
+    if array is not None:
+        tensors[name] = array
+
+
 def of_disk(folder, model):
     """The calls of a case that is kept in files: lists of inputs and outputs."""
     calls = []
@@ -52,10 +83,7 @@ def of_disk(folder, model):
             files = sorted(data.glob(f"{what}_*.pb"), key=lambda path: int(path.stem.rsplit("_", 1)[1]))
             values[what] = []
             for port, file in zip(ports, files):
-                tensor = None
-                if port.type.HasField("tensor_type"):
-                    tensor = onnx.TensorProto.FromString(file.read_bytes())
-                values[what].append(tensor)
+                values[what].append(read(file.read_bytes(), port.type))
         calls.append((values["input"], values["output"]))
     return calls
 
@@ -83,13 +111,13 @@ def write(folder, case):
         model = onnx.load(Path(case.model_dir) / "model.onnx")
         calls = of_disk(case.model_dir, model)
     path = folder / case.kind / case.name
-    tensors = {}
+    tensors, others = {}, {}
+    initial = {tensor.name for tensor in model.graph.initializer}
+    ports = [[port for port in model.graph.input if port.name not in initial], list(model.graph.output)]
     for number, (inputs, outputs) in enumerate(calls):
-        for what, values in [("input", inputs), ("output", outputs)]:
+        for what, values, types in [("input", inputs, ports[0]), ("output", outputs, ports[1])]:
             for k, value in enumerate(values):
-                array = widened(value)
-                if array is not None:
-                    tensors[f"{number}.{what}.{k}"] = array
+                store(f"{number}.{what}.{k}", value, types[k].type if k < len(types) else None, tensors, others)
     operators, values = names(model)
     info = {
         "rtol": case.rtol,
@@ -97,6 +125,7 @@ def write(folder, case):
         "calls": [[len(inputs), len(outputs)] for inputs, outputs in calls],
         "operators": operators,
         "values": values,
+        "others": others,
     }
     path.with_suffix(".onnx").write_bytes(model.SerializeToString())
     path.with_suffix(".json").write_text(json.dumps(info))

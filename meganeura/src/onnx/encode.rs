@@ -63,7 +63,10 @@ pub(super) fn model(named: Named) -> Result<Onnx> {
         };
         let dim = ty.shape.dims().iter().enumerate().map(dimension).collect();
         let tensor = proto::TensorType { elem_type: data_type(ty.dtype), shape: Some(proto::Shape { dim }) };
-        proto::ValueInfo { name: name.to_owned(), ty: Some(proto::Type { tensor: Some(tensor) }) }
+        proto::ValueInfo {
+            name: name.to_owned(),
+            ty: Some(proto::Type { tensor: Some(tensor), ..proto::Type::default() }),
+        }
     };
     let open = |ty: &TensorType| -> Vec<Affine> {
         let extent = |(axis, &extent): (usize, &usize)| match axis {

@@ -1,5 +1,6 @@
 //! A model as the bytes of a file, with its weights inside or in a separate file.
 
+use std::collections::BTreeSet;
 use std::fmt;
 #[cfg(not(target_family = "wasm"))]
 use std::path::Path;
@@ -57,6 +58,12 @@ impl Onnx {
 
     fn graph(&mut self) -> &mut proto::Graph {
         self.model.graph.as_mut().expect("what is exported has a graph")
+    }
+
+    /// The names of the operators in the file.
+    #[doc(hidden)]
+    pub fn operators(&self) -> BTreeSet<&str> {
+        self.model.graph.iter().flat_map(|graph| &graph.node).map(|node| &*node.op_type).collect()
     }
 
     /// The bytes of the file that [`save`](Self::save) writes.

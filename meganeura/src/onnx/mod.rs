@@ -34,6 +34,7 @@ mod encode;
 mod export;
 mod file;
 mod import;
+mod item;
 mod proto;
 mod read;
 mod wire;
@@ -41,6 +42,7 @@ mod wire;
 pub use export::{Export, export};
 pub use file::Onnx;
 pub use import::{Model, Port, load};
+pub use item::Item;
 
 /// The operator set of written files, unless [`Export::opset`] sets another.
 pub const OPSET: i64 = 21;

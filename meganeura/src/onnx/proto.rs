@@ -140,6 +140,8 @@ pub(super) struct Tensor {
     pub(super) float_data: Vec<f32>,
     #[prost(int32, repeated, tag = "5")]
     pub(super) int32_data: Vec<i32>,
+    #[prost(bytes = "bytes", repeated, tag = "6")]
+    pub(super) string_data: Vec<Bytes>,
     #[prost(int64, repeated, tag = "7")]
     pub(super) int64_data: Vec<i64>,
     #[prost(string, tag = "8")]
@@ -177,11 +179,22 @@ pub(super) struct ValueInfo {
     pub(super) ty: Option<Type>,
 }
 
-/// The type of a value; `None` if it is not a tensor.
+/// The type of a value: one of these, or that of a map.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(super) struct Type {
     #[prost(message, optional, tag = "1")]
     pub(super) tensor: Option<TensorType>,
+    #[prost(message, optional, tag = "4")]
+    pub(super) sequence: Option<Nested>,
+    #[prost(message, optional, tag = "9")]
+    pub(super) optional: Option<Nested>,
+}
+
+/// The type inside that of a sequence or an optional value.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(super) struct Nested {
+    #[prost(message, optional, boxed, tag = "1")]
+    pub(super) elem_type: Option<Box<Type>>,
 }
 
 /// The type of a tensor.
@@ -218,6 +231,7 @@ pub(super) mod element {
     pub(in crate::onnx) const INT16: i32 = 5;
     pub(in crate::onnx) const INT32: i32 = 6;
     pub(in crate::onnx) const INT64: i32 = 7;
+    pub(in crate::onnx) const STRING: i32 = 8;
     pub(in crate::onnx) const BOOL: i32 = 9;
     pub(in crate::onnx) const FLOAT16: i32 = 10;
     pub(in crate::onnx) const DOUBLE: i32 = 11;
@@ -246,7 +260,7 @@ pub(super) fn element_name(number: i32) -> &'static str {
         element::INT16 => "int16",
         element::INT32 => "int32",
         element::INT64 => "int64",
-        8 => "string",
+        element::STRING => "string",
         element::BOOL => "bool",
         element::FLOAT16 => "float16",
         element::DOUBLE => "double",

@@ -76,6 +76,7 @@ pub(super) enum Numbers {
     F64(Vec<f64>),
     /// Integers, or conditions as 0 and 1.
     Ints(Vec<i64>),
+    Texts(Vec<String>),
 }
 
 impl Numbers {
@@ -84,6 +85,7 @@ impl Numbers {
             Self::F32(numbers) => numbers.len(),
             Self::F64(numbers) => numbers.len(),
             Self::Ints(numbers) => numbers.len(),
+            Self::Texts(texts) => texts.len(),
         }
     }
 }
@@ -148,6 +150,7 @@ fn typed(tensor: &proto::Tensor, elements: usize) -> Result<Numbers> {
         element::INT32 | element::INT16 | element::INT8 | element::UINT16 | element::UINT8 => Numbers::Ints(small()?),
         element::UINT32 | element::UINT64 => signed(tensor.uint64_data.iter().copied())?,
         element::BOOL => Numbers::Ints(small()?.into_iter().map(|number| i64::from(number != 0)).collect()),
+        element::STRING => Numbers::Texts(texts(&tensor.string_data)?),
         element::FLOAT16 => Numbers::F32(try_collect(tensor.int32_data.iter().map(bytes).map(from_f16))?),
         element::BFLOAT16 => Numbers::F32(try_collect(tensor.int32_data.iter().map(bytes).map(from_bf16))?),
         other => match Packed::of(other) {
@@ -155,6 +158,15 @@ fn typed(tensor: &proto::Tensor, elements: usize) -> Result<Numbers> {
             None => return Err(unread(other)),
         },
     })
+}
+
+/// Texts, which must be Unicode.
+pub(super) fn texts(all: &[Bytes]) -> Result<Vec<String>> {
+    let text = |(k, bytes): (usize, &Bytes)| match std::str::from_utf8(bytes) {
+        Ok(text) => Ok(text.to_owned()),
+        Err(_) => bail!(Checkpoint, "text {k} is not in UTF-8"),
+    };
+    all.iter().enumerate().map(text).collect()
 }
 
 /// Elements of at most 8 bits, of which a byte may hold several, the first in its lowest bits.

@@ -5,7 +5,7 @@ use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 
-use meganeura::onnx::{Model, Port};
+use meganeura::onnx::{Item, Model, Port};
 use meganeura::{DType, Device, Precision, Shape, Tape, Tensor, Var};
 use safetensors::{Dtype, SafeTensors};
 use serde_json::Value;
@@ -38,6 +38,14 @@ enum Data {
     Floats(Vec<f64>),
     /// Integers and conditions.
     Ints(Vec<i128>),
+}
+
+/// A value of the suite.
+enum Given {
+    Numbers(Numbers),
+    Texts(Vec<usize>, Vec<String>),
+    Sequence(Vec<Self>),
+    Nothing,
 }
 
 impl Data {
@@ -112,12 +120,18 @@ impl Case {
         }
         for (call, counts) in calls.iter().enumerate() {
             let count = |k: usize| counts[k].as_u64().ok_or_else(|| format!("no counts of call {call}"));
-            let inputs = numbers(&tensors, call, "input", count(0)?)?;
-            let outputs = numbers(&tensors, call, "output", count(1)?)?;
-            let (Some(inputs), Some(outputs)) = (inputs, outputs) else {
-                return Ok(Outcome::Wrong("a model is accepted whose inputs or outputs are no tensors".to_owned()));
+            let list = |what: &str, count: u64| -> Result<Option<Vec<_>>, String> {
+                (0..count).map(|k| given(&tensors, &info["others"], &format!("{call}.{what}.{k}"))).collect()
             };
-            let computed = match computed(&mut model, device, inputs) {
+            let (inputs, outputs) = (list("input", count(0)?)?, list("output", count(1)?)?);
+            let (Some(inputs), Some(outputs)) = (inputs, outputs) else {
+                return Ok(Outcome::Wrong("a model is accepted whose inputs or outputs have no values".to_owned()));
+            };
+            let is_plain = |given: &Given| matches!(given, Given::Numbers(numbers) if !numbers.shape.contains(&0));
+            let is_plain = inputs.iter().chain(&outputs).all(is_plain)
+                && model.inputs().iter().chain(model.outputs()).all(Port::is_tensor);
+            let run = if is_plain { recorded } else { evaluated };
+            let computed = match run(&model, device, inputs) {
                 Ok(computed) => computed,
                 Err(message) => return refused(message),
             };
@@ -132,7 +146,7 @@ impl Case {
                     _ if port.contains(": float16") => rtol.max(1.0 / 512.0),
                     _ => rtol,
                 };
-                if let Some(difference) = difference(found, expected, rtol, atol) {
+                if let Some(difference) = differing(found, expected, rtol, atol) {
                     return Ok(Outcome::Wrong(format!("output {k}: {difference}")));
                 }
             }
@@ -162,39 +176,84 @@ fn refusal(message: String, info: &Value) -> Outcome {
     }
 }
 
-/// The tensors of a call; `None` if one of its values is no tensor.
-fn numbers(tensors: &SafeTensors<'_>, call: usize, what: &str, count: u64) -> Result<Option<Vec<Numbers>>, String> {
-    let each = |k: u64| {
-        let Ok(view) = tensors.tensor(&format!("{call}.{what}.{k}")) else { return Ok(None) };
-        let bytes = || view.data().as_chunks().0.iter();
-        let data = match view.dtype() {
-            Dtype::F64 => Data::Floats(bytes().map(|&bytes| f64::from_le_bytes(bytes)).collect()),
-            Dtype::I64 => Data::Ints(bytes().map(|&bytes| i64::from_le_bytes(bytes).into()).collect()),
-            Dtype::U64 => Data::Ints(bytes().map(|&bytes| u64::from_le_bytes(bytes).into()).collect()),
-            other => return Err(format!("a tensor of type {other:?}")),
-        };
-        Ok(Some(Numbers { shape: view.shape().to_vec(), data }))
+/// A value of a call; `None` if it is of a kind that was not written.
+fn given(tensors: &SafeTensors<'_>, others: &Value, name: &str) -> Result<Option<Given>, String> {
+    let other = &others[name];
+    if let Some(texts) = other["texts"].as_array() {
+        let dims = other["dims"].as_array().into_iter().flatten();
+        let dims = dims.filter_map(|extent| usize::try_from(extent.as_u64()?).ok()).collect();
+        let texts = texts.iter().filter_map(Value::as_str).map(str::to_owned).collect();
+        return Ok(Some(Given::Texts(dims, texts)));
+    }
+    if let Some(count) = other["sequence"].as_u64() {
+        let items: Option<_> =
+            (0..count).map(|k| given(tensors, others, &format!("{name}.{k}"))).collect::<Result<_, _>>()?;
+        return Ok(items.map(Given::Sequence));
+    }
+    if other["nothing"].as_bool().is_some() {
+        return Ok(Some(Given::Nothing));
+    }
+    let Ok(view) = tensors.tensor(name) else { return Ok(None) };
+    let bytes = || view.data().as_chunks().0.iter();
+    let data = match view.dtype() {
+        Dtype::F64 => Data::Floats(bytes().map(|&bytes| f64::from_le_bytes(bytes)).collect()),
+        Dtype::I64 => Data::Ints(bytes().map(|&bytes| i64::from_le_bytes(bytes).into()).collect()),
+        Dtype::U64 => Data::Ints(bytes().map(|&bytes| u64::from_le_bytes(bytes).into()).collect()),
+        other => return Err(format!("a tensor of type {other:?}")),
     };
-    (0..count).map(each).collect()
+    Ok(Some(Given::Numbers(Numbers { shape: view.shape().to_vec(), data })))
 }
 
-/// The results of a call.
-fn computed(model: &mut Model, device: &Device, mut inputs: Vec<Numbers>) -> Result<Vec<Numbers>, String> {
-    // Values without elements are no operands.
-    for k in (0..inputs.len()).rev() {
-        if let (Some(port), true) = (model.inputs().get(k), inputs[k].shape.contains(&0)) {
-            let name = port.name().to_owned();
-            model.set_empty(&name, &inputs.remove(k).shape).map_err(|error| text(&error))?;
-        }
-    }
+/// The results of a call with tensors, recorded on a tape.
+fn recorded(model: &Model, device: &Device, inputs: Vec<Given>) -> Result<Vec<Given>, String> {
     let tape = Tape::new(device);
-    let input = |(port, numbers): (&Port, &Numbers)| {
-        let tensor = tensor(device, port, numbers).map_err(|message| format!("input {port}: {message}"))?;
-        Ok::<_, String>(tape.input(&tensor))
+    let input = |(port, given): (&Port, &Given)| match given {
+        Given::Numbers(numbers) => {
+            let tensor = tensor(device, port, numbers).map_err(|message| format!("input {port}: {message}"))?;
+            Ok(tape.input(&tensor))
+        }
+        _ => Err(format!("input {port}: no tensor is given")),
     };
     let inputs = model.inputs().iter().zip(&inputs).map(input).collect::<Result<Vec<_>, _>>()?;
     let results = model.record(&tape, &inputs).map_err(|error| text(&error))?;
-    model.outputs().iter().zip(&results).map(|(port, var)| of(port, var)).collect()
+    let tensor = |var: &Var| var.to_tensor().map_err(|error| text(&error));
+    let of = |(port, var)| Ok(Given::Numbers(of(port, &tensor(var)?)?));
+    model.outputs().iter().zip(&results).map(of).collect()
+}
+
+/// The results of a call with values of any kind.
+fn evaluated(model: &Model, device: &Device, inputs: Vec<Given>) -> Result<Vec<Given>, String> {
+    let input = |(port, given): (&Port, &Given)| {
+        item(device, port, given).map_err(|message| format!("input {port}: {message}"))
+    };
+    let inputs = model.inputs().iter().zip(&inputs).map(input).collect::<Result<Vec<_>, _>>()?;
+    let results = model.evaluate(&inputs).map_err(|error| text(&error))?;
+    model.outputs().iter().zip(&results).map(|(port, item)| of_item(port, item)).collect()
+}
+
+fn item(device: &Device, port: &Port, given: &Given) -> Result<Item, String> {
+    Ok(match given {
+        Given::Numbers(numbers) if numbers.shape.contains(&0) => Item::Empty(numbers.shape.clone()),
+        Given::Numbers(numbers) => Item::Tensor(tensor(device, port, numbers)?),
+        Given::Texts(dims, texts) => Item::Texts(dims.clone(), texts.clone()),
+        Given::Sequence(items) => {
+            Item::Sequence(items.iter().map(|given| item(device, port, given)).collect::<Result<_, _>>()?)
+        }
+        Given::Nothing => Item::Nothing,
+    })
+}
+
+fn of_item(port: &Port, item: &Item) -> Result<Given, String> {
+    Ok(match item {
+        Item::Tensor(tensor) => Given::Numbers(of(port, tensor)?),
+        Item::Empty(dims) => Given::Numbers(Numbers { shape: dims.clone(), data: Data::Floats(Vec::new()) }),
+        Item::Texts(dims, texts) => Given::Texts(dims.clone(), texts.clone()),
+        Item::Sequence(items) => {
+            Given::Sequence(items.iter().map(|item| of_item(port, item)).collect::<Result<_, _>>()?)
+        }
+        Item::Nothing => Given::Nothing,
+        other => return Err(format!("an output {other:?}")),
+    })
 }
 
 /// Numbers on a device, for an input.
@@ -213,9 +272,8 @@ fn tensor(device: &Device, port: &Port, numbers: &Numbers) -> Result<Tensor, Str
     tensor.map_err(|error| text(&error))
 }
 
-fn of(port: &Port, var: &Var) -> Result<Numbers, String> {
+fn of(port: &Port, tensor: &Tensor) -> Result<Numbers, String> {
     let text = |error| text(&error);
-    let tensor = var.to_tensor().map_err(text)?;
     let data = match tensor.ty().dtype {
         DType::I32 | DType::I64 => {
             let is_unsigned = port.to_string().contains(": uint64");
@@ -225,6 +283,23 @@ fn of(port: &Port, var: &Var) -> Result<Numbers, String> {
         _ => Data::Floats(tensor.to_f64_vec().map_err(text)?),
     };
     Ok(Numbers { shape: tensor.shape().dims().to_vec(), data })
+}
+
+/// What differs between a result and the suite's: the kind, texts, the items of a sequence, or numbers.
+fn differing(found: &Given, expected: &Given, rtol: f64, atol: f64) -> Option<String> {
+    match (found, expected) {
+        (Given::Numbers(found), Given::Numbers(expected)) => difference(found, expected, rtol, atol),
+        (Given::Texts(found, texts), Given::Texts(expected, others)) => (found != expected || texts != others)
+            .then(|| format!("texts {found:?} {texts:?}, not {expected:?} {others:?}")),
+        (Given::Sequence(found), Given::Sequence(expected)) if found.len() == expected.len() => {
+            let each = |(k, (found, expected))| {
+                differing(found, expected, rtol, atol).map(|message| format!("item {k}: {message}"))
+            };
+            found.iter().zip(expected).enumerate().find_map(each)
+        }
+        (Given::Nothing, Given::Nothing) => None,
+        _ => Some("it is of another kind, or of another length".to_owned()),
+    }
 }
 
 /// What differs between a result and the suite's: shapes, or numbers by more than the tolerance. Integers must be

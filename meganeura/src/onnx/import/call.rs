@@ -2,13 +2,13 @@
 //!
 //! Reading an attribute marks it. One that no operator has read is an error: its meaning would be lost.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 
-use prost::bytes::Bytes;
-
 use super::element::{Element, Kind};
+use super::texts::Texts;
 use super::value::{Array, Data, Value, wrapped};
+use super::walk::Recording;
 use crate::error::{bail, shortened};
 use crate::onnx::proto::{self, attribute};
 use crate::onnx::read::{self, Beside};
@@ -58,6 +58,7 @@ pub(super) struct Call<'a> {
     pub(super) tape: &'a Tape,
     pub(super) opset: i64,
     pub(super) budget: &'a Budget,
+    pub(super) texts: &'a RefCell<Texts>,
     recorder: Recorder<'a>,
     /// A bit for each attribute that was read.
     read: Cell<u64>,
@@ -75,7 +76,7 @@ impl<'a> Call<'a> {
         inputs: Vec<Option<Value>>,
         tape: &'a Tape,
         opset: i64,
-        budget: &'a Budget,
+        recording: &'a Recording,
         recorder: Recorder<'a>,
     ) -> Result<Self> {
         if node.attribute.len() > 64 {
@@ -86,7 +87,8 @@ impl<'a> Call<'a> {
                 bail!(Checkpoint, "two attributes have the name `{}`", shortened(&attribute.name));
             }
         }
-        let mut call = Self { node, inputs, tape, opset, budget, recorder, read: Cell::new(0) };
+        let Recording { folded: budget, texts, .. } = recording;
+        let mut call = Self { node, inputs, tape, opset, budget, texts, recorder, read: Cell::new(0) };
         if opset < 7 {
             call.align()?;
         }
@@ -110,7 +112,7 @@ impl<'a> Call<'a> {
         self.inputs[1] = Some(match value {
             Value::Known(array) => Value::Known(Arc::new(Array { dims, ..(**array).clone() })),
             Value::Var(var, element) => Value::Var(var.reshape(self.shape(&dims)?), *element),
-            Value::Sequence(..) => value.clone(),
+            Value::Sequence(..) | Value::Nothing(_) => value.clone(),
         });
         Ok(())
     }
@@ -236,8 +238,8 @@ impl<'a> Call<'a> {
                 bail!(Checkpoint, "operand {k} holds {}, not indices", value.element().name())
             }
             Value::Var(var, _) if var.ty().dtype == DType::U32 => Ok(var.clone()),
-            Value::Var(_, element) | Value::Sequence(_, element) => {
-                let x = self.own(k)?;
+            value => {
+                let (element, x) = (value.element(), self.own(k)?);
                 if element.integer().is_some_and(|(_, is_signed)| !is_signed) {
                     return Ok(x.to_index());
                 }
@@ -370,11 +372,10 @@ impl<'a> Call<'a> {
     /// An attribute of texts.
     pub(super) fn texts(&self, name: &str) -> Result<Option<Vec<String>>> {
         let Some(found) = self.attribute(name)? else { return Ok(None) };
-        let text = |text: &Bytes| std::str::from_utf8(text).map(str::to_owned);
-        match found.strings.iter().map(text).collect() {
-            Ok(texts) if found.kind == attribute::STRINGS => Ok(Some(texts)),
-            _ => Err(self.mistyped(found)),
+        if found.kind != attribute::STRINGS {
+            return Err(self.mistyped(found));
         }
+        read::texts(&found.strings).map(Some)
     }
 
     /// An attribute that is a tensor.
@@ -382,7 +383,8 @@ impl<'a> Call<'a> {
         let Some(found) = self.attribute(name)? else { return Ok(None) };
         let Some(tensor) = &found.t else { return Err(self.mistyped(found)) };
         let (dims, element) = (read::dims(tensor)?, Element::of_tensor(tensor)?);
-        Ok(Some(Array::new(dims, element, read::numbers(tensor, &mut Beside::nowhere())?)))
+        let numbers = read::numbers(tensor, &mut Beside::nowhere())?;
+        Ok(Some(Array::new(dims, element, numbers, &mut self.texts.borrow_mut())))
     }
 
     /// An axis of a value with `rank` axes; negative ones count from the end.

@@ -154,7 +154,7 @@ pub(super) fn stacked(call: &Call<'_>, values: &[Value], axis: i64, reverse: boo
 fn known(value: &Value) -> Option<&Array> {
     match value {
         Value::Known(array) => Some(array),
-        Value::Var(..) | Value::Sequence(..) => None,
+        Value::Var(..) | Value::Sequence(..) | Value::Nothing(_) => None,
     }
 }
 

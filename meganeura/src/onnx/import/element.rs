@@ -22,6 +22,7 @@ pub(in crate::onnx) enum Element {
     U32,
     U64,
     Bool,
+    String,
     I4,
     U4,
     I2,
@@ -36,6 +37,7 @@ pub(in crate::onnx) enum Kind {
     Float,
     Int,
     Bool,
+    Text,
 }
 
 impl Element {
@@ -55,6 +57,7 @@ impl Element {
             element::UINT32 => Self::U32,
             element::UINT64 => Self::U64,
             element::BOOL => Self::Bool,
+            element::STRING => Self::String,
             element::INT4 => Self::I4,
             element::UINT4 => Self::U4,
             element::INT2 => Self::I2,
@@ -89,6 +92,7 @@ impl Element {
             Self::U32 => element::UINT32,
             Self::U64 => element::UINT64,
             Self::Bool => element::BOOL,
+            Self::String => element::STRING,
             Self::I4 => element::INT4,
             Self::U4 => element::UINT4,
             Self::I2 => element::INT2,
@@ -111,6 +115,7 @@ impl Element {
         match self {
             Self::F16 | Self::Bf16 | Self::F32 | Self::F64 | Self::Narrow(_) => Kind::Float,
             Self::Bool => Kind::Bool,
+            Self::String => Kind::Text,
             _ => Kind::Int,
         }
     }
@@ -135,12 +140,13 @@ impl Element {
     }
 
     /// The type of its integers on the tape, `None` if it has none: `i32` for those of up to 32 bits with a sign, or up
-    /// to 16 without, else `i64`. Those of `uint64` have the same 64 bits.
+    /// to 16 without, else `i64`. Those of `uint64` have the same 64 bits. Texts are numbered, in `i64`.
     pub(super) fn integer_dtype(self) -> Option<DType> {
-        Some(match self.integer()? {
-            (..=16, _) | (32, true) => DType::I32,
-            _ => DType::I64,
-        })
+        match self.integer() {
+            Some((..=16, _) | (32, true)) => Some(DType::I32),
+            Some(_) => Some(DType::I64),
+            None => (self == Self::String).then_some(DType::I64),
+        }
     }
 
     /// `true` for a type that is only stored: its elements are moved and converted, but not computed with.

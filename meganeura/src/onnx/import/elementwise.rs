@@ -278,8 +278,8 @@ pub(super) fn target(call: &Call<'_>) -> Result<Element> {
     }
     let number = i32::try_from(call.required("to")?).unwrap_or(0);
     match Element::of(number) {
-        Some(element) => Ok(element),
-        None => bail!(Checkpoint, "casts to type {number}, {}, are not supported", element_name(number)),
+        Some(element) if element != Element::String => Ok(element),
+        _ => bail!(Checkpoint, "casts to type {number}, {}, are not supported", element_name(number)),
     }
 }
 

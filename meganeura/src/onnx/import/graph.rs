@@ -4,6 +4,7 @@
 use std::collections::{HashMap, HashSet, VecDeque};
 
 use super::operators::title;
+use super::training;
 use crate::error::{bail, shortened};
 use crate::host::reserve;
 use crate::onnx::proto;
@@ -17,8 +18,10 @@ const MOST_COPIES: usize = 64;
 
 /// Replaces calls of functions, moves the constants of graphs inside nodes to the model's, and sorts.
 pub(super) fn prepared(model: &mut proto::Model) -> Result<()> {
-    let functions = std::mem::take(&mut model.functions);
+    let mut functions = std::mem::take(&mut model.functions);
     let Some(graph) = &mut model.graph else { return Ok(()) };
+    let nodes = functions.iter_mut().flat_map(|function| &mut function.node).chain(&mut graph.node);
+    nodes.into_iter().try_for_each(|node| targeted(node, 0))?;
     let mut by_name = HashMap::new();
     for function in &functions {
         if by_name.insert((&function.domain[..], &function.name[..]), function).is_some() {
@@ -46,6 +49,13 @@ pub(super) fn bodies(node: &proto::Node) -> impl Iterator<Item = &proto::Graph> 
 
 fn bodies_mut(node: &mut proto::Node) -> impl Iterator<Item = &mut proto::Graph> {
     node.attribute.iter_mut().filter_map(|attribute| attribute.g.as_deref_mut())
+}
+
+/// Makes what gradients are of an operand, also in the graphs inside a node.
+fn targeted(node: &mut proto::Node, depth: usize) -> Result<()> {
+    expect_shallow(depth)?;
+    training::with_target(node).map_err(|error| error.context(format_args!("node {}", title(node))))?;
+    bodies_mut(node).flat_map(|body| &mut body.node).try_for_each(|node| targeted(node, depth + 1))
 }
 
 fn expect_shallow(depth: usize) -> Result<()> {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::element::Element;
+use super::texts::Texts;
 use super::value::Array;
 use crate::error::bail;
 use crate::host::HostBuffer;
@@ -31,17 +32,22 @@ pub(super) fn external(tensor: &proto::Tensor) -> Option<External> {
 }
 
 impl Initial {
-    pub(super) fn of(device: &Device, tensor: &proto::Tensor, beside: &mut Beside<'_>) -> Result<Self> {
+    pub(super) fn of(
+        device: &Device,
+        tensor: &proto::Tensor,
+        beside: &mut Beside<'_>,
+        texts: &mut Texts,
+    ) -> Result<Self> {
         let (dims, element) = (read::dims(tensor)?, Element::of_tensor(tensor)?);
         let numbers = read::numbers(tensor, beside)?;
-        if numbers.len() <= SMALL || matches!(numbers, Numbers::Ints(_)) {
-            return Ok(Self::Known(Arc::new(Array::new(dims, element, numbers))));
+        if numbers.len() <= SMALL || matches!(numbers, Numbers::Ints(_) | Numbers::Texts(_)) {
+            return Ok(Self::Known(Arc::new(Array::new(dims, element, numbers, texts))));
         }
         let Some(shape) = Shape::try_new(&dims) else { bail!(Checkpoint, "{} axes are too many", dims.len()) };
         let host = match numbers {
             Numbers::F32(numbers) => HostBuffer::F32(numbers),
             Numbers::F64(numbers) => HostBuffer::F64(numbers),
-            Numbers::Ints(_) => unreachable!("they are known"),
+            Numbers::Ints(_) | Numbers::Texts(_) => unreachable!("they are known"),
         };
         let host = host.try_cast(device.precision().dtype())?;
         Ok(Self::Tensor(Tensor::from_host(device, shape, host)?, element))

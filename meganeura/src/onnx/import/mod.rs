@@ -1,7 +1,7 @@
 //! From a file to a function: the graph is walked once for each tape that it is recorded on.
 //!
 //! Values are either known on the host, such as shapes and numbers computed from them, or on the tape (`value.rs`). A
-//! node whose operands are all known is computed at once if `fold.rs` can. Any other node is recorded by its operator's
+//! node whose operands are all known is computed at once if `fold/` can. Any other node is recorded by its operator's
 //! entry in one of the tables.
 
 mod attention;
@@ -10,6 +10,7 @@ mod control;
 mod element;
 mod elementwise;
 mod eras;
+mod evaluate;
 mod fold;
 mod graph;
 mod grids;
@@ -37,8 +38,11 @@ mod signature;
 mod stateful;
 #[cfg(test)]
 mod tests;
+mod texts;
+mod training;
 mod unique;
 mod value;
+mod walk;
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -48,12 +52,12 @@ use std::sync::Arc;
 
 use prost::bytes::Bytes;
 
-use self::call::{Budget, Call};
 use self::element::Element;
 use self::initial::{Initial, external};
-use self::operators::{check, find, findable, is_own, title};
+use self::operators::{check, findable, is_own};
 pub use self::port::Port;
 use self::run::{Constant, Plans};
+use self::texts::Texts;
 use self::value::{Array, Value, wrapped};
 use super::read::{self, Beside};
 use super::{LAST_OPSET, proto};
@@ -61,20 +65,10 @@ use crate::error::{bail, here, shortened};
 use crate::host::reserve;
 #[cfg(not(target_family = "wasm"))]
 use crate::io::{disk, io_error};
-use crate::{Compiled, Device, Error, ErrorKind, Result, Shape, Tape, Tensor, TensorType, Var};
+use crate::{Compiled, Device, Error, Result, Shape, Tape, Tensor, TensorType, Var};
 
 /// The oldest supported operator set.
 const OLDEST_OPSET: i64 = 1;
-
-/// The most elements to compute on the host, and [`GROWTH`] for each number in the file.
-const MOST_FOLDED: usize = 1 << 21;
-
-/// The most elements to compute when the model runs that depend on no input, and [`GROWTH`] for each number in the
-/// file: an expanded constant takes no memory, but its reduction takes time.
-const MOST_EXPANDED: usize = 1 << 26;
-
-/// The elements that may be computed for each number in the file.
-const GROWTH: usize = 16;
 
 /// Loads an ONNX file and compiles it for a device: [`Model::load`] and [`Model::compile`] in one.
 ///
@@ -115,45 +109,9 @@ pub struct Model {
     initializers: HashMap<String, Initial>,
     /// The number of elements in initializers.
     constants: usize,
+    /// Those among the initializers.
+    texts: Texts,
     plans: Plans,
-}
-
-/// The values of a graph while it is recorded.
-struct State<'a> {
-    values: HashMap<&'a str, Value>,
-    /// Names of values on the tape that depend on no input.
-    fixed: HashSet<&'a str>,
-    /// The values around a graph that is inside a node.
-    outer: Option<&'a State<'a>>,
-    budgets: &'a Budgets,
-}
-
-/// What may be computed while a model is recorded.
-struct Budgets {
-    /// On the host.
-    folded: Budget,
-    /// On the tape, without an input.
-    expanded: Budget,
-}
-
-impl<'a> State<'a> {
-    fn new(budgets: &'a Budgets, outer: Option<&'a State<'a>>) -> Self {
-        Self { values: HashMap::new(), fixed: HashSet::new(), outer, budgets }
-    }
-
-    /// A value of this graph or of one around it.
-    fn value(&self, name: &str) -> Option<&Value> {
-        self.values.get(name).or_else(|| self.outer?.value(name))
-    }
-
-    /// `true` for a value that depends on no input.
-    fn is_fixed(&self, name: &str) -> bool {
-        match self.values.get(name) {
-            Some(Value::Known(_)) => true,
-            Some(Value::Var(..) | Value::Sequence(..)) => self.fixed.contains(name),
-            None => self.outer.is_some_and(|outer| outer.is_fixed(name)),
-        }
-    }
 }
 
 impl Model {
@@ -162,8 +120,8 @@ impl Model {
     /// # Errors
     ///
     /// Fails if the file cannot be read, or if the device has no room for the weights.
-    /// [`Checkpoint`](ErrorKind::Checkpoint) if the file is damaged, or uses an unsupported element type or operator;
-    /// the message names the operator with its node.
+    /// [`Checkpoint`](crate::ErrorKind::Checkpoint) if the file is damaged, or uses an unsupported element type or
+    /// operator; the message names the operator with its node.
     #[cfg(not(target_family = "wasm"))]
     #[track_caller]
     pub fn load(device: &Device, path: impl AsRef<Path>) -> Result<Self> {
@@ -202,6 +160,7 @@ impl Model {
             bail!(Checkpoint, "sparse tensors are not supported");
         }
         let (mut initializers, mut shared, mut constants) = (HashMap::new(), HashMap::new(), 0usize);
+        let mut texts = Texts::default();
         for tensor in std::mem::take(&mut graph.initializer) {
             let within = |error: Error| error.context(format_args!("tensor `{}`", shortened(&tensor.name)));
             if tensor.name.is_empty() {
@@ -211,7 +170,7 @@ impl Model {
             let initial = match place.as_ref().and_then(|place| shared.get(place)) {
                 Some(initial) => Initial::clone(initial),
                 None => {
-                    let initial = Initial::of(device, &tensor, beside).map_err(within)?;
+                    let initial = Initial::of(device, &tensor, beside, &mut texts).map_err(within)?;
                     constants = constants.saturating_add(initial.len());
                     initial
                 }
@@ -236,7 +195,8 @@ impl Model {
         for node in &graph.node {
             check(node, opset, &mut names)?;
         }
-        Ok(Self { device: device.clone(), graph, opset, inputs, outputs, initializers, constants, plans: Plans::new() })
+        let (device, plans) = (device.clone(), Plans::new());
+        Ok(Self { device, graph, opset, inputs, outputs, initializers, constants, texts, plans })
     }
 
     /// Gives an input a value without elements, such as a cache before the first step of decoding. It is no longer
@@ -256,7 +216,7 @@ impl Model {
     ///
     /// # Errors
     ///
-    /// [`Argument`](ErrorKind::Argument) if there is no such input, or if the file does not allow the extents.
+    /// [`Argument`](crate::ErrorKind::Argument) if there is no such input, or if the file does not allow the extents.
     #[track_caller]
     pub fn set_empty(&mut self, input: &str, extents: &[usize]) -> Result<()> {
         here(|| {
@@ -264,6 +224,7 @@ impl Model {
                 bail!(Argument, "the model has no input `{}`", shortened(input));
             };
             let port = &self.inputs[place];
+            port.expect_tensor()?;
             if !extents.contains(&0) || !port.allows(extents) {
                 bail!(Argument, "input {port} cannot be without elements as {extents:?}");
             }
@@ -291,7 +252,7 @@ impl Model {
     ///
     /// # Errors
     ///
-    /// [`Argument`](ErrorKind::Argument) if the file leaves an extent open; then use
+    /// [`Argument`](crate::ErrorKind::Argument) if the file leaves an extent open; then use
     /// [`compile_for`](Self::compile_for). Otherwise fails like [`compile_for`](Self::compile_for).
     #[track_caller]
     pub fn compile(&self) -> Result<Compiled<Vec<Tensor>, Vec<Tensor>>> {
@@ -308,8 +269,9 @@ impl Model {
     ///
     /// # Errors
     ///
-    /// [`Argument`](ErrorKind::Argument) if the file does not allow a shape. [`Checkpoint`](ErrorKind::Checkpoint) if a
-    /// node does not fit its operands, or has an unsupported attribute. Fails also like [`Device::compile`].
+    /// [`Argument`](crate::ErrorKind::Argument) if the file does not allow a shape.
+    /// [`Checkpoint`](crate::ErrorKind::Checkpoint) if a node does not fit its operands, or has an unsupported
+    /// attribute. Fails also like [`Device::compile`].
     #[track_caller]
     pub fn compile_for(&self, shapes: &[Shape]) -> Result<Compiled<Vec<Tensor>, Vec<Tensor>>> {
         here(|| {
@@ -363,108 +325,18 @@ impl Model {
             }
             port.expect(var, &mut known)?;
         }
-        let budget = |most: usize| Budget::new(most.saturating_add(self.constants.saturating_mul(GROWTH)));
-        let budgets = Budgets { folded: budget(MOST_FOLDED), expanded: budget(MOST_EXPANDED) };
-        let mut state = State::new(&budgets, None);
-        for (name, initial) in &self.initializers {
-            let value = match initial {
-                Initial::Known(array) => Value::Known(Arc::clone(array)),
-                Initial::Tensor(tensor, element) => {
-                    let var = tape.input(tensor);
-                    if let Some(error) = var.error() {
-                        return Err(error.context(format_args!("tensor `{}`", shortened(name))));
-                    }
-                    state.fixed.insert(name);
-                    Value::Var(var, *element)
-                }
-            };
-            state.values.insert(name, value);
-        }
-        for (at, array) in constants {
-            state.values.insert(self.inputs[*at].name(), Value::Known(Arc::clone(array)));
-        }
-        for (port, var) in open() {
+        let mut given: Vec<_> =
+            constants.iter().map(|(at, array)| (self.inputs[*at].name(), Value::Known(Arc::clone(array)))).collect();
+        given.extend(open().map(|(port, var)| {
             let element = port.element();
-            state.values.insert(port.name(), Value::Var(entered(var, element), element));
-        }
-        self.steps(&self.graph, tape, &mut state)?;
-        let output = |port: &Port| {
-            let within = |error: Error| error.context(format_args!("output `{}`", shortened(port.name())));
-            match state.values.get(port.name()) {
-                Some(value) if value.element() != port.element() => {
-                    bail!(Checkpoint, "output {port} is computed as {}", value.element().name())
-                }
-                Some(value) => value.own(tape).map_err(within),
-                None => bail!(Checkpoint, "no node computes the output `{}`", shortened(port.name())),
-            }
+            (port.name(), Value::Var(entered(var, element), element))
+        }));
+        self.outputs.iter().try_for_each(Port::expect_tensor)?;
+        let values = self.values(tape, &self.recording(), given)?;
+        let output = |(port, value): (&Port, Value)| {
+            value.own(tape).map_err(|error| error.context(format_args!("output `{}`", shortened(port.name()))))
         };
-        self.outputs.iter().map(output).collect()
-    }
-
-    /// Records or computes the nodes of a graph.
-    fn steps<'a>(&self, graph: &'a proto::Graph, tape: &Tape, state: &mut State<'a>) -> Result<()> {
-        let within = |node| move |error: Error| error.context(format_args!("node {}", title(node)));
-        graph.node.iter().try_for_each(|node| self.step(node, tape, state).map_err(within(node)))
-    }
-
-    /// The results of a graph inside a node.
-    fn body(&self, graph: &proto::Graph, operands: Vec<Value>, tape: &Tape, outer: &State<'_>) -> Result<Vec<Value>> {
-        let mut state = State::new(outer.budgets, Some(outer));
-        if operands.len() != graph.input.len() {
-            bail!(Checkpoint, "{} operands of a graph that has {}", operands.len(), graph.input.len());
-        }
-        for (info, value) in graph.input.iter().zip(operands) {
-            state.values.insert(&info.name, value);
-        }
-        self.steps(graph, tape, &mut state)?;
-        let result = |info: &proto::ValueInfo| match state.value(&info.name) {
-            Some(value) => Ok(value.clone()),
-            None => bail!(Checkpoint, "no node computes `{}`, a result of the graph inside it", shortened(&info.name)),
-        };
-        graph.output.iter().map(result).collect()
-    }
-
-    /// Records or computes a node.
-    fn step<'a>(&self, node: &'a proto::Node, tape: &Tape, state: &mut State<'a>) -> Result<()> {
-        let operand = |name: &String| match state.value(name) {
-            _ if name.is_empty() => Ok(None),
-            Some(value) => Ok(Some(value.clone())),
-            None => bail!(Checkpoint, "it takes `{}`, which no earlier node computes", shortened(name)),
-        };
-        let inputs = node.input.iter().map(operand).collect::<Result<Vec<_>>>()?;
-        if let Some(signature) = signature::of(node) {
-            signature.check_types(&inputs)?;
-        }
-        // A graph inside the node may take inputs of the model.
-        let is_fixed = graph::bodies(node).next().is_none()
-            && node.input.iter().all(|name| name.is_empty() || state.is_fixed(name));
-        let recorder = |graph: &proto::Graph, operands| self.body(graph, operands, tape, state);
-        let call = Call::new(node, inputs, tape, self.opset, &state.budgets.folded, &recorder)?;
-        let folded = if is_own(&node.domain) { fold::fold(&call)? } else { None };
-        let results = match folded {
-            Some(results) => results,
-            None => find(node)?(&call)?,
-        };
-        if let Some(error) = results.iter().find_map(Value::error) {
-            return Err(Error::new(ErrorKind::Checkpoint, error.to_string()));
-        }
-        if self.opset < 6 {
-            // It said which operands may be overwritten.
-            call.ignore(&["consumed_inputs"]);
-        }
-        call.finish()?;
-        drop(call);
-        for (k, name) in node.output.iter().enumerate().filter(|(_, name)| !name.is_empty()) {
-            let Some(value) = results.get(k) else {
-                bail!(Checkpoint, "its result {k}, `{}`, is not computed", shortened(name));
-            };
-            if is_fixed {
-                state.budgets.expanded.charge(value.elements())?;
-                state.fixed.insert(name);
-            }
-            state.values.insert(name, value.clone());
-        }
-        Ok(())
+        self.outputs.iter().zip(values).map(output).collect()
     }
 }
 
@@ -476,11 +348,21 @@ fn entered(var: &Var, element: Element) -> Var {
     }
 }
 
+/// `true` for a node of ONNX's own domain, or with one inside it.
+fn uses_own(node: &proto::Node) -> bool {
+    is_own(&node.domain) || graph::bodies(node).flat_map(|graph| &graph.node).any(uses_own)
+}
+
 /// The version of the operator set of a file.
 fn opset(model: &proto::Model) -> Result<i64> {
     let own = |set: &&proto::OperatorSet| is_own(&set.domain);
     let Some(set) = model.opset_import.iter().find(own) else {
-        bail!(Checkpoint, "the file has no version of ONNX's operator set");
+        // Nodes of other domains need none.
+        let nodes = model.graph.iter().flat_map(|graph| &graph.node);
+        if model.opset_import.is_empty() || nodes.into_iter().any(uses_own) {
+            bail!(Checkpoint, "the file has no version of ONNX's operator set");
+        }
+        return Ok(LAST_OPSET);
     };
     if !(OLDEST_OPSET..=LAST_OPSET).contains(&set.version) {
         bail!(Checkpoint, "operator set {}; supported are {OLDEST_OPSET} to {LAST_OPSET}", set.version);

@@ -190,7 +190,7 @@ fn numbers(dims: Vec<usize>, element: Element, floats: Vec<f64>) -> Array {
     #[expect(clippy::cast_possible_truncation, reason = "casts cut to integers")]
     let data = match element.kind() {
         Kind::Float => Data::Floats(floats.into_iter().map(|x| element.rounded(x)).collect()),
-        Kind::Int | Kind::Bool => Data::Ints(floats.into_iter().map(|x| x as i64).collect()),
+        Kind::Int | Kind::Bool | Kind::Text => Data::Ints(floats.into_iter().map(|x| x as i64).collect()),
     };
     Array { dims, element, data }
 }

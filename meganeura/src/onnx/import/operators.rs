@@ -5,7 +5,8 @@ use std::collections::HashSet;
 use super::call::{Operator, Operators};
 use super::{
     attention, control, elementwise, eras, fold, graph, grids, images, losses, matrices, microsoft, norms, numeric,
-    places, quantize, recurrent, regions, scatter, sequences, shapes, signal, signature, stateful, unique,
+    places, quantize, recurrent, regions, scatter, sequences, shapes, signal, signature, stateful, texts, training,
+    unique,
 };
 use crate::error::{bail, shortened};
 use crate::onnx::proto;
@@ -18,7 +19,7 @@ pub(super) fn is_own(domain: &str) -> bool {
 }
 
 /// All operators by name.
-pub(super) fn tables() -> [Operators; 20] {
+pub(super) fn tables() -> [Operators; 21] {
     [
         attention::OPERATORS,
         control::OPERATORS,
@@ -38,6 +39,7 @@ pub(super) fn tables() -> [Operators; 20] {
         shapes::OPERATORS,
         signal::OPERATORS,
         stateful::OPERATORS,
+        texts::OPERATORS,
         unique::OPERATORS,
         fold::OPERATORS,
     ]
@@ -45,15 +47,17 @@ pub(super) fn tables() -> [Operators; 20] {
 
 /// The operator of a node, or an error if it is not supported.
 pub(super) fn find(node: &proto::Node) -> Result<Operator> {
-    if node.domain == microsoft::DOMAIN {
-        return match microsoft::OPERATORS.iter().find(|(name, _)| *name == node.op_type) {
+    for (domain, operators) in [(microsoft::DOMAIN, microsoft::OPERATORS), (training::DOMAIN, training::OPERATORS)] {
+        if node.domain != domain {
+            continue;
+        }
+        return match operators.iter().find(|(name, _)| *name == node.op_type) {
             Some((_, operator)) => Ok(*operator),
             None => bail!(
                 Checkpoint,
-                "node {}: the operator `{}` of {} is not supported",
+                "node {}: the operator `{}` of {domain} is not supported",
                 title(node),
-                shortened(&node.op_type),
-                microsoft::DOMAIN
+                shortened(&node.op_type)
             ),
         };
     }
@@ -64,7 +68,7 @@ pub(super) fn find(node: &proto::Node) -> Result<Operator> {
         None if is_own(&node.domain) => {
             bail!(Checkpoint, "node {}: the operator `{}` is not supported", title(node), shortened(&node.op_type))
         }
-        None if matches!(&node.domain[..], "ai.onnx.ml" | "ai.onnx.training" | "ai.onnx.preview.training") => bail!(
+        None if matches!(&node.domain[..], "ai.onnx.ml" | "ai.onnx.preview" | "ai.onnx.training") => bail!(
             Checkpoint,
             "node {}: its operator belongs to the domain `{}` of ONNX, which is not supported",
             title(node),

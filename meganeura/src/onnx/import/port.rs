@@ -12,9 +12,17 @@ use crate::{DType, Result, Shape, Var};
 #[derive(Clone, Debug)]
 pub struct Port {
     name: String,
+    form: Form,
     element: Element,
     /// `None` if the file does not specify them.
     extents: Option<Vec<Extent>>,
+}
+
+/// A tensor or a sequence of tensors, which may be left out.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Form {
+    is_optional: bool,
+    is_sequence: bool,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -27,8 +35,19 @@ enum Extent {
 impl Port {
     pub(super) fn of(info: &proto::ValueInfo) -> Result<Self> {
         let name = &info.name;
-        let Some(ty) = info.ty.as_ref().and_then(|ty| ty.tensor.as_ref()) else {
-            bail!(Checkpoint, "`{}` is an input or output that is not a tensor", shortened(name));
+        let inside = |nested: &'_ proto::Nested| nested.elem_type.as_deref().cloned();
+        let optional = info.ty.as_ref().and_then(|ty| ty.optional.as_ref());
+        let ty = optional.map_or_else(|| info.ty.clone(), inside);
+        let sequence = ty.as_ref().and_then(|ty| ty.sequence.as_ref());
+        let form = Form { is_optional: optional.is_some(), is_sequence: sequence.is_some() };
+        let ty = sequence.map_or_else(|| ty.clone(), inside);
+        let Some(ty) = ty.and_then(|ty| ty.tensor) else {
+            bail!(
+                Checkpoint,
+                "`{}` is an input or output of a type that is not supported, or of none; supported are tensors, \
+                 sequences of tensors, and optional values of these types",
+                shortened(name)
+            );
         };
         let extent = |dimension: &proto::Dimension| match (dimension.value, &dimension.param) {
             (Some(extent), _) if extent > 0 => match usize::try_from(extent) {
@@ -47,13 +66,36 @@ impl Port {
             );
         };
         let extents = ty.shape.as_ref().map(|shape| shape.dim.iter().map(extent).collect());
-        Ok(Self { name: name.clone(), element, extents })
+        Ok(Self { name: name.clone(), form, element, extents })
     }
 
     /// The name in the file.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// `true` for a tensor of numbers or conditions. Values of other kinds, such as texts and sequences, are those of
+    /// [`Model::evaluate`](super::Model::evaluate).
+    #[must_use]
+    pub fn is_tensor(&self) -> bool {
+        self.form == Form { is_optional: false, is_sequence: false } && self.element.kind() != Kind::Text
+    }
+
+    pub(super) fn is_optional(&self) -> bool {
+        self.form.is_optional
+    }
+
+    pub(super) fn is_sequence(&self) -> bool {
+        self.form.is_sequence
+    }
+
+    /// Refuses values other than tensors of numbers.
+    pub(super) fn expect_tensor(&self) -> Result<()> {
+        if !self.is_tensor() {
+            bail!(Argument, "{self} is no tensor of numbers: use `Model::evaluate`");
+        }
+        Ok(())
     }
 
     /// The shape, if the file fixes every extent.
@@ -72,7 +114,8 @@ impl Port {
     }
 
     /// The element type of a tensor for it, on a device whose floats are of type `float`: `i32` for integers of up to
-    /// 32 bits, `i64` for `uint32` and those of 64 bits, and floats for conditions.
+    /// 32 bits, `i64` for `uint32` and those of 64 bits, and floats for conditions. Texts are in no tensor; they count
+    /// as `i64`.
     #[must_use]
     pub fn dtype(&self, float: DType) -> DType {
         self.element.dtype(float)
@@ -90,6 +133,7 @@ impl Port {
 
     /// Refuses a value that the file does not allow. `known` has the named extents so far.
     pub(super) fn expect<'a>(&'a self, x: &Var, known: &mut HashMap<&'a str, usize>) -> Result<()> {
+        self.expect_tensor()?;
         // Integers of any type, and whole floats, are converted.
         if self.element.kind() != Kind::Int && !x.ty().dtype.is_float() {
             bail!(Argument, "input {self} is given {}", x.ty());
@@ -108,13 +152,17 @@ impl Port {
 
 impl fmt::Display for Port {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", shortened(&self.name), self.element.name())?;
-        let Some(extents) = &self.extents else { return f.write_str("[…]") };
+        let Form { is_optional, is_sequence } = self.form;
+        let (optional, sequence) =
+            (if is_optional { "optional(" } else { "" }, if is_sequence { "sequence(" } else { "" });
+        let end = ")".repeat(usize::from(is_optional) + usize::from(is_sequence));
+        write!(f, "{}: {optional}{sequence}{}", shortened(&self.name), self.element.name())?;
+        let Some(extents) = &self.extents else { return write!(f, "[…]{end}") };
         let extent = |extent: &Extent| match extent {
             Extent::Fixed(extent) => extent.to_string(),
             Extent::Open(name) if name.is_empty() => "?".to_owned(),
             Extent::Open(name) => shortened(name).into_owned(),
         };
-        write!(f, "[{}]", extents.iter().map(extent).collect::<Vec<_>>().join(", "))
+        write!(f, "[{}]{end}", extents.iter().map(extent).collect::<Vec<_>>().join(", "))
     }
 }

@@ -19,16 +19,16 @@ pub(super) const OPERATORS: Operators = &[
         }
         Ok(vec![concatenated(call, &items.iter().collect::<Vec<_>>(), axis)?])
     }),
-    ("Optional", |call| match call.optional(0) {
-        Some(value) => {
-            call.ignore(&["type"]);
-            Ok(vec![value.clone()])
-        }
-        None => bail!(Checkpoint, "it has no value, which is not supported"),
+    ("Optional", |call| {
+        call.ignore(&["type"]);
+        Ok(vec![call.optional(0).cloned().unwrap_or(Value::Nothing(Element::F32))])
     }),
-    ("OptionalGetElement", |call| Ok(vec![call.value(0)?.clone()])),
+    ("OptionalGetElement", |call| match call.value(0)? {
+        Value::Nothing(_) => bail!(Checkpoint, "the optional value is left out"),
+        value => Ok(vec![value.clone()]),
+    }),
     ("OptionalHasElement", |call| {
-        let has_element = i64::from(call.optional(0).is_some());
+        let has_element = i64::from(!matches!(call.optional(0), None | Some(Value::Nothing(_))));
         known(Array { dims: Vec::new(), element: Element::Bool, data: Data::Ints(vec![has_element]) })
     }),
     ("SequenceAt", |call| {

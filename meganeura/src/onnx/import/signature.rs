@@ -1,8 +1,10 @@
 //! The operands of each operator: how many, of which types, and the operator set that introduced it.
 
 use super::element::{Element, Kind};
-use super::microsoft;
+use super::operators::is_own;
+use super::texts;
 use super::value::Value;
+use super::{microsoft, training};
 use crate::Result;
 use crate::error::bail;
 use crate::onnx::proto;
@@ -16,6 +18,7 @@ use crate::onnx::proto;
 /// | `T` `N` `F` | any, a number, a float: the same for all operands of this letter |
 /// | `A` `U` `G` | any, a number, a float; of numbers and floats, those of more than 4 and 8 bits |
 /// | `B` | a condition |
+/// | `W` | a text; `T` and `A` are one if the operator [moves texts](texts::moves) |
 /// | `I` `L` | `int32` or `int64`, `int64` |
 const SIGNATURES: &[(&str, i64, &str)] = &[
     ("Abs", 1, "N"),
@@ -152,6 +155,7 @@ const SIGNATURES: &[(&str, i64, &str)] = &[
     ("ReduceProd", 1, "N?L"),
     ("ReduceSum", 1, "N?L"),
     ("ReduceSumSquare", 1, "N?L"),
+    ("RegexFullMatch", 20, "W"),
     ("Relu", 1, "N"),
     ("Reshape", 1, "T?L"),
     ("Resize", 10, "T?GGL"),
@@ -171,7 +175,7 @@ const SIGNATURES: &[(&str, i64, &str)] = &[
     ("SequenceErase", 11, "S?I"),
     ("SequenceInsert", 11, "SA?I"),
     ("SequenceLength", 11, "S"),
-    ("SequenceMap", 17, "SV*"),
+    ("SequenceMap", 17, "S?V*"),
     ("Shape", 1, "A"),
     ("Shrink", 9, "N"),
     ("Sigmoid", 1, "F"),
@@ -190,6 +194,9 @@ const SIGNATURES: &[(&str, i64, &str)] = &[
     ("SplitToSequence", 11, "A?I"),
     ("Sqrt", 1, "F"),
     ("Squeeze", 1, "T?L"),
+    ("StringConcat", 20, "WW"),
+    ("StringNormalizer", 10, "W"),
+    ("StringSplit", 20, "W"),
     ("Sub", 1, "NN"),
     ("Sum", 1, "F*"),
     ("SwiGLU", 28, "FF"),
@@ -214,13 +221,20 @@ const SIGNATURES: &[(&str, i64, &str)] = &[
 pub(super) struct Signature {
     since: i64,
     types: &'static str,
+    moves_texts: bool,
 }
 
 /// The signature of a node's operator.
 pub(super) fn of(node: &proto::Node) -> Option<Signature> {
-    let table = if node.domain == microsoft::DOMAIN { microsoft::SIGNATURES } else { SIGNATURES };
+    let table = match &node.domain[..] {
+        microsoft::DOMAIN => microsoft::SIGNATURES,
+        training::DOMAIN => training::SIGNATURES,
+        _ => SIGNATURES,
+    };
     let (_, since, types) = table.iter().find(|(name, ..)| *name == node.op_type)?;
-    Some(Signature { since: *since, types })
+    // The operator set of another domain is not that of the file's own operators.
+    let since = if is_own(&node.domain) { *since } else { 1 };
+    Some(Signature { since, types, moves_texts: texts::moves(&node.op_type) })
 }
 
 impl Signature {
@@ -255,13 +269,18 @@ impl Signature {
             let (Some(Some(letter)), Some(operand)) = (letters.next(), operand) else { continue };
             match (letter, operand) {
                 ('S', Value::Known(_) | Value::Var(..)) => bail!(Checkpoint, "operand {k} is a tensor, not a sequence"),
+                ('S', Value::Nothing(_)) => bail!(Checkpoint, "operand {k} is an optional value that is left out"),
                 ('S' | 'V', _) | (_, Value::Known(_) | Value::Var(..)) => {}
                 (_, Value::Sequence(..)) => bail!(Checkpoint, "operand {k} is a sequence, not a tensor"),
+                (_, Value::Nothing(_)) => bail!(Checkpoint, "operand {k} is an optional value that is left out"),
             }
             let (element, kind) = (operand.element(), operand.kind());
             let expected = match letter {
                 'N' | 'U' | 'F' | 'G' if element.is_stored_only() => "a type to compute with",
-                'N' | 'U' if kind == Kind::Bool => "a number",
+                'W' if kind != Kind::Text => "string",
+                'W' => "",
+                'N' | 'U' if matches!(kind, Kind::Bool | Kind::Text) => "a number",
+                'T' | 'A' if kind == Kind::Text && !self.moves_texts => "a number or a condition",
                 'F' | 'G' if kind != Kind::Float => "a float",
                 'B' if kind != Kind::Bool => "bool",
                 'I' if !matches!(element, Element::I32 | Element::I64) => "int32 or int64",
@@ -296,7 +315,8 @@ mod tests {
         let rows = crate::ops::Pointwise::ALL.iter().filter(|row| row.arity() == 1).filter_map(|row| row.operator());
         let own = listed.chain(rows).map(|name| (name, ""));
         let others = microsoft::OPERATORS.iter().map(|(name, _)| (*name, microsoft::DOMAIN));
-        for (name, domain) in own.chain(others) {
+        let steps = training::OPERATORS.iter().map(|(name, _)| (*name, training::DOMAIN));
+        for (name, domain) in own.chain(others).chain(steps) {
             let node = proto::Node { op_type: name.into(), domain: domain.into(), ..proto::Node::default() };
             assert!(of(&node).is_some(), "{domain} {name}");
         }
@@ -304,9 +324,11 @@ mod tests {
 
     #[test]
     fn the_guide_lists_every_operator() {
-        let guide = include_str!("../../guide/onnx.md");
+        // Their column of the table.
+        let rows = include_str!("../../guide/onnx.md").lines().filter(|line| line.starts_with("| "));
+        let guide: String = rows.filter_map(|row| row.split(" | ").nth(1)).collect();
         let names = |table: &[(&'static str, i64, &str)]| table.iter().map(|(name, ..)| *name).collect::<Vec<_>>();
-        let missing: Vec<_> = [names(SIGNATURES), names(microsoft::SIGNATURES)]
+        let missing: Vec<_> = [names(SIGNATURES), names(microsoft::SIGNATURES), names(training::SIGNATURES)]
             .concat()
             .into_iter()
             .filter(|name| !guide.contains(&format!("`{name}`")))

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::element::{Element, Kind};
+use super::texts::Texts;
 use crate::error::bail;
 use crate::onnx::read::Numbers;
 use crate::{DType, Error, ErrorKind, Result, Shape, Tape, Tensor, Var};
@@ -25,22 +26,25 @@ pub(super) enum Data {
 /// A value of the graph.
 ///
 /// On the tape, floats have the device's precision, and conditions are floats, 0 or 1. Integers have the type
-/// [`Element::dtype`]; indices that operations return stay `u32`, and quantised numbers, which have at most 16 bits,
-/// may be whole floats. [`Value::own`] converts them.
+/// [`Element::dtype`], and so have the numbers of texts. Indices that operations return stay `u32`, and quantised
+/// numbers, which have at most 16 bits, may be whole floats. [`Value::own`] converts them.
 #[derive(Clone)]
 pub(super) enum Value {
     Known(Arc<Array>),
     Var(Var, Element),
     /// Tensors, and the type of their elements.
     Sequence(Arc<[Value]>, Element),
+    /// An optional value that is left out.
+    Nothing(Element),
 }
 
 impl Array {
-    pub(super) fn new(dims: Vec<usize>, element: Element, numbers: Numbers) -> Self {
+    pub(super) fn new(dims: Vec<usize>, element: Element, numbers: Numbers, texts: &mut Texts) -> Self {
         let data = match numbers {
             Numbers::F32(numbers) => Data::Floats(numbers.into_iter().map(f64::from).collect()),
             Numbers::F64(numbers) => Data::Floats(numbers),
             Numbers::Ints(numbers) => Data::Ints(numbers),
+            Numbers::Texts(all) => return texts.array(dims, &all),
         };
         Self { dims, element, data }
     }
@@ -147,7 +151,7 @@ impl Value {
     pub(super) fn element(&self) -> Element {
         match self {
             Self::Known(array) => array.element,
-            Self::Var(_, element) | Self::Sequence(_, element) => *element,
+            Self::Var(_, element) | Self::Sequence(_, element) | Self::Nothing(element) => *element,
         }
     }
 
@@ -161,13 +165,14 @@ impl Value {
             Self::Known(array) => array.dims.clone(),
             Self::Var(var, _) => var.shape().dims().to_vec(),
             Self::Sequence(items, _) => vec![items.len()],
+            Self::Nothing(_) => Vec::new(),
         }
     }
 
     /// The number of elements on the tape.
     pub(super) fn elements(&self) -> usize {
         match self {
-            Self::Known(_) => 0,
+            Self::Known(_) | Self::Nothing(_) => 0,
             Self::Var(var, _) => var.shape().elements(),
             Self::Sequence(items, _) => items.iter().fold(0, |sum, item| sum.saturating_add(item.elements())),
         }
@@ -176,7 +181,7 @@ impl Value {
     /// The error of a value on the tape, if there is one.
     pub(super) fn error(&self) -> Option<Error> {
         match self {
-            Self::Known(_) => None,
+            Self::Known(_) | Self::Nothing(_) => None,
             Self::Var(var, _) => var.error(),
             Self::Sequence(items, _) => items.iter().find_map(Self::error),
         }
@@ -186,13 +191,13 @@ impl Value {
     pub(super) fn read(&self, tape: &Tape) -> Result<Arc<Array>> {
         let element = match self {
             Self::Known(array) => return Ok(Arc::clone(array)),
-            Self::Var(_, element) | Self::Sequence(_, element) => *element,
+            value => value.element(),
         };
         let tensor = self.own(tape)?.to_tensor()?;
         let data = match element.kind() {
             Kind::Float => Data::Floats(tensor.to_f64_vec()?),
             Kind::Bool => Data::Ints(tensor.to_f64_vec()?.into_iter().map(|number| i64::from(number != 0.0)).collect()),
-            Kind::Int => Data::Ints(tensor.to_i64_vec()?),
+            Kind::Int | Kind::Text => Data::Ints(tensor.to_i64_vec()?),
         };
         Ok(Arc::new(Array { dims: tensor.shape().dims().to_vec(), element, data }))
     }
@@ -208,7 +213,7 @@ impl Value {
                 Ok(x.lt(x.constant(0.0)).where_cond(&(&x + x.constant(2f64.powi(64))), &x))
             }
             Self::Var(var, _) => Ok(var.to_float()),
-            Self::Sequence(..) => Err(no_tensor()),
+            Self::Sequence(..) | Self::Nothing(_) => Err(no_tensor()),
         }
     }
 
@@ -216,7 +221,7 @@ impl Value {
     pub(super) fn own(&self, tape: &Tape) -> Result<Var> {
         match self {
             Self::Known(array) => array.own(tape),
-            Self::Sequence(..) => Err(no_tensor()),
+            Self::Sequence(..) | Self::Nothing(_) => Err(no_tensor()),
             Self::Var(var, element) => Ok(element.integer_dtype().map_or_else(|| var.clone(), |dtype| var.cast(dtype))),
         }
     }
@@ -226,14 +231,14 @@ impl Value {
         match self {
             Self::Known(array) => array.own(tape),
             Self::Var(var, _) => Ok(var.clone()),
-            Self::Sequence(..) => Err(no_tensor()),
+            Self::Sequence(..) | Self::Nothing(_) => Err(no_tensor()),
         }
     }
 }
 
 /// The error for a sequence where a tensor belongs.
 fn no_tensor() -> Error {
-    Error::new(ErrorKind::Checkpoint, "an operand is a sequence, not a tensor".to_owned())
+    Error::new(ErrorKind::Checkpoint, "a sequence, or nothing, where a tensor must be".to_owned())
 }
 
 /// `x`, integers in the type of the tape, as those of an element type that may be narrower: they wrap around.

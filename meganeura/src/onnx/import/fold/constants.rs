@@ -36,6 +36,12 @@ fn constant(call: &Call<'_>) -> Result<Array> {
     if let Some(list) = call.optional_list("value_ints")? {
         return Ok(Array::ints(list));
     }
+    if call.attribute("value_string")?.is_some() {
+        return Ok(call.texts.borrow_mut().array(Vec::new(), &[call.text("value_string", "")?]));
+    }
+    if let Some(texts) = call.texts("value_strings")? {
+        return Ok(call.texts.borrow_mut().array(vec![texts.len()], &texts));
+    }
     match call.attribute("value_floats")? {
         Some(found) if found.kind != attribute::FLOATS => {
             bail!(Checkpoint, "the attribute `value_floats` holds no floats")
@@ -44,7 +50,7 @@ fn constant(call: &Call<'_>) -> Result<Array> {
             let floats: Vec<_> = found.floats.iter().copied().map(f64::from).collect();
             Ok(Array { dims: vec![floats.len()], element: Element::F32, data: Data::Floats(floats) })
         }
-        None => bail!(Checkpoint, "it has none of the supported values: numbers, or a tensor of them"),
+        None => bail!(Checkpoint, "it has none of the supported values: numbers, texts, or a tensor of them"),
     }
 }
 

@@ -45,7 +45,7 @@ pub(super) fn fold(call: &Call<'_>) -> Result<Option<Vec<Value>>> {
 fn operand(value: &Option<Value>) -> Option<Option<&Array>> {
     match value {
         Some(Value::Known(array)) => Some(Some(array)),
-        Some(Value::Var(..) | Value::Sequence(..)) => None,
+        Some(Value::Var(..) | Value::Sequence(..) | Value::Nothing(_)) => None,
         None => Some(None),
     }
 }

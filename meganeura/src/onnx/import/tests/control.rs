@@ -203,8 +203,8 @@ fn sequences_are_told_from_tensors() {
             parts().node("SequenceInsert", &["parts", "three"], &["y"], &[]),
             "a tensor of int64 into a sequence of float",
         ),
-        (graph().node("SplitToSequence", &["x", "three"], &["y"], &[]), "output `y`"),
-        (graph().node("Optional", &[], &["y"], &[]), "(Optional): it has no value"),
+        (graph().node("SplitToSequence", &["x", "three"], &["y"], &[]), "output y: float[…] is computed as a sequence"),
+        (graph().node("Optional", &[], &["y"], &[]), "output y: float[…] is left out"),
     ] {
         let error = graph.error(&[&[0.0; 6]]).to_string();
         assert!(error.contains(expected), "{error}");

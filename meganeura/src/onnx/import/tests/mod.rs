@@ -8,6 +8,8 @@ mod limits;
 mod narrow;
 mod numbers;
 mod run;
+mod texts;
+mod training;
 
 use prost::Message;
 use prost::bytes::Bytes;
@@ -30,6 +32,7 @@ enum Value {
     Ints(Vec<i64>),
     Float(f32),
     Text(&'static str),
+    Texts(&'static [&'static str]),
     Graph(Graph),
 }
 
@@ -43,6 +46,10 @@ fn attribute((name, value): &(&str, Value)) -> proto::Attribute {
         Value::Float(number) => proto::Attribute { f: Some(*number), kind: attribute::FLOAT, ..own },
         Value::Text(text) => {
             proto::Attribute { s: Some(Bytes::from_static(text.as_bytes())), kind: attribute::STRING, ..own }
+        }
+        Value::Texts(texts) => {
+            let strings = texts.iter().map(|text| Bytes::from_static(text.as_bytes())).collect();
+            proto::Attribute { strings, kind: attribute::STRINGS, ..own }
         }
         Value::Graph(graph) => {
             proto::Attribute { g: Some(Box::new(graph.graph.clone())), kind: attribute::GRAPH, ..own }
@@ -75,7 +82,7 @@ impl Graph {
         let dimension = |&value: &i64| proto::Dimension { value: Some(value), param: None };
         let shape = dims.map(|dims| proto::Shape { dim: dims.iter().map(dimension).collect() });
         let tensor = proto::TensorType { elem_type, shape };
-        proto::ValueInfo { name: name.into(), ty: Some(proto::Type { tensor: Some(tensor) }) }
+        proto::ValueInfo { name: name.into(), ty: Some(proto::Type { tensor: Some(tensor), ..proto::Type::default() }) }
     }
 
     fn input(mut self, name: &str, elem_type: i32, dims: &[i64]) -> Self {
@@ -85,6 +92,12 @@ impl Graph {
 
     fn output(mut self, name: &str, elem_type: i32) -> Self {
         self.graph.output.push(Self::value(name, elem_type, None));
+        self
+    }
+
+    /// Makes the node that was added last one of another domain.
+    fn of_domain(mut self, domain: &str) -> Self {
+        self.graph.node.last_mut().expect("a node").domain = domain.into();
         self
     }
 
