@@ -119,8 +119,18 @@ fn not_finite(device: &Device) -> Outcome {
 fn special(device: &Device) -> Outcome {
     let device = device.for_testing_bf16(0);
     let shape = [1, 8, 9, 11];
-    let special =
-        [f32::NAN, -f32::NAN, f32::INFINITY, -f32::INFINITY, f32::MAX, f32::MIN, 3e38, 2.5e33, -0.0, 1.0 + 2f32.powi(-8)];
+    let special = [
+        f32::NAN,
+        -f32::NAN,
+        f32::INFINITY,
+        -f32::INFINITY,
+        f32::MAX,
+        f32::MIN,
+        3e38,
+        2.5e33,
+        -0.0,
+        1.0 + 2f32.powi(-8),
+    ];
     let mut x: Vec<f32> = normal("special", shape.iter().product()).into_iter().map(|x| x as f32).collect();
     // A line is the eight channels of a pixel.
     for pixel in (0..99).step_by(2) {

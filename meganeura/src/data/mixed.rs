@@ -52,7 +52,7 @@ impl Batches {
         })
     }
 
-    fn mixed(self, alpha: f64, classes: usize, mix: fn(&mut [f32], &[f32], [usize; 2], f64, [f64; 2])) -> MixedBatches {
+    fn mixed(self, alpha: f64, classes: usize, mix: Mix) -> MixedBatches {
         // Every example draws its share and the place of its box from its own seed.
         let drawn = self.map(move |image, label, seed: Seed| {
             if !(alpha > 0.0 && alpha.is_finite()) {
@@ -65,17 +65,18 @@ impl Batches {
             let draws = draws.map(|number| number as f32).to_vec();
             Ok(((image, Array::from(draws)), label))
         });
-        drawn.collate(move |examples| mix_all(examples, classes, mix))
+        drawn.collate(move |examples| mix_all(&examples, classes, mix))
     }
 }
 
+/// Changes an image by another one of the same batch, given their height and width, the share of the first, and two
+/// numbers from 0 to 1.
+type Mix = fn(&mut [f32], &[f32], [usize; 2], f64, [f64; 2]);
+
+/// An image with its share and a place, and its label.
 type Drawn = ((Array<f32>, Array<f32>), u32);
 
-fn mix_all(
-    examples: Vec<Drawn>,
-    classes: usize,
-    mix: fn(&mut [f32], &[f32], [usize; 2], f64, [f64; 2]),
-) -> Result<(Array<f32>, Array<f32>)> {
+fn mix_all(examples: &[Drawn], classes: usize, mix: Mix) -> Result<(Array<f32>, Array<f32>)> {
     let shape = examples[0].0.0.shape();
     if let Some(((image, _), _)) = examples.iter().find(|((image, _), _)| image.shape() != shape) {
         bail!(Shape, "images of one batch have the shapes {shape} and {}", image.shape());

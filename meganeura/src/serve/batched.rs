@@ -17,11 +17,14 @@ pub struct Batched<F> {
     /// The types of an example's fields.
     types: Vec<TensorType>,
     /// By batch size, the smallest first.
-    functions: Vec<(usize, Compiled<Vec<Tensor>, Vec<Tensor>>)>,
+    functions: Vec<(usize, Function)>,
     /// The shape of a result.
     shape: Shape,
     example: PhantomData<fn(F)>,
 }
+
+/// The function of a batch of one size.
+type Function = Compiled<Vec<Tensor>, Vec<Tensor>>;
 
 /// The fields of a batch as a function is recorded.
 type VarsOf<F> = <<<F as Fields>::Stacked as Fields>::Tensors as OnTape>::Vars;
@@ -111,7 +114,7 @@ where
     }
 
     /// The function for this many examples, or for the first of them.
-    fn function(&self, count: usize) -> &(usize, Compiled<Vec<Tensor>, Vec<Tensor>>) {
+    fn function(&self, count: usize) -> &(usize, Function) {
         let fits = self.functions.iter().find(|(size, _)| *size >= count);
         fits.or(self.functions.last()).expect("there is a size")
     }
@@ -128,7 +131,7 @@ where
 
     fn run(
         &self,
-        function: &Compiled<Vec<Tensor>, Vec<Tensor>>,
+        function: &Function,
         size: usize,
         mut examples: impl Iterator<Item = F>,
         results: &mut Vec<Array<f32>>,

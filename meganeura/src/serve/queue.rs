@@ -3,6 +3,7 @@
 use std::any::Any;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -23,7 +24,7 @@ const BATCHES: usize = 4;
 pub struct Queue<F> {
     requests: Option<SyncSender<Request<F>>>,
     worker: Option<JoinHandle<()>>,
-    expect: Box<dyn Fn(&F) -> Result<()> + Send + Sync>,
+    function: Arc<Batched<F>>,
 }
 
 struct Request<F> {
@@ -33,27 +34,24 @@ struct Request<F> {
 
 impl<F> Queue<F>
 where
-    F: Fields + Clone + Sync,
+    F: Fields + Clone,
     <F::Stacked as Fields>::Tensors: OnTape,
 {
     /// Starts a queue, and the thread that runs its batches. `patience` is the longest time that a request waits for
     /// others.
     #[must_use]
     pub fn start(function: Batched<F>, patience: Duration) -> Self {
-        let function = std::sync::Arc::new(function);
+        let function = Arc::new(function);
         let (requests, waiting) = sync_channel(BATCHES * function.largest());
-        let expect = {
-            let function = std::sync::Arc::clone(&function);
-            Box::new(move |example: &F| function.expect(example))
-        };
+        let of_worker = Arc::clone(&function);
         let work = move || {
-            while let Some(batch) = gather(&waiting, function.largest(), patience) {
-                answer(&function, batch);
+            while let Some(batch) = gather(&waiting, of_worker.largest(), patience) {
+                answer(&of_worker, batch);
             }
         };
         let worker = thread::Builder::new().name("meganeura-queue".to_owned()).spawn(work);
         // Without a thread, the channel is closed, and every call is an error that says so.
-        Self { requests: Some(requests), worker: worker.ok(), expect }
+        Self { requests: Some(requests), worker: worker.ok(), function }
     }
 
     /// The result for an example, once its batch has run.
@@ -66,7 +64,7 @@ where
     pub fn call(&self, example: F) -> Result<Array<f32>> {
         here(|| {
             // Other requests of the batch have nothing to do with it.
-            (self.expect)(&example)?;
+            self.function.expect(&example)?;
             let (answer, answered) = sync_channel(1);
             let ended = || Error::new(ErrorKind::Panic, "the queue has ended");
             let requests = self.requests.as_ref().ok_or_else(ended)?;

@@ -125,10 +125,11 @@ pub(super) fn fit<M: Module>(trainer: Trainer<'_, M>, optimizer: &mut dyn Optimi
     if !world.is_first() {
         log = None;
     }
-    let mut print = |line: &str| match &mut log {
-        // A reader that has gone is no reason to stop.
-        Some(log) => drop(writeln!(log, "{line}").and_then(|()| log.flush())),
-        None => {}
+    let mut print = |line: &str| {
+        if let Some(log) = &mut log {
+            // A reader that has gone is no reason to stop.
+            drop(writeln!(log, "{line}").and_then(|()| log.flush()));
+        }
     };
     if run.is_kept() {
         print(&format!("{}, from {} on", run.folder().display(), run.position()));

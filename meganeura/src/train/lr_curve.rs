@@ -5,7 +5,7 @@ use std::fmt;
 use super::trainer::Trainer;
 use super::validation::device_of;
 use crate::error::{bail, here};
-use crate::module::{Module, ModuleExt};
+use crate::module::{Leaf, Module, ModuleExt};
 use crate::optim::{Accumulate, Optimizer, TrainStep};
 use crate::run::Run;
 use crate::{Result, Tensor, Var};
@@ -107,7 +107,7 @@ impl<M: Module> Trainer<'_, M> {
                 None => device_of(model)?,
             };
             let seed = device.seed();
-            let values: Vec<Tensor> = model.leaves().iter().map(|leaf| leaf.value()).collect();
+            let values: Vec<Tensor> = model.leaves().iter().map(Leaf::value).collect();
             let mut run = Run::unkept(&device).open()?;
             let mut step = TrainStep::new(&*model, |model: &M, vars: &Vec<Var>| loss(model, vars))
                 .gradients(|model, grads| gradients.iter_mut().try_fold(grads, |grads, change| change(model, grads)))

@@ -281,12 +281,12 @@ impl<'a, M: Module> Trainer<'a, M> {
     /// # fn main() -> meganeura::Result<()> {
     /// # let mut net = (Linear::new(1, 4), Relu, Linear::new(4, 2)).init(&Device::cpu(), Seed::new(1))?;
     /// # let data = Dataset::new(vec![0.5; 8], [1], vec![1; 8])?;
-    /// net.freeze("0")?;
+    /// net.freeze("0.**")?;
     /// Trainer::new(&mut net, data.batches(4).shuffle(7), |net, x, t| net.forward(x).cross_entropy(t))
     ///     .epochs(3)
     ///     .each_epoch(|at| {
     ///         if at.position().epoch == 2 {
-    ///             at.model_mut().thaw("0")?;
+    ///             at.model_mut().thaw("0.**")?;
     ///             at.print("the first layer is trained from here on");
     ///         }
     ///         Ok(())
