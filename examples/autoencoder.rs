@@ -11,17 +11,13 @@
 
 use std::error::Error;
 use std::process::ExitCode;
-use std::time::Instant;
 
 use clap::Parser;
-use meganeura::data::Dataset;
-use meganeura::optim::Schedule;
+use meganeura::metric::Measure;
 use meganeura::prelude::*;
-use meganeura::run::Best;
+use meganeura::train::evaluate;
 use meganeura_examples::images::{self, Images};
-use meganeura_examples::training::{self, Progress};
-use meganeura_examples::{curve, pictures};
-use serde_json::json;
+use meganeura_examples::{pictures, training};
 
 /// Encodes an image in a few numbers, and decodes them.
 #[derive(Module, Debug)]
@@ -135,14 +131,10 @@ fn main() -> ExitCode {
 }
 
 fn train(options: &Options) -> Result<(), Box<dyn Error>> {
-    let world = options.training.world()?;
-    let mut log = options.training.log(&world);
-    let device = options.training.device(&world)?;
-    writeln!(log, "Device: {device} — {}", device.reason())?;
-
+    let session = options.training.begin()?;
     let images = match &options.images.data {
-        None => Images::digits(options.training.seed)?,
-        Some(folder) => Images::open(folder, options.images.size, options.training.seed)?,
+        None => Images::digits(session.seed)?,
+        Some(folder) => Images::open(folder, options.images.size, session.seed)?,
     };
     let image @ [_, height, width] = images.shape()?;
     if !height.is_multiple_of(4) || !width.is_multiple_of(4) {
@@ -152,125 +144,80 @@ fn train(options: &Options) -> Result<(), Box<dyn Error>> {
     }
     training::expect_at_least("--numbers", 1, options.numbers as u64)?;
     training::expect_at_least("--width", 1, options.width as u64)?;
-    let steps_per_epoch = training::steps_per_epoch(images.train.len(), options.batch)?;
     let config = AutoencoderConfig { image, width: options.width, numbers: options.numbers };
-    let mut net = Autoencoder::init(&device, options.training.seed, config)?;
-    let mut optimizer = AdamW::new(options.lr);
-    let steps = options.epochs * steps_per_epoch as u64;
-    let schedule = Schedule::cosine(options.lr, steps, 0.0);
-
-    let mut run = options.training.open_run("autoencoder", &device, &world, |run| {
-        let run =
-            run.setting("images", images.train.len()).setting("batch", options.batch).setting("width", options.width);
-        run.setting("numbers", options.numbers).setting("schedule", &schedule).keep_best("explained", Best::Highest)
-    })?;
-    run.restore(&mut net, &mut optimizer)?;
-    world.share(&mut net)?;
+    let mut net = Autoencoder::init(&session.device, session.seed, config)?;
+    session.load_weights(&mut net)?;
     let pixels = image.iter().product::<usize>();
-    writeln!(log, "{} parameters, {pixels} pixels in {} numbers", net.parameter_count(), options.numbers)?;
-    writeln!(log, "{} images to train on, {} to test with", images.train.len(), images.test.len())?;
-    writeln!(log, "{}, from {} on", run.folder().display(), run.position())?;
+    session.say(format!("{} parameters, {pixels} pixels in {} numbers", net.parameter_count(), options.numbers))?;
+    session.say(format!("{} images to train on, {} to test with", images.train.len(), images.test.len()))?;
 
-    let start = Instant::now();
-    let mut progress = Progress::new(steps, run.step(), &world);
-    let batches = images.train.batches(options.batch).shuffle(options.training.seed);
-    let batches = batches.drop_last().workers(options.workers);
-    'training: while let Some(batches) = run.next_epoch_of(&batches, options.epochs) {
-        for batch in batches {
-            let batch = batch?;
-            schedule.set_lr(run.step(), &mut optimizer);
-            let tape = Tape::new(&device);
-            let x = tape.input(&batch.inputs);
-            let loss = net.forward(&x).mse(&x);
-            let grads = tape.backward(&loss)?.average(&net, &world)?;
-            let loss = loss.all_mean(&world);
-            optimizer.step(&mut net, &grads)?;
+    let batches = session.batches(&images.train, options.batch)?.workers(options.workers);
+    let run = session.run("autoencoder", |run| {
+        let run = run.setting("images", images.train.len()).setting("batch", options.batch);
+        run.setting("width", options.width).setting("numbers", options.numbers).keep_best("explained", Best::Highest)
+    })?;
+    let report = Trainer::new(&mut net, batches, |net, x, _| net.forward(x).mse(x))
+        .epochs(options.epochs)
+        .schedule(|steps| Schedule::cosine(options.lr, steps, 0.0))
+        .run(run)
+        .save_every(10)
+        .validate(images.test.batches(250), |net, x, _| (net.forward(x), x.clone()))
+        .measure("explained", Explained::default())
+        .log_to(session.log())
+        .fit(&mut AdamW::new(options.lr))?;
 
-            run.advance();
-            let loss = loss.to_tensor()?;
-            run.log(&[("loss", &loss)])?;
-            progress.advance(&loss)?;
-            if run.is_due() {
-                run.checkpoint(&net, &optimizer)?;
-            }
-            if run.is_interrupted() {
-                break 'training;
-            }
-        }
-        run.end_epoch();
-        if !world.is_first() {
-            continue;
-        }
-        let loss = training::recent_loss(&mut run, steps_per_epoch)?;
-        if !loss.is_finite() {
-            return Err(run.fail("the loss is not finite")?.to_string().into());
-        }
-        let explained = explained(&net, &images.test, &device)?;
-        run.log(&[("explained", &explained)])?;
-        let epoch = run.position().epoch;
-        if epoch.is_multiple_of(10) || epoch == options.epochs {
-            run.checkpoint(&net, &optimizer)?;
-            let percent = 100.0 * explained;
-            progress.suspend(|| writeln!(log, "epoch {epoch:3}   loss {loss:.5}   {percent:5.2} % explained"))?;
-        }
-    }
-    progress.finish();
-    if run.is_interrupted() {
-        writeln!(log, "\n{}", run.finish()?)?;
-        return Ok(());
-    }
-    let seconds = start.elapsed().as_secs_f64();
-    if !world.is_first() {
-        return Ok(());
-    }
-
-    let explained = explained(&net, &images.test, &device)?;
-    let (numbers, percent) = (options.numbers, 100.0 * explained);
-    writeln!(log, "\n{numbers} numbers explain {percent:.1} % of the variance of unseen images, after {seconds:.0} s")?;
-    let folder = run.folder().to_owned();
-    let [again, between, loss, weights] =
-        ["drawn-again.png", "between.png", "loss.svg", "autoencoder.safetensors"].map(|name| folder.join(name));
-    let some = images.test.batches(2 * SHOWN).on(&device).next().ok_or("there are no images to test with")??.inputs;
-    let some = Tape::inference(&device).input(&some);
-    pictures::grid(&again, &drawn_again(&net, &some)?, image, some.shape()[0].div_ceil(2))?;
-    pictures::grid(&between, &blended(&net, &some)?, image, SHOWN)?;
-    curve::draw(&loss, "Autoencoder: training loss", &training::losses(&mut run)?, steps_per_epoch)?;
-    net.save(&weights)?;
-    for path in [again, between, loss, weights] {
-        writeln!(log, "{}", path.display())?;
-    }
-    let steps = run.step();
-    writeln!(log, "\n{}", run.finish()?)?;
-    if options.training.json {
-        let device = device.to_string();
-        println!(
-            "{}",
-            json!({ "explained": explained, "device": device, "ranks": world.size(), "seconds": seconds, "steps": steps })
-        );
-    }
-    Ok(())
+    session.conclude(&report, || {
+        let (folder, test) = (&report.overview.folder, &images.test);
+        let some =
+            test.batches(2 * SHOWN).on(&session.device).next().ok_or("there are no images to test with")??.inputs;
+        let some = Tape::inference(&session.device).input(&some);
+        let columns = some.shape()[0].div_ceil(2);
+        pictures::grid(&folder.join("drawn-again.png"), &drawn_again(&net, &some)?, image, columns)?;
+        pictures::grid(&folder.join("between.png"), &blended(&net, &some)?, image, SHOWN)?;
+        net.save(folder.join("autoencoder.safetensors"))?;
+        let explained =
+            evaluate(&net, test.batches(250), Explained::default(), |net, x, _| (net.forward(x), x.clone()))?;
+        let (numbers, explained) = (options.numbers, explained.value()?);
+        session
+            .say(format!("\n{numbers} numbers explain {:.1} % of the variance of unseen images", 100.0 * explained))?;
+        Ok(vec![("explained", explained.into())])
+    })
 }
 
 /// The explained share of the variance between images: 0 for a model that always draws the mean image, 1 for perfect
 /// reconstructions.
-fn explained(net: &Autoencoder, dataset: &Dataset, device: &Device) -> Result<f64, meganeura::Error> {
-    let (mut missed, mut sum, mut squares, mut count) = (0.0, Vec::new(), 0.0, 0.0);
-    for batch in dataset.batches(250).on(device) {
-        let images = batch?.inputs;
-        let tape = Tape::inference(device);
-        let x = tape.input(&images);
-        let n = images.shape()[0] as f64;
-        let pixels = images.shape().elements() as f64 / n;
-        let (error, square, total) = (net.forward(&x).mse(&x), x.square().mean(), x.sum_over(&[0]).flatten());
-        missed += f64::from(error.item()?) * n * pixels;
-        squares += f64::from(square.item()?) * n * pixels;
-        count += n;
-        let total = total.to_vec()?;
-        sum.resize(total.len(), 0.0);
-        sum.iter_mut().zip(total).for_each(|(sum, total)| *sum += f64::from(total));
+#[derive(Clone, Default)]
+struct Explained {
+    images: f64,
+    /// The sum of all squared errors, and that of all squared pixels.
+    missed: f64,
+    squares: f64,
+    /// The sum of the images.
+    sum: Vec<f64>,
+}
+
+impl Measure for Explained {
+    fn update(&mut self, drawn: &Tensor, images: &Tensor) -> meganeura::Result<()> {
+        let (drawn, pixels) = (drawn.to_f64_vec()?, images.to_f64_vec()?);
+        self.images += images.shape()[0] as f64;
+        self.missed += drawn.iter().zip(&pixels).map(|(y, x)| (y - x) * (y - x)).sum::<f64>();
+        self.squares += pixels.iter().map(|x| x * x).sum::<f64>();
+        let size = pixels.len() / images.shape()[0];
+        self.sum.resize(size, 0.0);
+        pixels.iter().enumerate().for_each(|(at, x)| self.sum[at % size] += x);
+        Ok(())
     }
-    let differences = squares - sum.iter().map(|sum| sum * sum).sum::<f64>() / count;
-    Ok(1.0 - missed / differences)
+
+    fn gather(&mut self, world: &World) -> meganeura::Result<()> {
+        let all = world.sum(&[&[self.images, self.missed, self.squares], &self.sum[..]].concat())?;
+        (self.images, self.missed, self.squares, self.sum) = (all[0], all[1], all[2], all[3..].to_vec());
+        Ok(())
+    }
+
+    fn value(&self) -> meganeura::Result<f64> {
+        let mean = self.sum.iter().map(|sum| sum * sum).sum::<f64>() / self.images;
+        Ok(1.0 - self.missed / (self.squares - mean))
+    }
 }
 
 /// The first half of the images above their reconstructions, then the second half.

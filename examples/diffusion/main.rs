@@ -21,10 +21,11 @@ use meganeura::data::{HorizontalFlip, Normalize};
 use meganeura::optim::{Ema, Schedule, TrainStep};
 use meganeura::prelude::*;
 use meganeura::run::{Overview, Parts, Position, Run};
+use meganeura::train::Progress;
 use meganeura_examples::images::{self, Images};
 use meganeura_examples::models::{UNet, UNetConfig};
 use meganeura_examples::process::{Process, Sampler};
-use meganeura_examples::training::{self, Progress};
+use meganeura_examples::training;
 use meganeura_examples::{curve, pictures};
 use serde_json::json;
 
@@ -118,6 +119,7 @@ fn train(options: &Options) -> Result<(), Box<dyn Error>> {
         }
         return Ok(());
     }
+    options.training.load_weights(&mut net)?;
     world.share(&mut net)?;
     let mut average = Ema::new(&net, 0.999)?.warmup(true);
     let mut optimizer = AdamW::new(options.lr);
@@ -141,7 +143,7 @@ fn train(options: &Options) -> Result<(), Box<dyn Error>> {
     writeln!(log, "{}, from {} on", run.folder().display(), run.position())?;
 
     let start = Instant::now();
-    let mut progress = Progress::new(steps, run.step(), &world);
+    let mut progress = if world.is_first() { Progress::new(steps, run.step()) } else { Progress::hidden() };
     // Recorded with the first batch. The model may be sampled and saved in between.
     let mut step = TrainStep::new(&net, |net, [images, noise, image_share, noise_share, times]: &[Var; 5]| {
         let loss = net.forward(&(images * image_share + noise * noise_share), times).mse(noise);
@@ -167,7 +169,9 @@ fn train(options: &Options) -> Result<(), Box<dyn Error>> {
             average.update(&net)?;
             run.advance();
             run.log(&[("loss", &loss)])?;
-            progress.advance(&loss)?;
+            if progress.is_due() {
+                progress.show(run.step(), format!("loss {:.4}", loss.item()?));
+            }
             if run.is_due() {
                 checkpoint(&mut run, &net, &optimizer, &average)?;
             }
@@ -185,7 +189,8 @@ fn train(options: &Options) -> Result<(), Box<dyn Error>> {
             if !loss.is_finite() {
                 return Err(run.fail("the loss is not finite")?.to_string().into());
             }
-            progress.suspend(|| writeln!(log, "epoch {epoch:3}   loss {loss:.4}"))?;
+            progress.clear();
+            writeln!(log, "epoch {epoch:3}   loss {loss:.4}")?;
             // The same noise each time, so that the pictures show the progress.
             let noise = Tensor::randn(&device, [SAMPLES, channels, height, width], seed.field("samples"))?;
             let samples = Sampler::Ddim.sample(
@@ -200,7 +205,7 @@ fn train(options: &Options) -> Result<(), Box<dyn Error>> {
             checkpoint(&mut run, &net, &optimizer, &average)?;
         }
     }
-    progress.finish();
+    progress.clear();
     if run.is_interrupted() {
         writeln!(log, "\n{}", run.finish()?)?;
         return Ok(());

@@ -3,13 +3,18 @@
 use std::error::Error;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
 
 use clap::{Args, ValueEnum};
-use indicatif::{ProgressBar, ProgressStyle};
-use meganeura::run::{Interrupt, Run, RunOptions};
+use meganeura::data::{Batches, Collate, Dataset, Fields, Stack};
+use meganeura::io::Checkpoint;
+use meganeura::module::Module;
+use meganeura::run::{Interrupt, Run, RunOptions, read_metrics};
+use meganeura::train::Report;
 use meganeura::world::World;
-use meganeura::{Device, Precision, Result, Tensor};
+use meganeura::{Device, Precision, Result};
+use serde_json::{Value, json};
+
+use crate::curve;
 
 use crate::losses::mean_of_last;
 
@@ -39,6 +44,9 @@ pub struct Options {
     /// `mpi`, and `mpirun`
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     pub ranks: Option<u32>,
+    /// Start from the weights in this file, for example those of an earlier training; with `--epochs 0`, only use them
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["resume", "resume_from_last_good"])]
+    pub weights: Option<PathBuf>,
     /// Also write the metrics for TensorBoard, to the run's folder `tensorboard`
     #[arg(long)]
     pub tensorboard: bool,
@@ -56,7 +64,35 @@ pub enum Accuracy {
     Fast,
 }
 
+/// A training that has begun: its processes, its device, and where it prints.
+#[derive(Debug)]
+pub struct Session<'o> {
+    options: &'o Options,
+    /// The processes that train together.
+    pub world: World,
+    /// This process's device.
+    pub device: Device,
+    /// The seed of everything random.
+    pub seed: u64,
+}
+
+/// What a training showed, for `--json`.
+pub type Results = Vec<(&'static str, Value)>;
+
 impl Options {
+    /// Starts the other processes, if there are any, opens the device, and prints its name.
+    ///
+    /// # Errors
+    ///
+    /// Fails like [`world`](Self::world) and [`device`](Self::device).
+    pub fn begin(&self) -> Result<Session<'_>, Box<dyn Error>> {
+        let world = self.world()?;
+        let device = self.device(&world)?;
+        let session = Session { options: self, world, device, seed: self.seed };
+        session.say(format!("Device: {} — {}", session.device, session.device.reason()))?;
+        Ok(session)
+    }
+
     /// The processes that train together. With `--ranks`, the first process starts them, and ends with them.
     ///
     /// # Errors
@@ -77,6 +113,15 @@ impl Options {
             Accuracy::Full => Ok(device),
             Accuracy::Fast => device.with_precision(Precision::Fast),
         }
+    }
+
+    /// Loads the weights of `--weights` into the model, if there are any.
+    ///
+    /// # Errors
+    ///
+    /// If the file cannot be read, or is of another model.
+    pub fn load_weights(&self, net: &mut dyn Module) -> Result<()> {
+        self.weights.as_ref().map_or(Ok(()), |file| net.load(file)?.strict())
     }
 
     /// The output for progress: only one of the processes reports it.
@@ -119,6 +164,91 @@ impl Options {
             eprintln!("damaged, and set aside: {}", path.display());
         }
         Ok(run)
+    }
+}
+
+impl Session<'_> {
+    /// Prints a line, in one of the processes.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be printed.
+    pub fn say(&self, line: impl std::fmt::Display) -> Result<(), Box<dyn Error>> {
+        Ok(writeln!(self.log(), "{line}")?)
+    }
+
+    /// The output for lines like those of [`say`](Self::say).
+    #[must_use]
+    pub fn log(&self) -> Box<dyn Write> {
+        self.options.log(&self.world)
+    }
+
+    /// Whole batches of a dataset, shuffled: with one shape, all steps share one plan.
+    ///
+    /// # Errors
+    ///
+    /// If there is no batch, because its size is 0, or larger than the dataset.
+    pub fn batches<I: Fields, T: Fields>(
+        &self,
+        dataset: &Dataset<I, T>,
+        size: usize,
+    ) -> Result<Batches<I, T>, Box<dyn Error>>
+    where
+        Stack: Collate<I, T>,
+    {
+        steps_per_epoch(dataset.len(), size)?;
+        Ok(dataset.batches(size).shuffle(self.options.seed).drop_last())
+    }
+
+    /// Loads the weights of `--weights`: see [`Options::load_weights`].
+    ///
+    /// # Errors
+    ///
+    /// If the file cannot be read, or is of another model.
+    pub fn load_weights(&self, net: &mut dyn Module) -> Result<()> {
+        self.options.load_weights(net)
+    }
+
+    /// Begins or resumes the run: see [`Options::open_run`].
+    ///
+    /// # Errors
+    ///
+    /// If there is a run where one should begin, or none to resume, or it has other settings.
+    pub fn run(&self, program: &str, settings: impl FnOnce(RunOptions) -> RunOptions) -> Result<Run> {
+        self.options.open_run(program, &self.device, &self.world, settings)
+    }
+
+    /// Ends the program: draws the curve of the losses, prints the state of the run, and with `--json` the results. An
+    /// interrupted training has none: the function is not called.
+    ///
+    /// # Errors
+    ///
+    /// If the results or the curve cannot be written.
+    pub fn conclude(
+        &self,
+        report: &Report,
+        results: impl FnOnce() -> Result<Results, Box<dyn Error>>,
+    ) -> Result<(), Box<dyn Error>> {
+        if !self.world.is_first() {
+            return Ok(());
+        }
+        let results = if report.is_interrupted() { None } else { Some(results()?) };
+        self.say(format!("\ntrained for {:.1} s\n{report}", report.time.as_secs_f64()))?;
+        let Some(results) = results else { return Ok(()) };
+        let folder = &report.overview.folder;
+        let losses =
+            read_metrics(folder)?.iter().filter_map(|line| Some(*line.values.get("loss")? as f32)).collect::<Vec<_>>();
+        let epochs = report.position().epoch.max(1) as usize;
+        curve::draw(&folder.join("loss.svg"), "Training loss", &losses, losses.len() / epochs)?;
+        if self.options.json {
+            let mut line = json!({
+                "device": self.device.to_string(), "ranks": self.world.size(), "steps": report.position().step,
+                "seconds": report.time.as_secs_f64(),
+            });
+            results.into_iter().for_each(|(name, value)| line[name] = value);
+            println!("{line}");
+        }
+        Ok(())
     }
 }
 
@@ -203,50 +333,6 @@ pub fn steps_per_epoch(examples: usize, batch: usize) -> Result<usize, Box<dyn E
         );
     }
     Ok(examples / batch)
-}
-
-/// A progress bar of the steps, with the rate, the time left and the loss.
-#[derive(Debug)]
-pub struct Progress {
-    bar: ProgressBar,
-    read: Option<Instant>,
-}
-
-impl Progress {
-    /// A bar of `steps` steps; the first of them were made before the run was resumed.
-    #[must_use]
-    pub fn new(steps: u64, done: u64, world: &World) -> Self {
-        let template = "{bar:32} step {pos}/{len}, {per_sec}, {eta} left{msg}";
-        let style = ProgressStyle::with_template(template).expect("a valid template");
-        let bar = if world.is_first() { ProgressBar::new(steps) } else { ProgressBar::hidden() };
-        let bar = bar.with_style(style).with_position(done);
-        bar.reset_eta();
-        Self { bar, read: None }
-    }
-
-    /// Advances by one step. Reads the loss at most twice a second, because reading waits for the device.
-    ///
-    /// # Errors
-    ///
-    /// If the loss cannot be read.
-    pub fn advance(&mut self, loss: &Tensor) -> Result<()> {
-        self.bar.inc(1);
-        if !self.bar.is_hidden() && self.read.is_none_or(|read| read.elapsed() > Duration::from_millis(500)) {
-            self.read = Some(Instant::now());
-            self.bar.set_message(format!(", loss {:.4}", loss.item()?));
-        }
-        Ok(())
-    }
-
-    /// Hides the bar while a function runs, for example to print a line.
-    pub fn suspend<T>(&self, print: impl FnOnce() -> T) -> T {
-        self.bar.suspend(print)
-    }
-
-    /// Removes the bar.
-    pub fn finish(&self) {
-        self.bar.finish_and_clear();
-    }
 }
 
 #[cfg(test)]

@@ -17,17 +17,13 @@ use std::error::Error;
 use std::fs;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::Instant;
 
 use clap::Parser;
-use meganeura::optim::Schedule;
+use meganeura::metric::MeanOf;
 use meganeura::prelude::*;
-use meganeura::run::Best;
-use meganeura_examples::curve;
-use meganeura_examples::training::{self, Progress};
-use serde_json::json;
+use meganeura_examples::training;
 
-use corpus::{Corpus, Windows};
+use corpus::Corpus;
 use writer::{Writer, WriterConfig};
 
 /// Trains a small GPT on a text, character by character, and continues a prompt
@@ -83,13 +79,9 @@ fn train(options: &Options) -> Result<(), Box<dyn Error>> {
         None => Corpus::embedded(),
     };
     let prompt = check(options, &corpus)?;
-    let world = options.training.world()?;
-    let mut log = options.training.log(&world);
-    let device = options.training.device(&world)?;
-    writeln!(log, "Device: {device} — {}", device.reason())?;
-
+    let session = options.training.begin()?;
     let (train, test) = corpus.windows(options.context)?;
-    let steps_per_epoch = training::steps_per_epoch(train.len(), options.batch)?;
+    let batches = session.batches(&train, options.batch)?;
     let config = WriterConfig {
         characters: corpus.characters(),
         context: options.context,
@@ -99,88 +91,35 @@ fn train(options: &Options) -> Result<(), Box<dyn Error>> {
         dropout: options.dropout,
     };
     let sizes = format!("{config:?}");
-    let mut net = config.init(&device, options.training.seed)?;
-    let mut optimizer = AdamW::new(options.lr);
-    let steps = options.epochs * steps_per_epoch as u64;
-    let schedule = Schedule::cosine(options.lr, steps, options.lr / 10.0);
-    let mut run = options.training.open_run("text", &device, &world, |run| {
+    let mut net = config.init(&session.device, session.seed)?;
+    session.load_weights(&mut net)?;
+    session.say(format!("\n{net:#}\n\n{} characters, {} different ones", corpus.len(), corpus.characters()))?;
+
+    let run = session.run("text", |run| {
         let run = run.setting("text", corpus.digest()).setting("batch", options.batch).setting("model", sizes);
-        run.setting("schedule", &schedule).keep_best("test_loss", Best::Lowest)
+        run.keep_best("test_loss", Best::Lowest)
     })?;
-    run.restore(&mut net, &mut optimizer)?;
-    world.share(&mut net)?;
-    writeln!(log, "\n{net:#}\n\n{} characters, {} different ones", corpus.len(), corpus.characters())?;
-    writeln!(log, "{}, from {} on", run.folder().display(), run.position())?;
+    let report = Trainer::new(&mut net, batches, |net, x, next| Writer::loss(&net.forward(x), next))
+        .epochs(options.epochs)
+        .schedule(|steps| Schedule::cosine(options.lr, steps, options.lr / 10.0))
+        .run(run)
+        .validate(test.batches(64), |net, x, next| (net.forward(x), next.clone()))
+        .measure("test_loss", MeanOf::new(Writer::loss))
+        .log_to(session.log())
+        .fit(&mut AdamW::new(options.lr))?;
 
-    let start = Instant::now();
-    let mut progress = Progress::new(steps, run.step(), &world);
-    let batches = train.batches(options.batch).shuffle(options.training.seed).drop_last();
-    'training: while let Some(batches) = run.next_epoch_of(&batches, options.epochs) {
-        for batch in batches {
-            let batch = batch?;
-            let tape = Tape::new(&device);
-            let loss = net.loss(&tape.input(&batch.inputs), &tape.input(&batch.targets));
-            let grads = tape.backward(&loss)?.average(&net, &world)?;
-            let loss = loss.all_mean(&world);
-            schedule.set_lr(run.step(), &mut optimizer);
-            optimizer.step(&mut net, &grads)?;
-
-            run.advance();
-            let loss = loss.to_tensor()?;
-            run.log(&[("loss", &loss)])?;
-            progress.advance(&loss)?;
-            if run.is_due() {
-                run.checkpoint(&net, &optimizer)?;
-            }
-            if run.is_interrupted() {
-                break 'training;
-            }
-        }
-        run.end_epoch();
-        if !world.is_first() {
-            continue;
-        }
-        let loss = training::recent_loss(&mut run, steps_per_epoch)?;
-        if !loss.is_finite() {
-            return Err(run.fail("the loss is not finite")?.to_string().into());
-        }
-        let test_loss = evaluate(&net, &test, &device)?;
-        run.log(&[("test_loss", &test_loss)])?;
-        run.checkpoint(&net, &optimizer)?;
-        let epoch = run.position().epoch;
-        progress.suspend(|| writeln!(log, "epoch {epoch:2}   loss {loss:.4}   test loss {test_loss:.4}"))?;
-    }
-    progress.finish();
-    if run.is_interrupted() {
-        writeln!(log, "\n{}", run.finish()?)?;
-        return Ok(());
-    }
-    let seconds = start.elapsed().as_secs_f64();
-    if !world.is_first() {
-        return Ok(());
-    }
-
-    let mut codes = prompt;
-    net.write(&mut codes, options.length, options.temperature, options.training.seed, &device)?;
-    let written = corpus.decode(&codes);
-    writeln!(log, "\n{written}\n")?;
-    let [curve, weights, text] = ["loss.svg", "writer.safetensors", "written.txt"].map(|name| run.folder().join(name));
-    curve::draw(&curve, "Text: training loss", &training::losses(&mut run)?, steps_per_epoch)?;
-    net.save(&weights)?;
-    fs::write(&text, &written).map_err(|error| format!("{}: {error}", text.display()))?;
-    let test_loss = evaluate(&net, &test, &device)?;
-    writeln!(log, "The loss on unseen text is {test_loss:.4} nats a character, after {seconds:.1} s")?;
-    let steps = run.step();
-    writeln!(log, "{}\n{}\n{}\n\n{}", text.display(), curve.display(), weights.display(), run.finish()?)?;
-    if options.training.json {
-        let device = device.to_string();
-        let result = json!({
-            "test_loss": test_loss, "device": device, "ranks": world.size(), "seconds": seconds, "steps": steps,
-            "written": written,
-        });
-        println!("{result}");
-    }
-    Ok(())
+    session.conclude(&report, || {
+        let mut codes = prompt;
+        net.write(&mut codes, options.length, options.temperature, session.seed, &session.device)?;
+        let written = corpus.decode(&codes);
+        session.say(format!("\n{written}\n"))?;
+        let [weights, text] = ["writer.safetensors", "written.txt"].map(|name| report.overview.folder.join(name));
+        net.save(&weights)?;
+        fs::write(&text, &written).map_err(|error| format!("{}: {error}", text.display()))?;
+        let test_loss = report.metrics.get("test_loss").copied().unwrap_or(f64::NAN);
+        session.say(format!("The loss on unseen text is {test_loss:.4} nats a character"))?;
+        Ok(vec![("test_loss", test_loss.into()), ("written", written.into())])
+    })
 }
 
 /// Checks that the options fit each other and the text. Returns the numbers of the prompt's characters.
@@ -204,18 +143,4 @@ fn check(options: &Options, corpus: &Corpus) -> Result<Vec<u32>, Box<dyn Error>>
         return Err("--prompt: must have a character".into());
     }
     Ok(corpus.encode(&options.prompt).map_err(|c| format!("--prompt: {c:?} is not in the text"))?)
-}
-
-/// The mean loss on windows of unseen text.
-fn evaluate(net: &Writer, windows: &Windows, device: &Device) -> Result<f64, meganeura::Error> {
-    let (mut sum, mut count) = (0.0, 0);
-    for batch in windows.batches(64).on(device) {
-        let batch = batch?;
-        let tape = Tape::inference(device);
-        let windows = batch.inputs.shape()[0];
-        let loss = net.loss(&tape.input(&batch.inputs), &tape.input(&batch.targets)).item()?;
-        sum += f64::from(loss) * windows as f64;
-        count += windows;
-    }
-    Ok(sum / count as f64)
 }

@@ -60,9 +60,8 @@ impl Writer {
         self.head.forward(&self.norm.forward(&x))
     }
 
-    /// The mean loss per character, in nats.
-    pub fn loss(&self, codes: &Var, next: &Var) -> Var {
-        let scores = self.forward(codes);
+    /// The mean loss per character, in nats, of scores of each next character.
+    pub fn loss(scores: &Var, next: &Var) -> Var {
         let characters = scores.shape()[2];
         let count = next.shape().elements();
         scores.reshape([count, characters]).cross_entropy(&next.reshape([count]))

@@ -18,6 +18,18 @@ impl Shape {
     /// The shape of a single number.
     pub const SCALAR: Self = Self { dims: [0; MAX_RANK], rank: 0 };
 
+    /// The extent that [`Var::reshape`](crate::Var::reshape) and [`Tensor::reshape`](crate::Tensor::reshape) compute
+    /// from the others, for one axis: PyTorch's -1.
+    ///
+    /// ```
+    /// use meganeura::prelude::*;
+    ///
+    /// let x = Tensor::zeros(&Device::cpu(), [2, 3, 4])?;
+    /// assert_eq!(x.reshape([Shape::REST, 4])?.shape(), [6, 4].into());
+    /// # Ok::<(), meganeura::Error>(())
+    /// ```
+    pub const REST: usize = usize::MAX;
+
     /// The shape with these extents.
     ///
     /// # Panics
@@ -54,6 +66,21 @@ impl Shape {
     #[must_use]
     pub fn elements(&self) -> usize {
         self.dims().iter().fold(1, |n, &d| n.saturating_mul(d))
+    }
+
+    /// This shape for a value of another shape, with the extent of an axis of [`REST`](Self::REST).
+    #[doc(hidden)]
+    pub fn resolved(self, of: Self) -> Result<Self, String> {
+        let mut rest = (0..self.rank).filter(|&axis| self.dims[axis] == Self::REST);
+        let (Some(axis), more) = (rest.next(), rest.next()) else { return Ok(self) };
+        let others = self.with(axis, 1).elements();
+        if more.is_some() {
+            return Err("`Shape::REST` stands for one axis only".to_owned());
+        }
+        if others == 0 || !of.elements().is_multiple_of(others) {
+            return Err(format!("{of} has {} elements, no multiple of {others}, for `Shape::REST`", of.elements()));
+        }
+        Ok(self.with(axis, of.elements() / others))
     }
 
     /// The same shape, with extent `extent` along axis `axis`.

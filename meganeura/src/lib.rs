@@ -61,12 +61,14 @@
 //!   log-likelihood, CTC, KL divergence, focal, Dice, hinge, cosine and triplet losses; reduced to their mean or sum,
 //!   or unreduced.
 //! * **Metrics** ([`metric`]): accuracy, top-k accuracy, confusion matrix with F1, ROC AUC, absolute and squared
-//!   errors, perplexity; they add up over batches, threads and ranks.
+//!   errors by column with R², perplexity, the mean of any function; they add up over batches, threads and ranks.
 //! * **Training** ([`optim`]): SGD, Adam, AdamW, NAdam, RAdam, RMSProp, Adagrad, Lion, Muon and L-BFGS with parameter
 //!   groups, and a trait for your own; schedules with a text form; gradients accumulated over micro-batches; clipping
 //!   by the global norm or by value; steps that refuse or skip NaN; moving averages of models; state that is saved and
 //!   restored bit for bit. Higher-order gradients of every operation; products of Hessians and Jacobians with vectors
 //!   ([`Tape::hvp`], [`Tape::jvp`]).
+//! * **The loop** ([`train`]): a trainer with schedules, accumulation, clipping, averages, validation by any metric,
+//!   progress, early stopping and callbacks; each part works in a loop of your own.
 //! * **Memory** ([`Tape::recompute`]): blocks whose intermediate values are recomputed in the backward pass instead of
 //!   kept.
 //! * **Fine-tuning** ([`Lora`]): low-rank adapters for the weights that match a pattern, saved separately or merged.
@@ -79,10 +81,12 @@
 //!   precision.
 //! * **Data** ([`data`]): MNIST's format, CIFAR, CSV, folders of images decoded on demand (features `gzip` and
 //!   `images`), and a trait for your own; any number of inputs and targets; shuffled, weighted and stratified orders by
-//!   seed and epoch; sequences padded by a function; random crops, flips and cut-out; any number of loader threads,
-//!   with the same bits. An epoch can be resumed in the middle.
+//!   seed and epoch; sequences padded by a function; pictures with masks, windows over series; random crops, rotations,
+//!   colours, mixup and cutmix; any number of loader threads, with the same bits. An epoch can be resumed in the
+//!   middle.
 //! * **Serving** ([`Device::compile`]): a function recorded once and called from any thread, keeping no activations.
-//!   Each call sees the current parameters; a clone of the model keeps its own.
+//!   Each call sees the current parameters; a clone of the model keeps its own. Batches of any size by a few plans, and
+//!   a queue that makes batches of the requests of many threads ([`serve`]).
 //! * **Runs** ([`run`]): a folder with checkpoints, metrics and a log of events. A training run that was killed,
 //!   interrupted or ran out of disk space resumes bit for bit; the last and the best checkpoints are kept.
 //! * **Files** ([`io`]): safetensors. A file that does not match leaves the model unchanged; ties are saved and
@@ -132,8 +136,12 @@ pub mod ops;
 pub mod optim;
 #[cfg(not(target_family = "wasm"))]
 pub mod run;
+#[cfg(not(target_family = "wasm"))]
+pub mod serve;
 #[cfg(test)]
 mod tests;
+#[cfg(not(target_family = "wasm"))]
+pub mod train;
 
 pub use lora::{Adapters, Lora};
 #[doc(hidden)]
@@ -173,6 +181,8 @@ pub mod prelude {
     };
     #[cfg(not(target_family = "wasm"))]
     pub use crate::run::{Best, Run};
+    #[cfg(not(target_family = "wasm"))]
+    pub use crate::train::Trainer;
     #[doc(no_inline)]
     pub use crate::world::World;
     #[doc(no_inline)]

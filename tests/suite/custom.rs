@@ -5,7 +5,8 @@ mod cumsum;
 
 use libtest_mimic::{Failed, Trial};
 use meganeura::check::gradcheck;
-use meganeura::{Device, ErrorKind, Precision, Result, Tape, Tensor, Var};
+use meganeura::ops::CustomOp;
+use meganeura::{Device, ErrorKind, Precision, Result, Tape, Tensor, TensorType, Var};
 
 use self::cumsum::CumSum;
 use crate::Outcome;
@@ -20,6 +21,7 @@ pub(crate) fn collect(trials: &mut Vec<Trial>) {
     trials.push(Trial::test("custom::gradients", gradients));
     trials.push(Trial::test("custom::sums", sums));
     trials.push(Trial::test("custom::misfits_are_errors", misfits));
+    trials.push(Trial::test("custom::a_panic_is_an_error_with_the_name", panics));
     trials.push(Trial::test("custom::single_precision", || agrees(&Device::cpu())));
     trials.push(gpu_trial("custom::gpu", |device| agrees(&device.for_testing(0))));
 }
@@ -56,6 +58,47 @@ fn misfits() -> Outcome {
         assert!(error.to_string().starts_with("cumsum: takes one tensor of at least one axis"), "{error}");
         assert_eq!(error.location().map(std::panic::Location::line), Some(line));
     }
+    Ok(())
+}
+
+/// An operation with a mistake in its kernel.
+#[derive(Debug)]
+struct Careless;
+
+impl CustomOp for Careless {
+    fn name(&self) -> &'static str {
+        "careless"
+    }
+
+    fn key(&self) -> String {
+        String::new()
+    }
+
+    fn outputs(&self, x: &[TensorType]) -> Result<Vec<TensorType>, String> {
+        Ok(vec![x[0]])
+    }
+
+    fn vjp(&self, _: &[Var], _: &[Var], _: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
+        Ok(vec![None])
+    }
+
+    fn cpu(&self, _: &[TensorType], x: &[&[f64]], y: &mut [&mut [f64]]) {
+        y[0][x[0].len()] = 1.0;
+    }
+
+    fn wgsl(&self, _: &[TensorType]) -> (String, usize) {
+        unreachable!("there is no GPU")
+    }
+}
+
+fn panics() -> Outcome {
+    let device = Device::cpu();
+    let x = Tape::new(&device).input(&tensor(&device, "x", [3])?);
+    let error = x.custom(Careless, &[]).to_vec().expect_err("the index is out of bounds");
+    assert_eq!(error.kind(), ErrorKind::Panic);
+    assert!(error.to_string().starts_with("careless: the kernel for the CPU panicked: index out of bounds"), "{error}");
+    // The device is as good as before.
+    assert_eq!((&x * 0.0).to_vec()?, [0.0; 3]);
     Ok(())
 }
 

@@ -12,11 +12,18 @@ use serde_json::Value;
 
 /// Runs an example on the CPU.
 fn run(name: &str, args: &[&str]) -> Output {
+    command(name).args(args).output().unwrap()
+}
+
+/// An example, to be run on the CPU.
+fn command(name: &str) -> Command {
     // Cargo puts test binaries into `deps/`. It builds the examples first, one folder above.
     let test = env::current_exe().unwrap();
     let program = test.ancestors().nth(2).unwrap().join("examples").join(format!("{name}{EXE_SUFFIX}"));
     assert!(program.is_file(), "{} is missing: `cargo test -p meganeura-examples` builds it", program.display());
-    Command::new(program).args(args).env("MEGANEURA_DEVICE", "cpu").output().unwrap()
+    let mut command = Command::new(program);
+    command.env("MEGANEURA_DEVICE", "cpu");
+    command
 }
 
 /// A separate folder for each test, removed when the test passes.

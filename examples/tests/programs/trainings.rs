@@ -25,10 +25,66 @@ fn digits_are_learned() {
         assert!(out.join(file).metadata().unwrap().len() > 1000, "{file}");
     }
     // The weights alone are enough to classify digits. A file without weights is an error.
-    let read = |weights: &std::path::Path| run("digits", &["--json", "--weights", weights.to_str().unwrap()]);
+    let read = |weights: &std::path::Path| {
+        let there = out.join(weights.extension().unwrap());
+        let args = ["--json", "--epochs", "0", "--run", there.to_str().unwrap(), "--weights"];
+        run("digits", &[&args[..], &[weights.to_str().unwrap()]].concat())
+    };
     assert_eq!(last_line(&read(&out.join("digits.safetensors")))["test_accuracy"], result["test_accuracy"]);
     let wrong = read(&out.join("loss.svg"));
     assert!(!wrong.status.success() && stderr(&wrong).contains("loss.svg"), "{wrong:?}");
+    std::fs::remove_dir_all(out).unwrap();
+}
+
+/// The status and the body of the answer to a request.
+fn post(address: &str, body: &str) -> (u32, serde_json::Value) {
+    use std::io::{Read, Write};
+    let mut stream = std::net::TcpStream::connect(address).unwrap();
+    let head = format!("POST / HTTP/1.1\r\nHost: here\r\nConnection: close\r\nContent-Length: {}\r\n\r\n", body.len());
+    stream.write_all((head + body).as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+    (status, serde_json::from_str(body).unwrap_or_else(|error| panic!("{error}: {answer}")))
+}
+
+#[test]
+fn digits_are_read_over_http() {
+    use std::io::{BufRead, BufReader};
+    let out = folder("served");
+    let output = run("digits", &["--epochs", "2", "--run", out.to_str().unwrap()]);
+    assert!(output.status.success(), "{output:?}");
+    let weights = out.join("digits.safetensors");
+    let mut server = super::command("server")
+        .args(["--address", "127.0.0.1:0", "--weights", weights.to_str().unwrap()])
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(server.stdout.take().unwrap()).lines().map_while(Result::ok);
+    let address = lines.find_map(|line| Some(line.strip_prefix("http://")?.to_owned())).expect("the address");
+    let digits = meganeura_examples::digits::load().unwrap();
+    let right = std::sync::atomic::AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for part in 0..4 {
+            let (address, digits, right) = (&address, &digits, &right);
+            scope.spawn(move || {
+                for index in (part..40).step_by(4) {
+                    let (image, label) = digits.get(index).unwrap();
+                    let (status, answer) = post(address, &format!("{:?}", image.values()));
+                    assert_eq!((status, answer["probabilities"].as_array().map(Vec::len)), (200, Some(10)));
+                    right.fetch_add(usize::from(answer["digit"] == label), std::sync::atomic::Ordering::Relaxed);
+                }
+            });
+        }
+    });
+    let wrong = [post(&address, "[0.5, 1.0]"), post(&address, "no numbers")];
+    server.kill().unwrap();
+    server.wait().unwrap();
+    assert!(right.into_inner() > 30, "most digits are read");
+    for (status, answer) in wrong {
+        assert!(status == 400 && answer["error"].is_string(), "{answer}");
+    }
     std::fs::remove_dir_all(out).unwrap();
 }
 

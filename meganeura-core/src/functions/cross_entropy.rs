@@ -20,7 +20,7 @@ impl Var {
             return self.fail(error.operand(labels.ty(), None).at(Location::caller()));
         }
         // Labels of an input that is bound later are checked then.
-        labels.note_range(classes, ignored);
+        labels.note_range("cross_entropy", classes, ignored);
         let [loss, _, _] = self.record_many(CrossEntropy { smoothing: Exact(smoothing), ignored }, &[self, labels]);
         loss
     }

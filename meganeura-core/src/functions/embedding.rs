@@ -32,7 +32,7 @@ impl Var {
             let error = Error::new(ErrorKind::Argument, message).in_op("embedding").operand(self.ty(), self.path());
             return self.fail(error.operand(index.ty(), None).at(Location::caller()));
         }
-        index.note_range(rows, None);
+        index.note_range("embedding", rows, None);
         self.record(Embedding { padding }, &[self, index])
     }
 }

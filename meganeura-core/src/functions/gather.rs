@@ -114,7 +114,7 @@ impl Var {
             let message = format!("{} and the indices' {} differ outside axis {axis}", self.shape(), index.shape());
             return Some(self.refuse(op, ErrorKind::Shape, message));
         }
-        index.note_range(rows, None);
+        index.note_range(op, rows, None);
         None
     }
 }

@@ -9,11 +9,15 @@ use crate::ops::view::{Rule, View};
 use crate::{Error, ErrorKind, Result, Shape, Var};
 
 impl Var {
-    /// The same elements, in order, with another shape.
+    /// The same elements, in order, with another shape. One extent may be [`Shape::REST`], PyTorch's -1.
     #[must_use]
     #[track_caller]
     pub fn reshape(&self, shape: impl Into<Shape>) -> Self {
-        let shape = shape.into();
+        let shape = match shape.into().resolved(self.shape()) {
+            Ok(shape) => shape,
+            Err(_) if self.error().is_some() => return self.clone(),
+            Err(message) => return self.refuse("reshape", ErrorKind::Shape, message),
+        };
         if self.shape() == shape { self.clone() } else { self.record(View::Reshape(shape), &[self]) }
     }
 

@@ -58,7 +58,7 @@ impl Var {
                     (ErrorKind::Argument, message)
                 } else {
                     // Labels of an input that is not bound yet are checked when it is.
-                    labels.note_range(classes, ignored);
+                    labels.note_range(name, classes, ignored);
                     return None;
                 }
             }

@@ -3,13 +3,14 @@
 use std::any::{Any, TypeId};
 use std::fmt;
 use std::hash::{Hash, Hasher};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use super::{Kernel, Primitive};
 use crate::host::{try_collect, try_filled};
 use crate::kernel::launch::{Argument, Caps, Launch, Variant, Workgroups};
 use crate::kernel::native::{OutView, Real, Scratch, View};
-use crate::{DType, Result, TensorType};
+use crate::{DType, Error, ErrorKind, Result, TensorType};
 
 /// The types and kernels of a custom operation, as its user wrote them.
 pub trait CustomKernel: Any + fmt::Debug + Send + Sync {
@@ -84,7 +85,14 @@ impl Kernel for Custom {
             (Err(error), _) | (_, Err(error)) => return scratch.refuse(error),
         };
         let x: Vec<&[f64]> = x.iter().map(Vec::as_slice).collect();
-        self.0.cpu(&types, &x, &mut results.iter_mut().map(Vec::as_mut_slice).collect::<Vec<_>>());
+        let mut slices: Vec<_> = results.iter_mut().map(Vec::as_mut_slice).collect();
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| self.0.cpu(&types, &x, &mut slices))) {
+            let text = panic.downcast_ref::<&str>().copied();
+            let said =
+                text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("without a message");
+            let error = Error::new(ErrorKind::Panic, format!("the kernel for the CPU panicked: {said}"));
+            return scratch.refuse(error.in_op(self.0.name()));
+        }
         for (y, result) in y.iter_mut().zip(results) {
             y.floats().iter_mut().zip(result).for_each(|(y, x)| *y = T::from_f64(x));
         }

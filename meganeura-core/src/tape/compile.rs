@@ -391,11 +391,12 @@ impl Input {
             let message = format!("input {k} is on {}, but the function was compiled for {device}", tensor.device());
             return wrong(ErrorKind::Device, message);
         }
-        for &Range { count, ignored } in &self.ranges {
+        for &Range { count, ignored, op, line } in &self.ranges {
             if let Some(largest) = tensor.largest_index(ignored).filter(|&largest| largest as usize >= count) {
                 let message =
                     format!("input {k} holds {largest}, which is out of range: there are {count} classes or rows");
-                return wrong(ErrorKind::Argument, message);
+                let error = Error::new(ErrorKind::Argument, message).in_op(op).operand(tensor.ty(), None);
+                return Err(error.at(line));
             }
         }
         Ok(())

@@ -119,11 +119,14 @@ impl Drop for End {
     }
 }
 
-/// A bound on an input of indices: the number of classes or rows, and an index that is ignored.
+/// A bound on an input of indices: the number of classes or rows, an index that is ignored, and the operation with the
+/// line of its caller.
 #[derive(Clone, Copy, PartialEq)]
 struct Range {
     count: usize,
     ignored: Option<u32>,
+    op: &'static str,
+    line: &'static Location<'static>,
 }
 
 /// The results of an operation, as the caller holds them.
@@ -406,13 +409,15 @@ impl Tape {
         }
     }
 
-    /// Notes that the value's elements index `count` classes or rows, so that an input that is bound later can be
-    /// checked then.
-    pub(crate) fn note_range(&self, value: ValueId, count: usize, ignored: Option<u32>) {
+    /// Notes that the value's elements index `count` classes or rows of an operation, so that an input that is bound
+    /// later can be checked then.
+    #[track_caller]
+    pub(crate) fn note_range(&self, value: ValueId, op: &'static str, count: usize, ignored: Option<u32>) {
+        let line = Location::caller();
         let mut recording = self.recording.borrow_mut();
         let Some(leaf) = recording.viewed_leaf(value) else { return };
         if let Leaf::Declared { ranges, .. } = &mut recording.leaves[leaf] {
-            ranges.push(Range { count, ignored });
+            ranges.push(Range { count, ignored, op, line });
         }
     }
 

@@ -70,10 +70,11 @@ impl Var {
         self.tape.largest_index(self.id().ok()?, ignored)
     }
 
-    /// Notes that these are indices of `count` classes or rows, or the ignored index.
-    pub(crate) fn note_range(&self, count: usize, ignored: Option<u32>) {
+    /// Notes that these are indices of `count` classes or rows of an operation, or the ignored index.
+    #[track_caller]
+    pub(crate) fn note_range(&self, op: &'static str, count: usize, ignored: Option<u32>) {
         if let Ok(value) = self.id() {
-            self.tape.note_range(value, count, ignored);
+            self.tape.note_range(value, op, count, ignored);
         }
     }
 

@@ -15,7 +15,7 @@ use crate::storage::Storage;
 #[cfg(not(target_family = "wasm"))]
 use crate::wait::block_on;
 use crate::wait::block_or_refuse;
-use crate::{DType, Device, Result, Shape, TensorType};
+use crate::{DType, Device, Error, ErrorKind, Result, Shape, TensorType};
 
 /// An array of numbers on a [`Device`]. Cheap to clone, and immutable.
 ///
@@ -199,7 +199,7 @@ impl Tensor {
         self.largest.into_iter().flatten().find(|&element| Some(element) != ignored)
     }
 
-    /// The same numbers in another shape with as many elements.
+    /// The same numbers in another shape with as many elements. One extent may be [`Shape::REST`], PyTorch's -1.
     ///
     /// # Errors
     ///
@@ -207,7 +207,8 @@ impl Tensor {
     #[track_caller]
     pub fn reshape(&self, shape: impl Into<Shape>) -> Result<Self> {
         here(|| {
-            let shape = shape.into();
+            let resolved = shape.into().resolved(self.shape());
+            let shape = resolved.map_err(|message| Error::new(ErrorKind::Shape, message))?;
             if shape.elements() != self.shape().elements() {
                 bail!(Shape, "{} does not reshape to {shape}: the numbers of elements differ", self.shape());
             }

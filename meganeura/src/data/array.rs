@@ -182,6 +182,36 @@ impl Array<f32> {
     }
 }
 
+impl Array<f32> {
+    /// The numbers as labels. A first axis of one element, the channel of a mask, is left out: `[1, H, W]` becomes
+    /// `[H, W]`.
+    ///
+    /// # Errors
+    ///
+    /// Fails if a number is not a whole number from 0 to 2³² − 1.
+    #[track_caller]
+    pub fn labels(&self) -> Result<Array<u32>> {
+        here(|| {
+            let mut labels = Vec::new();
+            reserve(&mut labels, self.values.len())?;
+            for (at, &number) in self.values.iter().enumerate() {
+                #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "checked")]
+                let label = number as u32;
+                #[expect(clippy::float_cmp, reason = "whole numbers are exact")]
+                if label as f32 != number {
+                    bail!(Argument, "element {at} is {number}, which is not a label");
+                }
+                labels.push(label);
+            }
+            let shape = match *self.shape.dims() {
+                [1, ref rest @ ..] if !rest.is_empty() => Shape::new(rest),
+                _ => self.shape,
+            };
+            Array::new(labels, shape)
+        })
+    }
+}
+
 /// An array of one axis.
 impl<E: Number> From<Vec<E>> for Array<E> {
     fn from(values: Vec<E>) -> Self {

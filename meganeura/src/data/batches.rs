@@ -255,7 +255,7 @@ impl<I: Fields, T: Fields, C: Collate<I, T>> Batches<I, T, C> {
     ///
     /// let data = Dataset::new(vec![0.0; 10], [1], vec![0; 10])?;
     /// assert_eq!(data.batches(4).len()?, 3);
-    /// assert_eq!(data.batches(4).drop_last().len()?, 2);
+    /// assert_eq!(data.batches(4).shuffle(7).drop_last().len()?, 2);
     /// # Ok::<(), meganeura::Error>(())
     /// ```
     ///

@@ -55,6 +55,12 @@ impl<I: Send + 'static, T: Send + 'static> BatchesOn<I, T> {
         Self { state, line }
     }
 
+    /// Errors name this line instead.
+    #[cfg(not(target_family = "wasm"))]
+    pub(crate) fn at_line(self, line: &'static Location<'static>) -> Self {
+        Self { line, ..self }
+    }
+
     #[cfg(test)]
     pub(super) fn loader(&self) -> Option<&Loader<I, T>> {
         match &self.state {

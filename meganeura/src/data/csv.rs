@@ -1,10 +1,11 @@
 //! CSV files: rows of numbers as text, with or without quotes, as in RFC 4180.
 
+mod places;
+mod reader;
+
 use std::io::{BufReader, Read};
 #[cfg(not(target_family = "wasm"))]
 use std::path::Path;
-
-use csv_core::{ReadFieldResult, Terminator};
 
 use super::fields::Columns;
 use super::file::Contents;
@@ -12,6 +13,8 @@ use super::{Array, Dataset};
 use crate::error::{bail, here};
 use crate::host::reserve;
 use crate::{Result, Shape};
+use places::Places;
+use reader::Reader;
 
 /// The longest plausible name or number in a cell.
 const CELL: u64 = 64;
@@ -33,7 +36,20 @@ const CELL: u64 = 64;
 /// # Ok::<(), meganeura::Error>(())
 /// ```
 ///
-/// Cells may be in quotes, as in [RFC 4180](https://www.rfc-editor.org/rfc/rfc4180); the separator is a comma.
+/// Cells may be in quotes, as in [RFC 4180](https://www.rfc-editor.org/rfc/rfc4180). The separator is a comma, or
+/// [another](Self::separator).
+///
+/// ```
+/// use meganeura::data::{Array, Csv};
+///
+/// // By the names of the columns, in any order; a gap becomes a number of your choice.
+/// let text = "date;rent;rooms;size\n2026-03-01;900;3;80\n2026-04-01;;2;45\n";
+/// let csv = Csv::new([2]).columns(["size", "rooms"]).targets([1]).target_columns(["rent"]);
+/// let flats = csv.separator(b';').gaps(-1.0).read_from("flats.csv", text.as_bytes())?;
+/// assert_eq!(flats.get(0)?, (Array::from(vec![80.0, 3.0]), Array::from(vec![900.0])));
+/// assert_eq!(flats.get(1)?.1, Array::from(vec![-1.0]));
+/// # Ok::<(), meganeura::Error>(())
+/// ```
 ///
 /// `T` holds the targets of all rows: labels, unless [`targets`](Self::targets) says otherwise.
 #[derive(Debug)]
@@ -44,6 +60,11 @@ pub struct Csv<T = Vec<u32>> {
     target_shape: Option<Shape>,
     is_target_first: bool,
     has_header: bool,
+    separator: u8,
+    /// The names of the columns of the inputs, and of those of the targets; `None` for all columns in order.
+    names: [Option<Vec<String>>; 2],
+    /// The number in place of a cell without text.
+    gap: Option<f32>,
     divisor: f32,
     classes: Option<u32>,
     unpacked_limit: Option<u64>,
@@ -52,11 +73,9 @@ pub struct Csv<T = Vec<u32>> {
 
 impl<T> Clone for Csv<T> {
     fn clone(&self) -> Self {
-        *self
+        Self { names: self.names.clone(), ..*self }
     }
 }
-
-impl<T> Copy for Csv<T> {}
 
 impl Csv {
     /// Rows with the numbers of an input of this shape, followed by the label.
@@ -66,6 +85,9 @@ impl Csv {
             target_shape: None,
             is_target_first: false,
             has_header: false,
+            separator: b',',
+            names: [None, None],
+            gap: None,
             divisor: 1.0,
             classes: None,
             unpacked_limit: None,
@@ -75,15 +97,17 @@ impl Csv {
 
     /// Expects the numbers of a target of this shape, in place of the label.
     pub fn targets(self, shape: impl Into<Shape>) -> Csv<Array<f32>> {
-        let Self { shape: of_input, is_target_first, has_header, divisor, classes, unpacked_limit, .. } = self;
         Csv {
-            shape: of_input,
+            shape: self.shape,
             target_shape: Some(shape.into()),
-            is_target_first,
-            has_header,
-            divisor,
-            classes,
-            unpacked_limit,
+            is_target_first: self.is_target_first,
+            has_header: self.has_header,
+            separator: self.separator,
+            names: self.names,
+            gap: self.gap,
+            divisor: self.divisor,
+            classes: self.classes,
+            unpacked_limit: self.unpacked_limit,
             gather: |Rows { inputs, values, .. }, shape| {
                 let shape = shape.unwrap_or(Shape::from([]));
                 if shape.elements() == 0 {
@@ -113,6 +137,31 @@ impl<T: Columns> Csv<T> {
     /// Skips the first row, which names the columns.
     pub fn header(self) -> Self {
         Self { has_header: true, ..self }
+    }
+
+    /// The byte between two cells: `b';'` or `b'\t'`, for example.
+    pub fn separator(self, separator: u8) -> Self {
+        Self { separator, ..self }
+    }
+
+    /// Takes the inputs from the columns of these names, in this order, and leaves out others. The first row names the
+    /// columns.
+    pub fn columns<N: Into<String>>(self, names: impl IntoIterator<Item = N>) -> Self {
+        let [_, targets] = self.names;
+        Self { has_header: true, names: [Some(names.into_iter().map(Into::into).collect()), targets], ..self }
+    }
+
+    /// Takes the label, or the numbers of the target, from the columns of these names, as in
+    /// [`columns`](Self::columns). One goes with the other.
+    pub fn target_columns<N: Into<String>>(self, names: impl IntoIterator<Item = N>) -> Self {
+        let [inputs, _] = self.names;
+        Self { has_header: true, names: [inputs, Some(names.into_iter().map(Into::into).collect())], ..self }
+    }
+
+    /// Takes this number, which may be NaN, for cells without text. Without it they are an error, and for labels they
+    /// always are.
+    pub fn gaps(self, number: f32) -> Self {
+        Self { gap: Some(number), ..self }
     }
 
     /// Divides the numbers of the inputs: by the largest pixel value, for example, to scale them to 0 to 1.
@@ -159,14 +208,20 @@ impl<T: Columns> Csv<T> {
         if self.classes.is_some() && self.target_shape.is_some() {
             bail!(Argument, "`Csv::classes` is for labels, but the targets are numbers");
         }
-        let longest = CELL.saturating_mul(self.columns() as u64).max(1 << 16);
+        if [b'"', b'\n', b'\r'].contains(&self.separator) {
+            bail!(Argument, "cells cannot be separated by {:?}", char::from(self.separator));
+        }
+        let longest = CELL.saturating_mul(self.width() as u64).max(1 << 16);
         file = file.limited(self.unpacked_limit, "Csv::unpacked_limit");
-        let (mut rows, mut reader) = (Rows::default(), Reader::new());
+        let (mut rows, mut reader) = (Rows::default(), Reader::new(self.separator));
+        let mut places = self.places();
         let mut is_header = self.has_header;
         while reader.read(&mut file, longest)? {
-            if !std::mem::take(&mut is_header) {
-                let wrong = |(at, what)| file.wrong(at, format!("line {}{what}", reader.line));
-                self.row(&reader, &mut rows).map_err(wrong)?;
+            let wrong = |(at, what)| file.wrong(at, format!("line {}{what}", reader.line));
+            if std::mem::take(&mut is_header) {
+                places = self.named_places(&reader, places).map_err(wrong)?;
+            } else {
+                self.row(&reader, &places, &mut rows).map_err(wrong)?;
             }
         }
         let dataset = || {
@@ -177,39 +232,52 @@ impl<T: Columns> Csv<T> {
     }
 
     /// The number of columns of a target.
-    fn target_columns(&self) -> usize {
+    fn target_width(&self) -> usize {
         self.target_shape.map_or(1, |shape| shape.elements())
     }
 
-    fn columns(&self) -> usize {
-        self.shape.elements().saturating_add(self.target_columns())
+    /// The number of columns of a row whose columns have no names.
+    fn width(&self) -> usize {
+        self.shape.elements().saturating_add(self.target_width())
     }
 
     /// Appends a row, or returns the position and the description of an error in it.
-    fn row(&self, row: &Reader, rows: &mut Rows) -> Result<(), (u64, String)> {
-        let expected = self.columns();
+    fn row(&self, row: &Reader, places: &Places, rows: &mut Rows) -> Result<(), (u64, String)> {
+        let expected = places.width;
         let found = row.cells.len();
+        if found != expected && places.named.is_some() {
+            return Err((row.start, format!(": {found} columns, where the first row names {expected}")));
+        }
         if found != expected {
             let target = self.target_shape.map_or("the label".to_owned(), |shape| format!("a target {shape}"));
             let what = format!(": {found} columns, {expected} were expected: {target} and an input {}", self.shape);
             return Err((row.start, what));
         }
         // Every column has at least one byte, so there are at most as many as were read.
-        let target_columns = self.target_columns();
-        let room = reserve(&mut rows.inputs, expected - target_columns).and_then(|()| match self.target_shape {
+        let target_columns = self.target_width();
+        let room = reserve(&mut rows.inputs, self.shape.elements()).and_then(|()| match self.target_shape {
             Some(_) => reserve(&mut rows.values, target_columns),
             None => reserve(&mut rows.labels, 1),
         });
         room.map_err(|error| (row.start, format!(": {error}")))?;
-        let first = if self.is_target_first { 0 } else { expected - target_columns };
-        for (column, (at, cell)) in row.cells().enumerate() {
+        let cells: Vec<_> = match &places.named {
+            None => row.cells().enumerate().collect(),
+            Some(named) => {
+                let all: Vec<_> = row.cells().collect();
+                named.iter().map(|&column| (column, all[column])).collect()
+            }
+        };
+        for (place, (column, (at, cell))) in cells.into_iter().enumerate() {
             let wrong = |what: &str| (at, format!(", column {}: {} is not a {what}", column + 1, shown(cell)));
             let text = str::from_utf8(cell).unwrap_or_default().trim();
             let finite = |divisor: f32| {
+                if let Some(gap) = self.gap.filter(|_| text.is_empty()) {
+                    return Ok(gap);
+                }
                 let number = text.parse().ok().map(|number: f32| number / divisor);
                 number.filter(|number: &f32| number.is_finite()).ok_or_else(|| wrong("finite number"))
             };
-            if !(first..first + target_columns).contains(&column) {
+            if !places.targets.contains(&place) {
                 rows.inputs.push(finite(self.divisor)?);
             } else if self.target_shape.is_some() {
                 rows.values.push(finite(1.0)?);
@@ -222,77 +290,6 @@ impl<T: Columns> Csv<T> {
             }
         }
         Ok(())
-    }
-}
-
-/// The current row of a file. A cell in quotes may contain commas, line breaks, and quotes as pairs of quotes.
-struct Reader {
-    core: csv_core::Reader,
-    /// The number of lines read.
-    lines: u64,
-    /// The row's first line and byte.
-    line: u64,
-    start: u64,
-    /// The text of all cells, without their quotes.
-    text: Vec<u8>,
-    /// For each cell, its first byte in the file, and its end in the text.
-    cells: Vec<(u64, usize)>,
-}
-
-impl Reader {
-    fn new() -> Self {
-        let core = csv_core::ReaderBuilder::new().terminator(Terminator::Any(b'\n')).build();
-        Self { core, lines: 0, line: 0, start: 0, text: Vec::new(), cells: Vec::new() }
-    }
-
-    /// Reads the next row, if there is one. One with more than `most` bytes is an error.
-    fn read(&mut self, file: &mut Contents<'_>, most: u64) -> Result<bool> {
-        self.text.clear();
-        self.cells.clear();
-        (self.line, self.start) = (self.lines + 1, file.offset());
-        let (mut begin, mut end) = (self.start, 0);
-        loop {
-            let (is_first, at) = (self.lines < self.line, file.offset());
-            let Some(mut line) = file.line(most)? else {
-                if is_first {
-                    return Ok(false);
-                }
-                return Err(file.wrong(begin, format!("line {}: a quote that does not end", self.line)));
-            };
-            self.lines += 1;
-            if is_first && line.is_empty() {
-                // Which the parser would skip.
-                return Ok(true);
-            }
-            if file.offset() - self.start > most.saturating_add(2) {
-                return Err(
-                    file.wrong(self.start, format!("a row of more than {most} bytes, which is not one of numbers"))
-                );
-            }
-            let room = reserve(&mut line, 1).and_then(|()| reserve(&mut self.text, line.len() + 1));
-            room.map_err(|error| error.context(file.name()))?;
-            line.push(b'\n');
-            self.text.resize(end + line.len(), 0);
-            let mut done = 0;
-            while done < line.len() {
-                let (result, read, written) = self.core.read_field(&line[done..], &mut self.text[end..]);
-                (done, end) = (done + read, end + written);
-                if let ReadFieldResult::Field { record_end } = result {
-                    reserve(&mut self.cells, 1).map_err(|error| error.context(file.name()))?;
-                    self.cells.push((begin, end));
-                    begin = at + done as u64;
-                    if record_end {
-                        return Ok(true);
-                    }
-                }
-            }
-        }
-    }
-
-    /// The cells of the row, each with its first byte in the file.
-    fn cells(&self) -> impl Iterator<Item = (u64, &[u8])> {
-        let begins = std::iter::once(0).chain(self.cells.iter().map(|&(_, end)| end));
-        self.cells.iter().zip(begins).map(|(&(at, end), begin)| (at, &self.text[begin..end]))
     }
 }
 
@@ -326,15 +323,40 @@ mod tests {
     }
 
     #[test]
+    fn columns_are_found_by_their_names() {
+        let text = "kind\theight\tnote\twidth\n1\t2.5\t\"a\tb\"\t3\n0\t\t\t4\n";
+        let csv = || Csv::new([2]).columns(["width", "height"]).target_columns(["kind"]).separator(b'\t');
+        let rows = read(csv().gaps(f32::NAN), text).unwrap();
+        assert_eq!(rows[0], (Array::from(vec![3.0, 2.5]), 1));
+        assert!(rows[1].0.values()[0] == 4.0 && rows[1].0.values()[1].is_nan() && rows[1].1 == 0);
+        let message = |csv: Csv, text: &str| read(csv, text).unwrap_err().to_string();
+        let error = message(csv(), text);
+        assert!(error.contains("line 3, column 2: \"\" is not a finite number"), "{error}");
+        let error = message(csv().columns(["width", "depth"]), text);
+        assert!(error.contains("line 1: no column \"depth\" among [\"kind\", \"height\""), "{error}");
+        let error = message(csv().columns(["width"]), text);
+        assert!(error.contains("1 columns were named for an input of 2 numbers"), "{error}");
+        let error = message(csv(), "kind\theight\twidth\twidth\n");
+        assert!(error.contains("several columns \"width\""), "{error}");
+        let error = message(csv(), "kind\theight\twidth\n1\t2\n");
+        assert!(error.contains("line 2: 2 columns, where the first row names 3"), "{error}");
+        let error = message(Csv::new([1]).columns(["a"]), "a,b\n");
+        assert!(error.contains("goes with `Csv::target_columns`"), "{error}");
+        let error = message(csv().gaps(0.0), "kind\theight\twidth\n\t1\t1\n");
+        assert!(error.contains("is not a label"), "{error}");
+        assert_eq!(read(csv().separator(b'"'), text).unwrap_err().kind(), ErrorKind::Argument);
+    }
+
+    #[test]
     fn rows_become_examples() {
         let csv = Csv::new([1, 1, 2]).divided_by(16.0);
         let input = |numbers: [f32; 2]| Array::new(numbers.to_vec(), [1, 1, 2]).unwrap();
         let expected = vec![(input([0.0, 1.0]), 3), (input([0.5, -0.25]), 0)];
-        assert_eq!(read(csv, "0,16,3\n8,-4,0\n").unwrap(), expected);
-        assert_eq!(read(csv, "0,16,3\r\n 8 , -4.0,0").unwrap(), expected);
-        assert_eq!(read(csv.header(), "a,b,label\n0,16,3\n8,-4,0\n").unwrap(), expected);
-        assert_eq!(read(csv.target_first(), "3,0,16\n0,8,-4\n").unwrap(), expected);
-        assert_eq!(read(csv, "").unwrap(), []);
+        assert_eq!(read(csv.clone(), "0,16,3\n8,-4,0\n").unwrap(), expected);
+        assert_eq!(read(csv.clone(), "0,16,3\r\n 8 , -4.0,0").unwrap(), expected);
+        assert_eq!(read(csv.clone().header(), "a,b,label\n0,16,3\n8,-4,0\n").unwrap(), expected);
+        assert_eq!(read(csv.clone().target_first(), "3,0,16\n0,8,-4\n").unwrap(), expected);
+        assert_eq!(read(csv.clone(), "").unwrap(), []);
     }
 
     #[test]
@@ -347,22 +369,22 @@ mod tests {
             "1.5,\"2\n\"\n\" 3\",\"4\"",
             "\u{feff}\"1.5\",2\n3,4",
         ] {
-            assert_eq!(read(csv, text).unwrap(), expected, "{text:?}");
+            assert_eq!(read(csv.clone(), text).unwrap(), expected, "{text:?}");
         }
         // Commas, line breaks and quotes in names.
         let names = "\"width, in \"\"cm\"\"\",\"price\n(EUR)\"\n";
-        assert_eq!(read(csv.header(), &format!("{names}1.5,2\n3,\"4\"\n")).unwrap(), expected);
+        assert_eq!(read(csv.clone().header(), &format!("{names}1.5,2\n3,\"4\"\n")).unwrap(), expected);
         for (text, part) in [
             ("1.5,\"2,5\"\n", "byte 4: line 1, column 2: \"2,5\" is not a finite number"),
             ("1.5,2\n3,\"\"\"4\"\n", "byte 8: line 2, column 2: \"\\\"4\" is not"),
             ("\"1.5\n\",2\n3,x", "byte 11: line 3, column 2: \"x\" is not"),
             ("1.5,2\n3,\"4\n5,6\n", "byte 8: line 2: a quote that does not end"),
         ] {
-            let error = read(csv, text).unwrap_err().to_string();
+            let error = read(csv.clone(), text).unwrap_err().to_string();
             assert!(error.contains(part), "{part}: {error}");
         }
         let long = format!("1,\"{}", "2\n".repeat(70_000));
-        let error = read(csv, &long).unwrap_err().to_string();
+        let error = read(csv.clone(), &long).unwrap_err().to_string();
         assert!(error.contains("byte 0: a row of more than 65536 bytes") && error.len() < 200, "{error}");
     }
 
@@ -371,16 +393,16 @@ mod tests {
         let csv = Csv::new([1]).targets([2]).divided_by(4.0);
         let expected = [(0.5, [3.0, -4.5]), (0.25, [0.0, 1.0])];
         let expected = expected.map(|(input, target)| (Array::from(vec![input]), Array::from(target.to_vec())));
-        assert_eq!(read(csv, "2,3,-4.5\n1,0,1\n").unwrap(), expected);
-        assert_eq!(read(csv.target_first(), "3,-4.5,2\n0,1,1\n").unwrap(), expected);
+        assert_eq!(read(csv.clone(), "2,3,-4.5\n1,0,1\n").unwrap(), expected);
+        assert_eq!(read(csv.clone().target_first(), "3,-4.5,2\n0,1,1\n").unwrap(), expected);
         for (csv, text, part) in [
-            (csv, "2,3", "line 1: 2 columns, 3 were expected: a target [2] and an input [1]"),
-            (csv, "2,3,x", "line 1, column 3: \"x\" is not a finite number"),
+            (csv.clone(), "2,3", "line 1: 2 columns, 3 were expected: a target [2] and an input [1]"),
+            (csv.clone(), "2,3,x", "line 1, column 3: \"x\" is not a finite number"),
             (Csv::new([1]).classes(2).targets([2]), "2,3,4", "`Csv::classes` is for labels"),
             (Csv::new([1]).targets([0]), "2", "a target needs at least one number"),
             (Csv::new([1]).targets([1; 8]), "2,3", "a target of shape [1, 1, 1, 1, 1, 1, 1, 1] leaves no axis"),
         ] {
-            let error = read(csv, text).unwrap_err().to_string();
+            let error = read(csv.clone(), text).unwrap_err().to_string();
             assert!(error.contains(part), "{error}");
         }
     }
@@ -406,12 +428,14 @@ mod tests {
             (&long, "byte 0: a line of more than 65536 bytes"),
             (&cell, "xxx\"… is not a finite number"),
         ] {
-            let error = read(csv, text).unwrap_err();
+            let error = read(csv.clone(), text).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Data, "{error}");
             assert!(error.to_string().contains(part) && error.to_string().len() < 200, "{part}: {error}");
         }
-        assert!(read(csv.divided_by(1e-30), "1e30,2,3").unwrap_err().to_string().contains("not a finite number"));
-        assert_eq!(read(csv.divided_by(0.0), "1,2,3").unwrap_err().kind(), ErrorKind::Argument);
+        assert!(
+            read(csv.clone().divided_by(1e-30), "1e30,2,3").unwrap_err().to_string().contains("not a finite number")
+        );
+        assert_eq!(read(csv.clone().divided_by(0.0), "1,2,3").unwrap_err().kind(), ErrorKind::Argument);
         assert_eq!(read(Csv::new([0]), "3").unwrap_err().kind(), ErrorKind::Shape);
         assert_eq!(Csv::new([2]).read("no such file").unwrap_err().kind(), ErrorKind::Io);
     }
@@ -420,7 +444,9 @@ mod tests {
     fn memory_that_runs_out_is_an_error() {
         let (csv, text) = (Csv::new([2]), "1,2,3\n".repeat(100));
         let mut failed = 0;
-        while let (result, true) = crate::host::shortage::at(failed, || csv.read_from("some.csv", text.as_bytes())) {
+        while let (result, true) =
+            crate::host::shortage::at(failed, || csv.clone().read_from("some.csv", text.as_bytes()))
+        {
             let error = result.unwrap_err();
             assert!(error.to_string().starts_with("some.csv") && error.to_string().contains("no room"), "{error}");
             failed += 1;

@@ -183,6 +183,11 @@ impl<I: Fields, T: Fields> Dataset<I, T> {
         })
     }
 
+    /// The targets of example `index`.
+    pub(super) fn target(&self, index: usize) -> Result<T> {
+        self.examples.read_targets(self.rows[index])
+    }
+
     /// Splits the dataset at random: the share `fraction` of the examples, rounded, and the rest.
     ///
     /// `let (train, test) = dataset.split(0.8, seed)?` leaves a fifth for testing. The seed selects the examples, by

@@ -281,7 +281,7 @@ impl Examples for ImageFolder {
 }
 
 /// The names and paths in a folder, sorted by name.
-fn entries(folder: &Path) -> Result<Vec<(OsString, PathBuf)>> {
+pub(super) fn entries(folder: &Path) -> Result<Vec<(OsString, PathBuf)>> {
     let list = || fs::read_dir(folder)?.collect::<io::Result<Vec<_>>>();
     let list = list().map_err(|error| unreadable(folder, error))?;
     let mut entries: Vec<_> = list.into_iter().map(|entry| (entry.file_name(), entry.path())).collect();
@@ -291,7 +291,7 @@ fn entries(folder: &Path) -> Result<Vec<(OsString, PathBuf)>> {
 }
 
 /// A file or folder in the folder of a class.
-enum Kind {
+pub(super) enum Kind {
     Image,
     /// Not an image by its name.
     Stray,
@@ -299,7 +299,7 @@ enum Kind {
 }
 
 impl Kind {
-    fn of(path: &Path) -> Self {
+    pub(super) fn of(path: &Path) -> Self {
         if path.is_dir() {
             return Self::Wrong("a folder inside of a class; put all images of a class directly into its folder");
         }
@@ -317,7 +317,7 @@ impl Kind {
 }
 
 /// Fails with the list of everything that is wrong in a folder, if anything is.
-fn all_well(root: &Path, mut wrong: Vec<String>) -> Result<()> {
+pub(super) fn all_well(root: &Path, mut wrong: Vec<String>) -> Result<()> {
     if wrong.is_empty() {
         return Ok(());
     }

@@ -15,7 +15,12 @@ mod file;
 mod idx;
 #[cfg(all(feature = "images", not(target_family = "wasm")))]
 mod image_folder;
+#[cfg(all(feature = "images", not(target_family = "wasm")))]
+mod image_pairs;
+mod joined;
 mod loader;
+mod mixed;
+mod on_tape;
 mod order;
 #[cfg(all(feature = "images", not(target_family = "wasm")))]
 mod picture;
@@ -23,6 +28,7 @@ mod recipe;
 mod settings;
 mod taken;
 mod transform;
+mod windows;
 
 pub use array::{Array, Number};
 pub use batches::{Batch, Batches};
@@ -35,6 +41,14 @@ pub use examples::Examples;
 pub use fields::{Columns, Fields};
 #[cfg(all(feature = "images", not(target_family = "wasm")))]
 pub use image_folder::ImageFolder;
+#[cfg(all(feature = "images", not(target_family = "wasm")))]
+pub use image_pairs::ImagePairs;
+pub use mixed::MixedBatches;
+pub use on_tape::OnTape;
 pub use taken::Taken;
 pub(crate) use taken::{Count, Record};
-pub use transform::{Cutout, HorizontalFlip, Normalize, RandomCrop, Transform, VerticalFlip};
+pub use transform::{
+    ColorJitter, Cutout, HorizontalFlip, Normalize, RandomAffine, RandomCrop, RandomResizedCrop, Transform,
+    VerticalFlip,
+};
+pub use windows::Windows;

@@ -106,13 +106,6 @@ impl Settings {
         if !size.is_multiple_of(parts) {
             bail!(Argument, "batches of {size} examples have no {parts} equal parts, one for each rank");
         }
-        if self.epoch.is_none() && !matches!(self.order, Order::Given) {
-            bail!(
-                Argument,
-                "no epoch was given, so the order would be the same in every epoch: loop over `batches.epochs(0..12)` or \
-                 `run.next_epoch_of(&batches, 12)`, or give the number with `epoch`; a single pass is `epoch(0)`"
-            );
-        }
         if matches!(self.last, Last::Drop) && examples < size {
             bail!(
                 Argument,
@@ -126,6 +119,13 @@ impl Settings {
     fn own_course(&self, rows: &[usize]) -> Result<Course> {
         let Self { size, part: (_, parts), .. } = *self;
         self.expect_possible(self.order.draws(rows.len(), self.draws))?;
+        if self.epoch.is_none() && !matches!(self.order, Order::Given) {
+            bail!(
+                Argument,
+                "no epoch was given, so the order would be the same in every epoch: loop over `batches.epochs(0..12)` or \
+                 `run.next_epoch_of(&batches, 12)`, or give the number with `epoch`; a single pass is `epoch(0)`"
+            );
+        }
         let order = self.order.of(rows.len(), self.draws, self.seed_of_epoch())?;
         let order: Vec<usize> = try_collect(order.into_iter().map(|index| rows[index]))?;
         let skipped = self.skip.skipped(size, &order)?;

@@ -6,12 +6,13 @@
 //! | 2. [A layer of your own](your_own_layer) | a `forward` and parameters, checked in two lines |
 //! | 3. [An operation of your own](custom_op) | gradient rule, native kernel and WGSL |
 //! | 4. [Data](data) | from files to batches on a device |
-//! | 5. [Training and resuming](runs) | training that survives a crash, and inspecting it afterwards |
-//! | 6. [Seeing a model](seeing) | layers and their costs, graphs, curves, traces |
-//! | 7. [Many devices](scaling) | several processes that train one model |
-//! | 8. [In a web page](in_a_page) | your model in a browser, in twenty lines |
-//! | 9. [How a step becomes a plan](plans) | reading a plan line by line |
-//! | 10. [When it is slow or wrong](troubleshooting) | errors, NaN, gradients, time, memory |
+//! | 5. [Training and resuming](runs) | the training loop, which survives a crash, and inspecting it afterwards |
+//! | 6. [Programs of a screen](programs) | segmentation, a time series, fine-tuning, diffusion, a GAN |
+//! | 7. [Seeing a model](seeing) | layers and their costs, graphs, curves, traces |
+//! | 8. [Many devices](scaling) | several processes that train one model |
+//! | 9. [In a web page](in_a_page) | your model in a browser, in twenty lines |
+//! | 10. [How a step becomes a plan](plans) | reading a plan line by line |
+//! | 11. [When it is slow or wrong](troubleshooting) | errors, NaN, gradients, time, memory |
 //!
 //! Reference pages:
 //!
@@ -40,6 +41,10 @@ pub mod data {
 
 pub mod runs {
     #![doc = include_str!("runs.md")]
+}
+
+pub mod programs {
+    #![doc = include_str!("programs.md")]
 }
 
 pub mod seeing {

@@ -27,6 +27,9 @@ use crate::{Result, Tensor};
 /// assert_eq!(confusion.accuracy()?, 0.75);
 /// # Ok::<(), meganeura::Error>(())
 /// ```
+///
+/// The F1 of a class is also its Dice coefficient. Where a model gives one number for each example, a threshold makes
+/// classes of them: `scores.gt(0.5).to_index()`.
 #[derive(Clone, PartialEq, Eq)]
 #[must_use]
 pub struct Confusion {

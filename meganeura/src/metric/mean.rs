@@ -8,24 +8,30 @@ use crate::{Result, Tensor};
 
 /// A sum in double precision and the number of its terms.
 #[derive(Clone, Copy, Debug, Default)]
-struct Mean {
+pub(super) struct Mean {
     sum: f64,
     count: u64,
 }
 
 impl Mean {
+    /// Adds `count` terms by their sum.
+    #[cfg(not(target_family = "wasm"))]
+    pub(super) fn add(&mut self, sum: f64, count: usize) {
+        self.merge(Self { sum, count: count as u64 });
+    }
+
     fn merge(&mut self, other: Self) {
         self.sum += other.sum;
         self.count += other.count;
     }
 
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a sum of counts")]
-    fn over(self, world: &World) -> Result<Self> {
+    pub(super) fn over(self, world: &World) -> Result<Self> {
         let sums = world.sum(&[self.sum, self.count as f64])?;
         Ok(Self { sum: sums[0], count: sums[1] as u64 })
     }
 
-    fn value(self, what: &str) -> Result<f64> {
+    pub(super) fn value(self, what: &str) -> Result<f64> {
         if self.count == 0 {
             bail!(Argument, "{what} of no numbers: `update` has counted none");
         }

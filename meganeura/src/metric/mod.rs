@@ -29,12 +29,18 @@
 mod accuracy;
 mod confusion;
 mod mean;
+#[cfg(not(target_family = "wasm"))]
+mod measure;
+mod regression;
 mod roc_auc;
 mod scores;
 
 pub use accuracy::Accuracy;
 pub use confusion::Confusion;
 pub use mean::{MeanAbsoluteError, MeanSquaredError, Perplexity};
+#[cfg(not(target_family = "wasm"))]
+pub use measure::{MeanOf, Measure};
+pub use regression::Regression;
 pub use roc_auc::RocAuc;
 
 use crate::Result;

@@ -47,6 +47,11 @@ impl Stepper {
         self
     }
 
+    /// `true` if steps that are not finite are skipped.
+    pub(crate) fn skips(&self) -> bool {
+        self.not_finite == NotFinite::Skip
+    }
+
     /// Handles a step that was held back.
     fn refuse(&mut self, error: Error) -> Result<()> {
         if error.kind() != ErrorKind::NotFinite || self.not_finite != NotFinite::Skip {

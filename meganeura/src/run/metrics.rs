@@ -39,6 +39,16 @@ pub enum Reading {
     Tensor(Tensor),
 }
 
+impl Reading {
+    /// The number, which may be read from a device.
+    pub(crate) fn number(&self) -> Result<f64> {
+        match self {
+            Self::Number(number) => Ok(*number),
+            Self::Tensor(tensor) => Ok(tensor.to_f64_vec()?.first().copied().unwrap_or(f64::NAN)),
+        }
+    }
+}
+
 impl Metric for Tensor {
     fn reading(&self) -> Reading {
         Reading::Tensor(self.clone())
@@ -134,6 +144,12 @@ pub(super) struct Metrics {
     names: BTreeSet<String>,
     #[cfg(feature = "tensorboard")]
     pub(super) board: Option<Board>,
+    /// The file of histograms and pictures, once there is one.
+    #[cfg(feature = "tensorboard")]
+    pub(super) media: Option<Board>,
+    /// The step of the checkpoint that the run was resumed from.
+    #[cfg(feature = "tensorboard")]
+    pub(super) resumed_at: u64,
     #[cfg(feature = "tensorboard")]
     board_failure: BoardFailure,
 }
@@ -162,6 +178,10 @@ impl Metrics {
             #[cfg(feature = "tensorboard")]
             board: None,
             #[cfg(feature = "tensorboard")]
+            media: None,
+            #[cfg(feature = "tensorboard")]
+            resumed_at: 0,
+            #[cfg(feature = "tensorboard")]
             board_failure: BoardFailure::None,
         })
     }
@@ -179,6 +199,10 @@ impl Metrics {
     pub(super) fn recall(&mut self, step: u64, values: BTreeMap<String, f64>) {
         self.names.extend(values.keys().cloned());
         self.last = (step, values);
+        #[cfg(feature = "tensorboard")]
+        {
+            self.resumed_at = step;
+        }
     }
 
     /// The names of the metrics that were logged.

@@ -78,6 +78,7 @@ mod checksum;
 #[cfg(all(test, unix))]
 mod crashes;
 mod epochs;
+mod held;
 mod interrupt;
 mod journal;
 mod json;
@@ -196,7 +197,15 @@ impl Run {
         RunOptions::new(folder.as_ref(), device)
     }
 
-    /// The folder.
+    /// The options for a run without a folder, which keeps nothing: to try something out. It has a position, and goes
+    /// through epochs; what is logged and saved is ignored.
+    pub fn unkept(device: &Device) -> RunOptions {
+        let mut options = RunOptions::new(Path::new(""), device);
+        options.is_kept = false;
+        options
+    }
+
+    /// The folder; empty for a run [without one](Self::unkept).
     #[must_use]
     pub fn folder(&self) -> &Path {
         &self.folder
@@ -313,6 +322,9 @@ impl Run {
     #[track_caller]
     pub fn metrics(&mut self) -> Result<Vec<Line>> {
         here(|| {
+            if !self.is_kept() {
+                return Ok(Vec::new());
+            }
             self.files.as_mut().map_or(Ok(()), Written::flush)?;
             read_metrics(&self.folder)
         })
@@ -436,6 +448,11 @@ impl Run {
 
     fn end(mut self, what: What, note: &str) -> Result<Overview> {
         let together = self.expect_together();
+        if !self.is_kept() {
+            self.is_over = true;
+            together?;
+            return Ok(Overview::unkept(what, note, self.position));
+        }
         if let Some(files) = &mut self.files {
             files.flush()?;
             files.journal.write(self.position, what, note)?;

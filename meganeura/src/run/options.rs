@@ -27,9 +27,13 @@ use crate::{Device, Result};
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct RunOptions {
-    folder: PathBuf,
-    device: Device,
+    pub(super) folder: PathBuf,
+    pub(super) device: Device,
     settings: BTreeMap<String, String>,
+    /// The settings that replace others.
+    changed: BTreeMap<String, String>,
+    /// `false` for a run without a folder.
+    pub(super) is_kept: bool,
     pub(super) keep_last: usize,
     pub(super) keep_best: Option<(String, Best)>,
     pub(super) every: Duration,
@@ -49,6 +53,8 @@ pub(super) struct Begun {
     pub(super) settings: BTreeMap<String, String>,
     /// `true` if there were checkpoints.
     pub(super) has_saved: bool,
+    /// The settings that changed on purpose, in words.
+    pub(super) changes: Vec<String>,
 }
 
 /// A checkpoint that was read.
@@ -68,6 +74,8 @@ impl RunOptions {
             folder: folder.to_owned(),
             device: device.clone(),
             settings: BTreeMap::new(),
+            changed: BTreeMap::new(),
+            is_kept: true,
             keep_last: 3,
             keep_best: None,
             every: Duration::from_mins(10),
@@ -88,6 +96,29 @@ impl RunOptions {
     /// both.
     pub fn setting(mut self, name: impl Into<String>, value: impl fmt::Display) -> Self {
         self.settings.insert(name.into(), value.to_string());
+        self
+    }
+
+    /// Like [`setting`](Self::setting), but replaces the value that the run was begun with: to change it on purpose.
+    /// `events.jsonl` reports the change.
+    ///
+    /// ```
+    /// use meganeura::prelude::*;
+    ///
+    /// # fn main() -> meganeura::Result<()> {
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let device = Device::cpu();
+    /// let at = |epochs: u64| Schedule::cosine(1e-3, 100 * epochs, 0.0);
+    /// let run = Run::at(folder.path(), &device).setting("schedule", at(10)).create()?;
+    /// # drop(run);
+    /// // Ten epochs later:
+    /// let run = Run::at(folder.path(), &device).change_setting("schedule", at(15)).resume()?;
+    /// assert_eq!(run.setting("schedule"), Some(&*at(15).to_string()));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn change_setting(mut self, name: impl Into<String>, value: impl fmt::Display) -> Self {
+        self.changed.insert(name.into(), value.to_string());
         self
     }
 
@@ -201,6 +232,11 @@ impl RunOptions {
             bail!(Argument, "a run keeps at least 1 checkpoint, and saves every 1 or more steps");
         }
         let world = self.world.clone();
+        if !self.is_kept {
+            let begun =
+                Begun { time: journal::now(), settings: self.own_settings(), has_saved: false, changes: Vec::new() };
+            return Ok(self.run(begun, false, (Position::default(), Vec::new()), None));
+        }
         // The other ranks open it once the first one has.
         let own = if world.is_first() { self.clone().write(expected).map(Some) } else { Ok(None) };
         let own = world.expect_all(own)?;
@@ -260,7 +296,7 @@ impl RunOptions {
         if self.tensorboard {
             metrics.show(folder)?;
         }
-        let journal = self.journal(position, is_resumed, &set_aside)?;
+        let journal = self.journal(position, is_resumed, &set_aside, &begun.changes)?;
         let taken = last.as_ref().map_or_else(Vec::new, |(state, _)| state.taken.clone());
         let restoring = last.map(|(state, parts)| {
             metrics.recall(position.step, state.metrics);
@@ -279,7 +315,7 @@ impl RunOptions {
         let begun = if is_resumed {
             self.begun(&folder.join(FILES.run))?
         } else {
-            Begun { time: journal::now(), settings: self.settings.clone(), has_saved: false }
+            Begun { time: journal::now(), settings: self.own_settings(), has_saved: false, changes: Vec::new() }
         };
         let saved = store::list(folder)?;
         if begun.has_saved && saved.is_empty() {
@@ -302,10 +338,25 @@ impl RunOptions {
         Ok((begun, saved))
     }
 
+    /// The settings of a run that begins.
+    fn own_settings(&self) -> BTreeMap<String, String> {
+        let all = self.settings.iter().chain(&self.changed);
+        all.map(|(name, value)| (name.clone(), value.clone())).collect()
+    }
+
     /// The log of events, with a line that the run begins or resumes.
-    fn journal(&self, position: Position, is_resumed: bool, set_aside: &[PathBuf]) -> Result<Journal> {
+    fn journal(
+        &self,
+        position: Position,
+        is_resumed: bool,
+        set_aside: &[PathBuf],
+        changes: &[String],
+    ) -> Result<Journal> {
         let mut journal = Journal::open(&self.folder)?;
         let mut note = self.device.to_string();
+        for change in changes {
+            note += &format!("; {change}");
+        }
         for path in set_aside {
             note += &format!("; not from the damaged checkpoint that is now {}", path.display());
         }
@@ -371,27 +422,21 @@ impl RunOptions {
     /// The properties of the run in this file, if the settings are the same.
     fn begun(&self, file: &Path) -> Result<Begun> {
         let object = read_run(file)?;
-        let (time, settings, has_saved) = (object.number("began")?, object.texts("settings")?, object.truth("saved")?);
-        let differs = |(name, now): (&String, &String)| match settings.get(name) {
-            Some(then) if then == now => None,
-            Some(then) => Some(format!("`{name}` was {then} and is {now}")),
-            None => Some(format!("`{name}` was not set and is {now}")),
-        };
-        let differences: Vec<_> = self.settings.iter().filter_map(differs).collect();
-        if !differences.is_empty() {
-            bail!(
-                Argument,
-                "the run in {} was begun with other settings: {}",
-                self.folder.display(),
-                differences.join(", ")
-            );
+        let (time, has_saved) = (object.number("began")?, object.truth("saved")?);
+        let mut settings = object.texts("settings")?;
+        let fixed = self.settings.iter().filter(|(name, _)| !self.changed.contains_key(*name));
+        let wrong = differences(&settings, fixed);
+        if !wrong.is_empty() {
+            bail!(Argument, "the run in {} was begun with other settings: {}", self.folder.display(), wrong.join(", "));
         }
-        Ok(Begun { time, settings, has_saved })
+        let changes = differences(&settings, self.changed.iter());
+        settings.extend(self.changed.clone());
+        Ok(Begun { time, settings, has_saved, changes })
     }
 
     /// Writes the run's properties and its current options.
     pub(super) fn describe(&self, begun: &Begun) -> Result<()> {
-        let Begun { time, settings, has_saved } = begun;
+        let Begun { time, settings, has_saved, .. } = begun;
         let best = self.keep_best.as_ref().map(|(metric, best)| json!({ "metric": metric, "which": best.name() }));
         // Arguments that are not text are of no use in a message.
         let command: Vec<Value> = std::env::args_os().map(|arg| arg.to_string_lossy().into_owned().into()).collect();
@@ -408,6 +453,19 @@ impl RunOptions {
         let file = self.folder.join(FILES.run);
         disk::replace_file(&file, &json::sealed(&object)).map_err(|error| io_error("written", &file, error))
     }
+}
+
+/// The settings that are not as they were, in words.
+pub(super) fn differences<'a>(
+    then: &BTreeMap<String, String>,
+    now: impl Iterator<Item = (&'a String, &'a String)>,
+) -> Vec<String> {
+    let differs = |(name, now): (&String, &String)| match then.get(name) {
+        Some(then) if then == now => None,
+        Some(then) => Some(format!("`{name}` was {then} and is {now}")),
+        None => Some(format!("`{name}` was not set and is {now}")),
+    };
+    now.filter_map(differs).collect()
 }
 
 /// The description of a run.

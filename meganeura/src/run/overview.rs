@@ -72,6 +72,18 @@ pub enum Status {
     Died,
 }
 
+impl Status {
+    /// The status after the last event of a run that nobody trains.
+    fn of(what: What, note: &str) -> Self {
+        match what {
+            What::Began | What::Resumed | What::Warned => Self::Died,
+            What::Finished => Self::Finished,
+            What::Interrupted => Self::Interrupted,
+            What::Failed => Self::Failed(note.to_owned()),
+        }
+    }
+}
+
 impl Overview {
     /// Reads the state of the run in a folder, active or not, and changes nothing.
     ///
@@ -81,6 +93,23 @@ impl Overview {
     #[track_caller]
     pub fn of(folder: impl AsRef<Path>) -> Result<Self> {
         here(|| Self::read(folder.as_ref()))
+    }
+
+    /// The state of a run without a folder, at its end.
+    pub(super) fn unkept(what: What, note: &str, position: Position) -> Self {
+        Self {
+            folder: PathBuf::new(),
+            status: Status::of(what, note),
+            position,
+            time: journal::now(),
+            last: None,
+            best: None,
+            metric: None,
+            logged: BTreeSet::new(),
+            damaged: Vec::new(),
+            settings: BTreeMap::new(),
+            resume_command: None,
+        }
     }
 
     fn read(folder: &Path) -> Result<Self> {
@@ -95,12 +124,7 @@ impl Overview {
         let status = match event {
             _ if is_running => Status::Running,
             None => Status::Died,
-            Some(event) => match event.what {
-                What::Began | What::Resumed | What::Warned => Status::Died,
-                What::Finished => Status::Finished,
-                What::Interrupted => Status::Interrupted,
-                What::Failed => Status::Failed(event.note.clone()),
-            },
+            Some(event) => Status::of(event.what, &event.note),
         };
         let (mut position, mut time) =
             event.map_or((Position::default(), about.number("began")?), |event| (event.position, event.time));
@@ -145,7 +169,10 @@ impl Overview {
 impl fmt::Display for Overview {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { folder, status, position, time, last, best, metric, logged, damaged, resume_command, .. } = self;
-        write!(f, "{}: ", folder.display())?;
+        match folder.as_os_str().is_empty() {
+            true => write!(f, "a run that is not kept: ")?,
+            false => write!(f, "{}: ", folder.display())?,
+        }
         match status {
             Status::Running => write!(f, "running, {position}")?,
             Status::Finished => write!(f, "finished, {position}")?,
@@ -155,6 +182,7 @@ impl fmt::Display for Overview {
         }
         write!(f, " ({})", date(*time))?;
         match last {
+            None if folder.as_os_str().is_empty() => {}
             Some((path, position)) => write!(f, "\n  last  {position}, {}", path.display())?,
             None => write!(f, "\n  last  nothing is saved yet")?,
         }

@@ -43,17 +43,20 @@ impl Best {
         [Self::Lowest, Self::Highest].into_iter().find(|best| best.name() == name)
     }
 
+    pub(crate) fn is_better(self, value: f64, than: f64) -> bool {
+        match self {
+            Self::Lowest => value < than,
+            Self::Highest => value > than,
+        }
+    }
+
     /// The checkpoint with the best value of a metric, among those that have one; of several, the first.
     pub(super) fn of<'a>(self, saved: &'a [Saved], metric: &str) -> Option<(usize, &'a State, f64)> {
         let mut best: Option<(usize, &State, f64)> = None;
         for (index, saved) in saved.iter().enumerate() {
             let Ok(state) = &saved.state else { continue };
             let Some(&value) = state.metrics.get(metric).filter(|value| !value.is_nan()) else { continue };
-            let is_better = |than: f64| match self {
-                Self::Lowest => value < than,
-                Self::Highest => value > than,
-            };
-            if best.is_none_or(|(.., than)| is_better(than)) {
+            if best.is_none_or(|(.., than)| self.is_better(value, than)) {
                 best = Some((index, state, value));
             }
         }

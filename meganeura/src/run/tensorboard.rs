@@ -6,6 +6,8 @@
 //! A file is a sequence of records: the length, its checksum, an `Event` in the format of Protocol Buffers, its
 //! checksum.
 
+mod media;
+
 use std::path::{Path, PathBuf};
 
 use prost::Message;
@@ -13,6 +15,7 @@ use prost::Message;
 use super::{Line, journal};
 use crate::Result;
 use crate::io::{disk, io_error};
+use media::{Histogram, Image};
 
 /// The folder of event files inside the folder of a run.
 const FOLDER: &str = "tensorboard";
@@ -51,6 +54,10 @@ struct Value {
     tag: String,
     #[prost(float, optional, tag = "2")]
     simple_value: Option<f32>,
+    #[prost(message, optional, tag = "4")]
+    image: Option<Image>,
+    #[prost(message, optional, tag = "5")]
+    histo: Option<Histogram>,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -84,18 +91,7 @@ impl Board {
             name.starts_with(PREFIX) && name.ends_with(SUFFIX)
         };
         let old: Vec<_> = old.into_iter().filter(is_ours).collect();
-        let time = journal::now();
-        // TensorBoard reads files in the order of their names, which start with the time.
-        let mut names = (0u32..).map(|number| format!("{PREFIX}{time:017.6}.{}.{number}{SUFFIX}", std::process::id()));
-        let path =
-            names.by_ref().map(|name| folder.join(name)).find(|path| !path.exists()).expect("numbers do not end");
-        let file = disk::File::create(&path).map_err(|error| io_error("created", &path, error))?;
-        let mut board = Self { path, file, length: 0, pending: Vec::new() };
-        let version = Event { file_version: Some("brain.Event:2".to_owned()), ..Event::default() };
-        let start = Event { session_log: Some(SessionLog { status: 1 }), ..Event::default() };
-        for event in [version, start] {
-            board.push(&Event { wall_time: time, ..event });
-        }
+        let mut board = Self::create(&folder, 0)?;
         lines.iter().for_each(|line| board.note(line));
         board.flush()?;
         for path in old {
@@ -105,10 +101,33 @@ impl Board {
         Ok(board)
     }
 
+    /// Starts a new file in a folder, which voids events of earlier files from a step on.
+    fn create(folder: &Path, step: u64) -> Result<Self> {
+        disk::create_folders(folder).map_err(|error| io_error("created", folder, error))?;
+        let time = journal::now();
+        // TensorBoard reads files in the order of their names, which start with the time.
+        let mut names = (0u32..).map(|number| format!("{PREFIX}{time:017.6}.{}.{number}{SUFFIX}", std::process::id()));
+        let path =
+            names.by_ref().map(|name| folder.join(name)).find(|path| !path.exists()).expect("numbers do not end");
+        let file = disk::File::create(&path).map_err(|error| io_error("created", &path, error))?;
+        let mut board = Self { path, file, length: 0, pending: Vec::new() };
+        let version = Event { file_version: Some("brain.Event:2".to_owned()), ..Event::default() };
+        let step = i64::try_from(step).unwrap_or(i64::MAX);
+        let start = Event { step, session_log: Some(SessionLog { status: 1 }), ..Event::default() };
+        for event in [version, start] {
+            board.push(&Event { wall_time: time, ..event });
+        }
+        Ok(board)
+    }
+
     /// Queues the metrics of a line, for the next [`flush`](Self::flush).
     pub(super) fn note(&mut self, line: &Line) {
         #[expect(clippy::cast_possible_truncation, reason = "TensorBoard keeps single precision")]
-        let value = |(tag, value): (&String, &f64)| Value { tag: tag.clone(), simple_value: Some(*value as f32) };
+        let value = |(tag, value): (&String, &f64)| Value {
+            tag: tag.clone(),
+            simple_value: Some(*value as f32),
+            ..Value::default()
+        };
         let summary = Some(Summary { value: line.values.iter().map(value).collect() });
         let step = i64::try_from(line.step).unwrap_or(i64::MAX);
         self.push(&Event { wall_time: line.time, step, summary, ..Event::default() });

@@ -3,16 +3,20 @@
 mod sources;
 mod stage;
 
+use std::time::Duration;
+
 use libtest_mimic::{Failed, Trial};
 use meganeura::check::{Gradcheck, gradcheck, gradgradcheck};
-use meganeura::data::{Array, Cifar100Label, Csv, HorizontalFlip, ImageFolder};
+use meganeura::data::{Array, Cifar100Label, Csv, HorizontalFlip, ImageFolder, ImagePairs, Windows};
 use meganeura::init::Initializer;
 use meganeura::io::{self, Names};
-use meganeura::metric::{Accuracy, Confusion, MeanAbsoluteError, Perplexity, RocAuc};
+use meganeura::metric::{Accuracy, Confusion, MeanAbsoluteError, MeanOf, Perplexity, Regression, RocAuc};
 use meganeura::onnx;
 use meganeura::optim::{Accumulate, Ema, Lbfgs, OptimizerState, Plateau, Schedule, TrainStep};
 use meganeura::prelude::*;
 use meganeura::run::{Overview, Parts, Run, read_metrics};
+use meganeura::serve::{Batched, Queue};
+use meganeura::train::evaluate;
 use meganeura::{Error, Result};
 
 use self::sources::Fallible;
@@ -153,6 +157,7 @@ cases! {
     "data/batches.rs::len" |w| w.dataset.batches(0).len();
     "data/array.rs::new" |_| Array::new(vec![1.0], [2]);
     "data/array.rs::zeros" |_| Array::<f32>::zeros([1 << 40, 1 << 40]);
+    "data/array.rs::labels" |_| Array::from(vec![0.5]).labels();
     "data/array.rs::transformed" |_| Array::from(vec![1.0]).transformed(&HorizontalFlip::new(0.5), 1);
     "data/cifar.rs::from_cifar10" |_| Dataset::from_cifar10::<&str>([]);
     "data/cifar.rs::read_cifar10" |_| Dataset::read_cifar10::<&[u8]>([]);
@@ -171,6 +176,9 @@ cases! {
     "data/dataset.rs::split_at" |w| w.dataset.split_at(3);
     "data/dataset.rs::subset" |w| w.dataset.subset([2]);
     "data/dataset.rs::folds" |w| w.dataset.folds(1, 0);
+    "data/windows.rs::new" |_| Windows::new(Array::from(vec![0.5]), 0, 1);
+    "data/windows.rs::targets" |_| Windows::new(Array::from(vec![0.5]), 1, 1).expect("fits").targets([1]);
+    "data/image_pairs.rs::open" |_| ImagePairs::open("no/such/folder", "nor/this");
     "data/idx.rs::from_idx" |_| Dataset::from_idx("no/such/file", "nor/this");
     "data/idx.rs::read_idx" |_| Dataset::read_idx(&b"nonsense"[..], &b""[..]);
     "data/image_folder.rs::open" |_| ImageFolder::open("no/such/folder");
@@ -192,6 +200,14 @@ cases! {
     "metric/mean.rs::update_async" |w| ready(MeanAbsoluteError::new().update_async(&w.tensor, &w.labels));
     "metric/mean.rs::update" |_| Perplexity::new().update(0.0, 0);
     "metric/mean.rs::value" |_| Perplexity::new().value();
+    "metric/measure.rs::update" |w| MeanOf::new(|y, t| y.cross_entropy(t)).update(&w.tensor, &w.tensor);
+    "metric/measure.rs::value" |_| MeanOf::new(|y, _| y.clone()).value();
+    "metric/regression.rs::update" |w| Regression::new().update(&w.labels, &w.labels);
+    "metric/regression.rs::merge" |w| counted(&w, 1).merge(&counted(&w, 2));
+    "metric/regression.rs::mean_absolute_errors" |_| Regression::new().mean_absolute_errors();
+    "metric/regression.rs::mean_squared_errors" |_| Regression::new().mean_squared_errors();
+    "metric/regression.rs::r2" |_| Regression::new().r2();
+    "metric/regression.rs::value" |_| Regression::new().value();
     "metric/roc_auc.rs::update" |w| RocAuc::new().update(&w.labels, &w.labels);
     "metric/roc_auc.rs::update_async" |w| ready(RocAuc::new().update_async(&w.labels, &w.labels));
     "metric/roc_auc.rs::value" |_| RocAuc::new().value();
@@ -220,6 +236,17 @@ cases! {
     "io/report.rs::strict" |mut w| partial(&mut w).strict();
     "io/state.rs::from_safetensors" |w| OptimizerState::from_safetensors(b"nonsense", &w.device);
     "nn/rotary_embedding.rs::table" |w| RotaryEmbedding::new(3).table(&w.device, 4);
+    "serve/batched.rs::compile" |w| Batched::compile(&w.device, [], 0.0_f32, |x| x * 2.0);
+    "serve/batched.rs::call" |w| doubled(&w).call(vec![Array::from(vec![0.5])]);
+    "serve/queue.rs::call" |w| Queue::start(doubled(&w), Duration::ZERO).call(Array::from(vec![0.5]));
+    "run/tensorboard/media.rs::log_histogram" |w| Run::at(w.run(), &w.device).tensorboard(true).create().expect("begins").log_histogram("x", &nan(&w));
+    "run/tensorboard/media.rs::log_image" |w| Run::at(w.run(), &w.device).tensorboard(true).create().expect("begins").log_image("x", &w.tensor);
+    "train/at.rs::log_histogram" |mut w| { let (run, nan) = (with_board(&w), nan(&w)); Trainer::new(&mut w.net, w.dataset.batches(1), |net, x, _| x.tape().param(&net.0).sum() + x.tape().param(&net.1).sum()).run(run).each_epoch(|at| at.log_histogram("x", &nan)).quiet().fit(&mut Sgd::new(0.1)) };
+    "train/at.rs::log_image" |mut w| { let (run, flat) = (with_board(&w), w.tensor.clone()); Trainer::new(&mut w.net, w.dataset.batches(1), |net, x, _| x.tape().param(&net.0).sum() + x.tape().param(&net.1).sum()).run(run).each_epoch(|at| at.log_image("x", &flat)).quiet().fit(&mut Sgd::new(0.1)) };
+    "train/validation.rs::evaluate" |w| evaluate(&(), w.dataset.batches(1), Accuracy::new(), |(), x, t| (x.clone(), t.clone()));
+    "train/trainer.rs::fit" |mut w| Trainer::new(&mut w.net, w.dataset.batches(1), |_, x, _| x.sum()).accumulate(0).quiet().fit(&mut Sgd::new(0.1));
+    "train/lr_curve.rs::find_lr" |mut w| Trainer::new(&mut w.net, w.dataset.batches(1), |_, x, _| x.sum()).find_lr(Sgd::new(0.1));
+    "train/at.rs::log" |mut w| { let run = w.begun(); Trainer::new(&mut w.net, w.dataset.batches(1), |net, x, _| x.tape().param(&net.0).sum() + x.tape().param(&net.1).sum()).run(run).each_epoch(|at| at.log(&[("step", &1)])).quiet().fit(&mut Sgd::new(0.1)) };
     "run/metrics.rs::read_metrics" |w| read_metrics(w.damaged_metrics());
     "run/mod.rs::restore" |mut w| w.restored().restore(&mut w.net, &mut Sgd::new(0.1));
     "run/mod.rs::restore_parts" |w| w.restored().restore_parts();
@@ -258,6 +285,8 @@ const WITHOUT_A_CASE: &[(&str, &str)] = &[
     ("metric/accuracy.rs::over", "fails in a world of several ranks"),
     ("metric/confusion.rs::over", "fails in a world of several ranks"),
     ("metric/mean.rs::over", "fails in a world of several ranks"),
+    ("data/joined.rs::concat", "fails beyond the memory of any machine"),
+    ("metric/regression.rs::over", "fails in a world of several ranks"),
     ("metric/roc_auc.rs::merge", "fails where there is no memory"),
     ("metric/roc_auc.rs::over", "fails in a world of several ranks"),
     ("module/ext.rs::to_device", "fails where a device does"),
@@ -291,6 +320,7 @@ const CALLED_BY_THE_FRAMEWORK: &[&str] = &[
     "data/fields.rs::stack",
     "data/transform/mod.rs::shape",
     "functions/custom.rs::vjp",
+    "metric/measure.rs::gather",
     "module/init.rs::build",
     "optim/rule.rs::check",
 ];

@@ -9,10 +9,12 @@ use meganeura::Result;
 use meganeura::check::{Report, gradcheck};
 use meganeura::data::{Array, Examples, ImageFolder};
 use meganeura::io::LoadReport;
+use meganeura::metric::Regression;
 use meganeura::module::{At, Slot, SlotMut};
 use meganeura::onnx::{Export, Model, Onnx};
 use meganeura::prelude::*;
 use meganeura::run::Run;
+use meganeura::serve::Batched;
 
 /// The values that the mistakes use.
 pub(super) struct Stage {
@@ -74,6 +76,27 @@ impl Examples for Damaged {
 /// The failed check of `x²` with one of its two factors detached.
 pub(super) fn disagreement(w: &Stage) -> Report {
     gradcheck(&(), std::slice::from_ref(&w.tensor), |(), x| vec![x[0].detach() * &x[0]]).expect("fits")
+}
+
+/// The errors of a row of this many columns.
+pub(super) fn counted(w: &Stage, columns: usize) -> Regression {
+    let (mut errors, row) = (Regression::new(), Tensor::zeros(&w.device, [1, columns]).expect("fits"));
+    errors.update(&row, &row).expect("fits");
+    errors
+}
+
+pub(super) fn nan(w: &Stage) -> Tensor {
+    Tensor::full(&w.device, [1], f32::NAN).expect("fits")
+}
+
+/// A run that writes for TensorBoard.
+pub(super) fn with_board(w: &Stage) -> Run {
+    Run::at(w.run(), &w.device).tensorboard(true).create().expect("an empty folder")
+}
+
+/// A function of two numbers.
+pub(super) fn doubled(w: &Stage) -> Batched<Array<f32>> {
+    Batched::compile(&w.device, [1], Array::from(vec![0.0; 2]), |x| x * 2.0).expect("fits")
 }
 
 /// The result of a future that is ready at once, as on the CPU.

@@ -65,20 +65,48 @@ const BELOW: [(&str, &[&str]); 22] = [
 
 /// Modules of the core between the two, modules of [`ABOVE`] with further restrictions, and the modules of the crate
 /// above the core.
-const BESIDE: [(&str, &[&str]); 13] = [
+const BESIDE: [(&str, &[&str]); 15] = [
     ("grad", &["kernel", "plan", "executor", "cpu", "gpu", "loss", "check"]),
     ("module", &["kernel", "ops", "grad", "plan", "executor", "cpu", "gpu", "loss"]),
     ("functions", &["grad", "module", "loss", "check"]),
     ("init", &["graph", "ops", "tape", "grad", "check"]),
     ("loss", &["graph", "ops", "grad", "module", "check"]),
-    ("lora", &["nn", "optim", "loss", "metric", "data", "onnx", "run", "check"]),
-    ("metric", &["module", "nn", "optim", "loss", "data", "io", "onnx", "run", "check", "lora"]),
-    ("data", &["module", "nn", "optim", "loss", "metric", "io", "onnx", "run", "check", "lora"]),
-    ("io", &["graph", "ops", "tape", "grad", "nn", "loss", "metric", "data", "onnx", "run", "check", "lora"]),
-    ("nn", &["graph", "grad", "optim", "loss", "metric", "data", "io", "onnx", "run", "check", "lora"]),
-    ("optim", &["graph", "nn", "loss", "metric", "data", "onnx", "run", "check", "lora"]),
-    ("onnx", &["grad", "optim", "loss", "metric", "data", "run", "check", "lora"]),
-    ("run", &["graph", "ops", "grad", "loss", "metric", "functions", "onnx", "check", "lora"]),
+    ("lora", &["nn", "optim", "loss", "metric", "data", "onnx", "run", "serve", "train", "check"]),
+    ("metric", &["module", "nn", "optim", "loss", "data", "io", "onnx", "run", "serve", "train", "check", "lora"]),
+    ("data", &["module", "nn", "optim", "loss", "metric", "io", "onnx", "run", "serve", "train", "check", "lora"]),
+    (
+        "io",
+        &[
+            "graph", "ops", "tape", "grad", "nn", "loss", "metric", "data", "onnx", "run", "serve", "train", "check",
+            "lora",
+        ],
+    ),
+    (
+        "nn",
+        &["graph", "grad", "optim", "loss", "metric", "data", "io", "onnx", "run", "serve", "train", "check", "lora"],
+    ),
+    ("optim", &["graph", "nn", "loss", "metric", "data", "onnx", "run", "serve", "train", "check", "lora"]),
+    ("onnx", &["grad", "optim", "loss", "metric", "data", "run", "serve", "train", "check", "lora"]),
+    ("run", &["graph", "ops", "grad", "loss", "metric", "functions", "onnx", "check", "lora", "serve", "train"]),
+    (
+        "serve",
+        &[
+            "graph",
+            "ops",
+            "grad",
+            "loss",
+            "metric",
+            "optim",
+            "functions",
+            "io",
+            "onnx",
+            "run",
+            "check",
+            "lora",
+            "train",
+        ],
+    ),
+    ("train", &["graph", "ops", "loss", "functions", "onnx", "check", "lora"]),
 ];
 
 /// All of [`BELOW`] except the modules that may name none of these.

@@ -31,7 +31,7 @@ impl Var {
                     let error = Error::new(ErrorKind::Argument, message).in_op("ctc").operand(self.ty(), self.path());
                     return self.fail(error.operand(indices.ty(), None).at(Location::caller()));
                 }
-                indices.note_range(end, None);
+                indices.note_range("ctc", end, None);
             }
         }
         let operands = [self, targets, input_lengths, target_lengths];

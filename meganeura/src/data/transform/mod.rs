@@ -1,16 +1,22 @@
 //! Transformations of examples, which apply before they are put into a batch. One transformation per file.
 
+mod affine;
+mod color_jitter;
 mod crop;
 mod cutout;
 mod flip;
 mod normalize;
+mod resized_crop;
 
 use std::fmt;
 
+pub use affine::RandomAffine;
+pub use color_jitter::ColorJitter;
 pub use crop::RandomCrop;
 pub use cutout::Cutout;
 pub use flip::{HorizontalFlip, VerticalFlip};
 pub use normalize::Normalize;
+pub use resized_crop::RandomResizedCrop;
 
 use crate::error::bail;
 use crate::seed::Seed;
@@ -18,8 +24,8 @@ use crate::{Result, Shape};
 
 /// A transformation of an example: [`Batches::transform`](super::Batches::transform) applies it.
 ///
-/// The crate has [`RandomCrop`], [`HorizontalFlip`], [`VerticalFlip`], [`Cutout`] and [`Normalize`]; your own is a type
-/// with these two methods.
+/// The crate has [`RandomCrop`], [`RandomResizedCrop`], [`RandomAffine`], [`HorizontalFlip`], [`VerticalFlip`],
+/// [`Cutout`], [`ColorJitter`] and [`Normalize`]; your own is a type with these two methods.
 ///
 /// ```
 /// use meganeura::data::Transform;
