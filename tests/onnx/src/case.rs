@@ -138,6 +138,7 @@ impl Case {
             if computed.len() != outputs.len() {
                 return Ok(Outcome::Wrong(format!("{} outputs, not {}", computed.len(), outputs.len())));
             }
+            let largest = if device.precision() == Precision::Double { f64::MAX } else { f32::MAX.into() };
             for (k, (found, expected)) in computed.iter().zip(&outputs).enumerate() {
                 // Two units in the last place: the suite computes in the types of the file, the importer in wider ones.
                 let port = model.outputs()[k].to_string();
@@ -146,7 +147,7 @@ impl Case {
                     _ if port.contains(": float16") => rtol.max(1.0 / 512.0),
                     _ => rtol,
                 };
-                if let Some(difference) = differing(found, expected, rtol, atol) {
+                if let Some(difference) = differing(found, expected, Tolerance { rtol, atol, largest }) {
                     return Ok(Outcome::Wrong(format!("output {k}: {difference}")));
                 }
             }
@@ -285,15 +286,24 @@ fn of(port: &Port, tensor: &Tensor) -> Result<Numbers, String> {
     Ok(Numbers { shape: tensor.shape().dims().to_vec(), data })
 }
 
+/// The difference that is allowed.
+#[derive(Clone, Copy)]
+struct Tolerance {
+    rtol: f64,
+    atol: f64,
+    /// The largest number of the device's precision; those beyond are infinite.
+    largest: f64,
+}
+
 /// What differs between a result and the suite's: the kind, texts, the items of a sequence, or numbers.
-fn differing(found: &Given, expected: &Given, rtol: f64, atol: f64) -> Option<String> {
+fn differing(found: &Given, expected: &Given, tolerance: Tolerance) -> Option<String> {
     match (found, expected) {
-        (Given::Numbers(found), Given::Numbers(expected)) => difference(found, expected, rtol, atol),
+        (Given::Numbers(found), Given::Numbers(expected)) => difference(found, expected, tolerance),
         (Given::Texts(found, texts), Given::Texts(expected, others)) => (found != expected || texts != others)
             .then(|| format!("texts {found:?} {texts:?}, not {expected:?} {others:?}")),
         (Given::Sequence(found), Given::Sequence(expected)) if found.len() == expected.len() => {
             let each = |(k, (found, expected))| {
-                differing(found, expected, rtol, atol).map(|message| format!("item {k}: {message}"))
+                differing(found, expected, tolerance).map(|message| format!("item {k}: {message}"))
             };
             found.iter().zip(expected).enumerate().find_map(each)
         }
@@ -304,7 +314,7 @@ fn differing(found: &Given, expected: &Given, rtol: f64, atol: f64) -> Option<St
 
 /// What differs between a result and the suite's: shapes, or numbers by more than the tolerance. Integers must be
 /// equal.
-fn difference(found: &Numbers, expected: &Numbers, rtol: f64, atol: f64) -> Option<String> {
+fn difference(found: &Numbers, expected: &Numbers, tolerance: Tolerance) -> Option<String> {
     if found.shape != expected.shape {
         return Some(format!("the shape is {:?}, not {:?}", found.shape, expected.shape));
     }
@@ -313,8 +323,10 @@ fn difference(found: &Numbers, expected: &Numbers, rtol: f64, atol: f64) -> Opti
         return Some(format!("element {k} is {a}, not {b}"));
     }
     let differs = |&(_, (a, b)): &(usize, (f64, f64))| {
-        let tolerance = if matches!(expected.data, Data::Ints(_)) { 0.0 } else { atol + rtol * b.abs() };
-        !(a == b || a.is_nan() && b.is_nan() || (a - b).abs() <= tolerance && b.is_finite())
+        let Tolerance { rtol, atol, largest } = tolerance;
+        let far = if matches!(expected.data, Data::Ints(_)) { 0.0 } else { atol + rtol * b.abs() };
+        let overflows = b.abs() > largest && a == f64::INFINITY.copysign(b);
+        !(a == b || a.is_nan() && b.is_nan() || (a - b).abs() <= far && b.is_finite() || overflows)
     };
     let (found, expected) = (found.data.floats(), expected.data.floats());
     let (k, (a, b)) = found.into_iter().zip(expected).enumerate().find(differs)?;
