@@ -5,7 +5,7 @@ use std::fmt;
 use meganeura_derive::Module;
 
 use super::IntoExtents;
-use super::dropout::adapter_input;
+use super::dropout::{adapter_input, with_magnitudes};
 use super::settings::{expect_channels, expect_positive, per_channel, weight_and_bias};
 use crate::error::bail;
 use crate::init::Initializer;
@@ -139,6 +139,9 @@ impl<const D: usize> Layer for Conv<D> {
         };
         let options = ConvOptions { padding, ..self.options };
         let y = match self.weight.adapter() {
+            Some(adapter) if adapter.magnitude.is_some() => {
+                with_magnitudes(x, &self.weight, adapter, self, |x, weight| x.convolve(weight, options))
+            }
             // One factor after the other, which needs no gradient of the whole weight. Kernels of groups are small.
             Some(adapter) if options.groups == 1 => {
                 let [w, a, b, scale] = adapter.parts(x.tape(), &self.weight);
@@ -165,10 +168,9 @@ impl<const D: usize> Layer for Conv<D> {
             }
             _ => x.convolve(&x.param(&self.weight), options),
         };
-        match &self.bias {
-            Some(bias) => y + per_channel::<D>(&x.param(bias)),
-            None => y,
-        }
+        let of_adapter = self.weight.adapter().and_then(|adapter| adapter.bias(x.tape()));
+        let biases = self.bias.as_ref().map(|bias| x.param(bias)).into_iter().chain(of_adapter);
+        biases.fold(y, |y, bias| y + per_channel::<D>(&bias))
     }
 
     fn flow(&self) -> crate::module::Flow {

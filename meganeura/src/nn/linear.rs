@@ -4,7 +4,7 @@ use std::panic::Location;
 
 use meganeura_derive::Module;
 
-use super::dropout::adapter_input;
+use super::dropout::{adapter_input, with_magnitudes};
 use super::settings::weight_and_bias;
 use crate::error::bail;
 use crate::init::Initializer;
@@ -63,6 +63,9 @@ impl Layer for Linear {
         let rows = x.reshape([rows, inputs]);
         let y = match self.weight.adapter() {
             None => rows.matmul(&x.param(&self.weight).t()),
+            Some(adapter) if adapter.magnitude.is_some() => {
+                with_magnitudes(&rows, &self.weight, adapter, self, |rows, weight| rows.matmul(&weight.t()))
+            }
             // One factor after the other, which needs no gradient of the whole weight.
             Some(adapter) => {
                 let [w, a, b, scale] = adapter.parts(x.tape(), &self.weight);
@@ -70,11 +73,9 @@ impl Layer for Linear {
                 rows.matmul(&w.t()) + read.matmul(&a.t()).matmul(&b.t()) * scale
             }
         };
-        let y = match &self.bias {
-            Some(bias) => y + x.param(bias),
-            None => y,
-        };
-        y.reshape(y_shape)
+        let of_adapter = self.weight.adapter().and_then(|adapter| adapter.bias(x.tape()));
+        let biases = self.bias.as_ref().map(|bias| x.param(bias)).into_iter().chain(of_adapter);
+        biases.fold(y, |y, bias| y + bias).reshape(y_shape)
     }
 
     fn flow(&self) -> crate::module::Flow {

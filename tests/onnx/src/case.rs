@@ -131,7 +131,7 @@ impl Case {
             let is_plain = inputs.iter().chain(&outputs).all(is_plain)
                 && model.inputs().iter().chain(model.outputs()).all(Port::is_tensor);
             let run = if is_plain { recorded } else { evaluated };
-            let computed = match run(&model, device, inputs) {
+            let computed = match run(&model, device, &inputs) {
                 Ok(computed) => computed,
                 Err(message) => return refused(message),
             };
@@ -206,7 +206,7 @@ fn given(tensors: &SafeTensors<'_>, others: &Value, name: &str) -> Result<Option
 }
 
 /// The results of a call with tensors, recorded on a tape.
-fn recorded(model: &Model, device: &Device, inputs: Vec<Given>) -> Result<Vec<Given>, String> {
+fn recorded(model: &Model, device: &Device, inputs: &[Given]) -> Result<Vec<Given>, String> {
     let tape = Tape::new(device);
     let input = |(port, given): (&Port, &Given)| match given {
         Given::Numbers(numbers) => {
@@ -215,7 +215,7 @@ fn recorded(model: &Model, device: &Device, inputs: Vec<Given>) -> Result<Vec<Gi
         }
         _ => Err(format!("input {port}: no tensor is given")),
     };
-    let inputs = model.inputs().iter().zip(&inputs).map(input).collect::<Result<Vec<_>, _>>()?;
+    let inputs = model.inputs().iter().zip(inputs).map(input).collect::<Result<Vec<_>, _>>()?;
     let results = model.record(&tape, &inputs).map_err(|error| text(&error))?;
     let tensor = |var: &Var| var.to_tensor().map_err(|error| text(&error));
     let of = |(port, var)| Ok(Given::Numbers(of(port, &tensor(var)?)?));
@@ -223,11 +223,11 @@ fn recorded(model: &Model, device: &Device, inputs: Vec<Given>) -> Result<Vec<Gi
 }
 
 /// The results of a call with values of any kind.
-fn evaluated(model: &Model, device: &Device, inputs: Vec<Given>) -> Result<Vec<Given>, String> {
+fn evaluated(model: &Model, device: &Device, inputs: &[Given]) -> Result<Vec<Given>, String> {
     let input = |(port, given): (&Port, &Given)| {
         item(device, port, given).map_err(|message| format!("input {port}: {message}"))
     };
-    let inputs = model.inputs().iter().zip(&inputs).map(input).collect::<Result<Vec<_>, _>>()?;
+    let inputs = model.inputs().iter().zip(inputs).map(input).collect::<Result<Vec<_>, _>>()?;
     let results = model.evaluate(&inputs).map_err(|error| text(&error))?;
     model.outputs().iter().zip(&results).map(|(port, item)| of_item(port, item)).collect()
 }
