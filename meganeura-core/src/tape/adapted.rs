@@ -24,10 +24,13 @@ impl Adapter {
         (&sum * (tape.param(magnitude) / norm)).reshape(weight.shape())
     }
 
-    /// The bias of the result, times `s`.
+    /// The result of a layer, whose outputs are followed by axes of these extents, with the bias times `s`.
     #[track_caller]
-    pub fn bias(&self, tape: &Tape) -> Option<Var> {
-        Some(tape.param(self.bias.as_ref()?) * tape.buffer(&self.scale))
+    pub fn add_bias_to(&self, y: &Var, after: &[usize]) -> Var {
+        let Some(bias) = &self.bias else { return y.clone() };
+        let tape = y.tape();
+        let bias = tape.param(bias) * tape.buffer(&self.scale);
+        y + bias.reshape(&[&[bias.shape()[0]], after].concat()[..])
     }
 
     /// `W`, the parameter that this adapts, `A`, `B` and `s`.

@@ -140,7 +140,12 @@ impl<const D: usize> Layer for Conv<D> {
         let options = ConvOptions { padding, ..self.options };
         let y = match self.weight.adapter() {
             Some(adapter) if adapter.magnitude.is_some() => {
-                with_magnitudes(x, &self.weight, adapter, self, |x, weight| x.convolve(weight, options))
+                let (weight, rest) = with_magnitudes(x, &self.weight, adapter, self);
+                let y = x.convolve(&weight, options);
+                match rest {
+                    Some((x, difference)) => y + x.convolve(&difference, options),
+                    None => y,
+                }
             }
             // One factor after the other, which needs no gradient of the whole weight. Kernels of groups are small.
             Some(adapter) if options.groups == 1 => {
@@ -168,9 +173,14 @@ impl<const D: usize> Layer for Conv<D> {
             }
             _ => x.convolve(&x.param(&self.weight), options),
         };
-        let of_adapter = self.weight.adapter().and_then(|adapter| adapter.bias(x.tape()));
-        let biases = self.bias.as_ref().map(|bias| x.param(bias)).into_iter().chain(of_adapter);
-        biases.fold(y, |y, bias| y + per_channel::<D>(&bias))
+        let y = match &self.bias {
+            Some(bias) => y + per_channel::<D>(&x.param(bias)),
+            None => y,
+        };
+        match self.weight.adapter() {
+            Some(adapter) if adapter.bias.is_some() => adapter.add_bias_to(&y, &[1; D]),
+            _ => y,
+        }
     }
 
     fn flow(&self) -> crate::module::Flow {

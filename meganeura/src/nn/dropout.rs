@@ -94,22 +94,22 @@ pub(super) fn adapter_input<L: Module>(x: &Var, p: f64, layer: &L) -> Var {
     if p > 0.0 && layer.is_training(x.tape()) { dropped(x, p) } else { x.clone() }
 }
 
-/// The result of a layer whose adapter has magnitudes; `apply` is the layer without a bias. Training drops elements of
-/// the input of all that differs from the frozen weight, as PEFT does.
+/// The weight of a layer whose adapter has magnitudes. In training with dropout, the frozen weight, and its difference
+/// to the adapted one with the input for that: as in PEFT, all that differs reads what is left.
 #[track_caller]
 pub(super) fn with_magnitudes<L: Module>(
     x: &Var,
     weight: &Param,
     adapter: &Adapter,
     layer: &L,
-    apply: impl Fn(&Var, &Var) -> Var,
-) -> Var {
+) -> (Var, Option<(Var, Var)>) {
     let weight = x.tape().cell(weight.cell());
     let adapted = adapter.add_to(&weight);
     if adapter.dropout == 0.0 || !layer.is_training(x.tape()) {
-        return apply(x, &adapted);
+        return (adapted, None);
     }
-    apply(x, &weight) + apply(&dropped(x, adapter.dropout), &(adapted - &weight))
+    let difference = adapted - &weight;
+    (weight, Some((dropped(x, adapter.dropout), difference)))
 }
 
 #[cfg(test)]

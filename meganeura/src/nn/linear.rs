@@ -64,7 +64,12 @@ impl Layer for Linear {
         let y = match self.weight.adapter() {
             None => rows.matmul(&x.param(&self.weight).t()),
             Some(adapter) if adapter.magnitude.is_some() => {
-                with_magnitudes(&rows, &self.weight, adapter, self, |rows, weight| rows.matmul(&weight.t()))
+                let (weight, rest) = with_magnitudes(&rows, &self.weight, adapter, self);
+                let y = rows.matmul(&weight.t());
+                match rest {
+                    Some((rows, difference)) => y + rows.matmul(&difference.t()),
+                    None => y,
+                }
             }
             // One factor after the other, which needs no gradient of the whole weight.
             Some(adapter) => {
@@ -73,9 +78,15 @@ impl Layer for Linear {
                 rows.matmul(&w.t()) + read.matmul(&a.t()).matmul(&b.t()) * scale
             }
         };
-        let of_adapter = self.weight.adapter().and_then(|adapter| adapter.bias(x.tape()));
-        let biases = self.bias.as_ref().map(|bias| x.param(bias)).into_iter().chain(of_adapter);
-        biases.fold(y, |y, bias| y + bias).reshape(y_shape)
+        let y = match &self.bias {
+            Some(bias) => y + x.param(bias),
+            None => y,
+        };
+        let y = match self.weight.adapter() {
+            Some(adapter) if adapter.bias.is_some() => adapter.add_bias_to(&y, &[]),
+            _ => y,
+        };
+        y.reshape(y_shape)
     }
 
     fn flow(&self) -> crate::module::Flow {
