@@ -66,8 +66,16 @@ fn coop_map_shrink(before: Sums, base: Sums) -> Sums {
     return before;
 }
 
+fn product(row: u32, column: u32, x: f32, y: f32) -> f32 {
+    return x * y;
+}
+
+fn coop_map_product(x: Sums, y: Sums) -> Sums {
+    return x;
+}
+
 fn power(row: u32, column: u32, x: f32, base: f32) -> f32 {
-    return exp2(exponent(x, base));
+    return nearest_above(exp2(exponent(x, base)));
 }
 
 fn coop_map_power(x: Sums, base: Sums) -> Sums {

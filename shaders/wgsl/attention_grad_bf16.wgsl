@@ -68,6 +68,15 @@ fn weight_of(score: f32, base: f32, rest: f32) -> f32 {
     return exp2(power - max(power, 0.0));
 }
 
+/// The gradient of a score, from what it is for a weight of 1.
+fn slope(row: u32, column: u32, x: f32, weight: f32) -> f32 {
+    return nearest(x * weight);
+}
+
+fn coop_map_slope(x: Sums, weight: Sums) -> Sums {
+    return x;
+}
+
 #if OF == queries
 fn base_of_row(row: u32, column: u32, x: f32, b: u32, i: u32) -> f32 {
     return base_of_peak(lse[(b * L + min(i + row, L - 1u)) * 2u]);
@@ -121,6 +130,14 @@ fn weight(row: u32, column: u32, x: f32, place: u32) -> f32 {
 }
 
 fn coop_map_weight(x: Sums, place: u32) -> Sums {
+    return x;
+}
+
+fn rounded(row: u32, column: u32, x: f32) -> f32 {
+    return nearest_above(x);
+}
+
+fn coop_map_rounded(x: Sums) -> Sums {
     return x;
 }
 
@@ -232,11 +249,11 @@ fn masked_to(key: u32, begin: u32) -> u32 {
 #endif
 #if OF == queries
         let weight_${I}_${J} = coop_map_weight(score_${I}_${J}, base_${I}, rest_${I});
-        let ds_${I}_${J} = coop_as_left(coop_map_product(slope_${I}_${J}, weight_${I}_${J}));
+        let ds_${I}_${J} = coop_as_left(coop_map_slope(slope_${I}_${J}, weight_${I}_${J}));
 #else
         let weight_${I}_${J} = coop_map_weight(score_${I}_${J}, ${J}u * 16u);
-        let ds_${I}_${J} = coop_as_left(coop_map_product(slope_${I}_${J}, weight_${I}_${J}));
-        let w_${I}_${J} = coop_as_left(weight_${I}_${J});
+        let ds_${I}_${J} = coop_as_left(coop_map_slope(slope_${I}_${J}, weight_${I}_${J}));
+        let w_${I}_${J} = coop_as_left(coop_map_rounded(weight_${I}_${J}));
 #endif
 #endfor
 #if OF == keys

@@ -208,6 +208,7 @@ fn hold(
 }
 
 pub(crate) fn collect(trials: &mut Vec<Trial>) {
+    trials.push(gpu_trial("attention::fast::rounds_weights_to_the_nearest", rounds_weights));
     let mut number = 0;
     for d in FEATURES {
         for kind in KINDS {
@@ -238,6 +239,30 @@ pub(crate) fn collect(trials: &mut Vec<Trial>) {
 fn full(device: &Device, subject: Subject) -> Outcome {
     let expected = reference(subject);
     hold(&device.for_testing(0), subject, &expected, 1e-4).map(|_| ())
+}
+
+/// Weights are multiplied as bf16. Were they truncated, all would be too small, by 2⁻⁹ on the average.
+fn rounds_weights(device: &Device) -> Outcome {
+    const N: usize = 64;
+
+    let Ok(device) = device.with_precision(Precision::Fast) else { return Ok(()) };
+    let unit = |at: usize| if at / N == at % N { 1.0 } else { 0.0 };
+    // Scores are single numbers that bf16 holds. The first key's weight is 1, of which others are shares.
+    let eighths = |x: f64| (x.abs() * 256.0).round() / 256.0;
+    let score = |(at, x): (usize, f64)| if at < N { 0.0 } else { -eighths(x).min(0.5) };
+    let scores: Vec<f64> = normal("weights", N * N).into_iter().enumerate().map(score).collect();
+    let units: Vec<f64> = (0..N * N).map(unit).collect();
+    each_variant(&device, |device| {
+        let tape = Tape::new(device);
+        let input = |x: &[f64]| Ok::<_, meganeura::Error>(tape.input(&Tensor::from_f64(device, [1, 1, N, N], x)?));
+        let [q, k, v] = [input(&units)?, input(&scores)?, input(&units)?];
+        let options = AttentionOptions { scale: Some(1.0), ..AttentionOptions::default() };
+        let shares = q.attention_with(&k, &v, options).to_tensor()?.to_f64_vec()?;
+        let error = |at: usize| shares[at] / shares[at / N * N] / scores[at % N * N + at / N].exp() - 1.0;
+        let mean = (0..N * N).map(error).sum::<f64>() / (N * N) as f64;
+        assert!(mean.abs() < 2e-4, "weights are wrong by {mean:e} of them on the average on {device}");
+        Ok(offered(device))
+    })
 }
 
 /// Where there are matrix units; elsewhere, `devices::fast` checks the reason.

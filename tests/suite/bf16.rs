@@ -13,6 +13,7 @@ use crate::numbers::{Computed, Reference, compare};
 pub(crate) fn collect(trials: &mut Vec<Trial>) {
     trials.push(gpu_trial("bf16::is_rounded_to_the_nearest", rounded));
     trials.push(gpu_trial("bf16::holds_non_finite_values", not_finite));
+    trials.push(gpu_trial("bf16::holds_special_values_among_others", special));
     trials.push(gpu_trial("bf16::lies_between_the_steps_of_a_model", model));
     trials.push(gpu_trial("bf16::of_a_part_is_not_that_of_the_whole", parts));
     trials.push(gpu_trial("bf16::golden_plan", golden_plan));
@@ -111,6 +112,34 @@ fn not_finite(device: &Device) -> Outcome {
             assert!(y[group..].iter().all(|y| y.is_finite()), "{shape:?}: {value} spreads");
         }
     }
+    Ok(())
+}
+
+/// Numbers that are rounded alone or in a line with values that need care, in every place of a line.
+fn special(device: &Device) -> Outcome {
+    let device = device.for_testing_bf16(0);
+    let shape = [1, 8, 9, 11];
+    let special =
+        [f32::NAN, -f32::NAN, f32::INFINITY, -f32::INFINITY, f32::MAX, f32::MIN, 3e38, 2.5e33, -0.0, 1.0 + 2f32.powi(-8)];
+    let mut x: Vec<f32> = normal("special", shape.iter().product()).into_iter().map(|x| x as f32).collect();
+    // A line is the eight channels of a pixel.
+    for pixel in (0..99).step_by(2) {
+        x[pixel / 2 % 8 * 99 + pixel] = special[pixel / 2 % special.len()];
+    }
+    let norm = GroupNorm::new(2, 8).init(&device, Seed::new(1))?;
+    let tape = Tape::new(&device);
+    let y = -tape.input(&Tensor::from_slice(&device, shape, &x)?);
+    let read = norm.forward(&y);
+    let y = y.to_tensor()?.to_vec()?;
+    drop(read);
+    for (at, (x, found)) in x.iter().zip(y).enumerate() {
+        // From 2¹¹¹ on, numbers are truncated.
+        let is_large = x.is_finite() && x.abs() >= 2f32.powi(111);
+        let expected = if is_large { f32::from_bits((-x).to_bits() & 0xffff_0000) } else { rounded_bf16(-x) };
+        let is_right = if x.is_nan() { found.is_nan() } else { expected.to_bits() == found.to_bits() };
+        assert!(is_right, "element {at}: {:e} became {found:e}, not {expected:e}", -x);
+    }
+    assert!(x.iter().any(|&x| x != rounded_bf16(x)), "no number needs rounding");
     Ok(())
 }
 

@@ -2,9 +2,11 @@
 //!
 //! It knows plans and how to call the native kernels of operations, but not what an operation means.
 
+mod affine;
 mod pointwise;
 mod pool;
 
+use std::borrow::Cow;
 use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,6 +16,7 @@ use web_time::Instant;
 
 pub(crate) use pool::{share_cores, threads};
 
+use self::affine::Affine;
 use crate::executor::{Bindings, Fixed};
 use crate::host::{HostBuffer, HostWord};
 use crate::kernel::native::{Buffers, OutView, Real, Scratch, Slice, View};
@@ -257,7 +260,11 @@ impl RunMemory<'_> {
                     None => kernel.op.cpu(&inputs, &mut outputs, &self.scratch),
                     Some(program) => {
                         let sources: Vec<_> = inputs.iter().map(|&view| pointwise::Source::View(view)).collect();
-                        let epilogue = pointwise::Epilogue::new(program, &sources, host);
+                        let (affine, rest) = match Affine::split(program, &sources, host) {
+                            Some((affine, rest)) => (Some(affine), rest.map(Cow::Owned)),
+                            None => (None, Some(Cow::Borrowed(program))),
+                        };
+                        let epilogue = pointwise::Epilogue::new(affine, rest.as_deref(), &sources, host);
                         let own = &inputs[..kernel.elementwise];
                         kernel.op.cpu_finishing(own, &mut outputs, &epilogue, &self.scratch);
                     }

@@ -6,9 +6,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use pulp::{Simd, WithSimd};
 use rayon::prelude::*;
 
+use super::affine::Affine;
 use crate::Layout;
 use crate::host::HostWord;
-use crate::kernel::native::{self, Finish, OutView, Real, Run, Scratch, Slice, Transposed, View};
+use crate::kernel::native::{self, Finish, OutView, Real, Run, Scratch, Shared, Slice, Transposed, View};
 use crate::plan::{Input, Program};
 
 /// Elements in a block.
@@ -71,30 +72,67 @@ pub(super) fn run<T: Real>(
 
 /// A program that runs inside a kernel, on its results.
 pub(super) struct Epilogue<'a, T> {
-    machine: Machine<'a, T>,
+    affine: Option<Affine<'a, T>>,
+    /// The rest of the program.
+    machine: Option<Machine<'a, T>>,
     /// The memory of threads, while they do not need it.
     idle: Mutex<Vec<Blocks<T>>>,
 }
 
 impl<'a, T: Real> Epilogue<'a, T> {
-    /// The program of a step with these operands.
-    pub(super) fn new(program: &'a Program, inputs: &'a [Source<'a, T>], host: &[HostWord]) -> Self {
-        Self { machine: Machine::new(program, inputs, host), idle: Mutex::default() }
+    /// A program of a step with these operands, after its beginning, if that is `affine`.
+    pub(super) fn new(
+        affine: Option<Affine<'a, T>>,
+        rest: Option<&'a Program>,
+        inputs: &'a [Source<'a, T>],
+        host: &[HostWord],
+    ) -> Self {
+        let machine = rest.map(|program| Machine::new(program, inputs, host));
+        Self { affine, machine, idle: Mutex::default() }
     }
 
     fn idle(&self) -> MutexGuard<'_, Vec<Blocks<T>>> {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    /// Memory for the rest of the program, if there is one.
+    fn blocks(&self) -> Option<Blocks<T>> {
+        let machine = self.machine.as_ref()?;
+        let idle = self.idle().pop();
+        Some(idle.unwrap_or_else(|| machine.blocks()))
+    }
+
+    /// Runs the rest of the program on neighbouring elements, from number `first` on.
+    fn rest(&self, first: usize, y: &mut [T], blocks: &mut Option<Blocks<T>>) {
+        if let (Some(machine), Some(blocks)) = (&self.machine, blocks) {
+            machine.run(first, blocks, &mut [y]);
+        }
+    }
 }
 
 impl<T: Real> Finish<T> for Epilogue<'_, T> {
-    fn finish(&self, values: &mut [T], runs: &mut dyn Iterator<Item = Run>) {
-        let idle = self.idle().pop();
-        let mut blocks = idle.unwrap_or_else(|| self.machine.blocks());
-        for Run { first, at, len } in runs {
-            self.machine.run(first, &mut blocks, &mut [&mut values[at..][..len]]);
+    fn finish(&self, first: usize, y: &mut [T]) {
+        let mut blocks = self.blocks();
+        if let Some(affine) = &self.affine {
+            affine.run(first, None, y);
         }
-        self.idle().push(blocks);
+        self.rest(first, y, &mut blocks);
+        self.idle().extend(blocks);
+    }
+
+    unsafe fn store(&self, values: &[T], runs: &mut dyn Iterator<Item = Run>, y: &Shared<'_, T>) {
+        let mut blocks = self.blocks();
+        for Run { first, at, len } in runs {
+            // SAFETY: the caller's promise.
+            let y = unsafe { y.part(first, len) };
+            let values = &values[at..][..len];
+            match &self.affine {
+                Some(affine) => affine.run(first, Some(values), y),
+                None => y.copy_from_slice(values),
+            }
+            self.rest(first, y, &mut blocks);
+        }
+        self.idle().extend(blocks);
     }
 }
 

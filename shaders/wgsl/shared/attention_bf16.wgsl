@@ -315,18 +315,21 @@ fn coop_map_score(product: Sums, b: u32, i: u32, j: u32) -> Sums {
     return product;
 }
 
-fn product(row: u32, column: u32, x: f32, y: f32) -> f32 {
-    return x * y;
-}
-
-fn coop_map_product(x: Sums, y: Sums) -> Sums {
-    return x;
-}
-
 fn total(row: u32, column: u32, x: f32, y: f32) -> f32 {
     return x + y;
 }
 
 fn coop_map_total(x: Sums, y: Sums) -> Sums {
     return x;
+}
+
+/// The nearest number that bf16 holds, in its upper 16 bits, ties away from 0: conversions of fragments may truncate.
+fn nearest(x: f32) -> f32 {
+    let power = bitcast<f32>(bitcast<u32>(x) & 0xff800000u);
+    return fma(power, 0x1p-8f, x);
+}
+
+/// Likewise for `x` above 0. NaN stays what it is.
+fn nearest_above(x: f32) -> f32 {
+    return bitcast<f32>(min(bitcast<u32>(x) + 0x8000u, 0x7fffffffu));
 }

@@ -2,7 +2,8 @@
 // replaces calls of functions that begin with `coop_` in the compiled kernel (`gpu/vulkan/fragments.rs`). Their bodies
 // never run.
 //
-//     coop_as_left(x)       sums as the left operand of a product, rounded to its type; likewise coop_as_right(x)
+//     coop_as_left(x)       sums as the left operand of a product, in its type; some devices truncate them
+//     coop_as_right(x)      likewise as the right operand
 //     coop_rows_NAME(x)     each element is the row's, reduced by `fn NAME(a: f32, b: f32) -> f32`
 //     coop_map_NAME(x, …)   each element is `NAME(row, column, x, …)`. Other fragments are passed by their elements
 //

@@ -20,7 +20,7 @@ pub use element::Element;
 pub(crate) use element::Integer;
 pub(crate) use exponentials::{COLUMNS, Columns, peak, peak_and_mass};
 pub use finish::{Finish, Run};
-pub(crate) use finish::{Plain, finish_all, store};
+pub(crate) use finish::{Plain, finish_all};
 pub(crate) use gemm::{Accumulate, Matrix, Threads, gemm};
 pub(crate) use loops::{
     copy_strided, dot_by, grain, parallel, parallel_scratch, parallel_zip, real, sum, sum_by, sums_by, tasks,
@@ -28,7 +28,7 @@ pub(crate) use loops::{
 pub use real::Real;
 pub use scratch::Scratch;
 pub(crate) use scratch::{Borrowed, Buffers};
-pub(crate) use shared::Shared;
+pub use shared::Shared;
 pub(crate) use transpose::Transposed;
 pub(crate) use view::{OfType, Slice, of_one_type};
 pub use view::{OutView, View};

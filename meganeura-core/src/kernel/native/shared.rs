@@ -4,7 +4,7 @@ use std::marker::PhantomData;
 
 /// A slice of which each task writes different elements, such as some channels of all images.
 #[derive(Debug)]
-pub(crate) struct Shared<'a, T> {
+pub struct Shared<'a, T> {
     start: *mut T,
     len: usize,
     slice: PhantomData<&'a mut [T]>,
@@ -35,5 +35,23 @@ impl<'a, T: Copy> Shared<'a, T> {
         // SAFETY: the elements lie in the slice, which is borrowed for as long as `self` lives; nobody else touches
         // them.
         unsafe { std::ptr::copy_nonoverlapping(values.as_ptr(), self.start.add(at), values.len()) }
+    }
+
+    /// Elements from number `at` on.
+    ///
+    /// # Safety
+    ///
+    /// Nobody else reads or writes any of these elements while this is borrowed.
+    ///
+    /// # Panics
+    ///
+    /// If they do not all lie in the slice.
+    #[inline(always)]
+    #[expect(clippy::mut_from_ref, reason = "the caller promises that the parts are apart")]
+    pub(crate) unsafe fn part(&self, at: usize, len: usize) -> &mut [T] {
+        assert!(at <= self.len && len <= self.len - at, "parts lie in the slice");
+        // SAFETY: the elements lie in the slice, which is borrowed for as long as `self` lives; nobody else touches
+        // them.
+        unsafe { std::slice::from_raw_parts_mut(self.start.add(at), len) }
     }
 }

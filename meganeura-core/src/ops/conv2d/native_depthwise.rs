@@ -7,7 +7,7 @@ use pulp::{Simd, WithSimd};
 
 use super::ConvShape;
 use super::sorted::Sorted;
-use crate::kernel::native::{Finish, Run, Scratch, Shared, store, tasks};
+use crate::kernel::native::{Finish, Run, Scratch, Shared, tasks};
 
 /// `y` of images `x` with the weights `w`.
 pub(super) fn forward(g: &ConvShape, x: &[f32], w: &[f32], y: &mut [f32], finish: &dyn Finish<f32>, scratch: &Scratch) {
@@ -24,7 +24,7 @@ pub(super) fn forward(g: &ConvShape, x: &[f32], w: &[f32], y: &mut [f32], finish
             arch.dispatch(Plane { sorted: &sorted, channel, w, q: g.q, y: sums });
             let all = Run { first: copy * pixels, at: 0, len: pixels };
             // SAFETY: the outputs of this channel belong to this task alone.
-            unsafe { store(&y, sums, once(all), finish) };
+            unsafe { finish.store(sums, &mut once(all), &y) };
         }
     });
 }
@@ -42,25 +42,54 @@ impl WithSimd for Plane<'_> {
     type Output = ();
 
     #[inline(always)]
-    fn with_simd<S: Simd>(self, simd: S) {
-        let Self { sorted, channel, w, q, y } = self;
+    fn with_simd<S: Simd>(mut self, simd: S) {
+        let vectors = self.q.div_ceil(S::F32_LANES);
+        for first in (0..vectors).step_by(4) {
+            // Tiles of eight vectors: so many sums hide the latency of additions.
+            match vectors - first {
+                1 => self.rows::<S, 8, 1>(simd, first),
+                2 => self.rows::<S, 4, 2>(simd, first),
+                3 => self.rows::<S, 3, 3>(simd, first),
+                _ => self.rows::<S, 2, 4>(simd, first),
+            }
+        }
+    }
+}
+
+impl Plane<'_> {
+    /// Computes `N` vectors of each row, from vector `first` on, in tiles of `M` rows.
+    #[inline(always)]
+    fn rows<S: Simd, const M: usize, const N: usize>(&mut self, simd: S, first: usize) {
+        let rows = self.y.len() / self.q;
+        if rows < M {
+            return (0..rows).for_each(|row| self.tile::<S, 1, N>(simd, row, first));
+        }
+        // The last tile may compute some rows again.
+        (0..rows).step_by(M).for_each(|row| self.tile::<S, M, N>(simd, row.min(rows - M), first));
+    }
+
+    /// A tile of `M` rows and `N` vectors, all of whose sums stay in registers.
+    #[inline(always)]
+    fn tile<S: Simd, const M: usize, const N: usize>(&mut self, simd: S, row: usize, first: usize) {
+        let Self { sorted, channel, w, q, .. } = *self;
+        let (width, column) = (sorted.width, first * S::F32_LANES);
         let taps = &sorted.taps[..w.len()];
-        for (row, y) in y.chunks_exact_mut(q).enumerate() {
-            for (at, y) in y.chunks_mut(2 * S::F32_LANES).enumerate() {
-                let begin = row * sorted.width + at * 2 * S::F32_LANES;
-                let vectors = y.len().div_ceil(S::F32_LANES);
-                let mut sums = [simd.splat_f32s(0.0); 2];
-                for (&w, &tap) in w.iter().zip(taps) {
-                    let w = simd.splat_f32s(w);
-                    let x = &channel[begin + tap..][..vectors * S::F32_LANES];
-                    let (x, _) = S::as_simd_f32s(x);
-                    for (sum, &x) in sums.iter_mut().zip(x) {
-                        *sum = simd.mul_add_e_f32s(w, x, *sum);
-                    }
+        let mut sums = [[simd.splat_f32s(0.0); N]; M];
+        for (&w, &tap) in w.iter().zip(taps) {
+            let w = simd.splat_f32s(w);
+            let begin = row * width + column + tap;
+            let x = &channel[begin..][..(M - 1) * width + N * S::F32_LANES];
+            for (i, sums) in sums.iter_mut().enumerate() {
+                for (j, sum) in sums.iter_mut().enumerate() {
+                    // SAFETY: the slice has `M` rows with `N` vectors each, and vectors have no alignment here.
+                    let x = unsafe { x.as_ptr().add(i * width + j * S::F32_LANES).cast::<S::f32s>().read_unaligned() };
+                    *sum = simd.mul_add_e_f32s(w, x, *sum);
                 }
-                for (y, sum) in y.chunks_mut(S::F32_LANES).zip(&sums) {
-                    simd.partial_store_f32s(y, *sum);
-                }
+            }
+        }
+        for (y, sums) in self.y[row * q..].chunks_exact_mut(q).zip(&sums) {
+            for (y, sum) in y[column..].chunks_mut(S::F32_LANES).zip(sums) {
+                simd.partial_store_f32s(y, *sum);
             }
         }
     }

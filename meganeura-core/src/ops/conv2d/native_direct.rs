@@ -6,7 +6,7 @@
 use super::ConvShape;
 use super::sorted::Sorted;
 use super::strips::{Pixels, Strips};
-use crate::kernel::native::{Accumulate, Apart, Block, Finish, Real, Run, Scratch, Shared, store, tasks};
+use crate::kernel::native::{Accumulate, Apart, Block, Finish, Real, Run, Scratch, Shared, tasks};
 
 /// The most pixels of a panel: the sums of a few hundred channels stay in the L2 cache.
 const PIXELS: usize = 112;
@@ -123,11 +123,11 @@ impl<'a> Direct<'a> {
         let lines = (first / width..(first + columns).div_ceil(width)).map(of_line);
         // A panel that begins between two lines has nothing of the first.
         let lines: Vec<_> = lines.filter(|line| line.len > 0).collect();
-        let runs = rows_here.enumerate().flat_map(|(at, row)| {
+        let mut runs = rows_here.enumerate().flat_map(|(at, row)| {
             let plane = (image * rows + row) * g.p * g.q;
             lines.iter().map(move |line| Run { first: plane + line.first, at: at * self.panel + line.at, ..*line })
         });
         // SAFETY: these pixels of these channels belong to this task alone.
-        unsafe { store(y, sums, runs, self.finish) };
+        unsafe { self.finish.store(sums, &mut runs, y) };
     }
 }

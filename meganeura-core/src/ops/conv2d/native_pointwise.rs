@@ -5,7 +5,7 @@
 
 use super::ConvShape;
 use super::strips::{Pixels, Strips};
-use crate::kernel::native::{Accumulate, Apart, Block, Finish, Real, Run, Scratch, Shared, store, tasks};
+use crate::kernel::native::{Accumulate, Apart, Block, Finish, Real, Run, Scratch, Shared, tasks};
 
 /// The most elements of a panel: a part of the L2 cache, beside weights and sums.
 const PANEL: usize = 1 << 15;
@@ -63,7 +63,7 @@ pub(super) fn forward(g: &ConvShape, x: &[f32], w: &[f32], y: &mut [f32], finish
             product.multiply(pulp::Arch::new());
             let of_row = |k| Run { first: (image * rows + row + k) * pixels + first, at: k * panel, len: columns };
             // SAFETY: these pixels of these channels belong to this task alone.
-            unsafe { store(&y, sums, (0..count).map(of_row), finish) };
+            unsafe { finish.store(sums, &mut (0..count).map(of_row), &y) };
         }
     });
 }

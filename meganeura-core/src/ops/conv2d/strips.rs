@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::ConvShape;
 use crate::host::HostBuffer;
-use crate::kernel::native::{Accumulate, Apart, Block, Finish, Places, Run, Scratch, Shared, parallel, store, tasks};
+use crate::kernel::native::{Accumulate, Apart, Block, Finish, Places, Run, Scratch, Shared, parallel, tasks};
 
 /// The most pixels of an image for which weights are worth another order: there are few columns to a product.
 const FEW: usize = 256;
@@ -95,7 +95,7 @@ impl Strips {
             let first = (image * rows + strip * STRIP) * outputs;
             let all = Run { first, at: 0, len: columns * outputs };
             // SAFETY: these channels belong to this task alone.
-            unsafe { store(y, channels, once(all), finish) };
+            unsafe { finish.store(channels, &mut once(all), y) };
         });
     }
 }

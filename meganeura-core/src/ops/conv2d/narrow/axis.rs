@@ -133,6 +133,11 @@ impl Tiled {
         self.tiles * self.tile != self.outputs
     }
 
+    /// `true` if the next output's inputs begin more than one position away.
+    pub(super) fn is_strided(&self) -> bool {
+        self.stride > 1
+    }
+
     /// The pairs of an output and a tap, of all of a tile, that read a position: the products along the axis.
     pub(super) fn products(&self, kernel: usize) -> usize {
         let reads = |k: usize, i: usize| {

@@ -19,8 +19,9 @@ const OUTPUTS: usize = 8;
 /// The most lines that an invocation reads in a row of a tile.
 const READ: usize = 24;
 
-/// The most lines that are read for a tile all at once, instead of row by row.
+/// The most lines that are read for a tile all at once, instead of row by row; and those that are few.
 const UNROLLED: usize = 30;
+const FEW: usize = 16;
 
 /// The inputs that a line of eight output channels reads at a pixel.
 pub(super) struct Reads {
@@ -142,6 +143,13 @@ pub(in crate::ops::conv2d) fn variant(pass: Pass, g: &ConvShape, caps: &Caps) ->
         let loads = p.positions * q.positions * reads.loads();
         let weights = p.products(g.kernel[0]) * g.kernel[1] * reads.group.input;
         let each = (8 * products + 28 * loads + 8 * weights) as f64 / outputs + 100.0;
+        // Many lines need more registers; loops over rows wait for each.
+        let each = match p.positions * columns {
+            lines if lines <= FEW => each,
+            lines if lines <= UNROLLED => 1.15 * each,
+            _ if p.tile == 1 => 1.3 * each,
+            _ => 1.45 * each,
+        };
         let invocations = g.n * depth.outputs * p.tiles * q.tiles * lines;
         (columns <= READ || is_least).then(|| each * p.waste() * q.waste() * idleness(invocations))
     };

@@ -2,7 +2,7 @@
 
 use super::axis::{Axis, defines};
 use super::lines::{Reads, blocks};
-use super::suits;
+use super::{idleness, suits};
 use crate::kernel::gemm::{Parts, sum_parts_at};
 use crate::kernel::launch::{Binding, Caps, LINE, Launch, Variant, Workgroups, define};
 use crate::ops::conv2d::ConvShape;
@@ -13,8 +13,14 @@ use crate::ops::conv2d::pass::Pass;
 const GROUP: usize = 128;
 const RESIDENT: usize = 3;
 
+/// The part more of a workgroup twice as large that lines, taps and tiles have to fill for it to be better.
+const FULLER: f64 = 1.2;
+
 /// The most lines of sums that an invocation has registers for.
 const SUMS: usize = 11;
+
+/// The most lines that an invocation reads in a row of several outputs.
+const READ: usize = 10;
 
 /// The most chunks of taps.
 const CHUNKS: usize = 128;
@@ -23,7 +29,28 @@ const CHUNKS: usize = 128;
 const MOST_TAPS: usize = 256;
 
 /// Tiles that an invocation should at least go over.
-const LEAST: usize = 4;
+const LEAST: usize = 2;
+
+/// How lines are divided among workgroups.
+struct Division {
+    blocks: usize,
+    /// Lines of a block.
+    across: usize,
+    /// Tiles of a workgroup at a time.
+    slots: usize,
+}
+
+impl Division {
+    fn of(lines: usize, chunks: usize) -> Self {
+        let of_group = |group: usize| {
+            let [blocks, across] = blocks(lines, (group / chunks).clamp(1, 32));
+            let slots = (group / (across * chunks)).max(1);
+            (Self { blocks, across, slots }, (across * chunks * slots) as f64 / group as f64)
+        };
+        let ((one, full), (twice, fuller)) = (of_group(GROUP), of_group(2 * GROUP));
+        if fuller > FULLER * full { twice } else { one }
+    }
+}
 
 /// The variant, if both images are in lines; `None` where there are too many channels or taps.
 pub(in crate::ops::conv2d) fn variant(g: &ConvShape, caps: &Caps) -> Option<Variant> {
@@ -45,12 +72,16 @@ pub(in crate::ops::conv2d) fn variant(g: &ConvShape, caps: &Caps) -> Option<Vari
     let axes = [vertical.with_taps(chunk_i), horizontal.with_taps(chunk_j)];
     let cost = |tile: usize| {
         let tiled = axes[1].tiled(tile).expect("inputs are neighbours");
-        tiled.waste() * (1.0 + (chunk_i * tiled.positions * reads.lines_read()) as f64 / tile as f64)
+        let columns = tiled.positions * reads.lines_read();
+        let reads = 1.0 + (chunk_i * columns) as f64 / tile as f64;
+        // Neighbouring outputs that share few of their inputs need registers for them all.
+        let crowded = if columns > READ { 1.3 } else { 1.0 } * if tile > 2 && tiled.is_strided() { 2.0 } else { 1.0 };
+        let invocations = lines * chunks * g.planes() * axes[0].outputs * tiled.tiles;
+        reads * tiled.waste() * crowded * idleness(invocations / 2)
     };
-    let tile = [1, 2, 4, 7].into_iter().min_by(|&a, &b| cost(a).total_cmp(&cost(b)))?;
+    let tile = [1, 2, 4, 8].into_iter().min_by(|&a, &b| cost(a).total_cmp(&cost(b)))?;
     let tiled = [axes[0].tiled(1)?, axes[1].tiled(tile)?];
-    let [blocks, across] = blocks(lines, (GROUP / chunks).clamp(1, 32));
-    let slots = (GROUP / (across * chunks)).max(1);
+    let Division { blocks, across, slots } = Division::of(lines, chunks);
     let count = g.planes() * tiled[0].tiles * tiled[1].tiles;
     let parts = (RESIDENT * caps.multiprocessors.count / blocks).clamp(1, count.div_ceil(slots * LEAST));
     let each = count.div_ceil(parts);

@@ -69,7 +69,7 @@ fn cheapest(
 /// The factor by which so few invocations take longer than many: each waits for memory alone.
 fn idleness(invocations: usize) -> f64 {
     /// Invocations that keep a large GPU's memory busy.
-    const BUSY: f64 = 65_536.0;
+    const BUSY: f64 = 131_072.0;
     (BUSY / invocations.max(1) as f64).max(1.0).sqrt()
 }
 

@@ -1,0 +1,381 @@
+//! The work that follows most convolutions, `bound((x − m)·f + s + r)`, in one pass: a normalisation by running
+//! statistics or a bias, a residual, an activation. `m`, `f` and `s` are numbers of each channel, and all but one of
+//! these parts may be missing. The results have the bits of the instructions one by one.
+
+use pulp::{Simd, WithSimd};
+
+use super::pointwise::Source;
+use crate::host::HostWord;
+use crate::kernel::native::Real;
+use crate::ops::Pointwise;
+use crate::plan::{Input, Program};
+
+/// Elements of a channel from which a pass is worth its start.
+const LEAST: usize = 8;
+
+/// A number for each channel.
+#[derive(Clone, Copy)]
+struct Channels<'a, T> {
+    data: &'a [T],
+    step: usize,
+    count: usize,
+    /// Adjacent elements of a channel.
+    inner: usize,
+}
+
+impl<T: Copy> Channels<'_, T> {
+    /// The number for element `at`.
+    fn of(&self, at: usize) -> T {
+        self.data[at / self.inner % self.count * self.step]
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Number<'a, T> {
+    One(T),
+    Channels(Channels<'a, T>),
+}
+
+impl<T: Copy> Number<'_, T> {
+    fn of(&self, at: usize) -> T {
+        match self {
+            Self::One(value) => *value,
+            Self::Channels(channels) => channels.of(at),
+        }
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Bound<T> {
+    None,
+    Relu,
+    Clamp(T, T),
+}
+
+/// The parts of the form, in their order.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Stage {
+    Result,
+    Offset,
+    Factor,
+    Shift,
+    Residual,
+    Bound,
+}
+
+pub(super) struct Affine<'a, T> {
+    /// `m`, `f` and `s`.
+    numbers: [Number<'a, T>; 3],
+    residual: Option<&'a [T]>,
+    bound: Bound<T>,
+    arch: pulp::Arch,
+    /// Adjacent elements with the same numbers.
+    inner: usize,
+}
+
+impl<'a, T: Real> Affine<'a, T> {
+    /// The beginning of a program on a kernel's result that has this form, and what remains of the program, if anything
+    /// does.
+    pub(super) fn split(
+        program: &Program,
+        inputs: &[Source<'a, T>],
+        host: &[HostWord],
+    ) -> Option<(Self, Option<Program>)> {
+        // x − 0, x·1 and x + −0 are x, bit by bit.
+        let none = [0.0, 1.0, -0.0].map(|none| Number::One(T::from_f64(none)));
+        let mut found =
+            Self { numbers: none, residual: None, bound: Bound::None, arch: pulp::Arch::new(), inner: usize::MAX };
+        let mut before = Input::Kernel(0);
+        let (mut stage, mut count) = (Stage::Result, 0);
+        for (row, (op, operands)) in program.instructions.iter().enumerate() {
+            let Some(next) = found.take(stage, (*op, operands), before, inputs, host) else { break };
+            (stage, count, before) = (next, row + 1, Input::Result(row));
+        }
+        if count == 0 {
+            return None;
+        }
+        let renumbered = |input: &Input| match *input {
+            Input::Result(row) if row + 1 == count => Some(Input::Kernel(0)),
+            Input::Result(row) => row.checked_sub(count).map(Input::Result),
+            // It is not stored as it is.
+            Input::Kernel(_) => None,
+            input => Some(input),
+        };
+        let rest = program.instructions[count..].iter();
+        // Later instructions may need what came before the last one.
+        let rest: Vec<_> = rest
+            .map(|(op, operands)| Some((*op, operands.iter().map(renumbered).collect::<Option<_>>()?)))
+            .collect::<Option<_>>()?;
+        let results = program.results.iter().map(renumbered).collect::<Option<_>>()?;
+        let rest = (!rest.is_empty()).then(|| Program { instructions: rest, results, ..program.clone() });
+        Some((found, rest))
+    }
+
+    /// Takes an instruction on the result of those before, if the form goes on with it.
+    fn take(
+        &mut self,
+        stage: Stage,
+        (op, operands): (Pointwise, &[Input]),
+        before: Input,
+        inputs: &[Source<'a, T>],
+        host: &[HostWord],
+    ) -> Option<Stage> {
+        let others: Vec<_> = operands.iter().filter(|operand| **operand != before).collect();
+        let is_first = operands[0] == before;
+        let next = match (op, &others[..]) {
+            (Pointwise::Sub, [m]) if is_first && stage < Stage::Offset => {
+                self.numbers[0] = self.number(m, inputs, host)?;
+                Stage::Offset
+            }
+            (Pointwise::Mul, [f]) if stage < Stage::Factor => {
+                self.numbers[1] = self.number(f, inputs, host)?;
+                Stage::Factor
+            }
+            (Pointwise::Add, [s]) if stage < Stage::Shift && self.number(s, inputs, host).is_some() => {
+                self.numbers[2] = self.number(s, inputs, host)?;
+                Stage::Shift
+            }
+            (Pointwise::Add, [r]) if stage < Stage::Residual => {
+                self.residual = Some(dense(r, inputs)?);
+                Stage::Residual
+            }
+            (Pointwise::Relu, []) if stage < Stage::Bound => {
+                self.bound = Bound::Relu;
+                Stage::Bound
+            }
+            (Pointwise::Clamp, [low, high]) if is_first && stage < Stage::Bound => {
+                self.bound = Bound::Clamp(number(low, host)?, number(high, host)?);
+                Stage::Bound
+            }
+            _ => return None,
+        };
+        let inner = |number: &Number<'_, T>| match number {
+            Number::One(_) => usize::MAX,
+            Number::Channels(channels) => channels.inner,
+        };
+        self.inner = self.numbers.iter().map(inner).min()?;
+        Some(next)
+    }
+
+    /// An operand that is a number of each channel.
+    fn number(&self, input: &Input, inputs: &[Source<'a, T>], host: &[HostWord]) -> Option<Number<'a, T>> {
+        let Input::Operand(k) = input else { return number(input, host).map(Number::One) };
+        let Source::View(view) = &inputs[*k] else { return None };
+        let layout = view.layout().collapse();
+        let data = &view.floats()[layout.offset()..];
+        let [count, inner, step] = match (layout.shape().dims(), layout.strides()) {
+            (&[], _) | (&[_], &[0]) => return Some(Number::One(data[0])),
+            (&[count, inner], &[step, 0]) | (&[_, count, inner], &[0, step, 0]) => [count, inner, step],
+            _ => return None,
+        };
+        let fits = inner >= LEAST && (self.inner == usize::MAX || self.inner == inner);
+        fits.then_some(Number::Channels(Channels { data, step, count, inner }))
+    }
+
+    /// Computes neighbouring elements, from number `first` on: from `x` into `y`, or all in `y`.
+    pub(super) fn run(&self, first: usize, x: Option<&[T]>, y: &mut [T]) {
+        self.arch.dispatch(Pass { affine: self, first, x, y });
+    }
+
+    #[inline(always)]
+    fn run_here(&self, first: usize, x: Option<&[T]>, y: &mut [T]) {
+        let mut begin = 0;
+        while begin < y.len() {
+            let at = first + begin;
+            let end = begin.saturating_add(self.inner - at % self.inner).min(y.len());
+            let numbers = self.numbers.each_ref().map(|number| number.of(at));
+            let residual = self.residual.map(|residual| &residual[at..][..end - begin]);
+            let part = Part { numbers, residual, x: x.map(|x| &x[begin..end]), y: &mut y[begin..end] };
+            match self.bound {
+                Bound::None => part.run(|x| x),
+                Bound::Relu => part.run(|x| if x <= T::ZERO { T::ZERO } else { x }),
+                Bound::Clamp(low, high) => part.run(|x| {
+                    if x < low {
+                        low
+                    } else if x > high {
+                        high
+                    } else {
+                        x
+                    }
+                }),
+            }
+            begin = end;
+        }
+    }
+}
+
+/// A number that is the same for all elements.
+fn number<T: Real>(input: &Input, host: &[HostWord]) -> Option<T> {
+    match *input {
+        Input::Const(value) => Some(T::from_f64(value.0)),
+        Input::Host(at) => match host[at] {
+            HostWord::Float(value) => Some(T::from_f64(value)),
+            HostWord::Word(_) => None,
+        },
+        Input::Operand(_) | Input::Result(_) | Input::Kernel(_) => None,
+    }
+}
+
+/// An operand that lies as the result does.
+fn dense<'a, T: Real>(input: &Input, inputs: &[Source<'a, T>]) -> Option<&'a [T]> {
+    let Input::Operand(k) = input else { return None };
+    let Source::View(view) = &inputs[*k] else { return None };
+    view.layout().is_contiguous().then(|| view.floats())
+}
+
+/// Elements with the same numbers.
+struct Part<'a, T> {
+    numbers: [T; 3],
+    residual: Option<&'a [T]>,
+    x: Option<&'a [T]>,
+    y: &'a mut [T],
+}
+
+impl<T: Real> Part<'_, T> {
+    #[inline(always)]
+    fn run(self, bound: impl Fn(T) -> T) {
+        let [m, f, s] = self.numbers;
+        let affine = |x: T| (x - m) * f + s;
+        match (self.x, self.residual) {
+            (Some(x), Some(r)) => {
+                self.y.iter_mut().zip(x).zip(r).for_each(|((y, &x), &r)| *y = bound(affine(x) + r));
+            }
+            (Some(x), None) => self.y.iter_mut().zip(x).for_each(|(y, &x)| *y = bound(affine(x))),
+            (None, Some(r)) => self.y.iter_mut().zip(r).for_each(|(y, &r)| *y = bound(affine(*y) + r)),
+            (None, None) => self.y.iter_mut().for_each(|y| *y = bound(affine(*y))),
+        }
+    }
+}
+
+/// A pass in the form that `pulp` needs.
+struct Pass<'a, 'b, T> {
+    affine: &'b Affine<'a, T>,
+    first: usize,
+    x: Option<&'b [T]>,
+    y: &'b mut [T],
+}
+
+impl<T: Real> WithSimd for Pass<'_, '_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _: S) {
+        self.affine.run_here(self.first, self.x, self.y);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cpu::pointwise::Epilogue;
+    use crate::kernel::launch::Format;
+    use crate::kernel::native::{Finish, Run, Shared, Slice, View};
+    use crate::ops::Exact;
+    use crate::{Layout, Shape};
+
+    const SHAPE: [usize; 4] = [2, 3, 3, 5];
+
+    #[expect(clippy::cast_precision_loss, reason = "small integers")]
+    fn numbers(seed: usize, len: usize) -> Vec<f32> {
+        (0..len).map(|i| ((i + seed) * 7919 % 1013) as f32 / 97.0 - 5.0).collect()
+    }
+
+    /// Whether a program begins so, and if it does, its results beside those of its instructions alone.
+    fn split(instructions: Vec<(Pointwise, Vec<Input>)>) -> Option<(bool, [Vec<f32>; 3])> {
+        let shape = Shape::from(SHAPE);
+        let last = instructions.len() - 1;
+        let program = Program {
+            shape,
+            order: Format::Full,
+            instructions,
+            results: vec![Input::Result(last)],
+            formats: vec![Format::Full],
+            places: vec![None],
+        };
+        // Operands 0 to 2 are of channels, 3 is of elements, 4 is of columns.
+        let (channels, dense) = (numbers(1, 9), numbers(2, shape.elements()));
+        let of_channel = Layout::contiguous(Shape::from([3, 3, 1, 1]));
+        let of_channel = |k: usize| of_channel.slice(0, k, 1).expand(shape);
+        let of_column = Layout::contiguous(Shape::from([5])).expand(shape);
+        let view = |data, layout| Source::View(View::new(Slice::Float(data), layout));
+        let mut inputs: Vec<_> = (0..3).map(|k| view(&channels[..], of_channel(k))).collect();
+        inputs.extend([view(&dense[..], Layout::contiguous(shape)), view(&dense[..], of_column)]);
+        let mut x = numbers(3, shape.elements());
+        x.iter_mut().zip([f32::NAN, -0.0, f32::INFINITY, -f32::INFINITY, 0.0]).for_each(|(x, value)| *x = value);
+        let (affine, rest) = Affine::split(&program, &inputs, &[])?;
+        let is_all = rest.is_none();
+        let fast = Epilogue::new(Some(affine), rest.as_ref(), &inputs, &[]);
+        let slow = Epilogue::new(None, Some(&program), &inputs, &[]);
+        let mut results = [x.clone(), x.clone(), vec![f32::NAN; x.len()]];
+        // A part that begins and ends inside of channels.
+        let (begin, end) = (7, x.len() - 4);
+        slow.finish(begin, &mut results[0][begin..end]);
+        fast.finish(begin, &mut results[1][begin..end]);
+        results[2][..begin].copy_from_slice(&x[..begin]);
+        results[2][end..].copy_from_slice(&x[end..]);
+        let runs = [(begin, 30), (begin + 30, end - begin - 30)];
+        let mut runs = runs.into_iter().map(|(first, len)| Run { first, at: first, len });
+        // SAFETY: there are no other threads.
+        unsafe { fast.store(&x, &mut runs, &Shared::new(&mut results[2])) };
+        Some((is_all, results))
+    }
+
+    fn hold(instructions: Vec<(Pointwise, Vec<Input>)>, is_all: bool) {
+        let what = format!("{instructions:?}");
+        let (found, [slow, results @ ..]) = split(instructions).unwrap_or_else(|| panic!("{what} has another form"));
+        assert_eq!(found, is_all, "{what}");
+        let bits = |x: &[f32]| x.iter().map(|x| if x.is_nan() { u32::MAX } else { x.to_bits() }).collect::<Vec<_>>();
+        results.iter().for_each(|found| assert_eq!(bits(found), bits(&slow), "{what}"));
+    }
+
+    fn constant(value: f64) -> Input {
+        Input::Const(Exact(value))
+    }
+
+    #[test]
+    fn the_form_gives_the_results_of_its_instructions() {
+        let before = |row: usize| if row == 0 { Input::Kernel(0) } else { Input::Result(row - 1) };
+        let parts: [fn(Input) -> (Pointwise, Vec<Input>); 6] = [
+            |x| (Pointwise::Sub, vec![x, Input::Operand(0)]),
+            |x| (Pointwise::Mul, vec![Input::Operand(1), x]),
+            |x| (Pointwise::Add, vec![x, Input::Operand(2)]),
+            |x| (Pointwise::Add, vec![Input::Operand(3), x]),
+            |x| (Pointwise::Relu, vec![x]),
+            |x| (Pointwise::Clamp, vec![x, constant(0.0), constant(6.0)]),
+        ];
+        for taken in 1..1 << parts.len() {
+            let parts = parts.iter().enumerate().filter(|(at, _)| taken >> at & 1 == 1);
+            let instructions: Vec<_> = parts.enumerate().map(|(row, (_, part))| part(before(row))).collect();
+            // One bound; another is the rest of the program.
+            hold(instructions, taken >> 4 != 3);
+        }
+        let scaled = (Pointwise::Mul, vec![Input::Kernel(0), constant(0.5)]);
+        hold(vec![scaled.clone(), (Pointwise::Sigmoid, vec![Input::Result(0)])], false);
+        hold(vec![scaled.clone(), (Pointwise::Add, vec![Input::Result(0), Input::Operand(4)])], false);
+        let silu = (Pointwise::Sigmoid, vec![Input::Result(0)]);
+        hold(vec![scaled, silu, (Pointwise::Mul, vec![Input::Result(0), Input::Result(1)])], false);
+    }
+
+    #[test]
+    fn other_programs_have_another_form() {
+        let (x, of_channel, of_column) = (Input::Kernel(0), Input::Operand(0), Input::Operand(4));
+        let others = [
+            vec![(Pointwise::Sub, vec![of_channel, x])],
+            vec![(Pointwise::Mul, vec![x, x])],
+            vec![(Pointwise::Mul, vec![x, of_column])],
+            vec![(Pointwise::Exp, vec![x]), (Pointwise::Relu, vec![Input::Result(0)])],
+            vec![(Pointwise::Clamp, vec![x, of_channel, constant(1.0)])],
+            // The kernel's own result is needed again.
+            vec![(Pointwise::Relu, vec![x]), (Pointwise::Mul, vec![Input::Result(0), x])],
+        ];
+        others.into_iter().for_each(|program| assert!(split(program.clone()).is_none(), "{program:?}"));
+        // Of instructions that need a result before the last, none is taken.
+        let relu = (Pointwise::Relu, vec![Input::Result(0)]);
+        let program = vec![
+            (Pointwise::Mul, vec![x, of_channel]),
+            relu,
+            (Pointwise::Sub, vec![Input::Result(1), Input::Result(0)]),
+        ];
+        assert!(split(program).is_none());
+    }
+}
