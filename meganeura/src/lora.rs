@@ -3,10 +3,10 @@
 //! Knows modules, parameters and their adapters, but no layers: layers ask their parameters.
 
 #[cfg(not(target_family = "wasm"))]
+mod file;
+#[cfg(not(target_family = "wasm"))]
 mod peft;
 
-#[cfg(not(target_family = "wasm"))]
-use std::collections::BTreeMap;
 use std::collections::{HashMap, HashSet};
 
 use crate::error::{bail, here};
@@ -139,6 +139,8 @@ impl Lora {
             a: Param::new(a.map_err(error)?),
             b: Param::new(b.map_err(error)?),
             scale: Buffer::new(scale.map_err(error)?),
+            magnitude: None,
+            bias: None,
             // As in PEFT, adapters of embeddings drop nothing.
             dropout: if leaf.param().map(Param::usage) == Some(Use::Embedding) { 0.0 } else { self.dropout },
         })
@@ -178,7 +180,7 @@ impl Lora {
         here(|| {
             let path = path.as_ref();
             let tensors = crate::io::load_tensors(path, &Device::cpu_with(Precision::Double))?.complete();
-            let adapters = tensors.and_then(|tensors| read(&module.leaves(), tensors));
+            let adapters = tensors.and_then(|tensors| file::read(&module.leaves(), tensors));
             let adapters = adapters.map_err(|error| error.context(path.display()))?;
             put(module, &adapters)
         })
@@ -193,14 +195,19 @@ impl Lora {
     #[track_caller]
     pub fn merge<M: Module + ?Sized>(module: &mut M) -> Result<usize> {
         here(|| {
-            let merged = |param: &Param| Ok((param.cell().id(), (merged(param)?, without_effect(param)?)));
+            let merged =
+                |param: &Param| Ok((param.cell().id(), (merged(param)?, without_effect(param)?, norms(param)?)));
             let values = expect_adapters(module)?.into_iter().map(merged).collect::<Result<HashMap<_, _>>>()?;
             expect_own(module, Param::is_adapted)?;
             each_own(module, |param| {
-                if let (Some((value, zeros)), Some(adapter)) = (values.get(&param.cell().id()), param.adapter()) {
+                if let (Some((value, zeros, norms)), Some(adapter)) = (values.get(&param.cell().id()), param.adapter())
+                {
                     // Set once more where it is tied. Other holders of the adapter, such as a compiled function, add
                     // nothing from now on.
                     adapter.b.cell().set(zeros.clone());
+                    if let (Some(magnitude), Some(norms)) = (&adapter.magnitude, norms) {
+                        magnitude.cell().set(norms.clone());
+                    }
                     param.cell().set(value.clone());
                     param.set_adapter(None);
                 }
@@ -227,7 +234,7 @@ impl Lora {
 
 /// A module's adapters as a module of their own, to save, load, count or print them without the rest.
 ///
-/// Its leaves are the factors and the scales `α/r`.
+/// Its leaves are the factors and the scales `α/r`, and what [`Lora::load_peft`] read beside them.
 ///
 /// ```
 /// use meganeura::prelude::*;
@@ -307,58 +314,6 @@ fn put<M: Module + ?Sized>(module: &mut M, adapters: &HashMap<u64, Adapter>) -> 
     Ok(adapters.len())
 }
 
-/// The adapters of a file, by the identity of the weight at each path.
-#[cfg(not(target_family = "wasm"))]
-fn read(leaves: &[Leaf<'_>], mut tensors: BTreeMap<String, Tensor>) -> Result<HashMap<u64, Adapter>> {
-    let mut adapters = HashMap::new();
-    for leaf in leaves.iter().filter(|leaf| leaf.param().is_some()) {
-        for path in leaf.paths() {
-            let [a, b, scale] = ["lora_a", "lora_b", "lora_scale"].map(|part| tensors.remove(&below(path, part)));
-            let (a, b, scale) = match (a, b, scale) {
-                (None, None, None) => continue,
-                (Some(a), Some(b), Some(scale)) => (a, b, scale),
-                _ => bail!(Checkpoint, "the adapter of `{path}` is incomplete; nothing was loaded"),
-            };
-            expect_bare(&[leaf], &HashSet::new())?;
-            let found = [&a, &b, &scale].map(Tensor::shape);
-            let rank = found[0].dims().first().copied().unwrap_or(0);
-            let fits = Adapter::matrix(leaf.ty().shape).is_some_and(|[out, width]| {
-                found == [Shape::from([rank, width]), Shape::from([out, rank]), Shape::SCALAR]
-            });
-            if !fits {
-                let ([a, b, scale], ty) = (found, leaf.ty());
-                bail!(Checkpoint, "an adapter of {a}, {b} and {scale} does not fit `{path}` {ty}; nothing was loaded");
-            }
-            if let Some(integer) = [&a, &b, &scale].into_iter().find(|tensor| !tensor.ty().dtype.is_float()) {
-                let ty = integer.ty();
-                bail!(
-                    Checkpoint,
-                    "the adapter of `{path}` has a part {ty}, and its numbers are floats; nothing was loaded"
-                );
-            }
-            let device = leaf.value().device().clone();
-            let [a, b, scale] = [a, b, scale].map(|tensor| tensor.to_device(&device));
-            let adapter = Adapter { a: Param::new(a?), b: Param::new(b?), scale: Buffer::new(scale?), dropout: 0.0 };
-            if adapters.insert(leaf.cell().id(), adapter).is_some() {
-                bail!(Checkpoint, "`{path}` is tied, and there is another adapter of it; nothing was loaded");
-            }
-        }
-    }
-    match tensors.first_key_value() {
-        Some((name, _)) => {
-            bail!(Checkpoint, "`{name}` does not belong to an adapter of the module; nothing was loaded")
-        }
-        None if adapters.is_empty() => bail!(Checkpoint, "there are no adapters"),
-        None => Ok(adapters),
-    }
-}
-
-/// The path of a part of a parameter, which may be the whole module.
-#[cfg(not(target_family = "wasm"))]
-fn below(path: &str, part: &str) -> String {
-    if path.is_empty() { part.to_owned() } else { format!("{path}.{part}") }
-}
-
 fn expect_dropout(p: f64) -> Result<()> {
     match p {
         0.0..1.0 => Ok(()),
@@ -397,7 +352,7 @@ fn expect_bare(selected: &[&Leaf<'_>], factors: &HashSet<u64>) -> Result<()> {
 /// The factors among these leaves, by identity.
 fn factors(leaves: &[Leaf<'_>]) -> HashSet<u64> {
     let adapters = leaves.iter().filter_map(|leaf| leaf.param()?.adapter());
-    adapters.flat_map(|adapter| [adapter.a.cell().id(), adapter.b.cell().id()]).collect()
+    adapters.flat_map(Adapter::params).map(|(_, param)| param.cell().id()).collect()
 }
 
 fn expect_adapters<M: Module + ?Sized>(module: &M) -> Result<Vec<&Param>> {
@@ -441,12 +396,18 @@ fn without_effect(param: &Param) -> Result<Tensor> {
     Tensor::zeros(b.device(), b.shape())
 }
 
-/// `W + s·B·A`, on the weight's device.
+/// The magnitudes that give an adapter no effect on the merged weight: its norms, which have no sign.
+fn norms(param: &Param) -> Result<Option<Tensor>> {
+    let magnitude = param.adapter().and_then(|adapter| adapter.magnitude.as_ref());
+    magnitude.map(|magnitude| magnitude.value().map(|magnitude| magnitude.abs())).transpose()
+}
+
+/// `W + s·B·A` with its magnitudes, on the weight's device.
 fn merged(param: &Param) -> Result<Tensor> {
     let Some(adapter) = param.adapter() else { return Ok(param.value()) };
     let (weight, double) = (param.value(), Device::cpu_with(Precision::Double));
     let tape = Tape::inference(&double);
-    for cell in adapter.cells().into_iter().chain([param.cell()]) {
+    for cell in adapter.cells().chain([param.cell()]) {
         tape.substitute(cell, cell.value().to_device(&double)?);
     }
     tape.param(param).to_tensor()?.to_device(weight.device())

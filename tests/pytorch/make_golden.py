@@ -355,6 +355,7 @@ def save_peft():
     fill(net, generator)
     ids = torch.tensor([[0, 3, 6, 1], [2, 2, 5, 4]])
     tensors = {f"base.{name}": x.clone() for name, x in net.state_dict().items()} | {"ids": ids}
+    gradients = {}
     for name, settings in {
         "plain": {"r": 3, "lora_alpha": 6, "bias": "lora_only", "modules_to_save": ["head"], "lora_dropout": 0.1},
         "patterns": {
@@ -364,8 +365,11 @@ def save_peft():
             "rank_pattern": {"mix": 2, "embed": 4},
             "alpha_pattern": {"^grouped": 5, "m[a-z]x": 3},
         },
+        "magnitudes": {"r": 2, "lora_alpha": 3, "use_dora": True, "target_modules": ["embed", "conv", "mix"]},
+        "biased": {"r": 3, "lora_alpha": 6, "lora_bias": True, "target_modules": ["conv", "grouped", "mix"]},
     }.items():
-        config = peft.LoraConfig(target_modules=["embed", "conv", "grouped", "mix"], **settings)
+        settings = {"target_modules": ["embed", "conv", "grouped", "mix"]} | settings
+        config = peft.LoraConfig(**settings)
         model = peft.get_peft_model(Adapted(), config)
         model.base_model.model.load_state_dict(net.state_dict(), strict=False)
         base = {key: x for key, x in model.state_dict().items() if "lora_" not in key}
@@ -378,12 +382,20 @@ def save_peft():
                 if "lora_" in key or x.requires_grad:
                     x.copy_(exact(x.shape, generator) / 2)
         model.eval()
-        tensors[f"{name}.output"] = model(ids).detach()
+        output = model(ids)
+        tensors[f"{name}.output"] = output.detach()
+        if name in ("magnitudes", "biased"):
+            output.square().mean().backward()
+            for key, x in model.named_parameters():
+                if x.grad is not None:
+                    plain = key.removeprefix("base_model.model.").replace(".default", "")
+                    gradients[f"{name}.{plain}"] = x.grad.clone()
         folder = HERE / "peft" / name
         model.save_pretrained(folder)
         (folder / "README.md").unlink()
     tensors["base.output"] = net(ids).detach()
     save("peft/answers", tensors)
+    save("peft/gradients", gradients)
 
 
 def check_peft(directory):

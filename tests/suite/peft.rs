@@ -17,11 +17,13 @@ pub(crate) fn collect(trials: &mut Vec<Trial>) {
     trials.push(Trial::test("peft::adapters_compute_what_they_did", computed));
     trials.push(Trial::test("peft::files_are_those_of_peft", written));
     trials.push(Trial::test("peft::saved_adapters_compute_the_same", saved));
+    trials.push(Trial::test("peft::magnitudes_and_biases", magnitudes_and_biases));
     trials.push(Trial::test("peft::rules_rename_split_and_join", renamed));
     trials.push(Trial::test("peft::weights_of_a_transposed_layer", transposed));
     trials.push(Trial::test("peft::nothing_is_ignored", refused));
     trials.push(Trial::test("peft::damaged_files_change_nothing", damaged));
     trials.push(Trial::test("peft::dropout", dropout));
+    trials.push(Trial::test("peft::dropout_with_magnitudes", dropout_with_magnitudes));
 }
 
 /// A layer of each kind that PEFT adapts: `Adapted` in `make_golden.py`.
@@ -93,7 +95,12 @@ fn settings(folder: &Path) -> Result<serde_json::Value, Box<dyn std::error::Erro
 }
 
 fn written() -> Outcome {
-    for name in ["plain", "patterns"] {
+    for (name, targets) in [
+        ("plain", &["conv", "embed", "grouped", "mix"][..]),
+        ("patterns", &["conv", "embed", "grouped", "mix"]),
+        ("magnitudes", &["conv", "embed", "mix"]),
+        ("biased", &["conv", "grouped", "mix"]),
+    ] {
         let mut net = base()?;
         Lora::load_peft(&mut net, folder(name), &Names::new())?;
         let place = tempfile::tempdir()?;
@@ -107,10 +114,12 @@ fn written() -> Outcome {
             ours[key].expect_close(tensor, 0.0, 0.0)?;
         }
         let (ours, theirs) = (settings(&place)?, settings(&folder(name))?);
-        for key in ["peft_type", "bias", "lora_dropout", "modules_to_save", "use_dora", "fan_in_fan_out"] {
+        let keys = ["peft_type", "bias", "lora_dropout", "modules_to_save", "use_dora", "fan_in_fan_out"];
+        for key in keys {
             assert_eq!(ours[key], theirs[key], "{key}");
         }
-        assert_eq!(ours["target_modules"], serde_json::json!(["conv", "embed", "grouped", "mix"]));
+        assert_eq!(ours["lora_bias"], serde_json::json!(name == "biased"));
+        assert_eq!(ours["target_modules"], serde_json::json!(targets));
         if name == "plain" {
             assert_eq!((&ours["r"], &ours["lora_alpha"]), (&serde_json::json!(3), &serde_json::json!(6)));
             assert_eq!(ours["alpha_pattern"], serde_json::json!({}));
@@ -119,6 +128,84 @@ fn written() -> Outcome {
         Lora::load_peft(&mut again, &place, &Names::new())?;
         assert_eq!(bits(&again)?, bits(&net)?);
     }
+    Ok(())
+}
+
+/// `DoRA` and `lora_bias`: results and gradients are PEFT's, whose magnitudes have no gradient through the norm.
+fn magnitudes_and_biases() -> Outcome {
+    let gradients = load_tensors(folder("gradients.safetensors"), &Device::cpu())?;
+    for (name, part) in [("magnitudes", "lora_magnitude"), ("biased", "lora_bias")] {
+        let mut net = base()?;
+        assert_eq!(Lora::load_peft(&mut net, folder(name), &Names::new())?, 3);
+        output(&net)?.expect_close(&answer(&format!("{name}.output"))?, 1e-5, 1e-5)?;
+        let tape = Tape::new(&Device::cpu());
+        let grads = tape.backward(&net.forward(&tape.input(&answer("ids")?)).square().mean())?;
+        let prefix = format!("{name}.");
+        let mut compared = 0;
+        for (key, expected) in gradients.iter().filter_map(|(key, tensor)| Some((key.strip_prefix(&*prefix)?, tensor)))
+        {
+            let (module, of_peft) = key.split_once('.').expect("a module and a part");
+            // The factors of an embedding are those of the transposed weight.
+            let (own, is_transposed) = match of_peft {
+                "lora_A.weight" => ("lora_a", false),
+                "lora_B.weight" => ("lora_b", false),
+                "lora_embedding_A" => ("lora_b", true),
+                "lora_embedding_B" => ("lora_a", true),
+                _ => (part, false),
+            };
+            let gradient = grads.by_path(&format!("{module}.weight.{own}")).expect("it is trained");
+            let gradient = if is_transposed { gradient.t() } else { gradient };
+            let gradient = gradient.reshape(expected.shape()).to_tensor()?;
+            gradient.expect_close(expected, 1e-4, 1e-6).map_err(|error| error.context(format_args!("{name} {key}")))?;
+            compared += 1;
+        }
+        assert_eq!(compared, 9);
+        // Files of this framework have them, too.
+        let place = tempfile::tempdir()?;
+        let file = place.path().join("own.safetensors");
+        Adapters::of(&net).save(&file)?;
+        let mut again = base()?;
+        assert_eq!(Lora::load(&mut again, &file)?, 3);
+        assert_eq!(bits(&again)?, bits(&net)?);
+        // Rules alone have no place for them.
+        let mut attached = base()?;
+        Lora::new(2).attach(&mut attached, "**.weight", 1)?;
+        let error = attached.load(folder(name).join("adapter_model.safetensors")).expect_err("another adapter");
+        let setting = if name == "magnitudes" { "`use_dora` is true" } else { "`lora_bias` is true" };
+        assert!(error.to_string().contains(setting), "{error}");
+    }
+    let mut net = base()?;
+    Lora::load_peft(&mut net, folder("biased"), &Names::new())?;
+    let before = bits(&net)?;
+    Lora::merge(&mut net).expect_err("a bias has no place in a weight");
+    assert_eq!(bits(&net)?, before);
+    let mut net = base()?;
+    Lora::load_peft(&mut net, folder("magnitudes"), &Names::new())?;
+    let (holder, before) = (net.clone(), output(&net)?);
+    Lora::merge(&mut net)?;
+    output(&net)?.expect_close(&before, 1e-5, 1e-5)?;
+    output(&holder)?.expect_close(&before, 1e-5, 1e-5)?;
+    Ok(())
+}
+
+/// In training, elements are dropped of the input of all but the frozen weight.
+fn dropout_with_magnitudes() -> Outcome {
+    let device = Device::cpu();
+    let place = tempfile::tempdir()?;
+    let (a, b, m) = (tensor(&device, "a", [2, 3])?, tensor(&device, "b", [2, 2])?, tensor(&device, "m", [2])?);
+    let name = |part: &str| format!("base_model.model.0.{part}");
+    let tensors = [("lora_A.weight", &a), ("lora_B.weight", &b), ("lora_magnitude_vector", &m)];
+    save_tensors(place.path().join("adapter_model.safetensors"), tensors.map(|(part, tensor)| (name(part), tensor)))?;
+    let config = r#"{"peft_type":"LORA","r":2,"lora_alpha":2,"lora_dropout":0.25,"use_dora":true}"#;
+    fs::write(place.path().join("adapter_config.json"), config)?;
+    let mut linear = (Linear::new(3, 2),).init(&device, Seed::new(1))?;
+    Lora::load_peft(&mut linear, place.path(), &Names::new())?;
+    let x = Tensor::full(&device, [20_000, 3], 1.0)?;
+    let mean = |tape: &Tape| linear.0.forward(&tape.input(&x)).mean_over(&[0]).to_tensor().and_then(|y| y.to_vec());
+    let (dropped, whole) = (mean(&Tape::with_seed(&device, 3))?, mean(&Tape::inference(&device))?);
+    // As in `dropout`.
+    assert!(dropped.iter().zip(&whole).all(|(a, b)| (a - b).abs() < 0.05), "{dropped:?} {whole:?}");
+    assert_ne!(dropped, whole);
     Ok(())
 }
 
@@ -246,8 +333,9 @@ fn refused() -> Outcome {
     write(&[])?;
     try_load("no `adapter_config.json` beside it")?;
     for (rest, part) in [
-        (r#","use_dora":true"#, "`use_dora` is true"),
-        (r#","lora_bias":true"#, "`lora_bias` is true"),
+        (r#","use_dora":true"#, "`use_dora` is true, and the adapter of `mix` lacks its tensor"),
+        (r#","lora_bias":true"#, "`lora_bias` is true, and the adapter of `mix` lacks its tensor"),
+        (r#","target_parameters":["mix"]"#, "`target_parameters` is"),
         (r#","init_lora_weights":"pissa""#, "`init_lora_weights` is \"pissa\""),
         (r#","trainable_token_indices":[3]"#, "`trainable_token_indices`"),
         (r#","rank_pattern":{"mix":3}"#, "the adapter of `mix` has rank 2, 3 in its settings"),
@@ -259,8 +347,9 @@ fn refused() -> Outcome {
     }
     config("")?;
     for (name, part) in [
-        ("base_model.model.mix.lora_magnitude_vector", "`base_model.model.mix.lora_magnitude_vector` changes"),
-        ("base_model.model.mix.lora_B.bias", "`base_model.model.mix.lora_B.bias` changes"),
+        ("base_model.model.mix.lora_magnitude_vector", "`use_dora` is false, and the adapter of `mix` has its tensor"),
+        ("base_model.model.mix.lora_B.bias", "`lora_bias` is false, and the adapter of `mix` has its tensor"),
+        ("base_model.model.mix.lora_gates", "`base_model.model.mix.lora_gates` changes what the adapter computes"),
         ("base_model.model.other.lora_A.weight", "the adapter of `other` is incomplete"),
         ("base_model.model.mix.gain", "`mix.gain` was trained with the adapters"),
         ("base_model.model.head.bias", "`head.bias` is f64[5], and `head.bias` in the model is f32[3]"),
@@ -268,6 +357,11 @@ fn refused() -> Outcome {
         write(&[(name, &extra)])?;
         try_load(part)?;
     }
+    config(r#","use_dora":true"#)?;
+    let short = tensor(&device, "short", [4])?;
+    write(&[("base_model.model.mix.lora_magnitude_vector", &short)])?;
+    try_load("its magnitudes f64[4] are not the 5 of `mix.weight` f32[5, 9]")?;
+    config("")?;
     write(&[("base_model.model.mix.gain", &extra)])?;
     assert_eq!(Lora::load_peft(&mut base()?, place.path(), &Names::new().ignore("mix.gain"))?, 1);
     let missing = Names::new().rename("mix.*", "mixed.*").ignore("mixed.gain");

@@ -81,7 +81,6 @@ pub use skip::{Content, ModuleContent, check_skipped, skipped};
 #[doc(hidden)]
 pub use summary::fmt_module;
 
-use crate::param::Adapter;
 use crate::{Buffer, Param};
 
 /// A part of a model: a type whose parameters and buffers can be visited.
@@ -136,26 +135,25 @@ impl<'a, M: Module + ?Sized> Visited<'a> for &'a M {
 }
 
 /// The factors of an adapter and its scale are additional leaves below the parameter: `weight.lora_a`, `weight.lora_b`,
-/// `weight.lora_scale`.
+/// `weight.lora_scale`, and `weight.lora_magnitude` and `weight.lora_bias` if it has them.
 impl Module for Param {
     fn visit<'a>(&'a self, at: At<'_>, f: &mut dyn FnMut(At<'_>, Slot<'a>)) {
         f(at, Slot::Param(self));
         if let Some(adapter) = self.adapter() {
-            f(at.field("lora_a"), Slot::Param(&adapter.a));
-            f(at.field("lora_b"), Slot::Param(&adapter.b));
+            adapter.params().for_each(|(name, param)| f(at.field(name), Slot::Param(param)));
             f(at.field("lora_scale"), Slot::Buffer(&adapter.scale));
         }
     }
 
     fn visit_mut<'a>(&'a mut self, at: At<'_>, f: &mut dyn FnMut(At<'_>, SlotMut<'a>)) {
         // Handles, because the parameter itself belongs to whoever takes it.
-        let handles = self.adapter().map(|Adapter { a, b, scale, .. }| {
-            (LeafMut::<Self>::handle(a), LeafMut::<Self>::handle(b), LeafMut::<Buffer>::handle(scale))
+        let handles = self.adapter().map(|adapter| {
+            let params: Vec<_> = adapter.params().map(|(name, param)| (name, LeafMut::<Self>::handle(param))).collect();
+            (params, LeafMut::<Buffer>::handle(&adapter.scale))
         });
         f(at, SlotMut::Param(LeafMut::own(self)));
-        if let Some((a, b, scale)) = handles {
-            f(at.field("lora_a"), SlotMut::Param(a));
-            f(at.field("lora_b"), SlotMut::Param(b));
+        if let Some((params, scale)) = handles {
+            params.into_iter().for_each(|(name, param)| f(at.field(name), SlotMut::Param(param)));
             f(at.field("lora_scale"), SlotMut::Buffer(scale));
         }
     }

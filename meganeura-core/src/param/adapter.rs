@@ -5,15 +5,19 @@ use std::sync::Arc;
 use super::{Cell, Param};
 use crate::{Buffer, Shape};
 
-/// A low-rank matrix that is added to a parameter wherever the parameter is used: `W + s·B·A`.
+/// A low-rank matrix that is added to a parameter wherever the parameter is used: `W + s·B·A`. With magnitudes `m`
+/// (`DoRA`), each row or column of the sum has this norm, up to the sign: `m · (W + s·B·A) / ‖W + s·B·A‖`, where no
+/// gradient flows through the norm. A bias is added to the layer's result, times `s`.
 ///
 /// Shapes: `W [out, …]`, taken as a matrix `[out, in]` with all axes but the first joined; `a [rank, in]`,
-/// `b [out, rank]`, `s []`.
+/// `b [out, rank]`, `s []`, `m [out, 1]` or `[1, in]`, the bias `[out]`.
 #[derive(Clone, Debug)]
 pub struct Adapter {
     pub a: Param,
     pub b: Param,
     pub scale: Buffer,
+    pub magnitude: Option<Param>,
+    pub bias: Option<Param>,
     /// The probability with which training drops an element of the input of `A`.
     pub dropout: f64,
 }
@@ -54,14 +58,33 @@ impl Adapter {
         self.b.shape()[1] != self.rank()
     }
 
+    /// Its parameters, with their names below the weight's.
+    pub fn params(&self) -> impl Iterator<Item = (&'static str, &Param)> {
+        let optional = [("lora_magnitude", &self.magnitude), ("lora_bias", &self.bias)];
+        let optional = optional.into_iter().filter_map(|(name, param)| Some((name, param.as_ref()?)));
+        [("lora_a", &self.a), ("lora_b", &self.b)].into_iter().chain(optional)
+    }
+
     /// Its tensors.
-    pub fn cells(&self) -> [&Arc<Cell>; 3] {
-        [self.a.cell(), self.b.cell(), self.scale.cell()]
+    pub fn cells(&self) -> impl Iterator<Item = &Arc<Cell>> {
+        self.params().map(|(_, param)| param.cell()).chain([self.scale.cell()])
+    }
+
+    /// `true` if it is a product and nothing else.
+    pub fn is_plain(&self) -> bool {
+        self.magnitude.is_none() && self.bias.is_none()
     }
 
     /// Another handle to the same adapter.
     pub fn tied(&self) -> Self {
-        Self { a: self.a.tied(), b: self.b.tied(), scale: self.scale.tied(), dropout: self.dropout }
+        Self {
+            a: self.a.tied(),
+            b: self.b.tied(),
+            scale: self.scale.tied(),
+            magnitude: self.magnitude.as_ref().map(Param::tied),
+            bias: self.bias.as_ref().map(Param::tied),
+            dropout: self.dropout,
+        }
     }
 }
 

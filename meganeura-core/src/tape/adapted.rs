@@ -5,9 +5,9 @@ use crate::param::Adapter;
 use crate::{ErrorKind, Param};
 
 impl Adapter {
-    /// `W + s·B·A`
+    /// `W + s·B·A`, with these magnitudes if there are any.
     #[track_caller]
-    pub(crate) fn add_to(&self, weight: &Var) -> Var {
+    pub fn add_to(&self, weight: &Var) -> Var {
         if self.is_across_groups() {
             let message =
                 "the adapter acts across the groups of a convolution, as PEFT's do: it has no sum with the kernel";
@@ -15,8 +15,22 @@ impl Adapter {
         }
         let tape = weight.tape();
         let (a, b) = (tape.param(&self.a), tape.param(&self.b));
-        let product = b.matmul(&a) * tape.buffer(&self.scale);
-        weight + product.reshape(weight.shape())
+        let sum = weight + (b.matmul(&a) * tape.buffer(&self.scale)).reshape(weight.shape());
+        let (Some(magnitude), Some(matrix)) = (&self.magnitude, Self::matrix(weight.shape())) else { return sum };
+        let sum = sum.reshape(matrix);
+        // The norm of what shares a magnitude.
+        let axes: Vec<_> = (0..2).filter(|&axis| magnitude.shape()[axis] == 1).collect();
+        let norm = sum.detach().norm_over(&axes, 2.0).reshape(magnitude.shape());
+        (&sum * (tape.param(magnitude) / norm)).reshape(weight.shape())
+    }
+
+    /// The result of a layer, whose outputs are followed by axes of these extents, with the bias times `s`.
+    #[track_caller]
+    pub fn add_bias_to(&self, y: &Var, after: &[usize]) -> Var {
+        let Some(bias) = &self.bias else { return y.clone() };
+        let tape = y.tape();
+        let bias = tape.param(bias) * tape.buffer(&self.scale);
+        y + bias.reshape(&[&[bias.shape()[0]], after].concat()[..])
     }
 
     /// `W`, the parameter that this adapts, `A`, `B` and `s`.

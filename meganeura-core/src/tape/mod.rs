@@ -253,6 +253,11 @@ impl Tape {
                 "the adapter drops elements of the layer's input, and this layer does not multiply its input by one factor after \
                  the other; attach it without dropout",
             ),
+            Some(adapter) if adapter.bias.is_some() => value.refuse(
+                "lora",
+                ErrorKind::Argument,
+                "the adapter has a bias, which is added to the result of a layer and not to its weight",
+            ),
             Some(adapter) => adapter.add_to(&value),
             None => value,
         }

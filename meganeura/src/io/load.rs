@@ -229,6 +229,10 @@ impl<'a> Found<'a> {
 
     /// Gives the adapters of a model the scales of the file's settings, unless the file has them.
     fn scale<M: Module + ?Sized>(&mut self, module: &M, settings: &Settings) -> Result<()> {
+        if settings.has_magnitudes || settings.has_biases {
+            let setting = if settings.has_magnitudes { "use_dora" } else { "lora_bias" };
+            bail!(Checkpoint, "`{setting}` is true: load the adapters by `Lora::load_peft`; nothing was loaded");
+        }
         let leaves = module.leaves();
         let ranks: HashMap<&str, usize> = leaves
             .iter()

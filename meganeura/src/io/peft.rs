@@ -14,7 +14,7 @@ use crate::error::{bail, shortened};
 pub(crate) const CONFIG: &str = "adapter_config.json";
 
 /// Settings that do not change what the tensors compute, or that are applied.
-const HARMLESS: [&str; 30] = [
+const HARMLESS: [&str; 32] = [
     "alpha_pattern",
     "auto_mapping",
     "base_model_name_or_path",
@@ -30,6 +30,7 @@ const HARMLESS: [&str; 30] = [
     "layers_to_transform",
     "loftq_config",
     "lora_alpha",
+    "lora_bias",
     "lora_dropout",
     "lora_ga_config",
     "megatron_config",
@@ -44,6 +45,7 @@ const HARMLESS: [&str; 30] = [
     "runtime_config",
     "target_modules",
     "task_type",
+    "use_dora",
     "use_rslora",
 ];
 
@@ -59,6 +61,10 @@ pub(crate) struct Settings {
     pub(crate) dropout: f64,
     /// The weights below the adapters are `[in, out]`.
     pub(crate) fan_in_fan_out: bool,
+    /// Adapters have magnitudes.
+    pub(crate) has_magnitudes: bool,
+    /// Second factors have biases.
+    pub(crate) has_biases: bool,
 }
 
 /// The size of a compiled pattern that is allowed, in bytes.
@@ -161,6 +167,8 @@ impl Settings {
             is_root: config.get("use_rslora").is_some_and(is_set),
             dropout,
             fan_in_fan_out: config.get("fan_in_fan_out").is_some_and(is_set),
+            has_magnitudes: config.get("use_dora").is_some_and(is_set),
+            has_biases: config.get("lora_bias").is_some_and(is_set),
         })
     }
 
@@ -248,12 +256,10 @@ mod tests {
         assert_eq!(twice.scale("b.q", 4).unwrap(), 8.0);
         assert_eq!(twice.scale("a.q", 4).unwrap_err().message(), "`alpha_pattern` has several numbers for `a.q`");
         for (rest, part) in [
-            (r#""use_dora":true"#, "`use_dora` is true"),
             (r#""alpha_pattern":{"(?=q)q":32}"#, "`alpha_pattern` has `(?=q)q`: 32, which is not understood"),
             (r#""rank_pattern":[2]"#, "`rank_pattern` is not an object"),
             (r#""target_parameters":["experts.up"]"#, "`target_parameters` is"),
             (r#""init_lora_weights":"pissa""#, "`init_lora_weights` is \"pissa\""),
-            (r#""lora_bias":true"#, "`lora_bias`"),
             (r#""a_setting_of_tomorrow":1"#, "`a_setting_of_tomorrow` is 1"),
         ] {
             let error = parse(rest).unwrap_err();

@@ -24,7 +24,8 @@ impl Lora {
     /// Adds adapters from a folder that PEFT wrote, or from the file with its tensors. Returns their number.
     ///
     /// Ranks, scales and dropout are those of `adapter_config.json`: `r`, `lora_alpha`, their patterns, `use_rslora`
-    /// and `lora_dropout`. Adapters of linear layers, convolutions with and without groups, and embeddings are read.
+    /// and `lora_dropout`. Adapters of linear layers, convolutions with and without groups, and embeddings are read,
+    /// with the magnitudes of DoRA (`use_dora`), but for convolutions in groups, and with biases (`lora_bias`).
     /// Biases and whole modules that were trained with the adapters replace the model's.
     ///
     /// `names` maps the names of PyTorch's model to the paths of this one, as for
@@ -56,7 +57,7 @@ impl Lora {
     ///
     /// Fails if a file is missing or cannot be read. Fails with [`Checkpoint`](crate::ErrorKind::Checkpoint) if a
     /// tensor finds no place in the model or does not fit; if a setting changes what the adapters compute and is not
-    /// supported, such as `use_dora` and `lora_bias`, or is not known; or if an adapter is of a convolution that PEFT
+    /// supported, such as `target_parameters`, or is not known; or if an adapter is of a convolution that PEFT
     /// computes in another way: with dilation, or with padding that is not zeros. Fails like
     /// [`attach`](Self::attach) if a weight has an adapter. On error, nothing changes.
     #[track_caller]
@@ -160,6 +161,8 @@ struct Found {
 struct Factors {
     a: Option<Tensor>,
     b: Option<Tensor>,
+    magnitude: Option<Tensor>,
+    bias: Option<Tensor>,
     is_embedding: bool,
 }
 
@@ -176,6 +179,10 @@ impl Found {
             match part {
                 Some("lora_A.weight") => entry.or_default().a = Some(tensor),
                 Some("lora_B.weight") => entry.or_default().b = Some(tensor),
+                Some("lora_B.bias") => entry.or_default().bias = Some(tensor),
+                Some("lora_magnitude_vector" | "lora_magnitude_vector.weight") => {
+                    entry.or_default().magnitude = Some(tensor);
+                }
                 Some("lora_embedding_A" | "lora_embedding_B") => {
                     let factors = entry.or_default();
                     factors.is_embedding = true;
@@ -185,8 +192,8 @@ impl Found {
                 None if !is_part(&name) => others.push((module.replace(".base_layer.", "."), tensor)),
                 _ => bail!(
                     Checkpoint,
-                    "`{}` changes what the adapter computes (magnitudes of DoRA, a bias), and is not supported; merge the \
-                     adapters in PEFT and save the model",
+                    "`{}` changes what the adapter computes, and is not supported; merge the adapters in PEFT and save \
+                     the model",
                     shortened(&name)
                 ),
             }
@@ -216,6 +223,18 @@ impl Found {
         let (Some(a), Some(b)) = (&factors.a, &factors.b) else {
             bail!(Checkpoint, "the adapter of `{shown}` is incomplete; nothing was loaded");
         };
+        for (setting, is_set, part) in [
+            ("use_dora", settings.has_magnitudes, &factors.magnitude),
+            ("lora_bias", settings.has_biases, &factors.bias),
+        ] {
+            if is_set != part.is_some() {
+                let has = if part.is_some() { "has" } else { "lacks" };
+                bail!(
+                    Checkpoint,
+                    "`{setting}` is {is_set}, and the adapter of `{shown}` {has} its tensor; nothing was loaded"
+                );
+            }
+        }
         let weight = if module.is_empty() { "weight".to_owned() } else { format!("{module}.weight") };
         for (path, part) in names.paths(&weight) {
             let Some(leaf) = by_path.get(&*path).filter(|leaf| leaf.param().is_some()) else {
@@ -227,7 +246,7 @@ impl Found {
                 );
             };
             expect_bare(&[leaf], &HashSet::new())?;
-            let adapter = adapter(leaf, [a, b], factors.is_embedding, part, module, settings)
+            let adapter = adapter(leaf, [a, b], factors, part, module, settings)
                 .map_err(|error| error.context(format_args!("the adapter of `{shown}`")))?;
             if self.adapters.insert(leaf.cell().id(), adapter).is_some() {
                 bail!(Checkpoint, "`{path}` is tied, and there is another adapter of it; nothing was loaded");
@@ -289,13 +308,13 @@ impl Found {
 fn adapter(
     leaf: &Leaf<'_>,
     [a, b]: [&Tensor; 2],
-    is_embedding: bool,
+    factors: &Factors,
     part: Part,
     module: &str,
     settings: &Settings,
 ) -> Result<Adapter> {
     let (ty, usage) = (leaf.ty(), leaf.param().map(Param::usage).unwrap_or_default());
-    let (path, dims) = (&leaf.path, ty.shape.dims());
+    let (path, dims, is_embedding) = (&leaf.path, ty.shape.dims(), factors.is_embedding);
     let is_float = a.ty().dtype.is_float() && b.ty().dtype.is_float();
     let (file_a, file_b) = (a.shape(), b.shape());
     let misfit = || -> Result<Adapter> {
@@ -316,7 +335,8 @@ fn adapter(
     let scale = settings.scale(module, rank)?;
     let (mut a, mut b) = (Matrix::of(a)?, Matrix::of(b)?);
     // PEFT takes the transpose of an embedding's, and of weights `[in, out]`.
-    if is_embedding || (settings.fan_in_fan_out && usage == Use::Other && dims.len() == 2) {
+    let is_transposed = is_embedding || (settings.fan_in_fan_out && usage == Use::Other && dims.len() == 2);
+    if is_transposed {
         (a, b) = (b.transposed(), a.transposed());
     }
     let Some(rows) = b.part(part) else { return misfit() };
@@ -335,7 +355,40 @@ fn adapter(
         return misfit();
     }
     let device = leaf.value().device().clone();
+    // A number for each output of the file's layer, and of its part that this is.
+    let numbers = |tensor: &Option<Tensor>, name: &str, is_row: bool| {
+        let Some(tensor) = tensor else { return Ok(None) };
+        let whole = Matrix { rows: tensor.shape().elements(), columns: 1, values: tensor.to_f64_vec()? };
+        let own = if is_row { Some(whole).filter(|_| part == Part::WHOLE) } else { whole.part(part) };
+        let expected = if is_row { width } else { out };
+        match own.filter(|own| own.rows == expected && tensor.ty().dtype.is_float()) {
+            Some(own) if is_row => Ok(Some(Param::new(own.transposed().to_tensor(&device)?))),
+            Some(own) => Ok(Some(Param::new(own.to_tensor(&device)?))),
+            None => bail!(
+                Checkpoint,
+                "its {name} {} are not the {expected} of `{path}` {ty}; nothing was loaded",
+                tensor.ty()
+            ),
+        }
+    };
+    if groups > 1 && factors.magnitude.is_some() {
+        bail!(
+            Checkpoint,
+            "magnitudes of a convolution in groups, `{path}` in the model, are not supported; merge the adapters in PEFT and \
+             save the model"
+        );
+    }
+    let magnitude = numbers(&factors.magnitude, "magnitudes", is_transposed)?;
+    if is_transposed && factors.bias.is_some() {
+        bail!(Checkpoint, "a bias of an embedding, or of a weight `[in, out]`, is not supported; nothing was loaded");
+    }
+    let bias = match numbers(&factors.bias, "biases", false)? {
+        Some(bias) => Some(Param::new(bias.value().map(|bias| bias.reshape([out]))?)),
+        None => None,
+    };
     Ok(Adapter {
+        magnitude,
+        bias,
         a: Param::new(a.to_tensor(&device)?),
         b: Param::new(b.to_tensor(&device)?),
         scale: Buffer::new(Tensor::from_f64(&device, Shape::SCALAR, &[scale])?),

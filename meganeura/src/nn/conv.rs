@@ -5,7 +5,7 @@ use std::fmt;
 use meganeura_derive::Module;
 
 use super::IntoExtents;
-use super::dropout::adapter_input;
+use super::dropout::{adapter_input, with_magnitudes};
 use super::settings::{expect_channels, expect_positive, per_channel, weight_and_bias};
 use crate::error::bail;
 use crate::init::Initializer;
@@ -139,6 +139,14 @@ impl<const D: usize> Layer for Conv<D> {
         };
         let options = ConvOptions { padding, ..self.options };
         let y = match self.weight.adapter() {
+            Some(adapter) if adapter.magnitude.is_some() => {
+                let (weight, rest) = with_magnitudes(x, &self.weight, adapter, self);
+                let y = x.convolve(&weight, options);
+                match rest {
+                    Some((x, difference)) => y + x.convolve(&difference, options),
+                    None => y,
+                }
+            }
             // One factor after the other, which needs no gradient of the whole weight. Kernels of groups are small.
             Some(adapter) if options.groups == 1 => {
                 let [w, a, b, scale] = adapter.parts(x.tape(), &self.weight);
@@ -165,9 +173,13 @@ impl<const D: usize> Layer for Conv<D> {
             }
             _ => x.convolve(&x.param(&self.weight), options),
         };
-        match &self.bias {
+        let y = match &self.bias {
             Some(bias) => y + per_channel::<D>(&x.param(bias)),
             None => y,
+        };
+        match self.weight.adapter() {
+            Some(adapter) if adapter.bias.is_some() => adapter.add_bias_to(&y, &[1; D]),
+            _ => y,
         }
     }
 

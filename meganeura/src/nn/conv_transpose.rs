@@ -109,7 +109,7 @@ impl<const D: usize> Layer for ConvTranspose<D> {
         let _entered = crate::module::enter(self, x);
         let y = match self.weight.adapter() {
             // As in `Conv`, one factor after the other; the second one of the product comes first here.
-            Some(adapter) if self.options.groups == 1 => {
+            Some(adapter) if self.options.groups == 1 && adapter.is_plain() => {
                 let [w, a, b, scale] = adapter.parts(x.tape(), &self.weight);
                 let rank = adapter.rank();
                 let a = a.reshape(w.shape().with(0, rank));

@@ -6,7 +6,8 @@ use meganeura_derive::Module;
 
 use crate::error::bail;
 use crate::module::{Init, Layer, Mode, Module, ModuleExt, Seed};
-use crate::{Device, Error, Result, Var};
+use crate::param::Adapter;
+use crate::{Device, Error, Param, Result, Var};
 
 /// Dropout: `y = x·mask/(1 − p)`; each element of the mask is 0 with probability `p`, else 1
 ///
@@ -91,6 +92,24 @@ fn dropped(x: &Var, p: f64) -> Var {
 #[track_caller]
 pub(super) fn adapter_input<L: Module>(x: &Var, p: f64, layer: &L) -> Var {
     if p > 0.0 && layer.is_training(x.tape()) { dropped(x, p) } else { x.clone() }
+}
+
+/// The weight of a layer whose adapter has magnitudes. In training with dropout, the frozen weight, and its difference
+/// to the adapted one with the input for that: as in PEFT, all that differs reads what is left.
+#[track_caller]
+pub(super) fn with_magnitudes<L: Module>(
+    x: &Var,
+    weight: &Param,
+    adapter: &Adapter,
+    layer: &L,
+) -> (Var, Option<(Var, Var)>) {
+    let weight = x.tape().cell(weight.cell());
+    let adapted = adapter.add_to(&weight);
+    if adapter.dropout == 0.0 || !layer.is_training(x.tape()) {
+        return (adapted, None);
+    }
+    let difference = adapted - &weight;
+    (weight, Some((dropped(x, adapter.dropout), difference)))
 }
 
 #[cfg(test)]

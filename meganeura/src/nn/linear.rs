@@ -4,7 +4,7 @@ use std::panic::Location;
 
 use meganeura_derive::Module;
 
-use super::dropout::adapter_input;
+use super::dropout::{adapter_input, with_magnitudes};
 use super::settings::weight_and_bias;
 use crate::error::bail;
 use crate::init::Initializer;
@@ -63,6 +63,14 @@ impl Layer for Linear {
         let rows = x.reshape([rows, inputs]);
         let y = match self.weight.adapter() {
             None => rows.matmul(&x.param(&self.weight).t()),
+            Some(adapter) if adapter.magnitude.is_some() => {
+                let (weight, rest) = with_magnitudes(&rows, &self.weight, adapter, self);
+                let y = rows.matmul(&weight.t());
+                match rest {
+                    Some((rows, difference)) => y + rows.matmul(&difference.t()),
+                    None => y,
+                }
+            }
             // One factor after the other, which needs no gradient of the whole weight.
             Some(adapter) => {
                 let [w, a, b, scale] = adapter.parts(x.tape(), &self.weight);
@@ -73,6 +81,10 @@ impl Layer for Linear {
         let y = match &self.bias {
             Some(bias) => y + x.param(bias),
             None => y,
+        };
+        let y = match self.weight.adapter() {
+            Some(adapter) if adapter.bias.is_some() => adapter.add_bias_to(&y, &[]),
+            _ => y,
         };
         y.reshape(y_shape)
     }

@@ -74,7 +74,7 @@ impl<'a> Beside<'a> {
 pub(super) enum Numbers {
     F32(Vec<f32>),
     F64(Vec<f64>),
-    /// Integers, or conditions as 0 and 1.
+    /// Integers, or conditions as 0 and 1. Those of `uint64` are their 64 bits.
     Ints(Vec<i64>),
     Texts(Vec<String>),
 }
@@ -148,7 +148,9 @@ fn typed(tensor: &proto::Tensor, elements: usize) -> Result<Numbers> {
         element::DOUBLE => Numbers::F64(try_collect(tensor.double_data.iter().copied())?),
         element::INT64 => Numbers::Ints(try_collect(tensor.int64_data.iter().copied())?),
         element::INT32 | element::INT16 | element::INT8 | element::UINT16 | element::UINT8 => Numbers::Ints(small()?),
-        element::UINT32 | element::UINT64 => signed(tensor.uint64_data.iter().copied())?,
+        element::UINT32 | element::UINT64 => {
+            Numbers::Ints(try_collect(tensor.uint64_data.iter().map(|number| number.cast_signed()))?)
+        }
         element::BOOL => Numbers::Ints(small()?.into_iter().map(|number| i64::from(number != 0)).collect()),
         element::STRING => Numbers::Texts(texts(&tensor.string_data)?),
         element::FLOAT16 => Numbers::F32(try_collect(tensor.int32_data.iter().map(bytes).map(from_f16))?),
@@ -244,13 +246,7 @@ fn untyped(data_type: i32, raw: &[u8], elements: usize) -> Result<Numbers> {
         element::INT32 => each!(i32, Ints, i64::from),
         element::INT16 => each!(i16, Ints, i64::from),
         element::INT8 => each!(i8, Ints, i64::from),
-        element::UINT64 => {
-            let (chunks, rest) = raw.as_chunks();
-            if !rest.is_empty() {
-                bail!(Checkpoint, "{} bytes of numbers with 8 bytes each", raw.len());
-            }
-            signed(chunks.iter().map(|&chunk| u64::from_le_bytes(chunk)))?
-        }
+        element::UINT64 => each!(u64, Ints, u64::cast_signed),
         element::UINT32 => each!(u32, Ints, i64::from),
         element::UINT16 => each!(u16, Ints, i64::from),
         element::UINT8 => each!(u8, Ints, i64::from),
@@ -267,14 +263,6 @@ fn untyped(data_type: i32, raw: &[u8], elements: usize) -> Result<Numbers> {
 fn unread(data_type: i32) -> Error {
     let message = format!("elements of type {data_type}, {}, are not supported", element_name(data_type));
     Error::new(ErrorKind::Checkpoint, message)
-}
-
-/// Unsigned integers, which must be below 2^63.
-fn signed(numbers: impl ExactSizeIterator<Item = u64> + Clone) -> Result<Numbers> {
-    match numbers.clone().find(|&number| i64::try_from(number).is_err()) {
-        Some(number) => bail!(Checkpoint, "the integer {number} is above 2^63 - 1, which is not supported"),
-        None => Ok(Numbers::Ints(try_collect(numbers.map(u64::cast_signed))?)),
-    }
 }
 
 /// The bytes of a tensor in a separate file.

@@ -131,13 +131,14 @@ impl Case {
             let is_plain = inputs.iter().chain(&outputs).all(is_plain)
                 && model.inputs().iter().chain(model.outputs()).all(Port::is_tensor);
             let run = if is_plain { recorded } else { evaluated };
-            let computed = match run(&model, device, inputs) {
+            let computed = match run(&model, device, &inputs) {
                 Ok(computed) => computed,
                 Err(message) => return refused(message),
             };
             if computed.len() != outputs.len() {
                 return Ok(Outcome::Wrong(format!("{} outputs, not {}", computed.len(), outputs.len())));
             }
+            let largest = if device.precision() == Precision::Double { f64::MAX } else { f32::MAX.into() };
             for (k, (found, expected)) in computed.iter().zip(&outputs).enumerate() {
                 // Two units in the last place: the suite computes in the types of the file, the importer in wider ones.
                 let port = model.outputs()[k].to_string();
@@ -146,7 +147,7 @@ impl Case {
                     _ if port.contains(": float16") => rtol.max(1.0 / 512.0),
                     _ => rtol,
                 };
-                if let Some(difference) = differing(found, expected, rtol, atol) {
+                if let Some(difference) = differing(found, expected, Tolerance { rtol, atol, largest }) {
                     return Ok(Outcome::Wrong(format!("output {k}: {difference}")));
                 }
             }
@@ -205,7 +206,7 @@ fn given(tensors: &SafeTensors<'_>, others: &Value, name: &str) -> Result<Option
 }
 
 /// The results of a call with tensors, recorded on a tape.
-fn recorded(model: &Model, device: &Device, inputs: Vec<Given>) -> Result<Vec<Given>, String> {
+fn recorded(model: &Model, device: &Device, inputs: &[Given]) -> Result<Vec<Given>, String> {
     let tape = Tape::new(device);
     let input = |(port, given): (&Port, &Given)| match given {
         Given::Numbers(numbers) => {
@@ -214,7 +215,7 @@ fn recorded(model: &Model, device: &Device, inputs: Vec<Given>) -> Result<Vec<Gi
         }
         _ => Err(format!("input {port}: no tensor is given")),
     };
-    let inputs = model.inputs().iter().zip(&inputs).map(input).collect::<Result<Vec<_>, _>>()?;
+    let inputs = model.inputs().iter().zip(inputs).map(input).collect::<Result<Vec<_>, _>>()?;
     let results = model.record(&tape, &inputs).map_err(|error| text(&error))?;
     let tensor = |var: &Var| var.to_tensor().map_err(|error| text(&error));
     let of = |(port, var)| Ok(Given::Numbers(of(port, &tensor(var)?)?));
@@ -222,11 +223,11 @@ fn recorded(model: &Model, device: &Device, inputs: Vec<Given>) -> Result<Vec<Gi
 }
 
 /// The results of a call with values of any kind.
-fn evaluated(model: &Model, device: &Device, inputs: Vec<Given>) -> Result<Vec<Given>, String> {
+fn evaluated(model: &Model, device: &Device, inputs: &[Given]) -> Result<Vec<Given>, String> {
     let input = |(port, given): (&Port, &Given)| {
         item(device, port, given).map_err(|message| format!("input {port}: {message}"))
     };
-    let inputs = model.inputs().iter().zip(&inputs).map(input).collect::<Result<Vec<_>, _>>()?;
+    let inputs = model.inputs().iter().zip(inputs).map(input).collect::<Result<Vec<_>, _>>()?;
     let results = model.evaluate(&inputs).map_err(|error| text(&error))?;
     model.outputs().iter().zip(&results).map(|(port, item)| of_item(port, item)).collect()
 }
@@ -285,15 +286,24 @@ fn of(port: &Port, tensor: &Tensor) -> Result<Numbers, String> {
     Ok(Numbers { shape: tensor.shape().dims().to_vec(), data })
 }
 
+/// The difference that is allowed.
+#[derive(Clone, Copy)]
+struct Tolerance {
+    rtol: f64,
+    atol: f64,
+    /// The largest number of the device's precision; those beyond are infinite.
+    largest: f64,
+}
+
 /// What differs between a result and the suite's: the kind, texts, the items of a sequence, or numbers.
-fn differing(found: &Given, expected: &Given, rtol: f64, atol: f64) -> Option<String> {
+fn differing(found: &Given, expected: &Given, tolerance: Tolerance) -> Option<String> {
     match (found, expected) {
-        (Given::Numbers(found), Given::Numbers(expected)) => difference(found, expected, rtol, atol),
+        (Given::Numbers(found), Given::Numbers(expected)) => difference(found, expected, tolerance),
         (Given::Texts(found, texts), Given::Texts(expected, others)) => (found != expected || texts != others)
             .then(|| format!("texts {found:?} {texts:?}, not {expected:?} {others:?}")),
         (Given::Sequence(found), Given::Sequence(expected)) if found.len() == expected.len() => {
             let each = |(k, (found, expected))| {
-                differing(found, expected, rtol, atol).map(|message| format!("item {k}: {message}"))
+                differing(found, expected, tolerance).map(|message| format!("item {k}: {message}"))
             };
             found.iter().zip(expected).enumerate().find_map(each)
         }
@@ -304,7 +314,7 @@ fn differing(found: &Given, expected: &Given, rtol: f64, atol: f64) -> Option<St
 
 /// What differs between a result and the suite's: shapes, or numbers by more than the tolerance. Integers must be
 /// equal.
-fn difference(found: &Numbers, expected: &Numbers, rtol: f64, atol: f64) -> Option<String> {
+fn difference(found: &Numbers, expected: &Numbers, tolerance: Tolerance) -> Option<String> {
     if found.shape != expected.shape {
         return Some(format!("the shape is {:?}, not {:?}", found.shape, expected.shape));
     }
@@ -313,8 +323,10 @@ fn difference(found: &Numbers, expected: &Numbers, rtol: f64, atol: f64) -> Opti
         return Some(format!("element {k} is {a}, not {b}"));
     }
     let differs = |&(_, (a, b)): &(usize, (f64, f64))| {
-        let tolerance = if matches!(expected.data, Data::Ints(_)) { 0.0 } else { atol + rtol * b.abs() };
-        !(a == b || a.is_nan() && b.is_nan() || (a - b).abs() <= tolerance && b.is_finite())
+        let Tolerance { rtol, atol, largest } = tolerance;
+        let far = if matches!(expected.data, Data::Ints(_)) { 0.0 } else { atol + rtol * b.abs() };
+        let overflows = b.abs() > largest && a == f64::INFINITY.copysign(b);
+        !(a == b || a.is_nan() && b.is_nan() || (a - b).abs() <= far && b.is_finite() || overflows)
     };
     let (found, expected) = (found.data.floats(), expected.data.floats());
     let (k, (a, b)) = found.into_iter().zip(expected).enumerate().find(differs)?;

@@ -24,6 +24,8 @@ struct Piece {
     dims: Vec<usize>,
     a: Matrix,
     b: Matrix,
+    magnitude: Option<Vec<f64>>,
+    bias: Option<Vec<f64>>,
     scale: f64,
     /// The scale is a number of this type.
     dtype: DType,
@@ -35,6 +37,9 @@ struct Contents {
     tensors: BTreeMap<String, Tensor>,
     /// Rank and α of the adapter of each module.
     adapted: BTreeMap<String, (usize, f64)>,
+    /// The number of adapters with magnitudes, and of those with biases.
+    magnitudes: usize,
+    adapter_biases: usize,
     dropout: f64,
     bias: &'static str,
     whole: BTreeSet<String>,
@@ -50,6 +55,15 @@ pub(super) fn save(leaves: &[Leaf<'_>], folder: &Path, names: &Names) -> Result<
     }
     for leaf in leaves.iter().filter_map(Leaf::param).filter_map(Param::adapter) {
         contents.dropout = contents.dropout.max(leaf.dropout);
+    }
+    for (what, count) in [("magnitudes", contents.magnitudes), ("biases", contents.adapter_biases)] {
+        if !(count == 0 || count == contents.adapted.len()) {
+            bail!(
+                Checkpoint,
+                "{count} of {} adapters have {what}; PEFT has all of them or none",
+                contents.adapted.len()
+            );
+        }
     }
     contents.add_trained(leaves, names)?;
     let tensors = tensors_to_safetensors(contents.tensors.iter().map(|(name, tensor)| (name.clone(), tensor)))?;
@@ -87,6 +101,8 @@ fn pieces(leaves: &[Leaf<'_>], names: &Names) -> Result<BTreeMap<String, Vec<Opt
             dims: leaf.ty().shape.dims().to_vec(),
             a: Matrix::of(&adapter.a.value())?,
             b: Matrix::of(&adapter.b.value())?,
+            magnitude: adapter.magnitude.as_ref().map(|magnitude| magnitude.value().to_f64_vec()).transpose()?,
+            bias: adapter.bias.as_ref().map(|bias| bias.value().to_f64_vec()).transpose()?,
             scale: adapter.scale.value().to_f64_vec()?[0],
             dtype: adapter.scale.ty().dtype,
         };
@@ -118,6 +134,20 @@ fn joined(module: &str, parts: Vec<Option<Piece>>) -> Result<Piece> {
                 part.path
             );
         }
+        if first.magnitude.is_some() != part.magnitude.is_some() || first.bias.is_some() != part.bias.is_some() {
+            bail!(
+                Checkpoint,
+                "`{}` and `{}` are joined as `{module}` in the file, and only one has magnitudes or a bias",
+                first.path,
+                part.path
+            );
+        }
+        if let (Some(all), Some(more)) = (&mut first.magnitude, part.magnitude) {
+            all.extend(more);
+        }
+        if let (Some(all), Some(more)) = (&mut first.bias, part.bias) {
+            all.extend(more);
+        }
         first.b.rows += part.b.rows;
         first.b.values.extend(part.b.values);
         first.dims[0] += part.dims[0];
@@ -135,7 +165,7 @@ fn joined(module: &str, parts: Vec<Option<Piece>>) -> Result<Piece> {
 
 impl Contents {
     fn add(&mut self, module: String, piece: Piece) -> Result<()> {
-        let Piece { path, usage, dims, a, b, scale, dtype } = piece;
+        let Piece { path, usage, dims, a, b, magnitude, bias, scale, dtype } = piece;
         if let Some(why) = without_form(usage) {
             bail!(Checkpoint, "{why} `{path}`; merge its adapter");
         }
@@ -143,6 +173,18 @@ impl Contents {
         let prefix = format!("{PREFIX}{module}");
         let mut rank = a.rows;
         let ones = vec![1; dims.len().saturating_sub(2)];
+        if let Some(values) = magnitude {
+            // Of a convolution, it has the axes of the result.
+            let shape = if ones.is_empty() { vec![values.len()] } else { [&[1, values.len()], &ones[..]].concat() };
+            let tensor = Tensor::from_f64(&cpu, &shape[..], &values)?;
+            self.tensors.insert(format!("{prefix}.lora_magnitude_vector"), tensor);
+            self.magnitudes += 1;
+        }
+        if let Some(values) = bias {
+            let tensor = Tensor::from_f64(&cpu, [values.len()], &values)?;
+            self.tensors.insert(format!("{prefix}.lora_B.bias"), tensor);
+            self.adapter_biases += 1;
+        }
         let (names, a, b) = match usage {
             Use::Embedding => {
                 let names = ["lora_embedding_A", "lora_embedding_B"];
@@ -271,7 +313,8 @@ impl Contents {
             "alpha_pattern": alphas,
             "bias": self.bias,
             "use_rslora": false,
-            "use_dora": false,
+            "use_dora": self.magnitudes > 0,
+            "lora_bias": self.adapter_biases > 0,
             "fan_in_fan_out": false,
             "init_lora_weights": true,
             "inference_mode": true,

@@ -1,7 +1,6 @@
 //! The element types of a file.
 
 use super::narrow::Rounding;
-use crate::error::bail;
 use crate::io::narrow::Narrow;
 use crate::onnx::proto::{self, element, element_name};
 use crate::{DType, Error, ErrorKind, Result};
@@ -172,15 +171,13 @@ impl Element {
         }
     }
 
-    /// An integer, wrapped around as two's complement.
-    pub(super) fn wrapped(self, number: i128) -> Result<i64> {
-        let Some((bits, is_signed)) = self.integer() else { return Ok(i64::from(number != 0)) };
+    /// An integer, wrapped around as two's complement. One of `uint64` is its 64 bits.
+    #[expect(clippy::cast_possible_truncation, reason = "the bits of an integer of at most 64")]
+    pub(super) fn wrapped(self, number: i128) -> i64 {
+        let Some((bits, is_signed)) = self.integer() else { return i64::from(number != 0) };
         let low = number.rem_euclid(1 << bits);
         let wrapped = if is_signed && low >= 1 << (bits - 1) { low - (1 << bits) } else { low };
-        match i64::try_from(wrapped) {
-            Ok(number) => Ok(number),
-            Err(_) => bail!(Checkpoint, "the integer {wrapped} is above 2^63 - 1, which is not supported"),
-        }
+        wrapped as i64
     }
 
     /// A float, rounded to this type; 16-bit types are widened to `f32`.

@@ -11,9 +11,10 @@ use crate::Result;
 pub(super) const OPERATORS: Operators = &[("Unique", unique)];
 
 /// The numbers of a slice, and the order of two slices. NaN differs from every number, and comes last.
-fn compare(data: &Data, a: &[usize], b: &[usize]) -> Ordering {
-    let each = |(&a, &b): (&usize, &usize)| match data {
-        Data::Ints(ints) => ints[a].cmp(&ints[b]),
+fn compare(array: &Array, a: &[usize], b: &[usize]) -> Ordering {
+    let highest = if array.element == Element::U64 { i64::MIN } else { 0 };
+    let each = |(&a, &b): (&usize, &usize)| match &array.data {
+        Data::Ints(ints) => (ints[a] ^ highest).cmp(&(ints[b] ^ highest)),
         Data::Floats(floats) => {
             floats[a].partial_cmp(&floats[b]).unwrap_or_else(|| floats[a].is_nan().cmp(&floats[b].is_nan()))
         }
@@ -40,7 +41,7 @@ fn unique(call: &Call<'_>) -> Result<Vec<Value>> {
     };
     let slices: Vec<_> = (0..count).map(slice).collect();
     let mut order: Vec<_> = (0..count).collect();
-    order.sort_by(|&a, &b| compare(&x.data, &slices[a], &slices[b]));
+    order.sort_by(|&a, &b| compare(&x, &slices[a], &slices[b]));
     // Groups of equal slices, by the first of each.
     let mut groups: Vec<Vec<usize>> = Vec::new();
     let has_nan = |k: usize| match &x.data {
@@ -49,7 +50,7 @@ fn unique(call: &Call<'_>) -> Result<Vec<Value>> {
     };
     for k in order {
         match groups.last_mut() {
-            Some(group) if compare(&x.data, &slices[group[0]], &slices[k]).is_eq() && !has_nan(k) => group.push(k),
+            Some(group) if compare(&x, &slices[group[0]], &slices[k]).is_eq() && !has_nan(k) => group.push(k),
             _ => groups.push(vec![k]),
         }
     }

@@ -16,7 +16,8 @@ pub(super) struct Array {
     pub(super) data: Data,
 }
 
-/// Numbers of an [`Array`]. Each is a value of its element type; conditions are 0 or 1.
+/// Numbers of an [`Array`]. Each is a value of its element type; conditions are 0 or 1. Those of `uint64` are their 64
+/// bits.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) enum Data {
     Floats(Vec<f64>),
@@ -84,11 +85,19 @@ impl Array {
         }
     }
 
+    /// `true` if a number of `uint64` is above 2⁶³ − 1.
+    pub(super) fn is_beyond_i64(&self) -> bool {
+        self.element == Element::U64 && self.as_ints().is_some_and(|ints| ints.iter().any(|int| int.is_negative()))
+    }
+
     /// All numbers as floats.
     #[expect(clippy::cast_precision_loss, reason = "integers that become floats are rounded")]
     pub(super) fn as_floats(&self) -> Vec<f64> {
         match &self.data {
             Data::Floats(numbers) => numbers.clone(),
+            Data::Ints(numbers) if self.element == Element::U64 => {
+                numbers.iter().map(|&number| number.cast_unsigned() as f64).collect()
+            }
             Data::Ints(numbers) => numbers.iter().map(|&number| number as f64).collect(),
         }
     }

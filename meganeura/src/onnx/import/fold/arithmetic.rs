@@ -37,7 +37,7 @@ fn product(call: &Call<'_>, x: &Array) -> Result<Option<Array>> {
     }
     let mut product = 1;
     for &number in x.as_ints().unwrap_or_default() {
-        product = x.element.wrapped(i128::from(product) * i128::from(number))?;
+        product = x.element.wrapped(i128::from(product) * i128::from(number));
     }
     let dims = if is_kept { vec![1] } else { Vec::new() };
     Ok(Some(Array { dims, element: x.element, data: Data::Ints(vec![product]) }))
@@ -57,16 +57,16 @@ fn cast(call: &Call<'_>, x: &Array, to: Element) -> Result<Array> {
         }
         (_, None) => Data::Floats(x.as_floats().into_iter().map(|number| to.rounded(number)).collect()),
         (Data::Ints(numbers), Some(_)) => {
-            Data::Ints(numbers.iter().map(|&number| to.wrapped(i128::from(number))).collect::<Result<_>>()?)
+            Data::Ints(numbers.iter().map(|&number| to.wrapped(i128::from(number))).collect())
         }
         (Data::Floats(numbers), Some((bits, is_signed))) => {
             let reach = 2f64.powi(if bits == 64 { 63 } else { 31 });
             let each = |&number: &f64| match number.trunc() {
-                number if bits <= 16 && number.abs() < reach => to.wrapped(number as i128),
+                number if bits <= 16 && number.abs() < reach => Ok(to.wrapped(number as i128)),
                 _ if bits <= 16 => Ok(0),
                 number if is_signed && number.abs() < reach => Ok(number as i64),
                 _ if is_signed => Ok(if bits == 64 { i64::MIN } else { i64::from(i32::MIN) }),
-                number if number.abs() < 2f64.powi(63) => to.wrapped(number as i128),
+                number if number.abs() < 2f64.powi(63) => Ok(to.wrapped(number as i128)),
                 number => bail!(Checkpoint, "{number} cannot become a number of type {}", to.name()),
             };
             Data::Ints(numbers.iter().map(each).collect::<Result<_>>()?)
@@ -152,10 +152,10 @@ fn unary(op: &str, x: &Array) -> Result<Option<Array>> {
     let data = match (&x.data, op) {
         (Data::Ints(numbers), "Not") => Data::Ints(numbers.iter().map(|&number| i64::from(number == 0)).collect()),
         (Data::Ints(numbers), "Neg") => {
-            Data::Ints(numbers.iter().map(|&number| element.wrapped(-i128::from(number))).collect::<Result<_>>()?)
+            Data::Ints(numbers.iter().map(|&number| element.wrapped(-i128::from(number))).collect())
         }
         (Data::Ints(numbers), "Abs") => {
-            Data::Ints(numbers.iter().map(|&number| element.wrapped(i128::from(number).abs())).collect::<Result<_>>()?)
+            Data::Ints(numbers.iter().map(|&number| element.wrapped(i128::from(number).abs())).collect())
         }
         (Data::Floats(numbers), op) => {
             let f: fn(f64) -> f64 = match op {
@@ -243,7 +243,7 @@ fn binary(call: &Call<'_>, a: &Array, b: &Array) -> Result<Option<Array>> {
         }
         (Some((x, y)), _, Some((f, _))) => {
             let each = |(i, j): (usize, usize)| match f(i128::from(x[i]), i128::from(y[j])) {
-                Some(number) => element.wrapped(number),
+                Some(number) => Ok(element.wrapped(number)),
                 None => bail!(Checkpoint, "an integer is divided by 0"),
             };
             Data::Ints(places.map(each).collect::<Result<_>>()?)

@@ -119,7 +119,7 @@ fn range(call: &Call<'_>) -> Result<Array> {
         let mut ints = Vec::new();
         reserve(&mut ints, count)?;
         for k in 0..count {
-            ints.push(element.wrapped(start + k as i128 * step)?);
+            ints.push(element.wrapped(start + k as i128 * step));
         }
         return Ok(Array { dims: vec![count], element, data: Data::Ints(ints) });
     }

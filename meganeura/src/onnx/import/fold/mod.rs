@@ -31,6 +31,8 @@ pub(super) fn fold(call: &Call<'_>) -> Result<Option<Vec<Value>>> {
         return Ok(Some(vec![call.value(0)?.clone()]));
     }
     let array = match arrange::fold(call, &x, first)? {
+        // The tape has the arithmetic of 64 bits without a sign.
+        None if x.iter().flatten().any(|array| array.is_beyond_i64()) => None,
         None => arithmetic::fold(call, &x, first)?,
         array => array,
     };

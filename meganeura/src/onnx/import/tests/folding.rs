@@ -1,6 +1,6 @@
 //! Constants give the same results as inputs, for every operator that is folded.
 
-use super::{Attributes, Graph, Value, assert_close};
+use super::{Attributes, Graph, Value, assert_close, tensor};
 use crate::Result;
 use crate::onnx::proto::element::*;
 
@@ -84,5 +84,36 @@ fn arithmetic_has_the_precision_of_the_file() -> Result<()> {
     let graph = graph.constant("a", FLOAT, &[], &[0.0]).constant("b", FLOAT, &[], &[1.0]);
     let graph = graph.constant("c", FLOAT, &[], &[0.1]).node("Range", &["a", "b", "c"], &["y"], &[]);
     assert_eq!(graph.numbers(&[&[0.0]])?[7], f64::from(0.700_000_05f32));
+    Ok(())
+}
+
+/// Of `uint64`, also above 2⁶³ − 1: constants have the results that the same values have when the model runs.
+#[test]
+fn large_integers_without_a_sign() -> Result<()> {
+    let mut large = tensor("large", UINT64, &[3], &[]);
+    large.uint64_data = vec![u64::MAX, 1 << 63, 6];
+    let mut graph = Graph::new(21)
+        .output("quotient", UINT64)
+        .output("shifted", UINT64)
+        .output("is_less", BOOL)
+        .output("float", FLOAT)
+        .output("unique", UINT64)
+        .output("x", FLOAT)
+        .input("x", FLOAT, &[1])
+        .constant("two", UINT64, &[1], &[2.0])
+        .node("Div", &["large", "two"], &["quotient"], &[])
+        .node("BitShift", &["large", "two"], &["shifted"], &[("direction", Value::Text("RIGHT"))])
+        .node("Less", &["two", "large"], &["is_less"], &[])
+        .node("Cast", &["large"], &["float"], &[("to", Value::Int(FLOAT.into()))])
+        .node("Unique", &["large"], &["unique"], &[]);
+    graph.graph.initializer.push(large);
+    let results = graph.run(&[&[0.0]])?;
+    let floats = |bits: [u64; 3]| bits.map(|bits| bits.cast_signed() as f64).to_vec();
+    let half = 1u64 << 62;
+    assert_eq!(results[0].1, floats([(1 << 63) - 1, half, 3]));
+    assert_eq!(results[1].1, floats([(1 << 62) - 1, 1 << 61, 1]));
+    assert_eq!(results[2].1, [1.0, 1.0, 1.0]);
+    assert_eq!(results[3].1, [2f64.powi(64), 2f64.powi(63), 6.0]);
+    assert_eq!(results[4].1, floats([6, 1 << 63, u64::MAX]));
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! Models that are refused, with the node's name.
 
-use super::{Graph, Value, tensor};
+use super::{Graph, Value};
 use crate::onnx::proto::element::*;
 
 fn refused(graph: &Graph, inputs: &[&[f64]], messages: &[&str]) {
@@ -104,13 +104,4 @@ fn other_domains() {
         graph.graph.node[0].domain = domain.into();
         refused(&graph, &[&[0.0]], &["node `y` (Scaler)", message]);
     }
-}
-
-#[test]
-fn integers_that_cannot_be_held() {
-    let mut graph = on(&[1], 21).node("Relu", &["x"], &["y"], &[]);
-    let mut large = tensor("large", UINT64, &[1], &[]);
-    large.uint64_data = vec![u64::MAX];
-    graph.graph.initializer.push(large);
-    refused(&graph, &[&[0.0]], &["tensor `large`", "above 2^63 - 1"]);
 }
