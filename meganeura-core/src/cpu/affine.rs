@@ -7,40 +7,27 @@ use pulp::{Simd, WithSimd};
 use super::pointwise::Source;
 use crate::host::HostWord;
 use crate::kernel::native::Real;
-use crate::ops::Pointwise;
-use crate::plan::{Input, Program};
+use crate::plan::{Input, Part, Program};
 
 /// Elements of a channel from which a pass is worth its start.
 const LEAST: usize = 8;
 
-/// A number for each channel.
-#[derive(Clone, Copy)]
-struct Channels<'a, T> {
-    data: &'a [T],
-    step: usize,
-    count: usize,
-    /// Adjacent elements of a channel.
-    inner: usize,
-}
+/// The channels of numbers that are all the same.
+const NONE: [usize; 2] = [1, usize::MAX];
 
-impl<T: Copy> Channels<'_, T> {
-    /// The number for element `at`.
-    fn of(&self, at: usize) -> T {
-        self.data[at / self.inner % self.count * self.step]
-    }
-}
-
+/// A number for each element.
 #[derive(Clone, Copy)]
 enum Number<'a, T> {
     One(T),
-    Channels(Channels<'a, T>),
+    /// That of each channel, so far apart.
+    Channels(&'a [T], usize),
 }
 
 impl<T: Copy> Number<'_, T> {
-    fn of(&self, at: usize) -> T {
-        match self {
-            Self::One(value) => *value,
-            Self::Channels(channels) => channels.of(at),
+    fn of(&self, channel: usize) -> T {
+        match *self {
+            Self::One(value) => value,
+            Self::Channels(data, step) => data[channel * step],
         }
     }
 }
@@ -69,8 +56,8 @@ pub(super) struct Affine<'a, T> {
     residual: Option<&'a [T]>,
     bound: Bound<T>,
     arch: pulp::Arch,
-    /// Adjacent elements with the same numbers.
-    inner: usize,
+    /// Channels, and the adjacent elements of each.
+    channels: [usize; 2],
 }
 
 impl<'a, T: Real> Affine<'a, T> {
@@ -84,83 +71,56 @@ impl<'a, T: Real> Affine<'a, T> {
         // x − 0, x·1 and x + −0 are x, bit by bit.
         let none = [0.0, 1.0, -0.0].map(|none| Number::One(T::from_f64(none)));
         let mut found =
-            Self { numbers: none, residual: None, bound: Bound::None, arch: pulp::Arch::new(), inner: usize::MAX };
-        let mut before = Input::Kernel(0);
+            Self { numbers: none, residual: None, bound: Bound::None, arch: pulp::Arch::new(), channels: NONE };
         let (mut stage, mut count) = (Stage::Result, 0);
-        for (row, (op, operands)) in program.instructions.iter().enumerate() {
-            let Some(next) = found.take(stage, (*op, operands), before, inputs, host) else { break };
-            (stage, count, before) = (next, row + 1, Input::Result(row));
+        for part in program.parts() {
+            let Some(next) = found.take(stage, part, inputs, host) else { break };
+            (stage, count) = (next, count + 1);
         }
         if count == 0 {
             return None;
         }
-        let renumbered = |input: &Input| match *input {
-            Input::Result(row) if row + 1 == count => Some(Input::Kernel(0)),
-            Input::Result(row) => row.checked_sub(count).map(Input::Result),
-            // It is not stored as it is.
-            Input::Kernel(_) => None,
-            input => Some(input),
-        };
-        let rest = program.instructions[count..].iter();
-        // Later instructions may need what came before the last one.
-        let rest: Vec<_> = rest
-            .map(|(op, operands)| Some((*op, operands.iter().map(renumbered).collect::<Option<_>>()?)))
-            .collect::<Option<_>>()?;
-        let results = program.results.iter().map(renumbered).collect::<Option<_>>()?;
-        let rest = (!rest.is_empty()).then(|| Program { instructions: rest, results, ..program.clone() });
-        Some((found, rest))
+        let rest = program.after(count)?;
+        Some((found, (!rest.instructions.is_empty()).then_some(rest)))
     }
 
     /// Takes an instruction on the result of those before, if the form goes on with it.
-    fn take(
-        &mut self,
-        stage: Stage,
-        (op, operands): (Pointwise, &[Input]),
-        before: Input,
-        inputs: &[Source<'a, T>],
-        host: &[HostWord],
-    ) -> Option<Stage> {
-        let others: Vec<_> = operands.iter().filter(|operand| **operand != before).collect();
-        let is_first = operands[0] == before;
-        let next = match (op, &others[..]) {
-            (Pointwise::Sub, [m]) if is_first && stage < Stage::Offset => {
+    fn take(&mut self, stage: Stage, part: Part, inputs: &[Source<'a, T>], host: &[HostWord]) -> Option<Stage> {
+        match part {
+            Part::Minus(m) if stage < Stage::Offset => {
                 self.numbers[0] = self.number(m, inputs, host)?;
-                Stage::Offset
+                Some(Stage::Offset)
             }
-            (Pointwise::Mul, [f]) if stage < Stage::Factor => {
+            Part::Times(f) if stage < Stage::Factor => {
                 self.numbers[1] = self.number(f, inputs, host)?;
-                Stage::Factor
+                Some(Stage::Factor)
             }
-            (Pointwise::Add, [s]) if stage < Stage::Shift && self.number(s, inputs, host).is_some() => {
-                self.numbers[2] = self.number(s, inputs, host)?;
-                Stage::Shift
-            }
-            (Pointwise::Add, [r]) if stage < Stage::Residual => {
-                self.residual = Some(dense(r, inputs)?);
-                Stage::Residual
-            }
-            (Pointwise::Relu, []) if stage < Stage::Bound => {
+            Part::Plus(s) if stage < Stage::Residual => match self.number(s, inputs, host) {
+                Some(number) if stage < Stage::Shift => {
+                    self.numbers[2] = number;
+                    Some(Stage::Shift)
+                }
+                _ => {
+                    self.residual = Some(dense(s, inputs)?);
+                    Some(Stage::Residual)
+                }
+            },
+            Part::Relu if stage < Stage::Bound => {
                 self.bound = Bound::Relu;
-                Stage::Bound
+                Some(Stage::Bound)
             }
-            (Pointwise::Clamp, [low, high]) if is_first && stage < Stage::Bound => {
+            Part::Clamp(low, high) if stage < Stage::Bound => {
                 self.bound = Bound::Clamp(number(low, host)?, number(high, host)?);
-                Stage::Bound
+                Some(Stage::Bound)
             }
-            _ => return None,
-        };
-        let inner = |number: &Number<'_, T>| match number {
-            Number::One(_) => usize::MAX,
-            Number::Channels(channels) => channels.inner,
-        };
-        self.inner = self.numbers.iter().map(inner).min()?;
-        Some(next)
+            _ => None,
+        }
     }
 
     /// An operand that is a number of each channel.
-    fn number(&self, input: &Input, inputs: &[Source<'a, T>], host: &[HostWord]) -> Option<Number<'a, T>> {
+    fn number(&mut self, input: Input, inputs: &[Source<'a, T>], host: &[HostWord]) -> Option<Number<'a, T>> {
         let Input::Operand(k) = input else { return number(input, host).map(Number::One) };
-        let Source::View(view) = &inputs[*k] else { return None };
+        let Source::View(view) = &inputs[k] else { return None };
         let layout = view.layout().collapse();
         let data = &view.floats()[layout.offset()..];
         let [count, inner, step] = match (layout.shape().dims(), layout.strides()) {
@@ -168,8 +128,9 @@ impl<'a, T: Real> Affine<'a, T> {
             (&[count, inner], &[step, 0]) | (&[_, count, inner], &[0, step, 0]) => [count, inner, step],
             _ => return None,
         };
-        let fits = inner >= LEAST && (self.inner == usize::MAX || self.inner == inner);
-        fits.then_some(Number::Channels(Channels { data, step, count, inner }))
+        let channels = [count, inner];
+        let fits = inner >= LEAST && (self.channels == NONE || self.channels == channels);
+        fits.then(|| self.channels = channels).map(|()| Number::Channels(data, step))
     }
 
     /// Computes neighbouring elements, from number `first` on: from `x` into `y`, or all in `y`.
@@ -179,17 +140,18 @@ impl<'a, T: Real> Affine<'a, T> {
 
     #[inline(always)]
     fn run_here(&self, first: usize, x: Option<&[T]>, y: &mut [T]) {
-        let mut begin = 0;
+        let [count, inner] = self.channels;
+        let (mut begin, mut channel, mut inside) = (0, first / inner % count, first % inner);
         while begin < y.len() {
             let at = first + begin;
-            let end = begin.saturating_add(self.inner - at % self.inner).min(y.len());
-            let numbers = self.numbers.each_ref().map(|number| number.of(at));
+            let end = begin.saturating_add(inner - inside).min(y.len());
+            let numbers = self.numbers.each_ref().map(|number| number.of(channel));
             let residual = self.residual.map(|residual| &residual[at..][..end - begin]);
-            let part = Part { numbers, residual, x: x.map(|x| &x[begin..end]), y: &mut y[begin..end] };
+            let stretch = Stretch { numbers, residual, x: x.map(|x| &x[begin..end]), y: &mut y[begin..end] };
             match self.bound {
-                Bound::None => part.run(|x| x),
-                Bound::Relu => part.run(|x| if x <= T::ZERO { T::ZERO } else { x }),
-                Bound::Clamp(low, high) => part.run(|x| {
+                Bound::None => stretch.run(|x| x),
+                Bound::Relu => stretch.run(|x| if x <= T::ZERO { T::ZERO } else { x }),
+                Bound::Clamp(low, high) => stretch.run(|x| {
                     if x < low {
                         low
                     } else if x > high {
@@ -199,14 +161,15 @@ impl<'a, T: Real> Affine<'a, T> {
                     }
                 }),
             }
-            begin = end;
+            (begin, inside) = (end, 0);
+            channel = if channel + 1 == count { 0 } else { channel + 1 };
         }
     }
 }
 
 /// A number that is the same for all elements.
-fn number<T: Real>(input: &Input, host: &[HostWord]) -> Option<T> {
-    match *input {
+fn number<T: Real>(input: Input, host: &[HostWord]) -> Option<T> {
+    match input {
         Input::Const(value) => Some(T::from_f64(value.0)),
         Input::Host(at) => match host[at] {
             HostWord::Float(value) => Some(T::from_f64(value)),
@@ -217,21 +180,21 @@ fn number<T: Real>(input: &Input, host: &[HostWord]) -> Option<T> {
 }
 
 /// An operand that lies as the result does.
-fn dense<'a, T: Real>(input: &Input, inputs: &[Source<'a, T>]) -> Option<&'a [T]> {
+fn dense<'a, T: Real>(input: Input, inputs: &[Source<'a, T>]) -> Option<&'a [T]> {
     let Input::Operand(k) = input else { return None };
-    let Source::View(view) = &inputs[*k] else { return None };
+    let Source::View(view) = &inputs[k] else { return None };
     view.layout().is_contiguous().then(|| view.floats())
 }
 
 /// Elements with the same numbers.
-struct Part<'a, T> {
+struct Stretch<'a, T> {
     numbers: [T; 3],
     residual: Option<&'a [T]>,
     x: Option<&'a [T]>,
     y: &'a mut [T],
 }
 
-impl<T: Real> Part<'_, T> {
+impl<T: Real> Stretch<'_, T> {
     #[inline(always)]
     fn run(self, bound: impl Fn(T) -> T) {
         let [m, f, s] = self.numbers;
@@ -280,8 +243,10 @@ mod tests {
         (0..len).map(|i| ((i + seed) * 7919 % 1013) as f32 / 97.0 - 5.0).collect()
     }
 
+    type Instructions = Vec<(Pointwise, Vec<Input>)>;
+
     /// Whether a program begins so, and if it does, its results beside those of its instructions alone.
-    fn split(instructions: Vec<(Pointwise, Vec<Input>)>) -> Option<(bool, [Vec<f32>; 3])> {
+    fn split(instructions: Instructions) -> Option<(bool, [Vec<f32>; 3])> {
         let shape = Shape::from(SHAPE);
         let last = instructions.len() - 1;
         let program = Program {
@@ -320,7 +285,7 @@ mod tests {
         Some((is_all, results))
     }
 
-    fn hold(instructions: Vec<(Pointwise, Vec<Input>)>, is_all: bool) {
+    fn hold(instructions: Instructions, is_all: bool) {
         let what = format!("{instructions:?}");
         let (found, [slow, results @ ..]) = split(instructions).unwrap_or_else(|| panic!("{what} has another form"));
         assert_eq!(found, is_all, "{what}");

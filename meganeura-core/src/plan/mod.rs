@@ -4,6 +4,7 @@
 //! become layouts, and kernels list the variants of their launches. The only operation that it names is the exchange
 //! between ranks.
 
+mod affine;
 mod dot;
 mod dump;
 mod epilogue;
@@ -17,6 +18,7 @@ mod passes;
 mod pointwise;
 mod preferences;
 
+pub(crate) use affine::Part;
 pub(crate) use key::{Excerpt, Key};
 pub use memory::Memory;
 pub(crate) use pointwise::{Input, Program};

@@ -105,6 +105,7 @@ cases! {
     "onnx/import/mod.rs::record" |w| w.model().record(&w.tape, &[]);
     "onnx/import/evaluate.rs::evaluate" |w| w.model().evaluate(&[]);
     "onnx/import/run.rs::run" |w| w.model().run(&[]);
+    "onnx/import/evaluate.rs::evaluate" |w| w.model().evaluate(&[]);
     "onnx/import/mod.rs::set_empty" |w| w.model().set_empty("none", &[0]);
     "device/selection.rs::device" |_| World::alone().device("no such adapter");
     "device/selection.rs::named" |_| Device::named("no such adapter");
