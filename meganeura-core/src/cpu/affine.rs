@@ -233,7 +233,7 @@ mod tests {
     use crate::cpu::pointwise::Epilogue;
     use crate::kernel::launch::Format;
     use crate::kernel::native::{Finish, Run, Shared, Slice, View};
-    use crate::ops::Exact;
+    use crate::ops::{Exact, Pointwise};
     use crate::{Layout, Shape};
 
     const SHAPE: [usize; 4] = [2, 3, 3, 5];
@@ -243,10 +243,10 @@ mod tests {
         (0..len).map(|i| ((i + seed) * 7919 % 1013) as f32 / 97.0 - 5.0).collect()
     }
 
-    type Instructions = Vec<(Pointwise, Vec<Input>)>;
+    type Instruction = (Pointwise, Vec<Input>);
 
     /// Whether a program begins so, and if it does, its results beside those of its instructions alone.
-    fn split(instructions: Instructions) -> Option<(bool, [Vec<f32>; 3])> {
+    fn split(instructions: Vec<Instruction>) -> Option<(bool, [Vec<f32>; 3])> {
         let shape = Shape::from(SHAPE);
         let last = instructions.len() - 1;
         let program = Program {
@@ -285,7 +285,7 @@ mod tests {
         Some((is_all, results))
     }
 
-    fn hold(instructions: Instructions, is_all: bool) {
+    fn hold(instructions: Vec<Instruction>, is_all: bool) {
         let what = format!("{instructions:?}");
         let (found, [slow, results @ ..]) = split(instructions).unwrap_or_else(|| panic!("{what} has another form"));
         assert_eq!(found, is_all, "{what}");
@@ -300,7 +300,7 @@ mod tests {
     #[test]
     fn the_form_gives_the_results_of_its_instructions() {
         let before = |row: usize| if row == 0 { Input::Kernel(0) } else { Input::Result(row - 1) };
-        let parts: [fn(Input) -> (Pointwise, Vec<Input>); 6] = [
+        let parts: [fn(Input) -> Instruction; 6] = [
             |x| (Pointwise::Sub, vec![x, Input::Operand(0)]),
             |x| (Pointwise::Mul, vec![Input::Operand(1), x]),
             |x| (Pointwise::Add, vec![x, Input::Operand(2)]),
