@@ -17,25 +17,16 @@ fn bf16_at(word: u32, i: u32) -> f32 {
     return bitcast<f32>(select(word & 0xffff0000u, word << 16u, i % 2u == 0u));
 }
 
-/// Rounds to bf16, ties to even, in few instructions: kernels that store much are bound by them. The results are in the
-/// upper halves. From 2⁸⁶ on, it may be the neighbour towards 0. NaN stays, and so does infinity.
-fn to_nearest(x: vec4<f32>) -> vec4<u32> {
-    // The sum with 3·2¹⁵ times the power of two below a number ends with bf16's last bit. Larger shifts could make a
-    // finite number infinite.
-    let power = bitcast<vec4<f32>>(bitcast<vec4<u32>>(x) & vec4(0x7f800000u));
-    let shift = min(power, vec4(0x1p85f));
-    return bitcast<vec4<u32>>(fma(shift, vec4(-98304.0), fma(shift, vec4(98304.0), x)));
-}
-
+/// Rounds to bf16, ties to even. NaN is found by its bits, because drivers may assume that nothing is NaN.
 fn bf16_of(x: vec4<f32>) -> vec4<u32> {
-    return to_nearest(x) >> vec4(16u);
+    let bits = bitcast<vec4<u32>>(x);
+    let rounded = (bits + vec4(0x7fffu) + ((bits >> vec4(16u)) & vec4(1u))) >> vec4(16u);
+    let is_nan = (bits & vec4(0x7fffffffu)) > vec4(0x7f800000u);
+    return select(rounded, vec4(0x7fc0u), is_nan);
 }
 
 fn line_of(x: Eight) -> vec4<u32> {
-    let first = to_nearest(x.first);
-    let second = to_nearest(x.second);
-    return vec4(
-        (first.yw & vec2(0xffff0000u)) | (first.xz >> vec2(16u)),
-        (second.yw & vec2(0xffff0000u)) | (second.xz >> vec2(16u)),
-    );
+    let first = bf16_of(x.first);
+    let second = bf16_of(x.second);
+    return vec4(first.xz | (first.yw << vec2(16u)), second.xz | (second.yw << vec2(16u)));
 }
