@@ -46,12 +46,10 @@ macro_rules! tuples {
         impl<$($name: OnTape),*> OnTape for ($($name,)*) {
             type Vars = ($($name::Vars,)*);
 
-            #[allow(clippy::allow_attributes, unused_variables, reason = "`()` has no tensors")]
             fn push_onto(self, tensors: &mut Vec<Tensor>) {
                 $(self.$place.push_onto(tensors);)*
             }
 
-            #[allow(clippy::allow_attributes, unused_variables, clippy::unused_unit, reason = "`()` has no tensors")]
             fn record(vars: &mut dyn Iterator<Item = Var>) -> Self::Vars {
                 ($($name::record(vars),)*)
             }
@@ -60,11 +58,19 @@ macro_rules! tuples {
 }
 
 tuples! {
-    ()
     (A 0)
     (A 0, B 1)
     (A 0, B 1, C 2)
     (A 0, B 1, C 2, D 3)
     (A 0, B 1, C 2, D 3, E 4)
     (A 0, B 1, C 2, D 3, E 4, F 5)
+}
+
+/// For examples without targets.
+impl OnTape for () {
+    type Vars = ();
+
+    fn push_onto(self, _: &mut Vec<Tensor>) {}
+
+    fn record(_: &mut dyn Iterator<Item = Var>) {}
 }

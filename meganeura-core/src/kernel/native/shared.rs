@@ -10,7 +10,8 @@ pub struct Shared<'a, T> {
     slice: PhantomData<&'a mut [T]>,
 }
 
-// SAFETY: whoever calls `write` promises that no two threads touch the same elements, and there is no other access.
+// SAFETY: whoever calls `write` or `part` promises that no two threads touch the same elements, and there is no other
+// access.
 unsafe impl<T: Send> Send for Shared<'_, T> {}
 // SAFETY: as above.
 unsafe impl<T: Send> Sync for Shared<'_, T> {}

@@ -13,7 +13,7 @@ use crate::ops::conv2d::pass::Pass;
 const GROUP: usize = 128;
 const RESIDENT: usize = 3;
 
-/// The part more of a workgroup twice as large that lines, taps and tiles have to fill for it to be better.
+/// A workgroup twice as large is better if lines, taps and tiles fill so many times as large a part of it.
 const FULLER: f64 = 1.2;
 
 /// The most lines of sums that an invocation has registers for.
