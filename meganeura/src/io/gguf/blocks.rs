@@ -113,8 +113,8 @@ fn q3_k(block: &[u8], out: &mut [f32]) {
     }
 }
 
-/// `d · scale · q − dmin · minimum`, with a scale and a minimum of 6 bits for each group of 32: `d`, `dmin`, the scales,
-/// the fifth bits of all numbers, each byte with one of each group, and the lower four.
+/// `d · scale · q − dmin · minimum`, with a scale and a minimum of 6 bits for each group of 32: `d`, `dmin`, the
+/// scales, the fifth bits of all numbers, each byte with one of each group, and the lower four.
 fn q45_k(block: &[u8], out: &mut [f32], has_fifth: bool) {
     let (d, dmin) = (half(block, 0), half(block, 2));
     let scales = &block[4..16];

@@ -1,5 +1,5 @@
-//! Files of `torch.save`, `torch.jit.save` and `torch.package`: a zip archive with a pickle that describes tensors, and with entries
-//! that hold their numbers; or, before PyTorch 1.6, pickles with the numbers behind them.
+//! Files of `torch.save`, `torch.jit.save` and `torch.package`: a zip archive with a pickle that describes tensors, and
+//! with entries that hold their numbers; or, before PyTorch 1.6, pickles with the numbers behind them.
 //!
 //! They are converted to safetensors, which the rest of [`io`](super) reads. Names of the same view of the same
 //! memory share one tensor.
