@@ -226,11 +226,11 @@ impl<'a> Place<'a> {
     }
 }
 
-/// The tensors at these places, and the words for those that are not read.
-fn located<'a>(
-    mut places: Vec<Place<'a>>,
-    data: &'a [u8],
-) -> Result<(Vec<Foreign<Source<'a>>>, BTreeMap<String, String>)> {
+/// Tensors, and the words for those that are not read.
+type Located<'a> = (Vec<Foreign<Source<'a>>>, BTreeMap<String, String>);
+
+/// The tensors at these places.
+fn located<'a>(mut places: Vec<Place<'a>>, data: &'a [u8]) -> Result<Located<'a>> {
     places.sort_by_key(|place| place.offset);
     let (mut tensors, mut words, mut end) = (Vec::new(), BTreeMap::new(), 0);
     for place in places {

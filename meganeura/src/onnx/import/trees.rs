@@ -10,8 +10,11 @@ use crate::error::{bail, shortened};
 use crate::host::reserve;
 use crate::{DType, Result, Tensor, Var};
 
-/// The comparisons of a number with a node's, by their numbers in `TreeEnsemble`, and their names elsewhere.
-const MODES: [(&str, fn(&Var, &Var) -> Var); 6] = [
+/// A comparison of numbers with those of nodes.
+type Comparison = fn(&Var, &Var) -> Var;
+
+/// The comparisons by their numbers in `TreeEnsemble`, and their names elsewhere.
+const MODES: [(&str, Comparison); 6] = [
     ("BRANCH_LEQ", |x, split| x.le(split)),
     ("BRANCH_LT", |x, split| x.lt(split)),
     ("BRANCH_GTE", |x, split| x.ge(split)),
