@@ -205,6 +205,12 @@ fn subjects(seed: Seed) -> Result<Vec<Subject>> {
         "Relu6", [5, 7], Relu6;
         "Hardsigmoid", [5, 7], Hardsigmoid;
         "Hardswish", [5, 7], Hardswish;
+        "Mish", [5, 7], Mish;
+        "Selu", [5, 7], Selu;
+        "Identity", [5, 7], Identity;
+        "Softmax", [2, 3, 4], Softmax::new(1);
+        "LogSoftmax", [2, 3, 4], LogSoftmax::new(-1);
+        "PRelu", [2, 3, 4], PRelu::new(3);
     }
     all.push(Subject {
         name: "Embedding",

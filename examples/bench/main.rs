@@ -133,6 +133,9 @@ struct Options {
     /// Time calls of a model in an ONNX file instead, compiled for the shapes in the file
     #[arg(long, value_name = "FILE", requires = "serve", conflicts_with_all = ["workload", "batch", "channels", "layers", "length"])]
     onnx: Option<PathBuf>,
+    /// Threads that call the model of --onnx at the same time, --steps times each
+    #[arg(long, value_name = "COUNT", requires = "onnx", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    clients: Option<u32>,
     /// Train a small transformer on sequences of this number of lengths instead, in random order, and compare the steps
     /// with those of a single length; --steps is the number of epochs
     #[arg(long, value_name = "COUNT", conflicts_with_all = ["kernel", "workload", "workers", "serve", "ranks"])]
@@ -199,13 +202,16 @@ fn run(options: &Options) -> Result<Option<Report>, Failure> {
         return Err(Failure::Unsupported("--serve has a profile only of a file: --onnx FILE".into()));
     }
     if let Some(path) = &options.onnx {
-        let times = serve::file(path, &device, options.warmup, options.steps, options.profile)?;
+        let counts = [options.warmup, options.steps, options.clients.unwrap_or(1)];
+        let load = serve::file(path, &device, counts, options.profile)?;
         return Ok(Some(vec![
             ("device", device.to_string().into()),
             ("precision", options.precision.to_string().into()),
             ("onnx", path.display().to_string().into()),
-            ("ms_median", rounded(median(&times), 4).into()),
-            ("ms_min", rounded(times[0], 4).into()),
+            ("ms_median", rounded(median(&load.times), 4).into()),
+            ("ms_p99", rounded(load.quantile(0.99), 4).into()),
+            ("ms_min", rounded(load.times[0], 4).into()),
+            ("calls_per_second", rounded(load.calls_per_second, 4).into()),
             ("peak_rss_mib", peak_rss_mib().map(|mib| rounded(mib, 1)).into()),
         ]));
     }

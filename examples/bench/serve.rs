@@ -65,9 +65,24 @@ pub fn run(name: Name, device: &Device, size: Size, warmup: u32, steps: u32) -> 
     }
 }
 
-/// The milliseconds of `steps` calls of a compiled ONNX file, after `warmup`, including reading the results, sorted.
+/// The times of calls by several threads that share a function.
+pub struct Load {
+    /// The milliseconds of each call, including reading the results, sorted.
+    pub times: Vec<f64>,
+    pub calls_per_second: f64,
+}
+
+impl Load {
+    /// The milliseconds that this share of the calls take at most.
+    pub fn quantile(&self, share: f64) -> f64 {
+        let at = (share * self.times.len() as f64).ceil() as usize;
+        self.times[at.clamp(1, self.times.len()) - 1]
+    }
+}
+
+/// Calls a compiled ONNX file after `warmup` calls: each of the `clients` makes `steps` calls, one after the other.
 /// Inputs are random numbers, or zeros for integers. A profile of one more call goes to standard error.
-pub fn file(path: &Path, device: &Device, warmup: u32, steps: u32, profile: bool) -> Result<Vec<f64>> {
+pub fn file(path: &Path, device: &Device, [warmup, steps, clients]: [u32; 3], profile: bool) -> Result<Load> {
     let function = Model::load(device, path)?.compile()?;
     let input = |(k, ty): (usize, &TensorType)| match ty.dtype {
         DType::U32 => Tensor::indices(device, ty.shape, &vec![0; ty.shape.elements()]),
@@ -90,14 +105,25 @@ pub fn file(path: &Path, device: &Device, warmup: u32, steps: u32, profile: bool
         Ok(milliseconds(start.elapsed()))
     };
     (0..=warmup).try_for_each(|_| call().map(drop))?;
-    let mut times = (0..steps).map(|_| call()).collect::<Result<Vec<_>>>()?;
+    let start = Instant::now();
+    let times = std::thread::scope(|scope| {
+        let client = || (0..steps).map(|_| call()).collect::<Result<Vec<_>>>();
+        let others: Vec<_> = (1..clients).map(|_| scope.spawn(client)).collect();
+        let mut times = client()?;
+        for other in others {
+            times.extend(other.join().expect("a client does not panic")?);
+        }
+        Ok::<_, meganeura::Error>(times)
+    });
+    let (mut times, seconds) = (times?, start.elapsed().as_secs_f64());
     times.sort_unstable_by(f64::total_cmp);
+    let calls_per_second = times.len() as f64 / seconds;
     if profile {
         device.set_profiling(Profiling::Launches)?;
         call()?;
         eprint!("{}", device.last_profile()?);
     }
-    Ok(times)
+    Ok(Load { times, calls_per_second })
 }
 
 fn layer<M: Layer>(device: &Device, net: &M, x: &Tensor, warmup: u32, steps: u32) -> Result<Times> {

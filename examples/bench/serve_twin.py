@@ -7,6 +7,10 @@ own, one after the other; a row shows the least time of all rounds. `--onnx` add
     cargo build --release --example bench
     python3 examples/bench/serve_twin.py --threads 1
     python3 examples/bench/serve_twin.py --threads 2 --models resnet18 --rounds 5
+    python3 examples/bench/serve_twin.py --threads 2 --clients 4 --steps 100 --rounds 1
+
+With `--clients`, as many threads call each model at the same time, and a row shows the time within which half of the
+calls and 99 % of them were answered, and the calls a second, of the best round.
 
 The results of onnxruntime and PyTorch are compared, so that the files are known to be the models.
 """
@@ -19,6 +23,7 @@ import resource
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import warnings
 
@@ -127,11 +132,25 @@ def timed(run, options):
     for _ in range(options.warmup + 1):
         run()
     times = []
-    for _ in range(options.steps):
-        begin = time.perf_counter()
-        run()
-        times.append((time.perf_counter() - begin) * 1e3)
-    print(json.dumps({"ms_min": min(times), "peak_rss_mib": peak_mib()}))
+
+    def client():
+        for _ in range(options.steps):
+            begin = time.perf_counter()
+            run()
+            times.append((time.perf_counter() - begin) * 1e3)
+
+    clients = [threading.Thread(target=client) for _ in range(options.clients or 1)]
+    begin = time.perf_counter()
+    for thread in clients:
+        thread.start()
+    for thread in clients:
+        thread.join()
+    seconds = time.perf_counter() - begin
+    assert len(times) == options.steps * len(clients), "a client failed"
+    times.sort()
+    p99 = times[max(1, -(-len(times) * 99 // 100)) - 1]
+    report = {"ms_min": times[0], "ms_median": float(np.median(times)), "ms_p99": p99}
+    print(json.dumps({**report, "calls_per_second": len(times) / seconds, "peak_rss_mib": peak_mib()}))
 
 
 def session(path, threads):
@@ -155,8 +174,13 @@ def time_onnxruntime(options):
 def time_torch(options):
     torch.set_num_threads(options.threads)
     net, inputs = model(options.name)
-    with torch.inference_mode():
-        timed(lambda: net(*inputs), options)
+
+    def run():
+        # The mode is each thread's own.
+        with torch.inference_mode():
+            net(*inputs)
+
+    timed(run, options)
 
 
 def check(name, path):
@@ -171,6 +195,8 @@ def check(name, path):
 def measure(program, options, path, name):
     """One process of a program; the object that it prints."""
     steps = ["--steps", str(options.steps), "--warmup", str(options.warmup)]
+    if options.clients:
+        steps += ["--clients", str(options.clients)]
     if program == "meganeura":
         command = [options.bench, "--serve", "--onnx", path, "--device", "cpu", "--json", *steps]
     else:
@@ -184,8 +210,13 @@ def measure(program, options, path, name):
 
 
 def compare(options):
-    print(f"{options.threads} threads, least of {options.rounds} rounds of {options.steps} calls, ms (peak MiB)\n")
-    print("| model | meganeura | onnxruntime | ratio | PyTorch | ratio |\n|---|---|---|---|---|---|", flush=True)
+    if options.clients:
+        print(f"{options.threads} threads, {options.clients} clients with {options.steps} calls each: ms of half of the")
+        print(f"calls, and of 99 % of them (calls a second); the best of {options.rounds} rounds\n")
+        print("| model | meganeura | onnxruntime | PyTorch |\n|---|---|---|---|", flush=True)
+    else:
+        print(f"{options.threads} threads, least of {options.rounds} rounds of {options.steps} calls, ms (peak MiB)\n")
+        print("| model | meganeura | onnxruntime | ratio | PyTorch | ratio |\n|---|---|---|---|---|---|", flush=True)
     with tempfile.TemporaryDirectory() as folder:
         files = [(name, os.path.join(folder, f"{name}.onnx")) for name in options.models]
         for name, path in files:
@@ -194,6 +225,11 @@ def compare(options):
         for name, path in files + [(pathlib.Path(path).stem, path) for path in options.onnx]:
             programs = ["meganeura", "onnxruntime"] + (["torch"] if name in MODELS and path not in options.onnx else [])
             rounds = [[measure(program, options, path, name) for program in programs] for _ in range(options.rounds)]
+            if options.clients:
+                best = [max(of, key=lambda report: report["calls_per_second"]) for of in zip(*rounds)]
+                cells = [f"{of['ms_median']:.3g}, {of['ms_p99']:.3g} ({of['calls_per_second']:.4g})" for of in best]
+                print(f"| {' | '.join([name, *cells])} |", flush=True)
+                continue
             least = [min(of, key=lambda report: report["ms_min"]) for of in zip(*rounds)]
             ours = least[0]["ms_min"]
             cells = [f"{report['ms_min']:.3g} ({report['peak_rss_mib']:.0f})" for report in least]
@@ -210,6 +246,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=20, help="timed calls in each round")
     parser.add_argument("--warmup", type=int, default=3)
+    parser.add_argument("--clients", type=int, help="threads that call a model at the same time")
     parser.add_argument("--bench", default="target/release/examples/bench", help="the program of this project")
     parser.add_argument("--export", metavar="FOLDER", help="only write the files of the models")
     parser.add_argument("--time", choices=("onnxruntime", "torch"), help=argparse.SUPPRESS)

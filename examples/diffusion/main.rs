@@ -14,20 +14,17 @@
 use std::error::Error;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::Instant;
 
 use clap::Parser;
+use meganeura::ErrorKind;
 use meganeura::data::{HorizontalFlip, Normalize};
-use meganeura::optim::{Ema, Schedule, TrainStep};
 use meganeura::prelude::*;
-use meganeura::run::{Overview, Parts, Position, Run};
-use meganeura::train::Progress;
+use meganeura::run::{Overview, Position};
 use meganeura_examples::images::{self, Images};
 use meganeura_examples::models::{UNet, UNetConfig};
+use meganeura_examples::pictures;
 use meganeura_examples::process::{Process, Sampler};
 use meganeura_examples::training;
-use meganeura_examples::{curve, pictures};
-use serde_json::json;
 
 /// Learns to draw images like its training data.
 #[derive(Parser, Debug)]
@@ -82,15 +79,11 @@ fn main() -> ExitCode {
 }
 
 fn train(options: &Options) -> Result<(), Box<dyn Error>> {
-    let world = options.training.world()?;
-    let mut log = options.training.log(&world);
-    let device = options.training.device(&world)?;
-    writeln!(log, "Device: {device} — {}", device.reason())?;
-    let seed = Seed::new(options.training.seed);
-
+    let session = options.training.begin()?;
+    let seed = Seed::new(session.seed);
     let images = match &options.images.data {
-        None => Images::digits(options.training.seed)?,
-        Some(folder) => Images::open(folder, options.images.size, options.training.seed)?,
+        None => Images::digits(session.seed)?,
+        Some(folder) => Images::open(folder, options.images.size, session.seed)?,
     };
     let shape @ [channels, height, width] = images.shape()?;
     if !height.is_multiple_of(4) || !width.is_multiple_of(4) {
@@ -105,144 +98,70 @@ fn train(options: &Options) -> Result<(), Box<dyn Error>> {
     if let Some(steps) = options.steps.filter(|steps| !(1..=options.times).contains(steps)) {
         return Err(format!("--steps {steps}: must be from 1 to {}, the value of --times", options.times).into());
     }
-    let steps_per_epoch = training::steps_per_epoch(images.train.len(), options.batch)?;
     let process = Process::cosine(options.times);
     let config = UNetConfig { images: channels, channels: options.channels, groups: (options.channels / 4).min(32) };
-    let mut net = UNet::init(&device, options.training.seed, config)?.recompute(options.recompute);
+    let mut net = UNet::init(&session.device, session.seed, config)?.recompute(options.recompute);
     if let (true, Some(folder)) = (options.draw, &options.training.run) {
-        if !world.is_first() {
-            return Ok(());
-        }
-        writeln!(log, "Weights of {}", load_average(options, folder, &mut net)?)?;
-        for path in draw(options, &net, &process, shape, &device, folder)? {
-            writeln!(log, "{}", path.display())?;
+        if session.world.is_first() {
+            session.say(format!("Weights of {}", load_average(options, folder, &mut net)?))?;
+            for path in draw(options, &net, &process, shape, &session.device, folder)? {
+                session.say(path.display())?;
+            }
         }
         return Ok(());
     }
-    options.training.load_weights(&mut net)?;
-    world.share(&mut net)?;
-    let mut average = Ema::new(&net, 0.999)?.warmup(true);
-    let mut optimizer = AdamW::new(options.lr);
-    let steps = options.epochs * steps_per_epoch as u64;
-    let schedule = Schedule::cosine(options.lr, steps, 0.0).warmup(100.min(steps / 10));
-
-    let mut run = options.training.open_run("diffusion", &device, &world, |run| {
-        let run = run
-            .setting("images", images.train.len())
-            .setting("batch", options.batch)
-            .setting("channels", options.channels);
-        run.setting("times", options.times).setting("schedule", &schedule)
-    })?;
-    if let Some(mut parts) = run.restore_parts()? {
-        parts.take_model("model", &mut net)?;
-        parts.take_optimizer("optimizer", &mut optimizer, &net)?;
-        parts.take_ema("average", &mut average)?;
-        parts.finish()?;
-    }
-    writeln!(log, "{} parameters, {} images of {:?}", net.parameter_count(), images.train.len(), shape)?;
-    writeln!(log, "{}, from {} on", run.folder().display(), run.position())?;
-
-    let start = Instant::now();
-    let mut progress = if world.is_first() { Progress::new(steps, run.step()) } else { Progress::hidden() };
-    // Recorded with the first batch. The model may be sampled and saved in between.
-    let mut step = TrainStep::new(&net, |net, [images, noise, image_share, noise_share, times]: &[Var; 5]| {
-        let loss = net.forward(&(images * image_share + noise * noise_share), times).mse(noise);
-        (loss.clone(), loss.all_mean(&world))
-    })
-    .gradients(|net, grads| grads.average(net, &world));
-    let mut batches = images.train.batches(options.batch).shuffle(seed.field("order"));
+    session.load_weights(&mut net)?;
+    let mut batches = session.batches(&images.train, options.batch)?.workers(options.workers);
     if images.may_be_flipped {
         batches = batches.transform(HorizontalFlip::new(0.5));
     }
     // Pixels are numbers from 0 to 1; noise lies around 0.
-    let batches = batches.transform(Normalize::new(vec![0.5; channels], vec![0.5; channels]));
-    let batches = batches.drop_last().workers(options.workers);
-    'training: while let Some(batches) = run.next_epoch_of(&batches, options.epochs) {
-        for batch in batches {
-            let batch = batch?;
-            schedule.set_lr(run.step(), &mut optimizer);
-            let draw = run.step() as usize * world.size() + world.rank();
-            let draw = process.draw(&batch.inputs, seed.field("draw").index(draw))?;
-            let [image_share, noise_share] = &draw.shares;
-            let inputs = [&batch.inputs, &draw.noise, image_share, noise_share, &draw.times];
-            let (_, loss) = step.call(&mut optimizer, inputs)?;
-            average.update(&net)?;
-            run.advance();
-            run.log(&[("loss", &loss)])?;
-            if progress.is_due() {
-                progress.show(run.step(), format!("loss {:.4}", loss.item()?));
-            }
-            if run.is_due() {
-                checkpoint(&mut run, &net, &optimizer, &average)?;
-            }
-            if run.is_interrupted() {
-                break 'training;
-            }
-        }
-        run.end_epoch();
-        if !world.is_first() {
-            continue;
-        }
-        let epoch = run.position().epoch;
-        if epoch.is_multiple_of(options.every) || epoch == options.epochs {
-            let loss = training::recent_loss(&mut run, steps_per_epoch * options.every as usize)?;
-            if !loss.is_finite() {
-                return Err(run.fail("the loss is not finite")?.to_string().into());
-            }
-            progress.clear();
-            writeln!(log, "epoch {epoch:3}   loss {loss:.4}")?;
-            // The same noise each time, so that the pictures show the progress.
-            let noise = Tensor::randn(&device, [SAMPLES, channels, height, width], seed.field("samples"))?;
-            let samples = Sampler::Ddim.sample(
-                |_, x, t| average.model().forward(x, t),
-                &process,
-                25,
-                noise,
-                seed,
-                |_, _| Ok(()),
-            )?;
-            pictures::grid(&run.folder().join(format!("epoch-{epoch:04}.png")), &bright(&samples)?, shape, 8)?;
-            checkpoint(&mut run, &net, &optimizer, &average)?;
-        }
-    }
-    progress.clear();
-    if run.is_interrupted() {
-        writeln!(log, "\n{}", run.finish()?)?;
-        return Ok(());
-    }
-    let seconds = start.elapsed().as_secs_f64();
-    if !world.is_first() {
-        return Ok(());
-    }
-    writeln!(log, "\ntrained for {seconds:.0} s")?;
+    let batches = batches.transform(Normalize::new(vec![0.5; channels], vec![0.5; channels])).map({
+        let process = process.clone();
+        move |image, _, seed| process.example(&image, seed)
+    });
+    session.say(format!("{} parameters, {} images of {shape:?}", net.parameter_count(), images.train.len()))?;
 
-    let folder = run.folder().to_owned();
-    let [samples, denoising] = draw(options, average.model(), &process, shape, &device, &folder)?;
-    let [loss, weights] = ["loss.svg", "unet.safetensors"].map(|name| folder.join(name));
-    curve::draw(&loss, "Diffusion: training loss", &training::losses(&mut run)?, steps_per_epoch)?;
-    average.model().save(&weights)?;
-    for path in [samples, denoising, loss, weights] {
-        writeln!(log, "{}", path.display())?;
-    }
-    let (steps, loss) = (run.step(), training::recent_loss(&mut run, steps_per_epoch)?);
-    writeln!(log, "\n{}", run.finish()?)?;
-    if options.training.json {
-        let device = device.to_string();
-        println!(
-            "{}",
-            json!({ "loss": loss, "device": device, "ranks": world.size(), "seconds": seconds, "steps": steps })
-        );
-    }
-    Ok(())
-}
+    let run = session.run("diffusion", |run| {
+        let run = run.setting("images", images.train.len()).setting("batch", options.batch);
+        run.setting("channels", options.channels).setting("times", options.times).setting("lr", options.lr)
+    })?;
+    let pictured = |net: &UNet, folder: &Path, epoch: u64| -> Result<(), Box<dyn Error>> {
+        // The same noise each time, so that the pictures show the progress.
+        let noise = Tensor::randn(&session.device, [SAMPLES, channels, height, width], seed.field("samples"))?;
+        let samples = Sampler::Ddim.sample(|_, x, t| net.forward(x, t), &process, 25, noise, seed, |_, _| Ok(()))?;
+        pictures::grid(&folder.join(format!("epoch-{epoch:04}.png")), &bright(&samples)?, shape, 8)
+    };
+    let report = Trainer::new(&mut net, batches, |net, (noisy, times), noise| net.forward(noisy, times).mse(noise))
+        .epochs(options.epochs)
+        .schedule(|steps| Schedule::cosine(options.lr, steps, 0.0).warmup(100.min(steps / 10)))
+        .ema(0.999)
+        .run(run)
+        .save_every(options.every)
+        .each_epoch(|at| {
+            let epoch = at.position().epoch;
+            match (at.average(), at.folder()) {
+                (Some(net), Some(folder)) if at.is_first() && epoch.is_multiple_of(options.every) => {
+                    pictured(net, folder, epoch)
+                        .map_err(|error| meganeura::Error::new(ErrorKind::Io, error.to_string()))
+                }
+                _ => Ok(()),
+            }
+        })
+        .log_to(session.log())
+        .fit(&mut AdamW::new(options.lr))?;
 
-fn checkpoint(run: &mut Run, net: &UNet, optimizer: &AdamW, average: &Ema<UNet>) -> meganeura::Result<()> {
-    let mut parts = Parts::new();
-    parts.put_model("model", net)?;
-    parts.put_optimizer("optimizer", optimizer, net)?;
-    parts.put_ema("average", average)?;
-    run.save(parts)?;
-    Ok(())
+    // The model now has the average's weights.
+    session.conclude(&report, || {
+        let folder = &report.overview.folder;
+        for path in draw(options, &net, &process, shape, &session.device, folder)? {
+            session.say(path.display())?;
+        }
+        net.save(folder.join("unet.safetensors"))?;
+        // None, if nothing was left to train.
+        let loss = report.metrics.get("epoch_loss").copied().unwrap_or(f64::NAN);
+        Ok(vec![("loss", loss.into())])
+    })
 }
 
 /// Gives the model the averaged weights of the last checkpoint, and returns the checkpoint's position. A run consists
@@ -288,7 +207,7 @@ fn draw(
     let noise = Tensor::randn(device, [SAMPLES, channels, height, width], seed)?;
 
     let [images, stages] = STRIP;
-    let first = |x: &Tensor| Ok(bright(x)?[..images * channels * height * width].to_vec());
+    let first = |x: &Tensor| Ok::<_, meganeura::Error>(bright(x)?[..images * channels * height * width].to_vec());
     let mut seen: Vec<Vec<f32>> = vec![first(&noise)?];
     let drawn = options.sampler.sample(
         |_, x, t| net.forward(x, t),

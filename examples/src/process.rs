@@ -9,7 +9,7 @@ use meganeura::Result;
 use meganeura::prelude::*;
 
 /// The share of the image that is left at each time.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Process {
     /// `ᾱ` at timesteps 0, 1, …
     kept: Vec<f64>,
@@ -45,6 +45,27 @@ impl Process {
     #[must_use]
     pub fn times(&self) -> usize {
         self.kept.len()
+    }
+
+    /// An example to learn from: the image `[C, H, W]` with noise in it and a timestep; and the noise. The same for the
+    /// same seed.
+    ///
+    /// # Errors
+    ///
+    /// If there is no memory for it.
+    pub fn example(&self, image: &Array<f32>, seed: Seed) -> Result<((Array<f32>, f32), Array<f32>)> {
+        let time = (seed.field("time").get() % self.times() as u64) as usize;
+        let (mut rng, shares) = (seed.field("noise").rng(), [self.kept[time].sqrt(), (1.0 - self.kept[time]).sqrt()]);
+        let [image_share, noise_share] = shares.map(|share| share as f32);
+        let (mut noisy, mut noise) = (Array::zeros(image.shape())?, Array::zeros(image.shape())?);
+        noise.values_mut().iter_mut().for_each(|noise| *noise = rng.normal() as f32);
+        let both = image.values().iter().zip(noise.values());
+        noisy
+            .values_mut()
+            .iter_mut()
+            .zip(both)
+            .for_each(|(x, (image, noise))| *x = image_share * image + noise_share * noise);
+        Ok(((noisy, time as f32), noise))
     }
 
     /// Noise in the shape of these images, and a time for each. The same for the same seed.

@@ -16,8 +16,6 @@ use serde_json::{Value, json};
 
 use crate::curve;
 
-use crate::losses::mean_of_last;
-
 /// The options of all these programs; `#[command(flatten)]` puts them beside a program's own.
 #[derive(Args, Debug)]
 #[group(id = "training")]
@@ -98,7 +96,7 @@ impl Options {
     /// # Errors
     ///
     /// If they cannot be started, or do not find each other.
-    pub fn world(&self) -> Result<World> {
+    fn world(&self) -> Result<World> {
         crate::ranks::join(self.ranks)
     }
 
@@ -107,7 +105,7 @@ impl Options {
     /// # Errors
     ///
     /// If there is no device of this name (the message lists the existing ones), or it does not support the precision.
-    pub fn device(&self, world: &World) -> Result<Device> {
+    fn device(&self, world: &World) -> Result<Device> {
         let device = world.device(&self.device)?;
         match self.precision {
             Accuracy::Full => Ok(device),
@@ -115,55 +113,13 @@ impl Options {
         }
     }
 
-    /// Loads the weights of `--weights` into the model, if there are any.
-    ///
-    /// # Errors
-    ///
-    /// If the file cannot be read, or is of another model.
-    pub fn load_weights(&self, net: &mut dyn Module) -> Result<()> {
-        self.weights.as_ref().map_or(Ok(()), |file| net.load(file)?.strict())
-    }
-
     /// The output for progress: only one of the processes reports it.
-    #[must_use]
-    pub fn log(&self, world: &World) -> Box<dyn Write> {
+    fn log(&self, world: &World) -> Box<dyn Write> {
         match (world.is_first(), self.json) {
             (false, _) => Box::new(std::io::sink()),
             (true, true) => Box::new(std::io::stderr()),
             (true, false) => Box::new(std::io::stdout()),
         }
-    }
-
-    /// Begins or resumes the run in the requested folder. Its settings, which must not change, are the program, the
-    /// seed and those that `settings` adds.
-    ///
-    /// # Errors
-    ///
-    /// If there is a run where one should begin, or none to resume, or it has other settings.
-    pub fn open_run(
-        &self,
-        program: &str,
-        device: &Device,
-        world: &World,
-        settings: impl FnOnce(RunOptions) -> RunOptions,
-    ) -> Result<Run> {
-        // The first process determines the new folder.
-        let folder = self.run.clone().unwrap_or_else(|| new_folder(&Path::new("target").join(program)));
-        let folder = PathBuf::from(world.text_of_first(&folder.to_string_lossy())?);
-        let arguments = std::env::args_os().map(|argument| argument.to_string_lossy().into_owned());
-        let run = Run::at(&folder, device)
-            .setting("program", program)
-            .setting("seed", self.seed)
-            .resume_command(resume_command(arguments, self.run.is_none().then_some(&folder)))
-            .interrupt(&Interrupt::on_ctrl_c()?)
-            .tensorboard(self.tensorboard)
-            .world(world);
-        let run = settings(run).resume_from_last_good(self.resume_from_last_good);
-        let run = if self.resume || self.resume_from_last_good { run.resume() } else { run.create() }?;
-        for path in run.set_aside() {
-            eprintln!("damaged, and set aside: {}", path.display());
-        }
-        Ok(run)
     }
 }
 
@@ -200,22 +156,40 @@ impl Session<'_> {
         Ok(dataset.batches(size).shuffle(self.options.seed).drop_last())
     }
 
-    /// Loads the weights of `--weights`: see [`Options::load_weights`].
+    /// Loads the weights of `--weights` into the model, if there are any.
     ///
     /// # Errors
     ///
     /// If the file cannot be read, or is of another model.
     pub fn load_weights(&self, net: &mut dyn Module) -> Result<()> {
-        self.options.load_weights(net)
+        self.options.weights.as_ref().map_or(Ok(()), |file| net.load(file)?.strict())
     }
 
-    /// Begins or resumes the run: see [`Options::open_run`].
+    /// Begins or resumes the run in the requested folder. Its settings, which must not change, are the program, the
+    /// seed and those that `settings` adds.
     ///
     /// # Errors
     ///
     /// If there is a run where one should begin, or none to resume, or it has other settings.
     pub fn run(&self, program: &str, settings: impl FnOnce(RunOptions) -> RunOptions) -> Result<Run> {
-        self.options.open_run(program, &self.device, &self.world, settings)
+        let Self { options, world, device, seed } = self;
+        // The first process determines the new folder.
+        let folder = options.run.clone().unwrap_or_else(|| new_folder(&Path::new("target").join(program)));
+        let folder = PathBuf::from(world.text_of_first(&folder.to_string_lossy())?);
+        let arguments = std::env::args_os().map(|argument| argument.to_string_lossy().into_owned());
+        let run = Run::at(&folder, device)
+            .setting("program", program)
+            .setting("seed", seed)
+            .resume_command(resume_command(arguments, options.run.is_none().then_some(&folder)))
+            .interrupt(&Interrupt::on_ctrl_c()?)
+            .tensorboard(options.tensorboard)
+            .world(world);
+        let run = settings(run).resume_from_last_good(options.resume_from_last_good);
+        let run = if options.resume || options.resume_from_last_good { run.resume() } else { run.create() }?;
+        for path in run.set_aside() {
+            eprintln!("damaged, and set aside: {}", path.display());
+        }
+        Ok(run)
     }
 
     /// Ends the program: draws the curve of the losses, prints the state of the run, and with `--json` the results. An
@@ -274,24 +248,6 @@ fn quoted(argument: &str) -> String {
 fn new_folder(parent: &Path) -> PathBuf {
     let mut names = (1..).map(|number: u64| parent.join(format!("run-{number}")));
     names.find(|folder| !folder.exists()).expect("numbers do not end")
-}
-
-/// The loss of each step, including those before the run was resumed.
-///
-/// # Errors
-///
-/// If the file of metrics cannot be read.
-pub fn losses(run: &mut Run) -> Result<Vec<f32>> {
-    Ok(run.metrics()?.iter().filter_map(|line| Some(*line.values.get("loss")? as f32)).collect())
-}
-
-/// The mean of the last `count` losses; 0 if there are none, for example because the metrics were deleted.
-///
-/// # Errors
-///
-/// If the file of metrics cannot be read.
-pub fn recent_loss(run: &mut Run, count: usize) -> Result<f32> {
-    Ok(mean_of_last(&losses(run)?, count))
 }
 
 /// Checks that an option has at least the value `least`.

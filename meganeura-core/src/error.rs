@@ -186,6 +186,15 @@ impl std::error::Error for Error {
     }
 }
 
+/// So that `?` works on the standard library's results in a function that returns this crate's [`Result`]. The error's
+/// line is that of the `?`.
+impl From<std::io::Error> for Error {
+    #[track_caller]
+    fn from(error: std::io::Error) -> Self {
+        Self::new(crate::file::kind(&error), error.to_string()).caused_by(error).at(Location::caller())
+    }
+}
+
 /// Runs the body of a public function. Its error gets the caller's line, unless it already has that of an operation.
 ///
 /// Every public function that returns a `Result` is `#[track_caller]` and does this; `tests/suite/lines/` checks.
@@ -268,6 +277,16 @@ mod tests {
         assert_eq!(shortened("head.weight"), "head.weight");
         let error = Error::new(ErrorKind::Argument, long.clone()).context(long);
         assert!(error.message().len() < 1 << 15 && error.message().ends_with(" bytes)"));
+    }
+
+    #[test]
+    fn an_error_of_a_file_becomes_one_of_this_crate() {
+        let read = || -> Result<Vec<u8>> { Ok(std::fs::read("no/such/file")?) };
+        let error = read().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Io);
+        assert!(std::error::Error::source(&error).is_some_and(|source| source.is::<std::io::Error>()));
+        let full = Error::from(std::io::Error::from(std::io::ErrorKind::OutOfMemory));
+        assert_eq!((full.kind(), full.location().is_some()), (ErrorKind::OutOfMemory, true));
     }
 
     #[test]

@@ -191,7 +191,7 @@ impl Initializer {
 
     fn distribution(self, shape: Shape) -> Result<Distribution> {
         let around_zero = |bound: f64| Distribution::Uniform(-bound, bound);
-        let both_fans = || Ok(fan(shape, Fan::In)? + fan(shape, Fan::Out)?);
+        let both_fans = || Ok::<_, crate::Error>(fan(shape, Fan::In)? + fan(shape, Fan::Out)?);
         let distribution = match self {
             Self::Zeros => Distribution::Constant(0.0),
             Self::Ones => Distribution::Constant(1.0),

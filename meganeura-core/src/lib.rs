@@ -69,7 +69,7 @@ pub use device::{Device, HostSpan, LaunchTime, Profile, Stats};
 pub use dtype::{DType, Precision, TensorType};
 pub use error::{Error, ErrorKind, Result};
 pub use executor::{HostTimes, PipelineCache, Profiling};
-pub use functions::{AxisRange, Operand, Ranges};
+pub use functions::{Axis, AxisRange, Operand, Ranges};
 #[cfg(all(feature = "gpu", feature = "testing"))]
 pub use gpu::PlannedKernel;
 pub use grad::Grads;

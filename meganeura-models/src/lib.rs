@@ -15,6 +15,7 @@
 //! | [`UNet`], [`AutoencoderKl`] | diffusers | [DDPM, Stable Diffusion 1 and 2](UNetConfig), [their latents](AutoencoderKlConfig) |
 //! | [`Gpt2`] | transformers | [small to XL](Gpt2Config), with [generation](Gpt2::generate) |
 //! | [`Bert`] | transformers | [base and large](BertConfig) |
+//! | [`Wav2Vec2`] | transformers | [base and large](Wav2Vec2Config), of sound |
 //!
 //! A config is a struct with public fields, and the published sizes are its constructors. As a builder, a config also
 //! makes the model a part of another one.
@@ -89,6 +90,7 @@ mod projected;
 mod resnet;
 mod sampling;
 mod vit;
+mod wav2vec2;
 
 pub use bert::{Bert, BertConfig};
 pub use convnext::{ConvNext, ConvNextConfig};
@@ -101,3 +103,4 @@ pub use norm::{Norm, Normalization};
 pub use resnet::{ResNet, ResNetBlock, ResNetBlockConfig, ResNetConfig};
 pub use sampling::Sampling;
 pub use vit::{VisionTransformer, VisionTransformerConfig, VisionTransformerHeads, VisionTransformerHeadsConfig};
+pub use wav2vec2::{Wav2Vec2, Wav2Vec2Config};

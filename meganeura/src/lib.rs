@@ -61,7 +61,8 @@
 //!   log-likelihood, CTC, KL divergence, focal, Dice, hinge, cosine and triplet losses; reduced to their mean or sum,
 //!   or unreduced.
 //! * **Metrics** ([`metric`]): accuracy, top-k accuracy, confusion matrix with F1, ROC AUC, absolute and squared
-//!   errors by column with R², perplexity, the mean of any function; they add up over batches, threads and ranks.
+//!   errors by column with R², perplexity, average precision of boxes, BLEU, the mean of any function; they add up over
+//!   batches, threads and ranks.
 //! * **Training** ([`optim`]): SGD, Adam, AdamW, NAdam, RAdam, RMSProp, Adagrad, Lion, Muon and L-BFGS with parameter
 //!   groups, and a trait for your own; schedules with a text form; gradients accumulated over micro-batches; clipping
 //!   by the global norm or by value; steps that refuse or skip NaN; moving averages of models; state that is saved and
@@ -82,8 +83,8 @@
 //! * **Data** ([`data`]): MNIST's format, CIFAR, CSV, folders of images decoded on demand (features `gzip` and
 //!   `images`), and a trait for your own; any number of inputs and targets; shuffled, weighted and stratified orders by
 //!   seed and epoch; sequences padded by a function; pictures with masks, windows over series; random crops, rotations,
-//!   colours, mixup and cutmix; any number of loader threads, with the same bits. An epoch can be resumed in the
-//!   middle.
+//!   colours, normalisation fitted to the data, mixup and cutmix; any number of loader threads, with the same bits. An
+//!   epoch can be resumed in the middle.
 //! * **Serving** ([`Device::compile`]): a function recorded once and called from any thread, keeping no activations.
 //!   Each call sees the current parameters; a clone of the model keeps its own. Batches of any size by a few plans, and
 //!   a queue that makes batches of the requests of many threads ([`serve`]).
@@ -105,7 +106,7 @@
 //! |---|---|
 //! | `gpu` (default) | the GPU executor, through wgpu; without it, only the CPU computes |
 //! | `ctrlc` | Ctrl-C as a request to stop: `Interrupt::on_ctrl_c` |
-//! | `images` | folders of pictures: PNG, JPEG, BMP and PNM |
+//! | `images` | pictures, in folders and alone, read and written: PNG, JPEG, BMP and PNM |
 //! | `gzip` | data compressed with gzip |
 //! | `npz`, `pt` | files of `numpy.savez`; of `torch.save` and `torch.jit.save` |
 //! | `onnx` | export and import of ONNX files |
@@ -153,9 +154,9 @@ pub use meganeura_core::PlannedKernel;
 pub use meganeura_core::check;
 #[doc(inline)]
 pub use meganeura_core::{
-    AxisRange, Buffer, Compiled, DType, Device, Error, ErrorKind, Grads, HostSpan, HostTimes, Inputs, KernelChoice,
-    LaunchTime, MAX_RANK, Memory, Nested, Operand, Outputs, Param, PipelineCache, Precision, Profile, Profiling,
-    Ranges, Result, Seed, Shape, Stats, Tape, Tensor, TensorType, Tensors, Var, init, loss, module, world,
+    Axis, AxisRange, Buffer, Compiled, DType, Device, Error, ErrorKind, Grads, HostSpan, HostTimes, Inputs,
+    KernelChoice, LaunchTime, MAX_RANK, Memory, Nested, Operand, Outputs, Param, PipelineCache, Precision, Profile,
+    Profiling, Ranges, Result, Seed, Shape, Stats, Tape, Tensor, TensorType, Tensors, Var, init, loss, module, world,
 };
 pub use meganeura_derive::Module;
 #[doc(no_inline)]

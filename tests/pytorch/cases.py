@@ -114,6 +114,13 @@ LATER_LAYERS = [
     case("F.grid_sample(x, grid, padding_mode='border', align_corners=True)", x=(1, 2, 5, 3), grid=(1, 7, 2, 2)),
     case("F.grid_sample(x, w, mode='nearest', align_corners=True)", x=(2, 2, 5, 4), w=(2, 4, 3, 2)),
     case("F.grid_sample(x, w, mode='nearest', padding_mode='border', align_corners=False)", x=(1, 3, 3, 7), w=(1, 5, 5, 2)),
+    case("nn.Mish()", x=(5, 7)),
+    case("nn.SELU()", x=(5, 7), unit=0.5),
+    case("nn.Identity()", x=(5, 7)),
+    case("nn.Softmax(1)", x=(2, 3, 4)),
+    case("nn.LogSoftmax(-1)", x=(2, 3, 4)),
+    case("nn.PReLU()", x=(5, 7), unit=0.5),
+    case("nn.PReLU(3)", x=(2, 3, 4), unit=0.5),
 ]
 
 # Layers over sequences and volumes, with separate random numbers.

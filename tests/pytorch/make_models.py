@@ -27,7 +27,7 @@ from torchvision.models.mobilenetv2 import MobileNetV2
 from torchvision.models.mobilenetv3 import InvertedResidualConfig, MobileNetV3
 from torchvision.models.resnet import BasicBlock, Bottleneck, ResNet
 from torchvision.models.vision_transformer import VisionTransformer
-from transformers import BertConfig, BertModel, GPT2Config, GPT2LMHeadModel
+from transformers import BertConfig, BertModel, GPT2Config, GPT2LMHeadModel, Wav2Vec2Config, Wav2Vec2Model
 from transformers.generation.logits_process import TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
 
 HERE = Path(__file__).parent
@@ -154,6 +154,12 @@ def bert():
                                 num_attention_heads=3, intermediate_size=40))
 
 
+def wav2vec2():
+    return Wav2Vec2Model(Wav2Vec2Config(
+        hidden_size=24, num_hidden_layers=2, num_attention_heads=3, intermediate_size=40, conv_dim=(8,) * 4, conv_stride=(5, 2, 2, 2),
+        conv_kernel=(10, 3, 3, 2), num_feat_extract_layers=4, num_conv_pos_embeddings=4, num_conv_pos_embedding_groups=3))
+
+
 def bert_masked(model):
     """Two sentences, the end of the second text hidden; the hidden tokens' own features are not compared."""
     visible = torch.ones(2, 9).double()
@@ -217,6 +223,7 @@ CASES = {
     "gpt2": (gpt2, lambda model: model(tokens("x", (2, 9), 29)).logits),
     "bert": (bert, bert_plain),
     "bert_masked": (bert, bert_masked),
+    "wav2vec2": (wav2vec2, lambda model: model(picture("x", (2, 500))).last_hidden_state),
 }
 
 
@@ -240,6 +247,11 @@ def of_bert(vocabulary, layers, heads, width):
     return lambda: BertModel(config)
 
 
+def of_wav2vec2(layers, heads, width):
+    return lambda: Wav2Vec2Model(Wav2Vec2Config(
+        num_hidden_layers=layers, num_attention_heads=heads, hidden_size=width, intermediate_size=4 * width))
+
+
 def ddpm_cifar10():
     return UNet2DModel(
         block_out_channels=(128, 256, 256, 256), layers_per_block=2, attention_head_dim=None,
@@ -253,6 +265,7 @@ EFFICIENTNETS = [*(f"b{size}" for size in range(8)), "v2_s", "v2_m", "v2_l"]
 GPT2 = {"gpt2": (12, 12, 768), "gpt2-medium": (24, 16, 1024), "gpt2-large": (36, 20, 1280), "gpt2-xl": (48, 25, 1600)}
 BERT = {"bert-base-uncased": (30522, 12, 12, 768), "bert-base-cased": (28996, 12, 12, 768),
         "bert-large-uncased": (30522, 24, 16, 1024)}
+WAV2VEC2 = {"wav2vec2-base": (12, 12, 768), "wav2vec2-large": (24, 16, 1024)}
 RESNETS = ["18", "34", "50", "101", "152"]
 SIZES = {
     **{f"resnet{size}": of_torchvision(f"resnet{size}") for size in RESNETS},
@@ -269,6 +282,7 @@ SIZES = {
                                                         use_linear_projection=True),
     "stable-diffusion-vae": lambda: vae(4, block_out_channels=(128, 256, 512, 512), layers_per_block=2),
     **{name: of_bert(*size) for name, size in BERT.items()},
+    **{name: of_wav2vec2(*size) for name, size in WAV2VEC2.items()},
 }
 
 

@@ -53,7 +53,7 @@ fn steps(device: &Device) -> Outcome {
         let record = |net: &Net| {
             let tape = Tape::new(device);
             let loss = loss(net, &(tape.input(&x), tape.input(&labels)));
-            Ok((tape.backward(&loss)?, loss))
+            Ok::<_, meganeura::Error>((tape.backward(&loss)?, loss))
         };
         let mut losses = Vec::new();
         for _ in 0..STEPS {

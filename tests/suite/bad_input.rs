@@ -131,7 +131,7 @@ misuses! {
     "min" ["u32[4]"] |x| x.u.min();
     "sum" ["axis 2"] |x| x.a.variance_over(&[2], 0);
     "variance" ["3", "f32[3]"] |x| x.v.variance(3);
-    "variance" ["1", "f32[2, 3]"] |x| x.a.variance_over(&[], 1);
+    "variance" ["1", "f32[2, 3]"] |x| x.a.variance_over(&[0; 0], 1);
     "argmax" ["axis 2", "f32[2, 3]"] |x| x.a.argmax(2);
     "argmax" ["axis 1", "u32[4]"] |x| x.u.argmax(1);
     "argmin" ["axis 3", "f32[2, 3]"] |x| x.a.argmin(3);
@@ -286,7 +286,7 @@ impl CustomOp for Picky {
 
 fn operands(device: &Device) -> Result<Operands> {
     let tape = Tape::new(device);
-    let input = |shape: &[usize]| Ok(tape.input(&tensor(device, "x", meganeura::Shape::new(shape))?));
+    let input = |shape: &[usize]| Ok::<_, Error>(tape.input(&tensor(device, "x", meganeura::Shape::new(shape))?));
     let labels = Tensor::indices(device, [4], &[0, 9, 3, 1])?;
     let u = tape.input(&labels);
     Ok(Operands { a: input(&[2, 3])?, b: input(&[4, 5])?, v: input(&[3])?, image: input(&[1, 2, 5, 5])?, labels, u })

@@ -186,6 +186,13 @@ pub(crate) fn subjects() -> Vec<Subject> {
         of("relu6", &[5, 7], Relu6),
         of("hardsigmoid", &[5, 7], Hardsigmoid),
         of("hardswish", &[5, 7], Hardswish),
+        of("mish", &[5, 7], Mish),
+        of("selu", &[5, 7], Selu),
+        of("identity", &[5, 7], Identity),
+        of("softmax", &[2, 3, 4], Softmax::new(1)),
+        of("log_softmax", &[2, 3, 4], LogSoftmax::new(-1)),
+        of("prelu", &[5, 7], PRelu::new(1)),
+        of("prelu of channels", &[2, 3, 4], PRelu::new(3)),
         of("layer_norm2d", &[2, 5, 3, 2], LayerNorm2d::new(5).eps(0.1)),
         built("embedding", &[4, 3], |device| Ok(Box::new(Words::new(Embedding::new(5, 3), device)?))),
         built("embedding with padding", &[4, 3], |device| {

@@ -35,7 +35,7 @@ pub(crate) fn randomise(module: &mut dyn Module) -> Result<()> {
 
 /// The bits of every parameter and buffer, by path.
 pub(crate) fn bits<M: Module + ?Sized>(module: &M) -> Result<Vec<(String, Vec<u64>)>> {
-    let bits = |tensor: Tensor| Ok(tensor.to_f64_vec()?.into_iter().map(f64::to_bits).collect());
+    let bits = |tensor: Tensor| Ok::<_, meganeura::Error>(tensor.to_f64_vec()?.into_iter().map(f64::to_bits).collect());
     module.leaves().into_iter().map(|leaf| Ok((leaf.path.clone(), bits(leaf.value())?))).collect()
 }
 

@@ -180,7 +180,7 @@ fn loss(tape: &Tape, w: &[Param; 2]) -> Result<Var> {
 
 fn start(device: &Device) -> Result<[Param; 2]> {
     let start = normal("start", 2 * N);
-    let param = |part: &[f64]| Ok(Param::new(Tensor::from_f64(device, [N], part)?));
+    let param = |part: &[f64]| Ok::<_, meganeura::Error>(Param::new(Tensor::from_f64(device, [N], part)?));
     Ok([param(&start[..N])?, param(&start[N..])?])
 }
 

@@ -110,7 +110,7 @@ fn not_finite(device: &Device) -> Outcome {
         let mut optimizer = AdamW::new(0.1).check_finite(true);
         let mut step = |net: &mut Tiny, factor: f32, offset: f32| -> Result<()> {
             let tape = Tape::new(device);
-            let numbers = |x| Ok(tape.input(&Tensor::full(device, [], x)?));
+            let numbers = |x| Ok::<_, meganeura::Error>(tape.input(&Tensor::full(device, [], x)?));
             let loss = net.forward(&tape.input(&images)).cross_entropy(&labels) * numbers(factor)? + numbers(offset)?;
             let grads = tape.backward(&loss)?;
             optimizer.step_with_loss(net, &grads, &loss)

@@ -227,5 +227,12 @@ pub(crate) fn all() -> Vec<(&'static str, Build)> {
             let inputs = vec![tokens(device, "x", [2, 9], 29)?, tokens(device, "kinds", [2, 9], 2)?, visible];
             case(bert(device)?, inputs, bert_masked)
         }),
+        ("wav2vec2", |device| {
+            let convolutions = vec![[10, 5], [3, 2], [3, 2], [2, 2]];
+            let small = Wav2Vec2Config { convolutions, channels: 8, width: 24, layers: 2, ..Wav2Vec2Config::base() };
+            let config = Wav2Vec2Config { heads: 3, inside: 40, positions: [4, 3], ..small };
+            let inputs = vec![picture(device, "x", [2, 500])?];
+            case(Wav2Vec2::init(device, 1, config)?, inputs, |net, x| net.forward(&x[0]))
+        }),
     ]
 }

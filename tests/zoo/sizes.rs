@@ -81,6 +81,10 @@ fn all() -> Vec<(&'static str, Build)> {
         AutoencoderKl {
             "stable-diffusion-vae" => AutoencoderKlConfig::stable_diffusion(),
         }
+        Wav2Vec2 {
+            "wav2vec2-base" => Wav2Vec2Config::base(),
+            "wav2vec2-large" => Wav2Vec2Config::large(),
+        }
         Bert {
             "bert-base-uncased" => BertConfig::base_uncased(),
             "bert-base-cased" => BertConfig::base_cased(),

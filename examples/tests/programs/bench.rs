@@ -151,6 +151,19 @@ fn bench_measures_kernels() {
 }
 
 #[test]
+fn bench_calls_a_file_from_several_threads() {
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/pytorch/onnx/resnet_script.onnx");
+    let args = ["--serve", "--onnx", file, "--device", "cpu", "--clients", "3", "--steps", "4", "--json"];
+    let reports = lines(&run("bench", &args));
+    let of = |name: &str| reports[0][name].as_f64().unwrap_or_else(|| panic!("{name}: {reports:?}"));
+    assert!(of("ms_min") <= of("ms_median") && of("ms_median") <= of("ms_p99"), "{reports:?}");
+    // Three calls at once, none of which takes longer than the longest.
+    assert!(of("calls_per_second") >= 900.0 / of("ms_p99") / 1.01, "{reports:?}");
+    let output = run("bench", &["--serve", "--clients", "3"]);
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+}
+
+#[test]
 fn bench_measures_the_standard_kernels() {
     let args = ["--kernel", "standard:matmul:1024", "--pass", "forward", "--steps", "1", "--warmup", "0", "--json"];
     let reports = lines(&run("bench", &args));

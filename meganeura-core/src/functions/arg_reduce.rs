@@ -1,6 +1,7 @@
 //! The index of the largest or smallest element along an axis, which has no gradient.
 
 use super::Vjp;
+use super::axis::{Axis, axis};
 use crate::ops::arg_reduce::ArgReduce;
 use crate::{Result, Var};
 
@@ -9,14 +10,16 @@ impl Var {
     /// NaN counts as the largest. Has no gradient.
     #[must_use]
     #[track_caller]
-    pub fn argmax(&self, axis: usize) -> Self {
+    pub fn argmax(&self, axis: impl Axis) -> Self {
+        let axis = axis!(self, "argmax", axis);
         self.record(ArgReduce { axis, largest: true }, &[self])
     }
 
     /// The index of the smallest element along an axis, like [`argmax`](Self::argmax); NaN counts as the smallest.
     #[must_use]
     #[track_caller]
-    pub fn argmin(&self, axis: usize) -> Self {
+    pub fn argmin(&self, axis: impl Axis) -> Self {
+        let axis = axis!(self, "argmin", axis);
         self.record(ArgReduce { axis, largest: false }, &[self])
     }
 }

@@ -1,5 +1,6 @@
 //! Rearrangement of elements.
 
+use super::axis::{Axis, axis};
 use std::borrow::Borrow;
 
 use super::Ranges;
@@ -13,9 +14,10 @@ impl Var {
     /// Panics if there are no values: then there is no tape to record on.
     #[must_use]
     #[track_caller]
-    pub fn stack(values: &[impl Borrow<Self>], axis: usize) -> Self {
+    pub fn stack(values: &[impl Borrow<Self>], axis: impl Axis) -> Self {
         let values: Vec<&Self> = values.iter().map(Borrow::borrow).collect();
         let first = values.first().expect("`Var::stack` needs at least one value");
+        let axis = axis!(first, "stack", axis, of first.shape().rank() + 1);
         if let Some(odd) = values.iter().find(|value| value.shape() != first.shape() && value.error().is_none()) {
             let message = format!("shapes {} and {}", first.shape(), odd.shape());
             return first.refuse("stack", ErrorKind::Shape, message);
@@ -30,7 +32,8 @@ impl Var {
     /// Splits an axis into parts of these extents, which must add up to its own.
     #[must_use]
     #[track_caller]
-    pub fn split(&self, extents: &[usize], axis: usize) -> Vec<Self> {
+    pub fn split(&self, extents: &[usize], axis: impl Axis) -> Vec<Self> {
+        let axis = axis!(self, "split", axis, |refused| vec![refused; extents.len().max(1)]);
         let extent = self.shape().dims().get(axis).copied();
         let sum = extents.iter().fold(0usize, |sum, &extent| sum.saturating_add(extent));
         if extent != Some(sum) || extents.contains(&0) {
@@ -50,7 +53,8 @@ impl Var {
     /// There are fewer parts if these use up the elements.
     #[must_use]
     #[track_caller]
-    pub fn chunk(&self, parts: usize, axis: usize) -> Vec<Self> {
+    pub fn chunk(&self, parts: usize, axis: impl Axis) -> Vec<Self> {
+        let axis = axis!(self, "chunk", axis, |refused| vec![refused]);
         if let Some(poisoned) = self.without_axis("chunk", axis) {
             return vec![poisoned];
         }
@@ -69,7 +73,8 @@ impl Var {
     /// Removes an axis of extent 1.
     #[must_use]
     #[track_caller]
-    pub fn squeeze(&self, axis: usize) -> Self {
+    pub fn squeeze(&self, axis: impl Axis) -> Self {
+        let axis = axis!(self, "squeeze", axis);
         let shape = self.shape();
         if shape.dims().get(axis) != Some(&1) {
             let message = format!("axis {axis} of {shape}, which is not one of extent 1");
@@ -81,8 +86,9 @@ impl Var {
     /// Adds a new axis of extent 1 before axis `axis`, or after the last one.
     #[must_use]
     #[track_caller]
-    pub fn unsqueeze(&self, axis: usize) -> Self {
+    pub fn unsqueeze(&self, axis: impl Axis) -> Self {
         let shape = self.shape();
+        let axis = axis!(self, "unsqueeze", axis, of shape.rank() + 1);
         if axis > shape.rank() || shape.rank() == MAX_RANK {
             let message = format!("a new axis {axis} in {shape}; there may be {MAX_RANK} axes");
             return self.refuse("unsqueeze", ErrorKind::Shape, message);
@@ -93,7 +99,8 @@ impl Var {
     /// Swaps two axes. See [`Var::t`] for the last two, [`Var::permute`] for any order.
     #[must_use]
     #[track_caller]
-    pub fn transpose(&self, a: usize, b: usize) -> Self {
+    pub fn transpose(&self, a: impl Axis, b: impl Axis) -> Self {
+        let (a, b) = (axis!(self, "transpose", a), axis!(self, "transpose", b));
         if let Some(poisoned) = self.without_axis("transpose", a.max(b)) {
             return poisoned;
         }
@@ -104,7 +111,8 @@ impl Var {
 
     /// Slices several axes, starting with the first: `x.at((.., 1..3, 0))`.
     ///
-    /// A number selects one element and removes its axis. Axes without a range stay whole.
+    /// A number selects one element and removes its axis. Axes without a range stay whole. Numbers below 0 count from
+    /// the end: `x.at((.., -1))` is the last column, `x.at(-3..)` the last three rows.
     ///
     /// ```
     /// use meganeura::prelude::*;
@@ -115,6 +123,7 @@ impl Var {
     /// assert_eq!(x.at((.., 1..)).to_vec()?, [2.0, 3.0, 5.0, 6.0]);
     /// assert_eq!(x.at((1, ..2)).to_vec()?, [4.0, 5.0]);
     /// assert_eq!(x.at(0).shape(), Shape::from([3]));
+    /// assert_eq!(x.at((.., -1)).to_vec()?, [3.0, 6.0]);
     /// # Ok::<(), meganeura::Error>(())
     /// ```
     ///
@@ -130,7 +139,13 @@ impl Var {
         let mut result = self.clone();
         let mut dims = Vec::new();
         for (axis, range) in ranges.iter().enumerate() {
-            let range_of = range.within(shape[axis]);
+            let range_of = match range.within(shape[axis]) {
+                Ok(range_of) => range_of,
+                Err(before) => {
+                    let message = format!("{before} is not within axis {axis}, of extent {}", shape[axis]);
+                    return self.refuse("at", ErrorKind::Shape, message);
+                }
+            };
             if range_of != (0..shape[axis]) {
                 result = result.slice(axis, range_of.clone());
             }
@@ -149,7 +164,8 @@ impl Var {
     /// moves them the other way.
     #[must_use]
     #[track_caller]
-    pub fn roll(&self, places: isize, axis: usize) -> Self {
+    pub fn roll(&self, places: isize, axis: impl Axis) -> Self {
+        let axis = axis!(self, "roll", axis);
         if let Some(poisoned) = self.without_axis("roll", axis) {
             return poisoned;
         }
@@ -190,7 +206,8 @@ impl Var {
     #[doc(alias = "repeat")]
     #[must_use]
     #[track_caller]
-    pub fn repeat_interleave(&self, times: usize, axis: usize) -> Self {
+    pub fn repeat_interleave(&self, times: usize, axis: impl Axis) -> Self {
+        let axis = axis!(self, "repeat_interleave", axis);
         if let Some(poisoned) = self.without_axis("repeat_interleave", axis) {
             return poisoned;
         }

@@ -1,5 +1,6 @@
 //! Concatenation along an axis.
 
+use super::axis::{Axis, axis};
 use std::borrow::Borrow;
 use std::panic::Location;
 
@@ -16,9 +17,10 @@ impl Var {
     #[doc(alias = "cat")]
     #[must_use]
     #[track_caller]
-    pub fn concat(values: &[impl Borrow<Self>], axis: usize) -> Self {
+    pub fn concat(values: &[impl Borrow<Self>], axis: impl Axis) -> Self {
         let values: Vec<&Self> = values.iter().map(Borrow::borrow).collect();
         let first = values.first().expect("`Var::concat` needs at least one value");
+        let axis = axis!(first, "concat", axis);
         first.tape().record(Concat { axis }.into(), &values, Location::caller()).swap_remove(0)
     }
 }

@@ -1,6 +1,7 @@
 //! Cumulative sums along an axis.
 
 use super::Vjp;
+use super::axis::{Axis, axis};
 use super::scan::Parts;
 use crate::ops::cumsum::Cumsum;
 use crate::{Result, Var};
@@ -9,7 +10,8 @@ impl Var {
     /// Cumulative sums along an axis: `y[…, k, …] = Σ_{l ≤ k} x[…, l, …]`. The shape is unchanged.
     #[must_use]
     #[track_caller]
-    pub fn cumsum(&self, axis: usize) -> Self {
+    pub fn cumsum(&self, axis: impl Axis) -> Self {
+        let axis = axis!(self, "cumsum", axis);
         let Some(parts) = Parts::of(self, axis) else {
             return self.record(Cumsum { axis, reverse: false }, &[self]);
         };

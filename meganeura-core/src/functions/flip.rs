@@ -1,6 +1,7 @@
 //! Reversal of axes.
 
 use super::Vjp;
+use super::axis::{Axis, axes};
 use crate::ops::flip::Flip;
 use crate::{Result, Var};
 
@@ -8,7 +9,8 @@ impl Var {
     /// Reverses the elements along some axes. An axis out of range, or named twice, is an error.
     #[must_use]
     #[track_caller]
-    pub fn flip(&self, axes: &[usize]) -> Self {
+    pub fn flip(&self, axes: &[impl Axis]) -> Self {
+        let axes = &axes!(self, "flip", axes)[..];
         let mut axes = axes.to_vec();
         axes.sort_unstable();
         self.record(Flip { axes }, &[self])

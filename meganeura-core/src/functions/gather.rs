@@ -1,5 +1,6 @@
 //! Gathering elements along an axis by index, and scattering them back.
 
+use super::axis::{Axis, axis};
 use super::{Vjp, named};
 use crate::ops::gather::{Fold, Gather, ScatterAlong};
 use crate::{Error, ErrorKind, Result, Var};
@@ -14,7 +15,8 @@ impl Var {
     /// otherwise that element of the result is NaN.
     #[must_use]
     #[track_caller]
-    pub fn gather(&self, axis: usize, index: &Self) -> Self {
+    pub fn gather(&self, axis: impl Axis, index: &Self) -> Self {
+        let axis = axis!(self, "gather", axis);
         let index = &index.as_index();
         if let Some(poisoned) = self.misplaced(axis, index, "gather") {
             return poisoned;
@@ -30,7 +32,8 @@ impl Var {
     /// Fails like [`gather`](Self::gather); an index past the end that the host does not know is ignored.
     #[must_use]
     #[track_caller]
-    pub fn scatter_add(&self, axis: usize, index: &Self, source: &Self) -> Self {
+    pub fn scatter_add(&self, axis: impl Axis, index: &Self, source: &Self) -> Self {
+        let axis = axis!(self, "scatter_add", axis);
         let index = &index.as_index();
         if let Some(poisoned) = self.misplaced(axis, index, "scatter_add") {
             return poisoned;
@@ -44,7 +47,8 @@ impl Var {
     /// Shapes and errors are those of [`scatter_add`](Self::scatter_add). In single precision, `K` is at most 2²⁴.
     #[must_use]
     #[track_caller]
-    pub fn scatter(&self, axis: usize, index: &Self, source: &Self) -> Self {
+    pub fn scatter(&self, axis: impl Axis, index: &Self, source: &Self) -> Self {
+        let axis = axis!(self, "scatter", axis);
         let index = &index.as_index();
         if let Some(poisoned) = self.misplaced(axis, index, "scatter") {
             return poisoned;
@@ -76,7 +80,8 @@ impl Var {
     #[must_use]
     #[track_caller]
     #[doc(hidden)]
-    pub fn scatter_max(&self, axis: usize, index: &Self, source: &Self) -> Self {
+    pub fn scatter_max(&self, axis: impl Axis, index: &Self, source: &Self) -> Self {
+        let axis = axis!(self, "scatter_max", axis);
         let index = &index.as_index();
         if let Some(poisoned) = self.misplaced(axis, index, "scatter_max") {
             return poisoned;

@@ -1,6 +1,7 @@
 //! Logarithms of cumulative sums of exponentials along an axis.
 
 use super::Vjp;
+use super::axis::{Axis, axis};
 use super::scan::Parts;
 use crate::ops::logcumsumexp::LogCumsumExp;
 use crate::{Result, Var};
@@ -23,7 +24,8 @@ impl Var {
     /// ```
     #[must_use]
     #[track_caller]
-    pub fn logcumsumexp(&self, axis: usize) -> Self {
+    pub fn logcumsumexp(&self, axis: impl Axis) -> Self {
+        let axis = axis!(self, "logcumsumexp", axis);
         let Some(parts) = Parts::of(self, axis) else { return self.record(LogCumsumExp { axis }, &[self]) };
         let within = parts.split(self).logcumsumexp(axis + 1);
         let before = parts.totals(&within).logcumsumexp(axis);

@@ -1,5 +1,6 @@
 //! Functions of tensors.
 
+use super::axis::Axis;
 use crate::error::here;
 use crate::{Result, Tape, Tensor, Var};
 
@@ -33,7 +34,7 @@ impl Tensor {
     ///
     /// Fails if there is no such axis, and if the device does.
     #[track_caller]
-    pub fn argmax(&self, axis: usize) -> Result<Self> {
+    pub fn argmax(&self, axis: impl Axis) -> Result<Self> {
         self.map(|x| x.argmax(axis))
     }
 

@@ -2,7 +2,8 @@
 //!
 //! A file has the name of the file in [`ops`](crate::ops) that holds the operation's types and kernels. The other files
 //! hold functions known from NumPy and PyTorch, which are written with these methods and get their gradients from them.
-//! Axes are counted from the first and must exist: an axis out of range is an error that names it and the shape.
+//! Axes are counted from the first, or below 0 from the end, and must exist: an axis out of range is an error that
+//! names it and the shape.
 //!
 //! | file | functions that are written with others |
 //! |---|---|
@@ -20,6 +21,7 @@
 mod arg_reduce;
 mod arrange;
 mod attention;
+mod axis;
 mod cast;
 mod channels;
 mod collective;
@@ -64,6 +66,7 @@ mod vjp;
 pub mod case;
 
 pub use attention::{AttentionOptions, Mask};
+pub use axis::Axis;
 pub(crate) use cast::named;
 pub use collective::{all_mean, record_collective};
 pub use custom::CustomOp;
@@ -87,6 +90,13 @@ impl Var {
             return None;
         }
         Some(self.refuse(op, ErrorKind::Shape, format!("axis {axis} is out of range: the shape has {rank} axes")))
+    }
+
+    /// This value, poisoned, because it has no axis of this number, which counts from the end.
+    #[track_caller]
+    fn refuse_axis(&self, op: &'static str, axis: isize) -> Self {
+        let message = format!("axis {axis} is out of range: the shape has {} axes", self.shape().rank());
+        self.refuse(op, ErrorKind::Shape, message)
     }
 }
 
@@ -123,6 +133,15 @@ mod tests {
             (x.at((0, 1, 2)), "at: 3 ranges for the 2 axes of [2, 3]"),
             (x.at((.., 1..4)), "slice: 1..4 is not within axis 1, of extent 3"),
             (x.at(2), "slice: 2..3 is not within axis 0, of extent 2"),
+            (x.softmax(-3), "softmax: axis -3 is out of range: the shape has 2 axes"),
+            (x.sum_over(&[0, -3]), "sum: axis -3 is out of range: the shape has 2 axes"),
+            (x.sort(-3, true).1, "sort: axis -3"),
+            (x.split(&[1, 1], -3).swap_remove(1), "split: axis -3"),
+            (x.unsqueeze(-4), "unsqueeze: axis -4"),
+            (Var::stack(&[&x, &x], -4), "stack: axis -4"),
+            (x.at((.., -4)), "at: -4 is not within axis 1, of extent 3"),
+            (x.at((.., -5..-1)), "at: -5 is not within axis 1, of extent 3"),
+            (x.at((.., ..-3)), "slice: the range of axis 1 is empty"),
             (x.chunk(0, 0).swap_remove(0), "chunk: 0 parts"),
             (x.split(&[2, 2], 1).swap_remove(1), "split: parts of [2, 2] elements do not make up axis 1"),
             (x.tile(&[2]), "tile: [2] does not say how often"),
@@ -146,6 +165,57 @@ mod tests {
             assert!(error.to_string().contains(expected), "{error}, expected {expected}");
             assert!(matches!(error.kind(), ErrorKind::Shape | ErrorKind::Argument), "{error:?}");
         }
+        Ok(())
+    }
+
+    #[test]
+    fn axes_below_0_count_from_the_end() -> Result<()> {
+        let tape = Tape::new(&Device::cpu());
+        let x = input(&tape, &[2, 3, 4])?;
+        let rows = tape.input(&Tensor::indices(&tape.device(), [2], &[1, 0])?);
+        let index = tape.input(&Tensor::indices(&tape.device(), [2, 3, 1], &[0, 3, 2, 1, 0, 1])?);
+        for (negative, positive) in [
+            (x.softmax(-1), x.softmax(2)),
+            (x.log_softmax(-2), x.log_softmax(1)),
+            (x.sum_over(&[-1, 0]), x.sum_over(&[2, 0])),
+            (x.mean_keep(&[-2]), x.mean_keep(&[1])),
+            (x.max_over(&[-3]), x.max_over(&[0])),
+            (x.std_over(&[-1], 1), x.std_over(&[2], 1)),
+            (x.variance_over(&[-1], 0), x.variance_over(&[2], 0)),
+            (x.norm_over(&[-1], 2.0), x.norm_over(&[2], 2.0)),
+            (x.logsumexp(&[-1]), x.logsumexp(&[2])),
+            (x.prod_over(&[-1]), x.prod_over(&[2])),
+            (x.permute(&[0, -1, -2]), x.permute(&[0, 2, 1])),
+            (x.transpose(-1, 0), x.transpose(2, 0)),
+            (x.flip(&[-1]), x.flip(&[2])),
+            (x.roll(1, -2), x.roll(1, 1)),
+            (x.cumsum(-1), x.cumsum(2)),
+            (x.cumprod(-1), x.cumprod(2)),
+            (x.logcumsumexp(-1), x.logcumsumexp(2)),
+            (x.trapezoid(-1), x.trapezoid(2)),
+            (x.cumulative_trapezoid_with(-1, 0.5), x.cumulative_trapezoid_with(2, 0.5)),
+            (x.sort(-1, false).0, x.sort(2, false).0),
+            (x.topk(2, -2).0, x.topk(2, 1).0),
+            (x.gather(-1, &index), x.gather(2, &index)),
+            (x.index_select(-3, &rows), x.index_select(0, &rows)),
+            (x.repeat_interleave(2, -1), x.repeat_interleave(2, 2)),
+            (x.split(&[1, 3], -1).swap_remove(1), x.split(&[1, 3], 2).swap_remove(1)),
+            (x.chunk(2, -1).swap_remove(0), x.chunk(2, 2).swap_remove(0)),
+            (x.slice(-1, 1..3), x.slice(2, 1..3)),
+            (x.unsqueeze(-1), x.unsqueeze(3)),
+            (x.unsqueeze(-4), x.unsqueeze(0)),
+            (x.unsqueeze(-1).squeeze(-1), x.clone()),
+            (Var::concat(&[&x, &x], -1), Var::concat(&[&x, &x], 2)),
+            (Var::stack(&[&x, &x], -1), Var::stack(&[&x, &x], 3)),
+            (x.at((.., .., -1)), x.at((.., .., 3))),
+            (x.at((-2.., 1..-1, ..=-2)), x.at((.., 1..2, ..3))),
+            (x.at((0, .., -3..=-1)), x.at((0, .., 1..4))),
+        ] {
+            assert_eq!(negative.shape(), positive.shape());
+            assert_eq!(negative.to_vec()?, positive.to_vec()?);
+        }
+        assert_eq!(x.argmax(-1).to_tensor()?.to_u32_vec()?, x.argmax(2).to_tensor()?.to_u32_vec()?);
+        assert_eq!(x.to_tensor()?.argmax(-2)?.to_u32_vec()?, (-&x).argmin(1).to_tensor()?.to_u32_vec()?);
         Ok(())
     }
 

@@ -5,6 +5,7 @@
 //! numbers are multiplied by a power of two first, which depends on the largest of them: it is 1 for ordinary numbers,
 //! whose norms have the same bits as without it.
 
+use super::axis::{Axis, axes};
 use std::panic::Location;
 
 use crate::ops::as_f64;
@@ -72,7 +73,8 @@ impl Var {
     #[doc(alias = "vector_norm")]
     #[must_use]
     #[track_caller]
-    pub fn norm_over(&self, axes: &[usize], p: f64) -> Self {
+    pub fn norm_over(&self, axes: &[impl Axis], p: f64) -> Self {
+        let axes = &axes!(self, "norm", axes)[..];
         match p {
             2.0 => self.root_of_squares(axes, 1.0).drop_axes(axes),
             1.0 => self.abs().sum_over(axes),
@@ -144,14 +146,16 @@ impl Var {
     /// no precision, and a single element has a population variance of exactly 0.
     #[must_use]
     #[track_caller]
-    pub fn variance_over(&self, axes: &[usize], correction: usize) -> Self {
+    pub fn variance_over(&self, axes: &[impl Axis], correction: usize) -> Self {
+        let axes = &axes!(self, "variance", axes)[..];
         self.variance_keep(axes, correction).drop_axes(axes)
     }
 
     /// The variance over some axes, which keep extent 1.
     #[must_use]
     #[track_caller]
-    pub fn variance_keep(&self, axes: &[usize], correction: usize) -> Self {
+    pub fn variance_keep(&self, axes: &[impl Axis], correction: usize) -> Self {
+        let axes = &axes!(self, "variance", axes)[..];
         match self.centred(axes, correction) {
             Ok((centred, factor)) => centred.square().sum_keep(axes).scale(factor),
             Err(refused) => refused,
@@ -187,7 +191,8 @@ impl Var {
     /// The standard deviation over some axes, which are removed.
     #[must_use]
     #[track_caller]
-    pub fn std_over(&self, axes: &[usize], correction: usize) -> Self {
+    pub fn std_over(&self, axes: &[impl Axis], correction: usize) -> Self {
+        let axes = &axes!(self, "std", axes)[..];
         match self.centred(axes, correction) {
             Ok((centred, factor)) => centred.root_of_squares(axes, factor).drop_axes(axes),
             Err(refused) => refused,

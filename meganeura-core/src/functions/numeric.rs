@@ -1,12 +1,14 @@
 //! Running products, sums of exponentials, integrals and other numeric functions.
 
+use super::axis::{Axis, axes, axis};
 use crate::{ErrorKind, Var};
 
 impl Var {
     /// `ln Σ eˣ` over some axes, which are removed. Nothing overflows: the largest element is subtracted first.
     #[must_use]
     #[track_caller]
-    pub fn logsumexp(&self, axes: &[usize]) -> Self {
+    pub fn logsumexp(&self, axes: &[impl Axis]) -> Self {
+        let axes = &axes!(self, "logsumexp", axes)[..];
         // If all elements are −∞, or one is ∞, the peak is infinite, and a difference from it is NaN.
         let peak = self.max_keep(axes).detach();
         let is_infinite = peak.abs().eq(self.tape().scalar(f64::INFINITY));
@@ -20,7 +22,8 @@ impl Var {
     /// Running products along an axis: `y[…, k, …] = Π_{l ≤ k} x[…, l, …]`. The gradient is exact even with zeros.
     #[must_use]
     #[track_caller]
-    pub fn cumprod(&self, axis: usize) -> Self {
+    pub fn cumprod(&self, axis: impl Axis) -> Self {
+        let axis = axis!(self, "cumprod", axis);
         if let Some(poisoned) = self.without_axis("cumprod", axis) {
             return poisoned;
         }
@@ -56,7 +59,8 @@ impl Var {
     /// ```
     #[must_use]
     #[track_caller]
-    pub fn prod_over(&self, axes: &[usize]) -> Self {
+    pub fn prod_over(&self, axes: &[impl Axis]) -> Self {
+        let axes = &axes!(self, "prod", axes)[..];
         let shape = self.shape();
         let mut product = self.clone();
         for &axis in axes {
@@ -82,7 +86,8 @@ impl Var {
     /// trapezoidal rule, `Σ (x[…, k, …] + x[…, k + 1, …])/2`. The integral over a single point is 0.
     #[must_use]
     #[track_caller]
-    pub fn trapezoid(&self, axis: usize) -> Self {
+    pub fn trapezoid(&self, axis: impl Axis) -> Self {
+        let axis = axis!(self, "trapezoid", axis);
         if let Some(poisoned) = self.without_axis("trapezoid", axis) {
             return poisoned;
         }
@@ -107,7 +112,7 @@ impl Var {
     /// ```
     #[must_use]
     #[track_caller]
-    pub fn trapezoid_with(&self, axis: usize, dx: f64) -> Self {
+    pub fn trapezoid_with(&self, axis: impl Axis, dx: f64) -> Self {
         self.trapezoid(axis) * dx
     }
 
@@ -115,7 +120,8 @@ impl Var {
     /// of at least two points, becomes shorter by one.
     #[must_use]
     #[track_caller]
-    pub fn cumulative_trapezoid(&self, axis: usize) -> Self {
+    pub fn cumulative_trapezoid(&self, axis: impl Axis) -> Self {
+        let axis = axis!(self, "cumulative_trapezoid", axis);
         if let Some(poisoned) = self.without_axis("cumulative_trapezoid", axis) {
             return poisoned;
         }
@@ -140,7 +146,7 @@ impl Var {
     /// ```
     #[must_use]
     #[track_caller]
-    pub fn cumulative_trapezoid_with(&self, axis: usize, dx: f64) -> Self {
+    pub fn cumulative_trapezoid_with(&self, axis: impl Axis, dx: f64) -> Self {
         self.cumulative_trapezoid(axis) * dx
     }
 
@@ -171,7 +177,7 @@ impl Var {
     /// ```
     #[must_use]
     #[track_caller]
-    pub fn all_over(&self, axes: &[usize]) -> Self {
+    pub fn all_over(&self, axes: &[impl Axis]) -> Self {
         self.ne(self.constant(0.0)).min_over(axes)
     }
 
@@ -195,7 +201,7 @@ impl Var {
     /// ```
     #[must_use]
     #[track_caller]
-    pub fn any_over(&self, axes: &[usize]) -> Self {
+    pub fn any_over(&self, axes: &[impl Axis]) -> Self {
         self.ne(self.constant(0.0)).max_over(axes)
     }
 

@@ -1,5 +1,6 @@
 //! Selection of elements, by index and by condition.
 
+use super::axis::{Axis, axis};
 use crate::{ErrorKind, Var};
 
 impl Var {
@@ -9,7 +10,8 @@ impl Var {
     /// Errors: those of [`embedding`](Self::embedding).
     #[must_use]
     #[track_caller]
-    pub fn index_select(&self, axis: usize, index: &Self) -> Self {
+    pub fn index_select(&self, axis: impl Axis, index: &Self) -> Self {
+        let axis = axis!(self, "index_select", axis);
         if let Some(poisoned) = self.without_axis("index_select", axis) {
             return poisoned;
         }

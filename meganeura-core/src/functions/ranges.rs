@@ -2,12 +2,15 @@
 
 use std::ops::{Range, RangeFrom, RangeFull, RangeInclusive, RangeTo, RangeToInclusive};
 
-/// The selection of an axis: a range of its elements, or a single one, which removes the axis.
+use super::axis::Axis;
+
+/// The selection of an axis: a range of its elements, or a single one, which removes the axis. A number below 0 counts
+/// from the end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AxisRange {
-    start: usize,
+    start: isize,
     /// One past the last; `None`: to the end.
-    end: Option<usize>,
+    end: Option<isize>,
     one: bool,
 }
 
@@ -16,12 +19,36 @@ impl AxisRange {
         self.one
     }
 
-    pub(super) fn within(self, extent: usize) -> Range<usize> {
-        self.start..self.end.unwrap_or(extent)
+    /// The range of an axis of this extent, or the number that is before its start.
+    pub(super) fn within(self, extent: usize) -> Result<Range<usize>, isize> {
+        let from_start = |at: isize| at.among(extent);
+        Ok(from_start(self.start)?..self.end.map_or(Ok(extent), from_start)?)
     }
 }
 
+/// A number of elements. None has as many as `isize::MAX`.
+fn place(at: impl TryInto<isize>) -> isize {
+    at.try_into().unwrap_or(isize::MAX)
+}
+
+/// One past this element; `None` past the last one.
+fn after(at: impl TryInto<isize>) -> Option<isize> {
+    place(at).checked_add(1).filter(|&end| end != 0)
+}
+
 macro_rules! ranges {
+    ($($T:ty)+) => {
+        $(
+            ranges! {
+                $T: |at| place(at), after(at), true;
+                Range<$T>: |range| place(range.start), Some(place(range.end)), false;
+                RangeFrom<$T>: |range| place(range.start), None, false;
+                RangeTo<$T>: |range| 0, Some(place(range.end)), false;
+                RangeInclusive<$T>: |range| place(*range.start()), after(*range.end()), false;
+                RangeToInclusive<$T>: |range| 0, after(range.end), false;
+            }
+        )+
+    };
     ($($Range:ty: |$range:ident| $start:expr, $end:expr, $one:expr;)+) => {
         $(impl From<$Range> for AxisRange {
             fn from($range: $Range) -> Self {
@@ -31,15 +58,8 @@ macro_rules! ranges {
     };
 }
 
-ranges! {
-    usize: |at| at, at.checked_add(1), true;
-    Range<usize>: |range| range.start, Some(range.end), false;
-    RangeFrom<usize>: |range| range.start, None, false;
-    RangeTo<usize>: |range| 0, Some(range.end), false;
-    RangeInclusive<usize>: |range| *range.start(), range.end().checked_add(1), false;
-    RangeToInclusive<usize>: |range| 0, range.end.checked_add(1), false;
-    RangeFull: |_range| 0, None, false;
-}
+ranges! { usize isize i32 }
+ranges! { RangeFull: |_range| 0, None, false; }
 
 /// Ranges of axes, starting with the first: one, a tuple or a slice of them.
 pub trait Ranges {

@@ -1,6 +1,7 @@
 //! Reductions over any axes: sum, maximum and minimum; and the mean made of them.
 
 use super::Vjp;
+use super::axis::{Axis, axes};
 use crate::ops::reduce::{Fold, Reduce, as_f64};
 use crate::{Result, Shape, Var};
 
@@ -42,15 +43,16 @@ macro_rules! reductions {
                 #[doc = concat!("The ", $what, " over some axes, which are dropped from the result.")]
                 #[must_use]
                 #[track_caller]
-                pub fn $over(&self, axes: &[usize]) -> Self {
+                pub fn $over(&self, axes: &[impl Axis]) -> Self {
+                    let axes = &axes!(self, stringify!($all), axes)[..];
                     self.$keep(axes).drop_axes(axes)
                 }
 
                 #[doc = concat!("The ", $what, " over some axes, which keep extent 1.")]
                 #[must_use]
                 #[track_caller]
-                pub fn $keep(&self, $axes: &[usize]) -> Self {
-                    let $x = self;
+                pub fn $keep(&self, $axes: &[impl Axis]) -> Self {
+                    let ($x, $axes) = (self, &axes!(self, stringify!($all), $axes)[..]);
                     $e
                 }
             )+

@@ -1,6 +1,7 @@
 //! Softmax and its logarithm along an axis.
 
 use super::Vjp;
+use super::axis::{Axis, axis};
 use crate::ops::softmax::Softmax;
 use crate::{Result, Var};
 
@@ -9,7 +10,8 @@ impl Var {
     /// alone gives NaN, as in PyTorch; [`attention`](Self::attention) gives 0 there.
     #[must_use]
     #[track_caller]
-    pub fn softmax(&self, axis: usize) -> Self {
+    pub fn softmax(&self, axis: impl Axis) -> Self {
+        let axis = axis!(self, "softmax", axis);
         self.record(Softmax { axis, log: false, masked: false }, &[self])
     }
 
@@ -23,7 +25,8 @@ impl Var {
     /// error.
     #[must_use]
     #[track_caller]
-    pub fn log_softmax(&self, axis: usize) -> Self {
+    pub fn log_softmax(&self, axis: impl Axis) -> Self {
+        let axis = axis!(self, "log_softmax", axis);
         self.record(Softmax { axis, log: true, masked: false }, &[self])
     }
 }

@@ -1,6 +1,7 @@
 //! Sorting along an axis.
 
 use super::Vjp;
+use super::axis::{Axis, axis};
 use crate::ops::gather::Gather;
 use crate::ops::sort::ArgSort;
 use crate::{ErrorKind, Result, Var};
@@ -11,7 +12,8 @@ impl Var {
     /// The sort is stable; NaN counts as the largest. Has no gradient.
     #[must_use]
     #[track_caller]
-    pub fn argsort(&self, axis: usize, descending: bool) -> Self {
+    pub fn argsort(&self, axis: impl Axis, descending: bool) -> Self {
+        let axis = axis!(self, "argsort", axis);
         let kept = self.shape().dims().get(axis).copied().unwrap_or(1);
         self.record(ArgSort { axis, descending, kept }, &[self])
     }
@@ -20,7 +22,8 @@ impl Var {
     /// back to these positions.
     #[must_use]
     #[track_caller]
-    pub fn sort(&self, axis: usize, descending: bool) -> (Self, Self) {
+    pub fn sort(&self, axis: impl Axis, descending: bool) -> (Self, Self) {
+        let axis = axis!(self, "sort", axis, |refused| (refused.clone(), refused));
         let order = self.argsort(axis, descending);
         (self.record(Gather { axis, permutation: true }, &[self, &order]), order)
     }
@@ -32,7 +35,8 @@ impl Var {
     /// if `k` is 0 or exceeds the extent.
     #[must_use]
     #[track_caller]
-    pub fn topk(&self, k: usize, axis: usize) -> (Self, Self) {
+    pub fn topk(&self, k: usize, axis: impl Axis) -> (Self, Self) {
+        let axis = axis!(self, "topk", axis, |refused| (refused.clone(), refused));
         if let Some(&extent) = self.shape().dims().get(axis)
             && !(1..=extent).contains(&k)
         {

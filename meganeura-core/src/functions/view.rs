@@ -1,5 +1,6 @@
 //! Views: other ways to read the same memory.
 
+use super::axis::{Axis, axes, axis};
 use std::ops::Range;
 
 use super::{Vjp, channels};
@@ -33,7 +34,8 @@ impl Var {
     /// Permutes the axes: axis `a` of the result is axis `axes[a]` of this value.
     #[must_use]
     #[track_caller]
-    pub fn permute(&self, axes: &[usize]) -> Self {
+    pub fn permute(&self, axes: &[impl Axis]) -> Self {
+        let axes = &axes!(self, "permute", axes)[..];
         self.record(View::Permute(axes.to_vec()), &[self])
     }
 
@@ -92,7 +94,8 @@ impl Var {
     #[doc(alias = "narrow")]
     #[must_use]
     #[track_caller]
-    pub fn slice(&self, axis: usize, range: Range<usize>) -> Self {
+    pub fn slice(&self, axis: impl Axis, range: Range<usize>) -> Self {
+        let axis = axis!(self, "slice", axis);
         let len = range.end.saturating_sub(range.start);
         self.record(View::Slice { axis, start: range.start, len }, &[self])
     }

@@ -15,31 +15,71 @@ impl Number for i32 {}
 impl Number for i64 {}
 
 mod sealed {
-    use super::{DType, HostBuffer};
+    use super::{DType, HostBuffer, Result, Tensor, bail};
 
     pub trait Host: Sized {
         const DTYPE: DType;
 
         fn host(values: Vec<Self>) -> HostBuffer;
+
+        #[cfg(not(target_family = "wasm"))]
+        fn read(tensor: &Tensor) -> Result<Vec<Self>>;
     }
 
     macro_rules! host {
-        ($($T:ident $variant:ident;)+) => {
+        ($($T:ident $variant:ident $read:ident;)+) => {
             $(impl Host for $T {
                 const DTYPE: DType = DType::$variant;
 
                 fn host(values: Vec<Self>) -> HostBuffer {
                     HostBuffer::$variant(values)
                 }
+
+                #[cfg(not(target_family = "wasm"))]
+                fn read(tensor: &Tensor) -> Result<Vec<Self>> {
+                    $read(tensor)
+                }
             })+
         };
     }
 
     host! {
-        f32 F32;
-        u32 U32;
-        i32 I32;
-        i64 I64;
+        f32 F32 floats;
+        u32 U32 integers;
+        i32 I32 integers;
+        i64 I64 integers;
+    }
+
+    #[cfg(not(target_family = "wasm"))]
+    fn floats(tensor: &Tensor) -> Result<Vec<f32>> {
+        if !tensor.ty().dtype.is_float() {
+            bail!(Argument, "an array of floats from {}, which has integers", tensor.ty());
+        }
+        tensor.to_vec()
+    }
+
+    #[cfg(not(target_family = "wasm"))]
+    fn integers<T: TryFrom<i64>>(tensor: &Tensor) -> Result<Vec<T>> {
+        let numbers: Vec<i64> = match tensor.ty().dtype {
+            DType::U32 => tensor.to_u32_vec()?.into_iter().map(i64::from).collect(),
+            DType::I32 => tensor.to_i32_vec()?.into_iter().map(i64::from).collect(),
+            DType::I64 => tensor.to_i64_vec()?,
+            _ => bail!(Argument, "an array of integers from {}, which has floats", tensor.ty()),
+        };
+        let mut values = Vec::new();
+        super::reserve(&mut values, numbers.len())?;
+        for (at, number) in numbers.into_iter().enumerate() {
+            let Ok(value) = T::try_from(number) else {
+                bail!(
+                    Argument,
+                    "element {at} of {} is {number}, not one of {}",
+                    tensor.ty(),
+                    std::any::type_name::<T>()
+                );
+            };
+            values.push(value);
+        }
+        Ok(values)
     }
 }
 
@@ -89,6 +129,52 @@ impl<E: Number> Array<E> {
         here(|| {
             let values = try_filled(shape.elements(), E::default());
             Ok(Self { values: values.map_err(|error| error.context(format_args!("an array {shape}")))?, shape })
+        })
+    }
+
+    /// Stacks arrays that may differ in their first axis, such as texts, and fills the shorter ones up with `padding`:
+    /// `[Tᵢ, …]` → `[N, T, …]` with the greatest `T`. Also returns the lengths `Tᵢ`, for
+    /// [`Steps::Lengths`](crate::nn::Steps::Lengths) and masks. In a batch, the function of
+    /// [`collate`](super::Batches::collate) calls it. No arrays, or empty ones, become an array of `T = 1`.
+    ///
+    /// ```
+    /// use meganeura::data::Array;
+    ///
+    /// let texts = [Array::from(vec![5_u32, 2]), Array::from(vec![7, 1, 4])];
+    /// let (words, lengths) = Array::padded(&texts, 0)?;
+    /// assert_eq!(words, Array::new(vec![5, 2, 0, 7, 1, 4], [2, 3])?);
+    /// assert_eq!(lengths.values(), [2, 3]);
+    /// # Ok::<(), meganeura::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Fails if the arrays differ in another axis, or have none; if there is no memory for them.
+    #[track_caller]
+    pub fn padded(arrays: &[Self], padding: E) -> Result<(Self, Array<u32>)> {
+        here(|| {
+            let inner = arrays.first().map_or(&[][..], |first| first.shape.dims().get(1..).unwrap_or_default());
+            let mut lengths = Vec::new();
+            reserve(&mut lengths, arrays.len())?;
+            for (at, array) in arrays.iter().enumerate() {
+                match *array.shape.dims() {
+                    [length, ref rest @ ..] if rest == inner => lengths.push(length),
+                    _ => bail!(Shape, "array {at} of shape {}, where the first has {}", array.shape, arrays[0].shape),
+                }
+            }
+            if inner.len() + 2 > crate::MAX_RANK {
+                bail!(Shape, "arrays of shape {} leave no axis for the batch", arrays[0].shape);
+            }
+            let longest = lengths.iter().copied().max().unwrap_or(0).max(1);
+            let shape = Shape::new(&[&[arrays.len(), longest], inner].concat());
+            let mut values = try_filled(shape.elements(), padding)?;
+            let row = shape.elements() / arrays.len().max(1);
+            for (row, array) in values.chunks_mut(row.max(1)).zip(arrays) {
+                row[..array.values.len()].copy_from_slice(&array.values);
+            }
+            let lengths = lengths.into_iter().map(u32::try_from).collect::<Result<Vec<_>, _>>();
+            let Ok(lengths) = lengths else { bail!(Argument, "an array of more than 2³² rows") };
+            Ok((Self { values, shape }, lengths.into()))
         })
     }
 
@@ -143,12 +229,50 @@ impl<E: Number> Array<E> {
     }
 
     /// The array on a device; floats in the device's precision.
-    pub(super) fn into_tensor(self, device: &Device) -> Result<Tensor> {
-        match E::host(self.values) {
+    ///
+    /// # Errors
+    ///
+    /// Fails if the array has no elements, and if the device has no room.
+    #[track_caller]
+    pub fn into_tensor(self, device: &Device) -> Result<Tensor> {
+        here(|| match E::host(self.values) {
             // This determines the largest label, so that a label out of range is an error.
             HostBuffer::U32(data) => Tensor::from_host(device, self.shape, HostBuffer::U32(data)),
             host => Tensor::from_host(device, self.shape, host.try_cast(device.precision().dtype())?),
-        }
+        })
+    }
+
+    /// The numbers of a tensor, such as one that [`io::load_tensors`](crate::io::load_tensors) read from a file.
+    /// Integers become integers of this type; floats become `f32`.
+    ///
+    /// ```
+    /// use meganeura::io::{load_tensors, save_tensors};
+    /// use meganeura::prelude::*;
+    ///
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let path = folder.path().join("digits.safetensors");
+    /// # let device = Device::cpu();
+    /// # let images = Tensor::zeros(&device, [5, 1, 8, 8])?;
+    /// # let labels = Tensor::from_i64(&device, [5], &[1, 0, 2, 1, 0])?;
+    /// # save_tensors(&path, [("images", &images), ("labels", &labels)])?;
+    /// let file = load_tensors(path, &Device::cpu())?; // "digits.safetensors", or with the feature `npz` "digits.npz"
+    /// let (images, labels) = (file.tensor("images")?, file.tensor("labels")?);
+    /// let digits = Dataset::from_columns(Array::<f32>::from_tensor(images)?, Array::<u32>::from_tensor(labels)?)?;
+    /// # assert_eq!(digits.get(2)?.1.values(), [2]);
+    /// # Ok::<(), meganeura::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Fails if the array is of floats and the tensor of integers, or the other way round; if an integer is not one of
+    /// this type; if the device fails.
+    #[cfg(not(target_family = "wasm"))]
+    #[track_caller]
+    pub fn from_tensor(tensor: &Tensor) -> Result<Self> {
+        here(|| {
+            let values = E::read(tensor)?;
+            Ok(Self { values, shape: tensor.shape() })
+        })
     }
 
     pub(super) fn dtype() -> DType {
@@ -235,6 +359,38 @@ mod tests {
         let mut zeros = Array::<u32>::zeros([2]).unwrap();
         zeros.values_mut()[1] = 7;
         assert_eq!(zeros, Array::from(vec![0, 7]));
+    }
+
+    #[test]
+    fn numbers_of_tensors_are_read() {
+        let device = Device::cpu();
+        let floats = Tensor::from_slice(&device, [1, 2], &[0.5, -1.0]).unwrap();
+        let integers = Tensor::from_i64(&device, [2], &[-1, 7]).unwrap();
+        assert_eq!(Array::<f32>::from_tensor(&floats).unwrap(), Array::new(vec![0.5, -1.0], [1, 2]).unwrap());
+        assert_eq!(Array::<i32>::from_tensor(&integers).unwrap(), Array::from(vec![-1, 7]));
+        for (error, part) in [
+            (Array::<u32>::from_tensor(&integers).unwrap_err(), "element 0 of i64[2] is -1, not one of u32"),
+            (Array::<i64>::from_tensor(&floats).unwrap_err(), "from f32[1, 2], which has floats"),
+            (Array::<f32>::from_tensor(&integers).unwrap_err(), "from i64[2], which has integers"),
+        ] {
+            assert!(error.kind() == ErrorKind::Argument && error.to_string().contains(part), "{error}");
+        }
+    }
+
+    #[test]
+    fn rows_are_padded_to_the_longest() {
+        let frames = |count: usize| Array::new((0..2 * count).map(|i| i as f32).collect(), [count, 2]).unwrap();
+        let (padded, lengths) = Array::padded(&[frames(1), frames(3), frames(0)], -1.0).unwrap();
+        assert_eq!((padded.shape(), lengths.values()), (Shape::from([3, 3, 2]), &[1, 3, 0][..]));
+        let rows = [[0.0, 1.0, -1.0, -1.0, -1.0, -1.0], [0.0, 1.0, 2.0, 3.0, 4.0, 5.0], [-1.0; 6]];
+        assert_eq!(padded.values(), rows.concat());
+        let (empty, lengths) = Array::<u32>::padded(&[], 0).unwrap();
+        assert_eq!((empty.shape(), lengths.values().len()), (Shape::from([0, 1]), 0));
+        let wide = Array::new(vec![0.0; 3], [1, 3]).unwrap();
+        let error = Array::padded(&[frames(1), wide], 0.0).unwrap_err();
+        assert!(error.kind() == ErrorKind::Shape && error.message().contains("array 1 of shape [1, 3]"), "{error}");
+        let scalar = Array::new(vec![1.0], []).unwrap();
+        assert_eq!(Array::padded(&[scalar], 0.0).unwrap_err().kind(), ErrorKind::Shape);
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! CSV files: rows of numbers as text, with or without quotes, as in RFC 4180.
 
+mod dates;
 mod places;
 mod reader;
 
@@ -51,6 +52,18 @@ const CELL: u64 = 64;
 /// # Ok::<(), meganeura::Error>(())
 /// ```
 ///
+/// ```
+/// use meganeura::data::{Array, Csv};
+///
+/// // Dates, with or without a time, as days from a first day.
+/// let text = "time,load\n2026-03-01T06:00,7.5\n2026-03-02T12:00,8\n";
+/// let csv = Csv::new([1]).columns(["time"]).targets([1]).target_columns(["load"]);
+/// let loads = csv.dates_from("2026-03-01").read_from("loads.csv", text.as_bytes())?;
+/// assert_eq!(loads.get(0)?, (Array::from(vec![0.25]), Array::from(vec![7.5])));
+/// assert_eq!(loads.get(1)?.0, Array::from(vec![1.5]));
+/// # Ok::<(), meganeura::Error>(())
+/// ```
+///
 /// `T` holds the targets of all rows: labels, unless [`targets`](Self::targets) says otherwise.
 #[derive(Debug)]
 #[must_use]
@@ -65,6 +78,8 @@ pub struct Csv<T = Vec<u32>> {
     names: [Option<Vec<String>>; 2],
     /// The number in place of a cell without text.
     gap: Option<f32>,
+    /// The day from which dates are counted, as it was given; `None` where there are no dates.
+    first_day: Option<String>,
     divisor: f32,
     classes: Option<u32>,
     unpacked_limit: Option<u64>,
@@ -73,7 +88,7 @@ pub struct Csv<T = Vec<u32>> {
 
 impl<T> Clone for Csv<T> {
     fn clone(&self) -> Self {
-        Self { names: self.names.clone(), ..*self }
+        Self { names: self.names.clone(), first_day: self.first_day.clone(), ..*self }
     }
 }
 
@@ -88,6 +103,7 @@ impl Csv {
             separator: b',',
             names: [None, None],
             gap: None,
+            first_day: None,
             divisor: 1.0,
             classes: None,
             unpacked_limit: None,
@@ -105,6 +121,7 @@ impl Csv {
             separator: self.separator,
             names: self.names,
             gap: self.gap,
+            first_day: self.first_day,
             divisor: self.divisor,
             classes: self.classes,
             unpacked_limit: self.unpacked_limit,
@@ -164,7 +181,16 @@ impl<T: Columns> Csv<T> {
         Self { gap: Some(number), ..self }
     }
 
-    /// Divides the numbers of the inputs: by the largest pixel value, for example, to scale them to 0 to 1.
+    /// Takes dates for numbers: the days from this one, with a fraction for the time. A date is `2026-03-01`,
+    /// `2026-03-01 06:00` or `2026-03-01T06:00:00.5+02:00`, as in ISO 8601 and RFC 3339; without an offset, a time is
+    /// taken as it is. Single precision tells minutes apart within 20 years of the first day, and seconds
+    /// within 120 days.
+    pub fn dates_from(self, first_day: impl Into<String>) -> Self {
+        Self { first_day: Some(first_day.into()), ..self }
+    }
+
+    /// Divides the numbers of the inputs, but no dates: by the largest pixel value, for example, to scale them to 0 to
+    /// 1.
     pub fn divided_by(self, divisor: f32) -> Self {
         Self { divisor, ..self }
     }
@@ -212,6 +238,13 @@ impl<T: Columns> Csv<T> {
             bail!(Argument, "cells cannot be separated by {:?}", char::from(self.separator));
         }
         let longest = CELL.saturating_mul(self.width() as u64).max(1 << 16);
+        let first_day = match &self.first_day {
+            Some(text) => match dates::days(text) {
+                Some(days) => Some(days),
+                None => bail!(Argument, "`Csv::dates_from` takes a date like \"2026-03-01\", not {text:?}"),
+            },
+            None => None,
+        };
         file = file.limited(self.unpacked_limit, "Csv::unpacked_limit");
         let (mut rows, mut reader) = (Rows::default(), Reader::new(self.separator));
         let mut places = self.places();
@@ -221,7 +254,7 @@ impl<T: Columns> Csv<T> {
             if std::mem::take(&mut is_header) {
                 places = self.named_places(&reader, places).map_err(wrong)?;
             } else {
-                self.row(&reader, &places, &mut rows).map_err(wrong)?;
+                self.row(&reader, &places, first_day, &mut rows).map_err(wrong)?;
             }
         }
         let dataset = || {
@@ -242,7 +275,7 @@ impl<T: Columns> Csv<T> {
     }
 
     /// Appends a row, or returns the position and the description of an error in it.
-    fn row(&self, row: &Reader, places: &Places, rows: &mut Rows) -> Result<(), (u64, String)> {
+    fn row(&self, row: &Reader, places: &Places, first_day: Option<f64>, rows: &mut Rows) -> Result<(), (u64, String)> {
         let expected = places.width;
         let found = row.cells.len();
         if found != expected && places.named.is_some() {
@@ -274,8 +307,11 @@ impl<T: Columns> Csv<T> {
                 if let Some(gap) = self.gap.filter(|_| text.is_empty()) {
                     return Ok(gap);
                 }
-                let number = text.parse().ok().map(|number: f32| number / divisor);
-                number.filter(|number: &f32| number.is_finite()).ok_or_else(|| wrong("finite number"))
+                #[expect(clippy::cast_possible_truncation, reason = "examples have single precision")]
+                let date = || first_day.and_then(|first| Some((dates::days(text)? - first) as f32));
+                let number = text.parse().ok().map(|number: f32| number / divisor).or_else(date);
+                let what = if first_day.is_some() { "finite number or a date" } else { "finite number" };
+                number.filter(|number: &f32| number.is_finite()).ok_or_else(|| wrong(what))
             };
             if !places.targets.contains(&place) {
                 rows.inputs.push(finite(self.divisor)?);
@@ -313,164 +349,4 @@ fn shown(cell: &[u8]) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::ErrorKind;
-
-    fn read<T: Columns>(csv: Csv<T>, text: &str) -> Result<Vec<(Array<f32>, T::Fields)>> {
-        let dataset = csv.read_from("some.csv", text.as_bytes())?;
-        (0..dataset.len()).map(|index| dataset.get(index)).collect()
-    }
-
-    #[test]
-    fn columns_are_found_by_their_names() {
-        let text = "kind\theight\tnote\twidth\n1\t2.5\t\"a\tb\"\t3\n0\t\t\t4\n";
-        let csv = || Csv::new([2]).columns(["width", "height"]).target_columns(["kind"]).separator(b'\t');
-        let rows = read(csv().gaps(f32::NAN), text).unwrap();
-        assert_eq!(rows[0], (Array::from(vec![3.0, 2.5]), 1));
-        assert!(rows[1].0.values()[0] == 4.0 && rows[1].0.values()[1].is_nan() && rows[1].1 == 0);
-        let message = |csv: Csv, text: &str| read(csv, text).unwrap_err().to_string();
-        let error = message(csv(), text);
-        assert!(error.contains("line 3, column 2: \"\" is not a finite number"), "{error}");
-        let error = message(csv().columns(["width", "depth"]), text);
-        assert!(error.contains("line 1: no column \"depth\" among [\"kind\", \"height\""), "{error}");
-        let error = message(csv().columns(["width"]), text);
-        assert!(error.contains("1 columns were named for an input of 2 numbers"), "{error}");
-        let error = message(csv(), "kind\theight\twidth\twidth\n");
-        assert!(error.contains("several columns \"width\""), "{error}");
-        let error = message(csv(), "kind\theight\twidth\n1\t2\n");
-        assert!(error.contains("line 2: 2 columns, where the first row names 3"), "{error}");
-        let error = message(Csv::new([1]).columns(["a"]), "a,b\n");
-        assert!(error.contains("goes with `Csv::target_columns`"), "{error}");
-        let error = message(csv().gaps(0.0), "kind\theight\twidth\n\t1\t1\n");
-        assert!(error.contains("is not a label"), "{error}");
-        assert_eq!(read(csv().separator(b'"'), text).unwrap_err().kind(), ErrorKind::Argument);
-    }
-
-    #[test]
-    fn rows_become_examples() {
-        let csv = Csv::new([1, 1, 2]).divided_by(16.0);
-        let input = |numbers: [f32; 2]| Array::new(numbers.to_vec(), [1, 1, 2]).unwrap();
-        let expected = vec![(input([0.0, 1.0]), 3), (input([0.5, -0.25]), 0)];
-        assert_eq!(read(csv.clone(), "0,16,3\n8,-4,0\n").unwrap(), expected);
-        assert_eq!(read(csv.clone(), "0,16,3\r\n 8 , -4.0,0").unwrap(), expected);
-        assert_eq!(read(csv.clone().header(), "a,b,label\n0,16,3\n8,-4,0\n").unwrap(), expected);
-        assert_eq!(read(csv.clone().target_first(), "3,0,16\n0,8,-4\n").unwrap(), expected);
-        assert_eq!(read(csv.clone(), "").unwrap(), []);
-    }
-
-    #[test]
-    fn cells_may_have_quotes() {
-        let csv = Csv::new([1]).targets([1]);
-        let expected = [(1.5, 2.0), (3.0, 4.0)].map(|(input, target)| (vec![input].into(), vec![target].into()));
-        for text in [
-            "\"1.5\",\"2\"\n\"3\",4\n",
-            "\"1.5\",2\r\n3,\"4\"\r\n",
-            "1.5,\"2\n\"\n\" 3\",\"4\"",
-            "\u{feff}\"1.5\",2\n3,4",
-        ] {
-            assert_eq!(read(csv.clone(), text).unwrap(), expected, "{text:?}");
-        }
-        // Commas, line breaks and quotes in names.
-        let names = "\"width, in \"\"cm\"\"\",\"price\n(EUR)\"\n";
-        assert_eq!(read(csv.clone().header(), &format!("{names}1.5,2\n3,\"4\"\n")).unwrap(), expected);
-        for (text, part) in [
-            ("1.5,\"2,5\"\n", "byte 4: line 1, column 2: \"2,5\" is not a finite number"),
-            ("1.5,2\n3,\"\"\"4\"\n", "byte 8: line 2, column 2: \"\\\"4\" is not"),
-            ("\"1.5\n\",2\n3,x", "byte 11: line 3, column 2: \"x\" is not"),
-            ("1.5,2\n3,\"4\n5,6\n", "byte 8: line 2: a quote that does not end"),
-        ] {
-            let error = read(csv.clone(), text).unwrap_err().to_string();
-            assert!(error.contains(part), "{part}: {error}");
-        }
-        let long = format!("1,\"{}", "2\n".repeat(70_000));
-        let error = read(csv.clone(), &long).unwrap_err().to_string();
-        assert!(error.contains("byte 0: a row of more than 65536 bytes") && error.len() < 200, "{error}");
-    }
-
-    #[test]
-    fn targets_may_be_numbers() {
-        let csv = Csv::new([1]).targets([2]).divided_by(4.0);
-        let expected = [(0.5, [3.0, -4.5]), (0.25, [0.0, 1.0])];
-        let expected = expected.map(|(input, target)| (Array::from(vec![input]), Array::from(target.to_vec())));
-        assert_eq!(read(csv.clone(), "2,3,-4.5\n1,0,1\n").unwrap(), expected);
-        assert_eq!(read(csv.clone().target_first(), "3,-4.5,2\n0,1,1\n").unwrap(), expected);
-        for (csv, text, part) in [
-            (csv.clone(), "2,3", "line 1: 2 columns, 3 were expected: a target [2] and an input [1]"),
-            (csv.clone(), "2,3,x", "line 1, column 3: \"x\" is not a finite number"),
-            (Csv::new([1]).classes(2).targets([2]), "2,3,4", "`Csv::classes` is for labels"),
-            (Csv::new([1]).targets([0]), "2", "a target needs at least one number"),
-            (Csv::new([1]).targets([1; 8]), "2,3", "a target of shape [1, 1, 1, 1, 1, 1, 1, 1] leaves no axis"),
-        ] {
-            let error = read(csv.clone(), text).unwrap_err().to_string();
-            assert!(error.contains(part), "{error}");
-        }
-    }
-
-    #[test]
-    fn errors_name_the_byte_the_line_and_the_column() {
-        let csv = Csv::new([2]).classes(10);
-        let long = "1".repeat(70_000);
-        let cell = format!("1,{},3", "x".repeat(60_000));
-        for (text, part) in [
-            ("1,2,3\n1,2\n", "some.csv, byte 6: line 2: 2 columns, 3 were expected"),
-            ("1,2,3,4", "byte 0: line 1: 4 columns"),
-            ("1,2,3\n\n1,2,3", "byte 6: line 2: 0 columns"),
-            ("\n", "line 1: 0 columns"),
-            ("1,2,3\n1,x,3", "byte 8: line 2, column 2: \"x\" is not a finite number"),
-            ("1,,3", "byte 2: line 1, column 2"),
-            ("1,nan,3", "byte 2: line 1, column 2"),
-            ("1,1e99,3", "byte 2: line 1, column 2"),
-            ("1,2,10", "byte 4: line 1, column 3: \"10\" is not a label of 10 classes"),
-            ("1,2,-1", "\"-1\" is not a label"),
-            ("1,2,3.5", "\"3.5\" is not a label"),
-            ("a,b,c\n1,2,3", "byte 0: line 1, column 1: \"a\""),
-            (&long, "byte 0: a line of more than 65536 bytes"),
-            (&cell, "xxx\"… is not a finite number"),
-        ] {
-            let error = read(csv.clone(), text).unwrap_err();
-            assert_eq!(error.kind(), ErrorKind::Data, "{error}");
-            assert!(error.to_string().contains(part) && error.to_string().len() < 200, "{part}: {error}");
-        }
-        assert!(
-            read(csv.clone().divided_by(1e-30), "1e30,2,3").unwrap_err().to_string().contains("not a finite number")
-        );
-        assert_eq!(read(csv.clone().divided_by(0.0), "1,2,3").unwrap_err().kind(), ErrorKind::Argument);
-        assert_eq!(read(Csv::new([0]), "3").unwrap_err().kind(), ErrorKind::Shape);
-        assert_eq!(Csv::new([2]).read("no such file").unwrap_err().kind(), ErrorKind::Io);
-    }
-
-    #[test]
-    fn memory_that_runs_out_is_an_error() {
-        let (csv, text) = (Csv::new([2]), "1,2,3\n".repeat(100));
-        let mut failed = 0;
-        while let (result, true) =
-            crate::host::shortage::at(failed, || csv.clone().read_from("some.csv", text.as_bytes()))
-        {
-            let error = result.unwrap_err();
-            assert!(error.to_string().starts_with("some.csv") && error.to_string().contains("no room"), "{error}");
-            failed += 1;
-        }
-        assert!(failed > 100, "{failed}");
-    }
-
-    #[cfg(feature = "gzip")]
-    #[test]
-    fn the_unpacked_size_of_a_table_is_limited() {
-        use std::io::Write;
-        let mut gz = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
-        // Zeros compress well, so a small file unpacks to a huge table.
-        let row = format!("{0},{0},0\n", "0".repeat(30_000));
-        (0..1200).for_each(|_| gz.write_all(row.as_bytes()).unwrap());
-        let packed = gz.finish().unwrap();
-        let error = Csv::new([2]).read_from("bomb.csv.gz", &packed[..]).unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Data);
-        for part in ["bomb.csv.gz, byte ", "more than 67108864, the limit", "or raise `Csv::unpacked_limit`"] {
-            assert!(error.to_string().contains(part), "{part}: {error}");
-        }
-        let error = Csv::new([2]).unpacked_limit(6000).read_from("bomb.csv.gz", &packed[..]).unwrap_err();
-        assert!(error.to_string().contains("more than 6000, the limit"), "{error}");
-        let whole = Csv::new([2]).unpacked_limit(1 << 30).read_from("table.csv.gz", &packed[..]).unwrap();
-        assert_eq!(whole.len(), 1200);
-    }
-}
+mod tests;

@@ -246,8 +246,27 @@ impl Examples for ImageFolder {
 
     fn read(&self, index: usize) -> Result<(Array<f32>, u32)> {
         let (class, name) = &self.files[index];
-        let path = self.folders[*class as usize].join(name);
-        let mut image = picture::read(&path, self.most_pixels, self.exif, |header| self.fits(&path, header))?;
+        Ok((self.decoded(&self.folders[*class as usize].join(name))?, *class))
+    }
+
+    fn read_targets(&self, index: usize) -> Result<u32> {
+        Ok(self.files[index].0)
+    }
+}
+
+impl ImageFolder {
+    /// Any image file, read like those of the folder: with the size and the channels of the examples. For a prediction.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the file cannot be read, and if it differs from the folder's images and is not unified with them.
+    #[track_caller]
+    pub fn read_image(&self, path: impl AsRef<Path>) -> Result<Array<f32>> {
+        here(|| self.decoded(path.as_ref()))
+    }
+
+    fn decoded(&self, path: &Path) -> Result<Array<f32>> {
+        let mut image = picture::read(path, self.most_pixels, self.exif, |header| self.fits(path, header))?;
         let shape = self.shape();
         let (height, width) = (shape[1], shape[2]);
         if (image.height() as usize, image.width() as usize) != (height, width) {
@@ -272,11 +291,7 @@ impl Examples for ImageFolder {
         }
         let mut input = Array::zeros(shape).map_err(|error| error.context(path.display()))?;
         picture::write(image, shape[0], input.values_mut());
-        Ok((input, *class))
-    }
-
-    fn read_targets(&self, index: usize) -> Result<u32> {
-        Ok(self.files[index].0)
+        Ok(input)
     }
 }
 

@@ -45,6 +45,8 @@ pub use image_folder::ImageFolder;
 pub use image_pairs::ImagePairs;
 pub use mixed::MixedBatches;
 pub use on_tape::OnTape;
+#[cfg(all(feature = "images", not(target_family = "wasm")))]
+pub use picture::read_image;
 pub use taken::Taken;
 pub(crate) use taken::{Count, Record};
 pub use transform::{

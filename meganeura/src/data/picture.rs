@@ -7,9 +7,10 @@ use std::path::Path;
 use image::metadata::Orientation;
 use image::{DynamicImage, ImageDecoder, ImageFormat, ImageReader, ImageResult, Limits};
 
+use super::Array;
 use super::file::unreadable;
-use crate::error::shortened;
-use crate::{Error, ErrorKind, Result};
+use crate::error::{here, shortened};
+use crate::{Error, ErrorKind, Result, Shape};
 
 /// The largest file that is read as an image, in bytes.
 const MOST: u64 = 512 << 20;
@@ -114,6 +115,42 @@ pub(super) fn read(path: &Path, most: u64, exif: bool, check: impl Fn(Header) ->
         return Err(wrong(path, length, "the file ends here, in the middle of a JPEG image"));
     }
     Ok(image)
+}
+
+/// Reads an image file: `[channels, height, width]` with numbers from 0 to 1, and the file's own channels: gray, gray
+/// and alpha, RGB, or RGB and alpha. PNG, JPEG, BMP or PNM, whatever its name, of at most 2²⁶ pixels. Needs the feature
+/// `images`.
+///
+/// ```
+/// use meganeura::data::read_image;
+/// use meganeura::prelude::*;
+///
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let path = folder.path().join("cat.png");
+/// # image::RgbImage::new(5, 4).save(&path).unwrap();
+/// let cat = read_image(path)?; // "cat.png"
+/// let batch = cat.into_tensor(&Device::cpu())?.map(|image| image.unsqueeze(0))?;
+/// # assert_eq!(batch.shape(), Shape::from([1, 3, 4, 5]));
+/// # Ok::<(), meganeura::Error>(())
+/// ```
+///
+/// [`ImageFolder::read_image`](super::ImageFolder::read_image) gives an image the size and the channels of a folder's
+/// images; [`io::save_image`](crate::io::save_image) writes one.
+///
+/// # Errors
+///
+/// Fails if the file cannot be read, or is no such image.
+#[track_caller]
+pub fn read_image(path: impl AsRef<Path>) -> Result<Array<f32>> {
+    here(|| {
+        let path = path.as_ref();
+        let image = read(path, MOST_PIXELS, false, |_| Ok(()))?;
+        let channels = usize::from(image.color().channel_count());
+        let shape = Shape::from([channels, image.height() as usize, image.width() as usize]);
+        let mut array = Array::zeros(shape).map_err(|error| error.context(path.display()))?;
+        write(image, channels, array.values_mut());
+        Ok(array)
+    })
 }
 
 /// The format and the decoder of an image of at most `most` pixels, by the file's contents rather than its name.

@@ -7,7 +7,7 @@
 //! | 3. [An operation of your own](custom_op) | gradient rule, native kernel and WGSL |
 //! | 4. [Data](data) | from files to batches on a device |
 //! | 5. [Training and resuming](runs) | the training loop, which survives a crash, and inspecting it afterwards |
-//! | 6. [Programs of a screen](programs) | segmentation, a time series, fine-tuning, diffusion, a GAN |
+//! | 6. [Programs of a screen](programs) | segmentation, detection, a time series, text, fine-tuning, diffusion, a GAN |
 //! | 7. [Seeing a model](seeing) | layers and their costs, graphs, curves, traces |
 //! | 8. [Many devices](scaling) | several processes that train one model |
 //! | 9. [In a web page](in_a_page) | your model in a browser, in twenty lines |

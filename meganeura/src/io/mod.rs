@@ -5,7 +5,8 @@
 //! places, is stored once. For each of its other paths, the header's `__metadata__` has the name under which the tensor
 //! is stored, as the format's own library does. Nothing here knows any layer: saving and loading visit a module's
 //! parameters and buffers. Files with other names are read and written by the rules of [`Names`]. [`load_tensors`] and
-//! [`save_tensors`] read and write tensors that belong to no model.
+//! [`save_tensors`] read and write tensors that belong to no model; with the feature `images`, `save_image` and
+//! `save_images` write pictures.
 
 #[cfg(not(target_family = "wasm"))]
 pub(crate) mod disk;
@@ -17,6 +18,8 @@ pub(crate) mod narrow;
 #[cfg(feature = "npz")]
 mod npz;
 pub(crate) mod peft;
+#[cfg(all(feature = "images", not(target_family = "wasm")))]
+mod picture;
 mod prefix;
 #[cfg(feature = "pt")]
 mod pt;
@@ -32,6 +35,10 @@ pub(crate) use load::Loaded;
 pub use names::Names;
 #[cfg(not(target_family = "wasm"))]
 pub(crate) use names::Part;
+#[cfg(all(feature = "images", feature = "tensorboard", not(target_family = "wasm")))]
+pub(crate) use picture::png;
+#[cfg(all(feature = "images", not(target_family = "wasm")))]
+pub use picture::{save_image, save_images};
 pub use report::LoadReport;
 pub use tensors::{Tensors, tensors_from_safetensors, tensors_to_safetensors_async};
 #[cfg(not(target_family = "wasm"))]

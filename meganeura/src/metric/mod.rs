@@ -27,6 +27,8 @@
 //! in the same order give the same bits.
 
 mod accuracy;
+mod average_precision;
+mod bleu;
 mod confusion;
 mod mean;
 #[cfg(not(target_family = "wasm"))]
@@ -36,6 +38,8 @@ mod roc_auc;
 mod scores;
 
 pub use accuracy::Accuracy;
+pub use average_precision::{AveragePrecision, Detection};
+pub use bleu::Bleu;
 pub use confusion::Confusion;
 pub use mean::{MeanAbsoluteError, MeanSquaredError, Perplexity};
 #[cfg(not(target_family = "wasm"))]
@@ -85,6 +89,8 @@ mod tests {
             MeanAbsoluteError::new().value().map(drop),
             MeanSquaredError::new().value().map(drop),
             Perplexity::new().value().map(drop),
+            AveragePrecision::new().value().map(drop),
+            Bleu::new().value().map(drop),
         ];
         for result in kinds {
             let error = result.unwrap_err();

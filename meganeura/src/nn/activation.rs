@@ -73,6 +73,13 @@ activations! {
     Hardsigmoid x => (x + 3.0).clamp(0.0, 6.0) * (1.0 / 6.0);
     /// SiLU with straight lines in its sigmoid: `x·min(max(x + 3, 0), 6)/6`.
     Hardswish x => x * (x + 3.0).clamp(0.0, 6.0) * (1.0 / 6.0);
+    /// `x·tanh(ln(1 + eˣ))`. [Misra, 2019](https://arxiv.org/abs/1908.08681).
+    Mish x => x * x.softplus().tanh();
+    /// An [`Elu`] that keeps mean 0 and deviation 1: `λ·x` above 0, `λ·α·(eˣ − 1)` below, with α ≈ 1.6733 and
+    /// λ ≈ 1.0507. [Klambauer et al., 2017](https://arxiv.org/abs/1706.02515).
+    Selu x => x.elu(1.673_263_242_354_377_2) * 1.050_700_987_355_480_5;
+    /// `x`: in place of a layer that is taken away, such as the head of a model whose features are used.
+    Identity x => x.clone();
 }
 
 /// `x` above 0, `slope·x` below.
@@ -140,7 +147,7 @@ mod tests {
     fn each_computes_its_formula() {
         let device = Device::cpu();
         let x = Tape::new(&device).input(&Tensor::from_slice(&device, [2], &[-1.0, 2.0]).unwrap());
-        let layers: [(&dyn Layer, [f32; 2]); 12] = [
+        let layers: [(&dyn Layer, [f32; 2]); 15] = [
             (&Relu, [0.0, 2.0]),
             (&Gelu, [-0.158_655_25, 1.954_499_7]),
             (&GeluTanh, [-0.158_808, 1.954_597_7]),
@@ -151,6 +158,9 @@ mod tests {
             (&Relu6, [0.0, 2.0]),
             (&Hardsigmoid, [1.0 / 3.0, 5.0 / 6.0]),
             (&Hardswish, [-1.0 / 3.0, 5.0 / 3.0]),
+            (&Mish, [-0.303_401_46, 1.943_959]),
+            (&Selu, [-1.111_330_7, 2.101_402]),
+            (&Identity, [-1.0, 2.0]),
             (&LeakyRelu { slope: 0.25 }, [-0.25, 2.0]),
             (&Elu { alpha: 2.0 }, [-1.264_241_1, 2.0]),
         ];

@@ -84,6 +84,7 @@ pub struct EmbeddingConfig {
 
 impl EmbeddingConfig {
     /// The index for padding: it gives zeros, and its row gets no gradient. None by default.
+    #[doc(alias = "padding_idx")]
     pub fn padding(self, padding: u32) -> Self {
         Self { padding: Some(padding), ..self }
     }

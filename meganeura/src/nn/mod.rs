@@ -35,7 +35,8 @@
 //! | [`GlobalAvgPool2d`] | `[N, C, H, W] → [N, C]` |
 //! | [`Upsample`] | `[N, C, H, W] → [N, C, s·H, s·W]` |
 //! | [`PixelShuffle`] | `[N, C·r², H, W] → [N, C, r·H, r·W]`; [`PixelUnshuffle`] is its inverse |
-//! | [`Dropout`], [`Relu`], [`LeakyRelu`], [`Elu`], [`Gelu`], [`GeluTanh`], [`Silu`], [`Sigmoid`], [`Tanh`], [`Softplus`], [`Relu6`], [`Hardsigmoid`], [`Hardswish`] | any, kept |
+//! | [`Dropout`], [`Relu`], [`LeakyRelu`], [`Elu`], [`Gelu`], [`GeluTanh`], [`Silu`], [`Sigmoid`], [`Tanh`], [`Softplus`], [`Relu6`], [`Hardsigmoid`], [`Hardswish`], [`Mish`], [`Selu`], [`Identity`] | any, kept |
+//! | [`Softmax`], [`LogSoftmax`], [`PRelu`] | any with their axis, kept |
 //! | [`StochasticDepth`] | `[N, ..]`, kept |
 //! | [`Glu`] | `[.., 2D] → [.., D]` |
 //! | [`Flatten`] | `[N, ..] → [N, M]` |
@@ -66,18 +67,21 @@ mod linear;
 mod multihead_attention;
 mod pixel_shuffle;
 mod pool;
+mod prelu;
 mod recurrent;
 mod rms_norm;
 mod rotary_embedding;
 mod self_attention2d;
 mod settings;
 mod sinusoidal_embedding;
+mod softmax;
 mod stochastic_depth;
 mod transformer;
 mod upsample;
 
 pub use activation::{
-    Elu, Gelu, GeluTanh, Hardsigmoid, Hardswish, LeakyRelu, Relu, Relu6, Sigmoid, Silu, Softplus, Tanh,
+    Elu, Gelu, GeluTanh, Hardsigmoid, Hardswish, Identity, LeakyRelu, Mish, Relu, Relu6, Selu, Sigmoid, Silu, Softplus,
+    Tanh,
 };
 pub use adaptive_pool::{
     AdaptiveAvgPool, AdaptiveAvgPool1d, AdaptiveAvgPool2d, AdaptiveAvgPool3d, AdaptiveMaxPool, AdaptiveMaxPool1d,
@@ -105,6 +109,7 @@ pub use linear::{Linear, LinearConfig};
 pub use multihead_attention::{MultiheadAttention, MultiheadAttentionConfig};
 pub use pixel_shuffle::{PixelShuffle, PixelUnshuffle};
 pub use pool::{AvgPool, AvgPool1d, AvgPool2d, AvgPool3d, MaxPool, MaxPool1d, MaxPool2d, MaxPool3d};
+pub use prelu::{PRelu, PReluConfig};
 pub use recurrent::{
     Gru, GruCell, GruGates, Lstm, LstmCell, LstmGates, LstmState, Recurrent, RecurrentCell, RecurrentCellConfig,
     RecurrentConfig, RecurrentGates, RecurrentState, Rnn, RnnCell, RnnGates, RnnNonlinearity, Steps,
@@ -113,6 +118,7 @@ pub use rms_norm::{RmsNorm, RmsNormConfig};
 pub use rotary_embedding::RotaryEmbedding;
 pub use self_attention2d::{SelfAttention2d, SelfAttention2dConfig};
 pub use sinusoidal_embedding::{SinusoidalEmbedding, SinusoidalEmbeddingConfig};
+pub use softmax::{LogSoftmax, Softmax};
 pub use stochastic_depth::StochasticDepth;
 pub use transformer::{
     AttentionMask, FeedForward, FeedForwardActivation, TransformerDecoderLayer, TransformerDecoderLayerConfig,
@@ -173,6 +179,11 @@ mod tests {
             (boxed(RotaryEmbedding::new(6)), &[2, 4, 6], [false, false]),
             (boxed((Dropout::new(0.5), Relu, Elu { alpha: 1.0 }, Softplus)), &[2, 4, 8], [false, false]),
             (boxed((StochasticDepth::new(0.5), Relu6, Hardsigmoid, Hardswish)), &[2, 4, 8], [false, false]),
+            (
+                boxed((Mish, Selu, Identity, Softmax::new(-1), LogSoftmax::new(1), PRelu::new(1))),
+                &[2, 4, 8],
+                [false, false],
+            ),
             (boxed((PixelShuffle::new(2), Flatten)), &[2, 4, 8, 8], [false, false]),
         ];
         let device = Device::cpu();

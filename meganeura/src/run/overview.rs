@@ -145,7 +145,9 @@ impl Overview {
             (position, time) = (Position { step: line.step, epoch: line.epoch, batch: line.batch }, line.time);
         }
         let metric = match about.object("keep_best") {
-            Ok(rule) => Best::named(rule.text("which")?).map(|best| Ok((rule.text("metric")?.to_owned(), best))),
+            Ok(rule) => {
+                Best::named(rule.text("which")?).map(|best| rule.text("metric").map(|name| (name.to_owned(), best)))
+            }
             Err(_) => None,
         };
         let metric = metric.transpose()?;

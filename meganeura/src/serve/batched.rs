@@ -3,6 +3,7 @@
 use std::fmt;
 use std::marker::PhantomData;
 
+use super::Answers;
 use crate::data::{Array, Fields, OnTape};
 use crate::error::{bail, here};
 use crate::tape::Compiled;
@@ -11,16 +12,18 @@ use crate::{DType, Device, Result, Shape, Tensor, TensorType, Var};
 /// A function of an example that was recorded and planned for several batch sizes. A batch of another size is filled up
 /// to the next larger one, and one beyond the largest is split.
 ///
+/// `F` is an example, and `A` what the function gives: a [`Var`], or several.
+///
 /// Threads may share it. Parameters are live, as in a [`Compiled`] function: a clone of the model keeps its own.
-pub struct Batched<F> {
+pub struct Batched<F, A = Var> {
     device: Device,
     /// The types of an example's fields.
     types: Vec<TensorType>,
     /// By batch size, the smallest first.
     functions: Vec<(usize, Function)>,
-    /// The shape of a result.
-    shape: Shape,
-    example: PhantomData<fn(F)>,
+    /// The shape of each result.
+    shapes: Vec<Shape>,
+    signature: PhantomData<fn(F) -> A>,
 }
 
 /// The function of a batch of one size.
@@ -29,27 +32,29 @@ type Function = Compiled<Vec<Tensor>, Vec<Tensor>>;
 /// The fields of a batch as a function is recorded.
 type VarsOf<F> = <<<F as Fields>::Stacked as Fields>::Tensors as OnTape>::Vars;
 
-impl<F> Batched<F>
+impl<F, A> Batched<F, A>
 where
     F: Fields + Clone,
+    A: Answers,
     <F::Stacked as Fields>::Tensors: OnTape,
 {
     /// Records and plans a function of batches of these sizes. All examples have the shapes of `example`, whose numbers
-    /// do not matter. The function takes a batch `[N, …]`, as in training, and returns `[N, …]`.
+    /// do not matter. The function takes a batch `[N, …]`, as in training, and returns `[N, …]`, or several of
+    /// these.
     ///
     /// More sizes waste less time on padding, and take longer to start: each is recorded and planned here, so that no
     /// request waits for it.
     ///
     /// # Errors
     ///
-    /// Fails if there are no sizes, or one is 0; with the error of recording; and if the result does not have one row
-    /// for each example.
+    /// Fails if there are no sizes, or one is 0; with the error of recording; and if a result does not have one row for
+    /// each example.
     #[track_caller]
     pub fn compile(
         device: &Device,
         sizes: impl IntoIterator<Item = usize>,
         example: F,
-        function: impl Fn(&VarsOf<F>) -> Var,
+        function: impl Fn(&VarsOf<F>) -> A,
     ) -> Result<Self> {
         let types = example.types();
         drop(example);
@@ -60,7 +65,7 @@ where
             if sizes.first().is_none_or(|&size| size == 0) {
                 bail!(Argument, "a function is compiled for at least one batch size, and none is 0");
             }
-            let (mut functions, mut shape) = (Vec::new(), None);
+            let (mut functions, mut shapes) = (Vec::new(), Vec::new());
             for size in sizes {
                 let of_batch = |ty: &TensorType| {
                     let dims = [&[size], ty.shape.dims()].concat();
@@ -73,18 +78,17 @@ where
                 let inputs = types.iter().map(of_batch).collect::<Result<Vec<_>>>()?;
                 let record = |vars: &Vec<Var>| {
                     let vars = <<F::Stacked as Fields>::Tensors as OnTape>::record(&mut vars.iter().cloned());
-                    vec![function(&vars)]
+                    function(&vars).vars()
                 };
                 let compiled = device.compile(inputs, record)?;
-                let ty = compiled.output_types()[0];
-                match *ty.shape.dims() {
-                    [rows, ref rest @ ..] if rows == size && ty.dtype.is_float() => shape = Some(Shape::new(rest)),
+                let row = |ty: &TensorType| match *ty.shape.dims() {
+                    [rows, ref rest @ ..] if rows == size && ty.dtype.is_float() => Ok(Shape::new(rest)),
                     _ => bail!(Shape, "the function must give floats [{size}, …] for {size} examples, not {ty}"),
-                }
+                };
+                shapes = compiled.output_types().iter().map(row).collect::<Result<Vec<_>>>()?;
                 functions.push((size, compiled));
             }
-            let shape = shape.expect("there is a size");
-            Ok(Self { device: device.clone(), types, functions, shape, example: PhantomData })
+            Ok(Self { device: device.clone(), types, functions, shapes, signature: PhantomData })
         })
     }
 
@@ -94,7 +98,7 @@ where
     ///
     /// Fails if an example has other shapes than the one that the function was compiled for, and if the device does.
     #[track_caller]
-    pub fn call(&self, examples: Vec<F>) -> Result<Vec<Array<f32>>> {
+    pub fn call(&self, examples: Vec<F>) -> Result<Vec<A::Arrays>> {
         here(|| {
             examples.iter().try_for_each(|example| self.expect(example))?;
             let mut results = Vec::with_capacity(examples.len());
@@ -134,7 +138,7 @@ where
         function: &Function,
         size: usize,
         mut examples: impl Iterator<Item = F>,
-        results: &mut Vec<Array<f32>>,
+        results: &mut Vec<A::Arrays>,
     ) -> Result<()> {
         let Some(first) = examples.next() else { return Ok(()) };
         // Copies of the first example fill the batch: they are valid, and their results are dropped.
@@ -148,20 +152,26 @@ where
         }
         let mut tensors = Vec::new();
         batch.into_tensors(&self.device)?.push_onto(&mut tensors);
-        let output = function.call(&tensors.iter().collect::<Vec<_>>())?.remove(0);
+        let outputs = function.call(&tensors.iter().collect::<Vec<_>>())?;
         #[expect(clippy::cast_possible_truncation, reason = "results have single precision")]
-        let numbers: Vec<f32> = match output.ty().dtype {
-            DType::F64 => output.to_f64_vec()?.into_iter().map(|number| number as f32).collect(),
-            _ => output.to_vec()?,
+        let numbers = |output: &Tensor| match output.ty().dtype {
+            DType::F64 => Ok(output.to_f64_vec()?.into_iter().map(|number| number as f32).collect()),
+            _ => output.to_vec(),
         };
-        for row in numbers.chunks(self.shape.elements().max(1)).take(count) {
-            results.push(Array::new(row.to_vec(), self.shape)?);
+        let outputs = outputs.iter().map(numbers).collect::<Result<Vec<Vec<f32>>>>()?;
+        for row in 0..count {
+            let of = |(output, &shape): (&Vec<f32>, &Shape)| {
+                let begin = row * shape.elements();
+                Array::new(output[begin..begin + shape.elements()].to_vec(), shape)
+            };
+            let arrays = outputs.iter().zip(&self.shapes).map(of).collect::<Result<Vec<_>>>()?;
+            results.push(A::arrays(&mut arrays.into_iter()));
         }
         Ok(())
     }
 }
 
-impl<F> fmt::Debug for Batched<F> {
+impl<F, A> fmt::Debug for Batched<F, A> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let sizes: Vec<_> = self.functions.iter().map(|(size, _)| size).collect();
         write!(f, "Batched({sizes:?} on {})", self.device)

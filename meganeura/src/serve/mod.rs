@@ -21,10 +21,14 @@
 //! # }
 //! ```
 //!
+//! A function may give several results, as a tuple: `|x| (net.scores(x), net.features(x))`. A request then gets both.
+//!
 //! The example `server` answers HTTP requests in this way.
 
+mod answers;
 mod batched;
 mod queue;
 
+pub use answers::Answers;
 pub use batched::Batched;
 pub use queue::Queue;

@@ -8,10 +8,10 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use super::Batched;
-use crate::data::{Array, Fields, OnTape};
+use super::{Answers, Batched};
+use crate::data::{Fields, OnTape};
 use crate::error::here;
-use crate::{Error, ErrorKind, Result};
+use crate::{Error, ErrorKind, Result, Var};
 
 /// The number of batches that may wait in the queue; further calls wait until there is room.
 const BATCHES: usize = 4;
@@ -21,26 +21,27 @@ const BATCHES: usize = 4;
 ///
 /// A batch runs when it is full, or when its first request has waited for the time given at the start. While a batch
 /// runs, the next requests gather. The queue ends when it is dropped, after the requests that wait.
-pub struct Queue<F> {
-    requests: Option<SyncSender<Request<F>>>,
+pub struct Queue<F, A: Answers = Var> {
+    requests: Option<SyncSender<Request<F, A::Arrays>>>,
     worker: Option<JoinHandle<()>>,
-    function: Arc<Batched<F>>,
+    function: Arc<Batched<F, A>>,
 }
 
-struct Request<F> {
+struct Request<F, R> {
     example: F,
-    answer: SyncSender<Result<Array<f32>>>,
+    answer: SyncSender<Result<R>>,
 }
 
-impl<F> Queue<F>
+impl<F, A> Queue<F, A>
 where
     F: Fields + Clone,
+    A: Answers + 'static,
     <F::Stacked as Fields>::Tensors: OnTape,
 {
     /// Starts a queue, and the thread that runs its batches. `patience` is the longest time that a request waits for
     /// others.
     #[must_use]
-    pub fn start(function: Batched<F>, patience: Duration) -> Self {
+    pub fn start(function: Batched<F, A>, patience: Duration) -> Self {
         let function = Arc::new(function);
         let (requests, waiting) = sync_channel(BATCHES * function.largest());
         let of_worker = Arc::clone(&function);
@@ -61,7 +62,7 @@ where
     /// Fails if the example has other shapes than the one that the function was compiled for, if the device fails, and
     /// if the queue has ended.
     #[track_caller]
-    pub fn call(&self, example: F) -> Result<Array<f32>> {
+    pub fn call(&self, example: F) -> Result<A::Arrays> {
         here(|| {
             // Other requests of the batch have nothing to do with it.
             self.function.expect(&example)?;
@@ -75,7 +76,7 @@ where
 }
 
 /// The next batch; `None` when the queue has ended.
-fn gather<F>(waiting: &Receiver<Request<F>>, most: usize, patience: Duration) -> Option<Vec<Request<F>>> {
+fn gather<R>(waiting: &Receiver<R>, most: usize, patience: Duration) -> Option<Vec<R>> {
     let mut batch = vec![waiting.recv().ok()?];
     let deadline = Instant::now() + patience;
     while batch.len() < most {
@@ -89,9 +90,10 @@ fn gather<F>(waiting: &Receiver<Request<F>>, most: usize, patience: Duration) ->
 }
 
 /// Runs a batch and answers its requests; each gets the error if there is one.
-fn answer<F>(function: &Batched<F>, batch: Vec<Request<F>>)
+fn answer<F, A>(function: &Batched<F, A>, batch: Vec<Request<F, A::Arrays>>)
 where
     F: Fields + Clone,
+    A: Answers,
     <F::Stacked as Fields>::Tensors: OnTape,
 {
     let (examples, answers): (Vec<_>, Vec<_>) =
@@ -111,7 +113,7 @@ fn said(panic: &(dyn Any + Send)) -> &str {
     text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("with no message")
 }
 
-impl<F> Drop for Queue<F> {
+impl<F, A: Answers> Drop for Queue<F, A> {
     fn drop(&mut self) {
         self.requests = None;
         if let Some(worker) = self.worker.take() {
@@ -120,7 +122,7 @@ impl<F> Drop for Queue<F> {
     }
 }
 
-impl<F> fmt::Debug for Queue<F> {
+impl<F, A: Answers> fmt::Debug for Queue<F, A> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Queue").finish_non_exhaustive()
     }
@@ -129,6 +131,7 @@ impl<F> fmt::Debug for Queue<F> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::data::Array;
     use crate::nn::{BatchNorm1d, Linear};
     use crate::{Device, Init, Layer, Seed, Tape, Tensor};
 
@@ -179,6 +182,29 @@ mod tests {
     }
 
     #[test]
+    fn a_function_may_give_several_results() {
+        let (net, expected) = model();
+        let both = |x: &Var| {
+            let y = net.forward(x);
+            (y.unsqueeze(1), y.sum_over(&[1]))
+        };
+        let queue = Queue::start(Batched::compile(&Device::cpu(), [1, 3], example(0), both).unwrap(), Duration::ZERO);
+        for (number, expected) in expected.iter().enumerate().take(7) {
+            let (row, sum) = queue.call(example(number)).unwrap();
+            assert_eq!((row.shape().dims(), sum.shape().rank()), (&[1, 3][..], 0));
+            assert!(near(&row, expected) && near(&sum, &[expected.iter().sum()]));
+        }
+        let list = |x: &Var| vec![net.forward(x), x * 2.0];
+        let results = Batched::compile(&Device::cpu(), [2], example(0), list).unwrap();
+        let results = results.call((0..5).map(example).collect()).unwrap();
+        assert!((0..5).all(|at| near(&results[at][0], &expected[at]) && results[at][1].values()[0] == 2.0 * at as f32));
+        // One of them without a row for each example.
+        let wrong = |x: &Var| [net.forward(x), x.sum()];
+        let error = Batched::compile(&Device::cpu(), [2], example(0), wrong).unwrap_err();
+        assert!(error.kind() == ErrorKind::Shape && error.to_string().contains("not f32[]"), "{error}");
+    }
+
+    #[test]
     fn threads_get_their_own_results() {
         let (net, expected) = model();
         let function = Batched::compile(&Device::cpu(), [1, 4, 16], example(0), |x| net.forward(x)).unwrap();
@@ -201,7 +227,7 @@ mod tests {
     #[test]
     fn requests_are_gathered_until_the_batch_is_full_or_patience_ends() {
         let (sender, waiting) = sync_channel(10);
-        let request = || Request { example: (), answer: sync_channel(1).0 };
+        let request = || Request { example: (), answer: sync_channel::<Result<()>>(1).0 };
         (0..5).for_each(|_| sender.send(request()).unwrap());
         let patience = Duration::from_millis(20);
         let started = Instant::now();

@@ -7,10 +7,14 @@ use std::time::Duration;
 
 use libtest_mimic::{Failed, Trial};
 use meganeura::check::{Gradcheck, gradcheck, gradgradcheck};
-use meganeura::data::{Array, Cifar100Label, Csv, HorizontalFlip, ImageFolder, ImagePairs, Windows};
+use meganeura::data::{
+    Array, Cifar100Label, Csv, HorizontalFlip, ImageFolder, ImagePairs, Normalize, Windows, read_image,
+};
 use meganeura::init::Initializer;
 use meganeura::io::{self, Names};
-use meganeura::metric::{Accuracy, Confusion, MeanAbsoluteError, MeanOf, Perplexity, Regression, RocAuc};
+use meganeura::metric::{
+    Accuracy, AveragePrecision, Bleu, Confusion, MeanAbsoluteError, MeanOf, Perplexity, Regression, RocAuc,
+};
 use meganeura::onnx;
 use meganeura::optim::{Accumulate, Ema, Lbfgs, OptimizerState, Plateau, Schedule, TrainStep};
 use meganeura::prelude::*;
@@ -159,6 +163,9 @@ cases! {
     "data/batches.rs::len" |w| w.dataset.batches(0).len();
     "data/array.rs::new" |_| Array::new(vec![1.0], [2]);
     "data/array.rs::zeros" |_| Array::<f32>::zeros([1 << 40, 1 << 40]);
+    "data/array.rs::padded" |_| Array::padded(&[Array::new(vec![0.0], []).expect("a number")], 0.0);
+    "data/array.rs::into_tensor" |w| Array::<f32>::zeros([0]).expect("nothing").into_tensor(&w.device);
+    "data/array.rs::from_tensor" |w| Array::<u32>::from_tensor(&w.tensor);
     "data/array.rs::labels" |_| Array::from(vec![0.5]).labels();
     "data/array.rs::transformed" |_| Array::from(vec![1.0]).transformed(&HorizontalFlip::new(0.5), 1);
     "data/cifar.rs::from_cifar10" |_| Dataset::from_cifar10::<&str>([]);
@@ -183,6 +190,9 @@ cases! {
     "data/image_pairs.rs::open" |_| ImagePairs::open("no/such/folder", "nor/this");
     "data/idx.rs::from_idx" |_| Dataset::from_idx("no/such/file", "nor/this");
     "data/idx.rs::read_idx" |_| Dataset::read_idx(&b"nonsense"[..], &b""[..]);
+    "data/transform/normalize.rs::fit" |_| Normalize::fit(&Dataset::new(vec![f32::NAN], [1], vec![0]).expect("an example"));
+    "data/picture.rs::read_image" |_| read_image("no/such/file");
+    "data/image_folder.rs::read_image" |w| w.images().read_image("no/such/file");
     "data/image_folder.rs::open" |_| ImageFolder::open("no/such/folder");
     "data/image_folder.rs::open_with_limit" |_| ImageFolder::open_with_limit("no/such/folder", 1);
     "data/image_folder.rs::check" |w| w.images().check();
@@ -191,6 +201,13 @@ cases! {
     "metric/accuracy.rs::update_async" |w| ready(Accuracy::new().update_async(&w.tensor, &w.labels));
     "metric/accuracy.rs::merge" |_| Accuracy::new().merge(&Accuracy::top(2));
     "metric/accuracy.rs::value" |_| Accuracy::new().value();
+    "metric/average_precision.rs::update" |_| AveragePrecision::new().update(&[], &[([1.0, 0.0, 0.0, 0.0], 0)]);
+    "metric/average_precision.rs::value" |_| AveragePrecision::new().value();
+    "metric/average_precision.rs::at" |_| AveragePrecision::new().at(0.5);
+    "metric/bleu.rs::of_order" |_| Bleu::of_order(5);
+    "metric/bleu.rs::update" |_| Bleu::new().update(&[1], &[[0; 0]; 0]);
+    "metric/bleu.rs::merge" |_| Bleu::new().merge(&Bleu::of_order(2).expect("an order"));
+    "metric/bleu.rs::value" |_| Bleu::new().value();
     "metric/confusion.rs::new" |_| Confusion::new(0);
     "metric/confusion.rs::update" |w| Confusion::new(1).expect("a class").update(&w.tensor, &w.labels);
     "metric/confusion.rs::update_async" |w| ready(Confusion::new(1).expect("a class").update_async(&w.tensor, &w.labels));
@@ -227,6 +244,8 @@ cases! {
     "io/mod.rs::load_safetensors" |mut w| w.net.load_safetensors(b"nonsense");
     "io/mod.rs::load_with" |mut w| w.net.load_with("no/such/file", &Names::new());
     "io/mod.rs::load_safetensors_with" |mut w| w.net.load_safetensors_with(b"nonsense", &Names::new());
+    "io/picture.rs::save_image" |w| io::save_image("x.png", &w.labels);
+    "io/picture.rs::save_images" |w| io::save_images("x.png", &w.labels, 1);
     "io/tensors.rs::load_tensors" |w| io::load_tensors("no/such/file", &w.device);
     "io/mod.rs::safetensors_from_pt" |_| io::safetensors_from_pt(b"nonsense");
     "io/tensors.rs::tensors_from_safetensors" |w| io::tensors_from_safetensors(b"nonsense", &w.device);
@@ -290,6 +309,9 @@ const WITHOUT_A_CASE: &[(&str, &str)] = &[
     ("metric/mean.rs::over", "fails in a world of several ranks"),
     ("data/joined.rs::concat", "fails beyond the memory of any machine"),
     ("metric/regression.rs::over", "fails in a world of several ranks"),
+    ("metric/average_precision.rs::merge", "fails where there is no memory"),
+    ("metric/average_precision.rs::over", "fails in a world of several ranks"),
+    ("metric/bleu.rs::over", "fails in a world of several ranks"),
     ("metric/roc_auc.rs::merge", "fails where there is no memory"),
     ("metric/roc_auc.rs::over", "fails in a world of several ranks"),
     ("module/ext.rs::to_device", "fails where a device does"),

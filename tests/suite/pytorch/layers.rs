@@ -224,5 +224,12 @@ fn activations() -> Vec<Arc<Case>> {
         layer("nn.ReLU6()", Relu6),
         layer("nn.Hardsigmoid()", Hardsigmoid),
         layer("nn.Hardswish()", Hardswish),
+        layer("nn.Mish()", Mish),
+        layer("nn.SELU()", Selu),
+        layer("nn.Identity()", Identity),
+        layer("nn.Softmax(1)", Softmax::new(1)),
+        layer("nn.LogSoftmax(-1)", LogSoftmax::new(-1)),
+        layer("nn.PReLU()", PRelu::new(1)),
+        layer("nn.PReLU(3)", PRelu::new(3)),
     ]
 }

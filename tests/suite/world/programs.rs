@@ -413,7 +413,7 @@ fn leave(world: &World, folder: &Path) -> Result<()> {
 /// Frozen parameters have no owner, and more ranks than trained parameters are refused.
 fn owners(world: &World) -> Result<()> {
     let device = world.device("cpu")?.with_precision(Precision::Double)?;
-    let param = |name: &str, elements: usize| Ok(Param::new(tensor(&device, name, [elements])?));
+    let param = |name: &str, elements: usize| Ok::<_, Error>(Param::new(tensor(&device, name, [elements])?));
     let train = |is_owned: bool| -> Result<Vec<f64>> {
         let mut net = (param("frozen", 1000)?, param("first", 10)?, param("second", 3)?);
         net.0.freeze();

@@ -272,7 +272,7 @@ mod tests {
     fn gradients_give_way_to_parameters() -> Result<()> {
         let (world, device) = (World::of_two(), Device::cpu());
         let tape = Tape::new(&device);
-        let leaf = |elements: usize| Ok(tape.input(&Tensor::zeros(&device, [elements])?));
+        let leaf = |elements: usize| Ok::<_, crate::Error>(tape.input(&Tensor::zeros(&device, [elements])?));
         let w: [Var; 2] = [leaf(300)?, leaf(200)?];
         let gradients = [w[0].exp(), w[1].sin()];
         let owners = vec![0, 1];

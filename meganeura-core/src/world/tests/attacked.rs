@@ -78,7 +78,7 @@ const RANKS: usize = 3;
 /// ranks that are threads share the pool in which plans run.
 fn train(world: &World) -> Result<Vec<u32>> {
     let device = Device::cpu();
-    let weight = |shape| Ok(Param::new(Tensor::randn(&device, shape, world.rank() as u64)?));
+    let weight = |shape| Ok::<_, crate::Error>(Param::new(Tensor::randn(&device, shape, world.rank() as u64)?));
     let mut net: (Param, Param) = (weight([4, 8])?, weight([8, 2])?);
     world.share(&mut net)?;
     let bits = |weights: Vec<f32>| weights.into_iter().map(f32::to_bits).collect::<Vec<_>>();

@@ -98,7 +98,7 @@ fn nearest_rule(name: &str) -> Result<fn(f32, bool) -> f32> {
 
 /// The numbers of an optional operand, unless it is empty.
 fn given(call: &Call<'_>, k: usize) -> Result<Option<Vec<f64>>> {
-    let numbers = call.optional(k).map(|_| Ok(call.known(k)?.as_floats())).transpose()?;
+    let numbers = call.optional(k).map(|_| call.known(k).map(|known| known.as_floats())).transpose()?;
     Ok(numbers.filter(|numbers| !numbers.is_empty()))
 }
 

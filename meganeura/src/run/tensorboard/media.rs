@@ -70,25 +70,9 @@ pub(super) struct Image {
 impl Image {
     /// An image `[C, H, W]` of one channel or three, with numbers from 0 to 1; others are clamped.
     fn of(tensor: &Tensor) -> Result<Self> {
-        use image::ImageEncoder;
-        let (channels, height, width, color) = match *tensor.shape().dims() {
-            [1, height, width] => (1, height, width, image::ExtendedColorType::L8),
-            [3, height, width] => (3, height, width, image::ExtendedColorType::Rgb8),
-            _ => bail!(Shape, "a picture is [1, height, width] or [3, height, width], not {}", tensor.ty()),
-        };
-        let (Ok(high), Ok(wide)) = (i32::try_from(height), i32::try_from(width)) else {
-            bail!(Shape, "a picture of {height} by {width} pixels is too large");
-        };
-        let numbers = tensor.to_f64_vec()?;
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped, and NaN is 0")]
-        let byte = |number: f64| (number.clamp(0.0, 1.0) * 255.0).round() as u8;
-        let places = (0..height * width).flat_map(|at| (0..channels).map(move |channel| channel * height * width + at));
-        let pixels: Vec<u8> = places.map(|at| byte(numbers[at])).collect();
-        let mut png = Vec::new();
-        let encoder = image::codecs::png::PngEncoder::new(&mut png);
-        let encoded = encoder.write_image(&pixels, wide.unsigned_abs(), high.unsigned_abs(), color);
-        encoded.map_err(|error| crate::Error::new(crate::ErrorKind::Argument, format!("a picture: {error}")))?;
-        Ok(Self { height: high, width: wide, colorspace: channels as i32, encoded_image_string: png })
+        let png = crate::io::png(tensor)?;
+        let [channels, height, width] = [0, 1, 2].map(|axis| tensor.shape()[axis] as i32);
+        Ok(Self { height, width, colorspace: channels, encoded_image_string: png })
     }
 }
 
