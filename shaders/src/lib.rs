@@ -33,6 +33,8 @@
 //!   that have as much. Kernels on matrix units need f16, cooperative matrices and subgroups; with `BF16_UNITS`, the
 //!   host has the kernel's f16 compiled as bf16 (`shared/units`), or its matrices A and B of f32 (`matmul_bf16`). All
 //!   others run on baseline WebGPU, except some tilings and the packing of weights to f16.
+//! * The constant `EXACT_SUMS` (`shared/bf16`) is `false`. The host sets it if the device is certain to add
+//!   floats in the order in which they are written.
 //! * An element's index fits in a `u32`.
 //! * Kernels for which [`is_trusted`] holds need no checks at run time: whatever numbers they read, they stay inside
 //!   their bindings, end their loops, and write workgroup memory before they read it.

@@ -146,7 +146,9 @@ fn special(device: &Device) -> Outcome {
     drop(read);
     for (at, (x, found)) in x.iter().zip(y).enumerate() {
         let expected = rounded_bf16(-x);
-        let is_right = if x.is_nan() { found.is_nan() } else { expected.to_bits() == found.to_bits() };
+        // GPUs may round large numbers towards 0.
+        let is_cut = x.abs() >= 2f32.powi(86) && found.to_bits() == (-x).to_bits() & 0xffff_0000;
+        let is_right = if x.is_nan() { found.is_nan() } else { expected.to_bits() == found.to_bits() || is_cut };
         assert!(is_right, "element {at}: {:e} became {found:e}, not {expected:e}", -x);
     }
     assert!(x.iter().any(|&x| x != rounded_bf16(x)), "no number needs rounding");

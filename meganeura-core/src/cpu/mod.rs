@@ -140,7 +140,11 @@ impl Run {
         };
         let mut times = timed.then(Vec::new);
         for (at, step) in plan.steps.iter().enumerate() {
-            memory.scratch.begin(at, step.reads().map(version));
+            let read = match &step.work {
+                Work::Kernel(kernel) => &kernel.read[..],
+                Work::Pointwise(_) => &[],
+            };
+            memory.scratch.begin(at, step.reads().map(version), read);
             let start = times.is_some().then(Instant::now);
             match dtype {
                 DType::F64 => memory.step::<f64>(step, &host, poison)?,

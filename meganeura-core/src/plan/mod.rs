@@ -80,6 +80,8 @@ pub(crate) struct KernelWork {
     /// The types of the operation's results. The epilogue's first result takes the place of result 0; its others follow
     /// the operation's. An epilogue of all results has theirs among its own, and those are the step's.
     pub(crate) types: Vec<TensorType>,
+    /// Whether anything reads the operation's results.
+    pub(crate) read: Vec<bool>,
     pub(crate) load: Option<Load>,
     pub(crate) store: Option<Program>,
     /// The index of the first operand of `store`.

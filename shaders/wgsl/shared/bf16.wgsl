@@ -17,16 +17,34 @@ fn bf16_at(word: u32, i: u32) -> f32 {
     return bitcast<f32>(select(word & 0xffff0000u, word << 16u, i % 2u == 0u));
 }
 
-/// Rounds to bf16, ties to even. NaN is found by its bits, because drivers may assume that nothing is NaN.
-fn bf16_of(x: vec4<f32>) -> vec4<u32> {
+/// `true` if floats are certain to be added in the order in which it is written. The host sets it if so.
+const EXACT_SUMS: bool = false;
+
+/// Rounds to bf16, ties to even: the results' upper halves. NaN stays NaN, and infinity infinity. With exact sums it
+/// takes few instructions, which bound kernels that store much; then numbers from 2⁸⁶ on may be rounded to the
+/// neighbour towards 0.
+fn to_nearest(x: vec4<f32>) -> vec4<u32> {
     let bits = bitcast<vec4<u32>>(x);
-    let rounded = (bits + vec4(0x7fffu) + ((bits >> vec4(16u)) & vec4(1u))) >> vec4(16u);
+    if EXACT_SUMS {
+        // The sum with 3·2¹⁵ times the power of two below a number ends with bf16's last bit. Larger shifts could make
+        // a finite number infinite.
+        let shift = min(bitcast<vec4<f32>>(bits & vec4(0x7f800000u)), vec4(0x1p85f));
+        return bitcast<vec4<u32>>(fma(shift, vec4(-98304.0), fma(shift, vec4(98304.0), x)));
+    }
+    // NaN is found by its bits, because drivers may assume that nothing is NaN.
     let is_nan = (bits & vec4(0x7fffffffu)) > vec4(0x7f800000u);
-    return select(rounded, vec4(0x7fc0u), is_nan);
+    return select(bits + vec4(0x7fffu) + ((bits >> vec4(16u)) & vec4(1u)), vec4(0x7fc00000u), is_nan);
+}
+
+fn bf16_of(x: vec4<f32>) -> vec4<u32> {
+    return to_nearest(x) >> vec4(16u);
 }
 
 fn line_of(x: Eight) -> vec4<u32> {
-    let first = bf16_of(x.first);
-    let second = bf16_of(x.second);
-    return vec4(first.xz | (first.yw << vec2(16u)), second.xz | (second.yw << vec2(16u)));
+    let first = to_nearest(x.first);
+    let second = to_nearest(x.second);
+    return vec4(
+        (first.yw & vec2(0xffff0000u)) | (first.xz >> vec2(16u)),
+        (second.yw & vec2(0xffff0000u)) | (second.xz >> vec2(16u)),
+    );
 }

@@ -109,11 +109,22 @@ fn refused(error: impl std::fmt::Display) -> Error {
     Error::new(ErrorKind::Device, format!("the kernel does not compile: {error}"))
 }
 
+/// Sets the constant of kernels that make use of additions in the order in which they are written: the device keeps to
+/// it, because of [`spirv::without_contraction`].
+fn promise_exact_sums(module: &mut naga::Module) {
+    let mut constants = module.constants.iter_mut().map(|(_, constant)| constant);
+    if let Some(promise) = constants.find(|constant| constant.name.as_deref() == Some("EXACT_SUMS")) {
+        let yes = naga::Expression::Literal(naga::Literal::Bool(true));
+        promise.init = module.global_expressions.append(yes, naga::Span::UNDEFINED);
+    }
+}
+
 impl Vulkan {
     /// The pipeline of a source, and `true` if a kernel was compiled for it. If shapes vary, kernels serve several.
     pub(in crate::gpu) fn pipeline(&self, source: &Source, shapes_vary: bool) -> Result<(Pipeline, bool)> {
-        let module =
+        let mut module =
             naga::front::wgsl::parse_str(&source.wgsl).map_err(|error| refused(error.emit_to_string(&source.wgsl)))?;
+        promise_exact_sums(&mut module);
         let mut validator = valid::Validator::new(valid::ValidationFlags::all(), self.capabilities);
         validator.subgroup_stages(valid::ShaderStages::COMPUTE).subgroup_operations(valid::SubgroupOperationSet::all());
         let info = validator.validate(&module).map_err(|error| refused(error.emit_to_string(&source.wgsl)))?;

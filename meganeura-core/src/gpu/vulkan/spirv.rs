@@ -89,7 +89,7 @@ pub(super) fn without_contraction(module: &[u32]) -> Vec<u32> {
     let is_matrix = |&(code, _): &(u32, &[u32])| code == COOPERATIVE_MATRIX;
     let matrices: Vec<u32> = instructions(module).filter(is_matrix).map(|(_, operands)| operands[0]).collect();
     let decorations = instructions(module).filter_map(|(code, operands)| match operands {
-        [ty, result, ..] if is_float_arithmetic(code) && !matrices.contains(ty) => {
+        [ty, result, ..] if is_float_arithmetic(code, operands) && !matrices.contains(ty) => {
             Some(instruction(DECORATE, &[*result, NO_CONTRACTION]))
         }
         _ => None,
@@ -108,9 +108,10 @@ fn is_type(code: u32) -> bool {
 }
 
 /// `true` if an instruction adds, subtracts, multiplies or divides floats, or vectors of them: `OpFAdd`, `OpFSub`,
-/// `OpFMul`, `OpFDiv`, and `OpVectorTimesScalar` to `OpDot`.
-fn is_float_arithmetic(code: u32) -> bool {
-    matches!(code, 129 | 131 | 133 | 136 | 142..=148)
+/// `OpFMul`, `OpFDiv`, `OpVectorTimesScalar` to `OpDot`, and `Fma` of the GLSL instruction set, the only one that naga
+/// imports.
+fn is_float_arithmetic(code: u32, operands: &[u32]) -> bool {
+    matches!(code, 129 | 131 | 133 | 136 | 142..=148) || matches!((code, operands), (12, [_, _, _, 50, ..]))
 }
 
 #[cfg(test)]
@@ -123,9 +124,12 @@ mod tests {
         let (before, types) =
             (instruction(71, &[8, 2]), [instruction(22, &[1, 32]), instruction(4456, &[2, 1])].concat());
         let (float, matrix) = (instruction(133, &[1, 5, 3, 4]), instruction(133, &[2, 6, 3, 4]));
-        let integer = instruction(128, &[7, 8, 3, 4]);
-        let module = |decorations: &[u32]| [&header, &*before, decorations, &types, &float, &matrix, &integer].concat();
-        assert_eq!(without_contraction(&module(&[])), module(&instruction(71, &[5, 42])));
+        let (integer, [root, fma]) =
+            (instruction(128, &[7, 8, 3, 4]), [(10, 31), (11, 50)].map(|(id, of)| instruction(12, &[1, id, 2, of, 3])));
+        let code = [float, matrix, integer, root, fma].concat();
+        let module = |decorations: &[u32]| [&header, &*before, decorations, &types, &code].concat();
+        let decorations = [5, 11].map(|id| instruction(71, &[id, 42])).concat();
+        assert_eq!(without_contraction(&module(&[])), module(&decorations));
     }
 
     #[test]

@@ -30,6 +30,8 @@ pub struct Scratch {
     kept: Option<Arc<Kept>>,
     /// The step that runs, and the version of each of its operands that stays the same from run to run.
     step: (usize, Vec<Option<u64>>),
+    /// Whether anything reads the results of the operation that runs; missing ones are read.
+    read: Vec<bool>,
 }
 
 /// Elements on loan, with unspecified contents.
@@ -72,13 +74,21 @@ impl Scratch {
         self.kept = Some(Arc::clone(kept));
     }
 
-    /// Begins a step. `versions` are those of the operands that stay the same from run to run.
-    pub(crate) fn begin(&mut self, step: usize, versions: impl Iterator<Item = Option<u64>>) {
+    /// Begins a step. `versions` are those of the operands that stay the same from run to run; `read` tells whether
+    /// anything reads the operation's results.
+    pub(crate) fn begin(&mut self, step: usize, versions: impl Iterator<Item = Option<u64>>, read: &[bool]) {
+        self.read.clear();
+        self.read.extend(read);
         if self.kept.is_some() {
             self.step.0 = step;
             self.step.1.clear();
             self.step.1.extend(versions);
         }
+    }
+
+    /// `false` if nothing reads result `k` of the operation, so that it need not be written.
+    pub(crate) fn is_read(&self, k: usize) -> bool {
+        self.read.get(k).is_none_or(|&read| read)
     }
 
     /// `len` numbers that depend on one operand alone, such as packed weights: `make` writes them, unless they are kept
@@ -204,7 +214,7 @@ mod tests {
         scratch.keep(&kept);
         let mut made = 0;
         for (step, version, number) in [(3, 7, 1.0), (3, 7, 1.0), (4, 7, 2.0), (3, 8, 3.0), (3, 8, 3.0), (3, 7, 4.0)] {
-            scratch.begin(step, [None, Some(version)].into_iter());
+            scratch.begin(step, [None, Some(version)].into_iter(), &[]);
             let numbers = scratch.prepared::<f32>(1, 5, |numbers| {
                 made += 1;
                 numbers.fill(number);
@@ -213,7 +223,7 @@ mod tests {
             assert!(scratch.prepared::<f32>(0, 5, |_| unreachable!("it may differ")).is_none());
         }
         assert_eq!((made, kept.bytes()), (4, 40));
-        scratch.begin(3, [None, Some(8)].into_iter());
+        scratch.begin(3, [None, Some(8)].into_iter(), &[]);
         let latest = scratch.prepared::<f32>(1, 5, |_| unreachable!("the earlier version did not replace it"));
         assert!(matches!(&*latest.expect("kept"), HostBuffer::F32(found) if *found == [3.0; 5]));
     }

@@ -119,11 +119,11 @@ impl Kernel for AvgPool {
         let g = PoolShape::of(x[0].layout().shape(), self.pool);
         let x = x[0].floats();
         let Some(counts) = self.counts::<T>(&g, scratch) else { return };
-        let (arch, windows, counts) = (pulp::Arch::new(), g.windows(), &*counts);
+        let (arch, windows, counts, across) = (pulp::Arch::new(), g.windows(), &*counts, &g.across());
         native::parallel(y[0].floats(), g.channels_of_task() * windows, &|first, y| {
             let x = x[first / windows * g.pixels()..].chunks(g.pixels());
             for (y, x) in y.chunks_mut(windows).zip(x) {
-                arch.dispatch(Sums { g: &g, x, y });
+                arch.dispatch(Sums { g: &g, across, x, y });
                 y.iter_mut().zip(counts).for_each(|(y, &count)| *y = *y / count);
             }
         });
@@ -163,13 +163,14 @@ impl Kernel for AvgPoolGrad {
         let dy = x[0].floats();
         let Some(counts) = self.forward.counts::<T>(&g, scratch) else { return };
         let (arch, pixels, windows, counts) = (pulp::Arch::new(), g.pixels(), g.windows(), &*counts);
+        let across = &g.across();
         let chunk = g.channels_of_task() * pixels;
         native::parallel_scratch(y[0].floats(), chunk, (scratch, windows), &|task, dx, shares| {
             let dy = dy[task * chunk / pixels * windows..].chunks(windows);
             for (dx, dy) in dx.chunks_mut(pixels).zip(dy) {
                 let of_windows = shares.iter_mut().zip(dy.iter().zip(counts));
                 of_windows.for_each(|(share, (&dy, &count))| *share = dy / count);
-                arch.dispatch(Spread { g: &g, dy: shares, dx });
+                arch.dispatch(Spread { g: &g, across, dy: shares, dx });
             }
         });
     }

@@ -1,6 +1,6 @@
 //! Maximum pooling.
 
-use super::rows::Maxima;
+use super::rows::{Maxima, Places};
 use super::{AnyPool, PoolShape};
 use crate::kernel::launch::{Argument, Caps, Variant};
 use crate::kernel::native::{self, OutView, Real, Scratch, View};
@@ -47,15 +47,26 @@ impl Kernel for MaxPool {
         true
     }
 
-    fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>], _: &Scratch) {
+    fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>], scratch: &Scratch) {
         let g = PoolShape::of(x[0].layout().shape(), self.0);
         let x = x[0].floats();
         let [y, index] = y else { unreachable!("two results") };
-        let (arch, windows, channels) = (pulp::Arch::new(), g.windows(), g.channels_of_task());
+        let (arch, windows, channels, across) = (pulp::Arch::new(), g.windows(), g.channels_of_task(), g.across());
+        let x = |task: usize| x[task * channels * g.pixels()..].chunks(g.pixels());
+        let width = g.inputs[2];
+        if !scratch.is_read(1) {
+            native::parallel_scratch(y.floats(), channels * windows, (scratch, width), &|task, y, best| {
+                for (y, x) in y.chunks_mut(windows).zip(x(task)) {
+                    arch.dispatch(Maxima { g: &g, across: &across, x, y, best });
+                }
+            });
+            return;
+        }
         native::parallel_zip(y.floats(), index.indices(), channels * windows, &|task, y, index| {
-            let x = x[task * channels * g.pixels()..].chunks(g.pixels());
-            for ((y, index), x) in y.chunks_mut(windows).zip(index.chunks_mut(windows)).zip(x) {
-                arch.dispatch(Maxima { g: &g, x, y, index });
+            let (Some(mut best), mut places) = (scratch.borrow(width), vec![0; width]) else { return };
+            for ((y, index), x) in y.chunks_mut(windows).zip(index.chunks_mut(windows)).zip(x(task)) {
+                let maxima = Maxima { g: &g, across: &across, x, y, best: &mut best };
+                arch.dispatch(Places { maxima, index, places: &mut places });
             }
         });
     }

@@ -7,6 +7,14 @@ use pulp::{Simd, WithSimd};
 use super::PoolShape;
 use crate::kernel::native::{self, Real};
 
+/// The outputs of a row that one of the kernel's columns reaches inside of the input, and the column of inputs that it
+/// reaches for the first. The next one's is a stride away.
+#[derive(Debug)]
+pub(super) struct Across {
+    outputs: Range<usize>,
+    first: usize,
+}
+
 impl PoolShape {
     /// The channels of a task, so that small ones share one.
     pub(super) fn channels_of_task(&self) -> usize {
@@ -14,24 +22,39 @@ impl PoolShape {
         native::grain(taps).div_ceil(self.windows()).min(self.channels)
     }
 
+    /// The first elements of the lines of inputs that a row of outputs reaches, in order.
+    #[inline(always)]
+    fn lines(&self, row: usize) -> impl Iterator<Item = usize> {
+        let ([_, h, w], [kernel_planes, kernel_rows, _]) = (self.inputs, self.pool.kernel);
+        (0..kernel_planes * kernel_rows).filter_map(move |tap| {
+            let plane = self.reached(0, row / self.outputs[1], tap / kernel_rows)?;
+            let line = self.reached(1, row % self.outputs[1], tap % kernel_rows)?;
+            Some((plane * h + line) * w)
+        })
+    }
+
+    /// The parts of a row of outputs that each of the kernel's columns reaches inside of the input.
+    pub(super) fn across(&self) -> Vec<Across> {
+        let (w, columns, stride, padding) =
+            (self.inputs[2], self.outputs[2], self.pool.stride[2], self.pool.padding[2]);
+        let across = (0..self.pool.kernel[2]).map(|column| {
+            let shift = column * self.pool.dilation[2];
+            let from = padding.saturating_sub(shift).div_ceil(stride);
+            let to = (w + padding).saturating_sub(shift).div_ceil(stride).min(columns);
+            (from < to).then(|| Across { outputs: from..to, first: from * stride + shift - padding })
+        });
+        across.flatten().collect()
+    }
+
     /// The parts of the rows of outputs that each tap reaches inside of the input: the outputs, and the first one's
     /// input. The next one's input is a stride of columns away. Each output meets its taps in the order of the input.
     #[inline(always)]
-    fn taps(&self, mut f: impl FnMut(Range<usize>, usize)) {
-        let ([_, h, w], [planes, rows, columns]) = (self.inputs, self.outputs);
-        let (kernel, stride) = (self.pool.kernel, self.pool.stride[2]);
+    fn taps(&self, across: &[Across], mut f: impl FnMut(Range<usize>, usize)) {
+        let [planes, rows, columns] = self.outputs;
         for (row, output) in (0..planes * rows).zip((0..).step_by(columns)) {
-            for tap in 0..kernel[0] * kernel[1] {
-                let plane = self.reached(0, row / rows, tap / kernel[1]);
-                let Some((plane, line)) = plane.zip(self.reached(1, row % rows, tap % kernel[1])) else { continue };
-                for across in 0..kernel[2] {
-                    let (shift, padding) = (across * self.pool.dilation[2], self.pool.padding[2]);
-                    let from = padding.saturating_sub(shift).div_ceil(stride);
-                    let to = (w + padding).saturating_sub(shift).div_ceil(stride).min(columns);
-                    if from < to {
-                        let first = (plane * h + line) * w + from * stride + shift - padding;
-                        f(output + from..output + to, first);
-                    }
+            for line in self.lines(row) {
+                for Across { outputs, first } in across {
+                    f(output + outputs.start..output + outputs.end, line + first);
                 }
             }
         }
@@ -53,6 +76,18 @@ fn each<const STRIDE: usize, T>(x: &[T], count: usize, mut f: impl FnMut(usize, 
     groups.iter().enumerate().for_each(|(k, group)| f(k, &group[0]));
     if groups.len() < count {
         f(groups.len(), &last[0]);
+    }
+}
+
+/// [`each`] for the elements of two slices.
+#[inline(always)]
+fn each_of_two<const STRIDE: usize, T: Copy>(x: &[T], p: &[u32], count: usize, mut f: impl FnMut(usize, T, u32)) {
+    let ((groups, last), (places, last_place)) = (x.as_chunks::<STRIDE>(), p.as_chunks::<STRIDE>());
+    let whole = count.min(groups.len());
+    let of_both = groups[..whole].iter().zip(&places[..whole]);
+    of_both.enumerate().for_each(|(k, (x, place))| f(k, x[0], place[0]));
+    if whole < count {
+        f(whole, last[0], last_place[0]);
     }
 }
 
@@ -85,12 +120,20 @@ fn as_place(at: usize) -> u32 {
     at as u32
 }
 
-/// The maxima of a channel's windows, and their places.
+/// `true` if a number takes the place of the maximum so far: the first maximum stays; so does NaN.
+#[inline(always)]
+fn beats<T: Real>(x: T, best: T) -> bool {
+    (x > best) | (x.is_nan() & !best.is_nan())
+}
+
+/// The maxima of a channel's windows: first down the columns, then across.
 pub(super) struct Maxima<'a, T> {
     pub(super) g: &'a PoolShape,
+    pub(super) across: &'a [Across],
     pub(super) x: &'a [T],
     pub(super) y: &'a mut [T],
-    pub(super) index: &'a mut [u32],
+    /// A line of inputs.
+    pub(super) best: &'a mut [T],
 }
 
 impl<T: Real> WithSimd for Maxima<'_, T> {
@@ -98,22 +141,74 @@ impl<T: Real> WithSimd for Maxima<'_, T> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, _: S) {
-        let Self { g, x, y, index } = self;
+        let Self { g, across, x, y, best } = self;
         // Of a window in the padding alone, which dilation allows, or of −∞ alone.
         y.fill(T::NEG_INFINITY);
+        for (row, y) in y.chunks_exact_mut(g.outputs[2]).enumerate() {
+            let mut lines = g.lines(row);
+            let Some(first) = lines.next() else { continue };
+            best.copy_from_slice(&x[first..][..best.len()]);
+            for line in lines {
+                for (best, &x) in best.iter_mut().zip(&x[line..]) {
+                    *best = if beats(x, *best) { x } else { *best };
+                }
+            }
+            for Across { outputs, first } in across {
+                let (y, count) = (&mut y[outputs.clone()], outputs.len());
+                strided!(each, g.pool.stride[2], &best[*first..], count, iter, |k: usize, &x: &T| {
+                    y[k] = if beats(x, y[k]) { x } else { y[k] };
+                });
+            }
+        }
+    }
+}
+
+/// [`Maxima`], and their places.
+pub(super) struct Places<'a, T> {
+    pub(super) maxima: Maxima<'a, T>,
+    pub(super) index: &'a mut [u32],
+    /// A line of places.
+    pub(super) places: &'a mut [u32],
+}
+
+impl<T: Real> WithSimd for Places<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _: S) {
+        let Self { maxima: Maxima { g, across, x, y, best }, index, places } = self;
+        let (columns, stride) = (g.outputs[2], g.pool.stride[2]);
+        y.fill(T::NEG_INFINITY);
         index.fill(u32::MAX);
-        g.taps(|windows, first| {
-            let (count, stride) = (windows.len(), g.pool.stride[2]);
-            let (y, index) = (&mut y[windows.clone()][..count], &mut index[windows][..count]);
-            strided!(each, stride, &x[first..], count, iter, |k: usize, &x: &T| {
-                // The first maximum stays; so does NaN.
-                let wins = (x > y[k]) | (x.is_nan() & !y[k].is_nan());
-                y[k] = if wins { x } else { y[k] };
-                index[k] = if wins { as_place(first + k * stride) } else { index[k] };
-            });
-        });
-        for (at, index) in index.iter_mut().enumerate().filter(|(_, index)| **index == u32::MAX) {
-            *index = g.window(g.place(at)).next().map_or(u32::MAX, as_place);
+        for (row, (y, index)) in y.chunks_exact_mut(columns).zip(index.chunks_exact_mut(columns)).enumerate() {
+            let mut lines = g.lines(row);
+            let Some(first) = lines.next() else { continue };
+            best.copy_from_slice(&x[first..][..best.len()]);
+            places.fill(as_place(first));
+            for line in lines {
+                for ((best, place), &x) in best.iter_mut().zip(&mut *places).zip(&x[line..]) {
+                    let wins = beats(x, *best);
+                    *best = if wins { x } else { *best };
+                    *place = if wins { as_place(line) } else { *place };
+                }
+            }
+            places.iter_mut().zip(0..).for_each(|(place, column)| *place += column);
+            for Across { outputs, first } in across {
+                let (y, index, count) = (&mut y[outputs.clone()], &mut index[outputs.clone()], outputs.len());
+                let (best, places) = (&best[*first..], &places[*first..]);
+                let mut f = |k: usize, x: T, place: u32| {
+                    // Of equal ones in several columns, the first in memory, which also wins over none.
+                    let is_equal = (x == y[k]) | (x.is_nan() & y[k].is_nan());
+                    let wins = beats(x, y[k]) | (is_equal & (place < index[k]));
+                    y[k] = if wins { x } else { y[k] };
+                    index[k] = if wins { place } else { index[k] };
+                };
+                match stride {
+                    1 => each_of_two::<1, _>(best, places, count, f),
+                    2 => each_of_two::<2, _>(best, places, count, f),
+                    _ => (0..count).for_each(|k| f(k, best[k * stride], places[k * stride])),
+                }
+            }
         }
     }
 }
@@ -121,6 +216,7 @@ impl<T: Real> WithSimd for Maxima<'_, T> {
 /// The sums of a channel's windows.
 pub(super) struct Sums<'a, T> {
     pub(super) g: &'a PoolShape,
+    pub(super) across: &'a [Across],
     pub(super) x: &'a [T],
     pub(super) y: &'a mut [T],
 }
@@ -130,9 +226,9 @@ impl<T: Real> WithSimd for Sums<'_, T> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, _: S) {
-        let Self { g, x, y } = self;
+        let Self { g, across, x, y } = self;
         y.fill(T::ZERO);
-        g.taps(|windows, first| {
+        g.taps(across, |windows, first| {
             let (y, count) = (&mut y[windows.clone()], windows.len());
             strided!(each, g.pool.stride[2], &x[first..], count, iter, |k: usize, &x: &T| y[k] += x);
         });
@@ -142,6 +238,7 @@ impl<T: Real> WithSimd for Sums<'_, T> {
 /// The transpose of [`Sums`]: each window's number is added to its elements.
 pub(super) struct Spread<'a, T> {
     pub(super) g: &'a PoolShape,
+    pub(super) across: &'a [Across],
     pub(super) dy: &'a [T],
     pub(super) dx: &'a mut [T],
 }
@@ -151,9 +248,9 @@ impl<T: Real> WithSimd for Spread<'_, T> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, _: S) {
-        let Self { g, dy, dx } = self;
+        let Self { g, across, dy, dx } = self;
         dx.fill(T::ZERO);
-        g.taps(|windows, first| {
+        g.taps(across, |windows, first| {
             let (dy, count) = (&dy[windows.clone()], windows.len());
             let dx = &mut dx[first..];
             strided!(each_mut, g.pool.stride[2], dx, count, iter_mut, |k: usize, dx: &mut T| *dx += dy[k]);
@@ -191,8 +288,15 @@ mod tests {
             let (x, windows) = (numbers(g.pixels()), g.windows());
             let arch = pulp::Arch::new();
 
+            let across = &g.across();
+
             let (mut y, mut index) = (vec![0.0; windows], vec![0; windows]);
-            arch.dispatch(Maxima { g: &g, x: &x, y: &mut y, index: &mut index });
+            let (mut best, mut places) = (vec![0.0; inputs[2]], vec![0; inputs[2]]);
+            let maxima = Maxima { g: &g, across, x: &x, y: &mut y, best: &mut best };
+            arch.dispatch(Places { maxima, index: &mut index, places: &mut places });
+            let mut values = vec![0.0; windows];
+            arch.dispatch(Maxima { g: &g, across, x: &x, y: &mut values, best: &mut best });
+            assert!(values.iter().zip(&y).all(|(a, b)| a.to_bits() == b.to_bits()), "{pool:?}");
             for (at, (y, index)) in y.iter().zip(&index).enumerate() {
                 let beats = |x: f32, best: f32| x > best || (x.is_nan() && !best.is_nan());
                 let places = g.window(g.place(at));
@@ -203,9 +307,9 @@ mod tests {
 
             // Sums of small integers are exact in any order.
             let x: Vec<f32> = x.into_iter().map(|x| if x.is_finite() { x } else { 0.5 }).collect();
-            arch.dispatch(Sums { g: &g, x: &x, y: &mut y });
+            arch.dispatch(Sums { g: &g, across, x: &x, y: &mut y });
             let mut dx = vec![0.0; g.pixels()];
-            arch.dispatch(Spread { g: &g, dy: &y, dx: &mut dx });
+            arch.dispatch(Spread { g: &g, across, dy: &y, dx: &mut dx });
             let mut spread = vec![0.0; g.pixels()];
             for (at, &y) in y.iter().enumerate() {
                 assert_eq!(y, g.window(g.place(at)).map(|place| x[place]).sum::<f32>(), "{pool:?} at {at}");

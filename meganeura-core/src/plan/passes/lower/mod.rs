@@ -287,7 +287,8 @@ impl Lowering<'_> {
         self.overwrite(node, op, &inputs, values[0]);
         let outputs = values.into_iter().map(|value| self.result(value)).collect();
         let (operands, types) = (node.inputs.len(), node.types.to_vec());
-        let work = KernelWork { op: op.clone(), operands, types, load, store, elementwise };
+        let read = node.outputs().map(|value| self.uses.is_read_outside(value, &[])).collect();
+        let work = KernelWork { op: op.clone(), operands, types, read, load, store, elementwise };
         self.step(Work::Kernel(Box::new(work)), inputs, outputs);
     }
 
