@@ -5,7 +5,7 @@
 
 They are recurrent layers in all of their forms, the operators of com.microsoft, quantised products with long sums, functions of a file,
 nodes in any order, integers that no float holds, resizing in all of its forms, transposed convolutions of given extents, sequences,
-regions of images, places between pixels, and floats of 8 bits. Weights of type int8 stay within ±60: `onnxruntime` adds products of bytes in pairs of 16 bits, which saturate.
+regions of images, places between pixels, floats of 8 bits, and linear models and trees of ai.onnx.ml. Weights of type int8 stay within ±60: `onnxruntime` adds products of bytes in pairs of 16 bits, which saturate.
 """
 
 import argparse
@@ -21,6 +21,7 @@ from safetensors.numpy import save_file
 import suite
 
 MICROSOFT = "com.microsoft"
+LEARNED = "ai.onnx.ml"
 rng = np.random.default_rng(0)
 
 
@@ -65,18 +66,22 @@ class Writer:
             [helper.make_tensor_value_info(key, kind, None) for key, kind in outputs.items()],
             [numpy_helper.from_array(x, key) for key, x in (constants or {}).items()],
         )
-        sets = {"": opset, MICROSOFT: 1, **{function.domain: 1 for function in functions}}
+        sets = {"": opset, MICROSOFT: 1, LEARNED: 5 if nodes[0].op_type == "TreeEnsemble" else 3, **{function.domain: 1 for function in functions}}
         imports = [helper.make_opsetid(domain, version) for domain, version in sets.items()]
         model = helper.make_model(graph, opset_imports=imports, functions=functions, ir_version=8)
         options = onnxruntime.SessionOptions()
+        # Several threads quantise parts of a batch by themselves.
+        options.intra_op_num_threads = 1
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
         session = onnxruntime.InferenceSession(model.SerializeToString(), options, ["CPUExecutionProvider"])
         results = session.run(None, inputs)
         tensors = {f"0.input.{k}": suite.widened(x) for k, x in enumerate(inputs.values())}
-        tensors |= {f"0.output.{k}": suite.widened(x) for k, x in enumerate(results)}
+        others = {}
+        for k, x in enumerate(results):
+            suite.store(f"0.output.{k}", x, None, tensors, others)
         operators, values = suite.names(model)
         counts = [[len(inputs), len(results)]]
-        info = {"rtol": tolerance, "atol": tolerance, "calls": counts, "operators": operators, "values": values}
+        info = {"rtol": tolerance, "atol": tolerance, "calls": counts, "operators": operators, "values": values, "others": others}
         path = self.folder / name
         path.with_suffix(".onnx").write_bytes(model.SerializeToString())
         path.with_suffix(".json").write_text(json.dumps(info))
@@ -204,6 +209,22 @@ def quantised(write):
     write.case("dynamic_matmul", nodes, {"a": floats(3, 300)}, {"y": FLOAT}, weights)
     nodes = [node("DynamicQuantizeMatMul", ["a", "b", "bs"], ["y"])]
     write.case("dynamic_matmul_columns", nodes, {"a": floats(2, 3, 30)}, {"y": FLOAT}, {"b": uint8(30, 5), "bs": floats(5)})
+    for name, directions, batch, kind, with_columns in [
+        ("plain", 1, 1, np.int8, False),
+        ("both_ways", 2, 1, np.uint8, False),
+        ("columns", 2, 3, np.int8, True),
+        ("reverse", 1, 2, np.int8, True),
+    ]:
+        direction = {"both_ways": "bidirectional", "columns": "bidirectional", "reverse": "reverse"}.get(name, "forward")
+        scales_of = lambda: (rng.random((directions, 20) if with_columns else directions) * 0.01 + 0.005).astype(np.float32)
+        zeros_of = lambda: np.full((directions, 20) if with_columns else directions, 0 if kind == np.int8 else 128, kind)
+        make = int8 if kind == np.int8 else uint8
+        weights = {"w": make(directions, 7, 20), "r": make(directions, 5, 20), "b": floats(directions, 40)}
+        weights |= {"ws": scales_of(), "wz": zeros_of(), "rs": scales_of(), "rz": zeros_of()}
+        names = ["x", "w", "r", "b", "", "h", "c", "", "ws", "wz", "rs", "rz"]
+        nodes = [node("DynamicQuantizeLSTM", names, ["y", "last", "cell"], hidden_size=5, direction=direction)]
+        inputs = {"x": floats(6, batch, 7), "h": floats(directions, batch, 5) / 2, "c": floats(directions, batch, 5)}
+        write.case(f"dynamic_lstm_{name}", nodes, inputs, {"y": FLOAT, "last": FLOAT, "cell": FLOAT}, weights, tolerance=1e-3)
     nodes = [node("MatMulIntegerToFloat", ["a", "b", "as", "bs", "az", "bz", "c"], ["y"])]
     weights = scales(a=(0.1, 7)) | {"b": int8(30, 5), "bs": floats(5), "bz": int8(5), "c": floats(5)}
     write.case("matmul_to_float", nodes, {"a": uint8(3, 30)}, {"y": FLOAT}, weights)
@@ -519,13 +540,149 @@ def narrow(write):
         write.case(f"mod_floats_{name}", nodes, {"a": a, "b": b}, {"y": FLOAT}, tolerance=2e-4, opset=13)
 
 
+def grown(trees, features, modes, deepest=4):
+    """Random trees: for each, the nodes in order, as `(feature, mode, split, yes, no)`, or `None` for a leaf."""
+    forest = []
+    for _ in range(trees):
+        nodes = [None]
+        grow = [(0, 0)]
+        while grow:
+            at, depth = grow.pop()
+            if depth == deepest or depth > 0 and rng.random() < 0.3:
+                continue
+            yes, no = len(nodes), len(nodes) + 1
+            nodes[at] = (int(rng.integers(features)), str(rng.choice(modes)), float(rng.integers(-3, 4)) / 2, yes, no)
+            nodes += [None, None]
+            grow += [(yes, depth + 1), (no, depth + 1)]
+        forest.append(nodes)
+    return forest
+
+
+def numbered(forest, missing=False):
+    """The attributes of a forest before `TreeEnsemble`, and its leaves."""
+    rows = [(tree, at, node) for tree, nodes in enumerate(forest) for at, node in enumerate(nodes)]
+    part = lambda k, leaf: [leaf if node is None else node[k] for _, _, node in rows]
+    attributes = {
+        "nodes_treeids": [tree for tree, _, _ in rows],
+        "nodes_nodeids": [at for _, at, _ in rows],
+        "nodes_featureids": part(0, 0),
+        "nodes_modes": part(1, "LEAF"),
+        "nodes_values": part(2, 0.0),
+        "nodes_truenodeids": part(3, 0),
+        "nodes_falsenodeids": part(4, 0),
+        "nodes_hitrates": [1.0] * len(rows),
+    }
+    if missing:
+        attributes["nodes_missing_value_tracks_true"] = [int(rng.integers(2)) for _ in rows]
+    return attributes, [(tree, at) for tree, at, node in rows if node is None]
+
+
+def weighted(prefix, leaves, targets, weight):
+    """The attributes of weights of these targets in each leaf."""
+    rows = [(tree, at, target) for tree, at in leaves for target in targets(tree)]
+    return {
+        f"{prefix}_treeids": [tree for tree, _, _ in rows],
+        f"{prefix}_nodeids": [at for _, at, _ in rows],
+        f"{prefix}_ids": [target for _, _, target in rows],
+        f"{prefix}_weights": [float(weight()) for _ in rows],
+    }
+
+
+def learned(write):
+    """Linear models, trees, and what scales their inputs. Numbers are halves, so that many equal a split.
+
+    `onnxruntime` takes the numbers of two transforms of `TreeEnsemble` for each other, so no case has one.
+    """
+    modes = [f"BRANCH_{mode}" for mode in ["LEQ", "LT", "GTE", "GT", "EQ", "NEQ"]]
+    halves = lambda *shape: rng.integers(-4, 5, shape).astype(np.float32) / 2
+    with_nan = halves(9, 5)
+    with_nan[rng.random((9, 5)) < 0.3] = np.nan
+    make = lambda op, outputs, **attributes: [node(op, ["x"], outputs, domain=LEARNED, **attributes)]
+    for name, kinds, count, x, options in [
+        ("plain", modes[:1], 1, halves(7, 5), {}),
+        ("all_modes", modes, 3, halves(7, 5), {"base_values": [0.5, -1.0, 2.0]}),
+        ("missing", modes, 2, with_nan, {"post_transform": "LOGISTIC"}),
+        ("average", modes[1:3], 2, halves(1, 5), {"aggregate_function": "AVERAGE", "post_transform": "SOFTMAX"}),
+    ]:
+        attributes, leaves = numbered(grown(6, 5, kinds), missing=name == "missing")
+        attributes |= weighted("target", leaves, lambda tree: range(count) if tree else [0], rng.standard_normal)
+        nodes = make("TreeEnsembleRegressor", ["y"], n_targets=count, **attributes, **options)
+        write.case(f"tree_regressor_{name}", nodes, {"x": x}, {"y": FLOAT})
+    for name, labels, targets, weight, options in [
+        ("three", {"classlabels_int64s": [7, -9, 4]}, lambda tree: [tree % 3], rng.standard_normal, {"post_transform": "SOFTMAX"}),
+        ("three_based", {"classlabels_int64s": [7, -9, 4]}, lambda tree: range(3), rng.random, {"base_values": [0.1, 0.2, -3.0]}),
+        ("absent", {"classlabels_int64s": [7, 8, 9, 10]}, lambda tree: [0, 2], lambda: -rng.random(), {}),
+        ("texts", {"classlabels_strings": ["a", "bb", "c"]}, lambda tree: range(3), rng.standard_normal, {"post_transform": "LOGISTIC"}),
+        ("two", {"classlabels_int64s": [5, 6]}, lambda tree: [0], rng.standard_normal, {}),
+        ("two_logistic", {"classlabels_int64s": [5, 6]}, lambda tree: [0], rng.standard_normal, {"post_transform": "LOGISTIC", "base_values": [0.3]}),
+        ("two_positive", {"classlabels_int64s": [5, 6]}, lambda tree: [0], lambda: rng.random() / 6, {}),
+        ("two_softmax", {"classlabels_strings": ["no", "yes"]}, lambda tree: [0], rng.standard_normal, {"post_transform": "SOFTMAX"}),
+    ]:
+        attributes, leaves = numbered(grown(6, 5, modes[:1]))
+        attributes |= weighted("class", leaves, targets, weight) | labels
+        nodes = make("TreeEnsembleClassifier", ["label", "y"], **attributes, **options)
+        kind = TensorProto.STRING if "classlabels_strings" in labels else TensorProto.INT64
+        write.case(f"tree_classifier_{name}", nodes, {"x": halves(9, 5)}, {"label": kind, "y": FLOAT})
+    for name, kinds, dtype, options in [
+        ("plain", modes[:1], np.float32, {"n_targets": 1}),
+        ("doubles", modes, np.float64, {"n_targets": 2}),
+        ("average", modes, np.float32, {"n_targets": 2, "aggregate_function": 0}),
+    ]:
+        rows, leaves, roots = [], 0, []
+        forest = grown(5, 5, kinds)
+        for nodes in forest:
+            place, roots = {}, [*roots, len(rows)]
+            for at, one in enumerate(nodes):
+                place[at] = leaves if one is None else len(rows)
+                leaves += one is None
+                if one is not None:
+                    rows.append([*one, nodes, place])
+        side = lambda k: [row[6][row[k]] for row in rows]
+        is_leaf = lambda k: [int(row[5][row[k]] is None) for row in rows]
+        array = lambda numbers, dtype=dtype: numpy_helper.from_array(np.array(numbers, dtype))
+        attributes = {
+            "tree_roots": roots,
+            "nodes_featureids": [row[0] for row in rows],
+            "nodes_modes": array([modes.index(row[1]) for row in rows], np.uint8),
+            "nodes_splits": array([row[2] for row in rows]),
+            "nodes_truenodeids": side(3),
+            "nodes_trueleafs": is_leaf(3),
+            "nodes_falsenodeids": side(4),
+            "nodes_falseleafs": is_leaf(4),
+            "leaf_targetids": [int(rng.integers(options["n_targets"])) for _ in range(leaves)],
+            "leaf_weights": array(rng.standard_normal(leaves)),
+        }
+        x = halves(9, 5).astype(dtype)
+        nodes = make("TreeEnsemble", ["y"], **attributes, **options)
+        write.case(f"tree_ensemble_{name}", nodes, {"x": x}, {"y": helper.np_dtype_to_tensor_dtype(np.dtype(dtype))})
+    numbers = lambda *shape: rng.standard_normal(shape).reshape(-1).astype(np.float32).tolist()
+    for name, count, labels, options in [
+        ("one_row", 1, {"classlabels_ints": [3, 8]}, {}),
+        ("one_row_logistic", 1, {"classlabels_strings": ["a", "b"]}, {"post_transform": "LOGISTIC"}),
+        ("two", 2, {"classlabels_ints": [3, 8]}, {"post_transform": "LOGISTIC", "multi_class": 1}),
+        ("three", 3, {"classlabels_strings": ["a", "b", "c"]}, {"post_transform": "SOFTMAX"}),
+    ]:
+        nodes = make("LinearClassifier", ["label", "y"], coefficients=numbers(count, 4), intercepts=numbers(count), **labels, **options)
+        kind = TensorProto.STRING if "classlabels_strings" in labels else TensorProto.INT64
+        write.case(f"linear_classifier_{name}", nodes, {"x": floats(6, 4)}, {"label": kind, "y": FLOAT})
+    for name, count, options in [("one", 1, {"intercepts": numbers(1)}), ("three", 3, {"targets": 3})]:
+        nodes = make("LinearRegressor", ["y"], coefficients=numbers(count, 4), **options)
+        write.case(f"linear_regressor_{name}", nodes, {"x": floats(6, 4)}, {"y": FLOAT})
+    for norm in ["MAX", "L1", "L2"]:
+        x = floats(5, 4)
+        x[2] = 0
+        write.case(f"normalizer_{norm.lower()}", make("Normalizer", ["y"], norm=norm), {"x": x}, {"y": FLOAT})
+    write.case("scaler", make("Scaler", ["y"], offset=numbers(4), scale=numbers(4)), {"x": floats(5, 4)}, {"y": FLOAT})
+    write.case("scaler_one", make("Scaler", ["y"], offset=[0.5], scale=[3.0]), {"x": rng.integers(-9, 9, (2, 3))}, {"y": FLOAT})
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
     options = parser.parse_args()
     onnxruntime.set_default_logger_severity(4)
     write = Writer(options.folder / "onnxruntime")
-    for family in (fused, norms, attention, quantised, recurrent, graphs, integers, resizing, transposed, angles, sequences, regions, grids, narrow):
+    for family in (fused, norms, attention, quantised, recurrent, graphs, integers, resizing, transposed, angles, sequences, regions, grids, narrow, learned):
         family(write)
     print(f"onnxruntime {onnxruntime.__version__}: {len(list(write.folder.glob('*.onnx')))} cases")
 

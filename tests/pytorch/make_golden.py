@@ -33,6 +33,7 @@ from unittest import mock
 
 import numpy as np
 import torch
+import torch.package
 from safetensors.torch import load_file, save_file
 from torch import nn, optim
 from torch.nn import functional as F
@@ -271,6 +272,9 @@ def save_pickled():
     with mock.patch("torch.serialization.get_source_lines_and_file", return_value=(["class"], 0, "module.py")):
         torch.save(net, HERE / "module_old.pt", _use_new_zipfile_serialization=False)
     torch.jit.save(torch.jit.script(net), HERE / "module_script.pt")
+    gate = mock.patch("torch.package.package_exporter._gate_torchscript_serialization", False)
+    with gate, torch.package.PackageExporter(HERE / "module_package.pt") as package:
+        package.save_pickle("net", "net.pkl", torch.jit.script(net))
     tensors = {}
 
     def walk(value, path):

@@ -9,7 +9,7 @@ use safetensors::{Dtype, SafeTensorError, SafeTensors};
 
 use super::narrow::{Narrow, from_bf16, from_f16};
 use super::tensors::Tensors;
-use crate::error::bail;
+use crate::error::{bail, shortened};
 use crate::host::{HostBuffer, reserve, try_collect};
 use crate::{DType, Device, Error, ErrorKind, MAX_RANK, Result, Shape, Tensor};
 
@@ -60,6 +60,41 @@ pub(super) async fn write(
     Ok(file)
 }
 
+/// A tensor of a file in another format.
+pub(super) struct Foreign<T> {
+    pub(super) name: String,
+    pub(super) dtype: Dtype,
+    pub(super) shape: Vec<usize>,
+    /// The number of bytes that its numbers have in safetensors.
+    pub(super) size: usize,
+    pub(super) source: T,
+}
+
+/// A file with these tensors, whose numbers `append` adds to it, and these words.
+pub(super) fn converted<T>(
+    mut tensors: Vec<Foreign<T>>,
+    words: &BTreeMap<String, String>,
+    mut append: impl FnMut(&Foreign<T>, &mut Vec<u8>) -> Result<()>,
+) -> Result<Vec<u8>> {
+    // Numbers start at multiples of their size.
+    tensors.sort_by_key(|tensor| std::cmp::Reverse(tensor.dtype));
+    let (mut infos, mut end) = (Vec::new(), 0_usize);
+    for Foreign { name, dtype, shape, size, .. } in &tensors {
+        let start = end;
+        end = end.saturating_add(*size);
+        infos.push((name.clone(), TensorInfo { dtype: *dtype, shape: shape.clone(), data_offsets: (start, end) }));
+    }
+    let header = header(infos, words)?;
+    let mut file = Vec::new();
+    reserve(&mut file, size_of::<u64>().saturating_add(header.len()).saturating_add(end))?;
+    file.extend((header.len() as u64).to_le_bytes());
+    file.extend(header);
+    for tensor in &tensors {
+        append(tensor, &mut file).map_err(|error| error.context(shortened(&tensor.name)))?;
+    }
+    Ok(file)
+}
+
 /// The element type of these tensors in a file.
 fn stored_as(parts: &[Tensor]) -> Dtype {
     match parts.first().map_or(DType::F32, |part| part.ty().dtype) {
@@ -78,7 +113,7 @@ fn append<T, const N: usize>(bytes: &mut Vec<u8>, numbers: Vec<T>, le: impl Fn(T
 
 /// A header with these words, in order. The crate would shuffle them, so that a model saved twice would not give the
 /// same bytes.
-pub(super) fn header(infos: Vec<(String, TensorInfo)>, words: &BTreeMap<String, String>) -> Result<Vec<u8>> {
+fn header(infos: Vec<(String, TensorInfo)>, words: &BTreeMap<String, String>) -> Result<Vec<u8>> {
     let count = infos.len();
     let tensors = Metadata::new(None, infos).map_err(malformed)?;
     let text = serde_json::to_string(&tensors).map_err(|error| malformed(error.into()))?;

@@ -11,6 +11,7 @@
 #[cfg(not(target_family = "wasm"))]
 pub(crate) mod disk;
 mod format;
+mod gguf;
 mod load;
 mod names;
 pub(crate) mod narrow;
@@ -147,8 +148,8 @@ pub trait Checkpoint: Module {
     }
 
     /// Replaces parameters and buffers by those with the same names in a file. Floats of 64, 32, 16 and 8 bits and bf16
-    /// are read, and rounded to the device's precision. Files of `torch.save` need the feature `pt`, those of
-    /// `numpy.savez` the feature `npz`.
+    /// are read, and rounded to the device's precision. Files in GGUF are read as by [`safetensors_from_gguf`]. Those
+    /// of `torch.save` need the feature `pt`, those of `numpy.savez` the feature `npz`.
     ///
     /// Every tensor of a file with low-rank adapters must find its place, or be [ignored](Names::ignore) on purpose.
     /// The scales of PEFT's adapters are those of `adapter_config.json` in the same folder, if there is one; settings
@@ -233,12 +234,12 @@ impl<M: Module + ?Sized> Checkpoint for M {}
 /// Converts a file that `torch.save` or `torch.jit.save` wrote to the bytes of a safetensors file (the feature `pt`).
 ///
 /// Names are the keys of the nested dictionaries, joined by dots: `model.conv1.weight` for a program that saved
-/// `{"model": net.state_dict(), …}`. A module that was pickled as a whole, and a program in TorchScript, have the names
-/// of their `state_dict()`; other objects those of their attributes. A key that is not a text is shown as it is
-/// written: `ema.0.999.weight`. Anything that is not a tensor or an array of NumPy is left out. Tensors that are the
-/// same view of the same memory are stored once, under the first of their names; the header has the others. Such a
-/// file is a program for Python; none of it is run here. [`load`](Checkpoint::load) and [`load_tensors`] call this for
-/// such files.
+/// `{"model": net.state_dict(), …}`. A module that was pickled as a whole, and a program in TorchScript, also one in an
+/// archive of `torch.package`, have the names of their `state_dict()`; other objects those of their attributes. A key
+/// that is not a text is shown as it is written: `ema.0.999.weight`. Anything that is not a tensor or an array of NumPy
+/// is left out. Tensors that are the same view of the same memory are stored once, under the first of their names; the
+/// header has the others. Such a file is a program for Python; none of it is run here. [`load`](Checkpoint::load) and
+/// [`load_tensors`] call this for such files.
 ///
 /// Archives, and files before PyTorch 1.6, are read. A tensor of a kind that is not supported is left out, and the
 /// others are converted: complex numbers, quantised, sparse and nested tensors, several of the same name, and views
@@ -276,6 +277,25 @@ pub fn safetensors_from_npz(bytes: &[u8]) -> Result<Vec<u8>> {
     here(|| npz::to_safetensors(bytes))
 }
 
+/// Converts a file in GGUF, llama.cpp's format, to the bytes of a safetensors file.
+///
+/// [`load`](Checkpoint::load) and [`load_tensors`] call this for such files. Names are those of the format,
+/// `blk.0.attn_q.weight`, and shapes those of PyTorch: GGUF has the axes in reverse. Numbers that are not quantised
+/// keep their type. Those in `Q4_0`, `Q4_1`, `Q5_0`, `Q5_1`, `Q8_0` and `Q2_K` to `Q6_K` become `f32`, up to 12 times
+/// as many bytes as in the file. A tensor of another type is left out, and the `__metadata__` of the result says so
+/// under its name: [`Tensors::refused`] has it, and loading a model that needs such a tensor is an error that names it.
+///
+/// The settings of the header are not converted. A model in several files has some of its tensors in each.
+///
+/// # Errors
+///
+/// Fails with [`Checkpoint`](ErrorKind::Checkpoint) if the file is truncated or another one, of version 1, or with the
+/// highest byte of its numbers first; if two tensors overlap or have the same name; or if no tensor is supported.
+#[track_caller]
+pub fn safetensors_from_gguf(bytes: &[u8]) -> Result<Vec<u8>> {
+    here(|| gguf::to_safetensors(bytes))
+}
+
 /// The result of [`safetensors_from_pt`], and the number of steps that it took.
 #[cfg(all(feature = "pt", feature = "testing"))]
 #[doc(hidden)]
@@ -299,6 +319,10 @@ fn is_legacy(bytes: &[u8]) -> bool {
 
 /// The contents of a file as safetensors, converted if necessary.
 fn as_safetensors(bytes: Vec<u8>) -> Result<Vec<u8>> {
+    // As the length of a header, this would be above the most that safetensors allows.
+    if bytes.starts_with(gguf::MAGIC) {
+        return gguf::to_safetensors(&bytes);
+    }
     if !bytes.starts_with(ZIP) && !is_legacy(&bytes) {
         return Ok(bytes);
     }

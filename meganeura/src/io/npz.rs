@@ -11,12 +11,11 @@ use std::io::{Cursor, Read};
 
 use flate2::Crc;
 use flate2::read::DeflateDecoder;
-use safetensors::tensor::TensorInfo;
 use zip::read::{ArchiveOffset, Config};
 use zip::{CompressionMethod, ZipArchive};
 
 use self::header::Header;
-use super::format;
+use super::format::{self, Foreign};
 use crate::error::{bail, shortened};
 use crate::host::reserve;
 use crate::{Error, ErrorKind, Result};
@@ -47,30 +46,24 @@ pub(super) fn to_safetensors(bytes: &[u8]) -> Result<Vec<u8>> {
             bail!(Checkpoint, "two arrays are called `{}`", shortened(&name));
         }
         match Header::parse(&contents).map_err(|error| error.context(shortened(&name)))? {
-            Ok((header, start)) => arrays.push((name, header, start, contents)),
+            Ok((header, start)) => arrays.push(Foreign {
+                name,
+                dtype: header.dtype,
+                shape: header.shape.clone(),
+                size: contents.len() - start,
+                source: (header, start, contents),
+            }),
             Err(why) => drop(words.insert(name, format!("{}{why}", format::NOT_CONVERTED))),
         }
     }
     if arrays.is_empty() && words.is_empty() {
         bail!(Checkpoint, "the file has no arrays");
     }
-    arrays.sort_by_key(|(_, header, ..)| std::cmp::Reverse(header.dtype));
-    let (mut infos, mut end) = (Vec::new(), 0);
-    for (name, header, start, contents) in &arrays {
-        let next = end + (contents.len() - start);
-        let info = TensorInfo { dtype: header.dtype, shape: header.shape.clone(), data_offsets: (end, next) };
-        infos.push((name.clone(), info));
-        end = next;
-    }
-    let header = format::header(infos, &words)?;
-    let mut file = Vec::new();
-    reserve(&mut file, size_of::<u64>() + header.len() + end)?;
-    file.extend((header.len() as u64).to_le_bytes());
-    file.extend(header);
-    for (_, header, start, contents) in &arrays {
-        header.append(&contents[*start..], &mut file);
-    }
-    Ok(file)
+    format::converted(arrays, &words, |array, file| {
+        let (header, start, contents) = &array.source;
+        header.append(&contents[*start..], file);
+        Ok(())
+    })
 }
 
 fn malformed(error: &impl ToString) -> Error {

@@ -232,6 +232,7 @@ cases! {
     "metric/roc_auc.rs::value" |_| RocAuc::new().value();
     "lora/peft.rs::load_peft" |mut w| Lora::load_peft(&mut w.net, "no/such/file", &Names::new());
     "lora/peft.rs::save_peft" |w| Lora::save_peft(&w.net, w.folder.path(), &Names::new());
+    "io/mod.rs::safetensors_from_gguf" |_| io::safetensors_from_gguf(b"nonsense");
     "io/mod.rs::safetensors_from_npz" |_| io::safetensors_from_npz(b"nonsense");
     "io/mod.rs::save" |w| w.net.save(w.folder.path().join("no/such/folder"));
     "io/mod.rs::to_safetensors" |w| w.twice().to_safetensors();

@@ -1,5 +1,5 @@
-//! Files of `torch.save` and `torch.jit.save`: a zip archive with a pickle that describes tensors, and with entries
-//! that hold their numbers; or, before PyTorch 1.6, pickles with the numbers behind them.
+//! Files of `torch.save`, `torch.jit.save` and `torch.package`: a zip archive with a pickle that describes tensors, and
+//! with entries that hold their numbers; or, before PyTorch 1.6, pickles with the numbers behind them.
 //!
 //! They are converted to safetensors, which the rest of [`io`](super) reads. Names of the same view of the same
 //! memory share one tensor.
@@ -18,13 +18,11 @@ use std::collections::{BTreeMap, HashMap};
 use std::io::{self, Cursor, Read};
 use std::rc::Rc;
 
-use safetensors::tensor::TensorInfo;
 use zip::ZipArchive;
 use zip::read::{ArchiveOffset, Config};
 
-use super::format;
+use super::format::{self, Foreign};
 use crate::error::{bail, shortened};
-use crate::host::reserve;
 use crate::{Error, ErrorKind, Result};
 use named::Named;
 use value::Values;
@@ -37,6 +35,9 @@ const GROWTH: usize = 8;
 
 /// The size of tensors that is always allowed.
 const SMALL: usize = 4 << 20;
+
+/// The folder of programs in an archive of `torch.package`.
+const PROGRAMS: &str = ".data/ts_code/";
 
 type Archive<'a> = ZipArchive<Cursor<&'a [u8]>>;
 
@@ -66,18 +67,29 @@ fn convert(bytes: &[u8], work: &mut Work) -> Result<Vec<u8>> {
     // the crate does not count.
     let config = Config { archive_offset: ArchiveOffset::Known(0) };
     let mut archive = ZipArchive::with_config(config, Cursor::new(bytes)).map_err(|error| malformed(&error))?;
-    let Some(pickle) = archive.file_names().flatten().find(|name| *name == "data.pkl" || name.ends_with("/data.pkl"))
-    else {
-        bail!(Checkpoint, "a zip archive without `data.pkl`: `torch.save` did not write it");
+    let pickles: Vec<_> = archive.file_names().flatten().filter(|name| is_pickle(name)).map(Cow::into_owned).collect();
+    let Some(folder) = pickles.first().and_then(|name| name.strip_suffix("data.pkl")) else {
+        let is_package = archive.file_names().flatten().any(|name| name.ends_with(".data/extern_modules"));
+        match is_package {
+            true => bail!(
+                Checkpoint,
+                "an archive of `torch.package` without a program in TorchScript; save the `state_dict()` of its module"
+            ),
+            false => bail!(Checkpoint, "a zip archive without `data.pkl`: `torch.save` did not write it"),
+        }
     };
-    let folder = pickle.strip_suffix("data.pkl").expect("so it ends").to_owned();
-    let mut entries = Entries { left: bytes.len(), bytes, folder: &folder };
-    if archive.index_for_name(&format!("{folder}byteorder")).is_some()
-        && entries.read(&mut archive, "byteorder")? != b"little"
-    {
+    let root = folder.find(PROGRAMS).map_or(folder, |at| &folder[..at]);
+    let is_package = root.len() < folder.len();
+    if is_package && pickles.len() > 1 {
+        bail!(Checkpoint, "an archive of `torch.package` with {} programs; save each by itself", pickles.len());
+    }
+    let storages = format!("{root}{}", if is_package { ".data/" } else { "data/" });
+    let mut entries = Entries { left: bytes.len(), bytes, storages: &storages };
+    let order = format!("{root}byteorder");
+    if archive.index_for_name(&order).is_some() && entries.read(&mut archive, &order)? != b"little" {
         bail!(Checkpoint, "numbers with their highest byte first; save the file again on another machine");
     }
-    let values = pickle::read(entries.read(&mut archive, "data.pkl")?, work)?;
+    let values = pickle::read(entries.read(&mut archive, &format!("{folder}data.pkl"))?, work)?;
     gathered(bytes.len(), &values, &mut Storages::Archive(archive, entries), work)
 }
 
@@ -91,13 +103,18 @@ impl<'a: 'e, 'e> Storages<'a, 'e> {
     fn read(&mut self, key: &[u8]) -> Result<&'e [u8]> {
         let shown = String::from_utf8_lossy(key);
         match self {
-            Self::Archive(archive, entries) => entries.read(archive, &format!("data/{shown}")),
+            Self::Archive(archive, entries) => entries.read(archive, &format!("{}{shown}", entries.storages)),
             Self::Sequence(storages) => match storages.get(key) {
                 Some(storage) => Ok(storage),
                 None => Err(malformed(&format!("there is no storage `{}`", shortened(&shown)))),
             },
         }
     }
+}
+
+/// `true` for the name of an archive's entry that describes tensors.
+fn is_pickle(name: &str) -> bool {
+    name == "data.pkl" || name.ends_with("/data.pkl")
 }
 
 fn malformed(error: &impl ToString) -> Error {
@@ -108,7 +125,8 @@ fn malformed(error: &impl ToString) -> Error {
 /// Access to the contents of entries. PyTorch does not compress, so they are parts of the file.
 struct Entries<'a> {
     bytes: &'a [u8],
-    folder: &'a str,
+    /// The start of the names of entries with storages.
+    storages: &'a str,
     /// The bytes of the file that may be read yet. Entries that overlap would be more than there are.
     left: usize,
 }
@@ -116,9 +134,8 @@ struct Entries<'a> {
 impl<'a> Entries<'a> {
     /// The contents of an entry, whose checksum is right.
     fn read(&mut self, archive: &mut Archive<'_>, name: &str) -> Result<&'a [u8]> {
-        let name = format!("{}{name}", self.folder);
-        let damaged = |error: &dyn ToString| malformed(&format!("`{}`: {}", shortened(&name), error.to_string()));
-        let mut entry = archive.by_name(&name).map_err(|error| damaged(&error))?;
+        let damaged = |error: &dyn ToString| malformed(&format!("`{}`: {}", shortened(name), error.to_string()));
+        let mut entry = archive.by_name(name).map_err(|error| damaged(&error))?;
         let start = entry.data_start().and_then(|start| usize::try_from(start).ok());
         let (start, size) = (start.unwrap_or(usize::MAX), usize::try_from(entry.size()).unwrap_or(usize::MAX));
         let Some(contents) = start.checked_add(size).and_then(|end| self.bytes.get(start..end)) else {
@@ -149,7 +166,7 @@ fn gathered<'a: 'e, 'e>(
     if tensors.is_empty() {
         bail!(Checkpoint, "the file has no tensors");
     }
-    let mut stored: Vec<(String, Rc<View>)> = Vec::new();
+    let mut stored: Vec<Foreign<Rc<View>>> = Vec::new();
     let (mut words, mut known) = (BTreeMap::new(), HashMap::<Rc<View>, String>::new());
     let most = length.saturating_mul(GROWTH).max(SMALL);
     let mut size = 0;
@@ -176,7 +193,13 @@ fn gathered<'a: 'e, 'e>(
                 Some(first) => drop(words.insert(name, first.clone())),
                 None => {
                     known.insert(Rc::clone(&view), name.clone());
-                    stored.push((name, view));
+                    stored.push(Foreign {
+                        name,
+                        dtype: view.dtype,
+                        shape: view.shape.clone(),
+                        size: view.bytes().expect("added up before"),
+                        source: view,
+                    });
                 }
             },
         }
@@ -186,31 +209,17 @@ fn gathered<'a: 'e, 'e>(
         bail!(Checkpoint, "{}: {why}; the file has no other tensors", shortened(name));
     }
     drop(known);
-    stored.sort_by_key(|(_, view)| std::cmp::Reverse(view.dtype));
-    let (mut infos, mut end) = (Vec::new(), 0);
-    for (name, view) in &stored {
-        let next = end + view.bytes().expect("added up before");
-        let (dtype, shape) = (view.dtype, view.shape.clone());
-        infos
-            .push((name.clone(), TensorInfo { dtype, shape, data_offsets: (std::mem::replace(&mut end, next), next) }));
-    }
-    let header = format::header(infos, &words)?;
-    let mut file = Vec::new();
-    reserve(&mut file, size_of::<u64>().saturating_add(header.len()).saturating_add(end))?;
-    file.extend((header.len() as u64).to_le_bytes());
-    file.extend(header);
-    let mut known: HashMap<&Source, Cow<'_, [u8]>> = HashMap::new();
-    for (name, view) in &stored {
+    let mut known: HashMap<Source, Cow<'_, [u8]>> = HashMap::new();
+    format::converted(stored, &words, |Foreign { source: view, .. }, file| {
         if !known.contains_key(&view.source) {
             let bytes = match &view.source {
                 Source::Storage(key) => Cow::Borrowed(storages.read(key)?),
                 Source::Pickle(bytes) => bytes.decode(values)?,
             };
-            known.insert(&view.source, bytes);
+            known.insert(view.source.clone(), bytes);
         }
-        view.gather(&known[&view.source], &mut file).map_err(|error| error.context(shortened(name)))?;
-    }
-    Ok(file)
+        view.gather(&known[&view.source], file)
+    })
 }
 
 #[cfg(test)]

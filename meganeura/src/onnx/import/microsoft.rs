@@ -22,6 +22,7 @@ pub(super) const OPERATORS: Operators = &[
         let x = Quantised { x: 0, scale: 1, zero: 2 }.float(call)?;
         Ok(vec![Value::Var(sound(x)?, call.value(1)?.element())])
     }),
+    ("DynamicQuantizeLSTM", super::recurrent::dynamic_lstm),
     ("DynamicQuantizeMatMul", |call| {
         let x = call.float(0)?;
         let (bytes, scale, zero) = dynamic(&x);
@@ -156,6 +157,7 @@ pub(super) const SIGNATURES: &[(&str, i64, &str)] = &[
     ("Attention", 1, "FF?FAFFI"),
     ("BiasGelu", 1, "FF"),
     ("DequantizeLinear", 1, "AG?A"),
+    ("DynamicQuantizeLSTM", 1, "FAA?FIFFFFAFA"),
     ("DynamicQuantizeMatMul", 1, "FAG?AF"),
     ("EmbedLayerNormalization", 1, "I?IFFFFFII"),
     ("FastGelu", 1, "F?F"),

@@ -4,9 +4,9 @@ use std::collections::HashSet;
 
 use super::call::{Operator, Operators};
 use super::{
-    attention, control, elementwise, eras, fold, graph, grids, images, losses, matrices, microsoft, norms, numeric,
-    places, quantize, recurrent, regions, scatter, sequences, shapes, signal, signature, stateful, texts, training,
-    unique,
+    attention, control, elementwise, eras, fold, graph, grids, images, learned, losses, matrices, microsoft, norms,
+    numeric, places, quantize, recurrent, regions, scatter, sequences, shapes, signal, signature, stateful, texts,
+    training, unique,
 };
 use crate::error::{bail, shortened};
 use crate::onnx::proto;
@@ -47,7 +47,11 @@ pub(super) fn tables() -> [Operators; 21] {
 
 /// The operator of a node, or an error if it is not supported.
 pub(super) fn find(node: &proto::Node) -> Result<Operator> {
-    for (domain, operators) in [(microsoft::DOMAIN, microsoft::OPERATORS), (training::DOMAIN, training::OPERATORS)] {
+    for (domain, operators) in [
+        (learned::DOMAIN, learned::OPERATORS),
+        (microsoft::DOMAIN, microsoft::OPERATORS),
+        (training::DOMAIN, training::OPERATORS),
+    ] {
         if node.domain != domain {
             continue;
         }
@@ -68,7 +72,7 @@ pub(super) fn find(node: &proto::Node) -> Result<Operator> {
         None if is_own(&node.domain) => {
             bail!(Checkpoint, "node {}: the operator `{}` is not supported", title(node), shortened(&node.op_type))
         }
-        None if matches!(&node.domain[..], "ai.onnx.ml" | "ai.onnx.preview" | "ai.onnx.training") => bail!(
+        None if matches!(&node.domain[..], "ai.onnx.preview" | "ai.onnx.training") => bail!(
             Checkpoint,
             "node {}: its operator belongs to the domain `{}` of ONNX, which is not supported",
             title(node),

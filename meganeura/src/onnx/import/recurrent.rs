@@ -2,6 +2,7 @@
 //! by step.
 
 use super::call::{Call, Operators};
+use super::quantize::dynamic;
 use super::value::{Value, sound};
 use crate::error::bail;
 use crate::ops::{RecurrentFormula, RecurrentOptions};
@@ -33,6 +34,8 @@ struct Layer<'a> {
     clip: Option<f64>,
     input_forget: bool,
     linear_before_reset: bool,
+    /// The state is rounded to bytes before it is multiplied.
+    has_bytes: bool,
     /// Steps that exist, `[T, N]`.
     mask: Option<Var>,
 }
@@ -54,14 +57,51 @@ fn part(x: &Var, k: usize) -> Var {
 }
 
 fn layer(call: &Call<'_>, kind: &Kind) -> Result<Vec<Value>> {
-    let mut x = call.float(0)?;
+    recorded(call, kind, [call.float(0)?, call.float(1)?, call.float(2)?], false)
+}
+
+/// `DynamicQuantizeLSTM` of `com.microsoft`: the weights are bytes, `[D, I, 4·H]` and `[D, H, 4·H]`, and what they
+/// multiply is rounded to bytes.
+pub(super) fn dynamic_lstm(call: &Call<'_>) -> Result<Vec<Value>> {
+    let weight = |k: usize, scale: usize| -> Result<Var> {
+        let x = call.float(k)?;
+        let [directions, _, columns] = *x.shape().dims() else { bail!(Checkpoint, "operand {k} is {}", x.shape()) };
+        let of_columns = |k: usize| -> Result<Option<Var>> {
+            let Some(y) = call.optional_float(k)? else { return Ok(None) };
+            let shape = match *y.shape().dims() {
+                [] | [1] => [1, 1, 1],
+                [count] if count == directions => [directions, 1, 1],
+                [a, b] if [a, b] == [directions, columns] => [directions, 1, columns],
+                _ => bail!(Checkpoint, "operand {k} is {}, for weights {}", y.shape(), x.shape()),
+            };
+            Ok(Some(y.reshape(shape)))
+        };
+        let x = match of_columns(scale + 1)? {
+            Some(zero) => &x - zero,
+            None => x.clone(),
+        };
+        match of_columns(scale)? {
+            Some(scale) => sound((x * scale).permute(&[0, 2, 1])),
+            None => bail!(Checkpoint, "operand {scale} is missing"),
+        }
+    };
+    recorded(call, &LSTM, [in_bytes(&call.float(0)?), weight(1, 8)?, weight(2, 10)?], true)
+}
+
+/// Numbers rounded to the nearest of 256.
+fn in_bytes(x: &Var) -> Var {
+    let (bytes, scale, zero) = dynamic(x);
+    (bytes - zero) * scale
+}
+
+/// A layer of these steps, and weights of them and of the state.
+fn recorded(call: &Call<'_>, kind: &Kind, [mut x, input, state]: [Var; 3], has_bytes: bool) -> Result<Vec<Value>> {
     let batch_first = call.flag("layout", false)?;
     let [a, b, _] = *x.shape().dims() else { bail!(Checkpoint, "steps {} are no [T, N, I]", x.shape()) };
     let [t, n] = if batch_first { [b, a] } else { [a, b] };
     if batch_first {
         x = x.permute(&[1, 0, 2]);
     }
-    let (input, state) = (call.float(1)?, call.float(2)?);
     let [directions, rows, hidden] = *state.shape().dims() else {
         bail!(Checkpoint, "operand 2 is {}, not [D, {}·H, H]", state.shape(), kind.gates)
     };
@@ -108,6 +148,7 @@ fn layer(call: &Call<'_>, kind: &Kind) -> Result<Vec<Value>> {
         clip: (clip != 0.0).then_some(clip),
         input_forget: kind.parts == 2 && call.flag("input_forget", false)?,
         linear_before_reset: kind.gates == 3 && call.flag("linear_before_reset", false)?,
+        has_bytes,
         mask,
     };
     let mut functions = Functions::of(call, kind, directions)?;
@@ -162,7 +203,7 @@ impl Layer<'_> {
     /// The formula of the framework's own layers, if this is one of them.
     fn formula(&self, functions: &[String], weights: &Weights) -> Option<RecurrentFormula> {
         let is_usual = functions.iter().map(String::as_str).eq(self.kind.functions.iter().copied());
-        if self.clip.is_some() || self.input_forget || weights.peephole.is_some() {
+        if self.has_bytes || self.clip.is_some() || self.input_forget || weights.peephole.is_some() {
             return None;
         }
         match self.kind.gates {
@@ -247,7 +288,8 @@ impl Layer<'_> {
 
     /// The state after a step.
     fn step(&self, x: &Var, weights: &Weights, state: &[Var], functions: &[Function]) -> Vec<Var> {
-        let (h, hidden) = (&state[0], self.hidden);
+        let hidden = self.hidden;
+        let h = &if self.has_bytes { in_bytes(&state[0]) } else { state[0].clone() };
         let block = |x: &Var, k: usize| x.slice(x.shape().rank() - 1, k * hidden..(k + 1) * hidden);
         let clipped = |x: Var| match self.clip {
             Some(most) => x.clamp(-most, most),

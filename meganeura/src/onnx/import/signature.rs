@@ -4,7 +4,7 @@ use super::element::{Element, Kind};
 use super::operators::is_own;
 use super::texts;
 use super::value::Value;
-use super::{microsoft, training};
+use super::{learned, microsoft, training};
 use crate::Result;
 use crate::error::bail;
 use crate::onnx::proto;
@@ -227,6 +227,7 @@ pub(super) struct Signature {
 /// The signature of a node's operator.
 pub(super) fn of(node: &proto::Node) -> Option<Signature> {
     let table = match &node.domain[..] {
+        learned::DOMAIN => learned::SIGNATURES,
         microsoft::DOMAIN => microsoft::SIGNATURES,
         training::DOMAIN => training::SIGNATURES,
         _ => SIGNATURES,
@@ -316,7 +317,8 @@ mod tests {
         let own = listed.chain(rows).map(|name| (name, ""));
         let others = microsoft::OPERATORS.iter().map(|(name, _)| (*name, microsoft::DOMAIN));
         let steps = training::OPERATORS.iter().map(|(name, _)| (*name, training::DOMAIN));
-        for (name, domain) in own.chain(others).chain(steps) {
+        let models = learned::OPERATORS.iter().map(|(name, _)| (*name, learned::DOMAIN));
+        for (name, domain) in own.chain(others).chain(steps).chain(models) {
             let node = proto::Node { op_type: name.into(), domain: domain.into(), ..proto::Node::default() };
             assert!(of(&node).is_some(), "{domain} {name}");
         }

@@ -2,6 +2,7 @@
 
 mod checkpoint;
 mod data;
+mod gguf;
 mod images;
 mod lora;
 mod npz;
@@ -59,6 +60,7 @@ pub fn all() -> Vec<Box<dyn Target>> {
         Box::new(data::Idx),
         Box::new(data::Cifar),
         Box::new(data::Csv),
+        Box::new(gguf::Gguf),
         Box::new(images::Folder),
         Box::new(lora::Adapter::new()),
         Box::new(lora::Peft::new()),

@@ -97,11 +97,12 @@ fn shapes_of_weights() {
 #[test]
 fn other_domains() {
     for (domain, message) in [
-        ("ai.onnx.ml", "belongs to the domain `ai.onnx.ml` of ONNX, which is not supported"),
+        ("ai.onnx.ml", "the operator `Binarizer` of ai.onnx.ml is not supported"),
+        ("ai.onnx.preview", "belongs to the domain `ai.onnx.preview` of ONNX, which is not supported"),
         ("com.example", "they are not part of ONNX"),
     ] {
-        let mut graph = on(&[1], 21).node("Scaler", &["x"], &["y"], &[]);
+        let mut graph = on(&[1], 21).node("Binarizer", &["x"], &["y"], &[]);
         graph.graph.node[0].domain = domain.into();
-        refused(&graph, &[&[0.0]], &["node `y` (Scaler)", message]);
+        refused(&graph, &[&[0.0]], &["node `y` (Binarizer)", message]);
     }
 }

@@ -4,6 +4,7 @@ mod control;
 mod folding;
 mod gradients;
 mod invalid;
+mod learned;
 mod limits;
 mod narrow;
 mod numbers;
@@ -31,6 +32,7 @@ enum Value {
     Int(i64),
     Ints(Vec<i64>),
     Float(f32),
+    Floats(Vec<f32>),
     Text(&'static str),
     Texts(&'static [&'static str]),
     Graph(Graph),
@@ -44,6 +46,7 @@ fn attribute((name, value): &(&str, Value)) -> proto::Attribute {
         Value::Int(number) => proto::Attribute { i: Some(*number), kind: attribute::INT, ..own },
         Value::Ints(numbers) => proto::Attribute { ints: numbers.clone(), kind: attribute::INTS, ..own },
         Value::Float(number) => proto::Attribute { f: Some(*number), kind: attribute::FLOAT, ..own },
+        Value::Floats(numbers) => proto::Attribute { floats: numbers.clone(), kind: attribute::FLOATS, ..own },
         Value::Text(text) => {
             proto::Attribute { s: Some(Bytes::from_static(text.as_bytes())), kind: attribute::STRING, ..own }
         }
