@@ -26,6 +26,9 @@ pub struct Draw {
     pub shares: [Tensor; 2],
 }
 
+/// An image with noise in it and its timestep; and the noise.
+pub type Example = ((Array<f32>, f32), Array<f32>);
+
 impl Process {
     /// `ᾱ` falls like a squared cosine, so that small images do not spend many timesteps as almost pure noise: Nichol
     /// and Dhariwal, 2021 (<https://arxiv.org/abs/2102.09672>).
@@ -47,13 +50,12 @@ impl Process {
         self.kept.len()
     }
 
-    /// An example to learn from: the image `[C, H, W]` with noise in it and a timestep; and the noise. The same for the
-    /// same seed.
+    /// An example to learn from, made of an image `[C, H, W]`. The same for the same seed.
     ///
     /// # Errors
     ///
     /// If there is no memory for it.
-    pub fn example(&self, image: &Array<f32>, seed: Seed) -> Result<((Array<f32>, f32), Array<f32>)> {
+    pub fn example(&self, image: &Array<f32>, seed: Seed) -> Result<Example> {
         let time = (seed.field("time").get() % self.times() as u64) as usize;
         let (mut rng, shares) = (seed.field("noise").rng(), [self.kept[time].sqrt(), (1.0 - self.kept[time]).sqrt()]);
         let [image_share, noise_share] = shares.map(|share| share as f32);

@@ -284,7 +284,7 @@ mod tests {
         let read = || -> Result<Vec<u8>> { Ok(std::fs::read("no/such/file")?) };
         let error = read().unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Io);
-        assert!(std::error::Error::source(&error).is_some_and(|source| source.is::<std::io::Error>()));
+        assert!(std::error::Error::source(&error).is_some_and(<dyn std::error::Error>::is::<std::io::Error>));
         let full = Error::from(std::io::Error::from(std::io::ErrorKind::OutOfMemory));
         assert_eq!((full.kind(), full.location().is_some()), (ErrorKind::OutOfMemory, true));
     }

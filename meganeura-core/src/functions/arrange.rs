@@ -112,7 +112,8 @@ impl Var {
     /// Slices several axes, starting with the first: `x.at((.., 1..3, 0))`.
     ///
     /// A number selects one element and removes its axis. Axes without a range stay whole. Numbers below 0 count from
-    /// the end: `x.at((.., -1))` is the last column, `x.at(-3..)` the last three rows.
+    /// the end: `x.at((.., -1))` is the last column, `x.at(-3..)` the last three rows. Clippy takes `1..-1` for an
+    /// empty range: write `x.at(1..).at(..-1)`, or allow its lint `reversed_empty_ranges`.
     ///
     /// ```
     /// use meganeura::prelude::*;

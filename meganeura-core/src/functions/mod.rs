@@ -169,6 +169,7 @@ mod tests {
     }
 
     #[test]
+    #[expect(clippy::reversed_empty_ranges, reason = "the ends count from the end")]
     fn axes_below_0_count_from_the_end() -> Result<()> {
         let tape = Tape::new(&Device::cpu());
         let x = input(&tape, &[2, 3, 4])?;

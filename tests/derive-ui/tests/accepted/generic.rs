@@ -83,7 +83,7 @@ fn generics_need_no_bounds() -> meganeura::Result<()> {
     let device = device();
     let scale = |factor| Scale::new(factor).init(&device, Seed::new(0));
 
-    let keep = |factor| meganeura::Result::Ok(Keep { scale: scale(factor)?, _kept: "text" });
+    let keep = |factor| Ok::<_, meganeura::Error>(Keep { scale: scale(factor)?, _kept: "text" });
     let mut stack: Stack<&str> = Stack { layers: [keep(2.0)?, keep(3.0)?] };
     assert_eq!(leaves(&mut stack), ["layers.0.scale.weight", "layers.1.scale.weight"]);
     assert_eq!(apply(&stack, 1.0)?, 6.0);
