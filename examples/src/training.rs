@@ -82,7 +82,7 @@ impl Options {
     ///
     /// # Errors
     ///
-    /// Fails like [`world`](Self::world) and [`device`](Self::device).
+    /// Fails if ranks do not find each other, or if there is no such device.
     pub fn begin(&self) -> Result<Session<'_>, Box<dyn Error>> {
         let world = self.world()?;
         let device = self.device(&world)?;
