@@ -1,9 +1,9 @@
 //! Rearrangement of elements.
 
-use super::axis::{Axis, axis};
 use std::borrow::Borrow;
 
 use super::Ranges;
+use super::axis::{Axis, axis};
 use crate::{ErrorKind, MAX_RANK, Var};
 
 impl Var {

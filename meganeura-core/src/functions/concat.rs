@@ -1,10 +1,10 @@
 //! Concatenation along an axis.
 
-use super::axis::{Axis, axis};
 use std::borrow::Borrow;
 use std::panic::Location;
 
 use super::Vjp;
+use super::axis::{Axis, axis};
 use crate::ops::concat::Concat;
 use crate::{Result, Var};
 

@@ -5,9 +5,9 @@
 //! numbers are multiplied by a power of two first, which depends on the largest of them: it is 1 for ordinary numbers,
 //! whose norms have the same bits as without it.
 
-use super::axis::{Axis, axes};
 use std::panic::Location;
 
+use super::axis::{Axis, axes};
 use crate::ops::as_f64;
 use crate::{DType, Error, ErrorKind, Result, Var};
 

@@ -1,8 +1,8 @@
 //! Views: other ways to read the same memory.
 
-use super::axis::{Axis, axes, axis};
 use std::ops::Range;
 
+use super::axis::{Axis, axes, axis};
 use super::{Vjp, channels};
 use crate::graph::Source;
 use crate::ops::Op;

@@ -126,7 +126,7 @@ fn beats<T: Real>(x: T, best: T) -> bool {
     (x > best) | (x.is_nan() & !best.is_nan())
 }
 
-/// The maxima of a channel's windows: first down the columns, then across.
+/// The maxima of a channel's windows: first down the columns, then across. Of zeros, either sign may stay.
 pub(super) struct Maxima<'a, T> {
     pub(super) g: &'a PoolShape,
     pub(super) across: &'a [Across],
