@@ -10,7 +10,7 @@ impl Var {
     /// Products are summed over the axes that the result does not name. Letters name the axes of each operand; axes
     /// with the same name have the same extent. A name that occurs twice in one operand takes the diagonal. Without
     /// `->`, the result has the names that occur once, in alphabetical order. Operands are joined from the first to the
-    /// last, each pair by one [`matmul`](Self::matmul).
+    /// last, each pair by one [`matmul`](Self::matmul). Integers wrap around; all of their products are in memory at once.
     ///
     /// ```
     /// use meganeura::prelude::*;
@@ -172,11 +172,15 @@ impl Term {
         let extent = |name: &char| extents.iter().find(|(other, _)| other == name).map_or(1, |(_, extent)| *extent);
         let count = |names: &[char]| names.iter().map(extent).product::<usize>();
         let [n, m, k, l] = [&batch, &rows, &contracted, &columns].map(|names| count(names));
-        let a = a.ordered(&[&batch[..], &rows, &contracted].concat()).value.reshape([n, m, k]);
-        let b = b.ordered(&[&batch[..], &contracted, &columns].concat()).value.reshape([n, k, l]);
+        let a = a.ordered(&[&batch[..], &rows, &contracted].concat()).value;
+        let b = b.ordered(&[&batch[..], &contracted, &columns].concat()).value;
         let names = [batch, rows, columns].concat();
         let dims: Vec<_> = names.iter().map(extent).collect();
-        let value = a.matmul(&b);
+        let value = if a.ty().dtype.is_float() {
+            a.reshape([n, m, k]).matmul(&b.reshape([n, k, l]))
+        } else {
+            (a.reshape([n, m, k, 1]) * b.reshape([n, 1, k, l])).sum_over(&[2])
+        };
         match Shape::try_new(&dims) {
             Some(shape) => Self { value: value.reshape(shape), names },
             None => {

@@ -113,7 +113,7 @@ rows! {
     /// `a²`
     Square "square" Square 1 "w_square" |a, _, _| a.times(a);
     /// All bits inverted.
-    Not "bitwise_not" _ 1 "w_not" |a, _, _| a.xor(I::ONES);
+    Not "bitwise_not" _ 1 "w_not" |a, _, _| a.xor(I::ONES), onnx "BitwiseNot";
     /// `a + b`
     Add "add" Add 2 "w_sum" |a, b, _| a.plus(b), onnx "Add";
     /// `a − b`
@@ -135,11 +135,11 @@ rows! {
     /// `aᵇ`; for an exponent below 0, the number rounded towards 0.
     Pow "pow" Pow 2 "w_power" |a, b, _| a.power(b);
     /// The bits that both have.
-    And "bitwise_and" _ 2 "w_and" |a, b, _| a.and(b);
+    And "bitwise_and" _ 2 "w_and" |a, b, _| a.and(b), onnx "BitwiseAnd";
     /// The bits that one of both has.
-    Or "bitwise_or" _ 2 "w_or" |a, b, _| a.or(b);
+    Or "bitwise_or" _ 2 "w_or" |a, b, _| a.or(b), onnx "BitwiseOr";
     /// The bits that only one of both has.
-    Xor "bitwise_xor" _ 2 "w_xor" |a, b, _| a.xor(b);
+    Xor "bitwise_xor" _ 2 "w_xor" |a, b, _| a.xor(b), onnx "BitwiseXor";
     /// Bits moved to the left.
     ShiftLeft "shift_left" _ 2 "w_shifted_left" |a, b, _| a.shifted_left(b);
     /// Bits moved to the right, with copies of the sign.

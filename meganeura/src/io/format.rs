@@ -216,7 +216,10 @@ pub(super) fn parse(bytes: &[u8]) -> Result<SafeTensors<'_>> {
 }
 
 pub(super) fn malformed(error: SafeTensorError) -> Error {
-    Error::new(ErrorKind::Checkpoint, format!("not a complete safetensors file: {error}")).caused_by(error)
+    use SafeTensorError::{HeaderTooLarge, HeaderTooSmall, InvalidHeader, InvalidHeaderLength};
+    let is_foreign = matches!(error, HeaderTooLarge | HeaderTooSmall | InvalidHeader(_) | InvalidHeaderLength);
+    let what = if is_foreign { "not a safetensors file, or not all of one" } else { "not a complete safetensors file" };
+    Error::new(ErrorKind::Checkpoint, format!("{what}: {error}")).caused_by(error)
 }
 
 /// A stored tensor that can replace `current`, on its device.

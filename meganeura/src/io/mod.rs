@@ -44,9 +44,7 @@ pub use tensors::{Tensors, tensors_from_safetensors, tensors_to_safetensors_asyn
 #[cfg(not(target_family = "wasm"))]
 pub use tensors::{load_tensors, save_tensors, tensors_to_safetensors};
 
-#[cfg(not(feature = "pt"))]
-use crate::error::bail;
-use crate::error::{here, here_async};
+use crate::error::{bail, here, here_async};
 use crate::module::Module;
 #[cfg(not(target_family = "wasm"))]
 use crate::wait::block_on;
@@ -324,6 +322,10 @@ fn as_safetensors(bytes: Vec<u8>) -> Result<Vec<u8>> {
         return gguf::to_safetensors(&bytes);
     }
     if !bytes.starts_with(ZIP) && !is_legacy(&bytes) {
+        // As the length of a header, this would also be too large.
+        if let [0x80, 2..=5, .., b'.'] = bytes[..] {
+            bail!(Checkpoint, "a pickle, which `torch.save` did not write; save its tensors with `torch.save`");
+        }
         return Ok(bytes);
     }
     #[cfg(feature = "npz")]

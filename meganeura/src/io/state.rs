@@ -123,7 +123,7 @@ mod tests {
         for (bytes, message) in [
             (&model[..], "does not name one"),
             (&bad, "`lr` is `fast`"),
-            (b"half a file", "not a complete safetensors"),
+            (b"half a file", "not a safetensors file, or not all of one"),
         ] {
             let error = OptimizerState::from_safetensors(bytes, &device).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Checkpoint);

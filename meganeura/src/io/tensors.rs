@@ -4,14 +4,16 @@ use std::collections::{BTreeMap, btree_map};
 use std::ops::{Deref, Index};
 #[cfg(not(target_family = "wasm"))]
 use std::path::Path;
+use std::path::PathBuf;
 
 use super::format;
+use super::report::LISTED;
 #[cfg(not(target_family = "wasm"))]
 use super::{disk, io_error};
 use crate::error::{bail, here, here_async, shortened};
 #[cfg(not(target_family = "wasm"))]
 use crate::wait::block_on;
-use crate::{Device, Result, Tensor};
+use crate::{Device, Error, ErrorKind, Result, Tensor};
 
 /// The tensors of a file, by name: a map, and a report of those that are not in it.
 ///
@@ -37,11 +39,24 @@ use crate::{Device, Result, Tensor};
 pub struct Tensors {
     tensors: BTreeMap<String, Tensor>,
     refused: BTreeMap<String, String>,
+    /// The file, for messages.
+    path: Option<PathBuf>,
 }
 
 impl Tensors {
     pub(super) fn new(tensors: BTreeMap<String, Tensor>, refused: BTreeMap<String, String>) -> Self {
-        Self { tensors, refused }
+        Self { tensors, refused, path: None }
+    }
+
+    /// The error for a tensor that the file does not have, with the names of some that it has.
+    fn missing(&self, name: &str) -> Error {
+        let file = self.path.as_ref().map_or_else(|| "the file".to_owned(), |path| path.display().to_string());
+        let mut names: Vec<_> = self.tensors.keys().take(LISTED).map(|name| format!("`{}`", shortened(name))).collect();
+        if self.tensors.len() > LISTED {
+            names.push(format!("and {} more", self.tensors.len() - LISTED));
+        }
+        let has = if names.is_empty() { "no tensor at all".to_owned() } else { names.join(", ") };
+        Error::new(ErrorKind::Checkpoint, format!("{file} has no tensor `{}`; it has {has}", shortened(name)))
     }
 
     /// The tensors of the file that could not be read, each with the reason.
@@ -61,7 +76,7 @@ impl Tensors {
         here(|| match (self.tensors.get(name), self.refused.get(name)) {
             (Some(tensor), _) => Ok(tensor),
             (None, Some(why)) => bail!(Checkpoint, "`{}`: {why}", shortened(name)),
-            (None, None) => bail!(Checkpoint, "the file has no tensor `{}`", shortened(name)),
+            (None, None) => Err(self.missing(name)),
         })
     }
 
@@ -161,7 +176,8 @@ pub fn load_tensors(path: impl AsRef<Path>, device: &Device) -> Result<Tensors> 
         let path = path.as_ref();
         let bytes = disk::read(path).map_err(|error| io_error("read", path, error))?;
         let bytes = super::as_safetensors(bytes).map_err(|error| error.context(path.display()))?;
-        read_all(&bytes, device).map_err(|error| error.context(path.display()))
+        let tensors = read_all(&bytes, device).map_err(|error| error.context(path.display()))?;
+        Ok(Tensors { path: Some(path.to_owned()), ..tensors })
     })
 }
 
@@ -177,7 +193,7 @@ pub fn tensors_from_safetensors(bytes: &[u8], device: &Device) -> Result<Tensors
 
 /// The tensors under all of their names. Names that share memory share a tensor, or the reason why it was refused.
 fn read_all(bytes: &[u8], device: &Device) -> Result<Tensors> {
-    let (Tensors { mut tensors, mut refused }, words) = format::read_all(bytes, device)?;
+    let (Tensors { mut tensors, mut refused, path }, words) = format::read_all(bytes, device)?;
     for (alias, name) in words {
         if tensors.contains_key(&alias) || refused.contains_key(&alias) {
             continue;
@@ -188,7 +204,7 @@ fn read_all(bytes: &[u8], device: &Device) -> Result<Tensors> {
             refused.insert(alias, why);
         }
     }
-    Ok(Tensors { tensors, refused })
+    Ok(Tensors { tensors, refused, path })
 }
 
 /// Writes tensors to a safetensors file, each under its name and with its own element type.
@@ -252,7 +268,7 @@ mod tests {
     use safetensors::tensor::TensorView;
 
     use super::*;
-    use crate::{ErrorKind, Precision};
+    use crate::Precision;
 
     #[test]
     fn every_bit_comes_back() {
@@ -328,7 +344,7 @@ mod tests {
             (file(Dtype::C64, &[1], &[1; 8]), "`x`: C64 in the file"),
             (file(Dtype::F32, &[0, 3], &[]), "`x`: it has no elements"),
             (file(Dtype::U8, &[1; 9], &[1]), "`x`: it has 9 axes, 8 are the most"),
-            (vec![1, 2, 3], "not a complete safetensors file"),
+            (vec![1, 2, 3], "not a safetensors file, or not all of one"),
         ] {
             let read = tensors_from_safetensors(&bytes, &device);
             if let Ok(tensors) = &read {

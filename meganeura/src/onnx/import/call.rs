@@ -62,6 +62,8 @@ pub(super) struct Call<'a> {
     recorder: Recorder<'a>,
     /// A bit for each attribute that was read.
     read: Cell<u64>,
+    /// An operand that decides what is recorded, and is not known.
+    open: Cell<Option<usize>>,
 }
 
 /// A condition on the tape, as the only result.
@@ -88,7 +90,8 @@ impl<'a> Call<'a> {
             }
         }
         let Recording { folded: budget, texts, .. } = recording;
-        let mut call = Self { node, inputs, tape, opset, budget, texts, recorder, read: Cell::new(0) };
+        let mut call =
+            Self { node, inputs, tape, opset, budget, texts, recorder, read: Cell::new(0), open: Cell::new(None) };
         if opset < 7 {
             call.align()?;
         }
@@ -129,6 +132,11 @@ impl<'a> Call<'a> {
     /// `true` if result `k` may be used.
     pub(super) fn wants(&self, k: usize) -> bool {
         self.node.output.get(k).is_some_and(|name| !name.is_empty())
+    }
+
+    /// The name of an operand that decides what is recorded, and is not known.
+    pub(super) fn open(&self) -> Option<&'a str> {
+        self.open.get().and_then(|k| self.node.input.get(k)).map(String::as_str)
     }
 
     /// Refuses attributes that were not read.
@@ -191,11 +199,10 @@ impl<'a> Call<'a> {
     pub(super) fn known(&self, k: usize) -> Result<Arc<Array>> {
         match self.value(k)?.read(self.tape) {
             Ok(array) => Ok(array),
-            Err(error) if error.kind() == ErrorKind::Argument => bail!(
-                Checkpoint,
-                "operand {k} decides what is recorded, so it must be a constant, or depend on inputs with values: use \
-                 `Model::record` on a tape"
-            ),
+            Err(error) if error.kind() == ErrorKind::Argument => {
+                self.open.set(Some(k));
+                bail!(Checkpoint, "operand {k} is not known")
+            }
             Err(error) => Err(error.context(format_args!("operand {k}"))),
         }
     }

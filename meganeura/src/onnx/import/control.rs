@@ -82,7 +82,7 @@ fn loop_(call: &Call<'_>) -> Result<Vec<Value>> {
         Some(truth) => Ok(truth),
         None => bail!(
             Checkpoint,
-            "the condition to go on depends on an input without a value: use `Model::record` on a tape"
+            "the condition to go on depends on the values of inputs: use `Model::run`, which knows them"
         ),
     };
     let mut condition = call.optional(1).cloned();

@@ -69,7 +69,7 @@ fn entering(port: &Port, item: &Item, tape: &Tape, texts: &mut Texts) -> Result<
             if let Some(error) = var.error() {
                 return Err(error);
             }
-            if element.kind() != Kind::Int && !var.ty().dtype.is_float() {
+            if element.kind() == Kind::Float && !var.ty().dtype.is_float() {
                 bail!(Argument, "input {port} is given {}", var.ty());
             }
             Ok(Value::Var(entered(&var, element), element))

@@ -12,7 +12,7 @@ use crate::onnx::read::{self, Beside, Numbers};
 use crate::{Device, Result, Shape, Tensor};
 
 /// Constants with at most this many elements are also known on the host.
-const SMALL: usize = 1 << 12;
+pub(super) const SMALL: usize = 1 << 12;
 
 /// The initial state of a value.
 #[derive(Clone)]
@@ -51,6 +51,13 @@ impl Initial {
         };
         let host = host.try_cast(device.precision().dtype())?;
         Ok(Self::Tensor(Tensor::from_host(device, shape, host)?, element))
+    }
+
+    pub(super) fn element(&self) -> Element {
+        match self {
+            Self::Known(array) => array.element,
+            Self::Tensor(_, element) => *element,
+        }
     }
 
     pub(super) fn len(&self) -> usize {

@@ -8,14 +8,13 @@ use crate::{Result, Shape, Var};
 
 pub(super) const OPERATORS: Operators = &[
     ("Einsum", |call| {
-        let x = (0..call.inputs.len()).map(|k| call.float(k)).collect::<Result<Vec<_>>>()?;
+        let x = (0..call.inputs.len()).map(|k| call.own(k)).collect::<Result<Vec<_>>>()?;
         if x.is_empty() {
             bail!(Checkpoint, "there are no operands");
         }
         let ranks: Vec<_> = x.iter().map(|x| x.shape().rank()).collect();
         let equation = spelled_out(&call.text("equation", "")?.replace(' ', ""), &ranks)?;
-        only_floats(call)?;
-        call.floats(Var::einsum(&equation, &x.iter().collect::<Vec<_>>()))
+        call.computed(&Var::einsum(&equation, &x.iter().collect::<Vec<_>>()))
     }),
     ("Gemm", gemm),
     ("MatMul", matmul),
@@ -56,13 +55,6 @@ fn spelled_out(equation: &str, ranks: &[usize]) -> Result<String> {
         |result| result.replace("...", &letters),
     );
     Ok(format!("{}->{result}", spelled.join(",")))
-}
-
-fn only_floats(call: &Call<'_>) -> Result<()> {
-    match call.value(0)?.element() {
-        element if element.kind() == Kind::Float => Ok(()),
-        element => bail!(Checkpoint, "only floats are supported, the operand holds {}", element.name()),
-    }
 }
 
 fn matmul(call: &Call<'_>) -> Result<Vec<Value>> {
@@ -121,7 +113,9 @@ fn gemm(call: &Call<'_>) -> Result<Vec<Value>> {
 }
 
 pub(super) fn gemm_of_floats(call: &Call<'_>) -> Result<Var> {
-    only_floats(call)?;
+    if call.value(0)?.kind() != Kind::Float {
+        bail!(Checkpoint, "only floats are supported, the operand holds {}", call.value(0)?.element().name());
+    }
     let (a, b) = (call.float(0)?, call.float(1)?);
     if [&a, &b].iter().any(|x| x.shape().rank() != 2) {
         bail!(Checkpoint, "a product of {} and {}; both must be matrices", a.shape(), b.shape());

@@ -40,6 +40,7 @@ mod stateful;
 #[cfg(test)]
 mod tests;
 mod texts;
+mod trainable;
 mod training;
 mod trees;
 mod unique;
@@ -50,16 +51,18 @@ use std::collections::{HashMap, HashSet};
 use std::fmt;
 #[cfg(not(target_family = "wasm"))]
 use std::path::Path;
-use std::sync::Arc;
+use std::path::PathBuf;
+use std::sync::{Arc, OnceLock};
 
 use prost::bytes::Bytes;
 
-use self::element::Element;
+use self::element::{Element, Kind};
 use self::initial::{Initial, external};
 use self::operators::{check, findable, is_own};
 pub use self::port::Port;
 use self::run::{Constant, Plans};
 use self::texts::Texts;
+use self::trainable::Weights;
 use self::value::{Array, Value, wrapped};
 use super::read::{self, Beside};
 use super::{LAST_OPSET, proto};
@@ -113,7 +116,13 @@ pub struct Model {
     constants: usize,
     /// Those among the initializers.
     texts: Texts,
+    /// Those that were initializers, of a model that can be trained.
+    weights: Weights,
+    /// The file, for messages.
+    path: Option<PathBuf>,
     plans: Plans,
+    /// The CPU, once a constant is computed there.
+    host: OnceLock<Device>,
 }
 
 impl Model {
@@ -131,8 +140,9 @@ impl Model {
             let path = path.as_ref();
             let bytes = disk::read(path).map_err(|error| io_error("read", path, error))?;
             let folder = path.parent().unwrap_or(Path::new(""));
-            Self::read(device, Bytes::from(bytes), &mut Beside::folder(folder))
-                .map_err(|error| error.context(path.display()))
+            let model = Self::read(device, Bytes::from(bytes), &mut Beside::folder(folder))
+                .map_err(|error| error.context(path.display()))?;
+            Ok(Self { path: Some(path.to_owned()), ..model })
         })
     }
 
@@ -197,8 +207,20 @@ impl Model {
         for node in &graph.node {
             check(node, opset, &mut names)?;
         }
-        let (device, plans) = (device.clone(), Plans::new());
-        Ok(Self { device, graph, opset, inputs, outputs, initializers, constants, texts, plans })
+        Ok(Self {
+            device: device.clone(),
+            graph,
+            opset,
+            inputs,
+            outputs,
+            initializers,
+            constants,
+            texts,
+            weights: Weights::new(),
+            path: None,
+            plans: Plans::new(),
+            host: OnceLock::new(),
+        })
     }
 
     /// Gives an input a value without elements, such as a cache before the first step of decoding. It is no longer
@@ -303,7 +325,7 @@ impl Model {
 
     /// Records the model on a tape, as a part of a function of your own.
     ///
-    /// Gradients can flow through it to the inputs; its weights are not trained.
+    /// Gradients flow through it to the inputs, and to the weights of a [trainable](Self::trainable) model.
     ///
     /// # Errors
     ///
@@ -342,10 +364,12 @@ impl Model {
     }
 }
 
-/// An input as a value of the graph: integers of any type become those of the file, and whole floats too.
+/// An input as a value of the graph: integers of any type become those of the file, and whole floats too; integers
+/// become conditions.
 fn entered(var: &Var, element: Element) -> Var {
     match element.integer_dtype() {
         Some(dtype) => wrapped(&var.cast(dtype), element),
+        None if element.kind() == Kind::Bool && !var.ty().dtype.is_float() => var.to_float().ne(var.constant(0.0)),
         None => var.clone(),
     }
 }

@@ -1,7 +1,7 @@
 //! Normalisations, reductions and softmax.
 
 use super::call::{Call, Operators, known};
-use super::element::{Element, Kind};
+use super::element::Element;
 use super::elementwise::ordered;
 use super::numeric::named_type;
 use super::value::{Array, Data, Value};
@@ -35,17 +35,17 @@ pub(super) const OPERATORS: Operators = &[
     }),
     ("ReduceL1", |call| reduce(call, |x, axes| sum(&x.abs(), axes))),
     ("ReduceL2", |call| {
-        reduce_floats(call, |x, axes| if axes.is_empty() { x.abs() } else { x.root_of_squares(axes, 1.0) })
+        reduce_as_floats(call, |x, axes| if axes.is_empty() { x.abs() } else { x.root_of_squares(axes, 1.0) })
     }),
-    ("ReduceLogSum", |call| reduce_floats(call, |x, axes| sum(x, axes).log())),
+    ("ReduceLogSum", |call| reduce_as_floats(call, |x, axes| sum(x, axes).log())),
     ("ReduceLogSumExp", |call| {
-        reduce_floats(call, |x, axes| {
+        reduce_as_floats(call, |x, axes| {
             let shape = axes.iter().fold(x.shape(), |shape, &axis| shape.with(axis, 1));
             if axes.is_empty() { x.clone() } else { x.logsumexp(axes).reshape(shape) }
         })
     }),
     ("ReduceMax", |call| extremum(call, Var::max_keep)),
-    ("ReduceMean", |call| reduce_floats(call, |x, axes| over(x, axes, Var::mean_keep))),
+    ("ReduceMean", |call| reduce(call, mean)),
     ("ReduceMin", |call| extremum(call, Var::min_keep)),
     ("ReduceProd", |call| reduce(call, product)),
     ("ReduceSum", |call| reduce(call, sum)),
@@ -209,6 +209,17 @@ fn sum(x: &Var, axes: &[usize]) -> Var {
     over(x, axes, Var::sum_keep)
 }
 
+/// Means. Those of integers are cut to integers.
+fn mean(x: &Var, axes: &[usize]) -> Var {
+    if x.ty().dtype.is_float() {
+        return over(x, axes, Var::mean_keep);
+    }
+    #[expect(clippy::cast_precision_loss, reason = "extents are far below 2^53")]
+    let count = axes.iter().map(|&axis| x.shape()[axis]).product::<usize>() as f64;
+    let sum = sum(x, axes);
+    &sum / sum.constant(count)
+}
+
 /// The axes of a reduction, in order; none if the node wants elementwise functions only.
 fn reduced_axes(call: &Call<'_>, rank: usize) -> Result<Vec<usize>> {
     let is_identity = call.flag("noop_with_empty_axes", false)?;
@@ -242,12 +253,12 @@ fn extremum(call: &Call<'_>, keep: fn(&Var, &[usize]) -> Var) -> Result<Vec<Valu
     call.floats(ordered(call, &y)?)
 }
 
-/// A reduction of floats only.
-fn reduce_floats(call: &Call<'_>, keep: impl FnOnce(&Var, &[usize]) -> Var) -> Result<Vec<Value>> {
-    match call.value(0)?.element() {
-        element if element.kind() == Kind::Float => reduce(call, keep),
-        element => bail!(Checkpoint, "only floats are supported, the operand holds {}", element.name()),
-    }
+/// A reduction that is computed in floats. Of integers, the result is cut to one.
+fn reduce_as_floats(call: &Call<'_>, keep: impl FnOnce(&Var, &[usize]) -> Var) -> Result<Vec<Value>> {
+    reduce(call, |x, axes| {
+        let dtype = x.ty().dtype;
+        if dtype.is_float() { keep(x, axes) } else { keep(&x.to_float(), axes).cast(dtype) }
+    })
 }
 
 /// The reduction of a value without elements: what no number gives, for each element of the result.

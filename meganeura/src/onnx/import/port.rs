@@ -135,7 +135,7 @@ impl Port {
     pub(super) fn expect<'a>(&'a self, x: &Var, known: &mut HashMap<&'a str, usize>) -> Result<()> {
         self.expect_tensor()?;
         // Integers of any type, and whole floats, are converted.
-        if self.element.kind() != Kind::Int && !x.ty().dtype.is_float() {
+        if self.element.kind() == Kind::Float && !x.ty().dtype.is_float() {
             bail!(Argument, "input {self} is given {}", x.ty());
         }
         let (Some(extents), shape) = (&self.extents, x.shape()) else { return Ok(()) };

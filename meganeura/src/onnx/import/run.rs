@@ -69,7 +69,8 @@ impl Model {
     /// must be integers or conditions of at most 4096 elements. If other values decide, such as the number of elements
     /// that are not 0, the model is recorded for each call, and planned if its structure is new to the device.
     ///
-    /// The 16 plans that were used last are kept. Threads may call it at the same time; one plans at a time.
+    /// Integers of any type, and whole floats, become those of the file; integers become conditions, which are true
+    /// unless they are 0. The 16 plans that were used last are kept. Threads may call it at the same time; one plans at a time.
     ///
     /// ```
     /// use meganeura::onnx::{self, Model};
@@ -96,18 +97,22 @@ impl Model {
                 bail!(Argument, "{} inputs, but the model has {}", inputs.len(), self.inputs.len());
             }
             let tape = Tape::inference(&self.device);
-            let vars: Vec<_> = inputs.iter().map(|input| tape.input(input)).collect();
             let mut extents = HashMap::new();
-            for (port, var) in self.inputs.iter().zip(&vars) {
+            let mut tensors = Vec::with_capacity(inputs.len());
+            for (port, &input) in self.inputs.iter().zip(inputs) {
+                let var = tape.input(input);
                 if let Some(error) = var.error() {
                     return Err(error);
                 }
-                port.expect(var, &mut extents)?;
+                port.expect(&var, &mut extents)?;
+                let is_same = input.ty().dtype == port.dtype(self.device.precision().dtype());
+                tensors.push(if is_same { input.clone() } else { entered(&var, port.element()).to_tensor()? });
             }
+            let vars: Vec<_> = tensors.iter().map(|tensor| tape.input(tensor)).collect();
             match self.planned(&vars)? {
                 Some((constants, function)) => {
                     let is_open = |at: &usize| constants.iter().all(|(constant, _)| constant != at);
-                    let open: Vec<_> = (0..inputs.len()).filter(is_open).map(|at| inputs[at]).collect();
+                    let open: Vec<_> = (0..inputs.len()).filter(is_open).map(|at| &tensors[at]).collect();
                     function.call(&open)
                 }
                 None => {

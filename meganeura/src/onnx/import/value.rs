@@ -196,6 +196,27 @@ impl Value {
         }
     }
 
+    /// `true` if the numbers are known, and no tensor has more than `most` of them.
+    pub(super) fn is_known(&self, most: usize) -> bool {
+        match self {
+            Self::Known(array) => array.len() <= most,
+            Self::Var(..) => false,
+            Self::Sequence(items, _) => items.iter().all(|item| item.is_known(most)),
+            Self::Nothing(_) => true,
+        }
+    }
+
+    /// The value with its numbers, computed now if they are on the tape.
+    pub(super) fn known(&self, tape: &Tape) -> Result<Self> {
+        Ok(match self {
+            Self::Var(..) => Self::Known(self.read(tape)?),
+            Self::Sequence(items, element) => {
+                Self::Sequence(items.iter().map(|item| item.known(tape)).collect::<Result<_>>()?, *element)
+            }
+            Self::Known(_) | Self::Nothing(_) => self.clone(),
+        })
+    }
+
     /// The numbers, computed now if they are on the tape. Fails if they depend on an input without a value.
     pub(super) fn read(&self, tape: &Tape) -> Result<Arc<Array>> {
         let element = match self {

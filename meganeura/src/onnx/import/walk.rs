@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use super::call::{Budget, Call};
-use super::initial::Initial;
+use super::initial::{Initial, SMALL};
 use super::operators::{find, is_own, title};
 use super::port::Port;
 use super::texts::Texts;
@@ -13,7 +13,7 @@ use super::value::Value;
 use super::{Model, fold, graph, signature};
 use crate::error::{bail, shortened};
 use crate::onnx::proto;
-use crate::{Error, ErrorKind, Result, Tape};
+use crate::{Device, Error, ErrorKind, Precision, Result, Tape};
 
 /// The most elements to compute on the host, and [`GROWTH`] for each number in the file.
 const MOST_FOLDED: usize = 1 << 21;
@@ -89,7 +89,13 @@ impl Model {
             };
             state.values.insert(name, value);
         }
-        self.steps(&self.graph, tape, &mut state)?;
+        for (name, (param, element)) in &self.weights {
+            state.values.insert(name, Value::Var(tape.param(param), *element));
+        }
+        self.steps(&self.graph, tape, &mut state).map_err(|error| match &self.path {
+            Some(path) => error.context(path.display()),
+            None => error,
+        })?;
         let output = |port: &Port| match state.values.get(port.name()) {
             Some(Value::Nothing(_)) if port.is_optional() => Ok(Value::Nothing(port.element())),
             Some(value) if value.element() != port.element() => {
@@ -145,22 +151,10 @@ impl Model {
         // A graph inside the node may take inputs of the model.
         let is_fixed = graph::bodies(node).next().is_none()
             && node.input.iter().all(|name| name.is_empty() || state.is_fixed(name));
-        let recorder = |graph: &proto::Graph, operands| self.body(graph, operands, tape, state);
-        let call = Call::new(node, inputs, tape, self.opset, state.recording, &recorder)?;
-        let folded = if is_own(&node.domain) { fold::fold(&call)? } else { None };
-        let results = match folded {
+        let results = match self.computed(node, &inputs, state) {
             Some(results) => results,
-            None => find(node)?(&call)?,
+            None => self.results(node, inputs, tape, state)?,
         };
-        if let Some(error) = results.iter().find_map(Value::error) {
-            return Err(Error::new(ErrorKind::Checkpoint, error.to_string()));
-        }
-        if self.opset < 6 {
-            // It said which operands may be overwritten.
-            call.ignore(&["consumed_inputs"]);
-        }
-        call.finish()?;
-        drop(call);
         for (k, name) in node.output.iter().enumerate().filter(|(_, name)| !name.is_empty()) {
             let Some(value) = results.get(k) else {
                 bail!(Checkpoint, "its result {k}, `{}`, is not computed", shortened(name));
@@ -172,5 +166,82 @@ impl Model {
             state.values.insert(name, value.clone());
         }
         Ok(())
+    }
+    /// The results of a node, recorded on a tape, or computed if they can be folded.
+    fn results(
+        &self,
+        node: &proto::Node,
+        inputs: Vec<Option<Value>>,
+        tape: &Tape,
+        state: &State<'_>,
+    ) -> Result<Vec<Value>> {
+        let recorder = |graph: &proto::Graph, operands| self.body(graph, operands, tape, state);
+        let call = Call::new(node, inputs, tape, self.opset, state.recording, &recorder)?;
+        let folded = if is_own(&node.domain) { fold::fold(&call)? } else { None };
+        let results = match folded {
+            Some(results) => results,
+            None => find(node)?(&call).map_err(|error| call.open().map_or(error, |name| self.undecided(name)))?,
+        };
+        if let Some(error) = results.iter().find_map(Value::error) {
+            return Err(Error::new(ErrorKind::Checkpoint, error.to_string()));
+        }
+        if self.opset < 6 {
+            // It said which operands may be overwritten.
+            call.ignore(&["consumed_inputs"]);
+        }
+        call.finish()?;
+        Ok(results)
+    }
+
+    /// The results of a node whose operands are few numbers that are known, computed now on the CPU: other nodes may
+    /// need them while they are recorded. `None` if there are other operands, if the results are large, or if there is
+    /// an error, which recording the node gives as well.
+    fn computed(&self, node: &proto::Node, inputs: &[Option<Value>], state: &State<'_>) -> Option<Vec<Value>> {
+        let is_known = inputs.iter().any(Option::is_some) && inputs.iter().flatten().all(|value| value.is_known(SMALL));
+        if !is_known || graph::bodies(node).next().is_some() {
+            return None;
+        }
+        let tape = Tape::inference(self.host());
+        let results = self.results(node, inputs.to_vec(), &tape, state).ok()?;
+        let elements = results.iter().fold(0usize, |sum, value| sum.saturating_add(value.elements()));
+        if elements > fold::MOST {
+            return None;
+        }
+        state.recording.folded.charge(elements).ok()?;
+        results.iter().map(|value| value.known(&tape).ok()).collect()
+    }
+
+    /// The CPU, for numbers that are needed while the model is recorded.
+    fn host(&self) -> &Device {
+        self.host.get_or_init(|| match self.device.precision() {
+            Precision::Double => Device::cpu_with(Precision::Double),
+            _ => Device::cpu(),
+        })
+    }
+
+    /// The error for a value that decides what is recorded, and depends on values that are not known.
+    fn undecided(&self, name: &str) -> Error {
+        let mut from = self.sources(name).iter().map(|input| format!("`{}`", shortened(input))).collect::<Vec<_>>();
+        from.truncate(3);
+        let from = if from.is_empty() { "the inputs".to_owned() } else { from.join(", ") };
+        let message = format!(
+            "`{}` decides what is computed, and depends on the values of {from}: use `Model::run`, which plans for \
+             each of them",
+            shortened(name)
+        );
+        Error::new(ErrorKind::Checkpoint, message)
+    }
+
+    /// The inputs of the model on whose values a value depends.
+    fn sources(&self, name: &str) -> Vec<&str> {
+        let makers: HashMap<&str, &proto::Node> = (self.graph.node.iter())
+            .filter(|node| !matches!(&node.op_type[..], "Shape" | "Size"))
+            .flat_map(|node| node.output.iter().map(move |name| (&name[..], node)))
+            .collect();
+        let (mut names, mut next) = (HashSet::from([name]), vec![name]);
+        while let Some(node) = next.pop().and_then(|name| makers.get(name)) {
+            next.extend(node.input.iter().map(String::as_str).filter(|name| names.insert(name)));
+        }
+        self.inputs.iter().map(Port::name).filter(|name| names.contains(name)).collect()
     }
 }

@@ -18,7 +18,7 @@ use crate::error::bail;
 use crate::onnx::read;
 
 /// The most elements of a constant that is computed on the host.
-const MOST: usize = 1 << 16;
+pub(super) const MOST: usize = 1 << 16;
 
 /// The results of a node, if all its operands are known and its operator can be folded.
 pub(super) fn fold(call: &Call<'_>) -> Result<Option<Vec<Value>>> {

@@ -72,7 +72,7 @@ fn loops_go_on_while_their_condition_holds() -> Result<()> {
     assert_close(&read.run(&[&[1.0, 2.0], &[3.0]])?[0].1, &[3.0, 6.0], "a count that is read");
     let error = Model::from_bytes(&Device::cpu(), &read.bytes())?.compile().expect_err("the count is open");
     assert_eq!(error.kind(), ErrorKind::Checkpoint);
-    assert!(error.to_string().contains("node `last` (Loop): operand 0 decides what is recorded"), "{error}");
+    assert!(error.to_string().contains("node `last` (Loop): `count` decides what is computed"), "{error}");
     let error = counted(0.0).error(&[&[1.0, 2.0]]);
     assert!(error.to_string().contains("a loop without any step"), "{error}");
     // A loop is charged for what it records.

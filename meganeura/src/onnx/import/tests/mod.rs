@@ -10,6 +10,7 @@ mod narrow;
 mod numbers;
 mod run;
 mod texts;
+mod trainable;
 mod training;
 
 use prost::Message;

@@ -405,6 +405,6 @@ fn places_of_maxima_and_different_elements_are_int64() -> Result<()> {
     assert_eq!(graph.numbers(&[&[3.0, 1.0, 3.0, -2.0]])?, [-2.0, 1.0, 3.0]);
     let model = Model::from_bytes(&device, &graph.bytes())?;
     let error = model.compile().expect_err("there are no numbers").to_string();
-    assert!(error.contains("(Unique): operand 0 decides what is recorded"), "{error}");
+    assert!(error.contains("(Unique): `x` decides what is computed, and depends on the values of `x`"), "{error}");
     Ok(())
 }
