@@ -21,6 +21,7 @@ pub(crate) fn collect(trials: &mut Vec<Trial>) {
     both("reductions", reductions);
     both("long_reductions", long_reductions);
     both("scans", scans);
+    both("einsum", einsum);
     both("orders", orders);
     both("movement", movement);
     both("mixed_types_are_refused", mixed_types);
@@ -31,6 +32,28 @@ pub(crate) fn collect(trials: &mut Vec<Trial>) {
         conversions(&device)?;
         choices(&device)
     }));
+}
+
+/// Sums of products wrap around, as the products do.
+fn einsum(device: &Device) -> Outcome {
+    for dtype in TYPES {
+        let large = if dtype == DType::I32 { 1 << 29 } else { 1 << 61 };
+        let number = |k: i64| (k * 7 - 20) * if k % 3 == 0 { large + 1 } else { 1 };
+        let x: Vec<_> = (0..12).map(|k| wrapped(dtype, number(k).into())).collect();
+        let y: Vec<_> = (5..14).map(|k| wrapped(dtype, number(k).into())).collect();
+        let tape = Tape::inference(device);
+        let a = tape.input(&tensor(device, dtype, &[2, 2, 3], &x)?);
+        let b = tape.input(&tensor(device, dtype, &[3, 3], &y)?);
+        let sum = |terms: &dyn Fn(usize) -> i128| wrapped(dtype, (0..3).map(terms).sum());
+        let product = |n: usize, k: usize| sum(&|j| i128::from(x[3 * n + j]) * i128::from(y[3 * j + k]));
+        let expected: Vec<_> = (0..12).map(|at| product(at / 3, at % 3)).collect();
+        assert_eq!(Var::einsum("bij,jk->bik", &[&a, &b]).to_tensor()?.to_i64_vec()?, expected, "{dtype}");
+        let trace = sum(&|j| i128::from(y[4 * j]));
+        assert_eq!(Var::einsum("ii->", &[&b]).to_tensor()?.to_i64_vec()?, [trace], "{dtype}");
+        let squares: Vec<_> = y.iter().map(|&y| wrapped(dtype, i128::from(y) * i128::from(y))).collect();
+        assert_eq!(Var::einsum("ij,ij->ij", &[&b, &b]).to_tensor()?.to_i64_vec()?, squares, "{dtype}");
+    }
+    Ok(())
 }
 
 /// Integers with a sign select what indices do, and are checked as those are.

@@ -303,7 +303,7 @@ impl Model {
                 bail!(Argument, "{} shapes for {} inputs", shapes.len(), self.inputs.len());
             }
             if shapes.is_empty() {
-                bail!(Checkpoint, "the model has no inputs");
+                bail!(Checkpoint, "the model has no inputs; `Model::run` computes its outputs");
             }
             let float = self.device.precision().dtype();
             let types: Vec<_> = self

@@ -125,6 +125,10 @@ impl Model {
 
     /// The plan for these inputs; `None` if the model is recorded for each call.
     fn planned(&self, vars: &[Var]) -> Result<Option<(Vec<Constant>, Function)>> {
+        // A plan has an input.
+        if vars.is_empty() {
+            return Ok(None);
+        }
         let mut state = self.plans.state.lock().unwrap_or_else(PoisonError::into_inner);
         let shapes: Vec<_> = vars.iter().map(Var::shape).collect();
         loop {
