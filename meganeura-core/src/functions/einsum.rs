@@ -10,7 +10,8 @@ impl Var {
     /// Products are summed over the axes that the result does not name. Letters name the axes of each operand; axes
     /// with the same name have the same extent. A name that occurs twice in one operand takes the diagonal. Without
     /// `->`, the result has the names that occur once, in alphabetical order. Operands are joined from the first to the
-    /// last, each pair by one [`matmul`](Self::matmul). Integers wrap around; all of their products are in memory at once.
+    /// last, each pair by one [`matmul`](Self::matmul). Integers wrap around; all of their products are in memory at
+    /// once.
     ///
     /// ```
     /// use meganeura::prelude::*;

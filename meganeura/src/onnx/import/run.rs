@@ -70,7 +70,9 @@ impl Model {
     /// that are not 0, the model is recorded for each call, and planned if its structure is new to the device.
     ///
     /// Integers of any type, and whole floats, become those of the file; integers become conditions, which are true
-    /// unless they are 0. The 16 plans that were used last are kept. Threads may call it at the same time; one plans at a time.
+    /// unless they are 0.
+    ///
+    /// The 16 plans that were used last are kept. Threads may call it at the same time; one plans at a time.
     ///
     /// ```
     /// use meganeura::onnx::{self, Model};
