@@ -84,7 +84,7 @@ struct Unflatten {
 impl Init for Unflatten {
     type Output = Self;
 
-    fn build(self, _: &Device, _: Seed) -> meganeura::Result<Self> {
+    fn build(self, _: &Device, _: Seed) -> Result<Self> {
         Ok(self)
     }
 }
@@ -197,7 +197,7 @@ struct Explained {
 }
 
 impl Measure for Explained {
-    fn update(&mut self, drawn: &Tensor, images: &Tensor) -> meganeura::Result<()> {
+    fn update(&mut self, drawn: &Tensor, images: &Tensor) -> Result<()> {
         let (drawn, pixels) = (drawn.to_f64_vec()?, images.to_f64_vec()?);
         self.images += images.shape()[0] as f64;
         self.missed += drawn.iter().zip(&pixels).map(|(y, x)| (y - x) * (y - x)).sum::<f64>();
@@ -208,20 +208,20 @@ impl Measure for Explained {
         Ok(())
     }
 
-    fn gather(&mut self, world: &World) -> meganeura::Result<()> {
+    fn gather(&mut self, world: &World) -> Result<()> {
         let all = world.sum(&[&[self.images, self.missed, self.squares], &self.sum[..]].concat())?;
         (self.images, self.missed, self.squares, self.sum) = (all[0], all[1], all[2], all[3..].to_vec());
         Ok(())
     }
 
-    fn value(&self) -> meganeura::Result<f64> {
+    fn value(&self) -> Result<f64> {
         let mean = self.sum.iter().map(|sum| sum * sum).sum::<f64>() / self.images;
         Ok(1.0 - self.missed / (self.squares - mean))
     }
 }
 
 /// The first half of the images above their reconstructions, then the second half.
-fn drawn_again(net: &Autoencoder, images: &Var) -> meganeura::Result<Vec<f32>> {
+fn drawn_again(net: &Autoencoder, images: &Var) -> Result<Vec<f32>> {
     let (before, after) = (images.to_vec()?, net.forward(images).to_vec()?);
     let half = images.shape()[0].div_ceil(2) * before.len() / images.shape()[0];
     let rows = before.chunks(half).zip(after.chunks(half));
@@ -229,7 +229,7 @@ fn drawn_again(net: &Autoencoder, images: &Var) -> meganeura::Result<Vec<f32>> {
 }
 
 /// A row for each pair of images: decoded codes from the straight line between theirs.
-fn blended(net: &Autoencoder, images: &Var) -> meganeura::Result<Vec<f32>> {
+fn blended(net: &Autoencoder, images: &Var) -> Result<Vec<f32>> {
     let numbers = net.encoder.forward(images);
     let mut rows = Vec::new();
     for pair in 0..(images.shape()[0] / 2).min(6) {

@@ -196,11 +196,7 @@ fn run(options: &Options) -> Result<(), Box<dyn Error>> {
 }
 
 /// The last run of each step, launch by launch, after a step that plans it.
-fn profile(
-    device: &Device,
-    steps: u32,
-    mut step: impl FnMut() -> meganeura::Result<()>,
-) -> meganeura::Result<Vec<Profile>> {
+fn profile(device: &Device, steps: u32, mut step: impl FnMut() -> Result<()>) -> Result<Vec<Profile>> {
     step()?;
     device.set_profiling(Profiling::Launches)?;
     let mut runs = Vec::new();
@@ -224,11 +220,7 @@ fn middle(runs: &[Profile]) -> Vec<LaunchTime> {
 }
 
 /// The mean time of a step and its breakdown on the host, after two steps that plan it and allocate its memory.
-fn host_time(
-    device: &Device,
-    steps: u32,
-    mut step: impl FnMut() -> meganeura::Result<()>,
-) -> meganeura::Result<(Duration, HostTimes)> {
+fn host_time(device: &Device, steps: u32, mut step: impl FnMut() -> Result<()>) -> Result<(Duration, HostTimes)> {
     step()?;
     step()?;
     let (before, begin) = (device.stats().host, Instant::now());
@@ -255,7 +247,7 @@ fn report<M: Module, O: Optimizer>(
     inputs: &[Tensor],
     forward: impl Fn(&M, &[Var]) -> Var,
 ) -> Result<(), Box<dyn Error>> {
-    let mut step = || -> meganeura::Result<()> {
+    let mut step = || -> Result<()> {
         let tape = if options.inference { Tape::inference(device) } else { Tape::new(device) };
         let inputs: Vec<_> = inputs.iter().map(|x| tape.input(x)).collect();
         let y = forward(&net, &inputs);
@@ -287,6 +279,7 @@ fn report<M: Module, O: Optimizer>(
         let line = json!({
             "device": device.to_string(), "parameters": net.parameter_count(), "launches": launches.len(),
             "us": micro(total), "rows": rows, "plan": plan, "host_us": host.into_iter().collect::<HashMap<_, _>>(),
+            "early_reads": device.stats().early_reads,
             "bytes": {
                 "parameters": parameters, "optimizer": state, "slots": memory.slots, "handed_out": memory.outputs,
                 "total": memory.total(),
@@ -300,7 +293,7 @@ fn report<M: Module, O: Optimizer>(
         println!("{dump}");
     }
     print_memory(&memory, parameters, state);
-    print_host(wall, &host);
+    print_host(wall, &host, device.stats().early_reads);
     print_table(options, &rows, &launches, total);
     Ok(())
 }
@@ -334,7 +327,7 @@ fn print_memory(memory: &Memory, parameters: usize, state: usize) {
     println!("{:>10.2}  in all, with the batch and the results\n", mebi(memory.total()));
 }
 
-fn print_host(wall: Duration, rows: &[(&str, f64)]) {
+fn print_host(wall: Duration, rows: &[(&str, f64)], early_reads: u64) {
     println!("Host, {:.1} µs a step when launches are not timed", micro(wall));
     for (name, us) in rows {
         let what = match *name {
@@ -348,7 +341,7 @@ fn print_host(wall: Duration, rows: &[(&str, f64)]) {
         };
         println!("{us:>10.1}  {what}");
     }
-    println!();
+    println!("{early_reads:>10}  steps whose loss was read before the step, which runs the forward pass twice\n");
 }
 
 fn print_table(options: &Options, rows: &[Row], launches: &[LaunchTime], total: Duration) {

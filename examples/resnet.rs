@@ -114,7 +114,7 @@ fn train(options: &Options) -> Result<(), Box<dyn Error>> {
 }
 
 /// The positions of the misclassified images in the batches.
-fn mistakes(net: &ResNet18Gn, batches: Batches, device: &Device) -> meganeura::Result<Vec<usize>> {
+fn mistakes(net: &ResNet18Gn, batches: Batches, device: &Device) -> Result<Vec<usize>> {
     let mut wrong = Vec::new();
     for (number, batch) in batches.on(device).enumerate() {
         let batch = batch?;

@@ -8,13 +8,13 @@ use meganeura::{Error, ErrorKind};
 pub enum Pictures {}
 
 impl Pictures {
-    pub fn new(_: &Device, _: Shape, _: u32, _: usize) -> meganeura::Result<Self> {
+    pub fn new(_: &Device, _: Shape, _: u32, _: usize) -> Result<Self> {
         let message =
             "--workers reads pictures; `cargo run --features images …` builds this program with their formats";
         Err(Error::new(ErrorKind::Argument, message))
     }
 
-    pub fn next(&mut self) -> meganeura::Result<Batch> {
+    pub fn next(&mut self) -> Result<Batch> {
         match *self {}
     }
 }

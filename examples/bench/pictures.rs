@@ -24,7 +24,7 @@ pub struct Pictures {
 
 impl Pictures {
     /// Images for batches of this shape, `[N, C, H, W]`, decoded and augmented by a number of threads.
-    pub fn new(device: &Device, batch: Shape, classes: u32, workers: usize) -> meganeura::Result<Self> {
+    pub fn new(device: &Device, batch: Shape, classes: u32, workers: usize) -> Result<Self> {
         let &[size, channels, height, width] = batch.dims() else {
             return Err(Error::new(ErrorKind::Shape, format!("batches of images have four axes, not {batch}")));
         };
@@ -44,7 +44,7 @@ impl Pictures {
     }
 
     /// The next batch; after the last of an epoch, the first of the next.
-    pub fn next(&mut self) -> meganeura::Result<Batch> {
+    pub fn next(&mut self) -> Result<Batch> {
         if let Some(batch) = self.rest.next() {
             return batch;
         }
@@ -56,7 +56,7 @@ impl Pictures {
 
 /// A number of images, in classes that differ by colour: a disc on a gradient, which compresses roughly like a
 /// photograph.
-fn write(folder: &Path, count: usize, classes: u32, [height, width]: [usize; 2]) -> meganeura::Result<()> {
+fn write(folder: &Path, count: usize, classes: u32, [height, width]: [usize; 2]) -> Result<()> {
     for index in 0..count {
         let class = index as u32 % classes;
         let draw = Seed::new(1).index(index).get();

@@ -109,7 +109,7 @@ impl Name {
         lr: Option<f64>,
         compile: bool,
         recompute: bool,
-    ) -> meganeura::Result<Box<dyn Workload>> {
+    ) -> Result<Box<dyn Workload>> {
         let Size { batch, channels, layers, length } = size;
         let adamw = |rate| AdamW::new(lr.unwrap_or(rate)).weight_decay(1e-2);
         let sgd = |rate| Sgd::new(lr.unwrap_or(rate)).momentum(0.9).weight_decay(5e-4);
@@ -188,7 +188,7 @@ pub struct Ranks {
 }
 
 impl Ranks {
-    fn average<M: Module>(&self, net: &M, grads: Grads) -> meganeura::Result<Grads> {
+    fn average<M: Module>(&self, net: &M, grads: Grads) -> Result<Grads> {
         match self {
             Self { shard: true, .. } => grads.average_to_owners(net, &self.world),
             Self { bf16: true, .. } => grads.average_bf16(net, &self.world),
@@ -205,7 +205,7 @@ pub fn state_bytes(optimizer: &dyn Optimizer, net: &dyn Module) -> usize {
 /// A training loop, one step at a time.
 pub trait Workload {
     /// Takes a step, waits for it, and returns the loss before it.
-    fn step(&mut self) -> meganeura::Result<f32>;
+    fn step(&mut self) -> Result<f32>;
 
     /// The number of trained parameters.
     fn parameter_count(&self) -> usize;
@@ -239,7 +239,7 @@ impl<M: Module + 'static, I: Outputs + 'static> Steps<M, I> {
         batch: <I::Tensors as Tensors>::Refs<'_>,
         on: impl FnOnce(&Tape) -> I,
         device: &Device,
-    ) -> meganeura::Result<f32> {
+    ) -> Result<f32> {
         match self {
             Self::Compiled(step) => step.call(optimizer, batch)?.item(),
             Self::Taped(net, loss, ranks) => {
@@ -284,7 +284,7 @@ impl<M: Layer + 'static, O: Optimizer + 'static> Classify<M, O> {
         data: Data,
         compile: bool,
         ranks: &Ranks,
-    ) -> meganeura::Result<Box<dyn Workload>> {
+    ) -> Result<Box<dyn Workload>> {
         let device = net.named_parameters()[0].1.value().device().clone();
         let made = |batches: Vec<_>| Inputs::Made(batches.into_iter().cycle());
         let data = match data {
@@ -301,7 +301,7 @@ impl<M: Layer + 'static, O: Optimizer + 'static> Classify<M, O> {
     }
 }
 
-fn random(device: &Device, input: Shape, classes: u64) -> meganeura::Result<Batch> {
+fn random(device: &Device, input: Shape, classes: u64) -> Result<Batch> {
     let data = Seed::new(SEED).field("data");
     let inputs = Tensor::randn(device, input, data)?;
     let labels: Vec<_> = (0..input[0]).map(|example| (data.index(example).get() % classes) as u32).collect();
@@ -309,7 +309,7 @@ fn random(device: &Device, input: Shape, classes: u64) -> meganeura::Result<Batc
 }
 
 impl<M: Layer + 'static, O: Optimizer> Workload for Classify<M, O> {
-    fn step(&mut self) -> meganeura::Result<f32> {
+    fn step(&mut self) -> Result<f32> {
         let Batch { inputs, targets } = match &mut self.data {
             Inputs::Made(batches) => batches.next().expect("a cycle never ends"),
             Inputs::Pictures(pictures) => pictures.next()?,
@@ -343,14 +343,14 @@ impl<O: Optimizer + 'static> Denoise<O> {
         data: Data,
         compile: bool,
         ranks: &Ranks,
-    ) -> meganeura::Result<Box<dyn Workload>> {
+    ) -> Result<Box<dyn Workload>> {
         let device = net.named_parameters()[0].1.value().device().clone();
         let data = match data {
             Data::Several { batches, seed } => {
                 let seed = Seed::new(seed).field("data");
                 let noisy = |(at, batch): (usize, Batch)| Noisy::new(&batch.inputs, TIMES, seed.index(at));
                 let batches = shapes::batches(&device, input, batches, seed)?;
-                batches.into_iter().enumerate().map(noisy).collect::<meganeura::Result<_>>()?
+                batches.into_iter().enumerate().map(noisy).collect::<Result<_>>()?
             }
             Data::Noise | Data::Files { .. } => vec![random_noise(&device, input)?],
         };
@@ -360,7 +360,7 @@ impl<O: Optimizer + 'static> Denoise<O> {
 }
 
 /// Noise that is independent of the input.
-fn random_noise(device: &Device, input: Shape) -> meganeura::Result<Noisy> {
+fn random_noise(device: &Device, input: Shape) -> Result<Noisy> {
     let data = Seed::new(SEED).field("data");
     let normal = |data| Tensor::randn(device, input, data);
     let (x, noise) = (normal(data.field("x"))?, normal(data.field("noise"))?);
@@ -369,7 +369,7 @@ fn random_noise(device: &Device, input: Shape) -> meganeura::Result<Noisy> {
 }
 
 impl<O: Optimizer> Workload for Denoise<O> {
-    fn step(&mut self) -> meganeura::Result<f32> {
+    fn step(&mut self) -> Result<f32> {
         let Self { device, steps, optimizer, data } = self;
         let Noisy { x, t, noise } = &data.next().expect("a cycle never ends");
         let on = |tape: &Tape| (tape.input(x), tape.input(t), tape.input(noise));

@@ -232,6 +232,6 @@ fn draw(
 }
 
 /// Converts numbers from -1 to 1 to brightness from 0 to 1.
-fn bright(images: &Tensor) -> meganeura::Result<Vec<f32>> {
+fn bright(images: &Tensor) -> Result<Vec<f32>> {
     Ok(images.to_vec()?.iter().map(|x| 0.5 + 0.5 * x).collect())
 }

@@ -1,16 +1,20 @@
-//! Trains a small GPT on a text, character by character, and continues a prompt. Shakespeare's "As You Like It" takes
+//! Trains a small GPT on a text, by characters or by tokens, and continues a prompt. Shakespeare's "As You Like It" takes
 //! minutes on two cores.
 //!
 //! ```text
 //! cargo run --release --example text
 //! cargo run --release --example text -- --text novel.txt --epochs 3
+//! cargo run --release --features tokenizers --example text -- --tokens 512
 //! ```
 //!
-//! The model sees up to `--context` characters and learns to predict the next one. The folder of the run holds the
-//! result (`written.txt`), the loss curve and the weights. Ctrl-C saves and ends the training; `--resume` continues it.
-//! `torch_twin.py` beside this file trains the same model in PyTorch.
+//! The model sees up to `--context` characters and learns to predict the next one. With `--tokens`, it learns tokens of
+//! several characters, byte pairs, which the crate `tokenizers` finds in the text. The folder of the run holds the
+//! result (`written.txt`), the loss curve, the weights and the vocabulary (`tokenizer.json`). Ctrl-C saves and ends the
+//! training; `--resume` continues it. `torch_twin.py` beside this file trains the same model in PyTorch.
 
 mod corpus;
+#[cfg_attr(not(feature = "tokenizers"), path = "no_tokens.rs")]
+mod tokens;
 mod writer;
 
 use std::error::Error;
@@ -23,10 +27,10 @@ use meganeura::metric::MeanOf;
 use meganeura::prelude::*;
 use meganeura_examples::training;
 
-use corpus::Corpus;
+use corpus::{Corpus, Vocabulary};
 use writer::{Writer, WriterConfig};
 
-/// Trains a small GPT on a text, character by character, and continues a prompt
+/// Trains a small GPT on a text, by characters or by tokens, and continues a prompt
 #[derive(Parser, Debug)]
 struct Options {
     #[command(flatten)]
@@ -34,16 +38,19 @@ struct Options {
     /// A UTF-8 text to learn from [default: the built-in "As You Like It"]
     #[arg(long)]
     text: Option<PathBuf>,
+    /// Learn this many tokens of several characters from the text, and write with them [default: single characters]
+    #[arg(long)]
+    tokens: Option<usize>,
     /// Passes over the text; each character is in four windows per pass
     #[arg(long, default_value_t = 8)]
     epochs: u64,
     /// Windows per step
     #[arg(long, default_value_t = 32)]
     batch: usize,
-    /// Characters that the model sees at once
+    /// Characters or tokens that the model sees at once
     #[arg(long, default_value_t = 64)]
     context: usize,
-    /// Features of a character
+    /// Features of a character or token
     #[arg(long, default_value_t = 128)]
     width: usize,
     /// Heads of each attention
@@ -61,7 +68,7 @@ struct Options {
     /// The beginning of the text to continue
     #[arg(long, default_value = "ROSALIND\t")]
     prompt: String,
-    /// The number of characters to write
+    /// The number of characters or tokens to write
     #[arg(long, default_value_t = 600)]
     length: usize,
     /// The sampling temperature: below 1 favours likely characters
@@ -74,16 +81,21 @@ fn main() -> ExitCode {
 }
 
 fn train(options: &Options) -> Result<(), Box<dyn Error>> {
-    let corpus = match &options.text {
-        Some(path) => Corpus::read(path).map_err(|error| format!("{}: {error}", path.display()))?,
-        None => Corpus::embedded(),
+    if let Some(count) = options.tokens {
+        training::expect_at_least("--tokens", tokens::BYTES as u64, count as u64)?;
+    }
+    let text = match &options.text {
+        Some(path) => corpus::read(path).map_err(|error| format!("{}: {error}", path.display()))?,
+        None => corpus::embedded(),
     };
+    let corpus = Corpus::new(&text, options.tokens)?;
+    let vocabulary = corpus.vocabulary();
     let prompt = check(options, &corpus)?;
     let session = options.training.begin()?;
     let (train, test) = corpus.windows(options.context)?;
     let batches = session.batches(&train, options.batch)?;
     let config = WriterConfig {
-        characters: corpus.characters(),
+        vocabulary: vocabulary.count(),
         context: options.context,
         width: options.width,
         heads: options.heads,
@@ -93,7 +105,8 @@ fn train(options: &Options) -> Result<(), Box<dyn Error>> {
     let sizes = format!("{config:?}");
     let mut net = config.init(&session.device, session.seed)?;
     session.load_weights(&mut net)?;
-    session.say(format!("\n{net:#}\n\n{} characters, {} different ones", corpus.len(), corpus.characters()))?;
+    let (count, codes) = (vocabulary.count(), vocabulary.name());
+    session.say(format!("\n{net:#}\n\n{} {codes}, {count} different ones", corpus.len()))?;
 
     let run = session.run("text", |run| {
         let run = run.setting("text", corpus.digest()).setting("batch", options.batch).setting("model", sizes);
@@ -111,18 +124,21 @@ fn train(options: &Options) -> Result<(), Box<dyn Error>> {
     session.conclude(&report, || {
         let mut codes = prompt;
         net.write(&mut codes, options.length, options.temperature, session.seed, &session.device)?;
-        let written = corpus.decode(&codes);
+        let written = vocabulary.decode(&codes)?;
         session.say(format!("\n{written}\n"))?;
         let [weights, text] = ["writer.safetensors", "written.txt"].map(|name| report.overview.folder.join(name));
         net.save(&weights)?;
         fs::write(&text, &written).map_err(|error| format!("{}: {error}", text.display()))?;
-        let test_loss = report.metrics.get("test_loss").copied().unwrap_or(f64::NAN);
+        if let Vocabulary::Tokens(tokens) = vocabulary {
+            tokens.save(&report.overview.folder.join("tokenizer.json"))?;
+        }
+        let test_loss = report.metrics.get("test_loss").copied().unwrap_or(f64::NAN) / corpus.characters_per_code();
         session.say(format!("The loss on unseen text is {test_loss:.4} nats a character"))?;
         Ok(vec![("test_loss", test_loss.into()), ("written", written.into())])
     })
 }
 
-/// Checks that the options fit each other and the text. Returns the numbers of the prompt's characters.
+/// Checks that the options fit each other and the text. Returns the codes of the prompt.
 fn check(options: &Options, corpus: &Corpus) -> Result<Vec<u32>, Box<dyn Error>> {
     training::expect_at_least("--context", 2, options.context as u64)?;
     training::expect_at_least("--epochs", 1, options.epochs)?;
@@ -135,12 +151,13 @@ fn check(options: &Options, corpus: &Corpus) -> Result<Vec<u32>, Box<dyn Error>>
     // A tenth of the text is for testing, and must have at least one window.
     let least = 10 * (options.context + 2);
     if corpus.len() < least {
+        let codes = corpus.vocabulary().name();
         return Err(
-            format!("the text has {} characters; --context {} takes {least}", corpus.len(), options.context).into()
+            format!("the text has {} {codes}; --context {} takes {least}", corpus.len(), options.context).into()
         );
     }
     if options.prompt.is_empty() {
         return Err("--prompt: must have a character".into());
     }
-    Ok(corpus.encode(&options.prompt).map_err(|c| format!("--prompt: {c:?} is not in the text"))?)
+    corpus.vocabulary().encode(&options.prompt).map_err(|error| format!("--prompt: {error}").into())
 }

@@ -1,18 +1,19 @@
-//! The model: a transformer that predicts the next character, and writes by sampling one character after the other.
+//! The model: a transformer that predicts the next character or token, and writes by sampling one after the other.
 
 use meganeura::Error;
 use meganeura::init::Initializer;
 use meganeura::nn::{AttentionMask, FeedForwardActivation, KeyValueCache};
 use meganeura::prelude::*;
 
-/// A small GPT: maps character numbers `[N, L]` to scores of the next character at each position, `[N, L, characters]`.
+/// A small GPT: maps codes of characters or tokens `[N, L]` to scores of the next one at each position,
+/// `[N, L, vocabulary]`.
 #[derive(Module, Debug, Clone)]
 #[module(config(
-    /// The number of different characters.
-    characters: usize,
+    /// The number of different codes.
+    vocabulary: usize,
     /// The longest sequence.
     context: usize,
-    /// Features of a character.
+    /// Features of a code.
     width: usize,
     /// Heads of each attention, a divisor of the width.
     heads: usize,
@@ -22,7 +23,7 @@ use meganeura::prelude::*;
     dropout: f64,
 ))]
 pub struct Writer {
-    #[module(init = Embedding::new(characters, width).weight_init(SMALL))]
+    #[module(init = Embedding::new(vocabulary, width).weight_init(SMALL))]
     character: Embedding,
     #[module(init = Embedding::new(context, width).weight_init(SMALL))]
     position: Embedding,
@@ -31,7 +32,7 @@ pub struct Writer {
     layers: Vec<TransformerEncoderLayer>,
     #[module(init = LayerNorm::new([width]))]
     norm: LayerNorm,
-    #[module(init = Linear::new(width, characters))]
+    #[module(init = Linear::new(width, vocabulary))]
     head: Linear,
 }
 
@@ -44,14 +45,14 @@ impl Writer {
         self.position.weight.shape()[0]
     }
 
-    /// Characters as features; the first one follows `before` others.
+    /// Codes as features; the first one follows `before` others.
     fn embed(&self, codes: &Var, before: usize) -> Var {
         let tape = codes.tape();
         let places = tape.iota([codes.shape()[1]], 0) + tape.scalar(before as f64);
         self.character.forward(codes) + self.position.forward(&places.to_index())
     }
 
-    /// The scores of each next character.
+    /// The scores of each next code.
     pub fn forward(&self, codes: &Var) -> Var {
         let mut x = self.embed(codes, 0);
         for layer in &self.layers {
@@ -60,17 +61,16 @@ impl Writer {
         self.head.forward(&self.norm.forward(&x))
     }
 
-    /// The mean loss per character, in nats, of scores of each next character.
+    /// The mean loss per code, in nats, of scores of each next code.
     pub fn loss(scores: &Var, next: &Var) -> Var {
-        let characters = scores.shape()[2];
+        let vocabulary = scores.shape()[2];
         let count = next.shape().elements();
-        scores.reshape([count, characters]).cross_entropy(&next.reshape([count]))
+        scores.reshape([count, vocabulary]).cross_entropy(&next.reshape([count]))
     }
 
-    /// Continues a text by `count` characters. A character of probability `p` is drawn in proportion to
-    /// `p^(1/temperature)`.
+    /// Continues a text by `count` codes. A code of probability `p` is drawn in proportion to `p^(1/temperature)`.
     ///
-    /// Keys and values of earlier characters are cached, so each character takes one step through the layers. When the
+    /// Keys and values of earlier codes are cached, so each code takes one step through the layers. When the
     /// context is full, its second half starts a new one.
     pub fn write(
         &self,

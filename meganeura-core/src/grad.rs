@@ -25,7 +25,8 @@ use crate::tape::{Cotangents, Tape, Var};
 use crate::world::{Shards, World};
 use crate::{Error, ErrorKind, Param, Result};
 
-/// The gradients of one backward pass, as values on the same tape.
+/// The gradients of one backward pass, as values on the same tape: [`get`](Self::get) has that of a parameter,
+/// [`of`](Self::of) that of an input or of any other value.
 ///
 /// Nothing is computed until a gradient is read or an optimizer steps, and a gradient that is never read costs nothing.
 /// Gradients can be scaled, clipped, added and differentiated again like any other value. Read or hold a gradient
@@ -160,8 +161,22 @@ impl Grads {
         self.frozen.contains(&cell.id())
     }
 
-    /// The gradient of any value of the tape that was held during the backward pass; `None` if the loss does not depend
-    /// on it.
+    /// The gradient of any value of the tape that was held during the backward pass, an input for example; `None` if
+    /// the loss does not depend on it.
+    ///
+    /// ```
+    /// use meganeura::prelude::*;
+    ///
+    /// # fn main() -> meganeura::Result<()> {
+    /// # let device = Device::cpu();
+    /// let tape = Tape::new(&device);
+    /// let x = tape.input(&Tensor::new(&device, [1.0, -2.0])?); // held until after `backward`
+    /// let grads = tape.backward(&x.square().sum())?;
+    /// let dx = grads.of(&x).expect("the loss depends on it");
+    /// assert_eq!(dx.to_vec()?, [2.0, -4.0]);
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn of(&self, x: &Var) -> Option<Var> {
         if !self.tape.same(x.tape()) {

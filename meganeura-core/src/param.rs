@@ -11,7 +11,7 @@ pub use self::adapter::{Adapter, Use};
 use self::adapter::{Beside, OfParam};
 use crate::error::{bail, here};
 use crate::mode::Mode;
-use crate::{Device, Result, Shape, Tensor, TensorType};
+use crate::{DType, Device, Result, Shape, Tensor, TensorType};
 
 /// A tensor that is replaced over time. Tapes that read it see it under one identity.
 pub struct Cell {
@@ -203,6 +203,12 @@ macro_rules! cell_newtype {
             #[must_use]
             pub fn shape(&self) -> Shape {
                 self.ty().shape
+            }
+
+            /// The type of each element.
+            #[must_use]
+            pub fn dtype(&self) -> DType {
+                self.ty().dtype
             }
 
             /// The element type and shape.

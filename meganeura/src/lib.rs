@@ -92,7 +92,7 @@
 //!   interrupted or ran out of disk space resumes bit for bit; the last and the best checkpoints are kept.
 //! * **Files** ([`io`]): safetensors. A file that does not match leaves the model unchanged; ties are saved and
 //!   restored. Files of PyTorch models are loaded and written by renaming rules. Files of `torch.save` load with the
-//!   feature `pt`, those of `numpy.savez` with the feature `npz`, GGUF always, and adapters of PEFT both ways.
+//!   feature `pt`, those of `numpy.save` and `savez` with the feature `npz`, GGUF always, and adapters of PEFT both ways.
 //! * **ONNX** (module and feature `onnx`): export of a forward pass, and import of models from elsewhere.
 //! * **Devices** ([`Device`]): a GPU through Vulkan, Metal, DirectX 12 or, in a browser, WebGPU; else the CPU.
 //!   `MEGANEURA_DEVICE` overrides the choice. Metal and DirectX 12 were never run; the README lists the tested devices.
@@ -108,7 +108,7 @@
 //! | `ctrlc` | Ctrl-C as a request to stop: `Interrupt::on_ctrl_c` |
 //! | `images` | pictures, in folders and alone, read and written: PNG, JPEG, BMP and PNM |
 //! | `gzip` | data compressed with gzip |
-//! | `npz`, `pt` | files of `numpy.savez`; of `torch.save` and `torch.jit.save` |
+//! | `npz`, `pt` | files of `numpy.save` and `savez`; of `torch.save` and `torch.jit.save` |
 //! | `onnx` | export and import of ONNX files |
 //! | `tensorboard` | metrics of runs as TensorBoard event files |
 //! | `mpi` | several processes through MPI, which must be installed with its headers, and libclang |
@@ -187,6 +187,8 @@ pub mod prelude {
     #[doc(no_inline)]
     pub use crate::world::World;
     #[doc(no_inline)]
-    pub use crate::{Buffer, Compiled, DType, Device, Grads, Param, Precision, Shape, Tape, Tensor, TensorType, Var};
+    pub use crate::{
+        Buffer, Compiled, DType, Device, Grads, Param, Precision, Result, Shape, Tape, Tensor, TensorType, Var,
+    };
     pub use meganeura_derive::Module;
 }

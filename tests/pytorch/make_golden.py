@@ -325,6 +325,7 @@ def save_types():
         "sparse": numbers.to_sparse(),
     }
     arrays = {name: x.numpy() if isinstance(x, torch.Tensor) else x for name, x in tensors.items() if name in ARRAYS}
+    np.save(HERE / "array.npy", arrays["array.columns"])
     np.savez(HERE / "arrays.npz", **arrays, complex=z.numpy(), text=np.array(["a"]))
     np.savez_compressed(HERE / "arrays_packed.npz", **arrays, complex=z.numpy(), text=np.array(["a"]))
     for name, options in [("dtypes", {}), ("dtypes_old", {"_use_new_zipfile_serialization": False})]:

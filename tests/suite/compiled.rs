@@ -3,11 +3,14 @@
 use std::thread;
 
 use libtest_mimic::Trial;
+use meganeura::data::{Array, Dataset};
 use meganeura::nn::{BatchNorm2d, Conv2d, ConvTranspose2d, Dropout, Embedding, Linear, Relu};
-use meganeura::optim::{Optimizer, Sgd};
+use meganeura::optim::{Optimizer, Sgd, TrainStep};
+use meganeura::serve::Batched;
+use meganeura::train::Trainer;
 use meganeura::{
-    Compiled, DType, Device, ErrorKind, Init, Layer, ModuleExt, Precision, Result, Seed, Shape, Tape, Tensor,
-    TensorType, Var,
+    Compiled, DType, Device, Error, ErrorKind, Init, Layer, ModuleExt, Precision, Result, Seed, Shape, Tape, Tensor,
+    TensorType, Var, onnx,
 };
 
 use crate::Outcome;
@@ -29,6 +32,7 @@ pub(crate) fn collect(trials: &mut Vec<Trial>) {
     both("is_read_without_blocking", asynchronous);
     both("refuses_undeclared_inputs", other_inputs);
     trials.push(Trial::test("compiled::reports_recording_errors_at_once", recording_errors));
+    trials.push(Trial::test("compiled::may_be_a_function_that_fails", fallible));
     trials.push(Trial::test("compiled::checks_indices_when_they_are_there", indices));
     trials.push(Trial::test("compiled::is_called_by_tasks_that_wait_for_tasks", nested_tasks));
     trials.push(gpu_trial("compiled::gpu::parameters_that_moved_are_an_error", moved));
@@ -303,6 +307,41 @@ fn recording_errors() -> Outcome {
     assert_eq!(device.compile(double, |x| x.square()).unwrap_err().kind(), ErrorKind::Argument);
     let on_double = Device::cpu_with(Precision::Double);
     assert_eq!(on_double.compile(double, |x| x.square())?.call(&Tensor::zeros(&on_double, [1])?)?.item()?, 0.0);
+    Ok(())
+}
+
+/// A function that returns a `Result` is recorded like its values, or its error is returned.
+fn fallible() -> Outcome {
+    let device = Device::cpu();
+    let net = Linear::new(2, 1).init(&device, Seed::new(1))?;
+    let x = Tensor::full(&device, [3, 2], 0.5)?;
+    let halves = |x: &Var, wanted: usize| match x.shape()[1] {
+        columns if columns == wanted => Ok((x.square(), net.forward(x))),
+        columns => Err(Error::new(ErrorKind::Argument, format!("{columns} columns"))),
+    };
+    let function = device.compile(&x, |x| halves(x, 2))?;
+    let (squares, y) = function.call(&x)?;
+    assert_eq!((squares.to_vec()?, y.shape()), (vec![0.25; 6], Shape::from([3, 1])));
+
+    let expected = |error: Error| assert_eq!((error.kind(), error.message()), (ErrorKind::Argument, "2 columns"));
+    expected(device.compile(&x, |x| halves(x, 3)).unwrap_err());
+    expected(onnx::export(&device, &x, |x| halves(x, 3)).unwrap_err());
+    expected(net.summary_by(&x, |_, x| halves(x, 3)).unwrap_err());
+    let example = || Array::new(vec![0.5; 2], [2]);
+    expected(Batched::compile(&device, [1], example()?, |x| halves(x, 3)).unwrap_err());
+    let mut step = TrainStep::new(&net, |_, x: &Var| halves(x, 3).map(|(_, y)| y.sum()));
+    expected(step.call(&mut Sgd::new(0.1), &x).unwrap_err());
+    let data = Dataset::new(vec![0.5; 6], [2], vec![1.0; 3])?;
+    let mut trained = net.clone();
+    let trainer = Trainer::new(&mut trained, data.batches(3), |_, x, _| halves(x, 3).map(|(_, y)| y.sum()));
+    expected(trainer.quiet().fit(&mut Sgd::new(0.1)).unwrap_err());
+
+    let batched = Batched::compile(&device, [2], example()?, |x| halves(x, 2))?;
+    let (squares, y) = batched.call(vec![example()?])?.swap_remove(0);
+    assert_eq!((squares.values(), y.shape()), (&[0.25; 2][..], Shape::from([1])));
+    let mut step = TrainStep::new(&net, |_, x: &Var| halves(x, 2).map(|(_, y)| y.sum()));
+    assert_eq!(step.call(&mut Sgd::new(0.0), &x)?.item()?, function.call(&x)?.1.to_vec()?.iter().sum::<f32>());
+    onnx::export(&device, &x, |x| halves(x, 2))?.to_bytes()?;
     Ok(())
 }
 

@@ -81,7 +81,7 @@ fn types() -> Outcome {
     Ok(())
 }
 
-/// Files of `numpy.savez` with some of the same tensors.
+/// Files of `numpy.savez` with some of the same tensors, and one of `numpy.save`.
 fn npz() -> Outcome {
     let device = Device::cpu();
     let expected = load_tensors(file("dtypes.safetensors"), &device)?;
@@ -101,6 +101,9 @@ fn npz() -> Outcome {
             assert_eq!(error.kind(), ErrorKind::Checkpoint, "{name} {end}");
         }
     }
+    let alone = load_tensors(file("array.npy"), &device)?.complete()?;
+    assert_eq!(alone.keys().collect::<Vec<_>>(), ["arr_0"]);
+    alone["arr_0"].expect_close(&expected["array.columns"], 0.0, 0.0)?;
     Ok(())
 }
 

@@ -82,7 +82,7 @@ fn launches(device: &Device) -> Outcome {
 fn batch_norm(device: &Device) -> Outcome {
     let net = (Conv2d::new(3, 4, 1), BatchNorm2d::new(4), Relu).init(device, Seed::new(1))?;
     let x = tensor(device, "x", [2, 3, 4, 5])?;
-    let launches = |tape: Tape| -> meganeura::Result<u64> {
+    let launches = |tape: Tape| -> Result<u64> {
         let before = device.stats().launches;
         net.forward(&tape.input(&x)).to_vec()?;
         Ok(device.stats().launches - before)

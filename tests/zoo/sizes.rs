@@ -9,7 +9,7 @@ use meganeura_models::*;
 use crate::numbers::fnv1a;
 use crate::{Outcome, path_of};
 
-type Build = fn(&Device) -> meganeura::Result<Box<dyn Module>>;
+type Build = fn(&Device) -> Result<Box<dyn Module>>;
 
 /// Sizes with more numbers than this are tested on request (`--ignored`): they need gigabytes.
 const MOST: usize = 26_000_000;

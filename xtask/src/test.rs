@@ -175,11 +175,15 @@ pub fn program(name: &str) -> Result<Command, String> {
 }
 
 /// The workspace's features, with those that need MPI.
-const WITH_MPI: &str = "meganeura-examples/images,meganeura-examples/mpi,meganeura-tests/mpi,meganeura-unit/mpi";
+const WITH_MPI: &str = "meganeura-examples/images,meganeura-examples/tokenizers,meganeura-examples/mpi,\
+                        meganeura-tests/mpi,meganeura-unit/mpi";
+
+/// The others.
+const WITHOUT_MPI: &str = "meganeura-examples/images,meganeura-examples/tokenizers";
 
 /// The features of the whole workspace that no dependency of a test enables.
 pub fn features(with_mpi: bool) -> &'static str {
-    if with_mpi { WITH_MPI } else { "meganeura-examples/images" }
+    if with_mpi { WITH_MPI } else { WITHOUT_MPI }
 }
 
 /// `true` in CI.
@@ -202,28 +206,22 @@ mod tests {
     #[test]
     fn several_ranks_are_tested_where_there_is_mpi() {
         let all = arguments(&[], true, false).join(" ");
-        let features = "meganeura-examples/images,meganeura-examples/mpi,meganeura-tests/mpi,meganeura-unit/mpi";
+        let features = "meganeura-examples/images,meganeura-examples/tokenizers,meganeura-examples/mpi,\
+                        meganeura-tests/mpi,meganeura-unit/mpi";
         assert_eq!(all, format!("test --workspace --exclude xtask-web --features {features} --no-fail-fast"));
         assert_eq!(arguments(&["-p".to_owned()], true, false).join(" "), "test --no-fail-fast -p");
         let all = arguments(&[], false, true).join(" ");
-        assert_eq!(all, "test --workspace --features meganeura-examples/images --no-fail-fast");
+        assert_eq!(all, format!("test --workspace --features {WITHOUT_MPI} --no-fail-fast"));
     }
 
     #[test]
     fn everything_is_tested_unless_packages_are_named() {
-        assert_eq!(
-            line(&[]),
-            "test --workspace --exclude xtask-web --features meganeura-examples/images --no-fail-fast"
-        );
-        assert_eq!(
-            line(&["conv2d"]),
-            "test --workspace --exclude xtask-web --features meganeura-examples/images --no-fail-fast conv2d"
-        );
+        let everything = "test --workspace --exclude xtask-web --features meganeura-examples/images,\
+                          meganeura-examples/tokenizers --no-fail-fast";
+        assert_eq!(line(&[]), everything);
+        assert_eq!(line(&["conv2d"]), format!("{everything} conv2d"));
         assert_eq!(line(&["-p", "meganeura", "conv2d"]), "test --no-fail-fast -p meganeura conv2d");
-        assert_eq!(
-            line(&["conv2d", "--", "-p"]),
-            "test --workspace --exclude xtask-web --features meganeura-examples/images --no-fail-fast conv2d -- -p"
-        );
+        assert_eq!(line(&["conv2d", "--", "-p"]), format!("{everything} conv2d -- -p"));
     }
 
     #[test]

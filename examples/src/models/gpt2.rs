@@ -61,7 +61,7 @@ impl Gpt2 {
 mod tests {
     use super::*;
 
-    fn small(device: &Device) -> meganeura::Result<Gpt2> {
+    fn small(device: &Device) -> Result<Gpt2> {
         Gpt2::init(device, 1, Gpt2Config { vocabulary: 11, context: 9, width: 16, heads: 2, layers: 2 })
     }
 
@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn a_small_one_learns() -> meganeura::Result<()> {
+    fn a_small_one_learns() -> Result<()> {
         let device = Device::cpu();
         let mut net = small(&device)?;
         // Each token is three more than the one before, so it says which comes next.
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn scores_depend_on_no_later_token() -> meganeura::Result<()> {
+    fn scores_depend_on_no_later_token() -> Result<()> {
         let device = Device::cpu();
         let net = small(&device)?;
         let scores = |tokens: &[u32]| {

@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn a_small_one_learns() -> meganeura::Result<()> {
+    fn a_small_one_learns() -> Result<()> {
         let device = Device::cpu();
         let config = ViTConfig { images: 3, side: 12, patch: 4, width: 16, heads: 2, layers: 2, classes: 5 };
         let mut net = ViT::init(&device, 1, config)?;

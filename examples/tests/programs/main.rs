@@ -61,6 +61,7 @@ fn inspect_itemises_a_step() {
     let host = |part: &str| step["host_us"][part].as_f64().unwrap_or_else(|| panic!("{part}: {step}"));
     assert!(["record", "look_up", "bind", "compute"].iter().all(|part| host(part) > 0.0), "{step}");
     assert_eq!(["encode", "submit", "wait"].map(host), [0.0; 3], "on the CPU: {step}");
+    assert_eq!(step["early_reads"], 0);
     let times: Vec<_> = rows(&step).iter().map(|row| row["us"].as_f64().unwrap()).collect();
     assert!(times.is_sorted_by(|a, b| a >= b), "{times:?}");
     let names = |report: &Value| -> Vec<String> {

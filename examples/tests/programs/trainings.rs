@@ -419,6 +419,36 @@ fn text_is_learned_and_written() {
     std::fs::remove_dir_all(out).unwrap();
 }
 
+/// By byte pairs, of which the text needs few: the prompt has characters that the text lacks.
+#[test]
+#[cfg(feature = "tokenizers")]
+fn text_is_written_in_tokens() {
+    let out = folder("tokens");
+    let verse = "Tell me where is fancy bred, or in the heart or in the head?\n".repeat(40);
+    let (text, run_there) = (out.join("verse.txt"), out.join("run"));
+    std::fs::write(&text, verse).unwrap();
+    let args = ["--text", text.to_str().unwrap(), "--run", run_there.to_str().unwrap(), "--tokens", "280"];
+    let small = ["--context", "8", "--epochs", "10", "--length", "9", "--width", "32", "--layers", "1", "--json"];
+    let output = run("text", &[&args[..], &small, &["--prompt", "Où? Tell", "--temperature", "0.1"]].concat());
+    assert!(output.status.success(), "{output:?}");
+    let result = last_line(&output);
+    assert!(result["test_loss"].as_f64().unwrap() < 1.0, "{result}");
+    let written = std::fs::read_to_string(run_there.join("written.txt")).unwrap();
+    assert!(written.starts_with("Où? Tell") && result["written"] == written, "{result}");
+    assert!(written.chars().count() > 8 + 9, "tokens of several characters: {written}");
+    let vocabulary = std::fs::read(run_there.join("tokenizer.json")).unwrap();
+    let vocabulary: serde_json::Value = serde_json::from_slice(&vocabulary).unwrap();
+    assert_eq!(vocabulary["model"]["vocab"].as_object().unwrap().len(), 280);
+    std::fs::remove_dir_all(out).unwrap();
+}
+
+#[test]
+#[cfg(not(feature = "tokenizers"))]
+fn tokens_need_a_feature() {
+    let said = refusal("text", &["--tokens", "300"]);
+    assert!(said.contains("`cargo run --features tokenizers …`"), "{said}");
+}
+
 #[test]
 fn text_reports_errors_before_training() {
     let out = folder("wrong-text");
@@ -431,6 +461,7 @@ fn text_reports_errors_before_training() {
         (&["--text", short.to_str().unwrap()], "the text has 9 characters; --context 64 takes 660"),
         (&["--width", "10"], "--width 10: must be a multiple of 4"),
         (&["--temperature", "0"], "--temperature 0: must be above 0"),
+        (&["--tokens", "255"], "--tokens 255: must be at least 256"),
     ] {
         let output = run("text", args);
         assert!(!output.status.success() && stderr(&output).contains(wanted), "{wanted}: {output:?}");

@@ -373,7 +373,7 @@ pub trait ModuleExt: Module {
         forward: impl FnOnce(&Self, &I::Vars) -> O,
     ) -> Result<ForwardSummary> {
         let recorded = RecordedForward::new(&device_of(self), &inputs)?;
-        let outputs = forward(self, &recorded.inputs).vars();
+        let outputs = forward(self, &recorded.inputs).vars()?;
         here(|| recorded.finish(self, &outputs))
     }
 }

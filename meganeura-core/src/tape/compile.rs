@@ -76,7 +76,7 @@ impl Device {
     ///
     /// Inputs are declared by a shape, a type, a tensor of the type, a tuple of these, or a `Vec<TensorType>` (see
     /// [`Inputs`]). The function takes a [`Var`], a tuple or a `Vec`, and returns a `Var`, a tuple, an array or a
-    /// `Vec`.
+    /// `Vec`, or a `Result` of these.
     ///
     /// ```
     /// use meganeura::prelude::*;
@@ -120,7 +120,7 @@ impl Device {
         function: impl FnOnce(&I::Vars) -> O,
     ) -> Result<Compiled<I::Tensors, O::Tensors>> {
         let (tape, types, vars) = Tape::declared(self, &inputs)?;
-        let outputs = function(&vars).vars();
+        let outputs = function(&vars).vars()?;
         let wanted = here(|| outputs.iter().map(|y| tape.own(y)).collect::<Result<Vec<_>>>())?;
         let (function, _) = here(|| tape.recording.borrow().compile(&types, &wanted, &[]))?;
         Ok(Compiled { function: Arc::new(function), signature: PhantomData })

@@ -220,7 +220,8 @@ impl Tape {
         Rc::ptr_eq(&self.recording, &other.recording)
     }
 
-    /// Puts a tensor on the tape.
+    /// Puts a tensor on the tape. If its `Var` is held, [`Grads::of`](crate::Grads::of) has its gradient after a
+    /// [`backward`](Self::backward).
     #[must_use]
     #[track_caller]
     pub fn input(&self, tensor: &Tensor) -> Var {

@@ -1,7 +1,7 @@
 //! Signatures of compiled functions: a tensor, a tuple or a `Vec`; results may also be an array.
 
 use super::Var;
-use crate::{Shape, Tensor, TensorType};
+use crate::{Error, Result, Shape, Tensor, TensorType};
 
 /// Declarations of the inputs of a [compiled function](crate::Compiled).
 ///
@@ -23,14 +23,15 @@ pub trait Inputs {
     fn vars(&self, inputs: &mut dyn Iterator<Item = Var>) -> Self::Vars;
 }
 
-/// The results of a function that is [compiled](crate::Compiled): a [`Var`], or a tuple, an array or a `Vec` of them.
+/// The results of a function that is [compiled](crate::Compiled): a [`Var`], or a tuple, an array or a `Vec` of them; also
+/// a [`Result`](crate::Result) of these, for a function that can fail.
 pub trait Outputs: Sized {
     /// The results of a call: [`Tensor`], or a tuple, an array or a `Vec` of them.
     type Tensors: Tensors;
 
-    /// The values in order.
+    /// The values in order, or the error of the function.
     #[doc(hidden)]
-    fn vars(self) -> Vec<Var>;
+    fn vars(self) -> Result<Vec<Var>>;
 
     /// Builds the results from as many values as there are, in order.
     #[doc(hidden)]
@@ -84,8 +85,8 @@ one_input! {
 impl Outputs for Var {
     type Tensors = Tensor;
 
-    fn vars(self) -> Vec<Var> {
-        vec![self]
+    fn vars(self) -> Result<Vec<Var>> {
+        Ok(vec![self])
     }
 
     fn collect(vars: &mut dyn Iterator<Item = Var>) -> Self {
@@ -108,8 +109,8 @@ impl Tensors for Tensor {
 impl<const N: usize> Outputs for [Var; N] {
     type Tensors = [Tensor; N];
 
-    fn vars(self) -> Vec<Var> {
-        self.into()
+    fn vars(self) -> Result<Vec<Var>> {
+        Ok(self.into())
     }
 
     fn collect(vars: &mut dyn Iterator<Item = Var>) -> Self {
@@ -145,12 +146,24 @@ impl Inputs for Vec<TensorType> {
 impl Outputs for Vec<Var> {
     type Tensors = Vec<Tensor>;
 
-    fn vars(self) -> Vec<Var> {
-        self
+    fn vars(self) -> Result<Vec<Var>> {
+        Ok(self)
     }
 
     fn collect(vars: &mut dyn Iterator<Item = Var>) -> Self {
         vars.collect()
+    }
+}
+
+impl<O: Outputs> Outputs for Result<O, Error> {
+    type Tensors = O::Tensors;
+
+    fn vars(self) -> Result<Vec<Var>> {
+        self?.vars()
+    }
+
+    fn collect(vars: &mut dyn Iterator<Item = Var>) -> Self {
+        Ok(O::collect(vars))
     }
 }
 
@@ -195,9 +208,9 @@ macro_rules! several {
             type Tensors = repeated!(Tensor; $($name)+);
 
             #[expect(non_snake_case, reason = "elements are named as their types were")]
-            fn vars(self) -> Vec<Var> {
+            fn vars(self) -> Result<Vec<Var>> {
                 let ($($name,)+) = self;
-                vec![$($name),+]
+                Ok(vec![$($name),+])
             }
 
             fn collect(vars: &mut dyn Iterator<Item = Var>) -> Self {

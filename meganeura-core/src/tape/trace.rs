@@ -47,7 +47,7 @@ impl Trace {
         function: impl FnOnce(&I::Vars) -> O,
     ) -> Result<Self> {
         let tape = Tape::inference(device);
-        let outputs = function(&inputs.vars(&mut tape.declare_all(types)?.into_iter())).vars();
+        let outputs = function(&inputs.vars(&mut tape.declare_all(types)?.into_iter())).vars()?;
         here(|| {
             let wanted = outputs.iter().map(|y| tape.own(y)).collect::<Result<Vec<_>>>()?;
             let recording = tape.recording.borrow();

@@ -14,7 +14,7 @@ use crate::graph::ValueId;
 use crate::ops::{Op, View};
 #[cfg(not(target_family = "wasm"))]
 use crate::wait::block_on;
-use crate::{Buffer, Error, ErrorKind, Param, Result, Shape, Tensor, TensorType};
+use crate::{Buffer, DType, Error, ErrorKind, Param, Result, Shape, Tensor, TensorType};
 
 /// A value on a [`Tape`], which layers take and return. Cheap to clone.
 ///
@@ -94,6 +94,12 @@ impl Var {
     #[must_use]
     pub fn shape(&self) -> Shape {
         self.ty.shape
+    }
+
+    /// The type of each element.
+    #[must_use]
+    pub fn dtype(&self) -> DType {
+        self.ty.dtype
     }
 
     /// The error of an operation that led to this value, if there was one.

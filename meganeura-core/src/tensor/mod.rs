@@ -184,6 +184,12 @@ impl Tensor {
         self.ty.shape
     }
 
+    /// The type of each element.
+    #[must_use]
+    pub fn dtype(&self) -> DType {
+        self.ty.dtype
+    }
+
     pub(crate) fn storage(&self) -> &Storage {
         &self.storage
     }

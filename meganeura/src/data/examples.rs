@@ -4,7 +4,8 @@ use super::fields::{Columns, Fields};
 use crate::Result;
 use crate::error::bail;
 
-/// A source of examples: memory, a folder of images, or anything that can be read by index.
+/// A source of examples: memory (a `Vec` of inputs and targets), a folder of images, or anything that can be read by
+/// index.
 ///
 /// [`Dataset::of`](super::Dataset::of) makes a dataset of it. Shuffling, splits, transformations, batches and loader
 /// threads then work as with any other dataset. Examples are read on demand, in any order, and by several threads at
@@ -67,6 +68,35 @@ pub trait Examples: Send + Sync {
     /// Fails like [`read`](Self::read).
     fn read_targets(&self, index: usize) -> Result<Self::Targets> {
         self.read(index).map(|(_, targets)| targets)
+    }
+}
+
+/// Examples in memory, one by one. Their shapes may differ, as those of texts do: see
+/// [`collate`](super::Batches::collate). Examples of equal shapes take less memory as columns:
+/// [`Dataset::from_columns`](super::Dataset::from_columns).
+///
+/// ```
+/// use meganeura::prelude::*;
+///
+/// let texts = vec![(Array::from(vec![5_u32, 2, 7]), 1), (Array::from(vec![3_u32]), 0)];
+/// let texts: Dataset<Array<u32>> = Dataset::of(texts)?;
+/// assert_eq!((texts.len(), texts.targets()?), (2, vec![1, 0]));
+/// # Ok::<(), meganeura::Error>(())
+/// ```
+impl<I: Fields + Clone + Sync, T: Fields + Clone + Sync> Examples for Vec<(I, T)> {
+    type Inputs = I;
+    type Targets = T;
+
+    fn len(&self) -> usize {
+        self.len()
+    }
+
+    fn read(&self, index: usize) -> Result<(I, T)> {
+        Ok(self[index].clone())
+    }
+
+    fn read_targets(&self, index: usize) -> Result<T> {
+        Ok(self[index].1.clone())
     }
 }
 

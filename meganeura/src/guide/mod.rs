@@ -85,11 +85,12 @@ mod tests {
     use std::collections::HashMap;
 
     const MODELS: &str = include_str!("models.md");
+    const PROGRAMS: &str = include_str!("programs.md");
 
     /// The number of code lines below each heading and subheading.
-    fn counted() -> HashMap<(&'static str, &'static str), usize> {
+    fn counted(page: &'static str) -> HashMap<(&'static str, &'static str), usize> {
         let (mut counts, mut in_code, mut place) = (HashMap::new(), false, ("", ""));
-        for line in MODELS.lines() {
+        for line in page.lines() {
             if line.starts_with("```") {
                 in_code = !in_code;
             } else if in_code {
@@ -104,17 +105,26 @@ mod tests {
         counts
     }
 
+    /// The rows of a page's table that begin with a link, each with the text of the link first.
+    fn rows(page: &'static str) -> Vec<Vec<&'static str>> {
+        let rows = page.lines().filter(|line| line.starts_with("| ["));
+        let mut rows: Vec<Vec<_>> =
+            rows.map(|line| line.trim_matches('|').split('|').map(str::trim).collect()).collect();
+        rows.iter_mut().for_each(|row| row[0] = row[0].trim_start_matches('[').split(']').next().unwrap());
+        rows
+    }
+
     #[test]
-    fn the_table_shows_the_real_line_counts() {
-        let counts = counted();
-        let rows: Vec<Vec<&str>> = MODELS
-            .lines()
-            .filter(|line| line.starts_with("| ["))
-            .map(|line| line.trim_matches('|').split('|').map(str::trim).collect())
-            .collect();
+    fn the_tables_show_the_real_line_counts() {
+        let (programs, rows_of_programs) = (counted(PROGRAMS), rows(PROGRAMS));
+        assert_eq!(rows_of_programs.len(), programs.len());
+        for row in rows_of_programs {
+            assert_eq!(programs[&(row[0], "")].to_string(), row[1], "{}", row[0]);
+        }
+        let (counts, rows) = (counted(MODELS), rows(MODELS));
         assert_eq!(rows.len(), 3);
         for row in rows {
-            let model = row[0].trim_start_matches('[').split(']').next().unwrap();
+            let model = row[0];
             for (form, said) in ["Declared", "Written out", "PyTorch", "burn"].iter().zip(&row[1..]) {
                 assert_eq!(counts[&(model, *form)].to_string(), *said, "{model}, {form}");
             }

@@ -147,7 +147,7 @@ pub trait Checkpoint: Module {
 
     /// Replaces parameters and buffers by those with the same names in a file. Floats of 64, 32, 16 and 8 bits and bf16
     /// are read, and rounded to the device's precision. Files in GGUF are read as by [`safetensors_from_gguf`]. Those
-    /// of `torch.save` need the feature `pt`, those of `numpy.savez` the feature `npz`.
+    /// of `torch.save` need the feature `pt`, those of `numpy.save` and `savez` the feature `npz`.
     ///
     /// Every tensor of a file with low-rank adapters must find its place, or be [ignored](Names::ignore) on purpose.
     /// The scales of PEFT's adapters are those of `adapter_config.json` in the same folder, if there is one; settings
@@ -258,11 +258,12 @@ pub fn safetensors_from_pt(bytes: &[u8]) -> Result<Vec<u8>> {
     here(|| pt::to_safetensors(bytes))
 }
 
-/// Converts a file that `numpy.savez` or `numpy.savez_compressed` wrote to the bytes of a safetensors file (the feature
-/// `npz`).
+/// Converts a file that `numpy.save`, `numpy.savez` or `numpy.savez_compressed` wrote to the bytes of a safetensors
+/// file (the feature `npz`).
 ///
-/// [`load`](Checkpoint::load) and [`load_tensors`] call this for such files. Arrays of floats, integers and truth
-/// values are converted, those in Fortran's order too. An array of another type, or with the highest byte of its
+/// [`load`](Checkpoint::load) and [`load_tensors`] call this for such files. The one array of `numpy.save` is called
+/// `arr_0`, as `savez` calls an array without a name. Arrays of floats, integers and truth values are converted, those
+/// in Fortran's order too. An array of another type, or with the highest byte of its
 /// numbers first, is left out, as by [`safetensors_from_pt`].
 ///
 /// # Errors
@@ -320,6 +321,14 @@ fn as_safetensors(bytes: Vec<u8>) -> Result<Vec<u8>> {
     // As the length of a header, this would be above the most that safetensors allows.
     if bytes.starts_with(gguf::MAGIC) {
         return gguf::to_safetensors(&bytes);
+    }
+    #[cfg(feature = "npz")]
+    if bytes.starts_with(npz::MAGIC) {
+        return npz::to_safetensors(&bytes);
+    }
+    #[cfg(not(feature = "npz"))]
+    if bytes.starts_with(b"\x93NUMPY") {
+        bail!(Checkpoint, "a file of `numpy.save`, which is read with the feature `npz` of this crate");
     }
     if !bytes.starts_with(ZIP) && !is_legacy(&bytes) {
         // As the length of a header, this would also be too large.

@@ -1,5 +1,5 @@
-//! Files of `numpy.savez` and `numpy.savez_compressed`: a zip archive of arrays, each a short header in Python's syntax
-//! and the numbers.
+//! Files of NumPy: an array of `numpy.save` is a short header in Python's syntax and the numbers; `numpy.savez` and
+//! `numpy.savez_compressed` write a zip archive of arrays.
 //!
 //! They are converted to safetensors, which the rest of [`io`](super) reads.
 
@@ -20,6 +20,12 @@ use crate::error::{bail, shortened};
 use crate::host::reserve;
 use crate::{Error, ErrorKind, Result};
 
+/// The start of an array.
+pub(super) const MAGIC: &[u8] = b"\x93NUMPY";
+
+/// The name of an array that is a file by itself: the name that `numpy.savez` gives an array without one.
+const UNNAMED: &str = "arr_0";
+
 /// The end of an entry's name.
 const NPY: &str = ".npy";
 
@@ -35,16 +41,9 @@ pub(super) fn is_npz(bytes: &[u8]) -> bool {
 
 /// Converts the arrays of a file to a safetensors file. Arrays that are not supported are left out; the words of the
 /// header say why.
-pub(super) fn to_safetensors(bytes: &[u8]) -> Result<Vec<u8>> {
-    let config = Config { archive_offset: ArchiveOffset::Known(0) };
-    let mut archive = ZipArchive::with_config(config, Cursor::new(bytes)).map_err(|error| malformed(&error))?;
-    let (mut arrays, mut words, mut names) = (Vec::new(), BTreeMap::new(), BTreeSet::new());
-    let mut left = bytes.len();
-    for index in 0..archive.len() {
-        let Some((name, contents)) = entry(&mut archive, index, bytes, &mut left)? else { continue };
-        if !names.insert(name.clone()) {
-            bail!(Checkpoint, "two arrays are called `{}`", shortened(&name));
-        }
+pub(super) fn to_safetensors<'a>(bytes: &'a [u8]) -> Result<Vec<u8>> {
+    let (mut arrays, mut words) = (Vec::new(), BTreeMap::new());
+    let mut add = |name: String, contents: Cow<'a, [u8]>| {
         match Header::parse(&contents).map_err(|error| error.context(shortened(&name)))? {
             Ok((header, start)) => arrays.push(Foreign {
                 name,
@@ -55,6 +54,12 @@ pub(super) fn to_safetensors(bytes: &[u8]) -> Result<Vec<u8>> {
             }),
             Err(why) => drop(words.insert(name, format!("{}{why}", format::NOT_CONVERTED))),
         }
+        Ok(())
+    };
+    if bytes.starts_with(MAGIC) {
+        add(UNNAMED.to_owned(), bytes.into())?;
+    } else {
+        entries(bytes, &mut add)?;
     }
     if arrays.is_empty() && words.is_empty() {
         bail!(Checkpoint, "the file has no arrays");
@@ -64,6 +69,21 @@ pub(super) fn to_safetensors(bytes: &[u8]) -> Result<Vec<u8>> {
         header.append(&contents[*start..], file);
         Ok(())
     })
+}
+
+/// Calls `add` with the name and the contents of each array of an archive.
+fn entries<'a>(bytes: &'a [u8], mut add: impl FnMut(String, Cow<'a, [u8]>) -> Result<()>) -> Result<()> {
+    let config = Config { archive_offset: ArchiveOffset::Known(0) };
+    let mut archive = ZipArchive::with_config(config, Cursor::new(bytes)).map_err(|error| malformed(&error))?;
+    let (mut names, mut left) = (BTreeSet::new(), bytes.len());
+    for index in 0..archive.len() {
+        let Some((name, contents)) = entry(&mut archive, index, bytes, &mut left)? else { continue };
+        if !names.insert(name.clone()) {
+            bail!(Checkpoint, "two arrays are called `{}`", shortened(&name));
+        }
+        add(name, contents)?;
+    }
+    Ok(())
 }
 
 fn malformed(error: &impl ToString) -> Error {

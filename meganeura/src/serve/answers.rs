@@ -1,10 +1,11 @@
 //! What a function gives for each example.
 
-use crate::Var;
 use crate::data::Array;
 use crate::tape::Outputs;
+use crate::{Error, Var};
 
-/// The results of a function that is [served](super::Batched): a [`Var`], or a tuple, an array or a `Vec` of them.
+/// The results of a function that is [served](super::Batched): a [`Var`], or a tuple, an array or a `Vec` of them; also a
+/// `Result` of these.
 pub trait Answers: Outputs {
     /// The results for one example: an [`Array`], or a tuple, an array or a `Vec` of them.
     type Arrays: Send + 'static;
@@ -56,5 +57,13 @@ impl Answers for Vec<Var> {
 
     fn arrays(arrays: &mut dyn Iterator<Item = Array<f32>>) -> Self::Arrays {
         arrays.collect()
+    }
+}
+
+impl<A: Answers> Answers for Result<A, Error> {
+    type Arrays = A::Arrays;
+
+    fn arrays(arrays: &mut dyn Iterator<Item = Array<f32>>) -> Self::Arrays {
+        A::arrays(arrays)
     }
 }

@@ -30,7 +30,7 @@ pub(super) trait Held<M> {
     fn get_mut(&mut self) -> &mut M;
 }
 
-impl<M: Module> Held<M> for TrainStep<'_, &mut M, Vec<Var>, Vec<Var>> {
+impl<M: Module> Held<M> for TrainStep<'_, &mut M, Vec<Var>, Result<Vec<Var>>> {
     fn get(&self) -> &M {
         self.module()
     }

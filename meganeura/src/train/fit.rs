@@ -140,10 +140,10 @@ pub(super) fn fit<M: Module>(trainer: Trainer<'_, M>, optimizer: &mut dyn Optimi
         false => Progress::hidden(),
     };
     let record = |model: &M, vars: &Vec<Var>| {
-        let results = loss(model, vars);
+        let results = loss(model, vars)?;
         let means: Vec<_> = results.iter().map(|result| result.all_mean(&world)).collect();
         // The loss itself comes first: its gradient is averaged later.
-        results.into_iter().take(1).chain(means).collect::<Vec<Var>>()
+        Ok(results.into_iter().take(1).chain(means).collect::<Vec<Var>>())
     };
     let mut step = TrainStep::new(&mut *model, record)
         .gradients(|model, grads| {

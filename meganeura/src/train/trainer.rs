@@ -49,14 +49,15 @@ pub struct Trainer<'a, M> {
     misuse: Option<Error>,
 }
 
-pub(super) type LossFn<'a, M> = dyn FnMut(&M, &[Var]) -> Vec<Var> + 'a;
+pub(super) type LossFn<'a, M> = dyn FnMut(&M, &[Var]) -> Result<Vec<Var>> + 'a;
 pub(super) type GradientsFn<'a, M> = dyn FnMut(&M, Grads) -> Result<Grads> + 'a;
 pub(super) type AverageFn<'a, M> = dyn FnOnce(&M) -> Result<Box<dyn Average<M>>> + 'a;
 pub(super) type Callback<'a, M> = dyn FnMut(&mut At<'_, M>) -> Result<()> + 'a;
 
 impl<'a, M: Module> Trainer<'a, M> {
     /// A training of this model with these batches. The function records the loss of the model for the inputs and the
-    /// targets of a batch; a tuple or an array may follow the loss with values to [name](Self::results) and log.
+    /// targets of a batch; a tuple or an array may follow the loss with values to [name](Self::results) and log. A
+    /// function that can fail returns a `Result`.
     ///
     /// Inputs and targets are a [`Var`], or tuples and arrays like those of the [examples](crate::data::Fields).
     #[track_caller]

@@ -31,7 +31,7 @@ pub(super) fn collect(trials: &mut Vec<Trial>) {
     trials.push(gpu_trial("onnx::files::gpu::integers".to_owned(), |device| integers(&device.for_testing(0))));
 }
 
-fn net(device: &Device) -> meganeura::Result<(Conv2d, Relu, GlobalAvgPool2d, Linear)> {
+fn net(device: &Device) -> Result<(Conv2d, Relu, GlobalAvgPool2d, Linear)> {
     (Conv2d::new(3, 20, 3), Relu, GlobalAvgPool2d, Linear::new(20, 5)).init(device, Seed::new(1))
 }
 
@@ -71,7 +71,7 @@ fn truncated() -> Outcome {
 }
 
 /// Exports one node and gives it another name.
-fn renamed(from: &str, to: &str) -> meganeura::Result<Vec<u8>> {
+fn renamed(from: &str, to: &str) -> Result<Vec<u8>> {
     assert_eq!(from.len(), to.len(), "lengths are in the file");
     let mut bytes = onnx::export(&Device::cpu(), [2, 3], |x| x.softmax(1))?.to_bytes()?;
     let places: Vec<_> = bytes.windows(from.len()).enumerate().filter(|(_, w)| *w == from.as_bytes()).collect();
@@ -127,7 +127,7 @@ fn names() -> Outcome {
     assert_eq!(model.inputs().iter().map(Port::name).collect::<Vec<_>>(), ["left", "right"]);
     let x = Tensor::from_slice(&device, [2], &[1.0, 2.0])?;
     let y = model.compile()?.call(&[&x, &x])?;
-    let y = y.iter().map(Tensor::to_vec).collect::<meganeura::Result<Vec<_>>>()?;
+    let y = y.iter().map(Tensor::to_vec).collect::<Result<Vec<_>>>()?;
     assert_eq!(y, [[2.0, 4.0], [1.0, 2.0], [2.0, 4.0]]);
     for (export, message) in [
         (Export::new().inputs(["a"]), "1 names for 2 inputs"),

@@ -22,7 +22,7 @@ pub(super) fn collect(trials: &mut Vec<Trial>) {
 }
 
 /// The first result of a case, as a file: the others exist for gradients.
-fn exported(case: &Case, types: Vec<TensorType>) -> meganeura::Result<Onnx> {
+fn exported(case: &Case, types: Vec<TensorType>) -> Result<Onnx> {
     Export::new().record(&Device::cpu(), types, |x: &Vec<Var>| vec![(case.build)(x).swap_remove(0)])
 }
 
@@ -30,8 +30,7 @@ fn exported(case: &Case, types: Vec<TensorType>) -> meganeura::Result<Onnx> {
 fn the_guide() -> Outcome {
     let mut found = BTreeSet::new();
     for case in meganeura::ops::all_cases().iter().filter(|case| !case.fails && !case.is(Special::WithoutOnnx)) {
-        let types =
-            operands(case).iter().map(|x| Ok(x.tensor(&Device::cpu())?.ty())).collect::<meganeura::Result<_>>()?;
+        let types = operands(case).iter().map(|x| Ok(x.tensor(&Device::cpu())?.ty())).collect::<Result<_>>()?;
         found.extend(exported(case, types)?.operators().into_iter().map(str::to_owned));
     }
     let guide = include_str!("../../../meganeura/src/guide/onnx.md");
@@ -47,7 +46,7 @@ fn the_guide() -> Outcome {
 
 fn operation(number: usize, case: &Case) -> Outcome {
     let cpu = Device::cpu();
-    let inputs = operands(case).iter().map(|x| x.tensor(&cpu)).collect::<meganeura::Result<Vec<_>>>()?;
+    let inputs = operands(case).iter().map(|x| x.tensor(&cpu)).collect::<Result<Vec<_>>>()?;
     let types: Vec<_> = inputs.iter().map(Tensor::ty).collect();
     let onnx = match exported(case, types.clone()) {
         Err(error) if case.is(Special::WithoutOnnx) => {

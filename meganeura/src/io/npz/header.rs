@@ -79,7 +79,7 @@ impl Header {
 
 /// The text of a header, and its length with the magic number before it.
 fn text(bytes: &[u8]) -> Option<(&str, usize)> {
-    let rest = bytes.strip_prefix(b"\x93NUMPY")?;
+    let rest = bytes.strip_prefix(super::MAGIC)?;
     let (start, length) = match *rest {
         [1, _, a, b, ..] => (10, usize::from(u16::from_le_bytes([a, b]))),
         [2 | 3, _, a, b, c, d, ..] => (12, u32::from_le_bytes([a, b, c, d]) as usize),

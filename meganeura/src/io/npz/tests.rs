@@ -75,6 +75,21 @@ fn arrays_are_read_or_refused_by_name() -> Result<()> {
 }
 
 #[test]
+fn an_array_by_itself_has_the_name_that_numpy_gives() -> Result<()> {
+    let file = npy(&header("<f4", "True", "(2, 3)"), &floats(&[0.0, 1.0, 2.0, 3.0, 4.0, 5.0]));
+    let tensors = tensors_from_safetensors(&to_safetensors(&file)?, &Device::cpu())?.complete()?;
+    assert_eq!(tensors.keys().collect::<Vec<_>>(), ["arr_0"]);
+    assert_eq!(tensors["arr_0"].to_vec()?, [0.0, 2.0, 4.0, 1.0, 3.0, 5.0]);
+    for end in 0..file.len() {
+        assert_eq!(to_safetensors(&file[..end]).unwrap_err().kind(), ErrorKind::Checkpoint, "{end}");
+    }
+    let wide = to_safetensors(&npy(&header(">f4", "False", "(1,)"), &[0; 4]))?;
+    let error = tensors_from_safetensors(&wide, &Device::cpu())?.complete().unwrap_err();
+    assert_eq!(error.message(), "`arr_0`: a NumPy array with the highest byte of its numbers first");
+    Ok(())
+}
+
+#[test]
 fn compressed_arrays_are_no_larger_than_they_claim() {
     let zeros = npy(&header("<f4", "False", "(5000,)"), &[0; 20_000]);
     let size = u32::try_from(zeros.len()).unwrap();

@@ -263,7 +263,7 @@ where
         let types: Vec<TensorType> = inputs.iter().map(|tensor| tensor.ty()).collect();
         let (tape, vars) = Tape::of_step(first.device(), &types)?;
         self.recorded += 1;
-        let results = (self.loss)(&self.module, &I::collect(&mut vars.into_iter())).vars();
+        let results = (self.loss)(&self.module, &I::collect(&mut vars.into_iter())).vars()?;
         let Some(loss) = results.first() else { bail!(Argument, "a training step needs a loss") };
         let grads = tape.backward(loss)?;
         let mut recorder = Recorder { types: &types, results: &results, basis: None, sight };

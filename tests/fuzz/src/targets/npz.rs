@@ -1,6 +1,7 @@
-//! Files of `numpy.savez`.
+//! Files of `numpy.save` and `numpy.savez`.
 //!
-//! An input is a header and the numbers of an array, and a byte that decides whether the archive is damaged.
+//! An input is a header and the numbers of an array, and a byte that decides whether they are in an archive, and whether
+//! that is damaged.
 
 use fastrand::Rng;
 use meganeura::io::{safetensors_from_npz, tensors_from_safetensors};
@@ -11,7 +12,7 @@ use super::{Target, documented, join, split};
 use crate::limits::Limits;
 use crate::mutate;
 
-/// A file of `numpy.savez`, converted, then read.
+/// A file of NumPy, converted, then read.
 pub struct Npz;
 
 /// The file of an input.
@@ -20,6 +21,9 @@ fn packed(input: &[u8]) -> Vec<u8> {
     let (header, numbers) = split(rest);
     let length = u16::try_from(header.len()).expect("it was read with 16 bits").to_le_bytes();
     let array = [b"\x93NUMPY\x01\x00", &length[..], header, numbers].concat();
+    if how % 4 == 2 {
+        return array;
+    }
     let mut file = archive(&[("x.npy", &array), ("more.npy", rest)]);
     if how % 4 == 3 {
         mutate::bytes(&mut file, &mut Rng::with_seed(u64::from(*how)));
@@ -37,7 +41,11 @@ impl Target for Npz {
     fn seeds(&self) -> Vec<Vec<u8>> {
         let rows = b"{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }  \n";
         let columns = b"{'descr': '|u1', 'fortran_order': True, 'shape': (2, 3, 4), }\n";
-        vec![[&[0][..], &join(rows, &[2; 24])].concat(), [&[0][..], &join(columns, &[1; 24])].concat()]
+        [0, 2]
+            .map(|how| [&[how][..], &join(rows, &[2; 24])].concat())
+            .into_iter()
+            .chain([[&[0][..], &join(columns, &[1; 24])].concat()])
+            .collect()
     }
 
     fn words(&self) -> &'static [&'static str] {
