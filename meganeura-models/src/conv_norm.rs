@@ -41,6 +41,20 @@ pub(crate) struct ConvNorm {
     activation: Activation,
 }
 
+/// The settings of all batch normalisations.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Norms {
+    pub(crate) eps: f64,
+    pub(crate) momentum: f64,
+}
+
+impl Norms {
+    pub(crate) fn behind(self, conv: Conv2dConfig, outputs: usize, activation: Activation) -> ConvNormConfig {
+        let norm = BatchNorm2d::new(outputs).eps(self.eps).momentum(self.momentum);
+        ConvNormConfig { conv, norm, activation }
+    }
+}
+
 /// A convolution that keeps the image's size up to its stride, and starts as in torchvision.
 pub(crate) fn conv(inputs: usize, outputs: usize, kernel: usize, stride: usize) -> Conv2dConfig {
     let conv = Conv2d::new(inputs, outputs, kernel).stride(stride).padding(kernel / 2);

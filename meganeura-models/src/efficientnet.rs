@@ -3,7 +3,7 @@
 use meganeura::prelude::*;
 
 use crate::conv_norm::{
-    Activation, ConvNorm, ConvNormConfig, SqueezeExcitation, SqueezeExcitationConfig, conv, scaled,
+    Activation, ConvNorm, ConvNormConfig, Norms, SqueezeExcitation, SqueezeExcitationConfig, conv, scaled,
 };
 use crate::one_of::one_of;
 
@@ -240,20 +240,6 @@ impl EfficientNetConfig {
         }
         features.push(FeatureConfig::Conv(norms.behind(conv(last, self.top(), 1, 1), self.top(), Activation::Silu)));
         features
-    }
-}
-
-/// The settings of all batch normalisations.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Norms {
-    eps: f64,
-    momentum: f64,
-}
-
-impl Norms {
-    fn behind(self, conv: Conv2dConfig, outputs: usize, activation: Activation) -> ConvNormConfig {
-        let norm = BatchNorm2d::new(outputs).eps(self.eps).momentum(self.momentum);
-        ConvNormConfig { conv, norm, activation }
     }
 }
 

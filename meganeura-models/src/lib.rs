@@ -1,17 +1,18 @@
 //! Models for [`meganeura`], under the names of the packages that published them.
 //!
 //! A model here has the parameters of the original: the same names, the same shapes, the same layout. So what the
-//! original saves loads without renaming rules, and what is saved here loads there. For older files of diffusers there
-//! is [`legacy_names`]; [`Gpt2`] says how its published files load. A small model of every class is compared with the
+//! original saves loads without renaming rules, and what is saved here loads there. The rules for the names of timm are
+//! the method `timm_names` of a config, those for older files of diffusers [`legacy_names`]; [`Gpt2`] says how its
+//! published files load. A small model of every class is compared with the
 //! original, on the CPU and on Vulkan.
 //!
 //! | model | names of | sizes |
 //! |---|---|---|
 //! | [`ResNet`] | torchvision, timm | [18 to 152, ResNeXt, Wide ResNet](ResNetConfig), with batch or group normalisation |
-//! | [`MobileNetV2`], [`MobileNetV3`] | torchvision | [V2](MobileNetV2Config), [V3 small and large](MobileNetV3Config) |
-//! | [`EfficientNet`] | torchvision | [B0 to B7, V2 S to L](EfficientNetConfig) |
-//! | [`ConvNext`] | torchvision | [tiny to large](ConvNextConfig) |
-//! | [`VisionTransformer`] | torchvision | [B/16 to H/14](VisionTransformerConfig) |
+//! | [`MobileNetV2`], [`MobileNetV3`] | torchvision, [timm](MobileNetV3Config::timm_names) | [V2](MobileNetV2Config), [V3 small and large](MobileNetV3Config) |
+//! | [`EfficientNet`] | torchvision, [timm](EfficientNetConfig::timm_names) | [B0 to B7, V2 S to L](EfficientNetConfig) |
+//! | [`ConvNext`] | torchvision, [timm](ConvNextConfig::timm_names) | [tiny to large](ConvNextConfig) |
+//! | [`VisionTransformer`] | torchvision, [timm](VisionTransformerConfig::timm_names) | [B/16 to H/14](VisionTransformerConfig) |
 //! | [`UNet`], [`AutoencoderKl`] | diffusers | [DDPM, Stable Diffusion 1 and 2](UNetConfig), [their latents](AutoencoderKlConfig) |
 //! | [`Gpt2`] | transformers | [small to XL](Gpt2Config), with [generation](Gpt2::generate) |
 //! | [`Bert`] | transformers | [base and large](BertConfig) |
@@ -89,6 +90,7 @@ mod one_of;
 mod projected;
 mod resnet;
 mod sampling;
+mod timm;
 mod vit;
 mod wav2vec2;
 

@@ -3,7 +3,7 @@
 use meganeura::prelude::*;
 
 use crate::conv_norm::{
-    Activation, ConvNorm, ConvNormConfig, SqueezeExcitation, SqueezeExcitationConfig, conv, scaled,
+    Activation, ConvNorm, ConvNormConfig, Norms, SqueezeExcitation, SqueezeExcitationConfig, conv, scaled,
 };
 use crate::one_of::one_of;
 
@@ -57,6 +57,10 @@ pub struct MobileNetV3Config {
     pub hidden: usize,
     /// The probability of dropout before the scores.
     pub dropout: f64,
+    /// The ε of all batch normalisations.
+    pub eps: f64,
+    /// The momentum of all batch normalisations.
+    pub momentum: f64,
     /// The number of classes: 1,000 in the originals.
     pub classes: usize,
 }
@@ -86,7 +90,8 @@ impl MobileNetV3Config {
             |&([inputs, kernel, inside, outputs], squeeze, hardswish, stride): &([usize; 4], bool, bool, usize)| {
                 MobileNetV3Block { inputs, kernel, inside, outputs, squeeze, hardswish, stride }
             };
-        Self { blocks: blocks.iter().map(block).collect(), width: 1.0, hidden, dropout: 0.2, classes: 1000 }
+        let blocks = blocks.iter().map(block).collect();
+        Self { blocks, width: 1.0, hidden, dropout: 0.2, eps: 1e-3, momentum: 0.01, classes: 1000 }
     }
 
     /// MobileNetV3-Small: 2,542,856 parameters.
@@ -144,18 +149,15 @@ impl MobileNetV3Config {
         let scale = |channels| scaled(channels, self.width);
         let first = self.blocks.first().map_or(16, |block| scale(block.inputs));
         let last = self.blocks.last().map_or(first, |block| scale(block.outputs));
-        let stem = FeatureConfig::Conv(conv_norm(conv(3, first, 3, 2), first, Activation::Hardswish));
-        let top = FeatureConfig::Conv(conv_norm(conv(last, self.top(), 1, 1), self.top(), Activation::Hardswish));
+        let norms = Norms { eps: self.eps, momentum: self.momentum };
+        let stem = FeatureConfig::Conv(norms.behind(conv(3, first, 3, 2), first, Activation::Hardswish));
+        let top = FeatureConfig::Conv(norms.behind(conv(last, self.top(), 1, 1), self.top(), Activation::Hardswish));
         let block = |block: &MobileNetV3Block| {
             let [inputs, inside, outputs] = [block.inputs, block.inside, block.outputs].map(scale);
-            FeatureConfig::Block(BlockConfig { of: MobileNetV3Block { inputs, inside, outputs, ..*block } })
+            FeatureConfig::Block(BlockConfig { of: MobileNetV3Block { inputs, inside, outputs, ..*block }, norms })
         };
         [stem].into_iter().chain(self.blocks.iter().map(block)).chain([top]).collect()
     }
-}
-
-fn conv_norm(conv: Conv2dConfig, outputs: usize, activation: Activation) -> ConvNormConfig {
-    ConvNormConfig { conv, norm: BatchNorm2d::new(outputs).eps(1e-3).momentum(0.01), activation }
 }
 
 one_of! {
@@ -169,9 +171,9 @@ one_of! {
 /// Widens, convolves each channel by itself, scales the channels, and narrows. Blocks that keep the shape add their
 /// input.
 #[derive(Module, Debug, Clone)]
-#[module(config(of: MobileNetV3Block))]
+#[module(config(of: MobileNetV3Block, norms: Norms))]
 pub(crate) struct Block {
-    #[module(init = parts(of))]
+    #[module(init = parts(of, norms))]
     block: Vec<Part>,
     #[module(skip, init = of.stride == 1 && of.inputs == of.outputs)]
     is_residual: bool,
@@ -184,11 +186,11 @@ one_of! {
     }
 }
 
-fn parts(of: MobileNetV3Block) -> Vec<PartConfig> {
+fn parts(of: MobileNetV3Block, norms: Norms) -> Vec<PartConfig> {
     let MobileNetV3Block { inputs, kernel, inside, outputs, squeeze, hardswish, stride } = of;
     let activation = if hardswish { Activation::Hardswish } else { Activation::Relu };
-    let widen = (inputs != inside).then(|| conv_norm(conv(inputs, inside, 1, 1), inside, activation));
-    let depthwise = conv_norm(conv(inside, inside, kernel, stride).groups(inside), inside, activation);
+    let widen = (inputs != inside).then(|| norms.behind(conv(inputs, inside, 1, 1), inside, activation));
+    let depthwise = norms.behind(conv(inside, inside, kernel, stride).groups(inside), inside, activation);
     let squeezed = scaled(inside / 4, 1.0);
     let squeeze = squeeze.then_some(SqueezeExcitationConfig {
         channels: inside,
@@ -196,7 +198,7 @@ fn parts(of: MobileNetV3Block) -> Vec<PartConfig> {
         activation: Activation::Relu,
         is_hard: true,
     });
-    let narrow = conv_norm(conv(inside, outputs, 1, 1), outputs, Activation::None);
+    let narrow = norms.behind(conv(inside, outputs, 1, 1), outputs, Activation::None);
     let convs = widen.into_iter().chain([depthwise]).map(PartConfig::Conv);
     convs.chain(squeeze.map(PartConfig::Squeeze)).chain([PartConfig::Conv(narrow)]).collect()
 }

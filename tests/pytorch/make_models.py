@@ -168,6 +168,59 @@ def bert_masked(model):
     return with_pooled(features.last_hidden_state * visible[..., None], features.pooler_output)
 
 
+def timm_blocks(kind, blocks, **options):
+    """One of timm's nets of blocks, which it describes by words."""
+    from timm.models._efficientnet_builder import decode_arch_def
+
+    return kind(decode_arch_def(blocks), num_classes=10, **options)
+
+
+def timm_mobilenet_v2():
+    from timm.models.efficientnet import EfficientNet
+
+    blocks = [["ds_r1_k3_s1_c8"], ["ir_r2_k3_s2_e2_c16"], ["ir_r1_k3_s1_e3_c24"]]
+    return timm_blocks(EfficientNet, blocks, num_features=1280, stem_size=32, act_layer=nn.ReLU6)
+
+
+def timm_mobilenet_v3():
+    from functools import partial
+
+    from timm.models._efficientnet_blocks import SqueezeExcite
+    from timm.models._efficientnet_builder import round_channels
+    from timm.models.mobilenetv3 import MobileNetV3
+
+    blocks = [["ds_r1_k3_s2_e1_c16_se0.25_nre"], ["ir_r2_k5_s1_e3_c24"], ["ir_r1_k3_s1_e2_c32_se0.25"], ["cn_r1_k1_s1_c192"]]
+    squeeze = partial(SqueezeExcite, gate_layer="hard_sigmoid", force_act_layer=nn.ReLU, rd_round_fn=round_channels)
+    # The argument is the width behind the mean.
+    return timm_blocks(MobileNetV3, blocks, num_features=20, stem_size=16, fix_stem=True, act_layer=nn.Hardswish, se_layer=squeeze)
+
+
+def timm_efficientnet():
+    from timm.models.efficientnet import EfficientNet
+
+    blocks = [["ds_r2_k3_s1_e1_c8_se0.25"], ["ir_r2_k5_s2_e4_c16_se0.25"]]
+    return timm_blocks(EfficientNet, blocks, num_features=40, stem_size=16, act_layer=nn.SiLU)
+
+
+def timm_efficientnet_v2():
+    from timm.models.efficientnet import EfficientNet
+
+    blocks = [["cn_r2_k3_s1_e1_c16_skip"], ["er_r2_k3_s2_e2_c24"], ["ir_r2_k3_s2_e2_c32_se0.25"]]
+    return timm_blocks(EfficientNet, blocks, num_features=40, stem_size=16, act_layer=nn.SiLU)
+
+
+def timm_convnext():
+    from timm.models.convnext import ConvNeXt as Net
+
+    return Net(depths=(2, 1, 1, 1), dims=(8, 12, 14, 16), num_classes=10)
+
+
+def timm_vit():
+    from timm.models.vision_transformer import VisionTransformer as Net
+
+    return Net(img_size=32, patch_size=8, depth=2, num_heads=3, embed_dim=24, mlp_ratio=40 / 24, num_classes=10)
+
+
 def with_pooled(features, pooled):
     return torch.cat([features, pooled[:, None]], 1)
 
@@ -224,6 +277,12 @@ CASES = {
     "bert": (bert, bert_plain),
     "bert_masked": (bert, bert_masked),
     "wav2vec2": (wav2vec2, lambda model: model(picture("x", (2, 500))).last_hidden_state),
+    "timm_convnext": (timm_convnext, images),
+    "timm_efficientnet": (timm_efficientnet, images),
+    "timm_efficientnet_v2": (timm_efficientnet_v2, images),
+    "timm_mobilenet_v2": (timm_mobilenet_v2, images),
+    "timm_mobilenet_v3": (timm_mobilenet_v3, images),
+    "timm_vit": (timm_vit, images),
 }
 
 
@@ -266,6 +325,8 @@ GPT2 = {"gpt2": (12, 12, 768), "gpt2-medium": (24, 16, 1024), "gpt2-large": (36,
 BERT = {"bert-base-uncased": (30522, 12, 12, 768), "bert-base-cased": (28996, 12, 12, 768),
         "bert-large-uncased": (30522, 24, 16, 1024)}
 WAV2VEC2 = {"wav2vec2-base": (12, 12, 768), "wav2vec2-large": (24, 16, 1024)}
+TIMM = ["efficientnet_b0", "efficientnet_b4", "efficientnetv2_s", "mobilenetv2_100", "mobilenetv3_large_100",
+        "mobilenetv3_small_100", "convnext_tiny", "vit_base_patch16_224"]
 RESNETS = ["18", "34", "50", "101", "152"]
 SIZES = {
     **{f"resnet{size}": of_torchvision(f"resnet{size}") for size in RESNETS},
@@ -283,6 +344,7 @@ SIZES = {
     "stable-diffusion-vae": lambda: vae(4, block_out_channels=(128, 256, 512, 512), layers_per_block=2),
     **{name: of_bert(*size) for name, size in BERT.items()},
     **{name: of_wav2vec2(*size) for name, size in WAV2VEC2.items()},
+    **{f"timm/{name}": of_timm(name) for name in TIMM},
 }
 
 

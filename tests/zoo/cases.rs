@@ -147,7 +147,17 @@ fn resnet(bottleneck: bool) -> ResNetConfig {
     ResNetConfig { depths: [1, 2, 1, 1], width: 8, classes: 10, ..base }
 }
 
-fn efficientnet_stage(
+pub(crate) fn mobilenet_v2_stage([expansion, channels, blocks, stride]: [usize; 4]) -> MobileNetV2Stage {
+    MobileNetV2Stage { expansion, channels, blocks, stride }
+}
+
+pub(crate) fn mobilenet_v3_block(
+    ([inputs, kernel, inside, outputs], squeeze, hardswish, stride): ([usize; 4], bool, bool, usize),
+) -> MobileNetV3Block {
+    MobileNetV3Block { inputs, kernel, inside, outputs, squeeze, hardswish, stride }
+}
+
+pub(crate) fn efficientnet_stage(
     [expansion, kernel, stride, inputs, outputs, blocks]: [usize; 6],
     fused: bool,
 ) -> EfficientNetStage {
@@ -163,25 +173,16 @@ pub(crate) fn all() -> Vec<(&'static str, Build)> {
             images(device, ResNetConfig { depths: [1; 4], norm: Normalization::Group(2), ..resnet(false) })
         }),
         ("mobilenet_v2", |device| {
-            let stage = |[expansion, channels, blocks, stride]: [usize; 4]| MobileNetV2Stage {
-                expansion,
-                channels,
-                blocks,
-                stride,
-            };
-            let stages = [[1, 8, 1, 1], [2, 16, 2, 2], [3, 24, 1, 1]].map(stage).to_vec();
+            let stages = [[1, 8, 1, 1], [2, 16, 2, 2], [3, 24, 1, 1]].map(mobilenet_v2_stage).to_vec();
             images(device, MobileNetV2Config { stages, width: 0.5, classes: 10, ..MobileNetV2Config::mobilenet_v2() })
         }),
         ("mobilenet_v3", |device| {
-            let block = |([inputs, kernel, inside, outputs], squeeze, hardswish, stride): ([usize; 4], _, _, _)| {
-                MobileNetV3Block { inputs, kernel, inside, outputs, squeeze, hardswish, stride }
-            };
             let blocks = [
                 ([16, 3, 16, 16], true, false, 2),
                 ([16, 5, 40, 24], false, true, 1),
                 ([24, 3, 64, 24], true, true, 1),
             ];
-            let blocks = blocks.map(block).to_vec();
+            let blocks = blocks.map(mobilenet_v3_block).to_vec();
             let base = MobileNetV3Config::mobilenet_v3_small();
             images(device, MobileNetV3Config { blocks, hidden: 20, classes: 10, ..base })
         }),

@@ -13,6 +13,7 @@ mod cases;
 mod numbers;
 mod sizes;
 mod text;
+mod timm;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -55,6 +56,7 @@ fn main() {
     trials.push(Trial::test("comparison_can_fail", comparison_can_fail));
     text::collect(&mut trials);
     sizes::collect(&mut trials);
+    timm::collect(&mut trials);
     libtest_mimic::run(&Arguments::from_args(), trials).exit();
 }
 
@@ -85,7 +87,7 @@ fn golden() -> Result<BTreeMap<String, Array>, Failed> {
 }
 
 fn every_case() -> Outcome {
-    let ours: Vec<_> = cases::all().into_iter().map(|(name, _)| name.to_owned()).collect();
+    let ours: Vec<_> = cases::all().into_iter().map(|(name, _)| name).chain(timm::names()).map(str::to_owned).collect();
     let mut sorted = ours.clone();
     sorted.sort();
     sorted.dedup();

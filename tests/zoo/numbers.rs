@@ -20,7 +20,7 @@ fn uniform(name: &str, count: usize) -> impl Iterator<Item = f64> {
 }
 
 /// A parameter or a buffer. Weights keep the size of what passes through.
-fn number(name: &str, shape: Shape) -> Vec<f64> {
+pub(crate) fn number(name: &str, shape: Shape) -> Vec<f64> {
     let (centre, scale) = match shape.dims() {
         _ if name.ends_with("running_var") => (1.0, 0.5),
         [_, fan @ ..] if !fan.is_empty() => (0.0, (3.0 / fan.iter().product::<usize>() as f64).sqrt()),

@@ -7,7 +7,7 @@ use meganeura::prelude::*;
 use meganeura_models::*;
 
 use crate::numbers::fnv1a;
-use crate::{Outcome, path_of};
+use crate::{Outcome, path_of, timm};
 
 type Build = fn(&Device) -> Result<Box<dyn Module>>;
 
@@ -108,18 +108,28 @@ fn golden() -> Result<BTreeMap<String, (usize, usize, String)>, Failed> {
 
 /// Compares a model's names and shapes with a line of the file.
 pub(crate) fn expect_line(name: &str, module: &dyn Module) -> Outcome {
+    expect_lines(
+        name,
+        module
+            .leaves()
+            .into_iter()
+            .map(|leaf| (leaf.ty().shape, leaf.path))
+            .map(|(shape, path)| (path, shape))
+            .collect(),
+    )
+}
+
+/// Compares names and shapes with a line of the file.
+pub(crate) fn expect_lines(name: &str, all: Vec<(String, Shape)>) -> Outcome {
     let golden = golden()?;
     let expected = golden.get(name).ok_or("no line has this name: run make_models.py")?;
-    let leaves = module.leaves();
-    let mut lines: Vec<_> = leaves
-        .iter()
-        .map(|leaf| {
-            let extents = leaf.ty().shape.dims().iter().map(|extent| format!(" {extent}")).collect::<String>();
-            format!("{}{extents}\n", leaf.path)
-        })
-        .collect();
+    let line = |(path, shape): &(String, Shape)| {
+        let extents = shape.dims().iter().map(|extent| format!(" {extent}")).collect::<String>();
+        format!("{path}{extents}\n")
+    };
+    let mut lines: Vec<_> = all.iter().map(line).collect();
     lines.sort();
-    let numbers: usize = leaves.iter().map(|leaf| leaf.ty().shape.elements()).sum();
+    let numbers: usize = all.iter().map(|(_, shape)| shape.elements()).sum();
     let found = (lines.len(), numbers, format!("{:016x}", fnv1a(lines.concat().as_bytes())));
     if found == *expected {
         return Ok(());
@@ -134,7 +144,8 @@ pub(crate) fn expect_line(name: &str, module: &dyn Module) -> Outcome {
 pub(crate) fn collect(trials: &mut Vec<Trial>) {
     trials.push(Trial::test("sizes::all_are_compared", || {
         let theirs = golden()?.into_keys().filter(|name| !name.starts_with("small/")).collect::<Vec<_>>();
-        let mut ours: Vec<_> = all().into_iter().map(|(name, _)| name.to_owned()).collect();
+        let mut ours: Vec<_> =
+            all().into_iter().map(|(name, _)| name).chain(timm::sizes()).map(str::to_owned).collect();
         ours.sort();
         assert_eq!(ours, theirs);
         Ok(())

@@ -46,7 +46,7 @@ impl Loaded {
         let mut found = Found::new(&file, &format::aliases(bytes, &file)?, names)?;
         found.refuse(format::not_converted(&format::words(bytes)?), names);
         for leaf in module.leaves().iter().filter(|leaf| leaf.role != Role::Constant) {
-            found.read(leaf)?;
+            found.read(leaf, names)?;
         }
         let is_of_peft = file.names().iter().any(|name| peft::is_peft(name));
         if let (true, Some(settings)) = (is_of_peft, if is_of_peft { settings()? } else { None }) {
@@ -185,7 +185,7 @@ impl<'a> Found<'a> {
     }
 
     /// Reads the new value of `leaf`. A value that does not fit is recorded; an error comes from the device.
-    fn read(&mut self, leaf: &Leaf<'_>) -> Result<()> {
+    fn read(&mut self, leaf: &Leaf<'_>, names: &Names) -> Result<()> {
         let lone = || Lone { path: leaf.path.clone(), name: None, shape: leaf.ty().shape.dims().to_vec() };
         let all: Vec<_> = leaf.paths().filter_map(|path| self.entries.get_key_value(path)).collect();
         let Some((name, Entry { view, data, .. })) = all.first() else {
@@ -213,7 +213,13 @@ impl<'a> Found<'a> {
             self.mismatched.push(Mismatch { leaf: lone(), message });
             return Ok(());
         }
-        match format::read(view, &leaf.value()) {
+        let value = leaf.value();
+        let Entry { name: stored, .. } = &all[0].1;
+        let view = match names.rank_of(stored).and_then(|rank| of_rank(view, rank, value.shape().dims())) {
+            Some(view) => view?,
+            None => view.clone(),
+        };
+        match format::read(&view, &value) {
             Ok(tensor) => {
                 self.tensors.insert(leaf.path.clone(), tensor);
                 self.loaded.push(leaf.path.clone());
@@ -300,6 +306,20 @@ impl Mismatch {
             _ => self.message.clone(),
         }
     }
+}
+
+/// A tensor of this rank in the shape that a model has for it, if they differ in axes of extent 1 at the end.
+fn of_rank<'a>(view: &TensorView<'a>, rank: usize, dims: &[usize]) -> Option<Result<TensorView<'a>>> {
+    if view.shape().len() != rank || without_ones(view.shape()) != without_ones(dims) {
+        return None;
+    }
+    Some(TensorView::new(view.dtype(), dims.to_vec(), view.data()).map_err(format::malformed))
+}
+
+/// The extents up to the last that is not 1.
+pub(super) fn without_ones(dims: &[usize]) -> &[usize] {
+    let end = dims.iter().rposition(|&extent| extent != 1).map_or(0, |last| last + 1);
+    &dims[..end]
 }
 
 /// A part of a tensor along its first axis.

@@ -39,6 +39,11 @@ enum Rule {
         to: Vec<String>,
     },
     Ignore(String),
+    /// Tensors of these names have so many axes in the file.
+    Rank {
+        of: String,
+        rank: usize,
+    },
 }
 
 /// A tensor, or one of `of` equal parts along its first axis.
@@ -88,6 +93,28 @@ impl Names {
     /// always skipped.
     pub fn ignore(self, pattern: impl Into<String>) -> Self {
         self.and(Rule::Ignore(pattern.into()))
+    }
+
+    /// Tensors of these names in the file have so many axes there: axes of extent 1 are missing at the end, or are
+    /// there in addition. A 1×1 convolution becomes a linear layer, and `[C]` becomes `[C, 1, 1]`.
+    ///
+    /// ```
+    /// use meganeura::io::Names;
+    ///
+    /// // timm's MobileNetV3 has a convolution where torchvision has a linear layer.
+    /// let names = Names::new().rank("conv_head.weight", 4).rename("conv_head.*", "classifier.0.*");
+    /// # let _ = names;
+    /// ```
+    pub fn rank(self, of: impl Into<String>, rank: usize) -> Self {
+        self.and(Rule::Rank { of: of.into(), rank })
+    }
+
+    /// The number of axes in the file of the tensor of this name there, if a rule gives it.
+    pub(crate) fn rank_of(&self, name: &str) -> Option<usize> {
+        self.0.iter().rev().find_map(|rule| match rule {
+            Rule::Rank { of, rank } if captures(of, name).is_some() => Some(*rank),
+            _ => None,
+        })
     }
 
     fn and(mut self, rule: Rule) -> Self {
@@ -154,7 +181,7 @@ impl Rule {
     fn apply(&self, name: String, part: Part) -> Vec<(String, Part)> {
         match self {
             Self::Ignore(pattern) if captures(pattern, &name).is_some() => Vec::new(),
-            Self::Ignore(_) => vec![(name, part)],
+            Self::Ignore(_) | Self::Rank { .. } => vec![(name, part)],
             Self::Rename { from, to } => match captures(from, &name) {
                 Some(found) => {
                     let inner = |index| part.then(Part { index, of: to.len() });

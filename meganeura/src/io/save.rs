@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashSet};
 
 use super::format;
+use super::load::without_ones;
 use super::names::{Names, Part};
 use crate::error::bail;
 use crate::module::{Module, ModuleExt, Role};
@@ -13,12 +14,29 @@ pub(super) fn to_safetensors<M: Module + ?Sized>(
     module: &M,
     names: &Names,
 ) -> impl Future<Output = Result<Vec<u8>>> + use<M> {
-    let contents = Contents::of(module, names);
+    let contents = Contents::of(module, names).and_then(|Contents { tensors, aliases }| {
+        let joined = |(name, parts): (String, Parts)| {
+            let parts = parts.joined(&name)?.into_iter().map(|part| of_rank(part, names.rank_of(&name), &name));
+            Ok((name.clone(), parts.collect::<Result<_>>()?))
+        };
+        Ok((tensors.into_iter().map(joined).collect::<Result<_>>()?, aliases))
+    });
     async {
-        let Contents { tensors, aliases } = contents?;
-        let joined = |(name, parts): (String, Parts)| parts.joined(&name).map(|parts| (name, parts));
-        format::write(tensors.into_iter().map(joined).collect::<Result<_>>()?, aliases).await
+        let (tensors, aliases) = contents?;
+        format::write(tensors, aliases).await
     }
+}
+
+/// A tensor with the number of axes that it has in the file, if a rule gives it.
+fn of_rank(tensor: Tensor, rank: Option<usize>, name: &str) -> Result<Tensor> {
+    let Some(rank) = rank else { return Ok(tensor) };
+    let shape = tensor.shape();
+    let mut dims = without_ones(shape.dims()).to_vec();
+    if dims.len() > rank {
+        bail!(Argument, "the rules give `{name}` {rank} axes, and it is {shape} in the model");
+    }
+    dims.resize(rank, 1);
+    tensor.reshape(&dims[..])
 }
 
 /// The contents of a file.

@@ -188,6 +188,34 @@ fn one_tensor_is_split_and_put_together_again() {
 }
 
 #[test]
+fn axes_of_extent_1_follow_a_rule() {
+    let device = Device::cpu();
+    let weight = Tensor::from_slice(&device, [2, 3, 1], &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]).unwrap();
+    for (rank, shape) in [(2, &[2, 3][..]), (3, &[2, 3, 1]), (5, &[2, 3, 1, 1, 1])] {
+        let names = Names::new().rank("conv.*", rank).rename("conv.*", "*");
+        let mut net = Single { weight: Param::new(weight.clone()) };
+        let bytes = net.to_safetensors_with(&names).unwrap();
+        let file = SafeTensors::deserialize(&bytes).unwrap();
+        assert_eq!(file.tensor("conv.weight").unwrap().shape(), shape);
+        net.weight.set(Tensor::zeros(&device, [2, 3, 1]).unwrap()).unwrap();
+        net.load_safetensors_with(&bytes, &names).unwrap().strict().unwrap();
+        net.weight.value().expect_close(&weight, 0.0, 0.0).unwrap();
+        // Without the rule, and with another number of axes, the shape is wrong.
+        let plain = Names::new().rename("conv.*", "*");
+        assert_eq!(net.load_safetensors_with(&bytes, &plain).is_ok(), rank == 3);
+        assert!(net.load_safetensors_with(&bytes, &plain.clone().rank("conv.*", 4)).is_err() || rank == 3);
+    }
+    let few = Names::new().rank("weight", 1);
+    let error = Single { weight: Param::new(weight) }.to_safetensors_with(&few).unwrap_err().to_string();
+    assert!(error.contains("the rules give `weight` 1 axes, and it is [2, 3, 1] in the model"), "{error}");
+}
+
+#[derive(Module)]
+struct Single {
+    weight: Param,
+}
+
+#[test]
 fn rules_that_make_two_names_one_are_refused() {
     let bytes = file(&[("a", Dtype::F32, &[2], &[0; 8]), ("b", Dtype::F32, &[2], &[0; 8])]);
     let mut param = Param::new(Tensor::zeros(&Device::cpu(), [2]).unwrap());
