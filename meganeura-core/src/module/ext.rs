@@ -42,6 +42,7 @@ pub trait ModuleExt: Module {
     }
 
     /// The number of elements in parameters, frozen ones included. Buffers are not parameters.
+    #[doc(alias("numel", "num_params"))]
     fn parameter_count(&self) -> usize {
         self.counts().parameters()
     }
@@ -109,6 +110,7 @@ pub trait ModuleExt: Module {
     /// # Errors
     ///
     /// Fails if the pattern matches no parameter; the message names similar paths.
+    #[doc(alias("requires_grad_", "no_grad"))]
     #[track_caller]
     fn freeze(&mut self, pattern: &str) -> Result<()> {
         here(|| set_frozen(self, &Selection::Pattern(pattern.to_owned()), true))
@@ -175,6 +177,7 @@ pub trait ModuleExt: Module {
     ///
     /// Fails if the pattern selects no part that holds a parameter, a buffer or a [mode](super::Mode); the message
     /// names similar parts.
+    #[doc(alias("eval", "valid"))]
     #[track_caller]
     fn evaluate(&mut self, pattern: &str) -> Result<()> {
         here(|| set_evaluated(self, pattern, true))
