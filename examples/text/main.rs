@@ -1,5 +1,5 @@
-//! Trains a small GPT on a text, by characters or by tokens, and continues a prompt. Shakespeare's "As You Like It" takes
-//! minutes on two cores.
+//! Trains a small GPT on a text, by characters or by tokens, and continues a prompt. Shakespeare's "As You Like It"
+//! takes minutes on two cores.
 //!
 //! ```text
 //! cargo run --release --example text

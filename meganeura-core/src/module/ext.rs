@@ -110,7 +110,6 @@ pub trait ModuleExt: Module {
     /// # Errors
     ///
     /// Fails if the pattern matches no parameter; the message names similar paths.
-    #[doc(alias("requires_grad_", "no_grad"))]
     #[track_caller]
     fn freeze(&mut self, pattern: &str) -> Result<()> {
         here(|| set_frozen(self, &Selection::Pattern(pattern.to_owned()), true))

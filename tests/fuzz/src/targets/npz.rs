@@ -1,7 +1,7 @@
 //! Files of `numpy.save` and `numpy.savez`.
 //!
-//! An input is a header and the numbers of an array, and a byte that decides whether they are in an archive, and whether
-//! that is damaged.
+//! An input is a header and the numbers of an array, and a byte that decides whether they are in an archive, and
+//! whether that is damaged.
 
 use fastrand::Rng;
 use meganeura::io::{safetensors_from_npz, tensors_from_safetensors};
