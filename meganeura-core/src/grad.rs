@@ -177,6 +177,7 @@ impl Grads {
     /// # Ok(())
     /// # }
     /// ```
+    #[doc(alias = "grad")]
     #[must_use]
     pub fn of(&self, x: &Var) -> Option<Var> {
         if !self.tape.same(x.tape()) {

@@ -57,12 +57,14 @@ impl Shape {
     }
 
     /// The number of axes.
+    #[doc(alias("dim", "ndim"))]
     #[must_use]
     pub fn rank(&self) -> usize {
         self.rank
     }
 
     /// The number of elements: the product of the extents, 1 for a scalar. Saturates.
+    #[doc(alias = "numel")]
     #[must_use]
     pub fn elements(&self) -> usize {
         self.dims().iter().fold(1, |n, &d| n.saturating_mul(d))

@@ -92,7 +92,8 @@
 //!   interrupted or ran out of disk space resumes bit for bit; the last and the best checkpoints are kept.
 //! * **Files** ([`io`]): safetensors. A file that does not match leaves the model unchanged; ties are saved and
 //!   restored. Files of PyTorch models are loaded and written by renaming rules. Files of `torch.save` load with the
-//!   feature `pt`, those of `numpy.save` and `savez` with `npz`, GGUF always, and adapters of PEFT both ways.
+//!   feature `pt`, those of NumPy's `save` and `savez` with the feature `npz`, GGUF always, and adapters of PEFT both
+//!   ways.
 //! * **ONNX** (module and feature `onnx`): export of a forward pass, and import of models from elsewhere.
 //! * **Devices** ([`Device`]): a GPU through Vulkan, Metal, DirectX 12 or, in a browser, WebGPU; else the CPU.
 //!   `MEGANEURA_DEVICE` overrides the choice. Metal and DirectX 12 were never run; the README lists the tested devices.

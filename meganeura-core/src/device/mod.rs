@@ -216,6 +216,7 @@ impl Device {
     }
 
     /// Sets the random seed of the next [`Tape::new`](crate::Tape::new). Each later tape gets the next number.
+    #[doc(alias = "manual_seed")]
     pub fn set_seed(&self, seed: u64) {
         self.0.seed.store(seed, Ordering::Relaxed);
     }

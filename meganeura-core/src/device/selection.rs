@@ -109,6 +109,7 @@ impl Device {
     /// Fails if the device does not have this precision; the message says what it lacks. Only the CPU has
     /// [`Precision::Double`]. [`Precision::Fast`] needs a GPU with matrix units that pass a probe, which runs at the
     /// first request.
+    #[doc(alias = "autocast")]
     #[track_caller]
     pub fn with_precision(&self, precision: Precision) -> Result<Self> {
         here(|| {

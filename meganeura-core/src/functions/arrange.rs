@@ -129,6 +129,7 @@ impl Var {
     /// ```
     ///
     /// Errors: more ranges than axes, a range that is empty or past the end.
+    #[doc(alias("select", "narrow"))]
     #[must_use]
     #[track_caller]
     pub fn at(&self, ranges: impl Ranges) -> Self {

@@ -11,6 +11,7 @@ use crate::{Error, ErrorKind, Result, Shape, Var};
 
 impl Var {
     /// The same elements, in order, with another shape. One extent may be [`Shape::REST`], PyTorch's -1.
+    #[doc(alias = "view")]
     #[must_use]
     #[track_caller]
     pub fn reshape(&self, shape: impl Into<Shape>) -> Self {
@@ -83,6 +84,7 @@ impl Var {
     }
 
     /// Broadcasts to a shape, like NumPy.
+    #[doc(alias = "broadcast_to")]
     #[must_use]
     #[track_caller]
     pub fn expand(&self, shape: impl Into<Shape>) -> Self {

@@ -52,6 +52,7 @@ impl Grads {
     ///
     /// Fails if `max_norm` is not above 0, and with [`NoGradient`](crate::ErrorKind::NoGradient) if none of the
     /// module's parameters has a gradient here, for example if it is another model.
+    #[doc(alias = "clip_grad_norm_")]
     #[track_caller]
     pub fn clip_norm(self, module: &dyn Module, max_norm: f64) -> Result<Self> {
         let trained = here(|| {
@@ -92,6 +93,7 @@ impl Grads {
     ///
     /// Fails if `limit` is not above 0, and like [`clip_norm`](Self::clip_norm) with
     /// [`NoGradient`](crate::ErrorKind::NoGradient).
+    #[doc(alias = "clip_grad_value_")]
     #[track_caller]
     pub fn clip_value(self, module: &dyn Module, limit: f64) -> Result<Self> {
         let trained = here(|| {

@@ -42,6 +42,7 @@ pub trait ModuleExt: Module {
     }
 
     /// The number of elements in parameters, frozen ones included. Buffers are not parameters.
+    #[doc(alias("numel", "num_params"))]
     fn parameter_count(&self) -> usize {
         self.counts().parameters()
     }
@@ -175,6 +176,7 @@ pub trait ModuleExt: Module {
     ///
     /// Fails if the pattern selects no part that holds a parameter, a buffer or a [mode](super::Mode); the message
     /// names similar parts.
+    #[doc(alias("eval", "valid"))]
     #[track_caller]
     fn evaluate(&mut self, pattern: &str) -> Result<()> {
         here(|| set_evaluated(self, pattern, true))

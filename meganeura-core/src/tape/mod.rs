@@ -163,6 +163,7 @@ impl Tape {
     }
 
     /// A tape for inference: dropout does nothing, and batch normalisation uses its running statistics.
+    #[doc(alias("no_grad", "eval"))]
     #[must_use]
     pub fn inference(device: &Device) -> Self {
         Self::make(device, false, 0)

@@ -23,8 +23,8 @@ pub trait Inputs {
     fn vars(&self, inputs: &mut dyn Iterator<Item = Var>) -> Self::Vars;
 }
 
-/// The results of a function that is [compiled](crate::Compiled): a [`Var`], or a tuple, an array or a `Vec` of them;
-/// also a [`Result`](crate::Result) of these, for a function that can fail.
+/// The results of a function that is [compiled](crate::Compiled): a [`Var`], or a tuple, an array or a `Vec` of them.
+/// A function that can fail returns a [`Result`](crate::Result) of these.
 pub trait Outputs: Sized {
     /// The results of a call: [`Tensor`], or a tuple, an array or a `Vec` of them.
     type Tensors: Tensors;

@@ -37,6 +37,7 @@ impl Tensor {
     ///
     /// Fails if the length of `data` is not the number of elements of `shape`, if that is 0, or if the device has no
     /// room.
+    #[doc(alias("from_floats", "from_vec"))]
     #[track_caller]
     pub fn from_slice(device: &Device, shape: impl Into<Shape>, data: &[f32]) -> Result<Self> {
         let host = match device.precision().dtype() {
@@ -228,6 +229,7 @@ impl Tensor {
     /// # Errors
     ///
     /// Fails if either device does, or if the other has no room.
+    #[doc(alias("to", "cuda"))]
     #[track_caller]
     pub fn to_device(&self, device: &Device) -> Result<Self> {
         here(|| {

@@ -109,6 +109,7 @@ impl Tensor {
     ///
     /// Fails if rows have different numbers of elements, if there are more axes than a [`Shape`] has, if there is no
     /// element, or if the device has no room.
+    #[doc(alias("tensor", "from_data"))]
     #[track_caller]
     pub fn new(device: &Device, numbers: impl Nested) -> Result<Self> {
         here(|| {

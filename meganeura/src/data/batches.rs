@@ -21,6 +21,7 @@ use crate::{Device, Result, Tensor};
 /// without, and after earlier batches were [skipped](Self::skip).
 ///
 /// `I` and `T` are the inputs and the targets of an example, `C` makes a batch of examples.
+#[doc(alias = "DataLoader")]
 #[must_use]
 pub struct Batches<I = Array<f32>, T = u32, C = Stack> {
     source: Arc<dyn Source<I, T>>,
@@ -89,6 +90,7 @@ impl<I: Fields, T: Fields> Batches<I, T> {
     ///
     /// Like everything else that makes a batch, it runs in the [workers](Self::workers), and must return the same for
     /// the same examples. In a [world](Self::part_of), each rank collates its own part.
+    #[doc(alias = "collate_fn")]
     pub fn collate<A: Fields, B: Fields>(
         self,
         function: impl Fn(Vec<(I, T)>) -> Result<(A, B)> + Send + Sync + 'static,
@@ -319,6 +321,7 @@ impl<I: Fields, T: Fields, C: Collate<I, T>> Batches<I, T, C> {
     /// Batches come in the same order and with the same bits. An error in a thread, including a panic, becomes the
     /// error of that batch. The threads start when the first batch is requested, and have ended when the iterator is
     /// dropped.
+    #[doc(alias = "num_workers")]
     pub fn workers(self, threads: usize) -> Self {
         self.with(|settings| settings.workers = if cfg!(target_family = "wasm") { 0 } else { threads })
     }

@@ -5,9 +5,9 @@ use std::iter::FusedIterator;
 use std::panic::Location;
 use std::sync::Arc;
 
-use super::Batch;
 use super::loader::Loader;
 use super::recipe::Make;
+use super::{Batch, Batches};
 use crate::{Error, Result, Tensor};
 
 /// The batches of a dataset on a device, as an iterator. `nth` does not read what it skips, nor do loops over `skip`
@@ -126,3 +126,31 @@ impl<I: Send + 'static, T: Send + 'static> Iterator for BatchesOn<I, T> {
 impl<I: Send + 'static, T: Send + 'static> ExactSizeIterator for BatchesOn<I, T> {}
 
 impl<I: Send + 'static, T: Send + 'static> FusedIterator for BatchesOn<I, T> {}
+
+/// The trait that batches without a device would need to be an iterator.
+#[doc(hidden)]
+#[diagnostic::on_unimplemented(
+    message = "these batches are on no device yet, so they are not an iterator",
+    label = "not an iterator",
+    note = "`for batch in batches.on(&device)` makes the tensors",
+    note = "several epochs: `for epoch in batches.shuffle(7).epochs(0..12) {{ for batch in epoch.on(&device) {{ … }} }}`"
+)]
+pub trait OnDevice {}
+
+/// Stands in for the batches.
+#[doc(hidden)]
+#[derive(Debug)]
+pub struct OnNoDevice;
+
+/// Never holds: the bound exists for its message. Without the lifetime, the compiler would refuse the impl.
+#[doc(hidden)]
+impl<I, T, C> Iterator for Batches<I, T, C>
+where
+    for<'never> OnNoDevice: OnDevice,
+{
+    type Item = ();
+
+    fn next(&mut self) -> Option<()> {
+        None
+    }
+}

@@ -38,6 +38,7 @@ use crate::error::bail;
 /// # assert_eq!(test.len(), 200);
 /// # Ok::<(), meganeura::Error>(())
 /// ```
+#[doc(alias = "Dataset")]
 pub trait Examples: Send + Sync {
     /// The inputs of an example: `Array<f32>` for an image, a tuple for several inputs. [`Fields`] lists all types.
     type Inputs: Fields;

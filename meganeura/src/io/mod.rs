@@ -77,6 +77,7 @@ pub trait Checkpoint: Module {
     ///
     /// Fails if the file cannot be written or the device was lost, and with [`Checkpoint`](ErrorKind::Checkpoint) if
     /// two parameters have the same path.
+    #[doc(alias("state_dict", "save_model", "save_file"))]
     #[cfg(not(target_family = "wasm"))]
     #[track_caller]
     fn save(&self, path: impl AsRef<Path>) -> Result<()> {
@@ -165,6 +166,7 @@ pub trait Checkpoint: Module {
     /// the file is truncated or malformed, if it has no name in common with the model, if shapes or element types
     /// differ, or if it has several values for a tensor that is tied in the model; the message lists the first of these
     /// and suggests what was meant. Fails if the device does. Nothing has changed in any of these cases.
+    #[doc(alias("load_state_dict", "load_model", "load_record"))]
     #[cfg(not(target_family = "wasm"))]
     #[track_caller]
     fn load(&mut self, path: impl AsRef<Path>) -> Result<LoadReport> {

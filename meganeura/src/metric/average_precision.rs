@@ -6,6 +6,8 @@ use crate::Result;
 use crate::error::{bail, here};
 use crate::host::{reserve, try_filled};
 use crate::world::World;
+#[cfg(not(target_family = "wasm"))]
+use crate::{Shape, Tensor};
 
 /// The overlaps from which a box counts as found: 0.5, 0.55, … 0.95.
 const OVERLAPS: [f64; 10] = [0.5, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95];
@@ -103,6 +105,78 @@ impl AveragePrecision {
                 known.found.extend(found.iter().zip(right).map(|(found, right)| (found.score, right)));
             }
             Ok(())
+        })
+    }
+
+    /// Counts the `N` images of a batch: `K` detected boxes in each, `[N, K, 4]`, with the scores of the classes,
+    /// `[N, K, C]`, of which the highest counts; and `M` true boxes, `[N, M, 4]`, with their classes, `[N, M]`. In an
+    /// image with fewer true boxes, the class `u32::MAX` stands for none. Where there is one of each, the axes `K` and
+    /// `M` may be left out: `[N, 4]`, `[N, C]`, `[N, 4]`, `[N]`. Waits for the device.
+    ///
+    /// ```
+    /// use meganeura::metric::AveragePrecision;
+    /// use meganeura::prelude::*;
+    ///
+    /// let device = Device::cpu();
+    /// let boxes = Tensor::new(&device, [[0.1, 0.1, 0.5, 0.5], [0.2, 0.0, 0.8, 0.9]])?; // one in each of two images
+    /// let scores = Tensor::new(&device, [[0.9, 0.1], [0.2, 0.8]])?; // of two classes
+    /// let classes = Tensor::indices(&device, [2], &[0, 1])?;
+    /// let mut precision = AveragePrecision::new();
+    /// precision.update_batch(&boxes, &scores, &boxes, &classes)?;
+    /// assert_eq!(precision.value()?, 1.0);
+    /// # Ok::<(), meganeura::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Fails like [`update`](Self::update), if the shapes do not fit, and if the device does. Then it counts nothing.
+    #[cfg(not(target_family = "wasm"))]
+    #[track_caller]
+    pub fn update_batch(
+        &mut self,
+        boxes: &Tensor,
+        scores: &Tensor,
+        true_boxes: &Tensor,
+        true_classes: &Tensor,
+    ) -> Result<()> {
+        here(|| {
+            let shapes = [boxes, scores, true_boxes, true_classes].map(Tensor::shape);
+            let misfit = || {
+                let [boxes, scores, true_boxes, true_classes] = shapes;
+                bail!(
+                    Shape,
+                    "boxes {boxes} with scores {scores}, and true boxes {true_boxes} of classes {true_classes}, are not \
+                     [N, K, 4], [N, K, C], [N, M, 4] and [N, M]"
+                )
+            };
+            let [[found @ .., 4], [scored @ .., classes], [truth @ .., 4], labelled] =
+                shapes.each_ref().map(Shape::dims)
+            else {
+                return misfit();
+            };
+            let is_fit = found == scored && truth == labelled && found.first() == truth.first();
+            let (&[images, ref each @ ..], true, 1..=2, 1..=2) = (found, is_fit, found.len(), truth.len()) else {
+                return misfit();
+            };
+            let each = each.first().copied().unwrap_or(1);
+            let (boxes, scores) = (boxes.to_f64_vec()?, scores.to_f64_vec()?);
+            let (true_boxes, true_classes) = (true_boxes.to_f64_vec()?, true_classes.to_u32_vec()?);
+            let best = |scores: &[f64]| {
+                let best = scores.iter().enumerate().max_by(|a, b| a.1.total_cmp(b.1));
+                best.map_or((0, f64::NAN), |(class, score)| (class as u32, *score))
+            };
+            let found = boxes.as_chunks::<4>().0.iter().zip(scores.chunks(*classes)).map(|(&bounds, scores)| {
+                let (class, score) = best(scores);
+                Detection { bounds, class, score }
+            });
+            let found: Vec<_> = found.collect();
+            let truth: Vec<_> = true_boxes.as_chunks::<4>().0.iter().copied().zip(true_classes).collect();
+            let mut batch = Self::new();
+            for (found, truth) in found.chunks(each).zip(truth.chunks(truth.len() / images)) {
+                let truth: Vec<_> = truth.iter().copied().filter(|(_, class)| *class != u32::MAX).collect();
+                batch.update(found, &truth)?;
+            }
+            self.merge(&batch)
         })
     }
 
@@ -258,7 +332,7 @@ fn overlap(a: [f64; 4], b: [f64; 4]) -> f64 {
 mod tests {
     use super::super::tests::noise;
     use super::*;
-    use crate::ErrorKind;
+    use crate::{Device, ErrorKind};
 
     type Image = (Vec<Detection>, Vec<([f64; 4], u32)>);
 
@@ -347,5 +421,53 @@ mod tests {
         assert!((precision.value().unwrap() - 51.0 / 101.0).abs() < 1e-12);
         assert!((precision.at(0.6).unwrap() - 51.0 / 101.0).abs() < 1e-12);
         assert_eq!(precision.at(0.3).unwrap_err().kind(), ErrorKind::Argument);
+    }
+
+    /// Two detections and up to two true boxes in each of three images.
+    #[test]
+    fn a_batch_is_counted_like_its_images() -> Result<()> {
+        let device = Device::cpu();
+        let bounds = |at: u32| [f64::from(at), 0.0, f64::from(at) + 4.0, 4.0];
+        let (found, truth) = ([0, 9, 1, 20, 3, 8], [(0, 0), (8, 2), (0, 1), (20, u32::MAX), (3, 2), (30, 1)]);
+        let scores =
+            [[0.9, 0.0, 0.1], [0.2, 0.1, 0.7], [0.3, 0.4, 0.3], [0.1, 0.8, 0.1], [0.5, 0.1, 0.4], [0.0, 0.0, 1.0]];
+        let best = [(0, 0.9), (2, 0.7), (1, 0.4), (1, 0.8), (0, 0.5), (2, 1.0)];
+        let mut one_by_one = AveragePrecision::new();
+        for image in 0..3 {
+            let of = |at: usize| Detection { bounds: bounds(found[at]), class: best[at].0, score: best[at].1 };
+            let truth = truth[2 * image..][..2].iter().filter(|(_, class)| *class != u32::MAX);
+            let truth: Vec<_> = truth.map(|(at, class)| (bounds(*at), *class)).collect();
+            one_by_one.update(&[of(2 * image), of(2 * image + 1)], &truth)?;
+        }
+        let boxes = Tensor::from_f64(&device, [3, 2, 4], &found.map(bounds).concat())?;
+        let scores = Tensor::from_f64(&device, [3, 2, 3], &scores.concat())?;
+        let true_boxes = Tensor::from_f64(&device, [3, 2, 4], &truth.map(|(at, _)| bounds(at)).concat())?;
+        let classes = Tensor::indices(&device, [3, 2], &truth.map(|(_, class)| class))?;
+        let mut batch = AveragePrecision::new();
+        batch.update_batch(&boxes, &scores, &true_boxes, &classes)?;
+        for overlap in OVERLAPS {
+            assert!((batch.at(overlap)? - one_by_one.at(overlap)?).abs() < 1e-6, "{overlap}");
+        }
+        assert!((0.2..0.9).contains(&batch.at(0.5)?), "{}", batch.at(0.5)?);
+
+        let before = batch.value()?;
+        let last = Tensor::from_f64(
+            &device,
+            [3, 2, 4],
+            &[found.map(bounds).concat()[..20].to_vec(), vec![1.0, 0.0, 0.0, 1.0]].concat(),
+        )?;
+        assert_eq!(batch.update_batch(&last, &scores, &true_boxes, &classes).unwrap_err().kind(), ErrorKind::Argument);
+        for (boxes, scores, true_boxes, classes) in [
+            (&scores, &scores, &true_boxes, &classes),
+            (&boxes, &classes, &true_boxes, &classes),
+            (&boxes, &scores, &true_boxes, &true_boxes),
+            (&boxes, &scores, &boxes.reshape([6, 4])?, &classes),
+            (&boxes, &scores, &boxes.reshape([6, 4])?, &classes.reshape([6])?),
+        ] {
+            let error = batch.update_batch(boxes, scores, true_boxes, classes).unwrap_err();
+            assert!(error.kind() == ErrorKind::Shape && error.message().contains("are not [N, K, 4]"), "{error}");
+        }
+        assert_eq!(batch.value()?, before);
+        Ok(())
     }
 }

@@ -77,6 +77,7 @@ mod sinusoidal_embedding;
 mod softmax;
 mod stochastic_depth;
 mod transformer;
+mod unbuilt;
 mod upsample;
 
 pub use activation::{

@@ -4,8 +4,8 @@ use crate::data::Array;
 use crate::tape::Outputs;
 use crate::{Error, Var};
 
-/// The results of a function that is [served](super::Batched): a [`Var`], or a tuple, an array or a `Vec` of them;
-/// also a `Result` of these.
+/// The results of a function that is [served](super::Batched): a [`Var`], or a tuple, an array or a `Vec` of them. A
+/// function that can fail returns a `Result` of these.
 pub trait Answers: Outputs {
     /// The results for one example: an [`Array`], or a tuple, an array or a `Vec` of them.
     type Arrays: Send + 'static;

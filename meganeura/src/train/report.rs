@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::run::{Overview, Position, Status};
 
-/// The result of [`Trainer::fit`](super::Trainer::fit). `{}` prints its [`Overview`].
+/// The result of [`Trainer::fit`](super::Trainer::fit). `{}` prints its metrics and its [`Overview`].
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Report {
@@ -36,6 +36,12 @@ impl Report {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (number, (name, metric)) in self.metrics.iter().enumerate() {
+            write!(f, "{}{name} {metric:.4}", if number == 0 { "" } else { "   " })?;
+        }
+        if !self.metrics.is_empty() {
+            writeln!(f)?;
+        }
         self.overview.fmt(f)
     }
 }

@@ -23,6 +23,7 @@ use crate::{Error, ErrorKind, Grads, Result, Var};
 /// A step is recorded once, as a [`TrainStep`](crate::optim::TrainStep), and each epoch goes through the batches in an
 /// order of its own. By default a training prints a line for each epoch, shows its [progress](super::Progress) on a
 /// terminal, and keeps nothing but the model; a [`run`](Self::run) keeps checkpoints and metrics, and resumes.
+#[doc(alias("Learner", "LearnerBuilder"))]
 #[must_use]
 pub struct Trainer<'a, M> {
     pub(super) model: &'a mut M,

@@ -202,6 +202,7 @@ cases! {
     "metric/accuracy.rs::merge" |_| Accuracy::new().merge(&Accuracy::top(2));
     "metric/accuracy.rs::value" |_| Accuracy::new().value();
     "metric/average_precision.rs::update" |_| AveragePrecision::new().update(&[], &[([1.0, 0.0, 0.0, 0.0], 0)]);
+    "metric/average_precision.rs::update_batch" |w| AveragePrecision::new().update_batch(&w.tensor, &w.tensor, &w.tensor, &w.labels);
     "metric/average_precision.rs::value" |_| AveragePrecision::new().value();
     "metric/average_precision.rs::at" |_| AveragePrecision::new().at(0.5);
     "metric/bleu.rs::of_order" |_| Bleu::of_order(5);

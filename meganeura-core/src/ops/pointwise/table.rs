@@ -77,6 +77,7 @@ macro_rules! each_row {
     Softplus "softplus" softplus(x) = (if x <= T::ZERO { T::ZERO } else { x }) + (-x.abs()).exp().ln_1p(); "m_softplus(x)";
         onnx "Softplus"; |y, dy| [(dy * x.sigmoid())];
     /// `1/x`
+    #[doc(alias = "reciprocal")]
     Recip "recip" recip(x) = T::ONE / x; "1.0 / x"; onnx "Reciprocal"; on 0.2..3.0; |y, dy| [(-(dy * y.square()))];
     /// `x²`
     Square "square" square(x) = x * x; "x * x"; |y, dy| [(dy.scale(2.0) * x)];
