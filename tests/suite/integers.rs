@@ -4,7 +4,6 @@ mod indices;
 
 use libtest_mimic::Trial;
 use meganeura::Result;
-use meganeura::metric::Confusion;
 use meganeura::prelude::*;
 
 use crate::Outcome;

@@ -108,19 +108,12 @@ fn golden() -> Result<BTreeMap<String, (usize, usize, String)>, Failed> {
 
 /// Compares a model's names and shapes with a line of the file.
 pub(crate) fn expect_line(name: &str, module: &dyn Module) -> Outcome {
-    expect_lines(
-        name,
-        module
-            .leaves()
-            .into_iter()
-            .map(|leaf| (leaf.ty().shape, leaf.path))
-            .map(|(shape, path)| (path, shape))
-            .collect(),
-    )
+    let lines: Vec<_> = module.leaves().into_iter().map(|leaf| (leaf.path.clone(), leaf.ty().shape)).collect();
+    expect_lines(name, &lines)
 }
 
 /// Compares names and shapes with a line of the file.
-pub(crate) fn expect_lines(name: &str, all: Vec<(String, Shape)>) -> Outcome {
+pub(crate) fn expect_lines(name: &str, all: &[(String, Shape)]) -> Outcome {
     let golden = golden()?;
     let expected = golden.get(name).ok_or("no line has this name: run make_models.py")?;
     let line = |(path, shape): &(String, Shape)| {

@@ -119,7 +119,7 @@ pub(crate) fn collect(trials: &mut Vec<Trial>) {
     for (name, build) in published() {
         // The largest models of a kind differ from the others in numbers alone.
         let is_large = name.contains("convnext") || name.contains("vit");
-        let run = move || expect_lines(name, lines(&*build(&Device::cpu())?)?);
+        let run = move || expect_lines(name, &lines(&*build(&Device::cpu())?)?);
         trials.push(Trial::test(format!("sizes::{name}"), run).with_ignored_flag(is_large));
     }
 }
@@ -129,7 +129,7 @@ fn agrees(name: &str, build: Build) -> Outcome {
     let device = Device::cpu_with(Precision::Double);
     let mut model = build(&device)?;
     let lines = lines(&*model)?;
-    expect_lines(&format!("small/{name}"), lines.clone())?;
+    expect_lines(&format!("small/{name}"), &lines)?;
     let tensor = |(name, shape): (String, Shape)| {
         let tensor = Tensor::from_f64(&device, shape, &number(&name, shape))?;
         Ok((name, tensor))

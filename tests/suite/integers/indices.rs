@@ -1,8 +1,9 @@
 //! Integers as indices and labels.
 
+use meganeura::TensorType;
 use meganeura::loss::CrossEntropyOptions;
+use meganeura::metric::Confusion;
 use meganeura::prelude::*;
-use meganeura::{DType, Shape, TensorType};
 
 use super::{TYPES, tensor};
 use crate::Outcome;
