@@ -8,7 +8,7 @@ use dragonfly::prelude::*;
 struct Net(#[module(init = Linear::new(3, 2))] Linear);
 
 #[test]
-fn the_name_alone_is_enough() -> dragonfly::Result<()> {
+fn the_name_alone_is_enough() -> Result<()> {
     assert_eq!(Net::init(&Device::cpu(), 42)?.parameter_count(), 8);
     Ok(())
 }

@@ -30,7 +30,7 @@ struct Nested {
 }
 
 #[test]
-fn containers_hold_containers() -> meganeura::Result<()> {
+fn containers_hold_containers() -> Result<()> {
     let scale = || Scale::new(1.0).init(&device(), Seed::new(0));
     let map = BTreeMap::from([("b".to_owned(), VecDeque::from([scale()?, scale()?]))]);
     let deep: Deep = vec![None, Some(Box::new([(map, Some(Box::new(scale()?)))]))];
@@ -40,7 +40,7 @@ fn containers_hold_containers() -> meganeura::Result<()> {
 }
 
 #[test]
-fn containers_are_modules() -> meganeura::Result<()> {
+fn containers_are_modules() -> Result<()> {
     let device = device();
     let zero = || Tensor::zeros(&device, [1]);
     let scale = || Scale::new(1.0).init(&device, Seed::new(0)).unwrap();

@@ -19,7 +19,7 @@ struct Net {
 }
 
 #[test]
-fn the_framework_may_be_elsewhere() -> meganeura::Result<()> {
+fn the_framework_may_be_elsewhere() -> Result<()> {
     assert_eq!(apply(&Net::init(&device(), 42)?, 1.0)?, 2.0);
     Ok(())
 }

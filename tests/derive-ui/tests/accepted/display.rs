@@ -27,7 +27,7 @@ impl fmt::Display for Own {
 }
 
 #[test]
-fn models_are_printed() -> meganeura::Result<()> {
+fn models_are_printed() -> Result<()> {
     let net = Net::<Own>::init(&device(), 42)?;
     assert_eq!(net.to_string(), "Net<Own> (1,001 parameters, 1 frozen)");
     let tree = "\

@@ -40,7 +40,7 @@ enum Named {
 }
 
 #[test]
-fn a_variants_name_is_in_the_path_if_asked_for() -> meganeura::Result<()> {
+fn a_variants_name_is_in_the_path_if_asked_for() -> Result<()> {
     let device = device();
     let scale = || Scale::new(1.0).init(&device, Seed::new(0));
     let mut shortcuts = [Shortcut::Project(scale()?), Shortcut::Identity];
@@ -52,7 +52,7 @@ fn a_variants_name_is_in_the_path_if_asked_for() -> meganeura::Result<()> {
 }
 
 #[test]
-fn the_active_variant_is_visited() -> meganeura::Result<()> {
+fn the_active_variant_is_visited() -> Result<()> {
     let device = device();
     let scale = || Scale::new(1.0).init(&device, Seed::new(0));
     let both = Norm::Both { scale: scale()?, shift: Shift::new(0.0).init(&device, Seed::new(0))?, note: String::new() };

@@ -79,7 +79,7 @@ impl Layer for NotCloned {
 }
 
 #[test]
-fn generics_need_no_bounds() -> meganeura::Result<()> {
+fn generics_need_no_bounds() -> Result<()> {
     let device = device();
     let scale = |factor| Scale::new(factor).init(&device, Seed::new(0));
 

@@ -44,7 +44,7 @@ enum Choice {
 }
 
 #[test]
-fn no_name_collides() -> meganeura::Result<()> {
+fn no_name_collides() -> Result<()> {
     let mut net = Net::<u8, u8>::init(&device(), 42)?;
     assert_eq!(apply(&net, -1.0)?, -30.0);
     let paths = ["at", "f", "x", "device", "seed", "visit", "visit_mut", "forward", "init"];

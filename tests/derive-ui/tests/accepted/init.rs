@@ -60,7 +60,7 @@ mod inner {
 }
 
 #[test]
-fn fields_are_built() -> meganeura::Result<()> {
+fn fields_are_built() -> Result<()> {
     let device = device();
     let mut net = Net::<u8>::init(&device, 42)?;
     assert_eq!((net.value, (net.function)(1)), (0, 2));
@@ -104,19 +104,19 @@ struct Told {
 }
 
 impl Seeded {
-    fn init() -> meganeura::Result<Self> {
+    fn init() -> Result<Self> {
         Self::from_seed(&device(), Seed::new(42))
     }
 }
 
 impl Told {
-    fn init(width: usize) -> meganeura::Result<Self> {
+    fn init(width: usize) -> Result<Self> {
         ToldConfig { width }.init(&device(), Seed::new(42))
     }
 }
 
 #[test]
-fn init_may_be_hand_written() -> meganeura::Result<()> {
+fn init_may_be_hand_written() -> Result<()> {
     assert_eq!(Seeded::init()?.scale.parameter_count(), 1);
     let told = Told::init(3)?;
     assert_eq!((told.scale.parameter_count(), told.seeded.parameter_count()), (3, 1));

@@ -17,7 +17,7 @@ struct Labelled<'a, 'visit, T: Debug + 'a> {
 }
 
 #[test]
-fn borrowed_fields_are_skipped() -> meganeura::Result<()> {
+fn borrowed_fields_are_skipped() -> Result<()> {
     let device = device();
     let scale = || Scale::new(2.0).init(&device, Seed::new(0));
     let label = String::from("label");

@@ -19,7 +19,7 @@ struct Net {
 struct Empty {}
 
 #[test]
-fn fields_are_visited_by_name() -> meganeura::Result<()> {
+fn fields_are_visited_by_name() -> Result<()> {
     let device = device();
     let block = Block {
         scale: Scale::new(1.0).init(&device, Seed::new(0))?,

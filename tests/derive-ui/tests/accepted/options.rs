@@ -19,7 +19,7 @@ struct Net {
 }
 
 #[test]
-fn options_are_followed() -> meganeura::Result<()> {
+fn options_are_followed() -> Result<()> {
     let mut net = Net::init(&device(), 42)?;
     assert_eq!(
         leaves(&mut net),
@@ -54,7 +54,7 @@ struct Skipping<'a, L: Layer> {
 }
 
 #[test]
-fn deliberately_skipped_fields_are_not_visited() -> meganeura::Result<()> {
+fn deliberately_skipped_fields_are_not_visited() -> Result<()> {
     let scale = |factor| Scale::new(factor).init(&device(), Seed::new(1));
     let own = Param::new(Tensor::zeros(&device(), [1])?);
     let mut net = Skipping {

@@ -19,7 +19,7 @@ enum r#enum {
 }
 
 #[test]
-fn paths_have_no_prefix() -> meganeura::Result<()> {
+fn paths_have_no_prefix() -> Result<()> {
     let mut net = r#struct::init(&device(), 42)?;
     assert_eq!(leaves(&mut net), ["type.weight", "loop.weight"]);
     assert_eq!(apply(&net, 1.0)?, 6.0);

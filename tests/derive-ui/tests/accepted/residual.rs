@@ -41,7 +41,7 @@ struct Generic<L, S> {
 }
 
 #[test]
-fn the_input_is_added() -> meganeura::Result<()> {
+fn the_input_is_added() -> Result<()> {
     let device = device();
     assert_eq!(apply(&Plain::init(&device, 42)?, 2.0)?, 2.0 + 7.0);
     let mut projected = Projected::init(&device, 42)?;
@@ -55,7 +55,7 @@ fn the_input_is_added() -> meganeura::Result<()> {
 }
 
 #[test]
-fn gradients_go_both_ways() -> meganeura::Result<()> {
+fn gradients_go_both_ways() -> Result<()> {
     let device = device();
     let x = Tensor::from_slice(&device, [3], &[0.7, -1.3, 2.1])?;
     let x = &[x];
@@ -72,7 +72,7 @@ fn gradients_go_both_ways() -> meganeura::Result<()> {
 }
 
 #[test]
-fn a_missing_shortcut_passes_its_input_on() -> meganeura::Result<()> {
+fn a_missing_shortcut_passes_its_input_on() -> Result<()> {
     let device = device();
     assert_eq!(apply(&Optional::init(&device, 42, OptionalConfig { projects: false })?, 1.0)?, -(1.0 + 2.0));
     assert_eq!(apply(&Optional::init(&device, 42, OptionalConfig { projects: true })?, 1.0)?, -(101.0 + 2.0));

@@ -62,7 +62,7 @@ struct Made {
 }
 
 #[test]
-fn layers_without_parameters_need_no_field() -> meganeura::Result<()> {
+fn layers_without_parameters_need_no_field() -> Result<()> {
     let mut made = Made::init(&device(), 42)?;
     assert_eq!(apply(&made, 3.0)?, (27.0_f32 * 2.0).powi(4));
     assert_eq!(meganeura_derive_ui::leaves(&mut made), ["scale.weight"]);
@@ -80,7 +80,7 @@ struct Order {
 }
 
 #[test]
-fn steps_are_applied_in_order() -> meganeura::Result<()> {
+fn steps_are_applied_in_order() -> Result<()> {
     // −x, −3, relu, −x, ×2 where negative, ×1, ×2, ×2, +½, x², x, x²
     let net = Net::init(&device(), 42)?;
     assert_eq!(apply(&net, -5.0)?, 15.5 * 15.5 * 15.5 * 15.5);
@@ -125,7 +125,7 @@ struct Extended {
 }
 
 #[test]
-fn methods_of_traits_in_scope_are_found() -> meganeura::Result<()> {
+fn methods_of_traits_in_scope_are_found() -> Result<()> {
     assert_eq!(apply(&Extended::init(&device(), 42)?, 3.0)?, (9.0 * 2.0 + 1.0 + 1.0) * 10.0);
     Ok(())
 }
@@ -148,7 +148,7 @@ struct Twice {
 }
 
 #[test]
-fn a_layer_with_unheld_parameters_is_an_error() -> meganeura::Result<()> {
+fn a_layer_with_unheld_parameters_is_an_error() -> Result<()> {
     let error = apply(&Forgotten::init(&device(), 42)?, 1.0).unwrap_err().to_string();
     assert!(error.contains("its `weight` would be neither trained nor saved; make the layer a field"), "{error}");
     assert!(error.contains("sequential.rs:"), "{error}");

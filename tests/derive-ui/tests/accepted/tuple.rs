@@ -12,7 +12,7 @@ struct Pair(
 );
 
 #[test]
-fn fields_are_visited_by_number() -> meganeura::Result<()> {
+fn fields_are_visited_by_number() -> Result<()> {
     let mut pair = Pair::init(&device(), 42)?;
     assert_eq!(pair.1, 3);
     assert_eq!(leaves(&mut pair), ["0.weight", "last.weight"]);

@@ -30,7 +30,7 @@ struct Net {
 }
 
 #[test]
-fn nothing_is_visited() -> meganeura::Result<()> {
+fn nothing_is_visited() -> Result<()> {
     let mut net = Net::init(&device(), 42)?;
     assert_eq!(leaves(&mut net), ["scale.weight"]);
     assert_eq!(Negate::init().to_string(), "Negate (0 parameters)");

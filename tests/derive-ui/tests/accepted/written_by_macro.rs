@@ -21,7 +21,7 @@ net!(Net {
 });
 
 #[test]
-fn fragments_are_understood() -> meganeura::Result<()> {
+fn fragments_are_understood() -> Result<()> {
     let mut net = Net::init(&device(), 42)?;
     assert_eq!(leaves(&mut net), ["first.weight", "second.0.weight"]);
     assert_eq!(apply(&net, 1.0)?, 1296.0);
