@@ -12,7 +12,7 @@ use tokenizers::pre_tokenizers::byte_level::ByteLevel;
 pub const BYTES: usize = 256;
 
 /// A vocabulary of bytes and frequent sequences of bytes.
-pub struct Tokens(Tokenizer);
+pub struct Tokens(Box<Tokenizer>);
 
 impl Tokens {
     /// Learns at most `count` tokens from a text.
@@ -25,7 +25,7 @@ impl Tokens {
         let trainer = BpeTrainer::builder().show_progress(false).vocab_size(count).initial_alphabet(alphabet);
         let learned = tokenizer.train(&mut TrainerWrapper::from(trainer.build()), [text].into_iter());
         learned.map_err(in_words)?;
-        Ok(Self(tokenizer))
+        Ok(Self(tokenizer.into()))
     }
 
     /// The number of different tokens.
@@ -38,7 +38,7 @@ impl Tokens {
     }
 
     pub fn decode(&self, codes: &[u32]) -> Result<String, Box<dyn Error>> {
-        self.0.decode(codes, false).map_err(in_words)
+        Ok(self.0.decode(codes, false).map_err(in_words)?)
     }
 
     /// Writes the vocabulary as `tokenizer.json`, which `tokenizers` reads in Rust and in Python.
@@ -47,6 +47,7 @@ impl Tokens {
     }
 }
 
-fn in_words(error: tokenizers::Error) -> Box<dyn Error> {
-    format!("the tokenizer: {error}").into()
+#[expect(clippy::needless_pass_by_value, reason = "for `map_err`")]
+fn in_words(error: tokenizers::Error) -> String {
+    format!("the tokenizer: {error}")
 }
