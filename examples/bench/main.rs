@@ -50,8 +50,10 @@ struct Options {
     /// conv2d:N,C,H,K,R,STRIDE (square images and kernels, padding R/2), conv3d:N,C,D,H,K,R,STRIDE,
     /// depthwise:N,C,H,W,R,STRIDE, grouped:N,C,H,W,R,STRIDE,CHANNELS (in and out, of a group), group_norm:N,C,H,W (32
     /// groups, then SiLU), linear_gelu:M,K,N, layer_norm:M,N, embedding:ROWS,COUNT,WIDTH, cross_entropy:M,CLASSES,
-    /// attention:B,HEADS,L,D (or causal_attention; composed_attention keeps the scores in memory), copy:BYTES. standard
-    /// times a list of kernels, standard:TEXT those of the list that contain a text
+    /// attention:B,HEADS,L,D (or causal_attention; composed_attention keeps the scores in memory), copy:BYTES,
+    /// topk:M,N,K, sort:M,N, permute:A,B,C, transpose:M,N, grid_sample:N,C,H,W, argmax_gather:M,N, gelu:COUNT,
+    /// cumsum:M,N, max_pool:N,C,H,R,STRIDE, avg_pool:N,C,H,R,STRIDE, lstm:T,N,H. standard times a list of kernels,
+    /// standard:TEXT those of the list that contain a text; corners and corners:TEXT do so with another list
     #[arg(long, value_name = "SPEC", conflicts_with_all = ["workload", "batch"])]
     kernel: Option<Kernels>,
     /// Time only this pass of the kernel

@@ -25,106 +25,24 @@ import sys
 import tempfile
 import threading
 import time
-import warnings
 
 import numpy as np
-import torch
-from torch import nn
-from torch.nn import functional as F
-
-from torch_twin import MobileNetV2, ResNet50, UNet, ViT
 
 
-class Block(nn.Module):
-    def __init__(self, c, o, stride):
-        super().__init__()
-        self.conv1, self.norm1 = nn.Conv2d(c, o, 3, stride, 1, bias=False), nn.BatchNorm2d(o)
-        self.conv2, self.norm2 = nn.Conv2d(o, o, 3, 1, 1, bias=False), nn.BatchNorm2d(o)
-        self.skip = nn.Identity()
-        if stride != 1 or c != o:
-            self.skip = nn.Sequential(nn.Conv2d(c, o, 1, stride, bias=False), nn.BatchNorm2d(o))
+def models():
+    """The models, and PyTorch with them; the process that times onnxruntime has its own memory only."""
+    import serve_models
 
-    def forward(self, x):
-        y = self.norm2(self.conv2(F.relu(self.norm1(self.conv1(x)))))
-        return F.relu(y + self.skip(x))
-
-
-class ResNet18(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.stem, self.norm = nn.Conv2d(3, 64, 7, 2, 3, bias=False), nn.BatchNorm2d(64)
-        widths = [(64, 64, 1), (64, 64, 1), (64, 128, 2), (128, 128, 1)]
-        widths += [(128, 256, 2), (256, 256, 1), (256, 512, 2), (512, 512, 1)]
-        self.blocks, self.head = nn.Sequential(*(Block(*width) for width in widths)), nn.Linear(512, 1000)
-
-    def forward(self, x):
-        x = F.max_pool2d(F.relu(self.norm(self.stem(x))), 3, 2, 1)
-        return self.head(self.blocks(x).mean((2, 3)))
-
-
-class Fire(nn.Module):
-    def __init__(self, c, squeeze, expand):
-        super().__init__()
-        self.squeeze = nn.Conv2d(c, squeeze, 1)
-        self.one, self.three = nn.Conv2d(squeeze, expand, 1), nn.Conv2d(squeeze, expand, 3, padding=1)
-
-    def forward(self, x):
-        x = F.relu(self.squeeze(x))
-        return torch.cat([F.relu(self.one(x)), F.relu(self.three(x))], 1)
-
-
-class SqueezeNet(nn.Sequential):
-    def __init__(self):
-        pool = nn.MaxPool2d(3, 2)
-        super().__init__(
-            nn.Conv2d(3, 64, 3, 2), nn.ReLU(), pool,
-            Fire(64, 16, 64), Fire(128, 16, 64), pool,
-            Fire(128, 32, 128), Fire(256, 32, 128), pool,
-            Fire(256, 48, 192), Fire(384, 48, 192), Fire(384, 64, 256), Fire(512, 64, 256),
-            nn.Conv2d(512, 1000, 1), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(),
-        )
-
-
-# name: model, shapes of the inputs
-MODELS = {
-    "resnet18": (ResNet18, [(1, 3, 224, 224)]),
-    "resnet18-batch8": (ResNet18, [(8, 3, 224, 224)]),
-    "resnet50": (ResNet50, [(1, 3, 224, 224)]),
-    "mobilenet": (MobileNetV2, [(1, 3, 224, 224)]),
-    "squeezenet": (SqueezeNet, [(1, 3, 224, 224)]),
-    "squeezenet64": (SqueezeNet, [(1, 3, 64, 64)]),
-    "unet32": (lambda: UNet(ch=32), [(1, 3, 32, 32), (1,)]),
-    "vit": (lambda: ViT(ch=192, layers=4), [(1, 3, 224, 224)]),
-}
-
-
-def model(name):
-    """A model in evaluation mode, with running statistics as after a training, and inputs."""
-    torch.manual_seed(42)
-    make, shapes = MODELS[name]
-    net = make().eval()
-    for norm in net.modules():
-        if isinstance(norm, nn.BatchNorm2d):
-            for numbers in (norm.running_var, norm.weight.data):
-                numbers.uniform_(0.5, 1.5)
-            for numbers in (norm.running_mean, norm.bias.data):
-                numbers.normal_(0, 0.1)
-    return net, [torch.randn(shape) for shape in shapes]
-
-
-def export(name, path):
-    net, inputs = model(name)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        # As it is: an exporter that folds normalisations would hide whether programs do.
-        torch.onnx.export(
-            net, tuple(inputs), path, dynamo=False, do_constant_folding=False,
-            training=torch.onnx.TrainingMode.PRESERVE,
-        )
+    return serve_models
 
 
 def peak_mib():
-    # Kilobytes on Linux, bytes on macOS.
+    status = pathlib.Path("/proc/self/status")
+    if status.exists():
+        # Of this program alone: the other counter begins with the peak of the process that started it.
+        (line,) = (line for line in status.read_text().splitlines() if line.startswith("VmHWM:"))
+        return int(line.split()[1]) / 2**10
+    # Kilobytes, on macOS bytes.
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (2**20 if sys.platform == "darwin" else 2**10)
 
 
@@ -172,8 +90,10 @@ def time_onnxruntime(options):
 
 
 def time_torch(options):
+    import torch
+
     torch.set_num_threads(options.threads)
-    net, inputs = model(options.name)
+    net, inputs = models().model(options.name)
 
     def run():
         # The mode is each thread's own.
@@ -184,7 +104,9 @@ def time_torch(options):
 
 
 def check(name, path):
-    net, inputs = model(name)
+    import torch
+
+    net, inputs = models().model(name)
     run = session(path, 2)
     (theirs,) = run.run(None, {port.name: x.numpy() for port, x in zip(run.get_inputs(), inputs)})
     with torch.inference_mode():
@@ -220,10 +142,10 @@ def compare(options):
     with tempfile.TemporaryDirectory() as folder:
         files = [(name, os.path.join(folder, f"{name}.onnx")) for name in options.models]
         for name, path in files:
-            export(name, path)
+            models().export(name, path)
             check(name, path)
         for name, path in files + [(pathlib.Path(path).stem, path) for path in options.onnx]:
-            programs = ["meganeura", "onnxruntime"] + (["torch"] if name in MODELS and path not in options.onnx else [])
+            programs = ["meganeura", "onnxruntime"] + (["torch"] if name in models().MODELS and path not in options.onnx else [])
             rounds = [[measure(program, options, path, name) for program in programs] for _ in range(options.rounds)]
             if options.clients:
                 best = [max(of, key=lambda report: report["calls_per_second"]) for of in zip(*rounds)]
@@ -240,7 +162,7 @@ def compare(options):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--models", nargs="*", choices=MODELS, default=list(MODELS))
+    parser.add_argument("--models", nargs="*", metavar="NAME", help="some of the models [default: all]")
     parser.add_argument("--onnx", nargs="*", default=[], metavar="FILE", help="more files, with fixed shapes")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=3)
@@ -253,11 +175,16 @@ def main():
     parser.add_argument("--file", help=argparse.SUPPRESS)
     parser.add_argument("--name", help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if not options.time:
+        known = list(models().MODELS)
+        options.models = known if options.models is None else options.models
+        if unknown := [name for name in options.models if name not in known]:
+            parser.error(f"no model {', '.join(unknown)}; there are {', '.join(known)}")
     if options.time:
         {"onnxruntime": time_onnxruntime, "torch": time_torch}[options.time](options)
     elif options.export:
         for name in options.models:
-            export(name, os.path.join(options.export, f"{name}.onnx"))
+            models().export(name, os.path.join(options.export, f"{name}.onnx"))
     else:
         compare(options)
 

@@ -312,6 +312,8 @@ class Kernel:
         name, _, extents = spec.partition(":")
         operations = (self.matmul, self.conv2d, self.group_norm, self.linear_gelu, self.layer_norm, self.copy)
         operations += (self.embedding, self.cross_entropy, self.depthwise, self.grouped, self.conv1d, self.conv3d)
+        operations += (self.topk, self.sort, self.permute, self.transpose, self.grid_sample, self.argmax_gather)
+        operations += (self.gelu, self.cumsum, self.max_pool, self.avg_pool, self.lstm)
         attentions = (self.attention, self.causal_attention, self.composed_attention)
         # The number of indices and their bound; each set has other ones.
         self.indices = (0, 1)
@@ -427,6 +429,58 @@ class Kernel:
         self.rate, self.work = "gbps", {"forward": 2 * size}
         self.forward = torch.clone
 
+    def corner(self, operands, result, forward):
+        """An operation of the list `corners`."""
+        self.operands, self.result, self.forward = operands, result, forward
+        size = self.dtype.itemsize * (math.prod(operands[0][0]) + math.prod(result))
+        self.rate, self.work = "gbps", {"forward": size, "backward": size, "both": 2 * size}
+
+    def topk(self, m, n, k):
+        self.corner([((m, n), 1)], (m, k), lambda x: torch.topk(x, k, 1)[0])
+
+    def sort(self, m, n):
+        self.corner([((m, n), 1)], (m, n), lambda x: torch.sort(x, 1)[0])
+
+    def permute(self, a, b, c):
+        self.corner([((a, b, c), 1)], (c, a, b), lambda x: x.permute(2, 0, 1).contiguous())
+
+    def transpose(self, m, n):
+        self.corner([((m, n), 1)], (n, m), lambda x: x.t().contiguous())
+
+    def grid_sample(self, n, c, h, w):
+        sample = lambda x, grid: F.grid_sample(x, grid, align_corners=False)
+        self.corner([((n, c, h, w), 1), ((n, h, w, 2), 0.5)], (n, c, h, w), sample)
+
+    def argmax_gather(self, m, n):
+        self.corner([((m, n), 1)], (m, 1), lambda x: x.gather(1, x.argmax(1, keepdim=True)))
+
+    def gelu(self, count):
+        self.corner([((count,), 1)], (count,), F.gelu)
+
+    def cumsum(self, m, n):
+        self.corner([((m, n), 1)], (m, n), lambda x: x.cumsum(1))
+
+    def max_pool(self, *extents):
+        self.pool(F.max_pool2d, *extents)
+
+    def avg_pool(self, *extents):
+        self.pool(F.avg_pool2d, *extents)
+
+    def pool(self, pool, n, c, h, r, stride):
+        p = (h + 2 * (r // 2) - r) // stride + 1
+        self.corner([((n, c, h, h), 1)], (n, c, p, p), lambda x: pool(x, r, stride, r // 2))
+
+    def lstm(self, t, n, h):
+        weight, state = ((4 * h, h), h**-0.5), ((n, h), 1)
+
+        def forward(x, of_input, of_state, bias, h, c):
+            weights = (of_input, of_state, bias, torch.zeros_like(bias))
+            return torch.lstm(x, (h[None], c[None]), weights, True, 1, 0.0, False, False, False)[0]
+
+        operands = [((t, n, h), 1), weight, weight, ((4 * h,), 1), state, state]
+        self.corner(operands, (t, n, h), forward)
+        del self.work["backward"], self.work["both"]
+
     def data(self, device):
         """The sets of operands, each with the cotangent of the result."""
         size = sum(self.dtype.itemsize * math.prod(shape) for shape, _ in self.operands)
@@ -450,7 +504,8 @@ class Kernel:
             return lambda at: compute(*sets[at])
 
         def gradients(y, at, **options):
-            return torch.autograd.grad(y, trained[at], sets[at][-1], **options)
+            # Stored, as an optimizer has them: that of a permutation is a view.
+            return [dx.contiguous() for dx in torch.autograd.grad(y, trained[at], sets[at][-1], **options)]
 
         all_of = lambda of, at: forward(*of[at], *indices[at])
         results = [all_of(trained, at) for at in range(len(sets))] if "backward" in self.work else []
@@ -502,13 +557,14 @@ def time_on_host(run, count, sets):
 
 def time_kernels(options, device):
     listed, _, text = options.kernel.partition(":")
-    if listed != "standard":
+    lists = {"standard": "kernels.txt", "corners": "corners.txt"}
+    if listed not in lists:
         return time_kernel(options, options.kernel, device)
-    with open(pathlib.Path(__file__).with_name("kernels.txt")) as lines:
+    with open(pathlib.Path(__file__).with_name(lists[listed])) as lines:
         specs = [line.strip() for line in lines if line.strip() and not line.startswith("#")]
     specs = [spec for spec in specs if text in spec]
     if not specs:
-        sys.exit(f"error: no standard kernel contains {text}")
+        sys.exit(f"error: no kernel of the list contains {text}")
     for spec in specs:
         if options.compile:
             # What was compiled for the last kernel would count as a recompilation for this one.

@@ -3,6 +3,7 @@
 //! A single gradient is the gradient of `Σ y·dy` for a random `dy`; its plan contains only the part of the forward pass
 //! that it needs. Runs rotate among several sets of operands, so that no cache holds them from one run to the next.
 
+mod corner;
 mod measure;
 mod spec;
 

@@ -8,6 +8,8 @@ use meganeura::loss::{CrossEntropyOptions, Reduction};
 use meganeura::ops::{AttentionOptions, Conv1dOptions, Conv2dOptions, Conv3dOptions};
 use meganeura::{Result, Shape, Tape, Tensor, Var};
 
+use super::corner::Corner;
+
 /// The number of groups of the group normalisation.
 const GROUPS: usize = 32;
 
@@ -15,27 +17,76 @@ const GROUPS: usize = 32;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kernel {
     /// `a [M,K] · b [K,N]`
-    Matmul { m: usize, k: usize, n: usize },
+    Matmul {
+        m: usize,
+        k: usize,
+        n: usize,
+    },
     /// `k` kernels of `r` taps along each of `axes` axes on `n` tensors of `c` channels, padded by `r / 2`; sequences
     /// of `h` elements, images `h×h`, or volumes `d×h×h`
-    Conv { axes: usize, n: usize, c: usize, d: usize, h: usize, k: usize, r: usize, stride: usize },
+    Conv {
+        axes: usize,
+        n: usize,
+        c: usize,
+        d: usize,
+        h: usize,
+        k: usize,
+        r: usize,
+        stride: usize,
+    },
     /// `c` kernels `r×r` on `n` images `h×w` of `c` channels in groups of `each`, padded by `r / 2`; in groups of one,
     /// a depthwise convolution
-    Grouped { n: usize, c: usize, h: usize, w: usize, r: usize, stride: usize, each: usize },
+    Grouped {
+        n: usize,
+        c: usize,
+        h: usize,
+        w: usize,
+        r: usize,
+        stride: usize,
+        each: usize,
+    },
     /// Group normalisation in 32 groups, then `SiLU`
-    GroupNorm { n: usize, c: usize, h: usize, w: usize },
+    GroupNorm {
+        n: usize,
+        c: usize,
+        h: usize,
+        w: usize,
+    },
     /// `gelu(x [M,K] · w [N,K]ᵀ + b)`
-    LinearGelu { m: usize, k: usize, n: usize },
+    LinearGelu {
+        m: usize,
+        k: usize,
+        n: usize,
+    },
     /// Self-attention on `b` sequences of length `l` with `h` heads of `d` features
-    Attention { b: usize, h: usize, l: usize, d: usize, form: Form },
+    Attention {
+        b: usize,
+        h: usize,
+        l: usize,
+        d: usize,
+        form: Form,
+    },
     /// Layer normalisation of `m` rows of `n` numbers, with weight and bias
-    LayerNorm { m: usize, n: usize },
+    LayerNorm {
+        m: usize,
+        n: usize,
+    },
     /// Lookup of `count` random rows of a table of `rows` rows
-    Embedding { rows: usize, count: usize, width: usize },
+    Embedding {
+        rows: usize,
+        count: usize,
+        width: usize,
+    },
     /// Cross-entropy of `m` labels among `classes`, each on its own
-    CrossEntropy { m: usize, classes: usize },
+    CrossEntropy {
+        m: usize,
+        classes: usize,
+    },
     /// A copy in the device's memory, for its bandwidth
-    Copy { bytes: usize },
+    Copy {
+        bytes: usize,
+    },
+    Corner(Corner),
 }
 
 /// The kernels that one command times.
@@ -44,15 +95,18 @@ pub enum Kernels {
     One(Kernel),
     /// Those of `kernels.txt`, as far as their text contains this one.
     Standard(String),
+    /// Those of `corners.txt`, as far as their text contains this one.
+    Corners(String),
 }
 
 impl FromStr for Kernels {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        match text.strip_prefix("standard") {
-            Some("") => Ok(Self::Standard(String::new())),
-            Some(filter) if let Some(filter) = filter.strip_prefix(':') => Ok(Self::Standard(filter.to_owned())),
+        let (name, filter) = text.split_once(':').unwrap_or((text, ""));
+        match name {
+            "standard" => Ok(Self::Standard(filter.to_owned())),
+            "corners" => Ok(Self::Corners(filter.to_owned())),
             _ => text.parse().map(Self::One),
         }
     }
@@ -61,15 +115,15 @@ impl FromStr for Kernels {
 impl Kernels {
     /// The kernels, in order.
     pub fn list(&self) -> Result<Vec<Kernel>, String> {
-        match self {
-            Self::One(kernel) => Ok(vec![*kernel]),
-            Self::Standard(filter) => {
-                let lines = include_str!("../kernels.txt").lines().filter(|line| !line.is_empty());
-                let found = lines.filter(|line| !line.starts_with('#') && line.contains(filter.as_str()));
-                let found = found.map(str::parse).collect::<Result<Vec<_>, _>>()?;
-                if found.is_empty() { Err(format!("no standard kernel contains {filter}")) } else { Ok(found) }
-            }
-        }
+        let (lines, filter) = match self {
+            Self::One(kernel) => return Ok(vec![*kernel]),
+            Self::Standard(filter) => (include_str!("../kernels.txt"), filter),
+            Self::Corners(filter) => (include_str!("../corners.txt"), filter),
+        };
+        let lines = lines.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
+        let found = lines.filter(|line| line.contains(filter.as_str()));
+        let found = found.map(str::parse).collect::<Result<Vec<_>, _>>()?;
+        if found.is_empty() { Err(format!("no kernel of the list contains {filter}")) } else { Ok(found) }
     }
 }
 
@@ -152,13 +206,16 @@ impl FromStr for Kernel {
             (name, &[b, h, l, d]) if let Some(form) = Form::ALL.into_iter().find(|form| form.name() == name) => {
                 Self::Attention { b, h, l, d, form }
             }
+            (name, extents) if let Some(corner) = Corner::find(name, extents) => Self::Corner(corner),
             _ => {
-                return Err("write matmul:SIDE, matmul:M,K,N, conv1d:N,C,L,K,R,STRIDE, conv2d:N,C,H,K,R,STRIDE, \
+                return Err(format!(
+                    "write matmul:SIDE, matmul:M,K,N, conv1d:N,C,L,K,R,STRIDE, conv2d:N,C,H,K,R,STRIDE, \
                             conv3d:N,C,D,H,K,R,STRIDE, depthwise:N,C,H,W,R,STRIDE, grouped:N,C,H,W,R,STRIDE,CHANNELS, group_norm:N,C,H,W, \
                             linear_gelu:M,K,N, layer_norm:M,N, embedding:ROWS,COUNT,WIDTH, \
                             cross_entropy:M,CLASSES, attention:B,HEADS,L,D (or causal_attention, composed_attention), \
-                            copy:BYTES, or standard for a list"
-                    .into());
+                            copy:BYTES, {}, or standard or corners for a list",
+                    Corner::FORMS
+                ));
             }
         };
         if extents.contains(&0) {
@@ -194,6 +251,7 @@ impl fmt::Display for Kernel {
             Self::Embedding { rows, count, width } => write!(f, "embedding:{rows},{count},{width}"),
             Self::CrossEntropy { m, classes } => write!(f, "cross_entropy:{m},{classes}"),
             Self::Copy { bytes } => write!(f, "copy:{bytes}"),
+            Self::Corner(corner) => write!(f, "{corner}"),
         }
     }
 }
@@ -217,6 +275,7 @@ impl Kernel {
                 &[Pass::Forward, Pass::GradInput, Pass::GradWeight]
             }
             Self::Copy { .. } => &[Pass::Forward],
+            Self::Corner(corner) if !corner.is_trained() => &[Pass::Forward],
             _ => &[Pass::Forward, Pass::Backward, Pass::Both],
         }
     }
@@ -246,6 +305,7 @@ impl Kernel {
             Self::Embedding { rows, width, .. } => vec![(Shape::from([rows, width]), 1.0)],
             Self::CrossEntropy { m, classes } => vec![(Shape::from([m, classes]), 1.0)],
             Self::Copy { bytes } => vec![(Shape::from([bytes / 4]), 1.0)],
+            Self::Corner(corner) => corner.operands(),
         }
     }
 
@@ -290,6 +350,7 @@ impl Kernel {
             Self::Embedding { count, width, .. } => Shape::from([count, width]),
             Self::CrossEntropy { m, .. } => Shape::from([m]),
             Self::Copy { bytes } => Shape::from([2, bytes / 8]),
+            Self::Corner(corner) => corner.result(),
         }
     }
 
@@ -348,6 +409,7 @@ impl Kernel {
                 Work::Bytes(real(tensors * 4 * m * classes))
             }
             Self::Copy { bytes } => Work::Bytes(real(2 * bytes)),
+            Self::Corner(corner) => Work::Bytes(corner.bytes(if pass == Pass::Both { 2 } else { 1 })),
         }
     }
 
@@ -427,6 +489,7 @@ impl Kernel {
             }
             // A view that is stored in its own memory is a copy.
             Self::Copy { .. } => x[0].reshape(self.result()),
+            Self::Corner(corner) => corner.forward(x),
         }
     }
 }

@@ -171,9 +171,14 @@ fn bench_measures_the_standard_kernels() {
     // A pass that a kernel of the list does not have is left out.
     let args = ["--kernel", "standard:matmul:1024", "--pass", "both", "--steps", "1", "--json"];
     assert!(lines(&run("bench", &args)).is_empty());
+    let args =
+        ["--kernel", "corners:topk:1000", "--pass", "both", "--steps", "1", "--device", "cpu", "--check", "--json"];
+    let reports = lines(&run("bench", &args));
+    assert_eq!((reports.len(), &reports[0]["kernel"]), (1, &"topk:1000,1000,5".into()));
+    assert!(reports[0]["error"].as_f64().is_some_and(|error| error < 1e-6), "{reports:?}");
     let output = run("bench", &["--kernel", "standard:no such kernel"]);
     assert_eq!(output.status.code(), Some(2), "{output:?}");
-    assert!(stderr(&output).contains("no standard kernel contains no such kernel"), "{output:?}");
+    assert!(stderr(&output).contains("no kernel of the list contains no such kernel"), "{output:?}");
 }
 
 /// Both precisions need a GPU with matrix units; the comparison says so.

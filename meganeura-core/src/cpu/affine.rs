@@ -139,7 +139,7 @@ impl<'a, T: Real> Affine<'a, T> {
     }
 
     #[inline(always)]
-    fn run_here(&self, first: usize, x: Option<&[T]>, y: &mut [T]) {
+    fn run_here<S: Simd>(&self, simd: S, first: usize, x: Option<&[T]>, y: &mut [T]) {
         let [count, inner] = self.channels;
         let (mut begin, mut channel, mut inside) = (0, first / inner % count, first % inner);
         while begin < y.len() {
@@ -147,24 +147,31 @@ impl<'a, T: Real> Affine<'a, T> {
             let end = begin.saturating_add(inner - inside).min(y.len());
             let numbers = self.numbers.each_ref().map(|number| number.of(channel));
             let residual = self.residual.map(|residual| &residual[at..][..end - begin]);
-            let stretch = Stretch { numbers, residual, x: x.map(|x| &x[begin..end]), y: &mut y[begin..end] };
-            match self.bound {
-                Bound::None => stretch.run(|x| x),
-                Bound::Relu => stretch.run(|x| if x <= T::ZERO { T::ZERO } else { x }),
-                Bound::Clamp(low, high) => stretch.run(|x| {
-                    if x < low {
-                        low
-                    } else if x > high {
-                        high
-                    } else {
-                        x
-                    }
-                }),
+            let mut stretch = Stretch { numbers, residual, x: x.map(|x| &x[begin..end]), y: &mut y[begin..end] };
+            if !stretch.run_vectors(simd, self.bound) {
+                match self.bound {
+                    Bound::None => stretch.run(|x| x),
+                    Bound::Relu => stretch.run(|x| if x <= T::ZERO { T::ZERO } else { x }),
+                    Bound::Clamp(low, high) => stretch.run(|x| {
+                        if x < low {
+                            low
+                        } else if x > high {
+                            high
+                        } else {
+                            x
+                        }
+                    }),
+                }
             }
             (begin, inside) = (end, 0);
             channel = if channel + 1 == count { 0 } else { channel + 1 };
         }
     }
+}
+
+/// A number as it is in single precision.
+fn single<T: Real>(x: T) -> f32 {
+    T::singles(&[x]).map_or(0.0, |x| x[0])
 }
 
 /// A number that is the same for all elements.
@@ -210,6 +217,80 @@ impl<T: Real> Stretch<'_, T> {
     }
 }
 
+impl<T: Real> Stretch<'_, T> {
+    /// The same in single precision, in explicit vectors: rows of images are often shorter than the loops that the
+    /// compiler makes SIMD. `false` in double precision.
+    #[inline(always)]
+    fn run_vectors<S: Simd>(&mut self, simd: S, bound: Bound<T>) -> bool {
+        let Some(y) = T::singles_mut(self.y) else { return false };
+        let [m, f, s] = self.numbers;
+        let number = |number| simd.splat_f32s(single(number));
+        let vectors = Vectors {
+            simd,
+            numbers: [number(m), number(f), number(s)],
+            bound: match bound {
+                Bound::None => Bound::None,
+                Bound::Relu => Bound::Relu,
+                Bound::Clamp(low, high) => Bound::Clamp(number(low), number(high)),
+            },
+        };
+        let (x, r) = (self.x.and_then(T::singles), self.residual.and_then(T::singles));
+        match (x, r) {
+            (Some(x), Some(r)) => vectors.run::<true, true>(x, r, y),
+            (Some(x), None) => vectors.run::<true, false>(x, &[], y),
+            (None, Some(r)) => vectors.run::<false, true>(&[], r, y),
+            (None, None) => vectors.run::<false, false>(&[], &[], y),
+        }
+        true
+    }
+}
+
+/// The form on vectors. There are no closures here: those that are not inlined lack the instructions of their caller.
+struct Vectors<S: Simd> {
+    simd: S,
+    numbers: [S::f32s; 3],
+    bound: Bound<S::f32s>,
+}
+
+impl<S: Simd> Vectors<S> {
+    /// From `x` with `X`, or else in place; with residuals `r` with `R`.
+    #[inline(always)]
+    fn run<const X: bool, const R: bool>(&self, x: &[f32], r: &[f32], y: &mut [f32]) {
+        let simd = self.simd;
+        let whole = y.len() / S::F32_LANES * S::F32_LANES;
+        let x_vectors = if X { S::as_simd_f32s(&x[..whole]).0 } else { &[] };
+        let r_vectors = if R { S::as_simd_f32s(&r[..whole]).0 } else { &[] };
+        let (vectors, rest) = S::as_mut_simd_f32s(y);
+        for (k, y) in vectors.iter_mut().enumerate() {
+            let x = if X { x_vectors[k] } else { *y };
+            *y = self.finished::<R>(x, if R { r_vectors[k] } else { x });
+        }
+        if !rest.is_empty() {
+            let x = simd.partial_load_f32s(if X { &x[whole..] } else { rest });
+            let r = if R { simd.partial_load_f32s(&r[whole..]) } else { x };
+            simd.partial_store_f32s(rest, self.finished::<R>(x, r));
+        }
+    }
+
+    #[inline(always)]
+    fn finished<const R: bool>(&self, x: S::f32s, r: S::f32s) -> S::f32s {
+        let (simd, [m, f, s]) = (self.simd, self.numbers);
+        let x = simd.add_f32s(simd.mul_f32s(simd.sub_f32s(x, m), f), s);
+        let x = if R { simd.add_f32s(x, r) } else { x };
+        match self.bound {
+            Bound::None => x,
+            Bound::Relu => {
+                let zero = simd.splat_f32s(0.0);
+                simd.select_f32s(simd.less_than_or_equal_f32s(x, zero), zero, x)
+            }
+            Bound::Clamp(low, high) => {
+                let below = simd.select_f32s(simd.greater_than_f32s(x, high), high, x);
+                simd.select_f32s(simd.less_than_f32s(x, low), low, below)
+            }
+        }
+    }
+}
+
 /// A pass in the form that `pulp` needs.
 struct Pass<'a, 'b, T> {
     affine: &'b Affine<'a, T>,
@@ -222,8 +303,8 @@ impl<T: Real> WithSimd for Pass<'_, '_, T> {
     type Output = ();
 
     #[inline(always)]
-    fn with_simd<S: Simd>(self, _: S) {
-        self.affine.run_here(self.first, self.x, self.y);
+    fn with_simd<S: Simd>(self, simd: S) {
+        self.affine.run_here(simd, self.first, self.x, self.y);
     }
 }
 

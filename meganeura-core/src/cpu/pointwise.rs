@@ -217,7 +217,7 @@ impl<'a, T: Real> Machine<'a, T> {
                         gathered[k][..len].copy_from_slice(&outputs[*result][start..][..len]);
                     }
                     (Source::View(view), Some(layout)) => {
-                        gather(view.floats(), layout, first + start, &mut gathered[k][..len]);
+                        native::gather(view.floats(), layout, first + start, &mut gathered[k][..len]);
                     }
                     (Source::View(_), None) => {}
                 }
@@ -277,60 +277,5 @@ impl<T: Real> WithSimd for Task<'_, '_, T> {
     #[inline(always)]
     fn with_simd<S: Simd>(self, _: S) {
         self.machine.run_here(self.first, self.blocks, self.outputs);
-    }
-}
-
-/// The minimum number of elements of an innermost axis to gather at a time. A shorter axis is gathered together with
-/// the next.
-const STRETCH: usize = 16;
-
-/// The elements of a layout from number `first` on.
-fn gather<T: Copy>(data: &[T], layout: &Layout, first: usize, out: &mut [T]) {
-    if let (&[.., outer, inner], &[.., step, stride]) = (layout.shape().dims(), layout.strides())
-        && inner < STRETCH
-    {
-        return gather_pairs(data, layout, [outer, inner], [step, stride], first, out);
-    }
-    let inner = layout.shape().dims().last().copied().unwrap_or(usize::MAX);
-    let stride = layout.strides().last().copied().unwrap_or(0);
-    let mut done = 0;
-    while done < out.len() {
-        let index = first + done;
-        let run = (inner - index % inner).min(out.len() - done);
-        let from = layout.at(index);
-        let to = &mut out[done..done + run];
-        match stride {
-            0 => to.fill(data[from]),
-            1 => to.copy_from_slice(&data[from..from + run]),
-            _ => to.iter_mut().zip(data[from..].iter().step_by(stride)).for_each(|(to, &x)| *to = x),
-        }
-        done += run;
-    }
-}
-
-/// The same for the two innermost axes, with these extents and strides.
-fn gather_pairs<T: Copy>(
-    data: &[T],
-    layout: &Layout,
-    [outer, inner]: [usize; 2],
-    [step, stride]: [usize; 2],
-    first: usize,
-    out: &mut [T],
-) {
-    let mut done = 0;
-    while done < out.len() {
-        let index = first + done;
-        let inside = index % (outer * inner);
-        let run = (outer * inner - inside).min(out.len() - done);
-        let mut column = inside % inner;
-        let mut from = layout.at(index - inside) + inside / inner * step;
-        for to in &mut out[done..done + run] {
-            *to = data[from + column * stride];
-            column += 1;
-            if column == inner {
-                (column, from) = (0, from + step);
-            }
-        }
-        done += run;
     }
 }

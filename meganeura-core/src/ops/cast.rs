@@ -68,12 +68,7 @@ impl Kernel for Cast {
         let layout = x[0].layout();
         macro_rules! convert {
             ($x:ident, $y:ident, |$value:ident| $e:expr) => {
-                native::parallel($y, native::grain(1), &|first, y| {
-                    for (y, at) in y.iter_mut().zip(first..) {
-                        let $value = $x[layout.at(at)];
-                        *y = $e;
-                    }
-                })
+                native::map($x, layout, $y, |$value| $e)
             };
         }
         match (x[0].slice(), &mut y[0]) {

@@ -305,16 +305,11 @@ impl Integer {
                 }
             });
         }
-        let data: Vec<&[I]> = x.iter().map(View::integers).collect();
-        let number = |k: usize, i: usize| data.get(k).map_or(I::ZERO, |data| data[layouts[k].at(i)]);
-        let value = |i| function(number(0, i), number(1, i), number(2, i));
+        let data: Vec<(&[I], &Layout)> = x.iter().map(View::integers).zip(layouts).collect();
         if self.kind() == Kind::Comparison {
-            return native::parallel(y[0].floats(), native::grain(4), &|first, y| {
-                y.iter_mut().zip(first..).for_each(|(y, i)| *y = if value(i) == I::ONE { T::ONE } else { T::ZERO });
-            });
+            let condition = |a, b, c| if function(a, b, c) == I::ONE { T::ONE } else { T::ZERO };
+            return native::map_three(&data, y[0].floats(), condition);
         }
-        native::parallel(y[0].integers::<I>(), native::grain(4), &|first, y| {
-            y.iter_mut().zip(first..).for_each(|(y, i)| *y = value(i));
-        });
+        native::map_three(&data, y[0].integers::<I>(), function);
     }
 }

@@ -120,6 +120,22 @@ impl<R: Places, A: Places, B: Places> WithSimd for Block<'_, R, A, B> {
     }
 }
 
+/// Elements from a load to the place that is fetched meanwhile.
+const AHEAD: usize = 1024;
+
+/// Fetches the line of a place into the caches. The place may be outside of any memory.
+#[inline(always)]
+fn prefetch(place: *const f32) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: every such processor has the instruction, and it ignores places that cannot be read.
+    unsafe {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        _mm_prefetch::<_MM_HINT_T0>(place.cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = place;
+}
+
 impl<R: Places, A: Places, B: Places> Block<'_, R, A, B> {
     /// Adds some terms to one tile, of these rows and `N` vectors of columns.
     #[inline(always)]
@@ -145,6 +161,8 @@ impl<R: Places, A: Places, B: Places> Block<'_, R, A, B> {
         terms: &Range<usize>,
     ) {
         let accumulate = if terms.start > 0 { Accumulate::Yes } else { self.accumulate };
+        // Columns that a single tile reads are often in no cache, and vectors of several pages follow each other.
+        let is_read_once = self.extents[0] == M;
         let mut sums = [[simd.splat_f32s(0.0); N]; M];
         // SAFETY: `multiply` checked that all rows, terms and columns of the extents lie inside the slices; this tile's
         // lie inside the extents, and vectors have no alignment here.
@@ -156,7 +174,11 @@ impl<R: Places, A: Places, B: Places> Block<'_, R, A, B> {
                 let (place, of_a) = (self.b_terms.at(term), self.a_terms.at(term));
                 let mut columns = [simd.splat_f32s(0.0); N];
                 for (j, columns) in columns.iter_mut().enumerate() {
-                    *columns = b.add(place + j * S::F32_LANES).cast::<S::f32s>().read_unaligned();
+                    let b = b.add(place + j * S::F32_LANES);
+                    if is_read_once {
+                        prefetch(b.wrapping_add(AHEAD));
+                    }
+                    *columns = b.cast::<S::f32s>().read_unaligned();
                 }
                 for (&a, sums) in a.iter().zip(&mut sums) {
                     let a = simd.splat_f32s(*a.add(of_a));

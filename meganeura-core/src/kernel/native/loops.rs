@@ -4,6 +4,7 @@
 //! is compiled once per element type instead of once per kernel.
 
 use rayon::prelude::*;
+use smallvec::SmallVec;
 
 use super::cascade::by_halves;
 use super::{Element, Real, Scratch};
@@ -154,17 +155,30 @@ fn add<T: Real>(to: &mut [T; LANES], lanes: &[T; LANES]) {
 
 /// Writes the elements of a layout, in order, to the places that `place` gives.
 pub(crate) fn copy_strided<E: Element>(data: &[E], layout: &Layout, y: &mut [E], place: &Layout) {
-    let inner = layout.shape_ref().dims().last().copied().unwrap_or(1);
-    let last = |layout: &Layout| layout.strides().last().copied().unwrap_or(1);
-    let (from_stride, to_stride) = (last(layout), last(place));
-    for row in 0..layout.shape().elements() / inner {
-        let (from, to) = (layout.at(row * inner), place.at(row * inner));
-        if from_stride == 1 && to_stride == 1 {
-            y[to..to + inner].copy_from_slice(&data[from..from + inner]);
-        } else {
-            for i in 0..inner {
-                y[to + i * to_stride] = data[from + i * from_stride];
-            }
+    let dims = layout.shape_ref().dims();
+    if dims.contains(&0) {
+        return;
+    }
+    // Extents and both strides of the axes, innermost first; axes that both layouts pass through as one are one.
+    let mut axes: SmallVec<[[usize; 3]; 4]> = SmallVec::new();
+    for ((&extent, &from), &to) in dims.iter().zip(layout.strides()).zip(place.strides()).rev() {
+        match axes.last_mut() {
+            _ if extent == 1 => {}
+            Some([inner, step, to_step]) if from == *inner * *step && to == *inner * *to_step => *inner *= extent,
+            _ => axes.push([extent, from, to]),
+        }
+    }
+    copy_axes(&data[layout.offset()..], &mut y[place.offset()..], &axes);
+}
+
+/// Copies the elements of some axes, innermost first.
+fn copy_axes<E: Element>(x: &[E], y: &mut [E], axes: &[[usize; 3]]) {
+    match axes {
+        [] => y[0] = x[0],
+        &[[extent, 1, 1]] => y[..extent].copy_from_slice(&x[..extent]),
+        &[[extent, from, to]] => (0..extent).for_each(|i| y[i * to] = x[i * from]),
+        &[ref inner @ .., [extent, from, to]] => {
+            (0..extent).for_each(|i| copy_axes(&x[i * from..], &mut y[i * to..], inner));
         }
     }
 }

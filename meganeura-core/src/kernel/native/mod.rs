@@ -6,6 +6,7 @@ mod element;
 mod erfinv;
 mod exponentials;
 mod finish;
+mod gather;
 mod gemm;
 mod loops;
 mod real;
@@ -21,6 +22,7 @@ pub(crate) use element::Integer;
 pub(crate) use exponentials::{COLUMNS, Columns, peak, peak_and_mass};
 pub use finish::{Finish, Run};
 pub(crate) use finish::{Plain, finish_all};
+pub(crate) use gather::{gather, map, map_three};
 pub(crate) use gemm::{Accumulate, Matrix, Threads, gemm};
 pub(crate) use loops::{
     copy_strided, dot_by, grain, parallel, parallel_scratch, parallel_zip, real, sum, sum_by, sums_by, tasks,

@@ -133,6 +133,13 @@ impl Scratch {
         Some(Borrowed { from: &self.buffers, buffer, len, numbers: PhantomData })
     }
 
+    /// [`borrow`](Self::borrow)s `len` zeros.
+    pub(crate) fn zeros<T: Real>(&self, len: usize) -> Option<Borrowed<'_, T>> {
+        let mut zeros = self.borrow(len)?;
+        zeros.fill(T::ZERO);
+        Some(zeros)
+    }
+
     /// Notes why a kernel ended early.
     pub(crate) fn refuse(&self, error: Error) {
         self.refused().get_or_insert(error);

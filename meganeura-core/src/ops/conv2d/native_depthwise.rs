@@ -9,22 +9,31 @@ use super::ConvShape;
 use super::sorted::Sorted;
 use crate::kernel::native::{Finish, Run, Scratch, Shared, tasks};
 
+/// The most outputs that are computed at a time, unless a row has more.
+const BAND: usize = 2048;
+
 /// `y` of images `x` with the weights `w`.
 pub(super) fn forward(g: &ConvShape, x: &[f32], w: &[f32], y: &mut [f32], finish: &dyn Finish<f32>, scratch: &Scratch) {
     let arch = pulp::Arch::new();
     let (copies, taps, pixels) = (g.o / g.groups, g.taps(), g.outputs());
     let sorted = Sorted::new(g);
     let y = Shared::new(y);
-    let memory = || [sorted.len, pixels].map(|len| scratch.borrow::<f32>(len));
+    // Bands of rows, whose sums stay in the L1 cache.
+    let band = (BAND / g.q).clamp(1, g.p);
+    let memory = || [scratch.zeros(sorted.len), scratch.borrow(band * g.q)];
     tasks(g.n * g.c, copies * taps * pixels, &memory, &|task, memory| {
         let [Some(channel), Some(sums)] = memory else { return };
-        sorted.copy(&x[task * g.inputs()..][..g.inputs()], channel);
+        sorted.copy(&x[task * g.inputs()..][..g.inputs()], channel, arch);
         for copy in task * copies..(task + 1) * copies {
             let w = &w[copy % g.o * taps..][..taps];
-            arch.dispatch(Plane { sorted: &sorted, channel, w, q: g.q, y: sums });
-            let all = Run { first: copy * pixels, at: 0, len: pixels };
-            // SAFETY: the outputs of this channel belong to this task alone.
-            unsafe { finish.store(sums, &mut once(all), &y) };
+            for row in (0..g.p).step_by(band) {
+                let len = band.min(g.p - row) * g.q;
+                let sums = &mut sums[..len];
+                arch.dispatch(Plane { sorted: &sorted, channel: &channel[row * sorted.width..], w, q: g.q, y: sums });
+                let all = Run { first: copy * pixels + row * g.q, at: 0, len };
+                // SAFETY: the outputs of this channel belong to this task alone.
+                unsafe { finish.store(sums, &mut once(all), &y) };
+            }
         }
     });
 }
@@ -61,6 +70,9 @@ impl Plane<'_> {
     #[inline(always)]
     fn rows<S: Simd, const M: usize, const N: usize>(&mut self, simd: S, first: usize) {
         let rows = self.y.len() / self.q;
+        if rows < M && M > 4 && rows >= 4 {
+            return self.rows::<S, 4, N>(simd, first);
+        }
         if rows < M {
             return (0..rows).for_each(|row| self.tile::<S, 1, N>(simd, row, first));
         }

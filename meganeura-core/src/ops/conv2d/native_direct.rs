@@ -16,18 +16,18 @@ const TASKS: usize = 8;
 
 /// `y` of images `x` with the weights `w`.
 pub(super) fn forward(g: &ConvShape, x: &[f32], w: &[f32], y: &mut [f32], finish: &dyn Finish<f32>, scratch: &Scratch) {
-    let direct = Direct::new(g, finish);
+    let (direct, arch) = (Direct::new(g, finish), pulp::Arch::new());
     let (terms, inputs) = (g.c / g.groups, g.inputs());
     let len = terms * direct.sorted.len;
     let y = Shared::new(y);
     let images = g.n * g.groups;
     let sums = |parts: usize| direct.rows.div_ceil(parts) * direct.panel;
     if images >= TASKS {
-        let memory = || [len, sums(1)].map(|len| scratch.borrow::<f32>(len));
+        let memory = || [scratch.zeros(len), scratch.borrow(sums(1))];
         return tasks(images, g.patch() * direct.rows * g.outputs(), &memory, &|image, memory| {
             let [Some(pixels), Some(sums)] = memory else { return };
             for (channel, to) in pixels.chunks_exact_mut(direct.sorted.len).enumerate() {
-                direct.sorted.copy(&x[(image * terms + channel) * inputs..][..inputs], to);
+                direct.sorted.copy(&x[(image * terms + channel) * inputs..][..inputs], to, arch);
             }
             (0..direct.panels()).for_each(|panel| direct.panel(image, (panel, 0, 1), w, pixels, sums, &y));
         });
@@ -40,11 +40,11 @@ pub(super) fn forward(g: &ConvShape, x: &[f32], w: &[f32], y: &mut [f32], finish
     let parts = (2 * rayon::current_num_threads()).div_ceil(direct.panels()).min(direct.rows.div_ceil(Block::ROWS));
     for image in 0..images {
         let channels = Shared::new(&mut pixels);
-        tasks(terms, inputs, &|| scratch.borrow::<f32>(direct.sorted.len), &|channel, to| {
-            let Some(to) = to else { return };
-            direct.sorted.copy(&x[(image * terms + channel) * inputs..][..inputs], to);
+        tasks(terms, inputs, &|| (), &|channel, ()| {
             // SAFETY: this channel belongs to this task alone.
-            unsafe { channels.write(channel * direct.sorted.len, to) };
+            let to = unsafe { channels.part(channel * direct.sorted.len, direct.sorted.len) };
+            to.fill(0.0);
+            direct.sorted.copy(&x[(image * terms + channel) * inputs..][..inputs], to, arch);
         });
         if let Some(weights) = &weights {
             let pixels = Pixels { x: &pixels, outputs: &outputs_at[..], terms: &direct.places[..] };

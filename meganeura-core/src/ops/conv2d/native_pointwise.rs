@@ -17,7 +17,7 @@ const WIDEST: usize = 256;
 const PANELS: usize = 8;
 
 /// Output channels that are computed at once: whole tiles, whose sums stay in the L1 cache with a panel's rows.
-const ROWS: usize = 4 * Block::ROWS;
+const ROWS: usize = 2 * Block::ROWS;
 
 /// `y` of images `x` with the weights `w`.
 pub(super) fn forward(g: &ConvShape, x: &[f32], w: &[f32], y: &mut [f32], finish: &dyn Finish<f32>, scratch: &Scratch) {

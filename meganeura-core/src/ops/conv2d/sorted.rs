@@ -2,6 +2,8 @@
 //! modulo the stride. Every tap of neighbouring outputs then reads neighbouring numbers, whatever the stride and
 //! dilation, so no patches are copied.
 
+use pulp::{Simd, WithSimd};
+
 use super::ConvShape;
 use crate::kernel::native::Block;
 use crate::ops::Conv2dOptions;
@@ -45,27 +47,72 @@ impl Sorted {
         Self { extent: [g.h, g.w], padding, stride, planes, rows, width, taps, len }
     }
 
-    /// Sorts a channel.
-    pub(super) fn copy(&self, x: &[f32], to: &mut [f32]) {
+    /// Sorts a channel, but for its padding, which is zero in `to` already.
+    pub(super) fn copy(&self, x: &[f32], to: &mut [f32], arch: pulp::Arch) {
+        arch.dispatch(Copy { sorted: self, x, to });
+    }
+
+    #[inline(always)]
+    fn copy_here(&self, x: &[f32], to: &mut [f32]) {
         let ([h, w], [top, left], [down, across]) = (self.extent, self.padding, self.stride);
         for (to, &[row, column]) in to.chunks_exact_mut(self.rows * self.width).zip(&self.planes) {
             let begin = left.saturating_sub(column).div_ceil(across).min(self.width);
             let end = (w + left).saturating_sub(column).div_ceil(across).clamp(begin, self.width);
-            for (line, to) in to.chunks_exact_mut(self.width).enumerate() {
-                let row = line * down + row;
-                if row < top || row >= top + h || begin == end {
-                    to.fill(0.0);
-                    continue;
-                }
-                to[..begin].fill(0.0);
-                to[end..].fill(0.0);
-                let from = &x[(row - top) * w + begin * across + column - left..];
-                if across == 1 {
-                    to[begin..end].copy_from_slice(&from[..end - begin]);
-                } else {
-                    to[begin..end].iter_mut().zip(from.iter().step_by(across)).for_each(|(to, &x)| *to = x);
+            let first = top.saturating_sub(row).div_ceil(down).min(self.rows);
+            let last = (h + top).saturating_sub(row).div_ceil(down).clamp(first, self.rows);
+            if begin == end {
+                continue;
+            }
+            for line in first..last {
+                let from = &x[(line * down + row - top) * w + begin * across + column - left..];
+                let to = &mut to[line * self.width..][begin..end];
+                match across {
+                    1 => copy_row(&from[..to.len()], to),
+                    2 => {
+                        // All but the last, which may have no neighbour; the loop is SIMD.
+                        let (pairs, _) = from.as_chunks::<2>();
+                        let last = to.len() - 1;
+                        to[..last].iter_mut().zip(&pairs[..last]).for_each(|(to, pair)| *to = pair[0]);
+                        to[last] = from[2 * last];
+                    }
+                    _ => to.iter_mut().zip(from.iter().step_by(across)).for_each(|(to, &x)| *to = x),
                 }
             }
         }
+    }
+}
+
+/// Copies a row in vectors, the last of which may have some of the one before: rows are often too short for a call.
+#[inline(always)]
+fn copy_row(from: &[f32], to: &mut [f32]) {
+    match to.len() {
+        16.. => copy_chunks::<16>(from, to),
+        8.. => copy_chunks::<8>(from, to),
+        4.. => copy_chunks::<4>(from, to),
+        _ => to.iter_mut().zip(from).for_each(|(to, &x)| *to = x),
+    }
+}
+
+#[inline(always)]
+fn copy_chunks<const N: usize>(from: &[f32], to: &mut [f32]) {
+    to.as_chunks_mut::<N>().0.iter_mut().zip(from.as_chunks::<N>().0).for_each(|(to, x)| *to = *x);
+    if let (Some(to), Some(x)) = (to.last_chunk_mut::<N>(), from.last_chunk::<N>()) {
+        *to = *x;
+    }
+}
+
+/// A copy in the form that `pulp` needs.
+struct Copy<'a> {
+    sorted: &'a Sorted,
+    x: &'a [f32],
+    to: &'a mut [f32],
+}
+
+impl WithSimd for Copy<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _: S) {
+        self.sorted.copy_here(self.x, self.to);
     }
 }

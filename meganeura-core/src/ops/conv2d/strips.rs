@@ -4,6 +4,8 @@
 use std::iter::once;
 use std::sync::Arc;
 
+use pulp::{Simd, WithSimd};
+
 use super::ConvShape;
 use crate::host::HostBuffer;
 use crate::kernel::native::{Accumulate, Apart, Block, Finish, Places, Run, Scratch, Shared, parallel, tasks};
@@ -72,7 +74,7 @@ impl Strips {
         finish: &dyn Finish<f32>,
         scratch: &Scratch,
     ) {
-        let Self { rows, outputs, .. } = *self;
+        let (&Self { rows, outputs, .. }, arch) = (self, pulp::Arch::new());
         let memory = || [(); 2].map(|()| scratch.borrow::<f32>(outputs * STRIP));
         tasks(self.count, self.len() * outputs, &memory, &|strip, memory| {
             let [Some(sums), Some(channels)] = memory else { return };
@@ -88,14 +90,47 @@ impl Strips {
                 c_stride: STRIP,
                 accumulate: Accumulate::No,
             };
-            product.multiply(pulp::Arch::new());
-            for (column, channel) in channels.chunks_exact_mut(outputs).enumerate().take(columns) {
-                channel.iter_mut().zip(sums[column..].iter().step_by(STRIP)).for_each(|(y, &sum)| *y = sum);
-            }
+            product.multiply(arch);
+            arch.dispatch(Turn { sums, outputs, channels });
             let first = (image * rows + strip * STRIP) * outputs;
             let all = Run { first, at: 0, len: columns * outputs };
             // SAFETY: these channels belong to this task alone.
             unsafe { finish.store(channels, &mut once(all), y) };
         });
+    }
+}
+
+/// The transpose of a strip's sums `[output, channel]`.
+struct Turn<'a> {
+    sums: &'a [f32],
+    outputs: usize,
+    channels: &'a mut [f32],
+}
+
+impl WithSimd for Turn<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _: S) {
+        let Self { sums, outputs, channels } = self;
+        let (rows, _) = sums[..outputs * STRIP].as_chunks::<STRIP>();
+        let (fours, rest) = rows.as_chunks::<4>();
+        for (at, [a, b, c, d]) in fours.iter().enumerate() {
+            // Blocks of 4×4, which are turned in registers.
+            for first in (0..STRIP).step_by(4) {
+                let four =
+                    |row: &[f32; STRIP]| -> [f32; 4] { [row[first], row[first + 1], row[first + 2], row[first + 3]] };
+                let block = [four(a), four(b), four(c), four(d)];
+                for k in 0..4 {
+                    let to = &mut channels[(first + k) * outputs + 4 * at..][..4];
+                    to.copy_from_slice(&block.map(|row| row[k]));
+                }
+            }
+        }
+        for (at, row) in (outputs - rest.len()..).zip(rest) {
+            for (channel, &sum) in row.iter().enumerate() {
+                channels[channel * outputs + at] = sum;
+            }
+        }
     }
 }

@@ -55,7 +55,7 @@ impl Kernel for MaxPool {
         let x = |task: usize| x[task * channels * g.pixels()..].chunks(g.pixels());
         let width = g.inputs[2];
         if !scratch.is_read(1) {
-            native::parallel_scratch(y.floats(), channels * windows, (scratch, width), &|task, y, best| {
+            native::parallel_scratch(y.floats(), channels * windows, (scratch, g.line()), &|task, y, best| {
                 for (y, x) in y.chunks_mut(windows).zip(x(task)) {
                     arch.dispatch(Maxima { g: &g, across: &across, x, y, best });
                 }
@@ -63,7 +63,7 @@ impl Kernel for MaxPool {
             return;
         }
         native::parallel_zip(y.floats(), index.indices(), channels * windows, &|task, y, index| {
-            let (Some(mut best), mut places) = (scratch.borrow(width), vec![0; width]) else { return };
+            let (Some(mut best), mut places) = (scratch.borrow(g.line()), vec![0; width]) else { return };
             for ((y, index), x) in y.chunks_mut(windows).zip(index.chunks_mut(windows)).zip(x(task)) {
                 let maxima = Maxima { g: &g, across: &across, x, y, best: &mut best };
                 arch.dispatch(Places { maxima, index, places: &mut places });

@@ -7,6 +7,9 @@ use pulp::{Simd, WithSimd};
 use super::PoolShape;
 use crate::kernel::native::{self, Real};
 
+/// Elements of the widest vector.
+const WIDEST: usize = 16;
+
 /// The outputs of a row that one of the kernel's columns reaches inside of the input, and the column of inputs that it
 /// reaches for the first. The next one's is a stride away.
 #[derive(Debug)]
@@ -31,6 +34,19 @@ impl PoolShape {
             let line = self.reached(1, row % self.outputs[1], tap % kernel_rows)?;
             Some((plane * h + line) * w)
         })
+    }
+
+    /// Elements of a line of inputs with what windows reach around it, up to a whole vector after the last.
+    fn padded(&self) -> usize {
+        let [w, columns] = [self.inputs[2], self.outputs[2]];
+        let [padding, stride, dilation, taps] =
+            [self.pool.padding, self.pool.stride, self.pool.dilation, self.pool.kernel].map(|of| of[2]);
+        (padding + w).max((columns - 1) * stride + WIDEST + (taps - 1) * dilation)
+    }
+
+    /// Elements that [`Maxima`] needs for a line of inputs: with its padding, and the maxima of all columns.
+    pub(super) fn line(&self) -> usize {
+        self.padded() + (self.outputs[2] - 1) * self.pool.stride[2] + WIDEST
     }
 
     /// The parts of a row of outputs that each of the kernel's columns reaches inside of the input.
@@ -132,7 +148,7 @@ pub(super) struct Maxima<'a, T> {
     pub(super) across: &'a [Across],
     pub(super) x: &'a [T],
     pub(super) y: &'a mut [T],
-    /// A line of inputs.
+    /// [`PoolShape::line`] elements.
     pub(super) best: &'a mut [T],
 }
 
@@ -140,13 +156,19 @@ impl<T: Real> WithSimd for Maxima<'_, T> {
     type Output = ();
 
     #[inline(always)]
-    fn with_simd<S: Simd>(self, _: S) {
+    fn with_simd<S: Simd>(self, simd: S) {
         let Self { g, across, x, y, best } = self;
+        if let (Some(x), Some(best)) = (T::singles(x), T::singles_mut(best))
+            && let Some(y) = T::singles_mut(y)
+        {
+            return maxima(simd, g, x, y, best);
+        }
         // Of a window in the padding alone, which dilation allows, or of −∞ alone.
         y.fill(T::NEG_INFINITY);
         for (row, y) in y.chunks_exact_mut(g.outputs[2]).enumerate() {
             let mut lines = g.lines(row);
             let Some(first) = lines.next() else { continue };
+            let best = &mut best[..g.inputs[2]];
             best.copy_from_slice(&x[first..][..best.len()]);
             for line in lines {
                 for (best, &x) in best.iter_mut().zip(&x[line..]) {
@@ -160,6 +182,54 @@ impl<T: Real> WithSimd for Maxima<'_, T> {
                 });
             }
         }
+    }
+}
+
+/// The larger of two numbers; a NaN stays, and takes any other's place.
+#[inline(always)]
+fn larger<S: Simd>(simd: S, best: S::f32s, x: S::f32s) -> S::f32s {
+    let unless_nan = simd.select_f32s(simd.less_than_or_equal_f32s(best, best), x, best);
+    // A comparison with NaN is false: then `x` is greater, or one of them is NaN.
+    simd.select_f32s(simd.less_than_or_equal_f32s(x, best), best, unless_nan)
+}
+
+/// [`Maxima`] in single precision, in explicit vectors: lines of images are often shorter than the loops that the
+/// compiler makes SIMD, and closures that are not inlined lack the instructions of vectors. The maxima across are those
+/// of all columns, of which some are kept.
+#[inline(always)]
+fn maxima<S: Simd>(simd: S, g: &PoolShape, x: &[f32], y: &mut [f32], line: &mut [f32]) {
+    let (padding, stride, dilation) = (g.pool.padding[2], g.pool.stride[2], g.pool.dilation[2]);
+    let (w, columns) = (g.inputs[2], g.outputs[2]);
+    let (best, across) = line.split_at_mut(g.padded());
+    best.fill(f32::NEG_INFINITY);
+    for (row, y) in y.chunks_exact_mut(columns).enumerate() {
+        let inside = &mut best[padding..][..w];
+        let mut lines = g.lines(row);
+        let Some(first) = lines.next() else {
+            y.fill(f32::NEG_INFINITY);
+            continue;
+        };
+        inside.copy_from_slice(&x[first..][..w]);
+        for line in lines {
+            let (to, last) = S::as_mut_simd_f32s(inside);
+            let (from, of_last) = S::as_simd_f32s(&x[line..][..w]);
+            for (to, &x) in to.iter_mut().zip(from) {
+                *to = larger(simd, *to, x);
+            }
+            if !last.is_empty() {
+                let found = larger(simd, simd.partial_load_f32s(last), simd.partial_load_f32s(of_last));
+                simd.partial_store_f32s(last, found);
+            }
+        }
+        let (vectors, _) = S::as_mut_simd_f32s(across);
+        for (to, column) in vectors.iter_mut().zip((0..=(columns - 1) * stride).step_by(S::F32_LANES)) {
+            *to = simd.splat_f32s(f32::NEG_INFINITY);
+            for tap in 0..g.pool.kernel[2] {
+                let (x, _) = S::as_simd_f32s(&best[column + tap * dilation..][..S::F32_LANES]);
+                *to = larger(simd, *to, x[0]);
+            }
+        }
+        y.iter_mut().zip(across.iter().step_by(stride)).for_each(|(y, &x)| *y = x);
     }
 }
 
@@ -183,6 +253,7 @@ impl<T: Real> WithSimd for Places<'_, T> {
         for (row, (y, index)) in y.chunks_exact_mut(columns).zip(index.chunks_exact_mut(columns)).enumerate() {
             let mut lines = g.lines(row);
             let Some(first) = lines.next() else { continue };
+            let best = &mut best[..places.len()];
             best.copy_from_slice(&x[first..][..best.len()]);
             places.fill(as_place(first));
             for line in lines {
@@ -291,7 +362,7 @@ mod tests {
             let across = &g.across();
 
             let (mut y, mut index) = (vec![0.0; windows], vec![0; windows]);
-            let (mut best, mut places) = (vec![0.0; inputs[2]], vec![0; inputs[2]]);
+            let (mut best, mut places) = (vec![f32::NAN; g.line()], vec![0; inputs[2]]);
             let maxima = Maxima { g: &g, across, x: &x, y: &mut y, best: &mut best };
             arch.dispatch(Places { maxima, index: &mut index, places: &mut places });
             let mut values = vec![0.0; windows];

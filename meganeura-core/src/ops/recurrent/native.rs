@@ -4,7 +4,10 @@ use pulp::{Simd, WithSimd};
 use rayon::prelude::*;
 
 use super::{At, Recurrent, RecurrentFormula, RecurrentGrad, RecurrentShape, WEIGHT};
-use crate::kernel::native::{self, Accumulate, Matrix, OutView, Real, Scratch, Threads, View};
+use crate::kernel::native::{
+    self, Accumulate, Apart, Block, Borrowed, Matrix, OutView, Real, Scratch, Threads, Transposed, View,
+};
+use crate::{Layout, Shape};
 
 #[inline(always)]
 fn sigmoid<T: Real>(x: T) -> T {
@@ -16,6 +19,54 @@ fn neighbours<T>(states: &mut [T], from: usize, to: usize, len: usize) -> (&[T],
     let (low, high) = states.split_at_mut(from.max(to) * len);
     let (low, high) = (&mut low[from.min(to) * len..], &mut high[..len]);
     if from < to { (low, high) } else { (high, low) }
+}
+
+/// The most rows, and multiply-adds of a step, whose product with weights in another order takes less time than what
+/// `gemm` does before its own: it packs them in each step.
+const FEW: usize = Block::ROWS;
+const SMALL: usize = 1 << 22;
+
+/// The fewest steps for which weights are worth another order.
+const STEPS: usize = 4;
+
+/// Products of a few states with the weights of all gates, in single precision.
+struct FewRows<'a> {
+    /// The weight as `[H,G·H]`.
+    turned: Borrowed<'a, f32>,
+    /// Rows, columns and terms.
+    extents: [usize; 3],
+}
+
+impl<'a> FewRows<'a> {
+    /// `None` where `gemm` is as good.
+    fn new<T: Real>([t, n, h, width]: [usize; 4], weight: &[T], scratch: &'a Scratch) -> Option<Self> {
+        let weight = T::singles(weight)?;
+        let pays = t >= STEPS && n <= FEW && n * h * width <= SMALL && width.is_multiple_of(Block::COLUMNS);
+        if !pays {
+            return None;
+        }
+        let view = Layout::contiguous(Shape::from([width, h])).permute(&[1, 0]);
+        let transposed = Transposed::of(weight, &view)?;
+        let mut turned = scratch.borrow(h * width)?;
+        transposed.write(&mut turned);
+        Some(Self { turned, extents: [n, width, h] })
+    }
+
+    fn multiply(&self, states: &[f32], products: &mut [f32]) {
+        let [_, width, h] = self.extents;
+        let block = Block {
+            extents: self.extents,
+            a: states,
+            a_rows: Apart(h),
+            a_terms: Apart(1),
+            b: &self.turned,
+            b_terms: Apart(width),
+            c: products,
+            c_stride: width,
+            accumulate: Accumulate::No,
+        };
+        block.multiply(pulp::Arch::new());
+    }
 }
 
 pub(super) fn forward<T: Real>(op: &Recurrent, x: &[View<'_, T>], y: &mut [OutView<'_, T>], scratch: &Scratch) {
@@ -40,16 +91,20 @@ pub(super) fn forward<T: Real>(op: &Recurrent, x: &[View<'_, T>], y: &mut [OutVi
         cells[first * state..][..state].copy_from_slice(&x[3].floats()[..state]);
     }
     let arch = pulp::Arch::new();
+    let few_rows = FewRows::new([t, n, h, width], weight, scratch);
     for step in 0..t {
         let At { time, before, after } = op.at(step, t);
         let (last, next) = neighbours(results[0], before, after, state);
-        native::gemm(
-            Matrix::new(last, (n, h), (h, 1)),
-            Matrix::new(weight, (h, width), (1, h)),
-            &mut products,
-            Accumulate::No,
-            Threads::All,
-        );
+        match (&few_rows, T::singles(last), T::singles_mut(&mut products)) {
+            (Some(few), Some(last), Some(products)) => few.multiply(last, products),
+            _ => native::gemm(
+                Matrix::new(last, (n, h), (h, 1)),
+                Matrix::new(weight, (h, width), (1, h)),
+                &mut products,
+                Accumulate::No,
+                Threads::All,
+            ),
+        }
         let (products, input) = (&products[..], &input[time * n * width..][..n * width]);
         let saved = saved.as_mut().map_or(&mut unsaved[..], |saved| &mut saved[time * 4 * state..][..4 * state]);
         // Without cells, what would be the new ones is not read.
