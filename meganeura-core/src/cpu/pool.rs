@@ -1,13 +1,17 @@
-//! The threads that compute: a pool of the framework's own, in which only plans run.
+//! The threads that compute: pools of the framework's own, in which only plans run.
 //!
 //! While a pool thread waits for the parts of its work, it begins other work of the same pool. In a pool shared with
-//! users, that might be a task that wants a parameter locked by the waiting run. So users cannot submit work to this
-//! pool, and a thread that asks for a run sleeps until it is done, whichever pool the thread belongs to.
+//! users, that might be a task that wants a parameter locked by the waiting run. So users cannot submit work to these
+//! pools, and a thread that asks for a run sleeps until it is done, whichever pool the thread belongs to.
+//!
+//! If the other work is a whole run, the first one ends only after it. So a run that begins while others compute goes to
+//! one of several smaller pools, which together have as many threads as the whole one: runs share the cores, and end
+//! about in the order in which they began. Results do not depend on the number of threads.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::sync_channel;
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::thread;
 
 use rayon::{ThreadPool, ThreadPoolBuildError, ThreadPoolBuilder};
@@ -55,8 +59,86 @@ pub(crate) fn threads() -> usize {
     get().map_or(1, ThreadPool::current_num_threads)
 }
 
-/// Runs `work` in the threads of `pool` and sleeps until it is done; on one of these threads it runs at once. Returns
-/// the state together with the result, or with the payload if `work` panicked.
+/// A smaller pool.
+struct Part {
+    pool: ThreadPool,
+    /// The runs that it computes or has to.
+    runs: AtomicUsize,
+}
+
+/// The most times that the threads are halved.
+const HALVINGS: usize = 8;
+
+/// The smaller pools, by the number of halvings, once they were needed. Together they have the threads of [`get`].
+static PARTS: [OnceLock<Vec<Part>>; HALVINGS] = [const { OnceLock::new() }; HALVINGS];
+
+/// The number of runs that compute or wait.
+static RUNS: Mutex<usize> = Mutex::new(0);
+
+/// How often so many threads are halved for so many runs at the same time: each gets one of the parts, until every part
+/// is a thread.
+fn halvings(threads: usize, runs: usize) -> usize {
+    let log2 = |number: usize| number.next_power_of_two().ilog2() as usize;
+    log2(runs).min(log2(threads)).min(HALVINGS)
+}
+
+/// The numbers of threads of the parts after so many halvings.
+fn sizes(threads: usize, halvings: usize) -> impl Iterator<Item = usize> {
+    let parts = (1 << halvings).min(threads);
+    (0..parts).map(move |part| threads * (part + 1) / parts - threads * part / parts)
+}
+
+/// The parts after so many halvings, at least one; fewer if threads do not start.
+fn parts(threads: usize, halvings: usize) -> &'static [Part] {
+    let start = || {
+        let pool = |(part, size): (usize, usize)| {
+            let name = move |index| format!("meganeura cpu {index} of part {part}");
+            let pool = ThreadPoolBuilder::new().num_threads(size).thread_name(name).build().ok()?;
+            Some(Part { pool, runs: AtomicUsize::new(0) })
+        };
+        sizes(threads, halvings).enumerate().map_while(pool).collect()
+    };
+    PARTS[halvings - 1].get_or_init(start)
+}
+
+/// A run that has its threads until it is dropped.
+struct Admitted {
+    part: Option<&'static Part>,
+}
+
+impl Admitted {
+    /// The whole pool for a run that is alone, else the smaller pool with the fewest runs.
+    fn new(threads: usize) -> Self {
+        let mut runs = RUNS.lock().unwrap_or_else(PoisonError::into_inner);
+        *runs += 1;
+        let part = match halvings(threads, *runs) {
+            0 => None,
+            halvings => parts(threads, halvings).iter().min_by_key(|part| part.runs.load(Ordering::Relaxed)),
+        };
+        if let Some(part) = part {
+            part.runs.fetch_add(1, Ordering::Relaxed);
+        }
+        Self { part }
+    }
+}
+
+impl Drop for Admitted {
+    fn drop(&mut self) {
+        *RUNS.lock().unwrap_or_else(PoisonError::into_inner) -= 1;
+        if let Some(part) = self.part {
+            part.runs.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// `true` on a thread of any of the pools.
+fn is_own(pool: &ThreadPool) -> bool {
+    let is_of = |part: &Part| part.pool.current_thread_index().is_some();
+    pool.current_thread_index().is_some() || PARTS.iter().filter_map(OnceLock::get).flatten().any(is_of)
+}
+
+/// Runs `work` in the threads of `pool`, or of a smaller one while others run, and sleeps until it is done; on one of
+/// these threads it runs at once. Returns the state together with the result, or with the payload if `work` panicked.
 pub(super) fn run<S: Send + 'static, R: Send + 'static>(
     pool: &ThreadPool,
     mut state: S,
@@ -67,9 +149,11 @@ pub(super) fn run<S: Send + 'static, R: Send + 'static>(
         (state, done)
     };
     // Without threads, it runs right here.
-    if cfg!(target_family = "wasm") || pool.current_thread_index().is_some() {
+    if cfg!(target_family = "wasm") || is_own(pool) {
         return attempt();
     }
+    let admitted = Admitted::new(pool.current_num_threads());
+    let pool = admitted.part.map_or(pool, |part| &part.pool);
     let (answer, answered) = sync_channel(1);
     // Not `install`: on a thread of another pool, that begins tasks of that pool while it waits.
     pool.spawn(move || drop(answer.send(attempt())));
@@ -81,6 +165,8 @@ mod tests {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicBool, Ordering};
     use std::time::Duration;
+
+    use rayon::prelude::*;
 
     use super::*;
 
@@ -109,6 +195,35 @@ mod tests {
             panic!("a kernel's");
         });
         assert_eq!((state, done.unwrap_err().downcast_ref::<&str>()), (vec![1, 2], Some(&"a kernel's")));
+    }
+
+    #[test]
+    fn runs_at_the_same_time_share_the_threads() {
+        let of = |threads, runs| sizes(threads, halvings(threads, runs)).collect::<Vec<_>>();
+        assert_eq!(of(8, 1), [8]);
+        assert_eq!(of(8, 2), [4, 4]);
+        assert_eq!([of(8, 3), of(8, 4)], [[2; 4], [2; 4]]);
+        assert_eq!(of(8, 100), [1; 8]);
+        assert_eq!(of(6, 3), [1, 2, 1, 2]);
+        assert_eq!(of(6, 9), [1; 6]);
+        assert_eq!(of(1, 5), [1]);
+        assert_eq!(of(1000, 1000).len(), 256);
+    }
+
+    /// Many runs begin and end at the same time, on whichever pools; each begins its parts in one of them.
+    #[test]
+    fn a_run_stays_in_its_pool() {
+        let pool_of = |name: String| name.split_once(" of ").map(|(_, part)| part.to_owned());
+        let work = move |(): &mut ()| {
+            let names: Vec<_> = (0..64).into_par_iter().map(|_| pool_of(name())).collect();
+            let nested = run((), |()| name()).1.unwrap();
+            let own = pool_of(name());
+            names.into_iter().chain([pool_of(nested)]).all(|pool| pool == own)
+        };
+        thread::scope(|scope| {
+            let runs: Vec<_> = (0..16).map(|_| scope.spawn(move || run((), work).1.unwrap())).collect();
+            assert!(runs.into_iter().all(|run| run.join().unwrap()));
+        });
     }
 
     /// The only thread of a user's pool waits for a run while another task of that pool is ready.
