@@ -4,8 +4,8 @@
 //! users, that might be a task that wants a parameter locked by the waiting run. So users cannot submit work to these
 //! pools, and a thread that asks for a run sleeps until it is done, whichever pool the thread belongs to.
 //!
-//! If the other work is a whole run, the first one ends only after it. So a run that begins while others compute goes to
-//! one of several smaller pools, which together have as many threads as the whole one: runs share the cores, and end
+//! If the other work is a whole run, the first one ends only after it. So a run that begins while others compute goes
+//! to one of several smaller pools, which together have as many threads as the whole one: runs share the cores, and end
 //! about in the order in which they began. Results do not depend on the number of threads.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
