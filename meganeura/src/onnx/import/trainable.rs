@@ -106,7 +106,8 @@ impl Model {
     ///
     /// Weights are constants of floats that are operands of products, convolutions, normalisations, recurrent layers
     /// and embeddings, and those of several numbers that are added, multiplied or concatenated. So constants that
-    /// normalise the input are among them: freeze those. Running statistics of batch normalisation stay constants, as
+    /// normalise the input, windows, filters and matrices of Fourier transforms are among them: freeze those,
+    /// `model.freeze("stft*")?`. Running statistics of batch normalisation stay constants, as
     /// do quantised weights.
     ///
     /// ```
