@@ -3,7 +3,7 @@
 use super::small;
 use crate::error::bail;
 use crate::onnx::import::call::Call;
-use crate::onnx::import::element::{Element, Kind};
+use crate::onnx::import::element::Element;
 use crate::onnx::import::elementwise::{Modulo, target};
 use crate::onnx::import::narrow::Rounding;
 use crate::onnx::import::value::{Array, Data};
@@ -17,7 +17,6 @@ pub(super) fn fold(call: &Call<'_>, x: &[Option<&Array>], first: &Array) -> Resu
             call.budget.charge(first.len())?;
             cast(call, first, to).map(Some)
         }
-        ("ReduceProd", _) if first.dims.len() == 1 && first.kind() == Kind::Int => product(call, first),
         ("Where", [_, Some(a), Some(b)]) => where_(call, first, a, b),
         ("Neg" | "Abs" | "Floor" | "Ceil" | "Round" | "Sqrt" | "Not" | "Exp" | "Log" | "Reciprocal", [_]) => {
             call.budget.charge(first.len())?;
@@ -26,21 +25,6 @@ pub(super) fn fold(call: &Call<'_>, x: &[Option<&Array>], first: &Array) -> Resu
         (_, [Some(a), Some(b)]) => binary(call, a, b),
         _ => Ok(None),
     }
-}
-
-/// The product of a vector of integers.
-fn product(call: &Call<'_>, x: &Array) -> Result<Option<Array>> {
-    let axes = call.optional_axes(1, 1)?.unwrap_or_default();
-    let is_kept = call.flag("keepdims", true)?;
-    if axes.is_empty() && call.flag("noop_with_empty_axes", false)? {
-        return Ok(Some(x.clone()));
-    }
-    let mut product = 1;
-    for &number in x.as_ints().unwrap_or_default() {
-        product = x.element.wrapped(i128::from(product) * i128::from(number));
-    }
-    let dims = if is_kept { vec![1] } else { Vec::new() };
-    Ok(Some(Array { dims, element: x.element, data: Data::Ints(vec![product]) }))
 }
 
 /// Casts as `onnxruntime` does on x86: integers wrap around; floats become the integers before them, wrapped around in
