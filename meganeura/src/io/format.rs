@@ -14,7 +14,7 @@ use crate::host::{HostBuffer, reserve, try_collect};
 use crate::{DType, Device, Error, ErrorKind, MAX_RANK, Result, Shape, Tensor};
 
 /// The maximum size of a header. The format defines it, and its readers enforce it.
-const MOST_HEADER: usize = 100_000_000;
+pub(super) const MOST_HEADER: usize = 100_000_000;
 
 /// The start of a word of the header that says why a tensor of the original file is not in this one. Its key is the
 /// tensor's name.

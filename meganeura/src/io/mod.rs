@@ -318,6 +318,12 @@ fn is_legacy(bytes: &[u8]) -> bool {
     rest.starts_with(b"\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19")
 }
 
+/// `true` for a pickle, unless its start is the length of a header that safetensors allows.
+fn is_pickle(bytes: &[u8]) -> bool {
+    let length = bytes.first_chunk().map_or(0, |&start| u64::from_le_bytes(start));
+    matches!(bytes, [0x80, 2..=5, .., b'.']) && length > format::MOST_HEADER as u64
+}
+
 /// The contents of a file as safetensors, converted if necessary.
 fn as_safetensors(bytes: Vec<u8>) -> Result<Vec<u8>> {
     // As the length of a header, this would be above the most that safetensors allows.
@@ -333,8 +339,7 @@ fn as_safetensors(bytes: Vec<u8>) -> Result<Vec<u8>> {
         bail!(Checkpoint, "a file of `numpy.save`, which is read with the feature `npz` of this crate");
     }
     if !bytes.starts_with(ZIP) && !is_legacy(&bytes) {
-        // As the length of a header, this would also be too large.
-        if let [0x80, 2..=5, .., b'.'] = bytes[..] {
+        if is_pickle(&bytes) {
             bail!(Checkpoint, "a pickle, which `torch.save` did not write; save its tensors with `torch.save`");
         }
         return Ok(bytes);

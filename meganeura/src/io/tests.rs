@@ -187,6 +187,21 @@ fn one_tensor_is_split_and_put_together_again() {
     assert!(error.to_string().contains("`0.0` and `2.0` cannot be joined as `qkv.0`"), "{error}");
 }
 
+/// The length of a header may begin like a pickle, and the last number may end like one.
+#[test]
+fn a_pickle_is_told_from_a_header() {
+    let entry = r#"{"":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}"#;
+    let mut file = with_header(&format!("{entry:<0$}", 0x280), 1);
+    *file.last_mut().unwrap() = b'.';
+    assert_eq!(file[..2], [0x80, 2]);
+    assert_eq!(as_safetensors(file.clone()).unwrap(), file);
+    assert!(!SafeTensors::deserialize(&file).unwrap().is_empty());
+    for pickle in [&b"\x80\x02}q\x00U\x01aK\x01s."[..], b"\x80\x04\x95\x0a\0\0\0\0\0\0\0}\x94\x8c\x01a\x94K\x01s."] {
+        let error = as_safetensors(pickle.to_vec()).unwrap_err().to_string();
+        assert!(error.contains("a pickle, which `torch.save` did not write"), "{error}");
+    }
+}
+
 #[test]
 fn axes_of_extent_1_follow_a_rule() {
     let device = Device::cpu();

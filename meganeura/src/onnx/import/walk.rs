@@ -239,8 +239,9 @@ impl Model {
             .flat_map(|node| node.output.iter().map(move |name| (&name[..], node)))
             .collect();
         let (mut names, mut next) = (HashSet::from([name]), vec![name]);
-        while let Some(node) = next.pop().and_then(|name| makers.get(name)) {
-            next.extend(node.input.iter().map(String::as_str).filter(|name| names.insert(name)));
+        while let Some(name) = next.pop() {
+            let operands = makers.get(name).into_iter().flat_map(|node| &node.input);
+            next.extend(operands.map(String::as_str).filter(|name| names.insert(name)));
         }
         self.inputs.iter().map(Port::name).filter(|name| names.contains(name)).collect()
     }

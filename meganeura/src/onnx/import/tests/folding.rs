@@ -230,8 +230,11 @@ fn the_input_that_decides_is_named() -> Result<()> {
         .input("x", FLOAT, &[2, 3])
         .input("length", INT64, &[1])
         .output("y", FLOAT)
+        .ints("one", &[1.0])
         .node("Shape", &["x"], &["s"], &[])
-        .node("Mul", &["s", "length"], &["new"], &[])
+        .node("Add", &["length", "one"], &["longer"], &[])
+        .node("Mul", &["s", "longer"], &["more"], &[])
+        .node("Max", &["more", "one"], &["new"], &[])
         .node("Expand", &["x", "new"], &["y"], &[]);
     let error = Model::from_bytes(&Device::cpu(), &graph.bytes())?.compile().unwrap_err().to_string();
     assert!(error.contains("(Expand)") && error.contains("depends on the values of `length`"), "{error}");
