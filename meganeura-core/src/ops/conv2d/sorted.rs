@@ -5,19 +5,18 @@
 use pulp::{Simd, WithSimd};
 
 use super::ConvShape;
-use crate::kernel::native::Block;
+use crate::kernel::native::{Block, Run};
 use crate::ops::Conv2dOptions;
 
 /// The order of a channel: a plane for each pair of remainders that taps read. Output pixel `[p, q]` is number
 /// `p · width + q` in every plane, counted from where its tap begins.
 #[derive(Clone, Debug)]
 pub(super) struct Sorted {
-    extent: [usize; 2],
-    padding: [usize; 2],
-    stride: [usize; 2],
-    /// The remainders of each plane.
-    planes: Vec<[usize; 2]>,
-    rows: usize,
+    stretches: Vec<Stretch>,
+    /// The distance in the image of neighbouring pixels of a stretch.
+    across: usize,
+    /// Pixels of a channel of the image.
+    plane: usize,
     pub(super) width: usize,
     /// The place of each tap of the first output.
     pub(super) taps: Vec<usize>,
@@ -28,7 +27,7 @@ pub(super) struct Sorted {
 
 impl Sorted {
     pub(super) fn new(g: &ConvShape) -> Self {
-        let Conv2dOptions { stride, padding, dilation, .. } = g.options();
+        let options @ Conv2dOptions { stride, dilation, .. } = g.options();
         let [down, across] = g.gaps();
         let (rows, width) = (g.p + down / stride[0], g.q + across / stride[1]);
         let mut planes: Vec<[usize; 2]> = Vec::new();
@@ -44,7 +43,8 @@ impl Sorted {
         let taps = (0..g.taps()).map(place).collect();
         let vectors = (planes.len() * rows * width).div_ceil(Block::COLUMNS) + 1;
         let len = (vectors + 1 - vectors % 2) * Block::COLUMNS;
-        Self { extent: [g.h, g.w], padding, stride, planes, rows, width, taps, len }
+        let stretches = stretches([g.h, g.w], &options, &planes, rows, width);
+        Self { stretches, across: stride[1], plane: g.h * g.w, width, taps, len }
     }
 
     /// Sorts a channel, but for its padding, which is zero in `to` already.
@@ -54,32 +54,113 @@ impl Sorted {
 
     #[inline(always)]
     fn copy_here(&self, x: &[f32], to: &mut [f32]) {
-        let ([h, w], [top, left], [down, across]) = (self.extent, self.padding, self.stride);
-        for (to, &[row, column]) in to.chunks_exact_mut(self.rows * self.width).zip(&self.planes) {
-            let begin = left.saturating_sub(column).div_ceil(across).min(self.width);
-            let end = (w + left).saturating_sub(column).div_ceil(across).clamp(begin, self.width);
-            let first = top.saturating_sub(row).div_ceil(down).min(self.rows);
-            let last = (h + top).saturating_sub(row).div_ceil(down).clamp(first, self.rows);
-            if begin == end {
-                continue;
+        for &Stretch { place, pixel, count } in &self.stretches {
+            let (from, to) = (&x[pixel..], &mut to[place..][..count]);
+            match self.across {
+                1 => copy_row(&from[..count], to),
+                2 => {
+                    // All but the last, which may have no neighbour; the loop is SIMD.
+                    let (pairs, _) = from.as_chunks::<2>();
+                    let last = count - 1;
+                    to[..last].iter_mut().zip(&pairs[..last]).for_each(|(to, pair)| *to = pair[0]);
+                    to[last] = from[2 * last];
+                }
+                across => to.iter_mut().zip(from.iter().step_by(across)).for_each(|(to, &x)| *to = x),
             }
-            for line in first..last {
-                let from = &x[(line * down + row - top) * w + begin * across + column - left..];
-                let to = &mut to[line * self.width..][begin..end];
-                match across {
-                    1 => copy_row(&from[..to.len()], to),
-                    2 => {
-                        // All but the last, which may have no neighbour; the loop is SIMD.
-                        let (pairs, _) = from.as_chunks::<2>();
-                        let last = to.len() - 1;
-                        to[..last].iter_mut().zip(&pairs[..last]).for_each(|(to, pair)| *to = pair[0]);
-                        to[last] = from[2 * last];
-                    }
-                    _ => to.iter_mut().zip(from.iter().step_by(across)).for_each(|(to, &x)| *to = x),
+        }
+    }
+
+    /// Sorts four channels as bytes, one word for the four of each pixel, but for their padding, which is in `to`
+    /// already. `pixels` are the planes of the channels, one after the other, whole numbers; the bytes of missing ones
+    /// are arbitrary. `least` is the number whose byte is 0.
+    pub(super) fn copy_bytes(&self, pixels: &[f32], least: f32, to: &mut [u32], arch: pulp::Arch) {
+        arch.dispatch(CopyBytes { sorted: self, pixels, least, to });
+    }
+
+    #[inline(always)]
+    fn copy_bytes_here(&self, pixels: &[f32], least: f32, to: &mut [u32]) {
+        let last = pixels.len() / self.plane - 1;
+        let [a, b, c, d] = [0, 1, 2, 3].map(|channel: usize| &pixels[channel.min(last) * self.plane..]);
+        for &Stretch { place, pixel, count } in &self.stretches {
+            let to = &mut to[place..][..count];
+            let end = pixel + (count - 1) * self.across + 1;
+            let (a, b, c, d) = (&a[pixel..end], &b[pixel..end], &c[pixel..end], &d[pixel..end]);
+            if self.across == 1 {
+                for ((((to, &a), &b), &c), &d) in to.iter_mut().zip(a).zip(b).zip(c).zip(d) {
+                    *to = byte(a, least) | byte(b, least) << 8 | byte(c, least) << 16 | byte(d, least) << 24;
+                }
+            } else {
+                for (to, at) in to.iter_mut().zip((0..).step_by(self.across)) {
+                    let [a, b, c, d] = [a[at], b[at], c[at], d[at]].map(|x| byte(x, least));
+                    *to = a | b << 8 | c << 16 | d << 24;
                 }
             }
         }
     }
+
+    /// The lines of `q` output pixels that so many places have parts of, without what lies between them.
+    pub(super) fn lines(&self, q: usize, first: usize, count: usize) -> Vec<Run> {
+        let width = self.width;
+        if width == q {
+            return vec![Run { first, at: 0, len: count }];
+        }
+        let of_line = |p: usize| {
+            let (begin, end) = (first.max(p * width), (first + count).min(p * width + q));
+            Run { first: p * q + begin - p * width, at: begin - first, len: end.saturating_sub(begin) }
+        };
+        // Places that begin between two lines have nothing of the first.
+        (first / width..(first + count).div_ceil(width)).map(of_line).filter(|line| line.len > 0).collect()
+    }
+}
+
+/// The pixels of a row in one plane, a stride apart in the image; or those of all rows, if they follow each other.
+#[derive(Clone, Copy, Debug)]
+struct Stretch {
+    place: usize,
+    /// The first of them in the image.
+    pixel: usize,
+    count: usize,
+}
+
+/// The stretches of an image `[h, w]` in planes of so many rows.
+fn stretches(
+    [h, w]: [usize; 2],
+    options: &Conv2dOptions,
+    planes: &[[usize; 2]],
+    rows: usize,
+    width: usize,
+) -> Vec<Stretch> {
+    let Conv2dOptions { padding: [top, left], stride: [down, across], .. } = *options;
+    let mut stretches: Vec<Stretch> = Vec::new();
+    for (plane, &[row, column]) in planes.iter().enumerate() {
+        let begin = left.saturating_sub(column).div_ceil(across).min(width);
+        let end = (w + left).saturating_sub(column).div_ceil(across).clamp(begin, width);
+        let first = top.saturating_sub(row).div_ceil(down).min(rows);
+        let last = (h + top).saturating_sub(row).div_ceil(down).clamp(first, rows);
+        if begin == end {
+            continue;
+        }
+        for line in first..last {
+            let place = (plane * rows + line) * width + begin;
+            let pixel = (line * down + row - top) * w + begin * across + column - left;
+            match stretches.last_mut() {
+                Some(before)
+                    if across == 1 && [before.place, before.pixel].map(|at| at + before.count) == [place, pixel] =>
+                {
+                    before.count += end - begin;
+                }
+                _ => stretches.push(Stretch { place, pixel, count: end - begin }),
+            }
+        }
+    }
+    stretches
+}
+
+/// A whole number of `least` to `least + 255` as a byte.
+#[inline(always)]
+fn byte(x: f32, least: f32) -> u32 {
+    // 2²³: the sum has the number in its lowest bits. A conversion would check its range.
+    (x - least + 8_388_608.0).to_bits() & 0xff
 }
 
 /// Copies a row in vectors, the last of which may have some of the one before: rows are often too short for a call.
@@ -114,5 +195,22 @@ impl WithSimd for Copy<'_> {
     #[inline(always)]
     fn with_simd<S: Simd>(self, _: S) {
         self.sorted.copy_here(self.x, self.to);
+    }
+}
+
+/// Likewise, of bytes.
+struct CopyBytes<'a> {
+    sorted: &'a Sorted,
+    pixels: &'a [f32],
+    least: f32,
+    to: &'a mut [u32],
+}
+
+impl WithSimd for CopyBytes<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _: S) {
+        self.sorted.copy_bytes_here(self.pixels, self.least, self.to);
     }
 }
