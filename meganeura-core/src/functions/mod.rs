@@ -61,6 +61,7 @@ mod softmax;
 mod sort;
 mod view;
 mod vjp;
+mod weighted_gather;
 
 #[cfg(feature = "testing")]
 pub mod case;
