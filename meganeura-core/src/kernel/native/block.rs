@@ -9,9 +9,22 @@ use super::Accumulate;
 
 /// The place of each term in an operand.
 pub(crate) trait Places: Copy {
-    fn at(self, term: usize) -> usize;
+    /// The most rows of a tile whose rows have these places.
+    const ROWS: usize;
+
+    /// # Safety
+    ///
+    /// There is such a term: it is one of those that [`furthest`](Self::furthest) was asked about.
+    unsafe fn at(self, term: usize) -> usize;
+
+    /// The places from term `first` on, after the place that they begin at.
+    fn after(self, first: usize) -> (usize, Self);
 
     /// The furthest of the first `terms`.
+    ///
+    /// # Panics
+    ///
+    /// If there are not so many.
     fn furthest(self, terms: usize) -> usize;
 }
 
@@ -20,9 +33,15 @@ pub(crate) trait Places: Copy {
 pub(crate) struct Apart(pub(crate) usize);
 
 impl Places for Apart {
+    const ROWS: usize = Block::ROWS;
+
     #[inline(always)]
-    fn at(self, term: usize) -> usize {
+    unsafe fn at(self, term: usize) -> usize {
         term * self.0
+    }
+
+    fn after(self, first: usize) -> (usize, Self) {
+        (first * self.0, self)
     }
 
     fn furthest(self, terms: usize) -> usize {
@@ -31,9 +50,17 @@ impl Places for Apart {
 }
 
 impl Places for &[usize] {
+    /// Compilers load the numbers of all rows at once, if nothing but registers decides, and need some for them.
+    const ROWS: usize = Block::ROWS - 2;
+
     #[inline(always)]
-    fn at(self, term: usize) -> usize {
-        self[term]
+    unsafe fn at(self, term: usize) -> usize {
+        // SAFETY: the caller's promise. A check would end the loop over terms early, which costs registers.
+        unsafe { *self.get_unchecked(term) }
+    }
+
+    fn after(self, first: usize) -> (usize, Self) {
+        (0, &self[first..])
     }
 
     fn furthest(self, terms: usize) -> usize {
@@ -99,7 +126,7 @@ impl<R: Places, A: Places, B: Places> WithSimd for Block<'_, R, A, B> {
     #[inline(always)]
     fn with_simd<S: Simd>(mut self, simd: S) {
         let [m, n, k] = self.extents;
-        let most = if S::REGISTER_COUNT >= 32 { Block::ROWS } else { Block::ROWS / 2 };
+        let most = if S::REGISTER_COUNT >= 32 { R::ROWS } else { R::ROWS / 2 };
         // Tiles have nearly equal numbers of rows: one of a row or two could not hide the latency of additions.
         let tiles = m.div_ceil(most);
         // Each number of `a` and `b` comes into the caches once, and `c` once for every part of the terms.
@@ -125,7 +152,7 @@ const AHEAD: usize = 1024;
 
 /// Fetches the line of a place into the caches. The place may be outside of any memory.
 #[inline(always)]
-fn prefetch(place: *const f32) {
+pub(crate) fn prefetch(place: *const f32) {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: every such processor has the instruction, and it ignores places that cannot be read.
     unsafe {

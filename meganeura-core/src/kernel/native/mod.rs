@@ -15,7 +15,7 @@ mod shared;
 mod transpose;
 mod view;
 
-pub(crate) use block::{Apart, Block, Places};
+pub(crate) use block::{Apart, Block, Places, prefetch};
 pub(crate) use cascade::{Cascade, by_halves};
 pub use element::Element;
 pub(crate) use element::Integer;
@@ -31,6 +31,6 @@ pub use real::Real;
 pub use scratch::Scratch;
 pub(crate) use scratch::{Borrowed, Buffers};
 pub use shared::Shared;
-pub(crate) use transpose::Transposed;
+pub(crate) use transpose::{Transposed, transpose};
 pub(crate) use view::{OfType, Slice, of_one_type};
 pub use view::{OutView, View};
