@@ -10,9 +10,22 @@ use super::prefetch::prefetch_line;
 
 /// The place of each term in an operand.
 pub(crate) trait Places: Copy {
-    fn at(self, term: usize) -> usize;
+    /// The most rows of a tile whose rows have these places.
+    const ROWS: usize;
+
+    /// # Safety
+    ///
+    /// There is such a term: it is one of those that [`furthest`](Self::furthest) was asked about.
+    unsafe fn at(self, term: usize) -> usize;
+
+    /// The places from term `first` on, after the place that they begin at.
+    fn after(self, first: usize) -> (usize, Self);
 
     /// The furthest of the first `terms`.
+    ///
+    /// # Panics
+    ///
+    /// If there are not so many.
     fn furthest(self, terms: usize) -> usize;
 }
 
@@ -21,9 +34,15 @@ pub(crate) trait Places: Copy {
 pub(crate) struct Apart(pub(crate) usize);
 
 impl Places for Apart {
+    const ROWS: usize = Block::ROWS;
+
     #[inline(always)]
-    fn at(self, term: usize) -> usize {
+    unsafe fn at(self, term: usize) -> usize {
         term * self.0
+    }
+
+    fn after(self, first: usize) -> (usize, Self) {
+        (first * self.0, self)
     }
 
     fn furthest(self, terms: usize) -> usize {
@@ -32,9 +51,17 @@ impl Places for Apart {
 }
 
 impl Places for &[usize] {
+    /// Compilers load the numbers of all rows at once, if nothing but registers decides, and need some for them.
+    const ROWS: usize = Block::ROWS - 2;
+
     #[inline(always)]
-    fn at(self, term: usize) -> usize {
-        self[term]
+    unsafe fn at(self, term: usize) -> usize {
+        // SAFETY: the caller's promise. A check would end the loop over terms early, which costs registers.
+        unsafe { *self.get_unchecked(term) }
+    }
+
+    fn after(self, first: usize) -> (usize, Self) {
+        (0, &self[first..])
     }
 
     fn furthest(self, terms: usize) -> usize {
@@ -197,7 +224,7 @@ impl<R: Places, A: Places, B: Places, X: Copy, Y> Block<'_, R, A, B, X, Y> {
     pub(super) fn multiply_in<L: Lanes<X = X, Y = Y>>(mut self, lanes: L) {
         let [m, n, k] = self.extents;
         // Tiles have nearly equal numbers of rows: one of a row or two could not hide the latency of additions.
-        let tiles = m.div_ceil(L::ROWS);
+        let tiles = m.div_ceil(L::ROWS * R::ROWS / Block::ROWS);
         // Each number of `a` and `b` comes into the caches once, and `c` once for every part of the terms.
         for first in (0..k.max(1)).step_by(Block::TERMS) {
             let terms = first..k.min(first + Block::TERMS);

@@ -37,6 +37,6 @@ pub use real::Real;
 pub use scratch::Scratch;
 pub(crate) use scratch::{Borrowed, Buffers};
 pub use shared::Shared;
-pub(crate) use transpose::Transposed;
+pub(crate) use transpose::{Transposed, transpose};
 pub(crate) use view::{OfType, Slice, of_one_type};
 pub use view::{OutView, View};

@@ -56,13 +56,13 @@ impl<'a, E: Element> Transposed<'a, E> {
                 to += at * place(axis);
             }
             let (x, y) = (&self.data[from..], &mut y[to..]);
-            matrix(x, strides[last], y, place(self.axis), [extent(self.axis), dims[last]]);
+            transpose(x, strides[last], y, place(self.axis), [extent(self.axis), dims[last]]);
         }
     }
 }
 
 /// `y[row·pitch + column] = x[column·stride + row]`
-fn matrix<E: Element>(x: &[E], stride: usize, y: &mut [E], pitch: usize, [rows, columns]: [usize; 2]) {
+pub(crate) fn transpose<E: Element>(x: &[E], stride: usize, y: &mut [E], pitch: usize, [rows, columns]: [usize; 2]) {
     let mut lines = [[E::default(); ROWS]; COLUMNS];
     for row in (0..rows).step_by(ROWS) {
         for column in (0..columns).step_by(COLUMNS) {

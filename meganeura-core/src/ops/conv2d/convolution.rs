@@ -35,18 +35,18 @@ pub(super) struct Convolution<'g> {
 /// An axis of a gradient of the input: in phase `a`, tap `t` of the window has weight `(base + a − step·t) / dilation`,
 /// if there is one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Axis {
-    phases: usize,
-    taps: usize,
-    padding: usize,
-    dilation: usize,
+pub(super) struct Axis {
+    pub(super) phases: usize,
+    pub(super) taps: usize,
+    pub(super) padding: usize,
+    pub(super) dilation: usize,
     base: usize,
     step: usize,
 }
 
 impl Axis {
     /// `None` where there is more padding than the taps span, or too large a stride.
-    fn new(g: &ConvShape, axis: usize) -> Option<Self> {
+    pub(super) fn new(g: &ConvShape, axis: usize) -> Option<Self> {
         let options = g.options();
         let [kernel, stride, padding, dilation] =
             [g.kernel, options.stride, options.padding, options.dilation].map(|of| of[axis]);
@@ -74,6 +74,13 @@ impl Axis {
             base: padding.cast_unsigned() + stride.cast_unsigned() * before,
             step: stride.cast_unsigned(),
         })
+    }
+
+    /// The weight of this axis that a tap of the window has in a phase, if any.
+    pub(super) fn weight(&self, g: &ConvShape, axis: usize, phase: usize, tap: usize) -> Option<usize> {
+        let dilation = g.options().dilation[axis];
+        let weight = (self.base + phase).checked_sub(self.step * tap)?;
+        (weight % dilation == 0 && weight / dilation < g.kernel[axis]).then_some(weight / dilation)
     }
 }
 
@@ -266,9 +273,7 @@ mod tests {
                     let (phase, place) = (pixel % axis.phases, pixel / axis.phases);
                     let window = (0..axis.taps).filter_map(|t| {
                         let output = (place + t * axis.dilation).checked_sub(axis.padding).filter(|&p| p < g.p)?;
-                        let weight = (axis.base + phase).checked_sub(axis.step * t)?;
-                        let tap = weight / dilation;
-                        (weight % dilation == 0 && tap < kernel).then_some((output, tap))
+                        Some((output, axis.weight(&g, 0, phase, t)?))
                     });
                     let mut found: Vec<_> = window.collect();
                     found.sort_unstable();

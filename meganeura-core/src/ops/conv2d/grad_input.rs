@@ -1,6 +1,7 @@
 //! The gradient of a convolution with respect to its input: the transposed convolution.
 
 use super::launch;
+use super::native_phases::Phases;
 use super::options::AnyConvOptions;
 use super::pass::Pass;
 use super::{ConvShape, expect_shape, native_products, native_winograd};
@@ -71,10 +72,8 @@ impl Kernel for ConvGradInput {
     fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>], scratch: &Scratch) {
         let g = ConvShape::new(self.input, x[1].layout().shape(), self.options).expect("checked when recorded");
         let (dy, w, dx) = (x[0].floats(), x[1].floats(), y[0].floats());
-        if native_winograd::pays(&g)
-            && let (Some(dy), Some(w), Some(dx)) = (T::singles(dy), T::singles(w), T::singles_mut(dx))
-        {
-            return native_winograd::grad_input(&g, dy, w, dx, scratch);
+        if let (Some(dy), Some(w), Some(dx)) = (T::singles(dy), T::singles(w), T::singles_mut(dx)) {
+            return grad_input(&g, dy, w, dx, scratch);
         }
         native_products::grad_input(&g, dy, w, dx, scratch);
     }
@@ -82,5 +81,16 @@ impl Kernel for ConvGradInput {
     fn variants(&self, x: &[Argument], _: &[TensorType], caps: &Caps) -> Vec<Variant> {
         let geometry = ConvShape::new(self.input, x[1].ty.shape, self.options).expect("checked when recorded");
         launch::variants(Pass::GradInput, &geometry, caps)
+    }
+}
+
+/// `dx` in single precision.
+fn grad_input(g: &ConvShape, dy: &[f32], w: &[f32], dx: &mut [f32], scratch: &Scratch) {
+    if native_winograd::pays(g) {
+        native_winograd::grad_input(g, dy, w, dx, scratch);
+    } else if let Some(phases) = Phases::new(g).filter(Phases::pay) {
+        phases.grad_input(dy, w, dx, scratch);
+    } else {
+        native_products::grad_input(g, dy, w, dx, scratch);
     }
 }

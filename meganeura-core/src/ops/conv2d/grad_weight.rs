@@ -3,7 +3,9 @@
 use super::launch;
 use super::options::AnyConvOptions;
 use super::pass::Pass;
-use super::{ConvShape, expect_shape, native_products, native_winograd};
+use super::{
+    ConvShape, expect_shape, native_depthwise, native_depthwise_weight, native_products, native_weight, native_winograd,
+};
 use crate::kernel::launch::{Argument, Caps, Variant};
 use crate::kernel::native::{OutView, Real, Scratch, View};
 use crate::ops::{Bf16, Kernel, Primitive};
@@ -49,10 +51,8 @@ impl Kernel for ConvGradWeight {
     fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>], scratch: &Scratch) {
         let g = ConvShape::new(x[0].layout().shape(), self.weight, self.options).expect("checked when recorded");
         let (x, dy, dw) = (x[0].floats(), x[1].floats(), y[0].floats());
-        if native_winograd::pays(&g)
-            && let (Some(x), Some(dy), Some(dw)) = (T::singles(x), T::singles(dy), T::singles_mut(dw))
-        {
-            return native_winograd::grad_weight(&g, x, dy, dw, scratch);
+        if let (Some(x), Some(dy), Some(dw)) = (T::singles(x), T::singles(dy), T::singles_mut(dw)) {
+            return grad_weight(&g, x, dy, dw, scratch);
         }
         native_products::grad_weight(&g, x, dy, dw, scratch);
     }
@@ -60,5 +60,18 @@ impl Kernel for ConvGradWeight {
     fn variants(&self, x: &[Argument], _: &[TensorType], caps: &Caps) -> Vec<Variant> {
         let geometry = ConvShape::new(x[0].ty.shape, self.weight, self.options).expect("checked when recorded");
         launch::variants(Pass::GradWeight, &geometry, caps)
+    }
+}
+
+/// `dw` in single precision.
+fn grad_weight(g: &ConvShape, x: &[f32], dy: &[f32], dw: &mut [f32], scratch: &Scratch) {
+    if native_winograd::pays(g) {
+        native_winograd::grad_weight(g, x, dy, dw, scratch);
+    } else if native_depthwise::applies(g) {
+        native_depthwise_weight::grad_weight(g, x, dy, dw, scratch);
+    } else if native_weight::pays(g) {
+        native_weight::grad_weight(g, x, dy, dw, scratch);
+    } else {
+        native_products::grad_weight(g, x, dy, dw, scratch);
     }
 }

@@ -276,9 +276,15 @@ impl<'a> Convolution<'a> {
         let len = self.quads * self.sorted.len;
         let pack = |image: usize, quad: usize, to: &mut [u32]| {
             let first = image * channels + quad * BYTES;
-            let pixels = &x[first * inputs..(image * channels + channels).min(first + BYTES) * inputs];
+            let count = BYTES.min(channels - quad * BYTES);
             to.fill(self.padding);
-            self.sorted.copy_bytes(pixels, f32::from(self.bytes.least()), to, pulp::Arch::new());
+            self.sorted.copy_bytes(
+                &x[first * inputs..][..count * inputs],
+                count,
+                f32::from(self.bytes.least()),
+                to,
+                pulp::Arch::new(),
+            );
         };
         let memory =
             || Memory { sums: scratch.borrow((ROWS + 1) * self.panel), values: scratch.borrow(ROWS * self.panel) };

@@ -13,9 +13,12 @@ mod integer;
 mod launch;
 mod narrow;
 mod native_depthwise;
+mod native_depthwise_weight;
 mod native_direct;
+mod native_phases;
 mod native_pointwise;
 mod native_products;
+mod native_weight;
 mod native_winograd;
 mod options;
 mod pass;
@@ -119,13 +122,12 @@ impl Kernel for Conv {
 
 /// `y` in single precision.
 fn forward(g: &ConvShape, x: &[f32], w: &[f32], y: &mut [f32], finish: &dyn Finish<f32>, scratch: &Scratch) {
-    let is_flat = g.depth.is_flat();
-    if native_winograd::pays(g) {
-        native_winograd::forward(g, x, w, y, scratch);
-    } else if native_products::interleaves(g) || !(is_flat || g.is_pointwise()) {
-        native_products::forward(g, x, w, y, scratch);
-    } else if is_flat && g.c == g.groups {
+    if native_depthwise::applies(g) {
         return native_depthwise::forward(g, x, w, y, finish, scratch);
+    } else if native_winograd::pays(g) {
+        native_winograd::forward(g, x, w, y, scratch);
+    } else if native_products::interleaves(g) || !(g.depth.is_flat() || g.is_pointwise()) {
+        native_products::forward(g, x, w, y, scratch);
     } else if g.is_pointwise() {
         return native_pointwise::forward(g, x, w, y, finish, scratch);
     } else {

@@ -6,33 +6,60 @@ use std::iter::once;
 use pulp::{Simd, WithSimd};
 
 use super::ConvShape;
-use super::sorted::Sorted;
+use super::sorted::{Part, Sorted, Terms};
 use crate::kernel::native::{Finish, Run, Scratch, Shared, tasks};
 
 /// The most outputs that are computed at a time, unless a row has more.
 const BAND: usize = 2048;
 
+/// Multiply-adds of a product that take as long as one here, where each loads pixels of its own.
+pub(super) const COST: usize = 6;
+
+/// `true` if each output channel reads one channel.
+pub(super) fn applies(g: &ConvShape) -> bool {
+    g.depth.is_flat() && g.c == g.groups
+}
+
 /// `y` of images `x` with the weights `w`.
 pub(super) fn forward(g: &ConvShape, x: &[f32], w: &[f32], y: &mut [f32], finish: &dyn Finish<f32>, scratch: &Scratch) {
-    let arch = pulp::Arch::new();
-    let (copies, taps, pixels) = (g.o / g.groups, g.taps(), g.outputs());
     let sorted = Sorted::new(g);
+    convolve(g, &sorted, &[sorted.all(w, finish)], x, y, scratch);
+}
+
+/// Convolves images `x`; each part is stored in places of `y` of its own.
+pub(super) fn convolve(
+    g: &ConvShape,
+    sorted: &Sorted,
+    parts: &[Part<'_>],
+    x: &[f32],
+    y: &mut [f32],
+    scratch: &Scratch,
+) {
+    let arch = pulp::Arch::new();
+    let (copies, pixels) = (g.o / g.groups, g.outputs());
+    let taps: usize = parts.iter().flat_map(|part| &part.sums).map(|sums| sums.taps.len()).sum();
+    let kinds = parts.iter().map(|part| part.sums.len()).max().unwrap_or(0);
     let y = Shared::new(y);
     // Bands of rows, whose sums stay in the L1 cache.
-    let band = (BAND / g.q).clamp(1, g.p);
-    let memory = || [scratch.zeros(sorted.len), scratch.borrow(band * g.q)];
-    tasks(g.n * g.c, copies * taps * pixels, &memory, &|task, memory| {
+    let band = (BAND / (kinds * g.q)).clamp(1, g.p);
+    let memory = || [scratch.zeros(sorted.len), scratch.borrow(kinds * band * g.q)];
+    tasks(g.n * g.c, COST * copies * taps * pixels, &memory, &|task, memory| {
         let [Some(channel), Some(sums)] = memory else { return };
         sorted.copy(&x[task * g.inputs()..][..g.inputs()], channel, arch);
         for copy in task * copies..(task + 1) * copies {
-            let w = &w[copy % g.o * taps..][..taps];
-            for row in (0..g.p).step_by(band) {
-                let len = band.min(g.p - row) * g.q;
-                let sums = &mut sums[..len];
-                arch.dispatch(Plane { sorted: &sorted, channel: &channel[row * sorted.width..], w, q: g.q, y: sums });
-                let all = Run { first: copy * pixels + row * g.q, at: 0, len };
-                // SAFETY: the outputs of this channel belong to this task alone.
-                unsafe { finish.store(sums, &mut once(all), &y) };
+            for part in parts {
+                for row in (0..g.p).step_by(band) {
+                    let len = band.min(g.p - row) * g.q;
+                    let sums = &mut sums[..part.sums.len() * len];
+                    let channel = &channel[row * sorted.width..];
+                    for (&Terms { ref taps, w }, y) in part.sums.iter().zip(sums.chunks_exact_mut(len)) {
+                        let w = &w[copy % g.o * taps.len()..][..taps.len()];
+                        arch.dispatch(Plane { width: sorted.width, taps, channel, w, q: g.q, y });
+                    }
+                    let all = Run { first: copy * pixels + row * g.q, at: 0, len };
+                    // SAFETY: the outputs of this channel belong to this task alone.
+                    unsafe { part.finish.store(sums, &mut once(all), &y) };
+                }
             }
         }
     });
@@ -40,7 +67,9 @@ pub(super) fn forward(g: &ConvShape, x: &[f32], w: &[f32], y: &mut [f32], finish
 
 /// One channel of outputs, in rows of `q`.
 struct Plane<'a> {
-    sorted: &'a Sorted,
+    /// Elements of a sorted row, and the place of each tap.
+    width: usize,
+    taps: &'a [usize],
     channel: &'a [f32],
     w: &'a [f32],
     q: usize,
@@ -83,9 +112,8 @@ impl Plane<'_> {
     /// A tile of `M` rows and `N` vectors, all of whose sums stay in registers.
     #[inline(always)]
     fn tile<S: Simd, const M: usize, const N: usize>(&mut self, simd: S, row: usize, first: usize) {
-        let Self { sorted, channel, w, q, .. } = *self;
-        let (width, column) = (sorted.width, first * S::F32_LANES);
-        let taps = &sorted.taps[..w.len()];
+        let Self { width, taps, channel, w, q, .. } = *self;
+        let column = first * S::F32_LANES;
         let mut sums = [[simd.splat_f32s(0.0); N]; M];
         for (&w, &tap) in w.iter().zip(taps) {
             let w = simd.splat_f32s(w);
@@ -101,7 +129,12 @@ impl Plane<'_> {
         }
         for (y, sums) in self.y[row * q..].chunks_exact_mut(q).zip(&sums) {
             for (y, sum) in y[column..].chunks_mut(S::F32_LANES).zip(sums) {
-                simd.partial_store_f32s(y, *sum);
+                if y.len() == S::F32_LANES {
+                    // SAFETY: a whole vector, which has no alignment here.
+                    unsafe { y.as_mut_ptr().cast::<S::f32s>().write_unaligned(*sum) };
+                } else {
+                    simd.partial_store_f32s(y, *sum);
+                }
             }
         }
     }

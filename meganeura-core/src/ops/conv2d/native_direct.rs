@@ -4,7 +4,7 @@
 //! bits.
 
 use super::ConvShape;
-use super::sorted::Sorted;
+use super::sorted::{Part, Sorted};
 use super::strips::{Pixels, Strips};
 use crate::kernel::native::{Accumulate, Apart, Block, Finish, Real, Run, Scratch, Shared, tasks};
 
@@ -16,110 +16,145 @@ const TASKS: usize = 8;
 
 /// `y` of images `x` with the weights `w`.
 pub(super) fn forward(g: &ConvShape, x: &[f32], w: &[f32], y: &mut [f32], finish: &dyn Finish<f32>, scratch: &Scratch) {
-    let (direct, arch) = (Direct::new(g, finish), pulp::Arch::new());
-    let (terms, inputs) = (g.c / g.groups, g.inputs());
-    let len = terms * direct.sorted.len;
-    let y = Shared::new(y);
+    let (sorted, strips) = (Sorted::new(g), Strips::new(g));
     let images = g.n * g.groups;
-    let sums = |parts: usize| direct.rows.div_ceil(parts) * direct.panel;
-    if images >= TASKS {
-        let memory = || [scratch.zeros(len), scratch.borrow(sums(1))];
-        return tasks(images, g.patch() * direct.rows * g.outputs(), &memory, &|image, memory| {
-            let [Some(pixels), Some(sums)] = memory else { return };
-            for (channel, to) in pixels.chunks_exact_mut(direct.sorted.len).enumerate() {
-                direct.sorted.copy(&x[(image * terms + channel) * inputs..][..inputs], to, arch);
-            }
-            (0..direct.panels()).for_each(|panel| direct.panel(image, (panel, 0, 1), w, pixels, sums, &y));
-        });
-    }
-    let Some(mut pixels) = scratch.borrow::<f32>(len) else { return };
-    let strips = Strips::new(g);
-    let weights = strips.prepared(w, scratch);
-    let outputs_at: Vec<_> = (0..g.outputs()).map(|at| at / g.q * direct.sorted.width + at % g.q).collect();
-    // The rows of a few panels are divided, for threads. The order of each sum is the same however they are.
-    let parts = (2 * rayon::current_num_threads()).div_ceil(direct.panels()).min(direct.rows.div_ceil(Block::ROWS));
+    let weights = if images < TASKS { strips.prepared(w, scratch) } else { None };
+    let Some(weights) = weights else {
+        return convolve(g, &sorted, &[sorted.all(w, finish)], x, y, scratch);
+    };
+    let Some(mut pixels) = scratch.zeros::<f32>(g.c / g.groups * sorted.len) else { return };
+    let (places, y) = (places(g, &sorted, &sorted.taps), Shared::new(y));
+    let outputs: Vec<_> = (0..g.outputs()).map(|at| at / g.q * sorted.width + at % g.q).collect();
     for image in 0..images {
-        let channels = Shared::new(&mut pixels);
-        tasks(terms, inputs, &|| (), &|channel, ()| {
-            // SAFETY: this channel belongs to this task alone.
-            let to = unsafe { channels.part(channel * direct.sorted.len, direct.sorted.len) };
-            to.fill(0.0);
-            direct.sorted.copy(&x[(image * terms + channel) * inputs..][..inputs], to, arch);
-        });
-        if let Some(weights) = &weights {
-            let pixels = Pixels { x: &pixels, outputs: &outputs_at[..], terms: &direct.places[..] };
-            strips.multiply(image, f32::slice(weights), &pixels, &y, finish, scratch);
-            continue;
-        }
-        let work = g.patch() * direct.rows.div_ceil(parts) * direct.panel;
-        tasks(direct.panels() * parts, work, &|| scratch.borrow::<f32>(sums(parts)), &|task, sums| {
-            let Some(sums) = sums else { return };
-            direct.panel(image, (task / parts, task % parts, parts), w, &pixels, sums, &y);
-        });
+        copy(g, &sorted, image, x, &mut pixels);
+        let pixels = Pixels { x: &pixels, outputs: &outputs[..], terms: &places[..] };
+        strips.multiply(image, f32::slice(&weights), &pixels, &y, finish, scratch);
     }
 }
 
-/// The products of a convolution.
+/// Convolves images `x`; each part is stored in places of `y` of its own.
+pub(super) fn convolve(
+    g: &ConvShape,
+    sorted: &Sorted,
+    parts: &[Part<'_>],
+    x: &[f32],
+    y: &mut [f32],
+    scratch: &Scratch,
+) {
+    let (terms, images, y) = (g.c / g.groups, g.n * g.groups, Shared::new(y));
+    let products: Vec<_> = parts.iter().map(|part| Direct::new(g, sorted, part)).collect();
+    let Some(&Direct { rows, panel, panels, .. }) = products.first() else { return };
+    let depth: usize = products.iter().flat_map(|product| &product.places).map(Vec::len).sum();
+    let kinds = products.iter().map(|product| product.places.len()).max().unwrap_or(0);
+    if images >= TASKS {
+        let memory = || [scratch.zeros(terms * sorted.len), scratch.borrow(kinds * rows * panel)];
+        return tasks(images, depth * rows * g.outputs(), &memory, &|image, memory| {
+            let [Some(pixels), Some(sums)] = memory else { return };
+            for (channel, to) in pixels.chunks_exact_mut(sorted.len).enumerate() {
+                let from = &x[(image * terms + channel) * g.inputs()..][..g.inputs()];
+                sorted.copy(from, to, pulp::Arch::new());
+            }
+            for product in &products {
+                (0..panels).for_each(|panel| product.panel(image, (panel, 0, 1), pixels, sums, &y));
+            }
+        });
+    }
+    let Some(mut pixels) = scratch.zeros::<f32>(terms * sorted.len) else { return };
+    // The rows of a few panels are divided, for threads. The order of each sum is the same however they are.
+    let shares = (2 * rayon::current_num_threads()).div_ceil(panels).min(rows.div_ceil(Block::ROWS));
+    let work = depth * rows.div_ceil(shares) * panel;
+    for image in 0..images {
+        copy(g, sorted, image, x, &mut pixels);
+        tasks(
+            panels * shares,
+            work,
+            &|| scratch.borrow::<f32>(kinds * rows.div_ceil(shares) * panel),
+            &|task, sums| {
+                let Some(sums) = sums else { return };
+                let share = (task / shares, task % shares, shares);
+                products.iter().for_each(|product| product.panel(image, share, &pixels, sums, &y));
+            },
+        );
+    }
+}
+
+/// Copies the channels of one image and group into their order, in threads.
+fn copy(g: &ConvShape, sorted: &Sorted, image: usize, x: &[f32], pixels: &mut [f32]) {
+    let (inputs, arch) = (g.inputs(), pulp::Arch::new());
+    let first = image * (g.c / g.groups);
+    let channels = Shared::new(pixels);
+    tasks(g.c / g.groups, inputs, &|| (), &|channel, ()| {
+        // SAFETY: this channel belongs to this task alone.
+        let to = unsafe { channels.part(channel * sorted.len, sorted.len) };
+        sorted.copy(&x[(first + channel) * inputs..][..inputs], to, arch);
+    });
+}
+
+/// Where each term of the first output is: these taps of a group's channels.
+fn places(g: &ConvShape, sorted: &Sorted, taps: &[usize]) -> Vec<usize> {
+    (0..g.c / g.groups).flat_map(|c| taps.iter().map(move |tap| c * sorted.len + tap)).collect()
+}
+
+/// The products of a part of a convolution.
 struct Direct<'a> {
     g: &'a ConvShape,
-    finish: &'a dyn Finish<f32>,
-    sorted: Sorted,
-    /// Where each term of the first output is.
-    places: Vec<usize>,
+    sorted: &'a Sorted,
+    part: &'a Part<'a>,
+    /// Where each term of the first output is, for each kind of sums.
+    places: Vec<Vec<usize>>,
     /// Output channels of a group.
     rows: usize,
     /// Pixels of an image, in the order of [`Sorted`], and of a panel.
     pixels: usize,
     panel: usize,
+    panels: usize,
 }
 
 impl<'a> Direct<'a> {
-    fn new(g: &'a ConvShape, finish: &'a dyn Finish<f32>) -> Self {
-        let sorted = Sorted::new(g);
-        let places = (0..g.c / g.groups).flat_map(|c| sorted.taps.iter().map(move |tap| c * sorted.len + tap));
-        let places = places.collect();
+    fn new(g: &'a ConvShape, sorted: &'a Sorted, part: &'a Part<'a>) -> Self {
         let pixels = (g.p - 1) * sorted.width + g.q;
         // Panels of nearly one size.
         let panel = pixels.div_ceil(pixels.div_ceil(PIXELS)).next_multiple_of(Block::COLUMNS);
-        Self { g, finish, sorted, places, rows: g.o / g.groups, pixels, panel }
+        let places = part.sums.iter().map(|sums| places(g, sorted, &sums.taps)).collect();
+        Self { g, sorted, part, places, rows: g.o / g.groups, pixels, panel, panels: pixels.div_ceil(panel) }
     }
 
-    fn panels(&self) -> usize {
-        self.pixels.div_ceil(self.panel)
-    }
-
-    /// Computes a panel of an image and group: one of so many parts of the rows.
+    /// Computes a panel of an image and group: one of so many shares of the rows.
     fn panel(
         &self,
         image: usize,
-        (panel, part, parts): (usize, usize, usize),
-        w: &[f32],
+        (panel, share, shares): (usize, usize, usize),
         pixels: &[f32],
         sums: &mut [f32],
         y: &Shared<'_, f32>,
     ) {
         let Self { g, rows, .. } = *self;
-        let (depth, first) = (self.places.len(), panel * self.panel);
+        let first = panel * self.panel;
         let columns = self.panel.min(self.pixels - first);
-        let rows_here = rows * part / parts..rows * (part + 1) / parts;
-        let product = Block {
-            extents: [rows_here.len(), columns, depth],
-            a: &w[(image % g.groups * rows + rows_here.start) * depth..],
-            a_rows: Apart(depth),
-            a_terms: Apart(1),
-            b: &pixels[first..],
-            b_terms: &self.places[..],
-            c: sums,
-            c_stride: self.panel,
-            accumulate: Accumulate::No,
-        };
-        product.multiply(pulp::Arch::new());
+        let rows_here = rows * share / shares..rows * (share + 1) / shares;
+        let kind = rows_here.len() * self.panel;
+        let sums = &mut sums[..self.places.len() * kind];
+        for ((terms, places), sums) in self.part.sums.iter().zip(&self.places).zip(sums.chunks_exact_mut(kind)) {
+            let depth = places.len();
+            let product = Block {
+                extents: [rows_here.len(), columns, depth],
+                a: &terms.w[(image % g.groups * rows + rows_here.start) * depth..],
+                a_rows: Apart(depth),
+                a_terms: Apart(1),
+                b: &pixels[first..],
+                b_terms: &places[..],
+                c: sums,
+                c_stride: self.panel,
+                accumulate: Accumulate::No,
+            };
+            product.multiply(pulp::Arch::new());
+        }
         let lines = self.sorted.lines(g.q, first, columns);
         let mut runs = rows_here.enumerate().flat_map(|(at, row)| {
             let plane = (image * rows + row) * g.p * g.q;
             lines.iter().map(move |line| Run { first: plane + line.first, at: at * self.panel + line.at, ..*line })
         });
         // SAFETY: these pixels of these channels belong to this task alone.
-        unsafe { self.finish.store(sums, &mut runs, y) };
+        unsafe { self.part.finish.store(sums, &mut runs, y) };
     }
 }

@@ -8,7 +8,7 @@ use super::ConvShape;
 use crate::kernel::native::{self, Accumulate, Matrix, Real, Scratch, Threads};
 
 /// Pixels from which an image is worth a product of its own.
-const PIXELS: usize = 128;
+pub(super) const PIXELS: usize = 128;
 /// The most interleaved images: a vector or two …
 const SIDE: usize = 16;
 /// … and the fewest that are worth interleaving.

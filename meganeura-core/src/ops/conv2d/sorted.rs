@@ -2,21 +2,27 @@
 //! modulo the stride. Every tap of neighbouring outputs then reads neighbouring numbers, whatever the stride and
 //! dilation, so no patches are copied.
 
+use std::ops::Range;
+
 use pulp::{Simd, WithSimd};
 
 use super::ConvShape;
-use crate::kernel::native::{Block, Run};
+use crate::kernel::native::{Block, Finish, Run, prefetch};
 use crate::ops::Conv2dOptions;
+
+/// Elements from a row to the place that is fetched meanwhile.
+const AHEAD: usize = 512;
 
 /// The order of a channel: a plane for each pair of remainders that taps read. Output pixel `[p, q]` is number
 /// `p · width + q` in every plane, counted from where its tap begins.
 #[derive(Clone, Debug)]
 pub(super) struct Sorted {
-    stretches: Vec<Stretch>,
-    /// The distance in the image of neighbouring pixels of a stretch.
-    across: usize,
-    /// Pixels of a channel of the image.
-    plane: usize,
+    /// Columns of the input, and rows of padding above it.
+    columns: usize,
+    above: usize,
+    stride: [usize; 2],
+    planes: Vec<Plane>,
+    rows: usize,
     pub(super) width: usize,
     /// The place of each tap of the first output.
     pub(super) taps: Vec<usize>,
@@ -25,9 +31,34 @@ pub(super) struct Sorted {
     pub(super) len: usize,
 }
 
+/// A plane of a channel.
+#[derive(Clone, Debug)]
+struct Plane {
+    /// The remainder of its rows, counted with their padding.
+    row: usize,
+    /// The columns that are no padding, and the first that they are copied from.
+    inside: Range<usize>,
+    first: usize,
+}
+
+/// Sums for each output of a window, which are stored together.
+pub(super) struct Part<'a> {
+    pub(super) sums: Vec<Terms<'a>>,
+    /// Stores sums of the first kind, followed at equal distances by those of the others.
+    pub(super) finish: &'a dyn Finish<f32>,
+}
+
+/// The terms of sums.
+pub(super) struct Terms<'a> {
+    /// The places of the taps.
+    pub(super) taps: Vec<usize>,
+    /// `[output channel, input channel of its group, tap]`
+    pub(super) w: &'a [f32],
+}
+
 impl Sorted {
     pub(super) fn new(g: &ConvShape) -> Self {
-        let options @ Conv2dOptions { stride, dilation, .. } = g.options();
+        let Conv2dOptions { stride, padding, dilation, .. } = g.options();
         let [down, across] = g.gaps();
         let (rows, width) = (g.p + down / stride[0], g.q + across / stride[1]);
         let mut planes: Vec<[usize; 2]> = Vec::new();
@@ -43,8 +74,19 @@ impl Sorted {
         let taps = (0..g.taps()).map(place).collect();
         let vectors = (planes.len() * rows * width).div_ceil(Block::COLUMNS) + 1;
         let len = (vectors + 1 - vectors % 2) * Block::COLUMNS;
-        let stretches = stretches([g.h, g.w], &options, &planes, rows, width);
-        Self { stretches, across: stride[1], plane: g.h * g.w, width, taps, len }
+        let plane = |[row, column]: [usize; 2]| {
+            let (left, across) = (padding[1], stride[1]);
+            let begin = left.saturating_sub(column).div_ceil(across).min(width);
+            let end = (g.w + left).saturating_sub(column).div_ceil(across).clamp(begin, width);
+            Plane { row, inside: begin..end, first: (begin * across + column).saturating_sub(left) }
+        };
+        let planes = planes.into_iter().map(plane).collect();
+        Self { columns: g.w, above: padding[0], stride, planes, rows, width, taps, len }
+    }
+
+    /// All taps, with the weights `w`.
+    pub(super) fn all<'a>(&self, w: &'a [f32], finish: &'a dyn Finish<f32>) -> Part<'a> {
+        Part { sums: vec![Terms { taps: self.taps.clone(), w }], finish }
     }
 
     /// Sorts a channel, but for its padding, which is zero in `to` already.
@@ -54,46 +96,58 @@ impl Sorted {
 
     #[inline(always)]
     fn copy_here(&self, x: &[f32], to: &mut [f32]) {
-        for &Stretch { place, pixel, count } in &self.stretches {
-            let (from, to) = (&x[pixel..], &mut to[place..][..count]);
-            match self.across {
-                1 => copy_row(&from[..count], to),
-                2 => {
-                    // All but the last, which may have no neighbour; the loop is SIMD.
-                    let (pairs, _) = from.as_chunks::<2>();
-                    let last = count - 1;
-                    to[..last].iter_mut().zip(&pairs[..last]).for_each(|(to, pair)| *to = pair[0]);
-                    to[last] = from[2 * last];
+        let [down, across] = self.stride;
+        let (mut line, mut remainder) = (self.above / down, self.above % down);
+        // Row by row, so that memory is read in its order.
+        for from in x.chunks_exact(self.columns) {
+            if line >= self.rows {
+                break;
+            }
+            prefetch(from, AHEAD, self.columns);
+            for (at, plane) in self.planes.iter().enumerate() {
+                if plane.row == remainder && !plane.inside.is_empty() {
+                    let to = &mut to[(at * self.rows + line) * self.width..][plane.inside.clone()];
+                    copy_row(&from[plane.first..], across, to);
                 }
-                across => to.iter_mut().zip(from.iter().step_by(across)).for_each(|(to, &x)| *to = x),
+            }
+            remainder += 1;
+            if remainder == down {
+                (line, remainder) = (line + 1, 0);
             }
         }
     }
 
     /// Sorts four channels as bytes, one word for the four of each pixel, but for their padding, which is in `to`
-    /// already. `pixels` are the planes of the channels, one after the other, whole numbers; the bytes of missing ones
-    /// are arbitrary. `least` is the number whose byte is 0.
-    pub(super) fn copy_bytes(&self, pixels: &[f32], least: f32, to: &mut [u32], arch: pulp::Arch) {
-        arch.dispatch(CopyBytes { sorted: self, pixels, least, to });
+    /// already. `pixels` are the planes of so many channels, one after the other, whole numbers; the bytes of missing
+    /// ones are arbitrary. `least` is the number whose byte is 0.
+    pub(super) fn copy_bytes(&self, pixels: &[f32], channels: usize, least: f32, to: &mut [u32], arch: pulp::Arch) {
+        arch.dispatch(CopyBytes { sorted: self, pixels, channels, least, to });
     }
 
     #[inline(always)]
-    fn copy_bytes_here(&self, pixels: &[f32], least: f32, to: &mut [u32]) {
-        let last = pixels.len() / self.plane - 1;
-        let [a, b, c, d] = [0, 1, 2, 3].map(|channel: usize| &pixels[channel.min(last) * self.plane..]);
-        for &Stretch { place, pixel, count } in &self.stretches {
-            let to = &mut to[place..][..count];
-            let end = pixel + (count - 1) * self.across + 1;
-            let (a, b, c, d) = (&a[pixel..end], &b[pixel..end], &c[pixel..end], &d[pixel..end]);
-            if self.across == 1 {
-                for ((((to, &a), &b), &c), &d) in to.iter_mut().zip(a).zip(b).zip(c).zip(d) {
-                    *to = byte(a, least) | byte(b, least) << 8 | byte(c, least) << 16 | byte(d, least) << 24;
+    fn copy_bytes_here(&self, pixels: &[f32], channels: usize, least: f32, to: &mut [u32]) {
+        let ([down, across], pixels_of) = (self.stride, pixels.len() / channels);
+        let [a, b, c, d] = [0, 1, 2, 3].map(|channel: usize| &pixels[channel.min(channels - 1) * pixels_of..]);
+        // The pixels of an image without padding and stride follow each other, as if they were one row.
+        let is_one = self.stride == [1, 1] && self.above == 0 && self.rows * self.width == pixels_of;
+        let columns = if is_one { pixels_of } else { self.columns };
+        let (mut line, mut remainder) = (self.above / down, self.above % down);
+        for first in (0..pixels_of).step_by(columns) {
+            if line >= self.rows {
+                break;
+            }
+            for (at, plane) in self.planes.iter().enumerate() {
+                let inside = if is_one { 0..pixels_of } else { plane.inside.clone() };
+                if plane.row == remainder && !inside.is_empty() {
+                    let first = first + plane.first;
+                    let rows = [&a[first..], &b[first..], &c[first..], &d[first..]];
+                    let to = &mut to[(at * self.rows + line) * self.width..][inside];
+                    copy_words(rows, across, least, to);
                 }
-            } else {
-                for (to, at) in to.iter_mut().zip((0..).step_by(self.across)) {
-                    let [a, b, c, d] = [a[at], b[at], c[at], d[at]].map(|x| byte(x, least));
-                    *to = a | b << 8 | c << 16 | d << 24;
-                }
+            }
+            remainder += 1;
+            if remainder == down {
+                (line, remainder) = (line + 1, 0);
             }
         }
     }
@@ -113,47 +167,20 @@ impl Sorted {
     }
 }
 
-/// The pixels of a row in one plane, a stride apart in the image; or those of all rows, if they follow each other.
-#[derive(Clone, Copy, Debug)]
-struct Stretch {
-    place: usize,
-    /// The first of them in the image.
-    pixel: usize,
-    count: usize,
-}
-
-/// The stretches of an image `[h, w]` in planes of so many rows.
-fn stretches(
-    [h, w]: [usize; 2],
-    options: &Conv2dOptions,
-    planes: &[[usize; 2]],
-    rows: usize,
-    width: usize,
-) -> Vec<Stretch> {
-    let Conv2dOptions { padding: [top, left], stride: [down, across], .. } = *options;
-    let mut stretches: Vec<Stretch> = Vec::new();
-    for (plane, &[row, column]) in planes.iter().enumerate() {
-        let begin = left.saturating_sub(column).div_ceil(across).min(width);
-        let end = (w + left).saturating_sub(column).div_ceil(across).clamp(begin, width);
-        let first = top.saturating_sub(row).div_ceil(down).min(rows);
-        let last = (h + top).saturating_sub(row).div_ceil(down).clamp(first, rows);
-        if begin == end {
-            continue;
+/// Every so many numbers of four rows as bytes of words.
+#[inline(always)]
+fn copy_words([a, b, c, d]: [&[f32]; 4], apart: usize, least: f32, to: &mut [u32]) {
+    let word =
+        |[a, b, c, d]: [f32; 4]| byte(a, least) | byte(b, least) << 8 | byte(c, least) << 16 | byte(d, least) << 24;
+    if apart == 1 {
+        for ((((to, &a), &b), &c), &d) in to.iter_mut().zip(a).zip(b).zip(c).zip(d) {
+            *to = word([a, b, c, d]);
         }
-        for line in first..last {
-            let place = (plane * rows + line) * width + begin;
-            let pixel = (line * down + row - top) * w + begin * across + column - left;
-            match stretches.last_mut() {
-                Some(before)
-                    if across == 1 && [before.place, before.pixel].map(|at| at + before.count) == [place, pixel] =>
-                {
-                    before.count += end - begin;
-                }
-                _ => stretches.push(Stretch { place, pixel, count: end - begin }),
-            }
+    } else {
+        for (to, at) in to.iter_mut().zip((0..).step_by(apart)) {
+            *to = word([a[at], b[at], c[at], d[at]]);
         }
     }
-    stretches
 }
 
 /// A whole number of `least` to `least + 255` as a byte.
@@ -163,22 +190,40 @@ fn byte(x: f32, least: f32) -> u32 {
     (x - least + 8_388_608.0).to_bits() & 0xff
 }
 
-/// Copies a row in vectors, the last of which may have some of the one before: rows are often too short for a call.
+/// Copies every so many numbers, the first of them at least.
 #[inline(always)]
-fn copy_row(from: &[f32], to: &mut [f32]) {
-    match to.len() {
-        16.. => copy_chunks::<16>(from, to),
-        8.. => copy_chunks::<8>(from, to),
-        4.. => copy_chunks::<4>(from, to),
-        _ => to.iter_mut().zip(from).for_each(|(to, &x)| *to = x),
+fn copy_row(from: &[f32], apart: usize, to: &mut [f32]) {
+    match (apart, to.len()) {
+        // In vectors, the last of which may have some of the one before: rows are often too short for a call.
+        (1, 16..) => copy_chunks::<16>(from, to),
+        (1, 8..) => copy_chunks::<8>(from, to),
+        (1, 4..) => copy_chunks::<4>(from, to),
+        (2, 16..) => copy_pairs::<16, 31>(from, to),
+        (2, 8..) => copy_pairs::<8, 15>(from, to),
+        (2, 4..) => copy_pairs::<4, 7>(from, to),
+        _ => to.iter_mut().zip(from.iter().step_by(apart)).for_each(|(to, &x)| *to = x),
     }
 }
 
 #[inline(always)]
 fn copy_chunks<const N: usize>(from: &[f32], to: &mut [f32]) {
     to.as_chunks_mut::<N>().0.iter_mut().zip(from.as_chunks::<N>().0).for_each(|(to, x)| *to = *x);
-    if let (Some(to), Some(x)) = (to.last_chunk_mut::<N>(), from.last_chunk::<N>()) {
+    if let (Some(x), Some(to)) = (from[..to.len()].last_chunk::<N>(), to.last_chunk_mut::<N>()) {
         *to = *x;
+    }
+}
+
+/// Copies every second number; `M` is `2·N − 1`, as the last has no neighbour.
+#[inline(always)]
+fn copy_pairs<const N: usize, const M: usize>(from: &[f32], to: &mut [f32]) {
+    let firsts = |from: &[f32; M]| std::array::from_fn(|k| from[2 * k]);
+    let last = 2 * (to.len() - N);
+    let from = &from[..last + M];
+    for (to, from) in to.as_chunks_mut::<N>().0.iter_mut().zip(from.chunks(2 * N)) {
+        *to = firsts(from.first_chunk().expect("whole vectors"));
+    }
+    if let (Some(to), Some(from)) = (to.last_chunk_mut::<N>(), from.last_chunk::<M>()) {
+        *to = firsts(from);
     }
 }
 
@@ -202,6 +247,7 @@ impl WithSimd for Copy<'_> {
 struct CopyBytes<'a> {
     sorted: &'a Sorted,
     pixels: &'a [f32],
+    channels: usize,
     least: f32,
     to: &'a mut [u32],
 }
@@ -211,6 +257,6 @@ impl WithSimd for CopyBytes<'_> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, _: S) {
-        self.sorted.copy_bytes_here(self.pixels, self.least, self.to);
+        self.sorted.copy_bytes_here(self.pixels, self.channels, self.least, self.to);
     }
 }

@@ -1,7 +1,6 @@
 //! Products with output channels as columns, for images of few pixels: weights that stay the same from run to run are
 //! put into that order only once, and read one after the other.
 
-use std::iter::once;
 use std::sync::Arc;
 
 use pulp::{Simd, WithSimd};
@@ -75,14 +74,22 @@ impl Strips {
         scratch: &Scratch,
     ) {
         let (&Self { rows, outputs, .. }, arch) = (self, pulp::Arch::new());
-        let memory = || [(); 2].map(|()| scratch.borrow::<f32>(outputs * STRIP));
-        tasks(self.count, self.len() * outputs, &memory, &|strip, memory| {
+        // The pixels of a few strips are divided, for threads. The order of each sum is the same however they are.
+        let threads = rayon::current_num_threads();
+        let wanted = if threads > 1 { (4 * threads).div_ceil(self.count) } else { 1 };
+        let parts = wanted.min(outputs.div_ceil(2 * Block::ROWS));
+        let most = outputs.div_ceil(parts);
+        let memory = || [(); 2].map(|()| scratch.borrow::<f32>(most * STRIP));
+        tasks(self.count * parts, self.len() * most, &memory, &|task, memory| {
             let [Some(sums), Some(channels)] = memory else { return };
-            let columns = STRIP.min(rows - strip * STRIP);
+            let (strip, part) = (task / parts, task % parts);
+            let pixels_here = outputs * part / parts..outputs * (part + 1) / parts;
+            let (columns, count) = (STRIP.min(rows - strip * STRIP), pixels_here.len());
+            let (begin, a_rows) = pixels.outputs.after(pixels_here.start);
             let product = Block {
-                extents: [outputs, columns, self.depth],
-                a: pixels.x,
-                a_rows: pixels.outputs,
+                extents: [count, columns, self.depth],
+                a: &pixels.x[begin..],
+                a_rows,
                 a_terms: pixels.terms,
                 b: &weights[(image % self.groups * self.count + strip) * self.len()..][..self.len()],
                 b_terms: Apart(STRIP),
@@ -91,11 +98,13 @@ impl Strips {
                 accumulate: Accumulate::No,
             };
             product.multiply(arch);
-            arch.dispatch(Turn { sums, outputs, channels });
-            let first = (image * rows + strip * STRIP) * outputs;
-            let all = Run { first, at: 0, len: columns * outputs };
-            // SAFETY: these channels belong to this task alone.
-            unsafe { finish.store(channels, &mut once(all), y) };
+            arch.dispatch(Turn { sums, outputs: count, channels });
+            let first = (image * rows + strip * STRIP) * outputs + pixels_here.start;
+            // All pixels of these channels are adjacent.
+            let (runs, len) = if parts == 1 { (1, columns * count) } else { (columns, count) };
+            let run = |k| Run { first: first + k * outputs, at: k * count, len };
+            // SAFETY: these pixels of these channels belong to this task alone.
+            unsafe { finish.store(channels, &mut (0..runs).map(run), y) };
         });
     }
 }
