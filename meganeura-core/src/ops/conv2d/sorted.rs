@@ -170,24 +170,23 @@ impl Sorted {
 /// Every so many numbers of four rows as bytes of words.
 #[inline(always)]
 fn copy_words([a, b, c, d]: [&[f32]; 4], apart: usize, least: f32, to: &mut [u32]) {
-    let word =
-        |[a, b, c, d]: [f32; 4]| byte(a, least) | byte(b, least) << 8 | byte(c, least) << 16 | byte(d, least) << 24;
     if apart == 1 {
         for ((((to, &a), &b), &c), &d) in to.iter_mut().zip(a).zip(b).zip(c).zip(d) {
-            *to = word([a, b, c, d]);
+            *to = word([a, b, c, d], least);
         }
     } else {
         for (to, at) in to.iter_mut().zip((0..).step_by(apart)) {
-            *to = word([a[at], b[at], c[at], d[at]]);
+            *to = word([a[at], b[at], c[at], d[at]], least);
         }
     }
 }
 
-/// A whole number of `least` to `least + 255` as a byte.
+/// Four whole numbers of `least` to `least + 255` as bytes.
 #[inline(always)]
-fn byte(x: f32, least: f32) -> u32 {
+fn word(x: [f32; 4], least: f32) -> u32 {
     // 2²³: the sum has the number in its lowest bits. A conversion would check its range.
-    (x - least + 8_388_608.0).to_bits() & 0xff
+    let [a, b, c, d] = x.map(|x| (x - least + 8_388_608.0).to_bits() & 0xff);
+    a | b << 8 | c << 16 | d << 24
 }
 
 /// Copies every so many numbers, the first of them at least.
