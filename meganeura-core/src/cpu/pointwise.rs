@@ -181,6 +181,8 @@ struct Machine<'a, T> {
     inputs: &'a [Source<'a, T>],
     /// The layout of each operand, with as few axes as possible.
     layouts: Vec<Option<Layout>>,
+    /// Whether the program reads each operand.
+    read: Vec<bool>,
     /// The program's constants and host numbers, each filling a block.
     numbers: Vec<(Input, Vec<T>)>,
     /// For each row the result that it writes itself, because no other row reads it.
@@ -208,7 +210,9 @@ impl<'a, T: Real> Machine<'a, T> {
             }
         }
         let layouts = inputs.iter().map(layout).collect();
-        Self { arch: pulp::Arch::new(), program, inputs, layouts, numbers, stored: stored(program) }
+        let named = || program.instructions.iter().flat_map(|(_, inputs)| inputs).chain(&program.results);
+        let read = (0..inputs.len()).map(|k| named().any(|input| *input == Input::Operand(k))).collect();
+        Self { arch: pulp::Arch::new(), program, inputs, layouts, read, numbers, stored: stored(program) }
     }
 
     /// The memory of one thread.
@@ -228,7 +232,8 @@ impl<'a, T: Real> Machine<'a, T> {
         let elements = outputs.first().map_or(0, |output| output.len());
         for start in (0..elements).step_by(BLOCK) {
             let len = BLOCK.min(elements - start);
-            for (k, input) in self.inputs.iter().enumerate() {
+            // A kernel's own operands are among the inputs.
+            for (k, input) in self.inputs.iter().enumerate().filter(|(k, _)| self.read[*k]) {
                 match (input, &self.layouts[k]) {
                     (Source::Updated(result), _) => {
                         gathered[k][..len].copy_from_slice(&outputs[*result][start..][..len]);
