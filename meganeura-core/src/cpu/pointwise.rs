@@ -174,8 +174,8 @@ struct Blocks<T> {
 }
 
 struct Machine<'a, T> {
-    /// The widest SIMD of this processor, found at run time; tasks are compiled for each width. Only the number of
-    /// lanes differs, so the results have the same bits everywhere.
+    /// The widest SIMD of this processor, found at run time; tasks are compiled for each width. The number of lanes does
+    /// not change the bits of a result. Whether `a·b + c` is rounded once does: see `kernel/native/fast.rs`.
     arch: pulp::Arch,
     program: &'a Program,
     inputs: &'a [Source<'a, T>],
@@ -183,6 +183,8 @@ struct Machine<'a, T> {
     layouts: Vec<Option<Layout>>,
     /// The program's constants and host numbers, each filling a block.
     numbers: Vec<(Input, Vec<T>)>,
+    /// For each row the result that it writes itself, because no other row reads it.
+    stored: Vec<Option<usize>>,
 }
 
 impl<'a, T: Real> Machine<'a, T> {
@@ -205,7 +207,8 @@ impl<'a, T: Real> Machine<'a, T> {
                 numbers.push((*input, vec![T::from_f64(value); BLOCK]));
             }
         }
-        Self { arch: pulp::Arch::new(), program, inputs, layouts: inputs.iter().map(layout).collect(), numbers }
+        let layouts = inputs.iter().map(layout).collect();
+        Self { arch: pulp::Arch::new(), program, inputs, layouts, numbers, stored: stored(program) }
     }
 
     /// The memory of one thread.
@@ -220,7 +223,7 @@ impl<'a, T: Real> Machine<'a, T> {
     }
 
     #[inline(always)]
-    fn run_here(&self, first: usize, blocks: &mut Blocks<T>, outputs: &mut [&mut [T]]) {
+    fn run_here<S: Simd>(&self, first: usize, blocks: &mut Blocks<T>, outputs: &mut [&mut [T]]) {
         let Blocks { results, gathered } = blocks;
         let elements = outputs.first().map_or(0, |output| output.len());
         for start in (0..elements).step_by(BLOCK) {
@@ -233,24 +236,31 @@ impl<'a, T: Real> Machine<'a, T> {
                     (Source::View(view), Some(layout)) => {
                         native::gather(view.floats(), layout, first + start, &mut gathered[k][..len]);
                     }
-                    (Source::View(_), None) => {}
+                    // The rows of one block take about as long as memory takes to answer.
+                    (Source::View(view), None) => native::prefetch(view.floats(), first + start + len, BLOCK),
                 }
             }
             for (row, (op, inputs)) in self.program.instructions.iter().enumerate() {
                 let (done, rest) = results.split_at_mut(row);
+                // A kernel's result becomes the program's only one.
+                let (of_kernel, to): (&[T], _) = match self.stored[row] {
+                    Some(result) => (&[], &mut outputs[result][start..]),
+                    None => (&outputs[0][start..], &mut rest[0][..]),
+                };
                 let mut operands: [&[T]; 3] = [&[]; 3];
                 for (operand, input) in operands.iter_mut().zip(inputs) {
                     *operand = match input {
-                        // A kernel's result becomes the program's only one.
-                        Input::Kernel(_) => &outputs[0][start..][..len],
+                        Input::Kernel(_) => &of_kernel[..len],
                         input => &self.read(input, done, gathered, first + start)[..len],
                     };
                 }
-                op.eval(&operands[..inputs.len()], &mut rest[0][..len]);
+                op.eval::<T, S>(&operands[..inputs.len()], &mut to[..len]);
             }
-            for (output, result) in outputs.iter_mut().zip(&self.program.results) {
-                let from = self.read(result, results, gathered, first + start);
-                output[start..][..len].copy_from_slice(&from[..len]);
+            for (k, (output, result)) in outputs.iter_mut().zip(&self.program.results).enumerate() {
+                if !self.stored.contains(&Some(k)) {
+                    let from = self.read(result, results, gathered, first + start);
+                    output[start..][..len].copy_from_slice(&from[..len]);
+                }
             }
         }
     }
@@ -277,6 +287,23 @@ impl<'a, T: Real> Machine<'a, T> {
     }
 }
 
+/// For each row of a program the only result that is the row's, if no row reads it. None of a program that reads the
+/// result that it replaces.
+fn stored(program: &Program) -> Vec<Option<usize>> {
+    let read = || program.instructions.iter().flat_map(|(_, inputs)| inputs);
+    if read().any(|input| matches!(input, Input::Kernel(_))) {
+        return vec![None; program.instructions.len()];
+    }
+    let stored = |row| {
+        let mut results = program.results.iter().enumerate().filter(|(_, result)| **result == Input::Result(row));
+        match (results.next(), results.next()) {
+            (Some((k, result)), None) if read().all(|input| input != result) => Some(k),
+            _ => None,
+        }
+    };
+    (0..program.instructions.len()).map(stored).collect()
+}
+
 /// A task in the form that `pulp` needs. A closure would be compiled only once, for the least capable processor.
 struct Task<'a, 'b, T> {
     machine: &'a Machine<'a, T>,
@@ -290,6 +317,6 @@ impl<T: Real> WithSimd for Task<'_, '_, T> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, _: S) {
-        self.machine.run_here(self.first, self.blocks, self.outputs);
+        self.machine.run_here::<S>(self.first, self.blocks, self.outputs);
     }
 }

@@ -87,11 +87,10 @@ macro_rules! functions {
 
 each_row!(functions);
 
-/// `Φ(x) + x·φ(x)`
-fn gelu_derivative(x: &Var) -> Var {
-    let cdf = (x.scale(std::f64::consts::FRAC_1_SQRT_2).erf() + x.constant(1.0)).scale(0.5);
-    let pdf = x.square().scale(-0.5).exp().scale(0.5 * SQRT_2_OVER_PI);
-    cdf + x * pdf
+/// `(2 − x²)·φ(x)`
+fn gelu_curvature(x: &Var) -> Var {
+    let square = x.square();
+    (x.constant(2.0) - &square) * square.scale(-0.5).exp().scale(0.5 * SQRT_2_OVER_PI)
 }
 
 fn gelu_tanh_derivative(x: &Var) -> Var {

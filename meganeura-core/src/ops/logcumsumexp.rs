@@ -1,5 +1,7 @@
 //! Logarithms of cumulative sums of exponentials along an axis.
 
+use pulp::Scalar;
+
 use super::scan;
 use super::softmax::around;
 use super::{Kernel, Primitive};
@@ -89,9 +91,9 @@ fn with<T: Real>(peak: T, mass: T, x: T) -> (T, T) {
         // Equal infinities have no difference.
         (peak, mass + T::ONE)
     } else if x < peak {
-        (peak, mass + (x - peak).exp())
+        (peak, mass + (x - peak).exp::<Scalar>())
     } else {
         // A larger term, or NaN, which the mass keeps.
-        (x, mass * (peak - x).exp() + T::ONE)
+        (x, mass * (peak - x).exp::<Scalar>() + T::ONE)
     }
 }

@@ -10,6 +10,8 @@ mod table;
 
 pub(crate) use table::each_row;
 
+use pulp::Simd;
+
 use super::Primitive;
 #[cfg(feature = "onnx")]
 use super::form;
@@ -73,9 +75,10 @@ macro_rules! operations {
                 }
             }
 
-            /// Computes the row for each element, with the instructions of the function that this is inlined into.
+            /// Computes the row for each element, with the instructions of the function that this is inlined into: those of
+            /// `S`.
             #[inline(always)]
-            pub(crate) fn eval<T: Real>(self, x: &[&[T]], out: &mut [T]) {
+            pub(crate) fn eval<T: Real, S: Simd>(self, x: &[&[T]], out: &mut [T]) {
                 match self { $(Self::$name => each!(x, out, ($($x),+) $cpu),)+ }
             }
 
@@ -106,7 +109,7 @@ macro_rules! operations {
 impl Pointwise {
     /// `true` for functions of dozens of instructions.
     pub(crate) fn is_costly(self) -> bool {
-        matches!(self, Self::Gelu | Self::Erf | Self::Erfinv)
+        matches!(self, Self::Gelu | Self::GeluSlope | Self::Erf | Self::Erfinv)
     }
 
     /// The type of the result.

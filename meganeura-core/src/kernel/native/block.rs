@@ -6,6 +6,7 @@ use std::ops::Range;
 use pulp::{Simd, WithSimd};
 
 use super::Accumulate;
+use super::prefetch::prefetch_line;
 
 /// The place of each term in an operand.
 pub(crate) trait Places: Copy {
@@ -171,19 +172,6 @@ impl<R: Places, A: Places, B: Places> WithSimd for Block<'_, R, A, B> {
 /// Elements from a load to the place that is fetched meanwhile.
 const AHEAD: usize = 1024;
 
-/// Fetches the line of a place into the caches. The place may be outside of any memory.
-#[inline(always)]
-fn prefetch<X>(place: *const X) {
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: every such processor has the instruction, and it ignores places that cannot be read.
-    unsafe {
-        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        _mm_prefetch::<_MM_HINT_T0>(place.cast());
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = place;
-}
-
 impl<R: Places, A: Places, B: Places, X: Copy, Y> Block<'_, R, A, B, X, Y> {
     /// `false` if there is nothing to compute.
     ///
@@ -272,7 +260,7 @@ impl<R: Places, A: Places, B: Places, X: Copy, Y> Block<'_, R, A, B, X, Y> {
                 for (j, columns) in columns.iter_mut().enumerate() {
                     let b = b.add(place + j * L::COLUMNS);
                     if is_read_once {
-                        prefetch(b.wrapping_add(AHEAD));
+                        prefetch_line(b.wrapping_add(AHEAD));
                     }
                     *columns = lanes.columns(b);
                 }

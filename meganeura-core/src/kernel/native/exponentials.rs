@@ -4,6 +4,8 @@
 //! Everything is inlined into code that the caller dispatches to the processor's SIMD. Exponentials stand in loops
 //! rather than in closures, which might not be inlined.
 
+use pulp::Simd;
+
 use super::cascade::{Cascade, by_halves};
 use super::{Real, real};
 
@@ -37,7 +39,7 @@ pub(crate) fn peak<T: Real>(x: &[T]) -> T {
 
 /// The peak and the mass of a row.
 #[inline(always)]
-pub(crate) fn peak_and_mass<T: Real>(x: &[T]) -> (T, T) {
+pub(crate) fn peak_and_mass<T: Real, S: Simd>(x: &[T]) -> (T, T) {
     let peak = peak(x);
     let mut cascade = Cascade::<T, LANES>::new(T::ZERO);
     for block in x.chunks(RUN * LANES) {
@@ -45,11 +47,11 @@ pub(crate) fn peak_and_mass<T: Real>(x: &[T]) -> (T, T) {
         let (groups, rest) = block.as_chunks::<LANES>();
         for group in groups {
             for (mass, &x) in masses.iter_mut().zip(group) {
-                *mass += (x - peak).exp();
+                *mass += (x - peak).exp::<S>();
             }
         }
         for (mass, &x) in masses.iter_mut().zip(rest) {
-            *mass += (x - peak).exp();
+            *mass += (x - peak).exp::<S>();
         }
         cascade.push(&masses, add);
     }
@@ -75,7 +77,7 @@ impl<'a, T: Real> Columns<'a, T> {
 
     /// The peak and the mass of each column.
     #[inline(always)]
-    pub(crate) fn peaks_and_masses(self, peaks: &mut [T], masses: &mut [T]) {
+    pub(crate) fn peaks_and_masses<S: Simd>(self, peaks: &mut [T], masses: &mut [T]) {
         peaks.fill(T::NEG_INFINITY);
         for row in self.rows() {
             peaks.iter_mut().zip(row).for_each(|(peak, &x)| *peak = larger(*peak, x));
@@ -86,7 +88,7 @@ impl<'a, T: Real> Columns<'a, T> {
         let mut terms = 0;
         for row in self.rows() {
             for ((mass, &x), &peak) in run.iter_mut().zip(row).zip(&*peaks) {
-                *mass += (x - peak).exp();
+                *mass += (x - peak).exp::<S>();
             }
             terms += 1;
             if terms == RUN {

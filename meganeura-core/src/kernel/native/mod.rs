@@ -6,10 +6,13 @@ mod cascade;
 mod element;
 mod erfinv;
 mod exponentials;
+mod fast;
 mod finish;
 mod gather;
+mod gelu;
 mod gemm;
 mod loops;
+mod prefetch;
 mod real;
 mod scratch;
 mod shared;
@@ -29,6 +32,7 @@ pub(crate) use gemm::{Accumulate, Matrix, Threads, gemm};
 pub(crate) use loops::{
     copy_strided, dot_by, grain, parallel, parallel_scratch, parallel_zip, real, sum, sum_by, sums_by, tasks,
 };
+pub(crate) use prefetch::prefetch;
 pub use real::Real;
 pub use scratch::Scratch;
 pub(crate) use scratch::{Borrowed, Buffers};

@@ -113,7 +113,7 @@ impl<T: Real> WithSimd for Weights<'_, T> {
             let peak = native::peak(scores);
             let base = if peak == T::NEG_INFINITY { T::ZERO } else { peak };
             for score in &mut *scores {
-                *score = (*score - base).exp();
+                *score = (*score - base).exp::<S>();
             }
             let mass = native::sum(scores);
             // A query that sees no key has no mass; all others have at least 1. Its weights stay 0.
@@ -145,7 +145,7 @@ impl<T: Real> WithSimd for Slopes<'_, T> {
         for ((weights, slopes), (&[peak, rest], &delta)) in rows.zip(self.lse.as_chunks::<2>().0.iter().zip(self.delta))
         {
             for (weight, slope) in weights.iter_mut().zip(slopes) {
-                *weight = (*weight - peak - rest).exp();
+                *weight = (*weight - peak - rest).exp::<S>();
                 *slope = *weight * (*slope - delta) * self.scale;
             }
         }

@@ -91,7 +91,7 @@ impl<T: Real> WithSimd for Losses<'_, T> {
             for (((loss, &label), x), (peak, mass)) in
                 loss.iter_mut().zip(labels).zip(x.chunks_exact(classes)).zip(statistics)
             {
-                (*peak, *mass) = native::peak_and_mass(x);
+                (*peak, *mass) = native::peak_and_mass::<T, S>(x);
                 // Computed from differences, so large numbers have cancelled before anything is rounded at their
                 // magnitude.
                 let (log, peak) = (mass.ln(), *peak);
@@ -103,7 +103,7 @@ impl<T: Real> WithSimd for Losses<'_, T> {
         // The last row ends with the last column, or later.
         let x = &x[..x.len().min(classes * inner)];
         let columns = Columns { x, pitch: inner, width: loss.len() };
-        columns.peaks_and_masses(peak, mass);
+        columns.peaks_and_masses::<S>(peak, mass);
         let mut depths = [T::ZERO; COLUMNS];
         if rule.smoothing > T::ZERO {
             columns.mean_depths(peak, &mut depths[..loss.len()]);
@@ -148,16 +148,16 @@ impl<T: Real> WithSimd for Gradient<'_, T> {
                 }
                 let miss = rule.hit(label, usize::MAX);
                 for (dx, &x) in dx.iter_mut().zip(x) {
-                    *dx = d_loss * ((x - peak).exp() / mass - miss - share);
+                    *dx = d_loss * ((x - peak).exp::<S>() / mass - miss - share);
                 }
                 if let Some(dx) = dx.get_mut(label as usize) {
-                    *dx = d_loss * ((x[label as usize] - peak).exp() / mass - (T::ONE - smoothing) - share);
+                    *dx = d_loss * ((x[label as usize] - peak).exp::<S>() / mass - (T::ONE - smoothing) - share);
                 }
                 continue;
             }
             for (c, (dx, x)) in dx.chunks_exact_mut(inner).zip(x.chunks_exact(inner)).enumerate() {
                 for (i, dx) in dx.iter_mut().enumerate() {
-                    let slope = (x[i] - peak[i]).exp() / mass[i] - rule.hit(labels[i], c) - share;
+                    let slope = (x[i] - peak[i]).exp::<S>() / mass[i] - rule.hit(labels[i], c) - share;
                     *dx = if Some(labels[i]) == ignored { T::ZERO } else { d_loss[i] * slope };
                 }
             }

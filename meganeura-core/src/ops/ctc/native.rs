@@ -1,5 +1,7 @@
 //! The native recursions of CTC.
 
+use pulp::Scalar;
+
 use super::{CtcShape, LEAST};
 use crate::kernel::native::{Real, View};
 
@@ -31,7 +33,7 @@ fn log_sum<T: Real>(x: [T; 3]) -> T {
     if is_impossible(peak) {
         return T::from_f64(LEAST);
     }
-    peak + x.into_iter().map(|x| (x - peak).exp()).sum::<T>().ln()
+    peak + x.into_iter().map(|x| (x - peak).exp::<Scalar>()).sum::<T>().ln()
 }
 
 impl<'a, T: Real> Example<'a, T> {
@@ -127,7 +129,7 @@ impl<'a, T: Real> Example<'a, T> {
                 shares.fill(if zero_infinity { T::ZERO } else { T::NAN });
                 continue;
             }
-            shares.iter_mut().for_each(|share| *share = (*share - peak).exp());
+            shares.iter_mut().for_each(|share| *share = (*share - peak).exp::<Scalar>());
             let sum: T = shares.iter().copied().sum();
             shares.iter_mut().for_each(|share| *share = *share / sum);
         }

@@ -1,6 +1,8 @@
 //! The ONNX forms of the table's rows.
 
-use super::Pointwise;
+use std::f64::consts::FRAC_1_SQRT_2;
+
+use super::{Pointwise, SQRT_2_OVER_PI};
 use crate::TensorType;
 use crate::ops::form::{Attribute, Form, Operand, Value};
 
@@ -41,6 +43,7 @@ impl Pointwise {
                 to.node("Mul", &[product, two], Vec::new())
             }
             Self::Gelu => to.node("Gelu", &[full], vec![("approximate", Attribute::Text("none"))]),
+            Self::GeluSlope => gelu_slope(full, y, to),
             Self::GeluTanh => to.node("Gelu", &[full], vec![("approximate", Attribute::Text("tanh"))]),
             Self::LeakyRelu => match to.number(x[1].narrow.0) {
                 Some(slope) => to.node("LeakyRelu", &[full], vec![("alpha", Attribute::Float(slope))]),
@@ -84,6 +87,25 @@ impl Pointwise {
 fn truth(op: &'static str, x: &[Value], y: TensorType, to: &mut Form) -> Value {
     let condition = to.node(op, x, Vec::new());
     to.cast(condition, y.dtype)
+}
+
+/// `(1 + erf(x/√2))/2 + x·e^(−x²/2)/√(2π)`
+fn gelu_slope(x: Value, y: TensorType, to: &mut Form) -> Value {
+    let mut times = |a: Value, number: f64| {
+        let number = to.float(y.dtype, number);
+        to.node("Mul", &[a, number], Vec::new())
+    };
+    let [half, scaled] = [0.5, FRAC_1_SQRT_2].map(|factor| times(x, factor));
+    let density = times(x, 0.5 * SQRT_2_OVER_PI);
+    let exponent = to.node("Mul", &[half, x], Vec::new());
+    let exponent = to.node("Neg", &[exponent], Vec::new());
+    let exp = to.node("Exp", &[exponent], Vec::new());
+    let term = to.node("Mul", &[density, exp], Vec::new());
+    let erf = to.node("Erf", &[scaled], Vec::new());
+    let [one, half] = [1.0, 0.5].map(|number| to.float(y.dtype, number));
+    let sum = to.node("Add", &[erf, one], Vec::new());
+    let distribution = to.node("Mul", &[sum, half], Vec::new());
+    to.node("Add", &[distribution, term], Vec::new())
 }
 
 /// `x` above 0, `alpha·(eˣ − 1)` below, for an `alpha` that is computed.

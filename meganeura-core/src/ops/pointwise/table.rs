@@ -26,7 +26,7 @@ macro_rules! each_row {
     Sign "sign" sign(x) = if x > T::ZERO { T::ONE } else if x < T::ZERO { -T::ONE } else { x * T::ZERO };
         "m_sign(x)"; onnx "Sign"; |y, dy| [none];
     /// `eˣ`
-    Exp "exp" exp(x) = x.exp(); "exp(x)"; onnx "Exp"; |y, dy| [(dy * y)];
+    Exp "exp" exp(x) = x.exp::<S>(); "exp(x)"; onnx "Exp"; |y, dy| [(dy * y)];
     /// `eˣ − 1`, accurate near 0.
     ExpM1 "expm1" expm1(x) = x.exp_m1(); "m_expm1(x)"; |y, dy| [(dy * x.exp())];
     /// `ln x`, the natural logarithm.
@@ -48,9 +48,9 @@ macro_rules! each_row {
     /// `tan x`
     Tan "tan" tan(x) = x.tan(); "m_tan(x)"; onnx "Tan"; on -1.2..1.2; |y, dy| [(dy + dy * y.square())];
     /// `tanh x`, the hyperbolic tangent.
-    Tanh "tanh" tanh(x) = x.tanh(); "m_tanh(x)"; onnx "Tanh"; |y, dy| [(dy - dy * y.square())];
+    Tanh "tanh" tanh(x) = x.tanh::<S>(); "m_tanh(x)"; onnx "Tanh"; |y, dy| [(dy - dy * y.square())];
     /// `1/(1 + e⁻ˣ)`
-    Sigmoid "sigmoid" sigmoid(x) = T::ONE / (T::ONE + (-x).exp()); "m_sigmoid(x)"; onnx "Sigmoid"; |y, dy| [(dy * (y - y.square()))];
+    Sigmoid "sigmoid" sigmoid(x) = T::ONE / (T::ONE + (-x).exp::<S>()); "m_sigmoid(x)"; onnx "Sigmoid"; |y, dy| [(dy * (y - y.square()))];
     /// `max(x, 0)`; NaN stays NaN, the derivative at 0 is 0.
     Relu "relu" relu(x) = if x <= T::ZERO { T::ZERO } else { x }; "select(x, 0.0, is_at_most_zero(x))";
         onnx "Relu"; |y, dy| [(y.le(&y.constant(0.0)).where_cond(&y.constant(0.0), dy))];
@@ -64,17 +64,18 @@ macro_rules! each_row {
             (x.le(&x.constant(0.0)).where_cond(&(dy * x.expm1()), &x.constant(0.0)))
         ];
     /// Exact GELU, `x·Φ(x)` through `erf`. [Hendrycks and Gimpel, 2016](https://arxiv.org/abs/1606.08415).
-    Gelu "gelu" gelu(x) = x * T::from_f64(0.5) * (T::ONE + (x * T::from_f64(std::f64::consts::FRAC_1_SQRT_2)).erf());
-        "m_gelu(x)"; |y, dy| [(dy * gelu_derivative(x))];
+    Gelu "gelu" gelu(x) = x.gelu::<S>(); "m_gelu(x)"; |y, dy| [(dy * x.record(Pointwise::GeluSlope, &[x]))];
+    /// The derivative of exact GELU, `Φ(x) + x·φ(x)`.
+    GeluSlope "gelu_slope"(x) = x.gelu_slope::<S>(); "m_gelu_slope(x)"; |y, dy| [(dy * gelu_curvature(x))];
     /// GELU approximated by `tanh`: `x/2·(1 + tanh(√(2/π)(x + 0.044715 x³)))`.
     GeluTanh "gelu_tanh" gelu_tanh(x) = {
             let u = T::from_f64(SQRT_2_OVER_PI) * (x + T::from_f64(0.044_715) * x * x * x);
-            x * T::from_f64(0.5) * (T::ONE + u.tanh())
+            x * T::from_f64(0.5) * (T::ONE + u.tanh::<S>())
         }; "m_gelu_tanh(x)"; |y, dy| [(dy * gelu_tanh_derivative(x))];
     /// `x·σ(x) = x/(1 + e⁻ˣ)`, also called swish.
-    Silu "silu" silu(x) = x / (T::ONE + (-x).exp()); "m_silu(x)"; |y, dy| [(dy * silu_derivative(x))];
+    Silu "silu" silu(x) = x / (T::ONE + (-x).exp::<S>()); "m_silu(x)"; |y, dy| [(dy * silu_derivative(x))];
     /// `ln(1 + eˣ)`
-    Softplus "softplus" softplus(x) = (if x <= T::ZERO { T::ZERO } else { x }) + (-x.abs()).exp().ln_1p(); "m_softplus(x)";
+    Softplus "softplus" softplus(x) = (if x <= T::ZERO { T::ZERO } else { x }) + (-x.abs()).exp::<S>().ln_1p(); "m_softplus(x)";
         onnx "Softplus"; |y, dy| [(dy * x.sigmoid())];
     /// `1/x`
     #[doc(alias = "reciprocal")]
@@ -82,7 +83,7 @@ macro_rules! each_row {
     /// `x²`
     Square "square" square(x) = x * x; "x * x"; |y, dy| [(dy.scale(2.0) * x)];
     /// The error function.
-    Erf "erf" erf(x) = x.erf(); "m_erf(x)"; onnx "Erf"; |y, dy| [(dy.scale(std::f64::consts::FRAC_2_SQRT_PI) * (-x.square()).exp())];
+    Erf "erf" erf(x) = x.erf::<S>(); "m_erf(x)"; onnx "Erf"; |y, dy| [(dy.scale(std::f64::consts::FRAC_2_SQRT_PI) * (-x.square()).exp())];
     /// The inverse of the error function, on (−1, 1): ±∞ at ±1, NaN outside.
     Erfinv "erfinv" erfinv(x) = x.erfinv(); "m_erfinv(x)"; on -0.95..0.95;
         |y, dy| [(dy.scale(std::f64::consts::FRAC_2_SQRT_PI.recip()) * y.square().exp())];

@@ -10,8 +10,8 @@ use crate::kernel::native::{
 use crate::{Layout, Shape};
 
 #[inline(always)]
-fn sigmoid<T: Real>(x: T) -> T {
-    T::ONE / (T::ONE + (-x).exp())
+fn sigmoid<T: Real, S: Simd>(x: T) -> T {
+    T::ONE / (T::ONE + (-x).exp::<S>())
 }
 
 /// Two neighbouring states of all steps: that at `from`, and that at `to`.
@@ -160,7 +160,7 @@ impl<T: Real> WithSimd for Row<'_, T> {
         let gate = |k: usize| input[k * h..][..h].iter().zip(&products[k * h..][..h]);
         match formula {
             RecurrentFormula::Tanh => {
-                next.iter_mut().zip(gate(0)).for_each(|(next, (&x, &product))| *next = (product + x).tanh());
+                next.iter_mut().zip(gate(0)).for_each(|(next, (&x, &product))| *next = (product + x).tanh::<S>());
             }
             RecurrentFormula::Relu => next.iter_mut().zip(gate(0)).for_each(|(next, (&x, &product))| {
                 let sum = product + x;
@@ -169,20 +169,23 @@ impl<T: Real> WithSimd for Row<'_, T> {
             RecurrentFormula::Lstm => {
                 for (k, saved) in saved.chunks_exact_mut(h).enumerate() {
                     if k == 2 {
-                        saved.iter_mut().zip(gate(k)).for_each(|(to, (&x, &product))| *to = (product + x).tanh());
+                        saved.iter_mut().zip(gate(k)).for_each(|(to, (&x, &product))| *to = (product + x).tanh::<S>());
                     } else {
-                        saved.iter_mut().zip(gate(k)).for_each(|(to, (&x, &product))| *to = sigmoid(product + x));
+                        saved
+                            .iter_mut()
+                            .zip(gate(k))
+                            .for_each(|(to, (&x, &product))| *to = sigmoid::<T, S>(product + x));
                     }
                 }
                 let [i, f, g, o] = [0, 1, 2, 3].map(|k| &saved[k * h..][..h]);
                 for (k, (next, cell)) in next.iter_mut().zip(cell.iter_mut()).enumerate() {
                     *cell = f[k] * last_cell[k] + i[k] * g[k];
-                    *next = o[k] * cell.tanh();
+                    *next = o[k] * cell.tanh::<S>();
                 }
             }
             RecurrentFormula::Gru => {
                 for (k, saved) in saved[..2 * h].chunks_exact_mut(h).enumerate() {
-                    saved.iter_mut().zip(gate(k)).for_each(|(to, (&x, &product))| *to = sigmoid(x + product));
+                    saved.iter_mut().zip(gate(k)).for_each(|(to, (&x, &product))| *to = sigmoid::<T, S>(x + product));
                 }
                 let (gates, rest) = saved.split_at_mut(2 * h);
                 let (candidate, of_state) = rest.split_at_mut(h);
@@ -192,7 +195,7 @@ impl<T: Real> WithSimd for Row<'_, T> {
                 }
                 let (reset, update) = (&gates[..h], &gates[h..][..h]);
                 for (k, (next, candidate)) in next.iter_mut().zip(candidate.iter_mut()).enumerate() {
-                    *candidate = (input[2 * h + k] + reset[k] * of_state[k]).tanh();
+                    *candidate = (input[2 * h + k] + reset[k] * of_state[k]).tanh::<S>();
                     *next = update[k] * (last[k] - *candidate) + *candidate;
                 }
             }
@@ -309,7 +312,7 @@ impl<T: Real> WithSimd for GradRow<'_, T> {
                 let (second, rest) = rest.split_at_mut(h);
                 let (third, fourth) = rest.split_at_mut(h);
                 for (k, (direct, cell)) in direct.iter_mut().zip(cell.iter_mut()).enumerate() {
-                    let (d, y) = (*direct, after[k].tanh());
+                    let (d, y) = (*direct, after[k].tanh::<S>());
                     let e = *cell + d * o[k] * (T::ONE - y * y);
                     first[k] = e * g[k] * (i[k] - i[k] * i[k]);
                     second[k] = e * before[k] * (f[k] - f[k] * f[k]);

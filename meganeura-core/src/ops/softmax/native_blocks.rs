@@ -24,21 +24,21 @@ impl<T: Real> WithSimd for Blocks<'_, T> {
         let size = len * inner;
         for (x, y) in x.chunks_exact(size).zip(y.chunks_exact_mut(size)) {
             if inner == 1 {
-                row(log, masked, x, y);
+                row::<T, S>(log, masked, x, y);
                 continue;
             }
             for first in (0..inner).step_by(COLUMNS) {
                 let width = COLUMNS.min(inner - first);
-                columns(log, Columns { x: &x[first..], pitch: inner, width }, &mut y[first..]);
+                columns::<T, S>(log, Columns { x: &x[first..], pitch: inner, width }, &mut y[first..]);
             }
         }
     }
 }
 
 #[inline(always)]
-fn row<T: Real>(log: bool, masked: bool, x: &[T], y: &mut [T]) {
+fn row<T: Real, S: Simd>(log: bool, masked: bool, x: &[T], y: &mut [T]) {
     if log {
-        let (peak, mass) = native::peak_and_mass(x);
+        let (peak, mass) = native::peak_and_mass::<T, S>(x);
         let log = mass.ln();
         y.iter_mut().zip(x).for_each(|(y, &x)| *y = x - peak - log);
         return;
@@ -47,7 +47,7 @@ fn row<T: Real>(log: bool, masked: bool, x: &[T], y: &mut [T]) {
     // NaN is not counted as a peak. It makes the mass NaN.
     let base = if masked && peak == T::NEG_INFINITY { T::ZERO } else { peak };
     for (y, &x) in y.iter_mut().zip(x) {
-        *y = (x - base).exp();
+        *y = (x - base).exp::<S>();
     }
     let mass = native::sum(y);
     let share = T::ONE / if masked && mass == T::ZERO { T::ONE } else { mass };
@@ -55,10 +55,10 @@ fn row<T: Real>(log: bool, masked: bool, x: &[T], y: &mut [T]) {
 }
 
 #[inline(always)]
-fn columns<T: Real>(log: bool, x: Columns<'_, T>, y: &mut [T]) {
+fn columns<T: Real, S: Simd>(log: bool, x: Columns<'_, T>, y: &mut [T]) {
     let (mut peaks, mut masses) = ([T::ZERO; COLUMNS], [T::ZERO; COLUMNS]);
     let (peaks, masses) = (&mut peaks[..x.width], &mut masses[..x.width]);
-    x.peaks_and_masses(peaks, masses);
+    x.peaks_and_masses::<S>(peaks, masses);
     // From here on the logarithms of the masses, or their inverses.
     masses.iter_mut().for_each(|mass| *mass = if log { mass.ln() } else { T::ONE / *mass });
     for (y, row) in y.chunks_mut(x.pitch).zip(x.rows()) {
@@ -67,7 +67,7 @@ fn columns<T: Real>(log: bool, x: Columns<'_, T>, y: &mut [T]) {
             places.for_each(|((y, &x), (&peak, &log))| *y = x - peak - log);
         } else {
             for ((y, &x), (&peak, &share)) in places {
-                *y = (x - peak).exp() * share;
+                *y = (x - peak).exp::<S>() * share;
             }
         }
     }

@@ -90,7 +90,7 @@ fn folded(graph: &Graph, node: &Node, inputs: &[ValueId]) -> Option<f64> {
         Source::Op(Op::Pointwise(op)) => {
             let operands: Vec<_> = constants.iter().map(std::slice::from_ref).collect();
             let mut result = [0.0];
-            op.eval(&operands, &mut result);
+            op.eval::<f64, pulp::Scalar>(&operands, &mut result);
             result[0].is_finite().then_some(result[0])
         }
         _ => None,
