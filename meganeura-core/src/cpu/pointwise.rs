@@ -174,8 +174,8 @@ struct Blocks<T> {
 }
 
 struct Machine<'a, T> {
-    /// The widest SIMD of this processor, found at run time; tasks are compiled for each width. The number of lanes does
-    /// not change the bits of a result. Whether `a·b + c` is rounded once does: see `kernel/native/fast.rs`.
+    /// The widest SIMD of this processor, found at run time; tasks are compiled for each width. The number of lanes
+    /// does not change the bits of a result. Whether `a·b + c` is rounded once does: see `kernel/native/fast.rs`.
     arch: pulp::Arch,
     program: &'a Program,
     inputs: &'a [Source<'a, T>],

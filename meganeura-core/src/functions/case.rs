@@ -66,7 +66,7 @@ pub struct Case {
     pub scale: f64,
     /// The range of the operands instead.
     pub range: Option<(f64, f64)>,
-    /// A naive way to compute the results.
+    /// A naive way to compute the results. Labels are numbers there.
     pub naive: Option<Naive>,
     /// `true` if recording must fail.
     pub fails: bool,

@@ -49,7 +49,7 @@ impl Var {
     /// of the two sizes.
     ///
     /// Shapes: `x [N, C, H, W]`, `grid [N, P, Q, 2]` → `y [N, C, P, Q]`. Other shapes are an error, and so are images
-    /// of more than 2²⁴ pixels, counting a margin of three rows and columns.
+    /// of more than 2²⁴ pixels.
     ///
     /// ```
     /// use meganeura::ops::GridSampleOptions;
@@ -78,57 +78,69 @@ impl Var {
             let message = format!("needs floats, and one grid for each image, not {} and {}", self.ty(), grid.ty());
             return self.refuse(NAME, ErrorKind::Shape, message);
         }
-        // With a margin, so that every pixel that is read exists.
-        let [rows, columns] = [h, w].map(|extent| extent.saturating_add(3));
-        if rows.saturating_mul(columns) > 1 << 24 {
+        // The number of a pixel is computed in floats.
+        let pixels = h.saturating_mul(w);
+        if pixels > 1 << 24 {
             return self.refuse(NAME, ErrorKind::Argument, format!("images of {h}×{w} pixels are too large"));
         }
-        let margins = [(0, 0), (0, 0), (1, 2), (1, 2)];
-        let pixels = self.pad(&margins, 0.0).permute(&[0, 2, 3, 1]).reshape([n, rows * columns, c]);
-        let across = grid.slice(3, 0..1).reshape([n, p * q, 1]).place_among(w, options);
-        let down = grid.slice(3, 1..2).reshape([n, p * q, 1]).place_among(h, options);
-        let (left, upper) = (across.floor(), down.floor());
-        #[expect(clippy::cast_precision_loss, reason = "extents are far below 2^53")]
-        let width = columns as f64;
-        let at = upper.scale(width) + &left;
-        let read = if options.mode == GridSampleMode::Nearest {
-            pixels.rows_at(&at)
-        } else {
-            let (right, lower) = (across - left, down - upper);
-            let [near, far] = [0.0, width].map(|row| [0.0, 1.0].map(|column| row + column));
-            let one = self.constant(1.0);
-            let above =
-                pixels.rows_at(&at) * (&one - &right) + pixels.rows_at(&(&at + self.constant(near[1]))) * &right;
-            let first = pixels.rows_at(&(&at + self.constant(far[0])));
-            let below = first * (&one - &right) + pixels.rows_at(&(&at + self.constant(far[1]))) * &right;
-            above * (one - &lower) + below * lower
+        let along = |axis: usize, extent| {
+            let Taps { places, shares } = grid.slice(3, axis..axis + 1).reshape([n, 1, p * q]).taps(extent, options);
+            // Rows and columns as the axes of a matrix.
+            let count = places.shape()[1];
+            let shape = if axis == 0 { [n, 1, count, p * q] } else { [n, count, 1, p * q] };
+            let extent = self.constant(real(extent));
+            let is_inside = places.ge(self.constant(0.0)) * places.lt(extent);
+            [places, is_inside, shares].map(|x| x.reshape(shape))
         };
-        read.permute(&[0, 2, 1]).reshape([n, c, p, q])
+        let ([columns, is_column, of_columns], [rows, is_row, of_rows]) = (along(0, w), along(1, h));
+        let numbers = (is_column * is_row).where_cond(&(rows.scale(real(w)) + columns), &self.constant(real(pixels)));
+        let shares = of_columns * of_rows;
+        let taps = shares.shape()[1] * shares.shape()[2];
+        let [numbers, shares] = [numbers, shares].map(|x| x.reshape([n, taps, p * q]));
+        self.reshape([n, c, pixels]).weighted_gather(&numbers.to_index(), &shares).reshape([n, c, p, q])
     }
 
-    /// The position of a coordinate from −1 to 1 among `extent` pixels, after a margin of one.
+    /// The pixels that a coordinate from −1 to 1, `[N, 1, K]`, reads along an axis of `extent` pixels.
     #[track_caller]
-    #[expect(clippy::cast_precision_loss, reason = "extents are far below 2^53")]
+    fn taps(&self, extent: usize, options: GridSampleOptions) -> Taps {
+        let place = self.place_among(extent, options);
+        let one = self.constant(1.0);
+        if options.mode == GridSampleMode::Nearest {
+            // NaN stays.
+            return Taps { shares: place.detach().scale(0.0) + one, places: place };
+        }
+        let (first, step) = (place.floor(), self.tape().iota([1, 2, 1], 1));
+        // 1 minus the distance from the place: `1 − far`, then `far`.
+        let far = place - &first;
+        let shares = (step.scale(2.0) - &one) * far + (one - &step);
+        Taps { places: first + step, shares }
+    }
+
+    /// The position of a coordinate from −1 to 1 among `extent` pixels, at most one pixel outside.
+    #[track_caller]
     fn place_among(&self, extent: usize, options: GridSampleOptions) -> Self {
-        let (extent, from_edge) = (extent as f64, self + self.constant(1.0));
+        let (extent, from_edge) = (real(extent), self + self.constant(1.0));
         let place = match options.align_corners {
             true => from_edge.scale(0.5 * (extent - 1.0)),
             false => from_edge.scale(0.5 * extent) - self.constant(0.5),
         };
         let place = if options.mode == GridSampleMode::Nearest { place.round() } else { place };
-        let (first, last) = match options.padding {
-            GridSamplePadding::Zeros => (-1.0, extent),
-            GridSamplePadding::Border => (0.0, extent - 1.0),
-        };
-        place.clamp(first, last) + self.constant(1.0)
+        match options.padding {
+            GridSamplePadding::Zeros => place.clamp(-1.0, extent),
+            GridSamplePadding::Border => place.clamp(0.0, extent - 1.0),
+        }
     }
+}
 
-    /// Gathers rows of `[N, R, C]` by indices, which are floats `[N, K, 1]`.
-    #[track_caller]
-    fn rows_at(&self, numbers: &Self) -> Self {
-        let shape = numbers.shape().with(2, self.shape()[2]);
-        self.gather(1, &numbers.to_index().expand(shape))
-    }
+/// The pixels that are read along an axis, and their shares in the result, `[N, T, K]`.
+struct Taps {
+    places: Var,
+    shares: Var,
+}
+
+#[expect(clippy::cast_precision_loss, reason = "extents are far below 2^53")]
+fn real(extent: usize) -> f64 {
+    extent as f64
 }
 
 /// The four extents of a value, if it has four axes.

@@ -62,6 +62,7 @@ mod softmax;
 mod sort;
 mod view;
 mod vjp;
+mod weighted_gather;
 
 #[cfg(feature = "testing")]
 pub mod case;

@@ -54,6 +54,7 @@ pub(crate) mod sort;
 mod terms;
 mod totals;
 pub(crate) mod view;
+pub(crate) mod weighted_gather;
 #[doc(hidden)]
 pub mod window;
 
@@ -225,6 +226,9 @@ macro_rules! each_kernel_op {
             embedding::EmbeddingGrad,
             gather::Gather,
             gather::ScatterAlong,
+            weighted_gather::WeightedGather,
+            weighted_gather::WeightedGatherGradInput,
+            weighted_gather::WeightedGatherGradWeight,
             concat::Concat,
             pad::Pad,
             flip::Flip,

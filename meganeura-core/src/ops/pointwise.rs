@@ -75,8 +75,8 @@ macro_rules! operations {
                 }
             }
 
-            /// Computes the row for each element, with the instructions of the function that this is inlined into: those of
-            /// `S`.
+            /// Computes the row for each element, with the instructions of the function that this is inlined into:
+            /// those of `S`.
             #[inline(always)]
             pub(crate) fn eval<T: Real, S: Simd>(self, x: &[&[T]], out: &mut [T]) {
                 match self { $(Self::$name => each!(x, out, ($($x),+) $cpu),)+ }

@@ -1,5 +1,5 @@
-//! Branch-free single-precision functions: the compiler turns loops over them into SIMD, which a call into the C library
-//! prevents. Errors are a few units in the last place; tests below hold them to that.
+//! Branch-free single-precision functions: the compiler turns loops over them into SIMD, which a call into the C
+//! library prevents. Errors are a few units in the last place; tests below hold them to that.
 
 #![expect(clippy::excessive_precision, reason = "coefficients as they were fitted")]
 

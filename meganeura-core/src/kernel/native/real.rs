@@ -12,8 +12,8 @@ use super::{erfinv, fast, gelu};
 use crate::DType;
 use crate::host::HostBuffer;
 
-/// `docs name: the function of f32, that of f64`. Those under `fused` are branch-free in single precision. They take the
-/// SIMD that they are compiled for, because only some processors round `a·b + c` once.
+/// `docs name: the function of f32, that of f64`. Those under `fused` are branch-free in single precision. They take
+/// the SIMD that they are compiled for, because only some processors round `a·b + c` once.
 macro_rules! functions {
     (
         plain { $($(#[$doc:meta])* $name:ident: $single:path, $double:path;)+ }

@@ -35,7 +35,7 @@ struct Sampler {
     align_corners: bool,
 }
 
-/// One of the pixels along an axis that a sample reads, and its factor, `[N, points, 1]`.
+/// One of the pixels along an axis that a sample reads, and its factor, `[N, 1, points]`.
 struct Tap {
     at: Var,
     factor: Var,
@@ -81,11 +81,10 @@ impl Sampler {
             return sound(x.grid_sample(grid, options));
         }
         let (points, area) = (out.iter().product::<usize>(), extents.iter().product::<usize>());
-        let pixels = x.reshape([*n, *c, area]).permute(&[0, 2, 1]);
         // Each pixel that a sample reads, by its place among all pixels of the image.
         let mut read: Vec<Tap> = Vec::new();
         for (axis, &extent) in extents.iter().enumerate() {
-            let place = grid.slice(axes + 1, axes - 1 - axis..axes - axis).reshape([*n, points, 1]);
+            let place = grid.slice(axes + 1, axes - 1 - axis..axes - axis).reshape([*n, 1, points]);
             let taps = self.taps(&place, extent);
             read = match read[..] {
                 [] => taps,
@@ -100,11 +99,13 @@ impl Sampler {
                 }
             };
         }
-        let sample = |tap: &Tap| pixels.gather(1, &tap.at.to_index().expand([*n, points, *c])) * &tap.factor;
-        let sum = read.iter().map(sample).reduce(|sum, sample| sum + sample);
-        let Some(sum) = sum else { bail!(Checkpoint, "images {shape} without axes to sample along") };
+        if read.is_empty() {
+            bail!(Checkpoint, "images {shape} without axes to sample along");
+        }
+        let joined = |part: fn(&Tap) -> &Var| Var::concat(&read.iter().map(part).collect::<Vec<_>>(), 1);
+        let (at, factors) = (joined(|tap| &tap.at).to_index(), joined(|tap| &tap.factor));
         let dims = [&[*n, *c], out].concat();
-        sound(sum.permute(&[0, 2, 1]).reshape(&dims[..]))
+        sound(x.reshape([*n, *c, area]).weighted_gather(&at, &factors).reshape(&dims[..]))
     }
 
     /// The pixels along an axis that are read for places from −1 to 1.
