@@ -3,8 +3,10 @@
 
 mod kept;
 mod limit;
+mod spares;
 
 pub(crate) use self::kept::Kept;
+pub(crate) use self::spares::Spares;
 use crate::error::bail;
 use crate::{DType, Result};
 

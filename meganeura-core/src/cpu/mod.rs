@@ -17,7 +17,7 @@ pub(crate) use pool::{share_cores, threads};
 
 use self::affine::Affine;
 use crate::executor::{Bindings, Fixed};
-use crate::host::{HostBuffer, HostWord};
+use crate::host::{HostBuffer, HostWord, Spares};
 use crate::kernel::native::{Buffers, OutView, Real, Scratch, Slice, View};
 use crate::plan::{Place, Plan, Step, StorageId, StorageInfo, Work};
 use crate::storage::Storage;
@@ -37,6 +37,8 @@ pub(crate) struct Cpu {
     peak: AtomicU64,
     /// The scratch memory of the kernels of all runs.
     scratch: Arc<Buffers>,
+    /// The memory of earlier results.
+    spares: Arc<Spares>,
 }
 
 /// Slots of one run, by index.
@@ -78,6 +80,7 @@ impl Cpu {
             host: bindings.host.to_vec(),
             fixed: bindings.fixed.clone(),
             scratch: Arc::clone(&self.scratch),
+            spares: Arc::clone(&self.spares),
             poison,
             timed,
         };
@@ -114,14 +117,19 @@ struct Run {
     host: Vec<HostWord>,
     fixed: Option<Fixed>,
     scratch: Arc<Buffers>,
+    spares: Arc<Spares>,
     poison: bool,
     timed: bool,
 }
 
 impl Run {
     fn steps(self, leaves: &mut [Storage], slots: &mut Slots) -> Result<(Vec<Storage>, Option<Vec<Duration>>)> {
-        let Self { plan, dtype, host, fixed, scratch, poison, timed } = self;
-        let outputs = plan.outputs.iter().map(|&s| zeros(plan.storages[s]).map_err(|error| plan.explain(s, error)));
+        let Self { plan, dtype, host, fixed, scratch, spares, poison, timed } = self;
+        let outputs = plan.outputs.iter().map(|&s| {
+            let StorageInfo { dtype, elements, .. } = plan.storages[s];
+            let spare = spares.take(dtype, elements).map(Ok);
+            spare.unwrap_or_else(|| zeros(plan.storages[s])).map_err(|error| plan.explain(s, error))
+        });
         let mut memory = RunMemory {
             plan: &plan,
             leaves,
@@ -153,7 +161,7 @@ impl Run {
                 times.push(start.elapsed());
             }
         }
-        Ok((memory.outputs.into_iter().map(|buffer| Storage::Host(Arc::new(buffer))).collect(), times))
+        Ok((memory.outputs.into_iter().map(|buffer| Storage::lent(buffer, &spares)).collect(), times))
     }
 }
 
@@ -206,7 +214,7 @@ impl RunMemory<'_> {
         let empty = HostBuffer::F32(Vec::new());
         match self.plan.storages[storage].place {
             Place::Leaf(leaf) => match std::mem::replace(&mut self.leaves[leaf], Storage::empty()) {
-                Storage::Host(buffer) => Arc::try_unwrap(buffer).expect("updated leaves are not shared"),
+                Storage::Host(memory) => Arc::try_unwrap(memory).expect("updated leaves are not shared").into_buffer(),
                 #[cfg(feature = "gpu")]
                 Storage::Gpu(_) => unreachable!("the tape checked the devices"),
             },
@@ -220,7 +228,7 @@ impl RunMemory<'_> {
 
     fn put(&mut self, storage: StorageId, buffer: HostBuffer) {
         match self.plan.storages[storage].place {
-            Place::Leaf(leaf) => self.leaves[leaf] = Storage::Host(Arc::new(buffer)),
+            Place::Leaf(leaf) => self.leaves[leaf] = Storage::host(buffer),
             Place::Host => unreachable!("nothing writes the host's words"),
             Place::Output(k) => self.outputs[k] = buffer,
             Place::Slot(rank) => self.slots[rank] = buffer,

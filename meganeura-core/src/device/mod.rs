@@ -283,7 +283,7 @@ impl Device {
     #[cfg_attr(not(feature = "gpu"), expect(unused_variables, reason = "host storages know their type"))]
     pub(crate) fn upload(&self, host: HostBuffer, ty: TensorType) -> Result<Storage> {
         match &self.0.engine {
-            Engine::Cpu(_) => Ok(Storage::Host(Arc::new(host))),
+            Engine::Cpu(_) => Ok(Storage::host(host)),
             #[cfg(feature = "gpu")]
             Engine::Gpu(gpu) => Ok(Storage::Gpu(gpu.upload(&host, ty)?)),
         }
@@ -305,7 +305,7 @@ impl Device {
     #[cfg_attr(not(feature = "gpu"), expect(unused_variables, reason = "host storages know their type"))]
     pub(crate) fn copy(&self, storage: &Storage, ty: TensorType) -> Result<Storage> {
         match (storage, &self.0.engine) {
-            (Storage::Host(buffer), _) => Ok(Storage::Host(Arc::new(buffer.try_clone()?))),
+            (Storage::Host(buffer), _) => Ok(Storage::host(buffer.try_clone()?)),
             #[cfg(feature = "gpu")]
             (Storage::Gpu(buffer), Engine::Gpu(gpu)) => Ok(Storage::Gpu(gpu.copy(buffer, ty)?)),
             #[cfg(feature = "gpu")]

@@ -170,15 +170,14 @@ impl TapeState {
 mod tests {
     use super::*;
     use crate::functions::CustomOp;
-    use crate::host::HostBuffer;
-    use crate::storage::Storage;
+    use crate::storage::{HostMemory, Storage};
     use crate::{Buffer, Device, Param, Result, Tensor, TensorType, Var};
 
     fn tensor(data: &[f32]) -> Tensor {
         Tensor::from_slice(&Device::cpu(), [data.len()], data).unwrap()
     }
 
-    fn memory(tensor: &Tensor) -> std::sync::Weak<HostBuffer> {
+    fn memory(tensor: &Tensor) -> std::sync::Weak<HostMemory> {
         match tensor.storage() {
             Storage::Host(buffer) => Arc::downgrade(buffer),
             #[cfg(feature = "gpu")]
