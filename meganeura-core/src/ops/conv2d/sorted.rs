@@ -14,6 +14,9 @@ use crate::ops::Conv2dOptions;
 const AHEAD: usize = 512;
 const LINE: usize = 16;
 
+/// Columns from which fetching rows is worth its instructions.
+const LEAST: usize = 32;
+
 /// The order of a channel: a plane for each pair of remainders that taps read. Output pixel `[p, q]` is number
 /// `p · width + q` in every plane, counted from where its tap begins.
 #[derive(Clone, Debug)]
@@ -98,15 +101,23 @@ impl Sorted {
     #[inline(always)]
     fn copy_here(&self, x: &[f32], to: &mut [f32]) {
         let [down, across] = self.stride;
+        if down * across == 1 {
+            // A single plane, of rows that may be short.
+            let inside = &mut to[self.above * self.width..self.rows * self.width];
+            let (plane, lines) = (&self.planes[0], inside.chunks_exact_mut(self.width));
+            for (from, to) in x.chunks_exact(self.columns).zip(lines) {
+                self.fetch(from);
+                copy_row(&from[plane.first..], 1, &mut to[plane.inside.clone()]);
+            }
+            return;
+        }
         let (mut line, mut remainder) = (self.above / down, self.above % down);
         // Row by row, so that memory is read in its order.
         for from in x.chunks_exact(self.columns) {
             if line >= self.rows {
                 break;
             }
-            for line in (0..self.columns).step_by(LINE) {
-                prefetch(from.as_ptr().wrapping_add(AHEAD + line));
-            }
+            self.fetch(from);
             for (at, plane) in self.planes.iter().enumerate() {
                 if plane.row == remainder && !plane.inside.is_empty() {
                     let to = &mut to[(at * self.rows + line) * self.width..][plane.inside.clone()];
@@ -116,6 +127,16 @@ impl Sorted {
             remainder += 1;
             if remainder == down {
                 (line, remainder) = (line + 1, 0);
+            }
+        }
+    }
+
+    /// Fetches what follows a row.
+    #[inline(always)]
+    fn fetch(&self, row: &[f32]) {
+        if self.columns >= LEAST {
+            for line in (0..self.columns).step_by(LINE) {
+                prefetch(row.as_ptr().wrapping_add(AHEAD + line));
             }
         }
     }
