@@ -8,9 +8,11 @@ own, one after the other; a row shows the least time of all rounds. `--onnx` add
     python3 examples/bench/serve_twin.py --threads 1
     python3 examples/bench/serve_twin.py --threads 2 --models resnet18 --rounds 5
     python3 examples/bench/serve_twin.py --threads 2 --clients 4 --steps 100 --rounds 1
+    python3 examples/bench/serve_twin.py --threads 1 --models squeezenet resnet18 mobilenet --int8 QOperator
 
 With `--clients`, as many threads call each model at the same time, and a row shows the time within which half of the
-calls and 99 % of them were answered, and the calls a second, of the best round.
+calls and 99 % of them were answered, and the calls a second, of the best round. With `--int8`, onnxruntime quantises
+the models first: weights as int8, activations as uint8.
 
 The results of onnxruntime and PyTorch are compared, so that the files are known to be the models.
 """
@@ -114,6 +116,25 @@ def check(name, path):
     assert np.allclose(ours, theirs, rtol=1e-3, atol=1e-3 * np.abs(ours).max()), f"{name}: the file is another model"
 
 
+def quantise(path, form):
+    """Replaces a file by the model in bytes, in one of onnxruntime's two forms."""
+    from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
+    from onnxruntime.quantization.shape_inference import quant_pre_process
+
+    class Random(CalibrationDataReader):
+        def __init__(self):
+            ports = session(path, 2).get_inputs()
+            numbers = [np.random.default_rng(seed) for seed in range(3)]
+            self.feeds = iter([{port.name: r.standard_normal(port.shape).astype(np.float32) for port in ports} for r in numbers])
+
+        def get_next(self):
+            return next(self.feeds, None)
+
+    quant_pre_process(path, path + ".inferred", skip_symbolic_shape=True)
+    types = {"activation_type": QuantType.QUInt8, "weight_type": QuantType.QInt8}
+    quantize_static(path + ".inferred", path, Random(), quant_format=QuantFormat[form], **types)
+
+
 def measure(program, options, path, name):
     """One process of a program; the object that it prints."""
     steps = ["--steps", str(options.steps), "--warmup", str(options.warmup)]
@@ -144,8 +165,10 @@ def compare(options):
         for name, path in files:
             models().export(name, path)
             check(name, path)
+            if options.int8:
+                quantise(path, options.int8)
         for name, path in files + [(pathlib.Path(path).stem, path) for path in options.onnx]:
-            programs = ["meganeura", "onnxruntime"] + (["torch"] if name in models().MODELS and path not in options.onnx else [])
+            programs = ["meganeura", "onnxruntime"] + (["torch"] if name in models().MODELS and path not in options.onnx and not options.int8 else [])
             rounds = [[measure(program, options, path, name) for program in programs] for _ in range(options.rounds)]
             if options.clients:
                 best = [max(of, key=lambda report: report["calls_per_second"]) for of in zip(*rounds)]
@@ -169,6 +192,7 @@ def main():
     parser.add_argument("--steps", type=int, default=20, help="timed calls in each round")
     parser.add_argument("--warmup", type=int, default=3)
     parser.add_argument("--clients", type=int, help="threads that call a model at the same time")
+    parser.add_argument("--int8", choices=("QOperator", "QDQ"), help="models in bytes, in this form")
     parser.add_argument("--bench", default="target/release/examples/bench", help="the program of this project")
     parser.add_argument("--export", metavar="FOLDER", help="only write the files of the models")
     parser.add_argument("--time", choices=("onnxruntime", "torch"), help=argparse.SUPPRESS)

@@ -19,6 +19,8 @@ pub use meganeura_core::functions::{RecurrentOptions, all_mean};
 #[doc(hidden)]
 pub use meganeura_core::ops::form;
 #[doc(hidden)]
+pub use meganeura_core::ops::integer_products::Bytes;
+#[doc(hidden)]
 pub use meganeura_core::ops::recurrent::RecurrentFormula;
 #[doc(hidden)]
 pub use meganeura_core::ops::{Divisor, Op, Pointwise, Pool, View, window};

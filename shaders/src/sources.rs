@@ -64,6 +64,7 @@ const SOURCES: &[(&str, &str)] = embed! {
     "group_norm_grad_sums"
     "group_norm_lines"
     "integer"
+    "integer_products"
     "iota"
     "label_weights"
     "logcumsumexp"

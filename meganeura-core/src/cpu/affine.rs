@@ -1,6 +1,9 @@
 //! The work that follows most convolutions, `bound((x − m)·f + s + r)`, in one pass: a normalisation by running
 //! statistics or a bias, a residual, an activation. `m`, `f` and `s` are numbers of each channel, and all but one of
-//! these parts may be missing. The results have the bits of the instructions one by one.
+//! these parts may be missing. Quantised numbers are rounded before `s` is added, their zero point. The results have
+//! the bits of the instructions one by one.
+
+use std::borrow::Cow;
 
 use pulp::{Simd, WithSimd};
 
@@ -45,6 +48,7 @@ enum Stage {
     Result,
     Offset,
     Factor,
+    Rounded,
     Shift,
     Residual,
     Bound,
@@ -53,6 +57,7 @@ enum Stage {
 pub(super) struct Affine<'a, T> {
     /// `m`, `f` and `s`.
     numbers: [Number<'a, T>; 3],
+    is_rounded: bool,
     residual: Option<&'a [T]>,
     bound: Bound<T>,
     arch: pulp::Arch,
@@ -60,18 +65,38 @@ pub(super) struct Affine<'a, T> {
     channels: [usize; 2],
 }
 
+/// Several of them, one after the other.
+pub(super) type Chain<'a, T> = Vec<Affine<'a, T>>;
+
 impl<'a, T: Real> Affine<'a, T> {
-    /// The beginning of a program on a kernel's result that has this form, and what remains of the program, if anything
-    /// does.
-    pub(super) fn split(
-        program: &Program,
+    /// A program on a kernel's result as passes of this form, and what remains of it, if anything does.
+    pub(super) fn chain<'p>(
+        program: &'p Program,
         inputs: &[Source<'a, T>],
         host: &[HostWord],
-    ) -> Option<(Self, Option<Program>)> {
+    ) -> (Chain<'a, T>, Option<Cow<'p, Program>>) {
+        let (mut chain, mut rest) = (Chain::new(), Some(Cow::Borrowed(program)));
+        while let Some(program) = &rest {
+            let Some((affine, after)) = Self::split(program, inputs, host) else { break };
+            chain.push(affine);
+            rest = after.map(Cow::Owned);
+        }
+        (chain, rest)
+    }
+
+    /// The beginning of a program on a kernel's result that has this form, and what remains of the program, if anything
+    /// does.
+    fn split(program: &Program, inputs: &[Source<'a, T>], host: &[HostWord]) -> Option<(Self, Option<Program>)> {
         // x − 0, x·1 and x + −0 are x, bit by bit.
         let none = [0.0, 1.0, -0.0].map(|none| Number::One(T::from_f64(none)));
-        let mut found =
-            Self { numbers: none, residual: None, bound: Bound::None, arch: pulp::Arch::new(), channels: NONE };
+        let mut found = Self {
+            numbers: none,
+            is_rounded: false,
+            residual: None,
+            bound: Bound::None,
+            arch: pulp::Arch::new(),
+            channels: NONE,
+        };
         let (mut stage, mut count) = (Stage::Result, 0);
         for part in program.parts() {
             let Some(next) = found.take(stage, part, inputs, host) else { break };
@@ -94,6 +119,10 @@ impl<'a, T: Real> Affine<'a, T> {
             Part::Times(f) if stage < Stage::Factor => {
                 self.numbers[1] = self.number(f, inputs, host)?;
                 Some(Stage::Factor)
+            }
+            Part::Round if stage < Stage::Rounded => {
+                self.is_rounded = true;
+                Some(Stage::Rounded)
             }
             Part::Plus(s) if stage < Stage::Residual => match self.number(s, inputs, host) {
                 Some(number) if stage < Stage::Shift => {
@@ -147,7 +176,9 @@ impl<'a, T: Real> Affine<'a, T> {
             let end = begin.saturating_add(inner - inside).min(y.len());
             let numbers = self.numbers.each_ref().map(|number| number.of(channel));
             let residual = self.residual.map(|residual| &residual[at..][..end - begin]);
-            let mut stretch = Stretch { numbers, residual, x: x.map(|x| &x[begin..end]), y: &mut y[begin..end] };
+            let is_rounded = self.is_rounded;
+            let mut stretch =
+                Stretch { numbers, is_rounded, residual, x: x.map(|x| &x[begin..end]), y: &mut y[begin..end] };
             if !stretch.run_vectors(simd, self.bound) {
                 match self.bound {
                     Bound::None => stretch.run(|x| x),
@@ -196,6 +227,7 @@ fn dense<'a, T: Real>(input: Input, inputs: &[Source<'a, T>]) -> Option<&'a [T]>
 /// Elements with the same numbers.
 struct Stretch<'a, T> {
     numbers: [T; 3],
+    is_rounded: bool,
     residual: Option<&'a [T]>,
     x: Option<&'a [T]>,
     y: &'a mut [T],
@@ -205,7 +237,10 @@ impl<T: Real> Stretch<'_, T> {
     #[inline(always)]
     fn run(self, bound: impl Fn(T) -> T) {
         let [m, f, s] = self.numbers;
-        let affine = |x: T| (x - m) * f + s;
+        let affine = |x: T| {
+            let x = (x - m) * f;
+            (if self.is_rounded { x.round() } else { x }) + s
+        };
         match (self.x, self.residual) {
             (Some(x), Some(r)) => {
                 self.y.iter_mut().zip(x).zip(r).for_each(|((y, &x), &r)| *y = bound(affine(x) + r));
@@ -228,6 +263,7 @@ impl<T: Real> Stretch<'_, T> {
         let vectors = Vectors {
             simd,
             numbers: [number(m), number(f), number(s)],
+            is_rounded: self.is_rounded,
             bound: match bound {
                 Bound::None => Bound::None,
                 Bound::Relu => Bound::Relu,
@@ -249,6 +285,7 @@ impl<T: Real> Stretch<'_, T> {
 struct Vectors<S: Simd> {
     simd: S,
     numbers: [S::f32s; 3],
+    is_rounded: bool,
     bound: Bound<S::f32s>,
 }
 
@@ -275,7 +312,8 @@ impl<S: Simd> Vectors<S> {
     #[inline(always)]
     fn finished<const R: bool>(&self, x: S::f32s, r: S::f32s) -> S::f32s {
         let (simd, [m, f, s]) = (self.simd, self.numbers);
-        let x = simd.add_f32s(simd.mul_f32s(simd.sub_f32s(x, m), f), s);
+        let x = simd.mul_f32s(simd.sub_f32s(x, m), f);
+        let x = simd.add_f32s(if self.is_rounded { rounded(simd, x) } else { x }, s);
         let x = if R { simd.add_f32s(x, r) } else { x };
         match self.bound {
             Bound::None => x,
@@ -289,6 +327,16 @@ impl<S: Simd> Vectors<S> {
             }
         }
     }
+}
+
+/// The nearest whole numbers, on a tie the even ones, with the signs of `x`.
+#[inline(always)]
+fn rounded<S: Simd>(simd: S, x: S::f32s) -> S::f32s {
+    // 2²³: adding it leaves the nearest integer in the low bits. Numbers from there on are whole.
+    let shift = simd.splat_f32s(8_388_608.0);
+    let (magnitude, sign) = (simd.abs_f32s(x), simd.and_f32s(x, simd.splat_f32s(-0.0)));
+    let nearest = simd.sub_f32s(simd.add_f32s(magnitude, shift), shift);
+    simd.select_f32s(simd.less_than_f32s(magnitude, shift), simd.or_f32s(nearest, sign), x)
 }
 
 /// A pass in the form that `pulp` needs.
@@ -348,10 +396,10 @@ mod tests {
         inputs.extend([view(&dense[..], Layout::contiguous(shape)), view(&dense[..], of_column)]);
         let mut x = numbers(3, shape.elements());
         x.iter_mut().zip([f32::NAN, -0.0, f32::INFINITY, -f32::INFINITY, 0.0]).for_each(|(x, value)| *x = value);
-        let (affine, rest) = Affine::split(&program, &inputs, &[])?;
-        let is_all = rest.is_none();
-        let fast = Epilogue::new(Some(affine), rest.as_ref(), &inputs, &[]);
-        let slow = Epilogue::new(None, Some(&program), &inputs, &[]);
+        let is_all = Affine::split(&program, &inputs, &[])?.1.is_none();
+        let (affine, rest) = Affine::chain(&program, &inputs, &[]);
+        let fast = Epilogue::new(affine, rest.as_deref(), &inputs, &[]);
+        let slow = Epilogue::new(Chain::new(), Some(&program), &inputs, &[]);
         let mut results = [x.clone(), x.clone(), vec![f32::NAN; x.len()]];
         // A part that begins and ends inside of channels.
         let (begin, end) = (7, x.len() - 4);
@@ -381,9 +429,10 @@ mod tests {
     #[test]
     fn the_form_gives_the_results_of_its_instructions() {
         let before = |row: usize| if row == 0 { Input::Kernel(0) } else { Input::Result(row - 1) };
-        let parts: [fn(Input) -> Instruction; 6] = [
+        let parts: [fn(Input) -> Instruction; 7] = [
             |x| (Pointwise::Sub, vec![x, Input::Operand(0)]),
             |x| (Pointwise::Mul, vec![Input::Operand(1), x]),
+            |x| (Pointwise::Round, vec![x]),
             |x| (Pointwise::Add, vec![x, Input::Operand(2)]),
             |x| (Pointwise::Add, vec![Input::Operand(3), x]),
             |x| (Pointwise::Relu, vec![x]),
@@ -393,7 +442,7 @@ mod tests {
             let parts = parts.iter().enumerate().filter(|(at, _)| taken >> at & 1 == 1);
             let instructions: Vec<_> = parts.enumerate().map(|(row, (_, part))| part(before(row))).collect();
             // One bound; another is the rest of the program.
-            hold(instructions, taken >> 4 != 3);
+            hold(instructions, taken >> 5 != 3);
         }
         let scaled = (Pointwise::Mul, vec![Input::Kernel(0), constant(0.5)]);
         hold(vec![scaled.clone(), (Pointwise::Sigmoid, vec![Input::Result(0)])], false);

@@ -6,7 +6,6 @@ mod affine;
 mod pointwise;
 mod pool;
 
-use std::borrow::Cow;
 use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -264,10 +263,7 @@ impl RunMemory<'_> {
                     None => kernel.op.cpu(&inputs, &mut outputs, &self.scratch),
                     Some(program) => {
                         let sources: Vec<_> = inputs.iter().map(|&view| pointwise::Source::View(view)).collect();
-                        let (affine, rest) = match Affine::split(program, &sources, host) {
-                            Some((affine, rest)) => (Some(affine), rest.map(Cow::Owned)),
-                            None => (None, Some(Cow::Borrowed(program))),
-                        };
+                        let (affine, rest) = Affine::chain(program, &sources, host);
                         let epilogue = pointwise::Epilogue::new(affine, rest.as_deref(), &sources, host);
                         let own = &inputs[..kernel.elementwise];
                         kernel.op.cpu_finishing(own, &mut outputs, &epilogue, &self.scratch);

@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use pulp::{Simd, WithSimd};
 use rayon::prelude::*;
 
-use super::affine::Affine;
+use super::affine::Chain;
 use crate::Layout;
 use crate::host::HostWord;
 use crate::kernel::native::{self, Finish, OutView, Real, Run, Scratch, Shared, Slice, Transposed, View};
@@ -14,6 +14,8 @@ use crate::plan::{Input, Program};
 
 /// Elements in a block.
 const BLOCK: usize = 256;
+/// The least number of neighbouring elements of a kernel's result, if it has them, that a program does at once.
+const AT_ONCE: usize = 4 * BLOCK;
 /// Elements in a task.
 const TASK: usize = 32 * BLOCK;
 
@@ -72,17 +74,18 @@ pub(super) fn run<T: Real>(
 
 /// A program that runs inside a kernel, on its results.
 pub(super) struct Epilogue<'a, T> {
-    affine: Option<Affine<'a, T>>,
-    /// The rest of the program.
+    /// The beginning of the program.
+    affine: Chain<'a, T>,
+    /// The rest of it.
     machine: Option<Machine<'a, T>>,
     /// The memory of threads, while they do not need it.
     idle: Mutex<Vec<Blocks<T>>>,
 }
 
 impl<'a, T: Real> Epilogue<'a, T> {
-    /// A program of a step with these operands, after its beginning, if that is `affine`.
+    /// A program of a step with these operands, after its beginning, which is `affine`.
     pub(super) fn new(
-        affine: Option<Affine<'a, T>>,
+        affine: Chain<'a, T>,
         rest: Option<&'a Program>,
         inputs: &'a [Source<'a, T>],
         host: &[HostWord],
@@ -102,8 +105,9 @@ impl<'a, T: Real> Epilogue<'a, T> {
         Some(idle.unwrap_or_else(|| machine.blocks()))
     }
 
-    /// Runs the rest of the program on neighbouring elements, from number `first` on.
+    /// Runs the program after its first pass on neighbouring elements, from number `first` on.
     fn rest(&self, first: usize, y: &mut [T], blocks: &mut Option<Blocks<T>>) {
+        self.affine.iter().skip(1).for_each(|affine| affine.run(first, None, y));
         if let (Some(machine), Some(blocks)) = (&self.machine, blocks) {
             machine.run(first, blocks, &mut [y]);
         }
@@ -113,7 +117,7 @@ impl<'a, T: Real> Epilogue<'a, T> {
 impl<T: Real> Finish<T> for Epilogue<'_, T> {
     fn finish(&self, first: usize, y: &mut [T]) {
         let mut blocks = self.blocks();
-        if let Some(affine) = &self.affine {
+        if let Some(affine) = self.affine.first() {
             affine.run(first, None, y);
         }
         self.rest(first, y, &mut blocks);
@@ -122,16 +126,26 @@ impl<T: Real> Finish<T> for Epilogue<'_, T> {
 
     unsafe fn store(&self, values: &[T], runs: &mut dyn Iterator<Item = Run>, y: &Shared<'_, T>) {
         let mut blocks = self.blocks();
+        // Elements that the rest of the program is left to do: runs that follow each other are done at once, since
+        // lines of images are short.
+        let mut left = 0..0;
         for Run { first, at, len } in runs {
+            if first != left.end || left.len() >= AT_ONCE {
+                // SAFETY: the caller's promise.
+                self.rest(left.start, unsafe { y.part(left.start, left.len()) }, &mut blocks);
+                left = first..first;
+            }
+            left.end += len;
             // SAFETY: the caller's promise.
             let y = unsafe { y.part(first, len) };
             let values = &values[at..][..len];
-            match &self.affine {
+            match self.affine.first() {
                 Some(affine) => affine.run(first, Some(values), y),
                 None => y.copy_from_slice(values),
             }
-            self.rest(first, y, &mut blocks);
         }
+        // SAFETY: the caller's promise.
+        self.rest(left.start, unsafe { y.part(left.start, left.len()) }, &mut blocks);
         self.idle().extend(blocks);
     }
 }

@@ -76,7 +76,7 @@ impl Vjp for ConvGradWeight {
 }
 
 #[cfg(feature = "testing")]
-mod cases {
+pub(super) mod cases {
     use super::*;
     use crate::Shape;
     use crate::functions::case::{Array, Case, Special, Tested};
@@ -84,7 +84,7 @@ mod cases {
     use crate::ops::conv2d::geometry::ConvShape;
 
     /// The shapes that all three passes are tested with: everything that was ever wrong.
-    pub(super) fn cases(case: impl Fn(AnyConvOptions, Shape, Shape) -> Case) -> Vec<Case> {
+    pub(crate) fn cases(case: impl Fn(AnyConvOptions, Shape, Shape) -> Case) -> Vec<Case> {
         let of_images = images().into_iter().map(|(options, x, w)| (options.into(), Shape::from(x), Shape::from(w)));
         let all = of_images.chain(sequences()).chain(volumes());
         all.map(|(options, x, w)| case(options, x, w)).collect()

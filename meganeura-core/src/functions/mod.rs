@@ -39,6 +39,7 @@ mod gather;
 mod grid_sample;
 mod group_norm;
 mod integer;
+mod integer_products;
 mod iota;
 mod label_weights;
 mod logcumsumexp;

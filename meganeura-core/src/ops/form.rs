@@ -173,9 +173,9 @@ impl Form {
         self.node("Cast", &[x], vec![("to", Attribute::Int(element(dtype)))])
     }
 
-    /// A condition as bytes, 0 or 1, which ONNX's reductions accept.
-    pub(crate) fn marks(&mut self, condition: Value) -> Value {
-        self.node("Cast", &[condition], vec![("to", Attribute::Int(UINT8))])
+    /// A value as bytes without a sign; of a condition, 0 or 1, which ONNX's reductions accept.
+    pub(crate) fn bytes(&mut self, x: Value) -> Value {
+        self.node("Cast", &[x], vec![("to", Attribute::Int(UINT8))])
     }
 
     /// A condition that is true where a number is not 0.

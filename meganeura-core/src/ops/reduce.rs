@@ -108,7 +108,7 @@ impl Primitive for Reduce {
             return form::only(folded);
         }
         let is_nan = to.node("IsNaN", &[x[0].value], Vec::new());
-        let marks = to.marks(is_nan);
+        let marks = to.bytes(is_nan);
         let marked = fold(to, "ReduceMax", marks);
         let (has_nan, nan) = (to.condition(marked), to.float(y[0].dtype, f64::NAN));
         form::only(to.node("Where", &[has_nan, nan, folded], Vec::new()))

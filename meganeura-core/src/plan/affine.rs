@@ -11,6 +11,8 @@ pub(crate) enum Part {
     Minus(Input),
     /// `x·f`
     Times(Input),
+    /// `x` rounded
+    Round,
     /// `x + s`
     Plus(Input),
     Relu,
@@ -27,6 +29,7 @@ impl Program {
             let part = match (op, others.next(), others.next()) {
                 (Pointwise::Sub, Some(m), None) if is_first => Part::Minus(m),
                 (Pointwise::Mul, Some(f), None) => Part::Times(f),
+                (Pointwise::Round, None, None) => Part::Round,
                 (Pointwise::Add, Some(s), None) => Part::Plus(s),
                 (Pointwise::Relu, None, None) => Part::Relu,
                 (Pointwise::Clamp, Some(low), Some(high)) if is_first => Part::Clamp(low, high),

@@ -131,9 +131,9 @@ fn reexports_of(file: &str) -> HashMap<String, String> {
     reexports(&blank(&fs::read_to_string(root().join(file)).expect("a file of the framework")))
 }
 
-/// Modules of `ops/` that engines may name: families of operations, and exchanges between ranks, which run outside of
-/// kernels.
-const FAMILIES: [&str; 3] = ["pointwise", "view", "collective"];
+/// Modules of `ops/` that engines may name: families of operations, exchanges between ranks, which run outside of
+/// kernels, and the ways to hold operands and results in bf16.
+const FAMILIES: [&str; 4] = ["pointwise", "view", "collective", "bf16"];
 
 /// Crates, and the only folder that may name each.
 const CRATES: [(&str, &str); 2] = [("wgpu", "meganeura-core/src/gpu"), ("ash", "meganeura-core/src/gpu/vulkan")];

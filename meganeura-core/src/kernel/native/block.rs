@@ -9,8 +9,8 @@ use super::Accumulate;
 
 /// The place of each term in an operand.
 pub(crate) trait Places: Copy {
-    /// The most rows of a tile whose rows have these places.
-    const ROWS: usize;
+    /// `true` if a tile has a sixth fewer rows with these places.
+    const FEWER_ROWS: bool;
 
     /// # Safety
     ///
@@ -33,7 +33,7 @@ pub(crate) trait Places: Copy {
 pub(crate) struct Apart(pub(crate) usize);
 
 impl Places for Apart {
-    const ROWS: usize = Block::ROWS;
+    const FEWER_ROWS: bool = false;
 
     #[inline(always)]
     unsafe fn at(self, term: usize) -> usize {
@@ -51,7 +51,7 @@ impl Places for Apart {
 
 impl Places for &[usize] {
     /// Compilers load the numbers of all rows at once, if nothing but registers decides, and need some for them.
-    const ROWS: usize = Block::ROWS - 2;
+    const FEWER_ROWS: bool = true;
 
     #[inline(always)]
     unsafe fn at(self, term: usize) -> usize {
@@ -69,17 +69,19 @@ impl Places for &[usize] {
 }
 
 /// `c[i,j] = Σₖ a[i,k]·b[k,j]`, or added to `c`. Neighbouring columns of `b` and `c` are adjacent.
-pub(crate) struct Block<'a, R = Apart, A = Apart, B = Apart> {
+///
+/// The elements `X` of `a` and `b`, and `Y` of `c`, are floats, or words of bytes: see [`bytes`](super::bytes).
+pub(crate) struct Block<'a, R = Apart, A = Apart, B = Apart, X = f32, Y = f32> {
     /// Rows, columns, and terms of each sum.
     pub(crate) extents: [usize; 3],
-    pub(crate) a: &'a [f32],
+    pub(crate) a: &'a [X],
     /// The places of the rows of `a`, and of the terms in a row.
     pub(crate) a_rows: R,
     pub(crate) a_terms: A,
-    pub(crate) b: &'a [f32],
+    pub(crate) b: &'a [X],
     /// The places of the terms in `b`.
     pub(crate) b_terms: B,
-    pub(crate) c: &'a mut [f32],
+    pub(crate) c: &'a mut [Y],
     /// The distance of neighbouring rows of `c`.
     pub(crate) c_stride: usize,
     pub(crate) accumulate: Accumulate,
@@ -98,6 +100,78 @@ impl Block<'_> {
     pub(crate) const ROWS: usize = 12;
 }
 
+/// The arithmetic of products in vectors of one width.
+pub(crate) trait Lanes: Copy {
+    /// The elements of `a` and `b`, and of `c`.
+    type X: Copy;
+    type Y;
+    /// A vector of `b`, and one of sums.
+    type Columns: Copy;
+    type Sums: Copy;
+    /// Columns of a vector, at most [`Block::COLUMNS`].
+    const COLUMNS: usize;
+    /// Rows of a tile whose sums stay in registers, with two vectors each: at most [`Block::ROWS`].
+    const ROWS: usize;
+
+    fn zeros(self) -> Self::Sums;
+    /// Adds the products of one element of `a` with a vector of `b`.
+    fn add_products(self, a: Self::X, b: Self::Columns, sums: Self::Sums) -> Self::Sums;
+    fn add(self, a: Self::Sums, b: Self::Sums) -> Self::Sums;
+    /// # Safety
+    ///
+    /// A vector can be read there.
+    unsafe fn columns(self, b: *const Self::X) -> Self::Columns;
+    /// # Safety
+    ///
+    /// A vector can be read there.
+    unsafe fn load(self, c: *const Self::Y) -> Self::Sums;
+    /// # Safety
+    ///
+    /// A vector can be written there.
+    unsafe fn store(self, sums: Self::Sums, c: *mut Self::Y);
+}
+
+/// Floats in the vectors of a processor.
+#[derive(Clone, Copy)]
+struct Floats<S>(S);
+
+impl<S: Simd> Lanes for Floats<S> {
+    type X = f32;
+    type Y = f32;
+    type Columns = S::f32s;
+    type Sums = S::f32s;
+    const COLUMNS: usize = S::F32_LANES;
+    const ROWS: usize = if S::REGISTER_COUNT >= 32 { Block::ROWS } else { Block::ROWS / 2 };
+
+    #[inline(always)]
+    fn zeros(self) -> S::f32s {
+        self.0.splat_f32s(0.0)
+    }
+    #[inline(always)]
+    fn add_products(self, a: f32, b: S::f32s, sums: S::f32s) -> S::f32s {
+        self.0.mul_add_e_f32s(self.0.splat_f32s(a), b, sums)
+    }
+    #[inline(always)]
+    fn add(self, a: S::f32s, b: S::f32s) -> S::f32s {
+        self.0.add_f32s(a, b)
+    }
+    #[inline(always)]
+    unsafe fn columns(self, b: *const f32) -> S::f32s {
+        // SAFETY: the caller's promise; vectors have no alignment here.
+        unsafe { b.cast::<S::f32s>().read_unaligned() }
+    }
+    #[inline(always)]
+    unsafe fn load(self, c: *const f32) -> S::f32s {
+        // SAFETY: as above.
+        unsafe { self.columns(c) }
+    }
+    #[inline(always)]
+    unsafe fn store(self, sums: S::f32s, c: *mut f32) {
+        // SAFETY: as above.
+        unsafe { c.cast::<S::f32s>().write_unaligned(sums) }
+    }
+}
+
 impl<R: Places, A: Places, B: Places> Block<'_, R, A, B> {
     /// Computes the product with the widest vectors of this processor. The order of each sum depends on the number of
     /// its terms alone.
@@ -106,17 +180,9 @@ impl<R: Places, A: Places, B: Places> Block<'_, R, A, B> {
     ///
     /// If an operand is shorter than its extents, with columns in multiples of [`Block::COLUMNS`].
     pub(crate) fn multiply(self, arch: pulp::Arch) {
-        let [m, n, k] = self.extents;
-        if m == 0 || n == 0 {
-            return;
+        if self.has_elements() {
+            arch.dispatch(self);
         }
-        let n = n.next_multiple_of(Block::COLUMNS);
-        assert!((m - 1) * self.c_stride + n <= self.c.len(), "the result has its place");
-        if k > 0 {
-            assert!(self.a_rows.furthest(m) + self.a_terms.furthest(k) < self.a.len(), "rows lie in their slice");
-            assert!(self.b_terms.furthest(k) + n <= self.b.len(), "columns lie in their slice");
-        }
-        arch.dispatch(self);
     }
 }
 
@@ -124,26 +190,8 @@ impl<R: Places, A: Places, B: Places> WithSimd for Block<'_, R, A, B> {
     type Output = ();
 
     #[inline(always)]
-    fn with_simd<S: Simd>(mut self, simd: S) {
-        let [m, n, k] = self.extents;
-        let most = if S::REGISTER_COUNT >= 32 { R::ROWS } else { R::ROWS / 2 };
-        // Tiles have nearly equal numbers of rows: one of a row or two could not hide the latency of additions.
-        let tiles = m.div_ceil(most);
-        // Each number of `a` and `b` comes into the caches once, and `c` once for every part of the terms.
-        for first in (0..k.max(1)).step_by(Block::TERMS) {
-            let terms = first..k.min(first + Block::TERMS);
-            for column in (0..n).step_by(2 * S::F32_LANES) {
-                let wide = n - column > S::F32_LANES;
-                for tile in 0..tiles {
-                    let rows = m * tile / tiles..m * (tile + 1) / tiles;
-                    if wide {
-                        self.rows::<S, 2>(simd, rows, column, &terms);
-                    } else {
-                        self.rows::<S, 1>(simd, rows, column, &terms);
-                    }
-                }
-            }
-        }
+    fn with_simd<S: Simd>(self, simd: S) {
+        self.multiply_in(Floats(simd));
     }
 }
 
@@ -152,7 +200,7 @@ const AHEAD: usize = 1024;
 
 /// Fetches the line of a place into the caches. The place may be outside of any memory.
 #[inline(always)]
-pub(crate) fn prefetch(place: *const f32) {
+pub(crate) fn prefetch<X>(place: *const X) {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: every such processor has the instruction, and it ignores places that cannot be read.
     unsafe {
@@ -163,14 +211,62 @@ pub(crate) fn prefetch(place: *const f32) {
     let _ = place;
 }
 
-impl<R: Places, A: Places, B: Places> Block<'_, R, A, B> {
+impl<R: Places, A: Places, B: Places, X: Copy, Y> Block<'_, R, A, B, X, Y> {
+    /// `false` if there is nothing to compute.
+    ///
+    /// # Panics
+    ///
+    /// If an operand is shorter than its extents, with columns in multiples of [`Block::COLUMNS`].
+    pub(super) fn has_elements(&self) -> bool {
+        let [m, n, k] = self.extents;
+        if m == 0 || n == 0 {
+            return false;
+        }
+        let n = n.next_multiple_of(Block::COLUMNS);
+        assert!((m - 1) * self.c_stride + n <= self.c.len(), "the result has its place");
+        if k > 0 {
+            assert!(self.a_rows.furthest(m) + self.a_terms.furthest(k) < self.a.len(), "rows lie in their slice");
+            assert!(self.b_terms.furthest(k) + n <= self.b.len(), "columns lie in their slice");
+        }
+        true
+    }
+
+    /// The product, after [`has_elements`](Self::has_elements).
+    #[inline(always)]
+    pub(super) fn multiply_in<L: Lanes<X = X, Y = Y>>(mut self, lanes: L) {
+        let [m, n, k] = self.extents;
+        // Tiles have nearly equal numbers of rows: one of a row or two could not hide the latency of additions.
+        let tiles = m.div_ceil(if R::FEWER_ROWS { L::ROWS * 5 / 6 } else { L::ROWS });
+        // Each number of `a` and `b` comes into the caches once, and `c` once for every part of the terms.
+        for first in (0..k.max(1)).step_by(Block::TERMS) {
+            let terms = first..k.min(first + Block::TERMS);
+            for column in (0..n).step_by(2 * L::COLUMNS) {
+                let wide = n - column > L::COLUMNS;
+                for tile in 0..tiles {
+                    let rows = m * tile / tiles..m * (tile + 1) / tiles;
+                    if wide {
+                        self.rows::<L, 2>(lanes, rows, column, &terms);
+                    } else {
+                        self.rows::<L, 1>(lanes, rows, column, &terms);
+                    }
+                }
+            }
+        }
+    }
+
     /// Adds some terms to one tile, of these rows and `N` vectors of columns.
     #[inline(always)]
-    fn rows<S: Simd, const N: usize>(&mut self, simd: S, rows: Range<usize>, column: usize, terms: &Range<usize>) {
+    fn rows<L: Lanes<X = X, Y = Y>, const N: usize>(
+        &mut self,
+        lanes: L,
+        rows: Range<usize>,
+        column: usize,
+        terms: &Range<usize>,
+    ) {
         macro_rules! tiles {
             ($($rows:literal)+) => {
                 match rows.len() {
-                    $($rows => self.tile::<S, $rows, N>(simd, rows.start, column, terms),)+
+                    $($rows => self.tile::<L, $rows, N>(lanes, rows.start, column, terms),)+
                     _ => unreachable!("a tile has at most {} rows", Block::ROWS),
                 }
             };
@@ -180,9 +276,9 @@ impl<R: Places, A: Places, B: Places> Block<'_, R, A, B> {
 
     /// A tile of `M` rows and `N` vectors, all of whose sums stay in registers.
     #[inline(always)]
-    fn tile<S: Simd, const M: usize, const N: usize>(
+    fn tile<L: Lanes<X = X, Y = Y>, const M: usize, const N: usize>(
         &mut self,
-        simd: S,
+        lanes: L,
         row: usize,
         column: usize,
         terms: &Range<usize>,
@@ -190,39 +286,38 @@ impl<R: Places, A: Places, B: Places> Block<'_, R, A, B> {
         let accumulate = if terms.start > 0 { Accumulate::Yes } else { self.accumulate };
         // Columns that a single tile reads are often in no cache, and vectors of several pages follow each other.
         let is_read_once = self.extents[0] == M;
-        let mut sums = [[simd.splat_f32s(0.0); N]; M];
-        // SAFETY: `multiply` checked that all rows, terms and columns of the extents lie inside the slices; this tile's
-        // lie inside the extents, and vectors have no alignment here.
+        let mut sums = [[lanes.zeros(); N]; M];
+        // SAFETY: `has_elements` checked that all rows, terms and columns of the extents lie inside the slices; this
+        // tile's lie inside the extents.
         unsafe {
             let b = self.b.as_ptr().add(column);
             let mut a = [self.a.as_ptr(); M];
             a.iter_mut().enumerate().for_each(|(i, a)| *a = a.add(self.a_rows.at(row + i)));
             for term in terms.clone() {
                 let (place, of_a) = (self.b_terms.at(term), self.a_terms.at(term));
-                let mut columns = [simd.splat_f32s(0.0); N];
+                let mut columns = [lanes.columns(b.add(place)); N];
                 for (j, columns) in columns.iter_mut().enumerate() {
-                    let b = b.add(place + j * S::F32_LANES);
+                    let b = b.add(place + j * L::COLUMNS);
                     if is_read_once {
                         prefetch(b.wrapping_add(AHEAD));
                     }
-                    *columns = b.cast::<S::f32s>().read_unaligned();
+                    *columns = lanes.columns(b);
                 }
                 for (&a, sums) in a.iter().zip(&mut sums) {
-                    let a = simd.splat_f32s(*a.add(of_a));
+                    let a = *a.add(of_a);
                     for (sum, &columns) in sums.iter_mut().zip(&columns) {
-                        *sum = simd.mul_add_e_f32s(a, columns, *sum);
+                        *sum = lanes.add_products(a, columns, *sum);
                     }
                 }
             }
             for (i, sums) in sums.iter().enumerate() {
                 for (j, &sum) in sums.iter().enumerate() {
-                    let place = self.c.as_mut_ptr().add((row + i) * self.c_stride + column + j * S::F32_LANES);
-                    let place = place.cast::<S::f32s>();
+                    let place = self.c.as_mut_ptr().add((row + i) * self.c_stride + column + j * L::COLUMNS);
                     let sum = match accumulate {
-                        Accumulate::Yes => simd.add_f32s(place.read_unaligned(), sum),
+                        Accumulate::Yes => lanes.add(lanes.load(place), sum),
                         Accumulate::No => sum,
                     };
-                    place.write_unaligned(sum);
+                    lanes.store(sum, place);
                 }
             }
         }

@@ -1,6 +1,7 @@
 //! The building blocks of native kernels: element types, operands, loops in threads, matrix products.
 
 mod block;
+mod bytes;
 mod cascade;
 mod element;
 mod erfinv;
@@ -16,6 +17,7 @@ mod transpose;
 mod view;
 
 pub(crate) use block::{Apart, Block, Places, prefetch};
+pub(crate) use bytes::{BYTES, ONES, sum_of, words};
 pub(crate) use cascade::{Cascade, by_halves};
 pub use element::Element;
 pub(crate) use element::Integer;

@@ -86,6 +86,8 @@ pub trait Real:
 
     /// Rounds a 64-bit integer.
     fn from_i64(x: i64) -> Self;
+    /// Rounds a 32-bit integer.
+    fn from_i32(x: i32) -> Self;
     /// Widens to 64 bits.
     fn to_f64(self) -> f64;
     /// xʸ
@@ -117,6 +119,12 @@ macro_rules! real {
             #[inline(always)]
             #[expect(clippy::cast_precision_loss, reason = "rounding is this function's purpose")]
             fn from_i64(x: i64) -> Self {
+                x as $T
+            }
+            #[inline(always)]
+            #[expect(clippy::allow_attributes, reason = "f64 needs no rounding")]
+            #[allow(clippy::cast_precision_loss, clippy::cast_lossless, reason = "rounding is this function's purpose")]
+            fn from_i32(x: i32) -> Self {
                 x as $T
             }
             #[inline(always)]

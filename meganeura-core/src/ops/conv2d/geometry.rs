@@ -246,6 +246,21 @@ impl ConvShape {
         Tap { channel, planes, rows, columns, first: (z * self.h + y) * self.w + x }
     }
 
+    /// The place in a channel that a tap of an output reads; `None` in the padding.
+    pub(crate) fn place(&self, output: usize, tap: usize) -> Option<usize> {
+        let ([kh, kw], depth) = (self.kernel, self.depth);
+        let Conv2dOptions { stride, padding, dilation, .. } = self.options;
+        let along = |output: usize, tap: usize, extent: usize, [stride, padding, dilation]: [usize; 3]| {
+            (output * stride + tap * dilation).checked_sub(padding).filter(|&at| at < extent)
+        };
+        let of = |axis: usize| [stride[axis], padding[axis], dilation[axis]];
+        let of_depth = [depth.stride, depth.padding.cast_unsigned(), depth.dilation];
+        let z = along(output / (self.p * self.q), tap / (kh * kw), depth.inputs, of_depth)?;
+        let y = along(output / self.q % self.p, tap / kw % kh, self.h, of(0))?;
+        let x = along(output % self.q, tap % kw, self.w, of(1))?;
+        Some((z * self.h + y) * self.w + x)
+    }
+
     /// Pixels from the first tap to the last, per axis: one less than the kernel spans.
     pub(super) fn gaps(&self) -> [usize; 2] {
         [0, 1].map(|axis| (self.kernel[axis] - 1) * self.options.dilation[axis])

@@ -9,6 +9,7 @@ mod convolution;
 pub(crate) mod geometry;
 mod grad_input;
 mod grad_weight;
+mod integer;
 mod launch;
 mod narrow;
 mod native_depthwise;
@@ -31,6 +32,7 @@ mod winograd;
 pub(crate) use geometry::ConvShape;
 pub use grad_input::ConvGradInput;
 pub use grad_weight::ConvGradWeight;
+pub use integer::ConvInteger;
 pub use options::{
     AnyConvOptions, Conv1dOptions, Conv2dOptions, Conv3dOptions, ConvOptions, ConvTranspose1dOptions,
     ConvTranspose2dOptions, ConvTranspose3dOptions, ConvTransposeOptions,

@@ -149,15 +149,7 @@ impl<'a> Direct<'a> {
             };
             product.multiply(pulp::Arch::new());
         }
-        // The lines of the image that the panel has parts of, without what lies between them.
-        let width = self.sorted.width;
-        let of_line = |p: usize| {
-            let (begin, end) = (first.max(p * width), (first + columns).min(p * width + g.q));
-            Run { first: p * g.q + begin - p * width, at: begin - first, len: end.saturating_sub(begin) }
-        };
-        let lines = (first / width..(first + columns).div_ceil(width)).map(of_line);
-        // A panel that begins between two lines has nothing of the first.
-        let lines: Vec<_> = lines.filter(|line| line.len > 0).collect();
+        let lines = self.sorted.lines(g.q, first, columns);
         let mut runs = rows_here.enumerate().flat_map(|(at, row)| {
             let plane = (image * rows + row) * g.p * g.q;
             lines.iter().map(move |line| Run { first: plane + line.first, at: at * self.panel + line.at, ..*line })

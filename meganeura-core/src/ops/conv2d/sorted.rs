@@ -2,47 +2,34 @@
 //! modulo the stride. Every tap of neighbouring outputs then reads neighbouring numbers, whatever the stride and
 //! dilation, so no patches are copied.
 
-use std::ops::Range;
-
 use pulp::{Simd, WithSimd};
 
 use super::ConvShape;
-use crate::kernel::native::{Block, Finish, prefetch};
+use crate::kernel::native::{Block, Finish, Run, prefetch};
 use crate::ops::Conv2dOptions;
 
-/// Elements from a row to the place that is fetched meanwhile, and those of a line of the cache.
+/// Elements from a pixel to the place that is fetched meanwhile, and those of a line of the cache.
 const AHEAD: usize = 512;
 const LINE: usize = 16;
 
-/// Columns from which fetching rows is worth its instructions.
-const LEAST: usize = 32;
+/// Pixels of a channel from which fetching is worth its instructions.
+const LEAST: usize = 1024;
 
 /// The order of a channel: a plane for each pair of remainders that taps read. Output pixel `[p, q]` is number
 /// `p · width + q` in every plane, counted from where its tap begins.
 #[derive(Clone, Debug)]
 pub(super) struct Sorted {
-    /// Columns of the input, and rows of padding above it.
-    columns: usize,
-    above: usize,
-    stride: [usize; 2],
-    planes: Vec<Plane>,
-    rows: usize,
+    stretches: Vec<Stretch>,
+    /// The distance in the image of neighbouring pixels of a stretch.
+    across: usize,
+    /// Pixels of a channel of the image.
+    plane: usize,
     pub(super) width: usize,
     /// The place of each tap of the first output.
     pub(super) taps: Vec<usize>,
     /// Elements of a channel: whole vectors, with one to spare, since outputs are computed in vectors. They are an odd
     /// number, so that channels fall into all sets of a cache.
     pub(super) len: usize,
-}
-
-/// A plane of a channel.
-#[derive(Clone, Debug)]
-struct Plane {
-    /// The remainder of its rows, counted with their padding.
-    row: usize,
-    /// The columns that are no padding, and the first that they are copied from.
-    inside: Range<usize>,
-    first: usize,
 }
 
 /// Sums for each output of a window, which are stored together.
@@ -62,7 +49,7 @@ pub(super) struct Terms<'a> {
 
 impl Sorted {
     pub(super) fn new(g: &ConvShape) -> Self {
-        let Conv2dOptions { stride, padding, dilation, .. } = g.options();
+        let options @ Conv2dOptions { stride, dilation, .. } = g.options();
         let [down, across] = g.gaps();
         let (rows, width) = (g.p + down / stride[0], g.q + across / stride[1]);
         let mut planes: Vec<[usize; 2]> = Vec::new();
@@ -78,14 +65,8 @@ impl Sorted {
         let taps = (0..g.taps()).map(place).collect();
         let vectors = (planes.len() * rows * width).div_ceil(Block::COLUMNS) + 1;
         let len = (vectors + 1 - vectors % 2) * Block::COLUMNS;
-        let plane = |[row, column]: [usize; 2]| {
-            let (left, across) = (padding[1], stride[1]);
-            let begin = left.saturating_sub(column).div_ceil(across).min(width);
-            let end = (g.w + left).saturating_sub(column).div_ceil(across).clamp(begin, width);
-            Plane { row, inside: begin..end, first: (begin * across + column).saturating_sub(left) }
-        };
-        let planes = planes.into_iter().map(plane).collect();
-        Self { columns: g.w, above: padding[0], stride, planes, rows, width, taps, len }
+        let stretches = stretches([g.h, g.w], &options, &planes, rows, width);
+        Self { stretches, across: stride[1], plane: g.h * g.w, width, taps, len }
     }
 
     /// All taps, with the weights `w`.
@@ -100,46 +81,110 @@ impl Sorted {
 
     #[inline(always)]
     fn copy_here(&self, x: &[f32], to: &mut [f32]) {
-        let [down, across] = self.stride;
-        if down * across == 1 {
-            // A single plane, of rows that may be short.
-            let inside = &mut to[self.above * self.width..self.rows * self.width];
-            let (plane, lines) = (&self.planes[0], inside.chunks_exact_mut(self.width));
-            for (from, to) in x.chunks_exact(self.columns).zip(lines) {
-                self.fetch(from);
-                copy_row(&from[plane.first..], 1, &mut to[plane.inside.clone()]);
+        let mut fetched = 0;
+        for &Stretch { place, pixel, count } in &self.stretches {
+            let end = pixel + count * self.across;
+            while self.plane >= LEAST && fetched < end {
+                prefetch(x.as_ptr().wrapping_add(fetched + AHEAD));
+                fetched += LINE;
             }
-            return;
+            copy_row(&x[pixel..], self.across, &mut to[place..][..count]);
         }
-        let (mut line, mut remainder) = (self.above / down, self.above % down);
-        // Row by row, so that memory is read in its order.
-        for from in x.chunks_exact(self.columns) {
-            if line >= self.rows {
-                break;
-            }
-            self.fetch(from);
-            for (at, plane) in self.planes.iter().enumerate() {
-                if plane.row == remainder && !plane.inside.is_empty() {
-                    let to = &mut to[(at * self.rows + line) * self.width..][plane.inside.clone()];
-                    copy_row(&from[plane.first..], across, to);
+    }
+
+    /// Sorts four channels as bytes, one word for the four of each pixel, but for their padding, which is in `to`
+    /// already. `pixels` are the planes of the channels, one after the other, whole numbers; the bytes of missing ones
+    /// are arbitrary. `least` is the number whose byte is 0.
+    pub(super) fn copy_bytes(&self, pixels: &[f32], least: f32, to: &mut [u32], arch: pulp::Arch) {
+        arch.dispatch(CopyBytes { sorted: self, pixels, least, to });
+    }
+
+    #[inline(always)]
+    fn copy_bytes_here(&self, pixels: &[f32], least: f32, to: &mut [u32]) {
+        let last = pixels.len() / self.plane - 1;
+        let [a, b, c, d] = [0, 1, 2, 3].map(|channel: usize| &pixels[channel.min(last) * self.plane..]);
+        for &Stretch { place, pixel, count } in &self.stretches {
+            let to = &mut to[place..][..count];
+            let end = pixel + (count - 1) * self.across + 1;
+            let (a, b, c, d) = (&a[pixel..end], &b[pixel..end], &c[pixel..end], &d[pixel..end]);
+            if self.across == 1 {
+                for ((((to, &a), &b), &c), &d) in to.iter_mut().zip(a).zip(b).zip(c).zip(d) {
+                    *to = byte(a, least) | byte(b, least) << 8 | byte(c, least) << 16 | byte(d, least) << 24;
                 }
-            }
-            remainder += 1;
-            if remainder == down {
-                (line, remainder) = (line + 1, 0);
+            } else {
+                for (to, at) in to.iter_mut().zip((0..).step_by(self.across)) {
+                    let [a, b, c, d] = [a[at], b[at], c[at], d[at]].map(|x| byte(x, least));
+                    *to = a | b << 8 | c << 16 | d << 24;
+                }
             }
         }
     }
 
-    /// Fetches what follows a row.
-    #[inline(always)]
-    fn fetch(&self, row: &[f32]) {
-        if self.columns >= LEAST {
-            for line in (0..self.columns).step_by(LINE) {
-                prefetch(row.as_ptr().wrapping_add(AHEAD + line));
+    /// The lines of `q` output pixels that so many places have parts of, without what lies between them.
+    pub(super) fn lines(&self, q: usize, first: usize, count: usize) -> Vec<Run> {
+        let width = self.width;
+        if width == q {
+            return vec![Run { first, at: 0, len: count }];
+        }
+        let of_line = |p: usize| {
+            let (begin, end) = (first.max(p * width), (first + count).min(p * width + q));
+            Run { first: p * q + begin - p * width, at: begin - first, len: end.saturating_sub(begin) }
+        };
+        // Places that begin between two lines have nothing of the first.
+        (first / width..(first + count).div_ceil(width)).map(of_line).filter(|line| line.len > 0).collect()
+    }
+}
+
+/// The pixels of a row in one plane, a stride apart in the image; or those of all rows, if they follow each other.
+#[derive(Clone, Copy, Debug)]
+struct Stretch {
+    place: usize,
+    /// The first of them in the image.
+    pixel: usize,
+    count: usize,
+}
+
+/// The stretches of an image `[h, w]` in planes of so many rows.
+fn stretches(
+    [h, w]: [usize; 2],
+    options: &Conv2dOptions,
+    planes: &[[usize; 2]],
+    rows: usize,
+    width: usize,
+) -> Vec<Stretch> {
+    let Conv2dOptions { padding: [top, left], stride: [down, across], .. } = *options;
+    let mut stretches: Vec<Stretch> = Vec::new();
+    for (plane, &[row, column]) in planes.iter().enumerate() {
+        let begin = left.saturating_sub(column).div_ceil(across).min(width);
+        let end = (w + left).saturating_sub(column).div_ceil(across).clamp(begin, width);
+        let first = top.saturating_sub(row).div_ceil(down).min(rows);
+        let last = (h + top).saturating_sub(row).div_ceil(down).clamp(first, rows);
+        if begin == end {
+            continue;
+        }
+        for line in first..last {
+            let place = (plane * rows + line) * width + begin;
+            let pixel = (line * down + row - top) * w + begin * across + column - left;
+            match stretches.last_mut() {
+                Some(before)
+                    if across == 1 && [before.place, before.pixel].map(|at| at + before.count) == [place, pixel] =>
+                {
+                    before.count += end - begin;
+                }
+                _ => stretches.push(Stretch { place, pixel, count: end - begin }),
             }
         }
     }
+    // Row by row, so that memory is read in its order.
+    stretches.sort_by_key(|stretch| stretch.pixel);
+    stretches
+}
+
+/// A whole number of `least` to `least + 255` as a byte.
+#[inline(always)]
+fn byte(x: f32, least: f32) -> u32 {
+    // 2²³: the sum has the number in its lowest bits. A conversion would check its range.
+    (x - least + 8_388_608.0).to_bits() & 0xff
 }
 
 /// Copies every so many numbers, the first of them at least.
@@ -192,5 +237,22 @@ impl WithSimd for Copy<'_> {
     #[inline(always)]
     fn with_simd<S: Simd>(self, _: S) {
         self.sorted.copy_here(self.x, self.to);
+    }
+}
+
+/// Likewise, of bytes.
+struct CopyBytes<'a> {
+    sorted: &'a Sorted,
+    pixels: &'a [f32],
+    least: f32,
+    to: &'a mut [u32],
+}
+
+impl WithSimd for CopyBytes<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _: S) {
+        self.sorted.copy_bytes_here(self.pixels, self.least, self.to);
     }
 }

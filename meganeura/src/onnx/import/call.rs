@@ -6,6 +6,7 @@ use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 
 use super::element::{Element, Kind};
+use super::quantize::Dequantised;
 use super::texts::Texts;
 use super::value::{Array, Data, Value, wrapped};
 use super::walk::Recording;
@@ -55,6 +56,8 @@ pub(super) struct Call<'a> {
     node: &'a proto::Node,
     /// The operands; `None` for an optional one that is left out.
     pub(super) inputs: Vec<Option<Value>>,
+    /// The bytes that operands were, if they were any.
+    pub(super) origins: Vec<Option<Dequantised>>,
     pub(super) tape: &'a Tape,
     pub(super) opset: i64,
     pub(super) budget: &'a Budget,
@@ -90,8 +93,8 @@ impl<'a> Call<'a> {
             }
         }
         let Recording { folded: budget, texts, .. } = recording;
-        let mut call =
-            Self { node, inputs, tape, opset, budget, texts, recorder, read: Cell::new(0), open: Cell::new(None) };
+        let (origins, read, open) = (Vec::new(), Cell::new(0), Cell::new(None));
+        let mut call = Self { node, inputs, origins, tape, opset, budget, texts, recorder, read, open };
         if opset < 7 {
             call.align()?;
         }

@@ -2,9 +2,11 @@
 
 use super::call::{Call, Operators};
 use super::element::Element;
+use super::quantize::convolution_of_bytes;
 use super::resize::resize;
 use super::value::{Value, sound};
 use crate::error::bail;
+use crate::ops::Bytes;
 use crate::ops::{ConvOptions, ConvTransposeOptions, Divisor, Pool};
 use crate::{DType, Result, Shape, Var};
 
@@ -179,7 +181,10 @@ pub(super) fn with_bias(call: &Call<'_>, k: usize, y: Var) -> Result<Var> {
 }
 
 fn conv(call: &Call<'_>) -> Result<Vec<Value>> {
-    let y = convolved(call, &call.float(0)?, &call.float(1)?)?;
+    let y = match convolution_of_bytes(call)? {
+        Some(y) => y,
+        None => convolved(call, &call.float(0)?, &call.float(1)?)?,
+    };
     call.floats(with_bias(call, 2, y)?)
 }
 
@@ -197,6 +202,41 @@ fn convolved_over<const D: usize>(call: &Call<'_>, x: &Var, weight: &Var, kernel
     sound(match window.symmetric([usize::MAX; D]) {
         Some(padding) => x.convolve(weight, options(padding)),
         None => window.padded(x, 0.0).convolve(weight, options([0; D])),
+    })
+}
+
+/// The same of bytes, with the zero points of both, a bias, and sums of this type.
+pub(super) fn convolved_bytes(
+    call: &Call<'_>,
+    [x, weight]: [&Var; 2],
+    others: [&Var; 3],
+    bytes: [Bytes; 2],
+    result: DType,
+) -> Result<Var> {
+    let kernel = kernel(call, weight)?;
+    by_axes!(kernel.len(), convolved_bytes_over(call, [x, weight], &kernel, others, bytes, result))
+}
+
+fn convolved_bytes_over<const D: usize>(
+    call: &Call<'_>,
+    [x, weight]: [&Var; 2],
+    kernel: &[usize],
+    others: [&Var; 3],
+    bytes: [Bytes; 2],
+    result: DType,
+) -> Result<Var> {
+    let groups = groups(call)?;
+    let window = Window::<D>::of(call, of_axes(kernel), x.shape())?;
+    let Window { stride, dilation, .. } = window;
+    let options = |padding| ConvOptions { stride, padding, dilation, groups };
+    sound(match window.symmetric([usize::MAX; D]) {
+        Some(padding) => x.convolve_integer(weight, others, options(padding), bytes, result),
+        None => {
+            // Padding is the zero point.
+            let zero = others[0].reshape([]);
+            let padded = window.padded(&(x - &zero), 0.0) + zero;
+            padded.convolve_integer(weight, others, options([0; D]), bytes, result)
+        }
     })
 }
 

@@ -2,6 +2,7 @@
 
 use super::call::{Call, Operators};
 use super::element::Kind;
+use super::quantize::product_of_bytes;
 use super::value::{Value, sound};
 use crate::error::bail;
 use crate::{Result, Shape, Var};
@@ -58,6 +59,9 @@ fn spelled_out(equation: &str, ranks: &[usize]) -> Result<String> {
 }
 
 fn matmul(call: &Call<'_>) -> Result<Vec<Value>> {
+    if let Some(y) = product_of_bytes(call, false)? {
+        return call.floats(y);
+    }
     if call.value(0)?.kind() == Kind::Float {
         return call.floats(product(&call.float(0)?, &call.float(1)?)?);
     }
@@ -83,7 +87,8 @@ pub(super) fn product(a: &Var, b: &Var) -> Result<Var> {
     as_matrices(a, b, Var::matmul)
 }
 
-fn as_matrices(a: &Var, b: &Var, multiply: fn(&Var, &Var) -> Var) -> Result<Var> {
+/// The same, for any way to multiply matrices.
+pub(super) fn as_matrices(a: &Var, b: &Var, multiply: impl Fn(&Var, &Var) -> Var) -> Result<Var> {
     let (x, y) = (a.shape(), b.shape());
     if x.rank() == 0 || y.rank() == 0 {
         bail!(Checkpoint, "a product of {x} and {y}");
@@ -120,11 +125,15 @@ pub(super) fn gemm_of_floats(call: &Call<'_>) -> Result<Var> {
     if [&a, &b].iter().any(|x| x.shape().rank() != 2) {
         bail!(Checkpoint, "a product of {} and {}; both must be matrices", a.shape(), b.shape());
     }
-    let a = if call.flag("transA", false)? { a.t() } else { a };
-    let b = if call.flag("transB", false)? { b.t() } else { b };
+    let (is_a_turned, is_b_turned) = (call.flag("transA", false)?, call.flag("transB", false)?);
     let (alpha, beta) = (call.real("alpha", 1.0)?, call.real("beta", 1.0)?);
     let scaled = |x: Var, factor: f64| if factor == 1.0 { x } else { x.scale(factor) };
-    let y = sound(scaled(a.matmul(&b), alpha))?;
+    let turned = |x: Var, is_turned: bool| if is_turned { x.t() } else { x };
+    let y = match if is_a_turned { None } else { product_of_bytes(call, is_b_turned)? } {
+        Some(y) => y,
+        None => turned(a, is_a_turned).matmul(&turned(b, is_b_turned)),
+    };
+    let y = sound(scaled(y, alpha))?;
     if call.optional(2).is_some() {
         call.narrow(2, y.shape())?;
     }

@@ -5,7 +5,7 @@ use super::call::{Call, Operators};
 use super::element::{Element, Kind};
 use super::images::{convolved, with_bias};
 use super::matrices::product;
-use super::quantize::{Quantised, Side, dynamic, floats, products, requantised, shifted};
+use super::quantize::{Factor, Quantised, Side, dynamic, floats, requantised, requantised_part, requantised_sums};
 use super::value::{Value, sound};
 use crate::error::bail;
 use crate::host::reserve;
@@ -26,8 +26,8 @@ pub(super) const OPERATORS: Operators = &[
     ("DynamicQuantizeMatMul", |call| {
         let x = call.float(0)?;
         let (bytes, scale, zero) = dynamic(&x);
-        let weight = shifted(call, 1, 3, Side::Right)?;
-        let y = floats(products(&(bytes - &zero), &weight)?) * (scale * per_column(&call.float(2)?));
+        let weight = Factor::of(call, 1, 3, Side::Right)?;
+        let y = Factor::computed(bytes, zero).times_float(&weight)? * (scale * per_column(&call.float(2)?));
         biased(call, y, 4)
     }),
     ("EmbedLayerNormalization", embed_layer_norm),
@@ -64,9 +64,9 @@ pub(super) const OPERATORS: Operators = &[
     }),
     ("Gelu", |call| call.floats(call.float(0)?.gelu())),
     ("MatMulIntegerToFloat", |call| {
-        let (a, b) = (shifted(call, 0, 4, Side::Left)?, shifted(call, 1, 5, Side::Right)?);
+        let (a, b) = (Factor::of(call, 0, 4, Side::Left)?, Factor::of(call, 1, 5, Side::Right)?);
         let scale = call.float(2)?.reshape([]) * per_column(&call.float(3)?);
-        let y = floats(products(&a, &b)?) * scale;
+        let y = a.times_float(&b)? * scale;
         let y = match call.optional_float(6)? {
             Some(bias) => y + bias,
             None => y,
@@ -76,35 +76,33 @@ pub(super) const OPERATORS: Operators = &[
     ("MatMulNBits", matmul_bits),
     ("MultiHeadAttention", multi_head_attention),
     ("QGemm", |call| {
-        let transposed = call.flag("transB", false)?;
-        let a = shifted(call, 0, 2, Side::Left)?;
+        let (a, b) = (Factor::of(call, 0, 2, Side::Left)?, Factor::of(call, 3, 5, Side::Right)?);
         let a = if call.flag("transA", false)? { a.t() } else { a };
-        let b = call.float(3)?;
-        let b = if transposed { b.t() } else { b };
-        let b = match call.optional(5) {
-            Some(_) => b - per_column(&call.float(5)?),
-            None => b,
+        let b = if call.flag("transB", false)? { b.t() } else { b };
+        let sums = match call.optional(6) {
+            Some(_) => floats(a.times(&b, DType::I32)? + call.own(6)?),
+            None => a.times_float(&b)?,
         };
-        let sums = products(&a, &b)?;
-        let sums = floats(match call.optional(6) {
-            Some(_) => sums.cast(DType::I32) + call.own(6)?,
-            None => sums,
-        });
         let alpha = call.real("alpha", 1.0)?;
-        let y = sums * (call.float(1)?.reshape([]) * per_column(&call.float(4)?)).scale(alpha);
+        let factor = (call.float(1)?.reshape([]) * per_column(&call.float(4)?)).scale(alpha);
         match call.optional(7) {
-            Some(_) => requantised(call, y, 7, 8),
-            None => Ok(vec![Value::Var(sound(y)?, call.value(1)?.element())]),
+            Some(_) => requantised_sums(call, &sums, factor, 7, 8),
+            None => Ok(vec![Value::Var(sound(sums * factor)?, call.value(1)?.element())]),
         }
     }),
     ("QLinearAdd", |call| quantised_pair(call, |a, b| a + b)),
     ("QLinearConcat", |call| {
+        // Each part gets its numbers where it is computed: to join them is a copy.
         let groups = (call.inputs.len().saturating_sub(2)) / 3;
-        let part = |k: usize| Quantised { x: 2 + 3 * k, scale: 3 + 3 * k, zero: 4 + 3 * k }.float_alone(call);
+        let part = |k: usize| {
+            let x = Quantised { x: 2 + 3 * k, scale: 3 + 3 * k, zero: 4 + 3 * k };
+            requantised_part(call, &x, 0, 1)
+        };
         let parts = (0..groups).map(part).collect::<Result<Vec<_>>>()?;
-        let Some(first) = parts.first() else { bail!(Checkpoint, "there are no operands") };
+        let Some((first, element)) = parts.first() else { bail!(Checkpoint, "there are no operands") };
         let axis = call.axis(call.required("axis")?, first.shape().rank())?;
-        requantised(call, Var::concat(&parts.iter().collect::<Vec<_>>(), axis), 0, 1)
+        let joined = Var::concat(&parts.iter().map(|(part, _)| part).collect::<Vec<_>>(), axis);
+        Ok(vec![Value::Var(sound(joined)?, *element)])
     }),
     ("QLinearGlobalAveragePool", |call| {
         let x = Quantised { x: 0, scale: 1, zero: 2 }.float_alone(call)?;

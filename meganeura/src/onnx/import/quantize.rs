@@ -1,22 +1,23 @@
 //! Quantised operators: integers that stand for floats by a scale and a zero point.
 //!
-//! Quantised numbers are whole floats on the tape. Products of integers of 8 bits are summed in parts that floats hold
-//! exactly.
+//! Quantised numbers are whole floats on the tape. Products of those of 8 bits are summed as `i32`.
 
 use super::call::{Call, Operators};
 use super::element::{Element, Kind};
-use super::images::convolved;
-use super::matrices::product;
+use super::images::{convolved, convolved_bytes};
+use super::matrices::as_matrices;
 use super::narrow::Rounding;
 use super::numeric::named_type;
 use super::value::{Value, sound};
 use crate::error::bail;
-use crate::{DType, Precision, Result, Var};
+use crate::onnx::proto;
+use crate::ops::Bytes;
+use crate::{DType, Precision, Result, Tape, Var};
 
 pub(super) const OPERATORS: Operators = &[
     ("ConvInteger", |call| {
-        let sums = convolution(call, [0, 1], [2, 3])?;
-        Ok(vec![Value::Var(sums.cast(DType::I32), Element::I32)])
+        let sums = convolution(call, [0, 1], [2, 3], None, DType::I32)?;
+        Ok(vec![Value::Var(sums, Element::I32)])
     }),
     ("DequantizeLinear", |call| {
         let element = named_type(call, "output_dtype", call.value(1)?.element())?;
@@ -29,24 +30,19 @@ pub(super) const OPERATORS: Operators = &[
         Ok(vec![Value::Var(y, Element::U8), scale, Value::Var(zero, Element::U8)])
     }),
     ("MatMulInteger", |call| {
-        let (a, b) = (shifted(call, 0, 2, Side::Left)?, shifted(call, 1, 3, Side::Right)?);
-        Ok(vec![Value::Var(products(&a, &b)?.cast(DType::I32), Element::I32)])
+        let (a, b) = (Factor::of(call, 0, 2, Side::Left)?, Factor::of(call, 1, 3, Side::Right)?);
+        Ok(vec![Value::Var(a.times(&b, DType::I32)?, Element::I32)])
     }),
     ("QLinearConv", |call| {
-        let sums = convolution(call, [0, 3], [2, 5])?;
-        let sums = match call.optional(8) {
-            Some(_) => sums.cast(DType::I32) + of_channels(&call.own(8)?, sums.shape().rank())?,
-            None => sums,
-        };
-        let sums = floats(sums);
+        let sums = convolution(call, [0, 3], [2, 5], Some(8), call.tape.device().precision().dtype())?;
         let scale = call.float(1)?.reshape([]) * of_channels(&call.float(4)?, sums.shape().rank())?;
-        requantised(call, sums * scale, 6, 7)
+        requantised_sums(call, &sums, scale, 6, 7)
     }),
     ("QLinearMatMul", |call| {
-        let (a, b) = (shifted(call, 0, 2, Side::Left)?, shifted(call, 3, 5, Side::Right)?);
-        let scale = along(&call.float(1)?, a.shape().rank(), Side::Left)?
-            * along(&call.float(4)?, b.shape().rank(), Side::Right)?;
-        requantised(call, floats(products(&a, &b)?) * scale, 6, 7)
+        let (a, b) = (Factor::of(call, 0, 2, Side::Left)?, Factor::of(call, 3, 5, Side::Right)?);
+        let scale = along(&call.float(1)?, a.x.shape().rank(), Side::Left)?
+            * along(&call.float(4)?, b.x.shape().rank(), Side::Right)?;
+        requantised_sums(call, &a.times_float(&b)?, scale, 6, 7)
     }),
     ("QuantizeLinear", quantize_linear),
 ];
@@ -185,58 +181,55 @@ fn along(x: &Var, rank: usize, side: Side) -> Result<Var> {
     }
 }
 
-/// A factor without its zero point.
-pub(super) fn shifted(call: &Call<'_>, k: usize, zero: usize, side: Side) -> Result<Var> {
-    let x = call.float(k)?;
-    Ok(match call.optional(zero) {
-        Some(_) => &x - along(&call.float(zero)?, x.shape().rank(), side)?,
-        None => x,
-    })
+/// A factor of a product of bytes.
+pub(super) struct Factor {
+    pub(super) x: Var,
+    /// Its zero points, which broadcast to it.
+    zero: Var,
+    bytes: Bytes,
 }
 
-/// The most products of two differences of bytes whose sum is exact in single precision.
-fn most_terms(x: &Var) -> usize {
-    // Every whole number up to this one is a float.
-    let limit = if x.ty().dtype == DType::F64 { 2f64.powi(53) } else { 2f64.powi(24) };
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a small whole number")]
-    let most = (limit / (255.0 * 255.0)) as usize;
-    most
-}
+impl Factor {
+    /// Operand `k`, with the zero points of operand `zero`, if there are any.
+    pub(super) fn of(call: &Call<'_>, k: usize, zero: usize, side: Side) -> Result<Self> {
+        let x = call.float(k)?;
+        let zero = match call.optional(zero) {
+            Some(_) => along(&call.float(zero)?, x.shape().rank(), side)?,
+            None => x.constant(0.0),
+        };
+        Ok(Self { x, zero, bytes: bytes(call, k)? })
+    }
 
-/// Refuses products in 16 bits, which would round.
-fn expect_exact(x: &Var) -> Result<()> {
-    match x.tape().device().precision() {
-        Precision::Fast => bail!(Checkpoint, "products of integers are not supported in fast precision"),
-        _ => Ok(()),
+    /// Bytes without a sign that were computed, and their zero point.
+    pub(super) fn computed(x: Var, zero: Var) -> Self {
+        Self { x, zero, bytes: Bytes::Unsigned }
+    }
+
+    /// The transpose of one with a single zero point, or one for each column afterwards.
+    pub(super) fn t(self) -> Self {
+        Self { x: self.x.t(), ..self }
+    }
+
+    /// The product as floats.
+    pub(super) fn times_float(&self, other: &Self) -> Result<Var> {
+        self.times(other, self.x.ty().dtype)
+    }
+
+    /// The product, as sums of this type.
+    pub(super) fn times(&self, other: &Self, result: DType) -> Result<Var> {
+        as_matrices(&self.x, &other.x, |a, b| {
+            a.matmul_integer(b, [&self.zero, &other.zero], [self.bytes, other.bytes], result)
+        })
     }
 }
 
-/// The sum of exact parts: floats if there is one, else `i32`, which wraps around.
-fn total(parts: &[Var]) -> Result<Var> {
-    match parts {
-        [] => bail!(Checkpoint, "there is nothing to sum"),
-        [part] => sound(part.clone()),
-        [first, rest @ ..] => sound(rest.iter().fold(first.cast(DType::I32), |sum, part| sum + part.cast(DType::I32))),
+/// The bytes that operand `k` holds.
+fn bytes(call: &Call<'_>, k: usize) -> Result<Bytes> {
+    match call.value(k)?.element() {
+        Element::I8 => Ok(Bytes::Signed),
+        Element::U8 => Ok(Bytes::Unsigned),
+        other => bail!(Checkpoint, "products of {} are not supported, only of int8 and uint8", other.name()),
     }
-}
-
-/// A product of matrices of integers of at most 9 bits.
-pub(super) fn products(a: &Var, b: &Var) -> Result<Var> {
-    expect_exact(a)?;
-    let (x, y) = (sound(a.clone())?.shape(), sound(b.clone())?.shape());
-    let (Some(&count), true) = (x.dims().last(), y.rank() > 0) else {
-        bail!(Checkpoint, "a product of {x} and {y}");
-    };
-    let (of_a, of_b) = (x.rank() - 1, y.rank().saturating_sub(2));
-    if y[of_b] != count {
-        bail!(Checkpoint, "a product of {x} and {y}");
-    }
-    let most = most_terms(a);
-    let part = |first: usize| {
-        let range = first..(first + most).min(count);
-        product(&a.slice(of_a, range.clone()), &b.slice(of_b, range))
-    };
-    total(&(0..count).step_by(most).map(part).collect::<Result<Vec<_>>>()?)
 }
 
 /// A number for each channel, or one for all.
@@ -250,49 +243,186 @@ fn of_channels(x: &Var, rank: usize) -> Result<Var> {
     sound(x.reshape(&dims[..]))
 }
 
-/// A convolution of operand `x` with operand `w`, without their zero points.
-fn convolution(call: &Call<'_>, [x, w]: [usize; 2], zeros: [usize; 2]) -> Result<Var> {
-    let x = shifted(call, x, zeros[0], Side::Right)?;
-    let weight = call.float(w)?;
-    let weight = match call.optional(zeros[1]) {
-        Some(_) => {
-            let zero = call.float(zeros[1])?;
-            let mut dims = vec![1; weight.shape().rank()];
-            dims[0] = zero.shape().elements();
-            &weight - sound(zero.reshape(call.shape(&dims)?))?
+/// `true` if operand `k` is missing, or a constant whose elements are all 0.
+fn is_zero(call: &Call<'_>, k: usize) -> bool {
+    match call.optional(k) {
+        Some(Value::Known(array)) => array.as_floats().iter().all(|&x| x == 0.0),
+        Some(_) => false,
+        None => true,
+    }
+}
+
+/// The most taps whose sum of products of bytes is exact in single precision.
+const EXACT: usize = 256;
+
+/// A convolution of operand `x` with operand `w` and perhaps a bias, without their zero points, as sums of this type.
+fn convolution(call: &Call<'_>, [x, w]: [usize; 2], at: [usize; 2], bias: Option<usize>, result: DType) -> Result<Var> {
+    let bytes = [bytes(call, x)?, bytes(call, w)?];
+    let (x, weight) = (call.float(x)?, sound(call.float(w)?)?);
+    let extents = weight.shape();
+    let [channels, of_group, kernel @ ..] = extents.dims() else {
+        bail!(Checkpoint, "a weight {extents}");
+    };
+    let zero = |k: usize| if call.optional(k).is_some() { call.float(k) } else { Ok(x.constant(0.0)) };
+    let (zero, zeros) = (zero(at[0])?, zero(at[1])?);
+    if zero.shape().elements() != 1 || ![1, *channels].contains(&zeros.shape().elements()) {
+        bail!(Checkpoint, "zero points of extents {} and {}", zero.shape(), zeros.shape());
+    }
+    let zeros = zeros.reshape([zeros.shape().elements()]);
+    let bias = bias.filter(|&bias| call.optional(bias).is_some());
+    // A channel alone leaves most of a word of bytes empty; and floats hold its sums exactly.
+    if *of_group == 1 && kernel.iter().product::<usize>() <= EXACT && x.tape().device().precision() != Precision::Fast {
+        let mut dims = vec![1; weight.shape().rank()];
+        dims[0] = zeros.shape().elements();
+        let x = if is_zero(call, at[0]) { x.clone() } else { &x - zero.reshape([]) };
+        let weight = if is_zero(call, at[1]) { weight } else { &weight - zeros.reshape(call.shape(&dims)?) };
+        let sums = convolved(call, &sound(x)?, &sound(weight)?)?;
+        return Ok(match bias {
+            Some(bias) => &sums + of_channels(&call.float(bias)?, sums.shape().rank())?,
+            None if result == DType::I32 => sums.cast(result),
+            None => sums,
+        });
+    }
+    let bias = match bias {
+        Some(bias) => call.own(bias)?,
+        None => x.constant(0.0).cast(DType::I32).expand([*channels]),
+    };
+    let [zero, zeros] = [zero.reshape([1]), zeros.expand([*channels])];
+    convolved_bytes(call, [&x, &weight], [&zero, &zeros, &bias], bytes, result)
+}
+
+/// What a `DequantizeLinear` takes: bytes, and their scales and zero points, one or those along an axis.
+///
+/// On the CPU, products of what it gives are products of the bytes, with their scales afterwards: they are faster.
+#[derive(Clone)]
+pub(super) struct Dequantised {
+    x: Value,
+    scale: Value,
+    zero: Option<Value>,
+    axis: i64,
+}
+
+impl Dequantised {
+    /// `None` for other nodes.
+    pub(super) fn of(node: &proto::Node, inputs: &[Option<Value>]) -> Option<Self> {
+        let [Some(x), Some(scale), rest @ ..] = inputs else { return None };
+        if node.op_type != "DequantizeLinear" || !matches!(x.element(), Element::I8 | Element::U8) {
+            return None;
         }
-        None => weight,
-    };
-    expect_exact(&x)?;
-    let most = most_terms(&x);
-    let dims = sound(weight.clone())?.shape();
-    let [_, channels, kernel @ ..] = dims.dims() else { bail!(Checkpoint, "a weight {dims}") };
-    let area = kernel.iter().product::<usize>().max(1);
-    if channels * area <= most {
-        return convolved(call, &x, &weight);
+        let int = |name: &str| node.attribute.iter().find(|attribute| attribute.name == name).map(|found| found.i);
+        let is_blocked = int("block_size").flatten().is_some_and(|size| size != 0);
+        let axis = int("axis").flatten().unwrap_or(1);
+        let zero = rest.first().cloned().flatten();
+        (!is_blocked).then(|| Self { x: x.clone(), scale: scale.clone(), zero, axis })
     }
-    if call.int("group", 1)? != 1 || area > most || x.shape().dims().get(1) != Some(channels) {
-        bail!(Checkpoint, "sums of {} products of integers in groups are not supported", channels * area);
+
+    fn bytes(&self) -> Bytes {
+        if self.x.element() == Element::I8 { Bytes::Signed } else { Bytes::Unsigned }
     }
-    let step = most / area;
-    let part = |first: usize| {
-        let range = first..(first + step).min(*channels);
-        convolved(call, &x.slice(1, range.clone()), &weight.slice(1, range))
-    };
-    total(&(0..*channels).step_by(step).map(part).collect::<Result<Vec<_>>>()?)
+
+    fn zero(&self, tape: &Tape) -> Result<Var> {
+        self.zero.as_ref().map_or_else(|| Ok(tape.constant(0.0)), |zero| zero.float(tape))
+    }
+
+    fn factor(&self, tape: &Tape) -> Result<Factor> {
+        Ok(Factor { x: self.x.float(tape)?, zero: flat(&self.zero(tape)?), bytes: self.bytes() })
+    }
+
+    /// `true` if there is one scale.
+    fn is_even(&self) -> bool {
+        self.scale.dims().iter().product::<usize>() == 1
+    }
+
+    /// `true` if there is one scale, or if they lie along this axis.
+    fn is_along(&self, axis: usize) -> bool {
+        let rank = self.x.dims().len();
+        let named = if self.axis < 0 { self.axis.checked_add_unsigned(rank as u64) } else { Some(self.axis) };
+        self.is_even() || (self.scale.dims().len() == 1 && named == i64::try_from(axis).ok())
+    }
+}
+
+/// The operands of a product on the CPU, if both were bytes.
+fn both<'c>(call: &'c Call<'_>) -> Option<[&'c Dequantised; 2]> {
+    let device = call.tape.device();
+    let [Some(a), Some(b), ..] = &call.origins[..] else { return None };
+    (!device.is_gpu() && device.precision() == Precision::Full && a.is_even()).then_some([a, b])
+}
+
+/// The convolution of a node whose operands were bytes, without its bias.
+pub(super) fn convolution_of_bytes(call: &Call<'_>) -> Result<Option<Var>> {
+    let Some([x, w]) = both(call).filter(|[_, w]| w.is_along(0)) else { return Ok(None) };
+    let (tape, weight) = (call.tape, w.x.float(call.tape)?);
+    let [channels, of_group, ..] = *weight.shape().dims() else { return Ok(None) };
+    if of_group == 1 {
+        return Ok(None);
+    }
+    let zeros = w.zero(tape)?;
+    let zeros = zeros.reshape([zeros.shape().elements()]).expand([channels]);
+    let bias = tape.constant(0.0).cast(DType::I32).expand([channels]);
+    let others = [&x.zero(tape)?.reshape([1]), &zeros, &bias];
+    let sums = convolved_bytes(call, [&x.x.float(tape)?, &weight], others, [x.bytes(), w.bytes()], DType::F32)?;
+    let scale = of_channels(&w.scale.float(tape)?, sums.shape().rank())?;
+    Ok(Some(sums * (x.scale.float(tape)?.reshape([]) * scale)))
+}
+
+/// The product of a node whose operands were bytes; `is_transposed` tells whether the second one is to be transposed.
+pub(super) fn product_of_bytes(call: &Call<'_>, is_transposed: bool) -> Result<Option<Var>> {
+    let Some([a, b]) = both(call) else { return Ok(None) };
+    let rank = b.x.dims().len();
+    if rank < 2 || !b.is_along(rank - if is_transposed { 2 } else { 1 }) {
+        return Ok(None);
+    }
+    let tape = call.tape;
+    let (x, y) = (a.factor(tape)?, b.factor(tape)?);
+    let sums = x.times_float(&if is_transposed { y.t() } else { y })?;
+    Ok(Some(sums * (flat(&a.scale.float(tape)?) * flat(&b.scale.float(tape)?))))
+}
+
+/// One number, or those along the last axis.
+fn flat(x: &Var) -> Var {
+    if x.shape().elements() == 1 { x.reshape([]) } else { x.clone() }
 }
 
 /// Floats as quantised numbers of a scale and a zero point, as the only result.
 pub(super) fn requantised(call: &Call<'_>, x: Var, scale: usize, zero: usize) -> Result<Vec<Value>> {
+    let (own, point, element) = target(call, scale, zero)?;
+    Ok(vec![rounded(&(sound(x)? / own), point.as_ref(), element)?])
+}
+
+/// The same of sums that have a scale, by one factor.
+pub(super) fn requantised_sums(
+    call: &Call<'_>,
+    sums: &Var,
+    factor: Var,
+    scale: usize,
+    zero: usize,
+) -> Result<Vec<Value>> {
+    let (own, point, element) = target(call, scale, zero)?;
+    Ok(vec![rounded(&sound(sums * (factor / own))?, point.as_ref(), element)?])
+}
+
+/// A quantised value without an axis as numbers of another scale and zero point.
+pub(super) fn requantised_part(call: &Call<'_>, x: &Quantised, scale: usize, zero: usize) -> Result<(Var, Element)> {
+    let (own, point, element) = target(call, scale, zero)?;
+    let shift = match call.optional(x.zero) {
+        Some(_) => call.float(x.x)? - call.float(x.zero)?.reshape([]),
+        None => call.float(x.x)?,
+    };
+    let factor = call.float(x.scale)?.reshape([]) / own;
+    let y = rounded(&sound(shift * factor)?, point.as_ref(), element)?;
+    Ok((y.float(call.tape)?, y.element()))
+}
+
+/// A scale, perhaps a zero point, and the type of the quantised numbers.
+fn target(call: &Call<'_>, scale: usize, zero: usize) -> Result<(Var, Option<Var>, Element)> {
     let own = call.float(scale)?;
     let own = if own.shape().elements() == 1 { own.reshape([]) } else { own };
-    let (point, element) = match call.optional(zero) {
+    Ok(match call.optional(zero) {
         Some(value) if value.kind() == Kind::Int => {
             let point = call.float(zero)?;
-            (Some(if point.shape().elements() == 1 { point.reshape([]) } else { point }), value.element())
+            (own, Some(if point.shape().elements() == 1 { point.reshape([]) } else { point }), value.element())
         }
         Some(value) => bail!(Checkpoint, "a zero point of {}", value.element().name()),
-        None => (None, Element::U8),
-    };
-    Ok(vec![rounded(&(sound(x)? / own), point.as_ref(), element)?])
+        None => (own, None, Element::U8),
+    })
 }

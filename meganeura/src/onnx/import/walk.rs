@@ -8,6 +8,7 @@ use super::call::{Budget, Call};
 use super::initial::{Initial, SMALL};
 use super::operators::{find, is_own, title};
 use super::port::Port;
+use super::quantize::Dequantised;
 use super::texts::Texts;
 use super::value::Value;
 use super::{Model, fold, graph, signature};
@@ -30,6 +31,8 @@ struct State<'a> {
     values: HashMap<&'a str, Value>,
     /// Names of values on the tape that depend on no input.
     fixed: HashSet<&'a str>,
+    /// The bytes that values were, by name.
+    dequantised: HashMap<&'a str, Dequantised>,
     /// The values around a graph that is inside a node.
     outer: Option<&'a State<'a>>,
     recording: &'a Recording,
@@ -46,7 +49,7 @@ pub(super) struct Recording {
 
 impl<'a> State<'a> {
     fn new(recording: &'a Recording, outer: Option<&'a State<'a>>) -> Self {
-        Self { values: HashMap::new(), fixed: HashSet::new(), outer, recording }
+        Self { values: HashMap::new(), fixed: HashSet::new(), dequantised: HashMap::new(), outer, recording }
     }
 
     /// A value of this graph or of one around it.
@@ -151,6 +154,9 @@ impl Model {
         // A graph inside the node may take inputs of the model.
         let is_fixed = graph::bodies(node).next().is_none()
             && node.input.iter().all(|name| name.is_empty() || state.is_fixed(name));
+        if let ([name], Some(found)) = (&node.output[..], Dequantised::of(node, &inputs)) {
+            state.dequantised.insert(name, found);
+        }
         let results = match self.computed(node, &inputs, state) {
             Some(results) => results,
             None => self.results(node, inputs, tape, state)?,
@@ -176,7 +182,8 @@ impl Model {
         state: &State<'_>,
     ) -> Result<Vec<Value>> {
         let recorder = |graph: &proto::Graph, operands| self.body(graph, operands, tape, state);
-        let call = Call::new(node, inputs, tape, self.opset, state.recording, &recorder)?;
+        let mut call = Call::new(node, inputs, tape, self.opset, state.recording, &recorder)?;
+        call.origins = node.input.iter().map(|name| state.dequantised.get(&name[..]).cloned()).collect();
         let folded = if is_own(&node.domain) { fold::fold(&call)? } else { None };
         let results = match folded {
             Some(results) => results,

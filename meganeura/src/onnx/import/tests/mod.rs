@@ -8,6 +8,7 @@ mod learned;
 mod limits;
 mod narrow;
 mod numbers;
+mod quantised;
 mod run;
 mod texts;
 mod trainable;
