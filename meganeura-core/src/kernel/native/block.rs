@@ -10,8 +10,8 @@ use super::prefetch::prefetch_line;
 
 /// The place of each term in an operand.
 pub(crate) trait Places: Copy {
-    /// The most rows of a tile whose rows have these places.
-    const ROWS: usize;
+    /// `true` if a tile has a sixth fewer rows with these places.
+    const FEWER_ROWS: bool;
 
     /// # Safety
     ///
@@ -34,7 +34,7 @@ pub(crate) trait Places: Copy {
 pub(crate) struct Apart(pub(crate) usize);
 
 impl Places for Apart {
-    const ROWS: usize = Block::ROWS;
+    const FEWER_ROWS: bool = false;
 
     #[inline(always)]
     unsafe fn at(self, term: usize) -> usize {
@@ -52,7 +52,7 @@ impl Places for Apart {
 
 impl Places for &[usize] {
     /// Compilers load the numbers of all rows at once, if nothing but registers decides, and need some for them.
-    const ROWS: usize = Block::ROWS - 2;
+    const FEWER_ROWS: bool = true;
 
     #[inline(always)]
     unsafe fn at(self, term: usize) -> usize {
@@ -224,7 +224,7 @@ impl<R: Places, A: Places, B: Places, X: Copy, Y> Block<'_, R, A, B, X, Y> {
     pub(super) fn multiply_in<L: Lanes<X = X, Y = Y>>(mut self, lanes: L) {
         let [m, n, k] = self.extents;
         // Tiles have nearly equal numbers of rows: one of a row or two could not hide the latency of additions.
-        let tiles = m.div_ceil(L::ROWS * R::ROWS / Block::ROWS);
+        let tiles = m.div_ceil(if R::FEWER_ROWS { L::ROWS * 5 / 6 } else { L::ROWS });
         // Each number of `a` and `b` comes into the caches once, and `c` once for every part of the terms.
         for first in (0..k.max(1)).step_by(Block::TERMS) {
             let terms = first..k.min(first + Block::TERMS);

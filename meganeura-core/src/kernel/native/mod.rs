@@ -32,7 +32,7 @@ pub(crate) use gemm::{Accumulate, Matrix, Threads, gemm};
 pub(crate) use loops::{
     copy_strided, dot_by, grain, parallel, parallel_scratch, parallel_zip, real, sum, sum_by, sums_by, tasks,
 };
-pub(crate) use prefetch::prefetch;
+pub(crate) use prefetch::{prefetch, prefetch_line};
 pub use real::Real;
 pub use scratch::Scratch;
 pub(crate) use scratch::{Borrowed, Buffers};

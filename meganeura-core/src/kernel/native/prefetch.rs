@@ -13,7 +13,7 @@ pub(crate) fn prefetch<T>(x: &[T], first: usize, len: usize) {
 
 /// Fetches the line of a place into the caches. The place may be outside of any memory.
 #[inline(always)]
-pub(super) fn prefetch_line<T>(place: *const T) {
+pub(crate) fn prefetch_line<T>(place: *const T) {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: every such processor has the instruction, and it ignores places that cannot be read.
     unsafe {

@@ -3,8 +3,10 @@
 
 use std::sync::Arc;
 
+#[cfg(feature = "onnx")]
+use super::geometry;
 use super::sorted::Sorted;
-use super::{AnyConvOptions, ConvShape, geometry};
+use super::{AnyConvOptions, ConvShape};
 use crate::host::HostBuffer;
 use crate::kernel::launch::{Argument, Caps, Variant};
 use crate::kernel::native::{
@@ -278,13 +280,8 @@ impl<'a> Convolution<'a> {
             let first = image * channels + quad * BYTES;
             let count = BYTES.min(channels - quad * BYTES);
             to.fill(self.padding);
-            self.sorted.copy_bytes(
-                &x[first * inputs..][..count * inputs],
-                count,
-                f32::from(self.bytes.least()),
-                to,
-                pulp::Arch::new(),
-            );
+            let pixels = &x[first * inputs..][..count * inputs];
+            self.sorted.copy_bytes(pixels, f32::from(self.bytes.least()), to, pulp::Arch::new());
         };
         let memory =
             || Memory { sums: scratch.borrow((ROWS + 1) * self.panel), values: scratch.borrow(ROWS * self.panel) };

@@ -9,7 +9,7 @@ use pulp::{Simd, WithSimd};
 use super::ConvShape;
 use super::native_depthwise::COST;
 use super::sorted::Sorted;
-use crate::kernel::native::{Scratch, Shared, by_halves, tasks};
+use crate::kernel::native::{Scratch, Shared, by_halves, prefetch_line, tasks};
 
 /// Partial sums of a tap: the widest vector.
 const LANES: usize = 16;
@@ -20,6 +20,10 @@ const TAPS: usize = 9;
 /// The most vectors that are summed before they are added to the partial sums: rounding errors grow with their number
 /// and that of the parts, not of all vectors.
 const VECTORS: usize = 128;
+
+/// The most numbers that are fetched ahead, and those of a line of the cache.
+const FETCHED: usize = 1024;
+const LINE: usize = 16;
 
 /// `dw` of images `x` and cotangents `dy`.
 pub(super) fn grad_weight(g: &ConvShape, x: &[f32], dy: &[f32], dw: &mut [f32], scratch: &Scratch) {
@@ -32,6 +36,9 @@ pub(super) fn grad_weight(g: &ConvShape, x: &[f32], dy: &[f32], dw: &mut [f32], 
         let [Some(pixels), Some(sums)] = memory else { return };
         sums.fill(0.0);
         for image in 0..g.n {
+            // The channel of the next image is somewhere else, so nothing fetches it by itself.
+            fetch(x, ((image + 1) * g.c + channel) * inputs, inputs);
+            fetch(dy, ((image + 1) * g.o + channel * copies) * outputs, copies * outputs);
             sorted.copy(&x[(image * g.c + channel) * inputs..][..inputs], pixels, arch);
             for (copy, sums) in sums.chunks_exact_mut(taps * LANES).enumerate() {
                 let dy = &dy[(image * g.o + channel * copies + copy) * outputs..][..outputs];
@@ -42,6 +49,13 @@ pub(super) fn grad_weight(g: &ConvShape, x: &[f32], dy: &[f32], dw: &mut [f32], 
         let dw = unsafe { dw.part(channel * copies * taps, copies * taps) };
         dw.iter_mut().zip(sums.as_chunks::<LANES>().0).for_each(|(dw, &lanes)| *dw = by_halves(lanes, |a, b| a + b));
     });
+}
+
+/// Fetches some numbers into the caches, the first of them if they are many. They need not exist.
+fn fetch(x: &[f32], at: usize, len: usize) {
+    for line in (0..len.min(FETCHED)).step_by(LINE) {
+        prefetch_line(x.as_ptr().wrapping_add(at + line));
+    }
 }
 
 /// The products of one channel's cotangents, in rows of `q`, and its pixels.

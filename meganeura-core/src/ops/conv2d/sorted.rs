@@ -2,43 +2,34 @@
 //! modulo the stride. Every tap of neighbouring outputs then reads neighbouring numbers, whatever the stride and
 //! dilation, so no patches are copied.
 
-use std::ops::Range;
-
 use pulp::{Simd, WithSimd};
 
 use super::ConvShape;
-use crate::kernel::native::{Block, Finish, Run, prefetch};
+use crate::kernel::native::{Block, Finish, Run, prefetch_line};
 use crate::ops::Conv2dOptions;
 
-/// Elements from a row to the place that is fetched meanwhile.
+/// Elements from a pixel to the place that is fetched meanwhile, and those of a line of the cache.
 const AHEAD: usize = 512;
+const LINE: usize = 16;
+
+/// Pixels of a channel from which fetching is worth its instructions.
+const LEAST: usize = 1024;
 
 /// The order of a channel: a plane for each pair of remainders that taps read. Output pixel `[p, q]` is number
 /// `p · width + q` in every plane, counted from where its tap begins.
 #[derive(Clone, Debug)]
 pub(super) struct Sorted {
-    /// Columns of the input, and rows of padding above it.
-    columns: usize,
-    above: usize,
-    stride: [usize; 2],
-    planes: Vec<Plane>,
-    rows: usize,
+    stretches: Vec<Stretch>,
+    /// The distance in the image of neighbouring pixels of a stretch.
+    across: usize,
+    /// Pixels of a channel of the image.
+    plane: usize,
     pub(super) width: usize,
     /// The place of each tap of the first output.
     pub(super) taps: Vec<usize>,
     /// Elements of a channel: whole vectors, with one to spare, since outputs are computed in vectors. They are an odd
     /// number, so that channels fall into all sets of a cache.
     pub(super) len: usize,
-}
-
-/// A plane of a channel.
-#[derive(Clone, Debug)]
-struct Plane {
-    /// The remainder of its rows, counted with their padding.
-    row: usize,
-    /// The columns that are no padding, and the first that they are copied from.
-    inside: Range<usize>,
-    first: usize,
 }
 
 /// Sums for each output of a window, which are stored together.
@@ -58,7 +49,7 @@ pub(super) struct Terms<'a> {
 
 impl Sorted {
     pub(super) fn new(g: &ConvShape) -> Self {
-        let Conv2dOptions { stride, padding, dilation, .. } = g.options();
+        let options @ Conv2dOptions { stride, dilation, .. } = g.options();
         let [down, across] = g.gaps();
         let (rows, width) = (g.p + down / stride[0], g.q + across / stride[1]);
         let mut planes: Vec<[usize; 2]> = Vec::new();
@@ -74,14 +65,8 @@ impl Sorted {
         let taps = (0..g.taps()).map(place).collect();
         let vectors = (planes.len() * rows * width).div_ceil(Block::COLUMNS) + 1;
         let len = (vectors + 1 - vectors % 2) * Block::COLUMNS;
-        let plane = |[row, column]: [usize; 2]| {
-            let (left, across) = (padding[1], stride[1]);
-            let begin = left.saturating_sub(column).div_ceil(across).min(width);
-            let end = (g.w + left).saturating_sub(column).div_ceil(across).clamp(begin, width);
-            Plane { row, inside: begin..end, first: (begin * across + column).saturating_sub(left) }
-        };
-        let planes = planes.into_iter().map(plane).collect();
-        Self { columns: g.w, above: padding[0], stride, planes, rows, width, taps, len }
+        let stretches = stretches([g.h, g.w], &options, &planes, rows, width);
+        Self { stretches, across: stride[1], plane: g.h * g.w, width, taps, len }
     }
 
     /// All taps, with the weights `w`.
@@ -96,58 +81,41 @@ impl Sorted {
 
     #[inline(always)]
     fn copy_here(&self, x: &[f32], to: &mut [f32]) {
-        let [down, across] = self.stride;
-        let (mut line, mut remainder) = (self.above / down, self.above % down);
-        // Row by row, so that memory is read in its order.
-        for from in x.chunks_exact(self.columns) {
-            if line >= self.rows {
-                break;
+        let mut fetched = 0;
+        for &Stretch { place, pixel, count } in &self.stretches {
+            let end = pixel + count * self.across;
+            while self.plane >= LEAST && fetched < end {
+                prefetch_line(x.as_ptr().wrapping_add(fetched + AHEAD));
+                fetched += LINE;
             }
-            prefetch(from, AHEAD, self.columns);
-            for (at, plane) in self.planes.iter().enumerate() {
-                if plane.row == remainder && !plane.inside.is_empty() {
-                    let to = &mut to[(at * self.rows + line) * self.width..][plane.inside.clone()];
-                    copy_row(&from[plane.first..], across, to);
-                }
-            }
-            remainder += 1;
-            if remainder == down {
-                (line, remainder) = (line + 1, 0);
-            }
+            copy_row(&x[pixel..], self.across, &mut to[place..][..count]);
         }
     }
 
     /// Sorts four channels as bytes, one word for the four of each pixel, but for their padding, which is in `to`
-    /// already. `pixels` are the planes of so many channels, one after the other, whole numbers; the bytes of missing
-    /// ones are arbitrary. `least` is the number whose byte is 0.
-    pub(super) fn copy_bytes(&self, pixels: &[f32], channels: usize, least: f32, to: &mut [u32], arch: pulp::Arch) {
-        arch.dispatch(CopyBytes { sorted: self, pixels, channels, least, to });
+    /// already. `pixels` are the planes of the channels, one after the other, whole numbers; the bytes of missing ones
+    /// are arbitrary. `least` is the number whose byte is 0.
+    pub(super) fn copy_bytes(&self, pixels: &[f32], least: f32, to: &mut [u32], arch: pulp::Arch) {
+        arch.dispatch(CopyBytes { sorted: self, pixels, least, to });
     }
 
     #[inline(always)]
-    fn copy_bytes_here(&self, pixels: &[f32], channels: usize, least: f32, to: &mut [u32]) {
-        let ([down, across], pixels_of) = (self.stride, pixels.len() / channels);
-        let [a, b, c, d] = [0, 1, 2, 3].map(|channel: usize| &pixels[channel.min(channels - 1) * pixels_of..]);
-        // The pixels of an image without padding and stride follow each other, as if they were one row.
-        let is_one = self.stride == [1, 1] && self.above == 0 && self.rows * self.width == pixels_of;
-        let columns = if is_one { pixels_of } else { self.columns };
-        let (mut line, mut remainder) = (self.above / down, self.above % down);
-        for first in (0..pixels_of).step_by(columns) {
-            if line >= self.rows {
-                break;
-            }
-            for (at, plane) in self.planes.iter().enumerate() {
-                let inside = if is_one { 0..pixels_of } else { plane.inside.clone() };
-                if plane.row == remainder && !inside.is_empty() {
-                    let first = first + plane.first;
-                    let rows = [&a[first..], &b[first..], &c[first..], &d[first..]];
-                    let to = &mut to[(at * self.rows + line) * self.width..][inside];
-                    copy_words(rows, across, least, to);
+    fn copy_bytes_here(&self, pixels: &[f32], least: f32, to: &mut [u32]) {
+        let last = pixels.len() / self.plane - 1;
+        let [a, b, c, d] = [0, 1, 2, 3].map(|channel: usize| &pixels[channel.min(last) * self.plane..]);
+        for &Stretch { place, pixel, count } in &self.stretches {
+            let to = &mut to[place..][..count];
+            let end = pixel + (count - 1) * self.across + 1;
+            let (a, b, c, d) = (&a[pixel..end], &b[pixel..end], &c[pixel..end], &d[pixel..end]);
+            if self.across == 1 {
+                for ((((to, &a), &b), &c), &d) in to.iter_mut().zip(a).zip(b).zip(c).zip(d) {
+                    *to = byte(a, least) | byte(b, least) << 8 | byte(c, least) << 16 | byte(d, least) << 24;
                 }
-            }
-            remainder += 1;
-            if remainder == down {
-                (line, remainder) = (line + 1, 0);
+            } else {
+                for (to, at) in to.iter_mut().zip((0..).step_by(self.across)) {
+                    let [a, b, c, d] = [a[at], b[at], c[at], d[at]].map(|x| byte(x, least));
+                    *to = a | b << 8 | c << 16 | d << 24;
+                }
             }
         }
     }
@@ -167,26 +135,56 @@ impl Sorted {
     }
 }
 
-/// Every so many numbers of four rows as bytes of words.
-#[inline(always)]
-fn copy_words([a, b, c, d]: [&[f32]; 4], apart: usize, least: f32, to: &mut [u32]) {
-    if apart == 1 {
-        for ((((to, &a), &b), &c), &d) in to.iter_mut().zip(a).zip(b).zip(c).zip(d) {
-            *to = word([a, b, c, d], least);
-        }
-    } else {
-        for (to, at) in to.iter_mut().zip((0..).step_by(apart)) {
-            *to = word([a[at], b[at], c[at], d[at]], least);
-        }
-    }
+/// The pixels of a row in one plane, a stride apart in the image; or those of all rows, if they follow each other.
+#[derive(Clone, Copy, Debug)]
+struct Stretch {
+    place: usize,
+    /// The first of them in the image.
+    pixel: usize,
+    count: usize,
 }
 
-/// Four whole numbers of `least` to `least + 255` as bytes.
+/// The stretches of an image `[h, w]` in planes of so many rows.
+fn stretches(
+    [h, w]: [usize; 2],
+    options: &Conv2dOptions,
+    planes: &[[usize; 2]],
+    rows: usize,
+    width: usize,
+) -> Vec<Stretch> {
+    let Conv2dOptions { padding: [top, left], stride: [down, across], .. } = *options;
+    let mut stretches: Vec<Stretch> = Vec::new();
+    for (plane, &[row, column]) in planes.iter().enumerate() {
+        let begin = left.saturating_sub(column).div_ceil(across).min(width);
+        let end = (w + left).saturating_sub(column).div_ceil(across).clamp(begin, width);
+        let first = top.saturating_sub(row).div_ceil(down).min(rows);
+        let last = (h + top).saturating_sub(row).div_ceil(down).clamp(first, rows);
+        if begin == end {
+            continue;
+        }
+        for line in first..last {
+            let place = (plane * rows + line) * width + begin;
+            let pixel = (line * down + row - top) * w + begin * across + column - left;
+            match stretches.last_mut() {
+                Some(before)
+                    if across == 1 && [before.place, before.pixel].map(|at| at + before.count) == [place, pixel] =>
+                {
+                    before.count += end - begin;
+                }
+                _ => stretches.push(Stretch { place, pixel, count: end - begin }),
+            }
+        }
+    }
+    // Row by row, so that memory is read in its order.
+    stretches.sort_by_key(|stretch| stretch.pixel);
+    stretches
+}
+
+/// A whole number of `least` to `least + 255` as a byte.
 #[inline(always)]
-fn word(x: [f32; 4], least: f32) -> u32 {
+fn byte(x: f32, least: f32) -> u32 {
     // 2²³: the sum has the number in its lowest bits. A conversion would check its range.
-    let [a, b, c, d] = x.map(|x| (x - least + 8_388_608.0).to_bits() & 0xff);
-    a | b << 8 | c << 16 | d << 24
+    (x - least + 8_388_608.0).to_bits() & 0xff
 }
 
 /// Copies every so many numbers, the first of them at least.
@@ -246,7 +244,6 @@ impl WithSimd for Copy<'_> {
 struct CopyBytes<'a> {
     sorted: &'a Sorted,
     pixels: &'a [f32],
-    channels: usize,
     least: f32,
     to: &'a mut [u32],
 }
@@ -256,6 +253,6 @@ impl WithSimd for CopyBytes<'_> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, _: S) {
-        self.sorted.copy_bytes_here(self.pixels, self.channels, self.least, self.to);
+        self.sorted.copy_bytes_here(self.pixels, self.least, self.to);
     }
 }
