@@ -4,8 +4,8 @@
 # One would guess: `gelu(x) = x·Φ(x)` is within a few units in the last place, as `exp`, `tanh` and `erf` are. Floats
 # hold its values down to about x = -13: gelu(-6) is -5.9e-9.
 #
-# What happens: Φ is computed as (1 + erf(x/√2))/2. For negative x the sum cancels. At -4 the result is off by up to 0.2
-# %, at -5 by 4 to 17 %, and from about -5.5 on it is -0. At -∞ it is NaN, the product of infinity and that 0.
+# What happens: Φ is computed as (1 + erf(x/√2))/2. For negative x the sum cancels. At -4 the result is off by up to
+# 0.2 %, at -5 by 4 to 17 %, and from about -5.5 on it is -0. At -∞ it is NaN, the product of infinity and that 0.
 # `torch.special.ndtr` is Φ, and is 0 there as well. `x * torch.special.erfc(-x / sqrt(2)) / 2` is right, and so is
 # double precision.
 #
