@@ -65,11 +65,10 @@ impl Var {
     #[must_use]
     #[track_caller]
     pub fn grid_sample(&self, grid: &Self, options: GridSampleOptions) -> Self {
-        const NAME: &str = "grid_sample";
         if let Some(error) = grid.error() {
             return self.fail(error);
         }
-        let ([n, c, h, w], [grids, p, q, 2]) = (dims(self), dims(grid)) else {
+        let ([n, _, h, w], [grids, p, q, 2]) = (dims(self), dims(grid)) else {
             let message =
                 format!("needs images [N, C, H, W] and a grid [N, P, Q, 2], not {} and {}", self.ty(), grid.ty());
             return self.refuse(NAME, ErrorKind::Shape, message);
@@ -78,13 +77,26 @@ impl Var {
             let message = format!("needs floats, and one grid for each image, not {} and {}", self.ty(), grid.ty());
             return self.refuse(NAME, ErrorKind::Shape, message);
         }
+        let along = |axis: usize, extent| {
+            grid.slice(3, axis..axis + 1).reshape([n, 1, p * q]).place_among(extent, options.align_corners)
+        };
+        self.sample_at([&along(0, w), &along(1, h)], [p, q], options)
+    }
+
+    /// Samples `[N, C, H, W]` at places `[N, 1, P·Q]` across and down, counted in pixels from the middle of the first,
+    /// which gives `[N, C, P, Q]`. The shapes must be these.
+    #[must_use]
+    #[track_caller]
+    #[doc(hidden)]
+    pub fn sample_at(&self, [across, down]: [&Self; 2], [p, q]: [usize; 2], options: GridSampleOptions) -> Self {
+        let [n, c, h, w] = dims(self);
         // The number of a pixel is computed in floats.
         let pixels = h.saturating_mul(w);
         if pixels > 1 << 24 {
             return self.refuse(NAME, ErrorKind::Argument, format!("images of {h}×{w} pixels are too large"));
         }
-        let along = |axis: usize, extent| {
-            let Taps { places, shares } = grid.slice(3, axis..axis + 1).reshape([n, 1, p * q]).taps(extent, options);
+        let along = |place: &Self, axis: usize, extent| {
+            let Taps { places, shares } = place.taps(extent, options);
             // Rows and columns as the axes of a matrix.
             let count = places.shape()[1];
             let shape = if axis == 0 { [n, 1, count, p * q] } else { [n, count, 1, p * q] };
@@ -92,7 +104,7 @@ impl Var {
             let is_inside = places.ge(self.constant(0.0)) * places.lt(extent);
             [places, is_inside, shares].map(|x| x.reshape(shape))
         };
-        let ([columns, is_column, of_columns], [rows, is_row, of_rows]) = (along(0, w), along(1, h));
+        let ([columns, is_column, of_columns], [rows, is_row, of_rows]) = (along(across, 0, w), along(down, 1, h));
         let numbers = (is_column * is_row).where_cond(&(rows.scale(real(w)) + columns), &self.constant(real(pixels)));
         let shares = of_columns * of_rows;
         let taps = shares.shape()[1] * shares.shape()[2];
@@ -100,10 +112,15 @@ impl Var {
         self.reshape([n, c, pixels]).weighted_gather(&numbers.to_index(), &shares).reshape([n, c, p, q])
     }
 
-    /// The pixels that a coordinate from −1 to 1, `[N, 1, K]`, reads along an axis of `extent` pixels.
+    /// The pixels that places `[N, 1, K]` read along an axis of `extent` pixels.
     #[track_caller]
     fn taps(&self, extent: usize, options: GridSampleOptions) -> Taps {
-        let place = self.place_among(extent, options);
+        let place = if options.mode == GridSampleMode::Nearest { self.round() } else { self.clone() };
+        let last = real(extent);
+        let place = match options.padding {
+            GridSamplePadding::Zeros => place.clamp(-1.0, last),
+            GridSamplePadding::Border => place.clamp(0.0, last - 1.0),
+        };
         let one = self.constant(1.0);
         if options.mode == GridSampleMode::Nearest {
             // NaN stays.
@@ -116,21 +133,20 @@ impl Var {
         Taps { places: first + step, shares }
     }
 
-    /// The position of a coordinate from −1 to 1 among `extent` pixels, at most one pixel outside.
+    /// The position of a coordinate from −1 to 1 among `extent` pixels.
     #[track_caller]
-    fn place_among(&self, extent: usize, options: GridSampleOptions) -> Self {
+    fn place_among(&self, extent: usize, align_corners: bool) -> Self {
         let (extent, from_edge) = (real(extent), self + self.constant(1.0));
-        let place = match options.align_corners {
-            true => from_edge.scale(0.5 * (extent - 1.0)),
-            false => from_edge.scale(0.5 * extent) - self.constant(0.5),
-        };
-        let place = if options.mode == GridSampleMode::Nearest { place.round() } else { place };
-        match options.padding {
-            GridSamplePadding::Zeros => place.clamp(-1.0, extent),
-            GridSamplePadding::Border => place.clamp(0.0, extent - 1.0),
+        if align_corners {
+            from_edge.scale(0.5 * (extent - 1.0))
+        } else {
+            from_edge.scale(0.5 * extent) - self.constant(0.5)
         }
     }
 }
+
+/// The name in errors.
+const NAME: &str = "grid_sample";
 
 /// The pixels that are read along an axis, and their shares in the result, `[N, T, K]`.
 struct Taps {

@@ -21,8 +21,8 @@ const FEWEST: usize = 8;
 /// product's tile on the widest vectors.
 const STRIP: usize = 2 * Block::COLUMNS;
 
-/// `true` if patches overlap, and vectors of output channels are worth it: copies of patches are few where groups are
-/// small.
+/// `true` if patches have several pixels, and vectors of output channels are worth it: copies of patches are few where
+/// groups are small.
 pub(super) fn pays(g: &ConvShape) -> bool {
     g.depth.is_flat() && g.taps() > 1 && (g.groups == 1 || g.o / g.groups >= FEWEST)
 }

@@ -198,8 +198,8 @@ fn deform_conv(call: &Call<'_>) -> Result<Vec<Value>> {
     }
     call.budget.charge(2 * taps * points)?;
     let offset = offset.reshape([n * parts, taps, 2, points]);
-    // The place of each tap of each window, from −1 at one edge of the image to 1 at the other.
-    let place = |axis: usize, extent: usize| {
+    // The place of each tap of each window, in pixels.
+    let place = |axis: usize| {
         let own = |tap: usize, point: usize| {
             let (tap, point) =
                 if axis == 0 { (tap / columns, point / across) } else { (tap % columns, point % across) };
@@ -208,12 +208,10 @@ fn deform_conv(call: &Call<'_>) -> Result<Vec<Value>> {
         let floats = (0..taps).flat_map(|tap| (0..points).map(move |point| own(tap, point))).collect();
         let array = Array { dims: vec![1, taps, points], element: Element::F32, data: Data::Floats(floats) };
         let moved = offset.slice(2, axis..axis + 1).reshape([n * parts, taps, points]) + array.own(call.tape)?;
-        let place = (moved.scale(2.0) + moved.constant(1.0)).scale((extent as f64).recip()) - moved.constant(1.0);
-        Ok::<_, crate::Error>(place)
+        Ok::<_, crate::Error>(moved.reshape([n * parts, 1, taps * points]))
     };
-    let grid = Var::stack(&[&place(1, width)?, &place(0, height)?], 3);
     let images = x.reshape([n * parts, c / parts, height, width]);
-    let mut read = images.grid_sample(&grid, GridSampleOptions::default());
+    let mut read = images.sample_at([&place(1)?, &place(0)?], [taps, points], GridSampleOptions::default());
     if call.optional(4).is_some() {
         let mask = call.float(4)?;
         if mask.shape().dims() != [n, parts * taps, down, across] {
