@@ -12,8 +12,8 @@
 # Why it matters: a comparison of implementations by relative error fails for the better one. A test of gradients by
 # finite differences in single precision finds a flat function. A -∞, as masks have, becomes NaN instead of 0.
 #
-# Source: https://docs.pytorch.org/docs/stable/generated/torch.nn.GELU.html and
-# https://onnx.ai/onnx/operators/onnx__Gelu.html give the formula; the behaviour was observed.
+# Source: PyTorch's documentation of `torch.nn.GELU`, and ONNX's operator `Gelu`, give the formula; the behaviour was
+# observed.
 set -euo pipefail
 
 folder=$(mktemp -d)

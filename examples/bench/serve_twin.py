@@ -159,7 +159,8 @@ def compare(options):
         print("| model | meganeura | onnxruntime | PyTorch |\n|---|---|---|---|", flush=True)
     else:
         print(f"{options.threads} threads, least of {options.rounds} rounds of {options.steps} calls, ms (peak MiB)\n")
-        print("| model | meganeura | onnxruntime | ratio | PyTorch | ratio |\n|---|---|---|---|---|---|", flush=True)
+        columns = ["model", "meganeura", "onnxruntime", "ratio"] + ([] if options.int8 else ["PyTorch", "ratio"])
+        print(f"| {' | '.join(columns)} |\n{'|---' * len(columns)}|", flush=True)
     with tempfile.TemporaryDirectory() as folder:
         files = [(name, os.path.join(folder, f"{name}.onnx")) for name in options.models]
         for name, path in files:

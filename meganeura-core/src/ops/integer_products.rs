@@ -159,7 +159,7 @@ pub(crate) struct Products {
 }
 
 impl Products {
-    /// Tiles pay if there are enough results and terms.
+    /// Tiles come first unless they would be mostly empty.
     pub(crate) fn variants(self, y: &[TensorType], caps: &Caps) -> Vec<Variant> {
         const SIDE: usize = 64;
         const STEP: usize = 16;

@@ -125,7 +125,7 @@ pub trait Real:
 }
 
 macro_rules! real {
-    ($T:ident, $variant:ident, product: $product:path, singles: $singles:path) => {
+    ($T:ident, $variant:ident, product: $product:path, singles: $singles:path, from_i32: $from_i32:path) => {
         impl Real for $T {
             const DTYPE: DType = DType::$variant;
             const ZERO: Self = 0.0;
@@ -139,10 +139,8 @@ macro_rules! real {
                 x as $T
             }
             #[inline(always)]
-            #[expect(clippy::allow_attributes, reason = "f64 needs no rounding")]
-            #[allow(clippy::cast_precision_loss, clippy::cast_lossless, reason = "rounding is this function's purpose")]
             fn from_i32(x: i32) -> Self {
-                x as $T
+                $from_i32(x)
             }
             #[inline(always)]
             fn to_f64(self) -> f64 {
@@ -180,8 +178,14 @@ macro_rules! real {
     };
 }
 
-real!(f32, F32, product: gemm_f32::gemm::f32::get_gemm_fn, singles: Some);
-real!(f64, F64, product: gemm_f64::gemm::f64::get_gemm_fn, singles: none);
+real!(f32, F32, product: gemm_f32::gemm::f32::get_gemm_fn, singles: Some, from_i32: nearest);
+real!(f64, F64, product: gemm_f64::gemm::f64::get_gemm_fn, singles: none, from_i32: f64::from);
+
+#[inline(always)]
+#[expect(clippy::cast_precision_loss, reason = "rounding is this function's purpose")]
+fn nearest(x: i32) -> f32 {
+    x as f32
+}
 
 /// Numbers in double precision are not in single precision.
 fn none<A, B>(_: A) -> Option<B> {

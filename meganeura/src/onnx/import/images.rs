@@ -6,8 +6,7 @@ use super::quantize::convolution_of_bytes;
 use super::resize::resize;
 use super::value::{Value, sound};
 use crate::error::bail;
-use crate::ops::Bytes;
-use crate::ops::{ConvOptions, ConvTransposeOptions, Divisor, Pool};
+use crate::ops::{Bytes, ConvOptions, ConvTransposeOptions, Divisor, Pool};
 use crate::{DType, Result, Shape, Var};
 
 pub(super) const OPERATORS: Operators = &[
