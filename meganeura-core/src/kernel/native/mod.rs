@@ -18,6 +18,7 @@ mod scratch;
 mod shared;
 mod transpose;
 mod view;
+mod windows;
 
 pub(crate) use block::{Apart, Block, Places};
 pub(crate) use bytes::{BYTES, ONES, sum_of, words};
@@ -40,3 +41,4 @@ pub use shared::Shared;
 pub(crate) use transpose::{Transposed, transpose};
 pub(crate) use view::{OfType, Slice, of_one_type};
 pub use view::{OutView, View};
+pub(crate) use windows::{Plane, Window};

@@ -19,6 +19,7 @@ mod native_phases;
 mod native_pointwise;
 mod native_products;
 mod native_weight;
+mod native_windows;
 mod native_winograd;
 mod options;
 mod pass;
@@ -122,7 +123,9 @@ impl Kernel for Conv {
 
 /// `y` in single precision.
 fn forward(g: &ConvShape, x: &[f32], w: &[f32], y: &mut [f32], finish: &dyn Finish<f32>, scratch: &Scratch) {
-    if native_depthwise::applies(g) {
+    if native_depthwise::applies(g) && native_windows::applies(g) {
+        return native_windows::forward(g, x, w, y, finish);
+    } else if native_depthwise::applies(g) {
         return native_depthwise::forward(g, x, w, y, finish, scratch);
     } else if native_winograd::pays(g) {
         native_winograd::forward(g, x, w, y, scratch);

@@ -4,8 +4,8 @@ use std::ops::Range;
 
 use pulp::{Simd, WithSimd};
 
-use super::PoolShape;
-use crate::kernel::native::{self, Real};
+use super::{Pool, PoolShape};
+use crate::kernel::native::{self, Plane, Real, Window};
 
 /// Elements of the widest vector.
 const WIDEST: usize = 16;
@@ -74,6 +74,14 @@ impl PoolShape {
                 }
             }
         }
+    }
+
+    /// The extent and the stride of square windows of images.
+    fn small_window(&self) -> Option<[usize; 2]> {
+        let Pool { kernel: [planes, rows, columns], stride, dilation, padding, .. } = self.pool;
+        let is_image = planes == 1 && self.inputs[0] == 1 && padding[0] == 0;
+        let is_square = rows == columns && stride[1] == stride[2] && dilation[1..] == [1, 1];
+        (is_image && is_square).then_some([columns, stride[2]])
     }
 
     /// The input's place along an axis that a tap of a window reaches, if it is inside.
@@ -161,7 +169,13 @@ impl<T: Real> WithSimd for Maxima<'_, T> {
         if let (Some(x), Some(best)) = (T::singles(x), T::singles_mut(best))
             && let Some(y) = T::singles_mut(y)
         {
-            return maxima(simd, g, x, y, best);
+            return match g.small_window() {
+                Some([2, 1]) => slide::<S, 2, 1>(simd, g, x, y),
+                Some([2, 2]) => slide::<S, 2, 2>(simd, g, x, y),
+                Some([3, 1]) => slide::<S, 3, 1>(simd, g, x, y),
+                Some([3, 2]) => slide::<S, 3, 2>(simd, g, x, y),
+                _ => maxima(simd, g, x, y, best),
+            };
         }
         // Of a window in the padding alone, which dilation allows, or of −∞ alone.
         y.fill(T::NEG_INFINITY);
@@ -191,6 +205,35 @@ fn larger<S: Simd>(simd: S, best: S::f32s, x: S::f32s) -> S::f32s {
     let unless_nan = simd.select_f32s(simd.less_than_or_equal_f32s(best, best), x, best);
     // A comparison with NaN is false: then `x` is greater, or one of them is NaN.
     simd.select_f32s(simd.less_than_or_equal_f32s(x, best), best, unless_nan)
+}
+
+/// The maximum of a window.
+struct Maximum;
+
+impl<S: Simd, const K: usize> Window<S, K> for Maximum {
+    const BESIDE: f32 = f32::NEG_INFINITY;
+
+    #[inline(always)]
+    fn empty(&self, simd: S) -> S::f32s {
+        simd.splat_f32s(f32::NEG_INFINITY)
+    }
+
+    #[inline(always)]
+    fn with_row(&self, simd: S, _: usize, x: &[S::f32s; K], before: S::f32s) -> S::f32s {
+        let mut best = x[0];
+        for &x in &x[1..] {
+            best = larger(simd, best, x);
+        }
+        larger(simd, before, best)
+    }
+}
+
+/// [`Maxima`] of small square windows.
+#[inline(always)]
+fn slide<S: Simd, const K: usize, const STRIDE: usize>(simd: S, g: &PoolShape, x: &[f32], y: &mut [f32]) {
+    let (&[_, h, w], &[_, p, q], &[_, top, left]) = (&g.inputs, &g.outputs, &g.pool.padding);
+    let mut plane = Plane { x, inputs: [h, w], y, outputs: [p, q], padding: [top, left] };
+    plane.slide::<S, _, K, STRIDE>(simd, &Maximum);
 }
 
 /// [`Maxima`] in single precision, in explicit vectors: lines of images are often shorter than the loops that the
