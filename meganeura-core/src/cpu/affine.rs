@@ -1,46 +1,15 @@
-//! The work that follows most convolutions, `bound((x − m)·f + s + r)`, in one pass: a normalisation by running
-//! statistics or a bias, a residual, an activation. `m`, `f` and `s` are numbers of each channel, and all but one of
-//! these parts may be missing. Quantised numbers are rounded before `s` is added, their zero point. The results have
-//! the bits of the instructions one by one.
+//! Programs on a kernel's results as passes of the form [`Affine`]. The results have the bits of the instructions one
+//! by one.
 
 use std::borrow::Cow;
 
-use pulp::{Simd, WithSimd};
-
 use super::pointwise::Source;
 use crate::host::HostWord;
-use crate::kernel::native::Real;
+use crate::kernel::native::{Affine, Bound, NONE, Number, Real};
 use crate::plan::{Input, Part, Program};
 
 /// Elements of a channel from which a pass is worth its start.
 const LEAST: usize = 8;
-
-/// The channels of numbers that are all the same.
-const NONE: [usize; 2] = [1, usize::MAX];
-
-/// A number for each element.
-#[derive(Clone, Copy)]
-enum Number<'a, T> {
-    One(T),
-    /// That of each channel, so far apart.
-    Channels(&'a [T], usize),
-}
-
-impl<T: Copy> Number<'_, T> {
-    fn of(&self, channel: usize) -> T {
-        match *self {
-            Self::One(value) => value,
-            Self::Channels(data, step) => data[channel * step],
-        }
-    }
-}
-
-#[derive(Clone, Copy)]
-enum Bound<T> {
-    None,
-    Relu,
-    Clamp(T, T),
-}
 
 /// The parts of the form, in their order.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -52,17 +21,6 @@ enum Stage {
     Shift,
     Residual,
     Bound,
-}
-
-pub(super) struct Affine<'a, T> {
-    /// `m`, `f` and `s`.
-    numbers: [Number<'a, T>; 3],
-    is_rounded: bool,
-    residual: Option<&'a [T]>,
-    bound: Bound<T>,
-    arch: pulp::Arch,
-    /// Channels, and the adjacent elements of each.
-    channels: [usize; 2],
 }
 
 /// Several of them, one after the other.
@@ -87,16 +45,7 @@ impl<'a, T: Real> Affine<'a, T> {
     /// The beginning of a program on a kernel's result that has this form, and what remains of the program, if anything
     /// does.
     fn split(program: &Program, inputs: &[Source<'a, T>], host: &[HostWord]) -> Option<(Self, Option<Program>)> {
-        // x − 0, x·1 and x + −0 are x, bit by bit.
-        let none = [0.0, 1.0, -0.0].map(|none| Number::One(T::from_f64(none)));
-        let mut found = Self {
-            numbers: none,
-            is_rounded: false,
-            residual: None,
-            bound: Bound::None,
-            arch: pulp::Arch::new(),
-            channels: NONE,
-        };
+        let mut found = Self::nothing();
         let (mut stage, mut count) = (Stage::Result, 0);
         for part in program.parts() {
             let Some(next) = found.take(stage, part, inputs, host) else { break };
@@ -161,48 +110,6 @@ impl<'a, T: Real> Affine<'a, T> {
         let fits = inner >= LEAST && (self.channels == NONE || self.channels == channels);
         fits.then(|| self.channels = channels).map(|()| Number::Channels(data, step))
     }
-
-    /// Computes neighbouring elements, from number `first` on: from `x` into `y`, or all in `y`.
-    pub(super) fn run(&self, first: usize, x: Option<&[T]>, y: &mut [T]) {
-        self.arch.dispatch(Pass { affine: self, first, x, y });
-    }
-
-    #[inline(always)]
-    fn run_here<S: Simd>(&self, simd: S, first: usize, x: Option<&[T]>, y: &mut [T]) {
-        let [count, inner] = self.channels;
-        let (mut begin, mut channel, mut inside) = (0, first / inner % count, first % inner);
-        while begin < y.len() {
-            let at = first + begin;
-            let end = begin.saturating_add(inner - inside).min(y.len());
-            let numbers = self.numbers.each_ref().map(|number| number.of(channel));
-            let residual = self.residual.map(|residual| &residual[at..][..end - begin]);
-            let is_rounded = self.is_rounded;
-            let mut stretch =
-                Stretch { numbers, is_rounded, residual, x: x.map(|x| &x[begin..end]), y: &mut y[begin..end] };
-            if !stretch.run_vectors(simd, self.bound) {
-                match self.bound {
-                    Bound::None => stretch.run(|x| x),
-                    Bound::Relu => stretch.run(|x| if x <= T::ZERO { T::ZERO } else { x }),
-                    Bound::Clamp(low, high) => stretch.run(|x| {
-                        if x < low {
-                            low
-                        } else if x > high {
-                            high
-                        } else {
-                            x
-                        }
-                    }),
-                }
-            }
-            (begin, inside) = (end, 0);
-            channel = if channel + 1 == count { 0 } else { channel + 1 };
-        }
-    }
-}
-
-/// A number as it is in single precision.
-fn single<T: Real>(x: T) -> f32 {
-    T::singles(&[x]).map_or(0.0, |x| x[0])
 }
 
 /// A number that is the same for all elements.
@@ -222,138 +129,6 @@ fn dense<'a, T: Real>(input: Input, inputs: &[Source<'a, T>]) -> Option<&'a [T]>
     let Input::Operand(k) = input else { return None };
     let Source::View(view) = &inputs[k] else { return None };
     view.layout().is_contiguous().then(|| view.floats())
-}
-
-/// Elements with the same numbers.
-struct Stretch<'a, T> {
-    numbers: [T; 3],
-    is_rounded: bool,
-    residual: Option<&'a [T]>,
-    x: Option<&'a [T]>,
-    y: &'a mut [T],
-}
-
-impl<T: Real> Stretch<'_, T> {
-    #[inline(always)]
-    fn run(self, bound: impl Fn(T) -> T) {
-        let [m, f, s] = self.numbers;
-        let affine = |x: T| {
-            let x = (x - m) * f;
-            (if self.is_rounded { x.round() } else { x }) + s
-        };
-        match (self.x, self.residual) {
-            (Some(x), Some(r)) => {
-                self.y.iter_mut().zip(x).zip(r).for_each(|((y, &x), &r)| *y = bound(affine(x) + r));
-            }
-            (Some(x), None) => self.y.iter_mut().zip(x).for_each(|(y, &x)| *y = bound(affine(x))),
-            (None, Some(r)) => self.y.iter_mut().zip(r).for_each(|(y, &r)| *y = bound(affine(*y) + r)),
-            (None, None) => self.y.iter_mut().for_each(|y| *y = bound(affine(*y))),
-        }
-    }
-}
-
-impl<T: Real> Stretch<'_, T> {
-    /// The same in single precision, in explicit vectors: rows of images are often shorter than the loops that the
-    /// compiler makes SIMD. `false` in double precision.
-    #[inline(always)]
-    fn run_vectors<S: Simd>(&mut self, simd: S, bound: Bound<T>) -> bool {
-        let Some(y) = T::singles_mut(self.y) else { return false };
-        let [m, f, s] = self.numbers;
-        let number = |number| simd.splat_f32s(single(number));
-        let vectors = Vectors {
-            simd,
-            numbers: [number(m), number(f), number(s)],
-            is_rounded: self.is_rounded,
-            bound: match bound {
-                Bound::None => Bound::None,
-                Bound::Relu => Bound::Relu,
-                Bound::Clamp(low, high) => Bound::Clamp(number(low), number(high)),
-            },
-        };
-        let (x, r) = (self.x.and_then(T::singles), self.residual.and_then(T::singles));
-        match (x, r) {
-            (Some(x), Some(r)) => vectors.run::<true, true>(x, r, y),
-            (Some(x), None) => vectors.run::<true, false>(x, &[], y),
-            (None, Some(r)) => vectors.run::<false, true>(&[], r, y),
-            (None, None) => vectors.run::<false, false>(&[], &[], y),
-        }
-        true
-    }
-}
-
-/// The form on vectors. There are no closures here: those that are not inlined lack the instructions of their caller.
-struct Vectors<S: Simd> {
-    simd: S,
-    numbers: [S::f32s; 3],
-    is_rounded: bool,
-    bound: Bound<S::f32s>,
-}
-
-impl<S: Simd> Vectors<S> {
-    /// From `x` with `X`, or else in place; with residuals `r` with `R`.
-    #[inline(always)]
-    fn run<const X: bool, const R: bool>(&self, x: &[f32], r: &[f32], y: &mut [f32]) {
-        let simd = self.simd;
-        let whole = y.len() / S::F32_LANES * S::F32_LANES;
-        let x_vectors = if X { S::as_simd_f32s(&x[..whole]).0 } else { &[] };
-        let r_vectors = if R { S::as_simd_f32s(&r[..whole]).0 } else { &[] };
-        let (vectors, rest) = S::as_mut_simd_f32s(y);
-        for (k, y) in vectors.iter_mut().enumerate() {
-            let x = if X { x_vectors[k] } else { *y };
-            *y = self.finished::<R>(x, if R { r_vectors[k] } else { x });
-        }
-        if !rest.is_empty() {
-            let x = simd.partial_load_f32s(if X { &x[whole..] } else { rest });
-            let r = if R { simd.partial_load_f32s(&r[whole..]) } else { x };
-            simd.partial_store_f32s(rest, self.finished::<R>(x, r));
-        }
-    }
-
-    #[inline(always)]
-    fn finished<const R: bool>(&self, x: S::f32s, r: S::f32s) -> S::f32s {
-        let (simd, [m, f, s]) = (self.simd, self.numbers);
-        let x = simd.mul_f32s(simd.sub_f32s(x, m), f);
-        let x = simd.add_f32s(if self.is_rounded { rounded(simd, x) } else { x }, s);
-        let x = if R { simd.add_f32s(x, r) } else { x };
-        match self.bound {
-            Bound::None => x,
-            Bound::Relu => {
-                let zero = simd.splat_f32s(0.0);
-                simd.select_f32s(simd.less_than_or_equal_f32s(x, zero), zero, x)
-            }
-            Bound::Clamp(low, high) => {
-                let below = simd.select_f32s(simd.greater_than_f32s(x, high), high, x);
-                simd.select_f32s(simd.less_than_f32s(x, low), low, below)
-            }
-        }
-    }
-}
-
-/// The nearest whole numbers, on a tie the even ones, with the signs of `x`.
-#[inline(always)]
-fn rounded<S: Simd>(simd: S, x: S::f32s) -> S::f32s {
-    // 2²³: adding it leaves the nearest integer in the low bits. Numbers from there on are whole.
-    let shift = simd.splat_f32s(8_388_608.0);
-    let (magnitude, sign) = (simd.abs_f32s(x), simd.and_f32s(x, simd.splat_f32s(-0.0)));
-    let nearest = simd.sub_f32s(simd.add_f32s(magnitude, shift), shift);
-    simd.select_f32s(simd.less_than_f32s(magnitude, shift), simd.or_f32s(nearest, sign), x)
-}
-
-/// A pass in the form that `pulp` needs.
-struct Pass<'a, 'b, T> {
-    affine: &'b Affine<'a, T>,
-    first: usize,
-    x: Option<&'b [T]>,
-    y: &'b mut [T],
-}
-
-impl<T: Real> WithSimd for Pass<'_, '_, T> {
-    type Output = ();
-
-    #[inline(always)]
-    fn with_simd<S: Simd>(self, simd: S) {
-        self.affine.run_here(simd, self.first, self.x, self.y);
-    }
 }
 
 #[cfg(test)]

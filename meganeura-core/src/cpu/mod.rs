@@ -15,10 +15,9 @@ use web_time::Instant;
 
 pub(crate) use pool::{share_cores, threads};
 
-use self::affine::Affine;
 use crate::executor::{Bindings, Fixed};
 use crate::host::{HostBuffer, HostWord, Spares};
-use crate::kernel::native::{Buffers, OutView, Real, Scratch, Slice, View};
+use crate::kernel::native::{Affine, Buffers, OutView, Real, Scratch, Slice, View};
 use crate::plan::{Place, Plan, Step, StorageId, StorageInfo, Work};
 use crate::storage::Storage;
 use crate::{DType, Result};

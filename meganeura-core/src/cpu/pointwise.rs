@@ -9,7 +9,7 @@ use rayon::prelude::*;
 use super::affine::Chain;
 use crate::Layout;
 use crate::host::HostWord;
-use crate::kernel::native::{self, Finish, OutView, Real, Run, Scratch, Shared, Slice, Transposed, View};
+use crate::kernel::native::{self, Affine, Finish, OutView, Real, Run, Scratch, Shared, Slice, Transposed, View};
 use crate::plan::{Input, Program};
 
 /// Elements in a block.
@@ -124,7 +124,18 @@ impl<T: Real> Finish<T> for Epilogue<'_, T> {
         self.idle().extend(blocks);
     }
 
+    fn affine(&self) -> Option<&Affine<'_, T>> {
+        match (&self.affine[..], &self.machine) {
+            ([affine], None) => Some(affine),
+            _ => None,
+        }
+    }
+
     unsafe fn store(&self, values: &[T], runs: &mut dyn Iterator<Item = Run>, y: &Shared<'_, T>) {
+        if let Some(affine) = self.affine() {
+            // SAFETY: the caller's promise.
+            return unsafe { affine.store(values, runs, y) };
+        }
         let mut blocks = self.blocks();
         // Elements that the rest of the program is left to do: runs that follow each other are done at once, since
         // lines of images are short.

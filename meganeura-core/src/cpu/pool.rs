@@ -9,12 +9,14 @@
 //! about in the order in which they began. Results do not depend on the number of threads.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::sync_channel;
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread;
+use std::time::Duration;
 
-use rayon::{ThreadPool, ThreadPoolBuildError, ThreadPoolBuilder};
+use rayon::{ThreadPool, ThreadPoolBuildError, ThreadPoolBuilder, Yield};
+use web_time::Instant;
 
 use crate::{Error, ErrorKind, Result};
 
@@ -137,6 +139,58 @@ fn is_own(pool: &ThreadPool) -> bool {
     pool.current_thread_index().is_some() || PARTS.iter().filter_map(OnceLock::get).flatten().any(is_of)
 }
 
+/// How long a thread stays awake without work while a run goes on: far longer than the steps of a small model take, and
+/// than threads take to wake up.
+const AWAKE: Duration = Duration::from_micros(500);
+
+/// Looks for work between two looks at the clock.
+const LOOKS: usize = 32;
+
+/// While it lives, the other threads of a run's pool stay awake between its steps. To wake a thread takes some ten
+/// microseconds, as long as many a step.
+struct Awake(Arc<AtomicBool>);
+
+impl Awake {
+    /// On a thread of the pool.
+    fn new() -> Self {
+        let is_over = Arc::new(AtomicBool::new(false));
+        let own = rayon::current_thread_index();
+        for _ in 1..rayon::current_num_threads() {
+            let is_over = Arc::clone(&is_over);
+            // The thread of the run itself comes here while it waits for others; it has more to do.
+            rayon::spawn(move || {
+                if rayon::current_thread_index() != own {
+                    stay_awake(&is_over);
+                }
+            });
+        }
+        Self(is_over)
+    }
+}
+
+impl Drop for Awake {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Does the pool's work until a run is over, or until there has been none for a while.
+fn stay_awake(is_over: &AtomicBool) {
+    let mut since = Instant::now();
+    while since.elapsed() < AWAKE {
+        for _ in 0..LOOKS {
+            if is_over.load(Ordering::Relaxed) {
+                return;
+            }
+            if rayon::yield_now() == Some(Yield::Executed) {
+                since = Instant::now();
+            } else {
+                std::hint::spin_loop();
+            }
+        }
+    }
+}
+
 /// Runs `work` in the threads of `pool`, or of a smaller one while others run, and sleeps until it is done; on one of
 /// these threads it runs at once. Returns the state together with the result, or with the payload if `work` panicked.
 pub(super) fn run<S: Send + 'static, R: Send + 'static>(
@@ -156,16 +210,17 @@ pub(super) fn run<S: Send + 'static, R: Send + 'static>(
     let pool = admitted.part.map_or(pool, |part| &part.pool);
     let (answer, answered) = sync_channel(1);
     // Not `install`: on a thread of another pool, that begins tasks of that pool while it waits.
-    pool.spawn(move || drop(answer.send(attempt())));
+    pool.spawn(move || {
+        let awake = Awake::new();
+        let done = attempt();
+        drop(awake);
+        drop(answer.send(done));
+    });
     answered.recv().expect("panics are caught, so there is an answer")
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-    use std::sync::atomic::{AtomicBool, Ordering};
-    use std::time::Duration;
-
     use rayon::prelude::*;
 
     use super::*;

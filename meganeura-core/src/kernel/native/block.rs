@@ -5,8 +5,9 @@ use std::ops::Range;
 
 use pulp::{Simd, WithSimd};
 
-use super::Accumulate;
 use super::prefetch::prefetch_line;
+use super::windows::in_line;
+use super::{Accumulate, Scale, Shared};
 
 /// The place of each term in an operand.
 pub(crate) trait Places: Copy {
@@ -187,12 +188,119 @@ impl<R: Places, A: Places, B: Places> Block<'_, R, A, B> {
     }
 }
 
+impl<R: Places, A: Places, B: Places> Block<'_, R, A, B> {
+    /// Computes the product and finishes its elements, which go to the result that they are of; `c` has memory for
+    /// them meanwhile.
+    ///
+    /// # Safety
+    ///
+    /// No other thread reads or writes any of these elements of the result.
+    ///
+    /// # Panics
+    ///
+    /// As [`multiply`](Self::multiply), or if the elements do not all lie in the result.
+    pub(crate) unsafe fn multiply_finished(self, arch: pulp::Arch, finished: Finished<'_>) {
+        if self.has_elements() {
+            let [rows, columns, _] = self.extents;
+            let end = finished.first + (rows - 1) * finished.inner + columns;
+            assert!(columns == finished.columns && end <= finished.y.len(), "rows lie in the result");
+            assert!(finished.scale.has(finished.channel + rows - 1), "there are numbers for each row");
+            arch.dispatch(InPlace { block: self, finished });
+        }
+    }
+}
+
+/// A product in the form that `pulp` needs.
+struct InPlace<'a, R, A, B> {
+    block: Block<'a, R, A, B>,
+    finished: Finished<'a>,
+}
+
+impl<R: Places, A: Places, B: Places> WithSimd for InPlace<'_, R, A, B> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, simd: S) {
+        self.block.multiply_in(Floats(simd), self.finished);
+    }
+}
+
 impl<R: Places, A: Places, B: Places> WithSimd for Block<'_, R, A, B> {
     type Output = ();
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) {
-        self.multiply_in(Floats(simd));
+        self.multiply_in(Floats(simd), ());
+    }
+}
+
+/// What becomes of sums once they have all their terms.
+pub(crate) trait Then<L: Lanes>: Copy {
+    /// `false` if they stay in `c`.
+    const STORES: bool;
+
+    /// Fetches what is stored next: rows of a result are often far apart, and in no cache.
+    fn fetch(self, row: usize, column: usize);
+
+    /// Stores neighbouring vectors of a row.
+    ///
+    /// # Safety
+    ///
+    /// The row and these columns are of the product.
+    unsafe fn store<const N: usize>(self, lanes: L, row: usize, column: usize, sums: &[L::Sums; N]);
+}
+
+impl<L: Lanes> Then<L> for () {
+    const STORES: bool = false;
+
+    #[inline(always)]
+    fn fetch(self, _: usize, _: usize) {}
+
+    #[inline(always)]
+    unsafe fn store<const N: usize>(self, _: L, _: usize, _: usize, _: &[L::Sums; N]) {}
+}
+
+/// Rows of a product that are parts of channels of a result, with elementwise work on them.
+#[derive(Clone, Copy)]
+pub(crate) struct Finished<'a> {
+    pub(crate) scale: Scale<'a>,
+    pub(crate) y: &'a Shared<'a, f32>,
+    /// The number of the product's first element in the result.
+    pub(crate) first: usize,
+    /// The elements of a channel, and the first row's channel among those that have numbers of their own.
+    pub(crate) inner: usize,
+    pub(crate) channel: usize,
+    /// The columns of the product.
+    pub(crate) columns: usize,
+}
+
+impl<S: Simd> Then<Floats<S>> for Finished<'_> {
+    const STORES: bool = true;
+
+    #[inline(always)]
+    fn fetch(self, row: usize, column: usize) {
+        let y = self.y.as_ptr().wrapping_add(self.first + row * self.inner + column);
+        prefetch_line(y);
+        prefetch_line(y.wrapping_add(S::F32_LANES));
+    }
+
+    #[inline(always)]
+    unsafe fn store<const N: usize>(self, Floats(simd): Floats<S>, row: usize, column: usize, sums: &[S::f32s; N]) {
+        // SAFETY: `multiply_finished` checked that there are numbers for each row; the caller promises the rest: these
+        // elements are of the result, and of nobody else.
+        unsafe {
+            let numbers = self.scale.of(self.channel + row);
+            let y = self.y.as_ptr().add(self.first + row * self.inner + column);
+            for (j, &sum) in sums.iter().enumerate() {
+                let left = self.columns - column - j * S::F32_LANES;
+                let (y, sum) = (y.add(j * S::F32_LANES), self.scale.apply(simd, numbers, sum));
+                if left >= S::F32_LANES {
+                    y.cast::<S::f32s>().write_unaligned(sum);
+                } else {
+                    simd.mask_store_ptr_f32s(in_line(simd, 0, left), y, sum);
+                }
+            }
+        }
     }
 }
 
@@ -221,7 +329,7 @@ impl<R: Places, A: Places, B: Places, X: Copy, Y> Block<'_, R, A, B, X, Y> {
 
     /// The product, after [`has_elements`](Self::has_elements).
     #[inline(always)]
-    pub(super) fn multiply_in<L: Lanes<X = X, Y = Y>>(mut self, lanes: L) {
+    pub(super) fn multiply_in<L: Lanes<X = X, Y = Y>, T: Then<L>>(mut self, lanes: L, then: T) {
         let [m, n, k] = self.extents;
         // Tiles have nearly equal numbers of rows: one of a row or two could not hide the latency of additions.
         let tiles = m.div_ceil(if R::FEWER_ROWS { L::ROWS * 5 / 6 } else { L::ROWS });
@@ -233,9 +341,9 @@ impl<R: Places, A: Places, B: Places, X: Copy, Y> Block<'_, R, A, B, X, Y> {
                 for tile in 0..tiles {
                     let rows = m * tile / tiles..m * (tile + 1) / tiles;
                     if wide {
-                        self.rows::<L, 2>(lanes, rows, column, &terms);
+                        self.rows::<L, T, 2>(lanes, rows, column, &terms, then);
                     } else {
-                        self.rows::<L, 1>(lanes, rows, column, &terms);
+                        self.rows::<L, T, 1>(lanes, rows, column, &terms, then);
                     }
                 }
             }
@@ -244,17 +352,18 @@ impl<R: Places, A: Places, B: Places, X: Copy, Y> Block<'_, R, A, B, X, Y> {
 
     /// Adds some terms to one tile, of these rows and `N` vectors of columns.
     #[inline(always)]
-    fn rows<L: Lanes<X = X, Y = Y>, const N: usize>(
+    fn rows<L: Lanes<X = X, Y = Y>, T: Then<L>, const N: usize>(
         &mut self,
         lanes: L,
         rows: Range<usize>,
         column: usize,
         terms: &Range<usize>,
+        then: T,
     ) {
         macro_rules! tiles {
             ($($rows:literal)+) => {
                 match rows.len() {
-                    $($rows => self.tile::<L, $rows, N>(lanes, rows.start, column, terms),)+
+                    $($rows => self.tile::<L, T, $rows, N>(lanes, rows.start, column, terms, then),)+
                     _ => unreachable!("a tile has at most {} rows", Block::ROWS),
                 }
             };
@@ -264,17 +373,22 @@ impl<R: Places, A: Places, B: Places, X: Copy, Y> Block<'_, R, A, B, X, Y> {
 
     /// A tile of `M` rows and `N` vectors, all of whose sums stay in registers.
     #[inline(always)]
-    fn tile<L: Lanes<X = X, Y = Y>, const M: usize, const N: usize>(
+    fn tile<L: Lanes<X = X, Y = Y>, T: Then<L>, const M: usize, const N: usize>(
         &mut self,
         lanes: L,
         row: usize,
         column: usize,
         terms: &Range<usize>,
+        then: T,
     ) {
         let accumulate = if terms.start > 0 { Accumulate::Yes } else { self.accumulate };
         // Columns that a single tile reads are often in no cache, and vectors of several pages follow each other.
         let is_read_once = self.extents[0] == M;
         let mut sums = [[lanes.zeros(); N]; M];
+        let stores = T::STORES && terms.end == self.extents[2];
+        if stores {
+            (row..row + M).for_each(|row| then.fetch(row, column + N * L::COLUMNS));
+        }
         // SAFETY: `has_elements` checked that all rows, terms and columns of the extents lie inside the slices; this
         // tile's lie inside the extents.
         unsafe {
@@ -298,17 +412,37 @@ impl<R: Places, A: Places, B: Places, X: Copy, Y> Block<'_, R, A, B, X, Y> {
                     }
                 }
             }
+            if accumulate == Accumulate::Yes {
+                for (i, sums) in sums.iter_mut().enumerate() {
+                    for (j, sum) in sums.iter_mut().enumerate() {
+                        *sum = lanes.add(lanes.load(self.place::<L>(row + i, column, j)), *sum);
+                    }
+                }
+            }
+            if stores {
+                // Sums stay in registers only if the compiler knows their places.
+                macro_rules! rows {
+                    ($($i:literal)+) => {
+                        $(if $i < M {
+                            then.store(lanes, row + $i, column, &sums[$i]);
+                        })+
+                    };
+                }
+                rows!(0 1 2 3 4 5 6 7 8 9 10 11);
+                return;
+            }
             for (i, sums) in sums.iter().enumerate() {
                 for (j, &sum) in sums.iter().enumerate() {
-                    let place = self.c.as_mut_ptr().add((row + i) * self.c_stride + column + j * L::COLUMNS);
-                    let sum = match accumulate {
-                        Accumulate::Yes => lanes.add(lanes.load(place), sum),
-                        Accumulate::No => sum,
-                    };
-                    lanes.store(sum, place);
+                    lanes.store(sum, self.place::<L>(row + i, column, j));
                 }
             }
         }
+    }
+
+    /// The place in `c` of a vector of a tile.
+    #[inline(always)]
+    fn place<L: Lanes<X = X, Y = Y>>(&mut self, row: usize, column: usize, vector: usize) -> *mut Y {
+        self.c.as_mut_ptr().wrapping_add(row * self.c_stride + column + vector * L::COLUMNS)
     }
 }
 

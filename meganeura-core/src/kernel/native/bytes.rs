@@ -52,7 +52,7 @@ impl<R: Places, A: Places, B: Places> WithSimd for Block<'_, R, A, B, u32, i32> 
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, _: S) {
-        self.multiply_in(Each);
+        self.multiply_in(Each, ());
     }
 }
 
@@ -131,7 +131,7 @@ mod x86 {
                 pub(super) fn multiply<R: Places, A: Places, B: Places>(self, block: Block<'_, R, A, B, u32, i32>) {
                     #[target_feature(enable = $features)]
                     fn multiply<R: Places, A: Places, B: Places>(block: Block<'_, R, A, B, u32, i32>, lanes: $name) {
-                        block.multiply_in(lanes);
+                        block.multiply_in(lanes, ());
                     }
                     // SAFETY: `new` found these features.
                     unsafe { multiply(block, self) }
@@ -253,7 +253,7 @@ mod tests {
 
     /// Every arithmetic that this processor has.
     fn ways() -> Vec<(&'static str, Multiply)> {
-        let mut ways: Vec<(&'static str, Multiply)> = vec![("each", |block| block.multiply_in(Each))];
+        let mut ways: Vec<(&'static str, Multiply)> = vec![("each", |block| block.multiply_in(Each, ()))];
         #[cfg(target_arch = "x86_64")]
         {
             ways.extend(x86::Words::new().map(|_| {

@@ -1,6 +1,6 @@
 //! Elementwise work on the results of a kernel, before they leave the cache.
 
-use super::{Real, Shared, parallel};
+use super::{Affine, Real, Shared, parallel};
 
 /// Adjacent elements of a result, in a kernel's own memory.
 #[derive(Clone, Copy, Debug)]
@@ -17,6 +17,11 @@ pub struct Run {
 pub trait Finish<T: Copy>: Sync {
     /// Replaces neighbouring values, from element `first` of the result on.
     fn finish(&self, first: usize, y: &mut [T]);
+
+    /// The work, if all of it has this form.
+    fn affine(&self) -> Option<&Affine<'_, T>> {
+        None
+    }
 
     /// Finishes the values of some runs into the result.
     ///

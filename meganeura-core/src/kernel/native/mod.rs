@@ -1,5 +1,6 @@
 //! The building blocks of native kernels: element types, operands, loops in threads, matrix products.
 
+mod affine;
 mod block;
 mod bytes;
 mod cascade;
@@ -20,7 +21,9 @@ mod transpose;
 mod view;
 mod windows;
 
-pub(crate) use block::{Apart, Block, Places};
+pub use affine::Affine;
+pub(crate) use affine::{Bound, NONE, Number, Scale};
+pub(crate) use block::{Apart, Block, Finished, Places};
 pub(crate) use bytes::{BYTES, ONES, sum_of, words};
 pub(crate) use cascade::{Cascade, by_halves};
 pub use element::Element;

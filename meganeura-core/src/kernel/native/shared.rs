@@ -21,6 +21,15 @@ impl<'a, T: Copy> Shared<'a, T> {
         Self { start: slice.as_mut_ptr(), len: slice.len(), slice: PhantomData }
     }
 
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// The first element.
+    pub(super) fn as_ptr(&self) -> *mut T {
+        self.start
+    }
+
     /// Writes `values` from element `at` on.
     ///
     /// # Safety

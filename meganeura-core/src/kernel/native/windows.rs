@@ -180,7 +180,7 @@ unsafe fn read<S: Simd>(simd: S, mask: MemMask<S::m32s>, from: *const f32, other
 /// The numbers of a vector from a column on that lie in a line.
 #[inline(always)]
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the window's rule bounds the extents")]
-fn in_line<S: Simd>(simd: S, column: isize, width: usize) -> MemMask<S::m32s> {
+pub(super) fn in_line<S: Simd>(simd: S, column: isize, width: usize) -> MemMask<S::m32s> {
     const NUMBERS: [u32; WIDEST] = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15];
     let numbers = S::as_simd_u32s(&NUMBERS[..S::F32_LANES]).0[0];
     // A column before the line is beyond any width as an unsigned number.

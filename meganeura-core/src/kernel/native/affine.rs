@@ -1,0 +1,354 @@
+//! The work that follows most convolutions, `bound((x − m)·f + s + r)`, in one pass: a normalisation by running
+//! statistics or a bias, a residual, an activation. `m`, `f` and `s` are numbers of each channel, and all but one of
+//! these parts may be missing. Quantised numbers are rounded before `s` is added, their zero point.
+
+use pulp::{Simd, WithSimd};
+
+use super::{Real, Run, Shared};
+
+/// The channels of numbers that are all the same.
+pub(crate) const NONE: [usize; 2] = [1, usize::MAX];
+
+/// A number for each element.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Number<'a, T> {
+    One(T),
+    /// That of each channel, so far apart.
+    Channels(&'a [T], usize),
+}
+
+impl<T: Copy> Number<'_, T> {
+    #[inline(always)]
+    fn of(&self, channel: usize) -> T {
+        match *self {
+            Self::One(value) => value,
+            Self::Channels(data, step) => data[channel * step],
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Bound<T> {
+    None,
+    Relu,
+    Clamp(T, T),
+}
+
+/// Elementwise work of this form.
+#[derive(Clone, Copy, Debug)]
+pub struct Affine<'a, T> {
+    /// `m`, `f` and `s`.
+    pub(crate) numbers: [Number<'a, T>; 3],
+    pub(crate) is_rounded: bool,
+    /// As many numbers as the result has.
+    pub(crate) residual: Option<&'a [T]>,
+    pub(crate) bound: Bound<T>,
+    /// Channels, and the adjacent elements of each.
+    pub(crate) channels: [usize; 2],
+    arch: pulp::Arch,
+}
+
+impl<T: Real> Affine<'_, T> {
+    /// The form with none of its parts.
+    pub(crate) fn nothing() -> Self {
+        // x − 0, x·1 and x + −0 are x, bit by bit.
+        let numbers = [0.0, 1.0, -0.0].map(|none| Number::One(T::from_f64(none)));
+        let arch = pulp::Arch::new();
+        Self { numbers, is_rounded: false, residual: None, bound: Bound::None, channels: NONE, arch }
+    }
+
+    /// Computes neighbouring elements, from number `first` on: from `x` into `y`, or all in `y`.
+    pub(crate) fn run(&self, first: usize, x: Option<&[T]>, y: &mut [T]) {
+        self.arch.dispatch(Pass { affine: self, first, x, y });
+    }
+
+    /// Finishes the values of some runs into the result: see [`Finish::store`](super::Finish::store).
+    ///
+    /// # Safety
+    ///
+    /// No other thread reads or writes any of these elements.
+    pub(crate) unsafe fn store(&self, values: &[T], runs: &mut dyn Iterator<Item = Run>, y: &Shared<'_, T>) {
+        self.arch.dispatch(Store { affine: self, values, runs, y });
+    }
+
+    /// Likewise from `x` into `y`, or all in `y`.
+    #[inline(always)]
+    fn run_here<S: Simd>(&self, simd: S, first: usize, x: Option<&[T]>, y: &mut [T]) {
+        let [_, inner] = self.channels;
+        self.run_from(simd, first, [first / inner, first % inner], x, y);
+    }
+
+    /// Likewise; `first` lies at this place of this channel, which is counted over all images.
+    #[inline(always)]
+    fn run_from<S: Simd>(&self, simd: S, first: usize, [channel, inside]: [usize; 2], x: Option<&[T]>, y: &mut [T]) {
+        let [count, inner] = self.channels;
+        let (mut begin, mut channel, mut inside) = (0, channel % count, inside);
+        while begin < y.len() {
+            let at = first + begin;
+            let end = begin.saturating_add(inner - inside).min(y.len());
+            let numbers = self.numbers.each_ref().map(|number| number.of(channel));
+            let residual = self.residual.map(|residual| &residual[at..][..end - begin]);
+            let is_rounded = self.is_rounded;
+            let mut stretch =
+                Stretch { numbers, is_rounded, residual, x: x.map(|x| &x[begin..end]), y: &mut y[begin..end] };
+            if !stretch.run_vectors(simd, self.bound) {
+                match self.bound {
+                    Bound::None => stretch.run(|x| x),
+                    Bound::Relu => stretch.run(|x| if x <= T::ZERO { T::ZERO } else { x }),
+                    Bound::Clamp(low, high) => stretch.run(|x| {
+                        if x < low {
+                            low
+                        } else if x > high {
+                            high
+                        } else {
+                            x
+                        }
+                    }),
+                }
+            }
+            (begin, inside) = (end, 0);
+            channel = if channel + 1 == count { 0 } else { channel + 1 };
+        }
+    }
+}
+
+/// A number as it is in single precision.
+fn single<T: Real>(x: T) -> f32 {
+    T::singles(&[x]).map_or(0.0, |x| x[0])
+}
+
+/// Elements with the same numbers.
+struct Stretch<'a, T> {
+    numbers: [T; 3],
+    is_rounded: bool,
+    residual: Option<&'a [T]>,
+    x: Option<&'a [T]>,
+    y: &'a mut [T],
+}
+
+impl<T: Real> Stretch<'_, T> {
+    #[inline(always)]
+    fn run(self, bound: impl Fn(T) -> T) {
+        let [m, f, s] = self.numbers;
+        let affine = |x: T| {
+            let x = (x - m) * f;
+            (if self.is_rounded { x.round() } else { x }) + s
+        };
+        match (self.x, self.residual) {
+            (Some(x), Some(r)) => {
+                self.y.iter_mut().zip(x).zip(r).for_each(|((y, &x), &r)| *y = bound(affine(x) + r));
+            }
+            (Some(x), None) => self.y.iter_mut().zip(x).for_each(|(y, &x)| *y = bound(affine(x))),
+            (None, Some(r)) => self.y.iter_mut().zip(r).for_each(|(y, &r)| *y = bound(affine(*y) + r)),
+            (None, None) => self.y.iter_mut().for_each(|y| *y = bound(affine(*y))),
+        }
+    }
+}
+
+impl<T: Real> Stretch<'_, T> {
+    /// The same in single precision, in explicit vectors: rows of images are often shorter than the loops that the
+    /// compiler makes SIMD. `false` in double precision.
+    #[inline(always)]
+    fn run_vectors<S: Simd>(&mut self, simd: S, bound: Bound<T>) -> bool {
+        let Some(y) = T::singles_mut(self.y) else { return false };
+        let vectors = Vectors::new(simd, self.numbers, self.is_rounded, bound);
+        let (x, r) = (self.x.and_then(T::singles), self.residual.and_then(T::singles));
+        match (x, r) {
+            (Some(x), Some(r)) => vectors.run::<true, true>(x, r, y),
+            (Some(x), None) => vectors.run::<true, false>(x, &[], y),
+            (None, Some(r)) => vectors.run::<false, true>(&[], r, y),
+            (None, None) => vectors.run::<false, false>(&[], &[], y),
+        }
+        true
+    }
+}
+
+/// The form without a residual, for vectors that are still in registers: without branches.
+#[derive(Clone, Copy)]
+pub(crate) struct Scale<'a> {
+    /// `m`, `f` and `s`, so far apart for neighbouring channels.
+    numbers: [(&'a [f32], usize); 3],
+    /// What is at most the first of these is the second, and what is more than the third is that.
+    bounds: [f32; 3],
+}
+
+impl<'a> Scale<'a> {
+    /// The form for images with so many channels of so many elements, if it has the same numbers for all elements of
+    /// a channel, and no other parts.
+    pub(crate) fn new(affine: &'a Affine<'_, f32>, channels: usize, inner: usize) -> Option<Self> {
+        let is_alike = affine.channels == NONE;
+        let fits = is_alike || affine.channels[0].is_multiple_of(channels) && affine.channels[1] == inner;
+        if !fits || affine.is_rounded || affine.residual.is_some() {
+            return None;
+        }
+        let numbers = affine.numbers.each_ref().map(|number| match number {
+            Number::One(value) => (std::slice::from_ref(value), 0),
+            Number::Channels(data, step) => (*data, *step),
+        });
+        let bounds = match affine.bound {
+            Bound::None => [f32::NEG_INFINITY, f32::NEG_INFINITY, f32::INFINITY],
+            // Of zeros, -0 becomes 0.
+            Bound::Relu => [0.0, 0.0, f32::INFINITY],
+            Bound::Clamp(low, high) => [low.next_down(), low, high],
+        };
+        Some(Self { numbers, bounds })
+    }
+
+    /// `true` if there are numbers for a channel.
+    pub(super) fn has(&self, channel: usize) -> bool {
+        self.numbers.iter().all(|&(data, step)| channel * step < data.len())
+    }
+
+    /// The numbers of a channel.
+    ///
+    /// # Safety
+    ///
+    /// There are such numbers: see [`has`](Self::has).
+    #[inline(always)]
+    pub(super) unsafe fn of(&self, channel: usize) -> [f32; 3] {
+        let [m, f, s] = self.numbers;
+        // SAFETY: the caller's promise.
+        unsafe {
+            [*m.0.get_unchecked(channel * m.1), *f.0.get_unchecked(channel * f.1), *s.0.get_unchecked(channel * s.1)]
+        }
+    }
+
+    /// The form for a vector of one channel.
+    #[inline(always)]
+    pub(super) fn apply<S: Simd>(&self, simd: S, [m, f, s]: [f32; 3], x: S::f32s) -> S::f32s {
+        let x = simd.mul_f32s(simd.sub_f32s(x, simd.splat_f32s(m)), simd.splat_f32s(f));
+        let x = simd.add_f32s(x, simd.splat_f32s(s));
+        let [below, low, high] = self.bounds;
+        let (below, low, high) = (simd.splat_f32s(below), simd.splat_f32s(low), simd.splat_f32s(high));
+        let x = simd.select_f32s(simd.greater_than_f32s(x, high), high, x);
+        simd.select_f32s(simd.less_than_or_equal_f32s(x, below), low, x)
+    }
+}
+
+impl<T> Affine<'_, T> {
+    /// The number of a channel among those that have numbers of their own, from its number among all images. Those that
+    /// follow it in its image follow it here.
+    pub(crate) fn channel(&self, of_all: usize) -> usize {
+        of_all % self.channels[0]
+    }
+}
+
+/// The form on vectors. There are no closures here: those that are not inlined lack the instructions of their caller.
+pub(super) struct Vectors<S: Simd> {
+    simd: S,
+    numbers: [S::f32s; 3],
+    is_rounded: bool,
+    bound: Bound<S::f32s>,
+}
+
+impl<S: Simd> Vectors<S> {
+    #[inline(always)]
+    fn new<T: Real>(simd: S, [m, f, s]: [T; 3], is_rounded: bool, bound: Bound<T>) -> Self {
+        let numbers = [simd.splat_f32s(single(m)), simd.splat_f32s(single(f)), simd.splat_f32s(single(s))];
+        let bound = match bound {
+            Bound::None => Bound::None,
+            Bound::Relu => Bound::Relu,
+            Bound::Clamp(low, high) => Bound::Clamp(simd.splat_f32s(single(low)), simd.splat_f32s(single(high))),
+        };
+        Self { simd, numbers, is_rounded, bound }
+    }
+
+    /// From `x` with `X`, or else in place; with residuals `r` with `R`.
+    #[inline(always)]
+    fn run<const X: bool, const R: bool>(&self, x: &[f32], r: &[f32], y: &mut [f32]) {
+        let simd = self.simd;
+        let whole = y.len() / S::F32_LANES * S::F32_LANES;
+        let x_vectors = if X { S::as_simd_f32s(&x[..whole]).0 } else { &[] };
+        let r_vectors = if R { S::as_simd_f32s(&r[..whole]).0 } else { &[] };
+        let (vectors, rest) = S::as_mut_simd_f32s(y);
+        for (k, y) in vectors.iter_mut().enumerate() {
+            let x = if X { x_vectors[k] } else { *y };
+            *y = self.finished(x, if R { Some(r_vectors[k]) } else { None });
+        }
+        if !rest.is_empty() {
+            let x = simd.partial_load_f32s(if X { &x[whole..] } else { rest });
+            let r = if R { Some(simd.partial_load_f32s(&r[whole..])) } else { None };
+            simd.partial_store_f32s(rest, self.finished(x, r));
+        }
+    }
+
+    #[inline(always)]
+    pub(super) fn finished(&self, x: S::f32s, residual: Option<S::f32s>) -> S::f32s {
+        let (simd, [m, f, s]) = (self.simd, self.numbers);
+        let x = simd.mul_f32s(simd.sub_f32s(x, m), f);
+        let x = simd.add_f32s(if self.is_rounded { rounded(simd, x) } else { x }, s);
+        let x = match residual {
+            Some(r) => simd.add_f32s(x, r),
+            None => x,
+        };
+        match self.bound {
+            Bound::None => x,
+            Bound::Relu => {
+                let zero = simd.splat_f32s(0.0);
+                simd.select_f32s(simd.less_than_or_equal_f32s(x, zero), zero, x)
+            }
+            Bound::Clamp(low, high) => {
+                let below = simd.select_f32s(simd.greater_than_f32s(x, high), high, x);
+                simd.select_f32s(simd.less_than_f32s(x, low), low, below)
+            }
+        }
+    }
+}
+
+/// The nearest whole numbers, on a tie the even ones, with the signs of `x`.
+#[inline(always)]
+fn rounded<S: Simd>(simd: S, x: S::f32s) -> S::f32s {
+    // 2²³: adding it leaves the nearest integer in the low bits. Numbers from there on are whole.
+    let shift = simd.splat_f32s(8_388_608.0);
+    let (magnitude, sign) = (simd.abs_f32s(x), simd.and_f32s(x, simd.splat_f32s(-0.0)));
+    let nearest = simd.sub_f32s(simd.add_f32s(magnitude, shift), shift);
+    simd.select_f32s(simd.less_than_f32s(magnitude, shift), simd.or_f32s(nearest, sign), x)
+}
+
+/// A store in the form that `pulp` needs.
+struct Store<'a, T> {
+    affine: &'a Affine<'a, T>,
+    values: &'a [T],
+    runs: &'a mut dyn Iterator<Item = Run>,
+    y: &'a Shared<'a, T>,
+}
+
+impl<T: Real> WithSimd for Store<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, simd: S) {
+        let Self { affine, values, runs, y } = self;
+        let [_, inner] = affine.channels;
+        // Most runs begin in the channel of the one before or in the next: a division takes as long as many elements.
+        let (mut channel, mut begin) = (0, 0);
+        for Run { first, at, len } in runs {
+            let inside = first.wrapping_sub(begin);
+            if inside >= inner {
+                let is_next = inside - inner < inner;
+                channel = if is_next { channel + 1 } else { first / inner };
+                begin = channel * inner;
+            }
+            // SAFETY: the caller's promise.
+            let y = unsafe { y.part(first, len) };
+            affine.run_from(simd, first, [channel, first - begin], Some(&values[at..][..len]), y);
+        }
+    }
+}
+
+/// A pass in the form that `pulp` needs.
+struct Pass<'a, 'b, T> {
+    affine: &'b Affine<'a, T>,
+    first: usize,
+    x: Option<&'b [T]>,
+    y: &'b mut [T],
+}
+
+impl<T: Real> WithSimd for Pass<'_, '_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, simd: S) {
+        self.affine.run_here(simd, self.first, self.x, self.y);
+    }
+}
