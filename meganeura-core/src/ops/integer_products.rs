@@ -277,3 +277,53 @@ impl Products {
         timed.into_iter().map(|(_, variant)| variant).collect()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn variants(extents: [usize; 4], caps: &Caps) -> Vec<Variant> {
+        Products { form: "conv", extents, defines: Vec::new(), operands: 5 }.variants(caps)
+    }
+
+    #[test]
+    fn few_results_of_long_sums_are_cut() {
+        let best = |extents| variants(extents, &Caps::DISCRETE)[0].name;
+        // Layers of ResNet-18, from the last to the first, and its classifier.
+        assert!(best([1, 512, 49, 4608]).ends_with("split"));
+        assert!(best([1, 256, 196, 2304]).ends_with("split"));
+        assert!(best([1, 1, 1000, 512]).ends_with("split"));
+        assert!(best([1, 64, 12_544, 147]).starts_with("tile"));
+        // Products of many results need no parts, and those of a few terms no tile.
+        assert_eq!(best([1, 4096, 4096, 4096]), "tile 64");
+        assert_eq!(best([1, 10, 20, 8]), "invocation");
+    }
+
+    #[test]
+    fn every_part_has_terms_and_every_result_a_tile() {
+        let all = [[1, 512, 49, 4608], [3, 65, 33, 129], [2, 33, 31, 529], [1, 5, 3, 1000], [4, 1, 1, 70_000]];
+        for (extents, caps) in
+            all.into_iter().flat_map(|extents| [(extents, Caps::DISCRETE), (extents, Caps::SOFTWARE)])
+        {
+            for Variant { name, launches, scratch } in variants(extents, &caps) {
+                let of = |define| launches[0].defines.iter().find(|(name, _)| *name == define).map(|(_, value)| value);
+                let number = |define| of(define).map_or(1, |value| value.parse::<usize>().expect("a number"));
+                if name == "invocation" {
+                    continue;
+                }
+                let ([parts, part, side], [batch, rows, columns, depth]) =
+                    (["PARTS", "PART", "SIDE"].map(number), extents);
+                assert!((parts - 1) * part < depth && depth <= parts * part && part.is_multiple_of(STEP), "{name}");
+                assert!(number("TILES_M") * side >= rows && number("TILES_N") * side >= columns, "{name}");
+                let workgroups = parts * batch * number("TILES_M") * number("TILES_N");
+                assert_eq!(launches[0].workgroups.count, workgroups, "{name}");
+                assert_eq!(name.ends_with("split"), parts > 1, "{name}");
+                assert_eq!(
+                    scratch,
+                    if parts > 1 { vec![parts * batch * rows * columns] } else { Vec::new() },
+                    "{name}"
+                );
+            }
+        }
+    }
+}
