@@ -104,10 +104,12 @@ impl<'a, T: Real> Affine<'a, T> {
         let [count, inner, step] = match (layout.shape().dims(), layout.strides()) {
             (&[], _) | (&[_], &[0]) => return Some(Number::One(data[0])),
             (&[count, inner], &[step, 0]) | (&[_, count, inner], &[0, step, 0]) => [count, inner, step],
+            (&[_, columns], &[0, 1]) => [columns, 1, 1],
             _ => return None,
         };
         let channels = [count, inner];
-        let fits = inner >= LEAST && (self.channels == NONE || self.channels == channels);
+        let fits =
+            (inner >= LEAST || inner == 1 && count >= LEAST) && (self.channels == NONE || self.channels == channels);
         fits.then(|| self.channels = channels).map(|()| Number::Channels(data, step))
     }
 }

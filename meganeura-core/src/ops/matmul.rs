@@ -1,12 +1,13 @@
 //! Batched matrix multiplication.
 
+use super::matmul_weights::Weights;
 use super::terms::{Terms, Tree};
 use super::{Bf16, Innermost, Kernel, Primitive, Stores};
 #[cfg(feature = "onnx")]
 use crate::Shape;
 use crate::kernel::gemm::{self, Choice, Cut, Lines, Operands, Product, strides};
 use crate::kernel::launch::{Argument, Binding, Caps, Format, Kind, LINE, Variant, define};
-use crate::kernel::native::{self, OutView, Real, Scratch, View};
+use crate::kernel::native::{self, Finish, OutView, Plain, Real, Scratch, View};
 #[cfg(feature = "onnx")]
 use crate::ops::form::{self, Form};
 use crate::{Result, TensorType};
@@ -21,6 +22,7 @@ use crate::{Result, TensorType};
 pub struct Matmul;
 
 /// The number of products, and `M`, `K` and `N` of each.
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct MatmulShape {
     pub(crate) batch: usize,
     pub(crate) m: usize,
@@ -120,12 +122,32 @@ impl Kernel for Matmul {
         fits.then_some(bf16)
     }
 
-    fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>], _: &Scratch) {
-        let (a, b) = (x[0], x[1]);
-        let MatmulShape { batch, m, k, n } = MatmulShape::new(a.dims(), b.dims());
+    fn finishes(&self) -> bool {
+        true
+    }
+
+    fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>], scratch: &Scratch) {
+        self.cpu_finishing(x, y, &Plain, scratch);
+    }
+
+    fn cpu_finishing<T: Real>(
+        &self,
+        x: &[View<'_, T>],
+        y: &mut [OutView<'_, T>],
+        finish: &dyn Finish<T>,
+        scratch: &Scratch,
+    ) {
+        let (a, b, y) = (x[0], x[1], y[0].floats());
+        let shape @ MatmulShape { batch, m, k, n } = MatmulShape::new(a.dims(), b.dims());
         let (a_batch, [a_row, a_col]) = strides(a.layout());
         let (b_batch, [b_row, b_col]) = strides(b.layout());
-        let y = y[0].floats();
+        if let (Some(a), Some(b), Some(finish)) =
+            (T::singles(a.floats()), T::singles(b.floats()), T::single_finish(finish))
+            && let Some(weights) = Weights::prepared(&shape, b, (&b_batch, [b_row, b_col]), scratch)
+        {
+            let y = T::singles_mut(y).expect("all are of one type");
+            return weights.multiply(a, (&a_batch, [a_row, a_col]), y, finish, scratch);
+        }
         let product = |i: usize, y: &mut [T], threads| {
             let a = native::Matrix::new(&a.floats()[a_batch.at(i)..], (m, k), (a_row, a_col));
             let b = native::Matrix::new(&b.floats()[b_batch.at(i)..], (k, n), (b_row, b_col));
@@ -140,6 +162,7 @@ impl Kernel for Matmul {
                 }
             });
         }
+        native::finish_all(y, finish);
     }
 
     fn variants(&self, x: &[Argument], _: &[TensorType], caps: &Caps) -> Vec<Variant> {

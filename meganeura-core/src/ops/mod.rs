@@ -39,6 +39,7 @@ pub(crate) mod label_weights;
 pub(crate) mod logcumsumexp;
 pub(crate) mod matmul;
 pub(crate) mod matmul_integer;
+mod matmul_weights;
 pub(crate) mod pad;
 pub(crate) mod pointwise;
 pub(crate) mod pool;

@@ -43,7 +43,7 @@ pub struct Affine<'a, T> {
     /// As many numbers as the result has.
     pub(crate) residual: Option<&'a [T]>,
     pub(crate) bound: Bound<T>,
-    /// Channels, and the adjacent elements of each.
+    /// Channels, and the adjacent elements of each. With one element, they are the columns of a matrix.
     pub(crate) channels: [usize; 2],
     arch: pulp::Arch,
 }
@@ -82,6 +82,9 @@ impl<T: Real> Affine<'_, T> {
     #[inline(always)]
     fn run_from<S: Simd>(&self, simd: S, first: usize, [channel, inside]: [usize; 2], x: Option<&[T]>, y: &mut [T]) {
         let [count, inner] = self.channels;
+        if inner == 1 && self.run_columns(simd, first, x, y) {
+            return;
+        }
         let (mut begin, mut channel, mut inside) = (0, channel % count, inside);
         while begin < y.len() {
             let at = first + begin;
@@ -109,6 +112,59 @@ impl<T: Real> Affine<'_, T> {
             (begin, inside) = (end, 0);
             channel = if channel + 1 == count { 0 } else { channel + 1 };
         }
+    }
+}
+
+impl<T: Real> Affine<'_, T> {
+    /// The form for elements of a matrix whose columns have numbers of their own, in vectors. `false` if they are not
+    /// adjacent, or in double precision.
+    #[inline(always)]
+    fn run_columns<S: Simd>(&self, simd: S, first: usize, x: Option<&[T]>, y: &mut [T]) -> bool {
+        let Some(numbers) = self.columns() else { return false };
+        let (x, r) = (x.and_then(T::singles), self.residual.and_then(T::singles));
+        let Some(y) = T::singles_mut(y) else { return false };
+        let columns = self.channels[0];
+        let mut vectors = Vectors::new(simd, [T::ZERO; 3], self.is_rounded, self.bound);
+        let (mut at, mut column) = (0, first % columns);
+        while at < y.len() {
+            let count = S::F32_LANES.min(columns - column).min(y.len() - at);
+            for (to, &(data, step)) in vectors.numbers.iter_mut().zip(&numbers) {
+                *to = if step == 0 { simd.splat_f32s(data[0]) } else { load(simd, &data[column..][..count]) };
+            }
+            let r = match r {
+                Some(r) => Some(load(simd, &r[first + at..][..count])),
+                None => None,
+            };
+            let y = &mut y[at..][..count];
+            let found = vectors.finished(load(simd, if let Some(x) = x { &x[at..][..count] } else { y }), r);
+            match S::as_mut_simd_f32s(y).0 {
+                [y] => *y = found,
+                _ => simd.partial_store_f32s(y, found),
+            }
+            at += count;
+            column = if column + count == columns { 0 } else { column + count };
+        }
+        true
+    }
+
+    /// The numbers of all columns, if they are adjacent, and the distance of neighbouring ones.
+    pub(super) fn columns(&self) -> Option<[(&[f32], usize); 3]> {
+        let [m, f, s] = &self.numbers;
+        let of = |number| match number {
+            &Number::One(ref value) => Some((T::singles(std::slice::from_ref(value))?, 0)),
+            &Number::Channels(data, 1) => Some((T::singles(data)?, 1)),
+            &Number::Channels(..) => None,
+        };
+        Some([of(m)?, of(f)?, of(s)?])
+    }
+}
+
+/// At most a vector.
+#[inline(always)]
+fn load<S: Simd>(simd: S, x: &[f32]) -> S::f32s {
+    match S::as_simd_f32s(x).0 {
+        &[x] => x,
+        _ => simd.partial_load_f32s(x),
     }
 }
 
@@ -163,78 +219,8 @@ impl<T: Real> Stretch<'_, T> {
     }
 }
 
-/// The form without a residual, for vectors that are still in registers: without branches.
-#[derive(Clone, Copy)]
-pub(crate) struct Scale<'a> {
-    /// `m`, `f` and `s`, so far apart for neighbouring channels.
-    numbers: [(&'a [f32], usize); 3],
-    /// What is at most the first of these is the second, and what is more than the third is that.
-    bounds: [f32; 3],
-}
-
-impl<'a> Scale<'a> {
-    /// The form for images with so many channels of so many elements, if it has the same numbers for all elements of
-    /// a channel, and no other parts.
-    pub(crate) fn new(affine: &'a Affine<'_, f32>, channels: usize, inner: usize) -> Option<Self> {
-        let is_alike = affine.channels == NONE;
-        let fits = is_alike || affine.channels[0].is_multiple_of(channels) && affine.channels[1] == inner;
-        if !fits || affine.is_rounded || affine.residual.is_some() {
-            return None;
-        }
-        let numbers = affine.numbers.each_ref().map(|number| match number {
-            Number::One(value) => (std::slice::from_ref(value), 0),
-            Number::Channels(data, step) => (*data, *step),
-        });
-        let bounds = match affine.bound {
-            Bound::None => [f32::NEG_INFINITY, f32::NEG_INFINITY, f32::INFINITY],
-            // Of zeros, -0 becomes 0.
-            Bound::Relu => [0.0, 0.0, f32::INFINITY],
-            Bound::Clamp(low, high) => [low.next_down(), low, high],
-        };
-        Some(Self { numbers, bounds })
-    }
-
-    /// `true` if there are numbers for a channel.
-    pub(super) fn has(&self, channel: usize) -> bool {
-        self.numbers.iter().all(|&(data, step)| channel * step < data.len())
-    }
-
-    /// The numbers of a channel.
-    ///
-    /// # Safety
-    ///
-    /// There are such numbers: see [`has`](Self::has).
-    #[inline(always)]
-    pub(super) unsafe fn of(&self, channel: usize) -> [f32; 3] {
-        let [m, f, s] = self.numbers;
-        // SAFETY: the caller's promise.
-        unsafe {
-            [*m.0.get_unchecked(channel * m.1), *f.0.get_unchecked(channel * f.1), *s.0.get_unchecked(channel * s.1)]
-        }
-    }
-
-    /// The form for a vector of one channel.
-    #[inline(always)]
-    pub(super) fn apply<S: Simd>(&self, simd: S, [m, f, s]: [f32; 3], x: S::f32s) -> S::f32s {
-        let x = simd.mul_f32s(simd.sub_f32s(x, simd.splat_f32s(m)), simd.splat_f32s(f));
-        let x = simd.add_f32s(x, simd.splat_f32s(s));
-        let [below, low, high] = self.bounds;
-        let (below, low, high) = (simd.splat_f32s(below), simd.splat_f32s(low), simd.splat_f32s(high));
-        let x = simd.select_f32s(simd.greater_than_f32s(x, high), high, x);
-        simd.select_f32s(simd.less_than_or_equal_f32s(x, below), low, x)
-    }
-}
-
-impl<T> Affine<'_, T> {
-    /// The number of a channel among those that have numbers of their own, from its number among all images. Those that
-    /// follow it in its image follow it here.
-    pub(crate) fn channel(&self, of_all: usize) -> usize {
-        of_all % self.channels[0]
-    }
-}
-
 /// The form on vectors. There are no closures here: those that are not inlined lack the instructions of their caller.
-pub(super) struct Vectors<S: Simd> {
+struct Vectors<S: Simd> {
     simd: S,
     numbers: [S::f32s; 3],
     is_rounded: bool,
@@ -273,7 +259,7 @@ impl<S: Simd> Vectors<S> {
     }
 
     #[inline(always)]
-    pub(super) fn finished(&self, x: S::f32s, residual: Option<S::f32s>) -> S::f32s {
+    fn finished(&self, x: S::f32s, residual: Option<S::f32s>) -> S::f32s {
         let (simd, [m, f, s]) = (self.simd, self.numbers);
         let x = simd.mul_f32s(simd.sub_f32s(x, m), f);
         let x = simd.add_f32s(if self.is_rounded { rounded(simd, x) } else { x }, s);

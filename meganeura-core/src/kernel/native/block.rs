@@ -5,9 +5,8 @@ use std::ops::Range;
 
 use pulp::{Simd, WithSimd};
 
+use super::Accumulate;
 use super::prefetch::prefetch_line;
-use super::windows::in_line;
-use super::{Accumulate, Scale, Shared};
 
 /// The place of each term in an operand.
 pub(crate) trait Places: Copy {
@@ -135,7 +134,7 @@ pub(crate) trait Lanes: Copy {
 
 /// Floats in the vectors of a processor.
 #[derive(Clone, Copy)]
-struct Floats<S>(S);
+pub(super) struct Floats<S>(pub(super) S);
 
 impl<S: Simd> Lanes for Floats<S> {
     type X = f32;
@@ -188,43 +187,6 @@ impl<R: Places, A: Places, B: Places> Block<'_, R, A, B> {
     }
 }
 
-impl<R: Places, A: Places, B: Places> Block<'_, R, A, B> {
-    /// Computes the product and finishes its elements, which go to the result that they are of; `c` has memory for
-    /// them meanwhile.
-    ///
-    /// # Safety
-    ///
-    /// No other thread reads or writes any of these elements of the result.
-    ///
-    /// # Panics
-    ///
-    /// As [`multiply`](Self::multiply), or if the elements do not all lie in the result.
-    pub(crate) unsafe fn multiply_finished(self, arch: pulp::Arch, finished: Finished<'_>) {
-        if self.has_elements() {
-            let [rows, columns, _] = self.extents;
-            let end = finished.first + (rows - 1) * finished.inner + columns;
-            assert!(columns == finished.columns && end <= finished.y.len(), "rows lie in the result");
-            assert!(finished.scale.has(finished.channel + rows - 1), "there are numbers for each row");
-            arch.dispatch(InPlace { block: self, finished });
-        }
-    }
-}
-
-/// A product in the form that `pulp` needs.
-struct InPlace<'a, R, A, B> {
-    block: Block<'a, R, A, B>,
-    finished: Finished<'a>,
-}
-
-impl<R: Places, A: Places, B: Places> WithSimd for InPlace<'_, R, A, B> {
-    type Output = ();
-
-    #[inline(always)]
-    fn with_simd<S: Simd>(self, simd: S) {
-        self.block.multiply_in(Floats(simd), self.finished);
-    }
-}
-
 impl<R: Places, A: Places, B: Places> WithSimd for Block<'_, R, A, B> {
     type Output = ();
 
@@ -238,70 +200,34 @@ impl<R: Places, A: Places, B: Places> WithSimd for Block<'_, R, A, B> {
 pub(crate) trait Then<L: Lanes>: Copy {
     /// `false` if they stay in `c`.
     const STORES: bool;
+    /// What all rows of a tile need.
+    type Tile: Copy;
 
-    /// Fetches what is stored next: rows of a result are often far apart, and in no cache.
-    fn fetch(self, row: usize, column: usize);
+    /// A tile whose first row and column these are. Fetches what is stored next: rows of a result are often far apart,
+    /// and in no cache.
+    ///
+    /// # Safety
+    ///
+    /// The rows and columns are of the product.
+    unsafe fn tile<const M: usize, const N: usize>(self, lanes: L, row: usize, column: usize) -> Self::Tile;
 
     /// Stores neighbouring vectors of a row.
     ///
     /// # Safety
     ///
-    /// The row and these columns are of the product.
-    unsafe fn store<const N: usize>(self, lanes: L, row: usize, column: usize, sums: &[L::Sums; N]);
+    /// As above.
+    unsafe fn store<const N: usize>(self, lanes: L, tile: Self::Tile, row: usize, sums: &[L::Sums; N]);
 }
 
 impl<L: Lanes> Then<L> for () {
     const STORES: bool = false;
+    type Tile = ();
 
     #[inline(always)]
-    fn fetch(self, _: usize, _: usize) {}
+    unsafe fn tile<const M: usize, const N: usize>(self, _: L, _: usize, _: usize) {}
 
     #[inline(always)]
-    unsafe fn store<const N: usize>(self, _: L, _: usize, _: usize, _: &[L::Sums; N]) {}
-}
-
-/// Rows of a product that are parts of channels of a result, with elementwise work on them.
-#[derive(Clone, Copy)]
-pub(crate) struct Finished<'a> {
-    pub(crate) scale: Scale<'a>,
-    pub(crate) y: &'a Shared<'a, f32>,
-    /// The number of the product's first element in the result.
-    pub(crate) first: usize,
-    /// The elements of a channel, and the first row's channel among those that have numbers of their own.
-    pub(crate) inner: usize,
-    pub(crate) channel: usize,
-    /// The columns of the product.
-    pub(crate) columns: usize,
-}
-
-impl<S: Simd> Then<Floats<S>> for Finished<'_> {
-    const STORES: bool = true;
-
-    #[inline(always)]
-    fn fetch(self, row: usize, column: usize) {
-        let y = self.y.as_ptr().wrapping_add(self.first + row * self.inner + column);
-        prefetch_line(y);
-        prefetch_line(y.wrapping_add(S::F32_LANES));
-    }
-
-    #[inline(always)]
-    unsafe fn store<const N: usize>(self, Floats(simd): Floats<S>, row: usize, column: usize, sums: &[S::f32s; N]) {
-        // SAFETY: `multiply_finished` checked that there are numbers for each row; the caller promises the rest: these
-        // elements are of the result, and of nobody else.
-        unsafe {
-            let numbers = self.scale.of(self.channel + row);
-            let y = self.y.as_ptr().add(self.first + row * self.inner + column);
-            for (j, &sum) in sums.iter().enumerate() {
-                let left = self.columns - column - j * S::F32_LANES;
-                let (y, sum) = (y.add(j * S::F32_LANES), self.scale.apply(simd, numbers, sum));
-                if left >= S::F32_LANES {
-                    y.cast::<S::f32s>().write_unaligned(sum);
-                } else {
-                    simd.mask_store_ptr_f32s(in_line(simd, 0, left), y, sum);
-                }
-            }
-        }
-    }
+    unsafe fn store<const N: usize>(self, _: L, (): (), _: usize, _: &[L::Sums; N]) {}
 }
 
 /// Elements from a load to the place that is fetched meanwhile.
@@ -386,9 +312,6 @@ impl<R: Places, A: Places, B: Places, X: Copy, Y> Block<'_, R, A, B, X, Y> {
         let is_read_once = self.extents[0] == M;
         let mut sums = [[lanes.zeros(); N]; M];
         let stores = T::STORES && terms.end == self.extents[2];
-        if stores {
-            (row..row + M).for_each(|row| then.fetch(row, column + N * L::COLUMNS));
-        }
         // SAFETY: `has_elements` checked that all rows, terms and columns of the extents lie inside the slices; this
         // tile's lie inside the extents.
         unsafe {
@@ -420,11 +343,12 @@ impl<R: Places, A: Places, B: Places, X: Copy, Y> Block<'_, R, A, B, X, Y> {
                 }
             }
             if stores {
+                let tile = then.tile::<M, N>(lanes, row, column);
                 // Sums stay in registers only if the compiler knows their places.
                 macro_rules! rows {
                     ($($i:literal)+) => {
                         $(if $i < M {
-                            then.store(lanes, row + $i, column, &sums[$i]);
+                            then.store(lanes, tile, row + $i, &sums[$i]);
                         })+
                     };
                 }

@@ -31,8 +31,14 @@ fn add<T: Real>(a: T, b: T) -> T {
 #[inline(always)]
 pub(crate) fn peak<T: Real>(x: &[T]) -> T {
     let mut peaks = [T::NEG_INFINITY; LANES];
-    for group in x.chunks(LANES) {
-        peaks.iter_mut().zip(group).for_each(|(peak, &x)| *peak = larger(*peak, x));
+    let (groups, last) = x.as_chunks::<LANES>();
+    for group in groups {
+        for (peak, &x) in peaks.iter_mut().zip(group) {
+            *peak = larger(*peak, x);
+        }
+    }
+    for (peak, &x) in peaks.iter_mut().zip(last) {
+        *peak = larger(*peak, x);
     }
     by_halves(peaks, larger)
 }

@@ -9,6 +9,7 @@ mod erfinv;
 mod exponentials;
 mod fast;
 mod finish;
+mod finished;
 mod gather;
 mod gelu;
 mod gemm;
@@ -22,8 +23,8 @@ mod view;
 mod windows;
 
 pub use affine::Affine;
-pub(crate) use affine::{Bound, NONE, Number, Scale};
-pub(crate) use block::{Apart, Block, Finished, Places};
+pub(crate) use affine::{Bound, NONE, Number};
+pub(crate) use block::{Apart, Block, Places};
 pub(crate) use bytes::{BYTES, ONES, sum_of, words};
 pub(crate) use cascade::{Cascade, by_halves};
 pub use element::Element;
@@ -31,6 +32,7 @@ pub(crate) use element::Integer;
 pub(crate) use exponentials::{COLUMNS, Columns, peak, peak_and_mass};
 pub use finish::{Finish, Run};
 pub(crate) use finish::{Plain, finish_all};
+pub(crate) use finished::Finished;
 pub(crate) use gather::{gather, map, map_three};
 pub(crate) use gemm::{Accumulate, Matrix, Threads, gemm};
 pub(crate) use loops::{

@@ -6,7 +6,8 @@
 use super::ConvShape;
 use super::sorted::{Part, Sorted};
 use super::strips::{Pixels, Strips};
-use crate::kernel::native::{Accumulate, Apart, Block, Finish, Real, Run, Scratch, Shared, tasks};
+use crate::kernel::native::{Accumulate, Apart, Block, Finish, Real, Run, Scratch, Shared, parallel, tasks};
+use crate::ops::Conv2dOptions;
 
 /// The most pixels of a panel: the sums of a few hundred channels stay in the L2 cache.
 const PIXELS: usize = 112;
@@ -22,6 +23,10 @@ pub(super) fn forward(g: &ConvShape, x: &[f32], w: &[f32], y: &mut [f32], finish
     let Some(weights) = weights else {
         return convolve(g, &sorted, &[sorted.all(w, finish)], x, y, scratch);
     };
+    let Conv2dOptions { stride, padding, dilation, .. } = g.options();
+    if padding == [0, 0] && dilation == [1, 1] && stride[0] >= g.kernel[0] && stride[1] >= g.kernel[1] {
+        return apart(g, &strips, f32::slice(&weights), x, y, finish, scratch);
+    }
     let Some(mut pixels) = scratch.zeros::<f32>(g.c / g.groups * sorted.len) else { return };
     let (places, y) = (places(g, &sorted, &sorted.taps), Shared::new(y));
     let outputs: Vec<_> = (0..g.outputs()).map(|at| at / g.q * sorted.width + at % g.q).collect();
@@ -29,6 +34,34 @@ pub(super) fn forward(g: &ConvShape, x: &[f32], w: &[f32], y: &mut [f32], finish
         copy(g, &sorted, image, x, &mut pixels);
         let pixels = Pixels { x: &pixels, outputs: &outputs[..], terms: &places[..] };
         strips.multiply(image, f32::slice(&weights), &pixels, &y, finish, scratch);
+    }
+}
+
+/// `y` of images whose windows do not overlap and have no padding: each is copied into a row of its own.
+fn apart(
+    g: &ConvShape,
+    strips: &Strips,
+    weights: &[f32],
+    x: &[f32],
+    y: &mut [f32],
+    finish: &dyn Finish<f32>,
+    scratch: &Scratch,
+) {
+    let (channels, depth, y) = (g.c / g.groups, g.patch(), Shared::new(y));
+    let ([down, across], [rows, columns]) = (g.options().stride, g.kernel);
+    let Some(mut patches) = scratch.borrow::<f32>(g.outputs() * depth) else { return };
+    for image in 0..g.n * g.groups {
+        let x = &x[image * channels * g.inputs()..][..channels * g.inputs()];
+        parallel(&mut patches, g.q * depth, &|first, patches| {
+            let top = first / depth / g.q * down;
+            for (at, line) in patches.chunks_exact_mut(columns).enumerate() {
+                let (output, channel, row) = (at / rows / channels, at / rows % channels, at % rows);
+                let from = channel * g.inputs() + (top + row) * g.w + output * across;
+                line.copy_from_slice(&x[from..][..columns]);
+            }
+        });
+        let pixels = Pixels { x: &patches, outputs: Apart(depth), terms: Apart(1) };
+        strips.multiply(image, weights, &pixels, &y, finish, scratch);
     }
 }
 

@@ -5,7 +5,7 @@
 
 use super::ConvShape;
 use super::strips::{Pixels, Strips};
-use crate::kernel::native::{Accumulate, Apart, Block, Finish, Finished, Real, Run, Scale, Scratch, Shared, tasks};
+use crate::kernel::native::{Accumulate, Apart, Block, Finish, Finished, Real, Run, Scratch, Shared, tasks};
 
 /// The most elements of a panel: a part of the L2 cache, beside weights and sums.
 const PANEL: usize = 1 << 15;
@@ -23,7 +23,7 @@ const ROWS: usize = 2 * Block::ROWS;
 pub(super) fn forward(g: &ConvShape, x: &[f32], w: &[f32], y: &mut [f32], finish: &dyn Finish<f32>, scratch: &Scratch) {
     let (rows, depth, pixels) = (g.o / g.groups, g.c / g.groups, g.outputs());
     let (images, y) = (g.n * g.groups, Shared::new(y));
-    let scale = finish.affine().and_then(|affine| Some((affine, Scale::new(affine, g.o, pixels)?)));
+    let finished = finish.affine().and_then(|affine| Some((affine, Finished::rows(affine, [g.o, pixels], &y)?)));
     let strips = Strips::new(g);
     if let Some(weights) = strips.prepared(w, scratch) {
         for image in 0..images {
@@ -61,10 +61,8 @@ pub(super) fn forward(g: &ConvShape, x: &[f32], w: &[f32], y: &mut [f32], finish
                 c_stride: panel,
                 accumulate: Accumulate::No,
             };
-            if let Some((affine, scale)) = scale {
-                let channel = image * rows + row;
-                let (at, channel) = (channel * pixels + first, affine.channel(channel));
-                let finished = Finished { scale, y: &y, first: at, inner: pixels, channel, columns };
+            if let Some((affine, finished)) = finished {
+                let finished = finished.at(affine, (image * rows + row) * pixels + first, columns);
                 // SAFETY: these pixels of these channels belong to this task alone.
                 unsafe { product.multiply_finished(pulp::Arch::new(), finished) };
                 continue;

@@ -4,6 +4,9 @@ use pulp::{Simd, WithSimd};
 
 use crate::kernel::native::{self, COLUMNS, Columns, Real};
 
+/// Numbers of a row that are computed at once.
+const LANES: usize = 16;
+
 /// Blocks of `len` rows of `inner` numbers, each normalised along its columns.
 pub(super) struct Blocks<'a, T> {
     pub(super) log: bool,
@@ -46,8 +49,20 @@ fn row<T: Real, S: Simd>(log: bool, masked: bool, x: &[T], y: &mut [T]) {
     let peak = native::peak(x);
     // NaN is not counted as a peak. It makes the mass NaN.
     let base = if masked && peak == T::NEG_INFINITY { T::ZERO } else { peak };
-    for (y, &x) in y.iter_mut().zip(x) {
-        *y = (x - base).exp::<S>();
+    // Rows are often short: what is left of them is computed in as many numbers at once.
+    let ((groups, last), (to, of_last)) = (x.as_chunks::<LANES>(), y.as_chunks_mut::<LANES>());
+    for (y, x) in to.iter_mut().zip(groups) {
+        for (y, &x) in y.iter_mut().zip(x) {
+            *y = (x - base).exp::<S>();
+        }
+    }
+    if !last.is_empty() {
+        let mut group = [T::NEG_INFINITY; LANES];
+        group[..last.len()].copy_from_slice(last);
+        for x in &mut group {
+            *x = (*x - base).exp::<S>();
+        }
+        of_last.copy_from_slice(&group[..last.len()]);
     }
     let mass = native::sum(y);
     let share = T::ONE / if masked && mass == T::ZERO { T::ONE } else { mass };

@@ -1,0 +1,227 @@
+//! Sums of products that are finished while they are in registers: the elementwise work of [`Affine`], without
+//! branches.
+
+use pulp::{MemMask, Simd, WithSimd};
+
+use super::block::{Block, Floats, Places, Then};
+use super::prefetch::prefetch_line;
+use super::windows::in_line;
+use super::{Affine, Bound, NONE, Number, Shared};
+
+/// What the numbers of the form belong to.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Numbers {
+    OfRows,
+    OfColumns,
+}
+
+/// A product that is part of a result, with elementwise work on it.
+#[derive(Clone, Copy)]
+pub(crate) struct Finished<'a> {
+    pub(super) numbers: Numbers,
+    /// `m`, `f` and `s`, so far apart for neighbouring rows or columns.
+    values: [(&'a [f32], usize); 3],
+    residual: Option<&'a [f32]>,
+    /// What is at most the first of these is the second, and what is more than the third is that.
+    bounds: [f32; 3],
+    y: &'a Shared<'a, f32>,
+    /// The numbers of the first element in the result, and of its row or column among those that have values.
+    first: usize,
+    begin: usize,
+    /// The distance of neighbouring rows in the result.
+    apart: usize,
+    columns: usize,
+}
+
+impl<'a> Finished<'a> {
+    /// Rows that are parts of channels, for images with so many channels of so many elements. `None` if the work has
+    /// other numbers than those of channels, or other parts.
+    pub(crate) fn rows(
+        affine: &'a Affine<'_, f32>,
+        [channels, inner]: [usize; 2],
+        y: &'a Shared<'a, f32>,
+    ) -> Option<Self> {
+        let is_alike = affine.channels == NONE;
+        let fits = is_alike || affine.channels[0].is_multiple_of(channels) && affine.channels[1] == inner;
+        let values = affine.numbers.each_ref().map(|number| match number {
+            Number::One(value) => (std::slice::from_ref(value), 0),
+            &Number::Channels(data, step) => (data, step),
+        });
+        (fits && !affine.is_rounded).then(|| Self::new(affine, Numbers::OfRows, values, inner, y))
+    }
+
+    /// Parts of matrices with so many columns. `None` if the work has other numbers than those of columns.
+    pub(crate) fn columns(affine: &'a Affine<'_, f32>, columns: usize, y: &'a Shared<'a, f32>) -> Option<Self> {
+        let fits = affine.channels == NONE || affine.channels == [columns, 1];
+        let values = affine.columns()?;
+        (fits && !affine.is_rounded).then(|| Self::new(affine, Numbers::OfColumns, values, columns, y))
+    }
+
+    fn new(
+        affine: &'a Affine<'_, f32>,
+        numbers: Numbers,
+        values: [(&'a [f32], usize); 3],
+        apart: usize,
+        y: &'a Shared<'a, f32>,
+    ) -> Self {
+        let bounds = match affine.bound {
+            Bound::None => [f32::NEG_INFINITY, f32::NEG_INFINITY, f32::INFINITY],
+            // Of zeros, -0 becomes 0.
+            Bound::Relu => [0.0, 0.0, f32::INFINITY],
+            Bound::Clamp(low, high) => [low.next_down(), low, high],
+        };
+        Self { numbers, values, residual: affine.residual, bounds, y, first: 0, begin: 0, apart, columns: 0 }
+    }
+
+    /// The product with so many columns whose first element is number `first` of the result.
+    pub(crate) fn at(self, affine: &Affine<'_, f32>, first: usize, columns: usize) -> Self {
+        let begin = match self.numbers {
+            Numbers::OfRows => first / self.apart % affine.channels[0],
+            Numbers::OfColumns => first % self.apart,
+        };
+        Self { first, begin, columns, ..self }
+    }
+
+    /// # Panics
+    ///
+    /// If an element of a product with these extents does not lie in the result, or has no numbers.
+    pub(super) fn expect_all(&self, rows: usize, columns: usize) {
+        let end = self.first + (rows - 1) * self.apart + columns;
+        assert!(columns == self.columns && end <= self.y.len(), "rows lie in the result");
+        assert!(self.residual.is_none_or(|r| end <= r.len()), "there is a residual for each element");
+        let last = self.begin + if self.numbers == Numbers::OfRows { rows } else { columns } - 1;
+        assert!(self.values.iter().all(|&(data, step)| last * step < data.len()), "there are numbers for all");
+    }
+
+    /// The place of an element in the result.
+    #[inline(always)]
+    fn place(&self, row: usize, column: usize) -> usize {
+        self.first + row * self.apart + column
+    }
+
+    /// Fetches the places behind a tile.
+    #[inline(always)]
+    fn fetch<S: Simd, const M: usize, const N: usize>(&self, row: usize, column: usize) {
+        let mut place = self.y.as_ptr().wrapping_add(self.place(row, column + N * S::F32_LANES));
+        for _ in 0..M {
+            prefetch_line(place);
+            prefetch_line(place.wrapping_add(S::F32_LANES));
+            place = place.wrapping_add(self.apart);
+        }
+    }
+
+    /// The elements of a tile's vectors that are of the product.
+    #[inline(always)]
+    fn inside<S: Simd, const N: usize>(&self, simd: S, column: usize) -> [MemMask<S::m32s>; 2] {
+        let mut inside = [in_line(simd, 0, self.columns - column); 2];
+        if N == 2 {
+            inside[1] = in_line(simd, 0, self.columns - column - S::F32_LANES);
+        }
+        inside
+    }
+
+    /// A vector with all but its residual, in bounds.
+    #[inline(always)]
+    fn bound<S: Simd>(&self, simd: S, x: S::f32s) -> S::f32s {
+        let [below, low, high] = self.bounds;
+        let (below, low, high) = (simd.splat_f32s(below), simd.splat_f32s(low), simd.splat_f32s(high));
+        let x = simd.select_f32s(simd.greater_than_f32s(x, high), high, x);
+        simd.select_f32s(simd.less_than_or_equal_f32s(x, below), low, x)
+    }
+}
+
+impl<R: Places, A: Places, B: Places> Block<'_, R, A, B> {
+    /// Computes the product and finishes its elements, which go to the result that they are of; `c` has memory for
+    /// them meanwhile.
+    ///
+    /// # Safety
+    ///
+    /// No other thread reads or writes any of these elements of the result.
+    ///
+    /// # Panics
+    ///
+    /// As [`multiply`](Self::multiply), or if the elements do not all lie in the result.
+    pub(crate) unsafe fn multiply_finished(self, arch: pulp::Arch, finished: Finished<'_>) {
+        if self.has_elements() {
+            let [rows, columns, _] = self.extents;
+            finished.expect_all(rows, columns);
+            arch.dispatch(InPlace { block: self, finished });
+        }
+    }
+}
+
+/// A product in the form that `pulp` needs.
+struct InPlace<'a, R, A, B> {
+    block: Block<'a, R, A, B>,
+    finished: Finished<'a>,
+}
+
+impl<R: Places, A: Places, B: Places> WithSimd for InPlace<'_, R, A, B> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, simd: S) {
+        self.block.multiply_in(Floats(simd), self.finished);
+    }
+}
+
+impl<S: Simd> Then<Floats<S>> for Finished<'_> {
+    const STORES: bool = true;
+    /// The column, the elements of each vector that are of the product, and their numbers if they are of columns.
+    type Tile = (usize, [MemMask<S::m32s>; 2], [[S::f32s; 3]; 2]);
+
+    #[inline(always)]
+    unsafe fn tile<const M: usize, const N: usize>(
+        self,
+        Floats(simd): Floats<S>,
+        row: usize,
+        column: usize,
+    ) -> Self::Tile {
+        self.fetch::<S, M, N>(row, column);
+        let inside = self.inside::<S, N>(simd, column);
+        let mut numbers = [[simd.splat_f32s(0.0); 3]; 2];
+        if self.numbers == Numbers::OfColumns {
+            for j in 0..N {
+                for (number, &(data, step)) in numbers[j].iter_mut().zip(&self.values) {
+                    *number = if step == 0 {
+                        simd.splat_f32s(data[0])
+                    } else {
+                        let from = data.as_ptr().wrapping_add(self.begin + column + j * S::F32_LANES);
+                        // SAFETY: `expect_all` found numbers for each column, and neighbouring ones are adjacent.
+                        unsafe { simd.mask_load_ptr_f32s(inside[j], from) }
+                    };
+                }
+            }
+        }
+        (column, inside, numbers)
+    }
+
+    #[inline(always)]
+    unsafe fn store<const N: usize>(
+        self,
+        Floats(simd): Floats<S>,
+        (column, inside, mut numbers): Self::Tile,
+        row: usize,
+        sums: &[S::f32s; N],
+    ) {
+        if self.numbers == Numbers::OfRows {
+            for (k, &(data, step)) in self.values.iter().enumerate() {
+                // SAFETY: `expect_all` found numbers for each row.
+                let number = simd.splat_f32s(unsafe { *data.get_unchecked((self.begin + row) * step) });
+                (numbers[0][k], numbers[1][k]) = (number, number);
+            }
+        }
+        for (j, &x) in sums.iter().enumerate() {
+            let ([m, f, s], place) = (numbers[j], self.place(row, column + j * S::F32_LANES));
+            let mut x = simd.add_f32s(simd.mul_f32s(simd.sub_f32s(x, m), f), s);
+            // SAFETY: the caller's promise; the elements are of the result, and of nobody else. `expect_all` found a
+            // residual for each.
+            unsafe {
+                if let Some(r) = self.residual {
+                    x = simd.add_f32s(x, simd.mask_load_ptr_f32s(inside[j], r.as_ptr().add(place)));
+                }
+                simd.mask_store_ptr_f32s(inside[j], self.y.as_ptr().add(place), self.bound(simd, x));
+            }
+        }
+    }
+}
