@@ -1,5 +1,7 @@
 //! Windows that slide over one, two or three axes: the extents of the results of convolutions and pooling.
 
+use std::ops::Range;
+
 use crate::Shape;
 use crate::kernel::launch::{Define, define};
 
@@ -90,6 +92,15 @@ impl Window {
         Ok(if begins_inside { last + 1 } else { last })
     }
 
+    /// The windows of which a tap is inside an axis, not in the padding, and the first element that it reads.
+    pub(crate) fn inside(self, tap: usize, extent: usize, windows: usize) -> (Range<usize>, usize) {
+        let Self { stride, padding, dilation, .. } = self;
+        let shift = tap * dilation;
+        let first = padding.saturating_sub(shift).div_ceil(stride).min(windows);
+        let end = (extent + padding).saturating_sub(shift).div_ceil(stride).min(windows);
+        (first..end.max(first), (first * stride + shift).saturating_sub(padding))
+    }
+
     /// The elements past the padding that so many windows reach.
     #[cfg(any(feature = "onnx", test))]
     pub(crate) fn beyond(self, extent: usize, windows: usize) -> usize {
@@ -158,6 +169,12 @@ impl Depth {
         let &Self { inputs, outputs, kernel, stride, padding, dilation, .. } = self;
         let padding = ((kernel - 1) * dilation).cast_signed() - padding;
         Self { inputs: outputs, outputs: inputs, kernel, stride: 1, padding, dilation, apart: stride }
+    }
+
+    /// The plane of the input that plane `k` of the kernel meets for plane `z` of the result.
+    pub(crate) fn met(&self, z: usize, k: usize) -> Option<usize> {
+        let at = (z * self.stride + k * self.dilation).checked_add_signed(-self.padding)?;
+        (at % self.apart == 0 && at / self.apart < self.inputs).then_some(at / self.apart)
     }
 
     /// The kernels' defines.

@@ -5,71 +5,10 @@ use std::ops::Range;
 
 use pulp::{Simd, WithSimd};
 
-use super::Accumulate;
 use super::prefetch::prefetch_line;
+use super::{Accumulate, Apart, Places};
 
-/// The place of each term in an operand.
-pub(crate) trait Places: Copy {
-    /// `true` if a tile has a sixth fewer rows with these places.
-    const FEWER_ROWS: bool;
-
-    /// # Safety
-    ///
-    /// There is such a term: it is one of those that [`furthest`](Self::furthest) was asked about.
-    unsafe fn at(self, term: usize) -> usize;
-
-    /// The places from term `first` on, after the place that they begin at.
-    fn after(self, first: usize) -> (usize, Self);
-
-    /// The furthest of the first `terms`.
-    ///
-    /// # Panics
-    ///
-    /// If there are not so many.
-    fn furthest(self, terms: usize) -> usize;
-}
-
-/// Neighbouring terms have one distance.
-#[derive(Clone, Copy)]
-pub(crate) struct Apart(pub(crate) usize);
-
-impl Places for Apart {
-    const FEWER_ROWS: bool = false;
-
-    #[inline(always)]
-    unsafe fn at(self, term: usize) -> usize {
-        term * self.0
-    }
-
-    fn after(self, first: usize) -> (usize, Self) {
-        (first * self.0, self)
-    }
-
-    fn furthest(self, terms: usize) -> usize {
-        (terms - 1) * self.0
-    }
-}
-
-impl Places for &[usize] {
-    /// Compilers load the numbers of all rows at once, if nothing but registers decides, and need some for them.
-    const FEWER_ROWS: bool = true;
-
-    #[inline(always)]
-    unsafe fn at(self, term: usize) -> usize {
-        // SAFETY: the caller's promise. A check would end the loop over terms early, which costs registers.
-        unsafe { *self.get_unchecked(term) }
-    }
-
-    fn after(self, first: usize) -> (usize, Self) {
-        (0, &self[first..])
-    }
-
-    fn furthest(self, terms: usize) -> usize {
-        self[..terms].iter().copied().max().unwrap_or(0)
-    }
-}
-
-/// `c[i,j] = Σₖ a[i,k]·b[k,j]`, or added to `c`. Neighbouring columns of `b` and `c` are adjacent.
+/// `c[i,j] = Σₖ a[i,k]·b[k,j]`, or added to `c`. Neighbouring columns of `c` are adjacent, and of `b` but for `Lines`.
 ///
 /// The elements `X` of `a` and `b`, and `Y` of `c`, are floats, or words of bytes: see [`bytes`](super::bytes).
 pub(crate) struct Block<'a, R = Apart, A = Apart, B = Apart, X = f32, Y = f32> {
@@ -248,7 +187,8 @@ impl<R: Places, A: Places, B: Places, X: Copy, Y> Block<'_, R, A, B, X, Y> {
         assert!((m - 1) * self.c_stride + n <= self.c.len(), "the result has its place");
         if k > 0 {
             assert!(self.a_rows.furthest(m) + self.a_terms.furthest(k) < self.a.len(), "rows lie in their slice");
-            assert!(self.b_terms.furthest(k) + n <= self.b.len(), "columns lie in their slice");
+            let last = self.b_terms.column(n - Block::COLUMNS) + Block::COLUMNS;
+            assert!(self.b_terms.furthest(k) + last <= self.b.len(), "columns lie in their slice");
         }
         true
     }
@@ -258,7 +198,7 @@ impl<R: Places, A: Places, B: Places, X: Copy, Y> Block<'_, R, A, B, X, Y> {
     pub(super) fn multiply_in<L: Lanes<X = X, Y = Y>, T: Then<L>>(mut self, lanes: L, then: T) {
         let [m, n, k] = self.extents;
         // Tiles have nearly equal numbers of rows: one of a row or two could not hide the latency of additions.
-        let tiles = m.div_ceil(if R::FEWER_ROWS { L::ROWS * 5 / 6 } else { L::ROWS });
+        let tiles = m.div_ceil(if R::FEWER_ROWS || A::FEWER_ROWS { L::ROWS * 5 / 6 } else { L::ROWS });
         // Each number of `a` and `b` comes into the caches once, and `c` once for every part of the terms.
         for first in (0..k.max(1)).step_by(Block::TERMS) {
             let terms = first..k.min(first + Block::TERMS);
@@ -315,14 +255,15 @@ impl<R: Places, A: Places, B: Places, X: Copy, Y> Block<'_, R, A, B, X, Y> {
         // SAFETY: `has_elements` checked that all rows, terms and columns of the extents lie inside the slices; this
         // tile's lie inside the extents.
         unsafe {
-            let b = self.b.as_ptr().add(column);
+            let mut b = [self.b.as_ptr(); N];
+            b.iter_mut().enumerate().for_each(|(j, b)| *b = b.add(self.b_terms.column(column + j * L::COLUMNS)));
             let mut a = [self.a.as_ptr(); M];
             a.iter_mut().enumerate().for_each(|(i, a)| *a = a.add(self.a_rows.at(row + i)));
             for term in terms.clone() {
                 let (place, of_a) = (self.b_terms.at(term), self.a_terms.at(term));
-                let mut columns = [lanes.columns(b.add(place)); N];
-                for (j, columns) in columns.iter_mut().enumerate() {
-                    let b = b.add(place + j * L::COLUMNS);
+                let mut columns = [lanes.columns(b[0].add(place)); N];
+                for (&b, columns) in b.iter().zip(&mut columns) {
+                    let b = b.add(place);
                     if is_read_once {
                         prefetch_line(b.wrapping_add(AHEAD));
                     }

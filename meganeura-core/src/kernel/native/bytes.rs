@@ -3,7 +3,8 @@
 
 use pulp::{Simd, WithSimd};
 
-use super::block::{Block, Lanes, Places};
+use super::Places;
+use super::block::{Block, Lanes};
 
 /// Bytes of a word.
 pub(crate) const BYTES: usize = 4;

@@ -3,10 +3,10 @@
 
 use pulp::{MemMask, Simd, WithSimd};
 
-use super::block::{Block, Floats, Places, Then};
+use super::block::{Block, Floats, Then};
 use super::prefetch::prefetch_line;
 use super::windows::in_line;
-use super::{Affine, Bound, NONE, Number, Shared};
+use super::{Affine, Bound, NONE, Number, Places, Shared};
 
 /// What the numbers of the form belong to.
 #[derive(Clone, Copy, PartialEq, Eq)]

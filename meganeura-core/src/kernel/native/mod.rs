@@ -14,6 +14,7 @@ mod gather;
 mod gelu;
 mod gemm;
 mod loops;
+mod places;
 mod prefetch;
 mod real;
 mod scratch;
@@ -24,7 +25,7 @@ mod windows;
 
 pub use affine::Affine;
 pub(crate) use affine::{Bound, NONE, Number};
-pub(crate) use block::{Apart, Block, Places};
+pub(crate) use block::Block;
 pub(crate) use bytes::{BYTES, ONES, sum_of, words};
 pub(crate) use cascade::{Cascade, by_halves};
 pub use element::Element;
@@ -38,6 +39,7 @@ pub(crate) use gemm::{Accumulate, Matrix, Threads, gemm};
 pub(crate) use loops::{
     copy_strided, dot_by, grain, parallel, parallel_scratch, parallel_zip, real, sum, sum_by, sums_by, tasks,
 };
+pub(crate) use places::{Apart, Lines, Places};
 pub(crate) use prefetch::{prefetch, prefetch_line};
 pub use real::Real;
 pub use scratch::Scratch;

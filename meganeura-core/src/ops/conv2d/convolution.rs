@@ -13,6 +13,7 @@ use crate::kernel::gemm::{Parts, sum_parts_at, sum_parts_by_lines};
 use crate::kernel::launch::{
     Binding, Caps, Channels, Define, LINE, Launch, Workgroups, define, tree, workgroup_memory,
 };
+use crate::ops::window::Window;
 
 /// Invocations of a workgroup that packs weights.
 const PACKERS: usize = 256;
@@ -46,12 +47,10 @@ pub(super) struct Axis {
 
 impl Axis {
     /// `None` where there is more padding than the taps span, or too large a stride.
-    pub(super) fn new(g: &ConvShape, axis: usize) -> Option<Self> {
-        let options = g.options();
-        let [kernel, stride, padding, dilation] =
-            [g.kernel, options.stride, options.padding, options.dilation].map(|of| of[axis]);
+    pub(super) fn new(window: Window) -> Option<Self> {
+        let Window { kernel, stride, padding, dilation } = window;
         if stride == 1 {
-            let base = g.gaps()[axis];
+            let base = (kernel - 1) * dilation;
             let inside = base.checked_sub(padding)?;
             return Some(Self { phases: 1, taps: kernel, padding: inside, dilation, base, step: dilation });
         }
@@ -76,11 +75,10 @@ impl Axis {
         })
     }
 
-    /// The weight of this axis that a tap of the window has in a phase, if any.
-    pub(super) fn weight(&self, g: &ConvShape, axis: usize, phase: usize, tap: usize) -> Option<usize> {
-        let dilation = g.options().dilation[axis];
+    /// The weight of the convolution's window that a tap of this one has in a phase, if any.
+    pub(super) fn weight(&self, of: Window, phase: usize, tap: usize) -> Option<usize> {
         let weight = (self.base + phase).checked_sub(self.step * tap)?;
-        (weight % dilation == 0 && weight / dilation < g.kernel[axis]).then_some(weight / dilation)
+        (weight % of.dilation == 0 && weight / of.dilation < of.kernel).then_some(weight / of.dilation)
     }
 }
 
@@ -91,7 +89,7 @@ impl<'g> Convolution<'g> {
         match pass {
             Pass::Forward => Some(Self { geometry: lines, of, axes: None }),
             Pass::GradInput => {
-                let [vertical, horizontal] = [Axis::new(of, 0)?, Axis::new(of, 1)?];
+                let [vertical, horizontal] = [Axis::new(of.window(1))?, Axis::new(of.window(2))?];
                 let geometry = lines.transposed(
                     vertical.phases * horizontal.phases,
                     [vertical.taps, horizontal.taps],
@@ -265,7 +263,7 @@ mod tests {
                 else {
                     continue;
                 };
-                let Some(axis) = Axis::new(&g, 0) else {
+                let Some(axis) = Axis::new(g.window(1)) else {
                     assert!(padding > (kernel - 1) * dilation, "kernel {kernel}, {options:?}");
                     continue;
                 };
@@ -273,7 +271,7 @@ mod tests {
                     let (phase, place) = (pixel % axis.phases, pixel / axis.phases);
                     let window = (0..axis.taps).filter_map(|t| {
                         let output = (place + t * axis.dilation).checked_sub(axis.padding).filter(|&p| p < g.p)?;
-                        Some((output, axis.weight(&g, 0, phase, t)?))
+                        Some((output, axis.weight(g.window(1), phase, t)?))
                     });
                     let mut found: Vec<_> = window.collect();
                     found.sort_unstable();

@@ -8,7 +8,7 @@ use crate::kernel::launch::{Define, LINE, define};
 use crate::kernel::native::Real;
 #[cfg(feature = "onnx")]
 use crate::ops::form::{self, Attribute};
-use crate::ops::window::{Depth, spatial};
+use crate::ops::window::{Depth, Window, spatial};
 
 /// All extents of one convolution, of planes in volumes.
 #[derive(Clone, Copy, Debug)]
@@ -84,6 +84,16 @@ impl ConvShape {
         self.options
     }
 
+    /// The window along an axis of volumes: depth, height or width.
+    pub(super) fn window(&self, axis: usize) -> Window {
+        let Some(axis) = axis.checked_sub(1) else {
+            let Depth { kernel, stride, padding, dilation, .. } = self.depth;
+            return Window { kernel, stride, padding: padding.cast_unsigned(), dilation };
+        };
+        let Conv2dOptions { stride, padding, dilation, .. } = self.options;
+        Window { kernel: self.kernel[axis], stride: stride[axis], padding: padding[axis], dilation: dilation[axis] }
+    }
+
     pub(super) fn input(&self) -> Shape {
         self.shape(self.c, [self.depth.inputs, self.h, self.w])
     }
@@ -121,12 +131,11 @@ impl ConvShape {
         self.c / self.groups * self.taps()
     }
 
-    /// `true` if Winograd's algorithm for 3×3 weights applies: images, no stride, dilation or groups, and no more
+    /// `true` if Winograd's algorithm for 3×3 weights applies to planes: no stride, dilation or groups, and no more
     /// padding than weights span.
     pub(super) fn suits_winograd(&self) -> bool {
         let Conv2dOptions { stride, padding, dilation, groups } = self.options;
-        let plain =
-            self.depth.is_flat() && self.kernel == [3, 3] && stride == [1, 1] && dilation == [1, 1] && groups == 1;
+        let plain = self.kernel == [3, 3] && stride == [1, 1] && dilation == [1, 1] && groups == 1;
         plain && padding.iter().all(|&zeros| zeros <= 2)
     }
 
@@ -228,36 +237,31 @@ impl ConvShape {
     /// The tap of patch row `row`.
     fn tap(&self, row: usize) -> Tap {
         let ([kh, kw], depth) = (self.kernel, self.depth);
-        let Conv2dOptions { stride, padding, dilation, .. } = self.options;
-        // The outputs for which a tap is inside, and the first input that it reads.
-        let along = |tap: usize, extent: usize, outputs: usize, [stride, padding, dilation]: [usize; 3]| {
-            let shift = tap * dilation;
-            let first: usize = padding.saturating_sub(shift).div_ceil(stride).min(outputs);
-            let end: usize = (extent + padding).saturating_sub(shift).div_ceil(stride).min(outputs);
-            (first..end.max(first), (first * stride + shift).saturating_sub(padding))
-        };
-        let of = |axis: usize| [stride[axis], padding[axis], dilation[axis]];
-        let of_depth = [depth.stride, depth.padding.cast_unsigned(), depth.dilation];
-        let (planes, z) = along(row / (kh * kw) % depth.kernel, depth.inputs, depth.outputs, of_depth);
-        let (rows, y) = along(row / kw % kh, self.h, self.p, of(0));
-        let (columns, x) = along(row % kw, self.w, self.q, of(1));
+        let (planes, z) = self.window(0).inside(row / (kh * kw) % depth.kernel, depth.inputs, depth.outputs);
+        let (rows, y) = self.window(1).inside(row / kw % kh, self.h, self.p);
+        let (columns, x) = self.window(2).inside(row % kw, self.w, self.q);
         let rows = if columns.is_empty() { rows.start..rows.start } else { rows };
         let channel = row / self.taps() * self.inputs();
         Tap { channel, planes, rows, columns, first: (z * self.h + y) * self.w + x }
     }
 
+    /// The layers of outputs for which a tap is inside the input.
+    pub(super) fn layers(&self, tap: usize) -> std::ops::Range<usize> {
+        let of_plane = self.kernel[0] * self.kernel[1];
+        self.window(0).inside(tap / of_plane, self.depth.inputs, self.depth.outputs).0
+    }
+
     /// The place in a channel that a tap of an output reads; `None` in the padding.
+    #[cfg(feature = "testing")]
     pub(crate) fn place(&self, output: usize, tap: usize) -> Option<usize> {
-        let ([kh, kw], depth) = (self.kernel, self.depth);
-        let Conv2dOptions { stride, padding, dilation, .. } = self.options;
-        let along = |output: usize, tap: usize, extent: usize, [stride, padding, dilation]: [usize; 3]| {
+        let ([kh, kw], Depth { inputs, .. }) = (self.kernel, self.depth);
+        let along = |axis: usize, output: usize, tap: usize, extent: usize| {
+            let Window { stride, padding, dilation, .. } = self.window(axis);
             (output * stride + tap * dilation).checked_sub(padding).filter(|&at| at < extent)
         };
-        let of = |axis: usize| [stride[axis], padding[axis], dilation[axis]];
-        let of_depth = [depth.stride, depth.padding.cast_unsigned(), depth.dilation];
-        let z = along(output / (self.p * self.q), tap / (kh * kw), depth.inputs, of_depth)?;
-        let y = along(output / self.q % self.p, tap / kw % kh, self.h, of(0))?;
-        let x = along(output % self.q, tap % kw, self.w, of(1))?;
+        let z = along(0, output / (self.p * self.q), tap / (kh * kw), inputs)?;
+        let y = along(1, output / self.q % self.p, tap / kw % kh, self.h)?;
+        let x = along(2, output % self.q, tap % kw, self.w)?;
         Some((z * self.h + y) * self.w + x)
     }
 
@@ -295,6 +299,21 @@ impl ConvShape {
         let options = Conv2dOptions { stride: [1, 1], padding, dilation, groups: self.groups };
         let (depth, o) = (self.depth.transposed(), self.c * phases);
         Self { c: self.o, depth, h: self.p, w: self.q, o, kernel, p, q, options, ..*self }
+    }
+
+    /// [`ConvShape::transposed`] along all axes of volumes, without phases.
+    pub(super) fn transposed_to(
+        &self,
+        [z, p, q]: [usize; 3],
+        [deep, down, across]: [usize; 3],
+        padding: [usize; 3],
+        dilation: [usize; 3],
+    ) -> Self {
+        let planar = |[_, down, across]: [usize; 3]| [down, across];
+        let planes = self.transposed(1, [down, across], [p, q], planar(padding), planar(dilation));
+        let (padding, dilation) = (padding[0].cast_signed(), dilation[0]);
+        let inputs = self.depth.outputs;
+        Self { depth: Depth { inputs, outputs: z, kernel: deep, stride: 1, padding, dilation, apart: 1 }, ..planes }
     }
 
     /// The kernel's defines.

@@ -123,9 +123,6 @@ impl Kernel for ConvInteger {
         // The memory of an operand may be longer.
         let floats = |k: usize| &x[k].floats()[..x[k].layout().shape_ref().elements()];
         let [pixels, w, zero, zeros] = [0, 1, 2, 3].map(floats);
-        if !g.depth.is_flat() {
-            return each(&g, [pixels, w, zero, zeros], bias, &destination);
-        }
         let weight = Weight { g: &g, bytes: self.bytes[1], quads: (g.c / g.groups).div_ceil(BYTES) };
         let prepared: Option<Arc<HostBuffer>> = scratch.prepared::<f32>(1, weight.len(), |to| weight.pack(w, to));
         let mut packed = None;
@@ -153,35 +150,11 @@ impl Kernel for ConvInteger {
         products.compute(pixels, &destination, scratch);
     }
 
-    fn variants(&self, x: &[Argument], _: &[TensorType], caps: &Caps) -> Vec<Variant> {
+    fn variants(&self, x: &[Argument], y: &[TensorType], caps: &Caps) -> Vec<Variant> {
         let g = ConvShape::new(x[0].ty.shape, x[1].ty.shape, self.options).expect("checked when recorded");
         let extents = [g.n * g.groups, g.o / g.groups, g.outputs(), g.patch()];
-        Products { form: "conv", extents, defines: g.defines(), operands: 5 }.variants(caps)
+        Products { form: "conv", extents, defines: g.defines(), operands: 5 }.variants(y, caps)
     }
-}
-
-/// The convolution pixel by pixel, for volumes.
-fn each<T: Real>(g: &ConvShape, [x, w, zero, zeros]: [&[T]; 4], bias: &[i32], destination: &Destination<'_, T>) {
-    let (zero, outputs, patch) = (whole(zero[0]), g.outputs(), g.patch());
-    native::tasks(g.n * g.o, outputs * patch, &|| vec![T::ZERO; outputs], &|task, values| {
-        let (image, o) = (task / g.o, task % g.o);
-        let channels = g.c / g.groups;
-        let first = (image * g.groups + o / (g.o / g.groups)) * channels;
-        let sum = |output: usize| {
-            let terms = (0..patch).filter_map(|term| {
-                let place = g.place(output, term % g.taps())?;
-                let x = whole(x[(first + term / g.taps()) * g.inputs() + place]) - zero;
-                Some(x.wrapping_mul(whole(w[o * patch + term]) - whole(zeros[o])))
-            });
-            terms.fold(bias[o], i32::wrapping_add)
-        };
-        let mut sums: Vec<i32> = (0..outputs).map(sum).collect();
-        let all = Run { first: task * outputs, at: 0, len: outputs };
-        let of_columns = Columns { sums: &[], zeros: &[] };
-        let panel = Panel { sums: &mut sums, stride: outputs, columns: outputs, rows: &[Row::default()], of_columns };
-        // SAFETY: the outputs of this channel belong to this task alone.
-        unsafe { destination.store(panel, values, &mut std::iter::once(all)) };
-    });
 }
 
 /// A weight as words `[O, quad of channels, tap]`, and then the sums of the channels' bytes.
@@ -240,7 +213,7 @@ struct Convolution<'a> {
     padding: u32,
     /// What is added to each output channel's sums.
     rows: Vec<Row>,
-    /// Pixels of an image, in the order of [`Sorted`], and of a panel.
+    /// Columns of a layer, and of a panel.
     pixels: usize,
     panel: usize,
 }
@@ -264,7 +237,7 @@ impl<'a> Convolution<'a> {
             Row { constant: products.wrapping_add(bias), of_sums: -of_weight, of_zeros: 0 }
         };
         let rows = sums.iter().zip(zeros).zip(bias).map(row).collect();
-        let pixels = (g.p - 1) * sorted.width + g.q;
+        let pixels = sorted.columns();
         // Panels of nearly one size.
         let panel = pixels.div_ceil(pixels.div_ceil(PIXELS)).next_multiple_of(Block::COLUMNS);
         let padding = u32::from_le_bytes([zero.to_le_bytes()[0]; BYTES]);
@@ -274,7 +247,7 @@ impl<'a> Convolution<'a> {
     fn compute<T: Real>(&self, x: &[f32], destination: &Destination<'_, T>, scratch: &Scratch) {
         let g = self.g;
         let (images, channels, inputs) = (g.n * g.groups, g.c / g.groups, g.inputs());
-        let (rows, panels) = (g.o / g.groups, self.pixels.div_ceil(self.panel));
+        let (rows, panels) = (g.o / g.groups, g.depth.outputs * self.pixels.div_ceil(self.panel));
         let len = self.quads * self.sorted.len;
         let pack = |image: usize, quad: usize, to: &mut [u32]| {
             let first = image * channels + quad * BYTES;
@@ -322,7 +295,8 @@ impl<'a> Convolution<'a> {
     ) {
         let (Some(sums), Some(values)) = (&mut memory.sums, &mut memory.values) else { return };
         let g = self.g;
-        let (rows, terms, first) = (g.o / g.groups, self.places.len(), panel * self.panel);
+        let (rows, terms, of_layer) = (g.o / g.groups, self.places.len(), self.pixels.div_ceil(self.panel));
+        let (layer, first) = (panel / of_layer, panel % of_layer * self.panel);
         let columns = self.panel.min(self.pixels - first);
         let here = rows * part / parts..rows * (part + 1) / parts;
         let (of_columns, sums) = bytemuck::cast_slice_mut::<f32, i32>(sums).split_at_mut(self.panel);
@@ -332,8 +306,8 @@ impl<'a> Convolution<'a> {
                 a,
                 a_rows: Apart(terms),
                 a_terms: Apart(1),
-                b: &pixels[first..],
-                b_terms: &self.places[..],
+                b: &pixels[layer * self.sorted.layer..],
+                b_terms: self.sorted.lines(&self.places, first),
                 c,
                 c_stride: self.panel,
                 accumulate: Accumulate::No,
@@ -344,15 +318,15 @@ impl<'a> Convolution<'a> {
         if self.rows[group..][..rows].iter().any(|row| row.of_sums != 0) {
             multiply(1, &self.ones(), of_columns);
         }
-        let lines = self.sorted.lines(g.q, first, columns);
+        let lines = self.sorted.runs(first, columns);
         for row in here.clone().step_by(ROWS) {
             let (count, channel) = (ROWS.min(here.end - row), group + row);
             multiply(count, &self.weight[channel * terms..], sums);
             let of_columns = Columns { sums: of_columns, zeros: &[] };
             let corrections = &self.rows[channel..][..count];
             let panel = Panel { sums, stride: self.panel, columns, rows: corrections, of_columns };
-            let mut runs = Runs { lines: &lines, line: 0, at: 0, stride: self.panel, first: 0, plane: g.p * g.q };
-            runs.first = (image * rows + row) * runs.plane;
+            let mut runs = Runs { lines: &lines, line: 0, at: 0, stride: self.panel, first: 0, plane: g.outputs() };
+            runs.first = (image * rows + row) * runs.plane + layer * g.p * g.q;
             let mut runs = runs.take(count * lines.len());
             // SAFETY: these pixels of these channels belong to this task alone.
             unsafe { destination.store(panel, values, &mut runs) };

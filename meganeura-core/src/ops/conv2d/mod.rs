@@ -1,9 +1,9 @@
 //! Convolution over one, two or three axes, and its two gradients. Each is linear in both operands and the three are
 //! closed under differentiation, so second derivatives come for free.
 //!
-//! Kernels convolve planes: a sequence is a plane of one row, and a volume is a stack of planes. A plane of a volume's
+//! Shaders convolve planes: a sequence is a plane of one row, and a volume is a stack of planes. A plane of a volume's
 //! result is the sum, over the kernel's depth, of convolutions of the planes that the kernel meets
-//! ([`Depth`](crate::ops::window::Depth)).
+//! ([`Depth`](crate::ops::window::Depth)). For native kernels, an image is a volume of one layer.
 
 mod convolution;
 pub(crate) mod geometry;
@@ -129,7 +129,7 @@ fn forward(g: &ConvShape, x: &[f32], w: &[f32], y: &mut [f32], finish: &dyn Fini
         return native_depthwise::forward(g, x, w, y, finish, scratch);
     } else if native_winograd::pays(g) {
         native_winograd::forward(g, x, w, y, scratch);
-    } else if native_products::interleaves(g) || !(g.depth.is_flat() || g.is_pointwise()) {
+    } else if native_products::interleaves(g) {
         native_products::forward(g, x, w, y, scratch);
     } else if g.is_pointwise() {
         return native_pointwise::forward(g, x, w, y, finish, scratch);

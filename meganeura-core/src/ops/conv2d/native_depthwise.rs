@@ -1,4 +1,4 @@
-//! Depthwise convolutions of images on the CPU in single precision: each output channel reads one channel, in the order
+//! Depthwise convolutions on the CPU in single precision: each output channel reads one channel, in the order
 //! of [`Sorted`].
 
 use std::iter::once;
@@ -17,7 +17,7 @@ pub(super) const COST: usize = 6;
 
 /// `true` if each output channel reads one channel.
 pub(super) fn applies(g: &ConvShape) -> bool {
-    g.depth.is_flat() && g.c == g.groups
+    g.c == g.groups
 }
 
 /// `y` of images `x` with the weights `w`.
@@ -38,25 +38,31 @@ pub(super) fn convolve(
     let arch = pulp::Arch::new();
     let (copies, pixels) = (g.o / g.groups, g.outputs());
     let taps: usize = parts.iter().flat_map(|part| &part.sums).map(|sums| sums.taps.len()).sum();
+    let places = |&number: &usize| sorted.taps[number];
+    let places = |terms: &Terms<'_>| terms.taps.iter().map(places).collect::<Vec<_>>();
+    let places: Vec<_> = parts.iter().map(|part| part.sums.iter().map(places).collect::<Vec<_>>()).collect();
     let kinds = parts.iter().map(|part| part.sums.len()).max().unwrap_or(0);
     let y = Shared::new(y);
     // Bands of rows, whose sums stay in the L1 cache.
-    let band = (BAND / (kinds * g.q)).clamp(1, g.p);
-    let memory = || [scratch.zeros(sorted.len), scratch.borrow(kinds * band * g.q)];
+    let most = (BAND / (kinds * g.q)).clamp(1, g.p);
+    let of_layer = g.p.div_ceil(most);
+    let bands = 0..g.depth.outputs * of_layer;
+    let memory = || [scratch.zeros(sorted.len), scratch.borrow(kinds * most * g.q)];
     tasks(g.n * g.c, COST * copies * taps * pixels, &memory, &|task, memory| {
         let [Some(channel), Some(sums)] = memory else { return };
         sorted.copy(&x[task * g.inputs()..][..g.inputs()], channel, arch);
         for copy in task * copies..(task + 1) * copies {
-            for part in parts {
-                for row in (0..g.p).step_by(band) {
-                    let len = band.min(g.p - row) * g.q;
+            for (part, places) in parts.iter().zip(&places) {
+                for band in bands.clone() {
+                    let (layer, row) = (band / of_layer, band % of_layer * most);
+                    let len = most.min(g.p - row) * g.q;
                     let sums = &mut sums[..part.sums.len() * len];
-                    let channel = &channel[row * sorted.width..];
-                    for (&Terms { ref taps, w }, y) in part.sums.iter().zip(sums.chunks_exact_mut(len)) {
-                        let w = &w[copy % g.o * taps.len()..][..taps.len()];
+                    let channel = &channel[layer * sorted.layer + row * sorted.width..];
+                    for ((terms, taps), y) in part.sums.iter().zip(places).zip(sums.chunks_exact_mut(len)) {
+                        let w = &terms.w[copy % g.o * taps.len()..][..taps.len()];
                         arch.dispatch(Plane { width: sorted.width, taps, channel, w, q: g.q, y });
                     }
-                    let all = Run { first: copy * pixels + row * g.q, at: 0, len };
+                    let all = Run { first: copy * pixels + (layer * g.p + row) * g.q, at: 0, len };
                     // SAFETY: the outputs of this channel belong to this task alone.
                     unsafe { part.finish.store(sums, &mut once(all), &y) };
                 }

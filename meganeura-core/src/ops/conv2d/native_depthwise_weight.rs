@@ -42,7 +42,10 @@ pub(super) fn grad_weight(g: &ConvShape, x: &[f32], dy: &[f32], dw: &mut [f32], 
             sorted.copy(&x[(image * g.c + channel) * inputs..][..inputs], pixels, arch);
             for (copy, sums) in sums.chunks_exact_mut(taps * LANES).enumerate() {
                 let dy = &dy[(image * g.o + channel * copies + copy) * outputs..][..outputs];
-                arch.dispatch(Plane { sorted: &sorted, x: pixels, dy, q: g.q, sums: sums.as_chunks_mut().0 });
+                for (layer, dy) in dy.chunks_exact(g.p * g.q).enumerate() {
+                    let x = &pixels[layer * sorted.layer..];
+                    arch.dispatch(Plane { sorted: &sorted, x, dy, q: g.q, sums: sums.as_chunks_mut().0 });
+                }
             }
         }
         // SAFETY: the weights of this channel belong to this task alone.

@@ -1,12 +1,14 @@
-//! Convolutions of images on the CPU in single precision, as products of weights and pixels that are read in place: see
-//! [`Sorted`]. A product's columns are neighbouring pixels, its terms the taps of a group's channels. Images of few
-//! pixels have output channels as columns instead, if the weights stay the same: see [`Strips`]. Both give the same
-//! bits.
+//! Convolutions on the CPU in single precision, as products of weights and pixels that are read in place: see
+//! [`Sorted`]. A product's columns are neighbouring pixels of a layer, its terms the taps of a group's channels. Images
+//! of few pixels have output channels as columns instead, if the weights stay the same: see [`Strips`]. Both give the
+//! same bits.
 
 use super::ConvShape;
-use super::sorted::{Part, Sorted};
-use super::strips::{Pixels, Strips};
-use crate::kernel::native::{Accumulate, Apart, Block, Finish, Real, Run, Scratch, Shared, parallel, tasks};
+use super::sorted::{Part, Sorted, Terms};
+use super::strips::{FEW, Pixels, Strips};
+use crate::kernel::native::{
+    Accumulate, Apart, Block, Finish, Lines, Places, Real, Run, Scratch, Shared, parallel, tasks,
+};
 use crate::ops::Conv2dOptions;
 
 /// The most pixels of a panel: the sums of a few hundred channels stay in the L2 cache.
@@ -24,12 +26,13 @@ pub(super) fn forward(g: &ConvShape, x: &[f32], w: &[f32], y: &mut [f32], finish
         return convolve(g, &sorted, &[sorted.all(w, finish)], x, y, scratch);
     };
     let Conv2dOptions { stride, padding, dilation, .. } = g.options();
-    if padding == [0, 0] && dilation == [1, 1] && stride[0] >= g.kernel[0] && stride[1] >= g.kernel[1] {
+    if g.depth.is_flat() && padding == [0, 0] && dilation == [1, 1] && stride[0] >= g.kernel[0] && stride[1] >= g.kernel[1] {
         return apart(g, &strips, f32::slice(&weights), x, y, finish, scratch);
     }
     let Some(mut pixels) = scratch.zeros::<f32>(g.c / g.groups * sorted.len) else { return };
-    let (places, y) = (places(g, &sorted, &sorted.taps), Shared::new(y));
-    let outputs: Vec<_> = (0..g.outputs()).map(|at| at / g.q * sorted.width + at % g.q).collect();
+    let taps: Vec<_> = (0..g.taps()).map(|tap| [tap; 2]).collect();
+    let (places, y) = (TapPlaces::new(g, &sorted, taps.len(), &taps).pixels, Shared::new(y));
+    let outputs: Vec<_> = (0..g.outputs()).map(|at| sorted.output(at)).collect();
     for image in 0..images {
         copy(g, &sorted, image, x, &mut pixels);
         let pixels = Pixels { x: &pixels, outputs: &outputs[..], terms: &places[..] };
@@ -77,8 +80,8 @@ pub(super) fn convolve(
     let (terms, images, y) = (g.c / g.groups, g.n * g.groups, Shared::new(y));
     let products: Vec<_> = parts.iter().map(|part| Direct::new(g, sorted, part)).collect();
     let Some(&Direct { rows, panel, panels, .. }) = products.first() else { return };
-    let depth: usize = products.iter().flat_map(|product| &product.places).map(Vec::len).sum();
-    let kinds = products.iter().map(|product| product.places.len()).max().unwrap_or(0);
+    let depth: usize = parts.iter().flat_map(|part| &part.sums).map(|sums| terms * sums.taps.len()).sum();
+    let kinds = parts.iter().map(|part| part.sums.len()).max().unwrap_or(0);
     if images >= TASKS {
         let memory = || [scratch.zeros(terms * sorted.len), scratch.borrow(kinds * rows * panel)];
         return tasks(images, depth * rows * g.outputs(), &memory, &|image, memory| {
@@ -123,9 +126,25 @@ fn copy(g: &ConvShape, sorted: &Sorted, image: usize, x: &[f32], pixels: &mut [f
     });
 }
 
-/// Where each term of the first output is: these taps of a group's channels.
-fn places(g: &ConvShape, sorted: &Sorted, taps: &[usize]) -> Vec<usize> {
-    (0..g.c / g.groups).flat_map(|c| taps.iter().map(move |tap| c * sorted.len + tap)).collect()
+/// The places of the terms of some taps: of the weights of an output channel, and of the pixels of the first output.
+struct TapPlaces {
+    /// None if the terms are those of all weights.
+    weights: Option<Vec<usize>>,
+    pixels: Vec<usize>,
+}
+
+impl TapPlaces {
+    /// Those of the taps `[number of the weight, number of the tap]`, of `count` weights for each input channel.
+    fn new(g: &ConvShape, sorted: &Sorted, count: usize, taps: &[[usize; 2]]) -> Self {
+        let channels = 0..g.c / g.groups;
+        let of = |place: fn(&Sorted, [usize; 2]) -> usize, apart: usize| {
+            channels.clone().flat_map(|c| taps.iter().map(move |&tap| c * apart + place(sorted, tap))).collect()
+        };
+        Self {
+            weights: (taps.len() < count).then(|| of(|_, [weight, _]| weight, count)),
+            pixels: of(|sorted, [_, tap]| sorted.taps[tap], sorted.len),
+        }
+    }
 }
 
 /// The products of a part of a convolution.
@@ -133,23 +152,45 @@ struct Direct<'a> {
     g: &'a ConvShape,
     sorted: &'a Sorted,
     part: &'a Part<'a>,
-    /// Where each term of the first output is, for each kind of sums.
-    places: Vec<Vec<usize>>,
+    /// The places of the terms of each kind of sums, for each kind of layers, and the kind of each layer.
+    places: Vec<Vec<TapPlaces>>,
+    layers: Vec<usize>,
     /// Output channels of a group.
     rows: usize,
-    /// Pixels of an image, in the order of [`Sorted`], and of a panel.
-    pixels: usize,
+    /// Columns of a layer, and of a panel.
+    columns: usize,
     panel: usize,
+    /// Panels of all layers.
     panels: usize,
 }
 
 impl<'a> Direct<'a> {
     fn new(g: &'a ConvShape, sorted: &'a Sorted, part: &'a Part<'a>) -> Self {
-        let pixels = (g.p - 1) * sorted.width + g.q;
+        let columns = sorted.columns();
         // Panels of nearly one size.
-        let panel = pixels.div_ceil(pixels.div_ceil(PIXELS)).next_multiple_of(Block::COLUMNS);
-        let places = part.sums.iter().map(|sums| places(g, sorted, &sums.taps)).collect();
-        Self { g, sorted, part, places, rows: g.o / g.groups, pixels, panel, panels: pixels.div_ceil(panel) }
+        let panel = columns.div_ceil(columns.div_ceil(PIXELS)).next_multiple_of(Block::COLUMNS);
+        // Taps in planes of padding have no terms, unless `Strips` could compute the same sums.
+        let mut kinds: Vec<Vec<Vec<[usize; 2]>>> = Vec::new();
+        let kind = |layer: usize| {
+            let is_inside = |tap: usize| g.outputs() <= FEW || sorted.inside[tap].contains(&layer);
+            let taps = |sums: &Terms<'_>| {
+                let taps = sums.taps.iter().enumerate().filter(|&(_, &tap)| is_inside(tap));
+                taps.map(|(weight, &tap)| [weight, tap]).collect()
+            };
+            let taps: Vec<_> = part.sums.iter().map(taps).collect();
+            kinds.iter().position(|known| *known == taps).unwrap_or_else(|| {
+                kinds.push(taps);
+                kinds.len() - 1
+            })
+        };
+        let layers = (0..g.depth.outputs).map(kind).collect();
+        let places = |taps: Vec<Vec<[usize; 2]>>| {
+            let sums = taps.iter().zip(&part.sums);
+            sums.map(|(taps, sums)| TapPlaces::new(g, sorted, sums.taps.len(), taps)).collect()
+        };
+        let places = kinds.into_iter().map(places).collect();
+        let panels = g.depth.outputs * columns.div_ceil(panel);
+        Self { g, sorted, part, places, layers, rows: g.o / g.groups, columns, panel, panels }
     }
 
     /// Computes a panel of an image and group: one of so many shares of the rows.
@@ -162,32 +203,65 @@ impl<'a> Direct<'a> {
         y: &Shared<'_, f32>,
     ) {
         let Self { g, rows, .. } = *self;
-        let first = panel * self.panel;
-        let columns = self.panel.min(self.pixels - first);
+        let of_layer = self.panels / g.depth.outputs;
+        let (layer, first) = (panel / of_layer, panel % of_layer * self.panel);
+        let columns = self.panel.min(self.columns - first);
         let rows_here = rows * share / shares..rows * (share + 1) / shares;
         let kind = rows_here.len() * self.panel;
-        let sums = &mut sums[..self.places.len() * kind];
-        for ((terms, places), sums) in self.part.sums.iter().zip(&self.places).zip(sums.chunks_exact_mut(kind)) {
-            let depth = places.len();
-            let product = Block {
-                extents: [rows_here.len(), columns, depth],
-                a: &terms.w[(image % g.groups * rows + rows_here.start) * depth..],
-                a_rows: Apart(depth),
-                a_terms: Apart(1),
-                b: &pixels[first..],
-                b_terms: &places[..],
-                c: sums,
-                c_stride: self.panel,
-                accumulate: Accumulate::No,
+        let places = &self.places[self.layers[layer]];
+        let sums = &mut sums[..places.len() * kind];
+        for ((terms, places), sums) in self.part.sums.iter().zip(places).zip(sums.chunks_exact_mut(kind)) {
+            let all = g.c / g.groups * terms.taps.len();
+            let product = Product {
+                extents: [rows_here.len(), columns, places.pixels.len()],
+                weights: &terms.w[(image % g.groups * rows + rows_here.start) * all..],
+                apart: all,
+                pixels: &pixels[layer * self.sorted.layer..],
+                places: self.sorted.lines(&places.pixels, first),
+                sums: (sums, self.panel),
             };
-            product.multiply(pulp::Arch::new());
+            match &places.weights {
+                None => product.multiply(Apart(1)),
+                Some(weights) => product.multiply(&weights[..]),
+            }
         }
-        let lines = self.sorted.lines(g.q, first, columns);
+        let lines = self.sorted.runs(first, columns);
         let mut runs = rows_here.enumerate().flat_map(|(at, row)| {
-            let plane = (image * rows + row) * g.p * g.q;
+            let plane = ((image * rows + row) * g.depth.outputs + layer) * g.p * g.q;
             lines.iter().map(move |line| Run { first: plane + line.first, at: at * self.panel + line.at, ..*line })
         });
         // SAFETY: these pixels of these channels belong to this task alone.
         unsafe { self.part.finish.store(sums, &mut runs, y) };
+    }
+}
+
+/// The product of some rows of weights and a panel of pixels.
+struct Product<'a> {
+    extents: [usize; 3],
+    weights: &'a [f32],
+    /// The distance of neighbouring rows of weights.
+    apart: usize,
+    pixels: &'a [f32],
+    places: Lines<'a>,
+    /// The sums, and the distance of their rows.
+    sums: (&'a mut [f32], usize),
+}
+
+impl Product<'_> {
+    /// Computes the sums of terms whose weights are in these places.
+    fn multiply<A: Places>(self, weights: A) {
+        let (c, c_stride) = self.sums;
+        let block = Block {
+            extents: self.extents,
+            a: self.weights,
+            a_rows: Apart(self.apart),
+            a_terms: weights,
+            b: self.pixels,
+            b_terms: self.places,
+            c,
+            c_stride,
+            accumulate: Accumulate::No,
+        };
+        block.multiply(pulp::Arch::new());
     }
 }

@@ -22,12 +22,12 @@ pub(super) struct Phases<'g> {
     phases: Vec<Phase<'g>>,
 }
 
-/// Rows of pixels with one remainder.
+/// Rows of pixels with one remainder of layers and one of rows.
 struct Phase<'g> {
     g: &'g ConvShape,
-    at: usize,
-    /// Rows and columns of outputs of the window.
-    outputs: [usize; 2],
+    at: [usize; 2],
+    /// Layers, rows and columns of outputs of the window.
+    outputs: [usize; 3],
     /// The taps that reach pixels with each remainder in the row: those of the window, and those of the weights.
     taps: Vec<Vec<[usize; 2]>>,
 }
@@ -35,28 +35,33 @@ struct Phase<'g> {
 impl<'g> Phases<'g> {
     /// `None` where the gradient has no such form.
     pub(super) fn new(g: &'g ConvShape) -> Option<Self> {
-        if !g.depth.is_flat() {
-            return None;
-        }
-        let axes = [Axis::new(g, 0)?, Axis::new(g, 1)?];
-        let [down, across] = &axes;
-        let outputs = [g.h.div_ceil(down.phases), g.w.div_ceil(across.phases)];
-        let [taps, padding, dilation] =
-            [axes.map(|axis| axis.taps), axes.map(|axis| axis.padding), axes.map(|axis| axis.dilation)];
-        let window = g.transposed(1, taps, outputs, padding, dilation);
-        let taps = |at: [usize; 2]| {
-            let rows = (0..down.taps).filter_map(move |tap| Some([tap, down.weight(g, 0, at[0], tap)?]));
-            let both = rows.flat_map(|[row, i]| {
-                let columns = (0..across.taps).filter_map(move |tap| Some([tap, across.weight(g, 1, at[1], tap)?]));
-                columns.map(move |[column, j]| [row * across.taps + column, i * g.kernel[1] + j])
-            });
-            both.collect()
+        let of = [0, 1, 2].map(|axis| g.window(axis));
+        let axes = [Axis::new(of[0])?, Axis::new(of[1])?, Axis::new(of[2])?];
+        let [phases, taps, padding, dilation] = [
+            axes.map(|axis| axis.phases),
+            axes.map(|axis| axis.taps),
+            axes.map(|axis| axis.padding),
+            axes.map(|axis| axis.dilation),
+        ];
+        let outputs = [g.depth.inputs.div_ceil(phases[0]), g.h.div_ceil(phases[1]), g.w.div_ceil(phases[2])];
+        let window = g.transposed_to(outputs, taps, padding, dilation);
+        let taps_of = |at: [usize; 3]| {
+            let weight = |tap: usize| {
+                let here = [tap / (taps[1] * taps[2]), tap / taps[2] % taps[1], tap % taps[2]];
+                let mut weight = 0;
+                for axis in 0..3 {
+                    weight = weight * of[axis].kernel + axes[axis].weight(of[axis], at[axis], here[axis])?;
+                }
+                Some([tap, weight])
+            };
+            (0..window.taps()).filter_map(weight).collect()
         };
         let phase = |at: usize| {
-            let taps = (0..across.phases).map(|column| taps([at, column])).collect();
+            let at = [at / phases[1], at % phases[1]];
+            let taps = (0..phases[2]).map(|column| taps_of([at[0], at[1], column])).collect();
             Phase { g, at, outputs, taps }
         };
-        Some(Self { g, window, phases: (0..down.phases).map(phase).collect() })
+        Some(Self { g, window, phases: (0..phases[0] * phases[1]).map(phase).collect() })
     }
 
     /// `true` if this is faster than adding up the gradients of patches: not for single taps, and not for few pixels a
@@ -88,7 +93,7 @@ impl<'g> Phases<'g> {
             for taps in &phase.taps {
                 let w;
                 (w, turned) = turned.split_at(self.weights(taps));
-                sums.push(Terms { taps: taps.iter().map(|&[tap, _]| sorted.taps[tap]).collect(), w });
+                sums.push(Terms { taps: taps.iter().map(|&[tap, _]| tap).collect(), w });
             }
             let finish: &dyn Finish<f32> = if self.is_whole() { &Plain } else { phase };
             parts.push(Part { sums, finish });
@@ -102,7 +107,7 @@ impl<'g> Phases<'g> {
 
     /// `true` if pixels are stored in the order of outputs.
     fn is_whole(&self) -> bool {
-        self.g.options().stride == [1, 1]
+        [0, 1, 2].iter().all(|&axis| self.g.window(axis).stride == 1)
     }
 
     /// The weights of all phases: in each, `[input channel, output channel of its group, tap]`.
@@ -154,29 +159,26 @@ impl WithSimd for Store<'_> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, _: S) {
-        let &Phase { g, at: top, outputs: [rows, columns], ref taps } = self.phase;
-        let [down, across] = g.options().stride;
+        let &Phase { g, at: [front, top], outputs: [layers, rows, columns], ref taps } = self.phase;
+        let [deep, down, across] = [0, 1, 2].map(|axis| g.window(axis).stride);
         let kind = self.values.len() / taps.len();
         for Run { first, at, len } in self.runs {
-            let (line, mut column) = (first / columns, first % columns);
-            let (mut plane, mut row) = (line / rows, line % rows);
+            let (mut line, mut column) = (first / columns, first % columns);
             let mut from = at;
             while from < at + len {
                 let here = (columns - column).min(at + len - from);
-                // The window may have a row or some columns beyond the image.
-                if row * down + top < g.h {
-                    let place = (plane * g.h + row * down + top) * g.w;
+                let (channel, layer, row) = (line / (layers * rows), line / rows % layers, line % rows);
+                let (z, y) = (layer * deep + front, row * down + top);
+                // The window may have a layer, a row or some columns beyond the input.
+                if z < g.depth.inputs && y < g.h {
+                    let place = ((channel * g.depth.inputs + z) * g.h + y) * g.w;
                     let (begin, end) = (column * across, ((column + here) * across).min(g.w));
                     // SAFETY: these pixels belong to the caller.
                     let to = unsafe { self.dx.part(place + begin, end - begin) };
                     interleave(&self.values[from..], kind, across, to);
                 }
                 from += here;
-                column = 0;
-                row += 1;
-                if row == rows {
-                    (plane, row) = (plane + 1, 0);
-                }
+                (line, column) = (line + 1, 0);
             }
         }
     }

@@ -1,6 +1,6 @@
-//! Gradients of the weights of convolutions of images on the CPU in single precision, as products of pixels and
-//! cotangents: `dw[c·i·j, o] = Σ x[c·i·j, n·p·q] · dy[n·p·q, o]`. Pixels are read in the order of [`Sorted`], so no
-//! patches are copied, and cotangents are turned, with channels innermost.
+//! Gradients of the weights of convolutions on the CPU in single precision, as products of pixels and cotangents, of
+//! images: `dw[c·i·j, o] = Σ x[c·i·j, n·p·q] · dy[n·p·q, o]`. Pixels are read in the order of [`Sorted`], so no patches
+//! are copied, and cotangents are turned, with channels innermost.
 
 use super::ConvShape;
 use super::sorted::Sorted;
@@ -24,7 +24,7 @@ const STRIP: usize = 2 * Block::COLUMNS;
 /// `true` if patches have several pixels, and vectors of output channels are worth it: copies of patches are few where
 /// groups are small.
 pub(super) fn pays(g: &ConvShape) -> bool {
-    g.depth.is_flat() && g.taps() > 1 && (g.groups == 1 || g.o / g.groups >= FEWEST)
+    g.taps() > 1 && (g.groups == 1 || g.o / g.groups >= FEWEST)
 }
 
 /// `dw` of images `x` and cotangents `dy`.
@@ -47,7 +47,7 @@ pub(super) fn grad_weight(g: &ConvShape, x: &[f32], dy: &[f32], dw: &mut [f32], 
     let most = channels.div_ceil(parts);
     let of_channel = segment * sorted.len;
     let places: Vec<_> = (0..most * taps).map(|row| row / taps * of_channel + sorted.taps[row % taps]).collect();
-    let of_output = |at: usize| at / pixels * sorted.len + at % pixels / g.q * sorted.width + at % g.q;
+    let of_output = |at: usize| at / pixels * sorted.len + sorted.output(at % pixels);
     let terms: Vec<_> = (0..segment * pixels).map(of_output).collect();
     for first in (0..g.n).step_by(segment) {
         let images = segment.min(g.n - first);

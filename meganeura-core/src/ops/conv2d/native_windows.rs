@@ -13,11 +13,15 @@ const TASK: usize = 4096;
 /// Multiply-adds of a product that take as long as one here.
 const COST: usize = 2;
 
-/// `true` for depthwise convolutions whose windows have a loop here.
+/// `true` for depthwise convolutions of images whose windows have a loop here.
 pub(super) fn applies(g: &ConvShape) -> bool {
     let Conv2dOptions { stride, dilation, .. } = g.options();
     let is_square = g.kernel[0] == g.kernel[1] && stride[0] == stride[1];
-    is_square && dilation == [1, 1] && matches!(g.kernel[0], 3 | 5 | 7) && matches!(stride[0], 1 | 2)
+    g.depth.is_flat()
+        && is_square
+        && dilation == [1, 1]
+        && matches!(g.kernel[0], 3 | 5 | 7)
+        && matches!(stride[0], 1 | 2)
 }
 
 /// `y` of images `x` with the weights `w`.

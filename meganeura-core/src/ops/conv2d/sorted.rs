@@ -1,12 +1,14 @@
-//! The order in which native kernels read images: with their padding, and sorted by the remainders of rows and columns
-//! modulo the stride. Every tap of neighbouring outputs then reads neighbouring numbers, whatever the stride and
-//! dilation, so no patches are copied.
+//! The order in which native kernels read images and volumes: with their padding, and sorted by the remainders of
+//! layers, rows and columns modulo the stride. Every tap of neighbouring outputs then reads neighbouring numbers,
+//! whatever the stride and dilation, so no patches are copied. An image is a volume of one layer.
+
+use std::ops::Range;
 
 use pulp::{Simd, WithSimd};
 
 use super::ConvShape;
-use crate::kernel::native::{Block, Finish, Run, prefetch_line};
-use crate::ops::Conv2dOptions;
+use crate::kernel::native::{Block, Finish, Lines, Run, prefetch_line};
+use crate::ops::window::Window;
 
 /// Elements from a pixel to the place that is fetched meanwhile, and those of a line of the cache.
 const AHEAD: usize = 512;
@@ -15,18 +17,23 @@ const LINE: usize = 16;
 /// Pixels of a channel from which fetching is worth its instructions.
 const LEAST: usize = 1024;
 
-/// The order of a channel: a plane for each pair of remainders that taps read. Output pixel `[p, q]` is number
-/// `p · width + q` in every plane, counted from where its tap begins.
+/// The order of a channel: a grid for each triple of remainders that taps read. Output pixel `[z, p, q]` is number
+/// `z · layer + p · width + q` in every grid, counted from where its tap begins.
 #[derive(Clone, Debug)]
 pub(super) struct Sorted {
     stretches: Vec<Stretch>,
-    /// The distance in the image of neighbouring pixels of a stretch.
+    /// The distance in the input of neighbouring pixels of a stretch.
     across: usize,
-    /// Pixels of a channel of the image.
-    plane: usize,
+    /// Pixels of a channel of the input.
+    pixels: usize,
+    /// Rows and columns of a layer of outputs.
+    outputs: [usize; 2],
     pub(super) width: usize,
+    pub(super) layer: usize,
     /// The place of each tap of the first output.
     pub(super) taps: Vec<usize>,
+    /// The layers of outputs for which each tap is inside the input.
+    pub(super) inside: Vec<Range<usize>>,
     /// Elements of a channel: whole vectors, with one to spare, since outputs are computed in vectors. They are an odd
     /// number, so that channels fall into all sets of a cache.
     pub(super) len: usize,
@@ -41,7 +48,7 @@ pub(super) struct Part<'a> {
 
 /// The terms of sums.
 pub(super) struct Terms<'a> {
-    /// The places of the taps.
+    /// The numbers of the taps.
     pub(super) taps: Vec<usize>,
     /// `[output channel, input channel of its group, tap]`
     pub(super) w: &'a [f32],
@@ -49,29 +56,57 @@ pub(super) struct Terms<'a> {
 
 impl Sorted {
     pub(super) fn new(g: &ConvShape) -> Self {
-        let options @ Conv2dOptions { stride, dilation, .. } = g.options();
-        let [down, across] = g.gaps();
-        let (rows, width) = (g.p + down / stride[0], g.q + across / stride[1]);
-        let mut planes: Vec<[usize; 2]> = Vec::new();
+        let windows = [0, 1, 2].map(|axis| g.window(axis));
+        let gaps = windows.map(|window| (window.kernel - 1) * window.dilation / window.stride);
+        let (layers, rows, width) = (g.depth.outputs + gaps[0], g.p + gaps[1], g.q + gaps[2]);
+        let mut grids: Vec<[usize; 3]> = Vec::new();
         let place = |tap: usize| {
-            let at = [tap / g.kernel[1] * dilation[0], tap % g.kernel[1] * dilation[1]];
-            let remainders = [at[0] % stride[0], at[1] % stride[1]];
-            let plane = planes.iter().position(|known| *known == remainders).unwrap_or_else(|| {
-                planes.push(remainders);
-                planes.len() - 1
+            let [_, kh, kw] = windows.map(|window| window.kernel);
+            let at = [tap / (kh * kw), tap / kw % kh, tap % kw];
+            let at: [usize; 3] = std::array::from_fn(|axis| at[axis] * windows[axis].dilation);
+            let remainders = std::array::from_fn(|axis| at[axis] % windows[axis].stride);
+            let [layer, row, column] = std::array::from_fn(|axis| at[axis] / windows[axis].stride);
+            let grid = grids.iter().position(|known| *known == remainders).unwrap_or_else(|| {
+                grids.push(remainders);
+                grids.len() - 1
             });
-            (plane * rows + at[0] / stride[0]) * width + at[1] / stride[1]
+            ((grid * layers + layer) * rows + row) * width + column
         };
         let taps = (0..g.taps()).map(place).collect();
-        let vectors = (planes.len() * rows * width).div_ceil(Block::COLUMNS) + 1;
+        let inside = (0..g.taps()).map(|tap| g.layers(tap)).collect();
+        let vectors = (grids.len() * layers * rows * width).div_ceil(Block::COLUMNS) + 1;
         let len = (vectors + 1 - vectors % 2) * Block::COLUMNS;
-        let stretches = stretches([g.h, g.w], &options, &planes, rows, width);
-        Self { stretches, across: stride[1], plane: g.h * g.w, width, taps, len }
+        let stretches = stretches([g.depth.inputs, g.h, g.w], &windows, &grids, [layers, rows, width]);
+        let (across, layer) = (windows[2].stride, rows * width);
+        Self { stretches, across, pixels: g.inputs(), outputs: [g.p, g.q], width, layer, taps, inside, len }
+    }
+
+    /// The place of an output, counted from where a tap begins.
+    pub(super) fn output(&self, at: usize) -> usize {
+        let [p, q] = self.outputs;
+        at / (p * q) * self.layer + at / q % p * self.width + at % q
+    }
+
+    /// `true` if products leave out what lies between the rows of outputs: they are whole vectors.
+    fn is_dense(&self) -> bool {
+        self.outputs[1].is_multiple_of(Block::COLUMNS)
+    }
+
+    /// Columns of a product for a layer of outputs.
+    pub(super) fn columns(&self) -> usize {
+        let [p, q] = self.outputs;
+        if self.is_dense() { p * q } else { (p - 1) * self.width + q }
+    }
+
+    /// The places of these terms and of the columns of a layer from `first` on, a multiple of [`Block::COLUMNS`].
+    pub(super) fn lines<'a>(&self, terms: &'a [usize], first: usize) -> Lines<'a> {
+        let len = if self.is_dense() { self.outputs[1] } else { usize::MAX };
+        Lines { terms, first, len, apart: self.width }
     }
 
     /// All taps, with the weights `w`.
     pub(super) fn all<'a>(&self, w: &'a [f32], finish: &'a dyn Finish<f32>) -> Part<'a> {
-        Part { sums: vec![Terms { taps: self.taps.clone(), w }], finish }
+        Part { sums: vec![Terms { taps: (0..self.taps.len()).collect(), w }], finish }
     }
 
     /// Sorts a channel, but for its padding, which is zero in `to` already.
@@ -84,7 +119,7 @@ impl Sorted {
         let mut fetched = 0;
         for &Stretch { place, pixel, count } in &self.stretches {
             let end = pixel + count * self.across;
-            while self.plane >= LEAST && fetched < end {
+            while self.pixels >= LEAST && fetched < end {
                 prefetch_line(x.as_ptr().wrapping_add(fetched + AHEAD));
                 fetched += LINE;
             }
@@ -93,7 +128,7 @@ impl Sorted {
     }
 
     /// Sorts four channels as bytes, one word for the four of each pixel, but for their padding, which is in `to`
-    /// already. `pixels` are the planes of the channels, one after the other, whole numbers; the bytes of missing ones
+    /// already. `pixels` are those of the channels, one after the other, whole numbers; the bytes of missing ones
     /// are arbitrary. `least` is the number whose byte is 0.
     pub(super) fn copy_bytes(&self, pixels: &[f32], least: f32, to: &mut [u32], arch: pulp::Arch) {
         arch.dispatch(CopyBytes { sorted: self, pixels, least, to });
@@ -101,8 +136,8 @@ impl Sorted {
 
     #[inline(always)]
     fn copy_bytes_here(&self, pixels: &[f32], least: f32, to: &mut [u32]) {
-        let last = pixels.len() / self.plane - 1;
-        let [a, b, c, d] = [0, 1, 2, 3].map(|channel: usize| &pixels[channel.min(last) * self.plane..]);
+        let last = pixels.len() / self.pixels - 1;
+        let [a, b, c, d] = [0, 1, 2, 3].map(|channel: usize| &pixels[channel.min(last) * self.pixels..]);
         for &Stretch { place, pixel, count } in &self.stretches {
             let to = &mut to[place..][..count];
             let end = pixel + (count - 1) * self.across + 1;
@@ -120,10 +155,10 @@ impl Sorted {
         }
     }
 
-    /// The lines of `q` output pixels that so many places have parts of, without what lies between them.
-    pub(super) fn lines(&self, q: usize, first: usize, count: usize) -> Vec<Run> {
-        let width = self.width;
-        if width == q {
+    /// The lines of output pixels of a layer that so many columns have parts of, without what lies between them.
+    pub(super) fn runs(&self, first: usize, count: usize) -> Vec<Run> {
+        let ([_, q], width) = (self.outputs, self.width);
+        if width == q || self.is_dense() {
             return vec![Run { first, at: 0, len: count }];
         }
         let of_line = |p: usize| {
@@ -135,43 +170,42 @@ impl Sorted {
     }
 }
 
-/// The pixels of a row in one plane, a stride apart in the image; or those of all rows, if they follow each other.
+/// The pixels of a row in one grid, a stride apart in the input; or those of several rows, if they follow each other.
 #[derive(Clone, Copy, Debug)]
 struct Stretch {
     place: usize,
-    /// The first of them in the image.
+    /// The first of them in the input.
     pixel: usize,
     count: usize,
 }
 
-/// The stretches of an image `[h, w]` in planes of so many rows.
-fn stretches(
-    [h, w]: [usize; 2],
-    options: &Conv2dOptions,
-    planes: &[[usize; 2]],
-    rows: usize,
-    width: usize,
-) -> Vec<Stretch> {
-    let Conv2dOptions { padding: [top, left], stride: [down, across], .. } = *options;
+/// The stretches of a channel in grids of these extents.
+fn stretches(inputs: [usize; 3], windows: &[Window; 3], grids: &[[usize; 3]], extents: [usize; 3]) -> Vec<Stretch> {
     let mut stretches: Vec<Stretch> = Vec::new();
-    for (plane, &[row, column]) in planes.iter().enumerate() {
-        let begin = left.saturating_sub(column).div_ceil(across).min(width);
-        let end = (w + left).saturating_sub(column).div_ceil(across).clamp(begin, width);
-        let first = top.saturating_sub(row).div_ceil(down).min(rows);
-        let last = (h + top).saturating_sub(row).div_ceil(down).clamp(first, rows);
-        if begin == end {
+    for (grid, remainders) in grids.iter().enumerate() {
+        // Along each axis, the places of a grid that are in the input, and the pixel of the first of them.
+        let [(layers, front), (rows, top), (columns, left)] = std::array::from_fn(|axis| {
+            let (Window { stride, padding, .. }, remainder) = (windows[axis], remainders[axis]);
+            let begin = padding.saturating_sub(remainder).div_ceil(stride).min(extents[axis]);
+            let end = (inputs[axis] + padding).saturating_sub(remainder).div_ceil(stride).clamp(begin, extents[axis]);
+            (begin..end, (begin * stride + remainder).saturating_sub(padding))
+        });
+        if columns.is_empty() {
             continue;
         }
-        for line in first..last {
-            let place = (plane * rows + line) * width + begin;
-            let pixel = (line * down + row - top) * w + begin * across + column - left;
-            match stretches.last_mut() {
-                Some(before)
-                    if across == 1 && [before.place, before.pixel].map(|at| at + before.count) == [place, pixel] =>
-                {
-                    before.count += end - begin;
+        for (layer, z) in layers.zip((front..).step_by(windows[0].stride)) {
+            for (row, y) in rows.clone().zip((top..).step_by(windows[1].stride)) {
+                let place = ((grid * extents[0] + layer) * extents[1] + row) * extents[2] + columns.start;
+                let pixel = (z * inputs[1] + y) * inputs[2] + left;
+                match stretches.last_mut() {
+                    Some(before)
+                        if windows[2].stride == 1
+                            && [before.place, before.pixel].map(|at| at + before.count) == [place, pixel] =>
+                    {
+                        before.count += columns.len();
+                    }
+                    _ => stretches.push(Stretch { place, pixel, count: columns.len() }),
                 }
-                _ => stretches.push(Stretch { place, pixel, count: end - begin }),
             }
         }
     }

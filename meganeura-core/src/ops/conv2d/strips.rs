@@ -10,7 +10,7 @@ use crate::host::HostBuffer;
 use crate::kernel::native::{Accumulate, Apart, Block, Finish, Places, Run, Scratch, Shared, parallel, tasks};
 
 /// The most pixels of an image for which weights are worth another order: there are few columns to a product.
-const FEW: usize = 256;
+pub(super) const FEW: usize = 256;
 
 /// Output channels of a strip.
 const STRIP: usize = 2 * Block::COLUMNS;

@@ -64,7 +64,7 @@ fn scalar(caps: &Caps) -> Caps {
 
 /// The variant, where the geometry allows it.
 pub(super) fn variant(pass: Pass, g: &ConvShape, caps: &Caps) -> Option<Variant> {
-    if !g.suits_winograd() {
+    if !g.suits_winograd() || !g.depth.is_flat() {
         return None;
     }
     let (pad, [h, w, p, q]) = (g.options().padding, [g.h, g.w, g.p, g.q]);

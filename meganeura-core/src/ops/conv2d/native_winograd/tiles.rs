@@ -12,11 +12,14 @@ use crate::kernel::native::{Scratch, parallel_scratch};
 /// The most tiles of a block: their transforms stay in the L2 cache while all products read them.
 const BLOCK: usize = 48;
 
-/// The tiles of some images, image by image and row by row, in blocks of nearly one size.
+/// The tiles of some images, image by image and row by row, in blocks of nearly one size. Those of volumes are in
+/// several layers, with as many blocks each: each block of a layer is followed by the same one of the next layer.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Tiles {
+    layers: usize,
     rows: usize,
     columns: usize,
+    /// Tiles of a layer, of all images.
     count: usize,
     /// Tiles of every block but the last.
     pub(super) block: usize,
@@ -25,6 +28,7 @@ pub(super) struct Tiles {
 /// Neighbouring tiles of one row.
 pub(super) struct Run {
     pub(super) image: usize,
+    pub(super) layer: usize,
     pub(super) row: usize,
     pub(super) columns: Range<usize>,
     /// The number of the first in its block.
@@ -32,33 +36,44 @@ pub(super) struct Run {
 }
 
 impl Tiles {
-    /// The tiles that cover `n` images of these outputs.
-    pub(super) fn new(n: usize, outputs: [usize; 2]) -> Self {
+    /// The tiles that cover `n` images of so many layers of these outputs.
+    pub(super) fn new(n: usize, layers: usize, outputs: [usize; 2]) -> Self {
         let [rows, columns] = outputs.map(|extent| extent.div_ceil(4));
         let count = n * rows * columns;
-        Self { rows, columns, count, block: count.div_ceil(count.div_ceil(BLOCK).max(1)) }
+        Self { layers, rows, columns, count, block: count.div_ceil(count.div_ceil(BLOCK).max(1)) }
     }
 
     pub(super) fn blocks(&self) -> usize {
-        self.count.div_ceil(self.block.max(1))
+        self.layers * self.count.div_ceil(self.block.max(1))
+    }
+
+    /// The layer of a block.
+    pub(super) fn layer(&self, block: usize) -> usize {
+        block % self.layers
+    }
+
+    /// The same block as one of these tiles in a layer of others.
+    pub(super) fn in_layer(&self, block: usize, others: &Self, layer: usize) -> usize {
+        block / self.layers * others.layers + layer
     }
 
     /// The number of tiles of a block.
     pub(super) fn len(&self, block: usize) -> usize {
-        self.block.min(self.count - block * self.block)
+        self.block.min(self.count - block / self.layers * self.block)
     }
 
     /// The tiles of a block, in their order.
     #[inline(always)]
     pub(super) fn runs(&self, block: usize) -> impl Iterator<Item = Run> + use<> {
         let Self { rows, columns, .. } = *self;
-        let (begin, len) = (block * self.block, self.len(block));
+        let (begin, layer, len) = (block / self.layers * self.block, self.layer(block), self.len(block));
         let mut first = 0;
         std::iter::from_fn(move || {
             let (tile, left) = (begin + first, len - first);
             let column = tile % columns;
             let run = Run {
                 image: tile / (rows * columns),
+                layer,
                 row: tile / columns % rows,
                 columns: column..columns.min(column + left),
                 first,
@@ -74,6 +89,7 @@ impl Tiles {
 pub(super) struct Images<'a> {
     pub(super) x: &'a [f32],
     pub(super) channels: usize,
+    pub(super) layers: usize,
     pub(super) extent: [usize; 2],
     /// Zeros before the first row and column.
     pub(super) padding: [usize; 2],
@@ -125,7 +141,7 @@ impl Images<'_> {
     /// Pixels of up to sixteen channels as vectors, zero outside of the image: from the place `[row, column]` on,
     /// counted with the padding.
     #[inline(always)]
-    fn line(&self, image: usize, channel: usize, [row, column]: [usize; 2], vectors: &mut [Vector]) {
+    fn line(&self, run: &Run, channel: usize, [row, column]: [usize; 2], vectors: &mut [Vector]) {
         let ([h, w], [top, left]) = (self.extent, self.padding);
         let outside = row < top || row >= top + h;
         let begin = if outside { vectors.len() } else { left.saturating_sub(column).min(vectors.len()) };
@@ -133,10 +149,10 @@ impl Images<'_> {
         vectors[..begin].fill([0.0; LANES]);
         vectors[end..].fill([0.0; LANES]);
         if begin < end {
-            let x = &self.x[(image * self.channels + channel) * h * w..];
+            let x = &self.x[((run.image * self.channels + channel) * self.layers + run.layer) * h * w..];
             let planes = LANES.min(self.channels - channel);
             let start = (row - top) * w + column + begin - left;
-            vectors::of_planes(x, (planes, h * w), start, &mut vectors[begin..end]);
+            vectors::of_planes(x, (planes, self.layers * h * w), start, &mut vectors[begin..end]);
         }
     }
 }
@@ -164,7 +180,7 @@ impl<const A: usize, F: Fn([f32; A]) -> [f32; 6] + Copy> WithSimd for TransformB
             for run in tiles.runs(block) {
                 let width = 4 * run.columns.len() + A - 4;
                 for (i, pixels) in pixels.chunks_exact_mut(width).take(A).enumerate() {
-                    images.line(run.image, channel, [4 * run.row + i, 4 * run.columns.start], pixels);
+                    images.line(&run, channel, [4 * run.row + i, 4 * run.columns.start], pixels);
                 }
                 for at in 0..run.columns.len() {
                     for (i, from) in from.iter_mut().enumerate() {

@@ -1,0 +1,102 @@
+//! Places of the elements of a product's operands: see [`Block`](super::Block).
+
+/// The place of each term in an operand, and of the columns of each term.
+pub(crate) trait Places: Copy {
+    /// `true` if a tile has a sixth fewer rows with these places.
+    const FEWER_ROWS: bool;
+
+    /// The place of a column after that of its term; it grows with the column.
+    #[inline(always)]
+    fn column(self, column: usize) -> usize {
+        column
+    }
+
+    /// # Safety
+    ///
+    /// There is such a term: it is one of those that [`furthest`](Self::furthest) was asked about.
+    unsafe fn at(self, term: usize) -> usize;
+
+    /// The places from term `first` on, after the place that they begin at.
+    fn after(self, first: usize) -> (usize, Self);
+
+    /// The furthest of the first `terms`.
+    ///
+    /// # Panics
+    ///
+    /// If there are not so many.
+    fn furthest(self, terms: usize) -> usize;
+}
+
+/// Neighbouring terms have one distance.
+#[derive(Clone, Copy)]
+pub(crate) struct Apart(pub(crate) usize);
+
+impl Places for Apart {
+    const FEWER_ROWS: bool = false;
+
+    #[inline(always)]
+    unsafe fn at(self, term: usize) -> usize {
+        term * self.0
+    }
+
+    fn after(self, first: usize) -> (usize, Self) {
+        (first * self.0, self)
+    }
+
+    fn furthest(self, terms: usize) -> usize {
+        (terms - 1) * self.0
+    }
+}
+
+impl Places for &[usize] {
+    /// Compilers load the numbers of all rows at once, if nothing but registers decides, and need some for them.
+    const FEWER_ROWS: bool = true;
+
+    #[inline(always)]
+    unsafe fn at(self, term: usize) -> usize {
+        // SAFETY: the caller's promise. A check would end the loop over terms early, which costs registers.
+        unsafe { *self.get_unchecked(term) }
+    }
+
+    fn after(self, first: usize) -> (usize, Self) {
+        (0, &self[first..])
+    }
+
+    fn furthest(self, terms: usize) -> usize {
+        self[..terms].iter().copied().max().unwrap_or(0)
+    }
+}
+
+/// Columns in lines that are `apart`: the columns from `first` on of all that there are. Whole vectors lie in a line.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Lines<'a> {
+    pub(crate) terms: &'a [usize],
+    pub(crate) first: usize,
+    /// The columns of a line.
+    pub(crate) len: usize,
+    pub(crate) apart: usize,
+}
+
+impl Places for Lines<'_> {
+    const FEWER_ROWS: bool = <&[usize]>::FEWER_ROWS;
+
+    #[inline(always)]
+    fn column(self, column: usize) -> usize {
+        let column = self.first + column;
+        column / self.len * self.apart + column % self.len
+    }
+
+    #[inline(always)]
+    unsafe fn at(self, term: usize) -> usize {
+        // SAFETY: the caller's promise.
+        unsafe { self.terms.at(term) }
+    }
+
+    fn after(self, first: usize) -> (usize, Self) {
+        (0, Self { terms: &self.terms[first..], ..self })
+    }
+
+    fn furthest(self, terms: usize) -> usize {
+        self.terms.furthest(terms)
+    }
+}
