@@ -25,6 +25,8 @@ pub(crate) struct Fixed {
     /// For each leaf, its version, which says whether it is still the same; `None` for an input.
     pub(crate) versions: Arc<[Option<u64>]>,
     pub(crate) kept: Arc<Kept>,
+    /// `true` if results have the bits of a tape's.
+    pub(crate) exact: bool,
 }
 
 /// The granularity at which a device times its runs.

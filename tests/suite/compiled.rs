@@ -4,7 +4,7 @@ use std::thread;
 
 use libtest_mimic::Trial;
 use meganeura::data::{Array, Dataset};
-use meganeura::nn::{BatchNorm2d, Conv2d, ConvTranspose2d, Dropout, Embedding, Linear, Relu};
+use meganeura::nn::{BatchNorm2d, Conv2d, ConvTranspose2d, Dropout, Embedding, Gelu, Linear, Relu};
 use meganeura::optim::{Optimizer, Sgd, TrainStep};
 use meganeura::serve::Batched;
 use meganeura::train::Trainer;
@@ -26,6 +26,7 @@ pub(crate) fn collect(trials: &mut Vec<Trial>) {
     both("takes_and_gives_several", several);
     both("sees_updates_and_a_clone_does_not", updates);
     both("prepares_weights_anew_after_a_change", weights_that_change);
+    both("multiplies_by_weights_that_stay_the_same", products);
     both("keeps_no_activations", memory);
     both("is_shared_by_threads", threads);
     both("serves_while_it_is_trained", while_training);
@@ -100,6 +101,36 @@ fn weights_that_change(device: &Device) -> Outcome {
         }
         assert!(!seen.contains(&expected));
         seen.push(expected);
+    }
+    Ok(())
+}
+
+/// Products whose right factor the native kernels put into another order: of many and few rows, with long sums, columns
+/// in no whole vector, and work on their results with and without a function that is no bound.
+fn products(device: &Device) -> Outcome {
+    let layers = (Linear::new(23, 300), Relu, Linear::new(300, 41), Gelu, Linear::new(41, 5));
+    let mut net = layers.init(device, Seed::new(1))?;
+    let factor = tensor(device, "factor", [5, 77])?;
+    for shape in [vec![3, 29, 23], vec![130, 23], vec![7, 23], vec![2, 23]] {
+        let x = tensor(device, "x", Shape::new(&shape))?;
+        let forward = |net: &dyn Fn(&Var) -> Var, x: &Var| {
+            let y = net(x);
+            let product = (&y * 2.0).matmul(&x.tape().input(&factor));
+            (&product + &y.matmul(&x.tape().input(&factor))).sigmoid()
+        };
+        let function = device.compile(&x, |x| forward(&|x| net.forward(x), x))?;
+        for change in 0..2 {
+            let weight = &mut net.2.weight;
+            weight.set(Tensor::randn(device, weight.shape(), Seed::new(change))?)?;
+            let expected = forward(&|x| net.forward(x), &Tape::inference(device).input(&x)).to_vec()?;
+            let function =
+                if change == 0 { &function } else { &device.compile(&x, |x| forward(&|x| net.forward(x), x))? };
+            for _ in 0..2 {
+                let found = function.call(&x)?.to_vec()?;
+                let worst = found.iter().zip(&expected).fold(0.0, |worst: f32, (a, b)| worst.max((a - b).abs()));
+                assert!(worst < 1e-5, "{shape:?}: {worst}");
+            }
+        }
     }
     Ok(())
 }

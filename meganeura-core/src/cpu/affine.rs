@@ -250,4 +250,46 @@ mod tests {
         ];
         assert!(split(program).is_none());
     }
+
+    #[test]
+    fn numbers_may_be_of_columns() {
+        let shape = Shape::from([3, 19]);
+        let (columns, dense, x) = (numbers(1, 19), numbers(2, 57), numbers(3, 57));
+        let view = |data, layout| Source::View(View::new(Slice::Float(data), layout));
+        let of_column = || view(&columns[..], Layout::contiguous(Shape::from([19])).expand(shape));
+        let inputs = [of_column(), of_column(), view(&dense[..], Layout::contiguous(shape))];
+        let program = |instructions: Vec<Instruction>| Program {
+            shape,
+            order: Format::Full,
+            results: vec![Input::Result(instructions.len() - 1)],
+            instructions,
+            formats: vec![Format::Full],
+            places: vec![None],
+        };
+        let [first, second] = [Input::Result(0), Input::Result(1)];
+        for program in [
+            program(vec![(Pointwise::Add, vec![Input::Kernel(0), Input::Operand(0)])]),
+            program(vec![
+                (Pointwise::Mul, vec![Input::Kernel(0), constant(0.5)]),
+                (Pointwise::Add, vec![first, Input::Operand(1)]),
+                (Pointwise::Add, vec![second, Input::Operand(2)]),
+                (Pointwise::Relu, vec![Input::Result(2)]),
+            ]),
+        ] {
+            let (affine, rest) = Affine::chain(&program, &inputs, &[]);
+            assert!(affine.len() == 1 && rest.is_none());
+            let fast = Epilogue::new(affine, None, &inputs, &[]);
+            let slow = Epilogue::new(Chain::new(), Some(&program), &inputs, &[]);
+            let mut results = [x.clone(), x.clone(), vec![f32::NAN; x.len()]];
+            // A part that begins and ends inside of rows.
+            let (begin, end) = (5, x.len() - 2);
+            slow.finish(begin, &mut results[0][begin..end]);
+            fast.finish(begin, &mut results[1][begin..end]);
+            let mut runs = [Run { first: begin, at: begin, len: end - begin }].into_iter();
+            // SAFETY: there are no other threads.
+            unsafe { fast.store(&x, &mut runs, &Shared::new(&mut results[2])) };
+            let [slow, fast, stored] = &results;
+            assert_eq!((&slow[begin..end], &slow[begin..end]), (&fast[begin..end], &stored[begin..end]));
+        }
+    }
 }

@@ -137,8 +137,8 @@ impl Run {
             slots,
             scratch: Scratch::new(&scratch, poison),
         };
-        if let Some(Fixed { kept, .. }) = &fixed {
-            memory.scratch.keep(kept);
+        if let Some(Fixed { kept, exact, .. }) = &fixed {
+            memory.scratch.keep(kept, *exact);
         }
         let version = |storage: StorageId| match plan.storages[storage].place {
             Place::Leaf(leaf) => fixed.as_ref().and_then(|fixed| fixed.versions[leaf]),

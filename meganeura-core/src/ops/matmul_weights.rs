@@ -28,7 +28,7 @@ pub(super) struct Weights {
 }
 
 impl Weights {
-    /// A factor that all products share, if it stays the same.
+    /// A factor that all products share, if it stays the same, and if sums may have another order of terms.
     pub(super) fn prepared(
         shape: &MatmulShape,
         b: &[f32],
@@ -36,7 +36,12 @@ impl Weights {
         scratch: &Scratch,
     ) -> Option<Self> {
         let &MatmulShape { batch, m, k, n } = shape;
-        if batch * m < FEWEST || k == 0 || n == 0 || batches.strides().iter().any(|&stride| stride != 0) {
+        if scratch.is_exact()
+            || batch * m < FEWEST
+            || k == 0
+            || n == 0
+            || batches.strides().iter().any(|&stride| stride != 0)
+        {
             return None;
         }
         let b = &b[batches.at(0)..];

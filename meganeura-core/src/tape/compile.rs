@@ -108,6 +108,12 @@ impl Device {
     /// * Tensors of another shape are an error, never a reason to plan again: a request must not take seconds because
     ///   it is the first of its size. Compile the function once for each batch size; the plans share memory.
     ///
+    /// # Rounding
+    ///
+    /// On the CPU in single precision, products with a factor that no call changes, such as a linear layer's weight,
+    /// add up their terms in another order than on a tape, if they have six rows or more. So the last digits may
+    /// differ. Everything else gives the bits of a tape, and so do all calls among themselves.
+    ///
     /// # Errors
     ///
     /// Returns the first error from recording, and fails like [`Var::to_tensor`]. Fails also if the function reads a
@@ -296,7 +302,9 @@ impl Function {
         let paths = self.device.paths_to_report((0..self.leaves.len()).map(|leaf| self.path(leaf)));
         let (tensors, versions, mut borrowed) =
             self.device.spend("bind", |host| &mut host.bind, || self.bind(inputs))?;
-        let fixed = Some(Fixed { versions: versions.into(), kept: Arc::clone(&self.kept) });
+        // A training step has the bits of one that was recorded.
+        let exact = self.updated.contains(&true);
+        let fixed = Some(Fixed { versions: versions.into(), kept: Arc::clone(&self.kept), exact });
         let mut bindings = Bindings { leaves: &mut borrowed.leaves, host, paths: &paths, fixed };
         let results = self.device.run(&self.prepared, &mut bindings);
         borrowed.give_back(results.is_ok());

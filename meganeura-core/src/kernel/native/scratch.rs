@@ -28,6 +28,8 @@ pub struct Scratch {
     refused: Mutex<Option<Error>>,
     /// What is kept from run to run.
     kept: Option<Arc<Kept>>,
+    /// `true` if results must have the same bits without prepared operands.
+    exact: bool,
     /// The step that runs, and the version of each of its operands that stays the same from run to run.
     step: (usize, Vec<Option<u64>>),
     /// Whether anything reads the results of the operation that runs; missing ones are read.
@@ -69,9 +71,9 @@ impl Scratch {
         Self { buffers: Arc::clone(buffers), poison, ..Self::default() }
     }
 
-    /// Keeps prepared operands from run to run.
-    pub(crate) fn keep(&mut self, kept: &Arc<Kept>) {
-        self.kept = Some(Arc::clone(kept));
+    /// Keeps prepared operands from run to run. `exact` requires the bits of a run without them.
+    pub(crate) fn keep(&mut self, kept: &Arc<Kept>, exact: bool) {
+        (self.kept, self.exact) = (Some(Arc::clone(kept)), exact);
     }
 
     /// Begins a step. `versions` are those of the operands that stay the same from run to run; `read` tells whether
@@ -113,6 +115,11 @@ impl Scratch {
         }
         make(T::slice_mut(&mut numbers));
         Some(kept.keep(place, version, numbers))
+    }
+
+    /// `true` if sums with prepared operands must be those without them, bit by bit.
+    pub(crate) fn is_exact(&self) -> bool {
+        self.exact
     }
 
     /// Lends `len` numbers, which the borrower writes before it reads them; `None` if there is no memory for them.
@@ -218,7 +225,7 @@ mod tests {
         let kept = Arc::new(Kept::default());
         let mut scratch = Scratch::default();
         assert!(scratch.prepared::<f32>(0, 1, |_| unreachable!("nothing is kept")).is_none());
-        scratch.keep(&kept);
+        scratch.keep(&kept, false);
         let mut made = 0;
         for (step, version, number) in [(3, 7, 1.0), (3, 7, 1.0), (4, 7, 2.0), (3, 8, 3.0), (3, 8, 3.0), (3, 7, 4.0)] {
             scratch.begin(step, [None, Some(version)].into_iter(), &[]);

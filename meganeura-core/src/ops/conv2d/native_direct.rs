@@ -26,7 +26,12 @@ pub(super) fn forward(g: &ConvShape, x: &[f32], w: &[f32], y: &mut [f32], finish
         return convolve(g, &sorted, &[sorted.all(w, finish)], x, y, scratch);
     };
     let Conv2dOptions { stride, padding, dilation, .. } = g.options();
-    if g.depth.is_flat() && padding == [0, 0] && dilation == [1, 1] && stride[0] >= g.kernel[0] && stride[1] >= g.kernel[1] {
+    if g.depth.is_flat()
+        && padding == [0, 0]
+        && dilation == [1, 1]
+        && stride[0] >= g.kernel[0]
+        && stride[1] >= g.kernel[1]
+    {
         return apart(g, &strips, f32::slice(&weights), x, y, finish, scratch);
     }
     let Some(mut pixels) = scratch.zeros::<f32>(g.c / g.groups * sorted.len) else { return };
