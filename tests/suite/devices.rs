@@ -249,14 +249,14 @@ fn uncountable(device: &Device) -> Outcome {
     Ok(())
 }
 
-/// Convolutions need scratch memory: in single precision for inputs with their padding, in double precision for patches.
-/// Here it is 2⁴⁸ bytes and more, more than processors can address.
+/// Convolutions need scratch memory: in single precision for inputs with padding, in double precision for patches. Here
+/// it is 2⁴⁸ bytes and more, more than processors can address.
 fn no_room_to_work_in() -> Outcome {
     const SIDE: usize = 2048;
-    const APART: usize = 1 << 24;
+    let apart = 1 << 24;
     let of_patches = Conv3dOptions { padding: [1, SIDE - 1, SIDE - 1], ..Conv3dOptions::default() };
     let of_inputs =
-        Conv3dOptions { padding: [0, APART / 2, APART / 2], dilation: [1, APART, APART], ..Conv3dOptions::default() };
+        Conv3dOptions { padding: [0, apart / 2, apart / 2], dilation: [1, apart, apart], ..Conv3dOptions::default() };
     for (device, options, kernel) in [
         (Device::cpu(), of_inputs, [1, 1, 1, 2, 2]),
         (Device::cpu_with(Precision::Double), of_patches, [1, 1, 2, SIDE, SIDE]),
