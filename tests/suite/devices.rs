@@ -252,14 +252,13 @@ fn uncountable(device: &Device) -> Outcome {
 /// Convolutions need scratch memory: in single precision for inputs with padding, in double precision for patches. Here
 /// it is 2⁴⁸ bytes and more, more than processors can address.
 fn no_room_to_work_in() -> Outcome {
-    const SIDE: usize = 2048;
-    let apart = 1 << 24;
-    let of_patches = Conv3dOptions { padding: [1, SIDE - 1, SIDE - 1], ..Conv3dOptions::default() };
+    let (side, apart) = (2048, 1 << 24);
+    let of_patches = Conv3dOptions { padding: [1, side - 1, side - 1], ..Conv3dOptions::default() };
     let of_inputs =
         Conv3dOptions { padding: [0, apart / 2, apart / 2], dilation: [1, apart, apart], ..Conv3dOptions::default() };
     for (device, options, kernel) in [
         (Device::cpu(), of_inputs, [1, 1, 1, 2, 2]),
-        (Device::cpu_with(Precision::Double), of_patches, [1, 1, 2, SIDE, SIDE]),
+        (Device::cpu_with(Precision::Double), of_patches, [1, 1, 2, side, side]),
     ] {
         let tape = Tape::new(&device);
         let weight = Tensor::zeros(&device, kernel)?;

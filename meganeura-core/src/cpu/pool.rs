@@ -143,8 +143,8 @@ fn is_own(pool: &ThreadPool) -> bool {
 /// than threads take to wake up.
 const AWAKE: Duration = Duration::from_micros(500);
 
-/// Looks for work between two looks at the clock.
-const LOOKS: usize = 32;
+/// How long another program may have the core of such a thread. From there on the core is wanted elsewhere.
+const YIELDED: Duration = Duration::from_micros(50);
 
 /// While it lives, the other threads of a run's pool stay awake between its steps. To wake a thread takes some ten
 /// microseconds, as long as many a step.
@@ -174,19 +174,19 @@ impl Drop for Awake {
     }
 }
 
-/// Does the pool's work until a run is over, or until there has been none for a while.
+/// Does the pool's work until a run is over, until there has been none for a while, or until other programs need the
+/// core.
 fn stay_awake(is_over: &AtomicBool) {
     let mut since = Instant::now();
-    while since.elapsed() < AWAKE {
-        for _ in 0..LOOKS {
-            if is_over.load(Ordering::Relaxed) {
-                return;
-            }
-            if rayon::yield_now() == Some(Yield::Executed) {
-                since = Instant::now();
-            } else {
-                std::hint::spin_loop();
-            }
+    while !is_over.load(Ordering::Relaxed) {
+        let before = Instant::now();
+        if rayon::yield_now() == Some(Yield::Executed) {
+            since = Instant::now();
+            continue;
+        }
+        thread::yield_now();
+        if before.elapsed() > YIELDED || since.elapsed() > AWAKE {
+            return;
         }
     }
 }
