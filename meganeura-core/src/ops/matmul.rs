@@ -126,6 +126,11 @@ impl Kernel for Matmul {
         true
     }
 
+    /// Factors are not prepared there, and an update that ran inside of a weight's gradient would not be in place.
+    fn finishes_in_training(&self) -> bool {
+        false
+    }
+
     fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>], scratch: &Scratch) {
         self.cpu_finishing(x, y, &Plain, scratch);
     }

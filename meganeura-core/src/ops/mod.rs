@@ -185,6 +185,11 @@ pub(crate) trait Kernel: Primitive {
         false
     }
 
+    /// Likewise in plans that update leaves.
+    fn finishes_in_training(&self) -> bool {
+        self.finishes()
+    }
+
     /// The native kernel, with elementwise work on result 0.
     fn cpu_finishing<T: Real>(
         &self,
@@ -334,6 +339,10 @@ macro_rules! operations {
 
             pub(crate) fn finishes(&self) -> bool {
                 match self { $(Self::$name(op) => op.finishes(),)+ }
+            }
+
+            pub(crate) fn finishes_in_training(&self) -> bool {
+                match self { $(Self::$name(op) => op.finishes_in_training(),)+ }
             }
 
             pub(crate) fn cpu_finishing<T: Real>(

@@ -47,6 +47,11 @@ pub(crate) fn parallel_scratch<T: Real>(
 /// The least number of operations for which threads are worth waking: some tens of microseconds.
 const WORTH_THREADS: usize = 1 << 19;
 
+/// The threads that so many multiply-adds are divided among.
+pub(crate) fn threads_for(work: usize) -> usize {
+    if work < WORTH_THREADS { 1 } else { rayon::current_num_threads() }
+}
+
 /// Runs `f(number, memory)` for `count` tasks of about `work` multiply-adds each, in threads that have memory of their
 /// own; all in this one if they are small.
 pub(crate) fn tasks<M: Send>(

@@ -38,6 +38,7 @@ pub(crate) use gather::{gather, map, map_three};
 pub(crate) use gemm::{Accumulate, Matrix, Threads, gemm};
 pub(crate) use loops::{
     copy_strided, dot_by, grain, parallel, parallel_scratch, parallel_zip, real, sum, sum_by, sums_by, tasks,
+    threads_for,
 };
 pub(crate) use places::{Apart, Lines, Places};
 pub(crate) use prefetch::{prefetch, prefetch_line};

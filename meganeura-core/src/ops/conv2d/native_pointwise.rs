@@ -5,13 +5,20 @@
 
 use super::ConvShape;
 use super::strips::{Pixels, Strips};
-use crate::kernel::native::{Accumulate, Apart, Block, Finish, Finished, Real, Run, Scratch, Shared, tasks};
+use crate::kernel::native::{
+    Accumulate, Apart, Block, Finish, Finished, Real, Run, Scratch, Shared, tasks, threads_for,
+};
 
 /// The most elements of a panel: a part of the L2 cache, beside weights and sums.
 const PANEL: usize = 1 << 15;
 
 /// The most pixels of a panel.
 const WIDEST: usize = 256;
+
+/// The most pixels of an image that has output channels as columns; and if there are more of them than input channels,
+/// so that what counts is how results are stored.
+const FEW: usize = 256;
+const FEW_TO_WIDEN: usize = 64;
 
 /// Panels that an image is divided into where it has the pixels, for threads.
 const PANELS: usize = 8;
@@ -25,7 +32,10 @@ pub(super) fn forward(g: &ConvShape, x: &[f32], w: &[f32], y: &mut [f32], finish
     let (images, y) = (g.n * g.groups, Shared::new(y));
     let finished = finish.affine().and_then(|affine| Some((affine, Finished::rows(affine, [g.o, pixels], &y)?)));
     let strips = Strips::new(g);
-    if let Some(weights) = strips.prepared(w, scratch) {
+    let few = if rows > depth { FEW_TO_WIDEN } else { FEW };
+    if pixels <= few
+        && let Some(weights) = strips.prepared(w, scratch)
+    {
         for image in 0..images {
             let x = &x[image * depth * pixels..][..depth * pixels];
             let pixels = Pixels { x, outputs: Apart(1), terms: Apart(pixels) };
@@ -37,7 +47,7 @@ pub(super) fn forward(g: &ConvShape, x: &[f32], w: &[f32], y: &mut [f32], finish
     let panel = most.next_multiple_of(2 * Block::COLUMNS).min(pixels.next_multiple_of(Block::COLUMNS));
     let panels = pixels.div_ceil(panel);
     // The rows of a few panels are divided, for threads. The order of each sum is the same however they are.
-    let parts = (2 * rayon::current_num_threads()).div_ceil(images * panels).min(rows.div_ceil(ROWS));
+    let parts = (2 * threads_for(images * rows * depth * pixels)).div_ceil(images * panels).min(rows.div_ceil(ROWS));
     let memory = || [depth * panel, ROWS.min(rows) * panel].map(|len| scratch.borrow::<f32>(len));
     tasks(images * panels * parts, depth * rows.div_ceil(parts) * panel, &memory, &|task, memory| {
         let [Some(copy), Some(sums)] = memory else { return };

@@ -7,10 +7,15 @@ use pulp::{Simd, WithSimd};
 
 use super::ConvShape;
 use crate::host::HostBuffer;
-use crate::kernel::native::{Accumulate, Apart, Block, Finish, Places, Run, Scratch, Shared, parallel, tasks};
+use crate::kernel::native::{
+    Accumulate, Apart, Block, Finish, Places, Run, Scratch, Shared, parallel, tasks, threads_for,
+};
 
-/// The most pixels of an image for which weights are worth another order: there are few columns to a product.
-pub(super) const FEW: usize = 256;
+/// The most pixels of an image for which weights are worth another order: lines of pixels are short.
+pub(super) const FEW: usize = 1024;
+
+/// The most pixels of a part of an image, whose sums stay in the L1 cache until they are turned.
+const MOST: usize = 256;
 
 /// Output channels of a strip.
 const STRIP: usize = 2 * Block::COLUMNS;
@@ -75,9 +80,9 @@ impl Strips {
     ) {
         let (&Self { rows, outputs, .. }, arch) = (self, pulp::Arch::new());
         // The pixels of a few strips are divided, for threads. The order of each sum is the same however they are.
-        let threads = rayon::current_num_threads();
+        let threads = threads_for(self.count * self.len() * outputs);
         let wanted = if threads > 1 { (4 * threads).div_ceil(self.count) } else { 1 };
-        let parts = wanted.min(outputs.div_ceil(2 * Block::ROWS));
+        let parts = wanted.min(outputs.div_ceil(2 * Block::ROWS)).max(outputs.div_ceil(MOST));
         let most = outputs.div_ceil(parts);
         let memory = || [(); 2].map(|()| scratch.borrow::<f32>(most * STRIP));
         tasks(self.count * parts, self.len() * most, &memory, &|task, memory| {

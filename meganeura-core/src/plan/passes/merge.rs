@@ -43,7 +43,8 @@ const MOST_SCRATCH: usize = 2;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Host {
     /// The native kernels of operations that hand over their results: a group of one result replaces the kernel's.
-    Native,
+    /// `trains` is `true` if the plan updates leaves.
+    Native { trains: bool },
     /// Launches that bind so many buffers. `units` is `true` if kernels use matrix units.
     Launches { bindings: usize, units: bool },
 }
@@ -142,7 +143,10 @@ impl Merging<'_> {
         let kernel = &self.uses.graph.nodes()[*node];
         let Some(op) = self.op(*node) else { return false };
         let may_store = match self.within {
-            Host::Native => op.finishes() && store.is_empty() && self.uses.results(group).len() == 1,
+            Host::Native { trains } => {
+                let finishes = if trains { op.finishes_in_training() } else { op.finishes() };
+                finishes && store.is_empty() && self.uses.results(group).len() == 1
+            }
             Host::Launches { units, .. } => {
                 let is_costly = |&node: &usize| matches!(self.uses.graph.nodes()[node].source, Source::Op(Op::Pointwise(op)) if op.is_costly());
                 let has_room = !(units && op.stores_from_registers() && group.iter().any(is_costly));
@@ -167,7 +171,7 @@ impl Merging<'_> {
         let (loaded, absent) = if load.is_empty() { (0, 0) } else { (self.uses.bindings(load, &[]), 2) };
         let bound = self.own_bindings(*node) + loaded + kept + self.uses.bindings(&together, &own);
         let fits = match self.within {
-            Host::Native => kept == 0,
+            Host::Native { .. } => kept == 0,
             Host::Launches { bindings, .. } => bound <= bindings + absent + own.len(),
         };
         reads.all(elementwise) && fits && !self.leads_around(host, at)
@@ -289,7 +293,7 @@ mod tests {
     }
 
     fn native(f: impl Fn(&[Var]) -> Var) -> Vec<String> {
-        steps_within(f, 8, Host::Native)
+        steps_within(f, 8, Host::Native { trains: false })
     }
 
     #[test]
@@ -304,7 +308,9 @@ mod tests {
             y.softmax(1) + y
         };
         assert_eq!(native(twice), ["conv2d", "softmax", "add"]);
-        assert_eq!(native(|x| x[0].matmul(&x[1]).tanh()), ["matmul → tanh"]);
+        let product = |x: &[Var]| x[0].matmul(&x[1]).tanh();
+        assert_eq!(native(product), ["matmul → tanh"]);
+        assert_eq!(steps_within(product, 8, Host::Native { trains: true }), ["matmul", "tanh"]);
         // A softmax does not hand over its own.
         assert_eq!(native(|x| x[0].softmax(1).tanh()), ["softmax", "tanh"]);
     }

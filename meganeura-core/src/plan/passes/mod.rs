@@ -60,7 +60,7 @@ impl Plan {
         let most = bindings.unwrap_or(MOST_BUFFERS);
         let mut schedule = fuse::fuse(&uses, most);
         let host = match target {
-            Target::Cpu => Some(merge::Host::Native),
+            Target::Cpu => Some(merge::Host::Native { trains: !request.assigns.is_empty() }),
             Target::Gpu { caps, .. } => {
                 merges.then_some(merge::Host::Launches { bindings: caps.bindings, units: caps.matrix })
             }
