@@ -27,6 +27,17 @@ impl<T: Copy> Number<'_, T> {
     }
 }
 
+impl<T: Real> Number<'_, T> {
+    /// The numbers of adjacent columns in single precision, and their distance: 0 if there is one for all.
+    fn of_columns(&self) -> Option<(&[f32], usize)> {
+        match self {
+            Self::One(value) => Some((T::singles(std::slice::from_ref(value))?, 0)),
+            Self::Channels(data, 1) => Some((T::singles(data)?, 1)),
+            Self::Channels(..) => None,
+        }
+    }
+}
+
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Bound<T> {
     None,
@@ -131,12 +142,12 @@ impl<T: Real> Affine<'_, T> {
             for (to, &(data, step)) in vectors.numbers.iter_mut().zip(&numbers) {
                 *to = if step == 0 { simd.splat_f32s(data[0]) } else { load(simd, &data[column..][..count]) };
             }
-            let r = match r {
-                Some(r) => Some(load(simd, &r[first + at..][..count])),
-                None => None,
-            };
             let y = &mut y[at..][..count];
-            let found = vectors.finished(load(simd, if let Some(x) = x { &x[at..][..count] } else { y }), r);
+            let x = load(simd, if let Some(x) = x { &x[at..][..count] } else { y });
+            let found = match r {
+                Some(r) => vectors.finished(x, Some(load(simd, &r[first + at..][..count]))),
+                None => vectors.finished(x, None),
+            };
             match S::as_mut_simd_f32s(y).0 {
                 [y] => *y = found,
                 _ => simd.partial_store_f32s(y, found),
@@ -150,12 +161,7 @@ impl<T: Real> Affine<'_, T> {
     /// The numbers of all columns, if they are adjacent, and the distance of neighbouring ones.
     pub(super) fn columns(&self) -> Option<[(&[f32], usize); 3]> {
         let [m, f, s] = &self.numbers;
-        let of = |number| match number {
-            &Number::One(ref value) => Some((T::singles(std::slice::from_ref(value))?, 0)),
-            &Number::Channels(data, 1) => Some((T::singles(data)?, 1)),
-            &Number::Channels(..) => None,
-        };
-        Some([of(m)?, of(f)?, of(s)?])
+        Some([m.of_columns()?, f.of_columns()?, s.of_columns()?])
     }
 }
 

@@ -15,8 +15,8 @@ const PANEL: usize = 1 << 15;
 /// The most pixels of a panel.
 const WIDEST: usize = 256;
 
-/// The most pixels of an image that has output channels as columns; and if there are more of them than input channels,
-/// so that what counts is how results are stored.
+/// The most pixels of an image that has output channels as columns; and if there are more of them than input channels
+/// and results are finished in registers, so that what counts is how they are stored.
 const FEW: usize = 256;
 const FEW_TO_WIDEN: usize = 64;
 
@@ -32,7 +32,7 @@ pub(super) fn forward(g: &ConvShape, x: &[f32], w: &[f32], y: &mut [f32], finish
     let (images, y) = (g.n * g.groups, Shared::new(y));
     let finished = finish.affine().and_then(|affine| Some((affine, Finished::rows(affine, [g.o, pixels], &y)?)));
     let strips = Strips::new(g);
-    let few = if rows > depth { FEW_TO_WIDEN } else { FEW };
+    let few = if rows > depth && finished.is_some() { FEW_TO_WIDEN } else { FEW };
     if pixels <= few
         && let Some(weights) = strips.prepared(w, scratch)
     {
